@@ -1,0 +1,213 @@
+/** Thinwire core: status codes, element types, log, configuration tables, buffers, JSON lines, clock, counters.
+ *  Every other folder may include this header; it includes only the C library's. */
+#ifndef TW_CORE_CORE_H
+#define TW_CORE_CORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- status ---------------------------------------------------------------------------------------------- */
+
+/** The one list of status codes: X(name, value, text). 0 is success, 1 is "in progress", negatives are failures. */
+#define TW_STATUS_LIST(X)                                                                          \
+    X(TW_OK, 0, "success")                                                                         \
+    X(TW_IN_PROGRESS, 1, "operation in progress")                                                  \
+    X(TW_ERR_INVALID, -1, "invalid argument")                                                      \
+    X(TW_ERR_NO_MEMORY, -2, "out of memory")                                                       \
+    X(TW_ERR_UNSUPPORTED, -3, "not supported")                                                     \
+    X(TW_ERR_CONFIG, -4, "bad configuration value")                                                \
+    X(TW_ERR_NOT_FOUND, -5, "not found")                                                           \
+    X(TW_ERR_IO, -6, "system or I/O error")                                                        \
+    X(TW_ERR_FORMAT, -7, "malformed input")                                                        \
+    X(TW_ERR_TRUNCATED, -8, "message or file truncated")                                           \
+    X(TW_ERR_AUTH, -9, "peer failed to authenticate")                                              \
+    X(TW_ERR_TIMEOUT, -10, "timed out")                                                            \
+    X(TW_ERR_PEER, -11, "peer failed or unreachable")                                              \
+    X(TW_ERR_CANCELED, -12, "operation canceled")                                                  \
+    X(TW_ERR_MISMATCH, -13, "ranks disagree about the operation")                                  \
+    X(TW_ERR_STALE, -14, "stale version")                                                          \
+    X(TW_ERR_UCX, -15, "UCX error")                                                                \
+    X(TW_ERR_CUDA, -16, "CUDA error")                                                              \
+    X(TW_ERR_NCCL, -17, "NCCL error")                                                              \
+    X(TW_ERR_INTERNAL, -18, "internal error")
+
+typedef enum tw_status {
+#define TW_STATUS_ENUM(name, value, text) name = value,
+    TW_STATUS_LIST(TW_STATUS_ENUM)
+#undef TW_STATUS_ENUM
+} tw_status_t;
+
+/** English text of a status; "unknown status" for a value not in the list. Never NULL; static storage. */
+const char *tw_status_string(tw_status_t status);
+
+/** Translate an errno value; the caller logs the errno. ENOMEM -> NO_MEMORY, ETIMEDOUT -> TIMEOUT,
+ *  EINVAL -> INVALID, ENOENT -> NOT_FOUND, everything else -> IO. */
+tw_status_t tw_status_from_errno(int error);
+
+/* ---- element types --------------------------------------------------------------------------------------- */
+
+typedef enum tw_type {
+    TW_TYPE_FP32 = 0,
+    TW_TYPE_BF16 = 1,
+    TW_TYPE_FP16 = 2,
+    TW_TYPE_BYTE = 3, /**< opaque bytes: may be moved, never reduced or quantized */
+} tw_type_t;
+
+/** Bytes of one element; 0 for an unknown type. */
+size_t tw_type_bytes(tw_type_t type);
+
+/** "fp32", "bf16", "fp16", "byte"; "?" for an unknown type. */
+const char *tw_type_name(tw_type_t type);
+
+/** Parse a name (as above, also "float32", "bfloat16", "float16", "half", "f32"); TW_ERR_INVALID if unknown. */
+tw_status_t tw_type_parse(const char *name, tw_type_t *type);
+
+/** Where memory lives. */
+typedef enum tw_mem { TW_MEM_HOST = 0, TW_MEM_CUDA = 1 } tw_mem_t;
+
+/** A CUDA stream, or NULL for the default stream and for host memory. */
+typedef void *tw_stream_t;
+
+/* ---- log ------------------------------------------------------------------------------------------------- */
+
+typedef enum tw_log_level {
+    TW_LOG_ERROR = 0,
+    TW_LOG_WARN,
+    TW_LOG_INFO,
+    TW_LOG_DEBUG,
+    TW_LOG_TRACE
+} tw_log_level_t;
+
+/** Receives every line at or above the level (no newline, no level prefix). May be called from any thread, one
+ *  call at a time. */
+typedef void (*tw_log_sink_t)(void *ctx, tw_log_level_t level, const char *file, int line,
+                              const char *message);
+
+/** Replace the sink; NULL restores the default (stderr: "HH:MM:SS.mmm thinwire LEVEL message"). */
+void tw_log_set_sink(tw_log_sink_t sink, void *ctx);
+/** Most verbose level let through; the start value is TW_LOG_LEVEL from the environment, else warn. */
+void tw_log_set_level(tw_log_level_t level);
+tw_log_level_t tw_log_level(void);
+void tw_log(tw_log_level_t level, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+#define TW_LOG_AT(level, ...)                                                                      \
+    do {                                                                                           \
+        if ((level) <= tw_log_level())                                                             \
+            tw_log((level), __FILE__, __LINE__, __VA_ARGS__);                                      \
+    } while (0)
+#define tw_error(...) TW_LOG_AT(TW_LOG_ERROR, __VA_ARGS__)
+#define tw_warn(...) TW_LOG_AT(TW_LOG_WARN, __VA_ARGS__)
+#define tw_info(...) TW_LOG_AT(TW_LOG_INFO, __VA_ARGS__)
+#define tw_debug(...) TW_LOG_AT(TW_LOG_DEBUG, __VA_ARGS__)
+#define tw_trace(...) TW_LOG_AT(TW_LOG_TRACE, __VA_ARGS__)
+
+/* ---- configuration tables -------------------------------------------------------------------------------- */
+
+typedef enum tw_config_type {
+    TW_CONFIG_BOOL,   /**< int: y/n, yes/no, on/off, true/false, 1/0 */
+    TW_CONFIG_INT,    /**< int64_t */
+    TW_CONFIG_DOUBLE, /**< double */
+    TW_CONFIG_BYTES,  /**< size_t: 64K, 1M, 2G (powers of 1024), plain bytes */
+    TW_CONFIG_TIME,   /**< double, seconds: 10, 10s, 250ms, 50us */
+    TW_CONFIG_RATE,   /**< double, bits per second: 1gbit, 100mbit, 1000000; "none" or "auto" is 0 */
+    TW_CONFIG_STRING, /**< char *, owned by the options */
+    TW_CONFIG_ENUM    /**< int: index into choices */
+} tw_config_type_t;
+
+/** One variable. The same table parses the environment, checks ranges and prints the manual. */
+typedef struct tw_config_field {
+    const char *name;           /**< full environment name, "TW_PEER_TIMEOUT" */
+    const char *dflt;           /**< default, as text */
+    const char *unit;           /**< "s", "bytes", "" */
+    const char *doc;            /**< one or two sentences */
+    tw_config_type_t type;
+    size_t offset;              /**< offsetof the value in the options struct */
+    double min, max;            /**< inclusive range of numbers; both 0: no range */
+    const char *const *choices; /**< TW_CONFIG_ENUM: NULL-terminated */
+} tw_config_field_t;
+
+typedef struct tw_config_table {
+    const char *module; /**< "transport" */
+    const tw_config_field_t *fields;
+    size_t n_fields;
+    size_t options_bytes; /**< sizeof the options struct */
+} tw_config_table_t;
+
+/** Fill `options` (caller's storage, options_bytes) with the defaults, then with the environment.
+ *  TW_ERR_CONFIG on a value that does not parse or is out of range: logged with the variable's name, its value and
+ *  what is allowed; nothing needs cleaning up then. */
+tw_status_t tw_config_init(const tw_config_table_t *table, void *options);
+/** Set one field by its full name. TW_ERR_NOT_FOUND (silent) or TW_ERR_CONFIG (logged). */
+tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const char *name,
+                          const char *value);
+/** Frees the strings. */
+void tw_config_cleanup(const tw_config_table_t *table, void *options);
+/** Print the table: name, current value (options may be NULL: defaults), default, unit, range and doc. */
+void tw_config_print(const tw_config_table_t *table, const void *options, FILE *out);
+/** Warn about every TW_ variable of the environment that no table knows, naming the nearest one.
+ *  Returns how many there were. */
+size_t tw_config_check_environment(const tw_config_table_t *const *tables, size_t n_tables);
+/** The log's own table (TW_LOG_LEVEL). */
+extern const tw_config_table_t tw_log_config_table;
+
+/** The candidate with the smallest edit distance to `name`, or NULL if none is near. */
+const char *tw_nearest_name(const char *name, const char *const *candidates, size_t n_candidates);
+
+/* Parsers of the types above, for command lines; TW_ERR_INVALID, silent. */
+tw_status_t tw_parse_bytes(const char *text, size_t *bytes);
+tw_status_t tw_parse_time(const char *text, double *seconds);
+tw_status_t tw_parse_rate(const char *text, double *bits_per_second);
+/** Write a byte count as "64K", "1M", "1.50M" or "100" into `buf`; returns buf. */
+const char *tw_format_bytes(size_t bytes, char *buf, size_t buf_bytes);
+
+/* ---- buffers --------------------------------------------------------------------------------------------- */
+
+#define TW_CACHE_LINE_BYTES 64
+
+/** `bytes` of uninitialised memory aligned to 64 bytes (to 2 MiB, advised huge, from 4 MiB on); NULL when out of
+ *  memory; a valid pointer for 0. Free with tw_buffer_free, which accepts NULL. */
+void *tw_buffer_alloc(size_t bytes);
+void *tw_buffer_alloc_zero(size_t bytes);
+void tw_buffer_free(void *buffer);
+
+/* ---- clock and counters ---------------------------------------------------------------------------------- */
+
+/** Monotonic wall clock in nanoseconds. */
+uint64_t tw_time_ns(void);
+static inline double tw_time_sec(void) { return (double)tw_time_ns() * 1e-9; }
+
+/** A named set of 64-bit counters; adding is thread-safe. */
+typedef struct tw_counters tw_counters_t;
+tw_status_t tw_counters_create(const char *const *names, size_t n_counters, tw_counters_t **out);
+void tw_counters_destroy(tw_counters_t *counters);
+void tw_counters_add(tw_counters_t *counters, size_t index, uint64_t amount);
+uint64_t tw_counters_get(const tw_counters_t *counters, size_t index);
+void tw_counters_reset(tw_counters_t *counters);
+size_t tw_counters_count(const tw_counters_t *counters);
+const char *tw_counters_name(const tw_counters_t *counters, size_t index);
+
+/* ---- JSON lines ------------------------------------------------------------------------------------------ */
+
+/** One object under construction; keys keep the order in which they were added. The first failure sticks and is
+ *  returned by tw_json_write_line. NaN and infinities are written as null. */
+typedef struct tw_json tw_json_t;
+tw_json_t *tw_json_create(void);
+void tw_json_destroy(tw_json_t *json);
+void tw_json_add_int(tw_json_t *json, const char *key, int64_t value);
+void tw_json_add_double(tw_json_t *json, const char *key, double value);
+void tw_json_add_string(tw_json_t *json, const char *key, const char *value);
+void tw_json_add_bool(tw_json_t *json, const char *key, int value);
+/** Write the object as one line and flush. TW_ERR_NO_MEMORY or TW_ERR_IO. */
+tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,172 @@
+/** Thinwire quant: block codecs, bit-identical on every backend (CPU reference, CPU SIMD, CUDA).
+ *
+ *  A codec turns a segment (consecutive elements of ONE tensor) into blocks of small integers with one scale each.
+ *
+ *  Wire format of a segment of n elements (little-endian; all offsets from the segment's first byte):
+ *    - the segment is cut into blocks of `block` elements (the last may be short), and blocks into frames of 8;
+ *    - a frame is 8 scales (bf16: 16 bytes, fp32: 32 bytes; the unused scales of a last short frame are 0), followed by
+ *      the codes of its blocks, block after block; a full frame is a multiple of 16 bytes, so everything stays aligned;
+ *    - 8 bits: one two's-complement byte per element; 4 bits: element 2i in the low nibble of byte i, 2i+1 in the high
+ *      one, two's complement; an odd last element leaves a zero high nibble;
+ *    - the whole is padded with zeros to a multiple of 16 bytes.
+ *  A range of whole frames is itself a valid segment: that is how a segment is cut into chunks.
+ *
+ *  Arithmetic of a block, in fp32 without fused multiply-add, for qmax = 2^(bits-1) - 1:
+ *    y = x, or the rotated x (below);  amax = max |y|
+ *    scale = max(amax / qmax, 2^-125), for a bf16 scale rounded UP to bf16 (so nothing clips); amax == 0: scale 0, codes 0
+ *    inv = 1 / scale;  q = clamp(round(y * inv), -qmax, qmax);  decoded: q * scale, rotated back, rounded to nearest
+ *    even into the destination type and saturated to its largest finite value.
+ *    round is nearest-even, or stochastic: floor(v + u), u = (w >> 8) * 2^-24 where w is word (e & 3) of Philox4x32-10
+ *    with key (seed lo, seed hi) and counter (e>>2 lo, e>>2 hi, tensor, step) for the element's index e in its tensor.
+ *    A block that contains NaN or Inf (or whose rotation overflows) gets a NaN scale and codes 0, decodes to NaN in
+ *    the whole block, and is counted.
+ *  Hadamard: every whole group of 32 consecutive elements of a block is multiplied by the 32x32 Hadamard matrix
+ *    (Sylvester order, butterfly strides 1, 2, 4, 8, 16) and by 2^-2.5f; a shorter last group is left as it is. Self-inverse.
+ *
+ *  Error bound, nearest-even, without Hadamard: |x - decode(x)| <= tw_quant_error_bound(codec, amax) per element, before
+ *  rounding into the destination type; stochastic: twice that.
+ *
+ *  Source: block quantization as in ZeRO++ (arXiv 2306.10209) section 3.1; rotation as in SDP4Bit (arXiv 2410.15526). */
+#ifndef TW_QUANT_QUANT_H
+#define TW_QUANT_QUANT_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tw_quant_scale { TW_QUANT_SCALE_BF16 = 0, TW_QUANT_SCALE_FP32 = 1 } tw_quant_scale_t;
+typedef enum tw_quant_round {
+    TW_QUANT_ROUND_NEAREST = 0,
+    TW_QUANT_ROUND_STOCHASTIC = 1
+} tw_quant_round_t;
+
+#define TW_QUANT_FRAME_BLOCKS 8
+#define TW_QUANT_BLOCK_MIN 32
+#define TW_QUANT_BLOCK_MAX 4096
+#define TW_QUANT_HADAMARD_ELEMS 32
+#define TW_QUANT_ALIGN_BYTES 16
+
+/** What is sent: plain data, compare with tw_quant_codec_equal. */
+typedef struct tw_quant_codec {
+    int bits;               /**< 8 or 4 */
+    int block;              /**< elements per scale: 32 to 4096, a multiple of 32 */
+    tw_quant_scale_t scale; /**< type of the stored scale */
+    tw_quant_round_t round;
+    int hadamard;           /**< 0 or 1 */
+} tw_quant_codec_t;
+
+/** TW_OK, or TW_ERR_INVALID with a log line naming the field that is out of range. */
+tw_status_t tw_quant_codec_check(const tw_quant_codec_t *codec);
+int tw_quant_codec_equal(const tw_quant_codec_t *a, const tw_quant_codec_t *b);
+/** Parse "int8", "int4", with options: "int4:block=128,hadamard,stochastic,scale=fp32". Default block: 2048 for
+ *  int8 and 128 for int4. TW_ERR_INVALID, logged. */
+tw_status_t tw_quant_codec_parse(const char *text, tw_quant_codec_t *codec);
+/** The inverse of parse, into `buf`; returns buf. */
+const char *tw_quant_codec_format(const tw_quant_codec_t *codec, char *buf, size_t buf_bytes);
+
+/** Elements and bytes of a full frame, and bytes of an encoded segment of n_elems (0 for 0). The codec must be valid. */
+size_t tw_quant_frame_elems(const tw_quant_codec_t *codec);
+size_t tw_quant_frame_bytes(const tw_quant_codec_t *codec);
+size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems);
+
+/** Largest |x - decode(x)| for nearest-even without Hadamard in a block whose largest magnitude is amax (fp32 result of
+ *  the scale's rounding included; 2^-126 at least). With Hadamard it bounds the error in the rotated domain: the 2-norm of a
+ *  group's error is at most sqrt(32) times it. */
+double tw_quant_error_bound(const tw_quant_codec_t *codec, double amax);
+
+/** A codec bound to a backend. Calls on one context may run concurrently from several threads (host) or streams
+ *  (device). */
+typedef struct tw_quant tw_quant_t;
+
+typedef struct tw_quant_params {
+    tw_quant_codec_t codec;
+    tw_mem_t mem;        /**< memory that all pointers of the calls live in */
+    const char *backend; /**< NULL or "auto", "ref", "avx2", "avx512", "cuda" */
+} tw_quant_params_t;
+
+/** TW_ERR_INVALID: bad codec; TW_ERR_UNSUPPORTED: no such backend on this machine (logged with those there are). */
+tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out);
+void tw_quant_destroy(tw_quant_t *quant);
+const tw_quant_codec_t *tw_quant_codec_get(const tw_quant_t *quant);
+const char *tw_quant_backend_name(const tw_quant_t *quant);
+/** Blocks with NaN or Inf met by this context's encoding calls so far. On CUDA: synchronises with the device. */
+uint64_t tw_quant_nonfinite_blocks(const tw_quant_t *quant);
+/** Names of the backends usable here for `mem`, best first; returns how many were written (at most `max`). */
+size_t tw_quant_backends(tw_mem_t mem, const char **names, size_t max);
+
+/** What all segments of a call share. */
+typedef struct tw_quant_args {
+    tw_type_t type;     /**< of the plain side; TW_TYPE_BYTE or an unknown one is refused */
+    uint64_t seed;      /**< stochastic rounding: key */
+    uint32_t step;      /**< stochastic rounding: training step */
+    float factor;       /**< reduce_*: the sum is multiplied by it (1 for a sum, 1/W for a mean) */
+    tw_stream_t stream; /**< CUDA only: calls enqueue here and return */
+} tw_quant_args_t;
+
+/** One segment of a call. Plain pointers need only element alignment, encoded ones none; aligned to 16 bytes they are
+ *  faster. src and dst must not overlap except where said. All memory is the caller's, borrowed for the call (on CUDA,
+ *  until the stream has passed it). n_elems 0 is allowed and does nothing. */
+typedef struct tw_quant_segment {
+    const void *src;
+    const void *base;    /**< delta_encode only */
+    void *dst;
+    size_t n_elems;
+    uint32_t tensor;     /**< stochastic rounding: which tensor */
+    uint64_t first_elem; /**< index in that tensor of the segment's first element */
+} tw_quant_segment_t;
+
+/* All return TW_OK, TW_ERR_INVALID (type, NULL pointer; logged) or TW_ERR_CUDA. One pass over memory each. */
+
+/** src: type[n]; dst: encoded. */
+tw_status_t tw_quant_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+                            const tw_quant_segment_t *segments, size_t n_segments);
+/** src: encoded; dst: type[n]. */
+tw_status_t tw_quant_decode(tw_quant_t *quant, const tw_quant_args_t *args,
+                            const tw_quant_segment_t *segments, size_t n_segments);
+/** src: encoded; dst: fp32[n], the decoded value is added to it. args->type is ignored. */
+tw_status_t tw_quant_decode_add(tw_quant_t *quant, const tw_quant_args_t *args,
+                                const tw_quant_segment_t *segments, size_t n_segments);
+/** src: fp32[n]; base: type[n]; dst: encoded (src - base), the difference taken in fp32. */
+tw_status_t tw_quant_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                  const tw_quant_segment_t *segments, size_t n_segments);
+/** src: encoded; dst: type[n], dst = round(dst + decoded). */
+tw_status_t tw_quant_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args,
+                                  const tw_quant_segment_t *segments, size_t n_segments);
+
+/** One segment of a reduction: K encoded inputs of the same n elements. */
+typedef struct tw_quant_reduce_segment {
+    const void *const *srcs; /**< [n_srcs] encoded with the input codec; the array itself lives in host memory */
+    size_t n_srcs;           /**< K >= 1, no upper limit */
+    void *dst;
+    size_t n_elems;
+    uint32_t tensor;
+    uint64_t first_elem;
+} tw_quant_reduce_segment_t;
+
+/** dst: encoded with `out_quant`'s codec: encode(factor * (decode(src 0) + decode(src 1) + ...)), summed in fp32 in that
+ *  order, starting from decode(src 0). out_quant may be in_quant; it counts the non-finite blocks. */
+tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant,
+                                   const tw_quant_args_t *args,
+                                   const tw_quant_reduce_segment_t *segments, size_t n_segments);
+/** dst: type[n]: round(factor * (decode(src 0) + decode(src 1) + ...)), summed in fp32 in that order. */
+tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                   const tw_quant_reduce_segment_t *segments, size_t n_segments);
+
+/* Plain conversions on the host, used wherever exact sums are taken; SIMD at run time, same bits as the scalar rule. */
+
+/** dst[i] = fp32(src[i]). */
+void tw_convert_to_fp32(tw_type_t type, const void *src, float *dst, size_t n_elems);
+/** dst[i] = type(src[i] * factor), nearest even, overflow to infinity as IEEE 754 says. */
+void tw_convert_from_fp32(tw_type_t type, const float *src, float factor, void *dst, size_t n_elems);
+/** acc[i] += fp32(src[i]). */
+void tw_convert_add_fp32(tw_type_t type, const void *src, float *acc, size_t n_elems);
+/** dst[i] = type(fp32(a[i]) + fp32(b[i])), nearest even; dst may be a or b. */
+void tw_convert_add(tw_type_t type, const void *a, const void *b, void *dst, size_t n_elems);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

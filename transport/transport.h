@@ -1,0 +1,103 @@
+/** Thinwire transport: rendezvous, tagged non-blocking messages between the ranks of a job, counters.
+ *
+ *  A transport belongs to one thread at a time; different transports are independent. Nothing here blocks except where
+ *  it says so. Once a peer has failed, every call returns TW_ERR_PEER, and tw_transport_failed_rank names it. */
+#ifndef TW_TRANSPORT_TRANSPORT_H
+#define TW_TRANSPORT_TRANSPORT_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- the job ----------------------------------------------------------------------------------------------- */
+
+#define TW_JOB_NAME_BYTES 256
+
+/** Who we are, from the launcher. Plain data. */
+typedef struct tw_job {
+    int rank, world;
+    int local_rank, local_world;         /**< -1 if the launcher does not say */
+    char master_addr[TW_JOB_NAME_BYTES]; /**< host of rank 0 */
+    int master_port;
+    char token[TW_JOB_NAME_BYTES];       /**< shared secret (TW_JOB_TOKEN, else derived from the launcher's job id); never sent */
+    const char *launcher;                /**< "torchrun", "openmpi", "pmi", "slurm", "single": static storage */
+} tw_job_t;
+
+/** Read the environment: torchrun's RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT, Open MPI's
+ *  OMPI_COMM_WORLD_*, PMI(x)'s PMI_RANK PMI_SIZE, Slurm's SLURM_PROCID SLURM_NTASKS ...; in that order; none of them: a job of
+ *  one rank. TW_ERR_CONFIG, logged with the variable's name, when a set is incomplete or makes no sense. */
+tw_status_t tw_job_from_env(tw_job_t *job);
+/** 1 if a launcher's variables are there. */
+int tw_job_launched(void);
+
+/* ---- transport --------------------------------------------------------------------------------------------- */
+
+typedef struct tw_transport tw_transport_t;
+typedef struct tw_transport_request tw_transport_request_t;
+
+/** Meet the other ranks and connect, over UCX. Collective over the job, blocks until all ranks are there or
+ *  TW_JOIN_TIMEOUT has passed (TW_ERR_TIMEOUT, logged with the ranks that are missing).
+ *  Options: the environment, see tw_transport_config_table. */
+tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out);
+
+/** Transports of all ranks of an in-process world, for threads: rank r uses out[r] alone. node_of: [world] node of each
+ *  rank, or NULL for one rank per node. Each is destroyed by itself. */
+tw_status_t tw_transport_local_create(int world, const int *node_of, tw_transport_t **out);
+
+/** Bounded in time, also after a failure. Posted requests are canceled. Accepts NULL. */
+void tw_transport_destroy(tw_transport_t *transport);
+
+int tw_transport_rank(const tw_transport_t *transport);
+int tw_transport_world(const tw_transport_t *transport);
+/** Nodes are numbered from 0 in the order of their lowest rank. */
+int tw_transport_node_of(const tw_transport_t *transport, int rank);
+int tw_transport_n_nodes(const tw_transport_t *transport);
+/** "ucx" or "local", and a line about the devices and protocols in use. */
+const char *tw_transport_name(const tw_transport_t *transport);
+const char *tw_transport_describe(const tw_transport_t *transport);
+
+#define TW_TRANSPORT_TAG_BITS 48
+
+/** Post a send or receive of `bytes` (0 allowed) to or from `peer` (own rank allowed). Sender and receiver must agree on tag
+ *  (below 2^48) and bytes; equal tags match in posting order. The buffer is borrowed until the request is done.
+ *  A message of another size than posted ends the receive with TW_ERR_TRUNCATED. */
+tw_status_t tw_transport_send_post(tw_transport_t *transport, int peer, uint64_t tag,
+                                   const void *buffer, size_t bytes,
+                                   tw_transport_request_t **request);
+tw_status_t tw_transport_recv_post(tw_transport_t *transport, int peer, uint64_t tag, void *buffer,
+                                   size_t bytes, tw_transport_request_t **request);
+/** TW_OK: done, request freed; TW_IN_PROGRESS; an error: freed too. Does not progress. */
+tw_status_t tw_transport_test(tw_transport_t *transport, tw_transport_request_t *request);
+/** Cancel if not done, and free; afterwards the buffer is no longer touched. */
+void tw_transport_cancel(tw_transport_t *transport, tw_transport_request_t *request);
+/** Move everything forward; never sleeps. TW_OK if something happened, TW_IN_PROGRESS if nothing did, or an error. */
+tw_status_t tw_transport_progress(tw_transport_t *transport);
+/** Sleep until something may have happened, or the timeout. */
+tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec);
+/** Give the job up: every rank's calls return TW_ERR_PEER naming this rank. */
+void tw_transport_abort(tw_transport_t *transport, const char *reason);
+/** The rank whose failure ended the job, or -1. */
+int tw_transport_failed_rank(const tw_transport_t *transport);
+
+/** Counted at the sender when a send is posted: payload bytes and messages. */
+typedef struct tw_transport_counters {
+    uint64_t bytes, messages;
+} tw_transport_counters_t;
+
+/** Totals sent to one peer. */
+void tw_transport_peer_counters(const tw_transport_t *transport, int peer,
+                                tw_transport_counters_t *out);
+/** Totals sent to other nodes, and to other ranks of this node. Own rank counts in neither. */
+void tw_transport_inter_node_counters(const tw_transport_t *transport,
+                                      tw_transport_counters_t *out);
+void tw_transport_in_node_counters(const tw_transport_t *transport, tw_transport_counters_t *out);
+
+extern const tw_config_table_t tw_transport_config_table;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
