@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Counts the test cases that really ran, from Bazel's build event files (JSON, one per run).
+
+A GoogleTest binary counts with each of its cases, a script as one. A target that does not
+build, times out or dies counts as one failure beside what its report says. Prints failures,
+one line per run, and last "N passed, N failed" (", N skipped" if any). Exits 1 if anything failed.
+"""
+
+import collections
+import json
+import os
+import sys
+import urllib.parse
+import xml.etree.ElementTree
+
+Count = collections.Counter
+
+
+def cases_of(path):
+    """Returns (Count, names of failed cases) of one test.xml; nothing if it cannot be read."""
+    count, failed = Count(), []
+    try:
+        root = xml.etree.ElementTree.parse(path).getroot()
+    except (OSError, xml.etree.ElementTree.ParseError):
+        return count, failed
+    for case in root.iter("testcase"):
+        name = ".".join(filter(None, [case.get("classname"), case.get("name")]))
+        if case.find("failure") is not None or case.find("error") is not None:
+            count["failed"] += 1
+            failed.append(name)
+        elif case.find("skipped") is not None or case.get("result") == "skipped":
+            count["skipped"] += 1
+        elif case.get("status") != "notrun":
+            count["passed"] += 1
+    return count, failed
+
+
+def xml_path(result):
+    for output in result.get("testActionOutput", []):
+        if output.get("name") == "test.xml":
+            return urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path)
+    return None
+
+
+def count_result(label, result):
+    """Counts one run of one test target."""
+    path = xml_path(result)
+    count, failed = cases_of(path) if path else (Count(), [])
+    if result.get("status") != "PASSED" and not count["failed"]:
+        count["failed"] += 1
+        failed.append(result.get("status", "NO STATUS"))
+    if not sum(count.values()):
+        count["failed"] += 1
+        failed.append("ran no test case")
+    for name in failed:
+        print("FAILED %s %s" % (label, name))
+    return count
+
+
+def count_run(path):
+    """Counts one Bazel run."""
+    results, broken, finished = {}, [], False
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # cut short: `finished` is missing then
+            ident = event.get("id", {})
+            if "testResult" in ident and "testResult" in event:
+                key = ident["testResult"]
+                # The last attempt is the one that counts.
+                results[key["label"], key.get("run"), key.get("shard")] = event["testResult"]
+            elif "targetCompleted" in ident and not event.get("completed", {}).get("success"):
+                broken.append(ident["targetCompleted"]["label"])
+            elif "finished" in event:
+                # 0: all well; 3: tests failed; 4: no tests. Else something did not build.
+                finished = event["finished"].get("exitCode", {}).get("code", 0) in (0, 3, 4)
+    count = Count()
+    for (label, _, _), result in sorted(results.items(), key=lambda item: item[0][0]):
+        count += count_result(label, result)
+    for label in broken:
+        print("FAILED %s does not build" % label)
+        count["failed"] += 1
+    if not finished and not broken:
+        print("FAILED %s did not finish" % path)
+        count["failed"] += 1
+    return count
+
+
+def summary(count):
+    text = "%d passed, %d failed" % (count["passed"], count["failed"])
+    return text + (", %d skipped" % count["skipped"] if count["skipped"] else "")
+
+
+def main(paths):
+    total = Count()
+    for path in paths:
+        count = count_run(path)
+        print("%-8s %s" % (os.path.basename(path)[: -len(".json")], summary(count)))
+        total += count
+    print(summary(total))
+    return 1 if total["failed"] or not total["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
