@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# format.sh check|fix: clang-format 14 over every tracked C, C++ and CUDA file.
+# Under Bazel: //:format_check and //:format.
+set -euo pipefail
+
+mode=$1
+
+# The sources themselves, not their copies: `bazel run` names them, a test follows its WORKSPACE.
+root=${BUILD_WORKSPACE_DIRECTORY:-$(dirname "$(readlink -f WORKSPACE)")}
+cd "$root"
+
+skip() {
+    echo "skipped: $1"
+    if [ -n "${XML_OUTPUT_FILE:-}" ]; then
+        cat >"$XML_OUTPUT_FILE" <<EOF
+<testsuites><testsuite name="format_check" tests="1" skipped="1">
+<testcase name="format_check" status="run" result="skipped"><skipped message="$1"/></testcase>
+</testsuite></testsuites>
+EOF
+    fi
+    exit 0
+}
+
+# Other versions format differently.
+clang_format=
+for name in clang-format-14 clang-format; do
+    if command -v "$name" >/dev/null && "$name" --version | grep -q 'version 14\.'; then
+        clang_format=$name
+        break
+    fi
+done
+if [ -z "$clang_format" ]; then
+    [ "$mode" = check ] && skip "clang-format 14 is not installed"
+    echo "clang-format 14 is not installed" >&2
+    exit 1
+fi
+
+# Tracked files; in a source archive, every file. NUL-separated.
+list_sources() {
+    local patterns=('*.c' '*.h' '*.cc' '*.cu' '*.cuh')
+    if git -c safe.directory='*' rev-parse --git-dir >/dev/null 2>&1; then
+        git -c safe.directory='*' ls-files -z -- "${patterns[@]}"
+    else
+        local find_args=()
+        for p in "${patterns[@]}"; do
+            find_args+=(-o -name "$p")
+        done
+        find . -name 'bazel-*' -prune -o -type f \( "${find_args[@]:1}" \) -print0
+    fi
+}
+
+files=()
+while IFS= read -r -d '' file; do
+    # Listed by git, but deleted in the work tree.
+    [ -f "$file" ] && files+=("$file")
+done < <(list_sources)
+if [ ${#files[@]} -eq 0 ]; then
+    echo "no source files found in $root" >&2
+    exit 1
+fi
+
+if [ "$mode" = fix ]; then
+    "$clang_format" -i --style=file "${files[@]}"
+    echo "formatted ${#files[@]} files"
+    exit 0
+fi
+
+report=$(mktemp)
+trap 'rm -f "$report"' EXIT
+bad=()
+for file in "${files[@]}"; do
+    if ! "$clang_format" --style=file --dry-run -Werror "$file" 2>"$report"; then
+        bad+=("$file")
+        head -n 3 "$report"
+    fi
+done
+if [ ${#bad[@]} -gt 0 ]; then
+    echo "misformatted (./bazelw run //:format fixes them):"
+    printf '  %s\n' "${bad[@]}"
+    exit 1
+fi
+echo "${#files[@]} files are well formatted"

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Checks every #include "folder/..." against the layers: who may include whom, and only the
+public header <folder>/<folder>.h from outside a folder. Bazel's visibility holds the arrows
+between targets; this also holds what a target would get through its dependencies.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+BELOW = {
+    "core": [],
+    "quant": ["core"],
+    "transport": ["core"],
+    "collectives": ["quant", "transport", "core"],
+    "hpz": ["collectives", "quant", "core"],
+    "plugin": ["collectives", "quant", "transport", "core"],
+    "trainer": ["hpz", "collectives", "quant", "core"],
+}
+BELOW["bench"] = BELOW["tests"] = list(BELOW)
+
+# Tests mirror the sources, so they may look inside.
+MAY_LOOK_INSIDE = ["tests"]
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([A-Za-z0-9_.-]+)/([^">]+)[">]')
+
+
+def sources():
+    patterns = ["*.c", "*.h", "*.cc", "*.cu", "*.cuh"]
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--"] + patterns
+    found = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    if found.returncode == 0:
+        names = found.stdout.decode().split("\0")
+    else:
+        names = [
+            os.path.relpath(os.path.join(folder, name), ".")
+            for top in BELOW
+            for folder, _, files in os.walk(top)
+            for name in files
+            if os.path.splitext(name)[1] in (".c", ".h", ".cc", ".cu", ".cuh")
+        ]
+    return sorted(name for name in names if os.path.isfile(name))
+
+
+def complaint(folder, target, header):
+    """Returns what is wrong with an include of target/header from a folder, or None."""
+    if target not in BELOW or target == folder:
+        return None
+    if target not in BELOW[folder]:
+        return "%s may not include %s" % (folder, target)
+    if header != target + ".h" and folder not in MAY_LOOK_INSIDE:
+        return "%s/%s is private; include %s/%s.h" % (target, header, target, target)
+    return None
+
+
+def check(path):
+    """Yields the complaints about one file."""
+    folder = path.split("/")[0]
+    if folder not in BELOW:
+        return
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            match = INCLUDE.match(line)
+            wrong = match and complaint(folder, match.group(1), match.group(2))
+            if wrong:
+                yield "%s:%d: %s" % (path, number, wrong)
+
+
+def main():
+    os.chdir(os.path.dirname(os.path.realpath("WORKSPACE")))
+    names = sources()
+    complaints = [c for name in names for c in check(name)]
+    print("\n".join(complaints + ["%d files, %d complaints" % (len(names), len(complaints))]))
+    return 1 if complaints or not names else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
