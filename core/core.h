@@ -83,8 +83,8 @@ typedef enum tw_log_level {
     TW_LOG_TRACE
 } tw_log_level_t;
 
-/** Receives every line at or above the level (no newline, no level prefix). May be called from any thread, one
- *  call at a time. */
+/** Receives every line at or above the level (no newline, no level prefix; cut with "..." at 4095 bytes). May be called
+ *  from any thread, one call at a time. Must not log. */
 typedef void (*tw_log_sink_t)(void *ctx, tw_log_level_t level, const char *file, int line,
                               const char *message);
 
@@ -93,6 +93,7 @@ void tw_log_set_sink(tw_log_sink_t sink, void *ctx);
 /** Most verbose level let through; the start value is TW_LOG_LEVEL from the environment, else warn. */
 void tw_log_set_level(tw_log_level_t level);
 tw_log_level_t tw_log_level(void);
+/** Use the macros below: they do not evaluate their arguments when the level is off. */
 void tw_log(tw_log_level_t level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -128,7 +129,7 @@ typedef struct tw_config_field {
     const char *doc;            /**< one or two sentences */
     tw_config_type_t type;
     size_t offset;              /**< offsetof the value in the options struct */
-    double min, max;            /**< inclusive range of numbers; both 0: no range */
+    double min, max;            /**< inclusive range of numbers; both 0: no range; may be infinite */
     const char *const *choices; /**< TW_CONFIG_ENUM: NULL-terminated */
 } tw_config_field_t;
 
@@ -139,11 +140,12 @@ typedef struct tw_config_table {
     size_t options_bytes; /**< sizeof the options struct */
 } tw_config_table_t;
 
-/** Fill `options` (caller's storage, options_bytes) with the defaults, then with the environment.
+/** Fill `options` (caller's storage, options_bytes) with the environment, and the defaults of what is not there. Words
+ *  are compared without regard to case. Strings are never NULL.
  *  TW_ERR_CONFIG on a value that does not parse or is out of range: logged with the variable's name, its value and
  *  what is allowed; nothing needs cleaning up then. */
 tw_status_t tw_config_init(const tw_config_table_t *table, void *options);
-/** Set one field by its full name. TW_ERR_NOT_FOUND (silent) or TW_ERR_CONFIG (logged). */
+/** Set one field by its full name. TW_ERR_NOT_FOUND (silent) or TW_ERR_CONFIG (logged); the old value stays then. */
 tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const char *name,
                           const char *value);
 /** Frees the strings. */
@@ -156,10 +158,12 @@ size_t tw_config_check_environment(const tw_config_table_t *const *tables, size_
 /** The log's own table (TW_LOG_LEVEL). */
 extern const tw_config_table_t tw_log_config_table;
 
-/** The candidate with the smallest edit distance to `name`, or NULL if none is near. */
+/** The candidate with the smallest edit distance to `name` (case does not matter), the first of equals, or NULL if more
+ *  than a third of the letters would have to change. */
 const char *tw_nearest_name(const char *name, const char *const *candidates, size_t n_candidates);
 
-/* Parsers of the types above, for command lines; TW_ERR_INVALID, silent. */
+/* Parsers of the types above, for command lines; TW_ERR_INVALID, silent. The whole text must fit; no blanks, no signs.
+ * Sizes also as 1.5M, 64KB, 64KiB (all powers of 1024); times also in ns; rates in bit, kbit, mbit, gbit, tbit. */
 tw_status_t tw_parse_bytes(const char *text, size_t *bytes);
 tw_status_t tw_parse_time(const char *text, double *seconds);
 tw_status_t tw_parse_rate(const char *text, double *bits_per_second);
@@ -195,7 +199,8 @@ const char *tw_counters_name(const tw_counters_t *counters, size_t index);
 /* ---- JSON lines ------------------------------------------------------------------------------------------ */
 
 /** One object under construction; keys keep the order in which they were added. The first failure sticks and is
- *  returned by tw_json_write_line. NaN and infinities are written as null. */
+ *  returned by tw_json_write_line. NaN, infinities and NULL strings are written as null. A NULL object (no memory) may be
+ *  added to, written (TW_ERR_NO_MEMORY) and destroyed. */
 typedef struct tw_json tw_json_t;
 tw_json_t *tw_json_create(void);
 void tw_json_destroy(tw_json_t *json);
@@ -203,7 +208,7 @@ void tw_json_add_int(tw_json_t *json, const char *key, int64_t value);
 void tw_json_add_double(tw_json_t *json, const char *key, double value);
 void tw_json_add_string(tw_json_t *json, const char *key, const char *value);
 void tw_json_add_bool(tw_json_t *json, const char *key, int value);
-/** Write the object as one line and flush. TW_ERR_NO_MEMORY or TW_ERR_IO. */
+/** Write the object as one line and flush. TW_ERR_NO_MEMORY, TW_ERR_INVALID (a text was not UTF-8) or TW_ERR_IO. */
 tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out);
 
 #ifdef __cplusplus

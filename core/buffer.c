@@ -1,0 +1,34 @@
+#include "core/core.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE_BYTES ((size_t)2 << 20)
+#define HUGE_FROM_BYTES ((size_t)4 << 20)
+
+void *tw_buffer_alloc(size_t bytes)
+{
+    int huge = bytes >= HUGE_FROM_BYTES;
+    void *buffer;
+
+    if (bytes == 0)
+        bytes = 1;
+    if (posix_memalign(&buffer, huge ? HUGE_PAGE_BYTES : TW_CACHE_LINE_BYTES, bytes) != 0)
+        return NULL;
+    /* Only advice: where the kernel has no huge pages, small ones do. Never past the end of the buffer. */
+    if (huge)
+        (void)madvise(buffer, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+    return buffer;
+}
+
+void *tw_buffer_alloc_zero(size_t bytes)
+{
+    void *buffer = tw_buffer_alloc(bytes);
+
+    if (buffer != NULL)
+        memset(buffer, 0, bytes);
+    return buffer;
+}
+
+void tw_buffer_free(void *buffer) { free(buffer); }

@@ -1,0 +1,159 @@
+/* Configuration tables: values in and out of an options struct. */
+#include "core/config_value.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t value_bytes(tw_config_type_t type)
+{
+    switch (type) {
+    case TW_CONFIG_BOOL:
+    case TW_CONFIG_ENUM:
+        return sizeof(int);
+    case TW_CONFIG_INT:
+        return sizeof(int64_t);
+    case TW_CONFIG_DOUBLE:
+    case TW_CONFIG_TIME:
+    case TW_CONFIG_RATE:
+        return sizeof(double);
+    case TW_CONFIG_BYTES:
+        return sizeof(size_t);
+    case TW_CONFIG_STRING:
+        return sizeof(char *);
+    }
+    return 0;
+}
+
+void tw_config_value_load(const tw_config_field_t *field, const void *options,
+                          tw_config_value_t *value)
+{
+    memset(value, 0, sizeof(*value));
+    memcpy(value, (const char *)options + field->offset, value_bytes(field->type));
+}
+
+/* Every member of the union starts at its first byte. */
+static void store_value(const tw_config_field_t *field, void *options,
+                        const tw_config_value_t *value)
+{
+    if (field->type == TW_CONFIG_STRING) {
+        tw_config_value_t old;
+        tw_config_value_load(field, options, &old);
+        free(old.string);
+    }
+    memcpy((char *)options + field->offset, value, value_bytes(field->type));
+}
+
+tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *text,
+                                  tw_config_value_t *value)
+{
+    switch (field->type) {
+    case TW_CONFIG_BOOL:
+        return tw_parse_bool(text, &value->flag);
+    case TW_CONFIG_INT:
+        return tw_parse_int(text, &value->number);
+    case TW_CONFIG_DOUBLE:
+        return tw_parse_double(text, &value->real);
+    case TW_CONFIG_BYTES:
+        return tw_parse_bytes(text, &value->bytes);
+    case TW_CONFIG_TIME:
+        return tw_parse_time(text, &value->real);
+    case TW_CONFIG_RATE:
+        return tw_parse_rate(text, &value->real);
+    case TW_CONFIG_STRING:
+        value->string = strdup(text != NULL ? text : "");
+        return value->string != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    case TW_CONFIG_ENUM:
+        return tw_parse_choice(text, field->choices, &value->flag);
+    }
+    return TW_ERR_INVALID;
+}
+
+int tw_config_has_range(const tw_config_field_t *field)
+{
+    return field->min != 0 || field->max != 0;
+}
+
+int tw_config_value_in_range(const tw_config_field_t *field, const tw_config_value_t *value)
+{
+    double number;
+
+    if (!tw_config_has_range(field))
+        return 1;
+    switch (field->type) {
+    case TW_CONFIG_INT:
+        number = (double)value->number;
+        break;
+    case TW_CONFIG_BYTES:
+        number = (double)value->bytes;
+        break;
+    case TW_CONFIG_DOUBLE:
+    case TW_CONFIG_TIME:
+    case TW_CONFIG_RATE:
+        number = value->real;
+        break;
+    default:
+        return 1;
+    }
+    return number >= field->min && number <= field->max;
+}
+
+/* Parse, check and store one value; says what is wrong with it. `source` is for the log. */
+static tw_status_t set_field(const tw_config_field_t *field, void *options, const char *text,
+                             const char *source)
+{
+    char allowed[512];
+    tw_config_value_t value;
+    tw_status_t status = tw_config_value_parse(field, text, &value);
+
+    if (status == TW_ERR_NO_MEMORY) {
+        tw_error("config: out of memory for %s", field->name);
+        return status;
+    }
+    if (status != TW_OK || !tw_config_value_in_range(field, &value)) {
+        tw_error("config: %s=%s%s: expected %s", field->name, text != NULL ? text : "(null)", source,
+                 tw_config_describe(field, allowed, sizeof(allowed)));
+        return TW_ERR_CONFIG;
+    }
+    store_value(field, options, &value);
+    return TW_OK;
+}
+
+tw_status_t tw_config_init(const tw_config_table_t *table, void *options)
+{
+    tw_status_t status = TW_OK;
+
+    memset(options, 0, table->options_bytes);
+    for (size_t i = 0; i < table->n_fields && status == TW_OK; ++i) {
+        const tw_config_field_t *field = &table->fields[i];
+        const char *text = getenv(field->name);
+
+        if (text != NULL)
+            status = set_field(field, options, text, "");
+        else
+            status = set_field(field, options, field->dflt, " (the default)");
+    }
+    if (status != TW_OK)
+        tw_config_cleanup(table, options);
+    return status;
+}
+
+tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const char *name,
+                          const char *value)
+{
+    for (size_t i = 0; i < table->n_fields; ++i) {
+        if (strcmp(table->fields[i].name, name) == 0)
+            return set_field(&table->fields[i], options, value, "");
+    }
+    return TW_ERR_NOT_FOUND;
+}
+
+void tw_config_cleanup(const tw_config_table_t *table, void *options)
+{
+    for (size_t i = 0; i < table->n_fields; ++i) {
+        const tw_config_value_t none = {.string = NULL};
+
+        if (table->fields[i].type == TW_CONFIG_STRING)
+            store_value(&table->fields[i], options, &none);
+    }
+}

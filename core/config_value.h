@@ -1,0 +1,36 @@
+/** Private to core: one value of a configuration table, and the parsers that only tables need. */
+#ifndef TW_CORE_CONFIG_VALUE_H
+#define TW_CORE_CONFIG_VALUE_H
+
+#include "core/core.h"
+
+/** A parsed value; which member holds it follows from the field's type. */
+typedef union tw_config_value {
+    int flag;       /* BOOL, ENUM */
+    int64_t number; /* INT */
+    double real;    /* DOUBLE, TIME, RATE */
+    size_t bytes;   /* BYTES */
+    char *string;   /* STRING */
+} tw_config_value_t;
+
+/** Parse `text` as the field's type; does not check the range. A string is a copy, the caller's to free.
+ *  TW_ERR_INVALID (silent) or TW_ERR_NO_MEMORY. */
+tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *text,
+                                  tw_config_value_t *value);
+/** 1 if the field has no range or the value is in it. */
+int tw_config_value_in_range(const tw_config_field_t *field, const tw_config_value_t *value);
+void tw_config_value_load(const tw_config_field_t *field, const void *options,
+                          tw_config_value_t *value);
+/** 1 if the field has a range. */
+int tw_config_has_range(const tw_config_field_t *field);
+/** What the field accepts, for people: "a size such as 64K or 1M, from 1 to 1G". Returns buf. */
+const char *tw_config_describe(const tw_config_field_t *field, char *buf, size_t buf_bytes);
+
+/* Silent; TW_ERR_INVALID. Words are compared without regard to case. */
+tw_status_t tw_parse_double(const char *text, double *value);
+tw_status_t tw_parse_int(const char *text, int64_t *value);
+tw_status_t tw_parse_bool(const char *text, int *value);
+/** Index of `text` in the NULL-terminated `choices`. */
+tw_status_t tw_parse_choice(const char *text, const char *const *choices, int *index);
+
+#endif

@@ -1,0 +1,94 @@
+#include "core/core.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Measurements carry far fewer than 15 digits, and 15 print 0.1 as 0.1. */
+#define JSON_FLAGS (JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(15))
+
+struct tw_json {
+    json_t *object;
+    tw_status_t status; /* the first failure */
+};
+
+tw_json_t *tw_json_create(void)
+{
+    tw_json_t *json = calloc(1, sizeof(*json));
+
+    if (json == NULL)
+        return NULL;
+    json->object = json_object();
+    if (json->object == NULL) {
+        free(json);
+        return NULL;
+    }
+    return json;
+}
+
+void tw_json_destroy(tw_json_t *json)
+{
+    if (json == NULL)
+        return;
+    json_decref(json->object);
+    free(json);
+}
+
+/* Takes `value`, which is NULL when it could not be made. */
+static void add_value(tw_json_t *json, const char *key, json_t *value, tw_status_t failure)
+{
+    if (json == NULL) {
+        json_decref(value);
+        return;
+    }
+    if (json_object_set_new(json->object, key, value) != 0 && json->status == TW_OK)
+        json->status = failure;
+}
+
+void tw_json_add_int(tw_json_t *json, const char *key, int64_t value)
+{
+    add_value(json, key, json_integer(value), TW_ERR_NO_MEMORY);
+}
+
+void tw_json_add_double(tw_json_t *json, const char *key, double value)
+{
+    add_value(json, key, isfinite(value) ? json_real(value) : json_null(), TW_ERR_NO_MEMORY);
+}
+
+void tw_json_add_string(tw_json_t *json, const char *key, const char *value)
+{
+    /* With memory to spare, what Jansson refuses is a text that is not UTF-8. */
+    add_value(json, key, value != NULL ? json_string(value) : json_null(), TW_ERR_INVALID);
+}
+
+void tw_json_add_bool(tw_json_t *json, const char *key, int value)
+{
+    add_value(json, key, json_boolean(value), TW_ERR_NO_MEMORY);
+}
+
+tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out)
+{
+    char *text;
+    int failed;
+
+    if (json == NULL)
+        return TW_ERR_NO_MEMORY;
+    if (json->status != TW_OK) {
+        tw_error("json: cannot write a line: %s", tw_status_string(json->status));
+        return json->status;
+    }
+    text = json_dumps(json->object, JSON_FLAGS);
+    if (text == NULL)
+        return TW_ERR_NO_MEMORY;
+    /* One call, so that lines of several processes in one file stay whole. */
+    errno = 0;
+    failed = fprintf(out, "%s\n", text) < 0 || fflush(out) != 0;
+    free(text);
+    if (failed) {
+        tw_error("json: cannot write a line: %s", strerror(errno));
+        return TW_ERR_IO;
+    }
+    return TW_OK;
+}

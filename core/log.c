@@ -1,0 +1,111 @@
+/* The log: the one place of the product with global state. */
+#include "core/core.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#define MESSAGE_BYTES 4096
+#define LEVEL_UNSET (-1)
+
+static const char *const level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
+
+typedef struct log_options {
+    int level;
+} log_options_t;
+
+static const tw_config_field_t log_fields[] = {
+    {
+        .name = "TW_LOG_LEVEL",
+        .dflt = "warn",
+        .unit = "",
+        .doc = "Most verbose log level that is printed.",
+        .type = TW_CONFIG_ENUM,
+        .offset = offsetof(log_options_t, level),
+        .choices = level_names,
+    },
+};
+
+const tw_config_table_t tw_log_config_table = {
+    .module = "log",
+    .fields = log_fields,
+    .n_fields = sizeof(log_fields) / sizeof(log_fields[0]),
+    .options_bytes = sizeof(log_options_t),
+};
+
+static void stderr_sink(void *ctx, tw_log_level_t level, const char *file, int line,
+                        const char *message);
+
+static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
+static tw_log_sink_t current_sink = stderr_sink;
+static void *current_ctx;
+static atomic_int current_level = LEVEL_UNSET;
+
+static void stderr_sink(void *ctx, tw_log_level_t level, const char *file, int line,
+                        const char *message)
+{
+    struct timespec now;
+    struct tm local;
+    char clock[16] = "";
+
+    (void)ctx, (void)file, (void)line;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    if (localtime_r(&now.tv_sec, &local) != NULL)
+        (void)strftime(clock, sizeof(clock), "%H:%M:%S", &local);
+    fprintf(stderr, "%s.%03ld thinwire %s %s\n", clock, now.tv_nsec / 1000000, level_names[level],
+            message);
+}
+
+void tw_log_set_sink(tw_log_sink_t sink, void *ctx)
+{
+    pthread_mutex_lock(&sink_lock);
+    current_sink = sink != NULL ? sink : stderr_sink;
+    current_ctx = sink != NULL ? ctx : NULL;
+    pthread_mutex_unlock(&sink_lock);
+}
+
+void tw_log_set_level(tw_log_level_t level) { atomic_store(&current_level, (int)level); }
+
+/* The first caller reads the environment. Meanwhile the level is the default, so a complaint about the
+ * variable itself gets through, and neither it nor another thread comes back here. */
+static tw_log_level_t init_level(void)
+{
+    log_options_t options;
+    int unset = LEVEL_UNSET;
+
+    if (atomic_compare_exchange_strong(&current_level, &unset, TW_LOG_WARN) &&
+        tw_config_init(&tw_log_config_table, &options) == TW_OK) {
+        int before = TW_LOG_WARN;
+        /* Does not undo a tw_log_set_level of another thread. */
+        (void)atomic_compare_exchange_strong(&current_level, &before, options.level);
+        tw_config_cleanup(&tw_log_config_table, &options);
+    }
+    return (tw_log_level_t)atomic_load(&current_level);
+}
+
+tw_log_level_t tw_log_level(void)
+{
+    int level = atomic_load_explicit(&current_level, memory_order_relaxed);
+
+    return level == LEVEL_UNSET ? init_level() : (tw_log_level_t)level;
+}
+
+void tw_log(tw_log_level_t level, const char *file, int line, const char *format, ...)
+{
+    char message[MESSAGE_BYTES];
+    va_list args;
+    int length;
+
+    if (level > tw_log_level())
+        return;
+    va_start(args, format);
+    length = vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    if (length >= (int)sizeof(message))
+        memcpy(message + sizeof(message) - 4, "...", 4);
+    pthread_mutex_lock(&sink_lock);
+    current_sink(current_ctx, level, file, line, message);
+    pthread_mutex_unlock(&sink_lock);
+}
