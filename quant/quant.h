@@ -14,14 +14,18 @@
  *  Arithmetic of a block, in fp32 without fused multiply-add, for qmax = 2^(bits-1) - 1:
  *    y = x, or the rotated x (below);  amax = max |y|
  *    scale = max(amax / qmax, 2^-125), for a bf16 scale rounded UP to bf16 (so nothing clips); amax == 0: scale 0, codes 0
- *    inv = 1 / scale;  q = clamp(round(y * inv), -qmax, qmax);  decoded: q * scale, rotated back, rounded to nearest
- *    even into the destination type and saturated to its largest finite value.
- *    round is nearest-even, or stochastic: floor(v + u), u = (w >> 8) * 2^-24 where w is word (e & 3) of Philox4x32-10
- *    with key (seed lo, seed hi) and counter (e>>2 lo, e>>2 hi, tensor, step) for the element's index e in its tensor.
- *    A block that contains NaN or Inf (or whose rotation overflows) gets a NaN scale and codes 0, decodes to NaN in
- *    the whole block, and is counted.
+ *    inv = 1 / scale;  v = y * inv;  q = clamp(round(v), -qmax, qmax)
+ *    round is nearest-even, or stochastic: floor(v) + (u < v - floor(v) ? 1 : 0), u = (w >> 8) * 2^-24 where w is word
+ *    (e & 3) of Philox4x32-10 with key (seed lo, seed hi) and counter (e>>2 lo, e>>2 hi, tensor, step) for the element's
+ *    index e in its tensor.
+ *    decoded: z = q * scale, clamped to the finite fp32 range, rotated back, rounded to nearest even into the destination
+ *    type; a finite value beyond the type's range saturates (the scale was rounded up: fp16's 65504 may come back as more).
+ *    A block that contains NaN or Inf (or, with Hadamard, whose amax exceeds 2^122: rotating it back could overflow) gets
+ *    a NaN scale (0x7fc0 or 0x7fc00000) and codes 0, and is counted. A block whose scale is not finite decodes to the
+ *    type's quiet NaN (0x7fc00000, 0x7fc0, 0x7e00) throughout.
  *  Hadamard: every whole group of 32 consecutive elements of a block is multiplied by the 32x32 Hadamard matrix
- *    (Sylvester order, butterfly strides 1, 2, 4, 8, 16) and by 2^-2.5f; a shorter last group is left as it is. Self-inverse.
+ *    (Sylvester order, butterfly strides 1, 2, 4, 8, 16: (a, b) -> (a + b, a - b)) and then by 2^-2.5 rounded to fp32; a
+ *    shorter last group is left as it is. Self-inverse.
  *
  *  Error bound, nearest-even, without Hadamard: |x - decode(x)| <= tw_quant_error_bound(codec, amax) per element, before
  *  rounding into the destination type; stochastic: twice that.
@@ -131,7 +135,8 @@ tw_status_t tw_quant_decode_add(tw_quant_t *quant, const tw_quant_args_t *args,
 /** src: fp32[n]; base: type[n]; dst: encoded (src - base), the difference taken in fp32. */
 tw_status_t tw_quant_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
                                   const tw_quant_segment_t *segments, size_t n_segments);
-/** src: encoded; dst: type[n], dst = round(dst + decoded). */
+/** src: encoded; dst: type[n], dst = round(dst + decoded), both in fp32. A finite sum saturates like a decoded value;
+ *  infinities and NaN of dst stay. */
 tw_status_t tw_quant_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args,
                                   const tw_quant_segment_t *segments, size_t n_segments);
 
@@ -146,11 +151,14 @@ typedef struct tw_quant_reduce_segment {
 } tw_quant_reduce_segment_t;
 
 /** dst: encoded with `out_quant`'s codec: encode(factor * (decode(src 0) + decode(src 1) + ...)), summed in fp32 in that
- *  order, starting from decode(src 0). out_quant may be in_quant; it counts the non-finite blocks. */
+ *  order, starting from decode(src 0). The sum is taken before the input codec's rotation is undone, which is done once,
+ *  before the factor; when both codecs rotate, what is rotated stays so. out_quant may be in_quant; it counts the
+ *  non-finite blocks. TW_ERR_INVALID also if the two do not live in the same memory. */
 tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant,
                                    const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments);
-/** dst: type[n]: round(factor * (decode(src 0) + decode(src 1) + ...)), summed in fp32 in that order. */
+/** dst: type[n]: round(factor * (decode(src 0) + decode(src 1) + ...)), summed likewise. A sum that `type` cannot hold
+ *  becomes infinite, as IEEE 754 says: an overflow of gradients must be seen. */
 tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments);
 
