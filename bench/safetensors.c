@@ -34,21 +34,11 @@ typedef struct dtype_info {
 } dtype_info_t;
 
 static const dtype_info_t dtypes[] = {
-    {"F32",     4, TW_TYPE_FP32},
-    {"BF16",    2, TW_TYPE_BF16},
-    {"F16",     2, TW_TYPE_FP16},
-    {"F64",     8, TW_TYPE_BYTE},
-    {"I64",     8, TW_TYPE_BYTE},
-    {"I32",     4, TW_TYPE_BYTE},
-    {"I16",     2, TW_TYPE_BYTE},
-    {"I8",      1, TW_TYPE_BYTE},
-    {"U64",     8, TW_TYPE_BYTE},
-    {"U32",     4, TW_TYPE_BYTE},
-    {"U16",     2, TW_TYPE_BYTE},
-    {"U8",      1, TW_TYPE_BYTE},
-    {"BOOL",    1, TW_TYPE_BYTE},
-    {"F8_E4M3", 1, TW_TYPE_BYTE},
-    {"F8_E5M2", 1, TW_TYPE_BYTE},
+    {"F32", 4, TW_TYPE_FP32},  {"BF16", 2, TW_TYPE_BF16},    {"F16", 2, TW_TYPE_FP16},
+    {"F64", 8, TW_TYPE_BYTE},  {"I64", 8, TW_TYPE_BYTE},     {"I32", 4, TW_TYPE_BYTE},
+    {"I16", 2, TW_TYPE_BYTE},  {"I8", 1, TW_TYPE_BYTE},      {"U64", 8, TW_TYPE_BYTE},
+    {"U32", 4, TW_TYPE_BYTE},  {"U16", 2, TW_TYPE_BYTE},     {"U8", 1, TW_TYPE_BYTE},
+    {"BOOL", 1, TW_TYPE_BYTE}, {"F8_E4M3", 1, TW_TYPE_BYTE}, {"F8_E5M2", 1, TW_TYPE_BYTE},
 };
 
 static const dtype_info_t *dtype_find(const char *name)
