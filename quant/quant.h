@@ -41,10 +41,7 @@ extern "C" {
 #endif
 
 typedef enum tw_quant_scale { TW_QUANT_SCALE_BF16 = 0, TW_QUANT_SCALE_FP32 = 1 } tw_quant_scale_t;
-typedef enum tw_quant_round {
-    TW_QUANT_ROUND_NEAREST = 0,
-    TW_QUANT_ROUND_STOCHASTIC = 1
-} tw_quant_round_t;
+typedef enum tw_quant_round { TW_QUANT_ROUND_NEAREST = 0, TW_QUANT_ROUND_STOCHASTIC = 1 } tw_quant_round_t;
 
 #define TW_QUANT_FRAME_BLOCKS 8
 #define TW_QUANT_BLOCK_MIN 32
@@ -58,7 +55,7 @@ typedef struct tw_quant_codec {
     int block;              /**< elements per scale: 32 to 4096, a multiple of 32 */
     tw_quant_scale_t scale; /**< type of the stored scale */
     tw_quant_round_t round;
-    int hadamard;           /**< 0 or 1 */
+    int hadamard; /**< 0 or 1 */
 } tw_quant_codec_t;
 
 /** TW_OK, or TW_ERR_INVALID with a log line naming the field that is out of range. */
@@ -114,7 +111,7 @@ typedef struct tw_quant_args {
  *  until the stream has passed it). n_elems 0 is allowed and does nothing. */
 typedef struct tw_quant_segment {
     const void *src;
-    const void *base;    /**< delta_encode only */
+    const void *base; /**< delta_encode only */
     void *dst;
     size_t n_elems;
     uint32_t tensor;     /**< stochastic rounding: which tensor */
@@ -142,8 +139,9 @@ tw_status_t tw_quant_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args
 
 /** One segment of a reduction: K encoded inputs of the same n elements. */
 typedef struct tw_quant_reduce_segment {
-    const void *const *srcs; /**< [n_srcs] encoded with the input codec; the array itself lives in host memory */
-    size_t n_srcs;           /**< K >= 1, no upper limit */
+    const void *const
+        *srcs;     /**< [n_srcs] encoded with the input codec; the array itself lives in host memory */
+    size_t n_srcs; /**< K >= 1, no upper limit */
     void *dst;
     size_t n_elems;
     uint32_t tensor;
@@ -154,8 +152,7 @@ typedef struct tw_quant_reduce_segment {
  *  order, starting from decode(src 0). The sum is taken before the input codec's rotation is undone, which is done once,
  *  before the factor; when both codecs rotate, what is rotated stays so. out_quant may be in_quant; it counts the
  *  non-finite blocks. TW_ERR_INVALID also if the two do not live in the same memory. */
-tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant,
-                                   const tw_quant_args_t *args,
+tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments);
 /** dst: type[n]: round(factor * (decode(src 0) + decode(src 1) + ...)), summed likewise. A sum that `type` cannot hold
  *  becomes infinite, as IEEE 754 says: an overflow of gradients must be seen. */
