@@ -21,8 +21,8 @@ typedef struct tw_job {
     int local_rank, local_world;         /**< -1 if the launcher does not say */
     char master_addr[TW_JOB_NAME_BYTES]; /**< host of rank 0 */
     int master_port;
-    char token[TW_JOB_NAME_BYTES];       /**< shared secret (TW_JOB_TOKEN, else derived from the launcher's job id); never sent */
-    const char *launcher;                /**< "torchrun", "openmpi", "pmi", "slurm", "single": static storage */
+    char token[TW_JOB_NAME_BYTES]; /**< shared secret, never sent: TW_JOB_TOKEN, else made of the job's id */
+    const char *launcher;          /**< "torchrun", "openmpi", "pmi", "slurm", "single": static storage */
 } tw_job_t;
 
 /** Read the environment: torchrun's RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT, Open MPI's
@@ -63,18 +63,18 @@ const char *tw_transport_describe(const tw_transport_t *transport);
 /** Post a send or receive of `bytes` (0 allowed) to or from `peer` (own rank allowed). Sender and receiver must agree on tag
  *  (below 2^48) and bytes; equal tags match in posting order. The buffer is borrowed until the request is done.
  *  A message of another size than posted ends the receive with TW_ERR_TRUNCATED. */
-tw_status_t tw_transport_send_post(tw_transport_t *transport, int peer, uint64_t tag,
-                                   const void *buffer, size_t bytes,
-                                   tw_transport_request_t **request);
+tw_status_t tw_transport_send_post(tw_transport_t *transport, int peer, uint64_t tag, const void *buffer,
+                                   size_t bytes, tw_transport_request_t **request);
 tw_status_t tw_transport_recv_post(tw_transport_t *transport, int peer, uint64_t tag, void *buffer,
                                    size_t bytes, tw_transport_request_t **request);
-/** TW_OK: done, request freed; TW_IN_PROGRESS; an error: freed too. Does not progress. */
+/** TW_OK: done, request freed; TW_IN_PROGRESS; an error: freed too. Does not progress. TW_ERR_PEER also when the peer
+ *  has destroyed its transport without this message: that ends the job. */
 tw_status_t tw_transport_test(tw_transport_t *transport, tw_transport_request_t *request);
 /** Cancel if not done, and free; afterwards the buffer is no longer touched. */
 void tw_transport_cancel(tw_transport_t *transport, tw_transport_request_t *request);
 /** Move everything forward; never sleeps. TW_OK if something happened, TW_IN_PROGRESS if nothing did, or an error. */
 tw_status_t tw_transport_progress(tw_transport_t *transport);
-/** Sleep until something may have happened, or the timeout. */
+/** Sleep until something may have happened (TW_OK), or until the timeout (TW_IN_PROGRESS), or an error. */
 tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec);
 /** Give the job up: every rank's calls return TW_ERR_PEER naming this rank. */
 void tw_transport_abort(tw_transport_t *transport, const char *reason);
@@ -87,11 +87,9 @@ typedef struct tw_transport_counters {
 } tw_transport_counters_t;
 
 /** Totals sent to one peer. */
-void tw_transport_peer_counters(const tw_transport_t *transport, int peer,
-                                tw_transport_counters_t *out);
+void tw_transport_peer_counters(const tw_transport_t *transport, int peer, tw_transport_counters_t *out);
 /** Totals sent to other nodes, and to other ranks of this node. Own rank counts in neither. */
-void tw_transport_inter_node_counters(const tw_transport_t *transport,
-                                      tw_transport_counters_t *out);
+void tw_transport_inter_node_counters(const tw_transport_t *transport, tw_transport_counters_t *out);
 void tw_transport_in_node_counters(const tw_transport_t *transport, tw_transport_counters_t *out);
 
 extern const tw_config_table_t tw_transport_config_table;

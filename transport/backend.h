@@ -1,0 +1,55 @@
+/** What a transport backend implements, and the part of a transport that all backends share. Private to the folder. */
+#ifndef TW_TRANSPORT_BACKEND_H
+#define TW_TRANSPORT_BACKEND_H
+
+#include "transport/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_TRANSPORT_DESCRIBE_BYTES 512
+
+/** One message, its arguments already checked. `buffer` is const on the sending side. */
+typedef struct tw_transport_message {
+    int peer;
+    uint64_t tag;
+    void *buffer;
+    size_t bytes;
+} tw_transport_message_t;
+
+/** The calls of transport.h, same contracts. `failed_rank` may be asked at any time and says -1 while all is well. */
+typedef struct tw_transport_ops {
+    const char *name;
+    void (*destroy)(tw_transport_t *transport);
+    tw_status_t (*send_post)(tw_transport_t *transport, const tw_transport_message_t *message,
+                             tw_transport_request_t **request);
+    tw_status_t (*recv_post)(tw_transport_t *transport, const tw_transport_message_t *message,
+                             tw_transport_request_t **request);
+    tw_status_t (*test)(tw_transport_t *transport, tw_transport_request_t *request);
+    void (*cancel)(tw_transport_t *transport, tw_transport_request_t *request);
+    tw_status_t (*progress)(tw_transport_t *transport);
+    tw_status_t (*sleep)(tw_transport_t *transport, double timeout_sec);
+    void (*abort)(tw_transport_t *transport, const char *reason);
+    int (*failed_rank)(const tw_transport_t *transport);
+} tw_transport_ops_t;
+
+/** First member of every backend's own struct. */
+struct tw_transport {
+    const tw_transport_ops_t *ops;
+    int rank, world, n_nodes;
+    int *node_of;                  /**< [world] */
+    tw_transport_counters_t *sent; /**< [world] */
+    char describe[TW_TRANSPORT_DESCRIBE_BYTES];
+};
+
+/** Fill the shared part. node_ids: [world], equal for ranks of one node; NULL: one rank per node. */
+tw_status_t tw_transport_base_init(tw_transport_t *transport, const tw_transport_ops_t *ops, int rank,
+                                   int world, const uint64_t *node_ids);
+void tw_transport_base_cleanup(tw_transport_t *transport);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,173 @@
+/** The part of a transport that does not depend on the backend: argument checks, counters, node numbers. */
+#include <stdlib.h>
+
+#include "transport/backend.h"
+
+/** Nodes in the order of their lowest rank; returns how many. */
+static int number_nodes(const uint64_t *ids, int world, int *node_of)
+{
+    int n_nodes = 0;
+    for (int r = 0; r < world; r++) {
+        int first = 0;
+        while (ids && first < r && ids[first] != ids[r])
+            first++;
+        node_of[r] = ids && first < r ? node_of[first] : n_nodes++;
+    }
+    return n_nodes;
+}
+
+tw_status_t tw_transport_base_init(tw_transport_t *transport, const tw_transport_ops_t *ops, int rank,
+                                   int world, const uint64_t *node_ids)
+{
+    transport->node_of = calloc((size_t)world, sizeof(*transport->node_of));
+    transport->sent = calloc((size_t)world, sizeof(*transport->sent));
+    if (!transport->node_of || !transport->sent) {
+        tw_transport_base_cleanup(transport);
+        return TW_ERR_NO_MEMORY;
+    }
+    transport->ops = ops;
+    transport->rank = rank;
+    transport->world = world;
+    transport->n_nodes = number_nodes(node_ids, world, transport->node_of);
+    return TW_OK;
+}
+
+void tw_transport_base_cleanup(tw_transport_t *transport)
+{
+    free(transport->node_of);
+    free(transport->sent);
+    transport->node_of = NULL;
+    transport->sent = NULL;
+}
+
+void tw_transport_destroy(tw_transport_t *transport)
+{
+    if (transport)
+        transport->ops->destroy(transport);
+}
+
+int tw_transport_rank(const tw_transport_t *transport)
+{
+    return transport->rank;
+}
+
+int tw_transport_world(const tw_transport_t *transport)
+{
+    return transport->world;
+}
+
+int tw_transport_node_of(const tw_transport_t *transport, int rank)
+{
+    return rank >= 0 && rank < transport->world ? transport->node_of[rank] : -1;
+}
+
+int tw_transport_n_nodes(const tw_transport_t *transport)
+{
+    return transport->n_nodes;
+}
+
+const char *tw_transport_name(const tw_transport_t *transport)
+{
+    return transport->ops->name;
+}
+
+const char *tw_transport_describe(const tw_transport_t *transport)
+{
+    return transport->describe;
+}
+
+static tw_status_t message_check(const tw_transport_t *transport, const tw_transport_message_t *message)
+{
+    const char *wrong = NULL;
+    if (message->peer < 0 || message->peer >= transport->world)
+        wrong = "no such peer";
+    else if (message->tag >> TW_TRANSPORT_TAG_BITS)
+        wrong = "tag does not fit 48 bits";
+    else if (!message->buffer && message->bytes)
+        wrong = "no buffer";
+    if (!wrong)
+        return TW_OK;
+    tw_error("rank %d: peer %d, tag %llu, %zu bytes: %s", transport->rank, message->peer,
+             (unsigned long long)message->tag, message->bytes, wrong);
+    return TW_ERR_INVALID;
+}
+
+tw_status_t tw_transport_send_post(tw_transport_t *transport, int peer, uint64_t tag, const void *buffer,
+                                   size_t bytes, tw_transport_request_t **request)
+{
+    const tw_transport_message_t message = {peer, tag, (void *)(uintptr_t)buffer, bytes};
+    tw_status_t status = message_check(transport, &message);
+    if (!status)
+        status = transport->ops->send_post(transport, &message, request);
+    if (!status) {
+        transport->sent[peer].bytes += bytes;
+        transport->sent[peer].messages++;
+    }
+    return status;
+}
+
+tw_status_t tw_transport_recv_post(tw_transport_t *transport, int peer, uint64_t tag, void *buffer,
+                                   size_t bytes, tw_transport_request_t **request)
+{
+    const tw_transport_message_t message = {peer, tag, buffer, bytes};
+    tw_status_t status = message_check(transport, &message);
+    return status ? status : transport->ops->recv_post(transport, &message, request);
+}
+
+tw_status_t tw_transport_test(tw_transport_t *transport, tw_transport_request_t *request)
+{
+    return transport->ops->test(transport, request);
+}
+
+void tw_transport_cancel(tw_transport_t *transport, tw_transport_request_t *request)
+{
+    transport->ops->cancel(transport, request);
+}
+
+tw_status_t tw_transport_progress(tw_transport_t *transport)
+{
+    return transport->ops->progress(transport);
+}
+
+tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec)
+{
+    return transport->ops->sleep(transport, timeout_sec);
+}
+
+void tw_transport_abort(tw_transport_t *transport, const char *reason)
+{
+    transport->ops->abort(transport, reason ? reason : "no reason given");
+}
+
+int tw_transport_failed_rank(const tw_transport_t *transport)
+{
+    return transport->ops->failed_rank(transport);
+}
+
+void tw_transport_peer_counters(const tw_transport_t *transport, int peer, tw_transport_counters_t *out)
+{
+    *out = transport->sent[peer];
+}
+
+/** Sum over the other ranks whose being on this node equals `same_node`. */
+static void counters_sum(const tw_transport_t *transport, int same_node, tw_transport_counters_t *out)
+{
+    const int own_node = transport->node_of[transport->rank];
+    *out = (tw_transport_counters_t){0, 0};
+    for (int r = 0; r < transport->world; r++) {
+        if (r == transport->rank || (transport->node_of[r] == own_node) != same_node)
+            continue;
+        out->bytes += transport->sent[r].bytes;
+        out->messages += transport->sent[r].messages;
+    }
+}
+
+void tw_transport_inter_node_counters(const tw_transport_t *transport, tw_transport_counters_t *out)
+{
+    counters_sum(transport, 0, out);
+}
+
+void tw_transport_in_node_counters(const tw_transport_t *transport, tw_transport_counters_t *out)
+{
+    counters_sum(transport, 1, out);
+}
