@@ -31,4 +31,7 @@ void *tw_buffer_alloc_zero(size_t bytes)
     return buffer;
 }
 
-void tw_buffer_free(void *buffer) { free(buffer); }
+void tw_buffer_free(void *buffer)
+{
+    free(buffer);
+}

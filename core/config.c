@@ -25,16 +25,14 @@ static size_t value_bytes(tw_config_type_t type)
     return 0;
 }
 
-void tw_config_value_load(const tw_config_field_t *field, const void *options,
-                          tw_config_value_t *value)
+void tw_config_value_load(const tw_config_field_t *field, const void *options, tw_config_value_t *value)
 {
     memset(value, 0, sizeof(*value));
     memcpy(value, (const char *)options + field->offset, value_bytes(field->type));
 }
 
 /* Every member of the union starts at its first byte. */
-static void store_value(const tw_config_field_t *field, void *options,
-                        const tw_config_value_t *value)
+static void store_value(const tw_config_field_t *field, void *options, const tw_config_value_t *value)
 {
     if (field->type == TW_CONFIG_STRING) {
         tw_config_value_t old;
@@ -44,8 +42,7 @@ static void store_value(const tw_config_field_t *field, void *options,
     memcpy((char *)options + field->offset, value, value_bytes(field->type));
 }
 
-tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *text,
-                                  tw_config_value_t *value)
+tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *text, tw_config_value_t *value)
 {
     switch (field->type) {
     case TW_CONFIG_BOOL:
@@ -138,8 +135,7 @@ tw_status_t tw_config_init(const tw_config_table_t *table, void *options)
     return status;
 }
 
-tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const char *name,
-                          const char *value)
+tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const char *name, const char *value)
 {
     for (size_t i = 0; i < table->n_fields; ++i) {
         if (strcmp(table->fields[i].name, name) == 0)

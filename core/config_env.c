@@ -9,7 +9,10 @@
 #define PREFIX "TW_"
 #define NAME_BYTES 128 /* longer names are near nothing */
 
-static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
 
 static int same_letter(char a, char b)
 {
@@ -35,8 +38,7 @@ static size_t edit_distance(const char *a, const char *b)
         for (size_t j = 1; j <= n; ++j) {
             size_t substitute = last[j - 1] + !same_letter(a[i - 1], b[j - 1]);
             row[j] = min_size(substitute, 1 + min_size(last[j], row[j - 1]));
-            if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) &&
-                same_letter(a[i - 2], b[j - 1]))
+            if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) && same_letter(a[i - 2], b[j - 1]))
                 row[j] = min_size(row[j], before_last[j - 2] + 1);
         }
     }

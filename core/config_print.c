@@ -24,7 +24,13 @@ static const char *format_rate(double rate, char *buf, size_t buf_bytes)
     static const struct {
         double factor;
         const char *unit;
-    } units[] = {{1e12, "tbit"}, {1e9, "gbit"}, {1e6, "mbit"}, {1e3, "kbit"}, {0, "bit"}};
+    } units[] = {
+        {1e12, "tbit"},
+        {1e9,  "gbit"},
+        {1e6,  "mbit"},
+        {1e3,  "kbit"},
+        {0,    "bit" }
+    };
     size_t i = 0;
 
     if (rate == 0) {
@@ -33,8 +39,7 @@ static const char *format_rate(double rate, char *buf, size_t buf_bytes)
     }
     while (rate < units[i].factor)
         ++i;
-    snprintf(buf, buf_bytes, "%.15g%s", units[i].factor > 0 ? rate / units[i].factor : rate,
-             units[i].unit);
+    snprintf(buf, buf_bytes, "%.15g%s", units[i].factor > 0 ? rate / units[i].factor : rate, units[i].unit);
     return buf;
 }
 

@@ -15,12 +15,10 @@ typedef union tw_config_value {
 
 /** Parse `text` as the field's type; does not check the range. A string is a copy, the caller's to free.
  *  TW_ERR_INVALID (silent) or TW_ERR_NO_MEMORY. */
-tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *text,
-                                  tw_config_value_t *value);
+tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *text, tw_config_value_t *value);
 /** 1 if the field has no range or the value is in it. */
 int tw_config_value_in_range(const tw_config_field_t *field, const tw_config_value_t *value);
-void tw_config_value_load(const tw_config_field_t *field, const void *options,
-                          tw_config_value_t *value);
+void tw_config_value_load(const tw_config_field_t *field, const void *options, tw_config_value_t *value);
 /** 1 if the field has a range. */
 int tw_config_has_range(const tw_config_field_t *field);
 /** What the field accepts, for people: "a size such as 64K or 1M, from 1 to 1G". Returns buf. */

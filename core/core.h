@@ -14,26 +14,26 @@ extern "C" {
 /* ---- status ---------------------------------------------------------------------------------------------- */
 
 /** The one list of status codes: X(name, value, text). 0 is success, 1 is "in progress", negatives are failures. */
-#define TW_STATUS_LIST(X)                                                                          \
-    X(TW_OK, 0, "success")                                                                         \
-    X(TW_IN_PROGRESS, 1, "operation in progress")                                                  \
-    X(TW_ERR_INVALID, -1, "invalid argument")                                                      \
-    X(TW_ERR_NO_MEMORY, -2, "out of memory")                                                       \
-    X(TW_ERR_UNSUPPORTED, -3, "not supported")                                                     \
-    X(TW_ERR_CONFIG, -4, "bad configuration value")                                                \
-    X(TW_ERR_NOT_FOUND, -5, "not found")                                                           \
-    X(TW_ERR_IO, -6, "system or I/O error")                                                        \
-    X(TW_ERR_FORMAT, -7, "malformed input")                                                        \
-    X(TW_ERR_TRUNCATED, -8, "message or file truncated")                                           \
-    X(TW_ERR_AUTH, -9, "peer failed to authenticate")                                              \
-    X(TW_ERR_TIMEOUT, -10, "timed out")                                                            \
-    X(TW_ERR_PEER, -11, "peer failed or unreachable")                                              \
-    X(TW_ERR_CANCELED, -12, "operation canceled")                                                  \
-    X(TW_ERR_MISMATCH, -13, "ranks disagree about the operation")                                  \
-    X(TW_ERR_STALE, -14, "stale version")                                                          \
-    X(TW_ERR_UCX, -15, "UCX error")                                                                \
-    X(TW_ERR_CUDA, -16, "CUDA error")                                                              \
-    X(TW_ERR_NCCL, -17, "NCCL error")                                                              \
+#define TW_STATUS_LIST(X)                                         \
+    X(TW_OK, 0, "success")                                        \
+    X(TW_IN_PROGRESS, 1, "operation in progress")                 \
+    X(TW_ERR_INVALID, -1, "invalid argument")                     \
+    X(TW_ERR_NO_MEMORY, -2, "out of memory")                      \
+    X(TW_ERR_UNSUPPORTED, -3, "not supported")                    \
+    X(TW_ERR_CONFIG, -4, "bad configuration value")               \
+    X(TW_ERR_NOT_FOUND, -5, "not found")                          \
+    X(TW_ERR_IO, -6, "system or I/O error")                       \
+    X(TW_ERR_FORMAT, -7, "malformed input")                       \
+    X(TW_ERR_TRUNCATED, -8, "message or file truncated")          \
+    X(TW_ERR_AUTH, -9, "peer failed to authenticate")             \
+    X(TW_ERR_TIMEOUT, -10, "timed out")                           \
+    X(TW_ERR_PEER, -11, "peer failed or unreachable")             \
+    X(TW_ERR_CANCELED, -12, "operation canceled")                 \
+    X(TW_ERR_MISMATCH, -13, "ranks disagree about the operation") \
+    X(TW_ERR_STALE, -14, "stale version")                         \
+    X(TW_ERR_UCX, -15, "UCX error")                               \
+    X(TW_ERR_CUDA, -16, "CUDA error")                             \
+    X(TW_ERR_NCCL, -17, "NCCL error")                             \
     X(TW_ERR_INTERNAL, -18, "internal error")
 
 typedef enum tw_status {
@@ -97,10 +97,10 @@ tw_log_level_t tw_log_level(void);
 void tw_log(tw_log_level_t level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-#define TW_LOG_AT(level, ...)                                                                      \
-    do {                                                                                           \
-        if ((level) <= tw_log_level())                                                             \
-            tw_log((level), __FILE__, __LINE__, __VA_ARGS__);                                      \
+#define TW_LOG_AT(level, ...)                                 \
+    do {                                                      \
+        if ((level) <= tw_log_level())                        \
+            tw_log((level), __FILE__, __LINE__, __VA_ARGS__); \
     } while (0)
 #define tw_error(...) TW_LOG_AT(TW_LOG_ERROR, __VA_ARGS__)
 #define tw_warn(...) TW_LOG_AT(TW_LOG_WARN, __VA_ARGS__)
@@ -123,10 +123,10 @@ typedef enum tw_config_type {
 
 /** One variable. The same table parses the environment, checks ranges and prints the manual. */
 typedef struct tw_config_field {
-    const char *name;           /**< full environment name, "TW_PEER_TIMEOUT" */
-    const char *dflt;           /**< default, as text */
-    const char *unit;           /**< "s", "bytes", "" */
-    const char *doc;            /**< one or two sentences */
+    const char *name; /**< full environment name, "TW_PEER_TIMEOUT" */
+    const char *dflt; /**< default, as text */
+    const char *unit; /**< "s", "bytes", "" */
+    const char *doc;  /**< one or two sentences */
     tw_config_type_t type;
     size_t offset;              /**< offsetof the value in the options struct */
     double min, max;            /**< inclusive range of numbers; both 0: no range; may be infinite */
@@ -146,8 +146,7 @@ typedef struct tw_config_table {
  *  what is allowed; nothing needs cleaning up then. */
 tw_status_t tw_config_init(const tw_config_table_t *table, void *options);
 /** Set one field by its full name. TW_ERR_NOT_FOUND (silent) or TW_ERR_CONFIG (logged); the old value stays then. */
-tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const char *name,
-                          const char *value);
+tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const char *name, const char *value);
 /** Frees the strings. */
 void tw_config_cleanup(const tw_config_table_t *table, void *options);
 /** Print the table: name, current value (options may be NULL: defaults), default, unit, range and doc. */
@@ -184,7 +183,10 @@ void tw_buffer_free(void *buffer);
 
 /** Monotonic wall clock in nanoseconds. */
 uint64_t tw_time_ns(void);
-static inline double tw_time_sec(void) { return (double)tw_time_ns() * 1e-9; }
+static inline double tw_time_sec(void)
+{
+    return (double)tw_time_ns() * 1e-9;
+}
 
 /** A named set of 64-bit counters; adding is thread-safe. */
 typedef struct tw_counters tw_counters_t;

@@ -63,7 +63,10 @@ void tw_counters_reset(tw_counters_t *counters)
         atomic_store_explicit(&counters->values[i], 0, memory_order_relaxed);
 }
 
-size_t tw_counters_count(const tw_counters_t *counters) { return counters->n_counters; }
+size_t tw_counters_count(const tw_counters_t *counters)
+{
+    return counters->n_counters;
+}
 
 const char *tw_counters_name(const tw_counters_t *counters, size_t index)
 {

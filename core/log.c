@@ -18,14 +18,14 @@ typedef struct log_options {
 
 static const tw_config_field_t log_fields[] = {
     {
-        .name = "TW_LOG_LEVEL",
-        .dflt = "warn",
-        .unit = "",
-        .doc = "Most verbose log level that is printed.",
-        .type = TW_CONFIG_ENUM,
-        .offset = offsetof(log_options_t, level),
-        .choices = level_names,
-    },
+     .name = "TW_LOG_LEVEL",
+     .dflt = "warn",
+     .unit = "",
+     .doc = "Most verbose log level that is printed.",
+     .type = TW_CONFIG_ENUM,
+     .offset = offsetof(log_options_t, level),
+     .choices = level_names,
+     },
 };
 
 const tw_config_table_t tw_log_config_table = {
@@ -35,16 +35,14 @@ const tw_config_table_t tw_log_config_table = {
     .options_bytes = sizeof(log_options_t),
 };
 
-static void stderr_sink(void *ctx, tw_log_level_t level, const char *file, int line,
-                        const char *message);
+static void stderr_sink(void *ctx, tw_log_level_t level, const char *file, int line, const char *message);
 
 static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
 static tw_log_sink_t current_sink = stderr_sink;
 static void *current_ctx;
 static atomic_int current_level = LEVEL_UNSET;
 
-static void stderr_sink(void *ctx, tw_log_level_t level, const char *file, int line,
-                        const char *message)
+static void stderr_sink(void *ctx, tw_log_level_t level, const char *file, int line, const char *message)
 {
     struct timespec now;
     struct tm local;
@@ -54,8 +52,7 @@ static void stderr_sink(void *ctx, tw_log_level_t level, const char *file, int l
     (void)clock_gettime(CLOCK_REALTIME, &now);
     if (localtime_r(&now.tv_sec, &local) != NULL)
         (void)strftime(clock, sizeof(clock), "%H:%M:%S", &local);
-    fprintf(stderr, "%s.%03ld thinwire %s %s\n", clock, now.tv_nsec / 1000000, level_names[level],
-            message);
+    fprintf(stderr, "%s.%03ld thinwire %s %s\n", clock, now.tv_nsec / 1000000, level_names[level], message);
 }
 
 void tw_log_set_sink(tw_log_sink_t sink, void *ctx)
@@ -66,7 +63,10 @@ void tw_log_set_sink(tw_log_sink_t sink, void *ctx)
     pthread_mutex_unlock(&sink_lock);
 }
 
-void tw_log_set_level(tw_log_level_t level) { atomic_store(&current_level, (int)level); }
+void tw_log_set_level(tw_log_level_t level)
+{
+    atomic_store(&current_level, (int)level);
+}
 
 /* The first caller reads the environment. Meanwhile the level is the default, so a complaint about the
  * variable itself gets through, and neither it nor another thread comes back here. */

@@ -5,8 +5,8 @@
 const char *tw_status_string(tw_status_t status)
 {
     switch (status) {
-#define TW_STATUS_CASE(name, value, text)                                                          \
-    case name:                                                                                     \
+#define TW_STATUS_CASE(name, value, text) \
+    case name:                            \
         return text;
         TW_STATUS_LIST(TW_STATUS_CASE)
 #undef TW_STATUS_CASE
