@@ -63,12 +63,12 @@ tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model);
 /** The inverse, into `buf` (256 bytes are enough); returns buf. */
 const char *tw_coll_model_format(const tw_coll_model_t *model, char *buf, size_t buf_bytes);
 
+struct tw_topo;
+
 /** Who takes part in a measurement. */
 typedef struct tw_coll_peers {
     tw_transport_t *transport;
-    const int *ranks;   /**< [size] transport rank of each member */
-    const int *node_of; /**< [size] node of each member; nodes are numbered from 0 without gaps */
-    int size, self;
+    const struct tw_topo *topo;
     uint64_t tag; /**< tags tag .. tag + TW_COLL_MODEL_TAGS - 1 are free */
 } tw_coll_peers_t;
 
