@@ -102,7 +102,7 @@ typedef struct tw_quant_args {
     tw_type_t type;     /**< of the plain side; TW_TYPE_BYTE or an unknown one is refused */
     uint64_t seed;      /**< stochastic rounding: key */
     uint32_t step;      /**< stochastic rounding: training step */
-    float factor;       /**< reduce_*: the sum is multiplied by it (1 for a sum, 1/W for a mean) */
+    float factor;       /**< reduce_*: the sum is multiplied by it (1 for a sum, 1/W for a mean); finite */
     tw_stream_t stream; /**< CUDA only: calls enqueue here and return */
 } tw_quant_args_t;
 
@@ -118,7 +118,8 @@ typedef struct tw_quant_segment {
     uint64_t first_elem; /**< index in that tensor of the segment's first element */
 } tw_quant_segment_t;
 
-/* All return TW_OK, TW_ERR_INVALID (type, NULL pointer; logged) or TW_ERR_CUDA. One pass over memory each. */
+/* All return TW_OK, TW_ERR_INVALID (type, NULL pointer; logged) or TW_ERR_CUDA. One pass over memory each. Which NaN a
+ * sum becomes is not specified (which values become NaN is). */
 
 /** src: type[n]; dst: encoded. */
 tw_status_t tw_quant_encode(tw_quant_t *quant, const tw_quant_args_t *args,

@@ -36,9 +36,7 @@ TW_HD static inline tw_qb_words_t tw_qb_philox(tw_qb_words_t counter, uint32_t k
 TW_HD static inline tw_qb_words_t tw_qb_random_quad(uint64_t seed, uint32_t step, uint32_t tensor,
                                                     uint64_t quad)
 {
-    tw_qb_words_t counter = {
-        {(uint32_t)quad, (uint32_t)(quad >> 32), tensor, step}
-    };
+    tw_qb_words_t counter = {{(uint32_t)quad, (uint32_t)(quad >> 32), tensor, step}};
     return tw_qb_philox(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
 }
 

@@ -1,0 +1,219 @@
+/* Contexts and dispatch: checks the arguments, then hands them to a backend. */
+#include "quant/quant_backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Best first. */
+static const tw_quant_backend_t *const backends[] = {
+    &tw_quant_backend_ref,
+};
+#define N_BACKENDS (sizeof(backends) / sizeof(backends[0]))
+
+size_t tw_quant_backends(tw_mem_t mem, const char **names, size_t max)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < N_BACKENDS && n < max; i++) {
+        if (backends[i]->mem == mem && backends[i]->usable())
+            names[n++] = backends[i]->name;
+    }
+    return n;
+}
+
+static const tw_quant_backend_t *find_backend(tw_mem_t mem, const char *name)
+{
+    int any = !name || strcmp(name, "auto") == 0;
+    for (size_t i = 0; i < N_BACKENDS; i++) {
+        const tw_quant_backend_t *backend = backends[i];
+        if (backend->mem == mem && (any || strcmp(name, backend->name) == 0) && backend->usable())
+            return backend;
+    }
+    return NULL;
+}
+
+static void log_no_backend(tw_mem_t mem, const char *name)
+{
+    const char *names[N_BACKENDS];
+    char list[128] = "";
+    size_t n = tw_quant_backends(mem, names, N_BACKENDS);
+    for (size_t i = 0; i < n; i++) {
+        strncat(list, " ", sizeof(list) - strlen(list) - 1);
+        strncat(list, names[i], sizeof(list) - strlen(list) - 1);
+    }
+    tw_error("quant: no backend '%s' for %s memory on this machine; there is:%s", name ? name : "auto",
+             mem == TW_MEM_HOST ? "host" : "CUDA", n ? list : " none");
+}
+
+tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out)
+{
+    tw_status_t status = tw_quant_codec_check(&params->codec);
+    if (status != TW_OK)
+        return status;
+    const tw_quant_backend_t *backend = find_backend(params->mem, params->backend);
+    if (!backend) {
+        log_no_backend(params->mem, params->backend);
+        return TW_ERR_UNSUPPORTED;
+    }
+    tw_quant_t *quant = calloc(1, sizeof(*quant));
+    if (!quant) {
+        tw_error("quant: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    quant->codec = params->codec;
+    quant->backend = backend;
+    if (backend->create) {
+        status = backend->create(quant);
+        if (status != TW_OK)
+            goto err_free;
+    }
+    *out = quant;
+    return TW_OK;
+
+err_free:
+    free(quant);
+    return status;
+}
+
+void tw_quant_destroy(tw_quant_t *quant)
+{
+    if (!quant)
+        return;
+    if (quant->backend->destroy)
+        quant->backend->destroy(quant);
+    free(quant);
+}
+
+const tw_quant_codec_t *tw_quant_codec_get(const tw_quant_t *quant)
+{
+    return &quant->codec;
+}
+
+const char *tw_quant_backend_name(const tw_quant_t *quant)
+{
+    return quant->backend->name;
+}
+
+uint64_t tw_quant_nonfinite_blocks(const tw_quant_t *quant)
+{
+    uint64_t elsewhere = quant->backend->nonfinite_blocks ? quant->backend->nonfinite_blocks(quant) : 0;
+    return elsewhere + __atomic_load_n(&quant->nonfinite_blocks, __ATOMIC_RELAXED);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------------------------- */
+
+static tw_status_t check_type(const char *operation, tw_type_t type)
+{
+    if (type == TW_TYPE_FP32 || type == TW_TYPE_BF16 || type == TW_TYPE_FP16)
+        return TW_OK;
+    tw_error("quant: %s: type %d (%s) can not be quantized", operation, (int)type, tw_type_name(type));
+    return TW_ERR_INVALID;
+}
+
+static tw_status_t fail_null(const char *operation, size_t segment)
+{
+    tw_error("quant: %s: segment %zu has a NULL pointer", operation, segment);
+    return TW_ERR_INVALID;
+}
+
+static tw_status_t check_segments(const char *operation, const tw_quant_segment_t *segments,
+                                  size_t n_segments, int needs_base)
+{
+    for (size_t s = 0; s < n_segments; s++) {
+        const tw_quant_segment_t *segment = &segments[s];
+        if (segment->n_elems && (!segment->src || !segment->dst || (needs_base && !segment->base)))
+            return fail_null(operation, s);
+    }
+    return TW_OK;
+}
+
+static tw_status_t check_reduce(const char *operation, const tw_quant_args_t *args,
+                                const tw_quant_reduce_segment_t *segments, size_t n_segments)
+{
+    if (!(args->factor - args->factor == 0.0f)) {
+        tw_error("quant: %s: factor is %g, must be finite", operation, (double)args->factor);
+        return TW_ERR_INVALID;
+    }
+    for (size_t s = 0; s < n_segments; s++) {
+        const tw_quant_reduce_segment_t *segment = &segments[s];
+        if (!segment->n_elems)
+            continue;
+        if (!segment->n_srcs) {
+            tw_error("quant: %s: segment %zu has no inputs", operation, s);
+            return TW_ERR_INVALID;
+        }
+        if (!segment->dst || !segment->srcs)
+            return fail_null(operation, s);
+        for (size_t k = 0; k < segment->n_srcs; k++) {
+            if (!segment->srcs[k])
+                return fail_null(operation, s);
+        }
+    }
+    return TW_OK;
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------------ */
+
+tw_status_t tw_quant_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+                            const tw_quant_segment_t *segments, size_t n_segments)
+{
+    tw_status_t status = check_type("encode", args->type);
+    if (status == TW_OK)
+        status = check_segments("encode", segments, n_segments, 0);
+    return status == TW_OK ? quant->backend->encode(quant, args, segments, n_segments) : status;
+}
+
+tw_status_t tw_quant_decode(tw_quant_t *quant, const tw_quant_args_t *args,
+                            const tw_quant_segment_t *segments, size_t n_segments)
+{
+    tw_status_t status = check_type("decode", args->type);
+    if (status == TW_OK)
+        status = check_segments("decode", segments, n_segments, 0);
+    return status == TW_OK ? quant->backend->decode(quant, args, segments, n_segments) : status;
+}
+
+tw_status_t tw_quant_decode_add(tw_quant_t *quant, const tw_quant_args_t *args,
+                                const tw_quant_segment_t *segments, size_t n_segments)
+{
+    tw_status_t status = check_segments("decode_add", segments, n_segments, 0);
+    return status == TW_OK ? quant->backend->decode_add(quant, args, segments, n_segments) : status;
+}
+
+tw_status_t tw_quant_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                  const tw_quant_segment_t *segments, size_t n_segments)
+{
+    tw_status_t status = check_type("delta_encode", args->type);
+    if (status == TW_OK)
+        status = check_segments("delta_encode", segments, n_segments, 1);
+    return status == TW_OK ? quant->backend->delta_encode(quant, args, segments, n_segments) : status;
+}
+
+tw_status_t tw_quant_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args,
+                                  const tw_quant_segment_t *segments, size_t n_segments)
+{
+    tw_status_t status = check_type("decode_apply", args->type);
+    if (status == TW_OK)
+        status = check_segments("decode_apply", segments, n_segments, 0);
+    return status == TW_OK ? quant->backend->decode_apply(quant, args, segments, n_segments) : status;
+}
+
+tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
+                                   const tw_quant_reduce_segment_t *segments, size_t n_segments)
+{
+    if (in_quant->backend->mem != out_quant->backend->mem) {
+        tw_error("quant: reduce_encode: input and output codec live in different memory");
+        return TW_ERR_INVALID;
+    }
+    tw_status_t status = check_reduce("reduce_encode", args, segments, n_segments);
+    if (status != TW_OK)
+        return status;
+    return in_quant->backend->reduce_encode(in_quant, out_quant, args, segments, n_segments);
+}
+
+tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                   const tw_quant_reduce_segment_t *segments, size_t n_segments)
+{
+    tw_status_t status = check_type("reduce_decode", args->type);
+    if (status == TW_OK)
+        status = check_reduce("reduce_decode", args, segments, n_segments);
+    return status == TW_OK ? quant->backend->reduce_decode(quant, args, segments, n_segments) : status;
+}
