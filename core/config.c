@@ -20,6 +20,7 @@ static size_t value_bytes(tw_config_type_t type)
     case TW_CONFIG_BYTES:
         return sizeof(size_t);
     case TW_CONFIG_STRING:
+    case TW_CONFIG_SECRET:
         return sizeof(char *);
     }
     return 0;
@@ -34,7 +35,7 @@ void tw_config_value_load(const tw_config_field_t *field, const void *options, t
 /* Every member of the union starts at its first byte. */
 static void store_value(const tw_config_field_t *field, void *options, const tw_config_value_t *value)
 {
-    if (field->type == TW_CONFIG_STRING) {
+    if (tw_config_is_string(field)) {
         tw_config_value_t old;
         tw_config_value_load(field, options, &old);
         free(old.string);
@@ -58,12 +59,18 @@ tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *te
     case TW_CONFIG_RATE:
         return tw_parse_rate(text, &value->real);
     case TW_CONFIG_STRING:
+    case TW_CONFIG_SECRET:
         value->string = strdup(text != NULL ? text : "");
         return value->string != NULL ? TW_OK : TW_ERR_NO_MEMORY;
     case TW_CONFIG_ENUM:
         return tw_parse_choice(text, field->choices, &value->flag);
     }
     return TW_ERR_INVALID;
+}
+
+int tw_config_is_string(const tw_config_field_t *field)
+{
+    return field->type == TW_CONFIG_STRING || field->type == TW_CONFIG_SECRET;
 }
 
 int tw_config_has_range(const tw_config_field_t *field)
@@ -149,7 +156,7 @@ void tw_config_cleanup(const tw_config_table_t *table, void *options)
     for (size_t i = 0; i < table->n_fields; ++i) {
         const tw_config_value_t none = {.string = NULL};
 
-        if (table->fields[i].type == TW_CONFIG_STRING)
+        if (tw_config_is_string(&table->fields[i]))
             store_value(&table->fields[i], options, &none);
     }
 }

@@ -24,13 +24,7 @@ static const char *format_rate(double rate, char *buf, size_t buf_bytes)
     static const struct {
         double factor;
         const char *unit;
-    } units[] = {
-        {1e12, "tbit"},
-        {1e9,  "gbit"},
-        {1e6,  "mbit"},
-        {1e3,  "kbit"},
-        {0,    "bit" }
-    };
+    } units[] = {{1e12, "tbit"}, {1e9, "gbit"}, {1e6, "mbit"}, {1e3, "kbit"}, {0, "bit"}};
     size_t i = 0;
 
     if (rate == 0) {
@@ -80,6 +74,9 @@ static void format_value(const tw_config_field_t *field, const tw_config_value_t
     case TW_CONFIG_STRING:
         snprintf(buf, buf_bytes, "%s", value->string != NULL ? value->string : "");
         break;
+    case TW_CONFIG_SECRET:
+        snprintf(buf, buf_bytes, "%s", value->string != NULL && value->string[0] != '\0' ? "(set)" : "");
+        break;
     case TW_CONFIG_INT:
         snprintf(buf, buf_bytes, "%lld", (long long)value->number);
         break;
@@ -107,6 +104,7 @@ static const char *kind_of(const tw_config_field_t *field)
     case TW_CONFIG_RATE:
         return "a rate such as 1gbit or 100mbit, or none";
     case TW_CONFIG_STRING:
+    case TW_CONFIG_SECRET:
         return "a text";
     case TW_CONFIG_ENUM:
         return "one of";
@@ -159,7 +157,7 @@ static const char *current_text(const tw_config_field_t *field, const void *opti
     tw_config_value_load(field, options, &value);
     format_value(field, &value, buf, buf_bytes);
     format_value(field, &dflt, dflt_text, sizeof(dflt_text));
-    if (field->type == TW_CONFIG_STRING)
+    if (tw_config_is_string(field))
         free(dflt.string);
     return strcmp(buf, dflt_text) == 0 ? field->dflt : buf;
 }

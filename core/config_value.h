@@ -4,13 +4,17 @@
 
 #include "core/core.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /** A parsed value; which member holds it follows from the field's type. */
 typedef union tw_config_value {
     int flag;       /* BOOL, ENUM */
     int64_t number; /* INT */
     double real;    /* DOUBLE, TIME, RATE */
     size_t bytes;   /* BYTES */
-    char *string;   /* STRING */
+    char *string;   /* STRING, SECRET */
 } tw_config_value_t;
 
 /** Parse `text` as the field's type; does not check the range. A string is a copy, the caller's to free.
@@ -19,6 +23,8 @@ tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *te
 /** 1 if the field has no range or the value is in it. */
 int tw_config_value_in_range(const tw_config_field_t *field, const tw_config_value_t *value);
 void tw_config_value_load(const tw_config_field_t *field, const void *options, tw_config_value_t *value);
+/** 1 if the value is a string of the options' own. */
+int tw_config_is_string(const tw_config_field_t *field);
 /** 1 if the field has a range. */
 int tw_config_has_range(const tw_config_field_t *field);
 /** What the field accepts, for people: "a size such as 64K or 1M, from 1 to 1G". Returns buf. */
@@ -30,5 +36,9 @@ tw_status_t tw_parse_int(const char *text, int64_t *value);
 tw_status_t tw_parse_bool(const char *text, int *value);
 /** Index of `text` in the NULL-terminated `choices`. */
 tw_status_t tw_parse_choice(const char *text, const char *const *choices, int *index);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -118,6 +118,7 @@ typedef enum tw_config_type {
     TW_CONFIG_TIME,   /**< double, seconds: 10, 10s, 250ms, 50us */
     TW_CONFIG_RATE,   /**< double, bits per second: 1gbit, 100mbit, 1000000; "none" or "auto" is 0 */
     TW_CONFIG_STRING, /**< char *, owned by the options */
+    TW_CONFIG_SECRET, /**< as STRING, but never printed nor logged */
     TW_CONFIG_ENUM    /**< int: index into choices */
 } tw_config_type_t;
 

@@ -10,12 +10,25 @@ struct tw_counters {
     _Atomic uint64_t values[];
 };
 
+static int all_named(const char *const *names, size_t n_counters)
+{
+    if (names == NULL)
+        return n_counters == 0;
+    for (size_t i = 0; i < n_counters; ++i) {
+        if (names[i] == NULL)
+            return 0;
+    }
+    return 1;
+}
+
 tw_status_t tw_counters_create(const char *const *names, size_t n_counters, tw_counters_t **out)
 {
     tw_counters_t *counters;
 
-    if (names == NULL && n_counters > 0)
+    if (!all_named(names, n_counters)) {
+        tw_error("counters: a name is missing");
         return TW_ERR_INVALID;
+    }
     counters = calloc(1, sizeof(*counters) + n_counters * sizeof(counters->values[0]));
     if (counters == NULL)
         return TW_ERR_NO_MEMORY;

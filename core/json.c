@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Measurements carry far fewer than 15 digits, and 15 print 0.1 as 0.1. */
-#define JSON_FLAGS (JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(15))
+/* 17 digits tell every double from its neighbours. */
+#define JSON_FLAGS (JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17))
 
 struct tw_json {
     json_t *object;

@@ -18,14 +18,14 @@ typedef struct log_options {
 
 static const tw_config_field_t log_fields[] = {
     {
-     .name = "TW_LOG_LEVEL",
-     .dflt = "warn",
-     .unit = "",
-     .doc = "Most verbose log level that is printed.",
-     .type = TW_CONFIG_ENUM,
-     .offset = offsetof(log_options_t, level),
-     .choices = level_names,
-     },
+        .name = "TW_LOG_LEVEL",
+        .dflt = "warn",
+        .unit = "",
+        .doc = "Most verbose log level that is printed.",
+        .type = TW_CONFIG_ENUM,
+        .offset = offsetof(log_options_t, level),
+        .choices = level_names,
+    },
 };
 
 const tw_config_table_t tw_log_config_table = {

@@ -80,9 +80,7 @@ static tw_status_t parse_suffixed(const char *text, const suffix_t *suffixes, si
 
 tw_status_t tw_parse_double(const char *text, double *value)
 {
-    static const suffix_t none[] = {
-        {"", 1}
-    };
+    static const suffix_t none[] = {{"", 1}};
     int negative = text != NULL && text[0] == '-';
     double magnitude;
 
@@ -130,18 +128,8 @@ static tw_status_t parse_whole_bytes(const char *text, size_t *bytes)
 tw_status_t tw_parse_bytes(const char *text, size_t *bytes)
 {
     static const suffix_t suffixes[] = {
-        {"K",   0x1p10},
-        {"KB",  0x1p10},
-        {"KiB", 0x1p10},
-        {"M",   0x1p20},
-        {"MB",  0x1p20},
-        {"MiB", 0x1p20},
-        {"G",   0x1p30},
-        {"GB",  0x1p30},
-        {"GiB", 0x1p30},
-        {"T",   0x1p40},
-        {"TB",  0x1p40},
-        {"TiB", 0x1p40},
+        {"K", 0x1p10}, {"KB", 0x1p10}, {"KiB", 0x1p10}, {"M", 0x1p20}, {"MB", 0x1p20}, {"MiB", 0x1p20},
+        {"G", 0x1p30}, {"GB", 0x1p30}, {"GiB", 0x1p30}, {"T", 0x1p40}, {"TB", 0x1p40}, {"TiB", 0x1p40},
     };
     double value;
 
@@ -160,27 +148,15 @@ tw_status_t tw_parse_bytes(const char *text, size_t *bytes)
 
 tw_status_t tw_parse_time(const char *text, double *seconds)
 {
-    static const suffix_t suffixes[] = {
-        {"",   1   },
-        {"s",  1   },
-        {"ms", 1e-3},
-        {"us", 1e-6},
-        {"ns", 1e-9}
-    };
+    static const suffix_t suffixes[] = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
 
     return parse_suffixed(text, suffixes, N_SUFFIXES(suffixes), seconds);
 }
 
 tw_status_t tw_parse_rate(const char *text, double *bits_per_second)
 {
-    static const suffix_t suffixes[] = {
-        {"",     1   },
-        {"bit",  1   },
-        {"kbit", 1e3 },
-        {"mbit", 1e6 },
-        {"gbit", 1e9 },
-        {"tbit", 1e12}
-    };
+    static const suffix_t suffixes[] = {{"", 1},       {"bit", 1},    {"kbit", 1e3},
+                                        {"mbit", 1e6}, {"gbit", 1e9}, {"tbit", 1e12}};
 
     if (text != NULL && (strcasecmp(text, "none") == 0 || strcasecmp(text, "auto") == 0)) {
         *bits_per_second = 0;
@@ -192,12 +168,7 @@ tw_status_t tw_parse_rate(const char *text, double *bits_per_second)
 tw_status_t tw_parse_bool(const char *text, int *value)
 {
     static const char *const words[][2] = {
-        {"n",     "y"   },
-        {"no",    "yes" },
-        {"off",   "on"  },
-        {"false", "true"},
-        {"0",     "1"   }
-    };
+        {"n", "y"}, {"no", "yes"}, {"off", "on"}, {"false", "true"}, {"0", "1"}};
 
     for (size_t i = 0; text != NULL && i < N_SUFFIXES(words); ++i) {
         for (int truth = 0; truth < 2; ++truth) {

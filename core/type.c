@@ -37,16 +37,10 @@ tw_status_t tw_type_parse(const char *name, tw_type_t *type)
         const char *name;
         tw_type_t type;
     } names[] = {
-        {"fp32",     TW_TYPE_FP32},
-        {"float32",  TW_TYPE_FP32},
-        {"f32",      TW_TYPE_FP32},
-        {"bf16",     TW_TYPE_BF16},
-        {"bfloat16", TW_TYPE_BF16},
-        {"fp16",     TW_TYPE_FP16},
-        {"float16",  TW_TYPE_FP16},
-        {"half",     TW_TYPE_FP16},
-        {"f16",      TW_TYPE_FP16},
-        {"byte",     TW_TYPE_BYTE},
+        {"fp32", TW_TYPE_FP32},    {"float32", TW_TYPE_FP32},  {"f32", TW_TYPE_FP32},
+        {"bf16", TW_TYPE_BF16},    {"bfloat16", TW_TYPE_BF16}, {"fp16", TW_TYPE_FP16},
+        {"float16", TW_TYPE_FP16}, {"half", TW_TYPE_FP16},     {"f16", TW_TYPE_FP16},
+        {"byte", TW_TYPE_BYTE},
     };
 
     if (name == NULL)
