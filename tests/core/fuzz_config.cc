@@ -26,14 +26,14 @@ struct Options {
 const char *const choices[] = {"ring", "tree", nullptr};
 
 const tw_config_field_t fields[] = {
-    {"TW_FLAG",   "y",     "",      "A flag.",   TW_CONFIG_BOOL,   offsetof(Options, flag),   0,    0,    nullptr},
-    {"TW_NUMBER", "3",     "",      "A number.", TW_CONFIG_INT,    offsetof(Options, number), -5,   1e6,  nullptr},
-    {"TW_REAL",   "0.5",   "",      "A real.",   TW_CONFIG_DOUBLE, offsetof(Options, real),   -1,   1,    nullptr},
-    {"TW_BYTES",  "64K",   "bytes", "A size.",   TW_CONFIG_BYTES,  offsetof(Options, bytes),  1,    1e12, nullptr},
-    {"TW_TIME",   "10s",   "s",     "A time.",   TW_CONFIG_TIME,   offsetof(Options, time),   1e-6, 3600, nullptr},
-    {"TW_RATE",   "1gbit", "bit/s", "A rate.",   TW_CONFIG_RATE,   offsetof(Options, rate),   0,    1e12, nullptr},
-    {"TW_TEXT",   "",      "",      "A text.",   TW_CONFIG_STRING, offsetof(Options, text),   0,    0,    nullptr},
-    {"TW_CHOICE", "ring",  "",      "A choice.", TW_CONFIG_ENUM,   offsetof(Options, choice), 0,    0,    choices},
+    {"TW_FLAG", "y", "", "A flag.", TW_CONFIG_BOOL, offsetof(Options, flag), 0, 0, nullptr},
+    {"TW_NUMBER", "3", "", "A number.", TW_CONFIG_INT, offsetof(Options, number), -5, 1e6, nullptr},
+    {"TW_REAL", "0.5", "", "A real.", TW_CONFIG_DOUBLE, offsetof(Options, real), -1, 1, nullptr},
+    {"TW_BYTES", "64K", "bytes", "A size.", TW_CONFIG_BYTES, offsetof(Options, bytes), 1, 1e12, nullptr},
+    {"TW_TIME", "10s", "s", "A time.", TW_CONFIG_TIME, offsetof(Options, time), 1e-6, 3600, nullptr},
+    {"TW_RATE", "1gbit", "bit/s", "A rate.", TW_CONFIG_RATE, offsetof(Options, rate), 0, 1e12, nullptr},
+    {"TW_TEXT", "", "", "A text.", TW_CONFIG_STRING, offsetof(Options, text), 0, 0, nullptr},
+    {"TW_CHOICE", "ring", "", "A choice.", TW_CONFIG_ENUM, offsetof(Options, choice), 0, 0, choices},
 };
 constexpr size_t n_fields = sizeof(fields) / sizeof(fields[0]);
 const tw_config_table_t table = {"fuzz", fields, n_fields, sizeof(Options)};

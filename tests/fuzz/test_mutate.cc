@@ -9,11 +9,7 @@ using namespace tw::fuzz;
 namespace
 {
 
-const std::vector<Input> corpus = {
-    {   },
-    { '1', '0', 'm', 's'},
-    Input(100, 7)
-};
+const std::vector<Input> corpus = {{}, {'1', '0', 'm', 's'}, Input(100, 7)};
 
 std::vector<Input> make(uint64_t seed, size_t n)
 {

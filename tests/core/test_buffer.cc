@@ -1,0 +1,75 @@
+#include <cstdint>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "core/core.h"
+
+namespace
+{
+
+constexpr size_t huge_from = size_t(4) << 20;
+constexpr size_t huge_page = size_t(2) << 20;
+
+size_t alignment_of(const void *p)
+{
+    auto address = reinterpret_cast<uintptr_t>(p);
+    return size_t(address & -address);
+}
+
+} // namespace
+
+TEST(Buffer, AlignedToCacheLines)
+{
+    for (size_t bytes :
+         {size_t(0), size_t(1), size_t(63), size_t(64), size_t(65), size_t(4097), huge_from - 1}) {
+        void *buffer = tw_buffer_alloc(bytes);
+        ASSERT_NE(buffer, nullptr) << bytes;
+        EXPECT_GE(alignment_of(buffer), size_t(TW_CACHE_LINE_BYTES)) << bytes;
+        memset(buffer, 0xff, bytes);
+        tw_buffer_free(buffer);
+    }
+}
+
+TEST(Buffer, AlignedToHugePagesWhenLarge)
+{
+    /* Odd lengths: advice must not reach past the end. */
+    for (size_t bytes : {huge_from, huge_from + 1, huge_from + huge_page - 1}) {
+        void *buffer = tw_buffer_alloc(bytes);
+        ASSERT_NE(buffer, nullptr) << bytes;
+        EXPECT_GE(alignment_of(buffer), huge_page) << bytes;
+        memset(buffer, 0xff, bytes);
+        tw_buffer_free(buffer);
+    }
+}
+
+TEST(Buffer, ZeroMeansZeroAlsoInUsedMemory)
+{
+    for (size_t bytes : {size_t(0), size_t(1), size_t(1000), huge_from + 5}) {
+        /* Leave dirt behind where the next allocation likely goes. */
+        void *dirty = tw_buffer_alloc(bytes);
+        ASSERT_NE(dirty, nullptr);
+        memset(dirty, 0xa5, bytes);
+        tw_buffer_free(dirty);
+
+        auto *buffer = static_cast<unsigned char *>(tw_buffer_alloc_zero(bytes));
+        ASSERT_NE(buffer, nullptr);
+        size_t dirt = 0;
+        for (size_t i = 0; i < bytes; ++i)
+            dirt += buffer[i] != 0;
+        EXPECT_EQ(dirt, 0u) << bytes;
+        tw_buffer_free(buffer);
+    }
+}
+
+TEST(Buffer, TooMuchIsNull)
+{
+    EXPECT_EQ(tw_buffer_alloc(SIZE_MAX / 2), nullptr);
+    EXPECT_EQ(tw_buffer_alloc_zero(SIZE_MAX - 100), nullptr);
+    EXPECT_EQ(tw_buffer_alloc(SIZE_MAX), nullptr);
+}
+
+TEST(Buffer, FreeAcceptsNull)
+{
+    tw_buffer_free(nullptr);
+}
