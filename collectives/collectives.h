@@ -28,7 +28,7 @@ typedef struct tw_coll_params {
 } tw_coll_params_t;
 
 tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out);
-/** Cancels what is in flight. Accepts NULL. */
+/** Cancels what is in flight and frees all requests. Accepts NULL. */
 void tw_coll_destroy(tw_coll_t *coll);
 int tw_coll_rank(const tw_coll_t *coll);
 int tw_coll_size(const tw_coll_t *coll);
@@ -70,17 +70,18 @@ size_t tw_coll_shard_offset(size_t n_elems, int world, int rank);
 
 typedef struct tw_coll_args {
     tw_coll_op_t op;
-    tw_type_t type; /**< of all segments; reductions need a float type */
+    tw_type_t type;                    /**< of all segments; reductions need a float type */
     const tw_coll_segment_t *segments; /**< [n_segments], copied; counts are copied too */
     size_t n_segments;
     tw_coll_reduction_t reduction;
-    int root;                            /**< broadcast */
-    const tw_quant_codec_t *codec;       /**< NULL: exact. All-gather, reduce-scatter, all-reduce only. Copied. */
-    const tw_quant_codec_t *inner_codec; /**< two-hop reduce-scatter: codec inside the node; NULL: exact there */
-    uint64_t seed;                       /**< stochastic rounding: key */
-    uint32_t step;                       /**< stochastic rounding: training step */
-    const char *algo;                    /**< NULL or "auto", or a name of tw_coll_algos */
-    int force_codec;                     /**< 1: never decline to exact, even where it is slower */
+    int root;                      /**< broadcast */
+    const tw_quant_codec_t *codec; /**< NULL: exact. All-gather, reduce-scatter, all-reduce only. Copied. */
+    const tw_quant_codec_t
+        *inner_codec; /**< two-hop reduce-scatter: codec inside the node; NULL: exact there */
+    uint64_t seed;    /**< stochastic rounding: key */
+    uint32_t step;    /**< stochastic rounding: training step */
+    const char *algo; /**< NULL or "auto", or a name of tw_coll_algo_get */
+    int force_codec;  /**< 1: never decline to exact, even where it is slower */
 } tw_coll_args_t;
 
 /** Validates, plans and starts. TW_ERR_INVALID (logged: which argument), TW_ERR_UNSUPPORTED (algorithm does not fit the
@@ -97,9 +98,9 @@ tw_status_t tw_coll_progress(tw_coll_t *coll);
 
 /** What the last posted operation became: for benches and logs. */
 typedef struct tw_coll_plan {
-    const char *algo;   /**< static storage */
-    int quantized;      /**< 0: exact, also when a codec was given but declined */
-    double model_sec;   /**< the cost model's estimate */
+    const char *algo; /**< static storage */
+    int quantized;    /**< 0: exact, also when a codec was given but declined */
+    double model_sec; /**< the cost model's estimate */
     size_t chunk_bytes;
     const char *reason; /**< why quantizing was declined, or "" */
 } tw_coll_plan_t;
@@ -114,12 +115,12 @@ typedef struct tw_coll_algo_info {
     const char *doc;
     int quantized; /**< 1: needs a codec; 0: exact */
 } tw_coll_algo_info_t;
-const tw_coll_algo_info_t *tw_coll_algos(size_t *n_algos);
+/** Row `index` of the table, static storage; NULL past its end. */
+const tw_coll_algo_info_t *tw_coll_algo_get(size_t index);
 const char *tw_coll_op_name(tw_coll_op_t op);
 
 /** Bytes that this rank sends to other nodes in an operation, as planned: what the counters must show. */
-tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args,
-                                             uint64_t *bytes);
+tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes);
 
 extern const tw_config_table_t tw_coll_config_table;
 
