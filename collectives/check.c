@@ -1,0 +1,120 @@
+/** Do the ranks agree? Each tells the next one in the ring what it takes the operation to be. Whoever hears something
+ *  else ends the job, since neither the data nor the order of operations can be trusted any more. */
+#include <string.h>
+#include <xxhash.h>
+
+#include "collectives/coll.h"
+
+static uint64_t hash_sizes(const size_t *sizes, size_t n, uint64_t hash)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t size = sizes[i];
+        hash = XXH3_64bits_withSeed(&size, sizeof(size), hash);
+    }
+    return hash;
+}
+
+static uint64_t hash_codec(const tw_quant_codec_t *codec, uint64_t hash)
+{
+    int32_t fields[5] = {0};
+
+    if (codec != NULL) {
+        fields[0] = codec->bits;
+        fields[1] = codec->block;
+        fields[2] = (int32_t)codec->scale;
+        fields[3] = (int32_t)codec->round;
+        fields[4] = codec->hadamard;
+    }
+    return XXH3_64bits_withSeed(fields, sizeof(fields), hash);
+}
+
+/* The sizes of an all-to-all differ from rank to rank; there a wrong one shows as a message of a wrong size. */
+static uint64_t hash_segments(const tw_coll_request_t *request, uint64_t hash)
+{
+    const tw_coll_args_t *args = &request->args;
+    size_t world = (size_t)request->coll->topo.world;
+
+    for (size_t s = 0; s < args->n_segments && args->op != TW_COLL_ALLTOALL; s++) {
+        const tw_coll_segment_t *segment = &args->segments[s];
+        uint64_t tensor = args->codec != NULL ? segment->tensor : 0;
+        hash = hash_sizes(&segment->n_elems, 1, hash);
+        hash = hash_sizes(segment->counts, segment->counts != NULL ? world : 0, hash);
+        hash = XXH3_64bits_withSeed(&tensor, sizeof(tensor), hash);
+    }
+    return hash;
+}
+
+static void sign(tw_coll_request_t *request, uint32_t sequence)
+{
+    const tw_coll_args_t *args = &request->args;
+    uint64_t hash = hash_segments(request, args->n_segments);
+    uint64_t rest[] = {(uint64_t)args->reduction, (uint64_t)args->root, args->seed, args->step,
+                       request->choice.chunk_bytes};
+
+    hash = hash_codec(args->codec, hash);
+    hash = hash_codec(args->inner_codec, hash);
+    hash = XXH3_64bits_withSeed(rest, sizeof(rest), hash);
+    memset(&request->signature, 0, sizeof(request->signature));
+    request->signature = (tw_coll_signature_t){
+        .sequence = sequence,
+        .op = (uint32_t)args->op,
+        .type = (uint32_t)args->type,
+        .algo = (uint32_t)request->choice.algo,
+        .n_elems = args->op == TW_COLL_ALLTOALL ? 0 : request->n_elems,
+        .hash = hash,
+    };
+}
+
+static const char *algo_name(const tw_coll_signature_t *signature)
+{
+    const tw_algo_t *algo = tw_algo_get(signature->algo);
+
+    return algo != NULL ? algo->info.name : "?";
+}
+
+static void log_mismatch(const tw_coll_request_t *request, int peer)
+{
+    const tw_coll_signature_t *own = &request->signature, *other = &request->neighbour_signature;
+
+    tw_error("rank %d: rank %d disagrees about an operation: here it is number %u, %s (%s) of %llu %s, "
+             "there number %u, %s (%s) of %llu %s%s",
+             request->coll->topo.rank, peer, own->sequence, tw_coll_op_name((tw_coll_op_t)own->op),
+             algo_name(own), (unsigned long long)own->n_elems, tw_type_name((tw_type_t)own->type),
+             other->sequence, tw_coll_op_name((tw_coll_op_t)other->op), algo_name(other),
+             (unsigned long long)other->n_elems, tw_type_name((tw_type_t)other->type),
+             own->n_elems == other->n_elems && own->op == other->op
+                 ? "; counts, reduction, root, codec, seed or chunk may differ"
+                 : "");
+}
+
+static tw_status_t compare(tw_sched_t *sched, const void *arg)
+{
+    const tw_coll_request_t *request = arg;
+    const tw_topo_t *topo = &request->coll->topo;
+    int before = (topo->position[topo->rank] + topo->world - 1) % topo->world;
+
+    (void)sched;
+    if (memcmp(&request->signature, &request->neighbour_signature, sizeof(request->signature)) == 0)
+        return TW_OK;
+    log_mismatch(request, topo->ring[before]);
+    return TW_ERR_MISMATCH;
+}
+
+void tw_check_build(tw_coll_request_t *request)
+{
+    const tw_topo_t *topo = &request->coll->topo;
+    tw_sched_t *sched = request->sched;
+    int position = topo->position[topo->rank];
+    size_t bytes = sizeof(tw_coll_signature_t);
+
+    sign(request, request->coll->sequence);
+    if (!request->coll->options.check || topo->world == 1)
+        return;
+    tw_view_append(&request->signature_view, &request->signature, bytes);
+    tw_view_append(&request->neighbour_view, &request->neighbour_signature, bytes);
+    tw_sched_send(sched, topo->ring[(position + 1) % topo->world],
+                  tw_span_view(&request->signature_view, 0, bytes));
+    tw_task_t recv = tw_sched_recv(sched, topo->ring[(position + topo->world - 1) % topo->world],
+                                   tw_span_view(&request->neighbour_view, 0, bytes));
+    tw_sched_after(sched, tw_sched_compute(sched, compare, request), recv);
+}

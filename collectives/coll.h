@@ -1,0 +1,96 @@
+/** Inside of a communicator and its requests. Private to collectives. */
+#ifndef TW_COLLECTIVES_COLL_H
+#define TW_COLLECTIVES_COLL_H
+
+#include <sys/queue.h>
+
+#include "collectives/algo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The environment, see tw_coll_config_table. */
+typedef struct tw_coll_options {
+    size_t chunk_bytes; /**< 0: chosen */
+    int64_t window;
+    int check;
+    double timeout_sec, spin_sec;
+    size_t scratch_bytes;
+} tw_coll_options_t;
+
+/** What a rank says about an operation to its neighbour in the ring; all members but `rank` must agree. */
+typedef struct tw_coll_signature {
+    uint32_t sequence; /**< how many operations the communicator had before */
+    uint32_t op, type;
+    uint32_t algo; /**< row of the table */
+    uint64_t n_elems;
+    uint64_t hash; /**< of everything else that must agree */
+} tw_coll_signature_t;
+
+/** What an operation became: the result of planning, the same on all ranks. */
+typedef struct tw_coll_choice {
+    size_t algo; /**< row of the table */
+    size_t chunk_bytes;
+    double model_sec;
+    const char *reason; /**< as in tw_coll_plan_t */
+} tw_coll_choice_t;
+
+struct tw_coll_request {
+    TAILQ_ENTRY(tw_coll_request) link; /**< in tw_coll.active, then in tw_coll.ended */
+    tw_coll_t *coll;
+    tw_status_t status; /**< TW_IN_PROGRESS while running */
+
+    /* The caller's arguments, checked and copied; what is optional there is filled in here. */
+    tw_coll_args_t args;
+    tw_coll_segment_t *segments;
+    size_t *counts; /**< memory of all the segments' counts */
+    tw_quant_codec_t codec, inner_codec;
+
+    tw_view_t in, out;
+    size_t *in_first, *out_first; /**< [W + 1], see tw_build_t; NULL there: of no meaning here */
+    size_t *first_memory;
+    int in_place, aliased;
+    size_t n_elems; /**< the whole tensor: all segments, all shards */
+
+    tw_coll_choice_t choice;
+    tw_coll_signature_t signature, neighbour_signature;
+    tw_view_t signature_view, neighbour_view;
+    tw_sched_t *sched; /**< NULL once ended */
+};
+
+typedef TAILQ_HEAD(tw_coll_request_list, tw_coll_request) tw_coll_request_list_t;
+
+struct tw_coll {
+    tw_transport_t *transport; /**< borrowed */
+    int id;
+    tw_coll_options_t options;
+    tw_topo_t topo;
+    tw_scratch_t *scratch;
+    uint32_t sequence;
+    tw_coll_request_list_t active; /**< in the order posted */
+    tw_coll_request_list_t ended;  /**< nobody has asked for their status yet */
+    tw_coll_plan_t last_plan;
+    tw_coll_model_t model;
+    uint64_t nonfinite_blocks;
+    uint64_t moved_ns;  /**< when something last moved, for the watchdog */
+    uint64_t looked_ns; /**< when progress was last asked for */
+};
+
+/** Check and copy the arguments, describe the tensors as views. Errors are logged. */
+tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
+void tw_request_destroy(tw_coll_request_t *request);
+/** Choose algorithm and chunk. TW_ERR_UNSUPPORTED or TW_ERR_INVALID, logged. */
+tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems,
+                           tw_coll_choice_t *choice);
+/** Emit the tasks of a request whose choice is made, into request->sched. */
+tw_status_t tw_request_build(tw_coll_request_t *request);
+
+/** Emit the exchange and comparison of signatures with the neighbours. */
+void tw_check_build(tw_coll_request_t *request);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,225 @@
+/** Requests: post, test, wait, and what keeps them moving. */
+#include "collectives/coll.h"
+
+#define NS_PER_SEC 1000000000u
+#define SLEEP_SEC 1.0
+#define DESCRIBE_BYTES 512
+
+tw_status_t tw_request_build(tw_coll_request_t *request)
+{
+    const tw_coll_t *coll = request->coll;
+    tw_sched_env_t env = {
+        .transport = coll->transport,
+        .scratch = coll->scratch,
+        .peer = coll->topo.peer,
+        .rank = coll->topo.rank,
+        .world = coll->topo.world,
+        .window = (int)coll->options.window,
+        .tag = (uint64_t)coll->id << 40 | (uint64_t)(coll->sequence & 0xffff) << TW_SCHED_SLOT_BITS,
+    };
+    tw_status_t status = tw_sched_create(&env, &request->sched);
+
+    if (status != TW_OK)
+        return status;
+    size_t elem_bytes = tw_type_bytes(request->args.type);
+    size_t chunk_elems = request->choice.chunk_bytes / elem_bytes;
+    tw_build_t build = {
+        .sched = request->sched,
+        .topo = &coll->topo,
+        .args = &request->args,
+        .in = &request->in,
+        .out = &request->out,
+        .in_first = request->in_first,
+        .out_first = request->out_first,
+        .chunk_elems = chunk_elems > 0 ? chunk_elems : 1,
+        .factor = request->args.reduction == TW_COLL_MEAN ? 1.0f / (float)coll->topo.world : 1.0f,
+        .in_place = request->in_place,
+        .aliased = request->aliased,
+        .owner = request->coll,
+    };
+    tw_check_build(request);
+    tw_algo_get(request->choice.algo)->build(&build);
+    return tw_sched_seal(request->sched);
+}
+
+/* Bring a request to its end, good or bad. */
+static void finish(tw_coll_request_t *request, tw_status_t status)
+{
+    TAILQ_REMOVE(&request->coll->active, request, link);
+    TAILQ_INSERT_TAIL(&request->coll->ended, request, link);
+    tw_sched_destroy(request->sched);
+    request->sched = NULL;
+    request->status = status;
+    if (status == TW_ERR_MISMATCH)
+        tw_transport_abort(request->coll->transport, "ranks disagree about an operation");
+}
+
+static void finish_all(tw_coll_t *coll, tw_status_t status)
+{
+    while (!TAILQ_EMPTY(&coll->active))
+        finish(TAILQ_FIRST(&coll->active), status);
+}
+
+/* Move the messages of all requests. */
+static void step_all(tw_coll_t *coll, int *moved)
+{
+    tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
+
+    while (request != NULL) {
+        tw_coll_request_t *next = TAILQ_NEXT(request, link);
+        tw_status_t status = tw_sched_step(request->sched, moved);
+        if (status != TW_IN_PROGRESS)
+            finish(request, status);
+        request = next;
+    }
+}
+
+/* Run one computation, of the oldest request that has one ready; then the wire gets its turn again. */
+static void compute_one(tw_coll_t *coll, int *moved)
+{
+    tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
+    int computed = 0;
+
+    while (request != NULL && !computed) {
+        tw_coll_request_t *next = TAILQ_NEXT(request, link);
+        tw_status_t status = tw_sched_compute_one(request->sched, &computed);
+        if (status != TW_IN_PROGRESS)
+            finish(request, status);
+        request = next;
+    }
+    *moved |= computed;
+}
+
+/* Nothing moves for too long, with somebody looking all the while: say what is awaited and give up. */
+static void watch(tw_coll_t *coll, int moved)
+{
+    uint64_t now = tw_time_ns();
+    char what[DESCRIBE_BYTES];
+
+    if (moved || now - coll->looked_ns > NS_PER_SEC)
+        coll->moved_ns = now;
+    coll->looked_ns = now;
+    double still_sec = (double)(now - coll->moved_ns) / NS_PER_SEC;
+    if (coll->options.timeout_sec <= 0 || still_sec < coll->options.timeout_sec)
+        return;
+    tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
+    tw_error("rank %d: %s (%s, number %u) has not moved for %.1f s: %s", coll->topo.rank,
+             tw_coll_op_name(request->args.op), tw_algo_get(request->choice.algo)->info.name,
+             request->signature.sequence, still_sec, tw_sched_describe(request->sched, what, sizeof(what)));
+    finish_all(coll, TW_ERR_TIMEOUT);
+}
+
+/* One look at everything. *moved: 1 if anything happened. */
+static tw_status_t progress(tw_coll_t *coll, int *moved)
+{
+    tw_status_t status = tw_transport_progress(coll->transport);
+
+    *moved = status == TW_OK;
+    if (status < 0) {
+        finish_all(coll, status);
+        return status;
+    }
+    step_all(coll, moved);
+    compute_one(coll, moved);
+    if (!TAILQ_EMPTY(&coll->active))
+        watch(coll, *moved);
+    return TW_OK;
+}
+
+tw_status_t tw_coll_progress(tw_coll_t *coll)
+{
+    int moved;
+
+    return progress(coll, &moved);
+}
+
+static void note_plan(tw_coll_t *coll, const tw_coll_choice_t *choice)
+{
+    const tw_coll_algo_info_t *info = &tw_algo_get(choice->algo)->info;
+
+    coll->last_plan = (tw_coll_plan_t){
+        .algo = info->name,
+        .quantized = info->quantized,
+        .model_sec = choice->model_sec,
+        .chunk_bytes = choice->chunk_bytes,
+        .reason = choice->reason,
+    };
+}
+
+tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
+{
+    tw_coll_request_t *request;
+    tw_status_t status = tw_request_create(coll, args, &request);
+    int moved = 0;
+
+    if (status != TW_OK)
+        return status;
+    status = tw_coll_choose(coll, &request->args, request->n_elems, &request->choice);
+    if (status != TW_OK)
+        goto err_request;
+    status = tw_request_build(request);
+    if (status != TW_OK)
+        goto err_request;
+    note_plan(coll, &request->choice);
+    coll->sequence++;
+    coll->moved_ns = tw_time_ns();
+    TAILQ_INSERT_TAIL(&coll->active, request, link);
+    status = tw_sched_step(request->sched, &moved);
+    if (status != TW_IN_PROGRESS)
+        finish(request, status);
+    *out = request;
+    return TW_OK;
+
+err_request:
+    tw_request_destroy(request);
+    return status;
+}
+
+static tw_status_t take_status(tw_coll_request_t *request)
+{
+    tw_status_t status = request->status;
+
+    if (status != TW_IN_PROGRESS) {
+        TAILQ_REMOVE(&request->coll->ended, request, link);
+        tw_request_destroy(request);
+    }
+    return status;
+}
+
+tw_status_t tw_coll_test(tw_coll_request_t *request)
+{
+    int moved;
+
+    if (request->status == TW_IN_PROGRESS)
+        (void)progress(request->coll, &moved);
+    return take_status(request);
+}
+
+tw_status_t tw_coll_wait(tw_coll_request_t *request)
+{
+    tw_coll_t *coll = request->coll;
+    uint64_t spin_ns = (uint64_t)(coll->options.spin_sec * NS_PER_SEC), idle_since = 0;
+
+    while (request->status == TW_IN_PROGRESS) {
+        int moved;
+        (void)progress(coll, &moved);
+        if (moved) {
+            idle_since = 0;
+            continue;
+        }
+        uint64_t now = tw_time_ns();
+        if (idle_since == 0)
+            idle_since = now;
+        if (now - idle_since >= spin_ns && request->status == TW_IN_PROGRESS)
+            (void)tw_transport_sleep(coll->transport, SLEEP_SEC);
+    }
+    return take_status(request);
+}
+
+tw_status_t tw_coll_run(tw_coll_t *coll, const tw_coll_args_t *args)
+{
+    tw_coll_request_t *request;
+    tw_status_t status = tw_coll_post(coll, args, &request);
+
+    return status == TW_OK ? tw_coll_wait(request) : status;
+}
