@@ -145,21 +145,23 @@ const char *tw_config_describe(const tw_config_field_t *field, char *buf, size_t
     return buf;
 }
 
-/* The default in its own words; the same value otherwise written counts as the default. */
-static const char *current_text(const tw_config_field_t *field, const void *options, char *buf,
-                                size_t buf_bytes)
+/* The default is shown in its own words, also when the same value was written otherwise. */
+const char *tw_config_format(const tw_config_field_t *field, const void *options, char *buf, size_t buf_bytes)
 {
     char dflt_text[1024];
     tw_config_value_t value, dflt;
 
+    snprintf(buf, buf_bytes, "%s", field->dflt != NULL ? field->dflt : "");
     if (options == NULL || tw_config_value_parse(field, field->dflt, &dflt) != TW_OK)
-        return field->dflt;
+        return buf;
     tw_config_value_load(field, options, &value);
-    format_value(field, &value, buf, buf_bytes);
     format_value(field, &dflt, dflt_text, sizeof(dflt_text));
     if (tw_config_is_string(field))
         free(dflt.string);
-    return strcmp(buf, dflt_text) == 0 ? field->dflt : buf;
+    format_value(field, &value, buf, buf_bytes);
+    if (strcmp(buf, dflt_text) == 0)
+        snprintf(buf, buf_bytes, "%s", field->dflt != NULL ? field->dflt : "");
+    return buf;
 }
 
 /* Prose, indented and broken between words. */
@@ -193,8 +195,7 @@ void tw_config_print(const tw_config_table_t *table, const void *options, FILE *
         const tw_config_field_t *field = &table->fields[i];
         const char *dflt = field->dflt != NULL ? field->dflt : "";
 
-        fprintf(out, "  %s=%s\n", field->name,
-                options != NULL ? current_text(field, options, value, sizeof(value)) : dflt);
+        fprintf(out, "  %s=%s\n", field->name, tw_config_format(field, options, value, sizeof(value)));
         fprintf(out, "%*sdefault: %s", DOC_INDENT, "", dflt[0] != '\0' ? dflt : "(empty)");
         if (field->unit != NULL && field->unit[0] != '\0')
             fprintf(out, "; unit: %s", field->unit);

@@ -27,8 +27,6 @@ void tw_config_value_load(const tw_config_field_t *field, const void *options, t
 int tw_config_is_string(const tw_config_field_t *field);
 /** 1 if the field has a range. */
 int tw_config_has_range(const tw_config_field_t *field);
-/** What the field accepts, for people: "a size such as 64K or 1M, from 1 to 1G". Returns buf. */
-const char *tw_config_describe(const tw_config_field_t *field, char *buf, size_t buf_bytes);
 
 /* Silent; TW_ERR_INVALID. Words are compared without regard to case. */
 tw_status_t tw_parse_double(const char *text, double *value);

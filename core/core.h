@@ -11,6 +11,8 @@
 extern "C" {
 #endif
 
+#define TW_VERSION "0.1.0"
+
 /* ---- status ---------------------------------------------------------------------------------------------- */
 
 /** The one list of status codes: X(name, value, text). 0 is success, 1 is "in progress", negatives are failures. */
@@ -152,14 +154,19 @@ tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const c
 void tw_config_cleanup(const tw_config_table_t *table, void *options);
 /** Print the table: name, current value (options may be NULL: defaults), default, unit, range and doc. */
 void tw_config_print(const tw_config_table_t *table, const void *options, FILE *out);
+/** The field's current value (options may be NULL: its default), as tw_config_print shows it, into `buf`; returns buf. */
+const char *tw_config_format(const tw_config_field_t *field, const void *options, char *buf,
+                             size_t buf_bytes);
+/** What the field accepts, "a size such as 65536, 64K or 1M, from 1 to 1G", into `buf`; returns buf. */
+const char *tw_config_describe(const tw_config_field_t *field, char *buf, size_t buf_bytes);
 /** Warn about every TW_ variable of the environment that no table knows, naming the nearest one.
  *  Returns how many there were. */
 size_t tw_config_check_environment(const tw_config_table_t *const *tables, size_t n_tables);
 /** The log's own table (TW_LOG_LEVEL). */
 extern const tw_config_table_t tw_log_config_table;
 
-/** The candidate with the smallest edit distance to `name` (case does not matter), the first of equals, or NULL if more
- *  than a third of the letters would have to change. */
+/** The candidate with the smallest edit distance to `name` (case does not matter), the first of equals, or NULL if
+ *  all are more than length / 3 + 1 edits away. */
 const char *tw_nearest_name(const char *name, const char *const *candidates, size_t n_candidates);
 
 /* Parsers of the types above, for command lines; TW_ERR_INVALID, silent. The whole text must fit; no blanks, no signs.
