@@ -1,0 +1,131 @@
+/* GPUs and NCCL as found at run time: through the driver's own library, so that one binary runs with and without. */
+#include "bench/info.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+/* ---- CUDA's driver API, as far as it is used here; its ABI is stable --------------------------------------- */
+
+enum { ATTRIBUTE_CAPABILITY_MAJOR = 75, ATTRIBUTE_CAPABILITY_MINOR = 76 };
+
+typedef struct driver {
+    void *library;
+    int (*init)(unsigned flags);
+    int (*driver_get_version)(int *version);
+    int (*device_get_count)(int *count);
+    int (*device_get)(int *device, int ordinal);
+    int (*device_get_name)(char *name, int bytes, int device);
+    int (*device_total_mem)(size_t *bytes, int device);
+    int (*device_get_attribute)(int *value, int attribute, int device);
+} driver_t;
+
+/* Fills the pointer at `function`; 0 if the library has no such symbol. */
+static int find(void *library, const char *name, void *function)
+{
+    void *symbol = dlsym(library, name);
+
+    /* ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
+    memcpy(function, &symbol, sizeof(symbol));
+    return symbol != NULL;
+}
+
+/* NULL, or why there is none. */
+static const char *driver_open(driver_t *driver)
+{
+    driver->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (driver->library == NULL)
+        return dlerror();
+    if (find(driver->library, "cuInit", &driver->init) &&
+        find(driver->library, "cuDriverGetVersion", &driver->driver_get_version) &&
+        find(driver->library, "cuDeviceGetCount", &driver->device_get_count) &&
+        find(driver->library, "cuDeviceGet", &driver->device_get) &&
+        find(driver->library, "cuDeviceGetName", &driver->device_get_name) &&
+        find(driver->library, "cuDeviceTotalMem_v2", &driver->device_total_mem) &&
+        find(driver->library, "cuDeviceGetAttribute", &driver->device_get_attribute))
+        return NULL;
+    return "libcuda.so.1 lacks a function of the driver API";
+}
+
+static void one_gpu(info_report_t *report, const driver_t *driver, int ordinal)
+{
+    char number[16], name[256] = "?", capability[32];
+    int device = 0, major = 0, minor = 0;
+    size_t bytes = 0;
+
+    snprintf(number, sizeof(number), "%d", ordinal);
+    info_begin(report, "gpu", number);
+    if (driver->device_get(&device, ordinal) != 0 ||
+        driver->device_get_name(name, (int)sizeof(name), device) != 0 ||
+        driver->device_total_mem(&bytes, device) != 0 ||
+        driver->device_get_attribute(&major, ATTRIBUTE_CAPABILITY_MAJOR, device) != 0 ||
+        driver->device_get_attribute(&minor, ATTRIBUTE_CAPABILITY_MINOR, device) != 0)
+        tw_warn("gpu %d: the driver does not answer", ordinal);
+    snprintf(capability, sizeof(capability), "%d.%d", major, minor);
+    info_text(report, "model", name);
+    info_int(report, "memory_bytes", (int64_t)bytes);
+    info_text(report, "compute_capability", capability);
+    info_end(report);
+}
+
+void info_gpus(info_report_t *report)
+{
+    driver_t driver = {.library = NULL};
+    char text[128];
+    int version = 0, n_gpus = 0, error;
+    const char *reason = driver_open(&driver);
+
+    if (reason == NULL) {
+        error = driver.init(0);
+        if (error == 0)
+            error = driver.device_get_count(&n_gpus);
+        if (error != 0) {
+            snprintf(text, sizeof(text), "the driver answers with error %d", error);
+            reason = text;
+        }
+    }
+    info_begin(report, "cuda", NULL);
+    info_int(report, "gpus", n_gpus);
+    if (reason != NULL)
+        info_text(report, "reason", reason);
+    if (driver.driver_get_version != NULL && driver.driver_get_version(&version) == 0) {
+        char number[32];
+        snprintf(number, sizeof(number), "%d.%d", version / 1000, version % 1000 / 10);
+        info_text(report, "driver_cuda", number);
+    }
+    info_end(report);
+    for (int i = 0; i < n_gpus; ++i)
+        one_gpu(report, &driver, i);
+    if (driver.library != NULL)
+        dlclose(driver.library);
+}
+
+/* ---- NCCL -------------------------------------------------------------------------------------------------- */
+
+/* 22809 is 2.28.9; before 2.9 it was 2809 for 2.8.9. */
+static void format_nccl_version(int code, char *buf, size_t buf_bytes)
+{
+    int major = code >= 10000 ? 10000 : 1000;
+
+    snprintf(buf, buf_bytes, "%d.%d.%d", code / major, code % major / 100, code % 100);
+}
+
+void info_nccl(info_report_t *report)
+{
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    const char *reason = library == NULL ? dlerror() : NULL;
+    int (*get_version)(int *) = NULL;
+    int code = 0;
+
+    info_begin(report, "nccl", NULL);
+    info_bool(report, "found", library != NULL);
+    if (reason != NULL)
+        info_text(report, "reason", reason);
+    if (library != NULL && find(library, "ncclGetVersion", &get_version) && get_version(&code) == 0) {
+        char version[32];
+        format_nccl_version(code, version, sizeof(version));
+        info_text(report, "version", version);
+    }
+    info_end(report);
+    if (library != NULL)
+        dlclose(library);
+}
