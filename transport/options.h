@@ -1,0 +1,30 @@
+/** The transport's variables. Private to the folder. */
+#ifndef TW_TRANSPORT_OPTIONS_H
+#define TW_TRANSPORT_OPTIONS_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** As tw_transport_config_table fills it. Times in seconds. */
+typedef struct tw_transport_options {
+    char *job_token;
+    int64_t rendezvous_port;
+    double join_timeout, handshake_timeout, peer_timeout, spin;
+    char *net_devices, *net_tls, *node_tls, *node_id;
+    int64_t net_streams;
+    size_t net_chunk, eager;
+} tw_transport_options_t;
+
+/** UCX's TCP receive segment must hold a chunk: bounds for TW_NET_CHUNK. */
+#define TW_NET_CHUNK_MIN 4096
+#define TW_NET_CHUNK_MAX (1 << 20)
+#define TW_NET_STREAMS_MAX 64
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
