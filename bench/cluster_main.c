@@ -1,0 +1,75 @@
+/** Runs a command on every rank of a cluster in a box. */
+#include <argp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/cluster.h"
+
+static const char doc[] = "Runs COMMAND as every rank of a cluster in a box: nodes with a network of their "
+                          "own, joined by shaped links.\v"
+                          "Each rank sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, "
+                          "LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT); "
+                          "node n is 10.77.0.<n+1>, host name node<n>. Rank 0 keeps the terminal; the lines "
+                          "of the others are marked. "
+                          "The exit code is that of the first rank that failed.\n\n"
+                          "Example: the speed of one TCP stream\n"
+                          "  cluster --nodes 2 -- sh -c 'if [ $RANK = 0 ]; then sleep 1; iperf3 -c "
+                          "10.77.0.2; else iperf3 -s -1; fi'";
+
+static const struct argp_option options[] = {
+    {"nodes", 'n', "N", 0, "Nodes (default: 2)", 0},
+    {"ranks-per-node", 'r', "L", 0, "Ranks on each node (default: 1)", 0},
+    {"link", 'l', "RATE", 0, "Rate of each node's link, each way: 1gbit, 100mbit, none (default: 1gbit)", 0},
+    {"loopback", 'b', NULL, 0, "Where no cluster can be made, run on loopback instead of failing", 0},
+    {0},
+};
+
+static int parse_int(struct argp_state *state, const char *name, const char *text)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || value < 1 || value > TW_CLUSTER_MAX_RANKS) {
+        argp_error(state, "--%s: '%s' is not a number from 1 to %d", name, text, TW_CLUSTER_MAX_RANKS);
+    }
+    return (int)value;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    tw_cluster_params_t *params = state->input;
+    switch (key) {
+    case 'n':
+        params->n_nodes = parse_int(state, "nodes", arg);
+        return 0;
+    case 'r':
+        params->ranks_per_node = parse_int(state, "ranks-per-node", arg);
+        return 0;
+    case 'l':
+        if (tw_parse_rate(arg, &params->link_bps) != TW_OK) {
+            argp_error(state, "--link: '%s' is not a rate such as 1gbit, 100mbit or none", arg);
+        }
+        return 0;
+    case 'b':
+        params->no_loopback = 0;
+        return 0;
+    case ARGP_KEY_ARGS:
+        params->argv = (const char *const *)&state->argv[state->next];
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "no command");
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    tw_cluster_params_t params = {.n_nodes = 2, .ranks_per_node = 1, .link_bps = 1e9, .no_loopback = 1};
+    const struct argp argp = {
+        .options = options, .parser = parse_option, .args_doc = "-- COMMAND [ARG...]", .doc = doc};
+    argp_err_exit_status = 2;
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &params);
+    int exit_code = 1;
+    return tw_cluster_run(&params, &exit_code) == TW_OK ? exit_code : 1;
+}
