@@ -6,6 +6,9 @@
 
 /* Best first. */
 static const tw_quant_backend_t *const backends[] = {
+#ifdef __x86_64__
+    &tw_quant_backend_avx2,
+#endif
     &tw_quant_backend_ref,
 };
 #define N_BACKENDS (sizeof(backends) / sizeof(backends[0]))

@@ -1,0 +1,22 @@
+/** What the parts of quant_group.h share; after group_<isa>.h. */
+#ifndef TW_QUANT_GROUP_COMMON_H
+#define TW_QUANT_GROUP_COMMON_H
+
+#include "quant/quant_backend.h"
+#include "quant/quant_block.h"
+
+#define GROUP TW_QUANT_HADAMARD_ELEMS
+
+/* FUNCTION(..., constant) for each value of `type` or `bits`: FUNCTION is always inlined, so it is compiled for each. */
+#define FOR_TYPE(type, FUNCTION, ...)                               \
+    ((type) == TW_TYPE_FP32   ? FUNCTION(TW_TYPE_FP32, __VA_ARGS__) \
+     : (type) == TW_TYPE_BF16 ? FUNCTION(TW_TYPE_BF16, __VA_ARGS__) \
+                              : FUNCTION(TW_TYPE_FP16, __VA_ARGS__))
+#define FOR_BITS(bits, FUNCTION, ...) ((bits) == 8 ? FUNCTION(8, __VA_ARGS__) : FUNCTION(4, __VA_ARGS__))
+
+GROUP_FN size_t whole_groups(size_t n)
+{
+    return n / GROUP * GROUP;
+}
+
+#endif

@@ -1,0 +1,123 @@
+/** Sums of encoded inputs over groups: see quant_group.h. */
+#ifndef TW_QUANT_GROUP_REDUCE_H
+#define TW_QUANT_GROUP_REDUCE_H
+
+#include "quant/group_encode.h"
+
+GROUP_FN int sum_groups(int bits, int add, const uint8_t *codes, float scale, float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i += GROUP) {
+        group_t g = group_dequantize(bits, codes + i * (size_t)bits / 8, scale);
+        group_store(TW_TYPE_FP32, y, i, add ? group_add(group_load(TW_TYPE_FP32, y, i), g) : g);
+    }
+    return 0;
+}
+
+/* Set y[0..n) to, or add to it, n codes of one block; still rotated. */
+static void sum_piece(int bits, int add, const uint8_t *codes, float scale, float *y, size_t n)
+{
+    int scalar = tw_qb_may_overflow(scale, bits, 0, TW_TYPE_FP32); /* also a NaN */
+    size_t i = scalar ? 0 : whole_groups(n);
+    if (add)
+        FOR_BITS(bits, sum_groups, 1, codes, scale, y, i);
+    else
+        FOR_BITS(bits, sum_groups, 0, codes, scale, y, i);
+    for (; i < n; i++) {
+        float z = tw_qb_scale_is_nonfinite(scale) ? tw_qb_float(TW_QB_NAN_BITS)
+                                                  : tw_qb_dequantize(tw_qb_code_get(codes, bits, i), scale);
+        y[i] = add ? tw_qb_add(y[i], z) : z;
+    }
+}
+
+/* y = the sum of the inputs' elements [first, first + n); `first` is at a whole group. */
+static void sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment, size_t first,
+                       size_t n, float *y)
+{
+    size_t block = (size_t)codec->block;
+    for (size_t at = 0; at < n;) {
+        size_t b = (first + at) / block, in_block = (first + at) % block;
+        size_t piece = block - in_block < n - at ? block - in_block : n - at;
+        size_t scale_offset = tw_qb_scale_offset(codec, b);
+        size_t codes_offset = tw_qb_codes_offset(codec, b) + tw_qb_code_bytes(codec->bits, in_block);
+        for (size_t k = 0; k < segment->n_srcs; k++) {
+            const uint8_t *src = segment->srcs[k];
+            float scale = tw_qb_scale_get(src + scale_offset, codec->scale);
+            sum_piece(codec->bits, k > 0, src + codes_offset, scale, y + at, piece);
+        }
+        at += piece;
+    }
+}
+
+GROUP_FN uint32_t finish_groups(int rotate_before, int rotate_after, float factor, float *y, size_t n)
+{
+    amax_t amax = amax_zero();
+    for (size_t i = 0; i < n; i += GROUP) {
+        group_t g = group_load(TW_TYPE_FP32, y, i);
+        if (rotate_before)
+            g = group_rotate(g);
+        g = group_mul(g, factor);
+        if (rotate_after)
+            g = group_rotate(g);
+        amax = amax_of_group(amax, g);
+        group_store(TW_TYPE_FP32, y, i, g);
+    }
+    return amax_bits(amax);
+}
+
+/* Undo the inputs' rotation, scale, rotate for the output; zero y up to a whole group. Returns the largest magnitude. */
+static uint32_t finish_sum(int undo, int redo, float factor, float *y, size_t n)
+{
+    size_t whole = whole_groups(n), padded = whole_groups(n + GROUP - 1);
+    uint32_t amax = undo && !redo   ? finish_groups(1, 0, factor, y, whole)
+                    : redo && !undo ? finish_groups(0, 1, factor, y, whole)
+                                    : finish_groups(0, 0, factor, y, whole);
+    for (size_t i = n; i < padded; i++)
+        y[i] = 0.0f;
+    if (padded != whole) {
+        uint32_t tail = finish_groups(0, 0, factor, y + whole, GROUP);
+        amax = tail > amax ? tail : amax;
+    }
+    return amax;
+}
+
+static uint64_t reduce_encode_segment(const tw_quant_codec_t *in, const tw_quant_codec_t *out,
+                                      const tw_quant_args_t *args, const tw_quant_reduce_segment_t *segment)
+{
+    encoder_t encoder = {out,        segment->dst,   segment->n_elems, args->seed, segment->first_elem,
+                         args->step, segment->tensor};
+    scratch_t scratch;
+    uint64_t nonfinite = 0;
+    for (size_t b = 0; b < tw_qb_block_count(out, segment->n_elems); b++) {
+        size_t n = tw_qb_block_elems(out, segment->n_elems, b);
+        start_frame(&encoder, b);
+        sum_inputs(in, segment, b * (size_t)out->block, n, scratch.y);
+        uint32_t amax = finish_sum(in->hadamard, out->hadamard, args->factor, scratch.y, n);
+        nonfinite += encode_scratch(&encoder, &scratch, b, n, amax);
+    }
+    pad_segment(&encoder);
+    return nonfinite;
+}
+
+GROUP_FN int store_groups(tw_type_t type, const float *y, size_t n, void *dst, size_t first)
+{
+    size_t i = 0;
+    for (; i < whole_groups(n); i += GROUP)
+        group_store(type, dst, first + i, group_load(TW_TYPE_FP32, y, i));
+    for (; i < n; i++)
+        tw_qb_store(type, dst, first + i, y[i]);
+    return 0;
+}
+
+static void reduce_decode_segment(const tw_quant_codec_t *codec, const tw_quant_args_t *args,
+                                  const tw_quant_reduce_segment_t *segment)
+{
+    scratch_t scratch;
+    for (size_t b = 0; b < tw_qb_block_count(codec, segment->n_elems); b++) {
+        size_t n = tw_qb_block_elems(codec, segment->n_elems, b), first = b * (size_t)codec->block;
+        sum_inputs(codec, segment, first, n, scratch.y);
+        finish_sum(codec->hadamard, 0, args->factor, scratch.y, n);
+        FOR_TYPE(args->type, store_groups, scratch.y, n, segment->dst, first);
+    }
+}
+
+#endif

@@ -1,0 +1,190 @@
+#include "tests/quant/quant_data.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "quant/quant_float.h"
+
+namespace tw
+{
+
+const char *name_of(Data data)
+{
+    static const char *const names[n_data] = {"gauss",    "outlier",  "denormal", "zeros", "nan",
+                                              "infinity", "negative", "constant", "huge",  "spread"};
+    return names[int(data)];
+}
+
+namespace
+{
+
+using Random = std::mt19937_64;
+
+float sign_of(Random &random)
+{
+    return random() & 1 ? -1.0f : 1.0f;
+}
+
+/* The type's range of exponents: 2^lowest is its smallest denormal. */
+int lowest_exponent(tw_type_t type)
+{
+    return type == TW_TYPE_FP16 ? -24 : type == TW_TYPE_BF16 ? -133 : -149;
+}
+
+int highest_exponent(tw_type_t type)
+{
+    return type == TW_TYPE_FP16 ? 15 : 127;
+}
+
+float normal(Random &random)
+{
+    return std::normal_distribution<float>()(random);
+}
+
+float make_element(tw_type_t type, Data data, size_t i, Random &random)
+{
+    const float top = tw_qb_type_max(type);
+    switch (data) {
+    case Data::gauss:
+        return normal(random);
+    case Data::outlier:
+        return i % 500 == 17 ? 200.0f * sign_of(random) : normal(random);
+    case Data::denormal:
+        return sign_of(random) * std::ldexp(float(random() % 8), lowest_exponent(type));
+    case Data::zeros:
+        return sign_of(random) * 0.0f;
+    case Data::nan:
+        return random() % 300 == 0 ? NAN : normal(random);
+    case Data::infinity:
+        return random() % 300 == 0 ? sign_of(random) * INFINITY : normal(random);
+    case Data::negative:
+        return -0.001f - std::fabs(normal(random));
+    case Data::constant:
+        return 0.37f * float(i / 64 + 1);
+    case Data::huge:
+        return sign_of(random) * top * (1.0f - 0x1p-12f * float(random() % 8));
+    case Data::spread: {
+        const int range = highest_exponent(type) - lowest_exponent(type);
+        const float mantissa = 1.0f + float(random() % 1024) / 1024.0f;
+        const int exponent = lowest_exponent(type) + int(i / 8 % size_t(range));
+        return sign_of(random) * std::ldexp(mantissa, exponent);
+    }
+    }
+    return 0.0f;
+}
+
+} // namespace
+
+std::vector<uint8_t> make_data(tw_type_t type, Data data, size_t n, uint64_t seed)
+{
+    Random random(seed * 1000003 + uint64_t(data) * 31 + uint64_t(type));
+    std::vector<uint8_t> array(n * tw_type_bytes(type));
+    for (size_t i = 0; i < n; i++)
+        tw_qb_store_saturate(type, array.data(), i, make_element(type, data, i, random));
+    return array;
+}
+
+std::vector<tw_quant_codec_t> all_codecs(const std::vector<int> &blocks)
+{
+    std::vector<tw_quant_codec_t> all;
+    for (int block : blocks)
+        for (int bits : {8, 4})
+            for (int options = 0; options < 8; options++)
+                all.push_back({bits, block, tw_quant_scale_t(options & 1), tw_quant_round_t(options >> 1 & 1),
+                               options >> 2});
+    return all;
+}
+
+std::string text_of(const tw_quant_codec_t &codec)
+{
+    char buf[80];
+    return tw_quant_codec_format(&codec, buf, sizeof(buf));
+}
+
+static constexpr uint8_t guard_byte = 0xa5;
+static constexpr size_t guard_bytes = 64;
+
+Guarded::Guarded(size_t bytes, size_t offset)
+    : bytes_(bytes), total_(bytes + 2 * guard_bytes + 128), memory_(new uint8_t[total_])
+{
+    memset(memory_.get(), guard_byte, total_);
+    const size_t boundary = (64 - reinterpret_cast<uintptr_t>(memory_.get()) % 64) % 64;
+    start_ = boundary + guard_bytes + offset % 64;
+}
+
+Guarded::Guarded(const std::vector<uint8_t> &content, size_t offset) : Guarded(content.size(), offset)
+{
+    if (!content.empty())
+        memcpy(data(), content.data(), content.size());
+}
+
+bool Guarded::intact() const
+{
+    for (size_t i = 0; i < total_; i++)
+        if ((i < start_ || i >= start_ + bytes_) && memory_[i] != guard_byte)
+            return false;
+    return true;
+}
+
+std::vector<uint8_t> Guarded::content() const
+{
+    return std::vector<uint8_t>(memory_.get() + start_, memory_.get() + start_ + bytes_);
+}
+
+Codec::Codec(const tw_quant_codec_t &codec, const std::string &backend)
+{
+    const tw_quant_params_t params = {codec, TW_MEM_HOST, backend.c_str()};
+    EXPECT_EQ(tw_quant_create(&params, &quant_), TW_OK) << backend;
+}
+
+Codec::~Codec()
+{
+    tw_quant_destroy(quant_);
+}
+
+std::vector<std::string> host_backends(bool with_reference)
+{
+    const char *names[8];
+    std::vector<std::string> found;
+    for (size_t i = 0, n = tw_quant_backends(TW_MEM_HOST, names, 8); i < n; i++)
+        if (with_reference || strcmp(names[i], "ref") != 0)
+            found.push_back(names[i]);
+    return found;
+}
+
+double value_at(tw_type_t type, const std::vector<uint8_t> &array, size_t i)
+{
+    if (type == TW_TYPE_FP32) {
+        float x;
+        memcpy(&x, array.data() + 4 * i, 4);
+        return double(x);
+    }
+    uint16_t h;
+    memcpy(&h, array.data() + 2 * i, 2);
+    return double(tw_qb_load(type, &h, 0));
+}
+
+bool same_values(tw_type_t type, const std::vector<uint8_t> &a, const std::vector<uint8_t> &b)
+{
+    if (a == b)
+        return true;
+    const size_t bytes = tw_type_bytes(type);
+    if (a.size() != b.size())
+        return false;
+    for (size_t i = 0; i < a.size() / bytes; i++) {
+        const bool both_nan = std::isnan(value_at(type, a, i)) && std::isnan(value_at(type, b, i));
+        if (!both_nan && memcmp(a.data() + i * bytes, b.data() + i * bytes, bytes) != 0)
+            return false;
+    }
+    return true;
+}
+
+} // namespace tw
+
+std::ostream &operator<<(std::ostream &out, const tw_quant_codec_t &codec)
+{
+    return out << tw::text_of(codec);
+}
