@@ -29,12 +29,14 @@ static int find(void *library, const char *name, void *function)
     return symbol != NULL;
 }
 
-/* NULL, or why there is none. */
-static const char *driver_open(driver_t *driver)
+/* Open the driver's library and find its functions; 0, and why, if that cannot be done. */
+static int driver_open(driver_t *driver, char *reason, size_t reason_bytes)
 {
     driver->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (driver->library == NULL)
-        return dlerror();
+    if (driver->library == NULL) {
+        snprintf(reason, reason_bytes, "%s", dlerror());
+        return 0;
+    }
     if (find(driver->library, "cuInit", &driver->init) &&
         find(driver->library, "cuDriverGetVersion", &driver->driver_get_version) &&
         find(driver->library, "cuDeviceGetCount", &driver->device_get_count) &&
@@ -42,8 +44,34 @@ static const char *driver_open(driver_t *driver)
         find(driver->library, "cuDeviceGetName", &driver->device_get_name) &&
         find(driver->library, "cuDeviceTotalMem_v2", &driver->device_total_mem) &&
         find(driver->library, "cuDeviceGetAttribute", &driver->device_get_attribute))
-        return NULL;
-    return "libcuda.so.1 lacks a function of the driver API";
+        return 1;
+    snprintf(reason, reason_bytes, "libcuda.so.1 lacks a function of the driver API");
+    return 0;
+}
+
+/* GPUs that the driver knows; 0 and why if it cannot say. */
+static int count_gpus(const driver_t *driver, char *reason, size_t reason_bytes)
+{
+    int n_gpus = 0;
+    int error = driver->init(0);
+
+    if (error == 0)
+        error = driver->device_get_count(&n_gpus);
+    if (error == 0)
+        return n_gpus;
+    snprintf(reason, reason_bytes, "the driver answers with error %d", error);
+    return 0;
+}
+
+static void driver_version(info_report_t *report, const driver_t *driver)
+{
+    char text[32];
+    int version;
+
+    if (driver->driver_get_version(&version) != 0)
+        return;
+    snprintf(text, sizeof(text), "%d.%d", version / 1000, version % 1000 / 10);
+    info_text(report, "driver_cuda", text);
 }
 
 static void one_gpu(info_report_t *report, const driver_t *driver, int ordinal)
@@ -70,28 +98,16 @@ static void one_gpu(info_report_t *report, const driver_t *driver, int ordinal)
 void info_gpus(info_report_t *report)
 {
     driver_t driver = {.library = NULL};
-    char text[128];
-    int version = 0, n_gpus = 0, error;
-    const char *reason = driver_open(&driver);
+    char reason[512] = "";
+    int is_open = driver_open(&driver, reason, sizeof(reason));
+    int n_gpus = is_open ? count_gpus(&driver, reason, sizeof(reason)) : 0;
 
-    if (reason == NULL) {
-        error = driver.init(0);
-        if (error == 0)
-            error = driver.device_get_count(&n_gpus);
-        if (error != 0) {
-            snprintf(text, sizeof(text), "the driver answers with error %d", error);
-            reason = text;
-        }
-    }
     info_begin(report, "cuda", NULL);
     info_int(report, "gpus", n_gpus);
-    if (reason != NULL)
+    if (reason[0] != '\0')
         info_text(report, "reason", reason);
-    if (driver.driver_get_version != NULL && driver.driver_get_version(&version) == 0) {
-        char number[32];
-        snprintf(number, sizeof(number), "%d.%d", version / 1000, version % 1000 / 10);
-        info_text(report, "driver_cuda", number);
-    }
+    if (is_open)
+        driver_version(report, &driver);
     info_end(report);
     for (int i = 0; i < n_gpus; ++i)
         one_gpu(report, &driver, i);

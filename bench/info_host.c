@@ -15,6 +15,7 @@
 
 #define LIST_BYTES 1024
 #define MAX_BACKENDS 16
+#define CPUINFO_BYTES 8192
 
 /* A word onto a list of words. */
 static void append_word(char *list, size_t list_bytes, const char *word)
@@ -41,48 +42,44 @@ static int read_line(const char *path, char *line, size_t line_bytes)
 
 /* ---- CPU --------------------------------------------------------------------------------------------------- */
 
-static void cpu_model(char *model, size_t model_bytes)
+/* The value of the first "key : value" of /proc/cpuinfo; empty if there is none. */
+static void cpuinfo_value(const char *key, char *value, size_t value_bytes)
 {
-    char line[512];
+    char line[CPUINFO_BYTES];
     FILE *file = fopen("/proc/cpuinfo", "re");
 
-    snprintf(model, model_bytes, "unknown");
+    value[0] = '\0';
     if (file == NULL)
         return;
-    while (fgets(line, sizeof(line), file) != NULL) {
-        const char *value = strchr(line, ':');
-        if (value == NULL || strncmp(line, "model name", strlen("model name")) != 0)
+    while (value[0] == '\0' && fgets(line, sizeof(line), file) != NULL) {
+        const char *text = strchr(line, ':');
+        if (text == NULL || strncmp(line, key, strlen(key)) != 0)
             continue;
-        value += strspn(value, ": \t");
-        snprintf(model, model_bytes, "%.*s", (int)strcspn(value, "\n"), value);
-        break;
+        text += strspn(text, ": \t");
+        snprintf(value, value_bytes, "%.*s", (int)strcspn(text, "\n"), text);
     }
     fclose(file);
 }
 
-/* Those that some kernel here or to come asks for. */
+/* Instruction sets that a kernel here may ask for, as Linux spells them. */
 static void cpu_features(char *list, size_t list_bytes)
 {
+    static const char *const wanted[] = {"avx",      "avx2",     "f16c",        "fma",          "avx512f",
+                                         "avx512bw", "avx512vl", "avx512_vnni", "avx512_vbmi2", "avx512_bf16",
+                                         "asimd",    "asimdhp",  "bf16",        "sve"};
+    char flags[CPUINFO_BYTES];
+    char *rest;
+
     list[0] = '\0';
-#ifdef __x86_64__
-#define ADD_FEATURE(name)                        \
-    do {                                         \
-        if (__builtin_cpu_supports(name))        \
-            append_word(list, list_bytes, name); \
-    } while (0)
-    ADD_FEATURE("sse4.2");
-    ADD_FEATURE("avx");
-    ADD_FEATURE("f16c");
-    ADD_FEATURE("fma");
-    ADD_FEATURE("avx2");
-    ADD_FEATURE("avx512f");
-    ADD_FEATURE("avx512bw");
-    ADD_FEATURE("avx512vl");
-    ADD_FEATURE("avx512dq");
-    ADD_FEATURE("avx512vbmi");
-    ADD_FEATURE("avx512bf16");
-#undef ADD_FEATURE
-#endif
+    cpuinfo_value("flags", flags, sizeof(flags));
+    if (flags[0] == '\0')
+        cpuinfo_value("Features", flags, sizeof(flags));
+    for (char *flag = strtok_r(flags, " ", &rest); flag != NULL; flag = strtok_r(NULL, " ", &rest)) {
+        for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); ++i) {
+            if (strcmp(flag, wanted[i]) == 0)
+                append_word(list, list_bytes, flag);
+        }
+    }
 }
 
 static int usable_cores(void)
@@ -109,7 +106,7 @@ void info_cpu(info_report_t *report)
     struct utsname system;
 
     info_begin(report, "cpu", NULL);
-    cpu_model(text, sizeof(text));
+    cpuinfo_value("model name", text, sizeof(text));
     info_text(report, "model", text);
     info_int(report, "usable_cores", usable_cores());
     cpu_features(text, sizeof(text));

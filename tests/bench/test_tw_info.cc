@@ -94,7 +94,7 @@ TEST_F(TwInfo, TextHasEverySection)
     EXPECT_EQ(result.status, 0) << result.text;
     EXPECT_EQ(result.text.find("build:\n"), 0u);
     for (const char *section : {"\nucx:\n", "\ncpu:\n", "\nquant:\n", "\nnic:\n", "\ncuda:\n", "\nnccl:\n",
-                                "\nvariables of log:\n"})
+                                "\nvariables of log:\n", "\nvariables of collectives:\n"})
         EXPECT_TRUE(result.has(section)) << section << result.text;
     EXPECT_TRUE(result.has(TW_VERSION));
     EXPECT_TRUE(result.has("\n  TW_LOG_LEVEL=warn\n"));
