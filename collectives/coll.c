@@ -97,6 +97,7 @@ void tw_coll_destroy(tw_coll_t *coll)
         return;
     destroy_requests(&coll->active);
     destroy_requests(&coll->ended);
+    tw_codecs_cleanup(&coll->codecs);
     tw_scratch_destroy(coll->scratch);
     tw_topo_cleanup(&coll->topo);
     tw_config_cleanup(&tw_coll_config_table, &coll->options);
@@ -125,5 +126,5 @@ void tw_coll_last_plan(const tw_coll_t *coll, tw_coll_plan_t *plan)
 
 uint64_t tw_coll_nonfinite_blocks(const tw_coll_t *coll)
 {
-    return coll->nonfinite_blocks;
+    return tw_codecs_nonfinite_blocks(&coll->codecs);
 }

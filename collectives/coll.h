@@ -5,6 +5,7 @@
 #include <sys/queue.h>
 
 #include "collectives/algo.h"
+#include "collectives/codecs.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -72,7 +73,7 @@ struct tw_coll {
     tw_coll_request_list_t ended;  /**< nobody has asked for their status yet */
     tw_coll_plan_t last_plan;
     tw_coll_model_t model;
-    uint64_t nonfinite_blocks;
+    tw_codecs_t codecs;
     uint64_t moved_ns;  /**< when something last moved, for the watchdog */
     uint64_t looked_ns; /**< when progress was last asked for */
 };
