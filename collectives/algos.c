@@ -1,4 +1,5 @@
 #include "collectives/algo.h"
+#include "collectives/quant_algos.h"
 
 #include <math.h>
 
@@ -12,7 +13,9 @@ static const tw_algo_t algos[] = {
 
 const tw_algo_t *tw_algo_get(size_t index)
 {
-    return index < sizeof(algos) / sizeof(algos[0]) ? &algos[index] : NULL;
+    const size_t n_exact = sizeof(algos) / sizeof(algos[0]);
+
+    return index < n_exact ? &algos[index] : tw_quant_algo_get(index - n_exact);
 }
 
 const tw_coll_algo_info_t *tw_coll_algo_get(size_t index)
