@@ -260,7 +260,8 @@ const char *tw_coll_model_format(const tw_coll_model_t *model, char *buf, size_t
             continue;
         }
         if (section == NULL || strcmp(section, value->section) != 0) {
-            used += (size_t)snprintf(buf + used, buf_bytes - used, "%s%s:", section ? ";" : "", value->section);
+            used +=
+                (size_t)snprintf(buf + used, buf_bytes - used, "%s%s:", section ? ";" : "", value->section);
             section = value->section;
         } else {
             used += (size_t)snprintf(buf + used, buf_bytes - used, ",");

@@ -40,12 +40,12 @@ double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_cod
 
 /** What an algorithm does; each algorithm fills one in from sizes alone, so that it is the same on all ranks. */
 typedef struct tw_coll_cost {
-    int inter_rounds, node_rounds; /**< messages that wait for one another, on the longest path */
+    int inter_rounds, node_rounds;        /**< messages that wait for one another, on the longest path */
     double inter_messages, node_messages; /**< sent by the busiest rank */
-    double inter_bytes; /**< through the busiest node's link: the larger of in and out */
-    double node_bytes;  /**< moved inside the busiest node, by all its ranks together */
-    double cpu_sec;     /**< copying, adding, encoding and decoding of the busiest rank */
-    double fill_sec;    /**< what overlaps nothing: the first chunk's encoding, the last one's decoding, ... */
+    double inter_bytes;                   /**< through the busiest node's link: the larger of in and out */
+    double node_bytes;                    /**< moved inside the busiest node, by all its ranks together */
+    double cpu_sec;                       /**< copying, adding, encoding and decoding of the busiest rank */
+    double fill_sec; /**< what overlaps nothing: the first chunk's encoding, the last one's decoding, ... */
 } tw_coll_cost_t;
 
 /** Seconds: the rounds one after another; links and processor at once; then what does not overlap. */
