@@ -93,8 +93,9 @@ TEST_F(TwInfo, TextHasEverySection)
     Result result = run("", "2>&1");
     EXPECT_EQ(result.status, 0) << result.text;
     EXPECT_EQ(result.text.find("build:\n"), 0u);
-    for (const char *section : {"\nucx:\n", "\ncpu:\n", "\nquant:\n", "\nnic:\n", "\ncuda:\n", "\nnccl:\n",
-                                "\nvariables of log:\n", "\nvariables of collectives:\n"})
+    for (const char *section :
+         {"\nucx:\n", "\ncpu:\n", "\nquant:\n", "\nnic:\n", "\ncuda:\n", "\nnccl:\n", "\nvariables of log:\n",
+          "\nvariables of transport:\n", "\nvariables of collectives:\n"})
         EXPECT_TRUE(result.has(section)) << section << result.text;
     EXPECT_TRUE(result.has(TW_VERSION));
     EXPECT_TRUE(result.has("\n  TW_LOG_LEVEL=warn\n"));
@@ -198,11 +199,24 @@ TEST_F(TwInfo, VariablesWithValueDefaultAndMeaning)
     }
 }
 
+TEST_F(TwInfo, TheTokenIsNotTold)
+{
+    for (const char *after : {"2>&1", "--json 2>&1"}) {
+        Result result = run("TW_LOG_LEVEL=trace TW_JOB_TOKEN=correct-horse-battery", after);
+        EXPECT_EQ(result.status, 0) << result.text;
+        EXPECT_FALSE(result.has("correct-horse")) << result.text;
+        EXPECT_TRUE(result.has("(set)")) << result.text;
+    }
+}
+
 TEST_F(TwInfo, AnUnknownVariableWarns)
 {
     Result result = run("TW_LOG_LEVLE=info", "2>&1 >/dev/null");
     EXPECT_EQ(result.status, 0);
     EXPECT_TRUE(result.has("unknown variable TW_LOG_LEVLE; did you mean TW_LOG_LEVEL?")) << result.text;
+    result = run("TW_PEER_TIMOUT=1s TW_COLL_CHUNKS=1M", "2>&1 >/dev/null");
+    EXPECT_TRUE(result.has("TW_PEER_TIMOUT; did you mean TW_PEER_TIMEOUT?")) << result.text;
+    EXPECT_TRUE(result.has("TW_COLL_CHUNKS; did you mean TW_COLL_CHUNK?")) << result.text;
 }
 
 TEST_F(TwInfo, ABadValueIsAnErrorThatNamesIt)
@@ -211,6 +225,11 @@ TEST_F(TwInfo, ABadValueIsAnErrorThatNamesIt)
     EXPECT_EQ(result.status, 1);
     EXPECT_TRUE(result.has("TW_LOG_LEVEL=loud: expected one of error")) << result.text;
     EXPECT_TRUE(result.has("\n  TW_LOG_LEVEL=warn\n")) << result.text;
+    result = run("TW_PEER_TIMEOUT=0", "2>&1");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_TRUE(result.has("TW_PEER_TIMEOUT=0: expected a time such as 10s")) << result.text;
+    /* The rest is printed all the same. */
+    EXPECT_TRUE(result.has("TW_COLL_CHUNK=")) << result.text;
 }
 
 TEST_F(TwInfo, AFullDiskIsAnError)
