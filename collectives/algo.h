@@ -51,6 +51,8 @@ typedef struct tw_case {
     const tw_topo_t *topo;
     const tw_coll_args_t *args; /**< as in tw_build_t */
     double bytes;               /**< the whole tensor in its type: all segments, all shards */
+    double encoded_bytes;       /**< the same encoded with args->codec (bytes without one), */
+    double inner_bytes;         /**< and with args->inner_codec */
     double chunk_bytes;
 } tw_case_t;
 

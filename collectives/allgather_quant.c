@@ -34,7 +34,7 @@ void tw_allgather_quant_ring_cost(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     int world = c->topo->world;
 
-    tw_cost_add_ring(c, world - 1, tw_cost_encoded_bytes(c, c->args->codec) * (world - 1) / world, cost);
+    tw_cost_add_ring(c, world - 1, c->encoded_bytes * (world - 1) / world, cost);
     tw_cost_add_spread_codec(c, cost);
 }
 
@@ -55,6 +55,6 @@ void tw_allgather_quant_direct_build(const tw_build_t *b)
 
 void tw_allgather_quant_direct_cost(const tw_case_t *c, tw_coll_cost_t *cost)
 {
-    tw_cost_add_alltoall(c, tw_cost_encoded_bytes(c, c->args->codec), cost);
+    tw_cost_add_alltoall(c, c->encoded_bytes, cost);
     tw_cost_add_spread_codec(c, cost);
 }

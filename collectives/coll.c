@@ -1,7 +1,9 @@
 /** Communicators. */
 #include "collectives/coll.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MAX_ID 255
 
@@ -21,6 +23,13 @@ static const tw_config_field_t fields[] = {
      TW_CONFIG_TIME, offsetof(tw_coll_options_t, spin_sec), 0, 10, NULL},
     {"TW_COLL_SCRATCH", "256M", "bytes", "Scratch memory kept for the next operation.", TW_CONFIG_BYTES,
      offsetof(tw_coll_options_t, scratch_bytes), 0, 0, NULL},
+    {"TW_COLL_MODEL", "measure", "",
+     "What links and processors can do: \"measure\", or as in \"inter:alpha=50us,beta=1gbit;node:beta=40gbit;"
+     "codec:encode=3G,decode=3G\" (what is left out has a default).",
+     TW_CONFIG_STRING, offsetof(tw_coll_options_t, model), 0, 0, NULL},
+    {"TW_COLL_EXPLAIN", "n", "",
+     "Print, on rank 0, what the model expects of each algorithm for each new kind of operation, and the choice.",
+     TW_CONFIG_BOOL, offsetof(tw_coll_options_t, explain), 0, 0, NULL},
 };
 
 const tw_config_table_t tw_coll_config_table = {
@@ -46,6 +55,28 @@ static tw_status_t create_topo(tw_coll_t *coll, const tw_coll_params_t *params)
     return status;
 }
 
+/** The last tags of operation 0. */
+static uint64_t model_tag(const tw_coll_t *coll)
+{
+    return ((uint64_t)coll->id << TW_COLL_ID_SHIFT) + (1u << TW_SCHED_SLOT_BITS) - TW_COLL_MODEL_TAGS;
+}
+
+static tw_status_t create_model(tw_coll_t *coll)
+{
+    tw_coll_peers_t peers = {coll->transport, &coll->topo, model_tag(coll)};
+    char text[TW_COLL_MODEL_TEXT_BYTES];
+    tw_status_t status;
+
+    if (strcmp(coll->options.model, "measure") == 0)
+        status = tw_coll_model_measure(&peers, &coll->model);
+    else
+        status = tw_coll_model_parse(coll->options.model, &coll->model);
+    if (status == TW_OK && coll->options.explain && coll->topo.rank == 0)
+        fprintf(stderr, "thinwire: TW_COLL_MODEL=\"%s\"\n",
+                tw_coll_model_format(&coll->model, text, sizeof(text)));
+    return status;
+}
+
 tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out)
 {
     if (params->id < 0 || params->id > MAX_ID) {
@@ -68,11 +99,15 @@ tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out)
     status = tw_scratch_create(coll->options.scratch_bytes, &coll->scratch);
     if (status != TW_OK)
         goto err_topo;
-    tw_coll_model_default(&coll->model);
+    status = create_model(coll);
+    if (status != TW_OK)
+        goto err_scratch;
     coll->last_plan = (tw_coll_plan_t){.algo = "", .reason = ""};
     *out = coll;
     return TW_OK;
 
+err_scratch:
+    tw_scratch_destroy(coll->scratch);
 err_topo:
     tw_topo_cleanup(&coll->topo);
 err_options:

@@ -11,6 +11,10 @@
 extern "C" {
 #endif
 
+#define TW_COLL_ID_SHIFT 40 /**< tags: communicator, operation, message */
+#define TW_COLL_EXPLAINED 32
+#define TW_COLL_EXPLAINED_BYTES 128
+
 /** The environment, see tw_coll_config_table. */
 typedef struct tw_coll_options {
     size_t chunk_bytes; /**< 0: chosen */
@@ -18,6 +22,8 @@ typedef struct tw_coll_options {
     int check;
     double timeout_sec, spin_sec;
     size_t scratch_bytes;
+    char *model;
+    int explain;
 } tw_coll_options_t;
 
 /** What a rank says about an operation to its neighbour in the ring; all members but `rank` must agree. */
@@ -72,6 +78,9 @@ struct tw_coll {
     tw_coll_request_list_t active; /**< in the order posted */
     tw_coll_request_list_t ended;  /**< nobody has asked for their status yet */
     tw_coll_plan_t last_plan;
+    char reason[320]; /**< of the last choice; last_plan and choices point here */
+    char explained[TW_COLL_EXPLAINED][TW_COLL_EXPLAINED_BYTES]; /**< operations that TW_COLL_EXPLAIN has printed */
+    size_t n_explained;
     tw_coll_model_t model;
     tw_codecs_t codecs;
     uint64_t moved_ns;  /**< when something last moved, for the watchdog */

@@ -102,7 +102,7 @@ typedef struct tw_coll_plan {
     int quantized;    /**< 0: exact, also when a codec was given but declined */
     double model_sec; /**< the cost model's estimate */
     size_t chunk_bytes;
-    const char *reason; /**< why quantizing was declined, or "" */
+    const char *reason; /**< why quantizing was declined, or ""; valid until the next operation is posted */
 } tw_coll_plan_t;
 void tw_coll_last_plan(const tw_coll_t *coll, tw_coll_plan_t *plan);
 /** NaN or Inf blocks met by this communicator's encoders. */

@@ -60,7 +60,8 @@ void tw_coll_model_default(tw_coll_model_t *model);
  *    int8, int4      the same for one of them
  *  TW_ERR_CONFIG, logged with the nearest known name. */
 tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model);
-/** The inverse, into `buf` (256 bytes are enough); returns buf. */
+#define TW_COLL_MODEL_TEXT_BYTES 512
+/** The inverse, into `buf` (TW_COLL_MODEL_TEXT_BYTES are enough); returns buf. */
 const char *tw_coll_model_format(const tw_coll_model_t *model, char *buf, size_t buf_bytes);
 
 struct tw_topo;

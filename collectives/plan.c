@@ -1,86 +1,260 @@
-/** Which algorithm, and how large its messages are. */
+/** Which algorithm, how large its messages are, and whether to quantize at all: the candidate that the model expects to
+ *  be the quickest. All ranks have the same model and look at the same sizes, so they choose alike. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "collectives/coll.h"
+#include "collectives/quant_cost.h"
 
-#define DEFAULT_CHUNK_BYTES ((size_t)512 << 10)
+#define MIN_CHUNK_BYTES ((size_t)64 << 10)
+#define MAX_CHUNK_BYTES ((size_t)2 << 20)
+/** Quantizing costs precision, so it has to be worth it: quicker by more than the model may be wrong. */
+#define WORTH_IT 0.95
 
-static int is_candidate(const tw_coll_t *coll, const tw_coll_args_t *args, const tw_algo_t *algo)
+/** What `fits` and `name` leave of the table. */
+typedef struct candidate {
+    size_t algo;
+    size_t chunk_bytes;
+    double sec;
+} candidate_t;
+
+typedef struct plan {
+    tw_coll_t *coll;
+    tw_case_t c;
+    candidate_t *candidates;
+    size_t n_candidates;
+    const candidate_t *exact, *quantized; /**< the quickest of their kind; NULL: there is none */
+} plan_t;
+
+static int is_named(const tw_coll_args_t *args)
 {
-    return algo->info.op == args->op && algo->info.quantized == (args->codec != NULL) &&
-           (algo->fits == NULL || algo->fits(&coll->topo));
+    return args->algo != NULL && strcmp(args->algo, "auto") != 0;
 }
 
-static tw_status_t find_by_name(const tw_coll_t *coll, const tw_coll_args_t *args, size_t *index)
+/** A name is one of the quantized algorithms when there is a codec; the exact ones then stay candidates. */
+static int is_candidate(const plan_t *plan, const tw_algo_t *algo)
 {
-    const tw_algo_t *algo;
+    const tw_coll_args_t *args = plan->c.args;
+    int wants_codec = args->codec != NULL;
 
-    for (size_t i = 0; (algo = tw_algo_get(i)) != NULL; i++) {
-        if (strcmp(algo->info.name, args->algo) != 0 || algo->info.op != args->op ||
-            algo->info.quantized != (args->codec != NULL))
-            continue;
-        if (algo->fits != NULL && !algo->fits(&coll->topo)) {
-            tw_error("rank %d: %s: algorithm %s does not fit %d ranks on %d nodes", coll->topo.rank,
-                     tw_coll_op_name(args->op), args->algo, coll->topo.world, coll->topo.n_nodes);
-            return TW_ERR_UNSUPPORTED;
-        }
-        *index = i;
-        return TW_OK;
+    if (algo->info.op != args->op || (algo->info.quantized && !wants_codec)) {
+        return 0;
     }
-    tw_error("rank %d: %s: there is no %s algorithm \"%s\"", coll->topo.rank, tw_coll_op_name(args->op),
-             args->codec != NULL ? "quantized" : "exact", args->algo);
-    return TW_ERR_INVALID;
+    if (!algo->info.quantized && wants_codec) {
+        return !args->force_codec && (algo->fits == NULL || algo->fits(plan->c.topo));
+    }
+    return (!is_named(args) || strcmp(algo->info.name, args->algo) == 0) &&
+           (algo->fits == NULL || algo->fits(plan->c.topo));
 }
 
-static double model_sec(const tw_coll_t *coll, const tw_case_t *c, size_t index)
+static double model_sec(const plan_t *plan, const tw_algo_t *algo, size_t chunk_bytes)
 {
     tw_coll_cost_t cost = {0};
+    tw_case_t c = plan->c;
 
-    tw_algo_get(index)->cost(c, &cost);
-    return tw_coll_model_time(&coll->model, &cost);
+    c.chunk_bytes = (double)chunk_bytes;
+    algo->cost(&c, &cost);
+    return tw_coll_model_time(c.model, &cost);
 }
 
-static tw_status_t find_cheapest(const tw_coll_t *coll, const tw_case_t *c, size_t *index)
+/** The best chunk for an algorithm: small ones cost messages, large ones leave wire and processor waiting for each other. */
+static candidate_t make_candidate(const plan_t *plan, size_t index)
+{
+    const tw_algo_t *algo = tw_algo_get(index);
+    size_t given = plan->coll->options.chunk_bytes;
+    size_t min = given > 0 ? given : MIN_CHUNK_BYTES, max = given > 0 ? given : MAX_CHUNK_BYTES;
+    candidate_t best = {index, min, model_sec(plan, algo, min)};
+
+    for (size_t chunk = 2 * min; chunk <= max; chunk *= 2) {
+        double sec = model_sec(plan, algo, chunk);
+        if (sec < best.sec) {
+            best = (candidate_t){index, chunk, sec};
+        }
+    }
+    return best;
+}
+
+static tw_status_t no_candidate(const plan_t *plan)
+{
+    const tw_coll_args_t *args = plan->c.args;
+    const tw_topo_t *topo = plan->c.topo;
+    const char *kind = args->codec != NULL ? "quantized" : "exact";
+    const tw_algo_t *algo;
+
+    for (size_t i = 0; is_named(args) && (algo = tw_algo_get(i)) != NULL; i++) {
+        if (algo->info.op == args->op && algo->info.quantized == (args->codec != NULL) &&
+            strcmp(algo->info.name, args->algo) == 0) {
+            tw_error("rank %d: %s: algorithm %s does not fit %d ranks on %d nodes", topo->rank,
+                     tw_coll_op_name(args->op), args->algo, topo->world, topo->n_nodes);
+            return TW_ERR_UNSUPPORTED;
+        }
+    }
+    if (is_named(args)) {
+        tw_error("rank %d: %s: there is no %s algorithm \"%s\"", topo->rank, tw_coll_op_name(args->op), kind,
+                 args->algo);
+        return TW_ERR_INVALID;
+    }
+    tw_error("rank %d: %s: no %s algorithm fits", topo->rank, tw_coll_op_name(args->op), kind);
+    return TW_ERR_UNSUPPORTED;
+}
+
+static tw_status_t find_candidates(plan_t *plan)
 {
     const tw_algo_t *algo;
-    double best_sec = -1;
+    size_t n = 0;
 
-    for (size_t i = 0; (algo = tw_algo_get(i)) != NULL; i++) {
-        if (!is_candidate(coll, c->args, algo))
-            continue;
-        double sec = model_sec(coll, c, i);
-        if (best_sec >= 0 && sec >= best_sec)
-            continue;
-        best_sec = sec;
-        *index = i;
+    while (tw_algo_get(n) != NULL) {
+        n++;
     }
-    if (best_sec >= 0)
-        return TW_OK;
-    tw_error("rank %d: %s: no algorithm fits", coll->topo.rank, tw_coll_op_name(c->args->op));
-    return TW_ERR_UNSUPPORTED;
+    plan->candidates = malloc(n * sizeof(*plan->candidates));
+    if (plan->candidates == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; (algo = tw_algo_get(i)) != NULL; i++) {
+        if (!is_candidate(plan, algo)) {
+            continue;
+        }
+        candidate_t *candidate = &plan->candidates[plan->n_candidates++];
+        *candidate = make_candidate(plan, i);
+        const candidate_t **best = algo->info.quantized ? &plan->quantized : &plan->exact;
+        *best = *best == NULL || candidate->sec < (*best)->sec ? candidate : *best;
+    }
+    /* a codec, but only exact algorithms: the name, if any, is wrong */
+    int found = plan->c.args->codec != NULL ? plan->quantized != NULL : plan->exact != NULL;
+    return found ? TW_OK : no_candidate(plan);
+}
+
+/* ---- explaining ------------------------------------------------------------------------------------------ */
+
+static const char *format_sec(double sec, char *buf, size_t buf_bytes)
+{
+    if (sec < 1e-3) {
+        snprintf(buf, buf_bytes, "%.1f us", sec * 1e6);
+    } else {
+        snprintf(buf, buf_bytes, "%.3f ms", sec * 1e3);
+    }
+    return buf;
+}
+
+static const char *describe_candidate(const plan_t *plan, const candidate_t *candidate, char *buf,
+                                      size_t buf_bytes)
+{
+    const tw_coll_algo_info_t *info = &tw_algo_get(candidate->algo)->info;
+    char codec[64] = "exact", sec[32];
+
+    if (info->quantized) {
+        tw_quant_codec_format(plan->c.args->codec, codec, sizeof(codec));
+    }
+    snprintf(buf, buf_bytes, "%s %s %s", codec, info->name, format_sec(candidate->sec, sec, sizeof(sec)));
+    return buf;
+}
+
+/** The same operation again is not explained again. */
+static int is_news(tw_coll_t *coll, const plan_t *plan)
+{
+    char text[128], codec[64] = "exact";
+    const tw_coll_args_t *args = plan->c.args;
+
+    if (args->codec != NULL) {
+        tw_quant_codec_format(args->codec, codec, sizeof(codec));
+    }
+    snprintf(text, sizeof(text), "%d %s %.0f %s", (int)args->op, tw_type_name(args->type), plan->c.bytes,
+             codec);
+    for (size_t i = 0; i < TW_COLL_EXPLAINED; i++) {
+        if (strcmp(coll->explained[i], text) == 0) {
+            return 0;
+        }
+    }
+    snprintf(coll->explained[coll->n_explained++ % TW_COLL_EXPLAINED], TW_COLL_EXPLAINED_BYTES, "%s", text);
+    return 1;
+}
+
+static void explain(tw_coll_t *coll, const plan_t *plan, const candidate_t *chosen)
+{
+    char bytes[32], chunk[32], text[128];
+
+    if (!coll->options.explain || coll->topo.rank != 0 || !is_news(coll, plan)) {
+        return;
+    }
+    for (size_t i = 0; i < plan->n_candidates; i++) {
+        const candidate_t *candidate = &plan->candidates[i];
+        fprintf(stderr, "thinwire: %s of %s %s on %d ranks, %d nodes: %s, chunk %s%s%s\n",
+                tw_coll_op_name(plan->c.args->op),
+                tw_format_bytes((size_t)plan->c.bytes, bytes, sizeof(bytes)),
+                tw_type_name(plan->c.args->type), coll->topo.world, coll->topo.n_nodes,
+                describe_candidate(plan, candidate, text, sizeof(text)),
+                tw_format_bytes(candidate->chunk_bytes, chunk, sizeof(chunk)),
+                candidate == chosen ? "  <- chosen" : "",
+                candidate == chosen && coll->reason[0] != '\0' ? ", quantizing declined" : "");
+    }
+}
+
+/* ---- choosing -------------------------------------------------------------------------------------------- */
+
+/** The quickest; exact when quantizing is not worth it, and then the reason is noted. */
+static const candidate_t *choose(tw_coll_t *coll, const plan_t *plan)
+{
+    char exact[128], quantized[128];
+
+    coll->reason[0] = '\0';
+    if (plan->exact == NULL || plan->quantized == NULL) {
+        return plan->exact != NULL ? plan->exact : plan->quantized;
+    }
+    if (plan->quantized->sec < WORTH_IT * plan->exact->sec) {
+        return plan->quantized;
+    }
+    snprintf(coll->reason, sizeof(coll->reason), "%s would save less than %.0f %% of %s",
+             describe_candidate(plan, plan->quantized, quantized, sizeof(quantized)), 100 * (1 - WORTH_IT),
+             describe_candidate(plan, plan->exact, exact, sizeof(exact)));
+    return plan->exact;
 }
 
 tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems,
                            tw_coll_choice_t *choice)
 {
-    size_t chunk_bytes = coll->options.chunk_bytes;
-    tw_status_t status;
-
-    if (chunk_bytes == 0)
-        chunk_bytes = DEFAULT_CHUNK_BYTES;
-    tw_case_t c = {
-        .model = &coll->model,
-        .topo = &coll->topo,
-        .args = args,
-        .bytes = (double)n_elems * (double)tw_type_bytes(args->type),
-        .chunk_bytes = (double)chunk_bytes,
+    plan_t plan = {
+        .coll = coll,
+        .c =
+            {
+                .model = &coll->model,
+                .topo = &coll->topo,
+                .args = args,
+                .bytes = (double)n_elems * (double)tw_type_bytes(args->type),
+            },
     };
-    *choice = (tw_coll_choice_t){.chunk_bytes = chunk_bytes, .reason = ""};
-    if (args->algo == NULL || strcmp(args->algo, "auto") == 0)
-        status = find_cheapest(coll, &c, &choice->algo);
-    else
-        status = find_by_name(coll, args, &choice->algo);
-    if (status == TW_OK)
-        choice->model_sec = model_sec(coll, &c, choice->algo);
+
+    plan.c.encoded_bytes = tw_cost_encoded_bytes(&plan.c, args->codec);
+    plan.c.inner_bytes = tw_cost_encoded_bytes(&plan.c, args->inner_codec);
+    tw_status_t status = find_candidates(&plan);
+    if (status == TW_OK) {
+        const candidate_t *chosen = choose(coll, &plan);
+        *choice = (tw_coll_choice_t){chosen->algo, chosen->chunk_bytes, chosen->sec, coll->reason};
+        explain(coll, &plan, chosen);
+    }
+    free(plan.candidates);
+    return status;
+}
+
+tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)
+{
+    const tw_topo_t *topo = &coll->topo;
+    tw_coll_request_t *request;
+    tw_status_t status = tw_request_create(coll, args, &request);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    status = tw_coll_choose(coll, &request->args, request->n_elems, &request->choice);
+    if (status == TW_OK) {
+        status = tw_request_build(request);
+    }
+    if (status == TW_OK) {
+        *bytes = 0;
+        for (int r = 0; r < topo->world; r++) {
+            *bytes += topo->node[r] != topo->node[topo->rank] ? tw_sched_sent_bytes(request->sched, r) : 0;
+        }
+    }
+    tw_request_destroy(request);
     return status;
 }

@@ -22,7 +22,7 @@ double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
 
 double tw_cost_plain_chunk(const tw_case_t *c)
 {
-    double encoded = tw_cost_encoded_bytes(c, c->args->codec);
+    double encoded = c->encoded_bytes;
     double ratio = encoded > 0 ? c->bytes / encoded : 1;
 
     return fmin(c->chunk_bytes * ratio, c->bytes / c->topo->world);
@@ -47,7 +47,7 @@ void tw_cost_add_spread_codec(const tw_case_t *c, tw_coll_cost_t *cost)
 void tw_cost_add_spread_nodes(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     const tw_topo_t *topo = c->topo;
-    double encoded = tw_cost_encoded_bytes(c, c->args->codec);
+    double encoded = c->encoded_bytes;
     double shard_messages = tw_cost_messages(c, encoded / topo->world), inside, outside;
 
     largest_node(topo, &inside, &outside);
@@ -87,7 +87,7 @@ void tw_cost_add_one_hop(const tw_case_t *c, tw_coll_cost_t *cost)
     double encode = tw_coll_model_encode_sec(c->model, c->args->codec);
     double decode = tw_coll_model_decode_sec(c->model, c->args->codec);
 
-    tw_cost_add_alltoall(c, tw_cost_encoded_bytes(c, c->args->codec), cost);
+    tw_cost_add_alltoall(c, c->encoded_bytes, cost);
     cost->cpu_sec += (encode + decode) * c->bytes;
     cost->fill_sec += (encode + decode * c->topo->world) * tw_cost_plain_chunk(c);
 }
@@ -98,12 +98,11 @@ void tw_cost_add_two_hop(const tw_case_t *c, tw_coll_cost_t *cost)
     const tw_quant_codec_t *inner = c->args->inner_codec;
     double encode = tw_coll_model_encode_sec(c->model, c->args->codec);
     double decode = tw_coll_model_decode_sec(c->model, c->args->codec);
-    double chunk = tw_cost_plain_chunk(c), encoded = tw_cost_encoded_bytes(c, c->args->codec), inside,
-           outside;
+    double chunk = tw_cost_plain_chunk(c), encoded = c->encoded_bytes, inside, outside;
 
     largest_node(topo, &inside, &outside);
     if (inside > 1) {
-        double inner_bytes = tw_cost_encoded_bytes(c, inner);
+        double inner_bytes = c->inner_bytes;
         double inner_sec = inner != NULL ? tw_coll_model_encode_sec(c->model, inner) +
                                                tw_coll_model_decode_sec(c->model, inner)
                                          : c->model->reduce_sec;

@@ -15,7 +15,7 @@ tw_status_t tw_request_build(tw_coll_request_t *request)
         .rank = coll->topo.rank,
         .world = coll->topo.world,
         .window = (int)coll->options.window,
-        .tag = (uint64_t)coll->id << 40 | (uint64_t)(coll->sequence & 0xffff) << TW_SCHED_SLOT_BITS,
+        .tag = (uint64_t)coll->id << TW_COLL_ID_SHIFT | (uint64_t)(coll->sequence & 0xffff) << TW_SCHED_SLOT_BITS,
     };
     tw_status_t status = tw_sched_create(&env, &request->sched);
 
