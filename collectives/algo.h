@@ -1,7 +1,7 @@
 /** What an algorithm is and what it gets.
  *
  *  To add one:
- *  1. write one file, <op>_<name>.c, with
+ *  1. write one file, with
  *     - a build function: it emits this rank's tasks into build->sched (sched.h: sends, receives, computations; work.h:
  *       copies and exact sums), reading build->in and writing build->out. It has no result: errors stick to the schedule.
  *       It runs on every rank with the same arguments (but for pointers), so both ends of a message derive its size, its
@@ -88,15 +88,48 @@ tw_task_t tw_build_copy(const tw_build_t *build, size_t in_first, size_t out_fir
 
 /** Messages that `bytes` make. */
 double tw_cost_messages(const tw_case_t *c, double bytes);
-/** Add one pass around the ring of all ranks: each rank sends `bytes` to the next, in `rounds` that wait for each other. */
+/** Add one pass around the ring of all ranks: each rank sends `bytes` to the next, in `rounds` that wait for one another.
+ */
 void tw_cost_add_ring(const tw_case_t *c, int rounds, double bytes, tw_coll_cost_t *cost);
 /** Smallest k with 2^k >= n. */
 int tw_log2_ceil(int n);
 
 /* ---- the algorithms -------------------------------------------------------------------------------------- */
 
-void tw_allgather_ring_build(const tw_build_t *build);
-void tw_allgather_ring_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_ring_allgather_build(const tw_build_t *build);
+void tw_ring_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_ring_reduce_scatter_build(const tw_build_t *build);
+void tw_ring_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_ring_allreduce_build(const tw_build_t *build);
+void tw_ring_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_direct_allgather_build(const tw_build_t *build);
+void tw_direct_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_direct_reduce_scatter_build(const tw_build_t *build);
+void tw_direct_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_direct_allreduce_build(const tw_build_t *build);
+void tw_direct_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_exchange_allreduce_build(const tw_build_t *build);
+void tw_exchange_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_doubling_allgather_build(const tw_build_t *build);
+void tw_doubling_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_halving_reduce_scatter_build(const tw_build_t *build);
+void tw_halving_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_halving_doubling_allreduce_build(const tw_build_t *build);
+void tw_halving_doubling_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_hier_allgather_build(const tw_build_t *build);
+void tw_hier_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_hier_reduce_scatter_build(const tw_build_t *build);
+void tw_hier_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_hier_allreduce_build(const tw_build_t *build);
+void tw_hier_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_chain_broadcast_build(const tw_build_t *build);
+void tw_chain_broadcast_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_binomial_broadcast_build(const tw_build_t *build);
+void tw_binomial_broadcast_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_dissemination_barrier_build(const tw_build_t *build);
+void tw_dissemination_barrier_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_pairwise_alltoall_build(const tw_build_t *build);
+void tw_pairwise_alltoall_cost(const tw_case_t *c, tw_coll_cost_t *cost);
 
 #ifdef __cplusplus
 }

@@ -90,8 +90,11 @@ static tw_status_t check_segment(const tw_coll_request_t *request, const tw_coll
 
     if (has_shards(args->op) && sum_counts(segment->counts, world) != segment->n_elems)
         return refuse(coll, args, "counts do not sum up to n_elems");
-    if (args->op == TW_COLL_ALLTOALL)
+    if (args->op == TW_COLL_ALLTOALL) {
         n_out = sum_counts(segment->recv_counts, world);
+        if (segment->counts[coll->topo.rank] != segment->recv_counts[coll->topo.rank])
+            return refuse(coll, args, "counts and recv_counts differ for the own rank");
+    }
     if (args->op == TW_COLL_REDUCE_SCATTER) {
         if (segment->src == NULL && segment->n_elems > 0)
             return refuse(coll, args, "src is NULL");

@@ -1,141 +1,128 @@
-#include "collectives/ring.h"
+/** Ring: pieces travel from each rank to the next, node by node, so that each link between nodes carries every piece
+ *  once. In a reduce-scatter, partial sums travel in the tensor's type: each hop rounds once, as NCCL's ring does. */
+#include "collectives/piece.h"
 
-tw_span_t tw_span_elems(tw_span_t span, size_t first, size_t n, size_t elem_bytes)
+/* The rank `distance` positions further on. */
+static int rank_at(const tw_topo_t *topo, int distance)
 {
-    size_t unit = span.view != NULL ? 1 : elem_bytes;
+    int position = (topo->position[topo->rank] + distance) % topo->world;
 
-    span.first += first * unit;
-    span.n = n * unit;
-    return span;
-}
-
-void tw_ring_init(tw_ring_t *ring, const tw_build_t *build, const int *ranks, int size, int me)
-{
-    *ring = (tw_ring_t){.build = build, .size = size, .me = me, .ranks = ranks};
-    ring->piece = tw_sched_alloc(build->sched, (size_t)size * sizeof(*ring->piece));
-}
-
-void tw_ring_set(tw_ring_t *ring, int position, tw_span_t in, tw_span_t out, size_t n_elems)
-{
-    if (ring->piece == NULL)
-        return;
-    size_t n_chunks = tw_chunk_count(ring->build, n_elems);
-    tw_task_t *task = tw_sched_alloc(ring->build->sched, (n_chunks + 1) * sizeof(*task));
-    if (task == NULL) {
-        ring->piece = NULL;
-        return;
-    }
-    for (size_t c = 0; c < n_chunks; c++)
-        task[c] = TW_TASK_NONE;
-    ring->piece[position] = (tw_ring_piece_t){in, out, n_elems, task};
-}
-
-static int neighbour(const tw_ring_t *ring, int distance)
-{
-    return ring->ranks[(ring->me + distance + ring->size) % ring->size];
-}
-
-static int wrap(const tw_ring_t *ring, int position)
-{
-    return ((position % ring->size) + ring->size) % ring->size;
-}
-
-/* Chunk c of a piece's span. */
-static tw_span_t chunk_of(const tw_ring_t *ring, const tw_ring_piece_t *piece, tw_span_t span, size_t c)
-{
-    const tw_build_t *build = ring->build;
-
-    return tw_span_elems(span, c * build->chunk_elems, tw_chunk_elems(build, piece->n_elems, c),
-                         build->out->elem_bytes);
-}
-
-/* The piece starts its way here. */
-static void send_piece(tw_ring_t *ring, tw_ring_piece_t *piece, int keep_task)
-{
-    tw_sched_t *sched = ring->build->sched;
-
-    for (size_t c = 0; c < tw_chunk_count(ring->build, piece->n_elems); c++) {
-        tw_task_t send = tw_sched_send(sched, neighbour(ring, 1), chunk_of(ring, piece, piece->in, c));
-        tw_sched_after(sched, send, piece->task[c]);
-        if (!keep_task)
-            piece->task[c] = send;
-    }
+    return topo->ring[position < 0 ? position + topo->world : position];
 }
 
 /* A chunk of partial sums comes in, ours is added, and it goes on, or ends here. */
-static void add_chunk(tw_ring_t *ring, tw_ring_piece_t *piece, size_t c, int is_last, float factor)
+static void add_chunk(const tw_build_t *build, tw_piece_t *piece, size_t c, int is_last)
 {
-    const tw_build_t *build = ring->build;
-    tw_sched_t *sched = build->sched;
-    tw_span_t in = chunk_of(ring, piece, piece->in, c);
-    size_t bytes = tw_chunk_elems(build, piece->n_elems, c) * build->out->elem_bytes;
-    tw_span_t partial = tw_span_buffer(tw_sched_buffer(sched, bytes), 0, bytes);
-    tw_span_t inputs[2] = {partial, in};
+    const tw_topo_t *topo = build->topo;
+    tw_span_t partial = tw_piece_scratch(build, piece, c);
+    tw_span_t inputs[2] = {partial, tw_piece_in(build, piece, c)};
     tw_work_sum_t sum = {
         .type = build->args->type,
         .inputs = inputs,
         .n_inputs = 2,
-        .factor = is_last ? factor : 1.0f,
-        .to = is_last ? chunk_of(ring, piece, piece->out, c) : partial,
+        .factor = is_last ? build->factor : 1.0f,
+        .to = is_last ? tw_piece_out(build, piece, c) : partial,
     };
-    tw_task_t recv = tw_sched_recv(sched, neighbour(ring, -1), partial);
-    tw_task_t add = tw_work_reduce(sched, &sum);
+    tw_task_t recv = tw_sched_recv(build->sched, rank_at(topo, -1), partial);
 
-    tw_sched_after(sched, add, recv);
-    tw_sched_after(sched, add, piece->task[c]);
-    piece->task[c] = add;
+    piece->task[c] = tw_work_reduce(build->sched, &sum);
+    tw_sched_after(build->sched, piece->task[c], recv);
     if (is_last)
         return;
-    tw_task_t send = tw_sched_send(sched, neighbour(ring, 1), partial);
-    tw_sched_after(sched, send, add);
+    tw_task_t send = tw_sched_send(build->sched, rank_at(topo, 1), partial);
+    tw_sched_after(build->sched, send, piece->task[c]);
 }
 
-/* A ring of one: only the factor is left to do. */
-static void scale_own(tw_ring_t *ring, float factor)
+/* A world of one: only the factor is left to do. */
+static void scale(const tw_build_t *build, tw_piece_t *piece)
 {
-    tw_ring_piece_t *piece = &ring->piece[ring->me];
-
-    for (size_t c = 0; c < tw_chunk_count(ring->build, piece->n_elems); c++) {
-        tw_span_t in = chunk_of(ring, piece, piece->in, c);
-        tw_work_sum_t sum = {ring->build->args->type, &in, 1, factor, chunk_of(ring, piece, piece->out, c)};
-        tw_task_t scale = tw_work_reduce(ring->build->sched, &sum);
-        tw_sched_after(ring->build->sched, scale, piece->task[c]);
-        piece->task[c] = scale;
+    for (size_t c = 0; c < piece->n_chunks; c++) {
+        tw_span_t in = tw_piece_in(build, piece, c);
+        tw_work_sum_t sum = {build->args->type, &in, 1, build->factor, tw_piece_out(build, piece, c)};
+        piece->task[c] = tw_work_reduce(build->sched, &sum);
     }
 }
 
-void tw_ring_reduce_scatter(tw_ring_t *ring, float factor)
+/* Piece r's sum starts after rank r and ends there. */
+static void reduce_scatter(const tw_build_t *build, tw_piece_t *pieces)
 {
-    if (ring->piece == NULL)
-        return;
-    if (ring->size == 1) {
-        scale_own(ring, factor);
+    const tw_topo_t *topo = build->topo;
+    tw_piece_t *piece = &pieces[rank_at(topo, -1)];
+
+    if (topo->world == 1) {
+        scale(build, pieces);
         return;
     }
-    send_piece(ring, &ring->piece[wrap(ring, ring->me - 1)], 0);
-    for (int distance = 2; distance <= ring->size; distance++) {
-        tw_ring_piece_t *piece = &ring->piece[wrap(ring, ring->me - distance)];
-        for (size_t c = 0; c < tw_chunk_count(ring->build, piece->n_elems); c++)
-            add_chunk(ring, piece, c, distance == ring->size, factor);
+    for (size_t c = 0; c < piece->n_chunks; c++)
+        piece->task[c] = tw_sched_send(build->sched, rank_at(topo, 1), tw_piece_in(build, piece, c));
+    for (int distance = 2; distance <= topo->world; distance++) {
+        piece = &pieces[rank_at(topo, -distance)];
+        for (size_t c = 0; c < piece->n_chunks; c++)
+            add_chunk(build, piece, c, distance == topo->world);
     }
 }
 
-void tw_ring_allgather(tw_ring_t *ring)
+static void allgather(const tw_build_t *build, tw_piece_t *pieces)
 {
-    if (ring->piece == NULL || ring->size == 1)
-        return;
-    tw_sched_t *sched = ring->build->sched;
+    const tw_topo_t *topo = build->topo;
+    tw_sched_t *sched = build->sched;
+    tw_piece_t *piece = &pieces[topo->rank];
 
-    send_piece(ring, &ring->piece[ring->me], 1);
-    for (int distance = 1; distance < ring->size; distance++) {
-        tw_ring_piece_t *piece = &ring->piece[wrap(ring, ring->me - distance)];
-        for (size_t c = 0; c < tw_chunk_count(ring->build, piece->n_elems); c++) {
-            tw_span_t out = chunk_of(ring, piece, piece->out, c);
-            tw_task_t recv = tw_sched_recv(sched, neighbour(ring, -1), out);
+    if (topo->world == 1)
+        return;
+    for (size_t c = 0; c < piece->n_chunks; c++) {
+        tw_task_t send = tw_sched_send(sched, rank_at(topo, 1), tw_piece_in(build, piece, c));
+        tw_sched_after(sched, send, piece->task[c]);
+    }
+    for (int distance = 1; distance < topo->world; distance++) {
+        piece = &pieces[rank_at(topo, -distance)];
+        for (size_t c = 0; c < piece->n_chunks; c++) {
+            tw_span_t out = tw_piece_out(build, piece, c);
+            tw_task_t recv = tw_sched_recv(sched, rank_at(topo, -1), out);
             tw_sched_after(sched, recv, piece->task[c]);
             piece->task[c] = recv;
-            if (distance + 1 < ring->size)
-                tw_sched_after(sched, tw_sched_send(sched, neighbour(ring, 1), out), recv);
+            if (distance + 1 < topo->world)
+                tw_sched_after(sched, tw_sched_send(sched, rank_at(topo, 1), out), recv);
         }
     }
+}
+
+void tw_ring_allgather_build(const tw_build_t *build)
+{
+    tw_build_allgather(build, allgather);
+}
+
+void tw_ring_reduce_scatter_build(const tw_build_t *build)
+{
+    tw_build_reduce_scatter(build, reduce_scatter);
+}
+
+void tw_ring_allreduce_build(const tw_build_t *build)
+{
+    tw_build_allreduce(build, reduce_scatter, allgather);
+}
+
+/* Every rank sends all pieces but one to the next rank. */
+static void add_pass(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    int hops = c->topo->world - 1;
+
+    tw_cost_add_ring(c, hops, c->bytes * hops / c->topo->world, cost);
+}
+
+void tw_ring_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    add_pass(c, cost);
+}
+
+void tw_ring_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    add_pass(c, cost);
+    cost->cpu_sec += c->bytes * c->model->reduce_sec;
+}
+
+void tw_ring_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    tw_ring_reduce_scatter_cost(c, cost);
+    add_pass(c, cost);
 }

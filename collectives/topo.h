@@ -38,6 +38,9 @@ static inline int tw_topo_rank_at(const tw_topo_t *topo, int node, int local)
     return topo->ring[topo->node_first[node] + local];
 }
 
+/** Pairs (rank here, rank elsewhere) of the node that has most of them. */
+int tw_topo_remote_pairs(const tw_topo_t *topo);
+
 #ifdef __cplusplus
 }
 #endif

@@ -164,6 +164,8 @@ tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum)
     size_t inputs_bytes = sum->n_inputs * sizeof(*sum->inputs);
     size_t elem_bytes = tw_type_bytes(sum->type);
 
+    if (sum->n_inputs == 1 && sum->factor == 1.0f)
+        return tw_work_copy(sched, sum->inputs[0], sum->to);
     if (sum->to.n == 0)
         return TW_TASK_NONE;
     sum_args_t *args = tw_sched_alloc(sched, sizeof(*args) + inputs_bytes);

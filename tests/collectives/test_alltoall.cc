@@ -1,0 +1,34 @@
+/* All-to-all. */
+#include "tests/collectives/sweep.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+constexpr size_t CHUNK_BYTES = 512;
+
+class Alltoall : public tw::Fixture
+{
+  protected:
+    void SetUp() override
+    {
+        tw::Fixture::SetUp();
+        set_env("TW_COLL_CHUNK", std::to_string(CHUNK_BYTES));
+    }
+    void sweep(tw_coll_op_t op, const char *algo, int (*roundings)(int, int))
+    {
+        tw::sweep(tw::all_worlds(), tw::all_cases(op, algo, CHUNK_BYTES), roundings);
+    }
+};
+
+int none(int, int)
+{
+    return 0;
+}
+
+TEST_F(Alltoall, Pairwise)
+{
+    sweep(TW_COLL_ALLTOALL, "pairwise", none);
+}
+
+} // namespace

@@ -1,0 +1,39 @@
+/* Broadcast. */
+#include "tests/collectives/sweep.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+constexpr size_t CHUNK_BYTES = 512;
+
+class Broadcast : public tw::Fixture
+{
+  protected:
+    void SetUp() override
+    {
+        tw::Fixture::SetUp();
+        set_env("TW_COLL_CHUNK", std::to_string(CHUNK_BYTES));
+    }
+    void sweep(tw_coll_op_t op, const char *algo, int (*roundings)(int, int))
+    {
+        tw::sweep(tw::all_worlds(), tw::all_cases(op, algo, CHUNK_BYTES), roundings);
+    }
+};
+
+int none(int, int)
+{
+    return 0;
+}
+
+TEST_F(Broadcast, Chain)
+{
+    sweep(TW_COLL_BROADCAST, "chain", none);
+}
+
+TEST_F(Broadcast, Binomial)
+{
+    sweep(TW_COLL_BROADCAST, "binomial", none);
+}
+
+} // namespace
