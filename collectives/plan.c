@@ -201,7 +201,8 @@ static const candidate_t *choose(tw_coll_t *coll, const plan_t *plan)
     if (plan->exact == NULL || plan->quantized == NULL) {
         return plan->exact != NULL ? plan->exact : plan->quantized;
     }
-    if (plan->quantized->sec < WORTH_IT * plan->exact->sec) {
+    int shorter = plan->c.encoded_bytes < plan->c.bytes;
+    if (shorter && plan->quantized->sec < WORTH_IT * plan->exact->sec) {
         return plan->quantized;
     }
     snprintf(coll->reason, sizeof(coll->reason), "%s would save less than %.0f %% of %s",
