@@ -4,9 +4,12 @@
 #define TW_QUANT_GROUP_AVX2_H
 
 #include "quant/quant_block.h"
+#include "quant/scale_avx2.h"
 #include "quant/simd_avx2.h"
 
 #define GROUP_FN static inline __attribute__((always_inline))
+/* Loops over registers must vanish, or the registers become memory. */
+#define UNROLL _Pragma("GCC unroll 4")
 
 typedef struct {
     __m256 v[4];
@@ -18,16 +21,14 @@ typedef struct {
 GROUP_FN group_t group_load(tw_type_t type, const void *src, size_t i)
 {
     group_t g;
-    for (int r = 0; r < 4; r++)
-        g.v[r] = load8(type, src, i + 8 * (size_t)r);
+    UNROLL for (int r = 0; r < 4; r++) g.v[r] = load8(type, src, i + 8 * (size_t)r);
     return g;
 }
 
 /** As tw_qb_store. */
 GROUP_FN void group_store(tw_type_t type, void *dst, size_t i, group_t g)
 {
-    for (int r = 0; r < 4; r++)
-        store8(type, dst, i + 8 * (size_t)r, g.v[r]);
+    UNROLL for (int r = 0; r < 4; r++) store8(type, dst, i + 8 * (size_t)r, g.v[r]);
 }
 
 /** As tw_qb_store_saturate, for values that neither overflow the type nor are NaN. */
@@ -37,11 +38,22 @@ GROUP_FN void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
         group_store(type, dst, i, g);
         return;
     }
-    for (int r = 0; r < 4; r += 2) {
+    UNROLL for (int r = 0; r < 4; r += 2)
+    {
         __m256i packed = _mm256_packus_epi32(bf16_round8(g.v[r]), bf16_round8(g.v[r + 1]));
         packed = _mm256_permute4x64_epi64(packed, 0xd8);
         _mm256_storeu_si256((__m256i *)((uint16_t *)dst + i + 8 * (size_t)r), packed);
     }
+}
+
+/** Is every magnitude below `max`? NaN is not. */
+GROUP_FN int group_is_below(group_t g, float max)
+{
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff), top = _mm256_set1_epi32((int)tw_qb_bits(max));
+    __m256i m = _mm256_setzero_si256();
+    UNROLL for (int r = 0; r < 4; r++) m =
+        _mm256_max_epi32(m, _mm256_and_si256(_mm256_castps_si256(g.v[r]), magnitude));
+    return _mm256_movemask_epi8(_mm256_cmpgt_epi32(top, m)) == -1;
 }
 
 /** Finite values to within [-max, max]; infinities and NaN stay. */
@@ -49,7 +61,8 @@ GROUP_FN group_t group_saturate(group_t g, float max)
 {
     const __m256 top = _mm256_set1_ps(max), bottom = _mm256_set1_ps(-max), sign = _mm256_set1_ps(-0.0f);
     const __m256 infinity = _mm256_set1_ps(tw_qb_float(TW_QB_EXP_BITS));
-    for (int r = 0; r < 4; r++) {
+    UNROLL for (int r = 0; r < 4; r++)
+    {
         __m256 is_infinite = _mm256_cmp_ps(_mm256_andnot_ps(sign, g.v[r]), infinity, _CMP_EQ_OQ);
         __m256 inside = _mm256_max_ps(bottom, _mm256_min_ps(top, g.v[r])); /* NaN: the second operand */
         g.v[r] = _mm256_blendv_ps(inside, g.v[r], is_infinite);
@@ -61,22 +74,19 @@ GROUP_FN group_t group_saturate(group_t g, float max)
 
 GROUP_FN group_t group_add(group_t a, group_t b)
 {
-    for (int r = 0; r < 4; r++)
-        a.v[r] = _mm256_add_ps(a.v[r], b.v[r]);
+    UNROLL for (int r = 0; r < 4; r++) a.v[r] = _mm256_add_ps(a.v[r], b.v[r]);
     return a;
 }
 
 GROUP_FN group_t group_sub(group_t a, group_t b)
 {
-    for (int r = 0; r < 4; r++)
-        a.v[r] = _mm256_sub_ps(a.v[r], b.v[r]);
+    UNROLL for (int r = 0; r < 4; r++) a.v[r] = _mm256_sub_ps(a.v[r], b.v[r]);
     return a;
 }
 
 GROUP_FN group_t group_mul(group_t g, float factor)
 {
-    for (int r = 0; r < 4; r++)
-        g.v[r] = _mm256_mul_ps(g.v[r], _mm256_set1_ps(factor));
+    UNROLL for (int r = 0; r < 4; r++) g.v[r] = _mm256_mul_ps(g.v[r], _mm256_set1_ps(factor));
     return g;
 }
 
@@ -93,7 +103,8 @@ GROUP_FN group_t group_rotate(group_t g)
     const __m256 signs1 = _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1);
     const __m256 signs2 = _mm256_setr_ps(1, 1, -1, -1, 1, 1, -1, -1);
     const __m256 signs4 = _mm256_setr_ps(1, 1, 1, 1, -1, -1, -1, -1);
-    for (int r = 0; r < 4; r++) {
+    UNROLL for (int r = 0; r < 4; r++)
+    {
         g.v[r] = butterfly(g.v[r], _mm256_permute_ps(g.v[r], 0xb1), signs1);
         g.v[r] = butterfly(g.v[r], _mm256_permute_ps(g.v[r], 0x4e), signs2);
         g.v[r] = butterfly(g.v[r], _mm256_permute2f128_ps(g.v[r], g.v[r], 1), signs4);
@@ -119,8 +130,8 @@ GROUP_FN amax_t amax_zero(void)
 GROUP_FN amax_t amax_of_group(amax_t amax, group_t g)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-    for (int r = 0; r < 4; r++)
-        amax.bits = _mm256_max_epi32(amax.bits, _mm256_and_si256(_mm256_castps_si256(g.v[r]), magnitude));
+    UNROLL for (int r = 0; r < 4; r++) amax.bits =
+        _mm256_max_epi32(amax.bits, _mm256_and_si256(_mm256_castps_si256(g.v[r]), magnitude));
     return amax;
 }
 
@@ -172,8 +183,8 @@ GROUP_FN void codes_store(int bits, uint8_t *codes, const __m256i q[4])
 GROUP_FN void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
 {
     __m256i q[4];
-    for (int r = 0; r < 4; r++)
-        q[r] = _mm256_cvtps_epi32(_mm256_mul_ps(g.v[r], _mm256_set1_ps(inverse)));
+    UNROLL for (int r = 0; r < 4; r++) q[r] =
+        _mm256_cvtps_epi32(_mm256_mul_ps(g.v[r], _mm256_set1_ps(inverse)));
     codes_store(bits, codes, q);
 }
 
@@ -183,7 +194,8 @@ GROUP_FN void group_quantize_stochastic(int bits, group_t g, float inverse, cons
 {
     const __m256i qmax = _mm256_set1_epi32(tw_qb_qmax(bits)), qmin = _mm256_set1_epi32(-tw_qb_qmax(bits));
     __m256i q[4];
-    for (int r = 0; r < 4; r++) {
+    UNROLL for (int r = 0; r < 4; r++)
+    {
         __m256 v = _mm256_mul_ps(g.v[r], _mm256_set1_ps(inverse)), whole = _mm256_floor_ps(v);
         __m256i word = _mm256_loadu_si256((const __m256i *)(words + 8 * r));
         __m256 uniform =
@@ -213,8 +225,8 @@ GROUP_FN group_t group_dequantize(int bits, const uint8_t *codes, float scale)
     }
     const __m128i parts[4] = {low, _mm_srli_si128(low, 8), high, _mm_srli_si128(high, 8)};
     group_t g;
-    for (int r = 0; r < 4; r++)
-        g.v[r] = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(parts[r])), _mm256_set1_ps(scale));
+    UNROLL for (int r = 0; r < 4; r++) g.v[r] =
+        _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(parts[r])), _mm256_set1_ps(scale));
     return g;
 }
 
@@ -251,7 +263,8 @@ GROUP_FN void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64
 {
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
     counters_t x[2];
-    for (int half = 0; half < 2; half++) {
+    UNROLL for (int half = 0; half < 2; half++)
+    {
         __m256i counter = _mm256_add_epi64(_mm256_set1_epi64x((long long)(quad + 4 * (uint64_t)half)),
                                            _mm256_setr_epi64x(0, 2, 1, 3));
         x[half] = (counters_t){

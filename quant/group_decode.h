@@ -8,13 +8,15 @@ typedef enum { SINK_STORE, SINK_ADD, SINK_APPLY } sink_t;
 
 GROUP_FN void sink_group(tw_type_t type, sink_t sink, void *dst, size_t i, group_t g)
 {
-    if (sink == SINK_ADD)
-        group_store(TW_TYPE_FP32, dst, i, group_add(group_load(TW_TYPE_FP32, dst, i), g));
-    else if (sink == SINK_APPLY)
-        group_store(type, dst, i,
-                    group_saturate(group_add(group_load(type, dst, i), g), tw_qb_type_max(type)));
-    else
+    if (sink == SINK_STORE) {
         group_store_small(type, dst, i, g);
+        return;
+    }
+    g = group_add(group_load(type, dst, i), g);
+    if (sink == SINK_ADD || group_is_below(g, tw_qb_type_max(type)))
+        group_store_small(type, dst, i, g);
+    else
+        group_store(type, dst, i, group_saturate(g, tw_qb_type_max(type)));
 }
 
 static void sink_element(tw_type_t type, sink_t sink, void *dst, size_t i, float y)

@@ -1,10 +1,15 @@
-/** Encoding over groups: see quant_group.h. */
+/** Encoding over groups: see quant_group.h.
+ *
+ *  Blocks go through in batches of up to 8 that stay within the first-level cache and within a frame: first the largest
+ *  magnitude of each, then all scales at once (the divisions of one block would be waited for), then the codes. */
 #ifndef TW_QUANT_GROUP_ENCODE_H
 #define TW_QUANT_GROUP_ENCODE_H
 
 #include "quant/group_common.h"
 
-/** One block's worth of fp32 and of random words (and what alignment to quads adds), cache lines aligned. */
+#define BATCH_ELEMS 2048
+
+/** Values and random words of a batch, and codes of a block. */
 typedef struct {
     float y[TW_QUANT_BLOCK_MAX] __attribute__((aligned(64)));
     uint32_t words[TW_QUANT_BLOCK_MAX + 8 * RANDOM_QUADS] __attribute__((aligned(64)));
@@ -20,6 +25,40 @@ typedef struct {
     uint32_t step, tensor;
 } encoder_t;
 
+/** Up to 8 blocks, from block b on; block j's values are at src[first + j * block], or in the scratch. */
+typedef struct {
+    size_t b, n_blocks, first, n_elems;
+    uint32_t amax[TW_QUANT_FRAME_BLOCKS]; /**< bits; 0 for blocks that are not there */
+    const void *src; /**< NULL: all is in the scratch; else only what is no whole group */
+    tw_type_t type;  /**< of src */
+} batch_t;
+
+/* ---- batches ---------------------------------------------------------------------------------------------------- */
+
+static size_t batch_blocks(const tw_quant_codec_t *codec)
+{
+    size_t n = TW_QUANT_FRAME_BLOCKS;
+    while (n > 1 && n * (size_t)codec->block > BATCH_ELEMS)
+        n /= 2;
+    return n;
+}
+
+/* The batch from block b on. */
+static batch_t batch_at(const encoder_t *encoder, size_t b, size_t max_blocks)
+{
+    size_t block = (size_t)encoder->codec->block, first = b * block, left = encoder->n_elems - first;
+    size_t n = left < max_blocks * block ? left : max_blocks * block;
+    return (batch_t){.b = b, .n_blocks = (n + block - 1) / block, .first = first, .n_elems = n};
+}
+
+GROUP_FN size_t elems_of_block(const batch_t *batch, size_t j, size_t block)
+{
+    size_t left = batch->n_elems - j * block;
+    return left < block ? left : block;
+}
+
+/* ---- codes ------------------------------------------------------------------------------------------------------ */
+
 GROUP_FN int quantize_groups(tw_type_t type, int bits, const void *src, size_t first, size_t n, float inverse,
                              uint8_t *codes)
 {
@@ -28,17 +67,15 @@ GROUP_FN int quantize_groups(tw_type_t type, int bits, const void *src, size_t f
     return 0;
 }
 
+GROUP_FN int quantize_fp32(int bits, const float *y, size_t n, float inverse, uint8_t *codes)
+{
+    return quantize_groups(TW_TYPE_FP32, bits, y, 0, n, inverse, codes);
+}
+
 GROUP_FN int quantize_bits(int bits, tw_type_t type, const void *src, size_t first, size_t n, float inverse,
                            uint8_t *codes)
 {
     return FOR_TYPE(type, quantize_groups, bits, src, first, n, inverse, codes);
-}
-
-/* n is a multiple of the group. */
-static void quantize_plain(int bits, tw_type_t type, const void *src, size_t first, size_t n, float inverse,
-                           uint8_t *codes)
-{
-    FOR_BITS(bits, quantize_bits, type, src, first, n, inverse, codes);
 }
 
 GROUP_FN int quantize_stochastic_groups(int bits, const float *y, size_t n, float inverse,
@@ -60,49 +97,56 @@ static const uint32_t *random_words(const encoder_t *encoder, uint64_t elem, siz
     return words + skip;
 }
 
-/* Codes of `padded` values at y, a multiple of the group. */
-static void quantize_scratch(const encoder_t *encoder, scratch_t *scratch, size_t first, size_t padded,
-                             float inverse, uint8_t *codes)
+/* Codes of the batch's block j. `words`: of the batch, NULL when rounding to nearest. */
+GROUP_FN void quantize_block(const tw_quant_codec_t *codec, const batch_t *batch, size_t j, float inverse,
+                             const uint32_t *words, scratch_t *scratch, uint8_t *codes)
 {
-    int bits = encoder->codec->bits;
-    if (encoder->codec->round == TW_QUANT_ROUND_NEAREST) {
-        quantize_plain(bits, TW_TYPE_FP32, scratch->y, 0, padded, inverse, codes);
+    size_t block = (size_t)codec->block, n = elems_of_block(batch, j, block);
+    size_t padded = whole_groups(n + GROUP - 1);
+    if (inverse == 0.0f) { /* all zero, or not finite */
+        memset(codes, 0, tw_qb_code_bytes(codec->bits, n));
         return;
     }
-    const uint32_t *words = random_words(encoder, encoder->first_elem + first, padded, scratch->words);
-    FOR_BITS(bits, quantize_stochastic_groups, scratch->y, padded, inverse, words, codes);
-}
-
-/* Store block b's scale for its largest magnitude. Returns 1, with *inverse 0, for a non-finite block. */
-static uint64_t put_scale(const encoder_t *encoder, size_t b, uint32_t amax, float *inverse)
-{
-    const tw_quant_codec_t *codec = encoder->codec;
-    int nonfinite = tw_qb_amax_is_nonfinite(amax, codec->hadamard);
-    float scale = nonfinite ? tw_qb_float(TW_QB_NAN_BITS)
-                            : tw_qb_scale(tw_qb_float(amax), tw_qb_qmax(codec->bits), codec->scale);
-    *inverse = nonfinite ? 0.0f : tw_qb_inverse(scale);
-    tw_qb_scale_put(encoder->dst + tw_qb_scale_offset(codec, b), codec->scale, scale);
-    return (uint64_t)nonfinite;
-}
-
-/* Encode block b, whose n values are in the scratch, zeros after them up to a whole group. */
-static uint64_t encode_scratch(const encoder_t *encoder, scratch_t *scratch, size_t b, size_t n,
-                               uint32_t amax)
-{
-    const tw_quant_codec_t *codec = encoder->codec;
-    uint8_t *codes = encoder->dst + tw_qb_codes_offset(codec, b);
-    size_t bytes = tw_qb_code_bytes(codec->bits, n), padded = whole_groups(n + GROUP - 1);
-    float inverse;
-    if (put_scale(encoder, b, amax, &inverse)) {
-        memset(codes, 0, bytes);
-        return 1;
-    }
-    quantize_scratch(encoder, scratch, b * (size_t)codec->block, padded, inverse,
-                     padded == n ? codes : scratch->codes);
+    uint8_t *at = padded == n ? codes : scratch->codes;
+    const float *y = scratch->y + j * block;
+    if (words)
+        FOR_BITS(codec->bits, quantize_stochastic_groups, y, padded, inverse, words + j * block, at);
+    else if (batch->src && padded == n)
+        FOR_BITS(codec->bits, quantize_bits, batch->type, batch->src, batch->first + j * block, n, inverse,
+                 at);
+    else
+        FOR_BITS(codec->bits, quantize_fp32, y, padded, inverse, at);
     if (padded != n)
-        memcpy(codes, scratch->codes, bytes);
-    return 0;
+        memcpy(codes, scratch->codes, tw_qb_code_bytes(codec->bits, n));
 }
+
+/* Encode a batch whose largest magnitudes are known. Returns the number of non-finite blocks. */
+static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scratch_t *scratch)
+{
+    const tw_quant_codec_t *codec = encoder->codec;
+    uint8_t *frame = encoder->dst + batch->b / TW_QUANT_FRAME_BLOCKS * tw_qb_frame_bytes(codec);
+    size_t slot = batch->b % TW_QUANT_FRAME_BLOCKS, scale_bytes = tw_qb_scale_bytes(codec->scale);
+    size_t block_bytes = tw_qb_code_bytes(codec->bits, (size_t)codec->block);
+    uint8_t *codes = frame + tw_qb_frame_scales_bytes(codec) + slot * block_bytes;
+    uint32_t scale[TW_QUANT_FRAME_BLOCKS], limit = codec->hadamard ? TW_QB_LIMIT_ROTATED : TW_QB_MAX_BITS;
+    float inverse[TW_QUANT_FRAME_BLOCKS];
+    const uint32_t *words = NULL;
+    uint64_t nonfinite = 0;
+
+    scales8(batch->amax, limit, tw_qb_qmax(codec->bits), codec->scale, scale, inverse);
+    if (codec->round == TW_QUANT_ROUND_STOCHASTIC)
+        words =
+            random_words(encoder, encoder->first_elem + batch->first, batch->n_elems + GROUP, scratch->words);
+    for (size_t j = 0; j < batch->n_blocks; j++) {
+        /* x86 is little-endian: a bf16 scale is the upper half of the word. */
+        memcpy(frame + (slot + j) * scale_bytes, (const uint8_t *)&scale[j] + 4 - scale_bytes, scale_bytes);
+        nonfinite += scale[j] == TW_QB_NAN_BITS;
+        quantize_block(codec, batch, j, inverse[j], words, scratch, codes + j * block_bytes);
+    }
+    return nonfinite;
+}
+
+/* ---- magnitudes ------------------------------------------------------------------------------------------------- */
 
 GROUP_FN uint32_t amax_groups(tw_type_t type, const void *src, size_t first, size_t n)
 {
@@ -157,19 +201,28 @@ GROUP_FN uint32_t load_delta(tw_type_t type, int rotate, const tw_quant_segment_
                   : load_groups(type, 1, 0, segment, first, n, y);
 }
 
-/* Make the bytes before block b zero that no block writes: the scales of a short last frame. */
-static void start_frame(const encoder_t *encoder, size_t b)
+/* Largest magnitude of n elements, which may end up at y. */
+GROUP_FN uint32_t load_block(const batch_t *batch, int delta, int rotate, const tw_quant_segment_t *segment,
+                             size_t first, size_t n, float *y)
 {
-    size_t frame_elems = tw_qb_frame_elems(encoder->codec);
-    if (b % TW_QUANT_FRAME_BLOCKS == 0 && encoder->n_elems - b * (size_t)encoder->codec->block < frame_elems)
-        memset(encoder->dst + tw_qb_scale_offset(encoder->codec, b), 0,
-               tw_qb_frame_scales_bytes(encoder->codec));
+    if (batch->src && n % GROUP == 0)
+        return FOR_TYPE(batch->type, amax_groups, batch->src, first, n);
+    return delta ? FOR_TYPE(batch->type, load_delta, rotate, segment, first, n, y)
+                 : FOR_TYPE(batch->type, load_plain, rotate, segment, first, n, y);
 }
 
+/* ---- segments --------------------------------------------------------------------------------------------------- */
+
+/* Make the bytes that no block writes zero: the last frame's unused scales, and the padding. */
 static void pad_segment(const encoder_t *encoder)
 {
-    size_t payload = tw_qb_payload_bytes(encoder->codec, encoder->n_elems);
-    memset(encoder->dst + payload, 0, tw_qb_encoded_bytes(encoder->codec, encoder->n_elems) - payload);
+    const tw_quant_codec_t *codec = encoder->codec;
+    size_t payload = tw_qb_payload_bytes(codec, encoder->n_elems);
+    size_t blocks = tw_qb_block_count(codec, encoder->n_elems), used = blocks % TW_QUANT_FRAME_BLOCKS;
+    memset(encoder->dst + payload, 0, tw_qb_encoded_bytes(codec, encoder->n_elems) - payload);
+    if (used)
+        memset(encoder->dst + tw_qb_scale_offset(codec, blocks), 0,
+               (TW_QUANT_FRAME_BLOCKS - used) * tw_qb_scale_bytes(codec->scale));
 }
 
 static uint64_t encode_segment(const tw_quant_codec_t *codec, const tw_quant_args_t *args,
@@ -178,26 +231,18 @@ static uint64_t encode_segment(const tw_quant_codec_t *codec, const tw_quant_arg
     encoder_t encoder = {codec,      segment->dst,   segment->n_elems, args->seed, segment->first_elem,
                          args->step, segment->tensor};
     scratch_t scratch;
+    size_t block = (size_t)codec->block, blocks = tw_qb_block_count(codec, segment->n_elems);
+    size_t step = batch_blocks(codec);
     uint64_t nonfinite = 0;
     int direct = !delta && !codec->hadamard && codec->round == TW_QUANT_ROUND_NEAREST;
-    for (size_t b = 0; b < tw_qb_block_count(codec, segment->n_elems); b++) {
-        size_t n = tw_qb_block_elems(codec, segment->n_elems, b), first = b * (size_t)codec->block;
-        start_frame(&encoder, b);
-        if (direct && n % GROUP == 0) {
-            uint8_t *codes = encoder.dst + tw_qb_codes_offset(codec, b);
-            float inverse;
-            nonfinite +=
-                put_scale(&encoder, b, FOR_TYPE(args->type, amax_groups, segment->src, first, n), &inverse);
-            if (inverse != 0.0f)
-                quantize_plain(codec->bits, args->type, segment->src, first, n, inverse, codes);
-            else
-                memset(codes, 0, tw_qb_code_bytes(codec->bits, n));
-            continue;
-        }
-        uint32_t amax = delta
-                            ? FOR_TYPE(args->type, load_delta, codec->hadamard, segment, first, n, scratch.y)
-                            : FOR_TYPE(args->type, load_plain, codec->hadamard, segment, first, n, scratch.y);
-        nonfinite += encode_scratch(&encoder, &scratch, b, n, amax);
+    for (size_t b = 0; b < blocks; b += step) {
+        batch_t batch = batch_at(&encoder, b, step);
+        batch.type = args->type;
+        batch.src = direct ? segment->src : NULL;
+        for (size_t j = 0; j < batch.n_blocks; j++)
+            batch.amax[j] = load_block(&batch, delta, codec->hadamard, segment, batch.first + j * block,
+                                       elems_of_block(&batch, j, block), scratch.y + j * block);
+        nonfinite += encode_batch(&encoder, &batch, &scratch);
     }
     pad_segment(&encoder);
     return nonfinite;

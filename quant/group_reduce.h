@@ -86,13 +86,16 @@ static uint64_t reduce_encode_segment(const tw_quant_codec_t *in, const tw_quant
     encoder_t encoder = {out,        segment->dst,   segment->n_elems, args->seed, segment->first_elem,
                          args->step, segment->tensor};
     scratch_t scratch;
+    size_t block = (size_t)out->block, blocks = tw_qb_block_count(out, segment->n_elems);
+    size_t step = batch_blocks(out);
     uint64_t nonfinite = 0;
-    for (size_t b = 0; b < tw_qb_block_count(out, segment->n_elems); b++) {
-        size_t n = tw_qb_block_elems(out, segment->n_elems, b);
-        start_frame(&encoder, b);
-        sum_inputs(in, segment, b * (size_t)out->block, n, scratch.y);
-        uint32_t amax = finish_sum(in->hadamard, out->hadamard, args->factor, scratch.y, n);
-        nonfinite += encode_scratch(&encoder, &scratch, b, n, amax);
+    for (size_t b = 0; b < blocks; b += step) {
+        batch_t batch = batch_at(&encoder, b, step);
+        sum_inputs(in, segment, batch.first, batch.n_elems, scratch.y);
+        for (size_t j = 0; j < batch.n_blocks; j++)
+            batch.amax[j] = finish_sum(in->hadamard, out->hadamard, args->factor, scratch.y + j * block,
+                                       elems_of_block(&batch, j, block));
+        nonfinite += encode_batch(&encoder, &batch, &scratch);
     }
     pad_segment(&encoder);
     return nonfinite;
