@@ -21,7 +21,7 @@ tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw
         codecs->items = items;
         codecs->max = max;
     }
-    tw_quant_params_t params = {.codec = *codec, .mem = TW_MEM_HOST};
+    tw_quant_params_t params = {.codec = *codec, .mem = codecs->mem};
     tw_status_t status = tw_quant_create(&params, &codecs->items[codecs->n]);
     if (status == TW_OK) {
         *out = codecs->items[codecs->n++];

@@ -11,9 +11,10 @@ extern "C" {
 typedef struct tw_codecs {
     tw_quant_t **items;
     size_t n, max;
+    tw_mem_t mem; /**< that all of them are bound to */
 } tw_codecs_t;
 
-/** Borrow the codec bound to host memory; made if it is the first of its kind. Zeroed codecs are an empty set. */
+/** Borrow a codec; made if it is the first of its kind. Zeroed codecs are an empty set, bound to host memory. */
 tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw_quant_t **out);
 /** Blocks with NaN or Inf that their encoders have met. */
 uint64_t tw_codecs_nonfinite_blocks(const tw_codecs_t *codecs);

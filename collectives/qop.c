@@ -20,9 +20,7 @@ static size_t shard_first(const tw_coll_segment_t *segment, int rank)
     return first;
 }
 
-/** In place, the side that is not given lies inside the other one. */
-static tw_qop_tensor_t place_tensor(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank,
-                                    size_t elem_bytes)
+tw_qop_tensor_t tw_qop_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes)
 {
     tw_qop_tensor_t at = {.src = segment->src, .dst = segment->dst, .tensor = segment->tensor};
 
@@ -127,12 +125,14 @@ static uint64_t mix_seed(uint64_t seed, uint64_t index)
     return z ^ z >> 31;
 }
 
-static void set_seeds(tw_qop_t *op, tw_coll_op_t kind)
+uint64_t tw_qop_rank_seed(tw_coll_op_t op, uint64_t seed, int rank)
 {
-    uint64_t rank = (uint64_t)op->topo->rank, node = (uint64_t)op->topo->node[op->topo->rank];
+    return op == TW_COLL_ALLGATHER ? seed : mix_seed(seed, 2 * (uint64_t)rank);
+}
 
-    op->own_seed = kind == TW_COLL_ALLGATHER ? op->args.seed : mix_seed(op->args.seed, 2 * rank);
-    op->node_seed = mix_seed(op->args.seed, 2 * node + 1);
+uint64_t tw_qop_node_seed(uint64_t seed, int node)
+{
+    return mix_seed(seed, 2 * (uint64_t)node + 1);
 }
 
 tw_qop_t *tw_qop_create(const tw_build_t *build)
@@ -150,9 +150,10 @@ tw_qop_t *tw_qop_create(const tw_build_t *build)
     op->elem_bytes = tw_type_bytes(args->type);
     op->args = (tw_quant_args_t){.type = args->type, .seed = args->seed, .step = args->step, .factor = 1};
     op->factor = build->factor;
-    set_seeds(op, args->op);
+    op->own_seed = tw_qop_rank_seed(args->op, args->seed, op->topo->rank);
+    op->node_seed = tw_qop_node_seed(args->seed, op->topo->node[op->topo->rank]);
     for (size_t s = 0; s < args->n_segments; s++) {
-        tensors[s] = place_tensor(&args->segments[s], args->op, build->topo->rank, op->elem_bytes);
+        tensors[s] = tw_qop_place(&args->segments[s], args->op, build->topo->rank, op->elem_bytes);
     }
     tw_status_t status = get_codecs(op, build);
     if (status == TW_OK) {

@@ -21,6 +21,14 @@ typedef struct tw_qop_tensor {
     uint32_t tensor;
 } tw_qop_tensor_t;
 
+/** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but for an
+ *  all-reduce. */
+tw_qop_tensor_t tw_qop_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes);
+
+/** Seeds of what a rank encodes, and of a node's sum: in a reduction all different, lest all round the same way. */
+uint64_t tw_qop_rank_seed(tw_coll_op_t op, uint64_t seed, int rank);
+uint64_t tw_qop_node_seed(uint64_t seed, int node);
+
 /** Lives as long as the schedule. */
 typedef struct tw_qop {
     tw_sched_t *sched;
@@ -30,8 +38,8 @@ typedef struct tw_qop {
     tw_quant_t *codec;        /**< the operation's */
     tw_quant_t *inner;        /**< of the hop inside the node; NULL: exact there */
     tw_quant_args_t args;     /**< factor: 1 */
-    uint64_t own_seed;        /**< of what this rank encodes: in a reduction, a different one on each rank, */
-    uint64_t node_seed;       /**< and on each node for the node's sums, lest all round the same way */
+    uint64_t own_seed;        /**< of what this rank encodes */
+    uint64_t node_seed;       /**< of its node's sums */
     float factor;             /**< of the last step of the reduction */
     size_t elem_bytes;
     tw_view_t plain;     /**< all of src that exists here, in the order of the grid */

@@ -28,17 +28,14 @@ static tw_status_t check_ranks(const tw_transport_t *transport, const int *ranks
 }
 
 /* Number the nodes in the order in which the ranks meet them. */
-static void number_nodes(tw_topo_t *topo, const tw_transport_t *transport)
+static void number_nodes(tw_topo_t *topo, const uint64_t *node_ids)
 {
     topo->n_nodes = 0;
     for (int r = 0; r < topo->world; r++) {
         int q = 0;
-        while (tw_transport_node_of(transport, topo->peer[q]) !=
-               tw_transport_node_of(transport, topo->peer[r]))
+        while (node_ids[q] != node_ids[r])
             q++;
         topo->node[r] = q == r ? topo->n_nodes++ : topo->node[q];
-        if (topo->peer[r] == tw_transport_rank(transport))
-            topo->rank = r;
     }
 }
 
@@ -64,17 +61,15 @@ static void order_ring(tw_topo_t *topo)
     topo->node_first[topo->n_nodes] = at;
 }
 
-tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const int *ranks, int world)
+tw_status_t tw_topo_init_nodes(tw_topo_t *topo, int rank, int world, const uint64_t *node_ids)
 {
     size_t n = (size_t)world;
-    tw_status_t status = check_ranks(transport, ranks, world);
-
-    if (status != TW_OK)
-        return status;
     int *all = calloc(6 * n + 1, sizeof(*all));
+
     if (all == NULL)
         return TW_ERR_NO_MEMORY;
     memset(topo, 0, sizeof(*topo));
+    topo->rank = rank;
     topo->world = world;
     topo->peer = all;
     topo->node = all + n;
@@ -82,10 +77,32 @@ tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const
     topo->ring = all + 3 * n;
     topo->position = all + 4 * n;
     topo->node_first = all + 5 * n;
-    memcpy(topo->peer, ranks, n * sizeof(*ranks));
-    number_nodes(topo, transport);
+    for (int r = 0; r < world; r++)
+        topo->peer[r] = r;
+    number_nodes(topo, node_ids);
     order_ring(topo);
     return TW_OK;
+}
+
+tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const int *ranks, int world)
+{
+    int own = tw_transport_rank(transport), rank = 0;
+    tw_status_t status = check_ranks(transport, ranks, world);
+
+    if (status != TW_OK)
+        return status;
+    uint64_t *node_ids = malloc((size_t)world * sizeof(*node_ids));
+    if (node_ids == NULL)
+        return TW_ERR_NO_MEMORY;
+    for (int r = 0; r < world; r++) {
+        node_ids[r] = (uint64_t)tw_transport_node_of(transport, ranks[r]);
+        rank = ranks[r] == own ? r : rank;
+    }
+    status = tw_topo_init_nodes(topo, rank, world, node_ids);
+    free(node_ids);
+    if (status == TW_OK)
+        memcpy(topo->peer, ranks, (size_t)world * sizeof(*ranks));
+    return status;
 }
 
 void tw_topo_cleanup(tw_topo_t *topo)

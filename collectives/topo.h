@@ -25,6 +25,8 @@ typedef struct tw_topo {
 /** ranks: [world] transport ranks in communicator order. TW_ERR_INVALID (logged) if the transport's own rank is not
  *  among them, or one is out of range or there twice. */
 tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const int *ranks, int world);
+/** Without a transport: node_ids: [world] equal for ranks of one node; peer[r] is r. */
+tw_status_t tw_topo_init_nodes(tw_topo_t *topo, int rank, int world, const uint64_t *node_ids);
 void tw_topo_cleanup(tw_topo_t *topo);
 
 static inline int tw_topo_node_size(const tw_topo_t *topo, int node)
