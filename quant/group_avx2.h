@@ -31,7 +31,7 @@ GROUP_FN void group_store(tw_type_t type, void *dst, size_t i, group_t g)
     UNROLL for (int r = 0; r < 4; r++) store8(type, dst, i + 8 * (size_t)r, g.v[r]);
 }
 
-/** As tw_qb_store_saturate, for values that neither overflow the type nor are NaN. */
+/** As tw_qb_store, for values that are no NaN. */
 GROUP_FN void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
 {
     if (type != TW_TYPE_BF16) {
@@ -44,6 +44,15 @@ GROUP_FN void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
         packed = _mm256_permute4x64_epi64(packed, 0xd8);
         _mm256_storeu_si256((__m256i *)((uint16_t *)dst + i + 8 * (size_t)r), packed);
     }
+}
+
+/** Decoding is fast for scales beyond this, and for 0: for any. */
+#define GROUP_SCALE_TINY_BITS 0u
+
+/** As tw_qb_store, for values of blocks that decode fast. */
+GROUP_FN void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g)
+{
+    group_store_small(type, dst, i, g);
 }
 
 /** Is every magnitude below `max`? NaN is not. */
@@ -207,8 +216,19 @@ GROUP_FN void group_quantize_stochastic(int bits, group_t g, float inverse, cons
     codes_store(bits, codes, q);
 }
 
+/** What a block is decoded with. */
+typedef struct {
+    __m256 scale;
+} decoder_t;
+
+GROUP_FN decoder_t decoder_for(int bits, float scale)
+{
+    (void)bits;
+    return (decoder_t){_mm256_set1_ps(scale)};
+}
+
 /** 32 codes times the scale, not clamped. */
-GROUP_FN group_t group_dequantize(int bits, const uint8_t *codes, float scale)
+GROUP_FN group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decoder)
 {
     __m128i low, high; /* 16 signed bytes each */
     if (bits == 8) {
@@ -226,7 +246,7 @@ GROUP_FN group_t group_dequantize(int bits, const uint8_t *codes, float scale)
     const __m128i parts[4] = {low, _mm_srli_si128(low, 8), high, _mm_srli_si128(high, 8)};
     group_t g;
     UNROLL for (int r = 0; r < 4; r++) g.v[r] =
-        _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(parts[r])), _mm256_set1_ps(scale));
+        _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(parts[r])), decoder.scale);
     return g;
 }
 

@@ -9,7 +9,7 @@ typedef enum { SINK_STORE, SINK_ADD, SINK_APPLY } sink_t;
 GROUP_FN void sink_group(tw_type_t type, sink_t sink, void *dst, size_t i, group_t g)
 {
     if (sink == SINK_STORE) {
-        group_store_small(type, dst, i, g);
+        group_store_decoded(type, dst, i, g);
         return;
     }
     g = group_add(group_load(type, dst, i), g);
@@ -50,8 +50,9 @@ static void decode_scalar(const tw_quant_codec_t *codec, tw_type_t type, sink_t 
 GROUP_FN int decode_groups(tw_type_t type, int bits, int hadamard, sink_t sink, const uint8_t *codes,
                            float scale, void *dst, size_t first, size_t n)
 {
+    decoder_t decoder = decoder_for(bits, scale);
     for (size_t i = 0; i < n; i += GROUP) {
-        group_t g = group_dequantize(bits, codes + i * (size_t)bits / 8, scale);
+        group_t g = group_dequantize(bits, codes + i * (size_t)bits / 8, decoder);
         sink_group(type, sink, dst, first + i, hadamard ? group_rotate(g) : g);
     }
     return 0;
@@ -75,6 +76,14 @@ GROUP_FN int decode_bits(int bits, tw_type_t type, int hadamard, sink_t sink, co
     return FOR_TYPE(type, decode_sink, bits, 0, sink, codes, scale, dst, first, n);
 }
 
+/* No result overflows or is a NaN, nor too small for the instructions. */
+GROUP_FN int decodes_fast(const tw_quant_codec_t *codec, tw_type_t type, float scale)
+{
+    uint32_t magnitude = tw_qb_abs_bits(scale);
+    return !tw_qb_may_overflow(scale, codec->bits, codec->hadamard, type) &&
+           (magnitude == 0 || magnitude > GROUP_SCALE_TINY_BITS);
+}
+
 static void decode_segment(const tw_quant_codec_t *codec, tw_type_t type, const tw_quant_segment_t *segment,
                            sink_t sink)
 {
@@ -83,8 +92,7 @@ static void decode_segment(const tw_quant_codec_t *codec, tw_type_t type, const 
         size_t n = tw_qb_block_elems(codec, segment->n_elems, b), first = b * (size_t)codec->block;
         const uint8_t *codes = src + tw_qb_codes_offset(codec, b);
         float scale = tw_qb_scale_get(src + tw_qb_scale_offset(codec, b), codec->scale);
-        size_t in_groups =
-            tw_qb_may_overflow(scale, codec->bits, codec->hadamard, type) ? 0 : whole_groups(n);
+        size_t in_groups = decodes_fast(codec, type, scale) ? whole_groups(n) : 0;
         FOR_BITS(codec->bits, decode_bits, type, codec->hadamard, sink, codes, scale, segment->dst, first,
                  in_groups);
         decode_scalar(codec, type, sink, codes, scale, segment->dst, first, in_groups, n);

@@ -6,8 +6,9 @@
 
 GROUP_FN int sum_groups(int bits, int add, const uint8_t *codes, float scale, float *y, size_t n)
 {
+    decoder_t decoder = decoder_for(bits, scale);
     for (size_t i = 0; i < n; i += GROUP) {
-        group_t g = group_dequantize(bits, codes + i * (size_t)bits / 8, scale);
+        group_t g = group_dequantize(bits, codes + i * (size_t)bits / 8, decoder);
         group_store(TW_TYPE_FP32, y, i, add ? group_add(group_load(TW_TYPE_FP32, y, i), g) : g);
     }
     return 0;

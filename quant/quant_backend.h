@@ -47,7 +47,7 @@ static inline void tw_quant_count_nonfinite(tw_quant_t *quant, uint64_t blocks)
 
 extern const tw_quant_backend_t tw_quant_backend_ref;
 #ifdef __x86_64__
-extern const tw_quant_backend_t tw_quant_backend_avx2;
+extern const tw_quant_backend_t tw_quant_backend_avx512, tw_quant_backend_avx2;
 #endif
 
 #ifdef __cplusplus
