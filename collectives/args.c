@@ -4,6 +4,9 @@
 
 #include "collectives/coll.h"
 
+/* Ranks may send different amounts, but have to plan alike: all-to-all is planned as if each shard were of this size. */
+#define ALLTOALL_ELEMS ((size_t)1 << 18)
+
 size_t tw_coll_shard_elems(size_t n_elems, int world, int rank)
 {
     return n_elems / (size_t)world + ((size_t)rank < n_elems % (size_t)world);
@@ -279,6 +282,8 @@ static tw_status_t create_views(tw_coll_request_t *request)
         request->in_place &= in_place;
         request->aliased |= in_place;
     }
+    if (args->op == TW_COLL_ALLTOALL)
+        request->n_elems = world * ALLTOALL_ELEMS;
     request->first_memory = calloc(2 * (world + 1), sizeof(*request->first_memory));
     if (request->first_memory == NULL)
         return TW_ERR_NO_MEMORY;

@@ -58,7 +58,7 @@ struct tw_coll_request {
     size_t *in_first, *out_first; /**< [W + 1], see tw_build_t; NULL there: of no meaning here */
     size_t *first_memory;
     int in_place, aliased;
-    size_t n_elems; /**< the whole tensor: all segments, all shards */
+    size_t n_elems; /**< the whole tensor: all segments, all shards; all-to-all: a size to plan with */
 
     tw_coll_choice_t choice;
     tw_coll_signature_t signature, neighbour_signature;

@@ -2,7 +2,8 @@
 #include "collectives/coll.h"
 
 #define NS_PER_SEC 1000000000u
-#define SLEEP_SEC 1.0
+#define SLEEP_SEC 1.0      /* at most, without a look */
+#define AWAY_NS NS_PER_SEC /* nobody has looked for so long: the time does not count for the watchdog */
 #define DESCRIBE_BYTES 512
 
 tw_status_t tw_request_build(tw_coll_request_t *request)
@@ -15,7 +16,8 @@ tw_status_t tw_request_build(tw_coll_request_t *request)
         .rank = coll->topo.rank,
         .world = coll->topo.world,
         .window = (int)coll->options.window,
-        .tag = (uint64_t)coll->id << TW_COLL_ID_SHIFT | (uint64_t)(coll->sequence & 0xffff) << TW_SCHED_SLOT_BITS,
+        .tag = (uint64_t)coll->id << TW_COLL_ID_SHIFT | (uint64_t)(coll->sequence & 0xffff)
+                                                            << TW_SCHED_SLOT_BITS,
     };
     tw_status_t status = tw_sched_create(&env, &request->sched);
 
@@ -96,7 +98,7 @@ static void watch(tw_coll_t *coll, int moved)
     uint64_t now = tw_time_ns();
     char what[DESCRIBE_BYTES];
 
-    if (moved || now - coll->looked_ns > NS_PER_SEC)
+    if (moved || now - coll->looked_ns > AWAY_NS)
         coll->moved_ns = now;
     coll->looked_ns = now;
     double still_sec = (double)(now - coll->moved_ns) / NS_PER_SEC;
@@ -195,6 +197,16 @@ tw_status_t tw_coll_test(tw_coll_request_t *request)
     return take_status(request);
 }
 
+/* Until something may have happened. Time slept counts for the watchdog: somebody is waiting. */
+static void sleep_a_while(tw_coll_t *coll)
+{
+    double timeout_sec = coll->options.timeout_sec / 4;
+
+    (void)tw_transport_sleep(coll->transport,
+                             timeout_sec > 0 && timeout_sec < SLEEP_SEC ? timeout_sec : SLEEP_SEC);
+    coll->looked_ns = tw_time_ns();
+}
+
 tw_status_t tw_coll_wait(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;
@@ -211,7 +223,7 @@ tw_status_t tw_coll_wait(tw_coll_request_t *request)
         if (idle_since == 0)
             idle_since = now;
         if (now - idle_since >= spin_ns && request->status == TW_IN_PROGRESS)
-            (void)tw_transport_sleep(coll->transport, SLEEP_SEC);
+            sleep_a_while(coll);
     }
     return take_status(request);
 }

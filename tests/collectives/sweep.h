@@ -24,6 +24,12 @@ struct Case {
     std::string name() const;
 };
 
+/** The sums of a case over all ranks, in fp64. Empty for other operations. */
+struct Reference {
+    Reference(const Case &c, int world);
+    std::vector<std::vector<double>> sum, magnitude; /**< of each segment; magnitude: of absolute values */
+};
+
 /** What a rank brings to a case and where the result goes: buffers, segments, arguments. */
 class Job
 {
@@ -33,16 +39,17 @@ class Job
     {
         return &args_;
     }
-    /** Compare what is in the buffers now with the reference; the empty string, or what is wrong. n_roundings: of the
+    /** Compare what is in the buffers now with what belongs there; the empty string, or what is wrong. n_roundings: of the
      *  path of a sum, to the tensor's type. */
-    std::string check(int n_roundings) const;
+    std::string check(const Reference &reference, int n_roundings) const;
     /** The result, without what belongs to this rank alone. */
-    const std::vector<uint8_t> result() const;
+    std::vector<uint8_t> result() const;
 
   private:
     void fill(size_t s);
-    std::string check_segment(size_t s, int n_roundings) const;
-    std::string check_sum(size_t s, size_t first, size_t n, const uint8_t *at, int n_roundings) const;
+    std::string check_segment(const Reference &reference, size_t s, int n_roundings) const;
+    std::string check_sum(const Reference &reference, size_t s, size_t first, size_t n, const uint8_t *at,
+                          int n_roundings) const;
     std::string check_bytes(int source, size_t s, size_t first, size_t n, const uint8_t *at) const;
 
     Case case_;

@@ -14,6 +14,8 @@ class Direct : public tw::Fixture
     {
         tw::Fixture::SetUp();
         set_env("TW_COLL_CHUNK", std::to_string(CHUNK_BYTES));
+        set_env("TW_COLL_WINDOW", "2");
+        set_env("TW_COLL_MODEL", "inter:alpha=50us");
     }
     void sweep(tw_coll_op_t op, const char *algo, int (*roundings)(int, int))
     {

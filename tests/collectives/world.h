@@ -55,6 +55,11 @@ class World
     {
         return transports[(size_t)rank];
     }
+    void destroy(int rank)
+    {
+        tw_coll_destroy(colls[(size_t)rank]);
+        colls[(size_t)rank] = nullptr;
+    }
     /** Run body(rank) on a thread per rank. */
     void run(const std::function<void(int)> &body)
     {

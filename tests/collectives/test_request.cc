@@ -1,0 +1,331 @@
+/* Requests: several in flight, in any order, on several communicators; what happens when ranks disagree, stop or fail. */
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <random>
+
+#include "collectives/coll.h"
+#include "tests/collectives/sweep.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+constexpr size_t CHUNK_BYTES = 512;
+
+class Request : public tw::Fixture
+{
+  protected:
+    void SetUp() override
+    {
+        tw::Fixture::SetUp();
+        set_env("TW_COLL_CHUNK", std::to_string(CHUNK_BYTES));
+        set_env("TW_COLL_MODEL", "inter:alpha=50us");
+    }
+};
+
+int many(int world, int)
+{
+    return world + 1;
+}
+
+tw::Case make_case(tw_coll_op_t op, const char *algo, std::vector<size_t> n_elems)
+{
+    tw::Case c;
+    c.op = op;
+    c.algo = algo;
+    c.type = TW_TYPE_BF16;
+    c.n_elems = n_elems;
+    return c;
+}
+
+/* One case of every algorithm. */
+std::vector<tw::Case> one_of_each()
+{
+    std::vector<tw::Case> cases;
+    const tw_coll_algo_info_t *info;
+    for (size_t i = 0; (info = tw_coll_algo_get(i)) != nullptr; i++) {
+        if (info->quantized)
+            continue;
+        std::vector<size_t> shape = {3000 + i, 1, 17, 0, 700};
+        if (info->op == TW_COLL_BARRIER)
+            shape = {};
+        cases.push_back(make_case(info->op, info->name, shape));
+    }
+    return cases;
+}
+
+const std::vector<int> GRID = {0, 0, 1, 2, 2, 2};
+
+TEST_F(Request, SeveralInFlightWaitedForInAnyOrder)
+{
+    tw::World world(GRID);
+    std::vector<tw::Case> cases = one_of_each();
+    world.run([&](int rank) {
+        std::mt19937 random((unsigned)rank);
+        std::vector<std::unique_ptr<tw::Job>> jobs;
+        std::vector<tw_coll_request_t *> requests(cases.size());
+        std::vector<size_t> order;
+        for (size_t i = 0; i < cases.size(); i++) {
+            jobs.push_back(std::make_unique<tw::Job>(cases[i], world.size(), rank));
+            ASSERT_EQ(tw_coll_post(world.coll(rank), jobs[i]->args(), &requests[i]), TW_OK);
+            order.push_back(i);
+        }
+        std::shuffle(order.begin(), order.end(), random);
+        for (size_t i : order) {
+            EXPECT_EQ(tw_coll_wait(requests[i]), TW_OK);
+            EXPECT_EQ(jobs[i]->check(tw::Reference(cases[i], world.size()), many(world.size(), 0)), "")
+                << cases[i].name();
+        }
+    });
+}
+
+TEST_F(Request, TestAndProgressBringItAbout)
+{
+    tw::World world(GRID);
+    tw::Case c = make_case(TW_COLL_ALLREDUCE, "ring", {5000});
+    world.run([&](int rank) {
+        tw::Job job(c, world.size(), rank);
+        tw_coll_request_t *request;
+        tw_status_t status;
+        ASSERT_EQ(tw_coll_post(world.coll(rank), job.args(), &request), TW_OK);
+        while ((status = tw_coll_test(request)) == TW_IN_PROGRESS)
+            EXPECT_EQ(tw_coll_progress(world.coll(rank)), TW_OK);
+        EXPECT_EQ(status, TW_OK);
+        EXPECT_EQ(job.check(tw::Reference(c, world.size()), many(world.size(), 0)), "");
+    });
+}
+
+/* Same input, same bits, whoever is late. */
+TEST_F(Request, DelaysDoNotChangeTheBits)
+{
+    std::vector<tw::Case> cases = one_of_each();
+    std::vector<std::vector<std::vector<uint8_t>>> results[3];
+    for (int round = 0; round < 3; round++) {
+        tw::World world(GRID);
+        results[round].resize(GRID.size());
+        world.run([&](int rank) {
+            std::mt19937 random((unsigned)(rank + 100 * round));
+            for (const tw::Case &c : cases) {
+                tw::Job job(c, world.size(), rank);
+                tw_coll_request_t *request;
+                tw_status_t status;
+                std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000 * (unsigned)round));
+                ASSERT_EQ(tw_coll_post(world.coll(rank), job.args(), &request), TW_OK);
+                while ((status = tw_coll_test(request)) == TW_IN_PROGRESS)
+                    if (round > 0 && random() % 8 == 0)
+                        std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+                EXPECT_EQ(status, TW_OK);
+                results[round][(size_t)rank].push_back(job.result());
+            }
+        });
+    }
+    for (size_t r = 0; r < GRID.size(); r++) {
+        for (size_t i = 0; i < cases.size(); i++) {
+            EXPECT_EQ(results[0][r][i] == results[1][r][i], true) << cases[i].name() << ", rank " << r;
+            EXPECT_EQ(results[0][r][i] == results[2][r][i], true) << cases[i].name() << ", rank " << r;
+        }
+    }
+}
+
+/* Rows and columns of a grid, and everybody, on one transport, with operations of all three in flight. */
+TEST_F(Request, SeveralCommunicators)
+{
+    tw::World world({0, 0, 0, 1, 1, 1});
+    world.run([&](int rank) {
+        int row[3] = {rank / 3 * 3 + 2, rank / 3 * 3, rank / 3 * 3 + 1}, column[2] = {rank % 3, rank % 3 + 3};
+        tw_coll_params_t row_params = {world.transport(rank), row, 3, 1};
+        tw_coll_params_t column_params = {world.transport(rank), column, 2, 2};
+        tw_coll_t *rows, *columns;
+        ASSERT_EQ(tw_coll_create(&row_params, &rows), TW_OK);
+        ASSERT_EQ(tw_coll_create(&column_params, &columns), TW_OK);
+        EXPECT_EQ(tw_coll_size(rows), 3);
+        EXPECT_EQ(tw_coll_n_nodes(rows), 1);
+        EXPECT_EQ(tw_coll_rank(rows), (rank + 1) % 3);
+        EXPECT_EQ(tw_coll_size(columns), 2);
+        EXPECT_EQ(tw_coll_n_nodes(columns), 2);
+        EXPECT_EQ(tw_coll_rank(columns), rank / 3);
+        tw::Case c = make_case(TW_COLL_ALLREDUCE, "ring", {2000, 5});
+        tw_coll_t *colls[] = {world.coll(rank), rows, columns};
+        std::vector<std::unique_ptr<tw::Job>> jobs;
+        tw_coll_request_t *requests[3];
+        for (int i = 0; i < 3; i++) {
+            jobs.push_back(std::make_unique<tw::Job>(c, tw_coll_size(colls[i]), tw_coll_rank(colls[i])));
+            ASSERT_EQ(tw_coll_post(colls[i], jobs.back()->args(), &requests[i]), TW_OK);
+        }
+        for (int i = 0; i < 3; i++) {
+            EXPECT_EQ(tw_coll_wait(requests[i]), TW_OK);
+            EXPECT_EQ(jobs[(size_t)i]->check(tw::Reference(c, tw_coll_size(colls[i])), many(6, 0)), "") << i;
+        }
+        tw_coll_destroy(rows);
+        tw_coll_destroy(columns);
+    });
+}
+
+TEST_F(Request, BarrierHoldsEveryoneBack)
+{
+    for (int w = 1; w <= 8; w++) {
+        tw::World world(tw::nodes_of(std::vector<int>((size_t)w, 1)));
+        std::atomic<int> arrived{0};
+        world.run([&](int rank) {
+            tw_coll_args_t args = {};
+            args.op = TW_COLL_BARRIER;
+            for (int round = 1; round <= 20; round++) {
+                if (rank == round % w)
+                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                arrived++;
+                EXPECT_EQ(tw_coll_run(world.coll(rank), &args), TW_OK);
+                EXPECT_GE(arrived.load(), round * w);
+            }
+        });
+    }
+}
+
+/* 200 tiny tensors share messages: one per hop, and the signature. */
+TEST_F(Request, TinyTensorsShareMessages)
+{
+    set_env("TW_COLL_CHUNK", "1M");
+    tw::World world(tw::nodes_of({1, 1, 1, 1}));
+    world.run([&](int rank) {
+        tw::Case c = make_case(TW_COLL_ALLGATHER, "ring", std::vector<size_t>(200, 9));
+        tw::Job job(c, 4, rank);
+        tw_transport_counters_t before, after;
+        tw_transport_inter_node_counters(world.transport(rank), &before);
+        EXPECT_EQ(tw_coll_run(world.coll(rank), job.args()), TW_OK);
+        tw_transport_inter_node_counters(world.transport(rank), &after);
+        EXPECT_EQ(after.messages - before.messages, 3u + 1u);
+        EXPECT_EQ(job.check(tw::Reference(c, 4), 0), "");
+    });
+}
+
+TEST_F(Request, DestroyWhileInFlight)
+{
+    tw::World world(GRID);
+    world.run([&](int rank) {
+        std::vector<std::unique_ptr<tw::Job>> jobs;
+        if (rank == 3)
+            return;
+        for (const tw::Case &c : one_of_each()) {
+            tw_coll_request_t *request;
+            jobs.push_back(std::make_unique<tw::Job>(c, world.size(), rank));
+            ASSERT_EQ(tw_coll_post(world.coll(rank), jobs.back()->args(), &request), TW_OK);
+        }
+        for (int i = 0; i < 100; i++)
+            EXPECT_EQ(tw_coll_progress(world.coll(rank)), TW_OK);
+        world.destroy(rank);
+    });
+}
+
+/* ---- disagreement ---------------------------------------------------------------------------------------- */
+
+/* Rank 2 posts something else: everybody gets an error, and the one who noticed says what. */
+void expect_mismatch(const tw::Case &usual, const tw::Case &other)
+{
+    tw::World world(tw::nodes_of({1, 1, 1, 1, 1}));
+    std::atomic<int> mismatches{0};
+    world.run([&](int rank) {
+        tw::Job job(rank == 2 ? other : usual, world.size(), rank);
+        tw_status_t status = tw_coll_run(world.coll(rank), job.args());
+        mismatches += status == TW_ERR_MISMATCH;
+        EXPECT_TRUE(status == TW_ERR_MISMATCH || status == TW_ERR_PEER)
+            << "rank " << rank << ": " << tw_status_string(status);
+    });
+    EXPECT_GE(mismatches.load(), 1);
+}
+
+class Mismatch : public Request, public ::testing::WithParamInterface<int>
+{
+};
+
+TEST_P(Mismatch, IsAnErrorOnAllRanks)
+{
+    tw::Case usual = make_case(TW_COLL_ALLREDUCE, "ring", {4000, 7}), other = usual;
+    switch (GetParam()) {
+    case 0:
+        other.reduction = TW_COLL_MEAN;
+        break;
+    case 1:
+        other.type = TW_TYPE_FP16;
+        break;
+    case 2:
+        other.n_elems = {4000, 8};
+        break;
+    case 3:
+        other.n_elems = {4007};
+        break;
+    case 4:
+        other.algo = "direct";
+        break;
+    case 5:
+        other = make_case(TW_COLL_ALLGATHER, "ring", {4000, 7});
+        break;
+    default:
+        usual.op = other.op = TW_COLL_ALLGATHER;
+        other.uneven = true;
+    }
+    allow_log("disagrees about an operation");
+    allow_log("another size than");
+    allow_log("were expected");
+    expect_log("gave the job up: ranks disagree about an operation");
+    expect_mismatch(usual, other);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Mismatch, ::testing::Range(0, 7));
+
+/* ---- failure --------------------------------------------------------------------------------------------- */
+
+TEST_F(Request, TimeoutNamesWhatIsAwaited)
+{
+    set_env("TW_COLL_TIMEOUT", "300ms");
+    tw::World world(tw::nodes_of({1, 1, 1}));
+    expect_log("has not moved for");
+    expect_log("from rank 1");
+    world.run([&](int rank) {
+        if (rank == 1)
+            return;
+        tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), world.size(), rank);
+        EXPECT_EQ(tw_coll_run(world.coll(rank), job.args()), TW_ERR_TIMEOUT);
+    });
+}
+
+TEST_F(Request, AFailedPeerEndsAllRequests)
+{
+    tw::World world(GRID);
+    expect_log("gave the job up: on purpose");
+    world.run([&](int rank) {
+        std::vector<std::unique_ptr<tw::Job>> jobs;
+        std::vector<tw_coll_request_t *> requests;
+        if (rank == 4) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            tw_transport_abort(world.transport(rank), "on purpose");
+            return;
+        }
+        for (const tw::Case &c : one_of_each()) {
+            if (c.op == TW_COLL_BROADCAST) /* does not need everybody */
+                continue;
+            jobs.push_back(std::make_unique<tw::Job>(c, world.size(), rank));
+            requests.push_back(nullptr);
+            ASSERT_EQ(tw_coll_post(world.coll(rank), jobs.back()->args(), &requests.back()), TW_OK);
+        }
+        for (tw_coll_request_t *request : requests)
+            EXPECT_EQ(tw_coll_wait(request), TW_ERR_PEER);
+        EXPECT_EQ(tw_transport_failed_rank(world.transport(rank)), 4);
+    });
+}
+
+TEST_F(Request, SleepsWhileItWaits)
+{
+    tw::World world(tw::nodes_of({1, 1}));
+    world.run([&](int rank) {
+        tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), world.size(), rank);
+        if (rank == 1)
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        std::clock_t before = std::clock();
+        EXPECT_EQ(tw_coll_run(world.coll(rank), job.args()), TW_OK);
+        if (rank == 0) { /* processor time of all threads: the other one sleeps, too */
+            EXPECT_LT((double)(std::clock() - before) / CLOCKS_PER_SEC, 0.2);
+        }
+    });
+}
+
+} // namespace
