@@ -2,6 +2,7 @@
 #include <argp.h>
 #include <stdlib.h>
 
+#include "bench/cluster.h"
 #include "bench/info.h"
 #include "collectives/collectives.h"
 #include "transport/transport.h"
@@ -42,7 +43,7 @@ int main(int argc, char **argv)
 {
     static const struct argp parser = {.options = flags, .parser = parse_flag, .doc = doc};
     static const tw_config_table_t *const tables[] = {&tw_log_config_table, &tw_transport_config_table,
-                                                      &tw_coll_config_table};
+                                                      &tw_coll_config_table, &tw_cluster_config_table};
     const size_t n_tables = sizeof(tables) / sizeof(tables[0]);
     info_report_t report = {.out = stdout};
     tw_status_t status;

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Draws the JSON lines of a benchmark as one picture: bandwidth over size, a line per mode.
+
+usage: plot FILE.json [-o FILE.png] [--y KEY] [--title TEXT]
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+NEEDED = ("op", "mode", "bytes", "nodes", "ranks_per_node", "link_bps")
+UNITS = {
+    "algbw_GBps": "bandwidth of source bytes (GB/s)",
+    "busbw_GBps": "bus bandwidth (GB/s)",
+    "time_us_median": "median time (us)",
+    "speedup": "speed-up over exact",
+    "rel_rmse": "relative RMSE",
+    "link_utilization": "part of the link's rate in use",
+}
+SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+
+
+def fail(text):
+    sys.exit("plot: " + text)
+
+
+def read_rows(path, key):
+    """The objects of a file of JSON lines; every one must have what the picture needs."""
+    rows = []
+    try:
+        with open(path) as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                row = json.loads(line)
+                for name in NEEDED + (key,):
+                    if not isinstance(row, dict) or name not in row:
+                        fail("%s:%d: has no '%s'" % (path, number, name))
+                rows.append(row)
+    except OSError as error:
+        fail("%s: %s" % (path, error.strerror))
+    except ValueError as error:
+        fail("%s:%d: not JSON: %s" % (path, number, error))
+    if not rows:
+        fail("%s: holds no lines" % path)
+    return rows
+
+
+def describe(row):
+    return "%s, %d x %d ranks" % (row["op"].replace("_", "-"), row["nodes"], row["ranks_per_node"])
+
+
+def size_text(size):
+    for unit, name in SIZES:
+        if size >= unit:
+            return "%g %s" % (round(size / unit, 2), name)
+    return "0"
+
+
+def make_lines(rows, key):
+    """[(label, [(bytes, value)])], in the order in which they first appear."""
+    several = len({describe(row) for row in rows}) > 1
+    lines = {}
+    for row in rows:
+        label = row["mode"] + (" (%s)" % describe(row) if several else "")
+        if row[key] is not None:
+            lines.setdefault(label, []).append((row["bytes"], row[key]))
+    return [(label, sorted(points)) for label, points in lines.items() if points]
+
+
+def line_rate(rows, key):
+    """What exact would reach if the link were full, where that is known."""
+    points = []
+    for row in rows:
+        used = row.get("link_utilization")
+        if row["mode"] == "exact" and key.endswith("_GBps") and used:
+            points.append((row["bytes"], row[key] / used))
+    return sorted(points)
+
+
+def quote(text):
+    return '"%s"' % text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def make_title(rows):
+    link = rows[0]["link_bps"]
+    what = ", ".join(dict.fromkeys(describe(row) for row in rows))
+    return what + (", %g Gb/s links" % (link / 1e9) if link else ", links not shaped")
+
+
+def make_script(rows, args, folder):
+    """gnuplot's commands; each line's points lie in a file of their own."""
+    lines = make_lines(rows, args.y)
+    full = line_rate(rows, args.y)
+    if full:
+        lines.append(("exact on a full link", full))
+    sizes = sorted({row["bytes"] for row in rows})
+    plots = []
+    for i, (label, points) in enumerate(lines):
+        path = os.path.join(folder, "line%d" % i)
+        with open(path, "w") as file:
+            file.writelines("%d %.9g\n" % point for point in points)
+        is_full = full and i == len(lines) - 1
+        style = "lines dashtype 2 linecolor 'gray40'" if is_full else "linespoints linewidth 2 pointtype %d" % (i % 12 + 4)
+        plots.append("%s using 1:2 with %s title %s" % (quote(path), style, quote(label)))
+    low, high = sizes[0] / 1.3, sizes[-1] * 1.3
+    return "\n".join([
+        "set terminal pngcairo size 960,600 enhanced font 'sans,12'",
+        "set output " + quote(args.output),
+        "set title %s noenhanced" % quote(args.title or make_title(rows)),
+        "set xlabel 'size of the whole tensors in their source type'",
+        "set ylabel " + quote(UNITS.get(args.y, args.y)),
+        "set logscale x 2",
+        "set xrange [%g:%g]" % (low, high),
+        "set xtics (%s)" % ", ".join("%s %d" % (quote(size_text(size)), size) for size in sizes),
+        "set yrange [0:*]",
+        "set grid",
+        "set key top left",
+        "plot " + ", \\\n     ".join(plots),
+        "",
+    ])
+
+
+def main():
+    folder = os.environ.get("BUILD_WORKING_DIRECTORY")
+    if folder:
+        os.chdir(folder)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("file", help="JSON lines, as the benchmarks' --json writes them")
+    parser.add_argument("-o", "--output", help="the picture (default: FILE with .png instead of .json)")
+    parser.add_argument("--y", default="algbw_GBps", choices=sorted(UNITS), help="what to draw (default: %(default)s)")
+    parser.add_argument("--title", help="default: what was measured, on how many nodes")
+    args = parser.parse_args()
+    args.output = args.output or os.path.splitext(args.file)[0] + ".png"
+    rows = read_rows(args.file, args.y)
+    gnuplot = shutil.which("gnuplot")
+    if not gnuplot:
+        fail("gnuplot is not installed (Debian: gnuplot-nox)")
+    with tempfile.TemporaryDirectory() as scratch:
+        script = make_script(rows, args, scratch)
+        done = subprocess.run([gnuplot], input=script.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode != 0:
+        fail("gnuplot: " + done.stderr.decode(errors="replace").strip())
+    print(args.output)
+
+
+if __name__ == "__main__":
+    main()

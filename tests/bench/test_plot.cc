@@ -1,0 +1,87 @@
+/* bench/plot.py: a picture out of JSON lines, or a message that says what is wrong with them. */
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/bench/process.h"
+
+namespace
+{
+
+const char *const kPlot = "bench/plot.py";
+
+class PlotTest : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (process::run({"sh", "-c", "command -v gnuplot"}).code != 0) {
+            GTEST_SKIP() << "gnuplot is not installed";
+        }
+        base_ = ::testing::TempDir() + "tw_plot." + std::to_string(getpid());
+    }
+    void TearDown() override
+    {
+        unlink((base_ + ".json").c_str());
+        unlink((base_ + ".png").c_str());
+    }
+    void write(const std::string &text) const
+    {
+        std::ofstream(base_ + ".json") << text;
+    }
+    process::Result plot(const std::vector<std::string> &flags = {}) const
+    {
+        std::vector<std::string> args = {kPlot, base_ + ".json"};
+        args.insert(args.end(), flags.begin(), flags.end());
+        return process::run(args);
+    }
+    static std::string row(const std::string &mode, size_t bytes, double bandwidth)
+    {
+        return R"({"op": "allgather", "mode": ")" + mode + R"(", "bytes": )" + std::to_string(bytes) +
+               R"(, "nodes": 4, "ranks_per_node": 1, "link_bps": 1000000000, "algbw_GBps": )" +
+               std::to_string(bandwidth) + R"(, "link_utilization": 0.9, "speedup": null})" + "\n";
+    }
+    std::string base_;
+};
+
+TEST_F(PlotTest, MakesAPicture)
+{
+    write(row("exact", 65536, 0.1) + row("int4", 65536, 0.3) + row("exact", 1 << 20, 0.15) +
+          row("int4", 1 << 20, 0.6));
+    process::Result result = plot();
+    ASSERT_EQ(0, result.code) << result.err;
+    EXPECT_EQ(base_ + ".png\n", result.out);
+    std::string picture = process::slurp(base_ + ".png");
+    ASSERT_GT(picture.size(), 5000u);
+    EXPECT_EQ("\x89PNG", picture.substr(0, 4));
+}
+
+TEST_F(PlotTest, OneLineIsEnough)
+{
+    write(row("int8", 4, 0.001));
+    EXPECT_EQ(0, plot().code);
+    EXPECT_EQ("\x89PNG", process::slurp(base_ + ".png").substr(0, 4));
+}
+
+TEST_F(PlotTest, SaysWhatIsWrongWithTheFile)
+{
+    struct {
+        const char *text, *said;
+    } cases[] = {
+        {"", "holds no lines"},
+        {"{\n", ":1: not JSON"},
+        {"[]\n", ":1: has no 'op'"},
+        {"\n{\"op\": \"allgather\"}\n", ":2: has no 'mode'"},
+    };
+    for (const auto &c : cases) {
+        write(c.text);
+        process::Result result = plot();
+        EXPECT_EQ(1, result.code);
+        EXPECT_NE(std::string::npos, result.err.find(base_ + ".json")) << result.err;
+        EXPECT_NE(std::string::npos, result.err.find(c.said)) << result.err;
+    }
+    unlink((base_ + ".json").c_str());
+    EXPECT_NE(std::string::npos, plot().err.find("No such file"));
+}
+
+} // namespace
