@@ -13,7 +13,7 @@
 
 int tw_convert_avx2_usable(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && cpu_has_f16c();
 }
 
 INLINE size_t to_fp32(tw_type_t type, const void *src, float *dst, size_t n)

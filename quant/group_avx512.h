@@ -5,6 +5,7 @@
 
 #include "quant/quant_block.h"
 #include "quant/scale_avx2.h"
+#include "quant/simd_avx2.h"
 
 #include <immintrin.h>
 
@@ -284,6 +285,8 @@ GROUP_FN group_t group_dequantize(int bits, const uint8_t *codes, decoder_t deco
 
 #define RANDOM_QUADS 16 /* per call of random_quads */
 
+#define XOR3 0x96 /* truth table of a ^ b ^ c */
+
 /* Eight counters, one in the low half of each 64-bit lane; high halves hold anything. */
 typedef struct {
     __m512i c[4];
@@ -291,13 +294,12 @@ typedef struct {
 
 GROUP_FN counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
 {
-    const int xor3 = 0x96;
     __m512i p0 = _mm512_mul_epu32(x.c[0], _mm512_set1_epi64(TW_QB_PHILOX_M0));
     __m512i p1 = _mm512_mul_epu32(x.c[2], _mm512_set1_epi64(TW_QB_PHILOX_M1));
     __m512i c0 =
-        _mm512_ternarylogic_epi32(_mm512_srli_epi64(p1, 32), x.c[1], _mm512_set1_epi32((int)key0), xor3);
+        _mm512_ternarylogic_epi32(_mm512_srli_epi64(p1, 32), x.c[1], _mm512_set1_epi32((int)key0), XOR3);
     __m512i c2 =
-        _mm512_ternarylogic_epi32(_mm512_srli_epi64(p0, 32), x.c[3], _mm512_set1_epi32((int)key1), xor3);
+        _mm512_ternarylogic_epi32(_mm512_srli_epi64(p0, 32), x.c[3], _mm512_set1_epi32((int)key1), XOR3);
     return (counters_t){{c0, p1, c2, p0}};
 }
 

@@ -4,7 +4,15 @@
 
 #include "core/core.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
+
+/** Has this machine F16C? Not every compiler's __builtin_cpu_supports knows it. */
+static inline int cpu_has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 
 /** 8 elements at src[i]. */
 static inline __m256 load8(tw_type_t type, const void *src, size_t i)

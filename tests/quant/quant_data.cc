@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -78,13 +79,39 @@ float make_element(tw_type_t type, Data data, size_t i, Random &random)
 
 } // namespace
 
-std::vector<uint8_t> make_data(tw_type_t type, Data data, size_t n, uint64_t seed)
+namespace
+{
+
+std::vector<uint8_t> generate(tw_type_t type, Data data, size_t n, uint64_t seed)
 {
     Random random(seed * 1000003 + uint64_t(data) * 31 + uint64_t(type));
     std::vector<uint8_t> array(n * tw_type_bytes(type));
     for (size_t i = 0; i < n; i++)
         tw_qb_store_saturate(type, array.data(), i, make_element(type, data, i, random));
     return array;
+}
+
+/* Short arrays are windows into one that is made once: tests ask for very many. */
+constexpr size_t window_elems = 8192, window_step = 64, windows = 61;
+
+const std::vector<uint8_t> &pool_of(tw_type_t type, Data data)
+{
+    static std::map<std::pair<tw_type_t, Data>, std::vector<uint8_t>> pools;
+    std::vector<uint8_t> &pool = pools[{type, data}];
+    if (pool.empty())
+        pool = generate(type, data, window_elems + windows * window_step, 0);
+    return pool;
+}
+
+} // namespace
+
+std::vector<uint8_t> make_data(tw_type_t type, Data data, size_t n, uint64_t seed)
+{
+    if (n > window_elems)
+        return generate(type, data, n, seed);
+    const std::vector<uint8_t> &pool = pool_of(type, data);
+    const uint8_t *first = pool.data() + seed % windows * window_step * tw_type_bytes(type);
+    return std::vector<uint8_t>(first, first + n * tw_type_bytes(type));
 }
 
 std::vector<tw_quant_codec_t> all_codecs(const std::vector<int> &blocks)
@@ -143,6 +170,48 @@ Codec::Codec(const tw_quant_codec_t &codec, const std::string &backend)
 Codec::~Codec()
 {
     tw_quant_destroy(quant_);
+}
+
+std::vector<uint8_t> encode(tw_quant_t *quant, tw_type_t type, const std::vector<uint8_t> &plain,
+                            const Place &place)
+{
+    const size_t n = plain.size() / tw_type_bytes(type);
+    std::vector<uint8_t> encoded(tw_quant_encoded_bytes(tw_quant_codec_get(quant), n), 0x5a);
+    const tw_quant_args_t args = {type, place.seed, place.step, 1.0f, nullptr};
+    const tw_quant_segment_t segment = {plain.data(), nullptr,         encoded.data(), n,
+                                        place.tensor, place.first_elem};
+    EXPECT_EQ(tw_quant_encode(quant, &args, &segment, 1), TW_OK);
+    return encoded;
+}
+
+std::vector<uint8_t> decode(tw_quant_t *quant, tw_type_t type, const std::vector<uint8_t> &encoded, size_t n)
+{
+    std::vector<uint8_t> plain(n * tw_type_bytes(type), 0x5a);
+    const tw_quant_args_t args = {type, 0, 0, 1.0f, nullptr};
+    const tw_quant_segment_t segment = {encoded.data(), nullptr, plain.data(), n, 0, 0};
+    EXPECT_EQ(tw_quant_decode(quant, &args, &segment, 1), TW_OK);
+    return plain;
+}
+
+std::vector<float> decode_fp32(tw_quant_t *quant, const std::vector<uint8_t> &encoded, size_t n)
+{
+    return floats_of(TW_TYPE_FP32, decode(quant, TW_TYPE_FP32, encoded, n));
+}
+
+std::vector<uint8_t> bytes_of(const std::vector<float> &values)
+{
+    std::vector<uint8_t> bytes(values.size() * sizeof(float));
+    if (!values.empty())
+        memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+}
+
+std::vector<float> floats_of(tw_type_t type, const std::vector<uint8_t> &array)
+{
+    std::vector<float> values(array.size() / tw_type_bytes(type));
+    for (size_t i = 0; i < values.size(); i++)
+        values[i] = float(value_at(type, array, i));
+    return values;
 }
 
 std::vector<std::string> host_backends(bool with_reference)

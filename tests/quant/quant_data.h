@@ -75,6 +75,23 @@ class Codec
     tw_quant_t *quant_ = nullptr;
 };
 
+/** Where stochastic rounding takes its numbers from. */
+struct Place {
+    uint64_t seed = 1, first_elem = 0;
+    uint32_t step = 0, tensor = 0;
+};
+
+/** One-segment calls that must succeed. */
+std::vector<uint8_t> encode(tw_quant_t *quant, tw_type_t type, const std::vector<uint8_t> &plain,
+                            const Place &place = Place());
+std::vector<uint8_t> decode(tw_quant_t *quant, tw_type_t type, const std::vector<uint8_t> &encoded, size_t n);
+/** As fp32, which holds every decoded value before it is rounded to a type. */
+std::vector<float> decode_fp32(tw_quant_t *quant, const std::vector<uint8_t> &encoded, size_t n);
+
+std::vector<uint8_t> bytes_of(const std::vector<float> &values);
+/** Every element of a plain array as fp32, exactly. */
+std::vector<float> floats_of(tw_type_t type, const std::vector<uint8_t> &array);
+
 /** Names of the host's backends, the reference left out or not. */
 std::vector<std::string> host_backends(bool with_reference);
 
