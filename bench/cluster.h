@@ -5,7 +5,7 @@
  *  lives in a network namespace of its own: this machine's interfaces are never touched, and when the caller ends, however
  *  it ends, the kernel takes everything away.
  *
- *  A link passes bursts of TW_CLUSTER_BURST_BYTES (more above 2.5 Gb/s) at full speed before the rate holds. */
+ *  A link that was idle lets tw_cluster_burst_bytes pass at once before its rate holds. */
 #ifndef TW_BENCH_CLUSTER_H
 #define TW_BENCH_CLUSTER_H
 
@@ -17,7 +17,6 @@ extern "C" {
 
 #define TW_CLUSTER_MAX_NODES 250
 #define TW_CLUSTER_MAX_RANKS 4096
-#define TW_CLUSTER_BURST_BYTES 81920
 #define TW_CLUSTER_DEVICE "eth0"
 #define TW_CLUSTER_ADDRESS_BYTES 24
 
@@ -52,6 +51,10 @@ typedef enum tw_cluster_kind {
     TW_CLUSTER_LOOPBACK, /**< all nodes share the loopback interface */
 } tw_cluster_kind_t;
 tw_cluster_kind_t tw_cluster_kind(void);
+
+/** What a link of this rate lets pass at once: one packet of the largest size that TCP hands down, which would else be cut
+ *  into frames at a multiple of the cost, or a quarter of a millisecond, for timers are no finer. */
+size_t tw_cluster_burst_bytes(double link_bps);
 
 /** IPv4 address of a node, inside the cluster, as text; returns buf. */
 const char *tw_cluster_node_address(int node, char buf[TW_CLUSTER_ADDRESS_BYTES]);

@@ -21,6 +21,10 @@
 /* A queue this long never drops what a handful of TCP streams have in flight. */
 #define LINK_QUEUE "50ms"
 
+/* 64 KiB, a header for every frame in it, and some room. */
+#define LINK_PACKET_BYTES 81920
+#define LINK_TICK_SEC 250e-6
+
 extern char **environ;
 
 pid_t tw_cluster_fork(int namespaces)
@@ -155,19 +159,19 @@ const char *tw_cluster_node_address(int node, char buf[TW_CLUSTER_ADDRESS_BYTES]
     return buf;
 }
 
-/* The bucket holds one packet of the largest size that TCP hands down (64 KiB and its headers), which would else be cut
- * into frames here, at a multiple of the cost; and a quarter of a millisecond, for timers are no finer. */
+size_t tw_cluster_burst_bytes(double link_bps)
+{
+    double by_time = link_bps / 8 * LINK_TICK_SEC;
+    return by_time > LINK_PACKET_BYTES ? (size_t)by_time : LINK_PACKET_BYTES;
+}
+
 static int shape(const char *device, double link_bps, char *reason)
 {
     if (link_bps <= 0) {
         return 0;
     }
-    double burst = link_bps / 8 * 250e-6;
-    if (burst < TW_CLUSTER_BURST_BYTES) {
-        burst = TW_CLUSTER_BURST_BYTES;
-    }
-    return run_tool(reason, "tc qdisc add dev %s root tbf rate %.0fbit burst %.0f latency " LINK_QUEUE,
-                    device, link_bps, burst);
+    return run_tool(reason, "tc qdisc add dev %s root tbf rate %.0fbit burst %zu latency " LINK_QUEUE, device,
+                    link_bps, tw_cluster_burst_bytes(link_bps));
 }
 
 int tw_cluster_make_bridge(char reason[REASON])

@@ -13,6 +13,7 @@ extern "C" {
 
 #define TW_BENCH_MAX_SIZES 64
 #define TW_BENCH_MAX_ITERS 10000
+#define TW_BENCH_REASON_BYTES 160
 
 typedef enum tw_bench_mode {
     TW_BENCH_EXACT,
@@ -50,7 +51,8 @@ void tw_bench_options_parse(tw_bench_options_t *options, tw_coll_op_t op, int ar
 typedef struct tw_bench_row {
     tw_bench_mode_t mode;
     size_t bytes;
-    tw_coll_plan_t plan;
+    tw_coll_plan_t plan;                /**< but for its reason: */
+    char reason[TW_BENCH_REASON_BYTES]; /**< why the cost model did not quantize, or "" */
     int iters;
     double us_median, us_min, us_max;
     uint64_t inter_node_bytes; /**< per operation, over all nodes */
@@ -66,6 +68,7 @@ typedef struct tw_bench_report {
     const tw_bench_options_t *options;
     int world, n_nodes;
     double link_bps;  /**< 0: unshaped, or not known */
+    int is_box;       /**< 1: links are the cluster in a box's */
     double tcp_bps;   /**< one TCP stream through the link; 0: not measured */
     const char *data; /**< description of the input */
     const char *transport;
@@ -85,7 +88,7 @@ typedef struct tw_bench_rank {
     tw_job_t job;
     tw_transport_t *transport;
     tw_coll_t *coll;
-    int rank, world, n_nodes;
+    int rank, world, n_nodes, ranks_per_node;
     int *node_of;  /**< [world] */
     int is_leader; /**< 1: the first rank of its node */
     tw_cluster_kind_t kind;

@@ -17,6 +17,7 @@ static tw_status_t rank_init_nodes(tw_bench_rank_t *rank)
     rank->rank = tw_transport_rank(rank->transport);
     rank->world = tw_transport_world(rank->transport);
     rank->n_nodes = tw_transport_n_nodes(rank->transport);
+    rank->ranks_per_node = rank->world / rank->n_nodes;
     rank->node_of = calloc((size_t)rank->world, sizeof(*rank->node_of));
     if (!rank->node_of) {
         tw_error("rank %d: out of memory", rank->rank);
@@ -64,7 +65,7 @@ static tw_status_t rank_init(tw_bench_rank_t *rank, const tw_bench_options_t *op
 static const char *describe_wire(const tw_bench_rank_t *rank)
 {
     if (rank->device) {
-        return "as counted by the transport; equal to the plan, and checked against eth0's own counters";
+        return "as counted by the transport, equal to the plan, and checked against eth0's own counters";
     }
     return "as counted by the transport; equal to the plan (no interface of our own to check them against)";
 }
@@ -125,6 +126,7 @@ static tw_status_t run_report(tw_bench_rank_t *rank, FILE *json, size_t *n_fault
                                 .world = rank->world,
                                 .n_nodes = rank->n_nodes,
                                 .link_bps = rank->link_bps,
+                                .is_box = rank->kind == TW_CLUSTER_NODES,
                                 .data = data,
                                 .transport = tw_transport_describe(rank->transport),
                                 .wire = describe_wire(rank),

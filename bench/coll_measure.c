@@ -26,6 +26,7 @@ typedef struct mode_run {
     tw_quant_codec_t codec, inner;
     tw_coll_args_t args;
     tw_coll_plan_t plan;
+    char reason[TW_BENCH_REASON_BYTES];
     double *times_us; /* [max_iters] */
     double warm_sec;
     summary_t summary;
@@ -38,6 +39,8 @@ typedef struct run {
     tw_coll_segment_t *segments;
     size_t n_segments, src_bytes, dst_bytes;
     char *src, *dst;
+    size_t *next, *previous; /* [world] bytes to send and to receive when the links' bursts are spent */
+    char *spent;             /* those bytes, out and in */
     mode_run_t modes[TW_BENCH_MODE_COUNT];
     int n_iters;
 } run_t;
@@ -148,6 +151,26 @@ static tw_status_t run_init_buffers(run_t *run)
     return run->src && run->dst ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
+/* On shaped links: a node's ranks together send a burst and a quarter. */
+static tw_status_t run_init_bursts(run_t *run)
+{
+    tw_bench_rank_t *rank = run->rank;
+    if (rank->kind != TW_CLUSTER_NODES || rank->link_bps <= 0 || rank->n_nodes < 2) {
+        return TW_OK;
+    }
+    int ahead = rank->ranks_per_node, world = rank->world;
+    size_t bytes = tw_cluster_burst_bytes(rank->link_bps) * 5 / 4 / (size_t)ahead;
+    run->next = calloc((size_t)world, sizeof(*run->next));
+    run->previous = calloc((size_t)world, sizeof(*run->previous));
+    run->spent = tw_buffer_alloc_zero(2 * bytes);
+    if (!run->next || !run->previous || !run->spent) {
+        return TW_ERR_NO_MEMORY;
+    }
+    run->next[(rank->rank + ahead) % world] = bytes;
+    run->previous[(rank->rank + world - ahead) % world] = bytes;
+    return TW_OK;
+}
+
 /* ---- modes -------------------------------------------------------------------------------------------------- */
 
 /* The algorithm asked for, if this mode has one of that name. */
@@ -196,6 +219,9 @@ static void run_cleanup(run_t *run)
     }
     tw_buffer_free(run->src);
     tw_buffer_free(run->dst);
+    tw_buffer_free(run->spent);
+    free(run->next);
+    free(run->previous);
     free(run->segments);
     tw_bench_data_destroy(run->data);
 }
@@ -209,6 +235,9 @@ static tw_status_t run_init(run_t *run, tw_bench_rank_t *rank, size_t bytes)
     if (status == TW_OK) {
         run->n_segments = tw_bench_data_count(run->data);
         status = run_init_buffers(run);
+    }
+    if (status == TW_OK) {
+        status = run_init_bursts(run);
     }
     for (size_t i = 0; i < options->n_modes && status == TW_OK; i++) {
         mode_init_args(&run->modes[i], run, options->modes[i]);
@@ -246,6 +275,24 @@ static void add_traffic(summary_t *summary, const snapshot_t *before, const snap
     summary->n_pauses++;
 }
 
+/* A link that was idle is fast for a moment (tw_cluster_burst_bytes), as no real one is. Every node sends that much to the
+ * next, so that the operation that follows finds the link as it is in the middle of a stream. */
+static tw_status_t spend_bursts(run_t *run)
+{
+    if (!run->spent) {
+        return TW_OK;
+    }
+    size_t bytes = run->next[(run->rank->rank + run->rank->ranks_per_node) % run->rank->world];
+    tw_coll_segment_t segment = {.src = run->spent,
+                                 .dst = run->spent + bytes,
+                                 .n_elems = bytes,
+                                 .counts = run->next,
+                                 .recv_counts = run->previous};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLTOALL, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    return tw_coll_run(run->rank->coll, &args);
+}
+
 static tw_status_t timed_op(run_t *run, mode_run_t *m, double *sec, uint64_t *op_bytes)
 {
     tw_transport_counters_t before, after;
@@ -254,6 +301,9 @@ static tw_status_t timed_op(run_t *run, mode_run_t *m, double *sec, uint64_t *op
     tw_status_t status = tw_coll_run(run->rank->coll, &m->args);
     *sec = tw_time_sec() - start;
     tw_coll_last_plan(run->rank->coll, &m->plan);
+    /* The text is the communicator's, and changes with its next operation. */
+    snprintf(m->reason, sizeof(m->reason), "%s", status == TW_OK ? m->plan.reason : "");
+    m->plan.reason = "";
     tw_transport_inter_node_counters(run->rank->transport, &after);
     *op_bytes = after.bytes - before.bytes;
     return status;
@@ -271,6 +321,9 @@ static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
     }
     if (status == TW_OK) {
         status = tw_bench_barrier(rank);
+    }
+    if (status == TW_OK) {
+        status = spend_bursts(run);
     }
     if (status == TW_OK) {
         status = timed_op(run, m, sec, &op_bytes);
@@ -440,6 +493,7 @@ static tw_status_t make_row(run_t *run, mode_run_t *m, tw_bench_row_t *row)
 {
     tw_bench_rank_t *rank = run->rank;
     *row = (tw_bench_row_t){.mode = m->mode, .bytes = run->bytes, .plan = m->plan, .iters = run->n_iters};
+    memcpy(row->reason, m->reason, sizeof(row->reason));
     summary_t *all = calloc((size_t)rank->world, sizeof(*all));
     tw_status_t status = all ? tw_bench_gather(rank, &m->summary, sizeof(*all), all) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {

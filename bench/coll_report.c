@@ -4,8 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RULE \
-    "------------------------------------------------------------------------------------------------"
+#define RULE_COLUMNS 137
 
 static double busbw_factor(tw_coll_op_t op, int world)
 {
@@ -38,6 +37,15 @@ static void print_link(const tw_bench_report_t *report)
     }
 }
 
+static void print_rule(void)
+{
+    printf("# ");
+    for (int i = 0; i < RULE_COLUMNS; i++) {
+        putchar('-');
+    }
+    putchar('\n');
+}
+
 void tw_bench_report_head(const tw_bench_report_t *report)
 {
     const tw_bench_options_t *options = report->options;
@@ -51,11 +59,14 @@ void tw_bench_report_head(const tw_bench_report_t *report)
     if (report->tcp_bps > 0) {
         printf("# one TCP stream through the same link (iperf3): %.0f Mb/s\n", report->tcp_bps * 1e-6);
     }
-    printf("#\n# %10s %-6s %-13s %29s %8s %8s %11s %6s %6s %9s %5s %s\n", "", "", "", "time (us)          ",
-           "algbw", "busbw", "inter-node", "link", "speed", "relative", "same", "");
-    printf("# %10s %-6s %-13s %9s %9s %9s %8s %8s %11s %6s %6s %9s %5s %s\n", "bytes", "mode", "algorithm",
+    if (report->link_bps > 0 && report->is_box) {
+        printf("# the burst that a shaped link grants after a pause is spent before each operation\n");
+    }
+    printf("#\n# %10s %-6s %-14s %29s %8s %8s %11s %6s %6s %9s %5s\n", "", "", "", "time (us)          ",
+           "algbw", "busbw", "inter-node", "link", "speed", "relative", "same");
+    printf("# %10s %-6s %-14s %9s %9s %9s %8s %8s %11s %6s %6s %9s %5s %s\n", "bytes", "mode", "algorithm",
            "median", "min", "max", "(GB/s)", "(GB/s)", "bytes", "(%)", "-up", "RMSE", "bits", "ok");
-    printf("# " RULE RULE "\n" + 0);
+    print_rule();
     fflush(stdout);
 }
 
@@ -73,7 +84,7 @@ static void print_row(const tw_bench_report_t *report, const tw_bench_row_t *row
     int declined = row->mode != TW_BENCH_EXACT && !row->plan.quantized;
     char algo[64];
     snprintf(algo, sizeof(algo), "%s%s", declined ? "exact " : "", row->plan.algo);
-    printf("  %10zu %-6s %-13s %9.1f %9.1f %9.1f %8.3f %8.3f %11llu", row->bytes,
+    printf("  %10zu %-6s %-14s %9.1f %9.1f %9.1f %8.3f %8.3f %11llu", row->bytes,
            tw_bench_mode_name(row->mode), algo, row->us_median, row->us_min, row->us_max, algbw(row),
            algbw(row) * busbw_factor(report->options->op, report->world),
            (unsigned long long)row->inter_node_bytes);
@@ -82,7 +93,7 @@ static void print_row(const tw_bench_report_t *report, const tw_bench_row_t *row
     printf(" %9.2e %5s %s", row->rel_rmse, row->identical ? "yes" : "NO", row->fault ? "NO: " : "yes");
     printf("%s", row->fault ? row->fault : "");
     if (declined) {
-        printf("  (%s)", row->plan.reason[0] ? row->plan.reason : "declined");
+        printf("  (%s)", row->reason);
     }
     printf("\n");
     fflush(stdout);
@@ -119,7 +130,7 @@ static tw_status_t write_json(const tw_bench_report_t *report, const tw_bench_ro
     tw_json_add_double(json, "model_us", row->plan.model_sec * 1e6);
     tw_json_add_int(json, "tcp_bps", (int64_t)report->tcp_bps);
     tw_json_add_string(json, "data", report->data);
-    tw_json_add_string(json, "note", row->fault ? row->fault : row->plan.reason);
+    tw_json_add_string(json, "note", row->fault ? row->fault : row->reason);
     tw_status_t status = tw_json_write_line(json, report->json);
     tw_json_destroy(json);
     return status;

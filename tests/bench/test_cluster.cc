@@ -232,7 +232,7 @@ Result run_bodies(const char *name)
 /* The only bound on time here, and the link itself keeps it: a transfer cannot be faster than its rate allows. */
 double least_seconds(size_t bytes)
 {
-    return static_cast<double>(bytes - 2 * TW_CLUSTER_BURST_BYTES) * 8 / kTransferRate * 0.95;
+    return static_cast<double>(bytes - 2 * tw_cluster_burst_bytes(kTransferRate)) * 8 / kTransferRate * 0.95;
 }
 
 TEST_F(ClusterTest, NoNodeReceivesFasterThanItsLink)
