@@ -1,0 +1,113 @@
+/* One rank of a job over UCX: rank_main WHAT [ARGUMENTS], the job from the environment. Ends with a line on stdout,
+ * "ok" or "failed rank R after S s: STATUS", and exit status 0; anything else has gone wrong. */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+
+#include <unistd.h>
+
+#include "tests/transport/contract.h"
+
+namespace
+{
+
+using contract::recv;
+using contract::send;
+using contract::wait;
+
+/* Both neighbours, all the time, until something fails. */
+tw_status_t exchange_for_ever(tw_transport_t *t)
+{
+    const int world = tw_transport_world(t), rank = tw_transport_rank(t);
+    std::vector<uint8_t> in(300000), out(300000);
+    for (uint64_t i = 0;; i++) {
+        tw_transport_request_t *received, *sent;
+        tw_status_t status =
+            tw_transport_recv_post(t, (rank + world - 1) % world, i, in.data(), in.size(), &received);
+        if (status)
+            return status;
+        status = tw_transport_send_post(t, (rank + 1) % world, i, out.data(), out.size(), &sent);
+        if (status)
+            return status;
+        status = wait(t, received);
+        if (!status)
+            status = wait(t, sent);
+        if (status)
+            return status;
+    }
+}
+
+/* Waits for something that does not come. */
+tw_status_t wait_for_ever(tw_transport_t *t)
+{
+    const int world = tw_transport_world(t), rank = tw_transport_rank(t);
+    int value;
+    return wait(t, recv(t, (rank + world - 1) % world, 1, &value, sizeof(value)));
+}
+
+/* Computes: nothing of the transport is called for a while. */
+tw_status_t compute(tw_transport_t *t, double sec)
+{
+    if (tw_transport_rank(t) == tw_transport_world(t) - 1)
+        usleep((useconds_t)(sec * 1e6));
+    contract::barrier(t);
+    return TW_OK;
+}
+
+void say_ready(const tw_transport_t *t)
+{
+    printf("ready %d %s\n", tw_transport_rank(t), tw_transport_describe(t));
+    fflush(stdout);
+}
+
+int run(tw_transport_t *&t, const std::string &what, const char *argument)
+{
+    const contract::Case *contract_case = contract::find(what);
+    tw_status_t status = TW_OK;
+    if (!contract_case)
+        contract::barrier(t);
+    say_ready(t);
+    const double start = tw_time_sec();
+    if (contract_case)
+        contract_case->run(t);
+    else if (what == "exchange_for_ever")
+        status = exchange_for_ever(t);
+    else if (what == "wait_for_ever")
+        status = wait_for_ever(t);
+    else if (what == "compute")
+        status = compute(t, atof(argument));
+    else if (what != "meet")
+        contract::fail(__FILE__, __LINE__, "no such case: " + what);
+    if (status)
+        printf("failed rank %d after %.3f s: %s\n", tw_transport_failed_rank(t), tw_time_sec() - start,
+               tw_status_string(status));
+    else
+        printf("ok\n");
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    tw_job_t job;
+    tw_transport_t *t = nullptr;
+    int result = 1;
+    tw_status_t status = argc > 1 ? tw_job_from_env(&job) : TW_ERR_INVALID;
+    if (!status)
+        status = tw_transport_ucx_create(&job, &t);
+    if (status) {
+        printf("not created: %s\n", tw_status_string(status));
+        return 2;
+    }
+    try {
+        result = run(t, argv[1], argc > 2 ? argv[2] : "");
+    } catch (const std::exception &error) {
+        printf("%s\n", error.what());
+    }
+    fflush(stdout);
+    tw_transport_destroy(t);
+    return result;
+}

@@ -1,0 +1,419 @@
+/** The messages on the wire: sending them, and what is done when one comes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/ucx_state.h"
+
+/** Chunks under way per stream: one that UCX is writing, one that follows at once. */
+#define CHUNKS_PER_STREAM 2
+/** Chunks handed out before anything else gets its turn. */
+#define CHUNKS_AT_ONCE 16
+#define AM_ID 1
+
+/* ---- operations -------------------------------------------------------------------------------------------- */
+
+static tw_ucx_op_t *op_create(tw_ucx_transport_t *ucx)
+{
+    tw_ucx_op_t *op = TAILQ_FIRST(&ucx->free_ops);
+    if (op)
+        TAILQ_REMOVE(&ucx->free_ops, op, entry);
+    else
+        op = malloc(sizeof(*op));
+    if (!op)
+        return NULL;
+    *op = (tw_ucx_op_t){.transport = ucx};
+    TAILQ_INSERT_TAIL(&ucx->ops, op, entry);
+    return op;
+}
+
+/** UCX is done with it, one way or the other. */
+static void op_finish(tw_ucx_op_t *op, ucs_status_t status)
+{
+    tw_ucx_transport_t *ucx = op->transport;
+    tw_ucx_request_t *request = op->request;
+    TAILQ_REMOVE(&ucx->ops, op, entry);
+    TAILQ_INSERT_HEAD(&ucx->free_ops, op, entry);
+    ucx->n_events++;
+    if (op->stream && op->header.kind == TW_UCX_DATA)
+        op->stream->n_ops--;
+    if (status != UCS_OK && op->stream)
+        tw_ucx_stream_break(op->stream, status);
+    if (!request)
+        return;
+    request->n_ops--;
+    if (status != UCS_OK)
+        request->lost = 1;
+    else if (!request->is_send)
+        request->moved += op->bytes;
+    tw_ucx_request_settle(ucx, request);
+}
+
+static void on_sent(void *tw_ucx_handle, ucs_status_t status, void *arg)
+{
+    op_finish(arg, status);
+    ucp_request_free(tw_ucx_handle);
+}
+
+static void on_received(void *tw_ucx_handle, ucs_status_t status, size_t bytes, void *arg)
+{
+    (void)bytes;
+    op_finish(arg, status);
+    ucp_request_free(tw_ucx_handle);
+}
+
+/* ---- sending ----------------------------------------------------------------------------------------------- */
+
+/** TW_ERR_NO_MEMORY, or TW_OK; a stream that is broken swallows the message, the monitor has been told. */
+static tw_status_t message_send(tw_ucx_op_t *op, const void *data, uint32_t flags)
+{
+    tw_ucx_stream_t *stream = op->stream;
+    const ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+                                        .flags = flags,
+                                        .cb = {.send = on_sent},
+                                        .user_data = op};
+    if (op->request)
+        op->request->n_ops++;
+    if (op->header.kind == TW_UCX_DATA)
+        stream->n_ops++;
+    stream->peer->n_sent++;
+    if (tw_ucx_stream_open(op->transport, stream)) {
+        op_finish(op, UCS_ERR_UNREACHABLE);
+        return TW_OK;
+    }
+    ucs_status_ptr_t handle =
+        ucp_am_send_nbx(stream->endpoint, AM_ID, &op->header, sizeof(op->header), data, op->bytes, &params);
+    if (!UCS_PTR_IS_PTR(handle))
+        op_finish(op, UCS_PTR_STATUS(handle));
+    return TW_OK;
+}
+
+tw_status_t tw_ucx_control_send(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, const tw_ucx_header_t *header,
+                                tw_ucx_request_t *request)
+{
+    tw_ucx_op_t *op = op_create(ucx);
+    if (!op) {
+        tw_error("rank %d: out of memory for a message", ucx->base.rank);
+        return TW_ERR_NO_MEMORY;
+    }
+    op->stream = &peer->streams[0];
+    op->header = *header;
+    op->header.source = (uint32_t)ucx->base.rank;
+    op->header.sequence = (uint32_t)peer->n_control_sent++;
+    op->request = request;
+    op->bytes = request ? request->bytes : 0;
+    return message_send(op, request ? request->buffer : NULL, UCP_AM_SEND_FLAG_EAGER);
+}
+
+/** The least busy of the data streams, or NULL. */
+static tw_ucx_stream_t *free_stream(tw_ucx_peer_t *peer)
+{
+    const int first = peer->n_streams > 1;
+    tw_ucx_stream_t *best = NULL;
+    for (int s = first; s < peer->n_streams; s++) {
+        tw_ucx_stream_t *stream = &peer->streams[s];
+        if (!stream->broken && stream->n_ops < CHUNKS_PER_STREAM && (!best || stream->n_ops < best->n_ops))
+            best = stream;
+    }
+    return best;
+}
+
+static tw_status_t chunk_send(tw_ucx_transport_t *ucx, tw_ucx_request_t *request, tw_ucx_stream_t *stream)
+{
+    const size_t offset = request->moved;
+    const size_t left = request->bytes - offset;
+    tw_ucx_op_t *op = op_create(ucx);
+    if (!op)
+        return TW_ERR_NO_MEMORY;
+    op->stream = stream;
+    op->request = request;
+    op->bytes = left < request->peer->chunk_bytes ? left : request->peer->chunk_bytes;
+    op->header = (tw_ucx_header_t){
+        .source = (uint32_t)ucx->base.rank, .kind = TW_UCX_DATA, .id = request->their_slot, .value = offset};
+    request->moved += op->bytes;
+    if (request->moved == request->bytes)
+        tw_ucx_request_unqueue(request);
+    return message_send(op, request->buffer + offset, 0);
+}
+
+/** Returns 0 once there is nothing left to hand out. */
+static int pump_peer(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer)
+{
+    tw_ucx_request_t *request;
+    for (int i = 0; i < CHUNKS_AT_ONCE && (request = TAILQ_FIRST(&peer->sending)); i++) {
+        tw_ucx_stream_t *stream = free_stream(peer);
+        if (!stream || chunk_send(ucx, request, stream))
+            return 1; /* out of memory: later */
+        ucx->n_events++;
+    }
+    return !TAILQ_EMPTY(&peer->sending);
+}
+
+void tw_ucx_pump(tw_ucx_transport_t *ucx)
+{
+    tw_ucx_peer_t *peer = TAILQ_FIRST(&ucx->busy_peers), *next;
+    for (; peer; peer = next) {
+        next = TAILQ_NEXT(peer, busy);
+        if (pump_peer(ucx, peer))
+            continue;
+        TAILQ_REMOVE(&ucx->busy_peers, peer, busy);
+        peer->is_busy = 0;
+    }
+}
+
+/* ---- receiving --------------------------------------------------------------------------------------------- */
+
+/** A message as UCX delivers it. */
+typedef struct tw_ucx_incoming {
+    tw_ucx_header_t header;
+    void *data; /**< the bytes, or UCX's handle of them */
+    size_t bytes;
+    int in_ucx; /**< to be fetched */
+} tw_ucx_incoming_t;
+
+/** A peer that breaks the rules ends the job. */
+static void refuse(tw_ucx_transport_t *ucx, int rank, const char *why)
+{
+    tw_monitor_fail(ucx->monitor, rank, why);
+}
+
+static int size_fits(tw_ucx_transport_t *ucx, const tw_ucx_request_t *receive, size_t bytes)
+{
+    if (bytes == receive->bytes)
+        return 1;
+    tw_error("rank %d: peer %d: a message of %zu bytes came where %zu were expected (tag %llu)",
+             ucx->base.rank, receive->peer->rank, bytes, receive->bytes, (unsigned long long)receive->tag);
+    return 0;
+}
+
+static void accept_eager(tw_ucx_transport_t *ucx, tw_ucx_request_t *receive, const void *data, size_t bytes)
+{
+    const int fits = size_fits(ucx, receive, bytes);
+    if (fits && bytes)
+        memcpy(receive->buffer, data, bytes);
+    tw_ucx_request_finish(ucx, receive, fits ? TW_OK : TW_ERR_TRUNCATED);
+}
+
+static void accept_self(tw_ucx_transport_t *ucx, tw_ucx_request_t *receive, tw_ucx_request_t *send)
+{
+    accept_eager(ucx, receive, send->buffer, send->bytes);
+    tw_ucx_request_finish(ucx, send, TW_OK);
+}
+
+/** Clear the sender to send; a message of the wrong size is sent nowhere. */
+static void accept_rts(tw_ucx_transport_t *ucx, tw_ucx_request_t *receive, uint64_t id, size_t bytes)
+{
+    tw_ucx_header_t header = {.kind = TW_UCX_CTS, .id = id};
+    tw_status_t status = TW_OK;
+    if (!size_fits(ucx, receive, bytes)) {
+        tw_ucx_request_finish(ucx, receive, TW_ERR_TRUNCATED);
+    } else {
+        status = tw_ucx_slot_take(&ucx->slots, receive);
+        receive->stage = TW_UCX_STAGE_MOVING;
+        header.value = receive->slot;
+    }
+    if (status || tw_ucx_control_send(ucx, receive->peer, &header, NULL))
+        refuse(ucx, ucx->base.rank, "out of memory for a message");
+}
+
+void tw_ucx_accept(tw_ucx_transport_t *ucx, tw_ucx_request_t *receive, tw_ucx_arrival_t *arrival)
+{
+    TAILQ_REMOVE(&receive->peer->arrivals, arrival, entry);
+    if (arrival->self)
+        accept_self(ucx, receive, arrival->self);
+    else if (arrival->id)
+        accept_rts(ucx, receive, arrival->id, arrival->bytes);
+    else
+        accept_eager(ucx, receive, arrival->data, arrival->bytes);
+    free(arrival);
+}
+
+static tw_ucx_request_t *find_receive(tw_ucx_peer_t *peer, uint64_t tag)
+{
+    tw_ucx_request_t *request = TAILQ_FIRST(&peer->receives);
+    while (request && request->tag != tag)
+        request = TAILQ_NEXT(request, queued);
+    if (request)
+        tw_ucx_request_unqueue(request);
+    return request;
+}
+
+static int keep_arrival(tw_ucx_peer_t *peer, const tw_ucx_header_t *header, const void *data,
+                        size_t data_bytes)
+{
+    tw_ucx_arrival_t *arrival = malloc(sizeof(*arrival) + data_bytes);
+    if (!arrival)
+        return 0;
+    *arrival = (tw_ucx_arrival_t){.tag = header->tag, .bytes = (size_t)header->value, .id = header->id};
+    if (data_bytes)
+        memcpy(arrival->data, data, data_bytes);
+    TAILQ_INSERT_TAIL(&peer->arrivals, arrival, entry);
+    return 1;
+}
+
+static const char *on_eager(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, const tw_ucx_header_t *header,
+                            const void *data, size_t bytes)
+{
+    if (header->id || header->value != bytes)
+        return "it sent a malformed message";
+    tw_ucx_request_t *receive = find_receive(peer, header->tag);
+    if (receive)
+        accept_eager(ucx, receive, data, bytes);
+    else if (!keep_arrival(peer, header, data, bytes))
+        return "its messages do not fit into memory";
+    return NULL;
+}
+
+static const char *on_rts(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, const tw_ucx_header_t *header)
+{
+    if (!header->id)
+        return "it announced a malformed message";
+    tw_ucx_request_t *receive = find_receive(peer, header->tag);
+    if (receive)
+        accept_rts(ucx, receive, header->id, (size_t)header->value);
+    else if (!keep_arrival(peer, header, NULL, 0))
+        return "its messages do not fit into memory";
+    return NULL;
+}
+
+static const char *on_cts(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, const tw_ucx_header_t *header)
+{
+    tw_ucx_request_t *send = tw_ucx_slot_find(&ucx->slots, header->id);
+    if (!send) { /* canceled meanwhile: tell the receive that waits for it */
+        const tw_ucx_header_t cancel = {.kind = TW_UCX_CANCEL, .id = header->id, .value = header->value};
+        return header->value && tw_ucx_control_send(ucx, peer, &cancel, NULL)
+                   ? "no memory is left to answer it"
+                   : NULL;
+    }
+    if (!send->is_send || send->peer != peer || send->stage != TW_UCX_STAGE_UNMATCHED)
+        return "it cleared a message that does not wait for it";
+    if (!header->value) {
+        tw_ucx_request_finish(ucx, send, TW_OK);
+        return NULL;
+    }
+    send->their_slot = header->value;
+    send->stage = TW_UCX_STAGE_MOVING;
+    tw_ucx_request_queue(send, &peer->sending);
+    if (!peer->is_busy)
+        TAILQ_INSERT_TAIL(&ucx->busy_peers, peer, busy);
+    peer->is_busy = 1;
+    return NULL;
+}
+
+static const char *on_cancel(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, const tw_ucx_header_t *header)
+{
+    tw_ucx_arrival_t *arrival;
+    tw_ucx_request_t *receive = tw_ucx_slot_find(&ucx->slots, header->value);
+    if (receive && !receive->is_send && receive->peer == peer)
+        tw_ucx_request_finish(ucx, receive, TW_ERR_CANCELED);
+    TAILQ_FOREACH(arrival, &peer->arrivals, entry)
+    {
+        if (arrival->id != header->id || arrival->self)
+            continue;
+        TAILQ_REMOVE(&peer->arrivals, arrival, entry);
+        free(arrival);
+        break;
+    }
+    return NULL;
+}
+
+/** Data in UCX's hands still: let it write to the place. */
+static const char *data_fetch(const tw_ucx_worker_t *worker, tw_ucx_request_t *receive,
+                              const tw_ucx_incoming_t *in)
+{
+    tw_ucx_op_t *op = op_create(worker->ucx);
+    if (!op)
+        return "its data does not fit into memory";
+    const ucp_request_param_t params = {.op_attr_mask =
+                                            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                        .cb = {.recv_am = on_received},
+                                        .user_data = op};
+    op->request = receive;
+    op->bytes = in->bytes;
+    receive->n_ops++;
+    ucs_status_ptr_t handle = ucp_am_recv_data_nbx(worker->worker, in->data,
+                                                   receive->buffer + in->header.value, in->bytes, &params);
+    if (!UCS_PTR_IS_PTR(handle))
+        op_finish(op, UCS_PTR_STATUS(handle));
+    return NULL;
+}
+
+static const char *on_data(const tw_ucx_worker_t *worker, tw_ucx_peer_t *peer, const tw_ucx_incoming_t *in)
+{
+    const uint64_t offset = in->header.value;
+    tw_ucx_request_t *receive = tw_ucx_slot_find(&worker->ucx->slots, in->header.id);
+    if (!receive) /* canceled meanwhile */
+        return NULL;
+    if (receive->is_send || receive->peer != peer)
+        return "it sent data for a message that is not its own";
+    if (offset > receive->bytes || in->bytes > receive->bytes - offset ||
+        in->bytes > receive->bytes - receive->moved)
+        return "it sent data beyond the end of a message";
+    if (in->in_ucx)
+        return data_fetch(worker, receive, in);
+    memcpy(receive->buffer + offset, in->data, in->bytes);
+    receive->moved += in->bytes;
+    tw_ucx_request_settle(worker->ucx, receive);
+    return NULL;
+}
+
+/** NULL, or what is wrong with the message. */
+static const char *dispatch(const tw_ucx_worker_t *worker, const tw_ucx_incoming_t *in)
+{
+    tw_ucx_transport_t *ucx = worker->ucx;
+    const tw_ucx_header_t *header = &in->header;
+    tw_ucx_peer_t *peer = &ucx->peers[header->source];
+    peer->n_received++;
+    peer->heard_ns = 0;
+    if (header->kind == TW_UCX_DATA)
+        return on_data(worker, peer, in);
+    if (in->in_ucx || header->sequence != (uint32_t)peer->n_control_received)
+        return "its messages do not come in order";
+    peer->n_control_received++;
+    switch (header->kind) {
+    case TW_UCX_EAGER:
+        return on_eager(ucx, peer, header, in->data, in->bytes);
+    case TW_UCX_RTS:
+        return on_rts(ucx, peer, header);
+    case TW_UCX_CTS:
+        return on_cts(ucx, peer, header);
+    case TW_UCX_CANCEL:
+        return on_cancel(ucx, peer, header);
+    default:
+        return "it sent a message of an unknown kind";
+    }
+}
+
+static ucs_status_t on_message(void *arg, const void *raw, size_t raw_bytes, void *data, size_t bytes,
+                               const ucp_am_recv_param_t *params)
+{
+    const tw_ucx_worker_t *worker = arg;
+    tw_ucx_transport_t *ucx = worker->ucx;
+    tw_ucx_incoming_t in = {.data = data, .bytes = bytes};
+    ucx->n_events++;
+    if (raw_bytes != sizeof(in.header))
+        return UCS_OK; /* from no rank of this job */
+    memcpy(&in.header, raw, sizeof(in.header));
+    in.in_ucx = (params->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    if (in.header.source >= (uint32_t)ucx->base.world || in.header.source == (uint32_t)ucx->base.rank)
+        return UCS_OK;
+    const char *wrong = dispatch(worker, &in);
+    if (wrong)
+        refuse(ucx, (int)in.header.source, wrong);
+    return UCS_OK;
+}
+
+tw_status_t tw_ucx_handler_set(tw_ucx_worker_t *worker)
+{
+    const ucp_am_handler_param_t params = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                                                         UCP_AM_HANDLER_PARAM_FIELD_CB |
+                                                         UCP_AM_HANDLER_PARAM_FIELD_ARG,
+                                           .id = AM_ID,
+                                           .cb = on_message,
+                                           .arg = worker};
+    ucs_status_t status = ucp_worker_set_am_recv_handler(worker->worker, &params);
+    if (status == UCS_OK)
+        return TW_OK;
+    tw_error("rank %d: UCX: no handler: %s", worker->ucx->base.rank, ucs_status_string(status));
+    return TW_ERR_UCX;
+}

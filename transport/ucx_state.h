@@ -1,0 +1,232 @@
+/** The inside of the ucx backend, shared by transport_ucx.c (life, waiting), ucx_worker.c (contexts, endpoints, devices),
+ *  ucx_message.c (what is on the wire) and ucx_request.c (what the caller sees).
+ *
+ *  Peers. A peer is this rank itself, shares memory with it, or is reached over the network; a UCX worker of its own
+ *  serves each kind (and each network device), so no message can take a wrong way. A network peer has one control
+ *  stream and TW_NET_STREAMS data streams per device (a stream is a UCX endpoint, hence a connection); a peer in shared
+ *  memory has one stream for all.
+ *
+ *  Messages, all UCX active messages with the header below. Up to TW_EAGER bytes: EAGER, with the data. Longer: RTS; the
+ *  receiver, once a receive matches, answers CTS with the number of a slot; then DATA chunks, each on whichever stream is
+ *  free, to be copied to their place as they come, in any order. CANCEL takes an RTS back. All but DATA travel on the
+ *  control stream in order; that is what keeps equal tags in posting order, and small messages out of the bulk's queue. */
+#ifndef TW_TRANSPORT_UCX_STATE_H
+#define TW_TRANSPORT_UCX_STATE_H
+
+#include <sys/queue.h>
+
+#include <ucp/api/ucp.h>
+
+#include "transport/backend.h"
+#include "transport/monitor.h"
+#include "transport/options.h"
+#include "transport/rendezvous.h"
+
+/** On the wire, little-endian machines only (as UCX itself). */
+typedef struct tw_ucx_header {
+    uint32_t source;   /**< the sending rank */
+    uint32_t kind;     /**< tw_ucx_kind_t */
+    uint32_t sequence; /**< all but DATA: how many of those came before, from this rank to that */
+    uint32_t zero;
+    uint64_t tag;   /**< EAGER, RTS */
+    uint64_t id;    /**< RTS: the sender's slot; CTS, CANCEL: that again; DATA: the receiver's slot */
+    uint64_t value; /**< EAGER, RTS: bytes; CTS, CANCEL: the receiver's slot, 0: none; DATA: offset */
+} tw_ucx_header_t;
+
+_Static_assert(sizeof(tw_ucx_header_t) == 40, "the header has no holes");
+
+typedef enum tw_ucx_kind {
+    TW_UCX_EAGER = 1,
+    TW_UCX_RTS,
+    TW_UCX_CTS,
+    TW_UCX_DATA,
+    TW_UCX_CANCEL
+} tw_ucx_kind_t;
+
+typedef struct tw_ucx_transport tw_ucx_transport_t;
+typedef struct tw_ucx_request tw_ucx_request_t;
+
+/** A UCX context and worker: the one for shared memory, or one per network device. */
+typedef struct tw_ucx_worker {
+    tw_ucx_transport_t *ucx;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    ucp_address_t *address;
+    size_t address_bytes;
+    int event_fd;
+} tw_ucx_worker_t;
+
+/** One connection to a peer, made when it is first used. */
+typedef struct tw_ucx_stream {
+    struct tw_ucx_peer *peer;
+    tw_ucx_worker_t *worker;
+    const ucp_address_t *address;
+    ucp_ep_h endpoint;
+    int n_ops;  /**< data chunks UCX has not finished with */
+    int broken; /**< of no use any more */
+} tw_ucx_stream_t;
+
+TAILQ_HEAD(tw_ucx_request_list, tw_ucx_request);
+TAILQ_HEAD(tw_ucx_arrival_list, tw_ucx_arrival);
+TAILQ_HEAD(tw_ucx_op_list, tw_ucx_op);
+TAILQ_HEAD(tw_ucx_peer_list, tw_ucx_peer);
+
+typedef struct tw_ucx_peer {
+    tw_ucx_transport_t *ucx;
+    int rank;
+    int n_streams;
+    tw_ucx_stream_t
+        *streams; /**< [n_streams] control first; data streams are the others, or the same if it is alone */
+    size_t chunk_bytes;
+    struct tw_ucx_request_list receives; /**< posted, no message yet */
+    struct tw_ucx_arrival_list arrivals; /**< come, no receive yet */
+    struct tw_ucx_request_list sending;  /**< cleared by CTS, chunks left to hand out */
+    TAILQ_ENTRY(tw_ucx_peer) busy;
+    int is_busy; /**< in the transport's list of peers with something in `sending` */
+    uint64_t n_control_sent, n_control_received;
+    uint64_t n_sent,
+        n_received; /**< all messages: a goodbye names the number, so that the other side knows when all is in */
+    uint64_t heard_ns;    /**< noted once the peer has left: when it was last heard of */
+    int broken;           /**< a stream is */
+    int all_said, silent; /**< once it has left: all its messages are here; nothing came for too long */
+} tw_ucx_peer_t;
+
+/** A message that came before its receive. */
+typedef struct tw_ucx_arrival {
+    TAILQ_ENTRY(tw_ucx_arrival) entry;
+    uint64_t tag;
+    size_t bytes;
+    uint64_t id;            /**< RTS: the sender's slot */
+    tw_ucx_request_t *self; /**< from this rank itself */
+    uint8_t data[];         /**< EAGER */
+} tw_ucx_arrival_t;
+
+/** Where a request stands. */
+typedef enum tw_ucx_stage {
+    TW_UCX_STAGE_UNMATCHED, /**< receive: in `receives`; send: RTS out, or waiting in this rank's own `arrivals` */
+    TW_UCX_STAGE_MOVING, /**< data under way */
+    TW_UCX_STAGE_DONE
+} tw_ucx_stage_t;
+
+struct tw_ucx_request {
+    TAILQ_ENTRY(tw_ucx_request) owned, queued;
+    struct tw_ucx_request_list *queue; /**< `receives` or `sending`, while in it */
+    tw_ucx_peer_t *peer;
+    int is_send;
+    tw_ucx_stage_t stage;
+    tw_status_t status; /**< once done */
+    uint64_t tag;
+    uint8_t *buffer;
+    size_t bytes;
+    size_t moved;        /**< send: handed to UCX; receive: arrived */
+    uint64_t slot;       /**< own number on the wire; 0: none */
+    uint64_t their_slot; /**< a matched one's counterpart */
+    int n_ops;           /**< UCX operations on the buffer */
+    int lost;            /**< one of them failed: this will never be complete */
+};
+
+/** A UCX operation that has not finished at once. Owns what UCX still reads; its request may be gone (NULL). */
+typedef struct tw_ucx_op {
+    TAILQ_ENTRY(tw_ucx_op) entry;
+    tw_ucx_transport_t *transport;
+    tw_ucx_request_t *request;
+    tw_ucx_stream_t *stream; /**< sends */
+    size_t bytes;
+    tw_ucx_header_t header;
+} tw_ucx_op_t;
+
+/** Numbers for requests, never used twice: index and how often the index was used. */
+typedef struct tw_ucx_slots {
+    struct tw_ucx_slot {
+        tw_ucx_request_t *request;
+        uint32_t generation, next_free;
+    } * slots;
+    uint32_t n_slots, first_free;
+} tw_ucx_slots_t;
+
+struct tw_ucx_transport {
+    tw_transport_t base;
+    tw_transport_options_t options;
+    tw_monitor_t *monitor;
+    tw_rendezvous_t rendezvous; /**< keeps the peers' addresses */
+    tw_ucx_worker_t
+        *workers; /**< [n_workers] shared memory first (may lack: context NULL), then the devices */
+    int n_workers;
+    tw_ucx_peer_t *peers;     /**< [world] */
+    tw_ucx_stream_t *streams; /**< of all peers */
+    size_t n_streams;
+    struct pollfd *pollfds; /**< [1 + n_workers] */
+
+    struct tw_ucx_request_list requests; /**< all that the caller holds */
+    struct tw_ucx_op_list ops;           /**< unfinished */
+    struct tw_ucx_op_list free_ops;
+    struct tw_ucx_peer_list busy_peers;
+    tw_ucx_slots_t slots;
+    double peer_timeout_sec;
+    size_t eager_bytes;
+    int n_events; /**< what progress has done since it began */
+};
+
+static inline tw_ucx_transport_t *tw_ucx_of(tw_transport_t *transport)
+{
+    return (tw_ucx_transport_t *)transport;
+}
+
+/* ---- ucx_worker.c ------------------------------------------------------------------------------------------ */
+
+/** Which kind of worker serves whom, as all ranks see it. */
+#define TW_UCX_SHM_WORKER 0
+#define TW_UCX_FIRST_NET_WORKER 1
+#define TW_UCX_WORKERS_MAX 17
+
+/** Open the contexts that this rank's peers need. TW_ERR_CONFIG (devices), TW_ERR_UCX, logged. */
+tw_status_t tw_ucx_workers_create(tw_ucx_transport_t *ucx);
+void tw_ucx_workers_destroy(tw_ucx_transport_t *ucx);
+/** Destroy after a failure, without UCX's warnings about it. */
+void tw_ucx_workers_abandon(tw_ucx_transport_t *ucx);
+/** The devices in use between nodes, separated by commas. */
+const char *tw_ucx_device_list(const tw_ucx_transport_t *ucx);
+/** Lay out peers and streams from everyone's addresses: [world] lists. TW_ERR_FORMAT, TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_ucx_peers_create(tw_ucx_transport_t *ucx, const tw_msg_blob_t *addresses);
+void tw_ucx_peers_destroy(tw_ucx_transport_t *ucx);
+/** Make the endpoint if there is none. TW_ERR_UCX: the stream is broken now. */
+tw_status_t tw_ucx_stream_open(tw_ucx_transport_t *ucx, tw_ucx_stream_t *stream);
+/** Note that a stream is of no use any more, and tell the monitor. */
+void tw_ucx_stream_break(tw_ucx_stream_t *stream, ucs_status_t why);
+/** Returns how much happened. */
+unsigned tw_ucx_workers_progress(tw_ucx_transport_t *ucx);
+/** Until everything handed to UCX has gone out, the job has failed, or the peer timeout has passed. */
+void tw_ucx_workers_flush(tw_ucx_transport_t *ucx);
+
+/* ---- ucx_message.c ----------------------------------------------------------------------------------------- */
+
+tw_status_t tw_ucx_handler_set(tw_ucx_worker_t *worker);
+/** Send a control message; `request` (EAGER) is counted as busy until UCX is done with its buffer. */
+tw_status_t tw_ucx_control_send(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, const tw_ucx_header_t *header,
+                                tw_ucx_request_t *request);
+/** Hand out chunks of what waits in `sending`, to streams that are free. */
+void tw_ucx_pump(tw_ucx_transport_t *ucx);
+/** A receive takes what has come: EAGER is copied, RTS is answered. */
+void tw_ucx_accept(tw_ucx_transport_t *ucx, tw_ucx_request_t *receive, tw_ucx_arrival_t *arrival);
+
+/* ---- ucx_request.c ----------------------------------------------------------------------------------------- */
+
+tw_ucx_request_t *tw_ucx_slot_find(const tw_ucx_slots_t *slots, uint64_t slot);
+tw_status_t tw_ucx_slot_take(tw_ucx_slots_t *slots, tw_ucx_request_t *request);
+void tw_ucx_slot_release(tw_ucx_slots_t *slots, tw_ucx_request_t *request);
+void tw_ucx_request_queue(tw_ucx_request_t *request, struct tw_ucx_request_list *queue);
+void tw_ucx_request_unqueue(tw_ucx_request_t *request);
+/** Something has moved: finish the request if that was all. */
+void tw_ucx_request_settle(tw_ucx_transport_t *ucx, tw_ucx_request_t *request);
+/** Decide how it ends; UCX may still be busy with its buffer. */
+void tw_ucx_request_finish(tw_ucx_transport_t *ucx, tw_ucx_request_t *request, tw_status_t status);
+
+tw_status_t tw_ucx_send_post(tw_transport_t *transport, const tw_transport_message_t *message,
+                             tw_transport_request_t **out);
+tw_status_t tw_ucx_recv_post(tw_transport_t *transport, const tw_transport_message_t *message,
+                             tw_transport_request_t **out);
+tw_status_t tw_ucx_test(tw_transport_t *transport, tw_transport_request_t *opaque);
+void tw_ucx_cancel(tw_transport_t *transport, tw_transport_request_t *opaque);
+tw_status_t tw_ucx_progress(tw_transport_t *transport);
+
+#endif
