@@ -67,7 +67,7 @@ static const char *describe_wire(const tw_bench_rank_t *rank)
     if (rank->device) {
         return "as counted by the transport, equal to the plan, and checked against eth0's own counters";
     }
-    return "as counted by the transport; equal to the plan (no interface of our own to check them against)";
+    return "as counted by the transport, equal to the plan (no interface of our own to check them against)";
 }
 
 static void print_foot(const tw_bench_report_t *report, const tw_bench_row_t *exact, size_t n_rows,
