@@ -11,6 +11,9 @@ static const tw_quant_backend_t *const backends[] = {
     &tw_quant_backend_avx2,
 #endif
     &tw_quant_backend_ref,
+#ifdef TW_HAVE_CUDA
+    &tw_quant_backend_cuda,
+#endif
 };
 #define N_BACKENDS (sizeof(backends) / sizeof(backends[0]))
 
@@ -155,6 +158,36 @@ static tw_status_t check_reduce(const char *operation, const tw_quant_args_t *ar
     return TW_OK;
 }
 
+static int in_range(double x, double low, double high)
+{
+    return x >= low && x < high;
+}
+
+static tw_status_t check_adamw(const tw_quant_args_t *args, const tw_quant_adamw_t *adamw,
+                               const tw_quant_adamw_segment_t *segments, size_t n_segments)
+{
+    tw_status_t status = check_type("adamw_delta_encode", args->type);
+    if (status == TW_OK)
+        status = check_type("adamw_delta_encode", adamw->grad_type);
+    if (status != TW_OK)
+        return status;
+    if (!in_range(adamw->beta1, 0.0, 1.0) || !in_range(adamw->beta2, 0.0, 1.0) ||
+        !in_range(adamw->lr, 0.0, 1e30) || !in_range(adamw->eps, 0.0, 1e30) ||
+        !in_range(adamw->weight_decay, 0.0, 1e30) || adamw->step == 0) {
+        tw_error("quant: adamw_delta_encode: lr %g, betas %g and %g, eps %g, weight decay %g, step %llu: out "
+                 "of range",
+                 adamw->lr, adamw->beta1, adamw->beta2, adamw->eps, adamw->weight_decay,
+                 (unsigned long long)adamw->step);
+        return TW_ERR_INVALID;
+    }
+    for (size_t s = 0; s < n_segments; s++) {
+        const tw_quant_adamw_segment_t *g = &segments[s];
+        if (g->n_elems && (!g->grad || !g->master || !g->m || !g->v || !g->replica || !g->dst))
+            return fail_null("adamw_delta_encode", s);
+    }
+    return TW_OK;
+}
+
 /* ---- operations ------------------------------------------------------------------------------------------------ */
 
 tw_status_t tw_quant_encode(tw_quant_t *quant, const tw_quant_args_t *args,
@@ -220,4 +253,16 @@ tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *arg
     if (status == TW_OK)
         status = check_reduce("reduce_decode", args, segments, n_segments);
     return status == TW_OK ? quant->backend->reduce_decode(quant, args, segments, n_segments) : status;
+}
+
+tw_status_t tw_quant_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                        const tw_quant_adamw_t *adamw,
+                                        const tw_quant_adamw_segment_t *segments, size_t n_segments)
+{
+    tw_status_t status = check_adamw(args, adamw, segments, n_segments);
+    if (status != TW_OK)
+        return status;
+    if (!quant->backend->adamw_delta_encode)
+        return tw_adamw_delta_encode_host(quant, args, adamw, segments, n_segments);
+    return quant->backend->adamw_delta_encode(quant, args, adamw, segments, n_segments);
 }

@@ -97,6 +97,15 @@ uint64_t tw_quant_nonfinite_blocks(const tw_quant_t *quant);
 /** Names of the backends usable here for `mem`, best first; returns how many were written (at most `max`). */
 size_t tw_quant_backends(tw_mem_t mem, const char **names, size_t max);
 
+/* CUDA: a context belongs to the device that was current when it was made, which must be current in its calls. A call
+ * enqueues and returns: it neither allocates nor waits, needs no workspace, and may be captured into a graph, which then
+ * owns the list of segments and all arguments (seed, step and factor too). Up to 444 segments are one launch. More than
+ * 3990 inputs of a reduction that do not lie at equal distances take a stream-ordered allocation. */
+
+/** A cudaError_t as a status. Anything but success is logged with its name, number and `what` was attempted: out of memory
+ *  -> NO_MEMORY; no device, driver or kernel for it -> UNSUPPORTED; everything else -> CUDA. Only built with CUDA. */
+tw_status_t tw_quant_cuda_status(int error, const char *what);
+
 /** What all segments of a call share. */
 typedef struct tw_quant_args {
     tw_type_t type;     /**< of the plain side; TW_TYPE_BYTE or an unknown one is refused */
@@ -159,6 +168,32 @@ tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, 
  *  becomes infinite, as IEEE 754 says: an overflow of gradients must be seen. */
 tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments);
+
+/** A step of AdamW (arXiv 1711.05101, algorithm 2), fused with the delta_encode that follows it in delta-hpZ. */
+typedef struct tw_quant_adamw {
+    double lr, beta1, beta2, eps, weight_decay; /**< finite; betas in [0, 1) */
+    uint64_t step;                              /**< 1 for the first, for the bias corrections */
+    tw_type_t grad_type;
+    const float *grad_scale; /**< in the context's memory, [1]: gradients are multiplied by it; NULL: 1 */
+} tw_quant_adamw_t;
+
+typedef struct tw_quant_adamw_segment {
+    const void *grad;      /**< grad_type[n] */
+    float *master, *m, *v; /**< [n], updated in place; m and v start as zeros */
+    const void *replica;   /**< args->type[n] */
+    void *dst;             /**< encoded */
+    size_t n_elems;
+    uint32_t tensor;
+    uint64_t first_elem;
+} tw_quant_adamw_segment_t;
+
+/** g = grad * grad_scale;  m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * (g * g);
+ *  master = master * (1 - lr * weight_decay) - lr / (1 - beta1^step) * (m / (sqrt(v) / sqrt(1 - beta2^step) + eps)): each
+ *  operation in fp32, the factors (the last one as a product with 1 / sqrt) rounded once from fp64.
+ *  dst: encoded (master - replica). The same bits on every backend. A NaN gradient spoils m, v and master: check first. */
+tw_status_t tw_quant_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                        const tw_quant_adamw_t *adamw,
+                                        const tw_quant_adamw_segment_t *segments, size_t n_segments);
 
 /* Plain conversions on the host, used wherever exact sums are taken; SIMD at run time, same bits as the scalar rule. */
 

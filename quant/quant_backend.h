@@ -30,6 +30,9 @@ typedef struct tw_quant_backend {
                                  const tw_quant_reduce_segment_t *, size_t);
     tw_status_t (*reduce_decode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_reduce_segment_t *,
                                  size_t);
+    /** NULL: tw_adamw_delta_encode_host. */
+    tw_status_t (*adamw_delta_encode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_adamw_t *,
+                                      const tw_quant_adamw_segment_t *, size_t);
 } tw_quant_backend_t;
 
 struct tw_quant {
@@ -45,9 +48,17 @@ static inline void tw_quant_count_nonfinite(tw_quant_t *quant, uint64_t blocks)
         __atomic_fetch_add(&quant->nonfinite_blocks, blocks, __ATOMIC_RELAXED);
 }
 
+/** For host memory: the step, then the backend's delta_encode, range by range. */
+tw_status_t tw_adamw_delta_encode_host(tw_quant_t *quant, const tw_quant_args_t *args,
+                                       const tw_quant_adamw_t *adamw,
+                                       const tw_quant_adamw_segment_t *segments, size_t n_segments);
+
 extern const tw_quant_backend_t tw_quant_backend_ref;
 #ifdef __x86_64__
 extern const tw_quant_backend_t tw_quant_backend_avx512, tw_quant_backend_avx2;
+#endif
+#ifdef TW_HAVE_CUDA
+extern const tw_quant_backend_t tw_quant_backend_cuda;
 #endif
 
 #ifdef __cplusplus

@@ -1,0 +1,78 @@
+/** The few things that the kernels ask of a GPU, so that the tests can run the same kernels on a CPU: besides these,
+ *  threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and atomics.
+ *
+ *  Reductions over part of a warp are written with shuffles here rather than with CUB: CUB's widths are template
+ *  parameters, here the width follows from the codec's block size at run time, and one kernel serves them all. */
+#ifndef TW_QUANT_CUDA_DEVICE_CUH
+#define TW_QUANT_CUDA_DEVICE_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#define TW_DEVICE __device__ __forceinline__
+#define TW_UNROLL _Pragma("unroll")
+
+/** The value of the lane whose number differs in `mask`; all lanes of the warp take part. */
+template <class T>
+TW_DEVICE T tw_dev_exchange(T value, uint32_t mask)
+{
+    return __shfl_xor_sync(0xffffffffu, value, (int)mask);
+}
+
+/** One access of BYTES = 4, 8 or 16, aligned to them, of memory that nobody writes meanwhile. */
+template <int BYTES>
+TW_DEVICE void tw_dev_load(const void *from, uint32_t *words)
+{
+    if constexpr (BYTES == 16) {
+        uint4 v = __ldg((const uint4 *)from);
+        words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+    } else if constexpr (BYTES == 8) {
+        uint2 v = __ldg((const uint2 *)from);
+        words[0] = v.x, words[1] = v.y;
+    } else {
+        words[0] = __ldg((const uint32_t *)from);
+    }
+}
+
+/** The same, of memory that this thread will write. */
+TW_DEVICE void tw_dev_load_mutable(const void *from, uint32_t *words)
+{
+    uint4 v = *(const uint4 *)from;
+    words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+}
+
+template <int BYTES>
+TW_DEVICE void tw_dev_store(void *to, const uint32_t *words)
+{
+    if constexpr (BYTES == 16)
+        *(uint4 *)to = make_uint4(words[0], words[1], words[2], words[3]);
+    else if constexpr (BYTES == 8)
+        *(uint2 *)to = make_uint2(words[0], words[1]);
+    else
+        *(uint32_t *)to = words[0];
+}
+
+/** One element of BYTES = 1, 2 or 4, aligned to them. */
+template <int BYTES>
+TW_DEVICE uint32_t tw_dev_load_element(const void *from)
+{
+    if constexpr (BYTES == 4)
+        return *(const uint32_t *)from;
+    else if constexpr (BYTES == 2)
+        return *(const uint16_t *)from;
+    else
+        return *(const uint8_t *)from;
+}
+
+template <int BYTES>
+TW_DEVICE void tw_dev_store_element(void *to, uint32_t value)
+{
+    if constexpr (BYTES == 4)
+        *(uint32_t *)to = value;
+    else if constexpr (BYTES == 2)
+        *(uint16_t *)to = (uint16_t)value;
+    else
+        *(uint8_t *)to = (uint8_t)value;
+}
+
+#endif
