@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "quant/quant.h"
+#include "quant/quant_backend.h"
 
 namespace tw
 {
@@ -91,6 +91,11 @@ std::vector<float> decode_fp32(tw_quant_t *quant, const std::vector<uint8_t> &en
 std::vector<uint8_t> bytes_of(const std::vector<float> &values);
 /** Every element of a plain array as fp32, exactly. */
 std::vector<float> floats_of(tw_type_t type, const std::vector<uint8_t> &array);
+
+/** Backends that only one test program has, if it defines these: then it tests those and no others, with every n-th case.
+ *  They take pointers to host memory, wherever they work. */
+std::vector<const tw_quant_backend_t *> extra_backends();
+size_t extra_backends_take_every();
 
 /** Names of the host's backends, the reference left out or not. */
 std::vector<std::string> host_backends(bool with_reference);

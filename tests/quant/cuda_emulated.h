@@ -1,0 +1,26 @@
+/** The CUDA kernels on an emulated device, as a backend of host memory. */
+#ifndef TW_TESTS_QUANT_CUDA_EMULATED_H
+#define TW_TESTS_QUANT_CUDA_EMULATED_H
+
+#include <cstdint>
+
+#include "quant/quant_backend.h"
+
+namespace tw::emulated
+{
+
+extern const tw_quant_backend_t backend;
+
+/** Launches so far, and blocks and threads of the last. */
+struct Launches {
+    uint64_t launches, tables;
+    uint32_t grid, threads;
+};
+Launches launches();
+
+/** Multiprocessors of contexts made from now on; 0: contexts take turns. It decides how small tiles get. */
+void set_multiprocessors(uint32_t n);
+
+} // namespace tw::emulated
+
+#endif
