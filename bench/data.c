@@ -16,6 +16,9 @@
 /* Far from any tensor's row length, so that rotated versions do not line up. */
 #define ROTATION 7919u
 
+/* 2^64 over the golden ratio: its multiples are spread evenly. */
+#define GOLDEN 0x9e3779b97f4a7c15u
+
 /* What sets tensors of one kind apart from the others. */
 typedef struct kind {
     float mean, sigma;
@@ -227,17 +230,21 @@ static void make_values(const tw_bench_data_t *data, size_t tensor, int version,
                         float *out)
 {
     const source_t *source = &data->sources[tensor];
-    uint64_t key = mix(data->params.seed + 0x9e3779b97f4a7c15u * (uint64_t)(tensor + 1));
+    uint64_t key = mix(data->params.seed + GOLDEN * (uint64_t)(tensor + 1));
     uint64_t stream = mix(key ^ (uint64_t)version << 48);
-    for (size_t i = 0; i < n; i++) {
-        uint64_t index = first + i;
-        uint64_t row = mix(key + ~(index / source->columns)),
-                 bits = mix(stream + 0x9e3779b97f4a7c15u * index);
-        float scale = source->kind->sigma * (float)(0.5 + 1.5 * (double)(row & 0xff) / 256.0);
-        uint64_t lot = mix(bits);
-        if ((lot & 2047) == 0) {
-            scale *= (float)(8 + (lot >> 11 & 15));
+    size_t row = first / source->columns, left = source->columns - first % source->columns;
+    float row_scale = 0;
+    for (size_t i = 0; i < n; i++, left--) {
+        if (left == 0) {
+            row++;
+            left = source->columns;
         }
+        if (i == 0 || left == source->columns) {
+            row_scale =
+                source->kind->sigma * (float)(0.5 + 1.5 * (double)(mix(key + ~(uint64_t)row) & 0xff) / 256.0);
+        }
+        uint64_t bits = mix(stream + GOLDEN * (uint64_t)(first + i)), lot = bits * GOLDEN >> 48;
+        float scale = (lot & 2047) == 0 ? row_scale * (float)(8 + (lot >> 12)) : row_scale;
         out[i] = source->kind->mean + scale * normal(bits);
     }
 }

@@ -309,6 +309,41 @@ TEST_F(BenchClusterOnceTest, NothingIsLeftWhenItIsKilledInTheMiddle)
     EXPECT_EQ(128 + SIGKILL, child.wait().code);
 }
 
+/* The process of a rank: it has the program's arguments, and its rank in its environment. */
+pid_t find_rank(const std::string &mark, int rank)
+{
+    std::string variable = std::string(1, '\0') + "RANK=" + std::to_string(rank) + std::string(1, '\0');
+    pid_t found = -1;
+    DIR *dir = opendir("/proc");
+    while (const dirent *entry = readdir(dir)) {
+        std::string folder = std::string("/proc/") + entry->d_name;
+        if (process::slurp(folder + "/cmdline").find(mark) != std::string::npos &&
+            (std::string(1, '\0') + process::slurp(folder + "/environ")).find(variable) !=
+                std::string::npos) {
+            found = atoi(entry->d_name);
+        }
+    }
+    closedir(dir);
+    return found;
+}
+
+TEST_F(BenchClusterOnceTest, AKilledRankEndsTheRunAndIsNamed)
+{
+    std::vector<std::string> flags = shape_flags({3, 1}, "64M");
+    flags.insert(flags.end(), {"--iters", "1000"});
+    Child child(args("allgather", flags));
+    for (int i = 0; i < 3000 && child.out().find("bytes") == std::string::npos; i++) {
+        usleep(10000);
+    }
+    pid_t victim = find_rank(json_path_, 1);
+    ASSERT_GT(victim, 0) << child.out();
+    kill(victim, SIGKILL);
+    Result result = child.wait();
+    EXPECT_NE(0, result.code);
+    EXPECT_NE(std::string::npos, result.err.find("rank 1 (node 1): killed by signal 9")) << result.err;
+    EXPECT_EQ(0, count_processes(json_path_));
+}
+
 /* ---- without one -------------------------------------------------------------------------------------------- */
 
 TEST_F(BenchTest, WithoutPrivilegesItRunsOnLoopbackAndSaysSo)
