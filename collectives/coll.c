@@ -19,8 +19,6 @@ static const tw_config_field_t fields[] = {
     {"TW_COLL_TIMEOUT", "600s", "s",
      "Give an operation up when nothing has moved for so long while it was waited for. 0: never.",
      TW_CONFIG_TIME, offsetof(tw_coll_options_t, timeout_sec), 0, 1e9, NULL},
-    {"TW_COLL_SPIN", "20us", "s", "How long a rank that waits looks for messages before it sleeps.",
-     TW_CONFIG_TIME, offsetof(tw_coll_options_t, spin_sec), 0, 10, NULL},
     {"TW_COLL_SCRATCH", "256M", "bytes", "Scratch memory kept for the next operation.", TW_CONFIG_BYTES,
      offsetof(tw_coll_options_t, scratch_bytes), 0, 0, NULL},
     {"TW_COLL_MODEL", "measure", "",
@@ -28,7 +26,8 @@ static const tw_config_field_t fields[] = {
      "codec:encode=3G,decode=3G\" (what is left out has a default).",
      TW_CONFIG_STRING, offsetof(tw_coll_options_t, model), 0, 0, NULL},
     {"TW_COLL_EXPLAIN", "n", "",
-     "Print, on rank 0, what the model expects of each algorithm for each new kind of operation, and the choice.",
+     "Print, on rank 0, what the model expects of each algorithm for each new kind of operation, and the "
+     "choice.",
      TW_CONFIG_BOOL, offsetof(tw_coll_options_t, explain), 0, 0, NULL},
 };
 

@@ -20,7 +20,7 @@ typedef struct tw_coll_options {
     size_t chunk_bytes; /**< 0: chosen */
     int64_t window;
     int check;
-    double timeout_sec, spin_sec;
+    double timeout_sec;
     size_t scratch_bytes;
     char *model;
     int explain;

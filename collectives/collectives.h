@@ -19,7 +19,7 @@ typedef struct tw_coll_request tw_coll_request_t;
 
 /** A communicator over `ranks` of the transport (NULL: all). Collective over those ranks: measures the links unless
  *  TW_COLL_MODEL gives them. The transport is borrowed and must outlive it; communicators of one transport need
- *  different ids (0 to 255), the same on all members. */
+ *  different ids (0 to 255), the same on all members; id uses the transport's tags from id << 40 on. */
 typedef struct tw_coll_params {
     tw_transport_t *transport;
     const int *ranks; /**< [n_ranks] transport ranks in communicator order; NULL: all */
@@ -89,7 +89,10 @@ typedef struct tw_coll_args {
 tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request);
 /** Progress and look. TW_OK: done, request freed; TW_IN_PROGRESS; an error (TW_ERR_PEER, ...): freed too. */
 tw_status_t tw_coll_test(tw_coll_request_t *request);
-/** Progress until done; sleeps on the transport when nothing moves. Frees the request. */
+/** Progress until done; sleeps on the transport when nothing moves. Frees the request. All operations of the communicator
+ *  progress meanwhile, those of other communicators do not: ranks that have operations of several of them in flight wait
+ *  for them in the same order. TW_ERR_MISMATCH: the ranks' arguments differ (logged with the rank; the job is given up);
+ *  TW_ERR_TIMEOUT: nothing has moved for TW_COLL_TIMEOUT (logged with what is awaited). */
 tw_status_t tw_coll_wait(tw_coll_request_t *request);
 /** post and wait. */
 tw_status_t tw_coll_run(tw_coll_t *coll, const tw_coll_args_t *args);

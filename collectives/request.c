@@ -197,7 +197,7 @@ tw_status_t tw_coll_test(tw_coll_request_t *request)
     return take_status(request);
 }
 
-/* Until something may have happened. Time slept counts for the watchdog: somebody is waiting. */
+/* Until something may have happened; the transport spins a little first. Time slept counts for the watchdog: somebody is waiting. */
 static void sleep_a_while(tw_coll_t *coll)
 {
     double timeout_sec = coll->options.timeout_sec / 4;
@@ -209,21 +209,11 @@ static void sleep_a_while(tw_coll_t *coll)
 
 tw_status_t tw_coll_wait(tw_coll_request_t *request)
 {
-    tw_coll_t *coll = request->coll;
-    uint64_t spin_ns = (uint64_t)(coll->options.spin_sec * NS_PER_SEC), idle_since = 0;
-
     while (request->status == TW_IN_PROGRESS) {
         int moved;
-        (void)progress(coll, &moved);
-        if (moved) {
-            idle_since = 0;
-            continue;
-        }
-        uint64_t now = tw_time_ns();
-        if (idle_since == 0)
-            idle_since = now;
-        if (now - idle_since >= spin_ns && request->status == TW_IN_PROGRESS)
-            sleep_a_while(coll);
+        (void)progress(request->coll, &moved);
+        if (!moved && request->status == TW_IN_PROGRESS)
+            sleep_a_while(request->coll);
     }
     return take_status(request);
 }
