@@ -11,9 +11,19 @@
      : (type) == TW_TYPE_BF16 ? FUNCTION(TW_TYPE_BF16, __VA_ARGS__) \
                               : FUNCTION(TW_TYPE_FP16, __VA_ARGS__))
 
+/* Asked for by every conversion, however short, and a hypervisor may take microseconds to answer CPUID: looked up once,
+ * when the program is loaded. */
+static int usable;
+
+__attribute__((constructor)) static void look_at_cpu(void)
+{
+    __builtin_cpu_init();
+    usable = __builtin_cpu_supports("avx2") && cpu_has_f16c();
+}
+
 int tw_convert_avx2_usable(void)
 {
-    return __builtin_cpu_supports("avx2") && cpu_has_f16c();
+    return usable;
 }
 
 INLINE size_t to_fp32(tw_type_t type, const void *src, float *dst, size_t n)
