@@ -1,0 +1,92 @@
+/* Every exact algorithm between processes over UCX. */
+#include "tests/collectives/processes.h"
+#include "tests/collectives/sweep.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+constexpr size_t CHUNK_BYTES = 32 << 10;
+constexpr int LIMIT_SEC = 50;
+
+class Processes : public tw::Fixture
+{
+  protected:
+    void SetUp() override
+    {
+        tw::Fixture::SetUp();
+        set_env("TW_COLL_CHUNK", std::to_string(CHUNK_BYTES));
+    }
+};
+
+std::vector<tw::Case> cases()
+{
+    std::vector<tw::Case> all;
+    const tw_coll_algo_info_t *info;
+    for (size_t i = 0; (info = tw_coll_algo_get(i)) != nullptr; i++) {
+        if (info->quantized)
+            continue;
+        tw::Case c;
+        c.op = info->op;
+        c.algo = info->name;
+        c.type = i % 2 ? TW_TYPE_BF16 : TW_TYPE_FP32;
+        for (const std::vector<size_t> &shape : std::vector<std::vector<size_t>>{
+                 {1}, {1009}, {7, 0, 300, 1, 64}, {CHUNK_BYTES + 13}, {CHUNK_BYTES / 2 + 1, 3, 5000}}) {
+            c.n_elems = shape;
+            if (c.op == TW_COLL_BARRIER)
+                c.n_elems.clear();
+            for (int variant = 0; variant < 4; variant++) {
+                c.in_place = variant & 1;
+                c.uneven = variant & 2;
+                c.reduction = variant & 1 ? TW_COLL_MEAN : TW_COLL_SUM;
+                all.push_back(c);
+            }
+        }
+    }
+    return all;
+}
+
+/* The reference is made once, before the ranks part. */
+std::string run_cases(const std::vector<int> &node_of)
+{
+    const std::vector<tw::Case> all = cases();
+    const int world = (int)node_of.size();
+    std::vector<tw::Reference> references;
+    for (const tw::Case &c : all)
+        references.emplace_back(c, world);
+    auto body = [&](tw_coll_t *coll) -> std::string {
+        for (size_t i = 0; i < all.size(); i++) {
+            tw::Job job(all[i], world, tw_coll_rank(coll));
+            tw_status_t status = tw_coll_run(coll, job.args());
+            std::string wrong = tw_status_string(status);
+            if (status == TW_OK)
+                wrong = job.check(references[i], world);
+            if (!wrong.empty())
+                return all[i].name() + ": " + wrong;
+        }
+        return "";
+    };
+    return tw::run_processes(node_of, body, LIMIT_SEC);
+}
+
+TEST_F(Processes, ThreeNodesOfOne)
+{
+    EXPECT_EQ(run_cases(tw::nodes_of({1, 1, 1})), "");
+}
+
+TEST_F(Processes, TwoNodesOfThree)
+{
+    EXPECT_EQ(run_cases(tw::nodes_of({3, 3})), "");
+}
+
+TEST_F(Processes, FiveNodesOfOne)
+{
+    EXPECT_EQ(run_cases(tw::nodes_of({1, 1, 1, 1, 1})), "");
+}
+
+TEST_F(Processes, UnevenNodes)
+{
+    EXPECT_EQ(run_cases(tw::nodes_of({1, 3, 2})), "");
+}
+
+} // namespace
