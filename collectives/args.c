@@ -125,7 +125,7 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
         per_segment *= 2;
     request->args = *args;
     request->segments = malloc((n + 1) * sizeof(*request->segments));
-    request->counts = malloc((n * per_segment + 1) * sizeof(*request->counts));
+    request->counts = calloc(n * per_segment + 1, sizeof(*request->counts));
     if (request->segments == NULL || request->counts == NULL)
         return TW_ERR_NO_MEMORY;
     for (size_t s = 0; s < n; s++) {

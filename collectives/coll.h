@@ -79,7 +79,8 @@ struct tw_coll {
     tw_coll_request_list_t ended;  /**< nobody has asked for their status yet */
     tw_coll_plan_t last_plan;
     char reason[320]; /**< of the last choice; last_plan and choices point here */
-    char explained[TW_COLL_EXPLAINED][TW_COLL_EXPLAINED_BYTES]; /**< operations that TW_COLL_EXPLAIN has printed */
+    char explained[TW_COLL_EXPLAINED]
+                  [TW_COLL_EXPLAINED_BYTES]; /**< operations that TW_COLL_EXPLAIN has printed */
     size_t n_explained;
     tw_coll_model_t model;
     tw_codecs_t codecs;

@@ -148,32 +148,32 @@ static void note_plan(tw_coll_t *coll, const tw_coll_choice_t *choice)
     };
 }
 
-tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
+tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request)
 {
-    tw_coll_request_t *request;
-    tw_status_t status = tw_request_create(coll, args, &request);
+    tw_coll_request_t *posted;
+    tw_status_t status = tw_request_create(coll, args, &posted);
     int moved = 0;
 
     if (status != TW_OK)
         return status;
-    status = tw_coll_choose(coll, &request->args, request->n_elems, &request->choice);
+    status = tw_coll_choose(coll, &posted->args, posted->n_elems, &posted->choice);
     if (status != TW_OK)
-        goto err_request;
-    status = tw_request_build(request);
+        goto err_posted;
+    status = tw_request_build(posted);
     if (status != TW_OK)
-        goto err_request;
-    note_plan(coll, &request->choice);
+        goto err_posted;
+    note_plan(coll, &posted->choice);
     coll->sequence++;
     coll->moved_ns = tw_time_ns();
-    TAILQ_INSERT_TAIL(&coll->active, request, link);
-    status = tw_sched_step(request->sched, &moved);
+    TAILQ_INSERT_TAIL(&coll->active, posted, link);
+    status = tw_sched_step(posted->sched, &moved);
     if (status != TW_IN_PROGRESS)
-        finish(request, status);
-    *out = request;
+        finish(posted, status);
+    *request = posted;
     return TW_OK;
 
-err_request:
-    tw_request_destroy(request);
+err_posted:
+    tw_request_destroy(posted);
     return status;
 }
 
