@@ -1,4 +1,6 @@
 /* Every exact algorithm between processes over UCX. */
+#include <csignal>
+
 #include "tests/collectives/processes.h"
 #include "tests/collectives/sweep.h"
 #include "tests/common/fixture.h"
@@ -87,6 +89,54 @@ TEST_F(Processes, FiveNodesOfOne)
 TEST_F(Processes, UnevenNodes)
 {
     EXPECT_EQ(run_cases(tw::nodes_of({1, 3, 2})), "");
+}
+
+/* Operations go on until one of them fails. */
+tw_status_t run_until_error(tw_coll_t *coll, const tw::Case &usual, const tw::Case &last, int n)
+{
+    tw_status_t status = TW_OK;
+    for (int i = 0; status == TW_OK && i < 1000000; i++) {
+        tw::Job job(i == n ? last : usual, tw_coll_size(coll), tw_coll_rank(coll));
+        status = tw_coll_run(coll, job.args());
+    }
+    return status;
+}
+
+tw::Case some_case(tw_coll_op_t op)
+{
+    tw::Case c;
+    c.op = op;
+    c.algo = "ring";
+    c.n_elems = {CHUNK_BYTES};
+    return c;
+}
+
+TEST_F(Processes, AKilledRankEndsTheOthersOperations)
+{
+    set_env("TW_PEER_TIMEOUT", "2s");
+    const tw::Case c = some_case(TW_COLL_ALLREDUCE);
+    auto body = [&](tw_coll_t *coll) -> std::string {
+        if (tw_coll_rank(coll) == 1) {
+            tw::Job job(c, 3, 1);
+            for (int i = 0; i < 20; i++)
+                if (tw_coll_run(coll, job.args()) != TW_OK)
+                    return "failed too early";
+            raise(SIGKILL);
+        }
+        tw_status_t status = run_until_error(coll, c, c, 0);
+        return status == TW_ERR_PEER ? "" : tw_status_string(status);
+    };
+    EXPECT_EQ(tw::run_processes({0, 1, 2}, body, LIMIT_SEC), "rank 1: Killed\n");
+}
+
+TEST_F(Processes, DisagreementEndsTheJob)
+{
+    const tw::Case usual = some_case(TW_COLL_ALLREDUCE), other = some_case(TW_COLL_ALLGATHER);
+    auto body = [&](tw_coll_t *coll) -> std::string {
+        tw_status_t status = run_until_error(coll, usual, tw_coll_rank(coll) == 1 ? other : usual, 10);
+        return status == TW_ERR_PEER || status == TW_ERR_MISMATCH ? "" : tw_status_string(status);
+    };
+    EXPECT_EQ(tw::run_processes({0, 1, 2}, body, LIMIT_SEC), "");
 }
 
 } // namespace
