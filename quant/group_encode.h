@@ -217,6 +217,8 @@ GROUP_FN uint32_t load_block(const batch_t *batch, int delta, int rotate, const 
 static void pad_segment(const encoder_t *encoder)
 {
     const tw_quant_codec_t *codec = encoder->codec;
+    if (encoder->n_elems == 0)
+        return; /* dst may be NULL */
     size_t payload = tw_qb_payload_bytes(codec, encoder->n_elems);
     size_t blocks = tw_qb_block_count(codec, encoder->n_elems), used = blocks % TW_QUANT_FRAME_BLOCKS;
     memset(encoder->dst + payload, 0, tw_qb_encoded_bytes(codec, encoder->n_elems) - payload);

@@ -81,6 +81,8 @@ static uint64_t encode_segment(const tw_quant_codec_t *codec, const tw_quant_arg
     ref_random_t random = {args->seed, segment->first_elem, args->step, segment->tensor};
     float y[TW_QUANT_BLOCK_MAX];
     uint64_t nonfinite = 0;
+    if (segment->n_elems == 0)
+        return 0; /* dst may be NULL */
     memset(segment->dst, 0, tw_qb_encoded_bytes(codec, segment->n_elems));
     for (size_t b = 0; b < tw_qb_block_count(codec, segment->n_elems); b++) {
         size_t n = tw_qb_block_elems(codec, segment->n_elems, b), first = b * (size_t)codec->block;
@@ -186,6 +188,8 @@ static tw_status_t ref_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_reduce_segment_t *segment = &segments[s];
         ref_random_t random = {args->seed, segment->first_elem, args->step, segment->tensor};
+        if (segment->n_elems == 0)
+            continue;
         memset(segment->dst, 0, tw_qb_encoded_bytes(out, segment->n_elems));
         for (size_t b = 0; b < tw_qb_block_count(out, segment->n_elems); b++) {
             size_t n = tw_qb_block_elems(out, segment->n_elems, b);
