@@ -25,8 +25,6 @@
 #define LINK_PACKET_BYTES 81920
 #define LINK_TICK_SEC 250e-6
 
-extern char **environ;
-
 pid_t tw_cluster_fork(int namespaces)
 {
     /* The system call itself: glibc's clone() wants a new stack, and fork() takes no flags. */

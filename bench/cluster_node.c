@@ -89,6 +89,11 @@ static int stream_pump(stream_t *stream)
     return 1;
 }
 
+static stream_t *rank_streams(const node_t *node, int local_rank)
+{
+    return node->streams + (size_t)local_rank * STREAMS_PER_RANK;
+}
+
 /* ---- ranks -------------------------------------------------------------------------------------------------- */
 
 static void set_number(const char *name, int value)
@@ -164,7 +169,7 @@ static int start_rank(node_t *node, int local_rank)
 {
     int rank = node->index * node->n_ranks + local_rank;
     int outputs[STREAMS_PER_RANK] = {-1, -1};
-    if (rank > 0 && open_streams(&node->streams[local_rank * STREAMS_PER_RANK], rank, outputs) != 0) {
+    if (rank > 0 && open_streams(rank_streams(node, local_rank), rank, outputs) != 0) {
         return -1;
     }
     pid_t self = getpid(), pid = fork();
@@ -195,7 +200,7 @@ static int count_running(const node_t *node)
 static void report_exit(node_t *node, int local_rank, int wait_status)
 {
     for (int i = 0; i < STREAMS_PER_RANK; i++) {
-        stream_t *stream = &node->streams[local_rank * STREAMS_PER_RANK + i];
+        stream_t *stream = rank_streams(node, local_rank) + i;
         while (stream->from >= 0 && stream_pump(stream)) {
         }
     }

@@ -15,8 +15,6 @@
 #define SECONDS "2"
 #define REPLY_BYTES (1 << 18)
 
-extern char **environ;
-
 /* Start argv with its output into a pipe; returns its end, or -1. */
 static int spawn_reader(const char *const *argv, pid_t *pid)
 {
