@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -105,46 +106,76 @@ inline void prepare(const Case &c, int world, int rank, RankBuffers *buffers)
     }
 }
 
-/** Runs the operation; after it dst holds the result of every rank: the whole tensor, or the own shard. */
-inline std::vector<RankBuffers> run_case(World &world, const Case &c, int force_codec = 1)
-{
-    std::vector<RankBuffers> all((size_t)world.size());
-    tw_quant_codec_t codec = parse_codec(c.codec), inner = parse_codec(c.inner.empty() ? "int8" : c.inner);
-    world.run([&](int rank) {
-        RankBuffers &mine = all[(size_t)rank];
-        prepare(c, world.size(), rank, &mine);
-        std::vector<tw_coll_segment_t> segments(c.sizes.size());
+/** Runs an operation of a rank. */
+using Runner = std::function<tw_status_t(int rank, const tw_coll_args_t *args)>;
+
+/** What rank `rank` asks for, in terms of `buffers`. Codecs: "" is exact. */
+struct RankCase {
+    tw_quant_codec_t codec, inner;
+    std::vector<tw_coll_segment_t> segments;
+    tw_coll_args_t args = {};
+
+    RankCase(const Case &c, RankBuffers *buffers, int force_codec)
+        : codec(parse_codec(c.codec.empty() ? "int8" : c.codec)),
+          inner(parse_codec(c.inner.empty() ? "int8" : c.inner)), segments(c.sizes.size())
+    {
+        bool swap = c.in_place && c.op == TW_COLL_REDUCE_SCATTER;
         for (size_t s = 0; s < segments.size(); s++) {
-            bool swap = c.in_place && c.op == TW_COLL_REDUCE_SCATTER;
-            segments[s].src = c.in_place && !swap ? nullptr : swap ? mine.dst[s].data() : mine.src[s].data();
-            segments[s].dst = swap ? nullptr : mine.dst[s].data();
+            segments[s].src = c.in_place && !swap ? nullptr
+                              : swap              ? buffers->dst[s].data()
+                                                  : buffers->src[s].data();
+            segments[s].dst = swap ? nullptr : buffers->dst[s].data();
             segments[s].n_elems = c.sizes[s];
             segments[s].counts = c.counts.empty() ? nullptr : c.counts[s].data();
             segments[s].tensor = (uint32_t)s;
         }
-        tw_coll_args_t args = {};
         args.op = c.op;
         args.type = c.type;
         args.segments = segments.data();
         args.n_segments = segments.size();
         args.reduction = c.reduction;
-        args.codec = &codec;
+        args.codec = c.codec.empty() ? nullptr : &codec;
         args.inner_codec = c.inner.empty() ? nullptr : &inner;
         args.seed = c.seed;
         args.step = c.step;
         args.algo = c.algo.empty() ? nullptr : c.algo.c_str();
         args.force_codec = force_codec;
-        EXPECT_EQ(tw_coll_run(world.coll(rank), &args), TW_OK);
-        if (c.op == TW_COLL_REDUCE_SCATTER && c.in_place) { /* keep the own shard */
-            size_t elem = tw_type_bytes(c.type);
-            for (size_t s = 0; s < segments.size(); s++) {
-                size_t first = first_of(c, world.size(), s, rank), count = count_of(c, world.size(), s, rank);
-                mine.dst[s] = Bytes(mine.dst[s].begin() + (long)(first * elem),
-                                    mine.dst[s].begin() + (long)((first + count) * elem));
-            }
-        }
+    }
+    RankCase(const RankCase &) = delete;
+    RankCase &operator=(const RankCase &) = delete;
+};
+
+/** Of a reduce-scatter in place, keep the own shard. */
+inline void keep_shard(const Case &c, int world, int rank, RankBuffers *buffers)
+{
+    size_t elem = tw_type_bytes(c.type);
+    for (size_t s = 0; s < c.sizes.size() && c.op == TW_COLL_REDUCE_SCATTER && c.in_place; s++) {
+        size_t first = first_of(c, world, s, rank), count = count_of(c, world, s, rank);
+        buffers->dst[s] = Bytes(buffers->dst[s].begin() + (long)(first * elem),
+                                buffers->dst[s].begin() + (long)((first + count) * elem));
+    }
+}
+
+/** Runs the operation; after it dst holds the result of every rank: the whole tensor, or the own shard. */
+inline std::vector<RankBuffers> run_case_by(World &world, const Case &c, int force_codec,
+                                            const Runner &runner)
+{
+    std::vector<RankBuffers> all((size_t)world.size());
+    world.run([&](int rank) {
+        RankBuffers &mine = all[(size_t)rank];
+        prepare(c, world.size(), rank, &mine);
+        RankCase asked(c, &mine, force_codec);
+        EXPECT_EQ(runner(rank, &asked.args), TW_OK);
+        keep_shard(c, world.size(), rank, &mine);
     });
     return all;
+}
+
+inline std::vector<RankBuffers> run_case(World &world, const Case &c, int force_codec = 1)
+{
+    return run_case_by(world, c, force_codec, [&](int rank, const tw_coll_args_t *args) {
+        return tw_coll_run(world.coll(rank), args);
+    });
 }
 
 /** decode(encode(plain)), as the reference codec does it. */
