@@ -1,0 +1,216 @@
+/* Collectives on GPU memory over a transport: the host moves the bytes, simulated GPUs run their kernels when they like.
+ * Bit for bit those of the CPU. */
+#include "tests/collectives/gpu_world.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+/** Communicators on the transports of a world, each used by a thread of its own. */
+class HostWorld
+{
+  public:
+    HostWorld(tw::World &the_world, uint32_t seed, int id = 1) : world(the_world)
+    {
+        for (int r = 0; r < world.size(); r++) {
+            devices.push_back(std::make_unique<tw::SimDevice>(seed * 100 + (uint32_t)r));
+            streams.push_back(devices.back()->new_stream());
+            tw_gpu_parts_t parts = {};
+            parts.device = devices.back()->table();
+            parts.transport = world.transport(r);
+            parts.id = id;
+            parts.world = world.size();
+            colls.push_back(nullptr);
+            EXPECT_EQ(tw_gpu_create_of_parts(&parts, &colls.back()), TW_OK);
+        }
+    }
+    HostWorld(const HostWorld &) = delete;
+    HostWorld &operator=(const HostWorld &) = delete;
+    ~HostWorld()
+    {
+        for (tw_coll_gpu_t *coll : colls)
+            tw_coll_gpu_destroy(coll);
+    }
+    tw_coll_gpu_t *coll(int rank) const
+    {
+        return colls[(size_t)rank];
+    }
+    tw::SimDevice &device(int rank) const
+    {
+        return *devices[(size_t)rank];
+    }
+    tw_stream_t stream(int rank) const
+    {
+        return streams[(size_t)rank];
+    }
+    tw_status_t post_and_wait(int rank, const tw_coll_args_t *args) const
+    {
+        tw_status_t status = tw_coll_gpu_post(coll(rank), args, stream(rank));
+        return status == TW_OK ? tw_coll_gpu_wait(coll(rank)) : status;
+    }
+    std::vector<tw::RankBuffers> run(const tw::Case &c, int force_codec = 1)
+    {
+        return run_case_by(world, c, force_codec,
+                           [&](int rank, const tw_coll_args_t *args) { return post_and_wait(rank, args); });
+    }
+
+  private:
+    tw::World &world;
+    std::vector<std::unique_ptr<tw::SimDevice>> devices;
+    std::vector<tw_stream_t> streams;
+    std::vector<tw_coll_gpu_t *> colls;
+};
+
+class GpuHost : public tw::Fixture
+{
+  protected:
+    void SetUp() override
+    {
+        tw::Fixture::SetUp();
+        set_env("TW_COLL_MODEL", "inter:beta=100mbit");
+        set_env("TW_COLL_CHUNK", "1K");
+        set_env("TW_COLL_TIMEOUT", "5s");
+    }
+};
+
+const tw_coll_op_t ops[] = {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE};
+
+TEST_F(GpuHost, EveryGrid)
+{
+    const std::vector<std::vector<int>> grids = {{1}, {1, 1}, {3}, {2, 2}, {2, 1, 1}, {3, 3}, {1, 2, 4}};
+    uint32_t seed = 1;
+    for (const std::vector<int> &grid : grids) {
+        tw::World world(tw::nodes_of(grid));
+        HostWorld gpu(world, ++seed);
+        for (tw_coll_op_t op : ops) {
+            for (bool flat : {false, true}) {
+                tw::Case c;
+                c.op = op;
+                c.algo = op == TW_COLL_ALLGATHER ? (flat ? "direct" : "hierarchical")
+                         : flat                  ? "one_hop"
+                                                 : "two_hop";
+                c.codec = "int4:block=32,stochastic";
+                c.inner = op != TW_COLL_ALLGATHER && seed % 2 ? "int8:block=64" : "";
+                c.sizes = {5003, 3, 0, 1, 700};
+                c.in_place = flat;
+                expect_same(c, gpu.run(c), run_case(world, c));
+                c.codec = c.inner = "";
+                c.algo = "direct";
+                expect_same(c, gpu.run(c), run_case(world, c));
+            }
+        }
+    }
+}
+
+/* Several under way: they end in their order, and the workspace of the largest serves all. */
+TEST_F(GpuHost, SeveralUnderWay)
+{
+    tw::World world(tw::nodes_of({2, 1}));
+    HostWorld gpu(world, 3);
+    tw::Case a, b;
+    a.sizes = {2003};
+    b.op = TW_COLL_ALLREDUCE;
+    b.algo = "one_hop";
+    b.sizes = {9001, 5};
+    std::vector<tw::RankBuffers> got_a(3), got_b(3);
+    world.run([&](int rank) {
+        prepare(a, 3, rank, &got_a[(size_t)rank]);
+        prepare(b, 3, rank, &got_b[(size_t)rank]);
+        tw::RankCase asked_a(a, &got_a[(size_t)rank], 1), asked_b(b, &got_b[(size_t)rank], 1);
+        EXPECT_EQ(tw_coll_gpu_post(gpu.coll(rank), &asked_a.args, gpu.stream(rank)), TW_OK);
+        EXPECT_EQ(tw_coll_gpu_post(gpu.coll(rank), &asked_b.args, gpu.stream(rank)), TW_OK);
+        EXPECT_EQ(tw_coll_gpu_wait(gpu.coll(rank)), TW_OK);
+    });
+    expect_same(a, got_a, run_case(world, a));
+    expect_same(b, got_b, run_case(world, b));
+}
+
+TEST_F(GpuHost, PlannedBytesAreSent)
+{
+    tw::World world(tw::nodes_of({2, 2}));
+    HostWorld gpu(world, 4);
+    tw::Case c;
+    c.op = TW_COLL_REDUCE_SCATTER;
+    c.sizes = {50001};
+    run_case_by(world, c, 1, [&](int rank, const tw_coll_args_t *args) {
+        tw_transport_counters_t before, after;
+        uint64_t planned = 0;
+        tw_transport_inter_node_counters(world.transport(rank), &before);
+        tw_status_t status = gpu.post_and_wait(rank, args);
+        tw_transport_inter_node_counters(world.transport(rank), &after);
+        EXPECT_EQ(tw_coll_gpu_planned_inter_node_bytes(gpu.coll(rank), args, &planned), TW_OK);
+        EXPECT_EQ(after.bytes - before.bytes, planned);
+        EXPECT_GT(planned, 0u);
+        return status;
+    });
+}
+
+/* A rank that goes away ends the operation of the others, at once and for good. */
+TEST_F(GpuHost, LostPeer)
+{
+    tw::World world(tw::nodes_of({1, 1, 1}));
+    HostWorld gpu(world, 5);
+    tw::Case c;
+    c.sizes = {100000};
+    allow_log("rank");
+    world.run([&](int rank) {
+        if (rank == 2) {
+            tw_transport_abort(world.transport(2), "a test");
+            return;
+        }
+        tw::RankBuffers mine;
+        prepare(c, 3, rank, &mine);
+        tw::RankCase asked(c, &mine, 1);
+        EXPECT_EQ(gpu.post_and_wait(rank, &asked.args), TW_ERR_PEER);
+        EXPECT_EQ(gpu.post_and_wait(rank, &asked.args), TW_ERR_PEER);
+    });
+}
+
+TEST_F(GpuHost, MissingRank)
+{
+    set_env("TW_COLL_TIMEOUT", "50ms");
+    tw::World world(tw::nodes_of({1, 1}));
+    HostWorld gpu(world, 6);
+    tw::Case c;
+    tw::RankBuffers mine;
+    c.sizes = {1000};
+    prepare(c, 2, 0, &mine);
+    tw::RankCase asked(c, &mine, 1);
+    expect_log("rank 0: the last operation over the transport");
+    EXPECT_EQ(gpu.post_and_wait(0, &asked.args), TW_ERR_TIMEOUT);
+    EXPECT_EQ(tw_coll_gpu_test(gpu.coll(0)), TW_ERR_TIMEOUT);
+}
+
+TEST_F(GpuHost, NoCapture)
+{
+    tw::World world(tw::nodes_of({1, 1}));
+    HostWorld gpu(world, 7);
+    tw::Case c;
+    tw::RankBuffers mine;
+    c.sizes = {1000};
+    prepare(c, 2, 0, &mine);
+    tw::RankCase asked(c, &mine, 1);
+    gpu.device(0).capture = 1;
+    expect_log("a graph cannot be captured over a transport");
+    EXPECT_EQ(tw_coll_gpu_post(gpu.coll(0), &asked.args, gpu.stream(0)), TW_ERR_UNSUPPORTED);
+}
+
+/* Without a GPU, or CUDA, or NCCL: said, not crashed. With them, the parameters are still wrong. */
+TEST_F(GpuHost, CreateRefuses)
+{
+    tw::World world(tw::nodes_of({1}));
+    tw_coll_gpu_t *coll = nullptr;
+    tw_coll_gpu_params_t params = {};
+    params.wire = TW_COLL_GPU_TRANSPORT;
+    expect_log("a communicator on a GPU needs a transport or an NCCL communicator");
+    EXPECT_EQ(tw_coll_gpu_create(&params, &coll), TW_ERR_INVALID);
+    params.over.transport = world.transport(0);
+    params.over.id = 256;
+    allow_log("there is no GPU here");
+    allow_log("no CUDA was found when this was built");
+    expect_log("communicator id 256 is not in 0 to 255");
+    EXPECT_EQ(tw_coll_gpu_create(&params, &coll), TW_ERR_INVALID);
+    tw_coll_gpu_destroy(nullptr);
+}
+
+} // namespace
