@@ -230,23 +230,21 @@ GROUP_FN decoder_t decoder_for(int bits, float scale)
 /** 32 codes times the scale, not clamped. */
 GROUP_FN group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decoder)
 {
-    __m128i low, high; /* 16 signed bytes each */
-    if (bits == 8) {
-        low = _mm_loadu_si128((const __m128i *)codes);
-        high = _mm_loadu_si128((const __m128i *)(codes + 16));
-    } else {
-        const __m256i nibble = _mm256_set1_epi16(0x000f), sign = _mm256_set1_epi8(8);
-        __m256i words = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)codes));
-        __m256i odd = _mm256_slli_epi16(_mm256_andnot_si256(nibble, words), 4);
-        __m256i bytes = _mm256_or_si256(_mm256_and_si256(words, nibble), odd);
-        bytes = _mm256_sub_epi8(_mm256_xor_si256(bytes, sign), sign);
-        low = _mm256_castsi256_si128(bytes);
-        high = _mm256_extracti128_si256(bytes, 1);
-    }
-    const __m128i parts[4] = {low, _mm_srli_si128(low, 8), high, _mm_srli_si128(high, 8)};
+    /* Brings nibble i of a word to the top of lane i. */
+    const __m256i shifts = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
     group_t g;
-    UNROLL for (int r = 0; r < 4; r++) g.v[r] =
-        _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(parts[r])), decoder.scale);
+    UNROLL for (int r = 0; r < 4; r++)
+    {
+        __m256i q;
+        if (bits == 8) {
+            q = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(codes + 8 * r)));
+        } else {
+            int eight;
+            memcpy(&eight, codes + 4 * r, sizeof(eight));
+            q = _mm256_srai_epi32(_mm256_sllv_epi32(_mm256_set1_epi32(eight), shifts), 28);
+        }
+        g.v[r] = _mm256_mul_ps(_mm256_cvtepi32_ps(q), decoder.scale);
+    }
     return g;
 }
 
