@@ -5,73 +5,67 @@
 
 #include <cuda_runtime_api.h>
 
-/** The one translator of CUDA's errors; the original code goes into the log. */
-static tw_status_t check(cudaError_t error, const char *what)
-{
-    if (error == cudaSuccess)
-        return TW_OK;
-    tw_error("%s: CUDA error %d (%s): %s", what, (int)error, cudaGetErrorName(error),
-             cudaGetErrorString(error));
-    return error == cudaErrorMemoryAllocation ? TW_ERR_NO_MEMORY : TW_ERR_CUDA;
-}
-
 static tw_status_t cuda_alloc(const tw_gpu_device_t *device, size_t bytes, int pinned, void **out)
 {
     (void)device;
     if (pinned)
-        return check(cudaHostAlloc(out, bytes, cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
-    return check(cudaMalloc(out, bytes), "cudaMalloc");
+        return tw_quant_cuda_status(cudaHostAlloc(out, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+                                    "cudaHostAlloc");
+    return tw_quant_cuda_status(cudaMalloc(out, bytes), "cudaMalloc");
 }
 
 static void cuda_free(const tw_gpu_device_t *device, void *memory, int pinned)
 {
     (void)device;
-    (void)check(pinned ? cudaFreeHost(memory) : cudaFree(memory), pinned ? "cudaFreeHost" : "cudaFree");
+    (void)tw_quant_cuda_status(pinned ? cudaFreeHost(memory) : cudaFree(memory),
+                               pinned ? "cudaFreeHost" : "cudaFree");
 }
 
 /** The wire goes first where both have work; it does not wait for the legacy default stream. */
 static tw_status_t cuda_stream_create(const tw_gpu_device_t *device, tw_stream_t *out)
 {
     int least = 0, greatest = 0;
-    tw_status_t status =
-        check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    tw_status_t status = tw_quant_cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                                              "cudaDeviceGetStreamPriorityRange");
 
     (void)device;
     if (status != TW_OK)
         return status;
-    return check(cudaStreamCreateWithPriority((cudaStream_t *)out, cudaStreamNonBlocking, greatest),
-                 "cudaStreamCreateWithPriority");
+    return tw_quant_cuda_status(
+        cudaStreamCreateWithPriority((cudaStream_t *)out, cudaStreamNonBlocking, greatest),
+        "cudaStreamCreateWithPriority");
 }
 
 static void cuda_stream_destroy(const tw_gpu_device_t *device, tw_stream_t stream)
 {
     (void)device;
-    (void)check(cudaStreamDestroy((cudaStream_t)stream), "cudaStreamDestroy");
+    (void)tw_quant_cuda_status(cudaStreamDestroy((cudaStream_t)stream), "cudaStreamDestroy");
 }
 
 static tw_status_t cuda_stream_wait(const tw_gpu_device_t *device, tw_stream_t stream, tw_gpu_event_t event)
 {
     (void)device;
-    return check(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0), "cudaStreamWaitEvent");
+    return tw_quant_cuda_status(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0),
+                                "cudaStreamWaitEvent");
 }
 
 static tw_status_t cuda_event_create(const tw_gpu_device_t *device, tw_gpu_event_t *out)
 {
     (void)device;
-    return check(cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming),
-                 "cudaEventCreateWithFlags");
+    return tw_quant_cuda_status(cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming),
+                                "cudaEventCreateWithFlags");
 }
 
 static void cuda_event_destroy(const tw_gpu_device_t *device, tw_gpu_event_t event)
 {
     (void)device;
-    (void)check(cudaEventDestroy((cudaEvent_t)event), "cudaEventDestroy");
+    (void)tw_quant_cuda_status(cudaEventDestroy((cudaEvent_t)event), "cudaEventDestroy");
 }
 
 static tw_status_t cuda_event_record(const tw_gpu_device_t *device, tw_gpu_event_t event, tw_stream_t stream)
 {
     (void)device;
-    return check(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream), "cudaEventRecord");
+    return tw_quant_cuda_status(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream), "cudaEventRecord");
 }
 
 static tw_status_t cuda_event_query(const tw_gpu_device_t *device, tw_gpu_event_t event)
@@ -79,7 +73,8 @@ static tw_status_t cuda_event_query(const tw_gpu_device_t *device, tw_gpu_event_
     cudaError_t error = cudaEventQuery((cudaEvent_t)event);
 
     (void)device;
-    return error == cudaErrorNotReady ? TW_IN_PROGRESS : check(error, "an earlier operation on the GPU");
+    return error == cudaErrorNotReady ? TW_IN_PROGRESS
+                                      : tw_quant_cuda_status(error, "an earlier operation on the GPU");
 }
 
 static tw_status_t cuda_capture_id(const tw_gpu_device_t *device, tw_stream_t stream, uint64_t *id)
@@ -96,7 +91,7 @@ static tw_status_t cuda_capture_id(const tw_gpu_device_t *device, tw_stream_t st
 
     (void)device;
     *id = capture == cudaStreamCaptureStatusActive ? number : 0;
-    return check(error, "cudaStreamGetCaptureInfo");
+    return tw_quant_cuda_status(error, "cudaStreamGetCaptureInfo");
 }
 
 static tw_status_t cuda_enqueue(const tw_gpu_device_t *device, tw_gpu_kernels_fn_t fn, const void *arg,

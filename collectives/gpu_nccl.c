@@ -254,48 +254,42 @@ static uint64_t own_node_id(void)
     return XXH3_64bits(text, n);
 }
 
-static tw_status_t cuda_check(cudaError_t error, const char *what)
-{
-    if (error == cudaSuccess)
-        return TW_OK;
-    tw_error("%s: CUDA error %d (%s)", what, (int)error, cudaGetErrorString(error));
-    return TW_ERR_CUDA;
-}
-
 /** ids: [world], in device memory on the way. */
 static tw_status_t gather_ids(ncclComm_t comm, int rank, int world, void *memory, cudaStream_t stream,
                               uint64_t *ids)
 {
     uint64_t own = own_node_id();
     uint64_t *all = memory;
-    tw_status_t status = cuda_check(
+    tw_status_t status = tw_quant_cuda_status(
         cudaMemcpyAsync(all + rank, &own, sizeof(own), cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
 
     if (status == TW_OK)
         status = check(rank, comm, ncclAllGather(all + rank, all, sizeof(own), ncclUint8, comm, stream),
                        "ncclAllGather");
     if (status == TW_OK)
-        status =
-            cuda_check(cudaMemcpyAsync(ids, all, (size_t)world * sizeof(own), cudaMemcpyDeviceToHost, stream),
-                       "cudaMemcpyAsync");
-    return status == TW_OK ? cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize") : status;
+        status = tw_quant_cuda_status(
+            cudaMemcpyAsync(ids, all, (size_t)world * sizeof(own), cudaMemcpyDeviceToHost, stream),
+            "cudaMemcpyAsync");
+    return status == TW_OK ? tw_quant_cuda_status(cudaStreamSynchronize(stream), "cudaStreamSynchronize")
+                           : status;
 }
 
 static tw_status_t exchange_node_ids(ncclComm_t comm, int rank, int world, uint64_t *ids)
 {
     void *memory = NULL;
     cudaStream_t stream = NULL;
-    tw_status_t status = cuda_check(cudaMalloc(&memory, (size_t)world * sizeof(*ids)), "cudaMalloc");
+    tw_status_t status =
+        tw_quant_cuda_status(cudaMalloc(&memory, (size_t)world * sizeof(*ids)), "cudaMalloc");
 
     if (status != TW_OK)
         return status;
-    status =
-        cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    status = tw_quant_cuda_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                  "cudaStreamCreateWithFlags");
     if (status == TW_OK) {
         status = gather_ids(comm, rank, world, memory, stream, ids);
-        (void)cuda_check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+        (void)tw_quant_cuda_status(cudaStreamDestroy(stream), "cudaStreamDestroy");
     }
-    (void)cuda_check(cudaFree(memory), "cudaFree");
+    (void)tw_quant_cuda_status(cudaFree(memory), "cudaFree");
     return status;
 }
 

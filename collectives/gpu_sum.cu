@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "collectives/gpu_sum.h"
+#include "quant/quant.h"
 
 #define THREADS 256
 #define OCTET 8
@@ -189,12 +190,9 @@ tw_status_t launch(kernel_t kernel, Sum *params, size_t n_segments, tw_stream_t 
         return TW_OK;
     dim3 grid((unsigned)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS), (unsigned)n_segments);
     void *args[] = {params};
-    cudaError_t error =
-        cudaLaunchKernel((const void *)kernel, grid, dim3(THREADS), args, 0, (cudaStream_t)stream);
-    if (error == cudaSuccess)
-        return TW_OK;
-    tw_error("launch of a sum: CUDA error %d (%s)", (int)error, cudaGetErrorString(error));
-    return TW_ERR_CUDA;
+    return tw_quant_cuda_status(
+        cudaLaunchKernel((const void *)kernel, grid, dim3(THREADS), args, 0, (cudaStream_t)stream),
+        "launch of a sum");
 }
 
 } // namespace
