@@ -7,6 +7,9 @@
 #endif
 
 #include "collectives/gpu_sum.h"
+#ifdef TW_HAVE_CUDA
+#include "collectives/gpu_sum_kernels.cuh"
+#endif
 #include "tests/collectives/quantized.h"
 #include "tests/common/fixture.h"
 
@@ -111,6 +114,60 @@ TEST_F(GpuSum, ReferenceFollowsTheRule)
 }
 
 #ifdef TW_HAVE_CUDA
+
+/** Thread after thread, on the CPU. */
+struct OnCpu {
+    typedef void (*pointer)(const tw_gpu_sum_kernels::Params &params, tw_gpu_sum_kernels::Place place);
+    template <class BODY>
+    static pointer of()
+    {
+        return [](const tw_gpu_sum_kernels::Params &params, tw_gpu_sum_kernels::Place place) {
+            BODY::run(params, place);
+        };
+    }
+};
+
+tw_status_t run_kernels_on_cpu(const tw_gpu_sum_t *sum)
+{
+    OnCpu::pointer body = tw_gpu_sum_kernels::select<OnCpu>(sum);
+    return tw_gpu_sum_kernels::for_each_launch(
+        sum, [&](const tw_gpu_sum_kernels::Params &params, size_t n_segments, size_t blocks) {
+            tw_gpu_sum_kernels::Place place = {0, 0, (unsigned)blocks, 0};
+            for (place.segment = 0; place.segment < n_segments; place.segment++) {
+                for (place.block = 0; place.block < blocks; place.block++) {
+                    for (place.thread = 0; place.thread < tw_gpu_sum_kernels::threads; place.thread++)
+                        body(params, place);
+                }
+            }
+            return TW_OK;
+        });
+}
+
+TEST_F(GpuSum, KernelsOnTheCpu)
+{
+    for (const SumCase &c : all_cases()) {
+        SumMemory memory(c);
+        tw_gpu_sum_ref(&memory.sum);
+        tw::Bytes want = memory.out;
+        std::fill(memory.out.begin(), memory.out.end(), (char)0);
+        EXPECT_EQ(run_kernels_on_cpu(&memory.sum), TW_OK);
+        ASSERT_TRUE(memory.out == want)
+            << tw_type_name(c.in) << " " << tw_type_name(c.out) << " " << c.n_inputs << " skew " << c.skew;
+    }
+}
+
+/* More segments than a launch takes, and more elements than its blocks take in one turn. */
+TEST_F(GpuSum, ManyAndLong)
+{
+    SumCase many = {TW_TYPE_BF16, TW_TYPE_FP32, 2, 1.0f, std::vector<size_t>(150, 33), 0};
+    many.sizes[149] = tw_gpu_sum_kernels::max_blocks * tw_gpu_sum_kernels::threads * 8 + 4099;
+    SumMemory memory(many);
+    tw_gpu_sum_ref(&memory.sum);
+    tw::Bytes want = memory.out;
+    std::fill(memory.out.begin(), memory.out.end(), (char)0);
+    EXPECT_EQ(run_kernels_on_cpu(&memory.sum), TW_OK);
+    EXPECT_TRUE(memory.out == want);
+}
 
 bool has_gpu()
 {
