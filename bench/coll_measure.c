@@ -171,9 +171,12 @@ static tw_status_t warm_up(run_t *run, mode_run_t *m)
 
 static void show_progress(const run_t *run, const mode_run_t *m, int done)
 {
-    char size[32], text[128];
-    snprintf(text, sizeof(text), "%s %s %d/%d", tw_format_bytes(run->bytes, size, sizeof(size)),
-             tw_bench_mode_name(m->mode), done, run->n_iters);
+    char size[32], count[32] = "warming up", text[128];
+    if (done > 0) {
+        snprintf(count, sizeof(count), "%d/%d", done, run->n_iters);
+    }
+    snprintf(text, sizeof(text), "%s %s %s", tw_format_bytes(run->bytes, size, sizeof(size)),
+             tw_bench_mode_name(m->mode), count);
     if (run->rank->rank == 0) {
         tw_bench_report_progress(text);
     }

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RULE_COLUMNS 137
+#define RULE_COLUMNS 141
 
 static double busbw_factor(tw_coll_op_t op, int world)
 {
@@ -62,9 +62,9 @@ void tw_bench_report_head(const tw_bench_report_t *report)
     if (report->link_bps > 0 && report->is_box) {
         printf("# the burst that a shaped link grants after a pause is spent before each operation\n");
     }
-    printf("#\n# %10s %-6s %-14s %29s %8s %8s %11s %6s %6s %9s %5s\n", "", "", "", "time (us)          ",
+    printf("#\n# %10s %-6s %-18s %29s %8s %8s %11s %6s %6s %9s %5s\n", "", "", "", "time (us)          ",
            "algbw", "busbw", "inter-node", "link", "speed", "relative", "same");
-    printf("# %10s %-6s %-14s %9s %9s %9s %8s %8s %11s %6s %6s %9s %5s %s\n", "bytes", "mode", "algorithm",
+    printf("# %10s %-6s %-18s %9s %9s %9s %8s %8s %11s %6s %6s %9s %5s %s\n", "bytes", "mode", "algorithm",
            "median", "min", "max", "(GB/s)", "(GB/s)", "bytes", "(%)", "-up", "RMSE", "bits", "ok");
     print_rule();
     fflush(stdout);
@@ -84,7 +84,7 @@ static void print_row(const tw_bench_report_t *report, const tw_bench_row_t *row
     int declined = row->mode != TW_BENCH_EXACT && !row->plan.quantized;
     char algo[64];
     snprintf(algo, sizeof(algo), "%s%s", declined ? "exact " : "", row->plan.algo);
-    printf("  %10zu %-6s %-14s %9.1f %9.1f %9.1f %8.3f %8.3f %11llu", row->bytes,
+    printf("  %10zu %-6s %-18s %9.1f %9.1f %9.1f %8.3f %8.3f %11llu", row->bytes,
            tw_bench_mode_name(row->mode), algo, row->us_median, row->us_min, row->us_max, algbw(row),
            algbw(row) * busbw_factor(report->options->op, report->world),
            (unsigned long long)row->inter_node_bytes);
