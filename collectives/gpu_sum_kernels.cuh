@@ -110,11 +110,47 @@ TW_SUM_FN void load(const T *from, Octet<T> *octet)
         octet->words[i] = ((const uint4 *)from)[i];
 }
 
+/** One access: the compiler takes plain stores of a structure apart. */
 template <class T>
-TW_SUM_FN void store(T *to, const Octet<T> &octet)
+TW_SUM_FN void put(T *to, T value)
 {
-    for (size_t i = 0; i < sizeof(T) * octet_elems / 16; i++)
-        ((uint4 *)to)[i] = octet.words[i];
+#ifdef __CUDA_ARCH__
+    __stcg(to, value);
+#else
+    *to = value;
+#endif
+}
+
+TW_SUM_FN void store(const float *v, float *to)
+{
+    put((float4 *)to, float4{v[0], v[1], v[2], v[3]});
+    put((float4 *)to + 1, float4{v[4], v[5], v[6], v[7]});
+}
+
+TW_SUM_FN unsigned bits(__nv_bfloat16 x)
+{
+    return __bfloat16_as_ushort(x);
+}
+
+TW_SUM_FN unsigned bits(__half x)
+{
+    return __half_as_ushort(x);
+}
+
+template <class T>
+TW_SUM_FN unsigned pair(float low, float high)
+{
+    T a, b;
+    from_float(low, &a);
+    from_float(high, &b);
+    return bits(a) | bits(b) << 16;
+}
+
+template <class T>
+TW_SUM_FN void store(const float *v, T *to)
+{
+    put((uint4 *)to,
+        uint4{pair<T>(v[0], v[1]), pair<T>(v[2], v[3]), pair<T>(v[4], v[5]), pair<T>(v[6], v[7])});
 }
 
 template <class In>
@@ -131,7 +167,6 @@ struct SumBody {
     {
         float acc[octet_elems];
         Octet<In> in;
-        Octet<Out> out;
         load(input<In>(params, segment, 0) + first, &in);
         for (size_t i = 0; i < octet_elems; i++)
             acc[i] = to_float(in.elems[i]);
@@ -141,8 +176,8 @@ struct SumBody {
                 acc[i] += to_float(in.elems[i]);
         }
         for (size_t i = 0; i < octet_elems; i++)
-            from_float(acc[i] * params.factor, &out.elems[i]);
-        store((Out *)segment.dst + first, out);
+            acc[i] *= params.factor;
+        store(acc, (Out *)segment.dst + first);
     }
 
     static TW_SUM_FN void element(const Params &params, const tw_gpu_sum_segment_t &segment, size_t index)
