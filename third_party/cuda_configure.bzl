@@ -3,8 +3,9 @@
   CUDA    CUDA_HOME, else CUDA_PATH, else /usr/local/cuda, else the folder of nvcc in PATH
   NCCL    NCCL_HOME, else the CUDA toolkit, else /usr, else /usr/local
 
-@local_cuda//:cuda and @local_cuda//:nccl always exist. What was found sets TW_HAVE_CUDA=1 or
-TW_HAVE_NCCL=1 for those who depend on it; what was not found is an empty library.
+@local_cuda//:cuda, @local_cuda//:nccl and @local_cuda//:nccl_headers (for who loads the library at run
+time) always exist. What was found sets TW_HAVE_CUDA=1 or TW_HAVE_NCCL=1 for those who depend on it; what
+was not found is an empty library.
 TW_CUDA=0 (--repo_env=TW_CUDA=0) finds neither, TW_NCCL=0 finds no NCCL.
 """
 
@@ -19,7 +20,13 @@ cc_library(
 )
 
 cc_library(
+    name = "nccl_headers",
+{nccl_headers}
+)
+
+cc_library(
     name = "nccl",
+    deps = [":nccl_headers"],
 {nccl}
 )
 """
@@ -85,7 +92,7 @@ def _configure_cuda(ctx, cuda):
     }
 
 def _configure_nccl(ctx, cuda):
-    """Returns the attributes of :nccl, or None."""
+    """Returns the attributes of :nccl_headers and of :nccl, or None."""
     env = ctx.os.environ
     homes = ([env["NCCL_HOME"]] if env.get("NCCL_HOME") else []) + [cuda.top, "/usr", "/usr/local"]
     header = _first(ctx, homes, ["include/nccl.h"])
@@ -101,13 +108,14 @@ def _configure_nccl(ctx, cuda):
         if path.exists:
             ctx.symlink(path, "nccl/include/" + item)
     folder = str(library.dirname)
-    return {
+    headers = {
         "hdrs": "glob(%s)" % ["nccl/include/" + g for g in _NCCL_HEADERS],
         "defines": ["TW_HAVE_NCCL=1"],
         "includes": ["nccl/include"],
-        "linkopts": ["-L" + folder, "-lnccl", "-Wl,-rpath," + folder],
+        "linkopts": ["-Wl,-rpath," + folder],
         "deps": [":cuda"],
     }
+    return headers, {"linkopts": ["-L" + folder, "-lnccl"]}
 
 def _cuda_configure_impl(ctx):
     wanted = ctx.os.environ.get("TW_CUDA", "1") != "0"
@@ -120,7 +128,8 @@ def _cuda_configure_impl(ctx):
     ctx.file("version.txt", version, executable = False)
     ctx.file("BUILD", _BUILD.format(
         cuda = _library(cuda or {}),
-        nccl = _library(nccl or {}),
+        nccl_headers = _library(nccl[0] if nccl else {}),
+        nccl = _library(nccl[1] if nccl else {}),
     ), executable = False)
     ctx.file("defs.bzl", _DEFS.format(
         cuda_found = cuda != None,
