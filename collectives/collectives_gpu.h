@@ -59,9 +59,8 @@ size_t tw_coll_gpu_workspace_bytes(const tw_coll_gpu_t *coll);
  *  workspace, so they and other operations of this communicator must not run at the same time.
  *  Over a transport: the buffers are borrowed, and the result is not there, until tw_coll_gpu_test or _wait has said
  *  TW_OK; no graph capture.
- *  algo: NULL or "auto"; quantized "hierarchical", "direct" (all-gather), "two_hop", "one_hop" (reductions); exact
- *  "native" (NCCL's own; even shards), "hierarchical", "direct". Quantizing is declined, unless force_codec, on a single
- *  node and for tiny tensors.
+ *  algo: NULL, "auto" or a name of tw_coll_gpu_algo_get. Quantizing is declined, unless force_codec, on a single node
+ *  and for tiny tensors.
  *  TW_ERR_INVALID, TW_ERR_UNSUPPORTED (logged), or the error that has ended the communicator. */
 tw_status_t tw_coll_gpu_post(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw_stream_t stream);
 /** Move everything along and look, without waiting. TW_OK: all that was posted (and not captured) has ended on the device;
@@ -74,6 +73,8 @@ tw_status_t tw_coll_gpu_wait(tw_coll_gpu_t *coll);
 /** Give up: kernels that wait for other ranks end; all further calls fail. */
 void tw_coll_gpu_abort(tw_coll_gpu_t *coll);
 
+/** Rows of the table of algorithms, for each operation the best first; NULL past its end. */
+const tw_coll_algo_info_t *tw_coll_gpu_algo_get(size_t index);
 /** What the last posted operation became. model_sec is 0: nothing is measured here. */
 void tw_coll_gpu_last_plan(const tw_coll_gpu_t *coll, tw_coll_plan_t *plan);
 /** Bytes that this rank sends to other nodes in an operation, as planned. "native": as a ring of NCCL's sends them. */

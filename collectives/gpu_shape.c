@@ -76,39 +76,78 @@ static const char *decline(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shap
     return "";
 }
 
-/** What there is, best first. */
-typedef struct choice {
-    const char *name;
-    int quantized, native, flat;
-    int reduces; /**< 0: all-gather; 1: reductions; 2: both */
-} choice_t;
+/** A way to do an operation. */
+typedef struct way {
+    tw_coll_algo_info_t info;
+    int native; /**< NCCL's own */
+    int flat;   /**< no hops inside nodes */
+} way_t;
 
-static const choice_t choices[] = {
-    {"native", 0, 1, 0, 2},       {"hierarchical", 0, 0, 0, 2}, {"direct", 0, 0, 1, 2},
-    {"hierarchical", 1, 0, 0, 0}, {"direct", 1, 0, 1, 0},       {"two_hop", 1, 0, 0, 1},
-    {"one_hop", 1, 0, 1, 1},
+static const char native_doc[] = "NCCL's own collective; where all shards of a tensor are of one size";
+static const char gather_doc[] =
+    "each shard goes to one rank of every other node, which spreads it inside its node";
+static const char gather_direct_doc[] = "each shard goes from its owner to every rank";
+static const char reduce_doc[] =
+    "summed up in fp32 inside each node, rounded, then across nodes; an all-reduce is gathered likewise";
+static const char reduce_direct_doc[] =
+    "raw inputs go to the owner, who sums in fp32 in rank order and rounds once, or gives it to all";
+static const char two_hop_doc[] =
+    "summed up inside each node first (inner_codec, or exact), then encoded across nodes";
+static const char one_hop_doc[] = "every rank encodes its piece for every owner, who sums them up";
+
+/** For each operation, best first. */
+static const way_t ways[] = {
+    {{TW_COLL_ALLGATHER, "native", native_doc, 0}, 1, 0},
+    {{TW_COLL_ALLGATHER, "hierarchical", gather_doc, 0}, 0, 0},
+    {{TW_COLL_ALLGATHER, "direct", gather_direct_doc, 0}, 0, 1},
+    {{TW_COLL_ALLGATHER, "hierarchical", gather_doc, 1}, 0, 0},
+    {{TW_COLL_ALLGATHER, "direct", gather_direct_doc, 1}, 0, 1},
+    {{TW_COLL_REDUCE_SCATTER, "native", native_doc, 0}, 1, 0},
+    {{TW_COLL_REDUCE_SCATTER, "hierarchical", reduce_doc, 0}, 0, 0},
+    {{TW_COLL_REDUCE_SCATTER, "direct", reduce_direct_doc, 0}, 0, 1},
+    {{TW_COLL_REDUCE_SCATTER, "two_hop", two_hop_doc, 1}, 0, 0},
+    {{TW_COLL_REDUCE_SCATTER, "one_hop", one_hop_doc, 1}, 0, 1},
+    {{TW_COLL_ALLREDUCE, "native", native_doc, 0}, 1, 0},
+    {{TW_COLL_ALLREDUCE, "hierarchical", reduce_doc, 0}, 0, 0},
+    {{TW_COLL_ALLREDUCE, "direct", reduce_direct_doc, 0}, 0, 1},
+    {{TW_COLL_ALLREDUCE, "two_hop", two_hop_doc, 1}, 0, 0},
+    {{TW_COLL_ALLREDUCE, "one_hop", one_hop_doc, 1}, 0, 1},
 };
 
+#define N_WAYS (sizeof(ways) / sizeof(ways[0]))
+
+const tw_coll_algo_info_t *tw_coll_gpu_algo_get(size_t index)
+{
+    return index < N_WAYS ? &ways[index].info : NULL;
+}
+
+/** Hops inside nodes are of no use to reductions where there are no two tiers. */
+static int is_sensible(const tw_coll_gpu_t *coll, const way_t *way)
+{
+    const tw_topo_t *topo = &coll->base.topo;
+
+    return way->native || way->flat || way->info.op == TW_COLL_ALLGATHER ||
+           (topo->max_local > 1 && topo->n_nodes > 1);
+}
+
 /** A name that is given is one for what was asked for; when that is declined, it is not looked at. */
-static const choice_t *choose(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shape, int quantized)
+static const way_t *choose(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shape, int quantized)
 {
     const tw_coll_args_t *args = &shape->request->args;
-    const tw_topo_t *topo = &coll->base.topo;
-    int reduces = args->op != TW_COLL_ALLGATHER, declined = args->codec != NULL && !quantized;
+    int declined = args->codec != NULL && !quantized;
     int is_named = shape->algo_asked[0] != '\0' && strcmp(shape->algo_asked, "auto") != 0 && !declined;
-    int has_hops = topo->max_local > 1 && topo->n_nodes > 1;
 
-    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
-        const choice_t *c = &choices[i];
-        if (c->quantized != quantized || (c->reduces != 2 && c->reduces != reduces))
+    for (size_t i = 0; i < N_WAYS; i++) {
+        const way_t *way = &ways[i];
+        if (way->info.op != args->op || way->info.quantized != quantized)
             continue;
-        if (c->native && (coll->wire == NULL || !is_even(args, topo->world)))
+        if (way->native && (coll->wire == NULL || !is_even(args, coll->base.topo.world)))
             continue;
-        if (is_named ? strcmp(c->name, shape->algo_asked) == 0 : c->native || c->flat || has_hops || !reduces)
-            return c;
+        if (is_named ? strcmp(way->info.name, shape->algo_asked) == 0 : is_sensible(coll, way))
+            return way;
     }
-    tw_error("rank %d: %s: there is no %s algorithm \"%s\" for this", topo->rank, tw_coll_op_name(args->op),
-             quantized ? "quantized" : "exact", shape->algo_asked);
+    tw_error("rank %d: %s: there is no %s algorithm \"%s\" for this", coll->base.topo.rank,
+             tw_coll_op_name(args->op), quantized ? "quantized" : "exact", shape->algo_asked);
     return NULL;
 }
 
@@ -151,25 +190,25 @@ static tw_status_t get_codecs(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape)
     return status;
 }
 
-static tw_status_t make_plan(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape, const choice_t *choice)
+static tw_status_t make_plan(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape, const way_t *way)
 {
     tw_coll_request_t *request = shape->request;
     tw_coll_args_t args = request->args;
     tw_gpu_plan_params_t params = {
         .topo = &coll->base.topo,
-        .hops = choice->flat ? &coll->flat : &coll->base.topo,
+        .hops = way->flat ? &coll->flat : &coll->base.topo,
         .args = &args,
         .chunk_bytes = shape->plan_info.chunk_bytes,
     };
     tw_status_t status = TW_OK;
 
-    if (choice->native) {
+    if (way->native) {
         shape->inter_node_bytes = native_inter_node_bytes(coll, request);
         return TW_OK;
     }
-    if (!choice->quantized) /* asked for, perhaps, but declined */
+    if (!way->info.quantized) /* asked for, perhaps, but declined */
         args.codec = args.inner_codec = NULL;
-    if (choice->quantized)
+    if (way->info.quantized)
         status = get_codecs(coll, shape);
     if (status == TW_OK)
         status = tw_gpu_plan_init(&shape->plan, &params);
@@ -182,19 +221,19 @@ static tw_status_t decide(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape)
     const tw_coll_request_t *request = shape->request;
     const char *reason = decline(coll, shape);
     int quantized = request->args.codec != NULL && reason[0] == '\0';
-    const choice_t *choice = choose(coll, shape, quantized);
+    const way_t *way = choose(coll, shape, quantized);
 
-    if (choice == NULL)
+    if (way == NULL)
         return TW_ERR_UNSUPPORTED;
-    shape->is_native = choice->native;
+    shape->is_native = way->native;
     shape->factor = request->args.reduction == TW_COLL_MEAN ? 1.0f / (float)coll->base.topo.world : 1.0f;
     shape->plan_info = (tw_coll_plan_t){
-        .algo = choice->name,
+        .algo = way->info.name,
         .quantized = quantized,
         .chunk_bytes = choose_chunk(coll, request, quantized),
         .reason = reason,
     };
-    return make_plan(coll, shape, choice);
+    return make_plan(coll, shape, way);
 }
 
 static void destroy_shape(tw_gpu_shape_t *shape)
