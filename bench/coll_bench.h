@@ -6,6 +6,7 @@
 #include "bench/cluster.h"
 #include "bench/netdev.h"
 #include "collectives/collectives.h"
+#include "collectives/collectives_gpu.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,6 +24,13 @@ typedef enum tw_bench_mode {
 } tw_bench_mode_t;
 
 const char *tw_bench_mode_name(tw_bench_mode_t mode);
+
+/** What carries the bytes between GPUs. */
+typedef enum tw_bench_wire {
+    TW_BENCH_WIRE_AUTO,
+    TW_BENCH_WIRE_NCCL,
+    TW_BENCH_WIRE_TRANSPORT
+} tw_bench_wire_t;
 
 /** The command line. */
 typedef struct tw_bench_options {
@@ -42,10 +50,15 @@ typedef struct tw_bench_options {
     uint64_t seed;
     int force; /**< quantize also where the cost model would not */
     int no_iperf;
+    int cuda; /**< 1: tensors in GPU memory */
+    tw_bench_wire_t wire;
 } tw_bench_options_t;
 
 /** Fills `options` for `op`; prints and exits on --help and on mistakes, which it names. Strings point into argv. */
 void tw_bench_options_parse(tw_bench_options_t *options, tw_coll_op_t op, int argc, char **argv);
+
+/** Row `index` of the algorithms that there are where the tensors are; NULL past the end. */
+const tw_coll_algo_info_t *tw_bench_algo_get(const tw_bench_options_t *options, size_t index);
 
 /** One measured line: an operation at one size in one mode, as all ranks together saw it. */
 typedef struct tw_bench_row {
@@ -82,12 +95,39 @@ tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_
 /** "64M int8 3/10" on a terminal, over the last one; NULL wipes it. */
 void tw_bench_report_progress(const char *text);
 
+/** The tensors of an operation on the host: segments lie in src and dst. */
+typedef struct tw_bench_tensors {
+    char *src, *dst;
+    size_t src_bytes, dst_bytes;
+    const tw_coll_segment_t *segments;
+    size_t n_segments;
+} tw_bench_tensors_t;
+
+/** Where tensors are, and what runs the operations, if that is not the host. */
+typedef struct tw_bench_target tw_bench_target_t;
+struct tw_bench_target {
+    /** Make room for the tensors, and take the input from the host. They are borrowed until the next load. */
+    tw_status_t (*load)(tw_bench_target_t *target, const tw_bench_tensors_t *tensors);
+    /** Overwrite the output with this byte. */
+    tw_status_t (*poison)(tw_bench_target_t *target, int byte);
+    /** Run an operation on the loaded tensors to its end; args->segments are those on the host. */
+    tw_status_t (*run)(tw_bench_target_t *target, const tw_coll_args_t *args, tw_coll_plan_t *plan);
+    /** Copy the output to the host. */
+    tw_status_t (*fetch)(tw_bench_target_t *target);
+    tw_status_t (*planned_bytes)(tw_bench_target_t *target, const tw_coll_args_t *args, uint64_t *bytes);
+    uint64_t (*nonfinite_blocks)(tw_bench_target_t *target);
+    void (*destroy)(tw_bench_target_t *target);
+    int is_counted; /**< 1: the transport carries the bytes, and counts them */
+    char describe[256];
+};
+
 /** This process's place in the job. */
 typedef struct tw_bench_rank {
     const tw_bench_options_t *options;
     tw_job_t job;
     tw_transport_t *transport;
     tw_coll_t *coll;
+    tw_bench_target_t *target; /**< NULL: the host, and coll */
     int rank, world, n_nodes, ranks_per_node;
     int *node_of;  /**< [world] */
     int is_leader; /**< 1: the first rank of its node */
@@ -108,6 +148,9 @@ char *tw_bench_describe_data(const tw_bench_rank_t *rank, size_t bytes);
 /** Rate of one TCP stream from node 0 to node 1, measured with iperf3, on every rank; 0: not measured, as it is not
  *  installed, or there is no link. Collective. */
 tw_status_t tw_bench_tcp_rate(tw_bench_rank_t *rank, double *bps);
+
+/** GPUs: one for each rank, or shared. Collective. TW_ERR_UNSUPPORTED (logged) where there is none. */
+tw_status_t tw_bench_target_cuda(tw_bench_rank_t *rank, tw_bench_target_t **out);
 
 /** The program. */
 int tw_bench_main(tw_coll_op_t op, int argc, char **argv);

@@ -35,6 +35,9 @@ static tw_status_t rank_init_nodes(tw_bench_rank_t *rank)
 
 static void rank_cleanup(tw_bench_rank_t *rank)
 {
+    if (rank->target) {
+        rank->target->destroy(rank->target);
+    }
     free(rank->node_of);
     tw_coll_destroy(rank->coll);
     tw_transport_destroy(rank->transport);
@@ -54,7 +57,11 @@ static tw_status_t rank_init(tw_bench_rank_t *rank, const tw_bench_options_t *op
         tw_coll_params_t params = {.transport = rank->transport};
         status = tw_coll_create(&params, &rank->coll);
     }
-    rank->device = rank->kind == TW_CLUSTER_NODES ? TW_CLUSTER_DEVICE : NULL;
+    if (status == TW_OK && options->cuda) {
+        status = tw_bench_target_cuda(rank, &rank->target);
+    }
+    int is_counted = !rank->target || rank->target->is_counted;
+    rank->device = rank->kind == TW_CLUSTER_NODES && is_counted ? TW_CLUSTER_DEVICE : NULL;
     int known = rank->kind == TW_CLUSTER_NODES || (rank->kind == TW_CLUSTER_NONE && options->link_given);
     rank->link_bps = known ? options->link_bps : 0;
     return status;
@@ -64,6 +71,9 @@ static tw_status_t rank_init(tw_bench_rank_t *rank, const tw_bench_options_t *op
 
 static const char *describe_wire(const tw_bench_rank_t *rank)
 {
+    if (rank->target && !rank->target->is_counted) {
+        return "as planned: NCCL does not count its own (\"native\": as its rings would send them)";
+    }
     if (rank->device) {
         return "as counted by the transport, equal to the plan, and checked against eth0's own counters";
     }
@@ -130,7 +140,8 @@ static tw_status_t run_report(tw_bench_rank_t *rank, FILE *json, size_t *n_fault
                                 .link_bps = rank->link_bps,
                                 .is_box = rank->kind == TW_CLUSTER_NODES,
                                 .data = data,
-                                .transport = tw_transport_describe(rank->transport),
+                                .transport = rank->target ? rank->target->describe
+                                                          : tw_transport_describe(rank->transport),
                                 .wire = describe_wire(rank),
                                 .json = json};
     tw_status_t status = tw_bench_tcp_rate(rank, &report.tcp_bps);

@@ -69,19 +69,30 @@ static tw_status_t spend_bursts(run_t *run)
     return tw_coll_run(run->rank->coll, &args);
 }
 
+static tw_status_t run_op(run_t *run, mode_run_t *m)
+{
+    tw_bench_target_t *target = run->rank->target;
+    if (target) {
+        return target->run(target, &m->args, &m->plan);
+    }
+    tw_status_t status = tw_coll_run(run->rank->coll, &m->args);
+    tw_coll_last_plan(run->rank->coll, &m->plan);
+    return status;
+}
+
 static tw_status_t timed_op(run_t *run, mode_run_t *m, double *sec, uint64_t *op_bytes)
 {
     tw_transport_counters_t before, after;
     tw_transport_inter_node_counters(run->rank->transport, &before);
     double start = tw_time_sec();
-    tw_status_t status = tw_coll_run(run->rank->coll, &m->args);
+    tw_status_t status = run_op(run, m);
     *sec = tw_time_sec() - start;
-    tw_coll_last_plan(run->rank->coll, &m->plan);
     /* The text is the communicator's, and changes with its next operation. */
     snprintf(m->reason, sizeof(m->reason), "%s", status == TW_OK ? m->plan.reason : "");
     m->plan.reason = "";
     tw_transport_inter_node_counters(run->rank->transport, &after);
-    *op_bytes = after.bytes - before.bytes;
+    int is_counted = !run->rank->target || run->rank->target->is_counted;
+    *op_bytes = is_counted ? after.bytes - before.bytes : m->summary.planned_bytes;
     return status;
 }
 
@@ -109,6 +120,9 @@ static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
     }
     if (status == TW_OK) {
         status = snapshot_take(rank, &after);
+    }
+    if (status == TW_OK && rank->target) {
+        status = rank->target->fetch(rank->target);
     }
     if (status != TW_OK) {
         return status;
@@ -150,18 +164,34 @@ static tw_status_t check_result(run_t *run, mode_run_t *m)
     return status;
 }
 
+static uint64_t nonfinite_blocks(const run_t *run)
+{
+    tw_bench_target_t *target = run->rank->target;
+    return target ? target->nonfinite_blocks(target) : tw_coll_nonfinite_blocks(run->rank->coll);
+}
+
+/* What is planned, and nothing that looks like a result yet. */
+static tw_status_t prepare(run_t *run, mode_run_t *m)
+{
+    tw_bench_target_t *target = run->rank->target;
+    memset(run->dst, POISON, run->dst_bytes);
+    if (!target) {
+        return tw_coll_planned_inter_node_bytes(run->rank->coll, &m->args, &m->summary.planned_bytes);
+    }
+    tw_status_t status = target->poison(target, POISON);
+    return status == TW_OK ? target->planned_bytes(target, &m->args, &m->summary.planned_bytes) : status;
+}
+
 /* The first iteration of a mode: not measured, but checked. */
 static tw_status_t warm_up(run_t *run, mode_run_t *m)
 {
-    uint64_t nonfinite = tw_coll_nonfinite_blocks(run->rank->coll);
-    memset(run->dst, POISON, run->dst_bytes);
-    tw_status_t status =
-        tw_coll_planned_inter_node_bytes(run->rank->coll, &m->args, &m->summary.planned_bytes);
+    uint64_t nonfinite = nonfinite_blocks(run);
+    tw_status_t status = prepare(run, m);
     if (status == TW_OK) {
         status = one_iteration(run, m, &m->warm_sec);
     }
     if (status == TW_OK) {
-        m->summary.nonfinite_blocks = tw_coll_nonfinite_blocks(run->rank->coll) - nonfinite;
+        m->summary.nonfinite_blocks = nonfinite_blocks(run) - nonfinite;
         status = check_result(run, m);
     }
     return status;

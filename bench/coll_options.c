@@ -21,8 +21,12 @@ enum {
     KEY_SEED,
     KEY_FORCE,
     KEY_NO_IPERF,
-    KEY_BLOCK
+    KEY_BLOCK,
+    KEY_DEVICE,
+    KEY_WIRE
 };
+
+static const char *const wire_names[] = {"auto", "nccl", "transport"};
 
 static const struct argp_option option_list[] = {
     {"nodes", 'n', "N", 0, "Nodes of the cluster in a box (default: 4)", 1},
@@ -42,6 +46,13 @@ static const struct argp_option option_list[] = {
     {"type", KEY_TYPE, "TYPE", 0, "Source type: bf16, fp16 or fp32 (default: bf16)", 2},
     {"force", KEY_FORCE, NULL, 0,
      "Quantize also where the cost model expects exact to be faster (default: no)", 2},
+    {"device", KEY_DEVICE, "DEVICE", 0, "Where the tensors are: cpu, or cuda: in GPU memory (default: cpu)",
+     2},
+    {"wire", KEY_WIRE, "WIRE", 0,
+     "Between GPUs: nccl; transport, through pinned host memory; auto: nccl where each rank has a GPU of its "
+     "own "
+     "(default: auto)",
+     2},
     {"iters", 'i', "N", 0,
      "Measured iterations of each mode and size, fewer where they take long, at least 3 (default: 10)", 3},
     {"tensors", KEY_TENSORS, "FILE", 0,
@@ -125,13 +136,18 @@ static void add_mode(struct argp_state *state, tw_bench_options_t *options, cons
     argp_error(state, "--modes: unknown mode '%s'; there are exact, int8 and int4", item);
 }
 
-static void check_algo(struct argp_state *state, tw_bench_options_t *options, const char *name)
+const tw_coll_algo_info_t *tw_bench_algo_get(const tw_bench_options_t *options, size_t index)
+{
+    return options->cuda ? tw_coll_gpu_algo_get(index) : tw_coll_algo_get(index);
+}
+
+static void check_algo(struct argp_state *state, tw_bench_options_t *options)
 {
     char known[512] = "auto";
+    const char *name = options->algo;
     const tw_coll_algo_info_t *info;
-    options->algo = strcmp(name, "auto") == 0 ? NULL : name;
     int found = !options->algo;
-    for (size_t i = 0; (info = tw_coll_algo_get(i)) != NULL; i++) {
+    for (size_t i = 0; !found && (info = tw_bench_algo_get(options, i)) != NULL; i++) {
         if (info->op != options->op) {
             continue;
         }
@@ -174,12 +190,31 @@ static void parse_type(struct argp_state *state, tw_bench_options_t *options, co
     }
 }
 
+static void parse_device(struct argp_state *state, tw_bench_options_t *options, const char *arg)
+{
+    options->cuda = strcmp(arg, "cuda") == 0;
+    if (!options->cuda && strcmp(arg, "cpu") != 0) {
+        argp_error(state, "--device: '%s' is not cpu or cuda", arg);
+    }
+}
+
+static void parse_wire(struct argp_state *state, tw_bench_options_t *options, const char *arg)
+{
+    for (size_t i = 0; i < sizeof(wire_names) / sizeof(wire_names[0]); i++) {
+        if (strcmp(arg, wire_names[i]) == 0) {
+            options->wire = (tw_bench_wire_t)i;
+            return;
+        }
+    }
+    argp_error(state, "--wire: '%s' is not auto, nccl or transport", arg);
+}
+
 static error_t parse_codec_option(int key, char *arg, struct argp_state *state)
 {
     tw_bench_options_t *options = state->input;
     switch (key) {
     case 'a':
-        check_algo(state, options, arg);
+        options->algo = strcmp(arg, "auto") == 0 ? NULL : arg;
         return 0;
     case KEY_BLOCK:
         options->block = (int)parse_int(state, "block", arg, TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX);
@@ -196,6 +231,12 @@ static error_t parse_codec_option(int key, char *arg, struct argp_state *state)
     case KEY_FORCE:
         options->force = 1;
         return 0;
+    case KEY_DEVICE:
+        parse_device(state, options, arg);
+        return 0;
+    case KEY_WIRE:
+        parse_wire(state, options, arg);
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -210,6 +251,7 @@ static void finish(struct argp_state *state, tw_bench_options_t *options)
     if (options->n_modes == 0) {
         parse_list(state, "exact,int8,int4", add_mode);
     }
+    check_algo(state, options);
     for (size_t i = 0; i < options->n_sizes; i++) {
         if (options->sizes[i] % tw_type_bytes(options->type) != 0) {
             argp_error(state, "--sizes: %zu bytes are no whole number of %s elements", options->sizes[i],

@@ -129,6 +129,8 @@ static tw_status_t write_json(const tw_bench_report_t *report, const tw_bench_ro
     tw_json_add_bool(json, "hadamard", options->hadamard);
     tw_json_add_double(json, "model_us", row->plan.model_sec * 1e6);
     tw_json_add_int(json, "tcp_bps", (int64_t)report->tcp_bps);
+    tw_json_add_string(json, "device", options->cuda ? "cuda" : "cpu");
+    tw_json_add_string(json, "transport", report->transport);
     tw_json_add_string(json, "data", report->data);
     tw_json_add_string(json, "note", row->fault ? row->fault : row->reason);
     tw_status_t status = tw_json_write_line(json, report->json);

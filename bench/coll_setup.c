@@ -119,7 +119,7 @@ static tw_status_t run_init_bursts(run_t *run)
 static const char *choose_algo(const tw_bench_options_t *options, int quantized)
 {
     const tw_coll_algo_info_t *info;
-    for (size_t i = 0; options->algo && (info = tw_coll_algo_get(i)) != NULL; i++) {
+    for (size_t i = 0; options->algo && (info = tw_bench_algo_get(options, i)) != NULL; i++) {
         if (info->op == options->op && info->quantized == quantized &&
             strcmp(info->name, options->algo) == 0) {
             return options->algo;
@@ -180,6 +180,11 @@ tw_status_t tw_bench_run_init(run_t *run, tw_bench_rank_t *rank, size_t bytes)
     }
     if (status == TW_OK) {
         status = run_init_bursts(run);
+    }
+    if (status == TW_OK && rank->target) {
+        tw_bench_tensors_t tensors = {run->src,       run->dst,      run->src_bytes,
+                                      run->dst_bytes, run->segments, run->n_segments};
+        status = rank->target->load(rank->target, &tensors);
     }
     for (size_t i = 0; i < options->n_modes && status == TW_OK; i++) {
         mode_init_args(&run->modes[i], run, options->modes[i]);

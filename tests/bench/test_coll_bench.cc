@@ -412,6 +412,27 @@ TEST_F(BenchTest, JoinsTheJobOfALauncher)
     EXPECT_EQ(0, number(found[0], "link_bps"));
 }
 
+/* Ranks on GPUs, of which there may be fewer; without any: said in a line. */
+TEST_F(BenchTest, OnGpus)
+{
+    for (const char *op : {"allgather", "reduce_scatter", "allreduce"}) {
+        Result result = run(op, {"--device", "cuda", "--nodes", "2", "--link", "none", "--sizes",
+                                 "64K,1000000", "--iters", "3", "--force"});
+        if (result.code != 0 &&
+            (result.err.find("looking for a GPU") != std::string::npos ||
+             result.err.find("there is no GPU here") != std::string::npos ||
+             result.err.find("no CUDA was found when this was built") != std::string::npos)) {
+            GTEST_SKIP() << "no GPU here";
+        }
+        std::vector<Json> all = rows();
+        expect_ok(all, result);
+        EXPECT_EQ(6u, all.size());
+        for (const Json &row : all) {
+            EXPECT_EQ("cuda", text(row, "device"));
+        }
+    }
+}
+
 TEST_F(BenchTest, MistakesAreNamed)
 {
     struct {
@@ -434,6 +455,10 @@ TEST_F(BenchTest, MistakesAreNamed)
         {{"--block", "8192"}, "--block: '8192'"},
         {{"--type", "int32"}, "--type: 'int32'"},
         {{"--algo", "rnig"}, "--algo: allgather has no algorithm 'rnig'; there are auto, "},
+        {{"--algo", "ring", "--device", "cuda"},
+         "--algo: allgather has no algorithm 'ring'; there are auto, native"},
+        {{"--device", "gpu"}, "--device: 'gpu'"},
+        {{"--wire", "tin"}, "--wire: 'tin'"},
         {{"--iters", "0"}, "--iters: '0'"},
         {{"--seed", "x"}, "--seed: 'x'"},
         {{"--nonsense"}, "--nonsense"},
@@ -453,14 +478,14 @@ TEST_F(BenchTest, HelpListsEveryFlagWithItsDefault)
         EXPECT_EQ(0, result.code);
         for (const char *name :
              {"--nodes", "--ranks-per-node", "--link", "--sizes", "--modes", "--algo", "--block",
-              "--hadamard", "--type", "--iters", "--tensors", "--json", "--seed"}) {
+              "--hadamard", "--type", "--iters", "--tensors", "--json", "--seed", "--device", "--wire"}) {
             EXPECT_NE(std::string::npos, result.out.find(name)) << name;
         }
         size_t n_defaults = 0;
         for (size_t at = 0; (at = result.out.find("default:", at)) != std::string::npos; at++) {
             n_defaults++;
         }
-        EXPECT_GE(n_defaults, 13u) << result.out;
+        EXPECT_GE(n_defaults, 15u) << result.out;
     }
 }
 

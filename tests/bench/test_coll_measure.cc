@@ -1,13 +1,97 @@
 #include "bench/coll_bench.h"
 
 #include <cmath>
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "tests/collectives/gpu_sim.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
 
 namespace
 {
+
+/** Tensors on a simulated GPU, moved by the transport. */
+class SimTarget
+{
+  public:
+    explicit SimTarget(tw::World &world, int rank)
+        : table_{}, device_((uint32_t)rank + 1), stream_(device_.new_stream())
+    {
+        tw_gpu_parts_t parts = {};
+        parts.device = device_.table();
+        parts.transport = world.transport(rank);
+        parts.id = 1;
+        parts.world = world.size();
+        EXPECT_EQ(TW_OK, tw_gpu_create_of_parts(&parts, &coll_));
+        table_.load = [](tw_bench_target_t *t, const tw_bench_tensors_t *tensors) {
+            SimTarget *me = of(t);
+            me->host_ = *tensors;
+            me->src_.assign(tensors->src, tensors->src + tensors->src_bytes);
+            me->dst_.assign(tensors->dst_bytes, 0);
+            me->segments_.assign(tensors->segments, tensors->segments + tensors->n_segments);
+            for (tw_coll_segment_t &segment : me->segments_) {
+                segment.src = me->src_.data() + ((const char *)segment.src - tensors->src);
+                segment.dst = me->dst_.data() + ((char *)segment.dst - tensors->dst);
+            }
+            return TW_OK;
+        };
+        table_.poison = [](tw_bench_target_t *t, int byte) {
+            std::fill(of(t)->dst_.begin(), of(t)->dst_.end(), (char)byte);
+            return TW_OK;
+        };
+        table_.run = [](tw_bench_target_t *t, const tw_coll_args_t *args, tw_coll_plan_t *plan) {
+            tw_coll_args_t there = of(t)->there(args);
+            tw_status_t status = tw_coll_gpu_post(of(t)->coll_, &there, of(t)->stream_);
+            status = status == TW_OK ? tw_coll_gpu_wait(of(t)->coll_) : status;
+            tw_coll_gpu_last_plan(of(t)->coll_, plan);
+            return status;
+        };
+        table_.fetch = [](tw_bench_target_t *t) {
+            std::copy(of(t)->dst_.begin(), of(t)->dst_.end(), of(t)->host_.dst);
+            return TW_OK;
+        };
+        table_.planned_bytes = [](tw_bench_target_t *t, const tw_coll_args_t *args, uint64_t *bytes) {
+            tw_coll_args_t there = of(t)->there(args);
+            return tw_coll_gpu_planned_inter_node_bytes(of(t)->coll_, &there, bytes);
+        };
+        table_.nonfinite_blocks = [](tw_bench_target_t *t) {
+            return tw_coll_gpu_nonfinite_blocks(of(t)->coll_);
+        };
+        table_.is_counted = 1;
+    }
+    SimTarget(const SimTarget &) = delete;
+    SimTarget &operator=(const SimTarget &) = delete;
+    ~SimTarget()
+    {
+        tw_coll_gpu_destroy(coll_);
+    }
+    tw_bench_target_t *table()
+    {
+        return &table_;
+    }
+
+  private:
+    static SimTarget *of(tw_bench_target_t *table)
+    {
+        return reinterpret_cast<SimTarget *>(table);
+    }
+    tw_coll_args_t there(const tw_coll_args_t *args) const
+    {
+        tw_coll_args_t out = *args;
+        out.segments = segments_.data();
+        return out;
+    }
+
+    tw_bench_target_t table_; /* first: see of() */
+    tw::SimDevice device_;
+    tw_stream_t stream_;
+    tw_coll_gpu_t *coll_ = nullptr;
+    tw_bench_tensors_t host_ = {};
+    std::vector<char> src_, dst_;
+    std::vector<tw_coll_segment_t> segments_;
+};
 
 /* The measuring loop of the benchmarks, with ranks as threads over the local transport. */
 class MeasureTest : public tw::Fixture
@@ -44,6 +128,11 @@ class MeasureTest : public tw::Fixture
             rank.world = world.size();
             rank.n_nodes = static_cast<int>(ranks_per_node.size());
             rank.node_of = node_of.data();
+            std::unique_ptr<SimTarget> target;
+            if (o.cuda) {
+                target = std::make_unique<SimTarget>(world, r);
+                rank.target = target->table();
+            }
             EXPECT_EQ(TW_OK, tw_bench_measure(&rank, bytes, 1.0, rows[static_cast<size_t>(r)].data()));
         });
         for (const auto &others : rows) {
@@ -98,6 +187,41 @@ TEST_F(MeasureTest, EveryAlgorithmIsRight)
                 if ((row.mode != TW_BENCH_EXACT) == info->quantized) {
                     EXPECT_STREQ(info->name, row.plan.algo);
                 }
+            }
+        }
+    }
+}
+
+/* The same checks, of the same tensors, on GPUs. */
+TEST_F(MeasureTest, GpusAreRight)
+{
+    const std::vector<std::vector<int>> shapes = {{1}, {1, 1, 1}, {2, 2}, {1, 2}};
+    for (const auto &shape : shapes) {
+        for (tw_coll_op_t op : kOps) {
+            tw_bench_options_t o = options(op);
+            o.cuda = 1;
+            for (const tw_bench_row_t &row : measure(shape, o, 70000)) {
+                expect_ok(row);
+                EXPECT_EQ(row.mode != TW_BENCH_EXACT, row.plan.quantized);
+            }
+        }
+    }
+}
+
+TEST_F(MeasureTest, EveryAlgorithmOnGpusIsRight)
+{
+    const tw_coll_algo_info_t *info;
+    for (size_t i = 0; (info = tw_coll_gpu_algo_get(i)) != nullptr; i++) {
+        tw_bench_options_t o = options(info->op);
+        o.cuda = 1;
+        o.algo = info->name;
+        if (std::string(info->name) == "native") {
+            continue;
+        }
+        for (const tw_bench_row_t &row : measure({2, 2}, o, 50000)) {
+            expect_ok(row);
+            if ((row.mode != TW_BENCH_EXACT) == info->quantized) {
+                EXPECT_STREQ(info->name, row.plan.algo);
             }
         }
     }
