@@ -1,6 +1,7 @@
 /** Runs CUDA kernels on the CPU, for tests: every thread of a block is a fiber that runs until it has to wait for others,
  *  blocks follow one another. What it watches: exchanges that not all lanes of a warp take part in, barriers that not all
- *  threads reach, accesses that are not aligned. Warps take turns in random order, so that a missing barrier shows.
+ *  threads reach, accesses that are not aligned. Warps run in random order and get ahead of one another, so that a missing
+ *  barrier shows.
  *
  *  Include it before the kernels, in place of quant_cuda_device.cuh, in one source file. */
 #ifndef TW_TESTS_QUANT_CUDA_EMULATOR_H
@@ -15,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -74,16 +76,11 @@ class Block
         for (uint32_t t = 0; t < n_threads; t++)
             start(t);
         std::vector<uint32_t> warps((n_threads + warp_lanes - 1) / warp_lanes);
-        for (size_t w = 0; w < warps.size(); w++)
-            warps[w] = uint32_t(w);
-        for (bool any = true; any;) {
-            std::shuffle(warps.begin(), warps.end(), random_);
-            any = false;
-            for (uint32_t warp : warps)
-                any = run_warp(warp) || any;
-            if (!any)
-                any = open_barrier();
-        }
+        std::iota(warps.begin(), warps.end(), 0);
+        do {
+            while (run_some_warp(warps)) {
+            }
+        } while (open_barrier());
     }
 
     uint64_t exchange(uint64_t value, uint32_t mask)
@@ -161,6 +158,20 @@ class Block
 #ifdef __SANITIZE_ADDRESS__
         __sanitizer_finish_switch_fiber(fake_stack, &scheduler_stack_, &scheduler_stack_bytes_);
 #endif
+    }
+
+    /* Run one that can, for a while: sometimes one warp is far ahead, sometimes all keep step. False: none can. */
+    bool run_some_warp(std::vector<uint32_t> &warps)
+    {
+        std::shuffle(warps.begin(), warps.end(), random_);
+        for (uint32_t warp : warps) {
+            if (!run_warp(warp))
+                continue;
+            for (uint32_t more = random_() % 2 ? random_() % 64 : 0; more && run_warp(warp); more--) {
+            }
+            return true;
+        }
+        return false;
     }
 
     /* Run a warp's lanes until each waits; if all wait in the same exchange, it has taken place. */
