@@ -19,6 +19,22 @@ TW_DEVICE T tw_dev_exchange(T value, uint32_t mask)
     return __shfl_xor_sync(0xffffffffu, value, (int)mask);
 }
 
+/** The same pointer, kept in registers: the compiler would rather compute it again at each use. */
+TW_DEVICE uint8_t *tw_dev_keep(uint8_t *pointer)
+{
+    asm("" : "+l"(pointer));
+    return pointer;
+}
+
+/** An object of T in global memory: said so, because pointers that arrive as integers do not tell. */
+template <class T>
+TW_DEVICE T &tw_dev_global(const void *at)
+{
+    T *object = (T *)at;
+    __builtin_assume(__isGlobal(object));
+    return *object;
+}
+
 /** One access of BYTES = 4, 8 or 16, aligned to them, of memory that nobody writes meanwhile. */
 template <int BYTES>
 TW_DEVICE void tw_dev_load(const void *from, uint32_t *words)
@@ -30,14 +46,14 @@ TW_DEVICE void tw_dev_load(const void *from, uint32_t *words)
         uint2 v = __ldg((const uint2 *)from);
         words[0] = v.x, words[1] = v.y;
     } else {
-        words[0] = __ldg((const uint32_t *)from);
+        words[0] = __ldg((const unsigned int *)from);
     }
 }
 
-/** The same, of memory that this thread will write. */
+/** 16 bytes of memory that this thread will write. */
 TW_DEVICE void tw_dev_load_mutable(const void *from, uint32_t *words)
 {
-    uint4 v = *(const uint4 *)from;
+    uint4 v = tw_dev_global<const uint4>(from);
     words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
 }
 
@@ -45,11 +61,11 @@ template <int BYTES>
 TW_DEVICE void tw_dev_store(void *to, const uint32_t *words)
 {
     if constexpr (BYTES == 16)
-        *(uint4 *)to = make_uint4(words[0], words[1], words[2], words[3]);
+        tw_dev_global<uint4>(to) = make_uint4(words[0], words[1], words[2], words[3]);
     else if constexpr (BYTES == 8)
-        *(uint2 *)to = make_uint2(words[0], words[1]);
+        tw_dev_global<uint2>(to) = make_uint2(words[0], words[1]);
     else
-        *(uint32_t *)to = words[0];
+        tw_dev_global<uint32_t>(to) = words[0];
 }
 
 /** One element of BYTES = 1, 2 or 4, aligned to them. */
@@ -57,22 +73,22 @@ template <int BYTES>
 TW_DEVICE uint32_t tw_dev_load_element(const void *from)
 {
     if constexpr (BYTES == 4)
-        return *(const uint32_t *)from;
+        return tw_dev_global<const uint32_t>(from);
     else if constexpr (BYTES == 2)
-        return *(const uint16_t *)from;
+        return tw_dev_global<const uint16_t>(from);
     else
-        return *(const uint8_t *)from;
+        return tw_dev_global<const uint8_t>(from);
 }
 
 template <int BYTES>
 TW_DEVICE void tw_dev_store_element(void *to, uint32_t value)
 {
     if constexpr (BYTES == 4)
-        *(uint32_t *)to = value;
+        tw_dev_global<uint32_t>(to) = value;
     else if constexpr (BYTES == 2)
-        *(uint16_t *)to = (uint16_t)value;
+        tw_dev_global<uint16_t>(to) = (uint16_t)value;
     else
-        *(uint8_t *)to = (uint8_t)value;
+        tw_dev_global<uint8_t>(to) = (uint8_t)value;
 }
 
 #endif

@@ -102,7 +102,7 @@ TW_DEVICE uint32_t tw_qk_encode_tile(const tw_qk_view &view, tw_qk_values (&x)[R
 {
     const tw_qp_args_t &args = *view.args;
     tw_qp_origin_t origin = tw_qp_origin_of_block(&args.out, view.tile.first_block);
-    uint8_t *frame = view.segment->dst + origin.frame_offset;
+    uint8_t *frame = tw_dev_keep(view.segment->dst + origin.frame_offset);
     bool aligned = tw_qp_is_aligned(view.segment->dst);
     uint32_t amax[ROWS], nonfinite = 0;
     if (args.rotate)
@@ -179,32 +179,42 @@ struct tw_qk_sink_apply {
     }
 };
 
+/** One row, decoded and handed to the sink. */
+template <class SINK, int BITS>
+TW_DEVICE void tw_qk_decode_row(const tw_qk_view &view, int row, const tw_qk_codes<BITS> &codes,
+                                uint32_t scale_bits, const tw_qk_plain<SINK::type> &old)
+{
+    const tw_qp_args_t &args = *view.args;
+    float scale = tw_qk_scale(scale_bits, args.in.scale), x[TW_QS_ELEMS];
+    bool exceptional = tw_qb_may_overflow(scale, BITS, (int)args.in.hadamard, (tw_type_t)SINK::type);
+    tw_qk_plain<SINK::type> words;
+    tw_qs_dequantize<BITS>(codes, scale, exceptional, x);
+    if (args.undo)
+        tw_qk_rotate(view, row, x);
+    if (exceptional && tw_qb_scale_is_nonfinite(scale)) {
+        for (int i = 0; i < TW_QS_ELEMS; i++)
+            x[i] = tw_qb_float(TW_QB_NAN_BITS);
+    }
+    SINK::finish(x, old, exceptional, words);
+    tw_qk_store<SINK::type>(view, row, view.segment->dst, words);
+}
+
 template <class SINK, int BITS, int ROWS>
 TW_DEVICE void tw_qk_decode_tile(const tw_qk_view &view)
 {
-    constexpr int type = SINK::type;
-    const tw_qp_args_t &args = *view.args;
     tw_qk_offsets<ROWS> offsets = tw_qk_input_offsets<ROWS>(view);
-    tw_qk_codes<BITS> codes[ROWS];
-    tw_qk_plain<type> old[ROWS], words;
-    float scale[ROWS], x[TW_QS_ELEMS];
-    tw_qk_load_encoded<BITS, ROWS>(args, offsets, view.segment->src, codes, scale);
+    tw_qk_encoded<BITS, ROWS> encoded;
+    tw_qk_plain<SINK::type> old[ROWS];
+    if (view.whole && tw_qp_is_aligned(view.segment->src))
+        tw_qk_load_encoded_whole<BITS, ROWS>(view, offsets, view.segment->src, encoded);
+    else
+        tw_qk_load_encoded_any<BITS, ROWS>(view, offsets, view.segment->src, encoded);
     if constexpr (SINK::reads)
-        tw_qk_load_rows<type, false>(view, view.segment->dst, old);
+        tw_qk_load_rows<SINK::type, false>(view, view.segment->dst, old);
     TW_UNROLL
     for (int u = 0; u < ROWS; u++) {
-        if (!tw_qk_has_row(view, u))
-            continue;
-        bool exceptional = tw_qb_may_overflow(scale[u], BITS, (int)args.in.hadamard, (tw_type_t)type);
-        tw_qs_dequantize<BITS>(codes[u], scale[u], exceptional, x);
-        if (args.undo)
-            tw_qk_rotate(view, u, x);
-        if (exceptional && tw_qb_scale_is_nonfinite(scale[u])) {
-            for (int i = 0; i < TW_QS_ELEMS; i++)
-                x[i] = tw_qb_float(TW_QB_NAN_BITS);
-        }
-        SINK::finish(x, old[u], exceptional, words);
-        tw_qk_store<type>(view, u, view.segment->dst, words);
+        if (tw_qk_has_row(view, u))
+            tw_qk_decode_row<SINK, BITS>(view, u, encoded.codes[u], encoded.scale[u], old[u]);
     }
 }
 

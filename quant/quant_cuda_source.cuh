@@ -13,9 +13,9 @@ TW_DEVICE const uint8_t *tw_qk_input(const tw_qk_view &view, uint32_t k)
     const tw_qp_segment_t *segment = view.segment;
     if (segment->inputs == TW_QP_STRIDED)
         return segment->src + (int64_t)k * segment->stride;
-    if (segment->inputs == TW_QP_LISTED)
-        return (const uint8_t *)(uintptr_t)view.words[segment->list + k];
-    return (const uint8_t *)(uintptr_t)((const uint64_t *)segment->base)[k];
+    uint64_t address = segment->inputs == TW_QP_LISTED ? view.words[segment->list + k]
+                                                       : ((const uint64_t *)segment->base)[k];
+    return (const uint8_t *)(uintptr_t)address;
 }
 
 /** Where this thread's strips lie in every input, from the input's first byte. */
@@ -23,7 +23,6 @@ template <int ROWS>
 struct tw_qk_offsets {
     uint64_t frame;
     uint32_t codes[ROWS], scale[ROWS];
-    bool used[ROWS];
 };
 
 template <int ROWS>
@@ -40,77 +39,121 @@ TW_DEVICE tw_qk_offsets<ROWS> tw_qk_input_offsets(const tw_qk_view &view)
         tw_qp_place_t place = tw_qp_place_of(in, origin.strip + tw_qk_strip(view, u));
         offsets.codes[u] = place.codes_offset;
         offsets.scale[u] = place.scale_offset;
-        offsets.used[u] = tw_qk_elems(view, u) != 0;
     }
     return offsets;
 }
 
-/** Codes and scale of every row of one input; zeros where a row is not used. */
+/** What is loaded of one input: codes, and scales as tw_qk_load_scale has them. */
 template <int BITS, int ROWS>
-TW_DEVICE void tw_qk_load_encoded(const tw_qp_args_t &args, const tw_qk_offsets<ROWS> &offsets,
-                                  const uint8_t *input, tw_qk_codes<BITS> (&codes)[ROWS],
-                                  float (&scale)[ROWS])
+struct tw_qk_encoded {
+    tw_qk_codes<BITS> codes[ROWS];
+    uint32_t scale[ROWS];
+};
+
+/** Load a whole tile's strips of an aligned input: no branch between the loads. */
+template <int BITS, int ROWS>
+TW_DEVICE void tw_qk_load_encoded_whole(const tw_qk_view &view, const tw_qk_offsets<ROWS> &offsets,
+                                        const uint8_t *input, tw_qk_encoded<BITS, ROWS> &encoded)
+{
+    const uint8_t *from = input + offsets.frame;
+    TW_UNROLL
+    for (int u = 0; u < ROWS; u++) {
+        tw_qk_load_codes<BITS>(from + offsets.codes[u], true, encoded.codes[u]);
+        encoded.scale[u] = tw_qk_load_scale(from + offsets.scale[u], view.args->in.scale, true);
+    }
+}
+
+/** Load what there is of any input; zeros where a row is not used. */
+template <int BITS, int ROWS>
+TW_DEVICE void tw_qk_load_encoded_any(const tw_qk_view &view, const tw_qk_offsets<ROWS> &offsets,
+                                      const uint8_t *input, tw_qk_encoded<BITS, ROWS> &encoded)
 {
     bool aligned = tw_qp_is_aligned(input);
     const uint8_t *from = input + offsets.frame;
     TW_UNROLL
     for (int u = 0; u < ROWS; u++) {
-        scale[u] = 0.0f;
+        encoded.scale[u] = 0;
         for (int w = 0; w < TW_QS_CODE_WORDS(BITS); w++)
-            codes[u][w] = 0;
-        if (offsets.used[u]) {
-            tw_qk_load_codes<BITS>(from + offsets.codes[u], aligned, codes[u]);
-            scale[u] = tw_qk_load_scale(from + offsets.scale[u], args.in.scale, aligned);
+            encoded.codes[u][w] = 0;
+        if (tw_qk_elems(view, u) == 0)
+            continue;
+        tw_qk_load_codes<BITS>(from + offsets.codes[u], aligned, encoded.codes[u]);
+        encoded.scale[u] = tw_qk_load_scale(from + offsets.scale[u], view.args->in.scale, aligned);
+    }
+}
+
+/** sum += input 0, then input 1, ... The common case, bf16 scales of ordinary size, in one piece. */
+template <int BITS, int ROWS, int N>
+TW_DEVICE void tw_qk_add(const tw_qk_view &view, const tw_qk_encoded<BITS, ROWS> (&inputs)[N],
+                         tw_qk_values (&sum)[ROWS])
+{
+    uint32_t scale_type = view.args->in.scale;
+    bool common = scale_type == TW_QUANT_SCALE_BF16;
+    TW_UNROLL
+    for (int b = 0; b < N; b++)
+        for (int u = 0; u < ROWS; u++)
+            common = common && tw_qs_scale_is_small(tw_qb_float(inputs[b].scale[u] << 16));
+    if (common) {
+        TW_UNROLL
+        for (int b = 0; b < N; b++)
+            for (int u = 0; u < ROWS; u++)
+                tw_qs_accumulate<BITS>(inputs[b].codes[u], tw_qb_float(inputs[b].scale[u] << 16), true,
+                                       sum[u]);
+        return;
+    }
+    TW_UNROLL
+    for (int b = 0; b < N; b++) {
+        for (int u = 0; u < ROWS; u++) {
+            float scale = tw_qk_scale(inputs[b].scale[u], scale_type);
+            if (tw_qs_scale_is_small(scale))
+                tw_qs_accumulate<BITS>(inputs[b].codes[u], scale, false, sum[u]);
+            else
+                tw_qs_accumulate_any<BITS>(inputs[b].codes[u], scale, sum[u]);
         }
     }
 }
 
-template <int BITS, int ROWS>
-TW_DEVICE void tw_qk_add_rows(const tw_qk_codes<BITS> (&codes)[ROWS], const float (&scale)[ROWS], bool exact,
-                              tw_qk_values (&sum)[ROWS])
+/** sum += inputs k .. k + N - 1; N of them are in flight together. */
+template <int BITS, int ROWS, int N>
+TW_DEVICE void tw_qk_add_inputs(const tw_qk_view &view, const tw_qk_offsets<ROWS> &offsets, uint32_t k,
+                                tw_qk_values (&sum)[ROWS])
 {
-    bool small = true;
+    const uint8_t *input[N];
+    tw_qk_encoded<BITS, ROWS> encoded[N];
+    bool whole = view.whole;
     TW_UNROLL
-    for (int u = 0; u < ROWS; u++)
-        small = small && tw_qs_scale_is_small(scale[u]);
-    TW_UNROLL
-    for (int u = 0; u < ROWS; u++) {
-        if (small && exact)
-            tw_qs_accumulate<BITS>(codes[u], scale[u], true, sum[u]);
-        else if (small)
-            tw_qs_accumulate<BITS>(codes[u], scale[u], false, sum[u]);
-        else
-            tw_qs_accumulate_any<BITS>(codes[u], scale[u], sum[u]);
+    for (int b = 0; b < N; b++) {
+        input[b] = tw_qk_input(view, k + (uint32_t)b);
+        whole = whole && tw_qp_is_aligned(input[b]);
     }
+    if (whole) {
+        TW_UNROLL
+        for (int b = 0; b < N; b++)
+            tw_qk_load_encoded_whole<BITS, ROWS>(view, offsets, input[b], encoded[b]);
+    } else {
+        TW_UNROLL
+        for (int b = 0; b < N; b++)
+            tw_qk_load_encoded_any<BITS, ROWS>(view, offsets, input[b], encoded[b]);
+    }
+    tw_qk_add<BITS, ROWS, N>(view, encoded, sum);
 }
 
-/** factor * (input 0 + input 1 + ...), rotated back if that is wanted; several inputs are in flight at a time. */
+/** factor * (input 0 + input 1 + ...), rotated back if that is wanted. */
 template <int BITS, int ROWS>
 TW_DEVICE void tw_qk_sum(const tw_qk_view &view, tw_qk_values (&x)[ROWS])
 {
     constexpr uint32_t batch = BITS == 8 ? 2 : 4;
     const tw_qp_args_t &args = *view.args;
     tw_qk_offsets<ROWS> offsets = tw_qk_input_offsets<ROWS>(view);
-    uint32_t n_srcs = view.segment->n_srcs;
-    bool exact = args.in.scale == TW_QUANT_SCALE_BF16;
+    uint32_t n_srcs = view.segment->n_srcs, k = 0;
     TW_UNROLL
     for (int u = 0; u < ROWS; u++)
         for (int i = 0; i < TW_QS_ELEMS; i++)
             x[u][i] = -0.0f; /* -0 + y is y, also for y = -0 */
-    for (uint32_t k = 0; k < n_srcs; k += batch) {
-        tw_qk_codes<BITS> codes[batch][ROWS];
-        float scale[batch][ROWS];
-        TW_UNROLL
-        for (uint32_t b = 0; b < batch; b++) {
-            if (k + b < n_srcs)
-                tw_qk_load_encoded<BITS, ROWS>(args, offsets, tw_qk_input(view, k + b), codes[b], scale[b]);
-        }
-        TW_UNROLL
-        for (uint32_t b = 0; b < batch; b++) {
-            if (k + b < n_srcs)
-                tw_qk_add_rows<BITS, ROWS>(codes[b], scale[b], exact, x);
-        }
-    }
+    for (; k + batch <= n_srcs; k += batch)
+        tw_qk_add_inputs<BITS, ROWS, batch>(view, offsets, k, x);
+    for (; k < n_srcs; k++)
+        tw_qk_add_inputs<BITS, ROWS, 1>(view, offsets, k, x);
     if (args.undo)
         tw_qk_rotate_rows<ROWS>(view, x);
     TW_UNROLL

@@ -9,7 +9,7 @@
 #endif
 
 #include "quant/quant_cuda_job.h"
-#include "quant/quant_cuda_strip.h"
+#include "quant/quant_cuda_plain.h"
 
 template <int WORDS>
 struct tw_qk_launch {
@@ -135,12 +135,14 @@ TW_DEVICE void tw_qk_load_rows(const tw_qk_view &view, const uint8_t *array, tw_
     }
 }
 
-/** Neighbouring lanes swap parts of their fp32 strips, so that each store of the warp fills whole 32-byte sectors: of
- *  every 8 words the even lane gets the first 4 of both strips, the odd lane the last 4. */
-TW_DEVICE void tw_qk_swap_quads(uint32_t lane, uint32_t (&words)[TW_QS_ELEMS])
+/** Neighbouring lanes swap parts of their strips, so that each store of the warp fills whole sectors of 32 bytes: of every
+ *  8 words, the even lane gets the first 4 of both strips, the odd lane the last 4. */
+template <int WORDS>
+TW_DEVICE void tw_qk_swap_quads(uint32_t lane, uint32_t (&words)[WORDS])
 {
     bool odd = lane & 1;
-    for (int i = 0; i < TW_QS_ELEMS; i++) {
+    TW_UNROLL
+    for (int i = 0; i < WORDS; i++) {
         if (i % 8 >= 4)
             continue;
         uint32_t other = tw_dev_exchange(odd ? words[i] : words[i + 4], 1);
@@ -153,29 +155,22 @@ TW_DEVICE void tw_qk_swap_quads(uint32_t lane, uint32_t (&words)[TW_QS_ELEMS])
 template <int TYPE>
 TW_DEVICE void tw_qk_store(const tw_qk_view &view, int row, uint8_t *array, const tw_qk_plain<TYPE> &words)
 {
-    constexpr int bytes = tw_qk_bytes<TYPE>;
-    uint32_t strip = tw_qk_strip(view, row), n = tw_qk_elems(view, row);
-    uint8_t *to = array + (view.tile.first_elem + (uint64_t)strip * TW_QS_ELEMS) * bytes;
-    bool aligned = tw_qp_is_aligned(array);
-    if constexpr (TYPE == TW_TYPE_FP32) {
-        uint32_t swapped[TW_QS_ELEMS];
-        for (int i = 0; i < TW_QS_ELEMS; i++)
-            swapped[i] = words[i];
-        tw_qk_swap_quads(view.lane, swapped);
-        if (aligned && tw_qp_strip_elems(&view.tile, strip | 1) == TW_QS_ELEMS) {
-            to -= view.lane & 1 ? 64 - 16 : 0; /* the even lane's strip, and 16 bytes */
-            for (int i = 0; i < TW_QS_ELEMS; i += 8) {
-                tw_dev_store<16>(to + 4 * i, swapped + i);
-                tw_dev_store<16>(to + 4 * i + 64, swapped + i + 4);
-            }
-            return;
-        }
-    } else if (aligned && n == TW_QS_ELEMS) {
-        tw_dev_store<16>(to, words);
-        tw_dev_store<16>(to + 16, words + 4);
+    constexpr int n_words = TW_QS_PLAIN_WORDS(TYPE), strip_bytes = 4 * n_words;
+    uint32_t strip = tw_qk_strip(view, row), swapped[n_words];
+    uint8_t *to = array + view.tile.first_elem * tw_qk_bytes<TYPE> + strip * strip_bytes;
+    for (int i = 0; i < n_words; i++)
+        swapped[i] = words[i];
+    tw_qk_swap_quads(view.lane, swapped);
+    if (!tw_qp_is_aligned(array) || tw_qp_strip_elems(&view.tile, strip | 1) != TW_QS_ELEMS) {
+        tw_qk_store_elements<TYPE>(to, tw_qk_elems(view, row), words);
         return;
     }
-    tw_qk_store_elements<TYPE>(to, n, words);
+    to -= view.lane & 1 ? strip_bytes - 16 : 0; /* where the even lane's strip begins, and 16 bytes */
+    TW_UNROLL
+    for (int i = 0; i < n_words; i += 8) {
+        tw_dev_store<16>(to + 4 * i, swapped + i);
+        tw_dev_store<16>(to + 4 * i + strip_bytes, swapped + i + 4);
+    }
 }
 
 /* ---- encoded memory: `aligned` to 16 bytes or not at all --------------------------------------------------------- */
@@ -205,23 +200,40 @@ TW_DEVICE void tw_qk_store_codes(uint8_t *to, bool aligned, const tw_qk_codes<BI
         tw_dev_store_element<1>(to + i, codes[i / 4] >> (8 * (i % 4)));
 }
 
-TW_DEVICE float tw_qk_load_scale(const uint8_t *from, uint32_t scale_type, bool aligned)
+/** The scale's bits as stored; tw_qk_scale makes a number of them. Apart, because that would wait for the load. */
+TW_DEVICE uint32_t tw_qk_load_scale(const uint8_t *from, uint32_t scale_type, bool aligned)
 {
-    if (!aligned)
-        return tw_qb_scale_get(from, (tw_quant_scale_t)scale_type);
-    if (scale_type == TW_QUANT_SCALE_BF16)
-        return tw_qb_float(tw_dev_load_element<2>(from) << 16);
-    return tw_qb_float(tw_dev_load_element<4>(from));
+    bool wide = scale_type == TW_QUANT_SCALE_FP32;
+    if (aligned)
+        return wide ? tw_dev_load_element<4>(from) : tw_dev_load_element<2>(from);
+    uint32_t bits = 0;
+    for (int i = 0; i < 4; i++) {
+        if (i < 2 || wide)
+            bits |= tw_dev_load_element<1>(from + i) << (8 * i);
+    }
+    return bits;
+}
+
+TW_DEVICE float tw_qk_scale(uint32_t bits, uint32_t scale_type)
+{
+    return tw_qb_float(scale_type == TW_QUANT_SCALE_FP32 ? bits : bits << 16);
 }
 
 TW_DEVICE void tw_qk_store_scale(uint8_t *to, uint32_t scale_type, bool aligned, float scale)
 {
-    if (!aligned)
-        tw_qb_scale_put(to, (tw_quant_scale_t)scale_type, scale);
-    else if (scale_type == TW_QUANT_SCALE_BF16)
-        tw_dev_store_element<2>(to, tw_qb_bits(scale) >> 16);
-    else
-        tw_dev_store_element<4>(to, tw_qb_bits(scale));
+    bool wide = scale_type == TW_QUANT_SCALE_FP32;
+    uint32_t bits = tw_qb_bits(scale) >> (wide ? 0 : 16);
+    if (aligned) {
+        if (wide)
+            tw_dev_store_element<4>(to, bits);
+        else
+            tw_dev_store_element<2>(to, bits);
+        return;
+    }
+    for (int i = 0; i < 4; i++) {
+        if (i < 2 || wide)
+            tw_dev_store_element<1>(to + i, bits >> (8 * i));
+    }
 }
 
 /* ---- rotation --------------------------------------------------------------------------------------------------- */

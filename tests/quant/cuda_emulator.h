@@ -287,6 +287,11 @@ T tw_dev_exchange(T value, uint32_t mask)
     return value;
 }
 
+inline uint8_t *tw_dev_keep(uint8_t *pointer)
+{
+    return pointer;
+}
+
 template <int BYTES>
 void tw_dev_load(const void *from, uint32_t *words)
 {

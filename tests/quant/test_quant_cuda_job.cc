@@ -69,7 +69,7 @@ TEST_F(QuantCudaJob, HundredsOfSegmentsAreOneLaunch)
 {
     std::vector<size_t> sizes;
     for (size_t i = 0; i < 444; i++)
-        sizes.push_back(i * 37 % 1500);
+        sizes.push_back(i * 37 % 300);
     expect_equal_encoding(int4, sizes, 1);
     expect_equal_encoding(int8, sizes, 1);
     sizes.push_back(5);

@@ -4,8 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "quant/quant_cuda_plan.h"
-#include "quant/quant_cuda_strip.h"
+#include "quant/quant_cuda_plain.h"
 
 namespace
 {
