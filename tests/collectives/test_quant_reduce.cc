@@ -175,6 +175,31 @@ TEST_F(QuantReduce, BucketShapeDoesNotMatter)
     }
 }
 
+/* Neither does the size of the messages. */
+TEST_F(QuantReduce, ChunksDoNotMatter)
+{
+    for (tw_coll_op_t op : ops) {
+        for (const char *algo : algos) {
+            for (const char *inner : {"", "int8:block=64,stochastic"}) {
+                tw::Case c;
+                c.op = op;
+                c.algo = algo;
+                c.codec = "int4:block=32,stochastic";
+                c.inner = inner;
+                c.sizes = {30011, 77};
+                std::vector<tw::RankBuffers> results[2];
+                for (int i : {0, 1}) {
+                    set_env("TW_COLL_CHUNK", i == 0 ? "512" : "1M");
+                    tw::World world(tw::nodes_of({2, 1, 2}));
+                    results[i] = run_case(world, c);
+                }
+                for (size_t r = 0; r < 5; r++)
+                    EXPECT_TRUE(results[0][r].dst == results[1][r].dst) << describe(c);
+            }
+        }
+    }
+}
+
 /* Stochastic rounding repeats, and another step rounds differently. */
 TEST_F(QuantReduce, StochasticRepeats)
 {
