@@ -399,15 +399,20 @@ static void find_neighbours(const tw_topo_t *topo, int inter, neighbours_t *near
 
 /* ---- the model ------------------------------------------------------------------------------------------- */
 
+/** What a member reports. */
+typedef struct report {
+    tw_measure_sample_t sample;
+    tw_measure_host_t host;
+} report_t;
+
 #define SAMPLE_DOUBLES (sizeof(tw_measure_sample_t) / sizeof(double))
 
 /** Member 0: the slowest of each value. */
-static void merge_samples(const tw_topo_t *topo, const tw_measure_sample_t *samples,
-                          tw_measure_sample_t *slowest)
+static void merge_samples(const report_t *reports, int world, tw_measure_sample_t *slowest)
 {
-    *slowest = samples[0];
-    for (int r = 1; r < topo->world; r++) {
-        const double *from = (const double *)&samples[r];
+    *slowest = reports[0].sample;
+    for (int r = 1; r < world; r++) {
+        const double *from = (const double *)&reports[r].sample;
         double *to = (double *)slowest;
         for (size_t i = 0; i < SAMPLE_DOUBLES; i++) {
             to[i] = max2(to[i], from[i]);
@@ -427,33 +432,51 @@ static void fill_tier(const tw_tier_sample_t *sample, double contention, tw_coll
     tier->busy = busy < 1 ? busy : 1;
 }
 
-static void fill_model(const tw_measure_sample_t *sample, tw_coll_model_t *model)
+static void fill_model(const tw_measure_sample_t *sample, double contention, tw_coll_model_t *model)
 {
     tw_coll_model_default(model);
-    fill_tier(&sample->inter, sample->contention, &model->inter);
-    fill_tier(&sample->node, sample->contention, &model->node);
-    model->copy_sec = sample->copy_sec * sample->contention;
-    model->reduce_sec = sample->reduce_sec * sample->contention;
+    fill_tier(&sample->inter, contention, &model->inter);
+    fill_tier(&sample->node, contention, &model->node);
+    model->copy_sec = sample->copy_sec * contention;
+    model->reduce_sec = sample->reduce_sec * contention;
     for (int i = 0; i < TW_COLL_MODEL_ENCODERS; i++) {
-        model->encode_sec[i] = sample->encode_sec[i] * sample->contention;
+        model->encode_sec[i] = sample->encode_sec[i] * contention;
     }
     for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++) {
-        model->decode_sec[i] = sample->decode_sec[i] * sample->contention;
+        model->decode_sec[i] = sample->decode_sec[i] * contention;
     }
 }
 
-static tw_status_t agree(const tw_coll_peers_t *peers, tw_measure_sample_t *mine, tw_coll_model_t *model)
+/** Ranks per core of the machine where they are most; at least 1. */
+static double find_contention(const report_t *reports, int world)
 {
-    tw_measure_sample_t *all = calloc((size_t)peers->topo->world, sizeof(*all)), slowest;
+    double most = 1;
+
+    for (int r = 0; r < world; r++) {
+        int sharing = 0;
+        for (int q = 0; q < world; q++) {
+            sharing += reports[q].host.boot == reports[r].host.boot;
+        }
+        most = max2(most, sharing / reports[r].host.cores);
+    }
+    return most;
+}
+
+static tw_status_t agree(const tw_coll_peers_t *peers, const tw_measure_sample_t *mine,
+                         tw_coll_model_t *model)
+{
+    report_t *all = calloc((size_t)peers->topo->world, sizeof(*all)), report = {.sample = *mine};
+    tw_measure_sample_t slowest;
 
     if (all == NULL) {
         tw_error("out of memory agreeing on the cost model");
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = gather(peers, mine, sizeof(*mine), (char *)all);
+    tw_measure_host(&report.host);
+    tw_status_t status = gather(peers, &report, sizeof(report), (char *)all);
     if (status == TW_OK && peers->topo->rank == 0) {
-        merge_samples(peers->topo, all, &slowest);
-        fill_model(&slowest, model);
+        merge_samples(all, peers->topo->world, &slowest);
+        fill_model(&slowest, find_contention(all, peers->topo->world), model);
     }
     free(all);
     return status == TW_OK ? broadcast(peers, model, sizeof(*model)) : status;

@@ -18,10 +18,17 @@ typedef struct tw_measure_sample {
     tw_tier_sample_t inter, node;
     double copy_sec, reduce_sec;
     double encode_sec[TW_COLL_MODEL_ENCODERS], decode_sec[TW_COLL_MODEL_DECODERS];
-    double contention; /**< wall time over processor time: how many share a core */
 } tw_measure_sample_t;
 
-/** Copying, adding and every codec, on the calling thread: fills in the times from copy_sec on. */
+/** The machine a member runs on: nodes may share one. */
+typedef struct tw_measure_host {
+    uint64_t boot; /**< the same on all members of a machine */
+    double cores;  /**< that the member may use */
+} tw_measure_host_t;
+
+void tw_measure_host(tw_measure_host_t *out);
+
+/** Copying, adding and every codec, on the calling thread, which has a core for itself: the times from copy_sec on. */
 tw_status_t tw_measure_processor(tw_measure_sample_t *out);
 
 /** Processor time of the calling thread. */
