@@ -55,6 +55,6 @@ void tw_allgather_quant_direct_build(const tw_build_t *b)
 
 void tw_allgather_quant_direct_cost(const tw_case_t *c, tw_coll_cost_t *cost)
 {
-    tw_cost_add_alltoall(c, c->encoded_bytes, cost);
+    tw_cost_add_all_pairs(c, c->encoded_bytes / c->topo->world, cost);
     tw_cost_add_spread_codec(c, cost);
 }

@@ -141,15 +141,15 @@ void tw_exchange_allreduce_build(const tw_build_t *build)
         exchange_chunk(build, c * build->chunk_elems, tw_chunk_elems(build, n_elems, c), inputs, ready);
 }
 
-/* Each rank sends `bytes` to every other rank. */
-static void add_all_pairs(const tw_case_t *c, double bytes, tw_coll_cost_t *cost)
+void tw_cost_add_all_pairs(const tw_case_t *c, double bytes, tw_coll_cost_t *cost)
 {
     const tw_topo_t *topo = c->topo;
     int mates = topo->max_local - 1, remote = topo->world - topo->min_local;
+    double crowd = topo->n_nodes > 2 ? TW_COST_CROWD : 1;
 
     cost->inter_rounds += topo->n_nodes > 1;
     cost->inter_messages += topo->n_nodes > 1 ? tw_cost_messages(c, bytes) * remote : 0;
-    cost->inter_bytes += bytes * tw_topo_remote_pairs(topo);
+    cost->inter_bytes += bytes * tw_topo_remote_pairs(topo) * crowd;
     cost->node_rounds += topo->n_nodes == 1 && mates > 0;
     cost->node_messages += tw_cost_messages(c, bytes) * mates;
     cost->node_bytes += bytes * mates * topo->max_local;
@@ -157,23 +157,23 @@ static void add_all_pairs(const tw_case_t *c, double bytes, tw_coll_cost_t *cost
 
 void tw_direct_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost)
 {
-    add_all_pairs(c, c->bytes / c->topo->world, cost);
+    tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
 }
 
 void tw_direct_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost)
 {
-    add_all_pairs(c, c->bytes / c->topo->world, cost);
+    tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
     cost->cpu_sec += c->bytes * c->model->reduce_sec;
 }
 
 void tw_direct_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     tw_direct_reduce_scatter_cost(c, cost);
-    add_all_pairs(c, c->bytes / c->topo->world, cost);
+    tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
 }
 
 void tw_exchange_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost)
 {
-    add_all_pairs(c, c->bytes, cost);
+    tw_cost_add_all_pairs(c, c->bytes, cost);
     cost->cpu_sec += c->bytes * c->topo->world * c->model->reduce_sec;
 }

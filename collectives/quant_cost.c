@@ -64,30 +64,12 @@ void tw_cost_add_spread_nodes(const tw_case_t *c, tw_coll_cost_t *cost)
     tw_cost_add_spread_codec(c, cost);
 }
 
-void tw_cost_add_alltoall(const tw_case_t *c, double encoded, tw_coll_cost_t *cost)
-{
-    const tw_topo_t *topo = c->topo;
-    double shard = encoded / topo->world, messages = tw_cost_messages(c, shard), inside, outside;
-
-    largest_node(topo, &inside, &outside);
-    if (topo->n_nodes > 1) {
-        cost->inter_rounds += 1;
-        cost->inter_messages += messages * outside;
-        cost->inter_bytes += shard * inside * outside;
-    }
-    if (inside > 1) {
-        cost->node_rounds += topo->n_nodes == 1;
-        cost->node_messages += messages * (inside - 1);
-        cost->node_bytes += shard * inside * (inside - 1);
-    }
-}
-
 void tw_cost_add_one_hop(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     double encode = tw_coll_model_encode_sec(c->model, c->args->codec);
     double decode = tw_coll_model_decode_sec(c->model, c->args->codec);
 
-    tw_cost_add_alltoall(c, c->encoded_bytes, cost);
+    tw_cost_add_all_pairs(c, c->encoded_bytes / c->topo->world, cost);
     cost->cpu_sec += (encode + decode) * c->bytes;
     cost->fill_sec += (encode + decode * c->topo->world) * tw_cost_plain_chunk(c);
 }
@@ -115,7 +97,7 @@ void tw_cost_add_two_hop(const tw_case_t *c, tw_coll_cost_t *cost)
     if (topo->n_nodes > 1) {
         cost->inter_rounds += 1;
         cost->inter_messages += tw_cost_messages(c, encoded / topo->world) * outside / inside;
-        cost->inter_bytes += encoded * outside / topo->world;
+        cost->inter_bytes += encoded * outside / topo->world * (topo->n_nodes > 2 ? TW_COST_CROWD : 1);
     }
     cost->cpu_sec += encode * c->bytes / inside + decode * c->bytes * topo->n_nodes / topo->world;
     cost->fill_sec += (encode + decode * topo->n_nodes) * chunk;

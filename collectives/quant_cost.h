@@ -17,8 +17,6 @@ double tw_cost_plain_chunk(const tw_case_t *c);
 void tw_cost_add_spread_codec(const tw_case_t *c, tw_coll_cost_t *cost);
 /** All-gather from node to node and then inside. */
 void tw_cost_add_spread_nodes(const tw_case_t *c, tw_coll_cost_t *cost);
-/** Every rank sends a shard's share of `encoded` bytes to every other one. */
-void tw_cost_add_alltoall(const tw_case_t *c, double encoded, tw_coll_cost_t *cost);
 /** Reduce-scatter. */
 void tw_cost_add_one_hop(const tw_case_t *c, tw_coll_cost_t *cost);
 void tw_cost_add_two_hop(const tw_case_t *c, tw_coll_cost_t *cost);
