@@ -1,7 +1,7 @@
 /* Measuring the model: all members stream to a neighbour at once, as they do in a collective operation, so that ranks
  * that share a link or a processor are measured sharing it. The receiver acknowledges every message; the sender's
- * acknowledgement times give latency and speed. A stream's speed is that of its second half: shaped links and deep
- * queues let the first few hundred kilobytes through faster than what follows. */
+ * acknowledgement times give latency and speed. A stream's speed is that of its later part: shaped links and deep
+ * queues let the first hundred kilobytes or two through faster than what follows. */
 #include "collectives/measure.h"
 #include "collectives/topo.h"
 
@@ -10,10 +10,12 @@
 
 #define WINDOW 16 /**< most messages under way */
 #define BURST_WINDOW 4
-#define BURST_COUNT 16
+#define BURST_COUNT 24
+#define BURST_WARM 8 /**< messages that only use up what the link saved while it was idle */
+#define BURST_REPEATS 3
 #define BURST_MIN_BYTES ((size_t)32 << 10)
-#define BURST_MAX_BYTES ((size_t)512 << 10)
-#define BURST_MIN_SEC 1e-3 /**< a shorter half says little: repeat with larger messages */
+#define BURST_MAX_BYTES ((size_t)128 << 10)
+#define BURST_MIN_SEC 200e-6 /**< a shorter burst says little: repeat with larger messages */
 #define PING_COUNT 12
 #define FLOOD_COUNT 64
 #define SMALL_BYTES 8
@@ -338,7 +340,29 @@ static tw_status_t measure_latency(const tw_coll_peers_t *peers, const neighbour
     return status;
 }
 
-/** Speed of the node's link: larger messages until the clock can tell. */
+/** One burst: time per byte of the node's link, and the share of it that the processor was busy. The latter counts
+ *  spinning, too: an upper bound. */
+static tw_status_t measure_burst(burst_t *burst, tw_tier_sample_t *out)
+{
+    double cpu_sec = tw_measure_thread_sec(), start_sec = tw_time_sec();
+    tw_status_t status = exchange(burst);
+
+    if (status != TW_OK || burst->near->to < 0) {
+        return status;
+    }
+    out->busy = (tw_measure_thread_sec() - cpu_sec) / (tw_time_sec() - start_sec);
+    out->beta_sec = (burst->ack_sec[BURST_COUNT - 1] - burst->ack_sec[BURST_WARM - 1]) /
+                    ((double)burst->bytes * (BURST_COUNT - BURST_WARM) * burst->near->sharing);
+    return TW_OK;
+}
+
+static int compare_speed(const void *a, const void *b)
+{
+    double x = ((const tw_tier_sample_t *)a)->beta_sec, y = ((const tw_tier_sample_t *)b)->beta_sec;
+    return (x > y) - (x < y);
+}
+
+/** Speed of the node's link: the median of a few bursts, of larger messages until the clock can tell. */
 static tw_status_t measure_speed(const tw_coll_peers_t *peers, const neighbours_t *near,
                                  tw_tier_sample_t *out)
 {
@@ -348,20 +372,19 @@ static tw_status_t measure_speed(const tw_coll_peers_t *peers, const neighbours_
     int again = 1;
 
     for (size_t bytes = BURST_MIN_BYTES; again && bytes <= BURST_MAX_BYTES; bytes *= 4) {
+        tw_tier_sample_t bursts[BURST_REPEATS] = {{.beta_sec = 0}};
         burst.bytes = bytes;
-        double cpu_sec = tw_measure_thread_sec(), start_sec = tw_time_sec();
-        tw_status_t status = exchange(&burst);
-        if (status != TW_OK) {
-            return status;
+        for (int i = 0; i < BURST_REPEATS; i++) {
+            tw_status_t status = measure_burst(&burst, &bursts[i]);
+            if (status != TW_OK) {
+                return status;
+            }
         }
-        again = 0;
-        if (near->to >= 0) {
-            double half_sec = ack_sec[BURST_COUNT - 1] - ack_sec[BURST_COUNT / 2 - 1];
-            out->beta_sec = half_sec / ((double)bytes * (BURST_COUNT / 2) * near->sharing);
-            out->busy = (tw_measure_thread_sec() - cpu_sec) / (tw_time_sec() - start_sec);
-            again = half_sec < BURST_MIN_SEC;
-        }
-        status = agree_any(peers, &again);
+        qsort(bursts, BURST_REPEATS, sizeof(bursts[0]), compare_speed);
+        out->beta_sec = bursts[BURST_REPEATS / 2].beta_sec;
+        out->busy = bursts[BURST_REPEATS / 2].busy;
+        again = out->beta_sec * (double)bytes < BURST_MIN_SEC / BURST_COUNT;
+        tw_status_t status = agree_any(peers, &again);
         if (status != TW_OK) {
             return status;
         }
@@ -369,10 +392,42 @@ static tw_status_t measure_speed(const tw_coll_peers_t *peers, const neighbours_
     return TW_OK;
 }
 
+/** What longer messages that wait for one another cost beyond their bytes and the acknowledgement: the best of a few. */
+static tw_status_t measure_turn(const tw_coll_peers_t *peers, const neighbours_t *near, tw_tier_sample_t *out)
+{
+    double ack_sec[PING_COUNT], best_sec = -1;
+    burst_t burst = {
+        .peers = peers,
+        .near = near,
+        .bytes = TW_COLL_TURN_BYTES,
+        .count = PING_COUNT,
+        .window = 1,
+        .ack_sec = ack_sec,
+    };
+    tw_status_t status = exchange(&burst);
+
+    if (status != TW_OK || near->to < 0) {
+        return status;
+    }
+    for (int i = 1; i < PING_COUNT; i++) {
+        double trip_sec = ack_sec[i] - ack_sec[i - 1];
+        best_sec = best_sec < 0 || trip_sec < best_sec ? trip_sec : best_sec;
+    }
+    /* a shaped link lets a single message through at once: then there is nothing to subtract for its bytes */
+    double hops_sec = best_sec - out->alpha_sec,
+           bytes_sec = (double)burst.bytes * near->sharing * out->beta_sec;
+    out->turn_sec = max2(0, hops_sec > bytes_sec ? hops_sec - bytes_sec : hops_sec);
+    return TW_OK;
+}
+
 static tw_status_t measure_tier(const tw_coll_peers_t *peers, const neighbours_t *near, tw_tier_sample_t *out)
 {
     tw_status_t status = measure_latency(peers, near, out);
-    return status == TW_OK ? measure_speed(peers, near, out) : status;
+
+    if (status == TW_OK) {
+        status = measure_speed(peers, near, out);
+    }
+    return status == TW_OK ? measure_turn(peers, near, out) : status;
 }
 
 /** Every member sends to the next node, or to the next member of its own. */
@@ -420,23 +475,23 @@ static void merge_samples(const report_t *reports, int world, tw_measure_sample_
     }
 }
 
-static void fill_tier(const tw_tier_sample_t *sample, double contention, tw_coll_tier_t *tier)
+static void fill_tier(const tw_tier_sample_t *sample, tw_coll_tier_t *tier)
 {
     if (!(sample->beta_sec > 0)) {
         return; /* there is no such link: the defaults stay */
     }
-    double busy = sample->busy * contention;
     tier->alpha_sec = sample->alpha_sec;
     tier->beta_sec = sample->beta_sec;
     tier->message_sec = sample->message_sec;
-    tier->busy = busy < 1 ? busy : 1;
+    tier->turn_sec = sample->turn_sec;
+    tier->busy = sample->busy < 1 ? sample->busy : 1;
 }
 
 static void fill_model(const tw_measure_sample_t *sample, double contention, tw_coll_model_t *model)
 {
     tw_coll_model_default(model);
-    fill_tier(&sample->inter, contention, &model->inter);
-    fill_tier(&sample->node, contention, &model->node);
+    fill_tier(&sample->inter, &model->inter);
+    fill_tier(&sample->node, &model->node);
     model->copy_sec = sample->copy_sec * contention;
     model->reduce_sec = sample->reduce_sec * contention;
     for (int i = 0; i < TW_COLL_MODEL_ENCODERS; i++) {

@@ -10,7 +10,7 @@ extern "C" {
 
 /** What a member saw of one tier; all 0 without such a link. */
 typedef struct tw_tier_sample {
-    double alpha_sec, message_sec, beta_sec, busy;
+    double alpha_sec, message_sec, turn_sec, beta_sec, busy;
 } tw_tier_sample_t;
 
 /** All doubles, the larger the slower. */

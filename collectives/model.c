@@ -31,22 +31,35 @@ static double max2(double a, double b)
     return a > b ? a : b;
 }
 
+/** Rounds of one tier: the more messages a round has, the better they hide the turn. */
+static double rounds_sec(const tw_coll_tier_t *tier, int rounds, double messages, double bytes)
+{
+    if (rounds == 0) {
+        return 0;
+    }
+    double per_round = max2(1, messages / rounds);
+    double share = messages > 0 ? bytes / messages / (double)TW_COLL_TURN_BYTES : 0;
+    return rounds * (tier->alpha_sec + tier->turn_sec * (share < 1 ? share : 1) / per_round);
+}
+
 double tw_coll_model_time(const tw_coll_model_t *model, const tw_coll_cost_t *cost)
 {
     const tw_coll_tier_t *inter = &model->inter, *node = &model->node;
     double inter_sec = cost->inter_bytes * inter->beta_sec + cost->inter_messages * inter->message_sec;
     double node_sec = cost->node_bytes * node->beta_sec + cost->node_messages * node->message_sec;
     double busy_sec = cost->cpu_sec + inter_sec * inter->busy + node_sec * node->busy;
-    double rounds_sec = cost->inter_rounds * inter->alpha_sec + cost->node_rounds * node->alpha_sec;
+    double turns_sec = rounds_sec(inter, cost->inter_rounds, cost->inter_messages, cost->inter_bytes) +
+                       rounds_sec(node, cost->node_rounds, cost->node_messages, cost->node_bytes);
 
-    return rounds_sec + max2(busy_sec, max2(inter_sec, node_sec)) + cost->fill_sec;
+    return turns_sec + max2(busy_sec, max2(inter_sec, node_sec)) + cost->fill_sec;
 }
 
 void tw_coll_model_default(tw_coll_model_t *model)
 {
     *model = (tw_coll_model_t){
-        .inter = {.alpha_sec = 50e-6, .beta_sec = 8 / 1e9, .message_sec = 5e-6, .busy = 0.1},
-        .node = {.alpha_sec = 5e-6, .beta_sec = 1 / 8e9, .message_sec = 1e-6, .busy = 1},
+        .inter =
+            {.alpha_sec = 50e-6, .beta_sec = 8 / 1e9, .message_sec = 5e-6, .turn_sec = 100e-6, .busy = 0.1},
+        .node = {.alpha_sec = 5e-6, .beta_sec = 1 / 8e9, .message_sec = 1e-6, .turn_sec = 5e-6, .busy = 1},
         .copy_sec = 1 / 8e9,
         .reduce_sec = 1 / 4e9,
     };
@@ -77,10 +90,12 @@ static const value_t values[] = {
     {"inter", "alpha", UNIT_TIME, AT(inter.alpha_sec), 1, 1, 1},
     {"inter", "beta", UNIT_LINK, AT(inter.beta_sec), 1, 1, 1},
     {"inter", "message", UNIT_TIME, AT(inter.message_sec), 1, 1, 1},
+    {"inter", "turn", UNIT_TIME, AT(inter.turn_sec), 1, 1, 1},
     {"inter", "busy", UNIT_SHARE, AT(inter.busy), 1, 1, 1},
     {"node", "alpha", UNIT_TIME, AT(node.alpha_sec), 1, 1, 1},
     {"node", "beta", UNIT_LINK, AT(node.beta_sec), 1, 1, 1},
     {"node", "message", UNIT_TIME, AT(node.message_sec), 1, 1, 1},
+    {"node", "turn", UNIT_TIME, AT(node.turn_sec), 1, 1, 1},
     {"node", "busy", UNIT_SHARE, AT(node.busy), 1, 1, 1},
     {"cpu", "copy", UNIT_SPEED, AT(copy_sec), 1, 1, 1},
     {"cpu", "reduce", UNIT_SPEED, AT(reduce_sec), 1, 1, 1},

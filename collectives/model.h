@@ -13,12 +13,17 @@
 extern "C" {
 #endif
 
+/** Shorter messages cost less of a turn: they need no handshake. */
+#define TW_COLL_TURN_BYTES ((size_t)32 << 10)
+
 /** A kind of link. */
 typedef struct tw_coll_tier {
     double alpha_sec;   /**< one small message, from its post to its arrival */
     double beta_sec;    /**< one byte through a node's link, which all ranks of the node share; full duplex */
     double message_sec; /**< one more message in a stream, beyond its bytes */
-    double busy;        /**< share of the stream's time that a rank's processor spends on it, 0 to 1 */
+    double
+        turn_sec; /**< what a message of TW_COLL_TURN_BYTES costs beyond that when none is under way before it */
+    double busy; /**< share of the stream's time that a rank's processor spends on it, 0 to 1 */
 } tw_coll_tier_t;
 
 #define TW_COLL_MODEL_ENCODERS 8 /**< bits == 4, + 2 hadamard, + 4 stochastic */
@@ -48,13 +53,14 @@ typedef struct tw_coll_cost {
     double fill_sec; /**< what overlaps nothing: the first chunk's encoding, the last one's decoding, ... */
 } tw_coll_cost_t;
 
-/** Seconds: the rounds one after another; links and processor at once; then what does not overlap. */
+/** Seconds: the rounds one after another, each with a turn unless more messages hide it; links and processor at once; then
+ *  what does not overlap. */
 double tw_coll_model_time(const tw_coll_model_t *model, const tw_coll_cost_t *cost);
 
 /** A machine with 1 Gb/s Ethernet between nodes; the base of a partial TW_COLL_MODEL. */
 void tw_coll_model_default(tw_coll_model_t *model);
 /** Read a description onto the defaults: sections separated by ';', "name:key=value,key=value". Sections and keys:
- *    inter, node     alpha=50us  beta=1gbit (bits/s)  message=2us  busy=0.2
+ *    inter, node     alpha=50us  beta=1gbit (bits/s)  message=2us  turn=100us  busy=0.2
  *    cpu             copy=8G  reduce=4G (bytes/s)
  *    codec           encode=4G  decode=4G (bytes/s of plain data, every codec)
  *    int8, int4      the same for one of them

@@ -70,11 +70,11 @@ TEST_F(Model, FormatIsTheInverseOfParse)
 {
     tw_coll_model_t model, again;
     char text[TW_COLL_MODEL_TEXT_BYTES], text_again[TW_COLL_MODEL_TEXT_BYTES];
-    ASSERT_EQ(
-        tw_coll_model_parse("inter:alpha=123us,beta=957mbit,message=7us,busy=0.25;node:alpha=3us,beta=33gbit;"
-                            "cpu:copy=9G,reduce=2G;int8:encode=1G,decode=3G;int4:encode=2G,decode=4G",
-                            &model),
-        TW_OK);
+    ASSERT_EQ(tw_coll_model_parse(
+                  "inter:alpha=123us,beta=957mbit,message=7us,turn=88us,busy=0.25;node:alpha=3us,beta=33gbit;"
+                  "cpu:copy=9G,reduce=2G;int8:encode=1G,decode=3G;int4:encode=2G,decode=4G",
+                  &model),
+              TW_OK);
     tw_coll_model_format(&model, text, sizeof(text));
     ASSERT_LT(strlen(text) + 1, sizeof(text));
     ASSERT_EQ(tw_coll_model_parse(text, &again), TW_OK) << text;
@@ -89,8 +89,8 @@ TEST_F(Model, TimeIsTheLongestOfLinksAndProcessor)
 {
     tw_coll_model_t model;
     tw_coll_model_default(&model);
-    model.inter = {1e-3, 1e-6, 1e-4, 0.5};
-    model.node = {1e-4, 1e-8, 0, 1};
+    model.inter = {1e-3, 1e-6, 1e-4, 0, 0.5};
+    model.node = {1e-4, 1e-8, 0, 0, 1};
     tw_coll_cost_t cost = {};
     cost.inter_rounds = 3;
     cost.inter_messages = 2;
@@ -100,6 +100,24 @@ TEST_F(Model, TimeIsTheLongestOfLinksAndProcessor)
     EXPECT_DOUBLE_EQ(tw_coll_model_time(&model, &cost), 3e-3 + 1e-3 + 0.5 * 1.2e-3);
     cost.fill_sec = 1e-2;
     EXPECT_DOUBLE_EQ(tw_coll_model_time(&model, &cost), 3e-3 + 1e-3 + 0.5 * 1.2e-3 + 1e-2);
+}
+
+TEST_F(Model, ManyMessagesHideTheTurn)
+{
+    tw_coll_model_t model;
+    tw_coll_model_default(&model);
+    model.inter = {1e-3, 1e-6, 0, 1e-2, 0};
+    tw_coll_cost_t cost = {};
+    cost.inter_rounds = 3;
+    for (double messages : {3, 6, 30}) {
+        cost.inter_messages = messages;
+        cost.inter_bytes = messages * (double)TW_COLL_TURN_BYTES;
+        EXPECT_DOUBLE_EQ(tw_coll_model_time(&model, &cost),
+                         3 * (1e-3 + 1e-2 * 3 / messages) + cost.inter_bytes * 1e-6);
+    }
+    cost.inter_messages = 3; /* a quarter of the bytes, a quarter of a turn */
+    cost.inter_bytes = 3 * (double)TW_COLL_TURN_BYTES / 4;
+    EXPECT_DOUBLE_EQ(tw_coll_model_time(&model, &cost), 3 * (1e-3 + 1e-2 / 4) + cost.inter_bytes * 1e-6);
 }
 
 TEST_F(Model, CodecsHaveTheirOwnSpeeds)
@@ -135,6 +153,7 @@ void expect_tier(const tw_coll_tier_t &tier)
 /* All ranks end with the same model, whatever the shape of the world. */
 TEST_F(Model, MeasuredAlikeEverywhere)
 {
+    set_env("TW_COLL_MODEL", "measure");
     const std::vector<std::vector<int>> grids = {{1}, {1, 1}, {2}, {1, 1, 1}, {2, 2}, {3, 1}, {1, 3, 2}};
     for (const std::vector<int> &grid : grids) {
         tw::World world(tw::nodes_of(grid));
@@ -155,6 +174,7 @@ TEST_F(Model, MeasuredAlikeEverywhere)
 /* The measurement leaves no message behind: operations follow at once. */
 TEST_F(Model, SubsetsMeasureToo)
 {
+    set_env("TW_COLL_MODEL", "measure");
     tw::World world(tw::nodes_of({2, 2}));
     world.run([&](int rank) {
         const int ranks[] = {3, 0, 1};

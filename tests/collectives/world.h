@@ -2,6 +2,7 @@
 #ifndef TW_TESTS_COLLECTIVES_WORLD_H
 #define TW_TESTS_COLLECTIVES_WORLD_H
 
+#include <cstdlib>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -9,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/collectives.h"
+#include "tests/common/fixture.h"
 
 namespace tw
 {
@@ -28,6 +30,9 @@ class World
     explicit World(const std::vector<int> &node_of, int id = 0)
         : transports(node_of.size()), colls(node_of.size())
     {
+        /* not measured, unless the test wants it: quicker, and the same choices every time */
+        ScopedEnv model("TW_COLL_MODEL",
+                        getenv("TW_COLL_MODEL") ? getenv("TW_COLL_MODEL") : "inter:beta=1gbit");
         EXPECT_EQ(tw_transport_local_create((int)node_of.size(), node_of.data(), transports.data()), TW_OK);
         run([&](int rank) {
             tw_coll_params_t params = {transports[(size_t)rank], nullptr, 0, id};
