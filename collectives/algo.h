@@ -93,9 +93,6 @@ double tw_cost_messages(const tw_case_t *c, double bytes);
 void tw_cost_add_ring(const tw_case_t *c, int rounds, double bytes, tw_coll_cost_t *cost);
 /** Add a message of `bytes` from each rank to every other one. */
 void tw_cost_add_all_pairs(const tw_case_t *c, double bytes, tw_coll_cost_t *cost);
-/** What streams from several nodes that meet at one link lose against a single one: 1.03 to 1.06 were measured with four
- *  nodes on 1 Gb/s Ethernet. */
-#define TW_COST_CROWD 1.05
 /** Smallest k with 2^k >= n. */
 int tw_log2_ceil(int n);
 

@@ -145,11 +145,11 @@ void tw_cost_add_all_pairs(const tw_case_t *c, double bytes, tw_coll_cost_t *cos
 {
     const tw_topo_t *topo = c->topo;
     int mates = topo->max_local - 1, remote = topo->world - topo->min_local;
-    double crowd = topo->n_nodes > 2 ? TW_COST_CROWD : 1;
 
     cost->inter_rounds += topo->n_nodes > 1;
     cost->inter_messages += topo->n_nodes > 1 ? tw_cost_messages(c, bytes) * remote : 0;
-    cost->inter_bytes += bytes * tw_topo_remote_pairs(topo) * crowd;
+    cost->inter_bytes += bytes * tw_topo_remote_pairs(topo);
+    cost->crowded |= topo->n_nodes > 2;
     cost->node_rounds += topo->n_nodes == 1 && mates > 0;
     cost->node_messages += tw_cost_messages(c, bytes) * mates;
     cost->node_bytes += bytes * mates * topo->max_local;

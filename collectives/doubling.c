@@ -264,7 +264,8 @@ static void add_hops(const tw_case_t *c, tw_coll_cost_t *cost)
         if (topo->n_nodes > 1) {
             cost->inter_rounds++;
             cost->inter_messages += messages;
-            cost->inter_bytes += shard * m * crossing * TW_COST_CROWD; /* chunks of two hops at once */
+            cost->inter_bytes += shard * m * crossing;
+            cost->crowded |= topo->n_nodes > 2; /* chunks of two hops at once */
         } else {
             cost->node_rounds++;
         }

@@ -45,7 +45,9 @@ static double rounds_sec(const tw_coll_tier_t *tier, int rounds, double messages
 double tw_coll_model_time(const tw_coll_model_t *model, const tw_coll_cost_t *cost)
 {
     const tw_coll_tier_t *inter = &model->inter, *node = &model->node;
-    double inter_sec = cost->inter_bytes * inter->beta_sec + cost->inter_messages * inter->message_sec;
+    double crowd = cost->crowded ? TW_COLL_CROWD : 1;
+    double inter_sec =
+        cost->inter_bytes * inter->beta_sec * crowd + cost->inter_messages * inter->message_sec;
     double node_sec = cost->node_bytes * node->beta_sec + cost->node_messages * node->message_sec;
     double busy_sec = cost->cpu_sec + inter_sec * inter->busy + node_sec * node->busy;
     double turns_sec = rounds_sec(inter, cost->inter_rounds, cost->inter_messages, cost->inter_bytes) +

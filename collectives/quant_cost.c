@@ -97,7 +97,8 @@ void tw_cost_add_two_hop(const tw_case_t *c, tw_coll_cost_t *cost)
     if (topo->n_nodes > 1) {
         cost->inter_rounds += 1;
         cost->inter_messages += tw_cost_messages(c, encoded / topo->world) * outside / inside;
-        cost->inter_bytes += encoded * outside / topo->world * (topo->n_nodes > 2 ? TW_COST_CROWD : 1);
+        cost->inter_bytes += encoded * outside / topo->world;
+        cost->crowded |= topo->n_nodes > 2;
     }
     cost->cpu_sec += encode * c->bytes / inside + decode * c->bytes * topo->n_nodes / topo->world;
     cost->fill_sec += (encode + decode * topo->n_nodes) * chunk;
