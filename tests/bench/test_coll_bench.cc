@@ -413,11 +413,17 @@ TEST_F(BenchTest, JoinsTheJobOfALauncher)
 }
 
 /* Ranks on GPUs, of which there may be fewer; without any: said in a line. */
-TEST_F(BenchTest, OnGpus)
+class BenchGpuTest : public BenchTest, public ::testing::WithParamInterface<std::string>
+{
+};
+
+INSTANTIATE_TEST_SUITE_P(Wires, BenchGpuTest, ::testing::Values("transport", "nccl"));
+
+TEST_P(BenchGpuTest, EveryOperation)
 {
     for (const char *op : {"allgather", "reduce_scatter", "allreduce"}) {
         Result result = run(op, {"--device", "cuda", "--nodes", "2", "--link", "none", "--sizes",
-                                 "64K,1000000", "--iters", "3", "--force"});
+                                 "64K,1000000", "--iters", "3", "--force", "--wire", GetParam()});
         if (result.code != 0 &&
             (result.err.find("looking for a GPU") != std::string::npos ||
              result.err.find("there is no GPU here") != std::string::npos ||
