@@ -236,6 +236,28 @@ static tw_status_t decide(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape)
     return make_plan(coll, shape, way);
 }
 
+/** Once for each shape, on rank 0. */
+static void explain(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shape)
+{
+    const tw_coll_args_t *args = &shape->request->args;
+    const tw_coll_plan_t *info = &shape->plan_info;
+    const tw_topo_t *topo = &coll->base.topo;
+    char bytes[32], chunk[32], workspace[32], codec[64] = "exact";
+
+    if (!coll->base.options.explain || topo->rank != 0)
+        return;
+    if (info->quantized)
+        tw_quant_codec_format(args->codec, codec, sizeof(codec));
+    fprintf(stderr,
+            "thinwire: %s of %s %s on %d GPUs, %d nodes: %s %s, chunk %s, %zu rounds, workspace %s%s%s\n",
+            tw_coll_op_name(args->op),
+            tw_format_bytes(shape->request->n_elems * tw_type_bytes(args->type), bytes, sizeof(bytes)),
+            tw_type_name(args->type), topo->world, topo->n_nodes, codec, info->algo,
+            tw_format_bytes(info->chunk_bytes, chunk, sizeof(chunk)), shape->plan.n_rounds,
+            tw_format_bytes(shape->plan.workspace_bytes, workspace, sizeof(workspace)),
+            info->reason[0] != '\0' ? "; quantizing declined: " : "", info->reason);
+}
+
 static void destroy_shape(tw_gpu_shape_t *shape)
 {
     tw_gpu_plan_cleanup(&shape->plan);
@@ -275,6 +297,7 @@ static tw_status_t create_shape(tw_coll_gpu_t *coll, const tw_coll_args_t *args,
     status = decide(coll, shape);
     if (status != TW_OK)
         goto err_shape;
+    explain(coll, shape);
     *out = shape;
     return TW_OK;
 

@@ -320,6 +320,23 @@ TEST_F(GpuStream, DeclinesOnOneNodeAndForTinyTensors)
     EXPECT_STRNE(plan.reason, "");
 }
 
+TEST_F(GpuStream, ExplainsItself)
+{
+    set_env("TW_COLL_EXPLAIN", "y");
+    tw::GpuWorld gpu(tw::nodes_of({2, 2}));
+    tw::Case c;
+    c.sizes = {100000};
+    testing::internal::CaptureStderr();
+    (void)gpu.run(c);
+    (void)gpu.run(c);
+    std::string said = testing::internal::GetCapturedStderr();
+    const std::string want =
+        "allgather of 195.31K bf16 on 4 GPUs, 2 nodes: int8:block=32 hierarchical, chunk 1K, ";
+    size_t at = said.find(want);
+    EXPECT_NE(at, std::string::npos) << said;
+    EXPECT_EQ(said.find(want, at + 1), std::string::npos) << "once is enough";
+}
+
 /* What is prepared, or has been posted before, allocates nothing. */
 TEST_F(GpuStream, NoAllocationOncePrepared)
 {
