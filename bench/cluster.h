@@ -3,7 +3,7 @@
  *  A node is a network, IPC, UTS, PID and mount namespace (host name node<n>, own /dev/shm, /proc and /sys), so that nothing
  *  takes a short cut between nodes; its one interface, eth0, is shaped to the link's rate in both directions. All of it
  *  lives in a network namespace of its own: this machine's interfaces are never touched, and when the caller ends, however
- *  it ends, the kernel takes everything away.
+ *  it ends, the kernel takes everything away. TCP between nodes uses cubic, Linux's default, whatever this machine uses.
  *
  *  A link that was idle lets tw_cluster_burst_bytes pass at once before its rate holds. */
 #ifndef TW_BENCH_CLUSTER_H

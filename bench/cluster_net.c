@@ -216,6 +216,15 @@ static int mount_over(const char *type, const char *where, unsigned long flags, 
     return 0;
 }
 
+/* This machine may prefer another congestion control; streams that meet at a link share it differently then. */
+static void use_common_tcp(int node)
+{
+    char reason[REASON];
+    if (write_file("/proc/sys/net/ipv4/tcp_congestion_control", "cubic", reason) != 0) {
+        tw_debug("node %d: %s", node, reason);
+    }
+}
+
 int tw_cluster_enter_node(int node, char reason[REASON])
 {
     char name[16];
@@ -237,5 +246,6 @@ int tw_cluster_enter_node(int node, char reason[REASON])
         mount_over("tmpfs", "/dev/shm", 0, reason) != 0) {
         return -1;
     }
+    use_common_tcp(node);
     return run_tool(reason, "ip link set lo up");
 }

@@ -44,6 +44,7 @@ typedef struct tw_bench_options {
     size_t n_modes;
     const char *algo; /**< NULL: the cost model chooses */
     int block, hadamard;
+    int inner_int8; /**< 1: eight bits inside the nodes too, where a reduction has two hops */
     tw_type_t type;
     int iters;
     const char *tensors, *json; /**< paths; NULL: none */

@@ -14,6 +14,7 @@ const char *tw_bench_mode_name(tw_bench_mode_t mode)
 
 enum {
     KEY_HADAMARD = 256,
+    KEY_INNER,
     KEY_TYPE,
     KEY_ITERS,
     KEY_TENSORS,
@@ -42,6 +43,8 @@ static const struct argp_option option_list[] = {
      "Algorithm, for the modes that have one of this name (default: auto, by the cost model)", 2},
     {"block", KEY_BLOCK, "N", 0, "Elements that share a scale: 32 to 4096, a multiple of 32 (default: 128)",
      2},
+    {"inner", KEY_INNER, "MODE", 0,
+     "Inside the nodes, where a reduction has two hops: exact or int8 (default: exact)", 2},
     {"hadamard", KEY_HADAMARD, NULL, 0, "Rotate groups of 32 elements before quantizing (default: no)", 2},
     {"type", KEY_TYPE, "TYPE", 0, "Source type: bf16, fp16 or fp32 (default: bf16)", 2},
     {"force", KEY_FORCE, NULL, 0,
@@ -220,6 +223,12 @@ static error_t parse_codec_option(int key, char *arg, struct argp_state *state)
         options->block = (int)parse_int(state, "block", arg, TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX);
         if (options->block % TW_QUANT_BLOCK_MIN != 0) {
             argp_error(state, "--block: %s is not a multiple of %d", arg, TW_QUANT_BLOCK_MIN);
+        }
+        return 0;
+    case KEY_INNER:
+        options->inner_int8 = strcmp(arg, "int8") == 0;
+        if (!options->inner_int8 && strcmp(arg, "exact") != 0) {
+            argp_error(state, "--inner: unknown mode '%s'; there are exact and int8", arg);
         }
         return 0;
     case KEY_HADAMARD:

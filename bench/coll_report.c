@@ -126,6 +126,7 @@ static tw_status_t write_json(const tw_bench_report_t *report, const tw_bench_ro
     tw_json_add_bool(json, "quantized", row->plan.quantized);
     tw_json_add_int(json, "iters", row->iters);
     tw_json_add_int(json, "block", options->block);
+    tw_json_add_string(json, "inner", options->inner_int8 ? "int8" : "exact");
     tw_json_add_bool(json, "hadamard", options->hadamard);
     tw_json_add_double(json, "model_us", row->plan.model_sec * 1e6);
     tw_json_add_int(json, "tcp_bps", (int64_t)report->tcp_bps);

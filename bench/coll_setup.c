@@ -148,8 +148,7 @@ static void mode_init_args(mode_run_t *m, const run_t *run, tw_bench_mode_t mode
                                .codec = quantized ? &m->codec : NULL,
                                .algo = choose_algo(options, quantized),
                                .force_codec = options->force};
-    /* Four bits between nodes bear eight inside; eight bits want nothing lost inside. */
-    if (mode == TW_BENCH_INT4 && options->op != TW_COLL_ALLGATHER) {
+    if (quantized && options->inner_int8 && options->op != TW_COLL_ALLGATHER) {
         m->args.inner_codec = &m->inner;
     }
 }

@@ -448,6 +448,7 @@ TEST_F(BenchTest, MistakesAreNamed)
         {{"--modes", "exact,int9"}, "--modes: unknown mode 'int9'"},
         {{"--modes", "int8,int8"}, "--modes: int8 twice"},
         {{"--modes", ""}, "--modes: unknown mode ''"},
+        {{"--inner", "int7"}, "--inner: unknown mode 'int7'"},
         {{"--sizes", "1M,12Q"}, "--sizes: '12Q'"},
         {{"--sizes", "1M,,2M"}, "--sizes: ''"},
         {{"--sizes", "0"}, "--sizes: '0'"},
