@@ -48,7 +48,7 @@ double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_cod
 
 /** What an algorithm does; each algorithm fills one in from sizes alone, so that it is the same on all ranks. */
 typedef struct tw_coll_cost {
-    int inter_rounds, node_rounds;        /**< messages that wait for one another, on the longest path; in each
+    int inter_rounds, node_rounds; /**< messages that wait for one another, on the longest path; in each
                                            *   such round inter_messages / inter_rounds follow each other */
     double inter_messages, node_messages; /**< sent by the busiest rank */
     double inter_bytes;                   /**< through the busiest node's link: the larger of in and out */

@@ -171,6 +171,16 @@ inline std::vector<RankBuffers> run_case_by(World &world, const Case &c, int for
     return all;
 }
 
+/** One rank's part. */
+inline tw_status_t run_rank(tw_coll_t *coll, const Case &c, RankBuffers *mine, int force_codec = 1)
+{
+    prepare(c, tw_coll_size(coll), tw_coll_rank(coll), mine);
+    RankCase asked(c, mine, force_codec);
+    tw_status_t status = tw_coll_run(coll, &asked.args);
+    keep_shard(c, tw_coll_size(coll), tw_coll_rank(coll), mine);
+    return status;
+}
+
 inline std::vector<RankBuffers> run_case(World &world, const Case &c, int force_codec = 1)
 {
     return run_case_by(world, c, force_codec, [&](int rank, const tw_coll_args_t *args) {
@@ -215,10 +225,10 @@ inline double type_epsilon(tw_type_t type)
 }
 
 /** Error bound of a reduction; every value that is encoded is below 3 x the ranks summed up in it. */
-inline double reduction_bound(const Case &c, const World &world)
+inline double reduction_bound(const Case &c, int world, int n_nodes)
 {
     tw_quant_codec_t codec = parse_codec(c.codec), inner = parse_codec(c.inner.empty() ? "int8" : c.inner);
-    double amax = 3.02, w = world.size(), n_nodes = tw_coll_n_nodes(world.coll(0)), bound = 0;
+    double amax = 3.02, w = world, bound = 0;
     if (c.algo == "one_hop") {
         bound = w * codec_bound(codec, amax);
     } else {
@@ -230,6 +240,79 @@ inline double reduction_bound(const Case &c, const World &world)
     if (c.op == TW_COLL_ALLREDUCE) /* the result is encoded once more */
         bound += codec_bound(codec, value + bound);
     return bound + 2 * (value + bound) * type_epsilon(c.type);
+}
+
+inline std::string name_of(const Case &c)
+{
+    return std::string(tw_coll_op_name(c.op)) + " " + c.algo + " " + c.codec + " inner " + c.inner + " " +
+           tw_type_name(c.type) + (c.in_place ? " in place" : "");
+}
+
+/** What every rank ends with after an all-gather, bit for bit. */
+inline Bytes gathered(const Case &c, int world, size_t segment)
+{
+    Bytes want;
+    for (int r = 0; r < world; r++) {
+        size_t first = first_of(c, world, segment, r);
+        Bytes plain = plain_tensor(c, r, segment, first, count_of(c, world, segment, r));
+        Bytes part = round_trip(c, c.seed, segment, first, plain);
+        want.insert(want.end(), part.begin(), part.end());
+    }
+    return want;
+}
+
+/** Exact result of a reduction. */
+inline std::vector<double> reduced(const Case &c, int world, size_t segment)
+{
+    std::vector<double> sum(c.sizes[segment]);
+    for (int r = 0; r < world; r++) {
+        std::vector<float> mine = to_floats(c.type, plain_tensor(c, r, segment, 0, c.sizes[segment]));
+        for (size_t i = 0; i < sum.size(); i++)
+            sum[i] += mine[i];
+    }
+    for (double &value : sum)
+        value /= c.reduction == TW_COLL_MEAN ? world : 1;
+    return sum;
+}
+
+/** "" or what is wrong with one rank's result. */
+inline std::string check_rank(const Case &c, int world, int n_nodes, int rank, const RankBuffers &mine)
+{
+    double bound = c.op == TW_COLL_ALLGATHER ? 0 : reduction_bound(c, world, n_nodes);
+    for (size_t s = 0; s < c.sizes.size(); s++) {
+        std::string where = name_of(c) + ": rank " + std::to_string(rank) + " of " + std::to_string(world) +
+                            ", segment " + std::to_string(s) + " of " + std::to_string(c.sizes[s]);
+        if (c.op == TW_COLL_ALLGATHER) {
+            if (mine.dst[s] != gathered(c, world, s))
+                return where + ": not what the codec gives";
+            continue;
+        }
+        bool whole = c.op == TW_COLL_ALLREDUCE;
+        size_t first = whole ? 0 : first_of(c, world, s, rank);
+        size_t n = whole ? c.sizes[s] : count_of(c, world, s, rank);
+        std::vector<double> want = reduced(c, world, s);
+        std::vector<float> got = to_floats(c.type, mine.dst[s]);
+        if (got.size() != n)
+            return where + ": " + std::to_string(got.size()) + " elements";
+        for (size_t i = 0; i < n; i++)
+            if (!(std::fabs(got[i] - want[first + i]) <= bound))
+                return where + ": element " + std::to_string(first + i) + " is " + std::to_string(got[i]) +
+                       ", not " + std::to_string(want[first + i]) + " +- " + std::to_string(bound);
+    }
+    return "";
+}
+
+/** Every rank of a world of threads is right, and whole tensors are alike everywhere. */
+inline void check_case(World &world, const Case &c)
+{
+    std::vector<RankBuffers> got = run_case(world, c);
+    int n_nodes = tw_coll_n_nodes(world.coll(0));
+    for (int r = 0; r < world.size(); r++) {
+        if (c.op == TW_COLL_REDUCE_SCATTER || r == 0)
+            ASSERT_EQ(check_rank(c, world.size(), n_nodes, r, got[(size_t)r]), "");
+        else
+            ASSERT_TRUE(got[(size_t)r].dst == got[0].dst) << name_of(c) << ": ranks 0 and " << r << " differ";
+    }
 }
 
 } // namespace tw

@@ -27,10 +27,10 @@ class Plan : public tw::Fixture
 
     static bool is_exact(const tw::World &world, const tw::Case &c, const std::vector<tw::RankBuffers> &got)
     {
-        int w = world.size();
         tw::Bytes want;
-        for (int r = 0; r < w; r++) {
-            tw::Bytes part = plain_tensor(c, r, 0, first_of(c, w, 0, r), count_of(c, w, 0, r));
+        for (int r = 0; r < world.size(); r++) {
+            tw::Bytes part =
+                plain_tensor(c, r, 0, first_of(c, world.size(), 0, r), count_of(c, world.size(), 0, r));
             want.insert(want.end(), part.begin(), part.end());
         }
         return got[0].dst[0] == want;

@@ -13,25 +13,6 @@ class QuantAllgather : public tw::Fixture
         tw::Fixture::SetUp();
         set_env("TW_COLL_MODEL", "inter:beta=100mbit");
     }
-
-    static void check(tw::World &world, const tw::Case &c)
-    {
-        int w = world.size();
-        std::vector<tw::RankBuffers> got = run_case(world, c);
-        for (size_t s = 0; s < c.sizes.size(); s++) {
-            tw::Bytes want;
-            for (int r = 0; r < w; r++) {
-                size_t first = first_of(c, w, s, r);
-                tw::Bytes plain = plain_tensor(c, r, s, first, count_of(c, w, s, r));
-                tw::Bytes part = round_trip(c, c.seed, s, first, plain);
-                want.insert(want.end(), part.begin(), part.end());
-            }
-            for (int r = 0; r < w; r++)
-                ASSERT_TRUE(got[(size_t)r].dst[s] == want)
-                    << c.algo << " " << c.codec << " " << tw_type_name(c.type) << ": rank " << r << " of "
-                    << w << ", segment " << s << " of " << c.sizes[s];
-        }
-    }
 };
 
 const char *const algos[] = {"ring", "hierarchical", "direct"};
@@ -47,7 +28,7 @@ TEST_F(QuantAllgather, EveryWorldAndSize)
             for (size_t n : {0, 1, 2, 7, 257, 4099, 30011}) {
                 c.sizes = {n};
                 c.in_place = n % 2 == 1;
-                check(world, c);
+                check_case(world, c);
             }
         }
     }
@@ -64,10 +45,10 @@ TEST_F(QuantAllgather, EveryGrid)
             tw::Case c;
             c.algo = algo;
             c.sizes = {20011, 3, 0, 1, 4096, 700};
-            check(world, c);
+            check_case(world, c);
             c.codec = "int4:block=32";
             c.in_place = true;
-            check(world, c);
+            check_case(world, c);
         }
     }
 }
@@ -85,7 +66,7 @@ TEST_F(QuantAllgather, EveryTypeAndCodec)
             c.codec = codec;
             c.algo = "hierarchical";
             c.sizes = {50021, 5};
-            check(world, c);
+            check_case(world, c);
         }
     }
 }
@@ -99,7 +80,7 @@ TEST_F(QuantAllgather, UnevenShards)
         c.algo = algo;
         c.sizes = {10000, 3, 0, 7001};
         c.counts = {{0, 9000, 0, 1000}, {0, 0, 3, 0}, {0, 0, 0, 0}, {1, 0, 7000, 0}};
-        check(world, c);
+        check_case(world, c);
     }
 }
 
@@ -111,7 +92,7 @@ TEST_F(QuantAllgather, ManyTinySegments)
         c.sizes.push_back(s % 7);
     for (const char *algo : algos) {
         c.algo = algo;
-        check(world, c);
+        check_case(world, c);
     }
 }
 
@@ -122,7 +103,7 @@ TEST_F(QuantAllgather, LargeTensor)
     c.algo = "ring";
     c.codec = "int4";
     c.sizes = {(4 << 20) + 13};
-    check(world, c);
+    check_case(world, c);
 }
 
 } // namespace

@@ -15,54 +15,6 @@ class QuantReduce : public tw::Fixture
         tw::Fixture::SetUp();
         set_env("TW_COLL_MODEL", "inter:beta=100mbit");
     }
-
-    /** Exact result of one segment. */
-    static std::vector<double> reference(const tw::Case &c, int world, size_t segment)
-    {
-        std::vector<double> sum(c.sizes[segment]);
-        for (int r = 0; r < world; r++) {
-            std::vector<float> mine = tw::to_floats(c.type, plain_tensor(c, r, segment, 0, c.sizes[segment]));
-            for (size_t i = 0; i < sum.size(); i++)
-                sum[i] += mine[i];
-        }
-        for (double &value : sum)
-            value /= c.reduction == TW_COLL_MEAN ? world : 1;
-        return sum;
-    }
-
-    static std::string describe(const tw::Case &c)
-    {
-        return std::string(tw_coll_op_name(c.op)) + " " + c.algo + " " + c.codec + " inner " + c.inner + " " +
-               tw_type_name(c.type) + (c.in_place ? " in place" : "");
-    }
-
-    static void check_values(const tw::Case &c, const std::vector<double> &want, size_t first,
-                             const tw::Bytes &got, double bound)
-    {
-        std::vector<float> values = tw::to_floats(c.type, got);
-        for (size_t i = 0; i < values.size(); i++)
-            ASSERT_NEAR(values[i], want[first + i], bound) << describe(c) << ": element " << first + i;
-    }
-
-    static void check(tw::World &world, const tw::Case &c)
-    {
-        int w = world.size();
-        double bound = reduction_bound(c, world);
-        std::vector<tw::RankBuffers> got = run_case(world, c);
-        for (size_t s = 0; s < c.sizes.size(); s++) {
-            std::vector<double> want = reference(c, w, s);
-            for (int r = 0; r < w; r++) {
-                const tw::Bytes &dst = got[(size_t)r].dst[s];
-                bool whole = c.op == TW_COLL_ALLREDUCE;
-                size_t n = whole ? c.sizes[s] : count_of(c, w, s, r);
-                ASSERT_EQ(dst.size(), n * tw_type_bytes(c.type));
-                if (whole && r > 0)
-                    ASSERT_TRUE(dst == got[0].dst[s]) << describe(c) << ": ranks 0 and " << r << " differ";
-                else
-                    check_values(c, want, whole ? 0 : first_of(c, w, s, r), dst, bound);
-            }
-        }
-    }
 };
 
 const char *const algos[] = {"one_hop", "two_hop"};
@@ -82,7 +34,7 @@ TEST_F(QuantReduce, EveryWorldAndSize)
                     c.sizes = {n};
                     c.in_place = n % 2 == 1;
                     c.reduction = n % 3 == 1 ? TW_COLL_MEAN : TW_COLL_SUM;
-                    check(world, c);
+                    check_case(world, c);
                 }
             }
         }
@@ -107,7 +59,7 @@ TEST_F(QuantReduce, EveryGrid)
                     c.sizes = {20011, 3, 0, 1, 4096, 700};
                     c.reduction = TW_COLL_MEAN;
                     c.in_place = *inner != '\0';
-                    check(world, c);
+                    check_case(world, c);
                 }
             }
         }
@@ -130,9 +82,9 @@ TEST_F(QuantReduce, EveryTypeAndCodec)
                 c.inner = type == TW_TYPE_FP16 ? "int8:block=32" : "";
                 c.algo = "two_hop";
                 c.sizes = {30011, 5};
-                check(world, c);
+                check_case(world, c);
                 c.algo = "one_hop";
-                check(world, c);
+                check_case(world, c);
             }
         }
     }
@@ -150,7 +102,7 @@ TEST_F(QuantReduce, UnevenShards)
             c.in_place = in_place;
             c.sizes = {10000, 3, 0, 7001};
             c.counts = {{0, 9000, 0, 1000}, {0, 0, 3, 0}, {0, 0, 0, 0}, {1, 0, 7000, 0}};
-            check(world, c);
+            check_case(world, c);
         }
     }
 }
@@ -194,7 +146,7 @@ TEST_F(QuantReduce, ChunksDoNotMatter)
                     results[i] = run_case(world, c);
                 }
                 for (size_t r = 0; r < 5; r++)
-                    EXPECT_TRUE(results[0][r].dst == results[1][r].dst) << describe(c);
+                    EXPECT_TRUE(results[0][r].dst == results[1][r].dst) << tw::name_of(c);
             }
         }
     }
