@@ -9,8 +9,10 @@
 
 #define MIN_CHUNK_BYTES ((size_t)64 << 10)
 #define MAX_CHUNK_BYTES ((size_t)2 << 20)
-/** Quantizing costs precision, so it has to be worth it: quicker by more than the model may be wrong. */
-#define WORTH_IT 0.95
+/** Quantizing costs precision, so it has to be worth it: it saves more than the model may be wrong. That is a share of
+ *  the time, and what a few more wake-ups on busy processors cost, of which the turn of a message is the measure. */
+#define WORTH_SHARE 0.05
+#define WORTH_TURNS 3
 
 /** What `fits` and `name` leave of the table. */
 typedef struct candidate {
@@ -201,12 +203,14 @@ static const candidate_t *choose(tw_coll_t *coll, const plan_t *plan)
     if (plan->exact == NULL || plan->quantized == NULL) {
         return plan->exact != NULL ? plan->exact : plan->quantized;
     }
+    const tw_coll_tier_t *tier = coll->topo.n_nodes > 1 ? &coll->model.inter : &coll->model.node;
+    double least_sec = WORTH_SHARE * plan->exact->sec + WORTH_TURNS * tier->turn_sec;
     int shorter = plan->c.encoded_bytes < plan->c.bytes;
-    if (shorter && plan->quantized->sec < WORTH_IT * plan->exact->sec) {
+    if (shorter && plan->exact->sec - plan->quantized->sec > least_sec) {
         return plan->quantized;
     }
-    snprintf(coll->reason, sizeof(coll->reason), "%s would save less than %.0f %% of %s",
-             describe_candidate(plan, plan->quantized, quantized, sizeof(quantized)), 100 * (1 - WORTH_IT),
+    snprintf(coll->reason, sizeof(coll->reason), "%s would save less than %.0f us of %s",
+             describe_candidate(plan, plan->quantized, quantized, sizeof(quantized)), least_sec * 1e6,
              describe_candidate(plan, plan->exact, exact, sizeof(exact)));
     return plan->exact;
 }

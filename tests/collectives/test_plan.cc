@@ -243,8 +243,8 @@ TEST_F(Plan, ExplainsEachKindOfOperationOnce)
     testing::internal::CaptureStderr();
     {
         tw::World world(tw::nodes_of({1, 1}));
-        run_case(world, gather(100000), 0);
-        run_case(world, gather(100000), 0);
+        run_case(world, gather(1000000), 0);
+        run_case(world, gather(1000000), 0);
         run_case(world, gather(2), 0);
     }
     std::string text = testing::internal::GetCapturedStderr();
