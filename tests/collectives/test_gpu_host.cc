@@ -1,6 +1,7 @@
 /* Collectives on GPU memory over a transport: the host moves the bytes, simulated GPUs run their kernels when they like.
  * Bit for bit those of the CPU. */
 #include "tests/collectives/gpu_world.h"
+#include "tests/collectives/processes.h"
 #include "tests/common/fixture.h"
 
 namespace
@@ -143,6 +144,45 @@ TEST_F(GpuHost, PlannedBytesAreSent)
         EXPECT_GT(planned, 0u);
         return status;
     });
+}
+
+/* Processes over UCX: what each gets on its GPU is what it gets on the CPU. */
+TEST_F(GpuHost, OverUcx)
+{
+    auto body = [](tw_coll_t *coll) -> std::string {
+        tw::SimDevice device((uint32_t)tw_coll_rank(coll) + 1);
+        tw_stream_t stream = device.new_stream();
+        tw_coll_gpu_t *gpu = nullptr;
+        tw_gpu_parts_t parts = {};
+        std::string wrong;
+        int rank = tw_coll_rank(coll), world = tw_coll_size(coll);
+        parts.device = device.table();
+        parts.transport = coll->transport;
+        parts.id = 1;
+        parts.world = world;
+        if (tw_gpu_create_of_parts(&parts, &gpu) != TW_OK)
+            return "no communicator";
+        for (tw_coll_op_t op : ops) {
+            tw::Case c;
+            tw::RankBuffers on_cpu, on_gpu;
+            c.op = op;
+            c.algo = op == TW_COLL_ALLGATHER ? "hierarchical" : "two_hop";
+            c.codec = "int4:block=64";
+            c.sizes = {200003, 5, 0};
+            prepare(c, world, rank, &on_cpu);
+            prepare(c, world, rank, &on_gpu);
+            tw::RankCase asked_cpu(c, &on_cpu, 1), asked_gpu(c, &on_gpu, 1);
+            tw_status_t status = tw_coll_run(coll, &asked_cpu.args);
+            status = status == TW_OK ? tw_coll_gpu_post(gpu, &asked_gpu.args, stream) : status;
+            status = status == TW_OK ? tw_coll_gpu_wait(gpu) : status;
+            if (status != TW_OK || on_cpu.dst != on_gpu.dst)
+                wrong += tw::describe(c) + ": " + tw_status_string(status) + "; ";
+        }
+        tw_coll_gpu_destroy(gpu);
+        return wrong;
+    };
+    set_env("TW_COLL_CHUNK", "8K");
+    EXPECT_EQ(tw::run_processes(tw::nodes_of({2, 1}), body, 60), "");
 }
 
 /* A rank that goes away ends the operation of the others, at once and for good. */
