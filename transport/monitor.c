@@ -13,6 +13,8 @@
 #define HEARTBEATS_PER_TIMEOUT 10
 /** The verdict must also reach the others within the timeout. */
 #define SILENCE_SHARE 0.7
+/** A rank that has said goodbye stays as long for the others to do so: then all can close without cutting anyone off. */
+#define LINGER_SEC 2.0
 /** After the last message: until the other side has closed too, so that nothing sent is lost. */
 #define FAREWELL_SEC 1.0
 
@@ -100,17 +102,19 @@ static void take_orders(tw_monitor_t *monitor)
     const int spread = monitor->orders.spread;
     monitor->orders.spread = 0;
     const int stop = monitor->orders.stop && !monitor->leaving;
+    const uint64_t *goodbye = monitor->orders.goodbye;
     pthread_mutex_unlock(&monitor->lock);
     if (spread)
         role->spread(monitor);
     if (!stop)
         return;
-    /* The owner waits for the thread now and gives no more orders. */
+    const double linger_sec =
+        monitor->rank == 0 || monitor->peer_timeout_sec < LINGER_SEC ? monitor->peer_timeout_sec : LINGER_SEC;
     monitor->leaving = 1;
-    monitor->leave_by_ns = tw_time_ns() + (uint64_t)(monitor->peer_timeout_sec * 1e9);
-    if (monitor->orders.goodbye && tw_monitor_failed_rank(monitor) < 0) {
+    monitor->leave_by_ns = tw_time_ns() + (uint64_t)(linger_sec * 1e9);
+    if (goodbye && tw_monitor_failed_rank(monitor) < 0) {
         monitor->said_goodbye = 1;
-        role->goodbye(monitor, monitor->orders.goodbye);
+        role->goodbye(monitor, goodbye);
     }
 }
 
@@ -184,25 +188,55 @@ static void farewell(tw_monitor_t *monitor)
     }
 }
 
+/** Time in which this process did not run (stopped, or the whole machine suspended) is nobody's silence. */
+static void forgive_pause(tw_monitor_t *monitor)
+{
+    const uint64_t now = tw_time_ns();
+    const uint64_t pause_ns = now - monitor->awake_ns;
+    monitor->awake_ns = now;
+    if (pause_ns < 2 * monitor->heartbeat_ns)
+        return;
+    tw_debug("rank %d: this process did not run for %.1f s", monitor->rank, (double)pause_ns * 1e-9);
+    for (int i = 0; i < monitor->n_channels; i++)
+        monitor->channels[i].heard_ns += pause_ns;
+}
+
+static int everyone_is_gone(const tw_monitor_t *monitor)
+{
+    for (int r = 0; r < monitor->world; r++)
+        if (!tw_monitor_is_gone(monitor, r))
+            return 0;
+    return 1;
+}
+
+static int may_leave(const tw_monitor_t *monitor)
+{
+    if (tw_monitor_failed_rank(monitor) >= 0 || !monitor->said_goodbye ||
+        tw_time_ns() >= monitor->leave_by_ns)
+        return 1;
+    return everyone_is_gone(monitor) || !any_open(monitor);
+}
+
 static void *monitor_main(void *arg)
 {
     tw_monitor_t *monitor = arg;
     const tw_monitor_role_t *role = role_of(monitor);
     for (;;) {
-        /* Read before judging: after a pause of this process, what the others sent meanwhile still counts. */
+        /* Read before judging: what the others sent meanwhile counts. */
+        forgive_pause(monitor);
         role->receive(monitor);
         role->judge(monitor, tw_time_ns());
         take_orders(monitor);
         send_heartbeats(monitor, tw_time_ns());
         flush_all(monitor);
-        const uint64_t now = tw_time_ns();
-        const int over =
-            tw_monitor_failed_rank(monitor) >= 0 || !monitor->said_goodbye || role->may_leave(monitor);
-        if (monitor->leaving && (over || now >= monitor->leave_by_ns))
+        if (monitor->leaving && may_leave(monitor))
             break;
+        const uint64_t now = tw_time_ns();
         const uint64_t pause_ns = monitor->next_heartbeat_ns > now ? monitor->next_heartbeat_ns - now : 0;
         wait_for_events(monitor, (int)(pause_ns / 1000000 + 1));
     }
+    atomic_store(&monitor->has_left, 1);
+    signal_fd(monitor->event_fd);
     farewell(monitor);
     return NULL;
 }
@@ -297,9 +331,9 @@ static int monitor_alloc(tw_monitor_t *monitor)
 static tw_status_t monitor_start(tw_monitor_t *monitor)
 {
     int error = monitor_alloc(monitor) ? 0 : ENOMEM;
-    const uint64_t now = tw_time_ns();
+    monitor->awake_ns = tw_time_ns();
     for (int i = 0; i < monitor->n_channels; i++)
-        monitor->channels[i].heard_ns = now;
+        monitor->channels[i].heard_ns = monitor->awake_ns;
     if (!error)
         error = start_thread(monitor);
     if (!error)
@@ -328,24 +362,39 @@ tw_status_t tw_monitor_create(const tw_monitor_params_t *params, tw_monitor_t **
     monitor->silence_ns = (uint64_t)(params->peer_timeout_sec * 1e9 * SILENCE_SHARE);
     pthread_mutex_init(&monitor->lock, NULL);
     atomic_init(&monitor->failed_rank, -1);
+    atomic_init(&monitor->has_left, 0);
     tw_status_t status = monitor_start(monitor);
     if (!status)
         *out = monitor;
     return status;
 }
 
-void tw_monitor_destroy(tw_monitor_t *monitor, const uint64_t *counts)
+void tw_monitor_leave(tw_monitor_t *monitor, const uint64_t *counts)
 {
-    if (!monitor)
-        return;
     uint64_t *copy = counts ? malloc((size_t)monitor->world * sizeof(*copy)) : NULL;
     if (copy)
         memcpy(copy, counts, (size_t)monitor->world * sizeof(*copy));
     pthread_mutex_lock(&monitor->lock);
-    monitor->orders.goodbye = copy;
-    monitor->orders.stop = 1;
+    if (monitor->orders.stop) {
+        free(copy);
+    } else {
+        monitor->orders.goodbye = copy;
+        monitor->orders.stop = 1;
+    }
     pthread_mutex_unlock(&monitor->lock);
     signal_fd(monitor->wake_fd);
+}
+
+int tw_monitor_has_left(const tw_monitor_t *monitor)
+{
+    return atomic_load(&monitor->has_left);
+}
+
+void tw_monitor_destroy(tw_monitor_t *monitor)
+{
+    if (!monitor)
+        return;
+    tw_monitor_leave(monitor, NULL);
     pthread_join(monitor->thread, NULL);
     monitor_free(monitor);
 }

@@ -8,7 +8,8 @@
  *
  *  A rank that leaves in order says goodbye, with the number of messages it has sent to each other rank: whoever has
  *  received them all and still waits for that rank knows that it waits in vain.
- *  Rank 0 stays for up to TW_PEER_TIMEOUT until the others have left; after that a lost connection counts as a goodbye.
+ *  It lingers for up to 2 s until the others have said so too; rank 0, without whom nobody watches, for up to
+ *  TW_PEER_TIMEOUT. After rank 0 has left, a lost connection counts as a goodbye.
  *
  *  All functions may be called from one thread besides the monitor's own. Private to the folder. */
 #ifndef TW_TRANSPORT_MONITOR_H
@@ -30,14 +31,19 @@ typedef struct tw_monitor_params {
 } tw_monitor_params_t;
 
 tw_status_t tw_monitor_create(const tw_monitor_params_t *params, tw_monitor_t **out);
-/** Leaves; with counts ([world], copied): in order, saying goodbye. Waits for others only as said above. Accepts NULL. */
-void tw_monitor_destroy(tw_monitor_t *monitor, const uint64_t *counts);
+/** Begin to leave; with counts ([world], copied): in order, saying goodbye, and lingering for the others' goodbyes as said
+ *  above. Only the first call counts. */
+void tw_monitor_leave(tw_monitor_t *monitor, const uint64_t *counts);
+/** Whether leaving is over. */
+int tw_monitor_has_left(const tw_monitor_t *monitor);
+/** Leaves, if that has not begun, and waits until it is over. Accepts NULL. */
+void tw_monitor_destroy(tw_monitor_t *monitor);
 
 /** The rank whose failure ended the job, or -1. */
 int tw_monitor_failed_rank(const tw_monitor_t *monitor);
 /** 1 if `rank` has said goodbye; then *count is the number of messages it sent to this rank. */
 int tw_monitor_gone(const tw_monitor_t *monitor, int rank, uint64_t *count);
-/** Readable when one of the two above has changed; cleared by tw_monitor_clear_event. */
+/** Readable when one of the above has changed; cleared by tw_monitor_clear_event. */
 int tw_monitor_event_fd(const tw_monitor_t *monitor);
 void tw_monitor_clear_event(tw_monitor_t *monitor);
 

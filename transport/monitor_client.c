@@ -92,17 +92,10 @@ static void client_goodbye(tw_monitor_t *monitor, const uint64_t *counts)
     tw_msg_writer_cleanup(&goodbye);
 }
 
-/** Rank 0 confirms a goodbye. */
-static int client_may_leave(const tw_monitor_t *monitor)
-{
-    return tw_monitor_is_gone(monitor, monitor->rank) || !tw_channel_is_open(monitor->channels);
-}
-
 const tw_monitor_role_t tw_monitor_client = {
     .receive = client_receive,
     .judge = client_judge,
     .suspect = client_suspect,
     .spread = client_spread,
     .goodbye = client_goodbye,
-    .may_leave = client_may_leave,
 };

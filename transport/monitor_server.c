@@ -33,8 +33,7 @@ static void tell_gone(tw_monitor_t *monitor, int to, int rank, uint64_t count)
 /** Everyone hears that `rank` leaves, also `rank` itself: then it may close. */
 static void rank_goodbye(tw_monitor_t *monitor, int rank, const uint64_t *counts)
 {
-    if (rank)
-        tw_monitor_mark_gone(monitor, rank, counts[0]);
+    tw_monitor_mark_gone(monitor, rank, counts[0]);
     for (int r = 1; r < monitor->world; r++)
         tell_gone(monitor, r, rank, counts[r]);
 }
@@ -143,19 +142,10 @@ static void server_goodbye(tw_monitor_t *monitor, const uint64_t *counts)
     rank_goodbye(monitor, 0, counts);
 }
 
-static int server_may_leave(const tw_monitor_t *monitor)
-{
-    for (int r = 1; r < monitor->world; r++)
-        if (!tw_monitor_is_gone(monitor, r))
-            return 0;
-    return 1;
-}
-
 const tw_monitor_role_t tw_monitor_server = {
     .receive = server_receive,
     .judge = server_judge,
     .suspect = suspect,
     .spread = server_spread,
     .goodbye = server_goodbye,
-    .may_leave = server_may_leave,
 };

@@ -27,7 +27,7 @@ struct tw_monitor {
     int wake_fd;  /**< owner -> thread */
     int event_fd; /**< thread -> owner */
     pthread_t thread;
-    atomic_int failed_rank;
+    atomic_int failed_rank, has_left;
     _Atomic uint64_t *gone; /**< [world] count, or TW_MONITOR_STILL_HERE */
     pthread_mutex_t lock;   /**< orders and reason */
     tw_monitor_orders_t orders;
@@ -38,6 +38,7 @@ struct tw_monitor {
     int n_channels;
     struct pollfd *pollfds; /**< [1 + n_channels] */
     uint64_t next_heartbeat_ns;
+    uint64_t awake_ns;          /**< when the thread last looked around */
     uint64_t *suspect_until_ns; /**< [world] rank 0 only; 0: not suspected */
     int leaving;                /**< stop was ordered */
     int said_goodbye;
@@ -60,7 +61,6 @@ typedef struct tw_monitor_role {
     void (*suspect)(tw_monitor_t *monitor, int rank);               /**< the owner suspects */
     void (*spread)(tw_monitor_t *monitor);                          /**< the owner's own verdict */
     void (*goodbye)(tw_monitor_t *monitor, const uint64_t *counts); /**< the owner leaves in order */
-    int (*may_leave)(const tw_monitor_t *monitor);                  /**< nobody needs this side any more */
 } tw_monitor_role_t;
 
 extern const tw_monitor_role_t tw_monitor_server, tw_monitor_client;

@@ -201,12 +201,13 @@ void tw_socket_device(int fd, char *device, size_t device_bytes)
 
 int tw_net_device_usable(const char *device)
 {
+    const unsigned up = IFF_UP | IFF_RUNNING;
     struct ifaddrs *list = NULL;
     int usable = 0;
     if (getifaddrs(&list))
         return 0;
     for (const struct ifaddrs *i = list; i; i = i->ifa_next)
-        usable |= !strcmp(i->ifa_name, device) && i->ifa_addr && (i->ifa_flags & IFF_UP) &&
+        usable |= !strcmp(i->ifa_name, device) && i->ifa_addr && (i->ifa_flags & up) == up &&
                   (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
     freeifaddrs(list);
     return usable;

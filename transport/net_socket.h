@@ -22,7 +22,7 @@ tw_status_t tw_socket_connect(const char *host, int port, uint64_t deadline_ns, 
 void tw_socket_peer_name(int fd, char *name, size_t name_bytes);
 /** The device that carries this end's address; "" if none does. */
 void tw_socket_device(int fd, char *device, size_t device_bytes);
-/** Whether `device` exists, is up and has an address. */
+/** Whether `device` exists, is up, has a carrier and an address. */
 int tw_net_device_usable(const char *device);
 
 #ifdef __cplusplus

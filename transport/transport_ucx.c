@@ -106,15 +106,27 @@ static void tw_ucx_free(tw_ucx_transport_t *ucx)
     free(ucx);
 }
 
-/** Everyone hears how much this rank has said to them, so that they know when they have heard it all. */
+/** Everyone hears how much this rank has said to them, so that they know when they have heard it all. Then UCX has to work
+ *  on until they have. */
 static void say_goodbye(tw_ucx_transport_t *ucx)
 {
     uint64_t *counts = calloc((size_t)ucx->base.world, sizeof(*counts));
     for (int r = 0; counts && r < ucx->base.world; r++)
         counts[r] = ucx->peers[r].n_sent;
-    tw_monitor_destroy(ucx->monitor, counts);
-    ucx->monitor = NULL;
+    tw_monitor_leave(ucx->monitor, counts);
     free(counts);
+    while (!tw_monitor_has_left(ucx->monitor))
+        if (tw_ucx_progress(&ucx->base) != TW_OK && !tw_monitor_has_left(ucx->monitor))
+            (void)tw_ucx_sleep(&ucx->base, LEFT_SLEEP_SEC);
+}
+
+static int everyone_has_left(const tw_ucx_transport_t *ucx)
+{
+    uint64_t count;
+    for (int r = 0; r < ucx->base.world; r++)
+        if (!tw_monitor_gone(ucx->monitor, r, &count))
+            return 0;
+    return 1;
 }
 
 static void tw_ucx_destroy(tw_transport_t *transport)
@@ -123,12 +135,13 @@ static void tw_ucx_destroy(tw_transport_t *transport)
     tw_ucx_request_t *request;
     while ((request = TAILQ_FIRST(&ucx->requests)))
         tw_ucx_cancel(transport, (tw_transport_request_t *)request);
-    const int failed = tw_monitor_failed_rank(ucx->monitor) >= 0;
-    if (!failed)
+    if (tw_monitor_failed_rank(ucx->monitor) < 0)
         tw_ucx_workers_flush(ucx);
     say_goodbye(ucx);
-    if (failed)
+    if (tw_monitor_failed_rank(ucx->monitor) >= 0 || !everyone_has_left(ucx))
         tw_ucx_workers_abandon(ucx);
+    tw_monitor_destroy(ucx->monitor);
+    ucx->monitor = NULL;
     tw_ucx_free(ucx);
 }
 
@@ -258,6 +271,7 @@ tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out)
     TAILQ_INIT(&ucx->ops);
     TAILQ_INIT(&ucx->free_ops);
     TAILQ_INIT(&ucx->busy_peers);
+    TAILQ_INIT(&ucx->busy_streams);
     ucx->rendezvous.failed_rank = -1;
     status = tw_config_init(&tw_transport_config_table, &ucx->options);
     if (status) {
@@ -266,7 +280,7 @@ tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out)
     }
     status = meet_and_connect(ucx, job);
     if (status) {
-        tw_monitor_destroy(ucx->monitor, NULL);
+        tw_monitor_destroy(ucx->monitor);
         tw_ucx_free(ucx);
         return status;
     }

@@ -4,13 +4,23 @@
 
 #include "transport/ucx_state.h"
 
-/** Chunks under way per stream: one that UCX is writing, one that follows at once. */
-#define CHUNKS_PER_STREAM 2
+/** Chunks on the way per stream: in UCX's hands, one that it is at and one that follows; acknowledged, enough to fill a
+ *  long wire. */
+#define CHUNKS_IN_UCX 2
+#define CHUNKS_TO_ACKNOWLEDGE 3
 /** Chunks handed out before anything else gets its turn. */
 #define CHUNKS_AT_ONCE 16
 #define AM_ID 1
 
 /* ---- operations -------------------------------------------------------------------------------------------- */
+
+static void op_move(tw_ucx_op_t *op, struct tw_ucx_op_list *list)
+{
+    if (op->list)
+        TAILQ_REMOVE(op->list, op, entry);
+    op->list = list;
+    TAILQ_INSERT_TAIL(list, op, entry);
+}
 
 static tw_ucx_op_t *op_create(tw_ucx_transport_t *ucx)
 {
@@ -19,23 +29,20 @@ static tw_ucx_op_t *op_create(tw_ucx_transport_t *ucx)
         TAILQ_REMOVE(&ucx->free_ops, op, entry);
     else
         op = malloc(sizeof(*op));
-    if (!op)
-        return NULL;
-    *op = (tw_ucx_op_t){.transport = ucx};
-    TAILQ_INSERT_TAIL(&ucx->ops, op, entry);
+    if (op)
+        *op = (tw_ucx_op_t){.transport = ucx};
     return op;
 }
 
-/** UCX is done with it, one way or the other. */
+/** It is over, one way or the other. */
 static void op_finish(tw_ucx_op_t *op, ucs_status_t status)
 {
     tw_ucx_transport_t *ucx = op->transport;
     tw_ucx_request_t *request = op->request;
-    TAILQ_REMOVE(&ucx->ops, op, entry);
-    TAILQ_INSERT_HEAD(&ucx->free_ops, op, entry);
+    op_move(op, &ucx->free_ops);
     ucx->n_events++;
-    if (op->stream && op->header.kind == TW_UCX_DATA)
-        op->stream->n_ops--;
+    if (op->stream && op->header.kind == TW_UCX_DATA && !op->header.stream)
+        op->stream->n_chunks--;
     if (status != UCS_OK && op->stream)
         tw_ucx_stream_break(op->stream, status);
     if (!request)
@@ -48,44 +55,119 @@ static void op_finish(tw_ucx_op_t *op, ucs_status_t status)
     tw_ucx_request_settle(ucx, request);
 }
 
-static void on_sent(void *tw_ucx_handle, ucs_status_t status, void *arg)
+static void on_sent(void *handle, ucs_status_t status, void *arg)
 {
     op_finish(arg, status);
-    ucp_request_free(tw_ucx_handle);
+    ucp_request_free(handle);
 }
 
-static void on_received(void *tw_ucx_handle, ucs_status_t status, size_t bytes, void *arg)
+static void on_received(void *handle, ucs_status_t status, size_t bytes, void *arg)
 {
     (void)bytes;
     op_finish(arg, status);
-    ucp_request_free(tw_ucx_handle);
+    ucp_request_free(handle);
+}
+
+void tw_ucx_ops_take_back(tw_ucx_request_t *request)
+{
+    tw_ucx_op_t *op, *next;
+    for (int s = 0; s < request->peer->n_streams; s++)
+        for (op = TAILQ_FIRST(&request->peer->streams[s].waiting); op; op = next) {
+            next = TAILQ_NEXT(op, entry);
+            if (op->request == request)
+                op_finish(op, UCS_OK);
+        }
+}
+
+void tw_ucx_ops_disown(tw_ucx_transport_t *ucx, const tw_ucx_request_t *request)
+{
+    tw_ucx_op_t *op;
+    TAILQ_FOREACH(op, &ucx->ops, entry)
+    if (op->request == request)
+        op->request = NULL;
 }
 
 /* ---- sending ----------------------------------------------------------------------------------------------- */
 
-/** TW_ERR_NO_MEMORY, or TW_OK; a stream that is broken swallows the message, the monitor has been told. */
-static tw_status_t message_send(tw_ucx_op_t *op, const void *data, uint32_t flags)
+/** Returns UCX's handle, or a status in its place. */
+static ucs_status_ptr_t op_send(tw_ucx_op_t *op, uint32_t when)
 {
-    tw_ucx_stream_t *stream = op->stream;
+    tw_ucx_peer_t *peer = op->stream->peer;
+    const int is_control = op->header.kind != TW_UCX_DATA;
     const ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                                                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-                                        .flags = flags,
+                                                        UCP_OP_ATTR_FIELD_USER_DATA |
+                                                        UCP_OP_ATTR_FIELD_FLAGS | when,
+                                        .flags = is_control ? UCP_AM_SEND_FLAG_EAGER : 0,
                                         .cb = {.send = on_sent},
                                         .user_data = op};
+    op->header.sequence = is_control ? (uint32_t)peer->n_control_sent : 0;
+    ucs_status_ptr_t handle = ucp_am_send_nbx(op->stream->endpoint, AM_ID, &op->header, sizeof(op->header),
+                                              op->data, op->bytes, &params);
+    if (!UCS_PTR_IS_ERR(handle)) {
+        peer->n_control_sent += (uint64_t)is_control;
+        peer->n_sent++;
+    }
+    return handle;
+}
+
+/** TW_OK: gone, or in UCX's hands; TW_IN_PROGRESS: not yet. */
+static tw_status_t op_try(tw_ucx_transport_t *ucx, tw_ucx_op_t *op)
+{
+    const int at_once = op->stream->worker->at_once;
+    ucs_status_ptr_t handle = op_send(op, at_once ? UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL : 0);
+    const ucs_status_t status = UCS_PTR_STATUS(handle); /* a macro that looks twice */
+    if (at_once && status == UCS_ERR_NO_RESOURCE)
+        return TW_IN_PROGRESS;
+    if (UCS_PTR_IS_PTR(handle))
+        op_move(op, &ucx->ops);
+    else
+        op_finish(op, status);
+    return TW_OK;
+}
+
+static void stream_set_busy(tw_ucx_transport_t *ucx, tw_ucx_stream_t *stream, int is_busy)
+{
+    if (is_busy && !stream->is_busy)
+        TAILQ_INSERT_TAIL(&ucx->busy_streams, stream, busy);
+    else if (!is_busy && stream->is_busy)
+        TAILQ_REMOVE(&ucx->busy_streams, stream, busy);
+    stream->is_busy = is_busy;
+}
+
+/** Never from inside UCX: it may be delivering a message of the very connection that a send breaks, or that a new endpoint
+ *  takes over. What comes up there is sent right after. */
+static void stream_flush(tw_ucx_transport_t *ucx, tw_ucx_stream_t *stream)
+{
+    tw_ucx_op_t *op;
+    if (!stream->endpoint && !stream->broken && !ucx->in_ucx)
+        tw_ucx_stream_open(ucx, stream);
+    while (!ucx->in_ucx && (op = TAILQ_FIRST(&stream->waiting)) && op_try(ucx, op) == TW_OK)
+        ;
+    stream_set_busy(ucx, stream, !TAILQ_EMPTY(&stream->waiting));
+}
+
+void tw_ucx_stream_drop(tw_ucx_stream_t *stream)
+{
+    tw_ucx_op_t *op;
+    while ((op = TAILQ_FIRST(&stream->waiting)))
+        op_finish(op, UCS_ERR_CANCELED);
+}
+
+/** A stream that is broken swallows the message; the monitor has been told. */
+static void message_send(tw_ucx_op_t *op)
+{
+    tw_ucx_transport_t *ucx = op->transport;
+    tw_ucx_stream_t *stream = op->stream;
     if (op->request)
         op->request->n_ops++;
     if (op->header.kind == TW_UCX_DATA)
-        stream->n_ops++;
-    stream->peer->n_sent++;
-    if (tw_ucx_stream_open(op->transport, stream)) {
-        op_finish(op, UCS_ERR_UNREACHABLE);
-        return TW_OK;
-    }
-    ucs_status_ptr_t handle =
-        ucp_am_send_nbx(stream->endpoint, AM_ID, &op->header, sizeof(op->header), data, op->bytes, &params);
-    if (!UCS_PTR_IS_PTR(handle))
-        op_finish(op, UCS_PTR_STATUS(handle));
-    return TW_OK;
+        stream->n_chunks++;
+    op->header.source = (uint32_t)ucx->base.rank;
+    op_move(op, &stream->waiting);
+    if (stream->broken)
+        tw_ucx_stream_drop(stream);
+    else if (TAILQ_FIRST(&stream->waiting) == op)
+        stream_flush(ucx, stream);
 }
 
 tw_status_t tw_ucx_control_send(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, const tw_ucx_header_t *header,
@@ -98,42 +180,55 @@ tw_status_t tw_ucx_control_send(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, co
     }
     op->stream = &peer->streams[0];
     op->header = *header;
-    op->header.source = (uint32_t)ucx->base.rank;
-    op->header.sequence = (uint32_t)peer->n_control_sent++;
     op->request = request;
+    op->data = request ? request->buffer : NULL;
     op->bytes = request ? request->bytes : 0;
-    return message_send(op, request ? request->buffer : NULL, UCP_AM_SEND_FLAG_EAGER);
+    message_send(op);
+    return TW_OK;
 }
 
-/** The least busy of the data streams, or NULL. */
+static int chunk_limit(const tw_ucx_peer_t *peer, const tw_ucx_stream_t *stream)
+{
+    if (peer->n_streams > 2)
+        return CHUNKS_TO_ACKNOWLEDGE;
+    return stream->worker->at_once ? 1 : CHUNKS_IN_UCX;
+}
+
+/** The least busy of the data streams, each first in turn, or NULL. */
 static tw_ucx_stream_t *free_stream(tw_ucx_peer_t *peer)
 {
-    const int first = peer->n_streams > 1;
+    const int first = peer->n_streams > 1, n = peer->n_streams - first;
     tw_ucx_stream_t *best = NULL;
-    for (int s = first; s < peer->n_streams; s++) {
-        tw_ucx_stream_t *stream = &peer->streams[s];
-        if (!stream->broken && stream->n_ops < CHUNKS_PER_STREAM && (!best || stream->n_ops < best->n_ops))
+    for (int i = 0; i < n; i++) {
+        tw_ucx_stream_t *stream = &peer->streams[first + (peer->next_stream + i) % n];
+        if (!stream->broken && stream->n_chunks < chunk_limit(peer, stream) &&
+            (!best || stream->n_chunks < best->n_chunks))
             best = stream;
     }
+    peer->next_stream = best ? (int)(best - peer->streams) - first + 1 : peer->next_stream;
     return best;
 }
 
-static tw_status_t chunk_send(tw_ucx_transport_t *ucx, tw_ucx_request_t *request, tw_ucx_stream_t *stream)
+/** 0: out of memory, for now. */
+static int chunk_send(tw_ucx_transport_t *ucx, tw_ucx_request_t *request, tw_ucx_stream_t *stream)
 {
     const size_t offset = request->moved;
     const size_t left = request->bytes - offset;
     tw_ucx_op_t *op = op_create(ucx);
     if (!op)
-        return TW_ERR_NO_MEMORY;
+        return 0;
     op->stream = stream;
     op->request = request;
+    op->data = request->buffer + offset;
     op->bytes = left < request->peer->chunk_bytes ? left : request->peer->chunk_bytes;
-    op->header = (tw_ucx_header_t){
-        .source = (uint32_t)ucx->base.rank, .kind = TW_UCX_DATA, .id = request->their_slot, .value = offset};
+    op->header = (tw_ucx_header_t){.kind = TW_UCX_DATA, .id = request->their_slot, .value = offset};
+    if (request->peer->n_streams > 2)
+        op->header.stream = (uint32_t)(stream - request->peer->streams);
     request->moved += op->bytes;
     if (request->moved == request->bytes)
         tw_ucx_request_unqueue(request);
-    return message_send(op, request->buffer + offset, 0);
+    message_send(op);
+    return 1;
 }
 
 /** Returns 0 once there is nothing left to hand out. */
@@ -142,18 +237,22 @@ static int pump_peer(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer)
     tw_ucx_request_t *request;
     for (int i = 0; i < CHUNKS_AT_ONCE && (request = TAILQ_FIRST(&peer->sending)); i++) {
         tw_ucx_stream_t *stream = free_stream(peer);
-        if (!stream || chunk_send(ucx, request, stream))
-            return 1; /* out of memory: later */
-        ucx->n_events++;
+        if (!stream || !chunk_send(ucx, request, stream))
+            return 1;
     }
     return !TAILQ_EMPTY(&peer->sending);
 }
 
 void tw_ucx_pump(tw_ucx_transport_t *ucx)
 {
-    tw_ucx_peer_t *peer = TAILQ_FIRST(&ucx->busy_peers), *next;
-    for (; peer; peer = next) {
-        next = TAILQ_NEXT(peer, busy);
+    tw_ucx_stream_t *stream, *next_stream;
+    tw_ucx_peer_t *peer, *next_peer;
+    for (stream = TAILQ_FIRST(&ucx->busy_streams); stream; stream = next_stream) {
+        next_stream = TAILQ_NEXT(stream, busy);
+        stream_flush(ucx, stream);
+    }
+    for (peer = TAILQ_FIRST(&ucx->busy_peers); peer; peer = next_peer) {
+        next_peer = TAILQ_NEXT(peer, busy);
         if (pump_peer(ucx, peer))
             continue;
         TAILQ_REMOVE(&ucx->busy_peers, peer, busy);
@@ -330,6 +429,7 @@ static const char *data_fetch(const tw_ucx_worker_t *worker, tw_ucx_request_t *r
                                         .user_data = op};
     op->request = receive;
     op->bytes = in->bytes;
+    op_move(op, &worker->ucx->ops);
     receive->n_ops++;
     ucs_status_ptr_t handle = ucp_am_recv_data_nbx(worker->worker, in->data,
                                                    receive->buffer + in->header.value, in->bytes, &params);
@@ -338,12 +438,29 @@ static const char *data_fetch(const tw_ucx_worker_t *worker, tw_ucx_request_t *r
     return NULL;
 }
 
+/** A chunk has arrived; whether it is still wanted is another matter. */
+static const char *acknowledge(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, uint32_t stream)
+{
+    const tw_ucx_header_t ack = {.kind = TW_UCX_ACK, .stream = stream};
+    return tw_ucx_control_send(ucx, peer, &ack, NULL) ? "no memory is left to answer it" : NULL;
+}
+
+static const char *on_ack(tw_ucx_peer_t *peer, const tw_ucx_header_t *header)
+{
+    if (!header->stream || header->stream >= (uint32_t)peer->n_streams ||
+        !peer->streams[header->stream].n_chunks)
+        return "it acknowledged what was not sent";
+    peer->streams[header->stream].n_chunks--;
+    return NULL;
+}
+
 static const char *on_data(const tw_ucx_worker_t *worker, tw_ucx_peer_t *peer, const tw_ucx_incoming_t *in)
 {
     const uint64_t offset = in->header.value;
     tw_ucx_request_t *receive = tw_ucx_slot_find(&worker->ucx->slots, in->header.id);
-    if (!receive) /* canceled meanwhile */
-        return NULL;
+    const char *wrong = in->header.stream ? acknowledge(worker->ucx, peer, in->header.stream) : NULL;
+    if (wrong || !receive) /* canceled meanwhile */
+        return wrong;
     if (receive->is_send || receive->peer != peer)
         return "it sent data for a message that is not its own";
     if (offset > receive->bytes || in->bytes > receive->bytes - offset ||
@@ -377,6 +494,8 @@ static const char *dispatch(const tw_ucx_worker_t *worker, const tw_ucx_incoming
         return on_rts(ucx, peer, header);
     case TW_UCX_CTS:
         return on_cts(ucx, peer, header);
+    case TW_UCX_ACK:
+        return on_ack(peer, header);
     case TW_UCX_CANCEL:
         return on_cancel(ucx, peer, header);
     default:

@@ -106,11 +106,10 @@ static tw_ucx_request_t *request_create(tw_ucx_transport_t *ucx, const tw_transp
 /** What UCX still does with it happens without it; only once nothing can reach its buffer any more. */
 static void request_destroy(tw_ucx_transport_t *ucx, tw_ucx_request_t *request)
 {
-    tw_ucx_op_t *op;
     if (request->n_ops)
-        TAILQ_FOREACH(op, &ucx->ops, entry)
-    if (op->request == request)
-        op->request = NULL;
+        tw_ucx_ops_take_back(request);
+    if (request->n_ops)
+        tw_ucx_ops_disown(ucx, request);
     tw_ucx_request_unqueue(request);
     tw_ucx_slot_release(&ucx->slots, request);
     TAILQ_REMOVE(&ucx->requests, request, owned);
@@ -267,14 +266,15 @@ tw_status_t tw_ucx_progress(tw_transport_t *transport)
     if (job_failed(ucx))
         return TW_ERR_PEER;
     ucx->n_events = 0;
-    tw_ucx_pump(ucx);
     const unsigned n_ucx = tw_ucx_workers_progress(ucx);
+    tw_ucx_pump(ucx);
     return n_ucx || ucx->n_events ? TW_OK : TW_IN_PROGRESS;
 }
 
 /* ---- canceling --------------------------------------------------------------------------------------------- */
 
-static void take_back(tw_ucx_transport_t *ucx, tw_ucx_request_t *request)
+/** Tell the other side, if it knows of this message. */
+static void withdraw(tw_ucx_transport_t *ucx, tw_ucx_request_t *request)
 {
     tw_ucx_arrival_t *arrival;
     if (request->peer->rank == ucx->base.rank) {
@@ -310,8 +310,9 @@ void tw_ucx_cancel(tw_transport_t *transport, tw_transport_request_t *opaque)
     tw_ucx_transport_t *ucx = tw_ucx_of(transport);
     tw_ucx_request_t *request = (tw_ucx_request_t *)opaque;
     if (request->is_send && request->stage != TW_UCX_STAGE_DONE && !job_failed(ucx))
-        take_back(ucx, request);
+        withdraw(ucx, request);
     tw_ucx_request_finish(ucx, request, TW_ERR_CANCELED);
+    tw_ucx_ops_take_back(request);
     drain(ucx, request);
     request_destroy(ucx, request);
 }

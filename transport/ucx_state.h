@@ -8,7 +8,9 @@
  *
  *  Messages, all UCX active messages with the header below. Up to TW_EAGER bytes: EAGER, with the data. Longer: RTS; the
  *  receiver, once a receive matches, answers CTS with the number of a slot; then DATA chunks, each on whichever stream is
- *  free, to be copied to their place as they come, in any order. CANCEL takes an RTS back. All but DATA travel on the
+ *  free, to be copied to their place as they come, in any order. Where there are several data streams, each chunk is
+ *  acknowledged (ACK): a stream is as busy as its chunks on the way are many, and that is not what a socket with its large
+ *  buffers would tell. CANCEL takes an RTS back. All but DATA travel on the
  *  control stream in order; that is what keeps equal tags in posting order, and small messages out of the bulk's queue. */
 #ifndef TW_TRANSPORT_UCX_STATE_H
 #define TW_TRANSPORT_UCX_STATE_H
@@ -27,10 +29,10 @@ typedef struct tw_ucx_header {
     uint32_t source;   /**< the sending rank */
     uint32_t kind;     /**< tw_ucx_kind_t */
     uint32_t sequence; /**< all but DATA: how many of those came before, from this rank to that */
-    uint32_t zero;
-    uint64_t tag;   /**< EAGER, RTS */
-    uint64_t id;    /**< RTS: the sender's slot; CTS, CANCEL: that again; DATA: the receiver's slot */
-    uint64_t value; /**< EAGER, RTS: bytes; CTS, CANCEL: the receiver's slot, 0: none; DATA: offset */
+    uint32_t stream;   /**< DATA, ACK: the sender's stream whose chunk is to be acknowledged, 0: none */
+    uint64_t tag;      /**< EAGER, RTS */
+    uint64_t id;       /**< RTS: the sender's slot; CTS, CANCEL: that again; DATA: the receiver's slot */
+    uint64_t value;    /**< EAGER, RTS: bytes; CTS, CANCEL: the receiver's slot, 0: none; DATA: offset */
 } tw_ucx_header_t;
 
 _Static_assert(sizeof(tw_ucx_header_t) == 40, "the header has no holes");
@@ -40,15 +42,21 @@ typedef enum tw_ucx_kind {
     TW_UCX_RTS,
     TW_UCX_CTS,
     TW_UCX_DATA,
+    TW_UCX_ACK,
     TW_UCX_CANCEL
 } tw_ucx_kind_t;
 
 typedef struct tw_ucx_transport tw_ucx_transport_t;
 typedef struct tw_ucx_request tw_ucx_request_t;
 
-/** A UCX context and worker: the one for shared memory, or one per network device. */
+/** A UCX context and worker: the one for shared memory, or one per network device.
+ *
+ *  Over TCP a message is sent at once or not at all: what the socket does not take is copied by UCX, and while that waits,
+ *  the next message waits here. So UCX never holds on to a buffer, which makes canceling plain; and it needs no handshake
+ *  of its own between endpoints, in the midst of which UCX 1.13 aborts the process when the other side dies. */
 typedef struct tw_ucx_worker {
     tw_ucx_transport_t *ucx;
+    int at_once; /**< as said; else UCX finishes sends when it can */
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_address_t *address;
@@ -56,20 +64,24 @@ typedef struct tw_ucx_worker {
     int event_fd;
 } tw_ucx_worker_t;
 
+TAILQ_HEAD(tw_ucx_request_list, tw_ucx_request);
+TAILQ_HEAD(tw_ucx_arrival_list, tw_ucx_arrival);
+TAILQ_HEAD(tw_ucx_op_list, tw_ucx_op);
+TAILQ_HEAD(tw_ucx_peer_list, tw_ucx_peer);
+TAILQ_HEAD(tw_ucx_stream_list, tw_ucx_stream);
+
 /** One connection to a peer, made when it is first used. */
 typedef struct tw_ucx_stream {
     struct tw_ucx_peer *peer;
     tw_ucx_worker_t *worker;
     const ucp_address_t *address;
     ucp_ep_h endpoint;
-    int n_ops;  /**< data chunks UCX has not finished with */
-    int broken; /**< of no use any more */
+    struct tw_ucx_op_list waiting;   /**< for the connection to take more; in order */
+    TAILQ_ENTRY(tw_ucx_stream) busy; /**< in the transport's list of streams where something is waiting */
+    int is_busy;
+    int n_chunks; /**< on the way: not acknowledged, where chunks are, else not gone yet */
+    int broken;   /**< of no use any more */
 } tw_ucx_stream_t;
-
-TAILQ_HEAD(tw_ucx_request_list, tw_ucx_request);
-TAILQ_HEAD(tw_ucx_arrival_list, tw_ucx_arrival);
-TAILQ_HEAD(tw_ucx_op_list, tw_ucx_op);
-TAILQ_HEAD(tw_ucx_peer_list, tw_ucx_peer);
 
 typedef struct tw_ucx_peer {
     tw_ucx_transport_t *ucx;
@@ -78,6 +90,7 @@ typedef struct tw_ucx_peer {
     tw_ucx_stream_t
         *streams; /**< [n_streams] control first; data streams are the others, or the same if it is alone */
     size_t chunk_bytes;
+    int next_stream;                     /**< where the search for a free one begins */
     struct tw_ucx_request_list receives; /**< posted, no message yet */
     struct tw_ucx_arrival_list arrivals; /**< come, no receive yet */
     struct tw_ucx_request_list sending;  /**< cleared by CTS, chunks left to hand out */
@@ -121,18 +134,21 @@ struct tw_ucx_request {
     size_t moved;        /**< send: handed to UCX; receive: arrived */
     uint64_t slot;       /**< own number on the wire; 0: none */
     uint64_t their_slot; /**< a matched one's counterpart */
-    int n_ops;           /**< UCX operations on the buffer */
+    int n_ops;           /**< operations with its buffer */
     int lost;            /**< one of them failed: this will never be complete */
 };
 
-/** A UCX operation that has not finished at once. Owns what UCX still reads; its request may be gone (NULL). */
+/** Something to send, or to fetch, that has not finished at once. Its request may be gone (NULL). */
 typedef struct tw_ucx_op {
     TAILQ_ENTRY(tw_ucx_op) entry;
+    struct tw_ucx_op_list
+        *list; /**< that it is in: a stream's `waiting`, or the transport's `ops`, those in UCX's hands */
     tw_ucx_transport_t *transport;
     tw_ucx_request_t *request;
     tw_ucx_stream_t *stream; /**< sends */
+    const void *data;
     size_t bytes;
-    tw_ucx_header_t header;
+    tw_ucx_header_t header; /**< UCX reads it until the operation has finished */
 } tw_ucx_op_t;
 
 /** Numbers for requests, never used twice: index and how often the index was used. */
@@ -158,12 +174,14 @@ struct tw_ucx_transport {
     struct pollfd *pollfds; /**< [1 + n_workers] */
 
     struct tw_ucx_request_list requests; /**< all that the caller holds */
-    struct tw_ucx_op_list ops;           /**< unfinished */
+    struct tw_ucx_op_list ops;           /**< in UCX's hands */
     struct tw_ucx_op_list free_ops;
     struct tw_ucx_peer_list busy_peers;
+    struct tw_ucx_stream_list busy_streams;
     tw_ucx_slots_t slots;
     double peer_timeout_sec;
     size_t eager_bytes;
+    int in_ucx;   /**< UCX is calling back */
     int n_events; /**< what progress has done since it began */
 };
 
@@ -182,20 +200,22 @@ static inline tw_ucx_transport_t *tw_ucx_of(tw_transport_t *transport)
 /** Open the contexts that this rank's peers need. TW_ERR_CONFIG (devices), TW_ERR_UCX, logged. */
 tw_status_t tw_ucx_workers_create(tw_ucx_transport_t *ucx);
 void tw_ucx_workers_destroy(tw_ucx_transport_t *ucx);
-/** Destroy after a failure, without UCX's warnings about it. */
+/** Instead of destroying: leave them to the end of the process. To close a TCP connection UCX sends a last message, and waits
+ *  for as long as the other side does not read; a rank that has failed, or is not done yet, may never read again. The
+ *  workers are not called any more, so they touch nobody's buffers; they cost memory and descriptors. */
 void tw_ucx_workers_abandon(tw_ucx_transport_t *ucx);
 /** The devices in use between nodes, separated by commas. */
 const char *tw_ucx_device_list(const tw_ucx_transport_t *ucx);
 /** Lay out peers and streams from everyone's addresses: [world] lists. TW_ERR_FORMAT, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_ucx_peers_create(tw_ucx_transport_t *ucx, const tw_msg_blob_t *addresses);
 void tw_ucx_peers_destroy(tw_ucx_transport_t *ucx);
-/** Make the endpoint if there is none. TW_ERR_UCX: the stream is broken now. */
-tw_status_t tw_ucx_stream_open(tw_ucx_transport_t *ucx, tw_ucx_stream_t *stream);
+/** Make the endpoint; the stream is broken if that fails. */
+void tw_ucx_stream_open(tw_ucx_transport_t *ucx, tw_ucx_stream_t *stream);
 /** Note that a stream is of no use any more, and tell the monitor. */
 void tw_ucx_stream_break(tw_ucx_stream_t *stream, ucs_status_t why);
 /** Returns how much happened. */
 unsigned tw_ucx_workers_progress(tw_ucx_transport_t *ucx);
-/** Until everything handed to UCX has gone out, the job has failed, or the peer timeout has passed. */
+/** Until everything has gone out, the job has failed, or the peer timeout has passed. */
 void tw_ucx_workers_flush(tw_ucx_transport_t *ucx);
 
 /* ---- ucx_message.c ----------------------------------------------------------------------------------------- */
@@ -204,8 +224,14 @@ tw_status_t tw_ucx_handler_set(tw_ucx_worker_t *worker);
 /** Send a control message; `request` (EAGER) is counted as busy until UCX is done with its buffer. */
 tw_status_t tw_ucx_control_send(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, const tw_ucx_header_t *header,
                                 tw_ucx_request_t *request);
-/** Hand out chunks of what waits in `sending`, to streams that are free. */
+/** Send what waits on streams that are free again, then hand them chunks of what is in `sending`. */
 void tw_ucx_pump(tw_ucx_transport_t *ucx);
+/** Forget what waits on a broken stream. */
+void tw_ucx_stream_drop(tw_ucx_stream_t *stream);
+/** Take back from the streams what has not gone yet. */
+void tw_ucx_ops_take_back(tw_ucx_request_t *request);
+/** What UCX has in hand goes on without its request. */
+void tw_ucx_ops_disown(tw_ucx_transport_t *ucx, const tw_ucx_request_t *request);
 /** A receive takes what has come: EAGER is copied, RTS is answered. */
 void tw_ucx_accept(tw_ucx_transport_t *ucx, tw_ucx_request_t *receive, tw_ucx_arrival_t *arrival);
 

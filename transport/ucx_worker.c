@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ucs/config/global_opts.h>
-
 #include "transport/net_socket.h"
 #include "transport/ucx_state.h"
 
@@ -13,12 +11,13 @@
 /** Shared memory needs no streams; long messages are still cut, so that several move together. */
 #define SHM_CHUNK_BYTES ((size_t)4 << 20)
 
-/** One setting for UCX. */
+/** One setting for UCX. The user's own UCX_ variable wins, unless this backend depends on the setting. */
 typedef struct tw_ucx_setting {
     const char *name, *value;
+    int needed;
 } tw_ucx_setting_t;
 
-static tw_status_t tw_ucx_failed(const tw_ucx_transport_t *ucx, const char *what, ucs_status_t status)
+static tw_status_t ucx_failed(const tw_ucx_transport_t *ucx, const char *what, ucs_status_t status)
 {
     tw_error("rank %d: UCX: %s: %s", ucx->base.rank, what, ucs_status_string(status));
     return TW_ERR_UCX;
@@ -35,31 +34,19 @@ static const char *setting_name(const tw_ucx_setting_t *setting)
     return setting->name + (bare ? 4 : 0);
 }
 
-/** The user's own UCX_ variable wins. */
-static tw_status_t config_tune(const tw_ucx_transport_t *ucx, ucp_config_t *config,
-                               const tw_ucx_setting_t *settings)
+static tw_status_t config_set(const tw_ucx_transport_t *ucx, ucp_config_t *config,
+                              const tw_ucx_setting_t *settings)
 {
     char variable[64];
     for (; settings->name; settings++) {
         snprintf(variable, sizeof(variable), "UCX_%s", settings->name);
-        if (getenv(variable))
+        if (!settings->needed && getenv(variable))
             continue;
         ucs_status_t status = ucp_config_modify(config, setting_name(settings), settings->value);
         if (status != UCS_OK)
-            return tw_ucx_failed(ucx, variable, status);
+            return ucx_failed(ucx, variable, status);
     }
     return TW_OK;
-}
-
-/** Transports and devices are ours alone to say: that is what keeps node and network apart. */
-static tw_status_t config_bind(const tw_ucx_transport_t *ucx, ucp_config_t *config, const char *tls,
-                               const char *device)
-{
-    ucs_status_t status = ucp_config_modify(config, "TLS", tls);
-    if (status != UCS_OK)
-        return tw_ucx_failed(ucx, tls, status);
-    status = device ? ucp_config_modify(config, "NET_DEVICES", device) : UCS_OK;
-    return status == UCS_OK ? TW_OK : tw_ucx_failed(ucx, device, status);
 }
 
 static tw_status_t context_create(const tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker,
@@ -71,7 +58,7 @@ static tw_status_t context_create(const tw_ucx_transport_t *ucx, tw_ucx_worker_t
                                  .estimated_num_eps = (size_t)ucx->base.world,
                                  .mt_workers_shared = 0};
     ucs_status_t status = ucp_init(&params, config, &worker->context);
-    return status == UCS_OK ? TW_OK : tw_ucx_failed(ucx, "no context", status);
+    return status == UCS_OK ? TW_OK : ucx_failed(ucx, "no context", status);
 }
 
 static tw_status_t worker_start(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker)
@@ -81,30 +68,28 @@ static tw_status_t worker_start(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker
     ucs_status_t status = ucp_worker_create(worker->context, &params, &worker->worker);
     if (status != UCS_OK) {
         worker->worker = NULL;
-        return tw_ucx_failed(ucx, "no worker", status);
+        return ucx_failed(ucx, "no worker", status);
     }
     status = ucp_worker_get_efd(worker->worker, &worker->event_fd);
     if (status != UCS_OK)
-        return tw_ucx_failed(ucx, "no event descriptor", status);
+        return ucx_failed(ucx, "no event descriptor", status);
     status = ucp_worker_get_address(worker->worker, &worker->address, &worker->address_bytes);
     if (status != UCS_OK) {
         worker->address = NULL;
-        return tw_ucx_failed(ucx, "no address", status);
+        return ucx_failed(ucx, "no address", status);
     }
-    worker->ucx = ucx;
     return tw_ucx_handler_set(worker);
 }
 
-static tw_status_t worker_create(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker, const char *tls,
-                                 const char *device, const tw_ucx_setting_t *settings)
+static tw_status_t worker_create(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker,
+                                 const tw_ucx_setting_t *settings)
 {
     ucp_config_t *config;
+    worker->ucx = ucx;
     ucs_status_t read = ucp_config_read(NULL, NULL, &config);
     if (read != UCS_OK)
-        return tw_ucx_failed(ucx, "configuration", read);
-    tw_status_t status = config_bind(ucx, config, tls, device);
-    if (!status)
-        status = config_tune(ucx, config, settings);
+        return ucx_failed(ucx, "configuration", read);
+    tw_status_t status = config_set(ucx, config, settings);
     if (!status)
         status = context_create(ucx, worker, config);
     ucp_config_release(config);
@@ -122,28 +107,45 @@ static void worker_destroy(tw_ucx_worker_t *worker)
     *worker = (tw_ucx_worker_t){0};
 }
 
+/* Transports and devices are ours alone to say: that is what keeps node and network apart. */
+
 static tw_status_t shm_worker_create(tw_ucx_transport_t *ucx)
 {
-    static const tw_ucx_setting_t settings[] = {{"MAX_RNDV_RAILS", "1"}, {NULL, NULL}};
-    return worker_create(ucx, &ucx->workers[TW_UCX_SHM_WORKER], ucx->options.node_tls, NULL, settings);
+    const tw_ucx_setting_t settings[] = {
+        {"TLS", ucx->options.node_tls, 1}, {"MAX_RNDV_RAILS", "1", 0}, {NULL, NULL, 0}};
+    return worker_create(ucx, &ucx->workers[TW_UCX_SHM_WORKER], settings);
 }
 
+static tw_status_t tcp_worker_create(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker, const char *device)
+{
+    const tw_msg_settings_t *own = &ucx->rendezvous.settings;
+    const uint32_t longest = own->chunk_bytes > own->eager_bytes ? own->chunk_bytes : own->eager_bytes;
+    char segment[32];
+    const tw_ucx_setting_t settings[] = {
+        {"TLS", "tcp", 1},
+        {"NET_DEVICES", device, 1},
+        /* Any message is one segment, sent at once: the receiver copies it to its place straight from where the socket was
+         * read to. A rendezvous of UCX's own would wait, once per chunk, behind what flows the other way. */
+        {"TCP_TX_SEG_SIZE", segment, 1},
+        {"TCP_RX_SEG_SIZE", segment, 1},
+        {"ZCOPY_THRESH", "auto", 1},
+        {"RNDV_THRESH", "inf", 1},
+        {"PROTO_ENABLE", "n", 1},
+        /* A host that does not answer must not stop this rank. */
+        {"TCP_CONN_NB", "y", 0},
+        {NULL, NULL, 0},
+    };
+    snprintf(segment, sizeof(segment), "%u", longest + SEGMENT_HEADER_BYTES);
+    worker->at_once = 1;
+    return worker_create(ucx, worker, settings);
+}
+
+/** Any other transports: UCX knows best. */
 static tw_status_t net_worker_create(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker, const char *device)
 {
-    static const tw_ucx_setting_t no_settings[] = {{NULL, NULL}};
-    char segment[32];
-    const tw_ucx_setting_t tcp_settings[] = {
-        /* A chunk is one segment: it is copied to its place straight from where the socket was read to. A rendezvous of
-         * UCX's own would wait, once per chunk, behind what flows the other way. */
-        {"TCP_RX_SEG_SIZE", segment},
-        {"RNDV_THRESH", "inf"},
-        /* A host that does not answer must not stop this rank. */
-        {"TCP_CONN_NB", "y"},
-        {NULL, NULL},
-    };
-    snprintf(segment, sizeof(segment), "%u", ucx->rendezvous.settings.chunk_bytes + SEGMENT_HEADER_BYTES);
-    return worker_create(ucx, worker, ucx->options.net_tls, device,
-                         strstr(ucx->options.net_tls, "tcp") ? tcp_settings : no_settings);
+    const tw_ucx_setting_t settings[] = {
+        {"TLS", ucx->options.net_tls, 1}, {"NET_DEVICES", device, 1}, {NULL, NULL, 0}};
+    return worker_create(ucx, worker, settings);
 }
 
 /* ---- devices ----------------------------------------------------------------------------------------------- */
@@ -171,23 +173,13 @@ static tw_status_t net_workers_create(tw_ucx_transport_t *ucx)
                                                           : "no such device, or it is not up");
             return TW_ERR_CONFIG;
         }
-        tw_status_t status = net_worker_create(ucx, &ucx->workers[ucx->n_workers++], device);
+        tw_ucx_worker_t *worker = &ucx->workers[ucx->n_workers++];
+        const int tcp = !strcmp(ucx->options.net_tls, "tcp");
+        tw_status_t status = (tcp ? tcp_worker_create : net_worker_create)(ucx, worker, device);
         if (status)
             return status;
     }
     return TW_OK;
-}
-
-/** UCX warns about every operation that a failure has left unfinished; one line says it all, and it is ours. */
-void tw_ucx_workers_abandon(tw_ucx_transport_t *ucx)
-{
-    char level[32] = "";
-    const int quiet = !getenv("UCX_LOG_LEVEL") &&
-                      ucs_global_opts_get_value("LOG_LEVEL", level, sizeof(level)) == UCS_OK &&
-                      ucs_global_opts_set_value("LOG_LEVEL", "fatal") == UCS_OK;
-    tw_ucx_workers_destroy(ucx);
-    if (quiet)
-        (void)ucs_global_opts_set_value("LOG_LEVEL", level);
 }
 
 static int shares_memory(const tw_ucx_transport_t *ucx, int rank)
@@ -218,6 +210,11 @@ void tw_ucx_workers_destroy(tw_ucx_transport_t *ucx)
 {
     for (int i = 0; i < ucx->n_workers; i++)
         worker_destroy(&ucx->workers[i]);
+    tw_ucx_workers_abandon(ucx);
+}
+
+void tw_ucx_workers_abandon(tw_ucx_transport_t *ucx)
+{
     free(ucx->workers);
     ucx->workers = NULL;
     ucx->n_workers = 0;
@@ -238,23 +235,23 @@ static int count_streams(const tw_ucx_transport_t *ucx, int rank, int n_devices)
     return shares_memory(ucx, rank) ? 1 : 1 + n_devices * (int)ucx->rendezvous.settings.streams;
 }
 
-static tw_ucx_stream_t make_stream(tw_ucx_peer_t *peer, tw_ucx_worker_t *worker, const tw_msg_blob_t *address)
+static void stream_init(tw_ucx_stream_t *stream, tw_ucx_peer_t *peer, int worker,
+                        const tw_msg_blob_t *addresses)
 {
-    return (tw_ucx_stream_t){.peer = peer, .worker = worker, .address = (const ucp_address_t *)address->data};
+    *stream = (tw_ucx_stream_t){.peer = peer,
+                                .worker = &peer->ucx->workers[worker],
+                                .address = (const ucp_address_t *)addresses[worker].data};
+    TAILQ_INIT(&stream->waiting);
 }
 
 /** Device i talks to device i. */
-static void lay_out_streams(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, int n_devices,
-                            const tw_msg_blob_t *addresses)
+static void streams_init(tw_ucx_peer_t *peer, int n_devices, const tw_msg_blob_t *addresses)
 {
-    if (peer->n_streams == 1) {
-        peer->streams[0] = make_stream(peer, &ucx->workers[TW_UCX_SHM_WORKER], &addresses[TW_UCX_SHM_WORKER]);
-        return;
-    }
-    for (int s = 0; s < peer->n_streams; s++) {
-        const int device = TW_UCX_FIRST_NET_WORKER + (s ? (s - 1) % n_devices : 0);
-        peer->streams[s] = make_stream(peer, &ucx->workers[device], &addresses[device]);
-    }
+    if (peer->n_streams == 1)
+        stream_init(&peer->streams[0], peer, TW_UCX_SHM_WORKER, addresses);
+    for (int s = 0; s < peer->n_streams && peer->n_streams > 1; s++)
+        stream_init(&peer->streams[s], peer, TW_UCX_FIRST_NET_WORKER + (s ? (s - 1) % n_devices : 0),
+                    addresses);
 }
 
 static tw_status_t peer_create(tw_ucx_transport_t *ucx, int rank, const tw_msg_blob_t *list)
@@ -285,7 +282,7 @@ static tw_status_t peer_create(tw_ucx_transport_t *ucx, int rank, const tw_msg_b
     if (peer->n_streams && !peer->streams)
         return TW_ERR_NO_MEMORY;
     if (peer->n_streams)
-        lay_out_streams(ucx, peer, n_devices, addresses);
+        streams_init(peer, n_devices, addresses);
     return TW_OK;
 }
 
@@ -329,6 +326,7 @@ void tw_ucx_stream_break(tw_ucx_stream_t *stream, ucs_status_t why)
         return;
     stream->broken = 1;
     peer->broken = 1;
+    tw_ucx_stream_drop(stream);
     tw_debug("rank %d: peer %d: connection lost: %s", peer->ucx->base.rank, peer->rank,
              ucs_status_string(why));
     if (peer->ucx->monitor)
@@ -342,10 +340,8 @@ static ucp_err_handling_mode_t error_mode(const tw_ucx_transport_t *ucx, const t
                                                               : UCP_ERR_HANDLING_MODE_PEER;
 }
 
-tw_status_t tw_ucx_stream_open(tw_ucx_transport_t *ucx, tw_ucx_stream_t *stream)
+void tw_ucx_stream_open(tw_ucx_transport_t *ucx, tw_ucx_stream_t *stream)
 {
-    if (stream->endpoint || stream->broken)
-        return stream->broken ? TW_ERR_UCX : TW_OK;
     const ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
@@ -355,20 +351,21 @@ tw_status_t tw_ucx_stream_open(tw_ucx_transport_t *ucx, tw_ucx_stream_t *stream)
     };
     ucs_status_t status = ucp_ep_create(stream->worker->worker, &params, &stream->endpoint);
     if (status == UCS_OK)
-        return TW_OK;
+        return;
     stream->endpoint = NULL;
     tw_error("rank %d: peer %d: UCX: no way to it: %s", ucx->base.rank, stream->peer->rank,
              ucs_status_string(status));
     tw_ucx_stream_break(stream, status);
-    return TW_ERR_UCX;
 }
 
 unsigned tw_ucx_workers_progress(tw_ucx_transport_t *ucx)
 {
     unsigned n_events = 0;
+    ucx->in_ucx = 1;
     for (int i = 0; i < ucx->n_workers; i++)
         if (ucx->workers[i].worker)
             n_events += ucp_worker_progress(ucx->workers[i].worker);
+    ucx->in_ucx = 0;
     return n_events;
 }
 
@@ -393,6 +390,12 @@ void tw_ucx_workers_flush(tw_ucx_transport_t *ucx)
     const ucp_request_param_t params = {0};
     const uint64_t until_ns = tw_time_ns() + (uint64_t)(ucx->peer_timeout_sec * 1e9);
     ucs_status_ptr_t requests[TW_UCX_WORKERS_MAX] = {NULL};
+    while (!TAILQ_EMPTY(&ucx->busy_streams) && tw_time_ns() < until_ns &&
+           tw_monitor_failed_rank(ucx->monitor) < 0) {
+        tw_ucx_pump(ucx);
+        if (!tw_ucx_workers_progress(ucx))
+            sched_yield();
+    }
     for (int i = 0; i < ucx->n_workers; i++)
         if (ucx->workers[i].worker)
             requests[i] = ucp_worker_flush_nbx(ucx->workers[i].worker, &params);

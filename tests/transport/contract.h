@@ -32,6 +32,7 @@ namespace contract
 struct Case {
     const char *name;
     int min_world;
+    bool ends_job; /**< nothing can follow */
     /** May destroy the transport, and sets it to NULL then. */
     void (*run)(tw_transport_t *&transport);
 };

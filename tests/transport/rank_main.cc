@@ -1,4 +1,5 @@
-/* One rank of a job over UCX: rank_main WHAT [ARGUMENTS], the job from the environment. Ends with a line on stdout,
+/* One rank of a job over UCX: rank_main WHAT [ARGUMENT], the job from the environment. WHAT: a case of the contract, all that
+ * can follow each other ("contract"), or one of the cases below. Ends with a line on stdout,
  * "ok" or "failed rank R after S s: STATUS", and exit status 0; anything else has gone wrong. */
 #include <cstdio>
 #include <cstdlib>
@@ -62,6 +63,13 @@ void say_ready(const tw_transport_t *t)
     fflush(stdout);
 }
 
+void run_contract(tw_transport_t *&t)
+{
+    for (const contract::Case &each : contract::cases())
+        if (!each.ends_job)
+            each.run(t);
+}
+
 int run(tw_transport_t *&t, const std::string &what, const char *argument)
 {
     const contract::Case *contract_case = contract::find(what);
@@ -72,6 +80,8 @@ int run(tw_transport_t *&t, const std::string &what, const char *argument)
     const double start = tw_time_sec();
     if (contract_case)
         contract_case->run(t);
+    else if (what == "contract")
+        run_contract(t);
     else if (what == "exchange_for_ever")
         status = exchange_for_ever(t);
     else if (what == "wait_for_ever")

@@ -139,6 +139,14 @@ bool Ranks::wait_ready(double sec)
     return true;
 }
 
+std::string Ranks::transcript() const
+{
+    std::string text;
+    for (const Child &child : children_)
+        text += child.ending.out + child.ending.err;
+    return text;
+}
+
 Ending Ranks::wait_one(int rank, double sec)
 {
     const double until = tw_time_sec() + sec;

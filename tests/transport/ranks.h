@@ -51,6 +51,8 @@ class Ranks
     void signal(int rank, int number);
     /** Until every rank has said "ready"; false: not in time, or one ended before. */
     bool wait_ready(double sec);
+    /** What all have said so far, for messages. */
+    std::string transcript() const;
     /** Wait for the ends of all but `except`; who takes longer than `sec` is killed. */
     std::vector<Ending> wait_all(double sec, int except = -1);
     Ending wait_one(int rank, double sec);

@@ -36,14 +36,16 @@ class World
     std::vector<tw_transport_t *> ranks;
 };
 
-/* What every backend does, in worlds of 1 to 8. */
+/* What every backend does. */
 class Contract : public ::testing::TestWithParam<contract::Case>
 {
 };
 
 TEST_P(Contract, Holds)
 {
-    for (int world = GetParam().min_world; world <= 8; world++) {
+    for (int world : {1, 2, 3, 5, 8}) {
+        if (world < GetParam().min_world)
+            continue;
         World w(world);
         w.run([&](tw_transport_t *&t, int rank) {
             try {
