@@ -110,7 +110,7 @@ tw_status_t tw_gpu_stream_run(const tw_gpu_call_t *call, tw_stream_t stream);
 /** One of NCCL's own. */
 tw_status_t tw_gpu_native_run(const tw_gpu_call_t *call, const tw_coll_args_t *args, tw_stream_t stream);
 
-/** Over a transport: start a call, take tensors (malloc) from it. */
+/** Over a transport: start a call; its tensors are copied. */
 tw_status_t tw_gpu_host_post(const tw_gpu_call_t *call, tw_stream_t stream);
 /** Move everything along. TW_OK: all calls have ended; TW_IN_PROGRESS; an error: all are canceled. */
 tw_status_t tw_gpu_host_progress(tw_coll_gpu_t *coll, int *moved);
