@@ -1,5 +1,6 @@
-/* bench/quant: speed and error of the block codecs on the host. */
+/* bench/quant: speed and error of the block codecs. */
 #include "bench/quant_bench.h"
+#include "bench/quant_gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -193,6 +194,17 @@ static tw_status_t find_backend(report_t *report)
     return TW_OK;
 }
 
+static tw_status_t run_gpu(const report_t *report, int argc, char **argv)
+{
+    char command[512] = "";
+    qg_report_t gpu = {.json = report->json, .command = command};
+    for (int i = 0; i < argc; i++) {
+        size_t n = strlen(command);
+        snprintf(command + n, sizeof(command) - n, i ? " %s" : "%s", argv[i]);
+    }
+    return qg_report_options(&gpu, report->options);
+}
+
 static tw_status_t run(report_t *report)
 {
     tw_status_t status = find_backend(report);
@@ -212,7 +224,7 @@ int main(int argc, char **argv)
         tw_error("bench: %s: %m", options.json);
         return EXIT_FAILURE;
     }
-    tw_status_t status = run(&report);
+    tw_status_t status = options.cuda ? run_gpu(&report, argc, argv) : run(&report);
     if (report.json && fclose(report.json) != 0 && status == TW_OK) {
         tw_error("bench: %s: %m", options.json);
         status = TW_ERR_IO;

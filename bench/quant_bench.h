@@ -4,6 +4,10 @@
 
 #include "quant/quant.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define QB_MAX_CODECS 16
 #define QB_MAX_TYPES 3
 
@@ -29,6 +33,7 @@ typedef struct qb_options {
     size_t warm_bytes;    /**< of the source of each thread, data in its cache */
     int cold, warm;       /**< which are wanted */
     int threads;          /**< 0: one, then all cores */
+    int cuda;             /**< measure the GPU instead */
     size_t n_inputs;      /**< of reductions */
     double seconds;       /**< to measure each line for, and what it is compared with */
     int speed, error;     /**< which tables are wanted */
@@ -63,5 +68,9 @@ tw_status_t qb_arena_measure(qb_arena_t *arena, tw_quant_t *quant, qb_op_t op, q
 tw_status_t qb_error_synthetic(const qb_options_t *options, const tw_quant_codec_t *codec, int heavy_tailed,
                                double *rel_rmse);
 tw_status_t qb_error_tensors(const qb_options_t *options, const tw_quant_codec_t *codec, double *rel_rmse);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

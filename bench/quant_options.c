@@ -15,6 +15,7 @@
 
 enum {
     KEY_ALL = 256,
+    KEY_DEVICE,
     KEY_BACKEND,
     KEY_BYTES,
     KEY_WARM_BYTES,
@@ -37,6 +38,9 @@ static const struct argp_option option_list[] = {
      "Operations, of encode, decode, decode_add, delta_encode, decode_apply, reduce_encode, reduce_decode "
      "(default: all)",
      1},
+    {"device", KEY_DEVICE, "NAME", 0,
+     "host, or cuda: the current GPU, on 1 MB and on --bytes, beside a device-to-device copy (default: host)",
+     1},
     {"all", KEY_ALL, NULL, 0, "All types, and codecs with every option; takes minutes", 1},
     {"backend", KEY_BACKEND, "NAME", 0, "ref, avx2, avx512 (default: auto, the best there is)", 1},
     {"inputs", KEY_INPUTS, "K", 0, "Inputs of reduce_encode and reduce_decode (default: 4)", 1},
@@ -53,7 +57,7 @@ static const struct argp_option option_list[] = {
     {0},
 };
 
-static const char doc[] = "Measures the block codecs on the host: speed beside memcpy of the same bytes, and "
+static const char doc[] = "Measures the block codecs: speed beside memcpy of the same bytes, and "
                           "error of one round trip.\v"
                           "GB/s are 10^9 bytes of the plain side per second: of what is encoded, of what is "
                           "decoded into, or of one summed "
@@ -62,14 +66,6 @@ static const char doc[] = "Measures the block codecs on the host: speed beside m
                           "write: more than memcpy, where there are fewer of them. It is given for cold data "
                           "only, and can be beaten: changing data "
                           "in place costs less than moving it.";
-
-static const char *const op_names[QB_OP_COUNT] = {
-    "encode", "decode", "decode_add", "delta_encode", "decode_apply", "reduce_encode", "reduce_decode"};
-
-const char *qb_op_name(qb_op_t op)
-{
-    return op_names[op];
-}
 
 static double parse_number(struct argp_state *state, const char *flag, const char *text, double min,
                            double max)
@@ -139,7 +135,7 @@ static void add_type(struct argp_state *state, qb_options_t *options, const char
 static void add_op(struct argp_state *state, qb_options_t *options, const char *text)
 {
     for (int op = 0; op < QB_OP_COUNT; op++) {
-        if (strcmp(text, op_names[op]) == 0) {
+        if (strcmp(text, qb_op_name((qb_op_t)op)) == 0) {
             options->ops[op] = 1;
             return;
         }
@@ -182,6 +178,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_ALL:
         take_all(state, options);
+        return 0;
+    case KEY_DEVICE:
+        options->cuda = strcmp(arg, "cuda") == 0;
+        if (!options->cuda && strcmp(arg, "host") != 0)
+            argp_error(state, "--device: '%s' is not host or cuda", arg);
         return 0;
     case KEY_BACKEND:
         options->backend = arg;

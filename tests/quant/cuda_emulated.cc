@@ -125,9 +125,9 @@ void emulated::set_multiprocessors(uint32_t n)
     multiprocessors = n;
 }
 
-std::vector<const tw_quant_backend_t *> extra_backends()
+std::optional<std::vector<const tw_quant_backend_t *>> extra_backends()
 {
-    return {&emulated::backend};
+    return std::vector<const tw_quant_backend_t *>{&emulated::backend};
 }
 
 size_t extra_backends_take_every()

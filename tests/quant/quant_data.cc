@@ -161,9 +161,9 @@ std::vector<uint8_t> Guarded::content() const
     return std::vector<uint8_t>(memory_.get() + start_, memory_.get() + start_ + bytes_);
 }
 
-__attribute__((weak)) std::vector<const tw_quant_backend_t *> extra_backends()
+__attribute__((weak)) std::optional<std::vector<const tw_quant_backend_t *>> extra_backends()
 {
-    return {};
+    return std::nullopt;
 }
 
 __attribute__((weak)) size_t extra_backends_take_every()
@@ -173,7 +173,8 @@ __attribute__((weak)) size_t extra_backends_take_every()
 
 Codec::Codec(const tw_quant_codec_t &codec, const std::string &backend)
 {
-    for (const tw_quant_backend_t *extra : extra_backends()) {
+    for (const tw_quant_backend_t *extra :
+         extra_backends().value_or(std::vector<const tw_quant_backend_t *>())) {
         if (extra->name == backend) {
             quant_ = static_cast<tw_quant_t *>(calloc(1, sizeof(tw_quant_t)));
             quant_->codec = codec;
@@ -237,10 +238,11 @@ std::vector<std::string> host_backends(bool with_reference)
 {
     const char *names[8];
     std::vector<std::string> found;
-    for (const tw_quant_backend_t *extra : extra_backends())
-        found.push_back(extra->name);
-    if (!found.empty())
+    if (const auto extras = extra_backends()) {
+        for (const tw_quant_backend_t *extra : *extras)
+            found.push_back(extra->name);
         return found;
+    }
     for (size_t i = 0, n = tw_quant_backends(TW_MEM_HOST, names, 8); i < n; i++)
         if (with_reference || strcmp(names[i], "ref") != 0)
             found.push_back(names[i]);

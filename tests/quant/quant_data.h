@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -94,7 +95,7 @@ std::vector<float> floats_of(tw_type_t type, const std::vector<uint8_t> &array);
 
 /** Backends that only one test program has, if it defines these: then it tests those and no others, with every n-th case.
  *  They take pointers to host memory, wherever they work. */
-std::vector<const tw_quant_backend_t *> extra_backends();
+std::optional<std::vector<const tw_quant_backend_t *>> extra_backends();
 size_t extra_backends_take_every();
 
 /** Names of the host's backends, the reference left out or not. */

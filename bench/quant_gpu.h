@@ -1,0 +1,55 @@
+/** Speed of the codecs on a GPU, beside a device-to-device copy in the same run: bench/quant --device cuda and gpu_check.
+ *  Built without CUDA, everything here says so and returns TW_ERR_UNSUPPORTED. */
+#ifndef TW_BENCH_QUANT_GPU_H
+#define TW_BENCH_QUANT_GPU_H
+
+#include "bench/quant_bench.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The operations of qb_op_t, and one more. */
+enum { QG_ADAMW = QB_OP_COUNT, QG_OP_COUNT };
+
+typedef struct qg_case {
+    int op;
+    tw_quant_codec_t codec; /**< of the inputs, if the operation has encoded ones */
+    tw_quant_codec_t out;   /**< reduce_encode: of its output */
+    tw_type_t type;
+    size_t n_elems, n_segments;
+    size_t n_inputs; /**< of reductions */
+    double seconds;  /**< to measure for */
+} qg_case_t;
+
+/** Times are medians of one operation, of graphs that run it many times, on data that is not in the cache. */
+typedef struct qg_result {
+    double moved_bytes; /**< that the operation has to read and write */
+    double op_sec;
+    double copy_sec; /**< of a copy that reads and writes as many */
+} qg_result_t;
+
+const char *qg_op_name(int op);
+/** Name of the current device; TW_ERR_UNSUPPORTED, logged, if there is none. */
+tw_status_t qg_device(char *name, size_t name_bytes);
+tw_status_t qg_measure(const qg_case_t *c, qg_result_t *result);
+
+typedef struct qg_report {
+    FILE *json;          /**< or NULL */
+    const char *command; /**< for the lines of JSON */
+    char device[128];
+    size_t n_lines, n_failed;
+} qg_report_t;
+
+/** Print the head of a table to stdout. TW_ERR_UNSUPPORTED, logged, if there is no device. */
+tw_status_t qg_report_begin(qg_report_t *report);
+/** Measure, print a line, write a line of JSON. */
+tw_status_t qg_report_case(qg_report_t *report, const qg_case_t *c);
+/** What bench/quant measures: every codec, type and operation that is asked for, on 1 MB and on `bytes`. */
+tw_status_t qg_report_options(qg_report_t *report, const qb_options_t *options);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
