@@ -1,11 +1,10 @@
 /** The few things that the kernels ask of a GPU, so that the tests can run the same kernels on a CPU: besides these,
- *  threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and atomics.
- *
- *  Reductions over part of a warp are written with shuffles here rather than with CUB: CUB's widths are template
- *  parameters, here the width follows from the codec's block size at run time, and one kernel serves them all. */
+ *  threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and atomics. */
 #ifndef TW_QUANT_CUDA_DEVICE_CUH
 #define TW_QUANT_CUDA_DEVICE_CUH
 
+#include <cub/version.cuh>
+#include <cub/warp/warp_reduce.cuh>
 #include <cuda_runtime.h>
 #include <stdint.h>
 
@@ -17,6 +16,37 @@ template <class T>
 TW_DEVICE T tw_dev_exchange(T value, uint32_t mask)
 {
     return __shfl_xor_sync(0xffffffffu, value, (int)mask);
+}
+
+#if CUB_VERSION >= 300000
+using tw_dev_maximum = ::cuda::maximum<>;
+#else
+using tw_dev_maximum = cub::Max;
+#endif
+
+/** The largest value in the thread's group of 2^lane_steps neighbouring lanes, the same in all of them. Whole warps are
+ *  CUB's, one instruction from sm_80 on. CUB's narrower widths are template parameters, while here the width follows from
+ *  the codec's block at run time and one kernel serves them all: those are exchanges. */
+TW_DEVICE uint32_t tw_dev_group_max(uint32_t value, uint32_t lane_steps)
+{
+    if (lane_steps == 5) {
+        cub::WarpReduce<uint32_t>::TempStorage none; /* empty: it reduces in registers */
+        return __shfl_sync(0xffffffffu, cub::WarpReduce<uint32_t>(none).Reduce(value, tw_dev_maximum()), 0);
+    }
+    TW_UNROLL
+    for (uint32_t s = 0; s < 4; s++) {
+        if (s >= lane_steps)
+            break;
+        value = max(value, tw_dev_exchange(value, 1u << s));
+    }
+    return value;
+}
+
+/** The sum over the warp, in lane 0. */
+TW_DEVICE uint32_t tw_dev_warp_sum(uint32_t value)
+{
+    cub::WarpReduce<uint32_t>::TempStorage none;
+    return cub::WarpReduce<uint32_t>(none).Sum(value);
 }
 
 /** The same pointer, kept in registers: the compiler would rather compute it again at each use. */

@@ -14,13 +14,8 @@ TW_DEVICE void tw_qk_block_amax(const tw_qk_view &view, uint32_t (&amax)[ROWS], 
 {
     const tw_qp_tiling_t *tiling = &view.args->tiling;
     TW_UNROLL
-    for (uint32_t s = 0; s < 5; s++) {
-        if (s >= tiling->lane_steps)
-            break;
-        TW_UNROLL
-        for (int u = 0; u < ROWS; u++)
-            amax[u] = max(amax[u], tw_dev_exchange(amax[u], 1u << s));
-    }
+    for (int u = 0; u < ROWS; u++)
+        amax[u] = tw_dev_group_max(amax[u], tiling->lane_steps);
     if constexpr (ROWS == 2) {
         if (tiling->row_steps)
             amax[0] = amax[1] = max(amax[0], amax[1]);
@@ -145,7 +140,8 @@ TW_DEVICE void tw_qk_encode(const tw_qp_args_t &args, const uint64_t *words)
             turn = turn == 2 ? 0 : turn + 1;
         }
     }
-    if (nonfinite)
+    nonfinite = tw_dev_warp_sum(nonfinite);
+    if (nonfinite && threadIdx.x % TW_QP_WARP == 0)
         atomicAdd(args.nonfinite, (unsigned long long)nonfinite);
 }
 

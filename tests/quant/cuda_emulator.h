@@ -287,6 +287,22 @@ T tw_dev_exchange(T value, uint32_t mask)
     return value;
 }
 
+/* As a butterfly: every lane takes part. */
+inline uint32_t tw_dev_group_max(uint32_t value, uint32_t lane_steps)
+{
+    for (uint32_t s = 0; s < lane_steps; s++)
+        value = std::max(value, tw_dev_exchange(value, 1u << s));
+    return value;
+}
+
+/* The sum is only lane 0's to use. */
+inline uint32_t tw_dev_warp_sum(uint32_t value)
+{
+    for (uint32_t s = 0; s < 5; s++)
+        value += tw_dev_exchange(value, 1u << s);
+    return tw::emulator::block.current() % tw::emulator::warp_lanes == 0 ? value : 0xdeadbeef;
+}
+
 inline uint8_t *tw_dev_keep(uint8_t *pointer)
 {
     return pointer;
