@@ -233,6 +233,14 @@ tw_status_t tw_quant_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args
     return status == TW_OK ? quant->backend->decode_apply(quant, args, segments, n_segments) : status;
 }
 
+size_t tw_quant_reduce_workspace_bytes(const tw_quant_t *quant, const tw_quant_reduce_segment_t *segments,
+                                       size_t n_segments)
+{
+    if (!quant->backend->reduce_workspace_bytes)
+        return 0;
+    return quant->backend->reduce_workspace_bytes(segments, n_segments);
+}
+
 tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {

@@ -98,9 +98,9 @@ uint64_t tw_quant_nonfinite_blocks(const tw_quant_t *quant);
 size_t tw_quant_backends(tw_mem_t mem, const char **names, size_t max);
 
 /* CUDA: a context belongs to the device that was current when it was made, which must be current in its calls. A call
- * enqueues and returns: it neither allocates nor waits, needs no workspace, and may be captured into a graph, which then
- * owns the list of segments and all arguments (seed, step and factor too). Up to 444 segments are one launch. More than
- * 3990 inputs of a reduction that do not lie at equal distances take a stream-ordered allocation. */
+ * enqueues and returns: it neither allocates nor waits, and may be captured into a graph, which then owns the list of
+ * segments and all arguments (seed, step and factor too). Up to 444 segments are one launch. Only reductions of more than
+ * 3990 inputs that do not lie at equal distances need a workspace: tw_quant_reduce_workspace_bytes. */
 
 /** A cudaError_t as a status. Anything but success is logged with its name, number and `what` was attempted: out of memory
  *  -> NO_MEMORY; no device, driver or kernel for it -> UNSUPPORTED; everything else -> CUDA. Only built with CUDA. */
@@ -113,6 +113,10 @@ typedef struct tw_quant_args {
     uint32_t step;      /**< stochastic rounding: training step */
     float factor;       /**< reduce_*: the sum is multiplied by it (1 for a sum, 1/W for a mean); finite */
     tw_stream_t stream; /**< CUDA only: calls enqueue here and return */
+    /** reduce_*, CUDA only: device memory, aligned to 8 bytes, in use until the stream has passed the call, and by a graph
+     *  at each replay; NULL where tw_quant_reduce_workspace_bytes says 0. */
+    void *workspace;
+    size_t workspace_bytes;
 } tw_quant_args_t;
 
 /** One segment of a call. Plain pointers need only element alignment, encoded ones none; aligned to 16 bytes they are
@@ -158,6 +162,10 @@ typedef struct tw_quant_reduce_segment {
     uint64_t first_elem;
 } tw_quant_reduce_segment_t;
 
+/** Bytes of workspace that are enough for a reduction of these segments, whose pointers are not read; 0 on the host, and
+ *  on CUDA unless a segment has more than 3990 inputs. What is too small is refused with TW_ERR_INVALID (logged). */
+size_t tw_quant_reduce_workspace_bytes(const tw_quant_t *quant, const tw_quant_reduce_segment_t *segments,
+                                       size_t n_segments);
 /** dst: encoded with `out_quant`'s codec: encode(factor * (decode(src 0) + decode(src 1) + ...)), summed in fp32 in that
  *  order, starting from decode(src 0). The sum is taken before the input codec's rotation is undone, which is done once,
  *  before the factor; when both codecs rotate, what is rotated stays so. out_quant may be in_quant; it counts the

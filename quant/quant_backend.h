@@ -33,6 +33,8 @@ typedef struct tw_quant_backend {
     /** NULL: tw_adamw_delta_encode_host. */
     tw_status_t (*adamw_delta_encode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_adamw_t *,
                                       const tw_quant_adamw_segment_t *, size_t);
+    /** NULL: reductions need no workspace. */
+    size_t (*reduce_workspace_bytes)(const tw_quant_reduce_segment_t *, size_t);
 } tw_quant_backend_t;
 
 struct tw_quant {

@@ -44,7 +44,7 @@ __global__ void fill_table(const __grid_constant__ table_part part)
 
 /* The pointers travel as kernel parameters, like everything else: the caller's list may be gone when the stream gets
  * here, and a captured graph keeps what it was given. */
-tw_status_t enqueue_table(uint64_t *table, const void *const *pointers, size_t n, cudaStream_t stream)
+tw_status_t table_fill(uint64_t *table, const void *const *pointers, size_t n, tw_stream_t stream)
 {
     table_part part;
     for (size_t first = 0; first < n; first += TW_QP_WORDS_LARGE) {
@@ -54,32 +54,11 @@ tw_status_t enqueue_table(uint64_t *table, const void *const *pointers, size_t n
             part.words[i] = (uint64_t)(uintptr_t)pointers[first + i];
         void *params[] = {&part};
         tw_status_t status = tw_quant_cuda_status(
-            cudaLaunchKernel((const void *)fill_table, dim3(1), dim3(256), params, 0, stream),
+            cudaLaunchKernel((const void *)fill_table, dim3(1), dim3(256), params, 0, (cudaStream_t)stream),
             "launch of fill_table");
         if (status != TW_OK)
             return status;
     }
-    return TW_OK;
-}
-
-tw_status_t table_destroy(void *table, tw_stream_t stream)
-{
-    return tw_quant_cuda_status(cudaFreeAsync(table, (cudaStream_t)stream), "cudaFreeAsync");
-}
-
-tw_status_t table_create(const void *const *pointers, size_t n, tw_stream_t stream, void **out)
-{
-    void *table;
-    tw_status_t status = tw_quant_cuda_status(
-        cudaMallocAsync(&table, n * sizeof(uint64_t), (cudaStream_t)stream), "cudaMallocAsync");
-    if (status != TW_OK)
-        return status;
-    status = enqueue_table((uint64_t *)table, pointers, n, (cudaStream_t)stream);
-    if (status != TW_OK) {
-        table_destroy(table, stream);
-        return status;
-    }
-    *out = table;
     return TW_OK;
 }
 
@@ -110,7 +89,11 @@ tw_status_t load_kernels(const tw_quant_codec_t *codec)
     static const tw_type_t types[] = {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16};
     static const uint32_t widths[] = {8, 4};
     tw_qj_job_t *job = (tw_qj_job_t *)calloc(1, sizeof(*job));
-    tw_status_t status = job ? TW_OK : TW_ERR_NO_MEMORY;
+    cudaFuncAttributes attributes;
+    tw_status_t status =
+        job ? tw_quant_cuda_status(cudaFuncGetAttributes(&attributes, (const void *)fill_table),
+                                   "loading of fill_table")
+            : TW_ERR_NO_MEMORY;
     for (tw_qj_op_t op : ops) {
         for (tw_type_t type : types) {
             for (uint32_t bits : widths) {
@@ -163,8 +146,7 @@ tw_status_t create_device(tw_qj_device_t *device)
         return status;
     device->n_multiprocessors = (uint32_t)n_multiprocessors;
     device->run = run;
-    device->table_create = table_create;
-    device->table_destroy = table_destroy;
+    device->table_fill = table_fill;
     return create_counter(device);
 }
 
@@ -224,4 +206,5 @@ extern "C" const tw_quant_backend_t tw_quant_backend_cuda = {
     tw_qj_reduce_encode,
     tw_qj_reduce_decode,
     tw_qj_adamw_delta_encode,
+    tw_qj_reduce_workspace_bytes,
 };

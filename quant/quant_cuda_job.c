@@ -23,6 +23,7 @@ typedef struct {
     uint32_t rows;      /* strips per thread in this operation's kernels */
     size_t front, back; /* words used by segments, and by lists, which are filled from the array's end */
     uint64_t n_elems;
+    uint64_t *table; /* what is left of the workspace */
 } filling_t;
 
 static void begin(filling_t *f)
@@ -221,45 +222,70 @@ static entry_t reduce_entry(const tw_quant_reduce_segment_t *from)
     return entry;
 }
 
-/* A segment whose list is too long for a launch's parameters goes alone, with a table in device memory. */
-static tw_status_t run_with_table(filling_t *f, entry_t *entry)
+/* Too many for the parameters of a launch, if they have to be listed. */
+static int is_long(const tw_quant_reduce_segment_t *segment)
 {
-    void *table;
-    tw_stream_t stream = f->job->stream;
-    tw_status_t status = f->device->table_create(entry->list, entry->n_list, stream, &table), freed;
-    if (status != TW_OK)
-        return status;
-    entry->segment.inputs = TW_QP_TABLE;
-    entry->segment.base = table;
-    entry->n_list = 0;
-    status = launch(f);
-    begin(f);
-    add(f, entry);
-    if (status == TW_OK)
-        status = launch(f);
-    begin(f);
-    freed = f->device->table_destroy(table, stream);
-    return status != TW_OK ? status : freed;
+    return segment->n_elems && segment->n_srcs > TW_QP_WORDS_LARGE - TW_QP_SEGMENT_WORDS;
 }
 
-static tw_status_t run_reduce(tw_qj_job_t *job, const tw_quant_t *quant,
+size_t tw_qj_reduce_workspace_bytes(const tw_quant_reduce_segment_t *segments, size_t n_segments)
+{
+    size_t words = 0;
+    for (size_t s = 0; s < n_segments; s++)
+        words += is_long(&segments[s]) ? segments[s].n_srcs : 0;
+    return words * sizeof(uint64_t);
+}
+
+static tw_status_t check_reduce(const tw_quant_args_t *args, const tw_quant_reduce_segment_t *segments,
+                                size_t n_segments)
+{
+    int64_t stride;
+    size_t words = 0;
+    for (size_t s = 0; s < n_segments; s++) {
+        const tw_quant_reduce_segment_t *segment = &segments[s];
+        if (segment->n_elems && segment->n_srcs > UINT32_MAX) {
+            tw_error("quant: %zu inputs of a reduction: at most %u", segment->n_srcs, UINT32_MAX);
+            return TW_ERR_INVALID;
+        }
+        if (is_long(segment) && !are_strided(segment->srcs, segment->n_srcs, &stride))
+            words += segment->n_srcs;
+    }
+    size_t given = args->workspace ? args->workspace_bytes : 0;
+    if (given / sizeof(uint64_t) < words || (words && (uintptr_t)args->workspace % sizeof(uint64_t))) {
+        tw_error("quant: a reduction needs %zu bytes of workspace, aligned to %zu; given were %zu at %p",
+                 words * sizeof(uint64_t), sizeof(uint64_t), given, args->workspace);
+        return TW_ERR_INVALID;
+    }
+    return TW_OK;
+}
+
+/* The list of inputs goes into the workspace. */
+static tw_status_t list_in_table(filling_t *f, entry_t *entry)
+{
+    tw_status_t status = f->device->table_fill(f->table, entry->list, entry->n_list, f->job->stream);
+    entry->segment.inputs = TW_QP_TABLE;
+    entry->segment.base = (const uint8_t *)f->table;
+    f->table += entry->n_list;
+    entry->n_list = 0;
+    return status;
+}
+
+static tw_status_t run_reduce(tw_qj_job_t *job, const tw_quant_t *quant, const tw_quant_args_t *args,
                               const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
     filling_t f = filling_of(quant, job, TW_QP_ROWS_MAX);
-    for (size_t s = 0; s < n_segments; s++) {
+    tw_status_t status = check_reduce(args, segments, n_segments);
+    f.table = args->workspace;
+    for (size_t s = 0; s < n_segments && status == TW_OK; s++) {
         if (segments[s].n_elems == 0)
             continue;
-        if (segments[s].n_srcs > UINT32_MAX) {
-            tw_error("quant: %zu inputs of a reduction: at most %u", segments[s].n_srcs, UINT32_MAX);
-            return TW_ERR_INVALID;
-        }
         entry_t entry = reduce_entry(&segments[s]);
-        tw_status_t status =
-            words_of(&entry) > TW_QP_WORDS_LARGE ? run_with_table(&f, &entry) : push(&f, &entry);
-        if (status != TW_OK)
-            return status;
+        if (words_of(&entry) > TW_QP_WORDS_LARGE)
+            status = list_in_table(&f, &entry);
+        if (status == TW_OK)
+            status = push(&f, &entry);
     }
-    return launch(&f);
+    return status == TW_OK ? launch(&f) : status;
 }
 
 tw_status_t tw_qj_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
@@ -270,7 +296,7 @@ tw_status_t tw_qj_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, con
     tw_qp_args_t *p = &job.params.args;
     p->undo = p->in.hadamard && !p->out.hadamard;
     p->rotate = p->out.hadamard && !p->in.hadamard;
-    return run_reduce(&job, out_quant, segments, n_segments);
+    return run_reduce(&job, out_quant, args, segments, n_segments);
 }
 
 tw_status_t tw_qj_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
@@ -279,7 +305,7 @@ tw_status_t tw_qj_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
     tw_qj_job_t job;
     init_job(&job, TW_QJ_REDUCE_DECODE, args, quant, quant);
     job.params.args.undo = job.params.args.in.hadamard;
-    return run_reduce(&job, quant, segments, n_segments);
+    return run_reduce(&job, quant, args, segments, n_segments);
 }
 
 /* ---- AdamW ------------------------------------------------------------------------------------------------------ */

@@ -98,10 +98,9 @@ typedef struct tw_qj_device {
     unsigned long long *nonfinite; /**< in the device's memory */
     /** Enqueue a launch of `grid` blocks of args.tiling.threads threads. */
     tw_status_t (*run)(const tw_qj_job_t *job, uint32_t grid);
-    /** Enqueue, on `stream`: make a table of these pointers in the device's memory; later, give it back. Only for more
-     *  inputs than the parameters of a launch can hold. */
-    tw_status_t (*table_create)(const void *const *pointers, size_t n, tw_stream_t stream, void **table);
-    tw_status_t (*table_destroy)(void *table, tw_stream_t stream);
+    /** Enqueue on `stream`: table[i] = pointers[i], in the device's memory; the list itself is not needed afterwards. Only
+     *  for more inputs than the parameters of a launch can hold. */
+    tw_status_t (*table_fill)(uint64_t *table, const void *const *pointers, size_t n, tw_stream_t stream);
 } tw_qj_device_t;
 
 /* The operations of a backend. */
@@ -115,6 +114,7 @@ tw_status_t tw_qj_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
                                const tw_quant_segment_t *segments, size_t n_segments);
 tw_status_t tw_qj_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args,
                                const tw_quant_segment_t *segments, size_t n_segments);
+size_t tw_qj_reduce_workspace_bytes(const tw_quant_reduce_segment_t *segments, size_t n_segments);
 tw_status_t tw_qj_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
                                 const tw_quant_reduce_segment_t *segments, size_t n_segments);
 tw_status_t tw_qj_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,

@@ -1,6 +1,8 @@
 /* A backend of host memory that runs the CUDA kernels on the emulator: test_quant_twins compares it with the reference. */
 #include "tests/quant/cuda_emulator.h"
 
+#include <algorithm>
+
 #include "quant/quant_cuda_select.cuh"
 #include "tests/quant/cuda_emulated.h"
 #include "tests/quant/quant_data.h"
@@ -10,6 +12,16 @@ namespace
 
 tw::emulated::Launches counts;
 uint32_t multiprocessors;
+std::vector<tw::emulated::Range> ranges;
+
+/* Does this block of a launch work on one of the ranges? */
+bool is_wanted(const tw_qp_args_t &args, uint32_t block)
+{
+    const uint64_t first = uint64_t(block) * args.tiling.tile_elems, end = first + args.tiling.tile_elems;
+    return ranges.empty() || std::any_of(ranges.begin(), ranges.end(), [&](const tw::emulated::Range &r) {
+               return r.first < end && first < r.end;
+           });
+}
 
 struct Runner {
     template <class BODY>
@@ -20,8 +32,12 @@ struct Runner {
         counts.launches++;
         counts.grid = grid;
         counts.threads = job->params.args.tiling.threads;
-        tw::emulator::launch(grid, job->params.args.tiling.threads,
-                             [job] { BODY::run(job->params.args, job->params.words); });
+        const tw_qp_args_t &args = job->params.args;
+        if (!ranges.empty() && (args.n_segments != 1 || grid != args.n_tiles))
+            tw::emulator::fail("parts are for one segment, and a block for each tile");
+        tw::emulator::launch(
+            grid, args.tiling.threads, [job] { BODY::run(job->params.args, job->params.words); },
+            [&args](uint32_t block) { return is_wanted(args, block); });
         return TW_OK;
     }
 };
@@ -47,17 +63,10 @@ tw_status_t run(const tw_qj_job_t *job, uint32_t grid)
     return TW_ERR_INTERNAL;
 }
 
-tw_status_t table_create(const void *const *pointers, size_t n, tw_stream_t, void **table)
+tw_status_t table_fill(uint64_t *table, const void *const *pointers, size_t n, tw_stream_t)
 {
     counts.tables++;
-    *table = new uint64_t[n];
-    memcpy(*table, pointers, n * sizeof(uint64_t));
-    return TW_OK;
-}
-
-tw_status_t table_destroy(void *table, tw_stream_t)
-{
-    delete[] static_cast<uint64_t *>(table);
+    memcpy(table, pointers, n * sizeof(uint64_t));
     return TW_OK;
 }
 
@@ -72,7 +81,7 @@ tw_status_t create(tw_quant_t *quant)
     static unsigned turn = 0;
     const uint32_t turns[] = {1, 2, 132};
     const uint32_t n = multiprocessors ? multiprocessors : turns[turn++ % 3];
-    Device *device = new Device{{n, nullptr, run, table_create, table_destroy}, 0};
+    Device *device = new Device{{n, nullptr, run, table_fill}, 0};
     device->device.nonfinite = &device->nonfinite;
     quant->impl = device;
     return TW_OK;
@@ -113,11 +122,17 @@ const tw_quant_backend_t emulated::backend = {
     tw_qj_reduce_encode,
     tw_qj_reduce_decode,
     tw_qj_adamw_delta_encode,
+    tw_qj_reduce_workspace_bytes,
 };
 
 emulated::Launches emulated::launches()
 {
     return counts;
+}
+
+void emulated::set_ranges(const std::vector<Range> &wanted)
+{
+    ranges = wanted;
 }
 
 void emulated::set_multiprocessors(uint32_t n)

@@ -232,11 +232,14 @@ inline Dimension thread_index()
     return {block.current()};
 }
 
-/** kernel<<<grid, threads>>>. */
-inline void launch(uint32_t grid, uint32_t threads, const std::function<void()> &kernel)
+/** kernel<<<grid, threads>>>, of which only some blocks are run. */
+inline void launch(uint32_t grid, uint32_t threads, const std::function<void()> &kernel,
+                   const std::function<bool(uint32_t)> &is_wanted)
 {
     grid_size = {grid};
     for (uint32_t b = 0; b < grid; b++) {
+        if (!is_wanted(b))
+            continue;
         block_index = {b};
         block.run(threads, kernel);
     }

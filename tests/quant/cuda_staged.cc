@@ -206,6 +206,21 @@ tw_status_t run_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args,
     return run(tw_quant_decode_apply, {0, 0, tw_type_bytes(args->type)}, quant, args, segments, n);
 }
 
+/* One block for all calls: each ends before the next begins. */
+tw_status_t find_workspace(size_t bytes, tw_quant_args_t *args)
+{
+    static void *block = nullptr;
+    static size_t size = 0;
+    if (bytes > size) {
+        CUDA_TRY(cudaFree(block));
+        CUDA_TRY(cudaMalloc(&block, bytes));
+        size = bytes;
+    }
+    args->workspace = block;
+    args->workspace_bytes = bytes;
+    return TW_OK;
+}
+
 tw_status_t run_reduce(tw_quant_t *in, tw_quant_t *out, const tw_quant_args_t *args,
                        const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
@@ -226,8 +241,11 @@ tw_status_t run_reduce(tw_quant_t *in, tw_quant_t *out, const tw_quant_args_t *a
         staged[i].srcs = srcs[i].data();
         staged[i].dst = stage.on_device(staged[i].dst);
     }
-    TRY(out ? tw_quant_reduce_encode(inner_of(in), inner_of(out), args, staged.data(), n_segments)
-            : tw_quant_reduce_decode(inner_of(in), args, staged.data(), n_segments));
+    tw_quant_args_t with_workspace = *args;
+    TRY(find_workspace(tw_quant_reduce_workspace_bytes(inner_of(in), staged.data(), n_segments),
+                       &with_workspace));
+    TRY(out ? tw_quant_reduce_encode(inner_of(in), inner_of(out), &with_workspace, staged.data(), n_segments)
+            : tw_quant_reduce_decode(inner_of(in), &with_workspace, staged.data(), n_segments));
     return stage.download();
 }
 
@@ -273,7 +291,7 @@ namespace tw
 const tw_quant_backend_t staged::backend = {
     "cuda_staged",     TW_MEM_HOST, usable,         create,           destroy,          nonfinite_blocks,
     run_encode,        run_decode,  run_decode_add, run_delta_encode, run_decode_apply, run_reduce,
-    run_reduce_decode, run_adamw,
+    run_reduce_decode, run_adamw,   nullptr,
 };
 
 bool staged::available()

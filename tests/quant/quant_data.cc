@@ -197,7 +197,7 @@ std::vector<uint8_t> encode(tw_quant_t *quant, tw_type_t type, const std::vector
 {
     const size_t n = plain.size() / tw_type_bytes(type);
     std::vector<uint8_t> encoded(tw_quant_encoded_bytes(tw_quant_codec_get(quant), n), 0x5a);
-    const tw_quant_args_t args = {type, place.seed, place.step, 1.0f, nullptr};
+    const tw_quant_args_t args = {type, place.seed, place.step, 1.0f, nullptr, nullptr, 0};
     const tw_quant_segment_t segment = {plain.data(), nullptr,         encoded.data(), n,
                                         place.tensor, place.first_elem};
     EXPECT_EQ(tw_quant_encode(quant, &args, &segment, 1), TW_OK);
@@ -207,7 +207,7 @@ std::vector<uint8_t> encode(tw_quant_t *quant, tw_type_t type, const std::vector
 std::vector<uint8_t> decode(tw_quant_t *quant, tw_type_t type, const std::vector<uint8_t> &encoded, size_t n)
 {
     std::vector<uint8_t> plain(n * tw_type_bytes(type), 0x5a);
-    const tw_quant_args_t args = {type, 0, 0, 1.0f, nullptr};
+    const tw_quant_args_t args = {type, 0, 0, 1.0f, nullptr, nullptr, 0};
     const tw_quant_segment_t segment = {encoded.data(), nullptr, plain.data(), n, 0, 0};
     EXPECT_EQ(tw_quant_decode(quant, &args, &segment, 1), TW_OK);
     return plain;

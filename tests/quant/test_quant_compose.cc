@@ -23,7 +23,7 @@ class QuantCompose : public tw::Fixture, public testing::WithParamInterface<std:
     static std::vector<uint8_t> run_onto(Operation operation, tw_quant_t *quant, tw_type_t type,
                                          const std::vector<uint8_t> &encoded, std::vector<uint8_t> dst)
     {
-        const tw_quant_args_t args = {type, 0, 0, 1.0f, nullptr};
+        const tw_quant_args_t args = {type, 0, 0, 1.0f, nullptr, nullptr, 0};
         const tw_quant_segment_t segment = {encoded.data(), nullptr, dst.data(), n, 0, 0};
         EXPECT_EQ(operation(quant, &args, &segment, 1), TW_OK);
         return dst;
@@ -38,7 +38,7 @@ class QuantCompose : public tw::Fixture, public testing::WithParamInterface<std:
         const size_t bytes =
             out ? tw_quant_encoded_bytes(tw_quant_codec_get(out), n) : n * tw_type_bytes(type);
         std::vector<uint8_t> dst(bytes, 0x5a);
-        const tw_quant_args_t args = {type, 1, 2, factor, nullptr};
+        const tw_quant_args_t args = {type, 1, 2, factor, nullptr, nullptr, 0};
         const tw_quant_reduce_segment_t segment = {srcs.data(), srcs.size(), dst.data(), n, 3, 4};
         EXPECT_EQ(out ? tw_quant_reduce_encode(in, out, &args, &segment, 1)
                       : tw_quant_reduce_decode(in, &args, &segment, 1),
@@ -124,7 +124,7 @@ TEST_P(QuantCompose, DeltaEncodeIsEncodeOfTheDifference)
             for (size_t i = 0; i < n; i++)
                 difference[i] -= b[i];
             std::vector<uint8_t> dst(tw_quant_encoded_bytes(&codec, n), 0x5a);
-            const tw_quant_args_t args = {type, 1, 2, 1.0f, nullptr};
+            const tw_quant_args_t args = {type, 1, 2, 1.0f, nullptr, nullptr, 0};
             const tw_quant_segment_t segment = {src.data(), base.data(), dst.data(), n, 3, 4};
             ASSERT_EQ(tw_quant_delta_encode(quant, &args, &segment, 1), TW_OK);
             EXPECT_EQ(dst, tw::encode(quant, TW_TYPE_FP32, tw::bytes_of(difference), {1, 4, 2, 3})) << codec;
@@ -140,7 +140,7 @@ TEST_P(QuantCompose, DeltasFeedTheErrorBack)
     const std::vector<float> master =
         tw::floats_of(TW_TYPE_FP32, tw::make_data(TW_TYPE_FP32, Data::gauss, n, 15));
     std::vector<uint8_t> replica(n * 2, 0), dst(tw_quant_encoded_bytes(&codec, n));
-    const tw_quant_args_t args = {TW_TYPE_BF16, 0, 0, 1.0f, nullptr};
+    const tw_quant_args_t args = {TW_TYPE_BF16, 0, 0, 1.0f, nullptr, nullptr, 0};
     for (int step = 0; step < 6; step++) {
         const tw_quant_segment_t segment = {master.data(), replica.data(), dst.data(), n, 0, 0};
         ASSERT_EQ(tw_quant_delta_encode(quant, &args, &segment, 1), TW_OK);

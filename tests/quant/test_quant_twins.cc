@@ -23,7 +23,7 @@ struct Case {
 
     tw_quant_args_t args() const
     {
-        return {type, 0x1234567890abcdefull + n, uint32_t(n * 3), 0.25f, nullptr};
+        return {type, 0x1234567890abcdefull + n, uint32_t(n * 3), 0.25f, nullptr, nullptr, 0};
     }
     size_t encoded_bytes() const
     {
