@@ -21,7 +21,10 @@ def _arch_flags(var):
 def _compile(ctx, src, headers, context):
     out = ctx.actions.declare_file("_cuda/%s/%s.o" % (ctx.label.name, src.basename))
     args = ctx.actions.args()
-    args.add_all(["-c", src, "-o", out, "-std=c++17", "-O3", "-lineinfo"])
+    args.add_all(["-c", src, "-o", out, "-std=c++17", "-O3"])
+    if ctx.var["COMPILATION_MODE"] != "opt":
+        # For profilers and compute-sanitizer; for all GPUs together it would be 100 MB.
+        args.add("-lineinfo")
     args.add_all([f for h in _HOST_FLAGS for f in ["-Xcompiler", h]])
 
     # CPU and GPU give the same bits: the device does not contract either.
