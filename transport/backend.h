@@ -10,15 +10,10 @@ extern "C" {
 
 #define TW_TRANSPORT_DESCRIBE_BYTES 512
 
-/** One message, its arguments already checked. `buffer` is const on the sending side. */
-typedef struct tw_transport_message {
-    int peer;
-    uint64_t tag;
-    void *buffer;
-    size_t bytes;
-} tw_transport_message_t;
+#define TW_TRANSPORT_MEMS 2 /**< kinds of memory: tw_mem_t */
 
-/** The calls of transport.h, same contracts. `failed_rank` may be asked at any time and says -1 while all is well. */
+/** The calls of transport.h, same contracts; messages are checked. `failed_rank` may be asked at any time and says -1 while
+ *  all is well. */
 typedef struct tw_transport_ops {
     const char *name;
     void (*destroy)(tw_transport_t *transport);
@@ -40,10 +35,11 @@ struct tw_transport {
     int rank, world, n_nodes;
     int *node_of;                  /**< [world] */
     tw_transport_counters_t *sent; /**< [world] */
+    int takes[TW_TRANSPORT_MEMS];
     char describe[TW_TRANSPORT_DESCRIBE_BYTES];
 };
 
-/** Fill the shared part. node_ids: [world], equal for ranks of one node; NULL: one rank per node. */
+/** Fill the shared part, for host memory alone. node_ids: [world], equal for ranks of one node; NULL: one rank per node. */
 tw_status_t tw_transport_base_init(tw_transport_t *transport, const tw_transport_ops_t *ops, int rank,
                                    int world, const uint64_t *node_ids);
 void tw_transport_base_cleanup(tw_transport_t *transport);

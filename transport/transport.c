@@ -29,6 +29,7 @@ tw_status_t tw_transport_base_init(tw_transport_t *transport, const tw_transport
     transport->rank = rank;
     transport->world = world;
     transport->n_nodes = number_nodes(node_ids, world, transport->node_of);
+    transport->takes[TW_MEM_HOST] = 1;
     return TW_OK;
 }
 
@@ -76,6 +77,25 @@ const char *tw_transport_describe(const tw_transport_t *transport)
     return transport->describe;
 }
 
+int tw_transport_takes(const tw_transport_t *transport, tw_mem_t mem)
+{
+    return (unsigned)mem < TW_TRANSPORT_MEMS && transport->takes[mem];
+}
+
+static tw_status_t memory_check(const tw_transport_t *transport, const tw_transport_message_t *message)
+{
+    const char *wrong = NULL;
+    if (!tw_transport_takes(transport, message->mem))
+        wrong = message->mem == TW_MEM_CUDA ? "the transport takes no CUDA memory" : "no such memory";
+    else if (message->mem != TW_MEM_HOST && message->peer == transport->rank)
+        wrong = "messages to the own rank are in host memory";
+    if (!wrong)
+        return TW_OK;
+    tw_error("rank %d: peer %d, tag %llu, %zu bytes: %s", transport->rank, message->peer,
+             (unsigned long long)message->tag, message->bytes, wrong);
+    return TW_ERR_UNSUPPORTED;
+}
+
 static tw_status_t message_check(const tw_transport_t *transport, const tw_transport_message_t *message)
 {
     const char *wrong = NULL;
@@ -86,32 +106,44 @@ static tw_status_t message_check(const tw_transport_t *transport, const tw_trans
     else if (!message->buffer && message->bytes)
         wrong = "no buffer";
     if (!wrong)
-        return TW_OK;
+        return memory_check(transport, message);
     tw_error("rank %d: peer %d, tag %llu, %zu bytes: %s", transport->rank, message->peer,
              (unsigned long long)message->tag, message->bytes, wrong);
     return TW_ERR_INVALID;
 }
 
+tw_status_t tw_transport_message_send(tw_transport_t *transport, const tw_transport_message_t *message,
+                                      tw_transport_request_t **request)
+{
+    tw_status_t status = message_check(transport, message);
+    if (!status)
+        status = transport->ops->send_post(transport, message, request);
+    if (!status) {
+        transport->sent[message->peer].bytes += message->bytes;
+        transport->sent[message->peer].messages++;
+    }
+    return status;
+}
+
+tw_status_t tw_transport_message_recv(tw_transport_t *transport, const tw_transport_message_t *message,
+                                      tw_transport_request_t **request)
+{
+    tw_status_t status = message_check(transport, message);
+    return status ? status : transport->ops->recv_post(transport, message, request);
+}
+
 tw_status_t tw_transport_send_post(tw_transport_t *transport, int peer, uint64_t tag, const void *buffer,
                                    size_t bytes, tw_transport_request_t **request)
 {
-    const tw_transport_message_t message = {peer, tag, (void *)(uintptr_t)buffer, bytes};
-    tw_status_t status = message_check(transport, &message);
-    if (!status)
-        status = transport->ops->send_post(transport, &message, request);
-    if (!status) {
-        transport->sent[peer].bytes += bytes;
-        transport->sent[peer].messages++;
-    }
-    return status;
+    const tw_transport_message_t message = {peer, tag, (void *)(uintptr_t)buffer, bytes, TW_MEM_HOST};
+    return tw_transport_message_send(transport, &message, request);
 }
 
 tw_status_t tw_transport_recv_post(tw_transport_t *transport, int peer, uint64_t tag, void *buffer,
                                    size_t bytes, tw_transport_request_t **request)
 {
-    const tw_transport_message_t message = {peer, tag, buffer, bytes};
-    tw_status_t status = message_check(transport, &message);
-    return status ? status : transport->ops->recv_post(transport, &message, request);
+    const tw_transport_message_t message = {peer, tag, buffer, bytes, TW_MEM_HOST};
+    return tw_transport_message_recv(transport, &message, request);
 }
 
 tw_status_t tw_transport_test(tw_transport_t *transport, tw_transport_request_t *request)

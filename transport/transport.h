@@ -67,6 +67,31 @@ tw_status_t tw_transport_send_post(tw_transport_t *transport, int peer, uint64_t
                                    size_t bytes, tw_transport_request_t **request);
 tw_status_t tw_transport_recv_post(tw_transport_t *transport, int peer, uint64_t tag, void *buffer,
                                    size_t bytes, tw_transport_request_t **request);
+
+/** 1 if messages may be in such memory; the same on all ranks. Host memory: always. CUDA: over UCX, if on every rank it was
+ *  built with CUDA and finds a GPU, and all are on one node or TW_NET_TLS is not tcp: sockets do not reach into a GPU, so the
+ *  caller had better send from pinned host memory. */
+int tw_transport_takes(const tw_transport_t *transport, tw_mem_t mem);
+/** 1 if the UCX of this machine knows such memory. */
+int tw_transport_ucx_knows(tw_mem_t mem);
+
+/** One message. `buffer` is not written to when it is sent. */
+typedef struct tw_transport_message {
+    int peer;
+    uint64_t tag;
+    void *buffer;
+    size_t bytes;
+    tw_mem_t mem; /**< of the buffer */
+} tw_transport_message_t;
+
+/** As the two above, for any memory that the transport takes (TW_ERR_UNSUPPORTED, logged, for other memory, and for own rank
+ *  outside host memory). What is in GPU memory must not be in the hands of kernels meanwhile; the GPU must be current.
+ *  Both sides should say the same kind: a short message from host memory into another's ends the receive with
+ *  TW_ERR_UNSUPPORTED (logged). */
+tw_status_t tw_transport_message_send(tw_transport_t *transport, const tw_transport_message_t *message,
+                                      tw_transport_request_t **request);
+tw_status_t tw_transport_message_recv(tw_transport_t *transport, const tw_transport_message_t *message,
+                                      tw_transport_request_t **request);
 /** TW_OK: done, request freed; TW_IN_PROGRESS; an error: freed too. Does not progress. TW_ERR_PEER also when the peer
  *  has destroyed its transport without this message: that ends the job. */
 tw_status_t tw_transport_test(tw_transport_t *transport, tw_transport_request_t *request);

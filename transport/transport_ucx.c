@@ -185,6 +185,7 @@ static tw_status_t number_nodes(tw_ucx_transport_t *ucx)
 static void describe(tw_ucx_transport_t *ucx)
 {
     const tw_msg_settings_t *settings = &ucx->rendezvous.settings;
+    const char *memory = ucx->base.takes[TW_MEM_CUDA] ? ", from and to CUDA memory" : "";
     char net[256] = "", node[128] = "", chunk[32];
     unsigned major, minor, release;
     ucp_get_version(&major, &minor, &release);
@@ -194,9 +195,9 @@ static void describe(tw_ucx_transport_t *ucx)
                  tw_format_bytes(settings->chunk_bytes, chunk, sizeof(chunk)));
     if (ucx->workers[TW_UCX_SHM_WORKER].worker)
         snprintf(node, sizeof(node), ", %s inside a node", ucx->options.node_tls);
-    snprintf(ucx->base.describe, sizeof(ucx->base.describe), "%d rank%s on %d node%s, UCX %u.%u.%u%s%s",
+    snprintf(ucx->base.describe, sizeof(ucx->base.describe), "%d rank%s on %d node%s, UCX %u.%u.%u%s%s%s",
              ucx->base.world, ucx->base.world == 1 ? "" : "s", ucx->base.n_nodes,
-             ucx->base.n_nodes == 1 ? "" : "s", major, minor, release, net, node);
+             ucx->base.n_nodes == 1 ? "" : "s", major, minor, release, net, node, memory);
     if (ucx->base.rank == 0)
         tw_info("rank 0: %s", ucx->base.describe);
 }
@@ -204,13 +205,14 @@ static void describe(tw_ucx_transport_t *ucx)
 /** Everyone's addresses, from everyone's own. */
 static tw_status_t exchange_addresses(tw_ucx_transport_t *ucx)
 {
-    tw_msg_blob_t own[TW_UCX_WORKERS_MAX] = {{0}};
+    const uint8_t takes_cuda = (uint8_t)ucx->base.takes[TW_MEM_CUDA];
+    tw_msg_blob_t own[1 + TW_UCX_WORKERS_MAX] = {{&takes_cuda, 1}};
     tw_msg_blob_t *all = calloc((size_t)ucx->base.world, sizeof(*all));
     tw_msg_writer_t list = {0};
     for (int i = 0; i < ucx->n_workers; i++)
-        own[i] = (tw_msg_blob_t){(const uint8_t *)ucx->workers[i].address,
-                                 (uint32_t)ucx->workers[i].address_bytes};
-    tw_msg_blobs_write(own, (uint32_t)ucx->n_workers, &list);
+        own[1 + i] = (tw_msg_blob_t){(const uint8_t *)ucx->workers[i].address,
+                                     (uint32_t)ucx->workers[i].address_bytes};
+    tw_msg_blobs_write(own, 1 + (uint32_t)ucx->n_workers, &list);
     tw_status_t status = all && !list.failed ? TW_OK : TW_ERR_NO_MEMORY;
     const tw_msg_blob_t own_list = {list.data, (uint32_t)list.bytes};
     if (!status)
@@ -272,6 +274,8 @@ tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out)
     TAILQ_INIT(&ucx->free_ops);
     TAILQ_INIT(&ucx->busy_peers);
     TAILQ_INIT(&ucx->busy_streams);
+    ucx->memory[TW_MEM_HOST] = UCS_MEMORY_TYPE_HOST;
+    ucx->memory[TW_MEM_CUDA] = UCS_MEMORY_TYPE_CUDA;
     ucx->rendezvous.failed_rank = -1;
     status = tw_config_init(&tw_transport_config_table, &ucx->options);
     if (status) {

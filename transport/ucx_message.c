@@ -10,7 +10,9 @@
 #define CHUNKS_TO_ACKNOWLEDGE 3
 /** Chunks handed out before anything else gets its turn. */
 #define CHUNKS_AT_ONCE 16
+/** Handlers: the usual one, and the same for chunks that UCX keeps. */
 #define AM_ID 1
+#define AM_ID_KEEP 2
 
 /* ---- operations -------------------------------------------------------------------------------------------- */
 
@@ -94,15 +96,16 @@ static ucs_status_ptr_t op_send(tw_ucx_op_t *op, uint32_t when)
 {
     tw_ucx_peer_t *peer = op->stream->peer;
     const int is_control = op->header.kind != TW_UCX_DATA;
-    const ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                                                        UCP_OP_ATTR_FIELD_USER_DATA |
-                                                        UCP_OP_ATTR_FIELD_FLAGS | when,
+    const ucp_request_param_t params = {.op_attr_mask =
+                                            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                                            UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS | when,
                                         .flags = is_control ? UCP_AM_SEND_FLAG_EAGER : 0,
                                         .cb = {.send = on_sent},
+                                        .memory_type = op->memory,
                                         .user_data = op};
     op->header.sequence = is_control ? (uint32_t)peer->n_control_sent : 0;
-    ucs_status_ptr_t handle = ucp_am_send_nbx(op->stream->endpoint, AM_ID, &op->header, sizeof(op->header),
-                                              op->data, op->bytes, &params);
+    ucs_status_ptr_t handle = ucp_am_send_nbx(op->stream->endpoint, op->keep ? AM_ID_KEEP : AM_ID,
+                                              &op->header, sizeof(op->header), op->data, op->bytes, &params);
     if (!UCS_PTR_IS_ERR(handle)) {
         peer->n_control_sent += (uint64_t)is_control;
         peer->n_sent++;
@@ -220,6 +223,8 @@ static int chunk_send(tw_ucx_transport_t *ucx, tw_ucx_request_t *request, tw_ucx
     op->stream = stream;
     op->request = request;
     op->data = request->buffer + offset;
+    op->memory = ucx->memory[request->mem];
+    op->keep = request->keep;
     op->bytes = left < request->peer->chunk_bytes ? left : request->peer->chunk_bytes;
     op->header = (tw_ucx_header_t){.kind = TW_UCX_DATA, .id = request->their_slot, .value = offset};
     if (request->peer->n_streams > 2)
@@ -267,7 +272,8 @@ typedef struct tw_ucx_incoming {
     tw_ucx_header_t header;
     void *data; /**< the bytes, or UCX's handle of them */
     size_t bytes;
-    int in_ucx; /**< to be fetched */
+    int in_ucx;  /**< to be fetched */
+    int is_kept; /**< may be fetched */
 } tw_ucx_incoming_t;
 
 /** A peer that breaks the rules ends the job. */
@@ -287,10 +293,16 @@ static int size_fits(tw_ucx_transport_t *ucx, const tw_ucx_request_t *receive, s
 
 static void accept_eager(tw_ucx_transport_t *ucx, tw_ucx_request_t *receive, const void *data, size_t bytes)
 {
-    const int fits = size_fits(ucx, receive, bytes);
-    if (fits && bytes)
+    tw_status_t status = size_fits(ucx, receive, bytes) ? TW_OK : TW_ERR_TRUNCATED;
+    if (!status && receive->mem != TW_MEM_HOST) {
+        tw_error("rank %d: peer %d: a short message from host memory came where one from the memory of a GPU "
+                 "was expected (tag %llu)",
+                 ucx->base.rank, receive->peer->rank, (unsigned long long)receive->tag);
+        status = TW_ERR_UNSUPPORTED;
+    }
+    if (!status && bytes)
         memcpy(receive->buffer, data, bytes);
-    tw_ucx_request_finish(ucx, receive, fits ? TW_OK : TW_ERR_TRUNCATED);
+    tw_ucx_request_finish(ucx, receive, status);
 }
 
 static void accept_self(tw_ucx_transport_t *ucx, tw_ucx_request_t *receive, tw_ucx_request_t *send)
@@ -310,6 +322,7 @@ static void accept_rts(tw_ucx_transport_t *ucx, tw_ucx_request_t *receive, uint6
         status = tw_ucx_slot_take(&ucx->slots, receive);
         receive->stage = TW_UCX_STAGE_MOVING;
         header.value = receive->slot;
+        header.stream = receive->mem != TW_MEM_HOST;
     }
     if (status || tw_ucx_control_send(ucx, receive->peer, &header, NULL))
         refuse(ucx, ucx->base.rank, "out of memory for a message");
@@ -391,6 +404,7 @@ static const char *on_cts(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, const tw
         return NULL;
     }
     send->their_slot = header->value;
+    send->keep = header->stream != 0;
     send->stage = TW_UCX_STAGE_MOVING;
     tw_ucx_request_queue(send, &peer->sending);
     if (!peer->is_busy)
@@ -416,16 +430,19 @@ static const char *on_cancel(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, const
     return NULL;
 }
 
-/** Data in UCX's hands still: let it write to the place. */
+/** Data in UCX's hands still: let it write to the place. Done is done: what UCX has written to the memory of a GPU through
+ *  copies has ended on the GPU before it says so. */
 static const char *data_fetch(const tw_ucx_worker_t *worker, tw_ucx_request_t *receive,
                               const tw_ucx_incoming_t *in)
 {
     tw_ucx_op_t *op = op_create(worker->ucx);
     if (!op)
         return "its data does not fit into memory";
-    const ucp_request_param_t params = {.op_attr_mask =
-                                            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+    const ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                        UCP_OP_ATTR_FIELD_USER_DATA |
+                                                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
                                         .cb = {.recv_am = on_received},
+                                        .memory_type = worker->ucx->memory[receive->mem],
                                         .user_data = op};
     op->request = receive;
     op->bytes = in->bytes;
@@ -466,8 +483,10 @@ static const char *on_data(const tw_ucx_worker_t *worker, tw_ucx_peer_t *peer, c
     if (offset > receive->bytes || in->bytes > receive->bytes - offset ||
         in->bytes > receive->bytes - receive->moved)
         return "it sent data beyond the end of a message";
-    if (in->in_ucx)
+    if (in->in_ucx || (receive->mem != TW_MEM_HOST && in->is_kept))
         return data_fetch(worker, receive, in);
+    if (receive->mem != TW_MEM_HOST)
+        return "it sent data that cannot be copied to a GPU";
     memcpy(receive->buffer + offset, in->data, in->bytes);
     receive->moved += in->bytes;
     tw_ucx_request_settle(worker->ucx, receive);
@@ -514,6 +533,7 @@ static ucs_status_t on_message(void *arg, const void *raw, size_t raw_bytes, voi
         return UCS_OK; /* from no rank of this job */
     memcpy(&in.header, raw, sizeof(in.header));
     in.in_ucx = (params->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    in.is_kept = (params->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
     if (in.header.source >= (uint32_t)ucx->base.world || in.header.source == (uint32_t)ucx->base.rank)
         return UCS_OK;
     const char *wrong = dispatch(worker, &in);
@@ -522,15 +542,23 @@ static ucs_status_t on_message(void *arg, const void *raw, size_t raw_bytes, voi
     return UCS_OK;
 }
 
+static ucs_status_t handler_set(tw_ucx_worker_t *worker, unsigned id, uint32_t flags)
+{
+    const ucp_am_handler_param_t params = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = id,
+        .flags = flags,
+        .cb = on_message,
+        .arg = worker};
+    return ucp_worker_set_am_recv_handler(worker->worker, &params);
+}
+
 tw_status_t tw_ucx_handler_set(tw_ucx_worker_t *worker)
 {
-    const ucp_am_handler_param_t params = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
-                                                         UCP_AM_HANDLER_PARAM_FIELD_CB |
-                                                         UCP_AM_HANDLER_PARAM_FIELD_ARG,
-                                           .id = AM_ID,
-                                           .cb = on_message,
-                                           .arg = worker};
-    ucs_status_t status = ucp_worker_set_am_recv_handler(worker->worker, &params);
+    ucs_status_t status = handler_set(worker, AM_ID, 0);
+    if (status == UCS_OK)
+        status = handler_set(worker, AM_ID_KEEP, UCP_AM_FLAG_PERSISTENT_DATA);
     if (status == UCS_OK)
         return TW_OK;
     tw_error("rank %d: UCX: no handler: %s", worker->ucx->base.rank, ucs_status_string(status));

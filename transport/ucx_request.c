@@ -99,6 +99,7 @@ static tw_ucx_request_t *request_create(tw_ucx_transport_t *ucx, const tw_transp
     request->tag = message->tag;
     request->buffer = message->buffer;
     request->bytes = message->bytes;
+    request->mem = message->bytes ? message->mem : TW_MEM_HOST;
     TAILQ_INSERT_TAIL(&ucx->requests, request, owned);
     return request;
 }
@@ -182,9 +183,10 @@ tw_status_t tw_ucx_send_post(tw_transport_t *transport, const tw_transport_messa
     tw_ucx_request_t *request = request_create(ucx, message, 1);
     if (!request)
         return TW_ERR_NO_MEMORY;
-    tw_status_t status = message->peer == transport->rank     ? send_to_self(ucx, request)
-                         : message->bytes <= ucx->eager_bytes ? send_eager(ucx, request)
-                                                              : send_announced(ucx, request);
+    tw_status_t status = message->peer == transport->rank ? send_to_self(ucx, request)
+                         : message->bytes <= ucx->eager_bytes && request->mem == TW_MEM_HOST
+                             ? send_eager(ucx, request)
+                             : send_announced(ucx, request);
     if (status)
         request_destroy(ucx, request);
     else

@@ -1,5 +1,5 @@
 /** The inside of the ucx backend, shared by transport_ucx.c (life, waiting), ucx_worker.c (contexts, endpoints, devices),
- *  ucx_message.c (what is on the wire) and ucx_request.c (what the caller sees).
+ *  ucx_memory.c (memory of GPUs), ucx_message.c (what is on the wire) and ucx_request.c (what the caller sees).
  *
  *  Peers. A peer is this rank itself, shares memory with it, or is reached over the network; a UCX worker of its own
  *  serves each kind (and each network device), so no message can take a wrong way. A network peer has one control
@@ -11,10 +11,14 @@
  *  free, to be copied to their place as they come, in any order. Where there are several data streams, each chunk is
  *  acknowledged (ACK): a stream is as busy as its chunks on the way are many, and that is not what a socket with its large
  *  buffers would tell. CANCEL takes an RTS back. All but DATA travel on the
- *  control stream in order; that is what keeps equal tags in posting order, and small messages out of the bulk's queue. */
+ *  control stream in order; that is what keeps equal tags in posting order, and small messages out of the bulk's queue.
+ *
+ *  Memory of a GPU is touched by UCX alone, never by this code: from there even short messages go by RTS, and a CTS that
+ *  names such memory asks for chunks that UCX keeps until it is told where to copy them. */
 #ifndef TW_TRANSPORT_UCX_STATE_H
 #define TW_TRANSPORT_UCX_STATE_H
 
+#include <assert.h>
 #include <sys/queue.h>
 
 #include <ucp/api/ucp.h>
@@ -24,18 +28,23 @@
 #include "transport/options.h"
 #include "transport/rendezvous.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /** On the wire, little-endian machines only (as UCX itself). */
 typedef struct tw_ucx_header {
     uint32_t source;   /**< the sending rank */
     uint32_t kind;     /**< tw_ucx_kind_t */
     uint32_t sequence; /**< all but DATA: how many of those came before, from this rank to that */
-    uint32_t stream;   /**< DATA, ACK: the sender's stream whose chunk is to be acknowledged, 0: none */
-    uint64_t tag;      /**< EAGER, RTS */
-    uint64_t id;       /**< RTS: the sender's slot; CTS, CANCEL: that again; DATA: the receiver's slot */
-    uint64_t value;    /**< EAGER, RTS: bytes; CTS, CANCEL: the receiver's slot, 0: none; DATA: offset */
+    uint32_t
+        stream; /**< DATA, ACK: the sender's stream whose chunk is to be acknowledged, 0: none; CTS: 1: keep */
+    uint64_t tag;   /**< EAGER, RTS */
+    uint64_t id;    /**< RTS: the sender's slot; CTS, CANCEL: that again; DATA: the receiver's slot */
+    uint64_t value; /**< EAGER, RTS: bytes; CTS, CANCEL: the receiver's slot, 0: none; DATA: offset */
 } tw_ucx_header_t;
 
-_Static_assert(sizeof(tw_ucx_header_t) == 40, "the header has no holes");
+static_assert(sizeof(tw_ucx_header_t) == 40, "the header has no holes");
 
 typedef enum tw_ucx_kind {
     TW_UCX_EAGER = 1,
@@ -57,6 +66,7 @@ typedef struct tw_ucx_request tw_ucx_request_t;
 typedef struct tw_ucx_worker {
     tw_ucx_transport_t *ucx;
     int at_once; /**< as said; else UCX finishes sends when it can */
+    int takes_cuda;
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_address_t *address;
@@ -128,6 +138,8 @@ struct tw_ucx_request {
     int is_send;
     tw_ucx_stage_t stage;
     tw_status_t status; /**< once done */
+    tw_mem_t mem;
+    int keep; /**< send: the receiver wants chunks that UCX keeps */
     uint64_t tag;
     uint8_t *buffer;
     size_t bytes;
@@ -148,6 +160,8 @@ typedef struct tw_ucx_op {
     tw_ucx_stream_t *stream; /**< sends */
     const void *data;
     size_t bytes;
+    ucs_memory_type_t memory; /**< that the data is in */
+    int keep;
     tw_ucx_header_t header; /**< UCX reads it until the operation has finished */
 } tw_ucx_op_t;
 
@@ -164,7 +178,8 @@ struct tw_ucx_transport {
     tw_transport_t base;
     tw_transport_options_t options;
     tw_monitor_t *monitor;
-    tw_rendezvous_t rendezvous; /**< keeps the peers' addresses */
+    tw_rendezvous_t rendezvous;                  /**< keeps the peers' addresses */
+    ucs_memory_type_t memory[TW_TRANSPORT_MEMS]; /**< UCX's name of each kind */
     tw_ucx_worker_t
         *workers; /**< [n_workers] shared memory first (may lack: context NULL), then the devices */
     int n_workers;
@@ -218,6 +233,14 @@ unsigned tw_ucx_workers_progress(tw_ucx_transport_t *ucx);
 /** Until everything has gone out, the job has failed, or the peer timeout has passed. */
 void tw_ucx_workers_flush(tw_ucx_transport_t *ucx);
 
+/* ---- ucx_memory.c ------------------------------------------------------------------------------------------ */
+
+/** A value of UCX_TLS: `tls`, and where there are GPUs that UCX knows also its ways to them, unless `tls` decides that by
+ *  itself. For the caller to free; NULL: out of memory (logged). */
+char *tw_ucx_tls_with_cuda(const char *tls);
+/** 1 if it does; 0 also after an error, which is logged. */
+int tw_ucx_context_takes_cuda(ucp_context_h context);
+
 /* ---- ucx_message.c ----------------------------------------------------------------------------------------- */
 
 tw_status_t tw_ucx_handler_set(tw_ucx_worker_t *worker);
@@ -254,5 +277,9 @@ tw_status_t tw_ucx_recv_post(tw_transport_t *transport, const tw_transport_messa
 tw_status_t tw_ucx_test(tw_transport_t *transport, tw_transport_request_t *opaque);
 void tw_ucx_cancel(tw_transport_t *transport, tw_transport_request_t *opaque);
 tw_status_t tw_ucx_progress(tw_transport_t *transport);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

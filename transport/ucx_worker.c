@@ -109,12 +109,28 @@ static void worker_destroy(tw_ucx_worker_t *worker)
 
 /* Transports and devices are ours alone to say: that is what keeps node and network apart. */
 
+/** Settings: [0] is for the transports. */
+static tw_status_t worker_create_with_cuda(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker, const char *tls,
+                                           tw_ucx_setting_t *settings)
+{
+    char *all = tw_ucx_tls_with_cuda(tls);
+    if (!all)
+        return TW_ERR_NO_MEMORY;
+    settings[0] = (tw_ucx_setting_t){"TLS", all, 1};
+    tw_status_t status = worker_create(ucx, worker, settings);
+    free(all);
+    worker->takes_cuda = !status && tw_ucx_context_takes_cuda(worker->context);
+    return status;
+}
+
 static tw_status_t shm_worker_create(tw_ucx_transport_t *ucx)
 {
-    const tw_ucx_setting_t settings[] = {
-        {"TLS", ucx->options.node_tls, 1}, {"MAX_RNDV_RAILS", "1", 0}, {NULL, NULL, 0}};
-    return worker_create(ucx, &ucx->workers[TW_UCX_SHM_WORKER], settings);
+    tw_ucx_setting_t settings[] = {{0}, {"MAX_RNDV_RAILS", "1", 0}, {NULL, NULL, 0}};
+    return worker_create_with_cuda(ucx, &ucx->workers[TW_UCX_SHM_WORKER], ucx->options.node_tls, settings);
 }
+
+/** CUDA is not for this one, though UCX can copy from and to a GPU for it: no message in the memory of a GPU goes at once,
+ *  nor, with UCX before 1.15, any other one while there is such memory. */
 
 static tw_status_t tcp_worker_create(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker, const char *device)
 {
@@ -143,9 +159,8 @@ static tw_status_t tcp_worker_create(tw_ucx_transport_t *ucx, tw_ucx_worker_t *w
 /** Any other transports: UCX knows best. */
 static tw_status_t net_worker_create(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker, const char *device)
 {
-    const tw_ucx_setting_t settings[] = {
-        {"TLS", ucx->options.net_tls, 1}, {"NET_DEVICES", device, 1}, {NULL, NULL, 0}};
-    return worker_create(ucx, worker, settings);
+    tw_ucx_setting_t settings[] = {{0}, {"NET_DEVICES", device, 1}, {NULL, NULL, 0}};
+    return worker_create_with_cuda(ucx, worker, ucx->options.net_tls, settings);
 }
 
 /* ---- devices ----------------------------------------------------------------------------------------------- */
@@ -188,6 +203,17 @@ static int shares_memory(const tw_ucx_transport_t *ucx, int rank)
     return members[rank].shm_id == members[ucx->base.rank].shm_id;
 }
 
+/** All must: a rank does not know beforehand which of its peers a message in the memory of a GPU will be for. */
+static int all_take_cuda(const tw_ucx_transport_t *ucx)
+{
+    int n = 0, n_taking = 0;
+    for (int i = 0; i < ucx->n_workers; i++) {
+        n += ucx->workers[i].context != NULL;
+        n_taking += ucx->workers[i].takes_cuda;
+    }
+    return n > 0 && n_taking == n;
+}
+
 tw_status_t tw_ucx_workers_create(tw_ucx_transport_t *ucx)
 {
     int n_near = 0, n_far = 0;
@@ -203,6 +229,7 @@ tw_status_t tw_ucx_workers_create(tw_ucx_transport_t *ucx)
     tw_status_t status = n_near ? shm_worker_create(ucx) : TW_OK;
     if (!status && n_far)
         status = net_workers_create(ucx);
+    ucx->base.takes[TW_MEM_CUDA] = !status && all_take_cuda(ucx);
     return status;
 }
 
@@ -254,14 +281,25 @@ static void streams_init(tw_ucx_peer_t *peer, int n_devices, const tw_msg_blob_t
                     addresses);
 }
 
+/** What a rank tells of itself: whether it takes CUDA memory, 1 or 0, then the addresses of its workers. */
+static tw_status_t card_parse(const tw_msg_blob_t *list, tw_msg_blob_t *card, uint32_t *n_addresses)
+{
+    uint32_t n = 0;
+    tw_status_t status = tw_msg_blobs_parse(list->data, list->bytes, 1 + TW_UCX_WORKERS_MAX, card, &n);
+    if (!status && (card[0].bytes != 1 || card[0].data[0] > 1))
+        status = TW_ERR_FORMAT;
+    *n_addresses = n > 0 ? n - 1 : 0;
+    return status;
+}
+
 static tw_status_t peer_create(tw_ucx_transport_t *ucx, int rank, const tw_msg_blob_t *list)
 {
     tw_ucx_peer_t *peer = &ucx->peers[rank];
-    tw_msg_blob_t addresses[TW_UCX_WORKERS_MAX] = {{0}};
+    tw_msg_blob_t card[1 + TW_UCX_WORKERS_MAX] = {{0}};
+    const tw_msg_blob_t *addresses = &card[1];
     uint32_t n_addresses = 0;
     int n_devices = 0;
-    tw_status_t status =
-        tw_msg_blobs_parse(list->data, list->bytes, TW_UCX_WORKERS_MAX, addresses, &n_addresses);
+    tw_status_t status = card_parse(list, card, &n_addresses);
     while (!status && n_devices < n_net_workers(ucx) &&
            TW_UCX_FIRST_NET_WORKER + n_devices < (int)n_addresses)
         n_devices++;
@@ -271,6 +309,7 @@ static tw_status_t peer_create(tw_ucx_transport_t *ucx, int rank, const tw_msg_b
         tw_error("rank %d: peer %d: its list of addresses makes no sense", ucx->base.rank, rank);
         return TW_ERR_FORMAT;
     }
+    ucx->base.takes[TW_MEM_CUDA] &= card[0].data[0];
     peer->ucx = ucx;
     peer->rank = rank;
     peer->n_streams = count_streams(ucx, rank, n_devices);

@@ -331,6 +331,25 @@ void abort_reaches_everyone(tw_transport_t *&t)
     CONTRACT_EQ(tw_transport_recv_post(t, 0, 1, &value, sizeof(int), &request), TW_ERR_PEER);
 }
 
+/* Memory that is not taken is refused, on both sides alike; host memory is always taken. */
+void takes_memory(tw_transport_t *&t)
+{
+    tw_transport_request_t *request = nullptr;
+    int value = 0;
+    const int rank = tw_transport_rank(t), right = (rank + 1) % tw_transport_world(t);
+    CONTRACT_EQ(tw_transport_takes(t, TW_MEM_HOST), 1);
+    CONTRACT_EQ(tw_transport_takes(t, (tw_mem_t)2), 0);
+    CONTRACT_EQ(tw_transport_takes(t, (tw_mem_t)-1), 0);
+    tw_transport_message_t message = {rank, 0, &value, sizeof(value), TW_MEM_CUDA};
+    CONTRACT_EQ(tw_transport_message_send(t, &message, &request), TW_ERR_UNSUPPORTED);
+    CONTRACT_EQ(tw_transport_message_recv(t, &message, &request), TW_ERR_UNSUPPORTED);
+    message.peer = right;
+    message.mem = tw_transport_takes(t, TW_MEM_CUDA) ? (tw_mem_t)2 : TW_MEM_CUDA;
+    CONTRACT_EQ(tw_transport_message_send(t, &message, &request), TW_ERR_UNSUPPORTED);
+    CONTRACT_EQ(tw_transport_message_recv(t, &message, &request), TW_ERR_UNSUPPORTED);
+    CONTRACT_CHECK(!request);
+}
+
 /* Destroy cancels: nobody has to clean up before. */
 void destroy_with_posted(tw_transport_t *&t)
 {
@@ -359,6 +378,7 @@ const std::vector<Case> &cases()
         {"cancel_in_flight", 1, false, cancel_in_flight},
         {"counters", 1, false, counters},
         {"refuses_nonsense", 1, false, refuses_nonsense},
+        {"takes_memory", 1, false, takes_memory},
         {"leave_after_sending", 2, true, leave_after_sending},
         {"to_need_who_has_left", 2, true, to_need_who_has_left},
         {"abort_reaches_everyone", 1, true, abort_reaches_everyone},

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/transport/contract.h"
+#include "transport/ucx_state.h"
 
 /* After a failure UCX's objects are left to the end of the process, on purpose. */
 extern "C" const char *__lsan_default_suppressions();
@@ -64,6 +65,70 @@ tw_status_t compute(tw_transport_t *t, double sec)
     return TW_OK;
 }
 
+const size_t eager = 16384; /* TW_EAGER's default */
+
+/* Everyone to everyone else, each side in memory of some kind; TW_ERR_UNSUPPORTED is for short ones into a GPU only. */
+void exchange_between(tw_transport_t *t, tw_mem_t from, tw_mem_t to, size_t bytes)
+{
+    const int world = tw_transport_world(t), rank = tw_transport_rank(t);
+    const tw_status_t want =
+        from != to && to == TW_MEM_CUDA && bytes && bytes <= eager ? TW_ERR_UNSUPPORTED : TW_OK;
+    std::vector<std::vector<uint8_t>> in(world), out(world);
+    std::vector<tw_transport_request_t *> receives(world), sends(world);
+    for (int p = 0; p < world; p++) {
+        in[p].resize(bytes);
+        out[p] = contract::pattern(bytes, rank, p);
+        const tw_transport_message_t received = {p, bytes, in[p].data(), bytes, to};
+        const tw_transport_message_t sent = {p, bytes, out[p].data(), bytes, from};
+        if (p == rank)
+            continue;
+        CONTRACT_EQ(tw_transport_message_recv(t, &received, &receives[p]), TW_OK);
+        CONTRACT_EQ(tw_transport_message_send(t, &sent, &sends[p]), TW_OK);
+    }
+    for (int p = 0; p < world; p++) {
+        if (p == rank)
+            continue;
+        CONTRACT_EQ(wait(t, receives[p]), want);
+        CONTRACT_EQ(wait(t, sends[p]), TW_OK);
+        CONTRACT_CHECK(in[p] == (want ? std::vector<uint8_t>(bytes) : contract::pattern(bytes, p, rank)));
+    }
+}
+
+/* A message that is given up by the receiver, before and after its announcement has come. */
+void cancel_on_gpu(tw_transport_t *t)
+{
+    const int world = tw_transport_world(t), rank = tw_transport_rank(t);
+    std::vector<uint8_t> in(1000000), out(1000000, 1);
+    tw_transport_request_t *received = nullptr, *sent = nullptr;
+    const tw_transport_message_t from = {(rank + world - 1) % world, 1, in.data(), in.size(), TW_MEM_CUDA};
+    const tw_transport_message_t to = {(rank + 1) % world, 1, out.data(), out.size(), TW_MEM_CUDA};
+    CONTRACT_EQ(tw_transport_message_recv(t, &from, &received), TW_OK);
+    CONTRACT_EQ(tw_transport_message_send(t, &to, &sent), TW_OK);
+    for (int i = 0; i < 20 * rank; i++)
+        (void)tw_transport_progress(t);
+    tw_transport_cancel(t, received);
+    const std::vector<uint8_t> then = in;
+    tw_transport_cancel(t, sent);
+    contract::barrier(t);
+    CONTRACT_CHECK(in == then);
+}
+
+/* The ways that messages in the memory of a GPU take, with host memory in its place: UCX does not mind. */
+void as_if_on_gpu(tw_transport_t *t)
+{
+    tw_ucx_transport_t *ucx = tw_ucx_of(t);
+    t->takes[TW_MEM_CUDA] = 1;
+    ucx->memory[TW_MEM_CUDA] = UCS_MEMORY_TYPE_HOST;
+    contract::barrier(t);
+    for (size_t bytes : {(size_t)0, (size_t)1, (size_t)1009, eager, eager + 1, (size_t)262144, (size_t)262145,
+                         (size_t)9000001}) {
+        exchange_between(t, TW_MEM_CUDA, TW_MEM_CUDA, bytes);
+        exchange_between(t, TW_MEM_CUDA, TW_MEM_HOST, bytes);
+        exchange_between(t, TW_MEM_HOST, TW_MEM_CUDA, bytes);
+    }
+    cancel_on_gpu(t);
+}
+
 void say_ready(const tw_transport_t *t)
 {
     printf("ready %d %s\n", tw_transport_rank(t), tw_transport_describe(t));
@@ -89,6 +154,8 @@ int run(tw_transport_t *&t, const std::string &what, const char *argument)
         contract_case->run(t);
     else if (what == "contract")
         run_contract(t);
+    else if (what == "as_if_on_gpu")
+        as_if_on_gpu(t);
     else if (what == "exchange_for_ever")
         status = exchange_for_ever(t);
     else if (what == "wait_for_ever")

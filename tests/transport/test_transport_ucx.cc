@@ -12,6 +12,7 @@
 #include "tests/transport/contract.h"
 #include "tests/transport/ranks.h"
 #include "transport/net_socket.h"
+#include "transport/ucx_state.h"
 
 namespace
 {
@@ -96,6 +97,57 @@ INSTANTIATE_TEST_SUITE_P(Ucx, UcxContract,
                          [](const auto &each) {
                              return std::string(std::get<0>(each.param).name) + "_" + std::get<1>(each.param);
                          });
+
+/* ---- memory of GPUs ---------------------------------------------------------------------------------------- */
+
+/* Long messages in many chunks, each on its own terms: eager to UCX, and through its rendezvous. */
+const Way gpu_ways[] = {
+    ways[0],
+    ways[1],
+    {"TcpStreams", {{"TW_NET_STREAMS", "3"}, {"TW_NET_CHUNK", "8K"}}, true, "3 streams, chunks of 8K"},
+    {"TcpOfUcx", {{"TW_NET_TLS", "tcp,self"}}, true, "tcp,self on lo"},
+    {"TcpOfUcxRendezvous", {{"TW_NET_TLS", "tcp,self"}, {"UCX_RNDV_THRESH", "1K"}}, true, "tcp,self on lo"},
+};
+
+class UcxMemory : public ::testing::TestWithParam<Way>
+{
+};
+
+TEST_P(UcxMemory, AsIfOnGpu)
+{
+    for (int world : {2, 3}) {
+        SCOPED_TRACE("world " + std::to_string(world));
+        Ranks ranks(on(GetParam(), world, "as_if_on_gpu"));
+        const std::vector<Ending> endings = ranks.wait_all(patience_sec);
+        expect_all_ok(endings);
+        EXPECT_NE(endings[0].out.find(GetParam().described), std::string::npos) << endings[0].out;
+        EXPECT_NE(endings[0].err.find("a short message from host memory came"), std::string::npos)
+            << endings[0].err;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ucx, UcxMemory, ::testing::ValuesIn(gpu_ways),
+                         [](const auto &each) { return std::string(each.param.name); });
+
+std::string tls_with_cuda(const char *tls)
+{
+    char *all = tw_ucx_tls_with_cuda(tls);
+    const std::string text = all ? all : "out of memory";
+    free(all);
+    return text;
+}
+
+/* Where UCX knows no GPU, and where the value is about CUDA already, nothing is added: UCX would warn, or do otherwise. */
+TEST(UcxTls, CudaWhereItIsOfUse)
+{
+    const std::string more = tw_transport_ucx_knows(TW_MEM_CUDA) ? ",cuda" : "";
+    EXPECT_EQ(tw_transport_ucx_knows(TW_MEM_HOST), 1);
+    EXPECT_EQ(tls_with_cuda("posix,sysv,cma"), "posix,sysv,cma" + more);
+    EXPECT_EQ(tls_with_cuda("rc"), "rc" + more);
+    EXPECT_EQ(tls_with_cuda("ally"), "ally" + more);
+    for (const char *whole : {"all", "rc,all", "all,rc", "^rc", "tcp,cuda_copy", "cuda,rc"})
+        EXPECT_EQ(tls_with_cuda(whole), whole);
+}
 
 /* ---- failures ---------------------------------------------------------------------------------------------- */
 
