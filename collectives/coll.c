@@ -7,6 +7,9 @@
 
 #define MAX_ID 255
 
+/** As tw_coll_gpu_workspace_t. */
+static const char *const gpu_workspaces[] = {"auto", "pinned", "device", NULL};
+
 static const tw_config_field_t fields[] = {
     {"TW_COLL_CHUNK", "0", "bytes",
      "Largest message of a collective operation, in bytes of the tensor. 0: chosen.", TW_CONFIG_BYTES,
@@ -29,6 +32,11 @@ static const tw_config_field_t fields[] = {
      "Print, on rank 0, what the model expects of each algorithm for each new kind of operation, and the "
      "choice.",
      TW_CONFIG_BOOL, offsetof(tw_coll_options_t, explain), 0, 0, NULL},
+    {"TW_COLL_GPU_WORKSPACE", "auto", "",
+     "Between GPUs over a transport, messages go from and to host memory that kernels reach (\"pinned\"), or "
+     "straight from and to GPU memory (\"device\"). \"auto\": device where the transport takes it, which UCX "
+     "does if built with CUDA, inside a node or when TW_NET_TLS is not tcp.",
+     TW_CONFIG_ENUM, offsetof(tw_coll_options_t, gpu_workspace), 0, 0, gpu_workspaces},
 };
 
 const tw_config_table_t tw_coll_config_table = {

@@ -24,7 +24,15 @@ typedef struct tw_coll_options {
     size_t scratch_bytes;
     char *model;
     int explain;
+    int gpu_workspace; /**< tw_coll_gpu_workspace_t */
 } tw_coll_options_t;
+
+/** Where a communicator on a GPU has its workspace, over a transport: TW_COLL_GPU_WORKSPACE. */
+typedef enum tw_coll_gpu_workspace {
+    TW_COLL_GPU_WORKSPACE_AUTO,
+    TW_COLL_GPU_WORKSPACE_PINNED,
+    TW_COLL_GPU_WORKSPACE_DEVICE
+} tw_coll_gpu_workspace_t;
 
 /** What a rank says about an operation to its neighbour in the ring; all members but `rank` must agree. */
 typedef struct tw_coll_signature {

@@ -19,8 +19,9 @@ typedef struct tw_coll_gpu tw_coll_gpu_t;
 typedef enum tw_coll_gpu_wire {
     /** NCCL moves the bytes: everything is enqueued when posted, nothing on the host has to wait or look. */
     TW_COLL_GPU_NCCL,
-    /** The transport moves them, through pinned host memory that the kernels write and read: works without NCCL and
-     *  with any network. The host moves things along in tw_coll_gpu_test and tw_coll_gpu_wait. */
+    /** The transport moves them: works without NCCL and with any network. Straight from and to GPU memory if it takes
+     *  that (tw_transport_takes); else through pinned host memory that the kernels write and read
+     *  (TW_COLL_GPU_WORKSPACE). The host moves things along in tw_coll_gpu_test and tw_coll_gpu_wait. */
     TW_COLL_GPU_TRANSPORT,
 } tw_coll_gpu_wire_t;
 
@@ -37,8 +38,8 @@ typedef struct tw_coll_gpu_params {
     tw_coll_params_t over;
 } tw_coll_gpu_params_t;
 
-/** Collective, blocks. TW_ERR_UNSUPPORTED (logged) where there is no GPU, or this was built without CUDA or NCCL;
- *  TW_ERR_NCCL, TW_ERR_CUDA. */
+/** Collective, blocks. TW_ERR_UNSUPPORTED (logged) where there is no GPU, this was built without CUDA or NCCL, or
+ *  TW_COLL_GPU_WORKSPACE is device and the transport takes no GPU memory; TW_ERR_NCCL, TW_ERR_CUDA. */
 tw_status_t tw_coll_gpu_create(const tw_coll_gpu_params_t *params, tw_coll_gpu_t **out);
 /** Ends what is under way: waits for it, not longer than TW_COLL_TIMEOUT. Accepts NULL. */
 void tw_coll_gpu_destroy(tw_coll_gpu_t *coll);
@@ -49,8 +50,10 @@ int tw_coll_gpu_n_nodes(const tw_coll_gpu_t *coll);
 /** Plan an operation and find its workspace, so that posting one of the same shape (all arguments but pointers, seed and
  *  step) neither plans nor allocates. Posting does it by itself where it was not done. */
 tw_status_t tw_coll_gpu_prepare(tw_coll_gpu_t *coll, const tw_coll_args_t *args);
-/** Bytes of workspace held now: device memory, or pinned host memory over a transport. */
+/** Bytes of workspace held now. */
 size_t tw_coll_gpu_workspace_bytes(const tw_coll_gpu_t *coll);
+/** 1 if it is in pinned host memory, 0 if in GPU memory. */
+int tw_coll_gpu_workspace_pinned(const tw_coll_gpu_t *coll);
 
 /** Start an operation: op all-gather, reduce-scatter or all-reduce; pointers in device memory, aligned to their elements;
  *  otherwise as tw_coll_post. It begins when `stream` gets there.

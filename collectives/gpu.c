@@ -35,6 +35,23 @@ static tw_status_t create_topo(tw_coll_gpu_t *coll, const tw_gpu_parts_t *parts)
     return status;
 }
 
+/** NCCL works in GPU memory. A transport does if it takes such memory; else the host's is between it and the kernels. */
+static tw_status_t choose_workspace(tw_coll_gpu_t *coll)
+{
+    const tw_transport_t *transport = coll->base.transport;
+    int asked = coll->base.options.gpu_workspace;
+
+    if (coll->wire != NULL)
+        return TW_OK;
+    int takes = tw_transport_takes(transport, coll->device->wire);
+    coll->memory.pinned = !takes || asked == TW_COLL_GPU_WORKSPACE_PINNED;
+    if (takes || asked != TW_COLL_GPU_WORKSPACE_DEVICE)
+        return TW_OK;
+    tw_error("rank %d: TW_COLL_GPU_WORKSPACE is device, but the transport takes no GPU memory (%s: %s)",
+             coll->base.topo.rank, tw_transport_name(transport), tw_transport_describe(transport));
+    return TW_ERR_UNSUPPORTED;
+}
+
 static tw_status_t create_queues(tw_coll_gpu_t *coll)
 {
     const tw_gpu_device_t *device = coll->device;
@@ -66,7 +83,7 @@ static void free_parts(tw_coll_gpu_t *coll)
 {
     tw_gpu_shapes_cleanup(coll);
     for (size_t i = 0; i < coll->memory.n_blocks; i++)
-        coll->device->free(coll->device, coll->memory.blocks[i], coll->wire == NULL);
+        coll->device->free(coll->device, coll->memory.blocks[i], coll->memory.pinned);
     free(coll->memory.blocks);
     destroy_queues(coll);
     tw_codecs_cleanup(&coll->codecs);
@@ -102,6 +119,8 @@ tw_status_t tw_gpu_create_of_parts(const tw_gpu_parts_t *parts, tw_coll_gpu_t **
     coll->n_sources = (size_t)parts->world > N_SOURCES ? (size_t)parts->world : N_SOURCES;
     coll->sources = malloc(coll->n_sources * sizeof(*coll->sources));
     status = coll->sources != NULL ? create_topo(coll, parts) : TW_ERR_NO_MEMORY;
+    if (status == TW_OK)
+        status = choose_workspace(coll);
     if (status == TW_OK)
         status = create_queues(coll);
     if (status != TW_OK) {
@@ -209,12 +228,17 @@ tw_status_t tw_gpu_memory_reserve(tw_coll_gpu_t *coll, size_t bytes)
     wanted = wanted > bytes ? wanted : bytes;
     tw_status_t status = make_room_for_block(memory);
     if (status == TW_OK)
-        status = coll->device->alloc(coll->device, wanted, coll->wire == NULL, &block);
+        status = coll->device->alloc(coll->device, wanted, memory->pinned, &block);
     if (status != TW_OK)
         return status;
     memory->blocks[memory->n_blocks++] = block;
     memory->bytes = wanted;
     return TW_OK;
+}
+
+int tw_coll_gpu_workspace_pinned(const tw_coll_gpu_t *coll)
+{
+    return coll->memory.pinned;
 }
 
 size_t tw_coll_gpu_workspace_bytes(const tw_coll_gpu_t *coll)

@@ -47,6 +47,7 @@ typedef struct tw_gpu_memory {
     void **blocks;
     size_t n_blocks, max_blocks;
     size_t bytes; /**< of the last block, the one in use */
+    int pinned;   /**< in host memory */
 } tw_gpu_memory_t;
 
 struct tw_gpu_run;

@@ -77,6 +77,33 @@ static tw_status_t cuda_event_query(const tw_gpu_device_t *device, tw_gpu_event_
                                       : tw_quant_cuda_status(error, "an earlier operation on the GPU");
 }
 
+/** Copies that were made for a transport have ended: their stream was waited for. What a network card writes by itself may
+ *  still be on its way to the GPU when the host hears of its end; NVIDIA's GPUs either order such writes before work that is
+ *  launched later (the attribute says OWNER or more), or must be told to. One that offers neither does not let network
+ *  cards in. */
+static tw_status_t cuda_fence(const tw_gpu_device_t *device)
+{
+    int current = 0, ordering = 0, options = 0;
+    tw_status_t status = tw_quant_cuda_status(cudaGetDevice(&current), "cudaGetDevice");
+
+    (void)device;
+    if (status == TW_OK)
+        status = tw_quant_cuda_status(
+            cudaDeviceGetAttribute(&ordering, cudaDevAttrGPUDirectRDMAWritesOrdering, current),
+            "cudaDevAttrGPUDirectRDMAWritesOrdering");
+    if (status == TW_OK)
+        status = tw_quant_cuda_status(
+            cudaDeviceGetAttribute(&options, cudaDevAttrGPUDirectRDMAFlushWritesOptions, current),
+            "cudaDevAttrGPUDirectRDMAFlushWritesOptions");
+    if (status != TW_OK || ordering >= cudaGPUDirectRDMAWritesOrderingOwner ||
+        !(options & cudaFlushGPUDirectRDMAWritesOptionHost))
+        return status;
+    return tw_quant_cuda_status(
+        cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
+                                           cudaFlushGPUDirectRDMAWritesToOwner),
+        "cudaDeviceFlushGPUDirectRDMAWrites");
+}
+
 static tw_status_t cuda_capture_id(const tw_gpu_device_t *device, tw_stream_t stream, uint64_t *id)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -110,6 +137,7 @@ static tw_status_t cuda_sum(const tw_gpu_device_t *device, const tw_gpu_sum_t *s
 
 static const tw_gpu_device_t cuda_device = {
     .mem = TW_MEM_CUDA,
+    .wire = TW_MEM_CUDA,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .stream_create = cuda_stream_create,
@@ -119,6 +147,7 @@ static const tw_gpu_device_t cuda_device = {
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
     .event_query = cuda_event_query,
+    .fence = cuda_fence,
     .capture_id = cuda_capture_id,
     .enqueue = cuda_enqueue,
     .sum = cuda_sum,

@@ -20,6 +20,8 @@ typedef tw_status_t (*tw_gpu_kernels_fn_t)(const void *arg, tw_stream_t stream);
 typedef struct tw_gpu_device tw_gpu_device_t;
 struct tw_gpu_device {
     tw_mem_t mem; /**< of tensors and codecs */
+    tw_mem_t
+        wire; /**< of a workspace that is not pinned, to a transport; differs from `mem` in simulations only */
     /** Memory for a workspace, aligned to 256 bytes; pinned: in host memory that kernels reach too. */
     tw_status_t (*alloc)(const tw_gpu_device_t *device, size_t bytes, int pinned, void **out);
     void (*free)(const tw_gpu_device_t *device, void *memory, int pinned);
@@ -31,6 +33,9 @@ struct tw_gpu_device {
     tw_status_t (*event_record)(const tw_gpu_device_t *device, tw_gpu_event_t event, tw_stream_t stream);
     /** TW_OK: passed, or never recorded; TW_IN_PROGRESS; TW_ERR_CUDA. */
     tw_status_t (*event_query)(const tw_gpu_device_t *device, tw_gpu_event_t event);
+    /** What others have written to memory of this GPU, and the host knows to have ended, is there for all kernels that are
+     *  enqueued from now on. */
+    tw_status_t (*fence)(const tw_gpu_device_t *device);
     /** Which graph capture the stream is part of; 0: none. */
     tw_status_t (*capture_id)(const tw_gpu_device_t *device, tw_stream_t stream, uint64_t *id);
     /** Calls fn(arg, stream), now or (a simulation) when the stream gets there. */

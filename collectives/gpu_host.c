@@ -1,5 +1,7 @@
-/** Over a transport: the host takes a plan's messages from and to pinned memory, tick by tick, while kernels of the same
- *  tick write and read other parts of it. */
+/** Over a transport: the host takes a plan's messages from and to the workspace, tick by tick, while kernels of the same
+ *  tick write and read other parts of it. The workspace is in pinned host memory, or in the GPU's if the transport takes
+ *  that. Either way a message is posted once the host has seen the end of the kernels of the tick before, which wrote what it
+ *  sends and read what it overwrites; and kernels that read what came are launched once the host has seen its end. */
 #include <stdlib.h>
 
 #include "collectives/gpu.h"
@@ -63,11 +65,17 @@ static tw_status_t post_message(tw_gpu_run_t *run, const tw_gpu_message_t *messa
     char *at = run->call.workspace + message->at;
     int peer = base->topo.peer[message->peer];
     uint64_t *slot = &run->slots[message->is_send ? message->peer : base->topo.world + message->peer];
-    uint64_t tag = run->tag | (*slot)++;
+    const tw_transport_message_t posted = {
+        .peer = peer,
+        .tag = run->tag | (*slot)++,
+        .buffer = at,
+        .bytes = message->bytes,
+        .mem = run->call.coll->memory.pinned ? TW_MEM_HOST : run->call.coll->device->wire,
+    };
 
     if (message->is_send)
-        return tw_transport_send_post(base->transport, peer, tag, at, message->bytes, request);
-    return tw_transport_recv_post(base->transport, peer, tag, at, message->bytes, request);
+        return tw_transport_message_send(base->transport, &posted, request);
+    return tw_transport_message_recv(base->transport, &posted, request);
 }
 
 /** Receives first: what arrives finds its place. */
@@ -111,7 +119,8 @@ static tw_status_t test_messages(tw_gpu_run_t *run, int *moved)
     return run->n_open > 0 ? TW_IN_PROGRESS : TW_OK;
 }
 
-/** Messages go when the computations of the tick before have ended. */
+/** Messages go when the computations of the tick before have ended. In GPU memory, that they have ended is not yet that
+ *  kernels see them. */
 static tw_status_t move_messages(tw_gpu_run_t *run, int *moved)
 {
     const tw_gpu_device_t *device = run->call.coll->device;
@@ -123,7 +132,11 @@ static tw_status_t move_messages(tw_gpu_run_t *run, int *moved)
         *moved = 1;
         status = post_messages(run);
     }
-    return status == TW_OK ? test_messages(run, moved) : status;
+    if (status == TW_OK)
+        status = test_messages(run, moved);
+    if (status == TW_OK && run->n_requests > 0 && !run->call.coll->memory.pinned)
+        status = device->fence(device);
+    return status;
 }
 
 /** TW_OK: the operation has ended, on the device too. */

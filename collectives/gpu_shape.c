@@ -248,14 +248,16 @@ static void explain(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shape)
         return;
     if (info->quantized)
         tw_quant_codec_format(args->codec, codec, sizeof(codec));
-    fprintf(stderr,
-            "thinwire: %s of %s %s on %d GPUs, %d nodes: %s %s, chunk %s, %zu rounds, workspace %s%s%s\n",
-            tw_coll_op_name(args->op),
-            tw_format_bytes(shape->request->n_elems * tw_type_bytes(args->type), bytes, sizeof(bytes)),
-            tw_type_name(args->type), topo->world, topo->n_nodes, codec, info->algo,
-            tw_format_bytes(info->chunk_bytes, chunk, sizeof(chunk)), shape->plan.n_rounds,
-            tw_format_bytes(shape->plan.workspace_bytes, workspace, sizeof(workspace)),
-            info->reason[0] != '\0' ? "; quantizing declined: " : "", info->reason);
+    fprintf(
+        stderr,
+        "thinwire: %s of %s %s on %d GPUs, %d nodes: %s %s, chunk %s, %zu rounds, workspace %s in %s%s%s\n",
+        tw_coll_op_name(args->op),
+        tw_format_bytes(shape->request->n_elems * tw_type_bytes(args->type), bytes, sizeof(bytes)),
+        tw_type_name(args->type), topo->world, topo->n_nodes, codec, info->algo,
+        tw_format_bytes(info->chunk_bytes, chunk, sizeof(chunk)), shape->plan.n_rounds,
+        tw_format_bytes(shape->plan.workspace_bytes, workspace, sizeof(workspace)),
+        coll->memory.pinned ? "pinned host memory" : "GPU memory",
+        info->reason[0] != '\0' ? "; quantizing declined: " : "", info->reason);
 }
 
 static void destroy_shape(tw_gpu_shape_t *shape)

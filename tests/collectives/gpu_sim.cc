@@ -48,6 +48,21 @@ void SimDevice::push(tw_stream_t stream, SimItem item)
     static_cast<SimStream *>(stream)->queue.push_back(std::move(item));
 }
 
+void SimDevice::write_later(void *to, std::vector<char> bytes)
+{
+    writes.emplace_back(to, std::move(bytes));
+}
+
+bool SimDevice::is_own(const void *at, size_t bytes) const
+{
+    const char *first = static_cast<const char *>(at);
+    auto after = own.upper_bound(first);
+    if (after == own.begin())
+        return false;
+    const auto &[start, size] = *std::prev(after);
+    return first + bytes <= start + size;
+}
+
 bool SimDevice::step()
 {
     if (streams.empty())
@@ -71,14 +86,20 @@ tw_gpu_device_t SimDevice::make_table()
 {
     tw_gpu_device_t t = {};
     t.mem = TW_MEM_HOST;
-    t.alloc = [](const tw_gpu_device_t *d, size_t bytes, int, void **out) {
+    t.wire = TW_MEM_CUDA;
+    t.alloc = [](const tw_gpu_device_t *d, size_t bytes, int pinned, void **out) {
         *out = tw_buffer_alloc(bytes);
         memset(*out, 0xff, bytes); /* NaN in every type and scale */
         of(d)->n_allocated++;
         of(d)->allocated_bytes += bytes;
+        if (pinned)
+            of(d)->n_pinned++;
+        else
+            of(d)->own[static_cast<char *>(*out)] = bytes;
         return TW_OK;
     };
-    t.free = [](const tw_gpu_device_t *d, void *memory, int) {
+    t.free = [](const tw_gpu_device_t *d, void *memory, int pinned) {
+        EXPECT_EQ(of(d)->own.erase(static_cast<char *>(memory)), pinned ? 0u : 1u) << "freed as another kind";
         tw_buffer_free(memory);
         of(d)->n_allocated--;
     };
@@ -116,6 +137,13 @@ tw_gpu_device_t SimDevice::make_table()
         for (uint32_t i = of(d)->lazy ? of(d)->random() % 4 : 0; i > 0; i--)
             of(d)->step();
         return e->passed >= e->issued ? TW_OK : TW_IN_PROGRESS;
+    };
+    t.fence = [](const tw_gpu_device_t *d) {
+        for (auto &[to, bytes] : of(d)->writes)
+            memcpy(to, bytes.data(), bytes.size());
+        of(d)->writes.clear();
+        of(d)->n_fences++;
+        return TW_OK;
     };
     t.capture_id = [](const tw_gpu_device_t *d, tw_stream_t, uint64_t *id) {
         *id = of(d)->capture;

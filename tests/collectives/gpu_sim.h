@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <vector>
@@ -52,7 +53,13 @@ class SimDevice
     uint64_t capture = 0; /**< what capture_id says */
     bool lazy = true;     /**< queries move it a little, as time passes */
     int n_allocated = 0, n_events = 0, n_kernels = 0;
+    int n_pinned = 0, n_fences = 0;
     size_t allocated_bytes = 0;
+
+    /** A transport writes to the memory of this device: not there before the next fence. */
+    void write_later(void *to, std::vector<char> bytes);
+    /** Whether it is memory of this device, not pinned host memory. */
+    bool is_own(const void *at, size_t bytes) const;
 
   private:
     struct Handle {
@@ -65,6 +72,8 @@ class SimDevice
     Handle handle;
     std::mt19937 random;
     std::vector<std::unique_ptr<SimStream>> streams;
+    std::map<const char *, size_t> own; /**< device memory: start, bytes */
+    std::vector<std::pair<void *, std::vector<char>>> writes;
 };
 
 /** What connects simulated ranks: messages match in order between two ranks. */

@@ -1,28 +1,43 @@
 /* Collectives on GPU memory over a transport: the host moves the bytes, simulated GPUs run their kernels when they like.
  * Bit for bit those of the CPU. */
+#include "tests/collectives/gpu_transport.h"
 #include "tests/collectives/gpu_world.h"
 #include "tests/collectives/processes.h"
 #include "tests/common/fixture.h"
+#include "transport/ucx_state.h"
 
 namespace
 {
+
+tw_status_t create(tw::SimDevice *device, tw_transport_t *transport, tw_coll_gpu_t **out)
+{
+    tw_gpu_parts_t parts = {};
+    parts.device = device->table();
+    parts.transport = transport;
+    parts.id = 1;
+    parts.world = tw_transport_world(transport);
+    return tw_gpu_create_of_parts(&parts, out);
+}
+
+/** Whether the transports take the memory of the GPUs. */
+enum Reach { THROUGH_HOST, STRAIGHT };
 
 /** Communicators on the transports of a world, each used by a thread of its own. */
 class HostWorld
 {
   public:
-    HostWorld(tw::World &the_world, uint32_t seed, int id = 1) : world(the_world)
+    HostWorld(tw::World &the_world, uint32_t seed, Reach reach = THROUGH_HOST) : world(the_world)
     {
         for (int r = 0; r < world.size(); r++) {
             devices.push_back(std::make_unique<tw::SimDevice>(seed * 100 + (uint32_t)r));
             streams.push_back(devices.back()->new_stream());
-            tw_gpu_parts_t parts = {};
-            parts.device = devices.back()->table();
-            parts.transport = world.transport(r);
-            parts.id = id;
-            parts.world = world.size();
+            transports.push_back(
+                std::make_unique<tw::GpuTransport>(world.transport(r), devices.back().get()));
             colls.push_back(nullptr);
-            EXPECT_EQ(tw_gpu_create_of_parts(&parts, &colls.back()), TW_OK);
+            EXPECT_EQ(create(devices.back().get(),
+                             reach == STRAIGHT ? transports.back()->get() : world.transport(r),
+                             &colls.back()),
+                      TW_OK);
         }
     }
     HostWorld(const HostWorld &) = delete;
@@ -44,6 +59,10 @@ class HostWorld
     {
         return streams[(size_t)rank];
     }
+    tw::GpuTransport &transport(int rank) const
+    {
+        return *transports[(size_t)rank];
+    }
     tw_status_t post_and_wait(int rank, const tw_coll_args_t *args) const
     {
         tw_status_t status = tw_coll_gpu_post(coll(rank), args, stream(rank));
@@ -58,6 +77,7 @@ class HostWorld
   private:
     tw::World &world;
     std::vector<std::unique_ptr<tw::SimDevice>> devices;
+    std::vector<std::unique_ptr<tw::GpuTransport>> transports;
     std::vector<tw_stream_t> streams;
     std::vector<tw_coll_gpu_t *> colls;
 };
@@ -76,13 +96,13 @@ class GpuHost : public tw::Fixture
 
 const tw_coll_op_t ops[] = {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE};
 
-TEST_F(GpuHost, EveryGrid)
+void every_grid(Reach reach)
 {
     const std::vector<std::vector<int>> grids = {{1}, {1, 1}, {3}, {2, 2}, {2, 1, 1}, {3, 3}, {1, 2, 4}};
     uint32_t seed = 1;
     for (const std::vector<int> &grid : grids) {
         tw::World world(tw::nodes_of(grid));
-        HostWorld gpu(world, ++seed);
+        HostWorld gpu(world, ++seed, reach);
         for (tw_coll_op_t op : ops) {
             for (bool flat : {false, true}) {
                 tw::Case c;
@@ -102,6 +122,87 @@ TEST_F(GpuHost, EveryGrid)
         }
     }
 }
+
+TEST_F(GpuHost, EveryGrid)
+{
+    every_grid(THROUGH_HOST);
+}
+
+TEST_F(GpuHost, EveryGridStraight)
+{
+    every_grid(STRAIGHT);
+}
+
+/* ---- where the workspace is ------------------------------------------------------------------------------ */
+
+/** One all-gather between two nodes; everything about rank 0's workspace. */
+void expect_workspace(Reach reach, bool pinned)
+{
+    tw::World world(tw::nodes_of({1, 1}));
+    HostWorld gpu(world, 9, reach);
+    tw::Case c;
+    c.sizes = {20001};
+    expect_same(c, gpu.run(c), run_case(world, c));
+    EXPECT_EQ(tw_coll_gpu_workspace_pinned(gpu.coll(0)), pinned ? 1 : 0);
+    EXPECT_EQ(gpu.device(0).n_pinned > 0, pinned);
+    EXPECT_EQ(gpu.device(0).n_pinned == gpu.device(0).n_allocated, pinned);
+    EXPECT_EQ(gpu.transport(0).n_messages > 0, !pinned);
+    EXPECT_EQ(gpu.device(0).n_fences > 0, !pinned);
+}
+
+TEST_F(GpuHost, WorkspaceAsTheTransportTakes)
+{
+    for (const char *asked : {(const char *)nullptr, "auto"}) {
+        set_env("TW_COLL_GPU_WORKSPACE", asked ? std::optional<std::string>(asked) : std::nullopt);
+        expect_workspace(THROUGH_HOST, true);
+        expect_workspace(STRAIGHT, false);
+    }
+}
+
+TEST_F(GpuHost, WorkspaceAsAsked)
+{
+    set_env("TW_COLL_GPU_WORKSPACE", "pinned");
+    expect_workspace(THROUGH_HOST, true);
+    expect_workspace(STRAIGHT, true);
+    set_env("TW_COLL_GPU_WORKSPACE", "device");
+    expect_workspace(STRAIGHT, false);
+}
+
+TEST_F(GpuHost, WorkspaceRefused)
+{
+    tw::World world(tw::nodes_of({1}));
+    tw::SimDevice device(1);
+    tw_coll_gpu_t *coll = nullptr;
+    set_env("TW_COLL_GPU_WORKSPACE", "device");
+    expect_log("rank 0: TW_COLL_GPU_WORKSPACE is device, but the transport takes no GPU memory (local: ");
+    EXPECT_EQ(create(&device, world.transport(0), &coll), TW_ERR_UNSUPPORTED);
+    set_env("TW_COLL_GPU_WORKSPACE", "unpinned");
+    expect_log("TW_COLL_GPU_WORKSPACE");
+    EXPECT_EQ(create(&device, world.transport(0), &coll), TW_ERR_CONFIG);
+    EXPECT_EQ(coll, nullptr);
+}
+
+TEST_F(GpuHost, WorkspaceIsExplained)
+{
+    set_env("TW_COLL_EXPLAIN", "y");
+    for (Reach reach : {THROUGH_HOST, STRAIGHT}) {
+        tw::World world(tw::nodes_of({1, 1}));
+        HostWorld gpu(world, 10, reach);
+        tw::Case c;
+        tw::RankBuffers mine;
+        c.sizes = {1000};
+        prepare(c, 2, 0, &mine);
+        tw::RankCase asked(c, &mine, 1);
+        testing::internal::CaptureStderr();
+        EXPECT_EQ(tw_coll_gpu_prepare(gpu.coll(0), &asked.args), TW_OK);
+        const std::string text = testing::internal::GetCapturedStderr();
+        EXPECT_NE(text.find(reach == STRAIGHT ? " in GPU memory" : " in pinned host memory"),
+                  std::string::npos)
+            << text;
+    }
+}
+
+/* ---- the host's part ------------------------------------------------------------------------------------- */
 
 /* Several under way: they end in their order, and the workspace of the largest serves all. */
 TEST_F(GpuHost, SeveralUnderWay)
@@ -146,22 +247,22 @@ TEST_F(GpuHost, PlannedBytesAreSent)
     });
 }
 
-/* Processes over UCX: what each gets on its GPU is what it gets on the CPU. */
-TEST_F(GpuHost, OverUcx)
+/* Processes over UCX: what each gets on its GPU is what it gets on the CPU. Straight: as UCX does it in GPU memory, but that
+ * the memory of simulated GPUs is the host's. */
+void over_ucx(Reach reach)
 {
-    auto body = [](tw_coll_t *coll) -> std::string {
+    auto body = [reach](tw_coll_t *coll) -> std::string {
         tw::SimDevice device((uint32_t)tw_coll_rank(coll) + 1);
         tw_stream_t stream = device.new_stream();
         tw_coll_gpu_t *gpu = nullptr;
-        tw_gpu_parts_t parts = {};
         std::string wrong;
         int rank = tw_coll_rank(coll), world = tw_coll_size(coll);
-        parts.device = device.table();
-        parts.transport = coll->transport;
-        parts.id = 1;
-        parts.world = world;
-        if (tw_gpu_create_of_parts(&parts, &gpu) != TW_OK)
+        coll->transport->takes[TW_MEM_CUDA] = reach == STRAIGHT;
+        tw_ucx_of(coll->transport)->memory[TW_MEM_CUDA] = UCS_MEMORY_TYPE_HOST;
+        if (create(&device, coll->transport, &gpu) != TW_OK)
             return "no communicator";
+        if (tw_coll_gpu_workspace_pinned(gpu) != (reach == THROUGH_HOST))
+            wrong = "the workspace is not where it should be; ";
         for (tw_coll_op_t op : ops) {
             tw::Case c;
             tw::RankBuffers on_cpu, on_gpu;
@@ -181,8 +282,18 @@ TEST_F(GpuHost, OverUcx)
         tw_coll_gpu_destroy(gpu);
         return wrong;
     };
-    set_env("TW_COLL_CHUNK", "8K");
+    tw::ScopedEnv chunk("TW_COLL_CHUNK", "8K");
     EXPECT_EQ(tw::run_processes(tw::nodes_of({2, 1}), body, 60), "");
+}
+
+TEST_F(GpuHost, OverUcx)
+{
+    over_ucx(THROUGH_HOST);
+}
+
+TEST_F(GpuHost, OverUcxStraight)
+{
+    over_ucx(STRAIGHT);
 }
 
 /* A rank that goes away ends the operation of the others, at once and for good. */
