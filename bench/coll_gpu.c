@@ -226,8 +226,11 @@ static void describe(gpu_t *gpu, const tw_bench_rank_t *rank, int most, int over
         cudaGetDeviceProperties(&properties, device) == cudaSuccess) {
         snprintf(name, sizeof(name), "%.*s", NAME_BYTES - 1, properties.name);
     }
+    const char *over = over_nccl                                 ? "NCCL"
+                       : tw_coll_gpu_workspace_pinned(gpu->coll) ? "the transport, through pinned host memory"
+                                                                 : "the transport, straight from GPU memory";
     snprintf(gpu->base.describe, sizeof(gpu->base.describe), "%s, %d rank%s each; over %s", name, most,
-             most == 1 ? "" : "s", over_nccl ? "NCCL" : "the transport, through pinned host memory");
+             most == 1 ? "" : "s", over);
     tw_info("rank %d: %s", rank->rank, gpu->base.describe);
 }
 
@@ -266,12 +269,12 @@ tw_status_t tw_bench_target_cuda(tw_bench_rank_t *rank, tw_bench_target_t **out)
     if (over_nccl) {
         prepare_nccl(rank, most > 1);
     }
-    describe(gpu, rank, most, over_nccl);
     status = create_coll(gpu, rank, over_nccl);
     if (status != TW_OK) {
         gpu_destroy(&gpu->base);
         return status;
     }
+    describe(gpu, rank, most, over_nccl);
     *out = &gpu->base;
     return TW_OK;
 }

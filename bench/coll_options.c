@@ -52,9 +52,8 @@ static const struct argp_option option_list[] = {
     {"device", KEY_DEVICE, "DEVICE", 0, "Where the tensors are: cpu, or cuda: in GPU memory (default: cpu)",
      2},
     {"wire", KEY_WIRE, "WIRE", 0,
-     "Between GPUs: nccl; transport, through pinned host memory; auto: nccl where each rank has a GPU of its "
-     "own "
-     "(default: auto)",
+     "Between GPUs: nccl; transport, straight from GPU memory or through pinned host memory as "
+     "TW_COLL_GPU_WORKSPACE says; auto: nccl where each rank has a GPU of its own (default: auto)",
      2},
     {"iters", 'i', "N", 0,
      "Measured iterations of each mode and size, fewer where they take long, at least 3 (default: 10)", 3},

@@ -3,6 +3,8 @@
 
 #include <ucp/api/ucp.h>
 
+#include "transport/transport.h"
+
 /* Set by the build: the configuration (default, release, asan, ...) and the compilation mode. */
 #ifndef TW_BUILD_CONFIG
 #define TW_BUILD_CONFIG "unknown"
@@ -34,6 +36,7 @@ static void ucx(info_report_t *report)
     info_begin(report, "ucx", NULL);
     info_text(report, "version", ucp_get_version_string());
     info_text(report, "built_for", built);
+    info_text(report, "memory", tw_transport_ucx_knows(TW_MEM_CUDA) ? "host cuda" : "host");
     info_end(report);
 }
 
