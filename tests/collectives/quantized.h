@@ -196,7 +196,7 @@ inline Bytes round_trip(const Case &c, uint64_t seed, size_t segment, size_t fir
     EXPECT_EQ(tw_quant_create(&params, &quant), TW_OK);
     size_t n = plain.size() / tw_type_bytes(c.type);
     Bytes encoded(tw_quant_encoded_bytes(&params.codec, n) + 1), out(plain.size());
-    tw_quant_args_t args = {c.type, seed, c.step, 1, nullptr};
+    tw_quant_args_t args = {c.type, seed, c.step, 1, nullptr, nullptr, 0};
     tw_quant_segment_t there = {plain.data(), nullptr, encoded.data(), n, (uint32_t)segment, first};
     tw_quant_segment_t back = {encoded.data(), nullptr, out.data(), n, (uint32_t)segment, first};
     if (n > 0) {
