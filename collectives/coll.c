@@ -110,6 +110,8 @@ tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out)
     if (status != TW_OK)
         goto err_scratch;
     coll->last_plan = (tw_coll_plan_t){.algo = "", .reason = ""};
+    coll->mover = (tw_transport_mover_t){.move = tw_coll_move, .arg = coll};
+    tw_transport_mover_add(coll->transport, &coll->mover);
     *out = coll;
     return TW_OK;
 
@@ -137,6 +139,7 @@ void tw_coll_destroy(tw_coll_t *coll)
 {
     if (coll == NULL)
         return;
+    tw_transport_mover_remove(coll->transport, &coll->mover);
     destroy_requests(&coll->active);
     destroy_requests(&coll->ended);
     tw_codecs_cleanup(&coll->codecs);

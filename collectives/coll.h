@@ -78,6 +78,7 @@ typedef TAILQ_HEAD(tw_coll_request_list, tw_coll_request) tw_coll_request_list_t
 
 struct tw_coll {
     tw_transport_t *transport; /**< borrowed */
+    tw_transport_mover_t mover;
     int id;
     tw_coll_options_t options;
     tw_topo_t topo;
@@ -104,6 +105,9 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
                            tw_coll_choice_t *choice);
 /** Emit the tasks of a request whose choice is made, into request->sched. */
 tw_status_t tw_request_build(tw_coll_request_t *request);
+
+/** A transport's mover of a communicator: messages of all its requests, and one computation. */
+void tw_coll_move(void *coll, int *moved);
 
 /** Emit the exchange and comparison of signatures with the neighbours. */
 void tw_check_build(tw_coll_request_t *request);

@@ -92,6 +92,12 @@ static void compute_one(tw_coll_t *coll, int *moved)
     *moved |= computed;
 }
 
+void tw_coll_move(void *coll, int *moved)
+{
+    step_all(coll, moved);
+    compute_one(coll, moved);
+}
+
 /* Nothing moves for too long, with somebody looking all the while: say what is awaited and give up. */
 static void watch(tw_coll_t *coll, int moved)
 {
@@ -111,7 +117,7 @@ static void watch(tw_coll_t *coll, int moved)
     finish_all(coll, TW_ERR_TIMEOUT);
 }
 
-/* One look at everything. *moved: 1 if anything happened. */
+/* One look at everything, whosever it is. *moved: 1 if anything happened. */
 static tw_status_t progress(tw_coll_t *coll, int *moved)
 {
     tw_status_t status = tw_transport_progress(coll->transport);
@@ -121,8 +127,7 @@ static tw_status_t progress(tw_coll_t *coll, int *moved)
         finish_all(coll, status);
         return status;
     }
-    step_all(coll, moved);
-    compute_one(coll, moved);
+    tw_transport_move(coll->transport, moved);
     if (!TAILQ_EMPTY(&coll->active))
         watch(coll, *moved);
     return TW_OK;

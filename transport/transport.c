@@ -166,6 +166,27 @@ tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec)
     return transport->ops->sleep(transport, timeout_sec);
 }
 
+void tw_transport_mover_add(tw_transport_t *transport, tw_transport_mover_t *mover)
+{
+    mover->next = transport->movers;
+    transport->movers = mover;
+}
+
+void tw_transport_mover_remove(tw_transport_t *transport, tw_transport_mover_t *mover)
+{
+    tw_transport_mover_t **link = &transport->movers;
+    while (*link && *link != mover)
+        link = &(*link)->next;
+    if (*link)
+        *link = mover->next;
+}
+
+void tw_transport_move(tw_transport_t *transport, int *moved)
+{
+    for (tw_transport_mover_t *mover = transport->movers; mover; mover = mover->next)
+        mover->move(mover->arg, moved);
+}
+
 void tw_transport_abort(tw_transport_t *transport, const char *reason)
 {
     transport->ops->abort(transport, reason ? reason : "no reason given");

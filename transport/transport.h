@@ -101,6 +101,21 @@ void tw_transport_cancel(tw_transport_t *transport, tw_transport_request_t *requ
 tw_status_t tw_transport_progress(tw_transport_t *transport);
 /** Sleep until something may have happened (TW_OK), or until the timeout (TW_IN_PROGRESS), or an error. */
 tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec);
+
+/** Somebody who has work to do when messages have come or gone: whoever waits on a transport moves all of its users, or a
+ *  rank that waits for one thing would keep another rank waiting for another. In its owner's memory. */
+typedef struct tw_transport_mover {
+    /** Do what can be done now, without progressing the transport and without waiting; *moved = 1 if there was anything. */
+    void (*move)(void *arg, int *moved);
+    void *arg;
+    struct tw_transport_mover *next; /**< the transport's */
+} tw_transport_mover_t;
+/** Not from within `move`. A mover is removed before the transport is destroyed. */
+void tw_transport_mover_add(tw_transport_t *transport, tw_transport_mover_t *mover);
+void tw_transport_mover_remove(tw_transport_t *transport, tw_transport_mover_t *mover);
+/** Let all of them move, once. */
+void tw_transport_move(tw_transport_t *transport, int *moved);
+
 /** Give the job up: every rank's calls return TW_ERR_PEER naming this rank. */
 void tw_transport_abort(tw_transport_t *transport, const char *reason);
 /** The rank whose failure ended the job, or -1. */

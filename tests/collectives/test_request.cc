@@ -128,9 +128,11 @@ TEST_F(Request, DelaysDoNotChangeTheBits)
     }
 }
 
-/* Rows and columns of a grid, and everybody, on one transport, with operations of all three in flight. */
+/* Rows and columns of a grid, and everybody, on one transport, with operations of all three in flight, which every rank waits
+ * for in an order of its own. */
 TEST_F(Request, SeveralCommunicators)
 {
+    set_env("TW_COLL_TIMEOUT", "20s");
     tw::World world({0, 0, 0, 1, 1, 1});
     world.run([&](int rank) {
         int row[3] = {rank / 3 * 3 + 2, rank / 3 * 3, rank / 3 * 3 + 1}, column[2] = {rank % 3, rank % 3 + 3};
@@ -148,14 +150,18 @@ TEST_F(Request, SeveralCommunicators)
         tw::Case c = make_case(TW_COLL_ALLREDUCE, "ring", {2000, 5});
         tw_coll_t *colls[] = {world.coll(rank), rows, columns};
         std::vector<std::unique_ptr<tw::Job>> jobs;
-        tw_coll_request_t *requests[3];
-        for (int i = 0; i < 3; i++) {
-            jobs.push_back(std::make_unique<tw::Job>(c, tw_coll_size(colls[i]), tw_coll_rank(colls[i])));
-            ASSERT_EQ(tw_coll_post(colls[i], jobs.back()->args(), &requests[i]), TW_OK);
+        std::vector<size_t> order;
+        tw_coll_request_t *requests[9];
+        for (size_t i = 0; i < 9; i++) {
+            tw_coll_t *coll = colls[i % 3];
+            jobs.push_back(std::make_unique<tw::Job>(c, tw_coll_size(coll), tw_coll_rank(coll)));
+            ASSERT_EQ(tw_coll_post(coll, jobs.back()->args(), &requests[i]), TW_OK);
+            order.push_back(i);
         }
-        for (int i = 0; i < 3; i++) {
+        std::shuffle(order.begin(), order.end(), std::mt19937((unsigned)rank));
+        for (size_t i : order) {
             EXPECT_EQ(tw_coll_wait(requests[i]), TW_OK);
-            EXPECT_EQ(jobs[(size_t)i]->check(tw::Reference(c, tw_coll_size(colls[i])), many(6, 0)), "") << i;
+            EXPECT_EQ(jobs[i]->check(tw::Reference(c, tw_coll_size(colls[i % 3])), many(6, 0)), "") << i;
         }
         tw_coll_destroy(rows);
         tw_coll_destroy(columns);
