@@ -4,7 +4,8 @@
  *
  *  An operation encodes, sends, adds and decodes chunk by chunk (TW_COLL_CHUNK), so that kernels and wire overlap.
  *  All ranks post the same operations in the same order with matching arguments. One thread at a time uses a
- *  communicator; the device that is current when it is created must be current in every call. */
+ *  communicator; the device that is current when it is created must be current in every call (over a transport, also in
+ *  waits for other communicators of that transport, which move this one along). */
 #ifndef TW_COLLECTIVES_COLLECTIVES_GPU_H
 #define TW_COLLECTIVES_COLLECTIVES_GPU_H
 

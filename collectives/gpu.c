@@ -79,8 +79,20 @@ static void destroy_queues(tw_coll_gpu_t *coll)
         device->stream_destroy(device, coll->wire_stream);
 }
 
+static void move(void *arg, int *moved);
+
+/** Over a transport, whoever waits on it moves this communicator too. */
+static void attach(tw_coll_gpu_t *coll)
+{
+    coll->mover = (tw_transport_mover_t){.move = move, .arg = coll};
+    if (coll->base.transport != NULL)
+        tw_transport_mover_add(coll->base.transport, &coll->mover);
+}
+
 static void free_parts(tw_coll_gpu_t *coll)
 {
+    if (coll->base.transport != NULL)
+        tw_transport_mover_remove(coll->base.transport, &coll->mover);
     tw_gpu_shapes_cleanup(coll);
     for (size_t i = 0; i < coll->memory.n_blocks; i++)
         coll->device->free(coll->device, coll->memory.blocks[i], coll->memory.pinned);
@@ -127,6 +139,7 @@ tw_status_t tw_gpu_create_of_parts(const tw_gpu_parts_t *parts, tw_coll_gpu_t **
         free_parts(coll);
         return status;
     }
+    attach(coll);
     *out = coll;
     return TW_OK;
 
@@ -332,6 +345,7 @@ static tw_status_t start(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw_gpu
 
     if (status != TW_OK)
         return fail(coll, status);
+    coll->mover.polls = !TAILQ_EMPTY(&coll->runs);
     coll->moved_ns = tw_time_ns();
     coll->last_plan = shape->plan_info;
     return TW_OK;
@@ -363,15 +377,37 @@ tw_status_t tw_coll_gpu_post(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw
 
 /* ---- waiting --------------------------------------------------------------------------------------------- */
 
-/** What was captured last cannot be asked for. */
-static tw_status_t look(tw_coll_gpu_t *coll, int *moved)
+/** The transport's mover. */
+static void move(void *arg, int *moved)
 {
-    tw_status_t status = TW_OK;
+    tw_coll_gpu_t *coll = arg;
 
-    *moved = 0;
-    if (coll->wire == NULL)
-        return tw_gpu_host_progress(coll, moved);
-    status = coll->wire->error(coll->wire);
+    if (coll->status == TW_OK) {
+        tw_status_t status = tw_gpu_host_move(coll, moved);
+        if (status < 0)
+            (void)fail(coll, status);
+    }
+    coll->mover.polls = !TAILQ_EMPTY(&coll->runs); /* for the ends of kernels */
+}
+
+static tw_status_t look_at_transport(tw_coll_gpu_t *coll, int *moved)
+{
+    tw_status_t status = tw_transport_progress(coll->base.transport);
+
+    if (status < 0)
+        return status;
+    *moved = status == TW_OK;
+    tw_transport_move(coll->base.transport, moved);
+    if (coll->status != TW_OK)
+        return coll->status;
+    return TAILQ_EMPTY(&coll->runs) ? TW_OK : TW_IN_PROGRESS;
+}
+
+/** What was captured last cannot be asked for. */
+static tw_status_t look_at_wire(const tw_coll_gpu_t *coll)
+{
+    tw_status_t status = coll->wire->error(coll->wire);
+
     if (status == TW_OK && coll->capture == 0)
         status = coll->device->event_query(coll->device, coll->done);
     return status;
@@ -379,11 +415,11 @@ static tw_status_t look(tw_coll_gpu_t *coll, int *moved)
 
 tw_status_t tw_coll_gpu_test(tw_coll_gpu_t *coll)
 {
-    int moved;
+    int moved = 0;
 
     if (coll->status != TW_OK)
         return coll->status;
-    tw_status_t status = look(coll, &moved);
+    tw_status_t status = coll->wire != NULL ? look_at_wire(coll) : look_at_transport(coll, &moved);
     if (moved || status == TW_OK)
         coll->moved_ns = tw_time_ns();
     return status < 0 ? fail(coll, status) : status;

@@ -56,8 +56,9 @@ typedef TAILQ_HEAD(tw_gpu_runs, tw_gpu_run) tw_gpu_runs_t;
 struct tw_coll_gpu {
     const tw_gpu_device_t *device;
     tw_gpu_wire_t *wire; /**< NCCL; NULL: base.transport */
-    tw_coll_t base;      /**< topology, options, id; its requests check arguments. Nothing is posted on it */
-    tw_topo_t flat;      /**< every rank a node */
+    tw_transport_mover_t mover;
+    tw_coll_t base; /**< topology, options, id; its requests check arguments. Nothing is posted on it */
+    tw_topo_t flat; /**< every rank a node */
     tw_codecs_t codecs;
     tw_gpu_shapes_t shapes;
     size_t n_shapes;
@@ -113,8 +114,9 @@ tw_status_t tw_gpu_native_run(const tw_gpu_call_t *call, const tw_coll_args_t *a
 
 /** Over a transport: start a call; its tensors are copied. */
 tw_status_t tw_gpu_host_post(const tw_gpu_call_t *call, tw_stream_t stream);
-/** Move everything along. TW_OK: all calls have ended; TW_IN_PROGRESS; an error: all are canceled. */
-tw_status_t tw_gpu_host_progress(tw_coll_gpu_t *coll, int *moved);
+/** Move everything along as far as messages have come. TW_OK: all calls have ended; TW_IN_PROGRESS; an error: the caller
+ *  cancels all. */
+tw_status_t tw_gpu_host_move(tw_coll_gpu_t *coll, int *moved);
 void tw_gpu_host_cancel(tw_coll_gpu_t *coll);
 
 /** Over NCCL, between the ranks of a communicator of its own or of a transport. */

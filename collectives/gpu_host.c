@@ -213,23 +213,20 @@ tw_status_t tw_gpu_host_post(const tw_gpu_call_t *call, tw_stream_t stream)
     if (status != TW_OK)
         return status;
     TAILQ_INSERT_TAIL(&call->coll->runs, run, link);
-    status = tw_gpu_host_progress(call->coll, &moved);
+    status = tw_transport_progress(call->coll->base.transport);
+    if (status >= 0)
+        status = tw_gpu_host_move(call->coll, &moved);
     return status < 0 ? status : TW_OK;
 }
 
-tw_status_t tw_gpu_host_progress(tw_coll_gpu_t *coll, int *moved)
+tw_status_t tw_gpu_host_move(tw_coll_gpu_t *coll, int *moved)
 {
-    tw_status_t status = tw_transport_progress(coll->base.transport);
-
-    if (status < 0)
-        return status;
-    *moved |= status == TW_OK;
     while (!TAILQ_EMPTY(&coll->runs)) {
         tw_gpu_run_t *run = TAILQ_FIRST(&coll->runs);
         /* the workspace may have grown, and moved, since it was posted */
         if (run->tick == 0 && !run->is_launched)
             run->call.workspace = tw_gpu_workspace(coll);
-        status = move_run(run, moved);
+        tw_status_t status = move_run(run, moved);
         if (status != TW_OK)
             return status;
         TAILQ_REMOVE(&coll->runs, run, link);

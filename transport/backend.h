@@ -36,7 +36,7 @@ struct tw_transport {
     int *node_of;                  /**< [world] */
     tw_transport_counters_t *sent; /**< [world] */
     int takes[TW_TRANSPORT_MEMS];
-    tw_transport_mover_t *movers;  /**< the first of a list */
+    tw_transport_mover_t *movers; /**< the first of a list */
     char describe[TW_TRANSPORT_DESCRIBE_BYTES];
 };
 

@@ -3,6 +3,8 @@
 
 #include "transport/backend.h"
 
+#define POLL_SEC 50e-6
+
 /** Nodes in the order of their lowest rank; returns how many. */
 static int number_nodes(const uint64_t *ids, int world, int *node_of)
 {
@@ -163,6 +165,10 @@ tw_status_t tw_transport_progress(tw_transport_t *transport)
 
 tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec)
 {
+    for (const tw_transport_mover_t *mover = transport->movers; mover; mover = mover->next) {
+        if (mover->polls && timeout_sec > POLL_SEC)
+            timeout_sec = POLL_SEC;
+    }
     return transport->ops->sleep(transport, timeout_sec);
 }
 

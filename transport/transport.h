@@ -99,7 +99,8 @@ tw_status_t tw_transport_test(tw_transport_t *transport, tw_transport_request_t 
 void tw_transport_cancel(tw_transport_t *transport, tw_transport_request_t *request);
 /** Move everything forward; never sleeps. TW_OK if something happened, TW_IN_PROGRESS if nothing did, or an error. */
 tw_status_t tw_transport_progress(tw_transport_t *transport);
-/** Sleep until something may have happened (TW_OK), or until the timeout (TW_IN_PROGRESS), or an error. */
+/** Sleep until something may have happened (TW_OK), or until the timeout or the time when a mover polls (TW_IN_PROGRESS), or
+ *  an error. */
 tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec);
 
 /** Somebody who has work to do when messages have come or gone: whoever waits on a transport moves all of its users, or a
@@ -108,6 +109,7 @@ typedef struct tw_transport_mover {
     /** Do what can be done now, without progressing the transport and without waiting; *moved = 1 if there was anything. */
     void (*move)(void *arg, int *moved);
     void *arg;
+    int polls;                       /**< 1: it also awaits what no message announces: sleeps are short */
     struct tw_transport_mover *next; /**< the transport's */
 } tw_transport_mover_t;
 /** Not from within `move`. A mover is removed before the transport is destroyed. */

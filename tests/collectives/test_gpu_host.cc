@@ -133,6 +133,38 @@ TEST_F(GpuHost, EveryGridStraight)
     every_grid(STRAIGHT);
 }
 
+/* Operations on GPUs and on the CPU in flight on one transport, which ranks wait for in different orders. */
+TEST_F(GpuHost, BesideTheCpuInAnyOrder)
+{
+    tw::World world(tw::nodes_of({2, 2}));
+    HostWorld gpu(world, 5);
+    tw::Case c;
+    c.op = TW_COLL_ALLREDUCE;
+    c.algo = "two_hop";
+    c.codec = "int8:block=64";
+    c.sizes = {20001, 3};
+    const std::vector<tw::RankBuffers> want = run_case(world, c);
+    std::vector<tw::RankBuffers> on_cpu((size_t)world.size());
+    const std::vector<tw::RankBuffers> on_gpu =
+        run_case_by(world, c, 1, [&](int rank, const tw_coll_args_t *args) {
+            tw::RankBuffers &mine = on_cpu[(size_t)rank];
+            tw_coll_request_t *request;
+            tw::prepare(c, world.size(), rank, &mine);
+            const tw::RankCase asked(c, &mine, 1);
+            EXPECT_EQ(tw_coll_gpu_post(gpu.coll(rank), args, gpu.stream(rank)), TW_OK);
+            EXPECT_EQ(tw_coll_post(world.coll(rank), &asked.args, &request), TW_OK);
+            if (rank % 2) {
+                EXPECT_EQ(tw_coll_wait(request), TW_OK);
+                return tw_coll_gpu_wait(gpu.coll(rank));
+            }
+            tw_status_t status = tw_coll_gpu_wait(gpu.coll(rank));
+            EXPECT_EQ(tw_coll_wait(request), TW_OK);
+            return status;
+        });
+    expect_same(c, on_gpu, want);
+    expect_same(c, on_cpu, want);
+}
+
 /* ---- where the workspace is ------------------------------------------------------------------------------ */
 
 /** One all-gather between two nodes; everything about rank 0's workspace. */
