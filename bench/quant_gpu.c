@@ -17,9 +17,9 @@ static tw_status_t without_cuda(void)
     return TW_ERR_UNSUPPORTED;
 }
 
-tw_status_t qg_device(char *name, size_t name_bytes)
+tw_status_t qg_device(qg_gpu_t *device)
 {
-    (void)name, (void)name_bytes;
+    (void)device;
     return without_cuda();
 }
 
@@ -183,6 +183,8 @@ static tw_status_t prepare(const rig_t *rig)
     }
     free(values);
     free(plain);
+    if (status == TW_OK) /* the encoders' stream does not wait for copies */
+        status = CUDA_TRY(cudaDeviceSynchronize());
     for (size_t set = 0; status == TW_OK && has_encoded_inputs(rig->c->op) && set < rig->n_sets; set++)
         status = encode_inputs(rig, set);
     return status;
@@ -420,16 +422,47 @@ tw_status_t qg_measure(const qg_case_t *c, qg_result_t *result)
     return status;
 }
 
-tw_status_t qg_device(char *name, size_t name_bytes)
+/* The kernel module's version, "" if the system does not say:
+ * "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul ..." */
+static void module_version(char *version, size_t version_bytes)
+{
+    char line[256] = "";
+    FILE *file = fopen("/proc/driver/nvidia/version", "re");
+    version[0] = '\0';
+    if (!file)
+        return;
+    if (fgets(line, sizeof(line), file)) {
+        char *save = NULL;
+        for (char *word = strtok_r(line, " \t", &save); word; word = strtok_r(NULL, " \t", &save)) {
+            if (word[0] >= '0' && word[0] <= '9' && strchr(word, '.')) {
+                snprintf(version, version_bytes, "%s ", word);
+                break;
+            }
+        }
+    }
+    fclose(file);
+}
+
+tw_status_t qg_device(qg_gpu_t *device)
 {
     struct cudaDeviceProp properties;
-    int device = 0;
-    tw_status_t status = CUDA_TRY(cudaGetDevice(&device));
+    int number = 0, driver = 0, runtime = 0;
+    char module[32];
+    tw_status_t status = CUDA_TRY(cudaGetDevice(&number));
     if (status == TW_OK)
-        status = CUDA_TRY(cudaGetDeviceProperties(&properties, device));
+        status = CUDA_TRY(cudaGetDeviceProperties(&properties, number));
     if (status == TW_OK)
-        snprintf(name, name_bytes, "%s", properties.name);
-    return status;
+        status = CUDA_TRY(cudaDriverGetVersion(&driver));
+    if (status == TW_OK)
+        status = CUDA_TRY(cudaRuntimeGetVersion(&runtime));
+    if (status != TW_OK)
+        return status;
+    module_version(module, sizeof(module));
+    snprintf(device->name, sizeof(device->name), "%.127s", properties.name);
+    snprintf(device->driver, sizeof(device->driver), "%s(CUDA %d.%d)", module, driver / 1000,
+             driver % 1000 / 10);
+    snprintf(device->runtime, sizeof(device->runtime), "%d.%d", runtime / 1000, runtime % 1000 / 10);
+    return TW_OK;
 }
 
 #endif
