@@ -41,6 +41,8 @@ class Buffer
     void set(const std::vector<uint8_t> &content)
     {
         EXPECT_EQ(cudaMemcpy(data_, content.data(), content.size(), cudaMemcpyHostToDevice), cudaSuccess);
+        /* a copy from memory that is not pinned may return early, and other streams do not wait for it */
+        EXPECT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);
     }
     std::vector<uint8_t> get(size_t offset = 0, size_t bytes = SIZE_MAX) const
     {
