@@ -1,0 +1,298 @@
+/* Everything that needs a GPU, in one program to carry to a machine that has one. */
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <map>
+
+#include "bench/quant_gpu.h"
+#include "tests/collectives/gpu_checks.h"
+#include "tests/gpu/codec_bench.h"
+#include "tests/gpu/machine.h"
+#include "tests/gpu/options.h"
+#include "tests/gpu/rank.h"
+#include "tests/quant/cuda_staged.h"
+
+namespace tw::gpu
+{
+
+namespace
+{
+
+struct Count {
+    int passed = 0, failed = 0, skipped = 0;
+    void operator+=(const Count &other)
+    {
+        passed += other.passed;
+        failed += other.failed;
+        skipped += other.skipped;
+    }
+};
+
+using Counts = std::map<Part, Count>;
+
+void say(const char *part, const std::string &name, const char *became, double sec,
+         const std::string &why = "")
+{
+    printf("%-11s %s ... %s (%.1f s)\n%s", part, name.c_str(), became, sec, why.c_str());
+    if (!why.empty() && why.back() != '\n')
+        printf("\n");
+    fflush(stdout);
+}
+
+/* ---- GoogleTest's ---- */
+
+std::vector<std::string> suites()
+{
+    const testing::UnitTest *all = testing::UnitTest::GetInstance();
+    std::vector<std::string> names;
+    for (int i = 0; i < all->total_test_suite_count(); i++)
+        names.push_back(all->GetTestSuite(i)->name());
+    return names;
+}
+
+/* A line for each test, and the counts. Failures are printed by GoogleTest itself. */
+class Progress : public testing::EmptyTestEventListener
+{
+  public:
+    explicit Progress(Counts *the_counts) : counts(the_counts)
+    {
+    }
+    void OnTestStart(const testing::TestInfo &) override
+    {
+        why.clear();
+    }
+    void OnTestPartResult(const testing::TestPartResult &result) override
+    {
+        if (result.skipped())
+            why = std::string("    ") + result.message() + "\n";
+    }
+    void OnTestEnd(const testing::TestInfo &test) override
+    {
+        const testing::TestResult &result = *test.result();
+        const Part part = part_of_suite(test.test_suite_name());
+        Count &count = (*counts)[part];
+        count.failed += result.Failed();
+        count.skipped += result.Skipped();
+        count.passed += result.Passed();
+        say(part_name(part), std::string(test.test_suite_name()) + "." + test.name(),
+            result.Failed()    ? "FAILED"
+            : result.Skipped() ? "SKIPPED"
+                               : "ok",
+            (double)result.elapsed_time() * 1e-3, result.Failed() ? "" : why);
+    }
+
+  private:
+    Counts *counts;
+    std::string why;
+};
+
+void run_tests(const Options &options, Counts *counts)
+{
+    const std::string filter = filter_of(suites(), options.parts, options.quick);
+    if (filter.empty())
+        return;
+    if (testing::GTEST_FLAG(filter) == "*")
+        testing::GTEST_FLAG(filter) = filter;
+    testing::GTEST_FLAG(brief) = true;
+    testing::UnitTest::GetInstance()->listeners().Append(new Progress(counts));
+    if (options.quick) {
+        tw::staged::set_take_every(211);
+        tw::set_gpu_checks_quick();
+    }
+    /* Failures outside of tests show here alone. */
+    const int code = RUN_ALL_TESTS();
+    int failed = 0;
+    for (const auto &each : *counts)
+        failed += each.second.failed;
+    if (code != 0 && failed == 0)
+        (*counts)[part_codecs].failed = 1;
+}
+
+/* ---- processes ---- */
+
+Count run_process_job(const ProcessJob &job)
+{
+    Count count;
+    const auto progress = [&](const Verdict &verdict) {
+        (verdict.passed ? count.passed : count.failed)++;
+        say("processes", verdict.name, verdict.passed ? "ok" : "FAILED", verdict.sec, verdict.why);
+    };
+    const std::vector<std::string> argv = {"/proc/self/exe", "--rank-of=" + job.name};
+    run_job(spec_of(job, argv), progress);
+    return count;
+}
+
+/* As many as there would have been verdicts. */
+Count skip_process_job(const ProcessJob &job, const std::string &why)
+{
+    Count count;
+    count.skipped = (int)job.cases.size() + 1;
+    say("processes", job.name + ", " + std::to_string(count.skipped) + " cases", "SKIPPED", 0,
+        "    " + why + "\n");
+    return count;
+}
+
+Count run_processes(const Nccl &nccl)
+{
+    const std::string not_shared = why_not_shared();
+    Count count;
+    for (const ProcessJob &job : process_jobs()) {
+        if (!not_shared.empty())
+            count += skip_process_job(job, not_shared);
+        else if (job.over_nccl && !nccl.found)
+            count += skip_process_job(job, "there is no NCCL here: " + nccl.text);
+        else
+            count += run_process_job(job);
+    }
+    return count;
+}
+
+/* ---- speeds ---- */
+
+Count run_bench(const Options &options, const std::string &command, FILE *json)
+{
+    qg_report_t report = {};
+    std::vector<qg_line_t> lines;
+    report.command = command.c_str();
+    report.json = json;
+    if (qg_report_begin(&report) != TW_OK)
+        return {0, 1, 0};
+    Count count;
+    for (const qg_case_t &each : bench_cases(options.seconds)) {
+        const bool written = qg_report_case(&report, &each) == TW_OK;
+        (written && report.last.ok ? count.passed : count.failed)++;
+        lines.push_back(report.last);
+    }
+    printf("\n%s\n", bench_table(lines).c_str());
+    return count;
+}
+
+/* ---- all ---- */
+
+void list(const Options &options)
+{
+    const testing::UnitTest *all = testing::UnitTest::GetInstance();
+    for (int i = 0; i < all->total_test_suite_count(); i++) {
+        const testing::TestSuite *suite = all->GetTestSuite(i);
+        for (int t = 0; t < suite->total_test_count(); t++)
+            if (options.parts & part_of_suite(suite->name()))
+                printf("%-11s %s.%s\n", part_name(part_of_suite(suite->name())), suite->name(),
+                       suite->GetTestInfo(t)->name());
+    }
+    for (const ProcessJob &job : process_jobs())
+        for (size_t i = 0; (options.parts & part_processes) && i < job.cases.size(); i++)
+            printf("%-11s %s: %s\n", "processes", job.name.c_str(), job.cases[i].name.c_str());
+    for (const qg_case_t &each : bench_cases(options.seconds)) {
+        char codec[64], bytes[32];
+        if (options.parts & part_bench)
+            printf("%-11s %s %s %s %s, %zu segments\n", "bench", qg_op_name(each.op),
+                   tw_quant_codec_format(&each.codec, codec, sizeof(codec)), tw_type_name(each.type),
+                   tw_format_bytes(each.n_elems * tw_type_bytes(each.type), bytes, sizeof(bytes)),
+                   each.n_segments);
+    }
+}
+
+std::string utc_now()
+{
+    char text[32];
+    const time_t now = time(nullptr);
+    struct tm utc;
+    strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    return text;
+}
+
+Count total_of(const Counts &counts)
+{
+    Count total;
+    for (const auto &[part, count] : counts) {
+        printf("%-11s %d passed, %d failed, %d skipped\n", part_name(part), count.passed, count.failed,
+               count.skipped);
+        total += count;
+    }
+    return total;
+}
+
+bool write_counts(FILE *json, const Count &total, const std::string &command)
+{
+    tw_json_t *line = tw_json_create();
+    tw_json_add_string(line, "table", "gpu_check");
+    tw_json_add_int(line, "passed", total.passed);
+    tw_json_add_int(line, "failed", total.failed);
+    tw_json_add_int(line, "skipped", total.skipped);
+    tw_json_add_string(line, "gpu", describe_gpu().c_str());
+    tw_json_add_string(line, "date", utc_now().c_str());
+    tw_json_add_string(line, "command", command.c_str());
+    const tw_status_t status = tw_json_write_line(line, json);
+    tw_json_destroy(line);
+    return status == TW_OK;
+}
+
+int run(const Options &options, const std::string &command)
+{
+    FILE *json = options.json.empty() ? stdout : fopen(options.json.c_str(), "w");
+    if (!json) {
+        fprintf(stderr, "gpu_check: %s: %m\n", options.json.c_str());
+        return 1;
+    }
+    const Nccl nccl = find_nccl();
+    printf("# %s: %s\n# %s\n# NCCL: %s%s\n", utc_now().c_str(), command.c_str(), describe_gpu().c_str(),
+           nccl.found ? "" : "NOT FOUND, what needs it is skipped: ", nccl.text.c_str());
+    fflush(stdout);
+    Counts counts;
+    run_tests(options, &counts);
+    if (options.parts & part_processes)
+        counts[part_processes] = run_processes(nccl);
+    if (options.parts & part_bench)
+        counts[part_bench] = run_bench(options, command, json);
+    Count total = total_of(counts);
+    bool written = write_counts(json, total, command);
+    written = (options.json.empty() || fclose(json) == 0) && written;
+    if (!written)
+        fprintf(stderr, "gpu_check: %s: not everything could be written\n",
+                options.json.empty() ? "standard output" : options.json.c_str());
+    printf("%d passed, %d failed, %d skipped\n", total.passed, total.failed, total.skipped);
+    return total.failed != 0 || !written;
+}
+
+int be_rank(const std::string &name)
+{
+    const ProcessJob *job = find_process_job(name);
+    if (job == nullptr) {
+        fprintf(stderr, "gpu_check: --rank-of: there is no job '%s'\n", name.c_str());
+        return 2;
+    }
+    return run_rank(*job, cuda_rank_gpu());
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    std::string command;
+    for (int i = 0; i < argc; i++)
+        command += (i ? " " : "") + std::string(argv[i]);
+    if (argc != 2 || std::string(argv[1]) != "--help")
+        testing::InitGoogleTest(&argc, argv);
+    const Options options = parse_options(argc, argv);
+    if (!options.rank_of.empty())
+        return be_rank(options.rank_of);
+    if (options.list) {
+        list(options);
+        return 0;
+    }
+    const std::string no_gpu = why_no_gpu();
+    if (no_gpu.empty())
+        return run(options, command);
+    printf("gpu_check: there is no GPU here that CUDA can use: %s\n0 passed, 0 failed, 0 skipped\n",
+           no_gpu.c_str());
+    return 77;
+}
+
+} // namespace tw::gpu
+
+int main(int argc, char **argv)
+{
+    return tw::gpu::main(argc, argv);
+}

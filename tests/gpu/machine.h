@@ -1,0 +1,26 @@
+/** What there is to test with. */
+#ifndef TW_TESTS_GPU_MACHINE_H
+#define TW_TESTS_GPU_MACHINE_H
+
+#include <string>
+
+namespace tw::gpu
+{
+
+/** "", or why CUDA has no GPU for us, with the versions of driver and runtime. */
+std::string why_no_gpu();
+/** A line about the GPU, its memory, driver and runtime. */
+std::string describe_gpu();
+/** "", or why several processes may not use the GPU at once. */
+std::string why_not_shared();
+
+/** Whether a libnccl.so.2 can be loaded. */
+struct Nccl {
+    bool found;
+    std::string text; /**< version and path, or why not */
+};
+Nccl find_nccl();
+
+} // namespace tw::gpu
+
+#endif

@@ -1,0 +1,171 @@
+#include "tests/gpu/options.h"
+
+#include <argp.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+
+#include "core/core.h"
+
+namespace tw::gpu
+{
+
+const std::vector<PartInfo> part_infos = {
+    {part_codecs, "codecs", "every codec operation on the GPU, bit for bit that of the reference"},
+    {part_sums, "sums", "sums and copies of plain tensors, bit for bit those of the CPU"},
+    {part_collectives, "collectives", "collectives on GPU memory, ranks as threads that share the GPU"},
+    {part_processes, "processes",
+     "collectives on GPU memory between processes that share the GPU, over UCX and over NCCL; CUDA graphs; a "
+     "rank that dies"},
+    {part_bench, "bench", "speed of the codecs' kernels beside a device-to-device copy, against the bars"},
+};
+
+const char *part_name(Part part)
+{
+    for (const PartInfo &info : part_infos)
+        if (info.part == part)
+            return info.name;
+    return "?";
+}
+
+bool parse_parts(const std::string &text, unsigned *parts, std::string *why)
+{
+    std::istringstream words(text);
+    std::string word;
+    unsigned found = 0;
+    while (std::getline(words, word, ',')) {
+        unsigned part = 0;
+        for (const PartInfo &info : part_infos)
+            part |= word == info.name ? (unsigned)info.part : 0;
+        if (part == 0) {
+            *why = "'" + word + "' is not one of";
+            for (const PartInfo &info : part_infos)
+                *why += std::string(" ") + info.name;
+            return false;
+        }
+        found |= part;
+    }
+    *why = found ? "" : "nothing is named";
+    *parts = found ? found : *parts;
+    return found != 0;
+}
+
+Part part_of_suite(const std::string &suite)
+{
+    return suite == "GpuSum" ? part_sums : suite == "GpuCuda" ? part_collectives : part_codecs;
+}
+
+std::string filter_of(const std::vector<std::string> &suites, unsigned parts, bool quick)
+{
+    std::string filter;
+    for (const std::string &suite : suites)
+        if (parts & part_of_suite(suite))
+            filter += (filter.empty() ? "" : ":") + suite + ".*";
+    if (!filter.empty() && quick)
+        filter += "-*MoreThan2To31*:*EverySizeOfInt8AndInt4*:GpuCuda.OneRankOverNccl:GpuCuda.GraphReplay";
+    return filter;
+}
+
+/* ---- the command line ---- */
+
+namespace
+{
+
+enum { KEY_JSON = 256, KEY_QUICK, KEY_ONLY, KEY_SECONDS, KEY_LIST, KEY_RANK_OF };
+
+const argp_option option_list[] = {
+    {"only", KEY_ONLY, "PARTS", 0, "Some of codecs,sums,collectives,processes,bench (default: all)", 0},
+    {"quick", KEY_QUICK, nullptr, 0,
+     "Of codecs, sums and collectives a few tests on small sizes: what runs under compute-sanitizer in "
+     "minutes",
+     0},
+    {"list", KEY_LIST, nullptr, 0, "Say what would be run, and end", 0},
+    {"json", KEY_JSON, "FILE", 0,
+     "Write the speeds, and a last line of counts, as JSON lines to FILE (default: to standard output)", 0},
+    {"seconds", KEY_SECONDS, "S", 0, "Time to measure each line of the bench for (default: 0.2)", 0},
+    {"rank-of", KEY_RANK_OF, "JOB", OPTION_HIDDEN, "Be a rank of a job of processes", 0},
+    {nullptr, 0, nullptr, 0, nullptr, 0},
+};
+
+void parse_only(const char *arg, argp_state *state, Options *options)
+{
+    std::string why;
+    if (!parse_parts(arg, &options->parts, &why))
+        argp_error(state, "--only: %s", why.c_str());
+}
+
+void parse_seconds(const char *arg, argp_state *state, Options *options)
+{
+    char *end;
+    options->seconds = strtod(arg, &end);
+    if (end == arg || *end || !std::isfinite(options->seconds) || options->seconds <= 0)
+        argp_error(state, "--seconds: '%s' is not a time in seconds", arg);
+}
+
+/* A quick run has neither processes nor a bench. */
+void check_quick(argp_state *state, Options *options)
+{
+    const unsigned slow = options->parts & ~(unsigned)part_tests;
+    if (!options->quick)
+        return;
+    if (options->parts != part_all && slow)
+        argp_error(state, "--quick has no %s", slow & part_bench ? "bench" : "processes");
+    options->parts &= part_tests;
+}
+
+error_t parse_option(int key, char *arg, argp_state *state)
+{
+    Options *options = static_cast<Options *>(state->input);
+    switch (key) {
+    case KEY_JSON:
+        options->json = arg;
+        return 0;
+    case KEY_QUICK:
+        options->quick = true;
+        return 0;
+    case KEY_ONLY:
+        parse_only(arg, state, options);
+        return 0;
+    case KEY_SECONDS:
+        parse_seconds(arg, state, options);
+        return 0;
+    case KEY_LIST:
+        options->list = true;
+        return 0;
+    case KEY_RANK_OF:
+        options->rank_of = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s': there are no arguments but options", arg);
+        return EINVAL;
+    case ARGP_KEY_END:
+        check_quick(state, options);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+} // namespace
+
+Options parse_options(int argc, char **argv)
+{
+    const argp parser = {option_list,
+                         parse_option,
+                         nullptr,
+                         "Tests everything that needs a GPU on the GPU that is here, against the CPU, and "
+                         "measures the codecs' kernels.\vThe last line is \"N passed, N failed, N skipped\". "
+                         "GoogleTest's flags (--gtest_filter=PATTERN, ...) work too. Exit status: 0 "
+                         "nothing failed, 1 something failed, 2 bad usage, 77 no GPU.",
+                         nullptr,
+                         nullptr,
+                         nullptr};
+    Options options;
+    argp_err_exit_status = 2;
+    argp_parse(&parser, argc, argv, 0, nullptr, &options);
+    return options;
+}
+
+} // namespace tw::gpu
