@@ -20,6 +20,8 @@ std::string why_no_gpu()
     (void)cudaGetLastError();
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
+    if (driver == 0)
+        return "no driver was found (libcuda.so.1)";
     snprintf(text, sizeof(text), "%s (the driver knows CUDA %d.%d, this program was built with %d.%d)",
              error != cudaSuccess ? cudaGetErrorString(error) : "no device", driver / 1000,
              driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
