@@ -89,6 +89,7 @@ class Job
     {
         return std::max(rank.begun, rank.n_done);
     }
+    /* Who hangs makes others hang: all that have been silent for long are named. */
     void time_out()
     {
         const double now = tw_time_sec();
@@ -96,7 +97,7 @@ class Job
             const Rank &rank = ranks[r];
             const double still = now - rank.since_sec;
             char text[64];
-            if (rank.ended || still < limit_of(rank))
+            if (rank.ended || still < limit_of(rank) / 2)
                 continue;
             snprintf(text, sizeof(text), " hangs: nothing for %.1f s", still);
             blame(r, text + std::string(rank.begun < 0             ? " before the first case"
