@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <map>
 
 #include "bench/quant_gpu.h"
@@ -32,12 +33,16 @@ struct Count {
 
 using Counts = std::map<Part, Count>;
 
-void say(const char *part, const std::string &name, const char *became, double sec,
-         const std::string &why = "")
+/* The name before it runs, so that what hangs is known. */
+void say_begin(const char *part, const std::string &name)
 {
-    printf("%-11s %s ... %s (%.1f s)\n%s", part, name.c_str(), became, sec, why.c_str());
-    if (!why.empty() && why.back() != '\n')
-        printf("\n");
+    printf("%-11s %s ...", part, name.c_str());
+    fflush(stdout);
+}
+
+void say_end(const char *became, double sec, const std::string &why = "")
+{
+    printf(" %s (%.1f s)\n%s%s", became, sec, why.c_str(), why.empty() || why.back() == '\n' ? "" : "\n");
     fflush(stdout);
 }
 
@@ -52,35 +57,41 @@ std::vector<std::string> suites()
     return names;
 }
 
-/* A line for each test, and the counts. Failures are printed by GoogleTest itself. */
+/* A line for each test, what is wrong with it, and the counts. */
 class Progress : public testing::EmptyTestEventListener
 {
   public:
     explicit Progress(Counts *the_counts) : counts(the_counts)
     {
     }
-    void OnTestStart(const testing::TestInfo &) override
+    void OnTestStart(const testing::TestInfo &test) override
     {
         why.clear();
+        say_begin(part_name(part_of_suite(test.test_suite_name())),
+                  std::string(test.test_suite_name()) + "." + test.name());
     }
     void OnTestPartResult(const testing::TestPartResult &result) override
     {
-        if (result.skipped())
-            why = std::string("    ") + result.message() + "\n";
+        const char *file = result.file_name();
+        if (result.passed())
+            return;
+        why += std::string("    ") + (file ? file : "?") + ":" + std::to_string(result.line_number()) + ": " +
+               result.message() + "\n";
+        if (result.failed() && why.size() < 4096) /* at once: it may not come to an end */
+            printf("\n    %s:%d: %s\n", file ? file : "?", result.line_number(), result.message());
+        fflush(stdout);
     }
     void OnTestEnd(const testing::TestInfo &test) override
     {
         const testing::TestResult &result = *test.result();
-        const Part part = part_of_suite(test.test_suite_name());
-        Count &count = (*counts)[part];
+        Count &count = (*counts)[part_of_suite(test.test_suite_name())];
         count.failed += result.Failed();
         count.skipped += result.Skipped();
         count.passed += result.Passed();
-        say(part_name(part), std::string(test.test_suite_name()) + "." + test.name(),
-            result.Failed()    ? "FAILED"
-            : result.Skipped() ? "SKIPPED"
-                               : "ok",
-            (double)result.elapsed_time() * 1e-3, result.Failed() ? "" : why);
+        say_end(result.Failed()    ? "FAILED"
+                : result.Skipped() ? "SKIPPED"
+                                   : "ok",
+                (double)result.elapsed_time() * 1e-3, result.Skipped() ? why : "");
     }
 
   private:
@@ -95,8 +106,9 @@ void run_tests(const Options &options, Counts *counts)
         return;
     if (testing::GTEST_FLAG(filter) == "*")
         testing::GTEST_FLAG(filter) = filter;
-    testing::GTEST_FLAG(brief) = true;
-    testing::UnitTest::GetInstance()->listeners().Append(new Progress(counts));
+    testing::TestEventListeners &listeners = testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new Progress(counts));
     if (options.quick) {
         tw::staged::set_take_every(211);
         tw::set_gpu_checks_quick();
@@ -117,10 +129,16 @@ Count run_process_job(const ProcessJob &job)
     Count count;
     const auto progress = [&](const Verdict &verdict) {
         (verdict.passed ? count.passed : count.failed)++;
-        say("processes", verdict.name, verdict.passed ? "ok" : "FAILED", verdict.sec, verdict.why);
+        say_begin("processes", verdict.name);
+        say_end(verdict.passed ? "ok" : "FAILED", verdict.sec, verdict.why);
     };
-    const std::vector<std::string> argv = {"/proc/self/exe", "--rank-of=" + job.name};
-    run_job(spec_of(job, argv), progress);
+    try {
+        run_job(spec_of(job, {"/proc/self/exe", "--rank-of=" + job.name}), progress);
+    } catch (const std::exception &error) {
+        say_begin("processes", job.name);
+        say_end("FAILED", 0, std::string("    ") + error.what());
+        count.failed++;
+    }
     return count;
 }
 
@@ -129,8 +147,8 @@ Count skip_process_job(const ProcessJob &job, const std::string &why)
 {
     Count count;
     count.skipped = (int)job.cases.size() + 1;
-    say("processes", job.name + ", " + std::to_string(count.skipped) + " cases", "SKIPPED", 0,
-        "    " + why + "\n");
+    say_begin("processes", job.name + ", " + std::to_string(count.skipped) + " cases");
+    say_end("SKIPPED", 0, "    " + why);
     return count;
 }
 

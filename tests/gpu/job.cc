@@ -197,17 +197,21 @@ class Job
                 return false;
         return true;
     }
+    std::string not_run() const
+    {
+        return "not run: " + (first_blame.empty() ? "a rank had given up" : first_blame) + "\n";
+    }
     void settle()
     {
         while ((int)verdicts.size() < n_cases() && (is_over || all_done((int)verdicts.size()))) {
             const size_t i = verdicts.size();
             std::string why = wrong[i];
             if (why.empty() && n_ok[i] < n_wanted())
-                why = "not run: " + (first_blame.empty() ? "a rank had given up" : first_blame) + "\n";
+                why = not_run();
             tell(spec.cases[i], why);
         }
         if (is_over && (int)verdicts.size() == n_cases())
-            tell("end", wrong.back());
+            tell("end", wrong.back().empty() && !first_blame.empty() ? not_run() : wrong.back());
     }
     void tell(const std::string &name, const std::string &why)
     {

@@ -44,8 +44,8 @@ std::string why_not_shared()
 {
     int device = 0, mode = cudaComputeModeDefault;
     (void)cudaGetDevice(&device);
-    if (cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device) == cudaSuccess &&
-        mode == cudaComputeModeDefault)
+    (void)cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device);
+    if (mode == cudaComputeModeDefault)
         return "";
     return "the GPU's compute mode is " + std::to_string(mode) + ": it takes one process at a time";
 }

@@ -266,6 +266,7 @@ JobSpec spec_of(const ProcessJob &job, const std::vector<std::string> &argv)
         spec.cases.push_back(each.name);
     for (int r = 0; r < (int)node_of.size(); r++) {
         ChildSpec rank = {argv, rank_env(node_of, r)};
+        rank.env["MASTER_PORT"] = port; /* whatever this process has inherited */
         rank.env["TW_RENDEZVOUS_PORT"] = port;
         rank.env["TW_JOB_TOKEN"] = token;
         if (job.over_nccl)

@@ -135,7 +135,7 @@ TEST(Job, ARankThatHangsInACaseIsNamed)
     const double start = tw_time_sec();
     const auto verdicts = run(spec);
     EXPECT_LT(tw_time_sec() - start, 4);
-    EXPECT_EQ(passed(verdicts), "101");
+    EXPECT_EQ(passed(verdicts), "100");
     EXPECT_TRUE(has(verdicts[1].why, "rank 1 hangs: nothing for 0.")) << verdicts[1].why;
     EXPECT_TRUE(has(verdicts[1].why, "in this case")) << verdicts[1].why;
     EXPECT_TRUE(has(verdicts[1].why, "| stuck here")) << verdicts[1].why;
@@ -146,7 +146,7 @@ TEST(Job, ARankThatDoesNotBegin)
     JobSpec spec = job({"sleep 100", both_ok});
     spec.limits.start_sec = 0.3;
     const auto verdicts = run(spec);
-    EXPECT_EQ(passed(verdicts), "001");
+    EXPECT_EQ(passed(verdicts), "000");
     EXPECT_TRUE(has(verdicts[0].why, "rank 0 hangs")) << verdicts[0].why;
     EXPECT_TRUE(has(verdicts[0].why, "before the first case")) << verdicts[0].why;
     EXPECT_TRUE(has(verdicts[1].why, "not run: rank 0 hangs")) << verdicts[1].why;
@@ -167,7 +167,7 @@ TEST(Job, ARankThatCrashes)
 {
     const auto verdicts =
         run(job({"echo @begin 0; sleep 100", "echo @begin 0; echo last words; kill -SEGV $$", both_ok}));
-    EXPECT_EQ(passed(verdicts), "001");
+    EXPECT_EQ(passed(verdicts), "000");
     EXPECT_TRUE(has(verdicts[0].why, "rank 1 ended with signal 11 (Segmentation fault)")) << verdicts[0].why;
     EXPECT_TRUE(has(verdicts[0].why, "| last words")) << verdicts[0].why;
     EXPECT_FALSE(has(verdicts[0].why, "rank 0")) << verdicts[0].why;
@@ -177,13 +177,13 @@ TEST(Job, ARankThatCrashes)
 TEST(Job, ARankThatEndsEarlyOrBadly)
 {
     auto verdicts = run(job({both_ok, "echo @begin 0; echo @ok 0"}));
-    EXPECT_EQ(passed(verdicts), "101");
+    EXPECT_EQ(passed(verdicts), "100");
     EXPECT_TRUE(has(verdicts[1].why, "rank 1 ended with exit status 0")) << verdicts[1].why;
     verdicts = run(job({both_ok, std::string(both_ok) + "; exit 5"}));
     EXPECT_EQ(passed(verdicts), "110");
     EXPECT_TRUE(has(verdicts[2].why, "rank 1 ended with exit status 5")) << verdicts[2].why;
     verdicts = run(job({"exit 1", "exit 1"}));
-    EXPECT_EQ(passed(verdicts), "001");
+    EXPECT_EQ(passed(verdicts), "000");
 }
 
 TEST(Job, ARankThatGivesUp)
