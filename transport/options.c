@@ -94,7 +94,9 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_NET_TLS",
      .dflt = "tcp",
      .unit = "",
-     .doc = "UCX transports between nodes (a value of UCX_TLS).",
+     .doc = "UCX transports between nodes (a value of UCX_TLS). To others than tcp, UCX's ways to GPU memory "
+            "are "
+            "added where it has any; with tcp, GPU memory goes through the host's.",
      .type = TW_CONFIG_STRING,
      .offset = FIELD(net_tls)},
     {.name = "TW_NODE_TLS",

@@ -4,21 +4,10 @@
  *  Peers. A peer is this rank itself, shares memory with it, or is reached over the network; a UCX worker of its own
  *  serves each kind (and each network device), so no message can take a wrong way. A network peer has one control
  *  stream and TW_NET_STREAMS data streams per device (a stream is a UCX endpoint, hence a connection); a peer in shared
- *  memory has one stream for all.
- *
- *  Messages, all UCX active messages with the header below. Up to TW_EAGER bytes: EAGER, with the data. Longer: RTS; the
- *  receiver, once a receive matches, answers CTS with the number of a slot; then DATA chunks, each on whichever stream is
- *  free, to be copied to their place as they come, in any order. Where there are several data streams, each chunk is
- *  acknowledged (ACK): a stream is as busy as its chunks on the way are many, and that is not what a socket with its large
- *  buffers would tell. CANCEL takes an RTS back. All but DATA travel on the
- *  control stream in order; that is what keeps equal tags in posting order, and small messages out of the bulk's queue.
- *
- *  Memory of a GPU is touched by UCX alone, never by this code: from there even short messages go by RTS, and a CTS that
- *  names such memory asks for chunks that UCX keeps until it is told where to copy them. */
+ *  memory has one stream for all. */
 #ifndef TW_TRANSPORT_UCX_STATE_H
 #define TW_TRANSPORT_UCX_STATE_H
 
-#include <assert.h>
 #include <sys/queue.h>
 
 #include <ucp/api/ucp.h>
@@ -27,33 +16,11 @@
 #include "transport/monitor.h"
 #include "transport/options.h"
 #include "transport/rendezvous.h"
+#include "transport/ucx_wire.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/** On the wire, little-endian machines only (as UCX itself). */
-typedef struct tw_ucx_header {
-    uint32_t source;   /**< the sending rank */
-    uint32_t kind;     /**< tw_ucx_kind_t */
-    uint32_t sequence; /**< all but DATA: how many of those came before, from this rank to that */
-    uint32_t
-        stream; /**< DATA, ACK: the sender's stream whose chunk is to be acknowledged, 0: none; CTS: 1: keep */
-    uint64_t tag;   /**< EAGER, RTS */
-    uint64_t id;    /**< RTS: the sender's slot; CTS, CANCEL: that again; DATA: the receiver's slot */
-    uint64_t value; /**< EAGER, RTS: bytes; CTS, CANCEL: the receiver's slot, 0: none; DATA: offset */
-} tw_ucx_header_t;
-
-static_assert(sizeof(tw_ucx_header_t) == 40, "the header has no holes");
-
-typedef enum tw_ucx_kind {
-    TW_UCX_EAGER = 1,
-    TW_UCX_RTS,
-    TW_UCX_CTS,
-    TW_UCX_DATA,
-    TW_UCX_ACK,
-    TW_UCX_CANCEL
-} tw_ucx_kind_t;
 
 typedef struct tw_ucx_transport tw_ucx_transport_t;
 typedef struct tw_ucx_request tw_ucx_request_t;
