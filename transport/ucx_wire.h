@@ -23,9 +23,9 @@ typedef struct tw_ucx_header {
     uint32_t kind;     /**< tw_ucx_kind_t */
     uint32_t sequence; /**< all but DATA: how many of those came before, from this rank to that */
     uint32_t stream;   /**< DATA, ACK: the sender's stream, 0: no ACK wanted; CTS: 1: keep */
-    uint64_t tag;   /**< EAGER, RTS */
-    uint64_t id;    /**< RTS: the sender's slot; CTS, CANCEL: that again; DATA: the receiver's slot */
-    uint64_t value; /**< EAGER, RTS: bytes; CTS, CANCEL: the receiver's slot, 0: none; DATA: offset */
+    uint64_t tag;      /**< EAGER, RTS */
+    uint64_t id;       /**< RTS: the sender's slot; CTS, CANCEL: that again; DATA: the receiver's slot */
+    uint64_t value;    /**< EAGER, RTS: bytes; CTS, CANCEL: the receiver's slot, 0: none; DATA: offset */
 } tw_ucx_header_t;
 
 static_assert(sizeof(tw_ucx_header_t) == 40, "the header has no holes");
