@@ -10,7 +10,7 @@
 #define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"
 #define BOOT_ID_BYTES 64
 #define CODEC_ELEMS ((size_t)96 << 10)
-#define CODEC_REPEATS 5
+#define CODEC_REPEATS 2 /**< the first one warms the caches */
 
 double tw_measure_thread_sec(void)
 {
@@ -54,7 +54,7 @@ static tw_status_t time_codec(tw_status_t (*run)(codec_job_t *), codec_job_t *jo
 }
 
 /** plain, work: [CODEC_ELEMS] bf16. */
-static tw_status_t measure_codec(int index, void *plain, void *work, tw_measure_sample_t *out)
+static tw_status_t measure_codec(int index, void *plain, void *work, tw_cpu_sample_t *out)
 {
     tw_quant_codec_t codec;
     tw_status_t status = tw_quant_codec_parse(index & 1 ? "int4" : "int8", &codec);
@@ -82,7 +82,7 @@ static tw_status_t measure_codec(int index, void *plain, void *work, tw_measure_
     return status;
 }
 
-static void measure_exact(void *plain, void *work, tw_measure_sample_t *out)
+static void measure_exact(void *plain, void *work, tw_cpu_sample_t *out)
 {
     size_t bytes = CODEC_ELEMS * tw_type_bytes(TW_TYPE_BF16);
     double best_copy = 1, best_add = 1;
@@ -100,7 +100,7 @@ static void measure_exact(void *plain, void *work, tw_measure_sample_t *out)
     out->reduce_sec = best_add / (double)bytes;
 }
 
-tw_status_t tw_measure_processor(tw_measure_sample_t *out)
+tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
 {
     /* fp32-sized, so that no codec's output can be longer */
     uint16_t *plain = tw_buffer_alloc_zero(CODEC_ELEMS * sizeof(float));
@@ -125,7 +125,7 @@ err_buffers:
     return status;
 }
 
-void tw_measure_host(tw_measure_host_t *out)
+void tw_measure_host_init(tw_measure_host_t *out)
 {
     char id[BOOT_ID_BYTES] = "";
     cpu_set_t set;

@@ -56,6 +56,41 @@ double tw_coll_model_time(const tw_coll_model_t *model, const tw_coll_cost_t *co
     return turns_sec + max2(busy_sec, max2(inter_sec, node_sec)) + cost->fill_sec;
 }
 
+static void slow_tier(tw_coll_tier_t *tier)
+{
+    double factor = 1 + tier->noise;
+
+    tier->alpha_sec *= factor;
+    tier->beta_sec *= factor;
+    tier->message_sec *= factor;
+    tier->turn_sec *= factor;
+}
+
+void tw_coll_model_typical(const tw_coll_model_t *model, tw_coll_model_t *typical)
+{
+    double factor = 1 + model->cpu_noise;
+
+    *typical = *model;
+    slow_tier(&typical->inter);
+    slow_tier(&typical->node);
+    typical->copy_sec *= factor;
+    typical->reduce_sec *= factor;
+    for (int i = 0; i < TW_COLL_MODEL_ENCODERS; i++) {
+        typical->encode_sec[i] *= factor;
+    }
+    for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++) {
+        typical->decode_sec[i] *= factor;
+    }
+}
+
+void tw_coll_model_quiet(const tw_coll_model_t *model, tw_coll_model_t *quiet)
+{
+    double most_sec = TW_COLL_QUIET_COPIES * model->copy_sec;
+
+    *quiet = *model;
+    quiet->node.beta_sec = model->node.beta_sec < most_sec ? model->node.beta_sec : most_sec;
+}
+
 void tw_coll_model_default(tw_coll_model_t *model)
 {
     *model = (tw_coll_model_t){
@@ -75,7 +110,7 @@ void tw_coll_model_default(tw_coll_model_t *model)
 
 /* ---- text ------------------------------------------------------------------------------------------------ */
 
-typedef enum unit { UNIT_TIME, UNIT_LINK, UNIT_SPEED, UNIT_SHARE } unit_t;
+typedef enum unit { UNIT_TIME, UNIT_LINK, UNIT_SPEED, UNIT_SHARE, UNIT_NOISE } unit_t;
 
 /** One value of the text; a codec's speed fills `count` doubles, `stride` apart. */
 typedef struct value {
@@ -94,13 +129,16 @@ static const value_t values[] = {
     {"inter", "message", UNIT_TIME, AT(inter.message_sec), 1, 1, 1},
     {"inter", "turn", UNIT_TIME, AT(inter.turn_sec), 1, 1, 1},
     {"inter", "busy", UNIT_SHARE, AT(inter.busy), 1, 1, 1},
+    {"inter", "noise", UNIT_NOISE, AT(inter.noise), 1, 1, 1},
     {"node", "alpha", UNIT_TIME, AT(node.alpha_sec), 1, 1, 1},
     {"node", "beta", UNIT_LINK, AT(node.beta_sec), 1, 1, 1},
     {"node", "message", UNIT_TIME, AT(node.message_sec), 1, 1, 1},
     {"node", "turn", UNIT_TIME, AT(node.turn_sec), 1, 1, 1},
     {"node", "busy", UNIT_SHARE, AT(node.busy), 1, 1, 1},
+    {"node", "noise", UNIT_NOISE, AT(node.noise), 1, 1, 1},
     {"cpu", "copy", UNIT_SPEED, AT(copy_sec), 1, 1, 1},
     {"cpu", "reduce", UNIT_SPEED, AT(reduce_sec), 1, 1, 1},
+    {"cpu", "noise", UNIT_NOISE, AT(cpu_noise), 1, 1, 1},
     {"codec", "encode", UNIT_SPEED, AT(encode_sec), TW_COLL_MODEL_ENCODERS, 1, 0},
     {"codec", "decode", UNIT_SPEED, AT(decode_sec), TW_COLL_MODEL_DECODERS, 1, 0},
     {"int8", "encode", UNIT_SPEED, AT(encode_sec[0]), TW_COLL_MODEL_ENCODERS / 2, 2, 1},
@@ -141,8 +179,12 @@ static tw_status_t parse_number(unit_t unit, const char *text, double *out)
         number = (double)bytes;
         break;
     case UNIT_SHARE:
+    case UNIT_NOISE:
         *out = strtod(text, &end);
-        return end != text && *end == '\0' && *out >= 0 && *out <= 1 ? TW_OK : TW_ERR_INVALID;
+        return end != text && *end == '\0' && *out >= 0 &&
+                       *out <= (unit == UNIT_SHARE ? 1 : TW_COLL_NOISE_MAX)
+                   ? TW_OK
+                   : TW_ERR_INVALID;
     }
     if (status != TW_OK || !(number > 0)) {
         return TW_ERR_INVALID;
@@ -177,7 +219,8 @@ static tw_status_t set_value(tw_coll_model_t *model, const char *section, const 
     }
     if (parse_number(value->unit, text, &number) != TW_OK) {
         static const char *const expected[] = {"a time such as 50us", "a rate such as 1gbit",
-                                               "bytes per second such as 4G", "a share from 0 to 1"};
+                                               "bytes per second such as 4G", "a share from 0 to 1",
+                                               "a share from 0 to 1000"};
         tw_error("TW_COLL_MODEL: %s:%s=%s is not %s", section, key, text, expected[value->unit]);
         return TW_ERR_CONFIG;
     }
@@ -260,6 +303,7 @@ static int format_number(const value_t *value, double number, char *buf, size_t 
     case UNIT_SPEED:
         return snprintf(buf, buf_bytes, "%s=%.0fM", value->key, 1 / number / (1 << 20));
     case UNIT_SHARE:
+    case UNIT_NOISE:
         break;
     }
     return snprintf(buf, buf_bytes, "%s=%.2g", value->key, number);

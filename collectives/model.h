@@ -13,6 +13,9 @@
 extern "C" {
 #endif
 
+/** Beyond this, noise is just noise. */
+#define TW_COLL_NOISE_MAX 1000.0
+
 /** Shorter messages cost less of a turn: they need no handshake. */
 #define TW_COLL_TURN_BYTES ((size_t)32 << 10)
 
@@ -24,6 +27,8 @@ typedef struct tw_coll_tier {
     double
         turn_sec; /**< what a message of TW_COLL_TURN_BYTES costs beyond that when none is under way before it */
     double busy; /**< share of the stream's time that a rank's processor spends on it, 0 to 1 */
+    double
+        noise; /**< how much slower typical readings of the speed were, as a share of beta_sec: 0 is certain */
 } tw_coll_tier_t;
 
 #define TW_COLL_MODEL_ENCODERS 8 /**< bits == 4, + 2 hadamard, + 4 stochastic */
@@ -37,6 +42,7 @@ typedef struct tw_coll_model {
     double reduce_sec;    /**< exact sum of two */
     double encode_sec[TW_COLL_MODEL_ENCODERS];
     double decode_sec[TW_COLL_MODEL_DECODERS];
+    double cpu_noise; /**< of the processor's times, as in tw_coll_tier_t */
 } tw_coll_model_t;
 
 /** Seconds per plain byte of a codec. */
@@ -62,11 +68,19 @@ typedef struct tw_coll_cost {
  *  what does not overlap. */
 double tw_coll_model_time(const tw_coll_model_t *model, const tw_coll_cost_t *cost);
 
+/** The model with its noise added to every time: how slow things typically were while they were measured. */
+void tw_coll_model_typical(const tw_coll_model_t *model, tw_coll_model_t *typical);
+
+/** The model as it may be when nothing else runs: bytes inside a node move by copying, so a link there that seems slower
+ *  than TW_COLL_QUIET_COPIES copies, by one rank, was measured while somebody else had the processors. */
+void tw_coll_model_quiet(const tw_coll_model_t *model, tw_coll_model_t *quiet);
+#define TW_COLL_QUIET_COPIES 4
+
 /** A machine with 1 Gb/s Ethernet between nodes; the base of a partial TW_COLL_MODEL. */
 void tw_coll_model_default(tw_coll_model_t *model);
 /** Read a description onto the defaults: sections separated by ';', "name:key=value,key=value". Sections and keys:
- *    inter, node     alpha=50us  beta=1gbit (bits/s)  message=2us  turn=100us  busy=0.2
- *    cpu             copy=8G  reduce=4G (bytes/s)
+ *    inter, node     alpha=50us  beta=1gbit (bits/s)  message=2us  turn=100us  busy=0.2  noise=0.1
+ *    cpu             copy=8G  reduce=4G (bytes/s)  noise=0.1
  *    codec           encode=4G  decode=4G (bytes/s of plain data, every codec)
  *    int8, int4      the same for one of them
  *  TW_ERR_CONFIG, logged with the nearest known name. */
@@ -86,8 +100,9 @@ typedef struct tw_coll_peers {
 
 #define TW_COLL_MODEL_TAGS 16
 
-/** Measure links and processors, all members at once, and agree on the slowest. Collective; takes some tens of
- *  milliseconds at 1 Gb/s. Errors of the transport. */
+/** Measure links and processors, all members at once, in a few rounds, and agree on one model that a disturbed reading or
+ *  member does not spoil (estimate.h says how). Collective; every member gets the same bytes from member 0. Takes about
+ *  0.1 s at 1 Gb/s: four rounds, and up to six while these have taken less than that. Errors of the transport. */
 tw_status_t tw_coll_model_measure(const tw_coll_peers_t *peers, tw_coll_model_t *model);
 
 #ifdef __cplusplus

@@ -1,5 +1,6 @@
 /** Which algorithm, how large its messages are, and whether to quantize at all: the candidate that the model expects to
- *  be the quickest. All ranks have the same model and look at the same sizes, so they choose alike. */
+ *  be the quickest, but in doubt one with fewer inter-node bytes. Nothing but the model, the sizes, the topology and
+ *  TW_COLL_CHUNK is looked at, and these are the same on all ranks, so they choose alike. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,21 +13,26 @@
 /** Quantizing costs precision, so it has to be worth it: it saves more than the model may be wrong. That is a share of
  *  the time, and what a few more wake-ups on busy processors cost, of which the turn of a message is the measure. */
 #define WORTH_SHARE 0.05
-#define WORTH_TURNS 3
+#define WORTH_TURNS 4
+/** Of two algorithms, the one that sends more than so many times the other's inter-node bytes needs evidence. */
+#define LEANER 1.25
 
 /** What `fits` and `name` leave of the table. */
 typedef struct candidate {
     size_t algo;
     size_t chunk_bytes;
     double sec;
+    double quiet_sec, typical_sec; /**< by those models */
+    double inter_bytes;
 } candidate_t;
 
 typedef struct plan {
     tw_coll_t *coll;
     tw_case_t c;
+    tw_coll_model_t quiet, typical;
     candidate_t *candidates;
     size_t n_candidates;
-    const candidate_t *exact, *quantized; /**< the quickest of their kind; NULL: there is none */
+    const candidate_t *exact, *quantized; /**< the best of their kind; NULL: there is none */
 } plan_t;
 
 static int is_named(const tw_coll_args_t *args)
@@ -50,30 +56,33 @@ static int is_candidate(const plan_t *plan, const tw_algo_t *algo)
            (algo->fits == NULL || algo->fits(plan->c.topo));
 }
 
-static double model_sec(const plan_t *plan, const tw_algo_t *algo, size_t chunk_bytes)
+static double model_sec(const plan_t *plan, const tw_coll_model_t *model, candidate_t *candidate)
 {
     tw_coll_cost_t cost = {0};
     tw_case_t c = plan->c;
 
-    c.chunk_bytes = (double)chunk_bytes;
-    algo->cost(&c, &cost);
-    return tw_coll_model_time(c.model, &cost);
+    c.model = model;
+    c.chunk_bytes = (double)candidate->chunk_bytes;
+    tw_algo_get(candidate->algo)->cost(&c, &cost);
+    candidate->inter_bytes = cost.inter_bytes;
+    return tw_coll_model_time(model, &cost);
 }
 
 /** The best chunk for an algorithm: small ones cost messages, large ones leave wire and processor waiting for each other. */
 static candidate_t make_candidate(const plan_t *plan, size_t index)
 {
-    const tw_algo_t *algo = tw_algo_get(index);
     size_t given = plan->coll->options.chunk_bytes;
     size_t min = given > 0 ? given : MIN_CHUNK_BYTES, max = given > 0 ? given : MAX_CHUNK_BYTES;
-    candidate_t best = {index, min, model_sec(plan, algo, min)};
+    candidate_t best = {.algo = index, .chunk_bytes = min};
 
+    best.sec = model_sec(plan, plan->c.model, &best);
     for (size_t chunk = 2 * min; chunk <= max; chunk *= 2) {
-        double sec = model_sec(plan, algo, chunk);
-        if (sec < best.sec) {
-            best = (candidate_t){index, chunk, sec};
-        }
+        candidate_t next = {.algo = index, .chunk_bytes = chunk};
+        next.sec = model_sec(plan, plan->c.model, &next);
+        best = next.sec < best.sec ? next : best;
     }
+    best.quiet_sec = model_sec(plan, &plan->quiet, &best);
+    best.typical_sec = model_sec(plan, &plan->typical, &best);
     return best;
 }
 
@@ -101,6 +110,26 @@ static tw_status_t no_candidate(const plan_t *plan)
     return TW_ERR_UNSUPPORTED;
 }
 
+/** Fewer inter-node bytes are what is certain about an algorithm; its processor and in-node times were measured in a moment
+ *  that may have been a busy one. So the quickest loses to a leaner one which it is not quicker than beyond doubt: even
+ *  if the leaner one's measurements were disturbed. */
+static const candidate_t *prefer_lean(const plan_t *plan, const candidate_t *quickest)
+{
+    const candidate_t *best = quickest;
+
+    for (size_t i = 0; quickest != NULL && i < plan->n_candidates; i++) {
+        const candidate_t *lean = &plan->candidates[i];
+        int same_kind =
+            tw_algo_get(lean->algo)->info.quantized == tw_algo_get(quickest->algo)->info.quantized;
+        int leaner = lean->inter_bytes * LEANER < quickest->inter_bytes;
+        if (same_kind && leaner && lean->quiet_sec <= quickest->typical_sec &&
+            (best == quickest || lean->quiet_sec < best->quiet_sec)) {
+            best = lean;
+        }
+    }
+    return best;
+}
+
 static tw_status_t find_candidates(plan_t *plan)
 {
     const tw_algo_t *algo;
@@ -122,6 +151,8 @@ static tw_status_t find_candidates(plan_t *plan)
         const candidate_t **best = algo->info.quantized ? &plan->quantized : &plan->exact;
         *best = *best == NULL || candidate->sec < (*best)->sec ? candidate : *best;
     }
+    plan->exact = prefer_lean(plan, plan->exact);
+    plan->quantized = prefer_lean(plan, plan->quantized);
     /* a codec, but only exact algorithms: the name, if any, is wrong */
     int found = plan->c.args->codec != NULL ? plan->quantized != NULL : plan->exact != NULL;
     return found ? TW_OK : no_candidate(plan);
@@ -152,6 +183,31 @@ static const char *describe_candidate(const plan_t *plan, const candidate_t *can
     return buf;
 }
 
+/** What the model's doubt makes of it. */
+static const char *describe_doubt(const candidate_t *candidate, char *buf, size_t buf_bytes)
+{
+    char quiet[24], typical[24];
+
+    snprintf(buf, buf_bytes, " (quiet %s, typical %s)",
+             format_sec(candidate->quiet_sec, quiet, sizeof(quiet)),
+             format_sec(candidate->typical_sec, typical, sizeof(typical)));
+    return buf;
+}
+
+/** Why it is not the quickest of its kind; "" if it is. */
+static const char *describe_preference(const plan_t *plan, const candidate_t *chosen)
+{
+    int quantized = tw_algo_get(chosen->algo)->info.quantized;
+
+    for (size_t i = 0; i < plan->n_candidates; i++) {
+        const candidate_t *other = &plan->candidates[i];
+        if (tw_algo_get(other->algo)->info.quantized == quantized && other->sec < chosen->sec) {
+            return ", fewer inter-node bytes and not slower beyond doubt";
+        }
+    }
+    return "";
+}
+
 /** The same operation again is not explained again. */
 static int is_news(tw_coll_t *coll, const plan_t *plan)
 {
@@ -174,27 +230,47 @@ static int is_news(tw_coll_t *coll, const plan_t *plan)
 
 static void explain(tw_coll_t *coll, const plan_t *plan, const candidate_t *chosen)
 {
-    char bytes[32], chunk[32], text[128];
+    char bytes[32], chunk[32], text[128], doubt[96];
 
     if (!coll->options.explain || coll->topo.rank != 0 || !is_news(coll, plan)) {
         return;
     }
     for (size_t i = 0; i < plan->n_candidates; i++) {
         const candidate_t *candidate = &plan->candidates[i];
-        fprintf(stderr, "thinwire: %s of %s %s on %d ranks, %d nodes: %s, chunk %s%s%s\n",
+        fprintf(stderr, "thinwire: %s of %s %s on %d ranks, %d nodes: %s%s, chunk %s%s%s%s\n",
                 tw_coll_op_name(plan->c.args->op),
                 tw_format_bytes((size_t)plan->c.bytes, bytes, sizeof(bytes)),
                 tw_type_name(plan->c.args->type), coll->topo.world, coll->topo.n_nodes,
                 describe_candidate(plan, candidate, text, sizeof(text)),
+                describe_doubt(candidate, doubt, sizeof(doubt)),
                 tw_format_bytes(candidate->chunk_bytes, chunk, sizeof(chunk)),
                 candidate == chosen ? "  <- chosen" : "",
+                candidate == chosen ? describe_preference(plan, chosen) : "",
                 candidate == chosen && coll->reason[0] != '\0' ? ", quantizing declined" : "");
     }
 }
 
 /* ---- choosing -------------------------------------------------------------------------------------------- */
 
-/** The quickest; exact when quantizing is not worth it, and then the reason is noted. */
+/** What quantizing has to save. */
+static double least_sec(const tw_coll_t *coll, double exact_sec)
+{
+    const tw_coll_tier_t *tier = coll->topo.n_nodes > 1 ? &coll->model.inter : &coll->model.node;
+
+    return WORTH_SHARE * exact_sec + WORTH_TURNS * tier->turn_sec;
+}
+
+/** As it was measured, or as it may be: in doubt, the fewer bytes that were asked for. */
+static int is_worth_quantizing(const plan_t *plan)
+{
+    const candidate_t *exact = plan->exact, *quantized = plan->quantized;
+    int shorter = plan->c.encoded_bytes < plan->c.bytes;
+
+    return shorter && (exact->sec - quantized->sec > least_sec(plan->coll, exact->sec) ||
+                       exact->quiet_sec - quantized->quiet_sec > least_sec(plan->coll, exact->quiet_sec));
+}
+
+/** The best; exact when quantizing is not worth it, and then the reason is noted. */
 static const candidate_t *choose(tw_coll_t *coll, const plan_t *plan)
 {
     char exact[128], quantized[128];
@@ -203,14 +279,12 @@ static const candidate_t *choose(tw_coll_t *coll, const plan_t *plan)
     if (plan->exact == NULL || plan->quantized == NULL) {
         return plan->exact != NULL ? plan->exact : plan->quantized;
     }
-    const tw_coll_tier_t *tier = coll->topo.n_nodes > 1 ? &coll->model.inter : &coll->model.node;
-    double least_sec = WORTH_SHARE * plan->exact->sec + WORTH_TURNS * tier->turn_sec;
-    int shorter = plan->c.encoded_bytes < plan->c.bytes;
-    if (shorter && plan->exact->sec - plan->quantized->sec > least_sec) {
+    if (is_worth_quantizing(plan)) {
         return plan->quantized;
     }
     snprintf(coll->reason, sizeof(coll->reason), "%s would save less than %.0f us of %s",
-             describe_candidate(plan, plan->quantized, quantized, sizeof(quantized)), least_sec * 1e6,
+             describe_candidate(plan, plan->quantized, quantized, sizeof(quantized)),
+             least_sec(coll, plan->exact->sec) * 1e6,
              describe_candidate(plan, plan->exact, exact, sizeof(exact)));
     return plan->exact;
 }
@@ -231,6 +305,8 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
 
     plan.c.encoded_bytes = tw_cost_encoded_bytes(&plan.c, args->codec);
     plan.c.inner_bytes = tw_cost_encoded_bytes(&plan.c, args->inner_codec);
+    tw_coll_model_quiet(&coll->model, &plan.quiet);
+    tw_coll_model_typical(&coll->model, &plan.typical);
     tw_status_t status = find_candidates(&plan);
     if (status == TW_OK) {
         const candidate_t *chosen = choose(coll, &plan);

@@ -1,4 +1,4 @@
-/* The cost model: its text, its arithmetic, its measurement. */
+/* The cost model: its text and its arithmetic. */
 #include <cstring>
 
 #include "collectives/coll.h"
@@ -39,6 +39,8 @@ TEST_F(Model, RefusesWhatItDoesNotKnow)
         {"inter:beta=0", "is not a rate"},
         {"inter:alpha=-1us", "is not a time"},
         {"inter:busy=2", "is not a share from 0 to 1"},
+        {"node:noise=-0.1", "is not a share from 0 to 1000"},
+        {"cpu:noise=1001", "is not a share from 0 to 1000"},
         {"codec:encode=quick", "is not bytes per second"},
         {"inter", "is not of the form name:key=value"},
         {"inter:alpha", "is not of the form key=value"},
@@ -70,11 +72,13 @@ TEST_F(Model, FormatIsTheInverseOfParse)
 {
     tw_coll_model_t model, again;
     char text[TW_COLL_MODEL_TEXT_BYTES], text_again[TW_COLL_MODEL_TEXT_BYTES];
-    ASSERT_EQ(tw_coll_model_parse(
-                  "inter:alpha=123us,beta=957mbit,message=7us,turn=88us,busy=0.25;node:alpha=3us,beta=33gbit;"
-                  "cpu:copy=9G,reduce=2G;int8:encode=1G,decode=3G;int4:encode=2G,decode=4G",
-                  &model),
-              TW_OK);
+    ASSERT_EQ(
+        tw_coll_model_parse(
+            "inter:alpha=123us,beta=957mbit,message=7us,turn=88us,busy=0.25,noise=0.1;node:alpha=3us,beta="
+            "33gbit,"
+            "noise=12;cpu:copy=9G,reduce=2G,noise=0.02;int8:encode=1G,decode=3G;int4:encode=2G,decode=4G",
+            &model),
+        TW_OK);
     tw_coll_model_format(&model, text, sizeof(text));
     ASSERT_LT(strlen(text) + 1, sizeof(text));
     ASSERT_EQ(tw_coll_model_parse(text, &again), TW_OK) << text;
@@ -89,8 +93,8 @@ TEST_F(Model, TimeIsTheLongestOfLinksAndProcessor)
 {
     tw_coll_model_t model;
     tw_coll_model_default(&model);
-    model.inter = {1e-3, 1e-6, 1e-4, 0, 0.5};
-    model.node = {1e-4, 1e-8, 0, 0, 1};
+    model.inter = {1e-3, 1e-6, 1e-4, 0, 0.5, 0};
+    model.node = {1e-4, 1e-8, 0, 0, 1, 0};
     tw_coll_cost_t cost = {};
     cost.inter_rounds = 3;
     cost.inter_messages = 2;
@@ -106,7 +110,7 @@ TEST_F(Model, ManyMessagesHideTheTurn)
 {
     tw_coll_model_t model;
     tw_coll_model_default(&model);
-    model.inter = {1e-3, 1e-6, 0, 1e-2, 0};
+    model.inter = {1e-3, 1e-6, 0, 1e-2, 0, 0};
     tw_coll_cost_t cost = {};
     cost.inter_rounds = 3;
     for (double messages : {3, 6, 30}) {
@@ -118,6 +122,43 @@ TEST_F(Model, ManyMessagesHideTheTurn)
     cost.inter_messages = 3; /* a quarter of the bytes, a quarter of a turn */
     cost.inter_bytes = 3 * (double)TW_COLL_TURN_BYTES / 4;
     EXPECT_DOUBLE_EQ(tw_coll_model_time(&model, &cost), 3 * (1e-3 + 1e-2 / 4) + cost.inter_bytes * 1e-6);
+}
+
+TEST_F(Model, TypicalIsTheModelWithItsNoise)
+{
+    tw_coll_model_t model, typical;
+    ASSERT_EQ(tw_coll_model_parse("inter:alpha=10us,beta=1gbit,message=2us,turn=20us,busy=0.5,noise=0.5;"
+                                  "node:beta=8gbit,noise=1;cpu:copy=4G,noise=3;codec:encode=2G,decode=1G",
+                                  &model),
+              TW_OK);
+    tw_coll_model_typical(&model, &typical);
+    EXPECT_DOUBLE_EQ(typical.inter.alpha_sec, 15e-6);
+    EXPECT_DOUBLE_EQ(typical.inter.beta_sec, 12e-9);
+    EXPECT_DOUBLE_EQ(typical.inter.message_sec, 3e-6);
+    EXPECT_DOUBLE_EQ(typical.inter.turn_sec, 30e-6);
+    EXPECT_DOUBLE_EQ(typical.inter.busy, 0.5);
+    EXPECT_DOUBLE_EQ(typical.node.beta_sec, 2e-9);
+    EXPECT_DOUBLE_EQ(typical.copy_sec, 4 * model.copy_sec);
+    EXPECT_DOUBLE_EQ(typical.reduce_sec, 4 * model.reduce_sec);
+    for (int i = 0; i < TW_COLL_MODEL_ENCODERS; i++)
+        EXPECT_DOUBLE_EQ(typical.encode_sec[i], 4 * model.encode_sec[i]);
+    for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++)
+        EXPECT_DOUBLE_EQ(typical.decode_sec[i], 4 * model.decode_sec[i]);
+}
+
+/* Nothing but a link inside a node that seems slower than copying allows. */
+TEST_F(Model, QuietBelievesNoLinkThatIsSlowerThanCopying)
+{
+    tw_coll_model_t model, quiet;
+    tw_coll_model_default(&model);
+    model.node.beta_sec = 0.99 * TW_COLL_QUIET_COPIES * model.copy_sec;
+    tw_coll_model_quiet(&model, &quiet);
+    EXPECT_EQ(memcmp(&model, &quiet, sizeof(model)), 0);
+    model.node.beta_sec = 100 * model.copy_sec;
+    tw_coll_model_quiet(&model, &quiet);
+    EXPECT_DOUBLE_EQ(quiet.node.beta_sec, TW_COLL_QUIET_COPIES * model.copy_sec);
+    quiet.node.beta_sec = model.node.beta_sec;
+    EXPECT_EQ(memcmp(&model, &quiet, sizeof(model)), 0);
 }
 
 TEST_F(Model, CodecsHaveTheirOwnSpeeds)
@@ -138,69 +179,6 @@ TEST_F(Model, CodecsHaveTheirOwnSpeeds)
     }
     EXPECT_EQ(encode, (std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8}));
     EXPECT_EQ(decode, (std::vector<double>{1, 2, 3, 4, 1, 2, 3, 4}));
-}
-
-void expect_tier(const tw_coll_tier_t &tier)
-{
-    for (double value : {tier.alpha_sec, tier.beta_sec, tier.message_sec}) {
-        EXPECT_GT(value, 0);
-        EXPECT_LT(value, 10);
-    }
-    EXPECT_GT(tier.busy, 0);
-    EXPECT_LE(tier.busy, 1);
-}
-
-/* All ranks end with the same model, whatever the shape of the world. */
-TEST_F(Model, MeasuredAlikeEverywhere)
-{
-    set_env("TW_COLL_MODEL", "measure");
-    const std::vector<std::vector<int>> grids = {{1}, {1, 1}, {2}, {1, 1, 1}, {2, 2}, {3, 1}, {1, 3, 2}};
-    for (const std::vector<int> &grid : grids) {
-        tw::World world(tw::nodes_of(grid));
-        const tw_coll_model_t *model = &world.coll(0)->model;
-        for (int r = 1; r < world.size(); r++)
-            EXPECT_EQ(memcmp(model, &world.coll(r)->model, sizeof(*model)), 0);
-        expect_tier(model->inter);
-        expect_tier(model->node);
-        for (double value : model->encode_sec)
-            EXPECT_GT(value, 0);
-        for (double value : model->decode_sec)
-            EXPECT_GT(value, 0);
-        EXPECT_GT(model->copy_sec, 0);
-        EXPECT_GT(model->reduce_sec, 0);
-    }
-}
-
-/* The measurement leaves no message behind: operations follow at once. */
-TEST_F(Model, SubsetsMeasureToo)
-{
-    set_env("TW_COLL_MODEL", "measure");
-    tw::World world(tw::nodes_of({2, 2}));
-    world.run([&](int rank) {
-        const int ranks[] = {3, 0, 1};
-        tw_coll_params_t params = {world.transport(rank), ranks, 3, 1};
-        if (rank == 2)
-            return;
-        tw_coll_t *coll;
-        ASSERT_EQ(tw_coll_create(&params, &coll), TW_OK);
-        int mine = tw_coll_rank(coll);
-        char out[3] = {};
-        tw_coll_segment_t segment = {};
-        char in = (char)(mine + 1);
-        segment.src = &in;
-        segment.dst = out;
-        segment.n_elems = 3;
-        tw_coll_args_t args = {};
-        args.op = TW_COLL_ALLGATHER;
-        args.type = TW_TYPE_BYTE;
-        args.segments = &segment;
-        args.n_segments = 1;
-        EXPECT_EQ(tw_coll_run(coll, &args), TW_OK);
-        EXPECT_EQ(out[0], 1);
-        EXPECT_EQ(out[1], 2);
-        EXPECT_EQ(out[2], 3);
-        tw_coll_destroy(coll);
-    });
 }
 
 } // namespace

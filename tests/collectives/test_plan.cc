@@ -1,6 +1,9 @@
 /* Planning: what is chosen, when quantizing is declined, and that the plan's bytes are the bytes sent. */
+#include <functional>
 #include <mutex>
 
+#include "collectives/coll.h"
+#include "tests/collectives/machine.h"
 #include "tests/collectives/quantized.h"
 #include "tests/common/fixture.h"
 
@@ -226,6 +229,137 @@ TEST_F(Plan, BytesAreThePayloadArithmetic)
     }
 }
 
+/* ---- disturbed measurements ------------------------------------------------------------------------------ */
+
+/** What is chosen for `bytes` of bf16 on 2 nodes of 2; the same on all ranks. */
+std::string choice_of(const tw_coll_model_t &model, tw_coll_op_t op, const char *codec_text, size_t bytes)
+{
+    tw::World world(tw::nodes_of({2, 2}));
+    tw_quant_codec_t codec = tw::parse_codec(codec_text);
+    tw_coll_segment_t segment = {};
+    tw_coll_args_t args = {};
+    std::string name;
+    segment.n_elems = bytes / 2;
+    args.op = op;
+    args.type = TW_TYPE_BF16;
+    args.segments = &segment;
+    args.n_segments = 1;
+    args.codec = &codec;
+    for (int r = 0; r < world.size(); r++) {
+        tw_coll_choice_t choice;
+        world.coll(r)->model = model;
+        EXPECT_EQ(tw_coll_choose(world.coll(r), &args, segment.n_elems, &choice), TW_OK);
+        const tw_coll_algo_info_t *info = tw_coll_algo_get(choice.algo);
+        std::string mine = std::string(info->quantized ? "" : "exact ") + info->name;
+        EXPECT_TRUE(r == 0 || mine == name) << r << ": " << mine << " and " << name;
+        name = mine;
+    }
+    return name;
+}
+
+std::string reduce_scatter_of(const tw_coll_model_t &model)
+{
+    return choice_of(model, TW_COLL_REDUCE_SCATTER, "int4:block=128", (size_t)64 << 20);
+}
+
+struct Disturbance {
+    const char *what;
+    std::function<void(std::vector<tw_estimate_report_t> *)> apply;
+};
+
+template <typename Fn>
+std::function<void(std::vector<tw_estimate_report_t> *)> on_all(Fn change)
+{
+    return [=](std::vector<tw_estimate_report_t> *reports) {
+        for (tw_estimate_report_t &report : *reports)
+            for (tw_measure_sample_t *sample : {&report.best, &report.typical})
+                change(sample);
+    };
+}
+
+/* The last two are what two busy loops on two cores made of the measurement: every reading inside the nodes 40 to 150 times
+ * too slow, however often it is repeated. */
+const Disturbance disturbances[] = {
+    {"nothing", [](std::vector<tw_estimate_report_t> *) {}},
+    {"one rank, in the node, 10x",
+     [](std::vector<tw_estimate_report_t> *reports) { tw::scale_tier(&(*reports)[1].best.node, 10); }},
+    {"one rank, in the node, 1000x, agreeing with itself",
+     [](std::vector<tw_estimate_report_t> *reports) {
+         tw::scale_tier(&(*reports)[1].best.node, 1000);
+         tw::scale_tier(&(*reports)[1].typical.node, 1000);
+     }},
+    {"all in the node, 5x", on_all([](tw_measure_sample_t *s) { tw::scale_tier(&s->node, 5); })},
+    {"codecs, 3x", on_all([](tw_measure_sample_t *s) { tw::scale_codecs(&s->cpu, 3); })},
+    {"all of it, 3x", on_all([](tw_measure_sample_t *s) {
+         tw::scale_tier(&s->inter, 3);
+         tw::scale_tier(&s->node, 3);
+         tw::scale_codecs(&s->cpu, 3);
+     })},
+    {"all in the node, 40x", on_all([](tw_measure_sample_t *s) { tw::scale_tier(&s->node, 40); })},
+    {"all in the node, 150x", on_all([](tw_measure_sample_t *s) { tw::scale_tier(&s->node, 150); })},
+};
+
+TEST_F(Plan, DisturbedProbesKeepTheFewerInterNodeBytes)
+{
+    for (const Disturbance &disturbance : disturbances) {
+        std::vector<tw_estimate_report_t> reports = tw::quiet_reports(4);
+        disturbance.apply(&reports);
+        EXPECT_EQ(reduce_scatter_of(tw::model_of(reports)), "two_hop") << disturbance.what;
+    }
+}
+
+/* TW_COLL_MODEL as it is printed gives the same choices, the doubtful ones too. */
+TEST_F(Plan, ThePrintedModelChoosesAlike)
+{
+    char text[TW_COLL_MODEL_TEXT_BYTES];
+    for (const Disturbance &disturbance : disturbances) {
+        std::vector<tw_estimate_report_t> reports = tw::quiet_reports(4);
+        disturbance.apply(&reports);
+        tw_coll_model_t model = tw::model_of(reports), again;
+        ASSERT_EQ(tw_coll_model_parse(tw_coll_model_format(&model, text, sizeof(text)), &again), TW_OK);
+        EXPECT_EQ(reduce_scatter_of(again), reduce_scatter_of(model)) << text;
+    }
+}
+
+/* An inner sum that is slow, beside a link for which twice the bytes are nothing. */
+TEST_F(Plan, EvidenceBeyondDoubtChoosesMoreBytes)
+{
+    tw_coll_model_t model = tw::model_of(tw::quiet_reports(4));
+    model.reduce_sec = 1 / 0.5e9;
+    EXPECT_EQ(reduce_scatter_of(model), "one_hop");
+    model.inter.noise = 0.2; /* a tenth less time is no evidence then */
+    EXPECT_EQ(reduce_scatter_of(model), "two_hop");
+    model.inter.noise = 0;
+    model.node.noise = 100; /* about what does not matter here */
+    EXPECT_EQ(reduce_scatter_of(model), "one_hop");
+    model.node.noise = 0;
+    model.reduce_sec = 1 / 4e9;
+    model.inter.beta_sec = 8 / 100e9;
+    model.node.beta_sec =
+        1 / 1e9; /* slower than it can be believed to be, but 15 ms are enough of a difference */
+    for (double &sec : model.encode_sec)
+        sec = 1 / 60e9;
+    for (double &sec : model.decode_sec)
+        sec = 1 / 60e9;
+    EXPECT_EQ(reduce_scatter_of(model), "one_hop");
+}
+
+TEST_F(Plan, SlowCodecsAndFastLinksStayExact)
+{
+    std::vector<tw_estimate_report_t> reports = tw::quiet_reports(4);
+    on_all([](tw_measure_sample_t *s) { tw::scale_codecs(&s->cpu, 50); })(&reports);
+    EXPECT_EQ(reduce_scatter_of(tw::model_of(reports)).substr(0, 5), "exact");
+    reports = tw::quiet_reports(4);
+    on_all([](tw_measure_sample_t *s) {
+        s->inter.beta_sec /= 400;
+        s->inter.cpu_sec /= 400;
+    })(&reports);
+    EXPECT_EQ(reduce_scatter_of(tw::model_of(reports)).substr(0, 5), "exact");
+    reports = tw::quiet_reports(4);
+    for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER})
+        EXPECT_EQ(choice_of(tw::model_of(reports), op, "int4", 4096).substr(0, 5), "exact");
+}
+
 /* ---- explaining ------------------------------------------------------------------------------------------ */
 
 size_t count_of_text(const std::string &text, const std::string &what)
@@ -254,6 +388,19 @@ TEST_F(Plan, ExplainsEachKindOfOperationOnce)
     for (const char *algo :
          {"exact ring", "int8:block=2048 ring", "int8:block=2048 hierarchical", "int8:block=2048 direct"})
         EXPECT_EQ(count_of_text(text, algo), 2u) << algo << "\n" << text;
+}
+
+TEST_F(Plan, ExplainsDoubt)
+{
+    set_env("TW_COLL_EXPLAIN", "1");
+    testing::internal::CaptureStderr();
+    std::vector<tw_estimate_report_t> reports = tw::quiet_reports(4);
+    on_all([](tw_measure_sample_t *s) { tw::scale_tier(&s->node, 150); })(&reports);
+    EXPECT_EQ(reduce_scatter_of(tw::model_of(reports)), "two_hop");
+    std::string text = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(count_of_text(text, "<- chosen, fewer inter-node bytes and not slower beyond doubt"), 1u)
+        << text;
+    EXPECT_NE(text.find("(quiet "), std::string::npos) << text;
 }
 
 /* ---- timing must not matter ------------------------------------------------------------------------------ */
