@@ -65,6 +65,14 @@ static void sign(tw_coll_request_t *request, uint32_t sequence)
     };
 }
 
+/* Ranks that all failed to post an operation agree, too. */
+static void sign_failure(tw_coll_request_t *request, uint32_t sequence)
+{
+    memset(&request->signature, 0, sizeof(request->signature));
+    request->signature.sequence = sequence;
+    request->signature.op = TW_COLL_OP_COUNT;
+}
+
 static const char *algo_name(const tw_coll_signature_t *signature)
 {
     const tw_algo_t *algo = tw_algo_get(signature->algo);
@@ -75,13 +83,23 @@ static const char *algo_name(const tw_coll_signature_t *signature)
 static void log_mismatch(const tw_coll_request_t *request, int peer)
 {
     const tw_coll_signature_t *own = &request->signature, *other = &request->neighbour_signature;
+    int rank = request->coll->topo.rank;
 
+    if (other->op == TW_COLL_OP_COUNT || own->op == TW_COLL_OP_COUNT) {
+        int failed_here = own->op == TW_COLL_OP_COUNT;
+        const tw_coll_signature_t *posted = failed_here ? other : own;
+        tw_error("rank %d: rank %d could not post operation number %u, rank %d posted %s (%s) as number %u",
+                 rank, failed_here ? rank : peer, failed_here ? own->sequence : other->sequence,
+                 failed_here ? peer : rank, tw_coll_op_name((tw_coll_op_t)posted->op), algo_name(posted),
+                 posted->sequence);
+        return;
+    }
     tw_error("rank %d: rank %d disagrees about an operation: here it is number %u, %s (%s) of %llu %s, "
              "there number %u, %s (%s) of %llu %s%s",
-             request->coll->topo.rank, peer, own->sequence, tw_coll_op_name((tw_coll_op_t)own->op),
-             algo_name(own), (unsigned long long)own->n_elems, tw_type_name((tw_type_t)own->type),
-             other->sequence, tw_coll_op_name((tw_coll_op_t)other->op), algo_name(other),
-             (unsigned long long)other->n_elems, tw_type_name((tw_type_t)other->type),
+             rank, peer, own->sequence, tw_coll_op_name((tw_coll_op_t)own->op), algo_name(own),
+             (unsigned long long)own->n_elems, tw_type_name((tw_type_t)own->type), other->sequence,
+             tw_coll_op_name((tw_coll_op_t)other->op), algo_name(other), (unsigned long long)other->n_elems,
+             tw_type_name((tw_type_t)other->type),
              own->n_elems == other->n_elems && own->op == other->op
                  ? "; counts, reduction, root, codec, seed or chunk may differ"
                  : "");
@@ -100,6 +118,11 @@ static tw_status_t compare(tw_sched_t *sched, const void *arg)
     return TW_ERR_MISMATCH;
 }
 
+int tw_check_is_on(const tw_coll_t *coll)
+{
+    return coll->options.check && coll->topo.world > 1;
+}
+
 void tw_check_build(tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &request->coll->topo;
@@ -107,8 +130,11 @@ void tw_check_build(tw_coll_request_t *request)
     int position = topo->position[topo->rank];
     size_t bytes = sizeof(tw_coll_signature_t);
 
-    sign(request, request->coll->sequence);
-    if (!request->coll->options.check || topo->world == 1)
+    if (request->failed)
+        sign_failure(request, request->coll->sequence);
+    else
+        sign(request, request->coll->sequence);
+    if (!tw_check_is_on(request->coll))
         return;
     tw_view_append(&request->signature_view, &request->signature, bytes);
     tw_view_append(&request->neighbour_view, &request->neighbour_signature, bytes);

@@ -37,8 +37,8 @@ typedef enum tw_coll_gpu_workspace {
 /** What a rank says about an operation to its neighbour in the ring; all members but `rank` must agree. */
 typedef struct tw_coll_signature {
     uint32_t sequence; /**< how many operations the communicator had before */
-    uint32_t op, type;
-    uint32_t algo; /**< row of the table */
+    uint32_t op, type; /**< op TW_COLL_OP_COUNT, all else 0: the post failed there */
+    uint32_t algo;     /**< row of the table */
     uint64_t n_elems;
     uint64_t hash; /**< of everything else that must agree */
 } tw_coll_signature_t;
@@ -55,6 +55,7 @@ struct tw_coll_request {
     TAILQ_ENTRY(tw_coll_request) link; /**< in tw_coll.active, then in tw_coll.ended */
     tw_coll_t *coll;
     tw_status_t status; /**< TW_IN_PROGRESS while running */
+    int failed; /**< not an operation: tells the neighbours that this rank could not post one; nobody waits */
 
     /* The caller's arguments, checked and copied; what is optional there is filled in here. */
     tw_coll_args_t args;
@@ -111,6 +112,8 @@ void tw_coll_move(void *coll, int *moved);
 
 /** Emit the exchange and comparison of signatures with the neighbours. */
 void tw_check_build(tw_coll_request_t *request);
+/** 1 if signatures are exchanged. */
+int tw_check_is_on(const tw_coll_t *coll);
 
 #ifdef __cplusplus
 }

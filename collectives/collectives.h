@@ -85,7 +85,8 @@ typedef struct tw_coll_args {
 } tw_coll_args_t;
 
 /** Validates, plans and starts. TW_ERR_INVALID (logged: which argument), TW_ERR_UNSUPPORTED (algorithm does not fit the
- *  topology; logged). The buffers are borrowed until the request is done. */
+ *  topology; logged), TW_ERR_NO_MEMORY. The buffers are borrowed until the request is done. A post that fails counts as an
+ *  operation: unless it fails on all ranks, the others get an error (logged with the rank), and the job is given up. */
 tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request);
 /** Progress and look. TW_OK: done, request freed; TW_IN_PROGRESS; an error (TW_ERR_PEER, ...): freed too. */
 tw_status_t tw_coll_test(tw_coll_request_t *request);

@@ -46,12 +46,12 @@ static tw_status_t post_outgoing(burst_t *burst, stream_t *stream)
 {
     tw_transport_t *transport = burst->link->peers->transport;
     int slot = stream->posted % burst->window;
-    tw_status_t status = tw_transport_recv_post(transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_ACK, NULL, 0,
-                                                &stream->acks[slot]);
+    tw_status_t status = tw_transport_recv_post(
+        transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_ACK, NULL, 0, &stream->acks[slot]);
     if (status == TW_OK) {
         stream->posted++;
-        status = tw_transport_send_post(transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_DATA, burst->buffer,
-                                        burst->bytes, &stream->data[slot]);
+        status = tw_transport_send_post(transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_DATA,
+                                        burst->buffer, burst->bytes, &stream->data[slot]);
     }
     return status;
 }
@@ -90,9 +90,9 @@ static tw_status_t advance_incoming(burst_t *burst, int index)
         while (stream->posted < burst->count && stream->posted - stream->done < burst->window &&
                status == TW_OK) {
             int slot = stream->posted % burst->window;
-            status = tw_transport_recv_post(transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_DATA,
-                                            buffer + (size_t)slot * burst->bytes, burst->bytes,
-                                            &stream->data[slot]);
+            status = tw_transport_recv_post(
+                transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_DATA,
+                buffer + (size_t)slot * burst->bytes, burst->bytes, &stream->data[slot]);
             stream->posted += status == TW_OK;
         }
         int slot = stream->done % burst->window;
@@ -103,8 +103,9 @@ static tw_status_t advance_incoming(burst_t *burst, int index)
             status = tw_meet_test(transport, &stream->acks[slot]);
         }
         if (status == TW_OK) {
-            status = tw_transport_send_post(transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_ACK, NULL, 0,
-                                            &stream->acks[slot]);
+            status =
+                tw_transport_send_post(transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_ACK,
+                                       NULL, 0, &stream->acks[slot]);
             stream->done += status == TW_OK;
         }
     }

@@ -60,8 +60,9 @@ tw_status_t tw_meet_gather(const tw_coll_peers_t *peers, const void *mine, size_
 
     memset(requests, 0, sizeof(requests));
     if (peers->topo->rank != 0) {
-        tw_status_t status = tw_transport_send_post(peers->transport, peers->topo->peer[0],
-                                                    peers->tag + TW_MEET_TAG_GATHER, mine, bytes, &requests[0]);
+        tw_status_t status =
+            tw_transport_send_post(peers->transport, peers->topo->peer[0], peers->tag + TW_MEET_TAG_GATHER,
+                                   mine, bytes, &requests[0]);
         return status == TW_OK ? tw_meet_wait(peers->transport, requests, 1) : status;
     }
     memcpy(all, mine, bytes);
@@ -85,12 +86,12 @@ tw_status_t tw_meet_broadcast(const tw_coll_peers_t *peers, void *data, size_t b
 
     memset(requests, 0, sizeof(requests));
     if (peers->topo->rank != 0) {
-        status = tw_transport_recv_post(peers->transport, peers->topo->peer[0], peers->tag + TW_MEET_TAG_BROADCAST,
-                                        data, bytes, &requests[0]);
+        status = tw_transport_recv_post(peers->transport, peers->topo->peer[0],
+                                        peers->tag + TW_MEET_TAG_BROADCAST, data, bytes, &requests[0]);
     }
     for (int i = 1; i < n && status == TW_OK; i++) {
-        status = tw_transport_send_post(peers->transport, peers->topo->peer[i], peers->tag + TW_MEET_TAG_BROADCAST,
-                                        data, bytes, &requests[i]);
+        status = tw_transport_send_post(peers->transport, peers->topo->peer[i],
+                                        peers->tag + TW_MEET_TAG_BROADCAST, data, bytes, &requests[i]);
     }
     if (status != TW_OK) {
         tw_meet_cancel(peers->transport, requests, n);

@@ -10,13 +10,7 @@ extern "C" {
 #endif
 
 /** Tags, from tw_coll_peers.tag on. */
-enum {
-    TW_MEET_TAG_DATA,
-    TW_MEET_TAG_ACK,
-    TW_MEET_TAG_GATHER,
-    TW_MEET_TAG_BROADCAST,
-    TW_MEET_TAG_COUNT
-};
+enum { TW_MEET_TAG_DATA, TW_MEET_TAG_ACK, TW_MEET_TAG_GATHER, TW_MEET_TAG_BROADCAST, TW_MEET_TAG_COUNT };
 
 /** TW_OK if the request is done (then it is set to NULL) or there is none. */
 tw_status_t tw_meet_test(tw_transport_t *transport, tw_transport_request_t **request);

@@ -1,4 +1,6 @@
 /** Requests: post, test, wait, and what keeps them moving. */
+#include <stdlib.h>
+
 #include "collectives/coll.h"
 
 #define NS_PER_SEC 1000000000u
@@ -6,7 +8,7 @@
 #define AWAY_NS NS_PER_SEC /* nobody has looked for so long: the time does not count for the watchdog */
 #define DESCRIBE_BYTES 512
 
-tw_status_t tw_request_build(tw_coll_request_t *request)
+static tw_status_t create_sched(tw_coll_request_t *request)
 {
     const tw_coll_t *coll = request->coll;
     tw_sched_env_t env = {
@@ -19,7 +21,14 @@ tw_status_t tw_request_build(tw_coll_request_t *request)
         .tag = (uint64_t)coll->id << TW_COLL_ID_SHIFT | (uint64_t)(coll->sequence & 0xffff)
                                                             << TW_SCHED_SLOT_BITS,
     };
-    tw_status_t status = tw_sched_create(&env, &request->sched);
+
+    return tw_sched_create(&env, &request->sched);
+}
+
+tw_status_t tw_request_build(tw_coll_request_t *request)
+{
+    const tw_coll_t *coll = request->coll;
+    tw_status_t status = create_sched(request);
 
     if (status != TW_OK)
         return status;
@@ -47,13 +56,18 @@ tw_status_t tw_request_build(tw_coll_request_t *request)
 /* Bring a request to its end, good or bad. */
 static void finish(tw_coll_request_t *request, tw_status_t status)
 {
+    tw_transport_t *transport = request->coll->transport;
+
     TAILQ_REMOVE(&request->coll->active, request, link);
-    TAILQ_INSERT_TAIL(&request->coll->ended, request, link);
     tw_sched_destroy(request->sched);
     request->sched = NULL;
     request->status = status;
+    if (request->failed)
+        tw_request_destroy(request);
+    else
+        TAILQ_INSERT_TAIL(&request->coll->ended, request, link);
     if (status == TW_ERR_MISMATCH)
-        tw_transport_abort(request->coll->transport, "ranks disagree about an operation");
+        tw_transport_abort(transport, "ranks disagree about an operation");
 }
 
 static void finish_all(tw_coll_t *coll, tw_status_t status)
@@ -98,6 +112,16 @@ void tw_coll_move(void *coll, int *moved)
     compute_one(coll, moved);
 }
 
+/* The oldest request that somebody may wait for. */
+static const tw_coll_request_t *first_awaited(const tw_coll_t *coll)
+{
+    const tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
+
+    while (request != NULL && request->failed)
+        request = TAILQ_NEXT(request, link);
+    return request;
+}
+
 /* Nothing moves for too long, with somebody looking all the while: say what is awaited and give up. */
 static void watch(tw_coll_t *coll, int moved)
 {
@@ -108,9 +132,9 @@ static void watch(tw_coll_t *coll, int moved)
         coll->moved_ns = now;
     coll->looked_ns = now;
     double still_sec = (double)(now - coll->moved_ns) / NS_PER_SEC;
-    if (coll->options.timeout_sec <= 0 || still_sec < coll->options.timeout_sec)
+    const tw_coll_request_t *request = first_awaited(coll);
+    if (request == NULL || coll->options.timeout_sec <= 0 || still_sec < coll->options.timeout_sec)
         return;
-    tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
     tw_error("rank %d: %s (%s, number %u) has not moved for %.1f s: %s", coll->topo.rank,
              tw_coll_op_name(request->args.op), tw_algo_get(request->choice.algo)->info.name,
              request->signature.sequence, still_sec, tw_sched_describe(request->sched, what, sizeof(what)));
@@ -153,33 +177,88 @@ static void note_plan(tw_coll_t *coll, const tw_coll_choice_t *choice)
     };
 }
 
-tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request)
+/* Number the request and set it going. */
+static void start(tw_coll_request_t *request)
 {
-    tw_coll_request_t *posted;
-    tw_status_t status = tw_request_create(coll, args, &posted);
+    tw_coll_t *coll = request->coll;
     int moved = 0;
+
+    coll->sequence++;
+    coll->moved_ns = tw_time_ns();
+    TAILQ_INSERT_TAIL(&coll->active, request, link);
+    tw_status_t status = tw_sched_step(request->sched, &moved);
+    if (status != TW_IN_PROGRESS)
+        finish(request, status);
+}
+
+static tw_status_t build_failure(tw_coll_request_t *request)
+{
+    tw_status_t status = tw_view_init(&request->signature_view, 1, 1);
+
+    if (status == TW_OK)
+        status = tw_view_init(&request->neighbour_view, 1, 1);
+    if (status == TW_OK)
+        status = create_sched(request);
+    if (status != TW_OK)
+        return status;
+    tw_check_build(request);
+    return tw_sched_seal(request->sched);
+}
+
+/* An operation that this rank cannot post is one that the others wait for: they are told in place of the arguments. It
+ * counts as an operation, so that ranks that all fail alike can go on. */
+static void tell_failure(tw_coll_t *coll)
+{
+    if (!tw_check_is_on(coll))
+        return;
+    tw_coll_request_t *request = calloc(1, sizeof(*request));
+    if (request == NULL)
+        goto err_abort;
+    request->coll = coll;
+    request->status = TW_IN_PROGRESS;
+    request->failed = 1;
+    if (build_failure(request) != TW_OK)
+        goto err_request;
+    start(request);
+    return;
+
+err_request:
+    tw_request_destroy(request);
+err_abort:
+    tw_transport_abort(coll->transport, "an operation could not be posted");
+}
+
+static tw_status_t create_posted(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
+{
+    tw_coll_request_t *request;
+    tw_status_t status = tw_request_create(coll, args, &request);
 
     if (status != TW_OK)
         return status;
-    status = tw_coll_choose(coll, &posted->args, posted->n_elems, &posted->choice);
-    if (status != TW_OK)
-        goto err_posted;
-    status = tw_request_build(posted);
-    if (status != TW_OK)
-        goto err_posted;
+    status = tw_coll_choose(coll, &request->args, request->n_elems, &request->choice);
+    if (status == TW_OK)
+        status = tw_request_build(request);
+    if (status != TW_OK) {
+        tw_request_destroy(request);
+        return status;
+    }
+    *out = request;
+    return TW_OK;
+}
+
+tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request)
+{
+    tw_coll_request_t *posted;
+    tw_status_t status = create_posted(coll, args, &posted);
+
+    if (status != TW_OK) {
+        tell_failure(coll);
+        return status;
+    }
     note_plan(coll, &posted->choice);
-    coll->sequence++;
-    coll->moved_ns = tw_time_ns();
-    TAILQ_INSERT_TAIL(&coll->active, posted, link);
-    status = tw_sched_step(posted->sched, &moved);
-    if (status != TW_IN_PROGRESS)
-        finish(posted, status);
+    start(posted);
     *request = posted;
     return TW_OK;
-
-err_posted:
-    tw_request_destroy(posted);
-    return status;
 }
 
 static tw_status_t take_status(tw_coll_request_t *request)

@@ -1,5 +1,7 @@
 /* Do the ranks agree? What happens when they do not. */
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "tests/collectives/sweep.h"
 #include "tests/common/fixture.h"
@@ -91,17 +93,86 @@ TEST_F(Check, TheRankThatDisagreesIsNamed)
         int other = world * 5 % world + world / 2, next = (other + 1) % world;
         tw::World ranks(tw::nodes_of(std::vector<int>((size_t)world, 1)));
         ranks.run([&](int rank) { /* a barrier has no data that could be of a wrong size */
-            tw_coll_args_t args = {};
-            args.op = TW_COLL_BARRIER;
-            args.step = rank == other;
-            EXPECT_LT(tw_coll_run(ranks.coll(rank), &args), 0) << "rank " << rank << " of " << world;
+                                  tw_coll_args_t args = {};
+                                  args.op = TW_COLL_BARRIER;
+                                  args.step = rank == other;
+                                  EXPECT_LT(tw_coll_run(ranks.coll(rank), &args), 0)
+                                      << "rank " << rank << " of " << world;
         });
-        EXPECT_GE(log_count("rank " + std::to_string(next) + ": rank " + std::to_string(other) + " disagrees") +
-                      log_count("rank " + std::to_string(other) + ": rank " +
-                                std::to_string((other + world - 1) % world) + " disagrees"),
-                  1u)
+        EXPECT_GE(
+            log_count("rank " + std::to_string(next) + ": rank " + std::to_string(other) + " disagrees") +
+                log_count("rank " + std::to_string(other) + ": rank " +
+                          std::to_string((other + world - 1) % world) + " disagrees"),
+            1u)
             << world;
     }
+}
+
+/* A post that fails on one rank alone: the others hear of it rather than wait. */
+TEST_F(Check, AFailedPostEndsTheJob)
+{
+    allow_log("there is no exact algorithm");
+    allow_log("gave the job up");
+    for (int world = 2; world <= 8; world++) {
+        int bad = world / 2;
+        tw::World ranks(tw::nodes_of(std::vector<int>((size_t)world, 1)));
+        ranks.run([&](int rank) {
+            tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), world, rank);
+            EXPECT_EQ(tw_coll_run(ranks.coll(rank), job.args()), TW_OK);
+        });
+        ranks.run([&](int rank) {
+            tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), world, rank);
+            tw_coll_args_t args = *job.args();
+            args.algo = rank == bad ? "rong" : args.algo;
+            tw_status_t status = tw_coll_run(ranks.coll(rank), &args);
+            if (rank == bad)
+                EXPECT_EQ(status, TW_ERR_INVALID);
+            else
+                EXPECT_TRUE(status == TW_ERR_MISMATCH || status == TW_ERR_PEER) << tw_status_string(status);
+        });
+        expect_log("rank " + std::to_string(bad) + " could not post operation number 1");
+    }
+}
+
+/* All alike: nothing is lost, and neither is the count of operations. */
+TEST_F(Check, APostThatFailsOnAllRanksDoesNot)
+{
+    expect_log("there is no exact algorithm \"rong\"");
+    for (int world = 1; world <= 8; world++) {
+        tw::World ranks(tw::nodes_of(std::vector<int>((size_t)world, 1)));
+        ranks.run([&](int rank) {
+            tw::Case c = make_case(TW_COLL_ALLREDUCE, "ring", {4000});
+            for (int round = 0; round < 3; round++) {
+                tw::Job job(c, world, rank);
+                tw_coll_args_t wrong = *job.args();
+                wrong.algo = "rong";
+                EXPECT_EQ(tw_coll_run(ranks.coll(rank), &wrong), TW_ERR_INVALID);
+                EXPECT_EQ(tw_coll_run(ranks.coll(rank), &wrong), TW_ERR_INVALID);
+                EXPECT_EQ(tw_coll_run(ranks.coll(rank), job.args()), TW_OK);
+                EXPECT_EQ(job.check(tw::Reference(c, world), world + 1), "");
+            }
+        });
+    }
+}
+
+/* The others post nothing either: there is nobody to tell, and nothing to time out. */
+TEST_F(Check, AFailedPostMeetsNothing)
+{
+    set_env("TW_COLL_TIMEOUT", "300ms");
+    expect_log("there is no exact algorithm");
+    tw::World world(tw::nodes_of({1, 1, 1}));
+    world.run([&](int rank) {
+        if (rank != 1)
+            return;
+        tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), 3, rank);
+        tw_coll_args_t wrong = *job.args();
+        wrong.algo = "rong";
+        EXPECT_EQ(tw_coll_run(world.coll(rank), &wrong), TW_ERR_INVALID);
+        for (int i = 0; i < 50; i++) { /* nobody waits for it: no timeout */
+            EXPECT_EQ(tw_coll_progress(world.coll(rank)), TW_OK);
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+    });
 }
 
 struct Codecs {

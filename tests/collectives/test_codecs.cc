@@ -20,9 +20,15 @@ tw_quant_codec_t parse(const std::string &text)
 /* More of them than there is room for at first. */
 TEST_F(Codecs, EachIsMadeOnce)
 {
-    const std::vector<std::string> texts = {"int8",         "int4",           "int4:block=32",
-                                            "int4:block=64", "int4:hadamard", "int4:stochastic",
-                                            "int8:scale=fp32", "int8:block=32", "int8:block=64"};
+    const std::vector<std::string> texts = {"int8",
+                                            "int4",
+                                            "int4:block=32",
+                                            "int4:block=64",
+                                            "int4:hadamard",
+                                            "int4:stochastic",
+                                            "int8:scale=fp32",
+                                            "int8:block=32",
+                                            "int8:block=64"};
     tw_codecs_t codecs = {};
     std::vector<tw_quant_t *> made;
     for (const std::string &text : texts) {

@@ -14,7 +14,7 @@ TEST_F(Estimate, QuartileAndMedianOfEachValue)
 {
     for (int n = 1; n <= 12; n++) {
         std::vector<double> readings;
-        for (int i = 0; i < n; i++) { /* 1 to n and their tens, in some order */
+        for (int i = 0; i < n; i++) {           /* 1 to n and their tens, in some order */
             double value = (i * 7 + 3) % n + 1; /* 7 and n have no common divisor, but for 7 */
             readings.push_back(n == 7 ? i + 1 : value);
             readings.push_back(10 * readings[readings.size() - 1]);

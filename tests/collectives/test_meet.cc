@@ -40,7 +40,8 @@ TEST_F(Meet, GatherThenBroadcast)
         for (size_t bytes : {(size_t)0, (size_t)1, (size_t)4097}) {
             run_peers(&world, [&](const tw_coll_peers_t &peers, int rank) {
                 std::vector<char> mine(bytes, (char)(rank + 1)), all(bytes * (size_t)n), last = mine;
-                ASSERT_EQ(tw_meet_gather(&peers, mine.data(), bytes, rank == 0 ? all.data() : nullptr), TW_OK);
+                ASSERT_EQ(tw_meet_gather(&peers, mine.data(), bytes, rank == 0 ? all.data() : nullptr),
+                          TW_OK);
                 for (size_t i = 0; rank == 0 && i < all.size(); i++)
                     ASSERT_EQ(all[i], (char)(i / bytes + 1));
                 if (rank == 0 && bytes > 0) /* the last member's goes back to all */

@@ -1,5 +1,6 @@
 /* Every exact algorithm between processes over UCX. */
 #include <csignal>
+#include <unistd.h>
 
 #include "tests/collectives/processes.h"
 #include "tests/collectives/sweep.h"
@@ -126,6 +127,29 @@ TEST_F(Processes, AKilledRankEndsTheOthersOperations)
         return status == TW_ERR_PEER ? "" : tw_status_string(status);
     };
     EXPECT_EQ(tw::run_processes({0, 1, 2}, body, LIMIT_SEC), "rank 1: Killed\n");
+}
+
+/* Rank 1 cannot post its operation, and then does nothing for long. */
+constexpr unsigned IDLE_SEC = 8;
+
+TEST_F(Processes, AFailedPostEndsTheOthersOperations)
+{
+    const tw::Case usual = some_case(TW_COLL_ALLREDUCE);
+    tw::Case wrong = usual;
+    wrong.algo = "rong";
+    auto body = [&](tw_coll_t *coll) -> std::string {
+        int bad = tw_coll_rank(coll) == 1;
+        double start_sec = tw_time_sec();
+        tw_status_t status = run_until_error(coll, usual, bad ? wrong : usual, 10);
+        if (bad) {
+            sleep(IDLE_SEC);
+            return status == TW_ERR_INVALID ? "" : tw_status_string(status);
+        }
+        if (status != TW_ERR_PEER && status != TW_ERR_MISMATCH)
+            return tw_status_string(status);
+        return tw_time_sec() - start_sec < IDLE_SEC ? "" : "late";
+    };
+    EXPECT_EQ(tw::run_processes({0, 1, 2}, body, LIMIT_SEC), "");
 }
 
 TEST_F(Processes, DisagreementEndsTheJob)

@@ -68,8 +68,8 @@ TEST_F(Spread, AShardEntersANodeOnce)
             for (int owner = 0; owner < topo->world; owner++) {
                 int entries = 0;
                 for (int rank = 0; rank < topo->world; rank++)
-                    entries += rank != owner &&
-                               topo->node[route->parent(topo, owner, rank)] != topo->node[rank];
+                    entries +=
+                        rank != owner && topo->node[route->parent(topo, owner, rank)] != topo->node[rank];
                 /* the owner's own node is left and, by the ring, may be entered again at its other ranks */
                 EXPECT_GE(entries, topo->n_nodes - 1) << name;
                 EXPECT_LE(entries, topo->n_nodes - 1 + (std::string(name) == "ring")) << name;
