@@ -47,11 +47,12 @@ done
 # UCX looks for modules in the folder `ucx` beside its own libraries, under names that end as theirs do.
 ucs=$(libraries_of "$1" | awk '$1 ~ /^libucs\.so/ { print $2 }')
 [ -n "$ucs" ] || { echo "make.sh: $1 does not load UCX" >&2 && exit 1; }
+shopt -s nullglob # it may have none
 for module in "$(dirname "$(readlink -f "$ucs")")"/ucx/libuc*.so.0; do
     cp -L "$module" "$top/lib/ucx/"
     add_libraries "$module"
 done
-chmod 644 "$top"/lib/*.so* "$top"/lib/*/*.so*
+find "$top/lib" -type f -exec chmod 644 {} +
 
 cp -L "$run" "$top/run"
 cp -L "$readme" "$top/README.md"
