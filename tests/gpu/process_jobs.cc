@@ -234,7 +234,7 @@ std::map<std::string, std::string> rank_env(const std::vector<int> &node_of, int
         {"TW_NODE_ID", "gpu-check-node-" + std::to_string(node_of[(size_t)rank])},
         {"TW_NET_DEVICES", "lo"},
         {"TW_COLL_TIMEOUT", "30s"},
-        {"TW_COLL_CHUNK", "64K"},
+        {"TW_COLL_CHUNK", "8K"},               /* several of each shard */
         {"TW_COLL_MODEL", "inter:beta=1gbit"}, /* not measured: there is nothing to choose */
     };
 }

@@ -103,7 +103,7 @@ TEST_F(ProcessJobs, AHangIsNoticed)
 /* What is captured is what is run here. */
 TEST_F(ProcessJobs, OperationsOverNccl)
 {
-    set_env("TW_COLL_CHUNK", "64K");
+    set_env("TW_COLL_CHUNK", "8K");
     for (const ProcessJob &job : process_jobs()) {
         if (!job.over_nccl || job.victim >= 0)
             continue;
