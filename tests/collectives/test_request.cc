@@ -128,6 +128,31 @@ TEST_F(Request, DelaysDoNotChangeTheBits)
     }
 }
 
+/* A communicator is made while operations of another one are in flight, which some ranks wait for first. */
+TEST_F(Request, CommunicatorMadeMeanwhile)
+{
+    set_env("TW_COLL_TIMEOUT", "20s");
+    tw::World world({0, 0, 1, 1});
+    set_env("TW_COLL_MODEL", "measure");
+    world.run([&](int rank) {
+        tw::Case c = make_case(TW_COLL_ALLREDUCE, "ring", {20000});
+        tw::Job job(c, world.size(), rank);
+        tw_coll_params_t params = {world.transport(rank), nullptr, 0, 1};
+        tw_coll_t *second = nullptr;
+        tw_coll_request_t *request;
+        ASSERT_EQ(tw_coll_post(world.coll(rank), job.args(), &request), TW_OK);
+        if (rank % 2) {
+            EXPECT_EQ(tw_coll_create(&params, &second), TW_OK);
+        }
+        EXPECT_EQ(tw_coll_wait(request), TW_OK);
+        if (rank % 2 == 0) {
+            EXPECT_EQ(tw_coll_create(&params, &second), TW_OK);
+        }
+        EXPECT_EQ(job.check(tw::Reference(c, world.size()), many(world.size(), 0)), "");
+        tw_coll_destroy(second);
+    });
+}
+
 /* Rows and columns of a grid, and everybody, on one transport, with operations of all three in flight, which every rank waits
  * for in an order of its own. */
 TEST_F(Request, SeveralCommunicators)

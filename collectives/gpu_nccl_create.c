@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "collectives/gpu_nccl_api.h"
+#include "collectives/meet.h"
 
 /* ---- nodes ----------------------------------------------------------------------------------------------- */
 
@@ -125,45 +126,32 @@ static tw_status_t create_from_comm(const tw_nccl_api_t *api, ncclComm_t parent,
 
 /* ---- over a transport ------------------------------------------------------------------------------------ */
 
-static tw_status_t finish(tw_transport_t *transport, tw_status_t posted, tw_transport_request_t *request)
-{
-    tw_status_t status = posted;
+/** What the first rank tells the others: under which id they find each other in NCCL, or that there is none. */
+typedef struct invitation {
+    tw_status_t status;
+    ncclUniqueId id;
+} invitation_t;
 
-    if (status != TW_OK)
-        return status;
-    while ((status = tw_transport_test(transport, request)) == TW_IN_PROGRESS) {
-        tw_status_t moved = tw_transport_progress(transport);
-        if (moved == TW_IN_PROGRESS)
-            moved = tw_transport_sleep(transport, 0.1);
-        if (moved < 0) {
-            tw_transport_cancel(transport, request);
-            return moved;
-        }
-    }
-    return status;
-}
-
-/** The first rank makes the id under which they find each other in NCCL, and tells the others. */
 static tw_status_t share_id(const tw_nccl_api_t *api, const tw_coll_params_t *over, const tw_topo_t *topo,
                             ncclUniqueId *id)
 {
-    uint64_t tag = (uint64_t)over->id << TW_COLL_ID_SHIFT;
-    tw_transport_request_t *request;
-    tw_status_t status = TW_OK;
+    tw_coll_peers_t peers = {over->transport, topo, (uint64_t)over->id << TW_COLL_ID_SHIFT};
+    invitation_t invitation = {TW_OK, {{0}}};
 
-    if (topo->rank > 0) {
-        status = tw_transport_recv_post(over->transport, topo->peer[0], tag, id, sizeof(*id), &request);
-        return finish(over->transport, status, request);
-    }
-    status = tw_nccl_check(api, 0, NULL, api->ncclGetUniqueId(id), "ncclGetUniqueId");
-    for (int r = 1; r < topo->world && status == TW_OK; r++) {
-        status = tw_transport_send_post(over->transport, topo->peer[r], tag, id, sizeof(*id), &request);
-        status = finish(over->transport, status, request);
-    }
-    return status;
+    if (topo->rank == 0)
+        invitation.status =
+            tw_nccl_check(api, 0, NULL, api->ncclGetUniqueId(&invitation.id), "ncclGetUniqueId");
+    tw_status_t status = tw_meet_broadcast(&peers, &invitation, sizeof(invitation));
+    if (status != TW_OK)
+        return status;
+    if (invitation.status != TW_OK && topo->rank > 0)
+        tw_error("rank %d: rank 0 has no id for a communicator of NCCL (%s)", topo->rank,
+                 tw_status_string(invitation.status));
+    *id = invitation.id;
+    return invitation.status;
 }
 
-static tw_status_t meet(const tw_nccl_api_t *api, const tw_coll_params_t *over, const tw_topo_t *topo,
+static tw_status_t join(const tw_nccl_api_t *api, const tw_coll_params_t *over, const tw_topo_t *topo,
                         ncclComm_t *comm)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -197,7 +185,7 @@ static tw_status_t create_over(const tw_nccl_api_t *api, const tw_coll_params_t 
     free(all);
     if (status != TW_OK)
         return status;
-    status = meet(api, over, &topo, &comm);
+    status = join(api, over, &topo, &comm);
     parts->wire = status == TW_OK ? tw_nccl_wire_create(api, comm, topo.rank) : NULL;
     tw_topo_cleanup(&topo);
     if (status == TW_OK && parts->wire == NULL)
