@@ -106,7 +106,7 @@ static void note_exact(const tw_bench_row_t *row, tw_bench_row_t *exact, int *ha
 static tw_status_t run_sizes(tw_bench_rank_t *rank, tw_bench_report_t *report, size_t *n_faults)
 {
     const tw_bench_options_t *options = rank->options;
-    tw_bench_row_t rows[TW_BENCH_MODE_COUNT], exact;
+    tw_bench_row_t rows[TW_BENCH_MODE_COUNT], exact = {0};
     int have_exact = 0;
     tw_status_t status = TW_OK;
     for (size_t s = 0; s < options->n_sizes && status == TW_OK; s++) {
