@@ -73,11 +73,11 @@ static void sign_failure(tw_coll_request_t *request, uint32_t sequence)
     request->signature.op = TW_COLL_OP_COUNT;
 }
 
-static const char *algo_name(const tw_coll_signature_t *signature)
+static const char *algo_name(const tw_coll_request_t *request, const tw_coll_signature_t *signature)
 {
-    const tw_algo_t *algo = tw_algo_get(signature->algo);
+    const tw_coll_algo_info_t *info = request->coll->algo_info(signature->algo);
 
-    return algo != NULL ? algo->info.name : "?";
+    return info != NULL ? info->name : "?";
 }
 
 static void log_mismatch(const tw_coll_request_t *request, int peer)
@@ -90,16 +90,16 @@ static void log_mismatch(const tw_coll_request_t *request, int peer)
         const tw_coll_signature_t *posted = failed_here ? other : own;
         tw_error("rank %d: rank %d could not post operation number %u, rank %d posted %s (%s) as number %u",
                  rank, failed_here ? rank : peer, failed_here ? own->sequence : other->sequence,
-                 failed_here ? peer : rank, tw_coll_op_name((tw_coll_op_t)posted->op), algo_name(posted),
-                 posted->sequence);
+                 failed_here ? peer : rank, tw_coll_op_name((tw_coll_op_t)posted->op),
+                 algo_name(request, posted), posted->sequence);
         return;
     }
     tw_error("rank %d: rank %d disagrees about an operation: here it is number %u, %s (%s) of %llu %s, "
              "there number %u, %s (%s) of %llu %s%s",
-             rank, peer, own->sequence, tw_coll_op_name((tw_coll_op_t)own->op), algo_name(own),
+             rank, peer, own->sequence, tw_coll_op_name((tw_coll_op_t)own->op), algo_name(request, own),
              (unsigned long long)own->n_elems, tw_type_name((tw_type_t)own->type), other->sequence,
-             tw_coll_op_name((tw_coll_op_t)other->op), algo_name(other), (unsigned long long)other->n_elems,
-             tw_type_name((tw_type_t)other->type),
+             tw_coll_op_name((tw_coll_op_t)other->op), algo_name(request, other),
+             (unsigned long long)other->n_elems, tw_type_name((tw_type_t)other->type),
              own->n_elems == other->n_elems && own->op == other->op
                  ? "; counts, reduction, root, codec, seed or chunk may differ"
                  : "");
@@ -121,6 +121,15 @@ static tw_status_t compare(tw_sched_t *sched, const void *arg)
 int tw_check_is_on(const tw_coll_t *coll)
 {
     return coll->options.check && coll->topo.world > 1;
+}
+
+uint64_t tw_check_inter_node_bytes(const tw_coll_t *coll)
+{
+    const tw_topo_t *topo = &coll->topo;
+    int next = topo->ring[(topo->position[topo->rank] + 1) % topo->world];
+
+    return tw_check_is_on(coll) && topo->node[next] != topo->node[topo->rank] ? sizeof(tw_coll_signature_t)
+                                                                              : 0;
 }
 
 void tw_check_build(tw_coll_request_t *request)

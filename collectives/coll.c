@@ -95,6 +95,7 @@ tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out)
         return TW_ERR_NO_MEMORY;
     coll->transport = params->transport;
     coll->id = params->id;
+    coll->algo_info = tw_coll_algo_get;
     TAILQ_INIT(&coll->active);
     TAILQ_INIT(&coll->ended);
     tw_status_t status = tw_config_init(&tw_coll_config_table, &coll->options);
@@ -135,13 +136,18 @@ static void destroy_requests(tw_coll_request_list_t *list)
     }
 }
 
+void tw_coll_drop_requests(tw_coll_t *coll)
+{
+    destroy_requests(&coll->active);
+    destroy_requests(&coll->ended);
+}
+
 void tw_coll_destroy(tw_coll_t *coll)
 {
     if (coll == NULL)
         return;
     tw_transport_mover_remove(coll->transport, &coll->mover);
-    destroy_requests(&coll->active);
-    destroy_requests(&coll->ended);
+    tw_coll_drop_requests(coll);
     tw_codecs_cleanup(&coll->codecs);
     tw_scratch_destroy(coll->scratch);
     tw_topo_cleanup(&coll->topo);

@@ -55,7 +55,8 @@ struct tw_coll_request {
     TAILQ_ENTRY(tw_coll_request) link; /**< in tw_coll.active, then in tw_coll.ended */
     tw_coll_t *coll;
     tw_status_t status; /**< TW_IN_PROGRESS while running */
-    int failed; /**< not an operation: tells the neighbours that this rank could not post one; nobody waits */
+    int silent;         /**< not an operation, only a word about one to the neighbours; nobody waits for it */
+    int failed;         /**< silent: this rank could not post the operation */
 
     /* The caller's arguments, checked and copied; what is optional there is filled in here. */
     tw_coll_args_t args;
@@ -84,7 +85,9 @@ struct tw_coll {
     tw_coll_options_t options;
     tw_topo_t topo;
     tw_scratch_t *scratch;
+    const tw_coll_algo_info_t *(*algo_info)(size_t index); /**< the table that choices refer to */
     uint32_t sequence;
+    tw_status_t silent_status;     /**< TW_OK, or how a silent request ended */
     tw_coll_request_list_t active; /**< in the order posted */
     tw_coll_request_list_t ended;  /**< nobody has asked for their status yet */
     tw_coll_plan_t last_plan;
@@ -110,10 +113,21 @@ tw_status_t tw_request_build(tw_coll_request_t *request);
 /** A transport's mover of a communicator: messages of all its requests, and one computation. */
 void tw_coll_move(void *coll, int *moved);
 
+/** Exchange signatures for an operation that is not a request of this communicator: `about` has its arguments and choice, and
+ *  is not needed afterwards; NULL: this rank could not post it. Takes a number as an operation does. Ranks that disagree
+ *  give the job up; on this one silent_status tells. */
+void tw_coll_tell(tw_coll_t *coll, const tw_coll_request_t *about);
+/** 1 while words about operations that were posted here have no answer. */
+int tw_coll_is_telling(const tw_coll_t *coll);
+/** Cancel and free all requests. */
+void tw_coll_drop_requests(tw_coll_t *coll);
+
 /** Emit the exchange and comparison of signatures with the neighbours. */
 void tw_check_build(tw_coll_request_t *request);
 /** 1 if signatures are exchanged. */
 int tw_check_is_on(const tw_coll_t *coll);
+/** Bytes of signatures that this rank sends to another node with each operation. */
+uint64_t tw_check_inter_node_bytes(const tw_coll_t *coll);
 
 #ifdef __cplusplus
 }

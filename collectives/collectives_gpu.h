@@ -65,7 +65,10 @@ int tw_coll_gpu_workspace_pinned(const tw_coll_gpu_t *coll);
  *  TW_OK; no graph capture.
  *  algo: NULL, "auto" or a name of tw_coll_gpu_algo_get. Quantizing is declined, unless force_codec, on a single node
  *  and for tiny tensors.
- *  TW_ERR_INVALID, TW_ERR_UNSUPPORTED (logged), or the error that has ended the communicator. */
+ *  TW_ERR_INVALID, TW_ERR_UNSUPPORTED (logged), or the error that has ended the communicator. Over a transport a post that
+ *  fails counts as an operation: unless it fails on all ranks, all get an error (logged with the rank), and the job is given
+ *  up; likewise if the arguments differ (TW_ERR_MISMATCH), or an operation fails on one rank. Over NCCL such ranks wait for
+ *  TW_COLL_TIMEOUT. */
 tw_status_t tw_coll_gpu_post(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw_stream_t stream);
 /** Move everything along and look, without waiting. TW_OK: all that was posted (and not captured) has ended on the device;
  *  TW_IN_PROGRESS; or the error that has ended the communicator. Whoever waits for the stream by other means calls this
@@ -74,7 +77,7 @@ tw_status_t tw_coll_gpu_test(tw_coll_gpu_t *coll);
 /** The same until it is not TW_IN_PROGRESS. TW_ERR_TIMEOUT (logged) when that takes longer than TW_COLL_TIMEOUT: the
  *  communicator is then aborted, and its kernels end. */
 tw_status_t tw_coll_gpu_wait(tw_coll_gpu_t *coll);
-/** Give up: kernels that wait for other ranks end; all further calls fail. */
+/** Give up: kernels that wait for other ranks end; all further calls fail. Over a transport, on all ranks. */
 void tw_coll_gpu_abort(tw_coll_gpu_t *coll);
 
 /** Rows of the table of algorithms, for each operation the best first; NULL past its end. */

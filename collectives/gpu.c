@@ -93,6 +93,7 @@ static void free_parts(tw_coll_gpu_t *coll)
 {
     if (coll->base.transport != NULL)
         tw_transport_mover_remove(coll->base.transport, &coll->mover);
+    tw_coll_drop_requests(&coll->base);
     tw_gpu_shapes_cleanup(coll);
     for (size_t i = 0; i < coll->memory.n_blocks; i++)
         coll->device->free(coll->device, coll->memory.blocks[i], coll->memory.pinned);
@@ -124,6 +125,9 @@ tw_status_t tw_gpu_create_of_parts(const tw_gpu_parts_t *parts, tw_coll_gpu_t **
     coll->wire = parts->wire;
     coll->base.transport = parts->wire == NULL ? parts->transport : NULL;
     coll->base.id = parts->id;
+    coll->base.algo_info = tw_coll_gpu_algo_get;
+    TAILQ_INIT(&coll->base.active);
+    TAILQ_INIT(&coll->base.ended);
     coll->codecs.mem = parts->device->mem;
     LIST_INIT(&coll->shapes);
     TAILQ_INIT(&coll->runs);
@@ -261,15 +265,21 @@ size_t tw_coll_gpu_workspace_bytes(const tw_coll_gpu_t *coll)
 
 /* ---- operations ------------------------------------------------------------------------------------------ */
 
-/** The communicator ends here, with this status from now on. */
+/** The communicator ends here, with this status from now on. Over a transport the others hear of it, unless that has told
+ *  them, or they are as late themselves. */
 static tw_status_t fail(tw_coll_gpu_t *coll, tw_status_t status)
 {
+    tw_transport_t *transport = coll->base.transport;
+
     if (coll->status != TW_OK)
         return coll->status;
     coll->status = status;
     tw_gpu_host_cancel(coll);
+    tw_coll_drop_requests(&coll->base);
     if (coll->wire != NULL)
         coll->wire->abort(coll->wire);
+    else if (status != TW_ERR_PEER && status != TW_ERR_TIMEOUT && tw_transport_failed_rank(transport) < 0)
+        tw_transport_abort(transport, tw_status_string(status));
     return status;
 }
 
@@ -329,6 +339,22 @@ static tw_status_t run_nccl(const tw_gpu_call_t *call, const tw_coll_args_t *arg
     return status;
 }
 
+/** Over a transport, what this rank has posted, or (shape NULL) could not post; the operation itself is the next number. */
+static void tell(tw_coll_gpu_t *coll, const tw_coll_args_t *args, const tw_gpu_shape_t *shape)
+{
+    tw_coll_request_t about;
+
+    if (shape == NULL) {
+        tw_coll_tell(&coll->base, NULL);
+        coll->base.sequence++;
+        return;
+    }
+    about = *shape->request;
+    about.args.seed = args->seed;
+    about.args.step = args->step;
+    tw_coll_tell(&coll->base, &about);
+}
+
 static tw_status_t start(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t *shape,
                          tw_stream_t stream, uint64_t capture)
 {
@@ -340,9 +366,11 @@ static tw_status_t start(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw_gpu
         .seed = args->seed,
         .step = args->step,
     };
-    tw_status_t status =
-        coll->wire != NULL ? run_nccl(&call, args, stream, capture) : tw_gpu_host_post(&call, stream);
+    tw_status_t status;
 
+    if (coll->wire == NULL)
+        tell(coll, args, shape);
+    status = coll->wire != NULL ? run_nccl(&call, args, stream, capture) : tw_gpu_host_post(&call, stream);
     if (status != TW_OK)
         return fail(coll, status);
     coll->mover.polls = !TAILQ_EMPTY(&coll->runs);
@@ -372,7 +400,11 @@ tw_status_t tw_coll_gpu_post(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw
         status = check_capture(coll, shape, capture);
     if (status == TW_OK)
         status = tw_gpu_memory_reserve(coll, shape->plan.workspace_bytes);
-    return status == TW_OK ? start(coll, args, shape, stream, capture) : status;
+    if (status == TW_OK)
+        return start(coll, args, shape, stream, capture);
+    if (coll->wire == NULL && coll->status == TW_OK)
+        tell(coll, args, NULL);
+    return status;
 }
 
 /* ---- waiting --------------------------------------------------------------------------------------------- */
@@ -384,6 +416,8 @@ static void move(void *arg, int *moved)
 
     if (coll->status == TW_OK) {
         tw_status_t status = tw_gpu_host_move(coll, moved);
+        tw_coll_move(&coll->base, moved);
+        status = coll->base.silent_status < 0 ? coll->base.silent_status : status;
         if (status < 0)
             (void)fail(coll, status);
     }
@@ -400,7 +434,7 @@ static tw_status_t look_at_transport(tw_coll_gpu_t *coll, int *moved)
     tw_transport_move(coll->base.transport, moved);
     if (coll->status != TW_OK)
         return coll->status;
-    return TAILQ_EMPTY(&coll->runs) ? TW_OK : TW_IN_PROGRESS;
+    return TAILQ_EMPTY(&coll->runs) && !tw_coll_is_telling(&coll->base) ? TW_OK : TW_IN_PROGRESS;
 }
 
 /** What was captured last cannot be asked for. */

@@ -57,7 +57,7 @@ struct tw_coll_gpu {
     const tw_gpu_device_t *device;
     tw_gpu_wire_t *wire; /**< NCCL; NULL: base.transport */
     tw_transport_mover_t mover;
-    tw_coll_t base; /**< topology, options, id; its requests check arguments. Nothing is posted on it */
+    tw_coll_t base; /**< topology, options, id; its requests check arguments. No operation is posted on it */
     tw_topo_t flat; /**< every rank a node */
     tw_codecs_t codecs;
     tw_gpu_shapes_t shapes;

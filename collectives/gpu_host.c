@@ -100,6 +100,16 @@ static tw_status_t post_messages(tw_gpu_run_t *run)
     return status;
 }
 
+/** A message of another size is the other rank's idea of another operation. */
+static tw_status_t explain_error(const tw_gpu_run_t *run, tw_status_t status)
+{
+    if (status != TW_ERR_TRUNCATED)
+        return status;
+    tw_error("rank %d: %s: a message of another size than expected came: the ranks' arguments differ",
+             run->call.coll->base.topo.rank, tw_coll_op_name(run->call.shape->request->args.op));
+    return TW_ERR_MISMATCH;
+}
+
 static tw_status_t test_messages(tw_gpu_run_t *run, int *moved)
 {
     tw_transport_t *transport = run->call.coll->base.transport;
@@ -114,7 +124,7 @@ static tw_status_t test_messages(tw_gpu_run_t *run, int *moved)
         run->n_open--;
         *moved = 1;
         if (status != TW_OK)
-            return status;
+            return explain_error(run, status);
     }
     return run->n_open > 0 ? TW_IN_PROGRESS : TW_OK;
 }

@@ -213,6 +213,8 @@ static tw_status_t make_plan(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape, const w
     if (status == TW_OK)
         status = tw_gpu_plan_init(&shape->plan, &params);
     shape->inter_node_bytes = shape->plan.inter_node_bytes;
+    if (coll->wire == NULL)
+        shape->inter_node_bytes += tw_check_inter_node_bytes(&coll->base);
     return status;
 }
 
@@ -232,6 +234,10 @@ static tw_status_t decide(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape)
         .quantized = quantized,
         .chunk_bytes = choose_chunk(coll, request, quantized),
         .reason = reason,
+    };
+    shape->request->choice = (tw_coll_choice_t){
+        .algo = (size_t)(way - ways),
+        .chunk_bytes = shape->plan_info.chunk_bytes,
     };
     return make_plan(coll, shape, way);
 }

@@ -53,6 +53,14 @@ tw_status_t tw_request_build(tw_coll_request_t *request)
     return tw_sched_seal(request->sched);
 }
 
+/* The other ranks cannot end an operation that has failed here, and have to be told; unless the transport has told them, or
+ * they are as late themselves. */
+static int ends_the_others(const tw_transport_t *transport, tw_status_t status)
+{
+    return status < 0 && status != TW_ERR_PEER && status != TW_ERR_TIMEOUT &&
+           tw_transport_failed_rank(transport) < 0;
+}
+
 /* Bring a request to its end, good or bad. */
 static void finish(tw_coll_request_t *request, tw_status_t status)
 {
@@ -62,12 +70,16 @@ static void finish(tw_coll_request_t *request, tw_status_t status)
     tw_sched_destroy(request->sched);
     request->sched = NULL;
     request->status = status;
-    if (request->failed)
+    if (request->silent) {
+        request->coll->silent_status = status < 0 ? status : request->coll->silent_status;
         tw_request_destroy(request);
-    else
+    } else {
         TAILQ_INSERT_TAIL(&request->coll->ended, request, link);
+    }
     if (status == TW_ERR_MISMATCH)
         tw_transport_abort(transport, "ranks disagree about an operation");
+    else if (ends_the_others(transport, status))
+        tw_transport_abort(transport, tw_status_string(status));
 }
 
 static void finish_all(tw_coll_t *coll, tw_status_t status)
@@ -117,7 +129,7 @@ static const tw_coll_request_t *first_awaited(const tw_coll_t *coll)
 {
     const tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
 
-    while (request != NULL && request->failed)
+    while (request != NULL && request->silent)
         request = TAILQ_NEXT(request, link);
     return request;
 }
@@ -191,7 +203,7 @@ static void start(tw_coll_request_t *request)
         finish(request, status);
 }
 
-static tw_status_t build_failure(tw_coll_request_t *request)
+static tw_status_t build_silent(tw_coll_request_t *request)
 {
     tw_status_t status = tw_view_init(&request->signature_view, 1, 1);
 
@@ -202,12 +214,13 @@ static tw_status_t build_failure(tw_coll_request_t *request)
     if (status != TW_OK)
         return status;
     tw_check_build(request);
+    request->args = (tw_coll_args_t){0}; /* somebody else's */
     return tw_sched_seal(request->sched);
 }
 
 /* An operation that this rank cannot post is one that the others wait for: they are told in place of the arguments. It
  * counts as an operation, so that ranks that all fail alike can go on. */
-static void tell_failure(tw_coll_t *coll)
+void tw_coll_tell(tw_coll_t *coll, const tw_coll_request_t *about)
 {
     if (!tw_check_is_on(coll))
         return;
@@ -216,8 +229,14 @@ static void tell_failure(tw_coll_t *coll)
         goto err_abort;
     request->coll = coll;
     request->status = TW_IN_PROGRESS;
-    request->failed = 1;
-    if (build_failure(request) != TW_OK)
+    request->silent = 1;
+    request->failed = about == NULL;
+    if (about != NULL) {
+        request->args = about->args;
+        request->n_elems = about->n_elems;
+        request->choice = about->choice;
+    }
+    if (build_silent(request) != TW_OK)
         goto err_request;
     start(request);
     return;
@@ -226,6 +245,15 @@ err_request:
     tw_request_destroy(request);
 err_abort:
     tw_transport_abort(coll->transport, "an operation could not be posted");
+}
+
+int tw_coll_is_telling(const tw_coll_t *coll)
+{
+    const tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
+
+    while (request != NULL && request->failed)
+        request = TAILQ_NEXT(request, link);
+    return request != NULL;
 }
 
 static tw_status_t create_posted(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
@@ -252,7 +280,7 @@ tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_re
     tw_status_t status = create_posted(coll, args, &posted);
 
     if (status != TW_OK) {
-        tell_failure(coll);
+        tw_coll_tell(coll, NULL);
         return status;
     }
     note_plan(coll, &posted->choice);

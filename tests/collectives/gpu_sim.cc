@@ -133,6 +133,10 @@ tw_gpu_device_t SimDevice::make_table()
         return TW_OK;
     };
     t.event_query = [](const tw_gpu_device_t *d, tw_gpu_event_t event) {
+        SimDevice *failing = of(d);
+        if (failing->queries_left == 0)
+            return TW_ERR_CUDA;
+        failing->queries_left -= failing->queries_left > 0;
         SimEvent *e = static_cast<SimEvent *>(event);
         for (uint32_t i = of(d)->lazy ? of(d)->random() % 4 : 0; i > 0; i--)
             of(d)->step();

@@ -54,6 +54,7 @@ class SimDevice
     bool lazy = true;     /**< queries move it a little, as time passes */
     int n_allocated = 0, n_events = 0, n_kernels = 0;
     int n_pinned = 0, n_fences = 0;
+    int queries_left = -1; /**< of events, until they say TW_ERR_CUDA; -1: they never do */
     size_t allocated_bytes = 0;
 
     /** A transport writes to the memory of this device: not there before the next fence. */

@@ -1,5 +1,7 @@
 /* Collectives on GPU memory over a transport: the host moves the bytes, simulated GPUs run their kernels when they like.
  * Bit for bit those of the CPU. */
+#include <atomic>
+
 #include "tests/collectives/gpu_transport.h"
 #include "tests/collectives/gpu_world.h"
 #include "tests/collectives/processes.h"
@@ -346,6 +348,92 @@ TEST_F(GpuHost, LostPeer)
         tw::RankCase asked(c, &mine, 1);
         EXPECT_EQ(gpu.post_and_wait(rank, &asked.args), TW_ERR_PEER);
         EXPECT_EQ(gpu.post_and_wait(rank, &asked.args), TW_ERR_PEER);
+    });
+}
+
+/** Ranks that do not agree about what one of them posts: all get an error soon, and somebody says what is wrong. */
+void expect_disagreement(tw_status_t own_status, const std::function<void(tw_coll_args_t *)> &change)
+{
+    tw::World world(tw::nodes_of({1, 1, 1}));
+    HostWorld gpu(world, 5);
+    tw::Case c;
+    std::atomic<int> mismatches{0};
+    c.op = TW_COLL_REDUCE_SCATTER;
+    c.sizes = {3001};
+    run_case_by(world, c, 1,
+                [&](int rank, const tw_coll_args_t *args) { return gpu.post_and_wait(rank, args); });
+    world.run([&](int rank) {
+        tw::RankBuffers mine;
+        prepare(c, 3, rank, &mine);
+        tw::RankCase asked(c, &mine, 1);
+        if (rank == 1)
+            change(&asked.args);
+        tw_status_t status = gpu.post_and_wait(rank, &asked.args);
+        mismatches += status == TW_ERR_MISMATCH;
+        if (rank == 1 && own_status != TW_OK)
+            EXPECT_EQ(status, own_status);
+        else
+            EXPECT_TRUE(status == TW_ERR_MISMATCH || status == TW_ERR_PEER)
+                << "rank " << rank << ": " << tw_status_string(status);
+        EXPECT_LT(gpu.post_and_wait(rank, &asked.args), 0) << "for good";
+    });
+    EXPECT_GE(mismatches.load(), 1);
+}
+
+TEST_F(GpuHost, ArgumentsThatDiffer)
+{
+    allow_log("a message of another size");
+    allow_log("were expected");
+    allow_log("gave the job up");
+    expect_log("disagrees about an operation: here it is number 2, reduce_scatter (one_hop)");
+    expect_disagreement(TW_OK, [](tw_coll_args_t *args) { args->seed++; });
+    expect_disagreement(TW_OK, [](tw_coll_args_t *args) { args->reduction = TW_COLL_MEAN; });
+    expect_disagreement(TW_OK, [](tw_coll_args_t *args) {
+        const_cast<tw_coll_segment_t *>(args->segments)->n_elems = 3000;
+        const_cast<tw_coll_segment_t *>(args->segments)->counts = nullptr;
+    });
+}
+
+TEST_F(GpuHost, PostThatFailsOnOneRank)
+{
+    allow_log("gave the job up");
+    expect_log("there is no quantized algorithm \"rong\"");
+    expect_log("rank 1 could not post operation number 2");
+    expect_disagreement(TW_ERR_UNSUPPORTED, [](tw_coll_args_t *args) { args->algo = "rong"; });
+}
+
+TEST_F(GpuHost, PostThatFailsOnAllRanks)
+{
+    tw::World world(tw::nodes_of({1, 2}));
+    HostWorld gpu(world, 5);
+    tw::Case c;
+    c.sizes = {1000};
+    expect_log("there is no quantized algorithm \"rong\"");
+    expect_same(c,
+                run_case_by(world, c, 1,
+                            [&](int rank, const tw_coll_args_t *args) {
+                                tw_coll_args_t wrong = *args;
+                                wrong.algo = "rong";
+                                EXPECT_EQ(gpu.post_and_wait(rank, &wrong), TW_ERR_UNSUPPORTED);
+                                return gpu.post_and_wait(rank, args);
+                            }),
+                run_case(world, c));
+}
+
+/* What fails on the device of one rank ends the operation of all. */
+TEST_F(GpuHost, DeviceThatFails)
+{
+    tw::World world(tw::nodes_of({1, 1, 1}));
+    HostWorld gpu(world, 5);
+    tw::Case c;
+    c.sizes = {100000};
+    expect_log("rank 1: gave the job up: CUDA error");
+    gpu.device(1).queries_left = 3;
+    world.run([&](int rank) {
+        tw::RankBuffers mine;
+        prepare(c, 3, rank, &mine);
+        tw::RankCase asked(c, &mine, 1);
+        EXPECT_EQ(gpu.post_and_wait(rank, &asked.args), rank == 1 ? TW_ERR_CUDA : TW_ERR_PEER);
     });
 }
 

@@ -128,6 +128,23 @@ TEST_F(Request, DelaysDoNotChangeTheBits)
     }
 }
 
+/* What fails on one rank in the middle of an operation, for want of memory say, the others cannot end. */
+TEST_F(Request, AnOperationThatFailsOnOneRankEndsTheOthers)
+{
+    tw::World world(GRID);
+    tw::Case c = make_case(TW_COLL_ALLREDUCE, "ring", {20000});
+    expect_log("rank 1: gave the job up: " + std::string(tw_status_string(TW_ERR_NO_MEMORY)));
+    world.run([&](int rank) {
+        tw::Job job(c, world.size(), rank);
+        tw_coll_request_t *request;
+        ASSERT_EQ(tw_coll_post(world.coll(rank), job.args(), &request), TW_OK);
+        if (rank == 1)
+            tw_sched_fail(request->sched, TW_ERR_NO_MEMORY);
+        EXPECT_EQ(tw_coll_wait(request), rank == 1 ? TW_ERR_NO_MEMORY : TW_ERR_PEER);
+        EXPECT_EQ(tw_transport_failed_rank(world.transport(rank)), 1);
+    });
+}
+
 /* A communicator is made while operations of another one are in flight, which some ranks wait for first. */
 TEST_F(Request, CommunicatorMadeMeanwhile)
 {
