@@ -52,6 +52,8 @@ GROUP_FN int decode_groups(tw_type_t type, int bits, int hadamard, sink_t sink, 
 {
     decoder_t decoder = decoder_for(bits, scale);
     for (size_t i = 0; i < n; i += GROUP) {
+        if (sink != SINK_STORE)
+            group_fetch(type, dst, first + i + AHEAD_ELEMS);
         group_t g = group_dequantize(bits, codes + i * (size_t)bits / 8, decoder);
         sink_group(type, sink, dst, first + i, hadamard ? group_rotate(g) : g);
     }

@@ -59,17 +59,23 @@ GROUP_FN size_t elems_of_block(const batch_t *batch, size_t j, size_t block)
 
 /* ---- codes ------------------------------------------------------------------------------------------------------ */
 
+/* From the source; meanwhile the next batch's source is fetched, which the processor would only begin to do at its first
+ * access: a page ends there. */
 GROUP_FN int quantize_groups(tw_type_t type, int bits, const void *src, size_t first, size_t n, float inverse,
                              uint8_t *codes)
 {
-    for (size_t i = 0; i < n; i += GROUP)
+    for (size_t i = 0; i < n; i += GROUP) {
+        group_fetch(type, src, first + i + AHEAD_ELEMS);
         group_quantize(bits, group_load(type, src, first + i), inverse, codes + i * (size_t)bits / 8);
+    }
     return 0;
 }
 
 GROUP_FN int quantize_fp32(int bits, const float *y, size_t n, float inverse, uint8_t *codes)
 {
-    return quantize_groups(TW_TYPE_FP32, bits, y, 0, n, inverse, codes);
+    for (size_t i = 0; i < n; i += GROUP)
+        group_quantize(bits, group_load(TW_TYPE_FP32, y, i), inverse, codes + i * (size_t)bits / 8);
+    return 0;
 }
 
 GROUP_FN int quantize_bits(int bits, tw_type_t type, const void *src, size_t first, size_t n, float inverse,
@@ -168,6 +174,9 @@ GROUP_FN uint32_t load_groups(tw_type_t type, int delta, int rotate, const tw_qu
     amax_t amax = amax_zero();
     size_t i = 0;
     for (; i < whole_groups(n); i += GROUP) {
+        group_fetch(delta ? TW_TYPE_FP32 : type, segment->src, first + i + AHEAD_ELEMS);
+        if (delta)
+            group_fetch(type, segment->base, first + i + AHEAD_ELEMS);
         group_t g = delta ? group_sub(group_load(TW_TYPE_FP32, segment->src, first + i),
                                       group_load(type, segment->base, first + i))
                           : group_load(type, segment->src, first + i);
