@@ -4,30 +4,72 @@
 
 #include "quant/group_encode.h"
 
-GROUP_FN int sum_groups(int bits, int add, const uint8_t *codes, float scale, float *y, size_t n)
+/* Inputs that are added up in registers before y is touched. */
+#define SUM_INPUTS 4
+
+/** The codes and scales of one block of some inputs. */
+typedef struct {
+    const uint8_t *codes[SUM_INPUTS];
+    float scale[SUM_INPUTS];
+} inputs_t;
+
+/* Set y[0..n) to the sum of n_inputs inputs, or add them to it one after another. */
+GROUP_FN int sum_groups(int bits, int n_inputs, int add, const inputs_t *inputs, float *y, size_t n)
 {
-    decoder_t decoder = decoder_for(bits, scale);
+    decoder_t decoder[SUM_INPUTS];
+    UNROLL for (int k = 0; k < n_inputs; k++) decoder[k] = decoder_for(bits, inputs->scale[k]);
     for (size_t i = 0; i < n; i += GROUP) {
-        group_t g = group_dequantize(bits, codes + i * (size_t)bits / 8, decoder);
-        group_store(TW_TYPE_FP32, y, i, add ? group_add(group_load(TW_TYPE_FP32, y, i), g) : g);
+        size_t at = i * (size_t)bits / 8;
+        group_t g =
+            add ? group_load(TW_TYPE_FP32, y, i) : group_dequantize(bits, inputs->codes[0] + at, decoder[0]);
+        UNROLL for (int k = 0; k < n_inputs; k++)
+        {
+            __builtin_prefetch(inputs->codes[k] + at + AHEAD_ELEMS * (size_t)bits / 8);
+            if (add || k > 0)
+                g = group_add(g, group_dequantize(bits, inputs->codes[k] + at, decoder[k]));
+        }
+        group_store(TW_TYPE_FP32, y, i, g);
     }
     return 0;
 }
 
-/* Set y[0..n) to, or add to it, n codes of one block; still rotated. */
-static void sum_piece(int bits, int add, const uint8_t *codes, float scale, float *y, size_t n)
+GROUP_FN int sum_all(int bits, int add, const inputs_t *inputs, float *y, size_t n)
 {
-    int scalar = tw_qb_may_overflow(scale, bits, 0, TW_TYPE_FP32); /* also a NaN */
-    size_t i = scalar ? 0 : whole_groups(n);
-    if (add)
-        FOR_BITS(bits, sum_groups, 1, codes, scale, y, i);
-    else
-        FOR_BITS(bits, sum_groups, 0, codes, scale, y, i);
+    return sum_groups(bits, SUM_INPUTS, add, inputs, y, n);
+}
+
+GROUP_FN int sum_one(int bits, int add, const inputs_t *inputs, float *y, size_t n)
+{
+    return sum_groups(bits, 1, add, inputs, y, n);
+}
+
+/* The same for elements from i on, one by one. */
+static void sum_elements(int bits, int add, const uint8_t *codes, float scale, float *y, size_t i, size_t n)
+{
     for (; i < n; i++) {
         float z = tw_qb_scale_is_nonfinite(scale) ? tw_qb_float(TW_QB_NAN_BITS)
                                                   : tw_qb_dequantize(tw_qb_code_get(codes, bits, i), scale);
         y[i] = add ? tw_qb_add(y[i], z) : z;
     }
+}
+
+/* Inputs k, k + 1, ... of one block, as many as can be taken at once; returns how many. */
+static size_t sum_some(int bits, int add, const inputs_t *inputs, size_t n_inputs, float *y, size_t n)
+{
+    size_t whole = whole_groups(n), taken = n_inputs == SUM_INPUTS ? SUM_INPUTS : 1;
+    for (size_t k = 0; k < taken; k++) {
+        if (tw_qb_may_overflow(inputs->scale[k], bits, 0, TW_TYPE_FP32)) { /* also a NaN */
+            taken = 1;
+            whole = tw_qb_may_overflow(inputs->scale[0], bits, 0, TW_TYPE_FP32) ? 0 : whole;
+        }
+    }
+    if (taken == SUM_INPUTS)
+        add ? FOR_BITS(bits, sum_all, 1, inputs, y, whole) : FOR_BITS(bits, sum_all, 0, inputs, y, whole);
+    else
+        add ? FOR_BITS(bits, sum_one, 1, inputs, y, whole) : FOR_BITS(bits, sum_one, 0, inputs, y, whole);
+    for (size_t k = 0; k < taken; k++)
+        sum_elements(bits, add || k > 0, inputs->codes[k], inputs->scale[k], y, whole, n);
+    return taken;
 }
 
 /* y = the sum of the inputs' elements [first, first + n); `first` is at a whole group. */
@@ -40,10 +82,15 @@ static void sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segm
         size_t piece = block - in_block < n - at ? block - in_block : n - at;
         size_t scale_offset = tw_qb_scale_offset(codec, b);
         size_t codes_offset = tw_qb_codes_offset(codec, b) + tw_qb_code_bytes(codec->bits, in_block);
-        for (size_t k = 0; k < segment->n_srcs; k++) {
-            const uint8_t *src = segment->srcs[k];
-            float scale = tw_qb_scale_get(src + scale_offset, codec->scale);
-            sum_piece(codec->bits, k > 0, src + codes_offset, scale, y + at, piece);
+        for (size_t k = 0; k < segment->n_srcs;) {
+            inputs_t inputs;
+            size_t n_inputs = segment->n_srcs - k < SUM_INPUTS ? segment->n_srcs - k : SUM_INPUTS;
+            for (size_t j = 0; j < n_inputs; j++) {
+                const uint8_t *src = segment->srcs[k + j];
+                inputs.codes[j] = src + codes_offset;
+                inputs.scale[j] = tw_qb_scale_get(src + scale_offset, codec->scale);
+            }
+            k += sum_some(codec->bits, k > 0, &inputs, n_inputs, y + at, piece);
         }
         at += piece;
     }
