@@ -218,7 +218,8 @@ class QuantTwins : public tw::Fixture
             return compare_reduce(c, make_inputs(c, input_counts[which / 7 % 6]), nullptr);
         default: {
             const std::vector<tw_quant_codec_t> outs = tw::all_codecs({32, 96, 128, 2048});
-            return compare_reduce(c, make_inputs(c, input_counts[which / 7 % 6]), &outs[which / 7 % outs.size()]);
+            return compare_reduce(c, make_inputs(c, input_counts[which / 7 % 6]),
+                                  &outs[which / 7 % outs.size()]);
         }
         }
     }
