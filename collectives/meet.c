@@ -70,7 +70,9 @@ tw_status_t tw_meet_gather(const tw_coll_peers_t *peers, const void *mine, size_
                                    mine, bytes, &requests[0]);
         return status == TW_OK ? tw_meet_wait(peers->transport, requests, 1) : status;
     }
-    memcpy(all, mine, bytes);
+    if (bytes > 0) { /* else both may be NULL */
+        memcpy(all, mine, bytes);
+    }
     for (int i = 1; i < n; i++) {
         tw_status_t status =
             tw_transport_recv_post(peers->transport, peers->topo->peer[i], peers->tag + TW_MEET_TAG_GATHER,
