@@ -56,13 +56,10 @@ static void sum_elements(int bits, int add, const uint8_t *codes, float scale, f
 /* Inputs k, k + 1, ... of one block, as many as can be taken at once; returns how many. */
 static size_t sum_some(int bits, int add, const inputs_t *inputs, size_t n_inputs, float *y, size_t n)
 {
-    size_t whole = whole_groups(n), taken = n_inputs == SUM_INPUTS ? SUM_INPUTS : 1;
-    for (size_t k = 0; k < taken; k++) {
-        if (tw_qb_may_overflow(inputs->scale[k], bits, 0, TW_TYPE_FP32)) { /* also a NaN */
-            taken = 1;
-            whole = tw_qb_may_overflow(inputs->scale[0], bits, 0, TW_TYPE_FP32) ? 0 : whole;
-        }
-    }
+    size_t ordinary = 0;
+    while (ordinary < n_inputs && !tw_qb_may_overflow(inputs->scale[ordinary], bits, 0, TW_TYPE_FP32))
+        ordinary++; /* a NaN is not */
+    size_t taken = ordinary == SUM_INPUTS ? SUM_INPUTS : 1, whole = ordinary > 0 ? whole_groups(n) : 0;
     if (taken == SUM_INPUTS)
         add ? FOR_BITS(bits, sum_all, 1, inputs, y, whole) : FOR_BITS(bits, sum_all, 0, inputs, y, whole);
     else
