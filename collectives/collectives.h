@@ -91,8 +91,8 @@ tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_re
 /** Progress and look. TW_OK: done, request freed; TW_IN_PROGRESS; an error (TW_ERR_PEER, ...): freed too. */
 tw_status_t tw_coll_test(tw_coll_request_t *request);
 /** Progress until done; sleeps on the transport when nothing moves. Frees the request. All operations of all communicators of
- *  the transport progress meanwhile, so that ranks may wait for theirs in any order. TW_ERR_MISMATCH: the ranks' arguments differ (logged with the rank; the job is given up);
- *  TW_ERR_TIMEOUT: nothing has moved for TW_COLL_TIMEOUT (logged with what is awaited). */
+ *  the transport progress meanwhile, so that ranks may wait for theirs in any order. TW_ERR_MISMATCH: the ranks' arguments
+ *  differ (logged with the rank; the job is given up); TW_ERR_TIMEOUT: nothing has moved for TW_COLL_TIMEOUT (logged with what is awaited). */
 tw_status_t tw_coll_wait(tw_coll_request_t *request);
 /** post and wait. */
 tw_status_t tw_coll_run(tw_coll_t *coll, const tw_coll_args_t *args);
