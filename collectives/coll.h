@@ -113,6 +113,10 @@ tw_status_t tw_request_build(tw_coll_request_t *request);
 /** A transport's mover of a communicator: messages of all its requests, and one computation. */
 void tw_coll_move(void *coll, int *moved);
 
+/** How an operation ended here: the other ranks cannot end one that has failed here and are told, by giving the job up,
+ *  unless the transport has told them or they are as late themselves. */
+void tw_coll_give_up(tw_transport_t *transport, tw_status_t status);
+
 /** Exchange signatures for an operation that is not a request of this communicator: `about` has its arguments and choice, and
  *  is not needed afterwards; NULL: this rank could not post it. Takes a number as an operation does. Ranks that disagree
  *  give the job up; on this one silent_status tells. */

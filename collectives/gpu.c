@@ -265,12 +265,9 @@ size_t tw_coll_gpu_workspace_bytes(const tw_coll_gpu_t *coll)
 
 /* ---- operations ------------------------------------------------------------------------------------------ */
 
-/** The communicator ends here, with this status from now on. Over a transport the others hear of it, unless that has told
- *  them, or they are as late themselves. */
+/** The communicator ends here, with this status from now on. Over a transport the others hear of it. */
 static tw_status_t fail(tw_coll_gpu_t *coll, tw_status_t status)
 {
-    tw_transport_t *transport = coll->base.transport;
-
     if (coll->status != TW_OK)
         return coll->status;
     coll->status = status;
@@ -278,8 +275,8 @@ static tw_status_t fail(tw_coll_gpu_t *coll, tw_status_t status)
     tw_coll_drop_requests(&coll->base);
     if (coll->wire != NULL)
         coll->wire->abort(coll->wire);
-    else if (status != TW_ERR_PEER && status != TW_ERR_TIMEOUT && tw_transport_failed_rank(transport) < 0)
-        tw_transport_abort(transport, tw_status_string(status));
+    else
+        tw_coll_give_up(coll->base.transport, status);
     return status;
 }
 
@@ -373,7 +370,6 @@ static tw_status_t start(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw_gpu
     status = coll->wire != NULL ? run_nccl(&call, args, stream, capture) : tw_gpu_host_post(&call, stream);
     if (status != TW_OK)
         return fail(coll, status);
-    coll->mover.polls = !TAILQ_EMPTY(&coll->runs);
     coll->moved_ns = tw_time_ns();
     coll->last_plan = shape->plan_info;
     return TW_OK;
@@ -431,7 +427,6 @@ static tw_status_t look_at_transport(tw_coll_gpu_t *coll, int *moved)
     if (status < 0)
         return status;
     *moved = status == TW_OK;
-    tw_transport_move(coll->base.transport, moved);
     if (coll->status != TW_OK)
         return coll->status;
     return TAILQ_EMPTY(&coll->runs) && !tw_coll_is_telling(&coll->base) ? TW_OK : TW_IN_PROGRESS;

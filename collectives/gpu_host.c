@@ -217,16 +217,13 @@ static tw_status_t create_run(const tw_gpu_call_t *call, tw_stream_t stream, tw_
 tw_status_t tw_gpu_host_post(const tw_gpu_call_t *call, tw_stream_t stream)
 {
     tw_gpu_run_t *run;
-    int moved = 0;
     tw_status_t status = create_run(call, stream, &run);
 
     if (status != TW_OK)
         return status;
     TAILQ_INSERT_TAIL(&call->coll->runs, run, link);
-    status = tw_transport_progress(call->coll->base.transport);
-    if (status >= 0)
-        status = tw_gpu_host_move(call->coll, &moved);
-    return status < 0 ? status : TW_OK;
+    status = tw_transport_progress(call->coll->base.transport); /* which moves it, too */
+    return status < 0 ? status : call->coll->status;
 }
 
 tw_status_t tw_gpu_host_move(tw_coll_gpu_t *coll, int *moved)

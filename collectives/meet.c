@@ -20,12 +20,7 @@ tw_status_t tw_meet_test(tw_transport_t *transport, tw_transport_request_t **req
 tw_status_t tw_meet_step(tw_transport_t *transport)
 {
     tw_status_t status = tw_transport_progress(transport);
-    int moved = status == TW_OK;
-
-    if (status >= 0) {
-        tw_transport_move(transport, &moved);
-    }
-    if (status == TW_IN_PROGRESS && !moved) {
+    if (status == TW_IN_PROGRESS) {
         status = tw_transport_sleep(transport, 0.1);
     }
     return status < 0 ? status : TW_OK;

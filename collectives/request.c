@@ -53,12 +53,13 @@ tw_status_t tw_request_build(tw_coll_request_t *request)
     return tw_sched_seal(request->sched);
 }
 
-/* The other ranks cannot end an operation that has failed here, and have to be told; unless the transport has told them, or
- * they are as late themselves. */
-static int ends_the_others(const tw_transport_t *transport, tw_status_t status)
+void tw_coll_give_up(tw_transport_t *transport, tw_status_t status)
 {
-    return status < 0 && status != TW_ERR_PEER && status != TW_ERR_TIMEOUT &&
-           tw_transport_failed_rank(transport) < 0;
+    if (status >= 0 || status == TW_ERR_PEER || status == TW_ERR_TIMEOUT ||
+        tw_transport_failed_rank(transport) >= 0)
+        return;
+    tw_transport_abort(transport, status == TW_ERR_MISMATCH ? "ranks disagree about an operation"
+                                                            : tw_status_string(status));
 }
 
 /* Bring a request to its end, good or bad. */
@@ -76,10 +77,7 @@ static void finish(tw_coll_request_t *request, tw_status_t status)
     } else {
         TAILQ_INSERT_TAIL(&request->coll->ended, request, link);
     }
-    if (status == TW_ERR_MISMATCH)
-        tw_transport_abort(transport, "ranks disagree about an operation");
-    else if (ends_the_others(transport, status))
-        tw_transport_abort(transport, tw_status_string(status));
+    tw_coll_give_up(transport, status);
 }
 
 static void finish_all(tw_coll_t *coll, tw_status_t status)
@@ -153,7 +151,7 @@ static void watch(tw_coll_t *coll, int moved)
     finish_all(coll, TW_ERR_TIMEOUT);
 }
 
-/* One look at everything, whosever it is. *moved: 1 if anything happened. */
+/* One look at everything, whosever it is: the transport moves its communicators. *moved: 1 if anything happened. */
 static tw_status_t progress(tw_coll_t *coll, int *moved)
 {
     tw_status_t status = tw_transport_progress(coll->transport);
@@ -163,7 +161,6 @@ static tw_status_t progress(tw_coll_t *coll, int *moved)
         finish_all(coll, status);
         return status;
     }
-    tw_transport_move(coll->transport, moved);
     if (!TAILQ_EMPTY(&coll->active))
         watch(coll, *moved);
     return TW_OK;

@@ -95,8 +95,7 @@ static const tw_config_field_t fields[] = {
      .dflt = "tcp",
      .unit = "",
      .doc = "UCX transports between nodes (a value of UCX_TLS). To others than tcp, UCX's ways to GPU memory "
-            "are "
-            "added where it has any; with tcp, GPU memory goes through the host's.",
+            "are added where it has any; with tcp, GPU memory goes through the host's.",
      .type = TW_CONFIG_STRING,
      .offset = FIELD(net_tls)},
     {.name = "TW_NODE_TLS",

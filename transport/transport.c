@@ -84,34 +84,27 @@ int tw_transport_takes(const tw_transport_t *transport, tw_mem_t mem)
     return (unsigned)mem < TW_TRANSPORT_MEMS && transport->takes[mem];
 }
 
-static tw_status_t memory_check(const tw_transport_t *transport, const tw_transport_message_t *message)
-{
-    const char *wrong = NULL;
-    if (!tw_transport_takes(transport, message->mem))
-        wrong = message->mem == TW_MEM_CUDA ? "the transport takes no CUDA memory" : "no such memory";
-    else if (message->mem != TW_MEM_HOST && message->peer == transport->rank)
-        wrong = "messages to the own rank are in host memory";
-    if (!wrong)
-        return TW_OK;
-    tw_error("rank %d: peer %d, tag %llu, %zu bytes: %s", transport->rank, message->peer,
-             (unsigned long long)message->tag, message->bytes, wrong);
-    return TW_ERR_UNSUPPORTED;
-}
-
 static tw_status_t message_check(const tw_transport_t *transport, const tw_transport_message_t *message)
 {
     const char *wrong = NULL;
+    tw_status_t status = TW_ERR_INVALID;
     if (message->peer < 0 || message->peer >= transport->world)
         wrong = "no such peer";
     else if (message->tag >> TW_TRANSPORT_TAG_BITS)
         wrong = "tag does not fit 48 bits";
     else if (!message->buffer && message->bytes)
         wrong = "no buffer";
+    else
+        status = TW_ERR_UNSUPPORTED;
+    if (!wrong && !tw_transport_takes(transport, message->mem))
+        wrong = message->mem == TW_MEM_CUDA ? "the transport takes no CUDA memory" : "no such memory";
+    else if (!wrong && message->mem != TW_MEM_HOST && message->peer == transport->rank)
+        wrong = "messages to the own rank are in host memory";
     if (!wrong)
-        return memory_check(transport, message);
+        return TW_OK;
     tw_error("rank %d: peer %d, tag %llu, %zu bytes: %s", transport->rank, message->peer,
              (unsigned long long)message->tag, message->bytes, wrong);
-    return TW_ERR_INVALID;
+    return status;
 }
 
 tw_status_t tw_transport_message_send(tw_transport_t *transport, const tw_transport_message_t *message,
@@ -160,7 +153,13 @@ void tw_transport_cancel(tw_transport_t *transport, tw_transport_request_t *requ
 
 tw_status_t tw_transport_progress(tw_transport_t *transport)
 {
-    return transport->ops->progress(transport);
+    tw_status_t status = transport->ops->progress(transport);
+    int moved = status == TW_OK;
+    if (status < 0)
+        return status;
+    for (tw_transport_mover_t *mover = transport->movers; mover; mover = mover->next)
+        mover->move(mover->arg, &moved);
+    return moved ? TW_OK : TW_IN_PROGRESS;
 }
 
 tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec)
@@ -185,12 +184,6 @@ void tw_transport_mover_remove(tw_transport_t *transport, tw_transport_mover_t *
         link = &(*link)->next;
     if (*link)
         *link = mover->next;
-}
-
-void tw_transport_move(tw_transport_t *transport, int *moved)
-{
-    for (tw_transport_mover_t *mover = transport->movers; mover; mover = mover->next)
-        mover->move(mover->arg, moved);
 }
 
 void tw_transport_abort(tw_transport_t *transport, const char *reason)

@@ -97,13 +97,14 @@ tw_status_t tw_transport_message_recv(tw_transport_t *transport, const tw_transp
 tw_status_t tw_transport_test(tw_transport_t *transport, tw_transport_request_t *request);
 /** Cancel if not done, and free; afterwards the buffer is no longer touched. */
 void tw_transport_cancel(tw_transport_t *transport, tw_transport_request_t *request);
-/** Move everything forward; never sleeps. TW_OK if something happened, TW_IN_PROGRESS if nothing did, or an error. */
+/** Move everything forward, messages and then movers; never sleeps. TW_OK if something happened, TW_IN_PROGRESS if nothing
+ *  did, or an error. */
 tw_status_t tw_transport_progress(tw_transport_t *transport);
 /** Sleep until something may have happened (TW_OK), or until the timeout or the time when a mover polls (TW_IN_PROGRESS), or
  *  an error. */
 tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec);
 
-/** Somebody who has work to do when messages have come or gone: whoever waits on a transport moves all of its users, or a
+/** Somebody who has work to do when messages have come or gone: whoever progresses a transport moves all of its users, or a
  *  rank that waits for one thing would keep another rank waiting for another. In its owner's memory. */
 typedef struct tw_transport_mover {
     /** Do what can be done now, without progressing the transport and without waiting; *moved = 1 if there was anything. */
@@ -115,8 +116,6 @@ typedef struct tw_transport_mover {
 /** Not from within `move`. A mover is removed before the transport is destroyed. */
 void tw_transport_mover_add(tw_transport_t *transport, tw_transport_mover_t *mover);
 void tw_transport_mover_remove(tw_transport_t *transport, tw_transport_mover_t *mover);
-/** Let all of them move, once. */
-void tw_transport_move(tw_transport_t *transport, int *moved);
 
 /** Give the job up: every rank's calls return TW_ERR_PEER naming this rank. */
 void tw_transport_abort(tw_transport_t *transport, const char *reason);

@@ -131,7 +131,6 @@ static tw_status_t shm_worker_create(tw_ucx_transport_t *ucx)
 
 /** CUDA is not for this one, though UCX can copy from and to a GPU for it: no message in the memory of a GPU goes at once,
  *  nor, with UCX before 1.15, any other one while there is such memory. */
-
 static tw_status_t tcp_worker_create(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker, const char *device)
 {
     const tw_msg_settings_t *own = &ucx->rendezvous.settings;
