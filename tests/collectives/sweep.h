@@ -24,6 +24,17 @@ struct Case {
     std::string name() const;
 };
 
+/** In bf16. */
+inline Case make_case(tw_coll_op_t op, const char *algo, const std::vector<size_t> &n_elems)
+{
+    Case c;
+    c.op = op;
+    c.algo = algo;
+    c.type = TW_TYPE_BF16;
+    c.n_elems = n_elems;
+    return c;
+}
+
 /** The sums of a case over all ranks, in fp64. Empty for other operations. */
 struct Reference {
     Reference(const Case &c, int world);

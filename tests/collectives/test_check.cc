@@ -9,15 +9,7 @@
 namespace
 {
 
-tw::Case make_case(tw_coll_op_t op, const char *algo, std::vector<size_t> n_elems)
-{
-    tw::Case c;
-    c.op = op;
-    c.algo = algo;
-    c.type = TW_TYPE_BF16;
-    c.n_elems = n_elems;
-    return c;
-}
+using tw::make_case;
 
 /* Rank 2 posts something else: everybody gets an error, and the one who noticed says what. */
 void expect_mismatch(const tw::Case &usual, const tw::Case &other)

@@ -11,6 +11,8 @@
 namespace
 {
 
+using tw::make_case;
+
 constexpr size_t CHUNK_BYTES = 512;
 
 class Request : public tw::Fixture
@@ -27,16 +29,6 @@ class Request : public tw::Fixture
 int many(int world, int)
 {
     return world + 1;
-}
-
-tw::Case make_case(tw_coll_op_t op, const char *algo, std::vector<size_t> n_elems)
-{
-    tw::Case c;
-    c.op = op;
-    c.algo = algo;
-    c.type = TW_TYPE_BF16;
-    c.n_elems = n_elems;
-    return c;
 }
 
 /* One case of every algorithm. */
