@@ -11,12 +11,14 @@ import sys
 
 BELOW = {
     "core": [],
+    "safetensors": ["core"],
+    "cluster": ["core"],
     "quant": ["core"],
     "transport": ["core"],
     "collectives": ["quant", "transport", "core"],
     "hpz": ["collectives", "quant", "core"],
     "plugin": ["collectives", "quant", "transport", "core"],
-    "trainer": ["hpz", "collectives", "quant", "core"],
+    "trainer": ["hpz", "collectives", "quant", "safetensors", "cluster", "core"],
 }
 BELOW["bench"] = list(BELOW)
 BELOW["tests"] = list(BELOW)

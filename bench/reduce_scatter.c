@@ -1,4 +1,4 @@
-#include "bench/coll_bench.h"
+#include "bench/collectives/bench.h"
 
 int main(int argc, char **argv)
 {

@@ -1,7 +1,7 @@
 /** Requests: post, test, wait, and what keeps them moving. */
 #include <stdlib.h>
 
-#include "collectives/coll.h"
+#include "collectives/communicator.h"
 
 #define NS_PER_SEC 1000000000u
 #define SLEEP_SEC 1.0      /* at most, without a look */
@@ -30,8 +30,9 @@ tw_status_t tw_request_build(tw_coll_request_t *request)
     const tw_coll_t *coll = request->coll;
     tw_status_t status = create_sched(request);
 
-    if (status != TW_OK)
+    if (status != TW_OK) {
         return status;
+    }
     size_t elem_bytes = tw_type_bytes(request->args.type);
     size_t chunk_elems = request->choice.chunk_bytes / elem_bytes;
     tw_build_t build = {
@@ -56,8 +57,9 @@ tw_status_t tw_request_build(tw_coll_request_t *request)
 void tw_coll_give_up(tw_transport_t *transport, tw_status_t status)
 {
     if (status >= 0 || status == TW_ERR_PEER || status == TW_ERR_TIMEOUT ||
-        tw_transport_failed_rank(transport) >= 0)
+        tw_transport_failed_rank(transport) >= 0) {
         return;
+    }
     tw_transport_abort(transport, status == TW_ERR_MISMATCH ? "ranks disagree about an operation"
                                                             : tw_status_string(status));
 }
@@ -82,8 +84,9 @@ static void finish(tw_coll_request_t *request, tw_status_t status)
 
 static void finish_all(tw_coll_t *coll, tw_status_t status)
 {
-    while (!TAILQ_EMPTY(&coll->active))
+    while (!TAILQ_EMPTY(&coll->active)) {
         finish(TAILQ_FIRST(&coll->active), status);
+    }
 }
 
 /* Move the messages of all requests. */
@@ -94,8 +97,9 @@ static void step_all(tw_coll_t *coll, int *moved)
     while (request != NULL) {
         tw_coll_request_t *next = TAILQ_NEXT(request, link);
         tw_status_t status = tw_sched_step(request->sched, moved);
-        if (status != TW_IN_PROGRESS)
+        if (status != TW_IN_PROGRESS) {
             finish(request, status);
+        }
         request = next;
     }
 }
@@ -109,8 +113,9 @@ static void compute_one(tw_coll_t *coll, int *moved)
     while (request != NULL && !computed) {
         tw_coll_request_t *next = TAILQ_NEXT(request, link);
         tw_status_t status = tw_sched_compute_one(request->sched, &computed);
-        if (status != TW_IN_PROGRESS)
+        if (status != TW_IN_PROGRESS) {
             finish(request, status);
+        }
         request = next;
     }
     *moved |= computed;
@@ -127,8 +132,9 @@ static const tw_coll_request_t *first_awaited(const tw_coll_t *coll)
 {
     const tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
 
-    while (request != NULL && request->silent)
+    while (request != NULL && request->silent) {
         request = TAILQ_NEXT(request, link);
+    }
     return request;
 }
 
@@ -138,13 +144,15 @@ static void watch(tw_coll_t *coll, int moved)
     uint64_t now = tw_time_ns();
     char what[DESCRIBE_BYTES];
 
-    if (moved || now - coll->looked_ns > AWAY_NS)
+    if (moved || now - coll->looked_ns > AWAY_NS) {
         coll->moved_ns = now;
+    }
     coll->looked_ns = now;
     double still_sec = (double)(now - coll->moved_ns) / NS_PER_SEC;
     const tw_coll_request_t *request = first_awaited(coll);
-    if (request == NULL || coll->options.timeout_sec <= 0 || still_sec < coll->options.timeout_sec)
+    if (request == NULL || coll->options.timeout_sec <= 0 || still_sec < coll->options.timeout_sec) {
         return;
+    }
     tw_error("rank %d: %s (%s, number %u) has not moved for %.1f s: %s", coll->topo.rank,
              tw_coll_op_name(request->args.op), tw_algo_get(request->choice.algo)->info.name,
              request->signature.sequence, still_sec, tw_sched_describe(request->sched, what, sizeof(what)));
@@ -161,8 +169,9 @@ static tw_status_t progress(tw_coll_t *coll, int *moved)
         finish_all(coll, status);
         return status;
     }
-    if (!TAILQ_EMPTY(&coll->active))
+    if (!TAILQ_EMPTY(&coll->active)) {
         watch(coll, *moved);
+    }
     return TW_OK;
 }
 
@@ -196,20 +205,24 @@ static void start(tw_coll_request_t *request)
     coll->moved_ns = tw_time_ns();
     TAILQ_INSERT_TAIL(&coll->active, request, link);
     tw_status_t status = tw_sched_step(request->sched, &moved);
-    if (status != TW_IN_PROGRESS)
+    if (status != TW_IN_PROGRESS) {
         finish(request, status);
+    }
 }
 
 static tw_status_t build_silent(tw_coll_request_t *request)
 {
     tw_status_t status = tw_view_init(&request->signature_view, 1, 1);
 
-    if (status == TW_OK)
+    if (status == TW_OK) {
         status = tw_view_init(&request->neighbour_view, 1, 1);
-    if (status == TW_OK)
+    }
+    if (status == TW_OK) {
         status = create_sched(request);
-    if (status != TW_OK)
+    }
+    if (status != TW_OK) {
         return status;
+    }
     tw_check_build(request);
     request->args = (tw_coll_args_t){0}; /* somebody else's */
     return tw_sched_seal(request->sched);
@@ -219,11 +232,13 @@ static tw_status_t build_silent(tw_coll_request_t *request)
  * counts as an operation, so that ranks that all fail alike can go on. */
 void tw_coll_tell(tw_coll_t *coll, const tw_coll_request_t *about)
 {
-    if (!tw_check_is_on(coll))
+    if (!tw_check_is_on(coll)) {
         return;
+    }
     tw_coll_request_t *request = calloc(1, sizeof(*request));
-    if (request == NULL)
+    if (request == NULL) {
         goto err_abort;
+    }
     request->coll = coll;
     request->status = TW_IN_PROGRESS;
     request->silent = 1;
@@ -233,8 +248,9 @@ void tw_coll_tell(tw_coll_t *coll, const tw_coll_request_t *about)
         request->n_elems = about->n_elems;
         request->choice = about->choice;
     }
-    if (build_silent(request) != TW_OK)
+    if (build_silent(request) != TW_OK) {
         goto err_request;
+    }
     start(request);
     return;
 
@@ -248,8 +264,9 @@ int tw_coll_is_telling(const tw_coll_t *coll)
 {
     const tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
 
-    while (request != NULL && request->failed)
+    while (request != NULL && request->failed) {
         request = TAILQ_NEXT(request, link);
+    }
     return request != NULL;
 }
 
@@ -258,11 +275,13 @@ static tw_status_t create_posted(tw_coll_t *coll, const tw_coll_args_t *args, tw
     tw_coll_request_t *request;
     tw_status_t status = tw_request_create(coll, args, &request);
 
-    if (status != TW_OK)
+    if (status != TW_OK) {
         return status;
+    }
     status = tw_coll_choose(coll, &request->args, request->n_elems, &request->choice);
-    if (status == TW_OK)
+    if (status == TW_OK) {
         status = tw_request_build(request);
+    }
     if (status != TW_OK) {
         tw_request_destroy(request);
         return status;
@@ -301,8 +320,9 @@ tw_status_t tw_coll_test(tw_coll_request_t *request)
 {
     int moved;
 
-    if (request->status == TW_IN_PROGRESS)
+    if (request->status == TW_IN_PROGRESS) {
         (void)progress(request->coll, &moved);
+    }
     return take_status(request);
 }
 
@@ -321,8 +341,9 @@ tw_status_t tw_coll_wait(tw_coll_request_t *request)
     while (request->status == TW_IN_PROGRESS) {
         int moved;
         (void)progress(request->coll, &moved);
-        if (!moved && request->status == TW_IN_PROGRESS)
+        if (!moved && request->status == TW_IN_PROGRESS) {
             sleep_a_while(request->coll);
+        }
     }
     return take_status(request);
 }

@@ -12,13 +12,16 @@ void *tw_buffer_alloc(size_t bytes)
     int huge = bytes >= HUGE_FROM_BYTES;
     void *buffer;
 
-    if (bytes == 0)
+    if (bytes == 0) {
         bytes = 1;
-    if (posix_memalign(&buffer, huge ? HUGE_PAGE_BYTES : TW_CACHE_LINE_BYTES, bytes) != 0)
+    }
+    if (posix_memalign(&buffer, huge ? HUGE_PAGE_BYTES : TW_CACHE_LINE_BYTES, bytes) != 0) {
         return NULL;
+    }
     /* Only advice: where the kernel has no huge pages, small ones do. Never past the end of the buffer. */
-    if (huge)
+    if (huge) {
         (void)madvise(buffer, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+    }
     return buffer;
 }
 
@@ -26,8 +29,9 @@ void *tw_buffer_alloc_zero(size_t bytes)
 {
     void *buffer = tw_buffer_alloc(bytes);
 
-    if (buffer != NULL)
+    if (buffer != NULL) {
         memset(buffer, 0, bytes);
+    }
     return buffer;
 }
 

@@ -82,8 +82,9 @@ int tw_config_value_in_range(const tw_config_field_t *field, const tw_config_val
 {
     double number;
 
-    if (!tw_config_has_range(field))
+    if (!tw_config_has_range(field)) {
         return 1;
+    }
     switch (field->type) {
     case TW_CONFIG_INT:
         number = (double)value->number;
@@ -132,21 +133,24 @@ tw_status_t tw_config_init(const tw_config_table_t *table, void *options)
         const tw_config_field_t *field = &table->fields[i];
         const char *text = getenv(field->name);
 
-        if (text != NULL)
+        if (text != NULL) {
             status = set_field(field, options, text, "");
-        else
+        } else {
             status = set_field(field, options, field->dflt, " (the default)");
+        }
     }
-    if (status != TW_OK)
+    if (status != TW_OK) {
         tw_config_cleanup(table, options);
+    }
     return status;
 }
 
 tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const char *name, const char *value)
 {
     for (size_t i = 0; i < table->n_fields; ++i) {
-        if (strcmp(table->fields[i].name, name) == 0)
+        if (strcmp(table->fields[i].name, name) == 0) {
             return set_field(&table->fields[i], options, value, "");
+        }
     }
     return TW_ERR_NOT_FOUND;
 }
@@ -156,7 +160,8 @@ void tw_config_cleanup(const tw_config_table_t *table, void *options)
     for (size_t i = 0; i < table->n_fields; ++i) {
         const tw_config_value_t none = {.string = NULL};
 
-        if (tw_config_is_string(&table->fields[i]))
+        if (tw_config_is_string(&table->fields[i])) {
             store_value(&table->fields[i], options, &none);
+        }
     }
 }

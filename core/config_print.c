@@ -10,12 +10,13 @@
 
 static const char *format_time(double seconds, char *buf, size_t buf_bytes)
 {
-    if (seconds == 0 || seconds >= 1)
+    if (seconds == 0 || seconds >= 1) {
         snprintf(buf, buf_bytes, "%.15gs", seconds);
-    else if (seconds >= 1e-3)
+    } else if (seconds >= 1e-3) {
         snprintf(buf, buf_bytes, "%.12gms", seconds * 1e3);
-    else
+    } else {
         snprintf(buf, buf_bytes, "%.12gus", seconds * 1e6);
+    }
     return buf;
 }
 
@@ -31,8 +32,9 @@ static const char *format_rate(double rate, char *buf, size_t buf_bytes)
         snprintf(buf, buf_bytes, "none");
         return buf;
     }
-    while (rate < units[i].factor)
+    while (rate < units[i].factor) {
         ++i;
+    }
     snprintf(buf, buf_bytes, "%.15g%s", units[i].factor > 0 ? rate / units[i].factor : rate, units[i].unit);
     return buf;
 }
@@ -43,20 +45,24 @@ static const char *format_exact_bytes(size_t bytes, char *buf, size_t buf_bytes)
     size_t parsed;
 
     tw_format_bytes(bytes, buf, buf_bytes);
-    if (tw_parse_bytes(buf, &parsed) != TW_OK || parsed != bytes)
+    if (tw_parse_bytes(buf, &parsed) != TW_OK || parsed != bytes) {
         snprintf(buf, buf_bytes, "%zu", bytes);
+    }
     return buf;
 }
 
 /* A number of a field: its value or one end of its range. */
 static const char *format_number(tw_config_type_t type, double number, char *buf, size_t buf_bytes)
 {
-    if (type == TW_CONFIG_TIME)
+    if (type == TW_CONFIG_TIME) {
         return format_time(number, buf, buf_bytes);
-    if (type == TW_CONFIG_RATE)
+    }
+    if (type == TW_CONFIG_RATE) {
         return format_rate(number, buf, buf_bytes);
-    if (type == TW_CONFIG_BYTES && number < (double)SIZE_MAX)
+    }
+    if (type == TW_CONFIG_BYTES && number < (double)SIZE_MAX) {
         return format_exact_bytes((size_t)number, buf, buf_bytes);
+    }
     snprintf(buf, buf_bytes, "%.15g", number);
     return buf;
 }
@@ -124,22 +130,26 @@ static void append_range(const tw_config_field_t *field, char *buf, size_t buf_b
 {
     char end[64];
 
-    if (!tw_config_has_range(field))
+    if (!tw_config_has_range(field)) {
         return;
-    if (isfinite(field->min))
+    }
+    if (isfinite(field->min)) {
         append(buf, buf_bytes, isfinite(field->max) ? ", from " : ", at least ",
                format_number(field->type, field->min, end, sizeof(end)));
-    if (isfinite(field->max))
+    }
+    if (isfinite(field->max)) {
         append(buf, buf_bytes, isfinite(field->min) ? " to " : ", at most ",
                format_number(field->type, field->max, end, sizeof(end)));
+    }
 }
 
 const char *tw_config_describe(const tw_config_field_t *field, char *buf, size_t buf_bytes)
 {
     snprintf(buf, buf_bytes, "%s", kind_of(field));
     if (field->type == TW_CONFIG_ENUM) {
-        for (int i = 0; field->choices[i] != NULL; ++i)
+        for (int i = 0; field->choices[i] != NULL; ++i) {
             append(buf, buf_bytes, i == 0 ? " " : ", ", field->choices[i]);
+        }
     }
     append_range(field, buf, buf_bytes);
     return buf;
@@ -152,15 +162,18 @@ const char *tw_config_format(const tw_config_field_t *field, const void *options
     tw_config_value_t value, dflt;
 
     snprintf(buf, buf_bytes, "%s", field->dflt != NULL ? field->dflt : "");
-    if (options == NULL || tw_config_value_parse(field, field->dflt, &dflt) != TW_OK)
+    if (options == NULL || tw_config_value_parse(field, field->dflt, &dflt) != TW_OK) {
         return buf;
+    }
     tw_config_value_load(field, options, &value);
     format_value(field, &dflt, dflt_text, sizeof(dflt_text));
-    if (tw_config_is_string(field))
+    if (tw_config_is_string(field)) {
         free(dflt.string);
+    }
     format_value(field, &value, buf, buf_bytes);
-    if (strcmp(buf, dflt_text) == 0)
+    if (strcmp(buf, dflt_text) == 0) {
         snprintf(buf, buf_bytes, "%s", field->dflt != NULL ? field->dflt : "");
+    }
     return buf;
 }
 
@@ -197,8 +210,9 @@ void tw_config_print(const tw_config_table_t *table, const void *options, FILE *
 
         fprintf(out, "  %s=%s\n", field->name, tw_config_format(field, options, value, sizeof(value)));
         fprintf(out, "%*sdefault: %s", DOC_INDENT, "", dflt[0] != '\0' ? dflt : "(empty)");
-        if (field->unit != NULL && field->unit[0] != '\0')
+        if (field->unit != NULL && field->unit[0] != '\0') {
             fprintf(out, "; unit: %s", field->unit);
+        }
         fprintf(out, "; %s\n", tw_config_describe(field, allowed, sizeof(allowed)));
         print_wrapped(field->doc, out);
     }

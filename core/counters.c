@@ -12,11 +12,13 @@ struct tw_counters {
 
 static int all_named(const char *const *names, size_t n_counters)
 {
-    if (names == NULL)
+    if (names == NULL) {
         return n_counters == 0;
+    }
     for (size_t i = 0; i < n_counters; ++i) {
-        if (names[i] == NULL)
+        if (names[i] == NULL) {
             return 0;
+        }
     }
     return 1;
 }
@@ -30,15 +32,18 @@ tw_status_t tw_counters_create(const char *const *names, size_t n_counters, tw_c
         return TW_ERR_INVALID;
     }
     counters = calloc(1, sizeof(*counters) + n_counters * sizeof(counters->values[0]));
-    if (counters == NULL)
+    if (counters == NULL) {
         return TW_ERR_NO_MEMORY;
+    }
     counters->names = calloc(n_counters + 1, sizeof(*counters->names));
-    if (counters->names == NULL)
+    if (counters->names == NULL) {
         goto err_counters;
+    }
     for (size_t i = 0; i < n_counters; ++i) {
         counters->names[i] = strdup(names[i]);
-        if (counters->names[i] == NULL)
+        if (counters->names[i] == NULL) {
             goto err_counters;
+        }
         counters->n_counters = i + 1;
     }
     *out = counters;
@@ -51,10 +56,12 @@ err_counters:
 
 void tw_counters_destroy(tw_counters_t *counters)
 {
-    if (counters == NULL)
+    if (counters == NULL) {
         return;
-    for (size_t i = 0; i < counters->n_counters; ++i)
+    }
+    for (size_t i = 0; i < counters->n_counters; ++i) {
         free(counters->names[i]);
+    }
     free(counters->names);
     free(counters);
 }
@@ -72,8 +79,9 @@ uint64_t tw_counters_get(const tw_counters_t *counters, size_t index)
 
 void tw_counters_reset(tw_counters_t *counters)
 {
-    for (size_t i = 0; i < counters->n_counters; ++i)
+    for (size_t i = 0; i < counters->n_counters; ++i) {
         atomic_store_explicit(&counters->values[i], 0, memory_order_relaxed);
+    }
 }
 
 size_t tw_counters_count(const tw_counters_t *counters)

@@ -18,8 +18,9 @@ tw_json_t *tw_json_create(void)
 {
     tw_json_t *json = calloc(1, sizeof(*json));
 
-    if (json == NULL)
+    if (json == NULL) {
         return NULL;
+    }
     json->object = json_object();
     if (json->object == NULL) {
         free(json);
@@ -30,8 +31,9 @@ tw_json_t *tw_json_create(void)
 
 void tw_json_destroy(tw_json_t *json)
 {
-    if (json == NULL)
+    if (json == NULL) {
         return;
+    }
     json_decref(json->object);
     free(json);
 }
@@ -43,8 +45,9 @@ static void add_value(tw_json_t *json, const char *key, json_t *value, tw_status
         json_decref(value);
         return;
     }
-    if (json_object_set_new(json->object, key, value) != 0 && json->status == TW_OK)
+    if (json_object_set_new(json->object, key, value) != 0 && json->status == TW_OK) {
         json->status = failure;
+    }
 }
 
 void tw_json_add_int(tw_json_t *json, const char *key, int64_t value)
@@ -73,15 +76,17 @@ tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out)
     char *text;
     int failed;
 
-    if (json == NULL)
+    if (json == NULL) {
         return TW_ERR_NO_MEMORY;
+    }
     if (json->status != TW_OK) {
         tw_error("json: cannot write a line: %s", tw_status_string(json->status));
         return json->status;
     }
     text = json_dumps(json->object, JSON_FLAGS);
-    if (text == NULL)
+    if (text == NULL) {
         return TW_ERR_NO_MEMORY;
+    }
     /* One call, so that lines of several processes in one file stay whole. */
     errno = 0;
     failed = fprintf(out, "%s\n", text) < 0 || fflush(out) != 0;

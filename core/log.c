@@ -50,8 +50,9 @@ static void stderr_sink(void *ctx, tw_log_level_t level, const char *file, int l
 
     (void)ctx, (void)file, (void)line;
     (void)clock_gettime(CLOCK_REALTIME, &now);
-    if (localtime_r(&now.tv_sec, &local) != NULL)
+    if (localtime_r(&now.tv_sec, &local) != NULL) {
         (void)strftime(clock, sizeof(clock), "%H:%M:%S", &local);
+    }
     fprintf(stderr, "%s.%03ld thinwire %s %s\n", clock, now.tv_nsec / 1000000, level_names[level], message);
 }
 
@@ -98,13 +99,15 @@ void tw_log(tw_log_level_t level, const char *file, int line, const char *format
     va_list args;
     int length;
 
-    if (level > tw_log_level())
+    if (level > tw_log_level()) {
         return;
+    }
     va_start(args, format);
     length = vsnprintf(message, sizeof(message), format, args);
     va_end(args);
-    if (length >= (int)sizeof(message))
+    if (length >= (int)sizeof(message)) {
         memcpy(message + sizeof(message) - 4, "...", 4);
+    }
     pthread_mutex_lock(&sink_lock);
     current_sink(current_ctx, level, file, line, message);
     pthread_mutex_unlock(&sink_lock);

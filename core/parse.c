@@ -27,21 +27,26 @@ static size_t number_length(const char *text)
     const char *p = text;
     size_t n_digits = 0;
 
-    for (; is_digit(*p); ++p)
+    for (; is_digit(*p); ++p) {
         ++n_digits;
-    if (*p == '.') {
-        for (++p; is_digit(*p); ++p)
-            ++n_digits;
     }
-    if (n_digits == 0)
+    if (*p == '.') {
+        for (++p; is_digit(*p); ++p) {
+            ++n_digits;
+        }
+    }
+    if (n_digits == 0) {
         return 0;
+    }
     if (*p == 'e' || *p == 'E') {
         const char *exponent = p + 1;
-        if (*exponent == '+' || *exponent == '-')
+        if (*exponent == '+' || *exponent == '-') {
             ++exponent;
+        }
         if (is_digit(*exponent)) {
-            for (p = exponent; is_digit(*p);)
+            for (p = exponent; is_digit(*p);) {
                 ++p;
+            }
         }
     }
     return (size_t)(p - text);
@@ -52,8 +57,9 @@ static tw_status_t parse_c_double(const char *text, double *value)
 {
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 
-    if (c_locale == (locale_t)0)
+    if (c_locale == (locale_t)0) {
         return TW_ERR_NO_MEMORY;
+    }
     *value = strtod_l(text, NULL, c_locale);
     freelocale(c_locale);
     return isfinite(*value) ? TW_OK : TW_ERR_INVALID;
@@ -65,13 +71,16 @@ static tw_status_t parse_suffixed(const char *text, const suffix_t *suffixes, si
     size_t length = text != NULL ? number_length(text) : 0;
     double number;
 
-    if (length == 0)
+    if (length == 0) {
         return TW_ERR_INVALID;
+    }
     for (size_t i = 0; i < n_suffixes; ++i) {
-        if (strcasecmp(text + length, suffixes[i].text) != 0)
+        if (strcasecmp(text + length, suffixes[i].text) != 0) {
             continue;
-        if (parse_c_double(text, &number) != TW_OK || !isfinite(number * suffixes[i].factor))
+        }
+        if (parse_c_double(text, &number) != TW_OK || !isfinite(number * suffixes[i].factor)) {
             return TW_ERR_INVALID;
+        }
         *value = number * suffixes[i].factor;
         return TW_OK;
     }
@@ -84,8 +93,9 @@ tw_status_t tw_parse_double(const char *text, double *value)
     int negative = text != NULL && text[0] == '-';
     double magnitude;
 
-    if (parse_suffixed(text != NULL ? text + negative : NULL, none, 1, &magnitude) != TW_OK)
+    if (parse_suffixed(text != NULL ? text + negative : NULL, none, 1, &magnitude) != TW_OK) {
         return TW_ERR_INVALID;
+    }
     *value = negative ? -magnitude : magnitude;
     return TW_OK;
 }
@@ -96,15 +106,18 @@ tw_status_t tw_parse_int(const char *text, int64_t *value)
     char *end;
     long long number;
 
-    if (text == NULL)
+    if (text == NULL) {
         return TW_ERR_INVALID;
+    }
     digits += *text == '-' || *text == '+';
-    if (!is_digit(*digits))
+    if (!is_digit(*digits)) {
         return TW_ERR_INVALID;
+    }
     errno = 0;
     number = strtoll(text, &end, 10);
-    if (errno != 0 || *end != '\0')
+    if (errno != 0 || *end != '\0') {
         return TW_ERR_INVALID;
+    }
     *value = number;
     return TW_OK;
 }
@@ -115,12 +128,14 @@ static tw_status_t parse_whole_bytes(const char *text, size_t *bytes)
     unsigned long long number;
     char *end;
 
-    if (!is_digit(*text))
+    if (!is_digit(*text)) {
         return TW_ERR_INVALID;
+    }
     errno = 0;
     number = strtoull(text, &end, 10);
-    if (errno != 0 || *end != '\0' || number > SIZE_MAX)
+    if (errno != 0 || *end != '\0' || number > SIZE_MAX) {
         return TW_ERR_INVALID;
+    }
     *bytes = (size_t)number;
     return TW_OK;
 }
@@ -133,15 +148,19 @@ tw_status_t tw_parse_bytes(const char *text, size_t *bytes)
     };
     double value;
 
-    if (text == NULL)
+    if (text == NULL) {
         return TW_ERR_INVALID;
-    if (parse_whole_bytes(text, bytes) == TW_OK)
+    }
+    if (parse_whole_bytes(text, bytes) == TW_OK) {
         return TW_OK;
-    if (parse_suffixed(text, suffixes, N_SUFFIXES(suffixes), &value) != TW_OK)
+    }
+    if (parse_suffixed(text, suffixes, N_SUFFIXES(suffixes), &value) != TW_OK) {
         return TW_ERR_INVALID;
+    }
     value = round(value);
-    if (value >= (double)SIZE_MAX)
+    if (value >= (double)SIZE_MAX) {
         return TW_ERR_INVALID;
+    }
     *bytes = (size_t)value;
     return TW_OK;
 }
@@ -202,11 +221,12 @@ const char *tw_format_bytes(size_t bytes, char *buf, size_t buf_bytes)
         one *= 1024;
         ++unit;
     }
-    if (unit < 0)
+    if (unit < 0) {
         snprintf(buf, buf_bytes, "%zu", bytes);
-    else if (bytes % one == 0)
+    } else if (bytes % one == 0) {
         snprintf(buf, buf_bytes, "%zu%c", bytes / one, units[unit]);
-    else
+    } else {
         snprintf(buf, buf_bytes, "%.2f%c", (double)bytes / (double)one, units[unit]);
+    }
     return buf;
 }

@@ -1,5 +1,5 @@
 /* Contexts and dispatch: checks the arguments, then hands them to a backend. */
-#include "quant/quant_backend.h"
+#include "quant/backend.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +21,9 @@ size_t tw_quant_backends(tw_mem_t mem, const char **names, size_t max)
 {
     size_t n = 0;
     for (size_t i = 0; i < N_BACKENDS && n < max; i++) {
-        if (backends[i]->mem == mem && backends[i]->usable())
+        if (backends[i]->mem == mem && backends[i]->usable()) {
             names[n++] = backends[i]->name;
+        }
     }
     return n;
 }
@@ -32,8 +33,9 @@ static const tw_quant_backend_t *find_backend(tw_mem_t mem, const char *name)
     int any = !name || strcmp(name, "auto") == 0;
     for (size_t i = 0; i < N_BACKENDS; i++) {
         const tw_quant_backend_t *backend = backends[i];
-        if (backend->mem == mem && (any || strcmp(name, backend->name) == 0) && backend->usable())
+        if (backend->mem == mem && (any || strcmp(name, backend->name) == 0) && backend->usable()) {
             return backend;
+        }
     }
     return NULL;
 }
@@ -54,8 +56,9 @@ static void log_no_backend(tw_mem_t mem, const char *name)
 tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out)
 {
     tw_status_t status = tw_quant_codec_check(&params->codec);
-    if (status != TW_OK)
+    if (status != TW_OK) {
         return status;
+    }
     const tw_quant_backend_t *backend = find_backend(params->mem, params->backend);
     if (!backend) {
         log_no_backend(params->mem, params->backend);
@@ -70,8 +73,9 @@ tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out)
     quant->backend = backend;
     if (backend->create) {
         status = backend->create(quant);
-        if (status != TW_OK)
+        if (status != TW_OK) {
             goto err_free;
+        }
     }
     *out = quant;
     return TW_OK;
@@ -83,10 +87,12 @@ err_free:
 
 void tw_quant_destroy(tw_quant_t *quant)
 {
-    if (!quant)
+    if (!quant) {
         return;
-    if (quant->backend->destroy)
+    }
+    if (quant->backend->destroy) {
         quant->backend->destroy(quant);
+    }
     free(quant);
 }
 
@@ -110,8 +116,9 @@ uint64_t tw_quant_nonfinite_blocks(const tw_quant_t *quant)
 
 static tw_status_t check_type(const char *operation, tw_type_t type)
 {
-    if (type == TW_TYPE_FP32 || type == TW_TYPE_BF16 || type == TW_TYPE_FP16)
+    if (type == TW_TYPE_FP32 || type == TW_TYPE_BF16 || type == TW_TYPE_FP16) {
         return TW_OK;
+    }
     tw_error("quant: %s: type %d (%s) can not be quantized", operation, (int)type, tw_type_name(type));
     return TW_ERR_INVALID;
 }
@@ -127,8 +134,9 @@ static tw_status_t check_segments(const char *operation, const tw_quant_segment_
 {
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_segment_t *segment = &segments[s];
-        if (segment->n_elems && (!segment->src || !segment->dst || (needs_base && !segment->base)))
+        if (segment->n_elems && (!segment->src || !segment->dst || (needs_base && !segment->base))) {
             return fail_null(operation, s);
+        }
     }
     return TW_OK;
 }
@@ -142,17 +150,20 @@ static tw_status_t check_reduce(const char *operation, const tw_quant_args_t *ar
     }
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_reduce_segment_t *segment = &segments[s];
-        if (!segment->n_elems)
+        if (!segment->n_elems) {
             continue;
+        }
         if (!segment->n_srcs) {
             tw_error("quant: %s: segment %zu has no inputs", operation, s);
             return TW_ERR_INVALID;
         }
-        if (!segment->dst || !segment->srcs)
+        if (!segment->dst || !segment->srcs) {
             return fail_null(operation, s);
+        }
         for (size_t k = 0; k < segment->n_srcs; k++) {
-            if (!segment->srcs[k])
+            if (!segment->srcs[k]) {
                 return fail_null(operation, s);
+            }
         }
     }
     return TW_OK;
@@ -167,10 +178,12 @@ static tw_status_t check_adamw(const tw_quant_args_t *args, const tw_quant_adamw
                                const tw_quant_adamw_segment_t *segments, size_t n_segments)
 {
     tw_status_t status = check_type("adamw_delta_encode", args->type);
-    if (status == TW_OK)
+    if (status == TW_OK) {
         status = check_type("adamw_delta_encode", adamw->grad_type);
-    if (status != TW_OK)
+    }
+    if (status != TW_OK) {
         return status;
+    }
     if (!in_range(adamw->beta1, 0.0, 1.0) || !in_range(adamw->beta2, 0.0, 1.0) ||
         !in_range(adamw->lr, 0.0, 1e30) || !in_range(adamw->eps, 0.0, 1e30) ||
         !in_range(adamw->weight_decay, 0.0, 1e30) || adamw->step == 0) {
@@ -182,8 +195,9 @@ static tw_status_t check_adamw(const tw_quant_args_t *args, const tw_quant_adamw
     }
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_adamw_segment_t *g = &segments[s];
-        if (g->n_elems && (!g->grad || !g->master || !g->m || !g->v || !g->replica || !g->dst))
+        if (g->n_elems && (!g->grad || !g->master || !g->m || !g->v || !g->replica || !g->dst)) {
             return fail_null("adamw_delta_encode", s);
+        }
     }
     return TW_OK;
 }
@@ -194,8 +208,9 @@ tw_status_t tw_quant_encode(tw_quant_t *quant, const tw_quant_args_t *args,
                             const tw_quant_segment_t *segments, size_t n_segments)
 {
     tw_status_t status = check_type("encode", args->type);
-    if (status == TW_OK)
+    if (status == TW_OK) {
         status = check_segments("encode", segments, n_segments, 0);
+    }
     return status == TW_OK ? quant->backend->encode(quant, args, segments, n_segments) : status;
 }
 
@@ -203,8 +218,9 @@ tw_status_t tw_quant_decode(tw_quant_t *quant, const tw_quant_args_t *args,
                             const tw_quant_segment_t *segments, size_t n_segments)
 {
     tw_status_t status = check_type("decode", args->type);
-    if (status == TW_OK)
+    if (status == TW_OK) {
         status = check_segments("decode", segments, n_segments, 0);
+    }
     return status == TW_OK ? quant->backend->decode(quant, args, segments, n_segments) : status;
 }
 
@@ -219,8 +235,9 @@ tw_status_t tw_quant_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args
                                   const tw_quant_segment_t *segments, size_t n_segments)
 {
     tw_status_t status = check_type("delta_encode", args->type);
-    if (status == TW_OK)
+    if (status == TW_OK) {
         status = check_segments("delta_encode", segments, n_segments, 1);
+    }
     return status == TW_OK ? quant->backend->delta_encode(quant, args, segments, n_segments) : status;
 }
 
@@ -228,16 +245,18 @@ tw_status_t tw_quant_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args
                                   const tw_quant_segment_t *segments, size_t n_segments)
 {
     tw_status_t status = check_type("decode_apply", args->type);
-    if (status == TW_OK)
+    if (status == TW_OK) {
         status = check_segments("decode_apply", segments, n_segments, 0);
+    }
     return status == TW_OK ? quant->backend->decode_apply(quant, args, segments, n_segments) : status;
 }
 
 size_t tw_quant_reduce_workspace_bytes(const tw_quant_t *quant, const tw_quant_reduce_segment_t *segments,
                                        size_t n_segments)
 {
-    if (!quant->backend->reduce_workspace_bytes)
+    if (!quant->backend->reduce_workspace_bytes) {
         return 0;
+    }
     return quant->backend->reduce_workspace_bytes(segments, n_segments);
 }
 
@@ -249,8 +268,9 @@ tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, 
         return TW_ERR_INVALID;
     }
     tw_status_t status = check_reduce("reduce_encode", args, segments, n_segments);
-    if (status != TW_OK)
+    if (status != TW_OK) {
         return status;
+    }
     return in_quant->backend->reduce_encode(in_quant, out_quant, args, segments, n_segments);
 }
 
@@ -258,8 +278,9 @@ tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *arg
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
     tw_status_t status = check_type("reduce_decode", args->type);
-    if (status == TW_OK)
+    if (status == TW_OK) {
         status = check_reduce("reduce_decode", args, segments, n_segments);
+    }
     return status == TW_OK ? quant->backend->reduce_decode(quant, args, segments, n_segments) : status;
 }
 
@@ -268,9 +289,11 @@ tw_status_t tw_quant_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t
                                         const tw_quant_adamw_segment_t *segments, size_t n_segments)
 {
     tw_status_t status = check_adamw(args, adamw, segments, n_segments);
-    if (status != TW_OK)
+    if (status != TW_OK) {
         return status;
-    if (!quant->backend->adamw_delta_encode)
+    }
+    if (!quant->backend->adamw_delta_encode) {
         return tw_adamw_delta_encode_host(quant, args, adamw, segments, n_segments);
+    }
     return quant->backend->adamw_delta_encode(quant, args, adamw, segments, n_segments);
 }

@@ -11,8 +11,9 @@ static int number_nodes(const uint64_t *ids, int world, int *node_of)
     int n_nodes = 0;
     for (int r = 0; r < world; r++) {
         int first = 0;
-        while (ids && first < r && ids[first] != ids[r])
+        while (ids && first < r && ids[first] != ids[r]) {
             first++;
+        }
         node_of[r] = ids && first < r ? node_of[first] : n_nodes++;
     }
     return n_nodes;
@@ -45,8 +46,9 @@ void tw_transport_base_cleanup(tw_transport_t *transport)
 
 void tw_transport_destroy(tw_transport_t *transport)
 {
-    if (transport)
+    if (transport) {
         transport->ops->destroy(transport);
+    }
 }
 
 int tw_transport_rank(const tw_transport_t *transport)
@@ -88,20 +90,23 @@ static tw_status_t message_check(const tw_transport_t *transport, const tw_trans
 {
     const char *wrong = NULL;
     tw_status_t status = TW_ERR_INVALID;
-    if (message->peer < 0 || message->peer >= transport->world)
+    if (message->peer < 0 || message->peer >= transport->world) {
         wrong = "no such peer";
-    else if (message->tag >> TW_TRANSPORT_TAG_BITS)
+    } else if (message->tag >> TW_TRANSPORT_TAG_BITS) {
         wrong = "tag does not fit 48 bits";
-    else if (!message->buffer && message->bytes)
+    } else if (!message->buffer && message->bytes) {
         wrong = "no buffer";
-    else
+    } else {
         status = TW_ERR_UNSUPPORTED;
-    if (!wrong && !tw_transport_takes(transport, message->mem))
+    }
+    if (!wrong && !tw_transport_takes(transport, message->mem)) {
         wrong = message->mem == TW_MEM_CUDA ? "the transport takes no CUDA memory" : "no such memory";
-    else if (!wrong && message->mem != TW_MEM_HOST && message->peer == transport->rank)
+    } else if (!wrong && message->mem != TW_MEM_HOST && message->peer == transport->rank) {
         wrong = "messages to the own rank are in host memory";
-    if (!wrong)
+    }
+    if (!wrong) {
         return TW_OK;
+    }
     tw_error("rank %d: peer %d, tag %llu, %zu bytes: %s", transport->rank, message->peer,
              (unsigned long long)message->tag, message->bytes, wrong);
     return status;
@@ -111,8 +116,9 @@ tw_status_t tw_transport_message_send(tw_transport_t *transport, const tw_transp
                                       tw_transport_request_t **request)
 {
     tw_status_t status = message_check(transport, message);
-    if (!status)
+    if (!status) {
         status = transport->ops->send_post(transport, message, request);
+    }
     if (!status) {
         transport->sent[message->peer].bytes += message->bytes;
         transport->sent[message->peer].messages++;
@@ -155,18 +161,21 @@ tw_status_t tw_transport_progress(tw_transport_t *transport)
 {
     tw_status_t status = transport->ops->progress(transport);
     int moved = status == TW_OK;
-    if (status < 0)
+    if (status < 0) {
         return status;
-    for (tw_transport_mover_t *mover = transport->movers; mover; mover = mover->next)
+    }
+    for (tw_transport_mover_t *mover = transport->movers; mover; mover = mover->next) {
         mover->move(mover->arg, &moved);
+    }
     return moved ? TW_OK : TW_IN_PROGRESS;
 }
 
 tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec)
 {
     for (const tw_transport_mover_t *mover = transport->movers; mover; mover = mover->next) {
-        if (mover->polls && timeout_sec > POLL_SEC)
+        if (mover->polls && timeout_sec > POLL_SEC) {
             timeout_sec = POLL_SEC;
+        }
     }
     return transport->ops->sleep(transport, timeout_sec);
 }
@@ -180,10 +189,12 @@ void tw_transport_mover_add(tw_transport_t *transport, tw_transport_mover_t *mov
 void tw_transport_mover_remove(tw_transport_t *transport, tw_transport_mover_t *mover)
 {
     tw_transport_mover_t **link = &transport->movers;
-    while (*link && *link != mover)
+    while (*link && *link != mover) {
         link = &(*link)->next;
-    if (*link)
+    }
+    if (*link) {
         *link = mover->next;
+    }
 }
 
 void tw_transport_abort(tw_transport_t *transport, const char *reason)
@@ -207,8 +218,9 @@ static void counters_sum(const tw_transport_t *transport, int same_node, tw_tran
     const int own_node = transport->node_of[transport->rank];
     *out = (tw_transport_counters_t){0, 0};
     for (int r = 0; r < transport->world; r++) {
-        if (r == transport->rank || (transport->node_of[r] == own_node) != same_node)
+        if (r == transport->rank || (transport->node_of[r] == own_node) != same_node) {
             continue;
+        }
         out->bytes += transport->sent[r].bytes;
         out->messages += transport->sent[r].messages;
     }

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "collectives/estimate.h"
+#include "collectives/model/estimate.h"
 
 namespace tw
 {
@@ -16,10 +16,12 @@ inline tw_measure_sample_t quiet_sample()
     sample.node = {0.9e-6, 1e-6, 6e-6, 1 / 20e9, 0.65 / 20e9};
     sample.cpu.copy_sec = 1 / 40e9;
     sample.cpu.reduce_sec = 1 / 7e9;
-    for (int i = 0; i < TW_COLL_MODEL_ENCODERS; i++)
+    for (int i = 0; i < TW_COLL_MODEL_ENCODERS; i++) {
         sample.cpu.encode_sec[i] = i % 2 == 1 ? 1 / 10e9 : 1 / 16e9;
-    for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++)
+    }
+    for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++) {
         sample.cpu.decode_sec[i] = i % 2 == 1 ? 1 / 18e9 : 1 / 25e9;
+    }
     return sample;
 }
 
@@ -39,16 +41,19 @@ inline std::vector<tw_estimate_report_t> quiet_reports(int world)
 
 inline void scale_tier(tw_tier_sample_t *tier, double factor)
 {
-    for (double *value : {&tier->alpha_sec, &tier->message_sec, &tier->trip_sec, &tier->beta_sec})
+    for (double *value : {&tier->alpha_sec, &tier->message_sec, &tier->trip_sec, &tier->beta_sec}) {
         *value *= factor;
+    }
 }
 
 inline void scale_codecs(tw_cpu_sample_t *cpu, double factor)
 {
-    for (double &sec : cpu->encode_sec)
+    for (double &sec : cpu->encode_sec) {
         sec *= factor;
-    for (double &sec : cpu->decode_sec)
+    }
+    for (double &sec : cpu->decode_sec) {
         sec *= factor;
+    }
 }
 
 inline tw_coll_model_t model_of(const std::vector<tw_estimate_report_t> &reports, int max_local = 2)

@@ -35,8 +35,9 @@ std::string run_rank(const tw_job_t &job, const std::function<std::string(tw_col
     tw_transport_t *transport = nullptr;
     tw_coll_t *coll = nullptr;
     tw_status_t status = tw_transport_ucx_create(&job, &transport);
-    if (status != TW_OK)
+    if (status != TW_OK) {
         return std::string("transport: ") + tw_status_string(status);
+    }
     tw_coll_params_t params = {transport, nullptr, 0, 0};
     status = tw_coll_create(&params, &coll);
     std::string wrong = status == TW_OK ? body(coll) : std::string("create: ") + tw_status_string(status);
@@ -52,8 +53,9 @@ std::string run_rank(const tw_job_t &job, const std::function<std::string(tw_col
     alarm((unsigned)limit_sec);
     setenv("TW_NODE_ID", ("node" + std::to_string(node)).c_str(), 1);
     std::string wrong = run_rank(job, body);
-    if (!wrong.empty() && write(out, wrong.data(), wrong.size()) < 0)
+    if (!wrong.empty() && write(out, wrong.data(), wrong.size()) < 0) {
         _exit(3);
+    }
     _exit(wrong.empty() ? 0 : 1);
 }
 
@@ -62,8 +64,9 @@ std::string read_all(int fd)
     std::string text;
     char buf[512];
     ssize_t n;
-    while ((n = read(fd, buf, sizeof(buf))) > 0)
+    while ((n = read(fd, buf, sizeof(buf))) > 0) {
         text.append(buf, (size_t)n);
+    }
     close(fd);
     return text;
 }
@@ -92,8 +95,9 @@ std::string run_processes(const std::vector<int> &node_of,
 
     for (size_t r = 0; r < node_of.size(); r++) {
         int ends[2];
-        if (pipe(ends))
+        if (pipe(ends)) {
             return "pipe";
+        }
         job.rank = (int)r;
         pid_t child = fork();
         if (child == 0) {
@@ -108,10 +112,12 @@ std::string run_processes(const std::vector<int> &node_of,
         std::string said = read_all(pipes[r]);
         int status = -1;
         waitpid(children[r], &status, 0);
-        if (status != 0 && said.empty())
+        if (status != 0 && said.empty()) {
             said = WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "failed";
-        if (!said.empty())
+        }
+        if (!said.empty()) {
             wrong += "rank " + std::to_string(r) + ": " + said + "\n";
+        }
     }
     return wrong;
 }

@@ -62,10 +62,11 @@ void put(tw_type_t type, int rank, size_t segment, size_t first, size_t n, uint8
 {
     for (size_t i = 0; i < n; i++) {
         float f = value(rank, segment, first + i);
-        if (type == TW_TYPE_BYTE)
+        if (type == TW_TYPE_BYTE) {
             at[i] = (uint8_t)key(rank, segment, first + i);
-        else
+        } else {
             tw_convert_from_fp32(type, &f, 1.0f, at + i * tw_type_bytes(type), 1);
+        }
     }
 }
 
@@ -87,8 +88,9 @@ std::vector<size_t> uneven_counts(size_t n, int world, int salt)
 size_t pair_count(const Case &c, size_t s, int world, int from, int to)
 {
     size_t n = c.n_elems[s];
-    if (!c.uneven)
+    if (!c.uneven) {
         return tw_coll_shard_elems(n, world, to);
+    }
     uint64_t k = mix((uint64_t)(from * 31 + to) + s);
     return k % 4 == 0 ? 0 : (n / (size_t)world + 1) * (k % 7) / 4;
 }
@@ -96,8 +98,9 @@ size_t pair_count(const Case &c, size_t s, int world, int from, int to)
 size_t sum(const std::vector<size_t> &v, size_t n)
 {
     size_t total = 0;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         total += v[i];
+    }
     return total;
 }
 
@@ -120,8 +123,9 @@ std::string Case::name() const
     text += in_place ? " in place" : "";
     text += uneven ? " uneven" : "";
     text += root ? " root " + std::to_string(root) : "";
-    for (size_t n : n_elems)
+    for (size_t n : n_elems) {
         text += " " + std::to_string(n);
+    }
     return text;
 }
 
@@ -155,8 +159,9 @@ Job::Job(const Case &c, int world, int rank)
     counts_.resize(n);
     recv_counts_.resize(n);
     segments_.resize(n);
-    for (size_t s = 0; s < n; s++)
+    for (size_t s = 0; s < n; s++) {
         fill(s);
+    }
     args_.op = c.op;
     args_.type = c.type;
     args_.segments = segments_.data();
@@ -173,9 +178,11 @@ void Job::fill(size_t s)
     tw_coll_segment_t &segment = segments_[s];
 
     counts_[s] = uneven_counts(n, world_, (int)s + (int)n);
-    if (!case_.uneven)
-        for (int q = 0; q < world_; q++)
+    if (!case_.uneven) {
+        for (int q = 0; q < world_; q++) {
             counts_[s][(size_t)q] = tw_coll_shard_elems(n, world_, q);
+        }
+    }
     if (case_.op == TW_COLL_ALLTOALL) {
         recv_counts_[s].resize(w);
         for (int q = 0; q < world_; q++) {
@@ -191,10 +198,12 @@ void Job::fill(size_t s)
     }
     own = counts_[s][r];
     own_at = sum(counts_[s], r);
-    if (case_.op == TW_COLL_ALLGATHER)
+    if (case_.op == TW_COLL_ALLGATHER) {
         n_src = own;
-    if (case_.op == TW_COLL_REDUCE_SCATTER)
+    }
+    if (case_.op == TW_COLL_REDUCE_SCATTER) {
         n_dst = own;
+    }
     segment.counts = case_.uneven || case_.op == TW_COLL_ALLTOALL ? counts_[s].data() : nullptr;
 
     /* One guard byte in front: pointers are as unaligned as can be for bytes, element-aligned else. */
@@ -202,8 +211,9 @@ void Job::fill(size_t s)
     dst_[s].assign(elem_bytes_ + std::max(n_dst, case_.in_place ? n_src : 0) * elem_bytes_, 0xbb);
     uint8_t *src = src_[s].data() + elem_bytes_, *dst = dst_[s].data() + elem_bytes_;
     if (case_.op == TW_COLL_BROADCAST) {
-        if (rank_ == case_.root)
+        if (rank_ == case_.root) {
             put(case_.type, rank_, s, 0, n, dst);
+        }
         segment.dst = dst;
         return;
     }
@@ -211,14 +221,16 @@ void Job::fill(size_t s)
     put(case_.type, rank_, s, first, n_src, src);
     segment.src = src;
     segment.dst = dst;
-    if (!case_.in_place)
+    if (!case_.in_place) {
         return;
+    }
     if (case_.op == TW_COLL_REDUCE_SCATTER) {
         segment.dst = s % 2 ? nullptr : src + own_at * elem_bytes_;
         return;
     }
-    if (n_src)
+    if (n_src) {
         std::memcpy(dst + first * elem_bytes_, src, n_src * elem_bytes_);
+    }
     segment.src = s % 2 ? nullptr : dst + first * elem_bytes_;
 }
 
@@ -226,10 +238,12 @@ std::string Job::check_bytes(int source, size_t s, size_t first, size_t n, const
 {
     std::vector<uint8_t> expected(n * elem_bytes_);
     put(case_.type, source, s, first, n, expected.data());
-    for (size_t i = 0; i < expected.size(); i++)
-        if (expected[i] != at[i])
+    for (size_t i = 0; i < expected.size(); i++) {
+        if (expected[i] != at[i]) {
             return "segment " + std::to_string(s) + ", from rank " + std::to_string(source) + ", byte " +
                    std::to_string(i);
+        }
+    }
     return "";
 }
 
@@ -245,9 +259,10 @@ std::string Job::check_sum(const Reference &reference, size_t s, size_t first, s
         double bound =
             reference.magnitude[s][first + i] * relative * factor + n_roundings * smallest_step(case_.type);
         double got = to_double(case_.type, at + i * elem_bytes_);
-        if (!(std::fabs(got - exact) <= bound))
+        if (!(std::fabs(got - exact) <= bound)) {
             return "segment " + std::to_string(s) + ", element " + std::to_string(first + i) + ": " +
                    std::to_string(got) + " is not " + std::to_string(exact) + " +- " + std::to_string(bound);
+        }
     }
     return "";
 }
@@ -261,8 +276,9 @@ std::string Job::check_segment(const Reference &reference, size_t s, int n_round
 
     switch (case_.op) {
     case TW_COLL_REDUCE_SCATTER:
-        if (dst == nullptr)
+        if (dst == nullptr) {
             dst = (const uint8_t *)segment.src + own_at * elem_bytes_;
+        }
         return check_sum(reference, s, own_at, counts_[s][(size_t)rank_], dst, n_roundings);
     case TW_COLL_ALLREDUCE:
         return check_sum(reference, s, 0, segment.n_elems, dst, n_roundings);
@@ -277,8 +293,9 @@ std::string Job::check_segment(const Reference &reference, size_t s, int n_round
     case TW_COLL_ALLTOALL:
         for (int r = 0; r < world_ && wrong.empty(); r++) {
             size_t before = 0, n = recv_counts_[s][(size_t)r];
-            for (int q = 0; q < rank_; q++)
+            for (int q = 0; q < rank_; q++) {
                 before += pair_count(case_, s, world_, r, q);
+            }
             wrong = check_bytes(r, s, before, n, dst + at * elem_bytes_);
             at += n;
         }
@@ -291,12 +308,16 @@ std::string Job::check_segment(const Reference &reference, size_t s, int n_round
 std::string Job::check(const Reference &reference, int n_roundings) const
 {
     std::string wrong;
-    for (size_t s = 0; s < segments_.size() && wrong.empty(); s++)
+    for (size_t s = 0; s < segments_.size() && wrong.empty(); s++) {
         wrong = check_segment(reference, s, n_roundings);
-    for (size_t s = 0; s < segments_.size() && wrong.empty(); s++)
-        for (size_t i = 0; i < elem_bytes_ && wrong.empty(); i++)
-            if (src_[s][i] != 0xaa || dst_[s][i] != 0xbb)
+    }
+    for (size_t s = 0; s < segments_.size() && wrong.empty(); s++) {
+        for (size_t i = 0; i < elem_bytes_ && wrong.empty(); i++) {
+            if (src_[s][i] != 0xaa || dst_[s][i] != 0xbb) {
                 wrong = "written in front of segment " + std::to_string(s);
+            }
+        }
+    }
     return wrong;
 }
 
@@ -308,11 +329,13 @@ std::vector<uint8_t> Job::result() const
         const uint8_t *dst = (const uint8_t *)segments_[s].dst;
         if (case_.op == TW_COLL_REDUCE_SCATTER) {
             n = counts_[s][(size_t)rank_];
-            if (dst == nullptr)
+            if (dst == nullptr) {
                 dst = (const uint8_t *)segments_[s].src + own_at * elem_bytes_;
+            }
         }
-        if (case_.op == TW_COLL_ALLTOALL)
+        if (case_.op == TW_COLL_ALLTOALL) {
             n = sum(recv_counts_[s], recv_counts_[s].size());
+        }
         all.insert(all.end(), dst, dst + n * elem_bytes_);
     }
     return all;
@@ -321,11 +344,13 @@ std::vector<uint8_t> Job::result() const
 std::vector<std::vector<int>> all_worlds()
 {
     std::vector<std::vector<int>> worlds;
-    for (int w = 1; w <= 8; w++)
+    for (int w = 1; w <= 8; w++) {
         worlds.push_back(nodes_of(std::vector<int>((size_t)w, 1)));
+    }
     for (const std::vector<int> &grid : std::vector<std::vector<int>>{
-             {3}, {8}, {2, 2}, {3, 3}, {2, 2, 2}, {4, 4}, {1, 2}, {3, 1, 2}, {2, 1, 4}, {1, 1, 3}})
+             {3}, {8}, {2, 2}, {3, 3}, {2, 2, 2}, {4, 4}, {1, 2}, {3, 1, 2}, {2, 1, 4}, {1, 1, 3}}) {
         worlds.push_back(nodes_of(grid));
+    }
     worlds.push_back({0, 1, 0, 1, 0});
     worlds.push_back({0, 1, 2, 0, 1, 2, 2});
     return worlds;
@@ -340,8 +365,9 @@ void sweep(const std::vector<std::vector<int>> &worlds, const std::vector<Case> 
         std::vector<std::vector<std::vector<uint8_t>>> results((size_t)w);
         std::vector<Reference> references;
         std::mutex lock;
-        for (const Case &c : cases)
+        for (const Case &c : cases) {
             references.emplace_back(c, w);
+        }
         world.run([&](int rank) {
             int n_roundings = roundings(w, tw_coll_n_nodes(world.coll(rank)));
             for (size_t i = 0; i < cases.size(); i++) {
@@ -354,19 +380,24 @@ void sweep(const std::vector<std::vector<int>> &worlds, const std::vector<Case> 
                 results[(size_t)rank].push_back(c.op == TW_COLL_ALLREDUCE ? job.result()
                                                                           : std::vector<uint8_t>());
                 std::lock_guard<std::mutex> guard(lock);
-                if (!wrong.empty())
+                if (!wrong.empty()) {
                     ADD_FAILURE() << w << " ranks on " << tw_coll_n_nodes(world.coll(rank)) << " nodes, rank "
                                   << rank << ": " << c.name() << ": " << wrong;
-                if (status != TW_OK)
+                }
+                if (status != TW_OK) {
                     return;
+                }
             }
         });
-        for (int r = 1; r < w; r++)
-            for (size_t i = 0; i < cases.size() && results[(size_t)r].size() == cases.size(); i++)
+        for (int r = 1; r < w; r++) {
+            for (size_t i = 0; i < cases.size() && results[(size_t)r].size() == cases.size(); i++) {
                 EXPECT_EQ(results[(size_t)r][i] == results[0][i], true)
                     << w << " ranks, rank " << r << ": " << cases[i].name() << " differs from rank 0's";
-        if (::testing::Test::HasFailure())
+            }
+        }
+        if (::testing::Test::HasFailure()) {
             return;
+        }
     }
 }
 
@@ -378,8 +409,9 @@ std::vector<Case> all_cases(tw_coll_op_t op, const std::string &algo, size_t chu
     for (tw_type_t type : types) {
         size_t chunk = chunk_bytes / tw_type_bytes(type);
         std::vector<std::vector<size_t>> shapes;
-        for (size_t n : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1009})
+        for (size_t n : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1009}) {
             shapes.push_back({n});
+        }
         shapes.push_back({chunk * 7 + 17});
         shapes.push_back({3, 0, 1, 17, 5});
         shapes.push_back({2, chunk * 4 + 1, 1, 0, 1009, 64});

@@ -45,8 +45,9 @@ struct World {
     {
         w = (int)node_of.size();
         n_nodes = (int)ranks_per_node.size();
-        for (size_t n = 0, first = 0; n < ranks_per_node.size(); first += (size_t)ranks_per_node[n], n++)
+        for (size_t n = 0, first = 0; n < ranks_per_node.size(); first += (size_t)ranks_per_node[n], n++) {
             first_of_node.push_back((int)first);
+        }
     }
     uint64_t shard(int rank) const
     {
@@ -70,8 +71,9 @@ std::vector<World> worlds()
 {
     std::vector<World> all;
     for (const std::vector<int> &grid : std::vector<std::vector<int>>{
-             {1}, {4}, {1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1}, {2, 2}, {2, 2, 2}, {3, 1, 2}})
+             {1}, {4}, {1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1}, {2, 2}, {2, 2, 2}, {3, 1, 2}}) {
         all.emplace_back(grid);
+    }
     return all;
 }
 
@@ -89,8 +91,9 @@ tw::Case make_case(tw_coll_op_t op, const char *algo)
 uint64_t ring_bytes(const World &world)
 {
     uint64_t bytes = 0;
-    for (int first : world.first_of_node)
+    for (int first : world.first_of_node) {
         bytes += world.n_nodes > 1 ? World::TOTAL - world.shard(first) : 0;
+    }
     return bytes;
 }
 
@@ -99,8 +102,9 @@ TEST_F(Bytes, Ring)
     for (const World &world : worlds()) {
         uint64_t gather = ring_bytes(world), reduce = 0;
         /* A sum ends at its owner, so the last rank of a node keeps its own shard. */
-        for (int first : world.first_of_node)
+        for (int first : world.first_of_node) {
             reduce += world.n_nodes > 1 ? World::TOTAL - world.shard((first + world.w - 1) % world.w) : 0;
+        }
         EXPECT_EQ(count(world.node_of, make_case(TW_COLL_ALLGATHER, "ring")), gather + world.signatures());
         EXPECT_EQ(count(world.node_of, make_case(TW_COLL_REDUCE_SCATTER, "ring")),
                   reduce + world.signatures());
@@ -159,9 +163,11 @@ TEST_F(Bytes, BroadcastAndAlltoall)
 {
     for (const World &world : worlds()) {
         uint64_t pairs = 0;
-        for (int r = 0; r < world.w; r++)
-            for (int q = 0; q < world.w; q++)
+        for (int r = 0; r < world.w; r++) {
+            for (int q = 0; q < world.w; q++) {
                 pairs += world.node_of[(size_t)r] != world.node_of[(size_t)q] ? world.shard(q) : 0;
+            }
+        }
         EXPECT_EQ(count(world.node_of, make_case(TW_COLL_BROADCAST, "chain")),
                   World::TOTAL * (uint64_t)(world.n_nodes - 1) + world.signatures());
         EXPECT_EQ(count(world.node_of, make_case(TW_COLL_ALLTOALL, "pairwise")), pairs + world.signatures());

@@ -27,8 +27,9 @@ std::vector<tw::Case> cases()
     std::vector<tw::Case> all;
     const tw_coll_algo_info_t *info;
     for (size_t i = 0; (info = tw_coll_algo_get(i)) != nullptr; i++) {
-        if (info->quantized)
+        if (info->quantized) {
             continue;
+        }
         tw::Case c;
         c.op = info->op;
         c.algo = info->name;
@@ -36,8 +37,9 @@ std::vector<tw::Case> cases()
         for (const std::vector<size_t> &shape : std::vector<std::vector<size_t>>{
                  {1}, {1009}, {7, 0, 300, 1, 64}, {CHUNK_BYTES + 13}, {CHUNK_BYTES / 2 + 1, 3, 5000}}) {
             c.n_elems = shape;
-            if (c.op == TW_COLL_BARRIER)
+            if (c.op == TW_COLL_BARRIER) {
                 c.n_elems.clear();
+            }
             for (int variant = 0; variant < 4; variant++) {
                 c.in_place = variant & 1;
                 c.uneven = variant & 2;
@@ -55,17 +57,20 @@ std::string run_cases(const std::vector<int> &node_of)
     const std::vector<tw::Case> all = cases();
     const int world = (int)node_of.size();
     std::vector<tw::Reference> references;
-    for (const tw::Case &c : all)
+    for (const tw::Case &c : all) {
         references.emplace_back(c, world);
+    }
     auto body = [&](tw_coll_t *coll) -> std::string {
         for (size_t i = 0; i < all.size(); i++) {
             tw::Job job(all[i], world, tw_coll_rank(coll));
             tw_status_t status = tw_coll_run(coll, job.args());
             std::string wrong = tw_status_string(status);
-            if (status == TW_OK)
+            if (status == TW_OK) {
                 wrong = job.check(references[i], world);
-            if (!wrong.empty())
+            }
+            if (!wrong.empty()) {
                 return all[i].name() + ": " + wrong;
+            }
         }
         return "";
     };
@@ -118,9 +123,11 @@ TEST_F(Processes, AKilledRankEndsTheOthersOperations)
     auto body = [&](tw_coll_t *coll) -> std::string {
         if (tw_coll_rank(coll) == 1) {
             tw::Job job(c, 3, 1);
-            for (int i = 0; i < 20; i++)
-                if (tw_coll_run(coll, job.args()) != TW_OK)
+            for (int i = 0; i < 20; i++) {
+                if (tw_coll_run(coll, job.args()) != TW_OK) {
                     return "failed too early";
+                }
+            }
             raise(SIGKILL);
         }
         tw_status_t status = run_until_error(coll, c, c, 0);
@@ -145,8 +152,9 @@ TEST_F(Processes, AFailedPostEndsTheOthersOperations)
             sleep(IDLE_SEC);
             return status == TW_ERR_INVALID ? "" : tw_status_string(status);
         }
-        if (status != TW_ERR_PEER && status != TW_ERR_MISMATCH)
+        if (status != TW_ERR_PEER && status != TW_ERR_MISMATCH) {
             return tw_status_string(status);
+        }
         return tw_time_sec() - start_sec < IDLE_SEC ? "" : "late";
     };
     EXPECT_EQ(tw::run_processes({0, 1, 2}, body, LIMIT_SEC), "");

@@ -4,7 +4,7 @@
 #include <memory>
 #include <random>
 
-#include "collectives/coll.h"
+#include "collectives/communicator.h"
 #include "tests/collectives/sweep.h"
 #include "tests/common/fixture.h"
 
@@ -37,11 +37,13 @@ std::vector<tw::Case> one_of_each()
     std::vector<tw::Case> cases;
     const tw_coll_algo_info_t *info;
     for (size_t i = 0; (info = tw_coll_algo_get(i)) != nullptr; i++) {
-        if (info->quantized)
+        if (info->quantized) {
             continue;
+        }
         std::vector<size_t> shape = {3000 + i, 1, 17, 0, 700};
-        if (info->op == TW_COLL_BARRIER)
+        if (info->op == TW_COLL_BARRIER) {
             shape = {};
+        }
         cases.push_back(make_case(info->op, info->name, shape));
     }
     return cases;
@@ -81,8 +83,9 @@ TEST_F(Request, TestAndProgressBringItAbout)
         tw_coll_request_t *request;
         tw_status_t status;
         ASSERT_EQ(tw_coll_post(world.coll(rank), job.args(), &request), TW_OK);
-        while ((status = tw_coll_test(request)) == TW_IN_PROGRESS)
+        while ((status = tw_coll_test(request)) == TW_IN_PROGRESS) {
             EXPECT_EQ(tw_coll_progress(world.coll(rank)), TW_OK);
+        }
         EXPECT_EQ(status, TW_OK);
         EXPECT_EQ(job.check(tw::Reference(c, world.size()), many(world.size(), 0)), "");
     });
@@ -104,9 +107,11 @@ TEST_F(Request, DelaysDoNotChangeTheBits)
                 tw_status_t status;
                 std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000 * (unsigned)round));
                 ASSERT_EQ(tw_coll_post(world.coll(rank), job.args(), &request), TW_OK);
-                while ((status = tw_coll_test(request)) == TW_IN_PROGRESS)
-                    if (round > 0 && random() % 8 == 0)
+                while ((status = tw_coll_test(request)) == TW_IN_PROGRESS) {
+                    if (round > 0 && random() % 8 == 0) {
                         std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+                    }
+                }
                 EXPECT_EQ(status, TW_OK);
                 results[round][(size_t)rank].push_back(job.result());
             }
@@ -130,8 +135,9 @@ TEST_F(Request, AnOperationThatFailsOnOneRankEndsTheOthers)
         tw::Job job(c, world.size(), rank);
         tw_coll_request_t *request;
         ASSERT_EQ(tw_coll_post(world.coll(rank), job.args(), &request), TW_OK);
-        if (rank == 1)
+        if (rank == 1) {
             tw_sched_fail(request->sched, TW_ERR_NO_MEMORY);
+        }
         EXPECT_EQ(tw_coll_wait(request), rank == 1 ? TW_ERR_NO_MEMORY : TW_ERR_PEER);
         EXPECT_EQ(tw_transport_failed_rank(world.transport(rank)), 1);
     });
@@ -224,15 +230,17 @@ TEST_F(Request, DestroyWhileInFlight)
     tw::World world(GRID);
     world.run([&](int rank) {
         std::vector<std::unique_ptr<tw::Job>> jobs;
-        if (rank == 3)
+        if (rank == 3) {
             return;
+        }
         for (const tw::Case &c : one_of_each()) {
             tw_coll_request_t *request;
             jobs.push_back(std::make_unique<tw::Job>(c, world.size(), rank));
             ASSERT_EQ(tw_coll_post(world.coll(rank), jobs.back()->args(), &request), TW_OK);
         }
-        for (int i = 0; i < 100; i++)
+        for (int i = 0; i < 100; i++) {
             EXPECT_EQ(tw_coll_progress(world.coll(rank)), TW_OK);
+        }
         world.destroy(rank);
     });
 }
@@ -246,8 +254,9 @@ TEST_F(Request, TimeoutNamesWhatIsAwaited)
     expect_log("has not moved for");
     expect_log("from rank 1");
     world.run([&](int rank) {
-        if (rank == 1)
+        if (rank == 1) {
             return;
+        }
         tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), world.size(), rank);
         EXPECT_EQ(tw_coll_run(world.coll(rank), job.args()), TW_ERR_TIMEOUT);
     });
@@ -266,14 +275,16 @@ TEST_F(Request, AFailedPeerEndsAllRequests)
             return;
         }
         for (const tw::Case &c : one_of_each()) {
-            if (c.op == TW_COLL_BROADCAST) /* does not need everybody */
+            if (c.op == TW_COLL_BROADCAST) { /* does not need everybody */
                 continue;
+            }
             jobs.push_back(std::make_unique<tw::Job>(c, world.size(), rank));
             requests.push_back(nullptr);
             ASSERT_EQ(tw_coll_post(world.coll(rank), jobs.back()->args(), &requests.back()), TW_OK);
         }
-        for (tw_coll_request_t *request : requests)
+        for (tw_coll_request_t *request : requests) {
             EXPECT_EQ(tw_coll_wait(request), TW_ERR_PEER);
+        }
         EXPECT_EQ(tw_transport_failed_rank(world.transport(rank)), 4);
     });
 }
@@ -283,8 +294,9 @@ TEST_F(Request, SleepsWhileItWaits)
     tw::World world(tw::nodes_of({1, 1}));
     world.run([&](int rank) {
         tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), world.size(), rank);
-        if (rank == 1)
+        if (rank == 1) {
             std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        }
         std::clock_t before = std::clock();
         EXPECT_EQ(tw_coll_run(world.coll(rank), job.args()), TW_OK);
         if (rank == 0) { /* processor time of all threads: the other one sleeps, too */

@@ -19,8 +19,9 @@ namespace tw
 inline std::vector<int> nodes_of(const std::vector<int> &ranks_per_node)
 {
     std::vector<int> nodes;
-    for (size_t n = 0; n < ranks_per_node.size(); n++)
+    for (size_t n = 0; n < ranks_per_node.size(); n++) {
         nodes.insert(nodes.end(), (size_t)ranks_per_node[n], (int)n);
+    }
     return nodes;
 }
 
@@ -43,10 +44,12 @@ class World
     World &operator=(const World &) = delete;
     ~World()
     {
-        for (tw_coll_t *coll : colls)
+        for (tw_coll_t *coll : colls) {
             tw_coll_destroy(coll);
-        for (tw_transport_t *transport : transports)
+        }
+        for (tw_transport_t *transport : transports) {
             tw_transport_destroy(transport);
+        }
     }
     int size() const
     {
@@ -69,10 +72,12 @@ class World
     void run(const std::function<void(int)> &body)
     {
         std::vector<std::thread> threads;
-        for (int r = 0; r < size(); r++)
+        for (int r = 0; r < size(); r++) {
             threads.emplace_back(body, r);
-        for (std::thread &thread : threads)
+        }
+        for (std::thread &thread : threads) {
             thread.join();
+        }
     }
 
   private:

@@ -52,8 +52,9 @@ void LogCapture::sink(void *ctx, tw_log_level_t level, const char *file, int lin
     auto *self = static_cast<LogCapture *>(ctx);
     std::lock_guard<std::mutex> guard(self->mutex_);
     self->lines_.push_back({level, std::string(file) + ":" + std::to_string(line), message});
-    if (!is_complaint(self->lines_.back()) || !self->covered(self->lines_.back()))
+    if (!is_complaint(self->lines_.back()) || !self->covered(self->lines_.back())) {
         fprintf(stderr, "[log] %s %s:%d: %s\n", level_name(level), file, line, message);
+    }
 }
 
 bool LogCapture::covered(const Line &line) const
@@ -91,8 +92,9 @@ std::vector<std::string> LogCapture::unexpected() const
     std::lock_guard<std::mutex> guard(mutex_);
     std::vector<std::string> found;
     for (const Line &line : lines_) {
-        if (is_complaint(line) && !covered(line))
+        if (is_complaint(line) && !covered(line)) {
             found.push_back(std::string(level_name(line.level)) + " " + line.where + ": " + line.text);
+        }
     }
     return found;
 }
@@ -105,8 +107,9 @@ std::vector<std::string> LogCapture::unmet() const
         bool met = std::any_of(lines_.begin(), lines_.end(), [&](const Line &line) {
             return is_complaint(line) && contains(line.text, expected);
         });
-        if (!met)
+        if (!met) {
             found.push_back(expected);
+        }
     }
     return found;
 }
@@ -115,14 +118,16 @@ std::map<int, std::string> open_descriptors()
 {
     std::map<int, std::string> found;
     DIR *folder = opendir("/proc/self/fd");
-    if (folder == nullptr)
+    if (folder == nullptr) {
         return found;
+    }
     while (const dirent *entry = readdir(folder)) {
         char target[512];
         ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target));
         int fd = atoi(entry->d_name);
-        if (length > 0 && fd != dirfd(folder))
+        if (length > 0 && fd != dirfd(folder)) {
             found[fd] = std::string(target, length);
+        }
     }
     closedir(folder);
     return found;
@@ -131,20 +136,23 @@ std::map<int, std::string> open_descriptors()
 ScopedEnv::ScopedEnv(const std::string &name, const std::optional<std::string> &value) : name_(name)
 {
     const char *before = getenv(name.c_str());
-    if (before != nullptr)
+    if (before != nullptr) {
         before_ = before;
-    if (value)
+    }
+    if (value) {
         setenv(name.c_str(), value->c_str(), 1);
-    else
+    } else {
         unsetenv(name.c_str());
+    }
 }
 
 ScopedEnv::~ScopedEnv()
 {
-    if (before_)
+    if (before_) {
         setenv(name_.c_str(), before_->c_str(), 1);
-    else
+    } else {
         unsetenv(name_.c_str());
+    }
 }
 
 void Fixture::SetUp()
@@ -161,8 +169,9 @@ void Fixture::TearDown()
     check_descriptors();
     log_.reset();
     tw_log_set_level(level_before_);
-    while (!env_.empty())
+    while (!env_.empty()) {
         env_.pop_back();
+    }
 }
 
 void Fixture::set_env(const std::string &name, const std::optional<std::string> &value)
@@ -172,13 +181,16 @@ void Fixture::set_env(const std::string &name, const std::optional<std::string> 
 
 void Fixture::check_log()
 {
-    for (const std::string &line : log_->unexpected())
+    for (const std::string &line : log_->unexpected()) {
         ADD_FAILURE() << "unexpected log line: " << line;
+    }
     /* A test that was skipped or has already failed may well not have got there. */
-    if (IsSkipped() || HasFailure())
+    if (IsSkipped() || HasFailure()) {
         return;
-    for (const std::string &substring : log_->unmet())
+    }
+    for (const std::string &substring : log_->unmet()) {
         ADD_FAILURE() << "expected a log line with \"" << substring << "\"";
+    }
 }
 
 void Fixture::check_descriptors()
@@ -186,8 +198,9 @@ void Fixture::check_descriptors()
     for (const auto &[fd, what] : open_descriptors()) {
         auto before = descriptors_before_.find(fd);
         bool ours = before == descriptors_before_.end() || before->second != what;
-        if (ours && !contains_any(what, allowed_descriptors_))
+        if (ours && !contains_any(what, allowed_descriptors_)) {
             ADD_FAILURE() << "leaked descriptor " << fd << ": " << what;
+        }
     }
 }
 

@@ -50,8 +50,9 @@ std::vector<std::string> failures(const std::function<void(Inner &)> &body)
         Inner(body).run();
     }
     std::vector<std::string> found;
-    for (int i = 0; i < results.size(); ++i)
+    for (int i = 0; i < results.size(); ++i) {
         found.push_back(results.GetTestPartResult(i).message());
+    }
     return found;
 }
 
@@ -112,8 +113,9 @@ TEST(Fixture, AllowedMayBeOrNot)
     auto body = [](bool log) {
         return [log](Inner &test) {
             test.allow_log("slow");
-            if (log)
+            if (log) {
                 tw_warn("slow start");
+            }
         };
     };
     EXPECT_EQ(failures(body(false)), Strings());

@@ -64,13 +64,16 @@ void check_parsers(const char *text)
         /* Two decimals of a unit that the size reaches: half a percent at most. */
         check(fabs(double(again) - double(bytes)) <= 0.005 * double(bytes) + 1, "it is nearly the same");
     }
-    if (tw_parse_time(text, &value) == TW_OK)
+    if (tw_parse_time(text, &value) == TW_OK) {
         check(std::isfinite(value) && value >= 0, "a time is finite and not negative");
-    if (tw_parse_rate(text, &value) == TW_OK)
+    }
+    if (tw_parse_rate(text, &value) == TW_OK) {
         check(std::isfinite(value) && value >= 0, "a rate is finite and not negative");
+    }
     tw_type_t type;
-    if (tw_type_parse(text, &type) == TW_OK)
+    if (tw_type_parse(text, &type) == TW_OK) {
         check(tw_type_bytes(type) > 0, "a type has a size");
+    }
     const char *names[] = {"TW_PEER_TIMEOUT", "TW_LOG_LEVEL", ""};
     (void)tw_nearest_name(text, names, 3);
 }
@@ -89,8 +92,9 @@ void check_field(size_t index, const char *text)
     check(options.time >= 1e-6 && options.time <= 3600, "time");
     check(options.rate >= 0 && options.rate <= 1e12, "rate");
     check(options.choice == 0 || options.choice == 1, "choice");
-    if (fields[index].type == TW_CONFIG_STRING)
+    if (fields[index].type == TW_CONFIG_STRING) {
         check(strcmp(options.text, text) == 0, "text");
+    }
     tw_config_cleanup(&table, &options);
 }
 
@@ -98,8 +102,9 @@ void check_field(size_t index, const char *text)
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size == 0)
+    if (size == 0) {
         return 0;
+    }
     tw_log_set_sink(ignore_log, nullptr);
     std::string text(reinterpret_cast<const char *>(data) + 1, size - 1);
     check_parsers(text.c_str());

@@ -52,8 +52,9 @@ class Config : public tw::Fixture
     void SetUp() override
     {
         Fixture::SetUp();
-        for (const tw_config_field_t &field : fields)
+        for (const tw_config_field_t &field : fields) {
             set_env(field.name, std::nullopt);
+        }
     }
     void TearDown() override
     {
@@ -69,8 +70,9 @@ class Config : public tw::Fixture
     }
     void cleanup()
     {
-        if (live)
+        if (live) {
             tw_config_cleanup(&table, &options);
+        }
         live = false;
     }
     /* The same value by environment and by call; both are taken. */
@@ -184,24 +186,33 @@ TEST_F(Config, EndsOfRangesAreIn)
 TEST_F(Config, BadValuesNameVariableAndRange)
 {
     const std::string number = "a whole number, from -5 to 100";
-    for (const char *value : {"-6", "101", "1.5", "", "ten", "9223372036854775808", "5 ", "1e1"})
+    for (const char *value : {"-6", "101", "1.5", "", "ten", "9223372036854775808", "5 ", "1e1"}) {
         refuse("TW_T_NUMBER", value, number);
-    for (const char *value : {"1.0000001", "-2", "nan", "inf", ""})
+    }
+    for (const char *value : {"1.0000001", "-2", "nan", "inf", ""}) {
         refuse("TW_T_REAL", value, "a number, from -1 to 1");
-    for (const char *value : {"0", "1048577", "2M", "-1", "", "64kk", "1e3"})
+    }
+    for (const char *value : {"0", "1048577", "2M", "-1", "", "64kk", "1e3"}) {
         refuse("TW_T_BYTES", value, "a size such as 65536, 64K or 1M, from 1 to 1M");
-    for (const char *value : {"0", "0.5ms", "3601", "10m", "none", ""})
+    }
+    for (const char *value : {"0", "0.5ms", "3601", "10m", "none", ""}) {
         refuse("TW_T_TIME", value, "a time such as 10s, 250ms or 50us, from 1ms to 3600s");
-    for (const char *value : {"101gbit", "1gbps", "-1", ""})
+    }
+    for (const char *value : {"101gbit", "1gbps", "-1", ""}) {
         refuse("TW_T_RATE", value, "a rate such as 1gbit or 100mbit, or none, from none to 100gbit");
-    for (const char *value : {"2", "maybe", ""})
+    }
+    for (const char *value : {"2", "maybe", ""}) {
         refuse("TW_T_FLAG", value, "y or n");
-    for (const char *value : {"", "rings", "0"})
+    }
+    for (const char *value : {"", "rings", "0"}) {
         refuse("TW_T_CHOICE", value, "one of auto, ring, tree");
-    for (const char *value : {"1", "0"})
+    }
+    for (const char *value : {"1", "0"}) {
         refuse("TW_T_AT_LEAST", value, "a size such as 65536, 64K or 1M, at least 2");
-    for (const char *value : {"9223372036854775808", "x"})
+    }
+    for (const char *value : {"9223372036854775808", "x"}) {
         refuse("TW_T_ANY", value, "a whole number");
+    }
 }
 
 /* Strings before and after the bad one: asan sees what leaks or is freed twice. */
@@ -281,8 +292,9 @@ TEST_F(Config, PrintShowsCurrentValues)
     std::string printed = print(&options);
     for (const char *line :
          {"TW_T_FLAG=y\n", "TW_T_NUMBER=7\n", "TW_T_REAL=0.125\n", "TW_T_BYTES=65537\n", "TW_T_TIME=250ms\n",
-          "TW_T_RATE=2.5gbit\n", "TW_T_TEXT=ib0\n", "TW_T_CHOICE=ring\n", "TW_T_ANY=-1\n"})
+          "TW_T_RATE=2.5gbit\n", "TW_T_TEXT=ib0\n", "TW_T_CHOICE=ring\n", "TW_T_ANY=-1\n"}) {
         EXPECT_NE(printed.find(line), std::string::npos) << line << printed;
+    }
 }
 
 TEST_F(Config, PrintShowsTheDefaultInItsOwnWords)
@@ -292,8 +304,9 @@ TEST_F(Config, PrintShowsTheDefaultInItsOwnWords)
     set_env("TW_T_TIME", "10000ms");
     ASSERT_EQ(init(), TW_OK);
     std::string printed = print(&options);
-    for (const char *line : {"TW_T_RATE=auto\n", "TW_T_BYTES=64K\n", "TW_T_TIME=10s\n"})
+    for (const char *line : {"TW_T_RATE=auto\n", "TW_T_BYTES=64K\n", "TW_T_TIME=10s\n"}) {
         EXPECT_NE(printed.find(line), std::string::npos) << line << printed;
+    }
 }
 
 TEST_F(Config, SecretsAreNeverPrinted)
@@ -311,8 +324,9 @@ TEST_F(Config, PrintWrapsLongDocs)
 {
     tw_config_field_t field = fields[0];
     std::string doc;
-    for (int i = 0; i < 60; ++i)
+    for (int i = 0; i < 60; ++i) {
         doc += "word" + std::to_string(i) + " ";
+    }
     std::string long_word(300, 'x');
     doc += long_word + " end.";
     field.doc = doc.c_str();
@@ -334,8 +348,9 @@ TEST_F(Config, PrintWrapsLongDocs)
         }
         line.clear();
     }
-    for (int i = 0; i < 60; ++i)
+    for (int i = 0; i < 60; ++i) {
         EXPECT_NE(printed.find("word" + std::to_string(i)), std::string::npos) << i;
+    }
     EXPECT_NE(printed.find(long_word), std::string::npos);
 }
 

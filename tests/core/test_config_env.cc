@@ -36,11 +36,13 @@ class ConfigEnv : public tw::Fixture
         std::vector<std::string> names;
         for (char **entry = environ; *entry != nullptr; ++entry) {
             std::string text = *entry;
-            if (text.compare(0, 3, "TW_") == 0)
+            if (text.compare(0, 3, "TW_") == 0) {
                 names.push_back(text.substr(0, text.find('=')));
+            }
         }
-        for (const std::string &name : names)
+        for (const std::string &name : names) {
             set_env(name, std::nullopt);
+        }
     }
     size_t check()
     {

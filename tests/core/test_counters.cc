@@ -68,8 +68,9 @@ TEST_F(Counters, ManyThreadsLoseNothing)
             }
         });
     }
-    for (std::thread &thread : threads)
+    for (std::thread &thread : threads) {
         thread.join();
+    }
     EXPECT_EQ(tw_counters_get(counters, 0), n_threads * n_rounds);
     EXPECT_EQ(tw_counters_get(counters, 1), n_threads * (n_rounds * (n_rounds - 1) / 2));
     tw_counters_destroy(counters);

@@ -16,10 +16,11 @@ using Log = tw::Fixture;
 /* Two lines, and the end of the process: what reaches stderr is the test. */
 [[noreturn]] void log_and_exit(const char *level)
 {
-    if (level != nullptr)
+    if (level != nullptr) {
         setenv("TW_LOG_LEVEL", level, 1);
-    else
+    } else {
         unsetenv("TW_LOG_LEVEL");
+    }
     tw_error("line of error");
     tw_warn("line of warn");
     tw_info("line of info");
@@ -68,12 +69,14 @@ TEST_F(Log, LevelsAreFiltered)
         tw_log_set_level(limit);
         EXPECT_EQ(tw_log_level(), limit);
         size_t before = log_count("at level");
-        for (tw_log_level_t level : levels)
+        for (tw_log_level_t level : levels) {
             TW_LOG_AT(level, "at level %d", int(level));
+        }
         EXPECT_EQ(log_count("at level") - before, size_t(limit) + 1);
         /* Also without the macro. */
-        for (tw_log_level_t level : levels)
+        for (tw_log_level_t level : levels) {
             tw_log(level, "f", 1, "at level %d", int(level));
+        }
         EXPECT_EQ(log_count("at level") - before, 2 * (size_t(limit) + 1));
     }
 }
@@ -91,10 +94,11 @@ TEST_F(Log, ArgumentsOfASilentLineAreNotEvaluated)
 TEST_F(Log, MacrosAreStatements)
 {
     bool no = false;
-    if (no)
+    if (no) {
         tw_error("never");
-    else
+    } else {
         tw_debug("never either");
+    }
     EXPECT_EQ(log_count("never"), 0u);
 }
 
@@ -119,10 +123,11 @@ TEST_F(Log, LongLinesAreCut)
         tw_warn("%s", text.c_str());
         ASSERT_EQ(capture.lines().size(), 1u);
         std::string logged = capture.lines()[0].text;
-        if (length < 4096)
+        if (length < 4096) {
             EXPECT_EQ(logged, text);
-        else
+        } else {
             EXPECT_EQ(logged, std::string(4092, 'x') + "...");
+        }
     }
 }
 
@@ -148,12 +153,14 @@ TEST(LogSink, OneCallAtATime)
     std::vector<std::thread> threads;
     for (size_t t = 0; t < n_threads; ++t) {
         threads.emplace_back([] {
-            for (size_t i = 0; i < n_lines; ++i)
+            for (size_t i = 0; i < n_lines; ++i) {
                 tw_warn("line %zu", i);
+            }
         });
     }
-    for (std::thread &thread : threads)
+    for (std::thread &thread : threads) {
         thread.join();
+    }
     tw_log_set_sink(nullptr, nullptr);
     EXPECT_EQ(state.lines, n_threads * n_lines);
     EXPECT_FALSE(state.overlapped);

@@ -152,8 +152,9 @@ TEST(Parse, DoesNotDependOnTheLocale)
     std::string command = "localedef -i de_DE -f UTF-8 '" + folder + "/de_DE.UTF-8' >/dev/null 2>&1";
     (void)!system(command.c_str());
     tw::ScopedEnv path("LOCPATH", folder);
-    if (setlocale(LC_NUMERIC, "de_DE.UTF-8") == nullptr)
+    if (setlocale(LC_NUMERIC, "de_DE.UTF-8") == nullptr) {
         GTEST_SKIP() << "localedef makes no German locale (Debian: locales)";
+    }
     ASSERT_STREQ(localeconv()->decimal_point, ",");
     double value = 0, unused;
     tw_status_t point = tw_parse_time("1.5s", &value), comma = tw_parse_time("1,5s", &unused);
@@ -235,8 +236,9 @@ TEST(Parse, Choice)
     EXPECT_EQ(index, 1);
     EXPECT_EQ(tw_parse_choice("RING2", choices, &index), TW_OK);
     EXPECT_EQ(index, 2);
-    for (const char *text : {"", "rin", "ring22", "1"})
+    for (const char *text : {"", "rin", "ring22", "1"}) {
         EXPECT_EQ(tw_parse_choice(text, choices, &index), TW_ERR_INVALID) << text;
+    }
     EXPECT_EQ(index, 2);
 }
 

@@ -30,8 +30,9 @@ TEST(Status, EveryCodeHasItsOwnTextAndSign)
 
 TEST(Status, StringOfWhatIsNotInTheList)
 {
-    for (int value : {2, 100, -19, -1000})
+    for (int value : {2, 100, -19, -1000}) {
         EXPECT_STREQ(tw_status_string(tw_status_t(value)), "unknown status") << value;
+    }
 }
 
 TEST(Status, FromErrno)
@@ -40,6 +41,7 @@ TEST(Status, FromErrno)
     EXPECT_EQ(tw_status_from_errno(ETIMEDOUT), TW_ERR_TIMEOUT);
     EXPECT_EQ(tw_status_from_errno(EINVAL), TW_ERR_INVALID);
     EXPECT_EQ(tw_status_from_errno(ENOENT), TW_ERR_NOT_FOUND);
-    for (int error : {EIO, EPIPE, ECONNRESET, EACCES, 0, 9999})
+    for (int error : {EIO, EPIPE, ECONNRESET, EACCES, 0, 9999}) {
         EXPECT_EQ(tw_status_from_errno(error), TW_ERR_IO) << error;
+    }
 }

@@ -44,12 +44,15 @@ const Input *volatile running;
 
 void leave_input()
 {
-    if (running == nullptr)
+    if (running == nullptr) {
         return;
+    }
     int fd = open(crash_path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    if (fd >= 0 && write(fd, running->data(), running->size()) == ssize_t(running->size()) && close(fd) == 0)
+    if (fd >= 0 && write(fd, running->data(), running->size()) == ssize_t(running->size()) &&
+        close(fd) == 0) {
         dprintf(STDERR_FILENO, "fuzz: died on an input of %zu bytes; it is in %s\n", running->size(),
                 crash_path);
+    }
     running = nullptr;
 }
 
@@ -65,8 +68,9 @@ void catch_death(const char *program)
     const char *slash = strrchr(program, '/');
     snprintf(crash_path, sizeof(crash_path), "%s/crash-%s", folder != nullptr ? folder : ".",
              slash != nullptr ? slash + 1 : program);
-    if (__sanitizer_set_death_callback != nullptr)
+    if (__sanitizer_set_death_callback != nullptr) {
         __sanitizer_set_death_callback(leave_input);
+    }
     struct sigaction action = {};
     action.sa_handler = on_signal;
     action.sa_flags = int(SA_RESETHAND | SA_NODEFER);
@@ -75,8 +79,9 @@ void catch_death(const char *program)
         sigaction(SIGSEGV, &action, nullptr);
         sigaction(SIGBUS, &action, nullptr);
     }
-    for (int signal_number : {SIGABRT, SIGFPE, SIGILL, SIGTERM})
+    for (int signal_number : {SIGABRT, SIGFPE, SIGILL, SIGTERM}) {
         sigaction(signal_number, &action, nullptr);
+    }
 }
 
 void run_target(const Input &input)
@@ -113,17 +118,20 @@ TEST(Fuzz, Corpus)
 TEST(Fuzz, Mutations)
 {
     std::vector<Input> corpus = {{}};
-    for (const std::string &path : options.files)
+    for (const std::string &path : options.files) {
         corpus.push_back(read_file(path));
+    }
     tw::fuzz::Random random(options.seed);
-    for (size_t i = 0; i < options.mutations; ++i)
+    for (size_t i = 0; i < options.mutations; ++i) {
         run_target(tw::fuzz::mutate(corpus, random));
+    }
 }
 
 bool parse_number(const char *arg, const char *flag, uint64_t *value)
 {
-    if (strncmp(arg, flag, strlen(flag)) != 0)
+    if (strncmp(arg, flag, strlen(flag)) != 0) {
         return false;
+    }
     *value = strtoull(arg + strlen(flag), nullptr, 10);
     return true;
 }
@@ -135,8 +143,9 @@ int main(int argc, char **argv)
     ::testing::InitGoogleTest(&argc, argv);
     for (int i = 1; i < argc; ++i) {
         if (!parse_number(argv[i], "--mutations=", &options.mutations) &&
-            !parse_number(argv[i], "--seed=", &options.seed))
+            !parse_number(argv[i], "--seed=", &options.seed)) {
             options.files.emplace_back(argv[i]);
+        }
     }
     catch_death(argv[0]);
     return RUN_ALL_TESTS();

@@ -21,44 +21,51 @@ using Mutation = void (*)(Input &, const std::vector<Input> &, Random &);
 
 void flip_bit(Input &input, const std::vector<Input> &, Random &random)
 {
-    if (!input.empty())
+    if (!input.empty()) {
         input[random.below(input.size())] ^= 1u << random.below(8);
+    }
 }
 
 void set_byte(Input &input, const std::vector<Input> &, Random &random)
 {
-    if (!input.empty())
+    if (!input.empty()) {
         input[random.below(input.size())] = uint8_t(random.next());
+    }
 }
 
 /* Numbers of text inputs; '9' and '0' make them overflow. */
 void set_digit(Input &input, const std::vector<Input> &, Random &random)
 {
     static const char digits[] = "0123456789.-+e";
-    if (!input.empty())
+    if (!input.empty()) {
         input[random.below(input.size())] = digits[random.below(sizeof(digits) - 1)];
+    }
 }
 
 /* A length or count at a limit: 0, 1, -1, powers of two and their neighbours; either byte order. */
 void set_limit(Input &input, const std::vector<Input> &, Random &random)
 {
     size_t width = size_t(1) << random.below(4);
-    if (input.size() < width)
+    if (input.size() < width) {
         return;
+    }
     uint64_t value = (uint64_t(1) << random.below(64)) - 1 + random.below(3);
-    if (random.below(4) == 0)
+    if (random.below(4) == 0) {
         value = -value;
+    }
     uint8_t *at = &input[random.below(input.size() - width + 1)];
     bool big_endian = random.below(4) == 0;
-    for (size_t i = 0; i < width; ++i)
+    for (size_t i = 0; i < width; ++i) {
         at[big_endian ? width - 1 - i : i] = uint8_t(value >> (8 * i));
+    }
 }
 
 /* Off by a little: what was a right length before. */
 void add_small(Input &input, const std::vector<Input> &, Random &random)
 {
-    if (!input.empty())
+    if (!input.empty()) {
         input[random.below(input.size())] += uint8_t(random.below(33)) - 16;
+    }
 }
 
 void truncate(Input &input, const std::vector<Input> &, Random &random)
@@ -68,8 +75,9 @@ void truncate(Input &input, const std::vector<Input> &, Random &random)
 
 void erase(Input &input, const std::vector<Input> &, Random &random)
 {
-    if (input.empty())
+    if (input.empty()) {
         return;
+    }
     size_t begin = random.below(input.size());
     size_t length = 1 + random.below(std::min<size_t>(input.size() - begin, 16));
     input.erase(input.begin() + begin, input.begin() + begin + length);
@@ -87,8 +95,9 @@ void insert(Input &input, const std::vector<Input> &, Random &random)
 
 void repeat(Input &input, const std::vector<Input> &, Random &random)
 {
-    if (input.empty())
+    if (input.empty()) {
         return;
+    }
     size_t begin = random.below(input.size());
     size_t length = 1 + random.below(std::min<size_t>(input.size() - begin, 64));
     Input piece(input.begin() + begin, input.begin() + begin + length);

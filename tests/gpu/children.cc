@@ -33,11 +33,13 @@ class Image
     {
         for (char **each = environ; *each != nullptr; each++) {
             const std::string text = *each;
-            if (!spec.env.count(text.substr(0, text.find('='))))
+            if (!spec.env.count(text.substr(0, text.find('=')))) {
                 variables.push_back(text);
+            }
         }
-        for (const auto &[name, value] : spec.env)
+        for (const auto &[name, value] : spec.env) {
             variables.push_back(name + "=" + value);
+        }
         argv = pointers(arguments);
         envp = pointers(variables);
     }
@@ -59,8 +61,9 @@ class Image
     static std::vector<char *> pointers(std::vector<std::string> &texts)
     {
         std::vector<char *> all;
-        for (std::string &text : texts)
+        for (std::string &text : texts) {
             all.push_back(text.data());
+        }
         all.push_back(nullptr);
         return all;
     }
@@ -72,8 +75,9 @@ class Image
 
 Children::Children(const std::vector<ChildSpec> &specs)
 {
-    for (const ChildSpec &spec : specs)
+    for (const ChildSpec &spec : specs) {
         start(spec);
+    }
 }
 
 Children::~Children()
@@ -83,8 +87,9 @@ Children::~Children()
             kill(child.pid, SIGKILL);
             waitpid(child.pid, nullptr, 0);
         }
-        if (child.fd >= 0)
+        if (child.fd >= 0) {
             close(child.fd);
+        }
     }
 }
 
@@ -92,24 +97,29 @@ void Children::start(const ChildSpec &spec)
 {
     const Image image(spec);
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) || fcntl(ends[0], F_SETFL, O_NONBLOCK))
+    if (pipe2(ends, O_CLOEXEC) || fcntl(ends[0], F_SETFL, O_NONBLOCK)) {
         throw std::runtime_error(std::string("no pipe: ") + strerror(errno));
+    }
     Child child;
     child.pid = fork();
-    if (child.pid == 0)
+    if (child.pid == 0) {
         image.exec(ends[1]);
+    }
     close(ends[1]);
     child.fd = ends[0];
     children_.push_back(child);
-    if (child.pid < 0)
+    if (child.pid < 0) {
         throw std::runtime_error(std::string("no process: ") + strerror(errno));
+    }
 }
 
 void Children::kill_all()
 {
-    for (const Child &child : children_)
-        if (child.pid > 0)
+    for (const Child &child : children_) {
+        if (child.pid > 0) {
             kill(child.pid, SIGKILL);
+        }
+    }
 }
 
 size_t Children::n_left() const
@@ -126,8 +136,9 @@ void Children::drain(size_t i)
     Child &child = children_[i];
     char buffer[4096];
     ssize_t got = -1;
-    while (child.fd >= 0 && (got = read(child.fd, buffer, sizeof(buffer))) > 0)
+    while (child.fd >= 0 && (got = read(child.fd, buffer, sizeof(buffer))) > 0) {
         child.rest.append(buffer, (size_t)got);
+    }
     if (got == 0 && child.fd >= 0) {
         close(child.fd);
         child.fd = -1;
@@ -142,12 +153,15 @@ void Children::drain(size_t i)
 void Children::read_some(int timeout_ms)
 {
     std::vector<pollfd> waits;
-    for (const Child &child : children_)
+    for (const Child &child : children_) {
         waits.push_back({child.fd, POLLIN, 0}); /* -1 is passed over */
+    }
     poll(waits.data(), waits.size(), timeout_ms);
-    for (size_t i = 0; i < waits.size(); i++)
-        if (waits[i].revents)
+    for (size_t i = 0; i < waits.size(); i++) {
+        if (waits[i].revents) {
             drain(i);
+        }
+    }
 }
 
 void Children::reap()
@@ -155,15 +169,18 @@ void Children::reap()
     for (size_t i = 0; i < children_.size(); i++) {
         Child &child = children_[i];
         int status = 0;
-        if (child.pid < 0 || waitpid(child.pid, &status, WNOHANG) != child.pid)
+        if (child.pid < 0 || waitpid(child.pid, &status, WNOHANG) != child.pid) {
             continue;
+        }
         child.pid = -1;
         drain(i);
-        if (!child.rest.empty())
+        if (!child.rest.empty()) {
             events_.push_back({ChildEvent::line, i, child.rest, 0});
+        }
         child.rest.clear();
-        if (child.fd >= 0)
+        if (child.fd >= 0) {
             close(child.fd);
+        }
         child.fd = -1;
         const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
         events_.push_back({ChildEvent::end, i, "", code});

@@ -12,8 +12,9 @@ namespace
 tw_quant_codec_t codec_of(const char *text)
 {
     tw_quant_codec_t codec = {};
-    if (tw_quant_codec_parse(text, &codec) != TW_OK)
+    if (tw_quant_codec_parse(text, &codec) != TW_OK) {
         throw std::invalid_argument(text);
+    }
     return codec;
 }
 
@@ -28,23 +29,32 @@ std::vector<qg_case_t> bench_cases(double seconds)
         cases.push_back(
             {op, codec_of(codec), codec_of(out), type, bytes / tw_type_bytes(type), n_segments, 8, seconds});
     };
-    for (const char *codec : {"int8", "int4", "int4:hadamard"})
-        for (int op = 0; op < QG_OP_COUNT; op++)
-            for (size_t bytes : {small, large})
+    for (const char *codec : {"int8", "int4", "int4:hadamard"}) {
+        for (int op = 0; op < QG_OP_COUNT; op++) {
+            for (size_t bytes : {small, large}) {
                 add(op, codec, codec, TW_TYPE_BF16, bytes, 1);
-    for (const char *codec : {"int8", "int4:hadamard,stochastic", "int8:block=96"})
-        for (int op : {int(QB_ENCODE), int(QB_DECODE)})
-            for (tw_type_t type : {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16})
+            }
+        }
+    }
+    for (const char *codec : {"int8", "int4:hadamard,stochastic", "int8:block=96"}) {
+        for (int op : {int(QB_ENCODE), int(QB_DECODE)}) {
+            for (tw_type_t type : {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16}) {
                 add(op, codec, codec, type, large, 1);
+            }
+        }
+    }
     for (size_t bytes : {small, large, huge}) {
         add(QB_REDUCE_ENCODE, "int8", "int4:hadamard", TW_TYPE_BF16, bytes, 1);
         add(QB_REDUCE_ENCODE, "int4:hadamard", "int4:hadamard", TW_TYPE_BF16, bytes, 1);
     }
-    for (int op : {int(QB_ENCODE), int(QB_DECODE)})
+    for (int op : {int(QB_ENCODE), int(QB_DECODE)}) {
         add(op, "int8", "int8", TW_TYPE_BF16, huge, 1);
-    for (size_t n_segments : {10, 200, 2000})
-        for (int op : {int(QB_ENCODE), int(QB_DECODE), int(QB_REDUCE_ENCODE), int(QG_ADAMW)})
+    }
+    for (size_t n_segments : {10, 200, 2000}) {
+        for (int op : {int(QB_ENCODE), int(QB_DECODE), int(QB_REDUCE_ENCODE), int(QG_ADAMW)}) {
             add(op, "int4", "int4", TW_TYPE_BF16, large, n_segments);
+        }
+    }
     return cases;
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/quant_gpu.h"
+#include "bench/codecs/gpu.h"
 
 namespace tw::gpu
 {

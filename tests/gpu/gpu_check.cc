@@ -7,13 +7,13 @@
 #include <exception>
 #include <map>
 
-#include "bench/quant_gpu.h"
-#include "tests/collectives/gpu_checks.h"
+#include "bench/codecs/gpu.h"
+#include "tests/collectives/gpu/checks.h"
 #include "tests/gpu/codec_bench.h"
 #include "tests/gpu/machine.h"
 #include "tests/gpu/options.h"
 #include "tests/gpu/rank.h"
-#include "tests/quant/cuda_staged.h"
+#include "tests/quant/cuda/staged.h"
 
 namespace tw::gpu
 {
@@ -52,8 +52,9 @@ std::vector<std::string> suites()
 {
     const testing::UnitTest *all = testing::UnitTest::GetInstance();
     std::vector<std::string> names;
-    for (int i = 0; i < all->total_test_suite_count(); i++)
+    for (int i = 0; i < all->total_test_suite_count(); i++) {
         names.push_back(all->GetTestSuite(i)->name());
+    }
     return names;
 }
 
@@ -73,12 +74,14 @@ class Progress : public testing::EmptyTestEventListener
     void OnTestPartResult(const testing::TestPartResult &result) override
     {
         const char *file = result.file_name();
-        if (result.passed())
+        if (result.passed()) {
             return;
+        }
         why += std::string("    ") + (file ? file : "?") + ":" + std::to_string(result.line_number()) + ": " +
                result.message() + "\n";
-        if (result.failed() && why.size() < 4096) /* at once: it may not come to an end */
+        if (result.failed() && why.size() < 4096) { /* at once: it may not come to an end */
             printf("\n    %s:%d: %s\n", file ? file : "?", result.line_number(), result.message());
+        }
         fflush(stdout);
     }
     void OnTestEnd(const testing::TestInfo &test) override
@@ -102,10 +105,12 @@ class Progress : public testing::EmptyTestEventListener
 void run_tests(const Options &options, Counts *counts)
 {
     const std::string filter = filter_of(suites(), options.parts, options.quick);
-    if (filter.empty())
+    if (filter.empty()) {
         return;
-    if (testing::GTEST_FLAG(filter) == "*")
+    }
+    if (testing::GTEST_FLAG(filter) == "*") {
         testing::GTEST_FLAG(filter) = filter;
+    }
     testing::TestEventListeners &listeners = testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new Progress(counts));
@@ -116,10 +121,12 @@ void run_tests(const Options &options, Counts *counts)
     /* Failures outside of tests show here alone. */
     const int code = RUN_ALL_TESTS();
     int failed = 0;
-    for (const auto &each : *counts)
+    for (const auto &each : *counts) {
         failed += each.second.failed;
-    if (code != 0 && failed == 0)
+    }
+    if (code != 0 && failed == 0) {
         (*counts)[part_codecs].failed = 1;
+    }
 }
 
 /* ---- processes ---- */
@@ -157,12 +164,13 @@ Count run_processes(const Nccl &nccl)
     const std::string not_shared = why_not_shared();
     Count count;
     for (const ProcessJob &job : process_jobs()) {
-        if (!not_shared.empty())
+        if (!not_shared.empty()) {
             count += skip_process_job(job, not_shared);
-        else if (job.over_nccl && !nccl.found)
+        } else if (job.over_nccl && !nccl.found) {
             count += skip_process_job(job, "there is no NCCL here: " + nccl.text);
-        else
+        } else {
             count += run_process_job(job);
+        }
     }
     return count;
 }
@@ -175,8 +183,9 @@ Count run_bench(const Options &options, const std::string &command, FILE *json)
     std::vector<qg_line_t> lines;
     report.command = command.c_str();
     report.json = json;
-    if (qg_report_begin(&report) != TW_OK)
+    if (qg_report_begin(&report) != TW_OK) {
         return {0, 1, 0};
+    }
     Count count;
     for (const qg_case_t &each : bench_cases(options.seconds)) {
         const bool written = qg_report_case(&report, &each) == TW_OK;
@@ -194,21 +203,26 @@ void list(const Options &options)
     const testing::UnitTest *all = testing::UnitTest::GetInstance();
     for (int i = 0; i < all->total_test_suite_count(); i++) {
         const testing::TestSuite *suite = all->GetTestSuite(i);
-        for (int t = 0; t < suite->total_test_count(); t++)
-            if (options.parts & part_of_suite(suite->name()))
+        for (int t = 0; t < suite->total_test_count(); t++) {
+            if (options.parts & part_of_suite(suite->name())) {
                 printf("%-11s %s.%s\n", part_name(part_of_suite(suite->name())), suite->name(),
                        suite->GetTestInfo(t)->name());
+            }
+        }
     }
-    for (const ProcessJob &job : process_jobs())
-        for (size_t i = 0; (options.parts & part_processes) && i < job.cases.size(); i++)
+    for (const ProcessJob &job : process_jobs()) {
+        for (size_t i = 0; (options.parts & part_processes) && i < job.cases.size(); i++) {
             printf("%-11s %s: %s\n", "processes", job.name.c_str(), job.cases[i].name.c_str());
+        }
+    }
     for (const qg_case_t &each : bench_cases(options.seconds)) {
         char codec[64], bytes[32];
-        if (options.parts & part_bench)
+        if (options.parts & part_bench) {
             printf("%-11s %s %s %s %s, %zu segments\n", "bench", qg_op_name(each.op),
                    tw_quant_codec_format(&each.codec, codec, sizeof(codec)), tw_type_name(each.type),
                    tw_format_bytes(each.n_elems * tw_type_bytes(each.type), bytes, sizeof(bytes)),
                    each.n_segments);
+        }
     }
 }
 
@@ -260,16 +274,19 @@ int run(const Options &options, const std::string &command)
     fflush(stdout);
     Counts counts;
     run_tests(options, &counts);
-    if (options.parts & part_processes)
+    if (options.parts & part_processes) {
         counts[part_processes] = run_processes(nccl);
-    if (options.parts & part_bench)
+    }
+    if (options.parts & part_bench) {
         counts[part_bench] = run_bench(options, command, json);
+    }
     Count total = total_of(counts);
     bool written = write_counts(json, total, command);
     written = (options.json.empty() || fclose(json) == 0) && written;
-    if (!written)
+    if (!written) {
         fprintf(stderr, "gpu_check: %s: not everything could be written\n",
                 options.json.empty() ? "standard output" : options.json.c_str());
+    }
     printf("%d passed, %d failed, %d skipped\n", total.passed, total.failed, total.skipped);
     return total.failed != 0 || !written;
 }
@@ -289,20 +306,24 @@ int be_rank(const std::string &name)
 int main(int argc, char **argv)
 {
     std::string command;
-    for (int i = 0; i < argc; i++)
+    for (int i = 0; i < argc; i++) {
         command += (i ? " " : "") + std::string(argv[i]);
-    if (argc != 2 || std::string(argv[1]) != "--help")
+    }
+    if (argc != 2 || std::string(argv[1]) != "--help") {
         testing::InitGoogleTest(&argc, argv);
+    }
     const Options options = parse_options(argc, argv);
-    if (!options.rank_of.empty())
+    if (!options.rank_of.empty()) {
         return be_rank(options.rank_of);
+    }
     if (options.list) {
         list(options);
         return 0;
     }
     const std::string no_gpu = why_no_gpu();
-    if (no_gpu.empty())
+    if (no_gpu.empty()) {
         return run(options, command);
+    }
     printf("gpu_check: there is no GPU here that CUDA can use: %s\n0 passed, 0 failed, 0 skipped\n",
            no_gpu.c_str());
     return 77;

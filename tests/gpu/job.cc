@@ -33,20 +33,22 @@ class Job
         : spec(the_spec), progress(the_progress), children(the_spec.ranks), ranks(the_spec.ranks.size()),
           n_ok(the_spec.cases.size()), wrong(the_spec.cases.size() + 1), last_sec(tw_time_sec())
     {
-        for (Rank &rank : ranks)
+        for (Rank &rank : ranks) {
             rank.since_sec = last_sec;
+        }
     }
 
     std::vector<Verdict> run()
     {
         while (children.n_left() > 0) {
             const ChildEvent event = children.next(deadline());
-            if (event.kind == ChildEvent::line)
+            if (event.kind == ChildEvent::line) {
                 hear(event.child, event.text);
-            else if (event.kind == ChildEvent::end)
+            } else if (event.kind == ChildEvent::end) {
                 take_end(event.child, event.code);
-            else
+            } else {
                 time_out();
+            }
             settle();
         }
         is_over = true;
@@ -79,9 +81,11 @@ class Job
     double deadline() const
     {
         double first = over_sec;
-        for (const Rank &rank : ranks)
-            if (!rank.ended && !was_killed)
+        for (const Rank &rank : ranks) {
+            if (!rank.ended && !was_killed) {
                 first = std::min(first, rank.since_sec + limit_of(rank));
+            }
+        }
         return first;
     }
     /* The case that a rank is in: where it has nothing to do, it is on its way to the next one. */
@@ -97,8 +101,9 @@ class Job
             const Rank &rank = ranks[r];
             const double still = now - rank.since_sec;
             char text[64];
-            if (rank.ended || still < limit_of(rank) / 2)
+            if (rank.ended || still < limit_of(rank) / 2) {
                 continue;
+            }
             snprintf(text, sizeof(text), " hangs: nothing for %.1f s", still);
             blame(r, text + std::string(rank.begun < 0             ? " before the first case"
                                         : rank.n_done >= n_cases() ? " after the last case"
@@ -124,8 +129,9 @@ class Job
             return;
         }
         rank.said.push_back(text);
-        if (rank.said.size() > kept_lines)
+        if (rank.said.size() > kept_lines) {
             rank.said.pop_front();
+        }
     }
     void step(size_t r, const std::string &what, int number, const std::string &rest)
     {
@@ -147,8 +153,9 @@ class Job
     std::string output_of(const Rank &rank) const
     {
         std::string text;
-        for (const std::string &line : rank.said)
+        for (const std::string &line : rank.said) {
             text += "    | " + line + "\n";
+        }
         return text;
     }
 
@@ -158,15 +165,18 @@ class Job
     {
         Rank &rank = ranks[r];
         rank.ended = true;
-        if (was_killed)
+        if (was_killed) {
             return;
+        }
         const bool is_killed = code == 128 + SIGKILL;
         const bool as_it_should = is_victim(r) ? is_killed : code == 0 && rank.n_done == n_cases();
-        if (as_it_should)
+        if (as_it_should) {
             return;
-        if (!(rank.is_wrong && code == 1)) /* else it has said why */
+        }
+        if (!(rank.is_wrong && code == 1)) { /* else it has said why */
             blame(r, is_victim(r) ? " should have been killed, but ended with " + end_text(code)
                                   : " ended with " + end_text(code));
+        }
         over_sec = std::min(over_sec, tw_time_sec() + spec.limits.grace_sec);
     }
     static std::string end_text(int code)
@@ -180,8 +190,9 @@ class Job
     {
         const Rank &rank = ranks[r];
         wrong[(size_t)std::min(place_of(rank), n_cases())] += rank_name(r) + what + "\n" + output_of(rank);
-        if (first_blame.empty())
+        if (first_blame.empty()) {
             first_blame = rank_name(r) + what;
+        }
     }
 
     /* ---- verdicts ---- */
@@ -192,9 +203,11 @@ class Job
     }
     bool all_done(int number) const
     {
-        for (size_t r = 0; r < ranks.size(); r++)
-            if (!is_victim(r) && ranks[r].n_done <= number)
+        for (size_t r = 0; r < ranks.size(); r++) {
+            if (!is_victim(r) && ranks[r].n_done <= number) {
                 return false;
+            }
+        }
         return true;
     }
     std::string not_run() const
@@ -206,12 +219,14 @@ class Job
         while ((int)verdicts.size() < n_cases() && (is_over || all_done((int)verdicts.size()))) {
             const size_t i = verdicts.size();
             std::string why = wrong[i];
-            if (why.empty() && n_ok[i] < n_wanted())
+            if (why.empty() && n_ok[i] < n_wanted()) {
                 why = not_run();
+            }
             tell(spec.cases[i], why);
         }
-        if (is_over && (int)verdicts.size() == n_cases())
+        if (is_over && (int)verdicts.size() == n_cases()) {
             tell("end", wrong.back().empty() && !first_blame.empty() ? not_run() : wrong.back());
+        }
     }
     void tell(const std::string &name, const std::string &why)
     {

@@ -5,7 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
-#include "bench/quant_gpu.h"
+#include "bench/codecs/gpu.h"
 
 namespace tw::gpu
 {
@@ -15,13 +15,15 @@ std::string why_no_gpu()
     int n_devices = 0, driver = 0, runtime = 0;
     char text[256];
     const cudaError_t error = cudaGetDeviceCount(&n_devices);
-    if (error == cudaSuccess && n_devices > 0)
+    if (error == cudaSuccess && n_devices > 0) {
         return "";
+    }
     (void)cudaGetLastError();
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
-    if (driver == 0)
+    if (driver == 0) {
         return "no driver was found (libcuda.so.1)";
+    }
     snprintf(text, sizeof(text), "%s (the driver knows CUDA %d.%d, this program was built with %d.%d)",
              error != cudaSuccess ? cudaGetErrorString(error) : "no device", driver / 1000,
              driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
@@ -33,8 +35,9 @@ std::string describe_gpu()
     qg_gpu_t device;
     size_t free_bytes = 0, total_bytes = 0;
     char text[512];
-    if (qg_device(&device) != TW_OK || cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
+    if (qg_device(&device) != TW_OK || cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) {
         return "a GPU that does not answer";
+    }
     snprintf(text, sizeof(text), "%s, %.1f GiB of memory, %.1f free; driver %s, runtime %s", device.name,
              (double)total_bytes / (1 << 30), (double)free_bytes / (1 << 30), device.driver, device.runtime);
     return text;
@@ -45,8 +48,9 @@ std::string why_not_shared()
     int device = 0, mode = cudaComputeModeDefault;
     (void)cudaGetDevice(&device);
     (void)cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device);
-    if (mode == cudaComputeModeDefault)
+    if (mode == cudaComputeModeDefault) {
         return "";
+    }
     return "the GPU's compute mode is " + std::to_string(mode) + ": it takes one process at a time";
 }
 
@@ -54,14 +58,16 @@ Nccl find_nccl()
 {
 #ifdef TW_HAVE_NCCL
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (library == nullptr)
+    if (library == nullptr) {
         return {false, dlerror()};
+    }
     int version = 0;
     char text[512];
     Dl_info info = {};
     auto get_version = (int (*)(int *))dlsym(library, "ncclGetVersion");
-    if (get_version == nullptr || get_version(&version) != 0 || !dladdr((void *)get_version, &info))
+    if (get_version == nullptr || get_version(&version) != 0 || !dladdr((void *)get_version, &info)) {
         return {false, "libnccl.so.2 does not tell its version"};
+    }
     snprintf(text, sizeof(text), "%d.%d.%d, %.400s", version / 10000, version % 10000 / 100, version % 100,
              info.dli_fname);
     return {true, text};

@@ -24,9 +24,11 @@ const std::vector<PartInfo> part_infos = {
 
 const char *part_name(Part part)
 {
-    for (const PartInfo &info : part_infos)
-        if (info.part == part)
+    for (const PartInfo &info : part_infos) {
+        if (info.part == part) {
             return info.name;
+        }
+    }
     return "?";
 }
 
@@ -37,12 +39,14 @@ bool parse_parts(const std::string &text, unsigned *parts, std::string *why)
     unsigned found = 0;
     while (std::getline(words, word, ',')) {
         unsigned part = 0;
-        for (const PartInfo &info : part_infos)
+        for (const PartInfo &info : part_infos) {
             part |= word == info.name ? (unsigned)info.part : 0;
+        }
         if (part == 0) {
             *why = "'" + word + "' is not one of";
-            for (const PartInfo &info : part_infos)
+            for (const PartInfo &info : part_infos) {
                 *why += std::string(" ") + info.name;
+            }
             return false;
         }
         found |= part;
@@ -60,11 +64,14 @@ Part part_of_suite(const std::string &suite)
 std::string filter_of(const std::vector<std::string> &suites, unsigned parts, bool quick)
 {
     std::string filter;
-    for (const std::string &suite : suites)
-        if (parts & part_of_suite(suite))
+    for (const std::string &suite : suites) {
+        if (parts & part_of_suite(suite)) {
             filter += (filter.empty() ? "" : ":") + suite + ".*";
-    if (!filter.empty() && quick)
+        }
+    }
+    if (!filter.empty() && quick) {
         filter += "-*MoreThan2To31*:*EverySizeOfInt8AndInt4*:GpuCuda.OneRankOverNccl:GpuCuda.GraphReplay";
+    }
     return filter;
 }
 
@@ -92,26 +99,30 @@ const argp_option option_list[] = {
 void parse_only(const char *arg, argp_state *state, Options *options)
 {
     std::string why;
-    if (!parse_parts(arg, &options->parts, &why))
+    if (!parse_parts(arg, &options->parts, &why)) {
         argp_error(state, "--only: %s", why.c_str());
+    }
 }
 
 void parse_seconds(const char *arg, argp_state *state, Options *options)
 {
     char *end;
     options->seconds = strtod(arg, &end);
-    if (end == arg || *end || !std::isfinite(options->seconds) || options->seconds <= 0)
+    if (end == arg || *end || !std::isfinite(options->seconds) || options->seconds <= 0) {
         argp_error(state, "--seconds: '%s' is not a time in seconds", arg);
+    }
 }
 
 /* A quick run has neither processes nor a bench. */
 void check_quick(argp_state *state, Options *options)
 {
     const unsigned slow = options->parts & ~(unsigned)part_tests;
-    if (!options->quick)
+    if (!options->quick) {
         return;
-    if (options->parts != part_all && slow)
+    }
+    if (options->parts != part_all && slow) {
         argp_error(state, "--quick has no %s", slow & part_bench ? "bench" : "processes");
+    }
     options->parts &= part_tests;
 }
 

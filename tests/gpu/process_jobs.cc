@@ -116,8 +116,9 @@ ProcessCase native_case(tw_coll_op_t op, tw_type_t type, tw_coll_reduction_t red
 std::string grid_text(const std::vector<int> &grid)
 {
     std::string text;
-    for (int n : grid)
+    for (int n : grid) {
         text += (text.empty() ? "" : "+") + std::to_string(n);
+    }
     return text;
 }
 
@@ -125,8 +126,9 @@ ProcessJob job_of(bool over_nccl, const std::vector<int> &grid)
 {
     ProcessJob job = {(over_nccl ? "nccl " : "ucx ") + grid_text(grid), over_nccl, grid, {}};
     for (tw_coll_op_t op : ops) {
-        for (const ProcessCase &each : cases_of(op, nodes_of(grid).size()))
+        for (const ProcessCase &each : cases_of(op, nodes_of(grid).size())) {
             job.cases.push_back(each);
+        }
         if (over_nccl) {
             job.cases.push_back(native_case(op, TW_TYPE_BF16, TW_COLL_SUM));
             job.cases.push_back(native_case(op, TW_TYPE_FP32, TW_COLL_MEAN));
@@ -154,10 +156,12 @@ std::vector<ProcessJob> make_jobs()
 {
     std::vector<ProcessJob> jobs;
     for (bool over_nccl : {false, true}) {
-        for (const std::vector<int> &grid : std::vector<std::vector<int>>{{2, 2}, {1, 1, 1}})
+        for (const std::vector<int> &grid : std::vector<std::vector<int>>{{2, 2}, {1, 1, 1}}) {
             jobs.push_back(job_of(over_nccl, grid));
-        for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_ALLREDUCE})
+        }
+        for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_ALLREDUCE}) {
             jobs.push_back(death_of(over_nccl, op));
+        }
     }
     return jobs;
 }
@@ -174,10 +178,12 @@ int free_port()
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const bool failed =
         fd < 0 || bind(fd, (sockaddr *)&address, bytes) || getsockname(fd, (sockaddr *)&address, &bytes);
-    if (fd >= 0)
+    if (fd >= 0) {
         close(fd);
-    if (failed)
+    }
+    if (failed) {
         throw std::runtime_error("no free port on 127.0.0.1");
+    }
     return ntohs(address.sin_port);
 }
 
@@ -185,10 +191,12 @@ std::string random_token()
 {
     unsigned char bytes[16];
     char text[2 * sizeof(bytes) + 1];
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
         throw std::runtime_error("no random bytes for a token");
-    for (size_t i = 0; i < sizeof(bytes); i++)
+    }
+    for (size_t i = 0; i < sizeof(bytes); i++) {
         snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    }
     return text;
 }
 
@@ -249,9 +257,11 @@ const std::vector<ProcessJob> &process_jobs()
 
 const ProcessJob *find_process_job(const std::string &name)
 {
-    for (const ProcessJob &job : process_jobs())
-        if (job.name == name)
+    for (const ProcessJob &job : process_jobs()) {
+        if (job.name == name) {
             return &job;
+        }
+    }
     return nullptr;
 }
 
@@ -262,15 +272,17 @@ JobSpec spec_of(const ProcessJob &job, const std::vector<std::string> &argv)
     JobSpec spec;
     spec.name = job.name;
     spec.victim = job.victim;
-    for (const ProcessCase &each : job.cases)
+    for (const ProcessCase &each : job.cases) {
         spec.cases.push_back(each.name);
+    }
     for (int r = 0; r < (int)node_of.size(); r++) {
         ChildSpec rank = {argv, rank_env(node_of, r)};
         rank.env["MASTER_PORT"] = port; /* whatever this process has inherited */
         rank.env["TW_RENDEZVOUS_PORT"] = port;
         rank.env["TW_JOB_TOKEN"] = token;
-        if (job.over_nccl)
+        if (job.over_nccl) {
             rank.env.merge(nccl_env(r));
+        }
         spec.ranks.push_back(rank);
     }
     return spec;

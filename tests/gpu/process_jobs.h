@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/collectives/quantized.h"
+#include "tests/collectives/quantized/quantized.h"
 #include "tests/gpu/job.h"
 
 namespace tw::gpu

@@ -18,8 +18,9 @@ constexpr int n_replays = 2;
 void say(const char *what, size_t number, const std::string &text = "")
 {
     std::string line = text;
-    for (char &each : line)
+    for (char &each : line) {
         each = each == '\n' ? ' ' : each;
+    }
     printf("@%s %zu%s%s\n", what, number, line.empty() ? "" : " ", line.c_str());
     fflush(stdout);
 }
@@ -36,10 +37,13 @@ class OnGpu
     OnGpu(RankGpu &the_gpu, const Case &c, RankBuffers *the_buffers)
         : gpu(the_gpu), buffers(the_buffers), asked(c, the_buffers, 1)
     {
-        for (std::vector<Bytes> *all : {&buffers->src, &buffers->dst})
-            for (const Bytes &bytes : *all)
-                if (!bytes.empty())
+        for (std::vector<Bytes> *all : {&buffers->src, &buffers->dst}) {
+            for (const Bytes &bytes : *all) {
+                if (!bytes.empty()) {
                     there[bytes.data()] = gpu.upload(bytes.data(), bytes.size());
+                }
+            }
+        }
         for (tw_coll_segment_t &segment : asked.segments) {
             segment.src = place_of(segment.src);
             segment.dst = place_of(segment.dst);
@@ -49,14 +53,17 @@ class OnGpu
     OnGpu &operator=(const OnGpu &) = delete;
     ~OnGpu()
     {
-        for (const auto &each : there)
+        for (const auto &each : there) {
             gpu.release(each.second);
+        }
     }
     bool is_there() const
     {
-        for (const auto &each : there)
-            if (each.second == nullptr)
+        for (const auto &each : there) {
+            if (each.second == nullptr) {
                 return false;
+            }
+        }
         return true;
     }
     const tw_coll_args_t *args() const
@@ -66,17 +73,21 @@ class OnGpu
     tw_status_t poison()
     {
         tw_status_t status = TW_OK;
-        for (const Bytes &bytes : buffers->dst)
-            if (status == TW_OK && !bytes.empty())
+        for (const Bytes &bytes : buffers->dst) {
+            if (status == TW_OK && !bytes.empty()) {
                 status = gpu.fill(there[bytes.data()], 0xff, bytes.size());
+            }
+        }
         return status;
     }
     tw_status_t fetch()
     {
         tw_status_t status = TW_OK;
-        for (Bytes &bytes : buffers->dst)
-            if (status == TW_OK && !bytes.empty())
+        for (Bytes &bytes : buffers->dst) {
+            if (status == TW_OK && !bytes.empty()) {
                 status = gpu.fetch(bytes.data(), there[bytes.data()], bytes.size());
+            }
+        }
         return status;
     }
 
@@ -112,15 +123,19 @@ class Rank
     {
         tw_job_t here;
         tw_status_t status = tw_job_from_env(&here);
-        if (status == TW_OK)
+        if (status == TW_OK) {
             status = tw_transport_ucx_create(&here, &transport);
+        }
         const tw_coll_params_t params = {transport, nullptr, 0, 0};
-        if (status == TW_OK)
+        if (status == TW_OK) {
             status = tw_coll_create(&params, &on_cpu);
-        if (status == TW_OK)
+        }
+        if (status == TW_OK) {
             status = gpu.create(job.over_nccl, transport, &on_gpu);
-        if (status == TW_OK && tw_coll_gpu_n_nodes(on_gpu) != (int)job.grid.size())
+        }
+        if (status == TW_OK && tw_coll_gpu_n_nodes(on_gpu) != (int)job.grid.size()) {
             status = TW_ERR_INTERNAL;
+        }
         return status;
     }
 
@@ -164,8 +179,9 @@ class Rank
     /* The operation as such; afterwards the others may be out of step. */
     std::string check(const char *what, tw_status_t status)
     {
-        if (status == TW_OK)
+        if (status == TW_OK) {
             return "";
+        }
         is_broken = true;
         return failed(what, status);
     }
@@ -183,13 +199,16 @@ class Rank
     {
         keep_shard(c, world(), rank(), &got);
         for (size_t s = 0; s < c.sizes.size(); s++) {
-            if (got.dst[s].size() != want.dst[s].size())
+            if (got.dst[s].size() != want.dst[s].size()) {
                 return "segment " + std::to_string(s) + ": " + std::to_string(got.dst[s].size()) +
                        " bytes, not " + std::to_string(want.dst[s].size());
-            for (size_t i = 0; i < got.dst[s].size(); i++)
-                if (got.dst[s][i] != want.dst[s][i])
+            }
+            for (size_t i = 0; i < got.dst[s].size(); i++) {
+                if (got.dst[s][i] != want.dst[s][i]) {
                     return "segment " + std::to_string(s) + ", byte " + std::to_string(i) + " of " +
                            std::to_string(got.dst[s].size()) + ": not what the CPU gets";
+                }
+            }
         }
         return "";
     }
@@ -203,11 +222,13 @@ class Rank
             const std::vector<double> want = reduced(c, world(), s);
             const std::vector<float> values = to_floats(c.type, got.dst[s]);
             const size_t first = c.op == TW_COLL_ALLREDUCE ? 0 : first_of(c, world(), s, rank());
-            for (size_t i = 0; i < values.size(); i++)
-                if (!(std::fabs(values[i] - want[first + i]) <= bound))
+            for (size_t i = 0; i < values.size(); i++) {
+                if (!(std::fabs(values[i] - want[first + i]) <= bound)) {
                     return "segment " + std::to_string(s) + ", element " + std::to_string(i) + ": " +
                            std::to_string(values[i]) + ", not " + std::to_string(want[first + i]) + " +- " +
                            std::to_string(bound);
+                }
+            }
         }
         return "";
     }
@@ -218,17 +239,22 @@ class Rank
         RankBuffers got, want;
         prepare(c, world(), rank(), &got);
         OnGpu there(gpu, c, &got);
-        if (!there.is_there())
+        if (!there.is_there()) {
             return check("memory on the GPU", TW_ERR_NO_MEMORY);
+        }
         std::string wrong = check("on the GPU", post_and_wait(there.args()));
-        if (wrong.empty())
+        if (wrong.empty()) {
             wrong = check("fetching the result", there.fetch());
-        if (wrong.empty() && each.kind == ProcessCase::native)
+        }
+        if (wrong.empty() && each.kind == ProcessCase::native) {
             return compare_sums(c, got);
-        if (c.algo == "native")
+        }
+        if (c.algo == "native") {
             c.algo = "direct";
-        if (wrong.empty())
+        }
+        if (wrong.empty()) {
             wrong = expect(c, &want);
+        }
         return wrong.empty() ? compare(each.c, got, want) : wrong;
     }
 
@@ -238,12 +264,15 @@ class Rank
         std::string wrong = expect(c, &want), differs;
         prepare(c, world(), rank(), &got);
         OnGpu there(gpu, c, &got);
-        if (wrong.empty() && !there.is_there())
+        if (wrong.empty() && !there.is_there()) {
             wrong = check("memory on the GPU", TW_ERR_NO_MEMORY);
-        if (wrong.empty()) /* NCCL connects on first use, which cannot be captured */
+        }
+        if (wrong.empty()) { /* NCCL connects on first use, which cannot be captured */
             wrong = check("before the capture", post_and_wait(there.args()));
-        if (!wrong.empty())
+        }
+        if (!wrong.empty()) {
             return wrong;
+        }
         wrong = check("in a graph",
                       gpu.replay([&] { return tw_coll_gpu_post(on_gpu, there.args(), gpu.stream()); },
                                  n_replays, [&] { return there.poison(); },
@@ -261,19 +290,24 @@ class Rank
         RankBuffers buffers;
         prepare(c, world(), rank(), &buffers);
         OnGpu there(gpu, c, &buffers);
-        if (!there.is_there())
+        if (!there.is_there()) {
             return check("memory on the GPU", TW_ERR_NO_MEMORY);
+        }
         tw_status_t status = post_and_wait(there.args());
-        if (status != TW_OK)
+        if (status != TW_OK) {
             return check("while all live", status);
+        }
         const double start_sec = tw_time_sec();
         status = post_and_wait(there.args());
-        if (status == TW_OK)
+        if (status == TW_OK) {
             status = tw_coll_gpu_post(on_gpu, there.args(), gpu.stream());
-        if (rank() == job.victim)
+        }
+        if (rank() == job.victim) {
             raise(SIGKILL);
-        if (status == TW_OK)
+        }
+        if (status == TW_OK) {
             status = tw_coll_gpu_wait(on_gpu);
+        }
         return check_death(there, status, tw_time_sec() - start_sec);
     }
     std::string check_death(const OnGpu &there, tw_status_t status, double sec)
@@ -281,15 +315,19 @@ class Rank
         char text[128];
         snprintf(text, sizeof(text), "%s after %.1f s", tw_status_string(status), sec);
         printf("rank %d: %s\n", rank(), text);
-        if (status >= TW_OK)
+        if (status >= TW_OK) {
             return "the operation has ended well, although a rank was killed";
-        if (sec > death_sec)
+        }
+        if (sec > death_sec) {
             return std::string("too late: ") + text;
-        if (tw_coll_gpu_post(on_gpu, there.args(), gpu.stream()) == TW_OK)
+        }
+        if (tw_coll_gpu_post(on_gpu, there.args(), gpu.stream()) == TW_OK) {
             return "another operation can be posted";
+        }
         const int named = tw_transport_failed_rank(transport);
-        if (!job.over_nccl && (status != TW_ERR_PEER || named != job.victim))
+        if (!job.over_nccl && (status != TW_ERR_PEER || named != job.victim)) {
             return std::string(text) + ", and rank " + std::to_string(named) + " is named";
+        }
         return "";
     }
 

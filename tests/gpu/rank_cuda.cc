@@ -27,8 +27,9 @@ class CudaGpu final : public RankGpu
     }
     tw_stream_t stream() override
     {
-        if (stream_ == nullptr)
+        if (stream_ == nullptr) {
             (void)check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+        }
         return stream_;
     }
     /* Copies from memory that is not pinned may still be under way when the call returns. */
@@ -36,12 +37,15 @@ class CudaGpu final : public RankGpu
     {
         void *memory = nullptr;
         tw_status_t status = check(cudaMalloc(&memory, n_bytes + 1), "memory for a tensor");
-        if (status == TW_OK)
+        if (status == TW_OK) {
             status = check(cudaMemcpy(memory, bytes, n_bytes, cudaMemcpyHostToDevice), "copying the input");
-        if (status == TW_OK)
+        }
+        if (status == TW_OK) {
             status = check(cudaStreamSynchronize(cudaStreamLegacy), "copying the input");
-        if (status == TW_OK)
+        }
+        if (status == TW_OK) {
             return memory;
+        }
         release(memory);
         return nullptr;
     }
@@ -66,15 +70,19 @@ class CudaGpu final : public RankGpu
         tw_status_t status = capture(post, &exec);
         for (int i = 0; i < n_replays && status == TW_OK; i++) {
             status = before();
-            if (status == TW_OK)
+            if (status == TW_OK) {
                 status = check(cudaGraphLaunch(exec, stream_), "cudaGraphLaunch");
-            if (status == TW_OK)
+            }
+            if (status == TW_OK) {
                 status = check(cudaStreamSynchronize(stream_), "the graph");
-            if (status == TW_OK)
+            }
+            if (status == TW_OK) {
                 status = after();
+            }
         }
-        if (exec != nullptr)
+        if (exec != nullptr) {
             (void)check(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
+        }
         return status;
     }
 
@@ -85,15 +93,18 @@ class CudaGpu final : public RankGpu
         tw_status_t status =
             check(cudaStreamBeginCapture((cudaStream_t)stream(), cudaStreamCaptureModeThreadLocal),
                   "cudaStreamBeginCapture");
-        if (status != TW_OK)
+        if (status != TW_OK) {
             return status;
+        }
         status = post();
         const tw_status_t ended = check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
         status = status == TW_OK ? ended : status;
-        if (status == TW_OK)
+        if (status == TW_OK) {
             status = check(cudaGraphInstantiateWithFlags(exec, graph, 0), "cudaGraphInstantiate");
-        if (graph != nullptr)
+        }
+        if (graph != nullptr) {
             (void)check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        }
         return status;
     }
 

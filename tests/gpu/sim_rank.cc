@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-#include "tests/collectives/gpu_sim.h"
+#include "tests/collectives/gpu/sim.h"
 #include "tests/gpu/rank.h"
 
 namespace
@@ -30,8 +30,9 @@ class SimGpu final : public tw::gpu::RankGpu
     }
     tw_stream_t stream() override
     {
-        if (hangs)
+        if (hangs) {
             pause();
+        }
         return stream_;
     }
     void *upload(const void *bytes, size_t n_bytes) override
@@ -48,8 +49,9 @@ class SimGpu final : public tw::gpu::RankGpu
     tw_status_t fetch(void *bytes, const void *memory, size_t n_bytes) override
     {
         memcpy(bytes, memory, n_bytes);
-        if (spoils && n_bytes > 0)
+        if (spoils && n_bytes > 0) {
             *(char *)bytes ^= 1;
+        }
         spoils = false;
         return TW_OK;
     }

@@ -54,8 +54,9 @@ class GpuBundle : public testing::Test
     {
         std::vector<std::string> lines;
         std::istringstream in(text);
-        for (std::string line; std::getline(in, line);)
+        for (std::string line; std::getline(in, line);) {
             lines.push_back(line);
+        }
         return lines;
     }
     static bool has(const std::string &text, const std::string &part)
@@ -73,15 +74,19 @@ class GpuBundle : public testing::Test
 TEST_F(GpuBundle, Contents)
 {
     std::set<std::string> files;
-    for (const std::string &line : lines_of(process::run({"tar", "-tzf", "bench/gpu_bundle.tar.gz"}).out))
+    for (const std::string &line : lines_of(process::run({"tar", "-tzf", "bench/gpu_bundle.tar.gz"}).out)) {
         files.insert(line);
+    }
     for (const char *name :
          {"run", "README.md", "bin/gpu_check", "bin/allgather", "bin/reduce_scatter", "bin/allreduce",
-          "bin/quant", "bin/tw_info", "lib/libucp.so.0", "lib/libsodium.so.23", "lib/ucx/libuct_cma.so.0"})
+          "bin/quant", "bin/tw_info", "lib/libucp.so.0", "lib/libsodium.so.23", "lib/ucx/libuct_cma.so.0"}) {
         EXPECT_EQ(files.count(std::string("gpu_bundle/") + name), 1u) << name;
-    for (const std::string &name : files)
-        for (const char *system : {"/libc.so", "/libm.so", "/ld-linux", "/libcuda.so", "/libnccl.so"})
+    }
+    for (const std::string &name : files) {
+        for (const char *system : {"/libc.so", "/libm.so", "/ld-linux", "/libcuda.so", "/libnccl.so"}) {
             EXPECT_FALSE(has(name, system)) << name;
+        }
+    }
     struct stat status = {};
     ASSERT_EQ(stat("bench/gpu_bundle.tar.gz", &status), 0);
     const bool is_release = std::string(TW_BUILD_CONFIG) == "release"; /* kernels for every GPU */
@@ -111,8 +116,9 @@ TEST_F(GpuBundle, IsComplete)
 
 TEST_F(GpuBundle, GpuCheckWithoutAGpu)
 {
-    if (has_gpu())
+    if (has_gpu()) {
         GTEST_SKIP() << "there is a GPU here";
+    }
     const process::Result result = run({"gpu_check"});
     EXPECT_EQ(result.code, 77) << result.err;
     EXPECT_TRUE(has(result.out, "there is no GPU here that CUDA can use")) << result.out;
@@ -127,12 +133,14 @@ TEST_F(GpuBundle, GpuCheckLists)
          {"codecs      QuantCuda.MoreThan2To31Elements\n", "sums        GpuSum.KernelsGiveTheSameBits\n",
           "collectives GpuCuda.OverTheTransport\n", "processes   ucx 2+2: allgather exact, bf16, sum\n",
           "processes   nccl 1+2 killed in allreduce: the others get an error\n",
-          "bench       reduce_encode "})
+          "bench       reduce_encode "}) {
         EXPECT_TRUE(has(result.out, line)) << line;
+    }
     const process::Result some = run({"gpu_check", "--list", "--only=sums"});
     EXPECT_TRUE(has(some.out, "sums ")) << some.out;
-    for (const char *other : {"codecs", "collectives", "processes", "bench"})
+    for (const char *other : {"codecs", "collectives", "processes", "bench"}) {
         EXPECT_FALSE(has(some.out, std::string(other) + " ")) << some.out;
+    }
 }
 
 TEST_F(GpuBundle, OtherPrograms)

@@ -27,8 +27,9 @@ JobSpec job(const std::vector<std::string> &scripts)
     JobSpec spec;
     spec.name = "a job";
     spec.cases = {"first", "second"};
-    for (const std::string &script : scripts)
+    for (const std::string &script : scripts) {
         spec.ranks.push_back(shell(script));
+    }
     spec.limits = {5, 5, 5, 0.5};
     return spec;
 }
@@ -40,16 +41,18 @@ std::vector<Verdict> run(const JobSpec &spec)
         run_job(spec, [&](const Verdict &verdict) { told.push_back(verdict.name); });
     EXPECT_EQ(verdicts.size(), spec.cases.size() + 1);
     EXPECT_EQ(told.size(), verdicts.size());
-    for (size_t i = 0; i < verdicts.size(); i++)
+    for (size_t i = 0; i < verdicts.size(); i++) {
         EXPECT_EQ(verdicts[i].name, "a job: " + (i < spec.cases.size() ? spec.cases[i] : "end"));
+    }
     return verdicts;
 }
 
 std::string passed(const std::vector<Verdict> &verdicts)
 {
     std::string text;
-    for (const Verdict &verdict : verdicts)
+    for (const Verdict &verdict : verdicts) {
         text += verdict.passed ? '1' : '0';
+    }
     return text;
 }
 

@@ -12,8 +12,9 @@ Options parse(std::vector<std::string> words)
 {
     std::vector<char *> argv;
     words.insert(words.begin(), "gpu_check");
-    for (std::string &word : words)
+    for (std::string &word : words) {
         argv.push_back(word.data());
+    }
     argv.push_back(nullptr);
     return parse_options((int)words.size(), argv.data());
 }
@@ -59,8 +60,9 @@ TEST(Options, TheOthers)
 
 TEST(Options, Refused)
 {
-    for (const char *bad : {"--seconds=0", "--seconds=-1", "--seconds=nan", "--seconds=1s", "--seconds="})
+    for (const char *bad : {"--seconds=0", "--seconds=-1", "--seconds=nan", "--seconds=1s", "--seconds="}) {
         EXPECT_EXIT(parse({bad}), testing::ExitedWithCode(2), "is not a time in seconds") << bad;
+    }
     EXPECT_EXIT(parse({"codecs"}), testing::ExitedWithCode(2), "'codecs': there are no arguments");
     EXPECT_EXIT(parse({"--jsom=x"}), testing::ExitedWithCode(2), "");
 }
@@ -74,8 +76,9 @@ TEST(Options, SuitesAndParts)
     EXPECT_EQ(filter_of(suites, part_bench, false), "");
     EXPECT_EQ(filter_of(suites, part_bench, true), "");
     EXPECT_EQ(filter_of(suites, part_sums, true).find("GpuSum.*-*MoreThan2To31*:"), 0u);
-    for (const PartInfo &info : part_infos)
+    for (const PartInfo &info : part_infos) {
         EXPECT_STREQ(part_name(info.part), info.name);
+    }
 }
 
 } // namespace

@@ -1,7 +1,7 @@
 /* The jobs of processes that gpu_check runs on a GPU, on simulated ones: over UCX as they are, over NCCL their operations. */
 #include <set>
 
-#include "tests/collectives/gpu_world.h"
+#include "tests/collectives/gpu/world.h"
 #include "tests/common/fixture.h"
 #include "tests/gpu/process_jobs.h"
 
@@ -76,10 +76,12 @@ TEST_F(ProcessJobs, RanksAndHosts)
 TEST_F(ProcessJobs, OverUcx)
 {
     for (const ProcessJob &job : process_jobs()) {
-        if (job.over_nccl)
+        if (job.over_nccl) {
             continue;
-        for (const Verdict &verdict : run(job))
+        }
+        for (const Verdict &verdict : run(job)) {
             EXPECT_TRUE(verdict.passed) << verdict.name << "\n" << verdict.why;
+        }
     }
 }
 
@@ -88,8 +90,9 @@ TEST_F(ProcessJobs, AWrongByteIsNoticed)
     const std::vector<Verdict> verdicts = run(*find_process_job("ucx 1+1+1"), {"flip"});
     EXPECT_FALSE(verdicts[0].passed);
     EXPECT_EQ(verdicts[0].why.find("rank 1: segment 0, byte 0 of "), 0u) << verdicts[0].why;
-    for (size_t i = 1; i < verdicts.size(); i++)
+    for (size_t i = 1; i < verdicts.size(); i++) {
         EXPECT_TRUE(verdicts[i].passed) << verdicts[i].name << "\n" << verdicts[i].why;
+    }
 }
 
 TEST_F(ProcessJobs, AHangIsNoticed)
@@ -105,8 +108,9 @@ TEST_F(ProcessJobs, OperationsOverNccl)
 {
     set_env("TW_COLL_CHUNK", "8K");
     for (const ProcessJob &job : process_jobs()) {
-        if (!job.over_nccl || job.victim >= 0)
+        if (!job.over_nccl || job.victim >= 0) {
             continue;
+        }
         tw::World world(tw::nodes_of(job.grid));
         tw::GpuWorld gpu(tw::nodes_of(job.grid));
         for (const ProcessCase &each : job.cases) {
@@ -117,8 +121,9 @@ TEST_F(ProcessJobs, OperationsOverNccl)
             EXPECT_EQ(plan.algo, c.algo);
             EXPECT_EQ(plan.quantized, !c.codec.empty());
             c.algo = c.algo == "native" ? "direct" : c.algo;
-            if (each.kind != ProcessCase::native)
+            if (each.kind != ProcessCase::native) {
                 expect_same(c, got, run_case(world, c));
+            }
         }
     }
 }

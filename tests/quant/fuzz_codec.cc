@@ -28,8 +28,9 @@ void check_text(const std::string &text)
 {
     tw_quant_codec_t codec, again;
     char printed[80];
-    if (tw_quant_codec_parse(text.c_str(), &codec) != TW_OK)
+    if (tw_quant_codec_parse(text.c_str(), &codec) != TW_OK) {
         return;
+    }
     check(tw_quant_codec_check(&codec) == TW_OK, "a parsed codec is valid");
     tw_quant_codec_format(&codec, printed, sizeof(printed));
     check(tw_quant_codec_parse(printed, &again) == TW_OK, "a formatted codec parses");
@@ -73,9 +74,10 @@ void check_bytes(uint8_t options, const uint8_t *data, size_t size)
     const char *names[8];
     for (size_t b = 0, count = tw_quant_backends(TW_MEM_HOST, names, 8); b < count; b++) {
         const std::vector<float> got = decode(codec, names[b], encoded, n);
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++) {
             check(memcmp(&got[i], &expected[i], 4) == 0 || (std::isnan(got[i]) && std::isnan(expected[i])),
                   "all backends decode alike");
+        }
     }
 }
 
@@ -83,12 +85,14 @@ void check_bytes(uint8_t options, const uint8_t *data, size_t size)
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size == 0)
+    if (size == 0) {
         return 0;
+    }
     tw_log_set_sink(ignore_log, nullptr);
-    if (data[0] & 0x80)
+    if (data[0] & 0x80) {
         check_bytes(data[0], data + 1, size - 1);
-    else
+    } else {
         check_text(std::string(reinterpret_cast<const char *>(data) + 1, size - 1));
+    }
     return 0;
 }

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "quant/quant_float.h"
+#include "quant/arithmetic/float.h"
 
 namespace tw
 {
@@ -86,8 +86,9 @@ std::vector<uint8_t> generate(tw_type_t type, Data data, size_t n, uint64_t seed
 {
     Random random(seed * 1000003 + uint64_t(data) * 31 + uint64_t(type));
     std::vector<uint8_t> array(n * tw_type_bytes(type));
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         tw_qb_store_saturate(type, array.data(), i, make_element(type, data, i, random));
+    }
     return array;
 }
 
@@ -98,8 +99,9 @@ const std::vector<uint8_t> &pool_of(tw_type_t type, Data data)
 {
     static std::map<std::pair<tw_type_t, Data>, std::vector<uint8_t>> pools;
     std::vector<uint8_t> &pool = pools[{type, data}];
-    if (pool.empty())
+    if (pool.empty()) {
         pool = generate(type, data, window_elems + windows * window_step, 0);
+    }
     return pool;
 }
 
@@ -107,8 +109,9 @@ const std::vector<uint8_t> &pool_of(tw_type_t type, Data data)
 
 std::vector<uint8_t> make_data(tw_type_t type, Data data, size_t n, uint64_t seed)
 {
-    if (n > window_elems)
+    if (n > window_elems) {
         return generate(type, data, n, seed);
+    }
     const std::vector<uint8_t> &pool = pool_of(type, data);
     const uint8_t *first = pool.data() + seed % windows * window_step * tw_type_bytes(type);
     return std::vector<uint8_t>(first, first + n * tw_type_bytes(type));
@@ -117,11 +120,14 @@ std::vector<uint8_t> make_data(tw_type_t type, Data data, size_t n, uint64_t see
 std::vector<tw_quant_codec_t> all_codecs(const std::vector<int> &blocks)
 {
     std::vector<tw_quant_codec_t> all;
-    for (int block : blocks)
-        for (int bits : {8, 4})
-            for (int options = 0; options < 8; options++)
+    for (int block : blocks) {
+        for (int bits : {8, 4}) {
+            for (int options = 0; options < 8; options++) {
                 all.push_back({bits, block, tw_quant_scale_t(options & 1), tw_quant_round_t(options >> 1 & 1),
                                options >> 2});
+            }
+        }
+    }
     return all;
 }
 
@@ -144,15 +150,18 @@ Guarded::Guarded(size_t bytes, size_t offset)
 
 Guarded::Guarded(const std::vector<uint8_t> &content, size_t offset) : Guarded(content.size(), offset)
 {
-    if (!content.empty())
+    if (!content.empty()) {
         memcpy(data(), content.data(), content.size());
+    }
 }
 
 bool Guarded::intact() const
 {
-    for (size_t i = 0; i < total_; i++)
-        if ((i < start_ || i >= start_ + bytes_) && memory_[i] != guard_byte)
+    for (size_t i = 0; i < total_; i++) {
+        if ((i < start_ || i >= start_ + bytes_) && memory_[i] != guard_byte) {
             return false;
+        }
+    }
     return true;
 }
 
@@ -221,16 +230,18 @@ std::vector<float> decode_fp32(tw_quant_t *quant, const std::vector<uint8_t> &en
 std::vector<uint8_t> bytes_of(const std::vector<float> &values)
 {
     std::vector<uint8_t> bytes(values.size() * sizeof(float));
-    if (!values.empty())
+    if (!values.empty()) {
         memcpy(bytes.data(), values.data(), bytes.size());
+    }
     return bytes;
 }
 
 std::vector<float> floats_of(tw_type_t type, const std::vector<uint8_t> &array)
 {
     std::vector<float> values(array.size() / tw_type_bytes(type));
-    for (size_t i = 0; i < values.size(); i++)
+    for (size_t i = 0; i < values.size(); i++) {
         values[i] = float(value_at(type, array, i));
+    }
     return values;
 }
 
@@ -239,13 +250,16 @@ std::vector<std::string> host_backends(bool with_reference)
     const char *names[8];
     std::vector<std::string> found;
     if (const auto extras = extra_backends()) {
-        for (const tw_quant_backend_t *extra : *extras)
+        for (const tw_quant_backend_t *extra : *extras) {
             found.push_back(extra->name);
+        }
         return found;
     }
-    for (size_t i = 0, n = tw_quant_backends(TW_MEM_HOST, names, 8); i < n; i++)
-        if (with_reference || strcmp(names[i], "ref") != 0)
+    for (size_t i = 0, n = tw_quant_backends(TW_MEM_HOST, names, 8); i < n; i++) {
+        if (with_reference || strcmp(names[i], "ref") != 0) {
             found.push_back(names[i]);
+        }
+    }
     return found;
 }
 
@@ -263,15 +277,18 @@ double value_at(tw_type_t type, const std::vector<uint8_t> &array, size_t i)
 
 bool same_values(tw_type_t type, const std::vector<uint8_t> &a, const std::vector<uint8_t> &b)
 {
-    if (a == b)
+    if (a == b) {
         return true;
+    }
     const size_t bytes = tw_type_bytes(type);
-    if (a.size() != b.size())
+    if (a.size() != b.size()) {
         return false;
+    }
     for (size_t i = 0; i < a.size() / bytes; i++) {
         const bool both_nan = std::isnan(value_at(type, a, i)) && std::isnan(value_at(type, b, i));
-        if (!both_nan && memcmp(a.data() + i * bytes, b.data() + i * bytes, bytes) != 0)
+        if (!both_nan && memcmp(a.data() + i * bytes, b.data() + i * bytes, bytes) != 0) {
             return false;
+        }
     }
     return true;
 }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "quant/quant_backend.h"
+#include "quant/backend.h"
 
 namespace tw
 {

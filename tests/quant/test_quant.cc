@@ -3,7 +3,7 @@
 #include <cstring>
 #include <thread>
 
-#include "quant/quant_float.h"
+#include "quant/arithmetic/float.h"
 #include "tests/common/fixture.h"
 #include "tests/quant/quant_data.h"
 
@@ -64,8 +64,9 @@ TEST_F(Quant, RefusesTypesThatHaveNoValues)
     const tw_quant_reduce_segment_t sum = {srcs, 1, c, 64, 0, 0};
     for (int type : {int(TW_TYPE_BYTE), 4, -1, 99}) {
         const tw_quant_args_t args = {tw_type_t(type), 0, 0, 1.0f, nullptr, nullptr, 0};
-        for (Operation operation : typed)
+        for (Operation operation : typed) {
             EXPECT_EQ(operation(quant, &args, &segment, 1), TW_ERR_INVALID);
+        }
         EXPECT_EQ(tw_quant_reduce_decode(quant, &args, &sum, 1), TW_ERR_INVALID);
         EXPECT_EQ(tw_quant_decode_add(quant, &args, &segment, 1), TW_OK) << "ignores the type";
         EXPECT_EQ(tw_quant_reduce_encode(quant, quant, &args, &sum, 1), TW_OK) << "has no plain side";
@@ -84,11 +85,12 @@ TEST_F(Quant, RefusesNullPointersAndTouchesNothing)
     no_dst.dst = nullptr;
     no_base.base = nullptr;
     for (Operation operation : {tw_quant_encode, tw_quant_decode, tw_quant_decode_add, tw_quant_delta_encode,
-                                tw_quant_decode_apply})
+                                tw_quant_decode_apply}) {
         for (const tw_quant_segment_t &bad : {no_src, no_dst}) {
             const tw_quant_segment_t segments[] = {good, bad};
             EXPECT_EQ(operation(quant, &args, segments, 2), TW_ERR_INVALID);
         }
+    }
     const tw_quant_segment_t segments[] = {good, no_base};
     EXPECT_EQ(tw_quant_delta_encode(quant, &args, segments, 2), TW_ERR_INVALID);
     EXPECT_EQ(c, std::vector<uint8_t>(512, 0x77));
@@ -166,21 +168,25 @@ TEST_F(Quant, ThreadsShareAContext)
 {
     const size_t n = 64 * 50;
     std::vector<uint8_t> plain = tw::make_data(TW_TYPE_BF16, Data::gauss, n, 1);
-    for (size_t b = 0; b < 10; b++)
+    for (size_t b = 0; b < 10; b++) {
         tw_qb_store(TW_TYPE_BF16, plain.data(), b * 64, NAN);
+    }
     for (const std::string &backend : tw::host_backends(true)) {
         tw::Codec quant(int8_codec, backend);
         const std::vector<uint8_t> expected = tw::encode(quant, TW_TYPE_BF16, plain);
         const int n_threads = 4, n_calls = 50;
         std::vector<int> wrong(n_threads, 0);
         std::vector<std::thread> threads;
-        for (int t = 0; t < n_threads; t++)
+        for (int t = 0; t < n_threads; t++) {
             threads.emplace_back([&, t] {
-                for (int i = 0; i < n_calls; i++)
+                for (int i = 0; i < n_calls; i++) {
                     wrong[size_t(t)] += tw::encode(quant, TW_TYPE_BF16, plain) != expected;
+                }
             });
-        for (std::thread &thread : threads)
+        }
+        for (std::thread &thread : threads) {
             thread.join();
+        }
         EXPECT_EQ(wrong, std::vector<int>(n_threads, 0)) << backend;
         EXPECT_EQ(tw_quant_nonfinite_blocks(quant), 10u * (n_threads * n_calls + 1)) << backend;
     }

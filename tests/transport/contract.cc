@@ -15,9 +15,11 @@ void fail(const char *file, int line, const std::string &text)
 tw_status_t wait(tw_transport_t *t, tw_transport_request_t *request)
 {
     tw_status_t status;
-    while ((status = tw_transport_test(t, request)) == TW_IN_PROGRESS)
-        if (tw_transport_progress(t) == TW_IN_PROGRESS)
+    while ((status = tw_transport_test(t, request)) == TW_IN_PROGRESS) {
+        if (tw_transport_progress(t) == TW_IN_PROGRESS) {
             (void)tw_transport_sleep(t, 30);
+        }
+    }
     return status;
 }
 
@@ -78,12 +80,15 @@ void everyone_to_everyone(tw_transport_t *&t)
             in[p].resize(bytes);
             requests.push_back(recv(t, p, bytes, in[p].data(), bytes));
         }
-        for (int p = 0; p < world; p++)
+        for (int p = 0; p < world; p++) {
             requests.push_back(send(t, p, bytes, out[p].data(), bytes));
-        for (tw_transport_request_t *request : requests)
+        }
+        for (tw_transport_request_t *request : requests) {
             CONTRACT_EQ(wait(t, request), TW_OK);
-        for (int p = 0; p < world; p++)
+        }
+        for (int p = 0; p < world; p++) {
             CONTRACT_CHECK(in[p] == pattern(bytes, p, rank));
+        }
     }
 }
 
@@ -101,22 +106,28 @@ void equal_tags_in_order(tw_transport_t *&t)
         in[i].resize(bytes_of(i));
         receives.push_back(recv(t, left, 7, in[i].data(), in[i].size()));
     };
-    for (int i = 0; i < n / 2; i++)
+    for (int i = 0; i < n / 2; i++) {
         post_receive(i);
+    }
     for (int i = 0; i < n; i++) {
         out[i] = pattern(bytes_of(i), rank, right, i);
         sends.push_back(send(t, right, 7, out[i].data(), out[i].size()));
     }
-    for (int i = 0; i < n / 2; i++)
+    for (int i = 0; i < n / 2; i++) {
         CONTRACT_EQ(wait(t, receives[i]), TW_OK);
-    for (int i = n / 2; i < n; i++)
+    }
+    for (int i = n / 2; i < n; i++) {
         post_receive(i);
-    for (int i = n / 2; i < n; i++)
+    }
+    for (int i = n / 2; i < n; i++) {
         CONTRACT_EQ(wait(t, receives[i]), TW_OK);
-    for (tw_transport_request_t *request : sends)
+    }
+    for (tw_transport_request_t *request : sends) {
         CONTRACT_EQ(wait(t, request), TW_OK);
-    for (int i = 0; i < n; i++)
+    }
+    for (int i = 0; i < n; i++) {
         CONTRACT_CHECK(in[i] == pattern(bytes_of(i), left, rank, i));
+    }
 }
 
 /* Everything at once, received in the opposite order. */
@@ -129,19 +140,22 @@ void tags_select(tw_transport_t *&t)
     const auto tag_of = [](int i) { return (1ull << 48) - 1000 + (uint64_t)i; };
     in.reserve((size_t)(n * world));
     out.reserve((size_t)(n * world));
-    for (int p = 0; p < world; p++)
+    for (int p = 0; p < world; p++) {
         for (int i = 0; i < n; i++) {
             out.push_back(pattern(bytes_of(i), rank, p, i));
             requests.push_back(send(t, p, tag_of(i), out.back().data(), out.back().size()));
         }
-    for (int p = world - 1; p >= 0; p--)
+    }
+    for (int p = world - 1; p >= 0; p--) {
         for (int i = n - 1; i >= 0; i--) {
             in.emplace_back(bytes_of(i));
             CONTRACT_EQ(wait(t, recv(t, p, tag_of(i), in.back().data(), in.back().size())), TW_OK);
             CONTRACT_CHECK(in.back() == pattern(bytes_of(i), p, rank, i));
         }
-    for (tw_transport_request_t *request : requests)
+    }
+    for (tw_transport_request_t *request : requests) {
         CONTRACT_EQ(wait(t, request), TW_OK);
+    }
 }
 
 void another_size_is_truncated(tw_transport_t *&t)
@@ -183,8 +197,9 @@ void cancel_sends(tw_transport_t *&t)
     const size_t bytes = 300001;
     std::vector<uint8_t> in(bytes), out = pattern(bytes, rank, right), dropped(bytes, 6);
     tw_transport_request_t *canceled = send(t, right, 9, dropped.data(), bytes);
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 100; i++) {
         (void)tw_transport_progress(t);
+    }
     CONTRACT_EQ(tw_transport_test(t, canceled), TW_IN_PROGRESS);
     tw_transport_cancel(t, canceled);
     std::fill(dropped.begin(), dropped.end(), 7);
@@ -205,8 +220,9 @@ void cancel_in_flight(tw_transport_t *&t)
     for (int i = 0; i < 12; i++) {
         tw_transport_request_t *received = recv(t, left, (uint64_t)i, in.data(), in.size());
         tw_transport_request_t *sent = send(t, right, (uint64_t)i, out.data(), out.size());
-        for (int k = 0; k < i * i; k++)
+        for (int k = 0; k < i * i; k++) {
             (void)tw_transport_progress(t);
+        }
         tw_transport_cancel(t, i % 2 ? sent : received);
         tw_transport_cancel(t, i % 2 ? received : sent);
         std::fill(in.begin(), in.end(), 9);
@@ -224,8 +240,9 @@ void counters(tw_transport_t *&t)
     tw_transport_counters_t inter, inside, before, seen;
     tw_transport_inter_node_counters(t, &inter);
     tw_transport_in_node_counters(t, &inside);
-    for (int p = 0; p < world; p++)
+    for (int p = 0; p < world; p++) {
         requests.push_back(recv(t, p, 1, in.data(), 300000 + (size_t)rank));
+    }
     for (int p = 0; p < world; p++) {
         const size_t bytes = 300000 + (size_t)p;
         tw_transport_peer_counters(t, p, &before);
@@ -238,8 +255,9 @@ void counters(tw_transport_t *&t)
         sum.bytes += p == rank ? 0 : bytes;
         sum.messages += p != rank;
     }
-    for (tw_transport_request_t *request : requests)
+    for (tw_transport_request_t *request : requests) {
         CONTRACT_EQ(wait(t, request), TW_OK);
+    }
     tw_transport_inter_node_counters(t, &seen);
     CONTRACT_EQ(seen.bytes, inter.bytes);
     CONTRACT_EQ(seen.messages, inter.messages);
@@ -267,21 +285,24 @@ void leave_after_sending(tw_transport_t *&t)
     std::vector<std::vector<uint8_t>> buffers;
     std::vector<tw_transport_request_t *> requests;
     if (rank == world - 1) {
-        for (int p = 0; p < world - 1; p++)
+        for (int p = 0; p < world - 1; p++) {
             for (size_t bytes : lengths) {
                 buffers.push_back(pattern(bytes, rank, p));
                 requests.push_back(send(t, p, bytes, buffers.back().data(), bytes));
             }
+        }
     } else {
         for (size_t bytes : lengths) {
             buffers.emplace_back(bytes);
             requests.push_back(recv(t, world - 1, bytes, buffers.back().data(), bytes));
         }
     }
-    for (tw_transport_request_t *request : requests)
+    for (tw_transport_request_t *request : requests) {
         CONTRACT_EQ(wait(t, request), TW_OK);
-    for (size_t i = 0; rank != world - 1 && i < buffers.size(); i++)
+    }
+    for (size_t i = 0; rank != world - 1 && i < buffers.size(); i++) {
         CONTRACT_CHECK(buffers[i] == pattern(buffers[i].size(), world - 1, rank));
+    }
 }
 
 /* Who does not need a rank that has left goes on. Then rank 0 waits for it in vain, and that is everyone's end. */
@@ -296,12 +317,13 @@ void to_need_who_has_left(tw_transport_t *&t)
         t = nullptr;
         return;
     }
-    for (uint64_t i = 0; i < 20 && rank == 0; i++)
+    for (uint64_t i = 0; i < 20 && rank == 0; i++) {
         for (int p = 1; p < world - 1; p++) {
             tw_transport_request_t *sent = send(t, p, i, out.data(), out.size());
             CONTRACT_EQ(wait(t, recv(t, p, i, in.data(), in.size())), TW_OK);
             CONTRACT_EQ(wait(t, sent), TW_OK);
         }
+    }
     for (uint64_t i = 0; i < 20 && rank != 0; i++) {
         CONTRACT_EQ(wait(t, recv(t, 0, i, in.data(), in.size())), TW_OK);
         tw_transport_request_t *sent = send(t, 0, i, out.data(), out.size());
@@ -320,10 +342,11 @@ void abort_reaches_everyone(tw_transport_t *&t)
     const int culprit = tw_transport_world(t) / 2, rank = tw_transport_rank(t);
     tw_transport_request_t *request = nullptr;
     int value = 0;
-    if (rank == culprit)
+    if (rank == culprit) {
         tw_transport_abort(t, "for the test");
-    else if (tw_transport_recv_post(t, culprit, 1, &value, sizeof(int), &request) == TW_OK)
+    } else if (tw_transport_recv_post(t, culprit, 1, &value, sizeof(int), &request) == TW_OK) {
         CONTRACT_EQ(wait(t, request), TW_ERR_PEER);
+    }
     CONTRACT_EQ(tw_transport_failed_rank(t), culprit);
     CONTRACT_EQ(tw_transport_progress(t), TW_ERR_PEER);
     CONTRACT_EQ(tw_transport_sleep(t, 60), TW_ERR_PEER);
@@ -389,9 +412,11 @@ const std::vector<Case> &cases()
 
 const Case *find(const std::string &name)
 {
-    for (const Case &c : cases())
-        if (name == c.name)
+    for (const Case &c : cases()) {
+        if (name == c.name) {
             return &c;
+        }
+    }
     return nullptr;
 }
 

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/channel.h"
+#include "transport/rendezvous/channel.h"
 
 namespace
 {
@@ -16,8 +16,9 @@ constexpr uint32_t world = 3;
 
 void check(bool holds)
 {
-    if (!holds)
+    if (!holds) {
         abort();
+    }
 }
 
 /* What a channel takes from the stream is always a whole message, of a type it accepts, within the type's size; without
@@ -46,18 +47,21 @@ void blobs(const uint8_t *data, size_t bytes)
 {
     tw_msg_blob_t list[world];
     uint32_t n = 0;
-    if (tw_msg_blobs_parse(data, bytes, world, list, &n))
+    if (tw_msg_blobs_parse(data, bytes, world, list, &n)) {
         return;
+    }
     check(n <= world);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         check(list[i].data >= data && list[i].data + list[i].bytes <= data + bytes);
+    }
 }
 
 void notice(const uint8_t *data, size_t bytes)
 {
     tw_msg_notice_t parsed;
-    if (!tw_msg_notice_parse(data, bytes, &parsed))
+    if (!tw_msg_notice_parse(data, bytes, &parsed)) {
         check(strnlen(parsed.text, sizeof(parsed.text)) == bytes - 4);
+    }
 }
 
 /* What is parsed and written again is the same. */
@@ -65,8 +69,9 @@ void join(const uint8_t *data, size_t bytes)
 {
     tw_msg_join_t parsed;
     tw_msg_writer_t again = {};
-    if (tw_msg_join_parse(data, bytes, &parsed))
+    if (tw_msg_join_parse(data, bytes, &parsed)) {
         return;
+    }
     tw_msg_join_write(&parsed, &again);
     check(!again.failed && again.bytes == bytes && !memcmp(again.data, data, bytes));
     tw_msg_writer_cleanup(&again);
@@ -82,8 +87,9 @@ void payload(int type, const uint8_t *data, size_t bytes)
     case TW_MSG_JOIN:
         return join(data, bytes);
     case TW_MSG_MEMBERS:
-        if (!tw_msg_members_parse(data, bytes, world, &settings, members))
+        if (!tw_msg_members_parse(data, bytes, world, &settings, members)) {
             check(strnlen(settings.device, sizeof(settings.device)) < sizeof(settings.device));
+        }
         return;
     case TW_MSG_ADDRESSES:
         return blobs(data, bytes);
@@ -100,11 +106,13 @@ void payload(int type, const uint8_t *data, size_t bytes)
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (!size || size > 65536)
+    if (!size || size > 65536) {
         return 0;
-    if (data[0] == 0)
+    }
+    if (data[0] == 0) {
         stream(data + 1, size - 1);
-    else
+    } else {
         payload(data[0], data + 1, size - 1);
+    }
     return 0;
 }

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "tests/transport/contract.h"
-#include "transport/ucx_state.h"
+#include "transport/ucx/state.h"
 
 namespace
 {
@@ -28,16 +28,20 @@ tw_status_t exchange_for_ever(tw_transport_t *t)
         tw_transport_request_t *received, *sent;
         tw_status_t status =
             tw_transport_recv_post(t, (rank + world - 1) % world, i, in.data(), in.size(), &received);
-        if (status)
+        if (status) {
             return status;
+        }
         status = tw_transport_send_post(t, (rank + 1) % world, i, out.data(), out.size(), &sent);
-        if (status)
+        if (status) {
             return status;
+        }
         status = wait(t, received);
-        if (!status)
+        if (!status) {
             status = wait(t, sent);
-        if (status)
+        }
+        if (status) {
             return status;
+        }
     }
 }
 
@@ -52,8 +56,9 @@ tw_status_t wait_for_ever(tw_transport_t *t)
 /* Computes: nothing of the transport is called for a while. */
 tw_status_t compute(tw_transport_t *t, double sec)
 {
-    if (tw_transport_rank(t) == tw_transport_world(t) - 1)
+    if (tw_transport_rank(t) == tw_transport_world(t) - 1) {
         usleep((useconds_t)(sec * 1e6));
+    }
     contract::barrier(t);
     return TW_OK;
 }
@@ -73,14 +78,16 @@ void exchange_between(tw_transport_t *t, tw_mem_t from, tw_mem_t to, size_t byte
         out[p] = contract::pattern(bytes, rank, p);
         const tw_transport_message_t received = {p, bytes, in[p].data(), bytes, to};
         const tw_transport_message_t sent = {p, bytes, out[p].data(), bytes, from};
-        if (p == rank)
+        if (p == rank) {
             continue;
+        }
         CONTRACT_EQ(tw_transport_message_recv(t, &received, &receives[p]), TW_OK);
         CONTRACT_EQ(tw_transport_message_send(t, &sent, &sends[p]), TW_OK);
     }
     for (int p = 0; p < world; p++) {
-        if (p == rank)
+        if (p == rank) {
             continue;
+        }
         CONTRACT_EQ(wait(t, receives[p]), want);
         CONTRACT_EQ(wait(t, sends[p]), TW_OK);
         CONTRACT_CHECK(in[p] == (want ? std::vector<uint8_t>(bytes) : contract::pattern(bytes, p, rank)));
@@ -97,8 +104,9 @@ void cancel_on_gpu(tw_transport_t *t)
     const tw_transport_message_t to = {(rank + 1) % world, 1, out.data(), out.size(), TW_MEM_CUDA};
     CONTRACT_EQ(tw_transport_message_recv(t, &from, &received), TW_OK);
     CONTRACT_EQ(tw_transport_message_send(t, &to, &sent), TW_OK);
-    for (int i = 0; i < 20 * rank; i++)
+    for (int i = 0; i < 20 * rank; i++) {
         (void)tw_transport_progress(t);
+    }
     tw_transport_cancel(t, received);
     const std::vector<uint8_t> then = in;
     tw_transport_cancel(t, sent);
@@ -130,38 +138,43 @@ void say_ready(const tw_transport_t *t)
 
 void run_contract(tw_transport_t *&t)
 {
-    for (const contract::Case &each : contract::cases())
-        if (!each.ends_job)
+    for (const contract::Case &each : contract::cases()) {
+        if (!each.ends_job) {
             each.run(t);
+        }
+    }
 }
 
 int run(tw_transport_t *&t, const std::string &what, const char *argument)
 {
     const contract::Case *contract_case = contract::find(what);
     tw_status_t status = TW_OK;
-    if (!contract_case)
+    if (!contract_case) {
         contract::barrier(t);
+    }
     say_ready(t);
     const double start = tw_time_sec();
-    if (contract_case)
+    if (contract_case) {
         contract_case->run(t);
-    else if (what == "contract")
+    } else if (what == "contract") {
         run_contract(t);
-    else if (what == "as_if_on_gpu")
+    } else if (what == "as_if_on_gpu") {
         as_if_on_gpu(t);
-    else if (what == "exchange_for_ever")
+    } else if (what == "exchange_for_ever") {
         status = exchange_for_ever(t);
-    else if (what == "wait_for_ever")
+    } else if (what == "wait_for_ever") {
         status = wait_for_ever(t);
-    else if (what == "compute")
+    } else if (what == "compute") {
         status = compute(t, atof(argument));
-    else if (what != "meet")
+    } else if (what != "meet") {
         contract::fail(__FILE__, __LINE__, "no such case: " + what);
-    if (status)
+    }
+    if (status) {
         printf("failed rank %d after %.3f s: %s\n", tw_transport_failed_rank(t), tw_time_sec() - start,
                tw_status_string(status));
-    else
+    } else {
         printf("ok\n");
+    }
     return 0;
 }
 
@@ -173,8 +186,9 @@ int main(int argc, char **argv)
     tw_transport_t *t = nullptr;
     int result = 1;
     tw_status_t status = argc > 1 ? tw_job_from_env(&job) : TW_ERR_INVALID;
-    if (!status)
+    if (!status) {
         status = tw_transport_ucx_create(&job, &t);
+    }
     if (status) {
         printf("not created: %s\n", tw_status_string(status));
         return 2;

@@ -26,18 +26,21 @@ int free_port()
     socklen_t bytes = sizeof(address);
     address.sin_family = AF_INET;
     if (fd < 0 || bind(fd, (sockaddr *)&address, sizeof(address)) ||
-        getsockname(fd, (sockaddr *)&address, &bytes))
+        getsockname(fd, (sockaddr *)&address, &bytes)) {
         throw std::runtime_error(std::string("no free port: ") + strerror(errno));
+    }
     close(fd);
     return ntohs(address.sin_port);
 }
 
 Ranks::Ranks(const Options &options) : options_(options), children_(options.world), start_sec_(tw_time_sec())
 {
-    if (!options_.port)
+    if (!options_.port) {
         options_.port = free_port();
-    for (int r = 0; r < options_.world; r++)
+    }
+    for (int r = 0; r < options_.world; r++) {
         start(r);
+    }
 }
 
 Ranks::~Ranks()
@@ -47,9 +50,11 @@ Ranks::~Ranks()
             kill(child.pid, SIGKILL);
             waitpid(child.pid, nullptr, 0);
         }
-        for (int fd : {child.out, child.err})
-            if (fd >= 0)
+        for (int fd : {child.out, child.err}) {
+            if (fd >= 0) {
                 close(fd);
+            }
+        }
     }
 }
 
@@ -60,31 +65,39 @@ void Ranks::start(int rank)
                {"MASTER_ADDR", options_.master_addr},
                {"TW_RENDEZVOUS_PORT", std::to_string(options_.port)},
                {"TW_JOB_TOKEN", "the token of this test"}};
-    for (const auto &var : options_.env)
+    for (const auto &var : options_.env) {
         env[var.first] = var.second;
-    if (options_.rank_env)
-        for (const auto &var : options_.rank_env(rank))
+    }
+    if (options_.rank_env) {
+        for (const auto &var : options_.rank_env(rank)) {
             env[var.first] = var.second;
+        }
+    }
     int out[2], err[2];
-    if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))
+    if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
         throw std::runtime_error("no pipe");
+    }
     Child &child = children_[rank];
     child.pid = fork();
     if (child.pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(out[1], 1);
         dup2(err[1], 2);
-        for (const auto &var : env)
+        for (const auto &var : env) {
             setenv(var.first.c_str(), var.second.c_str(), 1);
-        if (options_.in_child)
+        }
+        if (options_.in_child) {
             options_.in_child(rank);
+        }
         const char *program = getenv("RANK_MAIN");
         std::vector<char *> argv = {(char *)program};
-        for (const std::string &argument : options_.arguments)
+        for (const std::string &argument : options_.arguments) {
             argv.push_back((char *)argument.c_str());
+        }
         argv.push_back(nullptr);
-        if (program)
+        if (program) {
             execv(program, argv.data());
+        }
         _exit(127);
     }
     close(out[1]);
@@ -103,19 +116,24 @@ void Ranks::signal(int rank, int number)
 void Ranks::read_some(int timeout_ms)
 {
     std::vector<pollfd> pollfds;
-    for (Child &child : children_)
-        for (int fd : {child.out, child.err})
-            if (fd >= 0)
+    for (Child &child : children_) {
+        for (int fd : {child.out, child.err}) {
+            if (fd >= 0) {
                 pollfds.push_back({fd, POLLIN, 0});
+            }
+        }
+    }
     poll(pollfds.data(), pollfds.size(), timeout_ms);
     for (const pollfd &p : pollfds) {
         char buffer[4096];
-        if (!p.revents)
+        if (!p.revents) {
             continue;
+        }
         const ssize_t got = read(p.fd, buffer, sizeof(buffer));
         for (Child &child : children_) {
-            if (p.fd != child.out && p.fd != child.err)
+            if (p.fd != child.out && p.fd != child.err) {
                 continue;
+            }
             (p.fd == child.out ? child.ending.out : child.ending.err)
                 .append(buffer, got > 0 ? (size_t)got : 0);
             if (got <= 0) {
@@ -132,8 +150,9 @@ bool Ranks::wait_ready(double sec)
     const auto ready = [](const Child &child) { return child.ending.out.find("ready") != std::string::npos; };
     const auto ended = [&](const Child &child) { return child.out < 0 && !ready(child); };
     while (!std::all_of(children_.begin(), children_.end(), ready)) {
-        if (tw_time_sec() > until || std::any_of(children_.begin(), children_.end(), ended))
+        if (tw_time_sec() > until || std::any_of(children_.begin(), children_.end(), ended)) {
             return false;
+        }
         read_some(20);
     }
     return true;
@@ -142,8 +161,9 @@ bool Ranks::wait_ready(double sec)
 std::string Ranks::transcript() const
 {
     std::string text;
-    for (const Child &child : children_)
+    for (const Child &child : children_) {
         text += child.ending.out + child.ending.err;
+    }
     return text;
 }
 
@@ -164,8 +184,9 @@ Ending Ranks::wait_one(int rank, double sec)
         child.ending.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
         child.pid = -1;
     }
-    while (child.out >= 0 || child.err >= 0)
+    while (child.out >= 0 || child.err >= 0) {
         read_some(20);
+    }
     return child.ending;
 }
 
@@ -173,8 +194,10 @@ std::vector<Ending> Ranks::wait_all(double sec, int except)
 {
     const double until = tw_time_sec() + sec;
     std::vector<Ending> endings(children_.size());
-    for (size_t r = 0; r < children_.size(); r++)
-        if ((int)r != except)
+    for (size_t r = 0; r < children_.size(); r++) {
+        if ((int)r != except) {
             endings[r] = wait_one((int)r, std::max(0.0, until - tw_time_sec()));
+        }
+    }
     return endings;
 }

@@ -14,8 +14,9 @@ class Options : public tw::Fixture
     void SetUp() override
     {
         tw::Fixture::SetUp();
-        for (size_t i = 0; i < tw_transport_config_table.n_fields; i++)
+        for (size_t i = 0; i < tw_transport_config_table.n_fields; i++) {
             set_env(tw_transport_config_table.fields[i].name, std::nullopt);
+        }
     }
 };
 

@@ -1,0 +1,250 @@
+/* bench/quant: speed and error of the block codecs. */
+#include "bench/codecs/bench.h"
+#include "bench/codecs/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CODEC_TEXT_BYTES 64
+
+/* Where lines go besides the terminal. */
+typedef struct report {
+    const qb_options_t *options;
+    FILE *json; /* NULL: nowhere */
+    const char *backend;
+} report_t;
+
+/* ---- speed -------------------------------------------------------------------------------------------------- */
+
+static void print_speed_head(const report_t *report)
+{
+    const qb_options_t *options = report->options;
+    char cold[32], warm[32];
+    printf("Speed, backend %s; source of %s (cold) or %s per thread (warm); reductions of %zu inputs.\n",
+           report->backend, tw_format_bytes(options->bytes, cold, sizeof(cold)),
+           tw_format_bytes(options->warm_bytes, warm, sizeof(warm)), options->n_inputs);
+    printf("%-14s %-36s %-4s %7s %-5s %8s %8s %8s %8s %8s\n", "op", "codec", "type", "threads", "cache",
+           "GB/s", "memcpy", "/memcpy", "floor", "/floor");
+}
+
+static tw_status_t write_speed_json(const report_t *report, const qb_speed_t *speed, const char *codec,
+                                    double floor_sec)
+{
+    tw_json_t *json = tw_json_create();
+    double bytes = (double)speed->bytes * 1e-9;
+    tw_json_add_string(json, "table", "speed");
+    tw_json_add_string(json, "op", qb_op_name(speed->op));
+    tw_json_add_string(json, "codec", codec);
+    tw_json_add_string(json, "type", tw_type_name(speed->type));
+    tw_json_add_string(json, "backend", report->backend);
+    tw_json_add_int(json, "threads", speed->threads);
+    tw_json_add_string(json, "cache", speed->cold ? "cold" : "warm");
+    tw_json_add_int(json, "bytes", (int64_t)speed->bytes);
+    tw_json_add_double(json, "moved_bytes", speed->moved_bytes);
+    tw_json_add_double(json, "time_us_median", speed->op_sec * 1e6);
+    tw_json_add_double(json, "GBps", bytes / speed->op_sec);
+    tw_json_add_double(json, "memcpy_GBps", bytes / speed->memcpy_sec);
+    if (speed->cold) {
+        tw_json_add_double(json, "floor_GBps", bytes / floor_sec);
+    }
+    tw_status_t status = tw_json_write_line(json, report->json);
+    tw_json_destroy(json);
+    return status;
+}
+
+/* memcpy reads and writes each byte; its speed is the memory's. */
+static tw_status_t report_speed(const report_t *report, const qb_speed_t *speed)
+{
+    char codec[CODEC_TEXT_BYTES];
+    double gigabytes = (double)speed->bytes * 1e-9;
+    double floor_sec = speed->memcpy_sec * speed->moved_bytes / (2.0 * (double)speed->bytes);
+    tw_quant_codec_format(&speed->codec, codec, sizeof(codec));
+    printf("%-14s %-36s %-4s %7d %-5s %8.2f %8.2f %8.2f", qb_op_name(speed->op), codec,
+           tw_type_name(speed->type), speed->threads, speed->cold ? "cold" : "warm",
+           gigabytes / speed->op_sec, gigabytes / speed->memcpy_sec, speed->memcpy_sec / speed->op_sec);
+    if (speed->cold) {
+        printf(" %8.2f %8.2f\n", gigabytes / floor_sec, floor_sec / speed->op_sec);
+    } else {
+        printf(" %8s %8s\n", "-", "-");
+    }
+    fflush(stdout);
+    return report->json ? write_speed_json(report, speed, codec, floor_sec) : TW_OK;
+}
+
+static tw_status_t measure_codec(const report_t *report, qb_arena_t *arena, const tw_quant_codec_t *codec)
+{
+    const tw_quant_params_t params = {
+        .codec = *codec, .mem = TW_MEM_HOST, .backend = report->options->backend};
+    tw_quant_t *quant;
+    tw_status_t status = tw_quant_create(&params, &quant);
+    if (status != TW_OK) {
+        return status;
+    }
+    for (int op = 0; status == TW_OK && op < QB_OP_COUNT; op++) {
+        qb_speed_t speed;
+        if (!report->options->ops[op]) {
+            continue;
+        }
+        status = qb_arena_measure(arena, quant, (qb_op_t)op, &speed);
+        if (status == TW_OK) {
+            status = report_speed(report, &speed);
+        }
+    }
+    tw_quant_destroy(quant);
+    return status;
+}
+
+static tw_status_t measure_state(const report_t *report, tw_type_t type, int threads, int cold)
+{
+    const qb_options_t *options = report->options;
+    qb_arena_t *arena;
+    tw_status_t status = qb_arena_create(options, type, threads, cold, &arena);
+    if (status != TW_OK) {
+        return status;
+    }
+    for (size_t i = 0; status == TW_OK && i < options->n_codecs; i++) {
+        status = measure_codec(report, arena, &options->codecs[i]);
+    }
+    qb_arena_destroy(arena);
+    return status;
+}
+
+static tw_status_t measure_threads(const report_t *report, int threads)
+{
+    const qb_options_t *options = report->options;
+    tw_status_t status = TW_OK;
+    for (int cold = 1; cold >= 0; cold--) {
+        if (!(cold ? options->cold : options->warm)) {
+            continue;
+        }
+        for (size_t i = 0; status == TW_OK && i < options->n_types; i++) {
+            status = measure_state(report, options->types[i], threads, cold);
+        }
+    }
+    return status;
+}
+
+static tw_status_t speed_table(const report_t *report)
+{
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), given = report->options->threads;
+    print_speed_head(report);
+    tw_status_t status = measure_threads(report, given ? given : 1);
+    if (status == TW_OK && !given && cores > 1) {
+        status = measure_threads(report, cores);
+    }
+    printf("\n");
+    return status;
+}
+
+/* ---- error -------------------------------------------------------------------------------------------------- */
+
+static tw_status_t report_error(const report_t *report, const char *codec, const char *data, double rel_rmse)
+{
+    printf(" %12.5f", rel_rmse);
+    fflush(stdout);
+    if (!report->json) {
+        return TW_OK;
+    }
+    tw_json_t *json = tw_json_create();
+    tw_json_add_string(json, "table", "error");
+    tw_json_add_string(json, "codec", codec);
+    tw_json_add_string(json, "data", data);
+    tw_json_add_double(json, "rel_rmse", rel_rmse);
+    tw_status_t status = tw_json_write_line(json, report->json);
+    tw_json_destroy(json);
+    return status;
+}
+
+static tw_status_t error_line(const report_t *report, const tw_quant_codec_t *codec)
+{
+    static const char *const data[] = {"gaussian", "heavy-tailed"};
+    char text[CODEC_TEXT_BYTES];
+    double rel_rmse;
+    tw_status_t status = TW_OK;
+    printf("%-36s", tw_quant_codec_format(codec, text, sizeof(text)));
+    for (int heavy = 0; status == TW_OK && heavy < 2; heavy++) {
+        status = qb_error_synthetic(report->options, codec, heavy, &rel_rmse);
+        if (status == TW_OK) {
+            status = report_error(report, text, data[heavy], rel_rmse);
+        }
+    }
+    if (status == TW_OK && report->options->tensors) {
+        status = qb_error_tensors(report->options, codec, &rel_rmse);
+        if (status == TW_OK) {
+            status = report_error(report, text, report->options->tensors, rel_rmse);
+        }
+    }
+    printf("\n");
+    return status;
+}
+
+static tw_status_t error_table(const report_t *report)
+{
+    const qb_options_t *options = report->options;
+    tw_status_t status = TW_OK;
+    printf("Error of one round trip, relative RMSE; heavy-tailed: normal with lognormal scale.\n");
+    printf("%-36s %12s %12s%s\n", "codec", "gaussian", "heavy-tailed",
+           options->tensors ? "      tensors" : "");
+    for (size_t i = 0; status == TW_OK && i < options->n_codecs; i++) {
+        status = error_line(report, &options->codecs[i]);
+    }
+    return status;
+}
+
+/* ---- main --------------------------------------------------------------------------------------------------- */
+
+/* The name behind "auto", and whether the one that was asked for exists. */
+static tw_status_t find_backend(report_t *report)
+{
+    const tw_quant_params_t params = {
+        .codec = report->options->codecs[0], .mem = TW_MEM_HOST, .backend = report->options->backend};
+    tw_quant_t *quant;
+    tw_status_t status = tw_quant_create(&params, &quant);
+    if (status != TW_OK) {
+        return status;
+    }
+    report->backend = tw_quant_backend_name(quant);
+    tw_quant_destroy(quant);
+    return TW_OK;
+}
+
+static tw_status_t run_gpu(const report_t *report, int argc, char **argv)
+{
+    char command[512] = "";
+    qg_report_t gpu = {.json = report->json, .command = command};
+    for (int i = 0; i < argc; i++) {
+        size_t n = strlen(command);
+        snprintf(command + n, sizeof(command) - n, i ? " %s" : "%s", argv[i]);
+    }
+    return qg_report_options(&gpu, report->options);
+}
+
+static tw_status_t run(report_t *report)
+{
+    tw_status_t status = find_backend(report);
+    if (status == TW_OK && report->options->speed) {
+        status = speed_table(report);
+    }
+    if (status == TW_OK && report->options->error) {
+        status = error_table(report);
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    qb_options_t options;
+    report_t report = {.options = &options};
+    qb_options_parse(argc, argv, &options);
+    if (options.json && !(report.json = fopen(options.json, "w"))) {
+        tw_error("bench: %s: %m", options.json);
+        return EXIT_FAILURE;
+    }
+    tw_status_t status = options.cuda ? run_gpu(&report, argc, argv) : run(&report);
+    if (report.json && fclose(report.json) != 0 && status == TW_OK) {
+        tw_error("bench: %s: %m", options.json);
+        status = TW_ERR_IO;
+    }
+    return status == TW_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}

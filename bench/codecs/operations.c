@@ -1,0 +1,9 @@
+/* bench/quant: the operations' names. */
+#include "bench/codecs/bench.h"
+
+const char *qb_op_name(qb_op_t op)
+{
+    static const char *const names[QB_OP_COUNT] = {
+        "encode", "decode", "decode_add", "delta_encode", "decode_apply", "reduce_encode", "reduce_decode"};
+    return names[op];
+}

@@ -1,0 +1,163 @@
+/** The benchmarks of the collectives: one program, three operations. */
+#ifndef TW_BENCH_COLLECTIVES_BENCH_H
+#define TW_BENCH_COLLECTIVES_BENCH_H
+
+#include "bench/collectives/check.h"
+#include "bench/collectives/netdev.h"
+#include "cluster/cluster.h"
+#include "collectives/collectives.h"
+#include "collectives/collectives_gpu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_BENCH_MAX_SIZES 64
+#define TW_BENCH_MAX_ITERS 10000
+#define TW_BENCH_REASON_BYTES 160
+
+typedef enum tw_bench_mode {
+    TW_BENCH_EXACT,
+    TW_BENCH_INT8,
+    TW_BENCH_INT4,
+    TW_BENCH_MODE_COUNT
+} tw_bench_mode_t;
+
+const char *tw_bench_mode_name(tw_bench_mode_t mode);
+
+/** What carries the bytes between GPUs. */
+typedef enum tw_bench_wire {
+    TW_BENCH_WIRE_AUTO,
+    TW_BENCH_WIRE_NCCL,
+    TW_BENCH_WIRE_TRANSPORT
+} tw_bench_wire_t;
+
+/** The command line. */
+typedef struct tw_bench_options {
+    tw_coll_op_t op;
+    int n_nodes, ranks_per_node;
+    double link_bps;                  /**< 0: not shaped, or not known */
+    int link_given;                   /**< 1: --link is on the command line */
+    size_t sizes[TW_BENCH_MAX_SIZES]; /**< bytes of the whole tensor set in its source type */
+    size_t n_sizes;
+    tw_bench_mode_t modes[TW_BENCH_MODE_COUNT];
+    size_t n_modes;
+    const char *algo; /**< NULL: the cost model chooses */
+    int block, hadamard;
+    int inner_int8; /**< 1: eight bits inside the nodes too, where a reduction has two hops */
+    tw_type_t type;
+    int iters;
+    const char *tensors, *json; /**< paths; NULL: none */
+    uint64_t seed;
+    int force; /**< quantize also where the cost model would not */
+    int no_iperf;
+    int cuda; /**< 1: tensors in GPU memory */
+    tw_bench_wire_t wire;
+} tw_bench_options_t;
+
+/** Fills `options` for `op`; prints and exits on --help and on mistakes, which it names. Strings point into argv. */
+void tw_bench_options_parse(tw_bench_options_t *options, tw_coll_op_t op, int argc, char **argv);
+
+/** Row `index` of the algorithms that there are where the tensors are; NULL past the end. */
+const tw_coll_algo_info_t *tw_bench_algo_get(const tw_bench_options_t *options, size_t index);
+
+/** One measured line: an operation at one size in one mode, as all ranks together saw it. */
+typedef struct tw_bench_row {
+    tw_bench_mode_t mode;
+    size_t bytes;
+    tw_coll_plan_t plan;                /**< but for its reason: */
+    char reason[TW_BENCH_REASON_BYTES]; /**< why the cost model did not quantize, or "" */
+    int iters;
+    double us_median, us_min, us_max;
+    uint64_t inter_node_bytes; /**< per operation, over all nodes */
+    uint64_t busiest_bytes;    /**< per operation, of the node that sends most */
+    double speedup;            /**< over exact; NaN: exact was not measured */
+    double rel_rmse, max_abs_err;
+    int identical;
+    const char *fault; /**< NULL: ok; else what is wrong, static storage */
+} tw_bench_row_t;
+
+/** What all rows share. */
+typedef struct tw_bench_report {
+    const tw_bench_options_t *options;
+    int world, n_nodes;
+    double link_bps;  /**< 0: unshaped, or not known */
+    int is_box;       /**< 1: links are the cluster in a box's */
+    double tcp_bps;   /**< one TCP stream through the link; 0: not measured */
+    const char *data; /**< description of the input */
+    const char *transport;
+    const char *wire; /**< how the counted bytes are cross-checked */
+    FILE *json;       /**< NULL: none */
+} tw_bench_report_t;
+
+void tw_bench_report_head(const tw_bench_report_t *report);
+/** A line of the table, and one of the JSON file. TW_ERR_IO if that cannot be written. */
+tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_row_t *row);
+/** "64M int8 3/10" on a terminal, over the last one; NULL wipes it. */
+void tw_bench_report_progress(const char *text);
+
+/** The tensors of an operation on the host: segments lie in src and dst. */
+typedef struct tw_bench_tensors {
+    char *src, *dst;
+    size_t src_bytes, dst_bytes;
+    const tw_coll_segment_t *segments;
+    size_t n_segments;
+} tw_bench_tensors_t;
+
+/** Where tensors are, and what runs the operations, if that is not the host. */
+typedef struct tw_bench_target tw_bench_target_t;
+struct tw_bench_target {
+    /** Make room for the tensors, and take the input from the host. They are borrowed until the next load. */
+    tw_status_t (*load)(tw_bench_target_t *target, const tw_bench_tensors_t *tensors);
+    /** Overwrite the output with this byte. */
+    tw_status_t (*poison)(tw_bench_target_t *target, int byte);
+    /** Run an operation on the loaded tensors to its end; args->segments are those on the host. */
+    tw_status_t (*run)(tw_bench_target_t *target, const tw_coll_args_t *args, tw_coll_plan_t *plan);
+    /** Copy the output to the host. */
+    tw_status_t (*fetch)(tw_bench_target_t *target);
+    tw_status_t (*planned_bytes)(tw_bench_target_t *target, const tw_coll_args_t *args, uint64_t *bytes);
+    uint64_t (*nonfinite_blocks)(tw_bench_target_t *target);
+    void (*destroy)(tw_bench_target_t *target);
+    int is_counted; /**< 1: the transport carries the bytes, and counts them */
+    char describe[256];
+};
+
+/** This process's place in the job. */
+typedef struct tw_bench_rank {
+    const tw_bench_options_t *options;
+    tw_job_t job;
+    tw_transport_t *transport;
+    tw_coll_t *coll;
+    tw_bench_target_t *target; /**< NULL: the host, and coll */
+    int rank, world, n_nodes, ranks_per_node;
+    int *node_of;  /**< [world] */
+    int is_leader; /**< 1: the first rank of its node */
+    tw_cluster_kind_t kind;
+    const char *device; /**< interface whose counters are compared; NULL: none */
+    double link_bps;
+} tw_bench_rank_t;
+
+/** Every rank's `bytes`, in rank order, on every rank. */
+tw_status_t tw_bench_gather(tw_bench_rank_t *rank, const void *own, size_t bytes, void *all);
+tw_status_t tw_bench_barrier(tw_bench_rank_t *rank);
+
+/** Measure all modes at one size: rows[n_modes] on every rank. */
+tw_status_t tw_bench_measure(tw_bench_rank_t *rank, size_t bytes, double budget_sec, tw_bench_row_t *rows);
+/** What the input at this size is; the caller frees it. NULL: out of memory. */
+char *tw_bench_describe_data(const tw_bench_rank_t *rank, size_t bytes);
+
+/** Rate of one TCP stream from node 0 to node 1, measured with iperf3, on every rank; 0: not measured, as it is not
+ *  installed, or there is no link. Collective. */
+tw_status_t tw_bench_tcp_rate(tw_bench_rank_t *rank, double *bps);
+
+/** GPUs: one for each rank, or shared. Collective. TW_ERR_UNSUPPORTED (logged) where there is none. */
+tw_status_t tw_bench_target_cuda(tw_bench_rank_t *rank, tw_bench_target_t **out);
+
+/** The program. */
+int tw_bench_main(tw_coll_op_t op, int argc, char **argv);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,40 @@
+/** Checks results of collectives against a reference computed in fp64 from the inputs, within the codecs' stated bounds. */
+#ifndef TW_BENCH_COLLECTIVES_CHECK_H
+#define TW_BENCH_COLLECTIVES_CHECK_H
+
+#include "bench/collectives/data.h"
+#include "collectives/collectives.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** How the result came about. */
+typedef struct tw_bench_check_params {
+    const tw_bench_data_t *data;
+    tw_type_t type;
+    tw_coll_op_t op;    /**< all-gather, reduce-scatter or all-reduce (these two: a mean) */
+    const int *node_of; /**< [world] */
+    int world;
+    const tw_quant_codec_t *codec; /**< NULL: exact */
+    int two_hop;                   /**< summed inside the node first, then across nodes */
+    const tw_quant_codec_t *inner; /**< two hops: codec of the first; NULL: exact */
+} tw_bench_check_params_t;
+
+/** Sums over what was checked so far; start from zeros. */
+typedef struct tw_bench_check_sums {
+    double err2, ref2; /**< of (result - reference)^2 and of reference^2 */
+    double max_abs_err;
+    uint64_t n_outside; /**< elements outside the bound, NaN among them */
+} tw_bench_check_sums_t;
+
+/** Check the shard that rank `shard` owns of a tensor: result, [its elements] of params->type. Blocks start at the shard's
+ *  first element, as in the collectives. TW_ERR_NO_MEMORY. */
+tw_status_t tw_bench_check_shard(const tw_bench_check_params_t *params, size_t tensor, int shard,
+                                 const void *result, tw_bench_check_sums_t *sums);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,289 @@
+#include "bench/collectives/data.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "quant/quant.h"
+#include "safetensors/safetensors.h"
+
+#define LAYERS_WANTED 4
+#define HIDDEN_MULTIPLE 8
+#define HIDDEN_MAX 8192
+#define PIECE_ELEMS 1024
+#define DESCRIPTION_BYTES 512
+
+/* Far from any tensor's row length, so that rotated versions do not line up. */
+#define ROTATION 7919u
+
+/* 2^64 over the golden ratio: its multiples are spread evenly. */
+#define GOLDEN 0x9e3779b97f4a7c15u
+
+/* What sets tensors of one kind apart from the others. */
+typedef struct kind {
+    float mean, sigma;
+    int rows, columns; /* in multiples of the hidden size; rows 0: a vector */
+} kind_t;
+
+/* A layer as GPT-2 has it, in the order in which it is stored. */
+static const kind_t layer[] = {
+    {1.0f, 0.1f, 0, 1},   /* norm 1, weight */
+    {0.0f, 0.05f, 0, 1},  /* norm 1, bias */
+    {0.0f, 0.02f, 3, 1},  /* attention in */
+    {0.0f, 0.01f, 0, 3},  /* its bias */
+    {0.0f, 0.014f, 1, 1}, /* attention out */
+    {0.0f, 0.01f, 0, 1},  /* its bias */
+    {1.0f, 0.1f, 0, 1},   /* norm 2, weight */
+    {0.0f, 0.05f, 0, 1},  /* norm 2, bias */
+    {0.0f, 0.02f, 4, 1},  /* MLP in */
+    {0.0f, 0.01f, 0, 4},  /* its bias */
+    {0.0f, 0.014f, 1, 4}, /* MLP out */
+    {0.0f, 0.01f, 0, 1},  /* its bias */
+};
+#define N_KINDS (sizeof(layer) / sizeof(layer[0]))
+
+/* Where a tensor's values come from. */
+typedef struct source {
+    const kind_t *kind;                  /* made */
+    size_t columns;                      /* made: length of a row */
+    const tw_safetensors_tensor_t *file; /* read */
+} source_t;
+
+struct tw_bench_data {
+    tw_bench_data_params_t params;
+    tw_safetensors_t *file;
+    tw_bench_tensor_t *tensors;
+    source_t *sources;
+    size_t n_tensors, capacity, buffer_elems;
+    char description[DESCRIPTION_BYTES];
+};
+
+/* ---- shapes ------------------------------------------------------------------------------------------------- */
+
+static tw_status_t add_tensor(tw_bench_data_t *data, size_t n_elems, source_t source)
+{
+    if (data->n_tensors == data->capacity) {
+        size_t capacity = data->capacity ? 2 * data->capacity : 64;
+        tw_bench_tensor_t *tensors = realloc(data->tensors, capacity * sizeof(*tensors));
+        if (tensors) {
+            data->tensors = tensors;
+        }
+        source_t *sources = realloc(data->sources, capacity * sizeof(*sources));
+        if (sources) {
+            data->sources = sources;
+        }
+        if (!tensors || !sources) {
+            return TW_ERR_NO_MEMORY;
+        }
+        data->capacity = capacity;
+    }
+    size_t align = TW_CACHE_LINE_BYTES / tw_type_bytes(data->params.type);
+    data->tensors[data->n_tensors] = (tw_bench_tensor_t){.n_elems = n_elems, .offset = data->buffer_elems};
+    data->sources[data->n_tensors++] = source;
+    data->buffer_elems += (n_elems + align - 1) / align * align;
+    return TW_OK;
+}
+
+/* The hidden size at which LAYERS_WANTED layers of 12 h^2 weights are about n_elems. */
+static size_t choose_hidden(size_t n_elems)
+{
+    size_t hidden = (size_t)sqrt((double)n_elems / (12.0 * LAYERS_WANTED));
+    hidden -= hidden % HIDDEN_MULTIPLE;
+    if (hidden < HIDDEN_MULTIPLE) {
+        hidden = HIDDEN_MULTIPLE;
+    }
+    return hidden < HIDDEN_MAX ? hidden : HIDDEN_MAX;
+}
+
+static tw_status_t make_shapes(tw_bench_data_t *data)
+{
+    size_t left = data->params.n_elems, hidden = choose_hidden(left);
+    tw_status_t status = TW_OK;
+    for (size_t i = 0; left > 0 && status == TW_OK; i = (i + 1) % N_KINDS) {
+        size_t columns = hidden * (size_t)layer[i].columns;
+        size_t n = columns * (layer[i].rows > 0 ? hidden * (size_t)layer[i].rows : 1);
+        n = n < left ? n : left;
+        status = add_tensor(data, n, (source_t){.kind = &layer[i], .columns = columns});
+        left -= n;
+    }
+    snprintf(
+        data->description, DESCRIPTION_BYTES,
+        "%zu made-up tensors shaped like a transformer of hidden size %zu, with outliers, from seed %llu",
+        data->n_tensors, hidden, (unsigned long long)data->params.seed);
+    return status;
+}
+
+static int is_float(tw_type_t type)
+{
+    return type == TW_TYPE_FP32 || type == TW_TYPE_BF16 || type == TW_TYPE_FP16;
+}
+
+static size_t count_float_elems(const tw_safetensors_t *file)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < tw_safetensors_count(file); i++) {
+        const tw_safetensors_tensor_t *tensor = tw_safetensors_get(file, i);
+        n += is_float(tensor->type) ? tensor->n_elems : 0;
+    }
+    return n;
+}
+
+static tw_status_t read_shapes(tw_bench_data_t *data)
+{
+    const char *path = data->params.tensors;
+    tw_status_t status = tw_safetensors_open(path, &data->file);
+    if (status != TW_OK) {
+        return status;
+    }
+    size_t in_file = count_float_elems(data->file), left = data->params.n_elems;
+    if (in_file == 0) {
+        tw_error("%s: holds no tensor of type F32, BF16 or F16", path);
+        return TW_ERR_INVALID;
+    }
+    size_t n_tensors = tw_safetensors_count(data->file);
+    for (size_t i = 0; left > 0 && status == TW_OK; i = (i + 1) % n_tensors) {
+        const tw_safetensors_tensor_t *tensor = tw_safetensors_get(data->file, i);
+        if (!is_float(tensor->type) || tensor->n_elems == 0) {
+            continue;
+        }
+        size_t n = tensor->n_elems < left ? tensor->n_elems : left;
+        status = add_tensor(data, n, (source_t){.file = tensor});
+        left -= n;
+    }
+    snprintf(data->description, DESCRIPTION_BYTES, "%zu tensors of %s (%.2f times its %zu weights)",
+             data->n_tensors, path, (double)data->params.n_elems / (double)in_file, in_file);
+    return status;
+}
+
+tw_status_t tw_bench_data_create(const tw_bench_data_params_t *params, tw_bench_data_t **out)
+{
+    if (!is_float(params->type)) {
+        tw_error("benchmark data: type %s is no float type", tw_type_name(params->type));
+        return TW_ERR_INVALID;
+    }
+    tw_bench_data_t *data = calloc(1, sizeof(*data));
+    if (!data) {
+        return TW_ERR_NO_MEMORY;
+    }
+    data->params = *params;
+    tw_status_t status = params->tensors ? read_shapes(data) : make_shapes(data);
+    if (status != TW_OK) {
+        tw_bench_data_destroy(data);
+        return status;
+    }
+    *out = data;
+    return TW_OK;
+}
+
+void tw_bench_data_destroy(tw_bench_data_t *data)
+{
+    if (!data) {
+        return;
+    }
+    tw_safetensors_close(data->file);
+    free(data->tensors);
+    free(data->sources);
+    free(data);
+}
+
+size_t tw_bench_data_count(const tw_bench_data_t *data)
+{
+    return data->n_tensors;
+}
+
+const tw_bench_tensor_t *tw_bench_data_tensor(const tw_bench_data_t *data, size_t index)
+{
+    return &data->tensors[index];
+}
+
+size_t tw_bench_data_buffer_elems(const tw_bench_data_t *data)
+{
+    return data->buffer_elems;
+}
+
+const char *tw_bench_data_describe(const tw_bench_data_t *data)
+{
+    return data->description;
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------- */
+
+/* splitmix64's finalizer: a counter in, 64 well-mixed bits out. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* Near enough to a normal variable: the sum of four uniform ones, scaled to variance 1. */
+static float normal(uint64_t bits)
+{
+    int32_t sum = (int32_t)(bits & 0xffff) + (int32_t)(bits >> 16 & 0xffff) + (int32_t)(bits >> 32 & 0xffff) +
+                  (int32_t)(bits >> 48);
+    return (float)(sum - 2 * 0xffff) * (1.7320508f / 65536);
+}
+
+/* Weights as trained models have them: rows of different scale (a factor of up to 4), one element in 2048 an outlier of
+ * 8 to 24 times its row's scale. */
+static void make_values(const tw_bench_data_t *data, size_t tensor, int version, size_t first, size_t n,
+                        float *out)
+{
+    const source_t *source = &data->sources[tensor];
+    uint64_t key = mix(data->params.seed + GOLDEN * (uint64_t)(tensor + 1));
+    uint64_t stream = mix(key ^ (uint64_t)version << 48);
+    size_t row = first / source->columns, left = source->columns - first % source->columns;
+    float row_scale = 0;
+    for (size_t i = 0; i < n; i++, left--) {
+        if (left == 0) {
+            row++;
+            left = source->columns;
+        }
+        if (i == 0 || left == source->columns) {
+            row_scale =
+                source->kind->sigma * (float)(0.5 + 1.5 * (double)(mix(key + ~(uint64_t)row) & 0xff) / 256.0);
+        }
+        uint64_t bits = mix(stream + GOLDEN * (uint64_t)(first + i)), lot = bits * GOLDEN >> 48;
+        float scale = (lot & 2047) == 0 ? row_scale * (float)(8 + (lot >> 12)) : row_scale;
+        out[i] = source->kind->mean + scale * normal(bits);
+    }
+}
+
+/* Elements of a file's tensor that lie together; through a copy, for they may be unaligned. */
+static void read_values(const tw_safetensors_tensor_t *tensor, size_t first, size_t n, float *out)
+{
+    uint32_t copy[PIECE_ELEMS];
+    size_t elem_bytes = tw_type_bytes(tensor->type);
+    memcpy(copy, (const char *)tensor->data + first * elem_bytes, n * elem_bytes);
+    tw_convert_to_fp32(tensor->type, copy, out, n);
+}
+
+static void rotate_values(const source_t *source, size_t n_elems, int version, size_t first, size_t n,
+                          float *out)
+{
+    size_t at = (first + ROTATION * (size_t)version) % n_elems;
+    for (size_t done = 0; done < n;) {
+        size_t run = n - done < n_elems - at ? n - done : n_elems - at;
+        read_values(source->file, at, run, out + done);
+        done += run;
+        at = 0;
+    }
+}
+
+void tw_bench_data_fill(const tw_bench_data_t *data, size_t tensor, int version, size_t first, size_t n,
+                        void *dst)
+{
+    const source_t *source = &data->sources[tensor];
+    size_t elem_bytes = tw_type_bytes(data->params.type);
+    float piece[PIECE_ELEMS];
+    for (size_t done = 0; done < n;) {
+        size_t take = n - done < PIECE_ELEMS ? n - done : PIECE_ELEMS;
+        if (source->file) {
+            rotate_values(source, data->tensors[tensor].n_elems, version, first + done, take, piece);
+        } else {
+            make_values(data, tensor, version, first + done, take, piece);
+        }
+        tw_convert_from_fp32(data->params.type, piece, 1.0f, (char *)dst + done * elem_bytes, take);
+        done += take;
+    }
+}

@@ -1,0 +1,228 @@
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/collectives/bench.h"
+
+/* Of measured operations, over all sizes. */
+#define BUDGET_SEC 60.0
+
+/* ---- a rank ------------------------------------------------------------------------------------------------- */
+
+static tw_status_t rank_init_nodes(tw_bench_rank_t *rank)
+{
+    rank->rank = tw_transport_rank(rank->transport);
+    rank->world = tw_transport_world(rank->transport);
+    rank->n_nodes = tw_transport_n_nodes(rank->transport);
+    rank->ranks_per_node = rank->world / rank->n_nodes;
+    rank->node_of = calloc((size_t)rank->world, sizeof(*rank->node_of));
+    if (!rank->node_of) {
+        tw_error("rank %d: out of memory", rank->rank);
+        return TW_ERR_NO_MEMORY;
+    }
+    rank->is_leader = 1;
+    for (int r = 0; r < rank->world; r++) {
+        rank->node_of[r] = tw_transport_node_of(rank->transport, r);
+        if (r < rank->rank && rank->node_of[r] == tw_transport_node_of(rank->transport, rank->rank)) {
+            rank->is_leader = 0;
+        }
+    }
+    return TW_OK;
+}
+
+static void rank_cleanup(tw_bench_rank_t *rank)
+{
+    if (rank->target) {
+        rank->target->destroy(rank->target);
+    }
+    free(rank->node_of);
+    tw_coll_destroy(rank->coll);
+    tw_transport_destroy(rank->transport);
+}
+
+static tw_status_t rank_init(tw_bench_rank_t *rank, const tw_bench_options_t *options)
+{
+    *rank = (tw_bench_rank_t){.options = options, .kind = tw_cluster_kind()};
+    tw_status_t status = tw_job_from_env(&rank->job);
+    if (status == TW_OK) {
+        status = tw_transport_ucx_create(&rank->job, &rank->transport);
+    }
+    if (status == TW_OK) {
+        status = rank_init_nodes(rank);
+    }
+    if (status == TW_OK) {
+        tw_coll_params_t params = {.transport = rank->transport};
+        status = tw_coll_create(&params, &rank->coll);
+    }
+    if (status == TW_OK && options->cuda) {
+        status = tw_bench_target_cuda(rank, &rank->target);
+    }
+    int is_counted = !rank->target || rank->target->is_counted;
+    rank->device = rank->kind == TW_CLUSTER_NODES && is_counted ? TW_CLUSTER_DEVICE : NULL;
+    int known = rank->kind == TW_CLUSTER_NODES || (rank->kind == TW_CLUSTER_NONE && options->link_given);
+    rank->link_bps = known ? options->link_bps : 0;
+    return status;
+}
+
+/* ---- the table ---------------------------------------------------------------------------------------------- */
+
+static const char *describe_wire(const tw_bench_rank_t *rank)
+{
+    if (rank->target && !rank->target->is_counted) {
+        return "as planned: NCCL does not count its own (\"native\": as its rings would send them)";
+    }
+    if (rank->device) {
+        return "as counted by the transport, equal to the plan, and checked against eth0's own counters";
+    }
+    return "as counted by the transport, equal to the plan (no interface of our own to check them against)";
+}
+
+static void print_foot(const tw_bench_report_t *report, const tw_bench_row_t *exact, size_t n_rows,
+                       size_t n_faults)
+{
+    if (exact && report->tcp_bps > 0 && exact->busiest_bytes > 0) {
+        char size[32];
+        double bits = 8e6 * (double)exact->busiest_bytes;
+        printf("# exact at %s: %.0f Mb/s from the busiest node, %.1f %% of one TCP stream (best iteration: "
+               "%.1f %%)\n",
+               tw_format_bytes(exact->bytes, size, sizeof(size)), bits / exact->us_median * 1e-6,
+               100 * bits / exact->us_median / report->tcp_bps, 100 * bits / exact->us_min / report->tcp_bps);
+    }
+    printf("# %zu lines, %zu not ok\n", n_rows, n_faults);
+}
+
+/* Keeps the exact row of the largest size. */
+static void note_exact(const tw_bench_row_t *row, tw_bench_row_t *exact, int *have)
+{
+    if (row->mode == TW_BENCH_EXACT && (!*have || row->bytes >= exact->bytes)) {
+        *exact = *row;
+        *have = 1;
+    }
+}
+
+static tw_status_t run_sizes(tw_bench_rank_t *rank, tw_bench_report_t *report, size_t *n_faults)
+{
+    const tw_bench_options_t *options = rank->options;
+    tw_bench_row_t rows[TW_BENCH_MODE_COUNT], exact = {0};
+    int have_exact = 0;
+    tw_status_t status = TW_OK;
+    for (size_t s = 0; s < options->n_sizes && status == TW_OK; s++) {
+        status = tw_bench_measure(rank, options->sizes[s], BUDGET_SEC / (double)options->n_sizes, rows);
+        for (size_t m = 0; m < options->n_modes && status == TW_OK; m++) {
+            *n_faults += rows[m].fault != NULL;
+            note_exact(&rows[m], &exact, &have_exact);
+            status = rank->rank == 0 ? tw_bench_report_row(report, &rows[m]) : TW_OK;
+        }
+    }
+    if (status == TW_OK && rank->rank == 0) {
+        print_foot(report, have_exact ? &exact : NULL, options->n_sizes * options->n_modes, *n_faults);
+    }
+    return status;
+}
+
+static tw_status_t run_report(tw_bench_rank_t *rank, FILE *json, size_t *n_faults)
+{
+    const tw_bench_options_t *options = rank->options;
+    size_t largest = 0;
+    for (size_t s = 0; s < options->n_sizes; s++) {
+        largest = options->sizes[s] > largest ? options->sizes[s] : largest;
+    }
+    char *data = tw_bench_describe_data(rank, largest);
+    if (!data) {
+        return TW_ERR_INVALID;
+    }
+    tw_bench_report_t report = {.options = options,
+                                .world = rank->world,
+                                .n_nodes = rank->n_nodes,
+                                .link_bps = rank->link_bps,
+                                .is_box = rank->kind == TW_CLUSTER_NODES,
+                                .data = data,
+                                .transport = rank->target ? rank->target->describe
+                                                          : tw_transport_describe(rank->transport),
+                                .wire = describe_wire(rank),
+                                .json = json};
+    tw_status_t status = tw_bench_tcp_rate(rank, &report.tcp_bps);
+    if (status == TW_OK && rank->rank == 0) {
+        tw_bench_report_head(&report);
+    }
+    if (status == TW_OK) {
+        status = run_sizes(rank, &report, n_faults);
+    }
+    free(data);
+    return status;
+}
+
+/* Rank 0 speaks for all: the environment is the job's. */
+static void check_environment(const tw_bench_rank_t *rank)
+{
+    const tw_config_table_t *const tables[] = {&tw_log_config_table, &tw_transport_config_table,
+                                               &tw_coll_config_table, &tw_cluster_config_table};
+    if (rank->rank == 0) {
+        tw_config_check_environment(tables, sizeof(tables) / sizeof(tables[0]));
+    }
+}
+
+/* Rank 0 answers for the table. */
+static int run_rank(const tw_bench_options_t *options)
+{
+    tw_bench_rank_t rank;
+    FILE *json = NULL;
+    size_t n_faults = 0;
+    tw_status_t status = rank_init(&rank, options);
+    if (status == TW_OK) {
+        check_environment(&rank);
+    }
+    if (status == TW_OK && rank.rank == 0 && options->json) {
+        json = fopen(options->json, "we");
+        if (!json) {
+            tw_error("%s: cannot write: %s", options->json, strerror(errno));
+            status = TW_ERR_IO;
+        }
+    }
+    if (status == TW_OK) {
+        status = run_report(&rank, json, &n_faults);
+    }
+    if (json && fclose(json) != 0 && status == TW_OK) {
+        tw_error("%s: cannot write: %s", options->json, strerror(errno));
+        status = TW_ERR_IO;
+    }
+    int is_first = rank.rank == 0;
+    rank_cleanup(&rank);
+    return status != TW_OK || (is_first && n_faults > 0);
+}
+
+/* ---- the program -------------------------------------------------------------------------------------------- */
+
+/* This program again, as every rank of a cluster. */
+static int run_cluster(const tw_bench_options_t *options, char **argv)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    if (n < 0) {
+        tw_error("/proc/self/exe: %s", strerror(errno));
+        return 1;
+    }
+    path[n] = '\0';
+    tw_cluster_params_t params = {.n_nodes = options->n_nodes,
+                                  .ranks_per_node = options->ranks_per_node,
+                                  .link_bps = options->link_bps,
+                                  .path = path,
+                                  .argv = (const char *const *)argv};
+    int exit_code = 1;
+    return tw_cluster_run(&params, &exit_code) == TW_OK ? exit_code : 1;
+}
+
+int tw_bench_main(tw_coll_op_t op, int argc, char **argv)
+{
+    tw_bench_options_t options;
+    /* `bazel run` starts programs elsewhere; paths are meant from where the user is. */
+    const char *folder = getenv("BUILD_WORKING_DIRECTORY");
+    if (folder && chdir(folder) != 0) {
+        tw_warn("%s: %s", folder, strerror(errno));
+    }
+    tw_bench_options_parse(&options, op, argc, argv);
+    return tw_job_launched() ? run_rank(&options) : run_cluster(&options, argv);
+}

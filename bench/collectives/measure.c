@@ -1,0 +1,285 @@
+/* Measures one size in all modes, iteration by iteration in turns, so that noise hits all of them alike. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "bench/collectives/run.h"
+
+#define MIN_ITERS 3
+#define POISON 0xff /* NaN in every float type */
+
+/* ---- exchanges ---------------------------------------------------------------------------------------------- */
+
+tw_status_t tw_bench_gather(tw_bench_rank_t *rank, const void *own, size_t bytes, void *all)
+{
+    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = bytes * (size_t)rank->world};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    return tw_coll_run(rank->coll, &args);
+}
+
+tw_status_t tw_bench_barrier(tw_bench_rank_t *rank)
+{
+    tw_coll_args_t args = {.op = TW_COLL_BARRIER, .type = TW_TYPE_BYTE};
+    return tw_coll_run(rank->coll, &args);
+}
+
+/* ---- one operation ------------------------------------------------------------------------------------------ */
+
+typedef struct snapshot {
+    tw_transport_counters_t sent;
+    tw_netdev_counters_t device;
+} snapshot_t;
+
+static tw_status_t snapshot_take(const tw_bench_rank_t *rank, snapshot_t *out)
+{
+    *out = (snapshot_t){0};
+    tw_transport_inter_node_counters(rank->transport, &out->sent);
+    return rank->device && rank->is_leader ? tw_netdev_read(rank->device, &out->device) : TW_OK;
+}
+
+static void add_traffic(summary_t *summary, const snapshot_t *before, const snapshot_t *after)
+{
+    summary->loop_bytes += after->sent.bytes - before->sent.bytes;
+    summary->loop_messages += after->sent.messages - before->sent.messages;
+    summary->device.rx_bytes += after->device.rx_bytes - before->device.rx_bytes;
+    summary->device.rx_packets += after->device.rx_packets - before->device.rx_packets;
+    summary->device.tx_bytes += after->device.tx_bytes - before->device.tx_bytes;
+    summary->device.tx_packets += after->device.tx_packets - before->device.tx_packets;
+    summary->n_pauses++;
+}
+
+/* A link that was idle is fast for a moment (tw_cluster_burst_bytes), as no real one is. Every node sends that much to the
+ * next, so that the operation that follows finds the link as it is in the middle of a stream. */
+static tw_status_t spend_bursts(run_t *run)
+{
+    if (!run->spent) {
+        return TW_OK;
+    }
+    size_t bytes = run->next[(run->rank->rank + run->rank->ranks_per_node) % run->rank->world];
+    tw_coll_segment_t segment = {.src = run->spent,
+                                 .dst = run->spent + bytes,
+                                 .n_elems = bytes,
+                                 .counts = run->next,
+                                 .recv_counts = run->previous};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLTOALL, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    return tw_coll_run(run->rank->coll, &args);
+}
+
+static tw_status_t run_op(run_t *run, mode_run_t *m)
+{
+    tw_bench_target_t *target = run->rank->target;
+    if (target) {
+        return target->run(target, &m->args, &m->plan);
+    }
+    tw_status_t status = tw_coll_run(run->rank->coll, &m->args);
+    tw_coll_last_plan(run->rank->coll, &m->plan);
+    return status;
+}
+
+static tw_status_t timed_op(run_t *run, mode_run_t *m, double *sec, uint64_t *op_bytes)
+{
+    tw_transport_counters_t before, after;
+    tw_transport_inter_node_counters(run->rank->transport, &before);
+    double start = tw_time_sec();
+    tw_status_t status = run_op(run, m);
+    *sec = tw_time_sec() - start;
+    /* The text is the communicator's, and changes with its next operation. */
+    snprintf(m->reason, sizeof(m->reason), "%s", status == TW_OK ? m->plan.reason : "");
+    m->plan.reason = "";
+    tw_transport_inter_node_counters(run->rank->transport, &after);
+    int is_counted = !run->rank->target || run->rank->target->is_counted;
+    *op_bytes = is_counted ? after.bytes - before.bytes : m->summary.planned_bytes;
+    return status;
+}
+
+/* An operation between barriers, and the traffic of them all. The interface's counters are read while nothing is sent. */
+static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
+{
+    tw_bench_rank_t *rank = run->rank;
+    snapshot_t before, after;
+    uint64_t op_bytes = 0;
+    tw_status_t status = tw_bench_barrier(rank);
+    if (status == TW_OK) {
+        status = snapshot_take(rank, &before);
+    }
+    if (status == TW_OK) {
+        status = tw_bench_barrier(rank);
+    }
+    if (status == TW_OK) {
+        status = spend_bursts(run);
+    }
+    if (status == TW_OK) {
+        status = timed_op(run, m, sec, &op_bytes);
+    }
+    if (status == TW_OK) {
+        status = tw_bench_barrier(rank);
+    }
+    if (status == TW_OK) {
+        status = snapshot_take(rank, &after);
+    }
+    if (status == TW_OK && rank->target) {
+        status = rank->target->fetch(rank->target);
+    }
+    if (status != TW_OK) {
+        return status;
+    }
+    add_traffic(&m->summary, &before, &after);
+    uint64_t hash = XXH3_64bits(run->dst, run->dst_bytes);
+    if (m->summary.n_pauses == 1) {
+        m->summary.op_bytes = op_bytes;
+        m->summary.hash = hash;
+    }
+    m->summary.n_unsteady += op_bytes != m->summary.op_bytes || hash != m->summary.hash;
+    return TW_OK;
+}
+
+/* ---- the check ---------------------------------------------------------------------------------------------- */
+
+/* Every shard is checked by one rank: its owner, or where all ranks have it the one before. */
+static tw_status_t check_result(run_t *run, mode_run_t *m)
+{
+    const tw_bench_rank_t *rank = run->rank;
+    int owns = rank->options->op == TW_COLL_REDUCE_SCATTER;
+    int shard = owns ? rank->rank : (rank->rank + 1) % rank->world;
+    size_t elem_bytes = tw_type_bytes(rank->options->type);
+    tw_bench_check_params_t params = {.data = run->data,
+                                      .type = rank->options->type,
+                                      .op = rank->options->op,
+                                      .node_of = rank->node_of,
+                                      .world = rank->world,
+                                      .codec = m->plan.quantized ? &m->codec : NULL,
+                                      .two_hop = strcmp(m->plan.algo, "two_hop") == 0,
+                                      .inner = m->args.inner_codec};
+    tw_status_t status = TW_OK;
+    for (size_t t = 0; t < run->n_segments && status == TW_OK; t++) {
+        const tw_coll_segment_t *segment = &run->segments[t];
+        size_t first = owns ? 0 : tw_coll_shard_offset(segment->n_elems, rank->world, shard);
+        status = tw_bench_check_shard(&params, t, shard, (const char *)segment->dst + first * elem_bytes,
+                                      &m->summary.sums);
+    }
+    return status;
+}
+
+static uint64_t nonfinite_blocks(const run_t *run)
+{
+    tw_bench_target_t *target = run->rank->target;
+    return target ? target->nonfinite_blocks(target) : tw_coll_nonfinite_blocks(run->rank->coll);
+}
+
+/* What is planned, and nothing that looks like a result yet. */
+static tw_status_t prepare(run_t *run, mode_run_t *m)
+{
+    tw_bench_target_t *target = run->rank->target;
+    memset(run->dst, POISON, run->dst_bytes);
+    if (!target) {
+        return tw_coll_planned_inter_node_bytes(run->rank->coll, &m->args, &m->summary.planned_bytes);
+    }
+    tw_status_t status = target->poison(target, POISON);
+    return status == TW_OK ? target->planned_bytes(target, &m->args, &m->summary.planned_bytes) : status;
+}
+
+/* The first iteration of a mode: not measured, but checked. */
+static tw_status_t warm_up(run_t *run, mode_run_t *m)
+{
+    uint64_t nonfinite = nonfinite_blocks(run);
+    tw_status_t status = prepare(run, m);
+    if (status == TW_OK) {
+        status = one_iteration(run, m, &m->warm_sec);
+    }
+    if (status == TW_OK) {
+        m->summary.nonfinite_blocks = nonfinite_blocks(run) - nonfinite;
+        status = check_result(run, m);
+    }
+    return status;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------------------- */
+
+static void show_progress(const run_t *run, const mode_run_t *m, int done)
+{
+    char size[32], count[32] = "warming up", text[128];
+    if (done > 0) {
+        snprintf(count, sizeof(count), "%d/%d", done, run->n_iters);
+    }
+    snprintf(text, sizeof(text), "%s %s %s", tw_format_bytes(run->bytes, size, sizeof(size)),
+             tw_bench_mode_name(m->mode), count);
+    if (run->rank->rank == 0) {
+        tw_bench_report_progress(text);
+    }
+}
+
+/* All ranks settle on the iterations that fit the budget. */
+static tw_status_t choose_iters(run_t *run, double budget_sec)
+{
+    const tw_bench_options_t *options = run->rank->options;
+    double own = 0, slowest = 0, *all = calloc((size_t)run->rank->world, sizeof(*all));
+    for (size_t i = 0; i < options->n_modes; i++) {
+        own += run->modes[i].warm_sec;
+    }
+    tw_status_t status = all ? tw_bench_gather(run->rank, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
+    for (int r = 0; status == TW_OK && r < run->rank->world; r++) {
+        slowest = fmax(slowest, all[r]);
+    }
+    free(all);
+    double fit = fmax(MIN_ITERS, floor(budget_sec / fmax(slowest, 1e-9)));
+    run->n_iters = (int)fmin(options->iters, fit);
+    return status;
+}
+
+static tw_status_t run_iterations(run_t *run, double budget_sec)
+{
+    const tw_bench_options_t *options = run->rank->options;
+    tw_status_t status = TW_OK;
+    for (size_t i = 0; i < options->n_modes && status == TW_OK; i++) {
+        show_progress(run, &run->modes[i], 0);
+        status = warm_up(run, &run->modes[i]);
+    }
+    if (status == TW_OK) {
+        status = choose_iters(run, budget_sec);
+    }
+    for (int it = 0; it < run->n_iters && status == TW_OK; it++) {
+        for (size_t i = 0; i < options->n_modes && status == TW_OK; i++) {
+            double sec = 0;
+            show_progress(run, &run->modes[i], it + 1);
+            status = one_iteration(run, &run->modes[i], &sec);
+            run->modes[i].times_us[it] = sec * 1e6;
+        }
+    }
+    return status;
+}
+
+static void set_speedups(tw_bench_row_t *rows, size_t n_rows)
+{
+    double exact_us = NAN;
+    for (size_t i = 0; i < n_rows; i++) {
+        exact_us = rows[i].mode == TW_BENCH_EXACT ? rows[i].us_median : exact_us;
+    }
+    for (size_t i = 0; i < n_rows; i++) {
+        rows[i].speedup = exact_us / rows[i].us_median;
+    }
+}
+
+tw_status_t tw_bench_measure(tw_bench_rank_t *rank, size_t bytes, double budget_sec, tw_bench_row_t *rows)
+{
+    run_t run;
+    size_t n_modes = rank->options->n_modes;
+    tw_status_t status = tw_bench_run_init(&run, rank, bytes);
+    if (status == TW_OK) {
+        status = run_iterations(&run, budget_sec);
+    }
+    for (size_t i = 0; i < n_modes && status == TW_OK; i++) {
+        status = tw_bench_make_row(&run, &run.modes[i], &rows[i]);
+    }
+    if (status == TW_OK) {
+        set_speedups(rows, n_modes);
+    }
+    if (rank->rank == 0) {
+        tw_bench_report_progress(NULL);
+    }
+    tw_bench_run_cleanup(&run);
+    return status;
+}

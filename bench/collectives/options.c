@@ -1,0 +1,326 @@
+#include "bench/collectives/bench.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const mode_names[TW_BENCH_MODE_COUNT] = {"exact", "int8", "int4"};
+
+const char *tw_bench_mode_name(tw_bench_mode_t mode)
+{
+    return (unsigned)mode < TW_BENCH_MODE_COUNT ? mode_names[mode] : "?";
+}
+
+enum {
+    KEY_HADAMARD = 256,
+    KEY_INNER,
+    KEY_TYPE,
+    KEY_ITERS,
+    KEY_TENSORS,
+    KEY_JSON,
+    KEY_SEED,
+    KEY_FORCE,
+    KEY_NO_IPERF,
+    KEY_BLOCK,
+    KEY_DEVICE,
+    KEY_WIRE
+};
+
+static const char *const wire_names[] = {"auto", "nccl", "transport"};
+
+static const struct argp_option option_list[] = {
+    {"nodes", 'n', "N", 0, "Nodes of the cluster in a box (default: 4)", 1},
+    {"ranks-per-node", 'r', "L", 0, "Ranks on each node (default: 1)", 1},
+    {"link", 'l', "RATE", 0,
+     "Rate of each node's link, each way: 1gbit, 100mbit; none: not shaped (default: 1gbit). In a job of "
+     "another launcher: "
+     "what the links' real rate is, for the table (default: not known)",
+     1},
+    {"sizes", 's', "LIST", 0, "Bytes of the whole tensors in their source type (default: 64K,1M,16M,64M)", 2},
+    {"modes", 'm', "LIST", 0, "Of exact, int8, int4 (default: exact,int8,int4)", 2},
+    {"algo", 'a', "NAME", 0,
+     "Algorithm, for the modes that have one of this name (default: auto, by the cost model)", 2},
+    {"block", KEY_BLOCK, "N", 0, "Elements that share a scale: 32 to 4096, a multiple of 32 (default: 128)",
+     2},
+    {"inner", KEY_INNER, "MODE", 0,
+     "Inside the nodes, where a reduction has two hops: exact or int8 (default: exact)", 2},
+    {"hadamard", KEY_HADAMARD, NULL, 0, "Rotate groups of 32 elements before quantizing (default: no)", 2},
+    {"type", KEY_TYPE, "TYPE", 0, "Source type: bf16, fp16 or fp32 (default: bf16)", 2},
+    {"force", KEY_FORCE, NULL, 0,
+     "Quantize also where the cost model expects exact to be faster (default: no)", 2},
+    {"device", KEY_DEVICE, "DEVICE", 0, "Where the tensors are: cpu, or cuda: in GPU memory (default: cpu)",
+     2},
+    {"wire", KEY_WIRE, "WIRE", 0,
+     "Between GPUs: nccl; transport, straight from GPU memory or through pinned host memory as "
+     "TW_COLL_GPU_WORKSPACE says; auto: nccl where each rank has a GPU of its own (default: auto)",
+     2},
+    {"iters", 'i', "N", 0,
+     "Measured iterations of each mode and size, fewer where they take long, at least 3 (default: 10)", 3},
+    {"tensors", KEY_TENSORS, "FILE", 0,
+     "Real weights: a safetensors file, repeated and cut to each size (default: made up from the seed)", 3},
+    {"seed", KEY_SEED, "N", 0, "Seed of made-up tensors (default: 1)", 3},
+    {"json", KEY_JSON, "FILE", 0, "Write each line of the table as a JSON object (default: do not)", 3},
+    {"no-iperf", KEY_NO_IPERF, NULL, 0, "Do not measure one TCP stream with iperf3 first (default: do)", 3},
+    {0},
+};
+
+static const char after_doc[] =
+    "\vOn its own it makes a cluster in a box: nodes with a network of their own on this machine, joined by "
+    "shaped links. "
+    "Under mpirun, torchrun or srun it joins that job, and --nodes and --ranks-per-node do not count.\n\n"
+    "A line is ok when the result lies within the codec's error bound of an fp64 reference, is the same on "
+    "all ranks and in "
+    "all iterations, and the bytes counted by the transport equal the plan's and fit the interface's own "
+    "counters.\n\n"
+    "algbw is bytes / time, busbw what nccl-tests defines; GB/s are 10^9 bytes per second. The exit code is "
+    "0 when all "
+    "lines are ok.";
+
+static const char *const op_docs[] = {
+    [TW_COLL_ALLGATHER] = "Measures the exact and the quantized all-gather.",
+    [TW_COLL_REDUCE_SCATTER] = "Measures the exact and the quantized reduce-scatter (mean).",
+    [TW_COLL_ALLREDUCE] = "Measures the exact and the quantized all-reduce (mean).",
+};
+
+static long long parse_int(struct argp_state *state, const char *name, const char *text, long long min,
+                           long long max)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || value < min || value > max) {
+        argp_error(state, "--%s: '%s' is not a number from %lld to %lld", name, text, min, max);
+    }
+    return value;
+}
+
+/* Calls `add` for each item of a comma-separated list. */
+static void parse_list(struct argp_state *state, const char *list,
+                       void (*add)(struct argp_state *state, tw_bench_options_t *options, const char *item))
+{
+    char item[64];
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        snprintf(item, sizeof(item), "%.*s", (int)strcspn(at, ","), at);
+        add(state, state->input, item);
+    }
+}
+
+static void add_size(struct argp_state *state, tw_bench_options_t *options, const char *item)
+{
+    size_t bytes;
+    if (tw_parse_bytes(item, &bytes) != TW_OK || bytes == 0) {
+        argp_error(state, "--sizes: '%s' is not a size such as 65536, 64K or 1M", item);
+        return;
+    }
+    if (options->n_sizes == TW_BENCH_MAX_SIZES) {
+        argp_error(state, "--sizes: more than %d sizes", TW_BENCH_MAX_SIZES);
+        return;
+    }
+    options->sizes[options->n_sizes++] = bytes;
+}
+
+static void add_mode(struct argp_state *state, tw_bench_options_t *options, const char *item)
+{
+    for (int mode = 0; mode < TW_BENCH_MODE_COUNT; mode++) {
+        if (strcmp(item, mode_names[mode]) != 0) {
+            continue;
+        }
+        for (size_t i = 0; i < options->n_modes; i++) {
+            if ((int)options->modes[i] == mode) {
+                argp_error(state, "--modes: %s twice", item);
+                return;
+            }
+        }
+        options->modes[options->n_modes++] = (tw_bench_mode_t)mode;
+        return;
+    }
+    argp_error(state, "--modes: unknown mode '%s'; there are exact, int8 and int4", item);
+}
+
+const tw_coll_algo_info_t *tw_bench_algo_get(const tw_bench_options_t *options, size_t index)
+{
+    return options->cuda ? tw_coll_gpu_algo_get(index) : tw_coll_algo_get(index);
+}
+
+static void check_algo(struct argp_state *state, tw_bench_options_t *options)
+{
+    char known[512] = "auto";
+    const char *name = options->algo;
+    const tw_coll_algo_info_t *info;
+    int found = !options->algo;
+    for (size_t i = 0; !found && (info = tw_bench_algo_get(options, i)) != NULL; i++) {
+        if (info->op != options->op) {
+            continue;
+        }
+        found |= strcmp(info->name, name) == 0;
+        if (!strstr(known, info->name)) {
+            snprintf(known + strlen(known), sizeof(known) - strlen(known), ", %s", info->name);
+        }
+    }
+    if (!found) {
+        argp_error(state, "--algo: %s has no algorithm '%s'; there are %s", tw_coll_op_name(options->op),
+                   name, known);
+    }
+}
+
+static error_t parse_cluster_option(int key, char *arg, struct argp_state *state)
+{
+    tw_bench_options_t *options = state->input;
+    switch (key) {
+    case 'n':
+        options->n_nodes = (int)parse_int(state, "nodes", arg, 1, TW_CLUSTER_MAX_NODES);
+        return 0;
+    case 'r':
+        options->ranks_per_node = (int)parse_int(state, "ranks-per-node", arg, 1, TW_CLUSTER_MAX_RANKS);
+        return 0;
+    case 'l':
+        if (tw_parse_rate(arg, &options->link_bps) != TW_OK) {
+            argp_error(state, "--link: '%s' is not a rate such as 1gbit, 100mbit or none", arg);
+        }
+        options->link_given = 1;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void parse_type(struct argp_state *state, tw_bench_options_t *options, const char *arg)
+{
+    if (tw_type_parse(arg, &options->type) != TW_OK || options->type == TW_TYPE_BYTE) {
+        argp_error(state, "--type: '%s' is not bf16, fp16 or fp32", arg);
+    }
+}
+
+static void parse_device(struct argp_state *state, tw_bench_options_t *options, const char *arg)
+{
+    options->cuda = strcmp(arg, "cuda") == 0;
+    if (!options->cuda && strcmp(arg, "cpu") != 0) {
+        argp_error(state, "--device: '%s' is not cpu or cuda", arg);
+    }
+}
+
+static void parse_wire(struct argp_state *state, tw_bench_options_t *options, const char *arg)
+{
+    for (size_t i = 0; i < sizeof(wire_names) / sizeof(wire_names[0]); i++) {
+        if (strcmp(arg, wire_names[i]) == 0) {
+            options->wire = (tw_bench_wire_t)i;
+            return;
+        }
+    }
+    argp_error(state, "--wire: '%s' is not auto, nccl or transport", arg);
+}
+
+static error_t parse_codec_option(int key, char *arg, struct argp_state *state)
+{
+    tw_bench_options_t *options = state->input;
+    switch (key) {
+    case 'a':
+        options->algo = strcmp(arg, "auto") == 0 ? NULL : arg;
+        return 0;
+    case KEY_BLOCK:
+        options->block = (int)parse_int(state, "block", arg, TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX);
+        if (options->block % TW_QUANT_BLOCK_MIN != 0) {
+            argp_error(state, "--block: %s is not a multiple of %d", arg, TW_QUANT_BLOCK_MIN);
+        }
+        return 0;
+    case KEY_INNER:
+        options->inner_int8 = strcmp(arg, "int8") == 0;
+        if (!options->inner_int8 && strcmp(arg, "exact") != 0) {
+            argp_error(state, "--inner: unknown mode '%s'; there are exact and int8", arg);
+        }
+        return 0;
+    case KEY_HADAMARD:
+        options->hadamard = 1;
+        return 0;
+    case KEY_TYPE:
+        parse_type(state, options, arg);
+        return 0;
+    case KEY_FORCE:
+        options->force = 1;
+        return 0;
+    case KEY_DEVICE:
+        parse_device(state, options, arg);
+        return 0;
+    case KEY_WIRE:
+        parse_wire(state, options, arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* What depends on several flags. */
+static void finish(struct argp_state *state, tw_bench_options_t *options)
+{
+    if (options->n_sizes == 0) {
+        parse_list(state, "64K,1M,16M,64M", add_size);
+    }
+    if (options->n_modes == 0) {
+        parse_list(state, "exact,int8,int4", add_mode);
+    }
+    check_algo(state, options);
+    for (size_t i = 0; i < options->n_sizes; i++) {
+        if (options->sizes[i] % tw_type_bytes(options->type) != 0) {
+            argp_error(state, "--sizes: %zu bytes are no whole number of %s elements", options->sizes[i],
+                       tw_type_name(options->type));
+        }
+    }
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    tw_bench_options_t *options = state->input;
+    switch (key) {
+    case 's':
+        options->n_sizes = 0;
+        parse_list(state, arg, add_size);
+        return 0;
+    case 'm':
+        options->n_modes = 0;
+        parse_list(state, arg, add_mode);
+        return 0;
+    case 'i':
+        options->iters = (int)parse_int(state, "iters", arg, 1, TW_BENCH_MAX_ITERS);
+        return 0;
+    case KEY_TENSORS:
+        options->tensors = arg;
+        return 0;
+    case KEY_SEED:
+        options->seed = (uint64_t)parse_int(state, "seed", arg, 0, INT64_MAX);
+        return 0;
+    case KEY_JSON:
+        options->json = arg;
+        return 0;
+    case KEY_NO_IPERF:
+        options->no_iperf = 1;
+        return 0;
+    case ARGP_KEY_END:
+        finish(state, options);
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "what is '%s'?", arg);
+        return EINVAL;
+    default: {
+        error_t status = parse_cluster_option(key, arg, state);
+        return status == ARGP_ERR_UNKNOWN ? parse_codec_option(key, arg, state) : status;
+    }
+    }
+}
+
+void tw_bench_options_parse(tw_bench_options_t *options, tw_coll_op_t op, int argc, char **argv)
+{
+    char doc[sizeof(after_doc) + 128];
+    snprintf(doc, sizeof(doc), "%s%s", op_docs[op], after_doc);
+    const struct argp argp = {.options = option_list, .parser = parse_option, .doc = doc};
+    *options = (tw_bench_options_t){.op = op,
+                                    .n_nodes = 4,
+                                    .ranks_per_node = 1,
+                                    .link_bps = 1e9,
+                                    .block = 128,
+                                    .type = TW_TYPE_BF16,
+                                    .iters = 10,
+                                    .seed = 1};
+    argp_err_exit_status = 2;
+    argp_parse(&argp, argc, argv, 0, NULL, options);
+}

@@ -1,0 +1,48 @@
+/** Inside the measuring loop: input and modes (coll_setup.c), iterations (coll_measure.c), rows (coll_rows.c). */
+#ifndef TW_BENCH_COLLECTIVES_RUN_H
+#define TW_BENCH_COLLECTIVES_RUN_H
+
+#include "bench/collectives/bench.h"
+
+/* What one rank found out about a mode, for all the others. */
+typedef struct summary {
+    uint64_t op_bytes, planned_bytes; /* sent to other nodes, per operation */
+    uint64_t hash;
+    uint64_t n_unsteady; /* iterations that sent other bytes, or left another result, than the first */
+    uint64_t nonfinite_blocks;
+    uint64_t loop_bytes, loop_messages, n_pauses; /* around operations and barriers */
+    tw_netdev_counters_t device;                  /* leaders: the interface's counters over the same time */
+    tw_bench_check_sums_t sums;
+} summary_t;
+
+typedef struct mode_run {
+    tw_bench_mode_t mode;
+    tw_quant_codec_t codec, inner;
+    tw_coll_args_t args;
+    tw_coll_plan_t plan;
+    char reason[TW_BENCH_REASON_BYTES];
+    double *times_us; /* [max_iters] */
+    double warm_sec;
+    summary_t summary;
+} mode_run_t;
+
+typedef struct run {
+    tw_bench_rank_t *rank;
+    size_t bytes;
+    tw_bench_data_t *data;
+    tw_coll_segment_t *segments;
+    size_t n_segments, src_bytes, dst_bytes;
+    char *src, *dst;
+    size_t *next, *previous; /* [world] bytes to send and to receive when the links' bursts are spent */
+    char *spent;             /* those bytes, out and in */
+    mode_run_t modes[TW_BENCH_MODE_COUNT];
+    int n_iters;
+} run_t;
+
+/** Buffers, input and modes for tensors of `bytes`; logs a lack of memory. */
+tw_status_t tw_bench_run_init(run_t *run, tw_bench_rank_t *rank, size_t bytes);
+void tw_bench_run_cleanup(run_t *run);
+/** What all ranks found out about a mode, as a line of the table; its speed-up is not yet known. Collective. */
+tw_status_t tw_bench_make_row(run_t *run, mode_run_t *m, tw_bench_row_t *row);
+
+#endif

@@ -1,0 +1,197 @@
+#include "bench/collectives/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- input and output --------------------------------------------------------------------------------------- */
+
+static tw_bench_data_params_t data_params(const tw_bench_options_t *options, size_t bytes)
+{
+    return (tw_bench_data_params_t){.type = options->type,
+                                    .n_elems = bytes / tw_type_bytes(options->type),
+                                    .seed = options->seed,
+                                    .tensors = options->tensors};
+}
+
+char *tw_bench_describe_data(const tw_bench_rank_t *rank, size_t bytes)
+{
+    tw_bench_data_params_t params = data_params(rank->options, bytes);
+    tw_bench_data_t *data;
+    if (tw_bench_data_create(&params, &data) != TW_OK) {
+        return NULL;
+    }
+    char *text = strdup(tw_bench_data_describe(data));
+    tw_bench_data_destroy(data);
+    return text;
+}
+
+static size_t align_up(size_t bytes)
+{
+    return (bytes + TW_CACHE_LINE_BYTES - 1) / TW_CACHE_LINE_BYTES * TW_CACHE_LINE_BYTES;
+}
+
+/* Offset of each tensor's own shard, and bytes of them all, when they lie one after another. */
+static size_t place_shards(const run_t *run, size_t *offsets)
+{
+    size_t at = 0, elem_bytes = tw_type_bytes(run->rank->options->type);
+    for (size_t t = 0; t < run->n_segments; t++) {
+        offsets[t] = at;
+        size_t n_elems = tw_bench_data_tensor(run->data, t)->n_elems;
+        at += align_up(tw_coll_shard_elems(n_elems, run->rank->world, run->rank->rank) * elem_bytes);
+    }
+    return at;
+}
+
+static void make_segments(run_t *run, const size_t *shards)
+{
+    tw_coll_op_t op = run->rank->options->op;
+    size_t elem_bytes = tw_type_bytes(run->rank->options->type);
+    for (size_t t = 0; t < run->n_segments; t++) {
+        const tw_bench_tensor_t *tensor = tw_bench_data_tensor(run->data, t);
+        size_t whole = tensor->offset * elem_bytes;
+        run->segments[t] =
+            (tw_coll_segment_t){.src = run->src + (op == TW_COLL_ALLGATHER ? shards[t] : whole),
+                                .dst = run->dst + (op == TW_COLL_REDUCE_SCATTER ? shards[t] : whole),
+                                .n_elems = tensor->n_elems,
+                                .tensor = (uint32_t)t};
+    }
+}
+
+/* What this rank puts in. */
+static void fill_input(const run_t *run)
+{
+    int world = run->rank->world, rank = run->rank->rank;
+    int gathers = run->rank->options->op == TW_COLL_ALLGATHER;
+    for (size_t t = 0; t < run->n_segments; t++) {
+        const tw_coll_segment_t *segment = &run->segments[t];
+        size_t first = gathers ? tw_coll_shard_offset(segment->n_elems, world, rank) : 0;
+        size_t n = gathers ? tw_coll_shard_elems(segment->n_elems, world, rank) : segment->n_elems;
+        tw_bench_data_fill(run->data, t, gathers ? 0 : rank, first, n, (void *)segment->src);
+    }
+}
+
+static tw_status_t run_init_buffers(run_t *run)
+{
+    tw_coll_op_t op = run->rank->options->op;
+    size_t *shards = calloc(run->n_segments + 1, sizeof(*shards));
+    run->segments = calloc(run->n_segments + 1, sizeof(*run->segments));
+    if (!shards || !run->segments) {
+        free(shards);
+        return TW_ERR_NO_MEMORY;
+    }
+    size_t whole = tw_bench_data_buffer_elems(run->data) * tw_type_bytes(run->rank->options->type);
+    size_t shard = place_shards(run, shards);
+    run->src_bytes = op == TW_COLL_ALLGATHER ? shard : whole;
+    run->dst_bytes = op == TW_COLL_REDUCE_SCATTER ? shard : whole;
+    run->src = tw_buffer_alloc(run->src_bytes);
+    run->dst = tw_buffer_alloc(run->dst_bytes);
+    if (run->src && run->dst) {
+        make_segments(run, shards);
+        fill_input(run);
+    }
+    free(shards);
+    return run->src && run->dst ? TW_OK : TW_ERR_NO_MEMORY;
+}
+
+/* On shaped links: a node's ranks together send a burst and a quarter. */
+static tw_status_t run_init_bursts(run_t *run)
+{
+    tw_bench_rank_t *rank = run->rank;
+    if (rank->kind != TW_CLUSTER_NODES || rank->link_bps <= 0 || rank->n_nodes < 2) {
+        return TW_OK;
+    }
+    int ahead = rank->ranks_per_node, world = rank->world;
+    size_t bytes = tw_cluster_burst_bytes(rank->link_bps) * 5 / 4 / (size_t)ahead;
+    run->next = calloc((size_t)world, sizeof(*run->next));
+    run->previous = calloc((size_t)world, sizeof(*run->previous));
+    run->spent = tw_buffer_alloc_zero(2 * bytes);
+    if (!run->next || !run->previous || !run->spent) {
+        return TW_ERR_NO_MEMORY;
+    }
+    run->next[(rank->rank + ahead) % world] = bytes;
+    run->previous[(rank->rank + world - ahead) % world] = bytes;
+    return TW_OK;
+}
+
+/* ---- modes -------------------------------------------------------------------------------------------------- */
+
+/* The algorithm asked for, if this mode has one of that name. */
+static const char *choose_algo(const tw_bench_options_t *options, int quantized)
+{
+    const tw_coll_algo_info_t *info;
+    for (size_t i = 0; options->algo && (info = tw_bench_algo_get(options, i)) != NULL; i++) {
+        if (info->op == options->op && info->quantized == quantized &&
+            strcmp(info->name, options->algo) == 0) {
+            return options->algo;
+        }
+    }
+    return NULL;
+}
+
+static void mode_init_args(mode_run_t *m, const run_t *run, tw_bench_mode_t mode)
+{
+    const tw_bench_options_t *options = run->rank->options;
+    int quantized = mode != TW_BENCH_EXACT;
+    m->mode = mode;
+    m->codec = (tw_quant_codec_t){.bits = mode == TW_BENCH_INT4 ? 4 : 8,
+                                  .block = options->block,
+                                  .scale = TW_QUANT_SCALE_BF16,
+                                  .round = TW_QUANT_ROUND_NEAREST,
+                                  .hadamard = options->hadamard};
+    m->inner = m->codec;
+    m->inner.bits = 8;
+    m->args = (tw_coll_args_t){.op = options->op,
+                               .type = options->type,
+                               .segments = run->segments,
+                               .n_segments = run->n_segments,
+                               .reduction = TW_COLL_MEAN,
+                               .codec = quantized ? &m->codec : NULL,
+                               .algo = choose_algo(options, quantized),
+                               .force_codec = options->force};
+    if (quantized && options->inner_int8 && options->op != TW_COLL_ALLGATHER) {
+        m->args.inner_codec = &m->inner;
+    }
+}
+
+void tw_bench_run_cleanup(run_t *run)
+{
+    for (size_t i = 0; i < TW_BENCH_MODE_COUNT; i++) {
+        free(run->modes[i].times_us);
+    }
+    tw_buffer_free(run->src);
+    tw_buffer_free(run->dst);
+    tw_buffer_free(run->spent);
+    free(run->next);
+    free(run->previous);
+    free(run->segments);
+    tw_bench_data_destroy(run->data);
+}
+
+tw_status_t tw_bench_run_init(run_t *run, tw_bench_rank_t *rank, size_t bytes)
+{
+    const tw_bench_options_t *options = rank->options;
+    tw_bench_data_params_t params = data_params(options, bytes);
+    *run = (run_t){.rank = rank, .bytes = bytes};
+    tw_status_t status = tw_bench_data_create(&params, &run->data);
+    if (status == TW_OK) {
+        run->n_segments = tw_bench_data_count(run->data);
+        status = run_init_buffers(run);
+    }
+    if (status == TW_OK) {
+        status = run_init_bursts(run);
+    }
+    if (status == TW_OK && rank->target) {
+        tw_bench_tensors_t tensors = {run->src,       run->dst,      run->src_bytes,
+                                      run->dst_bytes, run->segments, run->n_segments};
+        status = rank->target->load(rank->target, &tensors);
+    }
+    for (size_t i = 0; i < options->n_modes && status == TW_OK; i++) {
+        mode_init_args(&run->modes[i], run, options->modes[i]);
+        run->modes[i].times_us = calloc((size_t)options->iters, sizeof(double));
+        status = run->modes[i].times_us ? TW_OK : TW_ERR_NO_MEMORY;
+    }
+    if (status == TW_ERR_NO_MEMORY) {
+        tw_error("rank %d: not enough memory for tensors of %zu bytes", rank->rank, bytes);
+    }
+    return status;
+}

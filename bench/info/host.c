@@ -1,0 +1,250 @@
+/* What this machine is: CPU, codec backends, network interfaces, RDMA devices. */
+#include "bench/info/info.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "quant/quant.h"
+
+#define LIST_BYTES 1024
+#define MAX_BACKENDS 16
+#define CPUINFO_BYTES 8192
+
+/* A word onto a list of words. */
+static void append_word(char *list, size_t list_bytes, const char *word)
+{
+    size_t used = strlen(list);
+
+    snprintf(list + used, list_bytes - used, "%s%s", used > 0 ? " " : "", word);
+}
+
+/* First line of a file of /proc or /sys without its end; 0 if it cannot be read. */
+static int read_line(const char *path, char *line, size_t line_bytes)
+{
+    FILE *file = fopen(path, "re");
+    int got;
+
+    line[0] = '\0';
+    if (file == NULL) {
+        return 0;
+    }
+    got = fgets(line, (int)line_bytes, file) != NULL;
+    fclose(file);
+    line[strcspn(line, "\n")] = '\0';
+    return got && line[0] != '\0';
+}
+
+/* ---- CPU --------------------------------------------------------------------------------------------------- */
+
+/* The value of the first "key : value" of /proc/cpuinfo; empty if there is none. */
+static void cpuinfo_value(const char *key, char *value, size_t value_bytes)
+{
+    char line[CPUINFO_BYTES];
+    FILE *file = fopen("/proc/cpuinfo", "re");
+
+    value[0] = '\0';
+    if (file == NULL) {
+        return;
+    }
+    while (value[0] == '\0' && fgets(line, sizeof(line), file) != NULL) {
+        const char *text = strchr(line, ':');
+        if (text == NULL || strncmp(line, key, strlen(key)) != 0) {
+            continue;
+        }
+        text += strspn(text, ": \t");
+        snprintf(value, value_bytes, "%.*s", (int)strcspn(text, "\n"), text);
+    }
+    fclose(file);
+}
+
+/* Instruction sets that a kernel here may ask for, as Linux spells them. */
+static void cpu_features(char *list, size_t list_bytes)
+{
+    static const char *const wanted[] = {"avx",      "avx2",     "f16c",        "fma",          "avx512f",
+                                         "avx512bw", "avx512vl", "avx512_vnni", "avx512_vbmi2", "avx512_bf16",
+                                         "asimd",    "asimdhp",  "bf16",        "sve"};
+    char flags[CPUINFO_BYTES];
+    char *rest;
+
+    list[0] = '\0';
+    cpuinfo_value("flags", flags, sizeof(flags));
+    if (flags[0] == '\0') {
+        cpuinfo_value("Features", flags, sizeof(flags));
+    }
+    for (char *flag = strtok_r(flags, " ", &rest); flag != NULL; flag = strtok_r(NULL, " ", &rest)) {
+        for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); ++i) {
+            if (strcmp(flag, wanted[i]) == 0) {
+                append_word(list, list_bytes, flag);
+            }
+        }
+    }
+}
+
+static int usable_cores(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+static void backends(info_report_t *report, const char *key, tw_mem_t mem)
+{
+    const char *names[MAX_BACKENDS];
+    size_t n = tw_quant_backends(mem, names, MAX_BACKENDS);
+    char list[LIST_BYTES] = "";
+
+    for (size_t i = 0; i < n; ++i) {
+        append_word(list, sizeof(list), names[i]);
+    }
+    info_text(report, key, list);
+}
+
+void info_cpu(info_report_t *report)
+{
+    char text[LIST_BYTES];
+    struct utsname system;
+
+    info_begin(report, "cpu", NULL);
+    cpuinfo_value("model name", text, sizeof(text));
+    info_text(report, "model", text);
+    info_int(report, "usable_cores", usable_cores());
+    cpu_features(text, sizeof(text));
+    info_text(report, "features", text);
+    if (uname(&system) == 0) {
+        snprintf(text, sizeof(text), "%s %s %s", system.sysname, system.release, system.machine);
+        info_text(report, "system", text);
+    }
+    info_end(report);
+
+    info_begin(report, "quant", NULL);
+    backends(report, "host_backends", TW_MEM_HOST);
+    backends(report, "cuda_backends", TW_MEM_CUDA);
+    info_end(report);
+}
+
+/* ---- network ----------------------------------------------------------------------------------------------- */
+
+/* IPv4 and IPv6 addresses of one interface. */
+static void nic_addresses(const struct ifaddrs *all, const char *name, char *list, size_t list_bytes)
+{
+    list[0] = '\0';
+    for (const struct ifaddrs *entry = all; entry != NULL; entry = entry->ifa_next) {
+        char host[128]; /* numeric, with a scope */
+        socklen_t bytes;
+
+        if (entry->ifa_addr == NULL || strcmp(entry->ifa_name, name) != 0) {
+            continue;
+        }
+        if (entry->ifa_addr->sa_family == AF_INET) {
+            bytes = sizeof(struct sockaddr_in);
+        } else if (entry->ifa_addr->sa_family == AF_INET6) {
+            bytes = sizeof(struct sockaddr_in6);
+        } else {
+            continue;
+        }
+        if (getnameinfo(entry->ifa_addr, bytes, host, sizeof(host), NULL, 0, NI_NUMERICHOST) == 0) {
+            append_word(list, list_bytes, host);
+        }
+    }
+}
+
+static void nic_file(const char *name, const char *file, char *line, size_t line_bytes)
+{
+    char path[512];
+
+    snprintf(path, sizeof(path), "/sys/class/net/%s/%s", name, file);
+    if (!read_line(path, line, line_bytes)) {
+        snprintf(line, line_bytes, "unknown");
+    }
+}
+
+static void one_nic(info_report_t *report, const struct ifaddrs *addresses, const char *name)
+{
+    char text[LIST_BYTES];
+    long speed;
+
+    info_begin(report, "nic", name);
+    nic_file(name, "operstate", text, sizeof(text));
+    info_text(report, "state", text);
+    /* Virtual links and links that are down have none, or say -1. */
+    nic_file(name, "speed", text, sizeof(text));
+    speed = strtol(text, NULL, 10);
+    if (speed > 0) {
+        info_int(report, "speed_mbps", speed);
+    }
+    nic_file(name, "mtu", text, sizeof(text));
+    info_int(report, "mtu", strtol(text, NULL, 10));
+    nic_addresses(addresses, name, text, sizeof(text));
+    info_text(report, "address", text);
+    info_end(report);
+}
+
+static void rdma_port(info_report_t *report, const char *device, const char *port)
+{
+    static const struct {
+        const char *file, *key;
+    } files[] = {
+        {"state", "state"},
+        {"link_layer", "link"},
+        {"rate", "rate"},
+    };
+    char name[512], path[1024], line[LIST_BYTES];
+
+    snprintf(name, sizeof(name), "%s:%s", device, port);
+    info_begin(report, "rdma", name);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); ++i) {
+        snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%s/%s", device, port, files[i].file);
+        info_text(report, files[i].key, read_line(path, line, sizeof(line)) ? line : "unknown");
+    }
+    info_end(report);
+}
+
+/* Calls `visit` for every entry of a folder whose name does not begin with a dot; none if there is no such folder. */
+static void each_entry(const char *path, void (*visit)(info_report_t *, const char *, const char *),
+                       info_report_t *report, const char *parent)
+{
+    DIR *folder = opendir(path);
+    const struct dirent *entry;
+
+    if (folder == NULL) {
+        return;
+    }
+    while ((entry = readdir(folder)) != NULL) {
+        if (entry->d_name[0] != '.') {
+            visit(report, parent, entry->d_name);
+        }
+    }
+    closedir(folder);
+}
+
+static void rdma_device(info_report_t *report, const char *parent, const char *device)
+{
+    char path[512];
+
+    (void)parent;
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports", device);
+    each_entry(path, rdma_port, report, device);
+}
+
+void info_nics(info_report_t *report)
+{
+    struct ifaddrs *addresses = NULL;
+    struct if_nameindex *names = if_nameindex();
+
+    if (names == NULL || getifaddrs(&addresses) != 0) {
+        tw_warn("cannot list the network interfaces: %s", strerror(errno));
+    }
+    for (const struct if_nameindex *nic = names; nic != NULL && nic->if_name != NULL; ++nic) {
+        one_nic(report, addresses, nic->if_name);
+    }
+    freeifaddrs(addresses);
+    if_freenameindex(names);
+    each_entry("/sys/class/infiniband", rdma_device, report, NULL);
+}

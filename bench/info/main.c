@@ -1,0 +1,64 @@
+/* tw_info: what was built, what was found on this machine, and every variable with its meaning. */
+#include <argp.h>
+#include <stdlib.h>
+
+#include "bench/info/info.h"
+#include "cluster/cluster.h"
+#include "collectives/collectives.h"
+#include "transport/transport.h"
+
+const char *argp_program_version = "tw_info " TW_VERSION;
+
+static const struct argp_option flags[] = {
+    {"json", 'j', NULL, 0, "Print JSON, one object per line, instead of text", 0},
+    {NULL, 0, NULL, 0, NULL, 0},
+};
+
+static const char doc[] =
+    "Prints what this build of Thinwire is made of, what it finds on this machine (CPU, codec backends, "
+    "network "
+    "interfaces, UCX, GPUs, NCCL), and every TW_ variable with its value, default and meaning.\v"
+    "Exit status: 0; 1 if a TW_ variable has a bad value or the output cannot be written. An unknown TW_ "
+    "variable is "
+    "only warned of.";
+
+static error_t parse_flag(int key, char *arg, struct argp_state *state)
+{
+    info_report_t *report = state->input;
+
+    (void)arg;
+    switch (key) {
+    case 'j':
+        report->as_json = 1;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_usage(state);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp parser = {.options = flags, .parser = parse_flag, .doc = doc};
+    static const tw_config_table_t *const tables[] = {&tw_log_config_table, &tw_transport_config_table,
+                                                      &tw_coll_config_table, &tw_cluster_config_table};
+    const size_t n_tables = sizeof(tables) / sizeof(tables[0]);
+    info_report_t report = {.out = stdout};
+    tw_status_t status;
+
+    argp_parse(&parser, argc, argv, 0, NULL, &report);
+    info_build(&report);
+    info_cpu(&report);
+    info_nics(&report);
+    info_gpus(&report);
+    info_nccl(&report);
+    status = info_variables(&report, tables, n_tables);
+    tw_config_check_environment(tables, n_tables);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        tw_error("tw_info: cannot write the output");
+        return EXIT_FAILURE;
+    }
+    return status == TW_OK && report.status == TW_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,69 @@
+/** The cluster in a box: N nodes on this machine, joined by a bridge, each behind a link of a given rate.
+ *
+ *  A node is a network, IPC, UTS, PID and mount namespace (host name node<n>, own /dev/shm, /proc and /sys), so that nothing
+ *  takes a short cut between nodes; its one interface, eth0, is shaped to the link's rate in both directions. All of it
+ *  lives in a network namespace of its own: this machine's interfaces are never touched, and when the caller ends, however
+ *  it ends, the kernel takes everything away. TCP between nodes uses cubic, Linux's default, whatever this machine uses.
+ *
+ *  A link that was idle lets tw_cluster_burst_bytes pass at once before its rate holds. */
+#ifndef TW_CLUSTER_CLUSTER_H
+#define TW_CLUSTER_CLUSTER_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_CLUSTER_MAX_NODES 250
+#define TW_CLUSTER_MAX_RANKS 4096
+#define TW_CLUSTER_DEVICE "eth0"
+#define TW_CLUSTER_ADDRESS_BYTES 24
+
+typedef struct tw_cluster_params {
+    int n_nodes, ranks_per_node;
+    double link_bps;         /**< each node's link, each way; 0: not shaped */
+    const char *path;        /**< program; NULL: argv[0], looked up in PATH */
+    const char *const *argv; /**< NULL-terminated: what every rank runs */
+    int no_loopback;         /**< 1: where no cluster can be made, fail; 0: run on loopback, unshaped */
+} tw_cluster_params_t;
+
+/** Run a command as the ranks of a job and wait for all of them. Each rank gets torchrun's variables (RANK, WORLD_SIZE,
+ *  LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), a random TW_JOB_TOKEN, TW_NET_DEVICES and TW_CLUSTER. Rank 0 has
+ *  the caller's terminal; what the others print appears line by line behind "[rank 3] ".
+ *
+ *  When a rank fails the others get TW_CLUSTER_GRACE_SEC to end by themselves and are then killed.
+ *
+ *  exit_code: 0, or that of the first rank that failed (128 + signal when one killed it).
+ *  Returns TW_OK when the command ran; TW_ERR_INVALID (logged); TW_ERR_UNSUPPORTED: no cluster can be made here (logged with
+ *  the reason). Without no_loopback the reason is a warning, and all nodes are processes on the loopback interface.
+ *
+ *  Works as root, or in an unprivileged user namespace; needs `ip` and `tc` (iproute2). To be called from a process with
+ *  one thread. */
+tw_status_t tw_cluster_run(const tw_cluster_params_t *params, int *exit_code);
+
+#define TW_CLUSTER_GRACE_SEC 3.0
+
+/** Where this process runs, by TW_CLUSTER. */
+typedef enum tw_cluster_kind {
+    TW_CLUSTER_NONE,     /**< not in a cluster in a box */
+    TW_CLUSTER_NODES,    /**< on a node of its own, behind a link */
+    TW_CLUSTER_LOOPBACK, /**< all nodes share the loopback interface */
+} tw_cluster_kind_t;
+tw_cluster_kind_t tw_cluster_kind(void);
+
+/** What a link of this rate lets pass at once: one packet of the largest size that TCP hands down, which would else be cut
+ *  into frames at a multiple of the cost, or a quarter of a millisecond, for timers are no finer. */
+size_t tw_cluster_burst_bytes(double link_bps);
+
+/** IPv4 address of a node, inside the cluster, as text; returns buf. */
+const char *tw_cluster_node_address(int node, char buf[TW_CLUSTER_ADDRESS_BYTES]);
+
+/** TW_CLUSTER itself, set by the cluster for its ranks. */
+extern const tw_config_table_t tw_cluster_config_table;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

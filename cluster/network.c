@@ -1,0 +1,251 @@
+#include "cluster/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define REASON TW_CLUSTER_REASON_BYTES
+#define COMMAND_BYTES 256
+#define COMMAND_WORDS 32
+
+/* A queue this long never drops what a handful of TCP streams have in flight. */
+#define LINK_QUEUE "50ms"
+
+/* 64 KiB, a header for every frame in it, and some room. */
+#define LINK_PACKET_BYTES 81920
+#define LINK_TICK_SEC 250e-6
+
+pid_t tw_cluster_fork(int namespaces)
+{
+    /* The system call itself: glibc's clone() wants a new stack, and fork() takes no flags. */
+    pid_t pid = (pid_t)syscall(SYS_clone, namespaces | SIGCHLD, NULL, NULL, NULL, 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
+    return pid;
+}
+
+/* ---- files and tools --------------------------------------------------------------------------------------- */
+
+static int write_file(const char *path, const char *text, char *reason)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : write(fd, text, strlen(text));
+    int error = errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (n != (ssize_t)strlen(text)) {
+        snprintf(reason, REASON, "%s: %s", path, strerror(error));
+        return -1;
+    }
+    return 0;
+}
+
+int tw_cluster_map_user(uid_t uid, gid_t gid, char reason[REASON])
+{
+    char map[64];
+    snprintf(map, sizeof(map), "0 %u 1", (unsigned)uid);
+    if (write_file("/proc/self/uid_map", map, reason) != 0 ||
+        write_file("/proc/self/setgroups", "deny", reason) != 0) {
+        return -1;
+    }
+    snprintf(map, sizeof(map), "0 %u 1", (unsigned)gid);
+    return write_file("/proc/self/gid_map", map, reason);
+}
+
+/* Start argv with stderr into `errors`. Tools that set up networks are often in a folder that users lack in PATH. */
+static int spawn_tool(char **argv, int errors, pid_t *pid)
+{
+    static const char *const folders[] = {"", "/usr/sbin/", "/sbin/"};
+    posix_spawn_file_actions_t actions;
+    int status = posix_spawn_file_actions_init(&actions);
+    if (status != 0) {
+        return status;
+    }
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
+    status = ENOENT;
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]) && status == ENOENT; i++) {
+        char path[COMMAND_BYTES];
+        snprintf(path, sizeof(path), "%s%s", folders[i], argv[0]);
+        status = posix_spawnp(pid, path, &actions, NULL, argv, environ);
+    }
+    posix_spawn_file_actions_destroy(&actions);
+    return status;
+}
+
+/* The first line of what a tool says; the rest is read so that it can end. */
+static void read_complaint(int fd, char *text, size_t text_bytes)
+{
+    char buf[512];
+    size_t have = 0;
+    ssize_t n;
+    while ((n = read(fd, buf, sizeof(buf))) > 0) {
+        size_t take = (size_t)n < text_bytes - 1 - have ? (size_t)n : text_bytes - 1 - have;
+        memcpy(text + have, buf, take);
+        have += take;
+    }
+    text[have] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+}
+
+static int run_words(char **argv, const char *command, char *reason)
+{
+    int errors[2];
+    if (pipe2(errors, O_CLOEXEC) != 0) {
+        snprintf(reason, REASON, "pipe: %s", strerror(errno));
+        return -1;
+    }
+    pid_t pid;
+    int status = spawn_tool(argv, errors[1], &pid);
+    close(errors[1]);
+    if (status != 0) {
+        snprintf(reason, REASON, "cannot run %s (Debian: iproute2): %s", argv[0], strerror(status));
+        close(errors[0]);
+        return -1;
+    }
+    char complaint[REASON / 2];
+    read_complaint(errors[0], complaint, sizeof(complaint));
+    close(errors[0]);
+    int wait_status = -1;
+    while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) {
+    }
+    if (wait_status != 0) {
+        snprintf(reason, REASON, "%.*s: %s", REASON / 2 - 3, command,
+                 complaint[0] ? complaint : "failed without a word");
+        return -1;
+    }
+    return 0;
+}
+
+/* Run a command whose words are separated by single spaces; no shell. 0, or -1 with a reason. */
+__attribute__((format(printf, 2, 3))) static int run_tool(char *reason, const char *format, ...)
+{
+    char command[COMMAND_BYTES], words[COMMAND_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof(command), format, args);
+    va_end(args);
+    memcpy(words, command, sizeof(words));
+    char *argv[COMMAND_WORDS + 1], *rest = NULL;
+    int n = 0;
+    for (char *word = strtok_r(words, " ", &rest); word && n < COMMAND_WORDS;
+         word = strtok_r(NULL, " ", &rest)) {
+        argv[n++] = word;
+    }
+    argv[n] = NULL;
+    return run_words(argv, command, reason);
+}
+
+/* ---- links -------------------------------------------------------------------------------------------------- */
+
+const char *tw_cluster_node_address(int node, char buf[TW_CLUSTER_ADDRESS_BYTES])
+{
+    snprintf(buf, TW_CLUSTER_ADDRESS_BYTES, "10.77.0.%d", node + 1);
+    return buf;
+}
+
+size_t tw_cluster_burst_bytes(double link_bps)
+{
+    double by_time = link_bps / 8 * LINK_TICK_SEC;
+    return by_time > LINK_PACKET_BYTES ? (size_t)by_time : LINK_PACKET_BYTES;
+}
+
+static int shape(const char *device, double link_bps, char *reason)
+{
+    if (link_bps <= 0) {
+        return 0;
+    }
+    return run_tool(reason, "tc qdisc add dev %s root tbf rate %.0fbit burst %zu latency " LINK_QUEUE, device,
+                    link_bps, tw_cluster_burst_bytes(link_bps));
+}
+
+int tw_cluster_make_bridge(char reason[REASON])
+{
+    if (run_tool(reason, "ip link add " TW_CLUSTER_BRIDGE " type bridge") != 0) {
+        return -1;
+    }
+    /* addrgenmode none, here and below: no IPv6 addresses, so no chatter about them in the counters. */
+    return run_tool(reason, "ip link set " TW_CLUSTER_BRIDGE " addrgenmode none up");
+}
+
+int tw_cluster_make_port(int node, pid_t pid, double link_bps, char reason[REASON])
+{
+    char port[16];
+    snprintf(port, sizeof(port), "port%d", node);
+    if (run_tool(reason, "ip link add %s type veth peer name " TW_CLUSTER_DEVICE " netns %d", port,
+                 (int)pid) != 0 ||
+        run_tool(reason, "ip link set %s addrgenmode none master " TW_CLUSTER_BRIDGE " up", port) != 0) {
+        return -1;
+    }
+    return shape(port, link_bps, reason);
+}
+
+int tw_cluster_make_device(int node, double link_bps, char reason[REASON])
+{
+    char address[TW_CLUSTER_ADDRESS_BYTES];
+    tw_cluster_node_address(node, address);
+    if (run_tool(reason, "ip link set " TW_CLUSTER_DEVICE " addrgenmode none") != 0 ||
+        run_tool(reason, "ip addr add %s/24 dev " TW_CLUSTER_DEVICE, address) != 0 ||
+        shape(TW_CLUSTER_DEVICE, link_bps, reason) != 0) {
+        return -1;
+    }
+    return run_tool(reason, "ip link set " TW_CLUSTER_DEVICE " up");
+}
+
+/* ---- nodes -------------------------------------------------------------------------------------------------- */
+
+static int mount_over(const char *type, const char *where, unsigned long flags, char *reason)
+{
+    if (mount(type, where, type, MS_NOSUID | MS_NODEV | MS_NOEXEC | flags, NULL) != 0) {
+        snprintf(reason, REASON, "mount %s on %s: %s", type, where, strerror(errno));
+        return -1;
+    }
+    return 0;
+}
+
+/* This machine may prefer another congestion control; streams that meet at a link share it differently then. */
+static void use_common_tcp(int node)
+{
+    char reason[REASON];
+    if (write_file("/proc/sys/net/ipv4/tcp_congestion_control", "cubic", reason) != 0) {
+        tw_debug("node %d: %s", node, reason);
+    }
+}
+
+int tw_cluster_enter_node(int node, char reason[REASON])
+{
+    char name[16];
+    snprintf(name, sizeof(name), "node%d", node);
+    if (sethostname(name, strlen(name)) != 0) {
+        snprintf(reason, REASON, "sethostname: %s", strerror(errno));
+        return -1;
+    }
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) {
+        snprintf(reason, REASON, "make mounts private: %s", strerror(errno));
+        return -1;
+    }
+    /* Containers may forbid a new /proc; the old one serves too, it only numbers processes differently. */
+    if (mount_over("proc", "/proc", 0, reason) != 0) {
+        tw_debug("node %d: %s", node, reason);
+    }
+    /* /sys/class/net lists the interfaces of the namespace that it was mounted in. */
+    if (mount_over("sysfs", "/sys", MS_RDONLY, reason) != 0 ||
+        mount_over("tmpfs", "/dev/shm", 0, reason) != 0) {
+        return -1;
+    }
+    use_common_tcp(node);
+    return run_tool(reason, "ip link set lo up");
+}

@@ -1,0 +1,65 @@
+/** Inside the cluster in a box: supervisor (cluster.c), namespaces and links (cluster_net.c), nodes (cluster_node.c).
+ *
+ *  caller -- supervisor (PID 1 of the outer namespaces, owns the bridge)
+ *                |-- node 0 (PID 1 of its namespaces) -- ranks
+ *                |-- node 1 ...
+ *  Each arrow is also a socket pair that carries tw_cluster_message_t; whoever sees the other end closed ends too. */
+#ifndef TW_CLUSTER_STATE_H
+#define TW_CLUSTER_STATE_H
+
+#include <sys/types.h>
+
+#include "cluster/cluster.h"
+
+#define TW_CLUSTER_REASON_BYTES 256
+#define TW_CLUSTER_TOKEN_BYTES 33
+#define TW_CLUSTER_BRIDGE "br0"
+
+typedef enum tw_cluster_event {
+    TW_CLUSTER_GO,       /**< down: go on to the next stage */
+    TW_CLUSTER_STOP,     /**< down: end now */
+    TW_CLUSTER_READY,    /**< up: this stage is done */
+    TW_CLUSTER_FAILED,   /**< up: no cluster can be made; reason says why */
+    TW_CLUSTER_EXITED,   /**< up: a rank ended, wait_status says how */
+    TW_CLUSTER_FINISHED, /**< up, from the supervisor: the command ran */
+} tw_cluster_event_t;
+
+typedef struct tw_cluster_message {
+    tw_cluster_event_t event;
+    int rank, wait_status; /**< TW_CLUSTER_EXITED; exit code in TW_CLUSTER_FINISHED */
+    char reason[TW_CLUSTER_REASON_BYTES];
+} tw_cluster_message_t;
+
+/** What supervisor and nodes share. */
+typedef struct tw_cluster {
+    const tw_cluster_params_t *params;
+    int isolated; /**< 1: namespaces; 0: loopback */
+    int master_port;
+    char token[TW_CLUSTER_TOKEN_BYTES];
+} tw_cluster_t;
+
+/** 0, or -1 with errno. */
+int tw_cluster_send(int fd, const tw_cluster_message_t *message);
+/** 1: got one; 0: the other end is closed, or went wrong. Blocks. */
+int tw_cluster_receive(int fd, tw_cluster_message_t *message);
+/** Send an event without more. */
+void tw_cluster_tell(int fd, tw_cluster_event_t event);
+
+/** fork, in new namespaces (CLONE_NEW* flags); -1 with errno. The child is killed when the caller's thread ends. */
+pid_t tw_cluster_fork(int namespaces);
+/** In a child of tw_cluster_fork with CLONE_NEWUSER: be root there. 0, or -1 with a reason. */
+int tw_cluster_map_user(uid_t uid, gid_t gid, char reason[TW_CLUSTER_REASON_BYTES]);
+/** In the supervisor: the bridge. */
+int tw_cluster_make_bridge(char reason[TW_CLUSTER_REASON_BYTES]);
+/** In the supervisor: node's cable, one end on the bridge and shaped, the other as eth0 in the namespace of pid. */
+int tw_cluster_make_port(int node, pid_t pid, double link_bps, char reason[TW_CLUSTER_REASON_BYTES]);
+/** In a node: host name, mounts, loopback. */
+int tw_cluster_enter_node(int node, char reason[TW_CLUSTER_REASON_BYTES]);
+/** In a node: address, rate and state of eth0. */
+int tw_cluster_make_device(int node, double link_bps, char reason[TW_CLUSTER_REASON_BYTES]);
+
+/** The life of a node, from entering its namespaces to its last rank's end. `fd` leads to the supervisor. Returns the
+ *  process's exit code. */
+int tw_cluster_node_main(const tw_cluster_t *cluster, int node, int fd);
+
+#endif

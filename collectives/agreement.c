@@ -1,0 +1,159 @@
+/** Do the ranks agree? Each tells the next one in the ring what it takes the operation to be. Whoever hears something
+ *  else ends the job, since neither the data nor the order of operations can be trusted any more. */
+#include <string.h>
+#include <xxhash.h>
+
+#include "collectives/communicator.h"
+
+static uint64_t hash_sizes(const size_t *sizes, size_t n, uint64_t hash)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t size = sizes[i];
+        hash = XXH3_64bits_withSeed(&size, sizeof(size), hash);
+    }
+    return hash;
+}
+
+static uint64_t hash_codec(const tw_quant_codec_t *codec, uint64_t hash)
+{
+    int32_t fields[5] = {0};
+
+    if (codec != NULL) {
+        fields[0] = codec->bits;
+        fields[1] = codec->block;
+        fields[2] = (int32_t)codec->scale;
+        fields[3] = (int32_t)codec->round;
+        fields[4] = codec->hadamard;
+    }
+    return XXH3_64bits_withSeed(fields, sizeof(fields), hash);
+}
+
+/* The sizes of an all-to-all differ from rank to rank; there a wrong one shows as a message of a wrong size. */
+static uint64_t hash_segments(const tw_coll_request_t *request, uint64_t hash)
+{
+    const tw_coll_args_t *args = &request->args;
+    size_t world = (size_t)request->coll->topo.world;
+
+    for (size_t s = 0; s < args->n_segments && args->op != TW_COLL_ALLTOALL; s++) {
+        const tw_coll_segment_t *segment = &args->segments[s];
+        uint64_t tensor = args->codec != NULL ? segment->tensor : 0;
+        hash = hash_sizes(&segment->n_elems, 1, hash);
+        hash = hash_sizes(segment->counts, segment->counts != NULL ? world : 0, hash);
+        hash = XXH3_64bits_withSeed(&tensor, sizeof(tensor), hash);
+    }
+    return hash;
+}
+
+static void sign(tw_coll_request_t *request, uint32_t sequence)
+{
+    const tw_coll_args_t *args = &request->args;
+    uint64_t hash = hash_segments(request, args->n_segments);
+    uint64_t rest[] = {(uint64_t)args->reduction, (uint64_t)args->root, args->seed, args->step,
+                       request->choice.chunk_bytes};
+
+    hash = hash_codec(args->codec, hash);
+    hash = hash_codec(args->inner_codec, hash);
+    hash = XXH3_64bits_withSeed(rest, sizeof(rest), hash);
+    memset(&request->signature, 0, sizeof(request->signature));
+    request->signature = (tw_coll_signature_t){
+        .sequence = sequence,
+        .op = (uint32_t)args->op,
+        .type = (uint32_t)args->type,
+        .algo = (uint32_t)request->choice.algo,
+        .n_elems = args->op == TW_COLL_ALLTOALL ? 0 : request->n_elems,
+        .hash = hash,
+    };
+}
+
+/* Ranks that all failed to post an operation agree, too. */
+static void sign_failure(tw_coll_request_t *request, uint32_t sequence)
+{
+    memset(&request->signature, 0, sizeof(request->signature));
+    request->signature.sequence = sequence;
+    request->signature.op = TW_COLL_OP_COUNT;
+}
+
+static const char *algo_name(const tw_coll_request_t *request, const tw_coll_signature_t *signature)
+{
+    const tw_coll_algo_info_t *info = request->coll->algo_info(signature->algo);
+
+    return info != NULL ? info->name : "?";
+}
+
+static void log_mismatch(const tw_coll_request_t *request, int peer)
+{
+    const tw_coll_signature_t *own = &request->signature, *other = &request->neighbour_signature;
+    int rank = request->coll->topo.rank;
+
+    if (other->op == TW_COLL_OP_COUNT || own->op == TW_COLL_OP_COUNT) {
+        int failed_here = own->op == TW_COLL_OP_COUNT;
+        const tw_coll_signature_t *posted = failed_here ? other : own;
+        tw_error("rank %d: rank %d could not post operation number %u, rank %d posted %s (%s) as number %u",
+                 rank, failed_here ? rank : peer, failed_here ? own->sequence : other->sequence,
+                 failed_here ? peer : rank, tw_coll_op_name((tw_coll_op_t)posted->op),
+                 algo_name(request, posted), posted->sequence);
+        return;
+    }
+    tw_error("rank %d: rank %d disagrees about an operation: here it is number %u, %s (%s) of %llu %s, "
+             "there number %u, %s (%s) of %llu %s%s",
+             rank, peer, own->sequence, tw_coll_op_name((tw_coll_op_t)own->op), algo_name(request, own),
+             (unsigned long long)own->n_elems, tw_type_name((tw_type_t)own->type), other->sequence,
+             tw_coll_op_name((tw_coll_op_t)other->op), algo_name(request, other),
+             (unsigned long long)other->n_elems, tw_type_name((tw_type_t)other->type),
+             own->n_elems == other->n_elems && own->op == other->op
+                 ? "; counts, reduction, root, codec, seed or chunk may differ"
+                 : "");
+}
+
+/* The rank so many places further in the ring. */
+static int ring_rank(const tw_topo_t *topo, int further)
+{
+    return topo->ring[(topo->position[topo->rank] + topo->world + further) % topo->world];
+}
+
+static tw_status_t compare(tw_sched_t *sched, const void *arg)
+{
+    const tw_coll_request_t *request = arg;
+
+    (void)sched;
+    if (memcmp(&request->signature, &request->neighbour_signature, sizeof(request->signature)) == 0) {
+        return TW_OK;
+    }
+    log_mismatch(request, ring_rank(&request->coll->topo, -1));
+    return TW_ERR_MISMATCH;
+}
+
+int tw_check_is_on(const tw_coll_t *coll)
+{
+    return coll->options.check && coll->topo.world > 1;
+}
+
+uint64_t tw_check_inter_node_bytes(const tw_coll_t *coll)
+{
+    const tw_topo_t *topo = &coll->topo;
+    int leaves = topo->node[ring_rank(topo, 1)] != topo->node[topo->rank];
+
+    return tw_check_is_on(coll) && leaves ? sizeof(tw_coll_signature_t) : 0;
+}
+
+void tw_check_build(tw_coll_request_t *request)
+{
+    const tw_topo_t *topo = &request->coll->topo;
+    tw_sched_t *sched = request->sched;
+    size_t bytes = sizeof(tw_coll_signature_t);
+
+    if (request->failed) {
+        sign_failure(request, request->coll->sequence);
+    } else {
+        sign(request, request->coll->sequence);
+    }
+    if (!tw_check_is_on(request->coll)) {
+        return;
+    }
+    tw_view_append(&request->signature_view, &request->signature, bytes);
+    tw_view_append(&request->neighbour_view, &request->neighbour_signature, bytes);
+    tw_sched_send(sched, ring_rank(topo, 1), tw_span_view(&request->signature_view, 0, bytes));
+    tw_task_t recv =
+        tw_sched_recv(sched, ring_rank(topo, -1), tw_span_view(&request->neighbour_view, 0, bytes));
+    tw_sched_after(sched, tw_sched_compute(sched, compare, request), recv);
+}

@@ -1,0 +1,140 @@
+/** What an algorithm is and what it gets.
+ *
+ *  To add one:
+ *  1. write one file, with
+ *     - a build function: it emits this rank's tasks into build->sched (sched.h: sends, receives, computations; work.h:
+ *       copies and exact sums), reading build->in and writing build->out. It has no result: errors stick to the schedule.
+ *       It runs on every rank with the same arguments (but for pointers), so both ends of a message derive its size, its
+ *       chunks and its place in the order from the same numbers;
+ *     - a cost function: what it does on the busiest rank and node (model.h), from sizes and topology alone;
+ *  2. declare both below and add a row to the table in algos.c.
+ *  The engine does the rest: arguments are checked and copied, tasks are run, memory is found, failures are cleaned up,
+ *  the world may be 1 and any shard may be empty (spans of 0 elements emit nothing, on either side).
+ *
+ *  in and out, as streams of elements (W = topo->world; segments in order within each shard):
+ *    all-gather      in: own shard                         out: shard 0, shard 1, ... (out_first)
+ *    reduce-scatter  in: shard 0, shard 1, ... (in_first)  out: own shard
+ *    all-reduce      in, out: the segments one after the other; in_first, out_first: an even split of that into W
+ *    broadcast       in, out: as all-reduce, both are dst
+ *    all-to-all      in: what goes to rank 0, 1, ... (in_first)   out: what comes from rank 0, 1, ... (out_first)
+ *  In place, in and out share memory: see in_place and aliased. */
+#ifndef TW_COLLECTIVES_ALGORITHMS_ALGORITHM_H
+#define TW_COLLECTIVES_ALGORITHMS_ALGORITHM_H
+
+#include "collectives/collectives.h"
+#include "collectives/model/model.h"
+#include "collectives/schedule/schedule.h"
+#include "collectives/schedule/sums.h"
+#include "collectives/topology.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_build {
+    tw_sched_t *sched;
+    const tw_topo_t *topo;
+    const tw_coll_args_t *args; /**< checked copy; counts (and recv_counts of an all-to-all) are never NULL */
+    const tw_view_t *in, *out;
+    const size_t *in_first;  /**< [W + 1] where each shard begins in `in`; NULL where `in` is one shard */
+    const size_t *out_first; /**< [W + 1] likewise */
+    size_t chunk_elems;      /**< a message carries at most so many elements; >= 1 */
+    float factor;            /**< last step of a reduction: 1, or 1 / W for a mean */
+    int in_place;            /**< every segment lies where it belongs: nothing to copy */
+    int aliased;             /**< some segment does: what is written may still have to be read */
+    void *owner;             /**< the tw_coll_t, for algorithms that keep things with the communicator */
+} tw_build_t;
+
+/** What a cost function looks at: the same on all ranks. */
+typedef struct tw_case {
+    const tw_coll_model_t *model;
+    const tw_topo_t *topo;
+    const tw_coll_args_t *args; /**< as in tw_build_t */
+    double bytes;               /**< the whole tensor in its type: all segments, all shards */
+    double encoded_bytes;       /**< the same encoded with args->codec (bytes without one), */
+    double inner_bytes;         /**< and with args->inner_codec */
+    double chunk_bytes;
+} tw_case_t;
+
+typedef struct tw_algo {
+    tw_coll_algo_info_t info;
+    /** NULL: fits every topology. Else 1 or 0. */
+    int (*fits)(const tw_topo_t *topo);
+    void (*build)(const tw_build_t *build);
+    void (*cost)(const tw_case_t *c, tw_coll_cost_t *cost); /**< `cost` comes zeroed */
+} tw_algo_t;
+
+/** Row `index` of the table, NULL past its end. */
+const tw_algo_t *tw_algo_get(size_t index);
+
+/** The chunks of n elements: how many, where one begins, and its length. */
+static inline size_t tw_chunk_count(const tw_build_t *build, size_t n_elems)
+{
+    return (n_elems + build->chunk_elems - 1) / build->chunk_elems;
+}
+
+static inline size_t tw_chunk_elems(const tw_build_t *build, size_t n_elems, size_t chunk)
+{
+    size_t first = chunk * build->chunk_elems;
+
+    return n_elems - first < build->chunk_elems ? n_elems - first : build->chunk_elems;
+}
+
+/** Copy a range of build->in to a range of build->out in chunks; emits nothing when in_place and they are the same.
+ *  Returns a task that ends when all is there, or TW_TASK_NONE when nothing had to be done. */
+tw_task_t tw_build_copy(const tw_build_t *build, size_t in_first, size_t out_first, size_t n);
+
+/* ---- cost helpers ---------------------------------------------------------------------------------------- */
+
+/** Messages that `bytes` make. */
+double tw_cost_messages(const tw_case_t *c, double bytes);
+/** Add one pass around the ring of all ranks: each rank sends `bytes` to the next, in `rounds` that wait for one another.
+ */
+void tw_cost_add_ring(const tw_case_t *c, int rounds, double bytes, tw_coll_cost_t *cost);
+/** Add a message of `bytes` from each rank to every other one. */
+void tw_cost_add_all_pairs(const tw_case_t *c, double bytes, tw_coll_cost_t *cost);
+/** Smallest k with 2^k >= n. */
+int tw_log2_ceil(int n);
+
+/* ---- the algorithms -------------------------------------------------------------------------------------- */
+
+void tw_ring_allgather_build(const tw_build_t *build);
+void tw_ring_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_ring_reduce_scatter_build(const tw_build_t *build);
+void tw_ring_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_ring_allreduce_build(const tw_build_t *build);
+void tw_ring_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_direct_allgather_build(const tw_build_t *build);
+void tw_direct_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_direct_reduce_scatter_build(const tw_build_t *build);
+void tw_direct_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_direct_allreduce_build(const tw_build_t *build);
+void tw_direct_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_exchange_allreduce_build(const tw_build_t *build);
+void tw_exchange_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_doubling_allgather_build(const tw_build_t *build);
+void tw_doubling_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_halving_reduce_scatter_build(const tw_build_t *build);
+void tw_halving_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_halving_doubling_allreduce_build(const tw_build_t *build);
+void tw_halving_doubling_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_hier_allgather_build(const tw_build_t *build);
+void tw_hier_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_hier_reduce_scatter_build(const tw_build_t *build);
+void tw_hier_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_hier_allreduce_build(const tw_build_t *build);
+void tw_hier_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_chain_broadcast_build(const tw_build_t *build);
+void tw_chain_broadcast_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_binomial_broadcast_build(const tw_build_t *build);
+void tw_binomial_broadcast_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_dissemination_barrier_build(const tw_build_t *build);
+void tw_dissemination_barrier_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+void tw_pairwise_alltoall_build(const tw_build_t *build);
+void tw_pairwise_alltoall_cost(const tw_case_t *c, tw_coll_cost_t *cost);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

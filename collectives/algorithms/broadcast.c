@@ -1,0 +1,88 @@
+/** Broadcast from the root along the ring order: as a chain, chunk after chunk, for large tensors; as a binomial tree for
+ *  small ones. */
+#include "collectives/algorithms/algorithm.h"
+
+/* Position in the ring order, counted from the root. */
+static int relative(const tw_build_t *build)
+{
+    const tw_topo_t *topo = build->topo;
+
+    return (topo->position[topo->rank] - topo->position[build->args->root] + topo->world) % topo->world;
+}
+
+static int rank_at(const tw_build_t *build, int from_root)
+{
+    const tw_topo_t *topo = build->topo;
+
+    return topo->ring[(topo->position[build->args->root] + from_root) % topo->world];
+}
+
+/* Receive each chunk from `parent` (-1: none) and pass it on to the children, all counted from the root. */
+static void relay(const tw_build_t *build, int parent, const int *children, int n_children)
+{
+    size_t n = build->out->n_elems;
+
+    for (size_t c = 0; c < tw_chunk_count(build, n); c++) {
+        tw_span_t chunk = tw_span_view(build->out, c * build->chunk_elems, tw_chunk_elems(build, n, c));
+        tw_task_t recv = TW_TASK_NONE;
+        if (parent >= 0) {
+            recv = tw_sched_recv(build->sched, rank_at(build, parent), chunk);
+        }
+        for (int i = 0; i < n_children; i++) {
+            tw_sched_after(build->sched, tw_sched_send(build->sched, rank_at(build, children[i]), chunk),
+                           recv);
+        }
+    }
+}
+
+void tw_chain_broadcast_build(const tw_build_t *build)
+{
+    int me = relative(build), next = me + 1;
+
+    relay(build, me - 1, &next, next < build->topo->world);
+}
+
+/* The parent is found by clearing the lowest set bit, the children by setting one below it, the largest subtree first. */
+void tw_binomial_broadcast_build(const tw_build_t *build)
+{
+    int me = relative(build), world = build->topo->world, children[32], n_children = 0;
+
+    for (int hop = tw_log2_ceil(world) - 1; hop >= 0; hop--) {
+        int bit = 1 << hop, is_below_lowest = me == 0 || bit < (me & -me);
+        if (is_below_lowest && me + bit < world) {
+            children[n_children++] = me + bit;
+        }
+    }
+    relay(build, me > 0 ? (me & (me - 1)) : -1, children, n_children);
+}
+
+void tw_chain_broadcast_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    const tw_topo_t *topo = c->topo;
+    double chunk = c->bytes < c->chunk_bytes ? c->bytes : c->chunk_bytes;
+    double messages = tw_cost_messages(c, c->bytes);
+    int inter_hops = topo->n_nodes - 1, node_hops = topo->world - 1 - inter_hops;
+
+    cost->inter_rounds += inter_hops;
+    cost->inter_messages += inter_hops > 0 ? messages : 0;
+    cost->inter_bytes += inter_hops > 0 ? c->bytes : 0;
+    cost->node_rounds += node_hops;
+    cost->node_messages += node_hops > 0 ? messages : 0;
+    cost->node_bytes += c->bytes * (topo->max_local - 1);
+    cost->fill_sec += chunk * (inter_hops * c->model->inter.beta_sec + node_hops * c->model->node.beta_sec);
+}
+
+/* The root, alone on its node, sends everything once per child. */
+void tw_binomial_broadcast_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    const tw_topo_t *topo = c->topo;
+    int inter_hops = tw_log2_ceil(topo->n_nodes), node_hops = tw_log2_ceil(topo->world) - inter_hops;
+    double messages = tw_cost_messages(c, c->bytes);
+
+    cost->inter_rounds += inter_hops;
+    cost->inter_messages += messages * inter_hops;
+    cost->inter_bytes += c->bytes * inter_hops * (topo->max_local > 1 ? 2 : 1);
+    cost->node_rounds += node_hops;
+    cost->node_messages += messages * node_hops;
+    cost->node_bytes += c->bytes * (topo->max_local - 1);
+}

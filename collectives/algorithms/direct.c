@@ -1,0 +1,185 @@
+/** Direct: every piece goes straight between its owner and each other rank. A reduce-scatter sums the raw inputs in fp32
+ *  in rank order and rounds once: the most accurate. `exchange` is an all-reduce in one hop for tiny tensors: everybody
+ *  sends everything to everybody. */
+#include "collectives/algorithms/pieces.h"
+
+/* The rank `distance` further on: each step pairs every rank with another one. */
+static int rank_at(const tw_topo_t *topo, int distance)
+{
+    return (topo->rank + distance + topo->world) % topo->world;
+}
+
+/* Sum up a chunk: inputs [W] by rank, each there when its task has ended. */
+static tw_task_t sum_chunk(const tw_build_t *build, const tw_span_t *inputs, const tw_task_t *ready,
+                           tw_span_t to)
+{
+    size_t world = (size_t)build->topo->world;
+    tw_work_sum_t sum = {build->args->type, inputs, world, build->factor, to};
+    tw_task_t task = tw_work_reduce(build->sched, &sum);
+
+    for (size_t r = 0; r < world; r++) {
+        tw_sched_after(build->sched, task, ready[r]);
+    }
+    return task;
+}
+
+/* Room for one span and one task per rank; 0 when out of memory. */
+static int alloc_inputs(const tw_build_t *build, tw_span_t **inputs, tw_task_t **ready)
+{
+    size_t world = (size_t)build->topo->world;
+
+    *inputs = tw_sched_alloc(build->sched, world * sizeof(**inputs));
+    *ready = tw_sched_alloc(build->sched, world * sizeof(**ready));
+    return *inputs != NULL && *ready != NULL;
+}
+
+/* Receive chunk c of everybody's contribution to `piece` and sum up; its task becomes the sum. */
+static void reduce_chunk(const tw_build_t *build, tw_piece_t *piece, size_t c, tw_span_t *inputs,
+                         tw_task_t *ready)
+{
+    const tw_topo_t *topo = build->topo;
+
+    inputs[topo->rank] = tw_piece_in(build, piece, c);
+    ready[topo->rank] = piece->task[c];
+    for (int distance = 1; distance < topo->world; distance++) {
+        int peer = rank_at(topo, -distance);
+        inputs[peer] = tw_piece_scratch(build, piece, c);
+        ready[peer] = tw_sched_recv(build->sched, peer, inputs[peer]);
+    }
+    piece->task[c] = sum_chunk(build, inputs, ready, tw_piece_out(build, piece, c));
+}
+
+static void reduce_scatter(const tw_build_t *build, tw_piece_t *pieces)
+{
+    const tw_topo_t *topo = build->topo;
+    tw_piece_t *own = &pieces[topo->rank];
+    tw_span_t *inputs;
+    tw_task_t *ready;
+
+    for (int distance = 1; distance < topo->world; distance++) {
+        int peer = rank_at(topo, distance);
+        tw_piece_t *piece = &pieces[peer];
+        for (size_t c = 0; c < piece->n_chunks; c++) {
+            piece->task[c] = tw_sched_send(build->sched, peer, tw_piece_in(build, piece, c));
+        }
+    }
+    if (!alloc_inputs(build, &inputs, &ready)) {
+        return;
+    }
+    for (size_t c = 0; c < own->n_chunks; c++) {
+        reduce_chunk(build, own, c, inputs, ready);
+    }
+}
+
+static void allgather(const tw_build_t *build, tw_piece_t *pieces)
+{
+    const tw_topo_t *topo = build->topo;
+    tw_sched_t *sched = build->sched;
+    tw_piece_t *own = &pieces[topo->rank];
+
+    for (int distance = 1; distance < topo->world; distance++) {
+        for (size_t c = 0; c < own->n_chunks; c++) {
+            tw_task_t send = tw_sched_send(sched, rank_at(topo, distance), tw_piece_in(build, own, c));
+            tw_sched_after(sched, send, own->task[c]);
+        }
+        tw_piece_t *piece = &pieces[rank_at(topo, -distance)];
+        for (size_t c = 0; c < piece->n_chunks; c++) {
+            tw_task_t recv = tw_sched_recv(sched, rank_at(topo, -distance), tw_piece_out(build, piece, c));
+            tw_sched_after(sched, recv, piece->task[c]);
+            piece->task[c] = recv;
+        }
+    }
+}
+
+void tw_direct_allgather_build(const tw_build_t *build)
+{
+    tw_build_allgather(build, allgather);
+}
+
+void tw_direct_reduce_scatter_build(const tw_build_t *build)
+{
+    tw_build_reduce_scatter(build, reduce_scatter);
+}
+
+void tw_direct_allreduce_build(const tw_build_t *build)
+{
+    tw_build_allreduce(build, reduce_scatter, allgather);
+}
+
+/* Everybody's elements [first, first + n), in one hop. */
+static void exchange_chunk(const tw_build_t *build, size_t first, size_t n, tw_span_t *inputs,
+                           tw_task_t *ready)
+{
+    const tw_topo_t *topo = build->topo;
+    size_t bytes = n * build->in->elem_bytes;
+    tw_span_t own = tw_span_view(build->in, first, n);
+    tw_task_t sent = TW_TASK_NONE;
+
+    inputs[topo->rank] = own;
+    ready[topo->rank] = TW_TASK_NONE;
+    for (int distance = 1; distance < topo->world; distance++) {
+        int peer = rank_at(topo, -distance);
+        tw_task_t send = tw_sched_send(build->sched, rank_at(topo, distance), own);
+        inputs[peer] = tw_span_buffer(tw_sched_buffer(build->sched, bytes), 0, bytes);
+        ready[peer] = tw_sched_recv(build->sched, peer, inputs[peer]);
+        if (build->aliased) {
+            tw_task_t both = tw_sched_join(build->sched);
+            tw_sched_after(build->sched, both, send);
+            tw_sched_after(build->sched, both, sent);
+            sent = both;
+        }
+    }
+    ready[topo->rank] = sent;
+    sum_chunk(build, inputs, ready, tw_span_view(build->out, first, n));
+}
+
+void tw_exchange_allreduce_build(const tw_build_t *build)
+{
+    size_t n_elems = build->in->n_elems;
+    tw_span_t *inputs;
+    tw_task_t *ready;
+
+    if (!alloc_inputs(build, &inputs, &ready)) {
+        return;
+    }
+    for (size_t c = 0; c < tw_chunk_count(build, n_elems); c++) {
+        exchange_chunk(build, c * build->chunk_elems, tw_chunk_elems(build, n_elems, c), inputs, ready);
+    }
+}
+
+void tw_cost_add_all_pairs(const tw_case_t *c, double bytes, tw_coll_cost_t *cost)
+{
+    const tw_topo_t *topo = c->topo;
+    int mates = topo->max_local - 1, remote = topo->world - topo->min_local;
+
+    cost->inter_rounds += topo->n_nodes > 1;
+    cost->inter_messages += topo->n_nodes > 1 ? tw_cost_messages(c, bytes) * remote : 0;
+    cost->inter_bytes += bytes * tw_topo_remote_pairs(topo);
+    cost->crowded |= topo->n_nodes > 2;
+    cost->node_rounds += topo->n_nodes == 1 && mates > 0;
+    cost->node_messages += tw_cost_messages(c, bytes) * mates;
+    cost->node_bytes += bytes * mates * topo->max_local;
+}
+
+void tw_direct_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
+}
+
+void tw_direct_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
+    cost->cpu_sec += c->bytes * c->model->reduce_sec;
+}
+
+void tw_direct_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    tw_direct_reduce_scatter_cost(c, cost);
+    tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
+}
+
+void tw_exchange_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    tw_cost_add_all_pairs(c, c->bytes, cost);
+    cost->cpu_sec += c->bytes * c->topo->world * c->model->reduce_sec;
+}

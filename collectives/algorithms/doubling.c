@@ -1,0 +1,301 @@
+/** Recursive doubling and halving, for any world: log2(W) hops, rounded up.
+ *
+ *  All-gather: before the hop of distance d = 1, 2, 4, ... a rank has its own shard and the d - 1 after it (round the
+ *  world); it sends the first m = min(d, W - d) of them to the rank d before it and gets as many from the rank d after
+ *  it. Reduce-scatter is the same backwards: for d = ..., 4, 2, 1 a rank sends its partial sums of the m shards that
+ *  begin d after its own to the rank d after it. What a rank has received is summed in fp32, in the order of the hops,
+ *  when it is sent or at the end; partial sums travel in the tensor's type, so each hop rounds once.
+ *  Source: J. Bruck et al., "Efficient algorithms for all-to-all communications", IEEE TPDS 8(11), 1997 (any world). */
+#include "collectives/algorithms/algorithm.h"
+
+#define MAX_HOPS 32
+
+/** Elements [first, first + n) of the stream of all shards: at most a chunk, at `at` in its row of shards. */
+typedef struct part {
+    size_t first, n, at;
+    tw_task_t task;
+} part_t;
+
+/** A row of shards, round the world, as parts. */
+typedef struct parts {
+    part_t *part;
+    size_t n_parts, n_elems;
+} parts_t;
+
+typedef struct received {
+    parts_t parts;
+    tw_sbuf_t buffer; /**< the row, one after the other */
+} received_t;
+
+typedef struct doubling {
+    const tw_build_t *build;
+    const size_t *first; /**< [W + 1] of the shards */
+    parts_t own;
+    parts_t sent[MAX_HOPS];   /**< halving, by log2 of the distance */
+    received_t got[MAX_HOPS]; /**< halving, in the order of the hops */
+    int n_got;
+} doubling_t;
+
+/* ---- rows of shards -------------------------------------------------------------------------------------- */
+
+static void add_run(const doubling_t *d, parts_t *parts, size_t first, size_t n)
+{
+    for (size_t c = 0; c < tw_chunk_count(d->build, n); c++) {
+        size_t part = tw_chunk_elems(d->build, n, c);
+        parts->part[parts->n_parts++] =
+            (part_t){first + c * d->build->chunk_elems, part, parts->n_elems, TW_TASK_NONE};
+        parts->n_elems += part;
+    }
+}
+
+/* The m shards that begin `distance` after the own one. */
+static parts_t row(const doubling_t *d, int distance, int m)
+{
+    int world = d->build->topo->world, start = (d->build->topo->rank + distance) % world;
+    int m_wrapped = start + m > world ? start + m - world : 0, end = start + m - m_wrapped;
+    size_t n = d->first[end] - d->first[start], n_wrapped = d->first[m_wrapped];
+    size_t most = tw_chunk_count(d->build, n) + tw_chunk_count(d->build, n_wrapped);
+    parts_t parts = {tw_sched_alloc(d->build->sched, (most + 1) * sizeof(part_t)), 0, 0};
+
+    if (parts.part == NULL) {
+        return parts;
+    }
+    add_run(d, &parts, d->first[start], n);
+    add_run(d, &parts, 0, n_wrapped);
+    return parts;
+}
+
+static int peer_at(const doubling_t *d, int distance)
+{
+    int world = d->build->topo->world;
+
+    return (d->build->topo->rank + distance + world) % world;
+}
+
+static int shards_of_hop(const doubling_t *d, int distance)
+{
+    int rest = d->build->topo->world - distance;
+
+    return distance < rest ? distance : rest;
+}
+
+/* `task` waits for all parts that overlap elements [first, first + n). */
+static void after_overlapping(const doubling_t *d, tw_task_t task, const parts_t *parts, size_t first,
+                              size_t n)
+{
+    for (size_t i = 0; i < parts->n_parts; i++) {
+        const part_t *part = &parts->part[i];
+        if (part->first < first + n && first < part->first + part->n) {
+            tw_sched_after(d->build->sched, task, part->task);
+        }
+    }
+}
+
+/* ---- halving --------------------------------------------------------------------------------------------- */
+
+/* Sum up everything that is here of a range: elements [at, at + n) of the row that begins with the own shard. All of the
+ * range, or nothing of it, came with each hop. */
+static tw_task_t sum_range(doubling_t *d, const part_t *range, tw_span_t to, float factor)
+{
+    const tw_build_t *build = d->build;
+    size_t elem_bytes = build->in->elem_bytes;
+    tw_span_t inputs[MAX_HOPS + 1] = {tw_span_view(build->in, range->first, range->n)};
+    tw_work_sum_t sum = {build->args->type, inputs, 1, factor, to};
+
+    for (int g = 0; g < d->n_got; g++) {
+        if (range->at < d->got[g].parts.n_elems) {
+            inputs[sum.n_inputs++] =
+                tw_span_buffer(d->got[g].buffer, range->at * elem_bytes, range->n * elem_bytes);
+        }
+    }
+    tw_task_t task = tw_work_reduce(build->sched, &sum);
+    for (int g = 0; g < d->n_got; g++) {
+        after_overlapping(d, task, &d->got[g].parts, range->first, range->n);
+    }
+    return task;
+}
+
+/* How far from `at` on, at most n elements, did the same hops bring something? *any: 0 if none did. */
+static size_t same_hops(const doubling_t *d, size_t at, size_t n, int *any)
+{
+    *any = 0;
+    for (int g = 0; g < d->n_got; g++) {
+        size_t end = d->got[g].parts.n_elems;
+        if (at >= end) {
+            continue;
+        }
+        *any = 1;
+        n = end - at < n ? end - at : n;
+    }
+    return n;
+}
+
+/* Send the partial sum of a part that begins `at` elements after the own shard; what is all ours goes as it is. */
+static tw_task_t send_part(doubling_t *d, int peer, const part_t *part, size_t at)
+{
+    tw_sched_t *sched = d->build->sched;
+    size_t elem_bytes = d->build->in->elem_bytes, done = 0;
+    int any;
+
+    if (same_hops(d, at, part->n, &any) == part->n && !any) {
+        return tw_sched_send(sched, peer, tw_span_view(d->build->in, part->first, part->n));
+    }
+    tw_sbuf_t buffer = tw_sched_buffer(sched, part->n * elem_bytes);
+    tw_task_t last = TW_TASK_NONE;
+    while (done < part->n) {
+        size_t n = same_hops(d, at + done, part->n - done, &any);
+        part_t range = {part->first + done, n, at + done, TW_TASK_NONE};
+        tw_task_t sum = sum_range(d, &range, tw_span_buffer(buffer, done * elem_bytes, n * elem_bytes), 1.0f);
+        tw_sched_after(sched, sum, last);
+        last = sum;
+        done += n;
+    }
+    tw_task_t send = tw_sched_send(sched, peer, tw_span_buffer(buffer, 0, part->n * elem_bytes));
+    tw_sched_after(sched, send, last);
+    return send;
+}
+
+/* Receive partial sums of the m shards that begin with the own one. */
+static void receive_row(doubling_t *d, int peer, int m)
+{
+    tw_sched_t *sched = d->build->sched;
+    size_t elem_bytes = d->build->in->elem_bytes;
+    received_t *got = &d->got[d->n_got++];
+
+    got->parts = row(d, 0, m);
+    got->buffer = tw_sched_buffer(sched, got->parts.n_elems * elem_bytes);
+    for (size_t i = 0; i < got->parts.n_parts; i++) {
+        part_t *part = &got->parts.part[i];
+        part->task = tw_sched_recv(sched, peer,
+                                   tw_span_buffer(got->buffer, part->at * elem_bytes, part->n * elem_bytes));
+    }
+}
+
+/* out_first: where the own shard belongs in `out`. */
+static void halve(doubling_t *d, size_t out_first)
+{
+    for (int hop = tw_log2_ceil(d->build->topo->world) - 1; hop >= 0; hop--) {
+        int distance = 1 << hop, m = shards_of_hop(d, distance);
+        size_t at = row(d, 0, distance).n_elems;
+        d->sent[hop] = row(d, distance, m);
+        for (size_t i = 0; i < d->sent[hop].n_parts; i++) {
+            part_t *part = &d->sent[hop].part[i];
+            part->task = send_part(d, peer_at(d, distance), part, at + part->at);
+        }
+        receive_row(d, peer_at(d, -distance), m);
+    }
+    for (size_t i = 0; i < d->own.n_parts; i++) {
+        part_t *part = &d->own.part[i];
+        part->task =
+            sum_range(d, part, tw_span_view(d->build->out, out_first + part->at, part->n), d->build->factor);
+    }
+}
+
+/* ---- doubling -------------------------------------------------------------------------------------------- */
+
+/* Needs d->own, its tasks set; what halving sent of the other shards is overwritten once it is sent. */
+static void redouble(doubling_t *d)
+{
+    tw_sched_t *sched = d->build->sched;
+    const tw_view_t *out = d->build->out;
+    parts_t have[MAX_HOPS + 1] = {d->own};
+    int n_hops = tw_log2_ceil(d->build->topo->world);
+
+    for (int hop = 0; hop < n_hops; hop++) {
+        int distance = 1 << hop, m = shards_of_hop(d, distance);
+        parts_t send = row(d, 0, m);
+        for (size_t i = 0; i < send.n_parts; i++) {
+            const part_t *part = &send.part[i];
+            tw_task_t task =
+                tw_sched_send(sched, peer_at(d, -distance), tw_span_view(out, part->first, part->n));
+            for (int h = 0; h <= hop; h++) {
+                after_overlapping(d, task, &have[h], part->first, part->n);
+            }
+        }
+        have[hop + 1] = row(d, distance, m);
+        for (size_t i = 0; i < have[hop + 1].n_parts; i++) {
+            part_t *part = &have[hop + 1].part[i];
+            part->task = tw_sched_recv(sched, peer_at(d, distance), tw_span_view(out, part->first, part->n));
+            if (i < d->sent[hop].n_parts) {
+                tw_sched_after(sched, part->task, d->sent[hop].part[i].task);
+            }
+        }
+    }
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------ */
+
+static doubling_t init(const tw_build_t *build, const size_t *first)
+{
+    doubling_t d = {.build = build, .first = first};
+
+    d.own = row(&d, 0, 1);
+    return d;
+}
+
+void tw_doubling_allgather_build(const tw_build_t *build)
+{
+    doubling_t d = init(build, build->out_first);
+    tw_task_t copied = tw_build_copy(build, 0, build->out_first[build->topo->rank], build->in->n_elems);
+
+    for (size_t i = 0; i < d.own.n_parts; i++) {
+        d.own.part[i].task = copied;
+    }
+    redouble(&d);
+}
+
+void tw_halving_reduce_scatter_build(const tw_build_t *build)
+{
+    doubling_t d = init(build, build->in_first);
+
+    halve(&d, 0);
+}
+
+void tw_halving_doubling_allreduce_build(const tw_build_t *build)
+{
+    doubling_t d = init(build, build->in_first);
+
+    halve(&d, build->in_first[build->topo->rank]);
+    redouble(&d);
+}
+
+/* Either way: on the hop of distance d, at most d ranks of a node have their partner elsewhere. */
+static void add_hops(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    const tw_topo_t *topo = c->topo;
+    double shard = c->bytes / topo->world;
+
+    for (int distance = 1; distance < topo->world; distance *= 2) {
+        int m = distance < topo->world - distance ? distance : topo->world - distance;
+        int crossing = distance < topo->max_local ? distance : topo->max_local;
+        int staying = topo->max_local - (topo->n_nodes > 1 ? crossing : 0);
+        double messages = tw_cost_messages(c, shard * m);
+        if (topo->n_nodes > 1) {
+            cost->inter_rounds++;
+            cost->inter_messages += messages;
+            cost->inter_bytes += shard * m * crossing;
+            cost->crowded |= topo->n_nodes > 2; /* chunks of two hops at once */
+        } else {
+            cost->node_rounds++;
+        }
+        cost->node_messages += staying > 0 ? messages : 0;
+        cost->node_bytes += shard * m * staying;
+    }
+}
+
+void tw_doubling_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    add_hops(c, cost);
+}
+
+void tw_halving_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    add_hops(c, cost);
+    cost->cpu_sec += c->bytes * c->model->reduce_sec;
+}
+
+void tw_halving_doubling_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    tw_halving_reduce_scatter_cost(c, cost);
+    add_hops(c, cost);
+}

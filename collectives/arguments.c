@@ -1,0 +1,375 @@
+/** From the caller's arguments to a request: checks, copies, and views of the tensors. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/communicator.h"
+
+/* Ranks may send different amounts, but have to plan alike: all-to-all is planned as if each shard were of this size. */
+#define ALLTOALL_ELEMS ((size_t)1 << 18)
+
+size_t tw_coll_shard_elems(size_t n_elems, int world, int rank)
+{
+    return n_elems / (size_t)world + ((size_t)rank < n_elems % (size_t)world);
+}
+
+size_t tw_coll_shard_offset(size_t n_elems, int world, int rank)
+{
+    size_t extra = n_elems % (size_t)world, r = (size_t)rank;
+
+    return n_elems / (size_t)world * r + (r < extra ? r : extra);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------------------- */
+
+static int is_reduction(tw_coll_op_t op)
+{
+    return op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLREDUCE;
+}
+
+static int has_shards(tw_coll_op_t op)
+{
+    return op == TW_COLL_ALLGATHER || op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLTOALL;
+}
+
+static size_t sum_counts(const size_t *counts, int world)
+{
+    size_t sum = 0;
+
+    for (int r = 0; r < world; r++) {
+        sum += counts[r];
+    }
+    return sum;
+}
+
+static tw_status_t refuse(const tw_coll_t *coll, const tw_coll_args_t *args, const char *what)
+{
+    tw_error("rank %d: %s: %s", coll->topo.rank, tw_coll_op_name(args->op), what);
+    return TW_ERR_INVALID;
+}
+
+static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args)
+{
+    tw_status_t status = TW_OK;
+
+    if (args->codec == NULL) {
+        return args->inner_codec == NULL ? TW_OK : refuse(coll, args, "inner_codec needs a codec");
+    }
+    if (args->type == TW_TYPE_BYTE) {
+        return refuse(coll, args, "bytes cannot be quantized");
+    }
+    if (!is_reduction(args->op) && args->op != TW_COLL_ALLGATHER) {
+        return refuse(coll, args, "this operation has no quantized form");
+    }
+    status = tw_quant_codec_check(args->codec);
+    if (status == TW_OK && args->inner_codec != NULL) {
+        status = tw_quant_codec_check(args->inner_codec);
+    }
+    return status;
+}
+
+static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
+{
+    if ((unsigned)args->op >= TW_COLL_OP_COUNT) {
+        tw_error("rank %d: unknown operation %d", coll->topo.rank, (int)args->op);
+        return TW_ERR_INVALID;
+    }
+    if (tw_type_bytes(args->type) == 0) {
+        return refuse(coll, args, "unknown element type");
+    }
+    if (is_reduction(args->op) && args->type == TW_TYPE_BYTE) {
+        return refuse(coll, args, "bytes cannot be reduced");
+    }
+    if (args->reduction != TW_COLL_SUM && args->reduction != TW_COLL_MEAN) {
+        return refuse(coll, args, "unknown reduction");
+    }
+    if (args->op == TW_COLL_BROADCAST && (args->root < 0 || args->root >= coll->topo.world)) {
+        return refuse(coll, args, "root is not a rank of the communicator");
+    }
+    if (args->n_segments > 0 && args->segments == NULL) {
+        return refuse(coll, args, "segments is NULL");
+    }
+    if (args->n_segments > 0 && args->op == TW_COLL_BARRIER) {
+        return refuse(coll, args, "it takes no segments");
+    }
+    return check_codec(coll, args);
+}
+
+/* Counts are filled in already. */
+static tw_status_t check_segment(const tw_coll_request_t *request, const tw_coll_segment_t *segment)
+{
+    const tw_coll_t *coll = request->coll;
+    const tw_coll_args_t *args = &request->args;
+    int world = coll->topo.world;
+    size_t n_out = segment->n_elems;
+
+    if (has_shards(args->op) && sum_counts(segment->counts, world) != segment->n_elems) {
+        return refuse(coll, args, "counts do not sum up to n_elems");
+    }
+    if (args->op == TW_COLL_ALLTOALL) {
+        n_out = sum_counts(segment->recv_counts, world);
+        if (segment->counts[coll->topo.rank] != segment->recv_counts[coll->topo.rank]) {
+            return refuse(coll, args, "counts and recv_counts differ for the own rank");
+        }
+    }
+    if (args->op == TW_COLL_REDUCE_SCATTER) {
+        if (segment->src == NULL && segment->n_elems > 0) {
+            return refuse(coll, args, "src is NULL");
+        }
+    } else if (segment->dst == NULL && n_out > 0) {
+        return refuse(coll, args, "dst is NULL");
+    }
+    return TW_OK;
+}
+
+/* ---- copies ---------------------------------------------------------------------------------------------- */
+
+static void copy_counts(size_t *to, const size_t *from, size_t n_elems, int world)
+{
+    for (int r = 0; r < world; r++) {
+        to[r] = from != NULL ? from[r] : tw_coll_shard_elems(n_elems, world, r);
+    }
+}
+
+/* Segments, counts and codecs outlive the caller's. */
+static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *args)
+{
+    int world = request->coll->topo.world;
+    size_t n = args->n_segments, per_segment = has_shards(args->op) ? (size_t)world : 0;
+
+    if (args->op == TW_COLL_ALLTOALL) {
+        per_segment *= 2;
+    }
+    request->args = *args;
+    request->segments = malloc((n + 1) * sizeof(*request->segments));
+    request->counts = calloc(n * per_segment + 1, sizeof(*request->counts));
+    if (request->segments == NULL || request->counts == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t s = 0; s < n; s++) {
+        tw_coll_segment_t *segment = &request->segments[s];
+        size_t *counts = &request->counts[s * per_segment];
+        *segment = args->segments[s];
+        segment->counts = segment->recv_counts = NULL;
+        if (per_segment == 0) {
+            continue;
+        }
+        copy_counts(counts, args->segments[s].counts, segment->n_elems, world);
+        segment->counts = counts;
+        if (args->op != TW_COLL_ALLTOALL) {
+            continue;
+        }
+        copy_counts(counts + world, args->segments[s].recv_counts, segment->n_elems, world);
+        segment->recv_counts = counts + world;
+    }
+    request->args.segments = request->segments;
+    if (args->codec != NULL) {
+        request->codec = *args->codec;
+        request->args.codec = &request->codec;
+    }
+    if (args->inner_codec != NULL) {
+        request->inner_codec = *args->inner_codec;
+        request->args.inner_codec = &request->inner_codec;
+    }
+    return TW_OK;
+}
+
+/* ---- views ----------------------------------------------------------------------------------------------- */
+
+static const char *elem(const tw_coll_request_t *request, const void *base, size_t index)
+{
+    return base != NULL ? (const char *)base + index * tw_type_bytes(request->args.type) : NULL;
+}
+
+static size_t own_offset(const tw_coll_request_t *request, const tw_coll_segment_t *segment)
+{
+    return sum_counts(segment->counts, request->coll->topo.rank);
+}
+
+/* Where a segment is read and written: base addresses of what the views show. */
+static void segment_memory(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
+                           const void **in, const void **out)
+{
+    *in = segment->src;
+    *out = segment->dst;
+    switch (request->args.op) {
+    case TW_COLL_ALLGATHER:
+        if (segment->src == NULL) {
+            *in = elem(request, segment->dst, own_offset(request, segment));
+        }
+        break;
+    case TW_COLL_REDUCE_SCATTER:
+        if (segment->dst == NULL) {
+            *out = elem(request, segment->src, own_offset(request, segment));
+        }
+        break;
+    case TW_COLL_BROADCAST:
+        *in = segment->dst;
+        break;
+    default:
+        if (segment->src == NULL) {
+            *in = segment->dst;
+        }
+    }
+}
+
+static int segment_in_place(const tw_coll_request_t *request, const tw_coll_segment_t *segment)
+{
+    const void *in, *out;
+
+    segment_memory(request, segment, &in, &out);
+    if (request->args.op == TW_COLL_ALLGATHER) {
+        return in == elem(request, out, own_offset(request, segment));
+    }
+    if (request->args.op == TW_COLL_REDUCE_SCATTER) {
+        return out == elem(request, in, own_offset(request, segment));
+    }
+    return in == out;
+}
+
+/* Shard by shard, the segments in order within each. */
+static tw_status_t fill_sharded(tw_coll_request_t *request, tw_view_t *view, size_t *first, int is_out)
+{
+    const tw_coll_args_t *args = &request->args;
+    int world = request->coll->topo.world;
+    size_t *offset = calloc(args->n_segments + 1, sizeof(*offset));
+
+    if (offset == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int r = 0; r < world; r++) {
+        first[r] = view->n_elems;
+        for (size_t s = 0; s < args->n_segments; s++) {
+            const tw_coll_segment_t *segment = &args->segments[s];
+            int received = is_out && args->op == TW_COLL_ALLTOALL;
+            size_t n = received ? segment->recv_counts[r] : segment->counts[r];
+            const void *memory[2];
+            segment_memory(request, segment, &memory[0], &memory[1]);
+            tw_view_append(view, elem(request, memory[is_out], offset[s]), n);
+            offset[s] += n;
+        }
+    }
+    first[world] = view->n_elems;
+    free(offset);
+    return TW_OK;
+}
+
+/* One run per segment: all of it, or the own shard. */
+static void fill_flat(tw_coll_request_t *request, tw_view_t *view, int is_out)
+{
+    const tw_coll_args_t *args = &request->args;
+
+    for (size_t s = 0; s < args->n_segments; s++) {
+        const tw_coll_segment_t *segment = &args->segments[s];
+        const void *memory[2];
+        segment_memory(request, segment, &memory[0], &memory[1]);
+        tw_view_append(view, memory[is_out],
+                       has_shards(args->op) ? segment->counts[request->coll->topo.rank] : segment->n_elems);
+    }
+}
+
+static void fill_even_split(const tw_coll_request_t *request, size_t *first)
+{
+    int world = request->coll->topo.world;
+
+    for (int r = 0; r <= world; r++) {
+        first[r] = r < world ? tw_coll_shard_offset(request->n_elems, world, r) : request->n_elems;
+    }
+}
+
+static tw_status_t fill_view(tw_coll_request_t *request, tw_view_t *view, size_t **first, int is_out)
+{
+    tw_coll_op_t op = request->args.op, one_shard = is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER;
+    int sharded = has_shards(op) && op != one_shard;
+    size_t world = (size_t)request->coll->topo.world;
+    tw_status_t status = tw_view_init(view, tw_type_bytes(request->args.type),
+                                      request->args.n_segments * (sharded ? world : 1));
+
+    if (status != TW_OK) {
+        return status;
+    }
+    *first = op == one_shard ? NULL : request->first_memory + (is_out ? world + 1 : 0);
+    if (sharded) {
+        return fill_sharded(request, view, *first, is_out);
+    }
+    fill_flat(request, view, is_out);
+    if (*first != NULL) {
+        fill_even_split(request, *first);
+    }
+    return TW_OK;
+}
+
+static tw_status_t create_views(tw_coll_request_t *request)
+{
+    const tw_coll_args_t *args = &request->args;
+    size_t world = (size_t)request->coll->topo.world;
+    tw_status_t status;
+
+    request->in_place = 1;
+    for (size_t s = 0; s < args->n_segments; s++) {
+        int in_place = args->segments[s].n_elems == 0 || segment_in_place(request, &args->segments[s]);
+        request->n_elems += args->segments[s].n_elems;
+        request->in_place &= in_place;
+        request->aliased |= in_place;
+    }
+    if (args->op == TW_COLL_ALLTOALL) {
+        request->n_elems = world * ALLTOALL_ELEMS;
+    }
+    request->first_memory = calloc(2 * (world + 1), sizeof(*request->first_memory));
+    if (request->first_memory == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    status = fill_view(request, &request->in, &request->in_first, 0);
+    if (status == TW_OK) {
+        status = fill_view(request, &request->out, &request->out_first, 1);
+    }
+    if (status == TW_OK) {
+        status = tw_view_init(&request->signature_view, 1, 1);
+    }
+    if (status == TW_OK) {
+        status = tw_view_init(&request->neighbour_view, 1, 1);
+    }
+    return status;
+}
+
+/* ---- requests -------------------------------------------------------------------------------------------- */
+
+tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
+{
+    tw_status_t status = check_args(coll, args);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    tw_coll_request_t *request = calloc(1, sizeof(*request));
+    if (request == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    request->coll = coll;
+    request->status = TW_IN_PROGRESS;
+    status = copy_args(request, args);
+    for (size_t s = 0; s < args->n_segments && status == TW_OK; s++) {
+        status = check_segment(request, &request->segments[s]);
+    }
+    if (status == TW_OK) {
+        status = create_views(request);
+    }
+    if (status != TW_OK) {
+        tw_request_destroy(request);
+        return status;
+    }
+    *out = request;
+    return TW_OK;
+}
+
+void tw_request_destroy(tw_coll_request_t *request)
+{
+    tw_sched_destroy(request->sched);
+    tw_view_cleanup(&request->in);
+    tw_view_cleanup(&request->out);
+    tw_view_cleanup(&request->signature_view);
+    tw_view_cleanup(&request->neighbour_view);
+    free(request->first_memory);
+    free(request->counts);
+    free(request->segments);
+    free(request);
+}

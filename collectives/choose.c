@@ -1,0 +1,341 @@
+/** Which algorithm, how large its messages are, and whether to quantize at all: the candidate that the model expects to
+ *  be the quickest, but in doubt one with fewer inter-node bytes. Nothing but the model, the sizes, the topology and
+ *  TW_COLL_CHUNK is looked at, and these are the same on all ranks, so they choose alike. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/communicator.h"
+#include "collectives/quantized/cost.h"
+
+#define MIN_CHUNK_BYTES ((size_t)64 << 10)
+#define MAX_CHUNK_BYTES ((size_t)2 << 20)
+/** Quantizing costs precision, so it has to be worth it: it saves more than the model may be wrong. That is a share of
+ *  the time, and what a few more wake-ups on busy processors cost, of which the turn of a message is the measure. */
+#define WORTH_SHARE 0.05
+#define WORTH_TURNS 4
+/** Of two algorithms, the one that sends more than so many times the other's inter-node bytes needs evidence. */
+#define LEANER 1.25
+
+/** What `fits` and `name` leave of the table. */
+typedef struct candidate {
+    size_t algo;
+    size_t chunk_bytes;
+    double sec;
+    double quiet_sec, typical_sec; /**< by those models */
+    double inter_bytes;
+} candidate_t;
+
+typedef struct plan {
+    tw_coll_t *coll;
+    tw_case_t c;
+    tw_coll_model_t quiet, typical;
+    candidate_t *candidates;
+    size_t n_candidates;
+    const candidate_t *exact, *quantized; /**< the best of their kind; NULL: there is none */
+} plan_t;
+
+static int is_named(const tw_coll_args_t *args)
+{
+    return args->algo != NULL && strcmp(args->algo, "auto") != 0;
+}
+
+/** A name is one of the quantized algorithms when there is a codec; the exact ones then stay candidates. */
+static int is_candidate(const plan_t *plan, const tw_algo_t *algo)
+{
+    const tw_coll_args_t *args = plan->c.args;
+    int wants_codec = args->codec != NULL;
+
+    if (algo->info.op != args->op || (algo->info.quantized && !wants_codec)) {
+        return 0;
+    }
+    if (!algo->info.quantized && wants_codec) {
+        return !args->force_codec && (algo->fits == NULL || algo->fits(plan->c.topo));
+    }
+    return (!is_named(args) || strcmp(algo->info.name, args->algo) == 0) &&
+           (algo->fits == NULL || algo->fits(plan->c.topo));
+}
+
+static double model_sec(const plan_t *plan, const tw_coll_model_t *model, candidate_t *candidate)
+{
+    tw_coll_cost_t cost = {0};
+    tw_case_t c = plan->c;
+
+    c.model = model;
+    c.chunk_bytes = (double)candidate->chunk_bytes;
+    tw_algo_get(candidate->algo)->cost(&c, &cost);
+    candidate->inter_bytes = cost.inter_bytes;
+    return tw_coll_model_time(model, &cost);
+}
+
+/** The best chunk for an algorithm: small ones cost messages, large ones leave wire and processor waiting for each other. */
+static candidate_t make_candidate(const plan_t *plan, size_t index)
+{
+    size_t given = plan->coll->options.chunk_bytes;
+    size_t min = given > 0 ? given : MIN_CHUNK_BYTES, max = given > 0 ? given : MAX_CHUNK_BYTES;
+    candidate_t best = {.algo = index, .chunk_bytes = min};
+
+    best.sec = model_sec(plan, plan->c.model, &best);
+    for (size_t chunk = 2 * min; chunk <= max; chunk *= 2) {
+        candidate_t next = {.algo = index, .chunk_bytes = chunk};
+        next.sec = model_sec(plan, plan->c.model, &next);
+        best = next.sec < best.sec ? next : best;
+    }
+    best.quiet_sec = model_sec(plan, &plan->quiet, &best);
+    best.typical_sec = model_sec(plan, &plan->typical, &best);
+    return best;
+}
+
+static tw_status_t no_candidate(const plan_t *plan)
+{
+    const tw_coll_args_t *args = plan->c.args;
+    const tw_topo_t *topo = plan->c.topo;
+    const char *kind = args->codec != NULL ? "quantized" : "exact";
+    const tw_algo_t *algo;
+
+    for (size_t i = 0; is_named(args) && (algo = tw_algo_get(i)) != NULL; i++) {
+        if (algo->info.op == args->op && algo->info.quantized == (args->codec != NULL) &&
+            strcmp(algo->info.name, args->algo) == 0) {
+            tw_error("rank %d: %s: algorithm %s does not fit %d ranks on %d nodes", topo->rank,
+                     tw_coll_op_name(args->op), args->algo, topo->world, topo->n_nodes);
+            return TW_ERR_UNSUPPORTED;
+        }
+    }
+    if (is_named(args)) {
+        tw_error("rank %d: %s: there is no %s algorithm \"%s\"", topo->rank, tw_coll_op_name(args->op), kind,
+                 args->algo);
+        return TW_ERR_INVALID;
+    }
+    tw_error("rank %d: %s: no %s algorithm fits", topo->rank, tw_coll_op_name(args->op), kind);
+    return TW_ERR_UNSUPPORTED;
+}
+
+/** Fewer inter-node bytes are what is certain about an algorithm; its processor and in-node times were measured in a moment
+ *  that may have been a busy one. So the quickest loses to a leaner one which it is not quicker than beyond doubt: even
+ *  if the leaner one's measurements were disturbed. */
+static const candidate_t *prefer_lean(const plan_t *plan, const candidate_t *quickest)
+{
+    const candidate_t *best = quickest;
+
+    for (size_t i = 0; quickest != NULL && i < plan->n_candidates; i++) {
+        const candidate_t *lean = &plan->candidates[i];
+        int same_kind =
+            tw_algo_get(lean->algo)->info.quantized == tw_algo_get(quickest->algo)->info.quantized;
+        int leaner = lean->inter_bytes * LEANER < quickest->inter_bytes;
+        if (same_kind && leaner && lean->quiet_sec <= quickest->typical_sec &&
+            (best == quickest || lean->quiet_sec < best->quiet_sec)) {
+            best = lean;
+        }
+    }
+    return best;
+}
+
+static tw_status_t find_candidates(plan_t *plan)
+{
+    const tw_algo_t *algo;
+    size_t n = 0;
+
+    while (tw_algo_get(n) != NULL) {
+        n++;
+    }
+    plan->candidates = malloc(n * sizeof(*plan->candidates));
+    if (plan->candidates == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; (algo = tw_algo_get(i)) != NULL; i++) {
+        if (!is_candidate(plan, algo)) {
+            continue;
+        }
+        candidate_t *candidate = &plan->candidates[plan->n_candidates++];
+        *candidate = make_candidate(plan, i);
+        const candidate_t **best = algo->info.quantized ? &plan->quantized : &plan->exact;
+        *best = *best == NULL || candidate->sec < (*best)->sec ? candidate : *best;
+    }
+    plan->exact = prefer_lean(plan, plan->exact);
+    plan->quantized = prefer_lean(plan, plan->quantized);
+    /* a codec, but only exact algorithms: the name, if any, is wrong */
+    int found = plan->c.args->codec != NULL ? plan->quantized != NULL : plan->exact != NULL;
+    return found ? TW_OK : no_candidate(plan);
+}
+
+/* ---- explaining ------------------------------------------------------------------------------------------ */
+
+static const char *format_sec(double sec, char *buf, size_t buf_bytes)
+{
+    if (sec < 1e-3) {
+        snprintf(buf, buf_bytes, "%.1f us", sec * 1e6);
+    } else {
+        snprintf(buf, buf_bytes, "%.3f ms", sec * 1e3);
+    }
+    return buf;
+}
+
+static const char *describe_candidate(const plan_t *plan, const candidate_t *candidate, char *buf,
+                                      size_t buf_bytes)
+{
+    const tw_coll_algo_info_t *info = &tw_algo_get(candidate->algo)->info;
+    char codec[64] = "exact", sec[32];
+
+    if (info->quantized) {
+        tw_quant_codec_format(plan->c.args->codec, codec, sizeof(codec));
+    }
+    snprintf(buf, buf_bytes, "%s %s %s", codec, info->name, format_sec(candidate->sec, sec, sizeof(sec)));
+    return buf;
+}
+
+/** What the model's doubt makes of it. */
+static const char *describe_doubt(const candidate_t *candidate, char *buf, size_t buf_bytes)
+{
+    char quiet[24], typical[24];
+
+    snprintf(buf, buf_bytes, " (quiet %s, typical %s)",
+             format_sec(candidate->quiet_sec, quiet, sizeof(quiet)),
+             format_sec(candidate->typical_sec, typical, sizeof(typical)));
+    return buf;
+}
+
+/** Why it is not the quickest of its kind; "" if it is. */
+static const char *describe_preference(const plan_t *plan, const candidate_t *chosen)
+{
+    int quantized = tw_algo_get(chosen->algo)->info.quantized;
+
+    for (size_t i = 0; i < plan->n_candidates; i++) {
+        const candidate_t *other = &plan->candidates[i];
+        if (tw_algo_get(other->algo)->info.quantized == quantized && other->sec < chosen->sec) {
+            return ", fewer inter-node bytes and not slower beyond doubt";
+        }
+    }
+    return "";
+}
+
+/** The same operation again is not explained again. */
+static int is_news(tw_coll_t *coll, const plan_t *plan)
+{
+    char text[128], codec[64] = "exact";
+    const tw_coll_args_t *args = plan->c.args;
+
+    if (args->codec != NULL) {
+        tw_quant_codec_format(args->codec, codec, sizeof(codec));
+    }
+    snprintf(text, sizeof(text), "%d %s %.0f %s", (int)args->op, tw_type_name(args->type), plan->c.bytes,
+             codec);
+    for (size_t i = 0; i < TW_COLL_EXPLAINED; i++) {
+        if (strcmp(coll->explained[i], text) == 0) {
+            return 0;
+        }
+    }
+    snprintf(coll->explained[coll->n_explained++ % TW_COLL_EXPLAINED], TW_COLL_EXPLAINED_BYTES, "%s", text);
+    return 1;
+}
+
+static void explain(tw_coll_t *coll, const plan_t *plan, const candidate_t *chosen)
+{
+    char bytes[32], chunk[32], text[128], doubt[96];
+
+    if (!coll->options.explain || coll->topo.rank != 0 || !is_news(coll, plan)) {
+        return;
+    }
+    for (size_t i = 0; i < plan->n_candidates; i++) {
+        const candidate_t *candidate = &plan->candidates[i];
+        fprintf(stderr, "thinwire: %s of %s %s on %d ranks, %d nodes: %s%s, chunk %s%s%s%s\n",
+                tw_coll_op_name(plan->c.args->op),
+                tw_format_bytes((size_t)plan->c.bytes, bytes, sizeof(bytes)),
+                tw_type_name(plan->c.args->type), coll->topo.world, coll->topo.n_nodes,
+                describe_candidate(plan, candidate, text, sizeof(text)),
+                describe_doubt(candidate, doubt, sizeof(doubt)),
+                tw_format_bytes(candidate->chunk_bytes, chunk, sizeof(chunk)),
+                candidate == chosen ? "  <- chosen" : "",
+                candidate == chosen ? describe_preference(plan, chosen) : "",
+                candidate == chosen && coll->reason[0] != '\0' ? ", quantizing declined" : "");
+    }
+}
+
+/* ---- choosing -------------------------------------------------------------------------------------------- */
+
+/** What quantizing has to save. */
+static double least_sec(const tw_coll_t *coll, double exact_sec)
+{
+    const tw_coll_tier_t *tier = coll->topo.n_nodes > 1 ? &coll->model.inter : &coll->model.node;
+
+    return WORTH_SHARE * exact_sec + WORTH_TURNS * tier->turn_sec;
+}
+
+/** As it was measured, or as it may be: in doubt, the fewer bytes that were asked for. */
+static int is_worth_quantizing(const plan_t *plan)
+{
+    const candidate_t *exact = plan->exact, *quantized = plan->quantized;
+    int shorter = plan->c.encoded_bytes < plan->c.bytes;
+
+    return shorter && (exact->sec - quantized->sec > least_sec(plan->coll, exact->sec) ||
+                       exact->quiet_sec - quantized->quiet_sec > least_sec(plan->coll, exact->quiet_sec));
+}
+
+/** The best; exact when quantizing is not worth it, and then the reason is noted. */
+static const candidate_t *choose(tw_coll_t *coll, const plan_t *plan)
+{
+    char exact[128], quantized[128];
+
+    coll->reason[0] = '\0';
+    if (plan->exact == NULL || plan->quantized == NULL) {
+        return plan->exact != NULL ? plan->exact : plan->quantized;
+    }
+    if (is_worth_quantizing(plan)) {
+        return plan->quantized;
+    }
+    snprintf(coll->reason, sizeof(coll->reason), "%s would save less than %.0f us of %s",
+             describe_candidate(plan, plan->quantized, quantized, sizeof(quantized)),
+             least_sec(coll, plan->exact->sec) * 1e6,
+             describe_candidate(plan, plan->exact, exact, sizeof(exact)));
+    return plan->exact;
+}
+
+tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems,
+                           tw_coll_choice_t *choice)
+{
+    plan_t plan = {
+        .coll = coll,
+        .c =
+            {
+                .model = &coll->model,
+                .topo = &coll->topo,
+                .args = args,
+                .bytes = (double)n_elems * (double)tw_type_bytes(args->type),
+            },
+    };
+
+    plan.c.encoded_bytes = tw_cost_encoded_bytes(&plan.c, args->codec);
+    plan.c.inner_bytes = tw_cost_encoded_bytes(&plan.c, args->inner_codec);
+    tw_coll_model_quiet(&coll->model, &plan.quiet);
+    tw_coll_model_typical(&coll->model, &plan.typical);
+    tw_status_t status = find_candidates(&plan);
+    if (status == TW_OK) {
+        const candidate_t *chosen = choose(coll, &plan);
+        *choice = (tw_coll_choice_t){chosen->algo, chosen->chunk_bytes, chosen->sec, coll->reason};
+        explain(coll, &plan, chosen);
+    }
+    free(plan.candidates);
+    return status;
+}
+
+tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)
+{
+    const tw_topo_t *topo = &coll->topo;
+    tw_coll_request_t *request;
+    tw_status_t status = tw_request_create(coll, args, &request);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    status = tw_coll_choose(coll, &request->args, request->n_elems, &request->choice);
+    if (status == TW_OK) {
+        status = tw_request_build(request);
+    }
+    if (status == TW_OK) {
+        *bytes = 0;
+        for (int r = 0; r < topo->world; r++) {
+            *bytes += topo->node[r] != topo->node[topo->rank] ? tw_sched_sent_bytes(request->sched, r) : 0;
+        }
+    }
+    tw_request_destroy(request);
+    return status;
+}

@@ -1,0 +1,295 @@
+/** The computations of a tick, as calls of the codec: those that are alike and follow each other share a launch. */
+#include "collectives/gpu/gpu.h"
+
+#define BATCH 64 /**< parts handed over at once */
+
+/** A part of a chunk: where one step of it is read and written. */
+typedef struct item {
+    const char *src; /**< of a sum: the first input */
+    char *dst;
+    size_t n_elems;
+    uint32_t tensor;
+    uint64_t first_elem;
+} item_t;
+
+/** Computations that are alike, being put together. */
+typedef struct batch {
+    const tw_gpu_call_t *call;
+    const tw_gpu_compute_t *like; /**< the first of them */
+    tw_stream_t stream;
+    item_t items[BATCH];
+    size_t n, room;
+} batch_t;
+
+static const tw_gpu_device_t *device_of(const batch_t *batch)
+{
+    return batch->call->coll->device;
+}
+
+static tw_quant_t *codec_of(const tw_gpu_shape_t *shape, tw_gpu_form_t form)
+{
+    return form == TW_GPU_CODEC ? shape->codec : form == TW_GPU_INNER ? shape->inner : NULL;
+}
+
+static size_t part_bytes(const tw_gpu_shape_t *shape, tw_gpu_form_t form, size_t n_elems)
+{
+    if (form == TW_GPU_PLAIN) {
+        return n_elems * tw_type_bytes(shape->request->args.type);
+    }
+    return tw_quant_encoded_bytes(tw_quant_codec_get(codec_of(shape, form)), n_elems);
+}
+
+static uint64_t seed_of(const tw_gpu_call_t *call, tw_gpu_seed_t seed)
+{
+    const tw_topo_t *topo = &call->coll->base.topo;
+    tw_coll_op_t op = call->shape->request->args.op;
+
+    if (seed == TW_GPU_SEED_RANK) {
+        return tw_qop_rank_seed(op, call->seed, topo->rank);
+    }
+    return seed == TW_GPU_SEED_NODE ? tw_qop_node_seed(call->seed, topo->node[topo->rank]) : call->seed;
+}
+
+static tw_quant_args_t quant_args(const batch_t *batch)
+{
+    const tw_gpu_call_t *call = batch->call;
+
+    return (tw_quant_args_t){
+        .type = call->shape->request->args.type,
+        .seed = seed_of(call, batch->like->seed),
+        .step = call->step,
+        .factor = batch->like->scaled ? call->shape->factor : 1.0f,
+        .stream = batch->stream,
+    };
+}
+
+/* ---- launches -------------------------------------------------------------------------------------------- */
+
+/** encode or decode */
+static tw_status_t launch_codec(const batch_t *batch, tw_type_t type)
+{
+    const tw_gpu_shape_t *shape = batch->call->shape;
+    tw_quant_segment_t segments[BATCH];
+    tw_quant_args_t args = quant_args(batch);
+
+    args.type = type;
+    for (size_t i = 0; i < batch->n; i++) {
+        const item_t *item = &batch->items[i];
+        segments[i] = (tw_quant_segment_t){.src = item->src,
+                                           .dst = item->dst,
+                                           .n_elems = item->n_elems,
+                                           .tensor = item->tensor,
+                                           .first_elem = item->first_elem};
+    }
+    if (batch->like->out != TW_GPU_PLAIN) {
+        return tw_quant_encode(codec_of(shape, batch->like->out), &args, segments, batch->n);
+    }
+    return tw_quant_decode(codec_of(shape, batch->like->in), &args, segments, batch->n);
+}
+
+static tw_status_t launch_reduce(const batch_t *batch)
+{
+    const tw_gpu_shape_t *shape = batch->call->shape;
+    tw_quant_t *in = codec_of(shape, batch->like->in);
+    tw_quant_reduce_segment_t segments[BATCH];
+    tw_quant_args_t args = quant_args(batch);
+    size_t n_inputs = (size_t)batch->like->n_inputs;
+
+    for (size_t i = 0; i < batch->n; i++) {
+        const item_t *item = &batch->items[i];
+        const void **sources = batch->call->coll->sources + i * n_inputs;
+        for (size_t k = 0; k < n_inputs; k++) {
+            sources[k] = item->src + k * batch->like->stride;
+        }
+        segments[i] = (tw_quant_reduce_segment_t){.srcs = sources,
+                                                  .n_srcs = n_inputs,
+                                                  .dst = item->dst,
+                                                  .n_elems = item->n_elems,
+                                                  .tensor = item->tensor,
+                                                  .first_elem = item->first_elem};
+    }
+    if (batch->like->out == TW_GPU_PLAIN) {
+        return tw_quant_reduce_decode(in, &args, segments, batch->n);
+    }
+    return tw_quant_reduce_encode(in, codec_of(shape, batch->like->out), &args, segments, batch->n);
+}
+
+/** A copy, or a sum of plain inputs. */
+static tw_status_t launch_sum(const batch_t *batch)
+{
+    tw_type_t type = batch->call->shape->request->args.type;
+    tw_gpu_sum_segment_t segments[BATCH];
+    tw_gpu_sum_t sum = {
+        .in = type,
+        .out = type,
+        .n_inputs = batch->like->n_inputs > 0 ? batch->like->n_inputs : 1,
+        .stride = batch->like->stride,
+        .factor = batch->like->scaled ? batch->call->shape->factor : 1.0f,
+        .segments = segments,
+        .n_segments = batch->n,
+    };
+
+    for (size_t i = 0; i < batch->n; i++) {
+        segments[i] =
+            (tw_gpu_sum_segment_t){batch->items[i].src, batch->items[i].dst, batch->items[i].n_elems};
+    }
+    return device_of(batch)->sum(device_of(batch), &sum, batch->stream);
+}
+
+static int is_plain_encode(const tw_gpu_compute_t *compute)
+{
+    return compute->in == TW_GPU_PLAIN && compute->out != TW_GPU_PLAIN && compute->n_inputs > 0;
+}
+
+static tw_status_t flush(batch_t *batch)
+{
+    const tw_gpu_compute_t *like = batch->like;
+    tw_status_t status = TW_OK;
+
+    if (batch->n == 0) {
+        return TW_OK;
+    }
+    if (is_plain_encode(like)) {
+        status = launch_codec(batch, TW_TYPE_FP32);
+    } else if (like->in == TW_GPU_PLAIN && like->out == TW_GPU_PLAIN) {
+        status = launch_sum(batch);
+    } else if (like->n_inputs > 0) {
+        status = launch_reduce(batch);
+    } else {
+        status = launch_codec(batch, batch->call->shape->request->args.type);
+    }
+    batch->n = 0;
+    return status;
+}
+
+/* ---- batches --------------------------------------------------------------------------------------------- */
+
+static int is_like(const tw_gpu_compute_t *a, const tw_gpu_compute_t *b)
+{
+    return a->in == b->in && a->out == b->out && a->n_inputs == b->n_inputs && a->scaled == b->scaled &&
+           a->seed == b->seed && a->stride == b->stride;
+}
+
+/** Computations from here on are like this one. */
+static tw_status_t begin(batch_t *batch, const tw_gpu_compute_t *like)
+{
+    tw_status_t status = flush(batch);
+    size_t fits = like->n_inputs > 0 ? batch->call->coll->n_sources / (size_t)like->n_inputs : BATCH;
+
+    batch->like = like;
+    batch->room = fits < BATCH ? fits : BATCH;
+    return status;
+}
+
+static tw_status_t add_item(batch_t *batch, item_t item)
+{
+    tw_status_t status = batch->n == batch->room ? flush(batch) : TW_OK;
+
+    batch->items[batch->n++] = item;
+    return status;
+}
+
+/** What a chunk is read from or written to besides the caller's tensors; offsets grow part by part. */
+static tw_status_t add_parts(batch_t *batch, const tw_gpu_compute_t *compute, const char *from,
+                             size_t from_elem_bytes)
+{
+    const tw_gpu_call_t *call = batch->call;
+    const tw_gpu_shape_t *shape = call->shape;
+    const tw_grid_t *grid = &shape->plan.grid;
+    const tw_grid_chunk_t *chunk = &grid->chunks[compute->chunk];
+    size_t elem_bytes = tw_type_bytes(shape->request->args.type);
+    char *to = call->workspace + (compute->to == TW_GPU_USER ? 0 : compute->to);
+    tw_status_t status = TW_OK;
+
+    for (size_t i = 0; i < chunk->n_parts && status == TW_OK; i++) {
+        const tw_grid_part_t *part = &grid->parts[chunk->first_part + i];
+        const tw_qop_tensor_t *at = &call->tensors[part->segment];
+        item_t item = {from, to, part->n_elems, at->tensor, part->first};
+        if (compute->from == TW_GPU_USER) {
+            item.src = at->src + (part->first - at->src_first) * elem_bytes;
+        }
+        if (compute->to == TW_GPU_USER) {
+            item.dst = at->dst + (part->first - at->dst_first) * elem_bytes;
+        }
+        status = add_item(batch, item);
+        from += from_elem_bytes > 0 ? part->n_elems * from_elem_bytes
+                                    : part_bytes(shape, compute->in, part->n_elems);
+        to += part_bytes(shape, compute->out, part->n_elems);
+    }
+    return status;
+}
+
+/** Plain inputs that are encoded: their sum first, as fp32, for which there is room for one chunk. */
+static tw_status_t add_plain_encode(batch_t *batch, const tw_gpu_compute_t *compute)
+{
+    const tw_gpu_call_t *call = batch->call;
+    const tw_gpu_plan_t *plan = &call->shape->plan;
+    char *temp = call->workspace + plan->temp_at;
+    tw_gpu_sum_segment_t segment = {call->workspace + compute->from, temp,
+                                    plan->grid.chunks[compute->chunk].n_elems};
+    tw_gpu_sum_t sum = {
+        .in = call->shape->request->args.type,
+        .out = TW_TYPE_FP32,
+        .n_inputs = compute->n_inputs,
+        .stride = compute->stride,
+        .factor = compute->scaled ? call->shape->factor : 1.0f,
+        .segments = &segment,
+        .n_segments = 1,
+    };
+    tw_status_t status = flush(batch);
+
+    if (status == TW_OK) {
+        status = device_of(batch)->sum(device_of(batch), &sum, batch->stream);
+    }
+    if (status == TW_OK) {
+        status = add_parts(batch, compute, temp, sizeof(float));
+    }
+    return status;
+}
+
+static tw_status_t add_compute(batch_t *batch, const tw_gpu_compute_t *compute)
+{
+    tw_status_t status = TW_OK;
+
+    if (batch->like == NULL || !is_like(batch->like, compute)) {
+        status = begin(batch, compute);
+    }
+    if (status != TW_OK) {
+        return status;
+    }
+    if (is_plain_encode(compute)) {
+        return add_plain_encode(batch, compute);
+    }
+    return add_parts(batch, compute,
+                     batch->call->workspace + (compute->from == TW_GPU_USER ? 0 : compute->from), 0);
+}
+
+typedef struct tick_arg {
+    tw_gpu_call_t call;
+    size_t tick;
+} tick_arg_t;
+
+static tw_status_t run_tick(const void *arg, tw_stream_t stream)
+{
+    const tick_arg_t *args = arg;
+    const tw_gpu_plan_t *plan = &args->call.shape->plan;
+    const tw_gpu_tick_t *tick = &plan->ticks[args->tick];
+    batch_t batch = {.call = &args->call, .stream = stream};
+    tw_status_t status = TW_OK;
+
+    for (size_t i = 0; i < tick->n_computes && status == TW_OK; i++) {
+        status = add_compute(&batch, &plan->computes[tick->first_compute + i]);
+    }
+    return status == TW_OK ? flush(&batch) : status;
+}
+
+tw_status_t tw_gpu_compute_tick(const tw_gpu_call_t *call, size_t tick, tw_stream_t stream)
+{
+    const tw_gpu_device_t *device = call->coll->device;
+    tick_arg_t arg = {*call, tick};
+
+    if (call->shape->plan.ticks[tick].n_computes == 0) {
+        return TW_OK;
+    }
+    return device->enqueue(device, run_tick, &arg, sizeof(arg), stream);
+}

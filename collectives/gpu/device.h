@@ -1,0 +1,80 @@
+/** What a collective asks of a GPU and of NCCL: two tables of operations, so that all decisions are made in code that also
+ *  runs in tests on a machine without either. Every operation logs its own errors. */
+#ifndef TW_COLLECTIVES_GPU_DEVICE_H
+#define TW_COLLECTIVES_GPU_DEVICE_H
+
+#include "collectives/collectives.h"
+#include "collectives/gpu/sums.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef void *tw_gpu_event_t;
+
+/** Enqueues kernels on `stream`. */
+typedef tw_status_t (*tw_gpu_kernels_fn_t)(const void *arg, tw_stream_t stream);
+
+/** The current GPU. Streams and events as in CUDA: waiting refers to the last time an event was recorded, and nothing is
+ *  waited for if it never was. */
+typedef struct tw_gpu_device tw_gpu_device_t;
+struct tw_gpu_device {
+    tw_mem_t mem; /**< of tensors and codecs */
+    tw_mem_t
+        wire; /**< of a workspace that is not pinned, to a transport; differs from `mem` in simulations only */
+    /** Memory for a workspace, aligned to 256 bytes; pinned: in host memory that kernels reach too. */
+    tw_status_t (*alloc)(const tw_gpu_device_t *device, size_t bytes, int pinned, void **out);
+    void (*free)(const tw_gpu_device_t *device, void *memory, int pinned);
+    tw_status_t (*stream_create)(const tw_gpu_device_t *device, tw_stream_t *out);
+    void (*stream_destroy)(const tw_gpu_device_t *device, tw_stream_t stream);
+    tw_status_t (*stream_wait)(const tw_gpu_device_t *device, tw_stream_t stream, tw_gpu_event_t event);
+    tw_status_t (*event_create)(const tw_gpu_device_t *device, tw_gpu_event_t *out);
+    void (*event_destroy)(const tw_gpu_device_t *device, tw_gpu_event_t event);
+    tw_status_t (*event_record)(const tw_gpu_device_t *device, tw_gpu_event_t event, tw_stream_t stream);
+    /** TW_OK: passed, or never recorded; TW_IN_PROGRESS; TW_ERR_CUDA. */
+    tw_status_t (*event_query)(const tw_gpu_device_t *device, tw_gpu_event_t event);
+    /** What others have written to memory of this GPU, and the host knows to have ended, is there for all kernels that are
+     *  enqueued from now on. */
+    tw_status_t (*fence)(const tw_gpu_device_t *device);
+    /** Which graph capture the stream is part of; 0: none. */
+    tw_status_t (*capture_id)(const tw_gpu_device_t *device, tw_stream_t stream, uint64_t *id);
+    /** Calls fn(arg, stream), now or (a simulation) when the stream gets there. */
+    tw_status_t (*enqueue)(const tw_gpu_device_t *device, tw_gpu_kernels_fn_t fn, const void *arg,
+                           size_t arg_bytes, tw_stream_t stream);
+    tw_status_t (*sum)(const tw_gpu_device_t *device, const tw_gpu_sum_t *sum, tw_stream_t stream);
+};
+
+/** The current GPU; NULL (logged) where there is none, or no CUDA was found when this was built. */
+const tw_gpu_device_t *tw_gpu_device_cuda(void);
+
+/** One of NCCL's own collectives, on contiguous tensors. */
+typedef struct tw_gpu_native {
+    tw_coll_op_t op;
+    tw_type_t type;
+    tw_coll_reduction_t reduction;
+    const void *src;
+    void *dst;
+    size_t n_elems; /**< of a shard; all-reduce: of the tensor */
+} tw_gpu_native_t;
+
+/** A communicator of NCCL. Sends and receives between begin and end happen together. */
+typedef struct tw_gpu_wire tw_gpu_wire_t;
+struct tw_gpu_wire {
+    tw_status_t (*begin)(tw_gpu_wire_t *wire);
+    tw_status_t (*send)(tw_gpu_wire_t *wire, int peer, const void *from, size_t bytes, tw_stream_t stream);
+    tw_status_t (*recv)(tw_gpu_wire_t *wire, int peer, void *to, size_t bytes, tw_stream_t stream);
+    tw_status_t (*native)(tw_gpu_wire_t *wire, const tw_gpu_native_t *native, tw_stream_t stream);
+    /** Also after an error in between. */
+    tw_status_t (*end)(tw_gpu_wire_t *wire);
+    /** TW_OK, or the error that ended it on the device or on another rank. */
+    tw_status_t (*error)(tw_gpu_wire_t *wire);
+    /** What is under way on the device ends; the wire can then only be destroyed. */
+    void (*abort)(tw_gpu_wire_t *wire);
+    void (*destroy)(tw_gpu_wire_t *wire);
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

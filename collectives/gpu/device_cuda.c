@@ -1,0 +1,183 @@
+/** The table of a real GPU: the CUDA runtime. */
+#include "collectives/gpu/gpu.h"
+
+#ifdef TW_HAVE_CUDA
+
+#include <cuda_runtime_api.h>
+
+static tw_status_t cuda_alloc(const tw_gpu_device_t *device, size_t bytes, int pinned, void **out)
+{
+    (void)device;
+    if (pinned) {
+        return tw_quant_cuda_status(cudaHostAlloc(out, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+                                    "cudaHostAlloc");
+    }
+    return tw_quant_cuda_status(cudaMalloc(out, bytes), "cudaMalloc");
+}
+
+static void cuda_free(const tw_gpu_device_t *device, void *memory, int pinned)
+{
+    (void)device;
+    (void)tw_quant_cuda_status(pinned ? cudaFreeHost(memory) : cudaFree(memory),
+                               pinned ? "cudaFreeHost" : "cudaFree");
+}
+
+/** The wire goes first where both have work; it does not wait for the legacy default stream. */
+static tw_status_t cuda_stream_create(const tw_gpu_device_t *device, tw_stream_t *out)
+{
+    int least = 0, greatest = 0;
+    tw_status_t status = tw_quant_cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                                              "cudaDeviceGetStreamPriorityRange");
+
+    (void)device;
+    if (status != TW_OK) {
+        return status;
+    }
+    return tw_quant_cuda_status(
+        cudaStreamCreateWithPriority((cudaStream_t *)out, cudaStreamNonBlocking, greatest),
+        "cudaStreamCreateWithPriority");
+}
+
+static void cuda_stream_destroy(const tw_gpu_device_t *device, tw_stream_t stream)
+{
+    (void)device;
+    (void)tw_quant_cuda_status(cudaStreamDestroy((cudaStream_t)stream), "cudaStreamDestroy");
+}
+
+static tw_status_t cuda_stream_wait(const tw_gpu_device_t *device, tw_stream_t stream, tw_gpu_event_t event)
+{
+    (void)device;
+    return tw_quant_cuda_status(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0),
+                                "cudaStreamWaitEvent");
+}
+
+static tw_status_t cuda_event_create(const tw_gpu_device_t *device, tw_gpu_event_t *out)
+{
+    (void)device;
+    return tw_quant_cuda_status(cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming),
+                                "cudaEventCreateWithFlags");
+}
+
+static void cuda_event_destroy(const tw_gpu_device_t *device, tw_gpu_event_t event)
+{
+    (void)device;
+    (void)tw_quant_cuda_status(cudaEventDestroy((cudaEvent_t)event), "cudaEventDestroy");
+}
+
+static tw_status_t cuda_event_record(const tw_gpu_device_t *device, tw_gpu_event_t event, tw_stream_t stream)
+{
+    (void)device;
+    return tw_quant_cuda_status(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream), "cudaEventRecord");
+}
+
+static tw_status_t cuda_event_query(const tw_gpu_device_t *device, tw_gpu_event_t event)
+{
+    cudaError_t error = cudaEventQuery((cudaEvent_t)event);
+
+    (void)device;
+    return error == cudaErrorNotReady ? TW_IN_PROGRESS
+                                      : tw_quant_cuda_status(error, "an earlier operation on the GPU");
+}
+
+/** Copies that were made for a transport have ended: their stream was waited for. What a network card writes by itself may
+ *  still be on its way to the GPU when the host hears of its end; NVIDIA's GPUs either order such writes before work that is
+ *  launched later (the attribute says OWNER or more), or must be told to. One that offers neither does not let network
+ *  cards in. */
+static tw_status_t cuda_fence(const tw_gpu_device_t *device)
+{
+    int current = 0, ordering = 0, options = 0;
+    tw_status_t status = tw_quant_cuda_status(cudaGetDevice(&current), "cudaGetDevice");
+
+    (void)device;
+    if (status == TW_OK) {
+        status = tw_quant_cuda_status(
+            cudaDeviceGetAttribute(&ordering, cudaDevAttrGPUDirectRDMAWritesOrdering, current),
+            "cudaDevAttrGPUDirectRDMAWritesOrdering");
+    }
+    if (status == TW_OK) {
+        status = tw_quant_cuda_status(
+            cudaDeviceGetAttribute(&options, cudaDevAttrGPUDirectRDMAFlushWritesOptions, current),
+            "cudaDevAttrGPUDirectRDMAFlushWritesOptions");
+    }
+    if (status != TW_OK || ordering >= cudaGPUDirectRDMAWritesOrderingOwner ||
+        !(options & cudaFlushGPUDirectRDMAWritesOptionHost)) {
+        return status;
+    }
+    return tw_quant_cuda_status(
+        cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
+                                           cudaFlushGPUDirectRDMAWritesToOwner),
+        "cudaDeviceFlushGPUDirectRDMAWrites");
+}
+
+static tw_status_t cuda_capture_id(const tw_gpu_device_t *device, tw_stream_t stream, uint64_t *id)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    unsigned long long number = 0;
+#if CUDART_VERSION >= 13000
+    cudaError_t error =
+        cudaStreamGetCaptureInfo((cudaStream_t)stream, &capture, &number, NULL, NULL, NULL, NULL);
+#else
+    cudaError_t error =
+        cudaStreamGetCaptureInfo_v2((cudaStream_t)stream, &capture, &number, NULL, NULL, NULL);
+#endif
+
+    (void)device;
+    *id = capture == cudaStreamCaptureStatusActive ? number : 0;
+    return tw_quant_cuda_status(error, "cudaStreamGetCaptureInfo");
+}
+
+static tw_status_t cuda_enqueue(const tw_gpu_device_t *device, tw_gpu_kernels_fn_t fn, const void *arg,
+                                size_t arg_bytes, tw_stream_t stream)
+{
+    (void)device;
+    (void)arg_bytes;
+    return fn(arg, stream);
+}
+
+static tw_status_t cuda_sum(const tw_gpu_device_t *device, const tw_gpu_sum_t *sum, tw_stream_t stream)
+{
+    (void)device;
+    return tw_gpu_sum_cuda(sum, stream);
+}
+
+static const tw_gpu_device_t cuda_device = {
+    .mem = TW_MEM_CUDA,
+    .wire = TW_MEM_CUDA,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .stream_wait = cuda_stream_wait,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .event_query = cuda_event_query,
+    .fence = cuda_fence,
+    .capture_id = cuda_capture_id,
+    .enqueue = cuda_enqueue,
+    .sum = cuda_sum,
+};
+
+const tw_gpu_device_t *tw_gpu_device_cuda(void)
+{
+    int n_devices = 0;
+    cudaError_t error = cudaGetDeviceCount(&n_devices);
+
+    if (error == cudaSuccess && n_devices > 0) {
+        return &cuda_device;
+    }
+    (void)cudaGetLastError();
+    tw_error("there is no GPU here: %s",
+             cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
+    return NULL;
+}
+
+#else
+
+const tw_gpu_device_t *tw_gpu_device_cuda(void)
+{
+    tw_error("collectives on GPU memory are not there: no CUDA was found when this was built");
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,102 @@
+#include "collectives/gpu/gpu.h"
+
+#if defined(TW_HAVE_CUDA) && defined(TW_HAVE_NCCL)
+
+#include <dlfcn.h>
+#include <string.h>
+#include <time.h>
+
+#include "collectives/gpu/nccl_api.h"
+
+#define LIBRARY "libnccl.so.2"
+#define POLL_NS 20000
+#define JOIN_SEC 300.0
+
+/** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
+static tw_status_t find(void *library, const char *name, void *function)
+{
+    void *symbol = dlsym(library, name);
+
+    memcpy(function, &symbol, sizeof(symbol));
+    if (symbol != NULL) {
+        return TW_OK;
+    }
+    tw_error("%s lacks %s: NCCL 2.18 or newer is needed", LIBRARY, name);
+    return TW_ERR_UNSUPPORTED;
+}
+
+tw_status_t tw_nccl_load(tw_nccl_api_t *api)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    tw_status_t status = TW_OK;
+
+    if (library == NULL) {
+        tw_error("there is no NCCL here: %s", dlerror());
+        return TW_ERR_UNSUPPORTED;
+    }
+#define FIND(name)       \
+    if (status == TW_OK) \
+        status = find(library, #name, &api->name);
+    TW_NCCL_FUNCTIONS(FIND)
+#undef FIND
+    (void)dlclose(library);
+    return status;
+}
+
+/** The one translator of NCCL's results. */
+static tw_status_t status_of(ncclResult_t result)
+{
+    switch (result) {
+    case ncclSuccess:
+        return TW_OK;
+    case ncclInProgress:
+        return TW_IN_PROGRESS;
+    case ncclUnhandledCudaError:
+        return TW_ERR_CUDA;
+    case ncclSystemError: /* a socket, shared memory or verbs call failed: often the other side's end */
+        return TW_ERR_IO;
+    case ncclInvalidArgument:
+    case ncclInvalidUsage:
+        return TW_ERR_INVALID;
+    case ncclRemoteError: /* another rank failed or left */
+        return TW_ERR_PEER;
+    default:
+        return TW_ERR_NCCL;
+    }
+}
+
+static ncclResult_t settle(const tw_nccl_api_t *api, ncclComm_t comm, ncclResult_t result)
+{
+    const struct timespec nap = {.tv_nsec = POLL_NS};
+    double end_sec = tw_time_sec() + JOIN_SEC;
+
+    while (result == ncclInProgress && comm != NULL && tw_time_sec() < end_sec) {
+        ncclResult_t asked = api->ncclCommGetAsyncError(comm, &result);
+        if (asked != ncclSuccess) {
+            return asked;
+        }
+        if (result == ncclInProgress) {
+            (void)nanosleep(&nap, NULL);
+        }
+    }
+    return result;
+}
+
+tw_status_t tw_nccl_check(const tw_nccl_api_t *api, int rank, ncclComm_t comm, ncclResult_t result,
+                          const char *what)
+{
+    result = settle(api, comm, result);
+    if (result == ncclSuccess) {
+        return TW_OK;
+    }
+    if (result == ncclInProgress) {
+        tw_error("rank %d: %s: not done after %.0f s", rank, what, JOIN_SEC);
+        return TW_ERR_TIMEOUT;
+    }
+    const char *last = api->ncclGetLastError(comm);
+    tw_error("rank %d: %s: NCCL error %d (%s)%s%s", rank, what, (int)result, api->ncclGetErrorString(result),
+             last != NULL && last[0] != '\0' ? ": " : "", last != NULL ? last : "");
+    return status_of(result);
+}
+
+#endif

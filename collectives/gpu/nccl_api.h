@@ -1,0 +1,61 @@
+/** NCCL's functions, found when they are needed: one binary runs with and without the library, and in a process that has
+ *  loaded one already it is that one. Private to collectives. */
+#ifndef TW_COLLECTIVES_GPU_NCCL_API_H
+#define TW_COLLECTIVES_GPU_NCCL_API_H
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "collectives/gpu/gpu.h"
+
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 1)
+#error "NCCL 2.18.1 or newer is needed (ncclCommSplit); TW_NCCL=0 builds without"
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_NCCL_FUNCTIONS(X)  \
+    X(ncclGetUniqueId)        \
+    X(ncclCommInitRankConfig) \
+    X(ncclCommSplit)          \
+    X(ncclCommUserRank)       \
+    X(ncclCommCount)          \
+    X(ncclCommFinalize)       \
+    X(ncclCommDestroy)        \
+    X(ncclCommAbort)          \
+    X(ncclCommGetAsyncError)  \
+    X(ncclGetErrorString)     \
+    X(ncclGetLastError)       \
+    X(ncclGroupStart)         \
+    X(ncclGroupEnd)           \
+    X(ncclSend)               \
+    X(ncclRecv)               \
+    X(ncclAllGather)          \
+    X(ncclReduceScatter)      \
+    X(ncclAllReduce)
+
+typedef struct tw_nccl_api {
+#define TW_NCCL_MEMBER(name) __typeof__(&name) name;
+    TW_NCCL_FUNCTIONS(TW_NCCL_MEMBER)
+#undef TW_NCCL_MEMBER
+} tw_nccl_api_t;
+
+/** TW_ERR_UNSUPPORTED (logged): there is no NCCL here, or it lacks a function. It stays loaded. */
+tw_status_t tw_nccl_load(tw_nccl_api_t *api);
+
+/** A result as a status. Anything but success is logged with its number, name and NCCL's own last words. A call that NCCL
+ *  goes on with in the background, as it does where communicators are non-blocking, is waited for; TW_ERR_TIMEOUT
+ *  (logged) after five minutes. comm may be NULL; rank -1: not known yet. */
+tw_status_t tw_nccl_check(const tw_nccl_api_t *api, int rank, ncclComm_t comm, ncclResult_t result,
+                          const char *what);
+
+/** Takes comm, also when it fails (NULL: out of memory). */
+tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, int rank);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,524 @@
+#include "collectives/gpu/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGN_BYTES ((size_t)256) /**< of every place in the workspace */
+
+/** Exact operations have no blocks; their chunks are cut as if by this codec, whose frames are short. */
+static const tw_quant_codec_t exact_cut = {.bits = 8, .block = TW_QUANT_BLOCK_MIN};
+
+typedef struct planner planner_t;
+typedef void (*stage_fn_t)(planner_t *planner, size_t round);
+
+typedef struct stage {
+    stage_fn_t fn;
+    int is_wire;
+} stage_t;
+
+#define MAX_STAGES 8
+
+/** Cells of equal size, one after another, at the same place of every slot. */
+typedef struct area {
+    size_t at, cell_bytes;
+} area_t;
+
+struct planner {
+    tw_gpu_plan_t *plan;
+    const tw_topo_t *topo, *hops;
+    const tw_coll_args_t *args;
+    tw_gpu_form_t form, inner; /**< between nodes and inside */
+    int rank, node, node_size; /**< own; in `hops` */
+    int *owners;               /**< [n_owners] whose node sums are made here */
+    int n_owners;
+    area_t out;    /**< [world] own pieces for other ranks of the node */
+    area_t gather; /**< [n_owners][node_size] the node's pieces */
+    area_t sums;   /**< [n_owners] the node's sums */
+    area_t finish; /**< [n_nodes] all nodes' sums of the own chunk */
+    area_t shard;  /**< [world] encoded shards */
+    stage_t stages[MAX_STAGES];
+    size_t n_stages;
+    tw_status_t status;
+};
+
+/* ---- places ---------------------------------------------------------------------------------------------- */
+
+static int gateway(const planner_t *p, int owner, int node)
+{
+    return tw_topo_rank_at(p->hops, node, p->hops->local[owner] % tw_topo_node_size(p->hops, node));
+}
+
+static const tw_quant_codec_t *codec_of(const planner_t *p, tw_gpu_form_t form)
+{
+    return form == TW_GPU_CODEC ? p->args->codec : form == TW_GPU_INNER ? p->args->inner_codec : NULL;
+}
+
+static size_t chunk_bytes(const planner_t *p, size_t chunk, tw_gpu_form_t form)
+{
+    return tw_grid_chunk_bytes(&p->plan->grid, chunk, codec_of(p, form), p->args->type);
+}
+
+/** The rank's chunk of this round; 0: it has none. */
+static int find_chunk(const planner_t *p, int owner, size_t round, size_t *chunk)
+{
+    const tw_grid_shard_t *shard = &p->plan->grid.shards[owner];
+
+    *chunk = shard->first_chunk + round;
+    return round < shard->n_chunks;
+}
+
+static size_t align(size_t bytes)
+{
+    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+static size_t cell_bytes(const planner_t *p, tw_gpu_form_t form)
+{
+    size_t most = 0;
+
+    for (size_t c = 0; c < p->plan->grid.n_chunks; c++) {
+        size_t bytes = chunk_bytes(p, c, form);
+        most = bytes > most ? bytes : most;
+    }
+    return align(most);
+}
+
+static area_t add_area(planner_t *p, size_t n_cells, size_t bytes)
+{
+    area_t area = {p->plan->slot_bytes, bytes};
+
+    p->plan->slot_bytes += n_cells * bytes;
+    return area;
+}
+
+static size_t cell(const planner_t *p, const area_t *area, size_t index, size_t round)
+{
+    return round % p->plan->n_slots * p->plan->slot_bytes + area->at + index * area->cell_bytes;
+}
+
+static size_t gather_cell(const planner_t *p, int owner_index, int local, size_t round)
+{
+    return cell(p, &p->gather, (size_t)owner_index * (size_t)p->node_size + (size_t)local, round);
+}
+
+/** Where the node's sum for an owner is made: the own one is where it will be added up. */
+static size_t sum_cell(const planner_t *p, int owner_index, size_t round)
+{
+    if (p->owners[owner_index] == p->rank) {
+        return cell(p, &p->finish, (size_t)p->node, round);
+    }
+    return cell(p, &p->sums, (size_t)owner_index, round);
+}
+
+/* ---- emitting -------------------------------------------------------------------------------------------- */
+
+/** Room for one more; NULL: out of memory. */
+static void *grow(planner_t *p, void *items, size_t n, size_t *max, size_t item_bytes)
+{
+    if (n < *max) {
+        return items;
+    }
+    size_t wanted = *max > 0 ? 2 * *max : 64;
+    void *larger = realloc(items, wanted * item_bytes);
+    if (larger == NULL) {
+        tw_error("out of memory planning an operation");
+        p->status = TW_ERR_NO_MEMORY;
+        return NULL;
+    }
+    *max = wanted;
+    return larger;
+}
+
+static void emit_compute(planner_t *p, tw_gpu_compute_t compute)
+{
+    tw_gpu_plan_t *plan = p->plan;
+    void *items = p->status == TW_OK ? grow(p, plan->computes, plan->n_computes, &plan->max_computes,
+                                            sizeof(*plan->computes))
+                                     : NULL;
+    if (items != NULL) {
+        plan->computes = items;
+        plan->computes[plan->n_computes++] = compute;
+    }
+}
+
+static void emit_message(planner_t *p, tw_gpu_message_t message)
+{
+    tw_gpu_plan_t *plan = p->plan;
+    void *items = p->status == TW_OK ? grow(p, plan->messages, plan->n_messages, &plan->max_messages,
+                                            sizeof(*plan->messages))
+                                     : NULL;
+    if (items == NULL) {
+        return;
+    }
+    plan->messages = items;
+    plan->messages[plan->n_messages++] = message;
+    if (message.is_send && p->topo->node[message.peer] != p->topo->node[p->rank]) {
+        plan->inter_node_bytes += message.bytes;
+    }
+}
+
+static void emit_send(planner_t *p, int peer, size_t chunk, tw_gpu_form_t form, size_t at)
+{
+    emit_message(p, (tw_gpu_message_t){peer, 1, at, chunk_bytes(p, chunk, form)});
+}
+
+static void emit_recv(planner_t *p, int peer, size_t chunk, tw_gpu_form_t form, size_t at)
+{
+    emit_message(p, (tw_gpu_message_t){peer, 0, at, chunk_bytes(p, chunk, form)});
+}
+
+/** What this rank puts in: src, encoded or packed. */
+static void emit_own(planner_t *p, size_t chunk, tw_gpu_form_t form, size_t to)
+{
+    emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
+                                       .in = TW_GPU_PLAIN,
+                                       .out = form,
+                                       .seed = TW_GPU_SEED_RANK,
+                                       .from = TW_GPU_USER,
+                                       .to = to});
+}
+
+/* ---- stages ---------------------------------------------------------------------------------------------- */
+
+static void prepare_spread(planner_t *p, size_t round)
+{
+    size_t chunk;
+
+    if (find_chunk(p, p->rank, round, &chunk)) {
+        emit_own(p, chunk, p->form, cell(p, &p->shard, (size_t)p->rank, round));
+    }
+}
+
+static int owner_index(const planner_t *p, int owner)
+{
+    for (int i = 0; i < p->n_owners; i++) {
+        if (p->owners[i] == owner) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void prepare_sums(planner_t *p, size_t round)
+{
+    for (int owner = 0; owner < p->hops->world && p->node_size > 1; owner++) {
+        size_t chunk;
+        if (!find_chunk(p, owner, round, &chunk)) {
+            continue;
+        }
+        int index = owner_index(p, owner);
+        emit_own(p, chunk, p->inner,
+                 index >= 0 ? gather_cell(p, index, p->hops->local[p->rank], round)
+                            : cell(p, &p->out, (size_t)owner, round));
+    }
+}
+
+static void node_hop(planner_t *p, size_t round)
+{
+    for (int owner = 0; owner < p->hops->world; owner++) {
+        int index = owner_index(p, owner);
+        size_t chunk;
+        if (!find_chunk(p, owner, round, &chunk)) {
+            continue;
+        }
+        if (index < 0) {
+            emit_send(p, gateway(p, owner, p->node), chunk, p->inner, cell(p, &p->out, (size_t)owner, round));
+            continue;
+        }
+        for (int l = 0; l < p->node_size; l++) {
+            int mate = tw_topo_rank_at(p->hops, p->node, l);
+            if (mate != p->rank) {
+                emit_recv(p, mate, chunk, p->inner, gather_cell(p, index, l, round));
+            }
+        }
+    }
+}
+
+static void node_sum(planner_t *p, size_t round)
+{
+    for (int i = 0; i < p->n_owners; i++) {
+        size_t chunk;
+        if (!find_chunk(p, p->owners[i], round, &chunk)) {
+            continue;
+        }
+        if (p->node_size == 1) { /* nothing to sum up */
+            emit_own(p, chunk, p->form, sum_cell(p, i, round));
+            continue;
+        }
+        emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
+                                           .in = p->inner,
+                                           .out = p->form,
+                                           .n_inputs = p->node_size,
+                                           .seed = TW_GPU_SEED_NODE,
+                                           .from = gather_cell(p, i, 0, round),
+                                           .stride = p->gather.cell_bytes,
+                                           .to = sum_cell(p, i, round)});
+    }
+}
+
+static void rail_hop(planner_t *p, size_t round)
+{
+    size_t chunk;
+
+    for (int i = 0; i < p->n_owners; i++) {
+        int owner = p->owners[i];
+        if (owner != p->rank && find_chunk(p, owner, round, &chunk)) {
+            emit_send(p, owner, chunk, p->form, sum_cell(p, i, round));
+        }
+    }
+    for (int n = 0; n < p->hops->n_nodes; n++) {
+        if (n != p->node && find_chunk(p, p->rank, round, &chunk)) {
+            emit_recv(p, gateway(p, p->rank, n), chunk, p->form, cell(p, &p->finish, (size_t)n, round));
+        }
+    }
+}
+
+static void finish_sum(planner_t *p, size_t round)
+{
+    int spreads = p->args->op == TW_COLL_ALLREDUCE;
+    size_t chunk;
+
+    if (!find_chunk(p, p->rank, round, &chunk)) {
+        return;
+    }
+    emit_compute(p, (tw_gpu_compute_t){
+                        .chunk = chunk,
+                        .in = p->form,
+                        .out = spreads ? p->form : TW_GPU_PLAIN,
+                        .n_inputs = p->hops->n_nodes,
+                        .scaled = 1,
+                        .seed = TW_GPU_SEED_OP,
+                        .from = cell(p, &p->finish, 0, round),
+                        .stride = p->finish.cell_bytes,
+                        .to = spreads ? cell(p, &p->shard, (size_t)p->rank, round) : TW_GPU_USER,
+                    });
+}
+
+static void spread_rail(planner_t *p, size_t round)
+{
+    for (int owner = 0; owner < p->hops->world; owner++) {
+        size_t chunk, at = cell(p, &p->shard, (size_t)owner, round);
+        if (!find_chunk(p, owner, round, &chunk)) {
+            continue;
+        }
+        for (int n = 0; n < p->hops->n_nodes && owner == p->rank; n++) {
+            if (n != p->node) {
+                emit_send(p, gateway(p, owner, n), chunk, p->form, at);
+            }
+        }
+        if (p->hops->node[owner] != p->node && gateway(p, owner, p->node) == p->rank) {
+            emit_recv(p, owner, chunk, p->form, at);
+        }
+    }
+}
+
+static void spread_node(planner_t *p, size_t round)
+{
+    for (int owner = 0; owner < p->hops->world; owner++) {
+        int holder = p->hops->node[owner] == p->node ? owner : gateway(p, owner, p->node);
+        size_t chunk, at = cell(p, &p->shard, (size_t)owner, round);
+        if (!find_chunk(p, owner, round, &chunk)) {
+            continue;
+        }
+        if (holder != p->rank) {
+            emit_recv(p, holder, chunk, p->form, at);
+            continue;
+        }
+        for (int l = 1; l < p->node_size; l++) {
+            int local = (p->hops->local[p->rank] + l) % p->node_size;
+            emit_send(p, tw_topo_rank_at(p->hops, p->node, local), chunk, p->form, at);
+        }
+    }
+}
+
+/** The own shard too: everybody has the same bits. */
+static void deliver(planner_t *p, size_t round)
+{
+    for (int owner = 0; owner < p->hops->world; owner++) {
+        size_t chunk;
+        if (find_chunk(p, owner, round, &chunk)) {
+            emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
+                                               .in = p->form,
+                                               .out = TW_GPU_PLAIN,
+                                               .from = cell(p, &p->shard, (size_t)owner, round),
+                                               .to = TW_GPU_USER});
+        }
+    }
+}
+
+static void add_stage(planner_t *p, stage_fn_t fn, int is_wire)
+{
+    p->stages[p->n_stages++] = (stage_t){fn, is_wire};
+}
+
+/** Stages that do nothing on any rank are left out. */
+static void choose_stages(planner_t *p)
+{
+    int has_rails = p->hops->n_nodes > 1, has_mates = p->hops->max_local > 1;
+
+    if (p->args->op == TW_COLL_ALLGATHER) {
+        add_stage(p, prepare_spread, 0);
+    } else {
+        if (has_mates) {
+            add_stage(p, prepare_sums, 0);
+            add_stage(p, node_hop, 1);
+        }
+        add_stage(p, node_sum, 0);
+        if (has_rails) {
+            add_stage(p, rail_hop, 1);
+        }
+        add_stage(p, finish_sum, 0);
+    }
+    if (p->args->op == TW_COLL_REDUCE_SCATTER) {
+        return;
+    }
+    if (has_rails) {
+        add_stage(p, spread_rail, 1);
+    }
+    if (has_mates) {
+        add_stage(p, spread_node, 1);
+    }
+    add_stage(p, deliver, 0);
+}
+
+/* ---- the plan -------------------------------------------------------------------------------------------- */
+
+static tw_status_t make_grid(planner_t *p, size_t wanted_chunk_bytes)
+{
+    const tw_coll_args_t *args = p->args;
+    tw_grid_params_t params = {
+        .segments = args->segments,
+        .n_segments = args->n_segments,
+        .world = p->topo->world,
+        .codec = args->codec,
+        .inner_codec = args->inner_codec,
+        .chunk_bytes = wanted_chunk_bytes,
+    };
+
+    if (args->codec == NULL) {
+        params.codec = &exact_cut;
+        params.chunk_bytes /= tw_type_bytes(args->type);
+    }
+    return tw_grid_init(&p->plan->grid, &params);
+}
+
+static tw_status_t find_owners(planner_t *p)
+{
+    p->owners = calloc((size_t)p->hops->world, sizeof(*p->owners));
+    if (p->owners == NULL) {
+        tw_error("out of memory planning an operation");
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int owner = 0; owner < p->hops->world; owner++) {
+        if (gateway(p, owner, p->node) == p->rank) {
+            p->owners[p->n_owners++] = owner;
+        }
+    }
+    return TW_OK;
+}
+
+static void lay_out(planner_t *p)
+{
+    size_t form_bytes = cell_bytes(p, p->form), inner_bytes = cell_bytes(p, p->inner), temp_elems = 0;
+    size_t world = (size_t)p->hops->world, n_owners = (size_t)p->n_owners;
+    int reduces = p->args->op != TW_COLL_ALLGATHER;
+
+    if (reduces && p->node_size > 1) {
+        p->out = add_area(p, world, inner_bytes);
+        p->gather = add_area(p, n_owners * (size_t)p->node_size, inner_bytes);
+    }
+    if (reduces) {
+        p->sums = add_area(p, n_owners, form_bytes);
+        p->finish = add_area(p, (size_t)p->hops->n_nodes, form_bytes);
+    }
+    if (p->args->op != TW_COLL_REDUCE_SCATTER) {
+        p->shard = add_area(p, world, form_bytes);
+    }
+    /* A round's first computation comes after the last one of the round whose slot it takes: see emit_ticks. */
+    p->plan->n_slots = p->n_stages - 1;
+    if (p->plan->n_slots > p->plan->n_rounds) {
+        p->plan->n_slots = p->plan->n_rounds;
+    }
+    p->plan->temp_at = p->plan->n_slots * p->plan->slot_bytes;
+    int needs_temp = reduces && p->node_size > 1 && p->inner == TW_GPU_PLAIN && p->form == TW_GPU_CODEC;
+    for (size_t c = 0; c < p->plan->grid.n_chunks && needs_temp; c++) {
+        size_t n = p->plan->grid.chunks[c].n_elems;
+        temp_elems = n > temp_elems ? n : temp_elems;
+    }
+    p->plan->workspace_bytes = p->plan->temp_at + align(temp_elems * sizeof(float));
+}
+
+/** Later stages first: a round gives its slot away only after its last computation. */
+static void emit_stages(planner_t *p, size_t tick, int is_wire)
+{
+    for (size_t s = p->n_stages; s-- > 0;) {
+        if (p->stages[s].is_wire == is_wire && tick >= s && tick - s < p->plan->n_rounds) {
+            p->stages[s].fn(p, tick - s);
+        }
+    }
+}
+
+static void emit_ticks(planner_t *p)
+{
+    tw_gpu_plan_t *plan = p->plan;
+
+    plan->n_ticks = plan->n_rounds > 0 ? plan->n_rounds + p->n_stages - 1 : 0;
+    plan->ticks = calloc(plan->n_ticks + 1, sizeof(*plan->ticks));
+    if (plan->ticks == NULL) {
+        tw_error("out of memory planning an operation");
+        p->status = TW_ERR_NO_MEMORY;
+        return;
+    }
+    for (size_t t = 0; t < plan->n_ticks; t++) {
+        tw_gpu_tick_t *tick = &plan->ticks[t];
+        tick->first_compute = plan->n_computes;
+        tick->first_message = plan->n_messages;
+        emit_stages(p, t, 0);
+        emit_stages(p, t, 1);
+        tick->n_computes = plan->n_computes - tick->first_compute;
+        tick->n_messages = plan->n_messages - tick->first_message;
+    }
+}
+
+tw_status_t tw_gpu_plan_init(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t *params)
+{
+    const tw_topo_t *hops = params->hops;
+    int exact = params->args->codec == NULL, rank = params->topo->rank;
+    planner_t p = {
+        .plan = plan,
+        .topo = params->topo,
+        .hops = hops,
+        .args = params->args,
+        .form = exact ? TW_GPU_PLAIN : TW_GPU_CODEC,
+        .inner = params->args->inner_codec != NULL ? TW_GPU_INNER : TW_GPU_PLAIN,
+        .rank = rank,
+        .node = hops->node[rank],
+        .node_size = tw_topo_node_size(hops, hops->node[rank]),
+    };
+
+    memset(plan, 0, sizeof(*plan));
+    p.status = make_grid(&p, params->chunk_bytes);
+    if (p.status == TW_OK) {
+        p.status = find_owners(&p);
+    }
+    if (p.status == TW_OK) {
+        plan->n_rounds = plan->grid.shard_chunks;
+        choose_stages(&p);
+        lay_out(&p);
+        emit_ticks(&p);
+    }
+    free(p.owners);
+    if (p.status != TW_OK) {
+        tw_gpu_plan_cleanup(plan);
+    }
+    return p.status;
+}
+
+void tw_gpu_plan_cleanup(tw_gpu_plan_t *plan)
+{
+    tw_grid_cleanup(&plan->grid);
+    free(plan->computes);
+    free(plan->messages);
+    free(plan->ticks);
+    memset(plan, 0, sizeof(*plan));
+}

@@ -1,0 +1,93 @@
+/** What a collective on a GPU does, as data: which bytes are encoded, sent, summed up and decoded, and when.
+ *
+ *  A plan is made from sizes and topology alone, so it holds for every call of the same shape. All its memory is one
+ *  workspace; places in it are byte offsets. It runs in ticks; in a tick
+ *  - computations and messages run at the same time: they touch different memory;
+ *  - computations start when the messages of the tick before have arrived, messages when its computations have ended.
+ *  A chunk of every shard makes a round; a round's stages follow each other tick by tick, and while one round is on the
+ *  wire, another one is encoded and a third decoded. Rounds in flight have different slots of the workspace.
+ *
+ *  The stages: PREPARE encodes (or packs) what other ranks of the node shall add up; NODE_HOP sends it; NODE_SUM adds
+ *  up what the node has for an owner and encodes it; RAIL_HOP sends that to the owner; FINISH adds up the nodes'
+ *  sums; SPREAD_RAIL and SPREAD_NODE send encoded shards to one rank of every other node and on to its node; DELIVER
+ *  decodes them. On a flat topology, where every rank is a node, this is one hop.
+ *
+ *  Sums, seeds and block boundaries are those of the collectives on the CPU (qop.h, collect.h): the same bits. */
+#ifndef TW_COLLECTIVES_GPU_PLAN_H
+#define TW_COLLECTIVES_GPU_PLAN_H
+
+#include "collectives/collectives.h"
+#include "collectives/quantized/chunks.h"
+#include "collectives/topology.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** How a chunk is represented. */
+typedef enum tw_gpu_form {
+    TW_GPU_PLAIN, /**< its parts one after another, as they are */
+    TW_GPU_CODEC, /**< encoded with the operation's codec */
+    TW_GPU_INNER, /**< encoded with the codec of the hop inside the node */
+} tw_gpu_form_t;
+
+/** Which numbers stochastic rounding takes. */
+typedef enum tw_gpu_seed { TW_GPU_SEED_OP, TW_GPU_SEED_RANK, TW_GPU_SEED_NODE } tw_gpu_seed_t;
+
+/** Instead of an offset: in the caller's tensors; src to read, dst to write. */
+#define TW_GPU_USER SIZE_MAX
+
+/** A computation on one chunk. */
+typedef struct tw_gpu_compute {
+    size_t chunk;          /**< of the grid */
+    tw_gpu_form_t in, out; /**< PLAIN to PLAIN: a copy, or a sum */
+    int n_inputs;          /**< 0: no sum, one input; else so many, summed up in fp32 in order */
+    int scaled;            /**< 1: the sum is multiplied by the operation's factor */
+    tw_gpu_seed_t seed;
+    size_t from;   /**< of the first input */
+    size_t stride; /**< bytes from an input to the next */
+    size_t to;
+} tw_gpu_compute_t;
+
+/** k-th message from a to b as a lists them is the k-th as b does. */
+typedef struct tw_gpu_message {
+    int peer;
+    int is_send;
+    size_t at, bytes;
+} tw_gpu_message_t;
+
+typedef struct tw_gpu_tick {
+    size_t first_compute, n_computes;
+    size_t first_message, n_messages;
+} tw_gpu_tick_t;
+
+typedef struct tw_gpu_plan {
+    tw_grid_t grid;
+    tw_gpu_compute_t *computes;
+    tw_gpu_message_t *messages;
+    tw_gpu_tick_t *ticks;
+    size_t n_computes, max_computes, n_messages, max_messages, n_ticks;
+    size_t n_rounds;
+    size_t slot_bytes, n_slots;
+    size_t temp_at; /**< fp32 sums of plain inputs that are encoded, one chunk's at a time */
+    size_t workspace_bytes;
+    uint64_t inter_node_bytes; /**< that this rank sends to other nodes */
+} tw_gpu_plan_t;
+
+typedef struct tw_gpu_plan_params {
+    const tw_topo_t *topo; /**< where the ranks are */
+    const tw_topo_t *hops; /**< how they are grouped into nodes here: topo, or a flat one */
+    const tw_coll_args_t
+        *args;          /**< an all-gather, reduce-scatter or all-reduce; pointers of segments are not read */
+    size_t chunk_bytes; /**< messages aimed at */
+} tw_gpu_plan_params_t;
+
+/** TW_ERR_NO_MEMORY (logged). */
+tw_status_t tw_gpu_plan_init(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t *params);
+void tw_gpu_plan_cleanup(tw_gpu_plan_t *plan);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

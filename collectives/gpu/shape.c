@@ -1,0 +1,416 @@
+/** Shapes: what is decided and planned once for all operations with the same arguments. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/gpu/gpu.h"
+
+#define MAX_SHAPES 256
+/** A round's messages to all ranks together; a shard makes about so many rounds, and no smaller chunks than this. */
+#define ROUND_BYTES ((size_t)16 << 20)
+#define ROUNDS 8
+#define MIN_CHUNK_BYTES ((size_t)256 << 10)
+/** Below, what the codec saves on a 10 Gb/s link (8 bits of 16: 26 us) is what its two launches cost. */
+#define MIN_QUANTIZED_BYTES ((size_t)64 << 10)
+
+/* ---- comparing ------------------------------------------------------------------------------------------- */
+
+static int same_codec(const tw_quant_codec_t *a, const tw_quant_codec_t *b)
+{
+    return a == NULL || b == NULL ? a == b : tw_quant_codec_equal(a, b);
+}
+
+/** kept: its counts are filled in where the operation has any. */
+static int same_segment(const tw_coll_segment_t *kept, const tw_coll_segment_t *asked, int world)
+{
+    if (kept->n_elems != asked->n_elems || kept->tensor != asked->tensor) {
+        return 0;
+    }
+    for (int r = 0; r < world && kept->counts != NULL; r++) {
+        size_t count =
+            asked->counts != NULL ? asked->counts[r] : tw_coll_shard_elems(asked->n_elems, world, r);
+        if (kept->counts[r] != count) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int is_shape_of(const tw_gpu_shape_t *shape, const tw_coll_args_t *asked)
+{
+    const tw_coll_args_t *kept = &shape->request->args;
+
+    if (kept->op != asked->op || kept->type != asked->type || kept->reduction != asked->reduction ||
+        kept->n_segments != asked->n_segments || kept->force_codec != asked->force_codec ||
+        !same_codec(kept->codec, asked->codec) || !same_codec(kept->inner_codec, asked->inner_codec) ||
+        strcmp(shape->algo_asked, asked->algo != NULL ? asked->algo : "") != 0 || asked->segments == NULL) {
+        return 0;
+    }
+    for (size_t s = 0; s < kept->n_segments; s++) {
+        if (!same_segment(&kept->segments[s], &asked->segments[s], shape->request->coll->topo.world)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* ---- choosing -------------------------------------------------------------------------------------------- */
+
+static int is_even(const tw_coll_args_t *args, int world)
+{
+    for (size_t s = 0; s < args->n_segments && args->op != TW_COLL_ALLREDUCE; s++) {
+        for (int r = 0; r < world; r++) {
+            if (args->segments[s].counts[r] != args->segments[s].n_elems / (size_t)world) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+static const char *decline(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shape)
+{
+    const tw_coll_request_t *request = shape->request;
+
+    if (request->args.codec == NULL || request->args.force_codec) {
+        return "";
+    }
+    if (coll->base.topo.n_nodes == 1) {
+        return "all ranks are on one node";
+    }
+    if (request->n_elems * tw_type_bytes(request->args.type) < MIN_QUANTIZED_BYTES) {
+        return "the tensors are so small that the codec would cost more time than it saves";
+    }
+    return "";
+}
+
+/** A way to do an operation. */
+typedef struct way {
+    tw_coll_algo_info_t info;
+    int native; /**< NCCL's own */
+    int flat;   /**< no hops inside nodes */
+} way_t;
+
+static const char native_doc[] = "NCCL's own collective; where all shards of a tensor are of one size";
+static const char gather_doc[] =
+    "each shard goes to one rank of every other node, which spreads it inside its node";
+static const char gather_direct_doc[] = "each shard goes from its owner to every rank";
+static const char reduce_doc[] =
+    "summed up in fp32 inside each node, rounded, then across nodes; an all-reduce is gathered likewise";
+static const char reduce_direct_doc[] =
+    "raw inputs go to the owner, who sums in fp32 in rank order and rounds once, or gives it to all";
+static const char two_hop_doc[] =
+    "summed up inside each node first (inner_codec, or exact), then encoded across nodes";
+static const char one_hop_doc[] = "every rank encodes its piece for every owner, who sums them up";
+
+/** For each operation, best first. */
+static const way_t ways[] = {
+    {{TW_COLL_ALLGATHER, "native", native_doc, 0}, 1, 0},
+    {{TW_COLL_ALLGATHER, "hierarchical", gather_doc, 0}, 0, 0},
+    {{TW_COLL_ALLGATHER, "direct", gather_direct_doc, 0}, 0, 1},
+    {{TW_COLL_ALLGATHER, "hierarchical", gather_doc, 1}, 0, 0},
+    {{TW_COLL_ALLGATHER, "direct", gather_direct_doc, 1}, 0, 1},
+    {{TW_COLL_REDUCE_SCATTER, "native", native_doc, 0}, 1, 0},
+    {{TW_COLL_REDUCE_SCATTER, "hierarchical", reduce_doc, 0}, 0, 0},
+    {{TW_COLL_REDUCE_SCATTER, "direct", reduce_direct_doc, 0}, 0, 1},
+    {{TW_COLL_REDUCE_SCATTER, "two_hop", two_hop_doc, 1}, 0, 0},
+    {{TW_COLL_REDUCE_SCATTER, "one_hop", one_hop_doc, 1}, 0, 1},
+    {{TW_COLL_ALLREDUCE, "native", native_doc, 0}, 1, 0},
+    {{TW_COLL_ALLREDUCE, "hierarchical", reduce_doc, 0}, 0, 0},
+    {{TW_COLL_ALLREDUCE, "direct", reduce_direct_doc, 0}, 0, 1},
+    {{TW_COLL_ALLREDUCE, "two_hop", two_hop_doc, 1}, 0, 0},
+    {{TW_COLL_ALLREDUCE, "one_hop", one_hop_doc, 1}, 0, 1},
+};
+
+#define N_WAYS (sizeof(ways) / sizeof(ways[0]))
+
+const tw_coll_algo_info_t *tw_coll_gpu_algo_get(size_t index)
+{
+    return index < N_WAYS ? &ways[index].info : NULL;
+}
+
+/** Hops inside nodes are of no use to reductions where there are no two tiers. */
+static int is_sensible(const tw_coll_gpu_t *coll, const way_t *way)
+{
+    const tw_topo_t *topo = &coll->base.topo;
+
+    return way->native || way->flat || way->info.op == TW_COLL_ALLGATHER ||
+           (topo->max_local > 1 && topo->n_nodes > 1);
+}
+
+/** A name that is given is one for what was asked for; when that is declined, it is not looked at. */
+static const way_t *choose(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shape, int quantized)
+{
+    const tw_coll_args_t *args = &shape->request->args;
+    int declined = args->codec != NULL && !quantized;
+    int is_named = shape->algo_asked[0] != '\0' && strcmp(shape->algo_asked, "auto") != 0 && !declined;
+
+    for (size_t i = 0; i < N_WAYS; i++) {
+        const way_t *way = &ways[i];
+        if (way->info.op != args->op || way->info.quantized != quantized) {
+            continue;
+        }
+        if (way->native && (coll->wire == NULL || !is_even(args, coll->base.topo.world))) {
+            continue;
+        }
+        if (is_named ? strcmp(way->info.name, shape->algo_asked) == 0 : is_sensible(coll, way)) {
+            return way;
+        }
+    }
+    tw_error("rank %d: %s: there is no %s algorithm \"%s\" for this", coll->base.topo.rank,
+             tw_coll_op_name(args->op), quantized ? "quantized" : "exact", shape->algo_asked);
+    return NULL;
+}
+
+static size_t choose_chunk(const tw_coll_gpu_t *coll, const tw_coll_request_t *request, int quantized)
+{
+    size_t world = (size_t)coll->base.topo.world, bytes = 0;
+    size_t most = ROUND_BYTES / world, elem_bytes = tw_type_bytes(request->args.type);
+
+    if (coll->base.options.chunk_bytes > 0) {
+        return coll->base.options.chunk_bytes;
+    }
+    bytes = quantized ? tw_quant_encoded_bytes(request->args.codec, request->n_elems)
+                      : request->n_elems * elem_bytes;
+    bytes /= world * ROUNDS;
+    bytes = bytes < most ? bytes : most;
+    return bytes > MIN_CHUNK_BYTES ? bytes : MIN_CHUNK_BYTES;
+}
+
+/** As NCCL's rings pass from node to node: everything but what already is on the next node, once; twice to reduce and gather. */
+static uint64_t native_inter_node_bytes(const tw_coll_gpu_t *coll, const tw_coll_request_t *request)
+{
+    const tw_topo_t *topo = &coll->base.topo;
+    uint64_t bytes = request->n_elems * tw_type_bytes(request->args.type);
+    int is_first = topo->local[topo->rank] == 0;
+
+    if (topo->n_nodes == 1 || !is_first) {
+        return 0;
+    }
+    bytes = bytes / (uint64_t)topo->world * (uint64_t)(topo->world - 1);
+    return request->args.op == TW_COLL_ALLREDUCE ? 2 * bytes : bytes;
+}
+
+/* ---- making one ------------------------------------------------------------------------------------------ */
+
+static tw_status_t get_codecs(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape)
+{
+    const tw_coll_args_t *args = &shape->request->args;
+    tw_status_t status = tw_codecs_get(&coll->codecs, args->codec, &shape->codec);
+
+    if (status == TW_OK && args->inner_codec != NULL) {
+        status = tw_codecs_get(&coll->codecs, args->inner_codec, &shape->inner);
+    }
+    return status;
+}
+
+static tw_status_t make_plan(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape, const way_t *way)
+{
+    tw_coll_request_t *request = shape->request;
+    tw_coll_args_t args = request->args;
+    tw_gpu_plan_params_t params = {
+        .topo = &coll->base.topo,
+        .hops = way->flat ? &coll->flat : &coll->base.topo,
+        .args = &args,
+        .chunk_bytes = shape->plan_info.chunk_bytes,
+    };
+    tw_status_t status = TW_OK;
+
+    if (way->native) {
+        shape->inter_node_bytes = native_inter_node_bytes(coll, request);
+        return TW_OK;
+    }
+    if (!way->info.quantized) { /* asked for, perhaps, but declined */
+        args.codec = args.inner_codec = NULL;
+    }
+    if (way->info.quantized) {
+        status = get_codecs(coll, shape);
+    }
+    if (status == TW_OK) {
+        status = tw_gpu_plan_init(&shape->plan, &params);
+    }
+    shape->inter_node_bytes = shape->plan.inter_node_bytes;
+    if (coll->wire == NULL) {
+        shape->inter_node_bytes += tw_check_inter_node_bytes(&coll->base);
+    }
+    return status;
+}
+
+static tw_status_t decide(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape)
+{
+    const tw_coll_request_t *request = shape->request;
+    const char *reason = decline(coll, shape);
+    int quantized = request->args.codec != NULL && reason[0] == '\0';
+    const way_t *way = choose(coll, shape, quantized);
+
+    if (way == NULL) {
+        return TW_ERR_UNSUPPORTED;
+    }
+    shape->is_native = way->native;
+    shape->factor = request->args.reduction == TW_COLL_MEAN ? 1.0f / (float)coll->base.topo.world : 1.0f;
+    shape->plan_info = (tw_coll_plan_t){
+        .algo = way->info.name,
+        .quantized = quantized,
+        .chunk_bytes = choose_chunk(coll, request, quantized),
+        .reason = reason,
+    };
+    shape->request->choice = (tw_coll_choice_t){
+        .algo = (size_t)(way - ways),
+        .chunk_bytes = shape->plan_info.chunk_bytes,
+    };
+    return make_plan(coll, shape, way);
+}
+
+/** Once for each shape, on rank 0. */
+static void explain(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shape)
+{
+    const tw_coll_args_t *args = &shape->request->args;
+    const tw_coll_plan_t *info = &shape->plan_info;
+    const tw_topo_t *topo = &coll->base.topo;
+    char bytes[32], chunk[32], workspace[32], codec[64] = "exact";
+
+    if (!coll->base.options.explain || topo->rank != 0) {
+        return;
+    }
+    if (info->quantized) {
+        tw_quant_codec_format(args->codec, codec, sizeof(codec));
+    }
+    fprintf(
+        stderr,
+        "thinwire: %s of %s %s on %d GPUs, %d nodes: %s %s, chunk %s, %zu rounds, workspace %s in %s%s%s\n",
+        tw_coll_op_name(args->op),
+        tw_format_bytes(shape->request->n_elems * tw_type_bytes(args->type), bytes, sizeof(bytes)),
+        tw_type_name(args->type), topo->world, topo->n_nodes, codec, info->algo,
+        tw_format_bytes(info->chunk_bytes, chunk, sizeof(chunk)), shape->plan.n_rounds,
+        tw_format_bytes(shape->plan.workspace_bytes, workspace, sizeof(workspace)),
+        coll->memory.pinned ? "pinned host memory" : "GPU memory",
+        info->reason[0] != '\0' ? "; quantizing declined: " : "", info->reason);
+}
+
+static void destroy_shape(tw_gpu_shape_t *shape)
+{
+    tw_gpu_plan_cleanup(&shape->plan);
+    if (shape->request != NULL) {
+        tw_request_destroy(shape->request);
+    }
+    free(shape->tensors);
+    free(shape);
+}
+
+static tw_status_t check_op(const tw_coll_gpu_t *coll, const tw_coll_args_t *args)
+{
+    if (args->op == TW_COLL_ALLGATHER || args->op == TW_COLL_REDUCE_SCATTER ||
+        args->op == TW_COLL_ALLREDUCE) {
+        return TW_OK;
+    }
+    tw_error("rank %d: operation %d (%s) does not work on GPU memory", coll->base.topo.rank, (int)args->op,
+             tw_coll_op_name(args->op));
+    return TW_ERR_UNSUPPORTED;
+}
+
+static tw_status_t create_shape(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t **out)
+{
+    tw_status_t status = check_op(coll, args);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    tw_gpu_shape_t *shape = calloc(1, sizeof(*shape));
+    if (shape == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    snprintf(shape->algo_asked, sizeof(shape->algo_asked), "%s", args->algo != NULL ? args->algo : "");
+    shape->tensors = calloc(args->n_segments + 1, sizeof(*shape->tensors));
+    if (shape->tensors == NULL) {
+        status = TW_ERR_NO_MEMORY;
+        goto err_shape;
+    }
+    status = tw_request_create(&coll->base, args, &shape->request);
+    if (status != TW_OK) {
+        goto err_shape;
+    }
+    status = decide(coll, shape);
+    if (status != TW_OK) {
+        goto err_shape;
+    }
+    explain(coll, shape);
+    *out = shape;
+    return TW_OK;
+
+err_shape:
+    destroy_shape(shape);
+    return status;
+}
+
+/** The one that was not used for longest is at the end. */
+static void drop_oldest(tw_coll_gpu_t *coll)
+{
+    tw_gpu_shape_t *shape, *last = NULL;
+
+    LIST_FOREACH(shape, &coll->shapes, link)
+    {
+        last = shape;
+    }
+    if (last != NULL) {
+        LIST_REMOVE(last, link);
+        destroy_shape(last);
+        coll->n_shapes--;
+    }
+}
+
+tw_status_t tw_gpu_shape_get(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t **out)
+{
+    tw_gpu_shape_t *shape;
+
+    LIST_FOREACH(shape, &coll->shapes, link)
+    {
+        if (is_shape_of(shape, args)) {
+            break;
+        }
+    }
+    if (shape != NULL) {
+        LIST_REMOVE(shape, link);
+    } else {
+        tw_status_t status = create_shape(coll, args, &shape);
+        if (status != TW_OK) {
+            return status;
+        }
+        /* those under way over a transport are still in use */
+        if (coll->n_shapes >= MAX_SHAPES && TAILQ_EMPTY(&coll->runs)) {
+            drop_oldest(coll);
+        }
+        coll->n_shapes++;
+    }
+    LIST_INSERT_HEAD(&coll->shapes, shape, link);
+    *out = shape;
+    return TW_OK;
+}
+
+void tw_gpu_shapes_cleanup(tw_coll_gpu_t *coll)
+{
+    while (!LIST_EMPTY(&coll->shapes)) {
+        tw_gpu_shape_t *shape = LIST_FIRST(&coll->shapes);
+        LIST_REMOVE(shape, link);
+        destroy_shape(shape);
+    }
+    coll->n_shapes = 0;
+}
+
+tw_status_t tw_gpu_place_tensors(const tw_coll_gpu_t *coll, const tw_coll_args_t *args,
+                                 const tw_gpu_shape_t *shape, tw_qop_tensor_t *tensors)
+{
+    size_t elem_bytes = tw_type_bytes(args->type);
+
+    for (size_t s = 0; s < args->n_segments; s++) {
+        tw_coll_segment_t segment = args->segments[s];
+        const void *needed = args->op == TW_COLL_REDUCE_SCATTER ? segment.src : segment.dst;
+        if (segment.n_elems > 0 && needed == NULL) {
+            tw_error("rank %d: %s: segment %zu: %s is NULL", coll->base.topo.rank, tw_coll_op_name(args->op),
+                     s, args->op == TW_COLL_REDUCE_SCATTER ? "src" : "dst");
+            return TW_ERR_INVALID;
+        }
+        segment.counts = shape->request->args.segments[s].counts;
+        tensors[s] = tw_qop_place(&segment, args->op, coll->base.topo.rank, elem_bytes);
+    }
+    return TW_OK;
+}

@@ -1,0 +1,46 @@
+/** Sums and copies of tensors as they are, on a GPU; and their twin on the CPU. */
+#ifndef TW_COLLECTIVES_GPU_SUMS_H
+#define TW_COLLECTIVES_GPU_SUMS_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Input k of a segment is at src + k * stride. Pointers need the alignment of their elements; where they and the stride
+ *  are multiples of 16 bytes it is faster. */
+typedef struct tw_gpu_sum_segment {
+    const void *src;
+    void *dst;
+    size_t n_elems;
+} tw_gpu_sum_segment_t;
+
+/** dst: out[n] = round(factor * (in 0 + in 1 + ...)), summed in fp32 in that order; src and dst must not overlap. */
+typedef struct tw_gpu_sum {
+    tw_type_t in;  /**< a float type; TW_TYPE_BYTE for a copy: one input, out the same type, factor 1 */
+    tw_type_t out; /**< fp32, or the type of the inputs; what it cannot hold becomes infinite */
+    int n_inputs;  /**< >= 1 */
+    size_t stride; /**< bytes */
+    float factor;
+    const tw_gpu_sum_segment_t *segments;
+    size_t n_segments;
+} tw_gpu_sum_t;
+
+/** A copy is bitwise. */
+static inline int tw_gpu_sum_is_copy(const tw_gpu_sum_t *sum)
+{
+    return sum->n_inputs == 1 && sum->in == sum->out && sum->factor == 1.0f;
+}
+
+/** At once, in host memory: what the kernels are tested against. */
+void tw_gpu_sum_ref(const tw_gpu_sum_t *sum);
+
+/** Enqueues on `stream`. TW_ERR_CUDA (logged). Only where there is CUDA. */
+tw_status_t tw_gpu_sum_cuda(const tw_gpu_sum_t *sum, tw_stream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,153 @@
+#include "collectives/model/estimate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static double max2(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void tw_estimate_values(const double *readings, int n_readings, int n_values, double *best, double *typical)
+{
+    for (int v = 0; v < n_values; v++) {
+        double sorted[n_readings];
+        for (int i = 0; i < n_readings; i++) {
+            sorted[i] = readings[i * n_values + v];
+        }
+        qsort(sorted, (size_t)n_readings, sizeof(sorted[0]), compare);
+        best[v] = sorted[(n_readings + 1) / 4];
+        typical[v] = sorted[n_readings / 2];
+    }
+}
+
+/* ---- over the members ------------------------------------------------------------------------------------ */
+
+/** Of those that have measured it, the lower one of two in the middle; 0: nobody has. */
+static double median_of(double *values, int n)
+{
+    int measured = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (values[i] > 0) {
+            values[measured++] = values[i];
+        }
+    }
+    if (measured == 0) {
+        return 0;
+    }
+    qsort(values, (size_t)measured, sizeof(values[0]), compare);
+    return values[(measured - 1) / 2];
+}
+
+/** One value of all members, `offset` bytes into a sample, and its typical reading. */
+static void agree(const tw_estimate_report_t *reports, int world, size_t offset, double *value,
+                  double *typical)
+{
+    double bests[world], typicals[world], certain = 0;
+
+    for (int r = 0; r < world; r++) {
+        bests[r] = *(const double *)((const char *)&reports[r].best + offset);
+        typicals[r] = *(const double *)((const char *)&reports[r].typical + offset);
+        certain = max2(certain, 2 * bests[r] - typicals[r]);
+    }
+    *value = max2(median_of(bests, world), certain);
+    *typical = max2(median_of(typicals, world), *value);
+}
+
+static void agree_all(const tw_estimate_report_t *reports, int world, tw_measure_sample_t *values,
+                      tw_measure_sample_t *typicals)
+{
+    for (size_t offset = 0; offset < sizeof(*values); offset += sizeof(double)) {
+        agree(reports, world, offset, (double *)((char *)values + offset),
+              (double *)((char *)typicals + offset));
+    }
+}
+
+/** Ranks per core of the machine where they are most; at least 1. */
+static double find_contention(const tw_estimate_report_t *reports, int world)
+{
+    double most = 1;
+
+    for (int r = 0; r < world; r++) {
+        int sharing = 0;
+        for (int q = 0; q < world; q++) {
+            sharing += reports[q].host.boot == reports[r].host.boot;
+        }
+        most = max2(most, sharing / reports[r].host.cores);
+    }
+    return most;
+}
+
+/* ---- the model ------------------------------------------------------------------------------------------- */
+
+/** What a longer message that nothing hides costs beyond its bytes and the acknowledgement. A shaped link lets a single one
+ *  through at once: then there is nothing to subtract for the bytes. */
+static double turn_sec(const tw_tier_sample_t *value, int max_local)
+{
+    double hops_sec = value->trip_sec - value->alpha_sec,
+           bytes_sec = (double)TW_COLL_TURN_BYTES * max_local * value->beta_sec;
+
+    return max2(0, hops_sec > bytes_sec ? hops_sec - bytes_sec : hops_sec);
+}
+
+static double noise_of(double typical, double value)
+{
+    double noise = typical / value - 1;
+
+    return noise < TW_COLL_NOISE_MAX ? noise : TW_COLL_NOISE_MAX;
+}
+
+static void fill_tier(const tw_tier_sample_t *value, const tw_tier_sample_t *typical, int max_local,
+                      tw_coll_tier_t *tier)
+{
+    if (!(value->beta_sec > 0)) {
+        return;
+    }
+    double busy = value->cpu_sec / value->beta_sec;
+    *tier = (tw_coll_tier_t){
+        .alpha_sec = value->alpha_sec,
+        .beta_sec = value->beta_sec,
+        .message_sec = value->message_sec,
+        .turn_sec = turn_sec(value, max_local),
+        .busy = busy < 1 ? busy : 1,
+        .noise = noise_of(typical->beta_sec, value->beta_sec),
+    };
+}
+
+static void fill_processor(const tw_cpu_sample_t *value, const tw_cpu_sample_t *typical, double contention,
+                           tw_coll_model_t *model)
+{
+    double sum = 0, typical_sum = 0;
+
+    model->copy_sec = value->copy_sec * contention;
+    model->reduce_sec = value->reduce_sec * contention;
+    for (int i = 0; i < TW_COLL_MODEL_ENCODERS; i++) {
+        model->encode_sec[i] = value->encode_sec[i] * contention;
+        sum += value->encode_sec[i];
+        typical_sum += typical->encode_sec[i];
+    }
+    for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++) {
+        model->decode_sec[i] = value->decode_sec[i] * contention;
+        sum += value->decode_sec[i];
+        typical_sum += typical->decode_sec[i];
+    }
+    model->cpu_noise = noise_of(typical_sum, sum);
+}
+
+void tw_estimate_model(const tw_estimate_report_t *reports, int world, int max_local, tw_coll_model_t *model)
+{
+    tw_measure_sample_t value, typical;
+
+    agree_all(reports, world, &value, &typical);
+    tw_coll_model_default(model);
+    fill_tier(&value.inter, &typical.inter, max_local, &model->inter);
+    fill_tier(&value.node, &typical.node, max_local, &model->node);
+    fill_processor(&value.cpu, &typical.cpu, find_contention(reports, world), model);
+}

@@ -1,0 +1,123 @@
+/* Measuring the model: rounds that take turns between processor and tiers, so that what disturbs the machine for a moment
+ * spoils some readings of each rather than all of one; then member 0 makes one model of everybody's readings, which all
+ * get from it. */
+#include "collectives/model/measure.h"
+#include "collectives/model/bootstrap.h"
+#include "collectives/model/estimate.h"
+#include "collectives/topology.h"
+
+#include <stdlib.h>
+
+#define ROUNDS_LEAST 4 /**< so that quartile and median differ */
+#define ROUNDS_MOST 6
+#define NODE_REPEATS 2 /**< in a round: links inside a node take little time, and are easily disturbed */
+#define ENOUGH_SEC 0.1 /**< no further round after that: slow links have long readings, which say more */
+#define DOUBLES(type) (int)(sizeof(type) / sizeof(double))
+
+/** What a member has read. */
+typedef struct readings {
+    int rounds;
+    tw_cpu_sample_t cpu[ROUNDS_MOST];
+    tw_tier_sample_t inter[ROUNDS_MOST];
+    tw_tier_sample_t node[ROUNDS_MOST * NODE_REPEATS];
+} readings_t;
+
+typedef struct measurement {
+    const tw_coll_peers_t *peers;
+    tw_measure_link_t inter, node;
+    readings_t readings;
+} measurement_t;
+
+/** The processors all at once, so that ranks that outnumber the cores are seen to. */
+static tw_status_t measure_round(measurement_t *m, int round)
+{
+    const tw_topo_t *topo = m->peers->topo;
+    int flag = 0;
+    tw_status_t status = tw_meet_any(m->peers, &flag);
+
+    if (status == TW_OK) {
+        status = tw_measure_processor(&m->readings.cpu[round]);
+    }
+    if (status == TW_OK && topo->n_nodes > 1) {
+        status = tw_measure_link_read(&m->inter, &m->readings.inter[round]);
+    }
+    for (int i = 0; i < NODE_REPEATS && status == TW_OK && topo->max_local > 1; i++) {
+        status = tw_measure_link_read(&m->node, &m->readings.node[round * NODE_REPEATS + i]);
+    }
+    m->readings.rounds = round + 1;
+    return status;
+}
+
+static tw_status_t measure_rounds(measurement_t *m)
+{
+    double start_sec = tw_time_sec();
+    int enough = 0;
+    tw_status_t status = TW_OK;
+
+    for (int round = 0; round < ROUNDS_MOST && !enough && status == TW_OK; round++) {
+        status = measure_round(m, round);
+        if (status == TW_OK && round + 1 >= ROUNDS_LEAST) {
+            enough = tw_time_sec() - start_sec > ENOUGH_SEC;
+            status = tw_meet_any(m->peers, &enough);
+        }
+    }
+    return status;
+}
+
+static void summarize(const readings_t *readings, tw_estimate_report_t *report)
+{
+    int n = readings->rounds;
+
+    tw_estimate_values((const double *)readings->cpu, n, DOUBLES(tw_cpu_sample_t),
+                       (double *)&report->best.cpu, (double *)&report->typical.cpu);
+    tw_estimate_values((const double *)readings->inter, n, DOUBLES(tw_tier_sample_t),
+                       (double *)&report->best.inter, (double *)&report->typical.inter);
+    tw_estimate_values((const double *)readings->node, n * NODE_REPEATS, DOUBLES(tw_tier_sample_t),
+                       (double *)&report->best.node, (double *)&report->typical.node);
+    tw_measure_host_init(&report->host);
+}
+
+static tw_status_t agree(const tw_coll_peers_t *peers, const tw_estimate_report_t *mine,
+                         tw_coll_model_t *model)
+{
+    const tw_topo_t *topo = peers->topo;
+    tw_estimate_report_t *all = calloc((size_t)topo->world, sizeof(*all));
+
+    if (all == NULL) {
+        tw_error("out of memory agreeing on the cost model");
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_status_t status = tw_meet_gather(peers, mine, sizeof(*mine), (char *)all);
+    if (status == TW_OK && topo->rank == 0) {
+        tw_estimate_model(all, topo->world, topo->max_local, model);
+    }
+    free(all);
+    return status == TW_OK ? tw_meet_broadcast(peers, model, sizeof(*model)) : status;
+}
+
+tw_status_t tw_coll_model_measure(const tw_coll_peers_t *peers, tw_coll_model_t *model)
+{
+    tw_estimate_report_t mine;
+    measurement_t *m = calloc(1, sizeof(*m));
+
+    if (m == NULL) {
+        tw_error("out of memory measuring the cost model");
+        return TW_ERR_NO_MEMORY;
+    }
+    m->peers = peers;
+    tw_status_t status = tw_measure_link_init(&m->inter, peers, 1);
+    if (status == TW_OK) {
+        status = tw_measure_link_init(&m->node, peers, 0);
+    }
+    if (status == TW_OK) {
+        status = measure_rounds(m);
+    }
+    if (status == TW_OK) {
+        summarize(&m->readings, &mine);
+        status = agree(peers, &mine, model);
+    }
+    tw_measure_link_cleanup(&m->node);
+    tw_measure_link_cleanup(&m->inter);
+    free(m);
+    return status;
+}

@@ -1,0 +1,143 @@
+/* Measuring the processor: what copying, adding and the codecs cost per byte. */
+#include "collectives/model/measure.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <xxhash.h>
+
+#define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"
+#define BOOT_ID_BYTES 64
+#define CODEC_ELEMS ((size_t)96 << 10)
+#define CODEC_REPEATS 2 /**< the first one warms the caches */
+
+double tw_measure_thread_sec(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+typedef struct codec_job {
+    tw_quant_t *quant;
+    tw_quant_args_t args;
+    tw_quant_segment_t plain, encoded; /**< to encode, to decode */
+} codec_job_t;
+
+static tw_status_t run_encode(codec_job_t *job)
+{
+    return tw_quant_encode(job->quant, &job->args, &job->plain, 1);
+}
+
+static tw_status_t run_decode(codec_job_t *job)
+{
+    return tw_quant_decode(job->quant, &job->args, &job->encoded, 1);
+}
+
+/** Seconds per byte of the plain side: the best of a few. */
+static tw_status_t time_codec(tw_status_t (*run)(codec_job_t *), codec_job_t *job, double *sec_per_byte)
+{
+    double best = 0;
+
+    for (int i = 0; i < CODEC_REPEATS; i++) {
+        double start = tw_time_sec();
+        tw_status_t status = run(job);
+        if (status != TW_OK) {
+            return status;
+        }
+        double sec = tw_time_sec() - start;
+        best = i == 0 || sec < best ? sec : best;
+    }
+    *sec_per_byte = best / (double)(CODEC_ELEMS * tw_type_bytes(job->args.type));
+    return TW_OK;
+}
+
+/** plain, work: [CODEC_ELEMS] bf16. */
+static tw_status_t measure_codec(int index, void *plain, void *work, tw_cpu_sample_t *out)
+{
+    tw_quant_codec_t codec;
+    tw_status_t status = tw_quant_codec_parse(index & 1 ? "int4" : "int8", &codec);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    codec.hadamard = (index & 2) != 0;
+    codec.round = index & 4 ? TW_QUANT_ROUND_STOCHASTIC : TW_QUANT_ROUND_NEAREST;
+    tw_quant_params_t params = {.codec = codec, .mem = TW_MEM_HOST};
+    codec_job_t job = {
+        .args = {.type = TW_TYPE_BF16, .factor = 1},
+        .plain = {.src = plain, .dst = work, .n_elems = CODEC_ELEMS},
+        .encoded = {.src = work, .dst = plain, .n_elems = CODEC_ELEMS},
+    };
+    status = tw_quant_create(&params, &job.quant);
+    if (status != TW_OK) {
+        return status;
+    }
+    status = time_codec(run_encode, &job, &out->encode_sec[index]);
+    if (status == TW_OK && index < TW_COLL_MODEL_DECODERS) {
+        status = time_codec(run_decode, &job, &out->decode_sec[index]);
+    }
+    tw_quant_destroy(job.quant);
+    return status;
+}
+
+static void measure_exact(void *plain, void *work, tw_cpu_sample_t *out)
+{
+    size_t bytes = CODEC_ELEMS * tw_type_bytes(TW_TYPE_BF16);
+    double best_copy = 1, best_add = 1;
+
+    for (int i = 0; i < CODEC_REPEATS; i++) {
+        double start = tw_time_sec();
+        memcpy(work, plain, bytes);
+        double middle = tw_time_sec();
+        tw_convert_add(TW_TYPE_BF16, plain, work, work, CODEC_ELEMS);
+        double end = tw_time_sec();
+        best_copy = middle - start < best_copy ? middle - start : best_copy;
+        best_add = end - middle < best_add ? end - middle : best_add;
+    }
+    out->copy_sec = best_copy / (double)bytes;
+    out->reduce_sec = best_add / (double)bytes;
+}
+
+tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
+{
+    /* fp32-sized, so that no codec's output can be longer */
+    uint16_t *plain = tw_buffer_alloc_zero(CODEC_ELEMS * sizeof(float));
+    void *work = tw_buffer_alloc_zero(CODEC_ELEMS * sizeof(float));
+    tw_status_t status = TW_ERR_NO_MEMORY;
+
+    if (plain == NULL || work == NULL) {
+        tw_error("out of memory measuring the codecs");
+        goto err_buffers;
+    }
+    for (size_t i = 0; i < CODEC_ELEMS; i++) { /* bf16 between 1 and 2, both signs */
+        plain[i] = (uint16_t)(0x3f80u | (i * 37u & 0x7fu) | (i & 1u) << 15);
+    }
+    measure_exact(plain, work, out);
+    status = TW_OK;
+    for (int i = 0; i < TW_COLL_MODEL_ENCODERS && status == TW_OK; i++) {
+        status = measure_codec(i, plain, work, out);
+    }
+err_buffers:
+    tw_buffer_free(work);
+    tw_buffer_free(plain);
+    return status;
+}
+
+void tw_measure_host_init(tw_measure_host_t *out)
+{
+    char id[BOOT_ID_BYTES] = "";
+    cpu_set_t set;
+    FILE *file = fopen(BOOT_ID_PATH, "r");
+
+    if (file == NULL || fgets(id, sizeof(id), file) == NULL) {
+        tw_debug("%s cannot be read: taking all ranks to share this machine", BOOT_ID_PATH);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    out->boot = XXH3_64bits(id, strlen(id));
+    CPU_ZERO(&set);
+    out->cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}

@@ -1,0 +1,323 @@
+/* Measuring links: all members stream to a neighbour at once, as they do in a collective operation, so that ranks that
+ * share a link or a processor are measured sharing it. The receiver acknowledges every message; the sender's
+ * acknowledgement times give latency and speed. A stream's speed is that of its later part: shaped links and deep
+ * queues let the first hundred kilobytes or two through faster than what follows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/model/bootstrap.h"
+#include "collectives/model/measure.h"
+#include "collectives/topology.h"
+
+#define WINDOW 16 /**< most messages under way */
+#define PING_COUNT 12
+#define TRIP_COUNT 5
+#define FLOOD_COUNT 64
+#define SMALL_BYTES 8
+#define BURST_WINDOW 4
+#define BURST_COUNT 24
+#define BURST_WARM 8 /**< messages that only use up what the link saved while it was idle */
+#define BURST_SPAN 8 /**< messages that are timed together */
+#define BURST_MIN_BYTES ((size_t)32 << 10)
+#define BURST_MAX_BYTES ((size_t)128 << 10)
+#define BURST_MIN_SEC 200e-6 /**< a shorter burst says little: repeat with larger messages */
+
+/* ---- streams --------------------------------------------------------------------------------------------- */
+
+/** One direction between two members: a few messages under way, each acknowledged. */
+typedef struct stream {
+    int peer; /**< transport rank */
+    int posted, done;
+    tw_transport_request_t *data[WINDOW], *acks[WINDOW];
+} stream_t;
+
+typedef struct burst {
+    const tw_measure_link_t *link;
+    size_t bytes;      /**< of a message */
+    int count;         /**< messages */
+    int window;        /**< messages under way: 1 to WINDOW */
+    double *ack_sec;   /**< [count] when each message of ours was acknowledged */
+    stream_t *streams; /**< [n_streams] first the one we send, then those we receive */
+    int n_streams;
+    char *buffer; /**< one message to send, then WINDOW messages for each stream received */
+} burst_t;
+
+static tw_status_t post_outgoing(burst_t *burst, stream_t *stream)
+{
+    tw_transport_t *transport = burst->link->peers->transport;
+    int slot = stream->posted % burst->window;
+    tw_status_t status = tw_transport_recv_post(
+        transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_ACK, NULL, 0, &stream->acks[slot]);
+    if (status == TW_OK) {
+        stream->posted++;
+        status = tw_transport_send_post(transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_DATA,
+                                        burst->buffer, burst->bytes, &stream->data[slot]);
+    }
+    return status;
+}
+
+static tw_status_t advance_outgoing(burst_t *burst, stream_t *stream)
+{
+    tw_status_t status = TW_OK;
+
+    while (stream->done < burst->count && status == TW_OK) {
+        while (stream->posted < burst->count && stream->posted - stream->done < burst->window &&
+               status == TW_OK) {
+            status = post_outgoing(burst, stream);
+        }
+        int slot = stream->done % burst->window;
+        if (status == TW_OK) {
+            status = tw_meet_test(burst->link->peers->transport, &stream->acks[slot]);
+        }
+        if (status == TW_OK) {
+            status = tw_meet_test(burst->link->peers->transport, &stream->data[slot]);
+        }
+        if (status == TW_OK) {
+            burst->ack_sec[stream->done++] = tw_time_sec();
+        }
+    }
+    return status;
+}
+
+static tw_status_t advance_incoming(burst_t *burst, int index)
+{
+    stream_t *stream = &burst->streams[index];
+    tw_transport_t *transport = burst->link->peers->transport;
+    char *buffer = burst->buffer + (1 + (size_t)(index - 1) * (size_t)burst->window) * burst->bytes;
+    tw_status_t status = TW_OK;
+
+    while (stream->done < burst->count && status == TW_OK) {
+        while (stream->posted < burst->count && stream->posted - stream->done < burst->window &&
+               status == TW_OK) {
+            int slot = stream->posted % burst->window;
+            status = tw_transport_recv_post(
+                transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_DATA,
+                buffer + (size_t)slot * burst->bytes, burst->bytes, &stream->data[slot]);
+            stream->posted += status == TW_OK;
+        }
+        int slot = stream->done % burst->window;
+        if (status == TW_OK) {
+            status = tw_meet_test(transport, &stream->data[slot]);
+        }
+        if (status == TW_OK) { /* the acknowledgement a window ago */
+            status = tw_meet_test(transport, &stream->acks[slot]);
+        }
+        if (status == TW_OK) {
+            status =
+                tw_transport_send_post(transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_ACK,
+                                       NULL, 0, &stream->acks[slot]);
+            stream->done += status == TW_OK;
+        }
+    }
+    return status;
+}
+
+/** TW_OK when every stream is through. */
+static tw_status_t advance(burst_t *burst)
+{
+    tw_status_t status = TW_OK;
+
+    for (int i = 0; i < burst->n_streams; i++) {
+        tw_status_t one = i == 0 ? advance_outgoing(burst, &burst->streams[0]) : advance_incoming(burst, i);
+        if (one != TW_OK && status >= 0) {
+            status = one;
+        }
+    }
+    return status;
+}
+
+static tw_status_t run_streams(burst_t *burst)
+{
+    tw_transport_t *transport = burst->link->peers->transport;
+    tw_status_t status;
+
+    while ((status = advance(burst)) == TW_IN_PROGRESS) {
+        if ((status = tw_meet_step(transport)) != TW_OK) {
+            break;
+        }
+    }
+    for (int i = 0; i < burst->n_streams; i++) {
+        if (status == TW_OK) {
+            status = tw_meet_wait(transport, burst->streams[i].acks, WINDOW);
+        }
+    }
+    for (int i = 0; i < burst->n_streams; i++) {
+        tw_meet_cancel(transport, burst->streams[i].acks, WINDOW);
+        tw_meet_cancel(transport, burst->streams[i].data, WINDOW);
+    }
+    return status;
+}
+
+/** Send to the neighbour while the others do the same. All members take part in the agreement that starts it, also
+ *  those without neighbours. */
+static tw_status_t exchange(burst_t *burst)
+{
+    const tw_measure_link_t *link = burst->link;
+    stream_t streams[1 + link->n_from];
+    int flag = 0;
+
+    burst->streams = streams;
+    burst->n_streams = 1 + link->n_from;
+    burst->buffer = tw_buffer_alloc_zero((1 + (size_t)link->n_from * (size_t)burst->window) * burst->bytes);
+    if (burst->buffer == NULL) {
+        tw_error("out of memory measuring the links");
+        return TW_ERR_NO_MEMORY;
+    }
+    memset(streams, 0, sizeof(streams));
+    streams[0].peer = link->to < 0 ? -1 : link->peers->topo->peer[link->to];
+    streams[0].done = link->to < 0 ? burst->count : 0;
+    for (int i = 0; i < link->n_from; i++) {
+        streams[1 + i].peer = link->peers->topo->peer[link->from[i]];
+    }
+    tw_status_t status = tw_meet_any(link->peers, &flag);
+    if (status == TW_OK) {
+        status = run_streams(burst);
+    }
+    tw_buffer_free(burst->buffer);
+    return status;
+}
+
+/* ---- readings -------------------------------------------------------------------------------------------- */
+
+/** The quickest of `count` round trips, one at a time; 0 without a neighbour. */
+static tw_status_t measure_trip(const tw_measure_link_t *link, size_t bytes, int count, double *trip_sec)
+{
+    double ack_sec[PING_COUNT];
+    burst_t burst = {.link = link, .bytes = bytes, .count = count, .window = 1, .ack_sec = ack_sec};
+    tw_status_t status = exchange(&burst);
+
+    *trip_sec = 0;
+    for (int i = 1; status == TW_OK && link->to >= 0 && i < count; i++) {
+        double sec = ack_sec[i] - ack_sec[i - 1];
+        *trip_sec = i == 1 || sec < *trip_sec ? sec : *trip_sec;
+    }
+    return status;
+}
+
+/** The time of a small message in a stream of them. */
+static tw_status_t measure_flood(const tw_measure_link_t *link, double *message_sec)
+{
+    double ack_sec[FLOOD_COUNT];
+    burst_t flood = {
+        .link = link, .bytes = SMALL_BYTES, .count = FLOOD_COUNT, .window = WINDOW, .ack_sec = ack_sec};
+    tw_status_t status = exchange(&flood);
+
+    if (status == TW_OK && link->to >= 0) {
+        *message_sec = (ack_sec[FLOOD_COUNT - 1] - ack_sec[0]) / (FLOOD_COUNT - 1);
+    }
+    return status;
+}
+
+/** Time of BURST_SPAN messages: the median of all such spans, since an acknowledgement that is noticed late makes some longer
+ *  and others shorter. */
+static double median_span_sec(const double *ack_sec)
+{
+    double spans[BURST_COUNT - BURST_WARM - BURST_SPAN + 1];
+    int n = 0;
+
+    for (int end = BURST_WARM - 1 + BURST_SPAN; end < BURST_COUNT; end++) {
+        double sec = ack_sec[end] - ack_sec[end - BURST_SPAN];
+        int at = n++;
+        for (; at > 0 && spans[at - 1] > sec; at--) {
+            spans[at] = spans[at - 1];
+        }
+        spans[at] = sec;
+    }
+    return spans[n / 2];
+}
+
+/** One burst: per byte of the node's link, time and processor time. */
+static tw_status_t measure_burst(const tw_measure_link_t *link, tw_tier_sample_t *out)
+{
+    double ack_sec[BURST_COUNT];
+    burst_t burst = {.link = link,
+                     .bytes = link->burst_bytes,
+                     .count = BURST_COUNT,
+                     .window = BURST_WINDOW,
+                     .ack_sec = ack_sec};
+    double cpu_sec = tw_measure_thread_sec(), start_sec = tw_time_sec();
+    tw_status_t status = exchange(&burst);
+
+    if (status != TW_OK || link->to < 0) {
+        return status;
+    }
+    double busy = (tw_measure_thread_sec() - cpu_sec) / (tw_time_sec() - start_sec);
+    out->beta_sec = median_span_sec(ack_sec) / ((double)burst.bytes * BURST_SPAN * link->sharing);
+    out->cpu_sec = busy * out->beta_sec;
+    return TW_OK;
+}
+
+/** Speed, with messages as large as it takes. */
+static tw_status_t measure_speed(tw_measure_link_t *link, tw_tier_sample_t *out)
+{
+    int again = 1;
+
+    while (again) {
+        tw_status_t status = measure_burst(link, out);
+        if (status != TW_OK || link->burst_bytes >= BURST_MAX_BYTES) {
+            return status;
+        }
+        again = link->to >= 0 && out->beta_sec * (double)link->burst_bytes < BURST_MIN_SEC / BURST_COUNT;
+        status = tw_meet_any(link->peers, &again);
+        if (status != TW_OK) {
+            return status;
+        }
+        link->burst_bytes *= again ? 4 : 1;
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_measure_link_read(tw_measure_link_t *link, tw_tier_sample_t *out)
+{
+    tw_status_t status;
+
+    memset(out, 0, sizeof(*out));
+    status = measure_trip(link, SMALL_BYTES, PING_COUNT, &out->alpha_sec);
+    out->alpha_sec /= 2;
+    if (status == TW_OK) { /* before the burst: a shaped link then still has something saved up for it */
+        status = measure_trip(link, TW_COLL_TURN_BYTES, TRIP_COUNT, &out->trip_sec);
+    }
+    if (status == TW_OK) {
+        status = measure_flood(link, &out->message_sec);
+    }
+    return status == TW_OK ? measure_speed(link, out) : status;
+}
+
+/* ---- neighbours ------------------------------------------------------------------------------------------ */
+
+tw_status_t tw_measure_link_init(tw_measure_link_t *link, const tw_coll_peers_t *peers, int inter)
+{
+    const tw_topo_t *topo = peers->topo;
+
+    memset(link, 0, sizeof(*link));
+    link->from = calloc((size_t)topo->world, sizeof(*link->from));
+    if (link->from == NULL) {
+        tw_error("out of memory measuring the links");
+        return TW_ERR_NO_MEMORY;
+    }
+    link->peers = peers;
+    link->to = -1;
+    link->sharing = tw_topo_node_size(topo, topo->node[topo->rank]);
+    link->burst_bytes = BURST_MIN_BYTES;
+    for (int r = 0; r < topo->world; r++) {
+        int node = inter ? (topo->node[r] + 1) % topo->n_nodes : topo->node[r];
+        int local = (topo->local[r] + !inter) % tw_topo_node_size(topo, node);
+        int to = tw_topo_rank_at(topo, node, local);
+        if (to == r || (inter && topo->n_nodes == 1)) {
+            continue;
+        }
+        if (r == topo->rank) {
+            link->to = to;
+        }
+        if (to == topo->rank) {
+            link->from[link->n_from++] = r;
+        }
+    }
+    return TW_OK;
+}
+
+void tw_measure_link_cleanup(tw_measure_link_t *link)
+{
+    free(link->from);
+    link->from = NULL;
+}

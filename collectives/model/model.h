@@ -1,0 +1,112 @@
+/** Private to collectives: the cost model, alpha-beta per tier of links plus the speed of the processors.
+ *
+ *  All values are seconds, or seconds per byte: of two measurements the slower is the larger. Every rank of a
+ *  communicator holds the same model, so all take the same decisions. */
+#ifndef TW_COLLECTIVES_MODEL_MODEL_H
+#define TW_COLLECTIVES_MODEL_MODEL_H
+
+#include "core/core.h"
+#include "quant/quant.h"
+#include "transport/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Beyond this, noise is just noise. */
+#define TW_COLL_NOISE_MAX 1000.0
+
+/** Shorter messages cost less of a turn: they need no handshake. */
+#define TW_COLL_TURN_BYTES ((size_t)32 << 10)
+
+/** A kind of link. */
+typedef struct tw_coll_tier {
+    double alpha_sec;   /**< one small message, from its post to its arrival */
+    double beta_sec;    /**< one byte through a node's link, which all ranks of the node share; full duplex */
+    double message_sec; /**< one more message in a stream, beyond its bytes */
+    double
+        turn_sec; /**< what a message of TW_COLL_TURN_BYTES costs beyond that when none is under way before it */
+    double busy; /**< share of the stream's time that a rank's processor spends on it, 0 to 1 */
+    double
+        noise; /**< how much slower typical readings of the speed were, as a share of beta_sec: 0 is certain */
+} tw_coll_tier_t;
+
+#define TW_COLL_MODEL_ENCODERS 8 /**< bits == 4, + 2 hadamard, + 4 stochastic */
+#define TW_COLL_MODEL_DECODERS 4 /**< bits == 4, + 2 hadamard */
+
+/** Processor times are per byte of the plain side, while all ranks of the node work at once. */
+typedef struct tw_coll_model {
+    tw_coll_tier_t inter; /**< between nodes */
+    tw_coll_tier_t node;  /**< inside a node */
+    double copy_sec;      /**< copy or convert */
+    double reduce_sec;    /**< exact sum of two */
+    double encode_sec[TW_COLL_MODEL_ENCODERS];
+    double decode_sec[TW_COLL_MODEL_DECODERS];
+    double cpu_noise; /**< of the processor's times, as in tw_coll_tier_t */
+} tw_coll_model_t;
+
+/** Seconds per plain byte of a codec. */
+double tw_coll_model_encode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec);
+double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec);
+
+/** What streams that meet at a link lose against a single one: 3 to 6 % were measured with four nodes on 1 Gb/s Ethernet. */
+#define TW_COLL_CROWD 1.05
+
+/** What an algorithm does; each algorithm fills one in from sizes alone, so that it is the same on all ranks. */
+typedef struct tw_coll_cost {
+    int inter_rounds, node_rounds; /**< messages that wait for one another, on the longest path; in each
+                                           *   such round inter_messages / inter_rounds follow each other */
+    double inter_messages, node_messages; /**< sent by the busiest rank */
+    double inter_bytes;                   /**< through the busiest node's link: the larger of in and out */
+    double node_bytes;                    /**< moved inside the busiest node, by all its ranks together */
+    int crowded;                          /**< streams from several nodes meet at a link */
+    double cpu_sec;                       /**< copying, adding, encoding and decoding of the busiest rank */
+    double fill_sec; /**< what overlaps nothing: the first chunk's encoding, the last one's decoding, ... */
+} tw_coll_cost_t;
+
+/** Seconds: the rounds one after another, each with a turn unless more messages hide it; links and processor at once; then
+ *  what does not overlap. */
+double tw_coll_model_time(const tw_coll_model_t *model, const tw_coll_cost_t *cost);
+
+/** The model with its noise added to every time: how slow things typically were while they were measured. */
+void tw_coll_model_typical(const tw_coll_model_t *model, tw_coll_model_t *typical);
+
+/** The model as it may be when nothing else runs: bytes inside a node move by copying, so a link there that seems slower
+ *  than TW_COLL_QUIET_COPIES copies, by one rank, was measured while somebody else had the processors. */
+void tw_coll_model_quiet(const tw_coll_model_t *model, tw_coll_model_t *quiet);
+#define TW_COLL_QUIET_COPIES 4
+
+/** A machine with 1 Gb/s Ethernet between nodes; the base of a partial TW_COLL_MODEL. */
+void tw_coll_model_default(tw_coll_model_t *model);
+/** Read a description onto the defaults: sections separated by ';', "name:key=value,key=value". Sections and keys:
+ *    inter, node     alpha=50us  beta=1gbit (bits/s)  message=2us  turn=100us  busy=0.2  noise=0.1
+ *    cpu             copy=8G  reduce=4G (bytes/s)  noise=0.1
+ *    codec           encode=4G  decode=4G (bytes/s of plain data, every codec)
+ *    int8, int4      the same for one of them
+ *  TW_ERR_CONFIG, logged with the nearest known name. */
+tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model);
+#define TW_COLL_MODEL_TEXT_BYTES 512
+/** The inverse, into `buf` (TW_COLL_MODEL_TEXT_BYTES are enough); returns buf. */
+const char *tw_coll_model_format(const tw_coll_model_t *model, char *buf, size_t buf_bytes);
+
+struct tw_topo;
+
+/** Who takes part in a measurement. */
+typedef struct tw_coll_peers {
+    tw_transport_t *transport;
+    const struct tw_topo *topo;
+    uint64_t tag; /**< tags tag .. tag + TW_COLL_MODEL_TAGS - 1 are free */
+} tw_coll_peers_t;
+
+#define TW_COLL_MODEL_TAGS 16
+
+/** Measure links and processors, all members at once, in a few rounds, and agree on one model that a disturbed reading or
+ *  member does not spoil (estimate.h says how). Collective; every member gets the same bytes from member 0. Takes about
+ *  0.1 s at 1 Gb/s: four rounds, and up to six while these have taken less than that. Errors of the transport. */
+tw_status_t tw_coll_model_measure(const tw_coll_peers_t *peers, tw_coll_model_t *model);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,60 @@
+/* Quantized all-gather: each shard is encoded once, by its owner, and sent on as it is. Everybody decodes the same bytes,
+ * the owner too. */
+#include "collectives/quantized/cost.h"
+#include "collectives/quantized/spread.h"
+#include "collectives/quantized/table.h"
+
+static void build(const tw_build_t *build, const tw_route_t *route)
+{
+    tw_qop_t *op = tw_qop_create(build);
+
+    if (op == NULL) {
+        return;
+    }
+    const tw_grid_shard_t *own = &op->grid.shards[op->topo->rank];
+    tw_task_t *encoded = tw_sched_alloc(op->sched, (op->grid.n_chunks + 1) * sizeof(*encoded));
+    tw_sbuf_t *buffers = tw_sched_alloc(op->sched, (op->grid.n_chunks + 1) * sizeof(*buffers));
+    if (encoded == NULL || buffers == NULL) {
+        return;
+    }
+    for (size_t c = own->first_chunk; c < own->first_chunk + own->n_chunks; c++) {
+        buffers[c] = tw_qop_buffer(op, c, op->codec);
+        encoded[c] = tw_qop_encode(op, c, op->codec, buffers[c]);
+    }
+    tw_spread_t spread = {.op = op, .route = route, .encoded = encoded, .buffers = buffers};
+    tw_spread_build(&spread);
+}
+
+void tw_allgather_quant_ring_build(const tw_build_t *b)
+{
+    build(b, &tw_route_ring);
+}
+
+void tw_allgather_quant_ring_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    int world = c->topo->world;
+
+    tw_cost_add_ring(c, world - 1, c->encoded_bytes * (world - 1) / world, cost);
+    tw_cost_add_spread_codec(c, cost);
+}
+
+void tw_allgather_quant_hierarchical_build(const tw_build_t *b)
+{
+    build(b, &tw_route_nodes);
+}
+
+void tw_allgather_quant_hierarchical_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    tw_cost_add_spread_nodes(c, cost);
+}
+
+void tw_allgather_quant_direct_build(const tw_build_t *b)
+{
+    build(b, &tw_route_direct);
+}
+
+void tw_allgather_quant_direct_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+{
+    tw_cost_add_all_pairs(c, c->encoded_bytes / c->topo->world, cost);
+    tw_cost_add_spread_codec(c, cost);
+}

@@ -1,0 +1,449 @@
+#include "collectives/quantized/operation.h"
+
+#include <string.h>
+
+#include "collectives/communicator.h"
+
+#define BATCH 16                 /**< parts handed to the codec at once */
+#define SUM_ELEMS ((size_t)8192) /**< of an exact sum at a time, or a frame if that is longer */
+
+/* ---- making one ------------------------------------------------------------------------------------------ */
+
+/** Elements of a segment before rank's shard. */
+static size_t shard_first(const tw_coll_segment_t *segment, int rank)
+{
+    size_t first = 0;
+
+    for (int r = 0; r < rank; r++) {
+        first += segment->counts[r];
+    }
+    return first;
+}
+
+tw_qop_tensor_t tw_qop_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes)
+{
+    tw_qop_tensor_t at = {.src = segment->src, .dst = segment->dst, .tensor = segment->tensor};
+
+    if (op == TW_COLL_ALLGATHER) {
+        at.src_first = shard_first(segment, rank);
+        at.src = at.src != NULL ? at.src : at.dst + at.src_first * elem_bytes;
+    } else if (op == TW_COLL_REDUCE_SCATTER) {
+        at.dst_first = shard_first(segment, rank);
+        at.dst = at.dst != NULL ? at.dst : (char *)segment->src + at.dst_first * elem_bytes;
+    } else {
+        at.src = at.src != NULL ? at.src : at.dst;
+    }
+    return at;
+}
+
+/** Copy the grid into the schedule's memory. */
+static tw_status_t adopt_grid(tw_qop_t *op, const tw_grid_t *grid)
+{
+    size_t shards_bytes = (size_t)grid->world * sizeof(*grid->shards);
+    size_t chunks_bytes = grid->n_chunks * sizeof(*grid->chunks);
+    size_t parts_bytes = grid->n_parts * sizeof(*grid->parts);
+
+    op->grid = *grid;
+    op->grid.shards = tw_sched_alloc(op->sched, shards_bytes);
+    op->grid.chunks = tw_sched_alloc(op->sched, chunks_bytes + 1);
+    op->grid.parts = tw_sched_alloc(op->sched, parts_bytes + 1);
+    if (op->grid.shards == NULL || op->grid.chunks == NULL || op->grid.parts == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    memcpy(op->grid.shards, grid->shards, shards_bytes);
+    if (grid->n_chunks > 0) {
+        memcpy(op->grid.chunks, grid->chunks, chunks_bytes);
+        memcpy(op->grid.parts, grid->parts, parts_bytes);
+    }
+    return TW_OK;
+}
+
+static tw_status_t make_grid(tw_qop_t *op, const tw_build_t *build)
+{
+    const tw_coll_args_t *args = build->args;
+    tw_grid_params_t params = {
+        .segments = args->segments,
+        .n_segments = args->n_segments,
+        .world = build->topo->world,
+        .codec = args->codec,
+        .inner_codec = args->inner_codec,
+        .chunk_bytes = build->chunk_elems * op->elem_bytes,
+    };
+    tw_grid_t grid;
+    tw_status_t status = tw_grid_init(&grid, &params);
+
+    if (status == TW_OK) {
+        status = adopt_grid(op, &grid);
+        tw_grid_cleanup(&grid);
+    }
+    return status;
+}
+
+/** src of an all-gather holds one shard only; the others' chunks get no place in the view. */
+static tw_status_t make_plain_view(tw_qop_t *op, const tw_coll_args_t *args)
+{
+    const tw_grid_t *grid = &op->grid;
+
+    op->plain = (tw_view_t){.elem_bytes = op->elem_bytes, .max_extents = grid->n_parts};
+    op->plain.extents = tw_sched_alloc(op->sched, (grid->n_parts + 1) * sizeof(*op->plain.extents));
+    op->plain_first = tw_sched_alloc(op->sched, (grid->n_chunks + 1) * sizeof(*op->plain_first));
+    if (op->plain.extents == NULL || op->plain_first == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    if (args->op == TW_COLL_ALLGATHER) {
+        return TW_OK;
+    }
+    for (size_t c = 0; c < grid->n_chunks; c++) {
+        op->plain_first[c] = op->plain.n_elems;
+        for (size_t i = 0; i < grid->chunks[c].n_parts; i++) {
+            const tw_grid_part_t *part = &grid->parts[grid->chunks[c].first_part + i];
+            tw_view_append(&op->plain, op->tensors[part->segment].src + part->first * op->elem_bytes,
+                           part->n_elems);
+        }
+    }
+    return TW_OK;
+}
+
+static tw_status_t get_codecs(tw_qop_t *op, const tw_build_t *build)
+{
+    tw_codecs_t *codecs = &((tw_coll_t *)build->owner)->codecs;
+    tw_status_t status = tw_codecs_get(codecs, build->args->codec, &op->codec);
+
+    if (status == TW_OK && build->args->inner_codec != NULL) {
+        status = tw_codecs_get(codecs, build->args->inner_codec, &op->inner);
+    }
+    return status;
+}
+
+/** Seeds of different contributions have nothing in common (the finalizer of splitmix64). */
+static uint64_t mix_seed(uint64_t seed, uint64_t index)
+{
+    uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15u;
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+uint64_t tw_qop_rank_seed(tw_coll_op_t op, uint64_t seed, int rank)
+{
+    return op == TW_COLL_ALLGATHER ? seed : mix_seed(seed, 2 * (uint64_t)rank);
+}
+
+uint64_t tw_qop_node_seed(uint64_t seed, int node)
+{
+    return mix_seed(seed, 2 * (uint64_t)node + 1);
+}
+
+tw_qop_t *tw_qop_create(const tw_build_t *build)
+{
+    const tw_coll_args_t *args = build->args;
+    tw_qop_t *op = tw_sched_alloc(build->sched, sizeof(*op));
+    tw_qop_tensor_t *tensors = tw_sched_alloc(build->sched, (args->n_segments + 1) * sizeof(*tensors));
+
+    if (op == NULL || tensors == NULL) {
+        return NULL;
+    }
+    op->sched = build->sched;
+    op->topo = build->topo;
+    op->tensors = tensors;
+    op->elem_bytes = tw_type_bytes(args->type);
+    op->args = (tw_quant_args_t){.type = args->type, .seed = args->seed, .step = args->step, .factor = 1};
+    op->factor = build->factor;
+    op->own_seed = tw_qop_rank_seed(args->op, args->seed, op->topo->rank);
+    op->node_seed = tw_qop_node_seed(args->seed, op->topo->node[op->topo->rank]);
+    for (size_t s = 0; s < args->n_segments; s++) {
+        tensors[s] = tw_qop_place(&args->segments[s], args->op, build->topo->rank, op->elem_bytes);
+    }
+    tw_status_t status = get_codecs(op, build);
+    if (status == TW_OK) {
+        status = make_grid(op, build);
+    }
+    if (status == TW_OK) {
+        status = make_plain_view(op, args);
+    }
+    if (status != TW_OK) {
+        tw_sched_fail(build->sched, status);
+        return NULL;
+    }
+    return op;
+}
+
+/* ---- buffers --------------------------------------------------------------------------------------------- */
+
+static size_t chunk_bytes(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec)
+{
+    return tw_grid_chunk_bytes(&op->grid, chunk, codec != NULL ? tw_quant_codec_get(codec) : NULL,
+                               op->args.type);
+}
+
+tw_sbuf_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec)
+{
+    return tw_sched_buffer(op->sched, chunk_bytes(op, chunk, codec));
+}
+
+tw_span_t tw_qop_span(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec, tw_sbuf_t buffer)
+{
+    return tw_span_buffer(buffer, 0, chunk_bytes(op, chunk, codec));
+}
+
+tw_span_t tw_qop_plain_span(const tw_qop_t *op, size_t chunk)
+{
+    return tw_span_view(&op->plain, op->plain_first[chunk], op->grid.chunks[chunk].n_elems);
+}
+
+/* ---- computations ---------------------------------------------------------------------------------------- */
+
+typedef struct qop_task {
+    const tw_qop_t *op;
+    size_t chunk;
+    tw_quant_t *codec; /**< of what is read, or of what encode writes */
+    float factor;
+    uint64_t seed;
+    tw_sbuf_t to;
+    tw_sbuf_t work; /**< exact sum: fp32 */
+    int n_from;
+    tw_sbuf_t from[];
+} qop_task_t;
+
+static qop_task_t *new_task(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, int n_from)
+{
+    qop_task_t *task = tw_sched_alloc(op->sched, sizeof(*task) + (size_t)n_from * sizeof(task->from[0]));
+
+    if (task != NULL) {
+        task->op = op;
+        task->chunk = chunk;
+        task->codec = codec;
+        task->factor = 1;
+        task->seed = op->own_seed;
+        task->to = task->work = TW_SBUF_NONE;
+        task->n_from = n_from;
+    }
+    return task;
+}
+
+static tw_task_t emit_task(tw_compute_fn_t fn, const qop_task_t *task)
+{
+    tw_task_t index = tw_sched_compute(task->op->sched, fn, task);
+
+    for (int i = 0; i < task->n_from; i++) {
+        tw_sched_use(task->op->sched, index, task->from[i]);
+    }
+    tw_sched_use(task->op->sched, index, task->to);
+    tw_sched_use(task->op->sched, index, task->work);
+    return index;
+}
+
+static char *buffer_at(tw_sched_t *sched, tw_sbuf_t buffer)
+{
+    return tw_sched_at(sched, tw_span_buffer(buffer, 0, 0), NULL);
+}
+
+static const tw_grid_part_t *part_at(const qop_task_t *task, size_t index)
+{
+    const tw_grid_t *grid = &task->op->grid;
+    return &grid->parts[grid->chunks[task->chunk].first_part + index];
+}
+
+static const char *part_src(const tw_qop_t *op, const tw_grid_part_t *part)
+{
+    const tw_qop_tensor_t *tensor = &op->tensors[part->segment];
+    return tensor->src + (part->first - tensor->src_first) * op->elem_bytes;
+}
+
+static char *part_dst(const tw_qop_t *op, const tw_grid_part_t *part)
+{
+    const tw_qop_tensor_t *tensor = &op->tensors[part->segment];
+    return tensor->dst + (part->first - tensor->dst_first) * op->elem_bytes;
+}
+
+/** encode: src -> to; decode: from[0] -> dst; the parts one after another, a batch at a time. */
+static tw_status_t run_codec(tw_sched_t *sched, const qop_task_t *task, int decode)
+{
+    const tw_qop_t *op = task->op;
+    const tw_quant_codec_t *codec = tw_quant_codec_get(task->codec);
+    size_t n_parts = op->grid.chunks[task->chunk].n_parts;
+    char *encoded = buffer_at(sched, decode ? task->from[0] : task->to);
+    tw_status_t status = encoded != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_quant_args_t args = op->args;
+
+    args.seed = task->seed;
+    for (size_t first = 0; first < n_parts && status == TW_OK; first += BATCH) {
+        tw_quant_segment_t batch[BATCH];
+        size_t n = n_parts - first < BATCH ? n_parts - first : BATCH;
+        for (size_t i = 0; i < n; i++) {
+            const tw_grid_part_t *part = part_at(task, first + i);
+            batch[i] = (tw_quant_segment_t){
+                .src = decode ? encoded : part_src(op, part),
+                .dst = decode ? part_dst(op, part) : encoded,
+                .n_elems = part->n_elems,
+                .tensor = op->tensors[part->segment].tensor,
+                .first_elem = part->first,
+            };
+            encoded += tw_quant_encoded_bytes(codec, part->n_elems);
+        }
+        status = decode ? tw_quant_decode(task->codec, &args, batch, n)
+                        : tw_quant_encode(task->codec, &args, batch, n);
+    }
+    return status;
+}
+
+static tw_status_t run_encode(tw_sched_t *sched, const void *arg)
+{
+    return run_codec(sched, arg, 0);
+}
+
+static tw_status_t run_decode(tw_sched_t *sched, const void *arg)
+{
+    return run_codec(sched, arg, 1);
+}
+
+tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, tw_sbuf_t to)
+{
+    qop_task_t *task = new_task(op, chunk, codec, 0);
+
+    if (task == NULL) {
+        return TW_TASK_NONE;
+    }
+    task->to = to;
+    return emit_task(run_encode, task);
+}
+
+tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from)
+{
+    qop_task_t *task = new_task(op, chunk, op->codec, 1);
+
+    if (task == NULL) {
+        return TW_TASK_NONE;
+    }
+    task->from[0] = from;
+    return emit_task(run_decode, task);
+}
+
+/* ---- sums ------------------------------------------------------------------------------------------------ */
+
+/** Encoded inputs -> to, or dst if there is no `to`. */
+static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
+{
+    const qop_task_t *task = arg;
+    const tw_qop_t *op = task->op;
+    const tw_quant_codec_t *in = tw_quant_codec_get(task->codec), *out = tw_quant_codec_get(op->codec);
+    size_t n_parts = op->grid.chunks[task->chunk].n_parts;
+    const void *srcs[task->n_from];
+    tw_quant_args_t args = op->args;
+    char *to = task->to != TW_SBUF_NONE ? buffer_at(sched, task->to) : NULL;
+    tw_status_t status = task->to != TW_SBUF_NONE && to == NULL ? TW_ERR_NO_MEMORY : TW_OK;
+
+    args.factor = task->factor;
+    args.seed = task->seed;
+    for (int i = 0; i < task->n_from; i++) {
+        srcs[i] = buffer_at(sched, task->from[i]);
+        status = srcs[i] != NULL ? status : TW_ERR_NO_MEMORY;
+    }
+    for (size_t p = 0; p < n_parts && status == TW_OK; p++) {
+        const tw_grid_part_t *part = part_at(task, p);
+        tw_quant_reduce_segment_t segment = {
+            .srcs = srcs,
+            .n_srcs = (size_t)task->n_from,
+            .dst = to != NULL ? to : part_dst(op, part),
+            .n_elems = part->n_elems,
+            .tensor = op->tensors[part->segment].tensor,
+            .first_elem = part->first,
+        };
+        if (to != NULL) {
+            status = tw_quant_reduce_encode(task->codec, op->codec, &args, &segment, 1);
+            to += tw_quant_encoded_bytes(out, part->n_elems);
+        } else {
+            status = tw_quant_reduce_decode(task->codec, &args, &segment, 1);
+        }
+        for (int i = 0; i < task->n_from; i++) {
+            srcs[i] = (const char *)srcs[i] + tw_quant_encoded_bytes(in, part->n_elems);
+        }
+    }
+    return status;
+}
+
+/** acc = the sum of n elements of a part; plain_offset: where they are in the inputs' buffers. */
+static void sum_plain(tw_sched_t *sched, const qop_task_t *task, const char *src, size_t plain_offset,
+                      size_t n, float *acc)
+{
+    for (int i = 0; i < task->n_from; i++) {
+        const char *input =
+            task->from[i] != TW_SBUF_NONE ? buffer_at(sched, task->from[i]) + plain_offset : src;
+        if (i == 0) {
+            tw_convert_to_fp32(task->op->args.type, input, acc, n);
+        } else {
+            tw_convert_add_fp32(task->op->args.type, input, acc, n);
+        }
+    }
+    for (size_t i = 0; task->factor != 1 && i < n; i++) {
+        acc[i] *= task->factor;
+    }
+}
+
+static size_t sum_elems(const tw_qop_t *op)
+{
+    size_t frame = tw_quant_frame_elems(tw_quant_codec_get(op->codec));
+    return frame < SUM_ELEMS ? SUM_ELEMS / frame * frame : frame;
+}
+
+/** Inputs as they are -> to. */
+static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
+{
+    const qop_task_t *task = arg;
+    const tw_qop_t *op = task->op;
+    char *to = buffer_at(sched, task->to);
+    float *acc = (float *)(void *)buffer_at(sched, task->work);
+    tw_quant_args_t args = op->args;
+    size_t plain_offset = 0, step = sum_elems(op);
+    tw_status_t status = to != NULL && acc != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+
+    args.type = TW_TYPE_FP32;
+    args.seed = task->seed;
+    for (size_t p = 0; p < op->grid.chunks[task->chunk].n_parts; p++) {
+        const tw_grid_part_t *part = part_at(task, p);
+        for (size_t at = 0; at < part->n_elems && status == TW_OK; at += step) {
+            size_t n = part->n_elems - at < step ? part->n_elems - at : step;
+            sum_plain(sched, task, part_src(op, part) + at * op->elem_bytes, plain_offset, n, acc);
+            tw_quant_segment_t segment = {
+                .src = acc,
+                .dst = to,
+                .n_elems = n,
+                .tensor = op->tensors[part->segment].tensor,
+                .first_elem = part->first + at,
+            };
+            status = tw_quant_encode(op->codec, &args, &segment, 1);
+            to += tw_quant_encoded_bytes(tw_quant_codec_get(op->codec), n);
+            plain_offset += n * op->elem_bytes;
+        }
+    }
+    return status;
+}
+
+static tw_task_t emit_sum(const tw_qop_t *op, const tw_qop_sum_t *sum, tw_sbuf_t to)
+{
+    qop_task_t *task = new_task(op, sum->chunk, sum->codec, sum->n_from);
+
+    if (task == NULL) {
+        return TW_TASK_NONE;
+    }
+    memcpy(task->from, sum->from, (size_t)sum->n_from * sizeof(*sum->from));
+    task->factor = sum->factor;
+    task->seed = sum->seed;
+    task->to = to;
+    if (sum->codec != NULL) {
+        return emit_task(run_sum_encoded, task);
+    }
+    task->work = tw_sched_buffer(op->sched, sum_elems(op) * sizeof(float));
+    return emit_task(run_sum_plain, task);
+}
+
+tw_task_t tw_qop_sum_encode(const tw_qop_t *op, const tw_qop_sum_t *sum, tw_sbuf_t to)
+{
+    return emit_sum(op, sum, to);
+}
+
+tw_task_t tw_qop_sum_decode(const tw_qop_t *op, const tw_qop_sum_t *sum)
+{
+    return emit_sum(op, sum, TW_SBUF_NONE);
+}

@@ -1,0 +1,82 @@
+/** The codec's share of a quantized operation: computations on the chunks of its grid.
+ *
+ *  An algorithm makes a tw_qop_t while it is built; from then on it thinks in chunks (grid.h). A chunk's encoded bytes
+ *  live in a scratch buffer of their own, so that they are sent on as they are. */
+#ifndef TW_COLLECTIVES_QUANTIZED_OPERATION_H
+#define TW_COLLECTIVES_QUANTIZED_OPERATION_H
+
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/quantized/chunks.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Where one segment lies: element `src_first` of the tensor is at src, element `dst_first` at dst. */
+typedef struct tw_qop_tensor {
+    const char *src;
+    size_t src_first;
+    char *dst;
+    size_t dst_first;
+    uint32_t tensor;
+} tw_qop_tensor_t;
+
+/** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but for an
+ *  all-reduce. */
+tw_qop_tensor_t tw_qop_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes);
+
+/** Seeds of what a rank encodes, and of a node's sum: in a reduction all different, lest all round the same way. */
+uint64_t tw_qop_rank_seed(tw_coll_op_t op, uint64_t seed, int rank);
+uint64_t tw_qop_node_seed(uint64_t seed, int node);
+
+/** Lives as long as the schedule. */
+typedef struct tw_qop {
+    tw_sched_t *sched;
+    const tw_topo_t *topo;
+    tw_grid_t grid;
+    tw_qop_tensor_t *tensors; /**< [n_segments] */
+    tw_quant_t *codec;        /**< the operation's */
+    tw_quant_t *inner;        /**< of the hop inside the node; NULL: exact there */
+    tw_quant_args_t args;     /**< factor: 1 */
+    uint64_t own_seed;        /**< of what this rank encodes */
+    uint64_t node_seed;       /**< of its node's sums */
+    float factor;             /**< of the last step of the reduction */
+    size_t elem_bytes;
+    tw_view_t plain;     /**< all of src that exists here, in the order of the grid */
+    size_t *plain_first; /**< [n_chunks] where a chunk begins in it */
+} tw_qop_t;
+
+/** NULL: the error sticks to the schedule. */
+tw_qop_t *tw_qop_create(const tw_build_t *build);
+
+/** A scratch buffer for a chunk encoded with `codec`, or as it is for NULL; and its bytes as a message. */
+tw_sbuf_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec);
+tw_span_t tw_qop_span(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec, tw_sbuf_t buffer);
+/** A chunk of src as it is. */
+tw_span_t tw_qop_plain_span(const tw_qop_t *op, size_t chunk);
+
+/** src -> buffer, rounded with own_seed. */
+tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, tw_sbuf_t to);
+/** buffer (op->codec) -> dst. */
+tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from);
+
+/** A sum of the same chunk from several ranks, in fp32 in the order of `from`. */
+typedef struct tw_qop_sum {
+    size_t chunk;
+    tw_quant_t *codec;     /**< of the inputs; NULL: as they are */
+    const tw_sbuf_t *from; /**< [n_from] copied; TW_SBUF_NONE: src, only without a codec */
+    int n_from;
+    float factor;  /**< of the sum */
+    uint64_t seed; /**< of its encoding */
+} tw_qop_sum_t;
+
+/** The sum encoded with op->codec -> buffer. */
+tw_task_t tw_qop_sum_encode(const tw_qop_t *op, const tw_qop_sum_t *sum, tw_sbuf_t to);
+/** The sum of encoded inputs -> dst. */
+tw_task_t tw_qop_sum_decode(const tw_qop_t *op, const tw_qop_sum_t *sum);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,282 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/schedule/state.h"
+
+void tw_sched_queue_push(tw_sched_t *sched, tw_task_t task)
+{
+    tw_queue_t *queue = sched->tasks[task].urgent ? &sched->urgent : &sched->lazy;
+
+    sched->tasks[task].next = TW_TASK_NONE;
+    if (queue->first == TW_TASK_NONE) {
+        queue->first = task;
+    } else {
+        sched->tasks[queue->last].next = task;
+    }
+    queue->last = task;
+}
+
+static tw_task_t queue_pop(tw_sched_t *sched)
+{
+    tw_queue_t *queue = sched->urgent.first != TW_TASK_NONE ? &sched->urgent : &sched->lazy;
+    tw_task_t task = queue->first;
+
+    if (task != TW_TASK_NONE) {
+        queue->first = sched->tasks[task].next;
+    }
+    return task;
+}
+
+static char *buffer_memory(tw_sched_t *sched, tw_sbuf_t index)
+{
+    tw_sched_buffer_entry_t *buffer = &sched->buffers[index];
+
+    if (buffer->memory == NULL) {
+        buffer->memory = tw_scratch_get(sched->env.scratch, buffer->bytes);
+    }
+    return buffer->memory;
+}
+
+char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous)
+{
+    if (span.view != NULL) {
+        size_t n;
+        char *at = tw_view_at(span.view, span.first, span.n, &n);
+        if (contiguous != NULL) {
+            *contiguous = n;
+        }
+        return at;
+    }
+    if (contiguous != NULL) {
+        *contiguous = span.n;
+    }
+    char *memory = buffer_memory(sched, span.buffer);
+    return memory != NULL ? memory + span.first : NULL;
+}
+
+static void put_stage(tw_sched_t *sched, tw_task_entry_t *task)
+{
+    tw_scratch_put(sched->env.scratch, task->stage, tw_span_bytes(&task->span));
+    task->stage = NULL;
+}
+
+static void put_buffer(tw_sched_t *sched, tw_sched_buffer_entry_t *buffer)
+{
+    tw_scratch_put(sched->env.scratch, buffer->memory, buffer->bytes);
+    buffer->memory = NULL;
+}
+
+/* The task has ended: give back what it was the last to use, and release who waits for it. */
+static void end_task(tw_sched_t *sched, tw_task_entry_t *task)
+{
+    sched->n_ended++;
+    for (int u = task->first_use; u >= 0; u = sched->uses.items[u].next) {
+        tw_sched_buffer_entry_t *buffer = &sched->buffers[sched->uses.items[u].value];
+        if (--buffer->n_users == 0) {
+            put_buffer(sched, buffer);
+        }
+    }
+    for (int e = task->first_edge; e >= 0; e = sched->edges.items[e].next) {
+        tw_task_t index = sched->edges.items[e].value;
+        tw_task_entry_t *next = &sched->tasks[index];
+        if (--next->n_waiting_for == 0 && next->kind == TW_TASK_COMPUTE) {
+            tw_sched_queue_push(sched, index);
+        }
+    }
+}
+
+/* The memory that a message travels from or to: the span itself, or a packed copy of it. */
+static tw_status_t message_memory(tw_sched_t *sched, tw_task_entry_t *task, char **memory)
+{
+    const tw_span_t *span = &task->span;
+
+    *memory = NULL;
+    if (span->view == NULL) {
+        if (span->buffer == TW_SBUF_NONE) {
+            return TW_OK;
+        }
+        *memory = buffer_memory(sched, span->buffer);
+        if (*memory == NULL) {
+            return TW_ERR_NO_MEMORY;
+        }
+        *memory += span->first;
+        return TW_OK;
+    }
+    *memory = tw_view_contiguous(span->view, span->first, span->n);
+    if (*memory != NULL) {
+        return TW_OK;
+    }
+    task->stage = tw_scratch_get(sched->env.scratch, tw_span_bytes(span));
+    if (task->stage == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    if (task->kind == TW_TASK_SEND) {
+        tw_view_read(span->view, span->first, span->n, task->stage);
+    }
+    *memory = task->stage;
+    return TW_OK;
+}
+
+static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
+{
+    const tw_sched_env_t *env = &sched->env;
+    size_t bytes = tw_span_bytes(&task->span);
+    uint64_t tag = env->tag | task->slot;
+    char *memory;
+    tw_status_t status = message_memory(sched, task, &memory);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    if (task->kind == TW_TASK_SEND) {
+        return tw_transport_send_post(env->transport, env->peer[task->channel], tag, memory, bytes,
+                                      &task->request);
+    }
+    return tw_transport_recv_post(env->transport, env->peer[task->channel - env->world], tag, memory, bytes,
+                                  &task->request);
+}
+
+/* A message of another size is the other rank's idea of another operation. */
+static tw_status_t explain_error(const tw_sched_t *sched, const tw_task_entry_t *task, tw_status_t status)
+{
+    if (status != TW_ERR_TRUNCATED || task->kind != TW_TASK_RECV) {
+        return status;
+    }
+    tw_error("rank %d: rank %d sent a message of another size than the %zu bytes expected: the "
+             "ranks' arguments differ",
+             sched->env.rank, task->channel - sched->env.world, tw_span_bytes(&task->span));
+    return TW_ERR_MISMATCH;
+}
+
+/* Has the oldest message in flight ended? */
+static tw_status_t end_message(tw_sched_t *sched, tw_channel_t *channel)
+{
+    tw_task_entry_t *task = &sched->tasks[channel->oldest];
+    tw_status_t status = tw_transport_test(sched->env.transport, task->request);
+
+    if (status == TW_IN_PROGRESS) {
+        return status;
+    }
+    task->request = NULL;
+    if (status != TW_OK) {
+        return explain_error(sched, task, status);
+    }
+    if (task->stage != NULL) {
+        if (task->kind == TW_TASK_RECV) {
+            tw_view_write(task->span.view, task->span.first, task->span.n, task->stage);
+        }
+        put_stage(sched, task);
+    }
+    channel->oldest = task->next;
+    channel->n_in_flight--;
+    end_task(sched, task);
+    return TW_OK;
+}
+
+/* End what has ended, start what may start. */
+static tw_status_t step_channel(tw_sched_t *sched, tw_channel_t *channel, int *moved)
+{
+    tw_status_t status = TW_OK;
+
+    while (channel->n_in_flight > 0 && (status = end_message(sched, channel)) == TW_OK) {
+        *moved = 1;
+    }
+    if (status < 0) {
+        return status;
+    }
+    while (channel->next != TW_TASK_NONE && channel->n_in_flight < sched->env.window) {
+        tw_task_entry_t *task = &sched->tasks[channel->next];
+        if (task->n_waiting_for > 0) {
+            break;
+        }
+        status = start_message(sched, task);
+        if (status != TW_OK) {
+            return status;
+        }
+        channel->next = task->next;
+        channel->n_in_flight++;
+        *moved = 1;
+    }
+    return TW_OK;
+}
+
+static tw_status_t run_status(const tw_sched_t *sched)
+{
+    if (sched->status != TW_OK) {
+        return sched->status;
+    }
+    return sched->n_ended == sched->n_tasks ? TW_OK : TW_IN_PROGRESS;
+}
+
+tw_status_t tw_sched_step(tw_sched_t *sched, int *moved)
+{
+    for (int i = 0; i < sched->n_busy && sched->status == TW_OK;) {
+        tw_channel_t *channel = &sched->channels[sched->busy_channels[i]];
+        tw_status_t status = step_channel(sched, channel, moved);
+        if (status != TW_OK) {
+            sched->status = status;
+            tw_sched_cancel(sched);
+        }
+        if (channel->oldest == TW_TASK_NONE) {
+            sched->busy_channels[i] = sched->busy_channels[--sched->n_busy];
+        } else {
+            i++;
+        }
+    }
+    return run_status(sched);
+}
+
+tw_status_t tw_sched_compute_one(tw_sched_t *sched, int *moved)
+{
+    tw_task_t index = sched->status == TW_OK ? queue_pop(sched) : TW_TASK_NONE;
+
+    if (index == TW_TASK_NONE) {
+        return run_status(sched);
+    }
+    tw_task_entry_t *task = &sched->tasks[index];
+    tw_status_t status = task->fn(sched, task->arg);
+    *moved = 1;
+    if (status != TW_OK) {
+        sched->status = status;
+        tw_sched_cancel(sched);
+        return status;
+    }
+    end_task(sched, task);
+    return run_status(sched);
+}
+
+void tw_sched_cancel(tw_sched_t *sched)
+{
+    for (int i = 0; i < sched->n_tasks; i++) {
+        tw_task_entry_t *task = &sched->tasks[i];
+        if (task->request != NULL) {
+            tw_transport_cancel(sched->env.transport, task->request);
+        }
+        task->request = NULL;
+        put_stage(sched, task);
+    }
+    for (int i = 0; i < sched->n_buffers; i++) {
+        put_buffer(sched, &sched->buffers[i]);
+    }
+    sched->n_busy = 0;
+}
+
+const char *tw_sched_describe(const tw_sched_t *sched, char *buf, size_t buf_bytes)
+{
+    size_t used = (size_t)snprintf(buf, buf_bytes, "%d of %d tasks ended", sched->n_ended, sched->n_tasks);
+
+    for (int i = 0; i < sched->n_busy && used < buf_bytes; i++) {
+        int index = sched->busy_channels[i];
+        const tw_channel_t *channel = &sched->channels[index];
+        if (channel->n_in_flight == 0) {
+            continue;
+        }
+        const tw_task_entry_t *task = &sched->tasks[channel->oldest];
+        int is_send = task->kind == TW_TASK_SEND;
+        used +=
+            (size_t)snprintf(buf + used, buf_bytes - used, "; %s message %llu (%zu bytes) %s rank %d",
+                             is_send ? "sending" : "waiting for", (unsigned long long)task->slot,
+                             tw_span_bytes(&task->span), is_send ? "to" : "from", index % sched->env.world);
+    }
+    return buf;
+}

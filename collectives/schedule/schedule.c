@@ -1,0 +1,282 @@
+#include "collectives/schedule/schedule.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/schedule/state.h"
+
+#define ARENA_BYTES 16384
+#define ARENA_ALIGN 16
+
+tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out)
+{
+    tw_sched_t *sched = calloc(1, sizeof(*sched));
+    size_t n_channels = 2 * (size_t)env->world;
+
+    if (sched == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    sched->env = *env;
+    sched->urgent = sched->lazy = (tw_queue_t){TW_TASK_NONE, TW_TASK_NONE};
+    sched->channels = calloc(n_channels, sizeof(*sched->channels));
+    sched->busy_channels = calloc(n_channels, sizeof(*sched->busy_channels));
+    if (sched->channels == NULL || sched->busy_channels == NULL) {
+        tw_sched_destroy(sched);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < n_channels; i++) {
+        tw_channel_t *channel = &sched->channels[i];
+        channel->first = channel->last = channel->oldest = channel->next = TW_TASK_NONE;
+    }
+    *out = sched;
+    return TW_OK;
+}
+
+void tw_sched_destroy(tw_sched_t *sched)
+{
+    if (sched == NULL) {
+        return;
+    }
+    tw_sched_cancel(sched);
+    while (sched->arena != NULL) {
+        tw_arena_block_t *block = sched->arena;
+        sched->arena = block->next;
+        free(block);
+    }
+    free(sched->tasks);
+    free(sched->edges.items);
+    free(sched->uses.items);
+    free(sched->buffers);
+    free(sched->channels);
+    free(sched->busy_channels);
+    free(sched);
+}
+
+void tw_sched_fail(tw_sched_t *sched, tw_status_t status)
+{
+    if (sched->status == TW_OK) {
+        sched->status = status;
+    }
+}
+
+/* Make room for one more item; NULL (and the error sticks) when out of memory. */
+static void *grow(tw_sched_t *sched, void *items, int n, int *max, size_t item_bytes)
+{
+    if (n < *max) {
+        return items;
+    }
+    int wanted = *max > 0 ? *max * 2 : 64;
+    void *larger = realloc(items, (size_t)wanted * item_bytes);
+    if (larger == NULL) {
+        tw_sched_fail(sched, TW_ERR_NO_MEMORY);
+        return NULL;
+    }
+    *max = wanted;
+    return larger;
+}
+
+void *tw_sched_alloc(tw_sched_t *sched, size_t bytes)
+{
+    bytes = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    if (bytes > sched->arena_left || sched->arena_at == NULL) {
+        size_t header = (sizeof(tw_arena_block_t) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+        size_t room = bytes > ARENA_BYTES ? bytes : ARENA_BYTES;
+        tw_arena_block_t *block = malloc(header + room);
+        if (block == NULL) {
+            tw_sched_fail(sched, TW_ERR_NO_MEMORY);
+            return NULL;
+        }
+        block->next = sched->arena;
+        sched->arena = block;
+        sched->arena_at = (char *)block + header;
+        sched->arena_left = room;
+    }
+    void *at = sched->arena_at;
+    sched->arena_at += bytes;
+    sched->arena_left -= bytes;
+    return memset(at, 0, bytes);
+}
+
+static tw_task_entry_t *add_task(tw_sched_t *sched, tw_task_kind_t kind, tw_task_t *index)
+{
+    *index = TW_TASK_NONE;
+    if (sched->status != TW_OK) {
+        return NULL;
+    }
+    void *tasks = grow(sched, sched->tasks, sched->n_tasks, &sched->max_tasks, sizeof(*sched->tasks));
+    if (tasks == NULL) {
+        return NULL;
+    }
+    sched->tasks = tasks;
+    *index = sched->n_tasks++;
+    tw_task_entry_t *task = &sched->tasks[*index];
+    memset(task, 0, sizeof(*task));
+    task->kind = kind;
+    task->next = TW_TASK_NONE;
+    task->first_edge = task->first_use = -1;
+    return task;
+}
+
+/* Put `value` in front of the list that starts at *first. */
+static void add_link(tw_sched_t *sched, tw_sched_links_t *links, int *first, int value)
+{
+    void *items = grow(sched, links->items, links->n, &links->max, sizeof(*links->items));
+
+    if (items == NULL) {
+        return;
+    }
+    links->items = items;
+    links->items[links->n] = (tw_sched_link_t){value, *first};
+    *first = links->n++;
+}
+
+static tw_task_t add_message(tw_sched_t *sched, tw_task_kind_t kind, int peer, tw_span_t span)
+{
+    tw_task_t index;
+    int is_signal = span.view == NULL && span.buffer == TW_SBUF_NONE;
+
+    if (span.n == 0 && !is_signal) {
+        return TW_TASK_NONE;
+    }
+    tw_task_entry_t *task = add_task(sched, kind, &index);
+    if (task == NULL) {
+        return TW_TASK_NONE;
+    }
+    task->channel = kind == TW_TASK_SEND ? peer : sched->env.world + peer;
+    tw_channel_t *channel = &sched->channels[task->channel];
+    task->span = span;
+    task->slot = channel->n_messages++;
+    channel->bytes += tw_span_bytes(&span);
+    if (channel->first == TW_TASK_NONE) {
+        channel->first = index;
+    } else {
+        sched->tasks[channel->last].next = index;
+    }
+    channel->last = index;
+    if (span.view == NULL) {
+        tw_sched_use(sched, index, span.buffer);
+    }
+    return index;
+}
+
+tw_task_t tw_sched_send(tw_sched_t *sched, int peer, tw_span_t from)
+{
+    return add_message(sched, TW_TASK_SEND, peer, from);
+}
+
+tw_task_t tw_sched_recv(tw_sched_t *sched, int peer, tw_span_t to)
+{
+    return add_message(sched, TW_TASK_RECV, peer, to);
+}
+
+tw_task_t tw_sched_compute(tw_sched_t *sched, tw_compute_fn_t fn, const void *arg)
+{
+    tw_task_t index;
+    tw_task_entry_t *task = add_task(sched, TW_TASK_COMPUTE, &index);
+
+    if (task != NULL) {
+        task->fn = fn;
+        task->arg = arg;
+    }
+    return index;
+}
+
+static tw_status_t do_nothing(tw_sched_t *sched, const void *arg)
+{
+    (void)sched;
+    (void)arg;
+    return TW_OK;
+}
+
+tw_task_t tw_sched_join(tw_sched_t *sched)
+{
+    return tw_sched_compute(sched, do_nothing, NULL);
+}
+
+void tw_sched_after(tw_sched_t *sched, tw_task_t later, tw_task_t earlier)
+{
+    if (later == TW_TASK_NONE || earlier == TW_TASK_NONE || sched->status != TW_OK) {
+        return;
+    }
+    if (later <= earlier) {
+        tw_error("rank %d: schedule: task %d cannot wait for task %d", sched->env.rank, later, earlier);
+        tw_sched_fail(sched, TW_ERR_INTERNAL);
+        return;
+    }
+    add_link(sched, &sched->edges, &sched->tasks[earlier].first_edge, later);
+    sched->tasks[later].n_waiting_for++;
+}
+
+tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes)
+{
+    if (sched->status != TW_OK) {
+        return TW_SBUF_NONE;
+    }
+    void *buffers =
+        grow(sched, sched->buffers, sched->n_buffers, &sched->max_buffers, sizeof(*sched->buffers));
+    if (buffers == NULL) {
+        return TW_SBUF_NONE;
+    }
+    sched->buffers = buffers;
+    sched->buffers[sched->n_buffers] = (tw_sched_buffer_entry_t){NULL, bytes, 0};
+    return sched->n_buffers++;
+}
+
+void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer)
+{
+    if (task == TW_TASK_NONE || buffer == TW_SBUF_NONE || sched->status != TW_OK) {
+        return;
+    }
+    add_link(sched, &sched->uses, &sched->tasks[task].first_use, buffer);
+    sched->buffers[buffer].n_users++;
+}
+
+/* A computation is urgent if a message, or an urgent computation, waits for it. Successors come later in program order. */
+static void mark_urgent(tw_sched_t *sched)
+{
+    for (int i = sched->n_tasks - 1; i >= 0; i--) {
+        tw_task_entry_t *task = &sched->tasks[i];
+        int edge = task->kind == TW_TASK_COMPUTE ? task->first_edge : -1;
+        for (; edge >= 0 && !task->urgent; edge = sched->edges.items[edge].next) {
+            const tw_task_entry_t *next = &sched->tasks[sched->edges.items[edge].value];
+            task->urgent = next->kind != TW_TASK_COMPUTE || next->urgent;
+        }
+    }
+}
+
+tw_status_t tw_sched_seal(tw_sched_t *sched)
+{
+    if (sched->status != TW_OK) {
+        return sched->status;
+    }
+    for (int c = 0; c < 2 * sched->env.world; c++) {
+        tw_channel_t *channel = &sched->channels[c];
+        channel->oldest = channel->next = channel->first;
+        if (channel->n_messages > (uint64_t)1 << TW_SCHED_SLOT_BITS) {
+            tw_error("rank %d: %llu messages to one peer in one operation; TW_COLL_CHUNK is too "
+                     "small",
+                     sched->env.rank, (unsigned long long)channel->n_messages);
+            return sched->status = TW_ERR_INVALID;
+        }
+        if (channel->first != TW_TASK_NONE) {
+            sched->busy_channels[sched->n_busy++] = c;
+        }
+    }
+    mark_urgent(sched);
+    for (int i = 0; i < sched->n_tasks; i++) {
+        if (sched->tasks[i].kind == TW_TASK_COMPUTE && sched->tasks[i].n_waiting_for == 0) {
+            tw_sched_queue_push(sched, i);
+        }
+    }
+    return TW_OK;
+}
+
+uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer)
+{
+    return sched->channels[peer].bytes;
+}
+
+uint64_t tw_sched_sent_messages(const tw_sched_t *sched, int peer)
+{
+    return sched->channels[peer].n_messages;
+}

@@ -1,0 +1,136 @@
+/** A schedule: what one operation does on this rank, as tasks with dependencies, and the executor that runs them.
+ *
+ *  An algorithm emits tasks in program order: sends, receives, and computations on the calling thread. A task starts
+ *  when all tasks that it was put after have ended; nothing else orders them, except:
+ *  - messages between two ranks match in the order in which both emit them (the k-th send to p, the k-th receive from
+ *    here that p emits), and they start in that order, a few at a time (the window). So an algorithm is correct if the
+ *    program, run task by task with buffered sends, would end; receives should depend on as little as possible, because a
+ *    receive that is posted late costs a copy or a stall;
+ *  - computations that a send waits for run before those that only this rank waits for.
+ *
+ *  Memory of a task is a span: a range of a view (a tensor of the caller, perhaps in pieces: messages are packed and
+ *  unpacked as needed, contiguous ones travel straight from and to the caller's memory), or a range of a scratch
+ *  buffer. A scratch buffer exists from the start of the first task that uses it to the end of the last one.
+ *
+ *  Emitting never fails on the spot: the first error sticks and tw_sched_seal returns it. */
+#ifndef TW_COLLECTIVES_SCHEDULE_SCHEDULE_H
+#define TW_COLLECTIVES_SCHEDULE_SCHEDULE_H
+
+#include "collectives/schedule/scratch.h"
+#include "collectives/schedule/view.h"
+#include "transport/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_sched tw_sched_t;
+
+/** Index of a task, in program order. Also what an empty message is: being after it means nothing. */
+typedef int tw_task_t;
+#define TW_TASK_NONE (-1)
+
+/** Index of a scratch buffer of the schedule. */
+typedef int tw_sbuf_t;
+#define TW_SBUF_NONE (-1)
+
+typedef struct tw_span {
+    const tw_view_t *view; /**< NULL: in a buffer */
+    tw_sbuf_t buffer;      /**< TW_SBUF_NONE with view NULL: an empty message (a signal) */
+    size_t first;          /**< element of the view, or byte of the buffer */
+    size_t n;              /**< elements of the view, or bytes of the buffer */
+} tw_span_t;
+
+static inline tw_span_t tw_span_view(const tw_view_t *view, size_t first, size_t n_elems)
+{
+    tw_span_t span = {view, TW_SBUF_NONE, first, n_elems};
+    return span;
+}
+
+static inline tw_span_t tw_span_buffer(tw_sbuf_t buffer, size_t first_byte, size_t bytes)
+{
+    tw_span_t span = {NULL, buffer, first_byte, bytes};
+    return span;
+}
+
+static inline tw_span_t tw_span_signal(void)
+{
+    tw_span_t span = {NULL, TW_SBUF_NONE, 0, 0};
+    return span;
+}
+
+/** Where a schedule runs. Borrowed: all of it outlives the schedule. */
+typedef struct tw_sched_env {
+    tw_transport_t *transport;
+    tw_scratch_t *scratch;
+    const int *peer; /**< [world] transport rank of each communicator rank */
+    int rank, world;
+    int window;   /**< messages in flight per peer and direction */
+    uint64_t tag; /**< tag of the first message: the low TW_SCHED_SLOT_BITS are 0 */
+} tw_sched_env_t;
+
+#define TW_SCHED_SLOT_BITS 24
+
+tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out);
+/** Cancels what is in flight. Accepts NULL. */
+void tw_sched_destroy(tw_sched_t *sched);
+
+/* ---- emitting -------------------------------------------------------------------------------------------- */
+
+/** Zeroed memory that lives as long as the schedule, for arguments of computations; NULL (the error sticks) when out
+ *  of memory. */
+void *tw_sched_alloc(tw_sched_t *sched, size_t bytes);
+
+/** Send to, receive from communicator rank `peer`. TW_TASK_NONE for a span of no elements (both sides skip it), except
+ *  the signal, which is a message of 0 bytes. */
+tw_task_t tw_sched_send(tw_sched_t *sched, int peer, tw_span_t from);
+tw_task_t tw_sched_recv(tw_sched_t *sched, int peer, tw_span_t to);
+
+/** A piece of work on the calling thread. It should take well under a millisecond, as nothing moves meanwhile.
+ *  arg: lives as long as the schedule (tw_sched_alloc). An error that it returns (and logs) ends the operation. */
+typedef tw_status_t (*tw_compute_fn_t)(tw_sched_t *sched, const void *arg);
+tw_task_t tw_sched_compute(tw_sched_t *sched, tw_compute_fn_t fn, const void *arg);
+
+/** Does nothing when its turn comes: stands for all the tasks that it is put after. */
+tw_task_t tw_sched_join(tw_sched_t *sched);
+
+/** `later` starts when `earlier` has ended. Either may be TW_TASK_NONE: nothing happens. */
+void tw_sched_after(tw_sched_t *sched, tw_task_t later, tw_task_t earlier);
+
+/** A scratch buffer (of 0 bytes is allowed). Sends and receives use their span's buffer by themselves; computations say
+ *  which ones they use. */
+tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes);
+void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer);
+
+/** Make an error stick. */
+void tw_sched_fail(tw_sched_t *sched, tw_status_t status);
+
+/** No more tasks. Returns the error that stuck, if any. */
+tw_status_t tw_sched_seal(tw_sched_t *sched);
+
+/** Payload bytes and messages that a sealed schedule sends to communicator rank `peer`. */
+uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer);
+uint64_t tw_sched_sent_messages(const tw_sched_t *sched, int peer);
+
+/* ---- for computations ------------------------------------------------------------------------------------ */
+
+/** Address of a span's memory. For a view: of its first element, and how many elements are contiguous from there
+ *  (NULL: not asked); for a buffer: all of it is contiguous, counted in bytes. Valid while a task that uses it runs; NULL
+ *  when out of memory. */
+char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous);
+
+/* ---- running --------------------------------------------------------------------------------------------- */
+
+/** Look at the messages in flight and start what can start; does not progress the transport. TW_OK: all done;
+ *  TW_IN_PROGRESS; or an error: what is in flight is canceled. *moved: set to 1 if anything started or ended. */
+tw_status_t tw_sched_step(tw_sched_t *sched, int *moved);
+/** Run one computation, if one is ready: *moved is set to 1. */
+tw_status_t tw_sched_compute_one(tw_sched_t *sched, int *moved);
+/** What the schedule waits for, for a log line; returns buf. */
+const char *tw_sched_describe(const tw_sched_t *sched, char *buf, size_t buf_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,91 @@
+/** Inside of a schedule, shared by sched.c (emitting) and sched_run.c (running). */
+#ifndef TW_COLLECTIVES_SCHEDULE_STATE_H
+#define TW_COLLECTIVES_SCHEDULE_STATE_H
+
+#include "collectives/schedule/schedule.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tw_task_kind { TW_TASK_SEND, TW_TASK_RECV, TW_TASK_COMPUTE } tw_task_kind_t;
+
+typedef struct tw_task_entry {
+    tw_task_kind_t kind;
+    int urgent;        /**< computation: a send waits for it */
+    int n_waiting_for; /**< tasks that must end first */
+    int first_edge;    /**< list in edges: who waits for this one */
+    int first_use;     /**< list in uses: scratch buffers */
+    tw_task_t next;    /**< message: next in its channel; computation: next in the ready queue */
+    int channel;
+    uint64_t slot; /**< message: number within its channel */
+    tw_span_t span;
+    void *stage; /**< packed copy of a span in pieces, while in flight */
+    tw_transport_request_t *request;
+    tw_compute_fn_t fn;
+    const void *arg;
+} tw_task_entry_t;
+
+/** Link of a list of integers: edges and uses. */
+typedef struct tw_sched_link {
+    int value, next;
+} tw_sched_link_t;
+
+typedef struct tw_sched_links {
+    tw_sched_link_t *items;
+    int n, max;
+} tw_sched_links_t;
+
+typedef struct tw_sched_buffer_entry {
+    void *memory;
+    size_t bytes;
+    int n_users; /**< tasks that have not ended */
+} tw_sched_buffer_entry_t;
+
+/** All messages to, or from, one peer, in program order: [ended | in flight | not started]. */
+typedef struct tw_channel {
+    tw_task_t first, last;  /**< all of them, while emitting */
+    tw_task_t oldest, next; /**< first in flight; first not started */
+    int n_in_flight;
+    uint64_t n_messages, bytes;
+} tw_channel_t;
+
+typedef struct tw_queue {
+    tw_task_t first, last;
+} tw_queue_t;
+
+typedef struct tw_arena_block {
+    struct tw_arena_block *next;
+} tw_arena_block_t;
+
+struct tw_sched {
+    tw_sched_env_t env;
+    tw_status_t status; /**< the error that stuck, or what the run came to */
+    tw_task_entry_t *tasks;
+    int n_tasks, max_tasks, n_ended;
+    tw_sched_links_t edges, uses;
+    tw_sched_buffer_entry_t *buffers;
+    int n_buffers, max_buffers;
+    tw_channel_t *channels; /**< [2 * world]: sends to each rank, then receives from each rank */
+    int *busy_channels;     /**< [n_busy] channels with messages left */
+    int n_busy;
+    tw_queue_t urgent, lazy; /**< computations that are ready */
+    tw_arena_block_t *arena;
+    char *arena_at;
+    size_t arena_left;
+};
+
+static inline size_t tw_span_bytes(const tw_span_t *span)
+{
+    return span->view != NULL ? span->n * span->view->elem_bytes : span->n;
+}
+
+void tw_sched_queue_push(tw_sched_t *sched, tw_task_t task);
+/** Cancel all messages in flight and give all memory back. */
+void tw_sched_cancel(tw_sched_t *sched);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,196 @@
+#include "collectives/schedule/sums.h"
+
+#include <string.h>
+
+#include "quant/quant.h"
+
+#define SUM_ELEMS 2048 /* of an fp32 sum on the stack: stays in the first-level cache */
+
+/* ---- copy ------------------------------------------------------------------------------------------------ */
+
+typedef struct copy_args {
+    tw_span_t from, to;
+} copy_args_t;
+
+static size_t span_unit(const tw_span_t *span)
+{
+    return span->view != NULL ? span->view->elem_bytes : 1;
+}
+
+/* Move a span's start forward. */
+static void span_skip(tw_span_t *span, size_t bytes)
+{
+    span->first += bytes / span_unit(span);
+    span->n -= bytes / span_unit(span);
+}
+
+static tw_status_t run_copy(tw_sched_t *sched, const void *arg)
+{
+    tw_span_t from = ((const copy_args_t *)arg)->from, to = ((const copy_args_t *)arg)->to;
+
+    while (from.n > 0) {
+        size_t n_from, n_to;
+        const char *src = tw_sched_at(sched, from, &n_from);
+        char *dst = tw_sched_at(sched, to, &n_to);
+        if (src == NULL || dst == NULL) {
+            return TW_ERR_NO_MEMORY;
+        }
+        n_from *= span_unit(&from);
+        n_to *= span_unit(&to);
+        size_t bytes = n_from < n_to ? n_from : n_to;
+        if (src != dst) {
+            memcpy(dst, src, bytes);
+        }
+        span_skip(&from, bytes);
+        span_skip(&to, bytes);
+    }
+    return TW_OK;
+}
+
+/* A computation that uses the spans' buffers. */
+static tw_task_t emit(tw_sched_t *sched, tw_compute_fn_t fn, const void *arg, const tw_span_t *spans,
+                      size_t n_spans, tw_span_t to)
+{
+    tw_task_t task = tw_sched_compute(sched, fn, arg);
+
+    for (size_t i = 0; i < n_spans; i++) {
+        tw_sched_use(sched, task, spans[i].buffer);
+    }
+    tw_sched_use(sched, task, to.buffer);
+    return task;
+}
+
+tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to)
+{
+    copy_args_t *args = from.n > 0 ? tw_sched_alloc(sched, sizeof(*args)) : NULL;
+
+    if (args == NULL) {
+        return TW_TASK_NONE;
+    }
+    *args = (copy_args_t){from, to};
+    return emit(sched, run_copy, args, &from, 1, to);
+}
+
+/* ---- sum ------------------------------------------------------------------------------------------------- */
+
+typedef struct sum_args {
+    tw_type_t type;
+    size_t n_inputs, n_elems, elem_bytes;
+    float factor;
+    tw_span_t to;
+    tw_span_t inputs[];
+} sum_args_t;
+
+/* Address of a span's element, and how many of the next n are contiguous. */
+static char *elem_at(tw_sched_t *sched, const sum_args_t *args, tw_span_t span, size_t elem, size_t *n)
+{
+    size_t contiguous, unit = span.view != NULL ? 1 : args->elem_bytes;
+
+    span.first += elem * unit;
+    span.n = *n * unit;
+    char *at = tw_sched_at(sched, span, &contiguous);
+    *n = contiguous / unit;
+    return at;
+}
+
+/* acc = or += n elements of an input. */
+static tw_status_t sum_input(tw_sched_t *sched, const sum_args_t *args, size_t input, size_t elem, size_t n,
+                             float *acc)
+{
+    while (n > 0) {
+        size_t part = n;
+        const char *src = elem_at(sched, args, args->inputs[input], elem, &part);
+        if (src == NULL) {
+            return TW_ERR_NO_MEMORY;
+        }
+        if (input == 0) {
+            tw_convert_to_fp32(args->type, src, acc, part);
+        } else {
+            tw_convert_add_fp32(args->type, src, acc, part);
+        }
+        acc += part;
+        elem += part;
+        n -= part;
+    }
+    return TW_OK;
+}
+
+static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n,
+                              const float *acc)
+{
+    while (n > 0) {
+        size_t part = n;
+        char *dst = elem_at(sched, args, args->to, elem, &part);
+        if (dst == NULL) {
+            return TW_ERR_NO_MEMORY;
+        }
+        tw_convert_from_fp32(args->type, acc, args->factor, dst, part);
+        acc += part;
+        elem += part;
+        n -= part;
+    }
+    return TW_OK;
+}
+
+static tw_status_t run_sum(tw_sched_t *sched, const void *arg)
+{
+    const sum_args_t *args = arg;
+    float acc[SUM_ELEMS];
+    tw_status_t status = TW_OK;
+
+    for (size_t elem = 0; elem < args->n_elems && status == TW_OK; elem += SUM_ELEMS) {
+        size_t n = args->n_elems - elem < SUM_ELEMS ? args->n_elems - elem : SUM_ELEMS;
+        for (size_t input = 0; input < args->n_inputs && status == TW_OK; input++) {
+            status = sum_input(sched, args, input, elem, n, acc);
+        }
+        if (status == TW_OK) {
+            status = sum_output(sched, args, elem, n, acc);
+        }
+    }
+    return status;
+}
+
+/* The same bits in one pass, for the frequent case. */
+static tw_status_t run_sum_of_two(tw_sched_t *sched, const void *arg)
+{
+    const sum_args_t *args = arg;
+
+    for (size_t elem = 0; elem < args->n_elems;) {
+        size_t n = args->n_elems - elem;
+        const char *a = elem_at(sched, args, args->inputs[0], elem, &n);
+        const char *b = elem_at(sched, args, args->inputs[1], elem, &n);
+        char *dst = elem_at(sched, args, args->to, elem, &n);
+        if (a == NULL || b == NULL || dst == NULL) {
+            return TW_ERR_NO_MEMORY;
+        }
+        tw_convert_add(args->type, a, b, dst, n);
+        elem += n;
+    }
+    return TW_OK;
+}
+
+tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum)
+{
+    size_t inputs_bytes = sum->n_inputs * sizeof(*sum->inputs);
+    size_t elem_bytes = tw_type_bytes(sum->type);
+
+    if (sum->n_inputs == 1 && sum->factor == 1.0f) {
+        return tw_work_copy(sched, sum->inputs[0], sum->to);
+    }
+    if (sum->to.n == 0) {
+        return TW_TASK_NONE;
+    }
+    sum_args_t *args = tw_sched_alloc(sched, sizeof(*args) + inputs_bytes);
+    if (args == NULL) {
+        return TW_TASK_NONE;
+    }
+    args->type = sum->type;
+    args->n_inputs = sum->n_inputs;
+    args->elem_bytes = elem_bytes;
+    args->n_elems = sum->to.n / (sum->to.view != NULL ? 1 : elem_bytes);
+    args->factor = sum->factor;
+    args->to = sum->to;
+    memcpy(args->inputs, sum->inputs, inputs_bytes);
+    int plain_pair = sum->n_inputs == 2 && sum->factor == 1.0f;
+    return emit(sched, plain_pair ? run_sum_of_two : run_sum, args, sum->inputs, sum->n_inputs, sum->to);
+}

@@ -1,0 +1,32 @@
+/** Computations that exact algorithms emit. Spans may be of views or of buffers, in any mixture; those of views count
+ *  elements, those of buffers bytes. */
+#ifndef TW_COLLECTIVES_SCHEDULE_SUMS_H
+#define TW_COLLECTIVES_SCHEDULE_SUMS_H
+
+#include "collectives/schedule/schedule.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** to = from. Same memory: nothing to do; a partial overlap is not allowed. TW_TASK_NONE for nothing. */
+tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to);
+
+/** One reduction of n elements. */
+typedef struct tw_work_sum {
+    tw_type_t type;
+    const tw_span_t *inputs; /**< [n_inputs] copied */
+    size_t n_inputs;
+    float factor;
+    tw_span_t to; /**< may be one of the inputs, element for element */
+} tw_work_sum_t;
+
+/** to = round(factor * (inputs[0] + inputs[1] + ...)): summed in fp32 in that order, multiplied (1: not), rounded once.
+ *  TW_TASK_NONE for nothing. */
+tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,96 @@
+#include "collectives/schedule/view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+tw_status_t tw_view_init(tw_view_t *view, size_t elem_bytes, size_t max_extents)
+{
+    memset(view, 0, sizeof(*view));
+    view->elem_bytes = elem_bytes;
+    view->max_extents = max_extents;
+    view->extents = calloc(max_extents > 0 ? max_extents : 1, sizeof(*view->extents));
+    return view->extents != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+}
+
+void tw_view_cleanup(tw_view_t *view)
+{
+    free(view->extents);
+    view->extents = NULL;
+}
+
+void tw_view_append(tw_view_t *view, const void *base, size_t n_elems)
+{
+    if (n_elems == 0) {
+        return;
+    }
+    size_t first = view->n_elems;
+    const tw_view_extent_t *last = &view->extents[view->n_extents - (view->n_extents > 0)];
+
+    view->n_elems += n_elems;
+    if (view->n_extents > 0 && last->base + (first - last->first) * view->elem_bytes == (const char *)base) {
+        return;
+    }
+    view->extents[view->n_extents++] = (tw_view_extent_t){(char *)base, first};
+}
+
+/* The extent that holds element `first`. */
+static size_t find_extent(const tw_view_t *view, size_t first)
+{
+    size_t low = 0, high = view->n_extents;
+
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (view->extents[middle].first <= first) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static char *extent_at(const tw_view_t *view, size_t index, size_t first, size_t n, size_t *contiguous)
+{
+    const tw_view_extent_t *extent = &view->extents[index];
+    size_t end = index + 1 < view->n_extents ? extent[1].first : view->n_elems;
+
+    *contiguous = end - first < n ? end - first : n;
+    return extent->base + (first - extent->first) * view->elem_bytes;
+}
+
+char *tw_view_at(const tw_view_t *view, size_t first, size_t n, size_t *contiguous)
+{
+    return extent_at(view, find_extent(view, first), first, n, contiguous);
+}
+
+char *tw_view_contiguous(const tw_view_t *view, size_t first, size_t n)
+{
+    size_t contiguous;
+    char *at = tw_view_at(view, first, n, &contiguous);
+
+    return contiguous == n ? at : NULL;
+}
+
+void tw_view_read(const tw_view_t *view, size_t first, size_t n, void *dst)
+{
+    for (size_t index = n > 0 ? find_extent(view, first) : 0; n > 0; index++) {
+        size_t part;
+        const char *at = extent_at(view, index, first, n, &part);
+        memcpy(dst, at, part * view->elem_bytes);
+        dst = (char *)dst + part * view->elem_bytes;
+        first += part;
+        n -= part;
+    }
+}
+
+void tw_view_write(const tw_view_t *view, size_t first, size_t n, const void *src)
+{
+    for (size_t index = n > 0 ? find_extent(view, first) : 0; n > 0; index++) {
+        size_t part;
+        char *at = extent_at(view, index, first, n, &part);
+        memcpy(at, src, part * view->elem_bytes);
+        src = (const char *)src + part * view->elem_bytes;
+        first += part;
+        n -= part;
+    }
+}

@@ -1,0 +1,42 @@
+/** A view: elements in the order in which an operation thinks of them, scattered over memory in extents.
+ *  The tensors of an operation, seen shard by shard, are one view; a message is a range of it. */
+#ifndef TW_COLLECTIVES_SCHEDULE_VIEW_H
+#define TW_COLLECTIVES_SCHEDULE_VIEW_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_view_extent {
+    char *base;
+    size_t first; /**< index in the view of the element at base */
+} tw_view_extent_t;
+
+typedef struct tw_view {
+    tw_view_extent_t *extents; /**< ascending; neighbours in memory are merged */
+    size_t n_extents, max_extents;
+    size_t n_elems;
+    size_t elem_bytes;
+} tw_view_t;
+
+/** An empty view with room for max_extents. TW_ERR_NO_MEMORY. */
+tw_status_t tw_view_init(tw_view_t *view, size_t elem_bytes, size_t max_extents);
+void tw_view_cleanup(tw_view_t *view);
+/** Append n elements at base; nothing for n = 0. Views that are only read take const memory, too. */
+void tw_view_append(tw_view_t *view, const void *base, size_t n_elems);
+
+/** Where element `first` lies, and how many elements from it on are contiguous (at most n); n >= 1. */
+char *tw_view_at(const tw_view_t *view, size_t first, size_t n, size_t *contiguous);
+/** The range's address if it is contiguous, else NULL; n >= 1. */
+char *tw_view_contiguous(const tw_view_t *view, size_t first, size_t n);
+/** Copy a range out of, or into, the view. */
+void tw_view_read(const tw_view_t *view, size_t first, size_t n, void *dst);
+void tw_view_write(const tw_view_t *view, size_t first, size_t n, const void *src);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

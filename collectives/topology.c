@@ -1,0 +1,130 @@
+#include "collectives/topology.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static tw_status_t check_ranks(const tw_transport_t *transport, const int *ranks, int world)
+{
+    int own = tw_transport_rank(transport), found = 0;
+
+    for (int i = 0; i < world; i++) {
+        if (ranks[i] < 0 || ranks[i] >= tw_transport_world(transport)) {
+            tw_error("rank %d: communicator: there is no rank %d", own, ranks[i]);
+            return TW_ERR_INVALID;
+        }
+        for (int j = 0; j < i; j++) {
+            if (ranks[j] == ranks[i]) {
+                tw_error("rank %d: communicator: rank %d is listed twice", own, ranks[i]);
+                return TW_ERR_INVALID;
+            }
+        }
+        found |= ranks[i] == own;
+    }
+    if (!found) {
+        tw_error("rank %d: communicator: own rank is not listed", own);
+        return TW_ERR_INVALID;
+    }
+    return TW_OK;
+}
+
+/* Number the nodes in the order in which the ranks meet them. */
+static void number_nodes(tw_topo_t *topo, const uint64_t *node_ids)
+{
+    topo->n_nodes = 0;
+    for (int r = 0; r < topo->world; r++) {
+        int q = 0;
+        while (node_ids[q] != node_ids[r]) {
+            q++;
+        }
+        topo->node[r] = q == r ? topo->n_nodes++ : topo->node[q];
+    }
+}
+
+static void order_ring(tw_topo_t *topo)
+{
+    int at = 0;
+
+    topo->min_local = topo->world;
+    topo->max_local = 0;
+    for (int n = 0; n < topo->n_nodes; n++) {
+        topo->node_first[n] = at;
+        for (int r = 0; r < topo->world; r++) {
+            if (topo->node[r] != n) {
+                continue;
+            }
+            topo->local[r] = at - topo->node_first[n];
+            topo->position[r] = at;
+            topo->ring[at++] = r;
+        }
+        int size = at - topo->node_first[n];
+        topo->min_local = size < topo->min_local ? size : topo->min_local;
+        topo->max_local = size > topo->max_local ? size : topo->max_local;
+    }
+    topo->node_first[topo->n_nodes] = at;
+}
+
+tw_status_t tw_topo_init_nodes(tw_topo_t *topo, int rank, int world, const uint64_t *node_ids)
+{
+    size_t n = (size_t)world;
+    int *all = calloc(6 * n + 1, sizeof(*all));
+
+    if (all == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    memset(topo, 0, sizeof(*topo));
+    topo->rank = rank;
+    topo->world = world;
+    topo->peer = all;
+    topo->node = all + n;
+    topo->local = all + 2 * n;
+    topo->ring = all + 3 * n;
+    topo->position = all + 4 * n;
+    topo->node_first = all + 5 * n;
+    for (int r = 0; r < world; r++) {
+        topo->peer[r] = r;
+    }
+    number_nodes(topo, node_ids);
+    order_ring(topo);
+    return TW_OK;
+}
+
+tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const int *ranks, int world)
+{
+    int own = tw_transport_rank(transport), rank = 0;
+    tw_status_t status = check_ranks(transport, ranks, world);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    uint64_t *node_ids = malloc((size_t)world * sizeof(*node_ids));
+    if (node_ids == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int r = 0; r < world; r++) {
+        node_ids[r] = (uint64_t)tw_transport_node_of(transport, ranks[r]);
+        rank = ranks[r] == own ? r : rank;
+    }
+    status = tw_topo_init_nodes(topo, rank, world, node_ids);
+    free(node_ids);
+    if (status == TW_OK) {
+        memcpy(topo->peer, ranks, (size_t)world * sizeof(*ranks));
+    }
+    return status;
+}
+
+void tw_topo_cleanup(tw_topo_t *topo)
+{
+    free(topo->peer);
+    topo->peer = NULL;
+}
+
+int tw_topo_remote_pairs(const tw_topo_t *topo)
+{
+    int most = 0;
+
+    for (int n = 0; n < topo->n_nodes; n++) {
+        int pairs = tw_topo_node_size(topo, n) * (topo->world - tw_topo_node_size(topo, n));
+        most = pairs > most ? pairs : most;
+    }
+    return most;
+}

@@ -1,0 +1,50 @@
+/** Where the ranks of a communicator live: nodes, and an order for rings that leaves each node once. */
+#ifndef TW_COLLECTIVES_TOPOLOGY_H
+#define TW_COLLECTIVES_TOPOLOGY_H
+
+#include "transport/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** All numbers are communicator ranks, nodes are numbered from 0 in the order of their lowest rank; plain data, read only
+ *  after init. Ranks per node may differ. */
+typedef struct tw_topo {
+    int rank, world;
+    int n_nodes;
+    int *peer;       /**< [world] transport rank of each rank */
+    int *node;       /**< [world] node of each rank */
+    int *local;      /**< [world] index of each rank within its node */
+    int *ring;       /**< [world] ranks node by node, ascending inside a node: the order of every ring */
+    int *position;   /**< [world] the inverse of ring */
+    int *node_first; /**< [n_nodes + 1] ring[node_first[n] ...] are node n's ranks */
+    int min_local, max_local; /**< fewest and most ranks on a node */
+} tw_topo_t;
+
+/** ranks: [world] transport ranks in communicator order. TW_ERR_INVALID (logged) if the transport's own rank is not
+ *  among them, or one is out of range or there twice. */
+tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const int *ranks, int world);
+/** Without a transport: node_ids: [world] equal for ranks of one node; peer[r] is r. */
+tw_status_t tw_topo_init_nodes(tw_topo_t *topo, int rank, int world, const uint64_t *node_ids);
+void tw_topo_cleanup(tw_topo_t *topo);
+
+static inline int tw_topo_node_size(const tw_topo_t *topo, int node)
+{
+    return topo->node_first[node + 1] - topo->node_first[node];
+}
+
+/** The rank with local index `local` on `node`. */
+static inline int tw_topo_rank_at(const tw_topo_t *topo, int node, int local)
+{
+    return topo->ring[topo->node_first[node] + local];
+}
+
+/** Pairs (rank here, rank elsewhere) of the node that has most of them. */
+int tw_topo_remote_pairs(const tw_topo_t *topo);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

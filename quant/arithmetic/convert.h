@@ -1,0 +1,16 @@
+/** SIMD bulk of the plain conversions. Private to the folder.
+ *  Each converts a prefix of the array and returns its length; the caller converts the rest. */
+#ifndef TW_QUANT_ARITHMETIC_CONVERT_H
+#define TW_QUANT_ARITHMETIC_CONVERT_H
+
+#include "core/core.h"
+
+/** Does this machine have AVX2 and F16C? */
+int tw_convert_avx2_usable(void);
+
+size_t tw_convert_avx2_to_fp32(tw_type_t type, const void *src, float *dst, size_t n_elems);
+size_t tw_convert_avx2_from_fp32(tw_type_t type, const float *src, float factor, void *dst, size_t n_elems);
+size_t tw_convert_avx2_add_fp32(tw_type_t type, const void *src, float *acc, size_t n_elems);
+size_t tw_convert_avx2_add(tw_type_t type, const void *a, const void *b, void *dst, size_t n_elems);
+
+#endif

@@ -1,0 +1,71 @@
+/** How quant.c talks to its backends. Private to the folder and its white-box tests. */
+#ifndef TW_QUANT_BACKEND_H
+#define TW_QUANT_BACKEND_H
+
+#include "quant/quant.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** One backend: a table of operations. Arguments have been checked: the codec and the type are valid, the pointers of
+ *  every segment with elements are not NULL. Operations count the non-finite blocks they meet. */
+typedef struct tw_quant_backend {
+    const char *name;
+    tw_mem_t mem;
+    int (*usable)(void); /**< on this machine, now; silent */
+    /** Acquire what one context needs, into quant->impl; NULL: nothing. */
+    tw_status_t (*create)(tw_quant_t *quant);
+    void (*destroy)(tw_quant_t *quant);
+    /** Blocks counted elsewhere than in quant->nonfinite_blocks; NULL: none. */
+    uint64_t (*nonfinite_blocks)(const tw_quant_t *quant);
+
+    tw_status_t (*encode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *, size_t);
+    tw_status_t (*decode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *, size_t);
+    tw_status_t (*decode_add)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *, size_t);
+    tw_status_t (*delta_encode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *, size_t);
+    tw_status_t (*decode_apply)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *, size_t);
+    /** Both contexts live in this backend's memory; the second one's backend may be another. */
+    tw_status_t (*reduce_encode)(tw_quant_t *, tw_quant_t *, const tw_quant_args_t *,
+                                 const tw_quant_reduce_segment_t *, size_t);
+    tw_status_t (*reduce_decode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_reduce_segment_t *,
+                                 size_t);
+    /** NULL: tw_adamw_delta_encode_host. */
+    tw_status_t (*adamw_delta_encode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_adamw_t *,
+                                      const tw_quant_adamw_segment_t *, size_t);
+    /** NULL: reductions need no workspace. */
+    size_t (*reduce_workspace_bytes)(const tw_quant_reduce_segment_t *, size_t);
+} tw_quant_backend_t;
+
+struct tw_quant {
+    tw_quant_codec_t codec;
+    const tw_quant_backend_t *backend;
+    uint64_t nonfinite_blocks; /**< atomic */
+    void *impl;                /**< the backend's own */
+};
+
+static inline void tw_quant_count_nonfinite(tw_quant_t *quant, uint64_t blocks)
+{
+    if (blocks) {
+        __atomic_fetch_add(&quant->nonfinite_blocks, blocks, __ATOMIC_RELAXED);
+    }
+}
+
+/** For host memory: the step, then the backend's delta_encode, range by range. */
+tw_status_t tw_adamw_delta_encode_host(tw_quant_t *quant, const tw_quant_args_t *args,
+                                       const tw_quant_adamw_t *adamw,
+                                       const tw_quant_adamw_segment_t *segments, size_t n_segments);
+
+extern const tw_quant_backend_t tw_quant_backend_ref;
+#ifdef __x86_64__
+extern const tw_quant_backend_t tw_quant_backend_avx512, tw_quant_backend_avx2;
+#endif
+#ifdef TW_HAVE_CUDA
+extern const tw_quant_backend_t tw_quant_backend_cuda;
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,222 @@
+/* The backend "cuda": what a context has on a GPU, and the table of operations. */
+#include "quant/cuda/launch.cuh"
+
+#include <cstdlib>
+
+/* ---- errors ----------------------------------------------------------------------------------------------------- */
+
+extern "C" tw_status_t tw_quant_cuda_status(int error, const char *what)
+{
+    if (error == cudaSuccess) {
+        return TW_OK;
+    }
+    cudaGetLastError(); /* reported here, not by a later call */
+    tw_error("cuda: %s: %s (%d, %s)", what, cudaGetErrorString((cudaError_t)error), error,
+             cudaGetErrorName((cudaError_t)error));
+    switch (error) {
+    case cudaErrorMemoryAllocation:
+        return TW_ERR_NO_MEMORY;
+    case cudaErrorNoDevice: /* none, or none that these kernels were compiled for */
+    case cudaErrorInsufficientDriver:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorNotSupported:
+        return TW_ERR_UNSUPPORTED;
+    default:
+        return TW_ERR_CUDA;
+    }
+}
+
+/* ---- tables of pointers ------------------------------------------------------------------------------------------ */
+
+namespace
+{
+
+struct table_part {
+    uint64_t *table;
+    uint32_t n;
+    uint64_t words[TW_QP_WORDS_LARGE];
+};
+
+__global__ void fill_table(const __grid_constant__ table_part part)
+{
+    for (uint32_t i = threadIdx.x; i < part.n; i += blockDim.x) {
+        part.table[i] = part.words[i];
+    }
+}
+
+/* The pointers travel as kernel parameters, like everything else: the caller's list may be gone when the stream gets
+ * here, and a captured graph keeps what it was given. */
+tw_status_t table_fill(uint64_t *table, const void *const *pointers, size_t n, tw_stream_t stream)
+{
+    table_part part;
+    for (size_t first = 0; first < n; first += TW_QP_WORDS_LARGE) {
+        part.table = table + first;
+        part.n = (uint32_t)(n - first < TW_QP_WORDS_LARGE ? n - first : TW_QP_WORDS_LARGE);
+        for (uint32_t i = 0; i < part.n; i++) {
+            part.words[i] = (uint64_t)(uintptr_t)pointers[first + i];
+        }
+        void *params[] = {&part};
+        tw_status_t status = tw_quant_cuda_status(
+            cudaLaunchKernel((const void *)fill_table, dim3(1), dim3(256), params, 0, (cudaStream_t)stream),
+            "launch of fill_table");
+        if (status != TW_OK) {
+            return status;
+        }
+    }
+    return TW_OK;
+}
+
+/* ---- contexts --------------------------------------------------------------------------------------------------- */
+
+tw_status_t run(const tw_qj_job_t *job, uint32_t grid)
+{
+    switch (job->op) {
+    case TW_QJ_ENCODE:
+    case TW_QJ_DELTA_ENCODE:
+        return tw_quant_cuda_run_encode(job, grid);
+    case TW_QJ_DECODE:
+    case TW_QJ_DECODE_APPLY:
+        return tw_quant_cuda_run_decode(job, grid);
+    case TW_QJ_ADAMW:
+        return tw_quant_cuda_run_adamw(job, grid);
+    default:
+        return tw_quant_cuda_run_reduce(job, grid);
+    }
+}
+
+/* Load the kernels that a context with this codec may launch: as only codec, and as input or output of a reduction. */
+tw_status_t load_kernels(const tw_quant_codec_t *codec)
+{
+    static const tw_qj_op_t ops[] = {TW_QJ_ENCODE,       TW_QJ_DELTA_ENCODE, TW_QJ_ADAMW,
+                                     TW_QJ_DECODE,       TW_QJ_DECODE_APPLY, TW_QJ_REDUCE_DECODE,
+                                     TW_QJ_REDUCE_ENCODE};
+    static const tw_type_t types[] = {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16};
+    static const uint32_t widths[] = {8, 4};
+    tw_qj_job_t *job = (tw_qj_job_t *)calloc(1, sizeof(*job));
+    cudaFuncAttributes attributes;
+    tw_status_t status =
+        job ? tw_quant_cuda_status(cudaFuncGetAttributes(&attributes, (const void *)fill_table),
+                                   "loading of fill_table")
+            : TW_ERR_NO_MEMORY;
+    for (tw_qj_op_t op : ops) {
+        for (tw_type_t type : types) {
+            for (uint32_t bits : widths) {
+                if (status != TW_OK) {
+                    break;
+                }
+                job->op = op;
+                job->type = type;
+                job->load_only = 1;
+                job->params.args.in.bits = (uint32_t)codec->bits;
+                job->params.args.out.bits = op == TW_QJ_REDUCE_ENCODE ? bits : (uint32_t)codec->bits;
+                status = run(job, 0);
+            }
+        }
+    }
+    free(job);
+    return status;
+}
+
+int usable()
+{
+    int n_devices = 0;
+    if (cudaGetDeviceCount(&n_devices) == cudaSuccess) {
+        return n_devices > 0;
+    }
+    cudaGetLastError();
+    return 0;
+}
+
+tw_status_t create_counter(tw_qj_device_t *device)
+{
+    tw_status_t status = tw_quant_cuda_status(
+        cudaMalloc((void **)&device->nonfinite, sizeof(*device->nonfinite)), "cudaMalloc");
+    if (status != TW_OK) {
+        return status;
+    }
+    status = tw_quant_cuda_status(cudaMemset(device->nonfinite, 0, sizeof(*device->nonfinite)), "cudaMemset");
+    if (status != TW_OK) {
+        tw_quant_cuda_status(cudaFree(device->nonfinite), "cudaFree");
+    }
+    return status;
+}
+
+tw_status_t create_device(tw_qj_device_t *device)
+{
+    int ordinal, n_multiprocessors;
+    tw_status_t status = tw_quant_cuda_status(cudaGetDevice(&ordinal), "cudaGetDevice");
+    if (status != TW_OK) {
+        return status;
+    }
+    status = tw_quant_cuda_status(
+        cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, ordinal),
+        "cudaDeviceGetAttribute");
+    if (status != TW_OK) {
+        return status;
+    }
+    device->n_multiprocessors = (uint32_t)n_multiprocessors;
+    device->run = run;
+    device->table_fill = table_fill;
+    return create_counter(device);
+}
+
+tw_status_t create(tw_quant_t *quant)
+{
+    tw_status_t status = load_kernels(&quant->codec);
+    if (status != TW_OK) {
+        return status;
+    }
+    tw_qj_device_t *device = (tw_qj_device_t *)calloc(1, sizeof(*device));
+    if (!device) {
+        tw_error("quant: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    status = create_device(device);
+    if (status != TW_OK) {
+        free(device);
+        return status;
+    }
+    quant->impl = device;
+    return TW_OK;
+}
+
+void destroy(tw_quant_t *quant)
+{
+    tw_qj_device_t *device = (tw_qj_device_t *)quant->impl;
+    tw_quant_cuda_status(cudaFree(device->nonfinite), "cudaFree");
+    free(device);
+}
+
+/* All ones if the device can not tell any more: not a silent zero. */
+uint64_t nonfinite_blocks(const tw_quant_t *quant)
+{
+    const tw_qj_device_t *device = (const tw_qj_device_t *)quant->impl;
+    unsigned long long blocks = 0;
+    tw_status_t status = tw_quant_cuda_status(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    if (status == TW_OK) {
+        status = tw_quant_cuda_status(
+            cudaMemcpy(&blocks, device->nonfinite, sizeof(blocks), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    }
+    return status == TW_OK ? blocks : UINT64_MAX;
+}
+
+} // namespace
+
+/* In the order of tw_quant_backend_t: C++17 has no designators. */
+extern "C" const tw_quant_backend_t tw_quant_backend_cuda = {
+    "cuda",
+    TW_MEM_CUDA,
+    usable,
+    create,
+    destroy,
+    nonfinite_blocks,
+    tw_qj_encode,
+    tw_qj_decode,
+    tw_qj_decode_add,
+    tw_qj_delta_encode,
+    tw_qj_decode_apply,
+    tw_qj_reduce_encode,
+    tw_qj_reduce_decode,
+    tw_qj_adamw_delta_encode,
+    tw_qj_reduce_workspace_bytes,
+};

@@ -1,0 +1,352 @@
+/* Operations on segments to launches. */
+#include "quant/cuda/job.h"
+
+#include <string.h>
+
+/* Thread blocks per multiprocessor: as many as may be resident at 128 threads each. */
+#define BLOCKS_PER_MULTIPROCESSOR 16
+/* Tiles per multiprocessor below which they are made smaller. */
+#define TILES_PER_MULTIPROCESSOR 4
+
+/* ---- filling a job ---------------------------------------------------------------------------------------------- */
+
+/* What the segments of the different operations have in common, and the pointers that need a list. */
+typedef struct {
+    tw_qp_segment_t segment; /* without what place_segment fills in */
+    const void *const *list;
+    size_t n_list;
+} entry_t;
+
+typedef struct {
+    const tw_qj_device_t *device;
+    tw_qj_job_t *job;
+    uint32_t rows;      /* strips per thread in this operation's kernels */
+    size_t front, back; /* words used by segments, and by lists, which are filled from the array's end */
+    uint64_t n_elems;
+    uint64_t *table; /* what is left of the workspace */
+} filling_t;
+
+static void begin(filling_t *f)
+{
+    f->front = f->back = 0;
+    f->n_elems = 0;
+    f->job->params.args.n_segments = 0;
+}
+
+static size_t words_of(const entry_t *entry)
+{
+    return TW_QP_SEGMENT_WORDS + entry->n_list;
+}
+
+static int fits(const filling_t *f, const entry_t *entry)
+{
+    return f->front + f->back + words_of(entry) <= TW_QP_WORDS_LARGE;
+}
+
+static void add(filling_t *f, const entry_t *entry)
+{
+    uint64_t *words = f->job->params.words;
+    tw_qp_segment_t segment = entry->segment;
+    f->back += entry->n_list;
+    segment.list = (uint32_t)f->back; /* from the end; finish() knows where that is */
+    for (size_t i = 0; i < entry->n_list; i++) {
+        words[TW_QP_WORDS_LARGE - f->back + i] = (uint64_t)(uintptr_t)entry->list[i];
+    }
+    memcpy(words + f->front, &segment, sizeof(segment));
+    f->front += TW_QP_SEGMENT_WORDS;
+    f->n_elems += segment.n_elems;
+    f->job->params.args.n_segments++;
+}
+
+/* Lists behind the segments, tiles numbered. */
+static void place_segments(filling_t *f)
+{
+    tw_qp_args_t *args = &f->job->params.args;
+    uint64_t *words = f->job->params.words, tiles = 0;
+    f->job->n_words = f->front + f->back;
+    memmove(words + f->front, words + TW_QP_WORDS_LARGE - f->back, f->back * sizeof(*words));
+    for (uint32_t s = 0; s < args->n_segments; s++) {
+        tw_qp_segment_t segment;
+        memcpy(&segment, words + s * TW_QP_SEGMENT_WORDS, sizeof(segment));
+        segment.list = (uint32_t)(f->job->n_words - segment.list);
+        segment.first_tile = tiles;
+        tiles += tw_qp_tile_count(&args->tiling, segment.n_elems);
+        memcpy(words + s * TW_QP_SEGMENT_WORDS, &segment, sizeof(segment));
+    }
+    args->n_tiles = tiles;
+}
+
+static tw_status_t launch(filling_t *f)
+{
+    tw_qp_args_t *args = &f->job->params.args;
+    uint64_t most = (uint64_t)f->device->n_multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
+    if (args->n_segments == 0) {
+        return TW_OK;
+    }
+    args->tiling = tw_qp_tiling_choose(&args->out, f->rows, f->n_elems,
+                                       (uint64_t)f->device->n_multiprocessors * TILES_PER_MULTIPROCESSOR);
+    place_segments(f);
+    return f->device->run(f->job, (uint32_t)(args->n_tiles < most ? args->n_tiles : most));
+}
+
+/* Add an entry; a job that is full is launched first. */
+static tw_status_t push(filling_t *f, const entry_t *entry)
+{
+    tw_status_t status = TW_OK;
+    if (!fits(f, entry)) {
+        status = launch(f);
+        begin(f);
+    }
+    add(f, entry);
+    return status;
+}
+
+/* ---- operations with one input ---------------------------------------------------------------------------------- */
+
+static void init_job(tw_qj_job_t *job, tw_qj_op_t op, const tw_quant_args_t *args, const tw_quant_t *in,
+                     const tw_quant_t *out)
+{
+    const tw_qj_device_t *device = out->impl;
+    tw_qp_args_t *p = &job->params.args;
+    memset(p, 0, sizeof(*p));
+    job->op = op;
+    job->type = args->type;
+    job->stream = args->stream;
+    job->load_only = 0;
+    p->in = tw_qp_codec_of(&in->codec);
+    p->out = tw_qp_codec_of(&out->codec);
+    p->seed = args->seed;
+    p->step = args->step;
+    p->factor = args->factor;
+    p->nonfinite = device->nonfinite;
+}
+
+static filling_t filling_of(const tw_quant_t *quant, tw_qj_job_t *job, uint32_t rows)
+{
+    filling_t f = {.device = quant->impl, .job = job, .rows = rows};
+    begin(&f);
+    return f;
+}
+
+static tw_status_t run_plain(tw_qj_job_t *job, const tw_quant_t *quant, const tw_quant_segment_t *segments,
+                             size_t n_segments)
+{
+    filling_t f = filling_of(quant, job, TW_QP_ROWS_MAX);
+    for (size_t s = 0; s < n_segments; s++) {
+        const tw_quant_segment_t *from = &segments[s];
+        entry_t entry = {.segment = {.n_elems = from->n_elems,
+                                     .first_elem = from->first_elem,
+                                     .src = from->src,
+                                     .base = from->base,
+                                     .dst = from->dst,
+                                     .n_srcs = 1,
+                                     .tensor = from->tensor}};
+        tw_status_t status = from->n_elems ? push(&f, &entry) : TW_OK;
+        if (status != TW_OK) {
+            return status;
+        }
+    }
+    return launch(&f);
+}
+
+tw_status_t tw_qj_encode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
+                         size_t n_segments)
+{
+    tw_qj_job_t job;
+    init_job(&job, TW_QJ_ENCODE, args, quant, quant);
+    job.params.args.rotate = job.params.args.out.hadamard;
+    return run_plain(&job, quant, segments, n_segments);
+}
+
+tw_status_t tw_qj_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+                               const tw_quant_segment_t *segments, size_t n_segments)
+{
+    tw_qj_job_t job;
+    init_job(&job, TW_QJ_DELTA_ENCODE, args, quant, quant);
+    job.params.args.rotate = job.params.args.out.hadamard;
+    return run_plain(&job, quant, segments, n_segments);
+}
+
+tw_status_t tw_qj_decode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
+                         size_t n_segments)
+{
+    tw_qj_job_t job;
+    init_job(&job, TW_QJ_DECODE, args, quant, quant);
+    job.params.args.undo = job.params.args.in.hadamard;
+    return run_plain(&job, quant, segments, n_segments);
+}
+
+tw_status_t tw_qj_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args,
+                               const tw_quant_segment_t *segments, size_t n_segments)
+{
+    tw_qj_job_t job;
+    init_job(&job, TW_QJ_DECODE_APPLY, args, quant, quant);
+    job.params.args.undo = job.params.args.in.hadamard;
+    return run_plain(&job, quant, segments, n_segments);
+}
+
+/* Adding to fp32 is applying to fp32: there is no range to saturate at. */
+tw_status_t tw_qj_decode_add(tw_quant_t *quant, const tw_quant_args_t *args,
+                             const tw_quant_segment_t *segments, size_t n_segments)
+{
+    tw_quant_args_t fp32 = *args;
+    fp32.type = TW_TYPE_FP32;
+    return tw_qj_decode_apply(quant, &fp32, segments, n_segments);
+}
+
+/* ---- reductions ------------------------------------------------------------------------------------------------- */
+
+/* Do the inputs lie at equal distances? A receive buffer has them so. */
+static int are_strided(const void *const *srcs, size_t n, int64_t *stride)
+{
+    uint64_t first = (uint64_t)(uintptr_t)srcs[0], step = n > 1 ? (uint64_t)(uintptr_t)srcs[1] - first : 0;
+    for (size_t k = 2; k < n; k++) {
+        if ((uint64_t)(uintptr_t)srcs[k] - (uint64_t)(uintptr_t)srcs[k - 1] != step) {
+            return 0;
+        }
+    }
+    *stride = (int64_t)step;
+    return 1;
+}
+
+static entry_t reduce_entry(const tw_quant_reduce_segment_t *from)
+{
+    entry_t entry = {.segment = {.n_elems = from->n_elems,
+                                 .first_elem = from->first_elem,
+                                 .src = from->srcs[0],
+                                 .dst = from->dst,
+                                 .n_srcs = (uint32_t)from->n_srcs,
+                                 .tensor = from->tensor,
+                                 .inputs = TW_QP_STRIDED}};
+    if (!are_strided(from->srcs, from->n_srcs, &entry.segment.stride)) {
+        entry.segment.inputs = TW_QP_LISTED;
+        entry.list = from->srcs;
+        entry.n_list = from->n_srcs;
+    }
+    return entry;
+}
+
+/* Too many for the parameters of a launch, if they have to be listed. */
+static int is_long(const tw_quant_reduce_segment_t *segment)
+{
+    return segment->n_elems && segment->n_srcs > TW_QP_WORDS_LARGE - TW_QP_SEGMENT_WORDS;
+}
+
+size_t tw_qj_reduce_workspace_bytes(const tw_quant_reduce_segment_t *segments, size_t n_segments)
+{
+    size_t words = 0;
+    for (size_t s = 0; s < n_segments; s++) {
+        words += is_long(&segments[s]) ? segments[s].n_srcs : 0;
+    }
+    return words * sizeof(uint64_t);
+}
+
+static tw_status_t check_reduce(const tw_quant_args_t *args, const tw_quant_reduce_segment_t *segments,
+                                size_t n_segments)
+{
+    int64_t stride;
+    size_t words = 0;
+    for (size_t s = 0; s < n_segments; s++) {
+        const tw_quant_reduce_segment_t *segment = &segments[s];
+        if (segment->n_elems && segment->n_srcs > UINT32_MAX) {
+            tw_error("quant: %zu inputs of a reduction: at most %u", segment->n_srcs, UINT32_MAX);
+            return TW_ERR_INVALID;
+        }
+        if (is_long(segment) && !are_strided(segment->srcs, segment->n_srcs, &stride)) {
+            words += segment->n_srcs;
+        }
+    }
+    size_t given = args->workspace ? args->workspace_bytes : 0;
+    if (given / sizeof(uint64_t) < words || (words && (uintptr_t)args->workspace % sizeof(uint64_t))) {
+        tw_error("quant: a reduction needs %zu bytes of workspace, aligned to %zu; given were %zu at %p",
+                 words * sizeof(uint64_t), sizeof(uint64_t), given, args->workspace);
+        return TW_ERR_INVALID;
+    }
+    return TW_OK;
+}
+
+/* The list of inputs goes into the workspace. */
+static tw_status_t list_in_table(filling_t *f, entry_t *entry)
+{
+    tw_status_t status = f->device->table_fill(f->table, entry->list, entry->n_list, f->job->stream);
+    entry->segment.inputs = TW_QP_TABLE;
+    entry->segment.base = (const uint8_t *)f->table;
+    f->table += entry->n_list;
+    entry->n_list = 0;
+    return status;
+}
+
+static tw_status_t run_reduce(tw_qj_job_t *job, const tw_quant_t *quant, const tw_quant_args_t *args,
+                              const tw_quant_reduce_segment_t *segments, size_t n_segments)
+{
+    filling_t f = filling_of(quant, job, TW_QP_ROWS_MAX);
+    tw_status_t status = check_reduce(args, segments, n_segments);
+    f.table = args->workspace;
+    for (size_t s = 0; s < n_segments && status == TW_OK; s++) {
+        if (segments[s].n_elems == 0) {
+            continue;
+        }
+        entry_t entry = reduce_entry(&segments[s]);
+        if (words_of(&entry) > TW_QP_WORDS_LARGE) {
+            status = list_in_table(&f, &entry);
+        }
+        if (status == TW_OK) {
+            status = push(&f, &entry);
+        }
+    }
+    return status == TW_OK ? launch(&f) : status;
+}
+
+tw_status_t tw_qj_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
+                                const tw_quant_reduce_segment_t *segments, size_t n_segments)
+{
+    tw_qj_job_t job;
+    init_job(&job, TW_QJ_REDUCE_ENCODE, args, in_quant, out_quant);
+    tw_qp_args_t *p = &job.params.args;
+    p->undo = p->in.hadamard && !p->out.hadamard;
+    p->rotate = p->out.hadamard && !p->in.hadamard;
+    return run_reduce(&job, out_quant, args, segments, n_segments);
+}
+
+tw_status_t tw_qj_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                const tw_quant_reduce_segment_t *segments, size_t n_segments)
+{
+    tw_qj_job_t job;
+    init_job(&job, TW_QJ_REDUCE_DECODE, args, quant, quant);
+    job.params.args.undo = job.params.args.in.hadamard;
+    return run_reduce(&job, quant, args, segments, n_segments);
+}
+
+/* ---- AdamW ------------------------------------------------------------------------------------------------------ */
+
+tw_status_t tw_qj_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                     const tw_quant_adamw_t *adamw, const tw_quant_adamw_segment_t *segments,
+                                     size_t n_segments)
+{
+    tw_qj_job_t job;
+    init_job(&job, TW_QJ_ADAMW, args, quant, quant);
+    tw_qp_args_t *p = &job.params.args;
+    p->rotate = p->out.hadamard;
+    p->grad_type = adamw->grad_type;
+    p->grad_scale = adamw->grad_scale;
+    p->adamw = tw_adamw_factors_of(adamw);
+    filling_t f = filling_of(quant, &job, 1);
+    for (size_t s = 0; s < n_segments; s++) {
+        const tw_quant_adamw_segment_t *from = &segments[s];
+        const void *state[3] = {from->master, from->m, from->v};
+        entry_t entry = {.segment = {.n_elems = from->n_elems,
+                                     .first_elem = from->first_elem,
+                                     .src = from->grad,
+                                     .base = from->replica,
+                                     .dst = from->dst,
+                                     .n_srcs = 1,
+                                     .tensor = from->tensor},
+                         .list = state,
+                         .n_list = 3};
+        tw_status_t status = from->n_elems ? push(&f, &entry) : TW_OK;
+        if (status != TW_OK) {
+            return status;
+        }
+    }
+    return launch(&f);
+}

@@ -1,0 +1,279 @@
+/** Arithmetic on strips: what quant_block.h does to one element, done to the 16 that a CUDA thread holds, without the
+ *  instructions that are slow on GPUs (divisions, conversions between integers and floats) and with the rare cases moved
+ *  out of the common path. The same bits; runs on the CPU too, where the tests compare the two. C++17 and CUDA. */
+#ifndef TW_QUANT_CUDA_STRIP_H
+#define TW_QUANT_CUDA_STRIP_H
+
+#include "quant/arithmetic/block.h"
+
+#include <math.h>
+
+#define TW_QS_ELEMS 16
+
+/** 32-bit words that the codes of a strip fill. */
+#define TW_QS_CODE_WORDS(bits) ((bits) / 2)
+
+/* ---- primitives ------------------------------------------------------------------------------------------------- */
+
+/** Byte i of the result is byte (selector >> 4 * i & 7) of a (0-3) and b (4-7). */
+TW_HD static inline uint32_t tw_qs_bytes(uint32_t a, uint32_t b, uint32_t selector)
+{
+#ifdef __CUDA_ARCH__
+    return __byte_perm(a, b, selector);
+#else
+    uint64_t both = (uint64_t)b << 32 | a;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++) {
+        out |= (uint32_t)(both >> (selector >> (4 * i) & 7) * 8 & 0xff) << (8 * i);
+    }
+    return out;
+#endif
+}
+
+TW_HD static inline float tw_qs_fma(float a, float b, float c)
+{
+#ifdef __CUDA_ARCH__
+    return __fmaf_rn(a, b, c);
+#else
+    return fmaf(a, b, c);
+#endif
+}
+
+/** a * b + c where a * b is exact, so that fusing the two makes no difference. */
+TW_HD static inline float tw_qs_fma_exact(float a, float b, float c)
+{
+#ifdef __CUDA_ARCH__
+    return __fmaf_rn(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+TW_HD static inline bool tw_qs_is_nan(float x)
+{
+    return tw_qb_abs_bits(x) > TW_QB_EXP_BITS;
+}
+
+/** The larger magnitude; NaN is above all. */
+TW_HD static inline float tw_qs_max_magnitude(float a, float b)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float c;
+    asm("{ .reg .f32 ma, mb; abs.f32 ma, %1; abs.f32 mb, %2; max.NaN.f32 %0, ma, mb; }"
+        : "=f"(c)
+        : "f"(a), "f"(b));
+    return c;
+#else
+    uint32_t ma = tw_qb_abs_bits(a), mb = tw_qb_abs_bits(b);
+    return tw_qb_float(ma > mb ? ma : mb);
+#endif
+}
+
+TW_HD static inline uint32_t tw_qs_amax_bits(const float (&x)[TW_QS_ELEMS])
+{
+    float amax = x[0];
+    for (int i = 1; i < TW_QS_ELEMS; i++) {
+        amax = tw_qs_max_magnitude(amax, x[i]);
+    }
+    return tw_qb_abs_bits(amax);
+}
+
+/* ---- scale ------------------------------------------------------------------------------------------------------ */
+
+/** a / qmax, correctly rounded where the result is at least 2^-125: the residual of the first guess is exact. */
+TW_HD static inline float tw_qs_divide(float a, float qmax, float qmax_inv)
+{
+    float q = tw_qb_mul(a, qmax_inv);
+    return tw_qs_fma(tw_qs_fma(-q, qmax, a), qmax_inv, q);
+}
+
+/** tw_qb_scale. */
+TW_HD static inline float tw_qs_scale(float amax, float qmax, float qmax_inv, bool fp32)
+{
+    uint32_t bits = tw_qb_bits(tw_qs_divide(amax, qmax, qmax_inv));
+    bits = bits < TW_QB_SCALE_MIN ? TW_QB_SCALE_MIN : bits;
+    bits = fp32 ? bits : (bits + 0xffffu) & 0xffff0000u;
+    return amax == 0.0f ? 0.0f : tw_qb_float(bits);
+}
+
+/** tw_qb_inverse. */
+TW_HD static inline float tw_qs_inverse(float scale)
+{
+#ifdef __CUDA_ARCH__
+    float inverse = __frcp_rn(scale);
+#else
+    float inverse = 1.0f / scale;
+#endif
+    return scale == 0.0f ? 0.0f : inverse;
+}
+
+/** Positive and below 2^119: no code times it overflows. */
+TW_HD static inline bool tw_qs_scale_is_small(float scale)
+{
+    return tw_qb_bits(scale) < 0x7b000000u;
+}
+
+/* ---- codes ------------------------------------------------------------------------------------------------------
+ * A float in [2^23, 2^24) holds an integer in its lowest bits: conversions are byte moves and one addition. */
+
+template <int BITS>
+TW_HD static inline void tw_qs_unpack(const uint32_t (&codes)[TW_QS_CODE_WORDS(BITS)],
+                                      float (&q)[TW_QS_ELEMS])
+{
+    const uint32_t exponent = 0x4B000000u; /* 2^23 */
+    const float bias = 8388608.0f + (float)(1 << (BITS - 1));
+    for (int i = 0; i < TW_QS_ELEMS; i++) {
+        uint32_t word, byte;
+        if (BITS == 8) {
+            word = codes[i / 4] ^ 0x80808080u;
+            byte = i % 4;
+        } else {
+            word = (codes[i / 8] ^ 0x88888888u) >> (i % 2 * 4) & 0x0f0f0f0fu;
+            byte = i % 8 / 2;
+        }
+        q[i] = tw_qb_sub(tw_qb_float(tw_qs_bytes(word, exponent, 0x7540u | byte)), bias);
+    }
+}
+
+TW_HD static inline uint32_t tw_qs_lowest_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    return tw_qs_bytes(tw_qs_bytes(a, b, 0x0040u), tw_qs_bytes(c, d, 0x0040u), 0x5410u);
+}
+
+/** From words whose lowest BITS bits are the codes in two's complement. */
+template <int BITS>
+TW_HD static inline void tw_qs_pack(const uint32_t (&q)[TW_QS_ELEMS],
+                                    uint32_t (&codes)[TW_QS_CODE_WORDS(BITS)])
+{
+    for (int w = 0; w < TW_QS_CODE_WORDS(BITS); w++) {
+        if (BITS == 8) {
+            codes[w] = tw_qs_lowest_bytes(q[4 * w], q[4 * w + 1], q[4 * w + 2], q[4 * w + 3]);
+        } else {
+            uint32_t even = tw_qs_lowest_bytes(q[8 * w], q[8 * w + 2], q[8 * w + 4], q[8 * w + 6]);
+            uint32_t odd = tw_qs_lowest_bytes(q[8 * w + 1], q[8 * w + 3], q[8 * w + 5], q[8 * w + 7]);
+            codes[w] = (even & 0x0f0f0f0fu) | (odd << 4 & 0xf0f0f0f0u);
+        }
+    }
+}
+
+/** Nearest even. No clamp: |x * inverse| <= qmax * (1 + 2^-22) for a scale that tw_qb_scale chose, which rounds to at
+ *  most qmax. */
+TW_HD static inline void tw_qs_quantize_nearest(const float (&x)[TW_QS_ELEMS], float inverse,
+                                                uint32_t (&q)[TW_QS_ELEMS])
+{
+    for (int i = 0; i < TW_QS_ELEMS; i++) {
+        q[i] = tw_qb_bits(tw_qb_add(tw_qb_mul(x[i], inverse), 12582912.0f));
+    }
+}
+
+/** Stochastic, with one random word per element. */
+TW_HD static inline void tw_qs_quantize_stochastic(const float (&x)[TW_QS_ELEMS], float inverse, float qmax,
+                                                   const uint32_t (&random)[TW_QS_ELEMS],
+                                                   uint32_t (&q)[TW_QS_ELEMS])
+{
+    const float magic = 12582912.0f;
+    for (int i = 0; i < TW_QS_ELEMS; i++) {
+        float v = tw_qb_mul(x[i], inverse);
+        float whole = tw_qb_sub(tw_qb_add(v, magic), magic);
+        whole = whole > v ? tw_qb_sub(whole, 1.0f) : whole; /* floor */
+        float code = tw_qb_uniform(random[i]) < tw_qb_sub(v, whole) ? tw_qb_add(whole, 1.0f) : whole;
+        code = code > qmax ? qmax : code < -qmax ? -qmax : code;
+        q[i] = tw_qb_bits(tw_qb_add(code, magic));
+    }
+}
+
+/** The random words of elements elem .. elem + 15. */
+TW_HD static inline void tw_qs_random(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t elem,
+                                      uint32_t (&random)[TW_QS_ELEMS])
+{
+    uint32_t shift = (uint32_t)elem & 3, words[TW_QS_ELEMS + 4];
+    for (int quad = 0; quad <= TW_QS_ELEMS / 4; quad++) {
+        tw_qb_words_t r = {{0, 0, 0, 0}};
+        if (quad < TW_QS_ELEMS / 4 || shift) {
+            r = tw_qb_random_quad(seed, step, tensor, (elem >> 2) + (uint64_t)quad);
+        }
+        for (int i = 0; i < 4; i++) {
+            words[4 * quad + i] = r.word[i];
+        }
+    }
+    /* Shift by 0 to 3 words, in two steps: an index known only at run time would send the array to memory. */
+    for (int i = 0; i < TW_QS_ELEMS + 3; i++) {
+        words[i] = shift & 1 ? words[i + 1] : words[i];
+    }
+    for (int i = 0; i < TW_QS_ELEMS; i++) {
+        random[i] = shift & 2 ? words[i + 2] : words[i];
+    }
+}
+
+/** Decoded values, still rotated. `overflow`: tw_qb_may_overflow for fp32, or anything stricter. */
+template <int BITS>
+TW_HD static inline void tw_qs_dequantize(const uint32_t (&codes)[TW_QS_CODE_WORDS(BITS)], float scale,
+                                          bool overflow, float (&x)[TW_QS_ELEMS])
+{
+    float q[TW_QS_ELEMS];
+    tw_qs_unpack<BITS>(codes, q);
+    for (int i = 0; i < TW_QS_ELEMS; i++) {
+        x[i] = tw_qb_mul(q[i], scale);
+    }
+    if (overflow) {
+        bool nonfinite = tw_qb_scale_is_nonfinite(scale);
+        for (int i = 0; i < TW_QS_ELEMS; i++) {
+            if (tw_qb_abs_bits(x[i]) == TW_QB_EXP_BITS) {
+                x[i] = tw_qb_float(tw_qb_bits(x[i]) - 1u);
+            }
+            if (nonfinite) {
+                x[i] = tw_qb_float(TW_QB_NAN_BITS);
+            }
+        }
+    }
+}
+
+/** sum += decoded, for a scale that tw_qs_scale_is_small. With a bf16 scale (8 bits of mantissa) and a code of at most 8
+ *  bits the product is `exact`: then one fused operation does both. */
+template <int BITS>
+TW_HD static inline void tw_qs_accumulate(const uint32_t (&codes)[TW_QS_CODE_WORDS(BITS)], float scale,
+                                          bool exact, float (&sum)[TW_QS_ELEMS])
+{
+    float q[TW_QS_ELEMS];
+    tw_qs_unpack<BITS>(codes, q);
+    for (int i = 0; i < TW_QS_ELEMS; i++) {
+        sum[i] = exact ? tw_qs_fma_exact(q[i], scale, sum[i]) : tw_qb_add(sum[i], tw_qb_mul(q[i], scale));
+    }
+}
+
+/** The same for any scale. */
+template <int BITS>
+TW_HD static inline void tw_qs_accumulate_any(const uint32_t (&codes)[TW_QS_CODE_WORDS(BITS)], float scale,
+                                              float (&sum)[TW_QS_ELEMS])
+{
+    float x[TW_QS_ELEMS];
+    tw_qs_dequantize<BITS>(codes, scale, true, x);
+    for (int i = 0; i < TW_QS_ELEMS; i++) {
+        sum[i] = tw_qb_add(sum[i], x[i]);
+    }
+}
+
+/* ---- rotation --------------------------------------------------------------------------------------------------- */
+
+/** The butterflies inside a strip: strides 1 to 8. Stride 16 is between two neighbouring threads. */
+TW_HD static inline void tw_qs_rotate_inside(float (&y)[TW_QS_ELEMS])
+{
+    for (int stride = 1; stride < TW_QS_ELEMS; stride *= 2) {
+        for (int i = 0; i < TW_QS_ELEMS; i++) {
+            if (i & stride) {
+                continue;
+            }
+            float a = y[i], b = y[i + stride];
+            y[i] = tw_qb_add(a, b);
+            y[i + stride] = tw_qb_sub(a, b);
+        }
+    }
+}
+
+/** One butterfly between threads: `sign` is 1 in the thread with the lower elements, -1 in the other. */
+TW_HD static inline float tw_qs_butterfly(float own, float other, float sign)
+{
+    return tw_qs_fma_exact(own, sign, other);
+}
+
+#endif

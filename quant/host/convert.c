@@ -1,0 +1,57 @@
+/* Plain conversions on the host: SIMD for the bulk where the machine has it, the scalar rule for the rest. */
+#include "quant/arithmetic/convert.h"
+#include "quant/arithmetic/float.h"
+#include "quant/quant.h"
+
+static int type_is_real(const char *function, tw_type_t type)
+{
+    if (type == TW_TYPE_FP32 || type == TW_TYPE_BF16 || type == TW_TYPE_FP16) {
+        return 1;
+    }
+    tw_error("quant: %s: type %d (%s) has no values", function, (int)type, tw_type_name(type));
+    return 0;
+}
+
+void tw_convert_to_fp32(tw_type_t type, const void *src, float *dst, size_t n_elems)
+{
+    if (!type_is_real(__func__, type)) {
+        return;
+    }
+    size_t i = tw_convert_avx2_usable() ? tw_convert_avx2_to_fp32(type, src, dst, n_elems) : 0;
+    for (; i < n_elems; i++) {
+        dst[i] = tw_qb_load(type, src, i);
+    }
+}
+
+void tw_convert_from_fp32(tw_type_t type, const float *src, float factor, void *dst, size_t n_elems)
+{
+    if (!type_is_real(__func__, type)) {
+        return;
+    }
+    size_t i = tw_convert_avx2_usable() ? tw_convert_avx2_from_fp32(type, src, factor, dst, n_elems) : 0;
+    for (; i < n_elems; i++) {
+        tw_qb_store(type, dst, i, tw_qb_mul(src[i], factor));
+    }
+}
+
+void tw_convert_add_fp32(tw_type_t type, const void *src, float *acc, size_t n_elems)
+{
+    if (!type_is_real(__func__, type)) {
+        return;
+    }
+    size_t i = tw_convert_avx2_usable() ? tw_convert_avx2_add_fp32(type, src, acc, n_elems) : 0;
+    for (; i < n_elems; i++) {
+        acc[i] = tw_qb_add(acc[i], tw_qb_load(type, src, i));
+    }
+}
+
+void tw_convert_add(tw_type_t type, const void *a, const void *b, void *dst, size_t n_elems)
+{
+    if (!type_is_real(__func__, type)) {
+        return;
+    }
+    size_t i = tw_convert_avx2_usable() ? tw_convert_avx2_add(type, a, b, dst, n_elems) : 0;
+    for (; i < n_elems; i++) {
+        tw_qb_store(type, dst, i, tw_qb_add(tw_qb_load(type, a, i), tw_qb_load(type, b, i)));
+    }
+}

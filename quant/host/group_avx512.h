@@ -1,0 +1,220 @@
+/** Groups of 32 floats in two AVX-512 registers: what quant_group.h builds the codec from. For files compiled with
+ *  -mavx512{f,bw,vl,dq,bf16} only; private to the folder. Every operation gives the bits of its tw_qb counterpart. */
+#ifndef TW_QUANT_HOST_GROUP_AVX512_H
+#define TW_QUANT_HOST_GROUP_AVX512_H
+
+#include "quant/host/plain_avx512.h"
+#include "quant/host/scale_avx2.h"
+
+/* ---- arithmetic ------------------------------------------------------------------------------------------------ */
+
+GROUP_FN group_t group_add(group_t a, group_t b)
+{
+    return (group_t){{_mm512_add_ps(a.v[0], b.v[0]), _mm512_add_ps(a.v[1], b.v[1])}};
+}
+
+GROUP_FN group_t group_sub(group_t a, group_t b)
+{
+    return (group_t){{_mm512_sub_ps(a.v[0], b.v[0]), _mm512_sub_ps(a.v[1], b.v[1])}};
+}
+
+GROUP_FN group_t group_mul(group_t g, float factor)
+{
+    const __m512 f = _mm512_set1_ps(factor);
+    return (group_t){{_mm512_mul_ps(g.v[0], f), _mm512_mul_ps(g.v[1], f)}};
+}
+
+/** As tw_qb_hadamard32. Within a register, a stage is x * (+-1) + the partner of each lane: the product is exact, so
+ *  the fused operation rounds like the sum or difference alone. */
+GROUP_FN group_t group_rotate(group_t g)
+{
+    const __m512 signs1 =
+        _mm512_castpd_ps(_mm512_castsi512_pd(_mm512_set1_epi64((long long)0xbf8000003f800000)));
+    const __m512 signs2 = _mm512_set4_ps(-1, -1, 1, 1);
+    const __m512 signs4 = _mm512_setr_ps(1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1);
+    const __m512 signs8 = _mm512_setr_ps(1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1);
+    UNROLL for (int r = 0; r < 2; r++)
+    {
+        __m512 x = g.v[r];
+        x = _mm512_fmadd_ps(x, signs1, _mm512_permute_ps(x, 0xb1));
+        x = _mm512_fmadd_ps(x, signs2, _mm512_permute_ps(x, 0x4e));
+        x = _mm512_fmadd_ps(x, signs4, _mm512_shuffle_f32x4(x, x, 0xb1));
+        g.v[r] = _mm512_fmadd_ps(x, signs8, _mm512_shuffle_f32x4(x, x, 0x4e));
+    }
+    group_t h = {{_mm512_add_ps(g.v[0], g.v[1]), _mm512_sub_ps(g.v[0], g.v[1])}};
+    return group_mul(h, TW_QB_HADAMARD_NORM);
+}
+
+/* ---- largest magnitude ------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    __m512i bits; /* of fp32 magnitudes */
+} amax_t;
+
+GROUP_FN amax_t amax_zero(void)
+{
+    return (amax_t){_mm512_setzero_si512()};
+}
+
+GROUP_FN amax_t amax_of_group(amax_t amax, group_t g)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    UNROLL for (int r = 0; r < 2; r++) amax.bits =
+        _mm512_max_epi32(amax.bits, _mm512_and_si512(_mm512_castps_si512(g.v[r]), magnitude));
+    return amax;
+}
+
+GROUP_FN uint32_t amax_bits(amax_t amax)
+{
+    return (uint32_t)_mm512_reduce_max_epi32(amax.bits);
+}
+
+/** Largest magnitude of n half words, n a multiple of 32. */
+GROUP_FN uint16_t amax_of_halves(const uint16_t *src, size_t n)
+{
+    const __m512i magnitude = _mm512_set1_epi16(0x7fff);
+    __m512i m = _mm512_setzero_si512();
+    for (size_t i = 0; i < n; i += 32) {
+        m = _mm512_max_epu16(m, _mm512_and_si512(_mm512_loadu_si512(src + i), magnitude));
+    }
+    __m256i m256 = _mm256_max_epu16(_mm512_castsi512_si256(m), _mm512_extracti64x4_epi64(m, 1));
+    __m128i m128 = _mm_max_epu16(_mm256_castsi256_si128(m256), _mm256_extracti128_si256(m256, 1));
+    /* The instruction finds a minimum: of the complement. */
+    __m128i least = _mm_minpos_epu16(_mm_xor_si128(m128, _mm_set1_epi16(-1)));
+    return (uint16_t)~_mm_cvtsi128_si32(least);
+}
+
+/* ---- codes ------------------------------------------------------------------------------------------------------ */
+
+/** 32 integers in order, a byte or a nibble each. */
+GROUP_FN void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
+{
+    __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm512_cvtepi32_epi8(q0)),
+                                            _mm512_cvtepi32_epi8(q1), 1);
+    if (bits == 8) {
+        _mm256_storeu_si256((__m256i *)codes, bytes);
+        return;
+    }
+    __m256i nibbles = _mm256_and_si256(bytes, _mm256_set1_epi8(0x0f));
+    __m256i pairs = _mm256_maddubs_epi16(nibbles, _mm256_set1_epi16(0x1001)); /* even + 16 * odd */
+    _mm_storeu_si128((__m128i *)codes, _mm256_cvtepi16_epi8(pairs));
+}
+
+/** Round y * inverse to nearest even. No clamp: |y * inverse| < qmax + 0.5 by the choice of the scale. */
+GROUP_FN void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
+{
+    g = group_mul(g, inverse);
+    codes_store(bits, codes, _mm512_cvtps_epi32(g.v[0]), _mm512_cvtps_epi32(g.v[1]));
+}
+
+/** Stochastically, as tw_qb_round_stochastic, with 32 random words. */
+GROUP_FN void group_quantize_stochastic(int bits, group_t g, float inverse, const uint32_t *words,
+                                        uint8_t *codes)
+{
+    const __m512i qmax = _mm512_set1_epi32(tw_qb_qmax(bits)), qmin = _mm512_set1_epi32(-tw_qb_qmax(bits));
+    const __m512i one = _mm512_set1_epi32(1);
+    __m512i q[2];
+    UNROLL for (int r = 0; r < 2; r++)
+    {
+        __m512 v = _mm512_mul_ps(g.v[r], _mm512_set1_ps(inverse));
+        __m512 whole = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+        __m512i word = _mm512_srli_epi32(_mm512_loadu_si512(words + 16 * r), 8);
+        __m512 uniform = _mm512_mul_ps(_mm512_cvtepi32_ps(word), _mm512_set1_ps(0x1p-24f));
+        __mmask16 up = _mm512_cmp_ps_mask(uniform, _mm512_sub_ps(v, whole), _CMP_LT_OQ);
+        q[r] = _mm512_cvtps_epi32(whole);
+        q[r] = _mm512_mask_add_epi32(q[r], up, q[r], one);
+        q[r] = _mm512_min_epi32(qmax, _mm512_max_epi32(qmin, q[r]));
+    }
+    codes_store(bits, codes, q[0], q[1]);
+}
+
+/** What a block is decoded with: its scale, or for 4 bits all 16 values that a code can have. */
+typedef struct {
+    __m512 v;
+} decoder_t;
+
+GROUP_FN decoder_t decoder_for(int bits, float scale)
+{
+    const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    __m512 s = _mm512_set1_ps(scale);
+    return (decoder_t){bits == 8 ? s : _mm512_mul_ps(values, s)};
+}
+
+/** 32 codes times the scale, not clamped. */
+GROUP_FN group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decoder)
+{
+    group_t g;
+    if (bits == 8) {
+        UNROLL for (int r = 0; r < 2; r++)
+        {
+            __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(codes + 16 * r)));
+            g.v[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(q), decoder.v);
+        }
+        return g;
+    }
+    /* The nibble of lane i comes down to its lowest bits; the look-up takes no notice of the others. */
+    const __m512i shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+    __m512i all = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)codes));
+    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const __m512i second = _mm512_setr_epi32(2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    g.v[0] =
+        _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_permutexvar_epi32(first, all), shifts), decoder.v);
+    g.v[1] =
+        _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_permutexvar_epi32(second, all), shifts), decoder.v);
+    return g;
+}
+
+/* ---- random words ----------------------------------------------------------------------------------------------- */
+
+#define RANDOM_QUADS 16 /* per call of random_quads */
+
+#define XOR3 0x96 /* truth table of a ^ b ^ c */
+
+/* Eight counters, one in the low half of each 64-bit lane; high halves hold anything. */
+typedef struct {
+    __m512i c[4];
+} counters_t;
+
+GROUP_FN counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
+{
+    __m512i p0 = _mm512_mul_epu32(x.c[0], _mm512_set1_epi64(TW_QB_PHILOX_M0));
+    __m512i p1 = _mm512_mul_epu32(x.c[2], _mm512_set1_epi64(TW_QB_PHILOX_M1));
+    __m512i c0 =
+        _mm512_ternarylogic_epi32(_mm512_srli_epi64(p1, 32), x.c[1], _mm512_set1_epi32((int)key0), XOR3);
+    __m512i c2 =
+        _mm512_ternarylogic_epi32(_mm512_srli_epi64(p0, 32), x.c[3], _mm512_set1_epi32((int)key1), XOR3);
+    return (counters_t){{c0, p1, c2, p0}};
+}
+
+/* The words of counters in lanes 0, 2, 4, 6, 1, 3, 5, 7. */
+GROUP_FN void philox_store(counters_t x, uint32_t *words)
+{
+    __m512i w01 = _mm512_mask_mov_epi32(x.c[0], 0xaaaa, _mm512_slli_epi64(x.c[1], 32));
+    __m512i w23 = _mm512_mask_mov_epi32(x.c[2], 0xaaaa, _mm512_slli_epi64(x.c[3], 32));
+    _mm512_storeu_si512(words, _mm512_unpacklo_epi64(w01, w23));
+    _mm512_storeu_si512(words + 16, _mm512_unpackhi_epi64(w01, w23));
+}
+
+/** Words of RANDOM_QUADS quads from `quad` on, as tw_qb_random_quad. */
+GROUP_FN void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t quad, uint32_t *words)
+{
+    uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
+    counters_t x[2];
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        __m512i counter = _mm512_add_epi64(_mm512_set1_epi64((long long)(quad + 8 * (uint64_t)half)),
+                                           _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7));
+        x[half] = (counters_t){
+            {counter, _mm512_srli_epi64(counter, 32), _mm512_set1_epi64(tensor), _mm512_set1_epi64(step)}};
+    }
+    for (int round = 0; round < TW_QB_PHILOX_ROUNDS; round++) {
+        x[0] = philox_round(x[0], key0, key1);
+        x[1] = philox_round(x[1], key0, key1);
+        key0 += TW_QB_PHILOX_W0;
+        key1 += TW_QB_PHILOX_W1;
+    }
+    philox_store(x[0], words);
+    philox_store(x[1], words + 32);
+}
+
+#endif

@@ -1,0 +1,181 @@
+/** Sums of encoded inputs over groups: see quant_group.h. */
+#ifndef TW_QUANT_HOST_GROUP_REDUCE_H
+#define TW_QUANT_HOST_GROUP_REDUCE_H
+
+#include "quant/host/group_encode.h"
+
+/* Inputs that are added up in registers before y is touched. */
+#define SUM_INPUTS 4
+
+/** The codes and scales of one block of some inputs. */
+typedef struct {
+    const uint8_t *codes[SUM_INPUTS];
+    float scale[SUM_INPUTS];
+} inputs_t;
+
+/* Set y[0..n) to the sum of n_inputs inputs, or add them to it one after another. */
+GROUP_FN int sum_groups(int bits, int n_inputs, int add, const inputs_t *inputs, float *y, size_t n)
+{
+    decoder_t decoder[SUM_INPUTS];
+    UNROLL for (int k = 0; k < n_inputs; k++) decoder[k] = decoder_for(bits, inputs->scale[k]);
+    for (size_t i = 0; i < n; i += GROUP) {
+        size_t at = i * (size_t)bits / 8;
+        group_t g =
+            add ? group_load(TW_TYPE_FP32, y, i) : group_dequantize(bits, inputs->codes[0] + at, decoder[0]);
+        UNROLL for (int k = 0; k < n_inputs; k++)
+        {
+            __builtin_prefetch(inputs->codes[k] + at + AHEAD_ELEMS * (size_t)bits / 8);
+            if (add || k > 0) {
+                g = group_add(g, group_dequantize(bits, inputs->codes[k] + at, decoder[k]));
+            }
+        }
+        group_store(TW_TYPE_FP32, y, i, g);
+    }
+    return 0;
+}
+
+GROUP_FN int sum_all(int bits, int add, const inputs_t *inputs, float *y, size_t n)
+{
+    return sum_groups(bits, SUM_INPUTS, add, inputs, y, n);
+}
+
+GROUP_FN int sum_one(int bits, int add, const inputs_t *inputs, float *y, size_t n)
+{
+    return sum_groups(bits, 1, add, inputs, y, n);
+}
+
+/* The same for elements from i on, one by one. */
+static void sum_elements(int bits, int add, const uint8_t *codes, float scale, float *y, size_t i, size_t n)
+{
+    for (; i < n; i++) {
+        float z = tw_qb_scale_is_nonfinite(scale) ? tw_qb_float(TW_QB_NAN_BITS)
+                                                  : tw_qb_dequantize(tw_qb_code_get(codes, bits, i), scale);
+        y[i] = add ? tw_qb_add(y[i], z) : z;
+    }
+}
+
+/* Inputs k, k + 1, ... of one block, as many as can be taken at once; returns how many. */
+static size_t sum_some(int bits, int add, const inputs_t *inputs, size_t n_inputs, float *y, size_t n)
+{
+    size_t ordinary = 0;
+    while (ordinary < n_inputs && !tw_qb_may_overflow(inputs->scale[ordinary], bits, 0, TW_TYPE_FP32)) {
+        ordinary++; /* a NaN is not */
+    }
+    size_t taken = ordinary == SUM_INPUTS ? SUM_INPUTS : 1, whole = ordinary > 0 ? whole_groups(n) : 0;
+    if (taken == SUM_INPUTS) {
+        add ? FOR_BITS(bits, sum_all, 1, inputs, y, whole) : FOR_BITS(bits, sum_all, 0, inputs, y, whole);
+    } else {
+        add ? FOR_BITS(bits, sum_one, 1, inputs, y, whole) : FOR_BITS(bits, sum_one, 0, inputs, y, whole);
+    }
+    for (size_t k = 0; k < taken; k++) {
+        sum_elements(bits, add || k > 0, inputs->codes[k], inputs->scale[k], y, whole, n);
+    }
+    return taken;
+}
+
+/* y = the sum of the inputs' elements [first, first + n); `first` is at a whole group. */
+static void sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment, size_t first,
+                       size_t n, float *y)
+{
+    size_t block = (size_t)codec->block;
+    for (size_t at = 0; at < n;) {
+        size_t b = (first + at) / block, in_block = (first + at) % block;
+        size_t piece = block - in_block < n - at ? block - in_block : n - at;
+        size_t scale_offset = tw_qb_scale_offset(codec, b);
+        size_t codes_offset = tw_qb_codes_offset(codec, b) + tw_qb_code_bytes(codec->bits, in_block);
+        for (size_t k = 0; k < segment->n_srcs;) {
+            inputs_t inputs;
+            size_t n_inputs = segment->n_srcs - k < SUM_INPUTS ? segment->n_srcs - k : SUM_INPUTS;
+            for (size_t j = 0; j < n_inputs; j++) {
+                const uint8_t *src = segment->srcs[k + j];
+                inputs.codes[j] = src + codes_offset;
+                inputs.scale[j] = tw_qb_scale_get(src + scale_offset, codec->scale);
+            }
+            k += sum_some(codec->bits, k > 0, &inputs, n_inputs, y + at, piece);
+        }
+        at += piece;
+    }
+}
+
+GROUP_FN uint32_t finish_groups(int rotate_before, int rotate_after, float factor, float *y, size_t n)
+{
+    amax_t amax = amax_zero();
+    for (size_t i = 0; i < n; i += GROUP) {
+        group_t g = group_load(TW_TYPE_FP32, y, i);
+        if (rotate_before) {
+            g = group_rotate(g);
+        }
+        g = group_mul(g, factor);
+        if (rotate_after) {
+            g = group_rotate(g);
+        }
+        amax = amax_of_group(amax, g);
+        group_store(TW_TYPE_FP32, y, i, g);
+    }
+    return amax_bits(amax);
+}
+
+/* Undo the inputs' rotation, scale, rotate for the output; zero y up to a whole group. Returns the largest magnitude. */
+static uint32_t finish_sum(int undo, int redo, float factor, float *y, size_t n)
+{
+    size_t whole = whole_groups(n), padded = whole_groups(n + GROUP - 1);
+    uint32_t amax = undo && !redo   ? finish_groups(1, 0, factor, y, whole)
+                    : redo && !undo ? finish_groups(0, 1, factor, y, whole)
+                                    : finish_groups(0, 0, factor, y, whole);
+    for (size_t i = n; i < padded; i++) {
+        y[i] = 0.0f;
+    }
+    if (padded != whole) {
+        uint32_t tail = finish_groups(0, 0, factor, y + whole, GROUP);
+        amax = tail > amax ? tail : amax;
+    }
+    return amax;
+}
+
+static uint64_t reduce_encode_segment(const tw_quant_codec_t *in, const tw_quant_codec_t *out,
+                                      const tw_quant_args_t *args, const tw_quant_reduce_segment_t *segment)
+{
+    encoder_t encoder = {out,        segment->dst,   segment->n_elems, args->seed, segment->first_elem,
+                         args->step, segment->tensor};
+    scratch_t scratch;
+    size_t block = (size_t)out->block, blocks = tw_qb_block_count(out, segment->n_elems);
+    size_t step = batch_blocks(out);
+    uint64_t nonfinite = 0;
+    for (size_t b = 0; b < blocks; b += step) {
+        batch_t batch = batch_at(&encoder, b, step);
+        sum_inputs(in, segment, batch.first, batch.n_elems, scratch.y);
+        for (size_t j = 0; j < batch.n_blocks; j++) {
+            batch.amax[j] = finish_sum(in->hadamard, out->hadamard, args->factor, scratch.y + j * block,
+                                       elems_of_block(&batch, j, block));
+        }
+        nonfinite += encode_batch(&encoder, &batch, &scratch);
+    }
+    pad_segment(&encoder);
+    return nonfinite;
+}
+
+GROUP_FN int store_groups(tw_type_t type, const float *y, size_t n, void *dst, size_t first)
+{
+    size_t i = 0;
+    for (; i < whole_groups(n); i += GROUP) {
+        group_store(type, dst, first + i, group_load(TW_TYPE_FP32, y, i));
+    }
+    for (; i < n; i++) {
+        tw_qb_store(type, dst, first + i, y[i]);
+    }
+    return 0;
+}
+
+static void reduce_decode_segment(const tw_quant_codec_t *codec, const tw_quant_args_t *args,
+                                  const tw_quant_reduce_segment_t *segment)
+{
+    scratch_t scratch;
+    for (size_t b = 0; b < tw_qb_block_count(codec, segment->n_elems); b++) {
+        size_t n = tw_qb_block_elems(codec, segment->n_elems, b), first = b * (size_t)codec->block;
+        sum_inputs(codec, segment, first, n, scratch.y);
+        finish_sum(codec->hadamard, 0, args->factor, scratch.y, n);
+        FOR_TYPE(args->type, store_groups, scratch.y, n, segment->dst, first);
+    }
+}
+
+#endif

@@ -1,0 +1,338 @@
+#include "safetensors/safetensors.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+/* What the reference implementation refuses too: no sane header is longer. */
+#define HEADER_MAX_BYTES 100000000u
+#define LENGTH_BYTES 8u
+#define METADATA_KEY "__metadata__"
+
+struct tw_safetensors {
+    char *label;
+    void *map; /* NULL: the bytes are borrowed */
+    size_t map_bytes;
+    const unsigned char *data;
+    size_t data_bytes;
+    json_t *header; /* owns the names */
+    tw_safetensors_tensor_t *tensors;
+    size_t n_tensors;
+};
+
+typedef struct dtype_info {
+    const char *name;
+    size_t bytes;
+    tw_type_t type;
+} dtype_info_t;
+
+static const dtype_info_t dtypes[] = {
+    {"F32", 4, TW_TYPE_FP32},  {"BF16", 2, TW_TYPE_BF16},    {"F16", 2, TW_TYPE_FP16},
+    {"F64", 8, TW_TYPE_BYTE},  {"I64", 8, TW_TYPE_BYTE},     {"I32", 4, TW_TYPE_BYTE},
+    {"I16", 2, TW_TYPE_BYTE},  {"I8", 1, TW_TYPE_BYTE},      {"U64", 8, TW_TYPE_BYTE},
+    {"U32", 4, TW_TYPE_BYTE},  {"U16", 2, TW_TYPE_BYTE},     {"U8", 1, TW_TYPE_BYTE},
+    {"BOOL", 1, TW_TYPE_BYTE}, {"F8_E4M3", 1, TW_TYPE_BYTE}, {"F8_E5M2", 1, TW_TYPE_BYTE},
+};
+
+static const dtype_info_t *dtype_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        if (strcmp(dtypes[i].name, name) == 0) {
+            return &dtypes[i];
+        }
+    }
+    return NULL;
+}
+
+static tw_status_t parse_dtype(const tw_safetensors_t *file, const json_t *entry,
+                               tw_safetensors_tensor_t *tensor, size_t *elem_bytes)
+{
+    const char *name = json_string_value(json_object_get(entry, "dtype"));
+    const dtype_info_t *dtype = name ? dtype_find(name) : NULL;
+    if (!dtype) {
+        tw_error("%s: tensor '%s': %s dtype '%s'", file->label, tensor->name, name ? "unknown" : "no",
+                 name ? name : "");
+        return TW_ERR_FORMAT;
+    }
+    snprintf(tensor->dtype, sizeof(tensor->dtype), "%s", dtype->name);
+    tensor->type = dtype->type;
+    *elem_bytes = dtype->bytes;
+    return TW_OK;
+}
+
+static tw_status_t parse_shape(const tw_safetensors_t *file, const json_t *entry,
+                               tw_safetensors_tensor_t *tensor)
+{
+    const json_t *shape = json_object_get(entry, "shape");
+    if (!json_is_array(shape) || json_array_size(shape) > TW_SAFETENSORS_MAX_DIMS) {
+        tw_error("%s: tensor '%s': shape is not an array of at most %d dimensions", file->label, tensor->name,
+                 TW_SAFETENSORS_MAX_DIMS);
+        return TW_ERR_FORMAT;
+    }
+    tensor->n_dims = (int)json_array_size(shape);
+    tensor->n_elems = 1;
+    for (int d = 0; d < tensor->n_dims; d++) {
+        const json_t *dim = json_array_get(shape, (size_t)d);
+        json_int_t value = json_is_integer(dim) ? json_integer_value(dim) : -1;
+        if (value < 0 || __builtin_mul_overflow(tensor->n_elems, (size_t)value, &tensor->n_elems)) {
+            tw_error("%s: tensor '%s': dimension %d is no usable count", file->label, tensor->name, d);
+            return TW_ERR_FORMAT;
+        }
+        tensor->dims[d] = (size_t)value;
+    }
+    return TW_OK;
+}
+
+static tw_status_t parse_offsets(const tw_safetensors_t *file, const json_t *entry,
+                                 tw_safetensors_tensor_t *tensor, size_t elem_bytes)
+{
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    const json_t *first = json_array_get(offsets, 0), *last = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last)) {
+        tw_error("%s: tensor '%s': data_offsets are not two integers", file->label, tensor->name);
+        return TW_ERR_FORMAT;
+    }
+    json_int_t begin = json_integer_value(first), end = json_integer_value(last);
+    if (begin < 0 || end < begin || (uint64_t)end > file->data_bytes) {
+        tw_error("%s: tensor '%s': data_offsets [%lld, %lld] lie outside the file's %zu bytes of data",
+                 file->label, tensor->name, (long long)begin, (long long)end, file->data_bytes);
+        return TW_ERR_TRUNCATED;
+    }
+    size_t bytes;
+    if (__builtin_mul_overflow(tensor->n_elems, elem_bytes, &bytes) || bytes != (size_t)(end - begin)) {
+        tw_error("%s: tensor '%s': %zu elements of %s do not fill its %lld bytes", file->label, tensor->name,
+                 tensor->n_elems, tensor->dtype, (long long)(end - begin));
+        return TW_ERR_FORMAT;
+    }
+    tensor->bytes = bytes;
+    tensor->data = file->data + begin;
+    return TW_OK;
+}
+
+static tw_status_t parse_tensor(const tw_safetensors_t *file, const char *name, const json_t *entry,
+                                tw_safetensors_tensor_t *tensor)
+{
+    tensor->name = name;
+    if (!json_is_object(entry)) {
+        tw_error("%s: tensor '%s': its header entry is not an object", file->label, name);
+        return TW_ERR_FORMAT;
+    }
+    size_t elem_bytes;
+    tw_status_t status = parse_dtype(file, entry, tensor, &elem_bytes);
+    if (status == TW_OK) {
+        status = parse_shape(file, entry, tensor);
+    }
+    if (status == TW_OK) {
+        status = parse_offsets(file, entry, tensor, elem_bytes);
+    }
+    return status;
+}
+
+/* By place; empty tensors before the one that starts where they lie. */
+static int compare_tensors(const void *a, const void *b)
+{
+    const tw_safetensors_tensor_t *x = a, *y = b;
+    if (x->data != y->data) {
+        return (uintptr_t)x->data < (uintptr_t)y->data ? -1 : 1;
+    }
+    if (x->bytes != y->bytes) {
+        return x->bytes < y->bytes ? -1 : 1;
+    }
+    return strcmp(x->name, y->name);
+}
+
+/* Neither holes nor overlaps: bytes that no tensor owns are a sign of a damaged header. */
+static tw_status_t check_layout(const tw_safetensors_t *file)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        const tw_safetensors_tensor_t *tensor = &file->tensors[i];
+        size_t begin = (size_t)((const unsigned char *)tensor->data - file->data);
+        if (begin != at) {
+            tw_error("%s: tensor '%s': starts at %zu, %s the tensor before it, which ends at %zu",
+                     file->label, tensor->name, begin, begin < at ? "inside" : "not right after", at);
+            return TW_ERR_FORMAT;
+        }
+        at += tensor->bytes;
+    }
+    if (at != file->data_bytes) {
+        tw_error("%s: %zu bytes after the last tensor belong to none", file->label, file->data_bytes - at);
+        return TW_ERR_FORMAT;
+    }
+    return TW_OK;
+}
+
+static tw_status_t parse_tensors(tw_safetensors_t *file)
+{
+    file->tensors = calloc(json_object_size(file->header) + 1, sizeof(*file->tensors));
+    if (!file->tensors) {
+        return TW_ERR_NO_MEMORY;
+    }
+    const char *name;
+    json_t *entry;
+    json_object_foreach(file->header, name, entry)
+    {
+        if (strcmp(name, METADATA_KEY) == 0) {
+            continue;
+        }
+        tw_status_t status = parse_tensor(file, name, entry, &file->tensors[file->n_tensors]);
+        if (status != TW_OK) {
+            return status;
+        }
+        file->n_tensors++;
+    }
+    qsort(file->tensors, file->n_tensors, sizeof(*file->tensors), compare_tensors);
+    return check_layout(file);
+}
+
+static tw_status_t parse_header(tw_safetensors_t *file, const unsigned char *bytes, size_t n_bytes)
+{
+    uint64_t header_bytes;
+    if (n_bytes < LENGTH_BYTES) {
+        tw_error("%s: %zu bytes are too few for a safetensors file", file->label, n_bytes);
+        return TW_ERR_TRUNCATED;
+    }
+    memcpy(&header_bytes, bytes, LENGTH_BYTES);
+    header_bytes = le64toh(header_bytes);
+    if (header_bytes > HEADER_MAX_BYTES) {
+        tw_error("%s: not a safetensors file: a header of %llu bytes", file->label,
+                 (unsigned long long)header_bytes);
+        return TW_ERR_FORMAT;
+    }
+    if (header_bytes > n_bytes - LENGTH_BYTES) {
+        tw_error("%s: the header's %llu bytes are not all there", file->label,
+                 (unsigned long long)header_bytes);
+        return TW_ERR_TRUNCATED;
+    }
+    json_error_t error;
+    file->header =
+        json_loadb((const char *)bytes + LENGTH_BYTES, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(file->header)) {
+        tw_error("%s: the header is not a JSON object%s%s", file->label, file->header ? "" : ": ",
+                 file->header ? "" : error.text);
+        return TW_ERR_FORMAT;
+    }
+    file->data = bytes + LENGTH_BYTES + header_bytes;
+    file->data_bytes = n_bytes - LENGTH_BYTES - (size_t)header_bytes;
+    return TW_OK;
+}
+
+tw_status_t tw_safetensors_parse(const void *bytes, size_t n_bytes, const char *label, tw_safetensors_t **out)
+{
+    tw_safetensors_t *file = calloc(1, sizeof(*file));
+    if (!file) {
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_status_t status = TW_ERR_NO_MEMORY;
+    file->label = strdup(label);
+    if (!file->label) {
+        goto err_file;
+    }
+    status = parse_header(file, bytes, n_bytes);
+    if (status != TW_OK) {
+        goto err_file;
+    }
+    status = parse_tensors(file);
+    if (status != TW_OK) {
+        goto err_file;
+    }
+    *out = file;
+    return TW_OK;
+
+err_file:
+    tw_safetensors_close(file);
+    return status;
+}
+
+static tw_status_t map_file(const char *path, void **map, size_t *bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat info;
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        int error = errno;
+        tw_error("%s: cannot open: %s", path, strerror(error));
+        if (fd >= 0) {
+            close(fd);
+        }
+        return tw_status_from_errno(error);
+    }
+    tw_status_t status = TW_OK;
+    if (!S_ISREG(info.st_mode)) {
+        tw_error("%s: not a regular file", path);
+        status = TW_ERR_INVALID;
+    } else if (info.st_size < (off_t)LENGTH_BYTES) {
+        tw_error("%s: %lld bytes are too few for a safetensors file", path, (long long)info.st_size);
+        status = TW_ERR_TRUNCATED;
+    } else {
+        *bytes = (size_t)info.st_size;
+        *map = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (*map == MAP_FAILED) {
+            int error = errno;
+            tw_error("%s: cannot map: %s", path, strerror(error));
+            status = tw_status_from_errno(error);
+        }
+    }
+    close(fd);
+    return status;
+}
+
+tw_status_t tw_safetensors_open(const char *path, tw_safetensors_t **out)
+{
+    void *map = NULL;
+    size_t bytes = 0;
+    tw_status_t status = map_file(path, &map, &bytes);
+    if (status != TW_OK) {
+        return status;
+    }
+    tw_safetensors_t *file;
+    status = tw_safetensors_parse(map, bytes, path, &file);
+    if (status != TW_OK) {
+        munmap(map, bytes);
+        return status;
+    }
+    file->map = map;
+    file->map_bytes = bytes;
+    *out = file;
+    return TW_OK;
+}
+
+void tw_safetensors_close(tw_safetensors_t *file)
+{
+    if (!file) {
+        return;
+    }
+    free(file->tensors);
+    json_decref(file->header);
+    if (file->map) {
+        munmap(file->map, file->map_bytes);
+    }
+    free(file->label);
+    free(file);
+}
+
+size_t tw_safetensors_count(const tw_safetensors_t *file)
+{
+    return file->n_tensors;
+}
+
+const tw_safetensors_tensor_t *tw_safetensors_get(const tw_safetensors_t *file, size_t index)
+{
+    return index < file->n_tensors ? &file->tensors[index] : NULL;
+}
+
+const tw_safetensors_tensor_t *tw_safetensors_find(const tw_safetensors_t *file, const char *name)
+{
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        if (strcmp(file->tensors[i].name, name) == 0) {
+            return &file->tensors[i];
+        }
+    }
+    return NULL;
+}

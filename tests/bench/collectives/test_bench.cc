@@ -1,0 +1,499 @@
+/* The benchmark programs as users run them: in a cluster in a box, in a job of another launcher, and wrongly. */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <jansson.h>
+#include <sched.h>
+#include <sys/socket.h>
+
+#include <cmath>
+#include <map>
+#include <memory>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "cluster/cluster.h"
+#include "tests/bench/process.h"
+
+namespace
+{
+
+using process::Child;
+using process::Result;
+
+struct JsonFree {
+    void operator()(json_t *json) const
+    {
+        json_decref(json);
+    }
+};
+using Json = std::unique_ptr<json_t, JsonFree>;
+
+std::string program(const std::string &op)
+{
+    return "bench/" + op;
+}
+
+class BenchTest : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        json_path_ = ::testing::TempDir() + "tw_bench." + std::to_string(getpid()) + ".json";
+        unsetenv("TW_LOG_LEVEL");
+    }
+    void TearDown() override
+    {
+        unlink(json_path_.c_str());
+    }
+    void require_cluster()
+    {
+        Result result = process::run({"bench/cluster", "--nodes", "1", "--", "true"});
+        if (result.code != 0) {
+            GTEST_SKIP() << "no cluster can be made here: " << result.err;
+        }
+    }
+    std::vector<std::string> args(const std::string &op, const std::vector<std::string> &flags) const
+    {
+        std::vector<std::string> all = {program(op), "--no-iperf", "--json", json_path_};
+        all.insert(all.end(), flags.begin(), flags.end());
+        return all;
+    }
+    Result run(const std::string &op, const std::vector<std::string> &flags) const
+    {
+        return process::run(args(op, flags));
+    }
+    std::vector<Json> rows() const
+    {
+        std::ifstream file(json_path_);
+        std::vector<Json> out;
+        for (std::string line; std::getline(file, line);) {
+            out.emplace_back(json_loads(line.c_str(), 0, nullptr));
+            EXPECT_TRUE(json_is_object(out.back().get())) << line;
+        }
+        return out;
+    }
+    std::string json_path_;
+};
+
+double number(const Json &row, const char *key)
+{
+    return json_number_value(json_object_get(row.get(), key));
+}
+
+std::string text(const Json &row, const char *key)
+{
+    const char *value = json_string_value(json_object_get(row.get(), key));
+    return value ? value : "";
+}
+
+bool flag(const Json &row, const char *key)
+{
+    return json_is_true(json_object_get(row.get(), key));
+}
+
+void expect_ok(const std::vector<Json> &rows, const Result &result)
+{
+    EXPECT_EQ(0, result.code) << result.out << result.err;
+    for (const Json &row : rows) {
+        EXPECT_TRUE(flag(row, "ok")) << result.out << result.err;
+        EXPECT_TRUE(flag(row, "identical")) << result.out;
+    }
+}
+
+/* Bytes of one element on the wire, with blocks of 128 and a bf16 scale. */
+double wire_bytes(const std::string &mode)
+{
+    return mode == "exact" ? 2 : (mode == "int8" ? 1 : 0.5) + 2.0 / 128;
+}
+
+/* ---- in a cluster ------------------------------------------------------------------------------------------- */
+
+struct Shape {
+    int nodes, ranks;
+};
+
+class BenchClusterTest : public BenchTest, public ::testing::WithParamInterface<std::string>
+{
+  protected:
+    void SetUp() override
+    {
+        BenchTest::SetUp();
+        require_cluster();
+    }
+    std::vector<std::string> shape_flags(Shape shape, const std::string &sizes) const
+    {
+        return {"--nodes",          std::to_string(shape.nodes),
+                "--ranks-per-node", std::to_string(shape.ranks),
+                "--sizes",          sizes,
+                "--iters",          "3"};
+    }
+};
+
+const char *const kKeys[] = {"op",
+                             "mode",
+                             "algo",
+                             "type",
+                             "nodes",
+                             "ranks_per_node",
+                             "link_bps",
+                             "bytes",
+                             "time_us_median",
+                             "time_us_min",
+                             "time_us_max",
+                             "algbw_GBps",
+                             "busbw_GBps",
+                             "inter_node_bytes",
+                             "link_utilization",
+                             "speedup",
+                             "rel_rmse",
+                             "max_abs_err",
+                             "identical",
+                             "ok"};
+
+TEST_P(BenchClusterTest, TwoNodesSendWhatArithmeticSays)
+{
+    constexpr double kBytes = 1 << 20;
+    std::vector<std::string> flags = shape_flags({2, 1}, "1M");
+    flags.push_back("--force");
+    Result result = run(GetParam(), flags);
+    std::vector<Json> all = rows();
+    ASSERT_EQ(3u, all.size()) << result.out << result.err;
+    expect_ok(all, result);
+    for (const Json &row : all) {
+        for (const char *key : kKeys) {
+            EXPECT_NE(nullptr, json_object_get(row.get(), key)) << key;
+        }
+        std::string mode = text(row, "mode");
+        EXPECT_EQ(GetParam(), text(row, "op"));
+        EXPECT_EQ("bf16", text(row, "type"));
+        EXPECT_EQ(2, number(row, "nodes"));
+        EXPECT_EQ(1, number(row, "ranks_per_node"));
+        EXPECT_EQ(1e9, number(row, "link_bps"));
+        EXPECT_EQ(kBytes, number(row, "bytes"));
+        /* Each half crosses once; an all-reduce is a reduce-scatter and an all-gather. */
+        double want = kBytes / 2 * wire_bytes(mode) * (GetParam() == "allreduce" ? 2 : 1);
+        EXPECT_NEAR(want, number(row, "inter_node_bytes"), 0.05 * want) << mode;
+        double us = number(row, "time_us_median");
+        EXPECT_LE(number(row, "time_us_min"), us);
+        EXPECT_GE(number(row, "time_us_max"), us);
+        EXPECT_NEAR(kBytes / us * 1e-3, number(row, "algbw_GBps"), 1e-9);
+        EXPECT_NEAR(number(row, "algbw_GBps") * (GetParam() == "allreduce" ? 1 : 0.5),
+                    number(row, "busbw_GBps"), 1e-9);
+        EXPECT_NEAR(8 * number(row, "inter_node_bytes") / 2 / (us * 1e-6) / 1e9,
+                    number(row, "link_utilization"), 1e-3);
+        EXPECT_EQ(mode != "exact", flag(row, "quantized"));
+        EXPECT_GT(number(row, "rel_rmse"), mode == "exact" ? -1 : 0);
+        EXPECT_LT(number(row, "rel_rmse"), mode == "int4" ? 0.5 : 0.05);
+    }
+    EXPECT_EQ(1, number(all[0], "speedup"));
+}
+
+TEST_P(BenchClusterTest, TwoRanksOnEachOfTwoNodesCrossOnce)
+{
+    constexpr double kBytes = 1 << 20;
+    std::vector<std::string> flags = shape_flags({2, 2}, "4,1M");
+    flags.insert(flags.end(), {"--force", "--algo", GetParam() == "allgather" ? "hierarchical" : "two_hop"});
+    Result result = run(GetParam(), flags);
+    std::vector<Json> all = rows();
+    ASSERT_EQ(6u, all.size()) << result.out << result.err;
+    expect_ok(all, result);
+    for (const Json &row : all) {
+        if (number(row, "bytes") == kBytes && flag(row, "quantized")) {
+            double want = kBytes / 2 * wire_bytes(text(row, "mode")) * (GetParam() == "allreduce" ? 2 : 1);
+            EXPECT_NEAR(want, number(row, "inter_node_bytes"), 0.05 * want) << text(row, "mode");
+        }
+    }
+}
+
+TEST_P(BenchClusterTest, TheModelMayDeclineAndSaysSo)
+{
+    Result result = run(GetParam(), shape_flags({2, 1}, "4"));
+    std::vector<Json> all = rows();
+    ASSERT_EQ(3u, all.size()) << result.out << result.err;
+    expect_ok(all, result);
+    for (const Json &row : all) {
+        EXPECT_FALSE(flag(row, "quantized")) << "four bytes cannot get shorter";
+        EXPECT_TRUE(text(row, "mode") == "exact" || !text(row, "note").empty());
+    }
+    EXPECT_NE(std::string::npos, result.out.find("exact ")) << result.out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, BenchClusterTest, ::testing::Values("allgather", "reduce_scatter", "allreduce"),
+                         [](const auto &param) { return param.param; });
+
+class BenchClusterOnceTest : public BenchClusterTest
+{
+};
+
+TEST_F(BenchClusterOnceTest, OddWorldsAndSizes)
+{
+    for (Shape shape : {Shape{3, 1}, Shape{2, 3}, Shape{5, 1}}) {
+        Result result = run("allgather", shape_flags(shape, "2,6,200006"));
+        std::vector<Json> all = rows();
+        ASSERT_EQ(9u, all.size()) << result.out << result.err;
+        expect_ok(all, result);
+    }
+}
+
+TEST_F(BenchClusterOnceTest, TheTableHasUnitsAndOneLinePerRow)
+{
+    Result result = run("allgather", shape_flags({2, 1}, "64K"));
+    EXPECT_EQ(0, result.code) << result.err;
+    for (const char *said : {"# thinwire allgather: 2 ranks on 2 nodes, link 1000 Mb/s", "from seed 1",
+                             "time (us)", "(GB/s)", "(%)", "RMSE", "# 3 lines, 0 not ok"}) {
+        EXPECT_NE(std::string::npos, result.out.find(said)) << said << "\n" << result.out;
+    }
+    EXPECT_EQ("", result.err) << "progress belongs on a terminal";
+}
+
+TEST_F(BenchClusterOnceTest, RealTensorsAreTaken)
+{
+    std::string path = ::testing::TempDir() + "tw_bench." + std::to_string(getpid()) + ".safetensors";
+    std::string header = R"({"w": {"dtype": "F32", "shape": [100, 50], "data_offsets": [0, 20000]}})";
+    std::string bytes(8, '\0');
+    bytes[0] = static_cast<char>(header.size());
+    bytes += header;
+    for (int i = 0; i < 5000; i++) {
+        float value = std::sin(static_cast<float>(i)) * 0.1f;
+        bytes.append(reinterpret_cast<const char *>(&value), sizeof(value));
+    }
+    std::ofstream(path, std::ios::binary) << bytes;
+    for (const char *op : {"allgather", "reduce_scatter"}) {
+        std::vector<std::string> flags = shape_flags({2, 1}, "64K");
+        flags.insert(flags.end(), {"--tensors", path, "--force"});
+        Result result = run(op, flags);
+        expect_ok(rows(), result);
+        EXPECT_EQ(3u, rows().size());
+        EXPECT_NE(std::string::npos, result.out.find("7 tensors of " + path)) << result.out;
+    }
+    unlink(path.c_str());
+}
+
+TEST_F(BenchClusterOnceTest, ATensorFileThatIsNotThereIsNamed)
+{
+    std::vector<std::string> flags = shape_flags({2, 1}, "64K");
+    flags.insert(flags.end(), {"--tensors", "/nosuch.safetensors"});
+    Result result = run("allgather", flags);
+    EXPECT_EQ(1, result.code);
+    EXPECT_NE(std::string::npos, result.err.find("/nosuch.safetensors: cannot open")) << result.err;
+}
+
+int count_processes(const std::string &mark)
+{
+    int n = 0;
+    DIR *dir = opendir("/proc");
+    while (const dirent *entry = readdir(dir)) {
+        n += process::slurp(std::string("/proc/") + entry->d_name + "/cmdline").find(mark) !=
+             std::string::npos;
+    }
+    closedir(dir);
+    return n;
+}
+
+TEST_F(BenchClusterOnceTest, NothingIsLeftWhenItIsKilledInTheMiddle)
+{
+    std::vector<std::string> flags = shape_flags({2, 2}, "64M");
+    flags.insert(flags.end(), {"--iters", "1000"});
+    Child child(args("allgather", flags));
+    /* The table's head is out: all ranks have met. */
+    for (int i = 0; i < 3000 && child.out().find("bytes") == std::string::npos; i++) {
+        usleep(10000);
+    }
+    EXPECT_GE(count_processes(json_path_), 8) << child.out();
+    kill(child.pid(), SIGKILL);
+    for (int i = 0; i < 1000 && count_processes(json_path_) > 0; i++) {
+        usleep(10000);
+    }
+    EXPECT_EQ(0, count_processes(json_path_));
+    EXPECT_EQ(128 + SIGKILL, child.wait().code);
+}
+
+/* The process of a rank: it has the program's arguments, and its rank in its environment. */
+pid_t find_rank(const std::string &mark, int rank)
+{
+    std::string variable = std::string(1, '\0') + "RANK=" + std::to_string(rank) + std::string(1, '\0');
+    pid_t found = -1;
+    DIR *dir = opendir("/proc");
+    while (const dirent *entry = readdir(dir)) {
+        std::string folder = std::string("/proc/") + entry->d_name;
+        if (process::slurp(folder + "/cmdline").find(mark) != std::string::npos &&
+            (std::string(1, '\0') + process::slurp(folder + "/environ")).find(variable) !=
+                std::string::npos) {
+            found = atoi(entry->d_name);
+        }
+    }
+    closedir(dir);
+    return found;
+}
+
+TEST_F(BenchClusterOnceTest, AKilledRankEndsTheRunAndIsNamed)
+{
+    std::vector<std::string> flags = shape_flags({3, 1}, "64M");
+    flags.insert(flags.end(), {"--iters", "1000"});
+    Child child(args("allgather", flags));
+    for (int i = 0; i < 3000 && child.out().find("bytes") == std::string::npos; i++) {
+        usleep(10000);
+    }
+    pid_t victim = find_rank(json_path_, 1);
+    ASSERT_GT(victim, 0) << child.out();
+    kill(victim, SIGKILL);
+    Result result = child.wait();
+    EXPECT_NE(0, result.code);
+    EXPECT_NE(std::string::npos, result.err.find("rank 1 (node 1): killed by signal 9")) << result.err;
+    EXPECT_EQ(0, count_processes(json_path_));
+}
+
+/* ---- without one -------------------------------------------------------------------------------------------- */
+
+TEST_F(BenchTest, WithoutPrivilegesItRunsOnLoopbackAndSaysSo)
+{
+    std::vector<std::string> all =
+        args("allgather", {"--nodes", "2", "--sizes", "64K", "--iters", "3", "--force"});
+    Child child([&all]() {
+        if (unshare(CLONE_NEWUSER) != 0) {
+            return 97;
+        }
+        std::vector<char *> argv;
+        for (std::string &arg : all) {
+            argv.push_back(const_cast<char *>(arg.c_str()));
+        }
+        argv.push_back(nullptr);
+        execv(argv[0], argv.data());
+        return 96;
+    });
+    Result result = child.wait();
+    if (result.code == 97) {
+        GTEST_SKIP() << "cannot drop privileges here";
+    }
+    std::vector<Json> found = rows();
+    ASSERT_EQ(3u, found.size()) << result.out << result.err;
+    expect_ok(found, result);
+    EXPECT_NE(std::string::npos, result.err.find("no cluster can be made here (")) << result.err;
+    EXPECT_EQ(0, number(found[0], "link_bps"));
+    EXPECT_EQ(0, number(found[0], "link_utilization"));
+    EXPECT_EQ(2, number(found[0], "nodes"));
+}
+
+std::string free_port()
+{
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    EXPECT_EQ(0, bind(fd, reinterpret_cast<sockaddr *>(&address), length));
+    EXPECT_EQ(0, getsockname(fd, reinterpret_cast<sockaddr *>(&address), &length));
+    close(fd);
+    return std::to_string(ntohs(address.sin_port));
+}
+
+TEST_F(BenchTest, JoinsTheJobOfALauncher)
+{
+    std::map<std::string, std::string> job = {{"RANK", "0"},
+                                              {"WORLD_SIZE", "1"},
+                                              {"LOCAL_RANK", "0"},
+                                              {"LOCAL_WORLD_SIZE", "1"},
+                                              {"MASTER_ADDR", "127.0.0.1"},
+                                              {"MASTER_PORT", free_port()},
+                                              {"TW_JOB_TOKEN", "secret"}};
+    std::vector<std::string> all = {"env"};
+    for (const auto &[name, value] : job) {
+        all.push_back(name + "=" + value);
+    }
+    std::vector<std::string> rest = args("allreduce", {"--nodes", "7", "--sizes", "64K", "--iters", "3"});
+    all.insert(all.end(), rest.begin(), rest.end());
+    Result result = process::run(all);
+    std::vector<Json> found = rows();
+    ASSERT_EQ(3u, found.size()) << result.out << result.err;
+    expect_ok(found, result);
+    EXPECT_EQ(1, number(found[0], "nodes"));
+    EXPECT_EQ(0, number(found[0], "inter_node_bytes"));
+    EXPECT_EQ(0, number(found[0], "link_bps"));
+}
+
+/* Ranks on GPUs, of which there may be fewer; without any: said in a line. */
+class BenchGpuTest : public BenchTest, public ::testing::WithParamInterface<std::string>
+{
+};
+
+INSTANTIATE_TEST_SUITE_P(Wires, BenchGpuTest, ::testing::Values("transport", "nccl"));
+
+TEST_P(BenchGpuTest, EveryOperation)
+{
+    for (const char *op : {"allgather", "reduce_scatter", "allreduce"}) {
+        Result result = run(op, {"--device", "cuda", "--nodes", "2", "--link", "none", "--sizes",
+                                 "64K,1000000", "--iters", "3", "--force", "--wire", GetParam()});
+        if (result.code != 0 &&
+            (result.err.find("looking for a GPU") != std::string::npos ||
+             result.err.find("there is no GPU here") != std::string::npos ||
+             result.err.find("no CUDA was found when this was built") != std::string::npos)) {
+            GTEST_SKIP() << "no GPU here";
+        }
+        std::vector<Json> all = rows();
+        expect_ok(all, result);
+        EXPECT_EQ(6u, all.size());
+        for (const Json &row : all) {
+            EXPECT_EQ("cuda", text(row, "device"));
+        }
+    }
+}
+
+TEST_F(BenchTest, MistakesAreNamed)
+{
+    struct {
+        std::vector<std::string> flags;
+        const char *said;
+    } cases[] = {
+        {{"--modes", "exact,int9"}, "--modes: unknown mode 'int9'"},
+        {{"--modes", "int8,int8"}, "--modes: int8 twice"},
+        {{"--modes", ""}, "--modes: unknown mode ''"},
+        {{"--inner", "int7"}, "--inner: unknown mode 'int7'"},
+        {{"--sizes", "1M,12Q"}, "--sizes: '12Q'"},
+        {{"--sizes", "1M,,2M"}, "--sizes: ''"},
+        {{"--sizes", "0"}, "--sizes: '0'"},
+        {{"--sizes", "3"}, "--sizes: 3 bytes"},
+        {{"--sizes", "6", "--type", "fp32"}, "--sizes: 6 bytes"},
+        {{"--link", "quick"}, "--link: 'quick'"},
+        {{"--nodes", "0"}, "--nodes: '0'"},
+        {{"--nodes", "4x"}, "--nodes: '4x'"},
+        {{"--ranks-per-node", "-1"}, "--ranks-per-node: '-1'"},
+        {{"--block", "100"}, "--block: 100"},
+        {{"--block", "8192"}, "--block: '8192'"},
+        {{"--type", "int32"}, "--type: 'int32'"},
+        {{"--algo", "rnig"}, "--algo: allgather has no algorithm 'rnig'; there are auto, "},
+        {{"--algo", "ring", "--device", "cuda"},
+         "--algo: allgather has no algorithm 'ring'; there are auto, native"},
+        {{"--device", "gpu"}, "--device: 'gpu'"},
+        {{"--wire", "tin"}, "--wire: 'tin'"},
+        {{"--iters", "0"}, "--iters: '0'"},
+        {{"--seed", "x"}, "--seed: 'x'"},
+        {{"--nonsense"}, "--nonsense"},
+        {{"stray"}, "'stray'"},
+    };
+    for (const auto &c : cases) {
+        Result result = run("allgather", c.flags);
+        EXPECT_EQ(2, result.code) << c.said;
+        EXPECT_NE(std::string::npos, result.err.find(c.said)) << c.said << "\n" << result.err;
+    }
+}
+
+TEST_F(BenchTest, HelpListsEveryFlagWithItsDefault)
+{
+    for (const char *op : {"allgather", "reduce_scatter", "allreduce"}) {
+        Result result = process::run({program(op), "--help"});
+        EXPECT_EQ(0, result.code);
+        for (const char *name :
+             {"--nodes", "--ranks-per-node", "--link", "--sizes", "--modes", "--algo", "--block",
+              "--hadamard", "--type", "--iters", "--tensors", "--json", "--seed", "--device", "--wire"}) {
+            EXPECT_NE(std::string::npos, result.out.find(name)) << name;
+        }
+        size_t n_defaults = 0;
+        for (size_t at = 0; (at = result.out.find("default:", at)) != std::string::npos; at++) {
+            n_defaults++;
+        }
+        EXPECT_GE(n_defaults, 15u) << result.out;
+    }
+}
+
+} // namespace

@@ -1,0 +1,97 @@
+/* The table of algorithms, both halves of it, and the costs that exact algorithms share. */
+#include <set>
+#include <string>
+
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/quantized/table.h"
+#include "tests/collectives/sweep.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+using Algos = tw::Fixture;
+
+/* A name says one thing: within an operation it is there once among the exact and once among the quantized ones. */
+TEST_F(Algos, RowsAreCompleteAndNamesUnique)
+{
+    std::set<std::string> seen;
+    std::set<int> exact_ops, quantized_ops;
+    size_t n = 0;
+    for (const tw_algo_t *algo; (algo = tw_algo_get(n)) != nullptr; n++) {
+        std::string name = std::string(tw_coll_op_name(algo->info.op)) + "/" + algo->info.name;
+        EXPECT_TRUE(seen.insert(name + (algo->info.quantized ? " quantized" : "")).second) << name;
+        EXPECT_STRNE(algo->info.name, "auto");
+        EXPECT_GT(std::string(algo->info.doc).size(), 0u) << name;
+        EXPECT_NE(algo->build, nullptr) << name;
+        EXPECT_NE(algo->cost, nullptr) << name;
+        EXPECT_EQ(tw_coll_algo_get(n), &algo->info);
+        (algo->info.quantized ? quantized_ops : exact_ops).insert(algo->info.op);
+    }
+    EXPECT_EQ(tw_coll_algo_get(n), nullptr);
+    EXPECT_EQ(tw_algo_get(n + 1), nullptr);
+    EXPECT_EQ(exact_ops.size(), (size_t)TW_COLL_OP_COUNT); /* each has an exact one */
+    EXPECT_EQ(quantized_ops, (std::set<int>{TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}));
+}
+
+/* Signatures and plans name rows by number: the quantized half follows the exact one without a gap. */
+TEST_F(Algos, QuantizedRowsAreTheLastOnes)
+{
+    size_t first = 0, n = 0;
+    while (tw_algo_get(first) != nullptr && !tw_algo_get(first)->info.quantized) {
+        first++;
+    }
+    for (; tw_quant_algo_get(n) != nullptr; n++) {
+        EXPECT_EQ(tw_algo_get(first + n), tw_quant_algo_get(n));
+        EXPECT_EQ(tw_quant_algo_get(n)->info.quantized, 1);
+    }
+    EXPECT_EQ(tw_algo_get(first + n), nullptr);
+}
+
+TEST_F(Algos, OperationsHaveNames)
+{
+    std::set<std::string> names;
+    for (int op = 0; op < TW_COLL_OP_COUNT; op++) {
+        names.insert(tw_coll_op_name((tw_coll_op_t)op));
+    }
+    EXPECT_EQ(names.size(), (size_t)TW_COLL_OP_COUNT);
+    EXPECT_STREQ(tw_coll_op_name(TW_COLL_OP_COUNT), "?");
+    EXPECT_STREQ(tw_coll_op_name((tw_coll_op_t)-1), "?");
+}
+
+TEST_F(Algos, LogarithmsAndMessages)
+{
+    for (int n = 1; n <= 64; n++) {
+        int k = tw_log2_ceil(n);
+        EXPECT_GE(1 << k, n);
+        EXPECT_TRUE(k == 0 || 1 << (k - 1) < n) << n;
+    }
+    tw_case_t c = {};
+    c.chunk_bytes = 1000;
+    EXPECT_EQ(tw_cost_messages(&c, 0), 0);
+    EXPECT_EQ(tw_cost_messages(&c, 1), 1);
+    EXPECT_EQ(tw_cost_messages(&c, 1000), 1);
+    EXPECT_EQ(tw_cost_messages(&c, 1001), 2);
+}
+
+/* Once around: as many rounds as asked for, no more of them between nodes than there are nodes. */
+TEST_F(Algos, ARingLeavesEachNodeOnce)
+{
+    for (const std::vector<int> &node_of : tw::all_worlds()) {
+        std::vector<uint64_t> ids(node_of.begin(), node_of.end());
+        tw_topo_t topo;
+        ASSERT_EQ(tw_topo_init_nodes(&topo, 0, (int)ids.size(), ids.data()), TW_OK);
+        tw_case_t c = {};
+        c.topo = &topo;
+        c.chunk_bytes = 4096;
+        tw_coll_cost_t cost = {};
+        tw_cost_add_ring(&c, topo.world - 1, 1e6, &cost);
+        EXPECT_EQ(cost.inter_rounds + cost.node_rounds, topo.world - 1);
+        EXPECT_LE(cost.inter_rounds, topo.n_nodes > 1 ? topo.n_nodes : 0);
+        EXPECT_EQ(cost.inter_bytes, topo.n_nodes > 1 ? 1e6 : 0);
+        EXPECT_EQ(cost.node_bytes, topo.max_local > 1 ? 1e6 * (topo.max_local - (topo.n_nodes > 1)) : 0);
+        tw_topo_cleanup(&topo);
+    }
+}
+
+} // namespace

@@ -1,0 +1,449 @@
+/* Collectives on GPU memory over a simulated NCCL: bit for bit those of the CPU, in whatever order streams run. */
+#include "tests/collectives/gpu/world.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+class GpuStream : public tw::Fixture
+{
+  protected:
+    void SetUp() override
+    {
+        tw::Fixture::SetUp();
+        set_env("TW_COLL_MODEL", "inter:beta=100mbit");
+        set_env("TW_COLL_CHUNK", "1K");
+        set_env("TW_COLL_TIMEOUT", "5s");
+    }
+
+    static void check(tw::World &cpu, tw::GpuWorld &gpu, const tw::Case &c)
+    {
+        expect_same(c, gpu.run(c), run_case(cpu, c));
+    }
+};
+
+const std::vector<std::vector<int>> grids = {{2, 2}, {3, 3},    {2, 2, 2}, {4, 4}, {4},
+                                             {3, 1}, {1, 2, 4}, {2, 1, 1}, {8}};
+const tw_coll_op_t reductions[] = {TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE};
+
+TEST_F(GpuStream, AllgatherOfEveryWorldAndSize)
+{
+    for (int w = 1; w <= 8; w++) {
+        std::vector<int> nodes = tw::nodes_of(std::vector<int>((size_t)w, 1));
+        tw::World cpu(nodes);
+        tw::GpuWorld gpu(nodes, (uint32_t)w);
+        for (const char *algo : {"hierarchical", "direct"}) {
+            tw::Case c;
+            c.algo = algo;
+            for (size_t n : {0, 1, 2, 7, 257, 4099, 20011}) {
+                c.sizes = {n};
+                c.in_place = n % 2 == 1;
+                check(cpu, gpu, c);
+            }
+        }
+    }
+}
+
+TEST_F(GpuStream, ReductionsOfEveryWorldAndSize)
+{
+    for (int w = 1; w <= 8; w++) {
+        std::vector<int> nodes = tw::nodes_of(std::vector<int>((size_t)w, 1));
+        tw::World cpu(nodes);
+        tw::GpuWorld gpu(nodes, (uint32_t)w);
+        for (tw_coll_op_t op : reductions) {
+            for (const char *algo : {"one_hop", "two_hop"}) {
+                tw::Case c;
+                c.op = op;
+                c.algo = algo;
+                for (size_t n : {0, 1, 2, 7, 257, 4099, 20011}) {
+                    c.sizes = {n};
+                    c.in_place = n % 2 == 1;
+                    c.reduction = n % 3 == 1 ? TW_COLL_MEAN : TW_COLL_SUM;
+                    check(cpu, gpu, c);
+                }
+            }
+        }
+    }
+}
+
+TEST_F(GpuStream, AllgatherOfEveryGrid)
+{
+    uint32_t seed = 1;
+    for (const std::vector<int> &grid : grids) {
+        tw::World cpu(tw::nodes_of(grid));
+        tw::GpuWorld gpu(tw::nodes_of(grid), ++seed);
+        for (const char *algo : {"hierarchical", "direct"}) {
+            tw::Case c;
+            c.algo = algo;
+            c.sizes = {20011, 3, 0, 1, 4096, 700};
+            check(cpu, gpu, c);
+            c.codec = "int4:block=32,stochastic";
+            c.in_place = true;
+            check(cpu, gpu, c);
+        }
+    }
+}
+
+TEST_F(GpuStream, ReductionsOfEveryGrid)
+{
+    uint32_t seed = 1;
+    for (const std::vector<int> &grid : grids) {
+        tw::World cpu(tw::nodes_of(grid));
+        tw::GpuWorld gpu(tw::nodes_of(grid), ++seed);
+        for (tw_coll_op_t op : reductions) {
+            for (const char *algo : {"one_hop", "two_hop"}) {
+                for (const char *inner : {"", "int8:block=64,stochastic"}) {
+                    tw::Case c;
+                    c.op = op;
+                    c.algo = algo;
+                    c.inner = inner;
+                    c.codec = "int4:block=32,stochastic";
+                    c.sizes = {9011, 3, 0, 1, 4096, 700};
+                    c.reduction = TW_COLL_MEAN;
+                    c.in_place = *inner != '\0';
+                    check(cpu, gpu, c);
+                }
+            }
+        }
+    }
+}
+
+TEST_F(GpuStream, EveryTypeAndCodec)
+{
+    tw::World cpu(tw::nodes_of({2, 1}));
+    tw::GpuWorld gpu(tw::nodes_of({2, 1}));
+    for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+        for (tw_type_t type : {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16}) {
+            for (const char *codec : {"int8", "int4:hadamard", "int4:block=4096", "int8:scale=fp32",
+                                      "int8:block=96,hadamard,stochastic"}) {
+                tw::Case c;
+                c.op = op;
+                c.type = type;
+                c.codec = codec;
+                c.algo = op == TW_COLL_ALLGATHER ? "hierarchical" : "two_hop";
+                c.inner = op != TW_COLL_ALLGATHER && type == TW_TYPE_FP16 ? "int8:block=32" : "";
+                c.sizes = {30011, 5};
+                check(cpu, gpu, c);
+            }
+        }
+    }
+}
+
+TEST_F(GpuStream, UnevenShards)
+{
+    tw::World cpu(tw::nodes_of({2, 1, 1}));
+    tw::GpuWorld gpu(tw::nodes_of({2, 1, 1}));
+    for (bool in_place : {false, true}) {
+        for (const char *algo : {"hierarchical", "direct", "one_hop", "two_hop"}) {
+            tw::Case c;
+            c.algo = algo;
+            c.op = algo[0] == 'o' || algo[0] == 't' ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER;
+            c.in_place = in_place;
+            c.sizes = {10000, 3, 0, 7001};
+            c.counts = {{0, 9000, 0, 1000}, {0, 0, 3, 0}, {0, 0, 0, 0}, {1, 0, 7000, 0}};
+            check(cpu, gpu, c);
+        }
+    }
+}
+
+TEST_F(GpuStream, ManyTinySegments)
+{
+    tw::World cpu(tw::nodes_of({2, 2}));
+    tw::GpuWorld gpu(tw::nodes_of({2, 2}));
+    tw::Case c;
+    for (size_t s = 0; s < 300; s++) {
+        c.sizes.push_back(s % 7);
+    }
+    for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+        c.op = op;
+        c.algo = op == TW_COLL_ALLGATHER ? "hierarchical" : "two_hop";
+        check(cpu, gpu, c);
+    }
+}
+
+/* Exact: "direct" is the CPU's, "hierarchical" rounds once per node. */
+TEST_F(GpuStream, Exact)
+{
+    uint32_t seed = 1;
+    for (const std::vector<int> &grid : grids) {
+        std::vector<int> nodes = tw::nodes_of(grid);
+        tw::World cpu(nodes);
+        tw::GpuWorld gpu(nodes, ++seed);
+        for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+            for (tw_type_t type : {TW_TYPE_BF16, TW_TYPE_FP32}) {
+                tw::Case c;
+                c.op = op;
+                c.type = type;
+                c.codec = "";
+                c.sizes = {5011, 3, 0, 1, 4096, 700};
+                c.reduction = type == TW_TYPE_FP32 ? TW_COLL_MEAN : TW_COLL_SUM;
+                c.in_place = seed % 2 == 0;
+                c.algo = "direct";
+                check(cpu, gpu, c);
+                c.algo = "hierarchical";
+                std::vector<tw::RankBuffers> want =
+                    op == TW_COLL_ALLGATHER ? run_case(cpu, c) : two_sums(c, nodes);
+                expect_same(c, gpu.run(c), want);
+            }
+        }
+    }
+}
+
+TEST_F(GpuStream, BytesAreGathered)
+{
+    tw::World cpu(tw::nodes_of({2, 2}));
+    tw::GpuWorld gpu(tw::nodes_of({2, 2}));
+    std::vector<std::vector<char>> whole(4, std::vector<char>(1003));
+    std::vector<tw_coll_segment_t> segments(4);
+    for (int r = 0; r < 4; r++) {
+        size_t first = tw_coll_shard_offset(1003, 4, r);
+        for (size_t i = 0; i < tw_coll_shard_elems(1003, 4, r); i++) {
+            whole[(size_t)r][first + i] = (char)(first + i);
+        }
+        segments[(size_t)r].dst = whole[(size_t)r].data();
+        segments[(size_t)r].n_elems = 1003;
+        tw_coll_args_t args = {};
+        args.op = TW_COLL_ALLGATHER;
+        args.type = TW_TYPE_BYTE;
+        args.segments = &segments[(size_t)r];
+        args.n_segments = 1;
+        EXPECT_EQ(tw_coll_gpu_post(gpu.coll(r), &args, gpu.stream(r)), TW_OK);
+    }
+    EXPECT_TRUE(gpu.finish());
+    for (int r = 0; r < 4; r++) {
+        for (size_t i = 0; i < 1003; i++) {
+            ASSERT_EQ(whole[(size_t)r][i], (char)i) << r << " " << i;
+        }
+    }
+}
+
+/* NCCL's own where all shards are even; else not. */
+TEST_F(GpuStream, NativeWhereItFits)
+{
+    tw::World cpu(tw::nodes_of({2, 2}));
+    tw::GpuWorld gpu(tw::nodes_of({2, 2}));
+    for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+        for (bool in_place : {false, true}) {
+            tw::Case c;
+            tw_coll_plan_t plan;
+            c.op = op;
+            c.codec = "";
+            c.in_place = in_place;
+            c.reduction = TW_COLL_MEAN;
+            c.sizes = {4000, 0, 12};
+            tw::Case direct = c;
+            direct.algo = "direct"; /* the simulated NCCL adds like it */
+            expect_same(c, gpu.run(c), run_case(cpu, direct));
+            tw_coll_gpu_last_plan(gpu.coll(0), &plan);
+            EXPECT_STREQ(plan.algo, "native");
+            c.sizes = {4001};
+            (void)gpu.run(c);
+            tw_coll_gpu_last_plan(gpu.coll(0), &plan);
+            EXPECT_STREQ(plan.algo, op == TW_COLL_ALLREDUCE ? "native" : "hierarchical");
+        }
+    }
+}
+
+/* Operations of different shapes, also on different streams, share the workspace and the wire. */
+TEST_F(GpuStream, OneBehindTheOther)
+{
+    tw::World cpu(tw::nodes_of({2, 2}));
+    for (uint32_t seed = 1; seed < 20; seed++) {
+        tw::GpuWorld gpu(tw::nodes_of({2, 2}), seed);
+        tw::Case a, b, c;
+        a.sizes = {30000};
+        b.op = TW_COLL_REDUCE_SCATTER;
+        b.algo = "two_hop";
+        b.sizes = {20001, 17};
+        c.op = TW_COLL_ALLREDUCE;
+        c.algo = "one_hop";
+        c.codec = "int4";
+        c.sizes = {7, 9001};
+        tw::Case *cases[] = {&a, &b, &c}; /* once alone, so that the workspace no longer moves */
+        for (tw::Case *each : cases) {
+            (void)gpu.run(*each);
+        }
+        auto pa = gpu.post(a), pb = gpu.post(b, 1, true), pc = gpu.post(c);
+        EXPECT_TRUE(gpu.finish());
+        expect_same(a, gpu.results(a, std::move(pa)), run_case(cpu, a));
+        expect_same(b, gpu.results(b, std::move(pb)), run_case(cpu, b));
+        expect_same(c, gpu.results(c, std::move(pc)), run_case(cpu, c));
+    }
+}
+
+/* The plan's promise is what is sent, and hops inside the node spare the link: each shard leaves its node once per node. */
+TEST_F(GpuStream, InterNodeBytes)
+{
+    const std::vector<int> grid = {3, 3};
+    std::vector<int> nodes = tw::nodes_of(grid);
+    tw::GpuWorld gpu(nodes);
+    const size_t n = 60000;
+    tw::Case c;
+    c.codec = "int8:block=32";
+    c.sizes = {n};
+    tw_quant_codec_t codec = tw::parse_codec(c.codec);
+    size_t shard = tw_quant_encoded_bytes(&codec, n / 6);
+    for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+        c.op = op;
+        std::vector<tw::GpuPosted> posted = gpu.post(c);
+        std::fill(gpu.net.sent_bytes.begin(), gpu.net.sent_bytes.end(), 0);
+        EXPECT_TRUE(gpu.finish());
+        uint64_t total = 0;
+        for (int r = 0; r < 6; r++) {
+            uint64_t planned = 0, sent = 0;
+            EXPECT_EQ(
+                tw_coll_gpu_planned_inter_node_bytes(gpu.coll(r), &posted[(size_t)r].asked->args, &planned),
+                TW_OK);
+            for (int to = 0; to < 6; to++) {
+                sent += nodes[(size_t)to] != nodes[(size_t)r] ? gpu.net.sent_bytes[(size_t)(r * 6 + to)] : 0;
+            }
+            EXPECT_EQ(sent, planned);
+            total += sent;
+        }
+        EXPECT_EQ(total, (op == TW_COLL_ALLREDUCE ? 2 : 1) * 6 * shard);
+    }
+}
+
+TEST_F(GpuStream, DeclinesOnOneNodeAndForTinyTensors)
+{
+    tw_coll_plan_t plan;
+    tw::GpuWorld one(tw::nodes_of({4})), two(tw::nodes_of({2, 2}));
+    tw::Case c;
+    c.sizes = {1 << 20};
+    (void)one.run(c, 0);
+    tw_coll_gpu_last_plan(one.coll(0), &plan);
+    EXPECT_EQ(plan.quantized, 0);
+    EXPECT_STRNE(plan.reason, "");
+    (void)two.run(c, 0);
+    tw_coll_gpu_last_plan(two.coll(0), &plan);
+    EXPECT_EQ(plan.quantized, 1);
+    EXPECT_STREQ(plan.reason, "");
+    c.sizes = {100};
+    (void)two.run(c, 0);
+    tw_coll_gpu_last_plan(two.coll(0), &plan);
+    EXPECT_EQ(plan.quantized, 0);
+    EXPECT_STRNE(plan.reason, "");
+}
+
+TEST_F(GpuStream, ExplainsItself)
+{
+    set_env("TW_COLL_EXPLAIN", "y");
+    tw::GpuWorld gpu(tw::nodes_of({2, 2}));
+    tw::Case c;
+    c.sizes = {100000};
+    testing::internal::CaptureStderr();
+    (void)gpu.run(c);
+    (void)gpu.run(c);
+    std::string said = testing::internal::GetCapturedStderr();
+    const std::string want =
+        "allgather of 195.31K bf16 on 4 GPUs, 2 nodes: int8:block=32 hierarchical, chunk 1K, ";
+    size_t at = said.find(want);
+    EXPECT_NE(at, std::string::npos) << said;
+    EXPECT_EQ(said.find(want, at + 1), std::string::npos) << "once is enough";
+}
+
+/* What is prepared, or has been posted before, allocates nothing. */
+TEST_F(GpuStream, NoAllocationOncePrepared)
+{
+    tw::GpuWorld gpu(tw::nodes_of({2, 1}));
+    tw::Case c;
+    tw::RankBuffers buffers;
+    c.sizes = {40000};
+    for (int r = 0; r < 3; r++) {
+        tw::RankBuffers mine;
+        prepare(c, 3, r, &mine);
+        tw::RankCase asked(c, &mine, 1);
+        EXPECT_EQ(tw_coll_gpu_prepare(gpu.coll(r), &asked.args), TW_OK);
+        EXPECT_EQ(gpu.device(r).n_allocated, 1);
+        EXPECT_EQ(tw_coll_gpu_workspace_bytes(gpu.coll(r)), gpu.device(r).allocated_bytes);
+        gpu.device(r).capture = 7; /* allowed now */
+    }
+    (void)gpu.run(c);
+    (void)gpu.run(c);
+    for (int r = 0; r < 3; r++) {
+        EXPECT_EQ(gpu.device(r).n_allocated, 1);
+    }
+    c.op = TW_COLL_ALLREDUCE; /* takes more */
+    tw::RankBuffers mine;
+    prepare(c, 3, 0, &mine);
+    tw::RankCase asked(c, &mine, 1);
+    expect_log("rank 0: allreduce: call tw_coll_gpu_prepare before a graph is captured");
+    EXPECT_EQ(tw_coll_gpu_post(gpu.coll(0), &asked.args, gpu.stream(0)), TW_ERR_INVALID);
+    for (int r = 0; r < 3; r++) {
+        gpu.device(r).capture = 0;
+    }
+}
+
+TEST_F(GpuStream, BadArguments)
+{
+    tw::GpuWorld gpu(tw::nodes_of({1, 1}));
+    tw::Case c;
+    tw::RankBuffers mine;
+    c.sizes = {1000};
+    prepare(c, 2, 0, &mine);
+    tw::RankCase asked(c, &mine, 1);
+    auto post = [&] { return tw_coll_gpu_post(gpu.coll(0), &asked.args, gpu.stream(0)); };
+    asked.args.op = TW_COLL_BROADCAST;
+    expect_log("rank 0: operation 3 (broadcast) does not work on GPU memory");
+    EXPECT_EQ(post(), TW_ERR_UNSUPPORTED);
+    asked.args.op = TW_COLL_ALLGATHER;
+    asked.args.algo = "two_hop";
+    expect_log("rank 0: allgather: there is no quantized algorithm \"two_hop\" for this");
+    EXPECT_EQ(post(), TW_ERR_UNSUPPORTED);
+    asked.args.algo = nullptr;
+    EXPECT_EQ(tw_coll_gpu_prepare(gpu.coll(0), &asked.args), TW_OK);
+    asked.segments[0].dst = nullptr;
+    expect_log("rank 0: allgather: segment 0: dst is NULL");
+    EXPECT_EQ(post(), TW_ERR_INVALID);
+    asked.args.segments = nullptr;
+    expect_log("rank 0: allgather: segments is NULL");
+    EXPECT_EQ(post(), TW_ERR_INVALID);
+    EXPECT_EQ(tw_coll_gpu_test(gpu.coll(0)), TW_OK)
+        << "mistakes that are found before anything starts do no harm";
+}
+
+/* A rank that never comes: the others give up, and their kernels are told to end. */
+TEST_F(GpuStream, MissingRank)
+{
+    set_env("TW_COLL_TIMEOUT", "50ms");
+    tw::GpuWorld gpu(tw::nodes_of({1, 1, 1}));
+    tw::Case c;
+    tw::RankBuffers mine[2];
+    c.sizes = {1000};
+    std::vector<std::unique_ptr<tw::RankCase>> asked;
+    for (int r = 0; r < 2; r++) {
+        prepare(c, 3, r, &mine[r]);
+        asked.push_back(std::make_unique<tw::RankCase>(c, &mine[r], 1));
+        EXPECT_EQ(tw_coll_gpu_post(gpu.coll(r), &asked.back()->args, gpu.stream(r)), TW_OK);
+    }
+    EXPECT_FALSE(gpu.finish());
+    EXPECT_EQ(tw_coll_gpu_test(gpu.coll(0)), TW_IN_PROGRESS);
+    for (int r = 0; r < 2; r++) {
+        expect_log("rank " + std::to_string(r) + ": the last operation over nccl");
+        EXPECT_EQ(tw_coll_gpu_wait(gpu.coll(r)), TW_ERR_TIMEOUT);
+        EXPECT_EQ(gpu.net.n_aborts[(size_t)r], 1);
+        EXPECT_EQ(tw_coll_gpu_test(gpu.coll(r)), TW_ERR_TIMEOUT);
+        EXPECT_EQ(tw_coll_gpu_post(gpu.coll(r), &asked[(size_t)r]->args, gpu.stream(r)), TW_ERR_TIMEOUT);
+    }
+}
+
+/* What NCCL reports later ends the communicator, at the next call. */
+TEST_F(GpuStream, ErrorOnTheDevice)
+{
+    tw::GpuWorld gpu(tw::nodes_of({1, 1}));
+    tw::Case c;
+    tw::RankBuffers mine;
+    c.sizes = {10};
+    prepare(c, 2, 0, &mine);
+    tw::RankCase asked(c, &mine, 1);
+    gpu.net.errors[0] = TW_ERR_PEER;
+    gpu.net.errors[1] = TW_ERR_PEER;
+    EXPECT_EQ(tw_coll_gpu_test(gpu.coll(0)), TW_ERR_PEER);
+    EXPECT_EQ(tw_coll_gpu_post(gpu.coll(1), &asked.args, gpu.stream(1)), TW_ERR_PEER);
+    EXPECT_EQ(gpu.net.n_aborts[0] + gpu.net.n_aborts[1], 2);
+    tw_coll_gpu_abort(gpu.coll(0));
+    EXPECT_EQ(gpu.net.n_aborts[0], 1) << "once is enough";
+    EXPECT_EQ(tw_coll_gpu_test(gpu.coll(0)), TW_ERR_PEER);
+}
+
+} // namespace

@@ -1,0 +1,494 @@
+/* Collectives on GPU memory over a transport: the host moves the bytes, simulated GPUs run their kernels when they like.
+ * Bit for bit those of the CPU. */
+#include <atomic>
+
+#include "tests/collectives/gpu/transport.h"
+#include "tests/collectives/gpu/world.h"
+#include "tests/collectives/processes.h"
+#include "tests/common/fixture.h"
+#include "transport/ucx/state.h"
+
+namespace
+{
+
+tw_status_t create(tw::SimDevice *device, tw_transport_t *transport, tw_coll_gpu_t **out)
+{
+    tw_gpu_parts_t parts = {};
+    parts.device = device->table();
+    parts.transport = transport;
+    parts.id = 1;
+    parts.world = tw_transport_world(transport);
+    return tw_gpu_create_of_parts(&parts, out);
+}
+
+/** Whether the transports take the memory of the GPUs. */
+enum Reach { THROUGH_HOST, STRAIGHT };
+
+/** Communicators on the transports of a world, each used by a thread of its own. */
+class HostWorld
+{
+  public:
+    HostWorld(tw::World &the_world, uint32_t seed, Reach reach = THROUGH_HOST) : world(the_world)
+    {
+        for (int r = 0; r < world.size(); r++) {
+            devices.push_back(std::make_unique<tw::SimDevice>(seed * 100 + (uint32_t)r));
+            streams.push_back(devices.back()->new_stream());
+            transports.push_back(
+                std::make_unique<tw::GpuTransport>(world.transport(r), devices.back().get()));
+            colls.push_back(nullptr);
+            EXPECT_EQ(create(devices.back().get(),
+                             reach == STRAIGHT ? transports.back()->get() : world.transport(r),
+                             &colls.back()),
+                      TW_OK);
+        }
+    }
+    HostWorld(const HostWorld &) = delete;
+    HostWorld &operator=(const HostWorld &) = delete;
+    ~HostWorld()
+    {
+        for (tw_coll_gpu_t *coll : colls) {
+            tw_coll_gpu_destroy(coll);
+        }
+    }
+    tw_coll_gpu_t *coll(int rank) const
+    {
+        return colls[(size_t)rank];
+    }
+    tw::SimDevice &device(int rank) const
+    {
+        return *devices[(size_t)rank];
+    }
+    tw_stream_t stream(int rank) const
+    {
+        return streams[(size_t)rank];
+    }
+    tw::GpuTransport &transport(int rank) const
+    {
+        return *transports[(size_t)rank];
+    }
+    tw_status_t post_and_wait(int rank, const tw_coll_args_t *args) const
+    {
+        tw_status_t status = tw_coll_gpu_post(coll(rank), args, stream(rank));
+        return status == TW_OK ? tw_coll_gpu_wait(coll(rank)) : status;
+    }
+    std::vector<tw::RankBuffers> run(const tw::Case &c, int force_codec = 1)
+    {
+        return run_case_by(world, c, force_codec,
+                           [&](int rank, const tw_coll_args_t *args) { return post_and_wait(rank, args); });
+    }
+
+  private:
+    tw::World &world;
+    std::vector<std::unique_ptr<tw::SimDevice>> devices;
+    std::vector<std::unique_ptr<tw::GpuTransport>> transports;
+    std::vector<tw_stream_t> streams;
+    std::vector<tw_coll_gpu_t *> colls;
+};
+
+class GpuHost : public tw::Fixture
+{
+  protected:
+    void SetUp() override
+    {
+        tw::Fixture::SetUp();
+        set_env("TW_COLL_MODEL", "inter:beta=100mbit");
+        set_env("TW_COLL_CHUNK", "1K");
+        set_env("TW_COLL_TIMEOUT", "5s");
+    }
+};
+
+const tw_coll_op_t ops[] = {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE};
+
+void every_grid(Reach reach)
+{
+    const std::vector<std::vector<int>> grids = {{1}, {1, 1}, {3}, {2, 2}, {2, 1, 1}, {3, 3}, {1, 2, 4}};
+    uint32_t seed = 1;
+    for (const std::vector<int> &grid : grids) {
+        tw::World world(tw::nodes_of(grid));
+        HostWorld gpu(world, ++seed, reach);
+        for (tw_coll_op_t op : ops) {
+            for (bool flat : {false, true}) {
+                tw::Case c;
+                c.op = op;
+                c.algo = op == TW_COLL_ALLGATHER ? (flat ? "direct" : "hierarchical")
+                         : flat                  ? "one_hop"
+                                                 : "two_hop";
+                c.codec = "int4:block=32,stochastic";
+                c.inner = op != TW_COLL_ALLGATHER && seed % 2 ? "int8:block=64" : "";
+                c.sizes = {5003, 3, 0, 1, 700};
+                c.in_place = flat;
+                expect_same(c, gpu.run(c), run_case(world, c));
+                c.codec = c.inner = "";
+                c.algo = "direct";
+                expect_same(c, gpu.run(c), run_case(world, c));
+            }
+        }
+    }
+}
+
+TEST_F(GpuHost, EveryGrid)
+{
+    every_grid(THROUGH_HOST);
+}
+
+TEST_F(GpuHost, EveryGridStraight)
+{
+    every_grid(STRAIGHT);
+}
+
+/* Operations on GPUs and on the CPU in flight on one transport, which ranks wait for in different orders. */
+TEST_F(GpuHost, BesideTheCpuInAnyOrder)
+{
+    tw::World world(tw::nodes_of({2, 2}));
+    HostWorld gpu(world, 5);
+    tw::Case c;
+    c.op = TW_COLL_ALLREDUCE;
+    c.algo = "two_hop";
+    c.codec = "int8:block=64";
+    c.sizes = {20001, 3};
+    const std::vector<tw::RankBuffers> want = run_case(world, c);
+    std::vector<tw::RankBuffers> on_cpu((size_t)world.size());
+    const std::vector<tw::RankBuffers> on_gpu =
+        run_case_by(world, c, 1, [&](int rank, const tw_coll_args_t *args) {
+            tw::RankBuffers &mine = on_cpu[(size_t)rank];
+            tw_coll_request_t *request;
+            tw::prepare(c, world.size(), rank, &mine);
+            const tw::RankCase asked(c, &mine, 1);
+            EXPECT_EQ(tw_coll_gpu_post(gpu.coll(rank), args, gpu.stream(rank)), TW_OK);
+            EXPECT_EQ(tw_coll_post(world.coll(rank), &asked.args, &request), TW_OK);
+            if (rank % 2) {
+                EXPECT_EQ(tw_coll_wait(request), TW_OK);
+                return tw_coll_gpu_wait(gpu.coll(rank));
+            }
+            tw_status_t status = tw_coll_gpu_wait(gpu.coll(rank));
+            EXPECT_EQ(tw_coll_wait(request), TW_OK);
+            return status;
+        });
+    expect_same(c, on_gpu, want);
+    expect_same(c, on_cpu, want);
+}
+
+/* ---- where the workspace is ------------------------------------------------------------------------------ */
+
+/** One all-gather between two nodes; everything about rank 0's workspace. */
+void expect_workspace(Reach reach, bool pinned)
+{
+    tw::World world(tw::nodes_of({1, 1}));
+    HostWorld gpu(world, 9, reach);
+    tw::Case c;
+    c.sizes = {20001};
+    expect_same(c, gpu.run(c), run_case(world, c));
+    EXPECT_EQ(tw_coll_gpu_workspace_pinned(gpu.coll(0)), pinned ? 1 : 0);
+    EXPECT_EQ(gpu.device(0).n_pinned > 0, pinned);
+    EXPECT_EQ(gpu.device(0).n_pinned == gpu.device(0).n_allocated, pinned);
+    EXPECT_EQ(gpu.transport(0).n_messages > 0, !pinned);
+    EXPECT_EQ(gpu.device(0).n_fences > 0, !pinned);
+}
+
+TEST_F(GpuHost, WorkspaceAsTheTransportTakes)
+{
+    for (const char *asked : {(const char *)nullptr, "auto"}) {
+        set_env("TW_COLL_GPU_WORKSPACE", asked ? std::optional<std::string>(asked) : std::nullopt);
+        expect_workspace(THROUGH_HOST, true);
+        expect_workspace(STRAIGHT, false);
+    }
+}
+
+TEST_F(GpuHost, WorkspaceAsAsked)
+{
+    set_env("TW_COLL_GPU_WORKSPACE", "pinned");
+    expect_workspace(THROUGH_HOST, true);
+    expect_workspace(STRAIGHT, true);
+    set_env("TW_COLL_GPU_WORKSPACE", "device");
+    expect_workspace(STRAIGHT, false);
+}
+
+TEST_F(GpuHost, WorkspaceRefused)
+{
+    tw::World world(tw::nodes_of({1}));
+    tw::SimDevice device(1);
+    tw_coll_gpu_t *coll = nullptr;
+    set_env("TW_COLL_GPU_WORKSPACE", "device");
+    expect_log("rank 0: TW_COLL_GPU_WORKSPACE is device, but the transport takes no GPU memory (local: ");
+    EXPECT_EQ(create(&device, world.transport(0), &coll), TW_ERR_UNSUPPORTED);
+    set_env("TW_COLL_GPU_WORKSPACE", "unpinned");
+    expect_log("TW_COLL_GPU_WORKSPACE");
+    EXPECT_EQ(create(&device, world.transport(0), &coll), TW_ERR_CONFIG);
+    EXPECT_EQ(coll, nullptr);
+}
+
+TEST_F(GpuHost, WorkspaceIsExplained)
+{
+    set_env("TW_COLL_EXPLAIN", "y");
+    for (Reach reach : {THROUGH_HOST, STRAIGHT}) {
+        tw::World world(tw::nodes_of({1, 1}));
+        HostWorld gpu(world, 10, reach);
+        tw::Case c;
+        tw::RankBuffers mine;
+        c.sizes = {1000};
+        prepare(c, 2, 0, &mine);
+        tw::RankCase asked(c, &mine, 1);
+        testing::internal::CaptureStderr();
+        EXPECT_EQ(tw_coll_gpu_prepare(gpu.coll(0), &asked.args), TW_OK);
+        const std::string text = testing::internal::GetCapturedStderr();
+        EXPECT_NE(text.find(reach == STRAIGHT ? " in GPU memory" : " in pinned host memory"),
+                  std::string::npos)
+            << text;
+    }
+}
+
+/* ---- the host's part ------------------------------------------------------------------------------------- */
+
+/* Several under way: they end in their order, and the workspace of the largest serves all. */
+TEST_F(GpuHost, SeveralUnderWay)
+{
+    tw::World world(tw::nodes_of({2, 1}));
+    HostWorld gpu(world, 3);
+    tw::Case a, b;
+    a.sizes = {2003};
+    b.op = TW_COLL_ALLREDUCE;
+    b.algo = "one_hop";
+    b.sizes = {9001, 5};
+    std::vector<tw::RankBuffers> got_a(3), got_b(3);
+    world.run([&](int rank) {
+        prepare(a, 3, rank, &got_a[(size_t)rank]);
+        prepare(b, 3, rank, &got_b[(size_t)rank]);
+        tw::RankCase asked_a(a, &got_a[(size_t)rank], 1), asked_b(b, &got_b[(size_t)rank], 1);
+        EXPECT_EQ(tw_coll_gpu_post(gpu.coll(rank), &asked_a.args, gpu.stream(rank)), TW_OK);
+        EXPECT_EQ(tw_coll_gpu_post(gpu.coll(rank), &asked_b.args, gpu.stream(rank)), TW_OK);
+        EXPECT_EQ(tw_coll_gpu_wait(gpu.coll(rank)), TW_OK);
+    });
+    expect_same(a, got_a, run_case(world, a));
+    expect_same(b, got_b, run_case(world, b));
+}
+
+TEST_F(GpuHost, PlannedBytesAreSent)
+{
+    tw::World world(tw::nodes_of({2, 2}));
+    HostWorld gpu(world, 4);
+    tw::Case c;
+    c.op = TW_COLL_REDUCE_SCATTER;
+    c.sizes = {50001};
+    run_case_by(world, c, 1, [&](int rank, const tw_coll_args_t *args) {
+        tw_transport_counters_t before, after;
+        uint64_t planned = 0;
+        tw_transport_inter_node_counters(world.transport(rank), &before);
+        tw_status_t status = gpu.post_and_wait(rank, args);
+        tw_transport_inter_node_counters(world.transport(rank), &after);
+        EXPECT_EQ(tw_coll_gpu_planned_inter_node_bytes(gpu.coll(rank), args, &planned), TW_OK);
+        EXPECT_EQ(after.bytes - before.bytes, planned);
+        EXPECT_GT(planned, 0u);
+        return status;
+    });
+}
+
+/* Processes over UCX: what each gets on its GPU is what it gets on the CPU. Straight: as UCX does it in GPU memory, but that
+ * the memory of simulated GPUs is the host's. */
+void over_ucx(Reach reach)
+{
+    auto body = [reach](tw_coll_t *coll) -> std::string {
+        tw::SimDevice device((uint32_t)tw_coll_rank(coll) + 1);
+        tw_stream_t stream = device.new_stream();
+        tw_coll_gpu_t *gpu = nullptr;
+        std::string wrong;
+        int rank = tw_coll_rank(coll), world = tw_coll_size(coll);
+        coll->transport->takes[TW_MEM_CUDA] = reach == STRAIGHT;
+        tw_ucx_of(coll->transport)->memory[TW_MEM_CUDA] = UCS_MEMORY_TYPE_HOST;
+        if (create(&device, coll->transport, &gpu) != TW_OK) {
+            return "no communicator";
+        }
+        if (tw_coll_gpu_workspace_pinned(gpu) != (reach == THROUGH_HOST)) {
+            wrong = "the workspace is not where it should be; ";
+        }
+        for (tw_coll_op_t op : ops) {
+            tw::Case c;
+            tw::RankBuffers on_cpu, on_gpu;
+            c.op = op;
+            c.algo = op == TW_COLL_ALLGATHER ? "hierarchical" : "two_hop";
+            c.codec = "int4:block=64";
+            c.sizes = {200003, 5, 0};
+            prepare(c, world, rank, &on_cpu);
+            prepare(c, world, rank, &on_gpu);
+            tw::RankCase asked_cpu(c, &on_cpu, 1), asked_gpu(c, &on_gpu, 1);
+            tw_status_t status = tw_coll_run(coll, &asked_cpu.args);
+            status = status == TW_OK ? tw_coll_gpu_post(gpu, &asked_gpu.args, stream) : status;
+            status = status == TW_OK ? tw_coll_gpu_wait(gpu) : status;
+            if (status != TW_OK || on_cpu.dst != on_gpu.dst) {
+                wrong += tw::describe(c) + ": " + tw_status_string(status) + "; ";
+            }
+        }
+        tw_coll_gpu_destroy(gpu);
+        return wrong;
+    };
+    tw::ScopedEnv chunk("TW_COLL_CHUNK", "8K");
+    EXPECT_EQ(tw::run_processes(tw::nodes_of({2, 1}), body, 60), "");
+}
+
+TEST_F(GpuHost, OverUcx)
+{
+    over_ucx(THROUGH_HOST);
+}
+
+TEST_F(GpuHost, OverUcxStraight)
+{
+    over_ucx(STRAIGHT);
+}
+
+/* A rank that goes away ends the operation of the others, at once and for good. */
+TEST_F(GpuHost, LostPeer)
+{
+    tw::World world(tw::nodes_of({1, 1, 1}));
+    HostWorld gpu(world, 5);
+    tw::Case c;
+    c.sizes = {100000};
+    allow_log("rank");
+    world.run([&](int rank) {
+        if (rank == 2) {
+            tw_transport_abort(world.transport(2), "a test");
+            return;
+        }
+        tw::RankBuffers mine;
+        prepare(c, 3, rank, &mine);
+        tw::RankCase asked(c, &mine, 1);
+        EXPECT_EQ(gpu.post_and_wait(rank, &asked.args), TW_ERR_PEER);
+        EXPECT_EQ(gpu.post_and_wait(rank, &asked.args), TW_ERR_PEER);
+    });
+}
+
+/** Ranks that do not agree about what one of them posts: all get an error soon, and somebody says what is wrong. */
+void expect_disagreement(tw_status_t own_status, const std::function<void(tw_coll_args_t *)> &change)
+{
+    tw::World world(tw::nodes_of({1, 1, 1}));
+    HostWorld gpu(world, 5);
+    tw::Case c;
+    std::atomic<int> mismatches{0};
+    c.op = TW_COLL_REDUCE_SCATTER;
+    c.sizes = {3001};
+    run_case_by(world, c, 1,
+                [&](int rank, const tw_coll_args_t *args) { return gpu.post_and_wait(rank, args); });
+    world.run([&](int rank) {
+        tw::RankBuffers mine;
+        prepare(c, 3, rank, &mine);
+        tw::RankCase asked(c, &mine, 1);
+        if (rank == 1) {
+            change(&asked.args);
+        }
+        tw_status_t status = gpu.post_and_wait(rank, &asked.args);
+        mismatches += status == TW_ERR_MISMATCH;
+        if (rank == 1 && own_status != TW_OK) {
+            EXPECT_EQ(status, own_status);
+        } else {
+            EXPECT_TRUE(status == TW_ERR_MISMATCH || status == TW_ERR_PEER)
+                << "rank " << rank << ": " << tw_status_string(status);
+        }
+        EXPECT_LT(gpu.post_and_wait(rank, &asked.args), 0) << "for good";
+    });
+    EXPECT_GE(mismatches.load(), 1);
+}
+
+TEST_F(GpuHost, ArgumentsThatDiffer)
+{
+    allow_log("a message of another size");
+    allow_log("were expected");
+    allow_log("gave the job up");
+    expect_log("disagrees about an operation: here it is number 2, reduce_scatter (one_hop)");
+    expect_disagreement(TW_OK, [](tw_coll_args_t *args) { args->seed++; });
+    expect_disagreement(TW_OK, [](tw_coll_args_t *args) { args->reduction = TW_COLL_MEAN; });
+    expect_disagreement(TW_OK, [](tw_coll_args_t *args) {
+        const_cast<tw_coll_segment_t *>(args->segments)->n_elems = 3000;
+        const_cast<tw_coll_segment_t *>(args->segments)->counts = nullptr;
+    });
+}
+
+TEST_F(GpuHost, PostThatFailsOnOneRank)
+{
+    allow_log("gave the job up");
+    expect_log("there is no quantized algorithm \"rong\"");
+    expect_log("rank 1 could not post operation number 2");
+    expect_disagreement(TW_ERR_UNSUPPORTED, [](tw_coll_args_t *args) { args->algo = "rong"; });
+}
+
+TEST_F(GpuHost, PostThatFailsOnAllRanks)
+{
+    tw::World world(tw::nodes_of({1, 2}));
+    HostWorld gpu(world, 5);
+    tw::Case c;
+    c.sizes = {1000};
+    expect_log("there is no quantized algorithm \"rong\"");
+    expect_same(c,
+                run_case_by(world, c, 1,
+                            [&](int rank, const tw_coll_args_t *args) {
+                                tw_coll_args_t wrong = *args;
+                                wrong.algo = "rong";
+                                EXPECT_EQ(gpu.post_and_wait(rank, &wrong), TW_ERR_UNSUPPORTED);
+                                return gpu.post_and_wait(rank, args);
+                            }),
+                run_case(world, c));
+}
+
+/* What fails on the device of one rank ends the operation of all. */
+TEST_F(GpuHost, DeviceThatFails)
+{
+    tw::World world(tw::nodes_of({1, 1, 1}));
+    HostWorld gpu(world, 5);
+    tw::Case c;
+    c.sizes = {100000};
+    expect_log("rank 1: gave the job up: CUDA error");
+    gpu.device(1).queries_left = 3;
+    world.run([&](int rank) {
+        tw::RankBuffers mine;
+        prepare(c, 3, rank, &mine);
+        tw::RankCase asked(c, &mine, 1);
+        EXPECT_EQ(gpu.post_and_wait(rank, &asked.args), rank == 1 ? TW_ERR_CUDA : TW_ERR_PEER);
+    });
+}
+
+TEST_F(GpuHost, MissingRank)
+{
+    set_env("TW_COLL_TIMEOUT", "50ms");
+    tw::World world(tw::nodes_of({1, 1}));
+    HostWorld gpu(world, 6);
+    tw::Case c;
+    tw::RankBuffers mine;
+    c.sizes = {1000};
+    prepare(c, 2, 0, &mine);
+    tw::RankCase asked(c, &mine, 1);
+    expect_log("rank 0: the last operation over the transport");
+    EXPECT_EQ(gpu.post_and_wait(0, &asked.args), TW_ERR_TIMEOUT);
+    EXPECT_EQ(tw_coll_gpu_test(gpu.coll(0)), TW_ERR_TIMEOUT);
+}
+
+TEST_F(GpuHost, NoCapture)
+{
+    tw::World world(tw::nodes_of({1, 1}));
+    HostWorld gpu(world, 7);
+    tw::Case c;
+    tw::RankBuffers mine;
+    c.sizes = {1000};
+    prepare(c, 2, 0, &mine);
+    tw::RankCase asked(c, &mine, 1);
+    gpu.device(0).capture = 1;
+    expect_log("a graph cannot be captured over a transport");
+    EXPECT_EQ(tw_coll_gpu_post(gpu.coll(0), &asked.args, gpu.stream(0)), TW_ERR_UNSUPPORTED);
+}
+
+/* Without a GPU, or CUDA, or NCCL: said, not crashed. With them, the parameters are still wrong. */
+TEST_F(GpuHost, CreateRefuses)
+{
+    tw::World world(tw::nodes_of({1}));
+    tw_coll_gpu_t *coll = nullptr;
+    tw_coll_gpu_params_t params = {};
+    params.wire = TW_COLL_GPU_TRANSPORT;
+    expect_log("a communicator on a GPU needs a transport or an NCCL communicator");
+    EXPECT_EQ(tw_coll_gpu_create(&params, &coll), TW_ERR_INVALID);
+    params.over.transport = world.transport(0);
+    params.over.id = 256;
+    allow_log("looking for a GPU");
+    allow_log("there is no GPU here");
+    allow_log("no CUDA was found when this was built");
+    expect_log("communicator id 256 is not in 0 to 255");
+    EXPECT_EQ(tw_coll_gpu_create(&params, &coll), TW_ERR_INVALID);
+    tw_coll_gpu_destroy(nullptr);
+}
+
+} // namespace

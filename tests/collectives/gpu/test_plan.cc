@@ -1,0 +1,217 @@
+/* Plans as data: what happens at the same time touches different memory, and both ends of a message agree. */
+#include <algorithm>
+#include <map>
+
+#include "collectives/gpu/plan.h"
+#include "tests/collectives/quantized/quantized.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+struct Range {
+    size_t first, bytes;
+};
+
+bool overlap(const Range &a, const Range &b)
+{
+    return a.first < b.first + b.bytes && b.first < a.first + a.bytes;
+}
+
+/** The plans of all ranks of a world. */
+class Plans
+{
+  public:
+    Plans(const tw::Case &c, const std::vector<int> &nodes, bool flat, size_t chunk_bytes)
+        : all(nodes.size()), buffers{std::vector<tw::Bytes>(c.sizes.size()),
+                                     std::vector<tw::Bytes>(c.sizes.size())},
+          asked(c, &buffers, 1)
+    {
+        int world = (int)nodes.size();
+        std::vector<uint64_t> ids(nodes.begin(), nodes.end()), own(nodes.size());
+        for (size_t r = 0; r < own.size(); r++) {
+            own[r] = r;
+        }
+        for (int r = 0; r < world; r++) {
+            tw_topo_t topo, hops;
+            EXPECT_EQ(tw_topo_init_nodes(&topo, r, world, ids.data()), TW_OK);
+            EXPECT_EQ(tw_topo_init_nodes(&hops, r, world, flat ? own.data() : ids.data()), TW_OK);
+            tw_gpu_plan_params_t params = {&topo, &hops, &asked.args, chunk_bytes};
+            EXPECT_EQ(tw_gpu_plan_init(&all[(size_t)r], &params), TW_OK);
+            tw_topo_cleanup(&topo);
+            tw_topo_cleanup(&hops);
+        }
+    }
+    Plans(const Plans &) = delete;
+    Plans &operator=(const Plans &) = delete;
+    ~Plans()
+    {
+        for (tw_gpu_plan_t &plan : all) {
+            tw_gpu_plan_cleanup(&plan);
+        }
+    }
+    size_t bytes(const tw_gpu_plan_t &plan, const tw_gpu_compute_t &compute, tw_gpu_form_t form) const
+    {
+        const tw_quant_codec_t *codec = form == TW_GPU_CODEC   ? asked.args.codec
+                                        : form == TW_GPU_INNER ? asked.args.inner_codec
+                                                               : nullptr;
+        return tw_grid_chunk_bytes(&plan.grid, compute.chunk, codec, asked.args.type);
+    }
+    std::vector<Range> reads(const tw_gpu_plan_t &plan, const tw_gpu_compute_t &compute) const
+    {
+        std::vector<Range> out;
+        for (int k = 0; k < std::max(compute.n_inputs, 1) && compute.from != TW_GPU_USER; k++) {
+            out.push_back({compute.from + (size_t)k * compute.stride, bytes(plan, compute, compute.in)});
+        }
+        return out;
+    }
+    std::vector<Range> writes(const tw_gpu_plan_t &plan, const tw_gpu_compute_t &compute) const
+    {
+        if (compute.to == TW_GPU_USER) {
+            return {};
+        }
+        return {{compute.to, bytes(plan, compute, compute.out)}};
+    }
+
+    std::vector<tw_gpu_plan_t> all;
+
+  private:
+    tw::RankBuffers buffers;
+    tw::RankCase asked;
+};
+
+tw::Case make_case(tw_coll_op_t op, const std::string &codec, const std::string &inner,
+                   std::vector<size_t> sizes)
+{
+    tw::Case c;
+    c.op = op;
+    c.codec = codec;
+    c.inner = inner;
+    c.sizes = std::move(sizes);
+    return c;
+}
+
+const tw_coll_op_t ops[] = {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE};
+const std::vector<std::vector<int>> grids = {{1}, {1, 1}, {3}, {2, 2}, {3, 3}, {1, 2, 4}, {4, 1}};
+
+void check_memory(const Plans &plans, const tw_gpu_plan_t &plan)
+{
+    for (size_t t = 0; t < plan.n_ticks; t++) {
+        const tw_gpu_tick_t &tick = plan.ticks[t];
+        std::vector<Range> compute_reads, compute_writes;
+        for (size_t i = 0; i < tick.n_computes; i++) {
+            const tw_gpu_compute_t &compute = plan.computes[tick.first_compute + i];
+            for (const Range &r : plans.reads(plan, compute)) {
+                compute_reads.push_back(r);
+            }
+            for (const Range &w : plans.writes(plan, compute)) {
+                compute_writes.push_back(w);
+            }
+        }
+        for (const Range &range : compute_writes) {
+            ASSERT_LE(range.first + range.bytes, plan.workspace_bytes);
+        }
+        for (size_t i = 0; i < tick.n_messages; i++) {
+            const tw_gpu_message_t &message = plan.messages[tick.first_message + i];
+            Range mine = {message.at, message.bytes};
+            ASSERT_LE(mine.first + mine.bytes, plan.temp_at);
+            for (const Range &write : compute_writes) {
+                ASSERT_FALSE(overlap(mine, write)) << "tick " << t;
+            }
+            for (const Range &read : compute_reads) {
+                ASSERT_FALSE(!message.is_send && overlap(mine, read)) << "tick " << t;
+            }
+            for (size_t j = 0; j < i; j++) {
+                const tw_gpu_message_t &other = plan.messages[tick.first_message + j];
+                bool both_send = message.is_send && other.is_send;
+                ASSERT_FALSE(!both_send && overlap(mine, {other.at, other.bytes})) << "tick " << t;
+            }
+        }
+    }
+}
+
+void check_messages(const Plans &plans)
+{
+    std::map<std::pair<int, int>, std::vector<size_t>> sent, received;
+    for (size_t r = 0; r < plans.all.size(); r++) {
+        const tw_gpu_plan_t &plan = plans.all[r];
+        EXPECT_EQ(plan.n_ticks, plans.all[0].n_ticks);
+        for (size_t t = 0; t < plan.n_ticks; t++) {
+            for (size_t i = 0; i < plan.ticks[t].n_messages; i++) {
+                const tw_gpu_message_t &message = plan.messages[plan.ticks[t].first_message + i];
+                std::pair<int, int> pair = message.is_send ? std::make_pair((int)r, message.peer)
+                                                           : std::make_pair(message.peer, (int)r);
+                EXPECT_NE(message.peer, (int)r);
+                auto &list = message.is_send ? sent[pair] : received[pair];
+                list.push_back(t); /* in the same tick, so that one call has both */
+                list.push_back(message.bytes);
+            }
+        }
+    }
+    EXPECT_TRUE(sent == received);
+}
+
+using GpuPlan = tw::Fixture;
+
+TEST_F(GpuPlan, WhatOverlapsIsApart)
+{
+    for (const std::vector<int> &grid : grids) {
+        for (tw_coll_op_t op : ops) {
+            for (const char *codec : {"", "int8:block=32", "int4:block=64"}) {
+                for (bool flat : {false, true}) {
+                    for (size_t n : {0, 1, 5000, 40011}) {
+                        bool inner = *codec != '\0' && op != TW_COLL_ALLGATHER && n % 2 == 1;
+                        tw::Case c = make_case(op, codec, inner ? "int8:block=96" : "", {n, 7, 0, 513});
+                        Plans plans(c, tw::nodes_of(grid), flat, 2048);
+                        check_messages(plans);
+                        for (const tw_gpu_plan_t &plan : plans.all) {
+                            check_memory(plans, plan);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* The workspace is that of a few rounds, however large the tensor. */
+TEST_F(GpuPlan, WorkspaceDoesNotGrowWithTheTensor)
+{
+    for (tw_coll_op_t op : ops) {
+        Plans small(make_case(op, "int8", "", {1 << 20}), tw::nodes_of({2, 2}), false, 4096);
+        Plans large(make_case(op, "int8", "", {1 << 24}), tw::nodes_of({2, 2}), false, 4096);
+        EXPECT_GT(large.all[0].n_rounds, 8 * small.all[0].n_rounds);
+        EXPECT_EQ(large.all[0].workspace_bytes, small.all[0].workspace_bytes);
+        EXPECT_LE(large.all[0].n_slots, 7u);
+    }
+}
+
+/* One tensor of one round takes a tick for each stage and nothing more. */
+TEST_F(GpuPlan, FewTicksForSmallTensors)
+{
+    auto ticks = [](tw_coll_op_t op, const std::vector<int> &grid) {
+        Plans plans(make_case(op, "int8", "", {1000}), tw::nodes_of(grid), false, 1 << 20);
+        return plans.all[0].n_ticks;
+    };
+    EXPECT_EQ(ticks(TW_COLL_ALLGATHER, {1}), 2u);          /* encode, decode */
+    EXPECT_EQ(ticks(TW_COLL_ALLGATHER, {1, 1}), 3u);       /* encode, rail, decode */
+    EXPECT_EQ(ticks(TW_COLL_ALLGATHER, {2, 2}), 4u);       /* and inside */
+    EXPECT_EQ(ticks(TW_COLL_REDUCE_SCATTER, {1, 1}), 3u);  /* encode, rail, sum */
+    EXPECT_EQ(ticks(TW_COLL_REDUCE_SCATTER, {2, 2}), 5u);  /* pack, inside, sum, rail, sum */
+    EXPECT_EQ(ticks(TW_COLL_ALLREDUCE, {2, 2}), 8u);       /* and rail, inside, decode */
+    EXPECT_EQ(ticks(TW_COLL_ALLREDUCE, {4}), 6u);          /* no rails */
+    EXPECT_EQ(ticks(TW_COLL_ALLREDUCE, {1, 1, 1, 1}), 5u); /* no mates */
+}
+
+TEST_F(GpuPlan, ManyRanks)
+{
+    std::vector<int> grid(9, 8); /* 72 ranks */
+    for (tw_coll_op_t op : ops) {
+        Plans plans(make_case(op, "int4", op == TW_COLL_ALLGATHER ? "" : "int8", {3 << 20, 11}),
+                    tw::nodes_of(grid), false, 64 << 10);
+        check_messages(plans);
+        check_memory(plans, plans.all[71]);
+    }
+}
+
+} // namespace

@@ -1,0 +1,201 @@
+/** Worlds of simulated GPUs beside the same world on the CPU. */
+#ifndef TW_TESTS_COLLECTIVES_GPU_WORLD_H
+#define TW_TESTS_COLLECTIVES_GPU_WORLD_H
+
+#include "tests/collectives/gpu/sim.h"
+#include "tests/collectives/quantized/quantized.h"
+
+namespace tw
+{
+
+/** A rank's operation, posted but perhaps not run yet. */
+struct GpuPosted {
+    RankBuffers buffers;
+    std::unique_ptr<RankCase> asked;
+};
+
+/** Ranks over a simulated NCCL, in one thread. */
+class GpuWorld
+{
+  public:
+    explicit GpuWorld(const std::vector<int> &node_of, uint32_t seed = 1)
+        : net((int)node_of.size(), seed), nodes(node_of), drain_seed(seed)
+    {
+        std::vector<uint64_t> ids(node_of.begin(), node_of.end());
+        for (int r = 0; r < size(); r++) {
+            devices.push_back(std::make_unique<SimDevice>(seed * 100 + (uint32_t)r));
+            streams.push_back(devices.back()->new_stream());
+            others.push_back(devices.back()->new_stream());
+            tw_gpu_parts_t parts = {};
+            parts.device = devices.back()->table();
+            parts.wire = net.new_wire(r, devices.back().get());
+            parts.rank = r;
+            parts.world = size();
+            parts.node_ids = ids.data();
+            colls.push_back(nullptr);
+            EXPECT_EQ(tw_gpu_create_of_parts(&parts, &colls.back()), TW_OK);
+        }
+    }
+    GpuWorld(const GpuWorld &) = delete;
+    GpuWorld &operator=(const GpuWorld &) = delete;
+    ~GpuWorld()
+    {
+        for (tw_coll_gpu_t *coll : colls) {
+            tw_coll_gpu_destroy(coll);
+        }
+        EXPECT_EQ(net.n_wires, 0);
+    }
+    int size() const
+    {
+        return (int)nodes.size();
+    }
+    tw_coll_gpu_t *coll(int rank) const
+    {
+        return colls[(size_t)rank];
+    }
+    SimDevice &device(int rank) const
+    {
+        return *devices[(size_t)rank];
+    }
+    tw_stream_t stream(int rank) const
+    {
+        return streams[(size_t)rank];
+    }
+
+    /** On every rank's stream, or its other one: the input comes into being, the operation, the input is destroyed. */
+    std::vector<GpuPosted> post(const Case &c, int force_codec = 1, bool on_other = false)
+    {
+        std::vector<GpuPosted> all((size_t)size());
+        for (int r = 0; r < size(); r++) {
+            post_rank(c, r, force_codec, on_other ? others[(size_t)r] : streams[(size_t)r], &all[(size_t)r]);
+        }
+        return all;
+    }
+
+    /** Everything that was posted; true if it has ended. */
+    bool finish()
+    {
+        std::vector<SimDevice *> all;
+        for (auto &device : devices) {
+            all.push_back(device.get());
+        }
+        return drain(net, all, ++drain_seed);
+    }
+
+    std::vector<RankBuffers> run(const Case &c, int force_codec = 1)
+    {
+        std::vector<GpuPosted> posted = post(c, force_codec);
+        EXPECT_TRUE(finish()) << "not everything ended";
+        return results(c, std::move(posted));
+    }
+
+    std::vector<RankBuffers> results(const Case &c, std::vector<GpuPosted> posted)
+    {
+        std::vector<RankBuffers> all;
+        for (int r = 0; r < size(); r++) {
+            EXPECT_EQ(tw_coll_gpu_test(coll(r)), TW_OK);
+            keep_shard(c, size(), r, &posted[(size_t)r].buffers);
+            all.push_back(std::move(posted[(size_t)r].buffers));
+        }
+        return all;
+    }
+
+    SimNet net;
+
+  private:
+    void post_rank(const Case &c, int rank, int force_codec, tw_stream_t on, GpuPosted *posted)
+    {
+        prepare(c, size(), rank, &posted->buffers);
+        posted->asked = std::make_unique<RankCase>(c, &posted->buffers, force_codec);
+        std::vector<Bytes> *in = c.in_place ? &posted->buffers.dst : &posted->buffers.src;
+        auto input = std::make_shared<std::vector<Bytes>>(*in);
+        for (Bytes &bytes : *in) {
+            std::fill(bytes.begin(), bytes.end(), (char)0x7f);
+        }
+        device(rank).push(on, [in, input] {
+            for (size_t s = 0; s < in->size(); s++) {
+                std::copy((*input)[s].begin(), (*input)[s].end(), (*in)[s].begin());
+            }
+            return true;
+        });
+        EXPECT_EQ(tw_coll_gpu_post(coll(rank), &posted->asked->args, on), TW_OK);
+        if (!c.in_place) {
+            device(rank).push(on, [in] {
+                for (Bytes &bytes : *in) {
+                    std::fill(bytes.begin(), bytes.end(), (char)0x7f);
+                }
+                return true;
+            });
+        }
+    }
+
+    std::vector<int> nodes;
+    uint32_t drain_seed;
+    std::vector<std::unique_ptr<SimDevice>> devices;
+    std::vector<tw_stream_t> streams, others;
+    std::vector<tw_coll_gpu_t *> colls;
+};
+
+inline std::string describe(const Case &c)
+{
+    std::string text = std::string(tw_coll_op_name(c.op)) + " " + c.algo + " \"" + c.codec + "\" inner \"" +
+                       c.inner + "\" " + tw_type_name(c.type) + (c.in_place ? " in place" : "") + " sizes";
+    for (size_t n : c.sizes) {
+        text += " " + std::to_string(n);
+    }
+    return text;
+}
+
+inline void expect_same(const Case &c, const std::vector<RankBuffers> &got,
+                        const std::vector<RankBuffers> &want)
+{
+    for (size_t r = 0; r < want.size(); r++) {
+        for (size_t s = 0; s < c.sizes.size(); s++) {
+            ASSERT_TRUE(got[r].dst[s] == want[r].dst[s])
+                << describe(c) << ": rank " << r << " of " << want.size() << ", segment " << s;
+        }
+    }
+}
+
+/** What an exact reduction gives when each node sums first, rounds, and then the owner sums up the nodes: in fp32, in
+ *  rank order. node_of: of each rank; every rank a node: summed once. */
+inline std::vector<RankBuffers> two_sums(const Case &c, const std::vector<int> &node_of)
+{
+    int world = (int)node_of.size(), n_nodes = node_of.back() + 1;
+    float factor = c.reduction == TW_COLL_MEAN ? 1.0f / (float)world : 1.0f;
+    std::vector<RankBuffers> all((size_t)world);
+    for (size_t s = 0; s < c.sizes.size(); s++) {
+        size_t n = c.sizes[s], elem = tw_type_bytes(c.type);
+        std::vector<float> total(n);
+        for (int node = 0; node < n_nodes; node++) {
+            std::vector<float> sum(n);
+            Bytes rounded(n * elem);
+            int first = 1;
+            for (int r = 0; r < world; r++) {
+                if (node_of[(size_t)r] != node) {
+                    continue;
+                }
+                Bytes plain = plain_tensor(c, r, s, 0, n);
+                first ? tw_convert_to_fp32(c.type, plain.data(), sum.data(), n)
+                      : tw_convert_add_fp32(c.type, plain.data(), sum.data(), n);
+                first = 0;
+            }
+            tw_convert_from_fp32(c.type, sum.data(), 1, rounded.data(), n);
+            node == 0 ? tw_convert_to_fp32(c.type, rounded.data(), total.data(), n)
+                      : tw_convert_add_fp32(c.type, rounded.data(), total.data(), n);
+        }
+        Bytes whole(n * elem);
+        tw_convert_from_fp32(c.type, total.data(), factor, whole.data(), n);
+        for (int r = 0; r < world; r++) {
+            size_t at = first_of(c, world, s, r) * elem, bytes = count_of(c, world, s, r) * elem;
+            bool scatters = c.op == TW_COLL_REDUCE_SCATTER;
+            all[(size_t)r].dst.push_back(
+                scatters ? Bytes(whole.begin() + (long)at, whole.begin() + (long)(at + bytes)) : whole);
+        }
+    }
+    return all;
+}
+
+} // namespace tw
+
+#endif

@@ -1,0 +1,81 @@
+/* Measuring a model: all ranks end with the same one. */
+#include <cstring>
+
+#include "collectives/communicator.h"
+#include "tests/collectives/world.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+using Measure = tw::Fixture;
+
+void expect_tier(const tw_coll_tier_t &tier)
+{
+    for (double value : {tier.alpha_sec, tier.beta_sec, tier.message_sec}) {
+        EXPECT_GT(value, 0);
+        EXPECT_LT(value, 10);
+    }
+    EXPECT_GT(tier.busy, 0);
+    EXPECT_LE(tier.busy, 1);
+    EXPECT_GE(tier.noise, 0);
+}
+
+/* All ranks end with the same model, whatever the shape of the world. */
+TEST_F(Measure, AlikeEverywhere)
+{
+    set_env("TW_COLL_MODEL", "measure");
+    const std::vector<std::vector<int>> grids = {{1}, {1, 1}, {2}, {1, 1, 1}, {2, 2}, {3, 1}, {1, 3, 2}};
+    for (const std::vector<int> &grid : grids) {
+        tw::World world(tw::nodes_of(grid));
+        const tw_coll_model_t *model = &world.coll(0)->model;
+        for (int r = 1; r < world.size(); r++) {
+            EXPECT_EQ(memcmp(model, &world.coll(r)->model, sizeof(*model)), 0);
+        }
+        expect_tier(model->inter);
+        expect_tier(model->node);
+        for (double value : model->encode_sec) {
+            EXPECT_GT(value, 0);
+        }
+        for (double value : model->decode_sec) {
+            EXPECT_GT(value, 0);
+        }
+        EXPECT_GT(model->copy_sec, 0);
+        EXPECT_GT(model->reduce_sec, 0);
+    }
+}
+
+/* The measurement leaves no message behind: operations follow at once. */
+TEST_F(Measure, SubsetsToo)
+{
+    set_env("TW_COLL_MODEL", "measure");
+    tw::World world(tw::nodes_of({2, 2}));
+    world.run([&](int rank) {
+        const int ranks[] = {3, 0, 1};
+        tw_coll_params_t params = {world.transport(rank), ranks, 3, 1};
+        if (rank == 2) {
+            return;
+        }
+        tw_coll_t *coll;
+        ASSERT_EQ(tw_coll_create(&params, &coll), TW_OK);
+        int mine = tw_coll_rank(coll);
+        char out[3] = {};
+        tw_coll_segment_t segment = {};
+        char in = (char)(mine + 1);
+        segment.src = &in;
+        segment.dst = out;
+        segment.n_elems = 3;
+        tw_coll_args_t args = {};
+        args.op = TW_COLL_ALLGATHER;
+        args.type = TW_TYPE_BYTE;
+        args.segments = &segment;
+        args.n_segments = 1;
+        EXPECT_EQ(tw_coll_run(coll, &args), TW_OK);
+        EXPECT_EQ(out[0], 1);
+        EXPECT_EQ(out[1], 2);
+        EXPECT_EQ(out[2], 3);
+        tw_coll_destroy(coll);
+    });
+}
+
+} // namespace

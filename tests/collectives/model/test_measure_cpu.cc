@@ -1,0 +1,48 @@
+/* Measuring the processor. */
+#include <cstring>
+#include <thread>
+
+#include "collectives/model/measure.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+using MeasureCpu = tw::Fixture;
+
+/* Between a petabyte and a megabyte per second: seconds per byte, neither per element nor for the whole buffer. */
+TEST_F(MeasureCpu, EveryValueIsSecondsPerByte)
+{
+    tw_cpu_sample_t sample;
+    double values[sizeof(sample) / sizeof(double)];
+    ASSERT_EQ(tw_measure_processor(&sample), TW_OK);
+    memcpy(values, &sample, sizeof(values));
+    for (double sec : values) {
+        EXPECT_GT(sec, 1e-15);
+        EXPECT_LT(sec, 1e-6);
+    }
+}
+
+TEST_F(MeasureCpu, HostIsTheSameForAllThreads)
+{
+    tw_measure_host_t here = {}, there = {};
+    tw_measure_host_init(&here);
+    std::thread([&] { tw_measure_host_init(&there); }).join();
+    EXPECT_EQ(here.boot, there.boot);
+    EXPECT_GE(here.cores, 1);
+}
+
+TEST_F(MeasureCpu, SleepingIsNotProcessorTime)
+{
+    double before = tw_measure_thread_sec();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_LT(tw_measure_thread_sec() - before, 0.1);
+    volatile double x = 1;
+    double start = tw_measure_thread_sec();
+    for (int i = 0; i < 1000000; i++) {
+        x = x * 1.0000001;
+    }
+    EXPECT_GT(tw_measure_thread_sec(), start);
+}
+
+} // namespace

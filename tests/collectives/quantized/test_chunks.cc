@@ -1,0 +1,122 @@
+/* Chunks cover every shard once, in order, cut at whole frames. */
+#include "collectives/quantized/chunks.h"
+#include "tests/collectives/quantized/quantized.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+using Grid = tw::Fixture;
+
+struct Sizes {
+    std::vector<size_t> segments;
+    const char *codec, *inner;
+    size_t chunk_bytes;
+};
+
+void check_grid(const Sizes &sizes, int world)
+{
+    tw_quant_codec_t codec = tw::parse_codec(sizes.codec);
+    tw_quant_codec_t inner = tw::parse_codec(*sizes.inner != '\0' ? sizes.inner : "int8");
+    std::vector<tw_coll_segment_t> segments(sizes.segments.size());
+    for (size_t s = 0; s < segments.size(); s++) {
+        segments[s].n_elems = sizes.segments[s];
+    }
+    tw_grid_params_t params = {};
+    params.segments = segments.data();
+    params.n_segments = segments.size();
+    params.world = world;
+    params.codec = &codec;
+    params.inner_codec = *sizes.inner != '\0' ? &inner : nullptr;
+    params.chunk_bytes = sizes.chunk_bytes;
+    tw_grid_t grid;
+    ASSERT_EQ(tw_grid_init(&grid, &params), TW_OK);
+
+    size_t frame = tw_quant_frame_elems(&codec),
+           inner_frame = params.inner_codec ? tw_quant_frame_elems(&inner) : frame;
+    size_t next_chunk = 0, next_part = 0;
+    for (int r = 0; r < world; r++) {
+        const tw_grid_shard_t &shard = grid.shards[r];
+        std::vector<size_t> done(segments.size());
+        size_t segment = 0;
+        EXPECT_EQ(shard.first_chunk, next_chunk);
+        EXPECT_LE(shard.n_chunks, grid.shard_chunks);
+        for (size_t c = shard.first_chunk; c < shard.first_chunk + shard.n_chunks; c++, next_chunk++) {
+            const tw_grid_chunk_t &chunk = grid.chunks[c];
+            size_t n_elems = 0, largest = 0;
+            EXPECT_EQ(chunk.first_part, next_part);
+            EXPECT_GT(chunk.n_parts, 0u);
+            for (size_t p = chunk.first_part; p < chunk.first_part + chunk.n_parts; p++, next_part++) {
+                const tw_grid_part_t &part = grid.parts[p];
+                size_t count = tw_coll_shard_elems(sizes.segments[part.segment], world, r);
+                ASSERT_GE(part.segment, segment);
+                segment = part.segment;
+                ASSERT_GT(part.n_elems, 0u);
+                ASSERT_EQ(part.first,
+                          tw_coll_shard_offset(sizes.segments[segment], world, r) + done[segment]);
+                EXPECT_EQ(done[segment] % frame, 0u);
+                EXPECT_EQ(done[segment] % inner_frame, 0u);
+                done[segment] += part.n_elems;
+                ASSERT_LE(done[segment], count);
+                n_elems += part.n_elems;
+                largest = std::max(largest, part.n_elems);
+            }
+            EXPECT_EQ(chunk.n_elems, n_elems);
+            size_t bytes = tw_grid_chunk_bytes(&grid, c, &codec, TW_TYPE_BF16);
+            EXPECT_EQ(tw_grid_chunk_bytes(&grid, c, nullptr, TW_TYPE_FP32), 4 * n_elems);
+            if (bytes > sizes.chunk_bytes) { /* only a single unit may be larger */
+                EXPECT_EQ(chunk.n_parts, 1u);
+                EXPECT_LE(largest, frame * inner_frame);
+            }
+        }
+        for (size_t s = 0; s < segments.size(); s++) {
+            EXPECT_EQ(done[s], tw_coll_shard_elems(sizes.segments[s], world, r));
+        }
+    }
+    EXPECT_EQ(next_chunk, grid.n_chunks);
+    EXPECT_EQ(next_part, grid.n_parts);
+    tw_grid_cleanup(&grid);
+}
+
+TEST_F(Grid, CoversEveryShardOnce)
+{
+    const Sizes all[] = {
+        {{}, "int8", "", 1000},
+        {{0}, "int8", "", 1000},
+        {{1}, "int8", "", 1},
+        {{1, 2, 3, 0, 5}, "int4:block=32", "", 100},
+        {{100003}, "int4:block=32", "", 1},
+        {{100003}, "int4:block=32", "", 5000},
+        {{100003, 7, 4096, 50000}, "int8:block=64", "", 4096},
+        {{100003, 7, 4096, 50000}, "int4:block=32", "int8:block=96", 4096},
+        {{100003, 7, 4096, 50000}, "int4", "int8", 1 << 20},
+    };
+    for (const Sizes &sizes : all) {
+        for (int world = 1; world <= 8; world++) {
+            check_grid(sizes, world);
+        }
+    }
+}
+
+/* Small tensors share messages. */
+TEST_F(Grid, TinySegmentsShareAChunk)
+{
+    tw_quant_codec_t codec = tw::parse_codec("int8");
+    std::vector<tw_coll_segment_t> segments(100);
+    for (tw_coll_segment_t &segment : segments) {
+        segment.n_elems = 8;
+    }
+    tw_grid_params_t params = {};
+    params.segments = segments.data();
+    params.n_segments = segments.size();
+    params.world = 4;
+    params.codec = &codec;
+    params.chunk_bytes = 1 << 20;
+    tw_grid_t grid;
+    ASSERT_EQ(tw_grid_init(&grid, &params), TW_OK);
+    EXPECT_EQ(grid.n_chunks, 4u);
+    EXPECT_EQ(grid.n_parts, 400u);
+    tw_grid_cleanup(&grid);
+}
+
+} // namespace

@@ -1,0 +1,72 @@
+/* Topology of a communicator. */
+#include <set>
+
+#include "collectives/topology.h"
+#include "tests/collectives/sweep.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+using Topo = tw::Fixture;
+
+class Ranks
+{
+  public:
+    explicit Ranks(const std::vector<int> &node_of) : transports(node_of.size())
+    {
+        EXPECT_EQ(tw_transport_local_create((int)node_of.size(), node_of.data(), transports.data()), TW_OK);
+    }
+    ~Ranks()
+    {
+        for (tw_transport_t *transport : transports) {
+            tw_transport_destroy(transport);
+        }
+    }
+    std::vector<tw_transport_t *> transports;
+};
+
+/* The ring visits everybody once and each node's ranks in a row. */
+TEST_F(Topo, RingOrder)
+{
+    for (const std::vector<int> &node_of : tw::all_worlds()) {
+        Ranks ranks(node_of);
+        int world = (int)node_of.size();
+        std::vector<int> all((size_t)world);
+        for (int r = 0; r < world; r++) {
+            all[(size_t)r] = r;
+        }
+        tw_topo_t topo;
+        ASSERT_EQ(tw_topo_init(&topo, ranks.transports[(size_t)world - 1], all.data(), world), TW_OK);
+        EXPECT_EQ(topo.rank, world - 1);
+        EXPECT_EQ(topo.n_nodes, (int)std::set<int>(node_of.begin(), node_of.end()).size());
+        int changes = 0;
+        for (int p = 0; p < world; p++) {
+            int rank = topo.ring[p];
+            EXPECT_EQ(topo.position[rank], p);
+            EXPECT_EQ(tw_topo_rank_at(&topo, topo.node[rank], topo.local[rank]), rank);
+            EXPECT_LE(topo.min_local, tw_topo_node_size(&topo, topo.node[rank]));
+            EXPECT_GE(topo.max_local, tw_topo_node_size(&topo, topo.node[rank]));
+            changes += p > 0 && topo.node[rank] != topo.node[topo.ring[p - 1]];
+        }
+        EXPECT_EQ(changes, topo.n_nodes - 1);
+        tw_topo_cleanup(&topo);
+    }
+}
+
+TEST_F(Topo, SomeRanksInAnyOrder)
+{
+    Ranks ranks({0, 0, 1, 1, 2, 2});
+    int chosen[] = {5, 2, 4, 3};
+    tw_topo_t topo;
+    ASSERT_EQ(tw_topo_init(&topo, ranks.transports[4], chosen, 4), TW_OK);
+    EXPECT_EQ(topo.rank, 2);
+    EXPECT_EQ(topo.n_nodes, 2);
+    EXPECT_EQ(std::vector<int>(topo.peer, topo.peer + 4), (std::vector<int>{5, 2, 4, 3}));
+    EXPECT_EQ(std::vector<int>(topo.node, topo.node + 4), (std::vector<int>{0, 1, 0, 1}));
+    EXPECT_EQ(std::vector<int>(topo.ring, topo.ring + 4), (std::vector<int>{0, 2, 1, 3}));
+    EXPECT_EQ(tw_topo_remote_pairs(&topo), 4);
+    tw_topo_cleanup(&topo);
+}
+
+} // namespace

@@ -1,0 +1,78 @@
+#include <cstring>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/common/fixture.h"
+#include "transport/rendezvous/socket.h"
+
+namespace
+{
+
+using NetSocket = tw::Fixture;
+
+uint64_t soon()
+{
+    return tw_time_ns() + 10000000000u;
+}
+
+TEST_F(NetSocket, ListenConnectAccept)
+{
+    for (const char *host : {"127.0.0.1", "localhost", "::1", "0.0.0.0"}) {
+        SCOPED_TRACE(host);
+        char why[256], name[64], device[16];
+        const int listener = tw_socket_listen(host, 0);
+        if (listener < 0 && !strcmp(host, "::1")) {
+            continue; /* no IPv6 here */
+        }
+        ASSERT_GE(listener, 0);
+        const int port = tw_socket_port(listener);
+        EXPECT_GT(port, 0);
+        EXPECT_EQ(tw_socket_accept(listener), -1);
+        int client = -1, server = -1;
+        ASSERT_EQ(tw_socket_connect(host, port, soon(), &client, why, sizeof(why)), TW_OK) << why;
+        while ((server = tw_socket_accept(listener)) < 0) {
+            ASSERT_EQ(errno, EAGAIN);
+        }
+        tw_socket_peer_name(client, name, sizeof(name));
+        EXPECT_NE(strstr(name, std::to_string(port).c_str()), nullptr) << name;
+        for (int fd : {client, server}) {
+            tw_socket_device(fd, device, sizeof(device));
+            EXPECT_STREQ(device, "lo");
+        }
+        EXPECT_EQ(send(client, "x", 1, 0), 1);
+        close(client);
+        close(server);
+        close(listener);
+    }
+}
+
+TEST_F(NetSocket, WhyItDoesNotConnect)
+{
+    char why[256];
+    int fd = -1;
+    const int listener = tw_socket_listen("127.0.0.1", 0);
+    const int port = tw_socket_port(listener);
+    close(listener);
+    EXPECT_EQ(tw_socket_connect("127.0.0.1", port, soon(), &fd, why, sizeof(why)), TW_ERR_IO);
+    EXPECT_NE(strstr(why, "Connection refused"), nullptr) << why;
+    EXPECT_EQ(tw_socket_connect("no such host", port, soon(), &fd, why, sizeof(why)), TW_ERR_IO);
+    EXPECT_NE(strstr(why, "no such host: "), nullptr) << why;
+}
+
+TEST_F(NetSocket, ATakenPort)
+{
+    const int first = tw_socket_listen("127.0.0.1", 0);
+    EXPECT_EQ(tw_socket_listen("127.0.0.1", tw_socket_port(first)), -1);
+    EXPECT_EQ(errno, EADDRINUSE);
+    close(first);
+}
+
+TEST_F(NetSocket, Devices)
+{
+    EXPECT_TRUE(tw_net_device_usable("lo"));
+    EXPECT_FALSE(tw_net_device_usable("no-such-device"));
+    EXPECT_FALSE(tw_net_device_usable(""));
+}
+
+} // namespace

@@ -1,0 +1,239 @@
+/* The ucx backend between network namespaces: each rank has its own, with one or two links to a bridge. As root, or in a
+ * user namespace; skips where neither works. */
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "core/core.h"
+#include "tests/transport/ranks.h"
+
+namespace
+{
+
+constexpr double patience_sec = 50;
+constexpr double peer_timeout_sec = 2;
+constexpr double slack_sec = 20; /* for busy cores */
+
+bool command(const std::string &text)
+{
+    return system(("PATH=$PATH:/usr/sbin:/sbin; { " + text + "; } >/dev/null 2>&1").c_str()) == 0;
+}
+
+bool write_file(const char *path, const std::string &text)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    const bool done = fd >= 0 && write(fd, text.data(), text.size()) == (ssize_t)text.size();
+    if (fd >= 0) {
+        close(fd);
+    }
+    return done;
+}
+
+/* This process moves into a network namespace of its own, which holds the bridge. Empty, or why not. */
+std::string enter_namespace()
+{
+    const std::string uid = std::to_string(geteuid()), gid = std::to_string(getegid());
+    if (geteuid() == 0 && unshare(CLONE_NEWNET) == 0) {
+        return "";
+    }
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNET)) {
+        return "no network namespaces here: neither root nor user namespaces";
+    }
+    if (!write_file("/proc/self/setgroups", "deny") || !write_file("/proc/self/uid_map", "0 " + uid + " 1") ||
+        !write_file("/proc/self/gid_map", "0 " + gid + " 1")) {
+        return "no user namespaces here";
+    }
+    return "";
+}
+
+class UcxLinks : public ::testing::Test
+{
+  protected:
+    static void SetUpTestSuite()
+    {
+        why_not = enter_namespace();
+        if (why_not.empty() && !(command("ip link set lo up") && command("ip link add br0 type bridge") &&
+                                 command("ip link set br0 up") && command("ip link add br1 type bridge") &&
+                                 command("ip link set br1 up"))) {
+            why_not = "ip cannot make a bridge here";
+        }
+    }
+    void SetUp() override
+    {
+        if (!why_not.empty()) {
+            GTEST_SKIP() << why_not;
+        }
+    }
+    /* A rank's own end: its namespace, then its addresses once the links are there. */
+    static void in_child(int rank, int n_links, int ready)
+    {
+        const char byte = 1;
+        /* UCX looks for devices in /sys, which shows those of the namespace that mounted it. */
+        if (unshare(CLONE_NEWNET | CLONE_NEWNS) || mount("", "/", "none", MS_SLAVE | MS_REC, nullptr) ||
+            mount("thinwire-test", "/sys", "sysfs", 0, nullptr) || write(ready, &byte, 1) != 1) {
+            _exit(126);
+        }
+        (void)command("ip link set lo up");
+        for (int i = 0; i < n_links; i++) {
+            const std::string device = "eth" + std::to_string(i);
+            for (int tries = 0; tries < 5000 && !if_nametoindex(device.c_str()); tries++) {
+                usleep(2000);
+            }
+            (void)command("ip addr add 10.7." + std::to_string(i) + "." + std::to_string(rank + 1) +
+                          "/24 dev " + device);
+            (void)command("ip link set " + device + " up");
+            for (int tries = 0; tries < 500 && !command("ip link show " + device + " | grep -q LOWER_UP");
+                 tries++) {
+                usleep(20000); /* until the other end is up too */
+            }
+        }
+    }
+    /* Starts the ranks and plugs them in. */
+    std::unique_ptr<Ranks> start(Ranks::Options options, int n_links)
+    {
+        int ready[2];
+        job++;
+        EXPECT_EQ(pipe2(ready, O_CLOEXEC), 0);
+        options.master_addr = "10.7.0.1";
+        options.port = 29000;
+        options.env["TW_PEER_TIMEOUT"] = std::to_string(peer_timeout_sec);
+        options.in_child = [=](int rank) { in_child(rank, n_links, ready[1]); };
+        auto ranks = std::make_unique<Ranks>(options);
+        close(ready[1]);
+        char byte;
+        for (int r = 0; r < options.world; r++) {
+            EXPECT_EQ(read(ready[0], &byte, 1), 1);
+        }
+        close(ready[0]);
+        for (int r = 0; r < options.world; r++) {
+            for (int i = 0; i < n_links; i++) {
+                const std::string link = link_of(r, i);
+                EXPECT_TRUE(command("ip link add " + link + " type veth peer name eth" + std::to_string(i) +
+                                    " netns " + std::to_string(ranks->pid(r))));
+                EXPECT_TRUE(command("ip link set " + link + " master br" + std::to_string(i) + " up"));
+            }
+        }
+        return ranks;
+    }
+    /* The bridge's end; never the name of one that is just going away with its namespace. */
+    std::string link_of(int rank, int i) const
+    {
+        return "j" + std::to_string(job) + "r" + std::to_string(rank) + "l" + std::to_string(i);
+    }
+    /* Bytes that a rank has received through a device. */
+    static uint64_t received(pid_t pid, const std::string &device)
+    {
+        std::ifstream file("/proc/" + std::to_string(pid) + "/net/dev");
+        std::string line;
+        while (std::getline(file, line)) {
+            std::istringstream fields(line);
+            std::string name;
+            uint64_t value = 0;
+            fields >> name;
+            fields >> value;
+            if (name == device + ":") {
+                return value;
+            }
+        }
+        return 0;
+    }
+    void link_down(const char *what, int victim)
+    {
+        Ranks::Options options;
+        options.world = 4;
+        options.arguments = {what};
+        auto ranks = start(options, 1);
+        ASSERT_TRUE(ranks->wait_ready(patience_sec)) << ranks->transcript();
+        usleep(200000);
+        ASSERT_TRUE(command("ip link set " + link_of(victim, 0) + " down"));
+        const double start_sec = tw_time_sec();
+        for (int r = 0; r < options.world; r++) {
+            const Ending ending = ranks->wait_one(r, patience_sec);
+            /* Who is cut off himself sees the others go: rank 0, or from rank 0 the lowest. */
+            const int named = r != victim ? victim : victim == 0 ? 1 : 0;
+            EXPECT_TRUE(ending.in_time) << ending.out << ending.err;
+            EXPECT_EQ(ending.exit_status, 0) << ending.out << ending.err;
+            EXPECT_NE(ending.out.find("tcp on eth0"), std::string::npos) << ending.out;
+            EXPECT_NE(ending.out.find("failed rank " + std::to_string(named) + " "), std::string::npos)
+                << "rank " << r << ": " << ending.out;
+        }
+        EXPECT_LT(tw_time_sec() - start_sec, peer_timeout_sec + slack_sec);
+    }
+    static std::string why_not;
+    static int job;
+};
+
+std::string UcxLinks::why_not;
+int UcxLinks::job = 0;
+
+TEST_F(UcxLinks, LinkDownWhileExchanging)
+{
+    link_down("exchange_for_ever", 2);
+}
+
+TEST_F(UcxLinks, LinkDownWhileWaiting)
+{
+    link_down("wait_for_ever", 3);
+}
+
+TEST_F(UcxLinks, Rank0sLinkDown)
+{
+    link_down("exchange_for_ever", 0);
+}
+
+TEST_F(UcxLinks, TheDeviceIsFound)
+{
+    Ranks::Options options;
+    options.world = 3;
+    options.arguments = {"contract"};
+    auto ranks = start(options, 1);
+    for (const Ending &ending : ranks->wait_all(patience_sec)) {
+        EXPECT_EQ(ending.exit_status, 0) << ending.out << ending.err;
+        EXPECT_NE(ending.out.find("3 ranks on 3 nodes"), std::string::npos) << ending.out;
+        EXPECT_NE(ending.out.find("tcp on eth0"), std::string::npos) << ending.out;
+    }
+}
+
+/* Two devices: both carry data, and the faster one more. */
+TEST_F(UcxLinks, TwoDevicesShareTheChunks)
+{
+    Ranks::Options options;
+    options.world = 2;
+    options.arguments = {"exchange_for_ever"};
+    options.env = {{"TW_NET_DEVICES", "eth0,eth1"}, {"TW_NET_CHUNK", "32K"}};
+    auto ranks = start(options, 2);
+    ASSERT_TRUE(ranks->wait_ready(patience_sec)) << ranks->transcript();
+    /* On the way to rank 1: 100 Mb/s next to 400. */
+    const bool shaped =
+        command("tc qdisc add dev " + link_of(1, 0) + " root tbf rate 400mbit burst 256k latency 100ms") &&
+        command("tc qdisc add dev " + link_of(1, 1) + " root tbf rate 100mbit burst 256k latency 100ms");
+    const uint64_t start_0 = received(ranks->pid(1), "eth0"), start_1 = received(ranks->pid(1), "eth1");
+    sleep(2);
+    const uint64_t on_0 = received(ranks->pid(1), "eth0") - start_0,
+                   on_1 = received(ranks->pid(1), "eth1") - start_1;
+    EXPECT_GT(on_0, 1000000u);
+    EXPECT_GT(on_1, 1000000u);
+    if (shaped) {
+        EXPECT_GT(on_0, on_1);
+    }
+    ranks->signal(1, SIGKILL);
+    const Ending ending = ranks->wait_one(0, patience_sec);
+    EXPECT_NE(ending.out.find("failed rank 1 "), std::string::npos) << ending.out << ending.err;
+    EXPECT_NE(ending.out.find("tcp on eth0,eth1"), std::string::npos) << ending.out;
+}
+
+} // namespace

@@ -1,0 +1,401 @@
+/* The ucx backend: ranks are processes. */
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <tuple>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/common/fixture.h"
+#include "tests/transport/contract.h"
+#include "tests/transport/ranks.h"
+#include "transport/rendezvous/socket.h"
+#include "transport/ucx/state.h"
+
+namespace
+{
+
+/* Generous: two busy cores, sanitizers. */
+constexpr double patience_sec = 50;
+
+/* How the ranks of a job reach each other. */
+struct Way {
+    const char *name;
+    Env env;
+    bool node_per_rank;
+    const char *described; /* what must show in tw_transport_describe */
+};
+
+void PrintTo(const Way &way, std::ostream *out)
+{
+    *out << way.name;
+}
+
+const Way ways[] = {
+    {"SharedMemory", {}, false, "posix,sysv,cma inside a node"},
+    {"Tcp", {}, true, "tcp on lo (1 stream, chunks of 256K)"},
+    {"TcpStreams",
+     {{"TW_NET_STREAMS", "3"}, {"TW_NET_CHUNK", "8K"}, {"TW_EAGER", "100"}},
+     true,
+     "tcp on lo (3 streams, chunks of 8K)"},
+};
+
+void expect_all_ok(const std::vector<Ending> &endings)
+{
+    for (size_t r = 0; r < endings.size(); r++) {
+        EXPECT_TRUE(endings[r].in_time) << "rank " << r;
+        EXPECT_EQ(endings[r].exit_status, 0) << "rank " << r << ": " << endings[r].out << endings[r].err;
+        EXPECT_NE(endings[r].out.find("\nok\n"), std::string::npos) << "rank " << r << ": " << endings[r].out;
+    }
+}
+
+Ranks::Options on(const Way &way, int world, const std::string &what)
+{
+    Ranks::Options options;
+    options.world = world;
+    options.arguments = {what};
+    options.env = way.env;
+    if (way.node_per_rank) {
+        options.rank_env = [](int rank) { return Env{{"TW_NODE_ID", "node " + std::to_string(rank)}}; };
+    }
+    return options;
+}
+
+/* What every backend does: all that can follow each other in one job, then each that cannot. */
+class UcxContract : public ::testing::TestWithParam<std::tuple<Way, std::string>>
+{
+};
+
+TEST_P(UcxContract, Holds)
+{
+    const auto &[way, what] = GetParam();
+    for (int world : {1, 2, 3, 5}) {
+        if (what != "contract" && world < contract::find(what)->min_world) {
+            continue;
+        }
+        SCOPED_TRACE("world " + std::to_string(world));
+        Ranks ranks(on(way, world, what));
+        const std::vector<Ending> endings = ranks.wait_all(patience_sec);
+        expect_all_ok(endings);
+        if (world > 1) {
+            EXPECT_NE(endings[0].out.find(way.described), std::string::npos) << endings[0].out;
+        }
+    }
+}
+
+std::vector<std::string> contract_runs()
+{
+    std::vector<std::string> runs = {"contract"};
+    for (const contract::Case &each : contract::cases()) {
+        if (each.ends_job) {
+            runs.push_back(each.name);
+        }
+    }
+    return runs;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ucx, UcxContract,
+                         ::testing::Combine(::testing::ValuesIn(ways), ::testing::ValuesIn(contract_runs())),
+                         [](const auto &each) {
+                             return std::string(std::get<0>(each.param).name) + "_" + std::get<1>(each.param);
+                         });
+
+/* ---- memory of GPUs ---------------------------------------------------------------------------------------- */
+
+/* Long messages in many chunks, each on its own terms: eager to UCX, and through its rendezvous. */
+const Way gpu_ways[] = {
+    ways[0],
+    ways[1],
+    {"TcpStreams", {{"TW_NET_STREAMS", "3"}, {"TW_NET_CHUNK", "8K"}}, true, "3 streams, chunks of 8K"},
+    {"TcpOfUcx", {{"TW_NET_TLS", "tcp,self"}}, true, "tcp,self on lo"},
+    {"TcpOfUcxRendezvous", {{"TW_NET_TLS", "tcp,self"}, {"UCX_RNDV_THRESH", "1K"}}, true, "tcp,self on lo"},
+};
+
+class UcxMemory : public ::testing::TestWithParam<Way>
+{
+};
+
+TEST_P(UcxMemory, AsIfOnGpu)
+{
+    for (int world : {2, 3}) {
+        SCOPED_TRACE("world " + std::to_string(world));
+        Ranks ranks(on(GetParam(), world, "as_if_on_gpu"));
+        const std::vector<Ending> endings = ranks.wait_all(patience_sec);
+        expect_all_ok(endings);
+        EXPECT_NE(endings[0].out.find(GetParam().described), std::string::npos) << endings[0].out;
+        EXPECT_NE(endings[0].err.find("a short message from host memory came"), std::string::npos)
+            << endings[0].err;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ucx, UcxMemory, ::testing::ValuesIn(gpu_ways),
+                         [](const auto &each) { return std::string(each.param.name); });
+
+std::string tls_with_cuda(const char *tls)
+{
+    char *all = tw_ucx_tls_with_cuda(tls);
+    const std::string text = all ? all : "out of memory";
+    free(all);
+    return text;
+}
+
+/* Where UCX knows no GPU, and where the value is about CUDA already, nothing is added: UCX would warn, or do otherwise. */
+TEST(UcxTls, CudaWhereItIsOfUse)
+{
+    const std::string more = tw_transport_ucx_knows(TW_MEM_CUDA) ? ",cuda" : "";
+    EXPECT_EQ(tw_transport_ucx_knows(TW_MEM_HOST), 1);
+    EXPECT_EQ(tls_with_cuda("posix,sysv,cma"), "posix,sysv,cma" + more);
+    EXPECT_EQ(tls_with_cuda("rc"), "rc" + more);
+    EXPECT_EQ(tls_with_cuda("ally"), "ally" + more);
+    for (const char *whole : {"all", "rc,all", "all,rc", "^rc", "tcp,cuda_copy", "cuda,rc"}) {
+        EXPECT_EQ(tls_with_cuda(whole), whole);
+    }
+}
+
+/* ---- failures ---------------------------------------------------------------------------------------------- */
+
+constexpr double peer_timeout_sec = 2;
+
+/* The verdict is due within TW_PEER_TIMEOUT of the failure, and the end of the process a farewell later; this much more
+ * for busy cores and sanitizers. */
+constexpr double slack_sec = 20;
+
+struct Failure {
+    const char *name;
+    int signal;
+};
+
+void PrintTo(const Failure &failure, std::ostream *out)
+{
+    *out << failure.name;
+}
+
+/* "failed rank R after S s: ..." */
+void expect_verdict(const Ending &ending, int rank, int failed)
+{
+    EXPECT_TRUE(ending.in_time) << "rank " << rank << " hangs: " << ending.out << ending.err;
+    EXPECT_EQ(ending.exit_status, 0) << "rank " << rank << ": " << ending.out << ending.err;
+    EXPECT_NE(ending.out.find("failed rank " + std::to_string(failed) + " "), std::string::npos)
+        << "rank " << rank << ": " << ending.out;
+    EXPECT_NE(ending.out.find("peer failed or unreachable"), std::string::npos) << ending.out;
+    /* One line of ours, and none of UCX's. */
+    EXPECT_NE(ending.err.find("peer " + std::to_string(failed) + " failed: "), std::string::npos)
+        << ending.err;
+    EXPECT_EQ(ending.err.find("UCX"), std::string::npos) << ending.err;
+}
+
+class UcxFailure : public ::testing::TestWithParam<std::tuple<Failure, Way, const char *, int>>
+{
+};
+
+TEST_P(UcxFailure, IsNamedByEveryoneInTime)
+{
+    const auto &[failure, way, what, victim] = GetParam();
+    const int world = 4;
+    Ranks::Options options = on(way, world, what);
+    options.env["TW_PEER_TIMEOUT"] = std::to_string(peer_timeout_sec);
+    Ranks ranks(options);
+    ASSERT_TRUE(ranks.wait_ready(patience_sec)) << ranks.transcript();
+    usleep(200000);
+    const double start = tw_time_sec();
+    ranks.signal(victim, failure.signal);
+    for (int r = 0; r < world; r++) {
+        if (r != victim) {
+            expect_verdict(ranks.wait_one(r, patience_sec), r, victim);
+        }
+    }
+    EXPECT_LT(tw_time_sec() - start, peer_timeout_sec + slack_sec);
+    if (failure.signal != SIGSTOP) {
+        return;
+    }
+    ranks.signal(victim, SIGCONT);
+    const Ending late = ranks.wait_one(victim, patience_sec);
+    EXPECT_EQ(late.exit_status, 0) << late.out << late.err;
+    EXPECT_NE(late.out.find("failed rank "), std::string::npos) << late.out << late.err;
+}
+
+std::string failure_name(const ::testing::TestParamInfo<UcxFailure::ParamType> &each)
+{
+    const auto &[failure, way, what, victim] = each.param;
+    return std::string(failure.name) + std::to_string(victim) + "_" + way.name + "_" + what;
+}
+
+INSTANTIATE_TEST_SUITE_P(Killed, UcxFailure,
+                         ::testing::Combine(::testing::Values(Failure{"Killed", SIGKILL}),
+                                            ::testing::Values(ways[0], ways[1]),
+                                            ::testing::Values("exchange_for_ever", "wait_for_ever"),
+                                            ::testing::Values(0, 2)),
+                         failure_name);
+INSTANTIATE_TEST_SUITE_P(StoppedInShm, UcxFailure,
+                         ::testing::Combine(::testing::Values(Failure{"Stopped", SIGSTOP}),
+                                            ::testing::Values(ways[0]),
+                                            ::testing::Values("exchange_for_ever"), ::testing::Values(0, 2)),
+                         failure_name);
+INSTANTIATE_TEST_SUITE_P(StoppedOnNet, UcxFailure,
+                         ::testing::Combine(::testing::Values(Failure{"Stopped", SIGSTOP}),
+                                            ::testing::Values(ways[1]),
+                                            ::testing::Values("exchange_for_ever", "wait_for_ever"),
+                                            ::testing::Values(0, 2)),
+                         failure_name);
+
+/* ---- the job ----------------------------------------------------------------------------------------------- */
+
+class UcxJob : public tw::Fixture
+{
+};
+
+/* A rank that calls nothing for longer than the timeout is alive all the same. */
+TEST_F(UcxJob, ComputingIsNotFailing)
+{
+    for (const Way &way : {ways[0], ways[1]}) {
+        Ranks::Options options = on(way, 3, "compute");
+        options.arguments.push_back("1.5");
+        options.env["TW_PEER_TIMEOUT"] = "0.5";
+        Ranks ranks(options);
+        expect_all_ok(ranks.wait_all(patience_sec));
+    }
+}
+
+TEST_F(UcxJob, TwoNodesOfTwo)
+{
+    Ranks::Options options = on(ways[1], 4, "everyone_to_everyone");
+    options.rank_env = [](int rank) { return Env{{"TW_NODE_ID", rank % 2 ? "odd" : "even"}}; };
+    Ranks ranks(options);
+    const std::vector<Ending> endings = ranks.wait_all(patience_sec);
+    expect_all_ok(endings);
+    EXPECT_NE(endings[0].out.find("4 ranks on 2 nodes, UCX"), std::string::npos) << endings[0].out;
+    EXPECT_NE(endings[0].out.find("tcp on lo (1 stream, chunks of 256K), posix,sysv,cma inside a node"),
+              std::string::npos)
+        << endings[0].out;
+}
+
+/* The ranks of a node may also do without shared memory. */
+TEST_F(UcxJob, WithoutSharedMemory)
+{
+    Ranks::Options options = on(ways[0], 3, "everyone_to_everyone");
+    options.env["TW_NODE_TLS"] = "none";
+    Ranks ranks(options);
+    const std::vector<Ending> endings = ranks.wait_all(patience_sec);
+    expect_all_ok(endings);
+    EXPECT_NE(endings[0].out.find("3 ranks on 1 node, UCX"), std::string::npos) << endings[0].out;
+    EXPECT_EQ(endings[0].out.find("inside a node"), std::string::npos) << endings[0].out;
+}
+
+TEST_F(UcxJob, AWrongTokenStaysOut)
+{
+    Ranks::Options options = on(ways[0], 3, "meet");
+    options.env["TW_JOIN_TIMEOUT"] = "1";
+    options.rank_env = [](int rank) { return rank == 2 ? Env{{"TW_JOB_TOKEN", "another"}} : Env(); };
+    Ranks ranks(options);
+    const std::vector<Ending> endings = ranks.wait_all(patience_sec);
+    for (const Ending &ending : endings) {
+        EXPECT_EQ(ending.exit_status, 2);
+        EXPECT_NE(ending.out.find("not created: timed out"), std::string::npos) << ending.out;
+    }
+    for (int r : {0, 1}) {
+        EXPECT_NE(endings[r].err.find("missing after 1 s: rank 2"), std::string::npos) << endings[r].err;
+    }
+    EXPECT_NE(endings[2].err.find("TW_JOB_TOKEN"), std::string::npos) << endings[2].err;
+}
+
+TEST_F(UcxJob, WorldsThatDiffer)
+{
+    Ranks::Options options = on(ways[0], 2, "meet");
+    options.rank_env = [](int rank) { return rank == 1 ? Env{{"WORLD_SIZE", "3"}} : Env(); };
+    Ranks ranks(options);
+    for (const Ending &ending : ranks.wait_all(patience_sec)) {
+        EXPECT_EQ(ending.exit_status, 2);
+        EXPECT_NE(ending.err.find("a world of 3, rank 0 in one of 2"), std::string::npos) << ending.err;
+    }
+}
+
+TEST_F(UcxJob, ADeviceThatIsNotThere)
+{
+    Ranks::Options options = on(ways[1], 2, "meet");
+    options.rank_env = [](int rank) {
+        Env env = {{"TW_NODE_ID", std::to_string(rank)}};
+        if (rank == 1) {
+            env["TW_NET_DEVICES"] = "eth77";
+        }
+        return env;
+    };
+    Ranks ranks(options);
+    const std::vector<Ending> endings = ranks.wait_all(patience_sec);
+    EXPECT_NE(endings[1].err.find("TW_NET_DEVICES: \"eth77\": no such device"), std::string::npos)
+        << endings[1].err;
+    EXPECT_NE(endings[0].err.find("peer 1 failed during the start"), std::string::npos) << endings[0].err;
+    EXPECT_EQ(endings[0].exit_status, 2);
+    EXPECT_EQ(endings[1].exit_status, 2);
+}
+
+/* Who knocks on the rendezvous port of a real job, while it starts, changes nothing. */
+TEST_F(UcxJob, StrangersAtTheDoor)
+{
+    Ranks::Options options = on(ways[1], 3, "everyone_to_everyone");
+    options.rank_env = [](int rank) { return Env{{"TW_NODE_ID", std::to_string(rank)}}; };
+    options.in_child = [](int rank) { usleep(rank ? 700000 : 0); };
+    std::vector<int> lines;
+    {
+        Ranks ranks(options);
+        const double until = tw_time_sec() + 0.6;
+        while (tw_time_sec() < until) {
+            int fd = -1;
+            char why[256];
+            if (tw_socket_connect("127.0.0.1", ranks.port(), tw_time_ns() + 100000000u, &fd, why,
+                                  sizeof(why))) {
+                continue;
+            }
+            const std::vector<char> noise(1 + lines.size() * 97 % 5000, (char)lines.size());
+            (void)send(fd, noise.data(), noise.size(), MSG_NOSIGNAL);
+            lines.push_back(fd);
+            if (lines.size() > 400) {
+                break;
+            }
+        }
+        EXPECT_GT(lines.size(), 10u);
+        expect_all_ok(ranks.wait_all(patience_sec));
+    }
+    for (int fd : lines) {
+        close(fd);
+    }
+}
+
+/* One job after the other on the same port, at once. */
+TEST_F(UcxJob, ThePortIsFreeForTheNext)
+{
+    Ranks::Options options = on(ways[0], 3, "meet");
+    options.port = free_port();
+    for (int i = 0; i < 3; i++) {
+        Ranks ranks(options);
+        expect_all_ok(ranks.wait_all(patience_sec));
+    }
+}
+
+TEST_F(UcxJob, UnderMpirun)
+{
+    const char *program = getenv("RANK_MAIN");
+    ASSERT_NE(program, nullptr);
+    if (system("command -v mpirun >/dev/null 2>&1")) {
+        GTEST_SKIP() << "no mpirun here";
+    }
+    const std::string command = std::string("mpirun --allow-run-as-root --oversubscribe -np 3 ") + program +
+                                " everyone_to_everyone 2>&1";
+    FILE *out = popen(command.c_str(), "r");
+    ASSERT_NE(out, nullptr);
+    std::string text;
+    char buffer[4096];
+    while (fgets(buffer, sizeof(buffer), out)) {
+        text += buffer;
+    }
+    EXPECT_EQ(pclose(out), 0) << text;
+    size_t n_ok = 0;
+    for (size_t at = text.find("ok\n"); at != std::string::npos; at = text.find("ok\n", at + 1)) {
+        n_ok++;
+    }
+    EXPECT_EQ(n_ok, 3u) << text;
+    EXPECT_NE(text.find("3 ranks on 1 node"), std::string::npos) << text;
+}
+
+} // namespace

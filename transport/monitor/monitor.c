@@ -1,0 +1,437 @@
+#include "transport/monitor/monitor.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "transport/monitor/state.h"
+
+#define HEARTBEATS_PER_TIMEOUT 10
+/** The verdict must also reach the others within the timeout. */
+#define SILENCE_SHARE 0.7
+/** A rank that has said goodbye stays as long for the others to do so: then all can close without cutting anyone off. */
+#define LINGER_SEC 2.0
+/** After the last message: until the other side has closed too, so that nothing sent is lost. */
+#define FAREWELL_SEC 1.0
+
+static const tw_monitor_role_t *role_of(const tw_monitor_t *monitor)
+{
+    return monitor->rank == 0 ? &tw_monitor_server : &tw_monitor_client;
+}
+
+static void signal_fd(int fd)
+{
+    const uint64_t one = 1;
+    const ssize_t written = write(fd, &one, sizeof(one)); /* can only fail when it is signalled already */
+    (void)written;
+}
+
+static void clear_fd(int fd)
+{
+    uint64_t count;
+    const ssize_t got = read(fd, &count, sizeof(count));
+    (void)got;
+}
+
+/* ---- what both sides do ------------------------------------------------------------------------------------ */
+
+int tw_monitor_verdict(tw_monitor_t *monitor, int rank, const char *reason)
+{
+    pthread_mutex_lock(&monitor->lock);
+    const int first = atomic_load(&monitor->failed_rank) < 0;
+    if (first) {
+        snprintf(monitor->reason, sizeof(monitor->reason), "%s", reason);
+        atomic_store(&monitor->failed_rank, rank);
+    }
+    pthread_mutex_unlock(&monitor->lock);
+    if (!first) {
+        return 0;
+    }
+    if (rank == monitor->rank) {
+        tw_error("rank %d: this rank failed: %s", monitor->rank, reason);
+    } else {
+        tw_error("rank %d: peer %d failed: %s", monitor->rank, rank, reason);
+    }
+    signal_fd(monitor->event_fd);
+    return 1;
+}
+
+void tw_monitor_mark_gone(tw_monitor_t *monitor, int rank, uint64_t count)
+{
+    atomic_store(&monitor->gone[rank], count);
+    tw_debug("rank %d: peer %d has left", monitor->rank, rank);
+    signal_fd(monitor->event_fd);
+}
+
+int tw_monitor_is_gone(const tw_monitor_t *monitor, int rank)
+{
+    return atomic_load(&monitor->gone[rank]) != TW_MONITOR_STILL_HERE;
+}
+
+const char *tw_monitor_why(const tw_channel_t *channel, tw_status_t status)
+{
+    if (status != TW_ERR_IO) {
+        return tw_status_string(status);
+    }
+    return channel->error ? strerror(channel->error) : "it closed its connection without a goodbye";
+}
+
+void tw_monitor_send_notice(tw_channel_t *channel, tw_msg_type_t type, int32_t number, const char *text)
+{
+    tw_msg_writer_t notice = {0};
+    if (!tw_channel_is_open(channel)) {
+        return;
+    }
+    tw_msg_notice_write(number, text, &notice);
+    if (!notice.failed) {
+        (void)tw_channel_send(channel, type, notice.data, notice.bytes);
+    }
+    tw_msg_writer_cleanup(&notice);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------------------- */
+
+static void take_orders(tw_monitor_t *monitor)
+{
+    const tw_monitor_role_t *role = role_of(monitor);
+    pthread_mutex_lock(&monitor->lock);
+    for (int r = 0; r < monitor->world; r++) {
+        if (monitor->orders.suspects[r]) {
+            role->suspect(monitor, r);
+        }
+        monitor->orders.suspects[r] = 0;
+    }
+    const int spread = monitor->orders.spread;
+    monitor->orders.spread = 0;
+    const int stop = monitor->orders.stop && !monitor->leaving;
+    const uint64_t *goodbye = monitor->orders.goodbye;
+    pthread_mutex_unlock(&monitor->lock);
+    if (spread) {
+        role->spread(monitor);
+    }
+    if (!stop) {
+        return;
+    }
+    const double linger_sec =
+        monitor->rank == 0 || monitor->peer_timeout_sec < LINGER_SEC ? monitor->peer_timeout_sec : LINGER_SEC;
+    monitor->leaving = 1;
+    monitor->leave_by_ns = tw_time_ns() + (uint64_t)(linger_sec * 1e9);
+    if (goodbye && tw_monitor_failed_rank(monitor) < 0) {
+        monitor->said_goodbye = 1;
+        role->goodbye(monitor, goodbye);
+    }
+}
+
+static void send_heartbeats(tw_monitor_t *monitor, uint64_t now)
+{
+    if (now < monitor->next_heartbeat_ns) {
+        return;
+    }
+    monitor->next_heartbeat_ns = now + monitor->heartbeat_ns;
+    for (int i = 0; i < monitor->n_channels; i++) {
+        tw_channel_t *channel = &monitor->channels[i];
+        /* Not more to somebody who does not read. */
+        if (tw_channel_is_open(channel) && !tw_channel_wants_write(channel)) {
+            (void)tw_channel_send(channel, TW_MSG_HEARTBEAT, NULL, 0);
+        }
+    }
+}
+
+static void wait_for_events(tw_monitor_t *monitor, int timeout_ms)
+{
+    nfds_t n = 0;
+    monitor->pollfds[n++] = (struct pollfd){.fd = monitor->wake_fd, .events = POLLIN};
+    for (int i = 0; i < monitor->n_channels; i++) {
+        const tw_channel_t *channel = &monitor->channels[i];
+        if (!tw_channel_is_open(channel)) {
+            continue;
+        }
+        const short events = POLLIN | (tw_channel_wants_write(channel) ? POLLOUT : 0);
+        monitor->pollfds[n++] = (struct pollfd){.fd = channel->fd, .events = events};
+    }
+    (void)poll(monitor->pollfds, n, timeout_ms);
+    if (monitor->pollfds[0].revents) {
+        clear_fd(monitor->wake_fd);
+    }
+}
+
+static void flush_all(tw_monitor_t *monitor)
+{
+    for (int i = 0; i < monitor->n_channels; i++) {
+        if (tw_channel_is_open(&monitor->channels[i])) {
+            (void)tw_channel_flush(&monitor->channels[i]); /* a broken one shows when it is read */
+        }
+    }
+}
+
+static int any_open(const tw_monitor_t *monitor)
+{
+    for (int i = 0; i < monitor->n_channels; i++) {
+        if (tw_channel_is_open(&monitor->channels[i])) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/** Say no more, and wait a moment until the others close: closing with something unread would cut off what we sent. */
+static void farewell(tw_monitor_t *monitor)
+{
+    const uint64_t until_ns = tw_time_ns() + (uint64_t)(FAREWELL_SEC * 1e9);
+    for (int i = 0; i < monitor->n_channels; i++) {
+        tw_channel_t *channel = &monitor->channels[i];
+        if (!tw_channel_is_open(channel)) {
+            continue;
+        }
+        (void)tw_channel_drain(channel, until_ns);
+        (void)shutdown(channel->fd, SHUT_WR);
+    }
+    while (any_open(monitor) && tw_time_ns() < until_ns) {
+        for (int i = 0; i < monitor->n_channels; i++) {
+            tw_channel_t *channel = &monitor->channels[i];
+            char ignored[512];
+            ssize_t got = -1;
+            while (tw_channel_is_open(channel) &&
+                   (got = recv(channel->fd, ignored, sizeof(ignored), MSG_DONTWAIT)) > 0) {
+                ;
+            }
+            if (tw_channel_is_open(channel) && (got == 0 || (errno != EAGAIN && errno != EINTR))) {
+                tw_channel_cleanup(channel);
+            }
+        }
+        wait_for_events(monitor, 10);
+    }
+}
+
+/** Time in which this process did not run (stopped, or the whole machine suspended) is nobody's silence. */
+static void forgive_pause(tw_monitor_t *monitor)
+{
+    const uint64_t now = tw_time_ns();
+    const uint64_t pause_ns = now - monitor->awake_ns;
+    monitor->awake_ns = now;
+    if (pause_ns < 2 * monitor->heartbeat_ns) {
+        return;
+    }
+    tw_debug("rank %d: this process did not run for %.1f s", monitor->rank, (double)pause_ns * 1e-9);
+    for (int i = 0; i < monitor->n_channels; i++) {
+        monitor->channels[i].heard_ns += pause_ns;
+    }
+}
+
+static int everyone_is_gone(const tw_monitor_t *monitor)
+{
+    for (int r = 0; r < monitor->world; r++) {
+        if (!tw_monitor_is_gone(monitor, r)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int may_leave(const tw_monitor_t *monitor)
+{
+    if (tw_monitor_failed_rank(monitor) >= 0 || !monitor->said_goodbye ||
+        tw_time_ns() >= monitor->leave_by_ns) {
+        return 1;
+    }
+    return everyone_is_gone(monitor) || !any_open(monitor);
+}
+
+static void *monitor_main(void *arg)
+{
+    tw_monitor_t *monitor = arg;
+    const tw_monitor_role_t *role = role_of(monitor);
+    for (;;) {
+        /* Read before judging: what the others sent meanwhile counts. */
+        forgive_pause(monitor);
+        role->receive(monitor);
+        role->judge(monitor, tw_time_ns());
+        take_orders(monitor);
+        send_heartbeats(monitor, tw_time_ns());
+        flush_all(monitor);
+        if (monitor->leaving && may_leave(monitor)) {
+            break;
+        }
+        const uint64_t now = tw_time_ns();
+        const uint64_t pause_ns = monitor->next_heartbeat_ns > now ? monitor->next_heartbeat_ns - now : 0;
+        wait_for_events(monitor, (int)(pause_ns / 1000000 + 1));
+    }
+    atomic_store(&monitor->has_left, 1);
+    signal_fd(monitor->event_fd);
+    farewell(monitor);
+    return NULL;
+}
+
+/* ---- the owner's side -------------------------------------------------------------------------------------- */
+
+int tw_monitor_failed_rank(const tw_monitor_t *monitor)
+{
+    return atomic_load(&monitor->failed_rank);
+}
+
+int tw_monitor_gone(const tw_monitor_t *monitor, int rank, uint64_t *count)
+{
+    *count = atomic_load(&monitor->gone[rank]);
+    return *count != TW_MONITOR_STILL_HERE;
+}
+
+int tw_monitor_event_fd(const tw_monitor_t *monitor)
+{
+    return monitor->event_fd;
+}
+
+void tw_monitor_clear_event(tw_monitor_t *monitor)
+{
+    clear_fd(monitor->event_fd);
+}
+
+void tw_monitor_fail(tw_monitor_t *monitor, int rank, const char *reason)
+{
+    if (!tw_monitor_verdict(monitor, rank, reason)) {
+        return;
+    }
+    pthread_mutex_lock(&monitor->lock);
+    monitor->orders.spread = 1;
+    pthread_mutex_unlock(&monitor->lock);
+    signal_fd(monitor->wake_fd);
+}
+
+void tw_monitor_suspect(tw_monitor_t *monitor, int rank)
+{
+    pthread_mutex_lock(&monitor->lock);
+    monitor->orders.suspects[rank] = 1;
+    pthread_mutex_unlock(&monitor->lock);
+    signal_fd(monitor->wake_fd);
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------- */
+
+static void monitor_free(tw_monitor_t *monitor)
+{
+    for (int i = 0; i < monitor->n_channels; i++) {
+        tw_channel_cleanup(&monitor->channels[i]);
+    }
+    free(monitor->channels);
+    if (monitor->wake_fd >= 0) {
+        close(monitor->wake_fd);
+    }
+    if (monitor->event_fd >= 0) {
+        close(monitor->event_fd);
+    }
+    pthread_mutex_destroy(&monitor->lock);
+    free(monitor->pollfds);
+    free(monitor->orders.suspects);
+    free(monitor->orders.goodbye);
+    free(monitor->suspect_until_ns);
+    free(monitor->gone);
+    free(monitor);
+}
+
+/** Signals are the program's business, not this thread's. */
+static int start_thread(tw_monitor_t *monitor)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&monitor->thread, NULL, monitor_main, monitor);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+static int monitor_alloc(tw_monitor_t *monitor)
+{
+    const size_t world = (size_t)monitor->world;
+    monitor->pollfds = calloc(1 + (size_t)monitor->n_channels, sizeof(*monitor->pollfds));
+    monitor->orders.suspects = calloc(world, 1);
+    monitor->suspect_until_ns = calloc(world, sizeof(*monitor->suspect_until_ns));
+    monitor->gone = malloc(world * sizeof(*monitor->gone));
+    for (size_t r = 0; monitor->gone && r < world; r++) {
+        atomic_init(&monitor->gone[r], TW_MONITOR_STILL_HERE);
+    }
+    monitor->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    monitor->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return monitor->pollfds && monitor->orders.suspects && monitor->suspect_until_ns && monitor->gone &&
+           monitor->wake_fd >= 0 && monitor->event_fd >= 0;
+}
+
+static tw_status_t monitor_start(tw_monitor_t *monitor)
+{
+    int error = monitor_alloc(monitor) ? 0 : ENOMEM;
+    monitor->awake_ns = tw_time_ns();
+    for (int i = 0; i < monitor->n_channels; i++) {
+        monitor->channels[i].heard_ns = monitor->awake_ns;
+    }
+    if (!error) {
+        error = start_thread(monitor);
+    }
+    if (!error) {
+        return TW_OK;
+    }
+    tw_error("rank %d: cannot start the monitor: %s", monitor->rank, strerror(error));
+    monitor_free(monitor);
+    return tw_status_from_errno(error);
+}
+
+tw_status_t tw_monitor_create(const tw_monitor_params_t *params, tw_monitor_t **out)
+{
+    tw_monitor_t *monitor = calloc(1, sizeof(*monitor));
+    if (!monitor) {
+        for (int i = 0; i < params->n_channels; i++) {
+            tw_channel_cleanup(&params->channels[i]);
+        }
+        free(params->channels);
+        tw_error("rank %d: out of memory for the monitor", params->rank);
+        return TW_ERR_NO_MEMORY;
+    }
+    monitor->rank = params->rank;
+    monitor->world = params->world;
+    monitor->channels = params->channels;
+    monitor->n_channels = params->n_channels;
+    monitor->peer_timeout_sec = params->peer_timeout_sec;
+    monitor->heartbeat_ns = (uint64_t)(params->peer_timeout_sec * 1e9 / HEARTBEATS_PER_TIMEOUT);
+    monitor->silence_ns = (uint64_t)(params->peer_timeout_sec * 1e9 * SILENCE_SHARE);
+    pthread_mutex_init(&monitor->lock, NULL);
+    atomic_init(&monitor->failed_rank, -1);
+    atomic_init(&monitor->has_left, 0);
+    tw_status_t status = monitor_start(monitor);
+    if (!status) {
+        *out = monitor;
+    }
+    return status;
+}
+
+void tw_monitor_leave(tw_monitor_t *monitor, const uint64_t *counts)
+{
+    uint64_t *copy = counts ? malloc((size_t)monitor->world * sizeof(*copy)) : NULL;
+    if (copy) {
+        memcpy(copy, counts, (size_t)monitor->world * sizeof(*copy));
+    }
+    pthread_mutex_lock(&monitor->lock);
+    if (monitor->orders.stop) {
+        free(copy);
+    } else {
+        monitor->orders.goodbye = copy;
+        monitor->orders.stop = 1;
+    }
+    pthread_mutex_unlock(&monitor->lock);
+    signal_fd(monitor->wake_fd);
+}
+
+int tw_monitor_has_left(const tw_monitor_t *monitor)
+{
+    return atomic_load(&monitor->has_left);
+}
+
+void tw_monitor_destroy(tw_monitor_t *monitor)
+{
+    if (!monitor) {
+        return;
+    }
+    tw_monitor_leave(monitor, NULL);
+    pthread_join(monitor->thread, NULL);
+    monitor_free(monitor);
+}

@@ -1,0 +1,220 @@
+/** The rendezvous as ranks other than 0 see it: try until rank 0 lets us in, then wait for the others. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "transport/rendezvous/rendezvous.h"
+#include "transport/rendezvous/socket.h"
+
+#define RETRY_FIRST_NS 20000000u
+#define RETRY_MAX_NS 500000000u
+/** Rank 0 gives up after its own TW_JOIN_TIMEOUT and says who is missing; leave it the time to say so. */
+#define VERDICT_MARGIN_SEC 2.0
+
+typedef struct client {
+    tw_rendezvous_t *rendezvous;
+    const tw_job_t *job;
+    const tw_transport_options_t *options;
+    const tw_token_key_t *key;
+    tw_msg_join_t join;
+    uint64_t deadline_ns;
+    char why[TW_MSG_TEXT_BYTES]; /**< the last attempt failed */
+} client_t;
+
+static uint64_t after(double sec)
+{
+    return tw_time_ns() + (uint64_t)(sec * 1e9);
+}
+
+static void note(client_t *client, const char *step, tw_status_t status)
+{
+    const tw_channel_t *channel = client->rendezvous->channels;
+    const char *what = status == TW_ERR_IO && !channel->error ? "connection closed"
+                       : status == TW_ERR_IO                  ? strerror(channel->error)
+                                                              : tw_status_string(status);
+    const int refused = status == TW_ERR_IO || status == TW_ERR_AUTH;
+    snprintf(client->why, sizeof(client->why), "%s, %s: %s%s", channel->name, step, what,
+             refused ? " (is TW_JOB_TOKEN the same on all ranks?)" : "");
+}
+
+static tw_status_t refused(const client_t *client, const tw_channel_message_t *message)
+{
+    tw_msg_notice_t notice;
+    const int rank = client->job->rank;
+    if (tw_msg_notice_parse(message->payload, message->bytes, &notice)) {
+        tw_error("rank %d: rank 0 sent a malformed %s", rank, tw_msg_type_name(message->type));
+        return TW_ERR_FORMAT;
+    }
+    if (message->type == TW_MSG_FAILED) {
+        client->rendezvous->failed_rank = notice.number;
+        tw_error("rank %d: peer %d failed during the start: %s", rank, notice.number, notice.text);
+        return TW_ERR_PEER;
+    }
+    tw_error("rank %d: rank 0 refuses: %s", rank, notice.text);
+    return notice.number < 0 ? (tw_status_t)notice.number : TW_ERR_CONFIG;
+}
+
+static tw_status_t lost_rank_0(const client_t *client, const char *step, tw_status_t status)
+{
+    client->rendezvous->failed_rank = 0;
+    tw_error("rank %d: peer 0 failed during the start, %s: %s", client->job->rank, step,
+             tw_status_string(status));
+    return status == TW_ERR_TIMEOUT ? TW_ERR_TIMEOUT : TW_ERR_PEER;
+}
+
+/* ---- one attempt ------------------------------------------------------------------------------------------- */
+
+static tw_status_t prove(client_t *client, uint64_t deadline_ns)
+{
+    tw_channel_t *channel = client->rendezvous->channels;
+    tw_channel_message_t message;
+    uint8_t nonce[TW_MSG_NONCE_BYTES];
+    tw_msg_writer_t join = {0};
+    tw_token_random(nonce, sizeof(nonce));
+    tw_status_t status = tw_channel_send(channel, TW_MSG_HELLO, nonce, sizeof(nonce));
+    if (!status) {
+        status = tw_channel_wait(channel, TW_CHANNEL_ACCEPTS(TW_MSG_CHALLENGE), deadline_ns, &message);
+    }
+    if (!status && message.bytes != TW_MSG_NONCE_BYTES) {
+        status = TW_ERR_FORMAT;
+    }
+    if (status) {
+        return status;
+    }
+    tw_token_session_init(&channel->session, client->key, TW_TOKEN_CLIENT, nonce, message.payload);
+    tw_msg_join_write(&client->join, &join);
+    status = join.failed ? TW_ERR_NO_MEMORY : tw_channel_send(channel, TW_MSG_JOIN, join.data, join.bytes);
+    tw_msg_writer_cleanup(&join);
+    return status;
+}
+
+/** TW_OK: in. TW_IN_PROGRESS: try again; why is noted. Else it was logged. */
+static tw_status_t attempt(client_t *client)
+{
+    tw_channel_t *channel = client->rendezvous->channels;
+    const unsigned answers = TW_CHANNEL_ACCEPTS(TW_MSG_ACCEPT) | TW_CHANNEL_ACCEPTS(TW_MSG_REJECT);
+    uint64_t deadline_ns = after(client->options->handshake_timeout);
+    tw_channel_message_t message;
+    int fd;
+    if (deadline_ns > client->deadline_ns) {
+        deadline_ns = client->deadline_ns;
+    }
+    tw_status_t status = tw_socket_connect(client->job->master_addr, client->job->master_port, deadline_ns,
+                                           &fd, client->why, sizeof(client->why));
+    if (status) {
+        return TW_IN_PROGRESS;
+    }
+    tw_channel_init(channel, fd);
+    status = prove(client, deadline_ns);
+    if (!status) {
+        status = tw_channel_wait(channel, answers, deadline_ns, &message);
+    }
+    if (!status && message.type == TW_MSG_ACCEPT) {
+        return TW_OK;
+    }
+    if (!status) {
+        return refused(client, &message);
+    }
+    note(client, "handshake", status);
+    tw_channel_cleanup(channel);
+    return TW_IN_PROGRESS;
+}
+
+static void pause_ns(uint64_t ns)
+{
+    const struct timespec time = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    (void)nanosleep(&time, NULL);
+}
+
+static tw_status_t get_in(client_t *client)
+{
+    uint64_t wait_ns = RETRY_FIRST_NS;
+    tw_status_t status;
+    while ((status = attempt(client)) == TW_IN_PROGRESS) {
+        if (tw_time_ns() + wait_ns >= client->deadline_ns) {
+            tw_error("rank %d: could not join the job within %g s; last attempt: %s", client->job->rank,
+                     client->options->join_timeout, client->why);
+            return TW_ERR_TIMEOUT;
+        }
+        tw_debug("rank %d: not yet in: %s", client->job->rank, client->why);
+        pause_ns(wait_ns);
+        wait_ns = 2 * wait_ns < RETRY_MAX_NS ? 2 * wait_ns : RETRY_MAX_NS;
+    }
+    return status;
+}
+
+/* ---- inside ------------------------------------------------------------------------------------------------ */
+
+static tw_status_t wait_members(client_t *client)
+{
+    tw_rendezvous_t *rendezvous = client->rendezvous;
+    const unsigned answers = TW_CHANNEL_ACCEPTS(TW_MSG_MEMBERS) | TW_CHANNEL_ACCEPTS(TW_MSG_REJECT);
+    const uint64_t deadline_ns = after(client->options->join_timeout + VERDICT_MARGIN_SEC);
+    tw_channel_message_t message;
+    tw_status_t status = tw_channel_wait(rendezvous->channels, answers, deadline_ns, &message);
+    if (status) {
+        return lost_rank_0(client, "waiting for the other ranks", status);
+    }
+    if (message.type == TW_MSG_REJECT) {
+        return refused(client, &message);
+    }
+    status = tw_msg_members_parse(message.payload, message.bytes, (uint32_t)rendezvous->world,
+                                  &rendezvous->settings, rendezvous->members);
+    return status ? lost_rank_0(client, "reading the list of ranks", status) : TW_OK;
+}
+
+tw_status_t tw_rendezvous_connect(tw_rendezvous_t *rendezvous, const tw_job_t *job,
+                                  const tw_transport_options_t *options, const tw_token_key_t *key)
+{
+    const tw_msg_member_t *own = &rendezvous->members[job->rank];
+    client_t client = {.rendezvous = rendezvous,
+                       .job = job,
+                       .options = options,
+                       .key = key,
+                       .deadline_ns = after(options->join_timeout),
+                       .join = {.rank = (uint32_t)job->rank,
+                                .world = (uint32_t)job->world,
+                                .local_rank = own->local_rank,
+                                .node_id = own->node_id,
+                                .shm_id = own->shm_id}};
+    tw_token_random(client.join.instance, sizeof(client.join.instance));
+    tw_status_t status = get_in(&client);
+    if (status) {
+        return status;
+    }
+    tw_socket_device(rendezvous->channels->fd, rendezvous->device, sizeof(rendezvous->device));
+    return wait_members(&client);
+}
+
+tw_status_t tw_rendezvous_exchange_client(tw_rendezvous_t *rendezvous, const tw_msg_blob_t *own,
+                                          tw_msg_blob_t *blobs)
+{
+    const unsigned answers = TW_CHANNEL_ACCEPTS(TW_MSG_ADDRESSES) | TW_CHANNEL_ACCEPTS(TW_MSG_FAILED);
+    const tw_job_t job = {.rank = rendezvous->rank};
+    const client_t client = {.rendezvous = rendezvous, .job = &job};
+    tw_channel_message_t message;
+    uint32_t n_blobs;
+    tw_status_t status = tw_channel_send(rendezvous->channels, TW_MSG_ADDRESS, own->data, own->bytes);
+    if (!status) {
+        status = tw_channel_wait(rendezvous->channels, answers,
+                                 after(rendezvous->join_timeout + VERDICT_MARGIN_SEC), &message);
+    }
+    if (status) {
+        return lost_rank_0(&client, "exchanging addresses", status);
+    }
+    if (message.type == TW_MSG_FAILED) {
+        return refused(&client, &message);
+    }
+    rendezvous->gathered = malloc(message.bytes + 1);
+    if (!rendezvous->gathered) {
+        return TW_ERR_NO_MEMORY;
+    }
+    memcpy(rendezvous->gathered, message.payload, message.bytes);
+    status =
+        tw_msg_blobs_parse(rendezvous->gathered, message.bytes, (uint32_t)rendezvous->world, blobs, &n_blobs);
+    if (!status && n_blobs != (uint32_t)rendezvous->world) {
+        status = TW_ERR_FORMAT;
+    }
+    return status ? lost_rank_0(&client, "reading the addresses", status) : TW_OK;
+}

@@ -1,0 +1,285 @@
+/** The job as the launcher's variables describe it.
+ *
+ *  Where rank 0 is: MASTER_ADDR if set; else, when the launcher says that all ranks are on one host, 127.0.0.1; else
+ *  Slurm's node list (task 0 runs on its first node), or the host of Open MPI's mpirun (right unless that host runs no rank).
+ *  The port: TW_RENDEZVOUS_PORT; else MASTER_PORT + 1, because torchrun's and PyTorch's own store sits on MASTER_PORT;
+ *  else one made of the job id, below the ephemeral range. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/options.h"
+#include "transport/rendezvous/job.h"
+
+#define PORT_FIRST 20000
+#define PORT_COUNT 12000
+
+/** A launcher: the variables that tell that it is there, and how to read the rest. */
+typedef struct launcher {
+    const char *name;
+    const char *rank, *world, *step_world, *local_rank, *local_world;
+    tw_status_t (*locate)(const struct launcher *launcher,
+                          tw_job_t *job); /**< master_addr, without MASTER_ADDR */
+    void (*job_id)(char *id, size_t id_bytes);
+} launcher_t;
+
+static const char *env(const char *name)
+{
+    const char *value = getenv(name);
+    return value ? value : "";
+}
+
+/** A whole number in [min, max]; TW_ERR_NOT_FOUND, silent, if the variable is not set. */
+static tw_status_t env_int(const char *name, int min, int max, int *out)
+{
+    const char *text = env(name);
+    char *end;
+    if (!*text) {
+        return TW_ERR_NOT_FOUND;
+    }
+    errno = 0;
+    const long value = strtol(text, &end, 10);
+    if (errno || *end || end == text || value < min || value > max) {
+        tw_error("%s=%s: a whole number from %d to %d is expected", name, text, min, max);
+        return TW_ERR_CONFIG;
+    }
+    *out = (int)value;
+    return TW_OK;
+}
+
+static tw_status_t env_int_needed(const char *name, const char *launcher, int min, int max, int *out)
+{
+    tw_status_t status = env_int(name, min, max, out);
+    if (status != TW_ERR_NOT_FOUND) {
+        return status;
+    }
+    tw_error("%s is not set, although other variables of %s are", name, launcher);
+    return TW_ERR_CONFIG;
+}
+
+static tw_status_t env_int_optional(const char *name, int min, int max, int *out)
+{
+    tw_status_t status = name ? env_int(name, min, max, out) : TW_OK;
+    return status == TW_ERR_NOT_FOUND ? TW_OK : status;
+}
+
+/* ---- where rank 0 is --------------------------------------------------------------------------------------- */
+
+static int all_on_one_host(const tw_job_t *job)
+{
+    return job->world == 1 || job->local_world == job->world;
+}
+
+static tw_status_t set_master(tw_job_t *job, const char *host)
+{
+    if (strlen(host) >= sizeof(job->master_addr)) {
+        tw_error("the name of rank 0's host is too long: %.80s...", host);
+        return TW_ERR_CONFIG;
+    }
+    strcpy(job->master_addr, host);
+    return TW_OK;
+}
+
+static tw_status_t locate_nowhere(const launcher_t *launcher, tw_job_t *job)
+{
+    if (all_on_one_host(job)) {
+        return set_master(job, "127.0.0.1");
+    }
+    tw_error("%s does not say where rank 0 is: set MASTER_ADDR to its host", launcher->name);
+    return TW_ERR_CONFIG;
+}
+
+static tw_status_t locate_torchrun(const launcher_t *launcher, tw_job_t *job)
+{
+    if (job->world == 1) {
+        return set_master(job, "127.0.0.1");
+    }
+    tw_error("MASTER_ADDR is not set, although other variables of %s are", launcher->name);
+    return TW_ERR_CONFIG;
+}
+
+static tw_status_t locate_openmpi(const launcher_t *launcher, tw_job_t *job)
+{
+    if (all_on_one_host(job) ||
+        tw_contact_host(env("OMPI_MCA_orte_hnp_uri"), job->master_addr, sizeof(job->master_addr))) {
+        return locate_nowhere(launcher, job);
+    }
+    tw_info("rank %d: MASTER_ADDR is not set; expecting rank 0 on mpirun's host, %s", job->rank,
+            job->master_addr);
+    return TW_OK;
+}
+
+static tw_status_t locate_slurm(const launcher_t *launcher, tw_job_t *job)
+{
+    static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"};
+    if (all_on_one_host(job)) {
+        return set_master(job, "127.0.0.1");
+    }
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        if (!tw_hostlist_first(env(lists[i]), job->master_addr, sizeof(job->master_addr))) {
+            return TW_OK;
+        }
+    }
+    if (*env("SLURM_LAUNCH_NODE_IPADDR")) {
+        return set_master(job, env("SLURM_LAUNCH_NODE_IPADDR"));
+    }
+    return locate_nowhere(launcher, job);
+}
+
+/* ---- job ids: what a token and a port are made of when nobody gives them ------------------------------------ */
+
+static void id_torchrun(char *id, size_t id_bytes)
+{
+    snprintf(id, id_bytes, "%s:%s:%s", env("TORCHELASTIC_RUN_ID"), env("TORCHELASTIC_RESTART_COUNT"),
+             env("MASTER_PORT"));
+}
+
+/** Open MPI 4 hands every job 128 random bits for the key of its network layers. */
+static void id_openmpi(char *id, size_t id_bytes)
+{
+    const char *job = env("OMPI_MCA_ess_base_jobid");
+    snprintf(id, id_bytes, "%s:%s", *job ? job : env("PMIX_NAMESPACE"),
+             env("OMPI_MCA_orte_precondition_transports"));
+}
+
+static void id_pmi(char *id, size_t id_bytes)
+{
+    const char *job = env("PMI_JOBID");
+    snprintf(id, id_bytes, "%s:%s", *job ? job : env("PMI_ID"), env("MASTER_PORT"));
+}
+
+static void id_slurm(char *id, size_t id_bytes)
+{
+    const char *step = env("SLURM_STEP_ID");
+    snprintf(id, id_bytes, "%s.%s", env("SLURM_JOB_ID"), *step ? step : env("SLURM_STEPID"));
+}
+
+/* ---- launchers --------------------------------------------------------------------------------------------- */
+
+/** In the order in which they are asked: who starts a job inside another's allocation comes first. */
+static const launcher_t launchers[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", NULL, "LOCAL_RANK", "LOCAL_WORLD_SIZE", locate_torchrun, id_torchrun},
+    {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL, "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", locate_openmpi, id_openmpi},
+    {"pmi", "PMI_RANK", "PMI_SIZE", NULL, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", locate_nowhere, id_pmi},
+    {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, locate_slurm,
+     id_slurm},
+};
+
+static const launcher_t *find_launcher(void)
+{
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+        if (*env(launchers[i].rank)) {
+            return &launchers[i];
+        }
+    }
+    /* Half of torchrun's set; SLURM_NTASKS alone would only mean an allocation. */
+    return *env("WORLD_SIZE") ? &launchers[0] : NULL;
+}
+
+static tw_status_t read_ranks(const launcher_t *launcher, tw_job_t *job)
+{
+    const int step = launcher->step_world && *env(launcher->step_world);
+    const char *world = step ? launcher->step_world : launcher->world;
+    tw_status_t status = env_int_needed(world, launcher->name, 1, TW_JOB_WORLD_MAX, &job->world);
+    if (!status) {
+        status = env_int_needed(launcher->rank, launcher->name, 0, job->world - 1, &job->rank);
+    }
+    if (!status) {
+        status = env_int_optional(launcher->local_rank, 0, job->world - 1, &job->local_rank);
+    }
+    if (!status) {
+        status = env_int_optional(launcher->local_world, 1, job->world, &job->local_world);
+    }
+    if (!status && job->local_world < 0 && *env("SLURM_NODEID")) {
+        job->local_world = tw_tasks_per_node(env("SLURM_STEP_TASKS_PER_NODE"), atoi(env("SLURM_NODEID")));
+    }
+    if (!status && job->local_world > 0 && job->local_rank >= job->local_world) {
+        tw_error("%s=%d, but there are %d ranks on this node", launcher->local_rank, job->local_rank,
+                 job->local_world);
+        status = TW_ERR_CONFIG;
+    }
+    return status;
+}
+
+/** FNV-1a: any even spread will do. */
+static uint32_t text_hash(const char *text)
+{
+    uint32_t hash = 2166136261u;
+    for (; *text; text++) {
+        hash = (hash ^ (uint8_t)*text) * 16777619u;
+    }
+    return hash;
+}
+
+static tw_status_t read_port(const tw_transport_options_t *options, const char *job_id, tw_job_t *job)
+{
+    int master_port = -1;
+    tw_status_t status = env_int_optional("MASTER_PORT", 1, 65534, &master_port);
+    if (options->rendezvous_port) {
+        job->master_port = (int)options->rendezvous_port;
+    } else if (master_port > 0) {
+        job->master_port = master_port + 1;
+    } else {
+        job->master_port = PORT_FIRST + (int)(text_hash(job_id) % PORT_COUNT);
+    }
+    return status;
+}
+
+static tw_status_t read_token(const tw_transport_options_t *options, const char *job_id, tw_job_t *job)
+{
+    const int given = options->job_token[0] != '\0';
+    const int length = given ? snprintf(job->token, sizeof(job->token), "%s", options->job_token)
+                             : snprintf(job->token, sizeof(job->token), "%s %s", job->launcher, job_id);
+    if (length >= (int)sizeof(job->token)) {
+        tw_error("TW_JOB_TOKEN: at most %zu characters", sizeof(job->token) - 1);
+        return TW_ERR_CONFIG;
+    }
+    if (!given && job->rank == 0 && job->world > 1) {
+        TW_LOG_AT(all_on_one_host(job) ? TW_LOG_DEBUG : TW_LOG_WARN,
+                  "TW_JOB_TOKEN is not set: the one made of %s's job id guards the rendezvous against "
+                  "accidents, not "
+                  "against attackers",
+                  job->launcher);
+    }
+    return TW_OK;
+}
+
+static tw_status_t job_read(const launcher_t *launcher, const tw_transport_options_t *options, tw_job_t *job)
+{
+    char job_id[160];
+    job->launcher = launcher->name;
+    launcher->job_id(job_id, sizeof(job_id));
+    tw_status_t status = read_ranks(launcher, job);
+    if (!status) {
+        status = *env("MASTER_ADDR") ? set_master(job, env("MASTER_ADDR")) : launcher->locate(launcher, job);
+    }
+    if (!status) {
+        status = read_port(options, job_id, job);
+    }
+    return status ? status : read_token(options, job_id, job);
+}
+
+int tw_job_launched(void)
+{
+    return find_launcher() != NULL;
+}
+
+tw_status_t tw_job_from_env(tw_job_t *job)
+{
+    const launcher_t *launcher = find_launcher();
+    tw_transport_options_t options;
+    *job = (tw_job_t){.rank = 0, .world = 1, .local_rank = -1, .local_world = -1, .launcher = "single"};
+    if (!launcher) {
+        job->local_rank = 0;
+        job->local_world = 1;
+        return set_master(job, "127.0.0.1");
+    }
+    tw_status_t status = tw_config_init(&tw_transport_config_table, &options);
+    if (status) {
+        return status;
+    }
+    status = job_read(launcher, &options, job);
+    tw_config_cleanup(&tw_transport_config_table, &options);
+    return status;
+}

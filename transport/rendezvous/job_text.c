@@ -1,0 +1,92 @@
+/** Texts that launchers write: host lists, task counts, contacts. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/rendezvous/job.h"
+
+/** Append text[0..n) to host; 0 if it does not fit. */
+static int append(char *host, size_t host_bytes, const char *text, size_t n)
+{
+    const size_t used = strlen(host);
+    if (n >= host_bytes - used) {
+        return 0;
+    }
+    memcpy(host + used, text, n);
+    host[used + n] = '\0';
+    return 1;
+}
+
+static int is_host_text(const char *host)
+{
+    if (!*host) {
+        return 0;
+    }
+    for (; *host; host++) {
+        if (!isalnum((unsigned char)*host) && !strchr("-._:", *host)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+tw_status_t tw_hostlist_first(const char *list, char *host, size_t host_bytes)
+{
+    host[0] = '\0';
+    while (*list && *list != ',') {
+        const char *end;
+        if (*list != '[') {
+            end = list + strcspn(list, ",[");
+            if (!append(host, host_bytes, list, (size_t)(end - list))) {
+                return TW_ERR_FORMAT;
+            }
+            list = end;
+            continue;
+        }
+        /* The first of a set of ranges: what stands before its first '-' or ','. */
+        list++;
+        end = strchr(list, ']');
+        if (!end || !append(host, host_bytes, list, strcspn(list, "-,]"))) {
+            return TW_ERR_FORMAT;
+        }
+        list = end + 1;
+    }
+    return is_host_text(host) ? TW_OK : TW_ERR_FORMAT;
+}
+
+int tw_tasks_per_node(const char *list, int index)
+{
+    while (index >= 0 && isdigit((unsigned char)*list)) {
+        char *end;
+        const long tasks = strtol(list, &end, 10);
+        long repeat = 1;
+        if (end[0] == '(' && end[1] == 'x') {
+            repeat = strtol(end + 2, &end, 10);
+            end += *end == ')';
+        }
+        if (repeat < 1 || tasks < 1 || tasks > TW_JOB_WORLD_MAX) {
+            return -1;
+        }
+        if (index < repeat) {
+            return (int)tasks;
+        }
+        index -= (int)repeat;
+        list = end + (*end == ',');
+    }
+    return -1;
+}
+
+tw_status_t tw_contact_host(const char *contact, char *host, size_t host_bytes)
+{
+    static const char scheme[] = "tcp://";
+    const char *start = strstr(contact, scheme);
+    host[0] = '\0';
+    if (!start) {
+        return TW_ERR_FORMAT;
+    }
+    start += strlen(scheme);
+    if (!append(host, host_bytes, start, strcspn(start, ",:;"))) {
+        return TW_ERR_FORMAT;
+    }
+    return is_host_text(host) ? TW_OK : TW_ERR_FORMAT;
+}

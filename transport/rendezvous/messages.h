@@ -1,0 +1,148 @@
+/** The messages of the rendezvous and of the monitor, as bytes. Pure functions: no sockets, no keys. Private to the folder.
+ *
+ *  A message is a header of 12 bytes (magic "TWIR", version, type, two zero bytes, payload length), the payload and, from
+ *  JOIN on, a 32-byte keyed hash (token.h). Numbers are little-endian.
+ *
+ *      rank r                                   rank 0
+ *      HELLO      32 random bytes           ->
+ *                                           <-  CHALLENGE  32 random bytes
+ *      JOIN       who r is; keyed hash      ->
+ *                                           <-  ACCEPT     keyed hash: this is rank 0; or REJECT
+ *                                           <-  MEMBERS    once all have joined
+ *      ADDRESS    r's addresses             ->
+ *                                           <-  ADDRESSES  everyone's
+ *  From then on the same connections carry HEARTBEAT, GOODBYE, GONE, REPORT, ABORT and FAILED (monitor.h). */
+#ifndef TW_TRANSPORT_RENDEZVOUS_MESSAGES_H
+#define TW_TRANSPORT_RENDEZVOUS_MESSAGES_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_MSG_HEADER_BYTES 12
+#define TW_MSG_NONCE_BYTES 32
+#define TW_MSG_INSTANCE_BYTES 16
+#define TW_MSG_DEVICE_BYTES 16
+#define TW_MSG_TEXT_BYTES 256
+#define TW_MSG_ADDRESS_MAX (64u << 10)
+
+/** X(name, value, largest payload) */
+#define TW_MSG_LIST(X)                          \
+    X(TW_MSG_HELLO, 1, TW_MSG_NONCE_BYTES)      \
+    X(TW_MSG_CHALLENGE, 2, TW_MSG_NONCE_BYTES)  \
+    X(TW_MSG_JOIN, 3, 64)                       \
+    X(TW_MSG_ACCEPT, 4, 0)                      \
+    X(TW_MSG_REJECT, 5, 4 + TW_MSG_TEXT_BYTES)  \
+    X(TW_MSG_MEMBERS, 6, 2u << 20)              \
+    X(TW_MSG_ADDRESS, 7, TW_MSG_ADDRESS_MAX)    \
+    X(TW_MSG_ADDRESSES, 8, 256u << 20)          \
+    X(TW_MSG_HEARTBEAT, 9, 0)                   \
+    X(TW_MSG_GOODBYE, 10, 1u << 20)             \
+    X(TW_MSG_GONE, 11, 12)                      \
+    X(TW_MSG_REPORT, 12, 4 + TW_MSG_TEXT_BYTES) \
+    X(TW_MSG_ABORT, 13, 4 + TW_MSG_TEXT_BYTES)  \
+    X(TW_MSG_FAILED, 14, 4 + TW_MSG_TEXT_BYTES)
+
+typedef enum tw_msg_type {
+#define TW_MSG_ENUM(name, value, max_bytes) name = value,
+    TW_MSG_LIST(TW_MSG_ENUM)
+#undef TW_MSG_ENUM
+} tw_msg_type_t;
+
+/** "HELLO"; "?" for an unknown type. */
+const char *tw_msg_type_name(int type);
+/** From JOIN on a message carries a keyed hash. */
+static inline int tw_msg_is_signed(int type)
+{
+    return type >= TW_MSG_JOIN;
+}
+
+typedef struct tw_msg_header {
+    int type;
+    uint32_t bytes; /**< of the payload */
+} tw_msg_header_t;
+
+void tw_msg_header_write(const tw_msg_header_t *header, uint8_t out[TW_MSG_HEADER_BYTES]);
+/** TW_ERR_FORMAT, silent: another magic or version, an unknown type, a payload larger than the type's. */
+tw_status_t tw_msg_header_parse(const uint8_t in[TW_MSG_HEADER_BYTES], tw_msg_header_t *header);
+
+/** A payload under construction. Starts zeroed; the first failure to allocate sticks. */
+typedef struct tw_msg_writer {
+    uint8_t *data;
+    size_t bytes, capacity;
+    int failed;
+} tw_msg_writer_t;
+
+void tw_msg_write(tw_msg_writer_t *writer, const void *data, size_t bytes);
+void tw_msg_writer_cleanup(tw_msg_writer_t *writer);
+
+/* The parsers below return TW_ERR_FORMAT, silently, unless the payload is exactly what they expect; what they point to
+ * stays in the payload. */
+
+/** Who a rank is. */
+typedef struct tw_msg_join {
+    uint8_t instance
+        [TW_MSG_INSTANCE_BYTES]; /**< random, one per process and attempt to join: tells a second try from a
+                                                second process */
+    uint32_t rank, world;
+    int32_t local_rank;
+    uint64_t node_id; /**< equal on one node */
+    uint64_t shm_id;  /**< equal where shared memory works */
+} tw_msg_join_t;
+
+void tw_msg_join_write(const tw_msg_join_t *join, tw_msg_writer_t *out);
+tw_status_t tw_msg_join_parse(const uint8_t *in, size_t bytes, tw_msg_join_t *join);
+
+/** What rank 0 decides for all, and who is there. */
+typedef struct tw_msg_settings {
+    uint32_t peer_timeout_ms, chunk_bytes, eager_bytes, streams;
+    char device[TW_MSG_DEVICE_BYTES]; /**< that rank 0 is reached through; "" if all ranks are on its node */
+} tw_msg_settings_t;
+
+typedef struct tw_msg_member {
+    int32_t local_rank;
+    uint64_t node_id, shm_id;
+} tw_msg_member_t;
+
+void tw_msg_members_write(const tw_msg_settings_t *settings, const tw_msg_member_t *members, uint32_t world,
+                          tw_msg_writer_t *out);
+/** members: [world], caller's. */
+tw_status_t tw_msg_members_parse(const uint8_t *in, size_t bytes, uint32_t world, tw_msg_settings_t *settings,
+                                 tw_msg_member_t *members);
+
+/** A list of byte strings: the addresses of one rank, or those lists of all ranks. */
+typedef struct tw_msg_blob {
+    const uint8_t *data;
+    uint32_t bytes;
+} tw_msg_blob_t;
+
+void tw_msg_blobs_write(const tw_msg_blob_t *blobs, uint32_t n_blobs, tw_msg_writer_t *out);
+/** blobs: [max], caller's. */
+tw_status_t tw_msg_blobs_parse(const uint8_t *in, size_t bytes, uint32_t max, tw_msg_blob_t *blobs,
+                               uint32_t *n_blobs);
+
+/** REJECT (number: a status), REPORT and FAILED (number: a rank), ABORT (number: 0). */
+typedef struct tw_msg_notice {
+    int32_t number;
+    char text[TW_MSG_TEXT_BYTES + 1]; /**< cut to fit; parsed: unprintable bytes are '?' */
+} tw_msg_notice_t;
+
+void tw_msg_notice_write(int32_t number, const char *text, tw_msg_writer_t *out);
+tw_status_t tw_msg_notice_parse(const uint8_t *in, size_t bytes, tw_msg_notice_t *notice);
+
+/** GOODBYE: to each rank, how many messages this rank has sent to it. */
+void tw_msg_goodbye_write(const uint64_t *counts, uint32_t world, tw_msg_writer_t *out);
+/** counts: [world], caller's. */
+tw_status_t tw_msg_goodbye_parse(const uint8_t *in, size_t bytes, uint32_t world, uint64_t *counts);
+
+/** GONE: `rank` has said goodbye after `count` messages to the reader. */
+void tw_msg_gone_write(uint32_t rank, uint64_t count, tw_msg_writer_t *out);
+tw_status_t tw_msg_gone_parse(const uint8_t *in, size_t bytes, uint32_t *rank, uint64_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

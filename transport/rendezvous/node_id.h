@@ -1,0 +1,20 @@
+/** Which ranks share a node, and which share memory. Private to the folder. */
+#ifndef TW_TRANSPORT_RENDEZVOUS_NODE_ID_H
+#define TW_TRANSPORT_RENDEZVOUS_NODE_ID_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The same on one node: of host name, boot and network namespace; of `name` instead if it is not empty. */
+uint64_t tw_node_id(const char *name);
+/** The same where processes of one node reach each other's shared memory: also of IPC and PID namespace and /dev/shm. */
+uint64_t tw_shm_id(uint64_t node_id);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

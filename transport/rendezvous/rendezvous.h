@@ -1,0 +1,57 @@
+/** How the ranks of a job meet: rank 0 listens, the others connect, each proves that it has the job's token. Private to the
+ *  folder.
+ *
+ *  Strangers - who send garbage, a wrong hash, a message too long or too short, or nothing - are dropped with a line at
+ *  info level and change nothing. A rank that has the token but contradicts the job (another world size, a rank that is taken
+ *  or out of range) ends the attempt for everyone, with an error that says so. */
+#ifndef TW_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H
+#define TW_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H
+
+#include "transport/options.h"
+#include "transport/rendezvous/channel.h"
+#include "transport/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_rendezvous {
+    int rank, world;
+    double join_timeout;
+    tw_msg_settings_t settings; /**< rank 0's */
+    tw_msg_member_t *members;   /**< [world] */
+    tw_channel_t *channels;     /**< rank 0: [world], its own closed; others: [1], to rank 0 */
+    int failed_rank;            /**< set by TW_ERR_PEER */
+    char device
+        [TW_MSG_DEVICE_BYTES]; /**< on the way to rank 0; on rank 0, to the first rank of another node */
+    uint8_t *gathered;         /**< what the blobs of the last exchange point into */
+} tw_rendezvous_t;
+
+/** Meet. `own`: this rank; settings.device is filled in. Blocks until all are there.
+ *  TW_ERR_TIMEOUT, TW_ERR_CONFIG, TW_ERR_PEER, TW_ERR_AUTH, TW_ERR_IO, each logged. Clean up in any case. */
+tw_status_t tw_rendezvous_join(tw_rendezvous_t *rendezvous, const tw_job_t *job,
+                               const tw_transport_options_t *options, const tw_msg_member_t *own);
+
+/** Everyone gives a blob and gets all: blobs [world], valid until the cleanup. Collective. */
+tw_status_t tw_rendezvous_exchange(tw_rendezvous_t *rendezvous, const tw_msg_blob_t *own,
+                                   tw_msg_blob_t *blobs);
+
+/** The connections, for the monitor: the caller's from now on. [n_channels] */
+tw_channel_t *tw_rendezvous_take_channels(tw_rendezvous_t *rendezvous, int *n_channels);
+
+void tw_rendezvous_cleanup(tw_rendezvous_t *rendezvous);
+
+/* Both sides of the above, in files of their own. */
+tw_status_t tw_rendezvous_serve(tw_rendezvous_t *rendezvous, const tw_job_t *job,
+                                const tw_transport_options_t *options, const tw_token_key_t *key);
+tw_status_t tw_rendezvous_connect(tw_rendezvous_t *rendezvous, const tw_job_t *job,
+                                  const tw_transport_options_t *options, const tw_token_key_t *key);
+tw_status_t tw_rendezvous_exchange_server(tw_rendezvous_t *rendezvous, tw_msg_blob_t *blobs);
+tw_status_t tw_rendezvous_exchange_client(tw_rendezvous_t *rendezvous, const tw_msg_blob_t *own,
+                                          tw_msg_blob_t *blobs);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,500 @@
+/** The rendezvous as rank 0 sees it: one poll loop over the listener, strangers and ranks that have joined, so that nobody
+ *  can make the others wait. */
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "transport/rendezvous/rendezvous.h"
+#include "transport/rendezvous/socket.h"
+
+/** Connections that have proven nothing yet; one more pushes the oldest out. */
+#define STRANGERS_MAX 128
+/** Accepted between two looks at everybody else. */
+#define ACCEPTS_AT_ONCE 64
+#define FAREWELL_SEC 1.0
+#define LISTEN_RETRY_MS 100
+
+typedef struct stranger {
+    tw_channel_t channel;
+    uint8_t client_nonce[TW_MSG_NONCE_BYTES];
+    int said_hello;
+    uint64_t deadline_ns;
+} stranger_t;
+
+typedef struct server {
+    tw_rendezvous_t *rendezvous;
+    const tw_transport_options_t *options;
+    const tw_token_key_t *key;
+    int listener;
+    int n_joined; /**< rank 0 included */
+    uint64_t deadline_ns;
+    uint8_t (*instances)[TW_MSG_INSTANCE_BYTES]; /**< [world] */
+    stranger_t strangers[STRANGERS_MAX];         /**< the oldest first */
+    int n_strangers;
+    struct pollfd *pollfds; /**< [1 + STRANGERS_MAX + world] */
+    char refusal[TW_MSG_TEXT_BYTES];
+} server_t;
+
+static uint64_t after(double sec)
+{
+    return tw_time_ns() + (uint64_t)(sec * 1e9);
+}
+
+/* ---- ending for everyone ----------------------------------------------------------------------------------- */
+
+/** Say `type` {number, text} to every rank that is there, and wait a moment for it to leave. */
+static void tell_all(tw_rendezvous_t *rendezvous, tw_msg_type_t type, int32_t number, const char *text)
+{
+    tw_msg_writer_t notice = {0};
+    const uint64_t deadline_ns = after(FAREWELL_SEC);
+    tw_msg_notice_write(number, text, &notice);
+    for (int r = 1; r < rendezvous->world && !notice.failed; r++) {
+        if (tw_channel_is_open(&rendezvous->channels[r])) {
+            (void)tw_channel_send(&rendezvous->channels[r], type, notice.data, notice.bytes);
+        }
+    }
+    for (int r = 1; r < rendezvous->world; r++) {
+        if (tw_channel_is_open(&rendezvous->channels[r])) {
+            (void)tw_channel_drain(&rendezvous->channels[r], deadline_ns);
+        }
+    }
+    tw_msg_writer_cleanup(&notice);
+}
+
+static tw_status_t contradiction(server_t *server, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static tw_status_t contradiction(server_t *server, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(server->refusal, sizeof(server->refusal), format, args);
+    va_end(args);
+    return TW_ERR_CONFIG;
+}
+
+/** "1, 3-5, 9" of the ranks without a channel. */
+static void list_missing(const tw_rendezvous_t *rendezvous, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    int n_left = 0;
+    text[0] = '\0';
+    for (int r = 1, last; r < rendezvous->world; r = last + 1) {
+        for (last = r; last < rendezvous->world && !tw_channel_is_open(&rendezvous->channels[last]); last++) {
+            ;
+        }
+        if (last == r) {
+            continue;
+        }
+        char item[32];
+        const int bytes = last - r > 1
+                              ? snprintf(item, sizeof(item), "%s%d-%d", used ? ", " : "", r, last - 1)
+                              : snprintf(item, sizeof(item), "%s%d", used ? ", " : "", r);
+        if (n_left || used + (size_t)bytes + 24 > text_bytes) {
+            n_left += last - r;
+            continue;
+        }
+        memcpy(text + used, item, (size_t)bytes + 1);
+        used += (size_t)bytes;
+    }
+    if (n_left) {
+        snprintf(text + used, text_bytes - used, " and %d more", n_left);
+    }
+}
+
+/* ---- strangers --------------------------------------------------------------------------------------------- */
+
+static void stranger_remove(server_t *server, int index)
+{
+    server->n_strangers--;
+    memmove(&server->strangers[index], &server->strangers[index + 1],
+            (size_t)(server->n_strangers - index) * sizeof(server->strangers[0]));
+}
+
+static void stranger_drop(server_t *server, int index, const char *why)
+{
+    tw_info("rank 0: dropping the connection from %s: %s", server->strangers[index].channel.name, why);
+    tw_channel_cleanup(&server->strangers[index].channel);
+    stranger_remove(server, index);
+}
+
+static void accept_some(server_t *server)
+{
+    for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
+        const int fd = tw_socket_accept(server->listener);
+        if (fd < 0) {
+            return;
+        }
+        if (server->n_strangers == STRANGERS_MAX) {
+            stranger_drop(server, 0, "too many connections that have not proven anything yet");
+        }
+        stranger_t *stranger = &server->strangers[server->n_strangers++];
+        *stranger = (stranger_t){.deadline_ns = after(server->options->handshake_timeout)};
+        tw_channel_init(&stranger->channel, fd);
+    }
+}
+
+static tw_status_t hello(server_t *server, stranger_t *stranger, const tw_channel_message_t *message)
+{
+    uint8_t nonce[TW_MSG_NONCE_BYTES];
+    if (message->bytes != sizeof(nonce)) {
+        return TW_ERR_FORMAT;
+    }
+    memcpy(stranger->client_nonce, message->payload, sizeof(nonce));
+    tw_token_random(nonce, sizeof(nonce));
+    tw_token_session_init(&stranger->channel.session, server->key, TW_TOKEN_SERVER, stranger->client_nonce,
+                          nonce);
+    stranger->said_hello = 1;
+    return tw_channel_send(&stranger->channel, TW_MSG_CHALLENGE, nonce, sizeof(nonce));
+}
+
+/** It has the token; does what it says fit the job? */
+static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const char *name)
+{
+    const tw_rendezvous_t *rendezvous = server->rendezvous;
+    const uint32_t world = (uint32_t)rendezvous->world;
+    if (join->world != world) {
+        return contradiction(server, "rank %u (%s) takes part in a world of %u, rank 0 in one of %u",
+                             join->rank, name, join->world, world);
+    }
+    if (join->rank >= world) {
+        return contradiction(server, "%s claims rank %u in a world of %u", name, join->rank, world);
+    }
+    if (join->rank == 0) {
+        return contradiction(server, "%s claims rank 0, as this process does", name);
+    }
+    const tw_channel_t *taken = &rendezvous->channels[join->rank];
+    if (tw_channel_is_open(taken) &&
+        memcmp(server->instances[join->rank], join->instance, sizeof(join->instance)) != 0) {
+        return contradiction(server, "two processes claim rank %u: %s and %s", join->rank, taken->name, name);
+    }
+    return TW_OK;
+}
+
+/** Move a stranger among the ranks. */
+static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_join_t *join)
+{
+    tw_rendezvous_t *rendezvous = server->rendezvous;
+    tw_channel_t *channel = &rendezvous->channels[join->rank];
+    if (tw_channel_is_open(channel)) {
+        tw_channel_cleanup(channel); /* the same process, once more */
+    } else {
+        server->n_joined++;
+    }
+    *channel = stranger->channel;
+    memcpy(server->instances[join->rank], join->instance, sizeof(join->instance));
+    rendezvous->members[join->rank] = (tw_msg_member_t){join->local_rank, join->node_id, join->shm_id};
+    tw_debug("rank 0: rank %u has joined from %s", join->rank, channel->name);
+    (void)tw_channel_send(channel, TW_MSG_ACCEPT, NULL, 0); /* a failure shows when it is read */
+    return TW_OK;
+}
+
+/** TW_OK: the stranger has become a rank; TW_IN_PROGRESS; TW_ERR_CONFIG: contradiction; else: to be dropped. */
+static tw_status_t stranger_step(server_t *server, stranger_t *stranger)
+{
+    tw_channel_message_t message;
+    tw_msg_join_t join;
+    tw_status_t status;
+    if (!stranger->said_hello) {
+        status = tw_channel_receive(&stranger->channel, TW_CHANNEL_ACCEPTS(TW_MSG_HELLO), &message);
+        if (!status) {
+            status = hello(server, stranger, &message);
+        }
+        if (status) {
+            return status;
+        }
+    }
+    status = tw_channel_receive(&stranger->channel, TW_CHANNEL_ACCEPTS(TW_MSG_JOIN), &message);
+    if (!status) {
+        status = tw_msg_join_parse(message.payload, message.bytes, &join);
+    }
+    if (status) {
+        return status;
+    }
+    status = join_check(server, &join, stranger->channel.name);
+    return status ? status : admit(server, stranger, &join);
+}
+
+static void refuse_stranger(server_t *server, stranger_t *stranger)
+{
+    tw_msg_writer_t notice = {0};
+    tw_msg_notice_write(TW_ERR_CONFIG, server->refusal, &notice);
+    if (!notice.failed && !tw_channel_send(&stranger->channel, TW_MSG_REJECT, notice.data, notice.bytes)) {
+        (void)tw_channel_drain(&stranger->channel, after(FAREWELL_SEC));
+    }
+    tw_msg_writer_cleanup(&notice);
+}
+
+static tw_status_t strangers_step(server_t *server)
+{
+    for (int i = 0; i < server->n_strangers;) {
+        stranger_t *stranger = &server->strangers[i];
+        tw_status_t status = stranger_step(server, stranger);
+        if (status == TW_ERR_CONFIG) {
+            refuse_stranger(server, stranger);
+            return status;
+        }
+        if (status == TW_OK) {
+            stranger_remove(server, i);
+        } else if (status != TW_IN_PROGRESS) {
+            stranger_drop(server, i, tw_status_string(status));
+        } else if (tw_time_ns() > stranger->deadline_ns) {
+            stranger_drop(server, i, "it did not say who it is in time");
+        } else {
+            i++;
+        }
+    }
+    return TW_OK;
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------------------- */
+
+/** A rank that has joined has nothing to say yet: this finds those that are gone again. */
+static void ranks_step(server_t *server)
+{
+    tw_rendezvous_t *rendezvous = server->rendezvous;
+    tw_channel_message_t message;
+    for (int r = 1; r < rendezvous->world; r++) {
+        tw_channel_t *channel = &rendezvous->channels[r];
+        if (!tw_channel_is_open(channel)) {
+            continue;
+        }
+        tw_status_t status = tw_channel_flush(channel);
+        if (status >= 0) {
+            status = tw_channel_receive(channel, 0, &message);
+        }
+        if (status == TW_IN_PROGRESS) {
+            continue;
+        }
+        tw_info("rank 0: rank %d has left again before the job began", r);
+        tw_channel_cleanup(channel);
+        server->n_joined--;
+    }
+}
+
+static void wait_for_sockets(server_t *server)
+{
+    const tw_rendezvous_t *rendezvous = server->rendezvous;
+    const uint64_t now = tw_time_ns();
+    uint64_t until = server->deadline_ns;
+    nfds_t n = 0;
+    server->pollfds[n++] = (struct pollfd){.fd = server->listener, .events = POLLIN};
+    for (int i = 0; i < server->n_strangers; i++) {
+        server->pollfds[n++] = (struct pollfd){.fd = server->strangers[i].channel.fd, .events = POLLIN};
+        if (server->strangers[i].deadline_ns < until) {
+            until = server->strangers[i].deadline_ns;
+        }
+    }
+    for (int r = 1; r < rendezvous->world; r++) {
+        if (tw_channel_is_open(&rendezvous->channels[r])) {
+            server->pollfds[n++] = (struct pollfd){.fd = rendezvous->channels[r].fd, .events = POLLIN};
+        }
+    }
+    (void)poll(server->pollfds, n, until > now ? (int)((until - now) / 1000000 + 1) : 0);
+}
+
+static tw_status_t gather_ranks(server_t *server)
+{
+    tw_rendezvous_t *rendezvous = server->rendezvous;
+    while (server->n_joined < rendezvous->world) {
+        char missing[TW_MSG_TEXT_BYTES / 2];
+        if (tw_time_ns() >= server->deadline_ns) {
+            list_missing(rendezvous, missing, sizeof(missing));
+            snprintf(server->refusal, sizeof(server->refusal), "missing after %g s: rank %s",
+                     server->options->join_timeout, missing);
+            return TW_ERR_TIMEOUT;
+        }
+        wait_for_sockets(server);
+        accept_some(server);
+        tw_status_t status = strangers_step(server);
+        if (status) {
+            return status;
+        }
+        ranks_step(server);
+    }
+    return TW_OK;
+}
+
+/** Another job may just be leaving the port. */
+static tw_status_t listen_patiently(server_t *server, const tw_job_t *job)
+{
+    for (;;) {
+        server->listener = tw_socket_listen(job->master_addr, job->master_port);
+        if (server->listener >= 0) {
+            return TW_OK;
+        }
+        if (errno != EADDRINUSE || tw_time_ns() >= server->deadline_ns) {
+            tw_error("rank 0: cannot listen on port %d: %s; TW_RENDEZVOUS_PORT chooses another",
+                     job->master_port, strerror(errno));
+            return errno == EADDRINUSE ? TW_ERR_CONFIG : TW_ERR_IO;
+        }
+        (void)poll(NULL, 0, LISTEN_RETRY_MS);
+    }
+}
+
+/** The device towards the first rank of another node, if there is one. */
+static void choose_device(tw_rendezvous_t *rendezvous)
+{
+    int r = 1;
+    while (r < rendezvous->world && rendezvous->members[r].node_id == rendezvous->members[0].node_id) {
+        r++;
+    }
+    tw_socket_device(rendezvous->channels[r < rendezvous->world ? r : 1].fd, rendezvous->device,
+                     sizeof(rendezvous->device));
+    if (r < rendezvous->world) {
+        memcpy(rendezvous->settings.device, rendezvous->device, sizeof(rendezvous->device));
+    }
+}
+
+static tw_status_t send_members(tw_rendezvous_t *rendezvous)
+{
+    tw_msg_writer_t members = {0};
+    tw_msg_members_write(&rendezvous->settings, rendezvous->members, (uint32_t)rendezvous->world, &members);
+    for (int r = 1; r < rendezvous->world && !members.failed; r++) {
+        (void)tw_channel_send(&rendezvous->channels[r], TW_MSG_MEMBERS, members.data, members.bytes);
+    }
+    const int failed = members.failed;
+    tw_msg_writer_cleanup(&members);
+    return failed ? TW_ERR_NO_MEMORY : TW_OK;
+}
+
+static void server_cleanup(server_t *server)
+{
+    if (server->listener >= 0) {
+        close(server->listener);
+    }
+    for (int i = 0; i < server->n_strangers; i++) {
+        tw_channel_cleanup(&server->strangers[i].channel);
+    }
+    free(server->instances);
+    free(server->pollfds);
+    free(server);
+}
+
+static server_t *server_create(tw_rendezvous_t *rendezvous, const tw_transport_options_t *options,
+                               const tw_token_key_t *key)
+{
+    const size_t world = (size_t)rendezvous->world;
+    server_t *server = calloc(1, sizeof(*server));
+    if (!server) {
+        return NULL;
+    }
+    server->rendezvous = rendezvous;
+    server->options = options;
+    server->key = key;
+    server->listener = -1;
+    server->n_joined = 1;
+    server->deadline_ns = after(options->join_timeout);
+    server->instances = calloc(world, sizeof(*server->instances));
+    server->pollfds = calloc(1 + STRANGERS_MAX + world, sizeof(*server->pollfds));
+    if (server->instances && server->pollfds) {
+        return server;
+    }
+    server_cleanup(server);
+    return NULL;
+}
+
+tw_status_t tw_rendezvous_serve(tw_rendezvous_t *rendezvous, const tw_job_t *job,
+                                const tw_transport_options_t *options, const tw_token_key_t *key)
+{
+    server_t *server = server_create(rendezvous, options, key);
+    if (!server) {
+        tw_error("rank 0: out of memory for a world of %d", rendezvous->world);
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_status_t status = listen_patiently(server, job);
+    if (!status) {
+        status = gather_ranks(server);
+        if (status) {
+            tw_error("rank 0: %s", server->refusal);
+            tell_all(rendezvous, TW_MSG_REJECT, status, server->refusal);
+        }
+    }
+    server_cleanup(server);
+    if (status) {
+        return status;
+    }
+    /* The port is free again before anyone can go on: the next rendezvous cannot run into this one. */
+    choose_device(rendezvous);
+    return send_members(rendezvous);
+}
+
+/* ---- exchange ---------------------------------------------------------------------------------------------- */
+
+/** A rank that has joined and fails ends the start for everyone. */
+static tw_status_t rank_failed(tw_rendezvous_t *rendezvous, int rank, tw_status_t why)
+{
+    const tw_channel_t *channel = &rendezvous->channels[rank];
+    char text[TW_MSG_TEXT_BYTES];
+    snprintf(text, sizeof(text), "%s, exchanging addresses",
+             why == TW_ERR_IO && !channel->error ? "connection closed" : tw_status_string(why));
+    rendezvous->failed_rank = rank;
+    tw_error("rank 0: peer %d failed during the start: %s", rank, text);
+    tell_all(rendezvous, TW_MSG_FAILED, rank, text);
+    return why == TW_ERR_TIMEOUT ? TW_ERR_TIMEOUT : TW_ERR_PEER;
+}
+
+/** Copies of what each rank sent, one after the other; `blobs` points into them. */
+static tw_status_t collect(tw_rendezvous_t *rendezvous, tw_msg_blob_t *blobs, tw_msg_writer_t *store,
+                           size_t *starts)
+{
+    const uint64_t deadline_ns = after(rendezvous->join_timeout);
+    tw_msg_write(store, blobs[0].data, blobs[0].bytes);
+    starts[0] = 0;
+    for (int r = 1; r < rendezvous->world; r++) {
+        tw_channel_message_t message;
+        tw_status_t status = tw_channel_wait(&rendezvous->channels[r], TW_CHANNEL_ACCEPTS(TW_MSG_ADDRESS),
+                                             deadline_ns, &message);
+        if (status) {
+            return rank_failed(rendezvous, r, status);
+        }
+        starts[r] = store->bytes;
+        blobs[r].bytes = message.bytes;
+        tw_msg_write(store, message.payload, message.bytes);
+    }
+    if (store->failed) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int r = 0; r < rendezvous->world; r++) {
+        blobs[r].data = store->data + starts[r];
+    }
+    return TW_OK;
+}
+
+static tw_status_t distribute(tw_rendezvous_t *rendezvous, const tw_msg_blob_t *blobs)
+{
+    const uint64_t deadline_ns = after(rendezvous->join_timeout);
+    tw_msg_writer_t all = {0};
+    tw_status_t status = TW_OK;
+    tw_msg_blobs_write(blobs, (uint32_t)rendezvous->world, &all);
+    for (int r = 1; r < rendezvous->world && !all.failed; r++) {
+        (void)tw_channel_send(&rendezvous->channels[r], TW_MSG_ADDRESSES, all.data, all.bytes);
+    }
+    for (int r = 1; r < rendezvous->world && !all.failed && !status; r++) {
+        status = tw_channel_drain(&rendezvous->channels[r], deadline_ns);
+        if (status) {
+            status = rank_failed(rendezvous, r, status);
+        }
+    }
+    const int failed = all.failed;
+    tw_msg_writer_cleanup(&all);
+    return failed ? TW_ERR_NO_MEMORY : status;
+}
+
+tw_status_t tw_rendezvous_exchange_server(tw_rendezvous_t *rendezvous, tw_msg_blob_t *blobs)
+{
+    tw_msg_writer_t store = {0};
+    size_t *starts = calloc((size_t)rendezvous->world, sizeof(*starts));
+    tw_status_t status = starts ? collect(rendezvous, blobs, &store, starts) : TW_ERR_NO_MEMORY;
+    free(starts);
+    rendezvous->gathered = store.data;
+    if (!status) {
+        status = distribute(rendezvous, blobs);
+    }
+    if (status == TW_ERR_NO_MEMORY) {
+        tw_error("rank 0: out of memory for the addresses of %d ranks", rendezvous->world);
+    }
+    return status;
+}

@@ -1,0 +1,233 @@
+#include "transport/rendezvous/socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BACKLOG 1024
+#define SOCKET_FLAGS (SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
+
+static void close_keeping_errno(int fd)
+{
+    const int error = errno;
+    close(fd);
+    errno = error;
+}
+
+static void set_option(int fd, int level, int option, int value)
+{
+    (void)setsockopt(fd, level, option, &value, sizeof(value)); /* better with it, possible without */
+}
+
+/* ---- listening --------------------------------------------------------------------------------------------- */
+
+static int bind_and_listen(const struct sockaddr *address, socklen_t bytes)
+{
+    const int fd = socket(address->sa_family, SOCKET_FLAGS, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (address->sa_family == AF_INET6) {
+        set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    }
+    if (!bind(fd, address, bytes) && !listen(fd, BACKLOG)) {
+        return fd;
+    }
+    close_keeping_errno(fd);
+    return -1;
+}
+
+int tw_socket_listen(const char *host, int port)
+{
+    const uint16_t net_port = htons((uint16_t)port);
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = net_port, .sin_addr = {htonl(INADDR_ANY)}};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = net_port, .sin6_addr = in6addr_any};
+    if (!strcmp(host, "::1")) {
+        v6.sin6_addr = in6addr_loopback;
+    }
+    if (!strcmp(host, "127.0.0.1") || !strcmp(host, "localhost")) {
+        v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        return bind_and_listen((struct sockaddr *)&v4, sizeof(v4));
+    }
+    const int fd = bind_and_listen((struct sockaddr *)&v6, sizeof(v6));
+    /* Hosts without IPv6. */
+    if (fd < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) {
+        return bind_and_listen((struct sockaddr *)&v4, sizeof(v4));
+    }
+    return fd;
+}
+
+int tw_socket_port(int fd)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof(address);
+    if (getsockname(fd, (struct sockaddr *)&address, &bytes)) {
+        return -1;
+    }
+    return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
+                                               : ((struct sockaddr_in *)&address)->sin_port);
+}
+
+int tw_socket_accept(int listener)
+{
+    const int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) {
+        set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    }
+    return fd;
+}
+
+/* ---- connecting -------------------------------------------------------------------------------------------- */
+
+/** 0, or the errno of the attempt. */
+static int connect_one(int fd, const struct addrinfo *info, uint64_t deadline_ns)
+{
+    int error = connect(fd, info->ai_addr, info->ai_addrlen) ? errno : 0;
+    while (error == EINPROGRESS || error == EINTR) {
+        const uint64_t now = tw_time_ns();
+        struct pollfd pollfd = {.fd = fd, .events = POLLOUT};
+        socklen_t bytes = sizeof(error);
+        if (now >= deadline_ns) {
+            return ETIMEDOUT;
+        }
+        const int ready = poll(&pollfd, 1, (int)((deadline_ns - now) / 1000000 + 1));
+        if (ready > 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes)) {
+            return errno;
+        }
+    }
+    return error;
+}
+
+static tw_status_t connect_any(const struct addrinfo *list, uint64_t deadline_ns, int *fd, int *error)
+{
+    for (const struct addrinfo *info = list; info; info = info->ai_next) {
+        *fd = socket(info->ai_family, SOCKET_FLAGS, 0);
+        *error = *fd < 0 ? errno : connect_one(*fd, info, deadline_ns);
+        if (!*error) {
+            set_option(*fd, IPPROTO_TCP, TCP_NODELAY, 1);
+            return TW_OK;
+        }
+        if (*fd >= 0) {
+            close(*fd);
+        }
+    }
+    return *error == ETIMEDOUT ? TW_ERR_TIMEOUT : TW_ERR_IO;
+}
+
+tw_status_t tw_socket_connect(const char *host, int port, uint64_t deadline_ns, int *fd, char *reason,
+                              size_t reason_bytes)
+{
+    const struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *list = NULL;
+    char service[16];
+    int error = 0;
+    snprintf(service, sizeof(service), "%d", port);
+    const int failure = getaddrinfo(host, service, &hints, &list);
+    if (failure) {
+        snprintf(reason, reason_bytes, "%s: %s", host, gai_strerror(failure));
+        return TW_ERR_IO;
+    }
+    tw_status_t status = connect_any(list, deadline_ns, fd, &error);
+    if (status) {
+        snprintf(reason, reason_bytes, "%s port %d: %s", host, port, strerror(error));
+    }
+    freeaddrinfo(list);
+    return status;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------- */
+
+void tw_socket_peer_name(int fd, char *name, size_t name_bytes)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof(address);
+    char host[INET6_ADDRSTRLEN + 16], service[16];
+    const int flags = NI_NUMERICHOST | NI_NUMERICSERV;
+    if (getpeername(fd, (struct sockaddr *)&address, &bytes) ||
+        getnameinfo((struct sockaddr *)&address, bytes, host, sizeof(host), service, sizeof(service),
+                    flags)) {
+        snprintf(name, name_bytes, "?");
+    } else {
+        snprintf(name, name_bytes, "%s:%s", host, service);
+    }
+}
+
+/** The address itself, IPv4 also where it is wrapped in IPv6; returns its bytes. */
+static size_t address_bytes(const struct sockaddr *address, const uint8_t **data)
+{
+    if (address->sa_family == AF_INET) {
+        *data = (const uint8_t *)&((const struct sockaddr_in *)address)->sin_addr;
+        return 4;
+    }
+    if (address->sa_family != AF_INET6) {
+        return 0;
+    }
+    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
+    const int mapped = IN6_IS_ADDR_V4MAPPED(v6);
+    *data = v6->s6_addr + (mapped ? 12 : 0);
+    return mapped ? 4 : 16;
+}
+
+static int same_address(const struct sockaddr *a, const struct sockaddr *b)
+{
+    const uint8_t *a_data, *b_data;
+    const size_t a_bytes = address_bytes(a, &a_data);
+    return a_bytes && a_bytes == address_bytes(b, &b_data) && !memcmp(a_data, b_data, a_bytes);
+}
+
+static int is_loopback(const struct sockaddr *address)
+{
+    const uint8_t *data;
+    const size_t bytes = address_bytes(address, &data);
+    return (bytes == 4 && data[0] == 127) || (bytes == 16 && !memcmp(data, &in6addr_loopback, 16));
+}
+
+void tw_socket_device(int fd, char *device, size_t device_bytes)
+{
+    struct sockaddr_storage storage;
+    const struct sockaddr *own = (struct sockaddr *)&storage;
+    socklen_t bytes = sizeof(storage);
+    struct ifaddrs *list = NULL;
+    device[0] = '\0';
+    if (getsockname(fd, (struct sockaddr *)&storage, &bytes) || getifaddrs(&list)) {
+        return;
+    }
+    for (const struct ifaddrs *i = list; i && !device[0]; i = i->ifa_next) {
+        if (!i->ifa_addr) {
+            continue;
+        }
+        /* All of 127.0.0.0/8 is the loopback device's, though it lists one address. */
+        const int match =
+            is_loopback(own) ? (i->ifa_flags & IFF_LOOPBACK) != 0 : same_address(i->ifa_addr, own);
+        if (match) {
+            snprintf(device, device_bytes, "%s", i->ifa_name);
+        }
+    }
+    freeifaddrs(list);
+}
+
+int tw_net_device_usable(const char *device)
+{
+    const unsigned up = IFF_UP | IFF_RUNNING;
+    struct ifaddrs *list = NULL;
+    int usable = 0;
+    if (getifaddrs(&list)) {
+        return 0;
+    }
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
+        usable |= !strcmp(i->ifa_name, device) && i->ifa_addr && (i->ifa_flags & up) == up &&
+                  (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
+    }
+    freeifaddrs(list);
+    return usable;
+}

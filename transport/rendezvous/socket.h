@@ -1,0 +1,32 @@
+/** TCP sockets and network devices: thin, non-blocking. Private to the folder. */
+#ifndef TW_TRANSPORT_RENDEZVOUS_SOCKET_H
+#define TW_TRANSPORT_RENDEZVOUS_SOCKET_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Listen on `port` (0: any free one): on the loopback device alone if `host` is its address, else on all, IPv4 and IPv6.
+ *  Returns the socket, or -1 with errno set. */
+int tw_socket_listen(const char *host, int port);
+/** The port a listening socket got. */
+int tw_socket_port(int fd);
+/** A new connection, or -1 with errno set (EAGAIN: none). */
+int tw_socket_accept(int listener);
+/** Connect, waiting until `deadline_ns`. TW_ERR_IO or TW_ERR_TIMEOUT with why in `reason`, silent. */
+tw_status_t tw_socket_connect(const char *host, int port, uint64_t deadline_ns, int *fd, char *reason,
+                              size_t reason_bytes);
+/** "10.0.0.3:4567" of the other end. */
+void tw_socket_peer_name(int fd, char *name, size_t name_bytes);
+/** The device that carries this end's address; "" if none does. */
+void tw_socket_device(int fd, char *device, size_t device_bytes);
+/** Whether `device` exists, is up, has a carrier and an address. */
+int tw_net_device_usable(const char *device);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,83 @@
+/** Memory of GPUs: whether UCX knows it here, and what it must be told. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <uct/api/uct.h>
+
+#include "transport/ucx/state.h"
+
+/** Memory domains of a GPU come from this part of UCX. It is not there unless UCX was built with CUDA, and has none where
+ *  there is no GPU or no driver. */
+#define CUDA_COMPONENT "cuda_cpy"
+/** UCX's name for all its ways to the memory of a GPU. It does not complain when only some of them are there. */
+#define CUDA_TLS "cuda"
+
+static int component_has_gpu(uct_component_h component)
+{
+    uct_component_attr_t attr = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME |
+                                               UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT};
+    return uct_component_query(component, &attr) == UCS_OK && attr.md_resource_count > 0 &&
+           !strcmp(attr.name, CUDA_COMPONENT);
+}
+
+/** Asked beforehand, because UCX warns of every transport that it is told to use and does not have. */
+static int finds_gpu(void)
+{
+    uct_component_h *components;
+    unsigned n_components = 0;
+    int found = 0;
+    ucs_status_t status = uct_query_components(&components, &n_components);
+    if (status != UCS_OK) {
+        tw_error("UCX: what it is made of: %s", ucs_status_string(status));
+        return 0;
+    }
+    for (unsigned i = 0; i < n_components && !found; i++) {
+        found = component_has_gpu(components[i]);
+    }
+    uct_release_component_list(components);
+    return found;
+}
+
+/** A list of what not to use ("^..."), everything, or with a word of its own on CUDA. */
+static int decides_cuda(const char *tls)
+{
+    if (tls[0] == '^') {
+        return 1;
+    }
+    for (const char *word = tls; word; word = strchr(word, ',')) {
+        word += *word == ',';
+        if (!strncmp(word, CUDA_TLS, strlen(CUDA_TLS)) ||
+            (!strncmp(word, "all", 3) && strchr(",", word[3]))) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+char *tw_ucx_tls_with_cuda(const char *tls)
+{
+    const int add = !decides_cuda(tls) && finds_gpu();
+    const size_t bytes = strlen(tls) + sizeof("," CUDA_TLS);
+    char *all = malloc(bytes);
+    if (all) {
+        snprintf(all, bytes, "%s%s", tls, add ? "," CUDA_TLS : "");
+    } else {
+        tw_error("out of memory for the names of UCX's transports");
+    }
+    return all;
+}
+
+int tw_ucx_context_takes_cuda(ucp_context_h context)
+{
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+    ucs_status_t status = ucp_context_query(context, &attr);
+    if (status != UCS_OK) {
+        tw_error("UCX: what memory it takes: %s", ucs_status_string(status));
+    }
+    return status == UCS_OK && (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
+}
+
+int tw_transport_ucx_knows(tw_mem_t mem)
+{
+    return mem == TW_MEM_HOST || (mem == TW_MEM_CUDA && finds_gpu());
+}

@@ -1,0 +1,46 @@
+/** The ucx backend on the wire. All are UCX active messages with the header below. Up to TW_EAGER bytes: EAGER, with the data.
+ *  Longer: RTS; the receiver, once a receive matches, answers CTS with the number of a slot; then DATA chunks, each on
+ *  whichever stream is free, to be copied to their place as they come, in any order. Where there are several data streams,
+ *  each chunk is acknowledged (ACK): a stream is as busy as its chunks on the way are many, and that is not what a socket
+ *  with its large buffers would tell. CANCEL takes an RTS back. All but DATA travel on the control stream in order; that is
+ *  what keeps equal tags in posting order, and small messages out of the bulk's queue.
+ *
+ *  Memory of a GPU is touched by UCX alone, never by this code: from there even short messages go by RTS, and a CTS that
+ *  names such memory asks for chunks that UCX keeps until it is told where to copy them. */
+#ifndef TW_TRANSPORT_UCX_PROTOCOL_H
+#define TW_TRANSPORT_UCX_PROTOCOL_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Little-endian machines only (as UCX itself). */
+typedef struct tw_ucx_header {
+    uint32_t source;   /**< the sending rank */
+    uint32_t kind;     /**< tw_ucx_kind_t */
+    uint32_t sequence; /**< all but DATA: how many of those came before, from this rank to that */
+    uint32_t stream;   /**< DATA, ACK: the sender's stream, 0: no ACK wanted; CTS: 1: keep */
+    uint64_t tag;      /**< EAGER, RTS */
+    uint64_t id;       /**< RTS: the sender's slot; CTS, CANCEL: that again; DATA: the receiver's slot */
+    uint64_t value;    /**< EAGER, RTS: bytes; CTS, CANCEL: the receiver's slot, 0: none; DATA: offset */
+} tw_ucx_header_t;
+
+static_assert(sizeof(tw_ucx_header_t) == 40, "the header has no holes");
+
+typedef enum tw_ucx_kind {
+    TW_UCX_EAGER = 1,
+    TW_UCX_RTS,
+    TW_UCX_CTS,
+    TW_UCX_DATA,
+    TW_UCX_ACK,
+    TW_UCX_CANCEL
+} tw_ucx_kind_t;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
