@@ -1,0 +1,26 @@
+"""What is installed."""
+
+# The whole C interface. Whoever adds a public header adds it here.
+PUBLIC_HEADERS = [
+    "//collectives:collectives.h",
+    "//core:core.h",
+    "//quant:quant.h",
+    "//transport:transport.h",
+]
+
+# The interface's version: it changes when programs have to be compiled again.
+SONAME = "libthinwire.so.0"
+
+INSTALL_ARGS = [
+    "--library",
+    "$(rootpath //package:libthinwire.so)",
+    "--soname",
+    SONAME,
+    "--pc",
+    "$(rootpath //package:thinwire.pc.in)",
+] + ["--header=$(rootpath %s)" % header for header in PUBLIC_HEADERS] + ["--"]
+
+INSTALL_DATA = [
+    "//package:thinwire.pc.in",
+    "//package:libthinwire.so",
+] + PUBLIC_HEADERS

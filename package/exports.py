@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""exports.py VERSION_NAME OUT.options OUT.map HEADER...: a linker's options and version script, by which a library takes
+in and exports the functions and variables that public headers declare, and nothing else."""
+
+import re
+import sys
+
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+MACRO = re.compile(r"^\s*#(?:[^\n\\]|\\.|\\\n)*", re.M | re.S)
+INLINE = re.compile(r"^static inline [^{;]*\{.*?^\}", re.M | re.S)
+TYPE = re.compile(r"^(?:typedef\b[^;{}]*|(?:struct|enum|union)\s+\w+\s*)\{.*?\}[^;{}]*;|^typedef\b[^{};]*;", re.M | re.S)
+FUNCTION = re.compile(r"^[A-Za-z_][^;{}()=]*?\b(tw_\w+)\s*\([^;{}]*\)\s*(?:__attribute__\s*\(\(.*?\)\)\s*)?;", re.M)
+VARIABLE = re.compile(r"^extern\s+[^;{}()]*?\b(tw_\w+)(?:\[[^\]]*\])*;", re.M)
+
+
+def exported(text):
+    """Names that a header declares."""
+    for pattern in (COMMENT, MACRO, INLINE, TYPE):
+        text = pattern.sub("", text)
+    return FUNCTION.findall(text) + VARIABLE.findall(text)
+
+
+def main():
+    version, taken, exports = sys.argv[1:4]
+    names = set()
+    for path in sys.argv[4:]:
+        with open(path, encoding="utf-8") as header:
+            names.update(exported(header.read()))
+    with open(taken, "w", encoding="utf-8") as out:
+        out.write("".join("--undefined=%s\n" % name for name in sorted(names)))
+    with open(exports, "w", encoding="utf-8") as out:
+        lines = "".join("    %s;\n" % name for name in sorted(names))
+        out.write("%s {\n  global:\n%s  local:\n    *;\n};\n" % (version, lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+/* What `./bazelw run //:install` leaves, and that a program of somebody else's compiles against it, links and runs. */
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "tests/bench/process.h"
+
+namespace
+{
+
+std::vector<std::string> g_install; /* the installer with what the build tells it */
+
+process::Result shell(const std::string &command)
+{
+    return process::run({"/bin/sh", "-c", command});
+}
+
+/* One installation for all tests. */
+class Install : public testing::Test
+{
+  protected:
+    static void SetUpTestSuite()
+    {
+        const char *folder = getenv("TEST_TMPDIR");
+        prefix = std::string(folder != nullptr ? folder : "/tmp") + "/prefix";
+        std::vector<std::string> args = g_install;
+        args.insert(args.end(), {"--prefix", prefix});
+        const process::Result result = process::run(args);
+        ASSERT_EQ(result.code, 0) << result.err;
+    }
+    /* Compiles text as `language` ("c", "c++") with pkg-config's flags; returns what the compiler says. */
+    static process::Result compile(const std::string &text, const std::string &language,
+                                   const std::string &flags = "")
+    {
+        std::ofstream(prefix + "/program." + language) << text;
+        const std::string pkg_config =
+            "PKG_CONFIG_PATH=" + prefix + "/lib/pkgconfig pkg-config --cflags --libs thinwire";
+        return shell("cd " + prefix + " && cc -Wall -Wextra -Werror -x " + language + " program." + language +
+                     " -o program " + flags + " $(" + pkg_config + ")");
+    }
+    static process::Result run_program()
+    {
+        return shell("LD_LIBRARY_PATH=" + prefix + "/lib " + prefix + "/program");
+    }
+
+    static std::string prefix;
+};
+
+std::string Install::prefix;
+
+TEST_F(Install, ProgramCompilesLinksAndRuns)
+{
+    const char *text = "#include <stdio.h>\n"
+                       "#include \"collectives/collectives.h\"\n"
+                       "int main(void)\n"
+                       "{\n"
+                       "    tw_quant_codec_t codec;\n"
+                       "    char text[64];\n"
+                       "    if (tw_quant_codec_parse(\"int4\", &codec) != TW_OK)\n"
+                       "        return 1;\n"
+                       "    tw_quant_codec_format(&codec, text, sizeof(text));\n"
+                       "    puts(text);\n"
+                       "    return 0;\n"
+                       "}\n";
+    const process::Result compiled = compile(text, "c", "-std=c11 -pedantic");
+    ASSERT_EQ(compiled.code, 0) << compiled.err;
+    const process::Result run = run_program();
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_EQ(run.out.rfind("int4", 0), 0u) << run.out;
+}
+
+TEST_F(Install, HeadersAreCxxToo)
+{
+    const process::Result compiled =
+        compile("#include \"collectives/collectives.h\"\n"
+                "int main()\n{\n    return tw_status_string(TW_OK) == nullptr;\n}\n",
+                "c++", "-std=c++17 -lstdc++");
+    ASSERT_EQ(compiled.code, 0) << compiled.err;
+    EXPECT_EQ(run_program().code, 0);
+}
+
+/* Names of functions with a prototype, as the preprocessor leaves them; an own way of finding them. */
+std::set<std::string> declared_functions(const std::string &prefix)
+{
+    const process::Result text =
+        shell("cd " + prefix + "/include/thinwire && for h in */*.h; do cc -E -P -I. $h; done");
+    const std::regex prototype("\\b(tw_[a-z0-9_]+) ?\\(");
+    std::set<std::string> names;
+    std::istringstream lines(text.out);
+    std::string statement;
+    while (std::getline(lines, statement, ';')) {
+        std::smatch match;
+        /* Not what an inline function calls. */
+        if (statement.find('{') == std::string::npos && statement.find("return") == std::string::npos &&
+            std::regex_search(statement, match, prototype)) {
+            names.insert(match[1]);
+        }
+    }
+    return names;
+}
+
+TEST_F(Install, ExportsWhatTheHeadersDeclareAndNothingElse)
+{
+    const process::Result nm = shell("nm -D --defined-only " + prefix +
+                                     "/lib/libthinwire.so | awk '{print $2, $3}' | sed 's/@.*//'");
+    ASSERT_EQ(nm.code, 0) << nm.err;
+    std::set<std::string> functions, others;
+    std::istringstream lines(nm.out);
+    std::string type, name;
+    while (lines >> type >> name) {
+        (type == "T" ? functions : others).insert(name);
+    }
+    EXPECT_EQ(functions, declared_functions(prefix));
+    EXPECT_GT(functions.size(), 50u);
+    for (const std::string &other : others) { /* variables, and the version's own name */
+        EXPECT_TRUE(std::regex_match(other, std::regex("tw_\\w+_config_table|THINWIRE_0"))) << other;
+    }
+}
+
+TEST_F(Install, SonameIsWhatTheLinksSay)
+{
+    const process::Result dynamic = shell("readelf -d " + prefix + "/lib/libthinwire.so");
+    EXPECT_NE(dynamic.out.find("Library soname: [libthinwire.so.0]"), std::string::npos) << dynamic.out;
+    EXPECT_EQ(shell("readlink " + prefix + "/lib/libthinwire.so").out, "libthinwire.so.0\n");
+    EXPECT_EQ(shell("test -f " + prefix + "/lib/libthinwire.so.0").code, 0);
+}
+
+TEST_F(Install, SaysWhatIsWrong)
+{
+    std::vector<std::string> args = g_install;
+    args.push_back("--perfix");
+    process::Result result = process::run(args);
+    EXPECT_NE(result.code, 0);
+    EXPECT_NE(result.err.find("--perfix"), std::string::npos) << result.err;
+
+    args = g_install;
+    args.insert(args.end(), {"--prefix", "/proc/nowhere"});
+    result = process::run(args);
+    EXPECT_NE(result.code, 0);
+    EXPECT_NE(result.err.find("/proc/nowhere"), std::string::npos) << result.err;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    testing::InitGoogleTest(&argc, argv);
+    g_install.assign(1, "package/install");
+    g_install.insert(g_install.end(), argv + 1, argv + argc);
+    return RUN_ALL_TESTS();
+}
