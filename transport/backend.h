@@ -25,6 +25,7 @@ typedef struct tw_transport_ops {
     void (*cancel)(tw_transport_t *transport, tw_transport_request_t *request);
     tw_status_t (*progress)(tw_transport_t *transport);
     tw_status_t (*sleep)(tw_transport_t *transport, double timeout_sec);
+    void (*wake)(tw_transport_t *transport);
     void (*abort)(tw_transport_t *transport, const char *reason);
     int (*failed_rank)(const tw_transport_t *transport);
 } tw_transport_ops_t;

@@ -27,6 +27,7 @@ typedef struct local_port {
     pthread_cond_t wake;
     local_queue_t receives, sends;
     uint64_t n_events; /**< counts everything its rank may be waiting for */
+    int awake;         /**< its next sleep is over before it begins */
     int gone;          /**< destroyed */
 } local_port_t;
 
@@ -288,6 +289,16 @@ static struct timespec deadline_after(double sec)
     return at;
 }
 
+/** Lock held. As port_look; TW_OK also if somebody has woken this rank. */
+static tw_status_t port_wake_up(local_transport_t *local)
+{
+    local_port_t *port = &local->hub->ports[local->base.rank];
+    const tw_status_t status = port_look(local);
+    const int awake = port->awake;
+    port->awake = 0;
+    return status == TW_IN_PROGRESS && awake ? TW_OK : status;
+}
+
 static tw_status_t local_sleep(tw_transport_t *transport, double timeout_sec)
 {
     local_transport_t *local = local_of(transport);
@@ -295,13 +306,22 @@ static tw_status_t local_sleep(tw_transport_t *transport, double timeout_sec)
     const struct timespec deadline = deadline_after(timeout_sec);
     int error = 0;
     pthread_mutex_lock(&hub->lock);
-    tw_status_t status = port_look(local);
+    tw_status_t status = port_wake_up(local);
     while (status == TW_IN_PROGRESS && !error) {
         error = pthread_cond_timedwait(&hub->ports[transport->rank].wake, &hub->lock, &deadline);
-        status = port_look(local);
+        status = port_wake_up(local);
     }
     pthread_mutex_unlock(&hub->lock);
     return status;
+}
+
+static void local_wake(tw_transport_t *transport)
+{
+    local_hub_t *hub = local_of(transport)->hub;
+    pthread_mutex_lock(&hub->lock);
+    hub->ports[transport->rank].awake = 1;
+    pthread_cond_signal(&hub->ports[transport->rank].wake);
+    pthread_mutex_unlock(&hub->lock);
 }
 
 static void local_abort(tw_transport_t *transport, const char *reason)
@@ -356,6 +376,7 @@ static const tw_transport_ops_t local_ops = {
     .cancel = local_cancel,
     .progress = local_progress,
     .sleep = local_sleep,
+    .wake = local_wake,
     .abort = local_abort,
     .failed_rank = local_failed_rank,
 };

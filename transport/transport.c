@@ -180,6 +180,11 @@ tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec)
     return transport->ops->sleep(transport, timeout_sec);
 }
 
+void tw_transport_wake(tw_transport_t *transport)
+{
+    transport->ops->wake(transport);
+}
+
 void tw_transport_mover_add(tw_transport_t *transport, tw_transport_mover_t *mover)
 {
     mover->next = transport->movers;

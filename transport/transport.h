@@ -1,7 +1,7 @@
 /** Thinwire transport: rendezvous, tagged non-blocking messages between the ranks of a job, counters.
  *
- *  A transport belongs to one thread at a time; different transports are independent. Nothing here blocks except where
- *  it says so. Once a peer has failed, every call returns TW_ERR_PEER, and tw_transport_failed_rank names it. */
+ *  A transport belongs to one thread at a time, but for tw_transport_wake, which any thread may call; different transports
+ *  are independent. Nothing here blocks except where it says so. Once a peer has failed, every call returns TW_ERR_PEER, and tw_transport_failed_rank names it. */
 #ifndef TW_TRANSPORT_TRANSPORT_H
 #define TW_TRANSPORT_TRANSPORT_H
 
@@ -103,6 +103,9 @@ tw_status_t tw_transport_progress(tw_transport_t *transport);
 /** Sleep until something may have happened (TW_OK), or until the timeout or the time when a mover polls (TW_IN_PROGRESS), or
  *  an error. */
 tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec);
+/** Make the running tw_transport_sleep, or else the next one, return at once with TW_OK. Several calls before that count as
+ *  one. Any thread, at any time between creation and destruction. */
+void tw_transport_wake(tw_transport_t *transport);
 
 /** Somebody who has work to do when messages have come or gone: whoever progresses a transport moves all of its users, or a
  *  rank that waits for one thing would keep another rank waiting for another. In its owner's memory. */

@@ -1,8 +1,10 @@
 #include "tests/transport/contract.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <thread>
 
 namespace contract
 {
@@ -354,6 +356,41 @@ void abort_reaches_everyone(tw_transport_t *&t)
     CONTRACT_EQ(tw_transport_recv_post(t, 0, 1, &value, sizeof(int), &request), TW_ERR_PEER);
 }
 
+/* Sleeps until nothing has woken this rank for a while; not for ever. */
+void fall_asleep(tw_transport_t *t)
+{
+    for (int i = 0; tw_transport_sleep(t, 0.01) != TW_IN_PROGRESS; i++) {
+        CONTRACT_CHECK(i < 1000);
+        (void)tw_transport_progress(t);
+    }
+}
+
+/* A sleep that would be long ends when another thread says so, before it or during it, and a later one does not. */
+void woken_from_another_thread(tw_transport_t *&t)
+{
+    barrier(t);
+    if (tw_transport_rank(t) != 0) { /* in silence */
+        CONTRACT_EQ(wait(t, recv(t, 0, 11, nullptr, 0)), TW_OK);
+        return;
+    }
+    fall_asleep(t);
+    tw_transport_wake(t);
+    tw_transport_wake(t);
+    (void)tw_transport_progress(t);
+    CONTRACT_EQ(tw_transport_sleep(t, 60), TW_OK);
+    fall_asleep(t);
+    std::thread waker([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        tw_transport_wake(t);
+    });
+    const tw_status_t status = tw_transport_sleep(t, 60);
+    waker.join();
+    CONTRACT_EQ(status, TW_OK);
+    for (int p = 1; p < tw_transport_world(t); p++) {
+        CONTRACT_EQ(wait(t, send(t, p, 11, nullptr, 0)), TW_OK);
+    }
+}
+
 /* Memory that is not taken is refused, on both sides alike; host memory is always taken. */
 void takes_memory(tw_transport_t *&t)
 {
@@ -402,6 +439,7 @@ const std::vector<Case> &cases()
         {"counters", 1, false, counters},
         {"refuses_nonsense", 1, false, refuses_nonsense},
         {"takes_memory", 1, false, takes_memory},
+        {"woken_from_another_thread", 1, false, woken_from_another_thread},
         {"leave_after_sending", 2, true, leave_after_sending},
         {"to_need_who_has_left", 2, true, to_need_who_has_left},
         {"abort_reaches_everyone", 1, true, abort_reaches_everyone},

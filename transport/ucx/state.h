@@ -153,7 +153,8 @@ struct tw_ucx_transport {
     tw_ucx_peer_t *peers;     /**< [world] */
     tw_ucx_stream_t *streams; /**< of all peers */
     size_t n_streams;
-    struct pollfd *pollfds; /**< [1 + n_workers] */
+    struct pollfd *pollfds; /**< [2 + n_workers] */
+    int wake_fd;            /**< readable: the next sleep is over before it begins */
 
     struct tw_ucx_request_list requests; /**< all that the caller holds */
     struct tw_ucx_op_list ops;           /**< in UCX's hands */
@@ -244,6 +245,11 @@ tw_status_t tw_ucx_recv_post(tw_transport_t *transport, const tw_transport_messa
 tw_status_t tw_ucx_test(tw_transport_t *transport, tw_transport_request_t *opaque);
 void tw_ucx_cancel(tw_transport_t *transport, tw_transport_request_t *opaque);
 tw_status_t tw_ucx_progress(tw_transport_t *transport);
+
+/* ---- transport_ucx.c --------------------------------------------------------------------------------------- */
+
+/** Sleep as the transport's own business: a wake-up is left to the caller's next sleep. */
+tw_status_t tw_ucx_nap(tw_ucx_transport_t *ucx, double timeout_sec);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,11 @@
 /** The ucx backend: life, waiting, failing. */
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "transport/rendezvous/job.h"
 #include "transport/rendezvous/node_id.h"
@@ -45,9 +48,9 @@ static int any_left(const tw_ucx_transport_t *ucx)
     return 0;
 }
 
-static tw_status_t tw_ucx_sleep(tw_transport_t *transport, double timeout_sec)
+/** Until a message, a verdict or, unless it is -1, `wake_fd`. */
+static tw_status_t sleep_until(tw_ucx_transport_t *ucx, int wake_fd, double timeout_sec)
 {
-    tw_ucx_transport_t *ucx = tw_ucx_of(transport);
     nfds_t n = 0;
     tw_status_t status = spin(ucx, ucx->options.spin < timeout_sec ? ucx->options.spin : timeout_sec);
     if (status != TW_IN_PROGRESS) {
@@ -60,6 +63,7 @@ static tw_status_t tw_ucx_sleep(tw_transport_t *transport, double timeout_sec)
         timeout_sec = LEFT_SLEEP_SEC;
     }
     ucx->pollfds[n++] = (struct pollfd){.fd = tw_monitor_event_fd(ucx->monitor), .events = POLLIN};
+    ucx->pollfds[n++] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
     for (int i = 0; i < ucx->n_workers; i++) {
         if (ucx->workers[i].worker) {
             ucx->pollfds[n++] = (struct pollfd){.fd = ucx->workers[i].event_fd, .events = POLLIN};
@@ -71,10 +75,29 @@ static tw_status_t tw_ucx_sleep(tw_transport_t *transport, double timeout_sec)
     if (ucx->pollfds[0].revents) {
         tw_monitor_clear_event(ucx->monitor);
     }
+    if (ucx->pollfds[1].revents) {
+        (void)eventfd_read(wake_fd, &(eventfd_t){0});
+    }
     if (tw_monitor_failed_rank(ucx->monitor) >= 0) {
         return TW_ERR_PEER;
     }
     return ready > 0 ? TW_OK : TW_IN_PROGRESS;
+}
+
+static tw_status_t tw_ucx_sleep(tw_transport_t *transport, double timeout_sec)
+{
+    tw_ucx_transport_t *ucx = tw_ucx_of(transport);
+    return sleep_until(ucx, ucx->wake_fd, timeout_sec);
+}
+
+tw_status_t tw_ucx_nap(tw_ucx_transport_t *ucx, double timeout_sec)
+{
+    return sleep_until(ucx, -1, timeout_sec);
+}
+
+static void tw_ucx_wake(tw_transport_t *transport)
+{
+    (void)eventfd_write(tw_ucx_of(transport)->wake_fd, 1); /* can only fail where it is readable already */
 }
 
 /* ---- failing ----------------------------------------------------------------------------------------------- */
@@ -111,6 +134,9 @@ static void tw_ucx_free(tw_ucx_transport_t *ucx)
     free_ops(&ucx->free_ops);
     free(ucx->slots.slots);
     free(ucx->pollfds);
+    if (ucx->wake_fd >= 0) {
+        close(ucx->wake_fd);
+    }
     tw_rendezvous_cleanup(&ucx->rendezvous);
     tw_transport_base_cleanup(&ucx->base);
     tw_config_cleanup(&tw_transport_config_table, &ucx->options);
@@ -129,7 +155,7 @@ static void say_goodbye(tw_ucx_transport_t *ucx)
     free(counts);
     while (!tw_monitor_has_left(ucx->monitor)) {
         if (tw_ucx_progress(&ucx->base) != TW_OK && !tw_monitor_has_left(ucx->monitor)) {
-            (void)tw_ucx_sleep(&ucx->base, LEFT_SLEEP_SEC);
+            (void)tw_ucx_nap(ucx, LEFT_SLEEP_SEC);
         }
     }
 }
@@ -173,6 +199,7 @@ static const tw_transport_ops_t tw_ucx_ops = {
     .cancel = tw_ucx_cancel,
     .progress = tw_ucx_progress,
     .sleep = tw_ucx_sleep,
+    .wake = tw_ucx_wake,
     .abort = tw_ucx_abort,
     .failed_rank = tw_ucx_failed_rank,
 };
@@ -259,6 +286,22 @@ static tw_status_t start_monitor(tw_ucx_transport_t *ucx)
     return tw_monitor_create(&params, &ucx->monitor);
 }
 
+static tw_status_t prepare_sleep(tw_ucx_transport_t *ucx)
+{
+    ucx->pollfds = calloc(2 + (size_t)ucx->n_workers, sizeof(*ucx->pollfds));
+    if (!ucx->pollfds) {
+        tw_error("rank %d: out of memory for what to sleep on", ucx->base.rank);
+        return TW_ERR_NO_MEMORY;
+    }
+    ucx->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (ucx->wake_fd >= 0) {
+        return TW_OK;
+    }
+    const int error = errno;
+    tw_error("rank %d: no descriptor to be woken by: %s", ucx->base.rank, strerror(error));
+    return tw_status_from_errno(error);
+}
+
 static tw_status_t meet_and_connect(tw_ucx_transport_t *ucx, const tw_job_t *job)
 {
     tw_msg_member_t own;
@@ -279,10 +322,7 @@ static tw_status_t meet_and_connect(tw_ucx_transport_t *ucx, const tw_job_t *job
     if (!status) {
         status = start_monitor(ucx);
     }
-    if (!status) {
-        ucx->pollfds = calloc(1 + (size_t)ucx->n_workers, sizeof(*ucx->pollfds));
-    }
-    return status || ucx->pollfds ? status : TW_ERR_NO_MEMORY;
+    return status ? status : prepare_sleep(ucx);
 }
 
 static tw_status_t job_check(const tw_job_t *job)
@@ -312,6 +352,7 @@ tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out)
     ucx->memory[TW_MEM_HOST] = UCS_MEMORY_TYPE_HOST;
     ucx->memory[TW_MEM_CUDA] = UCS_MEMORY_TYPE_CUDA;
     ucx->rendezvous.failed_rank = -1;
+    ucx->wake_fd = -1;
     status = tw_config_init(&tw_transport_config_table, &ucx->options);
     if (status) {
         free(ucx);
