@@ -3,7 +3,7 @@
 
 A file leans on another one that it includes, or whose functions or variables it names. Only names with external
 linkage count; they all begin with tw_. A folder's public header <folder>/<folder>.h is a file of its own: the sources
-behind it include it for its types.
+behind it include it for its types, and its macros and inline functions may name what it declares.
 """
 
 import os
@@ -55,8 +55,9 @@ def leaning(texts):
         for target in INCLUDE.findall(text):
             if unit(target) in leans and unit(target) != unit(path):
                 mine.setdefault(unit(target), "includes it")
+        declared = set(NAME.findall(" ".join(DECLARATION.findall(code[path])))) if unit(path) == path else set()
         for name in NAME.findall(DECLARATION.sub("", TAG.sub("", code[path]))):
-            if name in owner and owner[name] != unit(path):
+            if name in owner and owner[name] != unit(path) and name not in declared:
                 mine.setdefault(owner[name], "names " + name)
     return leans
 
@@ -96,7 +97,8 @@ def self_test():
         "core/a.h": "void tw_a(void);\nvoid tw_d_run(void);\n",
         "core/b.c": "void tw_b(void)\n{\n    /* tw_d */ tw_c_table[0].run();\n}\n",
         "core/c.c": '#include "core/a.h"\nconst tw_row_t tw_c_table[] = {0};\n',
-        "core/d.c": "void tw_d_run(void)\n{\n    tw_a(\"tw_d\");\n}\nint tw_d = 1;\n",
+        "core/core.h": "void tw_d_run(void);\n#define TW_RUN() tw_d_run()\n",
+        "core/d.c": "#include \"core/core.h\"\nvoid tw_d_run(void)\n{\n    tw_a(\"tw_d\");\n}\nint tw_d = 1;\n",
     }
     return circles(leaning(texts)) == [["core/a", "core/b", "core/c"]]
 
