@@ -1,126 +1,30 @@
-/* Configuration tables: values in and out of an options struct. */
+/* Configuration tables: from the environment, a name or a list into an options struct. */
 #include "core/config_value.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static size_t value_bytes(tw_config_type_t type)
-{
-    switch (type) {
-    case TW_CONFIG_BOOL:
-    case TW_CONFIG_ENUM:
-        return sizeof(int);
-    case TW_CONFIG_INT:
-        return sizeof(int64_t);
-    case TW_CONFIG_DOUBLE:
-    case TW_CONFIG_TIME:
-    case TW_CONFIG_RATE:
-        return sizeof(double);
-    case TW_CONFIG_BYTES:
-        return sizeof(size_t);
-    case TW_CONFIG_STRING:
-    case TW_CONFIG_SECRET:
-        return sizeof(char *);
-    }
-    return 0;
-}
+#define BLANKS " \t\n"
+#define NAME_BYTES 128
 
-void tw_config_value_load(const tw_config_field_t *field, const void *options, tw_config_value_t *value)
-{
-    memset(value, 0, sizeof(*value));
-    memcpy(value, (const char *)options + field->offset, value_bytes(field->type));
-}
-
-/* Every member of the union starts at its first byte. */
-static void store_value(const tw_config_field_t *field, void *options, const tw_config_value_t *value)
-{
-    if (tw_config_is_string(field)) {
-        tw_config_value_t old;
-        tw_config_value_load(field, options, &old);
-        free(old.string);
-    }
-    memcpy((char *)options + field->offset, value, value_bytes(field->type));
-}
-
-tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *text, tw_config_value_t *value)
-{
-    switch (field->type) {
-    case TW_CONFIG_BOOL:
-        return tw_parse_bool(text, &value->flag);
-    case TW_CONFIG_INT:
-        return tw_parse_int(text, &value->number);
-    case TW_CONFIG_DOUBLE:
-        return tw_parse_double(text, &value->real);
-    case TW_CONFIG_BYTES:
-        return tw_parse_bytes(text, &value->bytes);
-    case TW_CONFIG_TIME:
-        return tw_parse_time(text, &value->real);
-    case TW_CONFIG_RATE:
-        return tw_parse_rate(text, &value->real);
-    case TW_CONFIG_STRING:
-    case TW_CONFIG_SECRET:
-        value->string = strdup(text != NULL ? text : "");
-        return value->string != NULL ? TW_OK : TW_ERR_NO_MEMORY;
-    case TW_CONFIG_ENUM:
-        return tw_parse_choice(text, field->choices, &value->flag);
-    }
-    return TW_ERR_INVALID;
-}
-
-int tw_config_is_string(const tw_config_field_t *field)
-{
-    return field->type == TW_CONFIG_STRING || field->type == TW_CONFIG_SECRET;
-}
-
-int tw_config_has_range(const tw_config_field_t *field)
-{
-    return field->min != 0 || field->max != 0;
-}
-
-int tw_config_value_in_range(const tw_config_field_t *field, const tw_config_value_t *value)
-{
-    double number;
-
-    if (!tw_config_has_range(field)) {
-        return 1;
-    }
-    switch (field->type) {
-    case TW_CONFIG_INT:
-        number = (double)value->number;
-        break;
-    case TW_CONFIG_BYTES:
-        number = (double)value->bytes;
-        break;
-    case TW_CONFIG_DOUBLE:
-    case TW_CONFIG_TIME:
-    case TW_CONFIG_RATE:
-        number = value->real;
-        break;
-    default:
-        return 1;
-    }
-    return number >= field->min && number <= field->max;
-}
-
-/* Parse, check and store one value; says what is wrong with it. `source` is for the log. */
-static tw_status_t set_field(const tw_config_field_t *field, void *options, const char *text,
-                             const char *source)
+/* Parse, check and store one value; says what is wrong with it. `source` is where it comes from, for the log. */
+static tw_status_t set_field(const tw_config_field_t *field, void *options, const char *source,
+                             const char *text)
 {
     char allowed[512];
     tw_config_value_t value;
     tw_status_t status = tw_config_value_parse(field, text, &value);
 
     if (status == TW_ERR_NO_MEMORY) {
-        tw_error("config: out of memory for %s", field->name);
+        tw_error("config: out of memory for %s%s", source, field->name);
         return status;
     }
     if (status != TW_OK || !tw_config_value_in_range(field, &value)) {
-        tw_error("config: %s=%s%s: expected %s", field->name, text != NULL ? text : "(null)", source,
+        tw_error("config: %s%s=%s: expected %s", source, field->name, text != NULL ? text : "(null)",
                  tw_config_describe(field, allowed, sizeof(allowed)));
         return TW_ERR_CONFIG;
     }
-    store_value(field, options, &value);
+    tw_config_value_store(field, options, &value);
     return TW_OK;
 }
 
@@ -134,9 +38,9 @@ tw_status_t tw_config_init(const tw_config_table_t *table, void *options)
         const char *text = getenv(field->name);
 
         if (text != NULL) {
-            status = set_field(field, options, text, "");
+            status = set_field(field, options, "", text);
         } else {
-            status = set_field(field, options, field->dflt, " (the default)");
+            status = set_field(field, options, "default of ", field->dflt);
         }
     }
     if (status != TW_OK) {
@@ -145,14 +49,122 @@ tw_status_t tw_config_init(const tw_config_table_t *table, void *options)
     return status;
 }
 
-tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const char *name, const char *value)
+static const tw_config_field_t *find_field(const tw_config_table_t *table, const char *name)
 {
     for (size_t i = 0; i < table->n_fields; ++i) {
         if (strcmp(table->fields[i].name, name) == 0) {
-            return set_field(&table->fields[i], options, value, "");
+            return &table->fields[i];
         }
     }
-    return TW_ERR_NOT_FOUND;
+    return NULL;
+}
+
+tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const char *name, const char *value)
+{
+    const tw_config_field_t *field = find_field(table, name);
+
+    return field != NULL ? set_field(field, options, "", value) : TW_ERR_NOT_FOUND;
+}
+
+/* ---- lists: "section:key=value,key=value;section:key=value" ------------------------------------------------ */
+
+typedef struct list {
+    const tw_config_table_t *table;
+    void *options;
+    const char *source;
+} list_t;
+
+/* Cuts `text` at the first `mark`; returns what follows it, or NULL without one. */
+static char *cut(char *text, char mark)
+{
+    char *at = strchr(text, mark);
+
+    if (at == NULL) {
+        return NULL;
+    }
+    *at = '\0';
+    return at + 1;
+}
+
+static char *trim(char *text)
+{
+    char *end;
+
+    text += strspn(text, BLANKS);
+    for (end = text + strlen(text); end > text && strchr(BLANKS, end[-1]) != NULL; --end) {
+    }
+    *end = '\0';
+    return text;
+}
+
+static tw_status_t bad_form(const list_t *list, const char *text)
+{
+    tw_error("config: %s: '%s' is not of the form section:key=value,key=value", list->source, text);
+    return TW_ERR_CONFIG;
+}
+
+static tw_status_t unknown_key(const list_t *list, const char *name)
+{
+    size_t n = list->table->n_fields;
+    const char *names[n + 1], *nearest;
+
+    for (size_t i = 0; i < n; ++i) {
+        names[i] = list->table->fields[i].name;
+    }
+    nearest = tw_nearest_name(name, names, n);
+    tw_error("config: %s: unknown key %s%s%s%s", list->source, name, nearest != NULL ? "; did you mean " : "",
+             nearest != NULL ? nearest : "", nearest != NULL ? "?" : "");
+    return TW_ERR_CONFIG;
+}
+
+static tw_status_t set_pair(const list_t *list, const char *section, char *pair)
+{
+    char name[NAME_BYTES], source[NAME_BYTES];
+    char *value = cut(pair, '=');
+    const tw_config_field_t *field;
+
+    if (value == NULL) {
+        return bad_form(list, pair);
+    }
+    snprintf(name, sizeof(name), "%s:%s", section, trim(pair));
+    snprintf(source, sizeof(source), "%s: ", list->source);
+    field = find_field(list->table, name);
+    return field != NULL ? set_field(field, list->options, source, trim(value)) : unknown_key(list, name);
+}
+
+static tw_status_t set_section(const list_t *list, char *section)
+{
+    char *pair = cut(section, ':');
+    tw_status_t status = TW_OK;
+
+    section = trim(section);
+    if (pair == NULL) {
+        return *section != '\0' ? bad_form(list, section) : TW_OK;
+    }
+    for (char *next; pair != NULL && status == TW_OK; pair = next) {
+        next = cut(pair, ',');
+        status = set_pair(list, section, pair);
+    }
+    return status;
+}
+
+tw_status_t tw_config_set_list(const tw_config_table_t *table, void *options, const char *source,
+                               const char *text)
+{
+    const list_t list = {.table = table, .options = options, .source = source};
+    char *copy = strdup(text);
+    tw_status_t status = TW_OK;
+
+    if (copy == NULL) {
+        tw_error("config: out of memory for %s", source);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (char *section = copy, *next; section != NULL && status == TW_OK; section = next) {
+        next = cut(section, ';');
+        status = set_section(&list, section);
+    }
+    free(copy);
+    return status;
 }
 
 void tw_config_cleanup(const tw_config_table_t *table, void *options)
@@ -161,7 +173,7 @@ void tw_config_cleanup(const tw_config_table_t *table, void *options)
         const tw_config_value_t none = {.string = NULL};
 
         if (tw_config_is_string(&table->fields[i])) {
-            store_value(&table->fields[i], options, &none);
+            tw_config_value_store(&table->fields[i], options, &none);
         }
     }
 }

@@ -1,4 +1,4 @@
-/** Private to core: one value of a configuration table, and the parsers that only tables need. */
+/** Private to core: one value of a configuration table. */
 #ifndef TW_CORE_CONFIG_VALUE_H
 #define TW_CORE_CONFIG_VALUE_H
 
@@ -23,17 +23,12 @@ tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *te
 /** 1 if the field has no range or the value is in it. */
 int tw_config_value_in_range(const tw_config_field_t *field, const tw_config_value_t *value);
 void tw_config_value_load(const tw_config_field_t *field, const void *options, tw_config_value_t *value);
+/** Frees the string that was there. */
+void tw_config_value_store(const tw_config_field_t *field, void *options, const tw_config_value_t *value);
 /** 1 if the value is a string of the options' own. */
 int tw_config_is_string(const tw_config_field_t *field);
 /** 1 if the field has a range. */
 int tw_config_has_range(const tw_config_field_t *field);
-
-/* Silent; TW_ERR_INVALID. Words are compared without regard to case. */
-tw_status_t tw_parse_double(const char *text, double *value);
-tw_status_t tw_parse_int(const char *text, int64_t *value);
-tw_status_t tw_parse_bool(const char *text, int *value);
-/** Index of `text` in the NULL-terminated `choices`. */
-tw_status_t tw_parse_choice(const char *text, const char *const *choices, int *index);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/** Thinwire core: status codes, element types, log, configuration tables, buffers, JSON lines, clock, counters.
+/** Thinwire core: status codes, element types, log, configuration tables, buffers, clock, quantiles, JSON lines.
  *  Every other folder may include this header; it includes only the C library's. */
 #ifndef TW_CORE_CORE_H
 #define TW_CORE_CORE_H
@@ -150,6 +150,11 @@ typedef struct tw_config_table {
 tw_status_t tw_config_init(const tw_config_table_t *table, void *options);
 /** Set one field by its full name. TW_ERR_NOT_FOUND (silent) or TW_ERR_CONFIG (logged); the old value stays then. */
 tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const char *name, const char *value);
+/** Set fields from "section:key=value,key=value;section:key=value", where "section:key" is a field's name; blanks around
+ *  each word are ignored. TW_ERR_CONFIG on an unknown name, a value that is not allowed, or another form: logged with
+ *  `source` (the variable that held the text) and the nearest name; fields before that one are set then. */
+tw_status_t tw_config_set_list(const tw_config_table_t *table, void *options, const char *source,
+                               const char *text);
 /** Frees the strings. */
 void tw_config_cleanup(const tw_config_table_t *table, void *options);
 /** Print the table: name, current value (options may be NULL: defaults), default, unit, range and doc. */
@@ -187,7 +192,7 @@ void *tw_buffer_alloc(size_t bytes);
 void *tw_buffer_alloc_zero(size_t bytes);
 void tw_buffer_free(void *buffer);
 
-/* ---- clock and counters ---------------------------------------------------------------------------------- */
+/* ---- clock ---------------------------------------------------------------------------------------------- */
 
 /** Monotonic wall clock in nanoseconds. */
 uint64_t tw_time_ns(void);
@@ -196,15 +201,13 @@ static inline double tw_time_sec(void)
     return (double)tw_time_ns() * 1e-9;
 }
 
-/** A named set of 64-bit counters; adding is thread-safe. */
-typedef struct tw_counters tw_counters_t;
-tw_status_t tw_counters_create(const char *const *names, size_t n_counters, tw_counters_t **out);
-void tw_counters_destroy(tw_counters_t *counters);
-void tw_counters_add(tw_counters_t *counters, size_t index, uint64_t amount);
-uint64_t tw_counters_get(const tw_counters_t *counters, size_t index);
-void tw_counters_reset(tw_counters_t *counters);
-size_t tw_counters_count(const tw_counters_t *counters);
-const char *tw_counters_name(const tw_counters_t *counters, size_t index);
+/* ---- measurements ---------------------------------------------------------------------------------------- */
+
+/** The value below which `share` (0 to 1) of the `n_values` values lie, linear between two of them; sorts `values`.
+ *  NaN if there are none; no value may be NaN. */
+double tw_quantile(double *values, size_t n_values, double share);
+/** tw_quantile of 0.5: the one in the middle, or the mean of the two. Sorts `values`. */
+double tw_median(double *values, size_t n_values);
 
 /* ---- JSON lines ------------------------------------------------------------------------------------------ */
 

@@ -1,9 +1,10 @@
-/* The log: the one place of the product with global state. */
-#include "core/core.h"
+/* The log: the one place of the product with global state. Its level does not come from tw_config_init, which logs. */
+#include "core/config_value.h"
 
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -73,15 +74,21 @@ void tw_log_set_level(tw_log_level_t level)
  * variable itself gets through, and neither it nor another thread comes back here. */
 static tw_log_level_t init_level(void)
 {
-    log_options_t options;
-    int unset = LEVEL_UNSET;
+    const tw_config_field_t *field = &log_fields[0];
+    const char *text = getenv(field->name);
+    tw_config_value_t value;
+    char allowed[128];
+    int unset = LEVEL_UNSET, before = TW_LOG_WARN;
 
-    if (atomic_compare_exchange_strong(&current_level, &unset, TW_LOG_WARN) &&
-        tw_config_init(&tw_log_config_table, &options) == TW_OK) {
-        int before = TW_LOG_WARN;
+    if (!atomic_compare_exchange_strong(&current_level, &unset, TW_LOG_WARN) || text == NULL) {
+        return (tw_log_level_t)atomic_load(&current_level);
+    }
+    if (tw_config_value_parse(field, text, &value) == TW_OK) {
         /* Does not undo a tw_log_set_level of another thread. */
-        (void)atomic_compare_exchange_strong(&current_level, &before, options.level);
-        tw_config_cleanup(&tw_log_config_table, &options);
+        (void)atomic_compare_exchange_strong(&current_level, &before, value.flag);
+    } else {
+        tw_error("config: %s=%s: expected %s", field->name, text,
+                 tw_config_describe(field, allowed, sizeof(allowed)));
     }
     return (tw_log_level_t)atomic_load(&current_level);
 }

@@ -1,5 +1,5 @@
 /* Text to numbers: sizes, times, rates. They take the whole text or none of it, and do not depend on the locale. */
-#include "core/config_value.h"
+#include "core/parse.h"
 
 #include <errno.h>
 #include <locale.h>

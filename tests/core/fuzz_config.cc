@@ -26,17 +26,80 @@ struct Options {
 const char *const choices[] = {"ring", "tree", nullptr};
 
 const tw_config_field_t fields[] = {
-    {"TW_FLAG", "y", "", "A flag.", TW_CONFIG_BOOL, offsetof(Options, flag), 0, 0, nullptr},
-    {"TW_NUMBER", "3", "", "A number.", TW_CONFIG_INT, offsetof(Options, number), -5, 1e6, nullptr},
-    {"TW_REAL", "0.5", "", "A real.", TW_CONFIG_DOUBLE, offsetof(Options, real), -1, 1, nullptr},
-    {"TW_BYTES", "64K", "bytes", "A size.", TW_CONFIG_BYTES, offsetof(Options, bytes), 1, 1e12, nullptr},
-    {"TW_TIME", "10s", "s", "A time.", TW_CONFIG_TIME, offsetof(Options, time), 1e-6, 3600, nullptr},
-    {"TW_RATE", "1gbit", "bit/s", "A rate.", TW_CONFIG_RATE, offsetof(Options, rate), 0, 1e12, nullptr},
-    {"TW_TEXT", "", "", "A text.", TW_CONFIG_STRING, offsetof(Options, text), 0, 0, nullptr},
-    {"TW_CHOICE", "ring", "", "A choice.", TW_CONFIG_ENUM, offsetof(Options, choice), 0, 0, choices},
+    {.name = "TW_FLAG",
+     .dflt = "y",
+     .doc = "A flag.",
+     .type = TW_CONFIG_BOOL,
+     .offset = offsetof(Options, flag)},
+    {.name = "TW_NUMBER",
+     .dflt = "3",
+     .doc = "A number.",
+     .type = TW_CONFIG_INT,
+     .offset = offsetof(Options, number),
+     .min = -5,
+     .max = 1e6},
+    {.name = "TW_REAL",
+     .dflt = "0.5",
+     .doc = "A real.",
+     .type = TW_CONFIG_DOUBLE,
+     .offset = offsetof(Options, real),
+     .min = -1,
+     .max = 1},
+    {.name = "TW_BYTES",
+     .dflt = "64K",
+     .unit = "bytes",
+     .doc = "A size.",
+     .type = TW_CONFIG_BYTES,
+     .offset = offsetof(Options, bytes),
+     .min = 1,
+     .max = 1e12},
+    {.name = "TW_TIME",
+     .dflt = "10s",
+     .unit = "s",
+     .doc = "A time.",
+     .type = TW_CONFIG_TIME,
+     .offset = offsetof(Options, time),
+     .min = 1e-6,
+     .max = 3600},
+    {.name = "TW_RATE",
+     .dflt = "1gbit",
+     .unit = "bit/s",
+     .doc = "A rate.",
+     .type = TW_CONFIG_RATE,
+     .offset = offsetof(Options, rate),
+     .min = 0,
+     .max = 1e12},
+    {.name = "TW_TEXT",
+     .dflt = "",
+     .doc = "A text.",
+     .type = TW_CONFIG_STRING,
+     .offset = offsetof(Options, text)},
+    {.name = "TW_CHOICE",
+     .dflt = "ring",
+     .doc = "A choice.",
+     .type = TW_CONFIG_ENUM,
+     .offset = offsetof(Options, choice),
+     .choices = choices},
 };
 constexpr size_t n_fields = sizeof(fields) / sizeof(fields[0]);
-const tw_config_table_t table = {"fuzz", fields, n_fields, sizeof(Options)};
+const tw_config_table_t table = {
+    .module = "fuzz", .fields = fields, .n_fields = n_fields, .options_bytes = sizeof(Options)};
+const tw_config_field_t list_fields[] = {
+    {.name = "a:real",
+     .dflt = "0",
+     .doc = "A real.",
+     .type = TW_CONFIG_DOUBLE,
+     .offset = offsetof(Options, real),
+     .min = -1,
+     .max = 1},
+    {.name = "a:text",
+     .dflt = "",
+     .doc = "A text.",
+     .type = TW_CONFIG_STRING,
+     .offset = offsetof(Options, text)},
+};
+const tw_config_table_t list_table = {
+    .module = "list", .fields = list_fields, .n_fields = 2, .options_bytes = sizeof(Options)};
 
 void check(bool right, const char *what)
 {
@@ -98,6 +161,16 @@ void check_field(size_t index, const char *text)
     tw_config_cleanup(&table, &options);
 }
 
+void check_list(const char *text)
+{
+    Options options;
+    check(tw_config_init(&list_table, &options) == TW_OK, "the list's defaults are good");
+    tw_status_t status = tw_config_set_list(&list_table, &options, "TW_LIST", text);
+    check(status == TW_OK || status == TW_ERR_CONFIG, "a list is taken or refused");
+    check(options.real >= -1 && options.real <= 1, "a list's real");
+    tw_config_cleanup(&list_table, &options);
+}
+
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -108,6 +181,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tw_log_set_sink(ignore_log, nullptr);
     std::string text(reinterpret_cast<const char *>(data) + 1, size - 1);
     check_parsers(text.c_str());
+    check_list(text.c_str());
     check_field(data[0] % n_fields, text.c_str());
     return 0;
 }

@@ -31,20 +31,81 @@ struct Options {
 const char *const choices[] = {"auto", "ring", "tree", nullptr};
 
 const tw_config_field_t fields[] = {
-    {"TW_T_FLAG", "n", "", "A flag.", TW_CONFIG_BOOL, offsetof(Options, flag), 0, 0, nullptr},
-    {"TW_T_NUMBER", "3", "ranks", "A number.", TW_CONFIG_INT, offsetof(Options, number), -5, 100, nullptr},
-    {"TW_T_ANY", "-1", "", "Any number.", TW_CONFIG_INT, offsetof(Options, any_number), 0, 0, nullptr},
-    {"TW_T_REAL", "0.5", "", "A real.", TW_CONFIG_DOUBLE, offsetof(Options, real), -1, 1, nullptr},
-    {"TW_T_BYTES", "64K", "bytes", "A size.", TW_CONFIG_BYTES, offsetof(Options, bytes), 1, 1048576, nullptr},
-    {"TW_T_TIME", "10s", "s", "A time.", TW_CONFIG_TIME, offsetof(Options, time), 0.001, 3600, nullptr},
-    {"TW_T_RATE", "auto", "bit/s", "A rate.", TW_CONFIG_RATE, offsetof(Options, rate), 0, 1e11, nullptr},
-    {"TW_T_TEXT", "eth0", "", "A text.", TW_CONFIG_STRING, offsetof(Options, text), 0, 0, nullptr},
-    {"TW_T_SECRET", "", "", "A secret.", TW_CONFIG_SECRET, offsetof(Options, secret), 0, 0, nullptr},
-    {"TW_T_CHOICE", "auto", "", "A choice.", TW_CONFIG_ENUM, offsetof(Options, choice), 0, 0, choices},
-    {"TW_T_AT_LEAST", "2", "", "No upper end.", TW_CONFIG_BYTES, offsetof(Options, at_least), 2, INFINITY,
-     nullptr},
+    {.name = "TW_T_FLAG",
+     .dflt = "n",
+     .doc = "A flag.",
+     .type = TW_CONFIG_BOOL,
+     .offset = offsetof(Options, flag)},
+    {.name = "TW_T_NUMBER",
+     .dflt = "3",
+     .unit = "ranks",
+     .doc = "A number.",
+     .type = TW_CONFIG_INT,
+     .offset = offsetof(Options, number),
+     .min = -5,
+     .max = 100},
+    {.name = "TW_T_ANY",
+     .dflt = "-1",
+     .doc = "Any number.",
+     .type = TW_CONFIG_INT,
+     .offset = offsetof(Options, any_number)},
+    {.name = "TW_T_REAL",
+     .dflt = "0.5",
+     .doc = "A real.",
+     .type = TW_CONFIG_DOUBLE,
+     .offset = offsetof(Options, real),
+     .min = -1,
+     .max = 1},
+    {.name = "TW_T_BYTES",
+     .dflt = "64K",
+     .unit = "bytes",
+     .doc = "A size.",
+     .type = TW_CONFIG_BYTES,
+     .offset = offsetof(Options, bytes),
+     .min = 1,
+     .max = 1048576},
+    {.name = "TW_T_TIME",
+     .dflt = "10s",
+     .unit = "s",
+     .doc = "A time.",
+     .type = TW_CONFIG_TIME,
+     .offset = offsetof(Options, time),
+     .min = 0.001,
+     .max = 3600},
+    {.name = "TW_T_RATE",
+     .dflt = "auto",
+     .unit = "bit/s",
+     .doc = "A rate.",
+     .type = TW_CONFIG_RATE,
+     .offset = offsetof(Options, rate),
+     .min = 0,
+     .max = 1e11},
+    {.name = "TW_T_TEXT",
+     .dflt = "eth0",
+     .doc = "A text.",
+     .type = TW_CONFIG_STRING,
+     .offset = offsetof(Options, text)},
+    {.name = "TW_T_SECRET",
+     .dflt = "",
+     .doc = "A secret.",
+     .type = TW_CONFIG_SECRET,
+     .offset = offsetof(Options, secret)},
+    {.name = "TW_T_CHOICE",
+     .dflt = "auto",
+     .doc = "A choice.",
+     .type = TW_CONFIG_ENUM,
+     .offset = offsetof(Options, choice),
+     .choices = choices},
+    {.name = "TW_T_AT_LEAST",
+     .dflt = "2",
+     .doc = "No upper end.",
+     .type = TW_CONFIG_BYTES,
+     .offset = offsetof(Options, at_least),
+     .min = 2,
+     .max = INFINITY},
 };
-const tw_config_table_t table = {"test", fields, std::size(fields), sizeof(Options)};
+const tw_config_table_t table = {
+    .module = "test", .fields = fields, .n_fields = std::size(fields), .options_bytes = sizeof(Options)};
 
 class Config : public tw::Fixture
 {
@@ -257,8 +318,9 @@ TEST_F(Config, ABadDefaultIsFound)
 {
     tw_config_field_t bad = fields[1];
     bad.dflt = "101";
-    const tw_config_table_t bad_table = {"bad", &bad, 1, sizeof(Options)};
-    expect_log("TW_T_NUMBER=101 (the default): expected");
+    const tw_config_table_t bad_table = {
+        .module = "bad", .fields = &bad, .n_fields = 1, .options_bytes = sizeof(Options)};
+    expect_log("default of TW_T_NUMBER=101: expected");
     EXPECT_EQ(tw_config_init(&bad_table, &options), TW_ERR_CONFIG);
 }
 
@@ -330,7 +392,8 @@ TEST_F(Config, PrintWrapsLongDocs)
     std::string long_word(300, 'x');
     doc += long_word + " end.";
     field.doc = doc.c_str();
-    const tw_config_table_t long_table = {"long", &field, 1, sizeof(Options)};
+    const tw_config_table_t long_table = {
+        .module = "long", .fields = &field, .n_fields = 1, .options_bytes = sizeof(Options)};
     char *text = nullptr;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
@@ -385,4 +448,106 @@ TEST_F(Config, FormattedNumbersParseBack)
         EXPECT_EQ(options.at_least, before.at_least) << again;
         EXPECT_EQ(options.real, before.real) << again;
     }
+}
+
+/* ---- lists ----------------------------------------------------------------------------------------------- */
+
+namespace
+{
+
+struct Link {
+    double latency, rate;
+    size_t window;
+};
+
+const tw_config_field_t link_fields[] = {
+    {.name = "up:latency",
+     .dflt = "50us",
+     .doc = "A time.",
+     .type = TW_CONFIG_TIME,
+     .offset = offsetof(Link, latency)},
+    {.name = "up:rate",
+     .dflt = "1gbit",
+     .doc = "A rate.",
+     .type = TW_CONFIG_RATE,
+     .offset = offsetof(Link, rate),
+     .min = 1,
+     .max = 1e12},
+    {.name = "down:window",
+     .dflt = "64K",
+     .doc = "A size.",
+     .type = TW_CONFIG_BYTES,
+     .offset = offsetof(Link, window)},
+};
+const tw_config_table_t link_table = {.module = "link",
+                                      .fields = link_fields,
+                                      .n_fields = std::size(link_fields),
+                                      .options_bytes = sizeof(Link)};
+
+class ConfigList : public tw::Fixture
+{
+  protected:
+    void SetUp() override
+    {
+        Fixture::SetUp();
+        ASSERT_EQ(tw_config_init(&link_table, &link), TW_OK);
+    }
+    tw_status_t set(const char *text)
+    {
+        return tw_config_set_list(&link_table, &link, "TW_T_LINK", text);
+    }
+    Link link;
+};
+
+} // namespace
+
+TEST_F(ConfigList, SetsWhatIsThere)
+{
+    EXPECT_EQ(set("up:latency=10ms,rate=2gbit;down:window=1M"), TW_OK);
+    EXPECT_EQ(link.latency, 0.01);
+    EXPECT_EQ(link.rate, 2e9);
+    EXPECT_EQ(link.window, size_t(1) << 20);
+    EXPECT_EQ(set("up:rate=3gbit"), TW_OK);
+    EXPECT_EQ(link.latency, 0.01);
+    EXPECT_EQ(link.rate, 3e9);
+}
+
+TEST_F(ConfigList, BlanksAndEmptySectionsAreIgnored)
+{
+    EXPECT_EQ(set(" ; up : latency = 2s ,\trate = 5mbit ; ;\n"), TW_OK);
+    EXPECT_EQ(link.latency, 2);
+    EXPECT_EQ(link.rate, 5e6);
+    EXPECT_EQ(set(""), TW_OK);
+}
+
+TEST_F(ConfigList, BadOnesAreNamedWithTheirSource)
+{
+    const struct {
+        const char *text, *line;
+    } cases[] = {
+        {"up:rate=2tbit", "config: TW_T_LINK: up:rate=2tbit: expected a rate such as"},
+        {"up:latency=1parsec", "config: TW_T_LINK: up:latency=1parsec: expected a time such as"},
+        {"up:latency=1s=2s", "config: TW_T_LINK: up:latency=1s=2s: expected a time such as"},
+        {"up:latncy=1s", "config: TW_T_LINK: unknown key up:latncy; did you mean up:latency?"},
+        {"sideways=1", "config: TW_T_LINK: 'sideways=1' is not of the form section:key=value,key=value"},
+        {"up:latency", "config: TW_T_LINK: 'latency' is not of the form section:key=value,key=value"},
+        {"up:latency=1s,", "config: TW_T_LINK: '' is not of the form section:key=value,key=value"},
+        {"up:", "config: TW_T_LINK: '' is not of the form section:key=value,key=value"},
+    };
+    for (const auto &item : cases) {
+        expect_log(item.line);
+        size_t lines = log_count(item.line);
+        EXPECT_EQ(set(item.text), TW_ERR_CONFIG) << item.text;
+        EXPECT_EQ(log_count(item.line), lines + 1) << item.text;
+    }
+    EXPECT_EQ(link.rate, 1e9);
+    EXPECT_EQ(link.window, 65536u);
+}
+
+/* A name that is too long for any field stays unknown. */
+TEST_F(ConfigList, LongNames)
+{
+    std::string text = "up:latency" + std::string(500, 'x') + "=1s";
+    expect_log("TW_T_LINK: unknown key up:latency");
+    EXPECT_EQ(set(text.c_str()), TW_ERR_CONFIG);
 }

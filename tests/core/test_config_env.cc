@@ -16,14 +16,16 @@ struct Options {
 };
 
 const tw_config_field_t peer_fields[] = {
-    {"TW_PEER_TIMEOUT", "1", "", "", TW_CONFIG_INT, offsetof(Options, number), 0, 0, nullptr},
-    {"TW_NET_DEVICES", "1", "", "", TW_CONFIG_INT, offsetof(Options, number), 0, 0, nullptr},
+    {.name = "TW_PEER_TIMEOUT", .dflt = "1", .type = TW_CONFIG_INT, .offset = offsetof(Options, number)},
+    {.name = "TW_NET_DEVICES", .dflt = "1", .type = TW_CONFIG_INT, .offset = offsetof(Options, number)},
 };
 const tw_config_field_t chunk_fields[] = {
-    {"TW_COLL_CHUNK", "1", "", "", TW_CONFIG_INT, offsetof(Options, number), 0, 0, nullptr},
+    {.name = "TW_COLL_CHUNK", .dflt = "1", .type = TW_CONFIG_INT, .offset = offsetof(Options, number)},
 };
-const tw_config_table_t peer_table = {"peer", peer_fields, 2, sizeof(Options)};
-const tw_config_table_t chunk_table = {"chunk", chunk_fields, 1, sizeof(Options)};
+const tw_config_table_t peer_table = {
+    .module = "peer", .fields = peer_fields, .n_fields = 2, .options_bytes = sizeof(Options)};
+const tw_config_table_t chunk_table = {
+    .module = "chunk", .fields = chunk_fields, .n_fields = 1, .options_bytes = sizeof(Options)};
 const tw_config_table_t *const tables[] = {&tw_log_config_table, &peer_table, &chunk_table};
 
 class ConfigEnv : public tw::Fixture

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/config_value.h"
 #include "core/core.h"
+#include "core/parse.h"
 #include "tests/common/fixture.h"
 
 namespace

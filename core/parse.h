@@ -1,0 +1,22 @@
+/** Private to core: the parsers that only configuration tables need; the others are in core.h. */
+#ifndef TW_CORE_PARSE_H
+#define TW_CORE_PARSE_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Silent; TW_ERR_INVALID. Words are compared without regard to case. */
+tw_status_t tw_parse_double(const char *text, double *value);
+tw_status_t tw_parse_int(const char *text, int64_t *value);
+tw_status_t tw_parse_bool(const char *text, int *value);
+/** Index of `text` in the NULL-terminated `choices`. */
+tw_status_t tw_parse_choice(const char *text, const char *const *choices, int *index);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
