@@ -36,10 +36,13 @@ static uint64_t hash_segments(const tw_coll_request_t *request, uint64_t hash)
 
     for (size_t s = 0; s < args->n_segments && args->op != TW_COLL_ALLTOALL; s++) {
         const tw_coll_segment_t *segment = &args->segments[s];
-        uint64_t tensor = args->codec != NULL ? segment->tensor : 0;
+        uint64_t rounding[3] = {segment->tensor, segment->first_elem, (uint64_t)segment->exact};
         hash = hash_sizes(&segment->n_elems, 1, hash);
         hash = hash_sizes(segment->counts, segment->counts != NULL ? world : 0, hash);
-        hash = XXH3_64bits_withSeed(&tensor, sizeof(tensor), hash);
+        if (args->codec != NULL) {
+            hash = XXH3_64bits_withSeed(rounding, sizeof(rounding), hash);
+            hash = hash_codec(segment->codec, hash);
+        }
     }
     return hash;
 }
@@ -50,10 +53,12 @@ static void sign(tw_coll_request_t *request, uint32_t sequence)
     uint64_t hash = hash_segments(request, args->n_segments);
     uint64_t rest[] = {(uint64_t)args->reduction, (uint64_t)args->root, args->seed, args->step,
                        request->choice.chunk_bytes};
+    float factor = args->factor;
 
     hash = hash_codec(args->codec, hash);
     hash = hash_codec(args->inner_codec, hash);
     hash = XXH3_64bits_withSeed(rest, sizeof(rest), hash);
+    hash = XXH3_64bits_withSeed(&factor, sizeof(factor), hash);
     memset(&request->signature, 0, sizeof(request->signature));
     request->signature = (tw_coll_signature_t){
         .sequence = sequence,
@@ -101,7 +106,7 @@ static void log_mismatch(const tw_coll_request_t *request, int peer)
              tw_coll_op_name((tw_coll_op_t)other->op), algo_name(request, other),
              (unsigned long long)other->n_elems, tw_type_name((tw_type_t)other->type),
              own->n_elems == other->n_elems && own->op == other->op
-                 ? "; counts, reduction, root, codec, seed or chunk may differ"
+                 ? "; counts, reduction, factor, root, codecs, seed or chunk may differ"
                  : "");
 }
 

@@ -1,4 +1,5 @@
 /** From the caller's arguments to a request: checks, copies, and views of the tensors. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,6 +83,9 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
     if (args->reduction != TW_COLL_SUM && args->reduction != TW_COLL_MEAN) {
         return refuse(coll, args, "unknown reduction");
     }
+    if (!isfinite(args->factor)) {
+        return refuse(coll, args, "factor is not a finite number");
+    }
     if (args->op == TW_COLL_BROADCAST && (args->root < 0 || args->root >= coll->topo.world)) {
         return refuse(coll, args, "root is not a rank of the communicator");
     }
@@ -92,6 +96,17 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
         return refuse(coll, args, "it takes no segments");
     }
     return check_codec(coll, args);
+}
+
+static tw_status_t check_segment_codec(const tw_coll_t *coll, const tw_coll_args_t *args,
+                                       const tw_coll_segment_t *segment)
+{
+    if (segment->exact || segment->codec != NULL) {
+        tw_error("rank %d: %s: segments have the operation's codec", coll->topo.rank,
+                 tw_coll_op_name(args->op));
+        return TW_ERR_UNSUPPORTED;
+    }
+    return TW_OK;
 }
 
 /* Counts are filled in already. */
@@ -118,7 +133,7 @@ static tw_status_t check_segment(const tw_coll_request_t *request, const tw_coll
     } else if (segment->dst == NULL && n_out > 0) {
         return refuse(coll, args, "dst is NULL");
     }
-    return TW_OK;
+    return check_segment_codec(coll, args, segment);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------------------- */
@@ -140,15 +155,21 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
         per_segment *= 2;
     }
     request->args = *args;
+    request->args.factor = args->factor != 0 ? args->factor : 1;
     request->segments = malloc((n + 1) * sizeof(*request->segments));
+    request->segment_codecs = calloc(n + 1, sizeof(*request->segment_codecs));
     request->counts = calloc(n * per_segment + 1, sizeof(*request->counts));
-    if (request->segments == NULL || request->counts == NULL) {
+    if (request->segments == NULL || request->segment_codecs == NULL || request->counts == NULL) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t s = 0; s < n; s++) {
         tw_coll_segment_t *segment = &request->segments[s];
         size_t *counts = &request->counts[s * per_segment];
         *segment = args->segments[s];
+        if (segment->codec != NULL) {
+            request->segment_codecs[s] = *segment->codec;
+            segment->codec = &request->segment_codecs[s];
+        }
         segment->counts = segment->recv_counts = NULL;
         if (per_segment == 0) {
             continue;
@@ -171,6 +192,11 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
         request->args.inner_codec = &request->inner_codec;
     }
     return TW_OK;
+}
+
+float tw_coll_factor(const tw_coll_args_t *args, int world)
+{
+    return args->reduction == TW_COLL_MEAN ? args->factor / (float)world : args->factor;
 }
 
 /* ---- views ----------------------------------------------------------------------------------------------- */
@@ -371,5 +397,6 @@ void tw_request_destroy(tw_coll_request_t *request)
     free(request->first_memory);
     free(request->counts);
     free(request->segments);
+    free(request->segment_codecs);
     free(request);
 }

@@ -62,6 +62,10 @@ typedef struct tw_coll_segment {
     const size_t *counts;      /**< [W], sums to n_elems; NULL: tw_coll_shard_counts's even split */
     const size_t *recv_counts; /**< [W], all-to-all only; NULL: the even split of n_elems */
     uint32_t tensor;           /**< stochastic rounding: which tensor */
+    uint64_t
+        first_elem; /**< stochastic rounding: where in that tensor the segment begins, if it is a part of one */
+    const tw_quant_codec_t *codec; /**< NULL: the operation's, without which there is none here. Copied. */
+    int exact;                     /**< 1: not quantized, whatever the operation's codec (norms, biases) */
 } tw_coll_segment_t;
 
 /** The even split: n / W each, the first n % W shards one more. */
@@ -74,7 +78,8 @@ typedef struct tw_coll_args {
     const tw_coll_segment_t *segments; /**< [n_segments], copied; counts are copied too */
     size_t n_segments;
     tw_coll_reduction_t reduction;
-    int root;                      /**< broadcast */
+    float factor; /**< of a reduction: multiplies the sum or mean before it is rounded; 0: 1 */
+    int root;     /**< broadcast */
     const tw_quant_codec_t *codec; /**< NULL: exact. All-gather, reduce-scatter, all-reduce only. Copied. */
     const tw_quant_codec_t
         *inner_codec; /**< two-hop reduce-scatter: codec inside the node; NULL: exact there */

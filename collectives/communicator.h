@@ -61,7 +61,8 @@ struct tw_coll_request {
     /* The caller's arguments, checked and copied; what is optional there is filled in here. */
     tw_coll_args_t args;
     tw_coll_segment_t *segments;
-    size_t *counts; /**< memory of all the segments' counts */
+    size_t *counts;                   /**< memory of all the segments' counts */
+    tw_quant_codec_t *segment_codecs; /**< [n_segments] those of segments that have their own */
     tw_quant_codec_t codec, inner_codec;
 
     tw_view_t in, out;
@@ -104,6 +105,8 @@ struct tw_coll {
 /** Check and copy the arguments, describe the tensors as views. Errors are logged. */
 tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
 void tw_request_destroy(tw_coll_request_t *request);
+/** What a request's sum is multiplied with. */
+float tw_coll_factor(const tw_coll_args_t *args, int world);
 /** Choose algorithm and chunk. TW_ERR_UNSUPPORTED or TW_ERR_INVALID, logged. */
 tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems,
                            tw_coll_choice_t *choice);

@@ -44,7 +44,7 @@ tw_status_t tw_request_build(tw_coll_request_t *request)
         .in_first = request->in_first,
         .out_first = request->out_first,
         .chunk_elems = chunk_elems > 0 ? chunk_elems : 1,
-        .factor = request->args.reduction == TW_COLL_MEAN ? 1.0f / (float)coll->topo.world : 1.0f,
+        .factor = tw_coll_factor(&request->args, coll->topo.world),
         .in_place = request->in_place,
         .aliased = request->aliased,
         .owner = request->coll,

@@ -204,7 +204,7 @@ static tw_status_t add_parts(batch_t *batch, const tw_gpu_compute_t *compute, co
     for (size_t i = 0; i < chunk->n_parts && status == TW_OK; i++) {
         const tw_grid_part_t *part = &grid->parts[chunk->first_part + i];
         const tw_qop_tensor_t *at = &call->tensors[part->segment];
-        item_t item = {from, to, part->n_elems, at->tensor, part->first};
+        item_t item = {from, to, part->n_elems, at->tensor, at->first_elem + part->first};
         if (compute->from == TW_GPU_USER) {
             item.src = at->src + (part->first - at->src_first) * elem_bytes;
         }

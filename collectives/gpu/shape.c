@@ -23,7 +23,9 @@ static int same_codec(const tw_quant_codec_t *a, const tw_quant_codec_t *b)
 /** kept: its counts are filled in where the operation has any. */
 static int same_segment(const tw_coll_segment_t *kept, const tw_coll_segment_t *asked, int world)
 {
-    if (kept->n_elems != asked->n_elems || kept->tensor != asked->tensor) {
+    if (kept->n_elems != asked->n_elems || kept->tensor != asked->tensor ||
+        kept->first_elem != asked->first_elem || kept->exact != asked->exact ||
+        !same_codec(kept->codec, asked->codec)) {
         return 0;
     }
     for (int r = 0; r < world && kept->counts != NULL; r++) {
@@ -41,8 +43,9 @@ static int is_shape_of(const tw_gpu_shape_t *shape, const tw_coll_args_t *asked)
     const tw_coll_args_t *kept = &shape->request->args;
 
     if (kept->op != asked->op || kept->type != asked->type || kept->reduction != asked->reduction ||
-        kept->n_segments != asked->n_segments || kept->force_codec != asked->force_codec ||
-        !same_codec(kept->codec, asked->codec) || !same_codec(kept->inner_codec, asked->inner_codec) ||
+        kept->factor != (asked->factor != 0 ? asked->factor : 1) || kept->n_segments != asked->n_segments ||
+        kept->force_codec != asked->force_codec || !same_codec(kept->codec, asked->codec) ||
+        !same_codec(kept->inner_codec, asked->inner_codec) ||
         strcmp(shape->algo_asked, asked->algo != NULL ? asked->algo : "") != 0 || asked->segments == NULL) {
         return 0;
     }
@@ -150,7 +153,8 @@ static const way_t *choose(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shap
         if (way->info.op != args->op || way->info.quantized != quantized) {
             continue;
         }
-        if (way->native && (coll->wire == NULL || !is_even(args, coll->base.topo.world))) {
+        if (way->native &&
+            (coll->wire == NULL || !is_even(args, coll->base.topo.world) || args->factor != 1)) {
             continue;
         }
         if (is_named ? strcmp(way->info.name, shape->algo_asked) == 0 : is_sensible(coll, way)) {
@@ -247,7 +251,7 @@ static tw_status_t decide(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape)
         return TW_ERR_UNSUPPORTED;
     }
     shape->is_native = way->native;
-    shape->factor = request->args.reduction == TW_COLL_MEAN ? 1.0f / (float)coll->base.topo.world : 1.0f;
+    shape->factor = tw_coll_factor(&request->args, coll->base.topo.world);
     shape->plan_info = (tw_coll_plan_t){
         .algo = way->info.name,
         .quantized = quantized,

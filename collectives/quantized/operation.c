@@ -22,7 +22,10 @@ static size_t shard_first(const tw_coll_segment_t *segment, int rank)
 
 tw_qop_tensor_t tw_qop_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes)
 {
-    tw_qop_tensor_t at = {.src = segment->src, .dst = segment->dst, .tensor = segment->tensor};
+    tw_qop_tensor_t at = {.src = segment->src,
+                          .dst = segment->dst,
+                          .tensor = segment->tensor,
+                          .first_elem = segment->first_elem};
 
     if (op == TW_COLL_ALLGATHER) {
         at.src_first = shard_first(segment, rank);
@@ -278,7 +281,7 @@ static tw_status_t run_codec(tw_sched_t *sched, const qop_task_t *task, int deco
                 .dst = decode ? part_dst(op, part) : encoded,
                 .n_elems = part->n_elems,
                 .tensor = op->tensors[part->segment].tensor,
-                .first_elem = part->first,
+                .first_elem = op->tensors[part->segment].first_elem + part->first,
             };
             encoded += tw_quant_encoded_bytes(codec, part->n_elems);
         }
@@ -348,7 +351,7 @@ static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
             .dst = to != NULL ? to : part_dst(op, part),
             .n_elems = part->n_elems,
             .tensor = op->tensors[part->segment].tensor,
-            .first_elem = part->first,
+            .first_elem = op->tensors[part->segment].first_elem + part->first,
         };
         if (to != NULL) {
             status = tw_quant_reduce_encode(task->codec, op->codec, &args, &segment, 1);
@@ -410,7 +413,7 @@ static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
                 .dst = to,
                 .n_elems = n,
                 .tensor = op->tensors[part->segment].tensor,
-                .first_elem = part->first + at,
+                .first_elem = op->tensors[part->segment].first_elem + part->first + at,
             };
             status = tw_quant_encode(op->codec, &args, &segment, 1);
             to += tw_quant_encoded_bytes(tw_quant_codec_get(op->codec), n);

@@ -19,6 +19,7 @@ typedef struct tw_qop_tensor {
     char *dst;
     size_t dst_first;
     uint32_t tensor;
+    uint64_t first_elem; /**< of the whole tensor that this is a part of */
 } tw_qop_tensor_t;
 
 /** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but for an
