@@ -9,27 +9,45 @@ static const char doc[] = "Runs COMMAND as every rank of a cluster in a box: nod
                           "own, joined by shaped links.\v"
                           "Each rank sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, "
                           "LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT); "
-                          "node n is 10.77.0.<n+1>, host name node<n>. Rank 0 keeps the terminal; the lines "
+                          "node n is 10.77.0.<n+1>, host name node<n>; its interface eth<k> is "
+                          "10.77.<k>.<n+1>. Rank 0 keeps the terminal; the lines "
                           "of the others are marked. "
                           "The exit code is that of the first rank that failed.\n\n"
                           "Example: the speed of one TCP stream\n"
                           "  cluster --nodes 2 -- sh -c 'if [ $RANK = 0 ]; then sleep 1; iperf3 -c "
                           "10.77.0.2; else iperf3 -s -1; fi'";
 
+enum { KEY_NICS = 256 };
+
 static const struct argp_option options[] = {
-    {"nodes", 'n', "N", 0, "Nodes (default: 2)", 0},
-    {"ranks-per-node", 'r', "L", 0, "Ranks on each node (default: 1)", 0},
-    {"link", 'l', "RATE", 0, "Rate of each node's link, each way: 1gbit, 100mbit, none (default: 1gbit)", 0},
-    {"loopback", 'b', NULL, 0, "Where no cluster can be made, run on loopback instead of failing", 0},
+    {.name = "nodes", .key = 'n', .arg = "N", .doc = "Nodes (default: 2)"},
+    {.name = "ranks-per-node", .key = 'r', .arg = "L", .doc = "Ranks on each node (default: 1)"},
+    {.name = "link",
+     .key = 'l',
+     .arg = "RATE",
+     .doc = "Rate of each node's link, each way: 1gbit, 100mbit, none (default: 1gbit)"},
+    {.name = "nics",
+     .key = KEY_NICS,
+     .arg = "N",
+     .doc = "Interfaces of each node, eth0 and on, each with such a link (default: 1)"},
+    {.name = "grace",
+     .key = 'g',
+     .arg = "TIME",
+     .doc = "How long the others may go on after the first rank has failed, before they are killed (default: "
+            "5s more "
+            "than TW_PEER_TIMEOUT)"},
+    {.name = "loopback",
+     .key = 'b',
+     .doc = "Where no cluster can be made, run on loopback instead of failing"},
     {0},
 };
 
-static int parse_int(struct argp_state *state, const char *name, const char *text)
+static int parse_int(struct argp_state *state, const char *name, const char *text, int max)
 {
     char *end;
     long value = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || value < 1 || value > TW_CLUSTER_MAX_RANKS) {
-        argp_error(state, "--%s: '%s' is not a number from 1 to %d", name, text, TW_CLUSTER_MAX_RANKS);
+    if (end == text || *end != '\0' || value < 1 || value > max) {
+        argp_error(state, "--%s: '%s' is not a number from 1 to %d", name, text, max);
     }
     return (int)value;
 }
@@ -39,14 +57,23 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     tw_cluster_params_t *params = state->input;
     switch (key) {
     case 'n':
-        params->n_nodes = parse_int(state, "nodes", arg);
+        params->n_nodes = parse_int(state, "nodes", arg, TW_CLUSTER_MAX_NODES);
         return 0;
     case 'r':
-        params->ranks_per_node = parse_int(state, "ranks-per-node", arg);
+        params->ranks_per_node = parse_int(state, "ranks-per-node", arg, TW_CLUSTER_MAX_RANKS);
         return 0;
     case 'l':
-        if (tw_parse_rate(arg, &params->link_bps) != TW_OK) {
-            argp_error(state, "--link: '%s' is not a rate such as 1gbit, 100mbit or none", arg);
+        if (tw_cluster_parse_link(arg, &params->link_bps) != TW_OK) {
+            argp_error(state, "--link: '%s' is not a rate from 1mbit on, such as 1gbit or 100mbit, or none",
+                       arg);
+        }
+        return 0;
+    case KEY_NICS:
+        params->n_nics = parse_int(state, "nics", arg, TW_CLUSTER_MAX_NICS);
+        return 0;
+    case 'g':
+        if (tw_parse_time(arg, &params->grace_sec) != TW_OK || params->grace_sec <= 0) {
+            argp_error(state, "--grace: '%s' is not a time such as 15s or 500ms", arg);
         }
         return 0;
     case 'b':

@@ -1,9 +1,10 @@
-/** The cluster in a box: N nodes on this machine, joined by a bridge, each behind a link of a given rate.
+/** The cluster in a box: N nodes on this machine, joined by bridges, each behind links of a given rate.
  *
  *  A node is a network, IPC, UTS, PID and mount namespace (host name node<n>, own /dev/shm, /proc and /sys), so that nothing
- *  takes a short cut between nodes; its one interface, eth0, is shaped to the link's rate in both directions. All of it
+ *  takes a short cut between nodes; its interfaces, eth0 and on, are shaped to the link's rate in both directions. All of it
  *  lives in a network namespace of its own: this machine's interfaces are never touched, and when the caller ends, however
- *  it ends, the kernel takes everything away. TCP between nodes uses cubic, Linux's default, whatever this machine uses.
+ *  it ends, the kernel takes everything away. TCP between nodes uses cubic, Linux's default, whatever this machine uses;
+ *  where that cannot be had, tw_cluster_note says so.
  *
  *  A link that was idle lets tw_cluster_burst_bytes pass at once before its rate holds. */
 #ifndef TW_CLUSTER_CLUSTER_H
@@ -17,32 +18,46 @@ extern "C" {
 
 #define TW_CLUSTER_MAX_NODES 250
 #define TW_CLUSTER_MAX_RANKS 4096
+#define TW_CLUSTER_MAX_NICS 16
+/** The first interface of each node. */
 #define TW_CLUSTER_DEVICE "eth0"
 #define TW_CLUSTER_ADDRESS_BYTES 24
+#define TW_CLUSTER_TEXT_BYTES 256
+/** Slower links carry no job: a packet would take longer than a peer may be silent. */
+#define TW_CLUSTER_LINK_MIN_BPS 1e6
+/** Beyond TW_PEER_TIMEOUT, that ranks get to end by themselves after the first failure. */
+#define TW_CLUSTER_GRACE_SEC 5.0
 
+/** What to run on what. Zeros are defaults, but for the counts of nodes and ranks, and argv. Borrowed during the run. */
 typedef struct tw_cluster_params {
     int n_nodes, ranks_per_node;
-    double link_bps;         /**< each node's link, each way; 0: not shaped */
+    int n_nics;      /**< interfaces of each node, each with a link of its own; 0: one */
+    double link_bps; /**< each link, each way, bits per second; 0: not shaped */
+    double
+        grace_sec; /**< from the first failure to the others' end; 0: TW_PEER_TIMEOUT + TW_CLUSTER_GRACE_SEC */
     const char *path;        /**< program; NULL: argv[0], looked up in PATH */
     const char *const *argv; /**< NULL-terminated: what every rank runs */
     int no_loopback;         /**< 1: where no cluster can be made, fail; 0: run on loopback, unshaped */
 } tw_cluster_params_t;
 
 /** Run a command as the ranks of a job and wait for all of them. Each rank gets torchrun's variables (RANK, WORLD_SIZE,
- *  LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), a random TW_JOB_TOKEN, TW_NET_DEVICES and TW_CLUSTER. Rank 0 has
- *  the caller's terminal; what the others print appears line by line behind "[rank 3] ".
+ *  LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), a random TW_JOB_TOKEN, TW_NET_DEVICES (all interfaces of its
+ *  node), TW_CLUSTER and TW_CLUSTER_NOTE. Rank 0 has the caller's terminal; what the others print appears line by line behind
+ *  "[rank 3] ".
  *
- *  When a rank fails the others get TW_CLUSTER_GRACE_SEC to end by themselves and are then killed.
+ *  When a rank fails the others get grace_sec to end by themselves and are then killed.
  *
- *  exit_code: 0, or that of the first rank that failed (128 + signal when one killed it).
- *  Returns TW_OK when the command ran; TW_ERR_INVALID (logged); TW_ERR_UNSUPPORTED: no cluster can be made here (logged with
- *  the reason). Without no_loopback the reason is a warning, and all nodes are processes on the loopback interface.
+ *  exit_code: 0, or that of the first rank that failed (128 + signal when one killed it). Set only with TW_OK.
+ *  Returns TW_OK when the command ran; TW_ERR_INVALID: params make no sense; TW_ERR_UNSUPPORTED: no cluster can be made here,
+ *  and no_loopback is set; TW_ERR_IO or TW_ERR_INTERNAL: the system failed. All are logged with the reason. Without
+ *  no_loopback the reason is a warning, and all nodes are processes on the loopback interface.
  *
- *  Works as root, or in an unprivileged user namespace; needs `ip` and `tc` (iproute2). To be called from a process with
- *  one thread. */
+ *  Works as root, or in an unprivileged user namespace; needs `ip` and `tc` (iproute2). Forks: to be called from a process
+ *  with one thread. */
 tw_status_t tw_cluster_run(const tw_cluster_params_t *params, int *exit_code);
 
-#define TW_CLUSTER_GRACE_SEC 3.0
+/** A link's rate from the command line: as tw_parse_rate, but TW_ERR_INVALID (silent) also below TW_CLUSTER_LINK_MIN_BPS. */
+tw_status_t tw_cluster_parse_link(const char *text, double *link_bps);
 
 /** Where this process runs, by TW_CLUSTER. */
 typedef enum tw_cluster_kind {
@@ -51,15 +66,17 @@ typedef enum tw_cluster_kind {
     TW_CLUSTER_LOOPBACK, /**< all nodes share the loopback interface */
 } tw_cluster_kind_t;
 tw_cluster_kind_t tw_cluster_kind(void);
+/** What the cluster could not set up as it should though figures depend on it, or ""; returns buf. */
+const char *tw_cluster_note(char buf[TW_CLUSTER_TEXT_BYTES]);
 
 /** What a link of this rate lets pass at once: one packet of the largest size that TCP hands down, which would else be cut
  *  into frames at a multiple of the cost, or a quarter of a millisecond, for timers are no finer. */
 size_t tw_cluster_burst_bytes(double link_bps);
 
-/** IPv4 address of a node, inside the cluster, as text; returns buf. */
+/** IPv4 address of a node's first interface, inside the cluster, as text; returns buf. */
 const char *tw_cluster_node_address(int node, char buf[TW_CLUSTER_ADDRESS_BYTES]);
 
-/** TW_CLUSTER itself, set by the cluster for its ranks. */
+/** TW_CLUSTER and TW_CLUSTER_NOTE, set by the cluster for its ranks. */
 extern const tw_config_table_t tw_cluster_config_table;
 
 #ifdef __cplusplus

@@ -1,3 +1,4 @@
+/* Namespaces, links and their rates: system calls, `ip` and `tc`. */
 #include "cluster/state.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define REASON TW_CLUSTER_REASON_BYTES
+#define REASON TW_CLUSTER_TEXT_BYTES
 #define COMMAND_BYTES 256
 #define COMMAND_WORDS 32
 
@@ -24,6 +25,9 @@
 /* 64 KiB, a header for every frame in it, and some room. */
 #define LINK_PACKET_BYTES 81920
 #define LINK_TICK_SEC 250e-6
+
+/* Linux's default. */
+#define COMMON_TCP "cubic"
 
 pid_t tw_cluster_fork(int namespaces)
 {
@@ -151,10 +155,15 @@ __attribute__((format(printf, 2, 3))) static int run_tool(char *reason, const ch
 
 /* ---- links -------------------------------------------------------------------------------------------------- */
 
+static const char *nic_address(int node, int nic, char buf[TW_CLUSTER_ADDRESS_BYTES])
+{
+    snprintf(buf, TW_CLUSTER_ADDRESS_BYTES, "10.77.%d.%d", nic, node + 1);
+    return buf;
+}
+
 const char *tw_cluster_node_address(int node, char buf[TW_CLUSTER_ADDRESS_BYTES])
 {
-    snprintf(buf, TW_CLUSTER_ADDRESS_BYTES, "10.77.0.%d", node + 1);
-    return buf;
+    return nic_address(node, 0, buf);
 }
 
 size_t tw_cluster_burst_bytes(double link_bps)
@@ -172,37 +181,51 @@ static int shape(const char *device, double link_bps, char *reason)
                     link_bps, tw_cluster_burst_bytes(link_bps));
 }
 
-int tw_cluster_make_bridge(char reason[REASON])
+int tw_cluster_make_bridge(int nic, char reason[REASON])
 {
-    if (run_tool(reason, "ip link add " TW_CLUSTER_BRIDGE " type bridge") != 0) {
+    if (run_tool(reason, "ip link add br%d type bridge", nic) != 0) {
         return -1;
     }
     /* addrgenmode none, here and below: no IPv6 addresses, so no chatter about them in the counters. */
-    return run_tool(reason, "ip link set " TW_CLUSTER_BRIDGE " addrgenmode none up");
+    return run_tool(reason, "ip link set br%d addrgenmode none up", nic);
 }
 
-int tw_cluster_make_port(int node, pid_t pid, double link_bps, char reason[REASON])
+int tw_cluster_make_port(int node, int nic, pid_t pid, double link_bps, char reason[REASON])
 {
     char port[16];
-    snprintf(port, sizeof(port), "port%d", node);
-    if (run_tool(reason, "ip link add %s type veth peer name " TW_CLUSTER_DEVICE " netns %d", port,
-                 (int)pid) != 0 ||
-        run_tool(reason, "ip link set %s addrgenmode none master " TW_CLUSTER_BRIDGE " up", port) != 0) {
+    snprintf(port, sizeof(port), "port%d.%d", node, nic);
+    if (run_tool(reason, "ip link add %s type veth peer name eth%d netns %d", port, nic, (int)pid) != 0 ||
+        run_tool(reason, "ip link set %s addrgenmode none master br%d up", port, nic) != 0) {
         return -1;
     }
     return shape(port, link_bps, reason);
 }
 
-int tw_cluster_make_device(int node, double link_bps, char reason[REASON])
+/* This machine may prefer another congestion control, and streams that meet at a link share it differently then. A
+ * namespace's sysctl takes only what the machine allows to everybody; a route takes any that it has. */
+static void use_common_tcp(int node, int nic, const char *address, char *note)
 {
-    char address[TW_CLUSTER_ADDRESS_BYTES];
-    tw_cluster_node_address(node, address);
-    if (run_tool(reason, "ip link set " TW_CLUSTER_DEVICE " addrgenmode none") != 0 ||
-        run_tool(reason, "ip addr add %s/24 dev " TW_CLUSTER_DEVICE, address) != 0 ||
-        shape(TW_CLUSTER_DEVICE, link_bps, reason) != 0) {
+    char reason[REASON];
+    if (run_tool(
+            reason,
+            "ip route replace 10.77.%d.0/24 dev eth%d proto kernel scope link src %s congctl " COMMON_TCP,
+            nic, nic, address) != 0) {
+        snprintf(note, REASON, "node %d: TCP without " COMMON_TCP ": %.*s", node, REASON / 2, reason);
+    }
+}
+
+int tw_cluster_make_device(int node, int nic, double link_bps, char reason[REASON], char note[REASON])
+{
+    char address[TW_CLUSTER_ADDRESS_BYTES], device[16];
+    nic_address(node, nic, address);
+    snprintf(device, sizeof(device), "eth%d", nic);
+    if (run_tool(reason, "ip link set %s addrgenmode none", device) != 0 ||
+        run_tool(reason, "ip addr add %s/24 dev %s", address, device) != 0 ||
+        shape(device, link_bps, reason) != 0 || run_tool(reason, "ip link set %s up", device) != 0) {
         return -1;
     }
-    return run_tool(reason, "ip link set " TW_CLUSTER_DEVICE " up");
+    use_common_tcp(node, nic, address, note);
+    return 0;
 }
 
 /* ---- nodes -------------------------------------------------------------------------------------------------- */
@@ -214,15 +237,6 @@ static int mount_over(const char *type, const char *where, unsigned long flags, 
         return -1;
     }
     return 0;
-}
-
-/* This machine may prefer another congestion control; streams that meet at a link share it differently then. */
-static void use_common_tcp(int node)
-{
-    char reason[REASON];
-    if (write_file("/proc/sys/net/ipv4/tcp_congestion_control", "cubic", reason) != 0) {
-        tw_debug("node %d: %s", node, reason);
-    }
 }
 
 int tw_cluster_enter_node(int node, char reason[REASON])
@@ -246,6 +260,5 @@ int tw_cluster_enter_node(int node, char reason[REASON])
         mount_over("tmpfs", "/dev/shm", 0, reason) != 0) {
         return -1;
     }
-    use_common_tcp(node);
     return run_tool(reason, "ip link set lo up");
 }

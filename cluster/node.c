@@ -1,3 +1,4 @@
+/* A node: starts its ranks, passes on what they say, and says how they ended. */
 #include "cluster/state.h"
 
 #include <errno.h>
@@ -26,6 +27,7 @@ typedef struct stream {
 typedef struct node {
     const tw_cluster_t *cluster;
     int index, n_ranks, fd, children;
+    const char *note;  /* what could not be set up in some node, or "" */
     pid_t *pids;       /* [n_ranks], -1 when ended */
     stream_t *streams; /* [n_ranks * STREAMS_PER_RANK], from -1 when closed */
     struct pollfd *polls;
@@ -103,6 +105,15 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
+static void set_devices(const tw_cluster_t *cluster)
+{
+    char list[TW_CLUSTER_MAX_NICS * 8] = "lo";
+    for (int nic = 0, n = 0; nic < cluster->n_nics && cluster->isolated; nic++) {
+        n += snprintf(list + n, sizeof(list) - (size_t)n, "%seth%d", nic > 0 ? "," : "", nic);
+    }
+    setenv("TW_NET_DEVICES", list, 1);
+}
+
 static void set_environment(const node_t *node, int local_rank)
 {
     const tw_cluster_t *cluster = node->cluster;
@@ -115,8 +126,11 @@ static void set_environment(const node_t *node, int local_rank)
     setenv("MASTER_ADDR", cluster->isolated ? tw_cluster_node_address(0, address) : "127.0.0.1", 1);
     set_number("MASTER_PORT", cluster->master_port);
     setenv("TW_JOB_TOKEN", cluster->token, 1);
-    setenv("TW_NET_DEVICES", cluster->isolated ? TW_CLUSTER_DEVICE : "lo", 1);
+    set_devices(cluster);
     setenv("TW_CLUSTER", cluster->isolated ? "nodes" : "loopback", 1);
+    if (node->note[0]) {
+        setenv("TW_CLUSTER_NOTE", node->note, 1);
+    }
     if (!cluster->isolated) {
         set_number("TW_NODE_ID", node->index);
     }
@@ -296,9 +310,13 @@ static void node_cleanup(node_t *node)
     free(node->polls);
 }
 
-static int run_ranks(const tw_cluster_t *cluster, int index, int fd)
+static int run_ranks(const tw_cluster_t *cluster, int index, int fd, const char *note)
 {
-    node_t node = {.cluster = cluster, .index = index, .n_ranks = cluster->params->ranks_per_node, .fd = fd};
+    node_t node = {.cluster = cluster,
+                   .index = index,
+                   .n_ranks = cluster->params->ranks_per_node,
+                   .fd = fd,
+                   .note = note};
     int status = node_init(&node);
     for (int i = 0; i < node.n_ranks && status == 0; i++) {
         status = start_rank(&node, i);
@@ -315,31 +333,45 @@ static int run_ranks(const tw_cluster_t *cluster, int index, int fd)
     return status == 0 ? 0 : 1;
 }
 
-/* Wait for leave to go on; 0 when there is none. */
-static int await_go(int fd)
+/* Wait for leave to go on, and what comes with it; 0 when there is none. */
+static int await_go(int fd, char text[TW_CLUSTER_TEXT_BYTES])
 {
     tw_cluster_message_t message;
-    return tw_cluster_receive(fd, &message) && message.event == TW_CLUSTER_GO;
+    int goes = tw_cluster_receive(fd, &message) && message.event == TW_CLUSTER_GO;
+    if (goes) {
+        memcpy(text, message.text, TW_CLUSTER_TEXT_BYTES);
+    }
+    return goes;
+}
+
+static int make_devices(const tw_cluster_t *cluster, int node, char *reason, char *note)
+{
+    for (int nic = 0; nic < cluster->n_nics; nic++) {
+        if (tw_cluster_make_device(node, nic, cluster->params->link_bps, reason, note) != 0) {
+            return -1;
+        }
+    }
+    return 0;
 }
 
 int tw_cluster_node_main(const tw_cluster_t *cluster, int node, int fd)
 {
-    tw_cluster_message_t failed = {.event = TW_CLUSTER_FAILED};
-    if (!await_go(fd)) {
+    char reason[TW_CLUSTER_TEXT_BYTES], note[TW_CLUSTER_TEXT_BYTES];
+    if (!await_go(fd, note)) {
         return 1;
     }
-    if (cluster->isolated && tw_cluster_enter_node(node, failed.reason) != 0) {
-        tw_cluster_send(fd, &failed);
+    if (cluster->isolated && tw_cluster_enter_node(node, reason) != 0) {
+        tw_cluster_tell(fd, TW_CLUSTER_FAILED, reason);
         return 1;
     }
-    tw_cluster_tell(fd, TW_CLUSTER_READY);
-    if (!await_go(fd)) {
+    tw_cluster_tell(fd, TW_CLUSTER_READY, NULL);
+    if (!await_go(fd, note)) {
         return 1;
     }
-    if (cluster->isolated && tw_cluster_make_device(node, cluster->params->link_bps, failed.reason) != 0) {
-        tw_cluster_send(fd, &failed);
+    if (cluster->isolated && make_devices(cluster, node, reason, note) != 0) {
+        tw_cluster_tell(fd, TW_CLUSTER_FAILED, reason);
         return 1;
     }
-    tw_cluster_tell(fd, TW_CLUSTER_READY);
-    return await_go(fd) ? run_ranks(cluster, node, fd) : 1;
+    tw_cluster_tell(fd, TW_CLUSTER_READY, note);
+    return await_go(fd, note) ? run_ranks(cluster, node, fd, note) : 1;
 }

@@ -1,4 +1,5 @@
-/** Inside the cluster in a box: supervisor (cluster.c), namespaces and links (cluster_net.c), nodes (cluster_node.c).
+/** Inside the cluster in a box. To be read in this order: cluster.c (the caller's side), supervisor.c, node.c (ranks and
+ *  their output), network.c (namespaces and links), message.c.
  *
  *  caller -- supervisor (PID 1 of the outer namespaces, owns the bridge)
  *                |-- node 0 (PID 1 of its namespaces) -- ranks
@@ -11,9 +12,9 @@
 
 #include "cluster/cluster.h"
 
-#define TW_CLUSTER_REASON_BYTES 256
 #define TW_CLUSTER_TOKEN_BYTES 33
-#define TW_CLUSTER_BRIDGE "br0"
+/** What the transport waits for a silent peer unless TW_PEER_TIMEOUT is set. */
+#define TW_CLUSTER_PEER_TIMEOUT_SEC 10.0
 
 typedef enum tw_cluster_event {
     TW_CLUSTER_GO,       /**< down: go on to the next stage */
@@ -27,13 +28,16 @@ typedef enum tw_cluster_event {
 typedef struct tw_cluster_message {
     tw_cluster_event_t event;
     int rank, wait_status; /**< TW_CLUSTER_EXITED; exit code in TW_CLUSTER_FINISHED */
-    char reason[TW_CLUSTER_REASON_BYTES];
+    /** TW_CLUSTER_FAILED: why; TW_CLUSTER_READY and TW_CLUSTER_GO: what could not be set up as it should, or "". */
+    char text[TW_CLUSTER_TEXT_BYTES];
 } tw_cluster_message_t;
 
 /** What supervisor and nodes share. */
 typedef struct tw_cluster {
     const tw_cluster_params_t *params;
     int isolated; /**< 1: namespaces; 0: loopback */
+    int n_nics;
+    double grace_sec;
     int master_port;
     char token[TW_CLUSTER_TOKEN_BYTES];
 } tw_cluster_t;
@@ -42,24 +46,30 @@ typedef struct tw_cluster {
 int tw_cluster_send(int fd, const tw_cluster_message_t *message);
 /** 1: got one; 0: the other end is closed, or went wrong. Blocks. */
 int tw_cluster_receive(int fd, tw_cluster_message_t *message);
-/** Send an event without more. */
-void tw_cluster_tell(int fd, tw_cluster_event_t event);
+/** Send an event with a text, which may be NULL. */
+void tw_cluster_tell(int fd, tw_cluster_event_t event, const char *text);
 
 /** fork, in new namespaces (CLONE_NEW* flags); -1 with errno. The child is killed when the caller's thread ends. */
 pid_t tw_cluster_fork(int namespaces);
 /** In a child of tw_cluster_fork with CLONE_NEWUSER: be root there. 0, or -1 with a reason. */
-int tw_cluster_map_user(uid_t uid, gid_t gid, char reason[TW_CLUSTER_REASON_BYTES]);
-/** In the supervisor: the bridge. */
-int tw_cluster_make_bridge(char reason[TW_CLUSTER_REASON_BYTES]);
-/** In the supervisor: node's cable, one end on the bridge and shaped, the other as eth0 in the namespace of pid. */
-int tw_cluster_make_port(int node, pid_t pid, double link_bps, char reason[TW_CLUSTER_REASON_BYTES]);
+int tw_cluster_map_user(uid_t uid, gid_t gid, char reason[TW_CLUSTER_TEXT_BYTES]);
+/* The network. Nic k of all nodes is on bridge k, in a subnet of its own. */
+
+/** In the supervisor: the bridge of a nic. */
+int tw_cluster_make_bridge(int nic, char reason[TW_CLUSTER_TEXT_BYTES]);
+/** In the supervisor: a node's cable, one end on the nic's bridge and shaped, the other as eth<nic> in the namespace of pid. */
+int tw_cluster_make_port(int node, int nic, pid_t pid, double link_bps, char reason[TW_CLUSTER_TEXT_BYTES]);
 /** In a node: host name, mounts, loopback. */
-int tw_cluster_enter_node(int node, char reason[TW_CLUSTER_REASON_BYTES]);
-/** In a node: address, rate and state of eth0. */
-int tw_cluster_make_device(int node, double link_bps, char reason[TW_CLUSTER_REASON_BYTES]);
+int tw_cluster_enter_node(int node, char reason[TW_CLUSTER_TEXT_BYTES]);
+/** In a node: address, rate and state of eth<nic>. note: set where it works, but not as it should. */
+int tw_cluster_make_device(int node, int nic, double link_bps, char reason[TW_CLUSTER_TEXT_BYTES],
+                           char note[TW_CLUSTER_TEXT_BYTES]);
 
 /** The life of a node, from entering its namespaces to its last rank's end. `fd` leads to the supervisor. Returns the
  *  process's exit code. */
 int tw_cluster_node_main(const tw_cluster_t *cluster, int node, int fd);
+
+/** Make the nodes and watch them to their end; `up` leads to the caller. Returns the last message to the caller. */
+tw_cluster_message_t tw_cluster_supervise(const tw_cluster_t *cluster, int up);
 
 #endif

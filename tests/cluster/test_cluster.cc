@@ -6,14 +6,18 @@
 #include <dirent.h>
 #include <grp.h>
 #include <net/if.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
+#include "cluster/state.h"
 #include "tests/bench/process.h"
+#include "transport/transport.h"
 
 namespace
 {
@@ -143,6 +147,7 @@ TEST_F(ClusterTest, LinksAreShapedInBothDirectionsAndTheHostIsNotTouched)
 
 constexpr size_t kTransferBytes = 2000000;
 constexpr double kTransferRate = 40e6;
+constexpr int kNics = 3;
 
 int socket_to(int node, int listening)
 {
@@ -186,6 +191,19 @@ void pour(int fd)
     close(fd);
 }
 
+/* Prints the congestion control of a connection from node 0 to node 1, as the kernel has it. */
+int rank_congestion()
+{
+    int rank = atoi(getenv("RANK"));
+    int fd = rank == 1 ? accept(socket_to(1, 1), nullptr, nullptr) : rank == 0 ? socket_to(1, 0) : -1;
+    char name[32] = "";
+    socklen_t bytes = sizeof(name);
+    if (rank == 0 && getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0) {
+        printf("%s\n", name);
+    }
+    return 0;
+}
+
 /* Nodes 1 and 2 send to node 0, which takes what one link takes for both; then the other way round. Prints seconds. */
 int rank_incast()
 {
@@ -223,10 +241,69 @@ int rank_outcast()
     return 0;
 }
 
-Result run_bodies(const char *name)
+/* Node 0 connects to each interface of node 1, and prints which of its own it left by. */
+int rank_nics()
+{
+    sockaddr_in address = {};
+    socklen_t length = sizeof(address);
+    address.sin_family = AF_INET;
+    address.sin_port = htons(4242);
+    if (atoi(getenv("RANK")) == 1) {
+        int listener = socket(AF_INET, SOCK_STREAM, 0);
+        bind(listener, reinterpret_cast<sockaddr *>(&address), length);
+        listen(listener, 8);
+        for (int nic = 0; nic < kNics; nic++) {
+            accept(listener, nullptr, nullptr);
+        }
+        printf("%s\n", getenv("TW_NET_DEVICES"));
+        return 0;
+    }
+    for (int nic = 0; nic < kNics; nic++) {
+        std::string peer = "10.77." + std::to_string(nic) + ".2";
+        inet_pton(AF_INET, peer.c_str(), &address.sin_addr);
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        for (; connect(fd, reinterpret_cast<sockaddr *>(&address), length) != 0; usleep(1000)) {
+            close(fd);
+            fd = socket(AF_INET, SOCK_STREAM, 0);
+        }
+        sockaddr_in own;
+        getsockname(fd, reinterpret_cast<sockaddr *>(&own), &length);
+        printf("%s\n", inet_ntoa(own.sin_addr));
+    }
+    return 0;
+}
+
+Result run_bodies(const char *name, const char *nodes = "3", int nics = 1)
 {
     std::string self = process::slurp("/proc/self/cmdline");
-    return process::run({kTool, "--nodes", "3", "--link", "40mbit", "--", self.c_str(), name});
+    return process::run({kTool, "--nodes", nodes, "--nics", std::to_string(nics), "--link", "40mbit", "--",
+                         self.c_str(), name});
+}
+
+TEST_F(ClusterTest, EveryNicHasAShapedLinkOfItsOwn)
+{
+    Result result = run_bodies("rank_nics", "2", kNics);
+    EXPECT_EQ(0, result.code) << result.err;
+    EXPECT_EQ((std::vector<std::string>{"10.77.0.1", "10.77.1.1", "10.77.2.1", "[rank 1] eth0,eth1,eth2"}),
+              sorted_lines(result.out));
+    Result queues = run_cluster({"--nodes", "1", "--nics", "3", "--link", "40mbit"},
+                                "PATH=$PATH:/usr/sbin:/sbin; tc qdisc show");
+    for (const char *nic : {" dev eth0 ", " dev eth1 ", " dev eth2 "}) {
+        size_t at = queues.out.find(nic);
+        ASSERT_NE(std::string::npos, at) << queues.out;
+        EXPECT_NE(std::string::npos, queues.out.substr(at, 60).find("rate 40Mbit")) << queues.out;
+    }
+}
+
+TEST_F(ClusterTest, TcpBetweenNodesUsesCubicOrTheNoteSaysWhyNot)
+{
+    Result result = run_bodies("rank_congestion"),
+           note = run_cluster({"--nodes", "1"}, "echo $TW_CLUSTER_NOTE");
+    ASSERT_EQ(0, result.code) << result.err;
+    EXPECT_EQ(result.out == "cubic\n", note.out == "\n") << result.out << note.out;
+    if (note.out != "\n") {
+        EXPECT_NE(std::string::npos, note.out.find("node 0: TCP without cubic: ")) << note.out;
+    }
 }
 
 /* The only bound on time here, and the link itself keeps it: a transfer cannot be faster than its rate allows. */
@@ -266,8 +343,9 @@ TEST_F(ClusterTest, NoNodeSendsFasterThanItsLink)
 TEST_F(ClusterTest, AFailingRankEndsTheOthersAndIsNamed)
 {
     std::string seconds = unique_seconds();
-    Result result = run_cluster(
-        {"--nodes", "3"}, "if [ $RANK = 1 ]; then echo last words >&2; exit 7; fi; exec sleep " + seconds);
+    Result result =
+        run_cluster({"--nodes", "3", "--grace", "200ms"},
+                    "if [ $RANK = 1 ]; then echo last words >&2; exit 7; fi; exec sleep " + seconds);
     EXPECT_EQ(7, result.code);
     EXPECT_NE(std::string::npos, result.err.find("[rank 1] last words\n")) << result.err;
     EXPECT_NE(std::string::npos, result.err.find("rank 1 (node 1): exited with code 7")) << result.err;
@@ -276,10 +354,25 @@ TEST_F(ClusterTest, AFailingRankEndsTheOthersAndIsNamed)
 
 TEST_F(ClusterTest, AKilledRankIsNamedWithItsSignal)
 {
-    Result result =
-        run_cluster({"--nodes", "2"}, "[ $RANK = 0 ] && kill -SEGV $$; exec sleep " + unique_seconds());
+    Result result = run_cluster({"--nodes", "2", "--grace", "200ms"},
+                                "[ $RANK = 0 ] && kill -SEGV $$; exec sleep " + unique_seconds());
     EXPECT_EQ(128 + SIGSEGV, result.code);
     EXPECT_NE(std::string::npos, result.err.find("rank 0 (node 0): killed by signal 11")) << result.err;
+}
+
+/* Rank 1 goes on for longer than the time of the first case, and for less than that of the others. */
+TEST_F(ClusterTest, TheOthersHaveTheirTimeToEnd)
+{
+    const std::string script = "[ $RANK = 0 ] && exit 3; sleep 1; echo done";
+    Result killed = run_cluster({"--nodes", "2", "--grace", "100ms"}, script);
+    Result ended = run_cluster({"--nodes", "2", "--grace", "100s"}, script);
+    setenv("TW_PEER_TIMEOUT", "100ms", 1);
+    Result by_default = run_cluster({"--nodes", "2"}, script);
+    unsetenv("TW_PEER_TIMEOUT");
+    EXPECT_EQ("", killed.out);
+    EXPECT_EQ("[rank 1] done\n", ended.out);
+    EXPECT_EQ("[rank 1] done\n", by_default.out);
+    EXPECT_EQ(std::vector<int>({3, 3, 3}), std::vector<int>({killed.code, ended.code, by_default.code}));
 }
 
 TEST_F(ClusterTest, AProgramThatIsNotThereIsNamed)
@@ -381,6 +474,19 @@ TEST(ClusterUnprivilegedTest, RefusesLoopbackWhenTold)
     EXPECT_NE(std::string::npos, result.err.find("error no cluster can be made here")) << result.err;
 }
 
+/* The ranks' own time to find a failure must be over before they are killed. */
+TEST(ClusterGraceTest, KnowsTheTransportsTimeout)
+{
+    const tw_config_table_t *table = &tw_transport_config_table;
+    double seconds = 0;
+    for (size_t i = 0; i < table->n_fields; i++) {
+        if (std::string(table->fields[i].name) == "TW_PEER_TIMEOUT") {
+            EXPECT_EQ(TW_OK, tw_parse_time(table->fields[i].dflt, &seconds));
+        }
+    }
+    EXPECT_EQ(seconds, TW_CLUSTER_PEER_TIMEOUT_SEC);
+}
+
 /* ---- what is wrong with the parameters ---------------------------------------------------------------------- */
 
 TEST(ClusterParamsTest, BadOnesAreRefused)
@@ -391,17 +497,21 @@ TEST(ClusterParamsTest, BadOnesAreRefused)
     good.argv = argv;
     int code;
     tw_log_set_sink([](void *, tw_log_level_t, const char *, int, const char *) {}, nullptr);
-    for (int i = 0; i < 6; i++) {
+    const std::function<void(tw_cluster_params_t &)> spoil[] = {
+        [](tw_cluster_params_t &p) { p.n_nodes = 0; },
+        [](tw_cluster_params_t &p) { p.n_nodes = TW_CLUSTER_MAX_NODES + 1; },
+        [](tw_cluster_params_t &p) { p.ranks_per_node = 0; },
+        [](tw_cluster_params_t &p) { p.ranks_per_node = TW_CLUSTER_MAX_RANKS + 1; },
+        [](tw_cluster_params_t &p) { p.n_nics = -1; },
+        [](tw_cluster_params_t &p) { p.n_nics = TW_CLUSTER_MAX_NICS + 1; },
+        [](tw_cluster_params_t &p) { p.link_bps = -1; },
+        [](tw_cluster_params_t &p) { p.link_bps = TW_CLUSTER_LINK_MIN_BPS / 2; },
+        [](tw_cluster_params_t &p) { p.grace_sec = -1; },
+        [&](tw_cluster_params_t &p) { p.argv = argv + 1; },
+    };
+    for (size_t i = 0; i < std::size(spoil); i++) {
         tw_cluster_params_t params = good;
-        if (i < 2) {
-            params.n_nodes = i == 0 ? 0 : TW_CLUSTER_MAX_NODES + 1;
-        } else if (i < 4) {
-            params.ranks_per_node = i == 2 ? 0 : TW_CLUSTER_MAX_RANKS + 1;
-        } else if (i == 4) {
-            params.link_bps = -1;
-        } else {
-            params.argv = argv + 1;
-        }
+        spoil[i](params);
         EXPECT_EQ(TW_ERR_INVALID, tw_cluster_run(&params, &code)) << i;
     }
     tw_log_set_sink(nullptr, nullptr);
@@ -415,6 +525,9 @@ TEST(ClusterToolTest, SaysWhatIsWrong)
     } cases[] = {
         {{kTool, "--nodes", "x", "--", "true"}, "--nodes: 'x'"},
         {{kTool, "--link", "fast", "--", "true"}, "--link: 'fast'"},
+        {{kTool, "--link", "1", "--", "true"}, "--link: '1' is not a rate from 1mbit on"},
+        {{kTool, "--nics", "17", "--", "true"}, "--nics: '17'"},
+        {{kTool, "--grace", "soon", "--", "true"}, "--grace: 'soon'"},
         {{kTool, "--ranks-per-node", "0", "--", "true"}, "--ranks-per-node: '0'"},
         {{kTool}, "no command"},
         {{kTool, "--nonsense"}, "--nonsense"},
@@ -433,11 +546,12 @@ TEST(ClusterToolTest, SaysWhatIsWrong)
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && std::string(argv[1]) == "rank_incast") {
-        return rank_incast();
-    }
-    if (argc == 2 && std::string(argv[1]) == "rank_outcast") {
-        return rank_outcast();
+    const std::map<std::string, int (*)()> bodies = {{"rank_incast", rank_incast},
+                                                     {"rank_outcast", rank_outcast},
+                                                     {"rank_congestion", rank_congestion},
+                                                     {"rank_nics", rank_nics}};
+    if (argc == 2 && bodies.count(argv[1])) {
+        return bodies.at(argv[1])();
     }
     ::testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
