@@ -1,4 +1,8 @@
-/** The benchmarks of the collectives: one program, three operations. */
+/** The benchmarks of the collectives: one program, three operations.
+ *
+ *  To be read in this order: options.c (the command line), main.c (a rank and its table), setup.c, measure.c and rows.c (one
+ *  size, around run.h), data.h and check.h (input, and what must come of it), netdev.h and tcp.c (what the system counts),
+ *  report.c, gpu.c, exchange.c. */
 #ifndef TW_BENCH_COLLECTIVES_BENCH_H
 #define TW_BENCH_COLLECTIVES_BENCH_H
 
@@ -81,9 +85,11 @@ typedef struct tw_bench_row {
 typedef struct tw_bench_report {
     const tw_bench_options_t *options;
     int world, n_nodes;
-    double link_bps;  /**< 0: unshaped, or not known */
-    int is_box;       /**< 1: links are the cluster in a box's */
-    double tcp_bps;   /**< one TCP stream through the link; 0: not measured */
+    double link_bps; /**< 0: unshaped, or not known */
+    int is_box;      /**< 1: links are the cluster in a box's */
+    double tcp_bps;  /**< one TCP stream through the link; 0: not measured */
+    const char
+        *congestion;  /**< control, of all ranks' connections to other nodes; "": there is none over TCP */
     const char *data; /**< description of the input */
     const char *transport;
     const char *wire; /**< how the counted bytes are cross-checked */
@@ -140,6 +146,8 @@ typedef struct tw_bench_rank {
 /** Every rank's `bytes`, in rank order, on every rank. */
 tw_status_t tw_bench_gather(tw_bench_rank_t *rank, const void *own, size_t bytes, void *all);
 tw_status_t tw_bench_barrier(tw_bench_rank_t *rank);
+/** Logs that there is no memory for `bytes`; returns TW_ERR_NO_MEMORY. */
+tw_status_t tw_bench_no_memory(const tw_bench_rank_t *rank, size_t bytes);
 
 /** Measure all modes at one size: rows[n_modes] on every rank. */
 tw_status_t tw_bench_measure(tw_bench_rank_t *rank, size_t bytes, double budget_sec, tw_bench_row_t *rows);
@@ -149,6 +157,10 @@ char *tw_bench_describe_data(const tw_bench_rank_t *rank, size_t bytes);
 /** Rate of one TCP stream from node 0 to node 1, measured with iperf3, on every rank; 0: not measured, as it is not
  *  installed, or there is no link. Collective. */
 tw_status_t tw_bench_tcp_rate(tw_bench_rank_t *rank, double *bps);
+
+/** The congestion control of all ranks' TCP connections as they are now, "cubic" or "bbr,cubic"; "" without any. Collective;
+ *  logs its own errors. */
+tw_status_t tw_bench_congestion(tw_bench_rank_t *rank, char list[TW_BENCH_REASON_BYTES]);
 
 /** GPUs: one for each rank, or shared. Collective. TW_ERR_UNSUPPORTED (logged) where there is none. */
 tw_status_t tw_bench_target_cuda(tw_bench_rank_t *rank, tw_bench_target_t **out);

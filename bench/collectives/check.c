@@ -1,3 +1,4 @@
+/* Reference, bounds and comparison of one shard, block by block. */
 #include "bench/collectives/check.h"
 
 #include <math.h>
@@ -223,6 +224,7 @@ static void compare(const block_t *block, const float *result, double error, tw_
         sums->err2 += diff * diff;
         sums->ref2 += block->ref[i] * block->ref[i];
         sums->max_abs_err = fmax(sums->max_abs_err, fabs(diff));
+        sums->n_nonfinite += !isfinite(block->ref[i]);
     }
     for (; codec && codec->hadamard && at + GROUP <= block->n; at += GROUP) {
         sums->n_outside += count_outside(block, result, at, at + GROUP, error, 1);
@@ -243,6 +245,7 @@ tw_status_t tw_bench_check_shard(const tw_bench_check_params_t *params, size_t t
     }
     double *node_error = calloc((size_t)block.n_nodes, sizeof(*node_error));
     if (!node_error) {
+        tw_error("check: out of memory");
         block_cleanup(&block);
         return TW_ERR_NO_MEMORY;
     }

@@ -25,7 +25,8 @@ typedef struct tw_bench_check_params {
 typedef struct tw_bench_check_sums {
     double err2, ref2; /**< of (result - reference)^2 and of reference^2 */
     double max_abs_err;
-    uint64_t n_outside; /**< elements outside the bound, NaN among them */
+    uint64_t n_outside;   /**< elements outside the bound, NaN among them */
+    uint64_t n_nonfinite; /**< elements whose reference is NaN or infinite: there is no bound then */
 } tw_bench_check_sums_t;
 
 /** Check the shard that rank `shard` owns of a tensor: result, [its elements] of params->type. Blocks start at the shard's

@@ -1,3 +1,4 @@
+/* Shapes and values of the input. */
 #include "bench/collectives/data.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@
 #define LAYERS_WANTED 4
 #define HIDDEN_MULTIPLE 8
 #define HIDDEN_MAX 8192
-#define PIECE_ELEMS 1024
+#define BATCH_ELEMS 1024
 #define DESCRIPTION_BYTES 512
 
 /* Far from any tensor's row length, so that rotated versions do not line up. */
@@ -73,6 +74,7 @@ static tw_status_t add_tensor(tw_bench_data_t *data, size_t n_elems, source_t so
             data->sources = sources;
         }
         if (!tensors || !sources) {
+            tw_error("benchmark data: out of memory for %zu tensors", capacity);
             return TW_ERR_NO_MEMORY;
         }
         data->capacity = capacity;
@@ -163,6 +165,7 @@ tw_status_t tw_bench_data_create(const tw_bench_data_params_t *params, tw_bench_
     }
     tw_bench_data_t *data = calloc(1, sizeof(*data));
     if (!data) {
+        tw_error("benchmark data: out of memory");
         return TW_ERR_NO_MEMORY;
     }
     data->params = *params;
@@ -252,7 +255,7 @@ static void make_values(const tw_bench_data_t *data, size_t tensor, int version,
 /* Elements of a file's tensor that lie together; through a copy, for they may be unaligned. */
 static void read_values(const tw_safetensors_tensor_t *tensor, size_t first, size_t n, float *out)
 {
-    uint32_t copy[PIECE_ELEMS];
+    uint32_t copy[BATCH_ELEMS];
     size_t elem_bytes = tw_type_bytes(tensor->type);
     memcpy(copy, (const char *)tensor->data + first * elem_bytes, n * elem_bytes);
     tw_convert_to_fp32(tensor->type, copy, out, n);
@@ -275,15 +278,15 @@ void tw_bench_data_fill(const tw_bench_data_t *data, size_t tensor, int version,
 {
     const source_t *source = &data->sources[tensor];
     size_t elem_bytes = tw_type_bytes(data->params.type);
-    float piece[PIECE_ELEMS];
+    float batch[BATCH_ELEMS];
     for (size_t done = 0; done < n;) {
-        size_t take = n - done < PIECE_ELEMS ? n - done : PIECE_ELEMS;
+        size_t take = n - done < BATCH_ELEMS ? n - done : BATCH_ELEMS;
         if (source->file) {
-            rotate_values(source, data->tensors[tensor].n_elems, version, first + done, take, piece);
+            rotate_values(source, data->tensors[tensor].n_elems, version, first + done, take, batch);
         } else {
-            make_values(data, tensor, version, first + done, take, piece);
+            make_values(data, tensor, version, first + done, take, batch);
         }
-        tw_convert_from_fp32(data->params.type, piece, 1.0f, (char *)dst + done * elem_bytes, take);
+        tw_convert_from_fp32(data->params.type, batch, 1.0f, (char *)dst + done * elem_bytes, take);
         done += take;
     }
 }

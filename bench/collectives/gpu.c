@@ -58,6 +58,7 @@ static tw_status_t gpu_load(tw_bench_target_t *target, const tw_bench_tensors_t 
     gpu->host = *tensors;
     gpu->segments = calloc(tensors->n_segments + 1, sizeof(*gpu->segments));
     if (!gpu->segments) {
+        tw_error("out of memory for %zu segments", tensors->n_segments);
         return TW_ERR_NO_MEMORY;
     }
     tw_status_t status = reserve(&gpu->src, &gpu->src_bytes, tensors->src_bytes);
@@ -181,7 +182,8 @@ static tw_status_t find_gpus(tw_bench_rank_t *rank, int *most)
 {
     seat_t own = {.machine = machine_id()};
     seat_t *seats = calloc((size_t)rank->world, sizeof(*seats));
-    tw_status_t status = seats ? tw_bench_gather(rank, &own, sizeof(own), seats) : TW_ERR_NO_MEMORY;
+    tw_status_t status = seats ? tw_bench_gather(rank, &own, sizeof(own), seats)
+                               : tw_bench_no_memory(rank, (size_t)rank->world * sizeof(*seats));
     tw_status_t found = status == TW_OK ? take_gpu(rank, seats, &own) : status;
     if (status == TW_OK) {
         status = tw_bench_gather(rank, &own, sizeof(own), seats);
@@ -254,7 +256,7 @@ tw_status_t tw_bench_target_cuda(tw_bench_rank_t *rank, tw_bench_target_t **out)
     }
     gpu_t *gpu = calloc(1, sizeof(*gpu));
     if (!gpu) {
-        return TW_ERR_NO_MEMORY;
+        return tw_bench_no_memory(rank, sizeof(*gpu));
     }
     tw_bench_wire_t wire = rank->options->wire;
     int over_nccl = wire == TW_BENCH_WIRE_NCCL || (wire == TW_BENCH_WIRE_AUTO && most == 1);

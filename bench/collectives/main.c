@@ -1,3 +1,4 @@
+/* A rank's life, the table from head to foot, and the program. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -20,8 +21,7 @@ static tw_status_t rank_init_nodes(tw_bench_rank_t *rank)
     rank->ranks_per_node = rank->world / rank->n_nodes;
     rank->node_of = calloc((size_t)rank->world, sizeof(*rank->node_of));
     if (!rank->node_of) {
-        tw_error("rank %d: out of memory", rank->rank);
-        return TW_ERR_NO_MEMORY;
+        return tw_bench_no_memory(rank, (size_t)rank->world * sizeof(*rank->node_of));
     }
     rank->is_leader = 1;
     for (int r = 0; r < rank->world; r++) {
@@ -144,7 +144,12 @@ static tw_status_t run_report(tw_bench_rank_t *rank, FILE *json, size_t *n_fault
                                                           : tw_transport_describe(rank->transport),
                                 .wire = describe_wire(rank),
                                 .json = json};
+    char congestion[TW_BENCH_REASON_BYTES] = "";
     tw_status_t status = tw_bench_tcp_rate(rank, &report.tcp_bps);
+    if (status == TW_OK) {
+        status = tw_bench_congestion(rank, congestion);
+        report.congestion = congestion;
+    }
     if (status == TW_OK && rank->rank == 0) {
         tw_bench_report_head(&report);
     }

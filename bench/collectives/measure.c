@@ -10,22 +10,6 @@
 #define MIN_ITERS 3
 #define POISON 0xff /* NaN in every float type */
 
-/* ---- exchanges ---------------------------------------------------------------------------------------------- */
-
-tw_status_t tw_bench_gather(tw_bench_rank_t *rank, const void *own, size_t bytes, void *all)
-{
-    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = bytes * (size_t)rank->world};
-    tw_coll_args_t args = {
-        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-    return tw_coll_run(rank->coll, &args);
-}
-
-tw_status_t tw_bench_barrier(tw_bench_rank_t *rank)
-{
-    tw_coll_args_t args = {.op = TW_COLL_BARRIER, .type = TW_TYPE_BYTE};
-    return tw_coll_run(rank->coll, &args);
-}
-
 /* ---- one operation ------------------------------------------------------------------------------------------ */
 
 typedef struct snapshot {
@@ -220,7 +204,8 @@ static tw_status_t choose_iters(run_t *run, double budget_sec)
     for (size_t i = 0; i < options->n_modes; i++) {
         own += run->modes[i].warm_sec;
     }
-    tw_status_t status = all ? tw_bench_gather(run->rank, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
+    tw_status_t status = all ? tw_bench_gather(run->rank, &own, sizeof(own), all)
+                             : tw_bench_no_memory(run->rank, (size_t)run->rank->world * sizeof(*all));
     for (int r = 0; status == TW_OK && r < run->rank->world; r++) {
         slowest = fmax(slowest, all[r]);
     }

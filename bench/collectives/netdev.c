@@ -1,3 +1,4 @@
+/* /proc/net/dev, and what its counters may show. */
 #include "bench/collectives/netdev.h"
 
 #include <errno.h>

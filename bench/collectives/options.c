@@ -1,9 +1,11 @@
+/* The command line. */
 #include "bench/collectives/bench.h"
 
 #include <argp.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const mode_names[TW_BENCH_MODE_COUNT] = {"exact", "int8", "int4"};
 
@@ -30,38 +32,90 @@ enum {
 static const char *const wire_names[] = {"auto", "nccl", "transport"};
 
 static const struct argp_option option_list[] = {
-    {"nodes", 'n', "N", 0, "Nodes of the cluster in a box (default: 4)", 1},
-    {"ranks-per-node", 'r', "L", 0, "Ranks on each node (default: 1)", 1},
-    {"link", 'l', "RATE", 0,
-     "Rate of each node's link, each way: 1gbit, 100mbit; none: not shaped (default: 1gbit). In a job of "
-     "another launcher: "
-     "what the links' real rate is, for the table (default: not known)",
-     1},
-    {"sizes", 's', "LIST", 0, "Bytes of the whole tensors in their source type (default: 64K,1M,16M,64M)", 2},
-    {"modes", 'm', "LIST", 0, "Of exact, int8, int4 (default: exact,int8,int4)", 2},
-    {"algo", 'a', "NAME", 0,
-     "Algorithm, for the modes that have one of this name (default: auto, by the cost model)", 2},
-    {"block", KEY_BLOCK, "N", 0, "Elements that share a scale: 32 to 4096, a multiple of 32 (default: 128)",
-     2},
-    {"inner", KEY_INNER, "MODE", 0,
-     "Inside the nodes, where a reduction has two hops: exact or int8 (default: exact)", 2},
-    {"hadamard", KEY_HADAMARD, NULL, 0, "Rotate groups of 32 elements before quantizing (default: no)", 2},
-    {"type", KEY_TYPE, "TYPE", 0, "Source type: bf16, fp16 or fp32 (default: bf16)", 2},
-    {"force", KEY_FORCE, NULL, 0,
-     "Quantize also where the cost model expects exact to be faster (default: no)", 2},
-    {"device", KEY_DEVICE, "DEVICE", 0, "Where the tensors are: cpu, or cuda: in GPU memory (default: cpu)",
-     2},
-    {"wire", KEY_WIRE, "WIRE", 0,
-     "Between GPUs: nccl; transport, straight from GPU memory or through pinned host memory as "
-     "TW_COLL_GPU_WORKSPACE says; auto: nccl where each rank has a GPU of its own (default: auto)",
-     2},
-    {"iters", 'i', "N", 0,
-     "Measured iterations of each mode and size, fewer where they take long, at least 3 (default: 10)", 3},
-    {"tensors", KEY_TENSORS, "FILE", 0,
-     "Real weights: a safetensors file, repeated and cut to each size (default: made up from the seed)", 3},
-    {"seed", KEY_SEED, "N", 0, "Seed of made-up tensors (default: 1)", 3},
-    {"json", KEY_JSON, "FILE", 0, "Write each line of the table as a JSON object (default: do not)", 3},
-    {"no-iperf", KEY_NO_IPERF, NULL, 0, "Do not measure one TCP stream with iperf3 first (default: do)", 3},
+    {.name = "nodes",
+     .key = 'n',
+     .arg = "N",
+     .doc = "Nodes of the cluster in a box (default: 4)",
+     .group = 1},
+    {.name = "ranks-per-node", .key = 'r', .arg = "L", .doc = "Ranks on each node (default: 1)", .group = 1},
+    {.name = "link",
+     .key = 'l',
+     .arg = "RATE",
+     .doc =
+         "Rate of each node's link, each way: 1gbit, 100mbit; none: not shaped (default: 1gbit). In a job of "
+         "another launcher: "
+         "what the links' real rate is, for the table (default: not known)",
+     .group = 1},
+    {.name = "sizes",
+     .key = 's',
+     .arg = "LIST",
+     .doc = "Bytes of the whole tensors in their source type (default: 64K,1M,16M,64M)",
+     .group = 2},
+    {.name = "modes",
+     .key = 'm',
+     .arg = "LIST",
+     .doc = "Of exact, int8, int4 (default: exact,int8,int4)",
+     .group = 2},
+    {.name = "algo",
+     .key = 'a',
+     .arg = "NAME",
+     .doc = "Algorithm, for the modes that have one of this name (default: auto, by the cost model)",
+     .group = 2},
+    {.name = "block",
+     .key = KEY_BLOCK,
+     .arg = "N",
+     .doc = "Elements that share a scale: 32 to 4096, a multiple of 32 (default: 128)",
+     .group = 2},
+    {.name = "inner",
+     .key = KEY_INNER,
+     .arg = "MODE",
+     .doc = "Inside the nodes, where a reduction has two hops: exact or int8 (default: exact)",
+     .group = 2},
+    {.name = "hadamard",
+     .key = KEY_HADAMARD,
+     .doc = "Rotate groups of 32 elements before quantizing (default: no)",
+     .group = 2},
+    {.name = "type",
+     .key = KEY_TYPE,
+     .arg = "TYPE",
+     .doc = "Source type: bf16, fp16 or fp32 (default: bf16)",
+     .group = 2},
+    {.name = "force",
+     .key = KEY_FORCE,
+     .doc = "Quantize also where the cost model expects exact to be faster (default: no)",
+     .group = 2},
+    {.name = "device",
+     .key = KEY_DEVICE,
+     .arg = "DEVICE",
+     .doc = "Where the tensors are: cpu, or cuda: in GPU memory (default: cpu)",
+     .group = 2},
+    {.name = "wire",
+     .key = KEY_WIRE,
+     .arg = "WIRE",
+     .doc = "Between GPUs: nccl; transport, straight from GPU memory or through pinned host memory as "
+            "TW_COLL_GPU_WORKSPACE says; auto: nccl where each rank has a GPU of its own (default: auto)",
+     .group = 2},
+    {.name = "iters",
+     .key = 'i',
+     .arg = "N",
+     .doc = "Measured iterations of each mode and size, fewer where they take long, at least 3 (default: 10)",
+     .group = 3},
+    {.name = "tensors",
+     .key = KEY_TENSORS,
+     .arg = "FILE",
+     .doc =
+         "Real weights: a safetensors file, repeated and cut to each size (default: made up from the seed)",
+     .group = 3},
+    {.name = "seed", .key = KEY_SEED, .arg = "N", .doc = "Seed of made-up tensors (default: 1)", .group = 3},
+    {.name = "json",
+     .key = KEY_JSON,
+     .arg = "FILE",
+     .doc = "Write each line of the table as a JSON object (default: do not)",
+     .group = 3},
+    {.name = "no-iperf",
+     .key = KEY_NO_IPERF,
+     .doc = "Do not measure one TCP stream with iperf3 first (default: do)",
+     .group = 3},
     {0},
 };
 
@@ -175,8 +229,9 @@ static error_t parse_cluster_option(int key, char *arg, struct argp_state *state
         options->ranks_per_node = (int)parse_int(state, "ranks-per-node", arg, 1, TW_CLUSTER_MAX_RANKS);
         return 0;
     case 'l':
-        if (tw_parse_rate(arg, &options->link_bps) != TW_OK) {
-            argp_error(state, "--link: '%s' is not a rate such as 1gbit, 100mbit or none", arg);
+        if (tw_cluster_parse_link(arg, &options->link_bps) != TW_OK) {
+            argp_error(state, "--link: '%s' is not a rate from 1mbit on, such as 1gbit or 100mbit, or none",
+                       arg);
         }
         options->link_given = 1;
         return 0;
@@ -250,6 +305,19 @@ static error_t parse_codec_option(int key, char *arg, struct argp_state *state)
     }
 }
 
+/* What no machine has room for would take long to be found out. All ranks of a cluster in a box are on this one. */
+static void check_memory(struct argp_state *state, const tw_bench_options_t *options, size_t bytes)
+{
+    char wanted[32], there[32];
+    size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    size_t ranks = tw_job_launched() ? 1 : (size_t)options->n_nodes * (size_t)options->ranks_per_node;
+    if (bytes > memory / ranks) {
+        argp_error(state, "--sizes: %s on each of %zu ranks is more than this machine's memory, %s",
+                   tw_format_bytes(bytes, wanted, sizeof(wanted)), ranks,
+                   tw_format_bytes(memory, there, sizeof(there)));
+    }
+}
+
 /* What depends on several flags. */
 static void finish(struct argp_state *state, tw_bench_options_t *options)
 {
@@ -261,6 +329,7 @@ static void finish(struct argp_state *state, tw_bench_options_t *options)
     }
     check_algo(state, options);
     for (size_t i = 0; i < options->n_sizes; i++) {
+        check_memory(state, options, options->sizes[i]);
         if (options->sizes[i] % tw_type_bytes(options->type) != 0) {
             argp_error(state, "--sizes: %zu bytes are no whole number of %s elements", options->sizes[i],
                        tw_type_name(options->type));

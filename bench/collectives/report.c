@@ -1,3 +1,4 @@
+/* The table, for people and as JSON. */
 #include "bench/collectives/bench.h"
 
 #include <math.h>
@@ -46,6 +47,17 @@ static void print_rule(void)
     putchar('\n');
 }
 
+static void print_tcp(const tw_bench_report_t *report)
+{
+    char note[TW_CLUSTER_TEXT_BYTES];
+    if (report->congestion[0]) {
+        printf("# congestion control of the TCP connections between nodes: %s\n", report->congestion);
+    }
+    if (tw_cluster_note(note)[0]) {
+        printf("# NOT AS IT SHOULD BE: %s\n", note);
+    }
+}
+
 void tw_bench_report_head(const tw_bench_report_t *report)
 {
     const tw_bench_options_t *options = report->options;
@@ -56,6 +68,7 @@ void tw_bench_report_head(const tw_bench_report_t *report)
            options->hadamard ? ", rotated" : "", report->transport);
     printf("# data: %s\n", report->data);
     printf("# bytes on the wire: %s\n", report->wire);
+    print_tcp(report);
     if (report->tcp_bps > 0) {
         printf("# one TCP stream through the same link (iperf3): %.0f Mb/s\n", report->tcp_bps * 1e-6);
     }
@@ -130,6 +143,7 @@ static tw_status_t write_json(const tw_bench_report_t *report, const tw_bench_ro
     tw_json_add_bool(json, "hadamard", options->hadamard);
     tw_json_add_double(json, "model_us", row->plan.model_sec * 1e6);
     tw_json_add_int(json, "tcp_bps", (int64_t)report->tcp_bps);
+    tw_json_add_string(json, "congestion", report->congestion);
     tw_json_add_string(json, "device", options->cuda ? "cuda" : "cpu");
     tw_json_add_string(json, "transport", report->transport);
     tw_json_add_string(json, "data", report->data);

@@ -1,10 +1,9 @@
+/* A line of the table, from what each rank measured. */
 #include "bench/collectives/run.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- rows --------------------------------------------------------------------------------------------------- */
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -18,7 +17,7 @@ static tw_status_t slowest_times(run_t *run, mode_run_t *m, double *us)
     size_t n = (size_t)run->n_iters, world = (size_t)run->rank->world;
     double *all = calloc(n * world, sizeof(*all));
     if (!all) {
-        return TW_ERR_NO_MEMORY;
+        return tw_bench_no_memory(run->rank, n * world * sizeof(*all));
     }
     tw_status_t status = tw_bench_gather(run->rank, m->times_us, n * sizeof(*us), all);
     for (size_t i = 0; i < n; i++) {
@@ -35,7 +34,7 @@ static tw_status_t set_times(run_t *run, mode_run_t *m, tw_bench_row_t *row)
 {
     size_t n = (size_t)run->n_iters;
     double *us = calloc(n, sizeof(*us));
-    tw_status_t status = us ? slowest_times(run, m, us) : TW_ERR_NO_MEMORY;
+    tw_status_t status = us ? slowest_times(run, m, us) : tw_bench_no_memory(run->rank, n * sizeof(*us));
     if (status == TW_OK) {
         qsort(us, n, sizeof(*us), compare_doubles);
         row->us_min = us[0];
@@ -86,20 +85,22 @@ static void judge(const tw_bench_rank_t *rank, const summary_t *all, int wire_ag
         sums.err2 += all[r].sums.err2;
         sums.ref2 += all[r].sums.ref2;
         sums.n_outside += all[r].sums.n_outside;
+        sums.n_nonfinite += all[r].sums.n_nonfinite;
         sums.max_abs_err = fmax(sums.max_abs_err, all[r].sums.max_abs_err);
         nonfinite += all[r].nonfinite_blocks;
         planned &= all[r].planned_bytes == all[r].op_bytes;
         row->identical &= all[r].n_unsteady == 0;
         row->identical &= rank->options->op == TW_COLL_REDUCE_SCATTER || all[r].hash == all[0].hash;
     }
-    row->rel_rmse = sums.ref2 > 0 ? sqrt(sums.err2 / sums.ref2) : 0;
+    row->rel_rmse = sums.ref2 == 0 ? 0 : sqrt(sums.err2 / sums.ref2);
     row->max_abs_err = sums.max_abs_err;
-    row->fault = sums.n_outside > 0 ? "outside the error bound"
-                 : nonfinite > 0    ? "NaN or Inf"
-                 : !row->identical  ? "not the same everywhere"
-                 : !planned         ? "bytes not as planned"
-                 : !wire_agrees     ? "bytes not as the interface counted"
-                                    : NULL;
+    row->fault = sums.n_nonfinite > 0 ? "NaN or Inf in the input"
+                 : sums.n_outside > 0 ? "outside the error bound"
+                 : nonfinite > 0      ? "NaN or Inf"
+                 : !row->identical    ? "not the same everywhere"
+                 : !planned           ? "bytes not as planned"
+                 : !wire_agrees       ? "bytes not as the interface counted"
+                                      : NULL;
 }
 
 tw_status_t tw_bench_make_row(run_t *run, mode_run_t *m, tw_bench_row_t *row)
@@ -108,7 +109,8 @@ tw_status_t tw_bench_make_row(run_t *run, mode_run_t *m, tw_bench_row_t *row)
     *row = (tw_bench_row_t){.mode = m->mode, .bytes = run->bytes, .plan = m->plan, .iters = run->n_iters};
     memcpy(row->reason, m->reason, sizeof(row->reason));
     summary_t *all = calloc((size_t)rank->world, sizeof(*all));
-    tw_status_t status = all ? tw_bench_gather(rank, &m->summary, sizeof(*all), all) : TW_ERR_NO_MEMORY;
+    tw_status_t status = all ? tw_bench_gather(rank, &m->summary, sizeof(*all), all)
+                             : tw_bench_no_memory(rank, (size_t)rank->world * sizeof(*all));
     if (status == TW_OK) {
         int wire_agrees = 1;
         for (int n = 0; n < rank->n_nodes; n++) {

@@ -1,4 +1,4 @@
-/** Inside the measuring loop: input and modes (coll_setup.c), iterations (coll_measure.c), rows (coll_rows.c). */
+/** Inside the measuring loop: input and modes (setup.c), iterations (measure.c), lines of the table (rows.c). */
 #ifndef TW_BENCH_COLLECTIVES_RUN_H
 #define TW_BENCH_COLLECTIVES_RUN_H
 

@@ -1,3 +1,4 @@
+/* What a size is measured with: buffers, input, and the modes' arguments. */
 #include "bench/collectives/run.h"
 
 #include <stdlib.h>
@@ -21,6 +22,9 @@ char *tw_bench_describe_data(const tw_bench_rank_t *rank, size_t bytes)
         return NULL;
     }
     char *text = strdup(tw_bench_data_describe(data));
+    if (!text) {
+        tw_bench_no_memory(rank, strlen(tw_bench_data_describe(data)));
+    }
     tw_bench_data_destroy(data);
     return text;
 }
@@ -77,7 +81,7 @@ static tw_status_t run_init_buffers(run_t *run)
     run->segments = calloc(run->n_segments + 1, sizeof(*run->segments));
     if (!shards || !run->segments) {
         free(shards);
-        return TW_ERR_NO_MEMORY;
+        return tw_bench_no_memory(run->rank, run->n_segments * (sizeof(*shards) + sizeof(*run->segments)));
     }
     size_t whole = tw_bench_data_buffer_elems(run->data) * tw_type_bytes(run->rank->options->type);
     size_t shard = place_shards(run, shards);
@@ -90,7 +94,7 @@ static tw_status_t run_init_buffers(run_t *run)
         fill_input(run);
     }
     free(shards);
-    return run->src && run->dst ? TW_OK : TW_ERR_NO_MEMORY;
+    return run->src && run->dst ? TW_OK : tw_bench_no_memory(run->rank, run->src_bytes + run->dst_bytes);
 }
 
 /* On shaped links: a node's ranks together send a burst and a quarter. */
@@ -106,7 +110,7 @@ static tw_status_t run_init_bursts(run_t *run)
     run->previous = calloc((size_t)world, sizeof(*run->previous));
     run->spent = tw_buffer_alloc_zero(2 * bytes);
     if (!run->next || !run->previous || !run->spent) {
-        return TW_ERR_NO_MEMORY;
+        return tw_bench_no_memory(rank, 2 * bytes);
     }
     run->next[(rank->rank + ahead) % world] = bytes;
     run->previous[(rank->rank + world - ahead) % world] = bytes;
@@ -188,10 +192,9 @@ tw_status_t tw_bench_run_init(run_t *run, tw_bench_rank_t *rank, size_t bytes)
     for (size_t i = 0; i < options->n_modes && status == TW_OK; i++) {
         mode_init_args(&run->modes[i], run, options->modes[i]);
         run->modes[i].times_us = calloc((size_t)options->iters, sizeof(double));
-        status = run->modes[i].times_us ? TW_OK : TW_ERR_NO_MEMORY;
-    }
-    if (status == TW_ERR_NO_MEMORY) {
-        tw_error("rank %d: not enough memory for tensors of %zu bytes", rank->rank, bytes);
+        if (!run->modes[i].times_us) {
+            status = tw_bench_no_memory(rank, (size_t)options->iters * sizeof(double));
+        }
     }
     return status;
 }

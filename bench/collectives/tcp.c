@@ -1,4 +1,4 @@
-/* What one TCP stream gets out of the link: iperf3 from node 0 to node 1. */
+/* What TCP makes of the link: one stream of iperf3 from node 0 to node 1, and the congestion control in effect. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "bench/collectives/bench.h"
+#include "bench/congestion.h"
 
 #define SECONDS "2"
 #define REPLY_BYTES (1 << 18)
@@ -127,7 +128,7 @@ tw_status_t tw_bench_tcp_rate(tw_bench_rank_t *rank, double *bps)
     pid_t server = is_server ? start_server(&fd) : 0;
     double own = 0, *all = calloc((size_t)rank->world, sizeof(*all));
     if (!all) {
-        return TW_ERR_NO_MEMORY;
+        return tw_bench_no_memory(rank, (size_t)rank->world * sizeof(*all));
     }
     tw_status_t status = tw_bench_barrier(rank);
     if (status == TW_OK && rank->rank == 0) {
@@ -138,6 +139,26 @@ tw_status_t tw_bench_tcp_rate(tw_bench_rank_t *rank, double *bps)
     }
     stop_server(server, fd);
     *bps = all[0];
+    free(all);
+    return status;
+}
+
+tw_status_t tw_bench_congestion(tw_bench_rank_t *rank, char list[TW_BENCH_REASON_BYTES])
+{
+    char own[64] = "";
+    char(*all)[sizeof(own)] = calloc((size_t)rank->world, sizeof(own));
+    list[0] = '\0';
+    if (!all) {
+        return tw_bench_no_memory(rank, (size_t)rank->world * sizeof(own));
+    }
+    tw_congestion_in_use(0, own, sizeof(own));
+    tw_status_t status = tw_bench_gather(rank, own, sizeof(own), all);
+    for (int r = 0; r < rank->world && status == TW_OK; r++) {
+        char *rest = all[r], *name;
+        while ((name = strsep(&rest, ",")) != NULL) {
+            tw_congestion_add(name, list, TW_BENCH_REASON_BYTES);
+        }
+    }
     free(all);
     return status;
 }

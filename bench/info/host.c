@@ -1,4 +1,4 @@
-/* What this machine is: CPU, codec backends, network interfaces, RDMA devices. */
+/* What this machine is: CPU, codec backends, network interfaces, RDMA devices, TCP. */
 #include "bench/info/info.h"
 
 #include <dirent.h>
@@ -6,11 +6,15 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
+#include "bench/congestion.h"
 #include "quant/quant.h"
 
 #define LIST_BYTES 1024
@@ -127,6 +131,49 @@ void info_cpu(info_report_t *report)
     backends(report, "host_backends", TW_MEM_HOST);
     backends(report, "cuda_backends", TW_MEM_CUDA);
     info_end(report);
+}
+
+/* ---- tcp --------------------------------------------------------------------------------------------------- */
+
+/* A connection of this process to itself: 0, or -1 with errno. fds: listener, caller, called. */
+static int connect_self(int fds[3])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+
+    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fds[1] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fds[0] < 0 || fds[1] < 0 || bind(fds[0], (struct sockaddr *)&address, length) != 0 ||
+        listen(fds[0], 1) != 0 || getsockname(fds[0], (struct sockaddr *)&address, &length) != 0 ||
+        connect(fds[1], (struct sockaddr *)&address, length) != 0) {
+        return -1;
+    }
+    fds[2] = accept(fds[0], NULL, NULL);
+    return fds[2] < 0 ? -1 : 0;
+}
+
+void info_tcp(info_report_t *report)
+{
+    char text[LIST_BYTES] = "";
+    int fds[3] = {-1, -1, -1};
+
+    info_begin(report, "tcp", NULL);
+    if (connect_self(fds) == 0) {
+        tw_congestion_in_use(1, text, sizeof(text));
+    } else {
+        tw_warn("cannot connect to this machine itself: %s", strerror(errno));
+    }
+    info_text(report, "congestion_control", text);
+    if (!read_line("/proc/sys/net/ipv4/tcp_available_congestion_control", text, sizeof(text))) {
+        snprintf(text, sizeof(text), "unknown");
+    }
+    info_text(report, "available", text);
+    info_end(report);
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+        if (fds[i] >= 0) {
+            close(fds[i]);
+        }
+    }
 }
 
 /* ---- network ----------------------------------------------------------------------------------------------- */

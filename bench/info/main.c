@@ -10,8 +10,8 @@
 const char *argp_program_version = "tw_info " TW_VERSION;
 
 static const struct argp_option flags[] = {
-    {"json", 'j', NULL, 0, "Print JSON, one object per line, instead of text", 0},
-    {NULL, 0, NULL, 0, NULL, 0},
+    {.name = "json", .key = 'j', .doc = "Print JSON, one object per line, instead of text"},
+    {0},
 };
 
 static const char doc[] =
@@ -52,6 +52,7 @@ int main(int argc, char **argv)
     info_build(&report);
     info_cpu(&report);
     info_nics(&report);
+    info_tcp(&report);
     info_gpus(&report);
     info_nccl(&report);
     status = info_variables(&report, tables, n_tables);

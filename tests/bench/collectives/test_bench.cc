@@ -241,13 +241,15 @@ TEST_F(BenchClusterOnceTest, TheTableHasUnitsAndOneLinePerRow)
     Result result = run("allgather", shape_flags({2, 1}, "64K"));
     EXPECT_EQ(0, result.code) << result.err;
     for (const char *said : {"# thinwire allgather: 2 ranks on 2 nodes, link 1000 Mb/s", "from seed 1",
+                             "# congestion control of the TCP connections between nodes: cubic\n",
                              "time (us)", "(GB/s)", "(%)", "RMSE", "# 3 lines, 0 not ok"}) {
         EXPECT_NE(std::string::npos, result.out.find(said)) << said << "\n" << result.out;
     }
     EXPECT_EQ("", result.err) << "progress belongs on a terminal";
 }
 
-TEST_F(BenchClusterOnceTest, RealTensorsAreTaken)
+/* A file of 5000 floats; returns its path. */
+std::string write_tensors(const std::function<float(int)> &value_of)
 {
     std::string path = ::testing::TempDir() + "tw_bench." + std::to_string(getpid()) + ".safetensors";
     std::string header = R"({"w": {"dtype": "F32", "shape": [100, 50], "data_offsets": [0, 20000]}})";
@@ -255,10 +257,33 @@ TEST_F(BenchClusterOnceTest, RealTensorsAreTaken)
     bytes[0] = static_cast<char>(header.size());
     bytes += header;
     for (int i = 0; i < 5000; i++) {
-        float value = std::sin(static_cast<float>(i)) * 0.1f;
+        float value = value_of(i);
         bytes.append(reinterpret_cast<const char *>(&value), sizeof(value));
     }
     std::ofstream(path, std::ios::binary) << bytes;
+    return path;
+}
+
+TEST_F(BenchClusterOnceTest, TensorsWithNanAreNamedAsSuch)
+{
+    std::string path = write_tensors([](int i) { return i == 1234 ? NAN : 0.5f; });
+    for (const char *op : {"allgather", "reduce_scatter"}) {
+        std::vector<std::string> flags = shape_flags({2, 1}, "20000");
+        flags.insert(flags.end(), {"--tensors", path, "--force", "--type", "fp32"});
+        Result result = run(op, flags);
+        EXPECT_EQ(1, result.code);
+        for (const Json &row : rows()) {
+            EXPECT_EQ("NaN or Inf in the input", text(row, "note")) << result.out;
+            EXPECT_TRUE(json_is_null(json_object_get(row.get(), "rel_rmse")));
+        }
+        EXPECT_EQ(3u, rows().size());
+    }
+    unlink(path.c_str());
+}
+
+TEST_F(BenchClusterOnceTest, RealTensorsAreTaken)
+{
+    std::string path = write_tensors([](int i) { return std::sin(static_cast<float>(i)) * 0.1f; });
     for (const char *op : {"allgather", "reduce_scatter"}) {
         std::vector<std::string> flags = shape_flags({2, 1}, "64K");
         flags.insert(flags.end(), {"--tensors", path, "--force"});
@@ -454,7 +479,9 @@ TEST_F(BenchTest, MistakesAreNamed)
         {{"--sizes", "0"}, "--sizes: '0'"},
         {{"--sizes", "3"}, "--sizes: 3 bytes"},
         {{"--sizes", "6", "--type", "fp32"}, "--sizes: 6 bytes"},
+        {{"--sizes", "64K,99999T"}, "--sizes: 99999T on each of 4 ranks is more than this machine's memory"},
         {{"--link", "quick"}, "--link: 'quick'"},
+        {{"--link", "1"}, "--link: '1' is not a rate from 1mbit on"},
         {{"--nodes", "0"}, "--nodes: '0'"},
         {{"--nodes", "4x"}, "--nodes: '4x'"},
         {{"--ranks-per-node", "-1"}, "--ranks-per-node: '-1'"},

@@ -10,6 +10,9 @@
 #include <ifaddrs.h>
 #include <jansson.h>
 #include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -97,8 +100,8 @@ TEST_F(TwInfo, TextHasEverySection)
     EXPECT_EQ(result.status, 0) << result.text;
     EXPECT_EQ(result.text.find("build:\n"), 0u);
     for (const char *section :
-         {"\nucx:\n", "\ncpu:\n", "\nquant:\n", "\nnic:\n", "\ncuda:\n", "\nnccl:\n", "\nvariables of log:\n",
-          "\nvariables of transport:\n", "\nvariables of collectives:\n"}) {
+         {"\nucx:\n", "\ncpu:\n", "\nquant:\n", "\nnic:\n", "\ntcp:\n", "\ncuda:\n", "\nnccl:\n",
+          "\nvariables of log:\n", "\nvariables of transport:\n", "\nvariables of collectives:\n"}) {
         EXPECT_TRUE(result.has(section)) << section << result.text;
     }
     EXPECT_TRUE(result.has(TW_VERSION));
@@ -115,6 +118,18 @@ TEST_F(TwInfo, BuildAndBackends)
     std::vector<Record> quant = records("", "quant");
     ASSERT_EQ(quant.size(), 1u);
     EXPECT_NE(quant[0]["host_backends"].find("ref"), std::string::npos);
+}
+
+TEST_F(TwInfo, CongestionControlIsThatOfAConnection)
+{
+    char name[32] = "";
+    socklen_t bytes = sizeof(name);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(0, getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes));
+    close(fd);
+    std::vector<Record> tcp = records("", "tcp");
+    ASSERT_EQ(tcp.size(), 1u);
+    EXPECT_EQ(tcp[0]["congestion_control"], name);
 }
 
 TEST_F(TwInfo, ListsTheInterfacesThereAre)

@@ -1,0 +1,64 @@
+#include "bench/congestion.h"
+
+#include <dirent.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define NAME_BYTES 16
+
+void tw_congestion_add(const char *name, char *list, size_t list_bytes)
+{
+    size_t n = strlen(name), have = strlen(list);
+    for (const char *at = list; n > 0 && (at = strstr(at, name)) != NULL; at += n) {
+        if ((at == list || at[-1] == ',') && (at[n] == '\0' || at[n] == ',')) {
+            return;
+        }
+    }
+    snprintf(list + have, list_bytes - have, "%s%s", have > 0 && n > 0 ? "," : "", name);
+}
+
+static int same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    if (a->ss_family == AF_INET) {
+        return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+    }
+    return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr,
+                  sizeof(struct in6_addr)) == 0;
+}
+
+/* 1 if fd is a TCP connection, to another address unless with_own. */
+static int is_connection(int fd, int with_own)
+{
+    struct sockaddr_storage own, peer;
+    socklen_t own_bytes = sizeof(own), peer_bytes = sizeof(peer);
+    if (getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) != 0 ||
+        getsockname(fd, (struct sockaddr *)&own, &own_bytes) != 0 ||
+        (peer.ss_family != AF_INET && peer.ss_family != AF_INET6)) {
+        return 0;
+    }
+    return with_own || !same_address(&own, &peer);
+}
+
+const char *tw_congestion_in_use(int with_own, char *list, size_t list_bytes)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    list[0] = '\0';
+    while (folder && (entry = readdir(folder)) != NULL) {
+        int fd = atoi(entry->d_name);
+        char name[NAME_BYTES + 1] = "";
+        socklen_t bytes = NAME_BYTES;
+        if (is_connection(fd, with_own) && getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0) {
+            tw_congestion_add(name, list, list_bytes);
+        }
+    }
+    if (folder) {
+        closedir(folder);
+    }
+    return list;
+}

@@ -1,0 +1,23 @@
+/** Congestion control as it is in effect: what the kernel says of connections that are open. */
+#ifndef TW_BENCH_CONGESTION_H
+#define TW_BENCH_CONGESTION_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Names, "cubic" or "bbr,cubic", of the congestion control of every TCP connection that this process has open to other
+ *  addresses than its own, each once, or "" where there is none. with_own: also of those to its own. Returns list, cut to
+ *  list_bytes. */
+const char *tw_congestion_in_use(int with_own, char *list, size_t list_bytes);
+
+/** Add `name` to a list as above unless it is there. */
+void tw_congestion_add(const char *name, char *list, size_t list_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
