@@ -1,4 +1,7 @@
-/** bench/quant: what the parts of the program share. */
+/** bench/quant, the benchmark of the codecs. Names begin with qb_, on a GPU with qg_.
+ *
+ *  To be read in this order: options.c (the command line), main.c (the tables), speed.c, error.c; gpu.h, gpu.c, gpu_report.c
+ *  (the same on a GPU). */
 #ifndef TW_BENCH_CODECS_BENCH_H
 #define TW_BENCH_CODECS_BENCH_H
 

@@ -351,12 +351,6 @@ static tw_status_t replay(rig_t *rig, cudaGraphExec_t exec, double *sec)
     return status;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static tw_status_t time_graph(rig_t *rig, tw_status_t (*run)(rig_t *, size_t), double *median)
 {
     double samples[MAX_SAMPLES], warm_up;
@@ -377,8 +371,7 @@ static tw_status_t time_graph(rig_t *rig, tw_status_t (*run)(rig_t *, size_t), d
     if (status != TW_OK) {
         return status;
     }
-    qsort(samples, n, sizeof(*samples), compare_doubles);
-    *median = samples[n / 2];
+    *median = tw_median(samples, n);
     return TW_OK;
 }
 

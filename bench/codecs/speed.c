@@ -172,18 +172,6 @@ static double pass(qb_arena_t *arena, int copy)
     return (tw_time_sec() - start) / (double)arena->repeats;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *samples, size_t n)
-{
-    qsort(samples, n, sizeof(*samples), compare_doubles);
-    return n % 2 ? samples[n / 2] : (samples[n / 2 - 1] + samples[n / 2]) / 2;
-}
-
 /* Both take turns, so that whatever else the machine does meets both. */
 static tw_status_t sample(qb_arena_t *arena, qb_speed_t *speed)
 {
@@ -200,8 +188,8 @@ static tw_status_t sample(qb_arena_t *arena, qb_speed_t *speed)
         copies[n] = pass(arena, 1);
         ops[n++] = pass(arena, 0);
     }
-    speed->memcpy_sec = median(copies, n);
-    speed->op_sec = median(ops, n);
+    speed->memcpy_sec = tw_median(copies, n);
+    speed->op_sec = tw_median(ops, n);
     free(copies);
     return arena->status;
 }

@@ -5,12 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* An iteration takes as long as its slowest rank. */
 static tw_status_t slowest_times(run_t *run, mode_run_t *m, double *us)
 {
@@ -36,10 +30,9 @@ static tw_status_t set_times(run_t *run, mode_run_t *m, tw_bench_row_t *row)
     double *us = calloc(n, sizeof(*us));
     tw_status_t status = us ? slowest_times(run, m, us) : tw_bench_no_memory(run->rank, n * sizeof(*us));
     if (status == TW_OK) {
-        qsort(us, n, sizeof(*us), compare_doubles);
+        row->us_median = tw_median(us, n); /* sorts them */
         row->us_min = us[0];
         row->us_max = us[n - 1];
-        row->us_median = (us[(n - 1) / 2] + us[n / 2]) / 2;
     }
     free(us);
     return status;
