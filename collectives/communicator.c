@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/model/measure.h"
+
 #define MAX_ID 255
 
 /** As tw_coll_gpu_workspace_t. */
@@ -68,17 +70,22 @@ static tw_status_t create_topo(tw_coll_t *coll, const tw_coll_params_t *params)
 /** The last tags of operation 0. */
 static uint64_t model_tag(const tw_coll_t *coll)
 {
-    return ((uint64_t)coll->id << TW_COLL_ID_SHIFT) + (1u << TW_SCHED_SLOT_BITS) - TW_COLL_MODEL_TAGS;
+    return ((uint64_t)coll->id << TW_COLL_ID_SHIFT) + (1u << TW_SCHED_SLOT_BITS) - TW_BOOTSTRAP_TAGS;
 }
 
 static tw_status_t create_model(tw_coll_t *coll)
 {
-    tw_coll_peers_t peers = {coll->transport, &coll->topo, model_tag(coll)};
+    tw_bootstrap_t boot = {
+        .transport = coll->transport,
+        .topo = &coll->topo,
+        .tag = model_tag(coll),
+        .timeout_sec = coll->options.timeout_sec,
+    };
     char text[TW_COLL_MODEL_TEXT_BYTES];
     tw_status_t status;
 
     if (strcmp(coll->options.model, "measure") == 0) {
-        status = tw_coll_model_measure(&peers, &coll->model);
+        status = tw_coll_model_measure(&boot, &coll->model);
     } else {
         status = tw_coll_model_parse(coll->options.model, &coll->model);
     }

@@ -146,14 +146,15 @@ typedef struct invitation {
 static tw_status_t share_id(const tw_nccl_api_t *api, const tw_coll_params_t *over, const tw_topo_t *topo,
                             ncclUniqueId *id)
 {
-    tw_coll_peers_t peers = {over->transport, topo, (uint64_t)over->id << TW_COLL_ID_SHIFT};
+    tw_bootstrap_t boot = {
+        .transport = over->transport, .topo = topo, .tag = (uint64_t)over->id << TW_COLL_ID_SHIFT};
     invitation_t invitation = {TW_OK, {{0}}};
 
     if (topo->rank == 0) {
         invitation.status =
             tw_nccl_check(api, 0, NULL, api->ncclGetUniqueId(&invitation.id), "ncclGetUniqueId");
     }
-    tw_status_t status = tw_meet_broadcast(&peers, &invitation, sizeof(invitation));
+    tw_status_t status = tw_bootstrap_broadcast(&boot, &invitation, sizeof(invitation));
     if (status != TW_OK) {
         return status;
     }

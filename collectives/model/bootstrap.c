@@ -1,119 +1,150 @@
 #include "collectives/model/bootstrap.h"
-#include "collectives/topology.h"
 
 #include <string.h>
 
-_Static_assert(TW_MEET_TAG_COUNT <= TW_COLL_MODEL_TAGS, "the caller reserves TW_COLL_MODEL_TAGS tags");
+#define NS_PER_SEC 1e9
+#define SLEEP_SEC 0.1 /**< at most, between two looks at the time limit */
 
-tw_status_t tw_meet_test(tw_transport_t *transport, tw_transport_request_t **request)
+static uint64_t tag_of(const tw_bootstrap_t *boot, tw_bootstrap_tag_t tag)
 {
-    if (*request == NULL) {
+    return boot->tag + (uint64_t)tag;
+}
+
+tw_status_t tw_bootstrap_send(tw_bootstrap_t *boot, int member, tw_bootstrap_tag_t tag, const void *data,
+                              size_t bytes, tw_bootstrap_message_t *message)
+{
+    *message = (tw_bootstrap_message_t){.member = member};
+    boot->moved_ns = tw_time_ns();
+    return tw_transport_send_post(boot->transport, boot->topo->peer[member], tag_of(boot, tag), data, bytes,
+                                  &message->request);
+}
+
+tw_status_t tw_bootstrap_recv(tw_bootstrap_t *boot, int member, tw_bootstrap_tag_t tag, void *data,
+                              size_t bytes, tw_bootstrap_message_t *message)
+{
+    *message = (tw_bootstrap_message_t){.member = member};
+    boot->moved_ns = tw_time_ns();
+    return tw_transport_recv_post(boot->transport, boot->topo->peer[member], tag_of(boot, tag), data, bytes,
+                                  &message->request);
+}
+
+tw_status_t tw_bootstrap_test(tw_bootstrap_t *boot, tw_bootstrap_message_t *message)
+{
+    if (message->request == NULL) {
         return TW_OK;
     }
-    tw_status_t status = tw_transport_test(transport, *request);
+    tw_status_t status = tw_transport_test(boot->transport, message->request);
     if (status != TW_IN_PROGRESS) {
-        *request = NULL;
+        message->request = NULL;
+        boot->moved_ns = tw_time_ns();
     }
     return status;
 }
 
-tw_status_t tw_meet_step(tw_transport_t *transport)
+tw_status_t tw_bootstrap_step(tw_bootstrap_t *boot, int awaited)
 {
-    tw_status_t status = tw_transport_progress(transport);
-    if (status == TW_IN_PROGRESS) {
-        status = tw_transport_sleep(transport, 0.1);
+    double limit_sec = boot->timeout_sec;
+    tw_status_t status = tw_transport_progress(boot->transport);
+
+    if (status != TW_IN_PROGRESS) {
+        return status;
     }
+    double still_sec = (double)(tw_time_ns() - boot->moved_ns) / NS_PER_SEC;
+    if (limit_sec > 0 && still_sec > limit_sec) {
+        tw_error("rank %d: making a communicator: nothing has come from rank %d for %.1f s (TW_COLL_TIMEOUT)",
+                 tw_transport_rank(boot->transport), boot->topo->peer[awaited], still_sec);
+        return TW_ERR_TIMEOUT;
+    }
+    status = tw_transport_sleep(boot->transport,
+                                limit_sec > 0 && limit_sec / 4 < SLEEP_SEC ? limit_sec / 4 : SLEEP_SEC);
     return status < 0 ? status : TW_OK;
 }
 
-void tw_meet_cancel(tw_transport_t *transport, tw_transport_request_t **requests, int n)
+void tw_bootstrap_cancel(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (requests[i] != NULL) {
-            tw_transport_cancel(transport, requests[i]);
-            requests[i] = NULL;
+        if (messages[i].request != NULL) {
+            tw_transport_cancel(boot->transport, messages[i].request);
+            messages[i].request = NULL;
         }
     }
 }
 
-tw_status_t tw_meet_wait(tw_transport_t *transport, tw_transport_request_t **requests, int n)
+tw_status_t tw_bootstrap_wait(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages, int n)
 {
-    for (int i = 0; i < n; i++) {
-        tw_status_t status;
-        while ((status = tw_meet_test(transport, &requests[i])) == TW_IN_PROGRESS) {
-            if ((status = tw_meet_step(transport)) != TW_OK) {
+    tw_status_t status = TW_OK;
+
+    for (int i = 0; i < n && status == TW_OK; i++) {
+        while ((status = tw_bootstrap_test(boot, &messages[i])) == TW_IN_PROGRESS) {
+            status = tw_bootstrap_step(boot, messages[i].member);
+            if (status != TW_OK) {
                 break;
             }
         }
-        if (status != TW_OK) {
-            tw_meet_cancel(transport, requests, n);
-            return status;
-        }
-    }
-    return TW_OK;
-}
-
-tw_status_t tw_meet_gather(const tw_coll_peers_t *peers, const void *mine, size_t bytes, char *all)
-{
-    int n = peers->topo->rank == 0 ? peers->topo->world : 1;
-    tw_transport_request_t *requests[n];
-
-    memset(requests, 0, sizeof(requests));
-    if (peers->topo->rank != 0) {
-        tw_status_t status =
-            tw_transport_send_post(peers->transport, peers->topo->peer[0], peers->tag + TW_MEET_TAG_GATHER,
-                                   mine, bytes, &requests[0]);
-        return status == TW_OK ? tw_meet_wait(peers->transport, requests, 1) : status;
-    }
-    if (bytes > 0) { /* else both may be NULL */
-        memcpy(all, mine, bytes);
-    }
-    for (int i = 1; i < n; i++) {
-        tw_status_t status =
-            tw_transport_recv_post(peers->transport, peers->topo->peer[i], peers->tag + TW_MEET_TAG_GATHER,
-                                   all + (size_t)i * bytes, bytes, &requests[i]);
-        if (status != TW_OK) {
-            tw_meet_cancel(peers->transport, requests, n);
-            return status;
-        }
-    }
-    return tw_meet_wait(peers->transport, requests, n);
-}
-
-tw_status_t tw_meet_broadcast(const tw_coll_peers_t *peers, void *data, size_t bytes)
-{
-    int n = peers->topo->rank == 0 ? peers->topo->world : 1;
-    tw_transport_request_t *requests[n];
-    tw_status_t status = TW_OK;
-
-    memset(requests, 0, sizeof(requests));
-    if (peers->topo->rank != 0) {
-        status = tw_transport_recv_post(peers->transport, peers->topo->peer[0],
-                                        peers->tag + TW_MEET_TAG_BROADCAST, data, bytes, &requests[0]);
-    }
-    for (int i = 1; i < n && status == TW_OK; i++) {
-        status = tw_transport_send_post(peers->transport, peers->topo->peer[i],
-                                        peers->tag + TW_MEET_TAG_BROADCAST, data, bytes, &requests[i]);
     }
     if (status != TW_OK) {
-        tw_meet_cancel(peers->transport, requests, n);
-        return status;
+        tw_bootstrap_cancel(boot, messages, n);
     }
-    return tw_meet_wait(peers->transport, requests, n);
+    return status;
 }
 
-tw_status_t tw_meet_any(const tw_coll_peers_t *peers, int *flag)
+/** Wait for what was posted, or cancel it if posting has failed. */
+static tw_status_t finish(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages, int n, tw_status_t posted)
 {
-    char wishes[peers->topo->world], wish = (char)*flag;
-    tw_status_t status = tw_meet_gather(peers, &wish, 1, wishes);
+    if (posted != TW_OK) {
+        tw_bootstrap_cancel(boot, messages, n);
+        return posted;
+    }
+    return tw_bootstrap_wait(boot, messages, n);
+}
 
-    if (status == TW_OK && peers->topo->rank == 0) {
-        for (int i = 0; i < peers->topo->world; i++) {
+tw_status_t tw_bootstrap_gather(tw_bootstrap_t *boot, const void *mine, size_t bytes, char *all)
+{
+    int n = boot->topo->rank == 0 ? boot->topo->world : 1;
+    tw_bootstrap_message_t messages[n];
+    tw_status_t status = TW_OK;
+
+    memset(messages, 0, sizeof(messages));
+    if (boot->topo->rank != 0) {
+        status = tw_bootstrap_send(boot, 0, TW_BOOTSTRAP_GATHER, mine, bytes, &messages[0]);
+    } else if (bytes > 0) { /* else both may be NULL */
+        memcpy(all, mine, bytes);
+    }
+    for (int i = 1; i < n && status == TW_OK; i++) {
+        status =
+            tw_bootstrap_recv(boot, i, TW_BOOTSTRAP_GATHER, all + (size_t)i * bytes, bytes, &messages[i]);
+    }
+    return finish(boot, messages, n, status);
+}
+
+tw_status_t tw_bootstrap_broadcast(tw_bootstrap_t *boot, void *data, size_t bytes)
+{
+    int n = boot->topo->rank == 0 ? boot->topo->world : 1;
+    tw_bootstrap_message_t messages[n];
+    tw_status_t status = TW_OK;
+
+    memset(messages, 0, sizeof(messages));
+    if (boot->topo->rank != 0) {
+        status = tw_bootstrap_recv(boot, 0, TW_BOOTSTRAP_BROADCAST, data, bytes, &messages[0]);
+    }
+    for (int i = 1; i < n && status == TW_OK; i++) {
+        status = tw_bootstrap_send(boot, i, TW_BOOTSTRAP_BROADCAST, data, bytes, &messages[i]);
+    }
+    return finish(boot, messages, n, status);
+}
+
+tw_status_t tw_bootstrap_any(tw_bootstrap_t *boot, int *flag)
+{
+    char wishes[boot->topo->world], wish = (char)*flag;
+    tw_status_t status = tw_bootstrap_gather(boot, &wish, 1, wishes);
+
+    if (status == TW_OK && boot->topo->rank == 0) {
+        for (int i = 0; i < boot->topo->world; i++) {
             wish |= wishes[i];
         }
     }
     if (status == TW_OK) {
-        status = tw_meet_broadcast(peers, &wish, 1);
+        status = tw_bootstrap_broadcast(boot, &wish, 1);
     }
     *flag = wish;
     return status;

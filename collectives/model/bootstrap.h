@@ -1,31 +1,58 @@
-/** How the members of a communicator wait for messages and agree on something while they measure: before there are
- *  schedules. All collective; member 0 is in the middle. */
+/** How the members of a communicator agree on something while it is made, before there are schedules: short messages, all
+ *  calls collective. Nothing is waited for longer than a time limit; the log then names the rank that is awaited. */
 #ifndef TW_COLLECTIVES_MODEL_BOOTSTRAP_H
 #define TW_COLLECTIVES_MODEL_BOOTSTRAP_H
 
-#include "collectives/model/model.h"
+#include "collectives/topology.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/** Tags, from tw_coll_peers.tag on. */
-enum { TW_MEET_TAG_DATA, TW_MEET_TAG_ACK, TW_MEET_TAG_GATHER, TW_MEET_TAG_BROADCAST, TW_MEET_TAG_COUNT };
+/** What a message is for. Its tag is that of the bootstrap plus this. */
+typedef enum tw_bootstrap_tag {
+    TW_BOOTSTRAP_DATA,
+    TW_BOOTSTRAP_ACK,
+    TW_BOOTSTRAP_GATHER,
+    TW_BOOTSTRAP_BROADCAST,
+    TW_BOOTSTRAP_EXCHANGE,
+    TW_BOOTSTRAP_TAGS
+} tw_bootstrap_tag_t;
 
-/** TW_OK if the request is done (then it is set to NULL) or there is none. */
-tw_status_t tw_meet_test(tw_transport_t *transport, tw_transport_request_t **request);
-/** Move the transport on, or sleep until something may have happened. */
-tw_status_t tw_meet_step(tw_transport_t *transport);
-/** requests: [n], NULL: none. After an error nothing is in flight any more. */
-tw_status_t tw_meet_wait(tw_transport_t *transport, tw_transport_request_t **requests, int n);
-void tw_meet_cancel(tw_transport_t *transport, tw_transport_request_t **requests, int n);
+/** Who takes part. In the caller's storage, needs no cleanup. */
+typedef struct tw_bootstrap {
+    tw_transport_t *transport; /**< borrowed */
+    const tw_topo_t *topo;     /**< borrowed */
+    uint64_t tag;              /**< the first of TW_BOOTSTRAP_TAGS tags that nobody else uses */
+    double timeout_sec;        /**< longest time without any progress; 0: no limit */
+    uint64_t moved_ns;         /**< when a message was last posted or done */
+} tw_bootstrap_t;
 
-/** Every member's `bytes` to member 0, in `all` [world][bytes] there; NULL elsewhere. */
-tw_status_t tw_meet_gather(const tw_coll_peers_t *peers, const void *mine, size_t bytes, char *all);
+/** A message under way to or from a member. */
+typedef struct tw_bootstrap_message {
+    tw_transport_request_t *request; /**< NULL: none, or it is done */
+    int member;
+} tw_bootstrap_message_t;
+
+tw_status_t tw_bootstrap_send(tw_bootstrap_t *boot, int member, tw_bootstrap_tag_t tag, const void *data,
+                              size_t bytes, tw_bootstrap_message_t *message);
+tw_status_t tw_bootstrap_recv(tw_bootstrap_t *boot, int member, tw_bootstrap_tag_t tag, void *data,
+                              size_t bytes, tw_bootstrap_message_t *message);
+/** TW_OK if it is done or there is none. */
+tw_status_t tw_bootstrap_test(tw_bootstrap_t *boot, tw_bootstrap_message_t *message);
+/** Progress the transport, or sleep until something may have happened. TW_ERR_TIMEOUT (logged) when nothing has moved for
+ *  timeout_sec: `awaited` is the member to name. */
+tw_status_t tw_bootstrap_step(tw_bootstrap_t *boot, int awaited);
+/** messages: [n]. After an error none of them is under way any more. */
+tw_status_t tw_bootstrap_wait(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages, int n);
+void tw_bootstrap_cancel(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages, int n);
+
+/** Every member's `bytes` to member 0, in `all` [W][bytes] there; `all` is NULL elsewhere. */
+tw_status_t tw_bootstrap_gather(tw_bootstrap_t *boot, const void *mine, size_t bytes, char *all);
 /** Member 0's `bytes` to every member. */
-tw_status_t tw_meet_broadcast(const tw_coll_peers_t *peers, void *data, size_t bytes);
-/** All members leave together and have the same flag: 1 if one of them has. */
-tw_status_t tw_meet_any(const tw_coll_peers_t *peers, int *flag);
+tw_status_t tw_bootstrap_broadcast(tw_bootstrap_t *boot, void *data, size_t bytes);
+/** All members leave together with the same flag: 1 if any member brought 1. */
+tw_status_t tw_bootstrap_any(tw_bootstrap_t *boot, int *flag);
 
 #ifdef __cplusplus
 }

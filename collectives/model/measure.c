@@ -1,12 +1,12 @@
-/* Measuring the model: rounds that take turns between processor and tiers, so that what disturbs the machine for a moment
- * spoils some readings of each rather than all of one; then member 0 makes one model of everybody's readings, which all
- * get from it. */
+/** Rounds that take turns between processor and tiers, so that what disturbs the machine for a moment spoils some readings
+ *  of each rather than all of one. Member 0 then makes one model of everybody's readings and sends it to all. */
 #include "collectives/model/measure.h"
-#include "collectives/model/bootstrap.h"
-#include "collectives/model/estimate.h"
-#include "collectives/topology.h"
 
 #include <stdlib.h>
+
+#include "collectives/model/estimate.h"
+#include "collectives/model/links.h"
+#include "collectives/model/processor.h"
 
 #define ROUNDS_LEAST 4 /**< so that quartile and median differ */
 #define ROUNDS_MOST 6
@@ -23,7 +23,7 @@ typedef struct readings {
 } readings_t;
 
 typedef struct measurement {
-    const tw_coll_peers_t *peers;
+    tw_bootstrap_t *boot;
     tw_measure_link_t inter, node;
     readings_t readings;
 } measurement_t;
@@ -31,9 +31,9 @@ typedef struct measurement {
 /** The processors all at once, so that ranks that outnumber the cores are seen to. */
 static tw_status_t measure_round(measurement_t *m, int round)
 {
-    const tw_topo_t *topo = m->peers->topo;
+    const tw_topo_t *topo = m->boot->topo;
     int flag = 0;
-    tw_status_t status = tw_meet_any(m->peers, &flag);
+    tw_status_t status = tw_bootstrap_any(m->boot, &flag);
 
     if (status == TW_OK) {
         status = tw_measure_processor(&m->readings.cpu[round]);
@@ -58,7 +58,7 @@ static tw_status_t measure_rounds(measurement_t *m)
         status = measure_round(m, round);
         if (status == TW_OK && round + 1 >= ROUNDS_LEAST) {
             enough = tw_time_sec() - start_sec > ENOUGH_SEC;
-            status = tw_meet_any(m->peers, &enough);
+            status = tw_bootstrap_any(m->boot, &enough);
         }
     }
     return status;
@@ -77,25 +77,24 @@ static void summarize(const readings_t *readings, tw_estimate_report_t *report)
     tw_measure_host_init(&report->host);
 }
 
-static tw_status_t agree(const tw_coll_peers_t *peers, const tw_estimate_report_t *mine,
-                         tw_coll_model_t *model)
+static tw_status_t agree(tw_bootstrap_t *boot, const tw_estimate_report_t *mine, tw_coll_model_t *model)
 {
-    const tw_topo_t *topo = peers->topo;
+    const tw_topo_t *topo = boot->topo;
     tw_estimate_report_t *all = calloc((size_t)topo->world, sizeof(*all));
 
     if (all == NULL) {
         tw_error("out of memory agreeing on the cost model");
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = tw_meet_gather(peers, mine, sizeof(*mine), (char *)all);
+    tw_status_t status = tw_bootstrap_gather(boot, mine, sizeof(*mine), (char *)all);
     if (status == TW_OK && topo->rank == 0) {
         tw_estimate_model(all, topo->world, topo->max_local, model);
     }
     free(all);
-    return status == TW_OK ? tw_meet_broadcast(peers, model, sizeof(*model)) : status;
+    return status == TW_OK ? tw_bootstrap_broadcast(boot, model, sizeof(*model)) : status;
 }
 
-tw_status_t tw_coll_model_measure(const tw_coll_peers_t *peers, tw_coll_model_t *model)
+tw_status_t tw_coll_model_measure(tw_bootstrap_t *boot, tw_coll_model_t *model)
 {
     tw_estimate_report_t mine;
     measurement_t *m = calloc(1, sizeof(*m));
@@ -104,17 +103,17 @@ tw_status_t tw_coll_model_measure(const tw_coll_peers_t *peers, tw_coll_model_t 
         tw_error("out of memory measuring the cost model");
         return TW_ERR_NO_MEMORY;
     }
-    m->peers = peers;
-    tw_status_t status = tw_measure_link_init(&m->inter, peers, 1);
+    m->boot = boot;
+    tw_status_t status = tw_measure_link_init(&m->inter, boot, 1);
     if (status == TW_OK) {
-        status = tw_measure_link_init(&m->node, peers, 0);
+        status = tw_measure_link_init(&m->node, boot, 0);
     }
     if (status == TW_OK) {
         status = measure_rounds(m);
     }
     if (status == TW_OK) {
         summarize(&m->readings, &mine);
-        status = agree(peers, &mine, model);
+        status = agree(boot, &mine, model);
     }
     tw_measure_link_cleanup(&m->node);
     tw_measure_link_cleanup(&m->inter);

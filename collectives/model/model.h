@@ -1,4 +1,11 @@
-/** Private to collectives: the cost model, alpha-beta per tier of links plus the speed of the processors.
+/** model/: what links and processors can do, and what an operation is expected to take. Read in this order:
+ *    model.[ch]      the cost model: alpha and beta per tier of links, speed of the processors; TW_COLL_MODEL as text
+ *    bootstrap.[ch]  short messages between the members while a communicator is made
+ *    measure.[ch]    measuring a model: rounds of
+ *      links.[ch]      streams to a neighbour
+ *      processor.[ch]  copying, adding, the codecs
+ *    sample.h        their readings
+ *    estimate.[ch]   from all members' readings to one model
  *
  *  All values are seconds, or seconds per byte: of two measurements the slower is the larger. Every rank of a
  *  communicator holds the same model, so all take the same decisions. */
@@ -7,7 +14,6 @@
 
 #include "core/core.h"
 #include "quant/quant.h"
-#include "transport/transport.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -88,22 +94,6 @@ tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model);
 #define TW_COLL_MODEL_TEXT_BYTES 512
 /** The inverse, into `buf` (TW_COLL_MODEL_TEXT_BYTES are enough); returns buf. */
 const char *tw_coll_model_format(const tw_coll_model_t *model, char *buf, size_t buf_bytes);
-
-struct tw_topo;
-
-/** Who takes part in a measurement. */
-typedef struct tw_coll_peers {
-    tw_transport_t *transport;
-    const struct tw_topo *topo;
-    uint64_t tag; /**< tags tag .. tag + TW_COLL_MODEL_TAGS - 1 are free */
-} tw_coll_peers_t;
-
-#define TW_COLL_MODEL_TAGS 16
-
-/** Measure links and processors, all members at once, in a few rounds, and agree on one model that a disturbed reading or
- *  member does not spoil (estimate.h says how). Collective; every member gets the same bytes from member 0. Takes about
- *  0.1 s at 1 Gb/s: four rounds, and up to six while these have taken less than that. Errors of the transport. */
-tw_status_t tw_coll_model_measure(const tw_coll_peers_t *peers, tw_coll_model_t *model);
 
 #ifdef __cplusplus
 }

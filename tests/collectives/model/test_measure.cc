@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "collectives/communicator.h"
+#include "collectives/model/measure.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
 
@@ -76,6 +77,54 @@ TEST_F(Measure, SubsetsToo)
         EXPECT_EQ(out[2], 3);
         tw_coll_destroy(coll);
     });
+}
+
+/* A member that leaves off in the middle of a measurement is an error within the time limit, and named. */
+TEST_F(Measure, AMemberThatStopsMidwayIsNamed)
+{
+    tw::World world(tw::nodes_of({1, 1, 1}));
+    expect_log("rank 0: making a communicator: nothing has come from rank 2");
+    expect_log("rank 1: making a communicator: nothing has come from rank 2");
+    world.run([&](int rank) {
+        tw_bootstrap_t boot = {};
+        boot.transport = world.transport(rank);
+        boot.topo = &world.coll(rank)->topo;
+        boot.tag = 200ull << TW_COLL_ID_SHIFT;
+        boot.timeout_sec = 0.5;
+        tw_coll_model_t model;
+        int flag = 0;
+        for (int i = 0; i < 2 && rank == 2; i++) { /* the agreements that begin round and reading */
+            EXPECT_EQ(tw_bootstrap_any(&boot, &flag), TW_OK);
+        }
+        if (rank != 2) {
+            EXPECT_EQ(tw_coll_model_measure(&boot, &model), TW_ERR_TIMEOUT);
+        }
+    });
+}
+
+TEST_F(Measure, CreatingIsGivenUpWhenARankDoesNotCome)
+{
+    set_env("TW_COLL_MODEL", "measure");
+    set_env("TW_COLL_TIMEOUT", "300ms");
+    tw_transport_t *transports[3];
+    ASSERT_EQ(tw_transport_local_create(3, nullptr, transports), TW_OK);
+    expect_log("rank 0: making a communicator: nothing has come from rank 1");
+    allow_log("rank 2: making a communicator: nothing has come from rank");
+    std::vector<std::thread> threads;
+    for (int rank : {0, 2}) {
+        threads.emplace_back([&transports, rank] {
+            tw_coll_params_t params = {};
+            params.transport = transports[rank];
+            tw_coll_t *coll;
+            EXPECT_EQ(tw_coll_create(&params, &coll), TW_ERR_TIMEOUT);
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    for (tw_transport_t *transport : transports) {
+        tw_transport_destroy(transport);
+    }
 }
 
 } // namespace

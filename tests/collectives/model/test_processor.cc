@@ -2,16 +2,16 @@
 #include <cstring>
 #include <thread>
 
-#include "collectives/model/measure.h"
+#include "collectives/model/processor.h"
 #include "tests/common/fixture.h"
 
 namespace
 {
 
-using MeasureCpu = tw::Fixture;
+using Processor = tw::Fixture;
 
 /* Between a petabyte and a megabyte per second: seconds per byte, neither per element nor for the whole buffer. */
-TEST_F(MeasureCpu, EveryValueIsSecondsPerByte)
+TEST_F(Processor, EveryValueIsSecondsPerByte)
 {
     tw_cpu_sample_t sample;
     double values[sizeof(sample) / sizeof(double)];
@@ -23,7 +23,7 @@ TEST_F(MeasureCpu, EveryValueIsSecondsPerByte)
     }
 }
 
-TEST_F(MeasureCpu, HostIsTheSameForAllThreads)
+TEST_F(Processor, HostIsTheSameForAllThreads)
 {
     tw_measure_host_t here = {}, there = {};
     tw_measure_host_init(&here);
@@ -32,7 +32,7 @@ TEST_F(MeasureCpu, HostIsTheSameForAllThreads)
     EXPECT_GE(here.cores, 1);
 }
 
-TEST_F(MeasureCpu, SleepingIsNotProcessorTime)
+TEST_F(Processor, SleepingIsNotProcessorTime)
 {
     double before = tw_measure_thread_sec();
     std::this_thread::sleep_for(std::chrono::milliseconds(200));

@@ -1,5 +1,4 @@
-/* Measuring the processor: what copying, adding and the codecs cost per byte. */
-#include "collectives/model/measure.h"
+#include "collectives/model/processor.h"
 
 #include <sched.h>
 #include <stdio.h>

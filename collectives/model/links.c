@@ -1,13 +1,11 @@
-/* Measuring links: all members stream to a neighbour at once, as they do in a collective operation, so that ranks that
- * share a link or a processor are measured sharing it. The receiver acknowledges every message; the sender's
- * acknowledgement times give latency and speed. A stream's speed is that of its later part: shaped links and deep
- * queues let the first hundred kilobytes or two through faster than what follows. */
+/** The receiver acknowledges every message; the sender's acknowledgement times give latency and speed. A stream's speed is
+ *  that of its later part: shaped links and deep queues let the first 100 or 200 KB through faster than what follows. */
+#include "collectives/model/links.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/model/bootstrap.h"
-#include "collectives/model/measure.h"
-#include "collectives/topology.h"
+#include "collectives/model/processor.h"
 
 #define WINDOW 16 /**< most messages under way */
 #define PING_COUNT 12
@@ -26,9 +24,9 @@
 
 /** One direction between two members: a few messages under way, each acknowledged. */
 typedef struct stream {
-    int peer; /**< transport rank */
+    int member; /**< at the other end */
     int posted, done;
-    tw_transport_request_t *data[WINDOW], *acks[WINDOW];
+    tw_bootstrap_message_t data[WINDOW], acks[WINDOW];
 } stream_t;
 
 typedef struct burst {
@@ -44,14 +42,15 @@ typedef struct burst {
 
 static tw_status_t post_outgoing(burst_t *burst, stream_t *stream)
 {
-    tw_transport_t *transport = burst->link->peers->transport;
+    tw_bootstrap_t *boot = burst->link->boot;
     int slot = stream->posted % burst->window;
-    tw_status_t status = tw_transport_recv_post(
-        transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_ACK, NULL, 0, &stream->acks[slot]);
+    tw_status_t status =
+        tw_bootstrap_recv(boot, stream->member, TW_BOOTSTRAP_ACK, NULL, 0, &stream->acks[slot]);
+
     if (status == TW_OK) {
         stream->posted++;
-        status = tw_transport_send_post(transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_DATA,
-                                        burst->buffer, burst->bytes, &stream->data[slot]);
+        status = tw_bootstrap_send(boot, stream->member, TW_BOOTSTRAP_DATA, burst->buffer, burst->bytes,
+                                   &stream->data[slot]);
     }
     return status;
 }
@@ -67,10 +66,10 @@ static tw_status_t advance_outgoing(burst_t *burst, stream_t *stream)
         }
         int slot = stream->done % burst->window;
         if (status == TW_OK) {
-            status = tw_meet_test(burst->link->peers->transport, &stream->acks[slot]);
+            status = tw_bootstrap_test(burst->link->boot, &stream->acks[slot]);
         }
         if (status == TW_OK) {
-            status = tw_meet_test(burst->link->peers->transport, &stream->data[slot]);
+            status = tw_bootstrap_test(burst->link->boot, &stream->data[slot]);
         }
         if (status == TW_OK) {
             burst->ack_sec[stream->done++] = tw_time_sec();
@@ -82,7 +81,7 @@ static tw_status_t advance_outgoing(burst_t *burst, stream_t *stream)
 static tw_status_t advance_incoming(burst_t *burst, int index)
 {
     stream_t *stream = &burst->streams[index];
-    tw_transport_t *transport = burst->link->peers->transport;
+    tw_bootstrap_t *boot = burst->link->boot;
     char *buffer = burst->buffer + (1 + (size_t)(index - 1) * (size_t)burst->window) * burst->bytes;
     tw_status_t status = TW_OK;
 
@@ -90,30 +89,28 @@ static tw_status_t advance_incoming(burst_t *burst, int index)
         while (stream->posted < burst->count && stream->posted - stream->done < burst->window &&
                status == TW_OK) {
             int slot = stream->posted % burst->window;
-            status = tw_transport_recv_post(
-                transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_DATA,
-                buffer + (size_t)slot * burst->bytes, burst->bytes, &stream->data[slot]);
+            status =
+                tw_bootstrap_recv(boot, stream->member, TW_BOOTSTRAP_DATA,
+                                  buffer + (size_t)slot * burst->bytes, burst->bytes, &stream->data[slot]);
             stream->posted += status == TW_OK;
         }
         int slot = stream->done % burst->window;
         if (status == TW_OK) {
-            status = tw_meet_test(transport, &stream->data[slot]);
+            status = tw_bootstrap_test(boot, &stream->data[slot]);
         }
         if (status == TW_OK) { /* the acknowledgement a window ago */
-            status = tw_meet_test(transport, &stream->acks[slot]);
+            status = tw_bootstrap_test(boot, &stream->acks[slot]);
         }
         if (status == TW_OK) {
-            status =
-                tw_transport_send_post(transport, stream->peer, burst->link->peers->tag + TW_MEET_TAG_ACK,
-                                       NULL, 0, &stream->acks[slot]);
+            status = tw_bootstrap_send(boot, stream->member, TW_BOOTSTRAP_ACK, NULL, 0, &stream->acks[slot]);
             stream->done += status == TW_OK;
         }
     }
     return status;
 }
 
-/** TW_OK when every stream is through. */
-static tw_status_t advance(burst_t *burst)
+/** TW_OK when every stream is through. *awaited: a member whose stream is not. */
+static tw_status_t advance(burst_t *burst, int *awaited)
 {
     tw_status_t status = TW_OK;
 
@@ -121,6 +118,7 @@ static tw_status_t advance(burst_t *burst)
         tw_status_t one = i == 0 ? advance_outgoing(burst, &burst->streams[0]) : advance_incoming(burst, i);
         if (one != TW_OK && status >= 0) {
             status = one;
+            *awaited = burst->streams[i].member;
         }
     }
     return status;
@@ -128,22 +126,24 @@ static tw_status_t advance(burst_t *burst)
 
 static tw_status_t run_streams(burst_t *burst)
 {
-    tw_transport_t *transport = burst->link->peers->transport;
+    tw_bootstrap_t *boot = burst->link->boot;
+    int awaited = 0;
     tw_status_t status;
 
-    while ((status = advance(burst)) == TW_IN_PROGRESS) {
-        if ((status = tw_meet_step(transport)) != TW_OK) {
+    while ((status = advance(burst, &awaited)) == TW_IN_PROGRESS) {
+        status = tw_bootstrap_step(boot, awaited);
+        if (status != TW_OK) {
             break;
         }
     }
     for (int i = 0; i < burst->n_streams; i++) {
         if (status == TW_OK) {
-            status = tw_meet_wait(transport, burst->streams[i].acks, WINDOW);
+            status = tw_bootstrap_wait(boot, burst->streams[i].acks, WINDOW);
         }
     }
     for (int i = 0; i < burst->n_streams; i++) {
-        tw_meet_cancel(transport, burst->streams[i].acks, WINDOW);
-        tw_meet_cancel(transport, burst->streams[i].data, WINDOW);
+        tw_bootstrap_cancel(boot, burst->streams[i].acks, WINDOW);
+        tw_bootstrap_cancel(boot, burst->streams[i].data, WINDOW);
     }
     return status;
 }
@@ -164,12 +164,12 @@ static tw_status_t exchange(burst_t *burst)
         return TW_ERR_NO_MEMORY;
     }
     memset(streams, 0, sizeof(streams));
-    streams[0].peer = link->to < 0 ? -1 : link->peers->topo->peer[link->to];
+    streams[0].member = link->to;
     streams[0].done = link->to < 0 ? burst->count : 0;
     for (int i = 0; i < link->n_from; i++) {
-        streams[1 + i].peer = link->peers->topo->peer[link->from[i]];
+        streams[1 + i].member = link->from[i];
     }
-    tw_status_t status = tw_meet_any(link->peers, &flag);
+    tw_status_t status = tw_bootstrap_any(link->boot, &flag);
     if (status == TW_OK) {
         status = run_streams(burst);
     }
@@ -258,7 +258,7 @@ static tw_status_t measure_speed(tw_measure_link_t *link, tw_tier_sample_t *out)
             return status;
         }
         again = link->to >= 0 && out->beta_sec * (double)link->burst_bytes < BURST_MIN_SEC / BURST_COUNT;
-        status = tw_meet_any(link->peers, &again);
+        status = tw_bootstrap_any(link->boot, &again);
         if (status != TW_OK) {
             return status;
         }
@@ -285,9 +285,9 @@ tw_status_t tw_measure_link_read(tw_measure_link_t *link, tw_tier_sample_t *out)
 
 /* ---- neighbours ------------------------------------------------------------------------------------------ */
 
-tw_status_t tw_measure_link_init(tw_measure_link_t *link, const tw_coll_peers_t *peers, int inter)
+tw_status_t tw_measure_link_init(tw_measure_link_t *link, tw_bootstrap_t *boot, int inter)
 {
-    const tw_topo_t *topo = peers->topo;
+    const tw_topo_t *topo = boot->topo;
 
     memset(link, 0, sizeof(*link));
     link->from = calloc((size_t)topo->world, sizeof(*link->from));
@@ -295,7 +295,7 @@ tw_status_t tw_measure_link_init(tw_measure_link_t *link, const tw_coll_peers_t 
         tw_error("out of memory measuring the links");
         return TW_ERR_NO_MEMORY;
     }
-    link->peers = peers;
+    link->boot = boot;
     link->to = -1;
     link->sharing = tw_topo_node_size(topo, topo->node[topo->rank]);
     link->burst_bytes = BURST_MIN_BYTES;
