@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "collectives/model/measure.h"
+#include "collectives/model/text.h"
 
 #define MAX_ID 255
 

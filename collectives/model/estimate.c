@@ -1,17 +1,10 @@
 #include "collectives/model/estimate.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "collectives/model/text.h"
 
 static double max2(double a, double b)
 {
     return a > b ? a : b;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 void tw_estimate_values(const double *readings, int n_readings, int n_values, double *best, double *typical)
@@ -21,9 +14,8 @@ void tw_estimate_values(const double *readings, int n_readings, int n_values, do
         for (int i = 0; i < n_readings; i++) {
             sorted[i] = readings[i * n_values + v];
         }
-        qsort(sorted, (size_t)n_readings, sizeof(sorted[0]), compare);
+        typical[v] = tw_median(sorted, (size_t)n_readings); /* sorts them, too */
         best[v] = sorted[(n_readings + 1) / 4];
-        typical[v] = sorted[n_readings / 2];
     }
 }
 
@@ -42,7 +34,7 @@ static double median_of(double *values, int n)
     if (measured == 0) {
         return 0;
     }
-    qsort(values, (size_t)measured, sizeof(values[0]), compare);
+    (void)tw_median(values, (size_t)measured); /* sorts them */
     return values[(measured - 1) / 2];
 }
 

@@ -213,17 +213,12 @@ static tw_status_t measure_flood(const tw_measure_link_t *link, double *message_
 static double median_span_sec(const double *ack_sec)
 {
     double spans[BURST_COUNT - BURST_WARM - BURST_SPAN + 1];
-    int n = 0;
+    size_t n = 0;
 
     for (int end = BURST_WARM - 1 + BURST_SPAN; end < BURST_COUNT; end++) {
-        double sec = ack_sec[end] - ack_sec[end - BURST_SPAN];
-        int at = n++;
-        for (; at > 0 && spans[at - 1] > sec; at--) {
-            spans[at] = spans[at - 1];
-        }
-        spans[at] = sec;
+        spans[n++] = ack_sec[end] - ack_sec[end - BURST_SPAN];
     }
-    return spans[n / 2];
+    return tw_median(spans, n);
 }
 
 /** One burst: per byte of the node's link, time and processor time. */

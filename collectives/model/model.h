@@ -1,5 +1,6 @@
 /** model/: what links and processors can do, and what an operation is expected to take. Read in this order:
- *    model.[ch]      the cost model: alpha and beta per tier of links, speed of the processors; TW_COLL_MODEL as text
+ *    model.[ch]      the cost model: alpha and beta per tier of links, speed of the processors
+ *    text.[ch]       the model as text: TW_COLL_MODEL
  *    bootstrap.[ch]  short messages between the members while a communicator is made
  *    measure.[ch]    measuring a model: rounds of
  *      links.[ch]      streams to a neighbour
@@ -81,19 +82,6 @@ void tw_coll_model_typical(const tw_coll_model_t *model, tw_coll_model_t *typica
  *  than TW_COLL_QUIET_COPIES copies, by one rank, was measured while somebody else had the processors. */
 void tw_coll_model_quiet(const tw_coll_model_t *model, tw_coll_model_t *quiet);
 #define TW_COLL_QUIET_COPIES 4
-
-/** A machine with 1 Gb/s Ethernet between nodes; the base of a partial TW_COLL_MODEL. */
-void tw_coll_model_default(tw_coll_model_t *model);
-/** Read a description onto the defaults: sections separated by ';', "name:key=value,key=value". Sections and keys:
- *    inter, node     alpha=50us  beta=1gbit (bits/s)  message=2us  turn=100us  busy=0.2  noise=0.1
- *    cpu             copy=8G  reduce=4G (bytes/s)  noise=0.1
- *    codec           encode=4G  decode=4G (bytes/s of plain data, every codec)
- *    int8, int4      the same for one of them
- *  TW_ERR_CONFIG, logged with the nearest known name. */
-tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model);
-#define TW_COLL_MODEL_TEXT_BYTES 512
-/** The inverse, into `buf` (TW_COLL_MODEL_TEXT_BYTES are enough); returns buf. */
-const char *tw_coll_model_format(const tw_coll_model_t *model, char *buf, size_t buf_bytes);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "collectives/communicator.h"
+#include "collectives/model/text.h"
 #include "tests/collectives/machine.h"
 #include "tests/collectives/quantized/quantized.h"
 #include "tests/common/fixture.h"

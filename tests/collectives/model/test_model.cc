@@ -1,95 +1,14 @@
-/* The cost model: its text and its arithmetic. */
+/* The cost model: its arithmetic. */
 #include <cstring>
+#include <vector>
 
-#include "collectives/communicator.h"
-#include "collectives/model/model.h"
-#include "tests/collectives/world.h"
+#include "collectives/model/text.h"
 #include "tests/common/fixture.h"
 
 namespace
 {
 
 using Model = tw::Fixture;
-
-TEST_F(Model, ParsesWhatIsGivenOntoTheDefaults)
-{
-    tw_coll_model_t model, dflt;
-    tw_coll_model_default(&dflt);
-    ASSERT_EQ(tw_coll_model_parse(" inter: alpha = 70us , beta=100mbit; int4:encode=1G ;", &model), TW_OK);
-    EXPECT_DOUBLE_EQ(model.inter.alpha_sec, 70e-6);
-    EXPECT_DOUBLE_EQ(model.inter.beta_sec, 8 / 100e6);
-    EXPECT_DOUBLE_EQ(model.inter.message_sec, dflt.inter.message_sec);
-    EXPECT_DOUBLE_EQ(model.node.beta_sec, dflt.node.beta_sec);
-    for (int i = 0; i < TW_COLL_MODEL_ENCODERS; i++) {
-        EXPECT_DOUBLE_EQ(model.encode_sec[i], i % 2 == 1 ? 1.0 / (1 << 30) : dflt.encode_sec[i]);
-    }
-    ASSERT_EQ(tw_coll_model_parse("", &model), TW_OK);
-    EXPECT_EQ(memcmp(&model, &dflt, sizeof(model)), 0);
-    ASSERT_EQ(tw_coll_model_parse("codec:decode=2G;node:busy=0.5", &model), TW_OK);
-    for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++) {
-        EXPECT_DOUBLE_EQ(model.decode_sec[i], 1.0 / ((size_t)2 << 30));
-    }
-    EXPECT_DOUBLE_EQ(model.node.busy, 0.5);
-}
-
-TEST_F(Model, RefusesWhatItDoesNotKnow)
-{
-    const char *const bad[][2] = {
-        {"inter:alfa=1us", "did you mean inter:alpha"},
-        {"internet:beta=1gbit", "unknown value internet:beta"},
-        {"inter:beta=fast", "is not a rate such as 1gbit"},
-        {"inter:beta=0", "is not a rate"},
-        {"inter:alpha=-1us", "is not a time"},
-        {"inter:busy=2", "is not a share from 0 to 1"},
-        {"node:noise=-0.1", "is not a share from 0 to 1000"},
-        {"cpu:noise=1001", "is not a share from 0 to 1000"},
-        {"codec:encode=quick", "is not bytes per second"},
-        {"inter", "is not of the form name:key=value"},
-        {"inter:alpha", "is not of the form key=value"},
-    };
-    for (const char *const *pair : bad) {
-        tw_coll_model_t model, before;
-        memset(&before, 0x5a, sizeof(before));
-        model = before;
-        expect_log(pair[1]);
-        EXPECT_EQ(tw_coll_model_parse(pair[0], &model), TW_ERR_CONFIG) << pair[0];
-        EXPECT_EQ(memcmp(&model, &before, sizeof(model)), 0) << pair[0];
-    }
-}
-
-TEST_F(Model, BadVariableFailsTheCommunicator)
-{
-    set_env("TW_COLL_MODEL", "inter:beta=fast");
-    expect_log("TW_COLL_MODEL");
-    int node = 0;
-    tw_transport_t *transport;
-    ASSERT_EQ(tw_transport_local_create(1, &node, &transport), TW_OK);
-    tw_coll_params_t params = {transport, nullptr, 0, 0};
-    tw_coll_t *coll;
-    EXPECT_EQ(tw_coll_create(&params, &coll), TW_ERR_CONFIG);
-    tw_transport_destroy(transport);
-}
-
-TEST_F(Model, FormatIsTheInverseOfParse)
-{
-    tw_coll_model_t model, again;
-    char text[TW_COLL_MODEL_TEXT_BYTES], text_again[TW_COLL_MODEL_TEXT_BYTES];
-    ASSERT_EQ(
-        tw_coll_model_parse(
-            "inter:alpha=123us,beta=957mbit,message=7us,turn=88us,busy=0.25,noise=0.1;node:alpha=3us,beta="
-            "33gbit,"
-            "noise=12;cpu:copy=9G,reduce=2G,noise=0.02;int8:encode=1G,decode=3G;int4:encode=2G,decode=4G",
-            &model),
-        TW_OK);
-    tw_coll_model_format(&model, text, sizeof(text));
-    ASSERT_LT(strlen(text) + 1, sizeof(text));
-    ASSERT_EQ(tw_coll_model_parse(text, &again), TW_OK) << text;
-    EXPECT_STREQ(tw_coll_model_format(&again, text_again, sizeof(text_again)), text);
-    EXPECT_NEAR(again.inter.beta_sec, model.inter.beta_sec, 1e-4 * model.inter.beta_sec);
-    EXPECT_NEAR(again.encode_sec[1], model.encode_sec[1], 1e-2 * model.encode_sec[1]);
-    char small[20];
-    EXPECT_EQ(strncmp(tw_coll_model_format(&model, small, sizeof(small)), text, sizeof(small) - 1), 0);
-}
 
 TEST_F(Model, TimeIsTheLongestOfLinksAndProcessor)
 {

@@ -1,0 +1,201 @@
+/** The text is a list in the form of core's configuration tables, in units that people use; the model is in seconds and seconds
+ *  per byte. */
+#include "collectives/model/text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the table ------------------------------------------------------------------------------------------- */
+
+typedef struct tier_text {
+    double alpha, message, turn; /**< seconds */
+    double beta;                 /**< bits per second */
+    double busy, noise;
+} tier_text_t;
+
+/** Bytes per second of plain data. */
+typedef struct codec_text {
+    size_t encode, decode;
+} codec_text_t;
+
+typedef struct model_text {
+    tier_text_t inter, node;
+    size_t copy, reduce; /**< bytes per second */
+    double cpu_noise;
+    codec_text_t codec, int8, int4; /**< the last two: 0 is as codec */
+} model_text_t;
+
+#define FIELD(name_, dflt_, doc_, type_, member_, min_, max_) \
+    {.name = (name_), .dflt = (dflt_), .doc = (doc_), .type = (type_), .offset = offsetof(model_text_t, member_), \
+     .min = (min_), .max = (max_)}
+#define TIME(name, dflt, member, doc) FIELD(name, dflt, doc, TW_CONFIG_TIME, member, 0, INFINITY)
+#define RATE(name, dflt, member, doc) FIELD(name, dflt, doc, TW_CONFIG_RATE, member, 1, INFINITY)
+#define SPEED(name, dflt, member, min, doc) FIELD(name, dflt, doc, TW_CONFIG_BYTES, member, min, INFINITY)
+#define SHARE(name, dflt, member, max, doc) FIELD(name, dflt, doc, TW_CONFIG_DOUBLE, member, 0, max)
+
+static const tw_config_field_t fields[] = {
+    TIME("inter:alpha", "50us", inter.alpha, "Latency between nodes."),
+    RATE("inter:beta", "1gbit", inter.beta, "A node's link."),
+    TIME("inter:message", "5us", inter.message, "One more message in a stream."),
+    TIME("inter:turn", "100us", inter.turn, "One message when none is under way before it."),
+    SHARE("inter:busy", "0.1", inter.busy, 1, "Of a stream's time, the processor's share."),
+    SHARE("inter:noise", "0", inter.noise, TW_COLL_NOISE_MAX, "How much slower it typically is."),
+    TIME("node:alpha", "5us", node.alpha, "Latency inside a node."),
+    RATE("node:beta", "64gbit", node.beta, "All of a node's memory traffic."),
+    TIME("node:message", "1us", node.message, "One more message in a stream."),
+    TIME("node:turn", "5us", node.turn, "One message when none is under way before it."),
+    SHARE("node:busy", "1", node.busy, 1, "Of a stream's time, the processor's share."),
+    SHARE("node:noise", "0", node.noise, TW_COLL_NOISE_MAX, "How much slower it typically is."),
+    SPEED("cpu:copy", "8G", copy, 1, "Copying."),
+    SPEED("cpu:reduce", "4G", reduce, 1, "The exact sum of two."),
+    SHARE("cpu:noise", "0", cpu_noise, TW_COLL_NOISE_MAX, "How much slower it typically is."),
+    SPEED("codec:encode", "3G", codec.encode, 1, "Encoding, every codec."),
+    SPEED("codec:decode", "3G", codec.decode, 1, "Decoding, every codec."),
+    SPEED("int8:encode", "0", int8.encode, 0, "Encoding int8; 0: as codec."),
+    SPEED("int8:decode", "0", int8.decode, 0, "Decoding int8; 0: as codec."),
+    SPEED("int4:encode", "0", int4.encode, 0, "Encoding int4; 0: as codec."),
+    SPEED("int4:decode", "0", int4.decode, 0, "Decoding int4; 0: as codec."),
+};
+
+static const tw_config_table_t table = {
+    .module = "collectives/model",
+    .fields = fields,
+    .n_fields = sizeof(fields) / sizeof(fields[0]),
+    .options_bytes = sizeof(model_text_t),
+};
+
+/* ---- from text ------------------------------------------------------------------------------------------- */
+
+static tw_coll_tier_t read_tier(const tier_text_t *text)
+{
+    return (tw_coll_tier_t){
+        .alpha_sec = text->alpha,
+        .beta_sec = 8 / text->beta,
+        .message_sec = text->message,
+        .turn_sec = text->turn,
+        .busy = text->busy,
+        .noise = text->noise,
+    };
+}
+
+static double codec_sec(size_t own, size_t any)
+{
+    return 1 / (double)(own > 0 ? own : any);
+}
+
+static void read_model(const model_text_t *text, tw_coll_model_t *model)
+{
+    *model = (tw_coll_model_t){
+        .inter = read_tier(&text->inter),
+        .node = read_tier(&text->node),
+        .copy_sec = 1 / (double)text->copy,
+        .reduce_sec = 1 / (double)text->reduce,
+        .cpu_noise = text->cpu_noise,
+    };
+    for (int i = 0; i < TW_COLL_MODEL_ENCODERS; i++) {
+        model->encode_sec[i] = codec_sec(i % 2 ? text->int4.encode : text->int8.encode, text->codec.encode);
+    }
+    for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++) {
+        model->decode_sec[i] = codec_sec(i % 2 ? text->int4.decode : text->int8.decode, text->codec.decode);
+    }
+}
+
+void tw_coll_model_default(tw_coll_model_t *model)
+{
+    model_text_t text;
+
+    (void)tw_config_init(&table, &text); /* the defaults are right, and no variable has such a name */
+    read_model(&text, model);
+}
+
+tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model)
+{
+    model_text_t read;
+    tw_status_t status = tw_config_init(&table, &read);
+
+    if (status == TW_OK) {
+        status = tw_config_set_list(&table, &read, "TW_COLL_MODEL", text);
+    }
+    if (status == TW_OK) {
+        read_model(&read, model);
+    }
+    return status;
+}
+
+/* ---- to text --------------------------------------------------------------------------------------------- */
+
+static void write_tier(const tw_coll_tier_t *tier, tier_text_t *text)
+{
+    *text = (tier_text_t){
+        .alpha = tier->alpha_sec,
+        .beta = 8 / tier->beta_sec,
+        .message = tier->message_sec,
+        .turn = tier->turn_sec,
+        .busy = tier->busy,
+        .noise = tier->noise,
+    };
+}
+
+static size_t speed(double sec_per_byte)
+{
+    return (size_t)(1 / sec_per_byte);
+}
+
+/** Of the codecs, those that round to nearest without a rotation. */
+static void write_model(const tw_coll_model_t *model, model_text_t *text)
+{
+    *text = (model_text_t){
+        .copy = speed(model->copy_sec),
+        .reduce = speed(model->reduce_sec),
+        .cpu_noise = model->cpu_noise,
+        .int8 = {.encode = speed(model->encode_sec[0]), .decode = speed(model->decode_sec[0])},
+        .int4 = {.encode = speed(model->encode_sec[1]), .decode = speed(model->decode_sec[1])},
+    };
+    write_tier(&model->inter, &text->inter);
+    write_tier(&model->node, &text->node);
+}
+
+static int format_value(const tw_config_field_t *field, const model_text_t *text, char *buf, size_t buf_bytes)
+{
+    const void *at = (const char *)text + field->offset;
+    const char *key = strchr(field->name, ':') + 1;
+
+    switch (field->type) {
+    case TW_CONFIG_TIME:
+        return snprintf(buf, buf_bytes, "%s=%.4gus", key, *(const double *)at * 1e6);
+    case TW_CONFIG_RATE:
+        return snprintf(buf, buf_bytes, "%s=%.5gmbit", key, *(const double *)at * 1e-6);
+    case TW_CONFIG_BYTES:
+        return snprintf(buf, buf_bytes, "%s=%.0fM", key, (double)*(const size_t *)at / (1 << 20));
+    default:
+        return snprintf(buf, buf_bytes, "%s=%.2g", key, *(const double *)at);
+    }
+}
+
+const char *tw_coll_model_format(const tw_coll_model_t *model, char *buf, size_t buf_bytes)
+{
+    model_text_t text;
+    const char *section = "";
+    size_t used = 0;
+
+    buf[0] = '\0';
+    write_model(model, &text);
+    for (size_t i = 0; i < table.n_fields && used < buf_bytes; i++) {
+        const char *name = fields[i].name;
+        int section_chars = (int)(strchr(name, ':') - name) + 1;
+        if (strncmp(name, "codec:", 6) == 0) {
+            continue;
+        }
+        if (strncmp(name, section, (size_t)section_chars) == 0) {
+            used += (size_t)snprintf(buf + used, buf_bytes - used, ",");
+        } else {
+            used += (size_t)snprintf(buf + used, buf_bytes - used, "%s%.*s", i > 0 ? ";" : "", section_chars, name);
+            section = name;
+        }
+        if (used < buf_bytes) {
+            used += (size_t)format_value(&fields[i], &text, buf + used, buf_bytes - used);
+        }
+    }
+    return buf;
+}
