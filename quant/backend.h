@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 /** One backend: a table of operations. Arguments have been checked: the codec and the type are valid, the pointers of
- *  every segment with elements are not NULL. Operations count the non-finite blocks they meet. */
+ *  every segment with elements are not NULL. Encoding counts the non-finite blocks that it meets. */
 typedef struct tw_quant_backend {
     const char *name;
     tw_mem_t mem;
@@ -20,21 +20,22 @@ typedef struct tw_quant_backend {
     /** Blocks counted elsewhere than in quant->nonfinite_blocks; NULL: none. */
     uint64_t (*nonfinite_blocks)(const tw_quant_t *quant);
 
-    tw_status_t (*encode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *, size_t);
-    tw_status_t (*decode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *, size_t);
-    tw_status_t (*decode_add)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *, size_t);
-    tw_status_t (*delta_encode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *, size_t);
-    tw_status_t (*decode_apply)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *, size_t);
+    /** delta: of src - base, else of src. */
+    tw_status_t (*encode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *,
+                          size_t n_segments, int delta);
+    /** apply: added to what is at dst, else stored. */
+    tw_status_t (*decode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *,
+                          size_t n_segments, int apply);
     /** Both contexts live in this backend's memory; the second one's backend may be another. */
     tw_status_t (*reduce_encode)(tw_quant_t *, tw_quant_t *, const tw_quant_args_t *,
-                                 const tw_quant_reduce_segment_t *, size_t);
+                                 const tw_quant_reduce_segment_t *, size_t n_segments);
     tw_status_t (*reduce_decode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_reduce_segment_t *,
-                                 size_t);
-    /** NULL: tw_adamw_delta_encode_host. */
+                                 size_t n_segments);
     tw_status_t (*adamw_delta_encode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_adamw_t *,
-                                      const tw_quant_adamw_segment_t *, size_t);
+                                      const tw_quant_adamw_segment_t *, size_t n_segments);
     /** NULL: reductions need no workspace. */
     size_t (*reduce_workspace_bytes)(const tw_quant_reduce_segment_t *, size_t);
+    const struct tw_quant_host *host; /**< host/host.h's part of a backend, or NULL */
 } tw_quant_backend_t;
 
 struct tw_quant {
@@ -44,17 +45,10 @@ struct tw_quant {
     void *impl;                /**< the backend's own */
 };
 
-static inline void tw_quant_count_nonfinite(tw_quant_t *quant, uint64_t blocks)
-{
-    if (blocks) {
-        __atomic_fetch_add(&quant->nonfinite_blocks, blocks, __ATOMIC_RELAXED);
-    }
-}
-
-/** For host memory: the step, then the backend's delta_encode, range by range. */
-tw_status_t tw_adamw_delta_encode_host(tw_quant_t *quant, const tw_quant_args_t *args,
-                                       const tw_quant_adamw_t *adamw,
-                                       const tw_quant_adamw_segment_t *segments, size_t n_segments);
+/** For host memory: a step of some elements, then the backend's encode of their change, and so on. */
+tw_status_t tw_quant_host_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                             const tw_quant_adamw_t *adamw,
+                                             const tw_quant_adamw_segment_t *segments, size_t n_segments);
 
 extern const tw_quant_backend_t tw_quant_backend_ref;
 #ifdef __x86_64__

@@ -1,6 +1,7 @@
 /* Codecs as data: check, compare, parse, format, sizes, error bound. */
 #include "quant/arithmetic/block.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,95 +45,68 @@ int tw_quant_codec_equal(const tw_quant_codec_t *a, const tw_quant_codec_t *b)
 
 /* ---- text ------------------------------------------------------------------------------------------------------ */
 
-/* A piece of the text being parsed; not terminated. */
-typedef struct {
-    const char *text;
-    size_t length;
-} piece_t;
-
-static int piece_is(piece_t piece, const char *word)
+static int parse_block(const char *text, int *block)
 {
-    return piece.length == strlen(word) && memcmp(piece.text, word, piece.length) == 0;
+    char *end;
+    long number = strtol(text, &end, 10);
+    *block = number < INT_MAX ? (int)number : INT_MAX;
+    return text[0] >= '0' && text[0] <= '9' && *end == '\0';
 }
 
-/* The piece after "key=", or an empty one. */
-static piece_t piece_value(piece_t piece, const char *key)
+static int parse_scale(const char *text, tw_quant_scale_t *scale)
 {
-    size_t length = strlen(key);
-    if (piece.length <= length || memcmp(piece.text, key, length) != 0) {
-        return (piece_t){NULL, 0};
-    }
-    return (piece_t){piece.text + length, piece.length - length};
+    *scale = strcmp(text, scale_names[1]) == 0 ? TW_QUANT_SCALE_FP32 : TW_QUANT_SCALE_BF16;
+    return strcmp(text, scale_names[*scale]) == 0;
 }
 
-static int parse_block(piece_t value, int *block)
+static int parse_option(const char *option, tw_quant_codec_t *codec)
 {
-    int number = 0;
-    for (size_t i = 0; i < value.length; i++) {
-        if (value.text[i] < '0' || value.text[i] > '9' || number > TW_QUANT_BLOCK_MAX) {
-            return 0;
-        }
-        number = number * 10 + (value.text[i] - '0');
-    }
-    *block = number;
-    return value.length > 0;
-}
-
-static int parse_scale(piece_t value, tw_quant_scale_t *scale)
-{
-    for (int i = 0; i < 2; i++) {
-        if (piece_is(value, scale_names[i])) {
-            *scale = (tw_quant_scale_t)i;
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static int parse_option(piece_t option, tw_quant_codec_t *codec)
-{
-    if (piece_is(option, "hadamard")) {
+    if (strcmp(option, "hadamard") == 0) {
         codec->hadamard = 1;
-    } else if (piece_is(option, "stochastic")) {
+    } else if (strcmp(option, "stochastic") == 0) {
         codec->round = TW_QUANT_ROUND_STOCHASTIC;
-    } else if (piece_is(option, "nearest")) {
+    } else if (strcmp(option, "nearest") == 0) {
         codec->round = TW_QUANT_ROUND_NEAREST;
-    } else if (piece_value(option, "block=").text) {
-        return parse_block(piece_value(option, "block="), &codec->block);
-    } else if (piece_value(option, "scale=").text) {
-        return parse_scale(piece_value(option, "scale="), &codec->scale);
+    } else if (strncmp(option, "block=", 6) == 0) {
+        return parse_block(option + 6, &codec->block);
+    } else if (strncmp(option, "scale=", 6) == 0) {
+        return parse_scale(option + 6, &codec->scale);
     } else {
         return 0;
     }
     return 1;
 }
 
+/* Each option begins after a ':' or ','. */
+static tw_status_t parse_options(const char *text, const char *at, tw_quant_codec_t *codec)
+{
+    char option[32];
+    while (*at != '\0') {
+        size_t length = strcspn(++at, ",");
+        int fits = length < sizeof(option);
+        snprintf(option, sizeof(option), "%.*s", fits ? (int)length : 0, at);
+        if (!parse_option(option, codec)) {
+            tw_error("quant: codec '%s': option '%.*s' is not block=N, scale=bf16, scale=fp32, hadamard, "
+                     "nearest or stochastic",
+                     text, (int)length, at);
+            return TW_ERR_INVALID;
+        }
+        at += length;
+    }
+    return tw_quant_codec_check(codec);
+}
+
 tw_status_t tw_quant_codec_parse(const char *text, tw_quant_codec_t *codec)
 {
-    tw_quant_codec_t parsed = {0};
-    piece_t name = {text, strcspn(text, ":")};
-    if (piece_is(name, "int8")) {
-        parsed.bits = 8;
-        parsed.block = 2048;
-    } else if (piece_is(name, "int4")) {
-        parsed.bits = 4;
-        parsed.block = 128;
-    } else {
+    tw_quant_codec_t parsed = {.bits = 8, .block = 2048};
+    size_t length = strcspn(text, ":");
+    if (length == 4 && strncmp(text, "int4", 4) == 0) {
+        parsed = (tw_quant_codec_t){.bits = 4, .block = 128};
+    } else if (length != 4 || strncmp(text, "int8", 4) != 0) {
         tw_error("quant: codec '%s': must begin with int8 or int4", text);
         return TW_ERR_INVALID;
     }
-    const char *at = text + name.length;
-    while (*at) { /* at a ':' or ',' before an option */
-        piece_t option = {at + 1, strcspn(at + 1, ",")};
-        if (!parse_option(option, &parsed)) {
-            tw_error("quant: codec '%s': option '%.*s' is not block=N, scale=bf16, scale=fp32, hadamard, "
-                     "nearest or stochastic",
-                     text, (int)option.length, option.text);
-            return TW_ERR_INVALID;
-        }
-        at = option.text + option.length;
-    }
-    tw_status_t status = tw_quant_codec_check(&parsed);
+    tw_status_t status = parse_options(text, text + length, &parsed);
     if (status == TW_OK) {
         *codec = parsed;
     }
@@ -152,24 +126,24 @@ const char *tw_quant_codec_format(const tw_quant_codec_t *codec, char *buf, size
 
 size_t tw_quant_frame_elems(const tw_quant_codec_t *codec)
 {
-    return tw_qb_frame_elems(codec);
+    return tw_layout_frame_elems(codec);
 }
 
 size_t tw_quant_frame_bytes(const tw_quant_codec_t *codec)
 {
-    return tw_qb_frame_bytes(codec);
+    return tw_layout_frame_bytes(codec);
 }
 
 size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems)
 {
-    return tw_qb_encoded_bytes(codec, n_elems);
+    return tw_layout_encoded_bytes(codec, n_elems);
 }
 
 /* Half a step, and what fp32 adds: v = y * (1 / scale) is off by two roundings, 2^-23 of at most qmax steps, a scale
  * that was not rounded up clips by 2^-24 of them, q * scale is rounded once more. 2^-21 covers the sum. */
 double tw_quant_error_bound(const tw_quant_codec_t *codec, double amax)
 {
-    int qmax = tw_qb_qmax(codec->bits);
-    float scale = tw_qb_scale((float)amax, qmax, codec->scale);
+    int qmax = tw_block_qmax(codec->bits);
+    float scale = tw_block_scale((float)amax, qmax, codec->scale);
     return fmax(scale, 0x1p-125) * (0.5 + qmax * 0x1p-21);
 }

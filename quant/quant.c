@@ -204,51 +204,57 @@ static tw_status_t check_adamw(const tw_quant_args_t *args, const tw_quant_adamw
 
 /* ---- operations ------------------------------------------------------------------------------------------------ */
 
+static tw_status_t encode(const char *operation, tw_quant_t *quant, const tw_quant_args_t *args,
+                          const tw_quant_segment_t *segments, size_t n_segments, int delta)
+{
+    tw_status_t status = check_type(operation, args->type);
+    if (status == TW_OK) {
+        status = check_segments(operation, segments, n_segments, delta);
+    }
+    return status == TW_OK ? quant->backend->encode(quant, args, segments, n_segments, delta) : status;
+}
+
+static tw_status_t decode(const char *operation, tw_quant_t *quant, const tw_quant_args_t *args,
+                          const tw_quant_segment_t *segments, size_t n_segments, int apply)
+{
+    tw_status_t status = check_type(operation, args->type);
+    if (status == TW_OK) {
+        status = check_segments(operation, segments, n_segments, 0);
+    }
+    return status == TW_OK ? quant->backend->decode(quant, args, segments, n_segments, apply) : status;
+}
+
 tw_status_t tw_quant_encode(tw_quant_t *quant, const tw_quant_args_t *args,
                             const tw_quant_segment_t *segments, size_t n_segments)
 {
-    tw_status_t status = check_type("encode", args->type);
-    if (status == TW_OK) {
-        status = check_segments("encode", segments, n_segments, 0);
-    }
-    return status == TW_OK ? quant->backend->encode(quant, args, segments, n_segments) : status;
-}
-
-tw_status_t tw_quant_decode(tw_quant_t *quant, const tw_quant_args_t *args,
-                            const tw_quant_segment_t *segments, size_t n_segments)
-{
-    tw_status_t status = check_type("decode", args->type);
-    if (status == TW_OK) {
-        status = check_segments("decode", segments, n_segments, 0);
-    }
-    return status == TW_OK ? quant->backend->decode(quant, args, segments, n_segments) : status;
-}
-
-tw_status_t tw_quant_decode_add(tw_quant_t *quant, const tw_quant_args_t *args,
-                                const tw_quant_segment_t *segments, size_t n_segments)
-{
-    tw_status_t status = check_segments("decode_add", segments, n_segments, 0);
-    return status == TW_OK ? quant->backend->decode_add(quant, args, segments, n_segments) : status;
+    return encode("encode", quant, args, segments, n_segments, 0);
 }
 
 tw_status_t tw_quant_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
                                   const tw_quant_segment_t *segments, size_t n_segments)
 {
-    tw_status_t status = check_type("delta_encode", args->type);
-    if (status == TW_OK) {
-        status = check_segments("delta_encode", segments, n_segments, 1);
-    }
-    return status == TW_OK ? quant->backend->delta_encode(quant, args, segments, n_segments) : status;
+    return encode("delta_encode", quant, args, segments, n_segments, 1);
+}
+
+tw_status_t tw_quant_decode(tw_quant_t *quant, const tw_quant_args_t *args,
+                            const tw_quant_segment_t *segments, size_t n_segments)
+{
+    return decode("decode", quant, args, segments, n_segments, 0);
 }
 
 tw_status_t tw_quant_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args,
                                   const tw_quant_segment_t *segments, size_t n_segments)
 {
-    tw_status_t status = check_type("decode_apply", args->type);
-    if (status == TW_OK) {
-        status = check_segments("decode_apply", segments, n_segments, 0);
-    }
-    return status == TW_OK ? quant->backend->decode_apply(quant, args, segments, n_segments) : status;
+    return decode("decode_apply", quant, args, segments, n_segments, 1);
+}
+
+/* Adding to fp32 is applying to fp32: there is no range to saturate at. */
+tw_status_t tw_quant_decode_add(tw_quant_t *quant, const tw_quant_args_t *args,
+                                const tw_quant_segment_t *segments, size_t n_segments)
+{
+    tw_quant_args_t fp32 = *args;
+    fp32.type = TW_TYPE_FP32;
+    return decode("decode_add", quant, &fp32, segments, n_segments, 1);
 }
 
 size_t tw_quant_reduce_workspace_bytes(const tw_quant_t *quant, const tw_quant_reduce_segment_t *segments,
@@ -268,10 +274,8 @@ tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, 
         return TW_ERR_INVALID;
     }
     tw_status_t status = check_reduce("reduce_encode", args, segments, n_segments);
-    if (status != TW_OK) {
-        return status;
-    }
-    return in_quant->backend->reduce_encode(in_quant, out_quant, args, segments, n_segments);
+    return status == TW_OK ? in_quant->backend->reduce_encode(in_quant, out_quant, args, segments, n_segments)
+                           : status;
 }
 
 tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
@@ -289,11 +293,6 @@ tw_status_t tw_quant_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t
                                         const tw_quant_adamw_segment_t *segments, size_t n_segments)
 {
     tw_status_t status = check_adamw(args, adamw, segments, n_segments);
-    if (status != TW_OK) {
-        return status;
-    }
-    if (!quant->backend->adamw_delta_encode) {
-        return tw_adamw_delta_encode_host(quant, args, adamw, segments, n_segments);
-    }
-    return quant->backend->adamw_delta_encode(quant, args, adamw, segments, n_segments);
+    return status == TW_OK ? quant->backend->adamw_delta_encode(quant, args, adamw, segments, n_segments)
+                           : status;
 }

@@ -26,9 +26,11 @@ typedef struct model_text {
     codec_text_t codec, int8, int4; /**< the last two: 0 is as codec */
 } model_text_t;
 
-#define FIELD(name_, dflt_, doc_, type_, member_, min_, max_) \
-    {.name = (name_), .dflt = (dflt_), .doc = (doc_), .type = (type_), .offset = offsetof(model_text_t, member_), \
-     .min = (min_), .max = (max_)}
+#define FIELD(name_, dflt_, doc_, type_, member_, min_, max_)                   \
+    {                                                                           \
+        .name = (name_), .dflt = (dflt_), .doc = (doc_), .type = (type_),       \
+        .offset = offsetof(model_text_t, member_), .min = (min_), .max = (max_) \
+    }
 #define TIME(name, dflt, member, doc) FIELD(name, dflt, doc, TW_CONFIG_TIME, member, 0, INFINITY)
 #define RATE(name, dflt, member, doc) FIELD(name, dflt, doc, TW_CONFIG_RATE, member, 1, INFINITY)
 #define SPEED(name, dflt, member, min, doc) FIELD(name, dflt, doc, TW_CONFIG_BYTES, member, min, INFINITY)
@@ -190,7 +192,8 @@ const char *tw_coll_model_format(const tw_coll_model_t *model, char *buf, size_t
         if (strncmp(name, section, (size_t)section_chars) == 0) {
             used += (size_t)snprintf(buf + used, buf_bytes - used, ",");
         } else {
-            used += (size_t)snprintf(buf + used, buf_bytes - used, "%s%.*s", i > 0 ? ";" : "", section_chars, name);
+            used += (size_t)snprintf(buf + used, buf_bytes - used, "%s%.*s", i > 0 ? ";" : "", section_chars,
+                                     name);
             section = name;
         }
         if (used < buf_bytes) {

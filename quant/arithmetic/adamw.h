@@ -46,10 +46,10 @@ TW_HD static inline float tw_adamw_sqrt(float x)
 TW_HD static inline float tw_adamw_element(const tw_adamw_factors_t *f, float grad, float master, float *m,
                                            float *v)
 {
-    *m = tw_qb_add(tw_qb_mul(f->beta1, *m), tw_qb_mul(f->rest1, grad));
-    *v = tw_qb_add(tw_qb_mul(f->beta2, *v), tw_qb_mul(f->rest2, tw_qb_mul(grad, grad)));
-    float root = tw_qb_add(tw_qb_mul(tw_adamw_sqrt(*v), f->root_inv), f->eps);
-    return tw_qb_sub(tw_qb_mul(master, f->keep), tw_qb_mul(f->step_size, tw_qb_div(*m, root)));
+    *m = tw_float_add(tw_float_mul(f->beta1, *m), tw_float_mul(f->rest1, grad));
+    *v = tw_float_add(tw_float_mul(f->beta2, *v), tw_float_mul(f->rest2, tw_float_mul(grad, grad)));
+    float root = tw_float_add(tw_float_mul(tw_adamw_sqrt(*v), f->root_inv), f->eps);
+    return tw_float_sub(tw_float_mul(master, f->keep), tw_float_mul(f->step_size, tw_float_div(*m, root)));
 }
 
 #endif

@@ -9,99 +9,112 @@
 #include "quant/arithmetic/philox.h"
 #include "quant/quant.h"
 
+#define TW_BLOCK_LIMIT_ROTATED \
+    0x7c800000u                        /**< bits of 2^122: above it, a rotated block counts as overflown */
+#define TW_BLOCK_SCALE_MIN 0x01000000u /**< bits of 2^-125: scales and their inverses stay normal numbers */
+#define TW_BLOCK_HADAMARD_NORM 0x1.6a09e6p-3f /**< 2^-2.5 */
+
 /* ---- scale ----------------------------------------------------------------------------------------------------
  * Magnitudes are compared as integers: the order of abs_bits is that of |x|, with NaN above infinity, so that one
  * maximum finds both the amax and any non-finite element. */
 
-TW_HD static inline int tw_qb_qmax(int bits)
+TW_HD static inline int tw_block_qmax(int bits)
 {
     return (1 << (bits - 1)) - 1;
 }
 
 /** Does a block with this largest magnitude get the NaN scale? */
-TW_HD static inline int tw_qb_amax_is_nonfinite(uint32_t amax_bits, int hadamard)
+TW_HD static inline int tw_block_amax_is_nonfinite(uint32_t amax_bits, int hadamard)
 {
-    return amax_bits > (hadamard ? TW_QB_LIMIT_ROTATED : TW_QB_MAX_BITS);
+    return amax_bits > (hadamard ? TW_BLOCK_LIMIT_ROTATED : TW_FLOAT_MAX_BITS);
 }
 
 /** The scale as stored and used, for a finite amax: 0, or in [2^-125, 2^126). */
-TW_HD static inline float tw_qb_scale(float amax, int qmax, tw_quant_scale_t type)
+TW_HD static inline float tw_block_scale(float amax, int qmax, tw_quant_scale_t type)
 {
     if (amax == 0.0f) {
         return 0.0f;
     }
-    uint32_t bits = tw_qb_bits(tw_qb_div(amax, (float)qmax));
-    if (bits < TW_QB_SCALE_MIN) {
-        bits = TW_QB_SCALE_MIN;
+    uint32_t bits = tw_float_bits(tw_float_div(amax, (float)qmax));
+    if (bits < TW_BLOCK_SCALE_MIN) {
+        bits = TW_BLOCK_SCALE_MIN;
     }
     if (type == TW_QUANT_SCALE_BF16) {
         bits = (bits + 0xffffu) & 0xffff0000u; /* up, so that amax does not clip */
     }
-    return tw_qb_float(bits);
+    return tw_float_of_bits(bits);
 }
 
 /** Factor to quantize with; 0 for a zero scale, so that the codes become 0. */
-TW_HD static inline float tw_qb_inverse(float scale)
+TW_HD static inline float tw_block_inverse(float scale)
 {
-    return scale == 0.0f ? 0.0f : tw_qb_div(1.0f, scale);
+    return scale == 0.0f ? 0.0f : tw_float_div(1.0f, scale);
 }
 
-TW_HD static inline int tw_qb_scale_is_nonfinite(float scale)
+TW_HD static inline int tw_block_scale_is_nonfinite(float scale)
 {
-    return tw_qb_abs_bits(scale) >= TW_QB_EXP_BITS;
+    return tw_float_abs_bits(scale) >= TW_FLOAT_INF_BITS;
 }
 
 /** Can a code times this scale, with Hadamard after being rotated back, exceed the type's range? Then the block takes
  *  the path that clamps and saturates. 2^(bits-1) rather than qmax: a foreign encoder may use the lowest code. */
-TW_HD static inline int tw_qb_may_overflow(float scale, int bits, int hadamard, tw_type_t type)
+TW_HD static inline int tw_block_may_overflow(float scale, int bits, int hadamard, tw_type_t type)
 {
-    float reach = tw_qb_mul(tw_qb_float(tw_qb_abs_bits(scale)), (float)(1 << (bits - 1)));
-    return !(tw_qb_mul(reach, hadamard ? 8.0f : 1.0f) <= tw_qb_type_max(type)); /* 8 > 2^2.5 */
+    float reach = tw_float_mul(tw_float_of_bits(tw_float_abs_bits(scale)), (float)(1 << (bits - 1)));
+    return !(tw_float_mul(reach, hadamard ? 8.0f : 1.0f) <= tw_float_type_max(type)); /* 8 > 2^2.5 */
 }
 
 /* ---- rounding ------------------------------------------------------------------------------------------------- */
 
-TW_HD static inline int tw_qb_clamp_code(int q, int qmax)
+TW_HD static inline int tw_block_clamp_code(int q, int qmax)
 {
     return q > qmax ? qmax : q < -qmax ? -qmax : q;
 }
 
 /** v = y * inverse, |v| < 2^21: adding 1.5 * 2^23 rounds to an integer, to nearest even. */
-TW_HD static inline int tw_qb_round_nearest(float v, int qmax)
+TW_HD static inline int tw_block_round_nearest(float v, int qmax)
 {
-    float rounded = tw_qb_sub(tw_qb_add(v, 12582912.0f), 12582912.0f);
-    return tw_qb_clamp_code((int)rounded, qmax);
+    float rounded = tw_float_sub(tw_float_add(v, 12582912.0f), 12582912.0f);
+    return tw_block_clamp_code((int)rounded, qmax);
 }
 
 /** The uniform number in [0, 1) of a random word. */
-TW_HD static inline float tw_qb_uniform(uint32_t word)
+TW_HD static inline float tw_block_uniform(uint32_t word)
 {
-    return tw_qb_mul((float)(word >> 8), 0x1p-24f);
+    return tw_float_mul((float)(word >> 8), 0x1p-24f);
 }
 
-TW_HD static inline int tw_qb_round_stochastic(float v, float uniform, int qmax)
+TW_HD static inline int tw_block_round_stochastic(float v, float uniform, int qmax)
 {
     int whole = (int)v;
     if ((float)whole > v) {
         whole--;
     }
-    return tw_qb_clamp_code(whole + (uniform < tw_qb_sub(v, (float)whole) ? 1 : 0), qmax);
+    return tw_block_clamp_code(whole + (uniform < tw_float_sub(v, (float)whole) ? 1 : 0), qmax);
 }
 
 /** Decoded value, still rotated; clamped because a rounded-up scale may carry the largest fp32 over the top. */
-TW_HD static inline float tw_qb_dequantize(int q, float scale)
+TW_HD static inline float tw_block_dequantize(int q, float scale)
 {
-    float z = tw_qb_mul((float)q, scale);
-    if (tw_qb_abs_bits(z) == TW_QB_EXP_BITS) {
-        z = tw_qb_float(tw_qb_bits(z) - 1u);
+    float z = tw_float_mul((float)q, scale);
+    if (tw_float_abs_bits(z) == TW_FLOAT_INF_BITS) {
+        z = tw_float_of_bits(tw_float_bits(z) - 1u);
     }
     return z;
+}
+
+/** Code i of a block, decoded with the block's scale; still rotated. */
+TW_HD static inline float tw_block_decode_code(const uint8_t *codes, int bits, size_t i, float scale)
+{
+    return tw_block_scale_is_nonfinite(scale)
+               ? tw_float_of_bits(TW_FLOAT_NAN_BITS)
+               : tw_block_dequantize(tw_layout_code_get(codes, bits, i), scale);
 }
 
 /* ---- Hadamard ------------------------------------------------------------------------------------------------- */
 
 /** In place on 32 values. */
-TW_HD static inline void tw_qb_hadamard32(float *y)
+TW_HD static inline void tw_block_hadamard32(float *y)
 {
     for (int stride = 1; stride < TW_QUANT_HADAMARD_ELEMS; stride *= 2) {
         for (int i = 0; i < TW_QUANT_HADAMARD_ELEMS; i++) {
@@ -109,12 +122,12 @@ TW_HD static inline void tw_qb_hadamard32(float *y)
                 continue;
             }
             float a = y[i], b = y[i + stride];
-            y[i] = tw_qb_add(a, b);
-            y[i + stride] = tw_qb_sub(a, b);
+            y[i] = tw_float_add(a, b);
+            y[i + stride] = tw_float_sub(a, b);
         }
     }
     for (int i = 0; i < TW_QUANT_HADAMARD_ELEMS; i++) {
-        y[i] = tw_qb_mul(y[i], TW_QB_HADAMARD_NORM);
+        y[i] = tw_float_mul(y[i], TW_BLOCK_HADAMARD_NORM);
     }
 }
 

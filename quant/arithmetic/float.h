@@ -1,7 +1,8 @@
 /** Floats as bits, fp32 arithmetic that is never contracted, and bf16 / fp16 conversions by integer operations: the
  *  same bits from the host's compiler, from SIMD code and from nvcc. Compiles as C11, C++17 and CUDA.
  *
- *  Prefix tw_qb: quant block. Every function here is pure and free of libm. nvcc can not contract tw_qb_mul and its
+ *  In this folder a name begins with its file's: tw_float_, tw_layout_, tw_philox_, tw_block_, tw_adamw_; read them in that
+ *  order. Every function is pure and, but for AdamW's factors, free of libm. nvcc can not contract tw_float_mul and its
  *  sisters; host compilers are told not to with -ffp-contract=off. Requires the default floating-point environment:
  *  round to nearest, denormals kept. */
 #ifndef TW_QUANT_FLOAT_H
@@ -19,33 +20,30 @@
 
 /* ---- bits of a float and arithmetic without contraction ---------------------------------------------------- */
 
-#define TW_QB_EXP_BITS 0x7f800000u         /**< +Inf; above it NaN */
-#define TW_QB_MAX_BITS 0x7f7fffffu         /**< largest finite fp32 */
-#define TW_QB_NAN_BITS 0x7fc00000u         /**< the quiet NaN that is stored and decoded */
-#define TW_QB_LIMIT_ROTATED 0x7c800000u    /**< 2^122: above it, a rotated block counts as overflown */
-#define TW_QB_SCALE_MIN 0x01000000u        /**< 2^-125: scales and their inverses stay normal numbers */
-#define TW_QB_HADAMARD_NORM 0x1.6a09e6p-3f /**< 2^-2.5 */
+#define TW_FLOAT_INF_BITS 0x7f800000u /**< +Inf; above it NaN */
+#define TW_FLOAT_MAX_BITS 0x7f7fffffu /**< largest finite fp32 */
+#define TW_FLOAT_NAN_BITS 0x7fc00000u /**< the quiet NaN that is stored and decoded */
 
-TW_HD static inline uint32_t tw_qb_bits(float x)
+TW_HD static inline uint32_t tw_float_bits(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));
     return bits;
 }
 
-TW_HD static inline float tw_qb_float(uint32_t bits)
+TW_HD static inline float tw_float_of_bits(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof(x));
     return x;
 }
 
-TW_HD static inline uint32_t tw_qb_abs_bits(float x)
+TW_HD static inline uint32_t tw_float_abs_bits(float x)
 {
-    return tw_qb_bits(x) & 0x7fffffffu;
+    return tw_float_bits(x) & 0x7fffffffu;
 }
 
-TW_HD static inline float tw_qb_add(float a, float b)
+TW_HD static inline float tw_float_add(float a, float b)
 {
 #ifdef __CUDA_ARCH__
     return __fadd_rn(a, b);
@@ -54,7 +52,7 @@ TW_HD static inline float tw_qb_add(float a, float b)
 #endif
 }
 
-TW_HD static inline float tw_qb_sub(float a, float b)
+TW_HD static inline float tw_float_sub(float a, float b)
 {
 #ifdef __CUDA_ARCH__
     return __fsub_rn(a, b);
@@ -63,7 +61,7 @@ TW_HD static inline float tw_qb_sub(float a, float b)
 #endif
 }
 
-TW_HD static inline float tw_qb_mul(float a, float b)
+TW_HD static inline float tw_float_mul(float a, float b)
 {
 #ifdef __CUDA_ARCH__
     return __fmul_rn(a, b);
@@ -72,7 +70,7 @@ TW_HD static inline float tw_qb_mul(float a, float b)
 #endif
 }
 
-TW_HD static inline float tw_qb_div(float a, float b)
+TW_HD static inline float tw_float_div(float a, float b)
 {
 #ifdef __CUDA_ARCH__
     return __fdiv_rn(a, b);
@@ -84,37 +82,37 @@ TW_HD static inline float tw_qb_div(float a, float b)
 /* ---- types ----------------------------------------------------------------------------------------------------
  * NaN keeps its sign and the leading bits of its payload and becomes quiet, as x86's F16C does. */
 
-TW_HD static inline float tw_qb_bf16_to_fp32(uint16_t h)
+TW_HD static inline float tw_float_from_bf16(uint16_t h)
 {
-    return tw_qb_float((uint32_t)h << 16);
+    return tw_float_of_bits((uint32_t)h << 16);
 }
 
-TW_HD static inline uint16_t tw_qb_fp32_to_bf16(float x)
+TW_HD static inline uint16_t tw_float_to_bf16(float x)
 {
-    uint32_t bits = tw_qb_bits(x);
-    if ((bits & 0x7fffffffu) > TW_QB_EXP_BITS) {
+    uint32_t bits = tw_float_bits(x);
+    if ((bits & 0x7fffffffu) > TW_FLOAT_INF_BITS) {
         return (uint16_t)((bits >> 16) | 0x0040u);
     }
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-TW_HD static inline float tw_qb_fp16_to_fp32(uint16_t h)
+TW_HD static inline float tw_float_from_fp16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 0x1fu, mantissa = h & 0x3ffu;
     if (exponent == 0) { /* zero or denormal: mantissa * 2^-24, exact */
-        float x = tw_qb_mul((float)mantissa, 0x1p-24f);
-        return tw_qb_float(tw_qb_bits(x) | sign);
+        float x = tw_float_mul((float)mantissa, 0x1p-24f);
+        return tw_float_of_bits(tw_float_bits(x) | sign);
     }
     if (exponent == 0x1fu) {
-        return tw_qb_float(sign | TW_QB_EXP_BITS | (mantissa << 13) | (mantissa ? 0x400000u : 0u));
+        return tw_float_of_bits(sign | TW_FLOAT_INF_BITS | (mantissa << 13) | (mantissa ? 0x400000u : 0u));
     }
-    return tw_qb_float(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+    return tw_float_of_bits(sign | ((exponent + 112u) << 23) | (mantissa << 13));
 }
 
-TW_HD static inline uint16_t tw_qb_fp32_to_fp16(float x)
+TW_HD static inline uint16_t tw_float_to_fp16(float x)
 {
-    uint32_t bits = tw_qb_bits(x), sign = (bits >> 16) & 0x8000u, a = bits & 0x7fffffffu;
-    if (a > TW_QB_EXP_BITS) {
+    uint32_t bits = tw_float_bits(x), sign = (bits >> 16) & 0x8000u, a = bits & 0x7fffffffu;
+    if (a > TW_FLOAT_INF_BITS) {
         return (uint16_t)(sign | 0x7e00u | ((a >> 13) & 0x3ffu));
     }
     if (a >= 0x477ff000u) { /* 65520 and above round to infinity */
@@ -134,51 +132,52 @@ TW_HD static inline uint16_t tw_qb_fp32_to_fp16(float x)
 }
 
 /** Rounding of a result into its type: a finite value saturates, infinities and NaN stay what they are. */
-TW_HD static inline uint16_t tw_qb_fp32_to_bf16_saturate(float x)
+TW_HD static inline uint16_t tw_float_to_bf16_saturate(float x)
 {
-    uint16_t h = tw_qb_fp32_to_bf16(x);
-    return (h & 0x7fffu) == 0x7f80u && tw_qb_abs_bits(x) < TW_QB_EXP_BITS ? (uint16_t)(h - 1u) : h;
+    uint16_t h = tw_float_to_bf16(x);
+    return (h & 0x7fffu) == 0x7f80u && tw_float_abs_bits(x) < TW_FLOAT_INF_BITS ? (uint16_t)(h - 1u) : h;
 }
 
-TW_HD static inline uint16_t tw_qb_fp32_to_fp16_saturate(float x)
+TW_HD static inline uint16_t tw_float_to_fp16_saturate(float x)
 {
-    uint16_t h = tw_qb_fp32_to_fp16(x);
-    return (h & 0x7fffu) == 0x7c00u && tw_qb_abs_bits(x) < TW_QB_EXP_BITS ? (uint16_t)(h - 1u) : h;
+    uint16_t h = tw_float_to_fp16(x);
+    return (h & 0x7fffu) == 0x7c00u && tw_float_abs_bits(x) < TW_FLOAT_INF_BITS ? (uint16_t)(h - 1u) : h;
 }
 
 /** Element i of a plain array. The type is one of the three; anything else is refused before it gets here. */
-TW_HD static inline float tw_qb_load(tw_type_t type, const void *src, size_t i)
+TW_HD static inline float tw_float_load(tw_type_t type, const void *src, size_t i)
 {
     if (type == TW_TYPE_FP32) {
         return ((const float *)src)[i];
     }
     uint16_t h = ((const uint16_t *)src)[i];
-    return type == TW_TYPE_BF16 ? tw_qb_bf16_to_fp32(h) : tw_qb_fp16_to_fp32(h);
+    return type == TW_TYPE_BF16 ? tw_float_from_bf16(h) : tw_float_from_fp16(h);
 }
 
-TW_HD static inline void tw_qb_store(tw_type_t type, void *dst, size_t i, float x)
+TW_HD static inline void tw_float_store(tw_type_t type, void *dst, size_t i, float x)
 {
     if (type == TW_TYPE_FP32) {
         ((float *)dst)[i] = x;
     } else {
-        ((uint16_t *)dst)[i] = type == TW_TYPE_BF16 ? tw_qb_fp32_to_bf16(x) : tw_qb_fp32_to_fp16(x);
+        ((uint16_t *)dst)[i] = type == TW_TYPE_BF16 ? tw_float_to_bf16(x) : tw_float_to_fp16(x);
     }
 }
 
-TW_HD static inline void tw_qb_store_saturate(tw_type_t type, void *dst, size_t i, float x)
+TW_HD static inline void tw_float_store_saturate(tw_type_t type, void *dst, size_t i, float x)
 {
     if (type == TW_TYPE_FP32) {
         ((float *)dst)[i] = x;
     } else {
         ((uint16_t *)dst)[i] =
-            type == TW_TYPE_BF16 ? tw_qb_fp32_to_bf16_saturate(x) : tw_qb_fp32_to_fp16_saturate(x);
+            type == TW_TYPE_BF16 ? tw_float_to_bf16_saturate(x) : tw_float_to_fp16_saturate(x);
     }
 }
 
 /** Largest finite value of a type. */
-TW_HD static inline float tw_qb_type_max(tw_type_t type)
+TW_HD static inline float tw_float_type_max(tw_type_t type)
 {
-    return type == TW_TYPE_FP16 ? 65504.0f : tw_qb_float(type == TW_TYPE_BF16 ? 0x7f7f0000u : TW_QB_MAX_BITS);
+    return type == TW_TYPE_FP16 ? 65504.0f
+                                : tw_float_of_bits(type == TW_TYPE_BF16 ? 0x7f7f0000u : TW_FLOAT_MAX_BITS);
 }
 
 #endif

@@ -8,50 +8,50 @@
 
 /* ---- scales ---------------------------------------------------------------------------------------- */
 
-TW_HD static inline size_t tw_qb_scale_bytes(tw_quant_scale_t type)
+TW_HD static inline size_t tw_layout_scale_bytes(tw_quant_scale_t type)
 {
     return type == TW_QUANT_SCALE_BF16 ? 2 : 4;
 }
 
 /** Little-endian, at any alignment. */
-TW_HD static inline void tw_qb_scale_put(uint8_t *at, tw_quant_scale_t type, float scale)
+TW_HD static inline void tw_layout_scale_put(uint8_t *at, tw_quant_scale_t type, float scale)
 {
-    uint32_t bits = tw_qb_bits(scale);
+    uint32_t bits = tw_float_bits(scale);
     if (type == TW_QUANT_SCALE_BF16) {
         bits >>= 16;
     }
-    for (size_t i = 0; i < tw_qb_scale_bytes(type); i++) {
+    for (size_t i = 0; i < tw_layout_scale_bytes(type); i++) {
         at[i] = (uint8_t)(bits >> (8 * i));
     }
 }
 
-TW_HD static inline float tw_qb_scale_get(const uint8_t *at, tw_quant_scale_t type)
+TW_HD static inline float tw_layout_scale_get(const uint8_t *at, tw_quant_scale_t type)
 {
     uint32_t low = (uint32_t)at[0] | (uint32_t)at[1] << 8;
     if (type == TW_QUANT_SCALE_BF16) {
-        return tw_qb_float(low << 16);
+        return tw_float_of_bits(low << 16);
     }
-    return tw_qb_float(low | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
+    return tw_float_of_bits(low | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
 }
 
 /* ---- codes ------------------------------------------------------------------------------------------
  * Bit i * bits of a block's codes, lowest first, begins code i; `bits` divides 8, so no code straddles bytes. */
 
 /** Bytes of n codes. */
-TW_HD static inline size_t tw_qb_code_bytes(int bits, size_t n)
+TW_HD static inline size_t tw_layout_code_bytes(int bits, size_t n)
 {
     return n / 8 * (size_t)bits + (n % 8 * (size_t)bits + 7) / 8;
 }
 
 /** Into codes that were zero. */
-TW_HD static inline void tw_qb_code_put(uint8_t *codes, int bits, size_t i, int q)
+TW_HD static inline void tw_layout_code_put(uint8_t *codes, int bits, size_t i, int q)
 {
     size_t per_byte = 8 / (size_t)bits;
     unsigned shift = (unsigned)(i % per_byte) * (unsigned)bits, mask = (1u << bits) - 1u;
     codes[i / per_byte] = (uint8_t)(codes[i / per_byte] | ((unsigned)q & mask) << shift);
 }
 
-TW_HD static inline int tw_qb_code_get(const uint8_t *codes, int bits, size_t i)
+TW_HD static inline int tw_layout_code_get(const uint8_t *codes, int bits, size_t i)
 {
     size_t per_byte = 8 / (size_t)bits;
     unsigned shift = (unsigned)(i % per_byte) * (unsigned)bits, mask = (1u << bits) - 1u;
@@ -61,59 +61,60 @@ TW_HD static inline int tw_qb_code_get(const uint8_t *codes, int bits, size_t i)
 
 /* ---- blocks and frames ------------------------------------------------------------------------------ */
 
-TW_HD static inline size_t tw_qb_frame_elems(const tw_quant_codec_t *codec)
+TW_HD static inline size_t tw_layout_frame_elems(const tw_quant_codec_t *codec)
 {
     return (size_t)codec->block * TW_QUANT_FRAME_BLOCKS;
 }
 
-TW_HD static inline size_t tw_qb_frame_scales_bytes(const tw_quant_codec_t *codec)
+TW_HD static inline size_t tw_layout_frame_scales_bytes(const tw_quant_codec_t *codec)
 {
-    return tw_qb_scale_bytes(codec->scale) * TW_QUANT_FRAME_BLOCKS;
+    return tw_layout_scale_bytes(codec->scale) * TW_QUANT_FRAME_BLOCKS;
 }
 
-TW_HD static inline size_t tw_qb_frame_bytes(const tw_quant_codec_t *codec)
+TW_HD static inline size_t tw_layout_frame_bytes(const tw_quant_codec_t *codec)
 {
-    return tw_qb_frame_scales_bytes(codec) + tw_qb_code_bytes(codec->bits, tw_qb_frame_elems(codec));
+    return tw_layout_frame_scales_bytes(codec) +
+           tw_layout_code_bytes(codec->bits, tw_layout_frame_elems(codec));
 }
 
 /** Bytes of a segment that are meaningful, and with the padding. */
-TW_HD static inline size_t tw_qb_payload_bytes(const tw_quant_codec_t *codec, size_t n_elems)
+TW_HD static inline size_t tw_layout_payload_bytes(const tw_quant_codec_t *codec, size_t n_elems)
 {
-    size_t frames = n_elems / tw_qb_frame_elems(codec), rest = n_elems % tw_qb_frame_elems(codec);
-    size_t tail = rest ? tw_qb_frame_scales_bytes(codec) + tw_qb_code_bytes(codec->bits, rest) : 0;
-    return frames * tw_qb_frame_bytes(codec) + tail;
+    size_t frames = n_elems / tw_layout_frame_elems(codec), rest = n_elems % tw_layout_frame_elems(codec);
+    size_t tail = rest ? tw_layout_frame_scales_bytes(codec) + tw_layout_code_bytes(codec->bits, rest) : 0;
+    return frames * tw_layout_frame_bytes(codec) + tail;
 }
 
-TW_HD static inline size_t tw_qb_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems)
+TW_HD static inline size_t tw_layout_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems)
 {
     size_t mask = TW_QUANT_ALIGN_BYTES - 1;
-    return (tw_qb_payload_bytes(codec, n_elems) + mask) & ~mask;
+    return (tw_layout_payload_bytes(codec, n_elems) + mask) & ~mask;
 }
 
-TW_HD static inline size_t tw_qb_block_count(const tw_quant_codec_t *codec, size_t n_elems)
+TW_HD static inline size_t tw_layout_block_count(const tw_quant_codec_t *codec, size_t n_elems)
 {
     size_t block = (size_t)codec->block;
     return n_elems / block + (n_elems % block != 0);
 }
 
 /** Elements of block b of a segment of n_elems. */
-TW_HD static inline size_t tw_qb_block_elems(const tw_quant_codec_t *codec, size_t n_elems, size_t b)
+TW_HD static inline size_t tw_layout_block_elems(const tw_quant_codec_t *codec, size_t n_elems, size_t b)
 {
     size_t block = (size_t)codec->block, left = n_elems - b * block;
     return left < block ? left : block;
 }
 
 /** Offsets in the segment of block b's scale and codes. */
-TW_HD static inline size_t tw_qb_scale_offset(const tw_quant_codec_t *codec, size_t b)
+TW_HD static inline size_t tw_layout_scale_offset(const tw_quant_codec_t *codec, size_t b)
 {
-    return b / TW_QUANT_FRAME_BLOCKS * tw_qb_frame_bytes(codec) +
-           b % TW_QUANT_FRAME_BLOCKS * tw_qb_scale_bytes(codec->scale);
+    return b / TW_QUANT_FRAME_BLOCKS * tw_layout_frame_bytes(codec) +
+           b % TW_QUANT_FRAME_BLOCKS * tw_layout_scale_bytes(codec->scale);
 }
 
-TW_HD static inline size_t tw_qb_codes_offset(const tw_quant_codec_t *codec, size_t b)
+TW_HD static inline size_t tw_layout_codes_offset(const tw_quant_codec_t *codec, size_t b)
 {
-    return b / TW_QUANT_FRAME_BLOCKS * tw_qb_frame_bytes(codec) + tw_qb_frame_scales_bytes(codec) +
-           b % TW_QUANT_FRAME_BLOCKS * tw_qb_code_bytes(codec->bits, (size_t)codec->block);
+    return b / TW_QUANT_FRAME_BLOCKS * tw_layout_frame_bytes(codec) + tw_layout_frame_scales_bytes(codec) +
+           b % TW_QUANT_FRAME_BLOCKS * tw_layout_code_bytes(codec->bits, (size_t)codec->block);
 }
 
 #endif

@@ -34,7 +34,7 @@ namespace
 struct table_part {
     uint64_t *table;
     uint32_t n;
-    uint64_t words[TW_QP_WORDS_LARGE];
+    uint64_t words[TW_CUDA_WORDS_LARGE];
 };
 
 __global__ void fill_table(const __grid_constant__ table_part part)
@@ -49,9 +49,9 @@ __global__ void fill_table(const __grid_constant__ table_part part)
 tw_status_t table_fill(uint64_t *table, const void *const *pointers, size_t n, tw_stream_t stream)
 {
     table_part part;
-    for (size_t first = 0; first < n; first += TW_QP_WORDS_LARGE) {
+    for (size_t first = 0; first < n; first += TW_CUDA_WORDS_LARGE) {
         part.table = table + first;
-        part.n = (uint32_t)(n - first < TW_QP_WORDS_LARGE ? n - first : TW_QP_WORDS_LARGE);
+        part.n = (uint32_t)(n - first < TW_CUDA_WORDS_LARGE ? n - first : TW_CUDA_WORDS_LARGE);
         for (uint32_t i = 0; i < part.n; i++) {
             part.words[i] = (uint64_t)(uintptr_t)pointers[first + i];
         }
@@ -68,16 +68,16 @@ tw_status_t table_fill(uint64_t *table, const void *const *pointers, size_t n, t
 
 /* ---- contexts --------------------------------------------------------------------------------------------------- */
 
-tw_status_t run(const tw_qj_job_t *job, uint32_t grid)
+tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
 {
     switch (job->op) {
-    case TW_QJ_ENCODE:
-    case TW_QJ_DELTA_ENCODE:
+    case TW_CUDA_ENCODE:
+    case TW_CUDA_DELTA_ENCODE:
         return tw_quant_cuda_run_encode(job, grid);
-    case TW_QJ_DECODE:
-    case TW_QJ_DECODE_APPLY:
+    case TW_CUDA_DECODE:
+    case TW_CUDA_DECODE_APPLY:
         return tw_quant_cuda_run_decode(job, grid);
-    case TW_QJ_ADAMW:
+    case TW_CUDA_ADAMW:
         return tw_quant_cuda_run_adamw(job, grid);
     default:
         return tw_quant_cuda_run_reduce(job, grid);
@@ -87,18 +87,18 @@ tw_status_t run(const tw_qj_job_t *job, uint32_t grid)
 /* Load the kernels that a context with this codec may launch: as only codec, and as input or output of a reduction. */
 tw_status_t load_kernels(const tw_quant_codec_t *codec)
 {
-    static const tw_qj_op_t ops[] = {TW_QJ_ENCODE,       TW_QJ_DELTA_ENCODE, TW_QJ_ADAMW,
-                                     TW_QJ_DECODE,       TW_QJ_DECODE_APPLY, TW_QJ_REDUCE_DECODE,
-                                     TW_QJ_REDUCE_ENCODE};
+    static const tw_cuda_op_t ops[] = {TW_CUDA_ENCODE,       TW_CUDA_DELTA_ENCODE, TW_CUDA_ADAMW,
+                                       TW_CUDA_DECODE,       TW_CUDA_DECODE_APPLY, TW_CUDA_REDUCE_DECODE,
+                                       TW_CUDA_REDUCE_ENCODE};
     static const tw_type_t types[] = {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16};
     static const uint32_t widths[] = {8, 4};
-    tw_qj_job_t *job = (tw_qj_job_t *)calloc(1, sizeof(*job));
+    tw_cuda_job_t *job = (tw_cuda_job_t *)calloc(1, sizeof(*job));
     cudaFuncAttributes attributes;
     tw_status_t status =
         job ? tw_quant_cuda_status(cudaFuncGetAttributes(&attributes, (const void *)fill_table),
                                    "loading of fill_table")
             : TW_ERR_NO_MEMORY;
-    for (tw_qj_op_t op : ops) {
+    for (tw_cuda_op_t op : ops) {
         for (tw_type_t type : types) {
             for (uint32_t bits : widths) {
                 if (status != TW_OK) {
@@ -108,7 +108,7 @@ tw_status_t load_kernels(const tw_quant_codec_t *codec)
                 job->type = type;
                 job->load_only = 1;
                 job->params.args.in.bits = (uint32_t)codec->bits;
-                job->params.args.out.bits = op == TW_QJ_REDUCE_ENCODE ? bits : (uint32_t)codec->bits;
+                job->params.args.out.bits = op == TW_CUDA_REDUCE_ENCODE ? bits : (uint32_t)codec->bits;
                 status = run(job, 0);
             }
         }
@@ -127,7 +127,7 @@ int usable()
     return 0;
 }
 
-tw_status_t create_counter(tw_qj_device_t *device)
+tw_status_t create_counter(tw_cuda_device_t *device)
 {
     tw_status_t status = tw_quant_cuda_status(
         cudaMalloc((void **)&device->nonfinite, sizeof(*device->nonfinite)), "cudaMalloc");
@@ -141,7 +141,7 @@ tw_status_t create_counter(tw_qj_device_t *device)
     return status;
 }
 
-tw_status_t create_device(tw_qj_device_t *device)
+tw_status_t create_device(tw_cuda_device_t *device)
 {
     int ordinal, n_multiprocessors;
     tw_status_t status = tw_quant_cuda_status(cudaGetDevice(&ordinal), "cudaGetDevice");
@@ -166,7 +166,7 @@ tw_status_t create(tw_quant_t *quant)
     if (status != TW_OK) {
         return status;
     }
-    tw_qj_device_t *device = (tw_qj_device_t *)calloc(1, sizeof(*device));
+    tw_cuda_device_t *device = (tw_cuda_device_t *)calloc(1, sizeof(*device));
     if (!device) {
         tw_error("quant: out of memory");
         return TW_ERR_NO_MEMORY;
@@ -182,7 +182,7 @@ tw_status_t create(tw_quant_t *quant)
 
 void destroy(tw_quant_t *quant)
 {
-    tw_qj_device_t *device = (tw_qj_device_t *)quant->impl;
+    tw_cuda_device_t *device = (tw_cuda_device_t *)quant->impl;
     tw_quant_cuda_status(cudaFree(device->nonfinite), "cudaFree");
     free(device);
 }
@@ -190,7 +190,7 @@ void destroy(tw_quant_t *quant)
 /* All ones if the device can not tell any more: not a silent zero. */
 uint64_t nonfinite_blocks(const tw_quant_t *quant)
 {
-    const tw_qj_device_t *device = (const tw_qj_device_t *)quant->impl;
+    const tw_cuda_device_t *device = (const tw_cuda_device_t *)quant->impl;
     unsigned long long blocks = 0;
     tw_status_t status = tw_quant_cuda_status(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     if (status == TW_OK) {
@@ -210,13 +210,11 @@ extern "C" const tw_quant_backend_t tw_quant_backend_cuda = {
     create,
     destroy,
     nonfinite_blocks,
-    tw_qj_encode,
-    tw_qj_decode,
-    tw_qj_decode_add,
-    tw_qj_delta_encode,
-    tw_qj_decode_apply,
-    tw_qj_reduce_encode,
-    tw_qj_reduce_decode,
-    tw_qj_adamw_delta_encode,
-    tw_qj_reduce_workspace_bytes,
+    tw_cuda_encode,
+    tw_cuda_decode,
+    tw_cuda_reduce_encode,
+    tw_cuda_reduce_decode,
+    tw_cuda_adamw_delta_encode,
+    tw_cuda_reduce_workspace_bytes,
+    NULL,
 };

@@ -12,14 +12,14 @@
 
 /* What the segments of the different operations have in common, and the pointers that need a list. */
 typedef struct {
-    tw_qp_segment_t segment; /* without what place_segment fills in */
+    tw_cuda_segment_t segment; /* without what place_segment fills in */
     const void *const *list;
     size_t n_list;
 } entry_t;
 
 typedef struct {
-    const tw_qj_device_t *device;
-    tw_qj_job_t *job;
+    const tw_cuda_device_t *device;
+    tw_cuda_job_t *job;
     uint32_t rows;      /* strips per thread in this operation's kernels */
     size_t front, back; /* words used by segments, and by lists, which are filled from the array's end */
     uint64_t n_elems;
@@ -35,25 +35,25 @@ static void begin(filling_t *f)
 
 static size_t words_of(const entry_t *entry)
 {
-    return TW_QP_SEGMENT_WORDS + entry->n_list;
+    return TW_CUDA_SEGMENT_WORDS + entry->n_list;
 }
 
 static int fits(const filling_t *f, const entry_t *entry)
 {
-    return f->front + f->back + words_of(entry) <= TW_QP_WORDS_LARGE;
+    return f->front + f->back + words_of(entry) <= TW_CUDA_WORDS_LARGE;
 }
 
 static void add(filling_t *f, const entry_t *entry)
 {
     uint64_t *words = f->job->params.words;
-    tw_qp_segment_t segment = entry->segment;
+    tw_cuda_segment_t segment = entry->segment;
     f->back += entry->n_list;
     segment.list = (uint32_t)f->back; /* from the end; finish() knows where that is */
     for (size_t i = 0; i < entry->n_list; i++) {
-        words[TW_QP_WORDS_LARGE - f->back + i] = (uint64_t)(uintptr_t)entry->list[i];
+        words[TW_CUDA_WORDS_LARGE - f->back + i] = (uint64_t)(uintptr_t)entry->list[i];
     }
     memcpy(words + f->front, &segment, sizeof(segment));
-    f->front += TW_QP_SEGMENT_WORDS;
+    f->front += TW_CUDA_SEGMENT_WORDS;
     f->n_elems += segment.n_elems;
     f->job->params.args.n_segments++;
 }
@@ -61,30 +61,30 @@ static void add(filling_t *f, const entry_t *entry)
 /* Lists behind the segments, tiles numbered. */
 static void place_segments(filling_t *f)
 {
-    tw_qp_args_t *args = &f->job->params.args;
+    tw_cuda_args_t *args = &f->job->params.args;
     uint64_t *words = f->job->params.words, tiles = 0;
     f->job->n_words = f->front + f->back;
-    memmove(words + f->front, words + TW_QP_WORDS_LARGE - f->back, f->back * sizeof(*words));
+    memmove(words + f->front, words + TW_CUDA_WORDS_LARGE - f->back, f->back * sizeof(*words));
     for (uint32_t s = 0; s < args->n_segments; s++) {
-        tw_qp_segment_t segment;
-        memcpy(&segment, words + s * TW_QP_SEGMENT_WORDS, sizeof(segment));
+        tw_cuda_segment_t segment;
+        memcpy(&segment, words + s * TW_CUDA_SEGMENT_WORDS, sizeof(segment));
         segment.list = (uint32_t)(f->job->n_words - segment.list);
         segment.first_tile = tiles;
-        tiles += tw_qp_tile_count(&args->tiling, segment.n_elems);
-        memcpy(words + s * TW_QP_SEGMENT_WORDS, &segment, sizeof(segment));
+        tiles += tw_cuda_tile_count(&args->tiling, segment.n_elems);
+        memcpy(words + s * TW_CUDA_SEGMENT_WORDS, &segment, sizeof(segment));
     }
     args->n_tiles = tiles;
 }
 
 static tw_status_t launch(filling_t *f)
 {
-    tw_qp_args_t *args = &f->job->params.args;
+    tw_cuda_args_t *args = &f->job->params.args;
     uint64_t most = (uint64_t)f->device->n_multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
     if (args->n_segments == 0) {
         return TW_OK;
     }
-    args->tiling = tw_qp_tiling_choose(&args->out, f->rows, f->n_elems,
-                                       (uint64_t)f->device->n_multiprocessors * TILES_PER_MULTIPROCESSOR);
+    args->tiling = tw_cuda_tiling_choose(&args->out, f->rows, f->n_elems,
+                                         (uint64_t)f->device->n_multiprocessors * TILES_PER_MULTIPROCESSOR);
     place_segments(f);
     return f->device->run(f->job, (uint32_t)(args->n_tiles < most ? args->n_tiles : most));
 }
@@ -103,35 +103,35 @@ static tw_status_t push(filling_t *f, const entry_t *entry)
 
 /* ---- operations with one input ---------------------------------------------------------------------------------- */
 
-static void init_job(tw_qj_job_t *job, tw_qj_op_t op, const tw_quant_args_t *args, const tw_quant_t *in,
+static void init_job(tw_cuda_job_t *job, tw_cuda_op_t op, const tw_quant_args_t *args, const tw_quant_t *in,
                      const tw_quant_t *out)
 {
-    const tw_qj_device_t *device = out->impl;
-    tw_qp_args_t *p = &job->params.args;
+    const tw_cuda_device_t *device = out->impl;
+    tw_cuda_args_t *p = &job->params.args;
     memset(p, 0, sizeof(*p));
     job->op = op;
     job->type = args->type;
     job->stream = args->stream;
     job->load_only = 0;
-    p->in = tw_qp_codec_of(&in->codec);
-    p->out = tw_qp_codec_of(&out->codec);
+    p->in = tw_cuda_codec_of(&in->codec);
+    p->out = tw_cuda_codec_of(&out->codec);
     p->seed = args->seed;
     p->step = args->step;
     p->factor = args->factor;
     p->nonfinite = device->nonfinite;
 }
 
-static filling_t filling_of(const tw_quant_t *quant, tw_qj_job_t *job, uint32_t rows)
+static filling_t filling_of(const tw_quant_t *quant, tw_cuda_job_t *job, uint32_t rows)
 {
     filling_t f = {.device = quant->impl, .job = job, .rows = rows};
     begin(&f);
     return f;
 }
 
-static tw_status_t run_plain(tw_qj_job_t *job, const tw_quant_t *quant, const tw_quant_segment_t *segments,
+static tw_status_t run_plain(tw_cuda_job_t *job, const tw_quant_t *quant, const tw_quant_segment_t *segments,
                              size_t n_segments)
 {
-    filling_t f = filling_of(quant, job, TW_QP_ROWS_MAX);
+    filling_t f = filling_of(quant, job, TW_CUDA_ROWS_MAX);
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_segment_t *from = &segments[s];
         entry_t entry = {.segment = {.n_elems = from->n_elems,
@@ -149,49 +149,22 @@ static tw_status_t run_plain(tw_qj_job_t *job, const tw_quant_t *quant, const tw
     return launch(&f);
 }
 
-tw_status_t tw_qj_encode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
-                         size_t n_segments)
+tw_status_t tw_cuda_encode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
+                           size_t n_segments, int delta)
 {
-    tw_qj_job_t job;
-    init_job(&job, TW_QJ_ENCODE, args, quant, quant);
+    tw_cuda_job_t job;
+    init_job(&job, delta ? TW_CUDA_DELTA_ENCODE : TW_CUDA_ENCODE, args, quant, quant);
     job.params.args.rotate = job.params.args.out.hadamard;
     return run_plain(&job, quant, segments, n_segments);
 }
 
-tw_status_t tw_qj_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
-                               const tw_quant_segment_t *segments, size_t n_segments)
+tw_status_t tw_cuda_decode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
+                           size_t n_segments, int apply)
 {
-    tw_qj_job_t job;
-    init_job(&job, TW_QJ_DELTA_ENCODE, args, quant, quant);
-    job.params.args.rotate = job.params.args.out.hadamard;
-    return run_plain(&job, quant, segments, n_segments);
-}
-
-tw_status_t tw_qj_decode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
-                         size_t n_segments)
-{
-    tw_qj_job_t job;
-    init_job(&job, TW_QJ_DECODE, args, quant, quant);
+    tw_cuda_job_t job;
+    init_job(&job, apply ? TW_CUDA_DECODE_APPLY : TW_CUDA_DECODE, args, quant, quant);
     job.params.args.undo = job.params.args.in.hadamard;
     return run_plain(&job, quant, segments, n_segments);
-}
-
-tw_status_t tw_qj_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args,
-                               const tw_quant_segment_t *segments, size_t n_segments)
-{
-    tw_qj_job_t job;
-    init_job(&job, TW_QJ_DECODE_APPLY, args, quant, quant);
-    job.params.args.undo = job.params.args.in.hadamard;
-    return run_plain(&job, quant, segments, n_segments);
-}
-
-/* Adding to fp32 is applying to fp32: there is no range to saturate at. */
-tw_status_t tw_qj_decode_add(tw_quant_t *quant, const tw_quant_args_t *args,
-                             const tw_quant_segment_t *segments, size_t n_segments)
-{
-    tw_quant_args_t fp32 = *args;
-    fp32.type = TW_TYPE_FP32;
-    return tw_qj_decode_apply(quant, &fp32, segments, n_segments);
 }
 
 /* ---- reductions ------------------------------------------------------------------------------------------------- */
@@ -217,9 +190,9 @@ static entry_t reduce_entry(const tw_quant_reduce_segment_t *from)
                                  .dst = from->dst,
                                  .n_srcs = (uint32_t)from->n_srcs,
                                  .tensor = from->tensor,
-                                 .inputs = TW_QP_STRIDED}};
+                                 .inputs = TW_CUDA_STRIDED}};
     if (!are_strided(from->srcs, from->n_srcs, &entry.segment.stride)) {
-        entry.segment.inputs = TW_QP_LISTED;
+        entry.segment.inputs = TW_CUDA_LISTED;
         entry.list = from->srcs;
         entry.n_list = from->n_srcs;
     }
@@ -229,10 +202,10 @@ static entry_t reduce_entry(const tw_quant_reduce_segment_t *from)
 /* Too many for the parameters of a launch, if they have to be listed. */
 static int is_long(const tw_quant_reduce_segment_t *segment)
 {
-    return segment->n_elems && segment->n_srcs > TW_QP_WORDS_LARGE - TW_QP_SEGMENT_WORDS;
+    return segment->n_elems && segment->n_srcs > TW_CUDA_WORDS_LARGE - TW_CUDA_SEGMENT_WORDS;
 }
 
-size_t tw_qj_reduce_workspace_bytes(const tw_quant_reduce_segment_t *segments, size_t n_segments)
+size_t tw_cuda_reduce_workspace_bytes(const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
     size_t words = 0;
     for (size_t s = 0; s < n_segments; s++) {
@@ -269,17 +242,17 @@ static tw_status_t check_reduce(const tw_quant_args_t *args, const tw_quant_redu
 static tw_status_t list_in_table(filling_t *f, entry_t *entry)
 {
     tw_status_t status = f->device->table_fill(f->table, entry->list, entry->n_list, f->job->stream);
-    entry->segment.inputs = TW_QP_TABLE;
+    entry->segment.inputs = TW_CUDA_TABLE;
     entry->segment.base = (const uint8_t *)f->table;
     f->table += entry->n_list;
     entry->n_list = 0;
     return status;
 }
 
-static tw_status_t run_reduce(tw_qj_job_t *job, const tw_quant_t *quant, const tw_quant_args_t *args,
+static tw_status_t run_reduce(tw_cuda_job_t *job, const tw_quant_t *quant, const tw_quant_args_t *args,
                               const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
-    filling_t f = filling_of(quant, job, TW_QP_ROWS_MAX);
+    filling_t f = filling_of(quant, job, TW_CUDA_ROWS_MAX);
     tw_status_t status = check_reduce(args, segments, n_segments);
     f.table = args->workspace;
     for (size_t s = 0; s < n_segments && status == TW_OK; s++) {
@@ -287,7 +260,7 @@ static tw_status_t run_reduce(tw_qj_job_t *job, const tw_quant_t *quant, const t
             continue;
         }
         entry_t entry = reduce_entry(&segments[s]);
-        if (words_of(&entry) > TW_QP_WORDS_LARGE) {
+        if (words_of(&entry) > TW_CUDA_WORDS_LARGE) {
             status = list_in_table(&f, &entry);
         }
         if (status == TW_OK) {
@@ -297,35 +270,35 @@ static tw_status_t run_reduce(tw_qj_job_t *job, const tw_quant_t *quant, const t
     return status == TW_OK ? launch(&f) : status;
 }
 
-tw_status_t tw_qj_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
-                                const tw_quant_reduce_segment_t *segments, size_t n_segments)
+tw_status_t tw_cuda_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
+                                  const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
-    tw_qj_job_t job;
-    init_job(&job, TW_QJ_REDUCE_ENCODE, args, in_quant, out_quant);
-    tw_qp_args_t *p = &job.params.args;
+    tw_cuda_job_t job;
+    init_job(&job, TW_CUDA_REDUCE_ENCODE, args, in_quant, out_quant);
+    tw_cuda_args_t *p = &job.params.args;
     p->undo = p->in.hadamard && !p->out.hadamard;
     p->rotate = p->out.hadamard && !p->in.hadamard;
     return run_reduce(&job, out_quant, args, segments, n_segments);
 }
 
-tw_status_t tw_qj_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
-                                const tw_quant_reduce_segment_t *segments, size_t n_segments)
+tw_status_t tw_cuda_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                  const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
-    tw_qj_job_t job;
-    init_job(&job, TW_QJ_REDUCE_DECODE, args, quant, quant);
+    tw_cuda_job_t job;
+    init_job(&job, TW_CUDA_REDUCE_DECODE, args, quant, quant);
     job.params.args.undo = job.params.args.in.hadamard;
     return run_reduce(&job, quant, args, segments, n_segments);
 }
 
 /* ---- AdamW ------------------------------------------------------------------------------------------------------ */
 
-tw_status_t tw_qj_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
-                                     const tw_quant_adamw_t *adamw, const tw_quant_adamw_segment_t *segments,
-                                     size_t n_segments)
+tw_status_t tw_cuda_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                       const tw_quant_adamw_t *adamw,
+                                       const tw_quant_adamw_segment_t *segments, size_t n_segments)
 {
-    tw_qj_job_t job;
-    init_job(&job, TW_QJ_ADAMW, args, quant, quant);
-    tw_qp_args_t *p = &job.params.args;
+    tw_cuda_job_t job;
+    init_job(&job, TW_CUDA_ADAMW, args, quant, quant);
+    tw_cuda_args_t *p = &job.params.args;
     p->rotate = p->out.hadamard;
     p->grad_type = adamw->grad_type;
     p->grad_scale = adamw->grad_scale;

@@ -1,11 +1,18 @@
-/** What a kernel is given, and how operations on segments become launches. No CUDA needed: the tests run the same jobs on
- *  an emulated device. Compiles as C11, C++17 and CUDA. */
+/** The CUDA backend's front: what a kernel is given, and how operations on segments become launches. No CUDA needed: the
+ *  tests run the same jobs on an emulated device. Compiles as C11, C++17 and CUDA.
+ *
+ *  In this folder, in the order of reading:
+ *    tiling.h, job.[ch]    tw_cuda_    what the host decides: tiles, parameters, launches
+ *    strip.h, plain.h      tw_strip_   arithmetic on the 16 elements that a thread holds; runs on a CPU too
+ *    device.cuh            tw_dev_     the few things that kernels ask of a GPU
+ *    view, source, kernels tw_kernel_  the kernels: a thread's view of a tile, what is encoded, the bodies
+ *    select, launch, .cu               from a job to its kernel; the table of operations */
 #ifndef TW_QUANT_CUDA_JOB_H
 #define TW_QUANT_CUDA_JOB_H
 
 #include "quant/arithmetic/adamw.h"
 #include "quant/backend.h"
-#include "quant/cuda/plan.h"
+#include "quant/cuda/tiling.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,9 +23,9 @@ extern "C" {
  * owns it. After the arguments comes an array of 64-bit words: the segments, then the lists of pointers that they refer
  * to. Kernels exist for two sizes of it, because a launch costs more with more parameters. */
 
-typedef struct tw_qp_args {
-    tw_qp_codec_t in, out; /**< of encoded inputs and of the output; the same where there is only one */
-    tw_qp_tiling_t tiling; /**< in blocks of `out` */
+typedef struct tw_cuda_args {
+    tw_cuda_codec_t in, out; /**< of encoded inputs and of the output; the same where there is only one */
+    tw_cuda_tiling_t tiling; /**< in blocks of `out` */
     uint64_t n_tiles;
     uint32_t n_segments;
     uint32_t undo;   /**< rotate after decoding */
@@ -30,15 +37,15 @@ typedef struct tw_qp_args {
     const float *grad_scale; /**< AdamW, or NULL */
     tw_adamw_factors_t adamw;
     unsigned long long *nonfinite; /**< counter of blocks */
-} tw_qp_args_t;
+} tw_cuda_args_t;
 
-typedef enum tw_qp_inputs {
-    TW_QP_STRIDED, /**< input k is src + k * stride */
-    TW_QP_LISTED,  /**< input k is words[list + k] */
-    TW_QP_TABLE    /**< input k is ((const uint64_t *)base)[k], in device memory */
-} tw_qp_inputs_t;
+typedef enum tw_cuda_inputs {
+    TW_CUDA_STRIDED, /**< input k is src + k * stride */
+    TW_CUDA_LISTED,  /**< input k is words[list + k] */
+    TW_CUDA_TABLE    /**< input k is ((const uint64_t *)base)[k], in device memory */
+} tw_cuda_inputs_t;
 
-typedef struct tw_qp_segment {
+typedef struct tw_cuda_segment {
     uint64_t first_tile; /**< among the launch's tiles; segments without elements are left out */
     uint64_t n_elems, first_elem;
     const uint8_t *src, *base;
@@ -46,15 +53,16 @@ typedef struct tw_qp_segment {
     int64_t stride;
     uint32_t list, inputs; /**< AdamW: words[list..] are master, m and v */
     uint32_t n_srcs, tensor;
-} tw_qp_segment_t;
+} tw_cuda_segment_t;
 
-#define TW_QP_SEGMENT_WORDS (sizeof(tw_qp_segment_t) / 8)
-#define TW_QP_WORDS_SMALL 100
-#define TW_QP_WORDS_LARGE 4000 /**< parameters are limited to 32764 bytes since CUDA 12.1 (Volta and later) */
+#define TW_CUDA_SEGMENT_WORDS (sizeof(tw_cuda_segment_t) / 8)
+#define TW_CUDA_WORDS_SMALL 100
+#define TW_CUDA_WORDS_LARGE \
+    4000 /**< parameters are limited to 32764 bytes since CUDA 12.1 (Volta and later) */
 
 /** The segment that a tile belongs to: the last one with first_tile <= tile, known not to come before `from`. */
-TW_HD static inline uint32_t tw_qp_find(const tw_qp_segment_t *segments, uint32_t n_segments, uint32_t from,
-                                        uint64_t tile)
+TW_HD static inline uint32_t tw_cuda_segment_find(const tw_cuda_segment_t *segments, uint32_t n_segments,
+                                                  uint32_t from, uint64_t tile)
 {
     uint32_t low = from, high = n_segments;
     while (high - low > 1) {
@@ -70,59 +78,53 @@ TW_HD static inline uint32_t tw_qp_find(const tw_qp_segment_t *segments, uint32_
 
 /* ---- jobs ------------------------------------------------------------------------------------------------------- */
 
-typedef enum tw_qj_op {
-    TW_QJ_ENCODE,
-    TW_QJ_DELTA_ENCODE,
-    TW_QJ_ADAMW,
-    TW_QJ_REDUCE_ENCODE,
-    TW_QJ_DECODE,
-    TW_QJ_DECODE_APPLY,
-    TW_QJ_REDUCE_DECODE
-} tw_qj_op_t;
+typedef enum tw_cuda_op {
+    TW_CUDA_ENCODE,
+    TW_CUDA_DELTA_ENCODE,
+    TW_CUDA_ADAMW,
+    TW_CUDA_REDUCE_ENCODE,
+    TW_CUDA_DECODE,
+    TW_CUDA_DECODE_APPLY,
+    TW_CUDA_REDUCE_DECODE
+} tw_cuda_op_t;
 
 /** One launch. */
-typedef struct tw_qj_job {
-    tw_qj_op_t op;
+typedef struct tw_cuda_job {
+    tw_cuda_op_t op;
     tw_type_t type; /**< of the plain side */
     tw_stream_t stream;
     int load_only;  /**< do not launch, make the launch possible during a capture */
     size_t n_words; /**< of params.words that are used */
     struct {
-        tw_qp_args_t args;
-        uint64_t words[TW_QP_WORDS_LARGE];
+        tw_cuda_args_t args;
+        uint64_t words[TW_CUDA_WORDS_LARGE];
     } params;
-} tw_qj_job_t;
+} tw_cuda_job_t;
 
 /** A GPU, or what stands in for one. quant->impl of a context that lives on one points to it. */
-typedef struct tw_qj_device {
+typedef struct tw_cuda_device {
     uint32_t n_multiprocessors;
     unsigned long long *nonfinite; /**< in the device's memory */
     /** Enqueue a launch of `grid` blocks of args.tiling.threads threads. */
-    tw_status_t (*run)(const tw_qj_job_t *job, uint32_t grid);
+    tw_status_t (*run)(const tw_cuda_job_t *job, uint32_t grid);
     /** Enqueue on `stream`: table[i] = pointers[i], in the device's memory; the list itself is not needed afterwards. Only
      *  for more inputs than the parameters of a launch can hold. */
     tw_status_t (*table_fill)(uint64_t *table, const void *const *pointers, size_t n, tw_stream_t stream);
-} tw_qj_device_t;
+} tw_cuda_device_t;
 
 /* The operations of a backend. */
-tw_status_t tw_qj_encode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
-                         size_t n_segments);
-tw_status_t tw_qj_decode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
-                         size_t n_segments);
-tw_status_t tw_qj_decode_add(tw_quant_t *quant, const tw_quant_args_t *args,
-                             const tw_quant_segment_t *segments, size_t n_segments);
-tw_status_t tw_qj_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
-                               const tw_quant_segment_t *segments, size_t n_segments);
-tw_status_t tw_qj_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args,
-                               const tw_quant_segment_t *segments, size_t n_segments);
-size_t tw_qj_reduce_workspace_bytes(const tw_quant_reduce_segment_t *segments, size_t n_segments);
-tw_status_t tw_qj_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
-                                const tw_quant_reduce_segment_t *segments, size_t n_segments);
-tw_status_t tw_qj_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
-                                const tw_quant_reduce_segment_t *segments, size_t n_segments);
-tw_status_t tw_qj_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
-                                     const tw_quant_adamw_t *adamw, const tw_quant_adamw_segment_t *segments,
-                                     size_t n_segments);
+tw_status_t tw_cuda_encode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
+                           size_t n_segments, int delta);
+tw_status_t tw_cuda_decode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
+                           size_t n_segments, int apply);
+size_t tw_cuda_reduce_workspace_bytes(const tw_quant_reduce_segment_t *segments, size_t n_segments);
+tw_status_t tw_cuda_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
+                                  const tw_quant_reduce_segment_t *segments, size_t n_segments);
+tw_status_t tw_cuda_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                  const tw_quant_reduce_segment_t *segments, size_t n_segments);
+tw_status_t tw_cuda_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                       const tw_quant_adamw_t *adamw,
+                                       const tw_quant_adamw_segment_t *segments, size_t n_segments);
 
 #ifdef __cplusplus
 }

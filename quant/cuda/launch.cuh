@@ -6,56 +6,56 @@
 
 #include <cstddef>
 
-template <class BODY, int WORDS>
-__global__ void __launch_bounds__(BODY::threads_max, BODY::blocks_min)
-    tw_quant_kernel(const __grid_constant__ tw_qk_launch<WORDS> launch)
+template <class KERNEL, int WORDS>
+__global__ void __launch_bounds__(KERNEL::threads_max, KERNEL::blocks_min)
+    tw_quant_kernel(const __grid_constant__ tw_kernel_launch<WORDS> launch)
 {
-    BODY::run(launch.args, launch.words);
+    KERNEL::run(launch.args, launch.words);
 }
 
 /** The RUNNER that launches on a GPU; a job with `load_only` loads its kernels instead: a module that is loaded by the
  *  first launch may wait for the device, which a capture does not allow. */
-struct tw_qk_runner {
-    template <class BODY>
-    static tw_status_t run(const tw_qj_job_t *job, uint32_t grid)
+struct tw_kernel_runner {
+    template <class KERNEL>
+    static tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
     {
         if (!job->load_only) {
-            return job->n_words <= TW_QP_WORDS_SMALL ? launch<BODY, TW_QP_WORDS_SMALL>(job, grid)
-                                                     : launch<BODY, TW_QP_WORDS_LARGE>(job, grid);
+            return job->n_words <= TW_CUDA_WORDS_SMALL ? launch<KERNEL, TW_CUDA_WORDS_SMALL>(job, grid)
+                                                       : launch<KERNEL, TW_CUDA_WORDS_LARGE>(job, grid);
         }
-        tw_status_t status = load<BODY, TW_QP_WORDS_SMALL>();
-        return status == TW_OK ? load<BODY, TW_QP_WORDS_LARGE>() : status;
+        tw_status_t status = load<KERNEL, TW_CUDA_WORDS_SMALL>();
+        return status == TW_OK ? load<KERNEL, TW_CUDA_WORDS_LARGE>() : status;
     }
 
-    template <class BODY, int WORDS>
-    static tw_status_t launch(const tw_qj_job_t *job, uint32_t grid)
+    template <class KERNEL, int WORDS>
+    static tw_status_t launch(const tw_cuda_job_t *job, uint32_t grid)
     {
-        static_assert(sizeof(tw_qk_launch<WORDS>) <= 32764 &&
-                          sizeof(tw_qk_launch<WORDS>) <= sizeof(job->params),
+        static_assert(sizeof(tw_kernel_launch<WORDS>) <= 32764 &&
+                          sizeof(tw_kernel_launch<WORDS>) <= sizeof(job->params),
                       "more parameters than a kernel may have");
-        static_assert(offsetof(tw_qk_launch<WORDS>, words) == sizeof(tw_qp_args_t),
-                      "params begins like tw_qk_launch");
+        static_assert(offsetof(tw_kernel_launch<WORDS>, words) == sizeof(tw_cuda_args_t),
+                      "params begins like tw_kernel_launch");
         void *params[] = {(void *)&job->params};
-        return tw_quant_cuda_status(cudaLaunchKernel((const void *)tw_quant_kernel<BODY, WORDS>, dim3(grid),
+        return tw_quant_cuda_status(cudaLaunchKernel((const void *)tw_quant_kernel<KERNEL, WORDS>, dim3(grid),
                                                      dim3(job->params.args.tiling.threads), params, 0,
                                                      (cudaStream_t)job->stream),
                                     "launch of a quant kernel");
     }
 
-    template <class BODY, int WORDS>
+    template <class KERNEL, int WORDS>
     static tw_status_t load()
     {
         cudaFuncAttributes attributes;
         return tw_quant_cuda_status(
-            cudaFuncGetAttributes(&attributes, (const void *)tw_quant_kernel<BODY, WORDS>),
+            cudaFuncGetAttributes(&attributes, (const void *)tw_quant_kernel<KERNEL, WORDS>),
             "loading of a quant kernel");
     }
 };
 
 /* Each in a file of its own, to be compiled side by side. */
-tw_status_t tw_quant_cuda_run_encode(const tw_qj_job_t *job, uint32_t grid);
-tw_status_t tw_quant_cuda_run_decode(const tw_qj_job_t *job, uint32_t grid);
-tw_status_t tw_quant_cuda_run_reduce(const tw_qj_job_t *job, uint32_t grid);
-tw_status_t tw_quant_cuda_run_adamw(const tw_qj_job_t *job, uint32_t grid);
+tw_status_t tw_quant_cuda_run_encode(const tw_cuda_job_t *job, uint32_t grid);
+tw_status_t tw_quant_cuda_run_decode(const tw_cuda_job_t *job, uint32_t grid);
+tw_status_t tw_quant_cuda_run_reduce(const tw_cuda_job_t *job, uint32_t grid);
+tw_status_t tw_quant_cuda_run_adamw(const tw_cuda_job_t *job, uint32_t grid);
 
 #endif

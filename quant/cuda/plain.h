@@ -1,4 +1,4 @@
-/** Strips of plain memory: to fp32 and back, with the same bits as quant_float.h. C++17 and CUDA. */
+/** Strips of plain memory: to fp32 and back, with the same bits as float.h. C++17 and CUDA. */
 #ifndef TW_QUANT_CUDA_PLAIN_H
 #define TW_QUANT_CUDA_PLAIN_H
 
@@ -10,44 +10,44 @@
 #endif
 
 /** 32-bit words that a strip of a plain type fills. */
-#define TW_QS_PLAIN_WORDS(type) ((type) == TW_TYPE_FP32 ? 16 : 8)
+#define TW_STRIP_PLAIN_WORDS(type) ((type) == TW_TYPE_FP32 ? 16 : 8)
 
 /** The two elements of a word, to fp32. */
 template <int TYPE>
-TW_HD static inline void tw_qs_widen_word(uint32_t word, float &low, float &high)
+TW_HD static inline void tw_strip_widen_word(uint32_t word, float &low, float &high)
 {
     if (TYPE == TW_TYPE_BF16) {
-        low = tw_qb_float(word << 16);
-        high = tw_qb_float(word & 0xffff0000u);
+        low = tw_float_of_bits(word << 16);
+        high = tw_float_of_bits(word & 0xffff0000u);
         return;
     }
 #ifdef __CUDA_ARCH__
     low = __half2float(__ushort_as_half((unsigned short)word));
     high = __half2float(__ushort_as_half((unsigned short)(word >> 16)));
 #else
-    low = tw_qb_fp16_to_fp32((uint16_t)word);
-    high = tw_qb_fp16_to_fp32((uint16_t)(word >> 16));
+    low = tw_float_from_fp16((uint16_t)word);
+    high = tw_float_from_fp16((uint16_t)(word >> 16));
 #endif
 }
 
 template <int TYPE>
-TW_HD static inline void tw_qs_widen(const uint32_t (&words)[TW_QS_PLAIN_WORDS(TYPE)],
-                                     float (&x)[TW_QS_ELEMS])
+TW_HD static inline void tw_strip_widen(const uint32_t (&words)[TW_STRIP_PLAIN_WORDS(TYPE)],
+                                        float (&x)[TW_STRIP_ELEMS])
 {
     if constexpr (TYPE == TW_TYPE_FP32) {
-        for (int i = 0; i < TW_QS_ELEMS; i++) {
-            x[i] = tw_qb_float(words[i]);
+        for (int i = 0; i < TW_STRIP_ELEMS; i++) {
+            x[i] = tw_float_of_bits(words[i]);
         }
     } else {
-        for (int w = 0; w < TW_QS_ELEMS / 2; w++) {
-            tw_qs_widen_word<TYPE>(words[w], x[2 * w], x[2 * w + 1]);
+        for (int w = 0; w < TW_STRIP_ELEMS / 2; w++) {
+            tw_strip_widen_word<TYPE>(words[w], x[2 * w], x[2 * w + 1]);
         }
     }
 }
 
 /** Two fp32 values, neither NaN, to a word; nearest even, overflow to infinity. */
 template <int TYPE>
-TW_HD static inline uint32_t tw_qs_narrow_word(float low, float high)
+TW_HD static inline uint32_t tw_strip_narrow_word(float low, float high)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     if (TYPE == TW_TYPE_BF16) {
@@ -56,67 +56,68 @@ TW_HD static inline uint32_t tw_qs_narrow_word(float low, float high)
     }
 #endif
     if (TYPE == TW_TYPE_BF16) {
-        return (uint32_t)tw_qb_fp32_to_bf16(low) | (uint32_t)tw_qb_fp32_to_bf16(high) << 16;
+        return (uint32_t)tw_float_to_bf16(low) | (uint32_t)tw_float_to_bf16(high) << 16;
     }
 #ifdef __CUDA_ARCH__
     return (uint32_t)__half_as_ushort(__float2half_rn(low)) |
            (uint32_t)__half_as_ushort(__float2half_rn(high)) << 16;
 #else
-    return (uint32_t)tw_qb_fp32_to_fp16(low) | (uint32_t)tw_qb_fp32_to_fp16(high) << 16;
+    return (uint32_t)tw_float_to_fp16(low) | (uint32_t)tw_float_to_fp16(high) << 16;
 #endif
 }
 
 /** How a result is fitted into its type. */
-typedef enum tw_qs_fit_mode {
-    TW_QS_IN_RANGE, /**< all values are known to be finite and in the type's range */
-    TW_QS_INFINITE, /**< beyond the range: infinity */
-    TW_QS_SATURATE  /**< beyond the range: the largest finite value; infinities and NaN stay */
-} tw_qs_fit_mode_t;
+typedef enum tw_strip_fit_mode {
+    TW_STRIP_IN_RANGE, /**< all values are known to be finite and in the type's range */
+    TW_STRIP_INFINITE, /**< beyond the range: infinity */
+    TW_STRIP_SATURATE  /**< beyond the range: the largest finite value; infinities and NaN stay */
+} tw_strip_fit_mode_t;
 
 /** One value of any kind, to a 16-bit type. A NaN keeps its leading bits. */
 template <int TYPE>
-TW_HD static inline uint32_t tw_qs_narrow_any(float x, bool saturate)
+TW_HD static inline uint32_t tw_strip_narrow_any(float x, bool saturate)
 {
     if (TYPE == TW_TYPE_BF16) {
-        return saturate ? tw_qb_fp32_to_bf16_saturate(x) : tw_qb_fp32_to_bf16(x);
+        return saturate ? tw_float_to_bf16_saturate(x) : tw_float_to_bf16(x);
     }
-    return saturate ? tw_qb_fp32_to_fp16_saturate(x) : tw_qb_fp32_to_fp16(x);
+    return saturate ? tw_float_to_fp16_saturate(x) : tw_float_to_fp16(x);
 }
 
 template <int TYPE>
-TW_HD static inline void tw_qs_fit(const float (&x)[TW_QS_ELEMS], tw_qs_fit_mode_t mode,
-                                   uint32_t (&words)[TW_QS_PLAIN_WORDS(TYPE)])
+TW_HD static inline void tw_strip_fit(const float (&x)[TW_STRIP_ELEMS], tw_strip_fit_mode_t mode,
+                                      uint32_t (&words)[TW_STRIP_PLAIN_WORDS(TYPE)])
 {
     if constexpr (TYPE == TW_TYPE_FP32) {
-        for (int i = 0; i < TW_QS_ELEMS; i++) {
-            words[i] = tw_qb_bits(x[i]);
+        for (int i = 0; i < TW_STRIP_ELEMS; i++) {
+            words[i] = tw_float_bits(x[i]);
         }
-    } else if (mode == TW_QS_IN_RANGE || tw_qs_amax_bits(x) <= 0x477fe000u) { /* 65504 fits either type */
-        for (int w = 0; w < TW_QS_ELEMS / 2; w++) {
-            words[w] = tw_qs_narrow_word<TYPE>(x[2 * w], x[2 * w + 1]);
+    } else if (mode == TW_STRIP_IN_RANGE ||
+               tw_strip_amax_bits(x) <= 0x477fe000u) { /* 65504 fits either type */
+        for (int w = 0; w < TW_STRIP_ELEMS / 2; w++) {
+            words[w] = tw_strip_narrow_word<TYPE>(x[2 * w], x[2 * w + 1]);
         }
     } else {
-        bool saturate = mode == TW_QS_SATURATE;
-        for (int w = 0; w < TW_QS_ELEMS / 2; w++) {
-            words[w] = tw_qs_narrow_any<TYPE>(x[2 * w], saturate) |
-                       tw_qs_narrow_any<TYPE>(x[2 * w + 1], saturate) << 16;
+        bool saturate = mode == TW_STRIP_SATURATE;
+        for (int w = 0; w < TW_STRIP_ELEMS / 2; w++) {
+            words[w] = tw_strip_narrow_any<TYPE>(x[2 * w], saturate) |
+                       tw_strip_narrow_any<TYPE>(x[2 * w + 1], saturate) << 16;
         }
     }
 }
 
 /** old + x; a NaN of `old` stays as it is, any other is the quiet one: a GPU makes other NaN than a CPU. */
-TW_HD static inline float tw_qs_add_keep(float old, float x)
+TW_HD static inline float tw_strip_add_keep(float old, float x)
 {
-    float sum = tw_qb_add(old, x);
-    if (!tw_qs_is_nan(sum)) {
+    float sum = tw_float_add(old, x);
+    if (!tw_strip_is_nan(sum)) {
         return sum;
     }
-    return tw_qb_float(tw_qs_is_nan(old) ? tw_qb_bits(old) | 0x400000u : TW_QB_NAN_BITS);
+    return tw_float_of_bits(tw_strip_is_nan(old) ? tw_float_bits(old) | 0x400000u : TW_FLOAT_NAN_BITS);
 }
 
-TW_HD static inline float tw_qs_quiet(float x)
+TW_HD static inline float tw_strip_quiet(float x)
 {
-    return tw_qs_is_nan(x) ? tw_qb_float(TW_QB_NAN_BITS) : x;
+    return tw_strip_is_nan(x) ? tw_float_of_bits(TW_FLOAT_NAN_BITS) : x;
 }
 
 #endif

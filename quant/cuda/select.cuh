@@ -1,4 +1,4 @@
-/** From a job to the kernel that does it. A RUNNER has `template <class BODY> static tw_status_t run(job, grid)`: one
+/** From a job to the kernel that does it. A RUNNER has `template <class KERNEL> static tw_status_t run(job, grid)`: one
  *  launches on a GPU, the tests' one emulates.
  *
  *  Types and bits are template parameters. Rotation, rounding, type of scale and block size are not: they are the same for
@@ -8,114 +8,53 @@
 
 #include "quant/cuda/kernels.cuh"
 
-/* ---- bodies: what a kernel runs, with how many threads, and how many blocks are to fit on a multiprocessor -------- */
-
-template <class SOURCE, int BITS>
-struct tw_qk_body_encode {
-    static constexpr int threads_max = TW_QP_TILE_STRIPS_MAX / SOURCE::rows, blocks_min = SOURCE::blocks_min;
-    static TW_DEVICE void run(const tw_qp_args_t &args, const uint64_t *words)
-    {
-        tw_qk_encode<SOURCE, BITS>(args, words);
-    }
-};
-
-template <class SINK, int BITS>
-struct tw_qk_body_decode {
-    static constexpr int threads_max = TW_QP_TILE_STRIPS_MAX / TW_QP_ROWS_MAX,
-                         blocks_min = SINK::reads ? 7 : 8;
-    static TW_DEVICE void run(const tw_qp_args_t &args, const uint64_t *words)
-    {
-        tw_qk_decode<SINK, BITS>(args, words);
-    }
-};
-
+/* Kernels by plain type and bits. */
 template <int TYPE, int BITS>
-struct tw_qk_body_reduce_decode {
-    static constexpr int threads_max = TW_QP_TILE_STRIPS_MAX / TW_QP_ROWS_MAX, blocks_min = 5;
-    static TW_DEVICE void run(const tw_qp_args_t &args, const uint64_t *words)
-    {
-        tw_qk_reduce_decode<TYPE, BITS>(args, words);
-    }
-};
+using tw_kernel_encode_plain = tw_kernel_encode<tw_kernel_source_plain<TYPE>, BITS>;
+template <int TYPE, int BITS>
+using tw_kernel_encode_delta = tw_kernel_encode<tw_kernel_source_delta<TYPE>, BITS>;
+template <int TYPE, int BITS>
+using tw_kernel_encode_adamw = tw_kernel_encode<tw_kernel_source_adamw<TYPE>, BITS>;
+template <int TYPE, int BITS>
+using tw_kernel_decode_store = tw_kernel_decode<tw_kernel_sink_store<TYPE>, BITS>;
+template <int TYPE, int BITS>
+using tw_kernel_decode_apply = tw_kernel_decode<tw_kernel_sink_apply<TYPE>, BITS>;
 
-/* ---- selection -------------------------------------------------------------------------------------------------- */
-
-template <class RUNNER, template <int> class SOURCE, int TYPE>
-tw_status_t tw_qk_select_encode_bits(const tw_qj_job_t *job, uint32_t grid)
+template <class RUNNER, template <int, int> class KERNEL, int TYPE>
+tw_status_t tw_kernel_select_bits(const tw_cuda_job_t *job, uint32_t grid)
 {
+    /* Only reductions have two codecs, and reduce_decode has its inputs' twice. */
     if (job->params.args.out.bits == 8) {
-        return RUNNER::template run<tw_qk_body_encode<SOURCE<TYPE>, 8>>(job, grid);
+        return RUNNER::template run<KERNEL<TYPE, 8>>(job, grid);
     }
-    return RUNNER::template run<tw_qk_body_encode<SOURCE<TYPE>, 4>>(job, grid);
+    return RUNNER::template run<KERNEL<TYPE, 4>>(job, grid);
 }
 
-/** encode, delta_encode, AdamW: SOURCE is templated on the plain type. */
-template <class RUNNER, template <int> class SOURCE>
-tw_status_t tw_qk_select_encode(const tw_qj_job_t *job, uint32_t grid)
+/** All operations but reduce_encode. */
+template <class RUNNER, template <int, int> class KERNEL>
+tw_status_t tw_kernel_select(const tw_cuda_job_t *job, uint32_t grid)
 {
     switch (job->type) {
     case TW_TYPE_FP32:
-        return tw_qk_select_encode_bits<RUNNER, SOURCE, TW_TYPE_FP32>(job, grid);
+        return tw_kernel_select_bits<RUNNER, KERNEL, TW_TYPE_FP32>(job, grid);
     case TW_TYPE_BF16:
-        return tw_qk_select_encode_bits<RUNNER, SOURCE, TW_TYPE_BF16>(job, grid);
+        return tw_kernel_select_bits<RUNNER, KERNEL, TW_TYPE_BF16>(job, grid);
     default:
-        return tw_qk_select_encode_bits<RUNNER, SOURCE, TW_TYPE_FP16>(job, grid);
+        return tw_kernel_select_bits<RUNNER, KERNEL, TW_TYPE_FP16>(job, grid);
     }
 }
 
-/** reduce_encode: templated on the inputs' bits. */
-template <class RUNNER>
-tw_status_t tw_qk_select_reduce_encode(const tw_qj_job_t *job, uint32_t grid)
-{
-    if (job->params.args.in.bits == 8) {
-        return tw_qk_select_encode_bits<RUNNER, tw_qk_source_sum, 8>(job, grid);
-    }
-    return tw_qk_select_encode_bits<RUNNER, tw_qk_source_sum, 4>(job, grid);
-}
-
-template <class RUNNER, template <int> class SINK, int TYPE>
-tw_status_t tw_qk_select_decode_bits(const tw_qj_job_t *job, uint32_t grid)
-{
-    if (job->params.args.in.bits == 8) {
-        return RUNNER::template run<tw_qk_body_decode<SINK<TYPE>, 8>>(job, grid);
-    }
-    return RUNNER::template run<tw_qk_body_decode<SINK<TYPE>, 4>>(job, grid);
-}
-
-/** decode, decode_apply. */
-template <class RUNNER, template <int> class SINK>
-tw_status_t tw_qk_select_decode(const tw_qj_job_t *job, uint32_t grid)
-{
-    switch (job->type) {
-    case TW_TYPE_FP32:
-        return tw_qk_select_decode_bits<RUNNER, SINK, TW_TYPE_FP32>(job, grid);
-    case TW_TYPE_BF16:
-        return tw_qk_select_decode_bits<RUNNER, SINK, TW_TYPE_BF16>(job, grid);
-    default:
-        return tw_qk_select_decode_bits<RUNNER, SINK, TW_TYPE_FP16>(job, grid);
-    }
-}
-
-template <class RUNNER, int TYPE>
-tw_status_t tw_qk_select_reduce_decode_bits(const tw_qj_job_t *job, uint32_t grid)
-{
-    if (job->params.args.in.bits == 8) {
-        return RUNNER::template run<tw_qk_body_reduce_decode<TYPE, 8>>(job, grid);
-    }
-    return RUNNER::template run<tw_qk_body_reduce_decode<TYPE, 4>>(job, grid);
-}
+/** reduce_encode has no plain side: by the bits of its inputs and of its output. */
+template <int IN_BITS, int BITS>
+using tw_kernel_reduce_encode = tw_kernel_encode<tw_kernel_source_sum<IN_BITS>, BITS>;
 
 template <class RUNNER>
-tw_status_t tw_qk_select_reduce_decode(const tw_qj_job_t *job, uint32_t grid)
+tw_status_t tw_kernel_select_reduce_encode(const tw_cuda_job_t *job, uint32_t grid)
 {
-    switch (job->type) {
-    case TW_TYPE_FP32:
-        return tw_qk_select_reduce_decode_bits<RUNNER, TW_TYPE_FP32>(job, grid);
-    case TW_TYPE_BF16:
-        return tw_qk_select_reduce_decode_bits<RUNNER, TW_TYPE_BF16>(job, grid);
-    default:
-        return tw_qk_select_reduce_decode_bits<RUNNER, TW_TYPE_FP16>(job, grid);
+    if (job->params.args.in.bits == 8) {
+        return tw_kernel_select_bits<RUNNER, tw_kernel_reduce_encode, 8>(job, grid);
     }
+    return tw_kernel_select_bits<RUNNER, tw_kernel_reduce_encode, 4>(job, grid);
 }
 
 #endif

@@ -4,106 +4,107 @@
 #ifndef TW_QUANT_CUDA_SOURCE_CUH
 #define TW_QUANT_CUDA_SOURCE_CUH
 
-#include "quant/cuda/tile.cuh"
+#include "quant/cuda/view.cuh"
 
 /* ---- encoded inputs --------------------------------------------------------------------------------------------- */
 
-TW_DEVICE const uint8_t *tw_qk_input(const tw_qk_view &view, uint32_t k)
+TW_DEVICE const uint8_t *tw_kernel_input(const tw_kernel_view &view, uint32_t k)
 {
-    const tw_qp_segment_t *segment = view.segment;
-    if (segment->inputs == TW_QP_STRIDED) {
+    const tw_cuda_segment_t *segment = view.segment;
+    if (segment->inputs == TW_CUDA_STRIDED) {
         return segment->src + (int64_t)k * segment->stride;
     }
-    uint64_t address = segment->inputs == TW_QP_LISTED ? view.words[segment->list + k]
-                                                       : ((const uint64_t *)segment->base)[k];
+    uint64_t address = segment->inputs == TW_CUDA_LISTED ? view.words[segment->list + k]
+                                                         : ((const uint64_t *)segment->base)[k];
     return (const uint8_t *)(uintptr_t)address;
 }
 
 /** Where this thread's strips lie in every input, from the input's first byte. */
 template <int ROWS>
-struct tw_qk_offsets {
+struct tw_kernel_offsets {
     uint64_t frame;
     uint32_t codes[ROWS], scale[ROWS];
 };
 
 template <int ROWS>
-TW_DEVICE tw_qk_offsets<ROWS> tw_qk_input_offsets(const tw_qk_view &view)
+TW_DEVICE tw_kernel_offsets<ROWS> tw_kernel_input_offsets(const tw_kernel_view &view)
 {
-    const tw_qp_codec_t *in = &view.args->in;
-    tw_qk_offsets<ROWS> offsets;
-    tw_qp_origin_t origin = in->block == view.args->out.block
-                                ? tw_qp_origin_of_block(in, view.tile.first_block)
-                                : tw_qp_origin_of_elem(in, view.tile.first_elem);
+    const tw_cuda_codec_t *in = &view.args->in;
+    tw_kernel_offsets<ROWS> offsets;
+    tw_cuda_origin_t origin = in->block == view.args->out.block
+                                  ? tw_cuda_origin_of_block(in, view.tile.first_block)
+                                  : tw_cuda_origin_of_elem(in, view.tile.first_elem);
     offsets.frame = origin.frame_offset;
     TW_UNROLL
     for (int u = 0; u < ROWS; u++) {
-        tw_qp_place_t place = tw_qp_place_of(in, origin.strip + tw_qk_strip(view, u));
+        tw_cuda_place_t place = tw_cuda_place_of(in, origin.strip + tw_kernel_strip(view, u));
         offsets.codes[u] = place.codes_offset;
         offsets.scale[u] = place.scale_offset;
     }
     return offsets;
 }
 
-/** What is loaded of one input: codes, and scales as tw_qk_load_scale has them. */
+/** What is loaded of one input: codes, and scales as tw_kernel_load_scale has them. */
 template <int BITS, int ROWS>
-struct tw_qk_encoded {
-    tw_qk_codes<BITS> codes[ROWS];
+struct tw_kernel_encoded {
+    tw_kernel_codes<BITS> codes[ROWS];
     uint32_t scale[ROWS];
 };
 
 /** Load a whole tile's strips of an aligned input: no branch between the loads. */
 template <int BITS, int ROWS>
-TW_DEVICE void tw_qk_load_encoded_whole(const tw_qk_view &view, const tw_qk_offsets<ROWS> &offsets,
-                                        const uint8_t *input, tw_qk_encoded<BITS, ROWS> &encoded)
+TW_DEVICE void tw_kernel_load_encoded_whole(const tw_kernel_view &view,
+                                            const tw_kernel_offsets<ROWS> &offsets, const uint8_t *input,
+                                            tw_kernel_encoded<BITS, ROWS> &encoded)
 {
     const uint8_t *from = input + offsets.frame;
     TW_UNROLL
     for (int u = 0; u < ROWS; u++) {
-        tw_qk_load_codes<BITS>(from + offsets.codes[u], true, encoded.codes[u]);
-        encoded.scale[u] = tw_qk_load_scale(from + offsets.scale[u], view.args->in.scale, true);
+        tw_kernel_load_codes<BITS>(from + offsets.codes[u], true, encoded.codes[u]);
+        encoded.scale[u] = tw_kernel_load_scale(from + offsets.scale[u], view.args->in.scale, true);
     }
 }
 
 /** Load what there is of any input; zeros where a row is not used. */
 template <int BITS, int ROWS>
-TW_DEVICE void tw_qk_load_encoded_any(const tw_qk_view &view, const tw_qk_offsets<ROWS> &offsets,
-                                      const uint8_t *input, tw_qk_encoded<BITS, ROWS> &encoded)
+TW_DEVICE void tw_kernel_load_encoded_any(const tw_kernel_view &view, const tw_kernel_offsets<ROWS> &offsets,
+                                          const uint8_t *input, tw_kernel_encoded<BITS, ROWS> &encoded)
 {
-    bool aligned = tw_qp_is_aligned(input);
+    bool aligned = tw_cuda_is_aligned(input);
     const uint8_t *from = input + offsets.frame;
     TW_UNROLL
     for (int u = 0; u < ROWS; u++) {
         encoded.scale[u] = 0;
-        for (int w = 0; w < TW_QS_CODE_WORDS(BITS); w++) {
+        for (int w = 0; w < TW_STRIP_CODE_WORDS(BITS); w++) {
             encoded.codes[u][w] = 0;
         }
-        if (tw_qk_elems(view, u) == 0) {
+        if (tw_kernel_elems(view, u) == 0) {
             continue;
         }
-        tw_qk_load_codes<BITS>(from + offsets.codes[u], aligned, encoded.codes[u]);
-        encoded.scale[u] = tw_qk_load_scale(from + offsets.scale[u], view.args->in.scale, aligned);
+        tw_kernel_load_codes<BITS>(from + offsets.codes[u], aligned, encoded.codes[u]);
+        encoded.scale[u] = tw_kernel_load_scale(from + offsets.scale[u], view.args->in.scale, aligned);
     }
 }
 
 /** sum += input 0, then input 1, ... The common case, bf16 scales of ordinary size, in one piece. */
 template <int BITS, int ROWS, int N>
-TW_DEVICE void tw_qk_add(const tw_qk_view &view, const tw_qk_encoded<BITS, ROWS> (&inputs)[N],
-                         tw_qk_values (&sum)[ROWS])
+TW_DEVICE void tw_kernel_add(const tw_kernel_view &view, const tw_kernel_encoded<BITS, ROWS> (&inputs)[N],
+                             tw_kernel_values (&sum)[ROWS])
 {
     uint32_t scale_type = view.args->in.scale;
     bool common = scale_type == TW_QUANT_SCALE_BF16;
     TW_UNROLL
     for (int b = 0; b < N; b++) {
         for (int u = 0; u < ROWS; u++) {
-            common = common && tw_qs_scale_is_small(tw_qb_float(inputs[b].scale[u] << 16));
+            common = common && tw_strip_scale_is_small(tw_float_of_bits(inputs[b].scale[u] << 16));
         }
     }
     if (common) {
         TW_UNROLL
         for (int b = 0; b < N; b++) {
             for (int u = 0; u < ROWS; u++) {
-                tw_qs_accumulate<BITS>(inputs[b].codes[u], tw_qb_float(inputs[b].scale[u] << 16), true,
-                                       sum[u]);
+                tw_strip_accumulate<BITS>(inputs[b].codes[u], tw_float_of_bits(inputs[b].scale[u] << 16),
+                                          true, sum[u]);
             }
         }
         return;
@@ -111,11 +112,11 @@ TW_DEVICE void tw_qk_add(const tw_qk_view &view, const tw_qk_encoded<BITS, ROWS>
     TW_UNROLL
     for (int b = 0; b < N; b++) {
         for (int u = 0; u < ROWS; u++) {
-            float scale = tw_qk_scale(inputs[b].scale[u], scale_type);
-            if (tw_qs_scale_is_small(scale)) {
-                tw_qs_accumulate<BITS>(inputs[b].codes[u], scale, false, sum[u]);
+            float scale = tw_kernel_scale(inputs[b].scale[u], scale_type);
+            if (tw_strip_scale_is_small(scale)) {
+                tw_strip_accumulate<BITS>(inputs[b].codes[u], scale, false, sum[u]);
             } else {
-                tw_qs_accumulate_any<BITS>(inputs[b].codes[u], scale, sum[u]);
+                tw_strip_accumulate_any<BITS>(inputs[b].codes[u], scale, sum[u]);
             }
         }
     }
@@ -123,75 +124,75 @@ TW_DEVICE void tw_qk_add(const tw_qk_view &view, const tw_qk_encoded<BITS, ROWS>
 
 /** sum += inputs k .. k + N - 1; N of them are in flight together. */
 template <int BITS, int ROWS, int N>
-TW_DEVICE void tw_qk_add_inputs(const tw_qk_view &view, const tw_qk_offsets<ROWS> &offsets, uint32_t k,
-                                tw_qk_values (&sum)[ROWS])
+TW_DEVICE void tw_kernel_add_inputs(const tw_kernel_view &view, const tw_kernel_offsets<ROWS> &offsets,
+                                    uint32_t k, tw_kernel_values (&sum)[ROWS])
 {
     const uint8_t *input[N];
-    tw_qk_encoded<BITS, ROWS> encoded[N];
+    tw_kernel_encoded<BITS, ROWS> encoded[N];
     bool whole = view.whole;
     TW_UNROLL
     for (int b = 0; b < N; b++) {
-        input[b] = tw_qk_input(view, k + (uint32_t)b);
-        whole = whole && tw_qp_is_aligned(input[b]);
+        input[b] = tw_kernel_input(view, k + (uint32_t)b);
+        whole = whole && tw_cuda_is_aligned(input[b]);
     }
     if (whole) {
         TW_UNROLL
         for (int b = 0; b < N; b++) {
-            tw_qk_load_encoded_whole<BITS, ROWS>(view, offsets, input[b], encoded[b]);
+            tw_kernel_load_encoded_whole<BITS, ROWS>(view, offsets, input[b], encoded[b]);
         }
     } else {
         TW_UNROLL
         for (int b = 0; b < N; b++) {
-            tw_qk_load_encoded_any<BITS, ROWS>(view, offsets, input[b], encoded[b]);
+            tw_kernel_load_encoded_any<BITS, ROWS>(view, offsets, input[b], encoded[b]);
         }
     }
-    tw_qk_add<BITS, ROWS, N>(view, encoded, sum);
+    tw_kernel_add<BITS, ROWS, N>(view, encoded, sum);
 }
 
 /** factor * (input 0 + input 1 + ...), rotated back if that is wanted. */
 template <int BITS, int ROWS>
-TW_DEVICE void tw_qk_sum(const tw_qk_view &view, tw_qk_values (&x)[ROWS])
+TW_DEVICE void tw_kernel_sum(const tw_kernel_view &view, tw_kernel_values (&x)[ROWS])
 {
     constexpr uint32_t batch = BITS == 8 ? 2 : 4;
-    const tw_qp_args_t &args = *view.args;
-    tw_qk_offsets<ROWS> offsets = tw_qk_input_offsets<ROWS>(view);
+    const tw_cuda_args_t &args = *view.args;
+    tw_kernel_offsets<ROWS> offsets = tw_kernel_input_offsets<ROWS>(view);
     uint32_t n_srcs = view.segment->n_srcs, k = 0;
     TW_UNROLL
     for (int u = 0; u < ROWS; u++) {
-        for (int i = 0; i < TW_QS_ELEMS; i++) {
+        for (int i = 0; i < TW_STRIP_ELEMS; i++) {
             x[u][i] = -0.0f; /* -0 + y is y, also for y = -0 */
         }
     }
     for (; k + batch <= n_srcs; k += batch) {
-        tw_qk_add_inputs<BITS, ROWS, batch>(view, offsets, k, x);
+        tw_kernel_add_inputs<BITS, ROWS, batch>(view, offsets, k, x);
     }
     for (; k < n_srcs; k++) {
-        tw_qk_add_inputs<BITS, ROWS, 1>(view, offsets, k, x);
+        tw_kernel_add_inputs<BITS, ROWS, 1>(view, offsets, k, x);
     }
     if (args.undo) {
-        tw_qk_rotate_rows<ROWS>(view, x);
+        tw_kernel_rotate_rows<ROWS>(view, x);
     }
     TW_UNROLL
     for (int u = 0; u < ROWS; u++) {
-        for (int i = 0; i < TW_QS_ELEMS; i++) {
-            x[u][i] = tw_qb_mul(x[u][i], args.factor);
+        for (int i = 0; i < TW_STRIP_ELEMS; i++) {
+            x[u][i] = tw_float_mul(x[u][i], args.factor);
         }
     }
 }
 
 template <int BITS>
-struct tw_qk_source_sum {
-    static constexpr int rows = TW_QP_ROWS_MAX, blocks_min = 5;
-    static TW_DEVICE void load(const tw_qk_view &view, tw_qk_values (&x)[rows])
+struct tw_kernel_source_sum {
+    static constexpr int rows = TW_CUDA_ROWS_MAX, blocks_min = 5;
+    static TW_DEVICE void load(const tw_kernel_view &view, tw_kernel_values (&x)[rows])
     {
-        tw_qk_sum<BITS, rows>(view, x);
+        tw_kernel_sum<BITS, rows>(view, x);
         if (view.whole) {
             return;
         }
         TW_UNROLL
         for (int u = 0; u < rows; u++) { /* what pads the inputs need not be zeros */
-            uint32_t n = tw_qk_elems(view, u);
-            for (int i = 0; i < TW_QS_ELEMS; i++) {
+            uint32_t n = tw_kernel_elems(view, u);
+            for (int i = 0; i < TW_STRIP_ELEMS; i++) {
                 x[u][i] = (uint32_t)i < n ? x[u][i] : 0.0f;
             }
         }
@@ -202,35 +203,35 @@ struct tw_qk_source_sum {
 
 /** src: type[n]. */
 template <int TYPE>
-struct tw_qk_source_plain {
-    static constexpr int rows = TW_QP_ROWS_MAX, blocks_min = 7;
-    static TW_DEVICE void load(const tw_qk_view &view, tw_qk_values (&x)[rows])
+struct tw_kernel_source_plain {
+    static constexpr int rows = TW_CUDA_ROWS_MAX, blocks_min = 7;
+    static TW_DEVICE void load(const tw_kernel_view &view, tw_kernel_values (&x)[rows])
     {
-        tw_qk_plain<TYPE> words[rows];
-        tw_qk_load_rows<TYPE, true>(view, view.segment->src, words);
+        tw_kernel_plain<TYPE> words[rows];
+        tw_kernel_load_rows<TYPE, true>(view, view.segment->src, words);
         TW_UNROLL
         for (int u = 0; u < rows; u++) {
-            tw_qs_widen<TYPE>(words[u], x[u]);
+            tw_strip_widen<TYPE>(words[u], x[u]);
         }
     }
 };
 
 /** src: fp32[n], base: type[n]; src - base. */
 template <int TYPE>
-struct tw_qk_source_delta {
-    static constexpr int rows = TW_QP_ROWS_MAX, blocks_min = 6;
-    static TW_DEVICE void load(const tw_qk_view &view, tw_qk_values (&x)[rows])
+struct tw_kernel_source_delta {
+    static constexpr int rows = TW_CUDA_ROWS_MAX, blocks_min = 6;
+    static TW_DEVICE void load(const tw_kernel_view &view, tw_kernel_values (&x)[rows])
     {
-        tw_qk_plain<TW_TYPE_FP32> src[rows];
-        tw_qk_plain<TYPE> base[rows];
-        tw_qk_load_rows<TW_TYPE_FP32, true>(view, view.segment->src, src);
-        tw_qk_load_rows<TYPE, true>(view, view.segment->base, base);
+        tw_kernel_plain<TW_TYPE_FP32> src[rows];
+        tw_kernel_plain<TYPE> base[rows];
+        tw_kernel_load_rows<TW_TYPE_FP32, true>(view, view.segment->src, src);
+        tw_kernel_load_rows<TYPE, true>(view, view.segment->base, base);
         TW_UNROLL
         for (int u = 0; u < rows; u++) {
-            float y[TW_QS_ELEMS];
-            tw_qs_widen<TYPE>(base[u], y);
-            for (int i = 0; i < TW_QS_ELEMS; i++) {
-                x[u][i] = tw_qb_sub(tw_qb_float(src[u][i]), y[i]);
+            float y[TW_STRIP_ELEMS];
+            tw_strip_widen<TYPE>(base[u], y);
+            for (int i = 0; i < TW_STRIP_ELEMS; i++) {
+                x[u][i] = tw_float_sub(tw_float_of_bits(src[u][i]), y[i]);
             }
         }
     }
@@ -241,20 +242,20 @@ struct tw_qk_source_delta {
 /** src: gradient[n], base: replica type[n]; words[list], [list + 1], [list + 2]: master, m, v, fp32[n], which are updated;
  *  new master - replica. One row: it holds five arrays at a time. */
 template <int TYPE>
-struct tw_qk_source_adamw {
+struct tw_kernel_source_adamw {
     static constexpr int rows = 1, blocks_min = 2;
 
     template <int GRAD_TYPE>
-    static TW_DEVICE void load_grad_of(const tw_qk_view &view, tw_qk_values &grad)
+    static TW_DEVICE void load_grad_of(const tw_kernel_view &view, tw_kernel_values &grad)
     {
-        tw_qk_plain<GRAD_TYPE> words[1];
-        tw_qk_load_rows<GRAD_TYPE, true>(view, view.segment->src, words);
-        tw_qs_widen<GRAD_TYPE>(words[0], grad);
+        tw_kernel_plain<GRAD_TYPE> words[1];
+        tw_kernel_load_rows<GRAD_TYPE, true>(view, view.segment->src, words);
+        tw_strip_widen<GRAD_TYPE>(words[0], grad);
     }
 
-    static TW_DEVICE void load_grad(const tw_qk_view &view, tw_qk_values &grad)
+    static TW_DEVICE void load_grad(const tw_kernel_view &view, tw_kernel_values &grad)
     {
-        const tw_qp_args_t &args = *view.args;
+        const tw_cuda_args_t &args = *view.args;
         if (args.grad_type == TW_TYPE_FP32) {
             load_grad_of<TW_TYPE_FP32>(view, grad);
         } else if (args.grad_type == TW_TYPE_BF16) {
@@ -263,38 +264,39 @@ struct tw_qk_source_adamw {
             load_grad_of<TW_TYPE_FP16>(view, grad);
         }
         float scale = args.grad_scale ? *args.grad_scale : 1.0f;
-        for (int i = 0; i < TW_QS_ELEMS; i++) {
-            grad[i] = tw_qb_mul(grad[i], scale);
+        for (int i = 0; i < TW_STRIP_ELEMS; i++) {
+            grad[i] = tw_float_mul(grad[i], scale);
         }
     }
 
-    static TW_DEVICE void load(const tw_qk_view &view, tw_qk_values (&x)[rows])
+    static TW_DEVICE void load(const tw_kernel_view &view, tw_kernel_values (&x)[rows])
     {
-        tw_qk_plain<TW_TYPE_FP32> state[3][1]; /* master, m, v */
-        tw_qk_plain<TYPE> replica_words[1];
-        float grad[TW_QS_ELEMS], replica[TW_QS_ELEMS];
+        tw_kernel_plain<TW_TYPE_FP32> state[3][1]; /* master, m, v */
+        tw_kernel_plain<TYPE> replica_words[1];
+        float grad[TW_STRIP_ELEMS], replica[TW_STRIP_ELEMS];
         uint8_t *array[3];
         TW_UNROLL
         for (int s = 0; s < 3; s++) {
             array[s] = (uint8_t *)(uintptr_t)view.words[view.segment->list + (uint32_t)s];
-            tw_qk_load_rows<TW_TYPE_FP32, false>(view, array[s], state[s]);
+            tw_kernel_load_rows<TW_TYPE_FP32, false>(view, array[s], state[s]);
         }
-        tw_qk_load_rows<TYPE, true>(view, view.segment->base, replica_words);
+        tw_kernel_load_rows<TYPE, true>(view, view.segment->base, replica_words);
         load_grad(view, grad);
-        tw_qs_widen<TYPE>(replica_words[0], replica);
-        uint32_t n = tw_qk_elems(view, 0);
+        tw_strip_widen<TYPE>(replica_words[0], replica);
+        uint32_t n = tw_kernel_elems(view, 0);
         TW_UNROLL
-        for (int i = 0; i < TW_QS_ELEMS; i++) {
-            float m = tw_qb_float(state[1][0][i]), v = tw_qb_float(state[2][0][i]);
-            float master = tw_adamw_element(&view.args->adamw, grad[i], tw_qb_float(state[0][0][i]), &m, &v);
-            state[0][0][i] = tw_qb_bits(master);
-            state[1][0][i] = tw_qb_bits(m);
-            state[2][0][i] = tw_qb_bits(v);
-            x[0][i] = (uint32_t)i < n ? tw_qb_sub(master, replica[i]) : 0.0f;
+        for (int i = 0; i < TW_STRIP_ELEMS; i++) {
+            float m = tw_float_of_bits(state[1][0][i]), v = tw_float_of_bits(state[2][0][i]);
+            float master =
+                tw_adamw_element(&view.args->adamw, grad[i], tw_float_of_bits(state[0][0][i]), &m, &v);
+            state[0][0][i] = tw_float_bits(master);
+            state[1][0][i] = tw_float_bits(m);
+            state[2][0][i] = tw_float_bits(v);
+            x[0][i] = (uint32_t)i < n ? tw_float_sub(master, replica[i]) : 0.0f;
         }
         TW_UNROLL
         for (int s = 0; s < 3; s++) {
-            tw_qk_store<TW_TYPE_FP32>(view, 0, array[s], state[s][0]);
+            tw_kernel_store<TW_TYPE_FP32>(view, 0, array[s], state[s][0]);
         }
     }
 };

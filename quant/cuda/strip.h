@@ -1,22 +1,21 @@
-/** Arithmetic on strips: what quant_block.h does to one element, done to the 16 that a CUDA thread holds, without the
+/** Arithmetic on strips: what block.h does to one element, done to the 16 that a CUDA thread holds, without the
  *  instructions that are slow on GPUs (divisions, conversions between integers and floats) and with the rare cases moved
  *  out of the common path. The same bits; runs on the CPU too, where the tests compare the two. C++17 and CUDA. */
 #ifndef TW_QUANT_CUDA_STRIP_H
 #define TW_QUANT_CUDA_STRIP_H
 
 #include "quant/arithmetic/block.h"
+#include "quant/cuda/tiling.h"
 
 #include <math.h>
 
-#define TW_QS_ELEMS 16
-
 /** 32-bit words that the codes of a strip fill. */
-#define TW_QS_CODE_WORDS(bits) ((bits) / 2)
+#define TW_STRIP_CODE_WORDS(bits) ((bits) / 2)
 
 /* ---- primitives ------------------------------------------------------------------------------------------------- */
 
 /** Byte i of the result is byte (selector >> 4 * i & 7) of a (0-3) and b (4-7). */
-TW_HD static inline uint32_t tw_qs_bytes(uint32_t a, uint32_t b, uint32_t selector)
+TW_HD static inline uint32_t tw_strip_bytes(uint32_t a, uint32_t b, uint32_t selector)
 {
 #ifdef __CUDA_ARCH__
     return __byte_perm(a, b, selector);
@@ -30,7 +29,7 @@ TW_HD static inline uint32_t tw_qs_bytes(uint32_t a, uint32_t b, uint32_t select
 #endif
 }
 
-TW_HD static inline float tw_qs_fma(float a, float b, float c)
+TW_HD static inline float tw_strip_fma(float a, float b, float c)
 {
 #ifdef __CUDA_ARCH__
     return __fmaf_rn(a, b, c);
@@ -40,7 +39,7 @@ TW_HD static inline float tw_qs_fma(float a, float b, float c)
 }
 
 /** a * b + c where a * b is exact, so that fusing the two makes no difference. */
-TW_HD static inline float tw_qs_fma_exact(float a, float b, float c)
+TW_HD static inline float tw_strip_fma_exact(float a, float b, float c)
 {
 #ifdef __CUDA_ARCH__
     return __fmaf_rn(a, b, c);
@@ -49,13 +48,13 @@ TW_HD static inline float tw_qs_fma_exact(float a, float b, float c)
 #endif
 }
 
-TW_HD static inline bool tw_qs_is_nan(float x)
+TW_HD static inline bool tw_strip_is_nan(float x)
 {
-    return tw_qb_abs_bits(x) > TW_QB_EXP_BITS;
+    return tw_float_abs_bits(x) > TW_FLOAT_INF_BITS;
 }
 
 /** The larger magnitude; NaN is above all. */
-TW_HD static inline float tw_qs_max_magnitude(float a, float b)
+TW_HD static inline float tw_strip_max_magnitude(float a, float b)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     float c;
@@ -64,40 +63,40 @@ TW_HD static inline float tw_qs_max_magnitude(float a, float b)
         : "f"(a), "f"(b));
     return c;
 #else
-    uint32_t ma = tw_qb_abs_bits(a), mb = tw_qb_abs_bits(b);
-    return tw_qb_float(ma > mb ? ma : mb);
+    uint32_t ma = tw_float_abs_bits(a), mb = tw_float_abs_bits(b);
+    return tw_float_of_bits(ma > mb ? ma : mb);
 #endif
 }
 
-TW_HD static inline uint32_t tw_qs_amax_bits(const float (&x)[TW_QS_ELEMS])
+TW_HD static inline uint32_t tw_strip_amax_bits(const float (&x)[TW_STRIP_ELEMS])
 {
     float amax = x[0];
-    for (int i = 1; i < TW_QS_ELEMS; i++) {
-        amax = tw_qs_max_magnitude(amax, x[i]);
+    for (int i = 1; i < TW_STRIP_ELEMS; i++) {
+        amax = tw_strip_max_magnitude(amax, x[i]);
     }
-    return tw_qb_abs_bits(amax);
+    return tw_float_abs_bits(amax);
 }
 
 /* ---- scale ------------------------------------------------------------------------------------------------------ */
 
 /** a / qmax, correctly rounded where the result is at least 2^-125: the residual of the first guess is exact. */
-TW_HD static inline float tw_qs_divide(float a, float qmax, float qmax_inv)
+TW_HD static inline float tw_strip_divide(float a, float qmax, float qmax_inv)
 {
-    float q = tw_qb_mul(a, qmax_inv);
-    return tw_qs_fma(tw_qs_fma(-q, qmax, a), qmax_inv, q);
+    float q = tw_float_mul(a, qmax_inv);
+    return tw_strip_fma(tw_strip_fma(-q, qmax, a), qmax_inv, q);
 }
 
-/** tw_qb_scale. */
-TW_HD static inline float tw_qs_scale(float amax, float qmax, float qmax_inv, bool fp32)
+/** tw_block_scale. */
+TW_HD static inline float tw_strip_scale(float amax, float qmax, float qmax_inv, bool fp32)
 {
-    uint32_t bits = tw_qb_bits(tw_qs_divide(amax, qmax, qmax_inv));
-    bits = bits < TW_QB_SCALE_MIN ? TW_QB_SCALE_MIN : bits;
+    uint32_t bits = tw_float_bits(tw_strip_divide(amax, qmax, qmax_inv));
+    bits = bits < TW_BLOCK_SCALE_MIN ? TW_BLOCK_SCALE_MIN : bits;
     bits = fp32 ? bits : (bits + 0xffffu) & 0xffff0000u;
-    return amax == 0.0f ? 0.0f : tw_qb_float(bits);
+    return amax == 0.0f ? 0.0f : tw_float_of_bits(bits);
 }
 
-/** tw_qb_inverse. */
-TW_HD static inline float tw_qs_inverse(float scale)
+/** tw_block_inverse. */
+TW_HD static inline float tw_strip_inverse(float scale)
 {
 #ifdef __CUDA_ARCH__
     float inverse = __frcp_rn(scale);
@@ -108,21 +107,21 @@ TW_HD static inline float tw_qs_inverse(float scale)
 }
 
 /** Positive and below 2^119: no code times it overflows. */
-TW_HD static inline bool tw_qs_scale_is_small(float scale)
+TW_HD static inline bool tw_strip_scale_is_small(float scale)
 {
-    return tw_qb_bits(scale) < 0x7b000000u;
+    return tw_float_bits(scale) < 0x7b000000u;
 }
 
 /* ---- codes ------------------------------------------------------------------------------------------------------
  * A float in [2^23, 2^24) holds an integer in its lowest bits: conversions are byte moves and one addition. */
 
 template <int BITS>
-TW_HD static inline void tw_qs_unpack(const uint32_t (&codes)[TW_QS_CODE_WORDS(BITS)],
-                                      float (&q)[TW_QS_ELEMS])
+TW_HD static inline void tw_strip_unpack(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(BITS)],
+                                         float (&q)[TW_STRIP_ELEMS])
 {
     const uint32_t exponent = 0x4B000000u; /* 2^23 */
     const float bias = 8388608.0f + (float)(1 << (BITS - 1));
-    for (int i = 0; i < TW_QS_ELEMS; i++) {
+    for (int i = 0; i < TW_STRIP_ELEMS; i++) {
         uint32_t word, byte;
         if (BITS == 8) {
             word = codes[i / 4] ^ 0x80808080u;
@@ -131,149 +130,150 @@ TW_HD static inline void tw_qs_unpack(const uint32_t (&codes)[TW_QS_CODE_WORDS(B
             word = (codes[i / 8] ^ 0x88888888u) >> (i % 2 * 4) & 0x0f0f0f0fu;
             byte = i % 8 / 2;
         }
-        q[i] = tw_qb_sub(tw_qb_float(tw_qs_bytes(word, exponent, 0x7540u | byte)), bias);
+        q[i] = tw_float_sub(tw_float_of_bits(tw_strip_bytes(word, exponent, 0x7540u | byte)), bias);
     }
 }
 
-TW_HD static inline uint32_t tw_qs_lowest_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+TW_HD static inline uint32_t tw_strip_lowest_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
-    return tw_qs_bytes(tw_qs_bytes(a, b, 0x0040u), tw_qs_bytes(c, d, 0x0040u), 0x5410u);
+    return tw_strip_bytes(tw_strip_bytes(a, b, 0x0040u), tw_strip_bytes(c, d, 0x0040u), 0x5410u);
 }
 
 /** From words whose lowest BITS bits are the codes in two's complement. */
 template <int BITS>
-TW_HD static inline void tw_qs_pack(const uint32_t (&q)[TW_QS_ELEMS],
-                                    uint32_t (&codes)[TW_QS_CODE_WORDS(BITS)])
+TW_HD static inline void tw_strip_pack(const uint32_t (&q)[TW_STRIP_ELEMS],
+                                       uint32_t (&codes)[TW_STRIP_CODE_WORDS(BITS)])
 {
-    for (int w = 0; w < TW_QS_CODE_WORDS(BITS); w++) {
+    for (int w = 0; w < TW_STRIP_CODE_WORDS(BITS); w++) {
         if (BITS == 8) {
-            codes[w] = tw_qs_lowest_bytes(q[4 * w], q[4 * w + 1], q[4 * w + 2], q[4 * w + 3]);
+            codes[w] = tw_strip_lowest_bytes(q[4 * w], q[4 * w + 1], q[4 * w + 2], q[4 * w + 3]);
         } else {
-            uint32_t even = tw_qs_lowest_bytes(q[8 * w], q[8 * w + 2], q[8 * w + 4], q[8 * w + 6]);
-            uint32_t odd = tw_qs_lowest_bytes(q[8 * w + 1], q[8 * w + 3], q[8 * w + 5], q[8 * w + 7]);
+            uint32_t even = tw_strip_lowest_bytes(q[8 * w], q[8 * w + 2], q[8 * w + 4], q[8 * w + 6]);
+            uint32_t odd = tw_strip_lowest_bytes(q[8 * w + 1], q[8 * w + 3], q[8 * w + 5], q[8 * w + 7]);
             codes[w] = (even & 0x0f0f0f0fu) | (odd << 4 & 0xf0f0f0f0u);
         }
     }
 }
 
-/** Nearest even. No clamp: |x * inverse| <= qmax * (1 + 2^-22) for a scale that tw_qb_scale chose, which rounds to at
+/** Nearest even. No clamp: |x * inverse| <= qmax * (1 + 2^-22) for a scale that tw_block_scale chose, which rounds to at
  *  most qmax. */
-TW_HD static inline void tw_qs_quantize_nearest(const float (&x)[TW_QS_ELEMS], float inverse,
-                                                uint32_t (&q)[TW_QS_ELEMS])
+TW_HD static inline void tw_strip_quantize_nearest(const float (&x)[TW_STRIP_ELEMS], float inverse,
+                                                   uint32_t (&q)[TW_STRIP_ELEMS])
 {
-    for (int i = 0; i < TW_QS_ELEMS; i++) {
-        q[i] = tw_qb_bits(tw_qb_add(tw_qb_mul(x[i], inverse), 12582912.0f));
+    for (int i = 0; i < TW_STRIP_ELEMS; i++) {
+        q[i] = tw_float_bits(tw_float_add(tw_float_mul(x[i], inverse), 12582912.0f));
     }
 }
 
 /** Stochastic, with one random word per element. */
-TW_HD static inline void tw_qs_quantize_stochastic(const float (&x)[TW_QS_ELEMS], float inverse, float qmax,
-                                                   const uint32_t (&random)[TW_QS_ELEMS],
-                                                   uint32_t (&q)[TW_QS_ELEMS])
+TW_HD static inline void tw_strip_quantize_stochastic(const float (&x)[TW_STRIP_ELEMS], float inverse,
+                                                      float qmax, const uint32_t (&random)[TW_STRIP_ELEMS],
+                                                      uint32_t (&q)[TW_STRIP_ELEMS])
 {
     const float magic = 12582912.0f;
-    for (int i = 0; i < TW_QS_ELEMS; i++) {
-        float v = tw_qb_mul(x[i], inverse);
-        float whole = tw_qb_sub(tw_qb_add(v, magic), magic);
-        whole = whole > v ? tw_qb_sub(whole, 1.0f) : whole; /* floor */
-        float code = tw_qb_uniform(random[i]) < tw_qb_sub(v, whole) ? tw_qb_add(whole, 1.0f) : whole;
+    for (int i = 0; i < TW_STRIP_ELEMS; i++) {
+        float v = tw_float_mul(x[i], inverse);
+        float whole = tw_float_sub(tw_float_add(v, magic), magic);
+        whole = whole > v ? tw_float_sub(whole, 1.0f) : whole; /* floor */
+        float code = tw_block_uniform(random[i]) < tw_float_sub(v, whole) ? tw_float_add(whole, 1.0f) : whole;
         code = code > qmax ? qmax : code < -qmax ? -qmax : code;
-        q[i] = tw_qb_bits(tw_qb_add(code, magic));
+        q[i] = tw_float_bits(tw_float_add(code, magic));
     }
 }
 
 /** The random words of elements elem .. elem + 15. */
-TW_HD static inline void tw_qs_random(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t elem,
-                                      uint32_t (&random)[TW_QS_ELEMS])
+TW_HD static inline void tw_strip_random(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t elem,
+                                         uint32_t (&random)[TW_STRIP_ELEMS])
 {
-    uint32_t shift = (uint32_t)elem & 3, words[TW_QS_ELEMS + 4];
-    for (int quad = 0; quad <= TW_QS_ELEMS / 4; quad++) {
-        tw_qb_words_t r = {{0, 0, 0, 0}};
-        if (quad < TW_QS_ELEMS / 4 || shift) {
-            r = tw_qb_random_quad(seed, step, tensor, (elem >> 2) + (uint64_t)quad);
+    uint32_t shift = (uint32_t)elem & 3, words[TW_STRIP_ELEMS + 4];
+    for (int quad = 0; quad <= TW_STRIP_ELEMS / 4; quad++) {
+        tw_philox_words_t r = {{0, 0, 0, 0}};
+        if (quad < TW_STRIP_ELEMS / 4 || shift) {
+            r = tw_philox_quad(seed, step, tensor, (elem >> 2) + (uint64_t)quad);
         }
         for (int i = 0; i < 4; i++) {
             words[4 * quad + i] = r.word[i];
         }
     }
     /* Shift by 0 to 3 words, in two steps: an index known only at run time would send the array to memory. */
-    for (int i = 0; i < TW_QS_ELEMS + 3; i++) {
+    for (int i = 0; i < TW_STRIP_ELEMS + 3; i++) {
         words[i] = shift & 1 ? words[i + 1] : words[i];
     }
-    for (int i = 0; i < TW_QS_ELEMS; i++) {
+    for (int i = 0; i < TW_STRIP_ELEMS; i++) {
         random[i] = shift & 2 ? words[i + 2] : words[i];
     }
 }
 
-/** Decoded values, still rotated. `overflow`: tw_qb_may_overflow for fp32, or anything stricter. */
+/** Decoded values, still rotated. `overflow`: tw_block_may_overflow for fp32, or anything stricter. */
 template <int BITS>
-TW_HD static inline void tw_qs_dequantize(const uint32_t (&codes)[TW_QS_CODE_WORDS(BITS)], float scale,
-                                          bool overflow, float (&x)[TW_QS_ELEMS])
+TW_HD static inline void tw_strip_dequantize(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(BITS)], float scale,
+                                             bool overflow, float (&x)[TW_STRIP_ELEMS])
 {
-    float q[TW_QS_ELEMS];
-    tw_qs_unpack<BITS>(codes, q);
-    for (int i = 0; i < TW_QS_ELEMS; i++) {
-        x[i] = tw_qb_mul(q[i], scale);
+    float q[TW_STRIP_ELEMS];
+    tw_strip_unpack<BITS>(codes, q);
+    for (int i = 0; i < TW_STRIP_ELEMS; i++) {
+        x[i] = tw_float_mul(q[i], scale);
     }
     if (overflow) {
-        bool nonfinite = tw_qb_scale_is_nonfinite(scale);
-        for (int i = 0; i < TW_QS_ELEMS; i++) {
-            if (tw_qb_abs_bits(x[i]) == TW_QB_EXP_BITS) {
-                x[i] = tw_qb_float(tw_qb_bits(x[i]) - 1u);
+        bool nonfinite = tw_block_scale_is_nonfinite(scale);
+        for (int i = 0; i < TW_STRIP_ELEMS; i++) {
+            if (tw_float_abs_bits(x[i]) == TW_FLOAT_INF_BITS) {
+                x[i] = tw_float_of_bits(tw_float_bits(x[i]) - 1u);
             }
             if (nonfinite) {
-                x[i] = tw_qb_float(TW_QB_NAN_BITS);
+                x[i] = tw_float_of_bits(TW_FLOAT_NAN_BITS);
             }
         }
     }
 }
 
-/** sum += decoded, for a scale that tw_qs_scale_is_small. With a bf16 scale (8 bits of mantissa) and a code of at most 8
+/** sum += decoded, for a scale that tw_strip_scale_is_small. With a bf16 scale (8 bits of mantissa) and a code of at most 8
  *  bits the product is `exact`: then one fused operation does both. */
 template <int BITS>
-TW_HD static inline void tw_qs_accumulate(const uint32_t (&codes)[TW_QS_CODE_WORDS(BITS)], float scale,
-                                          bool exact, float (&sum)[TW_QS_ELEMS])
+TW_HD static inline void tw_strip_accumulate(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(BITS)], float scale,
+                                             bool exact, float (&sum)[TW_STRIP_ELEMS])
 {
-    float q[TW_QS_ELEMS];
-    tw_qs_unpack<BITS>(codes, q);
-    for (int i = 0; i < TW_QS_ELEMS; i++) {
-        sum[i] = exact ? tw_qs_fma_exact(q[i], scale, sum[i]) : tw_qb_add(sum[i], tw_qb_mul(q[i], scale));
+    float q[TW_STRIP_ELEMS];
+    tw_strip_unpack<BITS>(codes, q);
+    for (int i = 0; i < TW_STRIP_ELEMS; i++) {
+        sum[i] =
+            exact ? tw_strip_fma_exact(q[i], scale, sum[i]) : tw_float_add(sum[i], tw_float_mul(q[i], scale));
     }
 }
 
 /** The same for any scale. */
 template <int BITS>
-TW_HD static inline void tw_qs_accumulate_any(const uint32_t (&codes)[TW_QS_CODE_WORDS(BITS)], float scale,
-                                              float (&sum)[TW_QS_ELEMS])
+TW_HD static inline void tw_strip_accumulate_any(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(BITS)],
+                                                 float scale, float (&sum)[TW_STRIP_ELEMS])
 {
-    float x[TW_QS_ELEMS];
-    tw_qs_dequantize<BITS>(codes, scale, true, x);
-    for (int i = 0; i < TW_QS_ELEMS; i++) {
-        sum[i] = tw_qb_add(sum[i], x[i]);
+    float x[TW_STRIP_ELEMS];
+    tw_strip_dequantize<BITS>(codes, scale, true, x);
+    for (int i = 0; i < TW_STRIP_ELEMS; i++) {
+        sum[i] = tw_float_add(sum[i], x[i]);
     }
 }
 
 /* ---- rotation --------------------------------------------------------------------------------------------------- */
 
 /** The butterflies inside a strip: strides 1 to 8. Stride 16 is between two neighbouring threads. */
-TW_HD static inline void tw_qs_rotate_inside(float (&y)[TW_QS_ELEMS])
+TW_HD static inline void tw_strip_rotate_inside(float (&y)[TW_STRIP_ELEMS])
 {
-    for (int stride = 1; stride < TW_QS_ELEMS; stride *= 2) {
-        for (int i = 0; i < TW_QS_ELEMS; i++) {
+    for (int stride = 1; stride < TW_STRIP_ELEMS; stride *= 2) {
+        for (int i = 0; i < TW_STRIP_ELEMS; i++) {
             if (i & stride) {
                 continue;
             }
             float a = y[i], b = y[i + stride];
-            y[i] = tw_qb_add(a, b);
-            y[i + stride] = tw_qb_sub(a, b);
+            y[i] = tw_float_add(a, b);
+            y[i + stride] = tw_float_sub(a, b);
         }
     }
 }
 
 /** One butterfly between threads: `sign` is 1 in the thread with the lower elements, -1 in the other. */
-TW_HD static inline float tw_qs_butterfly(float own, float other, float sign)
+TW_HD static inline float tw_strip_butterfly(float own, float other, float sign)
 {
-    return tw_qs_fma_exact(own, sign, other);
+    return tw_strip_fma_exact(own, sign, other);
 }
 
 #endif

@@ -1,9 +1,8 @@
-/* AdamW on the host. */
+/* AdamW on the host: a step of some elements, which stay in the cache until their change is encoded. */
 #include "quant/arithmetic/adamw.h"
 #include "quant/arithmetic/block.h"
 #include "quant/backend.h"
 
-/* One range of a segment: elements that stay in the cache between the step and the encoding. */
 enum { RANGE_ELEMS = 8192 };
 
 static void step_range(const tw_adamw_factors_t *factors, const tw_quant_adamw_t *adamw,
@@ -14,7 +13,7 @@ static void step_range(const tw_adamw_factors_t *factors, const tw_quant_adamw_t
     tw_convert_to_fp32(adamw->grad_type,
                        (const char *)segment->grad + first * tw_type_bytes(adamw->grad_type), grad, n);
     for (size_t i = 0; i < n; i++) {
-        master[i] = tw_adamw_element(factors, tw_qb_mul(grad[i], scale), master[i], &m[i], &v[i]);
+        master[i] = tw_adamw_element(factors, tw_float_mul(grad[i], scale), master[i], &m[i], &v[i]);
     }
 }
 
@@ -22,7 +21,8 @@ static tw_status_t step_segment(tw_quant_t *quant, const tw_quant_args_t *args,
                                 const tw_adamw_factors_t *factors, const tw_quant_adamw_t *adamw,
                                 const tw_quant_adamw_segment_t *segment)
 {
-    size_t frame_elems = tw_qb_frame_elems(&quant->codec), frame_bytes = tw_qb_frame_bytes(&quant->codec);
+    size_t frame_elems = tw_layout_frame_elems(&quant->codec),
+           frame_bytes = tw_layout_frame_bytes(&quant->codec);
     size_t range_frames = RANGE_ELEMS < frame_elems ? 1 : RANGE_ELEMS / frame_elems;
     for (size_t frame = 0; frame * frame_elems < segment->n_elems; frame += range_frames) {
         size_t first = frame * frame_elems, left = segment->n_elems - first;
@@ -39,7 +39,7 @@ static tw_status_t step_segment(tw_quant_t *quant, const tw_quant_args_t *args,
             .tensor = segment->tensor,
             .first_elem = segment->first_elem + first,
         };
-        tw_status_t status = quant->backend->delta_encode(quant, args, &change, 1);
+        tw_status_t status = quant->backend->encode(quant, args, &change, 1, 1);
         if (status != TW_OK) {
             return status;
         }
@@ -47,9 +47,9 @@ static tw_status_t step_segment(tw_quant_t *quant, const tw_quant_args_t *args,
     return TW_OK;
 }
 
-tw_status_t tw_adamw_delta_encode_host(tw_quant_t *quant, const tw_quant_args_t *args,
-                                       const tw_quant_adamw_t *adamw,
-                                       const tw_quant_adamw_segment_t *segments, size_t n_segments)
+tw_status_t tw_quant_host_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                             const tw_quant_adamw_t *adamw,
+                                             const tw_quant_adamw_segment_t *segments, size_t n_segments)
 {
     tw_adamw_factors_t factors = tw_adamw_factors_of(adamw);
     for (size_t s = 0; s < n_segments; s++) {

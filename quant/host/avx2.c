@@ -1,16 +1,25 @@
 /* The AVX2 twin. Compiled with -mavx2 -mfma -mf16c; used only where the machine has all three. */
 #include "quant/host/group_avx2.h"
 
-#include "quant/host/group.h"
+#include "quant/host/group_decode.h"
+#include "quant/host/group_reduce.h"
 
-static int avx2_usable(void)
+static int usable(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
 }
 
+static const tw_quant_host_t operations = {
+    .encode = encode_segment,
+    .decode = decode_segment,
+    .reduce_encode = reduce_encode_segment,
+    .reduce_decode = reduce_decode_segment,
+};
+
 const tw_quant_backend_t tw_quant_backend_avx2 = {
     .name = "avx2",
-    .mem = TW_MEM_HOST,
-    .usable = avx2_usable,
-    GROUP_OPERATIONS,
+    .usable = usable,
+    .adamw_delta_encode = tw_quant_host_adamw_delta_encode,
+    .host = &operations,
+    TW_QUANT_HOST_OPERATIONS,
 };

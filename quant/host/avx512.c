@@ -1,10 +1,11 @@
-/* The AVX-512 twin. Compiled with -mavx512{f,bw,vl,dq,bf16} and what quant_avx2.c is; used only where the machine has
+/* The AVX-512 twin. Compiled with -mavx512{f,bw,vl,dq,bf16} and what avx2.c is; used only where the machine has
  * them all: Zen 4, Sapphire Rapids and later. */
 #include "quant/host/group_avx512.h"
 
-#include "quant/host/group.h"
+#include "quant/host/group_decode.h"
+#include "quant/host/group_reduce.h"
 
-static int avx512_usable(void)
+static int usable(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
@@ -12,9 +13,17 @@ static int avx512_usable(void)
            __builtin_cpu_supports("fma") && cpu_has_f16c();
 }
 
+static const tw_quant_host_t operations = {
+    .encode = encode_segment,
+    .decode = decode_segment,
+    .reduce_encode = reduce_encode_segment,
+    .reduce_decode = reduce_decode_segment,
+};
+
 const tw_quant_backend_t tw_quant_backend_avx512 = {
     .name = "avx512",
-    .mem = TW_MEM_HOST,
-    .usable = avx512_usable,
-    GROUP_OPERATIONS,
+    .usable = usable,
+    .adamw_delta_encode = tw_quant_host_adamw_delta_encode,
+    .host = &operations,
+    TW_QUANT_HOST_OPERATIONS,
 };

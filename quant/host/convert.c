@@ -1,6 +1,6 @@
 /* Plain conversions on the host: SIMD for the bulk where the machine has it, the scalar rule for the rest. */
-#include "quant/arithmetic/convert.h"
 #include "quant/arithmetic/float.h"
+#include "quant/host/convert_avx2.h"
 #include "quant/quant.h"
 
 static int type_is_real(const char *function, tw_type_t type)
@@ -19,7 +19,7 @@ void tw_convert_to_fp32(tw_type_t type, const void *src, float *dst, size_t n_el
     }
     size_t i = tw_convert_avx2_usable() ? tw_convert_avx2_to_fp32(type, src, dst, n_elems) : 0;
     for (; i < n_elems; i++) {
-        dst[i] = tw_qb_load(type, src, i);
+        dst[i] = tw_float_load(type, src, i);
     }
 }
 
@@ -30,7 +30,7 @@ void tw_convert_from_fp32(tw_type_t type, const float *src, float factor, void *
     }
     size_t i = tw_convert_avx2_usable() ? tw_convert_avx2_from_fp32(type, src, factor, dst, n_elems) : 0;
     for (; i < n_elems; i++) {
-        tw_qb_store(type, dst, i, tw_qb_mul(src[i], factor));
+        tw_float_store(type, dst, i, tw_float_mul(src[i], factor));
     }
 }
 
@@ -41,7 +41,7 @@ void tw_convert_add_fp32(tw_type_t type, const void *src, float *acc, size_t n_e
     }
     size_t i = tw_convert_avx2_usable() ? tw_convert_avx2_add_fp32(type, src, acc, n_elems) : 0;
     for (; i < n_elems; i++) {
-        acc[i] = tw_qb_add(acc[i], tw_qb_load(type, src, i));
+        acc[i] = tw_float_add(acc[i], tw_float_load(type, src, i));
     }
 }
 
@@ -52,6 +52,6 @@ void tw_convert_add(tw_type_t type, const void *a, const void *b, void *dst, siz
     }
     size_t i = tw_convert_avx2_usable() ? tw_convert_avx2_add(type, a, b, dst, n_elems) : 0;
     for (; i < n_elems; i++) {
-        tw_qb_store(type, dst, i, tw_qb_add(tw_qb_load(type, a, i), tw_qb_load(type, b, i)));
+        tw_float_store(type, dst, i, tw_float_add(tw_float_load(type, a, i), tw_float_load(type, b, i)));
     }
 }

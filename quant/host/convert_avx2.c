@@ -1,15 +1,7 @@
 /* Plain conversions, 8 elements at a time. Compiled with -mavx2 -mf16c; called only where the machine has both.
  * Each type gets a loop of its own: `type` is a constant wherever the always-inlined loops are expanded. */
-#include "quant/arithmetic/convert.h"
+#include "quant/host/convert_avx2.h"
 #include "quant/host/simd_avx2.h"
-
-#define INLINE static inline __attribute__((always_inline))
-
-/* FUNCTION(type, ...) with a constant type. */
-#define FOR_TYPE(type, FUNCTION, ...)                               \
-    ((type) == TW_TYPE_FP32   ? FUNCTION(TW_TYPE_FP32, __VA_ARGS__) \
-     : (type) == TW_TYPE_BF16 ? FUNCTION(TW_TYPE_BF16, __VA_ARGS__) \
-                              : FUNCTION(TW_TYPE_FP16, __VA_ARGS__))
 
 /* Asked for by every conversion, however short, and a hypervisor may take microseconds to answer CPUID: looked up once,
  * when the program is loaded. */

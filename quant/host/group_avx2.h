@@ -1,5 +1,5 @@
-/** Groups of 32 floats in four AVX2 registers: what quant_group.h builds the codec from. For files compiled with
- *  -mavx2 -mfma -mf16c only; private to the folder. Every operation gives the bits of its tw_qb counterpart. */
+/** Groups of 32 floats in four AVX2 registers: what group.h builds the codec from. For files compiled with
+ *  -mavx2 -mfma -mf16c only; private to the folder. Every operation gives the bits of its scalar counterpart. */
 #ifndef TW_QUANT_HOST_GROUP_AVX2_H
 #define TW_QUANT_HOST_GROUP_AVX2_H
 
@@ -8,19 +8,19 @@
 
 /* ---- arithmetic ------------------------------------------------------------------------------------------------ */
 
-GROUP_FN group_t group_add(group_t a, group_t b)
+INLINE group_t group_add(group_t a, group_t b)
 {
     UNROLL for (int r = 0; r < 4; r++) a.v[r] = _mm256_add_ps(a.v[r], b.v[r]);
     return a;
 }
 
-GROUP_FN group_t group_sub(group_t a, group_t b)
+INLINE group_t group_sub(group_t a, group_t b)
 {
     UNROLL for (int r = 0; r < 4; r++) a.v[r] = _mm256_sub_ps(a.v[r], b.v[r]);
     return a;
 }
 
-GROUP_FN group_t group_mul(group_t g, float factor)
+INLINE group_t group_mul(group_t g, float factor)
 {
     UNROLL for (int r = 0; r < 4; r++) g.v[r] = _mm256_mul_ps(g.v[r], _mm256_set1_ps(factor));
     return g;
@@ -28,13 +28,13 @@ GROUP_FN group_t group_mul(group_t g, float factor)
 
 /* One butterfly stage inside a register: `other` holds the partner of each lane. a * (+-1) + b is exact in the product,
  * so the fused operation rounds like the sum or difference alone. */
-GROUP_FN __m256 butterfly(__m256 x, __m256 other, __m256 signs)
+INLINE __m256 butterfly(__m256 x, __m256 other, __m256 signs)
 {
     return _mm256_fmadd_ps(x, signs, other);
 }
 
-/** As tw_qb_hadamard32. */
-GROUP_FN group_t group_rotate(group_t g)
+/** As tw_block_hadamard32. */
+INLINE group_t group_rotate(group_t g)
 {
     const __m256 signs1 = _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1);
     const __m256 signs2 = _mm256_setr_ps(1, 1, -1, -1, 1, 1, -1, -1);
@@ -49,7 +49,7 @@ GROUP_FN group_t group_rotate(group_t g)
                   _mm256_sub_ps(g.v[2], g.v[3])}};
     group_t k = {{_mm256_add_ps(h.v[0], h.v[2]), _mm256_add_ps(h.v[1], h.v[3]), _mm256_sub_ps(h.v[0], h.v[2]),
                   _mm256_sub_ps(h.v[1], h.v[3])}};
-    return group_mul(k, TW_QB_HADAMARD_NORM);
+    return group_mul(k, TW_BLOCK_HADAMARD_NORM);
 }
 
 /* ---- largest magnitude ------------------------------------------------------------------------------------------ */
@@ -58,12 +58,12 @@ typedef struct {
     __m256i bits; /* of fp32 magnitudes */
 } amax_t;
 
-GROUP_FN amax_t amax_zero(void)
+INLINE amax_t amax_zero(void)
 {
     return (amax_t){_mm256_setzero_si256()};
 }
 
-GROUP_FN amax_t amax_of_group(amax_t amax, group_t g)
+INLINE amax_t amax_of_group(amax_t amax, group_t g)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
     UNROLL for (int r = 0; r < 4; r++) amax.bits =
@@ -71,7 +71,7 @@ GROUP_FN amax_t amax_of_group(amax_t amax, group_t g)
     return amax;
 }
 
-GROUP_FN uint32_t amax_bits(amax_t amax)
+INLINE uint32_t amax_bits(amax_t amax)
 {
     __m128i m = _mm_max_epi32(_mm256_castsi256_si128(amax.bits), _mm256_extracti128_si256(amax.bits, 1));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
@@ -80,7 +80,7 @@ GROUP_FN uint32_t amax_bits(amax_t amax)
 }
 
 /** Largest magnitude of n half words, n a multiple of 32. */
-GROUP_FN uint16_t amax_of_halves(const uint16_t *src, size_t n)
+INLINE uint16_t amax_of_halves(const uint16_t *src, size_t n)
 {
     const __m256i magnitude = _mm256_set1_epi16(0x7fff);
     __m256i m0 = _mm256_setzero_si256(), m1 = m0;
@@ -100,7 +100,7 @@ GROUP_FN uint16_t amax_of_halves(const uint16_t *src, size_t n)
 /* ---- codes ------------------------------------------------------------------------------------------------------ */
 
 /** 32 integers in order, a byte each. */
-GROUP_FN void codes_store(int bits, uint8_t *codes, const __m256i q[4])
+INLINE void codes_store(int bits, uint8_t *codes, const __m256i q[4])
 {
     __m256i words0 = _mm256_packs_epi32(q[0], q[1]), words1 = _mm256_packs_epi32(q[2], q[3]);
     __m256i bytes = _mm256_packs_epi16(words0, words1);
@@ -116,7 +116,7 @@ GROUP_FN void codes_store(int bits, uint8_t *codes, const __m256i q[4])
 }
 
 /** Round y * inverse to nearest even. No clamp: |y * inverse| < qmax + 0.5 by the choice of the scale. */
-GROUP_FN void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
+INLINE void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
 {
     __m256i q[4];
     UNROLL for (int r = 0; r < 4; r++) q[r] =
@@ -124,11 +124,12 @@ GROUP_FN void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
     codes_store(bits, codes, q);
 }
 
-/** Stochastically, as tw_qb_round_stochastic, with 32 random words. */
-GROUP_FN void group_quantize_stochastic(int bits, group_t g, float inverse, const uint32_t *words,
-                                        uint8_t *codes)
+/** Stochastically, as tw_block_round_stochastic, with 32 random words. */
+INLINE void group_quantize_stochastic(int bits, group_t g, float inverse, const uint32_t *words,
+                                      uint8_t *codes)
 {
-    const __m256i qmax = _mm256_set1_epi32(tw_qb_qmax(bits)), qmin = _mm256_set1_epi32(-tw_qb_qmax(bits));
+    const __m256i qmax = _mm256_set1_epi32(tw_block_qmax(bits)),
+                  qmin = _mm256_set1_epi32(-tw_block_qmax(bits));
     __m256i q[4];
     UNROLL for (int r = 0; r < 4; r++)
     {
@@ -148,14 +149,14 @@ typedef struct {
     __m256 scale;
 } decoder_t;
 
-GROUP_FN decoder_t decoder_for(int bits, float scale)
+INLINE decoder_t decoder_for(int bits, float scale)
 {
     (void)bits;
     return (decoder_t){_mm256_set1_ps(scale)};
 }
 
 /** 32 codes times the scale, not clamped. */
-GROUP_FN group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decoder)
+INLINE group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decoder)
 {
     /* Brings nibble i of a word to the top of lane i. */
     const __m256i shifts = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
@@ -184,10 +185,10 @@ typedef struct {
     __m256i c[4];
 } counters_t;
 
-GROUP_FN counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
+INLINE counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
 {
-    __m256i p0 = _mm256_mul_epu32(x.c[0], _mm256_set1_epi64x(TW_QB_PHILOX_M0));
-    __m256i p1 = _mm256_mul_epu32(x.c[2], _mm256_set1_epi64x(TW_QB_PHILOX_M1));
+    __m256i p0 = _mm256_mul_epu32(x.c[0], _mm256_set1_epi64x(TW_PHILOX_M0));
+    __m256i p1 = _mm256_mul_epu32(x.c[2], _mm256_set1_epi64x(TW_PHILOX_M1));
     __m256i x1 = _mm256_xor_si256(x.c[1], _mm256_set1_epi32((int)key0));
     __m256i x3 = _mm256_xor_si256(x.c[3], _mm256_set1_epi32((int)key1));
     return (counters_t){{_mm256_xor_si256(_mm256_srli_epi64(p1, 32), x1), p1,
@@ -195,7 +196,7 @@ GROUP_FN counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
 }
 
 /* The words of counters in lanes 0, 2, 1, 3. */
-GROUP_FN void philox_store(counters_t x, uint32_t *words)
+INLINE void philox_store(counters_t x, uint32_t *words)
 {
     __m256i w01 = _mm256_blend_epi32(x.c[0], _mm256_slli_epi64(x.c[1], 32), 0xaa);
     __m256i w23 = _mm256_blend_epi32(x.c[2], _mm256_slli_epi64(x.c[3], 32), 0xaa);
@@ -203,8 +204,8 @@ GROUP_FN void philox_store(counters_t x, uint32_t *words)
     _mm256_storeu_si256((__m256i *)(words + 8), _mm256_unpackhi_epi64(w01, w23));
 }
 
-/** Words of RANDOM_QUADS quads from `quad` on, as tw_qb_random_quad. */
-GROUP_FN void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t quad, uint32_t *words)
+/** Words of RANDOM_QUADS quads from `quad` on, as tw_philox_quad. */
+INLINE void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t quad, uint32_t *words)
 {
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
     counters_t x[2];
@@ -215,11 +216,11 @@ GROUP_FN void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64
         x[half] = (counters_t){
             {counter, _mm256_srli_epi64(counter, 32), _mm256_set1_epi64x(tensor), _mm256_set1_epi64x(step)}};
     }
-    for (int round = 0; round < TW_QB_PHILOX_ROUNDS; round++) {
+    for (int round = 0; round < TW_PHILOX_ROUNDS; round++) {
         x[0] = philox_round(x[0], key0, key1);
         x[1] = philox_round(x[1], key0, key1);
-        key0 += TW_QB_PHILOX_W0;
-        key1 += TW_QB_PHILOX_W1;
+        key0 += TW_PHILOX_W0;
+        key1 += TW_PHILOX_W1;
     }
     philox_store(x[0], words);
     philox_store(x[1], words + 16);

@@ -1,5 +1,5 @@
-/** Groups of 32 floats in two AVX-512 registers: what quant_group.h builds the codec from. For files compiled with
- *  -mavx512{f,bw,vl,dq,bf16} only; private to the folder. Every operation gives the bits of its tw_qb counterpart. */
+/** Groups of 32 floats in two AVX-512 registers: what group.h builds the codec from. For files compiled with
+ *  -mavx512{f,bw,vl,dq,bf16} only; private to the folder. Every operation gives the bits of its scalar counterpart. */
 #ifndef TW_QUANT_HOST_GROUP_AVX512_H
 #define TW_QUANT_HOST_GROUP_AVX512_H
 
@@ -8,25 +8,25 @@
 
 /* ---- arithmetic ------------------------------------------------------------------------------------------------ */
 
-GROUP_FN group_t group_add(group_t a, group_t b)
+INLINE group_t group_add(group_t a, group_t b)
 {
     return (group_t){{_mm512_add_ps(a.v[0], b.v[0]), _mm512_add_ps(a.v[1], b.v[1])}};
 }
 
-GROUP_FN group_t group_sub(group_t a, group_t b)
+INLINE group_t group_sub(group_t a, group_t b)
 {
     return (group_t){{_mm512_sub_ps(a.v[0], b.v[0]), _mm512_sub_ps(a.v[1], b.v[1])}};
 }
 
-GROUP_FN group_t group_mul(group_t g, float factor)
+INLINE group_t group_mul(group_t g, float factor)
 {
     const __m512 f = _mm512_set1_ps(factor);
     return (group_t){{_mm512_mul_ps(g.v[0], f), _mm512_mul_ps(g.v[1], f)}};
 }
 
-/** As tw_qb_hadamard32. Within a register, a stage is x * (+-1) + the partner of each lane: the product is exact, so
+/** As tw_block_hadamard32. Within a register, a stage is x * (+-1) + the partner of each lane: the product is exact, so
  *  the fused operation rounds like the sum or difference alone. */
-GROUP_FN group_t group_rotate(group_t g)
+INLINE group_t group_rotate(group_t g)
 {
     const __m512 signs1 =
         _mm512_castpd_ps(_mm512_castsi512_pd(_mm512_set1_epi64((long long)0xbf8000003f800000)));
@@ -42,7 +42,7 @@ GROUP_FN group_t group_rotate(group_t g)
         g.v[r] = _mm512_fmadd_ps(x, signs8, _mm512_shuffle_f32x4(x, x, 0x4e));
     }
     group_t h = {{_mm512_add_ps(g.v[0], g.v[1]), _mm512_sub_ps(g.v[0], g.v[1])}};
-    return group_mul(h, TW_QB_HADAMARD_NORM);
+    return group_mul(h, TW_BLOCK_HADAMARD_NORM);
 }
 
 /* ---- largest magnitude ------------------------------------------------------------------------------------------ */
@@ -51,12 +51,12 @@ typedef struct {
     __m512i bits; /* of fp32 magnitudes */
 } amax_t;
 
-GROUP_FN amax_t amax_zero(void)
+INLINE amax_t amax_zero(void)
 {
     return (amax_t){_mm512_setzero_si512()};
 }
 
-GROUP_FN amax_t amax_of_group(amax_t amax, group_t g)
+INLINE amax_t amax_of_group(amax_t amax, group_t g)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
     UNROLL for (int r = 0; r < 2; r++) amax.bits =
@@ -64,13 +64,13 @@ GROUP_FN amax_t amax_of_group(amax_t amax, group_t g)
     return amax;
 }
 
-GROUP_FN uint32_t amax_bits(amax_t amax)
+INLINE uint32_t amax_bits(amax_t amax)
 {
     return (uint32_t)_mm512_reduce_max_epi32(amax.bits);
 }
 
 /** Largest magnitude of n half words, n a multiple of 32. */
-GROUP_FN uint16_t amax_of_halves(const uint16_t *src, size_t n)
+INLINE uint16_t amax_of_halves(const uint16_t *src, size_t n)
 {
     const __m512i magnitude = _mm512_set1_epi16(0x7fff);
     __m512i m = _mm512_setzero_si512();
@@ -87,7 +87,7 @@ GROUP_FN uint16_t amax_of_halves(const uint16_t *src, size_t n)
 /* ---- codes ------------------------------------------------------------------------------------------------------ */
 
 /** 32 integers in order, a byte or a nibble each. */
-GROUP_FN void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
+INLINE void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
 {
     __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm512_cvtepi32_epi8(q0)),
                                             _mm512_cvtepi32_epi8(q1), 1);
@@ -101,17 +101,18 @@ GROUP_FN void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
 }
 
 /** Round y * inverse to nearest even. No clamp: |y * inverse| < qmax + 0.5 by the choice of the scale. */
-GROUP_FN void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
+INLINE void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
 {
     g = group_mul(g, inverse);
     codes_store(bits, codes, _mm512_cvtps_epi32(g.v[0]), _mm512_cvtps_epi32(g.v[1]));
 }
 
-/** Stochastically, as tw_qb_round_stochastic, with 32 random words. */
-GROUP_FN void group_quantize_stochastic(int bits, group_t g, float inverse, const uint32_t *words,
-                                        uint8_t *codes)
+/** Stochastically, as tw_block_round_stochastic, with 32 random words. */
+INLINE void group_quantize_stochastic(int bits, group_t g, float inverse, const uint32_t *words,
+                                      uint8_t *codes)
 {
-    const __m512i qmax = _mm512_set1_epi32(tw_qb_qmax(bits)), qmin = _mm512_set1_epi32(-tw_qb_qmax(bits));
+    const __m512i qmax = _mm512_set1_epi32(tw_block_qmax(bits)),
+                  qmin = _mm512_set1_epi32(-tw_block_qmax(bits));
     const __m512i one = _mm512_set1_epi32(1);
     __m512i q[2];
     UNROLL for (int r = 0; r < 2; r++)
@@ -133,7 +134,7 @@ typedef struct {
     __m512 v;
 } decoder_t;
 
-GROUP_FN decoder_t decoder_for(int bits, float scale)
+INLINE decoder_t decoder_for(int bits, float scale)
 {
     const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
     __m512 s = _mm512_set1_ps(scale);
@@ -141,7 +142,7 @@ GROUP_FN decoder_t decoder_for(int bits, float scale)
 }
 
 /** 32 codes times the scale, not clamped. */
-GROUP_FN group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decoder)
+INLINE group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decoder)
 {
     group_t g;
     if (bits == 8) {
@@ -175,10 +176,10 @@ typedef struct {
     __m512i c[4];
 } counters_t;
 
-GROUP_FN counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
+INLINE counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
 {
-    __m512i p0 = _mm512_mul_epu32(x.c[0], _mm512_set1_epi64(TW_QB_PHILOX_M0));
-    __m512i p1 = _mm512_mul_epu32(x.c[2], _mm512_set1_epi64(TW_QB_PHILOX_M1));
+    __m512i p0 = _mm512_mul_epu32(x.c[0], _mm512_set1_epi64(TW_PHILOX_M0));
+    __m512i p1 = _mm512_mul_epu32(x.c[2], _mm512_set1_epi64(TW_PHILOX_M1));
     __m512i c0 =
         _mm512_ternarylogic_epi32(_mm512_srli_epi64(p1, 32), x.c[1], _mm512_set1_epi32((int)key0), XOR3);
     __m512i c2 =
@@ -187,7 +188,7 @@ GROUP_FN counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
 }
 
 /* The words of counters in lanes 0, 2, 4, 6, 1, 3, 5, 7. */
-GROUP_FN void philox_store(counters_t x, uint32_t *words)
+INLINE void philox_store(counters_t x, uint32_t *words)
 {
     __m512i w01 = _mm512_mask_mov_epi32(x.c[0], 0xaaaa, _mm512_slli_epi64(x.c[1], 32));
     __m512i w23 = _mm512_mask_mov_epi32(x.c[2], 0xaaaa, _mm512_slli_epi64(x.c[3], 32));
@@ -195,8 +196,8 @@ GROUP_FN void philox_store(counters_t x, uint32_t *words)
     _mm512_storeu_si512(words + 16, _mm512_unpackhi_epi64(w01, w23));
 }
 
-/** Words of RANDOM_QUADS quads from `quad` on, as tw_qb_random_quad. */
-GROUP_FN void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t quad, uint32_t *words)
+/** Words of RANDOM_QUADS quads from `quad` on, as tw_philox_quad. */
+INLINE void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t quad, uint32_t *words)
 {
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
     counters_t x[2];
@@ -207,11 +208,11 @@ GROUP_FN void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64
         x[half] = (counters_t){
             {counter, _mm512_srli_epi64(counter, 32), _mm512_set1_epi64(tensor), _mm512_set1_epi64(step)}};
     }
-    for (int round = 0; round < TW_QB_PHILOX_ROUNDS; round++) {
+    for (int round = 0; round < TW_PHILOX_ROUNDS; round++) {
         x[0] = philox_round(x[0], key0, key1);
         x[1] = philox_round(x[1], key0, key1);
-        key0 += TW_QB_PHILOX_W0;
-        key1 += TW_QB_PHILOX_W1;
+        key0 += TW_PHILOX_W0;
+        key1 += TW_PHILOX_W1;
     }
     philox_store(x[0], words);
     philox_store(x[1], words + 32);

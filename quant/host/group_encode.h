@@ -1,11 +1,11 @@
-/** Encoding over groups: see quant_group.h.
+/** Encoding over groups: see group.h.
  *
  *  Blocks go through in batches of up to 8 that stay within the first-level cache and within a frame: first the largest
  *  magnitude of each, then all scales at once (the divisions of one block would be waited for), then the codes. */
 #ifndef TW_QUANT_HOST_GROUP_ENCODE_H
 #define TW_QUANT_HOST_GROUP_ENCODE_H
 
-#include "quant/host/group_common.h"
+#include "quant/host/group.h"
 
 #define BATCH_ELEMS 2048
 
@@ -52,7 +52,7 @@ static batch_t batch_at(const encoder_t *encoder, size_t b, size_t max_blocks)
     return (batch_t){.b = b, .n_blocks = (n + block - 1) / block, .first = first, .n_elems = n};
 }
 
-GROUP_FN size_t elems_of_block(const batch_t *batch, size_t j, size_t block)
+INLINE size_t elems_of_block(const batch_t *batch, size_t j, size_t block)
 {
     size_t left = batch->n_elems - j * block;
     return left < block ? left : block;
@@ -62,8 +62,8 @@ GROUP_FN size_t elems_of_block(const batch_t *batch, size_t j, size_t block)
 
 /* From the source; meanwhile the next batch's source is fetched, which the processor would only begin to do at its first
  * access: a page ends there. */
-GROUP_FN int quantize_groups(tw_type_t type, int bits, const void *src, size_t first, size_t n, float inverse,
-                             uint8_t *codes)
+INLINE int quantize_groups(tw_type_t type, int bits, const void *src, size_t first, size_t n, float inverse,
+                           uint8_t *codes)
 {
     for (size_t i = 0; i < n; i += GROUP) {
         group_fetch(type, src, first + i + AHEAD_ELEMS);
@@ -72,7 +72,7 @@ GROUP_FN int quantize_groups(tw_type_t type, int bits, const void *src, size_t f
     return 0;
 }
 
-GROUP_FN int quantize_fp32(int bits, const float *y, size_t n, float inverse, uint8_t *codes)
+INLINE int quantize_fp32(int bits, const float *y, size_t n, float inverse, uint8_t *codes)
 {
     for (size_t i = 0; i < n; i += GROUP) {
         group_quantize(bits, group_load(TW_TYPE_FP32, y, i), inverse, codes + i * (size_t)bits / 8);
@@ -80,14 +80,14 @@ GROUP_FN int quantize_fp32(int bits, const float *y, size_t n, float inverse, ui
     return 0;
 }
 
-GROUP_FN int quantize_bits(int bits, tw_type_t type, const void *src, size_t first, size_t n, float inverse,
-                           uint8_t *codes)
+INLINE int quantize_bits(int bits, tw_type_t type, const void *src, size_t first, size_t n, float inverse,
+                         uint8_t *codes)
 {
     return FOR_TYPE(type, quantize_groups, bits, src, first, n, inverse, codes);
 }
 
-GROUP_FN int quantize_stochastic_groups(int bits, const float *y, size_t n, float inverse,
-                                        const uint32_t *words, uint8_t *codes)
+INLINE int quantize_stochastic_groups(int bits, const float *y, size_t n, float inverse,
+                                      const uint32_t *words, uint8_t *codes)
 {
     for (size_t i = 0; i < n; i += GROUP) {
         group_t g = group_load(TW_TYPE_FP32, y, i);
@@ -107,13 +107,13 @@ static const uint32_t *random_words(const encoder_t *encoder, uint64_t elem, siz
 }
 
 /* Codes of the batch's block j. `words`: of the batch, NULL when rounding to nearest. */
-GROUP_FN void quantize_block(const tw_quant_codec_t *codec, const batch_t *batch, size_t j, float inverse,
-                             const uint32_t *words, scratch_t *scratch, uint8_t *codes)
+INLINE void quantize_block(const tw_quant_codec_t *codec, const batch_t *batch, size_t j, float inverse,
+                           const uint32_t *words, scratch_t *scratch, uint8_t *codes)
 {
     size_t block = (size_t)codec->block, n = elems_of_block(batch, j, block);
     size_t padded = whole_groups(n + GROUP - 1);
     if (inverse == 0.0f) { /* all zero, or not finite */
-        memset(codes, 0, tw_qb_code_bytes(codec->bits, n));
+        memset(codes, 0, tw_layout_code_bytes(codec->bits, n));
         return;
     }
     uint8_t *at = padded == n ? codes : scratch->codes;
@@ -127,7 +127,7 @@ GROUP_FN void quantize_block(const tw_quant_codec_t *codec, const batch_t *batch
         FOR_BITS(codec->bits, quantize_fp32, y, padded, inverse, at);
     }
     if (padded != n) {
-        memcpy(codes, scratch->codes, tw_qb_code_bytes(codec->bits, n));
+        memcpy(codes, scratch->codes, tw_layout_code_bytes(codec->bits, n));
     }
 }
 
@@ -135,16 +135,17 @@ GROUP_FN void quantize_block(const tw_quant_codec_t *codec, const batch_t *batch
 static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scratch_t *scratch)
 {
     const tw_quant_codec_t *codec = encoder->codec;
-    uint8_t *frame = encoder->dst + batch->b / TW_QUANT_FRAME_BLOCKS * tw_qb_frame_bytes(codec);
-    size_t slot = batch->b % TW_QUANT_FRAME_BLOCKS, scale_bytes = tw_qb_scale_bytes(codec->scale);
-    size_t block_bytes = tw_qb_code_bytes(codec->bits, (size_t)codec->block);
-    uint8_t *codes = frame + tw_qb_frame_scales_bytes(codec) + slot * block_bytes;
-    uint32_t scale[TW_QUANT_FRAME_BLOCKS], limit = codec->hadamard ? TW_QB_LIMIT_ROTATED : TW_QB_MAX_BITS;
+    uint8_t *frame = encoder->dst + batch->b / TW_QUANT_FRAME_BLOCKS * tw_layout_frame_bytes(codec);
+    size_t slot = batch->b % TW_QUANT_FRAME_BLOCKS, scale_bytes = tw_layout_scale_bytes(codec->scale);
+    size_t block_bytes = tw_layout_code_bytes(codec->bits, (size_t)codec->block);
+    uint8_t *codes = frame + tw_layout_frame_scales_bytes(codec) + slot * block_bytes;
+    uint32_t scale[TW_QUANT_FRAME_BLOCKS],
+        limit = codec->hadamard ? TW_BLOCK_LIMIT_ROTATED : TW_FLOAT_MAX_BITS;
     float inverse[TW_QUANT_FRAME_BLOCKS];
     const uint32_t *words = NULL;
     uint64_t nonfinite = 0;
 
-    scales8(batch->amax, limit, tw_qb_qmax(codec->bits), codec->scale, scale, inverse);
+    scales8(batch->amax, limit, tw_block_qmax(codec->bits), codec->scale, scale, inverse);
     if (codec->round == TW_QUANT_ROUND_STOCHASTIC) {
         words =
             random_words(encoder, encoder->first_elem + batch->first, batch->n_elems + GROUP, scratch->words);
@@ -152,7 +153,7 @@ static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scr
     for (size_t j = 0; j < batch->n_blocks; j++) {
         /* x86 is little-endian: a bf16 scale is the upper half of the word. */
         memcpy(frame + (slot + j) * scale_bytes, (const uint8_t *)&scale[j] + 4 - scale_bytes, scale_bytes);
-        nonfinite += scale[j] == TW_QB_NAN_BITS;
+        nonfinite += scale[j] == TW_FLOAT_NAN_BITS;
         quantize_block(codec, batch, j, inverse[j], words, scratch, codes + j * block_bytes);
     }
     return nonfinite;
@@ -160,11 +161,11 @@ static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scr
 
 /* ---- magnitudes ------------------------------------------------------------------------------------------------- */
 
-GROUP_FN uint32_t amax_groups(tw_type_t type, const void *src, size_t first, size_t n)
+INLINE uint32_t amax_groups(tw_type_t type, const void *src, size_t first, size_t n)
 {
     if (type != TW_TYPE_FP32) {
         uint16_t half = amax_of_halves((const uint16_t *)src + first, n);
-        return tw_qb_bits(tw_qb_load(type, &half, 0));
+        return tw_float_bits(tw_float_load(type, &half, 0));
     }
     amax_t amax = amax_zero();
     for (size_t i = 0; i < n; i += GROUP) {
@@ -175,8 +176,8 @@ GROUP_FN uint32_t amax_groups(tw_type_t type, const void *src, size_t first, siz
 
 /* Fill y with the source, or its difference to the base, rotated or not, and zeros up to a whole group.
  * Returns the largest magnitude. */
-GROUP_FN uint32_t load_groups(tw_type_t type, int delta, int rotate, const tw_quant_segment_t *segment,
-                              size_t first, size_t n, float *y)
+INLINE uint32_t load_groups(tw_type_t type, int delta, int rotate, const tw_quant_segment_t *segment,
+                            size_t first, size_t n, float *y)
 {
     amax_t amax = amax_zero();
     size_t i = 0;
@@ -198,8 +199,8 @@ GROUP_FN uint32_t load_groups(tw_type_t type, int delta, int rotate, const tw_qu
         return amax_bits(amax);
     }
     for (; i < n; i++) {
-        float x = tw_qb_load(delta ? TW_TYPE_FP32 : type, segment->src, first + i);
-        y[i] = delta ? tw_qb_sub(x, tw_qb_load(type, segment->base, first + i)) : x;
+        float x = tw_float_load(delta ? TW_TYPE_FP32 : type, segment->src, first + i);
+        y[i] = delta ? tw_float_sub(x, tw_float_load(type, segment->base, first + i)) : x;
     }
     for (; i % GROUP; i++) {
         y[i] = 0.0f;
@@ -207,23 +208,23 @@ GROUP_FN uint32_t load_groups(tw_type_t type, int delta, int rotate, const tw_qu
     return amax_bits(amax_of_group(amax, group_load(TW_TYPE_FP32, y, i - GROUP)));
 }
 
-GROUP_FN uint32_t load_plain(tw_type_t type, int rotate, const tw_quant_segment_t *segment, size_t first,
-                             size_t n, float *y)
+INLINE uint32_t load_plain(tw_type_t type, int rotate, const tw_quant_segment_t *segment, size_t first,
+                           size_t n, float *y)
 {
     return rotate ? load_groups(type, 0, 1, segment, first, n, y)
                   : load_groups(type, 0, 0, segment, first, n, y);
 }
 
-GROUP_FN uint32_t load_delta(tw_type_t type, int rotate, const tw_quant_segment_t *segment, size_t first,
-                             size_t n, float *y)
+INLINE uint32_t load_delta(tw_type_t type, int rotate, const tw_quant_segment_t *segment, size_t first,
+                           size_t n, float *y)
 {
     return rotate ? load_groups(type, 1, 1, segment, first, n, y)
                   : load_groups(type, 1, 0, segment, first, n, y);
 }
 
 /* Largest magnitude of n elements, which may end up at y. */
-GROUP_FN uint32_t load_block(const batch_t *batch, int delta, int rotate, const tw_quant_segment_t *segment,
-                             size_t first, size_t n, float *y)
+INLINE uint32_t load_block(const batch_t *batch, int delta, int rotate, const tw_quant_segment_t *segment,
+                           size_t first, size_t n, float *y)
 {
     if (batch->src && n % GROUP == 0) {
         return FOR_TYPE(batch->type, amax_groups, batch->src, first, n);
@@ -241,12 +242,12 @@ static void pad_segment(const encoder_t *encoder)
     if (encoder->n_elems == 0) {
         return; /* dst may be NULL */
     }
-    size_t payload = tw_qb_payload_bytes(codec, encoder->n_elems);
-    size_t blocks = tw_qb_block_count(codec, encoder->n_elems), used = blocks % TW_QUANT_FRAME_BLOCKS;
-    memset(encoder->dst + payload, 0, tw_qb_encoded_bytes(codec, encoder->n_elems) - payload);
+    size_t payload = tw_layout_payload_bytes(codec, encoder->n_elems);
+    size_t blocks = tw_layout_block_count(codec, encoder->n_elems), used = blocks % TW_QUANT_FRAME_BLOCKS;
+    memset(encoder->dst + payload, 0, tw_layout_encoded_bytes(codec, encoder->n_elems) - payload);
     if (used) {
-        memset(encoder->dst + tw_qb_scale_offset(codec, blocks), 0,
-               (TW_QUANT_FRAME_BLOCKS - used) * tw_qb_scale_bytes(codec->scale));
+        memset(encoder->dst + tw_layout_scale_offset(codec, blocks), 0,
+               (TW_QUANT_FRAME_BLOCKS - used) * tw_layout_scale_bytes(codec->scale));
     }
 }
 
@@ -256,7 +257,7 @@ static uint64_t encode_segment(const tw_quant_codec_t *codec, const tw_quant_arg
     encoder_t encoder = {codec,      segment->dst,   segment->n_elems, args->seed, segment->first_elem,
                          args->step, segment->tensor};
     scratch_t scratch;
-    size_t block = (size_t)codec->block, blocks = tw_qb_block_count(codec, segment->n_elems);
+    size_t block = (size_t)codec->block, blocks = tw_layout_block_count(codec, segment->n_elems);
     size_t step = batch_blocks(codec);
     uint64_t nonfinite = 0;
     int direct = !delta && !codec->hadamard && codec->round == TW_QUANT_ROUND_NEAREST;

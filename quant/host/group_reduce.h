@@ -1,4 +1,4 @@
-/** Sums of encoded inputs over groups: see quant_group.h. */
+/** Sums of encoded inputs over groups: see group.h. */
 #ifndef TW_QUANT_HOST_GROUP_REDUCE_H
 #define TW_QUANT_HOST_GROUP_REDUCE_H
 
@@ -14,7 +14,7 @@ typedef struct {
 } inputs_t;
 
 /* Set y[0..n) to the sum of n_inputs inputs, or add them to it one after another. */
-GROUP_FN int sum_groups(int bits, int n_inputs, int add, const inputs_t *inputs, float *y, size_t n)
+INLINE int sum_groups(int bits, int n_inputs, int add, const inputs_t *inputs, float *y, size_t n)
 {
     decoder_t decoder[SUM_INPUTS];
     UNROLL for (int k = 0; k < n_inputs; k++) decoder[k] = decoder_for(bits, inputs->scale[k]);
@@ -34,12 +34,12 @@ GROUP_FN int sum_groups(int bits, int n_inputs, int add, const inputs_t *inputs,
     return 0;
 }
 
-GROUP_FN int sum_all(int bits, int add, const inputs_t *inputs, float *y, size_t n)
+INLINE int sum_all(int bits, int add, const inputs_t *inputs, float *y, size_t n)
 {
     return sum_groups(bits, SUM_INPUTS, add, inputs, y, n);
 }
 
-GROUP_FN int sum_one(int bits, int add, const inputs_t *inputs, float *y, size_t n)
+INLINE int sum_one(int bits, int add, const inputs_t *inputs, float *y, size_t n)
 {
     return sum_groups(bits, 1, add, inputs, y, n);
 }
@@ -48,9 +48,8 @@ GROUP_FN int sum_one(int bits, int add, const inputs_t *inputs, float *y, size_t
 static void sum_elements(int bits, int add, const uint8_t *codes, float scale, float *y, size_t i, size_t n)
 {
     for (; i < n; i++) {
-        float z = tw_qb_scale_is_nonfinite(scale) ? tw_qb_float(TW_QB_NAN_BITS)
-                                                  : tw_qb_dequantize(tw_qb_code_get(codes, bits, i), scale);
-        y[i] = add ? tw_qb_add(y[i], z) : z;
+        float z = tw_block_decode_code(codes, bits, i, scale);
+        y[i] = add ? tw_float_add(y[i], z) : z;
     }
 }
 
@@ -58,7 +57,7 @@ static void sum_elements(int bits, int add, const uint8_t *codes, float scale, f
 static size_t sum_some(int bits, int add, const inputs_t *inputs, size_t n_inputs, float *y, size_t n)
 {
     size_t ordinary = 0;
-    while (ordinary < n_inputs && !tw_qb_may_overflow(inputs->scale[ordinary], bits, 0, TW_TYPE_FP32)) {
+    while (ordinary < n_inputs && !tw_block_may_overflow(inputs->scale[ordinary], bits, 0, TW_TYPE_FP32)) {
         ordinary++; /* a NaN is not */
     }
     size_t taken = ordinary == SUM_INPUTS ? SUM_INPUTS : 1, whole = ordinary > 0 ? whole_groups(n) : 0;
@@ -81,15 +80,15 @@ static void sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segm
     for (size_t at = 0; at < n;) {
         size_t b = (first + at) / block, in_block = (first + at) % block;
         size_t piece = block - in_block < n - at ? block - in_block : n - at;
-        size_t scale_offset = tw_qb_scale_offset(codec, b);
-        size_t codes_offset = tw_qb_codes_offset(codec, b) + tw_qb_code_bytes(codec->bits, in_block);
+        size_t scale_offset = tw_layout_scale_offset(codec, b);
+        size_t codes_offset = tw_layout_codes_offset(codec, b) + tw_layout_code_bytes(codec->bits, in_block);
         for (size_t k = 0; k < segment->n_srcs;) {
             inputs_t inputs;
             size_t n_inputs = segment->n_srcs - k < SUM_INPUTS ? segment->n_srcs - k : SUM_INPUTS;
             for (size_t j = 0; j < n_inputs; j++) {
                 const uint8_t *src = segment->srcs[k + j];
                 inputs.codes[j] = src + codes_offset;
-                inputs.scale[j] = tw_qb_scale_get(src + scale_offset, codec->scale);
+                inputs.scale[j] = tw_layout_scale_get(src + scale_offset, codec->scale);
             }
             k += sum_some(codec->bits, k > 0, &inputs, n_inputs, y + at, piece);
         }
@@ -97,7 +96,7 @@ static void sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segm
     }
 }
 
-GROUP_FN uint32_t finish_groups(int rotate_before, int rotate_after, float factor, float *y, size_t n)
+INLINE uint32_t finish_groups(int rotate_before, int rotate_after, float factor, float *y, size_t n)
 {
     amax_t amax = amax_zero();
     for (size_t i = 0; i < n; i += GROUP) {
@@ -138,7 +137,7 @@ static uint64_t reduce_encode_segment(const tw_quant_codec_t *in, const tw_quant
     encoder_t encoder = {out,        segment->dst,   segment->n_elems, args->seed, segment->first_elem,
                          args->step, segment->tensor};
     scratch_t scratch;
-    size_t block = (size_t)out->block, blocks = tw_qb_block_count(out, segment->n_elems);
+    size_t block = (size_t)out->block, blocks = tw_layout_block_count(out, segment->n_elems);
     size_t step = batch_blocks(out);
     uint64_t nonfinite = 0;
     for (size_t b = 0; b < blocks; b += step) {
@@ -154,14 +153,14 @@ static uint64_t reduce_encode_segment(const tw_quant_codec_t *in, const tw_quant
     return nonfinite;
 }
 
-GROUP_FN int store_groups(tw_type_t type, const float *y, size_t n, void *dst, size_t first)
+INLINE int store_groups(tw_type_t type, const float *y, size_t n, void *dst, size_t first)
 {
     size_t i = 0;
     for (; i < whole_groups(n); i += GROUP) {
         group_store(type, dst, first + i, group_load(TW_TYPE_FP32, y, i));
     }
     for (; i < n; i++) {
-        tw_qb_store(type, dst, first + i, y[i]);
+        tw_float_store(type, dst, first + i, y[i]);
     }
     return 0;
 }
@@ -170,8 +169,8 @@ static void reduce_decode_segment(const tw_quant_codec_t *codec, const tw_quant_
                                   const tw_quant_reduce_segment_t *segment)
 {
     scratch_t scratch;
-    for (size_t b = 0; b < tw_qb_block_count(codec, segment->n_elems); b++) {
-        size_t n = tw_qb_block_elems(codec, segment->n_elems, b), first = b * (size_t)codec->block;
+    for (size_t b = 0; b < tw_layout_block_count(codec, segment->n_elems); b++) {
+        size_t n = tw_layout_block_elems(codec, segment->n_elems, b), first = b * (size_t)codec->block;
         sum_inputs(codec, segment, first, n, scratch.y);
         finish_sum(codec->hadamard, 0, args->factor, scratch.y, n);
         FOR_TYPE(args->type, store_groups, scratch.y, n, segment->dst, first);

@@ -5,7 +5,6 @@
 #include "quant/arithmetic/block.h"
 #include "quant/host/simd_avx2.h"
 
-#define GROUP_FN static inline __attribute__((always_inline))
 /* Loops over registers must vanish, or the registers become memory. */
 #define UNROLL _Pragma("GCC unroll 4")
 
@@ -14,21 +13,21 @@ typedef struct {
 } group_t;
 
 /** 32 elements at src[i]. */
-GROUP_FN group_t group_load(tw_type_t type, const void *src, size_t i)
+INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
 {
     group_t g;
     UNROLL for (int r = 0; r < 4; r++) g.v[r] = load8(type, src, i + 8 * (size_t)r);
     return g;
 }
 
-/** As tw_qb_store. */
-GROUP_FN void group_store(tw_type_t type, void *dst, size_t i, group_t g)
+/** As tw_float_store. */
+INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
 {
     UNROLL for (int r = 0; r < 4; r++) store8(type, dst, i + 8 * (size_t)r, g.v[r]);
 }
 
-/** As tw_qb_store, for values that are no NaN. */
-GROUP_FN void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
+/** As tw_float_store, for values that are no NaN. */
+INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
 {
     if (type != TW_TYPE_BF16) {
         group_store(type, dst, i, g);
@@ -45,16 +44,16 @@ GROUP_FN void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
 /** Decoding is fast for scales beyond this, and for 0: for any. */
 #define GROUP_SCALE_TINY_BITS 0u
 
-/** As tw_qb_store, for values of blocks that decode fast. */
-GROUP_FN void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g)
+/** As tw_float_store, for values of blocks that decode fast. */
+INLINE void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g)
 {
     group_store_small(type, dst, i, g);
 }
 
 /** Is every magnitude below `max`? NaN is not. */
-GROUP_FN int group_is_below(group_t g, float max)
+INLINE int group_is_below(group_t g, float max)
 {
-    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff), top = _mm256_set1_epi32((int)tw_qb_bits(max));
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff), top = _mm256_set1_epi32((int)tw_float_bits(max));
     __m256i m = _mm256_setzero_si256();
     UNROLL for (int r = 0; r < 4; r++) m =
         _mm256_max_epi32(m, _mm256_and_si256(_mm256_castps_si256(g.v[r]), magnitude));
@@ -62,10 +61,10 @@ GROUP_FN int group_is_below(group_t g, float max)
 }
 
 /** Finite values to within [-max, max]; infinities and NaN stay. */
-GROUP_FN group_t group_saturate(group_t g, float max)
+INLINE group_t group_saturate(group_t g, float max)
 {
     const __m256 top = _mm256_set1_ps(max), bottom = _mm256_set1_ps(-max), sign = _mm256_set1_ps(-0.0f);
-    const __m256 infinity = _mm256_set1_ps(tw_qb_float(TW_QB_EXP_BITS));
+    const __m256 infinity = _mm256_set1_ps(tw_float_of_bits(TW_FLOAT_INF_BITS));
     UNROLL for (int r = 0; r < 4; r++)
     {
         __m256 is_infinite = _mm256_cmp_ps(_mm256_andnot_ps(sign, g.v[r]), infinity, _CMP_EQ_OQ);

@@ -7,7 +7,6 @@
 
 #include <immintrin.h>
 
-#define GROUP_FN static inline __attribute__((always_inline))
 /* Loops over registers must vanish, or the registers become memory. */
 #define UNROLL _Pragma("GCC unroll 4")
 
@@ -16,7 +15,7 @@ typedef struct {
 } group_t;
 
 /** 32 elements at src[i]. */
-GROUP_FN group_t group_load(tw_type_t type, const void *src, size_t i)
+INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
 {
     group_t g;
     UNROLL for (int r = 0; r < 2; r++)
@@ -34,14 +33,14 @@ GROUP_FN group_t group_load(tw_type_t type, const void *src, size_t i)
 }
 
 /* x rounded to bf16, nearest even, in the upper half of each lane; wrong for NaN. */
-GROUP_FN __m512i bf16_round16(__m512 x)
+INLINE __m512i bf16_round16(__m512 x)
 {
     __m512i bits = _mm512_castps_si512(x);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
 }
 
-GROUP_FN void bf16_store32(void *dst, size_t i, __m512i low, __m512i high)
+INLINE void bf16_store32(void *dst, size_t i, __m512i low, __m512i high)
 {
     const __m512i upper_halves =
         _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23,
@@ -49,8 +48,8 @@ GROUP_FN void bf16_store32(void *dst, size_t i, __m512i low, __m512i high)
     _mm512_storeu_si512((uint16_t *)dst + i, _mm512_permutex2var_epi16(low, upper_halves, high));
 }
 
-/** As tw_qb_store, for values that are no NaN. */
-GROUP_FN void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
+/** As tw_float_store, for values that are no NaN. */
+INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
 {
     if (type == TW_TYPE_BF16) {
         bf16_store32(dst, i, bf16_round16(g.v[0]), bf16_round16(g.v[1]));
@@ -68,8 +67,8 @@ GROUP_FN void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
     }
 }
 
-/** As tw_qb_store. */
-GROUP_FN void group_store(tw_type_t type, void *dst, size_t i, group_t g)
+/** As tw_float_store. */
+INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
 {
     if (type != TW_TYPE_BF16) {
         group_store_small(type, dst, i, g);
@@ -89,8 +88,8 @@ GROUP_FN void group_store(tw_type_t type, void *dst, size_t i, group_t g)
  *  would drop. Codes times scales are multiples of 2^-23 of the scale's power of two; rotation divides by less than 2^3. */
 #define GROUP_SCALE_TINY_BITS 0x0d7fffffu /* just below 2^-100 */
 
-/** As tw_qb_store, for values of blocks that decode fast. */
-GROUP_FN void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g)
+/** As tw_float_store, for values of blocks that decode fast. */
+INLINE void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g)
 {
     if (type == TW_TYPE_BF16) {
         _mm512_storeu_si512((uint16_t *)dst + i, (__m512i)_mm512_cvtne2ps_pbh(g.v[1], g.v[0]));
@@ -100,19 +99,19 @@ GROUP_FN void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g
 }
 
 /** Is every magnitude below `max`? NaN is not. */
-GROUP_FN int group_is_below(group_t g, float max)
+INLINE int group_is_below(group_t g, float max)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
     __m512i m0 = _mm512_and_si512(_mm512_castps_si512(g.v[0]), magnitude);
     __m512i m1 = _mm512_and_si512(_mm512_castps_si512(g.v[1]), magnitude);
-    return _mm512_cmpge_epi32_mask(_mm512_max_epi32(m0, m1), _mm512_set1_epi32((int)tw_qb_bits(max))) == 0;
+    return _mm512_cmpge_epi32_mask(_mm512_max_epi32(m0, m1), _mm512_set1_epi32((int)tw_float_bits(max))) == 0;
 }
 
 /** Finite values to within [-max, max]; infinities and NaN stay. */
-GROUP_FN group_t group_saturate(group_t g, float max)
+INLINE group_t group_saturate(group_t g, float max)
 {
     const __m512 top = _mm512_set1_ps(max), bottom = _mm512_set1_ps(-max);
-    const __m512 infinity = _mm512_set1_ps(tw_qb_float(TW_QB_EXP_BITS));
+    const __m512 infinity = _mm512_set1_ps(tw_float_of_bits(TW_FLOAT_INF_BITS));
     UNROLL for (int r = 0; r < 2; r++)
     {
         __mmask16 infinite = _mm512_cmp_ps_mask(_mm512_abs_ps(g.v[r]), infinity, _CMP_EQ_OQ);

@@ -7,6 +7,14 @@
 #include <cpuid.h>
 #include <immintrin.h>
 
+#define INLINE static inline __attribute__((always_inline))
+
+/** FUNCTION(type, ...) with a constant type: FUNCTION is always inlined, so it is compiled for each. */
+#define FOR_TYPE(type, FUNCTION, ...)                               \
+    ((type) == TW_TYPE_FP32   ? FUNCTION(TW_TYPE_FP32, __VA_ARGS__) \
+     : (type) == TW_TYPE_BF16 ? FUNCTION(TW_TYPE_BF16, __VA_ARGS__) \
+                              : FUNCTION(TW_TYPE_FP16, __VA_ARGS__))
+
 /** Has this machine F16C? Not every compiler's __builtin_cpu_supports knows it. */
 static inline int cpu_has_f16c(void)
 {
@@ -52,7 +60,7 @@ static inline __m128i pack8(__m256i words)
     return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
 }
 
-/** 8 elements to dst[i], as tw_qb_store. */
+/** 8 elements to dst[i], as tw_float_store. */
 static inline void store8(tw_type_t type, void *dst, size_t i, __m256 x)
 {
     if (type == TW_TYPE_FP32) {

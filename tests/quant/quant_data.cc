@@ -47,7 +47,7 @@ float normal(Random &random)
 
 float make_element(tw_type_t type, Data data, size_t i, Random &random)
 {
-    const float top = tw_qb_type_max(type);
+    const float top = tw_float_type_max(type);
     switch (data) {
     case Data::gauss:
         return normal(random);
@@ -87,7 +87,7 @@ std::vector<uint8_t> generate(tw_type_t type, Data data, size_t n, uint64_t seed
     Random random(seed * 1000003 + uint64_t(data) * 31 + uint64_t(type));
     std::vector<uint8_t> array(n * tw_type_bytes(type));
     for (size_t i = 0; i < n; i++) {
-        tw_qb_store_saturate(type, array.data(), i, make_element(type, data, i, random));
+        tw_float_store_saturate(type, array.data(), i, make_element(type, data, i, random));
     }
     return array;
 }
@@ -272,7 +272,7 @@ double value_at(tw_type_t type, const std::vector<uint8_t> &array, size_t i)
     }
     uint16_t h;
     memcpy(&h, array.data() + 2 * i, 2);
-    return double(tw_qb_load(type, &h, 0));
+    return double(tw_float_load(type, &h, 0));
 }
 
 bool same_values(tw_type_t type, const std::vector<uint8_t> &a, const std::vector<uint8_t> &b)

@@ -83,7 +83,7 @@ TEST_P(QuantCompose, DecodeApplyIsDecodeAddRound)
             std::vector<uint8_t> expected = before;
             const std::vector<float> z = tw::decode_fp32(quant, encoded, n);
             for (size_t i = 0; i < n; i++) {
-                tw_qb_store(type, expected.data(), i, tw_qb_load(type, before.data(), i) + z[i]);
+                tw_float_store(type, expected.data(), i, tw_float_load(type, before.data(), i) + z[i]);
             }
             EXPECT_EQ(run_onto(tw_quant_decode_apply, quant, type, encoded, before), expected) << codec;
         }
@@ -99,13 +99,13 @@ TEST_P(QuantCompose, DecodeApplySaturatesWhatIsFinite)
             tw_quant_codec_t codec;
             ASSERT_EQ(tw_quant_codec_parse(text, &codec), TW_OK);
             tw::Codec quant(codec, GetParam());
-            const float top = tw_qb_type_max(type), change = type == TW_TYPE_FP16 ? 4096.0f : 0x1.1p119f;
+            const float top = tw_float_type_max(type), change = type == TW_TYPE_FP16 ? 4096.0f : 0x1.1p119f;
             const std::vector<uint8_t> encoded =
                 tw::encode(quant, TW_TYPE_FP32, tw::bytes_of(std::vector<float>(n, change)));
             std::vector<uint8_t> before(n * 2);
             const float values[] = {top, -top, INFINITY, -INFINITY, NAN};
             for (size_t i = 0; i < n; i++) {
-                tw_qb_store(type, before.data(), i, values[i % 5]);
+                tw_float_store(type, before.data(), i, values[i % 5]);
             }
             const std::vector<float> after =
                 tw::floats_of(type, run_onto(tw_quant_decode_apply, quant, type, encoded, before));
@@ -228,13 +228,14 @@ TEST_P(QuantCompose, ReduceEncodeKeepsTheRotation)
     tw::Codec quant(codec, GetParam());
     const std::vector<std::vector<uint8_t>> inputs = make_inputs(quant, 1);
     const std::vector<uint8_t> out = reduce(quant, quant, TW_TYPE_FP32, 2.0f, inputs);
-    for (size_t b = 0; b < tw_qb_block_count(&codec, n); b++) {
-        const float before = tw_qb_scale_get(inputs[0].data() + tw_qb_scale_offset(&codec, b), codec.scale);
-        const float after = tw_qb_scale_get(out.data() + tw_qb_scale_offset(&codec, b), codec.scale);
+    for (size_t b = 0; b < tw_layout_block_count(&codec, n); b++) {
+        const float before =
+            tw_layout_scale_get(inputs[0].data() + tw_layout_scale_offset(&codec, b), codec.scale);
+        const float after = tw_layout_scale_get(out.data() + tw_layout_scale_offset(&codec, b), codec.scale);
         ASSERT_LE(std::fabs(after - 2 * before), 0x1p-22f * before);
-        for (size_t i = 0; i < tw_qb_block_elems(&codec, n, b); i++) {
-            ASSERT_EQ(tw_qb_code_get(out.data() + tw_qb_codes_offset(&codec, b), 8, i),
-                      tw_qb_code_get(inputs[0].data() + tw_qb_codes_offset(&codec, b), 8, i));
+        for (size_t i = 0; i < tw_layout_block_elems(&codec, n, b); i++) {
+            ASSERT_EQ(tw_layout_code_get(out.data() + tw_layout_codes_offset(&codec, b), 8, i),
+                      tw_layout_code_get(inputs[0].data() + tw_layout_codes_offset(&codec, b), 8, i));
         }
     }
 }
@@ -247,7 +248,7 @@ TEST_P(QuantCompose, ReduceDecodeShowsOverflow)
     tw::Codec quant(codec, GetParam());
     std::vector<uint8_t> big(n * 2);
     for (size_t i = 0; i < n; i++) {
-        tw_qb_store(TW_TYPE_FP16, big.data(), i, i % 2 ? 40000.0f : -40000.0f);
+        tw_float_store(TW_TYPE_FP16, big.data(), i, i % 2 ? 40000.0f : -40000.0f);
     }
     const std::vector<uint8_t> input = tw::encode(quant, TW_TYPE_FP16, big);
     const std::vector<float> sum =
@@ -269,7 +270,7 @@ TEST_P(QuantCompose, NonfiniteInputsSpread)
         tw::Codec in(codec, GetParam()), out(codec, GetParam());
         std::vector<std::vector<uint8_t>> inputs = make_inputs(in, 2);
         std::vector<uint8_t> bad = tw::make_data(TW_TYPE_BF16, Data::gauss, n, 30);
-        tw_qb_store(TW_TYPE_BF16, bad.data(), 100, NAN);
+        tw_float_store(TW_TYPE_BF16, bad.data(), 100, NAN);
         inputs.push_back(tw::encode(in, TW_TYPE_BF16, bad));
         const std::vector<float> y = tw::decode_fp32(out, reduce(in, out, TW_TYPE_FP32, 1.0f, inputs), n);
         for (size_t i = 0; i < n; i++) {

@@ -57,7 +57,8 @@ class QuantError : public tw::Fixture, public testing::WithParamInterface<std::s
         for (size_t i = 0; i < n; i++) {
             ASSERT_TRUE(std::isfinite(typed[i]))
                 << codec << " " << tw_type_name(type) << " " << tw::name_of(data);
-            const double top = double(tw_qb_type_max(type)), ideal = std::clamp(double(exact[i]), -top, top);
+            const double top = double(tw_float_type_max(type)),
+                         ideal = std::clamp(double(exact[i]), -top, top);
             ASSERT_LE(std::fabs(double(typed[i]) - ideal), half_ulp(type, std::fabs(ideal)));
         }
     }
@@ -85,7 +86,7 @@ class QuantError : public tw::Fixture, public testing::WithParamInterface<std::s
     {
         std::vector<float> y(x.begin() + long(first), x.begin() + long(first + n));
         for (size_t i = 0; i + 32 <= n; i += 32) {
-            tw_qb_hadamard32(&y[i]);
+            tw_block_hadamard32(&y[i]);
         }
         const double bound = bound_of(codec, largest(y, 0, n));
         for (size_t i = 0; i < n; i += 32) {

@@ -169,7 +169,7 @@ TEST_F(Quant, ThreadsShareAContext)
     const size_t n = 64 * 50;
     std::vector<uint8_t> plain = tw::make_data(TW_TYPE_BF16, Data::gauss, n, 1);
     for (size_t b = 0; b < 10; b++) {
-        tw_qb_store(TW_TYPE_BF16, plain.data(), b * 64, NAN);
+        tw_float_store(TW_TYPE_BF16, plain.data(), b * 64, NAN);
     }
     for (const std::string &backend : tw::host_backends(true)) {
         tw::Codec quant(int8_codec, backend);

@@ -44,7 +44,7 @@ TEST_P(QuantStochastic, MeanIsTheValue)
             for (size_t i = first; i < first + 32; i++) {
                 amax = std::fmax(amax, std::fabs(x[i]));
             }
-            const double step = double(tw_qb_scale(amax, tw_qb_qmax(bits), codec.scale));
+            const double step = double(tw_block_scale(amax, tw_block_qmax(bits), codec.scale));
             for (size_t i = first; i < first + 32; i++) {
                 ASSERT_LE(std::fabs(sum[i] / samples - double(x[i])),
                           6 * step / (2 * std::sqrt(double(samples))))
@@ -103,7 +103,7 @@ TEST_P(QuantStochastic, DoesNotDependOnSharding)
 TEST_P(QuantStochastic, ValuesOnTheGridStay)
 {
     const uint64_t elem = 41841907;
-    ASSERT_EQ(tw_qb_uniform(tw_qb_random_word(1, 0, 0, elem)), 0.0f);
+    ASSERT_EQ(tw_block_uniform(tw_philox_word(1, 0, 0, elem)), 0.0f);
     for (size_t before = 0; before < 40; before++) {
         tw::Codec quant(stochastic(8, 64, 0), GetParam());
         std::vector<float> x(64);

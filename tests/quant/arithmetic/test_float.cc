@@ -101,7 +101,7 @@ TEST_P(QuantFloat, OverflowIsInfinityOrSaturates)
                                  2);
     EXPECT_EQ(GetParam().from_fp32(top), largest);
     EXPECT_EQ(GetParam().from_fp32(std::nextafterf(edge, 0)), largest);
-    for (float x : {edge, std::nextafterf(edge, INFINITY), tw_qb_float(TW_QB_MAX_BITS)}) {
+    for (float x : {edge, std::nextafterf(edge, INFINITY), tw_float_of_bits(TW_FLOAT_MAX_BITS)}) {
         EXPECT_EQ(GetParam().from_fp32(x), infinity) << x;
         EXPECT_EQ(GetParam().from_fp32(-x), infinity | 0x8000) << x;
         EXPECT_EQ(GetParam().from_fp32_saturate(x), largest) << x;
@@ -116,9 +116,9 @@ TEST_P(QuantFloat, NanNeverBecomesInfinity)
 {
     for (uint32_t payload = 1; payload < 0x800000; payload = payload * 2 + 1) {
         for (uint32_t sign : {0u, 0x80000000u}) {
-            const float x = tw_qb_float(sign | TW_QB_EXP_BITS | payload);
+            const float x = tw_float_of_bits(sign | TW_FLOAT_INF_BITS | payload);
             EXPECT_TRUE(is_nan(GetParam().from_fp32(x), GetParam().mantissa_bits)) << payload;
-            const float lone = tw_qb_float(sign | TW_QB_EXP_BITS | (payload ^ payload >> 1));
+            const float lone = tw_float_of_bits(sign | TW_FLOAT_INF_BITS | (payload ^ payload >> 1));
             EXPECT_TRUE(is_nan(GetParam().from_fp32(lone), GetParam().mantissa_bits)) << payload;
         }
     }
@@ -126,8 +126,8 @@ TEST_P(QuantFloat, NanNeverBecomesInfinity)
 
 INSTANTIATE_TEST_SUITE_P(
     Types, QuantFloat,
-    testing::Values(Half{"bf16", 7, tw_qb_bf16_to_fp32, tw_qb_fp32_to_bf16, tw_qb_fp32_to_bf16_saturate},
-                    Half{"fp16", 10, tw_qb_fp16_to_fp32, tw_qb_fp32_to_fp16, tw_qb_fp32_to_fp16_saturate}),
+    testing::Values(Half{"bf16", 7, tw_float_from_bf16, tw_float_to_bf16, tw_float_to_bf16_saturate},
+                    Half{"fp16", 10, tw_float_from_fp16, tw_float_to_fp16, tw_float_to_fp16_saturate}),
     [](const testing::TestParamInfo<Half> &half) { return half.param.name; });
 
 } // namespace

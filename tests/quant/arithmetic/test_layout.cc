@@ -50,7 +50,7 @@ TEST(QuantLayout, EncodedBytesBeyond32Bits)
     const tw_quant_codec_t codec = {4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
     const size_t n = size_t{5} << 32;
     EXPECT_EQ(tw_quant_encoded_bytes(&codec, n), n / 2 + n / 128 * 2);
-    EXPECT_EQ(tw_qb_codes_offset(&codec, n / 128), n / 2 + n / 128 * 2 + 16);
+    EXPECT_EQ(tw_layout_codes_offset(&codec, n / 128), n / 2 + n / 128 * 2 + 16);
 }
 
 TEST(QuantLayout, OverheadOfInt4InBlocksOf128)
@@ -81,25 +81,25 @@ TEST(QuantLayout, BlocksTileTheSegment)
     for (const tw_quant_codec_t &codec : codecs()) {
         for (size_t n : {1, 31, 33, 127, 129, 4100}) {
             std::vector<int> used(tw_quant_encoded_bytes(&codec, n));
-            const size_t blocks = tw_qb_block_count(&codec, n);
+            const size_t blocks = tw_layout_block_count(&codec, n);
             size_t elems = 0;
             for (size_t b = 0; b < blocks; b++) {
-                const size_t in_block = tw_qb_block_elems(&codec, n, b);
+                const size_t in_block = tw_layout_block_elems(&codec, n, b);
                 elems += in_block;
-                for (size_t i = 0; i < tw_qb_scale_bytes(codec.scale); i++) {
-                    used.at(tw_qb_scale_offset(&codec, b) + i)++;
+                for (size_t i = 0; i < tw_layout_scale_bytes(codec.scale); i++) {
+                    used.at(tw_layout_scale_offset(&codec, b) + i)++;
                 }
-                for (size_t i = 0; i < tw_qb_code_bytes(codec.bits, in_block); i++) {
-                    used.at(tw_qb_codes_offset(&codec, b) + i)++;
+                for (size_t i = 0; i < tw_layout_code_bytes(codec.bits, in_block); i++) {
+                    used.at(tw_layout_codes_offset(&codec, b) + i)++;
                 }
             }
             ASSERT_EQ(elems, n);
             size_t holes = 0;
-            for (size_t i = 0; i < tw_qb_payload_bytes(&codec, n); i++) {
+            for (size_t i = 0; i < tw_layout_payload_bytes(&codec, n); i++) {
                 ASSERT_LE(used[i], 1);
                 holes += used[i] == 0;
             }
-            ASSERT_EQ(holes, (8 - blocks % 8) % 8 * tw_qb_scale_bytes(codec.scale));
+            ASSERT_EQ(holes, (8 - blocks % 8) % 8 * tw_layout_scale_bytes(codec.scale));
         }
     }
 }
@@ -109,29 +109,29 @@ TEST(QuantLayout, CodesPackLowFirstAndKeepTheirSign)
     for (int bits : {8, 4, 2}) {
         const int lowest = -(1 << (bits - 1)), highest = (1 << (bits - 1)) - 1;
         const size_t n = size_t(highest - lowest + 1);
-        std::vector<uint8_t> codes(tw_qb_code_bytes(bits, n));
+        std::vector<uint8_t> codes(tw_layout_code_bytes(bits, n));
         for (size_t i = 0; i < n; i++) {
-            tw_qb_code_put(codes.data(), bits, i, lowest + int(i));
+            tw_layout_code_put(codes.data(), bits, i, lowest + int(i));
         }
         for (size_t i = 0; i < n; i++) {
-            EXPECT_EQ(tw_qb_code_get(codes.data(), bits, i), lowest + int(i));
+            EXPECT_EQ(tw_layout_code_get(codes.data(), bits, i), lowest + int(i));
         }
     }
     uint8_t byte = 0;
-    tw_qb_code_put(&byte, 4, 0, -1);
-    tw_qb_code_put(&byte, 4, 1, 3);
+    tw_layout_code_put(&byte, 4, 0, -1);
+    tw_layout_code_put(&byte, 4, 1, 3);
     EXPECT_EQ(byte, 0x3f);
 }
 
 TEST(QuantLayout, ScalesAreLittleEndian)
 {
     uint8_t at[4] = {0};
-    tw_qb_scale_put(at, TW_QUANT_SCALE_FP32, tw_qb_float(0x44332211));
+    tw_layout_scale_put(at, TW_QUANT_SCALE_FP32, tw_float_of_bits(0x44332211));
     EXPECT_EQ(memcmp(at, "\x11\x22\x33\x44", 4), 0);
-    EXPECT_EQ(tw_qb_scale_get(at, TW_QUANT_SCALE_FP32), tw_qb_float(0x44332211));
-    tw_qb_scale_put(at, TW_QUANT_SCALE_BF16, tw_qb_float(0x3f800000));
+    EXPECT_EQ(tw_layout_scale_get(at, TW_QUANT_SCALE_FP32), tw_float_of_bits(0x44332211));
+    tw_layout_scale_put(at, TW_QUANT_SCALE_BF16, tw_float_of_bits(0x3f800000));
     EXPECT_EQ(memcmp(at, "\x80\x3f\x33\x44", 4), 0) << "two bytes, no more";
-    EXPECT_EQ(tw_qb_scale_get(at, TW_QUANT_SCALE_BF16), 1.0f);
+    EXPECT_EQ(tw_layout_scale_get(at, TW_QUANT_SCALE_BF16), 1.0f);
 }
 
 } // namespace

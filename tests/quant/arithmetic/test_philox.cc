@@ -23,9 +23,9 @@ const KnownAnswer known_answers[] = {
 TEST(QuantPhilox, KnownAnswers)
 {
     for (const KnownAnswer &answer : known_answers) {
-        tw_qb_words_t counter;
+        tw_philox_words_t counter;
         memcpy(counter.word, answer.counter, sizeof(counter.word));
-        tw_qb_words_t words = tw_qb_philox(counter, answer.key[0], answer.key[1]);
+        tw_philox_words_t words = tw_philox(counter, answer.key[0], answer.key[1]);
         for (int i = 0; i < 4; i++) {
             EXPECT_EQ(words.word[i], answer.words[i]);
         }
@@ -36,7 +36,7 @@ TEST(QuantPhilox, KeyAndCounterCarrySeedElementTensorAndStep)
 {
     const uint64_t seed = 0x299f31d0a4093822, quad = uint64_t{0x85a308d3} << 32 | 0x243f6a88;
     const uint32_t tensor = 0x13198a2e, step = 0x03707344;
-    const tw_qb_words_t words = tw_qb_random_quad(seed, step, tensor, quad);
+    const tw_philox_words_t words = tw_philox_quad(seed, step, tensor, quad);
     for (int i = 0; i < 4; i++) {
         EXPECT_EQ(words.word[i], known_answers[2].words[i]);
     }
@@ -45,8 +45,8 @@ TEST(QuantPhilox, KeyAndCounterCarrySeedElementTensorAndStep)
 TEST(QuantPhilox, FourElementsShareACounter)
 {
     for (uint64_t elem : {uint64_t{0}, uint64_t{5}, uint64_t{0xffffffff}, (uint64_t{7} << 34) + 2}) {
-        const tw_qb_words_t words = tw_qb_random_quad(1, 2, 3, elem / 4);
-        EXPECT_EQ(tw_qb_random_word(1, 2, 3, elem), words.word[elem % 4]);
+        const tw_philox_words_t words = tw_philox_quad(1, 2, 3, elem / 4);
+        EXPECT_EQ(tw_philox_word(1, 2, 3, elem), words.word[elem % 4]);
     }
 }
 

@@ -15,7 +15,7 @@ uint32_t multiprocessors;
 std::vector<tw::emulated::Range> ranges;
 
 /* Does this block of a launch work on one of the ranges? */
-bool is_wanted(const tw_qp_args_t &args, uint32_t block)
+bool is_wanted(const tw_cuda_args_t &args, uint32_t block)
 {
     const uint64_t first = uint64_t(block) * args.tiling.tile_elems, end = first + args.tiling.tile_elems;
     return ranges.empty() || std::any_of(ranges.begin(), ranges.end(), [&](const tw::emulated::Range &r) {
@@ -24,43 +24,43 @@ bool is_wanted(const tw_qp_args_t &args, uint32_t block)
 }
 
 struct Runner {
-    template <class BODY>
-    static tw_status_t run(const tw_qj_job_t *job, uint32_t grid)
+    template <class KERNEL>
+    static tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
     {
-        if (job->params.args.tiling.threads > uint32_t(BODY::threads_max)) {
+        if (job->params.args.tiling.threads > uint32_t(KERNEL::threads_max)) {
             tw::emulator::fail("more threads than the kernel is built for");
         }
         counts.launches++;
         counts.grid = grid;
         counts.threads = job->params.args.tiling.threads;
-        const tw_qp_args_t &args = job->params.args;
+        const tw_cuda_args_t &args = job->params.args;
         if (!ranges.empty() && (args.n_segments != 1 || grid != args.n_tiles)) {
             tw::emulator::fail("parts are for one segment, and a block for each tile");
         }
         tw::emulator::launch(
-            grid, args.tiling.threads, [job] { BODY::run(job->params.args, job->params.words); },
+            grid, args.tiling.threads, [job] { KERNEL::run(job->params.args, job->params.words); },
             [&args](uint32_t block) { return is_wanted(args, block); });
         return TW_OK;
     }
 };
 
-tw_status_t run(const tw_qj_job_t *job, uint32_t grid)
+tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
 {
     switch (job->op) {
-    case TW_QJ_ENCODE:
-        return tw_qk_select_encode<Runner, tw_qk_source_plain>(job, grid);
-    case TW_QJ_DELTA_ENCODE:
-        return tw_qk_select_encode<Runner, tw_qk_source_delta>(job, grid);
-    case TW_QJ_ADAMW:
-        return tw_qk_select_encode<Runner, tw_qk_source_adamw>(job, grid);
-    case TW_QJ_REDUCE_ENCODE:
-        return tw_qk_select_reduce_encode<Runner>(job, grid);
-    case TW_QJ_DECODE:
-        return tw_qk_select_decode<Runner, tw_qk_sink_store>(job, grid);
-    case TW_QJ_DECODE_APPLY:
-        return tw_qk_select_decode<Runner, tw_qk_sink_apply>(job, grid);
-    case TW_QJ_REDUCE_DECODE:
-        return tw_qk_select_reduce_decode<Runner>(job, grid);
+    case TW_CUDA_ENCODE:
+        return tw_kernel_select<Runner, tw_kernel_encode_plain>(job, grid);
+    case TW_CUDA_DELTA_ENCODE:
+        return tw_kernel_select<Runner, tw_kernel_encode_delta>(job, grid);
+    case TW_CUDA_ADAMW:
+        return tw_kernel_select<Runner, tw_kernel_encode_adamw>(job, grid);
+    case TW_CUDA_REDUCE_ENCODE:
+        return tw_kernel_select_reduce_encode<Runner>(job, grid);
+    case TW_CUDA_DECODE:
+        return tw_kernel_select<Runner, tw_kernel_decode_store>(job, grid);
+    case TW_CUDA_DECODE_APPLY:
+        return tw_kernel_select<Runner, tw_kernel_decode_apply>(job, grid);
+    case TW_CUDA_REDUCE_DECODE:
+        return tw_kernel_select<Runner, tw_kernel_reduce_decode>(job, grid);
     }
     return TW_ERR_INTERNAL;
 }
@@ -74,7 +74,7 @@ tw_status_t table_fill(uint64_t *table, const void *const *pointers, size_t n, t
 
 /* What quant->impl points to. */
 struct Device {
-    tw_qj_device_t device;
+    tw_cuda_device_t device;
     unsigned long long nonfinite;
 };
 
@@ -116,15 +116,13 @@ const tw_quant_backend_t emulated::backend = {
     create,
     destroy,
     nonfinite_blocks,
-    tw_qj_encode,
-    tw_qj_decode,
-    tw_qj_decode_add,
-    tw_qj_delta_encode,
-    tw_qj_decode_apply,
-    tw_qj_reduce_encode,
-    tw_qj_reduce_decode,
-    tw_qj_adamw_delta_encode,
-    tw_qj_reduce_workspace_bytes,
+    tw_cuda_encode,
+    tw_cuda_decode,
+    tw_cuda_reduce_encode,
+    tw_cuda_reduce_decode,
+    tw_cuda_adamw_delta_encode,
+    tw_cuda_reduce_workspace_bytes,
+    nullptr,
 };
 
 emulated::Launches emulated::launches()

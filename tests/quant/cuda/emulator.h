@@ -1,7 +1,7 @@
 /** Runs CUDA kernels on the CPU, for tests: blocks follow one another, the threads of a block are fibers (cuda_fibers.h).
  *  Accesses that are not aligned end the program.
  *
- *  Include it before the kernels, in place of quant_cuda_device.cuh, in one source file. */
+ *  Include it before the kernels, in place of device.cuh, in one source file. */
 #ifndef TW_TESTS_QUANT_CUDA_EMULATOR_H
 #define TW_TESTS_QUANT_CUDA_EMULATOR_H
 

@@ -183,33 +183,18 @@ tw_status_t run(Operation operation, const Sides &sides, tw_quant_t *quant, cons
 }
 
 tw_status_t run_encode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
-                       size_t n)
+                       size_t n, int delta)
 {
-    return run(tw_quant_encode, {tw_type_bytes(args->type), 0, 0}, quant, args, segments, n);
+    const size_t bytes = tw_type_bytes(args->type);
+    return delta ? run(tw_quant_delta_encode, {4, bytes, 0}, quant, args, segments, n)
+                 : run(tw_quant_encode, {bytes, 0, 0}, quant, args, segments, n);
 }
 
 tw_status_t run_decode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
-                       size_t n)
+                       size_t n, int apply)
 {
-    return run(tw_quant_decode, {0, 0, tw_type_bytes(args->type)}, quant, args, segments, n);
-}
-
-tw_status_t run_decode_add(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
-                           size_t n)
-{
-    return run(tw_quant_decode_add, {0, 0, 4}, quant, args, segments, n);
-}
-
-tw_status_t run_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
-                             const tw_quant_segment_t *segments, size_t n)
-{
-    return run(tw_quant_delta_encode, {4, tw_type_bytes(args->type), 0}, quant, args, segments, n);
-}
-
-tw_status_t run_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args,
-                             const tw_quant_segment_t *segments, size_t n)
-{
-    return run(tw_quant_decode_apply, {0, 0, tw_type_bytes(args->type)}, quant, args, segments, n);
+    return run(apply ? tw_quant_decode_apply : tw_quant_decode, {0, 0, tw_type_bytes(args->type)}, quant,
+               args, segments, n);
 }
 
 /* One block for all calls: each ends before the next begins. */
@@ -298,9 +283,8 @@ namespace tw
 {
 
 const tw_quant_backend_t staged::backend = {
-    "cuda_staged",     TW_MEM_HOST, usable,         create,           destroy,          nonfinite_blocks,
-    run_encode,        run_decode,  run_decode_add, run_delta_encode, run_decode_apply, run_reduce,
-    run_reduce_decode, run_adamw,   nullptr,
+    "cuda_staged", TW_MEM_HOST,       usable,    create,  destroy, nonfinite_blocks, run_encode, run_decode,
+    run_reduce,    run_reduce_decode, run_adamw, nullptr, nullptr,
 };
 
 bool staged::available()

@@ -9,23 +9,23 @@
 namespace
 {
 
-constexpr int n = TW_QS_ELEMS;
+constexpr int n = TW_STRIP_ELEMS;
 
 /* Any bits at all, or ordinary numbers. */
 float any_float(std::mt19937 &random)
 {
-    return random() & 1 ? tw_qb_float(uint32_t(random())) : std::normal_distribution<float>()(random);
+    return random() & 1 ? tw_float_of_bits(uint32_t(random())) : std::normal_distribution<float>()(random);
 }
 
 bool same(float a, float b)
 {
-    return tw_qb_bits(a) == tw_qb_bits(b);
+    return tw_float_bits(a) == tw_float_bits(b);
 }
 
 TEST(QuantCudaStrip, BytePermutation)
 {
-    EXPECT_EQ(tw_qs_bytes(0x33221100u, 0x77665544u, 0x7540u), 0x77554400u);
-    EXPECT_EQ(tw_qs_bytes(0x33221100u, 0x77665544u, 0x0123u), 0x00112233u);
+    EXPECT_EQ(tw_strip_bytes(0x33221100u, 0x77665544u, 0x7540u), 0x77554400u);
+    EXPECT_EQ(tw_strip_bytes(0x33221100u, 0x77665544u, 0x0123u), 0x00112233u);
 }
 
 TEST(QuantCudaStrip, MagnitudesOrderAsBits)
@@ -36,9 +36,9 @@ TEST(QuantCudaStrip, MagnitudesOrderAsBits)
         uint32_t expected = 0;
         for (float &v : x) {
             v = any_float(random);
-            expected = std::max(expected, tw_qb_abs_bits(v));
+            expected = std::max(expected, tw_float_abs_bits(v));
         }
-        ASSERT_EQ(tw_qs_amax_bits(x), expected);
+        ASSERT_EQ(tw_strip_amax_bits(x), expected);
     }
 }
 
@@ -46,17 +46,17 @@ TEST(QuantCudaStrip, MagnitudesOrderAsBits)
 TEST(QuantCudaStrip, ScaleIsTheReferences)
 {
     for (int bits : {8, 4}) {
-        const float qmax = float(tw_qb_qmax(bits)), qmax_inv = 1.0f / qmax;
+        const float qmax = float(tw_block_qmax(bits)), qmax_inv = 1.0f / qmax;
         for (uint32_t exponent : {0u, 1u, 2u, 4u, 5u, 6u, 9u, 10u, 11u, 127u, 200u, 254u}) {
             for (uint32_t mantissa = 0; mantissa < 1u << 23; mantissa += 1 + exponent % 3) {
-                const float amax = tw_qb_float(exponent << 23 | mantissa);
-                const float fp32 = tw_qb_scale(amax, int(qmax), TW_QUANT_SCALE_FP32);
-                ASSERT_TRUE(same(tw_qs_scale(amax, qmax, qmax_inv, true), fp32)) << amax;
+                const float amax = tw_float_of_bits(exponent << 23 | mantissa);
+                const float fp32 = tw_block_scale(amax, int(qmax), TW_QUANT_SCALE_FP32);
+                ASSERT_TRUE(same(tw_strip_scale(amax, qmax, qmax_inv, true), fp32)) << amax;
                 if (mantissa % 64 >= 2) {
                     continue;
                 }
-                const float bf16 = tw_qb_scale(amax, int(qmax), TW_QUANT_SCALE_BF16);
-                ASSERT_TRUE(same(tw_qs_scale(amax, qmax, qmax_inv, false), bf16)) << amax;
+                const float bf16 = tw_block_scale(amax, int(qmax), TW_QUANT_SCALE_BF16);
+                ASSERT_TRUE(same(tw_strip_scale(amax, qmax, qmax_inv, false), bf16)) << amax;
             }
         }
     }
@@ -67,18 +67,18 @@ void check_codes()
 {
     std::mt19937 random(BITS);
     for (int turn = 0; turn < 20000; turn++) {
-        uint32_t q[n], codes[TW_QS_CODE_WORDS(BITS)];
+        uint32_t q[n], codes[TW_STRIP_CODE_WORDS(BITS)];
         uint8_t expected[2 * BITS] = {};
         float unpacked[n];
         for (int i = 0; i < n; i++) {
             q[i] = uint32_t(random());
-            tw_qb_code_put(expected, BITS, size_t(i), int(q[i]));
+            tw_layout_code_put(expected, BITS, size_t(i), int(q[i]));
         }
-        tw_qs_pack<BITS>(q, codes);
+        tw_strip_pack<BITS>(q, codes);
         ASSERT_EQ(memcmp(codes, expected, sizeof(expected)), 0);
-        tw_qs_unpack<BITS>(codes, unpacked);
+        tw_strip_unpack<BITS>(codes, unpacked);
         for (int i = 0; i < n; i++) {
-            ASSERT_EQ(unpacked[i], float(tw_qb_code_get(expected, BITS, size_t(i))));
+            ASSERT_EQ(unpacked[i], float(tw_layout_code_get(expected, BITS, size_t(i))));
         }
     }
 }
@@ -92,7 +92,7 @@ TEST(QuantCudaStrip, Codes)
 template <int BITS>
 void check_rounding()
 {
-    const int qmax = tw_qb_qmax(BITS);
+    const int qmax = tw_block_qmax(BITS);
     std::mt19937 random(BITS);
     for (int turn = 0; turn < 100000; turn++) {
         float x[n], amax = 0;
@@ -105,15 +105,16 @@ void check_rounding()
             words[i] = uint32_t(random());
             amax = std::fmax(amax, std::fabs(x[i]));
         }
-        const float scale = tw_qb_scale(amax, qmax, tw_quant_scale_t(turn & 1)),
-                    inverse = tw_qb_inverse(scale);
-        ASSERT_TRUE(same(inverse, tw_qs_inverse(scale)));
-        tw_qs_quantize_nearest(x, inverse, nearest);
-        tw_qs_quantize_stochastic(x, inverse, float(qmax), words, stochastic);
+        const float scale = tw_block_scale(amax, qmax, tw_quant_scale_t(turn & 1)),
+                    inverse = tw_block_inverse(scale);
+        ASSERT_TRUE(same(inverse, tw_strip_inverse(scale)));
+        tw_strip_quantize_nearest(x, inverse, nearest);
+        tw_strip_quantize_stochastic(x, inverse, float(qmax), words, stochastic);
         for (int i = 0; i < n; i++) {
-            const float v = tw_qb_mul(x[i], inverse);
-            ASSERT_EQ(int8_t(nearest[i]), tw_qb_round_nearest(v, qmax)) << v;
-            ASSERT_EQ(int8_t(stochastic[i]), tw_qb_round_stochastic(v, tw_qb_uniform(words[i]), qmax)) << v;
+            const float v = tw_float_mul(x[i], inverse);
+            ASSERT_EQ(int8_t(nearest[i]), tw_block_round_nearest(v, qmax)) << v;
+            ASSERT_EQ(int8_t(stochastic[i]), tw_block_round_stochastic(v, tw_block_uniform(words[i]), qmax))
+                << v;
         }
     }
 }
@@ -128,9 +129,9 @@ TEST(QuantCudaStrip, RandomWords)
 {
     for (uint64_t elem : {uint64_t{0}, uint64_t{1}, uint64_t{6}, uint64_t{15}, (uint64_t{1} << 34) - 5}) {
         uint32_t words[n];
-        tw_qs_random(0x123456789abcdefull, 7, 9, elem, words);
+        tw_strip_random(0x123456789abcdefull, 7, 9, elem, words);
         for (uint64_t i = 0; i < n; i++) {
-            ASSERT_EQ(words[i], tw_qb_random_word(0x123456789abcdefull, 7, 9, elem + i));
+            ASSERT_EQ(words[i], tw_philox_word(0x123456789abcdefull, 7, 9, elem + i));
         }
     }
 }
@@ -141,30 +142,30 @@ void check_decoding()
 {
     std::mt19937 random(BITS);
     for (int turn = 0; turn < 100000; turn++) {
-        uint32_t codes[TW_QS_CODE_WORDS(BITS)], scale_bits = uint32_t(random());
+        uint32_t codes[TW_STRIP_CODE_WORDS(BITS)], scale_bits = uint32_t(random());
         for (uint32_t &word : codes) {
             word = uint32_t(random());
         }
         const bool bf16 = turn & 1;
-        const float scale = tw_qb_float(bf16 ? scale_bits & 0xffff0000u : scale_bits);
+        const float scale = tw_float_of_bits(bf16 ? scale_bits & 0xffff0000u : scale_bits);
         float x[n], sum[n], any[n], before[n];
         for (int i = 0; i < n; i++) {
             before[i] = sum[i] = any[i] =
                 std::normal_distribution<float>()(random) * (turn & 2 ? scale : 1.0f);
         }
-        tw_qs_dequantize<BITS>(codes, scale, tw_qb_may_overflow(scale, BITS, 0, TW_TYPE_FP32), x);
-        tw_qs_accumulate_any<BITS>(codes, scale, any);
-        if (tw_qs_scale_is_small(scale)) {
-            tw_qs_accumulate<BITS>(codes, scale, bf16, sum);
+        tw_strip_dequantize<BITS>(codes, scale, tw_block_may_overflow(scale, BITS, 0, TW_TYPE_FP32), x);
+        tw_strip_accumulate_any<BITS>(codes, scale, any);
+        if (tw_strip_scale_is_small(scale)) {
+            tw_strip_accumulate<BITS>(codes, scale, bf16, sum);
         }
         for (int i = 0; i < n; i++) {
-            const int code = tw_qb_code_get(reinterpret_cast<uint8_t *>(codes), BITS, size_t(i));
-            const float expected =
-                tw_qb_scale_is_nonfinite(scale) ? tw_qb_float(TW_QB_NAN_BITS) : tw_qb_dequantize(code, scale);
+            const int code = tw_layout_code_get(reinterpret_cast<uint8_t *>(codes), BITS, size_t(i));
+            const float expected = tw_block_scale_is_nonfinite(scale) ? tw_float_of_bits(TW_FLOAT_NAN_BITS)
+                                                                      : tw_block_dequantize(code, scale);
             ASSERT_TRUE(same(x[i], expected)) << scale << " * " << code;
-            const float total = tw_qb_add(before[i], expected);
+            const float total = tw_float_add(before[i], expected);
             ASSERT_TRUE(same(any[i], total) || (std::isnan(any[i]) && std::isnan(total)));
-            if (tw_qs_scale_is_small(scale)) {
+            if (tw_strip_scale_is_small(scale)) {
                 ASSERT_TRUE(same(sum[i], total)) << scale << " * " << code << " + " << before[i];
             }
         }
@@ -186,14 +187,14 @@ TEST(QuantCudaStrip, Rotation)
         for (int i = 0; i < 2 * n; i++) {
             expected[i] = half[i / n][i % n] = std::normal_distribution<float>()(random);
         }
-        tw_qb_hadamard32(expected);
-        tw_qs_rotate_inside(half[0]);
-        tw_qs_rotate_inside(half[1]);
+        tw_block_hadamard32(expected);
+        tw_strip_rotate_inside(half[0]);
+        tw_strip_rotate_inside(half[1]);
         for (int i = 0; i < n; i++) {
-            const float low = tw_qs_butterfly(half[0][i], half[1][i], 1.0f);
-            const float high = tw_qs_butterfly(half[1][i], half[0][i], -1.0f);
-            ASSERT_TRUE(same(tw_qb_mul(low, TW_QB_HADAMARD_NORM), expected[i]));
-            ASSERT_TRUE(same(tw_qb_mul(high, TW_QB_HADAMARD_NORM), expected[n + i]));
+            const float low = tw_strip_butterfly(half[0][i], half[1][i], 1.0f);
+            const float high = tw_strip_butterfly(half[1][i], half[0][i], -1.0f);
+            ASSERT_TRUE(same(tw_float_mul(low, TW_BLOCK_HADAMARD_NORM), expected[i]));
+            ASSERT_TRUE(same(tw_float_mul(high, TW_BLOCK_HADAMARD_NORM), expected[n + i]));
         }
     }
 }
@@ -209,19 +210,19 @@ void check_types()
         for (float &v : x) {
             v = turn % 4 ? any_float(random) : std::ldexp(1.0f, int(random() % 48) - 30);
         }
-        tw_qs_fit<TYPE>(x, TW_QS_SATURATE, saturated);
-        tw_qs_fit<TYPE>(x, TW_QS_INFINITE, infinite);
+        tw_strip_fit<TYPE>(x, TW_STRIP_SATURATE, saturated);
+        tw_strip_fit<TYPE>(x, TW_STRIP_INFINITE, infinite);
         for (size_t i = 0; i < n; i++) {
-            tw_qb_store_saturate(tw_type_t(TYPE), expected, i, x[i]);
+            tw_float_store_saturate(tw_type_t(TYPE), expected, i, x[i]);
         }
         ASSERT_EQ(memcmp(saturated, expected, sizeof(expected)), 0);
         for (size_t i = 0; i < n; i++) {
-            tw_qb_store(tw_type_t(TYPE), expected, i, x[i]);
+            tw_float_store(tw_type_t(TYPE), expected, i, x[i]);
         }
         ASSERT_EQ(memcmp(infinite, expected, sizeof(expected)), 0);
-        tw_qs_widen<TYPE>(infinite, back);
+        tw_strip_widen<TYPE>(infinite, back);
         for (size_t i = 0; i < n; i++) {
-            ASSERT_TRUE(same(back[i], tw_qb_load(tw_type_t(TYPE), expected, i)));
+            ASSERT_TRUE(same(back[i], tw_float_load(tw_type_t(TYPE), expected, i)));
         }
     }
 }

@@ -43,7 +43,7 @@ TEST_F(Convert, ToFp32)
         tw_convert_to_fp32(type, src.data(), reinterpret_cast<float *>(dst.data()), n);
         std::vector<uint8_t> expected = zeros(TW_TYPE_FP32, n);
         for (size_t i = 0; i < n; i++) {
-            tw_qb_store(TW_TYPE_FP32, expected.data(), i, tw_qb_load(type, x.data(), i));
+            tw_float_store(TW_TYPE_FP32, expected.data(), i, tw_float_load(type, x.data(), i));
         }
         ASSERT_EQ(dst.content(), expected) << tw_type_name(type) << " " << tw::name_of(data) << " " << n;
         ASSERT_TRUE(dst.intact());
@@ -60,7 +60,8 @@ TEST_F(Convert, EveryHalfWordToFp32)
         std::vector<uint32_t> y(65536);
         tw_convert_to_fp32(type, x.data(), reinterpret_cast<float *>(y.data()), 65536);
         for (uint32_t h = 0; h < 65536; h++) {
-            ASSERT_EQ(y[h], tw_qb_bits(tw_qb_load(type, x.data(), h))) << tw_type_name(type) << " " << h;
+            ASSERT_EQ(y[h], tw_float_bits(tw_float_load(type, x.data(), h)))
+                << tw_type_name(type) << " " << h;
         }
     }
 }
@@ -75,7 +76,7 @@ TEST_F(Convert, FromFp32)
             tw_convert_from_fp32(type, reinterpret_cast<const float *>(src.data()), factor, dst.data(), n);
             std::vector<uint8_t> expected = zeros(type, n);
             for (size_t i = 0; i < n; i++) {
-                tw_qb_store(type, expected.data(), i, tw_qb_load(TW_TYPE_FP32, x.data(), i) * factor);
+                tw_float_store(type, expected.data(), i, tw_float_load(TW_TYPE_FP32, x.data(), i) * factor);
             }
             ASSERT_EQ(dst.content(), expected) << tw_type_name(type) << " " << tw::name_of(data) << " " << n;
             ASSERT_TRUE(dst.intact());
@@ -85,8 +86,8 @@ TEST_F(Convert, FromFp32)
 
 TEST_F(Convert, OverflowIsInfiniteAndNanStays)
 {
-    const std::vector<float> x = {65519.0f, 65520.0f, -1e6f, INFINITY, NAN, tw_qb_float(TW_QB_MAX_BITS),
-                                  1.0f,     -0.0f,    2.0f};
+    const std::vector<float> x = {
+        65519.0f, 65520.0f, -1e6f, INFINITY, NAN, tw_float_of_bits(TW_FLOAT_MAX_BITS), 1.0f, -0.0f, 2.0f};
     uint16_t h[9];
     tw_convert_from_fp32(TW_TYPE_FP16, x.data(), 1.0f, h, 9);
     const uint16_t expected[] = {0x7bff, 0x7c00, 0xfc00, 0x7c00, 0x7e00, 0x7c00, 0x3c00, 0x8000, 0x4000};
@@ -107,8 +108,8 @@ TEST_F(Convert, AddFp32)
         tw_convert_add_fp32(type, src.data(), reinterpret_cast<float *>(acc.data()), n);
         std::vector<uint8_t> expected = before;
         for (size_t i = 0; i < n; i++) {
-            tw_qb_store(TW_TYPE_FP32, expected.data(), i,
-                        tw_qb_load(TW_TYPE_FP32, before.data(), i) + tw_qb_load(type, x.data(), i));
+            tw_float_store(TW_TYPE_FP32, expected.data(), i,
+                           tw_float_load(TW_TYPE_FP32, before.data(), i) + tw_float_load(type, x.data(), i));
         }
         ASSERT_TRUE(tw::same_values(TW_TYPE_FP32, acc.content(), expected)) << tw_type_name(type) << " " << n;
         ASSERT_TRUE(acc.intact());
@@ -122,8 +123,8 @@ TEST_F(Convert, AddOutOfPlaceAndOntoEitherInput)
                                    y = tw::make_data(type, Data::gauss, n, n + 1);
         std::vector<uint8_t> expected = zeros(type, n);
         for (size_t i = 0; i < n; i++) {
-            tw_qb_store(type, expected.data(), i,
-                        tw_qb_load(type, x.data(), i) + tw_qb_load(type, y.data(), i));
+            tw_float_store(type, expected.data(), i,
+                           tw_float_load(type, x.data(), i) + tw_float_load(type, y.data(), i));
         }
         for (int where = 0; where < 3; where++) {
             const size_t at = offset * tw_type_bytes(type);

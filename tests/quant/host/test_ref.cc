@@ -140,7 +140,7 @@ TEST_P(QuantRef, NonfiniteBlocksBecomeNanAndAreCounted)
                 const std::vector<uint8_t> good = tw::make_data(type, Data::gauss, n, 2);
                 std::vector<uint8_t> plain = good;
                 for (size_t b : bad_blocks) {
-                    tw_qb_store(type, plain.data(), b * block + b % 5, bad);
+                    tw_float_store(type, plain.data(), b * block + b % 5, bad);
                 }
                 tw::Codec quant(codec, GetParam()), clean(codec, GetParam());
                 const std::vector<uint8_t> got = tw::decode(quant, type, tw::encode(quant, type, plain), n);
@@ -187,10 +187,10 @@ TEST_P(QuantRef, LargestValuesSaturate)
          {"int8:block=32", "int4:block=32", "int8:block=32,scale=fp32", "int4:block=32,scale=fp32"}) {
         for (tw_type_t type : types) {
             tw::Codec quant(parse(text), GetParam());
-            const float top = tw_qb_type_max(type);
+            const float top = tw_float_type_max(type);
             std::vector<uint8_t> plain(40 * tw_type_bytes(type));
             for (size_t i = 0; i < 40; i++) {
-                tw_qb_store(type, plain.data(), i, i % 2 ? top : -top);
+                tw_float_store(type, plain.data(), i, i % 2 ? top : -top);
             }
             const std::vector<float> decoded =
                 tw::floats_of(type, tw::decode(quant, type, tw::encode(quant, type, plain), 40));
@@ -198,7 +198,7 @@ TEST_P(QuantRef, LargestValuesSaturate)
             for (size_t i = 0; i < 40; i++) {
                 EXPECT_LE(std::fabs(decoded[i]), top) << text;
                 EXPECT_GE(std::fabs(decoded[i]),
-                          top * (1 - 0.5f / float(tw_qb_qmax(tw_quant_codec_get(quant)->bits)) - 0x1p-7f))
+                          top * (1 - 0.5f / float(tw_block_qmax(tw_quant_codec_get(quant)->bits)) - 0x1p-7f))
                     << text;
                 EXPECT_EQ(std::signbit(decoded[i]), i % 2 == 0);
             }
@@ -238,7 +238,7 @@ TEST_P(QuantRef, PlusMaxAndMinusMaxAreRepresentedAlike)
             continue;
         }
         tw::Codec quant(codec, GetParam());
-        const int qmax = tw_qb_qmax(codec.bits);
+        const int qmax = tw_block_qmax(codec.bits);
         const std::vector<float> x = {float(qmax), -float(qmax), 1.0f};
         const std::vector<float> decoded =
             tw::decode_fp32(quant, tw::encode(quant, TW_TYPE_FP32, tw::bytes_of(x)), 3);

@@ -1,7 +1,7 @@
 /** SIMD bulk of the plain conversions. Private to the folder.
  *  Each converts a prefix of the array and returns its length; the caller converts the rest. */
-#ifndef TW_QUANT_ARITHMETIC_CONVERT_H
-#define TW_QUANT_ARITHMETIC_CONVERT_H
+#ifndef TW_QUANT_HOST_CONVERT_AVX2_H
+#define TW_QUANT_HOST_CONVERT_AVX2_H
 
 #include "core/core.h"
 

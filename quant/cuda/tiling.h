@@ -4,21 +4,21 @@
  *  Words: a strip is 16 consecutive elements, what one thread holds of one row; two strips, held by neighbouring lanes, are a
  *  Hadamard group, so that a strip never crosses a block. A tile is what a thread block works on at a time: whole blocks of
  *  one segment. It is seen as `rows` strips per thread, a warp's part in one piece: strip (warp * rows + row) * 32 + lane. */
-#ifndef TW_QUANT_CUDA_PLAN_H
-#define TW_QUANT_CUDA_PLAN_H
+#ifndef TW_QUANT_CUDA_TILING_H
+#define TW_QUANT_CUDA_TILING_H
 
 #include "quant/arithmetic/layout.h"
 
-#define TW_QP_STRIP 16u
-#define TW_QP_WARP 32u
-#define TW_QP_ROWS_MAX 2u
-#define TW_QP_TILE_ELEMS_MAX 4096u /**< so that the largest block fits */
-#define TW_QP_TILE_STRIPS_MAX (TW_QP_TILE_ELEMS_MAX / TW_QP_STRIP)
-#define TW_QP_TILE_BLOCKS_MAX (TW_QP_TILE_ELEMS_MAX / TW_QUANT_BLOCK_MIN)
+#define TW_STRIP_ELEMS 16
+#define TW_CUDA_WARP 32u
+#define TW_CUDA_ROWS_MAX 2u
+#define TW_CUDA_TILE_ELEMS_MAX 4096u /**< so that the largest block fits */
+#define TW_CUDA_TILE_STRIPS_MAX (TW_CUDA_TILE_ELEMS_MAX / TW_STRIP_ELEMS)
+#define TW_CUDA_TILE_BLOCKS_MAX (TW_CUDA_TILE_ELEMS_MAX / TW_QUANT_BLOCK_MIN)
 
 /* ---- a codec as the kernels see it ------------------------------------------------------------------------------ */
 
-typedef struct tw_qp_codec {
+typedef struct tw_cuda_codec {
     uint32_t bits, block;
     uint32_t scale; /**< tw_quant_scale_t */
     uint32_t stochastic, hadamard;
@@ -27,95 +27,96 @@ typedef struct tw_qp_codec {
     uint32_t frame_elems;
     uint32_t pad_mask;    /**< codes are padded to 16 bytes: elements that fill them, less 1 */
     float qmax, qmax_inv; /**< largest code; 1 / qmax rounded to nearest */
-} tw_qp_codec_t;
+} tw_cuda_codec_t;
 
-static inline tw_qp_codec_t tw_qp_codec_of(const tw_quant_codec_t *codec)
+static inline tw_cuda_codec_t tw_cuda_codec_of(const tw_quant_codec_t *codec)
 {
-    tw_qp_codec_t c;
+    tw_cuda_codec_t c;
     c.bits = (uint32_t)codec->bits;
     c.block = (uint32_t)codec->block;
     c.scale = (uint32_t)codec->scale;
     c.stochastic = codec->round == TW_QUANT_ROUND_STOCHASTIC;
     c.hadamard = codec->hadamard != 0;
-    c.block_strips = c.block / TW_QP_STRIP;
+    c.block_strips = c.block / TW_STRIP_ELEMS;
     c.block_magic = (uint32_t)(((1ull << 32) + c.block_strips - 1) / c.block_strips);
-    c.scale_bytes = (uint32_t)tw_qb_scale_bytes(codec->scale);
-    c.header_bytes = (uint32_t)tw_qb_frame_scales_bytes(codec);
-    c.frame_bytes = (uint32_t)tw_qb_frame_bytes(codec);
-    c.frame_elems = (uint32_t)tw_qb_frame_elems(codec);
+    c.scale_bytes = (uint32_t)tw_layout_scale_bytes(codec->scale);
+    c.header_bytes = (uint32_t)tw_layout_frame_scales_bytes(codec);
+    c.frame_bytes = (uint32_t)tw_layout_frame_bytes(codec);
+    c.frame_elems = (uint32_t)tw_layout_frame_elems(codec);
     c.pad_mask = TW_QUANT_ALIGN_BYTES * 8 / c.bits - 1;
     c.qmax = (float)((1 << (codec->bits - 1)) - 1);
     c.qmax_inv = 1.0f / c.qmax;
     return c;
 }
 
-/** Where an strip lies in an encoded segment, relative to the frame that its tile begins in. */
-typedef struct tw_qp_place {
+/** Where a strip lies in an encoded segment, relative to the frame that its tile begins in. */
+typedef struct tw_cuda_place {
     uint32_t block;        /**< counted from that frame's first */
     uint32_t strip;        /**< in its block */
     uint32_t scale_offset; /**< bytes from that frame's first */
     uint32_t codes_offset;
-} tw_qp_place_t;
+} tw_cuda_place_t;
 
 /** `p`: strips from the frame's first element. */
-TW_HD static inline tw_qp_place_t tw_qp_place_of(const tw_qp_codec_t *codec, uint32_t p)
+TW_HD static inline tw_cuda_place_t tw_cuda_place_of(const tw_cuda_codec_t *codec, uint32_t p)
 {
-    tw_qp_place_t place;
+    tw_cuda_place_t place;
     place.block = (uint32_t)(((uint64_t)p * codec->block_magic) >> 32);
     place.strip = p - place.block * codec->block_strips;
     uint32_t frame = place.block / TW_QUANT_FRAME_BLOCKS, in_frame = place.block % TW_QUANT_FRAME_BLOCKS;
     place.scale_offset = frame * codec->frame_bytes + in_frame * codec->scale_bytes;
-    place.codes_offset = p * (TW_QP_STRIP / 8) * codec->bits + (frame + 1) * codec->header_bytes;
+    place.codes_offset = p * (TW_STRIP_ELEMS / 8) * codec->bits + (frame + 1) * codec->header_bytes;
     return place;
 }
 
 /** A place in an encoded segment at which a tile begins: a frame, and strips from there. */
-typedef struct tw_qp_origin {
+typedef struct tw_cuda_origin {
     uint64_t frame_offset; /**< bytes */
     uint32_t strip;
-} tw_qp_origin_t;
+} tw_cuda_origin_t;
 
-TW_HD static inline tw_qp_origin_t tw_qp_origin_of_block(const tw_qp_codec_t *codec, uint64_t block)
+TW_HD static inline tw_cuda_origin_t tw_cuda_origin_of_block(const tw_cuda_codec_t *codec, uint64_t block)
 {
-    tw_qp_origin_t origin;
+    tw_cuda_origin_t origin;
     origin.frame_offset = block / TW_QUANT_FRAME_BLOCKS * codec->frame_bytes;
     origin.strip = (uint32_t)(block % TW_QUANT_FRAME_BLOCKS) * codec->block_strips;
     return origin;
 }
 
 /** `elem` is a multiple of 16: an input whose blocks differ from those that the tile is made of. */
-TW_HD static inline tw_qp_origin_t tw_qp_origin_of_elem(const tw_qp_codec_t *codec, uint64_t elem)
+TW_HD static inline tw_cuda_origin_t tw_cuda_origin_of_elem(const tw_cuda_codec_t *codec, uint64_t elem)
 {
-    tw_qp_origin_t origin;
+    tw_cuda_origin_t origin;
     uint64_t frame = elem / codec->frame_elems;
     origin.frame_offset = frame * codec->frame_bytes;
-    origin.strip = (uint32_t)(elem - frame * codec->frame_elems) / TW_QP_STRIP;
+    origin.strip = (uint32_t)(elem - frame * codec->frame_elems) / TW_STRIP_ELEMS;
     return origin;
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------ */
 
-typedef struct tw_qp_tiling {
+typedef struct tw_cuda_tiling {
     uint32_t threads, rows;
     uint32_t tile_blocks, tile_strips, tile_elems;
     uint32_t lane_steps;     /**< 2^lane_steps neighbouring lanes always share a block */
     uint32_t row_steps;      /**< 2^row_steps neighbouring rows always share a block */
     uint32_t through_shared; /**< a block may extend over other lanes, rows or warps than those */
-} tw_qp_tiling_t;
+} tw_cuda_tiling_t;
 
-static inline tw_qp_tiling_t tw_qp_tiling_of_rows(const tw_qp_codec_t *codec, uint32_t threads, uint32_t rows)
+static inline tw_cuda_tiling_t tw_cuda_tiling_of_rows(const tw_cuda_codec_t *codec, uint32_t threads,
+                                                      uint32_t rows)
 {
-    tw_qp_tiling_t t;
+    tw_cuda_tiling_t t;
     t.threads = threads;
     t.rows = rows;
     t.tile_blocks = threads * rows / codec->block_strips;
     t.tile_strips = t.tile_blocks * codec->block_strips;
-    t.tile_elems = t.tile_strips * TW_QP_STRIP;
+    t.tile_elems = t.tile_strips * TW_STRIP_ELEMS;
     t.lane_steps = t.row_steps = 0;
     while (t.lane_steps < 5 && codec->block_strips % (2u << t.lane_steps) == 0) {
         t.lane_steps++;
     }
-    while ((1u << t.row_steps) < rows && codec->block_strips % (TW_QP_WARP << (t.row_steps + 1)) == 0) {
+    while ((1u << t.row_steps) < rows && codec->block_strips % (TW_CUDA_WARP << (t.row_steps + 1)) == 0) {
         t.row_steps++;
     }
     t.through_shared = codec->block_strips != (1u << t.lane_steps) << t.row_steps;
@@ -124,45 +125,46 @@ static inline tw_qp_tiling_t tw_qp_tiling_of_rows(const tw_qp_codec_t *codec, ui
 
 /** For a kernel whose threads hold `rows_max` strips each. Smaller tiles where there is little work: `min_tiles` is what
  *  it takes to fill the GPU. */
-static inline tw_qp_tiling_t tw_qp_tiling_choose(const tw_qp_codec_t *codec, uint32_t rows_max,
-                                                 uint64_t n_elems, uint64_t min_tiles)
+static inline tw_cuda_tiling_t tw_cuda_tiling_choose(const tw_cuda_codec_t *codec, uint32_t rows_max,
+                                                     uint64_t n_elems, uint64_t min_tiles)
 {
-    uint32_t threads = TW_QP_TILE_STRIPS_MAX / rows_max, rows = rows_max;
-    tw_qp_tiling_t tiling = tw_qp_tiling_of_rows(codec, threads, rows);
-    while (threads * rows > 2 * TW_QP_WARP && n_elems / tiling.tile_elems < min_tiles &&
+    uint32_t threads = TW_CUDA_TILE_STRIPS_MAX / rows_max, rows = rows_max;
+    tw_cuda_tiling_t tiling = tw_cuda_tiling_of_rows(codec, threads, rows);
+    while (threads * rows > 2 * TW_CUDA_WARP && n_elems / tiling.tile_elems < min_tiles &&
            codec->block_strips <= threads * rows / 2) {
         if (rows > 1) {
             rows /= 2;
         } else {
             threads /= 2;
         }
-        tiling = tw_qp_tiling_of_rows(codec, threads, rows);
+        tiling = tw_cuda_tiling_of_rows(codec, threads, rows);
     }
     return tiling;
 }
 
-TW_HD static inline uint64_t tw_qp_tile_count(const tw_qp_tiling_t *tiling, uint64_t n_elems)
+TW_HD static inline uint64_t tw_cuda_tile_count(const tw_cuda_tiling_t *tiling, uint64_t n_elems)
 {
     return n_elems / tiling->tile_elems + (n_elems % tiling->tile_elems != 0);
 }
 
-TW_HD static inline uint32_t tw_qp_strip(const tw_qp_tiling_t *tiling, uint32_t thread, uint32_t row)
+TW_HD static inline uint32_t tw_cuda_strip(const tw_cuda_tiling_t *tiling, uint32_t thread, uint32_t row)
 {
-    return (thread / TW_QP_WARP * tiling->rows + row) * TW_QP_WARP + thread % TW_QP_WARP;
+    return (thread / TW_CUDA_WARP * tiling->rows + row) * TW_CUDA_WARP + thread % TW_CUDA_WARP;
 }
 
 /** One tile of one segment. */
-typedef struct tw_qp_tile {
+typedef struct tw_cuda_tile {
     uint64_t first_block, first_elem; /**< in the segment */
     uint32_t elems;                   /**< of the segment in this tile */
     uint32_t padded_elems;            /**< with those that pad the last codes to 16 bytes */
-} tw_qp_tile_t;
+} tw_cuda_tile_t;
 
 /** Tile `index` of a segment of n_elems. */
-TW_HD static inline tw_qp_tile_t tw_qp_tile_at(const tw_qp_tiling_t *tiling, const tw_qp_codec_t *codec,
-                                               uint64_t n_elems, uint64_t index)
+TW_HD static inline tw_cuda_tile_t tw_cuda_tile_at(const tw_cuda_tiling_t *tiling,
+                                                   const tw_cuda_codec_t *codec, uint64_t n_elems,
+                                                   uint64_t index)
 {
-    tw_qp_tile_t tile;
+    tw_cuda_tile_t tile;
     tile.first_block = index * tiling->tile_blocks;
     tile.first_elem = index * tiling->tile_elems;
     uint64_t left = n_elems - tile.first_elem;
@@ -172,57 +174,57 @@ TW_HD static inline tw_qp_tile_t tw_qp_tile_at(const tw_qp_tiling_t *tiling, con
 }
 
 /** The block that strip o belongs to, counted from the tile's first. */
-TW_HD static inline uint32_t tw_qp_tile_block(const tw_qp_codec_t *codec, uint32_t o)
+TW_HD static inline uint32_t tw_cuda_tile_block(const tw_cuda_codec_t *codec, uint32_t o)
 {
     return (uint32_t)(((uint64_t)o * codec->block_magic) >> 32);
 }
 
 /** Elements of the segment in strip o of a tile: 0 to 16. */
-TW_HD static inline uint32_t tw_qp_strip_elems(const tw_qp_tile_t *tile, uint32_t o)
+TW_HD static inline uint32_t tw_cuda_strip_elems(const tw_cuda_tile_t *tile, uint32_t o)
 {
-    uint32_t first = o * TW_QP_STRIP;
+    uint32_t first = o * TW_STRIP_ELEMS;
     if (first >= tile->elems) {
         return 0;
     }
-    return tile->elems - first < TW_QP_STRIP ? tile->elems - first : TW_QP_STRIP;
+    return tile->elems - first < TW_STRIP_ELEMS ? tile->elems - first : TW_STRIP_ELEMS;
 }
 
 /** Is strip o's Hadamard group whole? */
-TW_HD static inline int tw_qp_group_is_whole(const tw_qp_tile_t *tile, uint32_t o)
+TW_HD static inline int tw_cuda_group_is_whole(const tw_cuda_tile_t *tile, uint32_t o)
 {
     return (o / 2 + 1) * TW_QUANT_HADAMARD_ELEMS <= tile->elems;
 }
 
 /** Are codes stored for strip o: elements, or the zeros that pad the segment? */
-TW_HD static inline int tw_qp_strip_is_stored(const tw_qp_tile_t *tile, uint32_t o)
+TW_HD static inline int tw_cuda_strip_is_stored(const tw_cuda_tile_t *tile, uint32_t o)
 {
-    return o * TW_QP_STRIP < tile->padded_elems;
+    return o * TW_STRIP_ELEMS < tile->padded_elems;
 }
 
 /** Scales of the tile's last frame that no block uses, to be written as zeros: slots [first, 8), 8 if there are none.
  *  Only a segment's last tile has any. */
-TW_HD static inline uint32_t tw_qp_first_unused_scale(const tw_qp_codec_t *codec, const tw_qp_tile_t *tile,
-                                                      uint64_t n_elems)
+TW_HD static inline uint32_t tw_cuda_first_unused_scale(const tw_cuda_codec_t *codec,
+                                                        const tw_cuda_tile_t *tile, uint64_t n_elems)
 {
     if (tile->first_elem + tile->elems < n_elems) {
         return TW_QUANT_FRAME_BLOCKS;
     }
     uint32_t last = (uint32_t)(tile->first_block % TW_QUANT_FRAME_BLOCKS) +
-                    tw_qp_tile_block(codec, (tile->elems - 1) / TW_QP_STRIP);
+                    tw_cuda_tile_block(codec, (tile->elems - 1) / TW_STRIP_ELEMS);
     return last % TW_QUANT_FRAME_BLOCKS + 1;
 }
 
-/** Octets from the tile's frame (tw_qp_origin_of_block) to the first of the block that scale `slot` of the last frame
+/** Strips from the tile's frame (tw_cuda_origin_of_block) to the first of the block that scale `slot` of the last frame
  *  belongs to. */
-TW_HD static inline uint32_t tw_qp_last_frame_strip(const tw_qp_codec_t *codec, const tw_qp_tile_t *tile,
-                                                    uint32_t slot)
+TW_HD static inline uint32_t tw_cuda_last_frame_strip(const tw_cuda_codec_t *codec,
+                                                      const tw_cuda_tile_t *tile, uint32_t slot)
 {
     uint32_t last = (uint32_t)(tile->first_block % TW_QUANT_FRAME_BLOCKS) +
-                    tw_qp_tile_block(codec, (tile->elems - 1) / TW_QP_STRIP);
+                    tw_cuda_tile_block(codec, (tile->elems - 1) / TW_STRIP_ELEMS);
     return (last / TW_QUANT_FRAME_BLOCKS * TW_QUANT_FRAME_BLOCKS + slot) * codec->block_strips;
 }
 
-TW_HD static inline int tw_qp_is_aligned(const void *pointer)
+TW_HD static inline int tw_cuda_is_aligned(const void *pointer)
 {
     return ((uintptr_t)pointer & (TW_QUANT_ALIGN_BYTES - 1)) == 0;
 }

@@ -1,0 +1,37 @@
+/** Backends of host memory. Each one (ref.c, avx2.c, avx512.c) says what it does to one segment; host.c goes
+ *  through the segments of a call.
+ *
+ *  Order of reading: ref.c is the codec as a program, one element at a time. group.h begins the fast one. Private to the
+ *  folder. */
+#ifndef TW_QUANT_HOST_HOST_H
+#define TW_QUANT_HOST_HOST_H
+
+#include "quant/backend.h"
+
+/** One segment each, which may be empty. Encoding returns the number of non-finite blocks. */
+typedef struct tw_quant_host {
+    uint64_t (*encode)(const tw_quant_codec_t *, const tw_quant_args_t *, const tw_quant_segment_t *,
+                       int delta);
+    void (*decode)(const tw_quant_codec_t *, tw_type_t, const tw_quant_segment_t *, int apply);
+    uint64_t (*reduce_encode)(const tw_quant_codec_t *in, const tw_quant_codec_t *out,
+                              const tw_quant_args_t *, const tw_quant_reduce_segment_t *);
+    void (*reduce_decode)(const tw_quant_codec_t *, const tw_quant_args_t *,
+                          const tw_quant_reduce_segment_t *);
+} tw_quant_host_t;
+
+tw_status_t tw_quant_host_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                 const tw_quant_segment_t *segments, size_t n_segments, int delta);
+tw_status_t tw_quant_host_decode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                 const tw_quant_segment_t *segments, size_t n_segments, int apply);
+tw_status_t tw_quant_host_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant,
+                                        const tw_quant_args_t *args,
+                                        const tw_quant_reduce_segment_t *segments, size_t n_segments);
+tw_status_t tw_quant_host_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
+                                        const tw_quant_reduce_segment_t *segments, size_t n_segments);
+
+/** What the rows of all backends of host memory have in common. */
+#define TW_QUANT_HOST_OPERATIONS                                                        \
+    .mem = TW_MEM_HOST, .encode = tw_quant_host_encode, .decode = tw_quant_host_decode, \
+    .reduce_encode = tw_quant_host_reduce_encode, .reduce_decode = tw_quant_host_reduce_decode
+
+#endif
