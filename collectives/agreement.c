@@ -110,12 +110,6 @@ static void log_mismatch(const tw_coll_request_t *request, int peer)
                  : "");
 }
 
-/* The rank so many places further in the ring. */
-static int ring_rank(const tw_topo_t *topo, int further)
-{
-    return topo->ring[(topo->position[topo->rank] + topo->world + further) % topo->world];
-}
-
 static tw_status_t compare(tw_sched_t *sched, const void *arg)
 {
     const tw_coll_request_t *request = arg;
@@ -124,7 +118,7 @@ static tw_status_t compare(tw_sched_t *sched, const void *arg)
     if (memcmp(&request->signature, &request->neighbour_signature, sizeof(request->signature)) == 0) {
         return TW_OK;
     }
-    log_mismatch(request, ring_rank(&request->coll->topo, -1));
+    log_mismatch(request, tw_topo_ring_rank(&request->coll->topo, -1));
     return TW_ERR_MISMATCH;
 }
 
@@ -136,7 +130,7 @@ int tw_check_is_on(const tw_coll_t *coll)
 uint64_t tw_check_inter_node_bytes(const tw_coll_t *coll)
 {
     const tw_topo_t *topo = &coll->topo;
-    int leaves = topo->node[ring_rank(topo, 1)] != topo->node[topo->rank];
+    int leaves = topo->node[tw_topo_ring_rank(topo, 1)] != topo->node[topo->rank];
 
     return tw_check_is_on(coll) && leaves ? sizeof(tw_coll_signature_t) : 0;
 }
@@ -157,8 +151,8 @@ void tw_check_build(tw_coll_request_t *request)
     }
     tw_view_append(&request->signature_view, &request->signature, bytes);
     tw_view_append(&request->neighbour_view, &request->neighbour_signature, bytes);
-    tw_sched_send(sched, ring_rank(topo, 1), tw_span_view(&request->signature_view, 0, bytes));
+    tw_sched_send(sched, tw_topo_ring_rank(topo, 1), tw_span_view(&request->signature_view, 0, bytes));
     tw_task_t recv =
-        tw_sched_recv(sched, ring_rank(topo, -1), tw_span_view(&request->neighbour_view, 0, bytes));
+        tw_sched_recv(sched, tw_topo_ring_rank(topo, -1), tw_span_view(&request->neighbour_view, 0, bytes));
     tw_sched_after(sched, tw_sched_compute(sched, compare, request), recv);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "collectives/communicator.h"
+#include "collectives/schedule/run.h"
 
 /* Ranks may send different amounts, but have to plan alike: all-to-all is planned as if each shard were of this size. */
 #define ALLTOALL_ELEMS ((size_t)1 << 18)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/algorithms/table.h"
 #include "collectives/communicator.h"
 #include "collectives/quantized/cost.h"
 
@@ -17,7 +18,7 @@
 /** Of two algorithms, the one that sends more than so many times the other's inter-node bytes needs evidence. */
 #define LEANER 1.25
 
-/** What `fits` and `name` leave of the table. */
+/** An algorithm that does what was asked for. */
 typedef struct candidate {
     size_t algo;
     size_t chunk_bytes;
@@ -50,10 +51,9 @@ static int is_candidate(const plan_t *plan, const tw_algo_t *algo)
         return 0;
     }
     if (!algo->info.quantized && wants_codec) {
-        return !args->force_codec && (algo->fits == NULL || algo->fits(plan->c.topo));
+        return !args->force_codec;
     }
-    return (!is_named(args) || strcmp(algo->info.name, args->algo) == 0) &&
-           (algo->fits == NULL || algo->fits(plan->c.topo));
+    return !is_named(args) || strcmp(algo->info.name, args->algo) == 0;
 }
 
 static double model_sec(const plan_t *plan, const tw_coll_model_t *model, candidate_t *candidate)
@@ -89,25 +89,10 @@ static candidate_t make_candidate(const plan_t *plan, size_t index)
 static tw_status_t no_candidate(const plan_t *plan)
 {
     const tw_coll_args_t *args = plan->c.args;
-    const tw_topo_t *topo = plan->c.topo;
-    const char *kind = args->codec != NULL ? "quantized" : "exact";
-    const tw_algo_t *algo;
 
-    for (size_t i = 0; is_named(args) && (algo = tw_algo_get(i)) != NULL; i++) {
-        if (algo->info.op == args->op && algo->info.quantized == (args->codec != NULL) &&
-            strcmp(algo->info.name, args->algo) == 0) {
-            tw_error("rank %d: %s: algorithm %s does not fit %d ranks on %d nodes", topo->rank,
-                     tw_coll_op_name(args->op), args->algo, topo->world, topo->n_nodes);
-            return TW_ERR_UNSUPPORTED;
-        }
-    }
-    if (is_named(args)) {
-        tw_error("rank %d: %s: there is no %s algorithm \"%s\"", topo->rank, tw_coll_op_name(args->op), kind,
-                 args->algo);
-        return TW_ERR_INVALID;
-    }
-    tw_error("rank %d: %s: no %s algorithm fits", topo->rank, tw_coll_op_name(args->op), kind);
-    return TW_ERR_UNSUPPORTED;
+    tw_error("rank %d: %s: there is no %s algorithm \"%s\"", plan->c.topo->rank, tw_coll_op_name(args->op),
+             args->codec != NULL ? "quantized" : "exact", args->algo != NULL ? args->algo : "auto");
+    return TW_ERR_INVALID;
 }
 
 /** Fewer inter-node bytes are what is certain about an algorithm; its processor and in-node times were measured in a moment

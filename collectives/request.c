@@ -1,7 +1,9 @@
 /** Requests: post, test, wait, and what keeps them moving. */
 #include <stdlib.h>
 
+#include "collectives/algorithms/table.h"
 #include "collectives/communicator.h"
+#include "collectives/schedule/run.h"
 
 #define NS_PER_SEC 1000000000u
 #define SLEEP_SEC 1.0      /* at most, without a look */
@@ -47,7 +49,7 @@ tw_status_t tw_request_build(tw_coll_request_t *request)
         .factor = tw_coll_factor(&request->args, coll->topo.world),
         .in_place = request->in_place,
         .aliased = request->aliased,
-        .owner = request->coll,
+        .codecs = &request->coll->codecs,
     };
     tw_check_build(request);
     tw_algo_get(request->choice.algo)->build(&build);

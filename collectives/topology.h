@@ -40,6 +40,20 @@ static inline int tw_topo_rank_at(const tw_topo_t *topo, int node, int local)
     return topo->ring[topo->node_first[node] + local];
 }
 
+/** The rank `distance` positions further on (or back) in the ring. */
+static inline int tw_topo_ring_rank(const tw_topo_t *topo, int distance)
+{
+    int position = (topo->position[topo->rank] + distance) % topo->world;
+
+    return topo->ring[position < 0 ? position + topo->world : position];
+}
+
+/** The rank of `node` that handles there what belongs to `owner`: the owner itself on its own node. Nodes may be of different sizes. */
+static inline int tw_topo_gateway(const tw_topo_t *topo, int owner, int node)
+{
+    return tw_topo_rank_at(topo, node, topo->local[owner] % tw_topo_node_size(topo, node));
+}
+
 /** Pairs (rank here, rank elsewhere) of the node that has most of them. */
 int tw_topo_remote_pairs(const tw_topo_t *topo);
 

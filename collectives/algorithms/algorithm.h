@@ -2,12 +2,13 @@
  *
  *  To add one:
  *  1. write one file, with
- *     - a build function: it emits this rank's tasks into build->sched (sched.h: sends, receives, computations; work.h:
- *       copies and exact sums), reading build->in and writing build->out. It has no result: errors stick to the schedule.
+ *     - a build function: it emits this rank's tasks into build->sched (schedule.h: sends, receives, computations;
+ *       sums.h: copies and exact sums), reading build->in and writing build->out. It has no result: errors stick to the schedule.
  *       It runs on every rank with the same arguments (but for pointers), so both ends of a message derive its size, its
  *       chunks and its place in the order from the same numbers;
  *     - a cost function: what it does on the busiest rank and node (model.h), from sizes and topology alone;
- *  2. declare both below and add a row to the table in algos.c.
+ *     - its rows of the table: what the others see of it;
+ *  2. list the rows in table.h and table.c.
  *  The engine does the rest: arguments are checked and copied, tasks are run, memory is found, failures are cleaned up,
  *  the world may be 1 and any shard may be empty (spans of 0 elements emit nothing, on either side).
  *
@@ -23,6 +24,7 @@
 
 #include "collectives/collectives.h"
 #include "collectives/model/model.h"
+#include "collectives/quantized/codecs.h"
 #include "collectives/schedule/schedule.h"
 #include "collectives/schedule/sums.h"
 #include "collectives/topology.h"
@@ -42,7 +44,7 @@ typedef struct tw_build {
     float factor;            /**< last step of a reduction: 1, or 1 / W for a mean */
     int in_place;            /**< every segment lies where it belongs: nothing to copy */
     int aliased;             /**< some segment does: what is written may still have to be read */
-    void *owner;             /**< the tw_coll_t, for algorithms that keep things with the communicator */
+    tw_codecs_t *codecs;     /**< the communicator's */
 } tw_build_t;
 
 /** What a cost function looks at: the same on all ranks. */
@@ -58,14 +60,9 @@ typedef struct tw_case {
 
 typedef struct tw_algo {
     tw_coll_algo_info_t info;
-    /** NULL: fits every topology. Else 1 or 0. */
-    int (*fits)(const tw_topo_t *topo);
     void (*build)(const tw_build_t *build);
     void (*cost)(const tw_case_t *c, tw_coll_cost_t *cost); /**< `cost` comes zeroed */
 } tw_algo_t;
-
-/** Row `index` of the table, NULL past its end. */
-const tw_algo_t *tw_algo_get(size_t index);
 
 /** The chunks of n elements: how many, where one begins, and its length. */
 static inline size_t tw_chunk_count(const tw_build_t *build, size_t n_elems)
@@ -95,43 +92,6 @@ void tw_cost_add_ring(const tw_case_t *c, int rounds, double bytes, tw_coll_cost
 void tw_cost_add_all_pairs(const tw_case_t *c, double bytes, tw_coll_cost_t *cost);
 /** Smallest k with 2^k >= n. */
 int tw_log2_ceil(int n);
-
-/* ---- the algorithms -------------------------------------------------------------------------------------- */
-
-void tw_ring_allgather_build(const tw_build_t *build);
-void tw_ring_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_ring_reduce_scatter_build(const tw_build_t *build);
-void tw_ring_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_ring_allreduce_build(const tw_build_t *build);
-void tw_ring_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_direct_allgather_build(const tw_build_t *build);
-void tw_direct_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_direct_reduce_scatter_build(const tw_build_t *build);
-void tw_direct_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_direct_allreduce_build(const tw_build_t *build);
-void tw_direct_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_exchange_allreduce_build(const tw_build_t *build);
-void tw_exchange_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_doubling_allgather_build(const tw_build_t *build);
-void tw_doubling_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_halving_reduce_scatter_build(const tw_build_t *build);
-void tw_halving_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_halving_doubling_allreduce_build(const tw_build_t *build);
-void tw_halving_doubling_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_hier_allgather_build(const tw_build_t *build);
-void tw_hier_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_hier_reduce_scatter_build(const tw_build_t *build);
-void tw_hier_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_hier_allreduce_build(const tw_build_t *build);
-void tw_hier_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_chain_broadcast_build(const tw_build_t *build);
-void tw_chain_broadcast_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_binomial_broadcast_build(const tw_build_t *build);
-void tw_binomial_broadcast_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_dissemination_barrier_build(const tw_build_t *build);
-void tw_dissemination_barrier_cost(const tw_case_t *c, tw_coll_cost_t *cost);
-void tw_pairwise_alltoall_build(const tw_build_t *build);
-void tw_pairwise_alltoall_cost(const tw_case_t *c, tw_coll_cost_t *cost);
 
 #ifdef __cplusplus
 }

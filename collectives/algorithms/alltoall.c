@@ -1,5 +1,6 @@
 /** All-to-all: on step s every rank sends to the one s further on and receives from the one s before; steps overlap. */
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/algorithms/table.h"
 
 /* Put a chunk of `in` aside, after `*copied`, which becomes this copy: the last one has everything behind it. */
 static tw_span_t set_aside(const tw_build_t *build, tw_span_t chunk, tw_task_t *copied)
@@ -48,7 +49,7 @@ static void keep_own(const tw_build_t *build, tw_span_t own, tw_task_t copied)
     tw_sched_after(build->sched, tw_work_copy(build->sched, own, to), copied);
 }
 
-void tw_pairwise_alltoall_build(const tw_build_t *build)
+static void build_pairwise_alltoall(const tw_build_t *build)
 {
     int world = build->topo->world, rank = build->topo->rank;
     tw_task_t copied = TW_TASK_NONE;
@@ -67,7 +68,7 @@ void tw_pairwise_alltoall_build(const tw_build_t *build)
     keep_own(build, own, copied);
 }
 
-void tw_pairwise_alltoall_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_pairwise_alltoall(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     const tw_topo_t *topo = c->topo;
     double shard = c->bytes / topo->world;
@@ -80,3 +81,13 @@ void tw_pairwise_alltoall_cost(const tw_case_t *c, tw_coll_cost_t *cost)
     cost->node_messages += tw_cost_messages(c, shard) * mates;
     cost->node_bytes += shard * mates * topo->max_local;
 }
+
+static const tw_algo_t algos[] = {
+    {
+        .info = {TW_COLL_ALLTOALL, "pairwise", "each shard goes straight to its rank; one hop", 0},
+        .build = build_pairwise_alltoall,
+        .cost = cost_pairwise_alltoall,
+    },
+};
+
+const tw_algo_rows_t tw_alltoall_rows = {algos, sizeof(algos) / sizeof(algos[0])};

@@ -1,7 +1,8 @@
 /** Barrier by dissemination: on hop k a rank signals the one 2^k further on, once it has heard from all hops before. */
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/algorithms/table.h"
 
-void tw_dissemination_barrier_build(const tw_build_t *build)
+static void build_dissemination_barrier(const tw_build_t *build)
 {
     int world = build->topo->world, rank = build->topo->rank;
     tw_task_t heard[32];
@@ -16,7 +17,7 @@ void tw_dissemination_barrier_build(const tw_build_t *build)
     }
 }
 
-void tw_dissemination_barrier_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_dissemination_barrier(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     int hops = tw_log2_ceil(c->topo->world), several_nodes = c->topo->n_nodes > 1;
 
@@ -25,3 +26,13 @@ void tw_dissemination_barrier_cost(const tw_case_t *c, tw_coll_cost_t *cost)
     cost->node_rounds += several_nodes ? 0 : hops;
     cost->node_messages += several_nodes ? 0 : hops;
 }
+
+static const tw_algo_t algos[] = {
+    {
+        .info = {TW_COLL_BARRIER, "dissemination", "log2(W) hops of empty messages", 0},
+        .build = build_dissemination_barrier,
+        .cost = cost_dissemination_barrier,
+    },
+};
+
+const tw_algo_rows_t tw_barrier_rows = {algos, sizeof(algos) / sizeof(algos[0])};

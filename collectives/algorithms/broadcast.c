@@ -1,6 +1,7 @@
 /** Broadcast from the root along the ring order: as a chain, chunk after chunk, for large tensors; as a binomial tree for
  *  small ones. */
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/algorithms/table.h"
 
 /* Position in the ring order, counted from the root. */
 static int relative(const tw_build_t *build)
@@ -35,7 +36,7 @@ static void relay(const tw_build_t *build, int parent, const int *children, int 
     }
 }
 
-void tw_chain_broadcast_build(const tw_build_t *build)
+static void build_chain_broadcast(const tw_build_t *build)
 {
     int me = relative(build), next = me + 1;
 
@@ -43,7 +44,7 @@ void tw_chain_broadcast_build(const tw_build_t *build)
 }
 
 /* The parent is found by clearing the lowest set bit, the children by setting one below it, the largest subtree first. */
-void tw_binomial_broadcast_build(const tw_build_t *build)
+static void build_binomial_broadcast(const tw_build_t *build)
 {
     int me = relative(build), world = build->topo->world, children[32], n_children = 0;
 
@@ -56,7 +57,7 @@ void tw_binomial_broadcast_build(const tw_build_t *build)
     relay(build, me > 0 ? (me & (me - 1)) : -1, children, n_children);
 }
 
-void tw_chain_broadcast_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_chain_broadcast(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     const tw_topo_t *topo = c->topo;
     double chunk = c->bytes < c->chunk_bytes ? c->bytes : c->chunk_bytes;
@@ -73,7 +74,7 @@ void tw_chain_broadcast_cost(const tw_case_t *c, tw_coll_cost_t *cost)
 }
 
 /* The root, alone on its node, sends everything once per child. */
-void tw_binomial_broadcast_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_binomial_broadcast(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     const tw_topo_t *topo = c->topo;
     int inter_hops = tw_log2_ceil(topo->n_nodes), node_hops = tw_log2_ceil(topo->world) - inter_hops;
@@ -86,3 +87,18 @@ void tw_binomial_broadcast_cost(const tw_case_t *c, tw_coll_cost_t *cost)
     cost->node_messages += messages * node_hops;
     cost->node_bytes += c->bytes * (topo->max_local - 1);
 }
+
+static const tw_algo_t algos[] = {
+    {
+        .info = {TW_COLL_BROADCAST, "chain", "from rank to rank, chunk after chunk; for large tensors", 0},
+        .build = build_chain_broadcast,
+        .cost = cost_chain_broadcast,
+    },
+    {
+        .info = {TW_COLL_BROADCAST, "binomial", "a binomial tree; log2(W) hops", 0},
+        .build = build_binomial_broadcast,
+        .cost = cost_binomial_broadcast,
+    },
+};
+
+const tw_algo_rows_t tw_broadcast_rows = {algos, sizeof(algos) / sizeof(algos[0])};

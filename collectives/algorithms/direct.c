@@ -2,6 +2,7 @@
  *  in rank order and rounds once: the most accurate. `exchange` is an all-reduce in one hop for tiny tensors: everybody
  *  sends everything to everybody. */
 #include "collectives/algorithms/pieces.h"
+#include "collectives/algorithms/table.h"
 
 /* The rank `distance` further on: each step pairs every rank with another one. */
 static int rank_at(const tw_topo_t *topo, int distance)
@@ -91,17 +92,17 @@ static void allgather(const tw_build_t *build, tw_piece_t *pieces)
     }
 }
 
-void tw_direct_allgather_build(const tw_build_t *build)
+static void build_allgather(const tw_build_t *build)
 {
     tw_build_allgather(build, allgather);
 }
 
-void tw_direct_reduce_scatter_build(const tw_build_t *build)
+static void build_reduce_scatter(const tw_build_t *build)
 {
     tw_build_reduce_scatter(build, reduce_scatter);
 }
 
-void tw_direct_allreduce_build(const tw_build_t *build)
+static void build_allreduce(const tw_build_t *build)
 {
     tw_build_allreduce(build, reduce_scatter, allgather);
 }
@@ -133,7 +134,7 @@ static void exchange_chunk(const tw_build_t *build, size_t first, size_t n, tw_s
     sum_chunk(build, inputs, ready, tw_span_view(build->out, first, n));
 }
 
-void tw_exchange_allreduce_build(const tw_build_t *build)
+static void build_exchange_allreduce(const tw_build_t *build)
 {
     size_t n_elems = build->in->n_elems;
     tw_span_t *inputs;
@@ -161,25 +162,57 @@ void tw_cost_add_all_pairs(const tw_case_t *c, double bytes, tw_coll_cost_t *cos
     cost->node_bytes += bytes * mates * topo->max_local;
 }
 
-void tw_direct_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_allgather(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
 }
 
-void tw_direct_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_reduce_scatter(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
     cost->cpu_sec += c->bytes * c->model->reduce_sec;
 }
 
-void tw_direct_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_allreduce(const tw_case_t *c, tw_coll_cost_t *cost)
 {
-    tw_direct_reduce_scatter_cost(c, cost);
+    cost_reduce_scatter(c, cost);
     tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
 }
 
-void tw_exchange_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_exchange_allreduce(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     tw_cost_add_all_pairs(c, c->bytes, cost);
     cost->cpu_sec += c->bytes * c->topo->world * c->model->reduce_sec;
 }
+
+static const tw_algo_t algos[] = {
+    {
+        .info = {TW_COLL_ALLGATHER, "direct", "each rank sends its shard to every other rank; one hop", 0},
+        .build = build_allgather,
+        .cost = cost_allgather,
+    },
+    {
+        .info = {TW_COLL_REDUCE_SCATTER, "direct",
+                 "raw inputs go to the owner, who sums in fp32 in rank order and rounds once; one hop, the "
+                 "most accurate",
+                 0},
+        .build = build_reduce_scatter,
+        .cost = cost_reduce_scatter,
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "direct",
+                 "direct reduce-scatter, then all-gather; two hops, rounded once", 0},
+        .build = build_allreduce,
+        .cost = cost_allreduce,
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "exchange",
+                 "everybody sends everything to everybody and sums in fp32 in rank order; one hop, for tiny "
+                 "tensors",
+                 0},
+        .build = build_exchange_allreduce,
+        .cost = cost_exchange_allreduce,
+    },
+};
+
+const tw_algo_rows_t tw_direct_rows = {algos, sizeof(algos) / sizeof(algos[0])};

@@ -7,6 +7,7 @@
  *  when it is sent or at the end; partial sums travel in the tensor's type, so each hop rounds once.
  *  Source: J. Bruck et al., "Efficient algorithms for all-to-all communications", IEEE TPDS 8(11), 1997 (any world). */
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/algorithms/table.h"
 
 #define MAX_HOPS 32
 
@@ -233,7 +234,7 @@ static doubling_t init(const tw_build_t *build, const size_t *first)
     return d;
 }
 
-void tw_doubling_allgather_build(const tw_build_t *build)
+static void build_allgather(const tw_build_t *build)
 {
     doubling_t d = init(build, build->out_first);
     tw_task_t copied = tw_build_copy(build, 0, build->out_first[build->topo->rank], build->in->n_elems);
@@ -244,14 +245,14 @@ void tw_doubling_allgather_build(const tw_build_t *build)
     redouble(&d);
 }
 
-void tw_halving_reduce_scatter_build(const tw_build_t *build)
+static void build_halving_reduce_scatter(const tw_build_t *build)
 {
     doubling_t d = init(build, build->in_first);
 
     halve(&d, 0);
 }
 
-void tw_halving_doubling_allreduce_build(const tw_build_t *build)
+static void build_halving_doubling_allreduce(const tw_build_t *build)
 {
     doubling_t d = init(build, build->in_first);
 
@@ -283,19 +284,43 @@ static void add_hops(const tw_case_t *c, tw_coll_cost_t *cost)
     }
 }
 
-void tw_doubling_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_allgather(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     add_hops(c, cost);
 }
 
-void tw_halving_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_halving_reduce_scatter(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     add_hops(c, cost);
     cost->cpu_sec += c->bytes * c->model->reduce_sec;
 }
 
-void tw_halving_doubling_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_halving_doubling_allreduce(const tw_case_t *c, tw_coll_cost_t *cost)
 {
-    tw_halving_reduce_scatter_cost(c, cost);
+    cost_halving_reduce_scatter(c, cost);
     add_hops(c, cost);
 }
+
+static const tw_algo_t algos[] = {
+    {
+        .info = {TW_COLL_ALLGATHER, "doubling", "recursive doubling for any W; log2(W) hops", 0},
+        .build = build_allgather,
+        .cost = cost_allgather,
+    },
+    {
+        .info = {TW_COLL_REDUCE_SCATTER, "halving",
+                 "recursive halving for any W, partial sums rounded to the tensor's type on each hop; "
+                 "log2(W) hops",
+                 0},
+        .build = build_halving_reduce_scatter,
+        .cost = cost_halving_reduce_scatter,
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "halving_doubling",
+                 "recursive halving, then doubling, for any W; 2 log2(W) hops", 0},
+        .build = build_halving_doubling_allreduce,
+        .cost = cost_halving_doubling_allreduce,
+    },
+};
+
+const tw_algo_rows_t tw_doubling_rows = {algos, sizeof(algos) / sizeof(algos[0])};

@@ -8,12 +8,7 @@
 #include <math.h>
 
 #include "collectives/algorithms/pieces.h"
-
-/* Who handles pieces of local rank `local` on `node`. */
-static int handler(const tw_topo_t *topo, int node, int local)
-{
-    return tw_topo_rank_at(topo, node, local % tw_topo_node_size(topo, node));
-}
+#include "collectives/algorithms/table.h"
 
 /* The node `distance` further on. */
 static int node_at(const tw_topo_t *topo, int distance)
@@ -21,9 +16,9 @@ static int node_at(const tw_topo_t *topo, int distance)
     return (topo->node[topo->rank] + distance + topo->n_nodes) % topo->n_nodes;
 }
 
-static int next_handler(const tw_topo_t *topo, int local)
+static int next_handler(const tw_topo_t *topo, int owner)
 {
-    return handler(topo, node_at(topo, 1), local);
+    return tw_topo_gateway(topo, owner, node_at(topo, 1));
 }
 
 /* ---- all-gather ------------------------------------------------------------------------------------------ */
@@ -49,7 +44,7 @@ static void start_own(const tw_build_t *build, tw_piece_t *own)
     for (size_t c = 0; c < own->n_chunks; c++) {
         tw_span_t in = tw_piece_in(build, own, c);
         if (topo->n_nodes > 1) {
-            int next = next_handler(topo, topo->local[topo->rank]);
+            int next = next_handler(topo, topo->rank);
             tw_sched_after(build->sched, tw_sched_send(build->sched, next, in), own->task[c]);
         }
         spread(build, in, own->task[c]);
@@ -69,14 +64,13 @@ static tw_task_t receive(const tw_build_t *build, tw_piece_t *piece, size_t c, i
 static void pass_on(const tw_build_t *build, tw_piece_t *piece, int owner, int distance)
 {
     const tw_topo_t *topo = build->topo;
-    int local = topo->local[owner];
-    int from = distance == 1 ? owner : handler(topo, node_at(topo, -1), local);
+    int from = distance == 1 ? owner : tw_topo_gateway(topo, owner, node_at(topo, -1));
 
     for (size_t c = 0; c < piece->n_chunks; c++) {
         tw_task_t recv = receive(build, piece, c, from);
         tw_span_t out = tw_piece_out(build, piece, c);
         if (distance + 1 < topo->n_nodes) {
-            tw_sched_after(build->sched, tw_sched_send(build->sched, next_handler(topo, local), out), recv);
+            tw_sched_after(build->sched, tw_sched_send(build->sched, next_handler(topo, owner), out), recv);
         }
         spread(build, out, recv);
     }
@@ -86,7 +80,7 @@ static void pass_on(const tw_build_t *build, tw_piece_t *piece, int owner, int d
 static void gather_piece(const tw_build_t *build, tw_piece_t *pieces, int owner, int distance)
 {
     const tw_topo_t *topo = build->topo;
-    int from = handler(topo, topo->node[topo->rank], topo->local[owner]);
+    int from = tw_topo_gateway(topo, owner, topo->node[topo->rank]);
     tw_piece_t *piece = &pieces[owner];
 
     if (distance > 0 && from == topo->rank) {
@@ -161,9 +155,9 @@ static tw_task_t add_up(const tw_build_t *build, const handled_sum_t *handled, f
 static void handle_piece(const tw_build_t *build, tw_piece_t *piece, int owner, int distance)
 {
     const tw_topo_t *topo = build->topo;
-    int local = topo->local[owner], is_owner = owner == topo->rank;
-    int from = distance > 1 ? handler(topo, node_at(topo, -1), local) : -1;
-    int to = distance + 1 < topo->n_nodes ? next_handler(topo, local) : owner;
+    int is_owner = owner == topo->rank;
+    int from = distance > 1 ? tw_topo_gateway(topo, owner, node_at(topo, -1)) : -1;
+    int to = distance + 1 < topo->n_nodes ? next_handler(topo, owner) : owner;
     size_t most = (size_t)topo->max_local + 1;
     handled_sum_t sum = {
         .inputs = tw_sched_alloc(build->sched, most * sizeof(*sum.inputs)),
@@ -194,7 +188,7 @@ static void reduce_scatter(const tw_build_t *build, tw_piece_t *pieces)
         int node = node_at(topo, -distance);
         for (int l = 0; l < tw_topo_node_size(topo, node); l++) {
             int owner = tw_topo_rank_at(topo, node, l);
-            int by = handler(topo, topo->node[topo->rank], l);
+            int by = tw_topo_gateway(topo, owner, topo->node[topo->rank]);
             tw_piece_t *piece = &pieces[owner];
             if (by == topo->rank) {
                 handle_piece(build, piece, owner, distance);
@@ -209,17 +203,17 @@ static void reduce_scatter(const tw_build_t *build, tw_piece_t *pieces)
 
 /* ---- operations ------------------------------------------------------------------------------------------ */
 
-void tw_hier_allgather_build(const tw_build_t *build)
+static void build_allgather(const tw_build_t *build)
 {
     tw_build_allgather(build, allgather);
 }
 
-void tw_hier_reduce_scatter_build(const tw_build_t *build)
+static void build_reduce_scatter(const tw_build_t *build)
 {
     tw_build_reduce_scatter(build, reduce_scatter);
 }
 
-void tw_hier_allreduce_build(const tw_build_t *build)
+static void build_allreduce(const tw_build_t *build)
 {
     tw_build_allreduce(build, reduce_scatter, allgather);
 }
@@ -240,19 +234,44 @@ static void add_phase(const tw_case_t *c, tw_coll_cost_t *cost)
     cost->node_messages += mates > 0 ? fmax(tw_cost_messages(c, handled + shard), topo->n_nodes) * mates : 0;
 }
 
-void tw_hier_allgather_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_allgather(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     add_phase(c, cost);
 }
 
-void tw_hier_reduce_scatter_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_reduce_scatter(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     add_phase(c, cost);
     cost->cpu_sec += c->bytes * (1 + (double)c->topo->n_nodes / c->topo->world) * c->model->reduce_sec;
 }
 
-void tw_hier_allreduce_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_allreduce(const tw_case_t *c, tw_coll_cost_t *cost)
 {
-    tw_hier_reduce_scatter_cost(c, cost);
+    cost_reduce_scatter(c, cost);
     add_phase(c, cost);
 }
+
+static const tw_algo_t algos[] = {
+    {
+        .info =
+            {TW_COLL_ALLGATHER, "hierarchical",
+             "shards travel from node to node, the ranks of a node share that work and spread them inside",
+             0},
+        .build = build_allgather,
+        .cost = cost_allgather,
+    },
+    {
+        .info = {TW_COLL_REDUCE_SCATTER, "hierarchical",
+                 "summed inside the node in fp32 in rank order, then from node to node, rounded on each hop",
+                 0},
+        .build = build_reduce_scatter,
+        .cost = cost_reduce_scatter,
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "hierarchical", "hierarchical reduce-scatter, then all-gather", 0},
+        .build = build_allreduce,
+        .cost = cost_allreduce,
+    },
+};
+
+const tw_algo_rows_t tw_hierarchical_rows = {algos, sizeof(algos) / sizeof(algos[0])};

@@ -45,7 +45,7 @@ struct planner {
 
 static int gateway(const planner_t *p, int owner, int node)
 {
-    return tw_topo_rank_at(p->hops, node, p->hops->local[owner] % tw_topo_node_size(p->hops, node));
+    return tw_topo_gateway(p->hops, owner, node);
 }
 
 static const tw_quant_codec_t *codec_of(const planner_t *p, tw_gpu_form_t form)

@@ -103,7 +103,7 @@ void tw_collect_one_hop(const tw_collect_t *collect)
     for (size_t c = 0; c < op->grid.shard_chunks; c++) {
         /* from the next rank on, so that at any time all send to different ones */
         for (int d = 1; d < topo->world; d++) {
-            int owner = topo->ring[(topo->position[topo->rank] + d) % topo->world];
+            int owner = tw_topo_ring_rank(topo, d);
             if (shard_chunk(op, owner, c, &chunk)) {
                 tw_task_t encode;
                 tw_sbuf_t buffer = encode_own(collect, chunk, op->codec, &encode);
@@ -117,11 +117,6 @@ void tw_collect_one_hop(const tw_collect_t *collect)
 }
 
 /* ---- two hops -------------------------------------------------------------------------------------------- */
-
-int tw_collect_gateway(const tw_topo_t *topo, int owner, int node)
-{
-    return tw_topo_rank_at(topo, node, topo->local[owner] % tw_topo_node_size(topo, node));
-}
 
 /** Give this rank's piece to the one of its node that gathers the chunk. */
 static void send_inside(const tw_collect_t *collect, int gateway, size_t chunk)
@@ -191,7 +186,7 @@ static void finish_two_hop(const tw_collect_t *collect, size_t chunk, tw_sbuf_t 
             inputs.buffers[node] = own;
             inputs.tasks[node] = own_task;
         } else {
-            int gateway = tw_collect_gateway(topo, topo->rank, node);
+            int gateway = tw_topo_gateway(topo, topo->rank, node);
             inputs.buffers[node] = receive(op, gateway, chunk, op->codec, &inputs.tasks[node]);
         }
     }
@@ -202,7 +197,7 @@ static void two_hop_chunk(const tw_collect_t *collect, int owner, size_t chunk, 
 {
     const tw_qop_t *op = collect->op;
     const tw_topo_t *topo = op->topo;
-    int gateway = tw_collect_gateway(topo, owner, topo->node[topo->rank]);
+    int gateway = tw_topo_gateway(topo, owner, topo->node[topo->rank]);
 
     if (gateway != topo->rank) {
         send_inside(collect, gateway, chunk);

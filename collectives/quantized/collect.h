@@ -23,9 +23,6 @@ void tw_collect_one_hop(const tw_collect_t *collect);
  *  and sends the encoded sum to the owner, who sums up those of all nodes in node order. */
 void tw_collect_two_hop(const tw_collect_t *collect);
 
-/** The rank of `node` that gathers what its node has for `owner`. */
-int tw_collect_gateway(const tw_topo_t *topo, int owner, int node);
-
 #ifdef __cplusplus
 }
 #endif

@@ -1,8 +1,8 @@
 /* Quantized all-gather: each shard is encoded once, by its owner, and sent on as it is. Everybody decodes the same bytes,
  * the owner too. */
+#include "collectives/algorithms/table.h"
 #include "collectives/quantized/cost.h"
 #include "collectives/quantized/spread.h"
-#include "collectives/quantized/table.h"
 
 static void build(const tw_build_t *build, const tw_route_t *route)
 {
@@ -25,12 +25,12 @@ static void build(const tw_build_t *build, const tw_route_t *route)
     tw_spread_build(&spread);
 }
 
-void tw_allgather_quant_ring_build(const tw_build_t *b)
+static void build_ring(const tw_build_t *b)
 {
     build(b, &tw_route_ring);
 }
 
-void tw_allgather_quant_ring_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_ring(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     int world = c->topo->world;
 
@@ -38,23 +38,46 @@ void tw_allgather_quant_ring_cost(const tw_case_t *c, tw_coll_cost_t *cost)
     tw_cost_add_spread_codec(c, cost);
 }
 
-void tw_allgather_quant_hierarchical_build(const tw_build_t *b)
+static void build_hierarchical(const tw_build_t *b)
 {
     build(b, &tw_route_nodes);
 }
 
-void tw_allgather_quant_hierarchical_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_hierarchical(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     tw_cost_add_spread_nodes(c, cost);
 }
 
-void tw_allgather_quant_direct_build(const tw_build_t *b)
+static void build_direct(const tw_build_t *b)
 {
     build(b, &tw_route_direct);
 }
 
-void tw_allgather_quant_direct_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_direct(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     tw_cost_add_all_pairs(c, c->encoded_bytes / c->topo->world, cost);
     tw_cost_add_spread_codec(c, cost);
 }
+
+static const tw_algo_t algos[] = {
+    {
+        .info = {TW_COLL_ALLGATHER, "ring",
+                 "each encoded shard travels from rank to rank, leaving each node once; W - 1 hops", 1},
+        .build = build_ring,
+        .cost = cost_ring,
+    },
+    {
+        .info = {TW_COLL_ALLGATHER, "hierarchical",
+                 "each encoded shard travels from node to node and is spread inside; N - 1 hops and one", 1},
+        .build = build_hierarchical,
+        .cost = cost_hierarchical,
+    },
+    {
+        .info = {TW_COLL_ALLGATHER, "direct",
+                 "each encoded shard goes from its owner to every rank; one hop, for small tensors", 1},
+        .build = build_direct,
+        .cost = cost_direct,
+    },
+};
+
+const tw_algo_rows_t tw_quantized_gather_rows = {algos, sizeof(algos) / sizeof(algos[0])};

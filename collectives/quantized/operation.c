@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "collectives/communicator.h"
+#include "collectives/schedule/run.h"
 
 #define BATCH 16                 /**< parts handed to the codec at once */
 #define SUM_ELEMS ((size_t)8192) /**< of an exact sum at a time, or a frame if that is longer */
@@ -109,11 +109,10 @@ static tw_status_t make_plain_view(tw_qop_t *op, const tw_coll_args_t *args)
 
 static tw_status_t get_codecs(tw_qop_t *op, const tw_build_t *build)
 {
-    tw_codecs_t *codecs = &((tw_coll_t *)build->owner)->codecs;
-    tw_status_t status = tw_codecs_get(codecs, build->args->codec, &op->codec);
+    tw_status_t status = tw_codecs_get(build->codecs, build->args->codec, &op->codec);
 
     if (status == TW_OK && build->args->inner_codec != NULL) {
-        status = tw_codecs_get(codecs, build->args->inner_codec, &op->inner);
+        status = tw_codecs_get(build->codecs, build->args->inner_codec, &op->inner);
     }
     return status;
 }

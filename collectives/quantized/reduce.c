@@ -1,8 +1,8 @@
 /* Quantized reduce-scatter, and all-reduce: a reduce-scatter whose results are encoded again and spread, chunk by chunk. */
+#include "collectives/algorithms/table.h"
 #include "collectives/quantized/collect.h"
 #include "collectives/quantized/cost.h"
 #include "collectives/quantized/spread.h"
-#include "collectives/quantized/table.h"
 
 typedef void (*collect_fn_t)(const tw_collect_t *collect);
 
@@ -56,44 +56,73 @@ static void build_allreduce(const tw_build_t *build, collect_fn_t collect_fn)
     tw_spread_build(&spread);
 }
 
-void tw_reduce_scatter_one_hop_build(const tw_build_t *build)
+static void build_scatter_one_hop(const tw_build_t *build)
 {
     build_reduce_scatter(build, tw_collect_one_hop);
 }
 
-void tw_reduce_scatter_two_hop_build(const tw_build_t *build)
+static void build_scatter_two_hop(const tw_build_t *build)
 {
     build_reduce_scatter(build, tw_collect_two_hop);
 }
 
-void tw_allreduce_one_hop_build(const tw_build_t *build)
+static void build_allreduce_one_hop(const tw_build_t *build)
 {
     build_allreduce(build, tw_collect_one_hop);
 }
 
-void tw_allreduce_two_hop_build(const tw_build_t *build)
+static void build_allreduce_two_hop(const tw_build_t *build)
 {
     build_allreduce(build, tw_collect_two_hop);
 }
 
-void tw_reduce_scatter_one_hop_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_scatter_one_hop(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     tw_cost_add_one_hop(c, cost);
 }
 
-void tw_reduce_scatter_two_hop_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_scatter_two_hop(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     tw_cost_add_two_hop(c, cost);
 }
 
-void tw_allreduce_one_hop_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_allreduce_one_hop(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     tw_cost_add_one_hop(c, cost);
     tw_cost_add_spread_nodes(c, cost);
 }
 
-void tw_allreduce_two_hop_cost(const tw_case_t *c, tw_coll_cost_t *cost)
+static void cost_allreduce_two_hop(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     tw_cost_add_two_hop(c, cost);
     tw_cost_add_spread_nodes(c, cost);
 }
+
+static const tw_algo_t algos[] = {
+    {
+        .info = {TW_COLL_REDUCE_SCATTER, "one_hop",
+                 "every rank encodes its piece for every owner, who sums them up", 1},
+        .build = build_scatter_one_hop,
+        .cost = cost_scatter_one_hop,
+    },
+    {
+        .info = {TW_COLL_REDUCE_SCATTER, "two_hop",
+                 "summed up inside each node first (inner_codec, or exact), then encoded across nodes", 1},
+        .build = build_scatter_two_hop,
+        .cost = cost_scatter_two_hop,
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "one_hop",
+                 "the reduce-scatter of that name, then the hierarchical all-gather", 1},
+        .build = build_allreduce_one_hop,
+        .cost = cost_allreduce_one_hop,
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "two_hop",
+                 "the reduce-scatter of that name, then the hierarchical all-gather", 1},
+        .build = build_allreduce_two_hop,
+        .cost = cost_allreduce_two_hop,
+    },
+};
+
+const tw_algo_rows_t tw_quantized_reduce_rows = {algos, sizeof(algos) / sizeof(algos[0])};

@@ -20,20 +20,14 @@ static int node_distance(const tw_topo_t *topo, int owner, int rank)
     return (topo->node[rank] - topo->node[owner] + topo->n_nodes) % topo->n_nodes;
 }
 
-/** Nodes may be of different sizes: the owner's local index is wrapped into the node's. */
-static int gateway(const tw_topo_t *topo, int owner, int node)
-{
-    return tw_topo_rank_at(topo, node, topo->local[owner] % tw_topo_node_size(topo, node));
-}
-
 static int nodes_parent(const tw_topo_t *topo, int owner, int rank)
 {
-    int node = topo->node[rank], own_gateway = gateway(topo, owner, node);
+    int node = topo->node[rank], own_gateway = tw_topo_gateway(topo, owner, node);
 
     if (rank != own_gateway) {
         return own_gateway;
     }
-    return gateway(topo, owner, (node + topo->n_nodes - 1) % topo->n_nodes);
+    return tw_topo_gateway(topo, owner, (node + topo->n_nodes - 1) % topo->n_nodes);
 }
 
 const tw_route_t tw_route_nodes = {nodes_parent, node_distance};
@@ -61,7 +55,7 @@ static void send_on(const tw_spread_t *spread, int owner, tw_span_t message, tw_
     const tw_topo_t *topo = spread->op->topo;
 
     for (int d = 1; d < topo->world; d++) {
-        int rank = topo->ring[(topo->position[topo->rank] + d) % topo->world];
+        int rank = tw_topo_ring_rank(topo, d);
         if (rank != owner && spread->route->parent(topo, owner, rank) == topo->rank) {
             tw_sched_after(spread->op->sched, tw_sched_send(spread->op->sched, rank, message), ready);
         }

@@ -1,12 +1,12 @@
+#include "collectives/schedule/run.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "collectives/schedule/state.h"
 
-void tw_sched_queue_push(tw_sched_t *sched, tw_task_t task)
+static void push(tw_sched_t *sched, tw_queue_t *queue, tw_task_t task)
 {
-    tw_queue_t *queue = sched->tasks[task].urgent ? &sched->urgent : &sched->lazy;
-
     sched->tasks[task].next = TW_TASK_NONE;
     if (queue->first == TW_TASK_NONE) {
         queue->first = task;
@@ -16,15 +16,47 @@ void tw_sched_queue_push(tw_sched_t *sched, tw_task_t task)
     queue->last = task;
 }
 
-static tw_task_t queue_pop(tw_sched_t *sched)
+static tw_task_t pop(tw_sched_t *sched, tw_queue_t *queue)
 {
-    tw_queue_t *queue = sched->urgent.first != TW_TASK_NONE ? &sched->urgent : &sched->lazy;
     tw_task_t task = queue->first;
 
     if (task != TW_TASK_NONE) {
         queue->first = sched->tasks[task].next;
     }
     return task;
+}
+
+/* A computation waits for no other task any more. */
+static void make_ready(tw_sched_t *sched, tw_task_t index)
+{
+    const tw_task_entry_t *task = &sched->tasks[index];
+
+    if (task->round >= sched->n_begun) {
+        push(sched, &sched->rounds[task->round].held, index);
+    } else {
+        push(sched, task->urgent ? &sched->urgent : &sched->lazy, index);
+    }
+}
+
+/* Begin the rounds that there is memory for. */
+static void begin_rounds(tw_sched_t *sched, int *moved)
+{
+    while (sched->n_begun < sched->n_rounds) {
+        tw_sched_round_t *round = &sched->rounds[sched->n_begun];
+        int is_oldest = sched->n_begun == sched->oldest_round;
+        tw_task_t task;
+        if (!tw_scratch_reserve(sched->env.scratch, &sched->user, round->bytes, is_oldest)) {
+            return;
+        }
+        sched->n_begun++;
+        *moved = 1;
+        while ((task = pop(sched, &round->held)) != TW_TASK_NONE) {
+            make_ready(sched, task);
+        }
+        while (sched->oldest_round < sched->n_begun && sched->rounds[sched->oldest_round].n_left == 0) {
+            sched->oldest_round++;
+        }
+    }
 }
 
 static char *buffer_memory(tw_sched_t *sched, tw_sbuf_t index)
@@ -57,6 +89,7 @@ char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous)
 static void put_stage(tw_sched_t *sched, tw_task_entry_t *task)
 {
     tw_scratch_put(sched->env.scratch, task->stage, tw_span_bytes(&task->span));
+    tw_scratch_release(sched->env.scratch, &sched->user, task->stage_bytes);
     task->stage = NULL;
 }
 
@@ -74,14 +107,49 @@ static void end_task(tw_sched_t *sched, tw_task_entry_t *task)
         tw_sched_buffer_entry_t *buffer = &sched->buffers[sched->uses.items[u].value];
         if (--buffer->n_users == 0) {
             put_buffer(sched, buffer);
+            tw_scratch_release(sched->env.scratch, &sched->user, tw_scratch_class_bytes(buffer->bytes));
         }
     }
     for (int e = task->first_edge; e >= 0; e = sched->edges.items[e].next) {
         tw_task_t index = sched->edges.items[e].value;
         tw_task_entry_t *next = &sched->tasks[index];
         if (--next->n_waiting_for == 0 && next->kind == TW_TASK_COMPUTE) {
-            tw_sched_queue_push(sched, index);
+            make_ready(sched, index);
         }
+    }
+    sched->rounds[task->round].n_left--;
+    while (sched->oldest_round < sched->n_begun && sched->rounds[sched->oldest_round].n_left == 0) {
+        sched->oldest_round++;
+    }
+}
+
+/* Cancel all messages in flight and give all memory back. */
+static void cancel(tw_sched_t *sched)
+{
+    for (int i = 0; i < sched->n_tasks; i++) {
+        tw_task_entry_t *task = &sched->tasks[i];
+        if (task->request != NULL) {
+            tw_transport_cancel(sched->env.transport, task->request);
+        }
+        task->request = NULL;
+        tw_scratch_put(sched->env.scratch, task->stage, tw_span_bytes(&task->span));
+        task->stage = NULL;
+    }
+    for (int i = 0; i < sched->n_buffers; i++) {
+        put_buffer(sched, &sched->buffers[i]);
+    }
+    sched->n_busy = 0;
+    if (sched->is_running) {
+        tw_scratch_leave(sched->env.scratch, &sched->user);
+        sched->is_running = 0;
+    }
+}
+
+void tw_sched_destroy(tw_sched_t *sched)
+{
+    if (sched != NULL) {
+        cancel(sched);
+        tw_sched_free(sched);
     }
 }
 
@@ -121,7 +189,7 @@ static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
 {
     const tw_sched_env_t *env = &sched->env;
     size_t bytes = tw_span_bytes(&task->span);
-    uint64_t tag = env->tag | task->slot;
+    uint64_t tag = env->tag | task->number;
     char *memory;
     tw_status_t status = message_memory(sched, task, &memory);
 
@@ -129,10 +197,10 @@ static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
         return status;
     }
     if (task->kind == TW_TASK_SEND) {
-        return tw_transport_send_post(env->transport, env->peer[task->channel], tag, memory, bytes,
+        return tw_transport_send_post(env->transport, env->peer[task->lane], tag, memory, bytes,
                                       &task->request);
     }
-    return tw_transport_recv_post(env->transport, env->peer[task->channel - env->world], tag, memory, bytes,
+    return tw_transport_recv_post(env->transport, env->peer[task->lane - env->world], tag, memory, bytes,
                                   &task->request);
 }
 
@@ -144,14 +212,14 @@ static tw_status_t explain_error(const tw_sched_t *sched, const tw_task_entry_t 
     }
     tw_error("rank %d: rank %d sent a message of another size than the %zu bytes expected: the "
              "ranks' arguments differ",
-             sched->env.rank, task->channel - sched->env.world, tw_span_bytes(&task->span));
+             sched->env.rank, task->lane - sched->env.world, tw_span_bytes(&task->span));
     return TW_ERR_MISMATCH;
 }
 
 /* Has the oldest message in flight ended? */
-static tw_status_t end_message(tw_sched_t *sched, tw_channel_t *channel)
+static tw_status_t end_message(tw_sched_t *sched, tw_lane_t *lane)
 {
-    tw_task_entry_t *task = &sched->tasks[channel->oldest];
+    tw_task_entry_t *task = &sched->tasks[lane->oldest];
     tw_status_t status = tw_transport_test(sched->env.transport, task->request);
 
     if (status == TW_IN_PROGRESS) {
@@ -167,34 +235,34 @@ static tw_status_t end_message(tw_sched_t *sched, tw_channel_t *channel)
         }
         put_stage(sched, task);
     }
-    channel->oldest = task->next;
-    channel->n_in_flight--;
+    lane->oldest = task->next;
+    lane->n_in_flight--;
     end_task(sched, task);
     return TW_OK;
 }
 
 /* End what has ended, start what may start. */
-static tw_status_t step_channel(tw_sched_t *sched, tw_channel_t *channel, int *moved)
+static tw_status_t step_lane(tw_sched_t *sched, tw_lane_t *lane, int *moved)
 {
     tw_status_t status = TW_OK;
 
-    while (channel->n_in_flight > 0 && (status = end_message(sched, channel)) == TW_OK) {
+    while (lane->n_in_flight > 0 && (status = end_message(sched, lane)) == TW_OK) {
         *moved = 1;
     }
     if (status < 0) {
         return status;
     }
-    while (channel->next != TW_TASK_NONE && channel->n_in_flight < sched->env.window) {
-        tw_task_entry_t *task = &sched->tasks[channel->next];
-        if (task->n_waiting_for > 0) {
+    while (lane->next != TW_TASK_NONE && lane->n_in_flight < sched->env.window) {
+        tw_task_entry_t *task = &sched->tasks[lane->next];
+        if (task->n_waiting_for > 0 || task->round >= sched->n_begun) {
             break;
         }
         status = start_message(sched, task);
         if (status != TW_OK) {
             return status;
         }
-        channel->next = task->next;
-        channel->n_in_flight++;
+        lane->next = task->next;
+        lane->n_in_flight++;
         *moved = 1;
     }
     return TW_OK;
@@ -208,17 +276,64 @@ static tw_status_t run_status(const tw_sched_t *sched)
     return sched->n_ended == sched->n_tasks ? TW_OK : TW_IN_PROGRESS;
 }
 
+/* A computation is urgent if a message, or an urgent computation, waits for it. Successors come later in program order. */
+static void mark_urgent(tw_sched_t *sched)
+{
+    for (int i = sched->n_tasks - 1; i >= 0; i--) {
+        tw_task_entry_t *task = &sched->tasks[i];
+        int edge = task->kind == TW_TASK_COMPUTE ? task->first_edge : -1;
+        for (; edge >= 0 && !task->urgent; edge = sched->edges.items[edge].next) {
+            const tw_task_entry_t *next = &sched->tasks[sched->edges.items[edge].value];
+            task->urgent = next->kind != TW_TASK_COMPUTE || next->urgent;
+        }
+    }
+}
+
+tw_status_t tw_sched_seal(tw_sched_t *sched)
+{
+    if (sched->status != TW_OK) {
+        return sched->status;
+    }
+    for (int c = 0; c < 2 * sched->env.world; c++) {
+        tw_lane_t *lane = &sched->lanes[c];
+        lane->oldest = lane->next = lane->first;
+        if (lane->n_messages > (uint64_t)1 << TW_SCHED_SLOT_BITS) {
+            tw_error("rank %d: %llu messages to one peer in one operation; TW_COLL_CHUNK is too "
+                     "small",
+                     sched->env.rank, (unsigned long long)lane->n_messages);
+            return sched->status = TW_ERR_INVALID;
+        }
+        if (lane->first != TW_TASK_NONE) {
+            sched->busy_lanes[sched->n_busy++] = c;
+        }
+    }
+    mark_urgent(sched);
+    for (int i = 0; i < sched->n_tasks; i++) {
+        if (sched->tasks[i].kind == TW_TASK_COMPUTE && sched->tasks[i].n_waiting_for == 0) {
+            make_ready(sched, i);
+        }
+    }
+    return TW_OK;
+}
+
 tw_status_t tw_sched_step(tw_sched_t *sched, int *moved)
 {
+    if (!sched->is_running && sched->status == TW_OK) {
+        sched->is_running = 1;
+        tw_scratch_enter(sched->env.scratch, &sched->user);
+    }
+    if (sched->status == TW_OK) {
+        begin_rounds(sched, moved);
+    }
     for (int i = 0; i < sched->n_busy && sched->status == TW_OK;) {
-        tw_channel_t *channel = &sched->channels[sched->busy_channels[i]];
-        tw_status_t status = step_channel(sched, channel, moved);
+        tw_lane_t *lane = &sched->lanes[sched->busy_lanes[i]];
+        tw_status_t status = step_lane(sched, lane, moved);
         if (status != TW_OK) {
             sched->status = status;
-            tw_sched_cancel(sched);
+            cancel(sched);
         }
-        if (channel->oldest == TW_TASK_NONE) {
-            sched->busy_channels[i] = sched->busy_channels[--sched->n_busy];
+        if (lane->oldest == TW_TASK_NONE) {
+            sched->busy_lanes[i] = sched->busy_lanes[--sched->n_busy];
         } else {
             i++;
         }
@@ -228,7 +343,8 @@ tw_status_t tw_sched_step(tw_sched_t *sched, int *moved)
 
 tw_status_t tw_sched_compute_one(tw_sched_t *sched, int *moved)
 {
-    tw_task_t index = sched->status == TW_OK ? queue_pop(sched) : TW_TASK_NONE;
+    tw_queue_t *queue = sched->urgent.first != TW_TASK_NONE ? &sched->urgent : &sched->lazy;
+    tw_task_t index = sched->status == TW_OK ? pop(sched, queue) : TW_TASK_NONE;
 
     if (index == TW_TASK_NONE) {
         return run_status(sched);
@@ -238,27 +354,11 @@ tw_status_t tw_sched_compute_one(tw_sched_t *sched, int *moved)
     *moved = 1;
     if (status != TW_OK) {
         sched->status = status;
-        tw_sched_cancel(sched);
+        cancel(sched);
         return status;
     }
     end_task(sched, task);
     return run_status(sched);
-}
-
-void tw_sched_cancel(tw_sched_t *sched)
-{
-    for (int i = 0; i < sched->n_tasks; i++) {
-        tw_task_entry_t *task = &sched->tasks[i];
-        if (task->request != NULL) {
-            tw_transport_cancel(sched->env.transport, task->request);
-        }
-        task->request = NULL;
-        put_stage(sched, task);
-    }
-    for (int i = 0; i < sched->n_buffers; i++) {
-        put_buffer(sched, &sched->buffers[i]);
-    }
-    sched->n_busy = 0;
 }
 
 const char *tw_sched_describe(const tw_sched_t *sched, char *buf, size_t buf_bytes)
@@ -266,16 +366,16 @@ const char *tw_sched_describe(const tw_sched_t *sched, char *buf, size_t buf_byt
     size_t used = (size_t)snprintf(buf, buf_bytes, "%d of %d tasks ended", sched->n_ended, sched->n_tasks);
 
     for (int i = 0; i < sched->n_busy && used < buf_bytes; i++) {
-        int index = sched->busy_channels[i];
-        const tw_channel_t *channel = &sched->channels[index];
-        if (channel->n_in_flight == 0) {
+        int index = sched->busy_lanes[i];
+        const tw_lane_t *lane = &sched->lanes[index];
+        if (lane->n_in_flight == 0) {
             continue;
         }
-        const tw_task_entry_t *task = &sched->tasks[channel->oldest];
+        const tw_task_entry_t *task = &sched->tasks[lane->oldest];
         int is_send = task->kind == TW_TASK_SEND;
         used +=
             (size_t)snprintf(buf + used, buf_bytes - used, "; %s message %llu (%zu bytes) %s rank %d",
-                             is_send ? "sending" : "waiting for", (unsigned long long)task->slot,
+                             is_send ? "sending" : "waiting for", (unsigned long long)task->number,
                              tw_span_bytes(&task->span), is_send ? "to" : "from", index % sched->env.world);
     }
     return buf;

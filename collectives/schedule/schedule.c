@@ -11,33 +11,29 @@
 tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out)
 {
     tw_sched_t *sched = calloc(1, sizeof(*sched));
-    size_t n_channels = 2 * (size_t)env->world;
+    size_t n_lanes = 2 * (size_t)env->world;
 
     if (sched == NULL) {
         return TW_ERR_NO_MEMORY;
     }
     sched->env = *env;
     sched->urgent = sched->lazy = (tw_queue_t){TW_TASK_NONE, TW_TASK_NONE};
-    sched->channels = calloc(n_channels, sizeof(*sched->channels));
-    sched->busy_channels = calloc(n_channels, sizeof(*sched->busy_channels));
-    if (sched->channels == NULL || sched->busy_channels == NULL) {
-        tw_sched_destroy(sched);
+    sched->lanes = calloc(n_lanes, sizeof(*sched->lanes));
+    sched->busy_lanes = calloc(n_lanes, sizeof(*sched->busy_lanes));
+    if (sched->lanes == NULL || sched->busy_lanes == NULL) {
+        tw_sched_free(sched);
         return TW_ERR_NO_MEMORY;
     }
-    for (size_t i = 0; i < n_channels; i++) {
-        tw_channel_t *channel = &sched->channels[i];
-        channel->first = channel->last = channel->oldest = channel->next = TW_TASK_NONE;
+    for (size_t i = 0; i < n_lanes; i++) {
+        tw_lane_t *lane = &sched->lanes[i];
+        lane->first = lane->last = lane->oldest = lane->next = TW_TASK_NONE;
     }
     *out = sched;
     return TW_OK;
 }
 
-void tw_sched_destroy(tw_sched_t *sched)
+void tw_sched_free(tw_sched_t *sched)
 {
-    if (sched == NULL) {
-        return;
-    }
-    tw_sched_cancel(sched);
     while (sched->arena != NULL) {
         tw_arena_block_t *block = sched->arena;
         sched->arena = block->next;
@@ -47,8 +43,9 @@ void tw_sched_destroy(tw_sched_t *sched)
     free(sched->edges.items);
     free(sched->uses.items);
     free(sched->buffers);
-    free(sched->channels);
-    free(sched->busy_channels);
+    free(sched->lanes);
+    free(sched->busy_lanes);
+    free(sched->rounds);
     free(sched);
 }
 
@@ -97,9 +94,26 @@ void *tw_sched_alloc(tw_sched_t *sched, size_t bytes)
     return memset(at, 0, bytes);
 }
 
+void tw_sched_next_round(tw_sched_t *sched)
+{
+    int is_empty = sched->n_rounds > 0 && sched->rounds[sched->n_rounds - 1].n_left == 0;
+
+    if (sched->status != TW_OK || is_empty) {
+        return;
+    }
+    void *rounds = grow(sched, sched->rounds, sched->n_rounds, &sched->max_rounds, sizeof(*sched->rounds));
+    if (rounds != NULL) {
+        sched->rounds = rounds;
+        sched->rounds[sched->n_rounds++] = (tw_sched_round_t){.held = {TW_TASK_NONE, TW_TASK_NONE}};
+    }
+}
+
 static tw_task_entry_t *add_task(tw_sched_t *sched, tw_task_kind_t kind, tw_task_t *index)
 {
     *index = TW_TASK_NONE;
+    if (sched->n_rounds == 0) {
+        tw_sched_next_round(sched);
+    }
     if (sched->status != TW_OK) {
         return NULL;
     }
@@ -114,6 +128,8 @@ static tw_task_entry_t *add_task(tw_sched_t *sched, tw_task_kind_t kind, tw_task
     task->kind = kind;
     task->next = TW_TASK_NONE;
     task->first_edge = task->first_use = -1;
+    task->round = sched->n_rounds - 1;
+    sched->rounds[task->round].n_left++;
     return task;
 }
 
@@ -142,19 +158,22 @@ static tw_task_t add_message(tw_sched_t *sched, tw_task_kind_t kind, int peer, t
     if (task == NULL) {
         return TW_TASK_NONE;
     }
-    task->channel = kind == TW_TASK_SEND ? peer : sched->env.world + peer;
-    tw_channel_t *channel = &sched->channels[task->channel];
+    task->lane = kind == TW_TASK_SEND ? peer : sched->env.world + peer;
+    tw_lane_t *lane = &sched->lanes[task->lane];
     task->span = span;
-    task->slot = channel->n_messages++;
-    channel->bytes += tw_span_bytes(&span);
-    if (channel->first == TW_TASK_NONE) {
-        channel->first = index;
+    task->number = lane->n_messages++;
+    lane->bytes += tw_span_bytes(&span);
+    if (lane->first == TW_TASK_NONE) {
+        lane->first = index;
     } else {
-        sched->tasks[channel->last].next = index;
+        sched->tasks[lane->last].next = index;
     }
-    channel->last = index;
+    lane->last = index;
     if (span.view == NULL) {
         tw_sched_use(sched, index, span.buffer);
+    } else if (tw_view_contiguous(span.view, span.first, span.n) == NULL) {
+        task->stage_bytes = tw_scratch_class_bytes(tw_span_bytes(&span));
+        sched->rounds[task->round].bytes += task->stage_bytes;
     }
     return index;
 }
@@ -228,55 +247,18 @@ void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer)
         return;
     }
     add_link(sched, &sched->uses, &sched->tasks[task].first_use, buffer);
-    sched->buffers[buffer].n_users++;
-}
-
-/* A computation is urgent if a message, or an urgent computation, waits for it. Successors come later in program order. */
-static void mark_urgent(tw_sched_t *sched)
-{
-    for (int i = sched->n_tasks - 1; i >= 0; i--) {
-        tw_task_entry_t *task = &sched->tasks[i];
-        int edge = task->kind == TW_TASK_COMPUTE ? task->first_edge : -1;
-        for (; edge >= 0 && !task->urgent; edge = sched->edges.items[edge].next) {
-            const tw_task_entry_t *next = &sched->tasks[sched->edges.items[edge].value];
-            task->urgent = next->kind != TW_TASK_COMPUTE || next->urgent;
-        }
+    tw_sched_buffer_entry_t *entry = &sched->buffers[buffer];
+    if (entry->n_users++ == 0) {
+        sched->rounds[sched->tasks[task].round].bytes += tw_scratch_class_bytes(entry->bytes);
     }
-}
-
-tw_status_t tw_sched_seal(tw_sched_t *sched)
-{
-    if (sched->status != TW_OK) {
-        return sched->status;
-    }
-    for (int c = 0; c < 2 * sched->env.world; c++) {
-        tw_channel_t *channel = &sched->channels[c];
-        channel->oldest = channel->next = channel->first;
-        if (channel->n_messages > (uint64_t)1 << TW_SCHED_SLOT_BITS) {
-            tw_error("rank %d: %llu messages to one peer in one operation; TW_COLL_CHUNK is too "
-                     "small",
-                     sched->env.rank, (unsigned long long)channel->n_messages);
-            return sched->status = TW_ERR_INVALID;
-        }
-        if (channel->first != TW_TASK_NONE) {
-            sched->busy_channels[sched->n_busy++] = c;
-        }
-    }
-    mark_urgent(sched);
-    for (int i = 0; i < sched->n_tasks; i++) {
-        if (sched->tasks[i].kind == TW_TASK_COMPUTE && sched->tasks[i].n_waiting_for == 0) {
-            tw_sched_queue_push(sched, i);
-        }
-    }
-    return TW_OK;
 }
 
 uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer)
 {
-    return sched->channels[peer].bytes;
+    return sched->lanes[peer].bytes;
 }
 
 uint64_t tw_sched_sent_messages(const tw_sched_t *sched, int peer)
 {
-    return sched->channels[peer].n_messages;
+    return sched->lanes[peer].n_messages;
 }

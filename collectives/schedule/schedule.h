@@ -1,4 +1,6 @@
-/** A schedule: what one operation does on this rank, as tasks with dependencies, and the executor that runs them.
+/** A schedule: what one operation does on this rank, as tasks with dependencies. The folder, in the order of reading:
+ *  view (tensors as one run of elements), schedule (emitting tasks), sums (those that add up), scratch (memory), run (the
+ *  executor).
  *
  *  An algorithm emits tasks in program order: sends, receives, and computations on the calling thread. A task starts
  *  when all tasks that it was put after have ended; nothing else orders them, except:
@@ -12,7 +14,11 @@
  *  unpacked as needed, contiguous ones travel straight from and to the caller's memory), or a range of a scratch
  *  buffer. A scratch buffer exists from the start of the first task that uses it to the end of the last one.
  *
- *  Emitting never fails on the spot: the first error sticks and tw_sched_seal returns it. */
+ *  Tasks belong to rounds, which begin in program order and as many at a time as the communicator's scratch memory has
+ *  room for; the oldest one is always under way. So memory is bounded, and nothing waits for ever, if a message is of
+ *  the same round on both of its ends (rounds without tasks may be left out).
+ *
+ *  Emitting never fails on the spot: the first error sticks and tw_sched_seal (run.h) returns it. */
 #ifndef TW_COLLECTIVES_SCHEDULE_SCHEDULE_H
 #define TW_COLLECTIVES_SCHEDULE_SCHEDULE_H
 
@@ -71,9 +77,8 @@ typedef struct tw_sched_env {
 
 #define TW_SCHED_SLOT_BITS 24
 
+/** tw_sched_destroy (run.h) ends it. */
 tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out);
-/** Cancels what is in flight. Accepts NULL. */
-void tw_sched_destroy(tw_sched_t *sched);
 
 /* ---- emitting -------------------------------------------------------------------------------------------- */
 
@@ -94,6 +99,9 @@ tw_task_t tw_sched_compute(tw_sched_t *sched, tw_compute_fn_t fn, const void *ar
 /** Does nothing when its turn comes: stands for all the tasks that it is put after. */
 tw_task_t tw_sched_join(tw_sched_t *sched);
 
+/** The tasks that follow are of a new round. */
+void tw_sched_next_round(tw_sched_t *sched);
+
 /** `later` starts when `earlier` has ended. Either may be TW_TASK_NONE: nothing happens. */
 void tw_sched_after(tw_sched_t *sched, tw_task_t later, tw_task_t earlier);
 
@@ -105,29 +113,9 @@ void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer);
 /** Make an error stick. */
 void tw_sched_fail(tw_sched_t *sched, tw_status_t status);
 
-/** No more tasks. Returns the error that stuck, if any. */
-tw_status_t tw_sched_seal(tw_sched_t *sched);
-
 /** Payload bytes and messages that a sealed schedule sends to communicator rank `peer`. */
 uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer);
 uint64_t tw_sched_sent_messages(const tw_sched_t *sched, int peer);
-
-/* ---- for computations ------------------------------------------------------------------------------------ */
-
-/** Address of a span's memory. For a view: of its first element, and how many elements are contiguous from there
- *  (NULL: not asked); for a buffer: all of it is contiguous, counted in bytes. Valid while a task that uses it runs; NULL
- *  when out of memory. */
-char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous);
-
-/* ---- running --------------------------------------------------------------------------------------------- */
-
-/** Look at the messages in flight and start what can start; does not progress the transport. TW_OK: all done;
- *  TW_IN_PROGRESS; or an error: what is in flight is canceled. *moved: set to 1 if anything started or ended. */
-tw_status_t tw_sched_step(tw_sched_t *sched, int *moved);
-/** Run one computation, if one is ready: *moved is set to 1. */
-tw_status_t tw_sched_compute_one(tw_sched_t *sched, int *moved);
-/** What the schedule waits for, for a log line; returns buf. */
-const char *tw_sched_describe(const tw_sched_t *sched, char *buf, size_t buf_bytes);
 
 #ifdef __cplusplus
 }

@@ -13,8 +13,12 @@ typedef struct tw_scratch_free {
 
 struct tw_scratch {
     tw_scratch_free_t *free_list[N_CLASSES];
-    size_t keep_bytes, kept_bytes;
-    size_t used_bytes, peak_bytes;
+    size_t limit_bytes;
+    size_t kept_bytes; /* in the free lists */
+    size_t held_bytes; /* those, and what is handed out */
+    size_t peak_bytes;
+    size_t reserved_bytes;
+    TAILQ_HEAD(, tw_scratch_user) users;
 };
 
 /* The class of `bytes`, and the size of its buffers. */
@@ -37,51 +41,114 @@ static int class_of(size_t bytes, size_t *class_bytes)
     return (octave + 1) * CLASSES_PER_OCTAVE;
 }
 
-tw_status_t tw_scratch_create(size_t keep_bytes, tw_scratch_t **out)
+size_t tw_scratch_class_bytes(size_t bytes)
+{
+    size_t class_bytes;
+
+    (void)class_of(bytes, &class_bytes);
+    return class_bytes;
+}
+
+static size_t bytes_of_class(int class)
+{
+    size_t octave = (size_t)1 << (MIN_SHIFT + class / CLASSES_PER_OCTAVE);
+
+    return octave + octave / CLASSES_PER_OCTAVE * (size_t)(class % CLASSES_PER_OCTAVE);
+}
+
+tw_status_t tw_scratch_create(size_t limit_bytes, tw_scratch_t **out)
 {
     tw_scratch_t *scratch = calloc(1, sizeof(*scratch));
 
     if (scratch == NULL) {
         return TW_ERR_NO_MEMORY;
     }
-    scratch->keep_bytes = keep_bytes;
+    scratch->limit_bytes = limit_bytes;
+    TAILQ_INIT(&scratch->users);
     *out = scratch;
     return TW_OK;
 }
 
 void tw_scratch_destroy(tw_scratch_t *scratch)
 {
-    if (scratch == NULL) {
-        return;
+    if (scratch != NULL) {
+        tw_scratch_trim(scratch);
+        free(scratch);
     }
-    for (int i = 0; i < N_CLASSES; i++) {
-        while (scratch->free_list[i] != NULL) {
-            tw_scratch_free_t *buffer = scratch->free_list[i];
-            scratch->free_list[i] = buffer->next;
+}
+
+/* ---- reservations ---------------------------------------------------------------------------------------- */
+
+void tw_scratch_enter(tw_scratch_t *scratch, tw_scratch_user_t *user)
+{
+    user->reserved_bytes = 0;
+    TAILQ_INSERT_TAIL(&scratch->users, user, link);
+}
+
+void tw_scratch_leave(tw_scratch_t *scratch, tw_scratch_user_t *user)
+{
+    tw_scratch_release(scratch, user, user->reserved_bytes);
+    TAILQ_REMOVE(&scratch->users, user, link);
+}
+
+int tw_scratch_reserve(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes, int is_needed)
+{
+    int has_room = bytes == 0 || scratch->reserved_bytes + bytes <= scratch->limit_bytes;
+
+    if (!has_room && !(is_needed && user == TAILQ_FIRST(&scratch->users))) {
+        return 0;
+    }
+    user->reserved_bytes += bytes;
+    scratch->reserved_bytes += bytes;
+    return 1;
+}
+
+void tw_scratch_release(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes)
+{
+    user->reserved_bytes -= bytes;
+    scratch->reserved_bytes -= bytes;
+}
+
+/* ---- buffers --------------------------------------------------------------------------------------------- */
+
+/* Free kept buffers, the largest first, until at most so many bytes are held. */
+static void shrink(tw_scratch_t *scratch, size_t bytes)
+{
+    for (int class = N_CLASSES - 1; class >= 0; class --) {
+        while (scratch->free_list[class] != NULL && scratch->held_bytes > bytes) {
+            tw_scratch_free_t *buffer = scratch->free_list[class];
+            scratch->free_list[class] = buffer->next;
+            scratch->kept_bytes -= bytes_of_class(class);
+            scratch->held_bytes -= bytes_of_class(class);
             tw_buffer_free(buffer);
         }
     }
-    free(scratch);
+}
+
+void tw_scratch_trim(tw_scratch_t *scratch)
+{
+    shrink(scratch, 0);
 }
 
 void *tw_scratch_get(tw_scratch_t *scratch, size_t bytes)
 {
     size_t class_bytes;
     int class = class_of(bytes, &class_bytes);
-    void *buffer = scratch->free_list[class];
+    tw_scratch_free_t *buffer = scratch->free_list[class];
 
     if (buffer != NULL) {
-        scratch->free_list[class] = scratch->free_list[class]->next;
+        scratch->free_list[class] = buffer->next;
         scratch->kept_bytes -= class_bytes;
-    } else {
-        buffer = tw_buffer_alloc(class_bytes);
-        if (buffer == NULL) {
-            return NULL;
-        }
+        return buffer;
     }
-    scratch->used_bytes += class_bytes;
-    if (scratch->used_bytes > scratch->peak_bytes) {
-        scratch->peak_bytes = scratch->used_bytes;
+    if (scratch->kept_bytes > 0 && scratch->held_bytes + class_bytes > scratch->limit_bytes) {
+        shrink(scratch, scratch->limit_bytes > class_bytes ? scratch->limit_bytes - class_bytes : 0);
+    }
+    buffer = tw_buffer_alloc(class_bytes);
+    if (buffer != NULL) {
+        scratch->held_bytes += class_bytes;
+        scratch->peak_bytes =
+            scratch->held_bytes > scratch->peak_bytes ? scratch->held_bytes : scratch->peak_bytes;
     }
     return buffer;
 }
@@ -89,17 +156,17 @@ void *tw_scratch_get(tw_scratch_t *scratch, size_t bytes)
 void tw_scratch_put(tw_scratch_t *scratch, void *buffer, size_t bytes)
 {
     size_t class_bytes;
+    int class = class_of(bytes, &class_bytes);
+    tw_scratch_free_t *head = buffer;
 
     if (buffer == NULL) {
         return;
     }
-    int class = class_of(bytes, &class_bytes);
-    scratch->used_bytes -= class_bytes;
-    if (scratch->kept_bytes + class_bytes > scratch->keep_bytes) {
+    if (scratch->held_bytes > scratch->limit_bytes) {
+        scratch->held_bytes -= class_bytes;
         tw_buffer_free(buffer);
         return;
     }
-    tw_scratch_free_t *head = buffer;
     head->next = scratch->free_list[class];
     scratch->free_list[class] = head;
     scratch->kept_bytes += class_bytes;
@@ -107,7 +174,12 @@ void tw_scratch_put(tw_scratch_t *scratch, void *buffer, size_t bytes)
 
 size_t tw_scratch_used_bytes(const tw_scratch_t *scratch)
 {
-    return scratch->used_bytes;
+    return scratch->held_bytes - scratch->kept_bytes;
+}
+
+size_t tw_scratch_held_bytes(const tw_scratch_t *scratch)
+{
+    return scratch->held_bytes;
 }
 
 size_t tw_scratch_peak_bytes(const tw_scratch_t *scratch)

@@ -1,6 +1,11 @@
-/** Scratch memory of a communicator: buffers are handed out by size class and kept for the next operation. */
+/** Scratch memory of a communicator: buffers are handed out by size class and kept for the next operation.
+ *
+ *  It has a limit. Who wants memory reserves it first, and asks again later when there is no room; the oldest user gets
+ *  what it says it cannot do without, so that somebody always goes on. */
 #ifndef TW_COLLECTIVES_SCHEDULE_SCRATCH_H
 #define TW_COLLECTIVES_SCHEDULE_SCRATCH_H
+
+#include <sys/queue.h>
 
 #include "core/core.h"
 
@@ -10,16 +15,36 @@ extern "C" {
 
 typedef struct tw_scratch tw_scratch_t;
 
-/** keep_bytes: how much unused memory may be held back. */
-tw_status_t tw_scratch_create(size_t keep_bytes, tw_scratch_t **out);
+/** Somebody who reserves; the caller's, zeroed. */
+typedef struct tw_scratch_user {
+    TAILQ_ENTRY(tw_scratch_user) link;
+    size_t reserved_bytes;
+} tw_scratch_user_t;
+
+tw_status_t tw_scratch_create(size_t limit_bytes, tw_scratch_t **out);
 /** All buffers must have been put back. Accepts NULL. */
 void tw_scratch_destroy(tw_scratch_t *scratch);
+
+/** Join the users as the youngest; leave them, with all that is still reserved. */
+void tw_scratch_enter(tw_scratch_t *scratch, tw_scratch_user_t *user);
+void tw_scratch_leave(tw_scratch_t *scratch, tw_scratch_user_t *user);
+/** 1: `bytes` more are reserved; 0: there is no room. is_needed: nothing of the user goes on without; the oldest user
+ *  then gets it, even beyond the limit. */
+int tw_scratch_reserve(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes, int is_needed);
+void tw_scratch_release(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes);
+/** What a buffer of `bytes` takes. */
+size_t tw_scratch_class_bytes(size_t bytes);
+
 /** At least `bytes` of uninitialised memory, aligned to 64 bytes; NULL when out of memory. */
 void *tw_scratch_get(tw_scratch_t *scratch, size_t bytes);
 /** Give back what tw_scratch_get returned for the same `bytes`; accepts NULL. */
 void tw_scratch_put(tw_scratch_t *scratch, void *buffer, size_t bytes);
-/** Bytes handed out now, and the most there ever were. */
+/** Free what is kept. */
+void tw_scratch_trim(tw_scratch_t *scratch);
+
+/** Bytes handed out; handed out or kept; the most there ever were of these. */
 size_t tw_scratch_used_bytes(const tw_scratch_t *scratch);
+size_t tw_scratch_held_bytes(const tw_scratch_t *scratch);
 size_t tw_scratch_peak_bytes(const tw_scratch_t *scratch);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/** Inside of a schedule, shared by sched.c (emitting) and sched_run.c (running). */
+/** Inside of a schedule, shared by schedule.c (emitting) and run.c (running). */
 #ifndef TW_COLLECTIVES_SCHEDULE_STATE_H
 #define TW_COLLECTIVES_SCHEDULE_STATE_H
 
@@ -12,15 +12,17 @@ typedef enum tw_task_kind { TW_TASK_SEND, TW_TASK_RECV, TW_TASK_COMPUTE } tw_tas
 
 typedef struct tw_task_entry {
     tw_task_kind_t kind;
-    int urgent;        /**< computation: a send waits for it */
+    int urgent; /**< computation: a send waits for it */
+    int round;
     int n_waiting_for; /**< tasks that must end first */
     int first_edge;    /**< list in edges: who waits for this one */
     int first_use;     /**< list in uses: scratch buffers */
-    tw_task_t next;    /**< message: next in its channel; computation: next in the ready queue */
-    int channel;
-    uint64_t slot; /**< message: number within its channel */
+    tw_task_t next;    /**< message: next in its lane; computation: next in the ready queue */
+    int lane;
+    uint64_t number; /**< message: within its lane */
     tw_span_t span;
-    void *stage; /**< packed copy of a span in pieces, while in flight */
+    void *stage;        /**< packed copy of a span that is not contiguous, while in flight */
+    size_t stage_bytes; /**< scratch memory that takes; 0: none is needed */
     tw_transport_request_t *request;
     tw_compute_fn_t fn;
     const void *arg;
@@ -42,17 +44,23 @@ typedef struct tw_sched_buffer_entry {
     int n_users; /**< tasks that have not ended */
 } tw_sched_buffer_entry_t;
 
+typedef struct tw_queue {
+    tw_task_t first, last;
+} tw_queue_t;
+
+typedef struct tw_sched_round {
+    int n_left;      /**< tasks that have not ended */
+    size_t bytes;    /**< scratch memory that its tasks are the first to use */
+    tw_queue_t held; /**< computations that are ready before the round has begun */
+} tw_sched_round_t;
+
 /** All messages to, or from, one peer, in program order: [ended | in flight | not started]. */
-typedef struct tw_channel {
+typedef struct tw_lane {
     tw_task_t first, last;  /**< all of them, while emitting */
     tw_task_t oldest, next; /**< first in flight; first not started */
     int n_in_flight;
     uint64_t n_messages, bytes;
-} tw_channel_t;
-
-typedef struct tw_queue {
-    tw_task_t first, last;
-} tw_queue_t;
+} tw_lane_t;
 
 typedef struct tw_arena_block {
     struct tw_arena_block *next;
@@ -66,10 +74,16 @@ struct tw_sched {
     tw_sched_links_t edges, uses;
     tw_sched_buffer_entry_t *buffers;
     int n_buffers, max_buffers;
-    tw_channel_t *channels; /**< [2 * world]: sends to each rank, then receives from each rank */
-    int *busy_channels;     /**< [n_busy] channels with messages left */
+    tw_lane_t *lanes; /**< [2 * world]: sends to each rank, then receives from each rank */
+    int *busy_lanes;  /**< [n_busy] lanes with messages left */
     int n_busy;
     tw_queue_t urgent, lazy; /**< computations that are ready */
+    tw_sched_round_t *rounds;
+    int n_rounds, max_rounds;
+    int oldest_round;       /**< the first that has not ended */
+    int n_begun;            /**< rounds that have begun */
+    int is_running;         /**< it has been stepped, and is among the users of scratch memory */
+    tw_scratch_user_t user; /**< what it has reserved */
     tw_arena_block_t *arena;
     char *arena_at;
     size_t arena_left;
@@ -80,9 +94,8 @@ static inline size_t tw_span_bytes(const tw_span_t *span)
     return span->view != NULL ? span->n * span->view->elem_bytes : span->n;
 }
 
-void tw_sched_queue_push(tw_sched_t *sched, tw_task_t task);
-/** Cancel all messages in flight and give all memory back. */
-void tw_sched_cancel(tw_sched_t *sched);
+/** Free the memory of a schedule that does not run. */
+void tw_sched_free(tw_sched_t *sched);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "collectives/algorithms/pieces.h"
+#include "collectives/schedule/run.h"
 #include "tests/common/fixture.h"
 
 namespace

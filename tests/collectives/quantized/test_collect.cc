@@ -21,7 +21,7 @@ TEST_F(Collect, GatewaysAreOnTheirNodeAndShareTheWork)
             for (int from = 0; from < topo.n_nodes; from++) {
                 std::map<int, int> owners; /* of node `from`, by gateway */
                 for (int owner = 0; owner < topo.world; owner++) {
-                    int gateway = tw_collect_gateway(&topo, owner, node);
+                    int gateway = tw_topo_gateway(&topo, owner, node);
                     ASSERT_TRUE(gateway >= 0 && gateway < topo.world);
                     EXPECT_EQ(topo.node[gateway], node);
                     if (node == topo.node[owner]) {

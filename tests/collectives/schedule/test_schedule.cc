@@ -3,7 +3,7 @@
 #include <deque>
 #include <vector>
 
-#include "collectives/schedule/schedule.h"
+#include "collectives/schedule/run.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
 

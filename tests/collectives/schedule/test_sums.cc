@@ -4,6 +4,7 @@
 #include <deque>
 #include <vector>
 
+#include "collectives/schedule/run.h"
 #include "collectives/schedule/sums.h"
 #include "quant/quant.h"
 #include "tests/collectives/world.h"
@@ -46,6 +47,7 @@ class Work : public tw::Fixture
     {
         int moved = 1;
         ASSERT_EQ(tw_sched_seal(sched), TW_OK);
+        ASSERT_GE(tw_sched_step(sched, &moved), 0);
         while (moved) {
             moved = 0;
             ASSERT_GE(tw_sched_compute_one(sched, &moved), 0);
