@@ -46,7 +46,8 @@ tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out);
  *  rank, or NULL for one rank per node. Each is destroyed by itself. */
 tw_status_t tw_transport_local_create(int world, const int *node_of, tw_transport_t **out);
 
-/** Bounded in time, also after a failure. Posted requests are canceled. Accepts NULL. */
+/** Posted requests are canceled. Bounded in time, also after a failure; but rank 0, which watches over the others, stays until
+ *  they have destroyed theirs or one of them has failed. Accepts NULL. */
 void tw_transport_destroy(tw_transport_t *transport);
 
 int tw_transport_rank(const tw_transport_t *transport);
@@ -120,7 +121,8 @@ typedef struct tw_transport_mover {
 void tw_transport_mover_add(tw_transport_t *transport, tw_transport_mover_t *mover);
 void tw_transport_mover_remove(tw_transport_t *transport, tw_transport_mover_t *mover);
 
-/** Give the job up: every rank's calls return TW_ERR_PEER naming this rank. */
+/** Give the job up: every rank's calls return TW_ERR_PEER naming this rank, or the one that failed just before. Returns once
+ *  that is so here, within TW_PEER_TIMEOUT. */
 void tw_transport_abort(tw_transport_t *transport, const char *reason);
 /** The rank whose failure ended the job, or -1. */
 int tw_transport_failed_rank(const tw_transport_t *transport);

@@ -1,4 +1,4 @@
-/* Bytes from a stranger: as a stream that a channel reads from a socket, and as the payload of each message.
+/* Bytes from a stranger: as a stream that a connection reads from a socket, and as the payload of each message.
  * First byte: 0, a stream; else the type of a payload. */
 #include <cstdint>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/rendezvous/channel.h"
+#include "transport/rendezvous/connection.h"
 
 namespace
 {
@@ -21,26 +21,26 @@ void check(bool holds)
     }
 }
 
-/* What a channel takes from the stream is always a whole message, of a type it accepts, within the type's size; without
+/* What a connection takes from the stream is always a whole message, of a type it accepts, within the type's size; without
  * the token, none that is signed. */
 void stream(const uint8_t *data, size_t bytes)
 {
     int fds[2];
-    tw_channel_t channel;
-    tw_channel_message_t message;
+    tw_connection_t connection;
+    tw_connection_message_t message;
     check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
     check(bytes <= 65536 && write(fds[0], data, bytes) == (ssize_t)bytes);
     close(fds[0]);
-    tw_channel_init(&channel, fds[1]);
-    tw_token_random(&channel.session, sizeof(channel.session));
+    tw_connection_init(&connection, fds[1]);
+    tw_token_random(&connection.session, sizeof(connection.session));
     tw_status_t status;
-    while ((status = tw_channel_receive(&channel, ~0u, &message)) == TW_OK) {
+    while ((status = tw_connection_receive(&connection, ~0u, &message)) == TW_OK) {
         check(message.type == TW_MSG_HELLO || message.type == TW_MSG_CHALLENGE);
         check(message.bytes <= TW_MSG_NONCE_BYTES);
     }
     check(status == TW_ERR_IO || status == TW_ERR_FORMAT || status == TW_ERR_AUTH);
-    check(channel.in_capacity <= 2 * bytes + 512);
-    tw_channel_cleanup(&channel);
+    check(connection.in_capacity <= 2 * bytes + 512);
+    tw_connection_cleanup(&connection);
 }
 
 void blobs(const uint8_t *data, size_t bytes)

@@ -50,7 +50,18 @@ tw_status_t wait_for_ever(tw_transport_t *t)
 {
     const int world = tw_transport_world(t), rank = tw_transport_rank(t);
     int value;
-    return wait(t, recv(t, (rank + world - 1) % world, 1, &value, sizeof(value)));
+    tw_transport_request_t *request;
+    const tw_status_t status =
+        tw_transport_recv_post(t, (rank + world - 1) % world, 1, &value, sizeof(value), &request);
+    return status ? status : wait(t, request);
+}
+
+/* Rank 0 leaves at once; each other one waits for the next of them. */
+tw_status_t wait_without_rank_0(tw_transport_t *t)
+{
+    const int world = tw_transport_world(t), rank = tw_transport_rank(t);
+    int value;
+    return rank == 0 ? TW_OK : wait(t, recv(t, rank == world - 1 ? 1 : rank + 1, 1, &value, sizeof(value)));
 }
 
 /* Computes: nothing of the transport is called for a while. */
@@ -164,6 +175,10 @@ int run(tw_transport_t *&t, const std::string &what, const char *argument)
         status = exchange_for_ever(t);
     } else if (what == "wait_for_ever") {
         status = wait_for_ever(t);
+    } else if (what == "wait_without_rank_0") {
+        status = wait_without_rank_0(t);
+    } else if (what == "end_on_failure") {
+        status = wait_for_ever(t);
     } else if (what == "compute") {
         status = compute(t, atof(argument));
     } else if (what != "meet") {
@@ -199,6 +214,9 @@ int main(int argc, char **argv)
         printf("%s\n", error.what());
     }
     fflush(stdout);
+    if (std::string(argv[1]) == "end_on_failure") {
+        _exit(result);
+    }
     tw_transport_destroy(t);
     return result;
 }

@@ -3,16 +3,17 @@
 
 #include <string.h>
 
-/** Rank 0 itself is lost; should it be alive after all, it learns that it is out. */
+/** Rank 0 itself is lost, before all have left; should it be alive after all, it learns that it is out. */
 static void lose_rank_0(tw_monitor_t *monitor, const char *reason)
 {
-    if (tw_monitor_is_gone(monitor, 0) || !tw_monitor_verdict(monitor, 0, reason)) {
+    if (tw_monitor_everyone_is_gone(monitor) || tw_monitor_has_verdict(monitor)) {
         return;
     }
-    tw_monitor_send_notice(monitor->channels, TW_MSG_ABORT, 0, reason);
+    tw_monitor_send_notice(monitor->connections, TW_MSG_ABORT, 0, reason);
+    tw_monitor_publish(monitor, 0, reason);
 }
 
-static tw_status_t read_gone(tw_monitor_t *monitor, const tw_channel_message_t *message)
+static tw_status_t read_gone(tw_monitor_t *monitor, const tw_connection_message_t *message)
 {
     uint32_t rank;
     uint64_t count;
@@ -26,54 +27,60 @@ static tw_status_t read_gone(tw_monitor_t *monitor, const tw_channel_message_t *
     return status;
 }
 
-static tw_status_t read_failed(tw_monitor_t *monitor, const tw_channel_message_t *message)
+static tw_status_t read_failed(tw_monitor_t *monitor, const tw_connection_message_t *message)
 {
     tw_msg_notice_t notice;
     tw_status_t status = tw_msg_notice_parse(message->payload, message->bytes, &notice);
     if (!status && (notice.number < 0 || notice.number >= monitor->world)) {
         status = TW_ERR_FORMAT;
     }
-    if (!status) {
-        (void)tw_monitor_verdict(monitor, notice.number, notice.text);
+    if (!status && !tw_monitor_has_verdict(monitor)) {
+        tw_monitor_publish(monitor, notice.number, notice.text);
     }
     return status;
 }
 
 static tw_status_t read_one(tw_monitor_t *monitor)
 {
-    static const unsigned accepted = TW_CHANNEL_ACCEPTS(TW_MSG_HEARTBEAT) | TW_CHANNEL_ACCEPTS(TW_MSG_GONE) |
-                                     TW_CHANNEL_ACCEPTS(TW_MSG_FAILED);
-    tw_channel_message_t message;
-    tw_status_t status = tw_channel_receive(monitor->channels, accepted, &message);
+    static const unsigned accepted =
+        TW_CONNECTION_ACCEPTS(TW_MSG_HEARTBEAT) | TW_CONNECTION_ACCEPTS(TW_MSG_GONE) |
+        TW_CONNECTION_ACCEPTS(TW_MSG_FAILED) | TW_CONNECTION_ACCEPTS(TW_MSG_ADDRESSES);
+    tw_connection_message_t message;
+    tw_status_t status = tw_connection_receive(monitor->connections, accepted, &message);
     if (status || message.type == TW_MSG_HEARTBEAT) {
         return status;
+    }
+    if (message.type == TW_MSG_ADDRESSES) {
+        return monitor->gathered ? TW_ERR_FORMAT
+                                 : tw_monitor_gathered(monitor, message.payload, message.bytes);
     }
     return message.type == TW_MSG_GONE ? read_gone(monitor, &message) : read_failed(monitor, &message);
 }
 
 static void client_receive(tw_monitor_t *monitor)
 {
-    tw_channel_t *channel = monitor->channels;
+    tw_connection_t *connection = monitor->connections;
     tw_status_t status = TW_OK;
-    while (status == TW_OK && tw_channel_is_open(channel)) {
+    while (status == TW_OK && tw_connection_is_open(connection)) {
         status = read_one(monitor);
     }
     if (status >= 0) {
         return;
     }
-    lose_rank_0(monitor, tw_monitor_why(channel, status));
-    tw_channel_cleanup(channel);
+    lose_rank_0(monitor, tw_monitor_why(connection, status));
+    tw_connection_cleanup(connection);
 }
 
 static void client_judge(tw_monitor_t *monitor, uint64_t now)
 {
-    const tw_channel_t *channel = monitor->channels;
+    const tw_connection_t *connection = monitor->connections;
     char reason[TW_MSG_TEXT_BYTES];
-    if (!tw_channel_is_open(channel) || now < channel->heard_ns ||
-        now - channel->heard_ns <= monitor->silence_ns) {
+    if (!tw_connection_is_open(connection) || now < connection->heard_ns ||
+        now - connection->heard_ns <= monitor->silence_ns) {
         return;
     }
-    snprintf(reason, sizeof(reason), "no sign of life for %.1f s", (double)(now - channel->heard_ns) * 1e-9);
+    snprintf(reason, sizeof(reason), "no sign of life for %.1f s",
+             (double)(now - connection->heard_ns) * 1e-9);
     lose_rank_0(monitor, reason);
 }
 
@@ -82,24 +89,32 @@ static void client_suspect(tw_monitor_t *monitor, int rank)
     if (tw_monitor_is_gone(monitor, rank)) {
         return;
     }
-    if (tw_channel_is_open(monitor->channels)) {
-        tw_monitor_send_notice(monitor->channels, TW_MSG_REPORT, rank, "lost its data connection");
-    } else { /* rank 0 has left; nobody else can say whether that was a goodbye */
-        tw_monitor_mark_gone(monitor, rank, 0);
+    tw_monitor_send_notice(monitor->connections, TW_MSG_REPORT, rank, "lost its data connection");
+}
+
+/** Rank 0 answers, or is lost. */
+static void client_blame(tw_monitor_t *monitor, int rank, const char *reason)
+{
+    if (tw_connection_is_open(monitor->connections)) {
+        tw_monitor_send_notice(monitor->connections, TW_MSG_ABORT, rank, reason);
+    } else { /* all the others have left */
+        tw_monitor_publish(monitor, rank, reason);
     }
 }
 
-static void client_spread(tw_monitor_t *monitor)
+static void client_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own)
 {
-    tw_monitor_send_notice(monitor->channels, TW_MSG_ABORT, tw_monitor_failed_rank(monitor), monitor->reason);
+    if (tw_connection_is_open(monitor->connections)) {
+        (void)tw_connection_send(monitor->connections, TW_MSG_ADDRESS, own->data, own->bytes);
+    }
 }
 
 static void client_goodbye(tw_monitor_t *monitor, const uint64_t *counts)
 {
     tw_msg_writer_t goodbye = {0};
     tw_msg_goodbye_write(counts, (uint32_t)monitor->world, &goodbye);
-    if (!goodbye.failed && tw_channel_is_open(monitor->channels)) {
-        (void)tw_channel_send(monitor->channels, TW_MSG_GOODBYE, goodbye.data, goodbye.bytes);
+    if (!goodbye.failed && tw_connection_is_open(monitor->connections)) {
+        (void)tw_connection_send(monitor->connections, TW_MSG_GOODBYE, goodbye.data, goodbye.bytes);
     }
     tw_msg_writer_cleanup(&goodbye);
 }
@@ -108,6 +123,7 @@ const tw_monitor_role_t tw_monitor_client = {
     .receive = client_receive,
     .judge = client_judge,
     .suspect = client_suspect,
-    .spread = client_spread,
+    .blame = client_blame,
     .goodbye = client_goodbye,
+    .exchange = client_exchange,
 };

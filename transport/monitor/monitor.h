@@ -1,21 +1,23 @@
-/** Who of the job is alive: a thread per rank that keeps the connections of the rendezvous, a star around rank 0.
+/** Who of the job is alive: a thread per rank that keeps the connections of the rendezvous, a star around rank 0. Read this
+ *  header, state.h, then server.c and client.c, the two sides; thread.c is what drives them.
  *
  *  Every rank sends a sign of life there and back ten times per TW_PEER_TIMEOUT, from a thread of its own, so a rank that
  *  computes is not taken for dead but one that is stopped is. Rank 0 notices when a connection closes, or is silent for
- *  0.7 of the timeout (the lowest rank, if several are), and tells everyone; a rank that loses rank 0 names rank 0.
- *  So with the link of rank r down, the others name r, and r names 0; with rank 0 cut off, the others name 0, and
- *  it names the lowest rank. The first verdict stands.
+ *  0.7 of the timeout (the lowest rank, if several are), and tells everyone before it acts on that itself; a rank that loses
+ *  rank 0 names rank 0. A verdict of another rank's own goes to rank 0 first and counts once rank 0 says so: so all survivors
+ *  name the same rank. With the link of rank r down, the others name r, and r names 0; with rank 0 cut off, the others
+ *  name 0, and it names the lowest rank. The first verdict stands.
  *
  *  A rank that leaves in order says goodbye, with the number of messages it has sent to each other rank: whoever has
- *  received them all and still waits for that rank knows that it waits in vain.
- *  It lingers for up to 2 s until the others have said so too; rank 0, without whom nobody watches, for up to
- *  TW_PEER_TIMEOUT. After rank 0 has left, a lost connection counts as a goodbye.
+ *  received them all and still waits for that rank knows that it waits in vain. It lingers for up to 2 s until the others have
+ *  said so too. Rank 0 stays until all have, for as long as that takes: without it nobody watches. Should it end before, it has
+ *  failed, goodbye or not.
  *
  *  All functions may be called from one thread besides the monitor's own. Private to the folder. */
 #ifndef TW_TRANSPORT_MONITOR_MONITOR_H
 #define TW_TRANSPORT_MONITOR_MONITOR_H
 
-#include "transport/rendezvous/channel.h"
+#include "transport/rendezvous/connection.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,12 +27,17 @@ typedef struct tw_monitor tw_monitor_t;
 
 typedef struct tw_monitor_params {
     int rank, world;
-    tw_channel_t *channels; /**< from the rendezvous, taken (also on failure); NULL in a world of 1 */
-    int n_channels;
+    tw_connection_t *connections; /**< from the rendezvous, taken (also on failure); NULL in a world of 1 */
+    int n_connections;
     double peer_timeout_sec;
+    double join_timeout_sec; /**< for tw_monitor_exchange */
 } tw_monitor_params_t;
 
 tw_status_t tw_monitor_create(const tw_monitor_params_t *params, tw_monitor_t **out);
+/** Everyone gives a list of byte strings and gets all lists: [world], valid until the monitor is destroyed. Collective, once;
+ *  blocks until all are there. TW_ERR_PEER: a rank has failed, or has not come within the join timeout; TW_ERR_NO_MEMORY;
+ *  both logged. */
+tw_status_t tw_monitor_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own, tw_msg_blob_t *lists);
 /** Begin to leave; with counts ([world], copied): in order, saying goodbye, and lingering for the others' goodbyes as said
  *  above. Only the first call counts. */
 void tw_monitor_leave(tw_monitor_t *monitor, const uint64_t *counts);
@@ -47,7 +54,8 @@ int tw_monitor_gone(const tw_monitor_t *monitor, int rank, uint64_t *count);
 int tw_monitor_event_fd(const tw_monitor_t *monitor);
 void tw_monitor_clear_event(tw_monitor_t *monitor);
 
-/** End the job because of `rank` (possibly this one): this rank's verdict at once, everyone's soon. */
+/** End the job because of `rank` (possibly this one). Returns at once; the verdict follows soon, and may name another rank
+ *  that failed before. */
 void tw_monitor_fail(tw_monitor_t *monitor, int rank, const char *reason);
 /** The data connection to `rank` broke: rank 0 will see whether it has left, or fail it after a quarter of the timeout. */
 void tw_monitor_suspect(tw_monitor_t *monitor, int rank);

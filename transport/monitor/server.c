@@ -10,26 +10,29 @@
 static void tell_all(tw_monitor_t *monitor, tw_msg_type_t type, int number, const char *text)
 {
     for (int r = 1; r < monitor->world; r++) {
-        tw_monitor_send_notice(&monitor->channels[r], type, number, text);
+        tw_monitor_send_notice(&monitor->connections[r], type, number, text);
     }
 }
 
+/** The others first: this process may end as soon as its owner knows. */
 static void server_fail(tw_monitor_t *monitor, int rank, const char *reason)
 {
-    if (tw_monitor_verdict(monitor, rank, reason)) {
-        tell_all(monitor, TW_MSG_FAILED, rank, reason);
+    if (tw_monitor_has_verdict(monitor)) {
+        return;
     }
+    tell_all(monitor, TW_MSG_FAILED, rank, reason);
+    tw_monitor_publish(monitor, rank, reason);
 }
 
 static void tell_gone(tw_monitor_t *monitor, int to, int rank, uint64_t count)
 {
     tw_msg_writer_t gone = {0};
-    if (!tw_channel_is_open(&monitor->channels[to])) {
+    if (!tw_connection_is_open(&monitor->connections[to])) {
         return;
     }
     tw_msg_gone_write((uint32_t)rank, count, &gone);
     if (!gone.failed) {
-        (void)tw_channel_send(&monitor->channels[to], TW_MSG_GONE, gone.data, gone.bytes);
+        (void)tw_connection_send(&monitor->connections[to], TW_MSG_GONE, gone.data, gone.bytes);
     }
     tw_msg_writer_cleanup(&gone);
 }
@@ -43,7 +46,7 @@ static void rank_goodbye(tw_monitor_t *monitor, int rank, const uint64_t *counts
     }
 }
 
-static tw_status_t read_goodbye(tw_monitor_t *monitor, int rank, const tw_channel_message_t *message)
+static tw_status_t read_goodbye(tw_monitor_t *monitor, int rank, const tw_connection_message_t *message)
 {
     uint64_t *counts = calloc((size_t)monitor->world, sizeof(*counts));
     if (!counts) {
@@ -66,7 +69,7 @@ static void suspect(tw_monitor_t *monitor, int rank)
     }
 }
 
-static tw_status_t read_notice(tw_monitor_t *monitor, int rank, const tw_channel_message_t *message)
+static tw_status_t read_notice(tw_monitor_t *monitor, int rank, const tw_connection_message_t *message)
 {
     tw_msg_notice_t notice;
     tw_status_t status = tw_msg_notice_parse(message->payload, message->bytes, &notice);
@@ -84,18 +87,78 @@ static tw_status_t read_notice(tw_monitor_t *monitor, int rank, const tw_channel
     return TW_OK;
 }
 
+/* ---- the exchange ------------------------------------------------------------------------------------------ */
+
+static tw_status_t send_lists(tw_monitor_t *monitor)
+{
+    tw_msg_writer_t all = {0};
+    tw_msg_blobs_write(monitor->lists, (uint32_t)monitor->world, &all);
+    tw_status_t status = all.failed ? TW_ERR_NO_MEMORY : TW_OK;
+    for (int r = 1; r < monitor->world && !status; r++) {
+        if (tw_connection_is_open(&monitor->connections[r])) {
+            (void)tw_connection_send(&monitor->connections[r], TW_MSG_ADDRESSES, all.data, all.bytes);
+        }
+    }
+    if (!status) {
+        status = tw_monitor_gathered(monitor, all.data, all.bytes);
+    }
+    tw_msg_writer_cleanup(&all);
+    return status;
+}
+
+static tw_status_t take_list(tw_monitor_t *monitor, int rank, const void *data, uint32_t bytes)
+{
+    uint8_t *copy = monitor->lists[rank].data ? NULL : malloc(bytes + 1);
+    if (!copy) {
+        return monitor->lists[rank].data ? TW_ERR_FORMAT : TW_ERR_NO_MEMORY;
+    }
+    memcpy(copy, data, bytes);
+    monitor->lists[rank] = (tw_msg_blob_t){copy, bytes};
+    if (!monitor->lists_by_ns) {
+        monitor->lists_by_ns = tw_time_ns() + (uint64_t)(monitor->join_timeout_sec * 1e9);
+    }
+    return ++monitor->n_lists == monitor->world ? send_lists(monitor) : TW_OK;
+}
+
+static void server_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own)
+{
+    tw_status_t status = take_list(monitor, 0, own->data, own->bytes);
+    if (status) {
+        server_fail(monitor, 0, tw_status_string(status));
+    }
+}
+
+/** A rank that lives, but does not say where it can be reached. */
+static void judge_exchange(tw_monitor_t *monitor, uint64_t now)
+{
+    int r = 0;
+    if (!monitor->lists_by_ns || monitor->n_lists == monitor->world || now < monitor->lists_by_ns) {
+        return;
+    }
+    while (monitor->lists[r].data) {
+        r++;
+    }
+    server_fail(monitor, r, "it did not say in time where it can be reached");
+}
+
+/* ---- receiving and judging --------------------------------------------------------------------------------- */
+
 static tw_status_t read_one(tw_monitor_t *monitor, int rank)
 {
-    static const unsigned accepted = TW_CHANNEL_ACCEPTS(TW_MSG_HEARTBEAT) |
-                                     TW_CHANNEL_ACCEPTS(TW_MSG_GOODBYE) | TW_CHANNEL_ACCEPTS(TW_MSG_REPORT) |
-                                     TW_CHANNEL_ACCEPTS(TW_MSG_ABORT);
-    tw_channel_message_t message;
-    tw_status_t status = tw_channel_receive(&monitor->channels[rank], accepted, &message);
+    static const unsigned accepted =
+        TW_CONNECTION_ACCEPTS(TW_MSG_HEARTBEAT) | TW_CONNECTION_ACCEPTS(TW_MSG_GOODBYE) |
+        TW_CONNECTION_ACCEPTS(TW_MSG_REPORT) | TW_CONNECTION_ACCEPTS(TW_MSG_ABORT) |
+        TW_CONNECTION_ACCEPTS(TW_MSG_ADDRESS);
+    tw_connection_message_t message;
+    tw_status_t status = tw_connection_receive(&monitor->connections[rank], accepted, &message);
     if (status || message.type == TW_MSG_HEARTBEAT) {
         return status;
     }
     if (message.type == TW_MSG_GOODBYE) {
         return read_goodbye(monitor, rank, &message);
+    }
+    if (message.type == TW_MSG_ADDRESS) {
+        return take_list(monitor, rank, message.payload, message.bytes);
     }
     return read_notice(monitor, rank, &message);
 }
@@ -103,35 +166,55 @@ static tw_status_t read_one(tw_monitor_t *monitor, int rank)
 static void server_receive(tw_monitor_t *monitor)
 {
     for (int r = 1; r < monitor->world; r++) {
-        tw_channel_t *channel = &monitor->channels[r];
+        tw_connection_t *connection = &monitor->connections[r];
         tw_status_t status = TW_OK;
-        while (status == TW_OK && tw_channel_is_open(channel)) {
+        while (status == TW_OK && tw_connection_is_open(connection)) {
             status = read_one(monitor, r);
         }
         if (status >= 0) {
             continue;
         }
         if (!tw_monitor_is_gone(monitor, r)) {
-            server_fail(monitor, r, tw_monitor_why(channel, status));
+            server_fail(monitor, r, tw_monitor_why(connection, status));
         }
-        tw_channel_cleanup(channel);
+        tw_connection_cleanup(connection);
     }
 }
 
 /** Silent for longer than `ns`, and not gone. */
 static int is_silent(const tw_monitor_t *monitor, int rank, uint64_t now, uint64_t ns)
 {
-    const tw_channel_t *channel = &monitor->channels[rank];
-    return tw_channel_is_open(channel) && !tw_monitor_is_gone(monitor, rank) && now > channel->heard_ns &&
-           now - channel->heard_ns > ns;
+    const tw_connection_t *connection = &monitor->connections[rank];
+    return tw_connection_is_open(connection) && !tw_monitor_is_gone(monitor, rank) &&
+           now > connection->heard_ns && now - connection->heard_ns > ns;
+}
+
+/** Why destroying takes longer here than anywhere else. */
+static void say_who_stays(tw_monitor_t *monitor, uint64_t now)
+{
+    int n = 0, lowest = 0;
+    if (!monitor->said_goodbye || monitor->said_who_stays || now < monitor->leave_by_ns) {
+        return;
+    }
+    for (int r = monitor->world - 1; r > 0; r--) {
+        if (!tw_monitor_is_gone(monitor, r)) {
+            lowest = r;
+            n++;
+        }
+    }
+    monitor->said_who_stays = 1;
+    tw_warn("rank 0: it has left the job, and stays to watch over %d rank%s that %s not: rank %d%s", n,
+            n == 1 ? "" : "s", n == 1 ? "has" : "have", lowest, n == 1 ? "" : " and others");
 }
 
 static void server_judge(tw_monitor_t *monitor, uint64_t now)
 {
     char reason[TW_MSG_TEXT_BYTES];
-    if (tw_monitor_failed_rank(monitor) >= 0) {
+    if (tw_monitor_has_verdict(monitor)) {
         return;
     }
+    say_who_stays(monitor, now);
+    judge_exchange(monitor, now);
     for (int r = 1; r < monitor->world; r++) {
         if (monitor->suspect_until_ns[r] && now > monitor->suspect_until_ns[r] &&
             !tw_monitor_is_gone(monitor, r)) {
@@ -146,15 +229,10 @@ static void server_judge(tw_monitor_t *monitor, uint64_t now)
             lowest++;
         }
         snprintf(reason, sizeof(reason), "no sign of life for %.1f s",
-                 (double)(now - monitor->channels[lowest].heard_ns) * 1e-9);
+                 (double)(now - monitor->connections[lowest].heard_ns) * 1e-9);
         server_fail(monitor, lowest, reason);
         return;
     }
-}
-
-static void server_spread(tw_monitor_t *monitor)
-{
-    tell_all(monitor, TW_MSG_FAILED, tw_monitor_failed_rank(monitor), monitor->reason);
 }
 
 static void server_goodbye(tw_monitor_t *monitor, const uint64_t *counts)
@@ -166,6 +244,7 @@ const tw_monitor_role_t tw_monitor_server = {
     .receive = server_receive,
     .judge = server_judge,
     .suspect = suspect,
-    .spread = server_spread,
+    .blame = server_fail,
     .goodbye = server_goodbye,
+    .exchange = server_exchange,
 };

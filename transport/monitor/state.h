@@ -1,5 +1,5 @@
-/** The inside of a monitor, shared by monitor.c (the thread and what both sides do), monitor_server.c (rank 0) and
- *  monitor_client.c (the others). */
+/** The inside of a monitor: state.c (what both sides do), server.c (rank 0), client.c (the others), thread.c (the thread, and
+ *  what its owner calls). */
 #ifndef TW_TRANSPORT_MONITOR_STATE_H
 #define TW_TRANSPORT_MONITOR_STATE_H
 
@@ -16,51 +16,68 @@ typedef struct tw_monitor_orders {
     int stop;
     uint64_t *goodbye; /**< [world] counts, with stop: leave in order */
     uint8_t *suspects; /**< [world] 1: newly suspected */
-    int spread;        /**< a verdict of this rank's own is to be spread */
+    int blamed;        /**< a rank that is to be failed, or -1 */
+    char reason[TW_MSG_TEXT_BYTES];
+    const tw_msg_blob_t *own; /**< to exchange, or NULL */
 } tw_monitor_orders_t;
 
 struct tw_monitor {
     int rank, world;
-    double peer_timeout_sec;
+    double peer_timeout_sec, join_timeout_sec;
     uint64_t heartbeat_ns, silence_ns;
 
     int wake_fd;  /**< owner -> thread */
     int event_fd; /**< thread -> owner */
     pthread_t thread;
-    atomic_int failed_rank, has_left;
+    atomic_int failed_rank, has_left, has_gathered;
     _Atomic uint64_t *gone; /**< [world] count, or TW_MONITOR_STILL_HERE */
-    pthread_mutex_t lock;   /**< orders and reason */
+    pthread_mutex_t lock;   /**< orders */
     tw_monitor_orders_t orders;
-    char reason[TW_MSG_TEXT_BYTES];
+    uint8_t *gathered; /**< everyone's lists; the owner's once has_gathered is set */
+    size_t gathered_bytes;
 
     /* The thread's own. */
-    tw_channel_t *channels;
-    int n_channels;
-    struct pollfd *pollfds; /**< [1 + n_channels] */
+    tw_connection_t *connections;
+    int n_connections;
+    struct pollfd *pollfds; /**< [1 + n_connections] */
     uint64_t next_heartbeat_ns;
-    uint64_t awake_ns;          /**< when the thread last looked around */
-    uint64_t *suspect_until_ns; /**< [world] rank 0 only; 0: not suspected */
-    int leaving;                /**< stop was ordered */
+    uint64_t awake_ns; /**< when the thread last looked around */
+    int leaving;       /**< stop was ordered */
     int said_goodbye;
     uint64_t leave_by_ns;
+
+    /* Rank 0's alone. */
+    uint64_t *suspect_until_ns; /**< [world] 0: not suspected */
+    tw_msg_blob_t *lists;       /**< [world] to exchange; data NULL: not here yet */
+    int n_lists;
+    uint64_t lists_by_ns; /**< 0: nobody exchanges yet */
+    int said_who_stays;
 };
 
-/** The first verdict stands, is logged, and wakes the owner; returns 1 if this is it. Any thread. */
-int tw_monitor_verdict(tw_monitor_t *monitor, int rank, const char *reason);
+void tw_monitor_signal(int fd);
+/** The verdict for this rank: logged, then seen by the owner, who may end the process upon it. So whoever else is to hear of it
+ *  is told before. The thread's; once. */
+void tw_monitor_publish(tw_monitor_t *monitor, int rank, const char *reason);
+int tw_monitor_has_verdict(const tw_monitor_t *monitor);
 void tw_monitor_mark_gone(tw_monitor_t *monitor, int rank, uint64_t count);
 int tw_monitor_is_gone(const tw_monitor_t *monitor, int rank);
-/** Why a channel broke, in words. */
-const char *tw_monitor_why(const tw_channel_t *channel, tw_status_t status);
-/** Send {number, text}; a broken channel shows when it is read. */
-void tw_monitor_send_notice(tw_channel_t *channel, tw_msg_type_t type, int32_t number, const char *text);
+int tw_monitor_everyone_is_gone(const tw_monitor_t *monitor);
+/** Everyone's lists are here. TW_ERR_NO_MEMORY. */
+tw_status_t tw_monitor_gathered(tw_monitor_t *monitor, const void *lists, size_t bytes);
+/** Why a connection broke, in words. */
+const char *tw_monitor_why(const tw_connection_t *connection, tw_status_t status);
+/** Send {number, text}; a broken connection shows when it is read. */
+void tw_monitor_send_notice(tw_connection_t *connection, tw_msg_type_t type, int32_t number,
+                            const char *text);
 
 /** One side's reactions, called by the thread. */
 typedef struct tw_monitor_role {
-    void (*receive)(tw_monitor_t *monitor);                         /**< read all channels */
-    void (*judge)(tw_monitor_t *monitor, uint64_t now);             /**< silence, suspicions */
-    void (*suspect)(tw_monitor_t *monitor, int rank);               /**< the owner suspects */
-    void (*spread)(tw_monitor_t *monitor);                          /**< the owner's own verdict */
-    void (*goodbye)(tw_monitor_t *monitor, const uint64_t *counts); /**< the owner leaves in order */
+    void (*receive)(tw_monitor_t *monitor);                             /**< read all connections */
+    void (*judge)(tw_monitor_t *monitor, uint64_t now);                 /**< silence, suspicions */
+    void (*suspect)(tw_monitor_t *monitor, int rank);                   /**< the owner suspects */
+    void (*blame)(tw_monitor_t *monitor, int rank, const char *reason); /**< the owner fails a rank */
+    void (*goodbye)(tw_monitor_t *monitor, const uint64_t *counts);     /**< the owner leaves in order */
+    void (*exchange)(tw_monitor_t *monitor, const tw_msg_blob_t *own);  /**< the owner's list is here */
 } tw_monitor_role_t;
 
 extern const tw_monitor_role_t tw_monitor_server, tw_monitor_client;

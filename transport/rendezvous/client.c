@@ -9,8 +9,9 @@
 
 #define RETRY_FIRST_NS 20000000u
 #define RETRY_MAX_NS 500000000u
-/** Rank 0 gives up after its own TW_JOIN_TIMEOUT and says who is missing; leave it the time to say so. */
-#define VERDICT_MARGIN_SEC 2.0
+/** Rank 0 says every tenth of a second that it is alive, whatever TW_PEER_TIMEOUT is. It gives up by itself after TW_JOIN_TIMEOUT
+ *  and says who is missing. */
+#define SILENCE_MIN_SEC 1.0
 
 typedef struct client {
     tw_rendezvous_t *rendezvous;
@@ -29,16 +30,16 @@ static uint64_t after(double sec)
 
 static void note(client_t *client, const char *step, tw_status_t status)
 {
-    const tw_channel_t *channel = client->rendezvous->channels;
-    const char *what = status == TW_ERR_IO && !channel->error ? "connection closed"
-                       : status == TW_ERR_IO                  ? strerror(channel->error)
-                                                              : tw_status_string(status);
+    const tw_connection_t *connection = client->rendezvous->connections;
+    const char *what = status == TW_ERR_IO && !connection->error ? "connection closed"
+                       : status == TW_ERR_IO                     ? strerror(connection->error)
+                                                                 : tw_status_string(status);
     const int refused = status == TW_ERR_IO || status == TW_ERR_AUTH;
-    snprintf(client->why, sizeof(client->why), "%s, %s: %s%s", channel->name, step, what,
+    snprintf(client->why, sizeof(client->why), "%s, %s: %s%s", connection->name, step, what,
              refused ? " (is TW_JOB_TOKEN the same on all ranks?)" : "");
 }
 
-static tw_status_t refused(const client_t *client, const tw_channel_message_t *message)
+static tw_status_t refused(const client_t *client, const tw_connection_message_t *message)
 {
     tw_msg_notice_t notice;
     const int rank = client->job->rank;
@@ -46,18 +47,12 @@ static tw_status_t refused(const client_t *client, const tw_channel_message_t *m
         tw_error("rank %d: rank 0 sent a malformed %s", rank, tw_msg_type_name(message->type));
         return TW_ERR_FORMAT;
     }
-    if (message->type == TW_MSG_FAILED) {
-        client->rendezvous->failed_rank = notice.number;
-        tw_error("rank %d: peer %d failed during the start: %s", rank, notice.number, notice.text);
-        return TW_ERR_PEER;
-    }
     tw_error("rank %d: rank 0 refuses: %s", rank, notice.text);
     return notice.number < 0 ? (tw_status_t)notice.number : TW_ERR_CONFIG;
 }
 
 static tw_status_t lost_rank_0(const client_t *client, const char *step, tw_status_t status)
 {
-    client->rendezvous->failed_rank = 0;
     tw_error("rank %d: peer 0 failed during the start, %s: %s", client->job->rank, step,
              tw_status_string(status));
     return status == TW_ERR_TIMEOUT ? TW_ERR_TIMEOUT : TW_ERR_PEER;
@@ -67,14 +62,15 @@ static tw_status_t lost_rank_0(const client_t *client, const char *step, tw_stat
 
 static tw_status_t prove(client_t *client, uint64_t deadline_ns)
 {
-    tw_channel_t *channel = client->rendezvous->channels;
-    tw_channel_message_t message;
+    tw_connection_t *connection = client->rendezvous->connections;
+    tw_connection_message_t message;
     uint8_t nonce[TW_MSG_NONCE_BYTES];
     tw_msg_writer_t join = {0};
     tw_token_random(nonce, sizeof(nonce));
-    tw_status_t status = tw_channel_send(channel, TW_MSG_HELLO, nonce, sizeof(nonce));
+    tw_status_t status = tw_connection_send(connection, TW_MSG_HELLO, nonce, sizeof(nonce));
     if (!status) {
-        status = tw_channel_wait(channel, TW_CHANNEL_ACCEPTS(TW_MSG_CHALLENGE), deadline_ns, &message);
+        status =
+            tw_connection_wait(connection, TW_CONNECTION_ACCEPTS(TW_MSG_CHALLENGE), deadline_ns, &message);
     }
     if (!status && message.bytes != TW_MSG_NONCE_BYTES) {
         status = TW_ERR_FORMAT;
@@ -82,9 +78,10 @@ static tw_status_t prove(client_t *client, uint64_t deadline_ns)
     if (status) {
         return status;
     }
-    tw_token_session_init(&channel->session, client->key, TW_TOKEN_CLIENT, nonce, message.payload);
+    tw_token_session_init(&connection->session, client->key, TW_TOKEN_CLIENT, nonce, message.payload);
     tw_msg_join_write(&client->join, &join);
-    status = join.failed ? TW_ERR_NO_MEMORY : tw_channel_send(channel, TW_MSG_JOIN, join.data, join.bytes);
+    status =
+        join.failed ? TW_ERR_NO_MEMORY : tw_connection_send(connection, TW_MSG_JOIN, join.data, join.bytes);
     tw_msg_writer_cleanup(&join);
     return status;
 }
@@ -92,10 +89,10 @@ static tw_status_t prove(client_t *client, uint64_t deadline_ns)
 /** TW_OK: in. TW_IN_PROGRESS: try again; why is noted. Else it was logged. */
 static tw_status_t attempt(client_t *client)
 {
-    tw_channel_t *channel = client->rendezvous->channels;
-    const unsigned answers = TW_CHANNEL_ACCEPTS(TW_MSG_ACCEPT) | TW_CHANNEL_ACCEPTS(TW_MSG_REJECT);
+    tw_connection_t *connection = client->rendezvous->connections;
+    const unsigned answers = TW_CONNECTION_ACCEPTS(TW_MSG_ACCEPT) | TW_CONNECTION_ACCEPTS(TW_MSG_REJECT);
     uint64_t deadline_ns = after(client->options->handshake_timeout);
-    tw_channel_message_t message;
+    tw_connection_message_t message;
     int fd;
     if (deadline_ns > client->deadline_ns) {
         deadline_ns = client->deadline_ns;
@@ -105,10 +102,10 @@ static tw_status_t attempt(client_t *client)
     if (status) {
         return TW_IN_PROGRESS;
     }
-    tw_channel_init(channel, fd);
+    tw_connection_init(connection, fd);
     status = prove(client, deadline_ns);
     if (!status) {
-        status = tw_channel_wait(channel, answers, deadline_ns, &message);
+        status = tw_connection_wait(connection, answers, deadline_ns, &message);
     }
     if (!status && message.type == TW_MSG_ACCEPT) {
         return TW_OK;
@@ -117,7 +114,7 @@ static tw_status_t attempt(client_t *client)
         return refused(client, &message);
     }
     note(client, "handshake", status);
-    tw_channel_cleanup(channel);
+    tw_connection_cleanup(connection);
     return TW_IN_PROGRESS;
 }
 
@@ -146,13 +143,24 @@ static tw_status_t get_in(client_t *client)
 
 /* ---- inside ------------------------------------------------------------------------------------------------ */
 
+/** Rank 0 is there until we hear nothing of it for too long. */
+static tw_status_t wait_next(const client_t *client, tw_connection_message_t *message)
+{
+    const unsigned answers = TW_CONNECTION_ACCEPTS(TW_MSG_HEARTBEAT) | TW_CONNECTION_ACCEPTS(TW_MSG_MEMBERS) |
+                             TW_CONNECTION_ACCEPTS(TW_MSG_REJECT);
+    const double silence_sec =
+        client->options->peer_timeout > SILENCE_MIN_SEC ? client->options->peer_timeout : SILENCE_MIN_SEC;
+    return tw_connection_wait(client->rendezvous->connections, answers, after(silence_sec), message);
+}
+
 static tw_status_t wait_members(client_t *client)
 {
     tw_rendezvous_t *rendezvous = client->rendezvous;
-    const unsigned answers = TW_CHANNEL_ACCEPTS(TW_MSG_MEMBERS) | TW_CHANNEL_ACCEPTS(TW_MSG_REJECT);
-    const uint64_t deadline_ns = after(client->options->join_timeout + VERDICT_MARGIN_SEC);
-    tw_channel_message_t message;
-    tw_status_t status = tw_channel_wait(rendezvous->channels, answers, deadline_ns, &message);
+    tw_connection_message_t message = {.type = TW_MSG_HEARTBEAT};
+    tw_status_t status = TW_OK;
+    while (!status && message.type == TW_MSG_HEARTBEAT) {
+        status = wait_next(client, &message);
+    }
     if (status) {
         return lost_rank_0(client, "waiting for the other ranks", status);
     }
@@ -183,38 +191,6 @@ tw_status_t tw_rendezvous_connect(tw_rendezvous_t *rendezvous, const tw_job_t *j
     if (status) {
         return status;
     }
-    tw_socket_device(rendezvous->channels->fd, rendezvous->device, sizeof(rendezvous->device));
+    tw_socket_device(rendezvous->connections->fd, rendezvous->device, sizeof(rendezvous->device));
     return wait_members(&client);
-}
-
-tw_status_t tw_rendezvous_exchange_client(tw_rendezvous_t *rendezvous, const tw_msg_blob_t *own,
-                                          tw_msg_blob_t *blobs)
-{
-    const unsigned answers = TW_CHANNEL_ACCEPTS(TW_MSG_ADDRESSES) | TW_CHANNEL_ACCEPTS(TW_MSG_FAILED);
-    const tw_job_t job = {.rank = rendezvous->rank};
-    const client_t client = {.rendezvous = rendezvous, .job = &job};
-    tw_channel_message_t message;
-    uint32_t n_blobs;
-    tw_status_t status = tw_channel_send(rendezvous->channels, TW_MSG_ADDRESS, own->data, own->bytes);
-    if (!status) {
-        status = tw_channel_wait(rendezvous->channels, answers,
-                                 after(rendezvous->join_timeout + VERDICT_MARGIN_SEC), &message);
-    }
-    if (status) {
-        return lost_rank_0(&client, "exchanging addresses", status);
-    }
-    if (message.type == TW_MSG_FAILED) {
-        return refused(&client, &message);
-    }
-    rendezvous->gathered = malloc(message.bytes + 1);
-    if (!rendezvous->gathered) {
-        return TW_ERR_NO_MEMORY;
-    }
-    memcpy(rendezvous->gathered, message.payload, message.bytes);
-    status =
-        tw_msg_blobs_parse(rendezvous->gathered, message.bytes, (uint32_t)rendezvous->world, blobs, &n_blobs);
-    if (!status && n_blobs != (uint32_t)rendezvous->world) {
-        status = TW_ERR_FORMAT;
-    }
-    return status ? lost_rank_0(&client, "reading the addresses", status) : TW_OK;
 }

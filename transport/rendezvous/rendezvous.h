@@ -8,7 +8,7 @@
 #define TW_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H
 
 #include "transport/options.h"
-#include "transport/rendezvous/channel.h"
+#include "transport/rendezvous/connection.h"
 #include "transport/transport.h"
 
 #ifdef __cplusplus
@@ -17,14 +17,11 @@ extern "C" {
 
 typedef struct tw_rendezvous {
     int rank, world;
-    double join_timeout;
-    tw_msg_settings_t settings; /**< rank 0's */
-    tw_msg_member_t *members;   /**< [world] */
-    tw_channel_t *channels;     /**< rank 0: [world], its own closed; others: [1], to rank 0 */
-    int failed_rank;            /**< set by TW_ERR_PEER */
+    tw_msg_settings_t settings;   /**< rank 0's */
+    tw_msg_member_t *members;     /**< [world] */
+    tw_connection_t *connections; /**< rank 0: [world], its own closed; others: [1], to rank 0 */
     char device
         [TW_MSG_DEVICE_BYTES]; /**< on the way to rank 0; on rank 0, to the first rank of another node */
-    uint8_t *gathered;         /**< what the blobs of the last exchange point into */
 } tw_rendezvous_t;
 
 /** Meet. `own`: this rank; settings.device is filled in. Blocks until all are there.
@@ -32,12 +29,8 @@ typedef struct tw_rendezvous {
 tw_status_t tw_rendezvous_join(tw_rendezvous_t *rendezvous, const tw_job_t *job,
                                const tw_transport_options_t *options, const tw_msg_member_t *own);
 
-/** Everyone gives a blob and gets all: blobs [world], valid until the cleanup. Collective. */
-tw_status_t tw_rendezvous_exchange(tw_rendezvous_t *rendezvous, const tw_msg_blob_t *own,
-                                   tw_msg_blob_t *blobs);
-
-/** The connections, for the monitor: the caller's from now on. [n_channels] */
-tw_channel_t *tw_rendezvous_take_channels(tw_rendezvous_t *rendezvous, int *n_channels);
+/** The connections, for the monitor: the caller's from now on. [n_connections] */
+tw_connection_t *tw_rendezvous_take_connections(tw_rendezvous_t *rendezvous, int *n_connections);
 
 void tw_rendezvous_cleanup(tw_rendezvous_t *rendezvous);
 
@@ -46,9 +39,6 @@ tw_status_t tw_rendezvous_serve(tw_rendezvous_t *rendezvous, const tw_job_t *job
                                 const tw_transport_options_t *options, const tw_token_key_t *key);
 tw_status_t tw_rendezvous_connect(tw_rendezvous_t *rendezvous, const tw_job_t *job,
                                   const tw_transport_options_t *options, const tw_token_key_t *key);
-tw_status_t tw_rendezvous_exchange_server(tw_rendezvous_t *rendezvous, tw_msg_blob_t *blobs);
-tw_status_t tw_rendezvous_exchange_client(tw_rendezvous_t *rendezvous, const tw_msg_blob_t *own,
-                                          tw_msg_blob_t *blobs);
 
 #ifdef __cplusplus
 }

@@ -16,9 +16,11 @@
 #define ACCEPTS_AT_ONCE 64
 #define FAREWELL_SEC 1.0
 #define LISTEN_RETRY_MS 100
+/** Between signs of life to those that have joined and wait for the others. */
+#define HEARTBEAT_NS 100000000u
 
 typedef struct stranger {
-    tw_channel_t channel;
+    tw_connection_t connection;
     uint8_t client_nonce[TW_MSG_NONCE_BYTES];
     int said_hello;
     uint64_t deadline_ns;
@@ -30,7 +32,7 @@ typedef struct server {
     const tw_token_key_t *key;
     int listener;
     int n_joined; /**< rank 0 included */
-    uint64_t deadline_ns;
+    uint64_t deadline_ns, next_heartbeat_ns;
     uint8_t (*instances)[TW_MSG_INSTANCE_BYTES]; /**< [world] */
     stranger_t strangers[STRANGERS_MAX];         /**< the oldest first */
     int n_strangers;
@@ -45,20 +47,20 @@ static uint64_t after(double sec)
 
 /* ---- ending for everyone ----------------------------------------------------------------------------------- */
 
-/** Say `type` {number, text} to every rank that is there, and wait a moment for it to leave. */
-static void tell_all(tw_rendezvous_t *rendezvous, tw_msg_type_t type, int32_t number, const char *text)
+/** Turn every rank that is there away, and wait a moment for that to leave. */
+static void reject_all(tw_rendezvous_t *rendezvous, tw_status_t why, const char *text)
 {
     tw_msg_writer_t notice = {0};
     const uint64_t deadline_ns = after(FAREWELL_SEC);
-    tw_msg_notice_write(number, text, &notice);
+    tw_msg_notice_write(why, text, &notice);
     for (int r = 1; r < rendezvous->world && !notice.failed; r++) {
-        if (tw_channel_is_open(&rendezvous->channels[r])) {
-            (void)tw_channel_send(&rendezvous->channels[r], type, notice.data, notice.bytes);
+        if (tw_connection_is_open(&rendezvous->connections[r])) {
+            (void)tw_connection_send(&rendezvous->connections[r], TW_MSG_REJECT, notice.data, notice.bytes);
         }
     }
     for (int r = 1; r < rendezvous->world; r++) {
-        if (tw_channel_is_open(&rendezvous->channels[r])) {
-            (void)tw_channel_drain(&rendezvous->channels[r], deadline_ns);
+        if (tw_connection_is_open(&rendezvous->connections[r])) {
+            (void)tw_connection_drain(&rendezvous->connections[r], deadline_ns);
         }
     }
     tw_msg_writer_cleanup(&notice);
@@ -75,14 +77,15 @@ static tw_status_t contradiction(server_t *server, const char *format, ...)
     return TW_ERR_CONFIG;
 }
 
-/** "1, 3-5, 9" of the ranks without a channel. */
+/** "1, 3-5, 9" of the ranks without a connection. */
 static void list_missing(const tw_rendezvous_t *rendezvous, char *text, size_t text_bytes)
 {
     size_t used = 0;
     int n_left = 0;
     text[0] = '\0';
     for (int r = 1, last; r < rendezvous->world; r = last + 1) {
-        for (last = r; last < rendezvous->world && !tw_channel_is_open(&rendezvous->channels[last]); last++) {
+        for (last = r; last < rendezvous->world && !tw_connection_is_open(&rendezvous->connections[last]);
+             last++) {
             ;
         }
         if (last == r) {
@@ -115,8 +118,8 @@ static void stranger_remove(server_t *server, int index)
 
 static void stranger_drop(server_t *server, int index, const char *why)
 {
-    tw_info("rank 0: dropping the connection from %s: %s", server->strangers[index].channel.name, why);
-    tw_channel_cleanup(&server->strangers[index].channel);
+    tw_info("rank 0: dropping the connection from %s: %s", server->strangers[index].connection.name, why);
+    tw_connection_cleanup(&server->strangers[index].connection);
     stranger_remove(server, index);
 }
 
@@ -132,11 +135,11 @@ static void accept_some(server_t *server)
         }
         stranger_t *stranger = &server->strangers[server->n_strangers++];
         *stranger = (stranger_t){.deadline_ns = after(server->options->handshake_timeout)};
-        tw_channel_init(&stranger->channel, fd);
+        tw_connection_init(&stranger->connection, fd);
     }
 }
 
-static tw_status_t hello(server_t *server, stranger_t *stranger, const tw_channel_message_t *message)
+static tw_status_t hello(server_t *server, stranger_t *stranger, const tw_connection_message_t *message)
 {
     uint8_t nonce[TW_MSG_NONCE_BYTES];
     if (message->bytes != sizeof(nonce)) {
@@ -144,10 +147,10 @@ static tw_status_t hello(server_t *server, stranger_t *stranger, const tw_channe
     }
     memcpy(stranger->client_nonce, message->payload, sizeof(nonce));
     tw_token_random(nonce, sizeof(nonce));
-    tw_token_session_init(&stranger->channel.session, server->key, TW_TOKEN_SERVER, stranger->client_nonce,
+    tw_token_session_init(&stranger->connection.session, server->key, TW_TOKEN_SERVER, stranger->client_nonce,
                           nonce);
     stranger->said_hello = 1;
-    return tw_channel_send(&stranger->channel, TW_MSG_CHALLENGE, nonce, sizeof(nonce));
+    return tw_connection_send(&stranger->connection, TW_MSG_CHALLENGE, nonce, sizeof(nonce));
 }
 
 /** It has the token; does what it says fit the job? */
@@ -165,8 +168,8 @@ static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const
     if (join->rank == 0) {
         return contradiction(server, "%s claims rank 0, as this process does", name);
     }
-    const tw_channel_t *taken = &rendezvous->channels[join->rank];
-    if (tw_channel_is_open(taken) &&
+    const tw_connection_t *taken = &rendezvous->connections[join->rank];
+    if (tw_connection_is_open(taken) &&
         memcmp(server->instances[join->rank], join->instance, sizeof(join->instance)) != 0) {
         return contradiction(server, "two processes claim rank %u: %s and %s", join->rank, taken->name, name);
     }
@@ -177,28 +180,28 @@ static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const
 static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_join_t *join)
 {
     tw_rendezvous_t *rendezvous = server->rendezvous;
-    tw_channel_t *channel = &rendezvous->channels[join->rank];
-    if (tw_channel_is_open(channel)) {
-        tw_channel_cleanup(channel); /* the same process, once more */
+    tw_connection_t *connection = &rendezvous->connections[join->rank];
+    if (tw_connection_is_open(connection)) {
+        tw_connection_cleanup(connection); /* the same process, once more */
     } else {
         server->n_joined++;
     }
-    *channel = stranger->channel;
+    *connection = stranger->connection;
     memcpy(server->instances[join->rank], join->instance, sizeof(join->instance));
     rendezvous->members[join->rank] = (tw_msg_member_t){join->local_rank, join->node_id, join->shm_id};
-    tw_debug("rank 0: rank %u has joined from %s", join->rank, channel->name);
-    (void)tw_channel_send(channel, TW_MSG_ACCEPT, NULL, 0); /* a failure shows when it is read */
+    tw_debug("rank 0: rank %u has joined from %s", join->rank, connection->name);
+    (void)tw_connection_send(connection, TW_MSG_ACCEPT, NULL, 0); /* a failure shows when it is read */
     return TW_OK;
 }
 
 /** TW_OK: the stranger has become a rank; TW_IN_PROGRESS; TW_ERR_CONFIG: contradiction; else: to be dropped. */
 static tw_status_t stranger_step(server_t *server, stranger_t *stranger)
 {
-    tw_channel_message_t message;
+    tw_connection_message_t message;
     tw_msg_join_t join;
     tw_status_t status;
     if (!stranger->said_hello) {
-        status = tw_channel_receive(&stranger->channel, TW_CHANNEL_ACCEPTS(TW_MSG_HELLO), &message);
+        status = tw_connection_receive(&stranger->connection, TW_CONNECTION_ACCEPTS(TW_MSG_HELLO), &message);
         if (!status) {
             status = hello(server, stranger, &message);
         }
@@ -206,14 +209,14 @@ static tw_status_t stranger_step(server_t *server, stranger_t *stranger)
             return status;
         }
     }
-    status = tw_channel_receive(&stranger->channel, TW_CHANNEL_ACCEPTS(TW_MSG_JOIN), &message);
+    status = tw_connection_receive(&stranger->connection, TW_CONNECTION_ACCEPTS(TW_MSG_JOIN), &message);
     if (!status) {
         status = tw_msg_join_parse(message.payload, message.bytes, &join);
     }
     if (status) {
         return status;
     }
-    status = join_check(server, &join, stranger->channel.name);
+    status = join_check(server, &join, stranger->connection.name);
     return status ? status : admit(server, stranger, &join);
 }
 
@@ -221,8 +224,9 @@ static void refuse_stranger(server_t *server, stranger_t *stranger)
 {
     tw_msg_writer_t notice = {0};
     tw_msg_notice_write(TW_ERR_CONFIG, server->refusal, &notice);
-    if (!notice.failed && !tw_channel_send(&stranger->channel, TW_MSG_REJECT, notice.data, notice.bytes)) {
-        (void)tw_channel_drain(&stranger->channel, after(FAREWELL_SEC));
+    if (!notice.failed &&
+        !tw_connection_send(&stranger->connection, TW_MSG_REJECT, notice.data, notice.bytes)) {
+        (void)tw_connection_drain(&stranger->connection, after(FAREWELL_SEC));
     }
     tw_msg_writer_cleanup(&notice);
 }
@@ -255,22 +259,39 @@ static tw_status_t strangers_step(server_t *server)
 static void ranks_step(server_t *server)
 {
     tw_rendezvous_t *rendezvous = server->rendezvous;
-    tw_channel_message_t message;
+    tw_connection_message_t message;
     for (int r = 1; r < rendezvous->world; r++) {
-        tw_channel_t *channel = &rendezvous->channels[r];
-        if (!tw_channel_is_open(channel)) {
+        tw_connection_t *connection = &rendezvous->connections[r];
+        if (!tw_connection_is_open(connection)) {
             continue;
         }
-        tw_status_t status = tw_channel_flush(channel);
+        tw_status_t status = tw_connection_flush(connection);
         if (status >= 0) {
-            status = tw_channel_receive(channel, 0, &message);
+            status = tw_connection_receive(connection, 0, &message);
         }
         if (status == TW_IN_PROGRESS) {
             continue;
         }
         tw_info("rank 0: rank %d has left again before the job began", r);
-        tw_channel_cleanup(channel);
+        tw_connection_cleanup(connection);
         server->n_joined--;
+    }
+}
+
+/** So that they know whether rank 0 is alive. */
+static void send_heartbeats(server_t *server)
+{
+    tw_rendezvous_t *rendezvous = server->rendezvous;
+    const uint64_t now = tw_time_ns();
+    if (now < server->next_heartbeat_ns) {
+        return;
+    }
+    server->next_heartbeat_ns = now + HEARTBEAT_NS;
+    for (int r = 1; r < rendezvous->world; r++) {
+        tw_connection_t *connection = &rendezvous->connections[r];
+        if (tw_connection_is_open(connection) && !tw_connection_wants_write(connection)) {
+            (void)tw_connection_send(connection, TW_MSG_HEARTBEAT, NULL, 0);
+        }
     }
 }
 
@@ -278,18 +299,19 @@ static void wait_for_sockets(server_t *server)
 {
     const tw_rendezvous_t *rendezvous = server->rendezvous;
     const uint64_t now = tw_time_ns();
-    uint64_t until = server->deadline_ns;
+    uint64_t until =
+        server->next_heartbeat_ns < server->deadline_ns ? server->next_heartbeat_ns : server->deadline_ns;
     nfds_t n = 0;
     server->pollfds[n++] = (struct pollfd){.fd = server->listener, .events = POLLIN};
     for (int i = 0; i < server->n_strangers; i++) {
-        server->pollfds[n++] = (struct pollfd){.fd = server->strangers[i].channel.fd, .events = POLLIN};
+        server->pollfds[n++] = (struct pollfd){.fd = server->strangers[i].connection.fd, .events = POLLIN};
         if (server->strangers[i].deadline_ns < until) {
             until = server->strangers[i].deadline_ns;
         }
     }
     for (int r = 1; r < rendezvous->world; r++) {
-        if (tw_channel_is_open(&rendezvous->channels[r])) {
-            server->pollfds[n++] = (struct pollfd){.fd = rendezvous->channels[r].fd, .events = POLLIN};
+        if (tw_connection_is_open(&rendezvous->connections[r])) {
+            server->pollfds[n++] = (struct pollfd){.fd = rendezvous->connections[r].fd, .events = POLLIN};
         }
     }
     (void)poll(server->pollfds, n, until > now ? (int)((until - now) / 1000000 + 1) : 0);
@@ -313,6 +335,7 @@ static tw_status_t gather_ranks(server_t *server)
             return status;
         }
         ranks_step(server);
+        send_heartbeats(server);
     }
     return TW_OK;
 }
@@ -341,7 +364,7 @@ static void choose_device(tw_rendezvous_t *rendezvous)
     while (r < rendezvous->world && rendezvous->members[r].node_id == rendezvous->members[0].node_id) {
         r++;
     }
-    tw_socket_device(rendezvous->channels[r < rendezvous->world ? r : 1].fd, rendezvous->device,
+    tw_socket_device(rendezvous->connections[r < rendezvous->world ? r : 1].fd, rendezvous->device,
                      sizeof(rendezvous->device));
     if (r < rendezvous->world) {
         memcpy(rendezvous->settings.device, rendezvous->device, sizeof(rendezvous->device));
@@ -353,7 +376,7 @@ static tw_status_t send_members(tw_rendezvous_t *rendezvous)
     tw_msg_writer_t members = {0};
     tw_msg_members_write(&rendezvous->settings, rendezvous->members, (uint32_t)rendezvous->world, &members);
     for (int r = 1; r < rendezvous->world && !members.failed; r++) {
-        (void)tw_channel_send(&rendezvous->channels[r], TW_MSG_MEMBERS, members.data, members.bytes);
+        (void)tw_connection_send(&rendezvous->connections[r], TW_MSG_MEMBERS, members.data, members.bytes);
     }
     const int failed = members.failed;
     tw_msg_writer_cleanup(&members);
@@ -366,7 +389,7 @@ static void server_cleanup(server_t *server)
         close(server->listener);
     }
     for (int i = 0; i < server->n_strangers; i++) {
-        tw_channel_cleanup(&server->strangers[i].channel);
+        tw_connection_cleanup(&server->strangers[i].connection);
     }
     free(server->instances);
     free(server->pollfds);
@@ -409,7 +432,7 @@ tw_status_t tw_rendezvous_serve(tw_rendezvous_t *rendezvous, const tw_job_t *job
         status = gather_ranks(server);
         if (status) {
             tw_error("rank 0: %s", server->refusal);
-            tell_all(rendezvous, TW_MSG_REJECT, status, server->refusal);
+            reject_all(rendezvous, status, server->refusal);
         }
     }
     server_cleanup(server);
@@ -419,82 +442,4 @@ tw_status_t tw_rendezvous_serve(tw_rendezvous_t *rendezvous, const tw_job_t *job
     /* The port is free again before anyone can go on: the next rendezvous cannot run into this one. */
     choose_device(rendezvous);
     return send_members(rendezvous);
-}
-
-/* ---- exchange ---------------------------------------------------------------------------------------------- */
-
-/** A rank that has joined and fails ends the start for everyone. */
-static tw_status_t rank_failed(tw_rendezvous_t *rendezvous, int rank, tw_status_t why)
-{
-    const tw_channel_t *channel = &rendezvous->channels[rank];
-    char text[TW_MSG_TEXT_BYTES];
-    snprintf(text, sizeof(text), "%s, exchanging addresses",
-             why == TW_ERR_IO && !channel->error ? "connection closed" : tw_status_string(why));
-    rendezvous->failed_rank = rank;
-    tw_error("rank 0: peer %d failed during the start: %s", rank, text);
-    tell_all(rendezvous, TW_MSG_FAILED, rank, text);
-    return why == TW_ERR_TIMEOUT ? TW_ERR_TIMEOUT : TW_ERR_PEER;
-}
-
-/** Copies of what each rank sent, one after the other; `blobs` points into them. */
-static tw_status_t collect(tw_rendezvous_t *rendezvous, tw_msg_blob_t *blobs, tw_msg_writer_t *store,
-                           size_t *starts)
-{
-    const uint64_t deadline_ns = after(rendezvous->join_timeout);
-    tw_msg_write(store, blobs[0].data, blobs[0].bytes);
-    starts[0] = 0;
-    for (int r = 1; r < rendezvous->world; r++) {
-        tw_channel_message_t message;
-        tw_status_t status = tw_channel_wait(&rendezvous->channels[r], TW_CHANNEL_ACCEPTS(TW_MSG_ADDRESS),
-                                             deadline_ns, &message);
-        if (status) {
-            return rank_failed(rendezvous, r, status);
-        }
-        starts[r] = store->bytes;
-        blobs[r].bytes = message.bytes;
-        tw_msg_write(store, message.payload, message.bytes);
-    }
-    if (store->failed) {
-        return TW_ERR_NO_MEMORY;
-    }
-    for (int r = 0; r < rendezvous->world; r++) {
-        blobs[r].data = store->data + starts[r];
-    }
-    return TW_OK;
-}
-
-static tw_status_t distribute(tw_rendezvous_t *rendezvous, const tw_msg_blob_t *blobs)
-{
-    const uint64_t deadline_ns = after(rendezvous->join_timeout);
-    tw_msg_writer_t all = {0};
-    tw_status_t status = TW_OK;
-    tw_msg_blobs_write(blobs, (uint32_t)rendezvous->world, &all);
-    for (int r = 1; r < rendezvous->world && !all.failed; r++) {
-        (void)tw_channel_send(&rendezvous->channels[r], TW_MSG_ADDRESSES, all.data, all.bytes);
-    }
-    for (int r = 1; r < rendezvous->world && !all.failed && !status; r++) {
-        status = tw_channel_drain(&rendezvous->channels[r], deadline_ns);
-        if (status) {
-            status = rank_failed(rendezvous, r, status);
-        }
-    }
-    const int failed = all.failed;
-    tw_msg_writer_cleanup(&all);
-    return failed ? TW_ERR_NO_MEMORY : status;
-}
-
-tw_status_t tw_rendezvous_exchange_server(tw_rendezvous_t *rendezvous, tw_msg_blob_t *blobs)
-{
-    tw_msg_writer_t store = {0};
-    size_t *starts = calloc((size_t)rendezvous->world, sizeof(*starts));
-    tw_status_t status = starts ? collect(rendezvous, blobs, &store, starts) : TW_ERR_NO_MEMORY;
-    free(starts);
-    rendezvous->gathered = store.data;
-    if (!status) {
-        status = distribute(rendezvous, blobs);
-    }
-    if (status == TW_ERR_NO_MEMORY) {
-        tw_error("rank 0: out of memory for the addresses of %d ranks", rendezvous->world);
-    }
-    return status;
 }

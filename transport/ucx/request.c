@@ -332,7 +332,8 @@ static void drain(tw_ucx_transport_t *ucx, const tw_ucx_request_t *request)
     while (request->n_ops && !job_failed(ucx)) {
         if (tw_time_ns() > until_ns) {
             tw_monitor_fail(ucx->monitor, request->peer->rank, "it takes no data");
-        } else if (tw_ucx_progress(&ucx->base) == TW_IN_PROGRESS) {
+        }
+        if (tw_ucx_progress(&ucx->base) == TW_IN_PROGRESS) {
             (void)tw_ucx_nap(ucx, 0.01);
         }
     }

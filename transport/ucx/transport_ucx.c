@@ -102,11 +102,16 @@ static void tw_ucx_wake(tw_transport_t *transport)
 
 /* ---- failing ----------------------------------------------------------------------------------------------- */
 
+/** Ends: rank 0 answers, or is taken for dead. */
 static void tw_ucx_abort(tw_transport_t *transport, const char *reason)
 {
+    tw_monitor_t *monitor = tw_ucx_of(transport)->monitor;
     char text[TW_MSG_TEXT_BYTES];
     snprintf(text, sizeof(text), "it gave the job up: %s", reason);
-    tw_monitor_fail(tw_ucx_of(transport)->monitor, transport->rank, text);
+    tw_monitor_fail(monitor, transport->rank, text);
+    while (tw_monitor_failed_rank(monitor) < 0) {
+        (void)poll(NULL, 0, 1);
+    }
 }
 
 static int tw_ucx_failed_rank(const tw_transport_t *transport)
@@ -268,7 +273,7 @@ static tw_status_t exchange_addresses(tw_ucx_transport_t *ucx)
     tw_status_t status = all && !list.failed ? TW_OK : TW_ERR_NO_MEMORY;
     const tw_msg_blob_t own_list = {list.data, (uint32_t)list.bytes};
     if (!status) {
-        status = tw_rendezvous_exchange(&ucx->rendezvous, &own_list, all);
+        status = tw_monitor_exchange(ucx->monitor, &own_list, all);
     }
     if (!status) {
         status = tw_ucx_peers_create(ucx, all);
@@ -280,9 +285,11 @@ static tw_status_t exchange_addresses(tw_ucx_transport_t *ucx)
 
 static tw_status_t start_monitor(tw_ucx_transport_t *ucx)
 {
-    tw_monitor_params_t params = {
-        .rank = ucx->base.rank, .world = ucx->base.world, .peer_timeout_sec = ucx->peer_timeout_sec};
-    params.channels = tw_rendezvous_take_channels(&ucx->rendezvous, &params.n_channels);
+    tw_monitor_params_t params = {.rank = ucx->base.rank,
+                                  .world = ucx->base.world,
+                                  .peer_timeout_sec = ucx->peer_timeout_sec,
+                                  .join_timeout_sec = ucx->options.join_timeout};
+    params.connections = tw_rendezvous_take_connections(&ucx->rendezvous, &params.n_connections);
     return tw_monitor_create(&params, &ucx->monitor);
 }
 
@@ -302,6 +309,15 @@ static tw_status_t prepare_sleep(tw_ucx_transport_t *ucx)
     return tw_status_from_errno(error);
 }
 
+static tw_status_t connect_all(tw_ucx_transport_t *ucx)
+{
+    tw_status_t status = tw_ucx_workers_create(ucx);
+    if (!status) {
+        status = exchange_addresses(ucx);
+    }
+    return status ? status : prepare_sleep(ucx);
+}
+
 static tw_status_t meet_and_connect(tw_ucx_transport_t *ucx, const tw_job_t *job)
 {
     tw_msg_member_t own;
@@ -314,15 +330,15 @@ static tw_status_t meet_and_connect(tw_ucx_transport_t *ucx, const tw_job_t *job
     ucx->eager_bytes = ucx->rendezvous.settings.eager_bytes;
     status = number_nodes(ucx);
     if (!status) {
-        status = tw_ucx_workers_create(ucx);
+        status = start_monitor(ucx); /* from here on nobody waits in vain for a rank that has stopped */
     }
     if (!status) {
-        status = exchange_addresses(ucx);
+        status = connect_all(ucx);
+        if (status && status != TW_ERR_PEER) {
+            tw_monitor_fail(ucx->monitor, ucx->base.rank, "it could not start");
+        }
     }
-    if (!status) {
-        status = start_monitor(ucx);
-    }
-    return status ? status : prepare_sleep(ucx);
+    return status;
 }
 
 static tw_status_t job_check(const tw_job_t *job)
@@ -351,7 +367,6 @@ tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out)
     TAILQ_INIT(&ucx->busy_streams);
     ucx->memory[TW_MEM_HOST] = UCS_MEMORY_TYPE_HOST;
     ucx->memory[TW_MEM_CUDA] = UCS_MEMORY_TYPE_CUDA;
-    ucx->rendezvous.failed_rank = -1;
     ucx->wake_fd = -1;
     status = tw_config_init(&tw_transport_config_table, &ucx->options);
     if (status) {

@@ -1,11 +1,14 @@
 /* Who is alive: monitors of several ranks in one process, over socket pairs. */
+#include <csignal>
 #include <cstring>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/common/fixture.h"
@@ -41,10 +44,8 @@ class Monitor : public tw::Fixture
         for (std::thread &thread : threads) {
             thread.join();
         }
-        for (int fd : held) {
-            if (fd >= 0) {
-                close(fd);
-            }
+        for (tw_connection_t &connection : held) {
+            tw_connection_cleanup(&connection);
         }
         monitors.clear();
         held.clear();
@@ -52,31 +53,36 @@ class Monitor : public tw::Fixture
     /* Ranks in `mute` have a connection but no monitor: their end is in `held`. */
     void make(int world, const std::vector<int> &mute = {})
     {
-        tw_channel_t *star = (tw_channel_t *)calloc((size_t)world, sizeof(tw_channel_t));
+        tw_connection_t *star = (tw_connection_t *)calloc((size_t)world, sizeof(tw_connection_t));
         star[0].fd = -1;
         monitors.assign((size_t)world, nullptr);
-        held.assign((size_t)world, -1);
+        held.assign((size_t)world, closed());
         for (int r = 1; r < world; r++) {
             int fds[2];
             ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
             connect(&star[r], fds[0], TW_TOKEN_SERVER);
             if (is_in(mute, r)) {
-                held[(size_t)r] = fds[1];
+                connect(&held[(size_t)r], fds[1], TW_TOKEN_CLIENT);
                 continue;
             }
-            tw_channel_t *own = (tw_channel_t *)calloc(1, sizeof(tw_channel_t));
+            tw_connection_t *own = (tw_connection_t *)calloc(1, sizeof(tw_connection_t));
             connect(own, fds[1], TW_TOKEN_CLIENT);
             create(r, world, own, 1);
         }
         if (is_in(mute, 0)) {
             for (int r = 1; r < world; r++) {
-                held[(size_t)r] = dup(star[r].fd);
-                tw_channel_cleanup(&star[r]);
+                held[(size_t)r] = star[r];
             }
             free(star);
         } else {
             create(0, world, star, world);
         }
+    }
+    static tw_connection_t closed()
+    {
+        tw_connection_t connection = {};
+        connection.fd = -1;
+        return connection;
     }
     static bool is_in(const std::vector<int> &list, int r)
     {
@@ -87,22 +93,23 @@ class Monitor : public tw::Fixture
         }
         return false;
     }
-    static void connect(tw_channel_t *channel, int fd, tw_token_side_t side)
+    static void connect(tw_connection_t *connection, int fd, tw_token_side_t side)
     {
         const uint8_t nonce[TW_MSG_NONCE_BYTES] = {};
         tw_token_key_t key;
-        tw_channel_init(channel, fd);
+        tw_connection_init(connection, fd);
         ASSERT_EQ(tw_token_key_init(&key, "secret"), TW_OK);
-        tw_token_session_init(&channel->session, &key, side, nonce, nonce);
+        tw_token_session_init(&connection->session, &key, side, nonce, nonce);
     }
-    void create(int rank, int world, tw_channel_t *channels, int n_channels)
+    void create(int rank, int world, tw_connection_t *connections, int n_connections)
     {
         tw_monitor_params_t params = {};
         params.rank = rank;
         params.world = world;
-        params.channels = channels;
-        params.n_channels = n_channels;
-        params.peer_timeout_sec = timeout_sec;
+        params.connections = connections;
+        params.n_connections = n_connections;
+        params.peer_timeout_sec = timeout;
+        params.join_timeout_sec = join_timeout_sec;
         ASSERT_EQ(tw_monitor_create(&params, &monitors[(size_t)rank]), TW_OK);
     }
     int failed_rank(int r)
@@ -133,8 +140,24 @@ class Monitor : public tw::Fixture
         tw_monitor_destroy(monitors[(size_t)rank]);
         monitors[(size_t)rank] = nullptr;
     }
+    /* The next message to a rank without a monitor that is no sign of life; 0: none. */
+    int heard_by(int rank, tw_msg_notice_t *notice, double sec = patience_sec)
+    {
+        tw_connection_message_t message;
+        const uint64_t until = tw_time_ns() + (uint64_t)(sec * 1e9);
+        do {
+            if (tw_connection_wait(&held[(size_t)rank], ~0u, until, &message)) {
+                return 0;
+            }
+        } while (message.type == TW_MSG_HEARTBEAT);
+        if (message.type == TW_MSG_FAILED || message.type == TW_MSG_ABORT) {
+            EXPECT_EQ(tw_msg_notice_parse(message.payload, message.bytes, notice), TW_OK);
+        }
+        return message.type;
+    }
+    double timeout = timeout_sec, join_timeout_sec = 30;
     std::vector<tw_monitor_t *> monitors;
-    std::vector<int> held;
+    std::vector<tw_connection_t> held;
 };
 
 TEST_F(Monitor, NothingHappensToTheLiving)
@@ -150,8 +173,7 @@ TEST_F(Monitor, AClosedConnection)
 {
     make(4, {2});
     expect_log("peer 2 failed: ");
-    close(held[2]);
-    held[2] = -1;
+    tw_connection_cleanup(&held[2]);
     expect_verdict({0, 1, 3}, 2);
     EXPECT_EQ(log_count("peer 2 failed"), 3u);
 }
@@ -170,6 +192,90 @@ TEST_F(Monitor, OfSeveralSilentTheLowestIsNamed)
     expect_verdict({0, 1, 4}, 2);
 }
 
+/* The others hear of a verdict before the owner does, who may end the process at once. */
+TEST_F(Monitor, TheOthersAreToldFirst)
+{
+    const int world = 60;
+    std::vector<int> all;
+    for (int r = 1; r < world; r++) {
+        all.push_back(r);
+    }
+    make(world, all);
+    expect_log("peer 1 failed: ");
+    tw_connection_cleanup(&held[1]);
+    while (tw_monitor_failed_rank(monitors[0]) < 0) {
+    }
+    tw_msg_notice_t notice;
+    EXPECT_EQ(heard_by(world - 1, &notice, 0), TW_MSG_FAILED);
+    EXPECT_EQ(notice.number, 1);
+}
+
+/* The lower one was heard of a little later, and is not yet silent for long enough when the higher one is. */
+TEST_F(Monitor, TheLowestIsNamedThoughItWasHeardOfLater)
+{
+    timeout = 4;
+    make(4, {2, 3});
+    expect_log("peer 2 failed: no sign of life for");
+    usleep(20000);
+    ASSERT_EQ(tw_connection_send(&held[2], TW_MSG_HEARTBEAT, nullptr, 0), TW_OK);
+    expect_verdict({0, 1}, 2);
+}
+
+/* A process that did not run has heard nothing; that is not the others' silence. */
+TEST_F(Monitor, TimeInWhichThisProcessWasStoppedIsNobodysSilence)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        make(3);
+        raise(SIGSTOP);
+        usleep((useconds_t)(0.5 * timeout_sec * 1e6));
+        const bool well = tw_monitor_failed_rank(monitors[0]) < 0 && tw_monitor_failed_rank(monitors[1]) < 0;
+        _exit(well ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+    ASSERT_TRUE(WIFSTOPPED(status));
+    usleep((useconds_t)(2 * timeout_sec * 1e6));
+    ASSERT_EQ(kill(child, SIGCONT), 0);
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+/* ---- the exchange ------------------------------------------------------------------------------------------ */
+
+TEST_F(Monitor, WhoDoesNotSayWhereItIsIsNamed)
+{
+    const uint8_t byte = 7;
+    const tw_msg_blob_t own = {&byte, 1};
+    tw_msg_blob_t lists[3];
+    join_timeout_sec = 0.3;
+    make(3);
+    expect_log("peer 2 failed: it did not say in time");
+    expect_log("this rank failed");
+    std::thread rank_1([&] {
+        tw_msg_blob_t none[3];
+        EXPECT_EQ(tw_monitor_exchange(monitors[1], &own, none), TW_ERR_PEER);
+    });
+    EXPECT_EQ(tw_monitor_exchange(monitors[0], &own, lists), TW_ERR_PEER);
+    rank_1.join();
+    expect_verdict({0, 1, 2}, 2);
+}
+
+TEST_F(Monitor, WhoStopsDuringTheExchangeIsNamed)
+{
+    const uint8_t byte = 7;
+    const tw_msg_blob_t own = {&byte, 1};
+    tw_msg_blob_t lists[2];
+    make(2, {1});
+    expect_log("peer 1 failed: no sign of life for");
+    EXPECT_EQ(tw_monitor_exchange(monitors[0], &own, lists), TW_ERR_PEER);
+    expect_verdict({0}, 1);
+}
+
+/* ---- rank 0 ------------------------------------------------------------------------------------------------ */
+
 TEST_F(Monitor, Rank0IsLost)
 {
     make(3, {0});
@@ -181,7 +287,7 @@ TEST_F(Monitor, GarbageFromARank)
 {
     make(3, {1});
     expect_log("peer 1 failed: malformed input");
-    ASSERT_EQ(write(held[1], "what is this?", 13), 13);
+    ASSERT_EQ(write(held[1].fd, "what is this?", 13), 13);
     expect_verdict({0, 2}, 1);
 }
 
@@ -191,12 +297,32 @@ TEST_F(Monitor, OwnVerdictsSpread)
         make(3);
         expect_log("it gave the job up");
         tw_monitor_fail(monitors[1], blamed, "it gave the job up");
-        EXPECT_EQ(tw_monitor_failed_rank(monitors[1]), blamed);
         expect_verdict({0, 1, 2}, blamed);
         tw_monitor_fail(monitors[2], 2 - blamed, "too late");
+        usleep(10000);
         EXPECT_EQ(tw_monitor_failed_rank(monitors[2]), blamed);
         end();
     }
+}
+
+/* All survivors name the same rank, so what one of them finds counts once rank 0 says so. */
+TEST_F(Monitor, Rank0HasTheLastWord)
+{
+    tw_msg_notice_t notice;
+    tw_msg_writer_t verdict = {};
+    make(4, {0});
+    expect_log("peer 3 failed: it was first");
+    expect_log("rank 3: this rank failed: it was first");
+    tw_monitor_fail(monitors[1], 2, "it has left");
+    ASSERT_EQ(heard_by(1, &notice), TW_MSG_ABORT);
+    EXPECT_EQ(notice.number, 2);
+    EXPECT_EQ(tw_monitor_failed_rank(monitors[1]), -1);
+    tw_msg_notice_write(3, "it was first", &verdict);
+    for (int r : {1, 2, 3}) {
+        ASSERT_EQ(tw_connection_send(&held[(size_t)r], TW_MSG_FAILED, verdict.data, verdict.bytes), TW_OK);
+    }
+    tw_msg_writer_cleanup(&verdict);
+    expect_verdict({1, 2, 3}, 3);
 }
 
 TEST_F(Monitor, TheEventWakesItsOwner)
@@ -229,32 +355,62 @@ TEST_F(Monitor, AGoodbyeIsNoFailure)
     leave(0, {0, 0, 0});
 }
 
-/* Rank 0 stays until the others have left, as long as they come within the timeout. */
+/* Rank 0 stays until the others have left, also for longer than the timeout, and says why. */
 TEST_F(Monitor, Rank0LeavesLast)
 {
     uint64_t count = 0;
     make(3);
-    std::thread rank_0([&] { leave(0, {1, 2, 3}); });
+    expect_log(
+        "rank 0: it has left the job, and stays to watch over 2 ranks that have not: rank 1 and others");
+    tw_monitor_leave(monitors[0], std::vector<uint64_t>{1, 2, 3}.data());
     EXPECT_TRUE(gone(2, 0, &count));
     EXPECT_EQ(count, 3u);
+    usleep((useconds_t)(2 * timeout_sec * 1e6));
+    EXPECT_FALSE(tw_monitor_has_left(monitors[0]));
     leave(1, {0, 0, 7});
     EXPECT_TRUE(gone(2, 1, &count)); /* through rank 0 */
     EXPECT_EQ(count, 7u);
+    EXPECT_FALSE(tw_monitor_has_left(monitors[0]));
     leave(2, {0, 0, 0});
-    rank_0.join();
+    tw_monitor_destroy(monitors[0]);
+    monitors[0] = nullptr;
 }
 
-/* Without rank 0 nobody says goodbye for others: a lost connection has to do. */
-TEST_F(Monitor, AfterRank0HasLeft)
+/* A failure after that is still seen, and named by all. */
+TEST_F(Monitor, AFailureAfterRank0HasLeft)
 {
-    uint64_t count = 1;
-    make(3);
-    leave(0, {0, 0, 0}); /* the others stay for longer than the timeout */
-    usleep(200000);
-    tw_monitor_suspect(monitors[1], 2);
-    EXPECT_TRUE(gone(1, 2, &count));
-    EXPECT_EQ(count, 0u);
-    EXPECT_EQ(tw_monitor_failed_rank(monitors[1]), -1);
+    for (bool silent : {false, true}) {
+        make(4, {2});
+        expect_log("peer 2 failed: ");
+        tw_monitor_leave(monitors[0], std::vector<uint64_t>(4).data());
+        uint64_t count;
+        EXPECT_TRUE(gone(1, 0, &count));
+        if (!silent) {
+            tw_connection_cleanup(&held[2]);
+        }
+        expect_verdict({0, 1, 3}, 2);
+        end();
+    }
+}
+
+/* Without rank 0 nobody watches: its end before the others' is a failure, goodbye or not. */
+TEST_F(Monitor, Rank0EndsBeforeTheOthersHaveLeft)
+{
+    tw_msg_writer_t goodbye = {};
+    make(3, {0});
+    expect_log("peer 0 failed: ");
+    tw_msg_gone_write(0, 0, &goodbye);
+    for (int r : {1, 2}) {
+        ASSERT_EQ(tw_connection_send(&held[(size_t)r], TW_MSG_GONE, goodbye.data, goodbye.bytes), TW_OK);
+    }
+    tw_msg_writer_cleanup(&goodbye);
+    uint64_t count;
+    EXPECT_TRUE(gone(1, 0, &count));
+    EXPECT_TRUE(gone(2, 0, &count));
+    for (int r : {1, 2}) {
+        tw_connection_cleanup(&held[(size_t)r]);
+    }
+    expect_verdict({1, 2}, 0);
 }
 
 TEST_F(Monitor, ASuspectThatSaysNothingIsFailed)

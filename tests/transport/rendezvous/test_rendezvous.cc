@@ -1,5 +1,6 @@
 /* Ranks as threads meet over real sockets, with real strangers around. */
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -8,11 +9,14 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/common/fixture.h"
 #include "tests/transport/ranks.h"
+#include "transport/monitor/monitor.h"
 #include "transport/rendezvous/rendezvous.h"
 #include "transport/rendezvous/socket.h"
 
@@ -25,6 +29,7 @@ struct Rank {
     tw_msg_member_t own = {};
     tw_rendezvous_t rendezvous = {};
     tw_status_t status = TW_ERR_INTERNAL;
+    tw_monitor_t *monitor = nullptr;
     std::vector<std::string> blobs;
 };
 
@@ -40,6 +45,7 @@ class Rendezvous : public tw::Fixture
     {
         for (Rank &rank : ranks) {
             tw_rendezvous_cleanup(&rank.rendezvous);
+            tw_monitor_destroy(rank.monitor);
         }
         tw::Fixture::TearDown();
     }
@@ -71,11 +77,18 @@ class Rendezvous : public tw::Fixture
             "blob of " + std::to_string(rank.job.rank) + std::string((size_t)rank.job.rank, '!');
         const tw_msg_blob_t own = {(const uint8_t *)mine.data(), (uint32_t)mine.size()};
         std::vector<tw_msg_blob_t> all((size_t)rank.job.world);
-        rank.status = tw_rendezvous_exchange(&rank.rendezvous, &own, all.data());
+        tw_monitor_params_t params = {};
+        params.rank = rank.job.rank;
+        params.world = rank.job.world;
+        params.connections = tw_rendezvous_take_connections(&rank.rendezvous, &params.n_connections);
+        params.peer_timeout_sec = params.join_timeout_sec = 30;
+        ASSERT_EQ(tw_monitor_create(&params, &rank.monitor), TW_OK);
+        rank.status = tw_monitor_exchange(rank.monitor, &own, all.data());
         rank.blobs.clear();
         for (const tw_msg_blob_t &blob : all) {
             rank.blobs.emplace_back((const char *)blob.data, rank.status ? 0 : blob.bytes);
         }
+        tw_monitor_leave(rank.monitor, std::vector<uint64_t>((size_t)rank.job.world).data());
     }
     void run(const std::function<void(Rank &)> &body)
     {
@@ -140,34 +153,34 @@ void say_message(int fd, int type, uint32_t announced, size_t bytes)
     say(fd, raw.data(), raw.size());
 }
 
-/* The whole handshake, with a token of our own choice; returns the answer, or the channel's error. */
+/* The whole handshake, with a token of our own choice; returns the answer, or the connection's error. */
 tw_status_t pretend(int fd, const char *token, const tw_msg_join_t &join, int *answer)
 {
-    tw_channel_t channel;
-    tw_channel_message_t in;
+    tw_connection_t connection;
+    tw_connection_message_t in;
     tw_token_key_t key;
     uint8_t nonce[TW_MSG_NONCE_BYTES] = {7};
     const uint64_t deadline = tw_time_ns() + 10000000000u;
     tw_msg_writer_t out = {};
-    tw_channel_init(&channel, fd);
+    tw_connection_init(&connection, fd);
     EXPECT_EQ(tw_token_key_init(&key, token), TW_OK);
-    tw_status_t status = tw_channel_send(&channel, TW_MSG_HELLO, nonce, sizeof(nonce));
+    tw_status_t status = tw_connection_send(&connection, TW_MSG_HELLO, nonce, sizeof(nonce));
     if (!status) {
-        status = tw_channel_wait(&channel, ~0u, deadline, &in);
+        status = tw_connection_wait(&connection, ~0u, deadline, &in);
     }
     if (!status) {
-        tw_token_session_init(&channel.session, &key, TW_TOKEN_CLIENT, nonce, in.payload);
+        tw_token_session_init(&connection.session, &key, TW_TOKEN_CLIENT, nonce, in.payload);
         tw_msg_join_write(&join, &out);
-        status = tw_channel_send(&channel, TW_MSG_JOIN, out.data, out.bytes);
+        status = tw_connection_send(&connection, TW_MSG_JOIN, out.data, out.bytes);
     }
     if (!status) {
-        status = tw_channel_wait(&channel, ~0u, deadline, &in);
+        status = tw_connection_wait(&connection, ~0u, deadline, &in);
     }
     if (!status) {
         *answer = in.type;
     }
     tw_msg_writer_cleanup(&out);
-    tw_channel_cleanup(&channel);
+    tw_connection_cleanup(&connection);
     return status;
 }
 
@@ -235,6 +248,8 @@ TEST_F(Rendezvous, WorldsOfAllSizes)
         }
         for (Rank &rank : ranks) {
             tw_rendezvous_cleanup(&rank.rendezvous);
+            tw_monitor_destroy(rank.monitor);
+            rank.monitor = nullptr;
         }
     }
 }
@@ -293,6 +308,67 @@ TEST_F(Rendezvous, StrangersChangeNothing)
     for (int fd : silent) {
         close(fd);
     }
+}
+
+/* However many there are and however long they may stay, who comes next has its turn: the oldest goes. */
+TEST_F(Rendezvous, TheOldestStrangerGoesFirst)
+{
+    const size_t n_heard = 128;
+    std::vector<int> silent;
+    make(2);
+    for (Rank &rank : ranks) {
+        rank.options.handshake_timeout = rank.options.join_timeout = 30;
+    }
+    std::thread rank_0([&] { join(ranks[0]); });
+    while (silent.size() < n_heard) {
+        silent.push_back(dial(port));
+    }
+    join(ranks[1]);
+    char byte;
+    EXPECT_EQ(recv(silent[0], &byte, 1, MSG_DONTWAIT), 0); /* hung up on */
+    rank_0.join();
+    expect_met();
+    for (int fd : silent) {
+        close(fd);
+    }
+}
+
+/* Rank 0 stops when this rank is in and others are missing. */
+TEST_F(Rendezvous, Rank0FallsSilentBeforeAllAreThere)
+{
+    make(3);
+    ranks[1].options.peer_timeout = 0.2;
+    expect_log("peer 0 failed during the start, waiting for the other ranks: timed out");
+    const pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        join(ranks[0]);
+        _exit(0);
+    }
+    std::thread rank_1([&] { join(ranks[1]); });
+    sleep(1); /* it is in by then */
+    kill(child, SIGSTOP);
+    const uint64_t start = tw_time_ns();
+    rank_1.join();
+    EXPECT_EQ(ranks[1].status, TW_ERR_TIMEOUT);
+    EXPECT_LT((double)(tw_time_ns() - start) * 1e-9, ranks[1].options.join_timeout / 2);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+}
+
+TEST_F(Rendezvous, Rank0LivesWhileItWaits)
+{
+    make(3);
+    ranks[0].options.join_timeout = 3;
+    ranks[1].options.peer_timeout = 0.2;
+    expect_log("missing after 3 s: rank 2");
+    expect_log("refuses: missing after 3 s: rank 2");
+    run([&](Rank &rank) {
+        if (rank.job.rank < 2) {
+            join(rank);
+        }
+    });
+    EXPECT_EQ(ranks[1].status, TW_ERR_TIMEOUT); /* rank 0 lived: it said who is missing */
 }
 
 TEST_F(Rendezvous, EveryStrangerIsNoted)
@@ -486,7 +562,7 @@ TEST_F(Rendezvous, ARankThatDiesAfterJoiningIsNamed)
     run([&](Rank &rank) { join(rank); });
     expect_met();
     tw_rendezvous_cleanup(&ranks[2].rendezvous);
-    expect_log("peer 2 failed during the start");
+    expect_log("peer 2 failed: it closed its connection");
     run([&](Rank &rank) {
         if (rank.job.rank != 2) {
             exchange(rank);
@@ -494,7 +570,7 @@ TEST_F(Rendezvous, ARankThatDiesAfterJoiningIsNamed)
     });
     for (int r : {0, 1, 3}) {
         EXPECT_EQ(ranks[(size_t)r].status, TW_ERR_PEER) << r;
-        EXPECT_EQ(ranks[(size_t)r].rendezvous.failed_rank, 2) << r;
+        EXPECT_EQ(tw_monitor_failed_rank(ranks[(size_t)r].monitor), 2) << r;
     }
 }
 
@@ -504,7 +580,7 @@ TEST_F(Rendezvous, Rank0ThatDiesAfterJoiningIsNamed)
     run([&](Rank &rank) { join(rank); });
     expect_met();
     tw_rendezvous_cleanup(&ranks[0].rendezvous);
-    expect_log("peer 0 failed during the start");
+    expect_log("peer 0 failed: it closed its connection");
     run([&](Rank &rank) {
         if (rank.job.rank) {
             exchange(rank);
@@ -512,7 +588,7 @@ TEST_F(Rendezvous, Rank0ThatDiesAfterJoiningIsNamed)
     });
     for (int r : {1, 2}) {
         EXPECT_EQ(ranks[(size_t)r].status, TW_ERR_PEER) << r;
-        EXPECT_EQ(ranks[(size_t)r].rendezvous.failed_rank, 0) << r;
+        EXPECT_EQ(tw_monitor_failed_rank(ranks[(size_t)r].monitor), 0) << r;
     }
 }
 

@@ -240,6 +240,67 @@ INSTANTIATE_TEST_SUITE_P(StoppedOnNet, UcxFailure,
                                             ::testing::Values(0, 2)),
                          failure_name);
 
+/* With some ranks gone already, and with some that go at once when they hear of a failure. */
+class UcxSurvivors : public ::testing::TestWithParam<Way>
+{
+  protected:
+    static constexpr int world = 4;
+    static Ranks::Options options(const char *what)
+    {
+        Ranks::Options all = on(GetParam(), world, what);
+        all.env["TW_PEER_TIMEOUT"] = std::to_string(peer_timeout_sec);
+        return all;
+    }
+};
+
+TEST_P(UcxSurvivors, NameTheRankAfterRank0HasLeft)
+{
+    for (int signal : {SIGKILL, SIGSTOP}) {
+        Ranks ranks(options("wait_without_rank_0"));
+        ASSERT_TRUE(ranks.wait_ready(patience_sec)) << ranks.transcript();
+        usleep(200000);
+        const double start = tw_time_sec();
+        ranks.signal(2, signal);
+        for (int r : {1, 3}) {
+            expect_verdict(ranks.wait_one(r, patience_sec), r, 2);
+        }
+        const Ending first = ranks.wait_one(0, patience_sec);
+        EXPECT_LT(tw_time_sec() - start, peer_timeout_sec + slack_sec);
+        EXPECT_EQ(first.exit_status, 0) << first.out << first.err;
+        EXPECT_NE(first.out.find("ok\n"), std::string::npos) << first.out;
+        EXPECT_NE(first.err.find("peer 2 failed: "), std::string::npos) << first.err;
+    }
+}
+
+TEST_P(UcxSurvivors, NameOneOfTwoThatFailAtOnce)
+{
+    for (int second : {SIGKILL, SIGSTOP}) {
+        Ranks ranks(options("wait_for_ever"));
+        ASSERT_TRUE(ranks.wait_ready(patience_sec)) << ranks.transcript();
+        usleep(200000);
+        ranks.signal(0, SIGKILL);
+        ranks.signal(2, second);
+        for (int r : {1, 3}) {
+            expect_verdict(ranks.wait_one(r, patience_sec), r, 0);
+        }
+    }
+}
+
+TEST_P(UcxSurvivors, NameTheRankThoughOthersEndUponIt)
+{
+    for (int i = 0; i < 3; i++) {
+        Ranks ranks(options("end_on_failure"));
+        ASSERT_TRUE(ranks.wait_ready(patience_sec)) << ranks.transcript();
+        ranks.signal(3, SIGKILL);
+        for (int r : {0, 1, 2}) {
+            expect_verdict(ranks.wait_one(r, patience_sec), r, 3);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ucx, UcxSurvivors, ::testing::Values(ways[0], ways[1]),
+                         [](const auto &each) { return std::string(each.param.name); });
+
 /* ---- the job ----------------------------------------------------------------------------------------------- */
 
 class UcxJob : public tw::Fixture
@@ -325,7 +386,7 @@ TEST_F(UcxJob, ADeviceThatIsNotThere)
     const std::vector<Ending> endings = ranks.wait_all(patience_sec);
     EXPECT_NE(endings[1].err.find("TW_NET_DEVICES: \"eth77\": no such device"), std::string::npos)
         << endings[1].err;
-    EXPECT_NE(endings[0].err.find("peer 1 failed during the start"), std::string::npos) << endings[0].err;
+    EXPECT_NE(endings[0].err.find("peer 1 failed: it could not start"), std::string::npos) << endings[0].err;
     EXPECT_EQ(endings[0].exit_status, 2);
     EXPECT_EQ(endings[1].exit_status, 2);
 }

@@ -1,3 +1,4 @@
+/** The monitor's thread, and what its owner calls. */
 #include "transport/monitor/monitor.h"
 
 #include <errno.h>
@@ -23,13 +24,6 @@ static const tw_monitor_role_t *role_of(const tw_monitor_t *monitor)
     return monitor->rank == 0 ? &tw_monitor_server : &tw_monitor_client;
 }
 
-static void signal_fd(int fd)
-{
-    const uint64_t one = 1;
-    const ssize_t written = write(fd, &one, sizeof(one)); /* can only fail when it is signalled already */
-    (void)written;
-}
-
 static void clear_fd(int fd)
 {
     uint64_t count;
@@ -37,92 +31,41 @@ static void clear_fd(int fd)
     (void)got;
 }
 
-/* ---- what both sides do ------------------------------------------------------------------------------------ */
-
-int tw_monitor_verdict(tw_monitor_t *monitor, int rank, const char *reason)
-{
-    pthread_mutex_lock(&monitor->lock);
-    const int first = atomic_load(&monitor->failed_rank) < 0;
-    if (first) {
-        snprintf(monitor->reason, sizeof(monitor->reason), "%s", reason);
-        atomic_store(&monitor->failed_rank, rank);
-    }
-    pthread_mutex_unlock(&monitor->lock);
-    if (!first) {
-        return 0;
-    }
-    if (rank == monitor->rank) {
-        tw_error("rank %d: this rank failed: %s", monitor->rank, reason);
-    } else {
-        tw_error("rank %d: peer %d failed: %s", monitor->rank, rank, reason);
-    }
-    signal_fd(monitor->event_fd);
-    return 1;
-}
-
-void tw_monitor_mark_gone(tw_monitor_t *monitor, int rank, uint64_t count)
-{
-    atomic_store(&monitor->gone[rank], count);
-    tw_debug("rank %d: peer %d has left", monitor->rank, rank);
-    signal_fd(monitor->event_fd);
-}
-
-int tw_monitor_is_gone(const tw_monitor_t *monitor, int rank)
-{
-    return atomic_load(&monitor->gone[rank]) != TW_MONITOR_STILL_HERE;
-}
-
-const char *tw_monitor_why(const tw_channel_t *channel, tw_status_t status)
-{
-    if (status != TW_ERR_IO) {
-        return tw_status_string(status);
-    }
-    return channel->error ? strerror(channel->error) : "it closed its connection without a goodbye";
-}
-
-void tw_monitor_send_notice(tw_channel_t *channel, tw_msg_type_t type, int32_t number, const char *text)
-{
-    tw_msg_writer_t notice = {0};
-    if (!tw_channel_is_open(channel)) {
-        return;
-    }
-    tw_msg_notice_write(number, text, &notice);
-    if (!notice.failed) {
-        (void)tw_channel_send(channel, type, notice.data, notice.bytes);
-    }
-    tw_msg_writer_cleanup(&notice);
-}
-
 /* ---- the thread -------------------------------------------------------------------------------------------- */
+
+static void begin_to_leave(tw_monitor_t *monitor, const uint64_t *goodbye)
+{
+    const double linger_sec = monitor->peer_timeout_sec < LINGER_SEC ? monitor->peer_timeout_sec : LINGER_SEC;
+    monitor->leaving = 1;
+    monitor->leave_by_ns = tw_time_ns() + (uint64_t)(linger_sec * 1e9);
+    if (goodbye && !tw_monitor_has_verdict(monitor)) {
+        monitor->said_goodbye = 1;
+        role_of(monitor)->goodbye(monitor, goodbye);
+    }
+}
 
 static void take_orders(tw_monitor_t *monitor)
 {
     const tw_monitor_role_t *role = role_of(monitor);
     pthread_mutex_lock(&monitor->lock);
+    tw_monitor_orders_t orders = monitor->orders;
     for (int r = 0; r < monitor->world; r++) {
-        if (monitor->orders.suspects[r]) {
+        if (orders.suspects[r]) {
             role->suspect(monitor, r);
         }
-        monitor->orders.suspects[r] = 0;
+        orders.suspects[r] = 0;
     }
-    const int spread = monitor->orders.spread;
-    monitor->orders.spread = 0;
-    const int stop = monitor->orders.stop && !monitor->leaving;
-    const uint64_t *goodbye = monitor->orders.goodbye;
+    if (orders.own) {
+        role->exchange(monitor, orders.own);
+    }
+    monitor->orders.blamed = -1;
+    monitor->orders.own = NULL;
     pthread_mutex_unlock(&monitor->lock);
-    if (spread) {
-        role->spread(monitor);
+    if (orders.blamed >= 0 && !tw_monitor_has_verdict(monitor)) {
+        role->blame(monitor, orders.blamed, orders.reason);
     }
-    if (!stop) {
-        return;
-    }
-    const double linger_sec =
-        monitor->rank == 0 || monitor->peer_timeout_sec < LINGER_SEC ? monitor->peer_timeout_sec : LINGER_SEC;
-    monitor->leaving = 1;
-    monitor->leave_by_ns = tw_time_ns() + (uint64_t)(linger_sec * 1e9);
-    if (goodbye && tw_monitor_failed_rank(monitor) < 0) {
-        monitor->said_goodbye = 1;
-        role->goodbye(monitor, goodbye);
+    if (orders.stop && !monitor->leaving) {
+        begin_to_leave(monitor, orders.goodbye);
     }
 }
 
@@ -132,11 +75,11 @@ static void send_heartbeats(tw_monitor_t *monitor, uint64_t now)
         return;
     }
     monitor->next_heartbeat_ns = now + monitor->heartbeat_ns;
-    for (int i = 0; i < monitor->n_channels; i++) {
-        tw_channel_t *channel = &monitor->channels[i];
+    for (int i = 0; i < monitor->n_connections; i++) {
+        tw_connection_t *connection = &monitor->connections[i];
         /* Not more to somebody who does not read. */
-        if (tw_channel_is_open(channel) && !tw_channel_wants_write(channel)) {
-            (void)tw_channel_send(channel, TW_MSG_HEARTBEAT, NULL, 0);
+        if (tw_connection_is_open(connection) && !tw_connection_wants_write(connection)) {
+            (void)tw_connection_send(connection, TW_MSG_HEARTBEAT, NULL, 0);
         }
     }
 }
@@ -145,13 +88,13 @@ static void wait_for_events(tw_monitor_t *monitor, int timeout_ms)
 {
     nfds_t n = 0;
     monitor->pollfds[n++] = (struct pollfd){.fd = monitor->wake_fd, .events = POLLIN};
-    for (int i = 0; i < monitor->n_channels; i++) {
-        const tw_channel_t *channel = &monitor->channels[i];
-        if (!tw_channel_is_open(channel)) {
+    for (int i = 0; i < monitor->n_connections; i++) {
+        const tw_connection_t *connection = &monitor->connections[i];
+        if (!tw_connection_is_open(connection)) {
             continue;
         }
-        const short events = POLLIN | (tw_channel_wants_write(channel) ? POLLOUT : 0);
-        monitor->pollfds[n++] = (struct pollfd){.fd = channel->fd, .events = events};
+        const short events = POLLIN | (tw_connection_wants_write(connection) ? POLLOUT : 0);
+        monitor->pollfds[n++] = (struct pollfd){.fd = connection->fd, .events = events};
     }
     (void)poll(monitor->pollfds, n, timeout_ms);
     if (monitor->pollfds[0].revents) {
@@ -161,17 +104,17 @@ static void wait_for_events(tw_monitor_t *monitor, int timeout_ms)
 
 static void flush_all(tw_monitor_t *monitor)
 {
-    for (int i = 0; i < monitor->n_channels; i++) {
-        if (tw_channel_is_open(&monitor->channels[i])) {
-            (void)tw_channel_flush(&monitor->channels[i]); /* a broken one shows when it is read */
+    for (int i = 0; i < monitor->n_connections; i++) {
+        if (tw_connection_is_open(&monitor->connections[i])) {
+            (void)tw_connection_flush(&monitor->connections[i]); /* a broken one shows when it is read */
         }
     }
 }
 
 static int any_open(const tw_monitor_t *monitor)
 {
-    for (int i = 0; i < monitor->n_channels; i++) {
-        if (tw_channel_is_open(&monitor->channels[i])) {
+    for (int i = 0; i < monitor->n_connections; i++) {
+        if (tw_connection_is_open(&monitor->connections[i])) {
             return 1;
         }
     }
@@ -182,25 +125,25 @@ static int any_open(const tw_monitor_t *monitor)
 static void farewell(tw_monitor_t *monitor)
 {
     const uint64_t until_ns = tw_time_ns() + (uint64_t)(FAREWELL_SEC * 1e9);
-    for (int i = 0; i < monitor->n_channels; i++) {
-        tw_channel_t *channel = &monitor->channels[i];
-        if (!tw_channel_is_open(channel)) {
+    for (int i = 0; i < monitor->n_connections; i++) {
+        tw_connection_t *connection = &monitor->connections[i];
+        if (!tw_connection_is_open(connection)) {
             continue;
         }
-        (void)tw_channel_drain(channel, until_ns);
-        (void)shutdown(channel->fd, SHUT_WR);
+        (void)tw_connection_drain(connection, until_ns);
+        (void)shutdown(connection->fd, SHUT_WR);
     }
     while (any_open(monitor) && tw_time_ns() < until_ns) {
-        for (int i = 0; i < monitor->n_channels; i++) {
-            tw_channel_t *channel = &monitor->channels[i];
+        for (int i = 0; i < monitor->n_connections; i++) {
+            tw_connection_t *connection = &monitor->connections[i];
             char ignored[512];
             ssize_t got = -1;
-            while (tw_channel_is_open(channel) &&
-                   (got = recv(channel->fd, ignored, sizeof(ignored), MSG_DONTWAIT)) > 0) {
+            while (tw_connection_is_open(connection) &&
+                   (got = recv(connection->fd, ignored, sizeof(ignored), MSG_DONTWAIT)) > 0) {
                 ;
             }
-            if (tw_channel_is_open(channel) && (got == 0 || (errno != EAGAIN && errno != EINTR))) {
-                tw_channel_cleanup(channel);
+            if (tw_connection_is_open(connection) && (got == 0 || (errno != EAGAIN && errno != EINTR))) {
+                tw_connection_cleanup(connection);
             }
         }
         wait_for_events(monitor, 10);
@@ -217,28 +160,19 @@ static void forgive_pause(tw_monitor_t *monitor)
         return;
     }
     tw_debug("rank %d: this process did not run for %.1f s", monitor->rank, (double)pause_ns * 1e-9);
-    for (int i = 0; i < monitor->n_channels; i++) {
-        monitor->channels[i].heard_ns += pause_ns;
+    for (int i = 0; i < monitor->n_connections; i++) {
+        monitor->connections[i].heard_ns += pause_ns;
     }
 }
 
-static int everyone_is_gone(const tw_monitor_t *monitor)
-{
-    for (int r = 0; r < monitor->world; r++) {
-        if (!tw_monitor_is_gone(monitor, r)) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
+/** Rank 0 leaves last. */
 static int may_leave(const tw_monitor_t *monitor)
 {
-    if (tw_monitor_failed_rank(monitor) >= 0 || !monitor->said_goodbye ||
-        tw_time_ns() >= monitor->leave_by_ns) {
+    const int in_time = monitor->rank == 0 || tw_time_ns() < monitor->leave_by_ns;
+    if (tw_monitor_has_verdict(monitor) || !monitor->said_goodbye || !in_time) {
         return 1;
     }
-    return everyone_is_gone(monitor) || !any_open(monitor);
+    return tw_monitor_everyone_is_gone(monitor) || !any_open(monitor);
 }
 
 static void *monitor_main(void *arg)
@@ -261,7 +195,7 @@ static void *monitor_main(void *arg)
         wait_for_events(monitor, (int)(pause_ns / 1000000 + 1));
     }
     atomic_store(&monitor->has_left, 1);
-    signal_fd(monitor->event_fd);
+    tw_monitor_signal(monitor->event_fd);
     farewell(monitor);
     return NULL;
 }
@@ -291,13 +225,13 @@ void tw_monitor_clear_event(tw_monitor_t *monitor)
 
 void tw_monitor_fail(tw_monitor_t *monitor, int rank, const char *reason)
 {
-    if (!tw_monitor_verdict(monitor, rank, reason)) {
-        return;
-    }
     pthread_mutex_lock(&monitor->lock);
-    monitor->orders.spread = 1;
+    if (monitor->orders.blamed < 0) {
+        monitor->orders.blamed = rank;
+        snprintf(monitor->orders.reason, sizeof(monitor->orders.reason), "%s", reason);
+    }
     pthread_mutex_unlock(&monitor->lock);
-    signal_fd(monitor->wake_fd);
+    tw_monitor_signal(monitor->wake_fd);
 }
 
 void tw_monitor_suspect(tw_monitor_t *monitor, int rank)
@@ -305,17 +239,49 @@ void tw_monitor_suspect(tw_monitor_t *monitor, int rank)
     pthread_mutex_lock(&monitor->lock);
     monitor->orders.suspects[rank] = 1;
     pthread_mutex_unlock(&monitor->lock);
-    signal_fd(monitor->wake_fd);
+    tw_monitor_signal(monitor->wake_fd);
+}
+
+static void wait_for_lists(tw_monitor_t *monitor)
+{
+    struct pollfd event = {.fd = monitor->event_fd, .events = POLLIN};
+    while (!atomic_load(&monitor->has_gathered) && !tw_monitor_has_verdict(monitor)) {
+        (void)poll(&event, 1, -1);
+        clear_fd(monitor->event_fd);
+    }
+}
+
+tw_status_t tw_monitor_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own, tw_msg_blob_t *lists)
+{
+    uint32_t n_lists = 0;
+    pthread_mutex_lock(&monitor->lock);
+    monitor->orders.own = own;
+    pthread_mutex_unlock(&monitor->lock);
+    tw_monitor_signal(monitor->wake_fd);
+    wait_for_lists(monitor);
+    pthread_mutex_lock(&monitor->lock);
+    monitor->orders.own = NULL; /* it is the caller's again */
+    pthread_mutex_unlock(&monitor->lock);
+    if (!atomic_load(&monitor->has_gathered)) {
+        return TW_ERR_PEER;
+    }
+    tw_status_t status = tw_msg_blobs_parse(monitor->gathered, monitor->gathered_bytes,
+                                            (uint32_t)monitor->world, lists, &n_lists);
+    if (!status && n_lists == (uint32_t)monitor->world) {
+        return TW_OK;
+    }
+    tw_error("rank %d: peer 0: it sent a malformed list of addresses", monitor->rank);
+    return TW_ERR_FORMAT;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------- */
 
 static void monitor_free(tw_monitor_t *monitor)
 {
-    for (int i = 0; i < monitor->n_channels; i++) {
-        tw_channel_cleanup(&monitor->channels[i]);
+    for (int i = 0; i < monitor->n_connections; i++) {
+        tw_connection_cleanup(&monitor->connections[i]);
     }
-    free(monitor->channels);
+    free(monitor->connections);
     if (monitor->wake_fd >= 0) {
         close(monitor->wake_fd);
     }
@@ -327,6 +293,11 @@ static void monitor_free(tw_monitor_t *monitor)
     free(monitor->orders.suspects);
     free(monitor->orders.goodbye);
     free(monitor->suspect_until_ns);
+    for (int r = 0; monitor->lists && r < monitor->world; r++) {
+        free((void *)(uintptr_t)monitor->lists[r].data);
+    }
+    free(monitor->lists);
+    free(monitor->gathered);
     free(monitor->gone);
     free(monitor);
 }
@@ -345,25 +316,38 @@ static int start_thread(tw_monitor_t *monitor)
 static int monitor_alloc(tw_monitor_t *monitor)
 {
     const size_t world = (size_t)monitor->world;
-    monitor->pollfds = calloc(1 + (size_t)monitor->n_channels, sizeof(*monitor->pollfds));
+    monitor->pollfds = calloc(1 + (size_t)monitor->n_connections, sizeof(*monitor->pollfds));
     monitor->orders.suspects = calloc(world, 1);
     monitor->suspect_until_ns = calloc(world, sizeof(*monitor->suspect_until_ns));
+    monitor->lists = calloc(world, sizeof(*monitor->lists));
     monitor->gone = malloc(world * sizeof(*monitor->gone));
     for (size_t r = 0; monitor->gone && r < world; r++) {
         atomic_init(&monitor->gone[r], TW_MONITOR_STILL_HERE);
     }
+    return monitor->pollfds && monitor->orders.suspects && monitor->suspect_until_ns && monitor->lists &&
+           monitor->gone;
+}
+
+/** 0, or the errno. */
+static int monitor_open(tw_monitor_t *monitor)
+{
+    monitor->wake_fd = monitor->event_fd = -1;
+    if (!monitor_alloc(monitor)) {
+        return ENOMEM;
+    }
     monitor->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    monitor->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    return monitor->pollfds && monitor->orders.suspects && monitor->suspect_until_ns && monitor->gone &&
-           monitor->wake_fd >= 0 && monitor->event_fd >= 0;
+    if (monitor->wake_fd >= 0) {
+        monitor->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    }
+    return monitor->event_fd < 0 ? errno : 0;
 }
 
 static tw_status_t monitor_start(tw_monitor_t *monitor)
 {
-    int error = monitor_alloc(monitor) ? 0 : ENOMEM;
+    int error = monitor_open(monitor);
     monitor->awake_ns = tw_time_ns();
-    for (int i = 0; i < monitor->n_channels; i++) {
-        monitor->channels[i].heard_ns = monitor->awake_ns;
+    for (int i = 0; i < monitor->n_connections; i++) {
+        monitor->connections[i].heard_ns = monitor->awake_ns;
     }
     if (!error) {
         error = start_thread(monitor);
@@ -380,23 +364,26 @@ tw_status_t tw_monitor_create(const tw_monitor_params_t *params, tw_monitor_t **
 {
     tw_monitor_t *monitor = calloc(1, sizeof(*monitor));
     if (!monitor) {
-        for (int i = 0; i < params->n_channels; i++) {
-            tw_channel_cleanup(&params->channels[i]);
+        for (int i = 0; i < params->n_connections; i++) {
+            tw_connection_cleanup(&params->connections[i]);
         }
-        free(params->channels);
+        free(params->connections);
         tw_error("rank %d: out of memory for the monitor", params->rank);
         return TW_ERR_NO_MEMORY;
     }
     monitor->rank = params->rank;
     monitor->world = params->world;
-    monitor->channels = params->channels;
-    monitor->n_channels = params->n_channels;
+    monitor->connections = params->connections;
+    monitor->n_connections = params->n_connections;
     monitor->peer_timeout_sec = params->peer_timeout_sec;
+    monitor->join_timeout_sec = params->join_timeout_sec;
+    monitor->orders.blamed = -1;
     monitor->heartbeat_ns = (uint64_t)(params->peer_timeout_sec * 1e9 / HEARTBEATS_PER_TIMEOUT);
     monitor->silence_ns = (uint64_t)(params->peer_timeout_sec * 1e9 * SILENCE_SHARE);
     pthread_mutex_init(&monitor->lock, NULL);
     atomic_init(&monitor->failed_rank, -1);
     atomic_init(&monitor->has_left, 0);
+    atomic_init(&monitor->has_gathered, 0);
     tw_status_t status = monitor_start(monitor);
     if (!status) {
         *out = monitor;
@@ -418,7 +405,7 @@ void tw_monitor_leave(tw_monitor_t *monitor, const uint64_t *counts)
         monitor->orders.stop = 1;
     }
     pthread_mutex_unlock(&monitor->lock);
-    signal_fd(monitor->wake_fd);
+    tw_monitor_signal(monitor->wake_fd);
 }
 
 int tw_monitor_has_left(const tw_monitor_t *monitor)

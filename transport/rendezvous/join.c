@@ -1,3 +1,4 @@
+/** What both sides of a rendezvous do before and after. */
 #include "transport/rendezvous/rendezvous.h"
 
 #include <stdlib.h>
@@ -6,17 +7,17 @@
 static tw_status_t rendezvous_alloc(tw_rendezvous_t *rendezvous)
 {
     const size_t world = (size_t)rendezvous->world;
-    const size_t n_channels = rendezvous->rank == 0 ? world : 1;
+    const size_t n_connections = rendezvous->rank == 0 ? world : 1;
     rendezvous->members = calloc(world, sizeof(*rendezvous->members));
-    rendezvous->channels = malloc(n_channels * sizeof(*rendezvous->channels));
-    if (!rendezvous->members || !rendezvous->channels) {
-        free(rendezvous->channels);
-        rendezvous->channels = NULL;
+    rendezvous->connections = malloc(n_connections * sizeof(*rendezvous->connections));
+    if (!rendezvous->members || !rendezvous->connections) {
+        free(rendezvous->connections);
+        rendezvous->connections = NULL;
         tw_error("rank %d: out of memory for a world of %d", rendezvous->rank, rendezvous->world);
         return TW_ERR_NO_MEMORY;
     }
-    for (size_t i = 0; i < n_channels; i++) {
-        rendezvous->channels[i] = (tw_channel_t){.fd = -1};
+    for (size_t i = 0; i < n_connections; i++) {
+        rendezvous->connections[i] = (tw_connection_t){.fd = -1};
     }
     return TW_OK;
 }
@@ -27,8 +28,6 @@ tw_status_t tw_rendezvous_join(tw_rendezvous_t *rendezvous, const tw_job_t *job,
     tw_token_key_t key;
     *rendezvous = (tw_rendezvous_t){.rank = job->rank,
                                     .world = job->world,
-                                    .join_timeout = options->join_timeout,
-                                    .failed_rank = -1,
                                     .settings = {.peer_timeout_ms = (uint32_t)(options->peer_timeout * 1e3),
                                                  .chunk_bytes = (uint32_t)options->net_chunk,
                                                  .eager_bytes = (uint32_t)options->eager,
@@ -50,34 +49,21 @@ tw_status_t tw_rendezvous_join(tw_rendezvous_t *rendezvous, const tw_job_t *job,
     return status;
 }
 
-tw_status_t tw_rendezvous_exchange(tw_rendezvous_t *rendezvous, const tw_msg_blob_t *own,
-                                   tw_msg_blob_t *blobs)
+tw_connection_t *tw_rendezvous_take_connections(tw_rendezvous_t *rendezvous, int *n_connections)
 {
-    free(rendezvous->gathered);
-    rendezvous->gathered = NULL;
-    if (rendezvous->rank) {
-        return tw_rendezvous_exchange_client(rendezvous, own, blobs);
-    }
-    blobs[0] = *own;
-    return tw_rendezvous_exchange_server(rendezvous, blobs);
-}
-
-tw_channel_t *tw_rendezvous_take_channels(tw_rendezvous_t *rendezvous, int *n_channels)
-{
-    tw_channel_t *channels = rendezvous->channels;
-    *n_channels = rendezvous->rank == 0 ? rendezvous->world : 1;
-    rendezvous->channels = NULL;
-    return channels;
+    tw_connection_t *connections = rendezvous->connections;
+    *n_connections = rendezvous->rank == 0 ? rendezvous->world : 1;
+    rendezvous->connections = NULL;
+    return connections;
 }
 
 void tw_rendezvous_cleanup(tw_rendezvous_t *rendezvous)
 {
-    const int n_channels = rendezvous->rank == 0 ? rendezvous->world : 1;
-    for (int i = 0; rendezvous->channels && i < n_channels; i++) {
-        tw_channel_cleanup(&rendezvous->channels[i]);
+    const int n_connections = rendezvous->rank == 0 ? rendezvous->world : 1;
+    for (int i = 0; rendezvous->connections && i < n_connections; i++) {
+        tw_connection_cleanup(&rendezvous->connections[i]);
     }
-    free(rendezvous->channels);
+    free(rendezvous->connections);
     free(rendezvous->members);
-    free(rendezvous->gathered);
-    *rendezvous = (tw_rendezvous_t){.failed_rank = -1};
+    *rendezvous = (tw_rendezvous_t){0};
 }

@@ -1,0 +1,61 @@
+/** Messages (rendezvous_msg.h) over a non-blocking TCP connection, signed once a session is set. Private to the folder.
+ *
+ *  Nothing here logs or blocks; a connection belongs to one thread at a time. */
+#ifndef TW_TRANSPORT_RENDEZVOUS_CONNECTION_H
+#define TW_TRANSPORT_RENDEZVOUS_CONNECTION_H
+
+#include "transport/rendezvous/token.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_CONNECTION_NAME_BYTES 64
+
+typedef struct tw_connection {
+    int fd;                              /**< -1: closed */
+    int error;                           /**< errno of the last TW_ERR_IO; 0: closed by the other side */
+    char name[TW_CONNECTION_NAME_BYTES]; /**< the other end's address, for logs */
+    tw_token_session_t session;
+    uint8_t *in, *out;
+    size_t in_bytes, in_capacity, consumed;
+    size_t out_bytes, out_capacity, out_sent;
+    uint64_t heard_ns; /**< tw_time_ns when a whole message last came */
+} tw_connection_t;
+
+typedef struct tw_connection_message {
+    int type;
+    const uint8_t *payload; /**< valid until the next call on the connection */
+    uint32_t bytes;
+} tw_connection_message_t;
+
+/** Takes a connected, non-blocking socket. */
+void tw_connection_init(tw_connection_t *connection, int fd);
+void tw_connection_cleanup(tw_connection_t *connection);
+int tw_connection_is_open(const tw_connection_t *connection);
+
+/** Queue a message and send what the socket takes. TW_OK also when some of it waits. TW_ERR_IO, TW_ERR_NO_MEMORY. */
+tw_status_t tw_connection_send(tw_connection_t *connection, int type, const void *payload, size_t bytes);
+/** TW_OK: nothing waits; TW_IN_PROGRESS; TW_ERR_IO. */
+tw_status_t tw_connection_flush(tw_connection_t *connection);
+int tw_connection_wants_write(const tw_connection_t *connection);
+
+/** A set of types. */
+#define TW_CONNECTION_ACCEPTS(type) (1u << (type))
+
+/** The next whole message, read as far as the socket has it. TW_IN_PROGRESS: not yet. TW_ERR_FORMAT: garbage, or a type not
+ *  in `accepted`; TW_ERR_AUTH: wrong hash; TW_ERR_IO: closed or broken; the connection is of no use afterwards. */
+tw_status_t tw_connection_receive(tw_connection_t *connection, unsigned accepted,
+                                  tw_connection_message_t *message);
+
+/** Block until a message is there, sending what waits meanwhile; as tw_connection_receive, or TW_ERR_TIMEOUT. */
+tw_status_t tw_connection_wait(tw_connection_t *connection, unsigned accepted, uint64_t deadline_ns,
+                               tw_connection_message_t *message);
+/** Block until all is sent. */
+tw_status_t tw_connection_drain(tw_connection_t *connection, uint64_t deadline_ns);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
