@@ -1,0 +1,156 @@
+/** The fault campaign: real jobs in the cluster in a box, of which one or two ranks or links fail at a random moment.
+ *
+ *  To be read in this order: plan.c (what fails, from a seed), main.c (the command line), campaign.c (a run from start to
+ *  end), rank.c (what the ranks of the job do), inject.c (how a rank fails), judge.c (whether the others took it rightly),
+ *  report.c. */
+#ifndef TW_BENCH_FAULTS_FAULTS_H
+#define TW_BENCH_FAULTS_FAULTS_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_FAULTS_MAX_RANKS 64
+#define TW_FAULTS_MAX 2
+#define TW_FAULTS_TEXT_BYTES 160
+
+/* ---- what fails -------------------------------------------------------------------------------------------- */
+
+typedef enum tw_fault_kind {
+    TW_FAULT_KILL, /**< the rank is killed */
+    TW_FAULT_STOP, /**< the rank is stopped and stays so */
+    TW_FAULT_EXIT, /**< the rank exits early, with code 0 and without a word */
+    TW_FAULT_DOWN, /**< its node's link goes down, and stays so */
+    TW_FAULT_FLAP, /**< its node's link is down for a while */
+    TW_FAULT_LOSS, /**< its node's link loses some or all of what it sends */
+    TW_FAULT_KIND_COUNT
+} tw_fault_kind_t;
+
+/** When it fails. */
+typedef enum tw_fault_phase {
+    TW_FAULT_RENDEZVOUS,
+    TW_FAULT_CREATION,    /**< of the communicator */
+    TW_FAULT_OPERATION,   /**< in the midst of one */
+    TW_FAULT_BETWEEN,     /**< before one in which the others are already */
+    TW_FAULT_DESTROY,     /**< when all is done */
+    TW_FAULT_AFTER_FIRST, /**< in or between operations of the others, when rank 0 has left */
+    TW_FAULT_PHASE_COUNT
+} tw_fault_phase_t;
+
+typedef struct tw_fault {
+    tw_fault_kind_t kind;
+    int rank;
+    double delay_sec; /**< after the phase has begun on that rank */
+    double down_sec;  /**< flap */
+    double loss;      /**< share of packets: 1: all */
+} tw_fault_t;
+
+/** A run: it depends on the seed, the index and the job's shape alone. */
+typedef struct tw_fault_plan {
+    uint64_t seed, index;
+    int n_nodes, ranks_per_node;
+    tw_fault_phase_t phase;
+    int n_faults;
+    tw_fault_t faults[TW_FAULTS_MAX];
+    int at_op;         /**< the operation in or before which it fails, or after which rank 0 leaves */
+    int exits_at_once; /**< 1: ranks that see the failure exit at once; 0: they destroy what they have first */
+} tw_fault_plan_t;
+
+#define TW_FAULTS_OPS 8
+
+void tw_fault_plan_make(tw_fault_plan_t *plan, uint64_t seed, uint64_t index, int n_nodes,
+                        int ranks_per_node);
+const char *tw_fault_kind_name(tw_fault_kind_t kind);
+const char *tw_fault_phase_name(tw_fault_phase_t phase);
+/** 1: the rank's process is gone; 0: its node's link has changed. */
+int tw_fault_ends_rank(const tw_fault_t *fault);
+int tw_fault_node_of(const tw_fault_plan_t *plan, int rank);
+/** 1 if `rank` is that of a fault, or on the node of a link that fails. */
+int tw_fault_is_victim(const tw_fault_plan_t *plan, int rank);
+
+/* ---- what happened ----------------------------------------------------------------------------------------- */
+
+/** Written by the ranks into the campaign's pipe. */
+typedef struct tw_fault_record {
+    int rank;
+    int fault;          /**< >= 0: this one happens now; -1: the rank has come to its end */
+    double at_sec;      /**< by tw_time_sec, which all processes share */
+    tw_status_t status; /**< at the end: the first error, or TW_OK */
+    uint64_t named;     /**< at the end: bit r: rank r is named as failed */
+    uint64_t n_wrong;   /**< at the end: elements of results that are not as expected */
+    char where[32];     /**< at the end: in what the error came */
+} tw_fault_record_t;
+
+/** All that is known of a run. */
+typedef struct tw_fault_story {
+    double start_sec, limit_sec; /**< begin of the run; how long after the last fault all must have ended */
+    double fault_sec;            /**< the last fault; 0: there was none */
+    int is_lost[TW_FAULTS_MAX_RANKS];   /**< the rank was killed, stopped or has exited early */
+    int has_ended[TW_FAULTS_MAX_RANKS]; /**< its last record is in `ends` */
+    tw_fault_record_t ends[TW_FAULTS_MAX_RANKS];
+    int n_left_over; /**< processes of the run that are still there after its end */
+} tw_fault_story_t;
+
+void tw_fault_story_add(tw_fault_story_t *story, const tw_fault_plan_t *plan,
+                        const tw_fault_record_t *record);
+/** Ranks that are still expected to come to their end. */
+int tw_fault_story_open(const tw_fault_story_t *story, const tw_fault_plan_t *plan);
+
+/** Counts of what is wrong; all zero: the run is ok. */
+typedef struct tw_fault_verdict {
+    int n_hangs; /**< ranks that did not end in time */
+    int n_wrong_names; /**< ranks that failed naming nobody, or a rank that had not failed, or another than the others */
+    int n_wrong_results;
+    int n_left_over;
+    double hang_sec;                /**< from the last fault to the last rank's end */
+    char why[TW_FAULTS_TEXT_BYTES]; /**< the first thing that is wrong, or "" */
+} tw_fault_verdict_t;
+
+int tw_fault_verdict_ok(const tw_fault_verdict_t *verdict);
+void tw_fault_judge(const tw_fault_plan_t *plan, const tw_fault_story_t *story, tw_fault_verdict_t *verdict);
+
+/* ---- a rank ------------------------------------------------------------------------------------------------ */
+
+/** Faults of this rank, waiting for their moment. */
+typedef struct tw_fault_injector tw_fault_injector_t;
+/** fd: the campaign's pipe. NULL: no memory (logged). */
+tw_fault_injector_t *tw_fault_injector_create(const tw_fault_plan_t *plan, int rank, int fd);
+/** The phase has begun: this rank's faults happen after their delays, from a thread of their own. Only the first call of a
+ *  plan's own phase counts. in_line: they happen before this returns. */
+void tw_fault_injector_begin(tw_fault_injector_t *injector, tw_fault_phase_t phase, int in_line);
+/** Wait until the faults that began have happened. Accepts NULL. */
+void tw_fault_injector_destroy(tw_fault_injector_t *injector);
+
+/** The life of a rank of the job. Returns the exit code. */
+int tw_fault_rank_main(const tw_fault_plan_t *plan, int fd);
+
+/* ---- the campaign ------------------------------------------------------------------------------------------ */
+
+typedef struct tw_fault_options {
+    uint64_t n_runs, first, seed;
+    int n_nodes, ranks_per_node;
+    const char *json; /**< path; NULL: none */
+    int rank_fd;      /**< >= 0: this process is a rank of run `first` */
+} tw_fault_options_t;
+
+/** Sums over the runs. */
+typedef struct tw_fault_totals {
+    uint64_t n_runs, n_bad, n_hangs, n_wrong_names, n_wrong_results, n_left_over;
+} tw_fault_totals_t;
+
+/** One run; what its ranks say goes to stderr if it is not ok. An error when it could not be made (logged). */
+tw_status_t tw_fault_run(const tw_fault_options_t *options, const tw_fault_plan_t *plan,
+                         tw_fault_story_t *story);
+
+/** A line for people, and one of JSON. TW_ERR_IO (logged) if that cannot be written. */
+tw_status_t tw_fault_report_run(FILE *json, const tw_fault_plan_t *plan, const tw_fault_story_t *story,
+                                const tw_fault_verdict_t *verdict);
+void tw_fault_report_totals(const tw_fault_totals_t *totals);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

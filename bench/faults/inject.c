@@ -1,0 +1,154 @@
+/* How a rank fails: by itself, at the moment that its plan says. */
+#include "bench/faults/faults.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cluster/cluster.h"
+
+#define COMMAND_BYTES 512
+
+/* A packet filter that drops with the given chance of 2^32: random number; not below it: let pass; drop. */
+#define DROP_FILTER "4,32 0 0 4294963256,53 1 0 %llu,6 0 0 2,6 0 0 0"
+
+struct tw_fault_injector {
+    const tw_fault_plan_t *plan;
+    int rank, fd, has_begun;
+    pthread_t threads[TW_FAULTS_MAX];
+    int is_started[TW_FAULTS_MAX];
+};
+
+typedef struct job {
+    tw_fault_injector_t *injector;
+    int fault;
+} job_t;
+
+static void pause_sec(double sec)
+{
+    const struct timespec time = {(time_t)sec, (long)((sec - (double)(time_t)sec) * 1e9)};
+    nanosleep(&time, NULL);
+}
+
+static void run_shell(const tw_fault_injector_t *injector, const char *command)
+{
+    char with_path[COMMAND_BYTES];
+    snprintf(with_path, sizeof(with_path), "PATH=$PATH:/usr/sbin:/sbin; %s", command);
+    int status = system(with_path);
+    if (status != 0) {
+        tw_error("rank %d: cannot make the fault: %s: exit status %d", injector->rank, command, status);
+    }
+}
+
+static void spoil_link(const tw_fault_injector_t *injector, const tw_fault_t *fault)
+{
+    char command[COMMAND_BYTES];
+    if (fault->kind == TW_FAULT_LOSS) {
+        unsigned long long limit =
+            fault->loss >= 1 ? 0xffffffffu : (unsigned long long)(fault->loss * 0x1p32);
+        snprintf(command, sizeof(command),
+                 "tc qdisc add dev " TW_CLUSTER_DEVICE " clsact && tc filter add dev " TW_CLUSTER_DEVICE
+                 " egress bpf da bytecode \"" DROP_FILTER "\"",
+                 limit);
+        run_shell(injector, command);
+        return;
+    }
+    run_shell(injector, "ip link set " TW_CLUSTER_DEVICE " down");
+    if (fault->kind == TW_FAULT_FLAP) {
+        pause_sec(fault->down_sec);
+        run_shell(injector, "ip link set " TW_CLUSTER_DEVICE " up");
+    }
+}
+
+/* What is written goes to the campaign before the rank is no more. */
+static void fail(const tw_fault_injector_t *injector, int index)
+{
+    const tw_fault_t *fault = &injector->plan->faults[index];
+    pause_sec(fault->delay_sec);
+    tw_fault_record_t record = {.rank = injector->rank, .fault = index, .at_sec = tw_time_sec()};
+    if (write(injector->fd, &record, sizeof(record)) != (ssize_t)sizeof(record)) {
+        tw_error("rank %d: cannot reach the campaign: %s", injector->rank, strerror(errno));
+    }
+    tw_warn("rank %d: now: %s", injector->rank, tw_fault_kind_name(fault->kind));
+    switch (fault->kind) {
+    case TW_FAULT_KILL:
+        kill(getpid(), SIGKILL);
+        break;
+    case TW_FAULT_STOP:
+        kill(getpid(), SIGSTOP);
+        break;
+    case TW_FAULT_EXIT:
+        _exit(0);
+    default:
+        spoil_link(injector, fault);
+    }
+}
+
+static void *thread_main(void *arg)
+{
+    job_t job = *(job_t *)arg;
+    free(arg);
+    fail(job.injector, job.fault);
+    return NULL;
+}
+
+static void start(tw_fault_injector_t *injector, int index)
+{
+    job_t *job = malloc(sizeof(*job));
+    if (!job) {
+        tw_error("rank %d: out of memory for a fault", injector->rank);
+        return;
+    }
+    *job = (job_t){.injector = injector, .fault = index};
+    int error = pthread_create(&injector->threads[index], NULL, thread_main, job);
+    if (error != 0) {
+        tw_error("rank %d: no thread for a fault: %s", injector->rank, strerror(error));
+        free(job);
+        return;
+    }
+    injector->is_started[index] = 1;
+}
+
+tw_fault_injector_t *tw_fault_injector_create(const tw_fault_plan_t *plan, int rank, int fd)
+{
+    tw_fault_injector_t *injector = calloc(1, sizeof(*injector));
+    if (!injector) {
+        tw_error("rank %d: out of memory for faults", rank);
+        return NULL;
+    }
+    injector->plan = plan;
+    injector->rank = rank;
+    injector->fd = fd;
+    return injector;
+}
+
+void tw_fault_injector_begin(tw_fault_injector_t *injector, tw_fault_phase_t phase, int in_line)
+{
+    const tw_fault_plan_t *plan = injector->plan;
+    if (plan->phase != phase || injector->has_begun) {
+        return;
+    }
+    injector->has_begun = 1;
+    for (int i = 0; i < plan->n_faults; i++) {
+        if (plan->faults[i].rank == injector->rank && in_line) {
+            fail(injector, i);
+        } else if (plan->faults[i].rank == injector->rank) {
+            start(injector, i);
+        }
+    }
+}
+
+void tw_fault_injector_destroy(tw_fault_injector_t *injector)
+{
+    for (int i = 0; injector && i < TW_FAULTS_MAX; i++) {
+        if (injector->is_started[i]) {
+            pthread_join(injector->threads[i], NULL);
+        }
+    }
+    free(injector);
+}

@@ -1,0 +1,53 @@
+/* Whom the log names. */
+#include "bench/faults/rank.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t bit(long rank)
+{
+    return rank >= 0 && rank < TW_FAULTS_MAX_RANKS ? (uint64_t)1 << rank : 0;
+}
+
+/* "2, 4 and 5" */
+static uint64_t parse_list(const char *text)
+{
+    uint64_t named = 0;
+    while (*text != '\0') {
+        char *end;
+        long rank = strtol(text, &end, 10);
+        named |= end != text ? bit(rank) : 0;
+        text = end != text ? end : text + 1;
+    }
+    return named;
+}
+
+/* "rank 1: peer 3 failed: ...", "rank 0: missing after 4 s: rank 3, 4", or, from a rank that never reached rank 0, "rank 1:
+ * could not join ...". */
+uint64_t tw_fault_names_parse(const char *line)
+{
+    const char *missing = strstr(line, "missing after "), *peer = strstr(line, "peer ");
+    if (missing && (missing = strstr(missing, ": rank ")) != NULL) {
+        return parse_list(missing + strlen(": rank "));
+    }
+    if (peer) {
+        return bit(strtol(peer + strlen("peer "), NULL, 10));
+    }
+    return strstr(line, "could not join") ? bit(0) : 0;
+}
+
+static void hear(void *ctx, tw_log_level_t level, const char *file, int line, const char *message)
+{
+    static const char *const words[] = {"error", "warn", "info", "debug", "trace"};
+    uint64_t *named = ctx;
+    (void)file, (void)line;
+    fprintf(stderr, "%.3f %s %s\n", tw_time_sec(), words[level], message);
+    if (level == TW_LOG_ERROR && *named == 0) {
+        *named = tw_fault_names_parse(message);
+    }
+}
+
+void tw_fault_names_listen(uint64_t *named)
+{
+    tw_log_set_sink(hear, named);
+}

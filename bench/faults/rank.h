@@ -1,0 +1,25 @@
+/** Inside a rank of the campaign's job. */
+#ifndef TW_BENCH_FAULTS_RANK_H
+#define TW_BENCH_FAULTS_RANK_H
+
+#include "bench/faults/faults.h"
+#include "collectives/collectives.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Run operation `index` of TW_FAULTS_OPS, and add to *n_wrong the elements of its result that are not as expected. */
+tw_status_t tw_fault_operate(tw_coll_t *coll, int index, uint64_t *n_wrong);
+
+/** Remember which ranks the log's error lines name, as bits, until the program ends; the lines go to stderr. For what fails
+ *  before there is a transport to be asked. */
+void tw_fault_names_listen(uint64_t *named);
+/** The ranks that a line of the log names as failed; silent. */
+uint64_t tw_fault_names_parse(const char *line);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
