@@ -3,12 +3,12 @@
 #include "quant/arithmetic/block.h"
 #include "quant/backend.h"
 
-enum { RANGE_ELEMS = 8192 };
+enum { CHUNK_ELEMS = 8192 };
 
-static void step_range(const tw_adamw_factors_t *factors, const tw_quant_adamw_t *adamw,
+static void step_elems(const tw_adamw_factors_t *factors, const tw_quant_adamw_t *adamw,
                        const tw_quant_adamw_segment_t *segment, size_t first, size_t n)
 {
-    float grad[RANGE_ELEMS], scale = adamw->grad_scale ? *adamw->grad_scale : 1.0f;
+    float grad[CHUNK_ELEMS], scale = adamw->grad_scale ? *adamw->grad_scale : 1.0f;
     float *master = segment->master + first, *m = segment->m + first, *v = segment->v + first;
     tw_convert_to_fp32(adamw->grad_type,
                        (const char *)segment->grad + first * tw_type_bytes(adamw->grad_type), grad, n);
@@ -23,13 +23,13 @@ static tw_status_t step_segment(tw_quant_t *quant, const tw_quant_args_t *args,
 {
     size_t frame_elems = tw_layout_frame_elems(&quant->codec),
            frame_bytes = tw_layout_frame_bytes(&quant->codec);
-    size_t range_frames = RANGE_ELEMS < frame_elems ? 1 : RANGE_ELEMS / frame_elems;
-    for (size_t frame = 0; frame * frame_elems < segment->n_elems; frame += range_frames) {
+    size_t chunk_frames = CHUNK_ELEMS < frame_elems ? 1 : CHUNK_ELEMS / frame_elems;
+    for (size_t frame = 0; frame * frame_elems < segment->n_elems; frame += chunk_frames) {
         size_t first = frame * frame_elems, left = segment->n_elems - first;
-        size_t n = left < range_frames * frame_elems ? left : range_frames * frame_elems;
-        for (size_t done = 0; done < n; done += RANGE_ELEMS) {
-            step_range(factors, adamw, segment, first + done,
-                       n - done < RANGE_ELEMS ? n - done : RANGE_ELEMS);
+        size_t n = left < chunk_frames * frame_elems ? left : chunk_frames * frame_elems;
+        for (size_t done = 0; done < n; done += CHUNK_ELEMS) {
+            step_elems(factors, adamw, segment, first + done,
+                       n - done < CHUNK_ELEMS ? n - done : CHUNK_ELEMS);
         }
         tw_quant_segment_t change = {
             .src = segment->master + first,

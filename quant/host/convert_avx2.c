@@ -3,8 +3,7 @@
 #include "quant/host/convert_avx2.h"
 #include "quant/host/simd_avx2.h"
 
-/* Asked for by every conversion, however short, and a hypervisor may take microseconds to answer CPUID: looked up once,
- * when the program is loaded. */
+/* Found once, when the program is loaded: every conversion asks, and CPUID may take microseconds under a hypervisor. */
 static int usable;
 
 __attribute__((constructor)) static void look_at_cpu(void)

@@ -136,9 +136,9 @@ static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scr
 {
     const tw_quant_codec_t *codec = encoder->codec;
     uint8_t *frame = encoder->dst + batch->b / TW_QUANT_FRAME_BLOCKS * tw_layout_frame_bytes(codec);
-    size_t slot = batch->b % TW_QUANT_FRAME_BLOCKS, scale_bytes = tw_layout_scale_bytes(codec->scale);
+    size_t in_frame = batch->b % TW_QUANT_FRAME_BLOCKS, scale_bytes = tw_layout_scale_bytes(codec->scale);
     size_t block_bytes = tw_layout_code_bytes(codec->bits, (size_t)codec->block);
-    uint8_t *codes = frame + tw_layout_frame_scales_bytes(codec) + slot * block_bytes;
+    uint8_t *codes = frame + tw_layout_frame_scales_bytes(codec) + in_frame * block_bytes;
     uint32_t scale[TW_QUANT_FRAME_BLOCKS],
         limit = codec->hadamard ? TW_BLOCK_LIMIT_ROTATED : TW_FLOAT_MAX_BITS;
     float inverse[TW_QUANT_FRAME_BLOCKS];
@@ -152,7 +152,7 @@ static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scr
     }
     for (size_t j = 0; j < batch->n_blocks; j++) {
         /* x86 is little-endian: a bf16 scale is the upper half of the word. */
-        memcpy(frame + (slot + j) * scale_bytes, (const uint8_t *)&scale[j] + 4 - scale_bytes, scale_bytes);
+        memcpy(frame + (in_frame + j) * scale_bytes, (const uint8_t *)&scale[j] + 4 - scale_bytes, scale_bytes);
         nonfinite += scale[j] == TW_FLOAT_NAN_BITS;
         quantize_block(codec, batch, j, inverse[j], words, scratch, codes + j * block_bytes);
     }

@@ -79,7 +79,7 @@ static void sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segm
     size_t block = (size_t)codec->block;
     for (size_t at = 0; at < n;) {
         size_t b = (first + at) / block, in_block = (first + at) % block;
-        size_t piece = block - in_block < n - at ? block - in_block : n - at;
+        size_t here = block - in_block < n - at ? block - in_block : n - at;
         size_t scale_offset = tw_layout_scale_offset(codec, b);
         size_t codes_offset = tw_layout_codes_offset(codec, b) + tw_layout_code_bytes(codec->bits, in_block);
         for (size_t k = 0; k < segment->n_srcs;) {
@@ -90,9 +90,9 @@ static void sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segm
                 inputs.codes[j] = src + codes_offset;
                 inputs.scale[j] = tw_layout_scale_get(src + scale_offset, codec->scale);
             }
-            k += sum_some(codec->bits, k > 0, &inputs, n_inputs, y + at, piece);
+            k += sum_some(codec->bits, k > 0, &inputs, n_inputs, y + at, here);
         }
-        at += piece;
+        at += here;
     }
 }
 
