@@ -4,7 +4,7 @@
     tests/mutation/mutate.py MODULE [--n 100] [--seed 1] [--work DIR] [--only PREFIX] [--ids 3,17] [--config asan]
 
 copies the tree to DIR, changes MODULE (quant, transport or collectives) in `n` places drawn by `seed`, and builds that once:
-each change is `(tw_mutant(17) ? changed : original)`, and the environment variable TW_MUTANT picks one. Then it runs the tests
+each change is `(tw_mutant(17) ? changed : original)`, and the environment variable MUTANT picks one. Then it runs the tests
 of the changed file for each mutant, the quick ones first, until one fails. The outcome is one JSON line for each mutant in
 DIR/results.jsonl: {id, file, line, before, after, outcome, test, sec}; `outcome` is "failed", "timeout", "crashed" (killed so far)
 or "survived". A run that was interrupted goes on where it stopped; results of mutants that are there are kept.
@@ -44,10 +44,20 @@ TESTS = {
         ("quant/cuda/job", ["test_quant_cuda_job", "test_quant_cuda_tiling", "test_quant_cuda_twins", "test_adamw_cuda_emulated"]),
         ("quant/cuda/", ["test_adamw_cuda_emulated", "test_quant_cuda_job", "test_quant_cuda_twins"]),
     ],
-    # Every test of these takes part: fill in what is quick for a folder where it pays.
-    "transport": [],
+    "transport": [
+        ("transport/monitor/", ["test_monitor_monitor", "test_rendezvous_rendezvous"]),
+        ("transport/local", ["test_local"]),
+        ("transport/options", ["test_options", "test_rendezvous_rendezvous"]),
+        ("transport/rendezvous/", ["test_rendezvous_token", "test_rendezvous_messages", "test_rendezvous_job_env",
+                                   "test_rendezvous_job_text", "test_rendezvous_node_id", "test_rendezvous_socket",
+                                   "test_rendezvous_channel", "fuzz_rendezvous", "test_rendezvous_rendezvous", "test_monitor_monitor"]),
+        ("transport/", ["test_local", "test_ucx_transport_ucx"]),
+    ],
+    # Of the files that are not here, all tests.
     "collectives": [],
 }
+# What a test finds in its environment: a program of its own.
+PROGRAMS = {"RANK_MAIN": "tests/transport/rank_main"}
 
 SOURCES = {
     "quant": ("quant/",),
@@ -68,7 +78,7 @@ __attribute__((weak)) int tw_mutant_chosen = 0;
 void tw_mutant_choose(void);
 __attribute__((weak, constructor(101))) void tw_mutant_choose(void)
 {
-    const char *text = getenv("TW_MUTANT");
+    const char *text = getenv("MUTANT");
     tw_mutant_chosen = text ? atoi(text) : 0;
 }
 static inline int tw_mutant(int id)
@@ -85,6 +95,7 @@ static inline int tw_mutant(int id)
 # ---- places ---------------------------------------------------------------------------------------------------------
 
 BLANKED = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', re.S | re.M)
+DEVICE_ONLY = re.compile(r"^#if[^\n]*__CUDA[^\n]*\n(.*?)^#(?:else|endif)", re.S | re.M)
 CONDITION = re.compile(r"\b(?:if|while)\s*(\()")
 FOR = re.compile(r"\bfor\s*(\()")
 RETURN = re.compile(r"\breturn\s+([^;{}]+);")
@@ -101,7 +112,8 @@ NUMBER = re.compile(r"(?<![\w.])(\d+)(u|ull)?(?![\w.])")
 
 
 def blank(text):
-    """Comments, strings and preprocessor lines become blanks of the same length."""
+    """Comments, strings, preprocessor lines and what only nvcc compiles become blanks of the same length."""
+    text = DEVICE_ONLY.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
     return BLANKED.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
@@ -240,7 +252,7 @@ def tests_of(module, name):
 
 def all_tests(tree, module):
     query = 'kind(".*_test", //tests/%s/...) except attr("tags", "cluster|slow|exclusive|manual", //tests/%s/...)' % (module, module)
-    out = subprocess.run(["./bazelw", "query", "--noshow_progress", query], cwd=tree, stdout=subprocess.PIPE, check=True)
+    out = subprocess.run(["./bazelw", "query", "--noshow_progress", "--repo_env=TW_CUDA=0", query], cwd=tree, stdout=subprocess.PIPE, check=True)
     return out.stdout.decode().split()
 
 
@@ -285,8 +297,9 @@ def run_test(tree, work, target, mutant, limit_sec):
     path = target[2:].replace(":", "/")
     binary = os.path.join(tree, "bazel-bin", path)
     runfiles = binary + ".runfiles/thinwire"
-    env = dict(os.environ, TW_MUTANT=str(mutant), GTEST_FAIL_FAST="1", GTEST_BRIEF="1", TEST_TMPDIR=os.path.join(work, "tmp"),
+    env = dict(os.environ, MUTANT=str(mutant), GTEST_FAIL_FAST="1", GTEST_BRIEF="1", TEST_TMPDIR=os.path.join(work, "tmp"),
                TEST_SRCDIR=binary + ".runfiles", TEST_WORKSPACE="thinwire")
+    env.update({name: os.path.join(tree, "bazel-bin", program) for name, program in PROGRAMS.items()})
     args = [binary]
     if os.path.basename(path).startswith("fuzz_"):
         corpus = os.path.join(tree, os.path.dirname(path), "corpus_" + os.path.basename(path)[5:])
@@ -368,6 +381,7 @@ def main():
     else:
         files = {n: open(os.path.join(ROOT, n)).read() for n in names if n.startswith(options.only)}
         mutants = choose(files, options.n, options.seed)
+        files = {m["file"]: files[m["file"]] for m in mutants}
     flags = ["--config=" + options.config] if options.config else []
     everything = all_tests(tree, options.module) if any(tests_of(options.module, n) is None for n in files) else []
     targets = sorted({t for n in files for t in tests_of(options.module, n) or everything})

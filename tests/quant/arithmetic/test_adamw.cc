@@ -62,11 +62,14 @@ TEST(AdamwElement, EachOperationInFp32)
     for (int i = 0; i < 5000; i++) {
         const tw_quant_adamw_t a = random_parameters(random);
         const tw_adamw_factors_t f = tw_adamw_factors_of(&a);
-        const float grad = normal(random), master = normal(random), m = normal(random), v = std::fabs(normal(random));
+        const float grad = normal(random), master = normal(random), m = normal(random),
+                    v = std::fabs(normal(random));
         /* `volatile`: each result is rounded, whatever the compiler's flags. */
-        volatile float m1 = f.beta1 * m, m2 = f.rest1 * grad, square = grad * grad, v1 = f.beta2 * v, v2 = f.rest2 * square;
+        volatile float m1 = f.beta1 * m, m2 = f.rest1 * grad, square = grad * grad, v1 = f.beta2 * v,
+                       v2 = f.rest2 * square;
         volatile float new_m = m1 + m2, new_v = v1 + v2, root = std::sqrt(new_v), scaled = root * f.root_inv,
-                       sum = scaled + f.eps, ratio = new_m / sum, step = f.step_size * ratio, kept = master * f.keep;
+                       sum = scaled + f.eps, ratio = new_m / sum, step = f.step_size * ratio,
+                       kept = master * f.keep;
         float got_m = m, got_v = v;
         const float got = tw_adamw_element(&f, grad, master, &got_m, &got_v);
         ASSERT_EQ(got, kept - step) << i;
