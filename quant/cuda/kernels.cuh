@@ -1,6 +1,6 @@
-/** The kernels' bodies: what they run, with at most how many threads, and how many thread blocks are to fit on a
- *  multiprocessor, which bounds the registers. A thread holds its strips of a tile in registers between reading and writing, so that memory is
- *  passed over once; the tiles of all segments are dealt out over a persistent grid. */
+/** The kernels: each is a struct with its body, with at most how many threads it runs, and how many thread blocks are to fit
+ *  on a multiprocessor, which bounds the registers. A thread holds its strips of a tile in registers between reading and
+ *  writing, so that memory is passed over once; the tiles of all segments are dealt out over a persistent grid. */
 #ifndef TW_QUANT_CUDA_KERNELS_CUH
 #define TW_QUANT_CUDA_KERNELS_CUH
 

@@ -60,8 +60,7 @@ INLINE size_t elems_of_block(const batch_t *batch, size_t j, size_t block)
 
 /* ---- codes ------------------------------------------------------------------------------------------------------ */
 
-/* From the source; meanwhile the next batch's source is fetched, which the processor would only begin to do at its first
- * access: a page ends there. */
+/* Straight from the source. Prefetches the next batch's: the processor's own prefetching stops at the end of a page. */
 INLINE int quantize_groups(tw_type_t type, int bits, const void *src, size_t first, size_t n, float inverse,
                            uint8_t *codes)
 {
@@ -152,7 +151,8 @@ static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scr
     }
     for (size_t j = 0; j < batch->n_blocks; j++) {
         /* x86 is little-endian: a bf16 scale is the upper half of the word. */
-        memcpy(frame + (in_frame + j) * scale_bytes, (const uint8_t *)&scale[j] + 4 - scale_bytes, scale_bytes);
+        memcpy(frame + (in_frame + j) * scale_bytes, (const uint8_t *)&scale[j] + 4 - scale_bytes,
+               scale_bytes);
         nonfinite += scale[j] == TW_FLOAT_NAN_BITS;
         quantize_block(codec, batch, j, inverse[j], words, scratch, codes + j * block_bytes);
     }
