@@ -1,3 +1,4 @@
+/* The header is checked whole at the start: dtypes, shapes, and where each tensor lies. */
 #include "safetensors/safetensors.h"
 
 #include <endian.h>
@@ -34,12 +35,28 @@ typedef struct dtype_info {
 } dtype_info_t;
 
 static const dtype_info_t dtypes[] = {
-    {"F32", 4, TW_TYPE_FP32},  {"BF16", 2, TW_TYPE_BF16},    {"F16", 2, TW_TYPE_FP16},
-    {"F64", 8, TW_TYPE_BYTE},  {"I64", 8, TW_TYPE_BYTE},     {"I32", 4, TW_TYPE_BYTE},
-    {"I16", 2, TW_TYPE_BYTE},  {"I8", 1, TW_TYPE_BYTE},      {"U64", 8, TW_TYPE_BYTE},
-    {"U32", 4, TW_TYPE_BYTE},  {"U16", 2, TW_TYPE_BYTE},     {"U8", 1, TW_TYPE_BYTE},
-    {"BOOL", 1, TW_TYPE_BYTE}, {"F8_E4M3", 1, TW_TYPE_BYTE}, {"F8_E5M2", 1, TW_TYPE_BYTE},
+    {.name = "F32", .bytes = 4, .type = TW_TYPE_FP32},
+    {.name = "BF16", .bytes = 2, .type = TW_TYPE_BF16},
+    {.name = "F16", .bytes = 2, .type = TW_TYPE_FP16},
+    {.name = "F64", .bytes = 8, .type = TW_TYPE_BYTE},
+    {.name = "I64", .bytes = 8, .type = TW_TYPE_BYTE},
+    {.name = "I32", .bytes = 4, .type = TW_TYPE_BYTE},
+    {.name = "I16", .bytes = 2, .type = TW_TYPE_BYTE},
+    {.name = "I8", .bytes = 1, .type = TW_TYPE_BYTE},
+    {.name = "U64", .bytes = 8, .type = TW_TYPE_BYTE},
+    {.name = "U32", .bytes = 4, .type = TW_TYPE_BYTE},
+    {.name = "U16", .bytes = 2, .type = TW_TYPE_BYTE},
+    {.name = "U8", .bytes = 1, .type = TW_TYPE_BYTE},
+    {.name = "BOOL", .bytes = 1, .type = TW_TYPE_BYTE},
+    {.name = "F8_E4M3", .bytes = 1, .type = TW_TYPE_BYTE},
+    {.name = "F8_E5M2", .bytes = 1, .type = TW_TYPE_BYTE},
 };
+
+static tw_status_t no_memory(const char *label)
+{
+    tw_error("%s: out of memory", label);
+    return TW_ERR_NO_MEMORY;
+}
 
 static const dtype_info_t *dtype_find(const char *name)
 {
@@ -173,7 +190,7 @@ static tw_status_t parse_tensors(tw_safetensors_t *file)
 {
     file->tensors = calloc(json_object_size(file->header) + 1, sizeof(*file->tensors));
     if (!file->tensors) {
-        return TW_ERR_NO_MEMORY;
+        return no_memory(file->label);
     }
     const char *name;
     json_t *entry;
@@ -228,14 +245,10 @@ tw_status_t tw_safetensors_parse(const void *bytes, size_t n_bytes, const char *
 {
     tw_safetensors_t *file = calloc(1, sizeof(*file));
     if (!file) {
-        return TW_ERR_NO_MEMORY;
+        return no_memory(label);
     }
-    tw_status_t status = TW_ERR_NO_MEMORY;
     file->label = strdup(label);
-    if (!file->label) {
-        goto err_file;
-    }
-    status = parse_header(file, bytes, n_bytes);
+    tw_status_t status = file->label ? parse_header(file, bytes, n_bytes) : no_memory(label);
     if (status != TW_OK) {
         goto err_file;
     }

@@ -1,5 +1,7 @@
 /** Reader of safetensors files: named tensors in one memory-mapped file.
  *
+ *  An open file is only read: any threads may use it at the same time, but for its close.
+ *
  *  Format: 8 bytes little-endian length of the header; the header, a JSON object {"name": {"dtype": "BF16", "shape": [2, 3],
  *  "data_offsets": [begin, end]}, ..., "__metadata__": {...}}; then the data, in which the tensors lie back to back without
  *  holes, offsets counting from its start.
@@ -16,7 +18,8 @@ extern "C" {
 #define TW_SAFETENSORS_MAX_DIMS 8
 #define TW_SAFETENSORS_DTYPE_BYTES 16
 
-/** One tensor; everything in it lives as long as the file is open. */
+/** One tensor; everything in it lives as long as the file is open. n_elems is the product of dims, 1 for a scalar; bytes may be
+ *  0. */
 typedef struct tw_safetensors_tensor {
     const char *name;
     char dtype[TW_SAFETENSORS_DTYPE_BYTES]; /**< as the file says: "BF16", "I64" */
@@ -29,20 +32,22 @@ typedef struct tw_safetensors_tensor {
 
 typedef struct tw_safetensors tw_safetensors_t;
 
-/** Map `path` read-only and check its header whole. TW_ERR_NOT_FOUND or TW_ERR_IO: it cannot be opened;
- *  TW_ERR_TRUNCATED: shorter than it says; TW_ERR_FORMAT: anything else that is wrong with it; all logged with the file's
- *  and the tensor's name. The file must not shrink while it is open. */
+/** Map `path` read-only and check its header whole; what a tensor says of itself needs no further check. *out is the caller's
+ *  until tw_safetensors_close. TW_ERR_NOT_FOUND or TW_ERR_IO: it cannot be opened or mapped; TW_ERR_INVALID: not a regular
+ *  file; TW_ERR_TRUNCATED: shorter than it says; TW_ERR_FORMAT: anything else that is wrong with it; TW_ERR_NO_MEMORY. All
+ *  are logged with the file's and the tensor's name. The file must not shrink while it is open. */
 tw_status_t tw_safetensors_open(const char *path, tw_safetensors_t **out);
-/** The same for a file that is in memory already; `bytes` is borrowed until close, `label` is for messages. */
+/** The same for a file of n_bytes that is in memory already; `bytes` is borrowed until close, `label` names it in messages and
+ *  is copied. */
 tw_status_t tw_safetensors_parse(const void *bytes, size_t n_bytes, const char *label,
                                  tw_safetensors_t **out);
-/** Accepts NULL. */
+/** Frees everything that was got from the file. Accepts NULL. */
 void tw_safetensors_close(tw_safetensors_t *file);
 
-/** Tensors, in the order in which they lie in the file. */
+/** Tensors, in the order in which they lie in the file; NULL past the last one. Borrowed until close. */
 size_t tw_safetensors_count(const tw_safetensors_t *file);
 const tw_safetensors_tensor_t *tw_safetensors_get(const tw_safetensors_t *file, size_t index);
-/** By name; NULL if there is none. */
+/** By name, looking at one after the other; NULL if there is none. */
 const tw_safetensors_tensor_t *tw_safetensors_find(const tw_safetensors_t *file, const char *name);
 
 #ifdef __cplusplus

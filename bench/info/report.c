@@ -1,3 +1,4 @@
+/* Records with fields, as text or as JSON lines. */
 #include "bench/info/info.h"
 
 #include <inttypes.h>
