@@ -83,7 +83,7 @@ static tw_fault_t make_fault(dice_t *dice, const tw_fault_plan_t *plan)
         .kind = (tw_fault_kind_t)pick(dice, plan->n_nodes > 1 ? TW_FAULT_KIND_COUNT : TW_FAULT_DOWN),
         .rank = first + pick(dice, world - first),
         .delay_sec = between(dice, 0, phase_sec[plan->phase]),
-        .down_sec = between(dice, 0.05, 1),
+        .down_sec = between(dice, 0.05, 3),
         .loss = pick(dice, 2) ? 1 : 0.01};
 }
 

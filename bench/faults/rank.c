@@ -55,7 +55,9 @@ static tw_status_t operate(life_t *life)
     const tw_fault_plan_t *plan = life->plan;
     tw_status_t status = TW_OK;
     life->where = "operation";
-    for (int i = 0; i < TW_FAULTS_OPS && status == TW_OK; i++) {
+    /* Those who stay when rank 0 has left have as much before them as all had. */
+    int n_ops = TW_FAULTS_OPS + (plan->phase == TW_FAULT_AFTER_FIRST ? plan->at_op + 1 : 0);
+    for (int i = 0; i < n_ops && status == TW_OK; i++) {
         int is_alone = plan->phase == TW_FAULT_AFTER_FIRST && i > plan->at_op;
         if (is_alone && life->job.rank == 0) {
             return TW_OK;

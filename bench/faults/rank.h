@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/** Run operation `index` of TW_FAULTS_OPS, and add to *n_wrong the elements of its result that are not as expected. */
+/** Run operation `index`, one of TW_FAULTS_OPS in turns, and add to *n_wrong the elements of its result that are not as expected. */
 tw_status_t tw_fault_operate(tw_coll_t *coll, int index, uint64_t *n_wrong);
 
 /** Remember which ranks the log's error lines name, as bits, until the program ends; the lines go to stderr. For what fails
