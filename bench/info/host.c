@@ -230,6 +230,9 @@ static void one_nic(info_report_t *report, const struct ifaddrs *addresses, cons
     info_int(report, "mtu", strtol(text, NULL, 10));
     nic_addresses(addresses, name, text, sizeof(text));
     info_text(report, "address", text);
+    if (tw_congestion_of_routes(name, text, sizeof(text))[0] != '\0') {
+        info_text(report, "congestion_control", text);
+    }
     info_end(report);
 }
 

@@ -40,7 +40,8 @@ void info_build(info_report_t *report);
 void info_cpu(info_report_t *report);
 /** Network interfaces, RDMA devices. */
 void info_nics(info_report_t *report);
-/** Congestion control of TCP: in effect, as a connection of this machine to itself has it (a route may name another), and what
+/** Congestion control of TCP: in effect, as a connection of this machine to itself has it (a route may name another: its
+ *  interface says so then), and what
  *  the system has. */
 void info_tcp(info_report_t *report);
 /** CUDA driver and GPUs, through libcuda.so.1; NCCL, through libnccl.so.2. Neither is needed to run. */

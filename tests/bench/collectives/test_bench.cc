@@ -505,6 +505,17 @@ TEST_F(BenchTest, MistakesAreNamed)
     }
 }
 
+/* In the box a route names it. */
+TEST_F(BenchClusterOnceTest, TwInfoSeesTheCongestionControlOfRoutes)
+{
+    Result info = process::run({"bench/cluster", "--nodes", "1", "--", "bench/tw_info"});
+    ASSERT_EQ(0, info.code) << info.err;
+    size_t nic = info.out.find("\n  eth0:");
+    ASSERT_NE(std::string::npos, nic) << info.out;
+    std::string line = info.out.substr(nic + 1, info.out.find('\n', nic + 1) - nic - 1);
+    EXPECT_NE(std::string::npos, line.find("congestion_control cubic")) << line;
+}
+
 TEST_F(BenchTest, HelpListsEveryFlagWithItsDefault)
 {
     for (const char *op : {"allgather", "reduce_scatter", "allreduce"}) {

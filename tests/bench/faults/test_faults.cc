@@ -27,7 +27,8 @@ TEST(Faults, AFewOfEachEndInTimeAndAreNamed)
     std::string path = ::testing::TempDir() + "faults." + std::to_string(getpid()) + ".json";
     Result result = process::run({kTool, "-n", std::to_string(kRuns), "--seed", "11", "--json", path});
     EXPECT_EQ(0, result.code) << result.out << result.err;
-    EXPECT_NE(std::string::npos, result.out.find("6 runs, 0 not ok: 0 hangs, 0 wrong names, 0 wrong results, 0 leftovers"))
+    EXPECT_NE(std::string::npos,
+              result.out.find("6 runs, 0 not ok: 0 hangs, 0 wrong names, 0 wrong results, 0 leftovers"))
         << result.out;
     std::istringstream lines(process::slurp(path));
     int n = 0;
