@@ -103,6 +103,38 @@ TEST_F(QuantCudaJob, BigTilesAndSmallOnes)
     tw::emulated::set_multiprocessors(0);
 }
 
+/* Tiles get smaller until each multiprocessor has four, which hide the time that memory takes. */
+TEST_F(QuantCudaJob, LittleWorkIsSpreadOverTheDevice)
+{
+    tw::emulated::set_multiprocessors(3);
+    expect_equal_encoding(int4, {9 * 4096}, 1);
+    EXPECT_GE(launches().grid, 12u);
+    tw::emulated::set_multiprocessors(0);
+}
+
+/* Of two inputs one is aligned: the other must not be read as if it were. */
+TEST_F(QuantCudaJob, WholeTilesOfInputsThatAreNotAligned)
+{
+    const size_t n = 3 * 4096;
+    tw::emulated::set_multiprocessors(1);
+    for (const tw_quant_codec_t &codec : {int4, int8}) {
+        tw::Codec reference(codec, "ref"), quant(codec, "cuda_emulated");
+        const std::vector<uint8_t> encoded =
+            tw::encode(reference, TW_TYPE_BF16, tw::make_data(TW_TYPE_BF16, Data::gauss, n, 1));
+        const tw_quant_args_t args = args_of(TW_TYPE_FP32);
+        for (size_t offset : {0, 1, 8}) {
+            tw::Guarded first(encoded, 0), second(encoded, offset), expected(4 * n, 0), got(4 * n, 0);
+            const void *srcs[] = {second.data(), first.data(), second.data(), first.data()};
+            tw_quant_reduce_segment_t segment = {srcs, 4, expected.data(), n, 0, 0};
+            ASSERT_EQ(tw_quant_reduce_decode(reference, &args, &segment, 1), TW_OK);
+            segment.dst = got.data();
+            ASSERT_EQ(tw_quant_reduce_decode(quant, &args, &segment, 1), TW_OK);
+            EXPECT_EQ(expected.content(), got.content()) << codec << " offset " << offset;
+        }
+    }
+    tw::emulated::set_multiprocessors(0);
+}
+
 /* Memory that is there only where it is touched. */
 class Sparse
 {

@@ -306,6 +306,31 @@ TEST_F(QuantTwins, EveryBlockSize)
     }
 }
 
+/* Whichever element of a group it is that a sum takes over the top: only that one saturates. */
+TEST_F(QuantTwins, OneElementSaturates)
+{
+    const tw_quant_codec_t codec = {8, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
+    for (tw_type_t type : {TW_TYPE_BF16, TW_TYPE_FP16}) {
+        const uint16_t largest = type == TW_TYPE_BF16 ? 0x7f7f : 0x7bff;
+        const uint16_t change =
+            type == TW_TYPE_BF16 ? 0x7b40 : 0x6bff; /* enough for the type, not for fp32 */
+        for (size_t at = 0; at < 64; at++) {
+            const Case c = {codec, type, Data::zeros, 64, 0};
+            std::vector<uint8_t> before(128, 0), changes(128, 0);
+            memcpy(before.data() + 2 * at, &largest, 2);
+            memcpy(changes.data() + 2 * at, &change, 2);
+            tw::Codec reference(codec, "ref");
+            const std::vector<uint8_t> encoded = tw::encode(reference, type, changes);
+            const Result expected = run(c, "ref", tw_quant_decode_apply, encoded, 0, {}, before, 0);
+            ASSERT_EQ(expected.dst, before) << c << " element " << at;
+            for (const std::string &twin : twins) {
+                expect_equal(c, twin, expected,
+                             run(c, twin, tw_quant_decode_apply, encoded, 0, {}, before, 0));
+            }
+        }
+    }
+}
+
 /* Bytes that no encoder made: any scale, any code. Nothing is read or written outside, and the values agree. */
 TEST_F(QuantTwins, ForeignBytes)
 {
