@@ -13,24 +13,30 @@
 #define MESSAGE_BYTES 300
 #define PAUSE_BYTES 2048
 
-/* A line is "  eth0: rx_bytes rx_packets 6 others tx_bytes tx_packets 6 others". */
-static int parse_line(const char *line, const char *device, tw_netdev_counters_t *out)
+/* Adds the counters of a line "  eth0: rx_bytes rx_packets 6 others tx_bytes tx_packets 6 others". 0: not of this device, which
+ * is the first `n` characters; -1: malformed. */
+static int add_line(const char *line, const char *device, size_t n, tw_netdev_counters_t *out)
 {
-    size_t n = strlen(device);
+    tw_netdev_counters_t one;
     line += strspn(line, " ");
     if (strncmp(line, device, n) != 0 || line[n] != ':') {
         return 0;
     }
-    return sscanf(line + n + 1, "%" SCNu64 " %" SCNu64 " %*u %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64,
-                  &out->rx_bytes, &out->rx_packets, &out->tx_bytes, &out->tx_packets) == 4
-               ? 1
-               : -1;
+    if (sscanf(line + n + 1, "%" SCNu64 " %" SCNu64 " %*u %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64,
+               &one.rx_bytes, &one.rx_packets, &one.tx_bytes, &one.tx_packets) != 4) {
+        return -1;
+    }
+    out->rx_bytes += one.rx_bytes;
+    out->rx_packets += one.rx_packets;
+    out->tx_bytes += one.tx_bytes;
+    out->tx_packets += one.tx_packets;
+    return 1;
 }
 
-tw_status_t tw_netdev_parse(const char *text, const char *device, tw_netdev_counters_t *out)
+static tw_status_t add_device(const char *text, const char *device, size_t n, tw_netdev_counters_t *out)
 {
     for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-        int found = parse_line(line, device, out);
+        int found = add_line(line, device, n, out);
         if (found != 0) {
             return found > 0 ? TW_OK : TW_ERR_FORMAT;
         }
@@ -38,7 +44,17 @@ tw_status_t tw_netdev_parse(const char *text, const char *device, tw_netdev_coun
     return TW_ERR_NOT_FOUND;
 }
 
-tw_status_t tw_netdev_read(const char *device, tw_netdev_counters_t *out)
+tw_status_t tw_netdev_parse(const char *text, const char *devices, tw_netdev_counters_t *out)
+{
+    tw_status_t status = TW_OK;
+    *out = (tw_netdev_counters_t){0};
+    for (const char *at = devices; at && status == TW_OK; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        status = add_device(text, at, strcspn(at, ","), out);
+    }
+    return status;
+}
+
+tw_status_t tw_netdev_read(const char *devices, tw_netdev_counters_t *out)
 {
     char text[TEXT_BYTES];
     FILE *file = fopen(PATH, "re");
@@ -49,9 +65,9 @@ tw_status_t tw_netdev_read(const char *device, tw_netdev_counters_t *out)
     size_t n = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
     text[n] = '\0';
-    tw_status_t status = tw_netdev_parse(text, device, out);
+    tw_status_t status = tw_netdev_parse(text, devices, out);
     if (status != TW_OK) {
-        tw_error(PATH ": interface '%s': %s", device, tw_status_string(status));
+        tw_error(PATH ": interface '%s': %s", devices, tw_status_string(status));
     }
     return status;
 }

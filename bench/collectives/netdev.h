@@ -13,10 +13,11 @@ typedef struct tw_netdev_counters {
     uint64_t rx_bytes, rx_packets, tx_bytes, tx_packets;
 } tw_netdev_counters_t;
 
-/** Counters of `device` in the caller's network namespace. TW_ERR_NOT_FOUND, TW_ERR_IO or TW_ERR_FORMAT, logged. */
-tw_status_t tw_netdev_read(const char *device, tw_netdev_counters_t *out);
+/** Counters of `devices`, one or a list such as "eth0,eth1", added up, in the caller's network namespace. TW_ERR_NOT_FOUND,
+ *  TW_ERR_IO or TW_ERR_FORMAT, logged. */
+tw_status_t tw_netdev_read(const char *devices, tw_netdev_counters_t *out);
 /** The same out of the text of /proc/net/dev; silent. */
-tw_status_t tw_netdev_parse(const char *text, const char *device, tw_netdev_counters_t *out);
+tw_status_t tw_netdev_parse(const char *text, const char *devices, tw_netdev_counters_t *out);
 
 /** What may have been sent, given what was counted above: payload `sent_bytes` in `sent_messages`, over `n_pauses` quiet
  *  moments at which the counters were read. The interface must show at least the payload, and at most the payload and 10 %

@@ -33,6 +33,12 @@ TEST_F(NetdevTest, FindsTheRightColumnsOfTheRightLine)
     EXPECT_EQ(370288u, counters.tx_packets);
     EXPECT_EQ(TW_OK, tw_netdev_parse(kText, "lo", &counters));
     EXPECT_EQ(123u, counters.tx_bytes);
+    EXPECT_EQ(TW_OK, tw_netdev_parse(kText, "lo,xeth0", &counters));
+    EXPECT_EQ(124u, counters.rx_bytes);
+    EXPECT_EQ(4u + 2, counters.rx_packets);
+    EXPECT_EQ(123u + 9, counters.tx_bytes);
+    EXPECT_EQ(4u + 10, counters.tx_packets);
+    EXPECT_EQ(TW_ERR_NOT_FOUND, tw_netdev_parse(kText, "lo,eth1", &counters));
     EXPECT_EQ(TW_ERR_NOT_FOUND, tw_netdev_parse(kText, "eth", &counters));
     EXPECT_EQ(TW_ERR_NOT_FOUND, tw_netdev_parse("", "eth0", &counters));
     EXPECT_EQ(TW_ERR_FORMAT, tw_netdev_parse(kText, "cut", &counters));
