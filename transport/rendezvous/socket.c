@@ -231,3 +231,26 @@ int tw_net_device_usable(const char *device)
     freeifaddrs(list);
     return usable;
 }
+
+int tw_net_addresses(int with_loopback, uint8_t *out, int max)
+{
+    struct ifaddrs *list = NULL;
+    int n = 0;
+    if (getifaddrs(&list)) {
+        return 0;
+    }
+    for (const struct ifaddrs *i = list; i && n < max; i = i->ifa_next) {
+        const uint8_t *data;
+        const size_t bytes = i->ifa_addr ? address_bytes(i->ifa_addr, &data) : 0;
+        uint8_t *address = out + 16 * n;
+        if (!bytes || (!with_loopback && (i->ifa_flags & IFF_LOOPBACK))) {
+            continue;
+        }
+        memset(address, 0, 10);
+        memset(address + 10, 0xff, 2);
+        memcpy(address + 16 - bytes, data, bytes);
+        n++;
+    }
+    freeifaddrs(list);
+    return n;
+}

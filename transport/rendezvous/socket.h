@@ -22,6 +22,9 @@ tw_status_t tw_socket_connect(const char *host, int port, uint64_t deadline_ns, 
 void tw_socket_peer_name(int fd, char *name, size_t name_bytes);
 /** The device that carries this end's address; "" if none does. */
 void tw_socket_device(int fd, char *device, size_t device_bytes);
+/** This host's IP addresses, 16 bytes each (IPv4 mapped into IPv6), without the loopback device's unless asked for. out: [max].
+ *  Returns how many; none after an error. */
+int tw_net_addresses(int with_loopback, uint8_t *out, int max);
 /** Whether `device` exists, is up, has a carrier and an address. */
 int tw_net_device_usable(const char *device);
 

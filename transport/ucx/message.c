@@ -105,14 +105,14 @@ void tw_ucx_ops_disown(tw_ucx_transport_t *ucx, const tw_ucx_request_t *request)
 static ucs_status_ptr_t op_send(tw_ucx_op_t *op, uint32_t when)
 {
     tw_ucx_peer_t *peer = op->stream->peer;
-    const int is_control = op->header.kind != TW_UCX_DATA;
-    const ucp_request_param_t params = {.op_attr_mask =
-                                            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                                            UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS | when,
-                                        .flags = is_control ? UCP_AM_SEND_FLAG_EAGER : 0,
-                                        .cb = {.send = on_sent},
-                                        .memory_type = op->memory,
-                                        .user_data = op};
+    const int is_control = op->header.kind != TW_UCX_DATA && op->header.kind != TW_UCX_HELLO;
+    const ucp_request_param_t params = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS | when,
+        .flags = op->bytes && op->header.kind == TW_UCX_DATA ? 0 : UCP_AM_SEND_FLAG_EAGER,
+        .cb = {.send = on_sent},
+        .memory_type = op->memory,
+        .user_data = op};
     op->header.sequence = is_control ? (uint32_t)peer->n_control_sent : 0;
     ucs_status_ptr_t handle = ucp_am_send_nbx(op->stream->endpoint, op->keep ? AM_ID_KEEP : AM_ID,
                                               &op->header, sizeof(op->header), op->data, op->bytes, &params);
@@ -206,6 +206,29 @@ tw_status_t tw_ucx_control_send(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, co
     op->data = request ? request->buffer : NULL;
     op->bytes = request ? request->bytes : 0;
     message_send(op);
+    return TW_OK;
+}
+
+static int is_over_tcp(const tw_ucx_peer_t *peer)
+{
+    return peer->n_streams > 0 && peer->streams[0].worker->at_once;
+}
+
+tw_status_t tw_ucx_hellos_send(tw_ucx_transport_t *ucx)
+{
+    for (int r = 0; r < ucx->base.world; r++) {
+        tw_ucx_peer_t *peer = &ucx->peers[r];
+        for (int s = 0; is_over_tcp(peer) && s < peer->n_streams; s++) {
+            tw_ucx_op_t *op = op_create(ucx);
+            if (!op) {
+                tw_error("rank %d: out of memory for a message", ucx->base.rank);
+                return TW_ERR_NO_MEMORY;
+            }
+            op->stream = &peer->streams[s];
+            op->header = (tw_ucx_header_t){.kind = TW_UCX_HELLO, .stream = (uint32_t)s};
+            message_send(op);
+        }
+    }
     return TW_OK;
 }
 
@@ -543,6 +566,15 @@ static const char *on_data(const tw_ucx_worker_t *worker, tw_ucx_peer_t *peer, c
     return NULL;
 }
 
+static const char *on_hello(tw_ucx_peer_t *peer)
+{
+    if (!is_over_tcp(peer) || peer->n_hellos == peer->n_streams) {
+        return "it greets more often than it has connections";
+    }
+    peer->n_hellos++;
+    return NULL;
+}
+
 /** NULL, or what is wrong with the message. */
 static const char *dispatch(const tw_ucx_worker_t *worker, const tw_ucx_incoming_t *in)
 {
@@ -553,6 +585,9 @@ static const char *dispatch(const tw_ucx_worker_t *worker, const tw_ucx_incoming
     peer->heard_ns = 0;
     if (header->kind == TW_UCX_DATA) {
         return on_data(worker, peer, in);
+    }
+    if (header->kind == TW_UCX_HELLO) {
+        return on_hello(peer);
     }
     if (in->in_ucx || header->sequence != (uint32_t)peer->n_control_received) {
         return "its messages do not come in order";

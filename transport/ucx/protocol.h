@@ -3,7 +3,8 @@
  *  whichever stream is free, to be copied to their place as they come, in any order. Where there are several data streams,
  *  each chunk is acknowledged (ACK): a stream is as busy as its chunks on the way are many, and that is not what a socket
  *  with its large buffers would tell. CANCEL takes an RTS back. All but DATA travel on the control stream in order; that is
- *  what keeps equal tags in posting order, and small messages out of the bulk's queue.
+ *  what keeps equal tags in posting order, and small messages out of the bulk's queue. HELLO is the first message on each
+ *  stream over TCP, sent when the transport is made: once all have come, nobody has to be let in any more (guard.h).
  *
  *  Memory of a GPU is touched by UCX alone, never by this code: from there even short messages go by RTS, and a CTS that
  *  names such memory asks for chunks that UCX keeps until it is told where to copy them. */
@@ -21,7 +22,7 @@ extern "C" {
 typedef struct tw_ucx_header {
     uint32_t source;   /**< the sending rank */
     uint32_t kind;     /**< tw_ucx_kind_t */
-    uint32_t sequence; /**< all but DATA: how many of those came before, from this rank to that */
+    uint32_t sequence; /**< all but DATA and HELLO: how many of those came before, from this rank to that */
     uint32_t stream;   /**< DATA, ACK: the sender's stream, 0: no ACK wanted; CTS: 1: keep */
     uint64_t tag;      /**< EAGER, RTS */
     uint64_t id;       /**< RTS: the sender's slot; CTS, CANCEL: that again; DATA: the receiver's slot */
@@ -36,7 +37,8 @@ typedef enum tw_ucx_kind {
     TW_UCX_CTS,
     TW_UCX_DATA,
     TW_UCX_ACK,
-    TW_UCX_CANCEL
+    TW_UCX_CANCEL,
+    TW_UCX_HELLO
 } tw_ucx_kind_t;
 
 #ifdef __cplusplus

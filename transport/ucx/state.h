@@ -16,6 +16,7 @@
 #include "transport/monitor/monitor.h"
 #include "transport/options.h"
 #include "transport/rendezvous/rendezvous.h"
+#include "transport/ucx/guard.h"
 #include "transport/ucx/protocol.h"
 
 #ifdef __cplusplus
@@ -39,6 +40,7 @@ typedef struct tw_ucx_worker {
     ucp_address_t *address;
     size_t address_bytes;
     int event_fd;
+    tw_ucx_guard_t guard; /**< of its TCP port */
 } tw_ucx_worker_t;
 
 TAILQ_HEAD(tw_ucx_request_list, tw_ucx_request);
@@ -63,7 +65,7 @@ typedef struct tw_ucx_stream {
 typedef struct tw_ucx_peer {
     tw_ucx_transport_t *ucx;
     int rank;
-    int n_streams;
+    int n_streams, n_hellos; /**< HELLOs come, one for each stream over TCP */
     tw_ucx_stream_t
         *streams; /**< [n_streams] control first; data streams are the others, or the same if it is alone */
     size_t chunk_bytes;
@@ -162,6 +164,8 @@ struct tw_ucx_transport {
     struct tw_ucx_peer_list busy_peers;
     struct tw_ucx_stream_list busy_streams;
     tw_ucx_slots_t slots;
+    uint8_t *admitted; /**< [n_admitted][TW_GUARD_ADDRESS_BYTES] where ranks on other nodes may come from */
+    size_t n_admitted;
     double peer_timeout_sec;
     size_t eager_bytes;
     int in_ucx;   /**< UCX is calling back */
@@ -196,6 +200,9 @@ void tw_ucx_peers_destroy(tw_ucx_transport_t *ucx);
 void tw_ucx_stream_open(tw_ucx_transport_t *ucx, tw_ucx_stream_t *stream);
 /** Note that a stream is of no use any more, and tell the monitor. */
 void tw_ucx_stream_break(tw_ucx_stream_t *stream, ucs_status_t why);
+/** Let the other ranks in, or nobody. */
+void tw_ucx_workers_admit(tw_ucx_transport_t *ucx);
+void tw_ucx_workers_shut(tw_ucx_transport_t *ucx);
 /** Returns how much happened. */
 unsigned tw_ucx_workers_progress(tw_ucx_transport_t *ucx);
 /** Until everything has gone out, the job has failed, or the peer timeout has passed. */
@@ -215,6 +222,8 @@ tw_status_t tw_ucx_handler_set(tw_ucx_worker_t *worker);
 /** Send a control message; `request` (EAGER) is counted as busy until UCX is done with its buffer. */
 tw_status_t tw_ucx_control_send(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, const tw_ucx_header_t *header,
                                 tw_ucx_request_t *request);
+/** Send HELLO on all streams over TCP. TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_ucx_hellos_send(tw_ucx_transport_t *ucx);
 /** Send what waits on streams that are free again, then hand them chunks of what is in `sending`. */
 void tw_ucx_pump(tw_ucx_transport_t *ucx);
 /** Forget what waits on a broken stream. */

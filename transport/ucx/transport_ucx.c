@@ -9,10 +9,15 @@
 
 #include "transport/rendezvous/job.h"
 #include "transport/rendezvous/node_id.h"
+#include "transport/rendezvous/socket.h"
 #include "transport/ucx/state.h"
 
 /** Longest sleep while a rank that has left may still be needed: its silence is judged when the caller tests. */
 #define LEFT_SLEEP_SEC 0.1
+/** While connections are being opened: what waits to be sent is tried again. */
+#define HELLO_SLEEP_SEC 0.001
+/** Of its IP addresses that a rank tells; it hardly has more. */
+#define OWN_ADDRESSES_MAX 64
 
 /* ---- waiting ----------------------------------------------------------------------------------------------- */
 
@@ -138,6 +143,7 @@ static void tw_ucx_free(tw_ucx_transport_t *ucx)
     free_ops(&ucx->ops);
     free_ops(&ucx->free_ops);
     free(ucx->slots.slots);
+    free(ucx->admitted);
     free(ucx->pollfds);
     if (ucx->wake_fd >= 0) {
         close(ucx->wake_fd);
@@ -261,8 +267,10 @@ static void describe(tw_ucx_transport_t *ucx)
 /** Everyone's addresses, from everyone's own. */
 static tw_status_t exchange_addresses(tw_ucx_transport_t *ucx)
 {
-    const uint8_t takes_cuda = (uint8_t)ucx->base.takes[TW_MEM_CUDA];
-    tw_msg_blob_t own[1 + TW_UCX_WORKERS_MAX] = {{&takes_cuda, 1}};
+    uint8_t head[1 + OWN_ADDRESSES_MAX * TW_GUARD_ADDRESS_BYTES] = {(uint8_t)ucx->base.takes[TW_MEM_CUDA]};
+    const int with_loopback = strstr(tw_ucx_device_list(ucx), "lo") != NULL;
+    const int n_addresses = tw_net_addresses(with_loopback, head + 1, OWN_ADDRESSES_MAX);
+    tw_msg_blob_t own[1 + TW_UCX_WORKERS_MAX] = {{head, 1 + (uint32_t)n_addresses * TW_GUARD_ADDRESS_BYTES}};
     tw_msg_blob_t *all = calloc((size_t)ucx->base.world, sizeof(*all));
     tw_msg_writer_t list = {0};
     for (int i = 0; i < ucx->n_workers; i++) {
@@ -309,13 +317,50 @@ static tw_status_t prepare_sleep(tw_ucx_transport_t *ucx)
     return tw_status_from_errno(error);
 }
 
+/** A rank that has not yet opened all its connections to this one; -1: none. */
+static int awaited(const tw_ucx_transport_t *ucx)
+{
+    for (int r = 0; r < ucx->base.world; r++) {
+        const tw_ucx_peer_t *peer = &ucx->peers[r];
+        if (peer->n_streams && peer->streams[0].worker->at_once && peer->n_hellos < peer->n_streams) {
+            return r;
+        }
+    }
+    return -1;
+}
+
+/** All connections are opened while the other ranks are let in; then nobody has to be any more. If a rank fails meanwhile, the
+ *  transport's calls name it. */
+static tw_status_t greet_all(tw_ucx_transport_t *ucx)
+{
+    const uint64_t until_ns = tw_time_ns() + (uint64_t)(ucx->options.join_timeout * 1e9);
+    tw_ucx_workers_admit(ucx);
+    tw_status_t status = tw_ucx_hellos_send(ucx);
+    while (!status && (awaited(ucx) >= 0 || !TAILQ_EMPTY(&ucx->busy_streams))) {
+        if (tw_time_ns() > until_ns) {
+            const int late = awaited(ucx) >= 0 ? awaited(ucx) : TAILQ_FIRST(&ucx->busy_streams)->peer->rank;
+            tw_monitor_fail(ucx->monitor, late, "its connections were not open in time");
+        }
+        status = tw_ucx_progress(&ucx->base);
+        if (status == TW_IN_PROGRESS) {
+            status = tw_ucx_nap(ucx, HELLO_SLEEP_SEC);
+        }
+        status = status == TW_IN_PROGRESS ? TW_OK : status;
+    }
+    tw_ucx_workers_shut(ucx);
+    return status == TW_ERR_PEER ? TW_OK : status;
+}
+
 static tw_status_t connect_all(tw_ucx_transport_t *ucx)
 {
     tw_status_t status = tw_ucx_workers_create(ucx);
     if (!status) {
         status = exchange_addresses(ucx);
     }
-    return status ? status : prepare_sleep(ucx);
+    if (!status) {
+        status = prepare_sleep(ucx);
+    }
+    return status ? status : greet_all(ucx);
 }
 
 static tw_status_t meet_and_connect(tw_ucx_transport_t *ucx, const tw_job_t *job)

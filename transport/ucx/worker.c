@@ -2,6 +2,8 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "transport/rendezvous/socket.h"
 #include "transport/ucx/state.h"
@@ -10,6 +12,9 @@
 #define SEGMENT_HEADER_BYTES 512
 /** Shared memory needs no streams; long messages are still cut, so that several move together. */
 #define SHM_CHUNK_BYTES ((size_t)4 << 20)
+
+/** Descriptors that UCX and the process need besides. */
+#define SPARE_DESCRIPTORS 32
 
 /** One setting for UCX. The user's own UCX_ variable wins, unless this backend depends on the setting. */
 typedef struct tw_ucx_setting {
@@ -60,7 +65,15 @@ static tw_status_t context_create(const tw_ucx_transport_t *ucx, tw_ucx_worker_t
                                  .estimated_num_eps = (size_t)ucx->base.world,
                                  .mt_workers_shared = 0};
     ucs_status_t status = ucp_init(&params, config, &worker->context);
-    return status == UCS_OK ? TW_OK : ucx_failed(ucx, "no context", status);
+    if (status == UCS_OK) {
+        return TW_OK;
+    }
+    char what[128];
+    const int shm = worker == &ucx->workers[TW_UCX_SHM_WORKER];
+    worker->context = NULL;
+    snprintf(what, sizeof(what), "no context for %s=%s", shm ? "TW_NODE_TLS" : "TW_NET_TLS",
+             shm ? ucx->options.node_tls : ucx->options.net_tls);
+    return ucx_failed(ucx, what, status);
 }
 
 static tw_status_t worker_start(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker)
@@ -89,6 +102,7 @@ static tw_status_t worker_create(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worke
 {
     ucp_config_t *config;
     worker->ucx = ucx;
+    tw_ucx_guard_init(&worker->guard);
     ucs_status_t read = ucp_config_read(NULL, NULL, &config);
     if (read != UCS_OK) {
         return ucx_failed(ucx, "configuration", read);
@@ -112,6 +126,7 @@ static void worker_destroy(tw_ucx_worker_t *worker)
     if (worker->context) {
         ucp_cleanup(worker->context);
     }
+    tw_ucx_guard_cleanup(&worker->guard);
     *worker = (tw_ucx_worker_t){0};
 }
 
@@ -138,6 +153,14 @@ static tw_status_t shm_worker_create(tw_ucx_transport_t *ucx)
     return worker_create_with_cuda(ucx, &ucx->workers[TW_UCX_SHM_WORKER], ucx->options.node_tls, settings);
 }
 
+static void cannot_guard(const tw_ucx_transport_t *ucx, const char *what)
+{
+    tw_warn("rank %d: the kernel takes no filter for UCX's port (%s): anyone who reaches it while the job "
+            "runs can end "
+            "this process",
+            ucx->base.rank, what);
+}
+
 /** CUDA is not for this one, though UCX can copy from and to a GPU for it: no message in the memory of a GPU goes at once,
  *  nor, with UCX before 1.15, any other one while there is such memory. */
 static tw_status_t tcp_worker_create(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker, const char *device)
@@ -161,7 +184,31 @@ static tw_status_t tcp_worker_create(tw_ucx_transport_t *ucx, tw_ucx_worker_t *w
     };
     snprintf(segment, sizeof(segment), "%u", longest + SEGMENT_HEADER_BYTES);
     worker->at_once = 1;
-    return worker_create(ucx, worker, settings);
+    tw_status_t status = worker_create(ucx, worker, settings);
+    if (!status && tw_ucx_guard_close(&worker->guard, worker->address, worker->address_bytes)) {
+        cannot_guard(ucx, device);
+    }
+    return status;
+}
+
+void tw_ucx_workers_admit(tw_ucx_transport_t *ucx)
+{
+    for (int i = 0; i < ucx->n_workers; i++) {
+        tw_ucx_guard_t *guard = &ucx->workers[i].guard;
+        if (ucx->workers[i].at_once && guard->listener >= 0 &&
+            tw_ucx_guard_admit(guard, ucx->admitted, ucx->n_admitted)) {
+            cannot_guard(ucx, "the list of addresses is too long for it");
+        }
+    }
+}
+
+void tw_ucx_workers_shut(tw_ucx_transport_t *ucx)
+{
+    for (int i = 0; i < ucx->n_workers; i++) {
+        if (ucx->workers[i].at_once) {
+            tw_ucx_guard_shut(&ucx->workers[i].guard);
+        }
+    }
 }
 
 /** Any other transports: UCX knows best. */
@@ -186,11 +233,27 @@ const char *tw_ucx_device_list(const tw_ucx_transport_t *ucx)
     return inside && rendezvous->settings.device[0] ? rendezvous->settings.device : rendezvous->device;
 }
 
+/** Whether a device is in a list of them before byte `end`. */
+static int is_named_before(const char *list, const char *device, size_t end)
+{
+    const size_t bytes = strlen(device);
+    for (size_t at = 0; at < end; at += strcspn(list + at, ",") + 1) {
+        if (!strncmp(list + at, device, bytes) && strcspn(list + at, ",") == bytes) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static tw_status_t net_workers_create(tw_ucx_transport_t *ucx)
 {
     char list[256], *rest = list, *device;
     snprintf(list, sizeof(list), "%s", tw_ucx_device_list(ucx));
     while ((device = strsep(&rest, ","))) {
+        if (is_named_before(tw_ucx_device_list(ucx), device, (size_t)(device - list))) {
+            tw_error("rank %d: TW_NET_DEVICES: \"%s\" stands there twice", ucx->base.rank, device);
+            return TW_ERR_CONFIG;
+        }
         if (ucx->n_workers == TW_UCX_WORKERS_MAX || !tw_net_device_usable(device)) {
             tw_error("rank %d: TW_NET_DEVICES: \"%s\": %s", ucx->base.rank, device,
                      ucx->n_workers == TW_UCX_WORKERS_MAX ? "too many devices"
@@ -224,6 +287,34 @@ static int all_take_cuda(const tw_ucx_transport_t *ucx)
     return n > 0 && n_taking == n;
 }
 
+/** UCX does not say so when it runs out of descriptors, and may end the process. */
+static void descriptors_check(const tw_ucx_transport_t *ucx, int n_far)
+{
+    struct rlimit limit;
+    int n_devices = 1;
+    for (const char *at = tw_ucx_device_list(ucx); (at = strchr(at, ',')); at++) {
+        n_devices++;
+    }
+    const int lowest_free = dup(tw_monitor_event_fd(ucx->monitor));
+    if (lowest_free >= 0) {
+        close(lowest_free);
+    }
+    /* Of each stream one connection each way, at most. */
+    const size_t n_connections =
+        2 * (size_t)n_far * (1 + (size_t)n_devices * ucx->rendezvous.settings.streams);
+    if (getrlimit(RLIMIT_NOFILE, &limit)) {
+        return;
+    }
+    const size_t n_open = lowest_free >= 0 ? (size_t)lowest_free : (size_t)limit.rlim_cur;
+    if (limit.rlim_cur < n_open + n_connections + SPARE_DESCRIPTORS) {
+        tw_warn("rank %d: up to %zu connections to other nodes, with what is open already, may need %zu "
+                "descriptors, and "
+                "RLIMIT_NOFILE is %zu: raise it (ulimit -n)",
+                ucx->base.rank, n_connections, n_open + n_connections + SPARE_DESCRIPTORS,
+                (size_t)limit.rlim_cur);
+    }
+}
+
 tw_status_t tw_ucx_workers_create(tw_ucx_transport_t *ucx)
 {
     int n_near = 0, n_far = 0;
@@ -239,6 +330,7 @@ tw_status_t tw_ucx_workers_create(tw_ucx_transport_t *ucx)
     ucx->n_workers = TW_UCX_FIRST_NET_WORKER;
     tw_status_t status = n_near ? shm_worker_create(ucx) : TW_OK;
     if (!status && n_far) {
+        descriptors_check(ucx, n_far);
         status = net_workers_create(ucx);
     }
     ucx->base.takes[TW_MEM_CUDA] = !status && all_take_cuda(ucx);
@@ -297,16 +389,41 @@ static void streams_init(tw_ucx_peer_t *peer, int n_devices, const tw_msg_blob_t
     }
 }
 
-/** What a rank tells of itself: whether it takes CUDA memory, 1 or 0, then the addresses of its workers. */
+/** What a rank tells of itself: whether it takes CUDA memory, 1 or 0, with the IP addresses that it may come from; then the
+ *  addresses of its workers. */
 static tw_status_t card_parse(const tw_msg_blob_t *list, tw_msg_blob_t *card, uint32_t *n_addresses)
 {
     uint32_t n = 0;
     tw_status_t status = tw_msg_blobs_parse(list->data, list->bytes, 1 + TW_UCX_WORKERS_MAX, card, &n);
-    if (!status && (card[0].bytes != 1 || card[0].data[0] > 1)) {
+    if (!status && (card[0].bytes % TW_GUARD_ADDRESS_BYTES != 1 || card[0].data[0] > 1)) {
         status = TW_ERR_FORMAT;
     }
     *n_addresses = n > 0 ? n - 1 : 0;
     return status;
+}
+
+/** Ranks of one node have the same addresses. */
+static tw_status_t admit_card(tw_ucx_transport_t *ucx, const tw_msg_blob_t *card)
+{
+    const size_t n = (card->bytes - 1) / TW_GUARD_ADDRESS_BYTES;
+    uint8_t *grown = realloc(ucx->admitted, (ucx->n_admitted + n) * TW_GUARD_ADDRESS_BYTES + 1);
+    if (!grown) {
+        return TW_ERR_NO_MEMORY;
+    }
+    ucx->admitted = grown;
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *address = card->data + 1 + i * TW_GUARD_ADDRESS_BYTES;
+        size_t known = 0;
+        while (known < ucx->n_admitted &&
+               memcmp(grown + known * TW_GUARD_ADDRESS_BYTES, address, TW_GUARD_ADDRESS_BYTES)) {
+            known++;
+        }
+        if (known == ucx->n_admitted) {
+            memcpy(grown + known * TW_GUARD_ADDRESS_BYTES, address, TW_GUARD_ADDRESS_BYTES);
+            ucx->n_admitted++;
+        }
+    }
+    return TW_OK;
 }
 
 static tw_status_t peer_create(tw_ucx_transport_t *ucx, int rank, const tw_msg_blob_t *list)
@@ -342,7 +459,7 @@ static tw_status_t peer_create(tw_ucx_transport_t *ucx, int rank, const tw_msg_b
     if (peer->n_streams) {
         streams_init(peer, n_devices, addresses);
     }
-    return TW_OK;
+    return far ? admit_card(ucx, &card[0]) : TW_OK;
 }
 
 tw_status_t tw_ucx_peers_create(tw_ucx_transport_t *ucx, const tw_msg_blob_t *addresses)

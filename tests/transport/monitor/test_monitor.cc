@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -167,6 +168,22 @@ TEST_F(Monitor, NothingHappensToTheLiving)
     for (tw_monitor_t *monitor : monitors) {
         EXPECT_EQ(tw_monitor_failed_rank(monitor), -1);
     }
+}
+
+TEST_F(Monitor, NoDescriptorIsLeft)
+{
+    tw_monitor_params_t params = {};
+    tw_monitor_t *monitor = nullptr;
+    rlimit limit, none;
+    params.world = 1;
+    params.peer_timeout_sec = timeout_sec;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = {3, limit.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    expect_log("cannot start the monitor: Too many open files");
+    const tw_status_t status = tw_monitor_create(&params, &monitor);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT_EQ(status, tw_status_from_errno(EMFILE));
 }
 
 TEST_F(Monitor, AClosedConnection)

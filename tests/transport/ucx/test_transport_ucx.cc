@@ -5,6 +5,7 @@
 #include <string>
 #include <tuple>
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -389,6 +390,47 @@ TEST_F(UcxJob, ADeviceThatIsNotThere)
     EXPECT_NE(endings[0].err.find("peer 1 failed: it could not start"), std::string::npos) << endings[0].err;
     EXPECT_EQ(endings[0].exit_status, 2);
     EXPECT_EQ(endings[1].exit_status, 2);
+}
+
+TEST_F(UcxJob, OneDeviceTwice)
+{
+    Ranks::Options options = on(ways[1], 2, "meet");
+    options.env["TW_NET_DEVICES"] = "lo,lo";
+    Ranks ranks(options);
+    for (const Ending &ending : ranks.wait_all(patience_sec)) {
+        EXPECT_EQ(ending.exit_status, 2);
+        EXPECT_NE(ending.err.find("TW_NET_DEVICES: \"lo\" stands there twice"), std::string::npos)
+            << ending.err;
+    }
+}
+
+TEST_F(UcxJob, TransportsThatUcxDoesNotHave)
+{
+    Ranks::Options options = on(ways[1], 2, "meet");
+    options.env["TW_NET_TLS"] = "foo";
+    Ranks ranks(options);
+    for (const Ending &ending : ranks.wait_all(patience_sec)) {
+        EXPECT_EQ(ending.exit_status, 2);
+        EXPECT_NE(ending.err.find("TW_NET_TLS=foo"), std::string::npos) << ending.err;
+    }
+}
+
+TEST_F(UcxJob, TooFewDescriptors)
+{
+    for (rlim_t n : {(rlim_t)16, (rlim_t)40}) {
+        Ranks::Options options = on(ways[1], 2, "meet");
+        options.env["TW_PEER_TIMEOUT"] = "1";
+        options.in_child = [=](int) {
+            const rlimit limit = {n, n};
+            setrlimit(RLIMIT_NOFILE, &limit);
+        };
+        Ranks ranks(options);
+        for (const Ending &ending : ranks.wait_all(patience_sec)) {
+            EXPECT_EQ(ending.exit_status == 0, n == 40) << ending.out << ending.err;
+            EXPECT_NE(ending.err.find("RLIMIT_NOFILE is " + std::to_string(n)), std::string::npos)
+                << ending.err;
+        }
+    }
 }
 
 /* Who knocks on the rendezvous port of a real job, while it starts, changes nothing. */
