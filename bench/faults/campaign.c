@@ -27,7 +27,6 @@
 #define POLL_SEC 0.02
 
 typedef struct run {
-    const tw_fault_options_t *options;
     const tw_fault_plan_t *plan;
     int pipe[2];
     FILE *log; /* what the ranks say */
@@ -174,22 +173,20 @@ static double limit_sec(void)
     return text && tw_parse_time(text, &timeout_sec) == TW_OK ? timeout_sec + MARGIN_SEC : MARGIN_SEC;
 }
 
-tw_status_t tw_fault_run(const tw_fault_options_t *options, const tw_fault_plan_t *plan,
-                         tw_fault_story_t *story)
+tw_status_t tw_fault_run(const tw_fault_plan_t *plan, tw_fault_story_t *story, tw_fault_verdict_t *verdict)
 {
-    run_t run = {.options = options, .plan = plan, .pipe = {-1, -1}};
+    run_t run = {.plan = plan, .pipe = {-1, -1}};
     *story = (tw_fault_story_t){.start_sec = tw_time_sec(), .limit_sec = limit_sec()};
     tw_status_t status = start(&run);
     if (run.pipe[1] >= 0) {
         close(run.pipe[1]);
     }
     if (status == TW_OK) {
-        tw_fault_verdict_t verdict;
         watch(&run, story);
         usleep((useconds_t)(LAST_WORDS_SEC * 1e6));
         story->n_left_over = clean_up(&run);
-        tw_fault_judge(plan, story, &verdict);
-        if (!tw_fault_verdict_ok(&verdict)) {
+        tw_fault_judge(plan, story, verdict);
+        if (!tw_fault_verdict_ok(verdict)) {
             show_log(run.log);
         }
     }

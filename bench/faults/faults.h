@@ -67,8 +67,6 @@ const char *tw_fault_phase_name(tw_fault_phase_t phase);
 /** 1: the rank's process is gone; 0: its node's link has changed. */
 int tw_fault_ends_rank(const tw_fault_t *fault);
 int tw_fault_node_of(const tw_fault_plan_t *plan, int rank);
-/** 1 if `rank` is that of a fault, or on the node of a link that fails. */
-int tw_fault_is_victim(const tw_fault_plan_t *plan, int rank);
 
 /* ---- what happened ----------------------------------------------------------------------------------------- */
 
@@ -140,9 +138,8 @@ typedef struct tw_fault_totals {
     uint64_t n_runs, n_bad, n_hangs, n_wrong_names, n_wrong_results, n_left_over;
 } tw_fault_totals_t;
 
-/** One run; what its ranks say goes to stderr if it is not ok. An error when it could not be made (logged). */
-tw_status_t tw_fault_run(const tw_fault_options_t *options, const tw_fault_plan_t *plan,
-                         tw_fault_story_t *story);
+/** One run, judged; what its ranks say goes to stderr if it is not ok. An error when it could not be made (logged). */
+tw_status_t tw_fault_run(const tw_fault_plan_t *plan, tw_fault_story_t *story, tw_fault_verdict_t *verdict);
 
 /** A line for people, and one of JSON. TW_ERR_IO (logged) if that cannot be written. */
 tw_status_t tw_fault_report_run(FILE *json, const tw_fault_plan_t *plan, const tw_fault_story_t *story,

@@ -116,9 +116,8 @@ static tw_status_t run_all(const tw_fault_options_t *options, FILE *json, tw_fau
         tw_fault_verdict_t verdict;
         tw_fault_plan_make(&plan, options->seed, options->first + i, options->n_nodes,
                            options->ranks_per_node);
-        status = tw_fault_run(options, &plan, &story);
+        status = tw_fault_run(&plan, &story, &verdict);
         if (status == TW_OK) {
-            tw_fault_judge(&plan, &story, &verdict);
             add(totals, &verdict);
             status = tw_fault_report_run(json, &plan, &story, &verdict);
         }

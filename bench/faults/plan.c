@@ -62,20 +62,6 @@ int tw_fault_node_of(const tw_fault_plan_t *plan, int rank)
     return rank / plan->ranks_per_node;
 }
 
-int tw_fault_is_victim(const tw_fault_plan_t *plan, int rank)
-{
-    for (int i = 0; i < plan->n_faults; i++) {
-        const tw_fault_t *fault = &plan->faults[i];
-        int there = tw_fault_ends_rank(fault)
-                        ? rank == fault->rank
-                        : tw_fault_node_of(plan, rank) == tw_fault_node_of(plan, fault->rank);
-        if (there) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 static tw_fault_t make_fault(dice_t *dice, const tw_fault_plan_t *plan)
 {
     int world = plan->n_nodes * plan->ranks_per_node, first = plan->phase == TW_FAULT_AFTER_FIRST;
