@@ -308,6 +308,45 @@ TEST_F(Monitor, GarbageFromARank)
     expect_verdict({0, 2}, 1);
 }
 
+/* A number that is no rank's is not an index. */
+TEST_F(Monitor, ARankThatIsNotThereIsNotBlamed)
+{
+    for (int32_t number : {-1, 3, INT32_MAX}) {
+        for (tw_msg_type_t type : {TW_MSG_ABORT, TW_MSG_REPORT}) {
+            make(3, {1});
+            expect_log("peer 1 failed: malformed input");
+            tw_msg_writer_t notice = {};
+            tw_msg_notice_write(number, "it was somebody else", &notice);
+            ASSERT_EQ(tw_connection_send(&held[1], type, notice.data, notice.bytes), TW_OK);
+            tw_msg_writer_cleanup(&notice);
+            expect_verdict({0, 2}, 1);
+            end();
+        }
+    }
+}
+
+TEST_F(Monitor, Rank0NamesOnlyRanksThatAreThere)
+{
+    for (int what = 0; what < 4; what++) {
+        make(3, {0});
+        expect_log("peer 0 failed: malformed input");
+        tw_msg_writer_t message = {};
+        if (what < 2) {
+            tw_msg_notice_write(what == 0 ? -1 : 3, "it was somebody else", &message);
+        } else { /* or one that has left and is still here */
+            tw_msg_gone_write(what == 2 ? 3 : 2, what == 2 ? 0 : UINT64_MAX, &message);
+        }
+        for (size_t r : {1, 2}) {
+            ASSERT_EQ(tw_connection_send(&held[r], what < 2 ? TW_MSG_FAILED : TW_MSG_GONE, message.data,
+                                         message.bytes),
+                      TW_OK);
+        }
+        tw_msg_writer_cleanup(&message);
+        expect_verdict({1, 2}, 0);
+        end();
+    }
+}
+
 TEST_F(Monitor, OwnVerdictsSpread)
 {
     for (int blamed : {0, 1, 2}) {
