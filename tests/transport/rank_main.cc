@@ -1,6 +1,7 @@
 /* One rank of a job over UCX: rank_main WHAT [ARGUMENT], the job from the environment. WHAT: a case of the contract, all that
  * can follow each other ("contract"), or one of the cases below. Ends with a line on stdout,
  * "ok" or "failed rank R after S s: STATUS", and exit status 0; anything else has gone wrong. */
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -141,6 +142,95 @@ void as_if_on_gpu(tw_transport_t *t)
     cancel_on_gpu(t);
 }
 
+/* Rank 1 announces a message to rank 0 and sends data that does not fit it, as "OFFSET+BYTES ...". */
+tw_status_t data_that_does_not_fit(tw_transport_t *t, const char *argument)
+{
+    const size_t bytes = 300000;
+    std::vector<uint8_t> buffer(3 * bytes, 7);
+    if (tw_transport_rank(t) == 0) {
+        const tw_status_t status = wait(t, recv(t, 1, 1, buffer.data() + bytes, bytes));
+        CONTRACT_CHECK(std::all_of(buffer.begin(), buffer.begin() + bytes, [](uint8_t b) { return b == 7; }));
+        CONTRACT_CHECK(
+            std::all_of(buffer.begin() + 2 * bytes, buffer.end(), [](uint8_t b) { return b == 7; }));
+        return status;
+    }
+    tw_ucx_transport_t *ucx = tw_ucx_of(t);
+    const uint64_t first_slot = 1ull << 32, no_slot = 99ull << 32;
+    tw_ucx_header_t header = {};
+    header.kind = TW_UCX_RTS;
+    header.tag = 1;
+    header.id = no_slot;
+    header.value = bytes;
+    usleep(100000); /* the receive is posted, and takes the first slot */
+    CONTRACT_EQ(tw_ucx_control_send(ucx, &ucx->peers[0], &header, nullptr), TW_OK);
+    std::vector<uint8_t> data(bytes, 9);
+    char *end;
+    for (const char *at = argument; *at; at = *end ? end + 1 : end) {
+        tw_ucx_request_t chunk = {};
+        header = {};
+        header.kind = TW_UCX_DATA;
+        header.id = first_slot;
+        header.value = strtoull(at, &end, 10);
+        chunk.buffer = data.data();
+        chunk.bytes = strtoull(end + 1, &end, 10);
+        CONTRACT_EQ(tw_ucx_control_send(ucx, &ucx->peers[0], &header, &chunk), TW_OK);
+        CONTRACT_EQ(chunk.n_ops, 0);
+    }
+    usleep(100000);
+    return wait_for_ever(t);
+}
+
+/* What UCX has in hand when a message is canceled is the sender's own again afterwards, whatever the receiver does. */
+void cancel_what_ucx_has(tw_transport_t *t)
+{
+    std::vector<uint8_t> buffer(8 << 20, 3);
+    tw_ucx_transport_t *ucx = tw_ucx_of(t);
+    if (tw_transport_rank(t) == 0) {
+        tw_transport_request_t *received = recv(t, 1, 1, buffer.data(), buffer.size());
+        while (((tw_ucx_request_t *)received)->stage == TW_UCX_STAGE_UNMATCHED) {
+            (void)tw_transport_progress(t);
+        }
+        usleep(300000); /* nothing moves meanwhile */
+        const tw_status_t status = wait(t, received);
+        CONTRACT_CHECK(status == TW_OK || status == TW_ERR_CANCELED);
+    } else {
+        tw_transport_request_t *sent = send(t, 0, 1, buffer.data(), buffer.size());
+        const double until = tw_time_sec() + 20;
+        while (TAILQ_EMPTY(&ucx->ops) && tw_time_sec() < until) {
+            (void)tw_transport_progress(t);
+        }
+        CONTRACT_CHECK(!TAILQ_EMPTY(&ucx->ops));
+        tw_transport_cancel(t, sent);
+        CONTRACT_CHECK(TAILQ_EMPTY(&ucx->ops));
+    }
+    contract::barrier(t);
+}
+
+/* Rank 1 says goodbye after more messages than it has sent: they do not come. */
+tw_status_t leave_with_messages_lost(tw_transport_t *t)
+{
+    if (tw_transport_rank(t) == 0) {
+        return wait_for_ever(t);
+    }
+    tw_ucx_of(t)->peers[0].n_sent += 5;
+    return TW_OK;
+}
+
+/* Rank 0 sends short messages as fast as it can; rank 1 does not look. */
+tw_status_t flood(tw_transport_t *t)
+{
+    static uint8_t data[10000];
+    tw_status_t status = TW_OK;
+    tw_transport_request_t *request;
+    if (tw_transport_rank(t) == 1) {
+        return wait_for_ever(t);
+    }
+    for (int i = 0; i < 20000 && !status; i++) {
+        status = tw_transport_send_post(t, 1, 2, data, sizeof(data), &request);
+    }
+    return status ? status : wait_for_ever(t);
+}
+
 void say_ready(const tw_transport_t *t)
 {
     printf("ready %d %s\n", tw_transport_rank(t), tw_transport_describe(t));
@@ -179,6 +269,14 @@ int run(tw_transport_t *&t, const std::string &what, const char *argument)
         status = wait_without_rank_0(t);
     } else if (what == "end_on_failure") {
         status = wait_for_ever(t);
+    } else if (what == "data_that_does_not_fit") {
+        status = data_that_does_not_fit(t, argument);
+    } else if (what == "cancel_what_ucx_has") {
+        cancel_what_ucx_has(t);
+    } else if (what == "leave_with_messages_lost") {
+        status = leave_with_messages_lost(t);
+    } else if (what == "flood") {
+        status = flood(t);
     } else if (what == "compute") {
         status = compute(t, atof(argument));
     } else if (what != "meet") {

@@ -51,8 +51,9 @@ static tw_status_t read_one(tw_monitor_t *monitor)
         return status;
     }
     if (message.type == TW_MSG_ADDRESSES) {
-        return monitor->gathered ? TW_ERR_FORMAT
-                                 : tw_monitor_gathered(monitor, message.payload, message.bytes);
+        return atomic_load(&monitor->has_gathered)
+                   ? TW_ERR_FORMAT
+                   : tw_monitor_gathered(monitor, message.payload, message.bytes);
     }
     return message.type == TW_MSG_GONE ? read_gone(monitor, &message) : read_failed(monitor, &message);
 }

@@ -34,7 +34,7 @@ typedef struct tw_monitor_params {
 } tw_monitor_params_t;
 
 tw_status_t tw_monitor_create(const tw_monitor_params_t *params, tw_monitor_t **out);
-/** Everyone gives a list of byte strings and gets all lists: [world], valid until the monitor is destroyed. Collective, once;
+/** Everyone gives some bytes and gets everyone's: lists [world], valid until the next exchange or the end. Collective;
  *  blocks until all are there. TW_ERR_PEER: a rank has failed, or has not come within the join timeout; TW_ERR_NO_MEMORY;
  *  both logged. */
 tw_status_t tw_monitor_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own, tw_msg_blob_t *lists);

@@ -99,6 +99,7 @@ static tw_status_t send_lists(tw_monitor_t *monitor)
             (void)tw_connection_send(&monitor->connections[r], TW_MSG_ADDRESSES, all.data, all.bytes);
         }
     }
+    tw_monitor_lists_forget(monitor); /* the next ones may come as soon as somebody has these */
     if (!status) {
         status = tw_monitor_gathered(monitor, all.data, all.bytes);
     }
@@ -132,7 +133,7 @@ static void server_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own)
 static void judge_exchange(tw_monitor_t *monitor, uint64_t now)
 {
     int r = 0;
-    if (!monitor->lists_by_ns || monitor->n_lists == monitor->world || now < monitor->lists_by_ns) {
+    if (!monitor->lists_by_ns || now < monitor->lists_by_ns) {
         return;
     }
     while (monitor->lists[r].data) {

@@ -61,6 +61,16 @@ tw_status_t tw_monitor_gathered(tw_monitor_t *monitor, const void *lists, size_t
     return TW_OK;
 }
 
+void tw_monitor_lists_forget(tw_monitor_t *monitor)
+{
+    for (int r = 0; monitor->lists && r < monitor->world; r++) {
+        free((void *)(uintptr_t)monitor->lists[r].data);
+        monitor->lists[r] = (tw_msg_blob_t){0};
+    }
+    monitor->n_lists = 0;
+    monitor->lists_by_ns = 0;
+}
+
 const char *tw_monitor_why(const tw_connection_t *connection, tw_status_t status)
 {
     if (status != TW_ERR_IO) {

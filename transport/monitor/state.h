@@ -64,6 +64,8 @@ int tw_monitor_is_gone(const tw_monitor_t *monitor, int rank);
 int tw_monitor_everyone_is_gone(const tw_monitor_t *monitor);
 /** Everyone's lists are here. TW_ERR_NO_MEMORY. */
 tw_status_t tw_monitor_gathered(tw_monitor_t *monitor, const void *lists, size_t bytes);
+/** What has come to be exchanged; rank 0 alone has any. */
+void tw_monitor_lists_forget(tw_monitor_t *monitor);
 /** Why a connection broke, in words. */
 const char *tw_monitor_why(const tw_connection_t *connection, tw_status_t status);
 /** Send {number, text}; a broken connection shows when it is read. */

@@ -254,6 +254,9 @@ static void wait_for_lists(tw_monitor_t *monitor)
 tw_status_t tw_monitor_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own, tw_msg_blob_t *lists)
 {
     uint32_t n_lists = 0;
+    free(monitor->gathered);
+    monitor->gathered = NULL;
+    atomic_store(&monitor->has_gathered, 0);
     pthread_mutex_lock(&monitor->lock);
     monitor->orders.own = own;
     pthread_mutex_unlock(&monitor->lock);
@@ -293,9 +296,7 @@ static void monitor_free(tw_monitor_t *monitor)
     free(monitor->orders.suspects);
     free(monitor->orders.goodbye);
     free(monitor->suspect_until_ns);
-    for (int r = 0; monitor->lists && r < monitor->world; r++) {
-        free((void *)(uintptr_t)monitor->lists[r].data);
-    }
+    tw_monitor_lists_forget(monitor);
     free(monitor->lists);
     free(monitor->gathered);
     free(monitor->gone);

@@ -87,7 +87,7 @@ static tw_status_t attach(int fd, struct sock_filter *code, size_t n)
 {
     const struct sock_fprog program = {.len = (unsigned short)n, .filter = code};
     return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) ? TW_ERR_UNSUPPORTED
-                                                                                  : TW_OK;
+                                                                                   : TW_OK;
 }
 
 static tw_status_t admit_nobody(int fd)

@@ -14,9 +14,9 @@ extern "C" {
 #define TW_GUARD_ADDRESS_BYTES 16 /**< IPv6, or IPv4 mapped into it */
 
 typedef struct tw_ucx_guard {
-    int listener;  /**< UCX's, borrowed; -1: not found */
-    int port;      /**< its own */
-    int *before;   /**< [n_before] sockets that were listening before UCX's was made */
+    int listener; /**< UCX's, borrowed; -1: not found */
+    int port;     /**< its own */
+    int *before;  /**< [n_before] sockets that were listening before UCX's was made */
     int n_before;
 } tw_ucx_guard_t;
 

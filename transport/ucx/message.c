@@ -150,6 +150,15 @@ static void stream_set_busy(tw_ucx_transport_t *ucx, tw_ucx_stream_t *stream, in
     stream->is_busy = is_busy;
 }
 
+/** Forget what waits on a broken stream: the monitor has been told. */
+static void stream_drop(tw_ucx_stream_t *stream)
+{
+    tw_ucx_op_t *op;
+    while ((op = TAILQ_FIRST(&stream->waiting))) {
+        op_finish(op, UCS_ERR_CANCELED);
+    }
+}
+
 /** Never from inside UCX: it may be delivering a message of the very connection that a send breaks, or that a new endpoint
  *  takes over. What comes up there is sent right after. */
 static void stream_flush(tw_ucx_transport_t *ucx, tw_ucx_stream_t *stream)
@@ -158,21 +167,17 @@ static void stream_flush(tw_ucx_transport_t *ucx, tw_ucx_stream_t *stream)
     if (!stream->endpoint && !stream->broken && !ucx->in_ucx) {
         tw_ucx_stream_open(ucx, stream);
     }
-    while (!ucx->in_ucx && (op = TAILQ_FIRST(&stream->waiting)) && op_try(ucx, op) == TW_OK) {
+    while (!ucx->in_ucx && !stream->broken && (op = TAILQ_FIRST(&stream->waiting)) &&
+           op_try(ucx, op) == TW_OK) {
         ;
+    }
+    if (stream->broken) {
+        stream_drop(stream);
     }
     stream_set_busy(ucx, stream, !TAILQ_EMPTY(&stream->waiting));
 }
 
-void tw_ucx_stream_drop(tw_ucx_stream_t *stream)
-{
-    tw_ucx_op_t *op;
-    while ((op = TAILQ_FIRST(&stream->waiting))) {
-        op_finish(op, UCS_ERR_CANCELED);
-    }
-}
-
-/** A stream that is broken swallows the message; the monitor has been told. */
+/** A stream that is broken swallows the message. */
 static void message_send(tw_ucx_op_t *op)
 {
     tw_ucx_transport_t *ucx = op->transport;
@@ -186,7 +191,7 @@ static void message_send(tw_ucx_op_t *op)
     op->header.source = (uint32_t)ucx->base.rank;
     op_move(op, &stream->waiting);
     if (stream->broken) {
-        tw_ucx_stream_drop(stream);
+        stream_drop(stream);
     } else if (TAILQ_FIRST(&stream->waiting) == op) {
         stream_flush(ucx, stream);
     }
@@ -644,7 +649,7 @@ static ucs_status_t handler_set(tw_ucx_worker_t *worker, unsigned id, uint32_t f
     return ucp_worker_set_am_recv_handler(worker->worker, &params);
 }
 
-tw_status_t tw_ucx_handler_set(tw_ucx_worker_t *worker)
+static tw_status_t handlers_set(tw_ucx_worker_t *worker)
 {
     ucs_status_t status = handler_set(worker, AM_ID, 0);
     if (status == UCS_OK) {
@@ -655,4 +660,25 @@ tw_status_t tw_ucx_handler_set(tw_ucx_worker_t *worker)
     }
     tw_error("rank %d: UCX: no handler: %s", worker->ucx->base.rank, ucs_status_string(status));
     return TW_ERR_UCX;
+}
+
+tw_status_t tw_ucx_handlers_set(tw_ucx_transport_t *ucx)
+{
+    tw_status_t status = TW_OK;
+    for (int i = 0; i < ucx->n_workers && !status; i++) {
+        status = ucx->workers[i].worker ? handlers_set(&ucx->workers[i]) : TW_OK;
+    }
+    return status;
+}
+
+tw_status_t tw_ucx_progress(tw_transport_t *transport)
+{
+    tw_ucx_transport_t *ucx = tw_ucx_of(transport);
+    if (tw_ucx_job_failed(ucx)) {
+        return TW_ERR_PEER;
+    }
+    ucx->n_events = 0;
+    const unsigned n_ucx = tw_ucx_workers_progress(ucx);
+    tw_ucx_pump(ucx);
+    return n_ucx || ucx->n_events ? TW_OK : TW_IN_PROGRESS;
 }

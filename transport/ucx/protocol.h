@@ -1,4 +1,14 @@
-/** The ucx backend on the wire. All are UCX active messages with the header below. Up to TW_EAGER bytes: EAGER, with the data.
+/** The ucx backend on the wire.
+ *
+ *  Why there is an eager and a rendezvous protocol of our own over UCX, which has both. Over TCP, (1) UCX's rendezvous cannot be
+ *  taken back when the other side dies, so that a buffer would stay in its hands: its second set of protocols can do that from
+ *  1.15 on, and is the default from 1.16; this code also runs with 1.13, which is what distributions have. (2) UCX splits a
+ *  long message over lanes by what it estimates of their bandwidth; several connections of one device are equal to it, and the
+ *  slowest sets the pace. Here each chunk goes to the connection that is free. No UCX that we know of, up to 1.20, does that.
+ *  (3) A chunk is copied once, from where the socket was read to. So with 1.16 as the oldest UCX, messages that need one
+ *  connection could be left to UCX's tagged calls, and none of this would be needed once UCX hands out chunks by what is free.
+ *
+ *  The messages. All are UCX active messages with the header below. Up to TW_EAGER bytes: EAGER, with the data.
  *  Longer: RTS; the receiver, once a receive matches, answers CTS with the number of a slot; then DATA chunks, each on
  *  whichever stream is free, to be copied to their place as they come, in any order. Where there are several data streams,
  *  each chunk is acknowledged (ACK): a stream is as busy as its chunks on the way are many, and that is not what a socket

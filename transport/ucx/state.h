@@ -1,5 +1,7 @@
-/** The inside of the ucx backend, shared by transport_ucx.c (life, waiting), ucx_worker.c (contexts, endpoints, devices),
- *  ucx_memory.c (memory of GPUs), ucx_message.c (what is on the wire) and ucx_request.c (what the caller sees).
+/** The inside of the ucx backend. Read protocol.h (what is on the wire, and why), this header, then, each leaning on those before
+ *  it: guard.c (who may reach UCX's port), memory.c (memory of GPUs), worker.c (contexts, peers, endpoints), request.c (a request
+ *  and its number), message.c (sending, and what is done when a message comes), wait.c (sleeping), post.c (post, test, cancel),
+ *  transport_ucx.c (life and failing).
  *
  *  Peers. A peer is this rank itself, shares memory with it, or is reached over the network; a UCX worker of its own
  *  serves each kind (and each network device), so no message can take a wrong way. A network peer has one control
@@ -177,7 +179,12 @@ static inline tw_ucx_transport_t *tw_ucx_of(tw_transport_t *transport)
     return (tw_ucx_transport_t *)transport;
 }
 
-/* ---- ucx_worker.c ------------------------------------------------------------------------------------------ */
+static inline int tw_ucx_job_failed(const tw_ucx_transport_t *ucx)
+{
+    return tw_monitor_failed_rank(ucx->monitor) >= 0;
+}
+
+/* ---- worker.c ---------------------------------------------------------------------------------------------- */
 
 /** Which kind of worker serves whom, as all ranks see it. */
 #define TW_UCX_SHM_WORKER 0
@@ -191,6 +198,7 @@ void tw_ucx_workers_destroy(tw_ucx_transport_t *ucx);
  *  for as long as the other side does not read; a rank that has failed, or is not done yet, may never read again. The
  *  workers are not called any more, so they touch nobody's buffers; they cost memory and descriptors. */
 void tw_ucx_workers_abandon(tw_ucx_transport_t *ucx);
+int tw_ucx_shares_memory(const tw_ucx_transport_t *ucx, int rank);
 /** The devices in use between nodes, separated by commas. */
 const char *tw_ucx_device_list(const tw_ucx_transport_t *ucx);
 /** Lay out peers and streams from everyone's addresses: [world] lists. TW_ERR_FORMAT, TW_ERR_NO_MEMORY, logged. */
@@ -198,17 +206,13 @@ tw_status_t tw_ucx_peers_create(tw_ucx_transport_t *ucx, const tw_msg_blob_t *ad
 void tw_ucx_peers_destroy(tw_ucx_transport_t *ucx);
 /** Make the endpoint; the stream is broken if that fails. */
 void tw_ucx_stream_open(tw_ucx_transport_t *ucx, tw_ucx_stream_t *stream);
-/** Note that a stream is of no use any more, and tell the monitor. */
+/** Note that a stream is of no use any more, and tell the monitor. What waits on it is forgotten when it is pumped next. */
 void tw_ucx_stream_break(tw_ucx_stream_t *stream, ucs_status_t why);
-/** Let the other ranks in, or nobody. */
-void tw_ucx_workers_admit(tw_ucx_transport_t *ucx);
+/** Let nobody in any more. */
 void tw_ucx_workers_shut(tw_ucx_transport_t *ucx);
 /** Returns how much happened. */
 unsigned tw_ucx_workers_progress(tw_ucx_transport_t *ucx);
-/** Until everything has gone out, the job has failed, or the peer timeout has passed. */
-void tw_ucx_workers_flush(tw_ucx_transport_t *ucx);
-
-/* ---- ucx_memory.c ------------------------------------------------------------------------------------------ */
+/* ---- memory.c ---------------------------------------------------------------------------------------------- */
 
 /** A value of UCX_TLS: `tls`, and where there are GPUs that UCX knows also its ways to them, unless `tls` decides that by
  *  itself. For the caller to free; NULL: out of memory (logged). */
@@ -216,9 +220,10 @@ char *tw_ucx_tls_with_cuda(const char *tls);
 /** 1 if it does; 0 also after an error, which is logged. */
 int tw_ucx_context_takes_cuda(ucp_context_h context);
 
-/* ---- ucx_message.c ----------------------------------------------------------------------------------------- */
+/* ---- message.c --------------------------------------------------------------------------------------------- */
 
-tw_status_t tw_ucx_handler_set(tw_ucx_worker_t *worker);
+/** What is done when a message comes. TW_ERR_UCX, logged. */
+tw_status_t tw_ucx_handlers_set(tw_ucx_transport_t *ucx);
 /** Send a control message; `request` (EAGER) is counted as busy until UCX is done with its buffer. */
 tw_status_t tw_ucx_control_send(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, const tw_ucx_header_t *header,
                                 tw_ucx_request_t *request);
@@ -226,16 +231,16 @@ tw_status_t tw_ucx_control_send(tw_ucx_transport_t *ucx, tw_ucx_peer_t *peer, co
 tw_status_t tw_ucx_hellos_send(tw_ucx_transport_t *ucx);
 /** Send what waits on streams that are free again, then hand them chunks of what is in `sending`. */
 void tw_ucx_pump(tw_ucx_transport_t *ucx);
-/** Forget what waits on a broken stream. */
-void tw_ucx_stream_drop(tw_ucx_stream_t *stream);
 /** Take back from the streams what has not gone yet. */
 void tw_ucx_ops_take_back(tw_ucx_request_t *request);
 /** What UCX has in hand goes on without its request. */
 void tw_ucx_ops_disown(tw_ucx_transport_t *ucx, const tw_ucx_request_t *request);
+/** UCX's turn, then ours. */
+tw_status_t tw_ucx_progress(tw_transport_t *transport);
 /** A receive takes what has come: EAGER is copied, RTS is answered. */
 void tw_ucx_accept(tw_ucx_transport_t *ucx, tw_ucx_request_t *receive, tw_ucx_arrival_t *arrival);
 
-/* ---- ucx_request.c ----------------------------------------------------------------------------------------- */
+/* ---- request.c --------------------------------------------------------------------------------------------- */
 
 tw_ucx_request_t *tw_ucx_slot_find(const tw_ucx_slots_t *slots, uint64_t slot);
 tw_status_t tw_ucx_slot_take(tw_ucx_slots_t *slots, tw_ucx_request_t *request);
@@ -247,16 +252,22 @@ void tw_ucx_request_settle(tw_ucx_transport_t *ucx, tw_ucx_request_t *request);
 /** Decide how it ends; UCX may still be busy with its buffer. */
 void tw_ucx_request_finish(tw_ucx_transport_t *ucx, tw_ucx_request_t *request, tw_status_t status);
 
+/* ---- post.c ------------------------------------------------------------------------------------------------ */
+
 tw_status_t tw_ucx_send_post(tw_transport_t *transport, const tw_transport_message_t *message,
                              tw_transport_request_t **out);
 tw_status_t tw_ucx_recv_post(tw_transport_t *transport, const tw_transport_message_t *message,
                              tw_transport_request_t **out);
 tw_status_t tw_ucx_test(tw_transport_t *transport, tw_transport_request_t *opaque);
 void tw_ucx_cancel(tw_transport_t *transport, tw_transport_request_t *opaque);
-tw_status_t tw_ucx_progress(tw_transport_t *transport);
 
-/* ---- transport_ucx.c --------------------------------------------------------------------------------------- */
+/* ---- wait.c ------------------------------------------------------------------------------------------------ */
 
+/** After the workers are there. TW_ERR_NO_MEMORY, TW_ERR_IO, logged. */
+tw_status_t tw_ucx_sleep_init(tw_ucx_transport_t *ucx);
+void tw_ucx_sleep_cleanup(tw_ucx_transport_t *ucx);
+tw_status_t tw_ucx_sleep(tw_transport_t *transport, double timeout_sec);
+void tw_ucx_wake(tw_transport_t *transport);
 /** Sleep as the transport's own business: a wake-up is left to the caller's next sleep. */
 tw_status_t tw_ucx_nap(tw_ucx_transport_t *ucx, double timeout_sec);
 

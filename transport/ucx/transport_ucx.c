@@ -1,109 +1,20 @@
-/** The ucx backend: life, waiting, failing. */
-#include <errno.h>
+/** The ucx backend: life and failing. */
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "transport/rendezvous/job.h"
 #include "transport/rendezvous/node_id.h"
 #include "transport/rendezvous/socket.h"
 #include "transport/ucx/state.h"
 
-/** Longest sleep while a rank that has left may still be needed: its silence is judged when the caller tests. */
+/** Between looks at whether all have said goodbye. */
 #define LEFT_SLEEP_SEC 0.1
 /** While connections are being opened: what waits to be sent is tried again. */
 #define HELLO_SLEEP_SEC 0.001
 /** Of its IP addresses that a rank tells; it hardly has more. */
 #define OWN_ADDRESSES_MAX 64
-
-/* ---- waiting ----------------------------------------------------------------------------------------------- */
-
-/** 1: something is there already, do not sleep. */
-static int arm(tw_ucx_transport_t *ucx)
-{
-    for (int i = 0; i < ucx->n_workers; i++) {
-        if (ucx->workers[i].worker && ucp_worker_arm(ucx->workers[i].worker) != UCS_OK) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static tw_status_t spin(tw_ucx_transport_t *ucx, double sec)
-{
-    const uint64_t until_ns = tw_time_ns() + (uint64_t)(sec * 1e9);
-    tw_status_t status;
-    do {
-        status = tw_ucx_progress(&ucx->base);
-    } while (status == TW_IN_PROGRESS && tw_time_ns() < until_ns);
-    return status;
-}
-
-static int any_left(const tw_ucx_transport_t *ucx)
-{
-    uint64_t count;
-    for (int r = 0; r < ucx->base.world; r++) {
-        if (tw_monitor_gone(ucx->monitor, r, &count)) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/** Until a message, a verdict or, unless it is -1, `wake_fd`. */
-static tw_status_t sleep_until(tw_ucx_transport_t *ucx, int wake_fd, double timeout_sec)
-{
-    nfds_t n = 0;
-    tw_status_t status = spin(ucx, ucx->options.spin < timeout_sec ? ucx->options.spin : timeout_sec);
-    if (status != TW_IN_PROGRESS) {
-        return status;
-    }
-    if (arm(ucx)) {
-        return TW_OK;
-    }
-    if (timeout_sec > LEFT_SLEEP_SEC && any_left(ucx)) {
-        timeout_sec = LEFT_SLEEP_SEC;
-    }
-    ucx->pollfds[n++] = (struct pollfd){.fd = tw_monitor_event_fd(ucx->monitor), .events = POLLIN};
-    ucx->pollfds[n++] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
-    for (int i = 0; i < ucx->n_workers; i++) {
-        if (ucx->workers[i].worker) {
-            ucx->pollfds[n++] = (struct pollfd){.fd = ucx->workers[i].event_fd, .events = POLLIN};
-        }
-    }
-    const struct timespec timeout = {(time_t)timeout_sec,
-                                     (long)((timeout_sec - (double)(time_t)timeout_sec) * 1e9)};
-    const int ready = ppoll(ucx->pollfds, n, &timeout, NULL);
-    if (ucx->pollfds[0].revents) {
-        tw_monitor_clear_event(ucx->monitor);
-    }
-    if (ucx->pollfds[1].revents) {
-        (void)eventfd_read(wake_fd, &(eventfd_t){0});
-    }
-    if (tw_monitor_failed_rank(ucx->monitor) >= 0) {
-        return TW_ERR_PEER;
-    }
-    return ready > 0 ? TW_OK : TW_IN_PROGRESS;
-}
-
-static tw_status_t tw_ucx_sleep(tw_transport_t *transport, double timeout_sec)
-{
-    tw_ucx_transport_t *ucx = tw_ucx_of(transport);
-    return sleep_until(ucx, ucx->wake_fd, timeout_sec);
-}
-
-tw_status_t tw_ucx_nap(tw_ucx_transport_t *ucx, double timeout_sec)
-{
-    return sleep_until(ucx, -1, timeout_sec);
-}
-
-static void tw_ucx_wake(tw_transport_t *transport)
-{
-    (void)eventfd_write(tw_ucx_of(transport)->wake_fd, 1); /* can only fail where it is readable already */
-}
 
 /* ---- failing ----------------------------------------------------------------------------------------------- */
 
@@ -144,10 +55,7 @@ static void tw_ucx_free(tw_ucx_transport_t *ucx)
     free_ops(&ucx->free_ops);
     free(ucx->slots.slots);
     free(ucx->admitted);
-    free(ucx->pollfds);
-    if (ucx->wake_fd >= 0) {
-        close(ucx->wake_fd);
-    }
+    tw_ucx_sleep_cleanup(ucx);
     tw_rendezvous_cleanup(&ucx->rendezvous);
     tw_transport_base_cleanup(&ucx->base);
     tw_config_cleanup(&tw_transport_config_table, &ucx->options);
@@ -171,6 +79,47 @@ static void say_goodbye(tw_ucx_transport_t *ucx)
     }
 }
 
+static int flush_done(tw_ucx_transport_t *ucx, ucs_status_ptr_t *requests)
+{
+    int done = 1;
+    for (int i = 0; i < ucx->n_workers; i++) {
+        if (!UCS_PTR_IS_PTR(requests[i])) {
+            continue;
+        }
+        if (ucp_request_check_status(requests[i]) == UCS_INPROGRESS) {
+            done = 0;
+            continue;
+        }
+        ucp_request_free(requests[i]);
+        requests[i] = NULL;
+    }
+    return done;
+}
+
+/** Until everything has gone out, the job has failed, or the peer timeout has passed. */
+static void flush_all(tw_ucx_transport_t *ucx)
+{
+    const ucp_request_param_t params = {0};
+    const uint64_t until_ns = tw_time_ns() + (uint64_t)(ucx->peer_timeout_sec * 1e9);
+    ucs_status_ptr_t requests[TW_UCX_WORKERS_MAX] = {NULL};
+    while (!TAILQ_EMPTY(&ucx->busy_streams) && tw_time_ns() < until_ns && !tw_ucx_job_failed(ucx)) {
+        tw_ucx_pump(ucx);
+        if (!tw_ucx_workers_progress(ucx)) {
+            sched_yield();
+        }
+    }
+    for (int i = 0; i < ucx->n_workers; i++) {
+        if (ucx->workers[i].worker) {
+            requests[i] = ucp_worker_flush_nbx(ucx->workers[i].worker, &params);
+        }
+    }
+    while (!flush_done(ucx, requests) && tw_time_ns() < until_ns && !tw_ucx_job_failed(ucx)) {
+        if (!tw_ucx_workers_progress(ucx)) {
+            sched_yield();
+        }
+    }
+}
+
 static int everyone_has_left(const tw_ucx_transport_t *ucx)
 {
     uint64_t count;
@@ -190,7 +139,7 @@ static void tw_ucx_destroy(tw_transport_t *transport)
         tw_ucx_cancel(transport, (tw_transport_request_t *)request);
     }
     if (tw_monitor_failed_rank(ucx->monitor) < 0) {
-        tw_ucx_workers_flush(ucx);
+        flush_all(ucx);
     }
     say_goodbye(ucx);
     if (tw_monitor_failed_rank(ucx->monitor) >= 0 || !everyone_has_left(ucx)) {
@@ -264,13 +213,52 @@ static void describe(tw_ucx_transport_t *ucx)
     }
 }
 
+/** Ranks of one node have the same ones. TW_ERR_NO_MEMORY. */
+static tw_status_t admit(tw_ucx_transport_t *ucx, const tw_msg_blob_t *addresses)
+{
+    const size_t n = addresses->bytes / TW_GUARD_ADDRESS_BYTES;
+    uint8_t *all = realloc(ucx->admitted, (ucx->n_admitted + n) * TW_GUARD_ADDRESS_BYTES + 1);
+    if (!all) {
+        return TW_ERR_NO_MEMORY;
+    }
+    ucx->admitted = all;
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *address = addresses->data + i * TW_GUARD_ADDRESS_BYTES;
+        size_t known = 0;
+        while (known < ucx->n_admitted &&
+               memcmp(all + known * TW_GUARD_ADDRESS_BYTES, address, TW_GUARD_ADDRESS_BYTES)) {
+            known++;
+        }
+        if (known == ucx->n_admitted) {
+            memcpy(all + known * TW_GUARD_ADDRESS_BYTES, address, TW_GUARD_ADDRESS_BYTES);
+            ucx->n_admitted++;
+        }
+    }
+    return TW_OK;
+}
+
+/** The IP addresses that ranks on other nodes come from. Known before there is a port for them to come to: what a filter drops is
+ *  sent again only after a second. */
+static tw_status_t exchange_origins(tw_ucx_transport_t *ucx)
+{
+    uint8_t addresses[OWN_ADDRESSES_MAX * TW_GUARD_ADDRESS_BYTES];
+    const int with_loopback = strstr(tw_ucx_device_list(ucx), "lo") != NULL;
+    const int n = tw_net_addresses(with_loopback, addresses, OWN_ADDRESSES_MAX);
+    const tw_msg_blob_t own = {addresses, (uint32_t)n * TW_GUARD_ADDRESS_BYTES};
+    tw_msg_blob_t *all = calloc((size_t)ucx->base.world, sizeof(*all));
+    tw_status_t status = all ? tw_monitor_exchange(ucx->monitor, &own, all) : TW_ERR_NO_MEMORY;
+    for (int r = 0; r < ucx->base.world && !status; r++) {
+        status = tw_ucx_shares_memory(ucx, r) ? TW_OK : admit(ucx, &all[r]);
+    }
+    free(all);
+    return status;
+}
+
 /** Everyone's addresses, from everyone's own. */
 static tw_status_t exchange_addresses(tw_ucx_transport_t *ucx)
 {
-    uint8_t head[1 + OWN_ADDRESSES_MAX * TW_GUARD_ADDRESS_BYTES] = {(uint8_t)ucx->base.takes[TW_MEM_CUDA]};
-    const int with_loopback = strstr(tw_ucx_device_list(ucx), "lo") != NULL;
-    const int n_addresses = tw_net_addresses(with_loopback, head + 1, OWN_ADDRESSES_MAX);
-    tw_msg_blob_t own[1 + TW_UCX_WORKERS_MAX] = {{head, 1 + (uint32_t)n_addresses * TW_GUARD_ADDRESS_BYTES}};
+    const uint8_t takes_cuda = (uint8_t)ucx->base.takes[TW_MEM_CUDA];
+    tw_msg_blob_t own[1 + TW_UCX_WORKERS_MAX] = {{&takes_cuda, 1}};
     tw_msg_blob_t *all = calloc((size_t)ucx->base.world, sizeof(*all));
     tw_msg_writer_t list = {0};
     for (int i = 0; i < ucx->n_workers; i++) {
@@ -301,22 +289,6 @@ static tw_status_t start_monitor(tw_ucx_transport_t *ucx)
     return tw_monitor_create(&params, &ucx->monitor);
 }
 
-static tw_status_t prepare_sleep(tw_ucx_transport_t *ucx)
-{
-    ucx->pollfds = calloc(2 + (size_t)ucx->n_workers, sizeof(*ucx->pollfds));
-    if (!ucx->pollfds) {
-        tw_error("rank %d: out of memory for what to sleep on", ucx->base.rank);
-        return TW_ERR_NO_MEMORY;
-    }
-    ucx->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (ucx->wake_fd >= 0) {
-        return TW_OK;
-    }
-    const int error = errno;
-    tw_error("rank %d: no descriptor to be woken by: %s", ucx->base.rank, strerror(error));
-    return tw_status_from_errno(error);
-}
-
 /** A rank that has not yet opened all its connections to this one; -1: none. */
 static int awaited(const tw_ucx_transport_t *ucx)
 {
@@ -334,7 +306,6 @@ static int awaited(const tw_ucx_transport_t *ucx)
 static tw_status_t greet_all(tw_ucx_transport_t *ucx)
 {
     const uint64_t until_ns = tw_time_ns() + (uint64_t)(ucx->options.join_timeout * 1e9);
-    tw_ucx_workers_admit(ucx);
     tw_status_t status = tw_ucx_hellos_send(ucx);
     while (!status && (awaited(ucx) >= 0 || !TAILQ_EMPTY(&ucx->busy_streams))) {
         if (tw_time_ns() > until_ns) {
@@ -353,12 +324,18 @@ static tw_status_t greet_all(tw_ucx_transport_t *ucx)
 
 static tw_status_t connect_all(tw_ucx_transport_t *ucx)
 {
-    tw_status_t status = tw_ucx_workers_create(ucx);
+    tw_status_t status = exchange_origins(ucx);
+    if (!status) {
+        status = tw_ucx_workers_create(ucx);
+    }
+    if (!status) {
+        status = tw_ucx_handlers_set(ucx);
+    }
     if (!status) {
         status = exchange_addresses(ucx);
     }
     if (!status) {
-        status = prepare_sleep(ucx);
+        status = tw_ucx_sleep_init(ucx);
     }
     return status ? status : greet_all(ucx);
 }

@@ -1,5 +1,4 @@
 /** UCX contexts, workers and endpoints: who is reached how. */
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -94,7 +93,7 @@ static tw_status_t worker_start(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker
         worker->address = NULL;
         return ucx_failed(ucx, "no address", status);
     }
-    return tw_ucx_handler_set(worker);
+    return TW_OK;
 }
 
 static tw_status_t worker_create(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker,
@@ -185,21 +184,11 @@ static tw_status_t tcp_worker_create(tw_ucx_transport_t *ucx, tw_ucx_worker_t *w
     snprintf(segment, sizeof(segment), "%u", longest + SEGMENT_HEADER_BYTES);
     worker->at_once = 1;
     tw_status_t status = worker_create(ucx, worker, settings);
-    if (!status && tw_ucx_guard_close(&worker->guard, worker->address, worker->address_bytes)) {
+    if (!status && (tw_ucx_guard_close(&worker->guard, worker->address, worker->address_bytes) ||
+                    tw_ucx_guard_admit(&worker->guard, ucx->admitted, ucx->n_admitted))) {
         cannot_guard(ucx, device);
     }
     return status;
-}
-
-void tw_ucx_workers_admit(tw_ucx_transport_t *ucx)
-{
-    for (int i = 0; i < ucx->n_workers; i++) {
-        tw_ucx_guard_t *guard = &ucx->workers[i].guard;
-        if (ucx->workers[i].at_once && guard->listener >= 0 &&
-            tw_ucx_guard_admit(guard, ucx->admitted, ucx->n_admitted)) {
-            cannot_guard(ucx, "the list of addresses is too long for it");
-        }
-    }
 }
 
 void tw_ucx_workers_shut(tw_ucx_transport_t *ucx)
@@ -270,7 +259,7 @@ static tw_status_t net_workers_create(tw_ucx_transport_t *ucx)
     return TW_OK;
 }
 
-static int shares_memory(const tw_ucx_transport_t *ucx, int rank)
+int tw_ucx_shares_memory(const tw_ucx_transport_t *ucx, int rank)
 {
     const tw_msg_member_t *members = ucx->rendezvous.members;
     return members[rank].shm_id == members[ucx->base.rank].shm_id;
@@ -319,7 +308,7 @@ tw_status_t tw_ucx_workers_create(tw_ucx_transport_t *ucx)
 {
     int n_near = 0, n_far = 0;
     for (int r = 0; r < ucx->base.world; r++) {
-        const int near = shares_memory(ucx, r);
+        const int near = tw_ucx_shares_memory(ucx, r);
         n_near += near && r != ucx->base.rank;
         n_far += !near;
     }
@@ -365,7 +354,7 @@ static int count_streams(const tw_ucx_transport_t *ucx, int rank, int n_devices)
     if (rank == ucx->base.rank) {
         return 0;
     }
-    return shares_memory(ucx, rank) ? 1 : 1 + n_devices * (int)ucx->rendezvous.settings.streams;
+    return tw_ucx_shares_memory(ucx, rank) ? 1 : 1 + n_devices * (int)ucx->rendezvous.settings.streams;
 }
 
 static void stream_init(tw_ucx_stream_t *stream, tw_ucx_peer_t *peer, int worker,
@@ -389,41 +378,16 @@ static void streams_init(tw_ucx_peer_t *peer, int n_devices, const tw_msg_blob_t
     }
 }
 
-/** What a rank tells of itself: whether it takes CUDA memory, 1 or 0, with the IP addresses that it may come from; then the
- *  addresses of its workers. */
+/** What a rank tells of itself: whether it takes CUDA memory, 1 or 0, then the addresses of its workers. */
 static tw_status_t card_parse(const tw_msg_blob_t *list, tw_msg_blob_t *card, uint32_t *n_addresses)
 {
     uint32_t n = 0;
     tw_status_t status = tw_msg_blobs_parse(list->data, list->bytes, 1 + TW_UCX_WORKERS_MAX, card, &n);
-    if (!status && (card[0].bytes % TW_GUARD_ADDRESS_BYTES != 1 || card[0].data[0] > 1)) {
+    if (!status && (card[0].bytes != 1 || card[0].data[0] > 1)) {
         status = TW_ERR_FORMAT;
     }
     *n_addresses = n > 0 ? n - 1 : 0;
     return status;
-}
-
-/** Ranks of one node have the same addresses. */
-static tw_status_t admit_card(tw_ucx_transport_t *ucx, const tw_msg_blob_t *card)
-{
-    const size_t n = (card->bytes - 1) / TW_GUARD_ADDRESS_BYTES;
-    uint8_t *grown = realloc(ucx->admitted, (ucx->n_admitted + n) * TW_GUARD_ADDRESS_BYTES + 1);
-    if (!grown) {
-        return TW_ERR_NO_MEMORY;
-    }
-    ucx->admitted = grown;
-    for (size_t i = 0; i < n; i++) {
-        const uint8_t *address = card->data + 1 + i * TW_GUARD_ADDRESS_BYTES;
-        size_t known = 0;
-        while (known < ucx->n_admitted &&
-               memcmp(grown + known * TW_GUARD_ADDRESS_BYTES, address, TW_GUARD_ADDRESS_BYTES)) {
-            known++;
-        }
-        if (known == ucx->n_admitted) {
-            memcpy(grown + known * TW_GUARD_ADDRESS_BYTES, address, TW_GUARD_ADDRESS_BYTES);
-            ucx->n_admitted++;
-        }
-    }
-    return TW_OK;
 }
 
 static tw_status_t peer_create(tw_ucx_transport_t *ucx, int rank, const tw_msg_blob_t *list)
@@ -438,7 +402,7 @@ static tw_status_t peer_create(tw_ucx_transport_t *ucx, int rank, const tw_msg_b
            TW_UCX_FIRST_NET_WORKER + n_devices < (int)n_addresses) {
         n_devices++;
     }
-    const int shm = rank != ucx->base.rank && shares_memory(ucx, rank);
+    const int shm = rank != ucx->base.rank && tw_ucx_shares_memory(ucx, rank);
     const int far = rank != ucx->base.rank && !shm;
     if (status || (shm && !addresses[TW_UCX_SHM_WORKER].bytes) || (far && !n_devices)) {
         tw_error("rank %d: peer %d: its list of addresses makes no sense", ucx->base.rank, rank);
@@ -459,7 +423,7 @@ static tw_status_t peer_create(tw_ucx_transport_t *ucx, int rank, const tw_msg_b
     if (peer->n_streams) {
         streams_init(peer, n_devices, addresses);
     }
-    return far ? admit_card(ucx, &card[0]) : TW_OK;
+    return TW_OK;
 }
 
 tw_status_t tw_ucx_peers_create(tw_ucx_transport_t *ucx, const tw_msg_blob_t *addresses)
@@ -505,7 +469,6 @@ void tw_ucx_stream_break(tw_ucx_stream_t *stream, ucs_status_t why)
     }
     stream->broken = 1;
     peer->broken = 1;
-    tw_ucx_stream_drop(stream);
     tw_debug("rank %d: peer %d: connection lost: %s", peer->ucx->base.rank, peer->rank,
              ucs_status_string(why));
     if (peer->ucx->monitor) {
@@ -550,46 +513,4 @@ unsigned tw_ucx_workers_progress(tw_ucx_transport_t *ucx)
     }
     ucx->in_ucx = 0;
     return n_events;
-}
-
-static int flush_done(tw_ucx_transport_t *ucx, ucs_status_ptr_t *requests)
-{
-    int done = 1;
-    for (int i = 0; i < ucx->n_workers; i++) {
-        if (!UCS_PTR_IS_PTR(requests[i])) {
-            continue;
-        }
-        if (ucp_request_check_status(requests[i]) == UCS_INPROGRESS) {
-            done = 0;
-            continue;
-        }
-        ucp_request_free(requests[i]);
-        requests[i] = NULL;
-    }
-    return done;
-}
-
-void tw_ucx_workers_flush(tw_ucx_transport_t *ucx)
-{
-    const ucp_request_param_t params = {0};
-    const uint64_t until_ns = tw_time_ns() + (uint64_t)(ucx->peer_timeout_sec * 1e9);
-    ucs_status_ptr_t requests[TW_UCX_WORKERS_MAX] = {NULL};
-    while (!TAILQ_EMPTY(&ucx->busy_streams) && tw_time_ns() < until_ns &&
-           tw_monitor_failed_rank(ucx->monitor) < 0) {
-        tw_ucx_pump(ucx);
-        if (!tw_ucx_workers_progress(ucx)) {
-            sched_yield();
-        }
-    }
-    for (int i = 0; i < ucx->n_workers; i++) {
-        if (ucx->workers[i].worker) {
-            requests[i] = ucp_worker_flush_nbx(ucx->workers[i].worker, &params);
-        }
-    }
-    while (!flush_done(ucx, requests) && tw_time_ns() < until_ns &&
-           tw_monitor_failed_rank(ucx->monitor) < 0) {
-        if (!tw_ucx_workers_progress(ucx)) {
-            sched_yield();
-        }
-    }
 }

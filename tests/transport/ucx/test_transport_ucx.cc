@@ -392,6 +392,45 @@ TEST_F(UcxJob, ADeviceThatIsNotThere)
     EXPECT_EQ(endings[1].exit_status, 2);
 }
 
+/* Beginning beyond the end, ending beyond it, and more in all than there is room for: memory stays as it is. */
+TEST_F(UcxJob, DataThatDoesNotFitIsRefused)
+{
+    for (const char *data : {"310000+1000", "290000+20000", "0+200000 0+200000"}) {
+        Ranks::Options options = on(ways[1], 2, "data_that_does_not_fit");
+        options.arguments.push_back(data);
+        Ranks ranks(options);
+        const Ending ending = ranks.wait_one(0, patience_sec);
+        expect_verdict(ending, 0, 1);
+        EXPECT_NE(ending.err.find("it sent data beyond the end of a message"), std::string::npos)
+            << ending.err;
+    }
+}
+
+TEST_F(UcxJob, CancelWaitsForUcx)
+{
+    Ranks ranks(on(ways[0], 2, "cancel_what_ucx_has"));
+    expect_all_ok(ranks.wait_all(patience_sec));
+}
+
+TEST_F(UcxJob, MessagesOfWhoHasLeftThatDoNotCome)
+{
+    Ranks::Options options = on(ways[1], 2, "leave_with_messages_lost");
+    options.env["TW_PEER_TIMEOUT"] = "1";
+    Ranks ranks(options);
+    expect_verdict(ranks.wait_one(0, patience_sec), 0, 1);
+}
+
+/* A rank that reads no more does not keep others from leaving, though UCX would wait for it. */
+TEST_F(UcxJob, WhoHasStoppedReadingHoldsNobody)
+{
+    Ranks::Options options = on(ways[1], 2, "flood");
+    options.env["TW_PEER_TIMEOUT"] = "1";
+    Ranks ranks(options);
+    ASSERT_TRUE(ranks.wait_ready(patience_sec)) << ranks.transcript();
+    ranks.signal(1, SIGSTOP);
+    expect_verdict(ranks.wait_one(0, patience_sec), 0, 1);
+}
+
 TEST_F(UcxJob, OneDeviceTwice)
 {
     Ranks::Options options = on(ways[1], 2, "meet");
