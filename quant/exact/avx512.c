@@ -1,0 +1,17 @@
+/* The AVX-512 twin. Compiled with -mavx512{f,bw,vl,dq}, used only where the machine has them all. */
+#include "quant/exact/lanes_avx512.h"
+
+#include "quant/exact/lanes.h"
+
+static int avx512_usable(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+const tw_exact_backend_t tw_exact_avx512 = {
+    .name = "avx512",
+    .usable = avx512_usable,
+    .encode = lanes_encode,
+    .decode = lanes_decode,
+};

@@ -1,0 +1,167 @@
+/** The codec of the exact delta, inside: what a message is made of. Private to the room and its white-box tests.
+ *
+ *  Read value.h (one element), ref.c (one block, the oracle), then model.c (what the coder believes), codec.c (messages,
+ *  the public calls) and last lanes.h (ref.c again, 8 or 16 elements at a time).
+ *
+ *  Message, little-endian, without padding (n elements; the segments' elements one after the other):
+ *    u8 magic, u8 version, u8 flags, u8 zero, u32 bytes of the message
+ *    plain (flag CODED not set):  u16[n] new values
+ *    coded:  u32 n;  u8 base;  with the second context u8[32] factors;  contexts / 2 bytes: a table for each context, the
+ *            even one in the low nibble;  16 tables;  an entry for each block;  the blocks
+ *    table:  u8 number of frequencies (at most 31), each 7 bits a byte, low first, the high bit set on all but the last;
+ *            what they leave of 1024, at least 1, is the escape's
+ *    block of 32,768 elements (the last may be short): its entry is u32 words | escapes << 16, or RAW, and u32 a checksum of
+ *            its new values: the sum of (value + (index in the block + 1) * CHECK_FACTOR)^2
+ *            coded: u16[words], u32[32] lanes, u16[escapes];  RAW: u16[elements] new values
+ *
+ *  An element's change d, in the order of bf16 values, is predicted by the previous one p as |p| * factor / 128 in p's
+ *  direction; what remains is zigzagged into z. Context: the old value's exponent, clamped to 32 exponents from `base` on,
+ *  and how large p was: 0, 1, 2 to 3, 4 or more. It names one of 16 tables, one per octave of mean z. A table has k raw
+ *  low bits; the symbol is z >> k, or 31, the escape: then the new value follows among the escapes. Symbols and raw bits
+ *  go into 32 rANS coders (arXiv 1311.2540), element i into lane i mod 32: a warp decodes a block.
+ *
+ *  Why so: bits a parameter of a GPT (0.82 M parameters, AdamW, warm-up to 6e-4 at step 100, cosine to step 600), at steps
+ *  20 / 100 / 300 / 600, one message:
+ *    2.88 / 3.83 / 3.18 / 1.26   without the second context; the entropy under exponent and tensor is 2.72 / 3.65 / 3.05
+ *    2.01 / 3.27 / 2.66 / 1.15   with it, as above; the entropy under exponent and state is 1.76 / 3.00 / 2.42
+ *  Not better: statistics for each tensor (0.2 % less entropy, and 32 bytes a tensor), tables from a fixed geometric family
+ *  (4 % more bits), 32 half-octave tables (1 % less, but the decoder's no longer fit the first cache), 8 sizes of the
+ *  previous change (0.4 % less), one factor for all exponents (7 % more at step 600), an average of several changes (worse
+ *  from step 100 on), blocks of 16,384 (0.024 bits more: the lanes). The previous message's tables would save 300 bytes and
+ *  make messages depend on each other.
+ */
+#ifndef TW_QUANT_EXACT_EXACT_H
+#define TW_QUANT_EXACT_EXACT_H
+
+#include "quant/quant.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_EXACT_MAGIC 0xd5
+#define TW_EXACT_VERSION 1
+#define TW_EXACT_FLAG_CODED 1
+#define TW_EXACT_FLAG_SECOND 2 /**< made with the second context */
+#define TW_EXACT_RAW 0xffffffffu
+
+#define TW_EXACT_BLOCK_ELEMS 32768
+#define TW_EXACT_LANES 32
+#define TW_EXACT_LANES_BYTES (TW_EXACT_LANES * 4)
+#define TW_EXACT_CHECK_FACTOR 0x9e3779b1u
+#define TW_EXACT_START 0x10000u /**< a lane at first; between elements it is never less */
+
+#define TW_EXACT_EXPONENTS 32
+#define TW_EXACT_SIZES 4 /**< of the previous change */
+#define TW_EXACT_CONTEXTS (TW_EXACT_EXPONENTS * TW_EXACT_SIZES)
+#define TW_EXACT_TABLES 16
+#define TW_EXACT_SYMBOLS 32
+#define TW_EXACT_ESCAPE 31
+#define TW_EXACT_FREQ_BITS 10
+#define TW_EXACT_FREQ_SUM (1 << TW_EXACT_FREQ_BITS)
+#define TW_EXACT_RAW_BITS_MAX \
+    6 /**< one word renormalises a lane as long as this and FREQ_BITS are 16 at most */
+
+typedef struct tw_exact_header {
+    uint8_t magic, version, flags, zero;
+    uint32_t bytes;
+} tw_exact_header_t;
+
+typedef struct tw_exact_entry {
+    uint32_t sizes; /**< words | escapes << 16, or RAW */
+    uint32_t check; /**< the checksum: raw bits can be wrong without anything else being so */
+} tw_exact_entry_t;
+
+#ifndef __cplusplus
+_Static_assert(sizeof(tw_exact_entry_t) == 8, "entries are part of the format");
+_Static_assert(sizeof(tw_exact_header_t) == 8, "the header is part of the format");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are written as they lie in memory");
+_Static_assert(TW_EXACT_RAW_BITS_MAX + TW_EXACT_FREQ_BITS <= 16, "one word renormalises a lane");
+#endif
+
+/** What is sent of a model. */
+typedef struct tw_exact_stats {
+    uint8_t base;                       /**< lowest exponent that has a context of its own */
+    uint8_t factor[TW_EXACT_EXPONENTS]; /**< in 1/128; 0 without the second context */
+    uint8_t table[TW_EXACT_CONTEXTS];   /**< of context exponent * SIZES + size */
+    uint16_t freq[TW_EXACT_TABLES]
+                 [TW_EXACT_SYMBOLS]; /**< each table sums to FREQ_SUM; 0: the symbol is escaped */
+} tw_exact_stats_t;
+
+/** What the coders look up, made from the statistics. */
+typedef struct tw_exact_model {
+    uint32_t base;
+    uint32_t
+        rows[TW_EXACT_EXPONENTS]; /**< of an exponent: its contexts' tables, 4 bits each, | factor << 16 */
+    /** freq | first slot << 11 | is escape << 31; in the upper half (2^32 - 1) / freq */
+    uint64_t encode[TW_EXACT_TABLES * TW_EXACT_SYMBOLS];
+    uint32_t decode[TW_EXACT_TABLES * TW_EXACT_FREQ_SUM]; /**< freq | slot in symbol << 11 | symbol << 21 */
+} tw_exact_model_t;
+
+/** Elements from which the statistics are taken. */
+#define TW_EXACT_SAMPLE_MAX 32768
+typedef struct tw_exact_sample {
+    size_t n;
+    uint16_t old_values[TW_EXACT_SAMPLE_MAX], new_values[TW_EXACT_SAMPLE_MAX];
+    uint8_t states[TW_EXACT_SAMPLE_MAX]; /**< zeros without the second context */
+    /* Scratch of the choice. */
+    uint8_t contexts[TW_EXACT_SAMPLE_MAX];
+    uint16_t z[TW_EXACT_SAMPLE_MAX];
+} tw_exact_sample_t;
+
+/** Where the encoder of a block stands. An element takes at most one word and one escape. */
+typedef struct tw_exact_writer {
+    uint32_t lanes[TW_EXACT_LANES];
+    uint16_t *words, *escapes; /**< next ones; vectors write up to 16 words too many */
+    uint32_t check;            /**< of the new values so far */
+} tw_exact_writer_t;
+
+/** Where the decoder of a block stands: it goes backward. Up to 32 bytes behind `words` are read, never used. */
+typedef struct tw_exact_reader {
+    uint32_t lanes[TW_EXACT_LANES];
+    const uint8_t *words_begin, *words;     /**< bytes, as a message may lie at an odd address */
+    const uint8_t *escapes_begin, *escapes; /**< both end before the next one to read */
+    uint32_t check;                         /**< of the new values so far */
+} tw_exact_reader_t;
+
+/** A run of elements; state is NULL without the second context. */
+typedef struct tw_exact_run {
+    const uint16_t *old_values;
+    uint16_t *new_values; /**< encoding reads it; decoding may write it onto old_values */
+    uint8_t *state;
+    size_t n;
+} tw_exact_run_t;
+
+/** A backend. The run is a block: its elements from `first` on, which is a multiple of 32. */
+typedef struct tw_exact_backend {
+    const char *name;
+    int (*usable)(void);
+    void (*encode)(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
+                   tw_exact_writer_t *writer);
+    /** 0 when words or escapes run out. */
+    int (*decode)(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
+                  tw_exact_reader_t *reader);
+} tw_exact_backend_t;
+
+extern const tw_exact_backend_t tw_exact_ref;
+#ifdef __x86_64__
+extern const tw_exact_backend_t tw_exact_avx2, tw_exact_avx512;
+#endif
+
+/** Choose factors, contexts and tables for a sample; n >= 1. */
+void tw_exact_stats_choose(tw_exact_sample_t *sample, int second, tw_exact_stats_t *stats);
+/** Write what is sent of them to dst, STATS_BYTES_MAX at most; returns the bytes. */
+size_t tw_exact_stats_write(const tw_exact_stats_t *stats, int second, uint8_t *dst);
+/** Read them from at most `bytes` untrusted bytes; returns the bytes taken, 0 (silent) where they make no sense. */
+size_t tw_exact_stats_read(tw_exact_stats_t *stats, int second, const uint8_t *src, size_t bytes);
+#define TW_EXACT_STATS_BYTES_MAX \
+    (1 + TW_EXACT_EXPONENTS + TW_EXACT_CONTEXTS / 2 + TW_EXACT_TABLES * (1 + 2 * (TW_EXACT_SYMBOLS - 1)))
+/** Tables for encoding, or for decoding. */
+void tw_exact_model_encoder(const tw_exact_stats_t *stats, tw_exact_model_t *model);
+void tw_exact_model_decoder(const tw_exact_stats_t *stats, tw_exact_model_t *model);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

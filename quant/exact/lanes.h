@@ -1,0 +1,267 @@
+/** A block, one vector of 32-bit elements at a time: the same steps as ref.c. lanes_avx2.h or lanes_avx512.h comes first:
+ *  it defines WIDTH, vec_t, mask_t and the operations. What is left after whole groups of 32 is ref.c's. */
+#ifndef TW_QUANT_EXACT_LANES_H
+#define TW_QUANT_EXACT_LANES_H
+
+#include "quant/exact/value.h"
+
+#include <string.h>
+
+#define VECTORS (TW_EXACT_LANES / WIDTH)
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vec_t sign16(vec_t x)
+{
+    return vec_sar(vec_shl(x, 16), 16);
+}
+
+INLINE vec_t low16(vec_t x)
+{
+    return vec_and(x, vec_set(0xffff));
+}
+
+/* The sum of a vector's elements. */
+INLINE uint32_t total(vec_t x)
+{
+    uint32_t parts[WIDTH], sum = 0;
+    memcpy(parts, &x, sizeof(x));
+    for (size_t i = 0; i < WIDTH; i++) {
+        sum += parts[i];
+    }
+    return sum;
+}
+
+INLINE vec_t order(vec_t bits)
+{
+    return vec_xor(bits, vec_and(vec_sub(vec_set(0), vec_shr(bits, 15)), vec_set(0x7fff)));
+}
+
+/* Two's complement negation where `sign` is -1. */
+INLINE vec_t turn(vec_t x, vec_t sign)
+{
+    return vec_sub(vec_xor(x, sign), sign);
+}
+
+/* What the elements from index `at` on add to the checksum. */
+INLINE vec_t check_of(size_t at, vec_t new_bits)
+{
+    uint32_t steps[WIDTH];
+    for (uint32_t i = 0; i < WIDTH; i++) {
+        steps[i] = (i + 1) * TW_EXACT_CHECK_FACTOR;
+    }
+    vec_t position;
+    memcpy(&position, steps, sizeof(position));
+    vec_t term = vec_add(new_bits, vec_add(position, vec_set((uint32_t)at * TW_EXACT_CHECK_FACTOR)));
+    return vec_mul(term, term);
+}
+
+/* The state of a change: a float's exponent and first three bits of its fraction. */
+INLINE vec_t state_of(vec_t change)
+{
+    vec_t sign = vec_sar(change, 31), size = vec_add(turn(change, sign), vec_set(8));
+    vec_t code = vec_sub(vec_shr(vec_float(size), 20), vec_set((127 + 3) << 3));
+    return vec_or(code, vec_and(sign, vec_set(0x80)));
+}
+
+/* What the previous change says of the next one. */
+typedef struct {
+    vec_t sign, expected, table, raw_bits;
+} belief_t;
+
+INLINE belief_t believe(const tw_exact_model_t *model, vec_t old_bits, vec_t state, int second)
+{
+    belief_t belief = {.sign = vec_set(0), .expected = vec_set(0)};
+    vec_t base = vec_set(model->base), exponent = vec_and(vec_shr(old_bits, 7), vec_set(0xff));
+    vec_t row = vec_min(vec_sub(vec_max(exponent, base), base), vec_set(TW_EXACT_EXPONENTS - 1));
+    vec_t code = vec_and(state, vec_set(0x7f)), entry = vec_lookup32(model->rows, row), tables = entry;
+    if (second) {
+        vec_t least = vec_min(code, vec_set(4));
+        vec_t size_class = vec_sub(least, vec_shr(vec_add(least, vec_set(1)), 2));
+        tables = vec_shrv(tables, vec_shl(size_class, 2));
+    }
+    belief.table = vec_and(tables, vec_set(0xf));
+    belief.raw_bits =
+        vec_min(vec_sub(vec_max(belief.table, vec_set(7)), vec_set(7)), vec_set(TW_EXACT_RAW_BITS_MAX));
+    if (second) {
+        vec_t size = vec_shlv(vec_or(vec_and(code, vec_set(7)), vec_set(8)), vec_shr(code, 3));
+        vec_t product = vec_mul(vec_sub(size, vec_set(8)), vec_shr(entry, 16));
+        belief.expected = vec_shr(vec_add(product, vec_set(64)), 7);
+        belief.sign = vec_sar(vec_shl(state, 24), 31);
+    }
+    return belief;
+}
+
+/* Push one vector's elements into its lanes; returns the lanes that took the escape. */
+INLINE uint32_t push(const tw_exact_model_t *model, const belief_t *belief, vec_t z, vec_t *lanes,
+                     uint16_t **words)
+{
+    vec_t raw_bits = belief->raw_bits;
+    vec_t symbol = vec_min(vec_shrv(z, raw_bits), vec_set(TW_EXACT_ESCAPE));
+    vec_t index = vec_or(vec_shl(belief->table, 5), symbol);
+    vec_t reciprocal, entry = vec_gather_pair(model->encode, index, &reciprocal);
+    vec_t freq = vec_and(entry, vec_set(0x7ff)), first_slot = vec_and(vec_shr(entry, 11), vec_set(0x3ff));
+    mask_t escaped = mask_sign(entry);
+    vec_t raw = vec_zero_where(escaped, vec_andnot(vec_shlv(vec_set(0xffffffff), raw_bits), z));
+    vec_t limit_shift = vec_sub(vec_set(32 - TW_EXACT_FREQ_BITS), raw_bits), x = *lanes;
+    mask_t full = mask_ge(vec_shrv(x, limit_shift), freq);
+    *words = vec_store_words(*words, x, full);
+    x = vec_select(full, vec_shr(x, 16), x);
+    x = vec_or(vec_shlv(x, raw_bits), raw);
+    /* The reciprocal is rounded down: the quotient may be one too small. */
+    vec_t quotient = vec_mul_high(x, reciprocal), rest = vec_sub(x, vec_mul(quotient, freq));
+    vec_t fix = vec_sub(vec_set(TW_EXACT_FREQ_SUM), freq);
+    x = vec_add(vec_add(vec_shl(quotient, TW_EXACT_FREQ_BITS), first_slot), rest);
+    *lanes = vec_select(mask_ge(rest, freq), vec_add(x, fix), x);
+    return mask_bits(escaped);
+}
+
+INLINE void encode_groups(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first, size_t n,
+                          tw_exact_writer_t *writer, int second)
+{
+    vec_t lanes[VECTORS];
+    uint16_t *words = writer->words, *escaped = writer->escapes;
+    vec_t check = vec_set(0);
+    memcpy(lanes, writer->lanes, sizeof(lanes));
+    for (size_t i = first; i < n; i += TW_EXACT_LANES) {
+        uint32_t escapes = 0;
+#pragma GCC unroll 4
+        for (size_t v = 0; v < VECTORS; v++) {
+            size_t at = i + v * WIDTH;
+            vec_t old_bits = vec_load16(run->old_values + at), new_bits = vec_load16(run->new_values + at);
+            vec_t change = sign16(vec_sub(order(new_bits), order(old_bits)));
+            check = vec_add(check, check_of(at, new_bits));
+            vec_t state = second ? vec_load8(run->state + at) : vec_set(0);
+            belief_t belief = believe(model, old_bits, state, second);
+            vec_t rest = sign16(vec_sub(turn(change, belief.sign), belief.expected));
+            vec_t z = low16(vec_xor(vec_shl(rest, 1), vec_sar(rest, 31)));
+            escapes |= push(model, &belief, z, &lanes[v], &words) << (v * WIDTH);
+            if (second) {
+                vec_store8(run->state + at, state_of(change));
+            }
+        }
+        for (; __builtin_expect(escapes != 0, 0); escapes &= escapes - 1) {
+            *escaped++ = run->new_values[i + (size_t)__builtin_ctz(escapes)];
+        }
+    }
+    memcpy(writer->lanes, lanes, sizeof(lanes));
+    writer->words = words;
+    writer->escapes = escaped;
+    writer->check += total(check);
+}
+
+static void lanes_encode(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
+                         tw_exact_writer_t *writer)
+{
+    size_t n = run->n - run->n % TW_EXACT_LANES;
+    if (run->state) {
+        encode_groups(model, run, first, n, writer, 1);
+    } else {
+        encode_groups(model, run, first, n, writer, 0);
+    }
+    tw_exact_ref.encode(model, run, n, writer);
+}
+
+/* One vector's symbols leave its lanes; *z is what they say, `lanes` still lack their words. Returns the escapes. */
+INLINE mask_t take(const tw_exact_model_t *model, const belief_t *belief, vec_t *lanes, vec_t *z)
+{
+    vec_t slot = vec_and(*lanes, vec_set(TW_EXACT_FREQ_SUM - 1)), raw_bits = belief->raw_bits;
+    vec_t entry = vec_gather(model->decode, vec_or(vec_shl(belief->table, TW_EXACT_FREQ_BITS), slot));
+    vec_t symbol = vec_shr(entry, 21), freq = vec_and(entry, vec_set(0x7ff));
+    vec_t x = vec_add(vec_mul(freq, vec_shr(*lanes, TW_EXACT_FREQ_BITS)),
+                      vec_and(vec_shr(entry, 11), vec_set(0x3ff)));
+    *z = vec_or(vec_shlv(symbol, raw_bits), vec_andnot(vec_shlv(vec_set(0xffffffff), raw_bits), x));
+    *lanes = vec_shrv(x, raw_bits);
+    return mask_ge(symbol, vec_set(TW_EXACT_ESCAPE));
+}
+
+/* The escaped elements of the group at `first`; highest lane first. 0 when there are none left. */
+static int take_escapes(const uint16_t *old_values, const tw_exact_run_t *run, size_t first, uint32_t escapes,
+                        tw_exact_reader_t *reader)
+{
+    uint16_t *new_values = run->new_values + first;
+    while (escapes) {
+        uint32_t lane = 31u - (uint32_t)__builtin_clz(escapes);
+        uint16_t new_bits;
+        if (reader->escapes == reader->escapes_begin) {
+            return 0;
+        }
+        reader->escapes -= sizeof(new_bits);
+        memcpy(&new_bits, reader->escapes, sizeof(new_bits));
+        if (run->state) {
+            run->state[first + lane] = tw_exact_state(tw_exact_change(old_values[lane], new_bits));
+        }
+        /* What stands there was counted. */
+        reader->check +=
+            tw_exact_check(first + lane, new_bits) - tw_exact_check(first + lane, new_values[lane]);
+        new_values[lane] = new_bits;
+        escapes ^= 1u << lane;
+    }
+    return 1;
+}
+
+INLINE int decode_groups(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first, size_t n,
+                         tw_exact_reader_t *reader, int second)
+{
+    vec_t lanes[VECTORS], z[VECTORS], check = vec_set(0);
+    const uint8_t *words = reader->words;
+    memcpy(lanes, reader->lanes, sizeof(lanes));
+    for (size_t i = n; i > first;) {
+        i -= TW_EXACT_LANES;
+        uint32_t escapes = 0, n_words = 0;
+        uint16_t old_values[TW_EXACT_LANES]; /* the new ones may go where they lie */
+        mask_t wanting[VECTORS];
+        belief_t belief[VECTORS];
+#pragma GCC unroll 4
+        for (size_t v = 0; v < VECTORS; v++) {
+            vec_t state = second ? vec_load8(run->state + i + v * WIDTH) : vec_set(0);
+            belief[v] = believe(model, vec_load16(run->old_values + i + v * WIDTH), state, second);
+            escapes |= mask_bits(take(model, &belief[v], &lanes[v], &z[v])) << (v * WIDTH);
+            wanting[v] = mask_ge(vec_set(TW_EXACT_START - 1), lanes[v]);
+            n_words += (uint32_t)__builtin_popcount(mask_bits(wanting[v]));
+        }
+        if ((size_t)(words - reader->words_begin) < 2 * n_words) {
+            return 0;
+        }
+        words -= 2 * n_words;
+        const uint8_t *next = words;
+#pragma GCC unroll 4
+        for (size_t v = 0; v < VECTORS; v++) {
+            size_t at = i + v * WIDTH;
+            vec_t word = vec_load_words(next, wanting[v]);
+            next += 2 * (size_t)__builtin_popcount(mask_bits(wanting[v]));
+            lanes[v] = vec_select(wanting[v], vec_or(vec_shl(lanes[v], 16), word), lanes[v]);
+            vec_t low_bit = vec_and(z[v], vec_set(1)), old_bits = vec_load16(run->old_values + at);
+            vec_t rest = vec_xor(vec_shr(low16(z[v]), 1), vec_sub(vec_set(0), low_bit));
+            vec_t change = sign16(turn(vec_add(rest, belief[v].expected), belief[v].sign));
+            if (__builtin_expect(escapes != 0, 0)) {
+                vec_store16(old_values + v * WIDTH, old_bits);
+            }
+            vec_t new_bits = order(low16(vec_add(order(old_bits), change)));
+            check = vec_add(check, check_of(at, new_bits));
+            vec_store16(run->new_values + at, new_bits);
+            if (second) {
+                vec_store8(run->state + at, state_of(change));
+            }
+        }
+        if (__builtin_expect(escapes != 0, 0) && !take_escapes(old_values, run, i, escapes, reader)) {
+            return 0;
+        }
+    }
+    memcpy(reader->lanes, lanes, sizeof(lanes));
+    reader->words = words;
+    reader->check += total(check);
+    return 1;
+}
+
+static int lanes_decode(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
+                        tw_exact_reader_t *reader)
+{
+    size_t n = run->n - run->n % TW_EXACT_LANES;
+    if (!tw_exact_ref.decode(model, run, n, reader)) {
+        return 0;
+    }
+    return run->state ? decode_groups(model, run, first, n, reader, 1)
+                      : decode_groups(model, run, first, n, reader, 0);
+}
+
+#endif

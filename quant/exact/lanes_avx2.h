@@ -1,0 +1,103 @@
+/** The operations of lanes.h on 8 elements. AVX2. */
+#ifndef TW_QUANT_EXACT_LANES_AVX2_H
+#define TW_QUANT_EXACT_LANES_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define WIDTH 8
+typedef __m256i vec_t;
+typedef __m256i mask_t; /* all ones or zeros */
+
+#define vec_set(x) _mm256_set1_epi32((int)(x))
+#define vec_add(a, b) _mm256_add_epi32(a, b)
+#define vec_sub(a, b) _mm256_sub_epi32(a, b)
+#define vec_mul(a, b) _mm256_mullo_epi32(a, b)
+#define vec_and(a, b) _mm256_and_si256(a, b)
+#define vec_andnot(a, b) _mm256_andnot_si256(a, b) /* ~a & b */
+#define vec_or(a, b) _mm256_or_si256(a, b)
+#define vec_xor(a, b) _mm256_xor_si256(a, b)
+#define vec_min(a, b) _mm256_min_epu32(a, b)
+#define vec_max(a, b) _mm256_max_epu32(a, b)
+#define vec_shl(a, n) _mm256_slli_epi32(a, n)
+#define vec_shr(a, n) _mm256_srli_epi32(a, n)
+#define vec_sar(a, n) _mm256_srai_epi32(a, n)
+#define vec_shlv(a, n) _mm256_sllv_epi32(a, n)
+#define vec_shrv(a, n) _mm256_srlv_epi32(a, n)
+#define vec_gather(table, index) _mm256_i32gather_epi32((const int *)(table), index, 4)
+#define vec_lookup32(table, index) vec_gather(table, index)
+#define vec_float(a) _mm256_castps_si256(_mm256_cvtepi32_ps(a)) /* the bits of the integer as a float */
+#define vec_select(mask, a, b) _mm256_blendv_epi8(b, a, mask)
+#define vec_zero_where(mask, a) _mm256_andnot_si256(mask, a)
+#define mask_ge(a, b) _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a)
+#define mask_sign(a) _mm256_srai_epi32(a, 31)
+#define mask_bits(mask) ((uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(mask)))
+
+#define vec_load16(at) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(at)))
+#define vec_load8(at) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(at)))
+
+/* The low halves of 8 elements. */
+static inline __m128i vec_halves(__m256i a)
+{
+    __m256i halves = _mm256_packus_epi32(_mm256_and_si256(a, vec_set(0xffff)), _mm256_setzero_si256());
+    return _mm256_castsi256_si128(_mm256_permute4x64_epi64(halves, 0x08));
+}
+
+static inline void vec_store16(uint16_t *at, __m256i a)
+{
+    _mm_storeu_si128((__m128i *)at, vec_halves(a));
+}
+
+static inline void vec_store8(uint8_t *at, __m256i a)
+{
+    _mm_storel_epi64((__m128i *)at, _mm_packus_epi16(vec_halves(a), _mm_setzero_si128()));
+}
+
+/* The lower and upper halves of 64-bit entries. */
+static inline __m256i vec_gather_pair(const uint64_t *table, __m256i index, __m256i *upper)
+{
+    __m256 a = _mm256_castsi256_ps(
+        _mm256_i32gather_epi64((const long long *)table, _mm256_castsi256_si128(index), 8));
+    __m256 b = _mm256_castsi256_ps(
+        _mm256_i32gather_epi64((const long long *)table, _mm256_extracti128_si256(index, 1), 8));
+    __m256i low = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
+    *upper = _mm256_permute4x64_epi64(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)), 0xd8);
+    return _mm256_permute4x64_epi64(low, 0xd8);
+}
+
+static inline __m256i vec_mul_high(__m256i a, __m256i b)
+{
+    __m256i even = _mm256_srli_epi64(_mm256_mul_epu32(a, b), 32);
+    __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), _mm256_srli_epi64(b, 32));
+    return _mm256_blend_epi32(even, odd, 0xaa);
+}
+
+/* Where each element goes when the chosen ones are moved together, and where it comes from when they are moved apart:
+ * one byte for each. */
+#define BIT(m, i) (((m) >> (i)) & 1)
+#define BELOW(m, i) ((uint64_t)__builtin_popcount((m) & ((1u << (i)) - 1)))
+#define TOGETHER(m, i) (BIT(m, i) ? (uint64_t)(i) << (8 * BELOW(m, i)) : 0)
+#define APART(m, i) (BELOW(m, i) << (8 * (i)))
+#define ALL(f, m) (f(m, 0) | f(m, 1) | f(m, 2) | f(m, 3) | f(m, 4) | f(m, 5) | f(m, 6) | f(m, 7))
+#define ROW4(f, m) ALL(f, m), ALL(f, (m) + 1), ALL(f, (m) + 2), ALL(f, (m) + 3)
+#define ROW16(f, m) ROW4(f, m), ROW4(f, (m) + 4), ROW4(f, (m) + 8), ROW4(f, (m) + 12)
+#define ROW64(f, m) ROW16(f, m), ROW16(f, (m) + 16), ROW16(f, (m) + 32), ROW16(f, (m) + 48)
+#define ROWS(f) ROW64(f, 0u), ROW64(f, 64u), ROW64(f, 128u), ROW64(f, 192u)
+
+static const uint64_t together[256] = {ROWS(TOGETHER)}, apart[256] = {ROWS(APART)};
+
+/* The low halves of the chosen elements, one after the other; returns where the next ones go. Writes 16 bytes. */
+static inline uint16_t *vec_store_words(uint16_t *at, __m256i a, __m256i mask)
+{
+    uint32_t bits = mask_bits(mask);
+    vec_store16(at, _mm256_permutevar8x32_epi32(a, vec_load8(&together[bits])));
+    return at + __builtin_popcount(bits);
+}
+
+/* The inverse: words into the chosen elements, anything elsewhere. Reads 16 bytes. */
+static inline __m256i vec_load_words(const uint8_t *at, __m256i mask)
+{
+    return _mm256_permutevar8x32_epi32(vec_load16(at), vec_load8(&apart[mask_bits(mask)]));
+}
+
+#endif

@@ -1,0 +1,72 @@
+/** The operations of lanes.h on 16 elements. AVX-512 F, BW, VL. */
+#ifndef TW_QUANT_EXACT_LANES_AVX512_H
+#define TW_QUANT_EXACT_LANES_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define WIDTH 16
+typedef __m512i vec_t;
+typedef __mmask16 mask_t;
+
+#define vec_set(x) _mm512_set1_epi32((int)(x))
+#define vec_add(a, b) _mm512_add_epi32(a, b)
+#define vec_sub(a, b) _mm512_sub_epi32(a, b)
+#define vec_mul(a, b) _mm512_mullo_epi32(a, b)
+#define vec_and(a, b) _mm512_and_si512(a, b)
+#define vec_andnot(a, b) _mm512_andnot_si512(a, b) /* ~a & b */
+#define vec_or(a, b) _mm512_or_si512(a, b)
+#define vec_xor(a, b) _mm512_xor_si512(a, b)
+#define vec_min(a, b) _mm512_min_epu32(a, b)
+#define vec_max(a, b) _mm512_max_epu32(a, b)
+#define vec_shl(a, n) _mm512_slli_epi32(a, n)
+#define vec_shr(a, n) _mm512_srli_epi32(a, n)
+#define vec_sar(a, n) _mm512_srai_epi32(a, n)
+#define vec_shlv(a, n) _mm512_sllv_epi32(a, n)
+#define vec_shrv(a, n) _mm512_srlv_epi32(a, n)
+#define vec_gather(table, index) _mm512_i32gather_epi32(index, table, 4)
+#define vec_lookup32(table, index) \
+    _mm512_permutex2var_epi32(_mm512_loadu_si512(table), index, _mm512_loadu_si512((table) + 16))
+#define vec_float(a) _mm512_castps_si512(_mm512_cvtepi32_ps(a)) /* the bits of the integer as a float */
+#define vec_select(mask, a, b) _mm512_mask_blend_epi32(mask, b, a)
+#define vec_zero_where(mask, a) _mm512_maskz_mov_epi32((mask_t) ~(mask), a)
+#define mask_ge(a, b) _mm512_cmpge_epu32_mask(a, b)
+#define mask_sign(a) _mm512_movepi32_mask(a)
+#define mask_bits(mask) ((uint32_t)(mask))
+
+#define vec_load16(at) _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(at)))
+#define vec_load8(at) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(at)))
+#define vec_store16(at, a) _mm256_storeu_si256((__m256i *)(at), _mm512_cvtepi32_epi16(a))
+#define vec_store8(at, a) _mm_storeu_si128((__m128i *)(at), _mm512_cvtepi32_epi8(a))
+
+/* The lower and upper halves of 64-bit entries. */
+static inline __m512i vec_gather_pair(const uint64_t *table, __m512i index, __m512i *upper)
+{
+    __m512i a = _mm512_i32gather_epi64(_mm512_castsi512_si256(index), table, 8);
+    __m512i b = _mm512_i32gather_epi64(_mm512_extracti64x4_epi64(index, 1), table, 8);
+    *upper = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(_mm512_srli_epi64(a, 32))),
+                                _mm512_cvtepi64_epi32(_mm512_srli_epi64(b, 32)), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b), 1);
+}
+
+static inline __m512i vec_mul_high(__m512i a, __m512i b)
+{
+    __m512i even = _mm512_srli_epi64(_mm512_mul_epu32(a, b), 32);
+    __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), _mm512_srli_epi64(b, 32));
+    return _mm512_mask_blend_epi32(0xaaaa, even, odd);
+}
+
+/* The low halves of the chosen elements, one after the other; returns where the next ones go. Writes 32 bytes. */
+static inline uint16_t *vec_store_words(uint16_t *at, __m512i a, __mmask16 mask)
+{
+    _mm256_storeu_si256((__m256i *)at, _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(mask, a)));
+    return at + __builtin_popcount(mask);
+}
+
+/* The inverse: words into the chosen elements, 0 elsewhere. Reads 32 bytes. */
+static inline __m512i vec_load_words(const uint8_t *at, __mmask16 mask)
+{
+    return _mm512_maskz_expand_epi32(mask, vec_load16(at));
+}
+
+#endif

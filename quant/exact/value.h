@@ -1,0 +1,101 @@
+/** One element of an exact delta: changes, states, contexts. Written to be read; lanes.h does the same in vectors. */
+#ifndef TW_QUANT_EXACT_VALUE_H
+#define TW_QUANT_EXACT_VALUE_H
+
+#include "quant/exact/exact.h"
+
+/** A bf16 as an integer that is ordered like its value; its own inverse. -0 and +0, and all NaN, stay different. */
+static inline uint16_t tw_exact_order(uint16_t bits)
+{
+    return bits & 0x8000 ? bits ^ 0x7fff : bits;
+}
+
+/** The change in units in the last place, modulo 2^16. */
+static inline int16_t tw_exact_change(uint16_t old_bits, uint16_t new_bits)
+{
+    return (int16_t)(tw_exact_order(new_bits) - tw_exact_order(old_bits));
+}
+
+static inline uint16_t tw_exact_changed(uint16_t old_bits, int16_t change)
+{
+    return tw_exact_order((uint16_t)(tw_exact_order(old_bits) + change));
+}
+
+/** 0, -1, 1, -2, 2 ... as 0, 1, 2, 3, 4 ... */
+static inline uint16_t tw_exact_zigzag(int16_t x)
+{
+    return (uint16_t)(x < 0 ? -2 * x - 1 : 2 * x);
+}
+
+static inline int16_t tw_exact_unzigzag(uint16_t z)
+{
+    return (int16_t)(z & 1 ? -(z >> 1) - 1 : z >> 1);
+}
+
+/** A change as one byte: the sign, and 7 bits for its size, which is |change| + 8 as a number with three bits after the
+ *  leading one, less 24: sizes to 7 are exact, then 8 steps an octave. 0 for no change. */
+static inline uint8_t tw_exact_state(int16_t change)
+{
+    uint32_t size = (uint32_t)(change < 0 ? -change : change) + 8;
+    uint32_t exponent = 31u - (uint32_t)__builtin_clz(size);
+    uint32_t code = (exponent - 3) * 8 + ((size >> (exponent - 3)) & 7);
+    return (uint8_t)(code | (change < 0 ? 0x80 : 0));
+}
+
+/** The least size that has this code. States are the caller's memory: codes above 96 have no meaning but do no harm. */
+static inline uint32_t tw_exact_state_size(uint8_t state)
+{
+    uint32_t code = state & 0x7f;
+    return ((8 + (code & 7)) << (code >> 3)) - 8;
+}
+
+/** The context of a state beside the exponent: 0; 1; 2 to 3; 4 or more. */
+static inline uint32_t tw_exact_state_class(uint8_t state)
+{
+    uint32_t code = state & 0x7f;
+    uint32_t least = code < 4 ? code : 4;
+    return least - (least > 2);
+}
+
+/** The row of an exponent. */
+static inline uint32_t tw_exact_exponent(uint32_t base, uint16_t old_bits)
+{
+    uint32_t exponent = old_bits >> 7 & 0xff;
+    uint32_t above = exponent > base ? exponent - base : 0;
+    return above < TW_EXACT_EXPONENTS ? above : TW_EXACT_EXPONENTS - 1;
+}
+
+/** The expected change, in the direction of the previous one. */
+static inline int32_t tw_exact_predict(uint8_t state, uint32_t factor)
+{
+    return (int32_t)((tw_exact_state_size(state) * factor + 64) >> 7);
+}
+
+/** What is left of a change once it is turned into the previous one's direction and the expected one is taken away. */
+static inline int16_t tw_exact_rest(int16_t change, uint8_t state, uint32_t factor)
+{
+    int32_t turned = state & 0x80 ? -change : change;
+    return (int16_t)(turned - tw_exact_predict(state, factor));
+}
+
+static inline int16_t tw_exact_unrest(int16_t rest, uint8_t state, uint32_t factor)
+{
+    int32_t turned = rest + tw_exact_predict(state, factor);
+    return (int16_t)(state & 0x80 ? -turned : turned);
+}
+
+/** What an element adds to its block's checksum. */
+static inline uint32_t tw_exact_check(size_t i, uint16_t new_bits)
+{
+    uint32_t term = new_bits + ((uint32_t)i + 1) * TW_EXACT_CHECK_FACTOR;
+    return term * term;
+}
+
+/** Raw bits of a table. Table 6 is for a mean z from 1 to 2, 7 from 2 to 4, and so on; symbols have a mean from 2 to 4. */
+static inline uint32_t tw_exact_raw_bits(uint32_t table)
+{
+    uint32_t bits = table > 7 ? table - 7 : 0;
+    return bits < TW_EXACT_RAW_BITS_MAX ? bits : TW_EXACT_RAW_BITS_MAX;
+}
+
+#endif

@@ -1,0 +1,90 @@
+/* Messages of exact deltas from another rank. The first bytes say how many elements there are and whether there are states;
+ * the rest is the message, its header made right in three of four cases, so that what follows is reached. */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "quant/exact/exact.h"
+
+namespace
+{
+
+void check(bool right, const char *what)
+{
+    if (!right) {
+        fprintf(stderr, "fuzz_exact: not so: %s\n", what);
+        abort();
+    }
+}
+
+void ignore_log(void *, tw_log_level_t, const char *, int, const char *)
+{
+}
+
+struct Result {
+    tw_status_t status;
+    std::vector<uint16_t> values;
+    std::vector<uint8_t> states;
+};
+
+/* Made once a backend, as making one costs more than most inputs. */
+tw_quant_exact_t *codec_of(const std::string &backend)
+{
+    static auto &codecs = *new std::map<std::string, tw_quant_exact_t *>;
+    tw_quant_exact_t *&exact = codecs[backend];
+    check(exact || tw_quant_exact_create(backend.c_str(), &exact) == TW_OK, "there is a codec");
+    return exact;
+}
+
+/* Buffers are as small as they may be. */
+Result decode(const char *backend, const std::vector<uint8_t> &message, size_t n, bool second)
+{
+    std::vector<uint16_t> old_values(n);
+    Result result = {TW_OK, std::vector<uint16_t>(n), std::vector<uint8_t>(n)};
+    for (size_t i = 0; i < n; i++) {
+        old_values[i] = uint16_t(0x3c00 + i * 37 % 600 + (i % 5 ? 0 : 0x8000));
+        result.states[i] = uint8_t(i * 11);
+    }
+    const tw_quant_exact_segment_t segment = {old_values.data(), nullptr, result.values.data(),
+                                              second ? result.states.data() : nullptr, n};
+    result.status = tw_quant_exact_decode(codec_of(backend), &segment, 1, message.data(), message.size());
+    return result;
+}
+
+void make_header_right(std::vector<uint8_t> &message, size_t n, bool second)
+{
+    const tw_exact_header_t header = {TW_EXACT_MAGIC, TW_EXACT_VERSION,
+                                      uint8_t(TW_EXACT_FLAG_CODED | (second ? TW_EXACT_FLAG_SECOND : 0)), 0,
+                                      uint32_t(message.size())};
+    const auto elems = uint32_t(n);
+    memcpy(message.data(), &header, sizeof(header));
+    memcpy(message.data() + sizeof(header), &elems, sizeof(elems));
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 3) {
+        return 0;
+    }
+    tw_log_set_sink(ignore_log, nullptr);
+    const size_t n = data[0] | (data[1] & 7) << 8;
+    const bool second = data[2] & 1;
+    std::vector<uint8_t> message(data + 3, data + size);
+    if ((data[2] & 6) && message.size() >= 12) {
+        make_header_right(message, n, second);
+    }
+    const Result expected = decode("ref", message, n, second);
+    const char *names[8];
+    for (size_t b = 0, count = tw_quant_exact_backends(names, 8); b < count; b++) {
+        const Result got = decode(names[b], message, n, second);
+        check(got.status == expected.status, "all backends judge alike");
+        check(got.status != TW_OK || (got.values == expected.values && got.states == expected.states),
+              "all backends decode alike");
+    }
+    return 0;
+}
