@@ -315,7 +315,7 @@ TEST_F(Rendezvous, TheOldestStrangerGoesFirst)
 {
     const size_t n_heard = 128;
     std::vector<int> silent;
-    make(2);
+    make(3);
     for (Rank &rank : ranks) {
         rank.options.handshake_timeout = rank.options.join_timeout = 30;
     }
@@ -323,10 +323,13 @@ TEST_F(Rendezvous, TheOldestStrangerGoesFirst)
     while (silent.size() < n_heard) {
         silent.push_back(dial(port));
     }
-    join(ranks[1]);
-    char byte;
-    EXPECT_EQ(recv(silent[0], &byte, 1, MSG_DONTWAIT), 0); /* hung up on */
+    std::thread rank_1([&] { join(ranks[1]); });
+    pollfd first = {silent.front(), POLLIN, 0}, last = {silent.back(), POLLIN, 0};
+    EXPECT_EQ(poll(&first, 1, 5000), 1); /* hung up on, while rank 2 is awaited */
+    EXPECT_EQ(poll(&last, 1, 0), 0);
+    join(ranks[2]);
     rank_0.join();
+    rank_1.join();
     expect_met();
     for (int fd : silent) {
         close(fd);
