@@ -102,12 +102,11 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
 static tw_status_t check_segment_codec(const tw_coll_t *coll, const tw_coll_args_t *args,
                                        const tw_coll_segment_t *segment)
 {
-    if (segment->exact || segment->codec != NULL) {
-        tw_error("rank %d: %s: segments have the operation's codec", coll->topo.rank,
-                 tw_coll_op_name(args->op));
-        return TW_ERR_UNSUPPORTED;
+    if (segment->exact || segment->codec == NULL) {
+        return TW_OK;
     }
-    return TW_OK;
+    return args->codec != NULL ? tw_quant_codec_check(segment->codec)
+                               : refuse(coll, args, "a segment's codec needs one of the operation");
 }
 
 /* Counts are filled in already. */
@@ -197,7 +196,12 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
 
 float tw_coll_factor(const tw_coll_args_t *args, int world)
 {
-    return args->reduction == TW_COLL_MEAN ? args->factor / (float)world : args->factor;
+    return args->reduction == TW_COLL_MEAN ? 1.0f / (float)world * args->factor : args->factor;
+}
+
+float tw_coll_scale(const tw_coll_args_t *args, int world)
+{
+    return args->reduction == TW_COLL_MEAN && args->type == TW_TYPE_FP16 ? 1.0f / (float)world : 1.0f;
 }
 
 /* ---- views ----------------------------------------------------------------------------------------------- */

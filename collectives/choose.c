@@ -11,6 +11,7 @@
 
 #define MIN_CHUNK_BYTES ((size_t)64 << 10)
 #define MAX_CHUNK_BYTES ((size_t)2 << 20)
+#define LEAST_CHUNK_BYTES ((size_t)256) /**< also if another one is asked for */
 /** Quantizing costs precision, so it has to be worth it: it saves more than the model may be wrong. That is a share of
  *  the time, and what a few more wake-ups on busy processors cost, of which the turn of a message is the measure. */
 #define WORTH_SHARE 0.05
@@ -68,11 +69,34 @@ static double model_sec(const plan_t *plan, const tw_coll_model_t *model, candid
     return tw_coll_model_time(model, &cost);
 }
 
+/** The largest chunk with which a round of any algorithm, and what earlier rounds have left to it, is within half of the
+ *  scratch memory (the other half may be other operations'): 8 chunks per rank at most, or more where what travels inside
+ *  a node is larger. A power of two. */
+static size_t most_chunk(const plan_t *plan)
+{
+    int is_larger = plan->c.topo->max_local > 1 && plan->c.inner_bytes > plan->c.encoded_bytes;
+    double ratio = is_larger && plan->c.encoded_bytes > 0 ? plan->c.inner_bytes / plan->c.encoded_bytes : 1;
+    double room = (double)plan->coll->options.scratch_bytes / 2 / (plan->c.topo->world * (6 + 2 * ratio));
+    size_t most = LEAST_CHUNK_BYTES;
+
+    while (most < MAX_CHUNK_BYTES && 2 * (double)most <= room) {
+        most *= 2;
+    }
+    return most;
+}
+
+static size_t clamp(size_t bytes, size_t least, size_t most)
+{
+    return bytes < least ? least : bytes > most ? most : bytes;
+}
+
 /** The best chunk for an algorithm: small ones cost messages, large ones leave wire and processor waiting for each other. */
 static candidate_t make_candidate(const plan_t *plan, size_t index)
 {
     size_t given = plan->coll->options.chunk_bytes;
-    size_t min = given > 0 ? given : MIN_CHUNK_BYTES, max = given > 0 ? given : MAX_CHUNK_BYTES;
+    size_t most = most_chunk(plan);
+    size_t min = clamp(given > 0 ? given : MIN_CHUNK_BYTES, LEAST_CHUNK_BYTES, most);
+    size_t max = given > 0 ? min : most;
     candidate_t best = {.algo = index, .chunk_bytes = min};
 
     best.sec = model_sec(plan, plan->c.model, &best);

@@ -107,6 +107,9 @@ tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_co
 void tw_request_destroy(tw_coll_request_t *request);
 /** What a request's sum is multiplied with. */
 float tw_coll_factor(const tw_coll_args_t *args, int world);
+/** What a rank's contribution to a sum that travels in the tensor's type is multiplied with before: the sums on the way to
+ *  a mean of fp16 are means of what they have so far, since sums might overflow. */
+float tw_coll_scale(const tw_coll_args_t *args, int world);
 /** Choose algorithm and chunk. TW_ERR_UNSUPPORTED or TW_ERR_INVALID, logged. */
 tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems,
                            tw_coll_choice_t *choice);

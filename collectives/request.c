@@ -36,6 +36,7 @@ tw_status_t tw_request_build(tw_coll_request_t *request)
         return status;
     }
     size_t elem_bytes = tw_type_bytes(request->args.type);
+    float scale = tw_coll_scale(&request->args, coll->topo.world);
     size_t chunk_elems = request->choice.chunk_bytes / elem_bytes;
     tw_build_t build = {
         .sched = request->sched,
@@ -46,7 +47,8 @@ tw_status_t tw_request_build(tw_coll_request_t *request)
         .in_first = request->in_first,
         .out_first = request->out_first,
         .chunk_elems = chunk_elems > 0 ? chunk_elems : 1,
-        .factor = tw_coll_factor(&request->args, coll->topo.world),
+        .scale = scale,
+        .factor = scale != 1.0f ? request->args.factor : tw_coll_factor(&request->args, coll->topo.world),
         .in_place = request->in_place,
         .aliased = request->aliased,
         .codecs = &request->coll->codecs,

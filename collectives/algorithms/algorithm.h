@@ -41,10 +41,12 @@ typedef struct tw_build {
     const size_t *in_first;  /**< [W + 1] where each shard begins in `in`; NULL where `in` is one shard */
     const size_t *out_first; /**< [W + 1] likewise */
     size_t chunk_elems;      /**< a message carries at most so many elements; >= 1 */
-    float factor;            /**< last step of a reduction: 1, or 1 / W for a mean */
-    int in_place;            /**< every segment lies where it belongs: nothing to copy */
-    int aliased;             /**< some segment does: what is written may still have to be read */
-    tw_codecs_t *codecs;     /**< the communicator's */
+    float
+        scale; /**< of what a rank contributes to a sum that travels: 1 / W for a mean whose sums might overflow, else 1 */
+    float factor;        /**< of the last step of a reduction, besides scale */
+    int in_place;        /**< every segment lies where it belongs: nothing to copy */
+    int aliased;         /**< some segment does: what is written may still have to be read */
+    tw_codecs_t *codecs; /**< the communicator's */
 } tw_build_t;
 
 /** What a cost function looks at: the same on all ranks. */
@@ -75,6 +77,19 @@ static inline size_t tw_chunk_elems(const tw_build_t *build, size_t n_elems, siz
     size_t first = chunk * build->chunk_elems;
 
     return n_elems - first < build->chunk_elems ? n_elems - first : build->chunk_elems;
+}
+
+/** Where the rounds of a pipeline of several hops begin (schedule.h): hop h (from 0) of chunk c is in round
+ *  c + h * TW_HOP_ROUNDS, so that what a hop sends on came in rounds ago. */
+#define TW_HOP_ROUNDS 2
+
+/** 1 and the chunk that hop `hop` has in a round; 0: it has none. */
+static inline int tw_hop_chunk(size_t round, int hop, size_t n_chunks, size_t *chunk)
+{
+    size_t delay = (size_t)hop * TW_HOP_ROUNDS;
+
+    *chunk = round - delay;
+    return round >= delay && *chunk < n_chunks;
 }
 
 /** Copy a range of build->in to a range of build->out in chunks; emits nothing when in_place and they are the same.

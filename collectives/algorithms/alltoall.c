@@ -1,4 +1,5 @@
-/** All-to-all: on step s every rank sends to the one s further on and receives from the one s before; steps overlap. */
+/** All-to-all: on step s every rank sends to the one s further on and receives from the one s before; steps overlap. In
+ *  place, all that is sent is put aside first: this takes as much scratch memory as the tensors do. */
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/table.h"
 
@@ -14,29 +15,52 @@ static tw_span_t set_aside(const tw_build_t *build, tw_span_t chunk, tw_task_t *
     return copy;
 }
 
-static void send_shard(const tw_build_t *build, int to, tw_task_t *copied)
+/* Chunk c of what is between first[peer] and the next one; 0 elements: there is none. */
+static tw_span_t chunk_of(const tw_build_t *build, const tw_view_t *view, const size_t *first, int peer,
+                          size_t c)
 {
-    size_t first = build->in_first[to], n = build->in_first[to + 1] - first;
+    size_t n = first[peer + 1] - first[peer], at = c * build->chunk_elems;
 
-    for (size_t c = 0; c < tw_chunk_count(build, n); c++) {
-        tw_span_t chunk =
-            tw_span_view(build->in, first + c * build->chunk_elems, tw_chunk_elems(build, n, c));
-        if (build->aliased) {
+    return tw_span_view(view, first[peer] + at, at < n ? tw_chunk_elems(build, n, c) : 0);
+}
+
+static void send_chunks(const tw_build_t *build, size_t c, tw_task_t *copied)
+{
+    int world = build->topo->world;
+
+    for (int step = 1; step < world; step++) {
+        int to = (build->topo->rank + step) % world;
+        tw_span_t chunk = chunk_of(build, build->in, build->in_first, to, c);
+        if (build->aliased && chunk.n > 0) {
             chunk = set_aside(build, chunk, copied);
         }
         tw_sched_after(build->sched, tw_sched_send(build->sched, to, chunk), *copied);
     }
 }
 
-static void receive_shard(const tw_build_t *build, int from, tw_task_t copied)
+static void receive_chunks(const tw_build_t *build, size_t c, tw_task_t copied)
 {
-    size_t first = build->out_first[from], n = build->out_first[from + 1] - first;
+    int world = build->topo->world;
 
-    for (size_t c = 0; c < tw_chunk_count(build, n); c++) {
-        tw_span_t chunk =
-            tw_span_view(build->out, first + c * build->chunk_elems, tw_chunk_elems(build, n, c));
+    for (int step = 1; step < world; step++) {
+        int from = (build->topo->rank - step + world) % world;
+        tw_span_t chunk = chunk_of(build, build->out, build->out_first, from, c);
         tw_sched_after(build->sched, tw_sched_recv(build->sched, from, chunk), copied);
     }
+}
+
+/* Most chunks of what goes to one rank or comes from one. */
+static size_t most_chunks(const tw_build_t *build)
+{
+    size_t most = 0;
+
+    for (int r = 0; r < build->topo->world; r++) {
+        size_t in = build->in_first[r + 1] - build->in_first[r];
+        size_t out = build->out_first[r + 1] - build->out_first[r];
+        most = in > most ? in : most;
+        most = out > most ? out : most;
+    }
+    return tw_chunk_count(build, most);
 }
 
 /* The own shard: from `in`, or from where it was put aside, in one piece. */
@@ -51,7 +75,8 @@ static void keep_own(const tw_build_t *build, tw_span_t own, tw_task_t copied)
 
 static void build_pairwise_alltoall(const tw_build_t *build)
 {
-    int world = build->topo->world, rank = build->topo->rank;
+    int rank = build->topo->rank;
+    size_t n_chunks = most_chunks(build);
     tw_task_t copied = TW_TASK_NONE;
     tw_span_t own =
         tw_span_view(build->in, build->in_first[rank], build->in_first[rank + 1] - build->in_first[rank]);
@@ -59,11 +84,17 @@ static void build_pairwise_alltoall(const tw_build_t *build)
     if (build->aliased && own.n > 0) {
         own = set_aside(build, own, &copied);
     }
-    for (int step = 1; step < world; step++) {
-        send_shard(build, (rank + step) % world, &copied);
+    for (size_t c = 0; c < n_chunks; c++) {
+        if (!build->aliased) {
+            tw_sched_next_round(build->sched);
+        }
+        send_chunks(build, c, &copied);
+        if (!build->aliased) {
+            receive_chunks(build, c, copied);
+        }
     }
-    for (int step = 1; step < world; step++) {
-        receive_shard(build, (rank - step + world) % world, copied);
+    for (size_t c = 0; c < n_chunks && build->aliased; c++) {
+        receive_chunks(build, c, copied);
     }
     keep_own(build, own, copied);
 }

@@ -26,6 +26,7 @@ static void relay(const tw_build_t *build, int parent, const int *children, int 
     for (size_t c = 0; c < tw_chunk_count(build, n); c++) {
         tw_span_t chunk = tw_span_view(build->out, c * build->chunk_elems, tw_chunk_elems(build, n, c));
         tw_task_t recv = TW_TASK_NONE;
+        tw_sched_next_round(build->sched);
         if (parent >= 0) {
             recv = tw_sched_recv(build->sched, rank_at(build, parent), chunk);
         }

@@ -1,7 +1,7 @@
-/** Direct: every piece goes straight between its owner and each other rank. A reduce-scatter sums the raw inputs in fp32
+/** Direct: every shard goes straight between its owner and each other rank. A reduce-scatter sums the raw inputs in fp32
  *  in rank order and rounds once: the most accurate. `exchange` is an all-reduce in one hop for tiny tensors: everybody
  *  sends everything to everybody. */
-#include "collectives/algorithms/pieces.h"
+#include "collectives/algorithms/shards.h"
 #include "collectives/algorithms/table.h"
 
 /* The rank `distance` further on: each step pairs every rank with another one. */
@@ -15,7 +15,14 @@ static tw_task_t sum_chunk(const tw_build_t *build, const tw_span_t *inputs, con
                            tw_span_t to)
 {
     size_t world = (size_t)build->topo->world;
-    tw_work_sum_t sum = {build->args->type, inputs, world, build->factor, to};
+    tw_work_sum_t sum = {
+        .type = build->args->type,
+        .inputs = inputs,
+        .n_inputs = world,
+        .scale = build->scale,
+        .factor = build->factor,
+        .to = to,
+    };
     tw_task_t task = tw_work_reduce(build->sched, &sum);
 
     for (size_t r = 0; r < world; r++) {
@@ -34,60 +41,66 @@ static int alloc_inputs(const tw_build_t *build, tw_span_t **inputs, tw_task_t *
     return *inputs != NULL && *ready != NULL;
 }
 
-/* Receive chunk c of everybody's contribution to `piece` and sum up; its task becomes the sum. */
-static void reduce_chunk(const tw_build_t *build, tw_piece_t *piece, size_t c, tw_span_t *inputs,
+/* Receive chunk c of everybody's contribution to `shard` and sum up; its task becomes the sum. */
+static void reduce_chunk(const tw_build_t *build, tw_shard_t *shard, size_t c, tw_span_t *inputs,
                          tw_task_t *ready)
 {
     const tw_topo_t *topo = build->topo;
 
-    inputs[topo->rank] = tw_piece_in(build, piece, c);
-    ready[topo->rank] = piece->task[c];
+    inputs[topo->rank] = tw_shard_in(build, shard, c);
+    ready[topo->rank] = shard->task[c];
     for (int distance = 1; distance < topo->world; distance++) {
         int peer = rank_at(topo, -distance);
-        inputs[peer] = tw_piece_scratch(build, piece, c);
+        inputs[peer] = tw_shard_scratch(build, shard, c);
         ready[peer] = tw_sched_recv(build->sched, peer, inputs[peer]);
     }
-    piece->task[c] = sum_chunk(build, inputs, ready, tw_piece_out(build, piece, c));
+    shard->task[c] = sum_chunk(build, inputs, ready, tw_shard_out(build, shard, c));
 }
 
-static void reduce_scatter(const tw_build_t *build, tw_piece_t *pieces)
+static void reduce_scatter(const tw_build_t *build, tw_shard_t *shards)
 {
     const tw_topo_t *topo = build->topo;
-    tw_piece_t *own = &pieces[topo->rank];
+    tw_shard_t *own = &shards[topo->rank];
     tw_span_t *inputs;
     tw_task_t *ready;
 
-    for (int distance = 1; distance < topo->world; distance++) {
-        int peer = rank_at(topo, distance);
-        tw_piece_t *piece = &pieces[peer];
-        for (size_t c = 0; c < piece->n_chunks; c++) {
-            piece->task[c] = tw_sched_send(build->sched, peer, tw_piece_in(build, piece, c));
-        }
-    }
     if (!alloc_inputs(build, &inputs, &ready)) {
         return;
     }
-    for (size_t c = 0; c < own->n_chunks; c++) {
-        reduce_chunk(build, own, c, inputs, ready);
+    for (size_t c = 0; c < tw_shards_most_chunks(build, shards); c++) {
+        tw_sched_next_round(build->sched);
+        for (int distance = 1; distance < topo->world; distance++) {
+            int peer = rank_at(topo, distance);
+            if (c < shards[peer].n_chunks) {
+                shards[peer].task[c] =
+                    tw_sched_send(build->sched, peer, tw_shard_in(build, &shards[peer], c));
+            }
+        }
+        if (c < own->n_chunks) {
+            reduce_chunk(build, own, c, inputs, ready);
+        }
     }
 }
 
-static void allgather(const tw_build_t *build, tw_piece_t *pieces)
+static void allgather(const tw_build_t *build, tw_shard_t *shards)
 {
     const tw_topo_t *topo = build->topo;
     tw_sched_t *sched = build->sched;
-    tw_piece_t *own = &pieces[topo->rank];
+    tw_shard_t *own = &shards[topo->rank];
 
-    for (int distance = 1; distance < topo->world; distance++) {
-        for (size_t c = 0; c < own->n_chunks; c++) {
-            tw_task_t send = tw_sched_send(sched, rank_at(topo, distance), tw_piece_in(build, own, c));
-            tw_sched_after(sched, send, own->task[c]);
-        }
-        tw_piece_t *piece = &pieces[rank_at(topo, -distance)];
-        for (size_t c = 0; c < piece->n_chunks; c++) {
-            tw_task_t recv = tw_sched_recv(sched, rank_at(topo, -distance), tw_piece_out(build, piece, c));
-            tw_sched_after(sched, recv, piece->task[c]);
-            piece->task[c] = recv;
+    for (size_t c = 0; c < tw_shards_most_chunks(build, shards); c++) {
+        tw_sched_next_round(sched);
+        for (int distance = 1; distance < topo->world; distance++) {
+            int from = rank_at(topo, -distance);
+            if (c < own->n_chunks) {
+                tw_task_t send = tw_sched_send(sched, rank_at(topo, distance), tw_shard_in(build, own, c));
+                tw_sched_after(sched, send, own->task[c]);
+            }
+            if (c < shards[from].n_chunks) {
+                tw_task_t recv = tw_sched_recv(sched, from, tw_shard_out(build, &shards[from], c));
+                tw_sched_after(sched, recv, shards[from].task[c]);
+                shards[from].task[c] = recv;
+            }
         }
     }
 }
@@ -144,6 +157,7 @@ static void build_exchange_allreduce(const tw_build_t *build)
         return;
     }
     for (size_t c = 0; c < tw_chunk_count(build, n_elems); c++) {
+        tw_sched_next_round(build->sched);
         exchange_chunk(build, c * build->chunk_elems, tw_chunk_elems(build, n_elems, c), inputs, ready);
     }
 }

@@ -5,6 +5,7 @@
  *  it. Reduce-scatter is the same backwards: for d = ..., 4, 2, 1 a rank sends its partial sums of the m shards that
  *  begin d after its own to the rank d after it. What a rank has received is summed in fp32, in the order of the hops,
  *  when it is sent or at the end; partial sums travel in the tensor's type, so each hop rounds once.
+ *  Long shards are done chunk by chunk: a slice is the same chunk of every shard.
  *  Source: J. Bruck et al., "Efficient algorithms for all-to-all communications", IEEE TPDS 8(11), 1997 (any world). */
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/table.h"
@@ -31,6 +32,7 @@ typedef struct received {
 typedef struct doubling {
     const tw_build_t *build;
     const size_t *first; /**< [W + 1] of the shards */
+    size_t slice, n_slices;
     parts_t own;
     parts_t sent[MAX_HOPS];   /**< halving, by log2 of the distance */
     received_t got[MAX_HOPS]; /**< halving, in the order of the hops */
@@ -49,6 +51,20 @@ static void add_run(const doubling_t *d, parts_t *parts, size_t first, size_t n)
     }
 }
 
+/* The slice of m shards from `start` on, round the world. */
+static void add_slices(const doubling_t *d, parts_t *parts, int start, int m)
+{
+    size_t at = d->slice * d->build->chunk_elems;
+
+    for (int i = 0; i < m; i++) {
+        int shard = (start + i) % d->build->topo->world;
+        size_t n = d->first[shard + 1] - d->first[shard];
+        if (at < n) {
+            add_run(d, parts, d->first[shard] + at, tw_chunk_elems(d->build, n, d->slice));
+        }
+    }
+}
+
 /* The m shards that begin `distance` after the own one. */
 static parts_t row(const doubling_t *d, int distance, int m)
 {
@@ -56,13 +72,19 @@ static parts_t row(const doubling_t *d, int distance, int m)
     int m_wrapped = start + m > world ? start + m - world : 0, end = start + m - m_wrapped;
     size_t n = d->first[end] - d->first[start], n_wrapped = d->first[m_wrapped];
     size_t most = tw_chunk_count(d->build, n) + tw_chunk_count(d->build, n_wrapped);
-    parts_t parts = {tw_sched_alloc(d->build->sched, (most + 1) * sizeof(part_t)), 0, 0};
+    parts_t parts = {0};
 
+    most = d->n_slices > 1 ? (size_t)m : most;
+    parts.part = tw_sched_alloc(d->build->sched, (most + 1) * sizeof(part_t));
     if (parts.part == NULL) {
         return parts;
     }
-    add_run(d, &parts, d->first[start], n);
-    add_run(d, &parts, 0, n_wrapped);
+    if (d->n_slices > 1) {
+        add_slices(d, &parts, start, m);
+    } else {
+        add_run(d, &parts, d->first[start], n);
+        add_run(d, &parts, 0, n_wrapped);
+    }
     return parts;
 }
 
@@ -101,13 +123,25 @@ static tw_task_t sum_range(doubling_t *d, const part_t *range, tw_span_t to, flo
     const tw_build_t *build = d->build;
     size_t elem_bytes = build->in->elem_bytes;
     tw_span_t inputs[MAX_HOPS + 1] = {tw_span_view(build->in, range->first, range->n)};
-    tw_work_sum_t sum = {build->args->type, inputs, 1, factor, to};
+    tw_work_sum_t sum = {
+        .type = build->args->type,
+        .inputs = inputs,
+        .n_inputs = 1,
+        .scale = build->scale,
+        .factor = factor,
+        .to = to,
+    };
 
     for (int g = 0; g < d->n_got; g++) {
         if (range->at < d->got[g].parts.n_elems) {
             inputs[sum.n_inputs++] =
                 tw_span_buffer(d->got[g].buffer, range->at * elem_bytes, range->n * elem_bytes);
         }
+    }
+    if (build->scale != 1.0f) { /* what came in has been scaled: it is first */
+        inputs[0] = inputs[sum.n_inputs - 1];
+        inputs[sum.n_inputs - 1] = tw_span_view(build->in, range->first, range->n);
+        sum.n_partial = sum.n_inputs - 1;
     }
     tw_task_t task = tw_work_reduce(build->sched, &sum);
     for (int g = 0; g < d->n_got; g++) {
@@ -138,7 +172,7 @@ static tw_task_t send_part(doubling_t *d, int peer, const part_t *part, size_t a
     size_t elem_bytes = d->build->in->elem_bytes, done = 0;
     int any;
 
-    if (same_hops(d, at, part->n, &any) == part->n && !any) {
+    if (same_hops(d, at, part->n, &any) == part->n && !any && d->build->scale == 1.0f) {
         return tw_sched_send(sched, peer, tw_span_view(d->build->in, part->first, part->n));
     }
     tw_sbuf_t buffer = tw_sched_buffer(sched, part->n * elem_bytes);
@@ -172,8 +206,8 @@ static void receive_row(doubling_t *d, int peer, int m)
     }
 }
 
-/* out_first: where the own shard belongs in `out`. */
-static void halve(doubling_t *d, size_t out_first)
+/* first: of the elements of `out` among all. */
+static void halve(doubling_t *d, size_t first)
 {
     for (int hop = tw_log2_ceil(d->build->topo->world) - 1; hop >= 0; hop--) {
         int distance = 1 << hop, m = shards_of_hop(d, distance);
@@ -187,8 +221,8 @@ static void halve(doubling_t *d, size_t out_first)
     }
     for (size_t i = 0; i < d->own.n_parts; i++) {
         part_t *part = &d->own.part[i];
-        part->task =
-            sum_range(d, part, tw_span_view(d->build->out, out_first + part->at, part->n), d->build->factor);
+        tw_span_t out = tw_span_view(d->build->out, part->first - first, part->n);
+        part->task = sum_range(d, part, out, d->build->factor);
     }
 }
 
@@ -226,38 +260,61 @@ static void redouble(doubling_t *d)
 
 /* ---- operations ------------------------------------------------------------------------------------------ */
 
-static doubling_t init(const tw_build_t *build, const size_t *first)
+static size_t count_slices(const tw_build_t *build, const size_t *first)
 {
-    doubling_t d = {.build = build, .first = first};
+    size_t most = 0;
 
-    d.own = row(&d, 0, 1);
-    return d;
+    for (int r = 0; r < build->topo->world; r++) {
+        most = first[r + 1] - first[r] > most ? first[r + 1] - first[r] : most;
+    }
+    return tw_chunk_count(build, most);
+}
+
+/* Begin a slice; own: the task that its own part waits for. 0: there is none. */
+static int begin_slice(doubling_t *d, const tw_build_t *build, const size_t *first, size_t slice,
+                       tw_task_t own)
+{
+    size_t n_slices = count_slices(build, first);
+
+    *d = (doubling_t){.build = build, .first = first, .slice = slice, .n_slices = n_slices};
+    if (slice >= n_slices) {
+        return 0;
+    }
+    tw_sched_next_round(build->sched);
+    d->own = row(d, 0, 1);
+    for (size_t i = 0; i < d->own.n_parts; i++) {
+        d->own.part[i].task = own;
+    }
+    return 1;
 }
 
 static void build_allgather(const tw_build_t *build)
 {
-    doubling_t d = init(build, build->out_first);
     tw_task_t copied = tw_build_copy(build, 0, build->out_first[build->topo->rank], build->in->n_elems);
+    doubling_t d;
 
-    for (size_t i = 0; i < d.own.n_parts; i++) {
-        d.own.part[i].task = copied;
+    for (size_t slice = 0; begin_slice(&d, build, build->out_first, slice, copied); slice++) {
+        redouble(&d);
     }
-    redouble(&d);
 }
 
 static void build_halving_reduce_scatter(const tw_build_t *build)
 {
-    doubling_t d = init(build, build->in_first);
+    doubling_t d;
 
-    halve(&d, 0);
+    for (size_t slice = 0; begin_slice(&d, build, build->in_first, slice, TW_TASK_NONE); slice++) {
+        halve(&d, build->in_first[build->topo->rank]);
+    }
 }
 
 static void build_halving_doubling_allreduce(const tw_build_t *build)
 {
-    doubling_t d = init(build, build->in_first);
+    doubling_t d;
 
-    halve(&d, build->in_first[build->topo->rank]);
-    redouble(&d);
+    for (size_t slice = 0; begin_slice(&d, build, build->in_first, slice, TW_TASK_NONE); slice++) {
+        halve(&d, 0);
+        redouble(&d);
+    }
 }
 
 /* Either way: on the hop of distance d, at most d ranks of a node have their partner elsewhere. */

@@ -3,7 +3,7 @@
 
 #define BATCH 64 /**< parts handed over at once */
 
-/** A part of a chunk: where one step of it is read and written. */
+/** A part of a chunk: where it is read and written. */
 typedef struct item {
     const char *src; /**< of a sum: the first input */
     char *dst;
@@ -26,17 +26,47 @@ static const tw_gpu_device_t *device_of(const batch_t *batch)
     return batch->call->coll->device;
 }
 
-static tw_quant_t *codec_of(const tw_gpu_shape_t *shape, tw_gpu_form_t form)
+/** Made with the shape: found. */
+static tw_quant_t *codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute, tw_gpu_form_t form)
 {
-    return form == TW_GPU_CODEC ? shape->codec : form == TW_GPU_INNER ? shape->inner : NULL;
+    const tw_gpu_shape_t *shape = call->shape;
+    tw_quant_t *codec = NULL;
+
+    if (form == TW_GPU_CODEC) {
+        (void)tw_codecs_get(&call->coll->codecs, tw_grid_codec(&shape->plan.grid, compute->chunk), &codec);
+    }
+    return form == TW_GPU_INNER ? shape->inner : codec;
 }
 
-static size_t part_bytes(const tw_gpu_shape_t *shape, tw_gpu_form_t form, size_t n_elems)
+static size_t part_bytes(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute, tw_gpu_form_t form,
+                         size_t n_elems)
 {
+    const tw_coll_args_t *args = &call->shape->request->args;
+
     if (form == TW_GPU_PLAIN) {
-        return n_elems * tw_type_bytes(shape->request->args.type);
+        return n_elems * tw_type_bytes(args->type);
     }
-    return tw_quant_encoded_bytes(tw_quant_codec_get(codec_of(shape, form)), n_elems);
+    return tw_quant_encoded_bytes(
+        form == TW_GPU_INNER ? args->inner_codec : tw_grid_codec(&call->shape->plan.grid, compute->chunk),
+        n_elems);
+}
+
+static float factor_of(const tw_gpu_call_t *call, tw_gpu_factor_t factor)
+{
+    const tw_coll_args_t *args = &call->shape->request->args;
+    int world = call->coll->base.topo.world;
+    float scale = tw_coll_scale(args, world);
+
+    switch (factor) {
+    case TW_GPU_FACTOR_SCALE:
+        return scale;
+    case TW_GPU_FACTOR_REST:
+        return scale != 1.0f ? args->factor : tw_coll_factor(args, world);
+    case TW_GPU_FACTOR_ALL:
+        return tw_coll_factor(args, world);
+    default:
+        return 1.0f;
+    }
 }
 
 static uint64_t seed_of(const tw_gpu_call_t *call, tw_gpu_seed_t seed)
@@ -58,7 +88,7 @@ static tw_quant_args_t quant_args(const batch_t *batch)
         .type = call->shape->request->args.type,
         .seed = seed_of(call, batch->like->seed),
         .step = call->step,
-        .factor = batch->like->scaled ? call->shape->factor : 1.0f,
+        .factor = factor_of(call, batch->like->factor),
         .stream = batch->stream,
     };
 }
@@ -68,7 +98,6 @@ static tw_quant_args_t quant_args(const batch_t *batch)
 /** encode or decode */
 static tw_status_t launch_codec(const batch_t *batch, tw_type_t type)
 {
-    const tw_gpu_shape_t *shape = batch->call->shape;
     tw_quant_segment_t segments[BATCH];
     tw_quant_args_t args = quant_args(batch);
 
@@ -82,15 +111,15 @@ static tw_status_t launch_codec(const batch_t *batch, tw_type_t type)
                                            .first_elem = item->first_elem};
     }
     if (batch->like->out != TW_GPU_PLAIN) {
-        return tw_quant_encode(codec_of(shape, batch->like->out), &args, segments, batch->n);
+        return tw_quant_encode(codec_of(batch->call, batch->like, batch->like->out), &args, segments,
+                               batch->n);
     }
-    return tw_quant_decode(codec_of(shape, batch->like->in), &args, segments, batch->n);
+    return tw_quant_decode(codec_of(batch->call, batch->like, batch->like->in), &args, segments, batch->n);
 }
 
 static tw_status_t launch_reduce(const batch_t *batch)
 {
-    const tw_gpu_shape_t *shape = batch->call->shape;
-    tw_quant_t *in = codec_of(shape, batch->like->in);
+    tw_quant_t *in = codec_of(batch->call, batch->like, batch->like->in);
     tw_quant_reduce_segment_t segments[BATCH];
     tw_quant_args_t args = quant_args(batch);
     size_t n_inputs = (size_t)batch->like->n_inputs;
@@ -111,7 +140,8 @@ static tw_status_t launch_reduce(const batch_t *batch)
     if (batch->like->out == TW_GPU_PLAIN) {
         return tw_quant_reduce_decode(in, &args, segments, batch->n);
     }
-    return tw_quant_reduce_encode(in, codec_of(shape, batch->like->out), &args, segments, batch->n);
+    return tw_quant_reduce_encode(in, codec_of(batch->call, batch->like, batch->like->out), &args, segments,
+                                  batch->n);
 }
 
 /** A copy, or a sum of plain inputs. */
@@ -124,7 +154,7 @@ static tw_status_t launch_sum(const batch_t *batch)
         .out = type,
         .n_inputs = batch->like->n_inputs > 0 ? batch->like->n_inputs : 1,
         .stride = batch->like->stride,
-        .factor = batch->like->scaled ? batch->call->shape->factor : 1.0f,
+        .factor = factor_of(batch->call, batch->like->factor),
         .segments = segments,
         .n_segments = batch->n,
     };
@@ -164,10 +194,11 @@ static tw_status_t flush(batch_t *batch)
 
 /* ---- batches --------------------------------------------------------------------------------------------- */
 
-static int is_like(const tw_gpu_compute_t *a, const tw_gpu_compute_t *b)
+static int is_like(const tw_grid_t *grid, const tw_gpu_compute_t *a, const tw_gpu_compute_t *b)
 {
-    return a->in == b->in && a->out == b->out && a->n_inputs == b->n_inputs && a->scaled == b->scaled &&
-           a->seed == b->seed && a->stride == b->stride;
+    return grid->chunks[a->chunk].codec == grid->chunks[b->chunk].codec && a->in == b->in &&
+           a->out == b->out && a->n_inputs == b->n_inputs && a->factor == b->factor && a->seed == b->seed &&
+           a->stride == b->stride;
 }
 
 /** Computations from here on are like this one. */
@@ -213,8 +244,8 @@ static tw_status_t add_parts(batch_t *batch, const tw_gpu_compute_t *compute, co
         }
         status = add_item(batch, item);
         from += from_elem_bytes > 0 ? part->n_elems * from_elem_bytes
-                                    : part_bytes(shape, compute->in, part->n_elems);
-        to += part_bytes(shape, compute->out, part->n_elems);
+                                    : part_bytes(call, compute, compute->in, part->n_elems);
+        to += part_bytes(call, compute, compute->out, part->n_elems);
     }
     return status;
 }
@@ -232,7 +263,7 @@ static tw_status_t add_plain_encode(batch_t *batch, const tw_gpu_compute_t *comp
         .out = TW_TYPE_FP32,
         .n_inputs = compute->n_inputs,
         .stride = compute->stride,
-        .factor = compute->scaled ? call->shape->factor : 1.0f,
+        .factor = factor_of(call, compute->factor),
         .segments = &segment,
         .n_segments = 1,
     };
@@ -251,7 +282,7 @@ static tw_status_t add_compute(batch_t *batch, const tw_gpu_compute_t *compute)
 {
     tw_status_t status = TW_OK;
 
-    if (batch->like == NULL || !is_like(batch->like, compute)) {
+    if (batch->like == NULL || !is_like(&batch->call->shape->plan.grid, batch->like, compute)) {
         status = begin(batch, compute);
     }
     if (status != TW_OK) {

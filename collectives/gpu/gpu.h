@@ -23,10 +23,9 @@ typedef struct tw_gpu_shape {
     char algo_asked[TW_GPU_ALGO_BYTES];
     int is_native;
     tw_coll_plan_t plan_info;
-    tw_gpu_plan_t plan;        /**< unless native */
-    tw_quant_t *codec, *inner; /**< NULL: exact */
-    float factor;              /**< of the last step of a reduction */
-    tw_qop_tensor_t *tensors;  /**< [n_segments] of the call that is being enqueued */
+    tw_gpu_plan_t plan;       /**< unless native */
+    tw_quant_t *inner;        /**< of the hop inside the node; NULL: exact */
+    tw_qop_tensor_t *tensors; /**< [n_segments] of the call that is being enqueued */
     uint64_t inter_node_bytes;
 } tw_gpu_shape_t;
 

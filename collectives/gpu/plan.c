@@ -5,9 +5,6 @@
 
 #define ALIGN_BYTES ((size_t)256) /**< of every place in the workspace */
 
-/** Exact operations have no blocks; their chunks are cut as if by this codec, whose frames are short. */
-static const tw_quant_codec_t exact_cut = {.bits = 8, .block = TW_QUANT_BLOCK_MIN};
-
 typedef struct planner planner_t;
 typedef void (*stage_fn_t)(planner_t *planner, size_t round);
 
@@ -27,7 +24,6 @@ struct planner {
     tw_gpu_plan_t *plan;
     const tw_topo_t *topo, *hops;
     const tw_coll_args_t *args;
-    tw_gpu_form_t form, inner; /**< between nodes and inside */
     int rank, node, node_size; /**< own; in `hops` */
     int *owners;               /**< [n_owners] whose node sums are made here */
     int n_owners;
@@ -48,14 +44,24 @@ static int gateway(const planner_t *p, int owner, int node)
     return tw_topo_gateway(p->hops, owner, node);
 }
 
-static const tw_quant_codec_t *codec_of(const planner_t *p, tw_gpu_form_t form)
+/** How a chunk goes from node to node, and inside. */
+static tw_gpu_form_t form_of(const planner_t *p, size_t chunk)
 {
-    return form == TW_GPU_CODEC ? p->args->codec : form == TW_GPU_INNER ? p->args->inner_codec : NULL;
+    return tw_grid_codec(&p->plan->grid, chunk) != NULL ? TW_GPU_CODEC : TW_GPU_PLAIN;
+}
+
+static tw_gpu_form_t inner_of(const planner_t *p, size_t chunk)
+{
+    return form_of(p, chunk) != TW_GPU_PLAIN && p->args->inner_codec != NULL ? TW_GPU_INNER : TW_GPU_PLAIN;
 }
 
 static size_t chunk_bytes(const planner_t *p, size_t chunk, tw_gpu_form_t form)
 {
-    return tw_grid_chunk_bytes(&p->plan->grid, chunk, codec_of(p, form), p->args->type);
+    const tw_quant_codec_t *codec = form == TW_GPU_CODEC   ? tw_grid_codec(&p->plan->grid, chunk)
+                                    : form == TW_GPU_INNER ? p->args->inner_codec
+                                                           : NULL;
+
+    return tw_grid_chunk_bytes(&p->plan->grid, chunk, codec, p->args->type);
 }
 
 /** The rank's chunk of this round; 0: it has none. */
@@ -72,12 +78,13 @@ static size_t align(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-static size_t cell_bytes(const planner_t *p, tw_gpu_form_t form)
+/** Room for any chunk in one of its forms. */
+static size_t cell_bytes(const planner_t *p, tw_gpu_form_t (*form)(const planner_t *p, size_t chunk))
 {
     size_t most = 0;
 
     for (size_t c = 0; c < p->plan->grid.n_chunks; c++) {
-        size_t bytes = chunk_bytes(p, c, form);
+        size_t bytes = chunk_bytes(p, c, form(p, c));
         most = bytes > most ? bytes : most;
     }
     return align(most);
@@ -167,12 +174,19 @@ static void emit_recv(planner_t *p, int peer, size_t chunk, tw_gpu_form_t form, 
     emit_message(p, (tw_gpu_message_t){peer, 0, at, chunk_bytes(p, chunk, form)});
 }
 
+/** Sums are made inside nodes first, and travel on as they are where a chunk is exact. */
+static int sums_travel(const planner_t *p, size_t chunk)
+{
+    return p->hops->max_local > 1 && form_of(p, chunk) == TW_GPU_PLAIN;
+}
+
 /** What this rank puts in: src, encoded or packed. */
-static void emit_own(planner_t *p, size_t chunk, tw_gpu_form_t form, size_t to)
+static void emit_own(planner_t *p, size_t chunk, tw_gpu_form_t form, tw_gpu_factor_t factor, size_t to)
 {
     emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
                                        .in = TW_GPU_PLAIN,
                                        .out = form,
+                                       .factor = factor,
                                        .seed = TW_GPU_SEED_RANK,
                                        .from = TW_GPU_USER,
                                        .to = to});
@@ -185,7 +199,7 @@ static void prepare_spread(planner_t *p, size_t round)
     size_t chunk;
 
     if (find_chunk(p, p->rank, round, &chunk)) {
-        emit_own(p, chunk, p->form, cell(p, &p->shard, (size_t)p->rank, round));
+        emit_own(p, chunk, form_of(p, chunk), TW_GPU_FACTOR_NONE, cell(p, &p->shard, (size_t)p->rank, round));
     }
 }
 
@@ -207,7 +221,7 @@ static void prepare_sums(planner_t *p, size_t round)
             continue;
         }
         int index = owner_index(p, owner);
-        emit_own(p, chunk, p->inner,
+        emit_own(p, chunk, inner_of(p, chunk), TW_GPU_FACTOR_NONE,
                  index >= 0 ? gather_cell(p, index, p->hops->local[p->rank], round)
                             : cell(p, &p->out, (size_t)owner, round));
     }
@@ -222,13 +236,14 @@ static void node_hop(planner_t *p, size_t round)
             continue;
         }
         if (index < 0) {
-            emit_send(p, gateway(p, owner, p->node), chunk, p->inner, cell(p, &p->out, (size_t)owner, round));
+            emit_send(p, gateway(p, owner, p->node), chunk, inner_of(p, chunk),
+                      cell(p, &p->out, (size_t)owner, round));
             continue;
         }
         for (int l = 0; l < p->node_size; l++) {
             int mate = tw_topo_rank_at(p->hops, p->node, l);
             if (mate != p->rank) {
-                emit_recv(p, mate, chunk, p->inner, gather_cell(p, index, l, round));
+                emit_recv(p, mate, chunk, inner_of(p, chunk), gather_cell(p, index, l, round));
             }
         }
     }
@@ -241,14 +256,16 @@ static void node_sum(planner_t *p, size_t round)
         if (!find_chunk(p, p->owners[i], round, &chunk)) {
             continue;
         }
+        tw_gpu_factor_t factor = sums_travel(p, chunk) ? TW_GPU_FACTOR_SCALE : TW_GPU_FACTOR_NONE;
         if (p->node_size == 1) { /* nothing to sum up */
-            emit_own(p, chunk, p->form, sum_cell(p, i, round));
+            emit_own(p, chunk, form_of(p, chunk), factor, sum_cell(p, i, round));
             continue;
         }
         emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
-                                           .in = p->inner,
-                                           .out = p->form,
+                                           .in = inner_of(p, chunk),
+                                           .out = form_of(p, chunk),
                                            .n_inputs = p->node_size,
+                                           .factor = factor,
                                            .seed = TW_GPU_SEED_NODE,
                                            .from = gather_cell(p, i, 0, round),
                                            .stride = p->gather.cell_bytes,
@@ -263,12 +280,13 @@ static void rail_hop(planner_t *p, size_t round)
     for (int i = 0; i < p->n_owners; i++) {
         int owner = p->owners[i];
         if (owner != p->rank && find_chunk(p, owner, round, &chunk)) {
-            emit_send(p, owner, chunk, p->form, sum_cell(p, i, round));
+            emit_send(p, owner, chunk, form_of(p, chunk), sum_cell(p, i, round));
         }
     }
     for (int n = 0; n < p->hops->n_nodes; n++) {
         if (n != p->node && find_chunk(p, p->rank, round, &chunk)) {
-            emit_recv(p, gateway(p, p->rank, n), chunk, p->form, cell(p, &p->finish, (size_t)n, round));
+            emit_recv(p, gateway(p, p->rank, n), chunk, form_of(p, chunk),
+                      cell(p, &p->finish, (size_t)n, round));
         }
     }
 }
@@ -283,10 +301,10 @@ static void finish_sum(planner_t *p, size_t round)
     }
     emit_compute(p, (tw_gpu_compute_t){
                         .chunk = chunk,
-                        .in = p->form,
-                        .out = spreads ? p->form : TW_GPU_PLAIN,
+                        .in = form_of(p, chunk),
+                        .out = spreads ? form_of(p, chunk) : TW_GPU_PLAIN,
                         .n_inputs = p->hops->n_nodes,
-                        .scaled = 1,
+                        .factor = sums_travel(p, chunk) ? TW_GPU_FACTOR_REST : TW_GPU_FACTOR_ALL,
                         .seed = TW_GPU_SEED_OP,
                         .from = cell(p, &p->finish, 0, round),
                         .stride = p->finish.cell_bytes,
@@ -303,11 +321,11 @@ static void spread_rail(planner_t *p, size_t round)
         }
         for (int n = 0; n < p->hops->n_nodes && owner == p->rank; n++) {
             if (n != p->node) {
-                emit_send(p, gateway(p, owner, n), chunk, p->form, at);
+                emit_send(p, gateway(p, owner, n), chunk, form_of(p, chunk), at);
             }
         }
         if (p->hops->node[owner] != p->node && gateway(p, owner, p->node) == p->rank) {
-            emit_recv(p, owner, chunk, p->form, at);
+            emit_recv(p, owner, chunk, form_of(p, chunk), at);
         }
     }
 }
@@ -321,12 +339,12 @@ static void spread_node(planner_t *p, size_t round)
             continue;
         }
         if (holder != p->rank) {
-            emit_recv(p, holder, chunk, p->form, at);
+            emit_recv(p, holder, chunk, form_of(p, chunk), at);
             continue;
         }
         for (int l = 1; l < p->node_size; l++) {
             int local = (p->hops->local[p->rank] + l) % p->node_size;
-            emit_send(p, tw_topo_rank_at(p->hops, p->node, local), chunk, p->form, at);
+            emit_send(p, tw_topo_rank_at(p->hops, p->node, local), chunk, form_of(p, chunk), at);
         }
     }
 }
@@ -338,7 +356,7 @@ static void deliver(planner_t *p, size_t round)
         size_t chunk;
         if (find_chunk(p, owner, round, &chunk)) {
             emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
-                                               .in = p->form,
+                                               .in = form_of(p, chunk),
                                                .out = TW_GPU_PLAIN,
                                                .from = cell(p, &p->shard, (size_t)owner, round),
                                                .to = TW_GPU_USER});
@@ -383,25 +401,6 @@ static void choose_stages(planner_t *p)
 
 /* ---- the plan -------------------------------------------------------------------------------------------- */
 
-static tw_status_t make_grid(planner_t *p, size_t wanted_chunk_bytes)
-{
-    const tw_coll_args_t *args = p->args;
-    tw_grid_params_t params = {
-        .segments = args->segments,
-        .n_segments = args->n_segments,
-        .world = p->topo->world,
-        .codec = args->codec,
-        .inner_codec = args->inner_codec,
-        .chunk_bytes = wanted_chunk_bytes,
-    };
-
-    if (args->codec == NULL) {
-        params.codec = &exact_cut;
-        params.chunk_bytes /= tw_type_bytes(args->type);
-    }
-    return tw_grid_init(&p->plan->grid, &params);
-}
-
 static tw_status_t find_owners(planner_t *p)
 {
     p->owners = calloc((size_t)p->hops->world, sizeof(*p->owners));
@@ -419,7 +418,7 @@ static tw_status_t find_owners(planner_t *p)
 
 static void lay_out(planner_t *p)
 {
-    size_t form_bytes = cell_bytes(p, p->form), inner_bytes = cell_bytes(p, p->inner), temp_elems = 0;
+    size_t form_bytes = cell_bytes(p, form_of), inner_bytes = cell_bytes(p, inner_of), temp_elems = 0;
     size_t world = (size_t)p->hops->world, n_owners = (size_t)p->n_owners;
     int reduces = p->args->op != TW_COLL_ALLGATHER;
 
@@ -440,7 +439,7 @@ static void lay_out(planner_t *p)
         p->plan->n_slots = p->plan->n_rounds;
     }
     p->plan->temp_at = p->plan->n_slots * p->plan->slot_bytes;
-    int needs_temp = reduces && p->node_size > 1 && p->inner == TW_GPU_PLAIN && p->form == TW_GPU_CODEC;
+    int needs_temp = reduces && p->node_size > 1 && p->args->codec != NULL && p->args->inner_codec == NULL;
     for (size_t c = 0; c < p->plan->grid.n_chunks && needs_temp; c++) {
         size_t n = p->plan->grid.chunks[c].n_elems;
         temp_elems = n > temp_elems ? n : temp_elems;
@@ -483,21 +482,19 @@ static void emit_ticks(planner_t *p)
 tw_status_t tw_gpu_plan_init(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t *params)
 {
     const tw_topo_t *hops = params->hops;
-    int exact = params->args->codec == NULL, rank = params->topo->rank;
+    int rank = params->topo->rank;
     planner_t p = {
         .plan = plan,
         .topo = params->topo,
         .hops = hops,
         .args = params->args,
-        .form = exact ? TW_GPU_PLAIN : TW_GPU_CODEC,
-        .inner = params->args->inner_codec != NULL ? TW_GPU_INNER : TW_GPU_PLAIN,
         .rank = rank,
         .node = hops->node[rank],
         .node_size = tw_topo_node_size(hops, hops->node[rank]),
     };
 
     memset(plan, 0, sizeof(*plan));
-    p.status = make_grid(&p, params->chunk_bytes);
+    p.status = tw_grid_init(&plan->grid, params->args, params->topo->world, params->chunk_bytes);
     if (p.status == TW_OK) {
         p.status = find_owners(&p);
     }

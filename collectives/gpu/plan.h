@@ -12,7 +12,7 @@
  *  sums; SPREAD_RAIL and SPREAD_NODE send encoded shards to one rank of every other node and on to its node; DELIVER
  *  decodes them. On a flat topology, where every rank is a node, this is one hop.
  *
- *  Sums, seeds and block boundaries are those of the collectives on the CPU (qop.h, collect.h): the same bits. */
+ *  Sums, seeds and block boundaries are those of the collectives on the CPU (operation.h, collect.h): the same bits. */
 #ifndef TW_COLLECTIVES_GPU_PLAN_H
 #define TW_COLLECTIVES_GPU_PLAN_H
 
@@ -27,12 +27,20 @@ extern "C" {
 /** How a chunk is represented. */
 typedef enum tw_gpu_form {
     TW_GPU_PLAIN, /**< its parts one after another, as they are */
-    TW_GPU_CODEC, /**< encoded with the operation's codec */
+    TW_GPU_CODEC, /**< encoded with the chunk's codec */
     TW_GPU_INNER, /**< encoded with the codec of the hop inside the node */
 } tw_gpu_form_t;
 
 /** Which numbers stochastic rounding takes. */
 typedef enum tw_gpu_seed { TW_GPU_SEED_OP, TW_GPU_SEED_RANK, TW_GPU_SEED_NODE } tw_gpu_seed_t;
+
+/** What a sum is multiplied with. */
+typedef enum tw_gpu_factor {
+    TW_GPU_FACTOR_NONE,
+    TW_GPU_FACTOR_SCALE, /**< of what goes into a sum that travels exact (tw_coll_scale) */
+    TW_GPU_FACTOR_REST,  /**< at the end of such a sum */
+    TW_GPU_FACTOR_ALL    /**< at the end of a sum of what was not scaled */
+} tw_gpu_factor_t;
 
 /** Instead of an offset: in the caller's tensors; src to read, dst to write. */
 #define TW_GPU_USER SIZE_MAX
@@ -42,7 +50,7 @@ typedef struct tw_gpu_compute {
     size_t chunk;          /**< of the grid */
     tw_gpu_form_t in, out; /**< PLAIN to PLAIN: a copy, or a sum */
     int n_inputs;          /**< 0: no sum, one input; else so many, summed up in fp32 in order */
-    int scaled;            /**< 1: the sum is multiplied by the operation's factor */
+    tw_gpu_factor_t factor;
     tw_gpu_seed_t seed;
     size_t from;   /**< of the first input */
     size_t stride; /**< bytes from an input to the next */

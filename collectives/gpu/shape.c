@@ -200,8 +200,14 @@ static uint64_t native_inter_node_bytes(const tw_coll_gpu_t *coll, const tw_coll
 static tw_status_t get_codecs(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape)
 {
     const tw_coll_args_t *args = &shape->request->args;
-    tw_status_t status = tw_codecs_get(&coll->codecs, args->codec, &shape->codec);
+    const tw_grid_t *grid = &shape->plan.grid;
+    tw_quant_t *codec;
+    tw_status_t status = TW_OK;
 
+    for (size_t k = 0; k < grid->n_codecs && status == TW_OK;
+         k++) { /* for compute.c, which finds them again */
+        status = tw_codecs_get(&coll->codecs, grid->codecs[k], &codec);
+    }
     if (status == TW_OK && args->inner_codec != NULL) {
         status = tw_codecs_get(&coll->codecs, args->inner_codec, &shape->inner);
     }
@@ -218,7 +224,7 @@ static tw_status_t make_plan(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape, const w
         .args = &args,
         .chunk_bytes = shape->plan_info.chunk_bytes,
     };
-    tw_status_t status = TW_OK;
+    tw_status_t status;
 
     if (way->native) {
         shape->inter_node_bytes = native_inter_node_bytes(coll, request);
@@ -227,11 +233,9 @@ static tw_status_t make_plan(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape, const w
     if (!way->info.quantized) { /* asked for, perhaps, but declined */
         args.codec = args.inner_codec = NULL;
     }
-    if (way->info.quantized) {
+    status = tw_gpu_plan_init(&shape->plan, &params);
+    if (status == TW_OK && way->info.quantized) {
         status = get_codecs(coll, shape);
-    }
-    if (status == TW_OK) {
-        status = tw_gpu_plan_init(&shape->plan, &params);
     }
     shape->inter_node_bytes = shape->plan.inter_node_bytes;
     if (coll->wire == NULL) {
@@ -251,7 +255,6 @@ static tw_status_t decide(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape)
         return TW_ERR_UNSUPPORTED;
     }
     shape->is_native = way->native;
-    shape->factor = tw_coll_factor(&request->args, coll->base.topo.world);
     shape->plan_info = (tw_coll_plan_t){
         .algo = way->info.name,
         .quantized = quantized,

@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define EXACT_UNIT ((size_t)TW_QUANT_BLOCK_MIN) /**< exact parts are cut at whole multiples */
+
 /** Elements in which every part but a segment's last is counted: whole frames of both codecs. */
-static size_t unit_elems(const tw_grid_params_t *params)
+static size_t unit_elems(const tw_quant_codec_t *codec, const tw_quant_codec_t *inner)
 {
-    size_t a = tw_quant_frame_elems(params->codec);
-    size_t b = params->inner_codec != NULL ? tw_quant_frame_elems(params->inner_codec) : a;
+    size_t a = codec != NULL ? tw_quant_frame_elems(codec) : EXACT_UNIT;
+    size_t b = codec != NULL && inner != NULL ? tw_quant_frame_elems(inner) : a;
     size_t x = a, y = b;
 
     while (y != 0) { /* x becomes the greatest common divisor */
@@ -37,10 +39,19 @@ static tw_status_t grow(void **array, size_t *max, size_t n, size_t elem_bytes)
 /** Where the shard being cut stands. */
 typedef struct cutter {
     tw_grid_t *grid;
-    const tw_grid_params_t *params;
-    size_t unit, unit_bytes; /**< elements and encoded bytes of the smallest cut */
+    const tw_coll_args_t *args;
+    size_t chunk_bytes;
+    int codec;               /**< of the chunks being cut: index in the grid's codecs */
+    size_t unit, unit_bytes; /**< elements and bytes, as they travel, of the smallest cut */
     size_t room;             /**< bytes still free in the open chunk; 0: none is open */
+    size_t *offsets;         /**< [n_segments] where each segment's next shard begins */
 } cutter_t;
+
+static size_t bytes_of(const cutter_t *cut, size_t n_elems)
+{
+    return cut->codec == TW_GRID_EXACT ? n_elems * tw_type_bytes(cut->args->type)
+                                       : tw_quant_encoded_bytes(cut->grid->codecs[cut->codec], n_elems);
+}
 
 static tw_status_t open_chunk(cutter_t *cut)
 {
@@ -49,8 +60,8 @@ static tw_status_t open_chunk(cutter_t *cut)
         grow((void **)&grid->chunks, &grid->max_chunks, grid->n_chunks, sizeof(*grid->chunks));
 
     if (status == TW_OK) {
-        grid->chunks[grid->n_chunks++] = (tw_grid_chunk_t){.first_part = grid->n_parts};
-        cut->room = cut->params->chunk_bytes > 0 ? cut->params->chunk_bytes : 1;
+        grid->chunks[grid->n_chunks++] = (tw_grid_chunk_t){.first_part = grid->n_parts, .codec = cut->codec};
+        cut->room = cut->chunk_bytes > 0 ? cut->chunk_bytes : 1;
     }
     return status;
 }
@@ -67,19 +78,19 @@ static tw_status_t add_part(cutter_t *cut, size_t segment, size_t first, size_t 
     tw_grid_chunk_t *chunk = &grid->chunks[grid->n_chunks - 1];
     chunk->n_parts++;
     chunk->n_elems += n_elems;
-    size_t bytes = tw_quant_encoded_bytes(cut->params->codec, n_elems);
+    size_t bytes = bytes_of(cut, n_elems);
     cut->room -= bytes < cut->room ? bytes : cut->room;
     return TW_OK;
 }
 
-/** The piece [first, first + n_elems) of a segment. */
-static tw_status_t cut_piece(cutter_t *cut, size_t segment, size_t first, size_t n_elems)
+/** Elements [first, first + n_elems) of a segment. */
+static tw_status_t cut_segment(cutter_t *cut, size_t segment, size_t first, size_t n_elems)
 {
     tw_status_t status = TW_OK;
 
     while (n_elems > 0 && status == TW_OK) {
         size_t fits = cut->room / cut->unit_bytes * cut->unit;
-        size_t all_bytes = tw_quant_encoded_bytes(cut->params->codec, n_elems);
+        size_t all_bytes = bytes_of(cut, n_elems);
         if (all_bytes <= cut->room) {
             fits = n_elems;
         } else if (fits == 0) { /* a new chunk holds at least one unit */
@@ -103,19 +114,41 @@ static size_t segment_count(const tw_coll_segment_t *segment, int world, int ran
                                    : tw_coll_shard_elems(segment->n_elems, world, rank);
 }
 
-/** offsets: [n_segments] where each segment's next shard begins. */
-static tw_status_t cut_shard(cutter_t *cut, int rank, size_t *offsets)
+/** What a shard has of the segments with a codec. */
+static tw_status_t cut_codec(cutter_t *cut, int rank, int codec, const tw_quant_codec_t *inner)
+{
+    const tw_coll_args_t *args = cut->args;
+    const tw_quant_codec_t *wanted = codec == TW_GRID_EXACT ? NULL : cut->grid->codecs[codec];
+    tw_status_t status = TW_OK;
+
+    cut->codec = codec;
+    cut->unit = unit_elems(wanted, inner);
+    cut->unit_bytes = bytes_of(cut, cut->unit);
+    cut->room = 0;
+    for (size_t s = 0; s < args->n_segments && status == TW_OK; s++) {
+        const tw_quant_codec_t *own = tw_segment_codec(args, &args->segments[s]);
+        if (own != wanted && (own == NULL || wanted == NULL || !tw_quant_codec_equal(own, wanted))) {
+            continue;
+        }
+        size_t count = segment_count(&args->segments[s], cut->grid->world, rank);
+        status = cut_segment(cut, s, cut->offsets[s], count);
+        cut->offsets[s] += count;
+    }
+    return status;
+}
+
+static tw_status_t cut_shard(cutter_t *cut, int rank)
 {
     tw_grid_t *grid = cut->grid;
     tw_grid_shard_t *shard = &grid->shards[rank];
     tw_status_t status = TW_OK;
 
     shard->first_chunk = grid->n_chunks;
-    cut->room = 0;
-    for (size_t s = 0; s < cut->params->n_segments && status == TW_OK; s++) {
-        size_t count = segment_count(&cut->params->segments[s], cut->params->world, rank);
-        status = cut_piece(cut, s, offsets[s], count);
-        offsets[s] += count;
+    for (size_t k = 0; k < grid->n_codecs && status == TW_OK; k++) {
+        status = cut_codec(cut, rank, (int)k, cut->args->inner_codec);
+    }
+    if (status == TW_OK) {
+        status = cut_codec(cut, rank, TW_GRID_EXACT, NULL);
     }
     shard->n_chunks = grid->n_chunks - shard->first_chunk;
     if (shard->n_chunks > grid->shard_chunks) {
@@ -124,24 +157,41 @@ static tw_status_t cut_shard(cutter_t *cut, int rank, size_t *offsets)
     return status;
 }
 
-tw_status_t tw_grid_init(tw_grid_t *grid, const tw_grid_params_t *params)
+/** The different codecs of the segments. */
+static void find_codecs(tw_grid_t *grid, const tw_coll_args_t *args)
 {
-    cutter_t cut = {.grid = grid, .params = params, .unit = unit_elems(params)};
-    size_t *offsets = calloc(params->n_segments + 1, sizeof(*offsets));
+    for (size_t s = 0; s < args->n_segments; s++) {
+        const tw_quant_codec_t *codec = tw_segment_codec(args, &args->segments[s]);
+        size_t k = 0;
+        while (codec != NULL && k < grid->n_codecs && !tw_quant_codec_equal(grid->codecs[k], codec)) {
+            k++;
+        }
+        if (codec != NULL && k == grid->n_codecs) {
+            grid->codecs[grid->n_codecs++] = codec;
+        }
+    }
+}
+
+tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world, size_t chunk_bytes)
+{
+    cutter_t cut = {.grid = grid, .args = args, .chunk_bytes = chunk_bytes};
     tw_status_t status = TW_OK;
 
     memset(grid, 0, sizeof(*grid));
-    grid->world = params->world;
-    grid->shards = calloc((size_t)params->world, sizeof(*grid->shards));
-    if (offsets == NULL || grid->shards == NULL) {
+    grid->world = world;
+    grid->shards = calloc((size_t)world, sizeof(*grid->shards));
+    grid->codecs = calloc(args->n_segments + 1, sizeof(*grid->codecs));
+    cut.offsets = calloc(args->n_segments + 1, sizeof(*cut.offsets));
+    if (cut.offsets == NULL || grid->shards == NULL || grid->codecs == NULL) {
         tw_error("out of memory cutting an operation into chunks");
         status = TW_ERR_NO_MEMORY;
+    } else {
+        find_codecs(grid, args);
     }
-    cut.unit_bytes = tw_quant_encoded_bytes(params->codec, cut.unit);
-    for (int r = 0; r < params->world && status == TW_OK; r++) {
-        status = cut_shard(&cut, r, offsets);
+    for (int r = 0; r < world && status == TW_OK; r++) {
+        status = cut_shard(&cut, r);
     }
-    free(offsets);
+    free(cut.offsets);
     if (status != TW_OK) {
         tw_grid_cleanup(grid);
     }
@@ -153,6 +203,7 @@ void tw_grid_cleanup(tw_grid_t *grid)
     free(grid->parts);
     free(grid->chunks);
     free(grid->shards);
+    free(grid->codecs);
     memset(grid, 0, sizeof(*grid));
 }
 

@@ -1,7 +1,8 @@
 /** The shards of an operation cut into chunks: a chunk is one message, encoded by one task and decoded by another.
  *
- *  A shard's chunks cover its pieces of all segments in order. Long pieces are cut at whole frames, so that every part
- *  is a valid encoded segment of its own; short ones share a chunk. The grid is the same on all ranks. */
+ *  All of a chunk has the same codec, or none: a shard's segments are taken codec by codec, each time in their order.
+ *  Long ones are cut at whole frames, so that every part is a valid encoded segment of its own; short ones share a chunk.
+ *  The grid is the same on all ranks. */
 #ifndef TW_COLLECTIVES_QUANTIZED_CHUNKS_H
 #define TW_COLLECTIVES_QUANTIZED_CHUNKS_H
 
@@ -21,7 +22,10 @@ typedef struct tw_grid_part {
 typedef struct tw_grid_chunk {
     size_t first_part, n_parts;
     size_t n_elems;
+    int codec; /**< index in the grid's codecs; TW_GRID_EXACT: none */
 } tw_grid_chunk_t;
+
+#define TW_GRID_EXACT (-1)
 
 /** What one rank owns; the first of its parts begins at its first chunk. */
 typedef struct tw_grid_shard {
@@ -29,26 +33,37 @@ typedef struct tw_grid_shard {
 } tw_grid_shard_t;
 
 typedef struct tw_grid {
-    tw_grid_shard_t *shards; /**< [world] */
-    tw_grid_chunk_t *chunks; /**< [n_chunks] shard after shard */
-    tw_grid_part_t *parts;   /**< [n_parts] chunk after chunk */
+    tw_grid_shard_t *shards;         /**< [world] */
+    tw_grid_chunk_t *chunks;         /**< [n_chunks] shard after shard */
+    tw_grid_part_t *parts;           /**< [n_parts] chunk after chunk */
+    const tw_quant_codec_t **codecs; /**< [n_codecs] different ones; the segments', borrowed */
+    size_t n_codecs;
     size_t n_chunks, n_parts, max_chunks, max_parts;
     size_t shard_chunks; /**< most chunks of a shard */
     int world;
 } tw_grid_t;
 
-typedef struct tw_grid_params {
-    const tw_coll_segment_t *segments; /**< counts NULL: the even split */
-    size_t n_segments;
-    int world;
-    const tw_quant_codec_t *codec;       /**< the codec that chunk_bytes is about */
-    const tw_quant_codec_t *inner_codec; /**< parts are whole frames of this one, too; may be NULL */
-    size_t chunk_bytes; /**< encoded bytes aimed at: a chunk is larger only where a single frame is */
-} tw_grid_params_t;
+/** The codec of a segment; NULL: it is exact. */
+static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *args,
+                                                       const tw_coll_segment_t *segment)
+{
+    return segment->exact || args->codec == NULL ? NULL
+           : segment->codec != NULL              ? segment->codec
+                                                 : args->codec;
+}
 
-/** TW_ERR_NO_MEMORY (logged). */
-tw_status_t tw_grid_init(tw_grid_t *grid, const tw_grid_params_t *params);
+/** args: counts NULL are the even split; parts are whole frames of args->inner_codec, too. chunk_bytes: what a message is
+ *  aimed at; it is larger only where a single frame is. TW_ERR_NO_MEMORY (logged). */
+tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world, size_t chunk_bytes);
 void tw_grid_cleanup(tw_grid_t *grid);
+
+/** The codec of a chunk; NULL: it is exact. */
+static inline const tw_quant_codec_t *tw_grid_codec(const tw_grid_t *grid, size_t chunk)
+{
+    int codec = grid->chunks[chunk].codec;
+
+    return codec == TW_GRID_EXACT ? NULL : grid->codecs[codec];
+}
 
 /** Bytes of a chunk's message: its parts encoded one after another, or as they are for a NULL codec. */
 size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_codec_t *codec,

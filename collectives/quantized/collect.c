@@ -25,15 +25,7 @@ static tw_sbuf_t encode_own(const tw_collect_t *collect, size_t chunk, tw_quant_
     return buffer;
 }
 
-/** What is summed up in one task: buffers, and the tasks that fill them. */
-typedef struct inputs {
-    tw_sbuf_t *buffers;
-    tw_task_t *tasks;
-    int n;
-} inputs_t;
-
-/** 0: out of memory, the error sticks. */
-static int make_inputs(const tw_qop_t *op, int n, inputs_t *inputs)
+static int make_inputs(const tw_qop_t *op, int n, tw_collect_inputs_t *inputs)
 {
     inputs->n = n;
     inputs->buffers = tw_sched_alloc(op->sched, (size_t)n * sizeof(*inputs->buffers));
@@ -41,7 +33,34 @@ static int make_inputs(const tw_qop_t *op, int n, inputs_t *inputs)
     return inputs->buffers != NULL && inputs->tasks != NULL;
 }
 
-static void wait_for_inputs(const tw_qop_t *op, tw_task_t sum, const inputs_t *inputs)
+tw_collect_t *tw_collect_create(const tw_qop_t *op, int encodes)
+{
+    const tw_topo_t *topo = op->topo;
+    size_t n = op->grid.n_chunks + 1, world = (size_t)topo->world;
+    tw_collect_t *collect = tw_sched_alloc(op->sched, sizeof(*collect));
+
+    if (collect == NULL) {
+        return NULL;
+    }
+    *collect = (tw_collect_t){.op = op, .encodes = encodes};
+    collect->read = tw_sched_alloc(op->sched, n * sizeof(*collect->read));
+    collect->done = tw_sched_alloc(op->sched, n * sizeof(*collect->done));
+    collect->results = tw_sched_alloc(op->sched, n * sizeof(*collect->results));
+    collect->sent[0] = tw_sched_alloc(op->sched, world * sizeof(**collect->sent));
+    collect->sent[1] = tw_sched_alloc(op->sched, world * sizeof(**collect->sent));
+    int most = topo->max_local > topo->n_nodes ? topo->max_local : topo->n_nodes;
+    if (collect->read == NULL || collect->done == NULL || collect->results == NULL ||
+        collect->sent[0] == NULL || collect->sent[1] == NULL || !make_inputs(op, most, &collect->inside) ||
+        !make_inputs(op, topo->world, &collect->outside)) {
+        return NULL;
+    }
+    for (size_t r = 0; r < world; r++) {
+        collect->sent[0][r] = collect->sent[1][r] = TW_TASK_NONE;
+    }
+    return collect;
+}
+
+static void wait_for_inputs(const tw_qop_t *op, tw_task_t sum, const tw_collect_inputs_t *inputs)
 {
     for (int i = 0; i < inputs->n; i++) {
         tw_sched_after(op->sched, sum, inputs->tasks[i]);
@@ -49,20 +68,25 @@ static void wait_for_inputs(const tw_qop_t *op, tw_task_t sum, const inputs_t *i
 }
 
 /** The owner's sum: the operation's result. */
-static void finish_chunk(const tw_collect_t *collect, size_t chunk, const inputs_t *inputs)
+static void finish_chunk(const tw_collect_t *collect, size_t chunk, const tw_collect_inputs_t *inputs,
+                         float factor)
 {
     const tw_qop_t *op = collect->op;
     tw_qop_sum_t sum = {
         .chunk = chunk,
-        .codec = op->codec,
+        .codec = tw_qop_codec(op, chunk),
         .from = inputs->buffers,
         .n_from = inputs->n,
-        .factor = op->factor,
+        .factor = factor,
         .seed = op->args.seed,
     };
 
-    collect->done[chunk] = collect->results != NULL ? tw_qop_sum_encode(op, &sum, collect->results[chunk])
-                                                    : tw_qop_sum_decode(op, &sum);
+    if (collect->encodes) {
+        collect->results[chunk] = tw_qop_buffer(op, chunk, sum.codec);
+        collect->done[chunk] = tw_qop_sum_encode(op, &sum, collect->results[chunk]);
+    } else {
+        collect->done[chunk] = tw_qop_sum_decode(op, &sum);
+    }
     wait_for_inputs(op, collect->done[chunk], inputs);
 }
 
@@ -76,96 +100,108 @@ static int shard_chunk(const tw_qop_t *op, int owner, size_t index, size_t *chun
 
 /* ---- one hop --------------------------------------------------------------------------------------------- */
 
-static void finish_one_hop(const tw_collect_t *collect, size_t chunk, inputs_t *inputs)
+static void finish_one_hop(const tw_collect_t *collect, size_t chunk)
 {
     const tw_qop_t *op = collect->op;
+    tw_quant_t *codec = tw_qop_codec(op, chunk);
+    tw_collect_inputs_t inputs = collect->outside;
 
     for (int rank = 0; rank < op->topo->world; rank++) {
         if (rank == op->topo->rank) {
-            inputs->buffers[rank] = encode_own(collect, chunk, op->codec, &inputs->tasks[rank]);
+            inputs.buffers[rank] = encode_own(collect, chunk, codec, &inputs.tasks[rank]);
         } else {
-            inputs->buffers[rank] = receive(op, rank, chunk, op->codec, &inputs->tasks[rank]);
+            inputs.buffers[rank] = receive(op, rank, chunk, codec, &inputs.tasks[rank]);
         }
     }
-    finish_chunk(collect, chunk, inputs);
+    finish_chunk(collect, chunk, &inputs, op->factor);
 }
 
-void tw_collect_one_hop(const tw_collect_t *collect)
+/** Not encoded before the message of two rounds ago has been sent: one on the way and one that follows are enough, and
+ *  encoding more would keep the processor from the messages. */
+static void give(const tw_collect_t *collect, int owner, size_t chunk, size_t round)
 {
     const tw_qop_t *op = collect->op;
-    const tw_topo_t *topo = op->topo;
-    inputs_t inputs;
+    tw_quant_t *codec = tw_qop_codec(op, chunk);
+    tw_task_t *sent = &collect->sent[round % 2][owner], encode;
+    tw_sbuf_t buffer = encode_own(collect, chunk, codec, &encode);
+
+    tw_sched_after(op->sched, encode, *sent);
+    *sent = send_after(op, owner, tw_qop_span(op, chunk, codec, buffer), encode);
+}
+
+void tw_collect_one_hop(const tw_collect_t *collect, size_t round)
+{
+    const tw_qop_t *op = collect->op;
     size_t chunk;
 
-    if (!make_inputs(op, topo->world, &inputs)) {
-        return;
+    /* from the next rank on, so that at any time all send to different ones */
+    for (int d = 1; d < op->topo->world; d++) {
+        int owner = tw_topo_ring_rank(op->topo, d);
+        if (shard_chunk(op, owner, round, &chunk)) {
+            give(collect, owner, chunk, round);
+        }
     }
-    for (size_t c = 0; c < op->grid.shard_chunks; c++) {
-        /* from the next rank on, so that at any time all send to different ones */
-        for (int d = 1; d < topo->world; d++) {
-            int owner = tw_topo_ring_rank(topo, d);
-            if (shard_chunk(op, owner, c, &chunk)) {
-                tw_task_t encode;
-                tw_sbuf_t buffer = encode_own(collect, chunk, op->codec, &encode);
-                send_after(op, owner, tw_qop_span(op, chunk, op->codec, buffer), encode);
-            }
-        }
-        if (shard_chunk(op, topo->rank, c, &chunk)) {
-            finish_one_hop(collect, chunk, &inputs);
-        }
+    if (shard_chunk(op, op->topo->rank, round, &chunk)) {
+        finish_one_hop(collect, chunk);
     }
 }
 
 /* ---- two hops -------------------------------------------------------------------------------------------- */
 
-/** Give this rank's piece to the one of its node that gathers the chunk. */
+/** Give this rank's part to the one of its node that gathers the chunk. */
 static void send_inside(const tw_collect_t *collect, int gateway, size_t chunk)
 {
     const tw_qop_t *op = collect->op;
 
-    if (op->inner == NULL) {
+    tw_quant_t *inner = tw_qop_inner(op, chunk);
+    if (inner == NULL) {
         collect->read[chunk] = send_after(op, gateway, tw_qop_plain_span(op, chunk), TW_TASK_NONE);
         return;
     }
     tw_task_t encode;
-    tw_sbuf_t buffer = encode_own(collect, chunk, op->inner, &encode);
-    send_after(op, gateway, tw_qop_span(op, chunk, op->inner, buffer), encode);
+    tw_sbuf_t buffer = encode_own(collect, chunk, inner, &encode);
+    send_after(op, gateway, tw_qop_span(op, chunk, inner, buffer), encode);
+}
+
+/** The own contribution to the node's sum: a buffer, or TW_SBUF_NONE for src itself. */
+static tw_sbuf_t own_inside(const tw_collect_t *collect, size_t chunk, tw_task_t *task)
+{
+    tw_quant_t *inner = tw_qop_inner(collect->op, chunk);
+
+    *task = TW_TASK_NONE;
+    return inner != NULL ? encode_own(collect, chunk, inner, task) : TW_SBUF_NONE;
 }
 
 /** What this rank's node has for a chunk, summed up here and encoded. */
-static tw_sbuf_t gather_inside(const tw_collect_t *collect, size_t chunk, inputs_t *inputs, tw_task_t *task)
+static tw_sbuf_t gather_inside(const tw_collect_t *collect, size_t chunk, tw_task_t *task)
 {
     const tw_qop_t *op = collect->op;
     const tw_topo_t *topo = op->topo;
     int node = topo->node[topo->rank], size = tw_topo_node_size(topo, node);
+    tw_quant_t *codec = tw_qop_codec(op, chunk), *inner = tw_qop_inner(op, chunk);
+    tw_collect_inputs_t inputs = collect->inside;
 
-    if (size == 1) { /* nothing to sum up */
-        return encode_own(collect, chunk, op->codec, task);
+    if (size == 1 && codec != NULL) { /* nothing to sum up */
+        return encode_own(collect, chunk, codec, task);
     }
-    inputs->n = size;
+    inputs.n = size;
     for (int l = 0; l < size; l++) {
         int rank = tw_topo_rank_at(topo, node, l);
-        if (rank != topo->rank) {
-            inputs->buffers[l] = receive(op, rank, chunk, op->inner, &inputs->tasks[l]);
-        } else if (op->inner != NULL) {
-            inputs->buffers[l] = encode_own(collect, chunk, op->inner, &inputs->tasks[l]);
-        } else {
-            inputs->buffers[l] = TW_SBUF_NONE;
-            inputs->tasks[l] = TW_TASK_NONE;
-        }
+        inputs.buffers[l] = rank == topo->rank ? own_inside(collect, chunk, &inputs.tasks[l])
+                                               : receive(op, rank, chunk, inner, &inputs.tasks[l]);
     }
-    tw_sbuf_t buffer = tw_qop_buffer(op, chunk, op->codec);
+    tw_sbuf_t buffer = tw_qop_buffer(op, chunk, codec);
     tw_qop_sum_t sum = {
         .chunk = chunk,
-        .codec = op->inner,
-        .from = inputs->buffers,
+        .codec = inner,
+        .from = inputs.buffers,
         .n_from = size,
-        .factor = 1,
+        .factor = codec != NULL ? 1 : op->scale,
         .seed = op->node_seed,
     };
     *task = tw_qop_sum_encode(op, &sum, buffer);
-    wait_for_inputs(op, *task, inputs);
-    if (op->inner == NULL) {
+    wait_for_inputs(op, *task, &inputs);
+    if (inner == NULL) {
         collect->read[chunk] = *task;
     }
     return buffer;
@@ -176,24 +212,23 @@ static void finish_two_hop(const tw_collect_t *collect, size_t chunk, tw_sbuf_t 
 {
     const tw_qop_t *op = collect->op;
     const tw_topo_t *topo = op->topo;
-    inputs_t inputs;
+    tw_quant_t *codec = tw_qop_codec(op, chunk);
+    tw_collect_inputs_t inputs = collect->outside;
 
-    if (!make_inputs(op, topo->n_nodes, &inputs)) {
-        return;
-    }
+    inputs.n = topo->n_nodes;
     for (int node = 0; node < topo->n_nodes; node++) {
         if (node == topo->node[topo->rank]) {
             inputs.buffers[node] = own;
             inputs.tasks[node] = own_task;
         } else {
             int gateway = tw_topo_gateway(topo, topo->rank, node);
-            inputs.buffers[node] = receive(op, gateway, chunk, op->codec, &inputs.tasks[node]);
+            inputs.buffers[node] = receive(op, gateway, chunk, codec, &inputs.tasks[node]);
         }
     }
-    finish_chunk(collect, chunk, &inputs);
+    finish_chunk(collect, chunk, &inputs, codec != NULL ? op->factor : op->rest);
 }
 
-static void two_hop_chunk(const tw_collect_t *collect, int owner, size_t chunk, inputs_t *inside)
+static void two_hop_chunk(const tw_collect_t *collect, int owner, size_t chunk)
 {
     const tw_qop_t *op = collect->op;
     const tw_topo_t *topo = op->topo;
@@ -204,32 +239,26 @@ static void two_hop_chunk(const tw_collect_t *collect, int owner, size_t chunk, 
         return;
     }
     tw_task_t task;
-    tw_sbuf_t buffer = gather_inside(collect, chunk, inside, &task);
+    tw_sbuf_t buffer = gather_inside(collect, chunk, &task);
     if (owner == topo->rank) {
         finish_two_hop(collect, chunk, buffer, task);
     } else {
-        send_after(op, owner, tw_qop_span(op, chunk, op->codec, buffer), task);
+        send_after(op, owner, tw_qop_span(op, chunk, tw_qop_codec(op, chunk), buffer), task);
     }
 }
 
-void tw_collect_two_hop(const tw_collect_t *collect)
+void tw_collect_two_hop(const tw_collect_t *collect, size_t round)
 {
     const tw_qop_t *op = collect->op;
     const tw_topo_t *topo = op->topo;
     int node = topo->node[topo->rank];
-    inputs_t inside;
 
-    if (!make_inputs(op, topo->max_local, &inside)) {
-        return;
-    }
-    for (size_t c = 0; c < op->grid.shard_chunks; c++) {
-        /* from the next node on, the own one last: at any time all nodes send to different ones */
-        for (int i = 0; i < topo->world; i++) {
-            int owner = topo->ring[(topo->node_first[node + 1] + i) % topo->world];
-            size_t chunk;
-            if (shard_chunk(op, owner, c, &chunk)) {
-                two_hop_chunk(collect, owner, chunk, &inside);
-            }
+    /* from the next node on, the own one last: at any time all nodes send to different ones */
+    for (int i = 0; i < topo->world; i++) {
+        int owner = topo->ring[(topo->node_first[node + 1] + i) % topo->world];
+        size_t chunk;
+        if (shard_chunk(op, owner, round, &chunk)) {
+            two_hop_chunk(collect, owner, chunk);
         }
     }
 }

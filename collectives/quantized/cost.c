@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "collectives/quantized/chunks.h"
+
 double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
 {
     double bytes = 0;
@@ -11,10 +13,15 @@ double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
     }
     for (size_t s = 0; s < c->args->n_segments; s++) {
         const tw_coll_segment_t *segment = &c->args->segments[s];
+        const tw_quant_codec_t *own = tw_segment_codec(c->args, segment);
+        if (own != NULL && codec != c->args->codec) {
+            own = codec;
+        }
         for (int r = 0; r < c->topo->world; r++) {
             size_t n = segment->counts != NULL ? segment->counts[r]
                                                : tw_coll_shard_elems(segment->n_elems, c->topo->world, r);
-            bytes += (double)tw_quant_encoded_bytes(codec, n);
+            bytes += own != NULL ? (double)tw_quant_encoded_bytes(own, n)
+                                 : (double)(n * tw_type_bytes(c->args->type));
         }
     }
     return bytes;

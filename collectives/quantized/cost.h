@@ -8,7 +8,8 @@
 extern "C" {
 #endif
 
-/** Bytes of all shards of all segments, encoded; as they are for a NULL codec. */
+/** Bytes of all shards of all segments, encoded with the operation's codec (or their own) or its inner one; as they are
+ *  for a NULL codec, or where they are exact. */
 double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec);
 /** Plain bytes of one chunk of a shard. */
 double tw_cost_plain_chunk(const tw_case_t *c);

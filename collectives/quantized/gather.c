@@ -7,22 +7,19 @@
 static void build(const tw_build_t *build, const tw_route_t *route)
 {
     tw_qop_t *op = tw_qop_create(build);
+    tw_spread_t *spread = op != NULL ? tw_spread_create(op, route) : NULL;
 
-    if (op == NULL) {
-        return;
+    for (size_t round = 0; spread != NULL && round < tw_spread_rounds(spread); round++) {
+        const tw_grid_shard_t *own = &op->grid.shards[op->topo->rank];
+        size_t chunk = own->first_chunk + round;
+        tw_sched_next_round(op->sched);
+        if (round < own->n_chunks) {
+            tw_quant_t *codec = tw_qop_codec(op, chunk);
+            spread->buffers[chunk] = tw_qop_buffer(op, chunk, codec);
+            spread->ready[chunk] = tw_qop_encode(op, chunk, codec, spread->buffers[chunk]);
+        }
+        tw_spread_round(spread, round);
     }
-    const tw_grid_shard_t *own = &op->grid.shards[op->topo->rank];
-    tw_task_t *encoded = tw_sched_alloc(op->sched, (op->grid.n_chunks + 1) * sizeof(*encoded));
-    tw_sbuf_t *buffers = tw_sched_alloc(op->sched, (op->grid.n_chunks + 1) * sizeof(*buffers));
-    if (encoded == NULL || buffers == NULL) {
-        return;
-    }
-    for (size_t c = own->first_chunk; c < own->first_chunk + own->n_chunks; c++) {
-        buffers[c] = tw_qop_buffer(op, c, op->codec);
-        encoded[c] = tw_qop_encode(op, c, op->codec, buffers[c]);
-    }
-    tw_spread_t spread = {.op = op, .route = route, .encoded = encoded, .buffers = buffers};
-    tw_spread_build(&spread);
 }
 
 static void build_ring(const tw_build_t *b)

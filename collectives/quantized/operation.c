@@ -45,15 +45,19 @@ static tw_status_t adopt_grid(tw_qop_t *op, const tw_grid_t *grid)
     size_t shards_bytes = (size_t)grid->world * sizeof(*grid->shards);
     size_t chunks_bytes = grid->n_chunks * sizeof(*grid->chunks);
     size_t parts_bytes = grid->n_parts * sizeof(*grid->parts);
+    size_t codecs_bytes = grid->n_codecs * sizeof(*grid->codecs);
 
     op->grid = *grid;
     op->grid.shards = tw_sched_alloc(op->sched, shards_bytes);
     op->grid.chunks = tw_sched_alloc(op->sched, chunks_bytes + 1);
     op->grid.parts = tw_sched_alloc(op->sched, parts_bytes + 1);
-    if (op->grid.shards == NULL || op->grid.chunks == NULL || op->grid.parts == NULL) {
+    op->grid.codecs = tw_sched_alloc(op->sched, codecs_bytes + 1);
+    if (op->grid.shards == NULL || op->grid.chunks == NULL || op->grid.parts == NULL ||
+        op->grid.codecs == NULL) {
         return TW_ERR_NO_MEMORY;
     }
     memcpy(op->grid.shards, grid->shards, shards_bytes);
+    memcpy((void *)op->grid.codecs, grid->codecs, codecs_bytes);
     if (grid->n_chunks > 0) {
         memcpy(op->grid.chunks, grid->chunks, chunks_bytes);
         memcpy(op->grid.parts, grid->parts, parts_bytes);
@@ -63,17 +67,9 @@ static tw_status_t adopt_grid(tw_qop_t *op, const tw_grid_t *grid)
 
 static tw_status_t make_grid(tw_qop_t *op, const tw_build_t *build)
 {
-    const tw_coll_args_t *args = build->args;
-    tw_grid_params_t params = {
-        .segments = args->segments,
-        .n_segments = args->n_segments,
-        .world = build->topo->world,
-        .codec = args->codec,
-        .inner_codec = args->inner_codec,
-        .chunk_bytes = build->chunk_elems * op->elem_bytes,
-    };
     tw_grid_t grid;
-    tw_status_t status = tw_grid_init(&grid, &params);
+    tw_status_t status =
+        tw_grid_init(&grid, build->args, build->topo->world, build->chunk_elems * op->elem_bytes);
 
     if (status == TW_OK) {
         status = adopt_grid(op, &grid);
@@ -109,8 +105,15 @@ static tw_status_t make_plain_view(tw_qop_t *op, const tw_coll_args_t *args)
 
 static tw_status_t get_codecs(tw_qop_t *op, const tw_build_t *build)
 {
-    tw_status_t status = tw_codecs_get(build->codecs, build->args->codec, &op->codec);
+    tw_status_t status = TW_OK;
 
+    op->codecs = tw_sched_alloc(op->sched, (op->grid.n_codecs + 1) * sizeof(*op->codecs));
+    if (op->codecs == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t k = 0; k < op->grid.n_codecs && status == TW_OK; k++) {
+        status = tw_codecs_get(build->codecs, op->grid.codecs[k], &op->codecs[k]);
+    }
     if (status == TW_OK && build->args->inner_codec != NULL) {
         status = tw_codecs_get(build->codecs, build->args->inner_codec, &op->inner);
     }
@@ -137,6 +140,25 @@ uint64_t tw_qop_node_seed(uint64_t seed, int node)
     return mix_seed(seed, 2 * (uint64_t)node + 1);
 }
 
+/** Elements of an exact chunk, or one encoded with `codec`, that are summed up at a time: whole frames. */
+static size_t sum_elems(const tw_quant_codec_t *codec)
+{
+    size_t frame = codec != NULL ? tw_quant_frame_elems(codec) : 1;
+
+    return frame < SUM_ELEMS ? SUM_ELEMS / frame * frame : frame;
+}
+
+static tw_sbuf_t make_work(const tw_qop_t *op)
+{
+    size_t most = sum_elems(NULL);
+
+    for (size_t k = 0; k < op->grid.n_codecs; k++) {
+        size_t n = sum_elems(op->grid.codecs[k]);
+        most = n > most ? n : most;
+    }
+    return tw_sched_buffer(op->sched, most * sizeof(float));
+}
+
 tw_qop_t *tw_qop_create(const tw_build_t *build)
 {
     const tw_coll_args_t *args = build->args;
@@ -151,18 +173,21 @@ tw_qop_t *tw_qop_create(const tw_build_t *build)
     op->tensors = tensors;
     op->elem_bytes = tw_type_bytes(args->type);
     op->args = (tw_quant_args_t){.type = args->type, .seed = args->seed, .step = args->step, .factor = 1};
-    op->factor = build->factor;
+    op->scale = build->scale;
+    op->rest = build->factor;
+    op->factor = build->scale * build->factor;
     op->own_seed = tw_qop_rank_seed(args->op, args->seed, op->topo->rank);
     op->node_seed = tw_qop_node_seed(args->seed, op->topo->node[op->topo->rank]);
     for (size_t s = 0; s < args->n_segments; s++) {
         tensors[s] = tw_qop_place(&args->segments[s], args->op, build->topo->rank, op->elem_bytes);
     }
-    tw_status_t status = get_codecs(op, build);
+    tw_status_t status = make_grid(op, build);
     if (status == TW_OK) {
-        status = make_grid(op, build);
+        status = get_codecs(op, build);
     }
     if (status == TW_OK) {
         status = make_plain_view(op, args);
+        op->work = make_work(op);
     }
     if (status != TW_OK) {
         tw_sched_fail(build->sched, status);
@@ -172,6 +197,18 @@ tw_qop_t *tw_qop_create(const tw_build_t *build)
 }
 
 /* ---- buffers --------------------------------------------------------------------------------------------- */
+
+tw_quant_t *tw_qop_codec(const tw_qop_t *op, size_t chunk)
+{
+    int codec = op->grid.chunks[chunk].codec;
+
+    return codec == TW_GRID_EXACT ? NULL : op->codecs[codec];
+}
+
+tw_quant_t *tw_qop_inner(const tw_qop_t *op, size_t chunk)
+{
+    return op->grid.chunks[chunk].codec == TW_GRID_EXACT ? NULL : op->inner;
+}
 
 static size_t chunk_bytes(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec)
 {
@@ -300,26 +337,51 @@ static tw_status_t run_decode(tw_sched_t *sched, const void *arg)
     return run_codec(sched, arg, 1);
 }
 
+/** An exact chunk: src -> to, or from[0] -> dst. */
+static tw_status_t run_copy(tw_sched_t *sched, const void *arg)
+{
+    const qop_task_t *task = arg;
+    const tw_qop_t *op = task->op;
+    int packs = task->to != TW_SBUF_NONE;
+    char *buffer = buffer_at(sched, packs ? task->to : task->from[0]);
+
+    for (size_t p = 0; p < op->grid.chunks[task->chunk].n_parts && buffer != NULL; p++) {
+        const tw_grid_part_t *part = part_at(task, p);
+        size_t bytes = part->n_elems * op->elem_bytes;
+        if (packs) {
+            memcpy(buffer, part_src(op, part), bytes);
+        } else {
+            memcpy(part_dst(op, part), buffer, bytes);
+        }
+        buffer += bytes;
+    }
+    return buffer != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+}
+
 tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, tw_sbuf_t to)
 {
-    qop_task_t *task = new_task(op, chunk, codec, 0);
+    qop_task_t *task = new_task(op, chunk, codec, codec == NULL);
 
     if (task == NULL) {
         return TW_TASK_NONE;
     }
     task->to = to;
-    return emit_task(run_encode, task);
+    if (codec != NULL) {
+        return emit_task(run_encode, task);
+    }
+    task->from[0] = TW_SBUF_NONE;
+    return emit_task(run_copy, task);
 }
 
 tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from)
 {
-    qop_task_t *task = new_task(op, chunk, op->codec, 1);
+    qop_task_t *task = new_task(op, chunk, tw_qop_codec(op, chunk), 1);
 
     if (task == NULL) {
         return TW_TASK_NONE;
     }
     task->from[0] = from;
-    return emit_task(run_decode, task);
+    return emit_task(task->codec != NULL ? run_decode : run_copy, task);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------------ */
@@ -329,7 +391,8 @@ static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
 {
     const qop_task_t *task = arg;
     const tw_qop_t *op = task->op;
-    const tw_quant_codec_t *in = tw_quant_codec_get(task->codec), *out = tw_quant_codec_get(op->codec);
+    const tw_quant_codec_t *in = tw_quant_codec_get(task->codec),
+                           *out = tw_quant_codec_get(tw_qop_codec(op, task->chunk));
     size_t n_parts = op->grid.chunks[task->chunk].n_parts;
     const void *srcs[task->n_from];
     tw_quant_args_t args = op->args;
@@ -353,7 +416,7 @@ static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
             .first_elem = op->tensors[part->segment].first_elem + part->first,
         };
         if (to != NULL) {
-            status = tw_quant_reduce_encode(task->codec, op->codec, &args, &segment, 1);
+            status = tw_quant_reduce_encode(task->codec, tw_qop_codec(op, task->chunk), &args, &segment, 1);
             to += tw_quant_encoded_bytes(out, part->n_elems);
         } else {
             status = tw_quant_reduce_decode(task->codec, &args, &segment, 1);
@@ -378,46 +441,59 @@ static void sum_plain(tw_sched_t *sched, const qop_task_t *task, const char *src
             tw_convert_add_fp32(task->op->args.type, input, acc, n);
         }
     }
-    for (size_t i = 0; task->factor != 1 && i < n; i++) {
+}
+
+/** Elements of a part whose sum is in acc -> `to`, encoded if the chunk is; *bytes: how many that are. */
+static tw_status_t put_sum(const qop_task_t *task, const tw_grid_part_t *elems, float *acc, char *to,
+                           size_t *bytes)
+{
+    const tw_qop_t *op = task->op;
+    tw_quant_t *codec = tw_qop_codec(op, task->chunk);
+    tw_quant_args_t args = op->args;
+    tw_quant_segment_t segment = {
+        .src = acc,
+        .dst = to,
+        .n_elems = elems->n_elems,
+        .tensor = op->tensors[elems->segment].tensor,
+        .first_elem = op->tensors[elems->segment].first_elem + elems->first,
+    };
+
+    if (codec == NULL) {
+        *bytes = elems->n_elems * op->elem_bytes;
+        tw_convert_from_fp32(args.type, acc, task->factor, to, elems->n_elems);
+        return TW_OK;
+    }
+    for (size_t i = 0; task->factor != 1 && i < elems->n_elems; i++) {
         acc[i] *= task->factor;
     }
+    *bytes = tw_quant_encoded_bytes(tw_quant_codec_get(codec), elems->n_elems);
+    args.type = TW_TYPE_FP32;
+    args.seed = task->seed;
+    return tw_quant_encode(codec, &args, &segment, 1);
 }
 
-static size_t sum_elems(const tw_qop_t *op)
-{
-    size_t frame = tw_quant_frame_elems(tw_quant_codec_get(op->codec));
-    return frame < SUM_ELEMS ? SUM_ELEMS / frame * frame : frame;
-}
-
-/** Inputs as they are -> to. */
+/** Inputs as they are -> to, or dst if there is no `to`. */
 static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
 {
     const qop_task_t *task = arg;
     const tw_qop_t *op = task->op;
-    char *to = buffer_at(sched, task->to);
+    char *to = task->to != TW_SBUF_NONE ? buffer_at(sched, task->to) : NULL;
     float *acc = (float *)(void *)buffer_at(sched, task->work);
-    tw_quant_args_t args = op->args;
-    size_t plain_offset = 0, step = sum_elems(op);
-    tw_status_t status = to != NULL && acc != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    size_t plain_offset = 0, step = sum_elems(tw_grid_codec(&op->grid, task->chunk)), bytes;
+    tw_status_t status = (to != NULL || task->to == TW_SBUF_NONE) && acc != NULL ? TW_OK : TW_ERR_NO_MEMORY;
 
-    args.type = TW_TYPE_FP32;
-    args.seed = task->seed;
     for (size_t p = 0; p < op->grid.chunks[task->chunk].n_parts; p++) {
         const tw_grid_part_t *part = part_at(task, p);
+        char *out = to != NULL ? to : part_dst(op, part);
         for (size_t at = 0; at < part->n_elems && status == TW_OK; at += step) {
             size_t n = part->n_elems - at < step ? part->n_elems - at : step;
+            tw_grid_part_t elems = {part->segment, part->first + at, n};
             sum_plain(sched, task, part_src(op, part) + at * op->elem_bytes, plain_offset, n, acc);
-            tw_quant_segment_t segment = {
-                .src = acc,
-                .dst = to,
-                .n_elems = n,
-                .tensor = op->tensors[part->segment].tensor,
-                .first_elem = op->tensors[part->segment].first_elem + part->first + at,
-            };
-            status = tw_quant_encode(op->codec, &args, &segment, 1);
-            to += tw_quant_encoded_bytes(tw_quant_codec_get(op->codec), n);
+            status = put_sum(task, &elems, acc, out, &bytes);
+            out += bytes;
             plain_offset += n * op->elem_bytes;
         }
+        to = to != NULL ? out : NULL;
     }
     return status;
 }
@@ -436,7 +512,7 @@ static tw_task_t emit_sum(const tw_qop_t *op, const tw_qop_sum_t *sum, tw_sbuf_t
     if (sum->codec != NULL) {
         return emit_task(run_sum_encoded, task);
     }
-    task->work = tw_sched_buffer(op->sched, sum_elems(op) * sizeof(float));
+    task->work = op->work;
     return emit_task(run_sum_plain, task);
 }
 

@@ -1,6 +1,6 @@
 /** The codec's share of a quantized operation: computations on the chunks of its grid.
  *
- *  An algorithm makes a tw_qop_t while it is built; from then on it thinks in chunks (grid.h). A chunk's encoded bytes
+ *  An algorithm makes a tw_qop_t while it is built; from then on it thinks in chunks (chunks.h). A chunk's encoded bytes
  *  live in a scratch buffer of their own, so that they are sent on as they are. */
 #ifndef TW_COLLECTIVES_QUANTIZED_OPERATION_H
 #define TW_COLLECTIVES_QUANTIZED_OPERATION_H
@@ -36,12 +36,15 @@ typedef struct tw_qop {
     const tw_topo_t *topo;
     tw_grid_t grid;
     tw_qop_tensor_t *tensors; /**< [n_segments] */
-    tw_quant_t *codec;        /**< the operation's */
+    tw_quant_t **codecs;      /**< [n_codecs of the grid] */
     tw_quant_t *inner;        /**< of the hop inside the node; NULL: exact there */
     tw_quant_args_t args;     /**< factor: 1 */
     uint64_t own_seed;        /**< of what this rank encodes */
     uint64_t node_seed;       /**< of its node's sums */
-    float factor;             /**< of the last step of the reduction */
+    float scale;              /**< tw_build_t's: of contributions to sums that travel exact, */
+    float rest;               /**< and of the last step after that */
+    float factor;             /**< of the last step of the reduction, where nothing was scaled before */
+    tw_sbuf_t work;           /**< fp32 sums that are being made: of one computation at a time */
     size_t elem_bytes;
     tw_view_t plain;     /**< all of src that exists here, in the order of the grid */
     size_t *plain_first; /**< [n_chunks] where a chunk begins in it */
@@ -50,15 +53,19 @@ typedef struct tw_qop {
 /** NULL: the error sticks to the schedule. */
 tw_qop_t *tw_qop_create(const tw_build_t *build);
 
+/** The codec of a chunk, and of the hop inside the node; NULL: exact. */
+tw_quant_t *tw_qop_codec(const tw_qop_t *op, size_t chunk);
+tw_quant_t *tw_qop_inner(const tw_qop_t *op, size_t chunk);
+
 /** A scratch buffer for a chunk encoded with `codec`, or as it is for NULL; and its bytes as a message. */
 tw_sbuf_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec);
 tw_span_t tw_qop_span(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec, tw_sbuf_t buffer);
 /** A chunk of src as it is. */
 tw_span_t tw_qop_plain_span(const tw_qop_t *op, size_t chunk);
 
-/** src -> buffer, rounded with own_seed. */
+/** src -> buffer, rounded with own_seed; packed for a NULL codec. */
 tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, tw_sbuf_t to);
-/** buffer (op->codec) -> dst. */
+/** buffer (with the chunk's codec) -> dst. */
 tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from);
 
 /** A sum of the same chunk from several ranks, in fp32 in the order of `from`. */
@@ -71,9 +78,9 @@ typedef struct tw_qop_sum {
     uint64_t seed; /**< of its encoding */
 } tw_qop_sum_t;
 
-/** The sum encoded with op->codec -> buffer. */
+/** The sum, encoded with the chunk's codec -> buffer. */
 tw_task_t tw_qop_sum_encode(const tw_qop_t *op, const tw_qop_sum_t *sum, tw_sbuf_t to);
-/** The sum of encoded inputs -> dst. */
+/** The sum of what was encoded with the chunk's codec -> dst. */
 tw_task_t tw_qop_sum_decode(const tw_qop_t *op, const tw_qop_sum_t *sum);
 
 #ifdef __cplusplus

@@ -4,56 +4,41 @@
 #include "collectives/quantized/cost.h"
 #include "collectives/quantized/spread.h"
 
-typedef void (*collect_fn_t)(const tw_collect_t *collect);
-
-/** 0: out of memory, the error sticks. */
-static int init_collect(tw_collect_t *collect, const tw_qop_t *op)
-{
-    size_t n = op->grid.n_chunks + 1;
-
-    *collect = (tw_collect_t){.op = op};
-    collect->read = tw_sched_alloc(op->sched, n * sizeof(*collect->read));
-    collect->done = tw_sched_alloc(op->sched, n * sizeof(*collect->done));
-    return collect->read != NULL && collect->done != NULL;
-}
-
-static void build_reduce_scatter(const tw_build_t *build, collect_fn_t collect_fn)
+static void build_reduce_scatter(const tw_build_t *build, tw_collect_round_t collect_round)
 {
     tw_qop_t *op = tw_qop_create(build);
-    tw_collect_t collect;
+    tw_collect_t *collect = op != NULL ? tw_collect_create(op, 0) : NULL;
 
-    if (op != NULL && init_collect(&collect, op)) {
-        collect_fn(&collect);
+    for (size_t round = 0; collect != NULL && round < op->grid.shard_chunks; round++) {
+        tw_sched_next_round(op->sched);
+        collect_round(collect, round);
     }
 }
 
 /** In place, a chunk's result comes in after everybody, this rank too, has contributed to it; the spread is told when. */
-static void build_allreduce(const tw_build_t *build, collect_fn_t collect_fn)
+static void build_allreduce(const tw_build_t *build, tw_collect_round_t collect_round)
 {
     tw_qop_t *op = tw_qop_create(build);
-    tw_collect_t collect;
+    tw_collect_t *collect = op != NULL ? tw_collect_create(op, 1) : NULL;
+    tw_spread_t *spread = collect != NULL ? tw_spread_create(op, &tw_route_nodes) : NULL;
 
-    if (op == NULL || !init_collect(&collect, op)) {
+    if (spread == NULL) {
         return;
     }
     const tw_grid_shard_t *own = &op->grid.shards[op->topo->rank];
-    tw_sbuf_t *results = tw_sched_alloc(op->sched, (op->grid.n_chunks + 1) * sizeof(*results));
-    if (results == NULL) {
-        return;
+    spread->read = build->aliased ? collect->read : NULL;
+    for (size_t round = 0; round < tw_spread_rounds(spread); round++) {
+        tw_sched_next_round(op->sched);
+        if (round < op->grid.shard_chunks) {
+            collect_round(collect, round);
+        }
+        if (round < own->n_chunks) {
+            size_t chunk = own->first_chunk + round;
+            spread->ready[chunk] = collect->done[chunk];
+            spread->buffers[chunk] = collect->results[chunk];
+        }
+        tw_spread_round(spread, round);
     }
-    for (size_t c = own->first_chunk; c < own->first_chunk + own->n_chunks; c++) {
-        results[c] = tw_qop_buffer(op, c, op->codec);
-    }
-    collect.results = results;
-    collect_fn(&collect);
-    tw_spread_t spread = {
-        .op = op,
-        .route = &tw_route_nodes,
-        .encoded = collect.done,
-        .buffers = results,
-        .read = build->aliased ? collect.read : NULL,
-    };
-    tw_spread_build(&spread);
 }
 
 static void build_scatter_one_hop(const tw_build_t *build)

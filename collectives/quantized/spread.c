@@ -49,68 +49,110 @@ const tw_route_t tw_route_direct = {direct_parent, direct_step};
 
 /* ---- emitting -------------------------------------------------------------------------------------------- */
 
-/** To those who get this shard from here; starting behind this rank, so that not all ranks turn to the same one. */
-static void send_on(const tw_spread_t *spread, int owner, tw_span_t message, tw_task_t ready)
+/** Who gets the shard of `owner` from this rank; returns the end of the list. */
+static int *add_children(tw_spread_t *spread, int owner, int *end)
 {
     const tw_topo_t *topo = spread->op->topo;
 
     for (int d = 1; d < topo->world; d++) {
         int rank = tw_topo_ring_rank(topo, d);
         if (rank != owner && spread->route->parent(topo, owner, rank) == topo->rank) {
-            tw_sched_after(spread->op->sched, tw_sched_send(spread->op->sched, rank, message), ready);
+            int step = spread->route->step(topo, owner, rank);
+            *end++ = rank;
+            spread->last_step = step > spread->last_step ? step : spread->last_step;
         }
     }
+    return end;
 }
 
-static void spread_chunk(const tw_spread_t *spread, int owner, size_t chunk)
+tw_spread_t *tw_spread_create(const tw_qop_t *op, const tw_route_t *route)
+{
+    const tw_topo_t *topo = op->topo;
+    size_t n = op->grid.n_chunks + 1, world = (size_t)topo->world;
+    tw_spread_t *spread = tw_sched_alloc(op->sched, sizeof(*spread));
+
+    if (spread == NULL) {
+        return NULL;
+    }
+    *spread = (tw_spread_t){.op = op, .route = route};
+    spread->ready = tw_sched_alloc(op->sched, n * sizeof(*spread->ready));
+    spread->buffers = tw_sched_alloc(op->sched, n * sizeof(*spread->buffers));
+    spread->first_child = tw_sched_alloc(op->sched, (world + 1) * sizeof(*spread->first_child));
+    spread->children = tw_sched_alloc(op->sched, world * world * sizeof(*spread->children));
+    if (spread->ready == NULL || spread->buffers == NULL || spread->first_child == NULL ||
+        spread->children == NULL) {
+        return NULL;
+    }
+    int *end = spread->children;
+    for (int owner = 0; owner < topo->world; owner++) {
+        int step = route->step(topo, owner, topo->rank);
+        spread->last_step = step > spread->last_step ? step : spread->last_step;
+        end = add_children(spread, owner, end);
+        spread->first_child[owner + 1] = (int)(end - spread->children);
+    }
+    return spread;
+}
+
+size_t tw_spread_rounds(const tw_spread_t *spread)
+{
+    size_t n = spread->op->grid.shard_chunks;
+
+    return n > 0 ? n + (size_t)spread->last_step * TW_HOP_ROUNDS : 0;
+}
+
+/** A chunk comes to this rank; its own one is here. */
+static void arrive(const tw_spread_t *spread, int owner, size_t chunk)
 {
     const tw_qop_t *op = spread->op;
     const tw_topo_t *topo = op->topo;
-    int own = owner == topo->rank;
-    tw_sbuf_t buffer = own ? spread->buffers[chunk] : tw_qop_buffer(op, chunk, op->codec);
-    tw_span_t message = tw_qop_span(op, chunk, op->codec, buffer);
-    tw_task_t ready = own ? spread->encoded[chunk]
-                          : tw_sched_recv(op->sched, spread->route->parent(topo, owner, topo->rank), message);
+    tw_quant_t *codec = tw_qop_codec(op, chunk);
 
-    send_on(spread, owner, message, ready);
-    tw_task_t decode = tw_qop_decode(op, chunk, buffer);
-    tw_sched_after(op->sched, decode, ready);
+    if (owner != topo->rank) {
+        spread->buffers[chunk] = tw_qop_buffer(op, chunk, codec);
+        spread->ready[chunk] = tw_sched_recv(op->sched, spread->route->parent(topo, owner, topo->rank),
+                                             tw_qop_span(op, chunk, codec, spread->buffers[chunk]));
+    }
+    tw_task_t decode = tw_qop_decode(op, chunk, spread->buffers[chunk]);
+    tw_sched_after(op->sched, decode, spread->ready[chunk]);
     if (spread->read != NULL) {
         tw_sched_after(op->sched, decode, spread->read[chunk]);
     }
 }
 
-/** Owners whose shard comes here in this step; [world], returns how many. */
-static int owners_of_step(const tw_spread_t *spread, int step, int *owners)
-{
-    const tw_topo_t *topo = spread->op->topo;
-    int n = 0;
-
-    for (int p = 0; p < topo->world; p++) {
-        if (spread->route->step(topo, topo->ring[p], topo->rank) == step) {
-            owners[n++] = topo->ring[p];
-        }
-    }
-    return n;
-}
-
-void tw_spread_build(const tw_spread_t *spread)
+/** A chunk goes to those who get it from here in this step. */
+static void send_on(const tw_spread_t *spread, int owner, size_t chunk, int step)
 {
     const tw_qop_t *op = spread->op;
-    int *owners = tw_sched_alloc(op->sched, (size_t)op->topo->world * sizeof(*owners));
 
-    if (owners == NULL) {
-        return;
+    for (int i = spread->first_child[owner]; i < spread->first_child[owner + 1]; i++) {
+        int rank = spread->children[i];
+        if (spread->route->step(op->topo, owner, rank) == step) {
+            tw_span_t message = tw_qop_span(op, chunk, tw_qop_codec(op, chunk), spread->buffers[chunk]);
+            tw_sched_after(op->sched, tw_sched_send(op->sched, rank, message), spread->ready[chunk]);
+        }
     }
-    for (int step = 0; step < op->topo->world; step++) {
-        int n_owners = owners_of_step(spread, step, owners);
-        for (size_t c = 0; n_owners > 0 && c < op->grid.shard_chunks; c++) {
-            for (int i = 0; i < n_owners; i++) {
-                const tw_grid_shard_t *shard = &op->grid.shards[owners[i]];
-                if (c < shard->n_chunks) {
-                    spread_chunk(spread, owners[i], shard->first_chunk + c);
-                }
+}
+
+void tw_spread_round(const tw_spread_t *spread, size_t round)
+{
+    const tw_qop_t *op = spread->op;
+    const tw_topo_t *topo = op->topo;
+
+    for (int step = 0; step <= spread->last_step; step++) {
+        size_t c;
+        if (!tw_hop_chunk(round, step, op->grid.shard_chunks, &c)) {
+            continue;
+        }
+        for (int p = 0; p < topo->world; p++) {
+            int owner = topo->ring[p];
+            const tw_grid_shard_t *shard = &op->grid.shards[owner];
+            if (c >= shard->n_chunks) {
+                continue;
             }
+            if (spread->route->step(topo, owner, topo->rank) == step) {
+                arrive(spread, owner, shard->first_chunk + c);
+            }
+            send_on(spread, owner, shard->first_chunk + c, step);
         }
     }
 }

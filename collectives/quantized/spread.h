@@ -25,18 +25,25 @@ extern const tw_route_t tw_route_nodes;
 /** From the owner to everyone. */
 extern const tw_route_t tw_route_direct;
 
-/** What the spread starts from and what it must wait for; [n_chunks of the grid] each. */
+/** Lives as long as the schedule. The arrays: [n_chunks of the grid]. */
 typedef struct tw_spread {
     const tw_qop_t *op;
     const tw_route_t *route;
-    const tw_task_t *encoded; /**< own chunks: who fills the buffer */
-    const tw_sbuf_t *buffers; /**< own chunks: encoded with op->codec */
-    const tw_task_t
-        *read; /**< all chunks: who is the last to read the src that dst may lie in; NULL: nobody */
+    tw_task_t *ready;      /**< who fills the buffer: of own chunks the caller's, of others made on the way */
+    tw_sbuf_t *buffers;    /**< chunks as they travel */
+    const tw_task_t *read; /**< who is the last to read the src that dst may lie in; NULL: nobody */
+    int last_step;
+    int *first_child; /**< [world + 1] of the shard of each owner, in `children`: who gets it from here */
+    int *children;    /**< ranks, starting behind this one, so that not all turn to the same one */
 } tw_spread_t;
 
-/** Emit: every shard is sent on as the route says and decoded into dst, the own one too. */
-void tw_spread_build(const tw_spread_t *spread);
+/** NULL: the error sticks to the schedule. */
+tw_spread_t *tw_spread_create(const tw_qop_t *op, const tw_route_t *route);
+/** How many rounds it takes. */
+size_t tw_spread_rounds(const tw_spread_t *spread);
+/** Emit what a round has: chunks are sent on as the route says, and decoded into dst, the own ones too. Own chunk c is to
+ *  be in its buffer from round c on. */
+void tw_spread_round(const tw_spread_t *spread, size_t round);
 
 #ifdef __cplusplus
 }

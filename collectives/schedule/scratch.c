@@ -93,9 +93,10 @@ void tw_scratch_leave(tw_scratch_t *scratch, tw_scratch_user_t *user)
 
 int tw_scratch_reserve(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes, int is_needed)
 {
-    int has_room = bytes == 0 || scratch->reserved_bytes + bytes <= scratch->limit_bytes;
+    int is_oldest = user == TAILQ_FIRST(&scratch->users);
+    size_t limit = is_oldest ? scratch->limit_bytes : scratch->limit_bytes / 2;
 
-    if (!has_room && !(is_needed && user == TAILQ_FIRST(&scratch->users))) {
+    if (bytes > 0 && scratch->reserved_bytes + bytes > limit && !(is_needed && is_oldest)) {
         return 0;
     }
     user->reserved_bytes += bytes;

@@ -76,8 +76,8 @@ tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to)
 
 typedef struct sum_args {
     tw_type_t type;
-    size_t n_inputs, n_elems, elem_bytes;
-    float factor;
+    size_t n_inputs, n_partial, n_elems, elem_bytes;
+    float scale, factor;
     tw_span_t to;
     tw_span_t inputs[];
 } sum_args_t;
@@ -94,9 +94,9 @@ static char *elem_at(tw_sched_t *sched, const sum_args_t *args, tw_span_t span, 
     return at;
 }
 
-/* acc = or += n elements of an input. */
-static tw_status_t sum_input(tw_sched_t *sched, const sum_args_t *args, size_t input, size_t elem, size_t n,
-                             float *acc)
+/* acc = (is_first) or += n elements of an input. */
+static tw_status_t sum_input(tw_sched_t *sched, const sum_args_t *args, size_t input, int is_first,
+                             size_t elem, size_t n, float *acc)
 {
     while (n > 0) {
         size_t part = n;
@@ -104,7 +104,7 @@ static tw_status_t sum_input(tw_sched_t *sched, const sum_args_t *args, size_t i
         if (src == NULL) {
             return TW_ERR_NO_MEMORY;
         }
-        if (input == 0) {
+        if (is_first) {
             tw_convert_to_fp32(args->type, src, acc, part);
         } else {
             tw_convert_add_fp32(args->type, src, acc, part);
@@ -133,6 +133,24 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
     return TW_OK;
 }
 
+/* acc = the sum of n elements. With a scale: of the inputs that have none yet, then of the others. */
+static tw_status_t sum_inputs(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n, float *acc)
+{
+    size_t first = args->scale != 1.0f ? args->n_partial : 0;
+    tw_status_t status = TW_OK;
+
+    for (size_t input = first; input < args->n_inputs && status == TW_OK; input++) {
+        status = sum_input(sched, args, input, input == first, elem, n, acc);
+    }
+    for (size_t i = 0; i < n && args->scale != 1.0f; i++) {
+        acc[i] *= args->scale;
+    }
+    for (size_t input = 0; input < first && status == TW_OK; input++) {
+        status = sum_input(sched, args, input, 0, elem, n, acc);
+    }
+    return status;
+}
+
 static tw_status_t run_sum(tw_sched_t *sched, const void *arg)
 {
     const sum_args_t *args = arg;
@@ -141,9 +159,7 @@ static tw_status_t run_sum(tw_sched_t *sched, const void *arg)
 
     for (size_t elem = 0; elem < args->n_elems && status == TW_OK; elem += SUM_ELEMS) {
         size_t n = args->n_elems - elem < SUM_ELEMS ? args->n_elems - elem : SUM_ELEMS;
-        for (size_t input = 0; input < args->n_inputs && status == TW_OK; input++) {
-            status = sum_input(sched, args, input, elem, n, acc);
-        }
+        status = sum_inputs(sched, args, elem, n, acc);
         if (status == TW_OK) {
             status = sum_output(sched, args, elem, n, acc);
         }
@@ -175,7 +191,9 @@ tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum)
     size_t inputs_bytes = sum->n_inputs * sizeof(*sum->inputs);
     size_t elem_bytes = tw_type_bytes(sum->type);
 
-    if (sum->n_inputs == 1 && sum->factor == 1.0f) {
+    int is_plain = sum->factor == 1.0f && (sum->scale == 1.0f || sum->n_partial == sum->n_inputs);
+
+    if (sum->n_inputs == 1 && is_plain) {
         return tw_work_copy(sched, sum->inputs[0], sum->to);
     }
     if (sum->to.n == 0) {
@@ -187,11 +205,13 @@ tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum)
     }
     args->type = sum->type;
     args->n_inputs = sum->n_inputs;
+    args->n_partial = sum->n_partial;
+    args->scale = sum->scale;
     args->elem_bytes = elem_bytes;
     args->n_elems = sum->to.n / (sum->to.view != NULL ? 1 : elem_bytes);
     args->factor = sum->factor;
     args->to = sum->to;
     memcpy(args->inputs, sum->inputs, inputs_bytes);
-    int plain_pair = sum->n_inputs == 2 && sum->factor == 1.0f;
-    return emit(sched, plain_pair ? run_sum_of_two : run_sum, args, sum->inputs, sum->n_inputs, sum->to);
+    int is_pair = sum->n_inputs == 2 && is_plain;
+    return emit(sched, is_pair ? run_sum_of_two : run_sum, args, sum->inputs, sum->n_inputs, sum->to);
 }

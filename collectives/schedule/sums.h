@@ -17,12 +17,14 @@ typedef struct tw_work_sum {
     tw_type_t type;
     const tw_span_t *inputs; /**< [n_inputs] copied */
     size_t n_inputs;
-    float factor;
-    tw_span_t to; /**< may be one of the inputs, element for element */
+    size_t n_partial; /**< the first so many inputs are sums that travel, and have been scaled */
+    float scale;      /**< of the other inputs */
+    float factor;     /**< of the result */
+    tw_span_t to;     /**< may be one of the inputs, element for element */
 } tw_work_sum_t;
 
-/** to = round(factor * (inputs[0] + inputs[1] + ...)): summed in fp32 in that order, multiplied (1: not), rounded once.
- *  TW_TASK_NONE for nothing. */
+/** to = round(factor * (partial inputs + scale * other inputs)): summed in fp32 in the order of inputs (with a scale, the
+ *  others first), rounded once. TW_TASK_NONE for nothing. */
 tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum);
 
 #ifdef __cplusplus

@@ -22,18 +22,17 @@ void check_grid(const Sizes &sizes, int world)
     for (size_t s = 0; s < segments.size(); s++) {
         segments[s].n_elems = sizes.segments[s];
     }
-    tw_grid_params_t params = {};
-    params.segments = segments.data();
-    params.n_segments = segments.size();
-    params.world = world;
-    params.codec = &codec;
-    params.inner_codec = *sizes.inner != '\0' ? &inner : nullptr;
-    params.chunk_bytes = sizes.chunk_bytes;
+    tw_coll_args_t args = {};
+    args.type = TW_TYPE_BF16;
+    args.segments = segments.data();
+    args.n_segments = segments.size();
+    args.codec = &codec;
+    args.inner_codec = *sizes.inner != '\0' ? &inner : nullptr;
     tw_grid_t grid;
-    ASSERT_EQ(tw_grid_init(&grid, &params), TW_OK);
+    ASSERT_EQ(tw_grid_init(&grid, &args, world, sizes.chunk_bytes), TW_OK);
 
     size_t frame = tw_quant_frame_elems(&codec),
-           inner_frame = params.inner_codec ? tw_quant_frame_elems(&inner) : frame;
+           inner_frame = args.inner_codec ? tw_quant_frame_elems(&inner) : frame;
     size_t next_chunk = 0, next_part = 0;
     for (int r = 0; r < world; r++) {
         const tw_grid_shard_t &shard = grid.shards[r];
@@ -106,16 +105,48 @@ TEST_F(Grid, TinySegmentsShareAChunk)
     for (tw_coll_segment_t &segment : segments) {
         segment.n_elems = 8;
     }
-    tw_grid_params_t params = {};
-    params.segments = segments.data();
-    params.n_segments = segments.size();
-    params.world = 4;
-    params.codec = &codec;
-    params.chunk_bytes = 1 << 20;
+    tw_coll_args_t args = {};
+    args.type = TW_TYPE_BF16;
+    args.segments = segments.data();
+    args.n_segments = segments.size();
+    args.codec = &codec;
     tw_grid_t grid;
-    ASSERT_EQ(tw_grid_init(&grid, &params), TW_OK);
+    ASSERT_EQ(tw_grid_init(&grid, &args, 4, 1 << 20), TW_OK);
     EXPECT_EQ(grid.n_chunks, 4u);
     EXPECT_EQ(grid.n_parts, 400u);
+    tw_grid_cleanup(&grid);
+}
+
+/* A chunk has one codec, or none: segments of the same one share chunks wherever they stand. */
+TEST_F(Grid, SegmentsOfOneCodecShareChunks)
+{
+    tw_quant_codec_t codec = tw::parse_codec("int8"), other = tw::parse_codec("int4"), same = codec;
+    std::vector<tw_coll_segment_t> segments(30);
+    for (size_t s = 0; s < segments.size(); s++) {
+        segments[s].n_elems = 8 + s;
+        segments[s].exact = s % 3 == 1;
+        segments[s].codec = s % 3 == 2 ? &other : s % 2 ? &same : nullptr;
+    }
+    tw_coll_args_t args = {};
+    args.type = TW_TYPE_BF16;
+    args.segments = segments.data();
+    args.n_segments = segments.size();
+    args.codec = &codec;
+    tw_grid_t grid;
+    ASSERT_EQ(tw_grid_init(&grid, &args, 4, 1 << 20), TW_OK);
+    EXPECT_EQ(grid.n_codecs, 2u);
+    EXPECT_EQ(grid.n_chunks, 12u);
+    EXPECT_EQ(grid.n_parts, 120u);
+    for (size_t c = 0; c < grid.n_chunks; c++) {
+        const tw_quant_codec_t *chunk_codec = tw_grid_codec(&grid, c);
+        EXPECT_EQ(grid.chunks[c].n_parts, 10u);
+        for (size_t p = 0; p < grid.chunks[c].n_parts; p++) {
+            const tw_coll_segment_t &segment = segments[grid.parts[grid.chunks[c].first_part + p].segment];
+            const tw_quant_codec_t *wanted = tw_segment_codec(&args, &segment);
+            ASSERT_EQ(chunk_codec == nullptr, wanted == nullptr);
+            EXPECT_TRUE(wanted == nullptr || tw_quant_codec_equal(chunk_codec, wanted));
+        }
+    }
     tw_grid_cleanup(&grid);
 }
 

@@ -75,19 +75,20 @@ TEST_F(Scratch, ReservationsAreWithinTheLimit)
     ASSERT_EQ(tw_scratch_create(1000, &scratch), TW_OK);
     tw_scratch_enter(scratch, &old);
     tw_scratch_enter(scratch, &young);
-    EXPECT_EQ(tw_scratch_reserve(scratch, &young, 600, 0), 1);
-    EXPECT_EQ(tw_scratch_reserve(scratch, &old, 500, 0), 0);
-    EXPECT_EQ(tw_scratch_reserve(scratch, &old, 400, 0), 1);
+    EXPECT_EQ(tw_scratch_reserve(scratch, &young, 501, 1), 0);
+    EXPECT_EQ(tw_scratch_reserve(scratch, &young, 500, 0), 1);
+    EXPECT_EQ(tw_scratch_reserve(scratch, &old, 501, 0), 0);
+    EXPECT_EQ(tw_scratch_reserve(scratch, &old, 500, 0), 1);
     EXPECT_EQ(tw_scratch_reserve(scratch, &young, 1, 1), 0);
     EXPECT_EQ(tw_scratch_reserve(scratch, &young, 0, 0), 1);
     EXPECT_EQ(tw_scratch_reserve(scratch, &old, 5000, 1), 1);
-    EXPECT_EQ(old.reserved_bytes, 5400u);
+    EXPECT_EQ(old.reserved_bytes, 5500u);
     tw_scratch_leave(scratch, &old);
-    EXPECT_EQ(tw_scratch_reserve(scratch, &young, 401, 0), 0);
-    EXPECT_EQ(tw_scratch_reserve(scratch, &young, 400, 0), 1);
-    EXPECT_EQ(tw_scratch_reserve(scratch, &young, 5000, 1), 1); /* now the oldest */
-    tw_scratch_release(scratch, &young, 5600);
-    EXPECT_EQ(tw_scratch_reserve(scratch, &young, 600, 0), 1);
+    EXPECT_EQ(tw_scratch_reserve(scratch, &young, 501, 0), 0);
+    EXPECT_EQ(tw_scratch_reserve(scratch, &young, 500, 0), 1); /* now the oldest */
+    EXPECT_EQ(tw_scratch_reserve(scratch, &young, 5000, 1), 1);
+    tw_scratch_release(scratch, &young, 5500);
+    EXPECT_EQ(tw_scratch_reserve(scratch, &young, 500, 0), 1);
     tw_scratch_leave(scratch, &young);
     tw_scratch_destroy(scratch);
 }

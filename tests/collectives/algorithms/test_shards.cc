@@ -1,7 +1,7 @@
-/* Pieces: every element of an operation is in one chunk of one piece. */
+/* Shards: every element of an operation is in one chunk of one shard. */
 #include <memory>
 
-#include "collectives/algorithms/pieces.h"
+#include "collectives/algorithms/shards.h"
 #include "collectives/schedule/run.h"
 #include "tests/common/fixture.h"
 
@@ -10,7 +10,7 @@ namespace
 
 constexpr size_t CHUNK = 16;
 
-class Piece : public tw::Fixture
+class Shard : public tw::Fixture
 {
   protected:
     void SetUp() override
@@ -56,23 +56,23 @@ class Piece : public tw::Fixture
         build.out_first = all_out ? bounds.data() : nullptr;
         build.chunk_elems = CHUNK;
     }
-    /* Chunks of one piece follow one another and end with it. */
-    void check_chunks(const tw_piece_t &piece, size_t n)
+    /* Chunks of one shard follow one another and end with it. */
+    void check_chunks(const tw_shard_t &shard, size_t n)
     {
-        EXPECT_EQ(piece.n_elems, n);
-        EXPECT_EQ(piece.n_chunks, (n + CHUNK - 1) / CHUNK);
+        EXPECT_EQ(shard.n_elems, n);
+        EXPECT_EQ(shard.n_chunks, (n + CHUNK - 1) / CHUNK);
         size_t sum = 0;
-        for (size_t c = 0; c < piece.n_chunks; c++) {
-            tw_span_t from = tw_piece_in(&build, &piece, c), to = tw_piece_out(&build, &piece, c);
-            EXPECT_EQ(from.first, piece.in.first + sum);
-            EXPECT_EQ(to.first, piece.out.first + sum);
+        for (size_t c = 0; c < shard.n_chunks; c++) {
+            tw_span_t from = tw_shard_in(&build, &shard, c), to = tw_shard_out(&build, &shard, c);
+            EXPECT_EQ(from.first, shard.in.first + sum);
+            EXPECT_EQ(to.first, shard.out.first + sum);
             EXPECT_EQ(from.n, to.n);
             EXPECT_TRUE(from.n > 0 && from.n <= CHUNK);
-            EXPECT_EQ(tw_piece_chunk_bytes(&build, &piece, c), from.n * sizeof(float));
-            tw_span_t buffer = tw_piece_scratch(&build, &piece, c);
+            EXPECT_EQ(tw_shard_chunk_bytes(&build, &shard, c), from.n * sizeof(float));
+            tw_span_t buffer = tw_shard_scratch(&build, &shard, c);
             EXPECT_EQ(buffer.n, from.n * sizeof(float));
             EXPECT_EQ(buffer.view, nullptr);
-            EXPECT_EQ(piece.task[c], TW_TASK_NONE);
+            EXPECT_EQ(shard.task[c], TW_TASK_NONE);
             sum += from.n;
         }
         EXPECT_EQ(sum, n);
@@ -98,51 +98,51 @@ std::vector<size_t> odd_bounds(int world)
     return first;
 }
 
-TEST_F(Piece, ChunksCoverEveryPieceOnce)
+TEST_F(Shard, ChunksCoverEveryPieceOnce)
 {
     for (int world = 1; world <= 8; world++) {
         std::vector<size_t> first = odd_bounds(world);
         for (int rank = 0; rank < world; rank++) {
             for (int sides = 1; sides <= 3; sides++) { /* reduce-scatter, all-gather, all-reduce */
                 make(world, rank, first, sides & 1, sides & 2);
-                tw_piece_t *pieces = tw_pieces_create(&build);
-                ASSERT_NE(pieces, nullptr);
+                tw_shard_t *shards = tw_shards_create(&build);
+                ASSERT_NE(shards, nullptr);
                 for (int r = 0; r < world; r++) {
                     size_t n = first[(size_t)r + 1] - first[(size_t)r];
-                    SCOPED_TRACE(std::to_string(world) + "/" + std::to_string(rank) + " piece " +
+                    SCOPED_TRACE(std::to_string(world) + "/" + std::to_string(rank) + " shard " +
                                  std::to_string(r));
                     if (sides & 1) {
-                        EXPECT_EQ(pieces[r].in.first, first[(size_t)r]);
-                        EXPECT_EQ(pieces[r].in.n, n);
+                        EXPECT_EQ(shards[r].in.first, first[(size_t)r]);
+                        EXPECT_EQ(shards[r].in.n, n);
                     } else { /* only the own shard is there */
-                        EXPECT_EQ(pieces[r].in.n, r == rank ? n : 0);
+                        EXPECT_EQ(shards[r].in.n, r == rank ? n : 0);
                     }
                     if (sides & 2) {
-                        EXPECT_EQ(pieces[r].out.first, first[(size_t)r]);
-                        EXPECT_EQ(pieces[r].out.n, n);
+                        EXPECT_EQ(shards[r].out.first, first[(size_t)r]);
+                        EXPECT_EQ(shards[r].out.n, n);
                     } else {
-                        EXPECT_EQ(pieces[r].out.n, r == rank ? n : 0);
+                        EXPECT_EQ(shards[r].out.n, r == rank ? n : 0);
                     }
-                    check_chunks(pieces[r], n);
+                    check_chunks(shards[r], n);
                 }
             }
         }
     }
 }
 
-/* What was reduced is what is gathered; other pieces stay. */
-TEST_F(Piece, TurnGathersTheOwnResult)
+/* What was reduced is what is gathered; other shards stay. */
+TEST_F(Shard, TurnGathersTheOwnResult)
 {
     make(4, 2, {0, 5, 9, 40, 41}, true, true);
     tw_view_t elsewhere = {};
-    tw_piece_t *pieces = tw_pieces_create(&build);
-    ASSERT_NE(pieces, nullptr);
-    pieces[2].out.view = &elsewhere;
-    tw_pieces_turn(&build, pieces);
-    EXPECT_EQ(pieces[2].in.view, &elsewhere);
-    EXPECT_EQ(pieces[2].in.first, 9u);
-    EXPECT_EQ(pieces[1].in.view, &in);
-    tw_pieces_turn(&build, nullptr); /* out of memory before: nothing */
+    tw_shard_t *shards = tw_shards_create(&build);
+    ASSERT_NE(shards, nullptr);
+    shards[2].out.view = &elsewhere;
+    tw_shards_turn(&build, shards);
+    EXPECT_EQ(shards[2].in.view, &elsewhere);
+    EXPECT_EQ(shards[2].in.first, 9u);
+    EXPECT_EQ(shards[1].in.view, &in);
+    tw_shards_turn(&build, nullptr); /* out of memory before: nothing */
 }
 
 } // namespace
