@@ -260,6 +260,11 @@ TEST_F(Request, TimeoutNamesWhatIsAwaited)
         tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), world.size(), rank);
         EXPECT_EQ(tw_coll_run(world.coll(rank), job.args()), TW_ERR_TIMEOUT);
     });
+    size_t n_in_time = 0; /* well before fifty times as long */
+    for (int sec = 0; sec < 10; sec++) {
+        n_in_time += log_count("has not moved for " + std::to_string(sec) + ".");
+    }
+    EXPECT_GE(n_in_time, 1u);
 }
 
 TEST_F(Request, AFailedPeerEndsAllRequests)

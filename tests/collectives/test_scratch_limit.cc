@@ -69,7 +69,7 @@ TEST_F(ScratchLimit, HoldsForEveryAlgorithm)
 
 TEST_F(ScratchLimit, HoldsAt24Ranks)
 {
-    check(tw::nodes_of({8, 8, 8}), 512 << 10, 1 << 20);
+    check(tw::nodes_of({8, 8, 8}), 512 << 10, 1 << 19);
 }
 
 /* Several operations at once, each of which wants all of it; waited for in any order. */

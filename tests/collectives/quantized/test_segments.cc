@@ -126,17 +126,20 @@ TEST_F(Segments, ExactOnesAreExact)
                     size_t first = asked.op == TW_COLL_REDUCE_SCATTER ? tw::first_of(c, w, s, r) : 0;
                     tw::Bytes gathered;
                     for (int q = 0; q < w && asked.op == TW_COLL_ALLGATHER; q++) {
-                        tw::Bytes shard = tw::plain_tensor(c, q, s, tw::first_of(c, w, s, q), tw::count_of(c, w, s, q));
+                        tw::Bytes shard =
+                            tw::plain_tensor(c, q, s, tw::first_of(c, w, s, q), tw::count_of(c, w, s, q));
                         gathered.insert(gathered.end(), shard.begin(), shard.end());
                     }
                     if (asked.op == TW_COLL_ALLGATHER) {
                         ASSERT_TRUE(got[(size_t)r][s] == gathered) << asked.algo << " segment " << s;
                         continue;
                     }
-                    double bound = 3.02 * 3 * (tw::type_epsilon(c.type) + w * std::ldexp(1, -24)) + std::ldexp(w, -24);
+                    double bound =
+                        3.02 * 3 * (tw::type_epsilon(c.type) + w * std::ldexp(1, -24)) + std::ldexp(w, -24);
                     for (size_t i = 0; i < mine.size(); i++) {
                         ASSERT_NEAR(mine[i], mean[first + i], bound)
-                            << tw_coll_op_name(asked.op) << " " << asked.algo << " segment " << s << " element " << i;
+                            << tw_coll_op_name(asked.op) << " " << asked.algo << " segment " << s
+                            << " element " << i;
                     }
                 }
             }
@@ -149,9 +152,10 @@ TEST_F(Segments, ExactOnesAreExact)
 TEST_F(Segments, RoundingGoesOnInTheNextSegment)
 {
     constexpr size_t CUT = 3 << 13, REST = 20000, N = CUT + REST;
-    const Asked asked[] = {
-        {TW_COLL_ALLGATHER, "ring", "", TW_TYPE_BF16},      {TW_COLL_REDUCE_SCATTER, "one_hop", "", TW_TYPE_BF16},
-        {TW_COLL_REDUCE_SCATTER, "two_hop", "", TW_TYPE_BF16}, {TW_COLL_REDUCE_SCATTER, "two_hop", "int8", TW_TYPE_BF16}};
+    const Asked asked[] = {{TW_COLL_ALLGATHER, "ring", "", TW_TYPE_BF16},
+                           {TW_COLL_REDUCE_SCATTER, "one_hop", "", TW_TYPE_BF16},
+                           {TW_COLL_REDUCE_SCATTER, "two_hop", "", TW_TYPE_BF16},
+                           {TW_COLL_REDUCE_SCATTER, "two_hop", "int8", TW_TYPE_BF16}};
     for (const Asked &a : asked) {
         std::vector<std::vector<tw::Bytes>> whole(4), cut(4);
         for (bool in_two : {false, true}) {
@@ -191,8 +195,7 @@ TEST_F(Segments, RoundingGoesOnInTheNextSegment)
             });
         }
         for (size_t r = 0; r < 4; r++) {
-            EXPECT_TRUE(whole[r] == cut[r])
-                << tw_coll_op_name(a.op) << " " << a.algo << ", rank " << r;
+            EXPECT_TRUE(whole[r] == cut[r]) << tw_coll_op_name(a.op) << " " << a.algo << ", rank " << r;
         }
     }
 }

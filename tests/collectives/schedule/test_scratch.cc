@@ -64,6 +64,15 @@ TEST_F(Scratch, HoldsNoMoreThanItMay)
         EXPECT_GT(tw_scratch_held_bytes(scratch), 0u) << bytes; /* kept for the next time */
     }
     EXPECT_LE(tw_scratch_peak_bytes(scratch), LIMIT);
+    void *beyond[3];
+    for (void *&buffer : beyond) { /* more than the limit, for once: it is not kept */
+        buffer = tw_scratch_get(scratch, LIMIT / 2);
+    }
+    for (void *buffer : beyond) {
+        tw_scratch_put(scratch, buffer, LIMIT / 2);
+    }
+    EXPECT_LE(tw_scratch_held_bytes(scratch), LIMIT);
+    EXPECT_GE(tw_scratch_held_bytes(scratch), LIMIT / 2);
     tw_scratch_destroy(scratch);
 }
 
