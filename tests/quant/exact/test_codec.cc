@@ -402,6 +402,21 @@ TEST_F(ExactHeader, DamagedBlocksAreNoticed)
     EXPECT_GT(noticed, all - all / 50);
 }
 
+/* A word that no element takes, in front of those that are. */
+TEST_F(ExactHeader, WordsThatAreLeftAreRefused)
+{
+    Bytes bad = message();
+    uint8_t *entry = entries_of(&bad);
+    const long first_word = entry - bad.data() + long(sizeof(tw_exact_entry_t));
+    entry[0]++;
+    ASSERT_NE(entry[0], 0);
+    bad.insert(bad.begin() + first_word, {0, 0});
+    const auto claimed = uint32_t(bad.size());
+    memcpy(&bad[4], &claimed, sizeof(claimed));
+    expect_log("a block does not decode");
+    EXPECT_EQ(decode(bad), TW_ERR_FORMAT);
+}
+
 TEST_F(ExactHeader, OtherOldValuesAreNoticed)
 {
     const Bytes good = message();

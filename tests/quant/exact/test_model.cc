@@ -111,6 +111,11 @@ TEST(ExactModel, ImpossibleTablesAreRefused)
     full[head] = 1;
     full.insert(full.begin() + long(head) + 1, {0x80, 0x08}); /* 1024: nothing is left for the escape */
     EXPECT_EQ(tw_exact_stats_read(&stats, 0, full.data(), full.size()), 0u) << "no escape";
+    auto halves = full; /* 512 twice */
+    halves[head] = 2;
+    halves[head + 2] = 0x04;
+    halves.insert(halves.begin() + long(head) + 3, {0x80, 0x04});
+    EXPECT_EQ(tw_exact_stats_read(&stats, 0, halves.data(), halves.size()), 0u) << "no escape";
     full[head + 1] = 0xff;
     full[head + 2] = 0x07; /* 1023 */
     EXPECT_EQ(tw_exact_stats_read(&stats, 0, full.data(), full.size()), full.size());
