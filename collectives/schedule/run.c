@@ -45,7 +45,8 @@ static void begin_rounds(tw_sched_t *sched, int *moved)
         tw_sched_round_t *round = &sched->rounds[sched->n_begun];
         int is_oldest = sched->n_begun == sched->oldest_round;
         tw_task_t task;
-        if (!tw_scratch_reserve(sched->env.scratch, &sched->user, round->bytes, is_oldest)) {
+        if (round->bytes > 0 &&
+            !tw_scratch_reserve(sched->env.scratch, &sched->user, round->bytes, is_oldest)) {
             return;
         }
         sched->n_begun++;
@@ -318,7 +319,7 @@ tw_status_t tw_sched_seal(tw_sched_t *sched)
 
 tw_status_t tw_sched_step(tw_sched_t *sched, int *moved)
 {
-    if (!sched->is_running && sched->status == TW_OK) {
+    if (sched->env.scratch != NULL && !sched->is_running && sched->status == TW_OK) {
         sched->is_running = 1;
         tw_scratch_enter(sched->env.scratch, &sched->user);
     }

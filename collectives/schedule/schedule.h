@@ -68,8 +68,8 @@ static inline tw_span_t tw_span_signal(void)
 /** Where a schedule runs. Borrowed: all of it outlives the schedule. */
 typedef struct tw_sched_env {
     tw_transport_t *transport;
-    tw_scratch_t *scratch;
-    const int *peer; /**< [world] transport rank of each communicator rank */
+    tw_scratch_t *scratch; /**< NULL: no buffers are asked for, and nothing is packed */
+    const int *peer;       /**< [world] transport rank of each communicator rank */
     int rank, world;
     int window;   /**< messages in flight per peer and direction */
     uint64_t tag; /**< tag of the first message: the low TW_SCHED_SLOT_BITS are 0 */

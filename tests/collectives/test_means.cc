@@ -52,7 +52,8 @@ std::vector<std::vector<float>> run(tw::World &world, const Ask &ask, float (*va
     return all;
 }
 
-void for_each_reduction(const std::function<void(const Ask &)> &body, tw_type_t type, tw_coll_reduction_t reduction)
+void for_each_reduction(const std::function<void(const Ask &)> &body, tw_type_t type,
+                        tw_coll_reduction_t reduction)
 {
     const tw_coll_algo_info_t *info;
     for (size_t i = 0; (info = tw_coll_algo_get(i)) != nullptr; i++) {
@@ -72,7 +73,8 @@ bool owns(const Ask &ask, int world, int rank, size_t elem)
            (elem >= first && elem < first + tw_coll_shard_elems(N, world, rank));
 }
 
-const std::vector<std::vector<int>> grids = {{1}, {1, 1}, {1, 1, 1}, {4}, {2, 2}, {3, 1, 2}, {1, 1, 1, 1, 1, 1, 1, 1}};
+const std::vector<std::vector<int>> grids = {
+    {1}, {1, 1}, {1, 1, 1}, {4}, {2, 2}, {3, 1, 2}, {1, 1, 1, 1, 1, 1, 1, 1}};
 
 using Means = tw::Fixture;
 
@@ -85,7 +87,10 @@ TEST_F(Means, OfFp16DoNotOverflow)
         for_each_reduction(
             [&](const Ask &ask) {
                 auto got = run(world, ask, [](int rank, size_t elem) {
-                    return elem % 3 == 0 ? 40000.0f : elem % 3 == 1 ? -65000.0f : rank % 2 ? 64000.0f : -64000.0f;
+                    return elem % 3 == 0   ? 40000.0f
+                           : elem % 3 == 1 ? -65000.0f
+                           : rank % 2      ? 64000.0f
+                                           : -64000.0f;
                 });
                 int w = world.size();
                 /* each of up to W + 1 roundings of numbers up to the largest one: half a unit of 32; int8: of a step */
@@ -99,8 +104,8 @@ TEST_F(Means, OfFp16DoNotOverflow)
                                 continue; /* the largest number may round up, beyond the type */
                             }
                             ASSERT_NEAR(got[(size_t)r][i], exact, bound)
-                                << tw_coll_op_name(ask.info->op) << " " << ask.info->name << " rank " << r << " of "
-                                << w << ", element " << i;
+                                << tw_coll_op_name(ask.info->op) << " " << ask.info->name << " rank " << r
+                                << " of " << w << ", element " << i;
                         }
                     }
                 }
