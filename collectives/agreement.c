@@ -80,7 +80,7 @@ static void sign_failure(tw_coll_request_t *request, uint32_t sequence)
 
 static const char *algo_name(const tw_coll_request_t *request, const tw_coll_signature_t *signature)
 {
-    const tw_coll_algo_info_t *info = request->coll->algo_info(signature->algo);
+    const tw_coll_algo_info_t *info = request->coll->engine->algo_get(signature->algo);
 
     return info != NULL ? info->name : "?";
 }
@@ -135,19 +135,27 @@ uint64_t tw_check_inter_node_bytes(const tw_coll_t *coll)
     return tw_check_is_on(coll) && leaves ? sizeof(tw_coll_signature_t) : 0;
 }
 
-void tw_check_build(tw_coll_request_t *request)
+tw_status_t tw_check_build(tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &request->coll->topo;
     tw_sched_t *sched = request->sched;
     size_t bytes = sizeof(tw_coll_signature_t);
+    tw_status_t status = TW_OK;
 
-    if (request->failed) {
+    if (request->is_failed) {
         sign_failure(request, request->coll->sequence);
     } else {
         sign(request, request->coll->sequence);
     }
     if (!tw_check_is_on(request->coll)) {
-        return;
+        return TW_OK;
+    }
+    status = tw_view_init(&request->signature_view, 1, 1);
+    if (status == TW_OK) {
+        status = tw_view_init(&request->neighbour_view, 1, 1);
+    }
+    if (status != TW_OK) {
+        return status;
     }
     tw_view_append(&request->signature_view, &request->signature, bytes);
     tw_view_append(&request->neighbour_view, &request->neighbour_signature, bytes);
@@ -155,4 +163,5 @@ void tw_check_build(tw_coll_request_t *request)
     tw_task_t recv =
         tw_sched_recv(sched, tw_topo_ring_rank(topo, -1), tw_span_view(&request->neighbour_view, 0, bytes));
     tw_sched_after(sched, tw_sched_compute(sched, compare, request), recv);
+    return TW_OK;
 }

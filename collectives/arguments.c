@@ -350,16 +350,7 @@ static tw_status_t create_views(tw_coll_request_t *request)
         return TW_ERR_NO_MEMORY;
     }
     status = fill_view(request, &request->in, &request->in_first, 0);
-    if (status == TW_OK) {
-        status = fill_view(request, &request->out, &request->out_first, 1);
-    }
-    if (status == TW_OK) {
-        status = tw_view_init(&request->signature_view, 1, 1);
-    }
-    if (status == TW_OK) {
-        status = tw_view_init(&request->neighbour_view, 1, 1);
-    }
-    return status;
+    return status == TW_OK ? fill_view(request, &request->out, &request->out_first, 1) : status;
 }
 
 /* ---- requests -------------------------------------------------------------------------------------------- */
@@ -390,6 +381,30 @@ tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_co
     }
     *out = request;
     return TW_OK;
+}
+
+tw_status_t tw_request_create_sched(tw_coll_request_t *request)
+{
+    const tw_coll_t *coll = request->coll;
+    tw_sched_env_t env = {
+        .transport = coll->transport,
+        .scratch = coll->scratch,
+        .peer = coll->topo.peer,
+        .rank = coll->topo.rank,
+        .world = coll->topo.world,
+        .window = (int)coll->options.window,
+        .tag = tw_request_tag(request),
+        .sent = coll->sent,
+    };
+
+    return tw_sched_create(&env, &request->sched);
+}
+
+uint64_t tw_request_tag(const tw_coll_request_t *request)
+{
+    const tw_coll_t *coll = request->coll;
+
+    return (uint64_t)coll->id << TW_COLL_ID_SHIFT | (uint64_t)(coll->sequence & 0xffff) << TW_SCHED_SLOT_BITS;
 }
 
 void tw_request_destroy(tw_coll_request_t *request)

@@ -237,7 +237,7 @@ static int is_news(tw_coll_t *coll, const plan_t *plan)
     return 1;
 }
 
-static void explain(tw_coll_t *coll, const plan_t *plan, const candidate_t *chosen)
+static void explain(tw_coll_t *coll, const plan_t *plan, const candidate_t *chosen, int is_declined)
 {
     char bytes[32], chunk[32], text[128], doubt[96];
 
@@ -255,7 +255,7 @@ static void explain(tw_coll_t *coll, const plan_t *plan, const candidate_t *chos
                 tw_format_bytes(candidate->chunk_bytes, chunk, sizeof(chunk)),
                 candidate == chosen ? "  <- chosen" : "",
                 candidate == chosen ? describe_preference(plan, chosen) : "",
-                candidate == chosen && coll->reason[0] != '\0' ? ", quantizing declined" : "");
+                candidate == chosen && is_declined ? ", quantizing declined" : "");
     }
 }
 
@@ -280,20 +280,20 @@ static int is_worth_quantizing(const plan_t *plan)
 }
 
 /** The best; exact when quantizing is not worth it, and then the reason is noted. */
-static const candidate_t *choose(tw_coll_t *coll, const plan_t *plan)
+static const candidate_t *choose(const plan_t *plan, char *reason, size_t reason_bytes)
 {
     char exact[128], quantized[128];
 
-    coll->reason[0] = '\0';
+    reason[0] = '\0';
     if (plan->exact == NULL || plan->quantized == NULL) {
         return plan->exact != NULL ? plan->exact : plan->quantized;
     }
     if (is_worth_quantizing(plan)) {
         return plan->quantized;
     }
-    snprintf(coll->reason, sizeof(coll->reason), "%s would save less than %.0f us of %s",
+    snprintf(reason, reason_bytes, "%s would save less than %.0f us of %s",
              describe_candidate(plan, plan->quantized, quantized, sizeof(quantized)),
-             least_sec(coll, plan->exact->sec) * 1e6,
+             least_sec(plan->coll, plan->exact->sec) * 1e6,
              describe_candidate(plan, plan->exact, exact, sizeof(exact)));
     return plan->exact;
 }
@@ -318,33 +318,12 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
     tw_coll_model_typical(&coll->model, &plan.typical);
     tw_status_t status = find_candidates(&plan);
     if (status == TW_OK) {
-        const candidate_t *chosen = choose(coll, &plan);
-        *choice = (tw_coll_choice_t){chosen->algo, chosen->chunk_bytes, chosen->sec, coll->reason};
-        explain(coll, &plan, chosen);
+        const candidate_t *chosen = choose(&plan, choice->reason, sizeof(choice->reason));
+        choice->algo = chosen->algo;
+        choice->chunk_bytes = chosen->chunk_bytes;
+        choice->model_sec = chosen->sec;
+        explain(coll, &plan, chosen, choice->reason[0] != '\0');
     }
     free(plan.candidates);
-    return status;
-}
-
-tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)
-{
-    const tw_topo_t *topo = &coll->topo;
-    tw_coll_request_t *request;
-    tw_status_t status = tw_request_create(coll, args, &request);
-
-    if (status != TW_OK) {
-        return status;
-    }
-    status = tw_coll_choose(coll, &request->args, request->n_elems, &request->choice);
-    if (status == TW_OK) {
-        status = tw_request_build(request);
-    }
-    if (status == TW_OK) {
-        *bytes = 0;
-        for (int r = 0; r < topo->world; r++) {
-            *bytes += topo->node[r] != topo->node[topo->rank] ? tw_sched_sent_bytes(request->sched, r) : 0;
-        }
-    }
-    tw_request_destroy(request);
     return status;
 }

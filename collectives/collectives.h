@@ -1,14 +1,33 @@
-/** Thinwire collectives: exact and block-quantized collective operations over a transport.
+/** Thinwire collectives: exact and block-quantized collective operations between the ranks of a job, on tensors in host
+ *  memory or in GPU memory, over a transport or over NCCL. One API for all of them.
  *
- *  An operation is posted, tested and waited for; several may be in flight. All ranks of a communicator post the same
- *  operations in the same order with matching arguments. Results do not depend on timing: the same input gives the same
- *  bits, and whatever is gathered is bit-identical on all ranks. */
+ *  A communicator is made for a kind of memory and a wire. An operation is posted, tested and waited for; several may be in
+ *  flight. All ranks of a communicator post the same operations in the same order with matching arguments. Results do not
+ *  depend on timing: the same input gives the same bits, and whatever is gathered is bit-identical on all ranks. Tensors in
+ *  GPU memory get the bits that they get on the host, but for "native" algorithms, which are NCCL's own.
+ *
+ *  Words, here and in the sources:
+ *  tensor   what the caller names by a number: a parameter, a gradient
+ *  segment  a tensor, or a run of its elements, as one operation sees it
+ *  shard    the run of a segment that belongs to one rank; W shards, perhaps empty ones, make the segment
+ *  block    the elements that share a scale; never crosses a segment's nor a shard's boundary
+ *  chunk    what is encoded and sent at a time: of one shard, perhaps of several segments
+ *  message  what the transport carries: a chunk, as it is or encoded
+ *
+ *  Threads: a communicator and all others of its transport are used by one thread at a time. With a progress thread
+ *  (tw_coll_params_t) every call here may be made from any thread at any time, but that nobody uses a communicator that is
+ *  being destroyed, nor one request from two threads; the transport itself then belongs to the library. On GPU memory the
+ *  device that is current when a communicator is made must be current in every call, in waits for other communicators of its
+ *  transport too; a progress thread sees to that by itself.
+ *
+ *  Errors: what ends an operation ends its communicator, and all calls return that status from then on; over a transport
+ *  it ends the job, so that no rank waits for one that has failed. TW_ERR_PEER: another rank has failed, and the log names
+ *  it. */
 #ifndef TW_COLLECTIVES_COLLECTIVES_H
 #define TW_COLLECTIVES_COLLECTIVES_H
 
 #include "core/core.h"
 #include "quant/quant.h"
-#include "transport/transport.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,24 +35,54 @@ extern "C" {
 
 typedef struct tw_coll tw_coll_t;
 typedef struct tw_coll_request tw_coll_request_t;
+typedef struct tw_transport tw_transport_t; /* transport/transport.h */
+struct ncclComm;
 
-/** A communicator over `ranks` of the transport (NULL: all). Collective over those ranks: measures the links unless
- *  TW_COLL_MODEL gives them. The transport is borrowed and must outlive it; communicators of one transport need
- *  different ids (0 to 255), the same on all members; id uses the transport's tags from id << 40 on. */
+/* ---- communicators ----------------------------------------------------------------------------------------- */
+
+/** What carries the bytes. */
+typedef enum tw_coll_wire {
+    /** The transport. GPU memory: straight from and to it if the transport takes it, else through pinned host memory
+     *  (TW_COLL_GPU_WORKSPACE). */
+    TW_COLL_WIRE_TRANSPORT,
+    /** NCCL, for GPU memory: all of an operation is enqueued when it is posted. */
+    TW_COLL_WIRE_NCCL,
+} tw_coll_wire_t;
+
+/** What a communicator is made of. Zeroed: all ranks of the transport, host memory. */
 typedef struct tw_coll_params {
+    /** Borrowed, must outlive the communicator. Over NCCL the ranks only meet there, and hear of failures. */
     tw_transport_t *transport;
     const int *ranks; /**< [n_ranks] transport ranks in communicator order; NULL: all */
     int n_ranks;
-    int id;
+    int id;       /**< 0 to 255, another one for each communicator of a transport, the same on all members */
+    tw_mem_t mem; /**< of all tensors */
+    tw_coll_wire_t wire; /**< NCCL: only with GPU memory */
+    /** Over NCCL, instead of a transport: take the ranks from this communicator, as PyTorch has one. An own one is split off
+     *  it, so that neither disturbs the other. Ranks are on one node if their TW_NODE_ID is the same, or else their
+     *  NCCL_HOSTID, or else host name and boot. */
+    struct ncclComm *nccl_comm;
 } tw_coll_params_t;
 
+/** Collective over the ranks, blocks: measures the links unless TW_COLL_MODEL gives them. TW_ERR_INVALID (logged);
+ *  TW_ERR_UNSUPPORTED (logged) where there is no GPU, this was built without CUDA or NCCL, or TW_COLL_GPU_WORKSPACE is device
+ *  and the transport takes no GPU memory; TW_ERR_NCCL, TW_ERR_CUDA, TW_ERR_PEER. */
 tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out);
-/** Cancels what is in flight and frees all requests. Accepts NULL. */
+/** On host memory, cancels what is in flight; on GPU memory, waits for it, not longer than TW_COLL_TIMEOUT. Frees all
+ *  requests. Accepts NULL. */
 void tw_coll_destroy(tw_coll_t *coll);
+
 int tw_coll_rank(const tw_coll_t *coll);
 int tw_coll_size(const tw_coll_t *coll);
 int tw_coll_n_nodes(const tw_coll_t *coll);
+/** The node of a rank, from 0 in the order of their lowest rank, and the rank's place on it in rank order. The ranks of equal
+ *  local index, one per node, are a rail. */
+int tw_coll_node_of(const tw_coll_t *coll, int rank);
+int tw_coll_local_of(const tw_coll_t *coll, int rank);
 
+/* ---- operations -------------------------------------------------------------------------------------------- */
+
+/** GPU memory: the first three. */
 typedef enum tw_coll_op {
     TW_COLL_ALLGATHER,
     TW_COLL_REDUCE_SCATTER,
@@ -51,20 +100,24 @@ typedef enum tw_coll_op {
  *  mean is within k roundings of the largest number. */
 typedef enum tw_coll_reduction { TW_COLL_SUM, TW_COLL_MEAN } tw_coll_reduction_t;
 
-/** One tensor of an operation. W = communicator size; shard r of a tensor of n_elems is counts[r] elements after those
- *  of the shards before it.
- *  all-gather      src: own shard            dst: whole tensor [n_elems]
- *  reduce-scatter  src: whole tensor         dst: own shard
- *  all-reduce      src: whole tensor         dst: whole tensor
- *  broadcast       src: unused               dst: whole tensor, read on the root, written elsewhere
+/** One segment of an operation. W = communicator size; shard r of n_elems is counts[r] elements after those of the shards
+ *  before it.
+ *  all-gather      src: own shard            dst: whole segment [n_elems]
+ *  reduce-scatter  src: whole segment        dst: own shard
+ *  all-reduce      src: whole segment        dst: whole segment
+ *  broadcast       src: unused               dst: whole segment, read on the root, written elsewhere
  *  all-to-all      src: counts[r] elements for each rank r, in order; dst: recv_counts[r] from each rank, in order
- *  In place: src NULL (the shard or tensor is where it belongs inside dst; for reduce-scatter, src is the whole tensor
- *  and dst NULL: the shard is left in its place), or src pointing there. Otherwise they must not overlap. */
+ *  In place: src NULL (the shard or segment is where it belongs inside dst; for reduce-scatter, src is the whole segment
+ *  and dst NULL: the shard is left in its place), or src pointing there. Otherwise they must not overlap.
+ *
+ *  Rank-major buffers, where all that belongs to rank 0 comes first, then all that belongs to rank 1, as FSDP lays out a
+ *  unit, are one segment per (rank, tensor): segment (r, t) has its elements of t all in shard r (counts[r] = n_elems, the
+ *  other counts 0). Only rank r's src (all-gather) or dst (reduce-scatter) of it is looked at. */
 typedef struct tw_coll_segment {
     const void *src;
     void *dst;
     size_t n_elems;
-    const size_t *counts;      /**< [W], sums to n_elems; NULL: tw_coll_shard_counts's even split */
+    const size_t *counts;      /**< [W], sums to n_elems; NULL: the even split, tw_coll_shard_elems */
     const size_t *recv_counts; /**< [W], all-to-all only; NULL: the even split of n_elems */
     uint32_t tensor;           /**< stochastic rounding: which tensor */
     uint64_t
@@ -87,53 +140,88 @@ typedef struct tw_coll_args {
     int root;     /**< broadcast */
     const tw_quant_codec_t *codec; /**< NULL: exact. All-gather, reduce-scatter, all-reduce only. Copied. */
     const tw_quant_codec_t
-        *inner_codec; /**< two-hop reduce-scatter: codec inside the node; NULL: exact there */
-    uint64_t seed;    /**< stochastic rounding: key */
-    uint32_t step;    /**< stochastic rounding: training step */
-    const char *algo; /**< NULL or "auto", or a name of tw_coll_algo_get */
-    int force_codec;  /**< 1: never decline to exact, even where it is slower */
+        *inner_codec;   /**< two-hop reduce-scatter: codec inside the node; NULL: exact there */
+    uint64_t seed;      /**< stochastic rounding: key */
+    uint32_t step;      /**< stochastic rounding: training step */
+    const char *algo;   /**< NULL or "auto", or a name of tw_coll_algo_get */
+    int force_codec;    /**< 1: never decline to exact, even where it is slower */
+    tw_stream_t stream; /**< GPU memory: the operation begins when this stream gets there */
 } tw_coll_args_t;
 
-/** Validates, plans and starts. TW_ERR_INVALID (logged: which argument), TW_ERR_UNSUPPORTED (algorithm does not fit the
- *  topology; logged), TW_ERR_NO_MEMORY. The buffers are borrowed until the request is done. A post that fails counts as an
- *  operation: unless it fails on all ranks, the others get an error (logged with the rank), and the job is given up. */
+/** Validates, plans and starts. The buffers are borrowed until the request is done.
+ *  GPU memory over NCCL: returns when all is enqueued, and what is put on the stream afterwards finds the result. Works under
+ *  graph capture, where the shape was prepared and NCCL has run it once, as it connects on first use; the request is then
+ *  done at once. Graphs use the workspace, so they and other operations of this communicator must not run at the same time.
+ *  GPU memory over a transport: the host moves things along in test, wait and progress; no graph capture.
+ *  request: NULL: nobody will ask for it; the library frees it, and an error ends the communicator and shows at the next call.
+ *  TW_ERR_INVALID (logged: which argument), TW_ERR_UNSUPPORTED (logged: the algorithm, the operation or a capture is not for
+ *  this communicator), TW_ERR_NO_MEMORY, or the error that has ended the communicator. A post that fails counts as an
+ *  operation: unless it fails on all ranks, the others get an error (logged with the rank), and the job is given up. Over
+ *  NCCL the others wait for TW_COLL_TIMEOUT instead. */
 tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request);
 /** Progress and look. TW_OK: done, request freed; TW_IN_PROGRESS; an error (TW_ERR_PEER, ...): freed too. */
 tw_status_t tw_coll_test(tw_coll_request_t *request);
-/** Progress until done; sleeps on the transport when nothing moves. Frees the request. All operations of all communicators of
- *  the transport progress meanwhile, so that ranks may wait for theirs in any order. TW_ERR_MISMATCH: the ranks' arguments
- *  differ (logged with the rank; the job is given up); TW_ERR_TIMEOUT: nothing has moved for TW_COLL_TIMEOUT (logged with what is awaited). */
+/** Progress until done; sleeps when nothing moves. Frees the request. All operations of all communicators of the transport
+ *  progress meanwhile, so that ranks may wait for theirs in any order. TW_ERR_MISMATCH: the ranks' arguments differ (logged
+ *  with the rank; the job is given up); TW_ERR_TIMEOUT: nothing has moved for TW_COLL_TIMEOUT (logged with what is awaited). */
 tw_status_t tw_coll_wait(tw_coll_request_t *request);
 /** post and wait. */
 tw_status_t tw_coll_run(tw_coll_t *coll, const tw_coll_args_t *args);
-/** Progress all operations in flight on the transport, of all its communicators, without looking at one of them. */
+/** Progress all operations in flight on the transport, of all its communicators, without looking at one of them. TW_OK, or
+ *  the error that has ended this communicator. */
 tw_status_t tw_coll_progress(tw_coll_t *coll);
+/** Give up: what is in flight ends with TW_ERR_CANCELED, kernels that wait for other ranks end, all further calls fail. Over a
+ *  transport, on all ranks. */
+void tw_coll_abort(tw_coll_t *coll);
 
-/** What the last posted operation became: for benches and logs. */
+/** GPU memory: plan an operation and find its workspace, so that posting one of the same shape (all arguments but pointers,
+ *  seed, step and stream) neither plans nor takes memory of the GPU. Posting does it by itself where it was not done. On host
+ *  memory TW_ERR_UNSUPPORTED (logged). */
+tw_status_t tw_coll_prepare(tw_coll_t *coll, const tw_coll_args_t *args);
+
+/* ---- what can be asked ------------------------------------------------------------------------------------- */
+
+/** What an operation has become. */
 typedef struct tw_coll_plan {
     const char *algo; /**< static storage */
     int quantized;    /**< 0: exact, also when a codec was given but declined */
-    double model_sec; /**< the cost model's estimate */
+    double model_sec; /**< the cost model's estimate; 0 on GPU memory, where nothing is measured */
     size_t chunk_bytes;
-    const char *reason; /**< why quantizing was declined, or ""; valid until the next operation is posted */
+    const char *reason; /**< why quantizing was declined, or ""; as long as the request */
 } tw_coll_plan_t;
-void tw_coll_last_plan(const tw_coll_t *coll, tw_coll_plan_t *plan);
-/** NaN or Inf blocks met by this communicator's encoders. */
-uint64_t tw_coll_nonfinite_blocks(const tw_coll_t *coll);
+/** From the post until test or wait has freed the request. */
+void tw_coll_request_plan(const tw_coll_request_t *request, tw_coll_plan_t *plan);
 
-/** Rows of the algorithm table. */
+/** Bytes that this rank sends to other nodes in an operation, as planned: what the counters must show. "native": as a ring of
+ *  NCCL's sends them. */
+tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes);
+
+/** What this rank has sent with operations of this communicator: payload bytes and messages. Own rank counts in neither
+ *  tier. "native" operations count as planned, as no messages. */
+typedef struct tw_coll_counters {
+    uint64_t inter_node_bytes, inter_node_messages;
+    uint64_t in_node_bytes, in_node_messages;
+} tw_coll_counters_t;
+void tw_coll_counters_get(tw_coll_t *coll, tw_coll_counters_t *out);
+
+/** NaN or Inf blocks met by this communicator's encoders. On GPU memory, synchronises with the device. */
+uint64_t tw_coll_nonfinite_blocks(tw_coll_t *coll);
+/** Bytes of workspace that the communicator holds now, for chunks on their way, and the kind of memory that it is in: on GPU
+ *  memory over a transport it may be host memory, which is pinned then. */
+size_t tw_coll_workspace_bytes(tw_coll_t *coll);
+tw_mem_t tw_coll_workspace_mem(const tw_coll_t *coll);
+
+/** Rows of the tables of algorithms. */
 typedef struct tw_coll_algo_info {
     tw_coll_op_t op;
     const char *name;
     const char *doc;
     int quantized; /**< 1: needs a codec; 0: exact */
 } tw_coll_algo_info_t;
-/** Row `index` of the table, static storage; NULL past its end. */
-const tw_coll_algo_info_t *tw_coll_algo_get(size_t index);
+/** Row `index` of the algorithms for such memory, static storage; NULL past the end. GPU memory: for each operation the best
+ *  comes first. */
+const tw_coll_algo_info_t *tw_coll_algo_get(tw_mem_t mem, size_t index);
 const char *tw_coll_op_name(tw_coll_op_t op);
-
-/** Bytes that this rank sends to other nodes in an operation, as planned: what the counters must show. */
-tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes);
 
 extern const tw_config_table_t tw_coll_config_table;
 

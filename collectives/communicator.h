@@ -1,4 +1,14 @@
-/** Inside of a communicator and its requests. Private to collectives. */
+/** Inside of a communicator and its requests, and what differs between its kinds. Private to collectives.
+ *
+ *  What lives here, in the order in which an operation meets it:
+ *  request.c      post, test, wait; moves what is in flight
+ *  host.c         the engine for host memory; gpu/ has those for GPU memory
+ *  arguments.c    checks and copies the caller's arguments
+ *  choose.c       which algorithm, with what chunks (model/)
+ *  agreement.c    do the ranks agree?
+ *  algorithms/, quantized/   emit what an operation does, as tasks
+ *  schedule/      runs the tasks over the transport
+ *  create.c makes communicators; topology.h says which rank is where. */
 #ifndef TW_COLLECTIVES_COMMUNICATOR_H
 #define TW_COLLECTIVES_COMMUNICATOR_H
 
@@ -6,6 +16,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/quantized/codecs.h"
+#include "transport/transport.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -14,6 +25,7 @@ extern "C" {
 #define TW_COLL_ID_SHIFT 40 /**< tags: communicator, operation, message */
 #define TW_COLL_EXPLAINED 32
 #define TW_COLL_EXPLAINED_BYTES 128
+#define TW_COLL_REASON_BYTES 320
 
 /** The environment, see tw_coll_config_table. */
 typedef struct tw_coll_options {
@@ -45,18 +57,18 @@ typedef struct tw_coll_signature {
 
 /** What an operation became: the result of planning, the same on all ranks. */
 typedef struct tw_coll_choice {
-    size_t algo; /**< row of the table */
+    size_t algo; /**< row of the engine's table */
     size_t chunk_bytes;
     double model_sec;
-    const char *reason; /**< as in tw_coll_plan_t */
+    char reason[TW_COLL_REASON_BYTES]; /**< as in tw_coll_plan_t */
 } tw_coll_choice_t;
 
 struct tw_coll_request {
     TAILQ_ENTRY(tw_coll_request) link; /**< in tw_coll.active, then in tw_coll.ended */
     tw_coll_t *coll;
     tw_status_t status; /**< TW_IN_PROGRESS while running */
-    int silent;         /**< not an operation, only a word about one to the neighbours; nobody waits for it */
-    int failed;         /**< silent: this rank could not post the operation */
+    int is_detached;    /**< nobody waits for it: freed when it ends */
+    int is_failed;      /**< not an operation: tells the neighbours that this rank could not post one */
 
     /* The caller's arguments, checked and copied; what is optional there is filled in here. */
     tw_coll_args_t args;
@@ -74,70 +86,108 @@ struct tw_coll_request {
     tw_coll_choice_t choice;
     tw_coll_signature_t signature, neighbour_signature;
     tw_view_t signature_view, neighbour_view;
-    tw_sched_t *sched; /**< NULL once ended */
+    tw_sched_t *sched;      /**< NULL: none, or ended */
+    struct tw_gpu_run *run; /**< GPU memory; NULL: ended */
 };
 
 typedef TAILQ_HEAD(tw_coll_request_list, tw_coll_request) tw_coll_request_list_t;
 
+/** What differs between host memory, GPU memory over a transport and GPU memory over NCCL. NULL: nothing is to be done, but
+ *  where it says otherwise. Whoever finds an error logs it. */
+typedef struct tw_coll_engine {
+    /** The table that choices refer to. */
+    const tw_coll_algo_info_t *(*algo_get)(size_t index);
+    /** Check and copy the arguments, choose, plan; request->sched, if it has one, is sealed. */
+    tw_status_t (*request_create)(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
+    tw_status_t (*planned_bytes)(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes);
+    /** See tw_coll_prepare. NULL: unsupported. */
+    tw_status_t (*prepare)(tw_coll_t *coll, const tw_coll_args_t *args);
+    /** Set a request going. An error ends the communicator. */
+    tw_status_t (*start)(tw_coll_request_t *request);
+    /** Do what can be done for a request besides its schedule, without waiting. TW_OK: ended; TW_IN_PROGRESS. */
+    tw_status_t (*step)(tw_coll_request_t *request, int *moved);
+    /** Cancel and free what the engine has in a request. */
+    void (*release)(tw_coll_request_t *request);
+    /** What request->run waits for, for a log line. */
+    const char *(*describe)(const tw_coll_request_t *request, char *buf, size_t buf_bytes);
+    /** TW_OK, or an error that no request shows. */
+    tw_status_t (*check)(tw_coll_t *coll);
+    /** The communicator has failed: tell the other ranks. NULL: the transport is told. */
+    void (*abort)(tw_coll_t *coll);
+    size_t (*workspace_bytes)(const tw_coll_t *coll);
+    int is_polled; /**< 1: requests wait for what no message announces */
+    int drains;    /**< 1: what is in flight cannot be canceled: destroying waits for it */
+} tw_coll_engine_t;
+
 struct tw_coll {
-    tw_transport_t *transport; /**< borrowed */
+    const tw_coll_engine_t *engine;
+    tw_transport_t *transport; /**< borrowed; NULL: NCCL alone */
     tw_transport_mover_t mover;
     int id;
     tw_coll_options_t options;
     tw_topo_t topo;
-    tw_scratch_t *scratch;
-    const tw_coll_algo_info_t *(*algo_info)(size_t index); /**< the table that choices refer to */
-    uint32_t sequence;
-    tw_status_t silent_status;     /**< TW_OK, or how a silent request ended */
+    uint32_t sequence;             /**< operations so far */
+    tw_status_t status;            /**< TW_OK, or what has ended the communicator */
     tw_coll_request_list_t active; /**< in the order posted */
     tw_coll_request_list_t ended;  /**< nobody has asked for their status yet */
-    tw_coll_plan_t last_plan;
-    char reason[320]; /**< of the last choice; last_plan and choices point here */
+    tw_codecs_t codecs;
+    tw_transport_counters_t *sent; /**< [world] to each rank */
+    tw_mem_t workspace_mem;
+    uint64_t moved_ns;  /**< when something last moved, for the watchdog */
+    uint64_t looked_ns; /**< when progress was last asked for */
+
+    tw_scratch_t *scratch;
+
+    /* host memory */
+    tw_coll_model_t model;
     char explained[TW_COLL_EXPLAINED]
                   [TW_COLL_EXPLAINED_BYTES]; /**< operations that TW_COLL_EXPLAIN has printed */
     size_t n_explained;
-    tw_coll_model_t model;
-    tw_codecs_t codecs;
-    uint64_t moved_ns;  /**< when something last moved, for the watchdog */
-    uint64_t looked_ns; /**< when progress was last asked for */
+
+    struct tw_gpu *gpu;              /**< NULL: host memory */
+    void (*detach)(tw_coll_t *coll); /**< frees it, also half made */
 };
+
+extern const tw_coll_engine_t tw_coll_host_engine;
+
+/* ---- arguments.c ------------------------------------------------------------------------------------------- */
 
 /** Check and copy the arguments, describe the tensors as views. Errors are logged. */
 tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
+/** An empty schedule for a request, which is the communicator's next operation. */
+tw_status_t tw_request_create_sched(tw_coll_request_t *request);
+/** Tag of its first message; the low TW_SCHED_SLOT_BITS are 0. */
+uint64_t tw_request_tag(const tw_coll_request_t *request);
 void tw_request_destroy(tw_coll_request_t *request);
 /** What a request's sum is multiplied with. */
 float tw_coll_factor(const tw_coll_args_t *args, int world);
 /** What a rank's contribution to a sum that travels in the tensor's type is multiplied with before: the sums on the way to
  *  a mean of fp16 are means of what they have so far, since sums might overflow. */
 float tw_coll_scale(const tw_coll_args_t *args, int world);
+
+/* ---- choose.c ---------------------------------------------------------------------------------------------- */
+
 /** Choose algorithm and chunk. TW_ERR_UNSUPPORTED or TW_ERR_INVALID, logged. */
 tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems,
                            tw_coll_choice_t *choice);
-/** Emit the tasks of a request whose choice is made, into request->sched. */
-tw_status_t tw_request_build(tw_coll_request_t *request);
 
-/** A transport's mover of a communicator: messages of all its requests, and one computation. */
-void tw_coll_move(void *coll, int *moved);
-
-/** How an operation ended here: the other ranks cannot end one that has failed here and are told, by giving the job up,
- *  unless the transport has told them or they are as late themselves. */
-void tw_coll_give_up(tw_transport_t *transport, tw_status_t status);
-
-/** Exchange signatures for an operation that is not a request of this communicator: `about` has its arguments and choice, and
- *  is not needed afterwards; NULL: this rank could not post it. Takes a number as an operation does. Ranks that disagree
- *  give the job up; on this one silent_status tells. */
-void tw_coll_tell(tw_coll_t *coll, const tw_coll_request_t *about);
-/** 1 while words about operations that were posted here have no answer. */
-int tw_coll_is_telling(const tw_coll_t *coll);
-/** Cancel and free all requests. */
-void tw_coll_drop_requests(tw_coll_t *coll);
+/* ---- agreement.c ------------------------------------------------------------------------------------------- */
 
 /** Emit the exchange and comparison of signatures with the neighbours. */
-void tw_check_build(tw_coll_request_t *request);
+tw_status_t tw_check_build(tw_coll_request_t *request);
 /** 1 if signatures are exchanged. */
 int tw_check_is_on(const tw_coll_t *coll);
 /** Bytes of signatures that this rank sends to another node with each operation. */
 uint64_t tw_check_inter_node_bytes(const tw_coll_t *coll);
+
+/* ---- request.c --------------------------------------------------------------------------------------------- */
+
+/** A transport's mover of a communicator: messages of all its requests, and one computation. */
+void tw_coll_move(void *coll, int *moved);
+/** Until no operation is in flight, or an error. */
+tw_status_t tw_coll_drain(tw_coll_t *coll);
+/** Cancel and free all requests. */
+void tw_coll_drop_requests(tw_coll_t *coll);
 
 #ifdef __cplusplus
 }

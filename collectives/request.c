@@ -1,134 +1,169 @@
 /** Requests: post, test, wait, and what keeps them moving. */
 #include <stdlib.h>
+#include <time.h>
 
-#include "collectives/algorithms/table.h"
 #include "collectives/communicator.h"
 #include "collectives/schedule/run.h"
 
 #define NS_PER_SEC 1000000000u
 #define SLEEP_SEC 1.0      /* at most, without a look */
 #define AWAY_NS NS_PER_SEC /* nobody has looked for so long: the time does not count for the watchdog */
+#define SPIN_NS 200000     /* without a transport: how long a wait looks again at once */
+#define NAP_NS 50000       /* and then how often */
 #define DESCRIBE_BYTES 512
 
-static tw_status_t create_sched(tw_coll_request_t *request)
+/* ---- ends -------------------------------------------------------------------------------------------------- */
+
+/* Bring a request to its end, good or bad. */
+static void finish(tw_coll_request_t *request, tw_status_t status)
 {
-    const tw_coll_t *coll = request->coll;
-    tw_sched_env_t env = {
-        .transport = coll->transport,
-        .scratch = coll->scratch,
-        .peer = coll->topo.peer,
-        .rank = coll->topo.rank,
-        .world = coll->topo.world,
-        .window = (int)coll->options.window,
-        .tag = (uint64_t)coll->id << TW_COLL_ID_SHIFT | (uint64_t)(coll->sequence & 0xffff)
-                                                            << TW_SCHED_SLOT_BITS,
-    };
+    tw_coll_t *coll = request->coll;
 
-    return tw_sched_create(&env, &request->sched);
-}
-
-tw_status_t tw_request_build(tw_coll_request_t *request)
-{
-    const tw_coll_t *coll = request->coll;
-    tw_status_t status = create_sched(request);
-
-    if (status != TW_OK) {
-        return status;
+    TAILQ_REMOVE(&coll->active, request, link);
+    if (coll->engine->release != NULL) {
+        coll->engine->release(request);
     }
-    size_t elem_bytes = tw_type_bytes(request->args.type);
-    float scale = tw_coll_scale(&request->args, coll->topo.world);
-    size_t chunk_elems = request->choice.chunk_bytes / elem_bytes;
-    tw_build_t build = {
-        .sched = request->sched,
-        .topo = &coll->topo,
-        .args = &request->args,
-        .in = &request->in,
-        .out = &request->out,
-        .in_first = request->in_first,
-        .out_first = request->out_first,
-        .chunk_elems = chunk_elems > 0 ? chunk_elems : 1,
-        .scale = scale,
-        .factor = scale != 1.0f ? request->args.factor : tw_coll_factor(&request->args, coll->topo.world),
-        .in_place = request->in_place,
-        .aliased = request->aliased,
-        .codecs = &request->coll->codecs,
-    };
-    tw_check_build(request);
-    tw_algo_get(request->choice.algo)->build(&build);
-    return tw_sched_seal(request->sched);
+    tw_sched_destroy(request->sched);
+    request->sched = NULL;
+    request->status = status;
+    if (request->is_detached) {
+        tw_request_destroy(request);
+    } else {
+        TAILQ_INSERT_TAIL(&coll->ended, request, link);
+    }
 }
 
-void tw_coll_give_up(tw_transport_t *transport, tw_status_t status)
+/* The other ranks cannot end an operation that has failed here and are told, by giving the job up, unless the transport has
+ * told them or they are as late themselves. */
+static void give_up(tw_transport_t *transport, tw_status_t status)
 {
-    if (status >= 0 || status == TW_ERR_PEER || status == TW_ERR_TIMEOUT ||
-        tw_transport_failed_rank(transport) >= 0) {
+    if (status == TW_ERR_PEER || status == TW_ERR_TIMEOUT || tw_transport_failed_rank(transport) >= 0) {
         return;
     }
     tw_transport_abort(transport, status == TW_ERR_MISMATCH ? "ranks disagree about an operation"
                                                             : tw_status_string(status));
 }
 
-/* Bring a request to its end, good or bad. */
-static void finish(tw_coll_request_t *request, tw_status_t status)
+/* The communicator ends here, with this status from now on. */
+static tw_status_t fail(tw_coll_t *coll, tw_status_t status)
 {
-    tw_transport_t *transport = request->coll->transport;
-
-    TAILQ_REMOVE(&request->coll->active, request, link);
-    tw_sched_destroy(request->sched);
-    request->sched = NULL;
-    request->status = status;
-    if (request->silent) {
-        request->coll->silent_status = status < 0 ? status : request->coll->silent_status;
-        tw_request_destroy(request);
-    } else {
-        TAILQ_INSERT_TAIL(&request->coll->ended, request, link);
+    if (coll->status != TW_OK) {
+        return coll->status;
     }
-    tw_coll_give_up(transport, status);
-}
-
-static void finish_all(tw_coll_t *coll, tw_status_t status)
-{
+    coll->status = status;
     while (!TAILQ_EMPTY(&coll->active)) {
         finish(TAILQ_FIRST(&coll->active), status);
     }
+    if (coll->engine->abort != NULL) {
+        coll->engine->abort(coll);
+    } else {
+        give_up(coll->transport, status);
+    }
+    return status;
 }
 
-/* Move the messages of all requests. */
-static void step_all(tw_coll_t *coll, int *moved)
+static void drop(tw_coll_request_list_t *list)
+{
+    while (!TAILQ_EMPTY(list)) {
+        tw_coll_request_t *request = TAILQ_FIRST(list);
+        TAILQ_REMOVE(list, request, link);
+        if (request->coll->engine->release != NULL) {
+            request->coll->engine->release(request);
+        }
+        tw_request_destroy(request);
+    }
+}
+
+void tw_coll_drop_requests(tw_coll_t *coll)
+{
+    drop(&coll->active);
+    drop(&coll->ended);
+}
+
+/* ---- moving ------------------------------------------------------------------------------------------------ */
+
+/* The schedule's messages, and the rest. TW_OK: ended. */
+static tw_status_t step(tw_coll_request_t *request, int *moved)
+{
+    const tw_coll_engine_t *engine = request->coll->engine;
+    tw_status_t rest = TW_OK, status = TW_OK;
+
+    if (request->sched != NULL) {
+        status = tw_sched_step(request->sched, moved);
+    }
+    if (status == TW_OK) {
+        tw_sched_destroy(request->sched);
+        request->sched = NULL;
+    }
+    if (status >= 0 && engine->step != NULL) {
+        rest = engine->step(request, moved);
+    }
+    return rest != TW_OK ? rest : status;
+}
+
+/* Messages of all requests. */
+static tw_status_t step_all(tw_coll_t *coll, int *moved)
 {
     tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
 
     while (request != NULL) {
         tw_coll_request_t *next = TAILQ_NEXT(request, link);
-        tw_status_t status = tw_sched_step(request->sched, moved);
-        if (status != TW_IN_PROGRESS) {
-            finish(request, status);
+        tw_status_t status = step(request, moved);
+        if (status < 0) {
+            return status;
+        }
+        if (status == TW_OK) {
+            *moved = 1;
+            finish(request, TW_OK);
         }
         request = next;
     }
+    return TW_OK;
 }
 
-/* Run one computation, of the oldest request that has one ready; then the wire gets its turn again. */
-static void compute_one(tw_coll_t *coll, int *moved)
+/* One computation, of the oldest request that has one ready; then the wire gets its turn again. */
+static tw_status_t compute_one(tw_coll_t *coll, int *moved)
 {
-    tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
+    tw_coll_request_t *request;
     int computed = 0;
 
-    while (request != NULL && !computed) {
-        tw_coll_request_t *next = TAILQ_NEXT(request, link);
-        tw_status_t status = tw_sched_compute_one(request->sched, &computed);
-        if (status != TW_IN_PROGRESS) {
-            finish(request, status);
+    TAILQ_FOREACH(request, &coll->active, link)
+    {
+        tw_status_t status = TW_OK;
+        if (request->sched != NULL) {
+            status = tw_sched_compute_one(request->sched, &computed);
         }
-        request = next;
+        if (status < 0) {
+            return status;
+        }
+        if (computed) {
+            break;
+        }
     }
     *moved |= computed;
+    return TW_OK;
 }
 
-void tw_coll_move(void *coll, int *moved)
+void tw_coll_move(void *arg, int *moved)
 {
-    step_all(coll, moved);
-    compute_one(coll, moved);
+    tw_coll_t *coll = arg;
+    tw_status_t status = step_all(coll, moved);
+
+    if (status == TW_OK) {
+        status = compute_one(coll, moved);
+    }
+    if (status < 0) {
+        (void)fail(coll, status);
+    }
+    coll->mover.polls = coll->engine->is_polled && !TAILQ_EMPTY(&coll->active);
+}
+
+static const char *describe(const tw_coll_request_t *request, char *buf, size_t buf_bytes)
+{
+    if (request->sched != NULL) {
+        return tw_sched_describe(request->sched, buf, buf_bytes);
+    }
+    return request->coll->engine->describe(request, buf, buf_bytes);
 }
 
 /* The oldest request that somebody may wait for. */
@@ -136,14 +171,14 @@ static const tw_coll_request_t *first_awaited(const tw_coll_t *coll)
 {
     const tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
 
-    while (request != NULL && request->silent) {
+    while (request != NULL && request->is_failed) {
         request = TAILQ_NEXT(request, link);
     }
     return request;
 }
 
 /* Nothing moves for too long, with somebody looking all the while: say what is awaited and give up. */
-static void watch(tw_coll_t *coll, int moved)
+static tw_status_t watch(tw_coll_t *coll, int moved)
 {
     uint64_t now = tw_time_ns();
     char what[DESCRIBE_BYTES];
@@ -155,52 +190,71 @@ static void watch(tw_coll_t *coll, int moved)
     double still_sec = (double)(now - coll->moved_ns) / NS_PER_SEC;
     const tw_coll_request_t *request = first_awaited(coll);
     if (request == NULL || coll->options.timeout_sec <= 0 || still_sec < coll->options.timeout_sec) {
-        return;
+        return TW_OK;
     }
     tw_error("rank %d: %s (%s, number %u) has not moved for %.1f s: %s", coll->topo.rank,
-             tw_coll_op_name(request->args.op), tw_algo_get(request->choice.algo)->info.name,
-             request->signature.sequence, still_sec, tw_sched_describe(request->sched, what, sizeof(what)));
-    finish_all(coll, TW_ERR_TIMEOUT);
+             tw_coll_op_name(request->args.op), coll->engine->algo_get(request->choice.algo)->name,
+             request->signature.sequence, still_sec, describe(request, what, sizeof(what)));
+    return fail(coll, TW_ERR_TIMEOUT);
 }
 
 /* One look at everything, whosever it is: the transport moves its communicators. *moved: 1 if anything happened. */
 static tw_status_t progress(tw_coll_t *coll, int *moved)
 {
-    tw_status_t status = tw_transport_progress(coll->transport);
+    tw_status_t status = coll->status;
 
-    *moved = status == TW_OK;
+    *moved = 0;
+    if (status == TW_OK && coll->engine->check != NULL) {
+        status = coll->engine->check(coll);
+    }
     if (status < 0) {
-        finish_all(coll, status);
-        return status;
+        return fail(coll, status);
     }
-    if (!TAILQ_EMPTY(&coll->active)) {
-        watch(coll, *moved);
+    if (coll->transport != NULL) {
+        status = tw_transport_progress(coll->transport);
+        *moved = status == TW_OK;
+    } else {
+        tw_coll_move(coll, moved);
     }
-    return TW_OK;
+    if (status < 0) {
+        return fail(coll, status);
+    }
+    return coll->status == TW_OK ? watch(coll, *moved) : coll->status;
 }
 
-tw_status_t tw_coll_progress(tw_coll_t *coll)
+/* Until something may have happened; the transport spins a little first. Time slept counts for the watchdog: somebody is waiting. */
+static void sleep_a_while(tw_coll_t *coll)
 {
-    int moved;
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    double timeout_sec = coll->options.timeout_sec / 4;
 
-    return progress(coll, &moved);
+    if (coll->transport != NULL) {
+        (void)tw_transport_sleep(coll->transport,
+                                 timeout_sec > 0 && timeout_sec < SLEEP_SEC ? timeout_sec : SLEEP_SEC);
+    } else if (tw_time_ns() - coll->moved_ns > SPIN_NS) {
+        (void)nanosleep(&nap, NULL);
+    }
+    coll->looked_ns = tw_time_ns();
 }
 
-static void note_plan(tw_coll_t *coll, const tw_coll_choice_t *choice)
+tw_status_t tw_coll_drain(tw_coll_t *coll)
 {
-    const tw_coll_algo_info_t *info = &tw_algo_get(choice->algo)->info;
+    tw_status_t status = coll->status;
 
-    coll->last_plan = (tw_coll_plan_t){
-        .algo = info->name,
-        .quantized = info->quantized,
-        .model_sec = choice->model_sec,
-        .chunk_bytes = choice->chunk_bytes,
-        .reason = choice->reason,
-    };
+    while (status == TW_OK && first_awaited(coll) != NULL) {
+        int moved;
+        status = progress(coll, &moved);
+        if (!moved && status == TW_OK) {
+            sleep_a_while(coll);
+        }
+    }
+    return status;
 }
+
+/* ---- posting ----------------------------------------------------------------------------------------------- */
 
 /* Number the request and set it going. */
-static void start(tw_coll_request_t *request)
+static tw_status_t start(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;
     int moved = 0;
@@ -208,83 +262,39 @@ static void start(tw_coll_request_t *request)
     coll->sequence++;
     coll->moved_ns = tw_time_ns();
     TAILQ_INSERT_TAIL(&coll->active, request, link);
-    tw_status_t status = tw_sched_step(request->sched, &moved);
-    if (status != TW_IN_PROGRESS) {
-        finish(request, status);
+    tw_status_t status = coll->engine->start != NULL ? coll->engine->start(request) : TW_OK;
+    if (status < 0) {
+        return fail(coll, status);
     }
+    status = step(request, &moved);
+    if (status == TW_OK) {
+        finish(request, TW_OK);
+    } else if (status > 0 && request->is_detached) { /* nobody else may look at those before it */
+        status = step_all(coll, &moved);
+    }
+    if (status < 0) { /* the request says so */
+        (void)fail(coll, status);
+    }
+    coll->mover.polls = coll->engine->is_polled && !TAILQ_EMPTY(&coll->active);
+    return TW_OK;
 }
 
-static tw_status_t build_silent(tw_coll_request_t *request)
+static tw_status_t create_failure(tw_coll_t *coll, tw_coll_request_t **out)
 {
-    tw_status_t status = tw_view_init(&request->signature_view, 1, 1);
-
-    if (status == TW_OK) {
-        status = tw_view_init(&request->neighbour_view, 1, 1);
-    }
-    if (status == TW_OK) {
-        status = create_sched(request);
-    }
-    if (status != TW_OK) {
-        return status;
-    }
-    tw_check_build(request);
-    request->args = (tw_coll_args_t){0}; /* somebody else's */
-    return tw_sched_seal(request->sched);
-}
-
-/* An operation that this rank cannot post is one that the others wait for: they are told in place of the arguments. It
- * counts as an operation, so that ranks that all fail alike can go on. */
-void tw_coll_tell(tw_coll_t *coll, const tw_coll_request_t *about)
-{
-    if (!tw_check_is_on(coll)) {
-        return;
-    }
     tw_coll_request_t *request = calloc(1, sizeof(*request));
+
     if (request == NULL) {
-        goto err_abort;
+        return TW_ERR_NO_MEMORY;
     }
     request->coll = coll;
     request->status = TW_IN_PROGRESS;
-    request->silent = 1;
-    request->failed = about == NULL;
-    if (about != NULL) {
-        request->args = about->args;
-        request->n_elems = about->n_elems;
-        request->choice = about->choice;
-    }
-    if (build_silent(request) != TW_OK) {
-        goto err_request;
-    }
-    start(request);
-    return;
-
-err_request:
-    tw_request_destroy(request);
-err_abort:
-    tw_transport_abort(coll->transport, "an operation could not be posted");
-}
-
-int tw_coll_is_telling(const tw_coll_t *coll)
-{
-    const tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
-
-    while (request != NULL && request->failed) {
-        request = TAILQ_NEXT(request, link);
-    }
-    return request != NULL;
-}
-
-static tw_status_t create_posted(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
-{
-    tw_coll_request_t *request;
-    tw_status_t status = tw_request_create(coll, args, &request);
-
-    if (status != TW_OK) {
-        return status;
-    }
-    status = tw_coll_choose(coll, &request->args, request->n_elems, &request->choice);
+    request->is_detached = request->is_failed = 1;
+    tw_status_t status = tw_request_create_sched(request);
     if (status == TW_OK) {
-        status = tw_request_build(request);
+        status = tw_check_build(request);
+    }
+    if (status == TW_OK) {
+        status = tw_sched_seal(request->sched);
     }
     if (status != TW_OK) {
         tw_request_destroy(request);
@@ -294,20 +304,53 @@ static tw_status_t create_posted(tw_coll_t *coll, const tw_coll_args_t *args, tw
     return TW_OK;
 }
 
+/* An operation that this rank cannot post is one that the others wait for: they are told in place of the arguments. It
+ * counts as an operation, so that ranks that all fail alike can go on. */
+static void tell_failure(tw_coll_t *coll)
+{
+    tw_coll_request_t *request;
+
+    if (!tw_check_is_on(coll)) {
+        return;
+    }
+    if (create_failure(coll, &request) != TW_OK) {
+        tw_transport_abort(coll->transport, "an operation could not be posted");
+        return;
+    }
+    (void)start(request);
+}
+
 tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request)
 {
     tw_coll_request_t *posted;
-    tw_status_t status = create_posted(coll, args, &posted);
+    tw_status_t status = coll->status;
 
+    if (status == TW_OK && coll->engine->check != NULL) {
+        status = coll->engine->check(coll);
+    }
     if (status != TW_OK) {
-        tw_coll_tell(coll, NULL);
+        return fail(coll, status);
+    }
+    status = coll->engine->request_create(coll, args, &posted);
+    if (status != TW_OK) {
+        tell_failure(coll);
         return status;
     }
-    note_plan(coll, &posted->choice);
-    start(posted);
+    posted->is_detached = request == NULL;
+    status = start(posted);
+    if (request == NULL) {
+        return status;
+    }
+    if (status != TW_OK) {
+        TAILQ_REMOVE(&coll->ended, posted, link);
+        tw_request_destroy(posted);
+        return status;
+    }
     *request = posted;
     return TW_OK;
 }
+
+/* ---- asking ------------------------------------------------------------------------------------------------ */
 
 static tw_status_t take_status(tw_coll_request_t *request)
 {
@@ -330,16 +373,6 @@ tw_status_t tw_coll_test(tw_coll_request_t *request)
     return take_status(request);
 }
 
-/* Until something may have happened; the transport spins a little first. Time slept counts for the watchdog: somebody is waiting. */
-static void sleep_a_while(tw_coll_t *coll)
-{
-    double timeout_sec = coll->options.timeout_sec / 4;
-
-    (void)tw_transport_sleep(coll->transport,
-                             timeout_sec > 0 && timeout_sec < SLEEP_SEC ? timeout_sec : SLEEP_SEC);
-    coll->looked_ns = tw_time_ns();
-}
-
 tw_status_t tw_coll_wait(tw_coll_request_t *request)
 {
     while (request->status == TW_IN_PROGRESS) {
@@ -358,4 +391,45 @@ tw_status_t tw_coll_run(tw_coll_t *coll, const tw_coll_args_t *args)
     tw_status_t status = tw_coll_post(coll, args, &request);
 
     return status == TW_OK ? tw_coll_wait(request) : status;
+}
+
+tw_status_t tw_coll_progress(tw_coll_t *coll)
+{
+    int moved;
+
+    return progress(coll, &moved);
+}
+
+void tw_coll_abort(tw_coll_t *coll)
+{
+    (void)fail(coll, TW_ERR_CANCELED);
+}
+
+tw_status_t tw_coll_prepare(tw_coll_t *coll, const tw_coll_args_t *args)
+{
+    if (coll->engine->prepare == NULL) {
+        tw_error("rank %d: %s: operations on host memory cannot be prepared", coll->topo.rank,
+                 tw_coll_op_name(args->op));
+        return TW_ERR_UNSUPPORTED;
+    }
+    return coll->status == TW_OK ? coll->engine->prepare(coll, args) : coll->status;
+}
+
+tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)
+{
+    return coll->engine->planned_bytes(coll, args, bytes);
+}
+
+void tw_coll_request_plan(const tw_coll_request_t *request, tw_coll_plan_t *plan)
+{
+    const tw_coll_choice_t *choice = &request->choice;
+    const tw_coll_algo_info_t *info = request->coll->engine->algo_get(choice->algo);
+
+    *plan = (tw_coll_plan_t){
+        .algo = info->name,
+        .quantized = info->quantized,
+        .model_sec = choice->model_sec,
+        .chunk_bytes = choice->chunk_bytes,
+        .reason = choice->reason,
+    };
 }

@@ -88,10 +88,11 @@ tw_status_t tw_topo_init_nodes(tw_topo_t *topo, int rank, int world, const uint6
     return TW_OK;
 }
 
-tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const int *ranks, int world)
+tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const int *ranks, int n_ranks)
 {
-    int own = tw_transport_rank(transport), rank = 0;
-    tw_status_t status = check_ranks(transport, ranks, world);
+    int world = ranks != NULL ? n_ranks : tw_transport_world(transport);
+    int own = tw_transport_rank(transport), rank = own;
+    tw_status_t status = ranks != NULL ? check_ranks(transport, ranks, world) : TW_OK;
 
     if (status != TW_OK) {
         return status;
@@ -101,12 +102,13 @@ tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const
         return TW_ERR_NO_MEMORY;
     }
     for (int r = 0; r < world; r++) {
-        node_ids[r] = (uint64_t)tw_transport_node_of(transport, ranks[r]);
-        rank = ranks[r] == own ? r : rank;
+        int peer = ranks != NULL ? ranks[r] : r;
+        node_ids[r] = (uint64_t)tw_transport_node_of(transport, peer);
+        rank = peer == own ? r : rank;
     }
     status = tw_topo_init_nodes(topo, rank, world, node_ids);
     free(node_ids);
-    if (status == TW_OK) {
+    if (status == TW_OK && ranks != NULL) {
         memcpy(topo->peer, ranks, (size_t)world * sizeof(*ranks));
     }
     return status;

@@ -10,7 +10,7 @@
 #include "bench/collectives/netdev.h"
 #include "cluster/cluster.h"
 #include "collectives/collectives.h"
-#include "collectives/collectives_gpu.h"
+#include "transport/transport.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -118,7 +118,8 @@ struct tw_bench_target {
     /** Overwrite the output with this byte. */
     tw_status_t (*poison)(tw_bench_target_t *target, int byte);
     /** Run an operation on the loaded tensors to its end; args->segments are those on the host. */
-    tw_status_t (*run)(tw_bench_target_t *target, const tw_coll_args_t *args, tw_coll_plan_t *plan);
+    tw_status_t (*run)(tw_bench_target_t *target, const tw_coll_args_t *args, tw_coll_plan_t *plan,
+                       char *reason);
     /** Copy the output to the host. */
     tw_status_t (*fetch)(tw_bench_target_t *target);
     tw_status_t (*planned_bytes)(tw_bench_target_t *target, const tw_coll_args_t *args, uint64_t *bytes);
@@ -148,6 +149,8 @@ tw_status_t tw_bench_gather(tw_bench_rank_t *rank, const void *own, size_t bytes
 tw_status_t tw_bench_barrier(tw_bench_rank_t *rank);
 /** Logs that there is no memory for `bytes`; returns TW_ERR_NO_MEMORY. */
 tw_status_t tw_bench_no_memory(const tw_bench_rank_t *rank, size_t bytes);
+/** Run an operation to its end; reason: [TW_BENCH_REASON_BYTES] that of its plan. */
+tw_status_t tw_bench_run(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_plan_t *plan, char *reason);
 
 /** Measure all modes at one size: rows[n_modes] on every rank. */
 tw_status_t tw_bench_measure(tw_bench_rank_t *rank, size_t bytes, double budget_sec, tw_bench_row_t *rows);

@@ -16,7 +16,7 @@
 
 typedef struct gpu {
     tw_bench_target_t base;
-    tw_coll_gpu_t *coll;
+    tw_coll_t *coll;
     cudaStream_t stream;
     tw_bench_tensors_t host;
     char *src, *dst; /* on the GPU */
@@ -96,37 +96,34 @@ static tw_coll_args_t on_gpu(const gpu_t *gpu, const tw_coll_args_t *args)
 {
     tw_coll_args_t there = *args;
     there.segments = gpu->segments;
+    there.stream = gpu->stream;
     return there;
 }
 
-static tw_status_t gpu_run(tw_bench_target_t *target, const tw_coll_args_t *args, tw_coll_plan_t *plan)
+static tw_status_t gpu_run(tw_bench_target_t *target, const tw_coll_args_t *args, tw_coll_plan_t *plan,
+                           char *reason)
 {
     gpu_t *gpu = self(target);
     tw_coll_args_t there = on_gpu(gpu, args);
-    tw_status_t status = tw_coll_gpu_post(gpu->coll, &there, gpu->stream);
-    if (status == TW_OK) {
-        status = tw_coll_gpu_wait(gpu->coll);
-    }
-    tw_coll_gpu_last_plan(gpu->coll, plan);
-    return status;
+    return tw_bench_run(gpu->coll, &there, plan, reason);
 }
 
 static tw_status_t gpu_planned_bytes(tw_bench_target_t *target, const tw_coll_args_t *args, uint64_t *bytes)
 {
     gpu_t *gpu = self(target);
     tw_coll_args_t there = on_gpu(gpu, args);
-    return tw_coll_gpu_planned_inter_node_bytes(gpu->coll, &there, bytes);
+    return tw_coll_planned_inter_node_bytes(gpu->coll, &there, bytes);
 }
 
 static uint64_t gpu_nonfinite_blocks(tw_bench_target_t *target)
 {
-    return tw_coll_gpu_nonfinite_blocks(self(target)->coll);
+    return tw_coll_nonfinite_blocks(self(target)->coll);
 }
 
 static void gpu_destroy(tw_bench_target_t *target)
 {
     gpu_t *gpu = self(target);
-    tw_coll_gpu_destroy(gpu->coll);
+    tw_coll_destroy(gpu->coll);
     (void)check(cudaFree(gpu->src), "cudaFree");
     (void)check(cudaFree(gpu->dst), "cudaFree");
     if (gpu->stream) {
@@ -229,7 +226,7 @@ static void describe(gpu_t *gpu, const tw_bench_rank_t *rank, int most, int over
         snprintf(name, sizeof(name), "%.*s", NAME_BYTES - 1, properties.name);
     }
     const char *over = over_nccl                                 ? "NCCL"
-                       : tw_coll_gpu_workspace_pinned(gpu->coll) ? "the transport, through pinned host memory"
+                       : tw_coll_workspace_mem(gpu->coll) == TW_MEM_HOST ? "the transport, through pinned host memory"
                                                                  : "the transport, straight from GPU memory";
     snprintf(gpu->base.describe, sizeof(gpu->base.describe), "%s, %d rank%s each; over %s", name, most,
              most == 1 ? "" : "s", over);
@@ -238,13 +235,15 @@ static void describe(gpu_t *gpu, const tw_bench_rank_t *rank, int most, int over
 
 static tw_status_t create_coll(gpu_t *gpu, const tw_bench_rank_t *rank, int over_nccl)
 {
-    tw_coll_gpu_params_t params = {
-        .wire = over_nccl ? TW_COLL_GPU_NCCL : TW_COLL_GPU_TRANSPORT,
-        .over = {.transport = rank->transport, .id = GPU_COLL_ID},
+    tw_coll_params_t params = {
+        .transport = rank->transport,
+        .id = GPU_COLL_ID,
+        .mem = TW_MEM_CUDA,
+        .wire = over_nccl ? TW_COLL_WIRE_NCCL : TW_COLL_WIRE_TRANSPORT,
     };
     tw_status_t status =
         check(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    return status == TW_OK ? tw_coll_gpu_create(&params, &gpu->coll) : status;
+    return status == TW_OK ? tw_coll_create(&params, &gpu->coll) : status;
 }
 
 tw_status_t tw_bench_target_cuda(tw_bench_rank_t *rank, tw_bench_target_t **out)

@@ -53,15 +53,28 @@ static tw_status_t spend_bursts(run_t *run)
     return tw_coll_run(run->rank->coll, &args);
 }
 
+tw_status_t tw_bench_run(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_plan_t *plan, char *reason)
+{
+    tw_coll_request_t *request;
+    tw_status_t status = tw_coll_post(coll, args, &request);
+    *plan = (tw_coll_plan_t){.algo = ""};
+    reason[0] = '\0';
+    if (status != TW_OK) {
+        return status;
+    }
+    tw_coll_request_plan(request, plan);
+    snprintf(reason, TW_BENCH_REASON_BYTES, "%s", plan->reason);
+    plan->reason = "";
+    return tw_coll_wait(request);
+}
+
 static tw_status_t run_op(run_t *run, mode_run_t *m)
 {
     tw_bench_target_t *target = run->rank->target;
     if (target) {
-        return target->run(target, &m->args, &m->plan);
+        return target->run(target, &m->args, &m->plan, m->reason);
     }
-    tw_status_t status = tw_coll_run(run->rank->coll, &m->args);
-    tw_coll_last_plan(run->rank->coll, &m->plan);
-    return status;
+    return tw_bench_run(run->rank->coll, &m->args, &m->plan, m->reason);
 }
 
 static tw_status_t timed_op(run_t *run, mode_run_t *m, double *sec, uint64_t *op_bytes)
@@ -71,9 +84,6 @@ static tw_status_t timed_op(run_t *run, mode_run_t *m, double *sec, uint64_t *op
     double start = tw_time_sec();
     tw_status_t status = run_op(run, m);
     *sec = tw_time_sec() - start;
-    /* The text is the communicator's, and changes with its next operation. */
-    snprintf(m->reason, sizeof(m->reason), "%s", status == TW_OK ? m->plan.reason : "");
-    m->plan.reason = "";
     tw_transport_inter_node_counters(run->rank->transport, &after);
     int is_counted = !run->rank->target || run->rank->target->is_counted;
     *op_bytes = is_counted ? after.bytes - before.bytes : m->summary.planned_bytes;

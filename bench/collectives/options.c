@@ -194,7 +194,7 @@ static void add_mode(struct argp_state *state, tw_bench_options_t *options, cons
 
 const tw_coll_algo_info_t *tw_bench_algo_get(const tw_bench_options_t *options, size_t index)
 {
-    return options->cuda ? tw_coll_gpu_algo_get(index) : tw_coll_algo_get(index);
+    return tw_coll_algo_get(options->cuda ? TW_MEM_CUDA : TW_MEM_HOST, index);
 }
 
 static void check_algo(struct argp_state *state, tw_bench_options_t *options)

@@ -17,13 +17,6 @@ const tw_algo_t *tw_algo_get(size_t index)
     return NULL;
 }
 
-const tw_coll_algo_info_t *tw_coll_algo_get(size_t index)
-{
-    const tw_algo_t *algo = tw_algo_get(index);
-
-    return algo != NULL ? &algo->info : NULL;
-}
-
 const char *tw_coll_op_name(tw_coll_op_t op)
 {
     static const char *const names[] = {"allgather", "reduce_scatter", "allreduce",

@@ -23,7 +23,7 @@ typedef struct batch {
 
 static const tw_gpu_device_t *device_of(const batch_t *batch)
 {
-    return batch->call->coll->device;
+    return batch->call->coll->gpu->device;
 }
 
 /** Made with the shape: found. */
@@ -54,7 +54,7 @@ static size_t part_bytes(const tw_gpu_call_t *call, const tw_gpu_compute_t *comp
 static float factor_of(const tw_gpu_call_t *call, tw_gpu_factor_t factor)
 {
     const tw_coll_args_t *args = &call->shape->request->args;
-    int world = call->coll->base.topo.world;
+    int world = call->coll->topo.world;
     float scale = tw_coll_scale(args, world);
 
     switch (factor) {
@@ -71,7 +71,7 @@ static float factor_of(const tw_gpu_call_t *call, tw_gpu_factor_t factor)
 
 static uint64_t seed_of(const tw_gpu_call_t *call, tw_gpu_seed_t seed)
 {
-    const tw_topo_t *topo = &call->coll->base.topo;
+    const tw_topo_t *topo = &call->coll->topo;
     tw_coll_op_t op = call->shape->request->args.op;
 
     if (seed == TW_GPU_SEED_RANK) {
@@ -126,7 +126,7 @@ static tw_status_t launch_reduce(const batch_t *batch)
 
     for (size_t i = 0; i < batch->n; i++) {
         const item_t *item = &batch->items[i];
-        const void **sources = batch->call->coll->sources + i * n_inputs;
+        const void **sources = batch->call->coll->gpu->sources + i * n_inputs;
         for (size_t k = 0; k < n_inputs; k++) {
             sources[k] = item->src + k * batch->like->stride;
         }
@@ -205,7 +205,7 @@ static int is_like(const tw_grid_t *grid, const tw_gpu_compute_t *a, const tw_gp
 static tw_status_t begin(batch_t *batch, const tw_gpu_compute_t *like)
 {
     tw_status_t status = flush(batch);
-    size_t fits = like->n_inputs > 0 ? batch->call->coll->n_sources / (size_t)like->n_inputs : BATCH;
+    size_t fits = like->n_inputs > 0 ? batch->call->coll->gpu->n_sources / (size_t)like->n_inputs : BATCH;
 
     batch->like = like;
     batch->room = fits < BATCH ? fits : BATCH;
@@ -316,7 +316,7 @@ static tw_status_t run_tick(const void *arg, tw_stream_t stream)
 
 tw_status_t tw_gpu_compute_tick(const tw_gpu_call_t *call, size_t tick, tw_stream_t stream)
 {
-    const tw_gpu_device_t *device = call->coll->device;
+    const tw_gpu_device_t *device = call->coll->gpu->device;
     tick_arg_t arg = {*call, tick};
 
     if (call->shape->plan.ticks[tick].n_computes == 0) {

@@ -1,10 +1,16 @@
-/** Inside of a communicator on a GPU. Private to collectives. */
+/** Inside of a communicator on GPU memory. Private to collectives.
+ *
+ *  What lives here, in the order to read it:
+ *  plan.h              what an operation does, as data
+ *  shape.c             arguments of one shape, planned once
+ *  run.c               an operation of a shape, with pointers
+ *  over_transport.c    the engine that moves it with the host's help
+ *  over_nccl.c         the engine that enqueues it at once; nccl.c is its wire, nccl_create.c and nccl_api.c find it
+ *  compute.c, sums.h   its kernels
+ *  engine.c            the GPU's part of making a communicator; device.h, device_cuda.c the GPU */
 #ifndef TW_COLLECTIVES_GPU_GPU_H
 #define TW_COLLECTIVES_GPU_GPU_H
 
-#include <sys/queue.h>
-
-#include "collectives/collectives_gpu.h"
 #include "collectives/communicator.h"
 #include "collectives/gpu/device.h"
 #include "collectives/gpu/plan.h"
@@ -19,13 +25,12 @@ extern "C" {
 /** An operation's arguments without pointers, seed and step, and what they became: kept for the next time. */
 typedef struct tw_gpu_shape {
     LIST_ENTRY(tw_gpu_shape) link;
-    tw_coll_request_t *request; /**< the arguments, checked and copied */
+    tw_coll_request_t *request; /**< the arguments, checked and copied, and what was chosen */
     char algo_asked[TW_GPU_ALGO_BYTES];
     int is_native;
-    tw_coll_plan_t plan_info;
     tw_gpu_plan_t plan;       /**< unless native */
     tw_quant_t *inner;        /**< of the hop inside the node; NULL: exact */
-    tw_qop_tensor_t *tensors; /**< [n_segments] of the call that is being enqueued */
+    tw_qop_tensor_t *tensors; /**< [n_segments] NCCL: of the call that is being enqueued */
     uint64_t inter_node_bytes;
 } tw_gpu_shape_t;
 
@@ -33,7 +38,7 @@ typedef LIST_HEAD(tw_gpu_shapes, tw_gpu_shape) tw_gpu_shapes_t;
 
 /** A shape with pointers: what the computations see. */
 typedef struct tw_gpu_call {
-    struct tw_coll_gpu *coll;
+    tw_coll_t *coll;
     const tw_gpu_shape_t *shape;
     const tw_qop_tensor_t *tensors;
     char *workspace;
@@ -41,7 +46,7 @@ typedef struct tw_gpu_call {
     uint32_t step;
 } tw_gpu_call_t;
 
-/** Memory that was outgrown stays until the end: graphs may still use it. */
+/** The workspace. Memory that was outgrown stays until the end: graphs may still use it. */
 typedef struct tw_gpu_memory {
     void **blocks;
     size_t n_blocks, max_blocks;
@@ -49,77 +54,77 @@ typedef struct tw_gpu_memory {
     int pinned;   /**< in host memory */
 } tw_gpu_memory_t;
 
-struct tw_gpu_run;
-typedef TAILQ_HEAD(tw_gpu_runs, tw_gpu_run) tw_gpu_runs_t;
-
-struct tw_coll_gpu {
+/** tw_coll.gpu */
+typedef struct tw_gpu {
     const tw_gpu_device_t *device;
-    tw_gpu_wire_t *wire; /**< NCCL; NULL: base.transport */
-    tw_transport_mover_t mover;
-    tw_coll_t base; /**< topology, options, id; its requests check arguments. No operation is posted on it */
-    tw_topo_t flat; /**< every rank a node */
-    tw_codecs_t codecs;
+    tw_gpu_wire_t *wire; /**< NCCL; NULL: the transport */
+    tw_topo_t flat;      /**< every rank a node */
     tw_gpu_shapes_t shapes;
     size_t n_shapes;
     tw_gpu_memory_t memory;
-    tw_stream_t wire_stream; /**< NCCL */
-    tw_gpu_event_t computed, arrived, done;
-    uint64_t capture;     /**< of the last operation; 0: it was none */
     const void **sources; /**< [n_sources] inputs of sums, while a launch is put together */
     size_t n_sources;
-    tw_gpu_runs_t runs; /**< transport: operations under way, the first one moves */
-    uint64_t moved_ns;
-    tw_coll_plan_t last_plan;
-    tw_status_t status; /**< TW_OK, or what has ended the communicator */
-};
+    tw_stream_t wire_stream;                /**< NCCL: this and what follows */
+    tw_gpu_event_t computed, arrived, done; /**< done: after the last operation */
+    uint64_t capture;                       /**< of the last operation; 0: it was none */
+} tw_gpu_t;
 
-/** The workspace in use; NULL: none yet. */
-static inline char *tw_gpu_workspace(const tw_coll_gpu_t *coll)
-{
-    return coll->memory.n_blocks > 0 ? (char *)coll->memory.blocks[coll->memory.n_blocks - 1] : NULL;
-}
+/** An operation under way: tw_coll_request.run. */
+typedef struct tw_gpu_run {
+    tw_gpu_call_t call;
+    tw_stream_t stream;
+    uint64_t capture;                  /**< NCCL: the graph that it is captured into; 0: none */
+    size_t tick;                       /**< over a transport: this and what follows */
+    int is_launched;                   /**< this tick's computations are enqueued */
+    int is_posted;                     /**< its messages are under way */
+    tw_transport_request_t **requests; /**< [messages of the largest tick]; NULL: ended */
+    size_t n_requests, n_open;
+    uint64_t *next_tag; /**< [2 * world] of the next message to each rank, and from each rank */
+    /** After the computations of even ticks, and of odd ones; over NCCL, [0] is after everything. */
+    tw_gpu_event_t computed[2];
+    tw_qop_tensor_t tensors[]; /**< [n_segments] over a transport */
+} tw_gpu_run_t;
 
-/** What a communicator is made of. */
-typedef struct tw_gpu_parts {
-    const tw_gpu_device_t *device;
-    tw_gpu_wire_t *wire;       /**< NULL: the transport */
-    tw_transport_t *transport; /**< says who is on which node; NULL: node_ids do */
-    int id;
-    const int *ranks; /**< [world] of the transport; NULL: all */
-    int rank;         /**< own, without a transport */
-    int world;
-    const uint64_t *node_ids; /**< [world] equal for ranks of one node */
-} tw_gpu_parts_t;
+/* ---- engine.c ---------------------------------------------------------------------------------------------- */
 
-/** Takes `wire`, also when it fails. */
-tw_status_t tw_gpu_create_of_parts(const tw_gpu_parts_t *parts, tw_coll_gpu_t **out);
+/** Make a communicator that has all but an engine one on GPU memory. Takes `wire` (NULL: the transport), also when it
+ *  fails; tw_coll.detach frees what is made. */
+tw_status_t tw_gpu_attach(tw_coll_t *coll, const tw_gpu_device_t *device, tw_gpu_wire_t *wire);
 
+/* ---- shape.c ----------------------------------------------------------------------------------------------- */
+
+const tw_coll_algo_info_t *tw_gpu_algo_get(size_t index);
 /** Find or make the shape of an operation. */
-tw_status_t tw_gpu_shape_get(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t **out);
-void tw_gpu_shapes_cleanup(tw_coll_gpu_t *coll);
-/** Where the tensors of a call are; tensors: [n_segments]. TW_ERR_INVALID (logged): a pointer is missing. */
-tw_status_t tw_gpu_place_tensors(const tw_coll_gpu_t *coll, const tw_coll_args_t *args,
-                                 const tw_gpu_shape_t *shape, tw_qop_tensor_t *tensors);
-/** At least so many bytes. */
-tw_status_t tw_gpu_memory_reserve(tw_coll_gpu_t *coll, size_t bytes);
+tw_status_t tw_gpu_shape_get(tw_coll_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t **out);
+void tw_gpu_shapes_cleanup(tw_gpu_t *gpu);
+/** As in tw_coll_engine_t. */
+tw_status_t tw_gpu_planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes);
+
+/* ---- run.c ------------------------------------------------------------------------------------------------- */
+
+/** As in tw_coll_engine_t; the request has a run, and its schedule is not made yet. */
+tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
+tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args);
+void tw_gpu_release(tw_coll_request_t *request);
+size_t tw_gpu_workspace_bytes(const tw_coll_t *coll);
+/** The workspace in use; NULL: none yet. */
+char *tw_gpu_workspace(const tw_gpu_t *gpu);
+/** A message is being sent, or received: see tw_coll_counters_t. */
+void tw_gpu_count(tw_coll_t *coll, const tw_gpu_message_t *message);
+
+/* ---- compute.c --------------------------------------------------------------------------------------------- */
 
 /** Enqueue a tick's computations. */
 tw_status_t tw_gpu_compute_tick(const tw_gpu_call_t *call, size_t tick, tw_stream_t stream);
 
-/** Over NCCL: enqueue all of a call. */
-tw_status_t tw_gpu_stream_run(const tw_gpu_call_t *call, tw_stream_t stream);
-/** One of NCCL's own. */
-tw_status_t tw_gpu_native_run(const tw_gpu_call_t *call, const tw_coll_args_t *args, tw_stream_t stream);
+/* ---- the engines ------------------------------------------------------------------------------------------- */
 
-/** Over a transport: start a call; its tensors are copied. */
-tw_status_t tw_gpu_host_post(const tw_gpu_call_t *call, tw_stream_t stream);
-/** Move everything along as far as messages have come. TW_OK: all calls have ended; TW_IN_PROGRESS; an error: the caller
- *  cancels all. */
-tw_status_t tw_gpu_host_move(tw_coll_gpu_t *coll, int *moved);
-void tw_gpu_host_cancel(tw_coll_gpu_t *coll);
+extern const tw_coll_engine_t tw_gpu_nccl_engine;
+extern const tw_coll_engine_t tw_gpu_transport_engine;
 
-/** Over NCCL, between the ranks of a communicator of its own or of a transport. */
-tw_status_t tw_gpu_create_nccl(const tw_coll_gpu_params_t *params, tw_coll_gpu_t **out);
+/** nccl_create.c: meet the other ranks in NCCL. node_ids: [world], the caller frees it; NULL where params have a transport. */
+tw_status_t tw_nccl_join(const tw_coll_params_t *params, tw_gpu_wire_t **wire, int *rank, int *world,
+                         uint64_t **node_ids);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/** Communicators over NCCL. */
+/** How a communicator finds its ranks in NCCL: split off one that is there, or met over the transport. */
 #include "collectives/gpu/gpu.h"
 
 #if defined(TW_HAVE_CUDA) && defined(TW_HAVE_NCCL)
@@ -100,38 +100,35 @@ static tw_status_t split_off(const tw_nccl_api_t *api, ncclComm_t parent, int ra
     return status;
 }
 
-static tw_status_t create_from_comm(const tw_nccl_api_t *api, ncclComm_t parent, tw_gpu_parts_t *parts,
-                                    tw_coll_gpu_t **out)
+static tw_status_t join_comm(const tw_nccl_api_t *api, ncclComm_t parent, tw_gpu_wire_t **wire, int *rank,
+                             int *world, uint64_t **node_ids)
 {
     ncclComm_t own;
     tw_status_t status =
-        tw_nccl_check(api, -1, parent, api->ncclCommUserRank(parent, &parts->rank), "ncclCommUserRank");
+        tw_nccl_check(api, -1, parent, api->ncclCommUserRank(parent, rank), "ncclCommUserRank");
 
     if (status == TW_OK) {
-        status = tw_nccl_check(api, parts->rank, parent, api->ncclCommCount(parent, &parts->world),
-                               "ncclCommCount");
+        status = tw_nccl_check(api, *rank, parent, api->ncclCommCount(parent, world), "ncclCommCount");
     }
     if (status != TW_OK) {
         return status;
     }
-    uint64_t *ids = calloc((size_t)parts->world, sizeof(*ids));
-    if (ids == NULL) {
+    *node_ids = calloc((size_t)*world, sizeof(**node_ids));
+    if (*node_ids == NULL) {
         return TW_ERR_NO_MEMORY;
     }
-    parts->node_ids = ids;
-    status = split_off(api, parent, parts->rank, &own);
-    if (status == TW_OK) {
-        status = exchange_node_ids(api, own, parts->rank, parts->world, ids);
-        parts->wire = tw_nccl_wire_create(api, own, parts->rank);
-        if (parts->wire == NULL) {
-            status = TW_ERR_NO_MEMORY;
-        } else if (status == TW_OK) {
-            status = tw_gpu_create_of_parts(parts, out);
-        } else {
-            parts->wire->destroy(parts->wire);
-        }
+    status = split_off(api, parent, *rank, &own);
+    if (status != TW_OK) {
+        return status;
     }
-    free(ids);
+    status = exchange_node_ids(api, own, *rank, *world, *node_ids);
+    *wire = tw_nccl_wire_create(api, own, *rank);
+    if (*wire == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    if (status != TW_OK) {
+        (*wire)->destroy(*wire);
+    }
     return status;
 }
 
@@ -182,58 +179,49 @@ static tw_status_t join(const tw_nccl_api_t *api, const tw_coll_params_t *over, 
     return tw_nccl_check(api, topo->rank, *comm, result, "ncclCommInitRankConfig");
 }
 
-static tw_status_t create_over(const tw_nccl_api_t *api, const tw_coll_params_t *over, tw_gpu_parts_t *parts,
-                               tw_coll_gpu_t **out)
+static tw_status_t join_over(const tw_nccl_api_t *api, const tw_coll_params_t *over, tw_gpu_wire_t **wire)
 {
     tw_topo_t topo;
     ncclComm_t comm;
-    tw_status_t status = TW_OK;
+    tw_status_t status = tw_topo_init(&topo, over->transport, over->ranks, over->n_ranks);
 
-    parts->transport = over->transport;
-    parts->ranks = over->ranks;
-    parts->world = over->ranks != NULL ? over->n_ranks : tw_transport_world(over->transport);
-    int *all = calloc((size_t)parts->world, sizeof(*all));
-    if (all == NULL) {
-        return TW_ERR_NO_MEMORY;
-    }
-    for (int r = 0; r < parts->world; r++) {
-        all[r] = over->ranks != NULL ? over->ranks[r] : r;
-    }
-    status = tw_topo_init(&topo, over->transport, all, parts->world);
-    free(all);
     if (status != TW_OK) {
         return status;
     }
     status = join(api, over, &topo, &comm);
-    parts->wire = status == TW_OK ? tw_nccl_wire_create(api, comm, topo.rank) : NULL;
-    tw_topo_cleanup(&topo);
-    if (status == TW_OK && parts->wire == NULL) {
-        status = TW_ERR_NO_MEMORY;
+    if (status == TW_OK) {
+        *wire = tw_nccl_wire_create(api, comm, topo.rank);
+        status = *wire != NULL ? TW_OK : TW_ERR_NO_MEMORY;
     }
-    return status == TW_OK ? tw_gpu_create_of_parts(parts, out) : status;
+    tw_topo_cleanup(&topo);
+    return status;
 }
 
-tw_status_t tw_gpu_create_nccl(const tw_coll_gpu_params_t *params, tw_coll_gpu_t **out)
+tw_status_t tw_nccl_join(const tw_coll_params_t *params, tw_gpu_wire_t **wire, int *rank, int *world,
+                         uint64_t **node_ids)
 {
-    tw_gpu_parts_t parts = {.device = tw_gpu_device_cuda(), .id = params->over.id};
     tw_nccl_api_t api;
-    tw_status_t status = parts.device != NULL ? tw_nccl_load(&api) : TW_ERR_UNSUPPORTED;
+    tw_status_t status = tw_nccl_load(&api);
 
     if (status != TW_OK) {
         return status;
     }
-    if (params->comm != NULL) {
-        return create_from_comm(&api, params->comm, &parts, out);
+    if (params->nccl_comm != NULL) {
+        return join_comm(&api, params->nccl_comm, wire, rank, world, node_ids);
     }
-    return create_over(&api, &params->over, &parts, out);
+    return join_over(&api, params, wire);
 }
 
 #else
 
-tw_status_t tw_gpu_create_nccl(const tw_coll_gpu_params_t *params, tw_coll_gpu_t **out)
+tw_status_t tw_nccl_join(const tw_coll_params_t *params, tw_gpu_wire_t **wire, int *rank, int *world,
+                         uint64_t **node_ids)
 {
     (void)params;
-    (void)out;
+    (void)wire;
+    (void)rank;
+    (void)world;
+    (void)node_ids;
     tw_error("collectives over NCCL are not there: no CUDA and NCCL were found when this was built");
     return TW_ERR_UNSUPPORTED;
 }

@@ -1,14 +1,17 @@
 /** Over NCCL: the ticks of a plan on two streams, the caller's for computations and one of ours for the wire. */
+#include <stdio.h>
+
 #include "collectives/gpu/gpu.h"
 
 static tw_status_t enqueue_messages(const tw_gpu_call_t *call, const tw_gpu_tick_t *tick, tw_stream_t stream)
 {
-    tw_gpu_wire_t *wire = call->coll->wire;
+    tw_gpu_wire_t *wire = call->coll->gpu->wire;
     tw_status_t status = wire->begin(wire);
 
     for (size_t i = 0; i < tick->n_messages && status == TW_OK; i++) {
         const tw_gpu_message_t *message = &call->shape->plan.messages[tick->first_message + i];
         char *at = call->workspace + message->at;
+        tw_gpu_count(call->coll, message);
         status = message->is_send ? wire->send(wire, message->peer, at, message->bytes, stream)
                                   : wire->recv(wire, message->peer, at, message->bytes, stream);
     }
@@ -35,61 +38,66 @@ static tw_status_t run_in_order(const tw_gpu_call_t *call, tw_stream_t stream)
  *  wire is served first, it is the slower one. */
 static tw_status_t run_tick(const tw_gpu_call_t *call, size_t t, tw_stream_t stream)
 {
-    tw_coll_gpu_t *coll = call->coll;
-    const tw_gpu_device_t *device = coll->device;
+    const tw_gpu_t *gpu = call->coll->gpu;
+    const tw_gpu_device_t *device = gpu->device;
     const tw_gpu_tick_t *tick = &call->shape->plan.ticks[t];
-    tw_status_t status = device->stream_wait(device, coll->wire_stream, coll->computed);
+    tw_status_t status = device->stream_wait(device, gpu->wire_stream, gpu->computed);
 
     if (status == TW_OK) {
-        status = device->stream_wait(device, stream, coll->arrived);
+        status = device->stream_wait(device, stream, gpu->arrived);
     }
     if (status == TW_OK && tick->n_messages > 0) {
-        status = enqueue_messages(call, tick, coll->wire_stream);
+        status = enqueue_messages(call, tick, gpu->wire_stream);
     }
     if (status == TW_OK) {
         status = tw_gpu_compute_tick(call, t, stream);
     }
     if (status == TW_OK) {
-        status = device->event_record(device, coll->computed, stream);
+        status = device->event_record(device, gpu->computed, stream);
     }
     if (status == TW_OK) {
-        status = device->event_record(device, coll->arrived, coll->wire_stream);
+        status = device->event_record(device, gpu->arrived, gpu->wire_stream);
     }
     return status;
 }
 
 static tw_status_t run_overlapped(const tw_gpu_call_t *call, tw_stream_t stream)
 {
-    tw_coll_gpu_t *coll = call->coll;
-    const tw_gpu_device_t *device = coll->device;
-    tw_status_t status = device->event_record(device, coll->computed, stream);
+    const tw_gpu_t *gpu = call->coll->gpu;
+    const tw_gpu_device_t *device = gpu->device;
+    tw_status_t status = device->event_record(device, gpu->computed, stream);
 
     /* the wire's stream starts where the caller's is; a capture goes on in it */
     if (status == TW_OK) {
-        status = device->stream_wait(device, coll->wire_stream, coll->computed);
+        status = device->stream_wait(device, gpu->wire_stream, gpu->computed);
     }
     if (status == TW_OK) {
-        status = device->event_record(device, coll->arrived, coll->wire_stream);
+        status = device->event_record(device, gpu->arrived, gpu->wire_stream);
     }
     for (size_t t = 0; t < call->shape->plan.n_ticks && status == TW_OK; t++) {
         status = run_tick(call, t, stream);
     }
     if (status == TW_OK) {
-        status = device->stream_wait(device, stream, coll->arrived);
+        status = device->stream_wait(device, stream, gpu->arrived);
     }
     return status;
 }
 
-tw_status_t tw_gpu_stream_run(const tw_gpu_call_t *call, tw_stream_t stream)
+/** As planned, and as sent to a rank of the next node. */
+static void count_native(const tw_gpu_call_t *call)
 {
-    return call->shape->plan.n_rounds > 1 ? run_overlapped(call, stream) : run_in_order(call, stream);
+    const tw_topo_t *topo = &call->coll->topo;
+    int next = tw_topo_rank_at(topo, (topo->node[topo->rank] + 1) % topo->n_nodes, 0);
+
+    call->coll->sent[next].bytes += call->shape->inter_node_bytes;
 }
 
 /** One tensor after another; NCCL makes one launch of them. */
-tw_status_t tw_gpu_native_run(const tw_gpu_call_t *call, const tw_coll_args_t *args, tw_stream_t stream)
+static tw_status_t run_native(const tw_gpu_call_t *call, tw_stream_t stream)
 {
-    tw_gpu_wire_t *wire = call->coll->wire;
-    size_t world = (size_t)call->coll->base.topo.world;
+    const tw_coll_args_t *args = &call->shape->request->args;
+    tw_gpu_wire_t *wire = call->coll->gpu->wire;
+    size_t world = (size_t)call->coll->topo.world;
     tw_status_t status = wire->begin(wire);
 
     for (size_t s = 0; s < args->n_segments && status == TW_OK; s++) {
@@ -102,5 +110,102 @@ tw_status_t tw_gpu_native_run(const tw_gpu_call_t *call, const tw_coll_args_t *a
         }
     }
     tw_status_t end_status = wire->end(wire);
+    count_native(call);
     return status == TW_OK ? end_status : status;
 }
+
+/* ---- the engine ------------------------------------------------------------------------------------------ */
+
+static tw_status_t enqueue_all(const tw_gpu_run_t *run)
+{
+    const tw_gpu_call_t *call = &run->call;
+
+    if (call->shape->is_native) {
+        return run_native(call, run->stream);
+    }
+    return call->shape->plan.n_rounds > 1 ? run_overlapped(call, run->stream)
+                                          : run_in_order(call, run->stream);
+}
+
+/** One after another: they share the workspace. A graph cannot wait for what is outside of it, nor the other way round. */
+static tw_status_t start(tw_coll_request_t *request)
+{
+    const tw_gpu_run_t *run = request->run;
+    tw_gpu_t *gpu = request->coll->gpu;
+    const tw_gpu_device_t *device = gpu->device;
+    tw_status_t status = TW_OK;
+
+    if (run->capture == gpu->capture) {
+        status = device->stream_wait(device, run->stream, gpu->done);
+    }
+    if (status == TW_OK) {
+        status = enqueue_all(run);
+    }
+    if (status == TW_OK) {
+        status = device->event_record(device, gpu->done, run->stream);
+    }
+    if (status == TW_OK && run->capture == 0) {
+        status = device->event_record(device, run->computed[0], run->stream);
+    }
+    gpu->capture = run->capture;
+    return status;
+}
+
+/** What is captured cannot be asked for. */
+static tw_status_t step(tw_coll_request_t *request, int *moved)
+{
+    const tw_gpu_device_t *device = request->coll->gpu->device;
+
+    (void)moved;
+    return request->run->capture != 0 ? TW_OK : device->event_query(device, request->run->computed[0]);
+}
+
+static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
+{
+    const tw_gpu_device_t *device = coll->gpu->device;
+    tw_coll_request_t *request;
+    tw_status_t status = tw_gpu_request_create(coll, args, &request);
+
+    if (status == TW_OK && request->run->capture == 0) {
+        status = device->event_create(device, &request->run->computed[0]);
+        if (status != TW_OK) {
+            tw_gpu_release(request);
+            tw_request_destroy(request);
+        }
+    }
+    *out = status == TW_OK ? request : NULL;
+    return status;
+}
+
+static const char *describe(const tw_coll_request_t *request, char *buf, size_t buf_bytes)
+{
+    (void)request;
+    snprintf(buf, buf_bytes, "it is on the GPU, and nccl has not ended it");
+    return buf;
+}
+
+static tw_status_t check(tw_coll_t *coll)
+{
+    return coll->gpu->wire->error(coll->gpu->wire);
+}
+
+static void abort_wire(tw_coll_t *coll)
+{
+    coll->gpu->wire->abort(coll->gpu->wire);
+}
+
+const tw_coll_engine_t tw_gpu_nccl_engine = {
+    .algo_get = tw_gpu_algo_get,
+    .request_create = request_create,
+    .planned_bytes = tw_gpu_planned_bytes,
+    .prepare = tw_gpu_prepare,
+    .start = start,
+    .step = step,
+    .release = tw_gpu_release,
+    .describe = describe,
+    .check = check,
+    .abort = abort_wire,
+    .workspace_bytes = tw_gpu_workspace_bytes,
+    .is_polled = 1,
+    .drains = 1,
+};

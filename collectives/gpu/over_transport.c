@@ -2,56 +2,23 @@
  *  tick write and read other parts of it. The workspace is in pinned host memory, or in the GPU's if the transport takes
  *  that. Either way a message is posted once the host has seen the end of the kernels of the tick before, which wrote what it
  *  sends and read what it overwrites; and kernels that read what came are launched once the host has seen its end. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "collectives/gpu/gpu.h"
+#include "collectives/schedule/run.h"
 
-/** One operation under way. */
-typedef struct tw_gpu_run {
-    TAILQ_ENTRY(tw_gpu_run) link;
-    tw_gpu_call_t call;
-    tw_stream_t stream;
-    uint64_t tag;
-    size_t tick;
-    int is_launched;                   /**< this tick's computations are enqueued */
-    int is_posted;                     /**< its messages are under way */
-    tw_gpu_event_t computed[2];        /**< after the computations of even ticks, and of odd ones */
-    tw_transport_request_t **requests; /**< [messages of the largest tick]; NULL: ended */
-    size_t n_requests, n_open;
-    uint64_t *slots; /**< [2 * world] messages so far to each rank, and from each rank */
-    tw_qop_tensor_t tensors[];
-} tw_gpu_run_t;
-
-/* ---- one operation --------------------------------------------------------------------------------------- */
+#define FIRST_SLOT 1 /**< the first message to a rank may be a signature */
 
 static const tw_gpu_tick_t *tick_of(const tw_gpu_run_t *run)
 {
     return &run->call.shape->plan.ticks[run->tick];
 }
 
-static void destroy_run(tw_gpu_run_t *run)
-{
-    const tw_gpu_device_t *device = run->call.coll->device;
-
-    for (size_t i = 0; i < run->n_requests; i++) {
-        if (run->requests[i] != NULL) {
-            tw_transport_cancel(run->call.coll->base.transport, run->requests[i]);
-        }
-    }
-    for (int i = 0; i < 2; i++) {
-        if (run->computed[i] != NULL) {
-            device->event_destroy(device, run->computed[i]);
-        }
-    }
-    free(run->requests);
-    free(run->slots);
-    free(run);
-}
-
 /** The tick's kernels, then an event behind them. */
 static tw_status_t launch(tw_gpu_run_t *run)
 {
-    const tw_gpu_device_t *device = run->call.coll->device;
+    const tw_gpu_device_t *device = run->call.coll->gpu->device;
     tw_status_t status = tw_gpu_compute_tick(&run->call, run->tick, run->stream);
 
     if (status == TW_OK) {
@@ -64,22 +31,22 @@ static tw_status_t launch(tw_gpu_run_t *run)
 static tw_status_t post_message(tw_gpu_run_t *run, const tw_gpu_message_t *message,
                                 tw_transport_request_t **request)
 {
-    const tw_coll_t *base = &run->call.coll->base;
-    char *at = run->call.workspace + message->at;
-    int peer = base->topo.peer[message->peer];
-    uint64_t *slot = &run->slots[message->is_send ? message->peer : base->topo.world + message->peer];
+    tw_coll_t *coll = run->call.coll;
+    const tw_gpu_t *gpu = coll->gpu;
+    uint64_t *tag = &run->next_tag[message->is_send ? message->peer : coll->topo.world + message->peer];
     const tw_transport_message_t posted = {
-        .peer = peer,
-        .tag = run->tag | (*slot)++,
-        .buffer = at,
+        .peer = coll->topo.peer[message->peer],
+        .tag = (*tag)++,
+        .buffer = run->call.workspace + message->at,
         .bytes = message->bytes,
-        .mem = run->call.coll->memory.pinned ? TW_MEM_HOST : run->call.coll->device->wire,
+        .mem = gpu->memory.pinned ? TW_MEM_HOST : gpu->device->wire,
     };
 
-    if (message->is_send) {
-        return tw_transport_message_send(base->transport, &posted, request);
+    if (!message->is_send) {
+        return tw_transport_message_recv(coll->transport, &posted, request);
     }
-    return tw_transport_message_recv(base->transport, &posted, request);
+    tw_gpu_count(coll, message);
+    return tw_transport_message_send(coll->transport, &posted, request);
 }
 
 /** Receives first: what arrives finds its place. */
@@ -112,13 +79,13 @@ static tw_status_t explain_error(const tw_gpu_run_t *run, tw_status_t status)
         return status;
     }
     tw_error("rank %d: %s: a message of another size than expected came: the ranks' arguments differ",
-             run->call.coll->base.topo.rank, tw_coll_op_name(run->call.shape->request->args.op));
+             run->call.coll->topo.rank, tw_coll_op_name(run->call.shape->request->args.op));
     return TW_ERR_MISMATCH;
 }
 
 static tw_status_t test_messages(tw_gpu_run_t *run, int *moved)
 {
-    tw_transport_t *transport = run->call.coll->base.transport;
+    tw_transport_t *transport = run->call.coll->transport;
 
     for (size_t i = 0; i < run->n_requests && run->n_open > 0; i++) {
         if (run->requests[i] == NULL) {
@@ -142,7 +109,7 @@ static tw_status_t test_messages(tw_gpu_run_t *run, int *moved)
  *  kernels see them. */
 static tw_status_t move_messages(tw_gpu_run_t *run, int *moved)
 {
-    const tw_gpu_device_t *device = run->call.coll->device;
+    const tw_gpu_device_t *device = run->call.coll->gpu->device;
     tw_status_t status = TW_OK;
 
     if (!run->is_posted && run->tick > 0) {
@@ -155,7 +122,7 @@ static tw_status_t move_messages(tw_gpu_run_t *run, int *moved)
     if (status == TW_OK) {
         status = test_messages(run, moved);
     }
-    if (status == TW_OK && run->n_requests > 0 && !run->call.coll->memory.pinned) {
+    if (status == TW_OK && run->n_requests > 0 && !run->call.coll->gpu->memory.pinned) {
         status = device->fence(device);
     }
     return status;
@@ -164,7 +131,7 @@ static tw_status_t move_messages(tw_gpu_run_t *run, int *moved)
 /** TW_OK: the operation has ended, on the device too. */
 static tw_status_t move_run(tw_gpu_run_t *run, int *moved)
 {
-    const tw_gpu_device_t *device = run->call.coll->device;
+    const tw_gpu_device_t *device = run->call.coll->gpu->device;
     size_t n_ticks = run->call.shape->plan.n_ticks;
     tw_status_t status = TW_OK;
 
@@ -187,7 +154,7 @@ static tw_status_t move_run(tw_gpu_run_t *run, int *moved)
     return status;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------------------- */
+/* ---- the engine ------------------------------------------------------------------------------------------ */
 
 static size_t most_messages(const tw_gpu_plan_t *plan)
 {
@@ -199,78 +166,103 @@ static size_t most_messages(const tw_gpu_plan_t *plan)
     return most;
 }
 
-static tw_status_t create_run(const tw_gpu_call_t *call, tw_stream_t stream, tw_gpu_run_t **out)
+static tw_status_t complete_run(tw_coll_request_t *request)
 {
-    tw_coll_gpu_t *coll = call->coll;
-    const tw_coll_args_t *args = &call->shape->request->args;
-    size_t n_segments = args->n_segments;
-    tw_gpu_run_t *run = calloc(1, sizeof(*run) + n_segments * sizeof(run->tensors[0]));
+    const tw_gpu_device_t *device = request->coll->gpu->device;
+    size_t n_channels = 2 * (size_t)request->coll->topo.world;
+    tw_gpu_run_t *run = request->run;
     tw_status_t status = TW_OK;
 
-    if (run == NULL) {
+    run->requests = calloc(most_messages(&run->call.shape->plan) + 1, sizeof(*run->requests));
+    run->next_tag = malloc(n_channels * sizeof(*run->next_tag));
+    if (run->requests == NULL || run->next_tag == NULL) {
         return TW_ERR_NO_MEMORY;
     }
-    run->call = *call;
-    run->call.tensors = run->tensors;
-    for (size_t s = 0; s < n_segments; s++) {
-        run->tensors[s] = call->tensors[s];
-    }
-    run->stream = stream;
-    run->tag = (uint64_t)coll->base.id << TW_COLL_ID_SHIFT | (uint64_t)(coll->base.sequence++ & 0xffff)
-                                                                 << TW_SCHED_SLOT_BITS;
-    run->requests = calloc(most_messages(&call->shape->plan) + 1, sizeof(*run->requests));
-    run->slots = calloc(2 * (size_t)coll->base.topo.world, sizeof(*run->slots));
-    if (run->requests == NULL || run->slots == NULL) {
-        status = TW_ERR_NO_MEMORY;
+    for (size_t i = 0; i < n_channels; i++) {
+        run->next_tag[i] = tw_request_tag(request) + FIRST_SLOT;
     }
     for (int i = 0; i < 2 && status == TW_OK; i++) {
-        status = coll->device->event_create(coll->device, &run->computed[i]);
-    }
-    if (status == TW_OK) {
-        *out = run;
-    } else {
-        destroy_run(run);
+        status = device->event_create(device, &run->computed[i]);
     }
     return status;
 }
 
-tw_status_t tw_gpu_host_post(const tw_gpu_call_t *call, tw_stream_t stream)
+/** The schedule is the comparison of arguments alone. */
+static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
 {
-    tw_gpu_run_t *run;
-    tw_status_t status = create_run(call, stream, &run);
+    tw_coll_request_t *request;
+    tw_status_t status = tw_gpu_request_create(coll, args, &request);
 
     if (status != TW_OK) {
         return status;
     }
-    TAILQ_INSERT_TAIL(&call->coll->runs, run, link);
-    status = tw_transport_progress(call->coll->base.transport); /* which moves it, too */
-    return status < 0 ? status : call->coll->status;
-}
-
-tw_status_t tw_gpu_host_move(tw_coll_gpu_t *coll, int *moved)
-{
-    while (!TAILQ_EMPTY(&coll->runs)) {
-        tw_gpu_run_t *run = TAILQ_FIRST(&coll->runs);
-        /* the workspace may have grown, and moved, since it was posted */
-        if (run->tick == 0 && !run->is_launched) {
-            run->call.workspace = tw_gpu_workspace(coll);
-        }
-        tw_status_t status = move_run(run, moved);
-        if (status != TW_OK) {
-            return status;
-        }
-        TAILQ_REMOVE(&coll->runs, run, link);
-        destroy_run(run);
-        *moved = 1;
+    status = complete_run(request);
+    if (status == TW_OK) {
+        status = tw_request_create_sched(request);
     }
+    if (status == TW_OK) {
+        status = tw_check_build(request);
+    }
+    if (status == TW_OK) {
+        status = tw_sched_seal(request->sched);
+    }
+    if (status != TW_OK) {
+        tw_gpu_release(request);
+        tw_request_destroy(request);
+        return status;
+    }
+    *out = request;
     return TW_OK;
 }
 
-void tw_gpu_host_cancel(tw_coll_gpu_t *coll)
+/** Operations share the workspace: they take their turns. */
+static int has_turn(const tw_coll_request_t *request)
 {
-    while (!TAILQ_EMPTY(&coll->runs)) {
-        tw_gpu_run_t *run = TAILQ_FIRST(&coll->runs);
-        TAILQ_REMOVE(&coll->runs, run, link);
-        destroy_run(run);
+    const tw_coll_request_t *first = TAILQ_FIRST(&request->coll->active);
+
+    while (first != request && first->run == NULL) {
+        first = TAILQ_NEXT(first, link);
     }
+    return first == request;
 }
+
+static tw_status_t step(tw_coll_request_t *request, int *moved)
+{
+    tw_gpu_run_t *run = request->run;
+
+    if (run == NULL || !has_turn(request)) {
+        return run == NULL ? TW_OK : TW_IN_PROGRESS;
+    }
+    /* the workspace may have grown, and moved, since it was posted */
+    if (run->tick == 0 && !run->is_launched) {
+        run->call.workspace = tw_gpu_workspace(request->coll->gpu);
+    }
+    tw_status_t status = move_run(run, moved);
+    if (status == TW_OK) {
+        tw_gpu_release(request);
+        *moved = 1;
+    }
+    return status;
+}
+
+static const char *describe(const tw_coll_request_t *request, char *buf, size_t buf_bytes)
+{
+    const tw_gpu_run_t *run = request->run;
+
+    snprintf(buf, buf_bytes, "step %zu of %zu, %zu messages", run->tick + 1, run->call.shape->plan.n_ticks,
+             run->n_open);
+    return buf;
+}
+
+const tw_coll_engine_t tw_gpu_transport_engine = {
+    .algo_get = tw_gpu_algo_get,
+    .request_create = request_create,
+    .planned_bytes = tw_gpu_planned_bytes,
+    .prepare = tw_gpu_prepare,
+    .step = step,
+    .release = tw_gpu_release,
+    .describe = describe,
+    .workspace_bytes = tw_gpu_workspace_bytes,
+    .is_polled = 1,
+    .drains = 1,
+};

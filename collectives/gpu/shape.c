@@ -71,14 +71,14 @@ static int is_even(const tw_coll_args_t *args, int world)
     return 1;
 }
 
-static const char *decline(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shape)
+static const char *decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
 {
     const tw_coll_request_t *request = shape->request;
 
     if (request->args.codec == NULL || request->args.force_codec) {
         return "";
     }
-    if (coll->base.topo.n_nodes == 1) {
+    if (coll->topo.n_nodes == 1) {
         return "all ranks are on one node";
     }
     if (request->n_elems * tw_type_bytes(request->args.type) < MIN_QUANTIZED_BYTES) {
@@ -87,12 +87,12 @@ static const char *decline(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shap
     return "";
 }
 
-/** A way to do an operation. */
-typedef struct way {
+/** A row of the table of algorithms. */
+typedef struct gpu_algo {
     tw_coll_algo_info_t info;
     int native; /**< NCCL's own */
     int flat;   /**< no hops inside nodes */
-} way_t;
+} gpu_algo_t;
 
 static const char native_doc[] = "NCCL's own collective; where all shards of a tensor are of one size";
 static const char gather_doc[] =
@@ -107,7 +107,7 @@ static const char two_hop_doc[] =
 static const char one_hop_doc[] = "every rank encodes its piece for every owner, who sums them up";
 
 /** For each operation, best first. */
-static const way_t ways[] = {
+static const gpu_algo_t algos[] = {
     {{TW_COLL_ALLGATHER, "native", native_doc, 0}, 1, 0},
     {{TW_COLL_ALLGATHER, "hierarchical", gather_doc, 0}, 0, 0},
     {{TW_COLL_ALLGATHER, "direct", gather_direct_doc, 0}, 0, 1},
@@ -125,54 +125,54 @@ static const way_t ways[] = {
     {{TW_COLL_ALLREDUCE, "one_hop", one_hop_doc, 1}, 0, 1},
 };
 
-#define N_WAYS (sizeof(ways) / sizeof(ways[0]))
+#define N_ALGOS (sizeof(algos) / sizeof(algos[0]))
 
-const tw_coll_algo_info_t *tw_coll_gpu_algo_get(size_t index)
+const tw_coll_algo_info_t *tw_gpu_algo_get(size_t index)
 {
-    return index < N_WAYS ? &ways[index].info : NULL;
+    return index < N_ALGOS ? &algos[index].info : NULL;
 }
 
 /** Hops inside nodes are of no use to reductions where there are no two tiers. */
-static int is_sensible(const tw_coll_gpu_t *coll, const way_t *way)
+static int is_sensible(const tw_coll_t *coll, const gpu_algo_t *algo)
 {
-    const tw_topo_t *topo = &coll->base.topo;
+    const tw_topo_t *topo = &coll->topo;
 
-    return way->native || way->flat || way->info.op == TW_COLL_ALLGATHER ||
+    return algo->native || algo->flat || algo->info.op == TW_COLL_ALLGATHER ||
            (topo->max_local > 1 && topo->n_nodes > 1);
 }
 
 /** A name that is given is one for what was asked for; when that is declined, it is not looked at. */
-static const way_t *choose(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shape, int quantized)
+static const gpu_algo_t *choose(const tw_coll_t *coll, const tw_gpu_shape_t *shape, int quantized)
 {
     const tw_coll_args_t *args = &shape->request->args;
     int declined = args->codec != NULL && !quantized;
     int is_named = shape->algo_asked[0] != '\0' && strcmp(shape->algo_asked, "auto") != 0 && !declined;
 
-    for (size_t i = 0; i < N_WAYS; i++) {
-        const way_t *way = &ways[i];
-        if (way->info.op != args->op || way->info.quantized != quantized) {
+    for (size_t i = 0; i < N_ALGOS; i++) {
+        const gpu_algo_t *algo = &algos[i];
+        if (algo->info.op != args->op || algo->info.quantized != quantized) {
             continue;
         }
-        if (way->native &&
-            (coll->wire == NULL || !is_even(args, coll->base.topo.world) || args->factor != 1)) {
+        if (algo->native &&
+            (coll->gpu->wire == NULL || !is_even(args, coll->topo.world) || args->factor != 1)) {
             continue;
         }
-        if (is_named ? strcmp(way->info.name, shape->algo_asked) == 0 : is_sensible(coll, way)) {
-            return way;
+        if (is_named ? strcmp(algo->info.name, shape->algo_asked) == 0 : is_sensible(coll, algo)) {
+            return algo;
         }
     }
-    tw_error("rank %d: %s: there is no %s algorithm \"%s\" for this", coll->base.topo.rank,
+    tw_error("rank %d: %s: there is no %s algorithm \"%s\" for this", coll->topo.rank,
              tw_coll_op_name(args->op), quantized ? "quantized" : "exact", shape->algo_asked);
     return NULL;
 }
 
-static size_t choose_chunk(const tw_coll_gpu_t *coll, const tw_coll_request_t *request, int quantized)
+static size_t choose_chunk(const tw_coll_t *coll, const tw_coll_request_t *request, int quantized)
 {
-    size_t world = (size_t)coll->base.topo.world, bytes = 0;
+    size_t world = (size_t)coll->topo.world, bytes = 0;
     size_t most = ROUND_BYTES / world, elem_bytes = tw_type_bytes(request->args.type);
 
-    if (coll->base.options.chunk_bytes > 0) {
-        return coll->base.options.chunk_bytes;
+    if (coll->options.chunk_bytes > 0) {
+        return coll->options.chunk_bytes;
     }
     bytes = quantized ? tw_quant_encoded_bytes(request->args.codec, request->n_elems)
                       : request->n_elems * elem_bytes;
@@ -182,9 +182,9 @@ static size_t choose_chunk(const tw_coll_gpu_t *coll, const tw_coll_request_t *r
 }
 
 /** As NCCL's rings pass from node to node: everything but what already is on the next node, once; twice to reduce and gather. */
-static uint64_t native_inter_node_bytes(const tw_coll_gpu_t *coll, const tw_coll_request_t *request)
+static uint64_t native_inter_node_bytes(const tw_coll_t *coll, const tw_coll_request_t *request)
 {
-    const tw_topo_t *topo = &coll->base.topo;
+    const tw_topo_t *topo = &coll->topo;
     uint64_t bytes = request->n_elems * tw_type_bytes(request->args.type);
     int is_first = topo->local[topo->rank] == 0;
 
@@ -197,7 +197,7 @@ static uint64_t native_inter_node_bytes(const tw_coll_gpu_t *coll, const tw_coll
 
 /* ---- making one ------------------------------------------------------------------------------------------ */
 
-static tw_status_t get_codecs(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape)
+static tw_status_t get_codecs(tw_coll_t *coll, tw_gpu_shape_t *shape)
 {
     const tw_coll_args_t *args = &shape->request->args;
     const tw_grid_t *grid = &shape->plan.grid;
@@ -214,69 +214,64 @@ static tw_status_t get_codecs(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape)
     return status;
 }
 
-static tw_status_t make_plan(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape, const way_t *way)
+static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const gpu_algo_t *algo)
 {
     tw_coll_request_t *request = shape->request;
     tw_coll_args_t args = request->args;
     tw_gpu_plan_params_t params = {
-        .topo = &coll->base.topo,
-        .hops = way->flat ? &coll->flat : &coll->base.topo,
+        .topo = &coll->topo,
+        .hops = algo->flat ? &coll->gpu->flat : &coll->topo,
         .args = &args,
-        .chunk_bytes = shape->plan_info.chunk_bytes,
+        .chunk_bytes = request->choice.chunk_bytes,
     };
     tw_status_t status;
 
-    if (way->native) {
+    if (algo->native) {
         shape->inter_node_bytes = native_inter_node_bytes(coll, request);
         return TW_OK;
     }
-    if (!way->info.quantized) { /* asked for, perhaps, but declined */
+    if (!algo->info.quantized) { /* asked for, perhaps, but declined */
         args.codec = args.inner_codec = NULL;
     }
     status = tw_gpu_plan_init(&shape->plan, &params);
-    if (status == TW_OK && way->info.quantized) {
+    if (status == TW_OK && algo->info.quantized) {
         status = get_codecs(coll, shape);
     }
     shape->inter_node_bytes = shape->plan.inter_node_bytes;
-    if (coll->wire == NULL) {
-        shape->inter_node_bytes += tw_check_inter_node_bytes(&coll->base);
+    if (coll->gpu->wire == NULL) {
+        shape->inter_node_bytes += tw_check_inter_node_bytes(coll);
     }
     return status;
 }
 
-static tw_status_t decide(tw_coll_gpu_t *coll, tw_gpu_shape_t *shape)
+static tw_status_t decide(tw_coll_t *coll, tw_gpu_shape_t *shape)
 {
     const tw_coll_request_t *request = shape->request;
+    tw_coll_choice_t *choice = &shape->request->choice;
     const char *reason = decline(coll, shape);
     int quantized = request->args.codec != NULL && reason[0] == '\0';
-    const way_t *way = choose(coll, shape, quantized);
+    const gpu_algo_t *algo = choose(coll, shape, quantized);
 
-    if (way == NULL) {
+    if (algo == NULL) {
         return TW_ERR_UNSUPPORTED;
     }
-    shape->is_native = way->native;
-    shape->plan_info = (tw_coll_plan_t){
-        .algo = way->info.name,
-        .quantized = quantized,
-        .chunk_bytes = choose_chunk(coll, request, quantized),
-        .reason = reason,
-    };
-    shape->request->choice = (tw_coll_choice_t){
-        .algo = (size_t)(way - ways),
-        .chunk_bytes = shape->plan_info.chunk_bytes,
-    };
-    return make_plan(coll, shape, way);
+    shape->is_native = algo->native;
+    choice->algo = (size_t)(algo - algos);
+    choice->chunk_bytes = choose_chunk(coll, request, quantized);
+    snprintf(choice->reason, sizeof(choice->reason), "%s", reason);
+    return make_plan(coll, shape, algo);
 }
 
 /** Once for each shape, on rank 0. */
-static void explain(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shape)
+static void explain(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
 {
     const tw_coll_args_t *args = &shape->request->args;
-    const tw_coll_plan_t *info = &shape->plan_info;
-    const tw_topo_t *topo = &coll->base.topo;
+    const tw_coll_choice_t *choice = &shape->request->choice;
+    const tw_coll_algo_info_t *info = &algos[choice->algo].info;
+    const tw_topo_t *topo = &coll->topo;
     char bytes[32], chunk[32], workspace[32], codec[64] = "exact";
 
-    if (!coll->base.options.explain || topo->rank != 0) {
+    if (!coll->options.explain || topo->rank != 0) {
         return;
     }
     if (info->quantized) {
@@ -287,11 +282,11 @@ static void explain(const tw_coll_gpu_t *coll, const tw_gpu_shape_t *shape)
         "thinwire: %s of %s %s on %d GPUs, %d nodes: %s %s, chunk %s, %zu rounds, workspace %s in %s%s%s\n",
         tw_coll_op_name(args->op),
         tw_format_bytes(shape->request->n_elems * tw_type_bytes(args->type), bytes, sizeof(bytes)),
-        tw_type_name(args->type), topo->world, topo->n_nodes, codec, info->algo,
-        tw_format_bytes(info->chunk_bytes, chunk, sizeof(chunk)), shape->plan.n_rounds,
+        tw_type_name(args->type), topo->world, topo->n_nodes, codec, info->name,
+        tw_format_bytes(choice->chunk_bytes, chunk, sizeof(chunk)), shape->plan.n_rounds,
         tw_format_bytes(shape->plan.workspace_bytes, workspace, sizeof(workspace)),
-        coll->memory.pinned ? "pinned host memory" : "GPU memory",
-        info->reason[0] != '\0' ? "; quantizing declined: " : "", info->reason);
+        coll->gpu->memory.pinned ? "pinned host memory" : "GPU memory",
+        choice->reason[0] != '\0' ? "; quantizing declined: " : "", choice->reason);
 }
 
 static void destroy_shape(tw_gpu_shape_t *shape)
@@ -304,18 +299,18 @@ static void destroy_shape(tw_gpu_shape_t *shape)
     free(shape);
 }
 
-static tw_status_t check_op(const tw_coll_gpu_t *coll, const tw_coll_args_t *args)
+static tw_status_t check_op(const tw_coll_t *coll, const tw_coll_args_t *args)
 {
     if (args->op == TW_COLL_ALLGATHER || args->op == TW_COLL_REDUCE_SCATTER ||
         args->op == TW_COLL_ALLREDUCE) {
         return TW_OK;
     }
-    tw_error("rank %d: operation %d (%s) does not work on GPU memory", coll->base.topo.rank, (int)args->op,
+    tw_error("rank %d: operation %d (%s) does not work on GPU memory", coll->topo.rank, (int)args->op,
              tw_coll_op_name(args->op));
     return TW_ERR_UNSUPPORTED;
 }
 
-static tw_status_t create_shape(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t **out)
+static tw_status_t create_shape(tw_coll_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t **out)
 {
     tw_status_t status = check_op(coll, args);
 
@@ -332,7 +327,7 @@ static tw_status_t create_shape(tw_coll_gpu_t *coll, const tw_coll_args_t *args,
         status = TW_ERR_NO_MEMORY;
         goto err_shape;
     }
-    status = tw_request_create(&coll->base, args, &shape->request);
+    status = tw_request_create(coll, args, &shape->request);
     if (status != TW_OK) {
         goto err_shape;
     }
@@ -350,26 +345,26 @@ err_shape:
 }
 
 /** The one that was not used for longest is at the end. */
-static void drop_oldest(tw_coll_gpu_t *coll)
+static void drop_oldest(tw_coll_t *coll)
 {
     tw_gpu_shape_t *shape, *last = NULL;
 
-    LIST_FOREACH(shape, &coll->shapes, link)
+    LIST_FOREACH(shape, &coll->gpu->shapes, link)
     {
         last = shape;
     }
     if (last != NULL) {
         LIST_REMOVE(last, link);
         destroy_shape(last);
-        coll->n_shapes--;
+        coll->gpu->n_shapes--;
     }
 }
 
-tw_status_t tw_gpu_shape_get(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t **out)
+tw_status_t tw_gpu_shape_get(tw_coll_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t **out)
 {
     tw_gpu_shape_t *shape;
 
-    LIST_FOREACH(shape, &coll->shapes, link)
+    LIST_FOREACH(shape, &coll->gpu->shapes, link)
     {
         if (is_shape_of(shape, args)) {
             break;
@@ -382,42 +377,34 @@ tw_status_t tw_gpu_shape_get(tw_coll_gpu_t *coll, const tw_coll_args_t *args, tw
         if (status != TW_OK) {
             return status;
         }
-        /* those under way over a transport are still in use */
-        if (coll->n_shapes >= MAX_SHAPES && TAILQ_EMPTY(&coll->runs)) {
+        /* those of operations under way are still in use */
+        if (coll->gpu->n_shapes >= MAX_SHAPES && TAILQ_EMPTY(&coll->active)) {
             drop_oldest(coll);
         }
-        coll->n_shapes++;
+        coll->gpu->n_shapes++;
     }
-    LIST_INSERT_HEAD(&coll->shapes, shape, link);
+    LIST_INSERT_HEAD(&coll->gpu->shapes, shape, link);
     *out = shape;
     return TW_OK;
 }
 
-void tw_gpu_shapes_cleanup(tw_coll_gpu_t *coll)
+void tw_gpu_shapes_cleanup(tw_gpu_t *gpu)
 {
-    while (!LIST_EMPTY(&coll->shapes)) {
-        tw_gpu_shape_t *shape = LIST_FIRST(&coll->shapes);
+    while (!LIST_EMPTY(&gpu->shapes)) {
+        tw_gpu_shape_t *shape = LIST_FIRST(&gpu->shapes);
         LIST_REMOVE(shape, link);
         destroy_shape(shape);
     }
-    coll->n_shapes = 0;
+    gpu->n_shapes = 0;
 }
 
-tw_status_t tw_gpu_place_tensors(const tw_coll_gpu_t *coll, const tw_coll_args_t *args,
-                                 const tw_gpu_shape_t *shape, tw_qop_tensor_t *tensors)
+tw_status_t tw_gpu_planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)
 {
-    size_t elem_bytes = tw_type_bytes(args->type);
+    tw_gpu_shape_t *shape;
+    tw_status_t status = tw_gpu_shape_get(coll, args, &shape);
 
-    for (size_t s = 0; s < args->n_segments; s++) {
-        tw_coll_segment_t segment = args->segments[s];
-        const void *needed = args->op == TW_COLL_REDUCE_SCATTER ? segment.src : segment.dst;
-        if (segment.n_elems > 0 && needed == NULL) {
-            tw_error("rank %d: %s: segment %zu: %s is NULL", coll->base.topo.rank, tw_coll_op_name(args->op),
-                     s, args->op == TW_COLL_REDUCE_SCATTER ? "src" : "dst");
-            return TW_ERR_INVALID;
-        }
-        segment.counts = shape->request->args.segments[s].counts;
-        tensors[s] = tw_qop_place(&segment, args->op, coll->base.topo.rank, elem_bytes);
+    if (status == TW_OK) {
+        *bytes = shape->inter_node_bytes;
     }
-    return TW_OK;
+    return status;
 }

@@ -198,6 +198,10 @@ static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
         return status;
     }
     if (task->kind == TW_TASK_SEND) {
+        if (env->sent != NULL) {
+            env->sent[task->lane].bytes += bytes;
+            env->sent[task->lane].messages++;
+        }
         return tw_transport_send_post(env->transport, env->peer[task->lane], tag, memory, bytes,
                                       &task->request);
     }

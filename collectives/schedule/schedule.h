@@ -71,8 +71,9 @@ typedef struct tw_sched_env {
     tw_scratch_t *scratch; /**< NULL: no buffers are asked for, and nothing is packed */
     const int *peer;       /**< [world] transport rank of each communicator rank */
     int rank, world;
-    int window;   /**< messages in flight per peer and direction */
-    uint64_t tag; /**< tag of the first message: the low TW_SCHED_SLOT_BITS are 0 */
+    int window;                    /**< messages in flight per peer and direction */
+    uint64_t tag;                  /**< tag of the first message: the low TW_SCHED_SLOT_BITS are 0 */
+    tw_transport_counters_t *sent; /**< [world] what is sent to each rank is added here; NULL: nowhere */
 } tw_sched_env_t;
 
 #define TW_SCHED_SLOT_BITS 24

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "transport/transport.h"
+
 namespace tw
 {
 
@@ -38,7 +40,8 @@ std::string run_rank(const tw_job_t &job, const std::function<std::string(tw_col
     if (status != TW_OK) {
         return std::string("transport: ") + tw_status_string(status);
     }
-    tw_coll_params_t params = {transport, nullptr, 0, 0};
+    tw_coll_params_t params = {};
+    params.transport = transport;
     status = tw_coll_create(&params, &coll);
     std::string wrong = status == TW_OK ? body(coll) : std::string("create: ") + tw_status_string(status);
     tw_coll_destroy(coll);

@@ -189,10 +189,10 @@ TEST_F(Args, CommunicatorIdAndRanks)
 {
     tw_coll_t *coll = nullptr;
     int outside[] = {0, 1}, twice[] = {0, 0};
-    tw_coll_params_t params = {world->transport(0), nullptr, 0, 256};
+    tw_coll_params_t params = tw::params_of(world->transport(0), nullptr, 0, 256);
     expect_log("id 256");
     EXPECT_EQ(tw_coll_create(&params, &coll), TW_ERR_INVALID);
-    params = {world->transport(0), outside, 2, 1};
+    params = tw::params_of(world->transport(0), outside, 2, 1);
     expect_log("there is no rank 1");
     EXPECT_EQ(tw_coll_create(&params, &coll), TW_ERR_INVALID);
     params.ranks = twice;

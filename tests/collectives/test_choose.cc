@@ -16,9 +16,7 @@ class Plan : public tw::Fixture
   protected:
     static tw_coll_plan_t plan_of(const tw::World &world, int rank = 0)
     {
-        tw_coll_plan_t plan;
-        tw_coll_last_plan(world.coll(rank), &plan);
-        return plan;
+        return world.plan(rank);
     }
 
     static tw::Case gather(size_t n, const char *codec = "int8")
@@ -250,7 +248,7 @@ std::string choice_of(const tw_coll_model_t &model, tw_coll_op_t op, const char 
         tw_coll_choice_t choice;
         world.coll(r)->model = model;
         EXPECT_EQ(tw_coll_choose(world.coll(r), &args, segment.n_elems, &choice), TW_OK);
-        const tw_coll_algo_info_t *info = tw_coll_algo_get(choice.algo);
+        const tw_coll_algo_info_t *info = tw_coll_algo_get(TW_MEM_HOST, choice.algo);
         std::string mine = std::string(info->quantized ? "" : "exact ") + info->name;
         EXPECT_TRUE(r == 0 || mine == name) << r << ": " << mine << " and " << name;
         name = mine;

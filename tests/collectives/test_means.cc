@@ -56,7 +56,7 @@ void for_each_reduction(const std::function<void(const Ask &)> &body, tw_type_t 
                         tw_coll_reduction_t reduction)
 {
     const tw_coll_algo_info_t *info;
-    for (size_t i = 0; (info = tw_coll_algo_get(i)) != nullptr; i++) {
+    for (size_t i = 0; (info = tw_coll_algo_get(TW_MEM_HOST, i)) != nullptr; i++) {
         if (info->op == TW_COLL_REDUCE_SCATTER || info->op == TW_COLL_ALLREDUCE) {
             body({info, type, reduction, false});
             if (info->quantized) {

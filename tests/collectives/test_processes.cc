@@ -26,7 +26,7 @@ std::vector<tw::Case> cases()
 {
     std::vector<tw::Case> all;
     const tw_coll_algo_info_t *info;
-    for (size_t i = 0; (info = tw_coll_algo_get(i)) != nullptr; i++) {
+    for (size_t i = 0; (info = tw_coll_algo_get(TW_MEM_HOST, i)) != nullptr; i++) {
         if (info->quantized) {
             continue;
         }

@@ -15,8 +15,8 @@ class ScratchLimit : public tw::Fixture
     {
         set_env("TW_COLL_SCRATCH", std::to_string(limit));
         tw::World world(node_of);
-        for (size_t i = 0; tw_coll_algo_get(i) != nullptr; i++) {
-            const tw_coll_algo_info_t *info = tw_coll_algo_get(i);
+        for (size_t i = 0; tw_coll_algo_get(TW_MEM_HOST, i) != nullptr; i++) {
+            const tw_coll_algo_info_t *info = tw_coll_algo_get(TW_MEM_HOST, i);
             for (const char *inner : {"", "int8:block=32"}) {
                 if (info->op == TW_COLL_BARRIER || (*inner != '\0' && !info->quantized)) {
                     continue;

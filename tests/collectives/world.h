@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 #include "collectives/collectives.h"
 #include "tests/common/fixture.h"
+#include "transport/transport.h"
 
 namespace tw
 {
@@ -25,18 +27,54 @@ inline std::vector<int> nodes_of(const std::vector<int> &ranks_per_node)
     return nodes;
 }
 
+inline tw_coll_params_t params_of(tw_transport_t *transport, const int *ranks = nullptr, int n_ranks = 0,
+                                  int id = 0)
+{
+    tw_coll_params_t params = {};
+    params.transport = transport;
+    params.ranks = ranks;
+    params.n_ranks = n_ranks;
+    params.id = id;
+    return params;
+}
+
+/** What an operation became. */
+struct Plan {
+    tw_coll_plan_t plan = {};
+    std::string reason;
+
+    void take(const tw_coll_request_t *request)
+    {
+        tw_coll_request_plan(request, &plan);
+        reason = plan.reason;
+        plan.reason = reason.c_str();
+    }
+};
+
+/** Post and wait. */
+inline tw_status_t run_and_note(tw_coll_t *coll, const tw_coll_args_t *args, Plan *plan)
+{
+    tw_coll_request_t *request;
+    tw_status_t status = tw_coll_post(coll, args, &request);
+    if (status != TW_OK) {
+        return status;
+    }
+    plan->take(request);
+    return tw_coll_wait(request);
+}
+
 class World
 {
   public:
     explicit World(const std::vector<int> &node_of, int id = 0)
-        : transports(node_of.size()), colls(node_of.size())
+        : transports(node_of.size()), colls(node_of.size()), plans(node_of.size())
     {
         /* not measured, unless the test wants it: quicker, and the same choices every time */
         ScopedEnv model("TW_COLL_MODEL",
                         getenv("TW_COLL_MODEL") ? getenv("TW_COLL_MODEL") : "inter:beta=1gbit");
         EXPECT_EQ(tw_transport_local_create((int)node_of.size(), node_of.data(), transports.data()), TW_OK);
         run([&](int rank) {
-            tw_coll_params_t params = {transports[(size_t)rank], nullptr, 0, id};
+            tw_coll_params_t params = params_of(transports[(size_t)rank], nullptr, 0, id);
             EXPECT_EQ(tw_coll_create(&params, &colls[(size_t)rank]), TW_OK);
         });
     }
@@ -63,6 +101,16 @@ class World
     {
         return transports[(size_t)rank];
     }
+    /** Post and wait, as a rank. */
+    tw_status_t run(int rank, const tw_coll_args_t *args)
+    {
+        return run_and_note(coll(rank), args, &plans[(size_t)rank]);
+    }
+    /** Of what the rank ran last. */
+    const tw_coll_plan_t &plan(int rank) const
+    {
+        return plans[(size_t)rank].plan;
+    }
     void destroy(int rank)
     {
         tw_coll_destroy(colls[(size_t)rank]);
@@ -83,6 +131,7 @@ class World
   private:
     std::vector<tw_transport_t *> transports;
     std::vector<tw_coll_t *> colls;
+    std::vector<Plan> plans;
 };
 
 } // namespace tw

@@ -114,7 +114,7 @@ class Rank
     Rank &operator=(const Rank &) = delete;
     ~Rank()
     {
-        tw_coll_gpu_destroy(on_gpu);
+        tw_coll_destroy(on_gpu);
         tw_coll_destroy(on_cpu);
         tw_transport_destroy(transport);
     }
@@ -126,14 +126,14 @@ class Rank
         if (status == TW_OK) {
             status = tw_transport_ucx_create(&here, &transport);
         }
-        const tw_coll_params_t params = {transport, nullptr, 0, 0};
+        const tw_coll_params_t params = tw::params_of(transport, nullptr, 0, 0);
         if (status == TW_OK) {
             status = tw_coll_create(&params, &on_cpu);
         }
         if (status == TW_OK) {
             status = gpu.create(job.over_nccl, transport, &on_gpu);
         }
-        if (status == TW_OK && tw_coll_gpu_n_nodes(on_gpu) != (int)job.grid.size()) {
+        if (status == TW_OK && tw_coll_n_nodes(on_gpu) != (int)job.grid.size()) {
             status = TW_ERR_INTERNAL;
         }
         return status;
@@ -185,10 +185,17 @@ class Rank
         is_broken = true;
         return failed(what, status);
     }
+    tw_status_t post(const tw_coll_args_t *args, tw_coll_request_t **request)
+    {
+        tw_coll_args_t on = *args;
+        on.stream = gpu.stream();
+        return tw_coll_post(on_gpu, &on, request);
+    }
     tw_status_t post_and_wait(const tw_coll_args_t *args)
     {
-        tw_status_t status = tw_coll_gpu_post(on_gpu, args, gpu.stream());
-        return status == TW_OK ? tw_coll_gpu_wait(on_gpu) : status;
+        tw_coll_request_t *request;
+        tw_status_t status = post(args, &request);
+        return status == TW_OK ? tw_coll_wait(request) : status;
     }
     /* What the CPU gets. */
     std::string expect(const Case &c, RankBuffers *want)
@@ -273,14 +280,13 @@ class Rank
         if (!wrong.empty()) {
             return wrong;
         }
-        wrong = check("in a graph",
-                      gpu.replay([&] { return tw_coll_gpu_post(on_gpu, there.args(), gpu.stream()); },
-                                 n_replays, [&] { return there.poison(); },
-                                 [&] {
-                                     const tw_status_t status = there.fetch();
-                                     differs += compare(c, got, want);
-                                     return status;
-                                 }));
+        wrong = check("in a graph", gpu.replay([&] { return post(there.args(), nullptr); }, n_replays,
+                                               [&] { return there.poison(); },
+                                               [&] {
+                                                   const tw_status_t status = there.fetch();
+                                                   differs += compare(c, got, want);
+                                                   return status;
+                                               }));
         return wrong.empty() ? differs : wrong;
     }
 
@@ -297,16 +303,17 @@ class Rank
         if (status != TW_OK) {
             return check("while all live", status);
         }
+        tw_coll_request_t *request = nullptr;
         const double start_sec = tw_time_sec();
         status = post_and_wait(there.args());
         if (status == TW_OK) {
-            status = tw_coll_gpu_post(on_gpu, there.args(), gpu.stream());
+            status = post(there.args(), &request);
         }
         if (rank() == job.victim) {
             raise(SIGKILL);
         }
         if (status == TW_OK) {
-            status = tw_coll_gpu_wait(on_gpu);
+            status = tw_coll_wait(request);
         }
         return check_death(there, status, tw_time_sec() - start_sec);
     }
@@ -321,7 +328,7 @@ class Rank
         if (sec > death_sec) {
             return std::string("too late: ") + text;
         }
-        if (tw_coll_gpu_post(on_gpu, there.args(), gpu.stream()) == TW_OK) {
+        if (post(there.args(), nullptr) == TW_OK) {
             return "another operation can be posted";
         }
         const int named = tw_transport_failed_rank(transport);
@@ -335,7 +342,7 @@ class Rank
     RankGpu &gpu;
     tw_transport_t *transport = nullptr;
     tw_coll_t *on_cpu = nullptr;
-    tw_coll_gpu_t *on_gpu = nullptr;
+    tw_coll_t *on_gpu = nullptr;
     bool is_broken = false;
 };
 

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "collectives/collectives_gpu.h"
+#include "collectives/collectives.h"
 #include "tests/gpu/process_jobs.h"
 
 namespace tw::gpu
@@ -16,7 +16,7 @@ class RankGpu
   public:
     virtual ~RankGpu() = default;
     /** A communicator over all ranks of the transport. */
-    virtual tw_status_t create(bool over_nccl, tw_transport_t *transport, tw_coll_gpu_t **out) = 0;
+    virtual tw_status_t create(bool over_nccl, tw_transport_t *transport, tw_coll_t **out) = 0;
     /** Where operations are enqueued. */
     virtual tw_stream_t stream() = 0;
     /** Memory on the GPU with these bytes in it; NULL if there is none. */

@@ -17,13 +17,14 @@ tw_status_t check(cudaError_t error, const char *what)
 class CudaGpu final : public RankGpu
 {
   public:
-    tw_status_t create(bool over_nccl, tw_transport_t *transport, tw_coll_gpu_t **out) override
+    tw_status_t create(bool over_nccl, tw_transport_t *transport, tw_coll_t **out) override
     {
-        tw_coll_gpu_params_t params = {};
-        params.wire = over_nccl ? TW_COLL_GPU_NCCL : TW_COLL_GPU_TRANSPORT;
-        params.over.transport = transport;
-        params.over.id = 1;
-        return tw_coll_gpu_create(&params, out);
+        tw_coll_params_t params = {};
+        params.transport = transport;
+        params.id = 1;
+        params.mem = TW_MEM_CUDA;
+        params.wire = over_nccl ? TW_COLL_WIRE_NCCL : TW_COLL_WIRE_TRANSPORT;
+        return tw_coll_create(&params, out);
     }
     tw_stream_t stream() override
     {

@@ -19,14 +19,13 @@ class SimGpu final : public tw::gpu::RankGpu
         : device(seed), stream_(device.new_stream()), spoils(how == "flip"), hangs(how == "hang")
     {
     }
-    tw_status_t create(bool over_nccl, tw_transport_t *transport, tw_coll_gpu_t **out) override
+    tw_status_t create(bool over_nccl, tw_transport_t *transport, tw_coll_t **out) override
     {
-        tw_gpu_parts_t parts = {};
+        const tw_coll_params_t params = tw::params_of(transport, nullptr, 0, 1);
+        tw_coll_parts_t parts = {};
+        parts.params = &params;
         parts.device = device.table();
-        parts.transport = transport;
-        parts.id = 1;
-        parts.world = tw_transport_world(transport);
-        return over_nccl ? TW_ERR_UNSUPPORTED : tw_gpu_create_of_parts(&parts, out);
+        return over_nccl ? TW_ERR_UNSUPPORTED : tw_coll_create_of_parts(&parts, out);
     }
     tw_stream_t stream() override
     {

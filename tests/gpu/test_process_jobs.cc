@@ -116,10 +116,8 @@ TEST_F(ProcessJobs, OperationsOverNccl)
         for (const ProcessCase &each : job.cases) {
             tw::Case c = each.c;
             const std::vector<tw::RankBuffers> got = gpu.run(c);
-            tw_coll_plan_t plan;
-            tw_coll_gpu_last_plan(gpu.coll(0), &plan);
-            EXPECT_EQ(plan.algo, c.algo);
-            EXPECT_EQ(plan.quantized, !c.codec.empty());
+            EXPECT_EQ(gpu.plan(0).algo, c.algo);
+            EXPECT_EQ(gpu.plan(0).quantized, !c.codec.empty());
             c.algo = c.algo == "native" ? "direct" : c.algo;
             if (each.kind != ProcessCase::native) {
                 expect_same(c, got, run_case(world, c));

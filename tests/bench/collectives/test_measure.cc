@@ -19,12 +19,11 @@ class SimTarget
     explicit SimTarget(tw::World &world, int rank)
         : table_{}, device_((uint32_t)rank + 1), stream_(device_.new_stream())
     {
-        tw_gpu_parts_t parts = {};
+        const tw_coll_params_t params = tw::params_of(world.transport(rank), nullptr, 0, 1);
+        tw_coll_parts_t parts = {};
+        parts.params = &params;
         parts.device = device_.table();
-        parts.transport = world.transport(rank);
-        parts.id = 1;
-        parts.world = world.size();
-        EXPECT_EQ(TW_OK, tw_gpu_create_of_parts(&parts, &coll_));
+        EXPECT_EQ(TW_OK, tw_coll_create_of_parts(&parts, &coll_));
         table_.load = [](tw_bench_target_t *t, const tw_bench_tensors_t *tensors) {
             SimTarget *me = of(t);
             me->host_ = *tensors;
@@ -41,11 +40,13 @@ class SimTarget
             std::fill(of(t)->dst_.begin(), of(t)->dst_.end(), (char)byte);
             return TW_OK;
         };
-        table_.run = [](tw_bench_target_t *t, const tw_coll_args_t *args, tw_coll_plan_t *plan) {
+        table_.run = [](tw_bench_target_t *t, const tw_coll_args_t *args, tw_coll_plan_t *plan,
+                        char *reason) {
             tw_coll_args_t there = of(t)->there(args);
-            tw_status_t status = tw_coll_gpu_post(of(t)->coll_, &there, of(t)->stream_);
-            status = status == TW_OK ? tw_coll_gpu_wait(of(t)->coll_) : status;
-            tw_coll_gpu_last_plan(of(t)->coll_, plan);
+            there.stream = of(t)->stream_;
+            tw_status_t status = tw::run_and_note(of(t)->coll_, &there, &of(t)->plan_);
+            *plan = of(t)->plan_.plan;
+            snprintf(reason, TW_BENCH_REASON_BYTES, "%s", plan->reason);
             return status;
         };
         table_.fetch = [](tw_bench_target_t *t) {
@@ -54,10 +55,10 @@ class SimTarget
         };
         table_.planned_bytes = [](tw_bench_target_t *t, const tw_coll_args_t *args, uint64_t *bytes) {
             tw_coll_args_t there = of(t)->there(args);
-            return tw_coll_gpu_planned_inter_node_bytes(of(t)->coll_, &there, bytes);
+            return tw_coll_planned_inter_node_bytes(of(t)->coll_, &there, bytes);
         };
         table_.nonfinite_blocks = [](tw_bench_target_t *t) {
-            return tw_coll_gpu_nonfinite_blocks(of(t)->coll_);
+            return tw_coll_nonfinite_blocks(of(t)->coll_);
         };
         table_.is_counted = 1;
     }
@@ -65,7 +66,7 @@ class SimTarget
     SimTarget &operator=(const SimTarget &) = delete;
     ~SimTarget()
     {
-        tw_coll_gpu_destroy(coll_);
+        tw_coll_destroy(coll_);
     }
     tw_bench_target_t *table()
     {
@@ -87,7 +88,8 @@ class SimTarget
     tw_bench_target_t table_; /* first: see of() */
     tw::SimDevice device_;
     tw_stream_t stream_;
-    tw_coll_gpu_t *coll_ = nullptr;
+    tw_coll_t *coll_ = nullptr;
+    tw::Plan plan_;
     tw_bench_tensors_t host_ = {};
     std::vector<char> src_, dst_;
     std::vector<tw_coll_segment_t> segments_;
@@ -174,7 +176,7 @@ TEST_F(MeasureTest, EveryOperationAndModeIsRightInEveryShape)
 TEST_F(MeasureTest, EveryAlgorithmIsRight)
 {
     const tw_coll_algo_info_t *info;
-    for (size_t i = 0; (info = tw_coll_algo_get(i)) != nullptr; i++) {
+    for (size_t i = 0; (info = tw_coll_algo_get(TW_MEM_HOST, i)) != nullptr; i++) {
         if (info->op > TW_COLL_ALLREDUCE) {
             continue;
         }
@@ -211,7 +213,7 @@ TEST_F(MeasureTest, GpusAreRight)
 TEST_F(MeasureTest, EveryAlgorithmOnGpusIsRight)
 {
     const tw_coll_algo_info_t *info;
-    for (size_t i = 0; (info = tw_coll_gpu_algo_get(i)) != nullptr; i++) {
+    for (size_t i = 0; (info = tw_coll_algo_get(TW_MEM_CUDA, i)) != nullptr; i++) {
         tw_bench_options_t o = options(info->op);
         o.cuda = 1;
         o.algo = info->name;

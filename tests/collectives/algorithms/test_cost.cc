@@ -39,7 +39,7 @@ Counted run(const std::vector<int> &node_of, const tw::Case &c, tw_coll_cost_t *
     std::mutex lock;
     world.run([&](int rank) {
         tw::Job job(c, world.size(), rank);
-        EXPECT_EQ(tw_coll_run(world.coll(rank), job.args()), TW_OK);
+        EXPECT_EQ(world.run(rank, job.args()), TW_OK);
         std::lock_guard<std::mutex> guard(lock);
         for (size_t peer = 0; peer < node_of.size(); peer++) {
             tw_transport_counters_t sent;
@@ -58,8 +58,7 @@ Counted run(const std::vector<int> &node_of, const tw::Case &c, tw_coll_cost_t *
             return;
         }
         tw_coll_t *coll = world.coll(0);
-        tw_coll_plan_t plan;
-        tw_coll_last_plan(coll, &plan);
+        const tw_coll_plan_t &plan = world.plan(0);
         tw_case_t shape = {};
         shape.model = &coll->model;
         shape.topo = &coll->topo;
@@ -83,7 +82,7 @@ Counted run(const std::vector<int> &node_of, const tw::Case &c, tw_coll_cost_t *
 TEST_F(Cost, CountsWhatIsSent)
 {
     const tw_coll_algo_info_t *info;
-    for (size_t i = 0; (info = tw_coll_algo_get(i)) != nullptr; i++) {
+    for (size_t i = 0; (info = tw_coll_algo_get(TW_MEM_HOST, i)) != nullptr; i++) {
         if (info->quantized || info->op == TW_COLL_BARRIER) {
             continue;
         }

@@ -85,8 +85,8 @@ INSTANTIATE_TEST_SUITE_P(Rows, Exact, ::testing::ValuesIn(rows), name_of);
 TEST(ExactRows, NoneIsMissing)
 {
     size_t n = 0;
-    for (size_t i = 0; tw_coll_algo_get(i) != nullptr; i++) {
-        const tw_coll_algo_info_t *info = tw_coll_algo_get(i);
+    for (size_t i = 0; tw_coll_algo_get(TW_MEM_HOST, i) != nullptr; i++) {
+        const tw_coll_algo_info_t *info = tw_coll_algo_get(TW_MEM_HOST, i);
         n += !info->quantized && info->op != TW_COLL_BARRIER;
     }
     EXPECT_EQ(n, sizeof(rows) / sizeof(rows[0]));

@@ -47,7 +47,7 @@ class Shard : public tw::Fixture
         ASSERT_EQ(tw_view_init(&out, sizeof(float), 1), TW_OK);
         tw_view_append(&in, memory.data(), all_in ? first.back() : own);
         tw_view_append(&out, memory.data(), all_out ? first.back() : own);
-        tw_sched_env_t env = {transport, scratch, topo.peer, rank, world, 4, 0};
+        tw_sched_env_t env = {transport, scratch, topo.peer, rank, world, 4, 0, nullptr};
         ASSERT_EQ(tw_sched_create(&env, &build.sched), TW_OK);
         build.topo = &topo;
         build.in = &in;

@@ -24,10 +24,10 @@ TEST_F(Algos, RowsAreCompleteAndNamesUnique)
         EXPECT_GT(std::string(algo->info.doc).size(), 0u) << name;
         EXPECT_NE(algo->build, nullptr) << name;
         EXPECT_NE(algo->cost, nullptr) << name;
-        EXPECT_EQ(tw_coll_algo_get(n), &algo->info);
+        EXPECT_EQ(tw_coll_algo_get(TW_MEM_HOST, n), &algo->info);
         (algo->info.quantized ? quantized_ops : exact_ops).insert(algo->info.op);
     }
-    EXPECT_EQ(tw_coll_algo_get(n), nullptr);
+    EXPECT_EQ(tw_coll_algo_get(TW_MEM_HOST, n), nullptr);
     EXPECT_EQ(tw_algo_get(n + 1), nullptr);
     EXPECT_EQ(exact_ops.size(), (size_t)TW_COLL_OP_COUNT); /* each has an exact one */
     EXPECT_EQ(quantized_ops, (std::set<int>{TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}));

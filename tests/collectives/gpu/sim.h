@@ -11,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "collectives/create.h"
 #include "collectives/gpu/gpu.h"
 
 namespace tw

@@ -80,8 +80,9 @@ class OnGpu
                       cudaSuccess);
         }
     }
-    const tw_coll_args_t *args() const
+    const tw_coll_args_t *args(cudaStream_t stream)
     {
+        asked.args.stream = stream;
         return &asked.args;
     }
 
@@ -118,7 +119,7 @@ class GpuCuda : public tw::Fixture
         allow_descriptors(""); /* the driver and NCCL open files when they like */
     }
 
-    static std::vector<tw::RankBuffers> run(tw::World &world, const std::vector<tw_coll_gpu_t *> &colls,
+    static std::vector<tw::RankBuffers> run(tw::World &world, const std::vector<tw_coll_t *> &colls,
                                             const tw::Case &c)
     {
         std::vector<tw::RankBuffers> all(colls.size());
@@ -128,8 +129,7 @@ class GpuCuda : public tw::Fixture
             prepare(c, world.size(), rank, mine);
             OnGpu gpu(c, mine);
             EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-            EXPECT_EQ(tw_coll_gpu_post(colls[(size_t)rank], gpu.args(), stream), TW_OK);
-            EXPECT_EQ(tw_coll_gpu_wait(colls[(size_t)rank]), TW_OK);
+            EXPECT_EQ(tw_coll_run(colls[(size_t)rank], gpu.args(stream)), TW_OK);
             gpu.fetch();
             EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
             keep_shard(c, world.size(), rank, mine);
@@ -137,23 +137,22 @@ class GpuCuda : public tw::Fixture
         return all;
     }
 
-    static std::vector<tw_coll_gpu_t *> create(tw::World &world, tw_coll_gpu_wire_t wire)
+    static std::vector<tw_coll_t *> create(tw::World &world, tw_coll_wire_t wire)
     {
-        std::vector<tw_coll_gpu_t *> colls((size_t)world.size());
+        std::vector<tw_coll_t *> colls((size_t)world.size());
         world.run([&](int rank) {
-            tw_coll_gpu_params_t params = {};
+            tw_coll_params_t params = tw::params_of(world.transport(rank), nullptr, 0, 1);
+            params.mem = TW_MEM_CUDA;
             params.wire = wire;
-            params.over.transport = world.transport(rank);
-            params.over.id = 1;
-            EXPECT_EQ(tw_coll_gpu_create(&params, &colls[(size_t)rank]), TW_OK);
+            EXPECT_EQ(tw_coll_create(&params, &colls[(size_t)rank]), TW_OK);
         });
         return colls;
     }
 
-    static void destroy(const std::vector<tw_coll_gpu_t *> &colls)
+    static void destroy(const std::vector<tw_coll_t *> &colls)
     {
-        for (tw_coll_gpu_t *coll : colls) {
-            tw_coll_gpu_destroy(coll);
+        for (tw_coll_t *coll : colls) {
+            tw_coll_destroy(coll);
         }
     }
 };
@@ -168,7 +167,7 @@ TEST_F(GpuCuda, OverTheTransport)
     }
     for (const std::vector<int> &grid : grids) {
         tw::World world(tw::nodes_of(grid));
-        std::vector<tw_coll_gpu_t *> colls = create(world, TW_COLL_GPU_TRANSPORT);
+        std::vector<tw_coll_t *> colls = create(world, TW_COLL_WIRE_TRANSPORT);
         for (tw_coll_op_t op : ops) {
             for (bool flat : {false, true}) {
                 tw::Case c;
@@ -200,7 +199,7 @@ TEST_F(GpuCuda, OneRankOverNccl)
         GTEST_SKIP() << "there is no NCCL here";
     }
     tw::World world(tw::nodes_of({1}));
-    std::vector<tw_coll_gpu_t *> colls = create(world, TW_COLL_GPU_NCCL);
+    std::vector<tw_coll_t *> colls = create(world, TW_COLL_WIRE_NCCL);
     for (tw_coll_op_t op : ops) {
         tw::Case c;
         c.op = op;
@@ -223,7 +222,7 @@ TEST_F(GpuCuda, GraphReplay)
         GTEST_SKIP() << "there is no NCCL here";
     }
     tw::World world(tw::nodes_of({1}));
-    std::vector<tw_coll_gpu_t *> colls = create(world, TW_COLL_GPU_NCCL);
+    std::vector<tw_coll_t *> colls = create(world, TW_COLL_WIRE_NCCL);
     tw::Case c;
     tw::RankBuffers mine;
     cudaStream_t stream = nullptr;
@@ -235,9 +234,9 @@ TEST_F(GpuCuda, GraphReplay)
     prepare(c, 1, 0, &mine);
     OnGpu gpu(c, &mine);
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(tw_coll_gpu_prepare(colls[0], gpu.args()), TW_OK);
+    ASSERT_EQ(tw_coll_prepare(colls[0], gpu.args(stream)), TW_OK);
     ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    EXPECT_EQ(tw_coll_gpu_post(colls[0], gpu.args(), stream), TW_OK);
+    EXPECT_EQ(tw_coll_post(colls[0], gpu.args(stream), nullptr), TW_OK);
     ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
     ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
     for (int i = 0; i < 3; i++) {

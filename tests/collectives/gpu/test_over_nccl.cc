@@ -207,7 +207,7 @@ TEST_F(GpuStream, BytesAreGathered)
         args.type = TW_TYPE_BYTE;
         args.segments = &segments[(size_t)r];
         args.n_segments = 1;
-        EXPECT_EQ(tw_coll_gpu_post(gpu.coll(r), &args, gpu.stream(r)), TW_OK);
+        EXPECT_EQ(gpu.post(r, args), TW_OK);
     }
     EXPECT_TRUE(gpu.finish());
     for (int r = 0; r < 4; r++) {
@@ -225,7 +225,6 @@ TEST_F(GpuStream, NativeWhereItFits)
     for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
         for (bool in_place : {false, true}) {
             tw::Case c;
-            tw_coll_plan_t plan;
             c.op = op;
             c.codec = "";
             c.in_place = in_place;
@@ -234,12 +233,10 @@ TEST_F(GpuStream, NativeWhereItFits)
             tw::Case direct = c;
             direct.algo = "direct"; /* the simulated NCCL adds like it */
             expect_same(c, gpu.run(c), run_case(cpu, direct));
-            tw_coll_gpu_last_plan(gpu.coll(0), &plan);
-            EXPECT_STREQ(plan.algo, "native");
+            EXPECT_STREQ(gpu.plan(0).algo, "native");
             c.sizes = {4001};
             (void)gpu.run(c);
-            tw_coll_gpu_last_plan(gpu.coll(0), &plan);
-            EXPECT_STREQ(plan.algo, op == TW_COLL_ALLREDUCE ? "native" : "hierarchical");
+            EXPECT_STREQ(gpu.plan(0).algo, op == TW_COLL_ALLREDUCE ? "native" : "hierarchical");
         }
     }
 }
@@ -291,9 +288,8 @@ TEST_F(GpuStream, InterNodeBytes)
         uint64_t total = 0;
         for (int r = 0; r < 6; r++) {
             uint64_t planned = 0, sent = 0;
-            EXPECT_EQ(
-                tw_coll_gpu_planned_inter_node_bytes(gpu.coll(r), &posted[(size_t)r].asked->args, &planned),
-                TW_OK);
+            EXPECT_EQ(tw_coll_planned_inter_node_bytes(gpu.coll(r), &posted[(size_t)r].asked->args, &planned),
+                      TW_OK);
             for (int to = 0; to < 6; to++) {
                 sent += nodes[(size_t)to] != nodes[(size_t)r] ? gpu.net.sent_bytes[(size_t)(r * 6 + to)] : 0;
             }
@@ -306,23 +302,19 @@ TEST_F(GpuStream, InterNodeBytes)
 
 TEST_F(GpuStream, DeclinesOnOneNodeAndForTinyTensors)
 {
-    tw_coll_plan_t plan;
     tw::GpuWorld one(tw::nodes_of({4})), two(tw::nodes_of({2, 2}));
     tw::Case c;
     c.sizes = {1 << 20};
     (void)one.run(c, 0);
-    tw_coll_gpu_last_plan(one.coll(0), &plan);
-    EXPECT_EQ(plan.quantized, 0);
-    EXPECT_STRNE(plan.reason, "");
+    EXPECT_EQ(one.plan(0).quantized, 0);
+    EXPECT_STRNE(one.plan(0).reason, "");
     (void)two.run(c, 0);
-    tw_coll_gpu_last_plan(two.coll(0), &plan);
-    EXPECT_EQ(plan.quantized, 1);
-    EXPECT_STREQ(plan.reason, "");
+    EXPECT_EQ(two.plan(0).quantized, 1);
+    EXPECT_STREQ(two.plan(0).reason, "");
     c.sizes = {100};
     (void)two.run(c, 0);
-    tw_coll_gpu_last_plan(two.coll(0), &plan);
-    EXPECT_EQ(plan.quantized, 0);
-    EXPECT_STRNE(plan.reason, "");
+    EXPECT_EQ(two.plan(0).quantized, 0);
+    EXPECT_STRNE(two.plan(0).reason, "");
 }
 
 TEST_F(GpuStream, ExplainsItself)
@@ -353,9 +345,9 @@ TEST_F(GpuStream, NoAllocationOncePrepared)
         tw::RankBuffers mine;
         prepare(c, 3, r, &mine);
         tw::RankCase asked(c, &mine, 1);
-        EXPECT_EQ(tw_coll_gpu_prepare(gpu.coll(r), &asked.args), TW_OK);
+        EXPECT_EQ(tw_coll_prepare(gpu.coll(r), &asked.args), TW_OK);
         EXPECT_EQ(gpu.device(r).n_allocated, 1);
-        EXPECT_EQ(tw_coll_gpu_workspace_bytes(gpu.coll(r)), gpu.device(r).allocated_bytes);
+        EXPECT_EQ(tw_coll_workspace_bytes(gpu.coll(r)), gpu.device(r).allocated_bytes);
         gpu.device(r).capture = 7; /* allowed now */
     }
     (void)gpu.run(c);
@@ -367,8 +359,8 @@ TEST_F(GpuStream, NoAllocationOncePrepared)
     tw::RankBuffers mine;
     prepare(c, 3, 0, &mine);
     tw::RankCase asked(c, &mine, 1);
-    expect_log("rank 0: allreduce: call tw_coll_gpu_prepare before a graph is captured");
-    EXPECT_EQ(tw_coll_gpu_post(gpu.coll(0), &asked.args, gpu.stream(0)), TW_ERR_INVALID);
+    expect_log("rank 0: allreduce: call tw_coll_prepare before a graph is captured");
+    EXPECT_EQ(gpu.post(0, asked.args), TW_ERR_INVALID);
     for (int r = 0; r < 3; r++) {
         gpu.device(r).capture = 0;
     }
@@ -382,7 +374,7 @@ TEST_F(GpuStream, BadArguments)
     c.sizes = {1000};
     prepare(c, 2, 0, &mine);
     tw::RankCase asked(c, &mine, 1);
-    auto post = [&] { return tw_coll_gpu_post(gpu.coll(0), &asked.args, gpu.stream(0)); };
+    auto post = [&] { return gpu.post(0, asked.args); };
     asked.args.op = TW_COLL_BROADCAST;
     expect_log("rank 0: operation 3 (broadcast) does not work on GPU memory");
     EXPECT_EQ(post(), TW_ERR_UNSUPPORTED);
@@ -391,14 +383,14 @@ TEST_F(GpuStream, BadArguments)
     expect_log("rank 0: allgather: there is no quantized algorithm \"two_hop\" for this");
     EXPECT_EQ(post(), TW_ERR_UNSUPPORTED);
     asked.args.algo = nullptr;
-    EXPECT_EQ(tw_coll_gpu_prepare(gpu.coll(0), &asked.args), TW_OK);
+    EXPECT_EQ(tw_coll_prepare(gpu.coll(0), &asked.args), TW_OK);
     asked.segments[0].dst = nullptr;
     expect_log("rank 0: allgather: segment 0: dst is NULL");
     EXPECT_EQ(post(), TW_ERR_INVALID);
     asked.args.segments = nullptr;
     expect_log("rank 0: allgather: segments is NULL");
     EXPECT_EQ(post(), TW_ERR_INVALID);
-    EXPECT_EQ(tw_coll_gpu_test(gpu.coll(0)), TW_OK)
+    EXPECT_EQ(tw_coll_progress(gpu.coll(0)), TW_OK)
         << "mistakes that are found before anything starts do no harm";
 }
 
@@ -409,21 +401,22 @@ TEST_F(GpuStream, MissingRank)
     tw::GpuWorld gpu(tw::nodes_of({1, 1, 1}));
     tw::Case c;
     tw::RankBuffers mine[2];
+    tw_coll_request_t *requests[2];
     c.sizes = {1000};
     std::vector<std::unique_ptr<tw::RankCase>> asked;
     for (int r = 0; r < 2; r++) {
         prepare(c, 3, r, &mine[r]);
         asked.push_back(std::make_unique<tw::RankCase>(c, &mine[r], 1));
-        EXPECT_EQ(tw_coll_gpu_post(gpu.coll(r), &asked.back()->args, gpu.stream(r)), TW_OK);
+        EXPECT_EQ(gpu.post(r, asked.back()->args, &requests[r]), TW_OK);
     }
     EXPECT_FALSE(gpu.finish());
-    EXPECT_EQ(tw_coll_gpu_test(gpu.coll(0)), TW_IN_PROGRESS);
+    EXPECT_EQ(tw_coll_test(requests[0]), TW_IN_PROGRESS);
     for (int r = 0; r < 2; r++) {
-        expect_log("rank " + std::to_string(r) + ": the last operation over nccl");
-        EXPECT_EQ(tw_coll_gpu_wait(gpu.coll(r)), TW_ERR_TIMEOUT);
+        expect_log("rank " + std::to_string(r) + ": allgather (hierarchical, number 0) has not moved for");
+        EXPECT_EQ(tw_coll_wait(requests[r]), TW_ERR_TIMEOUT);
         EXPECT_EQ(gpu.net.n_aborts[(size_t)r], 1);
-        EXPECT_EQ(tw_coll_gpu_test(gpu.coll(r)), TW_ERR_TIMEOUT);
-        EXPECT_EQ(tw_coll_gpu_post(gpu.coll(r), &asked[(size_t)r]->args, gpu.stream(r)), TW_ERR_TIMEOUT);
+        EXPECT_EQ(tw_coll_progress(gpu.coll(r)), TW_ERR_TIMEOUT);
+        EXPECT_EQ(gpu.post(r, asked[(size_t)r]->args), TW_ERR_TIMEOUT);
     }
 }
 
@@ -438,12 +431,12 @@ TEST_F(GpuStream, ErrorOnTheDevice)
     tw::RankCase asked(c, &mine, 1);
     gpu.net.errors[0] = TW_ERR_PEER;
     gpu.net.errors[1] = TW_ERR_PEER;
-    EXPECT_EQ(tw_coll_gpu_test(gpu.coll(0)), TW_ERR_PEER);
-    EXPECT_EQ(tw_coll_gpu_post(gpu.coll(1), &asked.args, gpu.stream(1)), TW_ERR_PEER);
+    EXPECT_EQ(tw_coll_progress(gpu.coll(0)), TW_ERR_PEER);
+    EXPECT_EQ(gpu.post(1, asked.args), TW_ERR_PEER);
     EXPECT_EQ(gpu.net.n_aborts[0] + gpu.net.n_aborts[1], 2);
-    tw_coll_gpu_abort(gpu.coll(0));
+    tw_coll_abort(gpu.coll(0));
     EXPECT_EQ(gpu.net.n_aborts[0], 1) << "once is enough";
-    EXPECT_EQ(tw_coll_gpu_test(gpu.coll(0)), TW_ERR_PEER);
+    EXPECT_EQ(tw_coll_progress(gpu.coll(0)), TW_ERR_PEER);
 }
 
 } // namespace

@@ -11,14 +11,13 @@
 namespace
 {
 
-tw_status_t create(tw::SimDevice *device, tw_transport_t *transport, tw_coll_gpu_t **out)
+tw_status_t create(tw::SimDevice *device, tw_transport_t *transport, tw_coll_t **out)
 {
-    tw_gpu_parts_t parts = {};
+    const tw_coll_params_t params = tw::params_of(transport, nullptr, 0, 1);
+    tw_coll_parts_t parts = {};
+    parts.params = &params;
     parts.device = device->table();
-    parts.transport = transport;
-    parts.id = 1;
-    parts.world = tw_transport_world(transport);
-    return tw_gpu_create_of_parts(&parts, out);
+    return tw_coll_create_of_parts(&parts, out);
 }
 
 /** Whether the transports take the memory of the GPUs. */
@@ -46,11 +45,11 @@ class HostWorld
     HostWorld &operator=(const HostWorld &) = delete;
     ~HostWorld()
     {
-        for (tw_coll_gpu_t *coll : colls) {
-            tw_coll_gpu_destroy(coll);
+        for (tw_coll_t *coll : colls) {
+            tw_coll_destroy(coll);
         }
     }
-    tw_coll_gpu_t *coll(int rank) const
+    tw_coll_t *coll(int rank) const
     {
         return colls[(size_t)rank];
     }
@@ -66,10 +65,17 @@ class HostWorld
     {
         return *transports[(size_t)rank];
     }
+    tw_status_t post(int rank, const tw_coll_args_t *args, tw_coll_request_t **request) const
+    {
+        tw_coll_args_t on = *args;
+        on.stream = stream(rank);
+        return tw_coll_post(coll(rank), &on, request);
+    }
     tw_status_t post_and_wait(int rank, const tw_coll_args_t *args) const
     {
-        tw_status_t status = tw_coll_gpu_post(coll(rank), args, stream(rank));
-        return status == TW_OK ? tw_coll_gpu_wait(coll(rank)) : status;
+        tw_coll_request_t *request;
+        tw_status_t status = post(rank, args, &request);
+        return status == TW_OK ? tw_coll_wait(request) : status;
     }
     std::vector<tw::RankBuffers> run(const tw::Case &c, int force_codec = 1)
     {
@@ -82,7 +88,7 @@ class HostWorld
     std::vector<std::unique_ptr<tw::SimDevice>> devices;
     std::vector<std::unique_ptr<tw::GpuTransport>> transports;
     std::vector<tw_stream_t> streams;
-    std::vector<tw_coll_gpu_t *> colls;
+    std::vector<tw_coll_t *> colls;
 };
 
 class GpuHost : public tw::Fixture
@@ -151,16 +157,16 @@ TEST_F(GpuHost, BesideTheCpuInAnyOrder)
     const std::vector<tw::RankBuffers> on_gpu =
         run_case_by(world, c, 1, [&](int rank, const tw_coll_args_t *args) {
             tw::RankBuffers &mine = on_cpu[(size_t)rank];
-            tw_coll_request_t *request;
+            tw_coll_request_t *request, *gpu_request;
             tw::prepare(c, world.size(), rank, &mine);
             const tw::RankCase asked(c, &mine, 1);
-            EXPECT_EQ(tw_coll_gpu_post(gpu.coll(rank), args, gpu.stream(rank)), TW_OK);
+            EXPECT_EQ(gpu.post(rank, args, &gpu_request), TW_OK);
             EXPECT_EQ(tw_coll_post(world.coll(rank), &asked.args, &request), TW_OK);
             if (rank % 2) {
                 EXPECT_EQ(tw_coll_wait(request), TW_OK);
-                return tw_coll_gpu_wait(gpu.coll(rank));
+                return tw_coll_wait(gpu_request);
             }
-            tw_status_t status = tw_coll_gpu_wait(gpu.coll(rank));
+            tw_status_t status = tw_coll_wait(gpu_request);
             EXPECT_EQ(tw_coll_wait(request), TW_OK);
             return status;
         });
@@ -178,7 +184,7 @@ void expect_workspace(Reach reach, bool pinned)
     tw::Case c;
     c.sizes = {20001};
     expect_same(c, gpu.run(c), run_case(world, c));
-    EXPECT_EQ(tw_coll_gpu_workspace_pinned(gpu.coll(0)), pinned ? 1 : 0);
+    EXPECT_EQ(tw_coll_workspace_mem(gpu.coll(0)) == TW_MEM_HOST, pinned);
     EXPECT_EQ(gpu.device(0).n_pinned > 0, pinned);
     EXPECT_EQ(gpu.device(0).n_pinned == gpu.device(0).n_allocated, pinned);
     EXPECT_EQ(gpu.transport(0).n_messages > 0, !pinned);
@@ -207,7 +213,7 @@ TEST_F(GpuHost, WorkspaceRefused)
 {
     tw::World world(tw::nodes_of({1}));
     tw::SimDevice device(1);
-    tw_coll_gpu_t *coll = nullptr;
+    tw_coll_t *coll = nullptr;
     set_env("TW_COLL_GPU_WORKSPACE", "device");
     expect_log("rank 0: TW_COLL_GPU_WORKSPACE is device, but the transport takes no GPU memory (local: ");
     EXPECT_EQ(create(&device, world.transport(0), &coll), TW_ERR_UNSUPPORTED);
@@ -229,7 +235,7 @@ TEST_F(GpuHost, WorkspaceIsExplained)
         prepare(c, 2, 0, &mine);
         tw::RankCase asked(c, &mine, 1);
         testing::internal::CaptureStderr();
-        EXPECT_EQ(tw_coll_gpu_prepare(gpu.coll(0), &asked.args), TW_OK);
+        EXPECT_EQ(tw_coll_prepare(gpu.coll(0), &asked.args), TW_OK);
         const std::string text = testing::internal::GetCapturedStderr();
         EXPECT_NE(text.find(reach == STRAIGHT ? " in GPU memory" : " in pinned host memory"),
                   std::string::npos)
@@ -254,9 +260,11 @@ TEST_F(GpuHost, SeveralUnderWay)
         prepare(a, 3, rank, &got_a[(size_t)rank]);
         prepare(b, 3, rank, &got_b[(size_t)rank]);
         tw::RankCase asked_a(a, &got_a[(size_t)rank], 1), asked_b(b, &got_b[(size_t)rank], 1);
-        EXPECT_EQ(tw_coll_gpu_post(gpu.coll(rank), &asked_a.args, gpu.stream(rank)), TW_OK);
-        EXPECT_EQ(tw_coll_gpu_post(gpu.coll(rank), &asked_b.args, gpu.stream(rank)), TW_OK);
-        EXPECT_EQ(tw_coll_gpu_wait(gpu.coll(rank)), TW_OK);
+        tw_coll_request_t *request_a, *request_b;
+        EXPECT_EQ(gpu.post(rank, &asked_a.args, &request_a), TW_OK);
+        EXPECT_EQ(gpu.post(rank, &asked_b.args, &request_b), TW_OK);
+        EXPECT_EQ(tw_coll_wait(request_b), TW_OK);
+        EXPECT_EQ(tw_coll_wait(request_a), TW_OK);
     });
     expect_same(a, got_a, run_case(world, a));
     expect_same(b, got_b, run_case(world, b));
@@ -275,7 +283,7 @@ TEST_F(GpuHost, PlannedBytesAreSent)
         tw_transport_inter_node_counters(world.transport(rank), &before);
         tw_status_t status = gpu.post_and_wait(rank, args);
         tw_transport_inter_node_counters(world.transport(rank), &after);
-        EXPECT_EQ(tw_coll_gpu_planned_inter_node_bytes(gpu.coll(rank), args, &planned), TW_OK);
+        EXPECT_EQ(tw_coll_planned_inter_node_bytes(gpu.coll(rank), args, &planned), TW_OK);
         EXPECT_EQ(after.bytes - before.bytes, planned);
         EXPECT_GT(planned, 0u);
         return status;
@@ -289,7 +297,7 @@ void over_ucx(Reach reach)
     auto body = [reach](tw_coll_t *coll) -> std::string {
         tw::SimDevice device((uint32_t)tw_coll_rank(coll) + 1);
         tw_stream_t stream = device.new_stream();
-        tw_coll_gpu_t *gpu = nullptr;
+        tw_coll_t *gpu = nullptr;
         std::string wrong;
         int rank = tw_coll_rank(coll), world = tw_coll_size(coll);
         coll->transport->takes[TW_MEM_CUDA] = reach == STRAIGHT;
@@ -297,7 +305,7 @@ void over_ucx(Reach reach)
         if (create(&device, coll->transport, &gpu) != TW_OK) {
             return "no communicator";
         }
-        if (tw_coll_gpu_workspace_pinned(gpu) != (reach == THROUGH_HOST)) {
+        if ((tw_coll_workspace_mem(gpu) == TW_MEM_HOST) != (reach == THROUGH_HOST)) {
             wrong = "the workspace is not where it should be; ";
         }
         for (tw_coll_op_t op : ops) {
@@ -311,13 +319,13 @@ void over_ucx(Reach reach)
             prepare(c, world, rank, &on_gpu);
             tw::RankCase asked_cpu(c, &on_cpu, 1), asked_gpu(c, &on_gpu, 1);
             tw_status_t status = tw_coll_run(coll, &asked_cpu.args);
-            status = status == TW_OK ? tw_coll_gpu_post(gpu, &asked_gpu.args, stream) : status;
-            status = status == TW_OK ? tw_coll_gpu_wait(gpu) : status;
+            asked_gpu.args.stream = stream;
+            status = status == TW_OK ? tw_coll_run(gpu, &asked_gpu.args) : status;
             if (status != TW_OK || on_cpu.dst != on_gpu.dst) {
                 wrong += tw::describe(c) + ": " + tw_status_string(status) + "; ";
             }
         }
-        tw_coll_gpu_destroy(gpu);
+        tw_coll_destroy(gpu);
         return wrong;
     };
     tw::ScopedEnv chunk("TW_COLL_CHUNK", "8K");
@@ -391,7 +399,7 @@ TEST_F(GpuHost, ArgumentsThatDiffer)
     allow_log("a message of another size");
     allow_log("were expected");
     allow_log("gave the job up");
-    expect_log("disagrees about an operation: here it is number 2, reduce_scatter (one_hop)");
+    expect_log("disagrees about an operation: here it is number 1, reduce_scatter (one_hop)");
     expect_disagreement(TW_OK, [](tw_coll_args_t *args) { args->seed++; });
     expect_disagreement(TW_OK, [](tw_coll_args_t *args) { args->reduction = TW_COLL_MEAN; });
     expect_disagreement(TW_OK, [](tw_coll_args_t *args) {
@@ -404,7 +412,7 @@ TEST_F(GpuHost, PostThatFailsOnOneRank)
 {
     allow_log("gave the job up");
     expect_log("there is no quantized algorithm \"rong\"");
-    expect_log("rank 1 could not post operation number 2");
+    expect_log("rank 1 could not post operation number 1");
     expect_disagreement(TW_ERR_UNSUPPORTED, [](tw_coll_args_t *args) { args->algo = "rong"; });
 }
 
@@ -453,9 +461,9 @@ TEST_F(GpuHost, MissingRank)
     c.sizes = {1000};
     prepare(c, 2, 0, &mine);
     tw::RankCase asked(c, &mine, 1);
-    expect_log("rank 0: the last operation over the transport");
+    expect_log("rank 0: allgather (hierarchical, number 0) has not moved for");
     EXPECT_EQ(gpu.post_and_wait(0, &asked.args), TW_ERR_TIMEOUT);
-    EXPECT_EQ(tw_coll_gpu_test(gpu.coll(0)), TW_ERR_TIMEOUT);
+    EXPECT_EQ(tw_coll_progress(gpu.coll(0)), TW_ERR_TIMEOUT);
 }
 
 TEST_F(GpuHost, NoCapture)
@@ -469,26 +477,28 @@ TEST_F(GpuHost, NoCapture)
     tw::RankCase asked(c, &mine, 1);
     gpu.device(0).capture = 1;
     expect_log("a graph cannot be captured over a transport");
-    EXPECT_EQ(tw_coll_gpu_post(gpu.coll(0), &asked.args, gpu.stream(0)), TW_ERR_UNSUPPORTED);
+    EXPECT_EQ(gpu.post_and_wait(0, &asked.args), TW_ERR_UNSUPPORTED);
 }
 
 /* Without a GPU, or CUDA, or NCCL: said, not crashed. With them, the parameters are still wrong. */
 TEST_F(GpuHost, CreateRefuses)
 {
     tw::World world(tw::nodes_of({1}));
-    tw_coll_gpu_t *coll = nullptr;
-    tw_coll_gpu_params_t params = {};
-    params.wire = TW_COLL_GPU_TRANSPORT;
-    expect_log("a communicator on a GPU needs a transport or an NCCL communicator");
-    EXPECT_EQ(tw_coll_gpu_create(&params, &coll), TW_ERR_INVALID);
-    params.over.transport = world.transport(0);
-    params.over.id = 256;
-    allow_log("looking for a GPU");
-    allow_log("there is no GPU here");
-    allow_log("no CUDA was found when this was built");
+    tw_coll_t *coll = nullptr;
+    tw_coll_params_t params = {};
+    params.mem = TW_MEM_CUDA;
+    expect_log("a communicator: it needs a transport or an NCCL communicator");
+    EXPECT_EQ(tw_coll_create(&params, &coll), TW_ERR_INVALID);
+    params.transport = world.transport(0);
+    params.id = 256;
     expect_log("communicator id 256 is not in 0 to 255");
-    EXPECT_EQ(tw_coll_gpu_create(&params, &coll), TW_ERR_INVALID);
-    tw_coll_gpu_destroy(nullptr);
+    EXPECT_EQ(tw_coll_create(&params, &coll), TW_ERR_INVALID);
+    params.id = 1;
+    params.mem = TW_MEM_HOST;
+    params.wire = TW_COLL_WIRE_NCCL;
+    expect_log("a communicator: NCCL carries nothing from host memory");
+    EXPECT_EQ(tw_coll_create(&params, &coll), TW_ERR_INVALID);
+    tw_coll_destroy(nullptr);
 }
 
 } // namespace

@@ -12,6 +12,7 @@ namespace tw
 struct GpuPosted {
     RankBuffers buffers;
     std::unique_ptr<RankCase> asked;
+    tw_coll_request_t *request = nullptr;
 };
 
 /** Ranks over a simulated NCCL, in one thread. */
@@ -19,29 +20,31 @@ class GpuWorld
 {
   public:
     explicit GpuWorld(const std::vector<int> &node_of, uint32_t seed = 1)
-        : net((int)node_of.size(), seed), nodes(node_of), drain_seed(seed)
+        : net((int)node_of.size(), seed), nodes(node_of), drain_seed(seed), plans(node_of.size())
     {
         std::vector<uint64_t> ids(node_of.begin(), node_of.end());
         for (int r = 0; r < size(); r++) {
             devices.push_back(std::make_unique<SimDevice>(seed * 100 + (uint32_t)r));
             streams.push_back(devices.back()->new_stream());
             others.push_back(devices.back()->new_stream());
-            tw_gpu_parts_t parts = {};
+            const tw_coll_params_t params = {};
+            tw_coll_parts_t parts = {};
+            parts.params = &params;
             parts.device = devices.back()->table();
-            parts.wire = net.new_wire(r, devices.back().get());
+            parts.nccl = net.new_wire(r, devices.back().get());
             parts.rank = r;
             parts.world = size();
             parts.node_ids = ids.data();
             colls.push_back(nullptr);
-            EXPECT_EQ(tw_gpu_create_of_parts(&parts, &colls.back()), TW_OK);
+            EXPECT_EQ(tw_coll_create_of_parts(&parts, &colls.back()), TW_OK);
         }
     }
     GpuWorld(const GpuWorld &) = delete;
     GpuWorld &operator=(const GpuWorld &) = delete;
     ~GpuWorld()
     {
-        for (tw_coll_gpu_t *coll : colls) {
-            tw_coll_gpu_destroy(coll);
+        for (tw_coll_t *coll : colls) {
+            tw_coll_destroy(coll);
         }
         EXPECT_EQ(net.n_wires, 0);
     }
@@ -49,7 +52,7 @@ class GpuWorld
     {
         return (int)nodes.size();
     }
-    tw_coll_gpu_t *coll(int rank) const
+    tw_coll_t *coll(int rank) const
     {
         return colls[(size_t)rank];
     }
@@ -60,6 +63,17 @@ class GpuWorld
     tw_stream_t stream(int rank) const
     {
         return streams[(size_t)rank];
+    }
+    /** Of what the rank posted last. */
+    const tw_coll_plan_t &plan(int rank) const
+    {
+        return plans[(size_t)rank].plan;
+    }
+    tw_status_t post(int rank, const tw_coll_args_t &args, tw_coll_request_t **request = nullptr) const
+    {
+        tw_coll_args_t on = args;
+        on.stream = stream(rank);
+        return tw_coll_post(coll(rank), &on, request);
     }
 
     /** On every rank's stream, or its other one: the input comes into being, the operation, the input is destroyed. */
@@ -93,7 +107,7 @@ class GpuWorld
     {
         std::vector<RankBuffers> all;
         for (int r = 0; r < size(); r++) {
-            EXPECT_EQ(tw_coll_gpu_test(coll(r)), TW_OK);
+            EXPECT_EQ(tw_coll_test(posted[(size_t)r].request), TW_OK);
             keep_shard(c, size(), r, &posted[(size_t)r].buffers);
             all.push_back(std::move(posted[(size_t)r].buffers));
         }
@@ -118,7 +132,9 @@ class GpuWorld
             }
             return true;
         });
-        EXPECT_EQ(tw_coll_gpu_post(coll(rank), &posted->asked->args, on), TW_OK);
+        posted->asked->args.stream = on;
+        EXPECT_EQ(tw_coll_post(coll(rank), &posted->asked->args, &posted->request), TW_OK);
+        plans[(size_t)rank].take(posted->request);
         if (!c.in_place) {
             device(rank).push(on, [in] {
                 for (Bytes &bytes : *in) {
@@ -133,7 +149,8 @@ class GpuWorld
     uint32_t drain_seed;
     std::vector<std::unique_ptr<SimDevice>> devices;
     std::vector<tw_stream_t> streams, others;
-    std::vector<tw_coll_gpu_t *> colls;
+    std::vector<tw_coll_t *> colls;
+    std::vector<Plan> plans;
 };
 
 inline std::string describe(const Case &c)

@@ -67,7 +67,7 @@ TEST_F(ModelText, BadVariableFailsTheCommunicator)
     int node = 0;
     tw_transport_t *transport;
     ASSERT_EQ(tw_transport_local_create(1, &node, &transport), TW_OK);
-    tw_coll_params_t params = {transport, nullptr, 0, 0};
+    tw_coll_params_t params = tw::params_of(transport);
     tw_coll_t *coll;
     EXPECT_EQ(tw_coll_create(&params, &coll), TW_ERR_CONFIG);
     tw_transport_destroy(transport);

@@ -187,9 +187,8 @@ inline tw_status_t run_rank(tw_coll_t *coll, const Case &c, RankBuffers *mine, i
 
 inline std::vector<RankBuffers> run_case(World &world, const Case &c, int force_codec = 1)
 {
-    return run_case_by(world, c, force_codec, [&](int rank, const tw_coll_args_t *args) {
-        return tw_coll_run(world.coll(rank), args);
-    });
+    return run_case_by(world, c, force_codec,
+                       [&](int rank, const tw_coll_args_t *args) { return world.run(rank, args); });
 }
 
 /** decode(encode(plain)), as the reference codec does it. */

@@ -23,7 +23,7 @@ std::vector<tw::Case> cases()
 {
     std::vector<tw::Case> all;
     const tw_coll_algo_info_t *info;
-    for (size_t i = 0; (info = tw_coll_algo_get(i)) != nullptr; i++) {
+    for (size_t i = 0; (info = tw_coll_algo_get(TW_MEM_HOST, i)) != nullptr; i++) {
         if (!info->quantized) {
             continue;
         }
@@ -125,12 +125,14 @@ TEST_F(QuantProcesses, MeasuredModel)
             tw::Case c;
             c.sizes = {n};
             tw::RankBuffers mine;
-            tw_status_t status = tw::run_rank(coll, c, &mine, 0);
+            tw::prepare(c, tw_coll_size(coll), tw_coll_rank(coll), &mine);
+            const tw::RankCase asked(c, &mine, 0);
+            tw::Plan became;
+            tw_status_t status = tw::run_and_note(coll, &asked.args, &became);
             if (status != TW_OK) {
                 return tw_status_string(status);
             }
-            tw_coll_plan_t plan;
-            tw_coll_last_plan(coll, &plan);
+            const tw_coll_plan_t &plan = became.plan;
             if (!(plan.model_sec > 0 && plan.model_sec < 100)) {
                 return "the model expects " + std::to_string(plan.model_sec) + " s";
             }

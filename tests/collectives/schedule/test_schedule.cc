@@ -40,7 +40,7 @@ class Sched : public tw::Fixture
     {
         for (int r = 0; r < 2; r++) {
             tw_sched_destroy(sched[r]);
-            tw_sched_env_t env = {transports[r], scratch[r], peers, r, 2, window, 5ull << 24};
+            tw_sched_env_t env = {transports[r], scratch[r], peers, r, 2, window, 5ull << 24, nullptr};
             ASSERT_EQ(tw_sched_create(&env, &sched[r]), TW_OK);
         }
     }

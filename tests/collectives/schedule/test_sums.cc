@@ -40,7 +40,7 @@ class Work : public tw::Fixture
     void new_sched()
     {
         tw_sched_destroy(sched);
-        tw_sched_env_t env = {transport, scratch, &peer, 0, 1, 4, 0};
+        tw_sched_env_t env = {transport, scratch, &peer, 0, 1, 4, 0, nullptr};
         ASSERT_EQ(tw_sched_create(&env, &sched), TW_OK);
     }
     void run()

@@ -1,0 +1,293 @@
+/** Making and ending communicators, and what can be asked of one. */
+#include "collectives/create.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/gpu/gpu.h"
+#include "collectives/model/measure.h"
+#include "collectives/model/text.h"
+
+#define MAX_ID 255
+
+/** As tw_coll_gpu_workspace_t. */
+static const char *const gpu_workspaces[] = {"auto", "pinned", "device", NULL};
+
+static const tw_config_field_t fields[] = {
+    {"TW_COLL_CHUNK", "0", "bytes",
+     "Largest message of a collective operation, in bytes. 0: chosen. At least 256, at most what TW_COLL_SCRATCH has room for.",
+     TW_CONFIG_BYTES, offsetof(tw_coll_options_t, chunk_bytes), 0, 1 << 30, NULL},
+    {"TW_COLL_WINDOW", "8", "messages", "Messages in flight per operation, peer and direction.",
+     TW_CONFIG_INT, offsetof(tw_coll_options_t, window), 1, 1024, NULL},
+    {"TW_COLL_CHECK", "y", "",
+     "Compare the arguments of every operation between neighbouring ranks: one short message.",
+     TW_CONFIG_BOOL, offsetof(tw_coll_options_t, check), 0, 0, NULL},
+    {"TW_COLL_TIMEOUT", "600s", "s",
+     "Give an operation up when nothing has moved for so long while it was waited for. 0: never.",
+     TW_CONFIG_TIME, offsetof(tw_coll_options_t, timeout_sec), 0, 1e9, NULL},
+    {"TW_COLL_SCRATCH", "32M", "bytes",
+     "Most scratch memory of a communicator, whatever the tensors' size; messages get smaller where ranks are many, "
+     "down to eight blocks of the codec. Only an all-to-all in place needs more: as much as it sends. The same on all "
+     "ranks.",
+     TW_CONFIG_BYTES, offsetof(tw_coll_options_t, scratch_bytes), 64 << 10, 1e12, NULL},
+    {"TW_COLL_MODEL", "measure", "",
+     "What links and processors can do: \"measure\", or as in \"inter:alpha=50us,beta=1gbit;node:beta=40gbit;"
+     "codec:encode=3G,decode=3G\" (what is left out has a default).",
+     TW_CONFIG_STRING, offsetof(tw_coll_options_t, model), 0, 0, NULL},
+    {"TW_COLL_EXPLAIN", "n", "",
+     "Print, on rank 0, what the model expects of each algorithm for each new kind of operation, and the "
+     "choice.",
+     TW_CONFIG_BOOL, offsetof(tw_coll_options_t, explain), 0, 0, NULL},
+    {"TW_COLL_GPU_WORKSPACE", "auto", "",
+     "Between GPUs over a transport, messages go from and to host memory that kernels reach (\"pinned\"), or "
+     "straight from and to GPU memory (\"device\"). \"auto\": device where the transport takes it, which UCX "
+     "does if built with CUDA, inside a node or when TW_NET_TLS is not tcp.",
+     TW_CONFIG_ENUM, offsetof(tw_coll_options_t, gpu_workspace), 0, 0, gpu_workspaces},
+};
+
+const tw_config_table_t tw_coll_config_table = {
+    .module = "collectives",
+    .fields = fields,
+    .n_fields = sizeof(fields) / sizeof(fields[0]),
+    .options_bytes = sizeof(tw_coll_options_t),
+};
+
+/* ---- creating ---------------------------------------------------------------------------------------------- */
+
+static tw_status_t create_topo(tw_coll_t *coll, const tw_coll_parts_t *parts)
+{
+    const tw_coll_params_t *params = parts->params;
+
+    if (params->transport != NULL) {
+        return tw_topo_init(&coll->topo, params->transport, params->ranks, params->n_ranks);
+    }
+    return tw_topo_init_nodes(&coll->topo, parts->rank, parts->world, parts->node_ids);
+}
+
+/** The last tags of operation 0. */
+static uint64_t model_tag(const tw_coll_t *coll)
+{
+    return ((uint64_t)coll->id << TW_COLL_ID_SHIFT) + (1u << TW_SCHED_SLOT_BITS) - TW_BOOTSTRAP_TAGS;
+}
+
+static tw_status_t create_model(tw_coll_t *coll)
+{
+    tw_bootstrap_t boot = {
+        .transport = coll->transport,
+        .topo = &coll->topo,
+        .tag = model_tag(coll),
+        .timeout_sec = coll->options.timeout_sec,
+    };
+    char text[TW_COLL_MODEL_TEXT_BYTES];
+    tw_status_t status;
+
+    if (strcmp(coll->options.model, "measure") == 0) {
+        status = tw_coll_model_measure(&boot, &coll->model);
+    } else {
+        status = tw_coll_model_parse(coll->options.model, &coll->model);
+    }
+    if (status == TW_OK && coll->options.explain && coll->topo.rank == 0) {
+        fprintf(stderr, "thinwire: TW_COLL_MODEL=\"%s\"\n",
+                tw_coll_model_format(&coll->model, text, sizeof(text)));
+    }
+    return status;
+}
+
+static void free_parts(tw_coll_t *coll)
+{
+    if (coll->transport != NULL) {
+        tw_transport_mover_remove(coll->transport, &coll->mover);
+    }
+    tw_coll_drop_requests(coll);
+    if (coll->detach != NULL) {
+        coll->detach(coll);
+    }
+    tw_codecs_cleanup(&coll->codecs);
+    tw_scratch_destroy(coll->scratch);
+    free(coll->sent);
+    tw_topo_cleanup(&coll->topo);
+    tw_config_cleanup(&tw_coll_config_table, &coll->options);
+    free(coll);
+}
+
+/* What all kinds have. */
+static tw_status_t create_common(tw_coll_t *coll, const tw_coll_parts_t *parts)
+{
+    tw_status_t status = tw_config_init(&tw_coll_config_table, &coll->options);
+
+    if (status == TW_OK) {
+        status = create_topo(coll, parts);
+    }
+    if (status != TW_OK) {
+        return status;
+    }
+    coll->sent = calloc((size_t)coll->topo.world, sizeof(*coll->sent));
+    return coll->sent != NULL ? tw_scratch_create(coll->options.scratch_bytes, &coll->scratch)
+                              : TW_ERR_NO_MEMORY;
+}
+
+tw_status_t tw_coll_create_of_parts(const tw_coll_parts_t *parts, tw_coll_t **out)
+{
+    tw_coll_t *coll = calloc(1, sizeof(*coll));
+    tw_status_t status = TW_ERR_NO_MEMORY;
+
+    if (coll != NULL) {
+        coll->engine = &tw_coll_host_engine;
+        coll->transport = parts->params->transport;
+        coll->id = parts->params->id;
+        TAILQ_INIT(&coll->active);
+        TAILQ_INIT(&coll->ended);
+        status = create_common(coll, parts);
+    }
+    if (status == TW_OK && parts->device == NULL) {
+        status = create_model(coll);
+    } else if (status == TW_OK) {
+        status = tw_gpu_attach(coll, parts->device, parts->nccl);
+    } else if (parts->nccl != NULL) {
+        parts->nccl->destroy(parts->nccl);
+    }
+    if (status != TW_OK) {
+        if (coll != NULL) {
+            free_parts(coll);
+        }
+        return status;
+    }
+    coll->mover = (tw_transport_mover_t){.move = tw_coll_move, .arg = coll};
+    if (coll->transport != NULL) {
+        tw_transport_mover_add(coll->transport, &coll->mover);
+    }
+    *out = coll;
+    return TW_OK;
+}
+
+static tw_status_t refuse(const char *what)
+{
+    tw_error("a communicator: %s", what);
+    return TW_ERR_INVALID;
+}
+
+static tw_status_t check_params(const tw_coll_params_t *params)
+{
+    if (params->id < 0 || params->id > MAX_ID) {
+        tw_error("communicator id %d is not in 0 to %d", params->id, MAX_ID);
+        return TW_ERR_INVALID;
+    }
+    if (params->mem != TW_MEM_HOST && params->mem != TW_MEM_CUDA) {
+        return refuse("there is no such memory");
+    }
+    if (params->wire != TW_COLL_WIRE_TRANSPORT && params->wire != TW_COLL_WIRE_NCCL) {
+        return refuse("there is no such wire");
+    }
+    if (params->wire == TW_COLL_WIRE_NCCL && params->mem == TW_MEM_HOST) {
+        return refuse("NCCL carries nothing from host memory");
+    }
+    if (params->nccl_comm != NULL && (params->wire != TW_COLL_WIRE_NCCL || params->transport != NULL)) {
+        return refuse("nccl_comm is for the NCCL wire, and takes the place of a transport");
+    }
+    if (params->nccl_comm == NULL && params->transport == NULL) {
+        return refuse("it needs a transport or an NCCL communicator");
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out)
+{
+    tw_coll_parts_t parts = {.params = params};
+    tw_status_t status = check_params(params);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    if (params->mem == TW_MEM_CUDA) {
+        parts.device = tw_gpu_device_cuda();
+        if (parts.device == NULL) {
+            return TW_ERR_UNSUPPORTED;
+        }
+    }
+    if (params->wire == TW_COLL_WIRE_NCCL) {
+        status = tw_nccl_join(params, &parts.nccl, &parts.rank, &parts.world, &parts.node_ids);
+    }
+    if (status == TW_OK) {
+        status = tw_coll_create_of_parts(&parts, out);
+    }
+    free(parts.node_ids);
+    return status;
+}
+
+void tw_coll_destroy(tw_coll_t *coll)
+{
+    if (coll == NULL) {
+        return;
+    }
+    if (coll->engine->drains) {
+        (void)tw_coll_drain(coll);
+    }
+    free_parts(coll);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------ */
+
+int tw_coll_rank(const tw_coll_t *coll)
+{
+    return coll->topo.rank;
+}
+
+int tw_coll_size(const tw_coll_t *coll)
+{
+    return coll->topo.world;
+}
+
+int tw_coll_n_nodes(const tw_coll_t *coll)
+{
+    return coll->topo.n_nodes;
+}
+
+int tw_coll_node_of(const tw_coll_t *coll, int rank)
+{
+    return rank >= 0 && rank < coll->topo.world ? coll->topo.node[rank] : -1;
+}
+
+int tw_coll_local_of(const tw_coll_t *coll, int rank)
+{
+    return rank >= 0 && rank < coll->topo.world ? coll->topo.local[rank] : -1;
+}
+
+void tw_coll_counters_get(tw_coll_t *coll, tw_coll_counters_t *out)
+{
+    const tw_topo_t *topo = &coll->topo;
+
+    *out = (tw_coll_counters_t){0};
+    for (int r = 0; r < topo->world; r++) {
+        if (r == topo->rank) {
+            continue;
+        }
+        if (topo->node[r] == topo->node[topo->rank]) {
+            out->in_node_bytes += coll->sent[r].bytes;
+            out->in_node_messages += coll->sent[r].messages;
+        } else {
+            out->inter_node_bytes += coll->sent[r].bytes;
+            out->inter_node_messages += coll->sent[r].messages;
+        }
+    }
+}
+
+uint64_t tw_coll_nonfinite_blocks(tw_coll_t *coll)
+{
+    return tw_codecs_nonfinite_blocks(&coll->codecs);
+}
+
+size_t tw_coll_workspace_bytes(tw_coll_t *coll)
+{
+    return coll->engine->workspace_bytes(coll);
+}
+
+tw_mem_t tw_coll_workspace_mem(const tw_coll_t *coll)
+{
+    return coll->workspace_mem;
+}
+
+const tw_coll_algo_info_t *tw_coll_algo_get(tw_mem_t mem, size_t index)
+{
+    return mem == TW_MEM_HOST ? tw_coll_host_engine.algo_get(index) : tw_gpu_algo_get(index);
+}

@@ -1,0 +1,26 @@
+/** Communicators of given parts: what tw_coll_create finds, and tests make up. Private to collectives. */
+#ifndef TW_COLLECTIVES_CREATE_H
+#define TW_COLLECTIVES_CREATE_H
+
+#include "collectives/communicator.h"
+#include "collectives/gpu/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_coll_parts {
+    const tw_coll_params_t *params; /**< mem and wire are not looked at */
+    const tw_gpu_device_t *device;  /**< NULL: host memory */
+    tw_gpu_wire_t *nccl;            /**< NULL: the transport. Taken, also when creation fails */
+    int rank, world;                /**< without a transport */
+    uint64_t *node_ids; /**< [world] without a transport; equal for ranks of one node. Borrowed. */
+} tw_coll_parts_t;
+
+tw_status_t tw_coll_create_of_parts(const tw_coll_parts_t *parts, tw_coll_t **out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,119 @@
+/** The GPU's part of a communicator: made, and freed. */
+#include <stdlib.h>
+
+#include "collectives/gpu/gpu.h"
+
+#define N_SOURCES ((size_t)1024)
+
+static tw_status_t create_flat_topo(tw_coll_t *coll)
+{
+    size_t world = (size_t)coll->topo.world;
+    uint64_t *ids = malloc(world * sizeof(*ids));
+
+    if (ids == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t r = 0; r < world; r++) {
+        ids[r] = r;
+    }
+    tw_status_t status = tw_topo_init_nodes(&coll->gpu->flat, coll->topo.rank, coll->topo.world, ids);
+    free(ids);
+    return status;
+}
+
+/** NCCL works in GPU memory. A transport does if it takes such memory; else the host's is between it and the kernels. */
+static tw_status_t choose_workspace(tw_coll_t *coll)
+{
+    tw_gpu_t *gpu = coll->gpu;
+    int asked = coll->options.gpu_workspace;
+
+    coll->workspace_mem = gpu->device->mem;
+    if (gpu->wire != NULL) {
+        return TW_OK;
+    }
+    int takes = tw_transport_takes(coll->transport, gpu->device->wire);
+    gpu->memory.pinned = !takes || asked == TW_COLL_GPU_WORKSPACE_PINNED;
+    coll->workspace_mem = gpu->memory.pinned ? TW_MEM_HOST : gpu->device->wire;
+    if (takes || asked != TW_COLL_GPU_WORKSPACE_DEVICE) {
+        return TW_OK;
+    }
+    tw_error("rank %d: TW_COLL_GPU_WORKSPACE is device, but the transport takes no GPU memory (%s: %s)",
+             coll->topo.rank, tw_transport_name(coll->transport), tw_transport_describe(coll->transport));
+    return TW_ERR_UNSUPPORTED;
+}
+
+static tw_status_t create_queues(tw_gpu_t *gpu)
+{
+    const tw_gpu_device_t *device = gpu->device;
+    tw_status_t status = device->event_create(device, &gpu->computed);
+
+    if (status == TW_OK) {
+        status = device->event_create(device, &gpu->arrived);
+    }
+    if (status == TW_OK) {
+        status = device->event_create(device, &gpu->done);
+    }
+    return status == TW_OK ? device->stream_create(device, &gpu->wire_stream) : status;
+}
+
+static void destroy_queues(tw_gpu_t *gpu)
+{
+    const tw_gpu_device_t *device = gpu->device;
+    tw_gpu_event_t events[] = {gpu->computed, gpu->arrived, gpu->done};
+
+    for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
+        if (events[i] != NULL) {
+            device->event_destroy(device, events[i]);
+        }
+    }
+    if (gpu->wire_stream != NULL) {
+        device->stream_destroy(device, gpu->wire_stream);
+    }
+}
+
+static void detach(tw_coll_t *coll)
+{
+    tw_gpu_t *gpu = coll->gpu;
+
+    tw_gpu_shapes_cleanup(gpu);
+    for (size_t i = 0; i < gpu->memory.n_blocks; i++) {
+        gpu->device->free(gpu->device, gpu->memory.blocks[i], gpu->memory.pinned);
+    }
+    free(gpu->memory.blocks);
+    destroy_queues(gpu);
+    free(gpu->sources);
+    tw_topo_cleanup(&gpu->flat);
+    if (gpu->wire != NULL) {
+        gpu->wire->destroy(gpu->wire);
+    }
+    free(gpu);
+    coll->gpu = NULL;
+}
+
+tw_status_t tw_gpu_attach(tw_coll_t *coll, const tw_gpu_device_t *device, tw_gpu_wire_t *wire)
+{
+    size_t world = (size_t)coll->topo.world;
+    tw_gpu_t *gpu = calloc(1, sizeof(*gpu));
+
+    if (gpu == NULL) {
+        if (wire != NULL) {
+            wire->destroy(wire);
+        }
+        return TW_ERR_NO_MEMORY;
+    }
+    gpu->device = device;
+    gpu->wire = wire;
+    LIST_INIT(&gpu->shapes);
+    coll->gpu = gpu;
+    coll->engine = wire != NULL ? &tw_gpu_nccl_engine : &tw_gpu_transport_engine;
+    coll->detach = detach;
+    coll->codecs.mem = device->mem;
+    coll->options.check &= wire == NULL; /* signatures go over a transport */
+    gpu->n_sources = world > N_SOURCES ? world : N_SOURCES;
+    gpu->sources = malloc(gpu->n_sources * sizeof(*gpu->sources));
+    tw_status_t status = gpu->sources != NULL ? create_flat_topo(coll) : TW_ERR_NO_MEMORY;
+    if (status == TW_OK) {
+        status = choose_workspace(coll);
+    }
+    return status == TW_OK && wire != NULL ? create_queues(gpu) : status;
+}

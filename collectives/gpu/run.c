@@ -1,0 +1,198 @@
+/** An operation of a shape: pointers, workspace, and what moves it. */
+#include <stdlib.h>
+
+#include "collectives/gpu/gpu.h"
+
+/* ---- workspace ------------------------------------------------------------------------------------------- */
+
+static tw_status_t make_room_for_block(tw_gpu_memory_t *memory)
+{
+    if (memory->n_blocks < memory->max_blocks) {
+        return TW_OK;
+    }
+    size_t wanted = memory->max_blocks > 0 ? 2 * memory->max_blocks : 8;
+    void **larger = realloc(memory->blocks, wanted * sizeof(*larger));
+    if (larger == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    memory->blocks = larger;
+    memory->max_blocks = wanted;
+    return TW_OK;
+}
+
+/** Half as much again at least, so that all outgrown blocks together are at most twice the last one. */
+static tw_status_t reserve(tw_gpu_t *gpu, size_t bytes)
+{
+    tw_gpu_memory_t *memory = &gpu->memory;
+    size_t wanted = memory->bytes + memory->bytes / 2;
+    void *block;
+
+    if (bytes <= memory->bytes) {
+        return TW_OK;
+    }
+    wanted = wanted > bytes ? wanted : bytes;
+    tw_status_t status = make_room_for_block(memory);
+    if (status == TW_OK) {
+        status = gpu->device->alloc(gpu->device, wanted, memory->pinned, &block);
+    }
+    if (status != TW_OK) {
+        return status;
+    }
+    memory->blocks[memory->n_blocks++] = block;
+    memory->bytes = wanted;
+    return TW_OK;
+}
+
+char *tw_gpu_workspace(const tw_gpu_t *gpu)
+{
+    return gpu->memory.n_blocks > 0 ? (char *)gpu->memory.blocks[gpu->memory.n_blocks - 1] : NULL;
+}
+
+size_t tw_gpu_workspace_bytes(const tw_coll_t *coll)
+{
+    return coll->gpu->memory.bytes;
+}
+
+tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args)
+{
+    tw_gpu_shape_t *shape;
+    tw_status_t status = tw_gpu_shape_get(coll, args, &shape);
+
+    return status == TW_OK ? reserve(coll->gpu, shape->plan.workspace_bytes) : status;
+}
+
+void tw_gpu_count(tw_coll_t *coll, const tw_gpu_message_t *message)
+{
+    coll->sent[message->peer].bytes += message->is_send ? message->bytes : 0;
+    coll->sent[message->peer].messages += message->is_send ? 1 : 0;
+}
+
+/* ---- requests -------------------------------------------------------------------------------------------- */
+
+/** Into a capture, only what is ready: memory is not allocated there, and the workspace must not move afterwards. */
+static tw_status_t check_capture(const tw_coll_t *coll, const tw_coll_args_t *args,
+                                 const tw_gpu_shape_t *shape, uint64_t *capture)
+{
+    const tw_gpu_t *gpu = coll->gpu;
+    tw_status_t status = gpu->device->capture_id(gpu->device, args->stream, capture);
+
+    if (status != TW_OK || *capture == 0) {
+        return status;
+    }
+    if (gpu->wire == NULL) {
+        tw_error("rank %d: %s: a graph cannot be captured over a transport: the host moves the bytes",
+                 coll->topo.rank, tw_coll_op_name(args->op));
+        return TW_ERR_UNSUPPORTED;
+    }
+    if (shape->plan.workspace_bytes > gpu->memory.bytes) {
+        tw_error("rank %d: %s: call tw_coll_prepare before a graph is captured", coll->topo.rank,
+                 tw_coll_op_name(args->op));
+        return TW_ERR_INVALID;
+    }
+    return TW_OK;
+}
+
+/** Where the tensors of a call are; tensors: [n_segments]. */
+static tw_status_t place_tensors(const tw_coll_t *coll, const tw_coll_args_t *args,
+                                 const tw_gpu_shape_t *shape, tw_qop_tensor_t *tensors)
+{
+    size_t elem_bytes = tw_type_bytes(args->type);
+
+    for (size_t s = 0; s < args->n_segments; s++) {
+        tw_coll_segment_t segment = args->segments[s];
+        const void *needed = args->op == TW_COLL_REDUCE_SCATTER ? segment.src : segment.dst;
+        if (segment.n_elems > 0 && needed == NULL) {
+            tw_error("rank %d: %s: segment %zu: %s is NULL", coll->topo.rank, tw_coll_op_name(args->op), s,
+                     args->op == TW_COLL_REDUCE_SCATTER ? "src" : "dst");
+            return TW_ERR_INVALID;
+        }
+        segment.counts = shape->request->args.segments[s].counts;
+        tensors[s] = tw_qop_place(&segment, args->op, coll->topo.rank, elem_bytes);
+    }
+    return TW_OK;
+}
+
+static tw_status_t create_run(tw_coll_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t *shape,
+                              tw_gpu_run_t **out)
+{
+    int is_enqueued = coll->gpu->wire != NULL;
+    size_t n_tensors = is_enqueued ? 0 : args->n_segments;
+    tw_gpu_run_t *run = calloc(1, sizeof(*run) + n_tensors * sizeof(run->tensors[0]));
+
+    if (run == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    *out = run;
+    tw_qop_tensor_t *tensors = is_enqueued ? shape->tensors : run->tensors;
+    run->call = (tw_gpu_call_t){
+        .coll = coll,
+        .shape = shape,
+        .tensors = tensors,
+        .seed = args->seed,
+        .step = args->step,
+    };
+    run->stream = args->stream;
+    tw_status_t status = place_tensors(coll, args, shape, tensors);
+    if (status == TW_OK) {
+        status = check_capture(coll, args, shape, &run->capture);
+    }
+    if (status == TW_OK) {
+        status = reserve(coll->gpu, shape->plan.workspace_bytes);
+    }
+    run->call.workspace = tw_gpu_workspace(coll->gpu);
+    return status;
+}
+
+/** All but the pointers are borrowed from the shape. */
+tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
+{
+    tw_gpu_shape_t *shape;
+    tw_status_t status = tw_gpu_shape_get(coll, args, &shape);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    tw_coll_request_t *request = calloc(1, sizeof(*request));
+    if (request == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    request->coll = coll;
+    request->status = TW_IN_PROGRESS;
+    request->args = shape->request->args;
+    request->args.seed = args->seed;
+    request->args.step = args->step;
+    request->n_elems = shape->request->n_elems;
+    request->choice = shape->request->choice;
+    status = create_run(coll, args, shape, &request->run);
+    if (status != TW_OK) {
+        tw_gpu_release(request);
+        tw_request_destroy(request);
+        return status;
+    }
+    *out = request;
+    return TW_OK;
+}
+
+void tw_gpu_release(tw_coll_request_t *request)
+{
+    const tw_gpu_device_t *device = request->coll->gpu->device;
+    tw_gpu_run_t *run = request->run;
+
+    request->run = NULL;
+    if (run == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < run->n_requests; i++) {
+        if (run->requests[i] != NULL) {
+            tw_transport_cancel(request->coll->transport, run->requests[i]);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        if (run->computed[i] != NULL) {
+            device->event_destroy(device, run->computed[i]);
+        }
+    }
+    free(run->requests);
+    free(run->next_tag);
+    free(run);
+}

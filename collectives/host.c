@@ -1,0 +1,93 @@
+/** The engine for host memory: an operation is a schedule of messages and computations over the transport. */
+#include "collectives/algorithms/table.h"
+#include "collectives/communicator.h"
+#include "collectives/schedule/run.h"
+
+static tw_status_t build(tw_coll_request_t *request)
+{
+    const tw_coll_t *coll = request->coll;
+    tw_status_t status = tw_request_create_sched(request);
+
+    if (status == TW_OK) {
+        status = tw_check_build(request);
+    }
+    if (status != TW_OK) {
+        return status;
+    }
+    size_t elem_bytes = tw_type_bytes(request->args.type);
+    float scale = tw_coll_scale(&request->args, coll->topo.world);
+    size_t chunk_elems = request->choice.chunk_bytes / elem_bytes;
+    tw_build_t build = {
+        .sched = request->sched,
+        .topo = &coll->topo,
+        .args = &request->args,
+        .in = &request->in,
+        .out = &request->out,
+        .in_first = request->in_first,
+        .out_first = request->out_first,
+        .chunk_elems = chunk_elems > 0 ? chunk_elems : 1,
+        .scale = scale,
+        .factor = scale != 1.0f ? request->args.factor : tw_coll_factor(&request->args, coll->topo.world),
+        .in_place = request->in_place,
+        .aliased = request->aliased,
+        .codecs = &request->coll->codecs,
+    };
+    tw_algo_get(request->choice.algo)->build(&build);
+    return tw_sched_seal(request->sched);
+}
+
+static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
+{
+    tw_coll_request_t *request;
+    tw_status_t status = tw_request_create(coll, args, &request);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    status = tw_coll_choose(coll, &request->args, request->n_elems, &request->choice);
+    if (status == TW_OK) {
+        status = build(request);
+    }
+    if (status != TW_OK) {
+        tw_request_destroy(request);
+        return status;
+    }
+    *out = request;
+    return TW_OK;
+}
+
+static tw_status_t planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)
+{
+    const tw_topo_t *topo = &coll->topo;
+    tw_coll_request_t *request;
+    tw_status_t status = request_create(coll, args, &request);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    *bytes = 0;
+    for (int r = 0; r < topo->world; r++) {
+        *bytes += topo->node[r] != topo->node[topo->rank] ? tw_sched_sent_bytes(request->sched, r) : 0;
+    }
+    tw_request_destroy(request);
+    return TW_OK;
+}
+
+static const tw_coll_algo_info_t *algo_get(size_t index)
+{
+    const tw_algo_t *algo = tw_algo_get(index);
+
+    return algo != NULL ? &algo->info : NULL;
+}
+
+static size_t workspace_bytes(const tw_coll_t *coll)
+{
+    return tw_scratch_held_bytes(coll->scratch);
+}
+
+const tw_coll_engine_t tw_coll_host_engine = {
+    .algo_get = algo_get,
+    .request_create = request_create,
+    .planned_bytes = planned_bytes,
+    .workspace_bytes = workspace_bytes,
+};
