@@ -102,40 +102,28 @@ tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_
 /** "64M int8 3/10" on a terminal, over the last one; NULL wipes it. */
 void tw_bench_report_progress(const char *text);
 
-/** The tensors of an operation on the host: segments lie in src and dst. */
+/** The tensors of an operation: segments lie in src and dst. */
 typedef struct tw_bench_tensors {
     char *src, *dst;
     size_t src_bytes, dst_bytes;
-    const tw_coll_segment_t *segments;
+    tw_coll_segment_t *segments;
     size_t n_segments;
 } tw_bench_tensors_t;
 
-/** Where tensors are, and what runs the operations, if that is not the host. */
-typedef struct tw_bench_target tw_bench_target_t;
-struct tw_bench_target {
-    /** Make room for the tensors, and take the input from the host. They are borrowed until the next load. */
-    tw_status_t (*load)(tw_bench_target_t *target, const tw_bench_tensors_t *tensors);
-    /** Overwrite the output with this byte. */
-    tw_status_t (*poison)(tw_bench_target_t *target, int byte);
-    /** Run an operation on the loaded tensors to its end; args->segments are those on the host. */
-    tw_status_t (*run)(tw_bench_target_t *target, const tw_coll_args_t *args, tw_coll_plan_t *plan,
-                       char *reason);
-    /** Copy the output to the host. */
-    tw_status_t (*fetch)(tw_bench_target_t *target);
-    tw_status_t (*planned_bytes)(tw_bench_target_t *target, const tw_coll_args_t *args, uint64_t *bytes);
-    uint64_t (*nonfinite_blocks)(tw_bench_target_t *target);
-    void (*destroy)(tw_bench_target_t *target);
-    int is_counted; /**< 1: the transport carries the bytes, and counts them */
-    char describe[256];
-};
+/** A GPU that holds a copy of the tensors. */
+typedef struct tw_bench_gpu tw_bench_gpu_t;
 
 /** This process's place in the job. */
 typedef struct tw_bench_rank {
     const tw_bench_options_t *options;
     tw_job_t job;
     tw_transport_t *transport;
-    tw_coll_t *coll;
-    tw_bench_target_t *target; /**< NULL: the host, and coll */
+    tw_coll_t *coll;     /**< on the host: for what the ranks tell each other */
+    tw_coll_t *measured; /**< the same one, or one on GPU memory */
+    tw_stream_t stream;  /**< of measured operations */
+    tw_bench_gpu_t *gpu; /**< where the tensors are then; NULL: on the host */
+    int is_counted;      /**< 1: the transport carries the bytes of measured operations, and counts them */
+    char wire[256];      /**< what carries them, for people */
     int rank, world, n_nodes, ranks_per_node;
     int *node_of;  /**< [world] */
     int is_leader; /**< 1: the first rank of its node */
@@ -149,8 +137,6 @@ tw_status_t tw_bench_gather(tw_bench_rank_t *rank, const void *own, size_t bytes
 tw_status_t tw_bench_barrier(tw_bench_rank_t *rank);
 /** Logs that there is no memory for `bytes`; returns TW_ERR_NO_MEMORY. */
 tw_status_t tw_bench_no_memory(const tw_bench_rank_t *rank, size_t bytes);
-/** Run an operation to its end; reason: [TW_BENCH_REASON_BYTES] that of its plan. */
-tw_status_t tw_bench_run(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_plan_t *plan, char *reason);
 
 /** Measure all modes at one size: rows[n_modes] on every rank. */
 tw_status_t tw_bench_measure(tw_bench_rank_t *rank, size_t bytes, double budget_sec, tw_bench_row_t *rows);
@@ -165,8 +151,19 @@ tw_status_t tw_bench_tcp_rate(tw_bench_rank_t *rank, double *bps);
  *  logs its own errors. */
 tw_status_t tw_bench_congestion(tw_bench_rank_t *rank, char list[TW_BENCH_REASON_BYTES]);
 
-/** GPUs: one for each rank, or shared. Collective. TW_ERR_UNSUPPORTED (logged) where there is none. */
-tw_status_t tw_bench_target_cuda(tw_bench_rank_t *rank, tw_bench_target_t **out);
+/** A GPU for each rank, or shared; sets rank->gpu, measured, stream, wire and is_counted. Collective. TW_ERR_UNSUPPORTED (logged) where there is
+ *  none. */
+tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank);
+/** Before the communicator is destroyed. Accepts NULL. */
+void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu);
+/** Make room for the tensors, and take the input from the host. They are borrowed until the next load. */
+tw_status_t tw_bench_gpu_load(tw_bench_gpu_t *gpu, const tw_bench_tensors_t *host);
+/** The segments there; they live until the next load. */
+const tw_coll_segment_t *tw_bench_gpu_segments(const tw_bench_gpu_t *gpu);
+/** Overwrite the output with this byte. */
+tw_status_t tw_bench_gpu_poison(tw_bench_gpu_t *gpu, int byte);
+/** Copy the output to the host. */
+tw_status_t tw_bench_gpu_fetch(tw_bench_gpu_t *gpu);
 
 /** The program. */
 int tw_bench_main(tw_coll_op_t op, int argc, char **argv);

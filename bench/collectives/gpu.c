@@ -1,4 +1,4 @@
-/* GPUs as the place of the tensors. */
+/* GPUs as the place of the tensors: who has which one, a communicator there, copies of the tensors. */
 #include "bench/collectives/bench.h"
 
 #ifdef TW_HAVE_CUDA
@@ -14,24 +14,14 @@
 #define BUS_BYTES 32
 #define NAME_BYTES 128
 
-typedef struct gpu {
-    tw_bench_target_t base;
-    tw_coll_t *coll;
+struct tw_bench_gpu {
     cudaStream_t stream;
-    tw_bench_tensors_t host;
-    char *src, *dst; /* on the GPU */
-    size_t src_bytes, dst_bytes;
-    tw_coll_segment_t *segments; /* [host.n_segments] */
-} gpu_t;
+    tw_bench_tensors_t host, there;
+};
 
 static tw_status_t check(cudaError_t error, const char *what)
 {
     return tw_quant_cuda_status(error, what);
-}
-
-static gpu_t *self(tw_bench_target_t *target)
-{
-    return (gpu_t *)target;
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------------------ */
@@ -51,85 +41,62 @@ static tw_status_t reserve(char **memory, size_t *have, size_t bytes)
     return status;
 }
 
-static tw_status_t gpu_load(tw_bench_target_t *target, const tw_bench_tensors_t *tensors)
+tw_status_t tw_bench_gpu_load(tw_bench_gpu_t *gpu, const tw_bench_tensors_t *host)
 {
-    gpu_t *gpu = self(target);
-    free(gpu->segments);
-    gpu->host = *tensors;
-    gpu->segments = calloc(tensors->n_segments + 1, sizeof(*gpu->segments));
-    if (!gpu->segments) {
-        tw_error("out of memory for %zu segments", tensors->n_segments);
+    tw_bench_tensors_t *there = &gpu->there;
+
+    gpu->host = *host;
+    free(there->segments);
+    there->n_segments = host->n_segments;
+    there->segments = calloc(host->n_segments + 1, sizeof(*there->segments));
+    if (!there->segments) {
+        tw_error("out of memory for %zu segments", host->n_segments);
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = reserve(&gpu->src, &gpu->src_bytes, tensors->src_bytes);
+    tw_status_t status = reserve(&there->src, &there->src_bytes, host->src_bytes);
     if (status == TW_OK) {
-        status = reserve(&gpu->dst, &gpu->dst_bytes, tensors->dst_bytes);
+        status = reserve(&there->dst, &there->dst_bytes, host->dst_bytes);
     }
-    for (size_t s = 0; s < tensors->n_segments && status == TW_OK; s++) {
-        gpu->segments[s] = tensors->segments[s];
-        gpu->segments[s].src = gpu->src + ((const char *)tensors->segments[s].src - tensors->src);
-        gpu->segments[s].dst = gpu->dst + ((char *)tensors->segments[s].dst - tensors->dst);
+    if (status != TW_OK) {
+        return status;
     }
-    return status == TW_OK
-               ? check(cudaMemcpy(gpu->src, tensors->src, tensors->src_bytes, cudaMemcpyHostToDevice),
-                       "copying the input")
-               : status;
+    for (size_t s = 0; s < host->n_segments; s++) {
+        there->segments[s] = host->segments[s];
+        there->segments[s].src = there->src + ((const char *)host->segments[s].src - host->src);
+        there->segments[s].dst = there->dst + ((char *)host->segments[s].dst - host->dst);
+    }
+    return check(cudaMemcpy(there->src, host->src, host->src_bytes, cudaMemcpyHostToDevice),
+                 "copying the input");
 }
 
-static tw_status_t gpu_poison(tw_bench_target_t *target, int byte)
+const tw_coll_segment_t *tw_bench_gpu_segments(const tw_bench_gpu_t *gpu)
 {
-    gpu_t *gpu = self(target);
-    tw_status_t status = check(cudaMemset(gpu->dst, byte, gpu->host.dst_bytes), "cudaMemset");
+    return gpu->there.segments;
+}
+
+tw_status_t tw_bench_gpu_poison(tw_bench_gpu_t *gpu, int byte)
+{
+    tw_status_t status = check(cudaMemset(gpu->there.dst, byte, gpu->host.dst_bytes), "cudaMemset");
     return status == TW_OK ? check(cudaDeviceSynchronize(), "cudaDeviceSynchronize") : status;
 }
 
-static tw_status_t gpu_fetch(tw_bench_target_t *target)
+tw_status_t tw_bench_gpu_fetch(tw_bench_gpu_t *gpu)
 {
-    gpu_t *gpu = self(target);
-    return check(cudaMemcpy(gpu->host.dst, gpu->dst, gpu->host.dst_bytes, cudaMemcpyDeviceToHost),
+    return check(cudaMemcpy(gpu->host.dst, gpu->there.dst, gpu->host.dst_bytes, cudaMemcpyDeviceToHost),
                  "copying the result");
 }
 
-/* ---- operations --------------------------------------------------------------------------------------------- */
-
-static tw_coll_args_t on_gpu(const gpu_t *gpu, const tw_coll_args_t *args)
+void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu)
 {
-    tw_coll_args_t there = *args;
-    there.segments = gpu->segments;
-    there.stream = gpu->stream;
-    return there;
-}
-
-static tw_status_t gpu_run(tw_bench_target_t *target, const tw_coll_args_t *args, tw_coll_plan_t *plan,
-                           char *reason)
-{
-    gpu_t *gpu = self(target);
-    tw_coll_args_t there = on_gpu(gpu, args);
-    return tw_bench_run(gpu->coll, &there, plan, reason);
-}
-
-static tw_status_t gpu_planned_bytes(tw_bench_target_t *target, const tw_coll_args_t *args, uint64_t *bytes)
-{
-    gpu_t *gpu = self(target);
-    tw_coll_args_t there = on_gpu(gpu, args);
-    return tw_coll_planned_inter_node_bytes(gpu->coll, &there, bytes);
-}
-
-static uint64_t gpu_nonfinite_blocks(tw_bench_target_t *target)
-{
-    return tw_coll_nonfinite_blocks(self(target)->coll);
-}
-
-static void gpu_destroy(tw_bench_target_t *target)
-{
-    gpu_t *gpu = self(target);
-    tw_coll_destroy(gpu->coll);
-    (void)check(cudaFree(gpu->src), "cudaFree");
-    (void)check(cudaFree(gpu->dst), "cudaFree");
+    if (!gpu) {
+        return;
+    }
+    (void)check(cudaFree(gpu->there.src), "cudaFree");
+    (void)check(cudaFree(gpu->there.dst), "cudaFree");
     if (gpu->stream) {
         (void)check(cudaStreamDestroy(gpu->stream), "cudaStreamDestroy");
     }
-    free(gpu->segments);
+    free(gpu->there.segments);
     free(gpu);
 }
 
@@ -216,76 +183,101 @@ static void prepare_nccl(const tw_bench_rank_t *rank, int is_shared)
     }
 }
 
-static void describe(gpu_t *gpu, const tw_bench_rank_t *rank, int most, int over_nccl)
+static void describe(tw_bench_rank_t *rank, int most)
 {
     struct cudaDeviceProp properties;
     char name[NAME_BYTES] = "GPU";
     int device = 0;
+    const char *over = !rank->is_counted ? "NCCL"
+                       : tw_coll_workspace_mem(rank->measured) == TW_MEM_HOST
+                           ? "the transport, through pinned host memory"
+                           : "the transport, straight from GPU memory";
+
     if (cudaGetDevice(&device) == cudaSuccess &&
         cudaGetDeviceProperties(&properties, device) == cudaSuccess) {
         snprintf(name, sizeof(name), "%.*s", NAME_BYTES - 1, properties.name);
     }
-    const char *over = over_nccl                                 ? "NCCL"
-                       : tw_coll_workspace_mem(gpu->coll) == TW_MEM_HOST ? "the transport, through pinned host memory"
-                                                                 : "the transport, straight from GPU memory";
-    snprintf(gpu->base.describe, sizeof(gpu->base.describe), "%s, %d rank%s each; over %s", name, most,
-             most == 1 ? "" : "s", over);
-    tw_info("rank %d: %s", rank->rank, gpu->base.describe);
+    snprintf(rank->wire, sizeof(rank->wire), "%s, %d rank%s each; over %s", name, most, most == 1 ? "" : "s",
+             over);
+    tw_info("rank %d: %s", rank->rank, rank->wire);
 }
 
-static tw_status_t create_coll(gpu_t *gpu, const tw_bench_rank_t *rank, int over_nccl)
-{
-    tw_coll_params_t params = {
-        .transport = rank->transport,
-        .id = GPU_COLL_ID,
-        .mem = TW_MEM_CUDA,
-        .wire = over_nccl ? TW_COLL_WIRE_NCCL : TW_COLL_WIRE_TRANSPORT,
-    };
-    tw_status_t status =
-        check(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    return status == TW_OK ? tw_coll_create(&params, &gpu->coll) : status;
-}
-
-tw_status_t tw_bench_target_cuda(tw_bench_rank_t *rank, tw_bench_target_t **out)
+tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank)
 {
     int most = 0;
     tw_status_t status = find_gpus(rank, &most);
     if (status != TW_OK) {
         return status;
     }
-    gpu_t *gpu = calloc(1, sizeof(*gpu));
+    tw_bench_gpu_t *gpu = calloc(1, sizeof(*gpu));
     if (!gpu) {
         return tw_bench_no_memory(rank, sizeof(*gpu));
     }
     tw_bench_wire_t wire = rank->options->wire;
     int over_nccl = wire == TW_BENCH_WIRE_NCCL || (wire == TW_BENCH_WIRE_AUTO && most == 1);
-    gpu->base = (tw_bench_target_t){.load = gpu_load,
-                                    .poison = gpu_poison,
-                                    .run = gpu_run,
-                                    .fetch = gpu_fetch,
-                                    .planned_bytes = gpu_planned_bytes,
-                                    .nonfinite_blocks = gpu_nonfinite_blocks,
-                                    .destroy = gpu_destroy,
-                                    .is_counted = !over_nccl};
+    tw_coll_params_t params = {
+        .transport = rank->transport,
+        .id = GPU_COLL_ID,
+        .mem = TW_MEM_CUDA,
+        .wire = over_nccl ? TW_COLL_WIRE_NCCL : TW_COLL_WIRE_TRANSPORT,
+    };
+    rank->is_counted = !over_nccl;
     if (over_nccl) {
         prepare_nccl(rank, most > 1);
     }
-    status = create_coll(gpu, rank, over_nccl);
+    status =
+        check(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    if (status == TW_OK) {
+        status = tw_coll_create(&params, &rank->measured);
+    }
     if (status != TW_OK) {
-        gpu_destroy(&gpu->base);
+        tw_bench_gpu_destroy(gpu);
         return status;
     }
-    describe(gpu, rank, most, over_nccl);
-    *out = &gpu->base;
+    rank->gpu = gpu;
+    rank->stream = gpu->stream;
+    describe(rank, most);
     return TW_OK;
 }
 
 #else
 
-tw_status_t tw_bench_target_cuda(tw_bench_rank_t *rank, tw_bench_target_t **out)
+tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank)
 {
-    (void)out;
     tw_error("rank %d: --device cuda: no CUDA was found when this was built", rank->rank);
+    return TW_ERR_UNSUPPORTED;
+}
+
+/* Without one, the others are never called. */
+
+void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu)
+{
+    (void)gpu;
+}
+
+tw_status_t tw_bench_gpu_load(tw_bench_gpu_t *gpu, const tw_bench_tensors_t *host)
+{
+    (void)gpu;
+    (void)host;
+    return TW_ERR_UNSUPPORTED;
+}
+
+const tw_coll_segment_t *tw_bench_gpu_segments(const tw_bench_gpu_t *gpu)
+{
+    (void)gpu;
+    return NULL;
+}
+
+tw_status_t tw_bench_gpu_poison(tw_bench_gpu_t *gpu, int byte)
+{
+    (void)gpu;
+    (void)byte;
+    return TW_ERR_UNSUPPORTED;
+}
+
+tw_status_t tw_bench_gpu_fetch(tw_bench_gpu_t *gpu)
+{
+    (void)gpu;
     return TW_ERR_UNSUPPORTED;
 }
 

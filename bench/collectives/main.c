@@ -35,9 +35,10 @@ static tw_status_t rank_init_nodes(tw_bench_rank_t *rank)
 
 static void rank_cleanup(tw_bench_rank_t *rank)
 {
-    if (rank->target) {
-        rank->target->destroy(rank->target);
+    if (rank->measured != rank->coll) {
+        tw_coll_destroy(rank->measured);
     }
+    tw_bench_gpu_destroy(rank->gpu);
     free(rank->node_of);
     tw_coll_destroy(rank->coll);
     tw_transport_destroy(rank->transport);
@@ -45,7 +46,7 @@ static void rank_cleanup(tw_bench_rank_t *rank)
 
 static tw_status_t rank_init(tw_bench_rank_t *rank, const tw_bench_options_t *options)
 {
-    *rank = (tw_bench_rank_t){.options = options, .kind = tw_cluster_kind()};
+    *rank = (tw_bench_rank_t){.options = options, .kind = tw_cluster_kind(), .is_counted = 1};
     tw_status_t status = tw_job_from_env(&rank->job);
     if (status == TW_OK) {
         status = tw_transport_ucx_create(&rank->job, &rank->transport);
@@ -57,11 +58,12 @@ static tw_status_t rank_init(tw_bench_rank_t *rank, const tw_bench_options_t *op
         tw_coll_params_t params = {.transport = rank->transport};
         status = tw_coll_create(&params, &rank->coll);
     }
-    if (status == TW_OK && options->cuda) {
-        status = tw_bench_target_cuda(rank, &rank->target);
+    if (status == TW_OK) {
+        rank->measured = rank->coll;
+        snprintf(rank->wire, sizeof(rank->wire), "%s", tw_transport_describe(rank->transport));
+        status = options->cuda ? tw_bench_gpu_create(rank) : TW_OK;
     }
-    int is_counted = !rank->target || rank->target->is_counted;
-    rank->device = rank->kind == TW_CLUSTER_NODES && is_counted ? TW_CLUSTER_DEVICE : NULL;
+    rank->device = rank->kind == TW_CLUSTER_NODES && rank->is_counted ? TW_CLUSTER_DEVICE : NULL;
     int known = rank->kind == TW_CLUSTER_NODES || (rank->kind == TW_CLUSTER_NONE && options->link_given);
     rank->link_bps = known ? options->link_bps : 0;
     return status;
@@ -71,7 +73,7 @@ static tw_status_t rank_init(tw_bench_rank_t *rank, const tw_bench_options_t *op
 
 static const char *describe_wire(const tw_bench_rank_t *rank)
 {
-    if (rank->target && !rank->target->is_counted) {
+    if (!rank->is_counted) {
         return "as planned: NCCL does not count its own (\"native\": as its rings would send them)";
     }
     if (rank->device) {
@@ -140,8 +142,7 @@ static tw_status_t run_report(tw_bench_rank_t *rank, FILE *json, size_t *n_fault
                                 .link_bps = rank->link_bps,
                                 .is_box = rank->kind == TW_CLUSTER_NODES,
                                 .data = data,
-                                .transport = rank->target ? rank->target->describe
-                                                          : tw_transport_describe(rank->transport),
+                                .transport = rank->wire,
                                 .wire = describe_wire(rank),
                                 .json = json};
     char congestion[TW_BENCH_REASON_BYTES] = "";

@@ -53,28 +53,17 @@ static tw_status_t spend_bursts(run_t *run)
     return tw_coll_run(run->rank->coll, &args);
 }
 
-tw_status_t tw_bench_run(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_plan_t *plan, char *reason)
+static tw_status_t run_op(run_t *run, mode_run_t *m)
 {
     tw_coll_request_t *request;
-    tw_status_t status = tw_coll_post(coll, args, &request);
-    *plan = (tw_coll_plan_t){.algo = ""};
-    reason[0] = '\0';
+    tw_status_t status = tw_coll_post(run->rank->measured, &m->args, &request);
     if (status != TW_OK) {
         return status;
     }
-    tw_coll_request_plan(request, plan);
-    snprintf(reason, TW_BENCH_REASON_BYTES, "%s", plan->reason);
-    plan->reason = "";
+    tw_coll_request_plan(request, &m->plan);
+    snprintf(m->reason, sizeof(m->reason), "%s", m->plan.reason);
+    m->plan.reason = "";
     return tw_coll_wait(request);
-}
-
-static tw_status_t run_op(run_t *run, mode_run_t *m)
-{
-    tw_bench_target_t *target = run->rank->target;
-    if (target) {
-        return target->run(target, &m->args, &m->plan, m->reason);
-    }
-    return tw_bench_run(run->rank->coll, &m->args, &m->plan, m->reason);
 }
 
 static tw_status_t timed_op(run_t *run, mode_run_t *m, double *sec, uint64_t *op_bytes)
@@ -85,8 +74,7 @@ static tw_status_t timed_op(run_t *run, mode_run_t *m, double *sec, uint64_t *op
     tw_status_t status = run_op(run, m);
     *sec = tw_time_sec() - start;
     tw_transport_inter_node_counters(run->rank->transport, &after);
-    int is_counted = !run->rank->target || run->rank->target->is_counted;
-    *op_bytes = is_counted ? after.bytes - before.bytes : m->summary.planned_bytes;
+    *op_bytes = run->rank->is_counted ? after.bytes - before.bytes : m->summary.planned_bytes;
     return status;
 }
 
@@ -115,8 +103,8 @@ static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
     if (status == TW_OK) {
         status = snapshot_take(rank, &after);
     }
-    if (status == TW_OK && rank->target) {
-        status = rank->target->fetch(rank->target);
+    if (status == TW_OK && rank->gpu) {
+        status = tw_bench_gpu_fetch(rank->gpu);
     }
     if (status != TW_OK) {
         return status;
@@ -158,34 +146,27 @@ static tw_status_t check_result(run_t *run, mode_run_t *m)
     return status;
 }
 
-static uint64_t nonfinite_blocks(const run_t *run)
-{
-    tw_bench_target_t *target = run->rank->target;
-    return target ? target->nonfinite_blocks(target) : tw_coll_nonfinite_blocks(run->rank->coll);
-}
-
 /* What is planned, and nothing that looks like a result yet. */
 static tw_status_t prepare(run_t *run, mode_run_t *m)
 {
-    tw_bench_target_t *target = run->rank->target;
+    tw_bench_rank_t *rank = run->rank;
     memset(run->dst, POISON, run->dst_bytes);
-    if (!target) {
-        return tw_coll_planned_inter_node_bytes(run->rank->coll, &m->args, &m->summary.planned_bytes);
-    }
-    tw_status_t status = target->poison(target, POISON);
-    return status == TW_OK ? target->planned_bytes(target, &m->args, &m->summary.planned_bytes) : status;
+    tw_status_t status = rank->gpu ? tw_bench_gpu_poison(rank->gpu, POISON) : TW_OK;
+    return status == TW_OK
+               ? tw_coll_planned_inter_node_bytes(rank->measured, &m->args, &m->summary.planned_bytes)
+               : status;
 }
 
 /* The first iteration of a mode: not measured, but checked. */
 static tw_status_t warm_up(run_t *run, mode_run_t *m)
 {
-    uint64_t nonfinite = nonfinite_blocks(run);
+    uint64_t nonfinite = tw_coll_nonfinite_blocks(run->rank->measured);
     tw_status_t status = prepare(run, m);
     if (status == TW_OK) {
         status = one_iteration(run, m, &m->warm_sec);
     }
     if (status == TW_OK) {
-        m->summary.nonfinite_blocks = nonfinite_blocks(run) - nonfinite;
+        m->summary.nonfinite_blocks = tw_coll_nonfinite_blocks(run->rank->measured) - nonfinite;
         status = check_result(run, m);
     }
     return status;

@@ -144,14 +144,16 @@ static void mode_init_args(mode_run_t *m, const run_t *run, tw_bench_mode_t mode
                                   .hadamard = options->hadamard};
     m->inner = m->codec;
     m->inner.bits = 8;
-    m->args = (tw_coll_args_t){.op = options->op,
-                               .type = options->type,
-                               .segments = run->segments,
-                               .n_segments = run->n_segments,
-                               .reduction = TW_COLL_MEAN,
-                               .codec = quantized ? &m->codec : NULL,
-                               .algo = choose_algo(options, quantized),
-                               .force_codec = options->force};
+    m->args =
+        (tw_coll_args_t){.op = options->op,
+                         .type = options->type,
+                         .segments = run->rank->gpu ? tw_bench_gpu_segments(run->rank->gpu) : run->segments,
+                         .n_segments = run->n_segments,
+                         .reduction = TW_COLL_MEAN,
+                         .codec = quantized ? &m->codec : NULL,
+                         .algo = choose_algo(options, quantized),
+                         .force_codec = options->force,
+                         .stream = run->rank->stream};
     if (quantized && options->inner_int8 && options->op != TW_COLL_ALLGATHER) {
         m->args.inner_codec = &m->inner;
     }
@@ -184,10 +186,10 @@ tw_status_t tw_bench_run_init(run_t *run, tw_bench_rank_t *rank, size_t bytes)
     if (status == TW_OK) {
         status = run_init_bursts(run);
     }
-    if (status == TW_OK && rank->target) {
+    if (status == TW_OK && rank->gpu) {
         tw_bench_tensors_t tensors = {run->src,       run->dst,      run->src_bytes,
                                       run->dst_bytes, run->segments, run->n_segments};
-        status = rank->target->load(rank->target, &tensors);
+        status = tw_bench_gpu_load(rank->gpu, &tensors);
     }
     for (size_t i = 0; i < options->n_modes && status == TW_OK; i++) {
         mode_init_args(&run->modes[i], run, options->modes[i]);

@@ -12,87 +12,30 @@
 namespace
 {
 
-/** Tensors on a simulated GPU, moved by the transport. */
-class SimTarget
+/** A communicator on a simulated GPU, whose memory is the host's, over the world's transport. */
+class SimGpu
 {
   public:
-    explicit SimTarget(tw::World &world, int rank)
-        : table_{}, device_((uint32_t)rank + 1), stream_(device_.new_stream())
+    SimGpu(tw::World &world, tw_bench_rank_t *rank) : device_((uint32_t)rank->rank + 1)
     {
-        const tw_coll_params_t params = tw::params_of(world.transport(rank), nullptr, 0, 1);
+        const tw_coll_params_t params = tw::params_of(world.transport(rank->rank), nullptr, 0, 1);
         tw_coll_parts_t parts = {};
         parts.params = &params;
         parts.device = device_.table();
         EXPECT_EQ(TW_OK, tw_coll_create_of_parts(&parts, &coll_));
-        table_.load = [](tw_bench_target_t *t, const tw_bench_tensors_t *tensors) {
-            SimTarget *me = of(t);
-            me->host_ = *tensors;
-            me->src_.assign(tensors->src, tensors->src + tensors->src_bytes);
-            me->dst_.assign(tensors->dst_bytes, 0);
-            me->segments_.assign(tensors->segments, tensors->segments + tensors->n_segments);
-            for (tw_coll_segment_t &segment : me->segments_) {
-                segment.src = me->src_.data() + ((const char *)segment.src - tensors->src);
-                segment.dst = me->dst_.data() + ((char *)segment.dst - tensors->dst);
-            }
-            return TW_OK;
-        };
-        table_.poison = [](tw_bench_target_t *t, int byte) {
-            std::fill(of(t)->dst_.begin(), of(t)->dst_.end(), (char)byte);
-            return TW_OK;
-        };
-        table_.run = [](tw_bench_target_t *t, const tw_coll_args_t *args, tw_coll_plan_t *plan,
-                        char *reason) {
-            tw_coll_args_t there = of(t)->there(args);
-            there.stream = of(t)->stream_;
-            tw_status_t status = tw::run_and_note(of(t)->coll_, &there, &of(t)->plan_);
-            *plan = of(t)->plan_.plan;
-            snprintf(reason, TW_BENCH_REASON_BYTES, "%s", plan->reason);
-            return status;
-        };
-        table_.fetch = [](tw_bench_target_t *t) {
-            std::copy(of(t)->dst_.begin(), of(t)->dst_.end(), of(t)->host_.dst);
-            return TW_OK;
-        };
-        table_.planned_bytes = [](tw_bench_target_t *t, const tw_coll_args_t *args, uint64_t *bytes) {
-            tw_coll_args_t there = of(t)->there(args);
-            return tw_coll_planned_inter_node_bytes(of(t)->coll_, &there, bytes);
-        };
-        table_.nonfinite_blocks = [](tw_bench_target_t *t) {
-            return tw_coll_nonfinite_blocks(of(t)->coll_);
-        };
-        table_.is_counted = 1;
+        rank->measured = coll_;
+        rank->stream = device_.new_stream();
     }
-    SimTarget(const SimTarget &) = delete;
-    SimTarget &operator=(const SimTarget &) = delete;
-    ~SimTarget()
+    SimGpu(const SimGpu &) = delete;
+    SimGpu &operator=(const SimGpu &) = delete;
+    ~SimGpu()
     {
         tw_coll_destroy(coll_);
     }
-    tw_bench_target_t *table()
-    {
-        return &table_;
-    }
 
   private:
-    static SimTarget *of(tw_bench_target_t *table)
-    {
-        return reinterpret_cast<SimTarget *>(table);
-    }
-    tw_coll_args_t there(const tw_coll_args_t *args) const
-    {
-        tw_coll_args_t out = *args;
-        out.segments = segments_.data();
-        return out;
-    }
-
-    tw_bench_target_t table_; /* first: see of() */
     tw::SimDevice device_;
-    tw_stream_t stream_;
     tw_coll_t *coll_ = nullptr;
-    tw::Plan plan_;
-    tw_bench_tensors_t host_ = {};
-    std::vector<char> src_, dst_;
-    std::vector<tw_coll_segment_t> segments_;
 };
 
 /* The measuring loop of the benchmarks, with ranks as threads over the local transport. */
@@ -125,15 +68,15 @@ class MeasureTest : public tw::Fixture
             tw_bench_rank_t rank = {};
             rank.options = &o;
             rank.transport = world.transport(r);
-            rank.coll = world.coll(r);
+            rank.coll = rank.measured = world.coll(r);
+            rank.is_counted = 1;
             rank.rank = r;
             rank.world = world.size();
             rank.n_nodes = static_cast<int>(ranks_per_node.size());
             rank.node_of = node_of.data();
-            std::unique_ptr<SimTarget> target;
+            std::unique_ptr<SimGpu> gpu;
             if (o.cuda) {
-                target = std::make_unique<SimTarget>(world, r);
-                rank.target = target->table();
+                gpu = std::make_unique<SimGpu>(world, &rank);
             }
             EXPECT_EQ(TW_OK, tw_bench_measure(&rank, bytes, 1.0, rows[static_cast<size_t>(r)].data()));
         });
