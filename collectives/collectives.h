@@ -68,6 +68,16 @@ typedef struct tw_coll_params {
  *  TW_ERR_UNSUPPORTED (logged) where there is no GPU, this was built without CUDA or NCCL, or TW_COLL_GPU_WORKSPACE is device
  *  and the transport takes no GPU memory; TW_ERR_NCCL, TW_ERR_CUDA, TW_ERR_PEER. */
 tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out);
+/** The ranks of the whole job, as the launcher's environment has them (torchrun, Open MPI, PMI, Slurm; without any, a job of
+ *  one rank), and a transport between them, which the communicator owns. params: memory, wire and the like, without transport
+ *  and ranks; NULL: all zero. Collective, blocks until all ranks are there (TW_JOIN_TIMEOUT). Errors as of
+ *  tw_coll_create, and TW_ERR_CONFIG, TW_ERR_TIMEOUT (logged with the variable, or the ranks that are missing). */
+tw_status_t tw_coll_world_create(const tw_coll_params_t *params, tw_coll_t **out);
+/** Some of a communicator's ranks: those of a node, of a rail, of a data-parallel group. ranks: [n_ranks] ranks of `parent`,
+ *  in the order of the new ones, the same list on all of them, own rank among them. Collective over these ranks alone. Like
+ *  the parent but for the ranks, and destroyed before a parent that owns the transport. TW_ERR_UNSUPPORTED (logged) if the
+ *  parent was made with nccl_comm; errors as of tw_coll_create. */
+tw_status_t tw_coll_group_create(tw_coll_t *parent, const int *ranks, int n_ranks, tw_coll_t **out);
 /** On host memory, cancels what is in flight; on GPU memory, waits for it, not longer than TW_COLL_TIMEOUT. Frees all
  *  requests. Accepts NULL. */
 void tw_coll_destroy(tw_coll_t *coll);

@@ -8,7 +8,7 @@
  *  agreement.c    do the ranks agree?
  *  algorithms/, quantized/   emit what an operation does, as tasks
  *  schedule/      runs the tasks over the transport
- *  create.c makes communicators; topology.h says which rank is where. */
+ *  create.c makes communicators, world.c for those who have no transport; topology.h says which rank is where. */
 #ifndef TW_COLLECTIVES_COMMUNICATOR_H
 #define TW_COLLECTIVES_COMMUNICATOR_H
 
@@ -121,7 +121,9 @@ typedef struct tw_coll_engine {
 
 struct tw_coll {
     const tw_coll_engine_t *engine;
-    tw_transport_t *transport; /**< borrowed; NULL: NCCL alone */
+    tw_coll_params_t params;   /**< that it was made with, but for the ranks */
+    tw_transport_t *transport; /**< NULL: NCCL alone */
+    int owns_transport;        /**< 1: destroyed with the communicator */
     tw_transport_mover_t mover;
     int id;
     tw_coll_options_t options;

@@ -135,6 +135,8 @@ tw_status_t tw_coll_create_of_parts(const tw_coll_parts_t *parts, tw_coll_t **ou
     if (coll != NULL) {
         coll->engine = &tw_coll_host_engine;
         coll->transport = parts->params->transport;
+        coll->params = *parts->params;
+        coll->params.ranks = NULL;
         coll->id = parts->params->id;
         TAILQ_INIT(&coll->active);
         TAILQ_INIT(&coll->ended);
@@ -223,7 +225,9 @@ void tw_coll_destroy(tw_coll_t *coll)
     if (coll->engine->drains) {
         (void)tw_coll_drain(coll);
     }
+    tw_transport_t *own = coll->owns_transport ? coll->transport : NULL;
     free_parts(coll);
+    tw_transport_destroy(own);
 }
 
 /* ---- asking ------------------------------------------------------------------------------------------------ */

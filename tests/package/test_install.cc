@@ -1,8 +1,12 @@
 /* What `./bazelw run //:install` leaves, and that a program of somebody else's compiles against it, links and runs. */
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -71,6 +75,56 @@ TEST_F(Install, ProgramCompilesLinksAndRuns)
     const process::Result run = run_program();
     EXPECT_EQ(run.code, 0) << run.err;
     EXPECT_EQ(run.out.rfind("int4", 0), 0u) << run.out;
+}
+
+/* The README's program. */
+std::string program_of_readme()
+{
+    const std::string text = process::slurp("README.md");
+    const size_t begin = text.find("```c\n") + 5;
+    return text.substr(begin, text.find("\n```", begin) + 1 - begin);
+}
+
+int free_port()
+{
+    sockaddr_in address = {};
+    socklen_t bytes = sizeof(address);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const bool bound = bind(fd, reinterpret_cast<sockaddr *>(&address), sizeof(address)) == 0 &&
+                       getsockname(fd, reinterpret_cast<sockaddr *>(&address), &bytes) == 0;
+    close(fd);
+    return bound ? ntohs(address.sin_port) : 0;
+}
+
+TEST_F(Install, ReadmesProgramGathersBetweenTwoNodes)
+{
+    const std::string text = program_of_readme();
+    ASSERT_NE(text.find("tw_coll_world_create"), std::string::npos) << text;
+    const process::Result compiled = compile(text, "c", "-std=c11");
+    ASSERT_EQ(compiled.code, 0) << compiled.err;
+
+    const std::string port = std::to_string(free_port());
+    std::vector<std::unique_ptr<process::Child>> ranks;
+    for (int r = 0; r < 2; r++) {
+        const std::string rank = std::to_string(r);
+        ranks.push_back(std::make_unique<process::Child>(std::vector<std::string>{
+            "/usr/bin/env", "LD_LIBRARY_PATH=" + prefix + "/lib", "RANK=" + rank, "WORLD_SIZE=2",
+            "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500",
+            "TW_RENDEZVOUS_PORT=" + port, "TW_NODE_ID=node" + rank, "TW_COLL_MODEL=inter:beta=1gbit",
+            prefix + "/program"}));
+    }
+    for (int r = 0; r < 2; r++) {
+        const process::Result run = ranks[static_cast<size_t>(r)]->wait();
+        EXPECT_EQ(run.code, 0) << run.err;
+        unsigned long long bytes = 0;
+        const std::string form = "rank " + std::to_string(r) + " of 2: success, %llu bytes to other nodes\n";
+        ASSERT_EQ(sscanf(run.out.c_str(), form.c_str(), &bytes), 1) << run.out << run.err;
+        /* Half of 2^20 elements, four bits each, at most 5 % of scales and headers. */
+        EXPECT_GE(bytes, (1u << 19) / 2);
+        EXPECT_LE(static_cast<double>(bytes), (1u << 19) / 2 * 1.05);
+    }
 }
 
 TEST_F(Install, HeadersAreCxxToo)

@@ -1,0 +1,68 @@
+/** Communicators for those who know no transport: of the whole job, and of some of another communicator's ranks. */
+#include <stdlib.h>
+
+#include "collectives/communicator.h"
+
+tw_status_t tw_coll_world_create(const tw_coll_params_t *params, tw_coll_t **out)
+{
+    tw_coll_params_t own = params != NULL ? *params : (tw_coll_params_t){0};
+    tw_job_t job;
+
+    if (own.transport != NULL || own.nccl_comm != NULL || own.ranks != NULL) {
+        tw_error("a communicator of the whole job finds its ranks and its transport by itself");
+        return TW_ERR_INVALID;
+    }
+    tw_status_t status = tw_job_from_env(&job);
+    if (status == TW_OK) {
+        status = tw_transport_ucx_create(&job, &own.transport);
+    }
+    if (status != TW_OK) {
+        return status;
+    }
+    status = tw_coll_create(&own, out);
+    if (status != TW_OK) {
+        tw_transport_destroy(own.transport);
+        return status;
+    }
+    (*out)->owns_transport = 1;
+    return TW_OK;
+}
+
+tw_status_t tw_coll_group_create(tw_coll_t *parent, const int *ranks, int n_ranks, tw_coll_t **out)
+{
+    const tw_topo_t *topo = &parent->topo;
+    tw_coll_params_t params = parent->params;
+
+    if (parent->transport == NULL) {
+        tw_error("rank %d: ranks of a communicator that was made from one of NCCL's: split that one",
+                 topo->rank);
+        return TW_ERR_UNSUPPORTED;
+    }
+    if (n_ranks < 1 || n_ranks > topo->world) {
+        tw_error("rank %d: a group of %d ranks, of a communicator of %d", topo->rank, n_ranks, topo->world);
+        return TW_ERR_INVALID;
+    }
+    int *peers = malloc((size_t)n_ranks * sizeof(*peers));
+    if (peers == NULL) {
+        tw_error("rank %d: out of memory for a group of %d ranks", topo->rank, n_ranks);
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_status_t status = TW_OK;
+    for (int i = 0; i < n_ranks && status == TW_OK; i++) {
+        if (ranks[i] < 0 || ranks[i] >= topo->world) {
+            tw_error("rank %d: a group with rank %d, of a communicator of %d", topo->rank, ranks[i],
+                     topo->world);
+            status = TW_ERR_INVALID;
+        } else {
+            peers[i] = topo->peer[ranks[i]];
+        }
+    }
+    params.ranks = peers;
+    params.n_ranks = n_ranks;
+    params.id = 0;
+    if (status == TW_OK) {
+        status = tw_coll_create(&params, out);
+    }
+    free(peers);
+    return status;
+}
