@@ -62,6 +62,11 @@ typedef struct tw_coll_params {
      *  it, so that neither disturbs the other. Ranks are on one node if their TW_NODE_ID is the same, or else their
      *  NCCL_HOSTID, or else host name and boot. */
     struct ncclComm *nccl_comm;
+    /** 1: a thread of the library owns the transport from now on, until the last such communicator of the transport has been
+     *  destroyed: it moves all that is in flight, sleeps when there is nothing to do, and is woken by a post. All
+     *  communicators of a transport have it or none, and are made in the same order on all ranks; the first is made and the
+     *  last destroyed while no other call is under way. Not with nccl_comm. */
+    int progress_thread;
 } tw_coll_params_t;
 
 /** Collective over the ranks, blocks: measures the links unless TW_COLL_MODEL gives them. TW_ERR_INVALID (logged);

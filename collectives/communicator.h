@@ -15,6 +15,7 @@
 #include <sys/queue.h>
 
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/progress.h"
 #include "collectives/quantized/codecs.h"
 #include "transport/transport.h"
 
@@ -115,6 +116,8 @@ typedef struct tw_coll_engine {
     /** The communicator has failed: tell the other ranks. NULL: the transport is told. */
     void (*abort)(tw_coll_t *coll);
     size_t (*workspace_bytes)(const tw_coll_t *coll);
+    /** On a progress thread: make the communicator's device current. */
+    void (*enter)(tw_coll_t *coll);
     int is_polled; /**< 1: requests wait for what no message announces */
     int drains;    /**< 1: what is in flight cannot be canceled: destroying waits for it */
 } tw_coll_engine_t;
@@ -135,6 +138,8 @@ struct tw_coll {
     tw_codecs_t codecs;
     tw_transport_counters_t *sent; /**< [world] to each rank */
     tw_mem_t workspace_mem;
+    struct tw_progress *progress; /**< the thread that owns the transport; NULL: the caller's does */
+    tw_progress_member_t member;
     uint64_t moved_ns;  /**< when something last moved, for the watchdog */
     uint64_t looked_ns; /**< when progress was last asked for */
 
@@ -146,11 +151,23 @@ struct tw_coll {
                   [TW_COLL_EXPLAINED_BYTES]; /**< operations that TW_COLL_EXPLAIN has printed */
     size_t n_explained;
 
+    int device_index;   /**< GPU memory, with a progress thread: the device that it makes current */
     struct tw_gpu *gpu;              /**< NULL: host memory */
     void (*detach)(tw_coll_t *coll); /**< frees it, also half made */
 };
 
 extern const tw_coll_engine_t tw_coll_host_engine;
+
+/** Of times that the progress thread and others look at. */
+static inline void tw_store_ns(uint64_t *at, uint64_t ns)
+{
+    __atomic_store_n(at, ns, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t tw_load_ns(const uint64_t *at)
+{
+    return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
 
 /* ---- arguments.c ------------------------------------------------------------------------------------------- */
 
@@ -186,6 +203,8 @@ uint64_t tw_check_inter_node_bytes(const tw_coll_t *coll);
 
 /** A transport's mover of a communicator: messages of all its requests, and one computation. */
 void tw_coll_move(void *coll, int *moved);
+/** The transport has failed: on the progress thread. */
+void tw_coll_failed(void *coll, tw_status_t status);
 /** Until no operation is in flight, or an error. */
 tw_status_t tw_coll_drain(tw_coll_t *coll);
 /** Cancel and free all requests. */

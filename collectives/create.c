@@ -99,6 +99,9 @@ static void free_parts(tw_coll_t *coll)
     if (coll->transport != NULL) {
         tw_transport_mover_remove(coll->transport, &coll->mover);
     }
+    if (coll->progress != NULL) {
+        tw_progress_leave(coll->progress, &coll->member);
+    }
     tw_coll_drop_requests(coll);
     if (coll->detach != NULL) {
         coll->detach(coll);
@@ -138,6 +141,8 @@ tw_status_t tw_coll_create_of_parts(const tw_coll_parts_t *parts, tw_coll_t **ou
         coll->params = *parts->params;
         coll->params.ranks = NULL;
         coll->id = parts->params->id;
+        coll->progress = parts->progress;
+        coll->device_index = parts->device_index;
         TAILQ_INIT(&coll->active);
         TAILQ_INIT(&coll->ended);
         status = create_common(coll, parts);
@@ -156,8 +161,12 @@ tw_status_t tw_coll_create_of_parts(const tw_coll_parts_t *parts, tw_coll_t **ou
         return status;
     }
     coll->mover = (tw_transport_mover_t){.move = tw_coll_move, .arg = coll};
+    coll->member = (tw_progress_member_t){.failed = tw_coll_failed, .arg = coll};
     if (coll->transport != NULL) {
         tw_transport_mover_add(coll->transport, &coll->mover);
+    }
+    if (coll->progress != NULL) {
+        tw_progress_join(coll->progress, &coll->member);
     }
     *out = coll;
     return TW_OK;
@@ -190,31 +199,75 @@ static tw_status_t check_params(const tw_coll_params_t *params)
     if (params->nccl_comm == NULL && params->transport == NULL) {
         return refuse("it needs a transport or an NCCL communicator");
     }
+    if (params->nccl_comm != NULL && params->progress_thread) {
+        return refuse("a progress thread needs a transport");
+    }
     return TW_OK;
+}
+
+/* On the progress thread, if there is one. */
+typedef struct creation {
+    tw_coll_parts_t parts;
+    tw_coll_t **out;
+} creation_t;
+
+static tw_status_t create_here(void *arg)
+{
+    creation_t *creation = arg;
+    tw_coll_parts_t *parts = &creation->parts;
+    tw_status_t status = TW_OK;
+
+    if (parts->progress != NULL && parts->device != NULL) {
+        status = parts->device->use(parts->device, parts->device_index);
+    }
+    if (status == TW_OK && parts->params->wire == TW_COLL_WIRE_NCCL) {
+        status = tw_nccl_join(parts->params, &parts->nccl, &parts->rank, &parts->world, &parts->node_ids);
+    }
+    if (status == TW_OK) {
+        status = tw_coll_create_of_parts(parts, creation->out);
+    }
+    free(parts->node_ids);
+    return status;
 }
 
 tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out)
 {
-    tw_coll_parts_t parts = {.params = params};
+    creation_t creation = {.parts = {.params = params}, .out = out};
+    tw_coll_parts_t *parts = &creation.parts;
     tw_status_t status = check_params(params);
 
     if (status != TW_OK) {
         return status;
     }
     if (params->mem == TW_MEM_CUDA) {
-        parts.device = tw_gpu_device_cuda();
-        if (parts.device == NULL) {
-            return TW_ERR_UNSUPPORTED;
-        }
+        parts->device = tw_gpu_device_cuda();
+        status = parts->device != NULL ? parts->device->current(parts->device, &parts->device_index)
+                                       : TW_ERR_UNSUPPORTED;
     }
-    if (params->wire == TW_COLL_WIRE_NCCL) {
-        status = tw_nccl_join(params, &parts.nccl, &parts.rank, &parts.world, &parts.node_ids);
+    if (status == TW_OK && params->progress_thread) {
+        status = tw_progress_get(params->transport, &parts->progress);
     }
     if (status == TW_OK) {
-        status = tw_coll_create_of_parts(&parts, out);
+        status = tw_progress_call(parts->progress, create_here, &creation);
     }
-    free(parts.node_ids);
+    if (status != TW_OK) {
+        tw_progress_put(parts->progress);
+    }
     return status;
+}
+
+static tw_status_t destroy_here(void *arg)
+{
+    tw_coll_t *coll = arg;
+
+    if (coll->progress != NULL && coll->engine->enter != NULL) {
+        coll->engine->enter(coll);
+    }
+    if (coll->engine->drains) {
+        (void)tw_coll_drain(coll);
+    }
+    free_parts(coll);
+    return TW_OK;
 }
 
 void tw_coll_destroy(tw_coll_t *coll)
@@ -222,11 +275,10 @@ void tw_coll_destroy(tw_coll_t *coll)
     if (coll == NULL) {
         return;
     }
-    if (coll->engine->drains) {
-        (void)tw_coll_drain(coll);
-    }
     tw_transport_t *own = coll->owns_transport ? coll->transport : NULL;
-    free_parts(coll);
+    tw_progress_t *progress = coll->progress;
+    (void)tw_progress_call(progress, destroy_here, coll);
+    tw_progress_put(progress);
     tw_transport_destroy(own);
 }
 
@@ -257,9 +309,19 @@ int tw_coll_local_of(const tw_coll_t *coll, int rank)
     return rank >= 0 && rank < coll->topo.world ? coll->topo.local[rank] : -1;
 }
 
-void tw_coll_counters_get(tw_coll_t *coll, tw_coll_counters_t *out)
+/* What is asked of a communicator, on the thread that changes it. */
+typedef struct question {
+    tw_coll_t *coll;
+    tw_coll_counters_t *counters;
+    uint64_t number;
+} question_t;
+
+static tw_status_t ask_counters(void *arg)
 {
+    const question_t *question = arg;
+    const tw_coll_t *coll = question->coll;
     const tw_topo_t *topo = &coll->topo;
+    tw_coll_counters_t *out = question->counters;
 
     *out = (tw_coll_counters_t){0};
     for (int r = 0; r < topo->world; r++) {
@@ -274,16 +336,50 @@ void tw_coll_counters_get(tw_coll_t *coll, tw_coll_counters_t *out)
             out->inter_node_messages += coll->sent[r].messages;
         }
     }
+    return TW_OK;
+}
+
+void tw_coll_counters_get(tw_coll_t *coll, tw_coll_counters_t *out)
+{
+    question_t question = {.coll = coll, .counters = out};
+
+    (void)tw_progress_call(coll->progress, ask_counters, &question);
+}
+
+static tw_status_t ask_nonfinite_blocks(void *arg)
+{
+    question_t *question = arg;
+    tw_coll_t *coll = question->coll;
+
+    if (coll->progress != NULL && coll->engine->enter != NULL) {
+        coll->engine->enter(coll);
+    }
+    question->number = tw_codecs_nonfinite_blocks(&coll->codecs);
+    return TW_OK;
 }
 
 uint64_t tw_coll_nonfinite_blocks(tw_coll_t *coll)
 {
-    return tw_codecs_nonfinite_blocks(&coll->codecs);
+    question_t question = {.coll = coll};
+
+    (void)tw_progress_call(coll->progress, ask_nonfinite_blocks, &question);
+    return question.number;
+}
+
+static tw_status_t ask_workspace_bytes(void *arg)
+{
+    question_t *question = arg;
+
+    question->number = question->coll->engine->workspace_bytes(question->coll);
+    return TW_OK;
 }
 
 size_t tw_coll_workspace_bytes(tw_coll_t *coll)
 {
-    return coll->engine->workspace_bytes(coll);
+    question_t question = {.coll = coll};
+
+    (void)tw_progress_call(coll->progress, ask_workspace_bytes, &question);
+    return (size_t)question.number;
 }
 
 tw_mem_t tw_coll_workspace_mem(const tw_coll_t *coll)

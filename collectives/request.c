@@ -3,10 +3,11 @@
 #include <time.h>
 
 #include "collectives/communicator.h"
+#include "collectives/progress.h"
 #include "collectives/schedule/run.h"
 
 #define NS_PER_SEC 1000000000u
-#define SLEEP_SEC 1.0      /* at most, without a look */
+#define SLEEP_SEC 0.5      /* at most, without a look */
 #define AWAY_NS NS_PER_SEC /* nobody has looked for so long: the time does not count for the watchdog */
 #define SPIN_NS 200000     /* without a transport: how long a wait looks again at once */
 #define NAP_NS 50000       /* and then how often */
@@ -25,12 +26,15 @@ static void finish(tw_coll_request_t *request, tw_status_t status)
     }
     tw_sched_destroy(request->sched);
     request->sched = NULL;
-    request->status = status;
     if (request->is_detached) {
         tw_request_destroy(request);
-    } else {
-        TAILQ_INSERT_TAIL(&coll->ended, request, link);
+        return;
     }
+    tw_progress_lock(coll->progress);
+    request->status = status;
+    TAILQ_INSERT_TAIL(&coll->ended, request, link);
+    tw_progress_notify(coll->progress);
+    tw_progress_unlock(coll->progress);
 }
 
 /* The other ranks cannot end an operation that has failed here and are told, by giving the job up, unless the transport has
@@ -144,13 +148,31 @@ static tw_status_t compute_one(tw_coll_t *coll, int *moved)
     return TW_OK;
 }
 
-void tw_coll_move(void *arg, int *moved)
+/* The progress thread serves communicators on several GPUs. */
+static void enter(tw_coll_t *coll)
+{
+    if (coll->progress != NULL && coll->engine->enter != NULL) {
+        coll->engine->enter(coll);
+    }
+}
+
+void tw_coll_move(void *arg, int *all_moved)
 {
     tw_coll_t *coll = arg;
-    tw_status_t status = step_all(coll, moved);
+    int own_moved = 0, *moved = &own_moved;
 
+    if (TAILQ_EMPTY(&coll->active)) {
+        coll->mover.polls = 0;
+        return;
+    }
+    enter(coll);
+    tw_status_t status = step_all(coll, moved);
     if (status == TW_OK) {
         status = compute_one(coll, moved);
+    }
+    if (own_moved) {
+        *all_moved = 1;
+        tw_store_ns(&coll->moved_ns, tw_time_ns());
     }
     if (status < 0) {
         (void)fail(coll, status);
@@ -177,24 +199,36 @@ static const tw_coll_request_t *first_awaited(const tw_coll_t *coll)
     return request;
 }
 
-/* Nothing moves for too long, with somebody looking all the while: say what is awaited and give up. */
-static tw_status_t watch(tw_coll_t *coll, int moved)
+static double still_sec(const tw_coll_t *coll)
+{
+    return (double)(int64_t)(tw_time_ns() - tw_load_ns(&coll->moved_ns)) / NS_PER_SEC;
+}
+
+/* Whoever looks while he waits: 1 if nothing has moved for too long, with somebody looking all the while. */
+static int is_overdue(tw_coll_t *coll, int moved)
 {
     uint64_t now = tw_time_ns();
+
+    if (moved || now - tw_load_ns(&coll->looked_ns) > AWAY_NS) {
+        tw_store_ns(&coll->moved_ns, now);
+    }
+    tw_store_ns(&coll->looked_ns, now);
+    return coll->options.timeout_sec > 0 && still_sec(coll) >= coll->options.timeout_sec;
+}
+
+/* Say what is awaited and give up. */
+static tw_status_t time_out(void *arg)
+{
+    tw_coll_t *coll = arg;
+    const tw_coll_request_t *request = first_awaited(coll);
     char what[DESCRIBE_BYTES];
 
-    if (moved || now - coll->looked_ns > AWAY_NS) {
-        coll->moved_ns = now;
-    }
-    coll->looked_ns = now;
-    double still_sec = (double)(now - coll->moved_ns) / NS_PER_SEC;
-    const tw_coll_request_t *request = first_awaited(coll);
-    if (request == NULL || coll->options.timeout_sec <= 0 || still_sec < coll->options.timeout_sec) {
+    if (request == NULL || still_sec(coll) < coll->options.timeout_sec) {
         return TW_OK;
     }
     tw_error("rank %d: %s (%s, number %u) has not moved for %.1f s: %s", coll->topo.rank,
              tw_coll_op_name(request->args.op), coll->engine->algo_get(request->choice.algo)->name,
-             request->signature.sequence, still_sec, describe(request, what, sizeof(what)));
+             request->signature.sequence, still_sec(coll), describe(request, what, sizeof(what)));
     return fail(coll, TW_ERR_TIMEOUT);
 }
 
@@ -219,22 +253,30 @@ static tw_status_t progress(tw_coll_t *coll, int *moved)
     if (status < 0) {
         return fail(coll, status);
     }
-    return coll->status == TW_OK ? watch(coll, *moved) : coll->status;
+    if (coll->status == TW_OK && is_overdue(coll, *moved)) {
+        return time_out(coll);
+    }
+    return coll->status;
+}
+
+static double sleep_sec(const tw_coll_t *coll)
+{
+    double part = coll->options.timeout_sec / 4;
+
+    return part > 0 && part < SLEEP_SEC ? part : SLEEP_SEC;
 }
 
 /* Until something may have happened; the transport spins a little first. Time slept counts for the watchdog: somebody is waiting. */
 static void sleep_a_while(tw_coll_t *coll)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
-    double timeout_sec = coll->options.timeout_sec / 4;
 
     if (coll->transport != NULL) {
-        (void)tw_transport_sleep(coll->transport,
-                                 timeout_sec > 0 && timeout_sec < SLEEP_SEC ? timeout_sec : SLEEP_SEC);
-    } else if (tw_time_ns() - coll->moved_ns > SPIN_NS) {
+        (void)tw_transport_sleep(coll->transport, sleep_sec(coll));
+    } else if (tw_time_ns() - tw_load_ns(&coll->moved_ns) > SPIN_NS) {
         (void)nanosleep(&nap, NULL);
     }
-    coll->looked_ns = tw_time_ns();
+    tw_store_ns(&coll->looked_ns, tw_time_ns());
 }
 
 tw_status_t tw_coll_drain(tw_coll_t *coll)
@@ -260,7 +302,7 @@ static tw_status_t start(tw_coll_request_t *request)
     int moved = 0;
 
     coll->sequence++;
-    coll->moved_ns = tw_time_ns();
+    tw_store_ns(&coll->moved_ns, tw_time_ns());
     TAILQ_INSERT_TAIL(&coll->active, request, link);
     tw_status_t status = coll->engine->start != NULL ? coll->engine->start(request) : TW_OK;
     if (status < 0) {
@@ -277,6 +319,22 @@ static tw_status_t start(tw_coll_request_t *request)
     }
     coll->mover.polls = coll->engine->is_polled && !TAILQ_EMPTY(&coll->active);
     return TW_OK;
+}
+
+static tw_status_t take_status(tw_coll_request_t *request)
+{
+    tw_coll_t *coll = request->coll;
+
+    tw_progress_lock(coll->progress);
+    tw_status_t status = request->status;
+    if (status != TW_IN_PROGRESS) {
+        TAILQ_REMOVE(&coll->ended, request, link);
+    }
+    tw_progress_unlock(coll->progress);
+    if (status != TW_IN_PROGRESS) {
+        tw_request_destroy(request);
+    }
+    return status;
 }
 
 static tw_status_t create_failure(tw_coll_t *coll, tw_coll_request_t **out)
@@ -320,18 +378,29 @@ static void tell_failure(tw_coll_t *coll)
     (void)start(request);
 }
 
-tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request)
+/* What a call asks of the thread that owns the transport. */
+typedef struct call {
+    tw_coll_t *coll;
+    const tw_coll_args_t *args;
+    tw_coll_request_t **request;
+    uint64_t *bytes;
+} call_t;
+
+static tw_status_t post(void *arg)
 {
-    tw_coll_request_t *posted;
+    const call_t *call = arg;
+    tw_coll_t *coll = call->coll;
+    tw_coll_request_t *posted, **request = call->request;
     tw_status_t status = coll->status;
 
+    enter(coll);
     if (status == TW_OK && coll->engine->check != NULL) {
         status = coll->engine->check(coll);
     }
     if (status != TW_OK) {
         return fail(coll, status);
     }
-    status = coll->engine->request_create(coll, args, &posted);
+    status = coll->engine->request_create(coll, call->args, &posted);
     if (status != TW_OK) {
         tell_failure(coll);
         return status;
@@ -342,23 +411,46 @@ tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_re
         return status;
     }
     if (status != TW_OK) {
-        TAILQ_REMOVE(&coll->ended, posted, link);
-        tw_request_destroy(posted);
+        (void)take_status(posted);
         return status;
     }
     *request = posted;
     return TW_OK;
 }
 
+tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request)
+{
+    call_t call = {.coll = coll, .args = args, .request = request};
+
+    return tw_progress_call(coll->progress, post, &call);
+}
+
 /* ---- asking ------------------------------------------------------------------------------------------------ */
 
-static tw_status_t take_status(tw_coll_request_t *request)
+/* With a progress thread, nobody moves anything but that. */
+static tw_status_t test_apart(tw_coll_request_t *request)
 {
-    tw_status_t status = request->status;
+    tw_coll_t *coll = request->coll;
+    tw_status_t status = take_status(request);
 
-    if (status != TW_IN_PROGRESS) {
-        TAILQ_REMOVE(&request->coll->ended, request, link);
-        tw_request_destroy(request);
+    if (status == TW_IN_PROGRESS && is_overdue(coll, 0)) {
+        (void)tw_progress_call(coll->progress, time_out, coll);
+    }
+    return status;
+}
+
+static tw_status_t wait_apart(tw_coll_request_t *request)
+{
+    tw_coll_t *coll = request->coll;
+    tw_status_t status;
+
+    while ((status = test_apart(request)) == TW_IN_PROGRESS) {
+        tw_progress_lock(coll->progress);
+        if (request->status == TW_IN_PROGRESS) {
+            tw_progress_wait(coll->progress, sleep_sec(coll));
+        }
+        tw_progress_unlock(coll->progress);
+        tw_store_ns(&coll->looked_ns, tw_time_ns());
     }
     return status;
 }
@@ -367,6 +459,9 @@ tw_status_t tw_coll_test(tw_coll_request_t *request)
 {
     int moved;
 
+    if (request->coll->progress != NULL) {
+        return test_apart(request);
+    }
     if (request->status == TW_IN_PROGRESS) {
         (void)progress(request->coll, &moved);
     }
@@ -375,6 +470,9 @@ tw_status_t tw_coll_test(tw_coll_request_t *request)
 
 tw_status_t tw_coll_wait(tw_coll_request_t *request)
 {
+    if (request->coll->progress != NULL) {
+        return wait_apart(request);
+    }
     while (request->status == TW_IN_PROGRESS) {
         int moved;
         (void)progress(request->coll, &moved);
@@ -393,31 +491,74 @@ tw_status_t tw_coll_run(tw_coll_t *coll, const tw_coll_args_t *args)
     return status == TW_OK ? tw_coll_wait(request) : status;
 }
 
+static tw_status_t status_now(void *arg)
+{
+    const tw_coll_t *coll = arg;
+
+    return coll->status;
+}
+
 tw_status_t tw_coll_progress(tw_coll_t *coll)
 {
     int moved;
 
-    return progress(coll, &moved);
+    return coll->progress != NULL ? tw_progress_call(coll->progress, status_now, coll)
+                                  : progress(coll, &moved);
+}
+
+static tw_status_t cancel(void *arg)
+{
+    tw_coll_t *coll = arg;
+
+    enter(coll);
+    return fail(coll, TW_ERR_CANCELED);
 }
 
 void tw_coll_abort(tw_coll_t *coll)
 {
-    (void)fail(coll, TW_ERR_CANCELED);
+    (void)tw_progress_call(coll->progress, cancel, coll);
+}
+
+void tw_coll_failed(void *arg, tw_status_t status)
+{
+    enter(arg);
+    (void)fail(arg, status);
+}
+
+static tw_status_t prepare(void *arg)
+{
+    const call_t *call = arg;
+    tw_coll_t *coll = call->coll;
+
+    if (coll->engine->prepare == NULL) {
+        tw_error("rank %d: %s: operations on host memory cannot be prepared", coll->topo.rank,
+                 tw_coll_op_name(call->args->op));
+        return TW_ERR_UNSUPPORTED;
+    }
+    enter(coll);
+    return coll->status == TW_OK ? coll->engine->prepare(coll, call->args) : coll->status;
 }
 
 tw_status_t tw_coll_prepare(tw_coll_t *coll, const tw_coll_args_t *args)
 {
-    if (coll->engine->prepare == NULL) {
-        tw_error("rank %d: %s: operations on host memory cannot be prepared", coll->topo.rank,
-                 tw_coll_op_name(args->op));
-        return TW_ERR_UNSUPPORTED;
-    }
-    return coll->status == TW_OK ? coll->engine->prepare(coll, args) : coll->status;
+    call_t call = {.coll = coll, .args = args};
+
+    return tw_progress_call(coll->progress, prepare, &call);
+}
+
+static tw_status_t planned_bytes(void *arg)
+{
+    const call_t *call = arg;
+
+    enter(call->coll);
+    return call->coll->engine->planned_bytes(call->coll, call->args, call->bytes);
 }
 
 tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)
 {
-    return coll->engine->planned_bytes(coll, args, bytes);
+    call_t call = {.coll = coll, .args = args, .bytes = bytes};
+
+    return tw_progress_call(coll->progress, planned_bytes, &call);
 }
 
 void tw_coll_request_plan(const tw_coll_request_t *request, tw_coll_plan_t *plan)

@@ -38,6 +38,7 @@ struct tw_transport {
     tw_transport_counters_t *sent; /**< [world] */
     int takes[TW_TRANSPORT_MEMS];
     tw_transport_mover_t *movers; /**< the first of a list */
+    void *owner;                  /**< see tw_transport_owner */
     char describe[TW_TRANSPORT_DESCRIBE_BYTES];
 };
 

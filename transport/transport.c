@@ -202,6 +202,16 @@ void tw_transport_mover_remove(tw_transport_t *transport, tw_transport_mover_t *
     }
 }
 
+void *tw_transport_owner(const tw_transport_t *transport)
+{
+    return transport->owner;
+}
+
+void tw_transport_owner_set(tw_transport_t *transport, void *owner)
+{
+    transport->owner = owner;
+}
+
 void tw_transport_abort(tw_transport_t *transport, const char *reason)
 {
     transport->ops->abort(transport, reason ? reason : "no reason given");

@@ -121,6 +121,10 @@ typedef struct tw_transport_mover {
 void tw_transport_mover_add(tw_transport_t *transport, tw_transport_mover_t *mover);
 void tw_transport_mover_remove(tw_transport_t *transport, tw_transport_mover_t *mover);
 
+/** A thread that has the transport for itself, if its users have agreed on one; kept for them, not looked at here. NULL: none. */
+void *tw_transport_owner(const tw_transport_t *transport);
+void tw_transport_owner_set(tw_transport_t *transport, void *owner);
+
 /** Give the job up: every rank's calls return TW_ERR_PEER naming this rank, or the one that failed just before. Returns once
  *  that is so here, within TW_PEER_TIMEOUT. */
 void tw_transport_abort(tw_transport_t *transport, const char *reason);

@@ -22,6 +22,9 @@ struct tw_gpu_device {
     tw_mem_t mem; /**< of tensors and codecs */
     tw_mem_t
         wire; /**< of a workspace that is not pinned, to a transport; differs from `mem` in simulations only */
+    /** Which GPU is current; make another one so. */
+    tw_status_t (*current)(const tw_gpu_device_t *device, int *index);
+    tw_status_t (*use)(const tw_gpu_device_t *device, int index);
     /** Memory for a workspace, aligned to 256 bytes; pinned: in host memory that kernels reach too. */
     tw_status_t (*alloc)(const tw_gpu_device_t *device, size_t bytes, int pinned, void **out);
     void (*free)(const tw_gpu_device_t *device, void *memory, int pinned);

@@ -5,6 +5,18 @@
 
 #include <cuda_runtime_api.h>
 
+static tw_status_t cuda_current(const tw_gpu_device_t *device, int *index)
+{
+    (void)device;
+    return tw_quant_cuda_status(cudaGetDevice(index), "cudaGetDevice");
+}
+
+static tw_status_t cuda_use(const tw_gpu_device_t *device, int index)
+{
+    (void)device;
+    return tw_quant_cuda_status(cudaSetDevice(index), "cudaSetDevice");
+}
+
 static tw_status_t cuda_alloc(const tw_gpu_device_t *device, size_t bytes, int pinned, void **out)
 {
     (void)device;

@@ -106,6 +106,7 @@ tw_status_t tw_gpu_planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, ui
 tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
 tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args);
 void tw_gpu_release(tw_coll_request_t *request);
+void tw_gpu_enter(tw_coll_t *coll);
 size_t tw_gpu_workspace_bytes(const tw_coll_t *coll);
 /** The workspace in use; NULL: none yet. */
 char *tw_gpu_workspace(const tw_gpu_t *gpu);

@@ -206,6 +206,7 @@ const tw_coll_engine_t tw_gpu_nccl_engine = {
     .check = check,
     .abort = abort_wire,
     .workspace_bytes = tw_gpu_workspace_bytes,
+    .enter = tw_gpu_enter,
     .is_polled = 1,
     .drains = 1,
 };

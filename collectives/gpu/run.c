@@ -53,6 +53,13 @@ size_t tw_gpu_workspace_bytes(const tw_coll_t *coll)
     return coll->gpu->memory.bytes;
 }
 
+void tw_gpu_enter(tw_coll_t *coll)
+{
+    const tw_gpu_device_t *device = coll->gpu->device;
+
+    (void)device->use(device, coll->device_index);
+}
+
 tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args)
 {
     tw_gpu_shape_t *shape;

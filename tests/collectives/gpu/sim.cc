@@ -91,6 +91,11 @@ tw_gpu_device_t SimDevice::make_table()
     tw_gpu_device_t t = {};
     t.mem = TW_MEM_HOST;
     t.wire = TW_MEM_CUDA;
+    t.current = [](const tw_gpu_device_t *, int *index) {
+        *index = 0;
+        return TW_OK;
+    };
+    t.use = [](const tw_gpu_device_t *, int) { return TW_OK; };
     t.alloc = [](const tw_gpu_device_t *d, size_t bytes, int pinned, void **out) {
         *out = tw_buffer_alloc(bytes);
         memset(*out, 0xff, bytes); /* NaN in every type and scale */

@@ -1,0 +1,244 @@
+#include "collectives/progress.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+#include <time.h>
+
+#define SLEEP_SEC 1.0 /* at most, without a look */
+
+/** In the caller's storage, who waits until it is done. */
+typedef struct command {
+    STAILQ_ENTRY(command) link;
+    tw_progress_fn_t fn;
+    void *arg;
+    tw_status_t status;
+    int is_done;
+} command_t;
+
+struct tw_progress {
+    tw_transport_t *transport;
+    tw_transport_mover_t mover;
+    pthread_t thread;
+    tw_progress_member_t *members;
+    pthread_mutex_t lock; /**< of what follows */
+    pthread_cond_t changed;
+    STAILQ_HEAD(, command) commands;
+    int refs;
+    int is_stopping;
+};
+
+/* ---- the thread -------------------------------------------------------------------------------------------- */
+
+static command_t *take_command(tw_progress_t *progress)
+{
+    tw_progress_lock(progress);
+    command_t *command = STAILQ_FIRST(&progress->commands);
+    if (command != NULL) {
+        STAILQ_REMOVE_HEAD(&progress->commands, link);
+    }
+    tw_progress_unlock(progress);
+    return command;
+}
+
+/** A mover too, so that others get through while a command waits for the transport, as making a communicator does. Commands
+ *  add and remove movers but never this one, which is the only one that the transport can be at meanwhile. */
+static void run_commands(void *arg, int *moved)
+{
+    tw_progress_t *progress = arg;
+    command_t *command;
+
+    while ((command = take_command(progress)) != NULL) {
+        tw_status_t status = command->fn(command->arg);
+        tw_progress_lock(progress);
+        command->status = status;
+        command->is_done = 1;
+        tw_progress_notify(progress);
+        tw_progress_unlock(progress);
+        *moved = 1;
+    }
+}
+
+/** A transport that has failed neither moves nor sleeps. */
+static void live_on(tw_progress_t *progress, tw_status_t status)
+{
+    for (tw_progress_member_t *member = progress->members; member != NULL; member = member->next) {
+        member->failed(member->arg, status);
+    }
+    tw_progress_lock(progress);
+    while (STAILQ_EMPTY(&progress->commands) && !progress->is_stopping) {
+        tw_progress_wait(progress, SLEEP_SEC);
+    }
+    tw_progress_unlock(progress);
+}
+
+static int is_stopping(tw_progress_t *progress)
+{
+    tw_progress_lock(progress);
+    int stopping = progress->is_stopping;
+    tw_progress_unlock(progress);
+    return stopping;
+}
+
+static void *run(void *arg)
+{
+    tw_progress_t *progress = arg;
+
+    while (!is_stopping(progress)) {
+        int moved = 0;
+        run_commands(progress, &moved);
+        tw_status_t status = tw_transport_progress(progress->transport);
+        if (status == TW_IN_PROGRESS && !moved) {
+            status = tw_transport_sleep(progress->transport, SLEEP_SEC);
+        }
+        if (status < 0) {
+            live_on(progress, status);
+        }
+    }
+    return NULL;
+}
+
+/* ---- other threads ----------------------------------------------------------------------------------------- */
+
+static tw_status_t start(tw_progress_t *progress)
+{
+    pthread_condattr_t attr;
+
+    if (pthread_mutex_init(&progress->lock, NULL) != 0 || pthread_condattr_init(&attr) != 0) {
+        return TW_ERR_NO_MEMORY;
+    }
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    int error = pthread_cond_init(&progress->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    if (error == 0) {
+        tw_transport_mover_add(progress->transport, &progress->mover);
+        error = pthread_create(&progress->thread, NULL, run, progress);
+    }
+    if (error != 0) {
+        tw_transport_mover_remove(progress->transport, &progress->mover);
+        tw_error("rank %d: no progress thread: error %d", tw_transport_rank(progress->transport), error);
+        return TW_ERR_NO_MEMORY;
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out)
+{
+    tw_progress_t *progress = tw_transport_owner(transport);
+
+    if (progress != NULL) {
+        tw_progress_lock(progress);
+        progress->refs++;
+        tw_progress_unlock(progress);
+        *out = progress;
+        return TW_OK;
+    }
+    progress = calloc(1, sizeof(*progress));
+    if (progress == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    progress->transport = transport;
+    progress->mover = (tw_transport_mover_t){.move = run_commands, .arg = progress};
+    progress->refs = 1;
+    STAILQ_INIT(&progress->commands);
+    tw_status_t status = start(progress);
+    if (status != TW_OK) {
+        free(progress);
+        return status;
+    }
+    tw_transport_owner_set(transport, progress);
+    *out = progress;
+    return TW_OK;
+}
+
+void tw_progress_put(tw_progress_t *progress)
+{
+    if (progress == NULL) {
+        return;
+    }
+    tw_progress_lock(progress);
+    int is_last = --progress->refs == 0;
+    progress->is_stopping = is_last;
+    tw_progress_notify(progress);
+    tw_progress_unlock(progress);
+    if (!is_last) {
+        return;
+    }
+    tw_transport_wake(progress->transport);
+    pthread_join(progress->thread, NULL);
+    tw_transport_mover_remove(progress->transport, &progress->mover);
+    tw_transport_owner_set(progress->transport, NULL);
+    pthread_cond_destroy(&progress->changed);
+    pthread_mutex_destroy(&progress->lock);
+    free(progress);
+}
+
+tw_status_t tw_progress_call(tw_progress_t *progress, tw_progress_fn_t fn, void *arg)
+{
+    command_t command = {.fn = fn, .arg = arg};
+
+    if (progress == NULL || pthread_equal(pthread_self(), progress->thread)) {
+        return fn(arg);
+    }
+    tw_progress_lock(progress);
+    STAILQ_INSERT_TAIL(&progress->commands, &command, link);
+    tw_progress_notify(progress);
+    tw_progress_unlock(progress);
+    tw_transport_wake(progress->transport);
+    tw_progress_lock(progress);
+    while (!command.is_done) {
+        tw_progress_wait(progress, SLEEP_SEC);
+    }
+    tw_progress_unlock(progress);
+    return command.status;
+}
+
+void tw_progress_join(tw_progress_t *progress, tw_progress_member_t *member)
+{
+    member->next = progress->members;
+    progress->members = member;
+}
+
+void tw_progress_leave(tw_progress_t *progress, tw_progress_member_t *member)
+{
+    tw_progress_member_t **link = &progress->members;
+
+    while (*link != NULL && *link != member) {
+        link = &(*link)->next;
+    }
+    if (*link != NULL) {
+        *link = member->next;
+    }
+}
+
+void tw_progress_lock(tw_progress_t *progress)
+{
+    if (progress != NULL) {
+        pthread_mutex_lock(&progress->lock);
+    }
+}
+
+void tw_progress_unlock(tw_progress_t *progress)
+{
+    if (progress != NULL) {
+        pthread_mutex_unlock(&progress->lock);
+    }
+}
+
+void tw_progress_notify(tw_progress_t *progress)
+{
+    if (progress != NULL) {
+        pthread_cond_broadcast(&progress->changed);
+    }
+}
+
+void tw_progress_wait(tw_progress_t *progress, double timeout_sec)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + (uint64_t)(timeout_sec * 1e9);
+    until.tv_sec += (time_t)(ns / 1000000000u);
+    until.tv_nsec = (long)(ns % 1000000000u);
+    (void)pthread_cond_timedwait(&progress->changed, &progress->lock, &until);
+}

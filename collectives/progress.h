@@ -1,0 +1,45 @@
+/** A thread that owns a transport: it moves everything there, sleeps when there is nothing to do, and runs what other
+ *  threads ask of it. All communicators of the transport that want one share it. Private to collectives. */
+#ifndef TW_COLLECTIVES_PROGRESS_H
+#define TW_COLLECTIVES_PROGRESS_H
+
+#include "transport/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_progress tw_progress_t;
+
+/** Who hears that the transport has failed, on the thread. In its owner's memory. */
+typedef struct tw_progress_member {
+    void (*failed)(void *arg, tw_status_t status);
+    void *arg;
+    struct tw_progress_member *next;
+} tw_progress_member_t;
+
+/** Start the transport's thread, or share it. The first get and the last put are not made while others use the transport. */
+tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out);
+/** Accepts NULL. */
+void tw_progress_put(tw_progress_t *progress);
+
+/** Run fn(arg) on the thread, wait for it and return its result. progress NULL, or this is the thread: run it here. */
+typedef tw_status_t (*tw_progress_fn_t)(void *arg);
+tw_status_t tw_progress_call(tw_progress_t *progress, tw_progress_fn_t fn, void *arg);
+
+/** On the thread. */
+void tw_progress_join(tw_progress_t *progress, tw_progress_member_t *member);
+void tw_progress_leave(tw_progress_t *progress, tw_progress_member_t *member);
+
+/** Guards what the thread and others look at. progress NULL: nothing is done. */
+void tw_progress_lock(tw_progress_t *progress);
+void tw_progress_unlock(tw_progress_t *progress);
+/** Locked: wake all who wait; wait for that, or so long. */
+void tw_progress_notify(tw_progress_t *progress);
+void tw_progress_wait(tw_progress_t *progress, double timeout_sec);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
