@@ -155,6 +155,8 @@ static tw_status_t cuda_sum(const tw_gpu_device_t *device, const tw_gpu_sum_t *s
 static const tw_gpu_device_t cuda_device = {
     .mem = TW_MEM_CUDA,
     .wire = TW_MEM_CUDA,
+    .current = cuda_current,
+    .use = cuda_use,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .stream_create = cuda_stream_create,
