@@ -152,7 +152,7 @@ struct tw_coll {
     size_t n_explained;
 
     int device_index;   /**< GPU memory, with a progress thread: the device that it makes current */
-    struct tw_gpu *gpu;              /**< NULL: host memory */
+    struct tw_gpu *gpu; /**< NULL: host memory */
     void (*detach)(tw_coll_t *coll); /**< frees it, also half made */
 };
 

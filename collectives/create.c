@@ -16,7 +16,8 @@ static const char *const gpu_workspaces[] = {"auto", "pinned", "device", NULL};
 
 static const tw_config_field_t fields[] = {
     {"TW_COLL_CHUNK", "0", "bytes",
-     "Largest message of a collective operation, in bytes. 0: chosen. At least 256, at most what TW_COLL_SCRATCH has room for.",
+     "Largest message of a collective operation, in bytes. 0: chosen. At least 256, at most what "
+     "TW_COLL_SCRATCH has room for.",
      TW_CONFIG_BYTES, offsetof(tw_coll_options_t, chunk_bytes), 0, 1 << 30, NULL},
     {"TW_COLL_WINDOW", "8", "messages", "Messages in flight per operation, peer and direction.",
      TW_CONFIG_INT, offsetof(tw_coll_options_t, window), 1, 1024, NULL},
@@ -27,8 +28,10 @@ static const tw_config_field_t fields[] = {
      "Give an operation up when nothing has moved for so long while it was waited for. 0: never.",
      TW_CONFIG_TIME, offsetof(tw_coll_options_t, timeout_sec), 0, 1e9, NULL},
     {"TW_COLL_SCRATCH", "32M", "bytes",
-     "Most scratch memory of a communicator, whatever the tensors' size; messages get smaller where ranks are many, "
-     "down to eight blocks of the codec. Only an all-to-all in place needs more: as much as it sends. The same on all "
+     "Most scratch memory of a communicator, whatever the tensors' size; messages get smaller where ranks "
+     "are many, "
+     "down to eight blocks of the codec. Only an all-to-all in place needs more: as much as it sends. The "
+     "same on all "
      "ranks.",
      TW_CONFIG_BYTES, offsetof(tw_coll_options_t, scratch_bytes), 64 << 10, 1e12, NULL},
     {"TW_COLL_MODEL", "measure", "",
