@@ -1,6 +1,9 @@
 /** Which algorithm, how large its messages are, and whether to quantize at all: the candidate that the model expects to
  *  be the quickest, but in doubt one with fewer inter-node bytes. Nothing but the model, the sizes, the topology and
- *  TW_COLL_CHUNK is looked at, and these are the same on all ranks, so they choose alike. */
+ *  TW_COLL_CHUNK is looked at, and these are the same on all ranks, so they choose alike.
+ *
+ *  A deterministic communicator takes the algorithm with the fewest inter-node bytes, for a tensor of REFERENCE_BYTES
+ *  whatever the operation's size; sizes only decide how large the messages are, which changes no bit of the result. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +21,9 @@
 #define WORTH_TURNS 4
 /** Of two algorithms, the one that sends more than so many times the other's inter-node bytes needs evidence. */
 #define LEANER 1.25
+#define REFERENCE_BYTES ((size_t)64 << 20)
+/** Inter-node bytes that differ by no more are equal: they are sums of fractions. */
+#define EQUAL 1.001
 
 /** An algorithm that does what was asked for. */
 typedef struct candidate {
@@ -42,13 +48,21 @@ static int is_named(const tw_coll_args_t *args)
     return args->algo != NULL && strcmp(args->algo, "auto") != 0;
 }
 
+/** In a deterministic operation the owner of an element must not matter, unless an algorithm is asked for by name. */
+static int is_ordered(const plan_t *plan, const tw_algo_t *algo)
+{
+    const tw_coll_args_t *args = plan->c.args;
+
+    return !plan->coll->deterministic || !algo->owner_matters || (is_named(args) && args->codec == NULL);
+}
+
 /** A name is one of the quantized algorithms when there is a codec; the exact ones then stay candidates. */
 static int is_candidate(const plan_t *plan, const tw_algo_t *algo)
 {
     const tw_coll_args_t *args = plan->c.args;
     int wants_codec = args->codec != NULL;
 
-    if (algo->info.op != args->op || (algo->info.quantized && !wants_codec)) {
+    if (algo->info.op != args->op || (algo->info.quantized && !wants_codec) || !is_ordered(plan, algo)) {
         return 0;
     }
     if (!algo->info.quantized && wants_codec) {
@@ -119,24 +133,65 @@ static tw_status_t no_candidate(const plan_t *plan)
     return TW_ERR_INVALID;
 }
 
-/** Fewer inter-node bytes are what is certain about an algorithm; its processor and in-node times were measured in a moment
- *  that may have been a busy one. So the quickest loses to a leaner one which it is not quicker than beyond doubt: even
- *  if the leaner one's measurements were disturbed. */
+static int is_kind(const candidate_t *candidate, int quantized)
+{
+    return tw_algo_get(candidate->algo)->info.quantized == quantized;
+}
+
+/** The inter-node bytes of an algorithm are certain; its processor and in-node times were measured at a moment that may have
+ *  been a busy one. So the quickest loses to one with fewer bytes unless it is faster under both models, even if it is as slow
+ *  as typical and the other one as fast as when quiet. */
 static const candidate_t *prefer_lean(const plan_t *plan, const candidate_t *quickest)
 {
     const candidate_t *best = quickest;
 
     for (size_t i = 0; quickest != NULL && i < plan->n_candidates; i++) {
         const candidate_t *lean = &plan->candidates[i];
-        int same_kind =
-            tw_algo_get(lean->algo)->info.quantized == tw_algo_get(quickest->algo)->info.quantized;
         int leaner = lean->inter_bytes * LEANER < quickest->inter_bytes;
-        if (same_kind && leaner && lean->quiet_sec <= quickest->typical_sec &&
+        if (is_kind(lean, tw_algo_get(quickest->algo)->info.quantized) && leaner &&
+            lean->quiet_sec <= quickest->typical_sec &&
             (best == quickest || lean->quiet_sec < best->quiet_sec)) {
             best = lean;
         }
     }
     return best;
+}
+
+static const candidate_t *find_quickest(const plan_t *plan, int quantized)
+{
+    const candidate_t *best = NULL;
+
+    for (size_t i = 0; i < plan->n_candidates; i++) {
+        const candidate_t *other = &plan->candidates[i];
+        if (is_kind(other, quantized) && (best == NULL || other->sec < best->sec)) {
+            best = other;
+        }
+    }
+    return best;
+}
+
+/** The one with the fewest inter-node bytes; of equals, the quickest. NULL: there is none. */
+static const candidate_t *find_leanest(const plan_t *plan, int quantized)
+{
+    const candidate_t *best = NULL;
+
+    for (size_t i = 0; i < plan->n_candidates; i++) {
+        const candidate_t *other = &plan->candidates[i];
+        if (!is_kind(other, quantized)) {
+            continue;
+        }
+        if (best == NULL || other->inter_bytes * EQUAL < best->inter_bytes ||
+            (other->inter_bytes <= best->inter_bytes * EQUAL && other->sec < best->sec)) {
+            best = other;
+        }
+    }
+    return best;
+}
+
+static const candidate_t *find_best(const plan_t *plan, int quantized)
+{
+    return plan->coll->deterministic ? find_leanest(plan, quantized)
+                                     : prefer_lean(plan, find_quickest(plan, quantized));
 }
 
 static tw_status_t find_candidates(plan_t *plan)
@@ -155,13 +210,10 @@ static tw_status_t find_candidates(plan_t *plan)
         if (!is_candidate(plan, algo)) {
             continue;
         }
-        candidate_t *candidate = &plan->candidates[plan->n_candidates++];
-        *candidate = make_candidate(plan, i);
-        const candidate_t **best = algo->info.quantized ? &plan->quantized : &plan->exact;
-        *best = *best == NULL || candidate->sec < (*best)->sec ? candidate : *best;
+        plan->candidates[plan->n_candidates++] = make_candidate(plan, i);
     }
-    plan->exact = prefer_lean(plan, plan->exact);
-    plan->quantized = prefer_lean(plan, plan->quantized);
+    plan->exact = find_best(plan, 0);
+    plan->quantized = find_best(plan, 1);
     /* a codec, but only exact algorithms: the name, if any, is wrong */
     int found = plan->c.args->codec != NULL ? plan->quantized != NULL : plan->exact != NULL;
     return found ? TW_OK : no_candidate(plan);
@@ -211,7 +263,7 @@ static const char *describe_preference(const plan_t *plan, const candidate_t *ch
     for (size_t i = 0; i < plan->n_candidates; i++) {
         const candidate_t *other = &plan->candidates[i];
         if (tw_algo_get(other->algo)->info.quantized == quantized && other->sec < chosen->sec) {
-            return ", fewer inter-node bytes and not slower beyond doubt";
+            return ", for its fewer inter-node bytes";
         }
     }
     return "";
@@ -288,7 +340,8 @@ static const candidate_t *choose(const plan_t *plan, char *reason, size_t reason
     if (plan->exact == NULL || plan->quantized == NULL) {
         return plan->exact != NULL ? plan->exact : plan->quantized;
     }
-    if (is_worth_quantizing(plan)) {
+    int nothing_known = plan->coll->deterministic && !plan->coll->model_given;
+    if (nothing_known || is_worth_quantizing(plan)) {
         return plan->quantized;
     }
     snprintf(reason, reason_bytes, "%s would save less than %.0f us of %s",
@@ -298,31 +351,42 @@ static const candidate_t *choose(const plan_t *plan, char *reason, size_t reason
     return plan->exact;
 }
 
+static tw_case_t make_case(const tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems)
+{
+    tw_case_t c = {
+        .model = &coll->model,
+        .topo = &coll->topo,
+        .args = args,
+        .bytes = (double)n_elems * (double)tw_type_bytes(args->type),
+    };
+
+    c.encoded_bytes = tw_cost_encoded_bytes(&c, args->codec);
+    c.inner_bytes = tw_cost_encoded_bytes(&c, args->inner_codec);
+    return c;
+}
+
 tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems,
                            tw_coll_choice_t *choice)
 {
-    plan_t plan = {
-        .coll = coll,
-        .c =
-            {
-                .model = &coll->model,
-                .topo = &coll->topo,
-                .args = args,
-                .bytes = (double)n_elems * (double)tw_type_bytes(args->type),
-            },
-    };
+    const tw_coll_segment_t segment = {.n_elems = REFERENCE_BYTES / tw_type_bytes(args->type)};
+    tw_coll_args_t reference = *args;
+    plan_t plan = {.coll = coll};
 
-    plan.c.encoded_bytes = tw_cost_encoded_bytes(&plan.c, args->codec);
-    plan.c.inner_bytes = tw_cost_encoded_bytes(&plan.c, args->inner_codec);
+    reference.segments = &segment;
+    reference.n_segments = 1;
+    plan.c =
+        coll->deterministic ? make_case(coll, &reference, segment.n_elems) : make_case(coll, args, n_elems);
     tw_coll_model_quiet(&coll->model, &plan.quiet);
     tw_coll_model_typical(&coll->model, &plan.typical);
     tw_status_t status = find_candidates(&plan);
     if (status == TW_OK) {
         const candidate_t *chosen = choose(&plan, choice->reason, sizeof(choice->reason));
-        choice->algo = chosen->algo;
-        choice->chunk_bytes = chosen->chunk_bytes;
-        choice->model_sec = chosen->sec;
         explain(coll, &plan, chosen, choice->reason[0] != '\0');
+        plan.c = make_case(coll, args, n_elems);
+        candidate_t sized = make_candidate(&plan, chosen->algo);
+        choice->algo = sized.algo;
+        choice->chunk_bytes = sized.chunk_bytes;
+        choice->model_sec = sized.sec;
     }
     free(plan.candidates);
     return status;

@@ -2,9 +2,20 @@
  *  memory or in GPU memory, over a transport or over NCCL. One API for all of them.
  *
  *  A communicator is made for a kind of memory and a wire. An operation is posted, tested and waited for; several may be in
- *  flight. All ranks of a communicator post the same operations in the same order with matching arguments. Results do not
- *  depend on timing: the same input gives the same bits, and whatever is gathered is bit-identical on all ranks. Tensors in
- *  GPU memory get the bits that they get on the host, but for "native" algorithms, which are NCCL's own.
+ *  flight. All ranks of a communicator post the same operations in the same order with matching arguments. Whatever is
+ *  gathered is bit-identical on all ranks, and an algorithm that is asked for by name gives the same bits for the same
+ *  arguments whatever the timing ("native" is NCCL's own). Tensors in GPU memory get the bits that the algorithm of that name
+ *  gives them on the host.
+ *
+ *  Without a name, the algorithm, and whether a codec is declined, is chosen by what was measured when the communicator was
+ *  made and by size. So a sum may have other bits in another run, and another bucket. A deterministic communicator
+ *  (tw_coll_params_t) measures nothing and has one algorithm for each operation, type, codec and place of the ranks: the one
+ *  with the fewest inter-node bytes among those where the owner of an element does not change its bits. A tensor's result then
+ *  is the same alone and in any bucket, whatever the sizes, the load and the network, and an all-reduce has the bits of the
+ *  reduce-scatter (even split) followed by the all-gather. Exact sums are made in fp32 in rank order; where nodes have
+ *  several ranks and there are several nodes, in each node in rank order, rounded to the tensor's type, then over the nodes in
+ *  node order. Codecs are not declined, unless the constants of TW_COLL_MODEL say that they are slower for a tensor of 64 MB.
+ *  Quantized reduce-scatters of other splits have other blocks, hence other bits.
  *
  *  Words, here and in the sources:
  *  tensor   what the caller names by a number: a parameter, a gradient
@@ -55,9 +66,12 @@ typedef struct tw_coll_params {
     tw_transport_t *transport;
     const int *ranks; /**< [n_ranks] transport ranks in communicator order; NULL: all */
     int n_ranks;
-    int id;       /**< 0 to 255, another one for each communicator of a transport, the same on all members */
-    tw_mem_t mem; /**< of all tensors */
+    int id; /**< 0: agreed, the lowest that is free on all members; else 1 to 255, the same on all members */
+    tw_mem_t mem;        /**< of all tensors */
     tw_coll_wire_t wire; /**< NCCL: only with GPU memory */
+    /** 1, or TW_COLL_DETERMINISTIC: results depend on the input, the codec and where the ranks are alone; see above. The same
+     *  on all members. */
+    int deterministic;
     /** Over NCCL, instead of a transport: take the ranks from this communicator, as PyTorch has one. An own one is split off
      *  it, so that neither disturbs the other. Ranks are on one node if their TW_NODE_ID is the same, or else their
      *  NCCL_HOSTID, or else host name and boot. */
@@ -69,7 +83,10 @@ typedef struct tw_coll_params {
     int progress_thread;
 } tw_coll_params_t;
 
-/** Collective over the ranks, blocks: measures the links unless TW_COLL_MODEL gives them. TW_ERR_INVALID (logged);
+/** Collective over the ranks, blocks: measures the links unless TW_COLL_MODEL gives them or it is deterministic. Ranks that
+ *  share communicators make them in the same order, one at a time. TW_ERR_INVALID (logged), also for an id that is in use on a
+ *  member; TW_ERR_MISMATCH (logged with the rank): members ask for different ids or kinds, or list different ranks: then the
+ *  job is given up; TW_ERR_TIMEOUT (logged with the rank): nothing has come from a member for TW_COLL_TIMEOUT;
  *  TW_ERR_UNSUPPORTED (logged) where there is no GPU, this was built without CUDA or NCCL, or TW_COLL_GPU_WORKSPACE is device
  *  and the transport takes no GPU memory; TW_ERR_NCCL, TW_ERR_CUDA, TW_ERR_PEER. */
 tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out);

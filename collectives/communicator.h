@@ -15,6 +15,7 @@
 #include <sys/queue.h>
 
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/model/bootstrap.h"
 #include "collectives/progress.h"
 #include "collectives/quantized/codecs.h"
 #include "transport/transport.h"
@@ -24,6 +25,8 @@ extern "C" {
 #endif
 
 #define TW_COLL_ID_SHIFT 40 /**< tags: communicator, operation, message */
+/** Where members meet that have no id yet: the last tags below those of id 1. */
+#define TW_COLL_MEETING_TAG (((uint64_t)1 << TW_COLL_ID_SHIFT) - TW_BOOTSTRAP_TAGS)
 #define TW_COLL_EXPLAINED 32
 #define TW_COLL_EXPLAINED_BYTES 128
 #define TW_COLL_REASON_BYTES 320
@@ -36,6 +39,7 @@ typedef struct tw_coll_options {
     double timeout_sec;
     size_t scratch_bytes;
     char *model;
+    int deterministic;
     int explain;
     int gpu_workspace; /**< tw_coll_gpu_workspace_t */
 } tw_coll_options_t;
@@ -128,7 +132,8 @@ struct tw_coll {
     tw_transport_t *transport; /**< NULL: NCCL alone */
     int owns_transport;        /**< 1: destroyed with the communicator */
     tw_transport_mover_t mover;
-    int id;
+    int id; /**< 0: none, without a transport or before it is agreed */
+    int deterministic;
     tw_coll_options_t options;
     tw_topo_t topo;
     uint32_t sequence;             /**< operations so far */
@@ -147,6 +152,7 @@ struct tw_coll {
 
     /* host memory */
     tw_coll_model_t model;
+    int model_given; /**< by TW_COLL_MODEL, not measured */
     char explained[TW_COLL_EXPLAINED]
                   [TW_COLL_EXPLAINED_BYTES]; /**< operations that TW_COLL_EXPLAIN has printed */
     size_t n_explained;

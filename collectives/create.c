@@ -4,12 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "collectives/gpu/gpu.h"
+#include "collectives/identity.h"
 #include "collectives/model/measure.h"
 #include "collectives/model/text.h"
 
-#define MAX_ID 255
+#define MEASURE "measure" /**< of TW_COLL_MODEL */
 
 /** As tw_coll_gpu_workspace_t. */
 static const char *const gpu_workspaces[] = {"auto", "pinned", "device", NULL};
@@ -34,10 +36,15 @@ static const tw_config_field_t fields[] = {
      "same on all "
      "ranks.",
      TW_CONFIG_BYTES, offsetof(tw_coll_options_t, scratch_bytes), 64 << 10, 1e12, NULL},
-    {"TW_COLL_MODEL", "measure", "",
+    {"TW_COLL_MODEL", MEASURE, "",
      "What links and processors can do: \"measure\", or as in \"inter:alpha=50us,beta=1gbit;node:beta=40gbit;"
      "codec:encode=3G,decode=3G\" (what is left out has a default).",
      TW_CONFIG_STRING, offsetof(tw_coll_options_t, model), 0, 0, NULL},
+    {"TW_COLL_DETERMINISTIC", "n", "",
+     "Results that depend on nothing but the input, the codec and where the ranks are: not on sizes, "
+     "buckets, speed or "
+     "load. Nothing is measured; TW_COLL_MODEL's constants may decide to decline quantizing.",
+     TW_CONFIG_BOOL, offsetof(tw_coll_options_t, deterministic), 0, 0, NULL},
     {"TW_COLL_EXPLAIN", "n", "",
      "Print, on rank 0, what the model expects of each algorithm for each new kind of operation, and the "
      "choice.",
@@ -68,6 +75,28 @@ static tw_status_t create_topo(tw_coll_t *coll, const tw_coll_parts_t *parts)
     return tw_topo_init_nodes(&coll->topo, parts->rank, parts->world, parts->node_ids);
 }
 
+/** What must be the same on all members, lest operations hang or differ silently. */
+static uint64_t hash_terms(const tw_coll_t *coll, const tw_coll_params_t *params)
+{
+    uint64_t terms[] = {(uint64_t)params->mem, (uint64_t)params->wire, (uint64_t)coll->deterministic,
+                        (uint64_t)coll->options.check, coll->options.scratch_bytes};
+
+    return XXH3_64bits_withSeed(terms, sizeof(terms),
+                                XXH3_64bits(coll->options.model, strlen(coll->options.model)));
+}
+
+static tw_status_t agree(tw_coll_t *coll, const tw_coll_params_t *params)
+{
+    tw_bootstrap_t boot = {
+        .transport = coll->transport,
+        .topo = &coll->topo,
+        .tag = TW_COLL_MEETING_TAG,
+        .timeout_sec = coll->options.timeout_sec,
+    };
+
+    return tw_identity_agree(&boot, hash_terms(coll, params), params->id, &coll->id);
+}
+
 /** The last tags of operation 0. */
 static uint64_t model_tag(const tw_coll_t *coll)
 {
@@ -85,9 +114,13 @@ static tw_status_t create_model(tw_coll_t *coll)
     char text[TW_COLL_MODEL_TEXT_BYTES];
     tw_status_t status;
 
-    if (strcmp(coll->options.model, "measure") == 0) {
+    if (strcmp(coll->options.model, MEASURE) == 0 && !coll->deterministic) {
         status = tw_coll_model_measure(&boot, &coll->model);
+    } else if (strcmp(coll->options.model, MEASURE) == 0) {
+        tw_coll_model_default(&coll->model);
+        status = TW_OK;
     } else {
+        coll->model_given = 1;
         status = tw_coll_model_parse(coll->options.model, &coll->model);
     }
     if (status == TW_OK && coll->options.explain && coll->topo.rank == 0) {
@@ -104,6 +137,9 @@ static void free_parts(tw_coll_t *coll)
     }
     if (coll->progress != NULL) {
         tw_progress_leave(coll->progress, &coll->member);
+    }
+    if (coll->id > 0) {
+        tw_identity_free(coll->transport, coll->id);
     }
     tw_coll_drop_requests(coll);
     if (coll->detach != NULL) {
@@ -128,9 +164,13 @@ static tw_status_t create_common(tw_coll_t *coll, const tw_coll_parts_t *parts)
     if (status != TW_OK) {
         return status;
     }
+    coll->deterministic = parts->params->deterministic || coll->options.deterministic;
     coll->sent = calloc((size_t)coll->topo.world, sizeof(*coll->sent));
-    return coll->sent != NULL ? tw_scratch_create(coll->options.scratch_bytes, &coll->scratch)
-                              : TW_ERR_NO_MEMORY;
+    if (coll->sent == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    status = tw_scratch_create(coll->options.scratch_bytes, &coll->scratch);
+    return status == TW_OK && coll->transport != NULL ? agree(coll, parts->params) : status;
 }
 
 tw_status_t tw_coll_create_of_parts(const tw_coll_parts_t *parts, tw_coll_t **out)
@@ -143,7 +183,6 @@ tw_status_t tw_coll_create_of_parts(const tw_coll_parts_t *parts, tw_coll_t **ou
         coll->transport = parts->params->transport;
         coll->params = *parts->params;
         coll->params.ranks = NULL;
-        coll->id = parts->params->id;
         coll->progress = parts->progress;
         coll->device_index = parts->device_index;
         TAILQ_INIT(&coll->active);
@@ -183,8 +222,8 @@ static tw_status_t refuse(const char *what)
 
 static tw_status_t check_params(const tw_coll_params_t *params)
 {
-    if (params->id < 0 || params->id > MAX_ID) {
-        tw_error("communicator id %d is not in 0 to %d", params->id, MAX_ID);
+    if (params->id < 0 || params->id > TW_COLL_MAX_ID) {
+        tw_error("communicator id %d is not in 0 to %d", params->id, TW_COLL_MAX_ID);
         return TW_ERR_INVALID;
     }
     if (params->mem != TW_MEM_HOST && params->mem != TW_MEM_CUDA) {

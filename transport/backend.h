@@ -39,6 +39,7 @@ struct tw_transport {
     int takes[TW_TRANSPORT_MEMS];
     tw_transport_mover_t *movers; /**< the first of a list */
     void *owner;                  /**< see tw_transport_owner */
+    tw_transport_ids_t ids;
     char describe[TW_TRANSPORT_DESCRIBE_BYTES];
 };
 

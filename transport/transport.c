@@ -212,6 +212,11 @@ void tw_transport_owner_set(tw_transport_t *transport, void *owner)
     transport->owner = owner;
 }
 
+tw_transport_ids_t *tw_transport_ids_get(tw_transport_t *transport)
+{
+    return &transport->ids;
+}
+
 void tw_transport_abort(tw_transport_t *transport, const char *reason)
 {
     transport->ops->abort(transport, reason ? reason : "no reason given");

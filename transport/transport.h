@@ -124,6 +124,12 @@ void tw_transport_mover_remove(tw_transport_t *transport, tw_transport_mover_t *
 /** A thread that has the transport for itself, if its users have agreed on one; kept for them, not looked at here. NULL: none. */
 void *tw_transport_owner(const tw_transport_t *transport);
 void tw_transport_owner_set(tw_transport_t *transport, void *owner);
+/** Numbers that the users of a transport take so that their tags differ, a bit each: kept here because all of them see the
+ *  transport. Read and written by whoever may call the transport. */
+typedef struct tw_transport_ids {
+    uint64_t bits[4];
+} tw_transport_ids_t;
+tw_transport_ids_t *tw_transport_ids_get(tw_transport_t *transport);
 
 /** Give the job up: every rank's calls return TW_ERR_PEER naming this rank, or the one that failed just before. Returns once
  *  that is so here, within TW_PEER_TIMEOUT. */

@@ -10,7 +10,6 @@
 #include <cuda_runtime_api.h>
 #include <xxhash.h>
 
-#define GPU_COLL_ID 1
 #define BUS_BYTES 32
 #define NAME_BYTES 128
 
@@ -217,7 +216,6 @@ tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank)
     int over_nccl = wire == TW_BENCH_WIRE_NCCL || (wire == TW_BENCH_WIRE_AUTO && most == 1);
     tw_coll_params_t params = {
         .transport = rank->transport,
-        .id = GPU_COLL_ID,
         .mem = TW_MEM_CUDA,
         .wire = over_nccl ? TW_COLL_WIRE_NCCL : TW_COLL_WIRE_TRANSPORT,
     };

@@ -46,6 +46,7 @@ typedef struct tw_build {
     float factor;        /**< of the last step of a reduction, besides scale */
     int in_place;        /**< every segment lies where it belongs: nothing to copy */
     int aliased;         /**< some segment does: what is written may still have to be read */
+    int rounds_sums;     /**< quantized all-reduce: a sum is rounded to the type before it is encoded again */
     tw_codecs_t *codecs; /**< the communicator's */
 } tw_build_t;
 
@@ -64,6 +65,7 @@ typedef struct tw_algo {
     tw_coll_algo_info_t info;
     void (*build)(const tw_build_t *build);
     void (*cost)(const tw_case_t *c, tw_coll_cost_t *cost); /**< `cost` comes zeroed */
+    int owner_matters; /**< 1: the bits of a sum depend on which rank owns the element: not for deterministic operations */
 } tw_algo_t;
 
 /** The chunks of n elements: how many, where one begins, and its length. */

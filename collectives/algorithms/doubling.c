@@ -371,12 +371,14 @@ static const tw_algo_t algos[] = {
                  0},
         .build = build_halving_reduce_scatter,
         .cost = cost_halving_reduce_scatter,
+        .owner_matters = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "halving_doubling",
                  "recursive halving, then doubling, for any W; 2 log2(W) hops", 0},
         .build = build_halving_doubling_allreduce,
         .cost = cost_halving_doubling_allreduce,
+        .owner_matters = 1,
     },
 };
 

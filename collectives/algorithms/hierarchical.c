@@ -7,7 +7,7 @@
  *  on; the sum starts on node m+1 and ends at the owner. */
 #include <math.h>
 
-#include "collectives/algorithms/shards.h"
+#include "collectives/algorithms/hierarchical.h"
 #include "collectives/algorithms/table.h"
 
 /* The node `distance` further on. */
@@ -80,7 +80,7 @@ static void gather_chunk(const tw_build_t *build, tw_shard_t *shards, int owner,
 }
 
 /* Node by node; what is `distance` nodes away comes in once what is nearer has. */
-static void allgather(const tw_build_t *build, tw_shard_t *shards)
+void tw_hierarchical_gather(const tw_build_t *build, tw_shard_t *shards)
 {
     const tw_topo_t *topo = build->topo;
     size_t n_chunks = tw_shards_most_chunks(build, shards);
@@ -223,7 +223,7 @@ static void reduce_scatter(const tw_build_t *build, tw_shard_t *shards)
 
 static void build_allgather(const tw_build_t *build)
 {
-    tw_build_allgather(build, allgather);
+    tw_build_allgather(build, tw_hierarchical_gather);
 }
 
 static void build_reduce_scatter(const tw_build_t *build)
@@ -233,11 +233,11 @@ static void build_reduce_scatter(const tw_build_t *build)
 
 static void build_allreduce(const tw_build_t *build)
 {
-    tw_build_allreduce(build, reduce_scatter, allgather);
+    tw_build_allreduce(build, reduce_scatter, tw_hierarchical_gather);
 }
 
 /* Either phase: a node receives, or gives away, what is not its own; inside, everyone needs, or gives, everything. */
-static void add_phase(const tw_case_t *c, tw_coll_cost_t *cost)
+void tw_hierarchical_add_phase(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     const tw_topo_t *topo = c->topo;
     double shard = c->bytes / topo->world, remote = shard * (topo->world - topo->min_local);
@@ -254,19 +254,19 @@ static void add_phase(const tw_case_t *c, tw_coll_cost_t *cost)
 
 static void cost_allgather(const tw_case_t *c, tw_coll_cost_t *cost)
 {
-    add_phase(c, cost);
+    tw_hierarchical_add_phase(c, cost);
 }
 
 static void cost_reduce_scatter(const tw_case_t *c, tw_coll_cost_t *cost)
 {
-    add_phase(c, cost);
+    tw_hierarchical_add_phase(c, cost);
     cost->cpu_sec += c->bytes * (1 + (double)c->topo->n_nodes / c->topo->world) * c->model->reduce_sec;
 }
 
 static void cost_allreduce(const tw_case_t *c, tw_coll_cost_t *cost)
 {
     cost_reduce_scatter(c, cost);
-    add_phase(c, cost);
+    tw_hierarchical_add_phase(c, cost);
 }
 
 static const tw_algo_t algos[] = {
@@ -284,11 +284,13 @@ static const tw_algo_t algos[] = {
                  0},
         .build = build_reduce_scatter,
         .cost = cost_reduce_scatter,
+        .owner_matters = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "hierarchical", "hierarchical reduce-scatter, then all-gather", 0},
         .build = build_allreduce,
         .cost = cost_allreduce,
+        .owner_matters = 1,
     },
 };
 

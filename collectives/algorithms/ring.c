@@ -161,11 +161,13 @@ static const tw_algo_t algos[] = {
              0},
         .build = build_reduce_scatter,
         .cost = cost_reduce_scatter,
+        .owner_matters = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "ring", "ring reduce-scatter, then ring all-gather; 2 (W - 1) hops", 0},
         .build = build_allreduce,
         .cost = cost_allreduce,
+        .owner_matters = 1,
     },
 };
 

@@ -1,9 +1,16 @@
 #include "collectives/algorithms/table.h"
 
 static const tw_algo_rows_t *const all_rows[] = {
-    &tw_ring_rows,    &tw_doubling_rows,         &tw_hierarchical_rows,
-    &tw_direct_rows,  &tw_broadcast_rows,        &tw_alltoall_rows,
-    &tw_barrier_rows, &tw_quantized_gather_rows, &tw_quantized_reduce_rows,
+    &tw_ring_rows,
+    &tw_doubling_rows,
+    &tw_hierarchical_rows,
+    &tw_two_hop_rows,
+    &tw_direct_rows,
+    &tw_broadcast_rows,
+    &tw_alltoall_rows,
+    &tw_barrier_rows,
+    &tw_quantized_gather_rows,
+    &tw_quantized_reduce_rows,
 };
 
 const tw_algo_t *tw_algo_get(size_t index)

@@ -16,6 +16,7 @@ typedef struct tw_algo_rows {
 extern const tw_algo_rows_t tw_ring_rows;
 extern const tw_algo_rows_t tw_doubling_rows;
 extern const tw_algo_rows_t tw_hierarchical_rows;
+extern const tw_algo_rows_t tw_two_hop_rows;
 extern const tw_algo_rows_t tw_direct_rows;
 extern const tw_algo_rows_t tw_broadcast_rows;
 extern const tw_algo_rows_t tw_alltoall_rows;

@@ -239,6 +239,9 @@ static tw_status_t add_parts(batch_t *batch, const tw_gpu_compute_t *compute, co
         if (compute->from == TW_GPU_USER) {
             item.src = at->src + (part->first - at->src_first) * elem_bytes;
         }
+        if (compute->from == TW_GPU_RESULT) {
+            item.src = at->dst + (part->first - at->dst_first) * elem_bytes;
+        }
         if (compute->to == TW_GPU_USER) {
             item.dst = at->dst + (part->first - at->dst_first) * elem_bytes;
         }
@@ -292,7 +295,7 @@ static tw_status_t add_compute(batch_t *batch, const tw_gpu_compute_t *compute)
         return add_plain_encode(batch, compute);
     }
     return add_parts(batch, compute,
-                     batch->call->workspace + (compute->from == TW_GPU_USER ? 0 : compute->from), 0);
+                     batch->call->workspace + (compute->from >= TW_GPU_RESULT ? 0 : compute->from), 0);
 }
 
 typedef struct tick_arg {

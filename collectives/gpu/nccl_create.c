@@ -143,8 +143,7 @@ typedef struct invitation {
 static tw_status_t share_id(const tw_nccl_api_t *api, const tw_coll_params_t *over, const tw_topo_t *topo,
                             ncclUniqueId *id)
 {
-    tw_bootstrap_t boot = {
-        .transport = over->transport, .topo = topo, .tag = (uint64_t)over->id << TW_COLL_ID_SHIFT};
+    tw_bootstrap_t boot = {.transport = over->transport, .topo = topo, .tag = TW_COLL_MEETING_TAG};
     invitation_t invitation = {TW_OK, {{0}}};
 
     if (topo->rank == 0) {

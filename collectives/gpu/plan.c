@@ -25,7 +25,8 @@ struct planner {
     const tw_topo_t *topo, *hops;
     const tw_coll_args_t *args;
     int rank, node, node_size; /**< own; in `hops` */
-    int *owners;               /**< [n_owners] whose node sums are made here */
+    int rounds_sums;
+    int *owners; /**< [n_owners] whose node sums are made here */
     int n_owners;
     area_t out;    /**< [world] own pieces for other ranks of the node */
     area_t gather; /**< [n_owners][node_size] the node's pieces */
@@ -299,17 +300,27 @@ static void finish_sum(planner_t *p, size_t round)
     if (!find_chunk(p, p->rank, round, &chunk)) {
         return;
     }
+    int twice = spreads && p->rounds_sums && form_of(p, chunk) != TW_GPU_PLAIN;
+    size_t shard = spreads ? cell(p, &p->shard, (size_t)p->rank, round) : TW_GPU_USER;
     emit_compute(p, (tw_gpu_compute_t){
                         .chunk = chunk,
                         .in = form_of(p, chunk),
-                        .out = spreads ? form_of(p, chunk) : TW_GPU_PLAIN,
+                        .out = spreads && !twice ? form_of(p, chunk) : TW_GPU_PLAIN,
                         .n_inputs = p->hops->n_nodes,
                         .factor = sums_travel(p, chunk) ? TW_GPU_FACTOR_REST : TW_GPU_FACTOR_ALL,
                         .seed = TW_GPU_SEED_OP,
                         .from = cell(p, &p->finish, 0, round),
                         .stride = p->finish.cell_bytes,
-                        .to = spreads ? cell(p, &p->shard, (size_t)p->rank, round) : TW_GPU_USER,
+                        .to = twice ? TW_GPU_USER : shard,
                     });
+    if (twice) { /* what the others of a reduce-scatter would encode */
+        emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
+                                           .in = TW_GPU_PLAIN,
+                                           .out = form_of(p, chunk),
+                                           .seed = TW_GPU_SEED_OP,
+                                           .from = TW_GPU_RESULT,
+                                           .to = shard});
+    }
 }
 
 static void spread_rail(planner_t *p, size_t round)
@@ -489,6 +500,7 @@ tw_status_t tw_gpu_plan_init(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t *pa
         .hops = hops,
         .args = params->args,
         .rank = rank,
+        .rounds_sums = params->rounds_sums,
         .node = hops->node[rank],
         .node_size = tw_topo_node_size(hops, hops->node[rank]),
     };

@@ -44,6 +44,8 @@ typedef enum tw_gpu_factor {
 
 /** Instead of an offset: in the caller's tensors; src to read, dst to write. */
 #define TW_GPU_USER SIZE_MAX
+/** Instead of an offset: dst, to read. */
+#define TW_GPU_RESULT (SIZE_MAX - 1)
 
 /** A computation on one chunk. */
 typedef struct tw_gpu_compute {
@@ -88,6 +90,7 @@ typedef struct tw_gpu_plan_params {
     const tw_coll_args_t
         *args;          /**< an all-gather, reduce-scatter or all-reduce; pointers of segments are not read */
     size_t chunk_bytes; /**< messages aimed at */
+    int rounds_sums;    /**< as in tw_build_t */
 } tw_gpu_plan_params_t;
 
 /** TW_ERR_NO_MEMORY (logged). */

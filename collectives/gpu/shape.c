@@ -75,7 +75,7 @@ static const char *decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
 {
     const tw_coll_request_t *request = shape->request;
 
-    if (request->args.codec == NULL || request->args.force_codec) {
+    if (request->args.codec == NULL || request->args.force_codec || coll->deterministic) {
         return "";
     }
     if (coll->topo.n_nodes == 1) {
@@ -141,6 +141,13 @@ static int is_sensible(const tw_coll_t *coll, const gpu_algo_t *algo)
            (topo->max_local > 1 && topo->n_nodes > 1);
 }
 
+/** NCCL chooses by size and adds up in an order of its own: not for a deterministic communicator, unless asked for by name. */
+static int may_be_native(const tw_coll_t *coll, const tw_coll_args_t *args, int is_named)
+{
+    return coll->gpu->wire != NULL && is_even(args, coll->topo.world) && args->factor == 1 &&
+           (is_named || !coll->deterministic);
+}
+
 /** A name that is given is one for what was asked for; when that is declined, it is not looked at. */
 static const gpu_algo_t *choose(const tw_coll_t *coll, const tw_gpu_shape_t *shape, int quantized)
 {
@@ -153,8 +160,7 @@ static const gpu_algo_t *choose(const tw_coll_t *coll, const tw_gpu_shape_t *sha
         if (algo->info.op != args->op || algo->info.quantized != quantized) {
             continue;
         }
-        if (algo->native &&
-            (coll->gpu->wire == NULL || !is_even(args, coll->topo.world) || args->factor != 1)) {
+        if (algo->native && !may_be_native(coll, args, is_named)) {
             continue;
         }
         if (is_named ? strcmp(algo->info.name, shape->algo_asked) == 0 : is_sensible(coll, algo)) {
@@ -223,6 +229,7 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const gpu_a
         .hops = algo->flat ? &coll->gpu->flat : &coll->topo,
         .args = &args,
         .chunk_bytes = request->choice.chunk_bytes,
+        .rounds_sums = coll->deterministic,
     };
     tw_status_t status;
 

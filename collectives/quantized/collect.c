@@ -81,13 +81,18 @@ static void finish_chunk(const tw_collect_t *collect, size_t chunk, const tw_col
         .seed = op->args.seed,
     };
 
+    int in_type = !collect->encodes || (op->rounds_sums && sum.codec != NULL);
     if (collect->encodes) {
         collect->results[chunk] = tw_qop_buffer(op, chunk, sum.codec);
-        collect->done[chunk] = tw_qop_sum_encode(op, &sum, collect->results[chunk]);
-    } else {
-        collect->done[chunk] = tw_qop_sum_decode(op, &sum);
     }
-    wait_for_inputs(op, collect->done[chunk], inputs);
+    tw_task_t done =
+        in_type ? tw_qop_sum_decode(op, &sum) : tw_qop_sum_encode(op, &sum, collect->results[chunk]);
+    wait_for_inputs(op, done, inputs);
+    collect->done[chunk] = done;
+    if (in_type && collect->encodes) {
+        collect->done[chunk] = tw_qop_encode_result(op, chunk, collect->results[chunk]);
+        tw_sched_after(op->sched, collect->done[chunk], done);
+    }
 }
 
 /** The chunk-th chunk of a rank's shard; 0: there are fewer. */

@@ -176,6 +176,7 @@ tw_qop_t *tw_qop_create(const tw_build_t *build)
     op->scale = build->scale;
     op->rest = build->factor;
     op->factor = build->scale * build->factor;
+    op->rounds_sums = build->rounds_sums;
     op->own_seed = tw_qop_rank_seed(args->op, args->seed, op->topo->rank);
     op->node_seed = tw_qop_node_seed(args->seed, op->topo->node[op->topo->rank]);
     for (size_t s = 0; s < args->n_segments; s++) {
@@ -239,6 +240,7 @@ typedef struct qop_task {
     tw_quant_t *codec; /**< of what is read, or of what encode writes */
     float factor;
     uint64_t seed;
+    int from_dst; /**< encode reads dst in place of src */
     tw_sbuf_t to;
     tw_sbuf_t work; /**< exact sum: fp32 */
     int n_from;
@@ -313,7 +315,9 @@ static tw_status_t run_codec(tw_sched_t *sched, const qop_task_t *task, int deco
         for (size_t i = 0; i < n; i++) {
             const tw_grid_part_t *part = part_at(task, first + i);
             batch[i] = (tw_quant_segment_t){
-                .src = decode ? encoded : part_src(op, part),
+                .src = decode           ? encoded
+                       : task->from_dst ? part_dst(op, part)
+                                        : part_src(op, part),
                 .dst = decode ? part_dst(op, part) : encoded,
                 .n_elems = part->n_elems,
                 .tensor = op->tensors[part->segment].tensor,
@@ -371,6 +375,19 @@ tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, tw_
     }
     task->from[0] = TW_SBUF_NONE;
     return emit_task(run_copy, task);
+}
+
+tw_task_t tw_qop_encode_result(const tw_qop_t *op, size_t chunk, tw_sbuf_t to)
+{
+    qop_task_t *task = new_task(op, chunk, tw_qop_codec(op, chunk), 0);
+
+    if (task == NULL) {
+        return TW_TASK_NONE;
+    }
+    task->to = to;
+    task->seed = op->args.seed;
+    task->from_dst = 1;
+    return emit_task(run_encode, task);
 }
 
 tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from)

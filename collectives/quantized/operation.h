@@ -41,6 +41,7 @@ typedef struct tw_qop {
     tw_quant_args_t args;     /**< factor: 1 */
     uint64_t own_seed;        /**< of what this rank encodes */
     uint64_t node_seed;       /**< of its node's sums */
+    int rounds_sums;          /**< as in tw_build_t */
     float scale;              /**< tw_build_t's: of contributions to sums that travel exact, */
     float rest;               /**< and of the last step after that */
     float factor;             /**< of the last step of the reduction, where nothing was scaled before */
@@ -65,6 +66,8 @@ tw_span_t tw_qop_plain_span(const tw_qop_t *op, size_t chunk);
 
 /** src -> buffer, rounded with own_seed; packed for a NULL codec. */
 tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, tw_sbuf_t to);
+/** dst -> buffer (with the chunk's codec), rounded with the operation's seed: of an all-reduce, its sum in the tensor's type. */
+tw_task_t tw_qop_encode_result(const tw_qop_t *op, size_t chunk, tw_sbuf_t to);
 /** buffer (with the chunk's codec) -> dst. */
 tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from);
 

@@ -120,10 +120,12 @@ TEST_F(Bytes, Hierarchical)
         uint64_t once = World::TOTAL * (uint64_t)(world.n_nodes - 1);
         EXPECT_EQ(count(world.node_of, make_case(TW_COLL_ALLGATHER, "hierarchical")),
                   once + world.signatures());
-        EXPECT_EQ(count(world.node_of, make_case(TW_COLL_REDUCE_SCATTER, "hierarchical")),
-                  once + world.signatures());
-        EXPECT_EQ(count(world.node_of, make_case(TW_COLL_ALLREDUCE, "hierarchical")),
-                  2 * once + world.signatures());
+        for (const char *algo : {"hierarchical", "two_hop"}) {
+            EXPECT_EQ(count(world.node_of, make_case(TW_COLL_REDUCE_SCATTER, algo)),
+                      once + world.signatures());
+            EXPECT_EQ(count(world.node_of, make_case(TW_COLL_ALLREDUCE, algo)),
+                      2 * once + world.signatures());
+        }
     }
 }
 

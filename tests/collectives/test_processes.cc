@@ -2,6 +2,7 @@
 #include <csignal>
 #include <unistd.h>
 
+#include "collectives/communicator.h"
 #include "tests/collectives/processes.h"
 #include "tests/collectives/sweep.h"
 #include "tests/common/fixture.h"
@@ -95,6 +96,34 @@ TEST_F(Processes, FiveNodesOfOne)
 TEST_F(Processes, UnevenNodes)
 {
     EXPECT_EQ(run_cases(tw::nodes_of({1, 3, 2})), "");
+}
+
+std::string expect_create(tw_coll_t *beside, int id, tw_status_t want, int want_id)
+{
+    tw_coll_params_t params = {};
+    params.transport = beside->transport;
+    params.id = id;
+    tw_coll_t *coll = nullptr;
+    tw_status_t status = tw_coll_create(&params, &coll);
+    std::string wrong;
+    if (status != want) {
+        wrong = std::string("id ") + std::to_string(id) + ": " + tw_status_string(status);
+    } else if (coll != nullptr && coll->id != want_id) {
+        wrong = "agreed on " + std::to_string(coll->id);
+    }
+    tw_coll_destroy(coll);
+    return wrong;
+}
+
+TEST_F(Processes, IdsAreAgreed)
+{
+    auto body = [](tw_coll_t *coll) -> std::string {
+        int rank = tw_coll_rank(coll);
+        return expect_create(coll, 0, TW_OK, 2) + expect_create(coll, 1, TW_ERR_INVALID, 0) +
+               expect_create(coll, rank == 1 ? 7 : 8, TW_ERR_MISMATCH, 0) + expect_create(coll, 9, TW_OK, 9) +
+               expect_create(coll, 0, TW_OK, 2);
+    };
+    EXPECT_EQ(tw::run_processes(tw::nodes_of({2, 1}), body, LIMIT_SEC), "");
 }
 
 /* Operations go on until one of them fails. */

@@ -134,7 +134,11 @@ TEST_F(Request, AnOperationThatFailsOnOneRankEndsTheOthers)
     world.run([&](int rank) {
         tw::Job job(c, world.size(), rank);
         tw_coll_request_t *request;
-        ASSERT_EQ(tw_coll_post(world.coll(rank), job.args(), &request), TW_OK);
+        tw_status_t status = tw_coll_post(world.coll(rank), job.args(), &request);
+        if (status == TW_ERR_PEER && rank != 1) { /* it came late, and has heard of it */
+            return;
+        }
+        ASSERT_EQ(status, TW_OK);
         if (rank == 1) {
             tw_sched_fail(request->sched, TW_ERR_NO_MEMORY);
         }
@@ -152,7 +156,7 @@ TEST_F(Request, CommunicatorMadeMeanwhile)
     world.run([&](int rank) {
         tw::Case c = make_case(TW_COLL_ALLREDUCE, "ring", {20000});
         tw::Job job(c, world.size(), rank);
-        tw_coll_params_t params = tw::params_of(world.transport(rank), nullptr, 0, 1);
+        tw_coll_params_t params = tw::params_of(world.transport(rank), nullptr);
         tw_coll_t *second = nullptr;
         tw_coll_request_t *request;
         ASSERT_EQ(tw_coll_post(world.coll(rank), job.args(), &request), TW_OK);
@@ -176,8 +180,8 @@ TEST_F(Request, SeveralCommunicators)
     tw::World world({0, 0, 0, 1, 1, 1});
     world.run([&](int rank) {
         int row[3] = {rank / 3 * 3 + 2, rank / 3 * 3, rank / 3 * 3 + 1}, column[2] = {rank % 3, rank % 3 + 3};
-        tw_coll_params_t row_params = tw::params_of(world.transport(rank), row, 3, 1);
-        tw_coll_params_t column_params = tw::params_of(world.transport(rank), column, 2, 2);
+        tw_coll_params_t row_params = tw::params_of(world.transport(rank), row, 3);
+        tw_coll_params_t column_params = tw::params_of(world.transport(rank), column, 2);
         tw_coll_t *rows, *columns;
         ASSERT_EQ(tw_coll_create(&row_params, &rows), TW_OK);
         ASSERT_EQ(tw_coll_create(&column_params, &columns), TW_OK);

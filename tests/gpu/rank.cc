@@ -126,7 +126,7 @@ class Rank
         if (status == TW_OK) {
             status = tw_transport_ucx_create(&here, &transport);
         }
-        const tw_coll_params_t params = tw::params_of(transport, nullptr, 0, 0);
+        const tw_coll_params_t params = tw::params_of(transport, nullptr);
         if (status == TW_OK) {
             status = tw_coll_create(&params, &on_cpu);
         }

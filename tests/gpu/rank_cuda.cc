@@ -21,7 +21,6 @@ class CudaGpu final : public RankGpu
     {
         tw_coll_params_t params = {};
         params.transport = transport;
-        params.id = 1;
         params.mem = TW_MEM_CUDA;
         params.wire = over_nccl ? TW_COLL_WIRE_NCCL : TW_COLL_WIRE_TRANSPORT;
         return tw_coll_create(&params, out);

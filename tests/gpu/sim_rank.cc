@@ -21,7 +21,7 @@ class SimGpu final : public tw::gpu::RankGpu
     }
     tw_status_t create(bool over_nccl, tw_transport_t *transport, tw_coll_t **out) override
     {
-        const tw_coll_params_t params = tw::params_of(transport, nullptr, 0, 1);
+        const tw_coll_params_t params = tw::params_of(transport, nullptr);
         tw_coll_parts_t parts = {};
         parts.params = &params;
         parts.device = device.table();

@@ -18,7 +18,7 @@ class SimGpu
   public:
     SimGpu(tw::World &world, tw_bench_rank_t *rank) : device_((uint32_t)rank->rank + 1)
     {
-        const tw_coll_params_t params = tw::params_of(world.transport(rank->rank), nullptr, 0, 1);
+        const tw_coll_params_t params = tw::params_of(world.transport(rank->rank));
         tw_coll_parts_t parts = {};
         parts.params = &params;
         parts.device = device_.table();

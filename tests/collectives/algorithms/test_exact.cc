@@ -22,6 +22,12 @@ int hops(int world, int)
     return world;
 }
 
+/* Of the node's sum and of the result; of the result alone where there is one tier. */
+int two_hops(int world, int n_nodes)
+{
+    return n_nodes > 1 && world > n_nodes ? 2 : 1;
+}
+
 int nodes(int, int n_nodes)
 {
     return n_nodes;
@@ -51,10 +57,12 @@ const Row rows[] = {
     {TW_COLL_REDUCE_SCATTER, "ring", hops},
     {TW_COLL_REDUCE_SCATTER, "halving", halvings},
     {TW_COLL_REDUCE_SCATTER, "hierarchical", nodes},
+    {TW_COLL_REDUCE_SCATTER, "two_hop", two_hops},
     {TW_COLL_REDUCE_SCATTER, "direct", once},
     {TW_COLL_ALLREDUCE, "ring", hops},
     {TW_COLL_ALLREDUCE, "halving_doubling", halvings},
     {TW_COLL_ALLREDUCE, "hierarchical", nodes},
+    {TW_COLL_ALLREDUCE, "two_hop", two_hops},
     {TW_COLL_ALLREDUCE, "direct", once},
     {TW_COLL_ALLREDUCE, "exchange", once},
     {TW_COLL_BROADCAST, "chain", none},

@@ -141,7 +141,7 @@ class GpuCuda : public tw::Fixture
     {
         std::vector<tw_coll_t *> colls((size_t)world.size());
         world.run([&](int rank) {
-            tw_coll_params_t params = tw::params_of(world.transport(rank), nullptr, 0, 1);
+            tw_coll_params_t params = tw::params_of(world.transport(rank), nullptr);
             params.mem = TW_MEM_CUDA;
             params.wire = wire;
             EXPECT_EQ(tw_coll_create(&params, &colls[(size_t)rank]), TW_OK);

@@ -13,7 +13,8 @@ namespace
 
 tw_status_t create(tw::SimDevice *device, tw_transport_t *transport, tw_coll_t **out)
 {
-    const tw_coll_params_t params = tw::params_of(transport, nullptr, 0, 1);
+    /* an own id: a transport that wraps another one knows nothing of the ids there */
+    const tw_coll_params_t params = tw::params_of(transport, nullptr, 0, 2);
     tw_coll_parts_t parts = {};
     parts.params = &params;
     parts.device = device->table();
@@ -35,11 +36,11 @@ class HostWorld
             transports.push_back(
                 std::make_unique<tw::GpuTransport>(world.transport(r), devices.back().get()));
             colls.push_back(nullptr);
-            EXPECT_EQ(create(devices.back().get(),
-                             reach == STRAIGHT ? transports.back()->get() : world.transport(r),
-                             &colls.back()),
-                      TW_OK);
         }
+        world.run([&](int r) {
+            tw_transport_t *transport = reach == STRAIGHT ? transports[(size_t)r]->get() : world.transport(r);
+            EXPECT_EQ(create(devices[(size_t)r].get(), transport, &colls[(size_t)r]), TW_OK);
+        });
     }
     HostWorld(const HostWorld &) = delete;
     HostWorld &operator=(const HostWorld &) = delete;
@@ -140,6 +141,27 @@ TEST_F(GpuHost, EveryGrid)
 TEST_F(GpuHost, EveryGridStraight)
 {
     every_grid(STRAIGHT);
+}
+
+/* Without a name, each chooses by itself. */
+TEST_F(GpuHost, DeterministicAsOnTheCpu)
+{
+    set_env("TW_COLL_DETERMINISTIC", "y");
+    set_env("TW_COLL_MODEL", "measure");
+    for (const std::vector<int> &grid : {std::vector<int>{1, 1, 1}, {2, 2}, {3, 2}, {3}}) {
+        tw::World world(tw::nodes_of(grid));
+        HostWorld gpu(world, 3);
+        for (tw_coll_op_t op : ops) {
+            for (const char *codec : {"", "int8:block=64", "int4:block=32,stochastic"}) {
+                tw::Case c;
+                c.op = op;
+                c.codec = codec;
+                c.reduction = codec[0] != '\0' ? TW_COLL_MEAN : TW_COLL_SUM;
+                c.sizes = {5003, 3, 0, 700};
+                expect_same(c, gpu.run(c, 0), run_case(world, c, 0));
+            }
+        }
+    }
 }
 
 /* Operations on GPUs and on the CPU in flight on one transport, which ranks wait for in different orders. */

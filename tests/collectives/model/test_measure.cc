@@ -53,7 +53,7 @@ TEST_F(Measure, SubsetsToo)
     tw::World world(tw::nodes_of({2, 2}));
     world.run([&](int rank) {
         const int ranks[] = {3, 0, 1};
-        tw_coll_params_t params = tw::params_of(world.transport(rank), ranks, 3, 1);
+        tw_coll_params_t params = tw::params_of(world.transport(rank), ranks, 3);
         if (rank == 2) {
             return;
         }

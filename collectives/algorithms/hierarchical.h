@@ -1,0 +1,20 @@
+/** What other algorithms take from the hierarchical ones. */
+#ifndef TW_COLLECTIVES_ALGORITHMS_HIERARCHICAL_H
+#define TW_COLLECTIVES_ALGORITHMS_HIERARCHICAL_H
+
+#include "collectives/algorithms/shards.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The all-gather's phase. */
+void tw_hierarchical_gather(const tw_build_t *build, tw_shard_t *shards);
+/** The cost of either phase, but for the processor's. */
+void tw_hierarchical_add_phase(const tw_case_t *c, tw_coll_cost_t *cost);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
