@@ -8,7 +8,7 @@
  *       chunks and its place in the order from the same numbers;
  *     - a cost function: what it does on the busiest rank and node (model.h), from sizes and topology alone;
  *     - its rows of the table: what the others see of it;
- *  2. list the rows in table.h and table.c.
+ *  2. list the rows below and in table.c.
  *  The engine does the rest: arguments are checked and copied, tasks are run, memory is found, failures are cleaned up,
  *  the world may be 1 and any shard may be empty (spans of 0 elements emit nothing, on either side).
  *
@@ -67,6 +67,23 @@ typedef struct tw_algo {
     void (*cost)(const tw_case_t *c, tw_coll_cost_t *cost); /**< `cost` comes zeroed */
     int owner_matters; /**< 1: the bits of a sum depend on which rank owns the element: not for deterministic operations */
 } tw_algo_t;
+
+/** What a file of algorithms exports, for the table (table.c). */
+typedef struct tw_algo_rows {
+    const tw_algo_t *algos; /**< [n] */
+    size_t n;
+} tw_algo_rows_t;
+
+extern const tw_algo_rows_t tw_ring_rows;
+extern const tw_algo_rows_t tw_doubling_rows;
+extern const tw_algo_rows_t tw_hierarchical_rows;
+extern const tw_algo_rows_t tw_two_hop_rows;
+extern const tw_algo_rows_t tw_direct_rows;
+extern const tw_algo_rows_t tw_broadcast_rows;
+extern const tw_algo_rows_t tw_alltoall_rows;
+extern const tw_algo_rows_t tw_barrier_rows;
+extern const tw_algo_rows_t tw_quantized_gather_rows;
+extern const tw_algo_rows_t tw_quantized_reduce_rows;
 
 /** The chunks of n elements: how many, where one begins, and its length. */
 static inline size_t tw_chunk_count(const tw_build_t *build, size_t n_elems)

@@ -1,7 +1,6 @@
 /** All-to-all: on step s every rank sends to the one s further on and receives from the one s before; steps overlap. In
  *  place, all that is sent is put aside first: this takes as much scratch memory as the tensors do. */
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/table.h"
 
 /* Put a chunk of `in` aside, after `*copied`, which becomes this copy: the last one has everything behind it. */
 static tw_span_t set_aside(const tw_build_t *build, tw_span_t chunk, tw_task_t *copied)

@@ -1,7 +1,6 @@
 /** Broadcast from the root along the ring order: as a chain, chunk after chunk, for large tensors; as a binomial tree for
  *  small ones. */
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/table.h"
 
 /* Position in the ring order, counted from the root. */
 static int relative(const tw_build_t *build)

@@ -2,7 +2,6 @@
  *  in rank order and rounds once: the most accurate. `exchange` is an all-reduce in one hop for tiny tensors: everybody
  *  sends everything to everybody. */
 #include "collectives/algorithms/shards.h"
-#include "collectives/algorithms/table.h"
 
 /* The rank `distance` further on: each step pairs every rank with another one. */
 static int rank_at(const tw_topo_t *topo, int distance)

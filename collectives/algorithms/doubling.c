@@ -8,7 +8,6 @@
  *  Long shards are done chunk by chunk: a slice is the same chunk of every shard.
  *  Source: J. Bruck et al., "Efficient algorithms for all-to-all communications", IEEE TPDS 8(11), 1997 (any world). */
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/table.h"
 
 #define MAX_HOPS 32
 

@@ -8,7 +8,6 @@
 #include <math.h>
 
 #include "collectives/algorithms/hierarchical.h"
-#include "collectives/algorithms/table.h"
 
 /* The node `distance` further on. */
 static int node_at(const tw_topo_t *topo, int distance)

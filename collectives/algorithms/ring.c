@@ -1,7 +1,6 @@
 /** Ring: shards travel from each rank to the next, node by node, so that each link between nodes carries every shard
  *  once. In a reduce-scatter, partial sums travel in the tensor's type: each hop rounds once, as NCCL's ring does. */
 #include "collectives/algorithms/shards.h"
-#include "collectives/algorithms/table.h"
 
 /* A sum of this rank's chunk and, if there is one, of what came in. */
 static tw_task_t add_up(const tw_build_t *build, const tw_shard_t *shard, size_t c, const tw_span_t *partial,

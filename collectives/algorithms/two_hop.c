@@ -2,7 +2,6 @@
  *  nodes' sums in fp32 in node order and rounds once more. On one node, or with one rank per node, it is one hop and is rounded
  *  once. Neither the owner of an element nor its chunk changes the bits of its sum, which deterministic communicators need. */
 #include "collectives/algorithms/hierarchical.h"
-#include "collectives/algorithms/table.h"
 
 /** What is emitted, chunk by chunk. */
 typedef struct two_hop {

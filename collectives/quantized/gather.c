@@ -1,6 +1,5 @@
 /* Quantized all-gather: each shard is encoded once, by its owner, and sent on as it is. Everybody decodes the same bytes,
  * the owner too. */
-#include "collectives/algorithms/table.h"
 #include "collectives/quantized/cost.h"
 #include "collectives/quantized/spread.h"
 

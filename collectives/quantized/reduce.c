@@ -1,5 +1,4 @@
 /* Quantized reduce-scatter, and all-reduce: a reduce-scatter whose results are encoded again and spread, chunk by chunk. */
-#include "collectives/algorithms/table.h"
 #include "collectives/quantized/collect.h"
 #include "collectives/quantized/cost.h"
 #include "collectives/quantized/spread.h"
