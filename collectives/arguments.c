@@ -9,18 +9,6 @@
 /* Ranks may send different amounts, but have to plan alike: all-to-all is planned as if each shard were of this size. */
 #define ALLTOALL_ELEMS ((size_t)1 << 18)
 
-size_t tw_coll_shard_elems(size_t n_elems, int world, int rank)
-{
-    return n_elems / (size_t)world + ((size_t)rank < n_elems % (size_t)world);
-}
-
-size_t tw_coll_shard_offset(size_t n_elems, int world, int rank)
-{
-    size_t extra = n_elems % (size_t)world, r = (size_t)rank;
-
-    return n_elems / (size_t)world * r + (r < extra ? r : extra);
-}
-
 /* ---- checks ---------------------------------------------------------------------------------------------- */
 
 static int is_reduction(tw_coll_op_t op)
