@@ -63,7 +63,7 @@ static tw_status_t rank_init(tw_bench_rank_t *rank, const tw_bench_options_t *op
         snprintf(rank->wire, sizeof(rank->wire), "%s", tw_transport_describe(rank->transport));
         status = options->cuda ? tw_bench_gpu_create(rank) : TW_OK;
     }
-    rank->device = rank->kind == TW_CLUSTER_NODES && rank->is_counted ? TW_CLUSTER_DEVICE : NULL;
+    rank->device = rank->kind == TW_CLUSTER_NODES && rank->is_counted ? getenv("TW_NET_DEVICES") : NULL;
     int known = rank->kind == TW_CLUSTER_NODES || (rank->kind == TW_CLUSTER_NONE && options->link_given);
     rank->link_bps = known ? options->link_bps : 0;
     return status;
@@ -77,7 +77,8 @@ static const char *describe_wire(const tw_bench_rank_t *rank)
         return "as planned: NCCL does not count its own (\"native\": as its rings would send them)";
     }
     if (rank->device) {
-        return "as counted by the transport, equal to the plan, and checked against eth0's own counters";
+        return "as counted by the transport, equal to the plan, and checked against the interfaces' own "
+               "counters";
     }
     return "as counted by the transport, equal to the plan (no interface of our own to check them against)";
 }

@@ -1,5 +1,5 @@
 /* A rank of the campaign's job: meets the others, makes communicators, runs operations, and leaves. */
-#include "bench/faults/rank.h"
+#include "bench/faults/state.h"
 
 #include <errno.h>
 #include <stdlib.h>

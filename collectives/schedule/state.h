@@ -1,4 +1,4 @@
-/** Inside of a schedule, shared by schedule.c (emitting) and run.c (running). */
+/** Inside of a schedule, shared by emit.c and run.c. */
 #ifndef TW_COLLECTIVES_SCHEDULE_STATE_H
 #define TW_COLLECTIVES_SCHEDULE_STATE_H
 

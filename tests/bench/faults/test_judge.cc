@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/faults/faults.h"
-#include "bench/faults/rank.h"
+#include "bench/faults/state.h"
 #include "tests/common/fixture.h"
 
 namespace

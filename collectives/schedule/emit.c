@@ -1,3 +1,4 @@
+/** Emitting: tasks, their order, their memory. */
 #include "collectives/schedule/schedule.h"
 
 #include <stdlib.h>

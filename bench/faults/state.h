@@ -1,6 +1,6 @@
 /** Inside a rank of the campaign's job. */
-#ifndef TW_BENCH_FAULTS_RANK_H
-#define TW_BENCH_FAULTS_RANK_H
+#ifndef TW_BENCH_FAULTS_STATE_H
+#define TW_BENCH_FAULTS_STATE_H
 
 #include "bench/faults/faults.h"
 #include "collectives/collectives.h"
