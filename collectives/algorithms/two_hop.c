@@ -98,8 +98,7 @@ static void finish(const two_hop_t *t, size_t c)
             here ? summed
                  : tw_sched_recv(t->build->sched, tw_topo_gateway(topo, topo->rank, node), t->inputs[node]);
     }
-    own->task[c] =
-        add_up(t, topo->n_nodes, t->rounds_twice ? 1.0f : t->build->scale, t->build->factor, out);
+    own->task[c] = add_up(t, topo->n_nodes, t->rounds_twice ? 1.0f : t->build->scale, t->build->factor, out);
 }
 
 /* ---- operations ------------------------------------------------------------------------------------------ */

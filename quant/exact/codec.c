@@ -503,7 +503,7 @@ static tw_status_t decode_block(tw_quant_exact_t *exact, const tw_exact_run_t *r
 static tw_status_t decode_coded(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments,
                                 size_t n_elems, int second, source_t *source)
 {
-    const uint8_t *entries;
+    const uint8_t *entries = NULL;
     tw_status_t status = read_head(exact, source, n_elems, second, &entries);
     cursor_t cursor = {segments, 0};
     for (size_t block = 0; status == TW_OK && block < block_count(n_elems); block++) {

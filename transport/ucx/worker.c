@@ -78,7 +78,7 @@ static tw_status_t context_create(const tw_ucx_transport_t *ucx, tw_ucx_worker_t
 static tw_status_t worker_start(tw_ucx_transport_t *ucx, tw_ucx_worker_t *worker)
 {
     const ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-                                        .thread_mode = UCS_THREAD_MODE_SINGLE};
+                                        .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     ucs_status_t status = ucp_worker_create(worker->context, &params, &worker->worker);
     if (status != UCS_OK) {
         worker->worker = NULL;
