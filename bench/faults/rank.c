@@ -27,8 +27,7 @@ static tw_status_t make_rest(life_t *life)
     for (int r = 1; r < life->job.world; r++) {
         ranks[r - 1] = r;
     }
-    tw_coll_params_t params = {
-        .transport = life->transport, .ranks = ranks, .n_ranks = life->job.world - 1, .id = 1};
+    tw_coll_params_t params = {.transport = life->transport, .ranks = ranks, .n_ranks = life->job.world - 1};
     return tw_coll_create(&params, &life->rest);
 }
 

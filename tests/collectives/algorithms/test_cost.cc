@@ -60,8 +60,7 @@ Counted run(const std::vector<int> &node_of, const tw::Case &c, tw_coll_cost_t *
             out[(size_t)node_of[(size_t)rank]] += sent.bytes;
         }
         tw_transport_inter_node_counters(world.transport(rank), &inter);
-        counted.inter_messages =
-            std::max(counted.inter_messages, inter.messages - inter_before.messages);
+        counted.inter_messages = std::max(counted.inter_messages, inter.messages - inter_before.messages);
         if (rank > 0) {
             return;
         }
