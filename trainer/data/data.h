@@ -1,0 +1,62 @@
+/** trainer/data: the tokens that are trained on, and which of them a rank gets in a step.
+ *
+ *  A source is UTF-8 text, one token per byte or by a GPT-2 BPE vocabulary, or a file of uint16 tokens as nanoGPT and llm.c
+ *  write them; it is mapped, never read whole. Text that goes through a vocabulary is encoded once and kept beside others in a
+ *  folder of caches. An open source is only read: any threads may use it at once.
+ *
+ *  Order: the training part is cut into sequences of T tokens; an epoch goes through all of them once in an order drawn from (seed,
+ *  epoch). What a rank gets is a function of (seed, step, place in the step) alone: nothing needs to be saved to resume in mid-epoch,
+ *  and with the same global batch another number of ranks trains on the same sequences in the same steps. */
+#ifndef TW_TRAINER_DATA_DATA_H
+#define TW_TRAINER_DATA_DATA_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tw_data_split { TW_DATA_TRAIN = 0, TW_DATA_VAL = 1 } tw_data_split_t;
+
+typedef struct tw_data_config {
+    const char
+        *path; /**< "NAME.bin": tokens; else text. NULL or "": the King James text (Debian's bible-kjv) */
+    const char *val_path; /**< of the same kind; NULL or "": the end of `path` */
+    const char *vocab;    /**< GPT-2's vocab.json, with merges.txt; both NULL or "": a token per byte */
+    const char *merges;
+    const char *
+        cache_dir; /**< NULL or "": $XDG_CACHE_HOME/thinwire, ~/.cache/thinwire or the system's temporary folder */
+    double val_share; /**< without val_path: this share of the tokens, from 0 up to 0.5, is for validation */
+} tw_data_config_t;
+
+typedef struct tw_data tw_data_t;
+
+/** All errors are logged with the file's name. TW_ERR_NOT_FOUND, TW_ERR_IO: it cannot be read (or the cache not written);
+ *  TW_ERR_FORMAT: no such vocabulary or token file; TW_ERR_INVALID: config; TW_ERR_NO_MEMORY. */
+tw_status_t tw_data_open(const tw_data_config_t *config, tw_data_t **out);
+void tw_data_close(tw_data_t *data);
+
+/** Tokens are below it: 256 for bytes, the vocabulary's, or for a token file the largest token + 1 (looks at all of it once). */
+size_t tw_data_vocab_size(const tw_data_t *data);
+uint64_t tw_data_n_tokens(const tw_data_t *data, tw_data_split_t split);
+/** Sequences of seq_len tokens and their targets that the split holds; 0 if it is too short for one. */
+uint64_t tw_data_n_sequences(const tw_data_t *data, tw_data_split_t split, size_t seq_len);
+
+/** Which micro-batch: of `step` (0 is the first), number `micro` of n_micros, of `rank` of n_ranks, `batch` sequences of
+ *  seq_len tokens. Sequence b of it is number (micro * n_ranks + rank) * batch + b of the step's. */
+typedef struct tw_data_place {
+    uint64_t seed, step;
+    size_t n_micros, micro, n_ranks, rank, batch, seq_len;
+} tw_data_place_t;
+
+/** tokens, targets int32 [batch * seq_len], the caller's; a target is the token that follows. The training split is shuffled; the
+ *  validation split is in order, its seed not used; both begin again at their end.
+ *  TW_ERR_INVALID, logged: a place outside its ranges, or a split too short for one sequence. */
+tw_status_t tw_data_batch(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *place,
+                          int32_t *tokens, int32_t *targets);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
