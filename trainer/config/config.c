@@ -1,0 +1,294 @@
+/* File and command line into the options, and where each value came from. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/config/config.h"
+#include "trainer/config/state.h"
+#include "trainer/config/table.h"
+
+#define KEY_BYTES 256
+#define VALUE_BYTES 4096
+#define MAX_NAMES 256
+#define MAX_FILE_BYTES (1 << 20)
+
+/* ---- one key ------------------------------------------------------------------------------------------------ */
+
+static tw_status_t unknown_key(const char *source, const char *key)
+{
+    const char *names[MAX_NAMES], *nearest;
+    size_t n = tw_train_ignored_names(names, MAX_NAMES);
+    for (size_t i = 0; i < tw_train_options_table.n_fields && n < MAX_NAMES; i++) {
+        names[n++] = tw_train_options_table.fields[i].name;
+    }
+    nearest = tw_nearest_name(key, names, n);
+    tw_error("%s: unknown key %s%s%s%s", source, key, nearest ? "; did you mean " : "",
+             nearest ? nearest : "", nearest ? "?" : "");
+    return TW_ERR_CONFIG;
+}
+
+static int field_of(const char *key)
+{
+    for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
+        if (strcmp(tw_train_options_table.fields[i].name, key) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* A key with its value as text. */
+static tw_status_t set_key(tw_train_config_t *config, const char *source, int is_file, const char *key,
+                           const char *text)
+{
+    int field = field_of(key);
+    const char *reason = field < 0 ? tw_train_ignored_reason(key) : NULL;
+    if (reason) {
+        tw_info("%s: %s means nothing here: %s", source, key, reason);
+        return TW_OK;
+    }
+    if (field < 0) {
+        return unknown_key(source, key);
+    }
+    if (strcmp(text, "auto") == 0 && strcmp(tw_train_options_table.fields[field].dflt, "auto") != 0) {
+        tw_info("%s: %s is auto: %s", source, key, tw_train_options_table.fields[field].dflt);
+        config->origins[field] = TW_TRAIN_FROM_AUTO;
+        return TW_OK;
+    }
+    tw_status_t status = tw_config_set(&tw_train_options_table, &config->options, key, text);
+    if (status != TW_OK) {
+        tw_error("%s: %s is wrong there", source, key);
+        return status;
+    }
+    config->origins[field] = is_file ? TW_TRAIN_FROM_FILE : TW_TRAIN_FROM_COMMAND;
+    return TW_OK;
+}
+
+/* ---- the file ----------------------------------------------------------------------------------------------- */
+
+typedef struct walk {
+    tw_train_config_t *config;
+    const char *source;
+} walk_t;
+
+/* Numbers that are whole are written so: DeepSpeed's files have 5e8 for counts. */
+static tw_status_t text_of(const walk_t *walk, const char *key, const json_t *value, char text[VALUE_BYTES])
+{
+    double real = json_is_real(value) ? json_real_value(value) : 0;
+    int length = 0;
+    switch (json_typeof(value)) {
+    case JSON_STRING:
+        length = snprintf(text, VALUE_BYTES, "%s", json_string_value(value));
+        break;
+    case JSON_INTEGER:
+        length = snprintf(text, VALUE_BYTES, "%lld", (long long)json_integer_value(value));
+        break;
+    case JSON_REAL:
+        length = real >= 0 && real < 1e15 && real == (double)(long long)real
+                     ? snprintf(text, VALUE_BYTES, "%lld", (long long)real)
+                     : snprintf(text, VALUE_BYTES, "%.17g", real);
+        break;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        length = snprintf(text, VALUE_BYTES, "%s", json_is_true(value) ? "y" : "n");
+        break;
+    default:
+        tw_error("%s: %s: expected a number, a text, true or false", walk->source, key);
+        return TW_ERR_CONFIG;
+    }
+    if (length >= VALUE_BYTES) {
+        tw_error("%s: %s: longer than %d bytes", walk->source, key, VALUE_BYTES - 1);
+        return TW_ERR_CONFIG;
+    }
+    return TW_OK;
+}
+
+static tw_status_t walk_value(const walk_t *walk, const char *key, const json_t *value);
+
+static tw_status_t walk_object(const walk_t *walk, const char *path, const json_t *object)
+{
+    const char *name;
+    json_t *value;
+    tw_status_t status = TW_OK;
+    json_object_foreach((json_t *)object, name, value)
+    {
+        char key[KEY_BYTES];
+        if (snprintf(key, sizeof(key), "%s%s%s", path, *path ? "." : "", name) >= KEY_BYTES) {
+            tw_error("%s: a key under '%s' is longer than %d bytes", walk->source, path, KEY_BYTES - 1);
+            return TW_ERR_CONFIG;
+        }
+        status = walk_value(walk, key, value);
+        if (status != TW_OK) {
+            break;
+        }
+    }
+    return status;
+}
+
+/* "betas": [0.9, 0.95] is betas[0] and betas[1]. */
+static tw_status_t walk_array(const walk_t *walk, const char *path, const json_t *array)
+{
+    tw_status_t status = TW_OK;
+    for (size_t i = 0; i < json_array_size(array) && status == TW_OK; i++) {
+        char key[KEY_BYTES];
+        if (snprintf(key, sizeof(key), "%s[%zu]", path, i) >= KEY_BYTES) {
+            return unknown_key(walk->source, path);
+        }
+        status = walk_value(walk, key, json_array_get(array, i));
+    }
+    return status;
+}
+
+/* "betas": "auto" is both. */
+static int is_array(const char *key)
+{
+    char first[KEY_BYTES + 4];
+    snprintf(first, sizeof(first), "%s[0]", key);
+    return field_of(first) >= 0;
+}
+
+static tw_status_t walk_value(const walk_t *walk, const char *key, const json_t *value)
+{
+    char text[VALUE_BYTES];
+    const char *reason = field_of(key) < 0 ? tw_train_ignored_reason(key) : NULL;
+    if (reason && strcmp(key, "fp16") != 0) {
+        tw_info("%s: %s means nothing here: %s", walk->source, key, reason);
+        return TW_OK;
+    }
+    if (json_is_object(value)) {
+        return walk_object(walk, key, value);
+    }
+    if (json_is_array(value)) {
+        return walk_array(walk, key, value);
+    }
+    if (json_is_string(value) && strcmp(json_string_value(value), "auto") == 0 && is_array(key)) {
+        tw_info("%s: %s is auto", walk->source, key);
+        return TW_OK;
+    }
+    tw_status_t status = text_of(walk, key, value, text);
+    return status == TW_OK ? set_key(walk->config, walk->source, 1, key, text) : status;
+}
+
+static tw_status_t set_text(tw_train_config_t *config, const char *name, const char *text, size_t bytes)
+{
+    json_error_t error;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!root) {
+        tw_error("%s:%d:%d: %s", name, error.line, error.column, error.text);
+        return TW_ERR_CONFIG;
+    }
+    const walk_t walk = {.config = config, .source = name};
+    tw_status_t status;
+    if (json_is_object(root)) {
+        status = walk_object(&walk, "", root);
+    } else {
+        tw_error("%s: expected an object", name);
+        status = TW_ERR_CONFIG;
+    }
+    json_decref(root);
+    return status;
+}
+
+static tw_status_t read_file(const char *path, char **text, size_t *bytes)
+{
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        tw_error("%s: %s", path, strerror(errno));
+        return tw_status_from_errno(errno);
+    }
+    tw_status_t status = TW_OK;
+    *text = malloc(MAX_FILE_BYTES);
+    *bytes = *text ? fread(*text, 1, MAX_FILE_BYTES, file) : 0;
+    if (!*text || ferror(file) || *bytes == MAX_FILE_BYTES) {
+        tw_error("%s: cannot be read, or is longer than %d bytes", path, MAX_FILE_BYTES - 1);
+        free(*text);
+        status = TW_ERR_IO;
+    }
+    fclose(file);
+    return status;
+}
+
+/* ---- the command line --------------------------------------------------------------------------------------- */
+
+static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
+{
+    const char *equals = strchr(pair, '=');
+    char key[KEY_BYTES];
+    if (!equals || equals == pair || equals - pair >= KEY_BYTES) {
+        tw_error("--set %s: expected key=value", pair);
+        return TW_ERR_CONFIG;
+    }
+    snprintf(key, sizeof(key), "%.*s", (int)(equals - pair), pair);
+    return set_key(config, "--set", 0, key, equals + 1);
+}
+
+/* ---- what is public ----------------------------------------------------------------------------------------- */
+
+tw_status_t tw_train_config_parse(const char *name, const char *text, size_t text_bytes,
+                                  const char *const *sets, size_t n_sets, tw_train_config_t **out)
+{
+    tw_train_config_t *config = calloc(1, sizeof(*config));
+    if (!config) {
+        tw_error("%s: out of memory", name);
+        return TW_ERR_NO_MEMORY;
+    }
+    config->origins = calloc(tw_train_options_table.n_fields, sizeof(*config->origins));
+    tw_status_t status = config->origins ? TW_OK : TW_ERR_NO_MEMORY;
+    if (status == TW_OK) {
+        status = tw_config_init(&tw_train_options_table, &config->options);
+    }
+    if (status == TW_OK && text) {
+        status = set_text(config, name, text, text_bytes);
+    }
+    for (size_t i = 0; i < n_sets && status == TW_OK; i++) {
+        status = set_pair(config, sets[i]);
+    }
+    if (status != TW_OK) {
+        tw_train_config_destroy(config);
+        return status;
+    }
+    *out = config;
+    return TW_OK;
+}
+
+tw_status_t tw_train_config_create(const char *path, const char *const *sets, size_t n_sets,
+                                   tw_train_config_t **out)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    tw_status_t status = path ? read_file(path, &text, &bytes) : TW_OK;
+    if (status != TW_OK) {
+        return status;
+    }
+    status = tw_train_config_parse(path ? path : "defaults", text, bytes, sets, n_sets, out);
+    free(text);
+    return status;
+}
+
+void tw_train_config_destroy(tw_train_config_t *config)
+{
+    if (!config) {
+        return;
+    }
+    tw_config_cleanup(&tw_train_options_table, &config->options);
+    free(config->origins);
+    free(config);
+}
+
+const tw_train_options_t *tw_train_config_options(const tw_train_config_t *config)
+{
+    return &config->options;
+}
+
+void tw_train_config_print(const tw_train_config_t *config, FILE *out)
+{
+    static const char *const origins[] = {"default", "auto", "file", "command line", "follows"};
+    for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
+        const tw_config_field_t *field = &tw_train_options_table.fields[i];
+        char value[VALUE_BYTES];
+        tw_config_format(field, &config->options, value, sizeof(value));
+        fprintf(out, "%-52s %-16s %-13s %s\n", field->name, *value ? value : "-", origins[config->origins[i]],
+                field->doc);
+    }
+}

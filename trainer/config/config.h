@@ -1,0 +1,99 @@
+/** What a run is asked for: a DeepSpeed JSON file with its own key names, ours under "thinwire", the model under "model".
+ *
+ *  One table (options.c) names every key with default, range and meaning; a key is its dotted path,
+ *  "zero_optimization.stage". Keys of DeepSpeed that mean nothing here are accepted with one line that says why (ignored.c);
+ *  any other key is an error that names the nearest. "auto" is the default, said once.
+ *
+ *  Files: options.c the table; ignored.c the other keys; config.c file and command line; resolve.c what depends on several
+ *  keys and on the ranks. */
+#ifndef TW_TRAINER_CONFIG_CONFIG_H
+#define TW_TRAINER_CONFIG_CONFIG_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tw_train_schedule {
+    TW_TRAIN_CONSTANT,
+    TW_TRAIN_WARMUP,
+    TW_TRAIN_WARMUP_DECAY,
+    TW_TRAIN_WARMUP_COSINE
+} tw_train_schedule_t;
+
+typedef enum tw_train_place { TW_TRAIN_NONE, TW_TRAIN_CPU, TW_TRAIN_NVME } tw_train_place_t;
+typedef enum tw_train_hpz { TW_TRAIN_HPZ_AUTO, TW_TRAIN_HPZ_OFF, TW_TRAIN_HPZ_ON } tw_train_hpz_t;
+
+/** Every key's value; the table in options.c has what each means. Counts of elements and steps are int64_t, flags int. */
+typedef struct tw_train_options {
+    /* DeepSpeed's */
+    int64_t batch, micro_batch, accumulation; /* sequences; 0: follows from the others */
+    double clip;
+    int64_t steps_per_print;
+    int wall_clock_breakdown;
+    int bf16, fp16;
+    int optimizer;
+    double lr, beta1, beta2, eps, weight_decay;
+    int schedule; /* tw_train_schedule_t */
+    double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio;
+    int64_t warmup_steps, total_steps;
+    int warmup_type;
+    int64_t stage, hpz_size;
+    int quantized_weights, quantized_gradients;
+    int64_t reduce_bucket, allgather_bucket, prefetch_elems, max_live_elems;
+    int overlap;
+    int offload_optimizer, offload_param; /* tw_train_place_t */
+    char *offload_optimizer_path, *offload_param_path;
+    int cpu_checkpointing;
+    /* thinwire's */
+    int64_t steps, seed, sequence;
+    char *data, *val_data, *vocab, *merges, *cache;
+    double val_share;
+    int64_t val_every, val_batches;
+    int hpz; /* tw_train_hpz_t */
+    int64_t delta_bits, delta_block;
+    int delta_exact, delta_hadamard;
+    double lag_bound;
+    int lag_exact;
+    int64_t sync_every, check_every;
+    int64_t weight_block, gradient_bits, gradient_block;
+    int gradient_hadamard, gradient_inner;
+    int recompute;
+    double loss_jump;
+    char *checkpoint, *resume;
+    int64_t checkpoint_every, checkpoint_keep;
+    /* the model's */
+    char *preset;
+    int64_t n_params, n_layer, n_head, n_embd, n_positions, vocab_size;
+    double layer_norm_epsilon;
+    char *init_from;
+} tw_train_options_t;
+
+typedef struct tw_train_config tw_train_config_t;
+
+/** The defaults, then the file (NULL: none), then sets [n_sets] of "key=value", each stronger than the one before. Notes on
+ *  keys without meaning go to the log, at info. TW_ERR_CONFIG (logged with file and key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
+tw_status_t tw_train_config_create(const char *path, const char *const *sets, size_t n_sets,
+                                   tw_train_config_t **out);
+/** From text, as if it were the file called `name`. */
+tw_status_t tw_train_config_parse(const char *name, const char *text, size_t text_bytes,
+                                  const char *const *sets, size_t n_sets, tw_train_config_t **out);
+void tw_train_config_destroy(tw_train_config_t *config);
+const tw_train_options_t *tw_train_config_options(const tw_train_config_t *config);
+
+/** What depends on several keys and on the job: the batch's three numbers, the schedule's length, hpZ on or off. Call it
+ *  once, before training. TW_ERR_CONFIG (logged): they contradict each other. */
+tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int n_nodes);
+
+/** Every key in force, its value, where it comes from and its meaning. */
+void tw_train_config_print(const tw_train_config_t *config, FILE *out);
+
+/** The learning rate of a step, 1 for the first. */
+double tw_train_lr(const tw_train_options_t *options, uint64_t step);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,109 @@
+/* Keys of DeepSpeed that are accepted and mean nothing here, and why. A key stands for all that is in it. */
+#include <string.h>
+
+#include "trainer/config/table.h"
+
+#define ALWAYS "this is always so here"
+#define NO_GPU "there is no such memory here"
+#define OTHERWISE "the trainer decides by itself"
+
+static const struct {
+    const char *key, *reason;
+} ignored[] = {
+    {"prescale_gradients", "sums are made in fp32 and cannot overflow"},
+    {"gradient_predivide_factor", "sums are made in fp32 and cannot overflow"},
+    {"sparse_gradients", "gradients are dense"},
+    {"zero_allow_untested_optimizer", "there is one optimizer"},
+    {"zero_force_ds_cpu_optimizer", "there is one optimizer"},
+    {"dump_state", "--print-config prints what is in force"},
+    {"memory_breakdown", "the planner and the summary line show it"},
+    {"communication_data_type", "bf16, or what qwZ, qgZ and delta say"},
+    {"seq_parallel_communication_data_type", "there is no sequence parallelism"},
+    {"data_types", "gradients are accumulated in fp32"},
+    {"disable_allgather", OTHERWISE},
+    {"amp", "bf16 needs no loss scaling"},
+    {"flops_profiler", "the live line shows tokens per second"},
+    {"comms_logger", "--metrics counts every byte"},
+    {"tensorboard", "--metrics writes JSON lines"},
+    {"wandb", "--metrics writes JSON lines"},
+    {"csv_monitor", "--metrics writes JSON lines"},
+    {"aio", "files are read and written by the system's own means"},
+    {"elasticity", "the number of ranks is the job's"},
+    {"autotuning", "//trainer:plan says what to switch on"},
+    {"curriculum_learning", "data comes in one order"},
+    {"data_efficiency", "data comes in one order"},
+    {"progressive_layer_drop", "all layers are trained"},
+    {"eigenvalue", "nothing here uses it"},
+    {"compression_training", "the network is trained as it is"},
+    {"sparse_attention", "attention is dense"},
+    {"checkpoint", "see thinwire.checkpoint"},
+    {"pipeline", "there is no pipeline parallelism"},
+    {"fp16", "bf16 needs no loss scaling"},
+    {"optimizer.params.torch_adam", "there is one AdamW"},
+    {"optimizer.params.adam_w_mode", "there is one AdamW"},
+    {"optimizer.params.bias_correction", ALWAYS},
+    {"optimizer.params.amsgrad", "there is one AdamW"},
+    {"optimizer.legacy_fusion", "there is one AdamW"},
+    {"scheduler.params.last_batch_iteration", "a run goes on from its checkpoint's step"},
+    {"zero_optimization.allgather_partitions", ALWAYS},
+    {"zero_optimization.reduce_scatter", ALWAYS},
+    {"zero_optimization.contiguous_gradients", ALWAYS},
+    {"zero_optimization.round_robin_gradients", "shards are even"},
+    {"zero_optimization.load_from_fp32_weights", ALWAYS},
+    {"zero_optimization.elastic_checkpoint", ALWAYS},
+    {"zero_optimization.sub_group_size", "the optimizer works layer by layer"},
+    {"zero_optimization.stage3_max_reuse_distance", "a layer is gathered when it is needed"},
+    {"zero_optimization.stage3_param_persistence_threshold", "small tensors travel with their layer"},
+    {"zero_optimization.stage3_model_persistence_threshold", "small tensors travel with their layer"},
+    {"zero_optimization.stage3_gather_16bit_weights_on_model_save", "the saved model is always whole"},
+    {"zero_optimization.stage3_gather_fp16_weights_on_model_save", "the saved model is always whole"},
+    {"zero_optimization.stage3_module_granularity_threshold", "the unit is a layer"},
+    {"zero_optimization.stage3_use_all_reduce_for_fetch_params", OTHERWISE},
+    {"zero_optimization.ignore_unused_parameters", "all parameters are used"},
+    {"zero_optimization.legacy_stage1", "there is one stage 1"},
+    {"zero_optimization.use_multi_rank_bucket_allreduce", OTHERWISE},
+    {"zero_optimization.cpu_offload", "see offload_optimizer"},
+    {"zero_optimization.zero_quantized_nontrainable_weights", "all weights are trained"},
+    {"zero_optimization.memory_efficient_linear", OTHERWISE},
+    {"zero_optimization.mics_shard_size", "see thinwire.hpz"},
+    {"zero_optimization.mics_hierarchical_params_gather", "gathers are hierarchical where that saves bytes"},
+    {"zero_optimization.offload_optimizer.pin_memory", NO_GPU},
+    {"zero_optimization.offload_optimizer.buffer_count", OTHERWISE},
+    {"zero_optimization.offload_optimizer.fast_init", OTHERWISE},
+    {"zero_optimization.offload_optimizer.ratio", "all of it is offloaded"},
+    {"zero_optimization.offload_optimizer.pipeline_read", ALWAYS},
+    {"zero_optimization.offload_optimizer.pipeline_write", ALWAYS},
+    {"zero_optimization.offload_param.pin_memory", NO_GPU},
+    {"zero_optimization.offload_param.buffer_count", OTHERWISE},
+    {"zero_optimization.offload_param.buffer_size", OTHERWISE},
+    {"zero_optimization.offload_param.max_in_cpu", OTHERWISE},
+    {"activation_checkpointing.partition_activations",
+     "data parallelism replicates no activations, so there is nothing to partition"},
+    {"activation_checkpointing.contiguous_memory_optimization", ALWAYS},
+    {"activation_checkpointing.number_checkpoints", "see thinwire.recompute"},
+    {"activation_checkpointing.synchronize_checkpoint_boundary", NO_GPU},
+    {"activation_checkpointing.profile", "the live line shows times"},
+    {"activation_checkpointing.use_reentrant", "the trainer computes again by itself"},
+};
+
+#define N_IGNORED (sizeof(ignored) / sizeof(ignored[0]))
+
+const char *tw_train_ignored_reason(const char *key)
+{
+    for (size_t i = 0; i < N_IGNORED; i++) {
+        size_t length = strlen(ignored[i].key);
+        if (strncmp(key, ignored[i].key, length) == 0 && (key[length] == '\0' || key[length] == '.')) {
+            return ignored[i].reason;
+        }
+    }
+    return NULL;
+}
+
+size_t tw_train_ignored_names(const char **names, size_t max)
+{
+    size_t n = 0;
+    for (; n < N_IGNORED && n < max; n++) {
+        names[n] = ignored[n].key;
+    }
+    return n;
+}

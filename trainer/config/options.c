@@ -1,0 +1,157 @@
+/* The keys: name, default, range, meaning, where the value goes. */
+#include <stddef.h>
+
+#include "trainer/config/config.h"
+#include "trainer/config/table.h"
+
+#define AT(member) offsetof(tw_train_options_t, member)
+#define MANY 1e15
+#define FLAG(key, dflt_, member, doc_)                                                                    \
+    {                                                                                                     \
+        .name = key, .dflt = dflt_, .unit = "", .doc = doc_, .type = TW_CONFIG_BOOL, .offset = AT(member) \
+    }
+#define COUNT(key, dflt_, member, least, most, unit_, doc_)                                                  \
+    {                                                                                                        \
+        .name = key, .dflt = dflt_, .unit = unit_, .doc = doc_, .type = TW_CONFIG_INT, .offset = AT(member), \
+        .min = least, .max = most                                                                            \
+    }
+#define REAL(key, dflt_, member, least, most, doc_)                                                          \
+    {                                                                                                        \
+        .name = key, .dflt = dflt_, .unit = "", .doc = doc_, .type = TW_CONFIG_DOUBLE, .offset = AT(member), \
+        .min = least, .max = most                                                                            \
+    }
+#define TEXT(key, member, doc_)                                                                          \
+    {                                                                                                    \
+        .name = key, .dflt = "", .unit = "", .doc = doc_, .type = TW_CONFIG_STRING, .offset = AT(member) \
+    }
+#define CHOICE(key, dflt_, member, choices_, doc_)                                                         \
+    {                                                                                                      \
+        .name = key, .dflt = dflt_, .unit = "", .doc = doc_, .type = TW_CONFIG_ENUM, .offset = AT(member), \
+        .choices = choices_                                                                                \
+    }
+
+static const char *const optimizers[] = {"AdamW", "Adam", NULL};
+/* in the order of tw_train_schedule_t */
+static const char *const schedules[] = {"none", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR", NULL};
+static const char *const warmups[] = {"linear", "log", NULL};
+static const char *const places[] = {"none", "cpu", "nvme", NULL};
+static const char *const switches[] = {"auto", "off", "on", NULL};
+static const char *const inners[] = {"exact", "int8", NULL};
+
+static const tw_config_field_t fields[] = {
+    /* ---- DeepSpeed's, the whole job ---- */
+    COUNT("train_batch_size", "0", batch, 0, MANY, "sequences",
+          "Of a step, over all ranks: micro-batch x accumulation x ranks. 0: follows from those."),
+    COUNT("train_micro_batch_size_per_gpu", "0", micro_batch, 0, MANY, "sequences",
+          "Of a rank, at a time. 0: follows from the others, or 1."),
+    COUNT("gradient_accumulation_steps", "0", accumulation, 0, MANY, "",
+          "Micro-batches of a step; gradients are reduced after the last. 0: follows from the others, or 1."),
+    REAL("gradient_clipping", "1.0", clip, 0, 1e30, "Largest 2-norm of the gradient; 0: not clipped."),
+    COUNT("steps_per_print", "10", steps_per_print, 1, MANY, "steps",
+          "Where the output is no terminal, a line each so many steps."),
+    FLAG("wall_clock_breakdown", "n", wall_clock_breakdown, "Print where a step's time went."),
+    FLAG("bf16.enabled", "y", bf16, "Weights and gradients travel as bf16; there is no other way here."),
+    FLAG("fp16.enabled", "n", fp16, "Refused: there is no loss scaling, bf16 needs none."),
+    CHOICE("optimizer.type", "AdamW", optimizer, optimizers, "Both are AdamW, as DeepSpeed's Adam is."),
+    REAL("optimizer.params.lr", "6e-4", lr, 0, 10, "Peak learning rate."),
+    REAL("optimizer.params.betas[0]", "0.9", beta1, 0, 0.999999, "Decay of the first moment."),
+    REAL("optimizer.params.betas[1]", "0.95", beta2, 0, 0.9999999, "Decay of the second moment."),
+    REAL("optimizer.params.eps", "1e-8", eps, 0, 1, "Added to the second moment's root."),
+    REAL("optimizer.params.weight_decay", "0.1", weight_decay, 0, 1,
+         "Of tensors of two dimensions; norms and biases do not decay."),
+    CHOICE("scheduler.type", "WarmupCosineLR", schedule, schedules, "How the learning rate changes."),
+    REAL("scheduler.params.warmup_min_lr", "0", warmup_min_lr, 0, 10, "At the start of the warm-up."),
+    REAL("scheduler.params.warmup_max_lr", "0", warmup_max_lr, 0, 10, "At its end; 0: optimizer.params.lr."),
+    COUNT("scheduler.params.warmup_num_steps", "100", warmup_steps, 0, MANY, "steps",
+          "Length of the warm-up."),
+    COUNT("scheduler.params.total_num_steps", "0", total_steps, 0, MANY, "steps",
+          "End of decay or cosine; 0: thinwire.steps."),
+    CHOICE("scheduler.params.warmup_type", "linear", warmup_type, warmups, "Of WarmupLR and WarmupDecayLR."),
+    REAL("scheduler.params.warmup_min_ratio", "0", warmup_min_ratio, 0, 1,
+         "WarmupCosineLR: share of the peak at the start."),
+    REAL("scheduler.params.cos_min_ratio", "0.1", cos_min_ratio, 0, 1,
+         "WarmupCosineLR: share of the peak at the end."),
+    /* ---- DeepSpeed's, ZeRO ---- */
+    COUNT("zero_optimization.stage", "3", stage, 0, 3, "",
+          "0: all ranks hold everything; 1: optimizer state is sharded; 2: gradients too; 3: weights too."),
+    COUNT("zero_optimization.zero_hpz_partition_size", "1", hpz_size, 1, 4096, "ranks",
+          "hpZ: ranks per node that share a secondary partition of the weights; 1: off, see thinwire.hpz."),
+    FLAG("zero_optimization.zero_quantized_weights", "n", quantized_weights,
+         "qwZ: weights are gathered in 8 bits."),
+    FLAG("zero_optimization.zero_quantized_gradients", "n", quantized_gradients,
+         "qgZ: gradients cross the network in thinwire.gradient_bits bits."),
+    COUNT("zero_optimization.reduce_bucket_size", "500000000", reduce_bucket, 1, MANY, "elements",
+          "Most gradients that one operation reduces."),
+    COUNT("zero_optimization.allgather_bucket_size", "500000000", allgather_bucket, 1, MANY, "elements",
+          "Stages 1 and 2: most weights that one operation gathers."),
+    COUNT("zero_optimization.stage3_prefetch_bucket_size", "0", prefetch_elems, 0, MANY, "elements",
+          "Stage 3: weights gathered ahead of need, at least one layer; 0: one layer."),
+    COUNT("zero_optimization.stage3_max_live_parameters", "1000000000", max_live_elems, 0, MANY, "elements",
+          "Stage 3: most gathered weights held at a time; never less than the root and one layer."),
+    FLAG("zero_optimization.overlap_comm", "y", overlap, "Communicate while computing."),
+    CHOICE("zero_optimization.offload_optimizer.device", "none", offload_optimizer, places,
+           "Where master weights and moments live; host memory is \"cpu\" already."),
+    TEXT("zero_optimization.offload_optimizer.nvme_path", offload_optimizer_path, "Folder for \"nvme\"."),
+    CHOICE("zero_optimization.offload_param.device", "none", offload_param, places,
+           "Where the weights' shards live."),
+    TEXT("zero_optimization.offload_param.nvme_path", offload_param_path, "Folder for \"nvme\"."),
+    FLAG("activation_checkpointing.cpu_checkpointing", "n", cpu_checkpointing,
+         "Layers' inputs go to host memory; on CPUs they are there."),
+    /* ---- ours ---- */
+    COUNT("thinwire.steps", "300", steps, 0, MANY, "steps", "Length of the run."),
+    COUNT("thinwire.seed", "1", seed, 0, MANY, "", "Of initial weights, order of data and rounding."),
+    COUNT("thinwire.sequence_length", "128", sequence, 1, 1e6, "tokens", "Of each sequence."),
+    TEXT("thinwire.data", data, "UTF-8 text, or .bin of uint16 tokens; nothing: the King James text."),
+    TEXT("thinwire.val_data", val_data, "For validation; nothing: the end of thinwire.data."),
+    TEXT("thinwire.vocab", vocab, "vocab.json of GPT-2's tokenizer; nothing: a token per byte."),
+    TEXT("thinwire.merges", merges, "merges.txt of the same."),
+    TEXT("thinwire.cache", cache, "Folder for encoded text; nothing: the user's cache."),
+    REAL("thinwire.val_share", "0.05", val_share, 0, 0.5, "Share of the data that is kept for validation."),
+    COUNT("thinwire.val_every", "0", val_every, 0, MANY, "steps", "Validation loss so often; 0: at the end."),
+    COUNT("thinwire.val_batches", "8", val_batches, 0, MANY, "", "Micro-batches per rank of a validation."),
+    CHOICE("thinwire.hpz", "auto", hpz, switches,
+           "Secondary partition of the weights in each node; auto: as zero_hpz_partition_size or delta ask."),
+    COUNT("thinwire.delta_bits", "0", delta_bits, 0, 8, "bits",
+          "delta-hpZ: only changes of weights cross the network, in 8, 4 or 2 bits; 0: off."),
+    FLAG("thinwire.delta_exact", "n", delta_exact,
+         "The exact delta: changes of weights cross the network, entropy-coded without loss."),
+    COUNT("thinwire.delta_block", "0", delta_block, 0, 4096, "elements",
+          "Weights that share a scale; 0: the codec's own."),
+    FLAG("thinwire.delta_hadamard", "y", delta_hadamard, "Rotate changes of 4 and 2 bits before quantizing."),
+    REAL("thinwire.lag_bound", "0", lag_bound, 0, 1e30,
+         "Report blocks whose |master - replica| is more than so many updates; 0: never."),
+    FLAG("thinwire.lag_exact", "n", lag_exact, "And send those exact."),
+    COUNT("thinwire.sync_every", "0", sync_every, 0, MANY, "steps", "A full exact sync so often; 0: never."),
+    COUNT("thinwire.check_every", "0", check_every, 0, MANY, "steps",
+          "Compare the replicas' checksums so often; 0: as TW_HPZ_CHECK_STEPS says."),
+    COUNT("thinwire.weight_block", "2048", weight_block, 32, 4096, "elements", "qwZ: weights per scale."),
+    COUNT("thinwire.gradient_bits", "4", gradient_bits, 4, 8, "bits", "qgZ: between nodes, 4 or 8."),
+    COUNT("thinwire.gradient_block", "128", gradient_block, 32, 4096, "elements",
+          "qgZ: gradients per scale."),
+    FLAG("thinwire.gradient_hadamard", "y", gradient_hadamard, "qgZ: rotate before quantizing."),
+    CHOICE("thinwire.gradient_inner", "exact", gradient_inner, inners, "qgZ: inside the node."),
+    FLAG("thinwire.recompute", "n", recompute,
+         "Keep layers' inputs only, and compute them again for backward."),
+    REAL("thinwire.loss_jump", "0", loss_jump, 0, 1e30,
+         "Stop when the loss is so many times the mean of the last 20; 0: never."),
+    TEXT("thinwire.checkpoint", checkpoint, "Folder of checkpoints; nothing: none are written."),
+    COUNT("thinwire.checkpoint_every", "0", checkpoint_every, 0, MANY, "steps", "0: at the end only."),
+    COUNT("thinwire.checkpoint_keep", "2", checkpoint_keep, 1, 1000, "", "Of the last ones."),
+    TEXT("thinwire.resume", resume, "Folder of checkpoints to go on from; nothing: start anew."),
+    /* ---- the model ---- */
+    TEXT("model.preset", preset, "gpt2, gpt2-medium, gpt2-large, gpt2-xl; nothing: as the other keys say."),
+    COUNT("model.n_params", "0", n_params, 0, 1e12, "", "A shape of about so many parameters; 0: as below."),
+    COUNT("model.n_layer", "4", n_layer, 1, 10000, "", "Layers."),
+    COUNT("model.n_head", "4", n_head, 1, 10000, "", "Attention heads; divides n_embd."),
+    COUNT("model.n_embd", "128", n_embd, 1, 1e6, "", "Width."),
+    COUNT("model.n_positions", "0", n_positions, 0, 1e6, "tokens",
+          "Longest sequence; 0: thinwire.sequence_length."),
+    COUNT("model.vocab_size", "0", vocab_size, 0, 65536, "", "0: the data's."),
+    REAL("model.layer_norm_epsilon", "1e-5", layer_norm_epsilon, 0, 1, "Of all norms."),
+    TEXT("model.init_from", init_from, "safetensors file with GPT-2's weights to start from."),
+};
+
+const tw_config_table_t tw_train_options_table = {.module = "trainer",
+                                                  .fields = fields,
+                                                  .n_fields = sizeof(fields) / sizeof(fields[0]),
+                                                  .options_bytes = sizeof(tw_train_options_t)};

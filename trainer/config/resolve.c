@@ -1,0 +1,148 @@
+/* What depends on several keys and on the job. */
+#include <stddef.h>
+#include <string.h>
+
+#include "trainer/config/state.h"
+#include "trainer/config/table.h"
+
+/* The keys that follow from others say so. */
+static void note_follows(tw_train_config_t *config, const void *member)
+{
+    size_t offset = (size_t)((const char *)member - (const char *)&config->options);
+    for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
+        if (tw_train_options_table.fields[i].offset == offset) {
+            config->origins[i] = TW_TRAIN_FOLLOWS;
+        }
+    }
+}
+
+static void follow(tw_train_config_t *config, int64_t *member, int64_t value)
+{
+    if (*member != value) {
+        *member = value;
+        note_follows(config, member);
+    }
+}
+
+static tw_status_t batch_error(const tw_train_options_t *o, int n_ranks)
+{
+    tw_error("train_batch_size %lld is not train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps "
+             "%lld x %d ranks",
+             (long long)o->batch, (long long)o->micro_batch, (long long)o->accumulation, n_ranks);
+    return TW_ERR_CONFIG;
+}
+
+/* batch = micro * accumulation * ranks: any two give the third; of one, the others are 1 as far as that goes. */
+static tw_status_t resolve_batch(tw_train_config_t *config, int64_t n_ranks)
+{
+    tw_train_options_t *o = &config->options;
+    int64_t micro = o->micro_batch, accumulation = o->accumulation;
+    if (o->batch > 0) {
+        if (micro > 0 && accumulation == 0) {
+            accumulation = o->batch / (micro * n_ranks);
+        } else if (micro == 0) {
+            accumulation = accumulation > 0 ? accumulation : 1;
+            micro = o->batch / (accumulation * n_ranks);
+        }
+    }
+    micro = micro > 0 || o->batch > 0 ? micro : 1;
+    accumulation = accumulation > 0 || o->batch > 0 ? accumulation : 1;
+    if (o->batch > 0 && (micro < 1 || accumulation < 1 || micro * accumulation * n_ranks != o->batch)) {
+        return batch_error(o, (int)n_ranks);
+    }
+    follow(config, &o->micro_batch, micro);
+    follow(config, &o->accumulation, accumulation);
+    follow(config, &o->batch, micro * accumulation * n_ranks);
+    return TW_OK;
+}
+
+static tw_status_t refuse(const char *why)
+{
+    tw_error("config: %s", why);
+    return TW_ERR_CONFIG;
+}
+
+static tw_status_t resolve_hpz(tw_train_config_t *config, int n_ranks, int n_nodes)
+{
+    tw_train_options_t *o = &config->options;
+    int delta = o->delta_bits > 0 || o->delta_exact;
+    if (o->hpz_size > 1 && o->hpz_size * n_nodes != n_ranks) {
+        tw_error("zero_optimization.zero_hpz_partition_size is %lld, but %d ranks are on %d nodes: it is the "
+                 "number of ranks of a node here",
+                 (long long)o->hpz_size, n_ranks, n_nodes);
+        return TW_ERR_CONFIG;
+    }
+    if (o->hpz == TW_TRAIN_HPZ_OFF && (o->hpz_size > 1 || delta)) {
+        return refuse("thinwire.hpz is off, but zero_hpz_partition_size, delta_bits or delta_exact need it");
+    }
+    int on = o->hpz == TW_TRAIN_HPZ_ON || o->hpz_size > 1 || delta;
+    if (on && o->stage != 3) {
+        return refuse("hpZ and delta are for zero_optimization.stage 3");
+    }
+    if (o->hpz == TW_TRAIN_HPZ_AUTO) {
+        o->hpz = on ? TW_TRAIN_HPZ_ON : TW_TRAIN_HPZ_OFF;
+        note_follows(config, &o->hpz);
+    }
+    return TW_OK;
+}
+
+static tw_status_t check_features(const tw_train_options_t *o)
+{
+    if (o->fp16) {
+        return refuse("fp16.enabled: fp16 needs loss scaling, which is not here; use bf16");
+    }
+    if (!o->bf16) {
+        return refuse(
+            "bf16.enabled is false: weights and gradients travel as bf16 here; fp32 is not supported");
+    }
+    if (o->delta_bits != 0 && o->delta_bits != 8 && o->delta_bits != 4 && o->delta_bits != 2) {
+        return refuse("thinwire.delta_bits: expected 0, 8, 4 or 2");
+    }
+    if (o->delta_bits > 0 && o->delta_exact) {
+        return refuse("thinwire.delta_bits and thinwire.delta_exact exclude each other");
+    }
+    if (o->gradient_bits != 4 && o->gradient_bits != 8) {
+        return refuse("thinwire.gradient_bits: expected 4 or 8");
+    }
+    if (o->weight_block % 32 != 0 || o->gradient_block % 32 != 0 || o->delta_block % 32 != 0) {
+        return refuse("thinwire.weight_block, gradient_block and delta_block are multiples of 32");
+    }
+    if (o->quantized_weights && o->stage != 3) {
+        return refuse("zero_quantized_weights is for zero_optimization.stage 3");
+    }
+    if (o->quantized_weights && (o->delta_bits > 0 || o->delta_exact)) {
+        return refuse("zero_quantized_weights: with delta, weights never cross the network; leave it out");
+    }
+    return TW_OK;
+}
+
+static tw_status_t check_places(const tw_train_options_t *o)
+{
+    if (o->offload_param == TW_TRAIN_NVME || o->offload_optimizer == TW_TRAIN_NVME) {
+        return refuse("offload to nvme is not supported yet");
+    }
+    if (o->offload_param == TW_TRAIN_CPU || o->offload_optimizer == TW_TRAIN_CPU) {
+        tw_info("config: offload to cpu: on CPUs all of it is in host memory already");
+    }
+    if (o->cpu_checkpointing) {
+        tw_info("config: cpu_checkpointing: on CPUs layers' inputs are in host memory already");
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int n_nodes)
+{
+    tw_train_options_t *o = &config->options;
+    tw_status_t status = check_features(o);
+    if (status == TW_OK) {
+        status = check_places(o);
+    }
+    if (status == TW_OK) {
+        status = resolve_batch(config, n_ranks);
+    }
+    if (status == TW_OK) {
+        status = resolve_hpz(config, n_ranks, n_nodes);
+    }
+    follow(config, &o->total_steps, o->total_steps > 0 ? o->total_steps : o->steps);
+    return status;
+}

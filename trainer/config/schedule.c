@@ -1,0 +1,49 @@
+/* Learning rates, as DeepSpeed's schedulers give them. */
+#include <math.h>
+
+#include "trainer/config/config.h"
+
+static double clamp01(double x)
+{
+    return x < 0 ? 0 : x > 1 ? 1 : x;
+}
+
+/* Share of the warm-up at a step, 0 to 1. */
+static double warmup_share(const tw_train_options_t *o, double step)
+{
+    double length = (double)o->warmup_steps;
+    if (length < 1 || step >= length) {
+        return 1;
+    }
+    return o->warmup_type == 1 ? log(step + 1) / log(length + 1) : step / length;
+}
+
+static double cosine(const tw_train_options_t *o, double step)
+{
+    double warmup = (double)o->warmup_steps, length = (double)o->total_steps - warmup;
+    if (step < warmup) {
+        return o->warmup_min_ratio + (1 - o->warmup_min_ratio) * step / warmup;
+    }
+    double along = length > 0 ? clamp01((step - warmup) / length) : 1;
+    return o->cos_min_ratio + (1 - o->cos_min_ratio) * 0.5 * (1 + cos(acos(-1.0) * along));
+}
+
+double tw_train_lr(const tw_train_options_t *o, uint64_t step)
+{
+    double at = (double)step;
+    double top = o->warmup_max_lr > 0 ? o->warmup_max_lr : o->lr;
+    double length = (double)(o->total_steps - o->warmup_steps);
+    switch (o->schedule) {
+    case TW_TRAIN_WARMUP_COSINE:
+        return o->lr * cosine(o, at);
+    case TW_TRAIN_WARMUP_DECAY:
+        if (step > (uint64_t)o->warmup_steps) {
+            return top * (length > 0 ? clamp01(((double)o->total_steps - at) / length) : 0);
+        }
+        /* fall through */
+    case TW_TRAIN_WARMUP:
+        return o->warmup_min_lr + (top - o->warmup_min_lr) * warmup_share(o, at);
+    default:
+        return o->lr;
+    }
+}

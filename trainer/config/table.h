@@ -1,0 +1,15 @@
+/** The table of keys, and the keys that mean nothing here. Private to config. */
+#ifndef TW_TRAINER_CONFIG_TABLE_H
+#define TW_TRAINER_CONFIG_TABLE_H
+
+#include "core/core.h"
+
+/** Every key in force, as fields of tw_train_options_t; names are dotted paths. */
+extern const tw_config_table_t tw_train_options_table;
+
+/** Why a known DeepSpeed key, or the object that it is in, means nothing here; NULL: it is not one of those. */
+const char *tw_train_ignored_reason(const char *key);
+/** Names of the ignored keys, for the nearest one; returns how many were written (at most `max`). */
+size_t tw_train_ignored_names(const char **names, size_t max);
+
+#endif

@@ -1,0 +1,68 @@
+/** trainer/engine: the ZeRO stages. It knows a model by its units and tensors only, and the network by communicators and hpZ.
+ *
+ *  Every unit's tensors are cut evenly over the ranks: what belongs to a rank is its shard. Stage 0 holds everything and
+ *  reduces all of a gradient on all ranks; 1 holds the optimizer's shard only; 2 the gradients' too; 3 the weights' too, and
+ *  gathers a unit when it is needed. Sums over ranks are of bf16 gradients, in an order that does not depend on the stage, and
+ *  the norm is an exact integer: in exact modes all stages give the same losses bit for bit.
+ *
+ *  Threads: an engine belongs to one thread; the communicator's progress thread moves gathers and reductions meanwhile. */
+#ifndef TW_TRAINER_ENGINE_ENGINE_H
+#define TW_TRAINER_ENGINE_ENGINE_H
+
+#include "collectives/collectives.h"
+#include "trainer/config/config.h"
+#include "trainer/data/data.h"
+#include "trainer/model/model.h"
+#include "trainer/trainer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_engine tw_engine_t;
+
+/** All of it borrowed for the engine's life. */
+typedef struct tw_engine_params {
+    const tw_train_options_t *options; /**< resolved */
+    tw_model_t *model;                 /**< reserved for its micro-batches by the engine */
+    const tw_data_t *data;
+    tw_coll_t *world; /**< deterministic, with a progress thread */
+} tw_engine_params_t;
+
+/** Takes the memory; initial weights by the seed. Collective. TW_ERR_NO_MEMORY, TW_ERR_CONFIG (logged), or the communicator's
+ *  errors. */
+tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out);
+void tw_engine_destroy(tw_engine_t *engine);
+
+/** What of the optimizer's state lies on this rank: elements first .. first + n - 1 of a tensor. Stage 0: all of each. */
+typedef struct tw_engine_piece {
+    size_t tensor, first, n_elems;
+    float *master, *m, *v;
+} tw_engine_piece_t;
+/** Borrowed. To load a checkpoint: write into the pieces, then tw_engine_loaded. */
+const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_pieces);
+/** The masters have been written from outside: make the weights again from them, on all ranks, exactly, at a step (the number
+ *  of steps done). Collective. */
+tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step);
+uint64_t tw_engine_steps_done(const tw_engine_t *engine);
+
+/** Train on the next batch. Collective. TW_ERR_MISMATCH: an alarm (logged with rank and tensor): zero or non-finite gradient
+ *  norm, loss jump, replicas that differ. */
+tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out);
+/** Mean loss over the validation split's first batches; NaN if there is none. Collective. */
+tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss);
+/** What a lossy delta owes: a full exact sync, as a checkpoint needs it. Collective; nothing to do in other modes. */
+tw_status_t tw_engine_sync(tw_engine_t *engine);
+/** Do all nodes hold the same weights? Collective. */
+tw_status_t tw_engine_check(tw_engine_t *engine, int *equal);
+
+/** Bytes that the engine and the model's scratch have taken. */
+size_t tw_engine_memory_bytes(const tw_engine_t *engine);
+/** What has been sent by this rank so far, over all communicators of the engine. */
+void tw_engine_counters(const tw_engine_t *engine, tw_coll_counters_t *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

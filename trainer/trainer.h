@@ -1,0 +1,75 @@
+/** Thinwire trainer: trains a GPT-2 with ZeRO stages 0 to 3 over the collectives, from a DeepSpeed configuration file.
+ *
+ *  One call is one rank's whole run; the rooms behind it: config/ (what was asked for), model/ (the network), data/ (tokens),
+ *  engine/ (the ZeRO stages), checkpoint/ and plan/.
+ *
+ *  Threads: a run belongs to one thread; several may go on in one process, each with a communicator of its own. */
+#ifndef TW_TRAINER_TRAINER_H
+#define TW_TRAINER_TRAINER_H
+
+#include "collectives/collectives.h"
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What a step did. The same on all ranks, but for the times and the bytes. */
+typedef struct tw_trainer_step {
+    uint64_t step;   /**< 1 for the first */
+    double loss;     /**< mean over the batch, before the update */
+    double val_loss; /**< NaN where none was measured */
+    double lr;
+    double grad_norm; /**< 2-norm of the mean gradient, before clipping */
+    uint64_t tokens;  /**< of all ranks */
+    double step_sec;  /**< without validation and checkpoint */
+    double wait_sec;  /**< of it, this rank's compute thread blocked in communication */
+    /** Sent by this rank for the step: counted, and planned. The exact delta's plan is made after its lengths are known. */
+    uint64_t inter_node_bytes, in_node_bytes;
+    uint64_t planned_inter_node_bytes;
+    double delta_bits; /**< of the weights' sync, a parameter, scales and lengths included; 0 without delta */
+} tw_trainer_step_t;
+
+/** What a run came to. */
+typedef struct tw_trainer_result {
+    int rank, world, n_nodes, stage;
+    uint64_t n_params, steps;
+    double first_loss, last_loss;
+    double val_loss;   /**< at the end; NaN if the data has no validation split */
+    double step_sec;   /**< median */
+    double wait_share; /**< sum of wait_sec over the sum of step_sec, mean over the ranks */
+    double delta_bits; /**< mean over the steps */
+    /** Mean per training step of the busiest node's sum over its ranks; besides the load's, validation's and checkpoints'. */
+    double node_inter_node_bytes;
+    /** Sum over all ranks and training steps. */
+    uint64_t inter_node_bytes, planned_inter_node_bytes, in_node_bytes;
+    uint64_t load_inter_node_bytes, val_inter_node_bytes; /**< sums over all ranks */
+    size_t peak_rss_bytes,
+        planned_rss_bytes; /**< largest over the ranks; planned: what the engine allocates */
+    int bytes_as_planned, replicas_equal, losses_finite; /**< 0 or 1 */
+} tw_trainer_result_t;
+
+/** Borrowed during the run. */
+typedef struct tw_trainer_params {
+    const char *config;      /**< path of a JSON file; NULL: the defaults */
+    const char *const *sets; /**< [n_sets] "zero_optimization.stage=3", stronger than the file */
+    size_t n_sets;
+    /** Deterministic, with a progress thread, on host memory. NULL: joins the launcher's job, and leaves it. */
+    tw_coll_t *world;
+    void (*on_step)(void *ctx, const tw_trainer_step_t *step); /**< or NULL; on every rank, after each step */
+    void *ctx;
+} tw_trainer_params_t;
+
+/** Run as one rank, collective over the ranks. TW_ERR_CONFIG: the file or a key (logged); TW_ERR_MISMATCH: an alarm, or the
+ *  ranks were given different configurations (logged); TW_ERR_IO, TW_ERR_FORMAT: data or checkpoint (logged with the file);
+ *  TW_ERR_PEER and others of the communicator. */
+tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_t *result);
+
+/** Print every key in force and where its value comes from. TW_ERR_CONFIG as above. */
+tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
