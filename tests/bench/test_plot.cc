@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/bench/process.h"
+#include <fstream>
+
+#include "tests/common/process.h"
 
 namespace
 {

@@ -16,7 +16,7 @@
 #include <sstream>
 
 #include "cluster/state.h"
-#include "tests/bench/process.h"
+#include "tests/common/process.h"
 #include "transport/transport.h"
 
 namespace

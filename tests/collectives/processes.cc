@@ -1,16 +1,14 @@
 #include "tests/collectives/processes.h"
 
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/core.h"
+#include "tests/common/process.h"
 #include "transport/transport.h"
 
 namespace tw
@@ -18,19 +16,6 @@ namespace tw
 
 namespace
 {
-
-/* A port that nobody uses now. */
-int free_port()
-{
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    socklen_t length = sizeof(address);
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int failed = bind(fd, (sockaddr *)&address, length) || getsockname(fd, (sockaddr *)&address, &length);
-    close(fd);
-    return failed ? 0 : ntohs(address.sin_port);
-}
 
 std::string run_rank(const tw_job_t &job, const std::function<std::string(tw_coll_t *)> &body)
 {
@@ -49,29 +34,14 @@ std::string run_rank(const tw_job_t &job, const std::function<std::string(tw_col
     return wrong;
 }
 
-/* In the child: tell the parent what is wrong, and end. */
-[[noreturn]] void be_rank(const tw_job_t &job, int node, int out,
-                          const std::function<std::string(tw_coll_t *)> &body, int limit_sec)
+/* In the child: say what is wrong, and end. */
+int be_rank(const tw_job_t &job, int node, const std::function<std::string(tw_coll_t *)> &body)
 {
-    alarm((unsigned)limit_sec);
     setenv("TW_NODE_ID", ("node" + std::to_string(node)).c_str(), 1);
-    std::string wrong = run_rank(job, body);
-    if (!wrong.empty() && write(out, wrong.data(), wrong.size()) < 0) {
-        _exit(3);
-    }
-    _exit(wrong.empty() ? 0 : 1);
-}
-
-std::string read_all(int fd)
-{
-    std::string text;
-    char buf[512];
-    ssize_t n;
-    while ((n = read(fd, buf, sizeof(buf))) > 0) {
-        text.append(buf, (size_t)n);
-    }
-    close(fd);
-    return text;
+    const std::string wrong = run_rank(job, body);
+    fputs(wrong.c_str(), stdout);
+    fflush(stdout);
+    return wrong.empty() ? 0 : 1;
 }
 
 tw_job_t make_job(int world)
@@ -79,7 +49,7 @@ tw_job_t make_job(int world)
     tw_job_t job = {};
     job.world = world;
     job.local_rank = job.local_world = -1;
-    job.master_port = free_port();
+    job.master_port = process::free_port();
     job.launcher = "test";
     std::strcpy(job.master_addr, "127.0.0.1");
     std::snprintf(job.token, sizeof(job.token), "collectives test %d", (int)getpid());
@@ -91,35 +61,26 @@ tw_job_t make_job(int world)
 std::string run_processes(const std::vector<int> &node_of,
                           const std::function<std::string(tw_coll_t *)> &body, int limit_sec)
 {
-    std::vector<pid_t> children;
-    std::vector<int> pipes;
+    std::vector<std::unique_ptr<process::Child>> ranks;
+    const double until = tw_time_sec() + limit_sec;
     std::string wrong;
     tw_job_t job = make_job((int)node_of.size());
 
+    fflush(stdout); /* what this process has not printed yet is not a rank's to print */
     for (size_t r = 0; r < node_of.size(); r++) {
-        int ends[2];
-        if (pipe(ends)) {
-            return "pipe";
-        }
         job.rank = (int)r;
-        pid_t child = fork();
-        if (child == 0) {
-            close(ends[0]);
-            be_rank(job, node_of[r], ends[1], body, limit_sec);
-        }
-        close(ends[1]);
-        pipes.push_back(ends[0]);
-        children.push_back(child);
+        process::Spec spec;
+        spec.body = [&job, &body, node = node_of[r]]() { return be_rank(job, node, body); };
+        spec.stderr_to = process::Stderr::inherited;
+        ranks.push_back(std::make_unique<process::Child>(spec));
     }
-    for (size_t r = 0; r < children.size(); r++) {
-        std::string said = read_all(pipes[r]);
-        int status = -1;
-        waitpid(children[r], &status, 0);
-        if (status != 0 && said.empty()) {
-            said = WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "failed";
+    for (size_t r = 0; r < ranks.size(); r++) {
+        process::Result end = ranks[r]->wait(until - tw_time_sec());
+        if (end.code > 128 && end.out.empty()) {
+            end.out = end.in_time ? strsignal(end.code - 128) : "took too long";
         }
-        if (!said.empty()) {
-            wrong += "rank " + std::to_string(r) + ": " + said + "\n";
+        if (end.code != 0) {
+            wrong += "rank " + std::to_string(r) + ": " + (end.out.empty() ? "failed" : end.out) + "\n";
         }
     }
     return wrong;

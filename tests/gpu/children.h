@@ -4,10 +4,11 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include <sys/types.h>
+#include "tests/common/process.h"
 
 namespace tw::gpu
 {
@@ -35,9 +36,6 @@ class Children
 {
   public:
     explicit Children(const std::vector<ChildSpec> &specs);
-    ~Children();
-    Children(const Children &) = delete;
-    Children &operator=(const Children &) = delete;
 
     /** The next thing that happens before `until_sec` (as tw_time_sec). A child's lines come before its end. */
     ChildEvent next(double until_sec);
@@ -47,18 +45,17 @@ class Children
     size_t n_left() const;
 
   private:
-    struct Child {
-        pid_t pid = -1; /**< -1: ended */
-        int fd = -1;
-        std::string rest; /**< of a line */
+    struct Listened {
+        std::unique_ptr<process::Child> process;
+        size_t heard = 0; /**< bytes of its output that have become lines */
+        bool is_over = false;
     };
-    void start(const ChildSpec &spec);
-    void read_some(int timeout_ms);
-    void drain(size_t child);
-    void reap();
+    void listen_for(int timeout_ms);
+    void take_lines(size_t i);
 
-    std::vector<Child> children_;
+    std::vector<Listened> children_;
     std::deque<ChildEvent> events_;
+    size_t n_left_;
 };
 
 } // namespace tw::gpu

@@ -3,11 +3,7 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 namespace tw::gpu
 {
@@ -168,25 +164,6 @@ std::vector<ProcessJob> make_jobs()
 
 /* ---- processes ---- */
 
-/* A port that nobody uses now. */
-int free_port()
-{
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address = {};
-    socklen_t bytes = sizeof(address);
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const bool failed =
-        fd < 0 || bind(fd, (sockaddr *)&address, bytes) || getsockname(fd, (sockaddr *)&address, &bytes);
-    if (fd >= 0) {
-        close(fd);
-    }
-    if (failed) {
-        throw std::runtime_error("no free port on 127.0.0.1");
-    }
-    return ntohs(address.sin_port);
-}
-
 std::string random_token()
 {
     unsigned char bytes[16];
@@ -268,7 +245,7 @@ const ProcessJob *find_process_job(const std::string &name)
 JobSpec spec_of(const ProcessJob &job, const std::vector<std::string> &argv)
 {
     const std::vector<int> node_of = nodes_of(job.grid);
-    const std::string port = std::to_string(free_port()), token = random_token();
+    const std::string port = std::to_string(process::free_port()), token = random_token();
     JobSpec spec;
     spec.name = job.name;
     spec.victim = job.victim;

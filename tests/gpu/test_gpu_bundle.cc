@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "tests/bench/process.h"
+#include "tests/common/process.h"
 
 namespace
 {

@@ -1,8 +1,5 @@
 /* What `./bazelw run //:install` leaves, and that a program of somebody else's compiles against it, links and runs. */
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <fstream>
@@ -11,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "tests/bench/process.h"
+#include "tests/common/process.h"
 
 namespace
 {
@@ -85,19 +82,6 @@ std::string program_of_readme()
     return text.substr(begin, text.find("\n```", begin) + 1 - begin);
 }
 
-int free_port()
-{
-    sockaddr_in address = {};
-    socklen_t bytes = sizeof(address);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const bool bound = bind(fd, reinterpret_cast<sockaddr *>(&address), sizeof(address)) == 0 &&
-                       getsockname(fd, reinterpret_cast<sockaddr *>(&address), &bytes) == 0;
-    close(fd);
-    return bound ? ntohs(address.sin_port) : 0;
-}
-
 TEST_F(Install, ReadmesProgramGathersBetweenTwoNodes)
 {
     const std::string text = program_of_readme();
@@ -105,7 +89,7 @@ TEST_F(Install, ReadmesProgramGathersBetweenTwoNodes)
     const process::Result compiled = compile(text, "c", "-std=c11");
     ASSERT_EQ(compiled.code, 0) << compiled.err;
 
-    const std::string port = std::to_string(free_port());
+    const std::string port = std::to_string(process::free_port());
     std::vector<std::unique_ptr<process::Child>> ranks;
     for (int r = 0; r < 2; r++) {
         const std::string rank = std::to_string(r);

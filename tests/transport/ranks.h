@@ -4,23 +4,14 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include <sys/types.h>
+#include "tests/common/process.h"
 
 using Env = std::map<std::string, std::string>;
-
-/** A port that was free a moment ago. */
-int free_port();
-
-/** How a rank ended. */
-struct Ending {
-    int exit_status = -1; /**< -1: by a signal, or not at all */
-    bool in_time = true;  /**< false: killed by the test */
-    std::string out, err;
-    double sec = 0; /**< from the start of the job */
-};
+using process::free_port;
 
 class Ranks
 {
@@ -35,9 +26,6 @@ class Ranks
         int port = 0; /**< 0: a free one */
     };
     explicit Ranks(const Options &options);
-    ~Ranks();
-    Ranks(const Ranks &) = delete;
-    Ranks &operator=(const Ranks &) = delete;
 
     int port() const
     {
@@ -45,7 +33,7 @@ class Ranks
     }
     pid_t pid(int rank) const
     {
-        return children_[rank].pid;
+        return children_[rank]->pid();
     }
     void start(int rank);
     void signal(int rank, int number);
@@ -54,20 +42,14 @@ class Ranks
     /** What all have said so far, for messages. */
     std::string transcript() const;
     /** Wait for the ends of all but `except`; who takes longer than `sec` is killed. */
-    std::vector<Ending> wait_all(double sec, int except = -1);
-    Ending wait_one(int rank, double sec);
+    std::vector<process::Result> wait_all(double sec, int except = -1);
+    process::Result wait_one(int rank, double sec);
 
   private:
-    struct Child {
-        pid_t pid = -1;
-        int out = -1, err = -1;
-        Ending ending;
-    };
-    void read_some(int timeout_ms);
+    void listen();
 
     Options options_;
-    std::vector<Child> children_;
-    double start_sec_;
+    std::vector<std::unique_ptr<process::Child>> children_;
 };
 
 #endif

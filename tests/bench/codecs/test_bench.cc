@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 #include "quant/quant.h"
-#include "tests/bench/process.h"
+#include "tests/common/process.h"
 
 namespace
 {

@@ -1,11 +1,10 @@
 /* The benchmark programs as users run them: in a cluster in a box, in a job of another launcher, and wrongly. */
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <jansson.h>
 #include <sched.h>
-#include <sys/socket.h>
 
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
@@ -13,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "cluster/cluster.h"
-#include "tests/bench/process.h"
+#include "tests/common/process.h"
 
 namespace
 {
@@ -400,19 +399,6 @@ TEST_F(BenchTest, WithoutPrivilegesItRunsOnLoopbackAndSaysSo)
     EXPECT_EQ(2, number(found[0], "nodes"));
 }
 
-std::string free_port()
-{
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    EXPECT_EQ(0, bind(fd, reinterpret_cast<sockaddr *>(&address), length));
-    EXPECT_EQ(0, getsockname(fd, reinterpret_cast<sockaddr *>(&address), &length));
-    close(fd);
-    return std::to_string(ntohs(address.sin_port));
-}
-
 TEST_F(BenchTest, JoinsTheJobOfALauncher)
 {
     std::map<std::string, std::string> job = {{"RANK", "0"},
@@ -420,7 +406,7 @@ TEST_F(BenchTest, JoinsTheJobOfALauncher)
                                               {"LOCAL_RANK", "0"},
                                               {"LOCAL_WORLD_SIZE", "1"},
                                               {"MASTER_ADDR", "127.0.0.1"},
-                                              {"MASTER_PORT", free_port()},
+                                              {"MASTER_PORT", std::to_string(process::free_port())},
                                               {"TW_JOB_TOKEN", "secret"}};
     std::vector<std::string> all = {"env"};
     for (const auto &[name, value] : job) {

@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-#include "tests/bench/process.h"
+#include "tests/common/process.h"
 
 namespace
 {

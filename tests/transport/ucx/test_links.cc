@@ -167,11 +167,11 @@ class UcxLinks : public ::testing::Test
         ASSERT_TRUE(command("ip link set " + link_of(victim, 0) + " down"));
         const double start_sec = tw_time_sec();
         for (int r = 0; r < options.world; r++) {
-            const Ending ending = ranks->wait_one(r, patience_sec);
+            const process::Result ending = ranks->wait_one(r, patience_sec);
             /* Who is cut off himself sees the others go: rank 0, or from rank 0 the lowest. */
             const int named = r != victim ? victim : victim == 0 ? 1 : 0;
             EXPECT_TRUE(ending.in_time) << ending.out << ending.err;
-            EXPECT_EQ(ending.exit_status, 0) << ending.out << ending.err;
+            EXPECT_EQ(ending.code, 0) << ending.out << ending.err;
             EXPECT_NE(ending.out.find("tcp on eth0"), std::string::npos) << ending.out;
             EXPECT_NE(ending.out.find("failed rank " + std::to_string(named) + " "), std::string::npos)
                 << "rank " << r << ": " << ending.out;
@@ -206,8 +206,8 @@ TEST_F(UcxLinks, TheDeviceIsFound)
     options.world = 3;
     options.arguments = {"contract"};
     auto ranks = start(options, 1);
-    for (const Ending &ending : ranks->wait_all(patience_sec)) {
-        EXPECT_EQ(ending.exit_status, 0) << ending.out << ending.err;
+    for (const process::Result &ending : ranks->wait_all(patience_sec)) {
+        EXPECT_EQ(ending.code, 0) << ending.out << ending.err;
         EXPECT_NE(ending.out.find("3 ranks on 3 nodes"), std::string::npos) << ending.out;
         EXPECT_NE(ending.out.find("tcp on eth0"), std::string::npos) << ending.out;
     }
@@ -287,7 +287,7 @@ TEST_F(UcxLinks, StrangersDoNotReachUcx)
     EXPECT_GT(received(ranks->pid(1), "eth0"), before + 1000000);
     ranks->signal(2, SIGKILL);
     for (int r : {0, 1}) {
-        const Ending ending = ranks->wait_one(r, patience_sec);
+        const process::Result ending = ranks->wait_one(r, patience_sec);
         EXPECT_NE(ending.out.find("failed rank 2 "), std::string::npos) << ending.out << ending.err;
         EXPECT_EQ(ending.err.find("UCX"), std::string::npos) << ending.err;
     }
@@ -317,7 +317,7 @@ TEST_F(UcxLinks, TwoDevicesShareTheChunks)
         EXPECT_GT(on_0, on_1);
     }
     ranks->signal(1, SIGKILL);
-    const Ending ending = ranks->wait_one(0, patience_sec);
+    const process::Result ending = ranks->wait_one(0, patience_sec);
     EXPECT_NE(ending.out.find("failed rank 1 "), std::string::npos) << ending.out << ending.err;
     EXPECT_NE(ending.out.find("tcp on eth0,eth1"), std::string::npos) << ending.out;
 }

@@ -43,11 +43,11 @@ const Way ways[] = {
      "tcp on lo (3 streams, chunks of 8K)"},
 };
 
-void expect_all_ok(const std::vector<Ending> &endings)
+void expect_all_ok(const std::vector<process::Result> &endings)
 {
     for (size_t r = 0; r < endings.size(); r++) {
         EXPECT_TRUE(endings[r].in_time) << "rank " << r;
-        EXPECT_EQ(endings[r].exit_status, 0) << "rank " << r << ": " << endings[r].out << endings[r].err;
+        EXPECT_EQ(endings[r].code, 0) << "rank " << r << ": " << endings[r].out << endings[r].err;
         EXPECT_NE(endings[r].out.find("\nok\n"), std::string::npos) << "rank " << r << ": " << endings[r].out;
     }
 }
@@ -78,7 +78,7 @@ TEST_P(UcxContract, Holds)
         }
         SCOPED_TRACE("world " + std::to_string(world));
         Ranks ranks(on(way, world, what));
-        const std::vector<Ending> endings = ranks.wait_all(patience_sec);
+        const std::vector<process::Result> endings = ranks.wait_all(patience_sec);
         expect_all_ok(endings);
         if (world > 1) {
             EXPECT_NE(endings[0].out.find(way.described), std::string::npos) << endings[0].out;
@@ -123,7 +123,7 @@ TEST_P(UcxMemory, AsIfOnGpu)
     for (int world : {2, 3}) {
         SCOPED_TRACE("world " + std::to_string(world));
         Ranks ranks(on(GetParam(), world, "as_if_on_gpu"));
-        const std::vector<Ending> endings = ranks.wait_all(patience_sec);
+        const std::vector<process::Result> endings = ranks.wait_all(patience_sec);
         expect_all_ok(endings);
         EXPECT_NE(endings[0].out.find(GetParam().described), std::string::npos) << endings[0].out;
         EXPECT_NE(endings[0].err.find("a short message from host memory came"), std::string::npos)
@@ -174,10 +174,10 @@ void PrintTo(const Failure &failure, std::ostream *out)
 }
 
 /* "failed rank R after S s: ..." */
-void expect_verdict(const Ending &ending, int rank, int failed)
+void expect_verdict(const process::Result &ending, int rank, int failed)
 {
     EXPECT_TRUE(ending.in_time) << "rank " << rank << " hangs: " << ending.out << ending.err;
-    EXPECT_EQ(ending.exit_status, 0) << "rank " << rank << ": " << ending.out << ending.err;
+    EXPECT_EQ(ending.code, 0) << "rank " << rank << ": " << ending.out << ending.err;
     EXPECT_NE(ending.out.find("failed rank " + std::to_string(failed) + " "), std::string::npos)
         << "rank " << rank << ": " << ending.out;
     EXPECT_NE(ending.out.find("peer failed or unreachable"), std::string::npos) << ending.out;
@@ -212,8 +212,8 @@ TEST_P(UcxFailure, IsNamedByEveryoneInTime)
         return;
     }
     ranks.signal(victim, SIGCONT);
-    const Ending late = ranks.wait_one(victim, patience_sec);
-    EXPECT_EQ(late.exit_status, 0) << late.out << late.err;
+    const process::Result late = ranks.wait_one(victim, patience_sec);
+    EXPECT_EQ(late.code, 0) << late.out << late.err;
     EXPECT_NE(late.out.find("failed rank "), std::string::npos) << late.out << late.err;
 }
 
@@ -265,9 +265,9 @@ TEST_P(UcxSurvivors, NameTheRankAfterRank0HasLeft)
         for (int r : {1, 3}) {
             expect_verdict(ranks.wait_one(r, patience_sec), r, 2);
         }
-        const Ending first = ranks.wait_one(0, patience_sec);
+        const process::Result first = ranks.wait_one(0, patience_sec);
         EXPECT_LT(tw_time_sec() - start, peer_timeout_sec + slack_sec);
-        EXPECT_EQ(first.exit_status, 0) << first.out << first.err;
+        EXPECT_EQ(first.code, 0) << first.out << first.err;
         EXPECT_NE(first.out.find("ok\n"), std::string::npos) << first.out;
         EXPECT_NE(first.err.find("peer 2 failed: "), std::string::npos) << first.err;
     }
@@ -325,7 +325,7 @@ TEST_F(UcxJob, TwoNodesOfTwo)
     Ranks::Options options = on(ways[1], 4, "everyone_to_everyone");
     options.rank_env = [](int rank) { return Env{{"TW_NODE_ID", rank % 2 ? "odd" : "even"}}; };
     Ranks ranks(options);
-    const std::vector<Ending> endings = ranks.wait_all(patience_sec);
+    const std::vector<process::Result> endings = ranks.wait_all(patience_sec);
     expect_all_ok(endings);
     EXPECT_NE(endings[0].out.find("4 ranks on 2 nodes, UCX"), std::string::npos) << endings[0].out;
     EXPECT_NE(endings[0].out.find("tcp on lo (1 stream, chunks of 256K), posix,sysv,cma inside a node"),
@@ -339,7 +339,7 @@ TEST_F(UcxJob, WithoutSharedMemory)
     Ranks::Options options = on(ways[0], 3, "everyone_to_everyone");
     options.env["TW_NODE_TLS"] = "none";
     Ranks ranks(options);
-    const std::vector<Ending> endings = ranks.wait_all(patience_sec);
+    const std::vector<process::Result> endings = ranks.wait_all(patience_sec);
     expect_all_ok(endings);
     EXPECT_NE(endings[0].out.find("3 ranks on 1 node, UCX"), std::string::npos) << endings[0].out;
     EXPECT_EQ(endings[0].out.find("inside a node"), std::string::npos) << endings[0].out;
@@ -351,9 +351,9 @@ TEST_F(UcxJob, AWrongTokenStaysOut)
     options.env["TW_JOIN_TIMEOUT"] = "1";
     options.rank_env = [](int rank) { return rank == 2 ? Env{{"TW_JOB_TOKEN", "another"}} : Env(); };
     Ranks ranks(options);
-    const std::vector<Ending> endings = ranks.wait_all(patience_sec);
-    for (const Ending &ending : endings) {
-        EXPECT_EQ(ending.exit_status, 2);
+    const std::vector<process::Result> endings = ranks.wait_all(patience_sec);
+    for (const process::Result &ending : endings) {
+        EXPECT_EQ(ending.code, 2);
         EXPECT_NE(ending.out.find("not created: timed out"), std::string::npos) << ending.out;
     }
     for (int r : {0, 1}) {
@@ -367,8 +367,8 @@ TEST_F(UcxJob, WorldsThatDiffer)
     Ranks::Options options = on(ways[0], 2, "meet");
     options.rank_env = [](int rank) { return rank == 1 ? Env{{"WORLD_SIZE", "3"}} : Env(); };
     Ranks ranks(options);
-    for (const Ending &ending : ranks.wait_all(patience_sec)) {
-        EXPECT_EQ(ending.exit_status, 2);
+    for (const process::Result &ending : ranks.wait_all(patience_sec)) {
+        EXPECT_EQ(ending.code, 2);
         EXPECT_NE(ending.err.find("a world of 3, rank 0 in one of 2"), std::string::npos) << ending.err;
     }
 }
@@ -384,12 +384,12 @@ TEST_F(UcxJob, ADeviceThatIsNotThere)
         return env;
     };
     Ranks ranks(options);
-    const std::vector<Ending> endings = ranks.wait_all(patience_sec);
+    const std::vector<process::Result> endings = ranks.wait_all(patience_sec);
     EXPECT_NE(endings[1].err.find("TW_NET_DEVICES: \"eth77\": no such device"), std::string::npos)
         << endings[1].err;
     EXPECT_NE(endings[0].err.find("peer 1 failed: it could not start"), std::string::npos) << endings[0].err;
-    EXPECT_EQ(endings[0].exit_status, 2);
-    EXPECT_EQ(endings[1].exit_status, 2);
+    EXPECT_EQ(endings[0].code, 2);
+    EXPECT_EQ(endings[1].code, 2);
 }
 
 /* Beginning beyond the end, ending beyond it, and more in all than there is room for: memory stays as it is. */
@@ -399,7 +399,7 @@ TEST_F(UcxJob, DataThatDoesNotFitIsRefused)
         Ranks::Options options = on(ways[1], 2, "data_that_does_not_fit");
         options.arguments.push_back(data);
         Ranks ranks(options);
-        const Ending ending = ranks.wait_one(0, patience_sec);
+        const process::Result ending = ranks.wait_one(0, patience_sec);
         expect_verdict(ending, 0, 1);
         EXPECT_NE(ending.err.find("it sent data beyond the end of a message"), std::string::npos)
             << ending.err;
@@ -436,8 +436,8 @@ TEST_F(UcxJob, OneDeviceTwice)
     Ranks::Options options = on(ways[1], 2, "meet");
     options.env["TW_NET_DEVICES"] = "lo,lo";
     Ranks ranks(options);
-    for (const Ending &ending : ranks.wait_all(patience_sec)) {
-        EXPECT_EQ(ending.exit_status, 2);
+    for (const process::Result &ending : ranks.wait_all(patience_sec)) {
+        EXPECT_EQ(ending.code, 2);
         EXPECT_NE(ending.err.find("TW_NET_DEVICES: \"lo\" stands there twice"), std::string::npos)
             << ending.err;
     }
@@ -448,8 +448,8 @@ TEST_F(UcxJob, TransportsThatUcxDoesNotHave)
     Ranks::Options options = on(ways[1], 2, "meet");
     options.env["TW_NET_TLS"] = "foo";
     Ranks ranks(options);
-    for (const Ending &ending : ranks.wait_all(patience_sec)) {
-        EXPECT_EQ(ending.exit_status, 2);
+    for (const process::Result &ending : ranks.wait_all(patience_sec)) {
+        EXPECT_EQ(ending.code, 2);
         EXPECT_NE(ending.err.find("TW_NET_TLS=foo"), std::string::npos) << ending.err;
     }
 }
@@ -464,8 +464,8 @@ TEST_F(UcxJob, TooFewDescriptors)
             setrlimit(RLIMIT_NOFILE, &limit);
         };
         Ranks ranks(options);
-        for (const Ending &ending : ranks.wait_all(patience_sec)) {
-            EXPECT_EQ(ending.exit_status == 0, n == 40) << ending.out << ending.err;
+        for (const process::Result &ending : ranks.wait_all(patience_sec)) {
+            EXPECT_EQ(ending.code == 0, n == 40) << ending.out << ending.err;
             EXPECT_NE(ending.err.find("RLIMIT_NOFILE is " + std::to_string(n)), std::string::npos)
                 << ending.err;
         }
