@@ -1,0 +1,182 @@
+/** Thinwire hpz: who owns which part of the weights, the copy of the weights that stays inside a node, and how that copy
+ *  follows the optimizer. Weights are bf16, masters fp32, all in host memory.
+ *
+ *  Words:
+ *  unit       tensors that are gathered together: a layer
+ *  primary    partition over all W = N * L ranks: the part of a rank is what its optimizer updates
+ *  secondary  partition over the L ranks of a node: the part of a rank is its replica. Every node has the whole model in its
+ *             replicas; with one rank per node, each rank has it (hpZ in host memory)
+ *  rail       the ranks with the same place l on their nodes, one per node. They hold the same secondary part, and each is
+ *             the owner of a primary one inside it
+ *  piece      the run of one tensor's elements in a part
+ *  version    of a replica: the optimizer step whose weights it holds, stamped by whoever wrote it
+ *
+ *  Partition: a tensor of n elements is split evenly over l (the first n % L parts one element more), each such part evenly
+ *  over the nodes. So the piece of rank (node, local) is a run of the tensor, perhaps an empty one, and any n, N, L work. A
+ *  part of a unit is the pieces of its tensors, one after the other, without gaps; a whole unit likewise.
+ *
+ *  Inter-node bytes of a step, for M = 2 bytes a parameter and N = 2 (times N - 1 in general): weights M twice or once, and
+ *  gradients M, without replicas kept; with them, weights only as changes, sent once by their owners along the rail:
+ *    8 bits, block 2048       8.008 / 16 M = 0.501 M
+ *    4 bits, block 128        4.125 / 16 M = 0.258 M
+ *    2 bits, block 64         2.25  / 16 M = 0.141 M
+ *    exact, b bits a weight   b     / 16 M, b about 1 to 4
+ *  With gradients of 4 bits (0.258 M) that is 0.516 M, 0.172 of ZeRO-3's 3 M, for 4 bits and 0.133 for 2; what is exact in
+ *  either (norms and biases, 0.9 % of a GPT of width 128) adds 0.005.
+ *
+ *  Threads: one at a time for an hpz and its communicators, or any where the world has a progress thread, but never two calls
+ *  of one hpz at the same time. All ranks call in the same order.
+ *
+ *  Source: ZeRO++ (arXiv 2306.10209), section 3.2, for the secondary partition; the delta is error feedback as of EF21-P. */
+#ifndef TW_HPZ_HPZ_H
+#define TW_HPZ_HPZ_H
+
+#include "collectives/collectives.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- who owns what ----------------------------------------------------------------------------------------- */
+
+typedef struct tw_hpz_tensor {
+    size_t n_elems;
+    int unit;  /**< 0, 1, ...; never less than that of the tensor before */
+    int exact; /**< 1: never quantized (norms, biases) */
+} tw_hpz_tensor_t;
+
+/** A run of a tensor's elements in a part of its unit, or in the whole unit. */
+typedef struct tw_hpz_piece {
+    size_t first;   /**< its first element, in the tensor */
+    size_t n_elems; /**< may be 0 */
+    size_t offset;  /**< its first element, in the part */
+} tw_hpz_piece_t;
+
+/** The partitions of a list of tensors: arithmetic only. Read by any number of threads. */
+typedef struct tw_hpz_layout tw_hpz_layout_t;
+
+/** tensors: copied. TW_ERR_INVALID (logged): units that do not ascend by at most one from 0, or n_nodes or ranks_per_node
+ *  below 1; TW_ERR_NO_MEMORY. */
+tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes,
+                                 int ranks_per_node, tw_hpz_layout_t **out);
+void tw_hpz_layout_destroy(tw_hpz_layout_t *layout);
+
+int tw_hpz_layout_units(const tw_hpz_layout_t *layout);
+/** Tensors of a unit: from *first on; returns how many. */
+size_t tw_hpz_layout_tensors(const tw_hpz_layout_t *layout, int unit, size_t *first);
+/** Elements of a whole unit, of its secondary part at `local`, of its primary part at (node, local). */
+size_t tw_hpz_full_elems(const tw_hpz_layout_t *layout, int unit);
+size_t tw_hpz_secondary_elems(const tw_hpz_layout_t *layout, int unit, int local);
+size_t tw_hpz_primary_elems(const tw_hpz_layout_t *layout, int unit, int node, int local);
+/** The piece of a tensor (its index in the list) in the same three. */
+tw_hpz_piece_t tw_hpz_full_piece(const tw_hpz_layout_t *layout, size_t tensor);
+tw_hpz_piece_t tw_hpz_secondary_piece(const tw_hpz_layout_t *layout, size_t tensor, int local);
+tw_hpz_piece_t tw_hpz_primary_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local);
+
+/* ---- on a communicator ------------------------------------------------------------------------------------- */
+
+typedef struct tw_hpz tw_hpz_t;
+
+typedef struct tw_hpz_params {
+    tw_coll_t *world;               /**< all ranks; borrowed, must outlive the hpz */
+    const tw_hpz_tensor_t *tensors; /**< [n_tensors], the same on all ranks, copied */
+    size_t n_tensors;
+    int replicas; /**< 0: no memory for replicas: only the layout and the operations over the world */
+    int exact_delta; /**< 1: memory for exact deltas (a byte per replicated weight: the previous change) */
+    tw_quant_codec_t delta; /**< of TW_HPZ_DELTA; bits 0: there are none */
+    uint64_t seed;          /**< of its stochastic rounding */
+    /** > 0: blocks whose lag, max |bf16(master) - replica| over max |last update of the master|, is larger after a delta are
+     *  counted. Keeps the masters of the last sync: 4 bytes for each weight of the primary part. */
+    double lag_bound;
+    int lag_exact; /**< 1: such blocks are sent exact with the next delta */
+} tw_hpz_params_t;
+
+/** Collective over the world: makes communicators for the node and for the rail, like the world otherwise. TW_ERR_UNSUPPORTED
+ *  (logged): the nodes have unequal numbers of ranks; TW_ERR_INVALID, TW_ERR_CONFIG (TW_HPZ_ variables), TW_ERR_NO_MEMORY,
+ *  errors of tw_coll_group_create. */
+tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out);
+/** Before the world is destroyed. Accepts NULL. */
+void tw_hpz_destroy(tw_hpz_t *hpz);
+
+const tw_hpz_layout_t *tw_hpz_layout(const tw_hpz_t *hpz);
+/** Own place. */
+int tw_hpz_node(const tw_hpz_t *hpz);
+int tw_hpz_local(const tw_hpz_t *hpz);
+
+/** Arguments of an all-gather of a unit over the world, from primary parts to the whole unit, and of a reduce-scatter back.
+ *  part: [tw_hpz_primary_elems] of `type`, own; full: [tw_hpz_full_elems]. The caller adds codec, reduction, factor, seed and
+ *  step, and runs, posts or plans it on the world. args->segments is the hpz's, until the next of these calls. */
+void tw_hpz_gather_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *part, void *full,
+                        tw_coll_args_t *args);
+void tw_hpz_reduce_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *full, void *part,
+                        tw_coll_args_t *args);
+
+/* ---- replicas ---------------------------------------------------------------------------------------------- */
+
+/** Own replica of a unit, [tw_hpz_secondary_elems]: borrowed, written by the calls below. */
+const uint16_t *tw_hpz_replica(const tw_hpz_t *hpz, int unit);
+/** Of what is in a replica now; 0: nothing yet, or it is spoilt. */
+uint64_t tw_hpz_version(const tw_hpz_t *hpz, int unit);
+
+/** Take the own part out of a whole unit (as gathered over the world) and stamp it: hpZ as of ZeRO++. version > 0. */
+tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const uint16_t *full, uint64_t version);
+
+/** Gather a whole unit from the replicas of the node: no byte leaves it. full: [tw_hpz_full_elems], the caller's until the
+ *  request is done. TW_ERR_STALE (logged with both versions): the replica holds another version, or a sync of the unit is
+ *  under way; then the node's communicator is given up, so that no rank waits for this one. */
+tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, uint16_t *full,
+                               tw_coll_request_t **request);
+
+typedef enum tw_hpz_sync {
+    TW_HPZ_FULL,  /**< bf16(master) as it is: after load, on resume, on demand; begins exact deltas anew */
+    TW_HPZ_DELTA, /**< master - replica through params.delta; exact tensors as they are */
+    TW_HPZ_EXACT, /**< bf16(master) - replica by tw_quant_exact_encode: lengths first, then the changes */
+    TW_HPZ_SYNC_COUNT
+} tw_hpz_sync_t;
+const char *tw_hpz_sync_name(tw_hpz_sync_t kind);
+
+/** Bring the replicas of a unit from their version to `version`, > 0, on all nodes, the owner's included. Deltas need a
+ *  replica (TW_ERR_STALE).
+ *  begin encodes and posts; master [tw_hpz_primary_elems], own, is borrowed until finish, which waits, applies and stamps.
+ *  Any number of units may be under way; each takes memory for what it sends and receives. After TW_HPZ_FULL and
+ *  TW_HPZ_EXACT the replica is bf16(master), bit for bit.
+ *  TW_ERR_FORMAT (logged with the rank and the unit): a change does not fit the replica; version is 0 then, and tw_hpz_check
+ *  tells the other ranks. Errors of collectives. */
+tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const float *master,
+                              uint64_t version);
+tw_status_t tw_hpz_sync_finish(tw_hpz_t *hpz, int unit);
+/** Post what waits for the other ranks' lengths, if they are there. Optional: begin and finish do it too. */
+tw_status_t tw_hpz_progress(tw_hpz_t *hpz);
+
+/** Inter-node bytes that this rank would send in a sync of a unit; exact deltas: at `bits` bits a weight. */
+uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, double bits);
+
+/** Collective over the world: are all replicas at `version`, and equal to those of their rail? TW_ERR_MISMATCH on all ranks if
+ *  not (logged with the rank and the unit): a full sync mends it. 16 bytes a unit and rank. */
+tw_status_t tw_hpz_check(tw_hpz_t *hpz, uint64_t version);
+/** Whether TW_HPZ_CHECK_STEPS asks for a check at this version. */
+int tw_hpz_check_due(const tw_hpz_t *hpz, uint64_t version);
+
+/* ---- what can be asked ------------------------------------------------------------------------------------- */
+
+/** Of this rank, since it was made. */
+typedef struct tw_hpz_counters {
+    uint64_t inter_node_bytes, in_node_bytes; /**< sent on the communicators of node and rail */
+    /** what inter_node_bytes must be: by the sizes of what was sent, exact deltas' after their lengths were known */
+    uint64_t planned_inter_node_bytes;
+    uint64_t delta_bytes, delta_elems; /**< of own deltas, lossy and exact: 8 * bytes / elems are bits a weight */
+    uint64_t syncs[TW_HPZ_SYNC_COUNT]; /**< of units */
+    uint64_t lag_blocks;               /**< blocks beyond lag_bound, after all deltas together */
+    double lag_max;                    /**< largest lag of the last delta of each unit */
+} tw_hpz_counters_t;
+void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out);
+/** Bytes of memory held for replicas, states and what is under way. */
+size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz);
+
+extern const tw_config_table_t tw_hpz_config_table;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
