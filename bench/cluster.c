@@ -1,8 +1,7 @@
 /** Runs a command on every rank of a cluster in a box. */
-#include <argp.h>
-#include <stdlib.h>
-#include <string.h>
+#include <errno.h>
 
+#include "bench/flags.h"
 #include "cluster/cluster.h"
 
 static const char doc[] = "Runs COMMAND as every rank of a cluster in a box: nodes with a network of their "
@@ -42,34 +41,21 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static int parse_int(struct argp_state *state, const char *name, const char *text, int max)
-{
-    char *end;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || value < 1 || value > max) {
-        argp_error(state, "--%s: '%s' is not a number from 1 to %d", name, text, max);
-    }
-    return (int)value;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     tw_cluster_params_t *params = state->input;
     switch (key) {
     case 'n':
-        params->n_nodes = parse_int(state, "nodes", arg, TW_CLUSTER_MAX_NODES);
+        params->n_nodes = (int)tw_flag_int(state, "nodes", arg, 1, TW_CLUSTER_MAX_NODES);
         return 0;
     case 'r':
-        params->ranks_per_node = parse_int(state, "ranks-per-node", arg, TW_CLUSTER_MAX_RANKS);
+        params->ranks_per_node = (int)tw_flag_int(state, "ranks-per-node", arg, 1, TW_CLUSTER_MAX_RANKS);
         return 0;
     case 'l':
-        if (tw_cluster_parse_link(arg, &params->link_bps) != TW_OK) {
-            argp_error(state, "--link: '%s' is not a rate from 1mbit on, such as 1gbit or 100mbit, or none",
-                       arg);
-        }
+        params->link_bps = tw_flag_link(state, arg);
         return 0;
     case KEY_NICS:
-        params->n_nics = parse_int(state, "nics", arg, TW_CLUSTER_MAX_NICS);
+        params->n_nics = (int)tw_flag_int(state, "nics", arg, 1, TW_CLUSTER_MAX_NICS);
         return 0;
     case 'g':
         if (tw_parse_time(arg, &params->grace_sec) != TW_OK || params->grace_sec <= 0) {
@@ -95,8 +81,7 @@ int main(int argc, char **argv)
     tw_cluster_params_t params = {.n_nodes = 2, .ranks_per_node = 1, .link_bps = 1e9, .no_loopback = 1};
     const struct argp argp = {
         .options = options, .parser = parse_option, .args_doc = "-- COMMAND [ARG...]", .doc = doc};
-    argp_err_exit_status = 2;
-    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &params);
+    tw_flags_parse(&argp, argc, argv, ARGP_IN_ORDER, &params);
     int exit_code = 1;
     return tw_cluster_run(&params, &exit_code) == TW_OK ? exit_code : 1;
 }

@@ -1,10 +1,10 @@
 /* bench/quant: the command line. */
 #include "bench/codecs/bench.h"
 
-#include <argp.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "bench/flags.h"
 
 #define DEFAULT_COLD_BYTES ((size_t)128 << 20)
 #define DEFAULT_WARM_BYTES ((size_t)64 << 10)
@@ -120,39 +120,6 @@ static const char doc[] = "Measures the block codecs: speed beside memcpy of the
                           "only, and can be beaten: changing data "
                           "in place costs less than moving it.";
 
-static double parse_number(struct argp_state *state, const char *flag, const char *text, double min,
-                           double max)
-{
-    char *end;
-    errno = 0;
-    double value = strtod(text, &end);
-    if (end == text || *end || errno || !(value >= min && value <= max)) {
-        argp_error(state, "--%s: '%s' is not a number from %g to %g", flag, text, min, max);
-    }
-    return value;
-}
-
-static size_t parse_bytes(struct argp_state *state, const char *flag, const char *text)
-{
-    size_t bytes = 0;
-    if (tw_parse_bytes(text, &bytes) != TW_OK || bytes < 4096 || bytes > ((size_t)64 << 30)) {
-        argp_error(state, "--%s: '%s' is not a size from 4K to 64G", flag, text);
-    }
-    return bytes;
-}
-
-/* Takes one item of a list. */
-typedef void (*add_t)(struct argp_state *state, qb_options_t *options, const char *item);
-
-static void parse_list(struct argp_state *state, const char *list, add_t add)
-{
-    char *copy = strdup(list), *rest = copy;
-    for (char *item; copy && (item = strsep(&rest, ",")) != NULL;) {
-        add(state, state->input, item);
-    }
-    free(copy);
-}
-
 static void add_codec(struct argp_state *state, qb_options_t *options, const char *text)
 {
     if (options->n_codecs == QB_MAX_CODECS) {
@@ -180,8 +147,9 @@ static void parse_codecs(struct argp_state *state, qb_options_t *options, const 
     }
 }
 
-static void add_type(struct argp_state *state, qb_options_t *options, const char *text)
+static void add_type(struct argp_state *state, void *input, const char *text)
 {
+    qb_options_t *options = input;
     tw_type_t type;
     if (tw_type_parse(text, &type) != TW_OK || type == TW_TYPE_BYTE || options->n_types == QB_MAX_TYPES) {
         argp_error(state, "--types: '%s' is not one of bf16, fp16, fp32, each once", text);
@@ -190,8 +158,9 @@ static void add_type(struct argp_state *state, qb_options_t *options, const char
     }
 }
 
-static void add_op(struct argp_state *state, qb_options_t *options, const char *text)
+static void add_op(struct argp_state *state, void *input, const char *text)
 {
+    qb_options_t *options = input;
     for (int op = 0; op < QB_OP_COUNT; op++) {
         if (strcmp(text, qb_op_name((qb_op_t)op)) == 0) {
             options->ops[op] = 1;
@@ -217,7 +186,7 @@ static void take_all(struct argp_state *state, qb_options_t *options)
 {
     parse_codecs(state, options, ALL_CODECS);
     options->n_types = 0;
-    parse_list(state, "bf16,fp16,fp32", add_type);
+    tw_flag_list(state, "bf16,fp16,fp32", add_type);
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
@@ -229,11 +198,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case 't':
         options->n_types = 0;
-        parse_list(state, arg, add_type);
+        tw_flag_list(state, arg, add_type);
         return 0;
     case 'o':
         memset(options->ops, 0, sizeof(options->ops));
-        parse_list(state, arg, add_op);
+        tw_flag_list(state, arg, add_op);
         return 0;
     case KEY_ALL:
         take_all(state, options);
@@ -248,22 +217,22 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         options->backend = arg;
         return 0;
     case KEY_INPUTS:
-        options->n_inputs = (size_t)parse_number(state, "inputs", arg, 1, 1024);
+        options->n_inputs = (size_t)tw_flag_int(state, "inputs", arg, 1, 1024);
         return 0;
     case KEY_THREADS:
-        options->threads = (int)parse_number(state, "threads", arg, 1, 4096);
+        options->threads = (int)tw_flag_int(state, "threads", arg, 1, 4096);
         return 0;
     case KEY_CACHE:
         parse_either(state, "cache", arg, "cold", &options->cold, "warm", &options->warm);
         return 0;
     case 'b':
-        options->bytes = parse_bytes(state, "bytes", arg);
+        options->bytes = tw_flag_bytes(state, "bytes", arg, 4096, (size_t)64 << 30);
         return 0;
     case KEY_WARM_BYTES:
-        options->warm_bytes = parse_bytes(state, "warm-bytes", arg);
+        options->warm_bytes = tw_flag_bytes(state, "warm-bytes", arg, 4096, (size_t)64 << 30);
         return 0;
     case KEY_SECONDS:
-        options->seconds = parse_number(state, "seconds", arg, 0.001, 3600);
+        options->seconds = tw_flag_number(state, "seconds", arg, 0.001, 3600);
         return 0;
     case KEY_TABLE:
         parse_either(state, "table", arg, "speed", &options->speed, "error", &options->error);
@@ -301,6 +270,5 @@ void qb_options_parse(int argc, char **argv, qb_options_t *options)
         options->ops[op] = 1;
     }
     parse_codecs(NULL, options, DEFAULT_CODECS);
-    argp_err_exit_status = 2;
-    argp_parse(&parser, argc, argv, 0, NULL, options);
+    tw_flags_parse(&parser, argc, argv, 0, options);
 }

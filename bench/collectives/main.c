@@ -225,11 +225,6 @@ static int run_cluster(const tw_bench_options_t *options, char **argv)
 int tw_bench_main(tw_coll_op_t op, int argc, char **argv)
 {
     tw_bench_options_t options;
-    /* `bazel run` starts programs elsewhere; paths are meant from where the user is. */
-    const char *folder = getenv("BUILD_WORKING_DIRECTORY");
-    if (folder && chdir(folder) != 0) {
-        tw_warn("%s: %s", folder, strerror(errno));
-    }
     tw_bench_options_parse(&options, op, argc, argv);
     return tw_job_launched() ? run_rank(&options) : run_cluster(&options, argv);
 }

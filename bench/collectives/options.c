@@ -1,11 +1,11 @@
 /* The command line. */
 #include "bench/collectives/bench.h"
 
-#include <argp.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "bench/flags.h"
 
 static const char *const mode_names[TW_BENCH_MODE_COUNT] = {"exact", "int8", "int4"};
 
@@ -137,31 +137,9 @@ static const char *const op_docs[] = {
     [TW_COLL_ALLREDUCE] = "Measures the exact and the quantized all-reduce (mean).",
 };
 
-static long long parse_int(struct argp_state *state, const char *name, const char *text, long long min,
-                           long long max)
+static void add_size(struct argp_state *state, void *input, const char *item)
 {
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || value < min || value > max) {
-        argp_error(state, "--%s: '%s' is not a number from %lld to %lld", name, text, min, max);
-    }
-    return value;
-}
-
-/* Calls `add` for each item of a comma-separated list. */
-static void parse_list(struct argp_state *state, const char *list,
-                       void (*add)(struct argp_state *state, tw_bench_options_t *options, const char *item))
-{
-    char item[64];
-    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        snprintf(item, sizeof(item), "%.*s", (int)strcspn(at, ","), at);
-        add(state, state->input, item);
-    }
-}
-
-static void add_size(struct argp_state *state, tw_bench_options_t *options, const char *item)
-{
+    tw_bench_options_t *options = input;
     size_t bytes;
     if (tw_parse_bytes(item, &bytes) != TW_OK || bytes == 0) {
         argp_error(state, "--sizes: '%s' is not a size such as 65536, 64K or 1M", item);
@@ -174,8 +152,9 @@ static void add_size(struct argp_state *state, tw_bench_options_t *options, cons
     options->sizes[options->n_sizes++] = bytes;
 }
 
-static void add_mode(struct argp_state *state, tw_bench_options_t *options, const char *item)
+static void add_mode(struct argp_state *state, void *input, const char *item)
 {
+    tw_bench_options_t *options = input;
     for (int mode = 0; mode < TW_BENCH_MODE_COUNT; mode++) {
         if (strcmp(item, mode_names[mode]) != 0) {
             continue;
@@ -223,16 +202,13 @@ static error_t parse_cluster_option(int key, char *arg, struct argp_state *state
     tw_bench_options_t *options = state->input;
     switch (key) {
     case 'n':
-        options->n_nodes = (int)parse_int(state, "nodes", arg, 1, TW_CLUSTER_MAX_NODES);
+        options->n_nodes = (int)tw_flag_int(state, "nodes", arg, 1, TW_CLUSTER_MAX_NODES);
         return 0;
     case 'r':
-        options->ranks_per_node = (int)parse_int(state, "ranks-per-node", arg, 1, TW_CLUSTER_MAX_RANKS);
+        options->ranks_per_node = (int)tw_flag_int(state, "ranks-per-node", arg, 1, TW_CLUSTER_MAX_RANKS);
         return 0;
     case 'l':
-        if (tw_cluster_parse_link(arg, &options->link_bps) != TW_OK) {
-            argp_error(state, "--link: '%s' is not a rate from 1mbit on, such as 1gbit or 100mbit, or none",
-                       arg);
-        }
+        options->link_bps = tw_flag_link(state, arg);
         options->link_given = 1;
         return 0;
     default:
@@ -274,7 +250,7 @@ static error_t parse_codec_option(int key, char *arg, struct argp_state *state)
         options->algo = strcmp(arg, "auto") == 0 ? NULL : arg;
         return 0;
     case KEY_BLOCK:
-        options->block = (int)parse_int(state, "block", arg, TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX);
+        options->block = (int)tw_flag_int(state, "block", arg, TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX);
         if (options->block % TW_QUANT_BLOCK_MIN != 0) {
             argp_error(state, "--block: %s is not a multiple of %d", arg, TW_QUANT_BLOCK_MIN);
         }
@@ -322,10 +298,10 @@ static void check_memory(struct argp_state *state, const tw_bench_options_t *opt
 static void finish(struct argp_state *state, tw_bench_options_t *options)
 {
     if (options->n_sizes == 0) {
-        parse_list(state, "64K,1M,16M,64M", add_size);
+        tw_flag_list(state, "64K,1M,16M,64M", add_size);
     }
     if (options->n_modes == 0) {
-        parse_list(state, "exact,int8,int4", add_mode);
+        tw_flag_list(state, "exact,int8,int4", add_mode);
     }
     check_algo(state, options);
     for (size_t i = 0; i < options->n_sizes; i++) {
@@ -343,20 +319,20 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 's':
         options->n_sizes = 0;
-        parse_list(state, arg, add_size);
+        tw_flag_list(state, arg, add_size);
         return 0;
     case 'm':
         options->n_modes = 0;
-        parse_list(state, arg, add_mode);
+        tw_flag_list(state, arg, add_mode);
         return 0;
     case 'i':
-        options->iters = (int)parse_int(state, "iters", arg, 1, TW_BENCH_MAX_ITERS);
+        options->iters = (int)tw_flag_int(state, "iters", arg, 1, TW_BENCH_MAX_ITERS);
         return 0;
     case KEY_TENSORS:
         options->tensors = arg;
         return 0;
     case KEY_SEED:
-        options->seed = (uint64_t)parse_int(state, "seed", arg, 0, INT64_MAX);
+        options->seed = (uint64_t)tw_flag_int(state, "seed", arg, 0, INT64_MAX);
         return 0;
     case KEY_JSON:
         options->json = arg;
@@ -390,6 +366,5 @@ void tw_bench_options_parse(tw_bench_options_t *options, tw_coll_op_t op, int ar
                                     .type = TW_TYPE_BF16,
                                     .iters = 10,
                                     .seed = 1};
-    argp_err_exit_status = 2;
-    argp_parse(&argp, argc, argv, 0, NULL, options);
+    tw_flags_parse(&argp, argc, argv, 0, options);
 }

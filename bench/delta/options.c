@@ -1,10 +1,9 @@
 /* bench/delta: the command line. */
 #include "bench/delta/delta.h"
 
-#include <argp.h>
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "bench/flags.h"
 
 #define DEFAULT_ELEMS ((size_t)4 << 20)
 
@@ -50,18 +49,6 @@ static const char doc[] =
     "message_bytes, "
     "bits and floor_bits (a parameter), encode_GBps, decode_GBps, memcpy_GBps, ok (every bit came back).";
 
-static double parse_number(struct argp_state *state, const char *flag, const char *text, double min,
-                           double max)
-{
-    char *end;
-    errno = 0;
-    double value = strtod(text, &end);
-    if (end == text || *end || errno || !(value >= min && value <= max)) {
-        argp_error(state, "--%s: '%s' is not a number from %g to %g", flag, text, min, max);
-    }
-    return value;
-}
-
 static void check_files(struct argp_state *state, const delta_options_t *options)
 {
     if (!options->old_file != !options->new_file || (options->older_file && !options->old_file)) {
@@ -77,19 +64,19 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     delta_options_t *options = state->input;
     switch (key) {
     case 'n':
-        options->elems = (size_t)parse_number(state, "elems", text, 1, 1 << 30);
+        options->elems = (size_t)tw_flag_int(state, "elems", text, 1, 1 << 30);
         break;
     case KEY_SEED:
-        options->seed = (uint64_t)parse_number(state, "seed", text, 0, 9e15);
+        options->seed = (uint64_t)tw_flag_int(state, "seed", text, 0, INT64_MAX);
         break;
     case KEY_LR:
-        options->lr = parse_number(state, "lr", text, 0, 1);
+        options->lr = tw_flag_number(state, "lr", text, 0, 1);
         break;
     case KEY_SECONDS:
-        options->seconds = parse_number(state, "seconds", text, 0, 3600);
+        options->seconds = tw_flag_number(state, "seconds", text, 0, 3600);
         break;
     case KEY_CONTEXTS:
-        options->contexts = (int)parse_number(state, "contexts", text, 1, 2);
+        options->contexts = (int)tw_flag_int(state, "contexts", text, 1, 2);
         break;
     case KEY_BACKEND:
         options->backend = strcmp(text, "auto") == 0 ? NULL : text;
@@ -122,5 +109,5 @@ void delta_options_parse(int argc, char **argv, delta_options_t *options)
 {
     static const struct argp argp = {.options = option_list, .parser = parse_option, .doc = doc};
     *options = (delta_options_t){.elems = DEFAULT_ELEMS, .seed = 1, .lr = 6e-4, .seconds = 0.5};
-    argp_parse(&argp, argc, argv, 0, NULL, options);
+    tw_flags_parse(&argp, argc, argv, 0, options);
 }

@@ -1,12 +1,11 @@
 /* The fault campaign's command line. */
-#include <argp.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "bench/faults/faults.h"
+#include "bench/flags.h"
 
 enum { KEY_SEED = 256, KEY_FIRST, KEY_JSON, KEY_RANK_FD };
 
@@ -45,43 +44,30 @@ static const char doc[] = "Lets ranks and links of real jobs fail at random mome
                           "hang_sec is the time from the last fault to the last rank's end, named_by whom "
                           "each rank that failed names.";
 
-static uint64_t parse_number(struct argp_state *state, const char *name, const char *text, uint64_t min,
-                             uint64_t max)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (end == text || *text == '-' || *end != '\0' || errno != 0 || value < min || value > max) {
-        argp_error(state, "--%s: '%s' is not a number from %llu to %llu", name, text, (unsigned long long)min,
-                   (unsigned long long)max);
-    }
-    return value;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     tw_fault_options_t *options = state->input;
     switch (key) {
     case 'n':
-        options->n_runs = parse_number(state, "n", arg, 1, 1000000);
+        options->n_runs = (uint64_t)tw_flag_int(state, "n", arg, 1, 1000000);
         return 0;
     case KEY_SEED:
-        options->seed = parse_number(state, "seed", arg, 0, INT64_MAX);
+        options->seed = (uint64_t)tw_flag_int(state, "seed", arg, 0, INT64_MAX);
         return 0;
     case KEY_FIRST:
-        options->first = parse_number(state, "first", arg, 0, INT64_MAX);
+        options->first = (uint64_t)tw_flag_int(state, "first", arg, 0, INT64_MAX);
         return 0;
     case 'N':
-        options->n_nodes = (int)parse_number(state, "nodes", arg, 1, TW_FAULTS_MAX_RANKS);
+        options->n_nodes = (int)tw_flag_int(state, "nodes", arg, 1, TW_FAULTS_MAX_RANKS);
         return 0;
     case 'r':
-        options->ranks_per_node = (int)parse_number(state, "ranks-per-node", arg, 1, TW_FAULTS_MAX_RANKS);
+        options->ranks_per_node = (int)tw_flag_int(state, "ranks-per-node", arg, 1, TW_FAULTS_MAX_RANKS);
         return 0;
     case KEY_JSON:
         options->json = arg;
         return 0;
     case KEY_RANK_FD:
-        options->rank_fd = (int)parse_number(state, "rank-fd", arg, 0, INT32_MAX);
+        options->rank_fd = (int)tw_flag_int(state, "rank-fd", arg, 0, INT32_MAX);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "what is '%s'?", arg);
@@ -152,13 +138,7 @@ int main(int argc, char **argv)
     const struct argp parser = {.options = option_list, .parser = parse_option, .doc = doc};
     tw_fault_options_t options = {
         .n_runs = 200, .seed = (uint64_t)time(NULL), .n_nodes = 3, .ranks_per_node = 2, .rank_fd = -1};
-    /* `bazel run` starts programs elsewhere; paths are meant from where the user is. */
-    const char *folder = getenv("BUILD_WORKING_DIRECTORY");
-    if (folder && chdir(folder) != 0) {
-        tw_warn("%s: %s", folder, strerror(errno));
-    }
-    argp_err_exit_status = 2;
-    argp_parse(&parser, argc, argv, 0, NULL, &options);
+    tw_flags_parse(&parser, argc, argv, 0, &options);
     if (options.rank_fd >= 0) {
         tw_fault_plan_t plan;
         tw_fault_plan_make(&plan, options.seed, options.first, options.n_nodes, options.ranks_per_node);

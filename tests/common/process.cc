@@ -5,7 +5,7 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <stdexcept>
 
 #include <arpa/inet.h>
@@ -237,8 +237,9 @@ Result run(const std::vector<std::string> &argv)
 
 std::string slurp(const std::string &path)
 {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+    std::ostringstream text; /* a file of /proc may go while it is read: no exception then */
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+    return text.str();
 }
 
 int free_port()

@@ -72,7 +72,7 @@ void listen(const std::vector<Child *> &children, int timeout_ms);
 /** Start and wait. */
 Result run(const std::vector<std::string> &argv);
 
-/** A whole file; empty where there is none. */
+/** A whole file, or what can be read of it. */
 std::string slurp(const std::string &path);
 
 /** A TCP port of 127.0.0.1 that was free a moment ago. */
