@@ -134,7 +134,9 @@ tw_transport_ids_t *tw_transport_ids_get(tw_transport_t *transport);
 /** Give the job up: every rank's calls return TW_ERR_PEER naming this rank, or the one that failed just before. Returns once
  *  that is so here, within TW_PEER_TIMEOUT. */
 void tw_transport_abort(tw_transport_t *transport, const char *reason);
-/** The rank whose failure ended the job, or -1. */
+/** The rank whose failure ended the job, or -1. All who are left name the same rank when a rank has failed. When the link of a
+ *  node has failed, a rank behind it is named, and those behind it may name one that they lost. Which of two links it was shows
+ *  in what a third node hears: with two nodes nobody can know, and a rank at either end is named. */
 int tw_transport_failed_rank(const tw_transport_t *transport);
 
 /** Counted at the sender when a send is posted: payload bytes and messages. */

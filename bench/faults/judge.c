@@ -33,30 +33,44 @@ int tw_fault_story_open(const tw_fault_story_t *story, const tw_fault_plan_t *pl
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
 
-/* May rank `by` say that rank `named` has failed? Who is behind a link that failed cannot know which side of it did. */
-static int is_true(const tw_fault_plan_t *plan, int by, int named)
+static int is_link_fault_at(const tw_fault_plan_t *plan, int node)
 {
-    int node = tw_fault_node_of(plan, by);
     for (int i = 0; i < plan->n_faults; i++) {
-        const tw_fault_t *fault = &plan->faults[i];
-        int there = tw_fault_node_of(plan, fault->rank);
-        if (named == fault->rank ||
-            (!tw_fault_ends_rank(fault) && (node == there || tw_fault_node_of(plan, named) == there))) {
+        if (!tw_fault_ends_rank(&plan->faults[i]) && tw_fault_node_of(plan, plan->faults[i].rank) == node) {
             return 1;
         }
     }
     return 0;
 }
 
+/* Links have failed between this node and all others, so that to all who are on it, it may as well have been its own. */
+static int is_cut_off(const tw_fault_plan_t *plan, int node)
+{
+    for (int other = 0; other < plan->n_nodes; other++) {
+        if (other != node && !is_link_fault_at(plan, node) && !is_link_fault_at(plan, other)) {
+            return 0;
+        }
+    }
+    return plan->n_nodes > 1;
+}
+
+/* May rank `by` say that rank `named` has failed? Who is behind a link that failed cannot know which side of it did. */
+static int is_true(const tw_fault_plan_t *plan, int by, int named)
+{
+    const int node = tw_fault_node_of(plan, by), there = tw_fault_node_of(plan, named);
+    for (int i = 0; i < plan->n_faults; i++) {
+        if (named == plan->faults[i].rank) {
+            return 1;
+        }
+    }
+    return is_link_fault_at(plan, node) || is_link_fault_at(plan, there) ||
+           (node == there && is_cut_off(plan, node));
+}
+
 /* 1 if the rank's own link has failed before it could meet the others: it complains of its device. */
 static int blames_itself(const tw_fault_plan_t *plan, const tw_fault_record_t *end)
 {
-    int behind = 0;
-    for (int i = 0; i < plan->n_faults; i++) {
-        behind |= !tw_fault_ends_rank(&plan->faults[i]) &&
-                  tw_fault_node_of(plan, end->rank) == tw_fault_node_of(plan, plan->faults[i].rank);
-    }
-    return behind && plan->phase == TW_FAULT_RENDEZVOUS;
+    return is_link_fault_at(plan, tw_fault_node_of(plan, end->rank)) && plan->phase == TW_FAULT_RENDEZVOUS;
 }
 
 static int all_true(const tw_fault_plan_t *plan, const tw_fault_record_t *end)

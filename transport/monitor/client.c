@@ -3,13 +3,13 @@
 
 #include <string.h>
 
-/** Rank 0 itself is lost, before all have left; should it be alive after all, it learns that it is out. */
+/** Rank 0 itself is lost, before all have left; should it be alive after all, it judges which of the two is. */
 static void lose_rank_0(tw_monitor_t *monitor, const char *reason)
 {
     if (tw_monitor_everyone_is_gone(monitor) || tw_monitor_has_verdict(monitor)) {
         return;
     }
-    tw_monitor_send_notice(monitor->connections, TW_MSG_ABORT, 0, reason);
+    tw_monitor_send_notice(monitor->connections, TW_MSG_LOST, 0, reason);
     tw_monitor_publish(monitor, 0, reason);
 }
 

@@ -1,12 +1,14 @@
 /** Who of the job is alive: a thread per rank that keeps the connections of the rendezvous, a star around rank 0. Read this
- *  header, state.h, then server.c and client.c, the two sides; thread.c is what drives them.
+ *  header, state.h, outage.c, then server.c and client.c, the two sides; thread.c is what drives them.
  *
  *  Every rank sends a sign of life there and back ten times per TW_PEER_TIMEOUT, from a thread of its own, so a rank that
  *  computes is not taken for dead but one that is stopped is. Rank 0 notices when a connection closes, or is silent for
  *  0.7 of the timeout (the lowest rank, if several are), and tells everyone before it acts on that itself; a rank that loses
- *  rank 0 names rank 0. A verdict of another rank's own goes to rank 0 first and counts once rank 0 says so: so all survivors
- *  name the same rank. With the link of rank r down, the others name r, and r names 0; with rank 0 cut off, the others
- *  name 0, and it names the lowest rank. The first verdict stands.
+ *  rank 0 names rank 0, and tells it. A verdict of another rank's own goes to rank 0 first and counts once rank 0 says so: so
+ *  all survivors name the same rank. With the link of rank r's node down, the others name r, and the ranks behind it name 0; with
+ *  rank 0's own link down, all name 0. Which of the two it was, rank 0 tells from what it heard of the other nodes
+ *  meanwhile (outage.h), also when the link has come back; with one other node nobody can know, and each side names the other.
+ *  The first verdict stands.
  *
  *  A rank that leaves in order says goodbye, with the number of messages it has sent to each other rank: whoever has
  *  received them all and still waits for that rank knows that it waits in vain. It lingers for up to 2 s until the others have
@@ -27,6 +29,7 @@ typedef struct tw_monitor tw_monitor_t;
 
 typedef struct tw_monitor_params {
     int rank, world;
+    const int *node_of;           /**< [world] borrowed until the end; NULL: one rank per node */
     tw_connection_t *connections; /**< from the rendezvous, taken (also on failure); NULL in a world of 1 */
     int n_connections;
     double peer_timeout_sec;

@@ -61,12 +61,27 @@ static tw_status_t read_goodbye(tw_monitor_t *monitor, int rank, const tw_connec
     return status;
 }
 
+static void note_suspicion(tw_monitor_t *monitor, int by, int rank)
+{
+    if (!monitor->suspicions[rank].until_ns && !tw_monitor_is_gone(monitor, rank)) {
+        const double patience_sec = monitor->peer_timeout_sec * SUSPICION_SHARE;
+        monitor->suspicions[rank] = (tw_suspicion_t){tw_time_ns() + (uint64_t)(patience_sec * 1e9), by};
+    }
+}
+
 static void suspect(tw_monitor_t *monitor, int rank)
 {
-    if (!monitor->suspect_until_ns[rank] && !tw_monitor_is_gone(monitor, rank)) {
-        monitor->suspect_until_ns[rank] =
-            tw_time_ns() + (uint64_t)(monitor->peer_timeout_sec * 1e9 * SUSPICION_SHARE);
+    note_suspicion(monitor, 0, rank);
+}
+
+/** A rank has named rank 0. If that was because of its own link, it has failed; or else everybody hears the same of rank 0. */
+static void read_complaint(tw_monitor_t *monitor, int rank, const char *text)
+{
+    if (tw_monitor_is_gone(monitor, rank)) {
+        return;
     }
+    const int blamed = tw_outages_blame_complaint(&monitor->outages, rank, tw_time_ns());
+    server_fail(monitor, blamed, blamed ? "it was cut off from rank 0" : text);
 }
 
 static tw_status_t read_notice(tw_monitor_t *monitor, int rank, const tw_connection_message_t *message)
@@ -79,10 +94,14 @@ static tw_status_t read_notice(tw_monitor_t *monitor, int rank, const tw_connect
     if (notice.number < 0 || notice.number >= monitor->world) {
         return TW_ERR_FORMAT;
     }
-    if (message->type == TW_MSG_ABORT) {
+    if (message->type == TW_MSG_LOST) {
+        read_complaint(monitor, rank, notice.text);
+    } else if (message->type == TW_MSG_ABORT) {
         server_fail(monitor, notice.number, notice.text);
-    } else { /* a rank that cannot reach this one: that this one is there is certain */
-        suspect(monitor, notice.number ? notice.number : rank);
+    } else if (notice.number) {
+        note_suspicion(monitor, rank, notice.number);
+    } else { /* it cannot reach this rank, which is certainly there */
+        note_suspicion(monitor, 0, rank);
     }
     return TW_OK;
 }
@@ -149,9 +168,12 @@ static tw_status_t read_one(tw_monitor_t *monitor, int rank)
     static const unsigned accepted =
         TW_CONNECTION_ACCEPTS(TW_MSG_HEARTBEAT) | TW_CONNECTION_ACCEPTS(TW_MSG_GOODBYE) |
         TW_CONNECTION_ACCEPTS(TW_MSG_REPORT) | TW_CONNECTION_ACCEPTS(TW_MSG_ABORT) |
-        TW_CONNECTION_ACCEPTS(TW_MSG_ADDRESS);
+        TW_CONNECTION_ACCEPTS(TW_MSG_ADDRESS) | TW_CONNECTION_ACCEPTS(TW_MSG_LOST);
     tw_connection_message_t message;
     tw_status_t status = tw_connection_receive(&monitor->connections[rank], accepted, &message);
+    if (!status) {
+        tw_outages_hear(&monitor->outages, rank, tw_time_ns());
+    }
     if (status || message.type == TW_MSG_HEARTBEAT) {
         return status;
     }
@@ -179,6 +201,7 @@ static void server_receive(tw_monitor_t *monitor)
             server_fail(monitor, r, tw_monitor_why(connection, status));
         }
         tw_connection_cleanup(connection);
+        tw_outages_close(&monitor->outages, r);
     }
 }
 
@@ -208,31 +231,46 @@ static void say_who_stays(tw_monitor_t *monitor, uint64_t now)
             n == 1 ? "" : "s", n == 1 ? "has" : "have", lowest, n == 1 ? "" : " and others");
 }
 
-static void server_judge(tw_monitor_t *monitor, uint64_t now)
+static void judge_suspicion(tw_monitor_t *monitor, int rank, uint64_t now)
+{
+    const tw_suspicion_t *suspicion = &monitor->suspicions[rank];
+    if (!suspicion->until_ns || now <= suspicion->until_ns || tw_monitor_is_gone(monitor, rank)) {
+        return;
+    }
+    const int blamed = tw_outages_blame_suspicion(&monitor->outages, suspicion->by, rank, now);
+    server_fail(monitor, blamed,
+                blamed == rank ? "another rank has lost its data connection to it"
+                               : "it was cut off, and has lost its data connections");
+}
+
+/** Several may have lost the same link, each up to a heartbeat and a half apart: the lowest is named, unless it was rank 0's. */
+static void judge_silence(tw_monitor_t *monitor, uint64_t now)
 {
     char reason[TW_MSG_TEXT_BYTES];
+    int lowest = 1;
+    while (!is_silent(monitor, lowest, now, monitor->silence_ns - monitor->heartbeat_ns * 3 / 2)) {
+        lowest++;
+    }
+    const uint64_t heard_ns = monitor->connections[lowest].heard_ns;
+    const int blamed = tw_outages_blame_silent(&monitor->outages, lowest, heard_ns, now);
+    snprintf(reason, sizeof(reason), "no sign of life %sfor %.1f s",
+             blamed ? "" : "came to it from any other node ", (double)(now - heard_ns) * 1e-9);
+    server_fail(monitor, blamed, reason);
+}
+
+static void server_judge(tw_monitor_t *monitor, uint64_t now)
+{
     if (tw_monitor_has_verdict(monitor)) {
         return;
     }
     say_who_stays(monitor, now);
     judge_exchange(monitor, now);
     for (int r = 1; r < monitor->world; r++) {
-        if (monitor->suspect_until_ns[r] && now > monitor->suspect_until_ns[r] &&
-            !tw_monitor_is_gone(monitor, r)) {
-            server_fail(monitor, r, "another rank has lost its data connection to it");
+        judge_suspicion(monitor, r, now);
+        if (is_silent(monitor, r, now, monitor->silence_ns)) {
+            judge_silence(monitor, now);
+            return;
         }
-        if (!is_silent(monitor, r, now, monitor->silence_ns)) {
-            continue;
-        }
-        /* Several may have lost the same link, each up to a heartbeat and a half apart: name the lowest. */
-        int lowest = 1;
-        while (!is_silent(monitor, lowest, now, monitor->silence_ns - monitor->heartbeat_ns * 3 / 2)) {
-            lowest++;
-        }
-        snprintf(reason, sizeof(reason), "no sign of life for %.1f s",
-                 (double)(now - monitor->connections[lowest].heard_ns) * 1e-9);
-        server_fail(monitor, lowest, reason);
-        return;
     }
 }
 

@@ -1,4 +1,4 @@
-/** The inside of a monitor: state.c (what both sides do), server.c (rank 0), client.c (the others), thread.c (the thread, and
+/** The inside of a monitor: state.c (what both sides do), outage.c (whose link is down), server.c (rank 0), client.c (the others), thread.c (the thread, and
  *  what its owner calls). */
 #ifndef TW_TRANSPORT_MONITOR_STATE_H
 #define TW_TRANSPORT_MONITOR_STATE_H
@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "transport/monitor/monitor.h"
+#include "transport/monitor/outage.h"
 
 #define TW_MONITOR_STILL_HERE UINT64_MAX
 
@@ -20,6 +21,12 @@ typedef struct tw_monitor_orders {
     char reason[TW_MSG_TEXT_BYTES];
     const tw_msg_blob_t *own; /**< to exchange, or NULL */
 } tw_monitor_orders_t;
+
+/** That a rank cannot be reached, says another. */
+typedef struct tw_suspicion {
+    uint64_t until_ns; /**< 0: none */
+    int by;
+} tw_suspicion_t;
 
 struct tw_monitor {
     int rank, world;
@@ -47,7 +54,8 @@ struct tw_monitor {
     uint64_t leave_by_ns;
 
     /* Rank 0's alone. */
-    uint64_t *suspect_until_ns; /**< [world] 0: not suspected */
+    tw_outages_t outages;
+    tw_suspicion_t *suspicions; /**< [world] */
     tw_msg_blob_t *lists;       /**< [world] to exchange; data NULL: not here yet */
     int n_lists;
     uint64_t lists_by_ns; /**< 0: nobody exchanges yet */

@@ -14,6 +14,9 @@
 #define HEARTBEATS_PER_TIMEOUT 10
 /** The verdict must also reach the others within the timeout. */
 #define SILENCE_SHARE 0.7
+/** So many signs of life are not missed by accident: less than half of the silence that is judged, since what is sent again
+ *  after an outage comes up to as much later as it lasted. */
+#define HEARTBEATS_MISSED 2.5
 /** A rank that has said goodbye stays as long for the others to do so: then all can close without cutting anyone off. */
 #define LINGER_SEC 2.0
 /** After the last message: until the other side has closed too, so that nothing sent is lost. */
@@ -163,6 +166,7 @@ static void forgive_pause(tw_monitor_t *monitor)
     for (int i = 0; i < monitor->n_connections; i++) {
         monitor->connections[i].heard_ns += pause_ns;
     }
+    tw_outages_pause(&monitor->outages, pause_ns, now);
 }
 
 /** Rank 0 leaves last. */
@@ -295,7 +299,8 @@ static void monitor_free(tw_monitor_t *monitor)
     free(monitor->pollfds);
     free(monitor->orders.suspects);
     free(monitor->orders.goodbye);
-    free(monitor->suspect_until_ns);
+    free(monitor->suspicions);
+    tw_outages_cleanup(&monitor->outages);
     tw_monitor_lists_forget(monitor);
     free(monitor->lists);
     free(monitor->gathered);
@@ -314,26 +319,28 @@ static int start_thread(tw_monitor_t *monitor)
     return error;
 }
 
-static int monitor_alloc(tw_monitor_t *monitor)
+static int monitor_alloc(tw_monitor_t *monitor, const int *node_of)
 {
     const size_t world = (size_t)monitor->world;
+    const uint64_t missed_ns = (uint64_t)((double)monitor->heartbeat_ns * HEARTBEATS_MISSED);
     monitor->pollfds = calloc(1 + (size_t)monitor->n_connections, sizeof(*monitor->pollfds));
     monitor->orders.suspects = calloc(world, 1);
-    monitor->suspect_until_ns = calloc(world, sizeof(*monitor->suspect_until_ns));
+    monitor->suspicions = calloc(world, sizeof(*monitor->suspicions));
     monitor->lists = calloc(world, sizeof(*monitor->lists));
     monitor->gone = malloc(world * sizeof(*monitor->gone));
     for (size_t r = 0; monitor->gone && r < world; r++) {
         atomic_init(&monitor->gone[r], TW_MONITOR_STILL_HERE);
     }
-    return monitor->pollfds && monitor->orders.suspects && monitor->suspect_until_ns && monitor->lists &&
-           monitor->gone;
+    return monitor->pollfds && monitor->orders.suspects && monitor->suspicions && monitor->lists &&
+           monitor->gone &&
+           !tw_outages_init(&monitor->outages, monitor->world, node_of, missed_ns, tw_time_ns());
 }
 
 /** 0, or the errno. */
-static int monitor_open(tw_monitor_t *monitor)
+static int monitor_open(tw_monitor_t *monitor, const int *node_of)
 {
     monitor->wake_fd = monitor->event_fd = -1;
-    if (!monitor_alloc(monitor)) {
+    if (!monitor_alloc(monitor, node_of)) {
         return ENOMEM;
     }
     monitor->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -343,9 +350,9 @@ static int monitor_open(tw_monitor_t *monitor)
     return monitor->event_fd < 0 ? errno : 0;
 }
 
-static tw_status_t monitor_start(tw_monitor_t *monitor)
+static tw_status_t monitor_start(tw_monitor_t *monitor, const int *node_of)
 {
-    int error = monitor_open(monitor);
+    int error = monitor_open(monitor, node_of);
     monitor->awake_ns = tw_time_ns();
     for (int i = 0; i < monitor->n_connections; i++) {
         monitor->connections[i].heard_ns = monitor->awake_ns;
@@ -385,7 +392,7 @@ tw_status_t tw_monitor_create(const tw_monitor_params_t *params, tw_monitor_t **
     atomic_init(&monitor->failed_rank, -1);
     atomic_init(&monitor->has_left, 0);
     atomic_init(&monitor->has_gathered, 0);
-    tw_status_t status = monitor_start(monitor);
+    tw_status_t status = monitor_start(monitor, params->node_of);
     if (!status) {
         *out = monitor;
     }

@@ -11,7 +11,7 @@
  *                                           <-  MEMBERS    once all have joined
  *      ADDRESS    r's addresses             ->
  *                                           <-  ADDRESSES  everyone's
- *  From then on the same connections carry HEARTBEAT, GOODBYE, GONE, REPORT, ABORT and FAILED (monitor.h). */
+ *  From then on the same connections carry HEARTBEAT, GOODBYE, GONE, REPORT, LOST, ABORT and FAILED (monitor.h). */
 #ifndef TW_TRANSPORT_RENDEZVOUS_MESSAGES_H
 #define TW_TRANSPORT_RENDEZVOUS_MESSAGES_H
 
@@ -43,7 +43,8 @@ extern "C" {
     X(TW_MSG_GONE, 11, 12)                      \
     X(TW_MSG_REPORT, 12, 4 + TW_MSG_TEXT_BYTES) \
     X(TW_MSG_ABORT, 13, 4 + TW_MSG_TEXT_BYTES)  \
-    X(TW_MSG_FAILED, 14, 4 + TW_MSG_TEXT_BYTES)
+    X(TW_MSG_FAILED, 14, 4 + TW_MSG_TEXT_BYTES) \
+    X(TW_MSG_LOST, 15, 4 + TW_MSG_TEXT_BYTES)
 
 typedef enum tw_msg_type {
 #define TW_MSG_ENUM(name, value, max_bytes) name = value,
@@ -123,7 +124,8 @@ void tw_msg_blobs_write(const tw_msg_blob_t *blobs, uint32_t n_blobs, tw_msg_wri
 tw_status_t tw_msg_blobs_parse(const uint8_t *in, size_t bytes, uint32_t max, tw_msg_blob_t *blobs,
                                uint32_t *n_blobs);
 
-/** REJECT (number: a status), REPORT and FAILED (number: a rank), ABORT (number: 0). */
+/** REJECT (number: a status); REPORT (a rank that cannot be reached), LOST (0, likewise), ABORT and FAILED (a rank that is to be,
+ *  and that is, failed). */
 typedef struct tw_msg_notice {
     int32_t number;
     char text[TW_MSG_TEXT_BYTES + 1]; /**< cut to fit; parsed: unprintable bytes are '?' */

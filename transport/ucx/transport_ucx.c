@@ -283,6 +283,7 @@ static tw_status_t start_monitor(tw_ucx_transport_t *ucx)
 {
     tw_monitor_params_t params = {.rank = ucx->base.rank,
                                   .world = ucx->base.world,
+                                  .node_of = ucx->base.node_of,
                                   .peer_timeout_sec = ucx->peer_timeout_sec,
                                   .join_timeout_sec = ucx->options.join_timeout};
     params.connections = tw_rendezvous_take_connections(&ucx->rendezvous, &params.n_connections);

@@ -128,6 +128,27 @@ TEST(FaultJudge, BehindALinkBothSidesMayBlameTheOther)
     }
 }
 
+TEST(FaultJudge, WhoIsCutOffFromAllMayBlameItsOwnSide)
+{
+    Story both(plan_of({{TW_FAULT_DOWN, 2}, {TW_FAULT_DOWN, 4}}), bit(2));
+    both.end(0, bit(0));
+    both.end(1, bit(0));
+    EXPECT_TRUE(both.ok());
+    Story one(plan_of({{TW_FAULT_DOWN, 2}, {TW_FAULT_KILL, 4}}), bit(2));
+    one.end(1, bit(0)); /* it could see the third node */
+    EXPECT_EQ(1, one.judge().n_wrong_names);
+
+    tw_fault_plan_t two_nodes = plan_of({{TW_FAULT_DOWN, 3}});
+    two_nodes.n_nodes = 2; /* nobody can know which end of the link it was */
+    for (int named = 0; named < 4; named++) {
+        Story story(two_nodes, bit(named));
+        EXPECT_TRUE(story.ok()) << named;
+    }
+    two_nodes.faults[0].kind = TW_FAULT_STOP; /* but here they can */
+    Story story(two_nodes, bit(2));
+    EXPECT_FALSE(story.ok());
+}
+
 TEST(FaultJudge, OnlyBeforeTheyMetMayALinkBeBlamedWithoutAName)
 {
     for (tw_fault_phase_t phase : {TW_FAULT_RENDEZVOUS, TW_FAULT_OPERATION}) {
@@ -200,6 +221,7 @@ TEST(FaultNames, AreReadFromTheLog)
     EXPECT_EQ(bit(2), tw_fault_names_parse("rank 1: rank 0 refuses: missing after 2 s: rank 2"));
     EXPECT_EQ(bit(0),
               tw_fault_names_parse("rank 1: could not join the job within 2 s; last attempt: refused"));
+    EXPECT_EQ(bit(5), tw_fault_names_parse("rank 5: this rank failed: no sign of life for 1.4 s"));
     EXPECT_EQ(0u, tw_fault_names_parse("rank 1: out of memory"));
 }
 

@@ -109,6 +109,7 @@ class Monitor : public tw::Fixture
         params.world = world;
         params.connections = connections;
         params.n_connections = n_connections;
+        params.node_of = nodes.empty() ? nullptr : nodes.data();
         params.peer_timeout_sec = timeout;
         params.join_timeout_sec = join_timeout_sec;
         ASSERT_EQ(tw_monitor_create(&params, &monitors[(size_t)rank]), TW_OK);
@@ -151,11 +152,12 @@ class Monitor : public tw::Fixture
                 return 0;
             }
         } while (message.type == TW_MSG_HEARTBEAT);
-        if (message.type == TW_MSG_FAILED || message.type == TW_MSG_ABORT) {
+        if (message.type >= TW_MSG_REPORT) {
             EXPECT_EQ(tw_msg_notice_parse(message.payload, message.bytes, notice), TW_OK);
         }
         return message.type;
     }
+    std::vector<int> nodes; /* of each rank; empty: each its own */
     double timeout = timeout_sec, join_timeout_sec = 30;
     std::vector<tw_monitor_t *> monitors;
     std::vector<tw_connection_t> held;
@@ -207,6 +209,17 @@ TEST_F(Monitor, OfSeveralSilentTheLowestIsNamed)
     make(6, {2, 3, 5});
     expect_log("peer 2 failed: no sign of life for");
     expect_verdict({0, 1, 4}, 2);
+}
+
+/* All other nodes at once: that is this rank's own link. */
+TEST_F(Monitor, Rank0ThatHearsNobodyNamesItself)
+{
+    tw_msg_notice_t notice;
+    make(3, {1, 2});
+    expect_log("rank 0: this rank failed: no sign of life came to it from any other node for");
+    expect_verdict({0}, 0);
+    ASSERT_EQ(heard_by(2, &notice), TW_MSG_FAILED);
+    EXPECT_EQ(notice.number, 0);
 }
 
 /* The others hear of a verdict before the owner does, who may end the process at once. */
@@ -300,6 +313,61 @@ TEST_F(Monitor, Rank0IsLost)
     expect_verdict({1, 2}, 0);
 }
 
+/* It has lost rank 0, which others have not. */
+TEST_F(Monitor, WhoAloneLosesRank0IsOut)
+{
+    tw_msg_writer_t notice = {};
+    make(4, {2});
+    expect_log("peer 2 failed: it was cut off from rank 0");
+    tw_msg_notice_write(0, "no sign of life for 0.7 s", &notice);
+    ASSERT_EQ(tw_connection_send(&held[2], TW_MSG_LOST, notice.data, notice.bytes), TW_OK);
+    tw_msg_writer_cleanup(&notice);
+    expect_verdict({0, 1, 3}, 2);
+}
+
+/* With one other node nobody can know; who complains has its verdict, and the others join in. */
+TEST_F(Monitor, WithOneOtherNodeWhoLosesRank0IsBelieved)
+{
+    tw_msg_writer_t notice = {};
+    nodes = {0, 1, 1, 0};
+    make(4, {2});
+    expect_log("peer 0 failed: no sign of life for 0.7 s");
+    expect_log("rank 0: this rank failed");
+    tw_msg_notice_write(0, "no sign of life for 0.7 s", &notice);
+    ASSERT_EQ(tw_connection_send(&held[2], TW_MSG_LOST, notice.data, notice.bytes), TW_OK);
+    tw_msg_writer_cleanup(&notice);
+    expect_verdict({0, 1, 3}, 0);
+}
+
+/* A rank that has left complains of nobody. */
+TEST_F(Monitor, WhoHasLeftMayLoseRank0)
+{
+    const uint64_t counts[3] = {};
+    tw_msg_writer_t goodbye = {}, notice = {};
+    uint64_t count;
+    make(3, {2});
+    tw_msg_goodbye_write(counts, 3, &goodbye);
+    tw_msg_notice_write(0, "no sign of life for 0.7 s", &notice);
+    ASSERT_EQ(tw_connection_send(&held[2], TW_MSG_GOODBYE, goodbye.data, goodbye.bytes), TW_OK);
+    ASSERT_EQ(tw_connection_send(&held[2], TW_MSG_LOST, notice.data, notice.bytes), TW_OK);
+    tw_msg_writer_cleanup(&goodbye);
+    tw_msg_writer_cleanup(&notice);
+    EXPECT_TRUE(gone(1, 2, &count));
+    tw_connection_cleanup(&held[2]);
+    usleep((useconds_t)(0.3 * timeout_sec * 1e6));
+    EXPECT_EQ(tw_monitor_failed_rank(monitors[0]), -1);
+}
+
+/* What it says of its own: it has lost rank 0, and says so before it ends. */
+TEST_F(Monitor, WhoLosesRank0SaysSo)
+{
+    tw_msg_notice_t notice;
+    make(2, {0});
+    expect_log("rank 1: peer 0 failed: no sign of life for");
+    expect_verdict({1}, 0);
+    ASSERT_EQ(heard_by(1, &notice), TW_MSG_LOST);
+}
+
 TEST_F(Monitor, GarbageFromARank)
 {
     make(3, {1});
@@ -312,7 +380,7 @@ TEST_F(Monitor, GarbageFromARank)
 TEST_F(Monitor, ARankThatIsNotThereIsNotBlamed)
 {
     for (int32_t number : {-1, 3, INT32_MAX}) {
-        for (tw_msg_type_t type : {TW_MSG_ABORT, TW_MSG_REPORT}) {
+        for (tw_msg_type_t type : {TW_MSG_ABORT, TW_MSG_REPORT, TW_MSG_LOST}) {
             make(3, {1});
             expect_log("peer 1 failed: malformed input");
             tw_msg_writer_t notice = {};

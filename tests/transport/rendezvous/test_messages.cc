@@ -70,7 +70,7 @@ TEST(RendezvousMsg, HeaderKnowsTypesAndTheirSizes)
         EXPECT_STREQ(tw_msg_type_name(value), &#name[7]);          \
     }
     TW_MSG_LIST(CHECK_TYPE)
-    for (int type : {0, TW_MSG_FAILED + 1, 255}) {
+    for (int type : {0, TW_MSG_LOST + 1, 255}) {
         const tw_msg_header_t header = {type, 0};
         tw_msg_header_write(&header, raw);
         EXPECT_EQ(tw_msg_header_parse(raw, &seen), TW_ERR_FORMAT) << type;

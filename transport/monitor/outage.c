@@ -1,0 +1,145 @@
+#include "transport/monitor/outage.h"
+
+#include <stdlib.h>
+
+/** So many long silences ago is not about what happens now: twice the timeout, after which everybody has a verdict. */
+#define LATELY 8
+
+static int node_of(const tw_outages_t *outages, int rank)
+{
+    return outages->node_of ? outages->node_of[rank] : rank;
+}
+
+static int is_far(const tw_outages_t *outages, int rank)
+{
+    return node_of(outages, rank) != node_of(outages, 0);
+}
+
+tw_status_t tw_outages_init(tw_outages_t *outages, int world, const int *node_of_ranks, uint64_t long_ns,
+                            uint64_t now)
+{
+    *outages = (tw_outages_t){
+        .world = world, .node_of = node_of_ranks, .long_ns = long_ns, .others = {.heard_ns = now}};
+    outages->nodes = calloc((size_t)world, sizeof(*outages->nodes));
+    outages->n_here = calloc((size_t)world, sizeof(*outages->n_here));
+    if (!outages->nodes || !outages->n_here) {
+        tw_outages_cleanup(outages);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int r = 0; r < world; r++) {
+        outages->nodes[r].heard_ns = now;
+        outages->n_here[node_of(outages, r)]++;
+    }
+    return TW_OK;
+}
+
+void tw_outages_cleanup(tw_outages_t *outages)
+{
+    free(outages->nodes);
+    free(outages->n_here);
+    *outages = (tw_outages_t){0};
+}
+
+/* ---- what is heard ----------------------------------------------------------------------------------------- */
+
+static void hear(tw_silence_t *silence, uint64_t long_ns, uint64_t now)
+{
+    if (now > silence->heard_ns && now - silence->heard_ns >= long_ns) {
+        silence->from_ns = silence->heard_ns;
+        silence->to_ns = now;
+    }
+    silence->heard_ns = now;
+}
+
+void tw_outages_hear(tw_outages_t *outages, int rank, uint64_t now)
+{
+    hear(&outages->nodes[node_of(outages, rank)], outages->long_ns, now);
+    if (is_far(outages, rank)) {
+        hear(&outages->others, outages->long_ns, now);
+    }
+}
+
+void tw_outages_close(tw_outages_t *outages, int rank)
+{
+    outages->n_here[node_of(outages, rank)]--;
+}
+
+void tw_outages_pause(tw_outages_t *outages, uint64_t pause_ns, uint64_t now)
+{
+    for (int n = 0; n < outages->world; n++) {
+        outages->nodes[n].heard_ns += pause_ns;
+    }
+    outages->others.heard_ns += pause_ns;
+    if (pause_ns >= outages->long_ns) {
+        outages->paused_ns = now;
+    }
+}
+
+/* ---- what follows from it ---------------------------------------------------------------------------------- */
+
+/** Of [from, to], what is in [a, b]. */
+static uint64_t overlap(uint64_t a, uint64_t b, uint64_t from, uint64_t to)
+{
+    const uint64_t first = a > from ? a : from, last = b < to ? b : to;
+    return last > first ? last - first : 0;
+}
+
+/** 1 if there was, or is, a long silence in [from, now]. */
+static int was_silent(const tw_silence_t *silence, uint64_t long_ns, uint64_t from, uint64_t now)
+{
+    return overlap(silence->from_ns, silence->to_ns, from, now) >= long_ns ||
+           overlap(silence->heard_ns, now, from, now) >= long_ns;
+}
+
+/** 1 if there are two other nodes to compare. */
+static int can_tell(const tw_outages_t *outages)
+{
+    int n = 0;
+    for (int node = 0; node < outages->world; node++) {
+        n += outages->n_here[node] > 0 && node != node_of(outages, 0);
+    }
+    return n > 1;
+}
+
+static int own_link_was_down(const tw_outages_t *outages, uint64_t from, uint64_t now)
+{
+    return can_tell(outages) && was_silent(&outages->others, outages->long_ns, from, now);
+}
+
+static uint64_t lately(const tw_outages_t *outages, uint64_t now)
+{
+    const uint64_t span_ns = LATELY * outages->long_ns;
+    return now > span_ns ? now - span_ns : 0;
+}
+
+int tw_outages_blame_silent(const tw_outages_t *outages, int rank, uint64_t heard_ns, uint64_t now)
+{
+    return is_far(outages, rank) && own_link_was_down(outages, heard_ns, now) ? 0 : rank;
+}
+
+int tw_outages_blame_complaint(const tw_outages_t *outages, int rank, uint64_t now)
+{
+    const uint64_t from = lately(outages, now);
+    if (!is_far(outages, rank) || !can_tell(outages) || outages->paused_ns > from) {
+        return 0;
+    }
+    return own_link_was_down(outages, from, now) ? 0 : rank;
+}
+
+/** 1 if the node of `rank` has been cut off from the others, as far as rank 0 can see. */
+static int was_cut_off(const tw_outages_t *outages, int rank, uint64_t from, uint64_t now)
+{
+    const int own = own_link_was_down(outages, from, now);
+    return is_far(outages, rank)
+               ? !own && was_silent(&outages->nodes[node_of(outages, rank)], outages->long_ns, from, now)
+               : own;
+}
+
+int tw_outages_blame_suspicion(const tw_outages_t *outages, int by, int suspect, uint64_t now)
+{
+    const uint64_t from = lately(outages, now);
+    return can_tell(outages) && was_cut_off(outages, by, from, now) &&
+                   !was_cut_off(outages, suspect, from, now)
+               ? by
+               : suspect;
+}
