@@ -81,7 +81,7 @@ typedef struct tw_hpz_params {
     tw_coll_t *world;               /**< all ranks; borrowed, must outlive the hpz */
     const tw_hpz_tensor_t *tensors; /**< [n_tensors], the same on all ranks, copied */
     size_t n_tensors;
-    int replicas; /**< 0: no memory for replicas: only the layout and the operations over the world */
+    int replicas;    /**< 0: no memory for replicas: only the layout and the operations over the world */
     int exact_delta; /**< 1: memory for exact deltas (a byte per replicated weight: the previous change) */
     tw_quant_codec_t delta; /**< of TW_HPZ_DELTA; bits 0: there are none */
     uint64_t seed;          /**< of its stochastic rounding */
@@ -164,7 +164,8 @@ typedef struct tw_hpz_counters {
     uint64_t inter_node_bytes, in_node_bytes; /**< sent on the communicators of node and rail */
     /** what inter_node_bytes must be: by the sizes of what was sent, exact deltas' after their lengths were known */
     uint64_t planned_inter_node_bytes;
-    uint64_t delta_bytes, delta_elems; /**< of own deltas, lossy and exact: 8 * bytes / elems are bits a weight */
+    uint64_t delta_bytes,
+        delta_elems; /**< of own deltas, lossy and exact: 8 * bytes / elems are bits a weight */
     uint64_t syncs[TW_HPZ_SYNC_COUNT]; /**< of units */
     uint64_t lag_blocks;               /**< blocks beyond lag_bound, after all deltas together */
     double lag_max;                    /**< largest lag of the last delta of each unit */

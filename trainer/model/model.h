@@ -1,6 +1,6 @@
 /** trainer/model: the network that is trained, as units and tensors, and its mathematics on the CPU.
  *
- *  The engine knows a model only by what stands here; GPT-2 is the one there is (gpt2.c), others join by a table of functions
+ *  The engine knows a model only by what stands here; GPT-2 is the one there is (gpt2.h), others join by a table of functions
  *  (ops.h). A model has units: unit 0, the root (embeddings and the last norm), and units 1 to n_layer, one per block. A unit is what is gathered
  *  and reduced at a time. Weights are bf16, mathematics and gradients fp32.
  *
@@ -77,7 +77,7 @@ size_t tw_model_n_units(const tw_model_t *model);
 /** All tensors, those of unit 0 first; borrowed. */
 const tw_model_tensor_t *tw_model_tensors(const tw_model_t *model, size_t *n_tensors);
 /** unit < n_units; borrowed. */
-const tw_model_unit_t *tw_model_unit(const tw_model_t *model, size_t unit);
+const tw_model_unit_t *tw_model_unit_get(const tw_model_t *model, size_t unit);
 /** Floating-point operations of a forward and a backward pass of a B x T micro-batch, without recomputation. */
 double tw_model_step_flops(const tw_model_t *model, size_t batch, size_t seq_len);
 
@@ -95,7 +95,7 @@ typedef struct tw_model_sizes {
     size_t scratch_bytes; /**< what tw_model_reserve takes */
 } tw_model_sizes_t;
 
-tw_model_sizes_t tw_model_sizes(const tw_model_t *model, size_t batch, size_t seq_len);
+tw_model_sizes_t tw_model_sizes_get(const tw_model_t *model, size_t batch, size_t seq_len);
 /** Take the scratch memory for micro-batches of exactly B x T, in place of what was reserved before; the calls below need it.
  *  TW_ERR_INVALID: 0, or seq_len > n_positions (logged); TW_ERR_NO_MEMORY. */
 tw_status_t tw_model_reserve(tw_model_t *model, size_t batch, size_t seq_len);

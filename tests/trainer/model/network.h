@@ -1,0 +1,47 @@
+/** A model with weights and gradients of its own, for tests. */
+#ifndef TW_TESTS_TRAINER_MODEL_NETWORK_H
+#define TW_TESTS_TRAINER_MODEL_NETWORK_H
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/model/model.h"
+
+namespace tw
+{
+
+/** One micro-batch of a model through all its units, forwards and backwards. */
+class Network
+{
+  public:
+    Network(const tw_model_config_t &config, size_t batch, size_t seq_len);
+    ~Network();
+    Network(const Network &) = delete;
+    Network &operator=(const Network &) = delete;
+
+    /** Initial values, rounded to bf16. */
+    void init(uint64_t seed);
+    /** The mean loss; nothing is kept. */
+    double evaluate(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets);
+    /** The mean loss; gradients of scale times it are added to `grads`. recompute: blocks keep nothing, and run again. */
+    double train(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets, float scale = 1.0f,
+                 bool recompute = false);
+    size_t find(const std::string &name) const;
+
+    tw_model_t *model = nullptr;
+    const tw_model_tensor_t *tensors = nullptr;
+    size_t n_tensors = 0;
+    std::vector<std::vector<uint16_t>> weights; /**< by tensor */
+    std::vector<std::vector<float>> grads;
+
+  private:
+    std::vector<const uint16_t *> unit_weights(size_t unit) const;
+    std::vector<float *> unit_grads(size_t unit);
+
+    tw_model_sizes_t sizes_;
+};
+
+} // namespace tw
+
+#endif

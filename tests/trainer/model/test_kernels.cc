@@ -1,0 +1,271 @@
+/* exp, layer norm, GELU, softmax and attention, each against its definition in fp64, backwards against differences of it. */
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "trainer/model/exp.h"
+#include "trainer/model/kernels.h"
+
+namespace
+{
+
+using Floats = std::vector<float>;
+using Doubles = std::vector<double>;
+
+Floats random_floats(size_t n, uint32_t seed, float deviation = 1.0f)
+{
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(0.0f, deviation);
+    Floats values(n);
+    for (float &value : values) {
+        value = normal(random);
+    }
+    return values;
+}
+
+/* Gradient of sum(weights * f(x)) by x, by central differences in fp64. */
+Doubles difference(const std::function<Doubles(const Doubles &)> &f, const Floats &x, const Floats &weights)
+{
+    Doubles at(x.begin(), x.end()), gradient(x.size());
+    auto value = [&] {
+        Doubles y = f(at);
+        double sum = 0.0;
+        for (size_t i = 0; i < y.size(); i++) {
+            sum += y[i] * weights[i];
+        }
+        return sum;
+    };
+    const double h = 1e-5;
+    for (size_t i = 0; i < x.size(); i++) {
+        at[i] = x[i] + h;
+        double up = value();
+        at[i] = x[i] - h;
+        gradient[i] = (up - value()) / (2.0 * h);
+        at[i] = x[i];
+    }
+    return gradient;
+}
+
+void expect_near(const Doubles &want, const Floats &got, double bound)
+{
+    ASSERT_EQ(want.size(), got.size());
+    for (size_t i = 0; i < want.size(); i++) {
+        ASSERT_NEAR(want[i], got[i], bound * (1.0 + std::fabs(want[i]))) << i;
+    }
+}
+
+TEST(Exp, IsNearTheLibrarysAndKeepsItsEnds)
+{
+    for (double x = -87.0; x < 88.0; x += 0.00321) {
+        float at = static_cast<float>(x);
+        double want = std::exp(static_cast<double>(at));
+        ASSERT_NEAR(want, tw_exp(at), 2.5 * 0x1p-23 * want) << x;
+    }
+    EXPECT_EQ(1.0f, tw_exp(0.0f));
+    EXPECT_LT(tw_exp(-std::numeric_limits<float>::infinity()), 2e-38f);
+    EXPECT_EQ(tw_exp(88.0f), tw_exp(std::numeric_limits<float>::infinity()));
+    EXPECT_TRUE(std::isnan(tw_exp(std::numeric_limits<float>::quiet_NaN())));
+}
+
+Doubles layernorm(const Doubles &x, const Doubles &gamma, const Doubles &beta, size_t c)
+{
+    Doubles y(x.size());
+    for (size_t row = 0; row < x.size() / c; row++) {
+        double mean = 0.0, variance = 0.0;
+        for (size_t i = 0; i < c; i++) {
+            mean += x[row * c + i] / static_cast<double>(c);
+        }
+        for (size_t i = 0; i < c; i++) {
+            variance += std::pow(x[row * c + i] - mean, 2) / static_cast<double>(c);
+        }
+        for (size_t i = 0; i < c; i++) {
+            y[row * c + i] = (x[row * c + i] - mean) / std::sqrt(variance + 1e-5) * gamma[i] + beta[i];
+        }
+    }
+    return y;
+}
+
+class LayerNorm : public ::testing::TestWithParam<size_t>
+{
+  protected:
+    static constexpr size_t kRows = 3;
+    void SetUp() override
+    {
+        tw_layernorm_forward(x_.data(), gamma_.data(), beta_.data(), kRows, c_, 1e-5, stats_, y_.data());
+    }
+    size_t c_ = GetParam();
+    Floats x_ = random_floats(kRows * c_, 1), gamma_ = random_floats(c_, 2), beta_ = random_floats(c_, 3);
+    Floats y_ = Floats(kRows * c_), mean_ = Floats(kRows), rstd_ = Floats(kRows);
+    tw_layernorm_stats_t stats_ = {mean_.data(), rstd_.data()};
+    Doubles xd_{x_.begin(), x_.end()}, gd_{gamma_.begin(), gamma_.end()}, bd_{beta_.begin(), beta_.end()};
+};
+
+TEST_P(LayerNorm, ForwardAndAgain)
+{
+    expect_near(layernorm(xd_, gd_, bd_, c_), y_, 1e-5);
+    Floats again(y_.size());
+    tw_layernorm_apply(x_.data(), gamma_.data(), beta_.data(), kRows, c_, stats_, again.data());
+    EXPECT_EQ(y_, again);
+}
+
+TEST_P(LayerNorm, Backward)
+{
+    Floats dy = random_floats(kRows * c_, 4), dx(kRows * c_), dgamma(c_), dbeta(c_);
+    tw_layernorm_backward(dy.data(), x_.data(), gamma_.data(), kRows, c_, stats_, 0, dx.data(), dgamma.data(),
+                          dbeta.data());
+    double bound = c_ == 1 ? 1e-2 : 1e-4; /* of one channel the variance is 0 and 1 / deviation large */
+    expect_near(difference([&](const Doubles &x) { return layernorm(x, gd_, bd_, c_); }, x_, dy), dx, bound);
+    expect_near(difference([&](const Doubles &g) { return layernorm(xd_, g, bd_, c_); }, gamma_, dy), dgamma,
+                1e-4);
+    expect_near(difference([&](const Doubles &b) { return layernorm(xd_, gd_, b, c_); }, beta_, dy), dbeta,
+                1e-4);
+    Floats twice = dx, unused(c_);
+    tw_layernorm_backward(dy.data(), x_.data(), gamma_.data(), kRows, c_, stats_, 1, twice.data(),
+                          unused.data(), unused.data());
+    for (size_t i = 0; i < dx.size(); i++) {
+        EXPECT_FLOAT_EQ(2.0f * dx[i], twice[i]);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Channels, LayerNorm, ::testing::Values(1, 2, 7, 8, 9, 32));
+
+Doubles gelu(const Doubles &x)
+{
+    Doubles y;
+    for (double v : x) {
+        y.push_back(0.5 * v * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (v + 0.044715 * v * v * v))));
+    }
+    return y;
+}
+
+TEST(Gelu, ForwardAndBackward)
+{
+    Floats x = random_floats(41, 1, 2.0f), dy = random_floats(41, 2), y(41);
+    x[0] = 0.0f;
+    x[1] = -40.0f;
+    x[2] = 40.0f;
+    tw_gelu_forward(x.data(), x.size(), y.data());
+    expect_near(gelu(Doubles(x.begin(), x.end())), y, 1e-6);
+    Floats d = dy;
+    tw_gelu_backward(x.data(), x.size(), d.data());
+    expect_near(difference(gelu, x, dy), d, 1e-5);
+    tw_gelu_forward(x.data(), 0, y.data());
+}
+
+TEST(CrossEntropy, IsItsDefinitionAndLeavesItsGradient)
+{
+    for (size_t v : {1, 2, 9, 1000}) {
+        Floats logits = random_floats(v, 7, 5.0f), gradient = logits;
+        size_t target = v / 2;
+        auto loss = [&](const Doubles &l) {
+            double sum = 0.0;
+            for (double value : l) {
+                sum += std::exp(value - l[target]);
+            }
+            return Doubles{std::log(sum)};
+        };
+        double got = tw_cross_entropy_row(gradient.data(), v, target, 0.5f);
+        EXPECT_NEAR(loss(Doubles(logits.begin(), logits.end()))[0], got, 1e-5) << v;
+        expect_near(difference(loss, logits, {0.5f}), gradient, 1e-5);
+    }
+}
+
+TEST(Softmax, LargeLogitsDoNotOverflow)
+{
+    Floats row = {1e30f, 1e30f, -1e30f};
+    tw_softmax_row(row.data(), 3);
+    EXPECT_FLOAT_EQ(0.5f, row[0]);
+    EXPECT_FLOAT_EQ(0.5f, row[1]);
+    EXPECT_LT(row[2], 1e-37f);
+}
+
+/* (B,T,3C) -> (B,T,C) */
+Doubles attention(const tw_attention_shape_t &shape, const Doubles &qkv)
+{
+    size_t c = shape.channels, t = shape.seq_len, width = c / shape.heads;
+    Doubles y(shape.batch * t * c, 0.0);
+    auto at = [&](size_t b, size_t row, size_t part, size_t h, size_t i) {
+        return qkv[(b * t + row) * 3 * c + part * c + h * width + i];
+    };
+    for (size_t b = 0; b < shape.batch; b++) {
+        for (size_t h = 0; h < shape.heads; h++) {
+            for (size_t row = 0; row < t; row++) {
+                Doubles weight(row + 1);
+                double sum = 0.0;
+                for (size_t col = 0; col <= row; col++) {
+                    double dot = 0.0;
+                    for (size_t i = 0; i < width; i++) {
+                        dot += at(b, row, 0, h, i) * at(b, col, 1, h, i);
+                    }
+                    weight[col] = std::exp(dot / std::sqrt(static_cast<double>(width)));
+                    sum += weight[col];
+                }
+                for (size_t col = 0; col <= row; col++) {
+                    for (size_t i = 0; i < width; i++) {
+                        y[(b * t + row) * c + h * width + i] += weight[col] / sum * at(b, col, 2, h, i);
+                    }
+                }
+            }
+        }
+    }
+    return y;
+}
+
+class Attention : public ::testing::TestWithParam<tw_attention_shape_t>
+{
+};
+
+TEST_P(Attention, Forward)
+{
+    tw_attention_shape_t shape = GetParam();
+    size_t n = shape.batch * shape.seq_len;
+    Floats qkv = random_floats(n * 3 * shape.channels, 1), y(n * shape.channels, NAN);
+    Floats scratch(tw_attention_scratch_elems(shape.seq_len), NAN);
+    tw_attention_forward(&shape, qkv.data(), scratch.data(), y.data());
+    expect_near(attention(shape, Doubles(qkv.begin(), qkv.end())), y, 1e-5);
+}
+
+/* All of the gradient in small shapes; along four directions in those of several tiles. */
+TEST_P(Attention, Backward)
+{
+    tw_attention_shape_t shape = GetParam();
+    size_t n = shape.batch * shape.seq_len;
+    Floats qkv = random_floats(n * 3 * shape.channels, 1), dy = random_floats(n * shape.channels, 2);
+    Floats scratch(tw_attention_scratch_elems(shape.seq_len), NAN), dqkv(qkv.size(), NAN);
+    tw_attention_backward(&shape, qkv.data(), dy.data(), scratch.data(), dqkv.data());
+    auto f = [&](const Doubles &x) { return attention(shape, x); };
+    if (shape.seq_len < 20) {
+        expect_near(difference(f, qkv, dy), dqkv, 1e-4);
+        return;
+    }
+    for (uint32_t seed = 3; seed < 7; seed++) {
+        Floats direction = random_floats(qkv.size(), seed);
+        auto along = [&](const Doubles &s) {
+            Doubles x(qkv.begin(), qkv.end());
+            for (size_t i = 0; i < x.size(); i++) {
+                x[i] += s[0] * direction[i];
+            }
+            return f(x);
+        };
+        double got = 0.0, size = 0.0;
+        for (size_t i = 0; i < dqkv.size(); i++) {
+            got += static_cast<double>(dqkv[i]) * direction[i];
+            size += static_cast<double>(dqkv[i]) * dqkv[i];
+        }
+        EXPECT_NEAR(difference(along, {0.0f}, dy)[0], got, 1e-4 * std::sqrt(size));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
+                         ::testing::Values(tw_attention_shape_t{1, 1, 1, 1}, tw_attention_shape_t{2, 5, 3, 6},
+                                           tw_attention_shape_t{1, 9, 1, 4},
+                                           tw_attention_shape_t{1, 63, 1, 2},
+                                           tw_attention_shape_t{1, 64, 1, 2},
+                                           tw_attention_shape_t{1, 65, 2, 4},
+                                           tw_attention_shape_t{2, 130, 1, 3}));
+
+} // namespace

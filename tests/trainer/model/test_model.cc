@@ -1,0 +1,157 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/common/fixture.h"
+#include "trainer/model/model.h"
+
+namespace
+{
+
+class Model : public tw::Fixture
+{
+  protected:
+    void TearDown() override
+    {
+        tw_model_destroy(model_);
+        tw::Fixture::TearDown();
+    }
+    void create(const tw_model_config_t &config)
+    {
+        tw_model_destroy(model_);
+        model_ = nullptr;
+        ASSERT_EQ(TW_OK, tw_model_create(&config, &model_));
+    }
+    tw_model_t *model_ = nullptr;
+};
+
+constexpr tw_model_config_t kSmall = {11, 5, 2, 2, 6, 1e-5};
+
+TEST_F(Model, Gpt2HasThePublishedSizes)
+{
+    const struct {
+        const char *name;
+        size_t n_params;
+    } published[] = {
+        {"gpt2", 124439808}, {"gpt2-medium", 354823168}, {"gpt2-large", 774030080}, {"gpt2-xl", 1557611200}};
+    for (const auto &want : published) {
+        tw_model_config_t config;
+        ASSERT_EQ(TW_OK, tw_model_config_preset(want.name, &config));
+        create(config);
+        EXPECT_EQ(want.n_params, tw_model_n_params(model_)) << want.name;
+    }
+    tw_model_config_t unused;
+    expect_log("no model 'gpt3'");
+    EXPECT_EQ(TW_ERR_NOT_FOUND, tw_model_config_preset("gpt3", &unused));
+}
+
+TEST_F(Model, TensorsAndUnits)
+{
+    create(kSmall);
+    size_t n_tensors, n_params = 0, next = 0;
+    const tw_model_tensor_t *tensors = tw_model_tensors(model_, &n_tensors);
+    ASSERT_EQ(3u, tw_model_n_units(model_));
+    std::set<std::string> names;
+    for (size_t unit = 0; unit < 3; unit++) {
+        const tw_model_unit_t *of = tw_model_unit_get(model_, unit);
+        EXPECT_EQ(next, of->first_tensor);
+        size_t n_elems = 0;
+        for (size_t t = next; t < next + of->n_tensors; t++) {
+            EXPECT_EQ(static_cast<int>(unit), tensors[t].unit);
+            EXPECT_EQ(tensors[t].shape[0] * tensors[t].shape[1], tensors[t].n_elems);
+            EXPECT_EQ(tensors[t].n_dims == 2, tensors[t].decay == 1);
+            names.insert(tensors[t].name);
+            n_elems += tensors[t].n_elems;
+        }
+        EXPECT_EQ(n_elems, of->n_elems);
+        n_params += n_elems;
+        next += of->n_tensors;
+    }
+    EXPECT_EQ(n_tensors, next);
+    EXPECT_EQ(n_tensors, names.size());
+    EXPECT_EQ(n_params, tw_model_n_params(model_));
+    EXPECT_EQ(1u, names.count("transformer.h.1.mlp.c_proj.bias"));
+    EXPECT_STREQ("transformer.wte.weight", tensors[0].name);
+}
+
+TEST_F(Model, InitialValuesDoNotDependOnTheCut)
+{
+    create(kSmall);
+    size_t n_tensors;
+    const tw_model_tensor_t *tensors = tw_model_tensors(model_, &n_tensors);
+    for (size_t t = 0; t < n_tensors; t++) {
+        std::vector<float> whole(tensors[t].n_elems), part(tensors[t].n_elems, NAN);
+        tw_model_init(model_, t, 0, whole.size(), 9, whole.data());
+        for (size_t first = 0; first < part.size(); first += 5) {
+            tw_model_init(model_, t, first, std::min<size_t>(5, part.size() - first), 9, &part[first]);
+        }
+        EXPECT_EQ(whole, part) << tensors[t].name;
+    }
+}
+
+TEST_F(Model, InitialValuesAreNormalAndDiffer)
+{
+    create({256, 128, 8, 4, 128, 1e-5});
+    std::vector<float> wte(32768), other(32768), seeded(32768);
+    tw_model_init(model_, 0, 0, wte.size(), 1, wte.data());
+    tw_model_init(model_, 0, 0, seeded.size(), 2, seeded.data());
+    tw_model_init(model_, 1, 0, 16384, 1, other.data());
+    double sum = 0.0, squares = 0.0, with_seeded = 0.0, with_other = 0.0, beyond = 0.0;
+    for (size_t i = 0; i < wte.size(); i++) {
+        sum += wte[i];
+        squares += static_cast<double>(wte[i]) * wte[i];
+        with_seeded += static_cast<double>(wte[i]) * seeded[i];
+        with_other += static_cast<double>(wte[i]) * other[i];
+        beyond += std::fabs(wte[i]) > 0.04f;
+    }
+    double n = static_cast<double>(wte.size()), deviation = 1.0 / std::sqrt(n);
+    EXPECT_NEAR(0.0, sum / n / 0.02, 4.0 * deviation);
+    EXPECT_NEAR(1.0, squares / n / 4e-4, 4.0 * std::sqrt(2.0) * deviation);
+    EXPECT_NEAR(0.0, with_seeded / n / 4e-4, 4.0 * deviation);
+    EXPECT_NEAR(0.0, with_other / n / 4e-4, 4.0 * deviation);
+    EXPECT_NEAR(0.0455, beyond / n, 0.005);
+    size_t n_tensors;
+    const tw_model_tensor_t *tensors = tw_model_tensors(model_, &n_tensors);
+    EXPECT_NEAR(0.02 / 4.0, tensors[tw_model_unit_get(model_, 1)->first_tensor + 4].init_std, 1e-12);
+}
+
+TEST_F(Model, WhatIsNoModelIsRefused)
+{
+    const struct {
+        tw_model_config_t config;
+        const char *said;
+    } wrong[] = {
+        {{0, 5, 2, 2, 6, 1e-5}, "vocab_size is 0"},   {{65537, 5, 2, 2, 6, 1e-5}, "vocab_size is 65537"},
+        {{11, 0, 2, 2, 6, 1e-5}, "n_positions is 0"}, {{11, 5, 0, 2, 6, 1e-5}, "n_layer is 0"},
+        {{11, 5, 2, 0, 6, 1e-5}, "n_head is 0"},      {{11, 5, 2, 2, 0, 1e-5}, "n_embd is 0"},
+        {{11, 5, 2, 4, 6, 1e-5}, "does not divide"},  {{11, 5, 2, 2, 6, NAN}, "layer_norm_epsilon"}};
+    for (const auto &one : wrong) {
+        expect_log(one.said);
+        EXPECT_EQ(TW_ERR_INVALID, tw_model_create(&one.config, &model_)) << one.said;
+    }
+    create(kSmall);
+    expect_log("no micro-batch of 0 sequences");
+    EXPECT_EQ(TW_ERR_INVALID, tw_model_reserve(model_, 0, 5));
+    expect_log("of 6 tokens");
+    EXPECT_EQ(TW_ERR_INVALID, tw_model_reserve(model_, 1, 6));
+    EXPECT_EQ(TW_OK, tw_model_reserve(model_, 1, 5));
+    EXPECT_EQ(TW_OK, tw_model_reserve(model_, 3, 2));
+}
+
+TEST_F(Model, AShapeForACount)
+{
+    for (size_t n_params : {1000000, 3000000, 10000000, 100000000}) {
+        tw_model_config_t config = tw_model_config_for_params(n_params, 256, 256);
+        create(config);
+        double ratio = static_cast<double>(tw_model_n_params(model_)) / static_cast<double>(n_params);
+        EXPECT_GT(ratio, 0.85) << n_params;
+        EXPECT_LT(ratio, 1.15) << n_params;
+        EXPECT_GE(config.n_embd, 128u);
+    }
+    EXPECT_EQ(1u, tw_model_config_for_params(1, 256, 16).n_layer);
+}
+
+} // namespace

@@ -1,0 +1,188 @@
+/* Causal attention, a head and a tile of rows at a time: a row of the T x T matrix needs the columns up to its own only. */
+#include "trainer/model/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "trainer/model/blas.h"
+
+enum { TILE_ROWS = 64 };
+
+/* Rows first .. first + rows - 1 of a head's matrix; `cols` columns of them are not all zero. */
+typedef struct tile {
+    size_t first, rows, cols;
+} tile_t;
+
+/* One head of one sequence. */
+typedef struct head {
+    const float *q, *k, *v; /* (T,D), rows 3C apart */
+    const float *dy;        /* (T,D), rows C apart */
+    float *y;
+    float *dq, *dk, *dv; /* (T,D), rows 3C apart */
+    size_t seq_len, width;
+    size_t qkv_stride, y_stride;
+    float factor; /* 1 / sqrt(D) */
+} head_t;
+
+size_t tw_attention_scratch_elems(size_t seq_len)
+{
+    return 2 * TILE_ROWS * seq_len;
+}
+
+static head_t head_of(const tw_attention_shape_t *shape, const float *qkv, size_t b, size_t h)
+{
+    size_t c = shape->channels, width = c / shape->heads;
+    const float *at = qkv + b * shape->seq_len * 3 * c + h * width;
+    return (head_t){.q = at,
+                    .k = at + c,
+                    .v = at + 2 * c,
+                    .seq_len = shape->seq_len,
+                    .width = width,
+                    .qkv_stride = 3 * c,
+                    .y_stride = c,
+                    .factor = 1.0f / sqrtf((float)width)};
+}
+
+static tile_t tile_at(const head_t *head, size_t first)
+{
+    size_t left = head->seq_len - first;
+    size_t rows = left < TILE_ROWS ? left : TILE_ROWS;
+    return (tile_t){first, rows, first + rows};
+}
+
+static tw_blas_view_t view(const float *at, size_t stride)
+{
+    return (tw_blas_view_t){.at = at, .stride = stride};
+}
+
+static tw_blas_view_t transposed(const float *at, size_t stride)
+{
+    return (tw_blas_view_t){.at = at, .stride = stride, .transposed = 1};
+}
+
+/* p (rows, cols) = softmax of (Q K' / sqrt(D)) up to the diagonal, 0 beyond. */
+static void probabilities(const head_t *head, tile_t tile, float *p)
+{
+    tw_blas_multiply(
+        &(tw_blas_product_t){.a = view(head->q + tile.first * head->qkv_stride, head->qkv_stride),
+                             .b = transposed(head->k, head->qkv_stride),
+                             .c = p,
+                             .c_stride = tile.cols,
+                             .rows = tile.rows,
+                             .cols = tile.cols,
+                             .inner = head->width,
+                             .alpha = head->factor});
+    for (size_t row = 0; row < tile.rows; row++) {
+        float *p_row = p + row * tile.cols;
+        size_t seen = tile.first + row + 1;
+        tw_softmax_row(p_row, seen);
+        memset(p_row + seen, 0, (tile.cols - seen) * sizeof(*p_row));
+    }
+}
+
+static void head_forward(const head_t *head, float *p)
+{
+    for (size_t first = 0; first < head->seq_len; first += TILE_ROWS) {
+        tile_t tile = tile_at(head, first);
+        probabilities(head, tile, p);
+        tw_blas_multiply(&(tw_blas_product_t){.a = view(p, tile.cols),
+                                              .b = view(head->v, head->qkv_stride),
+                                              .c = head->y + first * head->y_stride,
+                                              .c_stride = head->y_stride,
+                                              .rows = tile.rows,
+                                              .cols = head->width,
+                                              .inner = tile.cols,
+                                              .alpha = 1.0f});
+    }
+}
+
+void tw_attention_forward(const tw_attention_shape_t *shape, const float *qkv, float *scratch, float *y)
+{
+    for (size_t b = 0; b < shape->batch; b++) {
+        for (size_t h = 0; h < shape->heads; h++) {
+            head_t head = head_of(shape, qkv, b, h);
+            head.y = y + b * shape->seq_len * shape->channels + h * head.width;
+            head_forward(&head, scratch);
+        }
+    }
+}
+
+/* dp becomes the gradient by the scores: p * (dp - sum over the row of p * dp) / sqrt(D). */
+static void softmax_backward(const head_t *head, tile_t tile, const float *p, float *dp)
+{
+    for (size_t row = 0; row < tile.rows; row++) {
+        const float *p_row = p + row * tile.cols;
+        float *dp_row = dp + row * tile.cols;
+        size_t seen = tile.first + row + 1;
+        float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+        for (size_t i = 0; i < seen; i++) {
+            sum += p_row[i] * dp_row[i];
+        }
+        for (size_t i = 0; i < seen; i++) {
+            dp_row[i] = p_row[i] * (dp_row[i] - sum) * head->factor;
+        }
+        memset(dp_row + seen, 0, (tile.cols - seen) * sizeof(*dp_row));
+    }
+}
+
+/* out (cols, D), rows 3C apart, += m' (cols, rows) x (rows, D) */
+static void add_to_columns(const head_t *head, tile_t tile, const float *m, const float *x, size_t x_stride,
+                           float *out)
+{
+    tw_blas_multiply(&(tw_blas_product_t){.a = transposed(m, tile.cols),
+                                          .b = view(x, x_stride),
+                                          .c = out,
+                                          .c_stride = head->qkv_stride,
+                                          .rows = tile.cols,
+                                          .cols = head->width,
+                                          .inner = tile.rows,
+                                          .alpha = 1.0f,
+                                          .beta = 1.0f});
+}
+
+/* p, dp: (rows, cols) */
+static void tile_backward(const head_t *head, tile_t tile, float *p, float *dp)
+{
+    const float *dy = head->dy + tile.first * head->y_stride;
+    probabilities(head, tile, p);
+    add_to_columns(head, tile, p, dy, head->y_stride, head->dv);
+    tw_blas_multiply(&(tw_blas_product_t){.a = view(dy, head->y_stride), /* dp = dy V' */
+                                          .b = transposed(head->v, head->qkv_stride),
+                                          .c = dp,
+                                          .c_stride = tile.cols,
+                                          .rows = tile.rows,
+                                          .cols = tile.cols,
+                                          .inner = head->width,
+                                          .alpha = 1.0f});
+    softmax_backward(head, tile, p, dp);
+    tw_blas_multiply(&(tw_blas_product_t){.a = view(dp, tile.cols), /* dq = ds K */
+                                          .b = view(head->k, head->qkv_stride),
+                                          .c = head->dq + tile.first * head->qkv_stride,
+                                          .c_stride = head->qkv_stride,
+                                          .rows = tile.rows,
+                                          .cols = head->width,
+                                          .inner = tile.cols,
+                                          .alpha = 1.0f});
+    add_to_columns(head, tile, dp, head->q + tile.first * head->qkv_stride, head->qkv_stride, head->dk);
+}
+
+void tw_attention_backward(const tw_attention_shape_t *shape, const float *qkv, const float *dy,
+                           float *scratch, float *dqkv)
+{
+    size_t c = shape->channels;
+    float *p = scratch, *dp = scratch + TILE_ROWS * shape->seq_len;
+    memset(dqkv, 0, shape->batch * shape->seq_len * 3 * c * sizeof(*dqkv));
+    for (size_t b = 0; b < shape->batch; b++) {
+        for (size_t h = 0; h < shape->heads; h++) {
+            head_t head = head_of(shape, qkv, b, h);
+            head.dy = dy + b * shape->seq_len * c + h * head.width;
+            head.dq = dqkv + (head.q - qkv);
+            head.dk = dqkv + (head.k - qkv);
+            head.dv = dqkv + (head.v - qkv);
+            for (size_t first = 0; first < shape->seq_len; first += TILE_ROWS) {
+                tile_backward(&head, tile_at(&head, first), p, dp);
+            }
+        }
+    }
+}

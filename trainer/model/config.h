@@ -1,0 +1,18 @@
+/** Private to trainer/model: checks of a config. */
+#ifndef TW_TRAINER_MODEL_CONFIG_H
+#define TW_TRAINER_MODEL_CONFIG_H
+
+#include "trainer/model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** TW_ERR_INVALID, logged with the field. */
+tw_status_t tw_model_config_check(const tw_model_config_t *config);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,101 @@
+/* The calls of model.h: arguments are checked here, then the model's kind does the work. */
+#include "trainer/model/model.h"
+
+#include "trainer/model/blas.h"
+#include "trainer/model/config.h"
+#include "trainer/model/ops.h"
+
+tw_status_t tw_model_create(const tw_model_config_t *config, tw_model_t **out)
+{
+    tw_status_t status = tw_model_config_check(config);
+    if (status == TW_OK) {
+        status = tw_blas_prepare();
+    }
+    return status == TW_OK ? tw_gpt2_create(config, out) : status;
+}
+
+void tw_model_destroy(tw_model_t *model)
+{
+    if (model) {
+        model->ops->destroy(model);
+    }
+}
+
+const tw_model_config_t *tw_model_config_get(const tw_model_t *model)
+{
+    return &model->config;
+}
+
+size_t tw_model_n_params(const tw_model_t *model)
+{
+    return model->n_params;
+}
+
+size_t tw_model_n_units(const tw_model_t *model)
+{
+    return model->n_units;
+}
+
+const tw_model_tensor_t *tw_model_tensors(const tw_model_t *model, size_t *n_tensors)
+{
+    *n_tensors = model->n_tensors;
+    return model->tensors;
+}
+
+const tw_model_unit_t *tw_model_unit_get(const tw_model_t *model, size_t unit)
+{
+    return &model->units[unit];
+}
+
+double tw_model_step_flops(const tw_model_t *model, size_t batch, size_t seq_len)
+{
+    return model->ops->step_flops(model, batch, seq_len);
+}
+
+/* ---- computing ----------------------------------------------------------------------------------------------------- */
+
+tw_model_sizes_t tw_model_sizes_get(const tw_model_t *model, size_t batch, size_t seq_len)
+{
+    return model->ops->sizes(model, batch, seq_len);
+}
+
+tw_status_t tw_model_reserve(tw_model_t *model, size_t batch, size_t seq_len)
+{
+    if (batch < 1 || seq_len < 1 || seq_len > model->config.n_positions) {
+        tw_error("model: no micro-batch of %zu sequences of %zu tokens: lengths go from 1 to n_positions %zu",
+                 batch, seq_len, model->config.n_positions);
+        return TW_ERR_INVALID;
+    }
+    model->batch = batch;
+    model->seq_len = seq_len;
+    return model->ops->reserve(model);
+}
+
+tw_status_t tw_model_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+                                   float *x)
+{
+    return model->ops->embed_forward(model, weights, tokens, x);
+}
+
+void tw_model_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads)
+{
+    model->ops->embed_backward(model, tokens, dx, grads);
+}
+
+void tw_model_block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+                            float *y, void *saved)
+{
+    model->ops->block_forward(model, unit, weights, x, y, saved);
+}
+
+void tw_model_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+                             const void *saved, float *d, float *const *grads)
+{
+    model->ops->block_backward(model, unit, weights, x, saved, d, grads);
+}
+
+tw_status_t tw_model_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                          const int32_t *targets, float scale, double *loss, float *dx, float *const *grads)
+{
+    return model->ops->head(model, weights, x, targets, scale, loss, dx, grads);
+}

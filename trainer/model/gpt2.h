@@ -1,0 +1,86 @@
+/** Private to trainer/model: GPT-2, its memory and its tensors' places. */
+#ifndef TW_TRAINER_MODEL_GPT2_H
+#define TW_TRAINER_MODEL_GPT2_H
+
+#include "trainer/model/kernels.h"
+#include "trainer/model/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Places of tensors in their unit; gpt2_tensors.c lists them in this order. */
+enum { TW_GPT2_WTE, TW_GPT2_WPE, TW_GPT2_LN_F_W, TW_GPT2_LN_F_B, TW_GPT2_ROOT_TENSORS };
+enum {
+    TW_GPT2_LN_1_W,
+    TW_GPT2_LN_1_B,
+    TW_GPT2_QKV_W,
+    TW_GPT2_QKV_B,
+    TW_GPT2_ATTN_PROJ_W,
+    TW_GPT2_ATTN_PROJ_B,
+    TW_GPT2_LN_2_W,
+    TW_GPT2_LN_2_B,
+    TW_GPT2_FC_W,
+    TW_GPT2_FC_B,
+    TW_GPT2_MLP_PROJ_W,
+    TW_GPT2_MLP_PROJ_B,
+    TW_GPT2_BLOCK_TENSORS
+};
+
+/** Scratch memory, of B * T = N rows. */
+typedef struct tw_gpt2_scratch {
+    void *memory;               /* one buffer; the others point into it */
+    void *saved;                /* what a block would save, where nobody wants it */
+    float *wide, *wide_bias;    /* one weight and one vector as fp32: max(4CC, VC), 4C */
+    float *norm;                /* (N,C) */
+    float *d_norm;              /* (N,C) */
+    float *hidden, *d_hidden;   /* (N,4C); the gradient by qkv (N,3C) too */
+    float *attention;           /* tiles */
+    float *logits;              /* (logit_rows, V) */
+    size_t logit_rows;          /* rows of logits at a time */
+    tw_layernorm_stats_t stats; /* (N) */
+} tw_gpt2_scratch_t;
+
+typedef struct tw_gpt2 {
+    tw_model_t model; /* first: a tw_model_t is a tw_gpt2_t */
+    tw_gpt2_scratch_t scratch;
+} tw_gpt2_t;
+
+/** What a block's backward pass needs of its forward pass besides x; norms, GELU and probabilities are computed again. */
+typedef struct tw_gpt2_saved {
+    float *qkv;                      /* (N,3C) */
+    float *attended;                 /* (N,C): attention before its projection */
+    float *middle;                   /* (N,C): x after attention */
+    float *hidden;                   /* (N,4C): before GELU */
+    tw_layernorm_stats_t ln_1, ln_2; /* (N) each */
+} tw_gpt2_saved_t;
+
+/* gpt2_tensors.c */
+/** Fill model->tensors and units from its config. TW_ERR_NO_MEMORY, logged; tw_model_cleanup frees what is there. */
+tw_status_t tw_gpt2_tensors(tw_model_t *model);
+
+/* gpt2_memory.c */
+size_t tw_gpt2_saved_bytes(const tw_model_config_t *config, size_t n);
+/** The parts of a block's saved memory of n rows. */
+tw_gpt2_saved_t tw_gpt2_saved_parts(const tw_model_config_t *config, size_t n, void *saved);
+size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len);
+tw_status_t tw_gpt2_scratch_init(tw_gpt2_scratch_t *scratch, const tw_model_config_t *config, size_t batch,
+                                 size_t seq_len);
+void tw_gpt2_scratch_cleanup(tw_gpt2_scratch_t *scratch);
+
+/* gpt2_root.c, gpt2_block.c: as in ops.h */
+tw_status_t tw_gpt2_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+                                  float *x);
+void tw_gpt2_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
+tw_status_t tw_gpt2_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                         const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
+void tw_gpt2_block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+                           float *y, void *saved);
+void tw_gpt2_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+                            const void *saved, float *d, float *const *grads);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

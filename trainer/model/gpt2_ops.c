@@ -1,0 +1,66 @@
+/* GPT-2 as a kind of model. */
+#include "trainer/model/gpt2.h"
+
+#include <stdlib.h>
+
+static void destroy(tw_model_t *model)
+{
+    tw_gpt2_t *gpt2 = (tw_gpt2_t *)model;
+    tw_gpt2_scratch_cleanup(&gpt2->scratch);
+    tw_model_cleanup(model);
+    free(gpt2);
+}
+
+/* Products: 2 operations per weight and token forwards, twice that backwards; and two T x T products per head, of which
+ * causality leaves half. Embeddings look up; wte counts once, for the logits. */
+static double step_flops(const tw_model_t *model, size_t batch, size_t seq_len)
+{
+    const tw_model_config_t *config = &model->config;
+    double c = (double)config->n_embd, layers = (double)config->n_layer;
+    double weights = layers * 12.0 * c * c + (double)config->vocab_size * c;
+    double attention = layers * 2.0 * c * (double)seq_len / 2.0;
+    return 6.0 * (weights + attention) * (double)batch * (double)seq_len;
+}
+
+static tw_model_sizes_t sizes(const tw_model_t *model, size_t batch, size_t seq_len)
+{
+    size_t n = batch * seq_len;
+    return (tw_model_sizes_t){.x_elems = n * model->config.n_embd,
+                              .saved_bytes = tw_gpt2_saved_bytes(&model->config, n),
+                              .scratch_bytes = tw_gpt2_scratch_bytes(&model->config, batch, seq_len)};
+}
+
+static tw_status_t reserve(tw_model_t *model)
+{
+    tw_gpt2_t *gpt2 = (tw_gpt2_t *)model;
+    tw_gpt2_scratch_cleanup(&gpt2->scratch);
+    return tw_gpt2_scratch_init(&gpt2->scratch, &model->config, model->batch, model->seq_len);
+}
+
+static const tw_model_ops_t ops = {.destroy = destroy,
+                                   .step_flops = step_flops,
+                                   .sizes = sizes,
+                                   .reserve = reserve,
+                                   .embed_forward = tw_gpt2_embed_forward,
+                                   .embed_backward = tw_gpt2_embed_backward,
+                                   .block_forward = tw_gpt2_block_forward,
+                                   .block_backward = tw_gpt2_block_backward,
+                                   .head = tw_gpt2_head};
+
+tw_status_t tw_gpt2_create(const tw_model_config_t *config, tw_model_t **out)
+{
+    tw_gpt2_t *gpt2 = calloc(1, sizeof(*gpt2));
+    if (!gpt2) {
+        tw_error("model: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    gpt2->model.ops = &ops;
+    gpt2->model.config = *config;
+    tw_status_t status = tw_gpt2_tensors(&gpt2->model);
+    if (status != TW_OK) {
+        destroy(&gpt2->model);
+        return status;
+    }
+    *out = &gpt2->model;
+    return TW_OK;
+}

@@ -1,0 +1,124 @@
+/* GPT-2's parameters: names and shapes as Hugging Face's GPT2LMHeadModel has them, and how they start. */
+#include "trainer/model/gpt2.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Deviation of the initial weights; of what is added to the residual stream, less the deeper the model. */
+#define INIT_STD 0.02
+
+typedef enum dim { NONE, C, C3, C4, WORDS, POSITIONS } dim_t;
+typedef enum start { NORMAL, RESIDUAL, ONES, ZEROS } start_t;
+
+typedef struct tensor_form {
+    const char *name; /* in a block: what follows "transformer.h.N." */
+    dim_t dims[2];    /* the second one NONE: a vector */
+    start_t start;
+} tensor_form_t;
+
+static const tensor_form_t root_forms[TW_GPT2_ROOT_TENSORS] = {
+    [TW_GPT2_WTE] = {"transformer.wte.weight", {WORDS, C}, NORMAL},
+    [TW_GPT2_WPE] = {"transformer.wpe.weight", {POSITIONS, C}, NORMAL},
+    [TW_GPT2_LN_F_W] = {"transformer.ln_f.weight", {C}, ONES},
+    [TW_GPT2_LN_F_B] = {"transformer.ln_f.bias", {C}, ZEROS},
+};
+
+static const tensor_form_t block_forms[TW_GPT2_BLOCK_TENSORS] = {
+    [TW_GPT2_LN_1_W] = {"ln_1.weight", {C}, ONES},
+    [TW_GPT2_LN_1_B] = {"ln_1.bias", {C}, ZEROS},
+    [TW_GPT2_QKV_W] = {"attn.c_attn.weight", {C, C3}, NORMAL},
+    [TW_GPT2_QKV_B] = {"attn.c_attn.bias", {C3}, ZEROS},
+    [TW_GPT2_ATTN_PROJ_W] = {"attn.c_proj.weight", {C, C}, RESIDUAL},
+    [TW_GPT2_ATTN_PROJ_B] = {"attn.c_proj.bias", {C}, ZEROS},
+    [TW_GPT2_LN_2_W] = {"ln_2.weight", {C}, ONES},
+    [TW_GPT2_LN_2_B] = {"ln_2.bias", {C}, ZEROS},
+    [TW_GPT2_FC_W] = {"mlp.c_fc.weight", {C, C4}, NORMAL},
+    [TW_GPT2_FC_B] = {"mlp.c_fc.bias", {C4}, ZEROS},
+    [TW_GPT2_MLP_PROJ_W] = {"mlp.c_proj.weight", {C4, C}, RESIDUAL},
+    [TW_GPT2_MLP_PROJ_B] = {"mlp.c_proj.bias", {C}, ZEROS},
+};
+
+static size_t dim_size(const tw_model_config_t *config, dim_t dim)
+{
+    const size_t sizes[] = {[NONE] = 1,
+                            [C] = config->n_embd,
+                            [C3] = 3 * config->n_embd,
+                            [C4] = 4 * config->n_embd,
+                            [WORDS] = config->vocab_size,
+                            [POSITIONS] = config->n_positions};
+    return sizes[dim];
+}
+
+static double init_std(const tw_model_config_t *config, start_t start)
+{
+    switch (start) {
+    case NORMAL:
+        return INIT_STD;
+    case RESIDUAL:
+        return INIT_STD / sqrt(2.0 * (double)config->n_layer);
+    default:
+        return 0.0;
+    }
+}
+
+static tw_status_t add_tensor(tw_model_t *model, const tensor_form_t *form, size_t unit)
+{
+    char name[96];
+    if (unit == TW_MODEL_ROOT) {
+        snprintf(name, sizeof(name), "%s", form->name);
+    } else {
+        snprintf(name, sizeof(name), "transformer.h.%zu.%s", unit - 1, form->name);
+    }
+    int n_dims = form->dims[1] == NONE ? 1 : 2;
+    tw_model_tensor_t tensor = {
+        .name = strdup(name),
+        .unit = (int)unit,
+        .n_dims = n_dims,
+        .shape = {dim_size(&model->config, form->dims[0]), dim_size(&model->config, form->dims[1])},
+        .decay = n_dims == 2,
+        .init_std = init_std(&model->config, form->start),
+        .init_value = form->start == ONES ? 1.0f : 0.0f};
+    if (!tensor.name) {
+        tw_error("model: out of memory for a name");
+        return TW_ERR_NO_MEMORY;
+    }
+    tensor.n_elems = tensor.shape[0] * tensor.shape[1];
+    model->units[unit].n_elems += tensor.n_elems;
+    model->n_params += tensor.n_elems;
+    model->tensors[model->n_tensors++] = tensor;
+    return TW_OK;
+}
+
+static tw_status_t add_unit(tw_model_t *model, size_t unit)
+{
+    const tensor_form_t *forms = unit == TW_MODEL_ROOT ? root_forms : block_forms;
+    size_t n_forms = unit == TW_MODEL_ROOT ? TW_GPT2_ROOT_TENSORS : TW_GPT2_BLOCK_TENSORS;
+    model->units[unit] = (tw_model_unit_t){.first_tensor = model->n_tensors, .n_tensors = n_forms};
+    for (size_t t = 0; t < n_forms; t++) {
+        tw_status_t status = add_tensor(model, &forms[t], unit);
+        if (status != TW_OK) {
+            return status;
+        }
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_gpt2_tensors(tw_model_t *model)
+{
+    size_t n_blocks = model->config.n_layer;
+    model->units = calloc(1 + n_blocks, sizeof(*model->units));
+    model->tensors = calloc(TW_GPT2_ROOT_TENSORS + n_blocks * TW_GPT2_BLOCK_TENSORS, sizeof(*model->tensors));
+    if (!model->units || !model->tensors) {
+        tw_error("model: out of memory for the list of %zu blocks", n_blocks);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t unit = 0; unit <= n_blocks; unit++) {
+        tw_status_t status = add_unit(model, unit);
+        if (status != TW_OK) {
+            return status;
+        }
+        model->n_units++;
+    }
+    return TW_OK;
+}

@@ -1,0 +1,48 @@
+/** Private to trainer/model: what a kind of model provides. dispatch.c checks arguments that all kinds share and calls these. */
+#ifndef TW_TRAINER_MODEL_OPS_H
+#define TW_TRAINER_MODEL_OPS_H
+
+#include "trainer/model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_model_ops {
+    void (*destroy)(tw_model_t *model);
+    double (*step_flops)(const tw_model_t *model, size_t batch, size_t seq_len);
+    tw_model_sizes_t (*sizes)(const tw_model_t *model, size_t batch, size_t seq_len);
+    tw_status_t (*reserve)(tw_model_t *model); /* for model->batch and seq_len, which are valid */
+    tw_status_t (*embed_forward)(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+                                 float *x);
+    void (*embed_backward)(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
+    void (*block_forward)(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+                          float *y, void *saved);
+    void (*block_backward)(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+                           const void *saved, float *d, float *const *grads);
+    tw_status_t (*head)(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                        const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
+} tw_model_ops_t;
+
+/** The part that all kinds have; a kind's own struct begins with it. */
+struct tw_model {
+    const tw_model_ops_t *ops;
+    tw_model_config_t config;
+    tw_model_tensor_t *tensors; /* [n_tensors], by unit; the names are allocated */
+    size_t n_tensors;
+    tw_model_unit_t *units; /* [n_units] */
+    size_t n_units;
+    size_t n_params;
+    size_t batch, seq_len; /* what was reserved; 0: nothing yet */
+};
+
+/** Frees tensors, their names and units. */
+void tw_model_cleanup(tw_model_t *model);
+/** The kind that a config describes; the config is valid. TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_gpt2_create(const tw_model_config_t *config, tw_model_t **out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
