@@ -15,6 +15,8 @@
  *  reduce-scatter (even split) followed by the all-gather. Exact sums are made in fp32 in rank order; where nodes have
  *  several ranks and there are several nodes, in each node in rank order, rounded to the tensor's type, then over the nodes in
  *  node order. Codecs are not declined, unless the constants of TW_COLL_MODEL say that they are slower for a tensor of 64 MB.
+ *  All of this holds over NCCL too, which only carries the bytes then: kernels of ours add them up. "native", which adds in an
+ *  order of NCCL's own, has to be asked for by name there.
  *  Quantized reduce-scatters of other splits have other blocks, hence other bits.
  *
  *  Words, here and in the sources:
@@ -88,7 +90,7 @@ typedef struct tw_coll_params {
  *  member; TW_ERR_MISMATCH (logged with the rank): members ask for different ids or kinds, or list different ranks: then the
  *  job is given up; TW_ERR_TIMEOUT (logged with the rank): nothing has come from a member for TW_COLL_TIMEOUT;
  *  TW_ERR_UNSUPPORTED (logged) where there is no GPU, this was built without CUDA or NCCL, or TW_COLL_GPU_WORKSPACE is device
- *  and the transport takes no GPU memory; TW_ERR_NCCL, TW_ERR_CUDA, TW_ERR_PEER. */
+ *  and the transport takes no GPU memory; TW_ERR_CONFIG (logged with the variable); TW_ERR_NCCL, TW_ERR_CUDA, TW_ERR_PEER. */
 tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out);
 /** The ranks of the whole job, as the launcher's environment has them (torchrun, Open MPI, PMI, Slurm; without any, a job of
  *  one rank), and a transport between them, which the communicator owns. params: memory, wire and the like, without transport
@@ -242,6 +244,10 @@ uint64_t tw_coll_nonfinite_blocks(tw_coll_t *coll);
  *  memory over a transport it may be host memory, which is pinned then. */
 size_t tw_coll_workspace_bytes(tw_coll_t *coll);
 tw_mem_t tw_coll_workspace_mem(const tw_coll_t *coll);
+/** Give the workspace back to the system, but what operations in flight have of it: for a communicator that will rest, as
+ *  its memory is kept for the next operation otherwise. GPU memory: only while nothing is in flight; over NCCL nothing is
+ *  given back, since graphs may use it. */
+void tw_coll_trim(tw_coll_t *coll);
 
 /** Rows of the tables of algorithms. */
 typedef struct tw_coll_algo_info {

@@ -27,6 +27,7 @@ extern "C" {
 #define TW_COLL_ID_SHIFT 40 /**< tags: communicator, operation, message */
 /** Where members meet that have no id yet: the last tags below those of id 1. */
 #define TW_COLL_MEETING_TAG (((uint64_t)1 << TW_COLL_ID_SHIFT) - TW_BOOTSTRAP_TAGS)
+#define TW_COLL_CHUNK_LEAST 256 /**< bytes, if not what is chosen */
 #define TW_COLL_EXPLAINED 32
 #define TW_COLL_EXPLAINED_BYTES 128
 #define TW_COLL_REASON_BYTES 320
@@ -120,6 +121,8 @@ typedef struct tw_coll_engine {
     /** The communicator has failed: tell the other ranks. NULL: the transport is told. */
     void (*abort)(tw_coll_t *coll);
     size_t (*workspace_bytes)(const tw_coll_t *coll);
+    /** See tw_coll_trim. */
+    void (*trim)(tw_coll_t *coll);
     /** On a progress thread: make the communicator's device current. */
     void (*enter)(tw_coll_t *coll);
     int is_polled; /**< 1: requests wait for what no message announces */
@@ -163,6 +166,14 @@ struct tw_coll {
 };
 
 extern const tw_coll_engine_t tw_coll_host_engine;
+
+/** The progress thread serves communicators on several GPUs. */
+static inline void tw_coll_enter(tw_coll_t *coll)
+{
+    if (coll->progress != NULL && coll->engine->enter != NULL) {
+        coll->engine->enter(coll);
+    }
+}
 
 /** Of times that the progress thread and others look at. */
 static inline void tw_store_ns(uint64_t *at, uint64_t ns)

@@ -1,6 +1,7 @@
 /** Making and ending communicators, and what can be asked of one. */
 #include "collectives/create.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,8 @@ static const char *const gpu_workspaces[] = {"auto", "pinned", "device", NULL};
 
 static const tw_config_field_t fields[] = {
     {"TW_COLL_CHUNK", "0", "bytes",
-     "Largest message of a collective operation, in bytes. 0: chosen. At least 256, at most what "
-     "TW_COLL_SCRATCH has room for.",
+     "Largest message of a collective operation, in bytes: at least 256, at most what TW_COLL_SCRATCH has "
+     "room for. 0: chosen.",
      TW_CONFIG_BYTES, offsetof(tw_coll_options_t, chunk_bytes), 0, 1 << 30, NULL},
     {"TW_COLL_WINDOW", "8", "messages", "Messages in flight per operation, peer and direction.",
      TW_CONFIG_INT, offsetof(tw_coll_options_t, window), 1, 1024, NULL},
@@ -153,10 +154,21 @@ static void free_parts(tw_coll_t *coll)
     free(coll);
 }
 
+static tw_status_t read_options(tw_coll_options_t *options)
+{
+    tw_status_t status = tw_config_init(&tw_coll_config_table, options);
+
+    if (status == TW_OK && options->chunk_bytes > 0 && options->chunk_bytes < TW_COLL_CHUNK_LEAST) {
+        tw_error("TW_COLL_CHUNK=%zu: at least %d bytes, or 0", options->chunk_bytes, TW_COLL_CHUNK_LEAST);
+        status = TW_ERR_CONFIG;
+    }
+    return status;
+}
+
 /* What all kinds have. */
 static tw_status_t create_common(tw_coll_t *coll, const tw_coll_parts_t *parts)
 {
-    tw_status_t status = tw_config_init(&tw_coll_config_table, &coll->options);
+    tw_status_t status = read_options(&coll->options);
 
     if (status == TW_OK) {
         status = create_topo(coll, parts);
@@ -302,9 +314,7 @@ static tw_status_t destroy_here(void *arg)
 {
     tw_coll_t *coll = arg;
 
-    if (coll->progress != NULL && coll->engine->enter != NULL) {
-        coll->engine->enter(coll);
-    }
+    tw_coll_enter(coll);
     if (coll->engine->drains) {
         (void)tw_coll_drain(coll);
     }
@@ -393,9 +403,7 @@ static tw_status_t ask_nonfinite_blocks(void *arg)
     question_t *question = arg;
     tw_coll_t *coll = question->coll;
 
-    if (coll->progress != NULL && coll->engine->enter != NULL) {
-        coll->engine->enter(coll);
-    }
+    tw_coll_enter(coll);
     question->number = tw_codecs_nonfinite_blocks(&coll->codecs);
     return TW_OK;
 }
@@ -422,6 +430,25 @@ size_t tw_coll_workspace_bytes(tw_coll_t *coll)
 
     (void)tw_progress_call(coll->progress, ask_workspace_bytes, &question);
     return (size_t)question.number;
+}
+
+/* The C library keeps what was freed, too. */
+static tw_status_t trim(void *arg)
+{
+    tw_coll_t *coll = arg;
+
+    tw_coll_enter(coll);
+    tw_scratch_trim(coll->scratch);
+    if (coll->engine->trim != NULL && coll->status == TW_OK && TAILQ_EMPTY(&coll->active)) {
+        coll->engine->trim(coll);
+    }
+    (void)malloc_trim(0);
+    return TW_OK;
+}
+
+void tw_coll_trim(tw_coll_t *coll)
+{
+    (void)tw_progress_call(coll->progress, trim, coll);
 }
 
 tw_mem_t tw_coll_workspace_mem(const tw_coll_t *coll)

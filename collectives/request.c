@@ -148,14 +148,6 @@ static tw_status_t compute_one(tw_coll_t *coll, int *moved)
     return TW_OK;
 }
 
-/* The progress thread serves communicators on several GPUs. */
-static void enter(tw_coll_t *coll)
-{
-    if (coll->progress != NULL && coll->engine->enter != NULL) {
-        coll->engine->enter(coll);
-    }
-}
-
 void tw_coll_move(void *arg, int *all_moved)
 {
     tw_coll_t *coll = arg;
@@ -165,7 +157,7 @@ void tw_coll_move(void *arg, int *all_moved)
         coll->mover.polls = 0;
         return;
     }
-    enter(coll);
+    tw_coll_enter(coll);
     tw_status_t status = step_all(coll, moved);
     if (status == TW_OK) {
         status = compute_one(coll, moved);
@@ -393,7 +385,7 @@ static tw_status_t post(void *arg)
     tw_coll_request_t *posted, **request = call->request;
     tw_status_t status = coll->status;
 
-    enter(coll);
+    tw_coll_enter(coll);
     if (status == TW_OK && coll->engine->check != NULL) {
         status = coll->engine->check(coll);
     }
@@ -510,7 +502,7 @@ static tw_status_t cancel(void *arg)
 {
     tw_coll_t *coll = arg;
 
-    enter(coll);
+    tw_coll_enter(coll);
     return fail(coll, TW_ERR_CANCELED);
 }
 
@@ -521,7 +513,7 @@ void tw_coll_abort(tw_coll_t *coll)
 
 void tw_coll_failed(void *arg, tw_status_t status)
 {
-    enter(arg);
+    tw_coll_enter(arg);
     (void)fail(arg, status);
 }
 
@@ -535,7 +527,7 @@ static tw_status_t prepare(void *arg)
                  tw_coll_op_name(call->args->op));
         return TW_ERR_UNSUPPORTED;
     }
-    enter(coll);
+    tw_coll_enter(coll);
     return coll->status == TW_OK ? coll->engine->prepare(coll, call->args) : coll->status;
 }
 
@@ -550,7 +542,7 @@ static tw_status_t planned_bytes(void *arg)
 {
     const call_t *call = arg;
 
-    enter(call->coll);
+    tw_coll_enter(call->coll);
     return call->coll->engine->planned_bytes(call->coll, call->args, call->bytes);
 }
 

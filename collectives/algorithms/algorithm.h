@@ -65,6 +65,7 @@ typedef struct tw_algo {
     tw_coll_algo_info_t info;
     void (*build)(const tw_build_t *build);
     void (*cost)(const tw_case_t *c, tw_coll_cost_t *cost); /**< `cost` comes zeroed */
+    int meets; /**< 1: where nodes have one rank each, every rank sends to every other one all the time */
     int owner_matters; /**< 1: the bits of a sum depend on which rank owns the element: not for deterministic operations */
 } tw_algo_t;
 

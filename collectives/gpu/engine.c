@@ -76,9 +76,7 @@ static void detach(tw_coll_t *coll)
     tw_gpu_t *gpu = coll->gpu;
 
     tw_gpu_shapes_cleanup(gpu);
-    for (size_t i = 0; i < gpu->memory.n_blocks; i++) {
-        gpu->device->free(gpu->device, gpu->memory.blocks[i], gpu->memory.pinned);
-    }
+    tw_gpu_workspace_free(coll);
     free(gpu->memory.blocks);
     destroy_queues(gpu);
     free(gpu->sources);

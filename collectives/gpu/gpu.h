@@ -108,6 +108,8 @@ tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args);
 void tw_gpu_release(tw_coll_request_t *request);
 void tw_gpu_enter(tw_coll_t *coll);
 size_t tw_gpu_workspace_bytes(const tw_coll_t *coll);
+/** Also when the communicator ends. */
+void tw_gpu_workspace_free(tw_coll_t *coll);
 /** The workspace in use; NULL: none yet. */
 char *tw_gpu_workspace(const tw_gpu_t *gpu);
 /** A message is being sent, or received: see tw_coll_counters_t. */

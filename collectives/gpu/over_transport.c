@@ -263,6 +263,7 @@ const tw_coll_engine_t tw_gpu_transport_engine = {
     .release = tw_gpu_release,
     .describe = describe,
     .workspace_bytes = tw_gpu_workspace_bytes,
+    .trim = tw_gpu_workspace_free,
     .enter = tw_gpu_enter,
     .is_polled = 1,
     .drains = 1,

@@ -53,6 +53,17 @@ size_t tw_gpu_workspace_bytes(const tw_coll_t *coll)
     return coll->gpu->memory.bytes;
 }
 
+void tw_gpu_workspace_free(tw_coll_t *coll)
+{
+    const tw_gpu_device_t *device = coll->gpu->device;
+    tw_gpu_memory_t *memory = &coll->gpu->memory;
+
+    while (memory->n_blocks > 0) {
+        device->free(device, memory->blocks[--memory->n_blocks], memory->pinned);
+    }
+    memory->bytes = 0;
+}
+
 void tw_gpu_enter(tw_coll_t *coll)
 {
     const tw_gpu_device_t *device = coll->gpu->device;

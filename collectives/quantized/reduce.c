@@ -85,15 +85,17 @@ static void cost_allreduce_two_hop(const tw_case_t *c, tw_coll_cost_t *cost)
 static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_REDUCE_SCATTER, "one_hop",
-                 "every rank encodes its piece for every owner, who sums them up", 1},
+                 "every rank encodes its share for every owner, who sums them up", 1},
         .build = build_scatter_one_hop,
         .cost = cost_scatter_one_hop,
+        .meets = 1,
     },
     {
         .info = {TW_COLL_REDUCE_SCATTER, "two_hop",
                  "summed up inside each node first (inner_codec, or exact), then encoded across nodes", 1},
         .build = build_scatter_two_hop,
         .cost = cost_scatter_two_hop,
+        .meets = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "one_hop",

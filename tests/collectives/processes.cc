@@ -17,7 +17,9 @@ namespace tw
 namespace
 {
 
-std::string run_rank(const tw_job_t &job, const std::function<std::string(tw_coll_t *)> &body)
+using Body = std::function<std::string(tw_coll_t *)>;
+
+std::string run_rank(const tw_job_t &job, const Body &body, int progress_thread)
 {
     tw_transport_t *transport = nullptr;
     tw_coll_t *coll = nullptr;
@@ -27,6 +29,7 @@ std::string run_rank(const tw_job_t &job, const std::function<std::string(tw_col
     }
     tw_coll_params_t params = {};
     params.transport = transport;
+    params.progress_thread = progress_thread;
     status = tw_coll_create(&params, &coll);
     std::string wrong = status == TW_OK ? body(coll) : std::string("create: ") + tw_status_string(status);
     tw_coll_destroy(coll);
@@ -35,10 +38,10 @@ std::string run_rank(const tw_job_t &job, const std::function<std::string(tw_col
 }
 
 /* In the child: say what is wrong, and end. */
-int be_rank(const tw_job_t &job, int node, const std::function<std::string(tw_coll_t *)> &body)
+int be_rank(const tw_job_t &job, int node, const Body &body, int progress_thread)
 {
     setenv("TW_NODE_ID", ("node" + std::to_string(node)).c_str(), 1);
-    const std::string wrong = run_rank(job, body);
+    const std::string wrong = run_rank(job, body, progress_thread);
     fputs(wrong.c_str(), stdout);
     fflush(stdout);
     return wrong.empty() ? 0 : 1;
@@ -58,8 +61,8 @@ tw_job_t make_job(int world)
 
 } // namespace
 
-std::string run_processes(const std::vector<int> &node_of,
-                          const std::function<std::string(tw_coll_t *)> &body, int limit_sec)
+std::string run_processes(const std::vector<int> &node_of, const Body &body, int limit_sec,
+                          int progress_thread)
 {
     std::vector<std::unique_ptr<process::Child>> ranks;
     const double until = tw_time_sec() + limit_sec;
@@ -70,7 +73,9 @@ std::string run_processes(const std::vector<int> &node_of,
     for (size_t r = 0; r < node_of.size(); r++) {
         job.rank = (int)r;
         process::Spec spec;
-        spec.body = [&job, &body, node = node_of[r]]() { return be_rank(job, node, body); };
+        spec.body = [&job, &body, progress_thread, node = node_of[r]]() {
+            return be_rank(job, node, body, progress_thread);
+        };
         spec.stderr_to = process::Stderr::inherited;
         ranks.push_back(std::make_unique<process::Child>(spec));
     }

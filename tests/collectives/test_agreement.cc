@@ -88,8 +88,11 @@ TEST_F(Check, TheRankThatDisagreesIsNamed)
                                   tw_coll_args_t args = {};
                                   args.op = TW_COLL_BARRIER;
                                   args.step = rank == other;
-                                  EXPECT_LT(tw_coll_run(ranks.coll(rank), &args), 0)
-                                      << "rank " << rank << " of " << world;
+                                  tw_status_t status = tw_coll_run(ranks.coll(rank), &args);
+                                  if (status == TW_OK) { /* its messages were quicker than the news */
+                                      status = tw_coll_run(ranks.coll(rank), &args);
+                                  }
+                                  EXPECT_LT(status, 0) << "rank " << rank << " of " << world;
         });
         EXPECT_GE(
             log_count("rank " + std::to_string(next) + ": rank " + std::to_string(other) + " disagrees") +

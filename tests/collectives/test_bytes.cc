@@ -176,6 +176,40 @@ TEST_F(Bytes, BroadcastAndAlltoall)
     }
 }
 
+/* Both tiers of a communicator, and where its ranks are: nodes in the order of their lowest rank. */
+TEST_F(Bytes, OfBothTiers)
+{
+    set_env("TW_COLL_CHECK", "n");
+    const std::vector<int> node_of = {5, 2, 5, 7, 2, 5}, nodes = {0, 1, 0, 2, 1, 0},
+                           locals = {0, 0, 1, 0, 1, 2};
+    const tw::Case c = make_case(TW_COLL_ALLGATHER, "direct");
+    tw::World world(node_of);
+    world.run([&](int rank) {
+        tw_coll_t *coll = world.coll(rank);
+        tw::Job job(c, world.size(), rank);
+        const uint64_t shard = tw_coll_shard_elems(World::N_ELEMS, 6, rank) * 2,
+                       messages = (shard + 511) / 512;
+        uint64_t mates = 0;
+        for (int r = 0; r < world.size(); r++) {
+            EXPECT_EQ(tw_coll_node_of(coll, r), nodes[(size_t)r]) << r;
+            EXPECT_EQ(tw_coll_local_of(coll, r), locals[(size_t)r]) << r;
+            mates += r != rank && nodes[(size_t)r] == nodes[(size_t)rank];
+        }
+        tw_coll_counters_t before, after;
+        tw_coll_counters_get(coll, &before);
+        EXPECT_EQ(tw_coll_run(coll, job.args()), TW_OK);
+        tw_coll_counters_get(coll, &after);
+        EXPECT_EQ(after.in_node_bytes - before.in_node_bytes, mates * shard);
+        EXPECT_EQ(after.in_node_messages - before.in_node_messages, mates * messages);
+        EXPECT_EQ(after.inter_node_bytes - before.inter_node_bytes, (5 - mates) * shard);
+        EXPECT_EQ(after.inter_node_messages - before.inter_node_messages, (5 - mates) * messages);
+    });
+    for (int nobody : {-1, 6}) {
+        EXPECT_EQ(tw_coll_node_of(world.coll(0), nobody), -1);
+        EXPECT_EQ(tw_coll_local_of(world.coll(0), nobody), -1);
+    }
+}
+
 /* Without the check, not a byte more than the payload. */
 TEST_F(Bytes, NothingButPayload)
 {

@@ -464,4 +464,63 @@ TEST_F(Plan, DelaysDoNotChangeABit)
     }
 }
 
+/* Not so small that an operation never ends. */
+TEST_F(Plan, AChunkBelowTheLeastIsRefused)
+{
+    tw_transport_t *transport = nullptr;
+    tw_coll_t *coll = nullptr;
+    ASSERT_EQ(tw_transport_local_create(1, nullptr, &transport), TW_OK);
+    const tw_coll_params_t params = tw::params_of(transport);
+    for (const char *chunk : {"1", "255"}) {
+        set_env("TW_COLL_CHUNK", chunk);
+        expect_log(std::string("TW_COLL_CHUNK=") + chunk + ": at least 256 bytes, or 0");
+        EXPECT_EQ(tw_coll_create(&params, &coll), TW_ERR_CONFIG) << chunk;
+        EXPECT_EQ(coll, nullptr);
+    }
+    for (const char *chunk : {"0", "256"}) {
+        set_env("TW_COLL_CHUNK", chunk);
+        ASSERT_EQ(tw_coll_create(&params, &coll), TW_OK) << chunk;
+        tw_coll_destroy(coll);
+        coll = nullptr;
+    }
+    tw_transport_destroy(transport);
+}
+
+/* Where all send to all, many short messages, as sizes and ranks alone say; elsewhere as the model says. */
+TEST_F(Plan, MessagesThatMeetAreShort)
+{
+    struct {
+        int world;
+        size_t n_elems;
+        const char *codec;
+        size_t chunk_bytes;
+    } const cases[] = {
+        {4, 1 << 10, "int8", 32 << 10},   {4, 8 << 20, "int8", 64 << 10},   {4, 8 << 20, "int4", 32 << 10},
+        {4, 32 << 20, "int8", 256 << 10}, {4, 32 << 20, "int4", 128 << 10}, {8, 8 << 20, "int8", 32 << 10},
+        {2, 1 << 10, "int4", 32 << 10},
+    };
+    for (const char *model : {"inter:beta=1gbit", "inter:alpha=1ms,beta=10gbit"}) {
+        set_env("TW_COLL_MODEL", model);
+        for (const auto &c : cases) {
+            tw::World world(tw::nodes_of(std::vector<int>((size_t)c.world, 1)));
+            const tw_quant_codec_t codec = tw::parse_codec(c.codec);
+            tw_coll_segment_t segment = {};
+            segment.n_elems = c.n_elems;
+            tw_coll_args_t args = {};
+            args.op = TW_COLL_REDUCE_SCATTER;
+            args.type = TW_TYPE_BF16;
+            args.segments = &segment;
+            args.n_segments = 1;
+            args.codec = &codec;
+            args.force_codec = 1;
+            for (const char *algo : {"one_hop", "two_hop"}) {
+                tw_coll_choice_t choice;
+                args.algo = algo;
+                ASSERT_EQ(tw_coll_choose(world.coll(0), &args, c.n_elems, &choice), TW_OK);
+                EXPECT_EQ(choice.chunk_bytes, c.chunk_bytes) << c.world << " " << c.n_elems << " " << c.codec;
+            }
+        }
+    }
+}
+
 } // namespace
