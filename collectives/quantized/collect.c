@@ -177,6 +177,12 @@ static tw_sbuf_t own_inside(const tw_collect_t *collect, size_t chunk, tw_task_t
     return inner != NULL ? encode_own(collect, chunk, inner, task) : TW_SBUF_NONE;
 }
 
+/** Sums are made inside nodes first, and travel on as they are where a chunk is exact. */
+static int sums_travel(const tw_qop_t *op, const tw_quant_t *codec)
+{
+    return codec == NULL && op->topo->max_local > 1;
+}
+
 /** What this rank's node has for a chunk, summed up here and encoded. */
 static tw_sbuf_t gather_inside(const tw_collect_t *collect, size_t chunk, tw_task_t *task)
 {
@@ -201,7 +207,7 @@ static tw_sbuf_t gather_inside(const tw_collect_t *collect, size_t chunk, tw_tas
         .codec = inner,
         .from = inputs.buffers,
         .n_from = size,
-        .factor = codec != NULL ? 1 : op->scale,
+        .factor = sums_travel(op, codec) ? op->scale : 1,
         .seed = op->node_seed,
     };
     *task = tw_qop_sum_encode(op, &sum, buffer);
@@ -230,7 +236,7 @@ static void finish_two_hop(const tw_collect_t *collect, size_t chunk, tw_sbuf_t 
             inputs.buffers[node] = receive(op, gateway, chunk, codec, &inputs.tasks[node]);
         }
     }
-    finish_chunk(collect, chunk, &inputs, codec != NULL ? op->factor : op->rest);
+    finish_chunk(collect, chunk, &inputs, sums_travel(op, codec) ? op->rest : op->factor);
 }
 
 static void two_hop_chunk(const tw_collect_t *collect, int owner, size_t chunk)

@@ -217,6 +217,60 @@ TEST_F(GpuStream, BytesAreGathered)
     }
 }
 
+const std::vector<std::vector<int>> few_grids = {{1, 1, 1}, {2, 2}, {3, 1, 2}};
+
+TEST_F(GpuStream, SegmentsWithCodecsOfTheirOwn)
+{
+    for (const std::vector<int> &grid : few_grids) {
+        tw::World cpu(tw::nodes_of(grid));
+        tw::GpuWorld gpu(tw::nodes_of(grid), 11);
+        expect_mixed_segments(cpu, [&](const tw::Case &c) { return gpu.run(c); });
+    }
+}
+
+TEST_F(GpuStream, MeansOfFp16DoNotOverflow)
+{
+    for (const std::vector<int> &grid : few_grids) {
+        tw::World cpu(tw::nodes_of(grid));
+        tw::GpuWorld gpu(tw::nodes_of(grid), 12);
+        expect_fp16_means(cpu, grid != few_grids[0], [&](const tw::Case &c) { return gpu.run(c); });
+    }
+}
+
+/* The CPU's bits without a name on either side: NCCL only carries them, and adds nothing up. */
+TEST_F(GpuStream, DeterministicAsOnTheCpu)
+{
+    set_env("TW_COLL_DETERMINISTIC", "y");
+    set_env("TW_COLL_MODEL", "measure");
+    for (const std::vector<int> &grid : {std::vector<int>{1, 1, 1}, {2, 2}, {3, 2}, {3}}) {
+        tw::World cpu(tw::nodes_of(grid));
+        tw::GpuWorld gpu(tw::nodes_of(grid), 3);
+        for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+            for (const char *codec : {"", "int8:block=64", "int4:block=32,stochastic"}) {
+                tw::Case c;
+                c.op = op;
+                c.codec = codec;
+                c.sizes = {6000, 0, 60}; /* even shards: "native" could */
+                expect_same(c, gpu.run(c, 0), run_case(cpu, c, 0));
+                EXPECT_STRNE(gpu.plan(0).algo, "native");
+            }
+        }
+    }
+}
+
+/* Graphs may use it. */
+TEST_F(GpuStream, TrimLeavesTheWorkspace)
+{
+    tw::GpuWorld gpu(tw::nodes_of({1, 1}));
+    tw::Case c;
+    c.sizes = {20001};
+    (void)gpu.run(c);
+    const size_t held = tw_coll_workspace_bytes(gpu.coll(0));
+    tw_coll_trim(gpu.coll(0));
+    EXPECT_GT(held, 0u);
+    EXPECT_EQ(tw_coll_workspace_bytes(gpu.coll(0)), held);
+}
+
 /* NCCL's own where all shards are even; else not. */
 TEST_F(GpuStream, NativeWhereItFits)
 {

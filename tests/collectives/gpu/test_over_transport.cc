@@ -164,6 +164,66 @@ TEST_F(GpuHost, DeterministicAsOnTheCpu)
     }
 }
 
+const std::vector<std::vector<int>> few_grids = {{1, 1, 1}, {2, 2}, {3, 1, 2}};
+
+TEST_F(GpuHost, SegmentsWithCodecsOfTheirOwn)
+{
+    for (const std::vector<int> &grid : few_grids) {
+        tw::World world(tw::nodes_of(grid));
+        HostWorld gpu(world, 11);
+        expect_mixed_segments(world, [&](const tw::Case &c) { return gpu.run(c); });
+    }
+}
+
+TEST_F(GpuHost, MeansOfFp16DoNotOverflow)
+{
+    for (const std::vector<int> &grid : few_grids) {
+        tw::World world(tw::nodes_of(grid));
+        HostWorld gpu(world, 12);
+        expect_fp16_means(world, grid != few_grids[0], [&](const tw::Case &c) { return gpu.run(c); });
+    }
+}
+
+/* What rests takes no memory, and comes back for the next operation. */
+TEST_F(GpuHost, TrimGivesTheWorkspaceBack)
+{
+    for (Reach reach : {THROUGH_HOST, STRAIGHT}) {
+        tw::World world(tw::nodes_of({2, 1}));
+        HostWorld gpu(world, 13, reach);
+        tw::Case c;
+        c.sizes = {20001};
+        const std::vector<tw::RankBuffers> want = run_case(world, c);
+        for (int i = 0; i < 2; i++) {
+            expect_same(c, gpu.run(c), want);
+            for (int r = 0; r < world.size(); r++) {
+                EXPECT_GT(tw_coll_workspace_bytes(gpu.coll(r)), 0u);
+                tw_coll_trim(gpu.coll(r));
+                EXPECT_EQ(tw_coll_workspace_bytes(gpu.coll(r)), 0u);
+            }
+        }
+    }
+}
+
+/* Not what somebody uses. */
+TEST_F(GpuHost, TrimLeavesWhatIsInFlight)
+{
+    tw::World world(tw::nodes_of({1, 1}));
+    HostWorld gpu(world, 14);
+    tw::Case c;
+    c.sizes = {20001};
+    const std::vector<tw::RankBuffers> want = run_case(world, c);
+    expect_same(c,
+                run_case_by(world, c, 1,
+                            [&](int rank, const tw_coll_args_t *args) {
+                                tw_coll_request_t *request;
+                                EXPECT_EQ(gpu.post(rank, args, &request), TW_OK);
+                                tw_coll_trim(gpu.coll(rank));
+                                EXPECT_GT(tw_coll_workspace_bytes(gpu.coll(rank)), 0u);
+                                return tw_coll_wait(request);
+                            }),
+                want);
+}
+
 /* Operations on GPUs and on the CPU in flight on one transport, which ranks wait for in different orders. */
 TEST_F(GpuHost, BesideTheCpuInAnyOrder)
 {

@@ -174,6 +174,72 @@ inline void expect_same(const Case &c, const std::vector<RankBuffers> &got,
     }
 }
 
+/** A reduction of segments with codecs of their own and exact ones: by name, it is the same on the CPU. */
+inline Case mixed_case(tw_coll_op_t op, const std::string &algo, tw_type_t type)
+{
+    Case c;
+    c.op = op;
+    c.algo = algo;
+    c.type = type;
+    c.codec = "int4:block=32,stochastic";
+    c.inner = op != TW_COLL_ALLGATHER && type == TW_TYPE_FP16 ? "int8:block=64" : "";
+    c.reduction = TW_COLL_MEAN;
+    c.sizes = {5000, 17, 3001, 1, 999, 2500, 64, 0};
+    c.own = {"", "exact", "int8:block=64,stochastic", "exact",
+             "", "exact", "int8:block=64,stochastic", "exact"};
+    return c;
+}
+
+/** Every algorithm that the CPU has under the same name; run: on GPUs. */
+inline void expect_mixed_segments(World &world,
+                                  const std::function<std::vector<RankBuffers>(const Case &)> &run)
+{
+    for (tw_type_t type : {TW_TYPE_BF16, TW_TYPE_FP16}) {
+        for (const char *algo : {"hierarchical", "direct"}) {
+            const Case c = mixed_case(TW_COLL_ALLGATHER, algo, type);
+            expect_same(c, run(c), run_case(world, c));
+        }
+        for (const char *algo : {"one_hop", "two_hop"}) {
+            for (tw_coll_op_t op : {TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+                const Case c = mixed_case(op, algo, type);
+                expect_same(c, run(c), run_case(world, c));
+            }
+        }
+    }
+}
+
+/** Means of numbers whose sums are beyond fp16: those of the CPU, and all finite. Exact, of quantized segments and of exact
+ *  ones beside them. has_tiers: several nodes, one of them with several ranks. */
+inline void expect_fp16_means(World &world, bool has_tiers,
+                              const std::function<std::vector<RankBuffers>(const Case &)> &run)
+{
+    for (tw_coll_op_t op : {TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+        for (const char *algo : {"direct", "hierarchical", "one_hop", "two_hop"}) {
+            Case c = mixed_case(op, algo, TW_TYPE_FP16);
+            c.magnitude = 20000; /* up to 60000 */
+            Case on_cpu = c;
+            if (algo[0] == 'd' || algo[0] == 'h') {
+                c.codec = c.inner = "";
+                c.own.clear();
+                on_cpu = c;
+                on_cpu.algo = algo[0] == 'h' ? "two_hop" : algo; /* as it is called there */
+            }
+            if (algo[0] == 'h' && !has_tiers) {
+                continue;
+            }
+            const std::vector<RankBuffers> got = run(c);
+            expect_same(c, got, run_case(world, on_cpu));
+            for (const RankBuffers &rank : got) {
+                for (const Bytes &segment : rank.dst) {
+                    for (float value : to_floats(c.type, segment)) {
+                        ASSERT_TRUE(std::isfinite(value)) << describe(c);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /** What an exact reduction gives when each node sums first, rounds, and then the owner sums up the nodes: in fp32, in
  *  rank order. node_of: of each rank; every rank a node: summed once. */
 inline std::vector<RankBuffers> two_sums(const Case &c, const std::vector<int> &node_of)

@@ -26,6 +26,8 @@ struct Case {
     tw_coll_reduction_t reduction = TW_COLL_SUM;
     std::vector<size_t> sizes;               /**< one per segment */
     std::vector<std::vector<size_t>> counts; /**< per segment; none: the even split */
+    std::vector<std::string> own; /**< per segment: "" the operation's codec, "exact", or one of its own */
+    float magnitude = 1;          /**< of the values */
     bool in_place = false;
     uint64_t seed = 7;
     uint32_t step = 3;
@@ -52,7 +54,7 @@ inline Bytes plain_tensor(const Case &c, int rank, size_t segment, size_t first,
 {
     std::vector<float> values(n);
     for (size_t i = 0; i < n; i++) {
-        values[i] = value_of(rank, segment, first + i);
+        values[i] = c.magnitude * value_of(rank, segment, first + i);
     }
     Bytes bytes(n * tw_type_bytes(c.type));
     tw_convert_from_fp32(c.type, values.data(), 1, bytes.data(), n);
@@ -116,12 +118,13 @@ using Runner = std::function<tw_status_t(int rank, const tw_coll_args_t *args)>;
 /** What rank `rank` asks for, in terms of `buffers`. Codecs: "" is exact. */
 struct RankCase {
     tw_quant_codec_t codec, inner;
+    std::vector<tw_quant_codec_t> own;
     std::vector<tw_coll_segment_t> segments;
     tw_coll_args_t args = {};
 
     RankCase(const Case &c, RankBuffers *buffers, int force_codec)
         : codec(parse_codec(c.codec.empty() ? "int8" : c.codec)),
-          inner(parse_codec(c.inner.empty() ? "int8" : c.inner)), segments(c.sizes.size())
+          inner(parse_codec(c.inner.empty() ? "int8" : c.inner)), own(c.own.size()), segments(c.sizes.size())
     {
         bool swap = c.in_place && c.op == TW_COLL_REDUCE_SCATTER;
         for (size_t s = 0; s < segments.size(); s++) {
@@ -132,6 +135,13 @@ struct RankCase {
             segments[s].n_elems = c.sizes[s];
             segments[s].counts = c.counts.empty() ? nullptr : c.counts[s].data();
             segments[s].tensor = (uint32_t)s;
+        }
+        for (size_t s = 0; s < c.own.size(); s++) {
+            segments[s].exact = c.own[s] == "exact";
+            if (!c.own[s].empty() && !segments[s].exact) {
+                own[s] = parse_codec(c.own[s]);
+                segments[s].codec = &own[s];
+            }
         }
         args.op = c.op;
         args.type = c.type;

@@ -5,17 +5,9 @@
 namespace
 {
 
-/* What a segment asks for besides its size. "": the operation's codec. */
-struct Wish {
-    size_t n_elems;
-    const char *codec;
-    int exact;
-    uint32_t tensor;
-};
-
-const std::vector<Wish> wishes = {
-    {5000, "", 0, 0}, {17, "", 1, 1},   {3001, "int8:block=64,stochastic", 0, 2}, {1, "", 1, 3},
-    {999, "", 0, 4},  {2500, "", 1, 5}, {64, "int8:block=64,stochastic", 0, 6},   {0, "", 1, 7}};
+const std::vector<size_t> sizes = {5000, 17, 3001, 1, 999, 2500, 64, 0};
+const std::vector<std::string> own = {"", "exact", "int8:block=64,stochastic", "exact",
+                                      "", "exact", "int8:block=64,stochastic", "exact"};
 
 struct Asked {
     tw_coll_op_t op;
@@ -38,20 +30,11 @@ class Segments : public tw::Fixture
             c.codec = "int4:block=32,stochastic";
             c.inner = asked.inner;
             c.reduction = TW_COLL_MEAN;
-            for (size_t s = 0; s < wishes.size(); s++) {
-                c.sizes.push_back(wishes[s].n_elems);
-            }
+            c.sizes = sizes;
+            c.own = own;
             tw::RankBuffers mine;
             prepare(c, world.size(), rank, &mine);
             tw::RankCase request(c, &mine, 1);
-            std::vector<tw_quant_codec_t> codecs(wishes.size());
-            for (size_t s = 0; s < wishes.size(); s++) {
-                if (*wishes[s].codec != '\0') {
-                    codecs[s] = tw::parse_codec(wishes[s].codec);
-                    request.segments[s].codec = &codecs[s];
-                }
-                request.segments[s].exact = wishes[s].exact;
-            }
             request.args.segments += first;
             request.args.n_segments = n;
             tw_transport_counters_t before, after;
@@ -88,8 +71,8 @@ TEST_F(Segments, EachHasItsOwnCodec)
     for (const std::vector<int> &grid : grids) {
         tw::World world(tw::nodes_of(grid));
         for (const Asked &asked : all_asked) {
-            auto together = run(world, asked, 0, wishes.size());
-            for (size_t s = 0; s < wishes.size(); s++) {
+            auto together = run(world, asked, 0, sizes.size());
+            for (size_t s = 0; s < sizes.size(); s++) {
                 auto alone = run(world, asked, s, 1);
                 for (size_t r = 0; r < together.size(); r++) {
                     ASSERT_TRUE(together[r][s] == alone[r][s])
@@ -108,16 +91,14 @@ TEST_F(Segments, ExactOnesAreExact)
         tw::World world(tw::nodes_of(grid));
         int w = world.size();
         for (const Asked &asked : all_asked) {
-            auto got = run(world, asked, 0, wishes.size());
+            auto got = run(world, asked, 0, sizes.size());
             tw::Case c;
             c.op = asked.op;
             c.type = asked.type;
             c.reduction = TW_COLL_MEAN;
-            for (const Wish &wish : wishes) {
-                c.sizes.push_back(wish.n_elems);
-            }
-            for (size_t s = 0; s < wishes.size(); s++) {
-                if (!wishes[s].exact) {
+            c.sizes = sizes;
+            for (size_t s = 0; s < sizes.size(); s++) {
+                if (own[s] != "exact") {
                     continue;
                 }
                 std::vector<double> mean = tw::reduced(c, w, s);
