@@ -97,6 +97,8 @@ tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out);
  *  and ranks; NULL: all zero. Collective, blocks until all ranks are there (TW_JOIN_TIMEOUT). Errors as of
  *  tw_coll_create, and TW_ERR_CONFIG, TW_ERR_TIMEOUT (logged with the variable, or the ranks that are missing). */
 tw_status_t tw_coll_world_create(const tw_coll_params_t *params, tw_coll_t **out);
+/** 1 if a launcher's variables are in the environment: this process is a rank of its job. */
+int tw_coll_launched(void);
 /** Some of a communicator's ranks: those of a node, of a rail, of a data-parallel group. ranks: [n_ranks] ranks of `parent`,
  *  in the order of the new ones, the same list on all of them, own rank among them. Collective over these ranks alone. Like
  *  the parent but for the ranks, and destroyed before a parent that owns the transport. TW_ERR_UNSUPPORTED (logged) if the

@@ -28,6 +28,11 @@ tw_status_t tw_coll_world_create(const tw_coll_params_t *params, tw_coll_t **out
     return TW_OK;
 }
 
+int tw_coll_launched(void)
+{
+    return tw_job_launched();
+}
+
 tw_status_t tw_coll_group_create(tw_coll_t *parent, const int *ranks, int n_ranks, tw_coll_t **out)
 {
     const tw_topo_t *topo = &parent->topo;

@@ -14,38 +14,40 @@
 extern "C" {
 #endif
 
-/** What a step did. The same on all ranks, but for the times and the bytes. */
+/** What a step did. The same on all ranks, but for step_sec. */
 typedef struct tw_trainer_step {
     uint64_t step;   /**< 1 for the first */
     double loss;     /**< mean over the batch, before the update */
-    double val_loss; /**< NaN where none was measured */
+    double val_loss; /**< after the update; NaN where none was measured */
     double lr;
     double grad_norm; /**< 2-norm of the mean gradient, before clipping */
     uint64_t tokens;  /**< of all ranks */
     double step_sec;  /**< without validation and checkpoint */
-    double wait_sec;  /**< of it, this rank's compute thread blocked in communication */
-    /** Sent by this rank for the step: counted, and planned. The exact delta's plan is made after its lengths are known. */
-    uint64_t inter_node_bytes, in_node_bytes;
-    uint64_t planned_inter_node_bytes;
-    double delta_bits; /**< of the weights' sync, a parameter, scales and lengths included; 0 without delta */
+    /* What follows is of the time from the last step's norm to this step's: the new weights that an update sends count with
+     * the step that needs them. */
+    double wait_sec; /**< the compute thread blocked in communication; mean over the ranks */
+    /** Sent by all ranks together: counted, and planned. An exact delta's plan is made once its lengths are known. */
+    uint64_t inter_node_bytes, in_node_bytes, planned_inter_node_bytes;
+    double delta_bits; /**< of the weights' changes, a parameter, everything included; 0 without delta */
 } tw_trainer_step_t;
 
-/** What a run came to. */
+/** What a run came to. The same on all ranks. */
 typedef struct tw_trainer_result {
-    int rank, world, n_nodes, stage;
-    uint64_t n_params, steps;
+    int n_ranks, n_nodes, stage;
+    uint64_t n_params, steps, tokens; /**< steps of this run; tokens of them all */
     double first_loss, last_loss;
-    double val_loss;   /**< at the end; NaN if the data has no validation split */
-    double step_sec;   /**< median */
-    double wait_share; /**< sum of wait_sec over the sum of step_sec, mean over the ranks */
-    double delta_bits; /**< mean over the steps */
-    /** Mean per training step of the busiest node's sum over its ranks; besides the load's, validation's and checkpoints'. */
-    double node_inter_node_bytes;
-    /** Sum over all ranks and training steps. */
+    double val_loss;  /**< at the end; NaN if the data has no validation split */
+    double step_sec;  /**< median on rank 0 */
+    double total_sec; /**< of all steps, rank 0 */
+    double
+        wait_share; /**< of total_sec that the compute thread was blocked in communication, mean over the ranks */
+    double delta_bits; /**< of all changes together */
+    /** Over all ranks and training steps, complete. */
     uint64_t inter_node_bytes, planned_inter_node_bytes, in_node_bytes;
-    uint64_t load_inter_node_bytes, val_inter_node_bytes; /**< sums over all ranks */
-    size_t peak_rss_bytes,
-        planned_rss_bytes; /**< largest over the ranks; planned: what the engine allocates */
+    /** Besides: the first weights; validation; full syncs and checks. */
+    uint64_t load_inter_node_bytes, val_inter_node_bytes, upkeep_inter_node_bytes;
+    uint64_t peak_rss_bytes,
+        planned_rss_bytes; /**< largest of a rank; planned: before the engine, and what it holds */
     int bytes_as_planned, replicas_equal, losses_finite; /**< 0 or 1 */
 } tw_trainer_result_t;
 
@@ -64,6 +66,10 @@ typedef struct tw_trainer_params {
  *  ranks were given different configurations (logged); TW_ERR_IO, TW_ERR_FORMAT: data or checkpoint (logged with the file);
  *  TW_ERR_PEER and others of the communicator. */
 tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_t *result);
+
+/** How many steps a configuration asks for, and how often a line. TW_ERR_CONFIG as above. */
+tw_status_t tw_trainer_lengths(const tw_trainer_params_t *params, uint64_t *n_steps,
+                               uint64_t *steps_per_print);
 
 /** Print every key in force and where its value comes from. TW_ERR_CONFIG as above. */
 tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, FILE *out);

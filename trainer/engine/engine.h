@@ -56,10 +56,30 @@ tw_status_t tw_engine_sync(tw_engine_t *engine);
 /** Do all nodes hold the same weights? Collective. */
 tw_status_t tw_engine_check(tw_engine_t *engine, int *equal);
 
-/** Bytes that the engine and the model's scratch have taken. */
+/** Bytes of memory that the engine, its hpZ, its communicator and the model's scratch hold. */
 size_t tw_engine_memory_bytes(const tw_engine_t *engine);
-/** What has been sent by this rank so far, over all communicators of the engine. */
-void tw_engine_counters(const tw_engine_t *engine, tw_coll_counters_t *out);
+
+/** What one or all ranks have sent and waited for so far. */
+typedef struct tw_engine_totals {
+    uint64_t inter_node_bytes, in_node_bytes;
+    uint64_t planned_inter_node_bytes; /**< equal, where nothing is in flight */
+    uint64_t delta_bytes, delta_elems; /**< of weights' changes */
+    double wait_sec;                   /**< the compute thread blocked in communication */
+} tw_engine_totals_t;
+
+/** What is not training. */
+typedef enum tw_engine_aside {
+    TW_ENGINE_LOAD,       /**< the first weights, or a checkpoint's */
+    TW_ENGINE_VALIDATION, /**< tw_engine_validate */
+    TW_ENGINE_UPKEEP,     /**< tw_engine_sync, tw_engine_check */
+    TW_ENGINE_ASIDE_COUNT
+} tw_engine_aside_t;
+
+/** Of this rank: training, or what is beside it. */
+tw_engine_totals_t tw_engine_training_totals(const tw_engine_t *engine);
+tw_engine_totals_t tw_engine_aside_totals(const tw_engine_t *engine, tw_engine_aside_t what);
+/** Wait until nothing is in flight: then the totals are complete. */
+tw_status_t tw_engine_drain(tw_engine_t *engine);
 
 #ifdef __cplusplus
 }

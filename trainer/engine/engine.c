@@ -1,0 +1,292 @@
+/* From parameters to an engine, and back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/engine/state.h"
+
+/* ---- hpZ ---------------------------------------------------------------------------------------------------- */
+
+static tw_status_t delta_codec(const tw_train_options_t *options, tw_quant_codec_t *codec)
+{
+    char name[16];
+    *codec = (tw_quant_codec_t){.bits = 0};
+    if (options->delta_bits == 0) {
+        return TW_OK;
+    }
+    snprintf(name, sizeof(name), "int%d", (int)options->delta_bits);
+    tw_status_t status = tw_quant_codec_parse(name, codec);
+    if (options->delta_block > 0) {
+        codec->block = (int)options->delta_block;
+    }
+    codec->hadamard = options->delta_hadamard && options->delta_bits < 8;
+    return status == TW_OK ? tw_quant_codec_check(codec) : status;
+}
+
+static tw_status_t create_hpz(tw_engine_t *engine)
+{
+    const tw_train_options_t *options = engine->options;
+    tw_hpz_tensor_t *tensors = calloc(engine->n_tensors, sizeof(*tensors));
+    tw_hpz_params_t params = {.world = engine->world,
+                              .tensors = tensors,
+                              .n_tensors = engine->n_tensors,
+                              .replicas = engine->has_replicas,
+                              .exact_delta = options->delta_exact,
+                              .seed = (uint64_t)options->seed,
+                              .lag_bound = engine->has_delta ? options->lag_bound : 0,
+                              .lag_exact = options->lag_exact};
+    if (!tensors) {
+        tw_error("rank %d: out of memory for %zu tensors", engine->rank, engine->n_tensors);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t t = 0; t < engine->n_tensors; t++) {
+        tensors[t] = (tw_hpz_tensor_t){.n_elems = engine->tensors[t].n_elems,
+                                       .unit = engine->tensors[t].unit,
+                                       .exact = engine->tensors[t].n_dims < 2};
+    }
+    tw_status_t status = delta_codec(options, &params.delta);
+    if (status == TW_OK) {
+        status = tw_hpz_create(&params, &engine->hpz);
+    }
+    free(tensors);
+    return status;
+}
+
+static tw_status_t init_codecs(tw_engine_t *engine)
+{
+    const tw_train_options_t *o = engine->options;
+    engine->weight_codec = (tw_quant_codec_t){.bits = 8, .block = (int)o->weight_block};
+    engine->gradient_codec = (tw_quant_codec_t){
+        .bits = (int)o->gradient_bits, .block = (int)o->gradient_block, .hadamard = o->gradient_hadamard};
+    engine->inner_codec = (tw_quant_codec_t){.bits = 8, .block = (int)o->gradient_block};
+    tw_status_t status = tw_quant_codec_check(&engine->weight_codec);
+    return status == TW_OK ? tw_quant_codec_check(&engine->gradient_codec) : status;
+}
+
+/* ---- what moves --------------------------------------------------------------------------------------------- */
+
+/* hpz makes a segment for each rank and tensor at most. */
+static size_t max_segments(const tw_engine_t *engine, const tw_engine_unit_t *unit)
+{
+    return unit->n_tensors * (size_t)engine->n_ranks;
+}
+
+static tw_status_t slot_init(tw_engine_t *engine, tw_engine_slot_t *slot, size_t unit, const char *what)
+{
+    slot->elems = tw_engine_alloc(engine, engine->units[unit].n_elems, sizeof(*slot->elems), what);
+    return slot->elems ? tw_engine_ops_init(engine, &slot->ops, max_segments(engine, &engine->units[unit]))
+                       : TW_ERR_NO_MEMORY;
+}
+
+/* How many layers are held at a time: one in use, and those ahead of it that the limits allow. */
+static size_t count_block_slots(const tw_engine_t *engine)
+{
+    size_t block = engine->units[1].n_elems, root = engine->units[TW_MODEL_ROOT].n_elems;
+    size_t ahead = (size_t)engine->options->prefetch_elems / block;
+    size_t live = (size_t)engine->options->max_live_elems;
+    size_t most = live > root + block ? (live - root) / block : 1;
+    size_t n = 1 + (ahead > 0 ? ahead : 1);
+    n = n < most ? n : most;
+    return n < engine->n_layer ? n : engine->n_layer;
+}
+
+static tw_status_t gather_slots(tw_engine_t *engine)
+{
+    tw_status_t status = slot_init(engine, &engine->root_slot, TW_MODEL_ROOT, "gathered weights");
+    engine->n_block_slots = count_block_slots(engine);
+    engine->block_slots =
+        tw_engine_alloc(engine, engine->n_block_slots, sizeof(*engine->block_slots), "gathered weights");
+    if (!engine->block_slots) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < engine->n_block_slots && status == TW_OK; i++) {
+        status = slot_init(engine, &engine->block_slots[i], 1, "gathered weights");
+    }
+    return status;
+}
+
+static tw_status_t reduce_slots(tw_engine_t *engine)
+{
+    tw_status_t status =
+        slot_init(engine, &engine->root_reduce_slot, TW_MODEL_ROOT, "gradients on their way");
+    for (size_t i = 0; i < TW_ENGINE_REDUCE_SLOTS && status == TW_OK; i++) {
+        status = slot_init(engine, &engine->reduce_slots[i], 1, "gradients on their way");
+    }
+    return status;
+}
+
+static tw_status_t unit_ops(tw_engine_t *engine)
+{
+    tw_status_t status = TW_OK;
+    for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
+        tw_engine_unit_t *unit = &engine->units[u];
+        status = tw_engine_ops_init(engine, &unit->gather, max_segments(engine, unit));
+        status =
+            status == TW_OK ? tw_engine_ops_init(engine, &unit->reduce, max_segments(engine, unit)) : status;
+    }
+    return status;
+}
+
+static tw_status_t moving(tw_engine_t *engine)
+{
+    size_t most = 0;
+    for (size_t u = 0; u < engine->n_units; u++) {
+        most = engine->units[u].n_tensors > most ? engine->units[u].n_tensors : most;
+    }
+    engine->weight_ptrs = tw_engine_alloc(engine, most, sizeof(*engine->weight_ptrs), "pointers");
+    engine->grad_ptrs = tw_engine_alloc(engine, most, sizeof(*engine->grad_ptrs), "pointers");
+    engine->segments = tw_engine_alloc(engine, most, sizeof(*engine->segments), "segments");
+    if (!engine->weight_ptrs || !engine->grad_ptrs || !engine->segments) {
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_status_t status = unit_ops(engine);
+    if (status == TW_OK && engine->stage == 3) {
+        status = gather_slots(engine);
+    }
+    if (status == TW_OK && engine->stage >= 2) {
+        status = reduce_slots(engine);
+    }
+    return status;
+}
+
+/* ---- what is computed with ---------------------------------------------------------------------------------- */
+
+static tw_status_t activations(tw_engine_t *engine)
+{
+    size_t batch = (size_t)engine->options->micro_batch, sequence = (size_t)engine->options->sequence;
+    tw_model_sizes_t sizes = tw_model_sizes(engine->model, batch, sequence);
+    int recompute = engine->options->recompute;
+    size_t n_x = engine->n_layer + (recompute ? 2 : 1);
+    engine->tokens = tw_engine_alloc(engine, batch * sequence, sizeof(*engine->tokens), "tokens");
+    engine->targets = tw_engine_alloc(engine, batch * sequence, sizeof(*engine->targets), "tokens");
+    engine->x = tw_engine_alloc(engine, n_x, sizeof(*engine->x), "activations");
+    engine->saved = tw_engine_alloc(engine, engine->n_layer, sizeof(*engine->saved), "activations");
+    if (!engine->tokens || !engine->targets || !engine->x || !engine->saved) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < n_x; i++) {
+        engine->x[i] = tw_engine_alloc(engine, sizes.x_elems, sizeof(float), "activations");
+        if (!engine->x[i]) {
+            return TW_ERR_NO_MEMORY;
+        }
+    }
+    for (size_t i = 0; i < engine->n_layer; i++) {
+        int shares = recompute && i > 0;
+        engine->saved[i] =
+            shares ? engine->saved[0] : tw_engine_alloc(engine, sizes.saved_bytes, 1, "activations");
+        if (!engine->saved[i]) {
+            return TW_ERR_NO_MEMORY;
+        }
+    }
+    engine->memory_bytes += sizes.scratch_bytes;
+    return tw_model_reserve(engine->model, batch, sequence);
+}
+
+/* ---- from first to last ------------------------------------------------------------------------------------- */
+
+static tw_status_t load(tw_engine_t *engine)
+{
+    tw_engine_totals_t begin = tw_engine_aside_begin(engine);
+    tw_status_t status = tw_engine_refresh(engine);
+    tw_engine_aside_end(engine, TW_ENGINE_LOAD, &begin);
+    return status;
+}
+
+static tw_status_t first_weights(tw_engine_t *engine)
+{
+    for (size_t t = 0; t < engine->n_tensors; t++) {
+        const tw_engine_piece_t *piece = &engine->pieces[t];
+        tw_model_init(engine->model, t, piece->first, piece->n_elems, (uint64_t)engine->options->seed,
+                      piece->master);
+    }
+    return load(engine);
+}
+
+static tw_status_t engine_init(tw_engine_t *engine)
+{
+    tw_status_t status = init_codecs(engine);
+    if (status == TW_OK) {
+        status = create_hpz(engine);
+    }
+    if (status == TW_OK) {
+        tw_coll_counters_get(engine->world, &engine->base);
+        status = tw_engine_partition(engine);
+    }
+    if (status == TW_OK) {
+        status = moving(engine);
+    }
+    if (status == TW_OK) {
+        status = activations(engine);
+    }
+    return status == TW_OK ? first_weights(engine) : status;
+}
+
+tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out)
+{
+    tw_engine_t *engine = calloc(1, sizeof(*engine));
+    if (!engine) {
+        tw_error("out of memory for an engine");
+        return TW_ERR_NO_MEMORY;
+    }
+    engine->options = params->options;
+    engine->model = params->model;
+    engine->data = params->data;
+    engine->world = params->world;
+    engine->rank = tw_coll_rank(params->world);
+    engine->n_ranks = tw_coll_size(params->world);
+    engine->stage = (int)params->options->stage;
+    engine->has_replicas = params->options->hpz == TW_TRAIN_HPZ_ON;
+    engine->has_delta = params->options->delta_bits > 0 || params->options->delta_exact;
+    engine->n_units = tw_model_n_units(params->model);
+    engine->n_layer = engine->n_units - 1;
+    engine->tensors = tw_model_tensors(params->model, &engine->n_tensors);
+    tw_status_t status = engine_init(engine);
+    if (status != TW_OK) {
+        tw_engine_destroy(engine);
+        return status;
+    }
+    *out = engine;
+    return TW_OK;
+}
+
+/* After a failure the walk may have been left in the middle. */
+static void give_up_walk(tw_engine_t *engine)
+{
+    tw_engine_wait(engine, &engine->root_slot.ops);
+    for (size_t i = 0; i < engine->n_block_slots; i++) {
+        tw_engine_wait(engine, &engine->block_slots[i].ops);
+    }
+    tw_engine_drain(engine);
+}
+
+void tw_engine_destroy(tw_engine_t *engine)
+{
+    if (!engine) {
+        return;
+    }
+    if (engine->units) {
+        give_up_walk(engine); /* what is in flight reads and writes memory that goes now */
+    }
+    tw_quant_destroy(engine->adamw);
+    tw_hpz_destroy(engine->hpz);
+    tw_engine_free_all(engine);
+    free(engine);
+}
+
+/* ---- what can be asked -------------------------------------------------------------------------------------- */
+
+const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_pieces)
+{
+    *n_pieces = engine->n_tensors;
+    return engine->pieces;
+}
+
+tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step)
+{
+    engine->steps_done = step;
+    return load(engine);
+}
+
+uint64_t tw_engine_steps_done(const tw_engine_t *engine)
+{
+    return engine->steps_done;
+}

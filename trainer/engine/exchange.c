@@ -1,0 +1,32 @@
+/* What the ranks tell each other of a step: the parts of the norm, and their losses. */
+#include "trainer/engine/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report)
+{
+    size_t n_ranks = (size_t)engine->n_ranks;
+    tw_engine_report_t *all = calloc(n_ranks, sizeof(*all));
+    if (!all) {
+        tw_error("rank %d: out of memory for the reports of %zu ranks", engine->rank, n_ranks);
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_coll_segment_t segment = {.src = report, .dst = all, .n_elems = n_ranks * sizeof(*all)};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    tw_status_t status = tw_engine_run(engine, &args);
+    if (status == TW_OK) {
+        double loss = 0;
+        memset(report, 0, sizeof(*report));
+        for (size_t r = 0; r < n_ranks; r++) {
+            tw_norm_merge(&report->norm, &all[r].norm);
+            loss += all[r].loss;
+            tw_engine_totals_add(&report->totals, &all[r].totals);
+        }
+        report->loss = loss / (double)n_ranks;
+        report->totals.wait_sec /= (double)n_ranks;
+    }
+    free(all);
+    return status;
+}

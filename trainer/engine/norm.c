@@ -1,0 +1,66 @@
+#include "trainer/engine/norm.h"
+
+#include <math.h>
+
+#define N_EXPONENTS 256
+#define UNIT_EXPONENT (-266)
+/* A bin counts squares below 2^16. */
+#define MAX_RUN ((size_t)1 << 40)
+
+/* limbs += value * 2^shift */
+static void add_shifted(uint64_t *limbs, uint64_t value, unsigned shift)
+{
+    size_t limb = shift / 64;
+    unsigned __int128 carry = (unsigned __int128)value << (shift % 64);
+    for (; carry != 0 && limb < TW_NORM_LIMBS; limb++) {
+        carry += limbs[limb];
+        limbs[limb] = (uint64_t)carry;
+        carry >>= 64;
+    }
+}
+
+/* Two sets of bins: neighbours often have the same exponent, and would wait for each other. */
+static void count(uint64_t bins[2][N_EXPONENTS], const uint16_t *values, size_t n_elems)
+{
+    for (size_t i = 0; i < n_elems; i++) {
+        unsigned exponent = (values[i] >> 7) & 0xff;
+        unsigned mantissa = (values[i] & 0x7fu) | (exponent > 0 ? 0x80u : 0);
+        bins[i & 1][exponent] += exponent < 0xff ? mantissa * mantissa : 1;
+    }
+}
+
+void tw_norm_add(tw_norm_t *norm, const uint16_t *values, size_t n_elems)
+{
+    while (n_elems > 0) {
+        uint64_t bins[2][N_EXPONENTS] = {{0}};
+        size_t n = n_elems < MAX_RUN ? n_elems : MAX_RUN;
+        count(bins, values, n);
+        for (unsigned e = 0; e < N_EXPONENTS - 1; e++) {
+            /* denormals have the exponent of the smallest normal values */
+            add_shifted(norm->limbs, bins[0][e] + bins[1][e], e > 0 ? 2 * (e - 1) : 0);
+        }
+        norm->n_nonfinite += bins[0][N_EXPONENTS - 1] + bins[1][N_EXPONENTS - 1];
+        values += n;
+        n_elems -= n;
+    }
+}
+
+void tw_norm_merge(tw_norm_t *norm, const tw_norm_t *other)
+{
+    for (size_t i = 0; i < TW_NORM_LIMBS; i++) {
+        add_shifted(norm->limbs, other->limbs[i], (unsigned)(64 * i));
+    }
+    norm->n_nonfinite += other->n_nonfinite;
+}
+
+double tw_norm_value(const tw_norm_t *norm)
+{
+    double sum = 0;
+    if (norm->n_nonfinite > 0) {
+        return NAN;
+    }
+    for (size_t i = TW_NORM_LIMBS; i-- > 0;) {
+        sum += ldexp((double)norm->limbs[i], (int)(64 * i) + UNIT_EXPONENT);
+    }
+    return sqrt(sum);
+}

@@ -1,0 +1,32 @@
+/** The gradient's norm, without rounding: squares of bf16 values are small integers times a power of two, and are added up as
+ *  one wide integer. So the sum is the same however the values are spread over ranks, and in whatever order. */
+#ifndef TW_TRAINER_ENGINE_NORM_H
+#define TW_TRAINER_ENGINE_NORM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_NORM_LIMBS 10
+
+/** The sum of squares in units of 2^-266 (the square of the smallest bf16), least significant limb first. It has room for
+ *  2^60 of the largest squares. Zeroed: nothing yet. */
+typedef struct tw_norm {
+    uint64_t limbs[TW_NORM_LIMBS];
+    uint64_t n_nonfinite; /**< NaN and Inf met; they are not in the sum */
+} tw_norm_t;
+
+/** values: bf16 [n_elems]. */
+void tw_norm_add(tw_norm_t *norm, const uint16_t *values, size_t n_elems);
+void tw_norm_merge(tw_norm_t *norm, const tw_norm_t *other);
+/** The 2-norm; NaN if a value was not finite. */
+double tw_norm_value(const tw_norm_t *norm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,137 @@
+/* What of each unit is on this rank, and the memory of it. */
+#include "trainer/engine/state.h"
+
+/* The element of a unit's flat buffers that a piece begins at, and its run of the tensor. */
+static tw_hpz_piece_t own_piece(const tw_engine_t *engine, size_t tensor)
+{
+    const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
+    return engine->stage == 0
+               ? tw_hpz_full_piece(layout, tensor)
+               : tw_hpz_primary_piece(layout, tensor, tw_hpz_node(engine->hpz), tw_hpz_local(engine->hpz));
+}
+
+static void unit_init(tw_engine_t *engine, size_t index)
+{
+    tw_engine_unit_t *unit = &engine->units[index];
+    const tw_model_unit_t *info = tw_model_unit(engine->model, index);
+    unit->first_tensor = info->first_tensor;
+    unit->n_tensors = info->n_tensors;
+    unit->n_elems = info->n_elems;
+    unit->part_elems = engine->stage == 0
+                           ? unit->n_elems
+                           : tw_hpz_primary_elems(tw_hpz_layout(engine->hpz), (int)index,
+                                                  tw_hpz_node(engine->hpz), tw_hpz_local(engine->hpz));
+    unit->planned_gather = unit->planned_reduce = TW_ENGINE_NOT_PLANNED;
+    for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
+        tw_hpz_piece_t piece = own_piece(engine, t);
+        engine->pieces[t] = (tw_engine_piece_t){.tensor = t, .first = piece.first, .n_elems = piece.n_elems};
+        engine->piece_offsets[t] = piece.offset;
+    }
+}
+
+/* What lives long lies in one run of memory for each kind. */
+static void *take(tw_engine_t *engine, int is_part, size_t elem_bytes, const char *what)
+{
+    size_t n = 0;
+    for (size_t u = 0; u < engine->n_units; u++) {
+        n += is_part ? engine->units[u].part_elems : engine->units[u].n_elems;
+    }
+    return tw_engine_alloc(engine, n, elem_bytes, what);
+}
+
+static tw_status_t optimizer_state(tw_engine_t *engine)
+{
+    float *master = take(engine, 1, sizeof(float), "master weights");
+    float *m = take(engine, 1, sizeof(float), "first moments");
+    float *v = take(engine, 1, sizeof(float), "second moments");
+    if (!master || !m || !v) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t u = 0, at = 0; u < engine->n_units; u++) {
+        tw_engine_unit_t *unit = &engine->units[u];
+        unit->master = master + at;
+        unit->m = m + at;
+        unit->v = v + at;
+        at += unit->part_elems;
+        for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
+            size_t offset = engine->piece_offsets[t];
+            engine->pieces[t].master = unit->master + offset;
+            engine->pieces[t].m = unit->m + offset;
+            engine->pieces[t].v = unit->v + offset;
+        }
+    }
+    return TW_OK;
+}
+
+static tw_status_t weights(tw_engine_t *engine)
+{
+    uint16_t *whole = NULL, *part = NULL;
+    int needs_part = engine->stage > 0 && !engine->has_delta;
+    if ((engine->stage < 3 && !(whole = take(engine, 0, sizeof(*whole), "weights"))) ||
+        (needs_part && !(part = take(engine, 1, sizeof(*part), "weights' part")))) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t u = 0; u < engine->n_units; u++) {
+        tw_engine_unit_t *unit = &engine->units[u];
+        unit->weights = whole;
+        unit->part = engine->stage == 0 ? whole : part;
+        whole = whole ? whole + unit->n_elems : NULL;
+        part = part ? part + unit->part_elems : NULL;
+    }
+    return TW_OK;
+}
+
+static tw_status_t gradients(tw_engine_t *engine)
+{
+    uint16_t *whole = NULL, *part = NULL;
+    if ((engine->stage < 2 && !(whole = take(engine, 0, sizeof(*whole), "gradients"))) ||
+        (engine->stage > 0 && !(part = take(engine, 1, sizeof(*part), "gradients' part")))) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t u = 0; u < engine->n_units; u++) {
+        tw_engine_unit_t *unit = &engine->units[u];
+        unit->grads16 = whole;
+        unit->part_grads = engine->stage == 0 ? whole : part;
+        whole = whole ? whole + unit->n_elems : NULL;
+        part = part ? part + unit->part_elems : NULL;
+    }
+    return TW_OK;
+}
+
+/* With one micro-batch a step the blocks share a buffer: a gradient has left it before the next one comes. */
+static tw_status_t sums(tw_engine_t *engine)
+{
+    for (size_t u = 0; u < engine->n_units; u++) {
+        tw_engine_unit_t *unit = &engine->units[u];
+        if (u > 1 && engine->options->accumulation == 1) {
+            unit->grads32 = engine->units[1].grads32;
+            continue;
+        }
+        unit->grads32 = tw_engine_alloc(engine, unit->n_elems, sizeof(float), "sums of gradients");
+        if (!unit->grads32) {
+            return TW_ERR_NO_MEMORY;
+        }
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_engine_partition(tw_engine_t *engine)
+{
+    engine->units = tw_engine_alloc(engine, engine->n_units, sizeof(*engine->units), "units");
+    engine->pieces = tw_engine_alloc(engine, engine->n_tensors, sizeof(*engine->pieces), "units");
+    engine->piece_offsets = tw_engine_alloc(engine, engine->n_tensors, sizeof(size_t), "units");
+    if (!engine->units || !engine->pieces || !engine->piece_offsets) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t u = 0; u < engine->n_units; u++) {
+        unit_init(engine, u);
+    }
+    tw_status_t status = optimizer_state(engine);
+    if (status == TW_OK) {
+        status = weights(engine);
+    }
+    if (status == TW_OK) {
+        status = gradients(engine);
+    }
+    return status == TW_OK ? sums(engine) : status;
+}

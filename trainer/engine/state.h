@@ -1,0 +1,156 @@
+/** What an engine is made of. Private to engine.
+ *
+ *  engine.c     from parameters to an engine and back      memory.c    its memory, counted
+ *  partition.c  what of a unit is on this rank             walk.c      units gathered ahead of need
+ *  reduce.c     gradients reduced behind backward          norm.c      their norm
+ *  operation.c  posting, waiting, planned bytes            exchange.c  what ranks tell each other of a step
+ *  update.c     AdamW, and the weights after it            step.c      a training step
+ *  validate.c   a validation; are replicas equal?          alarm.c     when to stop
+ *  totals.c     what has been sent, planned and waited for */
+#ifndef TW_TRAINER_ENGINE_STATE_H
+#define TW_TRAINER_ENGINE_STATE_H
+
+#include "hpz/hpz.h"
+#include "trainer/engine/engine.h"
+#include "trainer/engine/norm.h"
+
+/** Slots that blocks' gradients travel from: one is filled while one travels. */
+#define TW_ENGINE_REDUCE_SLOTS 2
+#define TW_ENGINE_NOT_PLANNED UINT64_MAX
+
+/** Operations in flight that belong together. */
+typedef struct tw_engine_ops {
+    tw_coll_request_t **requests;
+    size_t n_requests, max_requests;
+} tw_engine_ops_t;
+
+/** A place for one unit's elements, and what fills or empties it. */
+typedef struct tw_engine_slot {
+    uint16_t *elems; /* bf16, as many as the largest unit of its kind has */
+    tw_engine_ops_t ops;
+} tw_engine_slot_t;
+
+/** A unit as this rank has it. Whole: [n_elems], its tensors one after the other. Part: [part_elems], the pieces of them that
+ *  belong to this rank, likewise; stage 0: the same as whole. */
+typedef struct tw_engine_unit {
+    size_t first_tensor, n_tensors, n_elems, part_elems;
+    float *master, *m, *v;                   /* part */
+    uint16_t *part;                          /* bf16(master); NULL with delta, where the replica has it */
+    uint16_t *part_grads;                    /* part: mean gradients, once reduced */
+    uint16_t *weights;                       /* whole; stage 3: NULL */
+    uint16_t *grads16;                       /* whole; stages 2 and 3: NULL, see reduce_slots */
+    float *grads32;                          /* whole: where backward adds */
+    tw_engine_ops_t gather;                  /* stages 1 and 2: after the update */
+    tw_engine_ops_t reduce;                  /* stages 0 and 1 */
+    uint64_t planned_gather, planned_reduce; /* inter-node bytes over the world, or TW_ENGINE_NOT_PLANNED */
+    int is_syncing;                          /* delta: begun, not finished */
+} tw_engine_unit_t;
+
+/** The units in the order in which a step visits them. */
+typedef struct tw_engine_walk {
+    size_t n_visits, period; /* of all micro-batches, of one */
+    size_t at, asked;        /* visit in use, and the first one not asked for */
+    size_t block_asked, block_left, root_asked, root_left;
+} tw_engine_walk_t;
+
+struct tw_engine {
+    const tw_train_options_t *options;
+    tw_model_t *model;
+    const tw_data_t *data;
+    tw_coll_t *world;
+    tw_hpz_t *hpz; /* layout and operations of the units; replicas where hpZ is on */
+    int rank, n_ranks, stage, has_replicas, has_delta;
+    size_t n_units, n_layer, n_tensors;
+    const tw_model_tensor_t *tensors;
+    tw_engine_unit_t *units;
+    tw_engine_piece_t *pieces; /* [n_tensors] */
+    size_t *piece_offsets;     /* [n_tensors] in the unit's part */
+    /* memory */
+    void **blocks;
+    size_t n_blocks, max_blocks, memory_bytes;
+    /* weights and gradients on their way */
+    tw_engine_walk_t walk;
+    tw_engine_slot_t *block_slots, root_slot;
+    size_t n_block_slots;
+    tw_engine_slot_t reduce_slots[TW_ENGINE_REDUCE_SLOTS], root_reduce_slot;
+    size_t n_block_reduces;
+    const uint16_t **weight_ptrs; /* [most tensors of a unit], for the model's calls */
+    float **grad_ptrs;
+    tw_coll_segment_t *segments;
+    tw_quant_codec_t weight_codec, gradient_codec, inner_codec;
+    /* computing */
+    int32_t *tokens, *targets;
+    float **x;    /* [n_layer + 1] activations between units */
+    void **saved; /* [n_layer]; recomputing: all the same */
+    tw_quant_t *adamw;
+    void *adamw_scratch;
+    /* the run */
+    uint64_t steps_done, version; /* version: of the weights, 1 for the first */
+    double recent_loss;           /* moving mean, for the jump alarm; 0: none yet */
+    double wait_sec;              /* since the engine was made */
+    uint64_t planned_bytes;       /* over the world */
+    tw_coll_counters_t base;      /* of the world, before the engine and beside it */
+    tw_engine_totals_t aside[TW_ENGINE_ASIDE_COUNT];
+    tw_engine_totals_t reported; /* sums over the ranks at the last step's exchange */
+};
+
+/* ---- memory.c: zeroed, counted; freed with the engine. NULL when out of memory (logged). */
+void *tw_engine_alloc(tw_engine_t *engine, size_t n, size_t elem_bytes, const char *what);
+void tw_engine_free_all(tw_engine_t *engine);
+
+/* ---- partition.c */
+tw_status_t tw_engine_partition(tw_engine_t *engine);
+
+/* ---- operation.c */
+tw_status_t tw_engine_ops_init(tw_engine_t *engine, tw_engine_ops_t *ops, size_t max_requests);
+/** Post args, in operations of at most `bucket` elements (or one segment). Adds the inter-node bytes to planned_bytes; planned:
+ *  what is known of them from before, or TW_ENGINE_NOT_PLANNED. */
+tw_status_t tw_engine_post(tw_engine_t *engine, tw_engine_ops_t *ops, const tw_coll_args_t *args,
+                           int64_t bucket, uint64_t *planned);
+/** Note a request that somebody else has posted. */
+tw_status_t tw_engine_note(tw_engine_t *engine, tw_engine_ops_t *ops, tw_coll_request_t *request);
+tw_status_t tw_engine_wait(tw_engine_t *engine, tw_engine_ops_t *ops);
+/** Post and wait. */
+tw_status_t tw_engine_run(tw_engine_t *engine, const tw_coll_args_t *args);
+
+/* ---- walk.c */
+void tw_walk_begin(tw_engine_t *engine, size_t n_micros, int forward_only);
+/** Wait for the next visit's unit, and ask for those that follow it. Its weights are in engine->weight_ptrs. */
+tw_status_t tw_walk_enter(tw_engine_t *engine);
+void tw_walk_leave(tw_engine_t *engine);
+
+/* ---- reduce.c */
+/** Where backward adds a unit's gradients: engine->grad_ptrs; zeroed if it is the step's first micro-batch. */
+void tw_reduce_begin(tw_engine_t *engine, size_t unit, int is_first);
+/** They are whole: post their reduction. */
+tw_status_t tw_reduce_post(tw_engine_t *engine, size_t unit);
+tw_status_t tw_reduce_finish(tw_engine_t *engine);
+
+/* ---- exchange.c */
+/** Own part on entry, that of all ranks on return: loss and wait_sec are averaged in rank order, the rest is added up. */
+typedef struct tw_engine_report {
+    tw_norm_t norm;
+    double loss;
+    tw_engine_totals_t totals;
+} tw_engine_report_t;
+tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report);
+
+/* ---- update.c */
+/** A step of AdamW on the parts, and the new weights on their way to all ranks. */
+tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale);
+/** The same weights everywhere from the masters as they are, exactly. */
+tw_status_t tw_engine_refresh(tw_engine_t *engine);
+
+/* ---- totals.c */
+/** Everything, training and not. */
+tw_engine_totals_t tw_engine_totals(const tw_engine_t *engine);
+void tw_engine_totals_add(tw_engine_totals_t *sum, const tw_engine_totals_t *more);
+tw_engine_totals_t tw_engine_totals_since(const tw_engine_totals_t *after, const tw_engine_totals_t *before);
+/** Begin and end what is not training; nothing may be in flight. */
+tw_engine_totals_t tw_engine_aside_begin(const tw_engine_t *engine);
+void tw_engine_aside_end(tw_engine_t *engine, tw_engine_aside_t what, const tw_engine_totals_t *begin);
+
+/* ---- alarm.c */
+tw_status_t tw_engine_alarm(tw_engine_t *engine, const tw_engine_report_t *report, double norm);
+
+#endif

@@ -1,0 +1,189 @@
+/* A training step: micro-batches, the norm, the update. */
+#include <math.h>
+
+#include "trainer/engine/state.h"
+
+/* ---- a micro-batch ------------------------------------------------------------------------------------------ */
+
+static tw_data_place_t place_of(const tw_engine_t *engine, size_t micro)
+{
+    const tw_train_options_t *o = engine->options;
+    return (tw_data_place_t){.seed = (uint64_t)o->seed,
+                             .step = engine->steps_done,
+                             .n_micros = (size_t)o->accumulation,
+                             .micro = micro,
+                             .n_ranks = (size_t)engine->n_ranks,
+                             .rank = (size_t)engine->rank,
+                             .batch = (size_t)o->micro_batch,
+                             .seq_len = (size_t)o->sequence};
+}
+
+static tw_status_t forward(tw_engine_t *engine)
+{
+    int keeps = !engine->options->recompute;
+    tw_status_t status = tw_walk_enter(engine);
+    if (status == TW_OK) {
+        status = tw_model_embed_forward(engine->model, engine->weight_ptrs, engine->tokens, engine->x[0]);
+        tw_walk_leave(engine);
+    }
+    for (size_t u = 1; u <= engine->n_layer && status == TW_OK; u++) {
+        status = tw_walk_enter(engine);
+        if (status == TW_OK) {
+            tw_model_block_forward(engine->model, u, engine->weight_ptrs, engine->x[u - 1], engine->x[u],
+                                   keeps ? engine->saved[u - 1] : NULL);
+            tw_walk_leave(engine);
+        }
+    }
+    return status;
+}
+
+/* The last activation's place takes its gradient, which then goes down through the blocks. */
+static tw_status_t head(tw_engine_t *engine, size_t micro, double *loss)
+{
+    float *top = engine->x[engine->n_layer];
+    float scale = 1.0f / (float)engine->options->accumulation;
+    tw_status_t status = tw_walk_enter(engine);
+    if (status == TW_OK) {
+        tw_reduce_begin(engine, TW_MODEL_ROOT, micro == 0);
+        status = tw_model_head(engine->model, engine->weight_ptrs, top, engine->targets, scale, loss, top,
+                               engine->grad_ptrs);
+        tw_walk_leave(engine);
+    }
+    return status;
+}
+
+static tw_status_t block_backward(tw_engine_t *engine, size_t unit, size_t micro)
+{
+    const float *x = engine->x[unit - 1];
+    void *saved = engine->saved[unit - 1];
+    float *d = engine->x[engine->n_layer];
+    tw_status_t status = tw_walk_enter(engine);
+    if (status != TW_OK) {
+        return status;
+    }
+    if (engine->options->recompute) {
+        tw_model_block_forward(engine->model, unit, engine->weight_ptrs, x, engine->x[engine->n_layer + 1],
+                               saved);
+    }
+    tw_reduce_begin(engine, unit, micro == 0);
+    tw_model_block_backward(engine->model, unit, engine->weight_ptrs, x, saved, d, engine->grad_ptrs);
+    tw_walk_leave(engine);
+    return TW_OK;
+}
+
+static tw_status_t backward(tw_engine_t *engine, size_t micro)
+{
+    int is_last = micro + 1 == (size_t)engine->options->accumulation;
+    tw_status_t status = TW_OK;
+    for (size_t u = engine->n_layer; u > 0 && status == TW_OK; u--) {
+        status = block_backward(engine, u, micro);
+        status = status == TW_OK && is_last ? tw_reduce_post(engine, u) : status;
+    }
+    if (status == TW_OK) {
+        tw_reduce_begin(engine, TW_MODEL_ROOT, 0);
+        tw_model_embed_backward(engine->model, engine->tokens, engine->x[engine->n_layer], engine->grad_ptrs);
+        status = is_last ? tw_reduce_post(engine, TW_MODEL_ROOT) : TW_OK;
+    }
+    return status;
+}
+
+static tw_status_t micro_batch(tw_engine_t *engine, size_t micro, double *loss)
+{
+    tw_data_place_t place = place_of(engine, micro);
+    tw_status_t status = tw_data_batch(engine->data, TW_DATA_TRAIN, &place, engine->tokens, engine->targets);
+    if (status == TW_OK) {
+        status = forward(engine);
+    }
+    if (status == TW_OK) {
+        status = head(engine, micro, loss);
+    }
+    return status == TW_OK ? backward(engine, micro) : status;
+}
+
+/* ---- the step ----------------------------------------------------------------------------------------------- */
+
+/* Every rank adds up what is its own, so each element counts once. */
+static void own_norm(const tw_engine_t *engine, tw_norm_t *norm)
+{
+    const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
+    for (size_t u = 0; u < engine->n_units; u++) {
+        const tw_engine_unit_t *unit = &engine->units[u];
+        if (engine->stage > 0) {
+            tw_norm_add(norm, unit->part_grads, unit->part_elems);
+            continue;
+        }
+        for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
+            tw_hpz_piece_t own =
+                tw_hpz_primary_piece(layout, t, tw_hpz_node(engine->hpz), tw_hpz_local(engine->hpz));
+            tw_norm_add(norm, unit->part_grads + engine->piece_offsets[t] + own.first, own.n_elems);
+        }
+    }
+}
+
+static tw_status_t gradients(tw_engine_t *engine, tw_engine_report_t *report)
+{
+    size_t n_micros = (size_t)engine->options->accumulation;
+    tw_status_t status = TW_OK;
+    *report = (tw_engine_report_t){.loss = 0};
+    tw_walk_begin(engine, n_micros, 0);
+    for (size_t micro = 0; micro < n_micros && status == TW_OK; micro++) {
+        double loss = 0;
+        status = micro_batch(engine, micro, &loss);
+        report->loss += loss / (double)n_micros;
+    }
+    if (status == TW_OK) {
+        status = tw_reduce_finish(engine);
+    }
+    if (status == TW_OK) {
+        own_norm(engine, &report->norm);
+        report->totals = tw_engine_training_totals(engine);
+        status = tw_engine_exchange(engine, report);
+    }
+    return status;
+}
+
+static float clip_scale(const tw_engine_t *engine, double norm)
+{
+    double clip = engine->options->clip;
+    return clip > 0 && norm > clip ? (float)(clip / norm) : 1.0f;
+}
+
+static void note_totals(const tw_engine_totals_t *totals, tw_trainer_step_t *out)
+{
+    out->wait_sec = totals->wait_sec;
+    out->inter_node_bytes = totals->inter_node_bytes;
+    out->in_node_bytes = totals->in_node_bytes;
+    out->planned_inter_node_bytes = totals->planned_inter_node_bytes;
+    out->delta_bits =
+        totals->delta_elems > 0 ? 8.0 * (double)totals->delta_bytes / (double)totals->delta_elems : 0;
+}
+
+tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
+{
+    const tw_train_options_t *o = engine->options;
+    double begin = tw_time_sec(), lr = tw_train_lr(o, engine->steps_done + 1), norm = 0;
+    tw_engine_report_t report;
+    tw_status_t status = gradients(engine, &report);
+    if (status == TW_OK) {
+        norm = tw_norm_value(&report.norm);
+        status = tw_engine_alarm(engine, &report, norm);
+    }
+    if (status == TW_OK) {
+        status = tw_engine_update(engine, lr, clip_scale(engine, norm));
+    }
+    if (status != TW_OK) {
+        return status;
+    }
+    engine->steps_done++;
+    *out = (tw_trainer_step_t){.step = engine->steps_done,
+                               .loss = report.loss,
+                               .val_loss = NAN,
+                               .lr = lr,
+                               .grad_norm = norm,
+                               .tokens = (uint64_t)(o->batch * o->sequence),
+                               .step_sec = tw_time_sec() - begin};
+    tw_engine_totals_t spent = tw_engine_totals_since(&report.totals, &engine->reported);
+    engine->reported = report.totals;
+    note_totals(&spent, out);
+    return TW_OK;
+}

@@ -1,0 +1,119 @@
+/* AdamW on what belongs to this rank, and the new weights on their way to the others. */
+#include "trainer/engine/state.h"
+
+/* quant's AdamW also encodes a change, which is not asked for here: it goes to a scratch of this many elements. */
+#define CHUNK_ELEMS ((size_t)1 << 16)
+
+/* ---- AdamW -------------------------------------------------------------------------------------------------- */
+
+static tw_status_t adamw_create(tw_engine_t *engine)
+{
+    const tw_quant_codec_t codec = {.bits = 8, .block = 2048};
+    const tw_quant_params_t params = {.codec = codec, .mem = TW_MEM_HOST};
+    engine->adamw_scratch =
+        tw_engine_alloc(engine, tw_quant_encoded_bytes(&codec, CHUNK_ELEMS), 1, "AdamW's scratch");
+    return engine->adamw_scratch ? tw_quant_create(&params, &engine->adamw) : TW_ERR_NO_MEMORY;
+}
+
+static tw_status_t adamw_piece(tw_engine_t *engine, const tw_engine_piece_t *piece, const uint16_t *grads,
+                               const tw_quant_adamw_t *adamw)
+{
+    const tw_quant_args_t args = {.type = TW_TYPE_BF16};
+    tw_status_t status = TW_OK;
+    for (size_t at = 0; at < piece->n_elems && status == TW_OK; at += CHUNK_ELEMS) {
+        size_t n = piece->n_elems - at < CHUNK_ELEMS ? piece->n_elems - at : CHUNK_ELEMS;
+        const tw_quant_adamw_segment_t segment = {.grad = grads + at,
+                                                  .master = piece->master + at,
+                                                  .m = piece->m + at,
+                                                  .v = piece->v + at,
+                                                  .replica = grads + at,
+                                                  .dst = engine->adamw_scratch,
+                                                  .n_elems = n};
+        status = tw_quant_adamw_delta_encode(engine->adamw, &args, adamw, &segment, 1);
+    }
+    return status;
+}
+
+static tw_status_t adamw_unit(tw_engine_t *engine, const tw_engine_unit_t *unit, double lr,
+                              const float *grad_scale)
+{
+    const tw_train_options_t *options = engine->options;
+    tw_quant_adamw_t adamw = {.lr = lr,
+                              .beta1 = options->beta1,
+                              .beta2 = options->beta2,
+                              .eps = options->eps,
+                              .step = engine->steps_done + 1,
+                              .grad_type = TW_TYPE_BF16,
+                              .grad_scale = grad_scale};
+    tw_status_t status = TW_OK;
+    for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors && status == TW_OK; t++) {
+        adamw.weight_decay = engine->tensors[t].decay ? options->weight_decay : 0;
+        status = adamw_piece(engine, &engine->pieces[t], unit->part_grads + engine->piece_offsets[t], &adamw);
+    }
+    return status;
+}
+
+/* ---- the weights after it ----------------------------------------------------------------------------------- */
+
+static tw_status_t gather_whole(tw_engine_t *engine, size_t index)
+{
+    tw_engine_unit_t *unit = &engine->units[index];
+    tw_coll_args_t args;
+    tw_hpz_gather_args(engine->hpz, (int)index, TW_TYPE_BF16, unit->part, unit->weights, &args);
+    return tw_engine_post(engine, &unit->gather, &args, engine->options->allgather_bucket,
+                          &unit->planned_gather);
+}
+
+/* Stage 3 gathers when it needs the weights, unless replicas follow the changes. */
+static tw_status_t publish(tw_engine_t *engine, size_t index, tw_hpz_sync_t kind)
+{
+    tw_engine_unit_t *unit = &engine->units[index];
+    if (engine->has_delta) {
+        unit->is_syncing = 1;
+        return tw_hpz_sync_begin(engine->hpz, (int)index, kind, unit->master, engine->version);
+    }
+    tw_convert_from_fp32(TW_TYPE_BF16, unit->master, 1.0f, unit->part, unit->part_elems);
+    return engine->stage == 1 || engine->stage == 2 ? gather_whole(engine, index) : TW_OK;
+}
+
+static tw_hpz_sync_t sync_kind(const tw_engine_t *engine)
+{
+    int64_t every = engine->options->sync_every;
+    if (every > 0 && (engine->steps_done + 1) % (uint64_t)every == 0) {
+        return TW_HPZ_FULL;
+    }
+    return engine->options->delta_exact ? TW_HPZ_EXACT : TW_HPZ_DELTA;
+}
+
+tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
+{
+    tw_status_t status = engine->adamw ? TW_OK : adamw_create(engine);
+    engine->version++;
+    for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
+        status = adamw_unit(engine, &engine->units[u], lr, &grad_scale);
+        status = status == TW_OK ? publish(engine, u, sync_kind(engine)) : status;
+    }
+    return status;
+}
+
+tw_status_t tw_engine_refresh(tw_engine_t *engine)
+{
+    tw_status_t status = tw_engine_drain(engine);
+    engine->version++;
+    for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
+        status = publish(engine, u, TW_HPZ_FULL);
+    }
+    return status == TW_OK ? tw_engine_drain(engine) : status;
+}
+
+tw_status_t tw_engine_sync(tw_engine_t *engine)
+{
+    int is_lossy = engine->has_delta && !engine->options->delta_exact;
+    tw_status_t status = tw_engine_drain(engine);
+    if (status == TW_OK && is_lossy) {
+        tw_engine_totals_t begin = tw_engine_aside_begin(engine);
+        status = tw_engine_refresh(engine);
+        tw_engine_aside_end(engine, TW_ENGINE_UPKEEP, &begin);
+    }
+    return status;
+}

@@ -1,0 +1,109 @@
+/* The loss of text that is not trained on; whether all nodes hold the same weights. */
+#include <math.h>
+
+#include "trainer/engine/state.h"
+
+static tw_status_t forward_loss(tw_engine_t *engine, double *loss)
+{
+    float *const *x = engine->x;
+    tw_status_t status = tw_walk_enter(engine);
+    if (status == TW_OK) {
+        status = tw_model_embed_forward(engine->model, engine->weight_ptrs, engine->tokens, x[0]);
+        tw_walk_leave(engine);
+    }
+    for (size_t u = 1; u <= engine->n_layer && status == TW_OK; u++) {
+        status = tw_walk_enter(engine);
+        if (status == TW_OK) {
+            tw_model_block_forward(engine->model, u, engine->weight_ptrs, x[u - 1], x[u], NULL);
+            tw_walk_leave(engine);
+        }
+    }
+    if (status == TW_OK) {
+        status = tw_walk_enter(engine);
+    }
+    if (status == TW_OK) {
+        status = tw_model_head(engine->model, engine->weight_ptrs, x[engine->n_layer], engine->targets, 1.0f,
+                               loss, NULL, NULL);
+        tw_walk_leave(engine);
+    }
+    return status;
+}
+
+/* The validation split's first batches, the same ones every time. */
+static tw_status_t validate_batch(tw_engine_t *engine, size_t batch, double *loss)
+{
+    const tw_train_options_t *o = engine->options;
+    tw_data_place_t place = {.step = batch,
+                             .n_micros = 1,
+                             .n_ranks = (size_t)engine->n_ranks,
+                             .rank = (size_t)engine->rank,
+                             .batch = (size_t)o->micro_batch,
+                             .seq_len = (size_t)o->sequence};
+    tw_status_t status = tw_data_batch(engine->data, TW_DATA_VAL, &place, engine->tokens, engine->targets);
+    return status == TW_OK ? forward_loss(engine, loss) : status;
+}
+
+tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss)
+{
+    const tw_train_options_t *o = engine->options;
+    size_t n_batches = (size_t)o->val_batches;
+    tw_engine_report_t report = {.loss = 0};
+    *loss = NAN;
+    if (n_batches == 0 || tw_data_n_sequences(engine->data, TW_DATA_VAL, (size_t)o->sequence) == 0) {
+        return TW_OK;
+    }
+    tw_status_t status = tw_engine_drain(engine);
+    tw_engine_totals_t begin = tw_engine_aside_begin(engine);
+    tw_walk_begin(engine, n_batches, 1);
+    for (size_t b = 0; b < n_batches && status == TW_OK; b++) {
+        double one = 0;
+        status = validate_batch(engine, b, &one);
+        report.loss += one / (double)n_batches;
+    }
+    if (status == TW_OK) {
+        status = tw_engine_exchange(engine, &report);
+    }
+    tw_engine_aside_end(engine, TW_ENGINE_VALIDATION, &begin);
+    *loss = status == TW_OK ? report.loss : NAN;
+    return status;
+}
+
+/* hpZ's replicas are filled by the first gathers after an update. */
+static tw_status_t fill_replicas(tw_engine_t *engine)
+{
+    tw_status_t status = TW_OK;
+    tw_walk_begin(engine, 1, 1);
+    for (size_t visit = 0; visit < engine->walk.n_visits && status == TW_OK; visit++) {
+        status = tw_walk_enter(engine);
+        if (status == TW_OK) {
+            tw_walk_leave(engine);
+        }
+    }
+    return status;
+}
+
+/* The check's own bytes are nobody's plan: they are left out. */
+static tw_status_t check_replicas(tw_engine_t *engine)
+{
+    tw_coll_counters_t before, after;
+    tw_coll_counters_get(engine->world, &before);
+    tw_status_t status = tw_hpz_check(engine->hpz, engine->version);
+    tw_coll_counters_get(engine->world, &after);
+    engine->base.inter_node_bytes += after.inter_node_bytes - before.inter_node_bytes;
+    engine->base.in_node_bytes += after.in_node_bytes - before.in_node_bytes;
+    return status;
+}
+
+tw_status_t tw_engine_check(tw_engine_t *engine, int *equal)
+{
+    *equal = 0;
+    tw_status_t status = tw_engine_drain(engine);
+    if (status == TW_OK && engine->has_replicas) {
+        tw_engine_totals_t begin = tw_engine_aside_begin(engine);
+        status = engine->has_delta ? TW_OK : fill_replicas(engine);
+        status = status == TW_OK ? check_replicas(engine) : status;
+        tw_engine_aside_end(engine, TW_ENGINE_UPKEEP, &begin);
+    }
+    *equal = status == TW_OK;
+    return status == TW_ERR_MISMATCH ? TW_OK : status;
+}

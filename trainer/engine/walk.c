@@ -1,0 +1,156 @@
+/* The walk through the units: in stage 3 each is gathered ahead of need, into one of a few slots, and given up after use.
+ *
+ *  visits of a micro-batch:  root  1  2 ... n  root  n ... 2  1       (forward only: root  1 ... n  root)
+ *  where from:  stage 3           the world, every time
+ *               hpZ               the world the first time, which also fills the replica; then the replicas of the node
+ *               delta             the replicas of the node
+ *               stages 1 and 2    nothing to do but to wait for the gather that followed the update */
+#include <string.h>
+
+#include "trainer/engine/state.h"
+
+static size_t unit_at(const tw_engine_t *engine, size_t visit)
+{
+    size_t place = visit % engine->walk.period, n = engine->n_layer;
+    if (place == 0 || place == n + 1) {
+        return TW_MODEL_ROOT;
+    }
+    return place <= n ? place : 2 * n + 2 - place;
+}
+
+static tw_engine_slot_t *slot_of(tw_engine_t *engine, size_t unit, size_t n_blocks_before)
+{
+    return unit == TW_MODEL_ROOT ? &engine->root_slot
+                                 : &engine->block_slots[n_blocks_before % engine->n_block_slots];
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------- */
+
+static tw_status_t ask_world(tw_engine_t *engine, size_t index, tw_engine_slot_t *slot)
+{
+    tw_engine_unit_t *unit = &engine->units[index];
+    tw_coll_args_t args;
+    tw_hpz_gather_args(engine->hpz, (int)index, TW_TYPE_BF16, unit->part, slot->elems, &args);
+    if (engine->options->quantized_weights) {
+        args.codec = &engine->weight_codec;
+        args.force_codec = 1;
+    }
+    args.seed = (uint64_t)engine->options->seed;
+    args.step = (uint32_t)engine->version;
+    return tw_engine_post(engine, &slot->ops, &args, INT64_MAX, &unit->planned_gather);
+}
+
+static tw_status_t finish_sync(tw_engine_t *engine, size_t index)
+{
+    if (!engine->units[index].is_syncing) {
+        return TW_OK;
+    }
+    double begin = tw_time_sec();
+    tw_status_t status = tw_hpz_sync_finish(engine->hpz, (int)index);
+    engine->units[index].is_syncing = 0;
+    engine->wait_sec += tw_time_sec() - begin;
+    return status;
+}
+
+static tw_status_t ask_node(tw_engine_t *engine, size_t index, tw_engine_slot_t *slot)
+{
+    tw_coll_request_t *request;
+    tw_status_t status = finish_sync(engine, index);
+    if (status == TW_OK) {
+        status = tw_hpz_gather_post(engine->hpz, (int)index, engine->version, slot->elems, &request);
+    }
+    return status == TW_OK ? tw_engine_note(engine, &slot->ops, request) : status;
+}
+
+static int is_in_node(const tw_engine_t *engine, size_t unit)
+{
+    return engine->has_delta ||
+           (engine->has_replicas && tw_hpz_version(engine->hpz, (int)unit) == engine->version);
+}
+
+/* Is there a slot, and is it not too early? */
+static int may_ask(const tw_engine_t *engine)
+{
+    const tw_engine_walk_t *walk = &engine->walk;
+    if (walk->asked == walk->n_visits) {
+        return 0;
+    }
+    size_t unit = unit_at(engine, walk->asked);
+    if (unit == TW_MODEL_ROOT ? walk->root_asked > walk->root_left
+                              : walk->block_asked - walk->block_left >= engine->n_block_slots) {
+        return 0;
+    }
+    /* its first visit, still to come, will fill the replica */
+    int is_second = walk->asked % walk->period > engine->n_layer;
+    return walk->asked == walk->at || !engine->has_replicas || !is_second || is_in_node(engine, unit);
+}
+
+static tw_status_t ask_ahead(tw_engine_t *engine)
+{
+    tw_engine_walk_t *walk = &engine->walk;
+    tw_status_t status = TW_OK;
+    while (status == TW_OK && may_ask(engine)) {
+        size_t unit = unit_at(engine, walk->asked);
+        tw_engine_slot_t *slot = slot_of(engine, unit, walk->block_asked);
+        status = is_in_node(engine, unit) ? ask_node(engine, unit, slot) : ask_world(engine, unit, slot);
+        *(unit == TW_MODEL_ROOT ? &walk->root_asked : &walk->block_asked) += 1;
+        walk->asked++;
+    }
+    return status;
+}
+
+/* ---- visiting ----------------------------------------------------------------------------------------------- */
+
+void tw_walk_begin(tw_engine_t *engine, size_t n_micros, int forward_only)
+{
+    size_t period = (forward_only ? 1 : 2) * engine->n_layer + 2;
+    engine->walk = (tw_engine_walk_t){.n_visits = n_micros * period, .period = period};
+}
+
+static void point_at(tw_engine_t *engine, size_t unit, const uint16_t *whole)
+{
+    size_t first = engine->units[unit].first_tensor;
+    for (size_t t = 0; t < engine->units[unit].n_tensors; t++) {
+        engine->weight_ptrs[t] = whole + tw_hpz_full_piece(tw_hpz_layout(engine->hpz), first + t).offset;
+    }
+}
+
+tw_status_t tw_walk_enter(tw_engine_t *engine)
+{
+    tw_engine_walk_t *walk = &engine->walk;
+    size_t unit = unit_at(engine, walk->at);
+    if (engine->stage < 3) {
+        point_at(engine, unit, engine->units[unit].weights);
+        return tw_engine_wait(engine, &engine->units[unit].gather);
+    }
+    tw_engine_slot_t *slot = slot_of(engine, unit, walk->block_left);
+    tw_status_t status = engine->has_delta ? tw_hpz_progress(engine->hpz) : TW_OK;
+    if (status == TW_OK && walk->asked == walk->at) {
+        status = ask_ahead(engine);
+    }
+    if (status == TW_OK) {
+        status = tw_engine_wait(engine, &slot->ops);
+    }
+    if (status == TW_OK && engine->has_replicas && !is_in_node(engine, unit)) {
+        status = tw_hpz_store(engine->hpz, (int)unit, slot->elems, engine->version);
+    }
+    point_at(engine, unit, slot->elems);
+    return status == TW_OK ? ask_ahead(engine) : status;
+}
+
+void tw_walk_leave(tw_engine_t *engine)
+{
+    tw_engine_walk_t *walk = &engine->walk;
+    *(unit_at(engine, walk->at) == TW_MODEL_ROOT ? &walk->root_left : &walk->block_left) += 1;
+    walk->at++;
+}
+
+tw_status_t tw_engine_drain(tw_engine_t *engine)
+{
+    tw_status_t status = tw_reduce_finish(engine);
+    for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
+        status = tw_engine_wait(engine, &engine->units[u].gather);
+        status = status == TW_OK ? finish_sync(engine, u) : status;
+    }
+    return status;
+}

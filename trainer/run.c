@@ -1,0 +1,327 @@
+/* A rank's whole run: what was asked for, the data, the model, the engine, step after step, and what it came to. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "trainer/config/config.h"
+#include "trainer/data/data.h"
+#include "trainer/engine/engine.h"
+#include "trainer/model/model.h"
+#include "trainer/trainer.h"
+
+typedef struct run {
+    const tw_trainer_params_t *params;
+    tw_train_config_t *config;
+    const tw_train_options_t *options;
+    tw_coll_t *world, *own_world;
+    tw_data_t *data;
+    tw_model_t *model;
+    tw_engine_t *engine;
+    size_t rss_before; /* the engine */
+    double *step_secs; /* [steps] */
+    tw_trainer_result_t *result;
+} run_t;
+
+/* ---- setting up --------------------------------------------------------------------------------------------- */
+
+static tw_status_t join(run_t *run)
+{
+    tw_coll_params_t params = {.mem = TW_MEM_HOST, .deterministic = 1, .progress_thread = 1};
+    run->world = run->params->world;
+    if (run->world) {
+        return TW_OK;
+    }
+    tw_status_t status = tw_coll_world_create(&params, &run->own_world);
+    run->world = run->own_world;
+    return status;
+}
+
+static tw_status_t open_data(run_t *run)
+{
+    const tw_train_options_t *o = run->options;
+    const tw_data_config_t config = {.path = o->data,
+                                     .val_path = o->val_data,
+                                     .vocab = o->vocab,
+                                     .merges = o->merges,
+                                     .cache_dir = o->cache,
+                                     .val_share = o->val_share};
+    return tw_data_open(&config, &run->data);
+}
+
+static tw_status_t model_config(const run_t *run, tw_model_config_t *config)
+{
+    const tw_train_options_t *o = run->options;
+    size_t vocab = o->vocab_size > 0 ? (size_t)o->vocab_size : tw_data_vocab_size(run->data);
+    size_t n_positions = (size_t)(o->n_positions > 0 ? o->n_positions : o->sequence);
+    if (*o->preset) {
+        return tw_model_config_preset(o->preset, config);
+    }
+    if (o->n_params > 0) {
+        *config = tw_model_config_for_params((size_t)o->n_params, vocab, n_positions);
+        return TW_OK;
+    }
+    *config = (tw_model_config_t){.vocab_size = vocab,
+                                  .n_positions = n_positions,
+                                  .n_layer = (size_t)o->n_layer,
+                                  .n_head = (size_t)o->n_head,
+                                  .n_embd = (size_t)o->n_embd,
+                                  .layer_norm_epsilon = o->layer_norm_epsilon};
+    return TW_OK;
+}
+
+static tw_status_t create_model(run_t *run)
+{
+    tw_model_config_t config;
+    tw_status_t status = model_config(run, &config);
+    if (status == TW_OK && config.vocab_size < tw_data_vocab_size(run->data)) {
+        tw_error("the model knows %zu tokens, the data has %zu", config.vocab_size,
+                 tw_data_vocab_size(run->data));
+        return TW_ERR_CONFIG;
+    }
+    return status == TW_OK ? tw_model_create(&config, &run->model) : status;
+}
+
+/* Of this process now. */
+static size_t resident_bytes(void)
+{
+    unsigned long long size = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file) {
+        if (fscanf(file, "%llu %llu", &size, &resident) != 2) {
+            resident = 0;
+        }
+        fclose(file);
+    }
+    return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static tw_status_t create_engine(run_t *run)
+{
+    const tw_engine_params_t params = {
+        .options = run->options, .model = run->model, .data = run->data, .world = run->world};
+    run->rss_before = resident_bytes();
+    tw_status_t status = tw_engine_create(&params, &run->engine);
+    run->step_secs = calloc((size_t)run->options->steps + 1, sizeof(*run->step_secs));
+    return status == TW_OK && !run->step_secs ? TW_ERR_NO_MEMORY : status;
+}
+
+static tw_status_t set_up(run_t *run)
+{
+    tw_status_t status =
+        tw_train_config_create(run->params->config, run->params->sets, run->params->n_sets, &run->config);
+    if (status == TW_OK) {
+        run->options = tw_train_config_options(run->config);
+        status = join(run);
+    }
+    if (status == TW_OK) {
+        status = tw_train_config_resolve(run->config, tw_coll_size(run->world), tw_coll_n_nodes(run->world));
+    }
+    if (status == TW_OK) {
+        status = open_data(run);
+    }
+    if (status == TW_OK) {
+        status = create_model(run);
+    }
+    return status == TW_OK ? create_engine(run) : status;
+}
+
+static void tear_down(run_t *run, tw_status_t status)
+{
+    if (status != TW_OK && run->world) {
+        tw_coll_abort(run->world); /* nobody is to wait for this rank */
+    }
+    tw_engine_destroy(run->engine);
+    tw_model_destroy(run->model);
+    tw_data_close(run->data);
+    tw_coll_destroy(run->own_world);
+    tw_train_config_destroy(run->config);
+    free(run->step_secs);
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------------- */
+
+static int is_due(int64_t every, uint64_t step)
+{
+    return every > 0 && step % (uint64_t)every == 0;
+}
+
+static void note_step(run_t *run, const tw_trainer_step_t *step)
+{
+    tw_trainer_result_t *result = run->result;
+    if (result->steps == 0) {
+        result->first_loss = step->loss;
+        result->losses_finite = 1;
+    }
+    run->step_secs[result->steps++] = step->step_sec;
+    result->last_loss = step->loss;
+    result->losses_finite &= isfinite(step->loss) != 0;
+    result->tokens += step->tokens;
+    result->total_sec += step->step_sec;
+}
+
+static tw_status_t check(run_t *run)
+{
+    int equal;
+    tw_status_t status = tw_engine_check(run->engine, &equal);
+    if (status == TW_OK && !equal) {
+        tw_error("the nodes hold different weights after step %llu",
+                 (unsigned long long)tw_engine_steps_done(run->engine));
+        status = TW_ERR_MISMATCH;
+    }
+    run->result->replicas_equal = status == TW_OK;
+    return status;
+}
+
+static tw_status_t one_step(run_t *run)
+{
+    const tw_train_options_t *o = run->options;
+    tw_trainer_step_t step;
+    tw_status_t status = tw_engine_step(run->engine, &step);
+    if (status != TW_OK) {
+        return status;
+    }
+    int is_last = step.step == (uint64_t)o->steps;
+    if (is_last || is_due(o->val_every, step.step)) {
+        status = tw_engine_validate(run->engine, &step.val_loss);
+        run->result->val_loss = step.val_loss;
+    }
+    if (status == TW_OK && (is_last || is_due(o->check_every, step.step))) {
+        status = check(run);
+    }
+    note_step(run, &step);
+    if (status == TW_OK && run->params->on_step) {
+        run->params->on_step(run->params->ctx, &step);
+    }
+    return status;
+}
+
+/* ---- what it came to ---------------------------------------------------------------------------------------- */
+
+/* What each rank tells the others at the end. */
+typedef struct account {
+    tw_engine_totals_t training, aside[TW_ENGINE_ASIDE_COUNT];
+    uint64_t peak_rss_bytes, planned_rss_bytes;
+    double total_sec, step_sec;
+} account_t;
+
+static account_t own_account(run_t *run)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    account_t account = {.training = tw_engine_training_totals(run->engine),
+                         .peak_rss_bytes = (uint64_t)usage.ru_maxrss * 1024,
+                         .planned_rss_bytes = run->rss_before + tw_engine_memory_bytes(run->engine),
+                         .total_sec = run->result->total_sec,
+                         .step_sec = tw_median(run->step_secs, run->result->steps)};
+    for (int what = 0; what < TW_ENGINE_ASIDE_COUNT; what++) {
+        account.aside[what] = tw_engine_aside_totals(run->engine, (tw_engine_aside_t)what);
+    }
+    return account;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void add_account(tw_trainer_result_t *result, const account_t *account)
+{
+    const tw_engine_totals_t *training = &account->training;
+    int as_planned = training->inter_node_bytes == training->planned_inter_node_bytes;
+    for (int what = 0; what < TW_ENGINE_ASIDE_COUNT; what++) {
+        as_planned &= account->aside[what].inter_node_bytes == account->aside[what].planned_inter_node_bytes;
+    }
+    result->bytes_as_planned &= as_planned;
+    result->inter_node_bytes += training->inter_node_bytes;
+    result->planned_inter_node_bytes += training->planned_inter_node_bytes;
+    result->in_node_bytes += training->in_node_bytes;
+    result->load_inter_node_bytes += account->aside[TW_ENGINE_LOAD].inter_node_bytes;
+    result->val_inter_node_bytes += account->aside[TW_ENGINE_VALIDATION].inter_node_bytes;
+    result->upkeep_inter_node_bytes += account->aside[TW_ENGINE_UPKEEP].inter_node_bytes;
+    result->peak_rss_bytes = larger(result->peak_rss_bytes, account->peak_rss_bytes);
+    result->planned_rss_bytes = larger(result->planned_rss_bytes, account->planned_rss_bytes);
+}
+
+static void add_accounts(tw_trainer_result_t *result, const account_t *all, int n_ranks)
+{
+    uint64_t delta_bytes = 0, delta_elems = 0;
+    double wait_sec = 0;
+    result->bytes_as_planned = 1;
+    for (int r = 0; r < n_ranks; r++) {
+        add_account(result, &all[r]);
+        delta_bytes += all[r].training.delta_bytes;
+        delta_elems += all[r].training.delta_elems;
+        wait_sec += all[r].training.wait_sec / n_ranks;
+    }
+    result->total_sec = all[0].total_sec;
+    result->step_sec = all[0].step_sec;
+    result->wait_share = result->total_sec > 0 ? wait_sec / result->total_sec : 0;
+    result->delta_bits = delta_elems > 0 ? 8.0 * (double)delta_bytes / (double)delta_elems : 0;
+}
+
+static tw_status_t settle(run_t *run)
+{
+    tw_trainer_result_t *result = run->result;
+    int n_ranks = tw_coll_size(run->world);
+    account_t *all = calloc((size_t)n_ranks, sizeof(*all));
+    tw_status_t status = all ? tw_engine_drain(run->engine) : TW_ERR_NO_MEMORY;
+    if (status == TW_OK) {
+        account_t own = own_account(run);
+        tw_coll_segment_t segment = {.src = &own, .dst = all, .n_elems = (size_t)n_ranks * sizeof(*all)};
+        tw_coll_args_t args = {
+            .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+        status = tw_coll_run(run->world, &args);
+    }
+    if (status == TW_OK) {
+        result->n_ranks = n_ranks;
+        result->n_nodes = tw_coll_n_nodes(run->world);
+        result->stage = (int)run->options->stage;
+        result->n_params = tw_model_n_params(run->model);
+        add_accounts(result, all, n_ranks);
+    }
+    free(all);
+    return status;
+}
+
+/* ---- the run ------------------------------------------------------------------------------------------------ */
+
+tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_t *result)
+{
+    run_t run = {.params = params, .result = result};
+    *result = (tw_trainer_result_t){.val_loss = NAN};
+    tw_status_t status = set_up(&run);
+    while (status == TW_OK && tw_engine_steps_done(run.engine) < (uint64_t)run.options->steps) {
+        status = one_step(&run);
+    }
+    if (status == TW_OK) {
+        status = settle(&run);
+    }
+    tear_down(&run, status);
+    return status;
+}
+
+tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, FILE *out)
+{
+    tw_train_config_t *config;
+    tw_status_t status = tw_train_config_create(params->config, params->sets, params->n_sets, &config);
+    if (status == TW_OK) {
+        tw_train_config_print(config, out);
+        tw_train_config_destroy(config);
+    }
+    return status;
+}
+
+tw_status_t tw_trainer_lengths(const tw_trainer_params_t *params, uint64_t *n_steps,
+                               uint64_t *steps_per_print)
+{
+    tw_train_config_t *config;
+    tw_status_t status = tw_train_config_create(params->config, params->sets, params->n_sets, &config);
+    if (status == TW_OK) {
+        *n_steps = (uint64_t)tw_train_config_options(config)->steps;
+        *steps_per_print = (uint64_t)tw_train_config_options(config)->steps_per_print;
+        tw_train_config_destroy(config);
+    }
+    return status;
+}

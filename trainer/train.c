@@ -1,0 +1,314 @@
+/* The program: a rank of a launcher's job, or a cluster in a box whose ranks are this program again. */
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cluster/cluster.h"
+#include "trainer/trainer.h"
+
+#define MAX_SETS 256
+
+typedef struct options {
+    int n_nodes, ranks_per_node;
+    double link_bps;
+    const char *config, *metrics;
+    const char *sets[MAX_SETS + 2]; /* and what follows from other flags */
+    size_t n_sets;
+    char *data; /* thinwire.data=... */
+    int print_config;
+} options_t;
+
+/* ---- flags -------------------------------------------------------------------------------------------------- */
+
+enum { KEY_METRICS = 256, KEY_PRINT, KEY_STEPS };
+
+static const struct argp_option option_list[] = {
+    {"config", 'c', "FILE", 0, "DeepSpeed configuration (default: exact delta on a small GPT)", 1},
+    {"set", 's', "KEY=VALUE", 0,
+     "Any key of it: zero_optimization.stage=3, thinwire.delta_bits=2; repeatable", 1},
+    {"data", 'd', "FILE", 0, "UTF-8 text, or .bin of uint16 tokens (default: the King James text)", 1},
+    {"metrics", KEY_METRICS, "FILE", 0, "A JSON line for each step", 1},
+    {"print-config", KEY_PRINT, NULL, 0, "Print every key, its value and where that comes from, and end", 1},
+    {"nodes", 'n', "N", 0, "Nodes of the cluster in a box (default: 2)", 2},
+    {"ranks-per-node", 'r', "L", 0, "Ranks on each node (default: 2)", 2},
+    {"link", 'l', "RATE", 0, "Of each node, each way: 100mbit; none: not shaped (default: 100mbit)", 2},
+    {NULL, 0, NULL, 0, NULL, 0}};
+
+static int parse_count(struct argp_state *state, const char *flag, const char *text, int max)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || value < 1 || value > max) {
+        argp_error(state, "--%s: '%s' is not a number from 1 to %d", flag, text, max);
+    }
+    return (int)value;
+}
+
+static void add_set(struct argp_state *state, options_t *options, const char *set)
+{
+    if (options->n_sets == MAX_SETS) {
+        argp_error(state, "--set: more than %d", MAX_SETS);
+        return;
+    }
+    options->sets[options->n_sets++] = set;
+}
+
+static void add_data(struct argp_state *state, options_t *options, const char *path)
+{
+    free(options->data);
+    if (asprintf(&options->data, "thinwire.data=%s", path) < 0) {
+        options->data = NULL;
+        argp_failure(state, 1, ENOMEM, "--data");
+    }
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    options_t *options = state->input;
+    switch (key) {
+    case 'c':
+        options->config = arg;
+        return 0;
+    case 's':
+        add_set(state, options, arg);
+        return 0;
+    case 'd':
+        add_data(state, options, arg);
+        return 0;
+    case KEY_METRICS:
+        options->metrics = arg;
+        return 0;
+    case KEY_PRINT:
+        options->print_config = 1;
+        return 0;
+    case 'n':
+        options->n_nodes = parse_count(state, "nodes", arg, TW_CLUSTER_MAX_NODES);
+        return 0;
+    case 'r':
+        options->ranks_per_node = parse_count(state, "ranks-per-node", arg, TW_CLUSTER_MAX_RANKS);
+        return 0;
+    case 'l':
+        if (tw_cluster_parse_link(arg, &options->link_bps) != TW_OK) {
+            argp_error(state, "--link: '%s' is not a rate from 1mbit on, such as 100mbit, or none", arg);
+        }
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "what is '%s'?", arg);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* Without a configuration: the exact delta, unless the command line says how weights travel. */
+static void finish_sets(options_t *options)
+{
+    int is_said = options->config != NULL;
+    for (size_t i = 0; i < options->n_sets; i++) {
+        is_said |= strncmp(options->sets[i], "zero_optimization.", 18) == 0 ||
+                   strncmp(options->sets[i], "thinwire.delta", 14) == 0 ||
+                   strncmp(options->sets[i], "thinwire.hpz", 12) == 0;
+    }
+    if (!is_said) {
+        options->sets[options->n_sets++] = "thinwire.delta_exact=y";
+    }
+    if (options->data) {
+        options->sets[options->n_sets++] = options->data;
+    }
+}
+
+static void parse(int argc, char **argv, options_t *options)
+{
+    static const struct argp argp = {
+        option_list,
+        parse_option,
+        NULL,
+        "Trains a GPT-2 with ZeRO over slow links. Makes a cluster in a box, or joins a launcher's job.\v"
+        "Without arguments: 2 nodes of 2 ranks behind links of 100 Mb/s, stage 3 with the exact delta.",
+        NULL,
+        NULL,
+        NULL};
+    *options = (options_t){.n_nodes = 2, .ranks_per_node = 2, .link_bps = 100e6};
+    argp_err_exit_status = 2;
+    argp_parse(&argp, argc, argv, 0, NULL, options);
+    finish_sets(options);
+    /* `bazel run` starts programs elsewhere */
+    const char *folder = getenv("BUILD_WORKING_DIRECTORY");
+    if (folder && chdir(folder) != 0) {
+        tw_warn("%s: %s", folder, strerror(errno));
+    }
+}
+/* ---- a rank's output ---------------------------------------------------------------------------------------- */
+
+typedef struct output {
+    FILE *metrics; /* or NULL */
+    int is_first, is_terminal;
+    uint64_t n_steps, steps_per_print;
+    double begin_sec;
+    tw_status_t status;
+} output_t;
+
+static void print_live(const output_t *output, const tw_trainer_step_t *step)
+{
+    double elapsed = tw_time_sec() - output->begin_sec;
+    double left = elapsed / (double)step->step * (double)(output->n_steps - step->step);
+    char val[32] = "";
+    if (!isnan(step->val_loss)) {
+        snprintf(val, sizeof(val), "  val %.4f", step->val_loss);
+    }
+    printf("%sstep %" PRIu64 "/%" PRIu64
+           "  loss %.4f%s  %.0f tokens/s  %.2f MB/step between nodes  waiting %.0f %%"
+           "  %.0f s left%s",
+           output->is_terminal ? "\r" : "", step->step, output->n_steps, step->loss, val,
+           (double)step->tokens / step->step_sec, (double)step->inter_node_bytes * 1e-6,
+           100 * step->wait_sec / step->step_sec, left, output->is_terminal ? "\033[K" : "\n");
+    fflush(stdout);
+}
+
+static tw_status_t write_metrics(FILE *file, const tw_trainer_step_t *step)
+{
+    tw_json_t *json = tw_json_create();
+    tw_json_add_int(json, "step", (int64_t)step->step);
+    tw_json_add_double(json, "loss", step->loss);
+    tw_json_add_double(json, "lr", step->lr);
+    tw_json_add_double(json, "grad_norm", step->grad_norm);
+    tw_json_add_int(json, "tokens", (int64_t)step->tokens);
+    tw_json_add_double(json, "step_sec", step->step_sec);
+    tw_json_add_double(json, "wait_sec", step->wait_sec);
+    tw_json_add_int(json, "inter_node_bytes", (int64_t)step->inter_node_bytes);
+    tw_json_add_int(json, "in_node_bytes", (int64_t)step->in_node_bytes);
+    if (step->delta_bits > 0) {
+        tw_json_add_double(json, "delta_bits", step->delta_bits);
+    }
+    if (!isnan(step->val_loss)) {
+        tw_json_add_double(json, "val_loss", step->val_loss);
+    }
+    tw_status_t status = tw_json_write_line(json, file);
+    tw_json_destroy(json);
+    return status;
+}
+
+static void on_step(void *ctx, const tw_trainer_step_t *step)
+{
+    output_t *output = ctx;
+    if (output->begin_sec == 0) {
+        output->begin_sec = tw_time_sec() - step->step_sec;
+    }
+    if (output->is_first && (output->is_terminal || step->step == 1 || step->step == output->n_steps ||
+                             step->step % output->steps_per_print == 0)) {
+        print_live(output, step);
+    }
+    if (output->metrics && output->status == TW_OK) {
+        output->status = write_metrics(output->metrics, step);
+        if (output->status != TW_OK) {
+            tw_error("--metrics: cannot write: %s", tw_status_string(output->status));
+        }
+    }
+}
+
+static void print_summary(const tw_trainer_result_t *r)
+{
+    printf("# %d ranks on %d nodes, stage %d, %" PRIu64 " parameters, %" PRIu64 " steps, %" PRIu64
+           " tokens in %.1f s\n",
+           r->n_ranks, r->n_nodes, r->stage, r->n_params, r->steps, r->tokens, r->total_sec);
+    if (r->steps == 0) {
+        return;
+    }
+    double plain = 3.0 * 2.0 * (double)r->n_params * (r->n_nodes - 1),
+           sent = (double)r->inter_node_bytes / (double)r->steps;
+    printf("# loss %.4f -> %.4f, validation %.4f; %.1f ms a step, %.0f %% of it waiting for the network\n",
+           r->first_loss, r->last_loss, r->val_loss, 1e3 * r->step_sec, 100 * r->wait_share);
+    printf("# %.3f MB a step between nodes", sent * 1e-6);
+    if (plain > 0) {
+        printf(", %.3f of plain ZeRO-3's %.3f", sent / plain, plain * 1e-6);
+    }
+    if (r->delta_bits > 0) {
+        printf("; weights' changes: %.2f bits a parameter", r->delta_bits);
+    }
+    printf("\n# bytes %s, replicas %s\n", r->bytes_as_planned ? "as planned" : "NOT AS PLANNED",
+           r->replicas_equal ? "equal" : "NOT EQUAL");
+}
+
+/* ---- the program -------------------------------------------------------------------------------------------- */
+
+static int run_rank(const options_t *options)
+{
+    const char *rank = getenv("RANK");
+    output_t output = {.is_first = !rank || strcmp(rank, "0") == 0};
+    tw_coll_params_t coll_params = {.mem = TW_MEM_HOST, .deterministic = 1, .progress_thread = 1};
+    tw_trainer_params_t params = {.config = options->config,
+                                  .sets = options->sets,
+                                  .n_sets = options->n_sets,
+                                  .on_step = on_step,
+                                  .ctx = &output};
+    tw_trainer_result_t result;
+    tw_status_t status = tw_trainer_lengths(&params, &output.n_steps, &output.steps_per_print);
+    if (status == TW_OK) {
+        status = tw_coll_world_create(&coll_params, &params.world);
+    }
+    if (status != TW_OK) {
+        return 1;
+    }
+    output.is_first = tw_coll_rank(params.world) == 0;
+    output.is_terminal = output.is_first && isatty(STDOUT_FILENO);
+    if (output.is_first && options->metrics && !(output.metrics = fopen(options->metrics, "we"))) {
+        tw_error("%s: cannot write: %s", options->metrics, strerror(errno));
+        status = TW_ERR_IO;
+    }
+    status = status == TW_OK ? tw_trainer_run(&params, &result) : status;
+    if (output.is_terminal) {
+        printf("\n");
+    }
+    if (status == TW_OK && output.is_first) {
+        print_summary(&result);
+    }
+    if (output.metrics && fclose(output.metrics) != 0 && output.status == TW_OK) {
+        tw_error("%s: cannot write: %s", options->metrics, strerror(errno));
+        output.status = TW_ERR_IO;
+    }
+    tw_coll_destroy(params.world);
+    int is_good =
+        status == TW_OK && output.status == TW_OK && result.bytes_as_planned && result.replicas_equal;
+    return is_good ? 0 : 1;
+}
+
+/* This program again, as every rank of a cluster. */
+static int run_cluster(const options_t *options, char **argv)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    if (n < 0) {
+        tw_error("/proc/self/exe: %s", strerror(errno));
+        return 1;
+    }
+    path[n] = '\0';
+    tw_cluster_params_t params = {.n_nodes = options->n_nodes,
+                                  .ranks_per_node = options->ranks_per_node,
+                                  .link_bps = options->link_bps,
+                                  .path = path,
+                                  .argv = (const char *const *)argv};
+    int exit_code = 1;
+    return tw_cluster_run(&params, &exit_code) == TW_OK ? exit_code : 1;
+}
+
+int main(int argc, char **argv)
+{
+    options_t options;
+    int code;
+    parse(argc, argv, &options);
+    if (options.print_config) {
+        const tw_trainer_params_t params = {
+            .config = options.config, .sets = options.sets, .n_sets = options.n_sets};
+        code = tw_trainer_print_config(&params, stdout) == TW_OK ? 0 : 1;
+    } else {
+        code = tw_coll_launched() ? run_rank(&options) : run_cluster(&options, argv);
+    }
+    free(options.data);
+    return code;
+}
