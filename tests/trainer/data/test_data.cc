@@ -1,0 +1,224 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/common/fixture.h"
+#include "trainer/data/data.h"
+
+namespace
+{
+
+class Data : public tw::Fixture
+{
+  protected:
+    void SetUp() override
+    {
+        tw::Fixture::SetUp();
+        folder_ = ::testing::TempDir() + "data." + std::to_string(getpid());
+        std::string command = "mkdir -p " + folder_;
+        ASSERT_EQ(0, system(command.c_str()));
+    }
+    void TearDown() override
+    {
+        tw_data_close(data_);
+        std::string command = "rm -rf " + folder_;
+        EXPECT_EQ(0, system(command.c_str()));
+        tw::Fixture::TearDown();
+    }
+    std::string write(const std::string &name, const std::string &bytes)
+    {
+        std::string path = folder_ + "/" + name;
+        std::ofstream(path, std::ios::binary) << bytes;
+        return path;
+    }
+    std::string write_words(const std::string &name, const std::vector<uint16_t> &words,
+                            const std::vector<int32_t> &header = {})
+    {
+        std::string bytes(header.empty() ? 0 : 1024, '\0');
+        if (!header.empty()) {
+            std::memcpy(&bytes[0], header.data(), header.size() * sizeof(int32_t));
+        }
+        bytes.append(reinterpret_cast<const char *>(words.data()), words.size() * sizeof(uint16_t));
+        return write(name, bytes);
+    }
+    tw_status_t open(const std::string &path, double val_share = 0.0, const std::string &val_path = "")
+    {
+        tw_data_config_t config = {};
+        config.path = path.c_str();
+        config.val_path = val_path.c_str();
+        config.val_share = val_share;
+        config.cache_dir = folder_.c_str();
+        tw_data_close(data_);
+        data_ = nullptr;
+        return tw_data_open(&config, &data_);
+    }
+    void expect_refused(tw_status_t want, const std::string &path, const std::string &said)
+    {
+        expect_log(said);
+        EXPECT_EQ(want, open(path)) << said;
+        EXPECT_EQ(nullptr, data_);
+    }
+    /* The tokens of a micro-batch; targets are checked to be the next ones. */
+    std::vector<int32_t> batch(const tw_data_place_t &place, tw_data_split_t split = TW_DATA_TRAIN)
+    {
+        size_t n = place.batch * place.seq_len;
+        std::vector<int32_t> tokens(n), targets(n);
+        EXPECT_EQ(TW_OK, tw_data_batch(data_, split, &place, tokens.data(), targets.data()));
+        for (size_t i = 0; i < n; i++) {
+            if ((i + 1) % place.seq_len != 0) {
+                EXPECT_EQ(tokens[i + 1], targets[i]);
+            }
+        }
+        return tokens;
+    }
+
+    std::string folder_;
+    tw_data_t *data_ = nullptr;
+};
+
+std::vector<uint16_t> counting(size_t n)
+{
+    std::vector<uint16_t> words(n);
+    for (size_t i = 0; i < n; i++) {
+        words[i] = static_cast<uint16_t>(i);
+    }
+    return words;
+}
+
+TEST_F(Data, TextIsBytes)
+{
+    ASSERT_EQ(TW_OK, open(write("text", "ab\xff\xc3\xa4z")));
+    EXPECT_EQ(256u, tw_data_vocab_size(data_));
+    EXPECT_EQ(6u, tw_data_n_tokens(data_, TW_DATA_TRAIN));
+    EXPECT_EQ((std::vector<int32_t>{'a', 'b', 0xff, 0xc3, 0xa4}), batch({1, 0, 1, 0, 1, 0, 1, 5}));
+}
+
+TEST_F(Data, TokenFiles)
+{
+    auto words = counting(700);
+    words[3] = 65535;
+    for (const std::string &path :
+         {write_words("bare.bin", words), write_words("llmc.bin", words, {20240520, 1, 700})}) {
+        ASSERT_EQ(TW_OK, open(path));
+        EXPECT_EQ(65536u, tw_data_vocab_size(data_));
+        EXPECT_EQ(700u, tw_data_n_tokens(data_, TW_DATA_TRAIN));
+        EXPECT_EQ((std::vector<int32_t>{0, 1, 2, 65535}), [&] {
+            auto all = batch({1, 0, 1, 0, 1, 0, 1, 699});
+            all.resize(4);
+            return all;
+        }()) << path;
+    }
+}
+
+TEST_F(Data, SplitsDoNotOverlap)
+{
+    ASSERT_EQ(TW_OK, open(write_words("t.bin", counting(1000)), 0.1));
+    EXPECT_EQ(900u, tw_data_n_tokens(data_, TW_DATA_TRAIN));
+    EXPECT_EQ(100u, tw_data_n_tokens(data_, TW_DATA_VAL));
+    EXPECT_EQ(900, batch({1, 0, 1, 0, 1, 0, 1, 99}, TW_DATA_VAL)[0]);
+    ASSERT_EQ(TW_OK, open(write_words("t.bin", counting(10)), 0.5, write_words("v.bin", counting(30))));
+    EXPECT_EQ(10u, tw_data_n_tokens(data_, TW_DATA_TRAIN));
+    EXPECT_EQ(30u, tw_data_n_tokens(data_, TW_DATA_VAL));
+    EXPECT_EQ(30u, tw_data_vocab_size(data_));
+}
+
+TEST_F(Data, AnEpochHasEverySequenceOnceWhoeverGetsIt)
+{
+    const size_t kSequences = 60, kLength = 7;
+    ASSERT_EQ(TW_OK, open(write_words("t.bin", counting(kSequences * kLength + 1))));
+    ASSERT_EQ(kSequences, tw_data_n_sequences(data_, TW_DATA_TRAIN, kLength));
+    std::map<size_t, std::vector<std::set<int32_t>>> by_world; /* what each step trains on */
+    for (size_t n_ranks : {1, 2, 3, 6}) {
+        std::map<int32_t, int> seen;
+        for (uint64_t step = 0; step < 5; step++) {
+            std::set<int32_t> of_step;
+            for (size_t micro = 0; micro < 2; micro++) {
+                for (size_t rank = 0; rank < n_ranks; rank++) {
+                    auto tokens = batch({3, step, 2, micro, n_ranks, rank, 6 / n_ranks, kLength});
+                    for (size_t b = 0; b < 6 / n_ranks; b++) {
+                        EXPECT_EQ(0, tokens[b * kLength] % static_cast<int>(kLength));
+                        of_step.insert(tokens[b * kLength]);
+                        seen[tokens[b * kLength]]++;
+                    }
+                }
+            }
+            by_world[n_ranks].push_back(of_step);
+        }
+        EXPECT_EQ(kSequences, seen.size()) << n_ranks;
+    }
+    for (const auto &[n_ranks, steps] : by_world) {
+        EXPECT_EQ(by_world[1], steps) << n_ranks;
+    }
+}
+
+TEST_F(Data, ResumingNeedsTheStepOnly)
+{
+    std::string path = write_words("t.bin", counting(500));
+    ASSERT_EQ(TW_OK, open(path));
+    auto before = batch({5, 1000, 3, 2, 4, 1, 2, 9});
+    ASSERT_EQ(TW_OK, open(path));
+    EXPECT_EQ(before, batch({5, 1000, 3, 2, 4, 1, 2, 9}));
+    EXPECT_NE(before, batch({6, 1000, 3, 2, 4, 1, 2, 9}));
+    EXPECT_NE(before, batch({5, 1001, 3, 2, 4, 1, 2, 9}));
+}
+
+TEST_F(Data, ValidationIsInOrderAndGoesRound)
+{
+    ASSERT_EQ(TW_OK, open(write_words("t.bin", counting(100)), 0.21)); /* 21 tokens: 5 sequences of 4 */
+    EXPECT_EQ(5u, tw_data_n_sequences(data_, TW_DATA_VAL, 4));
+    EXPECT_EQ(79, batch({1, 0, 1, 0, 1, 0, 1, 4}, TW_DATA_VAL)[0]);
+    EXPECT_EQ(83, batch({9, 1, 1, 0, 1, 0, 1, 4}, TW_DATA_VAL)[0]);
+    EXPECT_EQ(79, batch({1, 5, 1, 0, 1, 0, 1, 4}, TW_DATA_VAL)[0]);
+}
+
+TEST_F(Data, WhatIsNoDataIsRefused)
+{
+    expect_refused(TW_ERR_NOT_FOUND, folder_ + "/nothing", "nothing: cannot open");
+    expect_refused(TW_ERR_INVALID, folder_, "not a regular file");
+    expect_refused(TW_ERR_FORMAT, write("odd.bin", "abc"), "odd.bin: 3 bytes");
+    expect_refused(TW_ERR_FORMAT, write_words("v2.bin", {1, 2}, {20240520, 2, 2}), "version 2");
+    expect_refused(TW_ERR_FORMAT, write_words("short.bin", {1, 2}, {20240520, 1, 3}), "says 3 tokens, but 2");
+    expect_refused(TW_ERR_FORMAT, write_words("negative.bin", {1, 2}, {20240520, 1, -1}), "says -1 tokens");
+    tw_data_config_t config = {};
+    std::string text = write("text", "abc");
+    config.path = text.c_str();
+    config.val_share = 0.6;
+    expect_log("val_share is 0.6");
+    EXPECT_EQ(TW_ERR_INVALID, tw_data_open(&config, &data_));
+    config.val_share = 0.0;
+    config.vocab = "vocab.json";
+    expect_log("needs both of its files");
+    EXPECT_EQ(TW_ERR_INVALID, tw_data_open(&config, &data_));
+}
+
+TEST_F(Data, TooShortForASequence)
+{
+    int32_t tokens[4], targets[4];
+    tw_data_place_t place = {1, 0, 1, 0, 1, 0, 1, 4};
+    expect_log("4 tokens for training are too few for a sequence of 4");
+    ASSERT_EQ(TW_OK, open(write("text", "abcd")));
+    EXPECT_EQ(TW_ERR_INVALID, tw_data_batch(data_, TW_DATA_TRAIN, &place, tokens, targets));
+    expect_log("0 tokens for validation");
+    EXPECT_EQ(TW_ERR_INVALID, tw_data_batch(data_, TW_DATA_VAL, &place, tokens, targets));
+    ASSERT_EQ(TW_OK, open(write("empty", "")));
+    EXPECT_EQ(0u, tw_data_n_sequences(data_, TW_DATA_TRAIN, 1));
+    place.rank = 1;
+    expect_log("rank 1 of 1");
+    EXPECT_EQ(TW_ERR_INVALID, tw_data_batch(data_, TW_DATA_TRAIN, &place, tokens, targets));
+}
+
+TEST_F(Data, WithNothingGivenItIsTheKingJamesText)
+{
+    ASSERT_EQ(TW_OK, open("", 0.1));
+    EXPECT_GT(tw_data_n_tokens(data_, TW_DATA_TRAIN), 3900000u);
+    auto tokens = batch({1, 0, 1, 0, 1, 0, 1, 3000000});
+    EXPECT_EQ("Ge1:1 In the beginning", std::string(tokens.begin(), tokens.begin() + 22));
+    ASSERT_EQ(TW_OK, open("", 0.1)); /* the second time from the cache */
+}
+
+} // namespace

@@ -1,0 +1,168 @@
+/* Mapped files, the folder of caches, files that appear whole. */
+#include "trainer/data/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static tw_status_t failed(const char *path, const char *what)
+{
+    int error = errno;
+    tw_error("%s: cannot %s: %s", path, what, strerror(error));
+    return tw_status_from_errno(error);
+}
+
+/* ---- mapping ------------------------------------------------------------------------------------------------------- */
+
+static tw_status_t map_descriptor(const char *path, int fd, tw_data_map_t *map)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        return failed(path, "look at it");
+    }
+    if (!S_ISREG(info.st_mode)) {
+        tw_error("%s: not a regular file", path);
+        return TW_ERR_INVALID;
+    }
+    if (info.st_size == 0) {
+        return TW_OK;
+    }
+    void *at = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) {
+        return failed(path, "map it");
+    }
+    *map = (tw_data_map_t){.at = at, .bytes = (size_t)info.st_size};
+    return TW_OK;
+}
+
+tw_status_t tw_data_map(const char *path, tw_data_map_t *map)
+{
+    *map = (tw_data_map_t){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return failed(path, "open it");
+    }
+    tw_status_t status = map_descriptor(path, fd, map);
+    close(fd);
+    return status;
+}
+
+void tw_data_unmap(tw_data_map_t *map)
+{
+    if (map->at) {
+        munmap((void *)(uintptr_t)map->at, map->bytes);
+    }
+    *map = (tw_data_map_t){0};
+}
+
+/* ---- the folder of caches ------------------------------------------------------------------------------------------ */
+
+/* Others may write where temporary files lie: a folder there must be ours. */
+static tw_status_t make_folder(const char *folder)
+{
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
+        return failed(folder, "make this folder");
+    }
+    struct stat info;
+    if (stat(folder, &info) != 0) {
+        return failed(folder, "look at it");
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        tw_error("%s: not a folder", folder);
+        return TW_ERR_IO;
+    }
+    return TW_OK;
+}
+
+/* `base` and all that follows it, one below the other. */
+static tw_status_t make_folders(const char *base, const char *const *below, char *folder)
+{
+    size_t used = (size_t)snprintf(folder, TW_DATA_PATH_BYTES, "%s", base);
+    tw_status_t status = make_folder(folder);
+    for (size_t i = 0; below[i] && status == TW_OK; i++) {
+        used += (size_t)snprintf(folder + used, TW_DATA_PATH_BYTES - used, "/%s", below[i]);
+        status = make_folder(folder);
+    }
+    return status;
+}
+
+static tw_status_t temporary_folder(char *folder)
+{
+    const char *base = getenv("TMPDIR");
+    char name[64];
+    snprintf(name, sizeof(name), "thinwire-%u", (unsigned)getuid());
+    tw_status_t status =
+        make_folders(base && *base ? base : "/tmp", (const char *const[]){name, NULL}, folder);
+    struct stat info;
+    if (status == TW_OK && (lstat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != getuid())) {
+        tw_error("%s: belongs to somebody else", folder);
+        return TW_ERR_IO;
+    }
+    return status;
+}
+
+tw_status_t tw_data_cache_folder(const char *wanted, char *folder)
+{
+    const size_t longest = TW_DATA_PATH_BYTES / 2;
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (wanted && *wanted && strlen(wanted) < longest) {
+        return make_folders(wanted, (const char *const[]){NULL}, folder);
+    }
+    if (cache && *cache && strlen(cache) < longest) {
+        return make_folders(cache, (const char *const[]){"thinwire", NULL}, folder);
+    }
+    if (home && *home && strlen(home) < longest) {
+        return make_folders(home, (const char *const[]){".cache", "thinwire", NULL}, folder);
+    }
+    return temporary_folder(folder);
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------------------- */
+
+static tw_status_t open_temporary(tw_data_writer_t *writer)
+{
+    int fd = mkstemp(writer->temporary);
+    if (fd < 0) {
+        return failed(writer->temporary, "make this file");
+    }
+    writer->out = fdopen(fd, "w");
+    if (!writer->out) {
+        tw_status_t status = failed(writer->temporary, "write it");
+        close(fd);
+        unlink(writer->temporary);
+        return status;
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_data_writer_open(tw_data_writer_t *writer, const char *path)
+{
+    *writer = (tw_data_writer_t){0};
+    size_t room = sizeof(writer->temporary);
+    int length = snprintf(writer->temporary, room, "%s.XXXXXX", path);
+    if (length < 0 || (size_t)length >= room) {
+        tw_error("%s: the name is too long", path);
+        return TW_ERR_INVALID;
+    }
+    memcpy(writer->path, path, strlen(path) + 1);
+    return open_temporary(writer);
+}
+
+tw_status_t tw_data_writer_close(tw_data_writer_t *writer, tw_status_t status)
+{
+    int wrong = ferror(writer->out);
+    if ((fclose(writer->out) != 0 || wrong) && status == TW_OK) {
+        status = failed(writer->temporary, "write it");
+    }
+    if (status == TW_OK && rename(writer->temporary, writer->path) != 0) {
+        status = failed(writer->path, "give a file this name");
+    }
+    if (status != TW_OK) {
+        unlink(writer->temporary);
+    }
+    return status;
+}

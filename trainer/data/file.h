@@ -1,0 +1,43 @@
+/** Private to trainer/data: files, mapped to be read, and written under a temporary name. */
+#ifndef TW_TRAINER_DATA_FILE_H
+#define TW_TRAINER_DATA_FILE_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_DATA_PATH_BYTES 4096
+
+/** A file's bytes, read-only. */
+typedef struct tw_data_map {
+    const unsigned char *at; /**< NULL: nothing is mapped, or the file is empty */
+    size_t bytes;
+} tw_data_map_t;
+
+/** TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_INVALID (not a regular file); logged. The file must not shrink while it is mapped. */
+tw_status_t tw_data_map(const char *path, tw_data_map_t *map);
+void tw_data_unmap(tw_data_map_t *map);
+
+/** The folder of caches (see data.h), made if it is not there, into `folder` [TW_DATA_PATH_BYTES]. `wanted` may be NULL or "".
+ *  TW_ERR_IO, logged. */
+tw_status_t tw_data_cache_folder(const char *wanted, char *folder);
+
+/** A file being written; what reads `path` sees nothing of it before it is whole. */
+typedef struct tw_data_writer {
+    FILE *out;
+    char path[TW_DATA_PATH_BYTES], temporary[TW_DATA_PATH_BYTES];
+} tw_data_writer_t;
+
+/** TW_ERR_IO, TW_ERR_INVALID (a name too long); logged. */
+tw_status_t tw_data_writer_open(tw_data_writer_t *writer, const char *path);
+/** Closes, and gives the file its name if everything before was written and `status` is TW_OK; otherwise removes it.
+ *  Returns status, or TW_ERR_IO (logged). */
+tw_status_t tw_data_writer_close(tw_data_writer_t *writer, tw_status_t status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,19 @@
+/** Private to trainer/data: the text that is there when none is given. */
+#ifndef TW_TRAINER_DATA_KJV_H
+#define TW_TRAINER_DATA_KJV_H
+
+#include "trainer/data/file.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The path of the King James text, 4.4 MB, into `path` [TW_DATA_PATH_BYTES]; made in `folder` the first time.
+ *  TW_ERR_NOT_FOUND: Debian's package bible-kjv is not installed; logged. */
+tw_status_t tw_data_kjv(const char *folder, char *path);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,39 @@
+/* A Feistel network permutes the numbers of 2k bits; whoever lands outside 0 .. n - 1 goes through it again until inside.
+ * Source: Black and Rogaway, "Ciphers with arbitrary finite domains" (CT-RSA 2002), method 2. */
+#include "trainer/data/order.h"
+
+enum { ROUNDS = 6 };
+
+/* SplitMix64's finishing steps. */
+static uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static uint64_t permute(uint64_t key, unsigned half_bits, uint64_t x)
+{
+    uint64_t mask = ((uint64_t)1 << half_bits) - 1;
+    uint64_t left = x >> half_bits, right = x & mask;
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        uint64_t next = left ^ (mix(key ^ mix(right * ROUNDS + round)) & mask);
+        left = right;
+        right = next;
+    }
+    return left << half_bits | right;
+}
+
+uint64_t tw_data_order(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t place)
+{
+    unsigned half_bits = 1;
+    while (half_bits < 32 && ((uint64_t)1 << (2 * half_bits)) < n) {
+        half_bits++;
+    }
+    uint64_t key = mix(mix(seed) ^ epoch);
+    do {
+        place = permute(key, half_bits, place);
+    } while (place >= n);
+    return place;
+}

@@ -1,0 +1,45 @@
+/** Private to trainer/data: a file as tokens. */
+#ifndef TW_TRAINER_DATA_TOKENS_H
+#define TW_TRAINER_DATA_TOKENS_H
+
+#include "trainer/data/file.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Tokens in a mapped file: of one byte, or little-endian of two. */
+typedef struct tw_data_tokens {
+    tw_data_map_t map;
+    const uint8_t *bytes; /**< one of the two is NULL */
+    const uint16_t *words;
+    uint64_t n;
+} tw_data_tokens_t;
+
+/** A part of them. */
+typedef struct tw_data_range {
+    const tw_data_tokens_t *tokens;
+    uint64_t first, n;
+} tw_data_range_t;
+
+static inline int32_t tw_data_token(const tw_data_range_t *range, uint64_t index)
+{
+    const tw_data_tokens_t *tokens = range->tokens;
+    uint64_t at = range->first + index;
+    return tokens->words ? tokens->words[at] : tokens->bytes[at];
+}
+
+/** Any file, a token per byte. Errors as in tw_data_map. */
+tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens);
+/** A file of uint16: bare (nanoGPT), or with llm.c's header of 256 int32 (20240520, 1, number of tokens).
+ *  TW_ERR_FORMAT, logged: half a token at the end, another version, fewer tokens than the header says. */
+tw_status_t tw_data_tokens_of_words(const char *path, tw_data_tokens_t *tokens);
+void tw_data_tokens_cleanup(tw_data_tokens_t *tokens);
+/** The largest token + 1; 0 of none. Reads all of them. */
+size_t tw_data_tokens_vocab_size(const tw_data_tokens_t *tokens);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
