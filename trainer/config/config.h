@@ -4,7 +4,7 @@
  *  "zero_optimization.stage". Keys of DeepSpeed that mean nothing here are accepted with one line that says why (ignored.c);
  *  any other key is an error that names the nearest. "auto" is the default, said once.
  *
- *  Files: options.c the table; ignored.c the other keys; config.c file and command line; resolve.c what depends on several
+ *  Files: options.c the table; ignored.c the other keys; read.c file and command line; resolve.c what depends on several
  *  keys and on the ranks. */
 #ifndef TW_TRAINER_CONFIG_CONFIG_H
 #define TW_TRAINER_CONFIG_CONFIG_H

@@ -13,7 +13,7 @@ static tw_hpz_piece_t own_piece(const tw_engine_t *engine, size_t tensor)
 static void unit_init(tw_engine_t *engine, size_t index)
 {
     tw_engine_unit_t *unit = &engine->units[index];
-    const tw_model_unit_t *info = tw_model_unit(engine->model, index);
+    const tw_model_unit_t *info = tw_model_unit_get(engine->model, index);
     unit->first_tensor = info->first_tensor;
     unit->n_tensors = info->n_tensors;
     unit->n_elems = info->n_elems;

@@ -1,6 +1,6 @@
 /** What an engine is made of. Private to engine.
  *
- *  engine.c     from parameters to an engine and back      memory.c    its memory, counted
+ *  create.c     from parameters to an engine and back      memory.c    its memory, counted
  *  partition.c  what of a unit is on this rank             walk.c      units gathered ahead of need
  *  reduce.c     gradients reduced behind backward          norm.c      their norm
  *  operation.c  posting, waiting, planned bytes            exchange.c  what ranks tell each other of a step

@@ -153,7 +153,7 @@ static tw_status_t moving(tw_engine_t *engine)
 static tw_status_t activations(tw_engine_t *engine)
 {
     size_t batch = (size_t)engine->options->micro_batch, sequence = (size_t)engine->options->sequence;
-    tw_model_sizes_t sizes = tw_model_sizes(engine->model, batch, sequence);
+    tw_model_sizes_t sizes = tw_model_sizes_get(engine->model, batch, sequence);
     int recompute = engine->options->recompute;
     size_t n_x = engine->n_layer + (recompute ? 2 : 1);
     engine->tokens = tw_engine_alloc(engine, batch * sequence, sizeof(*engine->tokens), "tokens");
