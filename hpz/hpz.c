@@ -1,0 +1,309 @@
+/** Making and ending an hpz. */
+#include "hpz/hpz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "hpz/state.h"
+
+static const tw_config_field_t fields[] = {
+    {"TW_HPZ_CHECK_STEPS", "100", "steps",
+     "Compare checksums of the replicas of the weights between nodes every so many steps. 0: never.",
+     TW_CONFIG_INT, offsetof(tw_hpz_options_t, check_steps), 0, 1e9, NULL},
+};
+
+const tw_config_table_t tw_hpz_config_table = {
+    .module = "hpz",
+    .fields = fields,
+    .n_fields = sizeof(fields) / sizeof(fields[0]),
+    .options_bytes = sizeof(tw_hpz_options_t),
+};
+
+/* ---- where the ranks are ------------------------------------------------------------------------------------- */
+
+static tw_status_t find_places(tw_hpz_t *hpz)
+{
+    tw_coll_t *world = hpz->params.world;
+
+    hpz->rank = tw_coll_rank(world);
+    hpz->world = tw_coll_size(world);
+    hpz->n_nodes = tw_coll_n_nodes(world);
+    hpz->node = tw_coll_node_of(world, hpz->rank);
+    hpz->local = tw_coll_local_of(world, hpz->rank);
+    hpz->ranks_per_node = hpz->world / hpz->n_nodes;
+    for (int r = 0; r < hpz->world; r++) {
+        if (tw_coll_local_of(world, r) >= hpz->ranks_per_node) {
+            tw_error("rank %d: %d ranks on %d nodes, but more than %d on node %d: the parts of the weights "
+                     "need as many ranks on each",
+                     hpz->rank, hpz->world, hpz->n_nodes, hpz->ranks_per_node, tw_coll_node_of(world, r));
+            return TW_ERR_UNSUPPORTED;
+        }
+    }
+    return TW_OK;
+}
+
+/* The ranks of the own node (by_node) or rail, in rank order. */
+static tw_status_t make_group(const tw_hpz_t *hpz, int by_node, tw_coll_t **out)
+{
+    tw_coll_t *world = hpz->params.world;
+    int n = 0, *ranks = malloc((size_t)hpz->world * sizeof(*ranks));
+
+    if (ranks == NULL) {
+        tw_error("rank %d: out of memory for a group", hpz->rank);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int r = 0; r < hpz->world; r++) {
+        if (by_node ? tw_coll_node_of(world, r) == hpz->node : tw_coll_local_of(world, r) == hpz->local) {
+            ranks[n++] = r;
+        }
+    }
+    tw_status_t status = tw_coll_group_create(world, ranks, n, out);
+    free(ranks);
+    return status;
+}
+
+static tw_status_t make_groups(tw_hpz_t *hpz)
+{
+    tw_status_t status = make_group(hpz, 1, &hpz->in_node);
+
+    if (status == TW_OK) {
+        status = make_group(hpz, 0, &hpz->rail);
+    }
+    if (status == TW_OK) {
+        status = make_group(hpz, 0, &hpz->rail_lengths);
+    }
+    return status;
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------------- */
+
+static tw_status_t copy_tensors(tw_hpz_t *hpz)
+{
+    size_t n = hpz->params.n_tensors;
+    tw_hpz_tensor_t *tensors = calloc(n + 1, sizeof(*tensors));
+
+    if (tensors == NULL) {
+        hpz->params.tensors = NULL;
+        tw_error("rank %d: out of memory for %zu tensors", hpz->rank, n);
+        return TW_ERR_NO_MEMORY;
+    }
+    if (n > 0) {
+        memcpy(tensors, hpz->params.tensors, n * sizeof(*tensors));
+    }
+    hpz->params.tensors = tensors;
+    return TW_OK;
+}
+
+static size_t most_tensors(const tw_hpz_t *hpz)
+{
+    size_t most = 0, first;
+
+    for (int u = 0; u < hpz->n_units; u++) {
+        size_t n = tw_hpz_layout_tensors(hpz->layout, u, &first);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static tw_status_t make_rooms(tw_hpz_t *hpz)
+{
+    size_t tensors = most_tensors(hpz) + 1, world = (size_t)hpz->world;
+
+    hpz->units = calloc((size_t)hpz->n_units + 1, sizeof(*hpz->units));
+    hpz->queue = calloc((size_t)hpz->n_units + 1, sizeof(*hpz->queue));
+    hpz->segments = calloc(tensors * world, sizeof(*hpz->segments));
+    hpz->counts = calloc(tensors * world * world, sizeof(*hpz->counts));
+    hpz->pieces = calloc(tensors, sizeof(*hpz->pieces));
+    hpz->exact_pieces = calloc(tensors, sizeof(*hpz->exact_pieces));
+    if (hpz->units == NULL || hpz->queue == NULL || hpz->segments == NULL || hpz->counts == NULL ||
+        hpz->pieces == NULL || hpz->exact_pieces == NULL) {
+        tw_error("rank %d: out of memory for %d units", hpz->rank, hpz->n_units);
+        return TW_ERR_NO_MEMORY;
+    }
+    return TW_OK;
+}
+
+static tw_status_t make_replica(tw_hpz_t *hpz, int unit)
+{
+    tw_hpz_unit_t *own = &hpz->units[unit];
+    size_t n = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
+    size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
+
+    own->replica = tw_buffer_alloc_zero(n * sizeof(*own->replica));
+    own->states = hpz->params.exact_delta ? tw_buffer_alloc_zero(n) : NULL;
+    own->last = hpz->params.lag_bound > 0 ? tw_buffer_alloc_zero(n_own * sizeof(*own->last)) : NULL;
+    if (own->replica == NULL || (hpz->params.exact_delta && own->states == NULL) ||
+        (hpz->params.lag_bound > 0 && own->last == NULL)) {
+        tw_error("rank %d: unit %d: out of memory for a replica of %zu weights", hpz->rank, unit, n);
+        return TW_ERR_NO_MEMORY;
+    }
+    return TW_OK;
+}
+
+static tw_status_t make_codecs(tw_hpz_t *hpz)
+{
+    tw_quant_params_t params = {.codec = hpz->params.delta, .mem = TW_MEM_HOST};
+    tw_status_t status = TW_OK;
+
+    if (params.codec.bits != 0) {
+        status = tw_quant_create(&params, &hpz->quant);
+    }
+    if (status == TW_OK && hpz->params.exact_delta) {
+        status = tw_quant_exact_create(NULL, &hpz->exact);
+    }
+    return status;
+}
+
+static tw_status_t make_replicas(tw_hpz_t *hpz)
+{
+    tw_status_t status = make_codecs(hpz);
+
+    for (int u = 0; u < hpz->n_units && status == TW_OK; u++) {
+        status = make_replica(hpz, u);
+    }
+    return status == TW_OK ? make_groups(hpz) : status;
+}
+
+/* ---- creating ------------------------------------------------------------------------------------------------ */
+
+static tw_status_t create(tw_hpz_t *hpz)
+{
+    tw_status_t status = find_places(hpz);
+
+    if (status == TW_OK) {
+        status = tw_config_init(&tw_hpz_config_table, &hpz->options);
+    }
+    if (status == TW_OK) {
+        status = tw_hpz_layout_create(hpz->params.tensors, hpz->params.n_tensors, hpz->n_nodes,
+                                      hpz->ranks_per_node, &hpz->layout);
+    }
+    if (status == TW_OK) {
+        hpz->n_units = tw_hpz_layout_units(hpz->layout);
+        status = make_rooms(hpz);
+    }
+    return status == TW_OK && hpz->params.replicas ? make_replicas(hpz) : status;
+}
+
+tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out)
+{
+    tw_hpz_t *hpz = calloc(1, sizeof(*hpz));
+
+    if (hpz == NULL) {
+        tw_error("out of memory for an hpz");
+        return TW_ERR_NO_MEMORY;
+    }
+    hpz->params = *params;
+    tw_status_t status = copy_tensors(hpz);
+    if (status == TW_OK) {
+        status = create(hpz);
+    }
+    if (status != TW_OK) {
+        tw_hpz_destroy(hpz);
+        return status;
+    }
+    *out = hpz;
+    return TW_OK;
+}
+
+static void unit_cleanup(tw_hpz_unit_t *unit)
+{
+    tw_hpz_job_cleanup(&unit->job);
+    tw_buffer_free(unit->replica);
+    tw_buffer_free(unit->states);
+    tw_buffer_free(unit->last);
+    free(unit->late);
+}
+
+void tw_hpz_destroy(tw_hpz_t *hpz)
+{
+    if (hpz == NULL) {
+        return;
+    }
+    /* First, as they may still write to the memory of syncs under way. */
+    tw_coll_destroy(hpz->rail_lengths);
+    tw_coll_destroy(hpz->rail);
+    tw_coll_destroy(hpz->in_node);
+    for (int u = 0; u < hpz->n_units && hpz->units != NULL; u++) {
+        unit_cleanup(&hpz->units[u]);
+    }
+    tw_quant_destroy(hpz->quant);
+    tw_quant_exact_destroy(hpz->exact);
+    tw_hpz_layout_destroy(hpz->layout);
+    free(hpz->units);
+    free(hpz->queue);
+    free(hpz->segments);
+    free(hpz->counts);
+    free(hpz->pieces);
+    free(hpz->exact_pieces);
+    free((void *)hpz->params.tensors);
+    free(hpz);
+}
+
+/* ---- what can be asked --------------------------------------------------------------------------------------- */
+
+const tw_hpz_layout_t *tw_hpz_layout(const tw_hpz_t *hpz)
+{
+    return hpz->layout;
+}
+
+int tw_hpz_node(const tw_hpz_t *hpz)
+{
+    return hpz->node;
+}
+
+int tw_hpz_local(const tw_hpz_t *hpz)
+{
+    return hpz->local;
+}
+
+static void add_counters(tw_coll_t *coll, tw_hpz_counters_t *out)
+{
+    tw_coll_counters_t counters;
+
+    if (coll != NULL) {
+        tw_coll_counters_get(coll, &counters);
+        out->inter_node_bytes += counters.inter_node_bytes;
+        out->in_node_bytes += counters.in_node_bytes;
+    }
+}
+
+void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out)
+{
+    *out = hpz->counters;
+    for (int u = 0; u < hpz->n_units; u++) {
+        double lag = hpz->units[u].lag_max;
+        out->lag_max = lag > out->lag_max ? lag : out->lag_max;
+    }
+    add_counters(hpz->in_node, out);
+    add_counters(hpz->rail, out);
+    add_counters(hpz->rail_lengths, out);
+}
+
+static size_t unit_bytes(const tw_hpz_t *hpz, int unit)
+{
+    const tw_hpz_unit_t *own = &hpz->units[unit];
+    size_t n = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
+    size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
+    size_t bytes = own->replica != NULL ? n * sizeof(*own->replica) : 0;
+
+    bytes += own->states != NULL ? n : 0;
+    bytes += own->last != NULL ? n_own * sizeof(*own->last) : 0;
+    if (own->job.active) {
+        bytes += n_own * sizeof(*own->job.fresh);
+        bytes += tw_hpz_message_bytes(hpz, unit, own->job.kind, hpz->node);
+        for (int node = 0; own->job.others != NULL && node < hpz->n_nodes; node++) {
+            bytes += node == hpz->node ? 0 : (size_t)own->job.bytes[node];
+        }
+    }
+    return bytes;
+}
+
+size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz)
+{
+    size_t bytes = 0;
+
+    for (int u = 0; u < hpz->n_units; u++) {
+        bytes += unit_bytes(hpz, u);
+    }
+    return bytes;
+}

@@ -1,0 +1,198 @@
+/** Who owns what: arithmetic alone. A tensor is split over the places of a node, and each such part over the nodes. */
+#include <stdlib.h>
+
+#include "hpz/hpz.h"
+
+struct tw_hpz_partitions {
+    int n_nodes, ranks_per_node, n_units;
+    size_t n_tensors;
+    size_t *sizes;      /* [n_tensors] elements */
+    size_t *first;      /* [n_units + 1] the first tensor of each unit */
+    size_t *full;       /* [n_tensors] offsets in the whole unit */
+    size_t *secondary;  /* [n_tensors][ranks_per_node] offsets in the parts */
+    size_t *primary;    /* [n_tensors][n_nodes][ranks_per_node] */
+    size_t *unit_elems; /* [n_units][1 + L + N * L] elements of the whole and of each part */
+};
+
+static size_t places_of(const tw_hpz_layout_t *layout)
+{
+    return (size_t)layout->n_nodes * (size_t)layout->ranks_per_node;
+}
+
+static size_t parts_of(const tw_hpz_layout_t *layout)
+{
+    return 1 + (size_t)layout->ranks_per_node + places_of(layout);
+}
+
+/* ---- pieces ------------------------------------------------------------------------------------------------ */
+
+static tw_hpz_piece_t secondary_run(const tw_hpz_layout_t *layout, size_t tensor, int local)
+{
+    size_t n = layout->sizes[tensor];
+    return (tw_hpz_piece_t){.first = tw_coll_shard_offset(n, layout->ranks_per_node, local),
+                            .n_elems = tw_coll_shard_elems(n, layout->ranks_per_node, local)};
+}
+
+static tw_hpz_piece_t primary_run(const tw_hpz_layout_t *layout, size_t tensor, int node, int local)
+{
+    tw_hpz_piece_t outer = secondary_run(layout, tensor, local);
+    return (tw_hpz_piece_t){.first = outer.first + tw_coll_shard_offset(outer.n_elems, layout->n_nodes, node),
+                            .n_elems = tw_coll_shard_elems(outer.n_elems, layout->n_nodes, node)};
+}
+
+tw_hpz_piece_t tw_hpz_full_piece(const tw_hpz_layout_t *layout, size_t tensor)
+{
+    return (tw_hpz_piece_t){.n_elems = layout->sizes[tensor], .offset = layout->full[tensor]};
+}
+
+tw_hpz_piece_t tw_hpz_secondary_piece(const tw_hpz_layout_t *layout, size_t tensor, int local)
+{
+    tw_hpz_piece_t piece = secondary_run(layout, tensor, local);
+    piece.offset = layout->secondary[tensor * (size_t)layout->ranks_per_node + (size_t)local];
+    return piece;
+}
+
+static size_t place_of(const tw_hpz_layout_t *layout, int node, int local)
+{
+    return (size_t)node * (size_t)layout->ranks_per_node + (size_t)local;
+}
+
+tw_hpz_piece_t tw_hpz_primary_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local)
+{
+    tw_hpz_piece_t piece = primary_run(layout, tensor, node, local);
+    piece.offset = layout->primary[tensor * places_of(layout) + place_of(layout, node, local)];
+    return piece;
+}
+
+int tw_hpz_layout_units(const tw_hpz_layout_t *layout)
+{
+    return layout->n_units;
+}
+
+size_t tw_hpz_layout_tensors(const tw_hpz_layout_t *layout, int unit, size_t *first)
+{
+    *first = layout->first[unit];
+    return layout->first[unit + 1] - layout->first[unit];
+}
+
+size_t tw_hpz_full_elems(const tw_hpz_layout_t *layout, int unit)
+{
+    return layout->unit_elems[(size_t)unit * parts_of(layout)];
+}
+
+size_t tw_hpz_secondary_elems(const tw_hpz_layout_t *layout, int unit, int local)
+{
+    return layout->unit_elems[(size_t)unit * parts_of(layout) + 1 + (size_t)local];
+}
+
+size_t tw_hpz_primary_elems(const tw_hpz_layout_t *layout, int unit, int node, int local)
+{
+    return layout->unit_elems[(size_t)unit * parts_of(layout) + 1 + (size_t)layout->ranks_per_node +
+                              place_of(layout, node, local)];
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------ */
+
+static tw_status_t check(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes, int ranks_per_node)
+{
+    if (n_nodes < 1 || ranks_per_node < 1) {
+        tw_error("a layout over %d nodes of %d ranks", n_nodes, ranks_per_node);
+        return TW_ERR_INVALID;
+    }
+    for (size_t t = 0; t < n_tensors; t++) {
+        int before = t == 0 ? 0 : tensors[t - 1].unit;
+        int most = t == 0 ? 0 : before + 1;
+        if (tensors[t].unit < before || tensors[t].unit > most) {
+            tw_error("tensor %zu is of unit %d, after one of unit %d", t, tensors[t].unit, before);
+            return TW_ERR_INVALID;
+        }
+    }
+    return TW_OK;
+}
+
+/* Where a tensor of n elements begins in a part that has *elems so far. */
+static size_t append(size_t *elems, size_t n)
+{
+    size_t offset = *elems;
+    *elems += n;
+    return offset;
+}
+
+static void place_tensor(tw_hpz_layout_t *layout, size_t t, size_t *elems)
+{
+    size_t *secondary = layout->secondary + t * (size_t)layout->ranks_per_node;
+    size_t *primary = layout->primary + t * places_of(layout);
+
+    layout->full[t] = append(&elems[0], layout->sizes[t]);
+    for (int l = 0; l < layout->ranks_per_node; l++) {
+        secondary[l] = append(&elems[1 + l], secondary_run(layout, t, l).n_elems);
+        for (int n = 0; n < layout->n_nodes; n++) {
+            size_t place = place_of(layout, n, l);
+            primary[place] = append(&elems[1 + (size_t)layout->ranks_per_node + place],
+                                    primary_run(layout, t, n, l).n_elems);
+        }
+    }
+}
+
+static tw_status_t allocate(tw_hpz_layout_t *layout)
+{
+    size_t n = layout->n_tensors + 1; /* nobody is asked for 0 bytes */
+
+    layout->sizes = calloc(n, sizeof(size_t));
+    layout->full = calloc(n, sizeof(size_t));
+    layout->secondary = calloc(n * (size_t)layout->ranks_per_node, sizeof(size_t));
+    layout->primary = calloc(n * places_of(layout), sizeof(size_t));
+    layout->first = calloc((size_t)layout->n_units + 1, sizeof(size_t));
+    layout->unit_elems = calloc(((size_t)layout->n_units + 1) * parts_of(layout), sizeof(size_t));
+    if (layout->sizes == NULL || layout->full == NULL || layout->secondary == NULL ||
+        layout->primary == NULL || layout->first == NULL || layout->unit_elems == NULL) {
+        tw_error("out of memory for the layout of %zu tensors", layout->n_tensors);
+        return TW_ERR_NO_MEMORY;
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes,
+                                 int ranks_per_node, tw_hpz_layout_t **out)
+{
+    tw_status_t status = check(tensors, n_tensors, n_nodes, ranks_per_node);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    tw_hpz_layout_t *layout = calloc(1, sizeof(*layout));
+    if (layout == NULL) {
+        tw_error("out of memory for a layout");
+        return TW_ERR_NO_MEMORY;
+    }
+    layout->n_nodes = n_nodes;
+    layout->ranks_per_node = ranks_per_node;
+    layout->n_tensors = n_tensors;
+    layout->n_units = n_tensors > 0 ? tensors[n_tensors - 1].unit + 1 : 0;
+    status = allocate(layout);
+    if (status != TW_OK) {
+        tw_hpz_layout_destroy(layout);
+        return status;
+    }
+    for (size_t t = 0; t < n_tensors; t++) {
+        layout->sizes[t] = tensors[t].n_elems;
+        layout->first[tensors[t].unit + 1] = t + 1;
+        place_tensor(layout, t, layout->unit_elems + (size_t)tensors[t].unit * parts_of(layout));
+    }
+    *out = layout;
+    return TW_OK;
+}
+
+void tw_hpz_layout_destroy(tw_hpz_layout_t *layout)
+{
+    if (layout == NULL) {
+        return;
+    }
+    free(layout->sizes);
+    free(layout->first);
+    free(layout->full);
+    free(layout->secondary);
+    free(layout->primary);
+    free(layout->unit_elems);
+    free(layout);
+}

@@ -1,0 +1,106 @@
+/** Operations over the world, between primary parts and whole units. */
+#include <string.h>
+
+#include "hpz/state.h"
+
+/* A unit's pieces are shards in rank order where a node has one rank or there is one node; otherwise each is a segment of its
+ * own that belongs to one rank alone. */
+static int is_rank_major(const tw_hpz_t *hpz)
+{
+    return hpz->n_nodes == 1 || hpz->ranks_per_node == 1;
+}
+
+/* Where an operation's two buffers are. */
+typedef struct {
+    tw_type_t type;
+    char *part, *full;
+    int gathers;
+} buffers_t;
+
+static tw_hpz_piece_t piece_of_rank(const tw_hpz_t *hpz, size_t tensor, int rank)
+{
+    return tw_hpz_primary_piece(hpz->layout, tensor, tw_coll_node_of(hpz->params.world, rank),
+                                tw_coll_local_of(hpz->params.world, rank));
+}
+
+static tw_coll_segment_t segment_of(const tw_hpz_t *hpz, size_t tensor, const buffers_t *buffers,
+                                    size_t full_offset, const char *part)
+{
+    char *full = buffers->full + full_offset * tw_type_bytes(buffers->type);
+    tw_coll_segment_t segment = {.tensor = (uint32_t)tensor, .exact = hpz->params.tensors[tensor].exact};
+
+    segment.src = buffers->gathers ? part : full;
+    segment.dst = buffers->gathers ? full : (char *)part;
+    return segment;
+}
+
+/* One segment, of all ranks. */
+static size_t whole_tensor(const tw_hpz_t *hpz, size_t tensor, const buffers_t *buffers,
+                           tw_coll_segment_t *segments, size_t *counts)
+{
+    tw_hpz_piece_t full = tw_hpz_full_piece(hpz->layout, tensor);
+    tw_hpz_piece_t mine = piece_of_rank(hpz, tensor, hpz->rank);
+
+    *segments = segment_of(hpz, tensor, buffers, full.offset,
+                           buffers->part + mine.offset * tw_type_bytes(buffers->type));
+    segments->n_elems = full.n_elems;
+    segments->counts = counts;
+    for (int r = 0; r < hpz->world; r++) {
+        counts[r] = piece_of_rank(hpz, tensor, r).n_elems;
+    }
+    return 1;
+}
+
+/* A segment for each rank that has a piece. */
+static size_t piece_by_piece(const tw_hpz_t *hpz, size_t tensor, const buffers_t *buffers,
+                             tw_coll_segment_t *segments, size_t *counts)
+{
+    size_t n = 0, start = tw_hpz_full_piece(hpz->layout, tensor).offset;
+
+    for (int r = 0; r < hpz->world; r++) {
+        tw_hpz_piece_t piece = piece_of_rank(hpz, tensor, r);
+        size_t *own_counts = counts + n * (size_t)hpz->world;
+        const char *part = buffers->part + piece.offset * tw_type_bytes(buffers->type);
+        if (piece.n_elems == 0) {
+            continue;
+        }
+        segments[n] = segment_of(hpz, tensor, buffers, start + piece.first, r == hpz->rank ? part : NULL);
+        segments[n].n_elems = piece.n_elems;
+        segments[n].first_elem = piece.first;
+        segments[n].counts = own_counts;
+        memset(own_counts, 0, (size_t)hpz->world * sizeof(*own_counts));
+        own_counts[r] = piece.n_elems;
+        n++;
+    }
+    return n;
+}
+
+static void unit_args(tw_hpz_t *hpz, int unit, const buffers_t *buffers, tw_coll_args_t *args)
+{
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), n = 0;
+
+    for (size_t t = first; t < first + n_tensors; t++) {
+        tw_coll_segment_t *segments = hpz->segments + n;
+        size_t *counts = hpz->counts + n * (size_t)hpz->world;
+        n += is_rank_major(hpz) ? whole_tensor(hpz, t, buffers, segments, counts)
+                                : piece_by_piece(hpz, t, buffers, segments, counts);
+    }
+    *args = (tw_coll_args_t){.op = buffers->gathers ? TW_COLL_ALLGATHER : TW_COLL_REDUCE_SCATTER,
+                             .type = buffers->type,
+                             .segments = hpz->segments,
+                             .n_segments = n};
+}
+
+void tw_hpz_gather_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *part, void *full,
+                        tw_coll_args_t *args)
+{
+    buffers_t buffers = {.type = type, .part = (char *)part, .full = full, .gathers = 1};
+    unit_args(hpz, unit, &buffers, args);
+}
+
+void tw_hpz_reduce_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *full, void *part,
+                        tw_coll_args_t *args)
+{
+    buffers_t buffers = {.type = type, .part = part, .full = (char *)full, .gathers = 0};
+    unit_args(hpz, unit, &buffers, args);
+}

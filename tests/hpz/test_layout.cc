@@ -1,0 +1,117 @@
+/* Every element belongs to one primary part, inside the secondary part of its place, for all N and L up to 8. */
+#include "tests/hpz/replicas.h"
+
+namespace
+{
+
+using HpzLayout = tw::Fixture;
+
+struct Layout {
+    tw_hpz_layout_t *layout = nullptr;
+    Layout(const std::vector<tw_hpz_tensor_t> &tensors, int n, int l)
+    {
+        EXPECT_EQ(tw_hpz_layout_create(tensors.data(), tensors.size(), n, l, &layout), TW_OK);
+    }
+    ~Layout()
+    {
+        tw_hpz_layout_destroy(layout);
+    }
+};
+
+void expect_even(size_t n, size_t parts, size_t part)
+{
+    EXPECT_GE(part, n / parts);
+    EXPECT_LE(part, n / parts + 1);
+}
+
+void expect_partition(const tw_hpz_layout_t *layout, size_t tensor, size_t n, int nodes, int locals)
+{
+    size_t outer_at = 0;
+    for (int l = 0; l < locals; l++) {
+        tw_hpz_piece_t outer = tw_hpz_secondary_piece(layout, tensor, l);
+        EXPECT_EQ(outer.first, outer_at);
+        expect_even(n, (size_t)locals, outer.n_elems);
+        size_t at = outer.first;
+        for (int node = 0; node < nodes; node++) {
+            tw_hpz_piece_t piece = tw_hpz_primary_piece(layout, tensor, node, l);
+            EXPECT_EQ(piece.first, at);
+            expect_even(outer.n_elems, (size_t)nodes, piece.n_elems);
+            at += piece.n_elems;
+        }
+        outer_at += outer.n_elems;
+        EXPECT_EQ(at, outer_at);
+    }
+    EXPECT_EQ(outer_at, n);
+}
+
+TEST_F(HpzLayout, EveryElementHasOneOwner)
+{
+    for (size_t n : {0, 1, 2, 7, 8, 63, 1000}) {
+        std::vector<tw_hpz_tensor_t> tensors = tw::tensors_of(n);
+        for (int nodes = 1; nodes <= 8; nodes++) {
+            for (int locals = 1; locals <= 8; locals++) {
+                Layout layout(tensors, nodes, locals);
+                for (size_t t = 0; t < tensors.size(); t++) {
+                    expect_partition(layout.layout, t, tensors[t].n_elems, nodes, locals);
+                }
+            }
+        }
+    }
+}
+
+/* Pieces lie one after the other in their parts, and fill them. */
+TEST_F(HpzLayout, PartsHaveNoGaps)
+{
+    std::vector<tw_hpz_tensor_t> tensors = tw::tensors_of(101);
+    Layout layout(tensors, 3, 2);
+    for (int unit = 0; unit < tw_hpz_layout_units(layout.layout); unit++) {
+        size_t first, n = tw_hpz_layout_tensors(layout.layout, unit, &first);
+        for (int l = 0; l < 2; l++) {
+            for (int node = 0; node < 3; node++) {
+                size_t primary = 0, secondary = 0, full = 0;
+                for (size_t t = first; t < first + n; t++) {
+                    EXPECT_EQ(tensors[t].unit, unit);
+                    EXPECT_EQ(tw_hpz_primary_piece(layout.layout, t, node, l).offset, primary);
+                    EXPECT_EQ(tw_hpz_secondary_piece(layout.layout, t, l).offset, secondary);
+                    EXPECT_EQ(tw_hpz_full_piece(layout.layout, t).offset, full);
+                    primary += tw_hpz_primary_piece(layout.layout, t, node, l).n_elems;
+                    secondary += tw_hpz_secondary_piece(layout.layout, t, l).n_elems;
+                    full += tensors[t].n_elems;
+                }
+                EXPECT_EQ(tw_hpz_primary_elems(layout.layout, unit, node, l), primary);
+                EXPECT_EQ(tw_hpz_secondary_elems(layout.layout, unit, l), secondary);
+                EXPECT_EQ(tw_hpz_full_elems(layout.layout, unit), full);
+            }
+        }
+    }
+}
+
+TEST_F(HpzLayout, NoTensors)
+{
+    Layout layout({}, 2, 2);
+    EXPECT_EQ(tw_hpz_layout_units(layout.layout), 0);
+}
+
+void expect_refused(const std::vector<tw_hpz_tensor_t> &tensors, int nodes, int locals)
+{
+    tw_hpz_layout_t *layout = nullptr;
+    EXPECT_EQ(tw_hpz_layout_create(tensors.data(), tensors.size(), nodes, locals, &layout), TW_ERR_INVALID);
+    EXPECT_EQ(layout, nullptr);
+}
+
+TEST_F(HpzLayout, UnitsMustAscend)
+{
+    expect_log("unit");
+    expect_refused({{4, 1, 0}}, 1, 1);
+    expect_refused({{4, 0, 0}, {4, 2, 0}}, 1, 1);
+    expect_refused({{4, 0, 0}, {4, 1, 0}, {4, 0, 0}}, 1, 1);
+}
+
+TEST_F(HpzLayout, ThereMustBeRanks)
+{
+    expect_log("layout over");
+    expect_refused({{4, 0, 0}}, 0, 1);
+    expect_refused({{4, 0, 0}}, 1, 0);
+}
+
+} // namespace

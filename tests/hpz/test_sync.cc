@@ -1,0 +1,198 @@
+/* Syncs: replicas equal on all nodes whatever the kind, exact kinds give bf16(master), counted bytes are planned ones. */
+#include <mutex>
+
+#include "tests/hpz/replicas.h"
+
+namespace
+{
+
+using HpzSync = tw::Fixture;
+
+/* The masters of all ranks after `steps` updates, as the same sums give them. */
+float master_after(size_t tensor, size_t elem, uint64_t steps)
+{
+    float master = tw::Rank::weight(tensor, elem);
+    for (uint64_t s = 1; s <= steps; s++) {
+        master += tw::Rank::update(tensor, elem, s);
+    }
+    return master;
+}
+
+void expect_masters(tw::Rank &rank, uint64_t version)
+{
+    for (size_t t = 0; t < rank.tensors.size(); t++) {
+        int unit = rank.tensors[t].unit;
+        tw_hpz_piece_t piece = tw_hpz_secondary_piece(rank.layout(), t, tw_hpz_local(rank.hpz));
+        for (size_t i = 0; i < piece.n_elems; i++) {
+            ASSERT_EQ(tw_hpz_replica(rank.hpz, unit)[piece.offset + i],
+                      tw::narrow(master_after(t, piece.first + i, version)))
+                << "tensor " << t << " element " << piece.first + i;
+        }
+    }
+}
+
+void expect_planned_bytes(tw::Rank &rank)
+{
+    tw_hpz_counters_t counters;
+    tw_hpz_counters_get(rank.hpz, &counters);
+    EXPECT_EQ(counters.inter_node_bytes, counters.planned_inter_node_bytes);
+}
+
+/* All N and L up to 8, but no more than 16 ranks: the collectives have their own sweeps. */
+TEST_F(HpzSync, ExactSyncsMakeTheMastersOnEveryNode)
+{
+    for (int n = 1; n <= 8; n++) {
+        for (int l = 1; l <= 8 && n * l <= 16; l++) {
+            tw::on_ranks(std::vector<int>((size_t)n, l), tw::tensors_of(61), tw::params_with(""),
+                         [&](tw::Rank &rank, int) {
+                             ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
+                             rank.update(1);
+                             rank.update(2);
+                             ASSERT_EQ(rank.sync(TW_HPZ_EXACT, 2), TW_OK);
+                             expect_masters(rank, 2);
+                             expect_planned_bytes(rank);
+                             EXPECT_EQ(tw_hpz_check(rank.hpz, 2), TW_OK);
+                         });
+        }
+    }
+}
+
+void thousand_updates(const char *delta, tw_hpz_sync_t kind, const std::vector<int> &shape, uint64_t steps)
+{
+    std::vector<uint64_t> hashes(8);
+    std::vector<uint64_t> bytes(8);
+    tw::on_ranks(shape, tw::tensors_of(700), tw::params_with(delta), [&](tw::Rank &rank, int r) {
+        ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
+        for (uint64_t s = 2; s <= steps; s++) {
+            rank.update(s);
+            ASSERT_EQ(rank.sync(kind, s), TW_OK);
+            if (s % 100 == 0) {
+                ASSERT_EQ(tw_hpz_check(rank.hpz, s), TW_OK);
+            }
+        }
+        hashes[(size_t)r] = rank.gathered_hash(steps);
+        expect_planned_bytes(rank);
+        if (kind == TW_HPZ_EXACT) {
+            rank.for_own([&](size_t t, size_t e, const float *master) {
+                tw_hpz_piece_t piece = tw_hpz_secondary_piece(rank.layout(), t, tw_hpz_local(rank.hpz));
+                EXPECT_EQ(tw_hpz_replica(rank.hpz, rank.tensors[t].unit)[piece.offset + e - piece.first],
+                          tw::narrow(*master));
+            });
+        }
+    });
+    for (size_t r = 1; r < (size_t)tw::nodes_of(shape).size(); r++) {
+        EXPECT_EQ(hashes[r], hashes[0]) << "rank " << r;
+    }
+}
+
+TEST_F(HpzSync, ThousandExactDeltas)
+{
+    thousand_updates("", TW_HPZ_EXACT, {2, 2}, 1000);
+}
+
+TEST_F(HpzSync, ThousandLossyDeltas)
+{
+    thousand_updates("int4:hadamard,stochastic", TW_HPZ_DELTA, {2, 2}, 1000);
+    thousand_updates("int8", TW_HPZ_DELTA, {1, 1, 1}, 100);
+}
+
+/* What one delta rounds away, the next ones send: with masters that stand still, the replica comes to bf16(master). */
+TEST_F(HpzSync, LossyDeltasCatchUp)
+{
+    tw::on_ranks({2, 2}, tw::tensors_of(700), tw::params_with("int4"), [](tw::Rank &rank, int) {
+        ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
+        rank.update(1);
+        for (uint64_t s = 2; s < 12; s++) {
+            ASSERT_EQ(rank.sync(TW_HPZ_DELTA, s), TW_OK);
+        }
+        rank.for_own([&](size_t t, size_t e, const float *master) {
+            tw_hpz_piece_t piece = tw_hpz_secondary_piece(rank.layout(), t, tw_hpz_local(rank.hpz));
+            float value =
+                tw::widen(tw_hpz_replica(rank.hpz, rank.tensors[t].unit)[piece.offset + e - piece.first]);
+            /* its own rounding to bf16, and a step of the scale that the largest weight's rounding leaves */
+            EXPECT_LE(std::fabs(value - *master), std::fabs(*master) / 256 + 0.1F / 512 / 7) << t << " " << e;
+        });
+    });
+}
+
+/* Exact tensors hold bf16(master) after every lossy delta. */
+TEST_F(HpzSync, ExactTensorsTravelAsTheyAre)
+{
+    tw::on_ranks({2, 2}, tw::tensors_of(700), tw::params_with("int4"), [](tw::Rank &rank, int) {
+        ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
+        rank.update(1);
+        ASSERT_EQ(rank.sync(TW_HPZ_DELTA, 2), TW_OK);
+        rank.for_own([&](size_t t, size_t e, const float *master) {
+            tw_hpz_piece_t piece = tw_hpz_secondary_piece(rank.layout(), t, tw_hpz_local(rank.hpz));
+            if (rank.tensors[t].exact) {
+                EXPECT_EQ(tw_hpz_replica(rank.hpz, rank.tensors[t].unit)[piece.offset + e - piece.first],
+                          tw::narrow(*master));
+            }
+        });
+    });
+}
+
+/* Each sync of each unit sends (N - 1) times what its pieces take, over all ranks. */
+TEST_F(HpzSync, BytesAreThoseOfThePieces)
+{
+    set_env("TW_COLL_CHECK", "n"); /* no messages but the pieces */
+    const size_t n = 4096;         /* of each tensor; pieces of 1,024 on 2 x 2 */
+    uint64_t full = 0, delta = 0, planned_full = 0, planned_delta = 0;
+    std::mutex mutex;
+    tw::on_ranks({2, 2}, {{n, 0, 0}, {n, 0, 1}}, tw::params_with("int4"), [&](tw::Rank &rank, int) {
+        tw_hpz_counters_t before, after;
+        uint64_t plan_full = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_FULL, 0);
+        uint64_t plan_delta = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_DELTA, 0);
+        ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
+        tw_hpz_counters_get(rank.hpz, &before);
+        ASSERT_EQ(rank.sync(TW_HPZ_DELTA, 2), TW_OK);
+        tw_hpz_counters_get(rank.hpz, &after);
+        std::lock_guard<std::mutex> lock(mutex);
+        full += before.inter_node_bytes;
+        delta += after.inter_node_bytes - before.inter_node_bytes;
+        planned_full += plan_full;
+        planned_delta += plan_delta;
+        EXPECT_EQ(after.delta_elems, 2 * n / 4);
+        EXPECT_EQ(after.syncs[TW_HPZ_FULL], 1U);
+        EXPECT_EQ(after.syncs[TW_HPZ_DELTA], 1U);
+    });
+    EXPECT_EQ(full, 2 * n * sizeof(uint16_t));
+    EXPECT_EQ(delta, 4 * (1024 / 2 + 1024 / 128 * 2) + n * sizeof(uint16_t));
+    EXPECT_EQ(planned_full, full);
+    EXPECT_EQ(planned_delta, delta);
+}
+
+TEST_F(HpzSync, WhatCannotBeginIsRefused)
+{
+    expect_log("a full one first");
+    expect_log("no codec was given");
+    expect_log("without memory for exact deltas");
+    expect_log("to version 0");
+    expect_log("no sync is under way");
+    expect_log("one is under way");
+    tw::on_ranks({1, 1}, {{64, 0, 0}}, tw::params_with("", 0), [](tw::Rank &rank, int) {
+        const float *master = rank.masters[0].data();
+        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_DELTA, master, 1), TW_ERR_INVALID);
+        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_EXACT, master, 1), TW_ERR_INVALID);
+        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_FULL, master, 0), TW_ERR_INVALID);
+        EXPECT_EQ(tw_hpz_sync_finish(rank.hpz, 0), TW_ERR_INVALID);
+        ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_FULL, master, 1), TW_OK);
+        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_FULL, master, 1), TW_ERR_INVALID);
+        EXPECT_EQ(tw_hpz_sync_finish(rank.hpz, 0), TW_OK);
+    });
+    tw::on_ranks({1, 1}, {{64, 0, 0}}, tw::params_with("int8"), [](tw::Rank &rank, int) {
+        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_DELTA, rank.masters[0].data(), 1), TW_ERR_STALE);
+        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_EXACT, rank.masters[0].data(), 1), TW_ERR_STALE);
+    });
+}
+
+/* A rank ends with syncs under way: nothing leaks, nobody hangs. */
+TEST_F(HpzSync, DestroyedUnderWay)
+{
+    tw::on_ranks({1, 1}, tw::tensors_of(500), tw::params_with(""), [](tw::Rank &rank, int) {
+        ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_FULL, rank.masters[0].data(), 1), TW_OK);
+        EXPECT_GE(tw_hpz_memory_bytes(rank.hpz), rank.masters[0].size() * 4);
+    });
+}
+
+} // namespace
