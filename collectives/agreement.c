@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "collectives/communicator.h"
+#include "collectives/schedule/run.h"
 
 static uint64_t hash_sizes(const size_t *sizes, size_t n, uint64_t hash)
 {
@@ -164,4 +165,14 @@ tw_status_t tw_check_build(tw_coll_request_t *request)
         tw_sched_recv(sched, tw_topo_ring_rank(topo, -1), tw_span_view(&request->neighbour_view, 0, bytes));
     tw_sched_after(sched, tw_sched_compute(sched, compare, request), recv);
     return TW_OK;
+}
+
+tw_status_t tw_check_create_sched(tw_coll_request_t *request)
+{
+    tw_status_t status = tw_request_create_sched(request);
+
+    if (status == TW_OK) {
+        status = tw_check_build(request);
+    }
+    return status == TW_OK ? tw_sched_seal(request->sched) : status;
 }

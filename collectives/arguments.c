@@ -9,6 +9,14 @@
 /* Ranks may send different amounts, but have to plan alike: all-to-all is planned as if each shard were of this size. */
 #define ALLTOALL_ELEMS ((size_t)1 << 18)
 
+const char *tw_coll_op_name(tw_coll_op_t op)
+{
+    static const char *const names[] = {"allgather", "reduce_scatter", "allreduce",
+                                        "broadcast", "alltoall",       "barrier"};
+
+    return (unsigned)op < TW_COLL_OP_COUNT ? names[op] : "?";
+}
+
 /* ---- checks ---------------------------------------------------------------------------------------------- */
 
 static int is_reduction(tw_coll_op_t op)
@@ -343,6 +351,17 @@ static tw_status_t create_views(tw_coll_request_t *request)
 
 /* ---- requests -------------------------------------------------------------------------------------------- */
 
+tw_coll_request_t *tw_request_alloc(tw_coll_t *coll)
+{
+    tw_coll_request_t *request = calloc(1, sizeof(*request));
+
+    if (request != NULL) {
+        request->coll = coll;
+        request->status = TW_IN_PROGRESS;
+    }
+    return request;
+}
+
 tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
 {
     tw_status_t status = check_args(coll, args);
@@ -350,12 +369,10 @@ tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_co
     if (status != TW_OK) {
         return status;
     }
-    tw_coll_request_t *request = calloc(1, sizeof(*request));
+    tw_coll_request_t *request = tw_request_alloc(coll);
     if (request == NULL) {
         return TW_ERR_NO_MEMORY;
     }
-    request->coll = coll;
-    request->status = TW_IN_PROGRESS;
     status = copy_args(request, args);
     for (size_t s = 0; s < args->n_segments && status == TW_OK; s++) {
         status = check_segment(request, &request->segments[s]);
@@ -392,7 +409,8 @@ uint64_t tw_request_tag(const tw_coll_request_t *request)
 {
     const tw_coll_t *coll = request->coll;
 
-    return (uint64_t)coll->id << TW_COLL_ID_SHIFT | (uint64_t)(coll->sequence & 0xffff) << TW_SCHED_SLOT_BITS;
+    return (uint64_t)coll->id << TW_COLL_ID_SHIFT | (uint64_t)(coll->sequence & 0xffff)
+                                                        << TW_SCHED_NUMBER_BITS;
 }
 
 void tw_request_destroy(tw_coll_request_t *request)

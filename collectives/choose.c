@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/algorithms/table.h"
 #include "collectives/communicator.h"
 #include "collectives/quantized/cost.h"
 
@@ -46,6 +45,34 @@ typedef struct plan {
     size_t n_candidates;
     const candidate_t *exact, *quantized; /**< the best of their kind; NULL: there is none */
 } plan_t;
+
+/* ---- the table -------------------------------------------------------------------------------------------- */
+
+static const tw_algo_rows_t *const all_rows[] = {
+    &tw_ring_rows,
+    &tw_doubling_rows,
+    &tw_hierarchical_rows,
+    &tw_two_hop_rows,
+    &tw_direct_rows,
+    &tw_broadcast_rows,
+    &tw_alltoall_rows,
+    &tw_barrier_rows,
+    &tw_quantized_gather_rows,
+    &tw_quantized_reduce_rows,
+};
+
+const tw_algo_t *tw_algo_get(size_t index)
+{
+    for (size_t i = 0; i < sizeof(all_rows) / sizeof(all_rows[0]); i++) {
+        if (index < all_rows[i]->n) {
+            return &all_rows[i]->algos[index];
+        }
+        index -= all_rows[i]->n;
+    }
+    return NULL;
+}
+
+/* ---- candidates ------------------------------------------------------------------------------------------- */
 
 static int is_named(const tw_coll_args_t *args)
 {

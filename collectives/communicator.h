@@ -1,13 +1,13 @@
 /** Inside of a communicator and its requests, and what differs between its kinds. Private to collectives.
  *
- *  What lives here, in the order in which an operation meets it:
+ *  What lives here, in the order in which an operation meets it (a quantized all-gather, for one):
  *  request.c      post, test, wait; moves what is in flight
  *  host.c         the engine for host memory; gpu/ has those for GPU memory
  *  arguments.c    checks and copies the caller's arguments
- *  choose.c       which algorithm, with what chunks (model/)
+ *  choose.c       the table of algorithms: which one, with what chunks (model/)
  *  agreement.c    do the ranks agree?
- *  algorithms/, quantized/   emit what an operation does, as tasks
- *  schedule/      runs the tasks over the transport
+ *  quantized/     gather.c emits what is sent, operation.c what is computed, of chunks (chunks.c); algorithms/ are exact
+ *  schedule/      emit.c takes the tasks, run.c runs them over the transport
  *  create.c makes communicators, world.c for those who have no transport; topology.h says which rank is where. */
 #ifndef TW_COLLECTIVES_COMMUNICATOR_H
 #define TW_COLLECTIVES_COMMUNICATOR_H
@@ -17,7 +17,7 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/model/bootstrap.h"
 #include "collectives/progress.h"
-#include "collectives/quantized/codecs.h"
+#include "collectives/quantized/chunks.h"
 #include "transport/transport.h"
 
 #ifdef __cplusplus
@@ -188,11 +188,13 @@ static inline uint64_t tw_load_ns(const uint64_t *at)
 
 /* ---- arguments.c ------------------------------------------------------------------------------------------- */
 
+/** A request of which nothing is known yet; NULL: out of memory. */
+tw_coll_request_t *tw_request_alloc(tw_coll_t *coll);
 /** Check and copy the arguments, describe the tensors as views. Errors are logged. */
 tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
 /** An empty schedule for a request, which is the communicator's next operation. */
 tw_status_t tw_request_create_sched(tw_coll_request_t *request);
-/** Tag of its first message; the low TW_SCHED_SLOT_BITS are 0. */
+/** Tag of its first message; the low TW_SCHED_NUMBER_BITS are 0. */
 uint64_t tw_request_tag(const tw_coll_request_t *request);
 void tw_request_destroy(tw_coll_request_t *request);
 /** What a request's sum is multiplied with. */
@@ -203,6 +205,8 @@ float tw_coll_scale(const tw_coll_args_t *args, int world);
 
 /* ---- choose.c ---------------------------------------------------------------------------------------------- */
 
+/** Row `index` of the table of algorithms for host memory, exact ones first; NULL past its end. */
+const tw_algo_t *tw_algo_get(size_t index);
 /** Choose algorithm and chunk. TW_ERR_UNSUPPORTED or TW_ERR_INVALID, logged. */
 tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems,
                            tw_coll_choice_t *choice);
@@ -211,6 +215,8 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
 
 /** Emit the exchange and comparison of signatures with the neighbours. */
 tw_status_t tw_check_build(tw_coll_request_t *request);
+/** Make a schedule of the exchange alone. */
+tw_status_t tw_check_create_sched(tw_coll_request_t *request);
 /** 1 if signatures are exchanged. */
 int tw_check_is_on(const tw_coll_t *coll);
 /** Bytes of signatures that this rank sends to another node with each operation. */

@@ -101,7 +101,7 @@ static tw_status_t agree(tw_coll_t *coll, const tw_coll_params_t *params)
 /** The last tags of operation 0. */
 static uint64_t model_tag(const tw_coll_t *coll)
 {
-    return ((uint64_t)coll->id << TW_COLL_ID_SHIFT) + (1u << TW_SCHED_SLOT_BITS) - TW_BOOTSTRAP_TAGS;
+    return ((uint64_t)coll->id << TW_COLL_ID_SHIFT) + (1u << TW_SCHED_NUMBER_BITS) - TW_BOOTSTRAP_TAGS;
 }
 
 static tw_status_t create_model(tw_coll_t *coll)

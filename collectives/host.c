@@ -1,5 +1,4 @@
 /** The engine for host memory: an operation is a schedule of messages and computations over the transport. */
-#include "collectives/algorithms/table.h"
 #include "collectives/communicator.h"
 #include "collectives/schedule/run.h"
 

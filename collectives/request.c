@@ -329,45 +329,23 @@ static tw_status_t take_status(tw_coll_request_t *request)
     return status;
 }
 
-static tw_status_t create_failure(tw_coll_t *coll, tw_coll_request_t **out)
-{
-    tw_coll_request_t *request = calloc(1, sizeof(*request));
-
-    if (request == NULL) {
-        return TW_ERR_NO_MEMORY;
-    }
-    request->coll = coll;
-    request->status = TW_IN_PROGRESS;
-    request->is_detached = request->is_failed = 1;
-    tw_status_t status = tw_request_create_sched(request);
-    if (status == TW_OK) {
-        status = tw_check_build(request);
-    }
-    if (status == TW_OK) {
-        status = tw_sched_seal(request->sched);
-    }
-    if (status != TW_OK) {
-        tw_request_destroy(request);
-        return status;
-    }
-    *out = request;
-    return TW_OK;
-}
-
 /* An operation that this rank cannot post is one that the others wait for: they are told in place of the arguments. It
  * counts as an operation, so that ranks that all fail alike can go on. */
 static void tell_failure(tw_coll_t *coll)
 {
-    tw_coll_request_t *request;
-
     if (!tw_check_is_on(coll)) {
         return;
     }
-    if (create_failure(coll, &request) != TW_OK) {
-        tw_transport_abort(coll->transport, "an operation could not be posted");
-        return;
+    tw_coll_request_t *request = tw_request_alloc(coll);
+    if (request != NULL) {
+        request->is_detached = request->is_failed = 1;
+        if (tw_check_create_sched(request) == TW_OK) {
+            (void)start(request);
+            return;
+        }
+        tw_request_destroy(request);
     }
-    (void)start(request);
+    tw_transport_abort(coll->transport, "an operation could not be posted");
 }
 
 /* What a call asks of the thread that owns the transport. */

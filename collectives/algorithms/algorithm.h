@@ -8,7 +8,7 @@
  *       chunks and its place in the order from the same numbers;
  *     - a cost function: what it does on the busiest rank and node (model.h), from sizes and topology alone;
  *     - its rows of the table: what the others see of it;
- *  2. list the rows below and in table.c.
+ *  2. list the rows below and in choose.c.
  *  The engine does the rest: arguments are checked and copied, tasks are run, memory is found, failures are cleaned up,
  *  the world may be 1 and any shard may be empty (spans of 0 elements emit nothing, on either side).
  *
@@ -24,7 +24,6 @@
 
 #include "collectives/collectives.h"
 #include "collectives/model/model.h"
-#include "collectives/quantized/codecs.h"
 #include "collectives/schedule/schedule.h"
 #include "collectives/schedule/sums.h"
 #include "collectives/topology.h"
@@ -32,6 +31,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+typedef struct tw_codecs tw_codecs_t; /* quantized/chunks.h */
 
 typedef struct tw_build {
     tw_sched_t *sched;
@@ -69,7 +70,7 @@ typedef struct tw_algo {
     int owner_matters; /**< 1: the bits of a sum depend on which rank owns the element: not for deterministic operations */
 } tw_algo_t;
 
-/** What a file of algorithms exports, for the table (table.c). */
+/** What a file of algorithms exports, for the table (choose.c). */
 typedef struct tw_algo_rows {
     const tw_algo_t *algos; /**< [n] */
     size_t n;

@@ -3,21 +3,12 @@
 
 #define BATCH 64 /**< parts handed over at once */
 
-/** A part of a chunk: where it is read and written. */
-typedef struct item {
-    const char *src; /**< of a sum: the first input */
-    char *dst;
-    size_t n_elems;
-    uint32_t tensor;
-    uint64_t first_elem;
-} item_t;
-
 /** Computations that are alike, being put together. */
 typedef struct batch {
     const tw_gpu_call_t *call;
     const tw_gpu_compute_t *like; /**< the first of them */
     tw_stream_t stream;
-    item_t items[BATCH];
+    tw_qop_part_t items[BATCH]; /**< where they are read (of a sum: the first input) and written */
     size_t n, room;
 } batch_t;
 
@@ -38,17 +29,13 @@ static tw_quant_t *codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *c
     return form == TW_GPU_INNER ? shape->inner : codec;
 }
 
-static size_t part_bytes(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute, tw_gpu_form_t form,
-                         size_t n_elems)
+static const tw_quant_codec_t *description_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
+                                              tw_gpu_form_t form)
 {
-    const tw_coll_args_t *args = &call->shape->request->args;
-
-    if (form == TW_GPU_PLAIN) {
-        return n_elems * tw_type_bytes(args->type);
+    if (form == TW_GPU_CODEC) {
+        return tw_grid_codec(&call->shape->plan.grid, compute->chunk);
     }
-    return tw_quant_encoded_bytes(
-        form == TW_GPU_INNER ? args->inner_codec : tw_grid_codec(&call->shape->plan.grid, compute->chunk),
-        n_elems);
+    return form == TW_GPU_INNER ? call->shape->request->args.inner_codec : NULL;
 }
 
 static float factor_of(const tw_gpu_call_t *call, tw_gpu_factor_t factor)
@@ -103,7 +90,7 @@ static tw_status_t launch_codec(const batch_t *batch, tw_type_t type)
 
     args.type = type;
     for (size_t i = 0; i < batch->n; i++) {
-        const item_t *item = &batch->items[i];
+        const tw_qop_part_t *item = &batch->items[i];
         segments[i] = (tw_quant_segment_t){.src = item->src,
                                            .dst = item->dst,
                                            .n_elems = item->n_elems,
@@ -125,7 +112,7 @@ static tw_status_t launch_reduce(const batch_t *batch)
     size_t n_inputs = (size_t)batch->like->n_inputs;
 
     for (size_t i = 0; i < batch->n; i++) {
-        const item_t *item = &batch->items[i];
+        const tw_qop_part_t *item = &batch->items[i];
         const void **sources = batch->call->coll->gpu->sources + i * n_inputs;
         for (size_t k = 0; k < n_inputs; k++) {
             sources[k] = item->src + k * batch->like->stride;
@@ -212,7 +199,7 @@ static tw_status_t begin(batch_t *batch, const tw_gpu_compute_t *like)
     return status;
 }
 
-static tw_status_t add_item(batch_t *batch, item_t item)
+static tw_status_t add_item(batch_t *batch, tw_qop_part_t item)
 {
     tw_status_t status = batch->n == batch->room ? flush(batch) : TW_OK;
 
@@ -220,35 +207,34 @@ static tw_status_t add_item(batch_t *batch, item_t item)
     return status;
 }
 
-/** What a chunk is read from or written to besides the caller's tensors; offsets grow part by part. */
+/** `from`: where the chunk's message is that is read, of elements of from_type if it is as it is. */
 static tw_status_t add_parts(batch_t *batch, const tw_gpu_compute_t *compute, const char *from,
-                             size_t from_elem_bytes)
+                             tw_type_t from_type)
 {
     const tw_gpu_call_t *call = batch->call;
-    const tw_gpu_shape_t *shape = call->shape;
-    const tw_grid_t *grid = &shape->plan.grid;
-    const tw_grid_chunk_t *chunk = &grid->chunks[compute->chunk];
-    size_t elem_bytes = tw_type_bytes(shape->request->args.type);
-    char *to = call->workspace + (compute->to == TW_GPU_USER ? 0 : compute->to);
+    const tw_coll_args_t *args = &call->shape->request->args;
+    tw_qop_walk_t walk = {
+        .grid = &call->shape->plan.grid,
+        .chunk = compute->chunk,
+        .tensors = call->tensors,
+        .type = args->type,
+        .in_type = from_type,
+        .in = description_of(call, compute, compute->in),
+        .out = description_of(call, compute, compute->out),
+    };
+    tw_qop_part_t part;
     tw_status_t status = TW_OK;
 
-    for (size_t i = 0; i < chunk->n_parts && status == TW_OK; i++) {
-        const tw_grid_part_t *part = &grid->parts[chunk->first_part + i];
-        const tw_qop_tensor_t *at = &call->tensors[part->segment];
-        item_t item = {from, to, part->n_elems, at->tensor, at->first_elem + part->first};
-        if (compute->from == TW_GPU_USER) {
-            item.src = at->src + (part->first - at->src_first) * elem_bytes;
-        }
+    while (status == TW_OK && tw_qop_walk_next(&walk, &part)) {
         if (compute->from == TW_GPU_RESULT) {
-            item.src = at->dst + (part->first - at->dst_first) * elem_bytes;
+            part.src = part.dst;
+        } else if (compute->from != TW_GPU_USER) {
+            part.src = from + part.in_at;
         }
-        if (compute->to == TW_GPU_USER) {
-            item.dst = at->dst + (part->first - at->dst_first) * elem_bytes;
+        if (compute->to != TW_GPU_USER) {
+            part.dst = call->workspace + compute->to + part.out_at;
         }
-        status = add_item(batch, item);
-        from += from_elem_bytes > 0 ? part->n_elems * from_elem_bytes
-                                    : part_bytes(call, compute, compute->in, part->n_elems);
-        to += part_bytes(call, compute, compute->out, part->n_elems);
+        status = add_item(batch, part);
     }
     return status;
 }
@@ -276,7 +262,7 @@ static tw_status_t add_plain_encode(batch_t *batch, const tw_gpu_compute_t *comp
         status = device_of(batch)->sum(device_of(batch), &sum, batch->stream);
     }
     if (status == TW_OK) {
-        status = add_parts(batch, compute, temp, sizeof(float));
+        status = add_parts(batch, compute, temp, TW_TYPE_FP32);
     }
     return status;
 }
@@ -295,7 +281,8 @@ static tw_status_t add_compute(batch_t *batch, const tw_gpu_compute_t *compute)
         return add_plain_encode(batch, compute);
     }
     return add_parts(batch, compute,
-                     batch->call->workspace + (compute->from >= TW_GPU_RESULT ? 0 : compute->from), 0);
+                     batch->call->workspace + (compute->from >= TW_GPU_RESULT ? 0 : compute->from),
+                     batch->call->shape->request->args.type);
 }
 
 typedef struct tick_arg {

@@ -6,9 +6,8 @@
 #include <stdlib.h>
 
 #include "collectives/gpu/gpu.h"
-#include "collectives/schedule/run.h"
 
-#define FIRST_SLOT 1 /**< the first message to a rank may be a signature */
+#define FIRST_NUMBER 1 /**< the first message to a rank may be a signature */
 
 static const tw_gpu_tick_t *tick_of(const tw_gpu_run_t *run)
 {
@@ -179,7 +178,7 @@ static tw_status_t complete_run(tw_coll_request_t *request)
         return TW_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < n_channels; i++) {
-        run->next_tag[i] = tw_request_tag(request) + FIRST_SLOT;
+        run->next_tag[i] = tw_request_tag(request) + FIRST_NUMBER;
     }
     for (int i = 0; i < 2 && status == TW_OK; i++) {
         status = device->event_create(device, &run->computed[i]);
@@ -198,13 +197,7 @@ static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, t
     }
     status = complete_run(request);
     if (status == TW_OK) {
-        status = tw_request_create_sched(request);
-    }
-    if (status == TW_OK) {
-        status = tw_check_build(request);
-    }
-    if (status == TW_OK) {
-        status = tw_sched_seal(request->sched);
+        status = tw_check_create_sched(request);
     }
     if (status != TW_OK) {
         tw_gpu_release(request);

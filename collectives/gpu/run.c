@@ -170,12 +170,10 @@ tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, t
     if (status != TW_OK) {
         return status;
     }
-    tw_coll_request_t *request = calloc(1, sizeof(*request));
+    tw_coll_request_t *request = tw_request_alloc(coll);
     if (request == NULL) {
         return TW_ERR_NO_MEMORY;
     }
-    request->coll = coll;
-    request->status = TW_IN_PROGRESS;
     request->args = shape->request->args;
     request->args.seed = args->seed;
     request->args.step = args->step;

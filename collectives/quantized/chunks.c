@@ -49,8 +49,9 @@ typedef struct cutter {
 
 static size_t bytes_of(const cutter_t *cut, size_t n_elems)
 {
-    return cut->codec == TW_GRID_EXACT ? n_elems * tw_type_bytes(cut->args->type)
-                                       : tw_quant_encoded_bytes(cut->grid->codecs[cut->codec], n_elems);
+    const tw_quant_codec_t *codec = cut->codec == TW_GRID_EXACT ? NULL : cut->grid->codecs[cut->codec];
+
+    return tw_message_bytes(codec, cut->args->type, n_elems);
 }
 
 static tw_status_t open_chunk(cutter_t *cut)
@@ -212,11 +213,55 @@ size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_c
     const tw_grid_chunk_t *at = &grid->chunks[chunk];
     size_t bytes = 0;
 
-    if (codec == NULL) {
-        return at->n_elems * tw_type_bytes(type);
-    }
     for (size_t i = 0; i < at->n_parts; i++) {
-        bytes += tw_quant_encoded_bytes(codec, grid->parts[at->first_part + i].n_elems);
+        bytes += tw_message_bytes(codec, type, grid->parts[at->first_part + i].n_elems);
     }
     return bytes;
+}
+
+/* ---- codecs ---------------------------------------------------------------------------------------------- */
+
+tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw_quant_t **out)
+{
+    for (size_t i = 0; i < codecs->n; i++) {
+        if (tw_quant_codec_equal(tw_quant_codec_get(codecs->items[i]), codec)) {
+            *out = codecs->items[i];
+            return TW_OK;
+        }
+    }
+    if (codecs->n == codecs->max) {
+        size_t max = codecs->max > 0 ? 2 * codecs->max : 4;
+        tw_quant_t **items = realloc(codecs->items, max * sizeof(*items));
+        if (items == NULL) {
+            tw_error("out of memory for a codec");
+            return TW_ERR_NO_MEMORY;
+        }
+        codecs->items = items;
+        codecs->max = max;
+    }
+    tw_quant_params_t params = {.codec = *codec, .mem = codecs->mem};
+    tw_status_t status = tw_quant_create(&params, &codecs->items[codecs->n]);
+    if (status == TW_OK) {
+        *out = codecs->items[codecs->n++];
+    }
+    return status;
+}
+
+uint64_t tw_codecs_nonfinite_blocks(const tw_codecs_t *codecs)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < codecs->n; i++) {
+        sum += tw_quant_nonfinite_blocks(codecs->items[i]);
+    }
+    return sum;
+}
+
+void tw_codecs_cleanup(tw_codecs_t *codecs)
+{
+    for (size_t i = 0; i < codecs->n; i++) {
+        tw_quant_destroy(codecs->items[i]);
+    }
+    free(codecs->items);
+    memset(codecs, 0, sizeof(*codecs));
 }

@@ -65,9 +65,30 @@ static inline const tw_quant_codec_t *tw_grid_codec(const tw_grid_t *grid, size_
     return codec == TW_GRID_EXACT ? NULL : grid->codecs[codec];
 }
 
+/** Bytes of elements in a message: encoded, or as they are for a NULL codec. */
+static inline size_t tw_message_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems)
+{
+    return codec != NULL ? tw_quant_encoded_bytes(codec, n_elems) : n_elems * tw_type_bytes(type);
+}
+
 /** Bytes of a chunk's message: its parts encoded one after another, or as they are for a NULL codec. */
 size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_codec_t *codec,
                            tw_type_t type);
+
+/* ---- codecs -------------------------------------------------------------------------------------------------- */
+
+/** The codecs that a communicator has used: made once, kept with it. */
+typedef struct tw_codecs {
+    tw_quant_t **items;
+    size_t n, max;
+    tw_mem_t mem; /**< that all of them are bound to */
+} tw_codecs_t;
+
+/** Borrow a codec; made if it is the first of its kind. Zeroed codecs are an empty set, bound to host memory. */
+tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw_quant_t **out);
+/** Blocks with NaN or Inf that their encoders have met. */
+uint64_t tw_codecs_nonfinite_blocks(const tw_codecs_t *codecs);
+void tw_codecs_cleanup(tw_codecs_t *codecs);
 
 #ifdef __cplusplus
 }

@@ -39,6 +39,36 @@ tw_qop_tensor_t tw_qop_place(const tw_coll_segment_t *segment, tw_coll_op_t op, 
     return at;
 }
 
+/** Where element `first` is if base_first is at base; only a number where there is no such element. */
+static char *locate(const char *base, size_t base_first, size_t first, size_t elem_bytes)
+{
+    return (char *)((uintptr_t)base + (first - base_first) * elem_bytes);
+}
+
+int tw_qop_walk_next(tw_qop_walk_t *walk, tw_qop_part_t *part)
+{
+    const tw_grid_chunk_t *chunk = &walk->grid->chunks[walk->chunk];
+    size_t elem_bytes = tw_type_bytes(walk->type);
+
+    if (walk->next == chunk->n_parts) {
+        return 0;
+    }
+    const tw_grid_part_t *at = &walk->grid->parts[chunk->first_part + walk->next++];
+    const tw_qop_tensor_t *tensor = &walk->tensors[at->segment];
+    *part = (tw_qop_part_t){
+        .src = locate(tensor->src, tensor->src_first, at->first, elem_bytes),
+        .dst = locate(tensor->dst, tensor->dst_first, at->first, elem_bytes),
+        .in_at = walk->in_at,
+        .out_at = walk->out_at,
+        .n_elems = at->n_elems,
+        .tensor = tensor->tensor,
+        .first_elem = tensor->first_elem + at->first,
+    };
+    walk->in_at += tw_message_bytes(walk->in, walk->in_type, at->n_elems);
+    walk->out_at += tw_message_bytes(walk->out, walk->type, at->n_elems);
+    return 1;
+}
+
 /** Copy the grid into the schedule's memory. */
 static tw_status_t adopt_grid(tw_qop_t *op, const tw_grid_t *grid)
 {
@@ -93,11 +123,11 @@ static tw_status_t make_plain_view(tw_qop_t *op, const tw_coll_args_t *args)
         return TW_OK;
     }
     for (size_t c = 0; c < grid->n_chunks; c++) {
+        tw_qop_walk_t walk = {.grid = grid, .chunk = c, .tensors = op->tensors, .type = args->type};
+        tw_qop_part_t part;
         op->plain_first[c] = op->plain.n_elems;
-        for (size_t i = 0; i < grid->chunks[c].n_parts; i++) {
-            const tw_grid_part_t *part = &grid->parts[grid->chunks[c].first_part + i];
-            tw_view_append(&op->plain, op->tensors[part->segment].src + part->first * op->elem_bytes,
-                           part->n_elems);
+        while (tw_qop_walk_next(&walk, &part)) {
+            tw_view_append(&op->plain, part.src, part.n_elems);
         }
     }
     return TW_OK;
@@ -280,50 +310,46 @@ static char *buffer_at(tw_sched_t *sched, tw_sbuf_t buffer)
     return tw_sched_at(sched, tw_span_buffer(buffer, 0, 0), NULL);
 }
 
-static const tw_grid_part_t *part_at(const qop_task_t *task, size_t index)
-{
-    const tw_grid_t *grid = &task->op->grid;
-    return &grid->parts[grid->chunks[task->chunk].first_part + index];
-}
-
-static const char *part_src(const tw_qop_t *op, const tw_grid_part_t *part)
-{
-    const tw_qop_tensor_t *tensor = &op->tensors[part->segment];
-    return tensor->src + (part->first - tensor->src_first) * op->elem_bytes;
-}
-
-static char *part_dst(const tw_qop_t *op, const tw_grid_part_t *part)
-{
-    const tw_qop_tensor_t *tensor = &op->tensors[part->segment];
-    return tensor->dst + (part->first - tensor->dst_first) * op->elem_bytes;
-}
-
-/** encode: src -> to; decode: from[0] -> dst; the parts one after another, a batch at a time. */
-static tw_status_t run_codec(tw_sched_t *sched, const qop_task_t *task, int decode)
+/** in, out: how the chunk is in the messages that are read and written. */
+static tw_qop_walk_t start_walk(const qop_task_t *task, const tw_quant_codec_t *in,
+                                const tw_quant_codec_t *out)
 {
     const tw_qop_t *op = task->op;
+
+    return (tw_qop_walk_t){
+        .grid = &op->grid,
+        .chunk = task->chunk,
+        .tensors = op->tensors,
+        .type = op->args.type,
+        .in_type = op->args.type,
+        .in = in,
+        .out = out,
+    };
+}
+
+/** encode: src -> to; decode: from[0] -> dst; a batch of parts at a time. */
+static tw_status_t run_codec(tw_sched_t *sched, const qop_task_t *task, int decode)
+{
     const tw_quant_codec_t *codec = tw_quant_codec_get(task->codec);
-    size_t n_parts = op->grid.chunks[task->chunk].n_parts;
-    char *encoded = buffer_at(sched, decode ? task->from[0] : task->to);
-    tw_status_t status = encoded != NULL ? TW_OK : TW_ERR_NO_MEMORY;
-    tw_quant_args_t args = op->args;
+    tw_qop_walk_t walk = start_walk(task, codec, codec);
+    char *message = buffer_at(sched, decode ? task->from[0] : task->to);
+    tw_status_t status = message != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_quant_args_t args = task->op->args;
+    tw_quant_segment_t batch[BATCH];
+    tw_qop_part_t part;
+    size_t n = BATCH;
 
     args.seed = task->seed;
-    for (size_t first = 0; first < n_parts && status == TW_OK; first += BATCH) {
-        tw_quant_segment_t batch[BATCH];
-        size_t n = n_parts - first < BATCH ? n_parts - first : BATCH;
-        for (size_t i = 0; i < n; i++) {
-            const tw_grid_part_t *part = part_at(task, first + i);
-            batch[i] = (tw_quant_segment_t){
-                .src = decode           ? encoded
-                       : task->from_dst ? part_dst(op, part)
-                                        : part_src(op, part),
-                .dst = decode ? part_dst(op, part) : encoded,
-                .n_elems = part->n_elems,
-                .tensor = op->tensors[part->segment].tensor,
-                .first_elem = op->tensors[part->segment].first_elem + part->first,
+    while (status == TW_OK && n == BATCH) {
+        for (n = 0; n < BATCH && tw_qop_walk_next(&walk, &part); n++) {
+            const char *src = task->from_dst ? part.dst : part.src;
+            batch[n] = (tw_quant_segment_t){
+                .src = decode ? message + part.in_at : src,
+                .dst = decode ? part.dst : message + part.out_at,
+                .n_elems = part.n_elems,
+                .tensor = part.tensor,
+                .first_elem = part.first_elem,
             };
-            encoded += tw_quant_encoded_bytes(codec, part->n_elems);
         }
         status = decode ? tw_quant_decode(task->codec, &args, batch, n)
                         : tw_quant_encode(task->codec, &args, batch, n);
@@ -345,21 +371,16 @@ static tw_status_t run_decode(tw_sched_t *sched, const void *arg)
 static tw_status_t run_copy(tw_sched_t *sched, const void *arg)
 {
     const qop_task_t *task = arg;
-    const tw_qop_t *op = task->op;
+    tw_qop_walk_t walk = start_walk(task, NULL, NULL);
     int packs = task->to != TW_SBUF_NONE;
-    char *buffer = buffer_at(sched, packs ? task->to : task->from[0]);
+    char *message = buffer_at(sched, packs ? task->to : task->from[0]);
+    tw_qop_part_t part;
 
-    for (size_t p = 0; p < op->grid.chunks[task->chunk].n_parts && buffer != NULL; p++) {
-        const tw_grid_part_t *part = part_at(task, p);
-        size_t bytes = part->n_elems * op->elem_bytes;
-        if (packs) {
-            memcpy(buffer, part_src(op, part), bytes);
-        } else {
-            memcpy(part_dst(op, part), buffer, bytes);
-        }
-        buffer += bytes;
+    while (message != NULL && tw_qop_walk_next(&walk, &part)) {
+        memcpy(packs ? message + part.out_at : part.dst, packs ? part.src : message + part.in_at,
+               part.n_elems * task->op->elem_bytes);
     }
-    return buffer != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    return message != NULL ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
 tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, tw_sbuf_t to)
@@ -407,51 +428,45 @@ tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from)
 static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
 {
     const qop_task_t *task = arg;
-    const tw_qop_t *op = task->op;
-    const tw_quant_codec_t *in = tw_quant_codec_get(task->codec),
-                           *out = tw_quant_codec_get(tw_qop_codec(op, task->chunk));
-    size_t n_parts = op->grid.chunks[task->chunk].n_parts;
+    tw_quant_t *out = tw_qop_codec(task->op, task->chunk);
+    tw_qop_walk_t walk = start_walk(task, tw_quant_codec_get(task->codec), tw_quant_codec_get(out));
     const void *srcs[task->n_from];
-    tw_quant_args_t args = op->args;
+    const char *inputs[task->n_from];
+    tw_quant_args_t args = task->op->args;
     char *to = task->to != TW_SBUF_NONE ? buffer_at(sched, task->to) : NULL;
     tw_status_t status = task->to != TW_SBUF_NONE && to == NULL ? TW_ERR_NO_MEMORY : TW_OK;
+    tw_qop_part_t part;
 
     args.factor = task->factor;
     args.seed = task->seed;
     for (int i = 0; i < task->n_from; i++) {
-        srcs[i] = buffer_at(sched, task->from[i]);
-        status = srcs[i] != NULL ? status : TW_ERR_NO_MEMORY;
+        inputs[i] = buffer_at(sched, task->from[i]);
+        status = inputs[i] != NULL ? status : TW_ERR_NO_MEMORY;
     }
-    for (size_t p = 0; p < n_parts && status == TW_OK; p++) {
-        const tw_grid_part_t *part = part_at(task, p);
+    while (status == TW_OK && tw_qop_walk_next(&walk, &part)) {
         tw_quant_reduce_segment_t segment = {
             .srcs = srcs,
             .n_srcs = (size_t)task->n_from,
-            .dst = to != NULL ? to : part_dst(op, part),
-            .n_elems = part->n_elems,
-            .tensor = op->tensors[part->segment].tensor,
-            .first_elem = op->tensors[part->segment].first_elem + part->first,
+            .dst = to != NULL ? to + part.out_at : part.dst,
+            .n_elems = part.n_elems,
+            .tensor = part.tensor,
+            .first_elem = part.first_elem,
         };
-        if (to != NULL) {
-            status = tw_quant_reduce_encode(task->codec, tw_qop_codec(op, task->chunk), &args, &segment, 1);
-            to += tw_quant_encoded_bytes(out, part->n_elems);
-        } else {
-            status = tw_quant_reduce_decode(task->codec, &args, &segment, 1);
-        }
         for (int i = 0; i < task->n_from; i++) {
-            srcs[i] = (const char *)srcs[i] + tw_quant_encoded_bytes(in, part->n_elems);
+            srcs[i] = inputs[i] + part.in_at;
         }
+        status = to != NULL ? tw_quant_reduce_encode(task->codec, out, &args, &segment, 1)
+                            : tw_quant_reduce_decode(task->codec, &args, &segment, 1);
     }
     return status;
 }
 
-/** acc = the sum of n elements of a part; plain_offset: where they are in the inputs' buffers. */
-static void sum_plain(tw_sched_t *sched, const qop_task_t *task, const char *src, size_t plain_offset,
-                      size_t n, float *acc)
+/** acc = the sum of n elements: of src, and of the inputs' messages from byte `at` on. */
+static void sum_plain(tw_sched_t *sched, const qop_task_t *task, const char *src, size_t at, size_t n,
+                      float *acc)
 {
     for (int i = 0; i < task->n_from; i++) {
-        const char *input =
-            task->from[i] != TW_SBUF_NONE ? buffer_at(sched, task->from[i]) + plain_offset : src;
+        const char *input = task->from[i] != TW_SBUF_NONE ? buffer_at(sched, task->from[i]) + at : src;
         if (i == 0) {
             tw_convert_to_fp32(task->op->args.type, input, acc, n);
         } else {
@@ -460,57 +475,53 @@ static void sum_plain(tw_sched_t *sched, const qop_task_t *task, const char *src
     }
 }
 
-/** Elements of a part whose sum is in acc -> `to`, encoded if the chunk is; *bytes: how many that are. */
-static tw_status_t put_sum(const qop_task_t *task, const tw_grid_part_t *elems, float *acc, char *to,
-                           size_t *bytes)
+/** Elements whose sum is in acc -> `to`, encoded if the chunk is. */
+static tw_status_t put_sum(const qop_task_t *task, const tw_qop_part_t *elems, float *acc, char *to)
 {
-    const tw_qop_t *op = task->op;
-    tw_quant_t *codec = tw_qop_codec(op, task->chunk);
-    tw_quant_args_t args = op->args;
+    tw_quant_t *codec = tw_qop_codec(task->op, task->chunk);
+    tw_quant_args_t args = task->op->args;
     tw_quant_segment_t segment = {
         .src = acc,
         .dst = to,
         .n_elems = elems->n_elems,
-        .tensor = op->tensors[elems->segment].tensor,
-        .first_elem = op->tensors[elems->segment].first_elem + elems->first,
+        .tensor = elems->tensor,
+        .first_elem = elems->first_elem,
     };
 
     if (codec == NULL) {
-        *bytes = elems->n_elems * op->elem_bytes;
         tw_convert_from_fp32(args.type, acc, task->factor, to, elems->n_elems);
         return TW_OK;
     }
     for (size_t i = 0; task->factor != 1 && i < elems->n_elems; i++) {
         acc[i] *= task->factor;
     }
-    *bytes = tw_quant_encoded_bytes(tw_quant_codec_get(codec), elems->n_elems);
     args.type = TW_TYPE_FP32;
     args.seed = task->seed;
     return tw_quant_encode(codec, &args, &segment, 1);
 }
 
-/** Inputs as they are -> to, or dst if there is no `to`. */
+/** Inputs as they are -> to, or dst if there is no `to`; a long part in pieces of whole frames. */
 static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
 {
     const qop_task_t *task = arg;
-    const tw_qop_t *op = task->op;
+    const tw_quant_codec_t *codec = tw_grid_codec(&task->op->grid, task->chunk);
+    tw_qop_walk_t walk = start_walk(task, NULL, codec);
     char *to = task->to != TW_SBUF_NONE ? buffer_at(sched, task->to) : NULL;
     float *acc = (float *)(void *)buffer_at(sched, task->work);
-    size_t plain_offset = 0, step = sum_elems(tw_grid_codec(&op->grid, task->chunk)), bytes;
+    size_t step = sum_elems(codec), elem_bytes = task->op->elem_bytes;
     tw_status_t status = (to != NULL || task->to == TW_SBUF_NONE) && acc != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_qop_part_t part;
 
-    for (size_t p = 0; p < op->grid.chunks[task->chunk].n_parts; p++) {
-        const tw_grid_part_t *part = part_at(task, p);
-        char *out = to != NULL ? to : part_dst(op, part);
-        for (size_t at = 0; at < part->n_elems && status == TW_OK; at += step) {
-            size_t n = part->n_elems - at < step ? part->n_elems - at : step;
-            tw_grid_part_t elems = {part->segment, part->first + at, n};
-            sum_plain(sched, task, part_src(op, part) + at * op->elem_bytes, plain_offset, n, acc);
-            status = put_sum(task, &elems, acc, out, &bytes);
-            out += bytes;
-            plain_offset += n * op->elem_bytes;
+    while (status == TW_OK && tw_qop_walk_next(&walk, &part)) {
+        char *out = to != NULL ? to + part.out_at : part.dst;
+        for (size_t at = 0; at < part.n_elems && status == TW_OK; at += step) {
+            tw_qop_part_t elems = part;
+            elems.n_elems = part.n_elems - at < step ? part.n_elems - at : step;
+            elems.first_elem += at;
+            sum_plain(sched, task, part.src + at * elem_bytes, part.in_at + at * elem_bytes, elems.n_elems,
+                      acc);
+            status = put_sum(task, &elems, acc, out + tw_message_bytes(codec, walk.type, at));
         }
-        to = to != NULL ? out : NULL;
     }
     return status;
 }

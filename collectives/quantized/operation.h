@@ -26,6 +26,30 @@ typedef struct tw_qop_tensor {
  *  all-reduce. */
 tw_qop_tensor_t tw_qop_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes);
 
+/** One part of a chunk, where it lies. */
+typedef struct tw_qop_part {
+    const char *src; /**< in the tensors; of no meaning where this rank has no such elements there */
+    char *dst;
+    size_t in_at, out_at; /**< in messages that are read and written: bytes from their begin */
+    size_t n_elems;
+    uint32_t tensor;
+    uint64_t first_elem; /**< of the whole tensor */
+} tw_qop_part_t;
+
+/** A walk over the parts of a chunk; what is not named is zero at the start. */
+typedef struct tw_qop_walk {
+    const tw_grid_t *grid;
+    size_t chunk;
+    const tw_qop_tensor_t *tensors;   /**< [n_segments] */
+    tw_type_t type;                   /**< of the tensors and of what is written */
+    tw_type_t in_type;                /**< of what is read, if that is as it is */
+    const tw_quant_codec_t *in, *out; /**< of the messages; NULL: as it is */
+    size_t next, in_at, out_at;       /**< the walk's own */
+} tw_qop_walk_t;
+
+/** 1 and the next part; 0: there is none left. */
+int tw_qop_walk_next(tw_qop_walk_t *walk, tw_qop_part_t *part);
+
 /** Seeds of what a rank encodes, and of a node's sum: in a reduction all different, lest all round the same way. */
 uint64_t tw_qop_rank_seed(tw_coll_op_t op, uint64_t seed, int rank);
 uint64_t tw_qop_node_seed(uint64_t seed, int node);

@@ -1,7 +1,7 @@
 /* Quantized reduce-scatter, and all-reduce: a reduce-scatter whose results are encoded again and spread, chunk by chunk. */
 #include "collectives/quantized/collect.h"
 #include "collectives/quantized/cost.h"
-#include "collectives/quantized/spread.h"
+#include "collectives/quantized/gather.h"
 
 static void build_reduce_scatter(const tw_build_t *build, tw_collect_round_t collect_round)
 {

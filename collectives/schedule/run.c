@@ -302,7 +302,7 @@ tw_status_t tw_sched_seal(tw_sched_t *sched)
     for (int c = 0; c < 2 * sched->env.world; c++) {
         tw_lane_t *lane = &sched->lanes[c];
         lane->oldest = lane->next = lane->first;
-        if (lane->n_messages > (uint64_t)1 << TW_SCHED_SLOT_BITS) {
+        if (lane->n_messages > (uint64_t)1 << TW_SCHED_NUMBER_BITS) {
             tw_error("rank %d: %llu messages to one peer in one operation; TW_COLL_CHUNK is too "
                      "small",
                      sched->env.rank, (unsigned long long)lane->n_messages);

@@ -72,11 +72,11 @@ typedef struct tw_sched_env {
     const int *peer;       /**< [world] transport rank of each communicator rank */
     int rank, world;
     int window;                    /**< messages in flight per peer and direction */
-    uint64_t tag;                  /**< tag of the first message: the low TW_SCHED_SLOT_BITS are 0 */
+    uint64_t tag;                  /**< tag of the first message: the low TW_SCHED_NUMBER_BITS are 0 */
     tw_transport_counters_t *sent; /**< [world] what is sent to each rank is added here; NULL: nowhere */
 } tw_sched_env_t;
 
-#define TW_SCHED_SLOT_BITS 24
+#define TW_SCHED_NUMBER_BITS 24
 
 /** tw_sched_destroy (run.h) ends it. */
 tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out);

@@ -5,7 +5,6 @@
 #include <map>
 #include <random>
 
-#include "collectives/algorithms/table.h"
 #include "collectives/communicator.h"
 #include "collectives/model/text.h"
 #include "tests/collectives/world.h"

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <mutex>
 
-#include "collectives/algorithms/table.h"
 #include "collectives/communicator.h"
 #include "tests/collectives/sweep.h"
 #include "tests/common/fixture.h"

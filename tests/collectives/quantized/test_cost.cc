@@ -1,7 +1,6 @@
 /* What the quantized algorithms tell the model is what they send. */
 #include <algorithm>
 
-#include "collectives/algorithms/table.h"
 #include "collectives/communicator.h"
 #include "collectives/quantized/cost.h"
 #include "tests/collectives/quantized/quantized.h"

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "collectives/communicator.h"
-#include "collectives/quantized/spread.h"
+#include "collectives/quantized/gather.h"
 #include "tests/collectives/sweep.h"
 #include "tests/common/fixture.h"
 

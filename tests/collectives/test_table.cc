@@ -2,7 +2,7 @@
 #include <set>
 #include <string>
 
-#include "collectives/algorithms/table.h"
+#include "collectives/communicator.h"
 #include "tests/collectives/sweep.h"
 #include "tests/common/fixture.h"
 

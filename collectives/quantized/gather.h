@@ -1,9 +1,10 @@
-/** How encoded shards spread to all ranks: each travels, unchanged, along a tree of its own.
+/** Quantized all-gather, and the second half of an all-reduce: encoded shards spread to all ranks. Each is encoded once, by
+ *  its owner, and travels, unchanged, along a tree of its own. Everybody decodes the same bytes, the owner too.
  *
  *  A route says from whom a rank gets a shard, and in which step. Trees of one route must agree on the order of messages
  *  between two ranks: what `parent` gives to a rank in step s, it gets itself in a step t(s), with t ascending. */
-#ifndef TW_COLLECTIVES_QUANTIZED_SPREAD_H
-#define TW_COLLECTIVES_QUANTIZED_SPREAD_H
+#ifndef TW_COLLECTIVES_QUANTIZED_GATHER_H
+#define TW_COLLECTIVES_QUANTIZED_GATHER_H
 
 #include "collectives/quantized/operation.h"
 
