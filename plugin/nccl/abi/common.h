@@ -1,0 +1,42 @@
+/** NCCL's plugin interface: what all kinds of plugins share. Written from the facts of NCCL 2.19 to 2.32; nothing here needs NCCL's
+ *  own headers. */
+#ifndef TW_PLUGIN_NCCL_ABI_COMMON_H
+#define TW_PLUGIN_NCCL_ABI_COMMON_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** ncclResult_t. */
+typedef enum tw_nccl_result {
+    TW_NCCL_SUCCESS = 0,
+    TW_NCCL_SYSTEM_ERROR = 2,
+    TW_NCCL_INTERNAL_ERROR = 3,
+    TW_NCCL_INVALID_ARGUMENT = 4,
+    TW_NCCL_INVALID_USAGE = 5,
+    TW_NCCL_REMOTE_ERROR = 6
+} tw_nccl_result_t;
+
+/** ncclDebugLogLevel: which of NCCL_DEBUG's levels a line needs. */
+typedef enum tw_nccl_log_level {
+    TW_NCCL_LOG_WARN = 2,
+    TW_NCCL_LOG_INFO = 3,
+    TW_NCCL_LOG_TRACE = 5
+} tw_nccl_log_level_t;
+
+/** Bits of NCCL_DEBUG_SUBSYS; INIT is shown when the user chooses none. */
+#define TW_NCCL_SUBSYSTEM_INIT 0x1ul
+#define TW_NCCL_SUBSYSTEM_NET 0x10ul
+#define TW_NCCL_SUBSYSTEM_TUNING 0x40ul
+
+typedef void (*tw_nccl_logger_t)(tw_nccl_log_level_t level, unsigned long subsystems, const char *file,
+                                 int line, const char *format, ...);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,28 @@
+/** The two translations at NCCL's boundary: its logger as the sink of this library's log, and statuses as its results. */
+#ifndef TW_PLUGIN_NCCL_LOG_H
+#define TW_PLUGIN_NCCL_LOG_H
+
+#include "core/core.h"
+#include "plugin/nccl/abi/common.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Everything that is logged from now on goes to NCCL's logger, and NCCL_DEBUG decides what is seen: errors and warnings from WARN
+ *  on, info from INFO on. TW_LOG_LEVEL, where it is set, limits it further. NULL: the log stays where it is. */
+void tw_nccl_log_install(tw_nccl_logger_t logger);
+
+/** What NCCL, and so the job, is told of a failure:
+ *    PEER, TIMEOUT, AUTH     remote error: another process is at fault, a job may go on without it
+ *    NO_MEMORY, IO, UCX      system error
+ *    CONFIG, NOT_FOUND       invalid usage: what the user has set
+ *    INVALID                 invalid argument
+ *    all others              internal error */
+tw_nccl_result_t tw_nccl_result(tw_status_t status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,96 @@
+/** The tuner: which algorithm and protocol NCCL takes, from what the links can do. Read in this order:
+ *    tuner.h      this
+ *    options.c    variables, and the constants that they make
+ *    file.c       TW_TUNER_FILE
+ *    model.c      what an operation is expected to take
+ *    choose.c     the table that NCCL gets, and why
+ *    versions.c   NCCL's interface, v2 to v6
+ *
+ *  All ranks decide alike because a decision follows from the constants, the operation and the number of ranks and nodes alone: the
+ *  variables and the file have to be the same on all ranks, and the constants are logged so that it can be seen. */
+#ifndef TW_PLUGIN_NCCL_TUNER_TUNER_H
+#define TW_PLUGIN_NCCL_TUNER_TUNER_H
+
+#include "core/core.h"
+#include "plugin/nccl/abi/tuner.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- constants ---------------------------------------------------------------------------------------------- */
+
+/** Links between nodes, or inside a node. */
+typedef struct tw_tuner_tier {
+    double alpha_us; /**< from one rank's send to the next one's, for a small message */
+    double gbps;     /**< Gb/s each way; of all links of a node together */
+} tw_tuner_tier_t;
+
+typedef struct tw_tuner_proto {
+    double alpha_us; /**< beyond the tier's, each round */
+    double bytes;    /**< on the wire for each byte of data */
+} tw_tuner_proto_t;
+
+typedef struct tw_tuner_constants {
+    tw_tuner_tier_t inter, node;
+    tw_tuner_proto_t proto[TW_NCCL_PROTOS];
+    double share
+        [TW_NCCL_ALGOS]; /**< of the links' speed that an algorithm reaches with long messages, up to 1 */
+    size_t
+        collnet_min_bytes; /**< shorter all-reduces do not go through collnet: it always sends whole chunks */
+} tw_tuner_constants_t;
+
+/** 1 Gb/s Ethernet between nodes and PCIe inside. What protocols and algorithms cost is as NCCL 2.28 has it. */
+void tw_tuner_constants_init(tw_tuner_constants_t *constants);
+/** Read a JSON file onto `constants`. TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_FORMAT: logged with the file's name, and the line or the key;
+ *  an unknown key with the nearest one. The constants stay as they were then. The keys, none of which has to be there:
+ *    {"inter": {"alpha_us": 50, "gbps": 1}, "node": {"alpha_us": 5, "gbps": 100},
+ *     "protocols": {"ll": {"alpha_us": 0, "bytes": 2}, "ll128": {...}, "simple": {...}},
+ *     "shares": {"tree": 0.92, "ring": 1, "collnet_direct": 1, "collnet_chain": 1, "nvls": 1, "nvls_tree": 1, "pat": 0.75},
+ *     "collnet_min_bytes": 1048576} */
+tw_status_t tw_tuner_file_read(const char *path, tw_tuner_constants_t *constants);
+
+typedef struct tw_tuner_options {
+    char *file;
+    double alpha_us, gbps; /**< 0: as the file says */
+    int explain;
+} tw_tuner_options_t;
+
+/** From the variables, TW_NET_ALPHA_US and TW_NET_GBPS before the file. TW_ERR_CONFIG, and as tw_tuner_file_read; logged. */
+tw_status_t tw_tuner_configure(tw_tuner_constants_t *constants, int *explain);
+
+/* ---- decisions ---------------------------------------------------------------------------------------------- */
+
+typedef struct tw_tuner {
+    tw_tuner_constants_t constants;
+    size_t n_ranks, n_nodes;
+    int explain;
+    uint64_t explained[TW_NCCL_FUNCS]; /**< bit b: sizes of b bits were shown */
+} tw_tuner_t;
+
+typedef struct tw_tuner_op {
+    int func;     /**< tw_nccl_func_t, or one that NCCL has besides */
+    size_t bytes; /**< of all ranks' parts */
+    int n_ops;    /**< operations that NCCL does in one go */
+} tw_tuner_op_t;
+
+/** Microseconds; negative: not known for this algorithm, function or protocol. */
+double tw_tuner_time_us(const tw_tuner_t *tuner, const tw_tuner_op_t *op, int algo, int proto);
+
+/** Fill in [n_algos][n_protos] expected times. What is forbidden stays so, and what is not known stays as it is. All-reduces that are
+ *  too short for collnet are forbidden there if there is another way. Inside one node NCCL knows better: nothing changes. */
+void tw_tuner_fill(tw_tuner_t *tuner, const tw_tuner_op_t *op, float *table, int n_algos, int n_protos);
+
+/** The first of the lowest that are not negative, as NCCL takes it; 0 if there is none. */
+int tw_tuner_lowest(const float *table, int n_algos, int n_protos, int *algo, int *proto);
+
+/** "all_reduce", "ring", "ll128"; "?" */
+const char *tw_tuner_func_name(int func);
+const char *tw_tuner_algo_name(int algo);
+const char *tw_tuner_proto_name(int proto);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,60 @@
+/* libnccl-net-thinwire.so as a file: what it exports, that it opens in a plain C program, and that it stays. */
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "tests/common/process.h"
+
+namespace
+{
+
+std::string g_library, g_opener;
+
+const std::set<std::string> exported = {
+    "ncclTunerPlugin_v2", "ncclTunerPlugin_v3", "ncclTunerPlugin_v4",
+    "ncclTunerPlugin_v5", "ncclTunerPlugin_v6",
+};
+
+TEST(Library, ExportsThePluginsSymbolsAndNothingElse)
+{
+    const process::Result nm =
+        process::run({"nm", "-D", "--defined-only", "--format=just-symbols", g_library});
+    ASSERT_EQ(nm.code, 0) << nm.err;
+    std::set<std::string> found;
+    std::istringstream lines(nm.out);
+    for (std::string line; std::getline(lines, line);) {
+        found.insert(line);
+    }
+    EXPECT_EQ(found, exported);
+}
+
+TEST(Library, OpensInAPlainProgramAndStays)
+{
+    std::vector<std::string> argv = {g_opener, g_library};
+    argv.insert(argv.end(), exported.begin(), exported.end());
+    const process::Result result = process::run(argv);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), (long)exported.size()) << result.out;
+    EXPECT_NE(result.out.find("ncclTunerPlugin_v6 is \"Thinwire\""), std::string::npos) << result.out;
+}
+
+TEST(Library, TheOpenerNoticesWhatIsNotThere)
+{
+    EXPECT_NE(process::run({g_opener, g_library, "ncclTunerPlugin_v99"}).code, 0);
+    EXPECT_NE(process::run({g_opener, "/no/such/library.so", "x"}).code, 0);
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    testing::InitGoogleTest(&argc, argv);
+    if (argc < 3) {
+        return 2;
+    }
+    g_library = argv[1];
+    g_opener = argv[2];
+    return RUN_ALL_TESTS();
+}
