@@ -1,4 +1,4 @@
-/** Reader of safetensors files: named tensors in one memory-mapped file.
+/** Reader and writer of safetensors files: named tensors in one file, memory-mapped to be read.
  *
  *  An open file is only read: any threads may use it at the same time, but for its close.
  *
@@ -49,6 +49,33 @@ size_t tw_safetensors_count(const tw_safetensors_t *file);
 const tw_safetensors_tensor_t *tw_safetensors_get(const tw_safetensors_t *file, size_t index);
 /** By name, looking at one after the other; NULL if there is none. */
 const tw_safetensors_tensor_t *tw_safetensors_find(const tw_safetensors_t *file, const char *name);
+
+/* ---- writing --------------------------------------------------------------------------------------------- */
+
+/** A tensor that a file shall have. */
+typedef struct tw_safetensors_spec {
+    const char *name; /**< UTF-8 */
+    tw_type_t type;   /**< fp32, bf16 or fp16 */
+    int n_dims;       /**< 0: a scalar */
+    size_t dims[TW_SAFETENSORS_MAX_DIMS];
+} tw_safetensors_spec_t;
+
+/** A file being written, its data from the front to the end. Until it is finished it has another name (path + ".tmp"): who finds
+ *  `path` finds it whole. One thread at a time. */
+typedef struct tw_safetensors_writer tw_safetensors_writer_t;
+
+/** Start a file with these tensors, in this order. metadata: NULL, or a NULL-terminated list of key, value, key, value, ...
+ *  (transformers wants "format", "pt"). TW_ERR_INVALID: a name twice, not UTF-8 or "__metadata__", a type or shape that cannot be; TW_ERR_IO,
+ *  TW_ERR_NOT_FOUND (the folder), TW_ERR_NO_MEMORY. All are logged with the file's name. */
+tw_status_t tw_safetensors_writer_create(const char *path, const tw_safetensors_spec_t *specs, size_t n_specs,
+                                         const char *const *metadata, tw_safetensors_writer_t **out);
+/** The next bytes of data, in pieces of any size. TW_ERR_INVALID: more than the tensors have (logged); TW_ERR_IO. */
+tw_status_t tw_safetensors_writer_write(tw_safetensors_writer_t *writer, const void *data, size_t bytes);
+/** All is written: bring it to the disk and give it its name. Frees the writer in any case. TW_ERR_INVALID: bytes are missing
+ *  (logged); TW_ERR_IO. After an error there is no file, or the one that was there before. */
+tw_status_t tw_safetensors_writer_finish(tw_safetensors_writer_t *writer);
+/** Give up; nothing is left. Accepts NULL. */
+void tw_safetensors_writer_destroy(tw_safetensors_writer_t *writer);
 
 #ifdef __cplusplus
 }
