@@ -1,0 +1,97 @@
+/** trainer/checkpoint: what a run needs to go on, on disk; and whole models as others read them.
+ *
+ *  A folder of checkpoints, which all ranks see, holds step-00000600/ and the like: one safetensors file per rank with its pieces
+ *  of the optimizer's state, and manifest.json with their sizes and checksums. A step's folder has another name until all of
+ *  it is on the disk: whoever finds it finds it whole, and a crash at any moment costs no more than the steps since.
+ *
+ *  A piece is a run of a tensor's elements, wherever the ranks' cuts were: reading takes any run from whatever files hold it, so
+ *  a job of another shape goes on with it.
+ *
+ *  Files: files.h names and disk; manifest.h; save.c, load.c; weights.c whole models. */
+#ifndef TW_TRAINER_CHECKPOINT_CHECKPOINT_H
+#define TW_TRAINER_CHECKPOINT_CHECKPOINT_H
+
+#include "collectives/collectives.h"
+#include "core/core.h"
+#include "trainer/model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What a piece is of; all are fp32. */
+typedef enum tw_checkpoint_kind {
+    TW_CHECKPOINT_MASTER, /**< the weight itself */
+    TW_CHECKPOINT_M,      /**< Adam's first moment */
+    TW_CHECKPOINT_V,      /**< and second */
+    TW_CHECKPOINT_KIND_COUNT
+} tw_checkpoint_kind_t;
+
+/** Elements first .. first + n_elems - 1 of one of the model's tensors. */
+typedef struct tw_checkpoint_piece {
+    size_t tensor, first, n_elems;
+    float *values[TW_CHECKPOINT_KIND_COUNT]; /**< [n_elems] each; only read by save */
+} tw_checkpoint_piece_t;
+
+/** Of the run; a run that goes on wants the same, but for n_ranks, to see the same data. */
+typedef struct tw_checkpoint_run {
+    uint64_t step; /**< done */
+    uint64_t seed, batch, seq_len;
+    int n_ranks;
+} tw_checkpoint_run_t;
+
+/* ---- saving -------------------------------------------------------------------------------------------------- */
+
+typedef struct tw_checkpoint_state {
+    const char *folder; /**< made if it is not there */
+    size_t keep;        /**< so many checkpoints stay, the newest; at least 1 */
+    const tw_model_t *model;
+    tw_checkpoint_run_t run;
+    const tw_checkpoint_piece_t
+        *pieces; /**< this rank's; together the ranks' are every element exactly once */
+    size_t n_pieces;
+} tw_checkpoint_state_t;
+
+/** Collective over `world`. All ranks get the same status: TW_ERR_IO and the like are logged by the rank that met them. After an
+ *  error the checkpoints that were there are still there. */
+tw_status_t tw_checkpoint_save(tw_coll_t *world, const tw_checkpoint_state_t *save);
+
+/* ---- loading ------------------------------------------------------------------------------------------------- */
+
+/** An open checkpoint; one thread at a time. */
+typedef struct tw_checkpoint tw_checkpoint_t;
+
+/** Open a step's folder, or of a folder of checkpoints the newest. Every rank for itself. TW_ERR_NOT_FOUND: none there;
+ *  TW_ERR_FORMAT: a damaged manifest; TW_ERR_MISMATCH: of another model; TW_ERR_NOT_FOUND, TW_ERR_TRUNCATED, TW_ERR_FORMAT: a rank's file
+ *  is missing, too short, or no checkpoint's: all logged with the file's name. */
+tw_status_t tw_checkpoint_open(const char *path, const tw_model_t *model, tw_checkpoint_t **out);
+void tw_checkpoint_close(tw_checkpoint_t *checkpoint);
+const tw_checkpoint_run_t *tw_checkpoint_run_get(const tw_checkpoint_t *checkpoint);
+/** Fill the values of these pieces; a NULL pointer skips its kind. The checksum of a file is compared the first time something is taken
+ *  from it: TW_ERR_FORMAT, logged with the file. TW_ERR_NOT_FOUND: elements that no file holds, logged with the tensor. */
+tw_status_t tw_checkpoint_read(tw_checkpoint_t *checkpoint, const tw_checkpoint_piece_t *pieces,
+                               size_t n_pieces);
+
+/* ---- whole models, as transformers writes and reads them -------------------------------------------------------------- */
+
+/** A safetensors file with a model's weights, open to be read. */
+typedef struct tw_weights tw_weights_t;
+
+/** Names may lack "transformer."; masks and an lm_head that repeats wte are passed over. TW_ERR_MISMATCH: a tensor is missing, of another
+ *  shape or not of a float type (logged with its name); errors of tw_safetensors_open. `model` is borrowed. */
+tw_status_t tw_weights_open(const char *path, const tw_model_t *model, tw_weights_t **out);
+void tw_weights_close(tw_weights_t *weights);
+/** out [n_elems] = elements first .. of a tensor, as fp32. */
+void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, size_t n_elems, float *out);
+
+/** Write a checkpoint's weights into `folder`, made if it is not there: model.safetensors (bf16 or fp32) and config.json, which
+ *  transformers opens with GPT2LMHeadModel.from_pretrained. One process. Errors of tw_checkpoint_read and of
+ *  tw_safetensors_writer_create. */
+tw_status_t tw_weights_export(tw_checkpoint_t *checkpoint, const tw_model_t *model, tw_type_t type,
+                              const char *folder);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

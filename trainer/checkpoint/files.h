@@ -1,0 +1,38 @@
+/** Private to trainer/checkpoint: names of a checkpoint's files, and what it takes for them to stay. */
+#ifndef TW_TRAINER_CHECKPOINT_FILES_H
+#define TW_TRAINER_CHECKPOINT_FILES_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_CHECKPOINT_PATH_BYTES 4096
+#define TW_CHECKPOINT_MANIFEST "manifest.json"
+
+/** A path under construction; TW_ERR_INVALID (logged) if it does not fit. `path` has TW_CHECKPOINT_PATH_BYTES. */
+tw_status_t tw_checkpoint_path(char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/** "step-00000600", and "shard-00003.safetensors", into name [32]. */
+void tw_checkpoint_step_name(uint64_t step, char *name);
+void tw_checkpoint_shard_name(int rank, char *name);
+
+/** Made unless it is there. TW_ERR_IO and the like; logged. */
+tw_status_t tw_checkpoint_make_folder(const char *path);
+/** Bring a folder's names to the disk. Logged. */
+tw_status_t tw_checkpoint_sync_folder(const char *path);
+/** Remove a folder and the files in it; what is not there is no error. Logged. */
+tw_status_t tw_checkpoint_remove_folder(const char *path);
+
+/** Steps whose folders lie in `folder`, ascending; *steps is the caller's to free. `unfinished`: those that a crash left.
+ *  TW_ERR_NOT_FOUND: no such folder (silent); TW_ERR_NO_MEMORY. */
+tw_status_t tw_checkpoint_steps(const char *folder, int unfinished, uint64_t **steps, size_t *n_steps);
+
+/** Checksum and size of a file. Logged. */
+tw_status_t tw_checkpoint_checksum(const char *path, uint64_t *checksum, uint64_t *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,280 @@
+/* Loading: all files' headers at the start, data when asked for, from whichever files hold it. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/files.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/shard.h"
+
+struct tw_checkpoint {
+    const tw_model_t *model;
+    tw_manifest_t manifest;
+    char folder[TW_CHECKPOINT_PATH_BYTES];
+    tw_safetensors_t **files; /* [n_ranks] */
+    int *verified;            /* [n_ranks] */
+    tw_shard_part_t *parts;   /* by kind, tensor, first element */
+    size_t n_parts;
+};
+
+static tw_status_t no_memory(const tw_checkpoint_t *checkpoint)
+{
+    tw_error("%s: out of memory", checkpoint->folder);
+    return TW_ERR_NO_MEMORY;
+}
+
+static tw_status_t shard_path(const tw_checkpoint_t *checkpoint, int rank, char *path)
+{
+    char name[32];
+    tw_checkpoint_shard_name(rank, name);
+    return tw_checkpoint_path(path, "%s/%s", checkpoint->folder, name);
+}
+
+/* ---- opening --------------------------------------------------------------------------------------------- */
+
+static int has_manifest(const char *folder)
+{
+    char path[TW_CHECKPOINT_PATH_BYTES];
+    struct stat info;
+    return tw_checkpoint_path(path, "%s/%s", folder, TW_CHECKPOINT_MANIFEST) == TW_OK &&
+           stat(path, &info) == 0;
+}
+
+/* A step's folder as it is, of a folder of checkpoints the newest. */
+static tw_status_t find_folder(const char *path, char *folder)
+{
+    if (has_manifest(path)) {
+        return tw_checkpoint_path(folder, "%s", path);
+    }
+    uint64_t *steps;
+    size_t n_steps;
+    char name[32];
+    tw_status_t status = tw_checkpoint_steps(path, 0, &steps, &n_steps);
+    if (status == TW_OK && n_steps > 0) {
+        tw_checkpoint_step_name(steps[n_steps - 1], name);
+        status = tw_checkpoint_path(folder, "%s/%s", path, name);
+    } else if (status != TW_ERR_NO_MEMORY) {
+        tw_error("%s: no checkpoint there", path);
+        status = TW_ERR_NOT_FOUND;
+    }
+    free(steps);
+    return status;
+}
+
+static tw_status_t check_size(const char *path, uint64_t want)
+{
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        tw_error("%s: this shard is missing", path);
+        return TW_ERR_NOT_FOUND;
+    }
+    if ((uint64_t)info.st_size != want) {
+        tw_error("%s: this shard has %lld bytes, the manifest says %" PRIu64, path, (long long)info.st_size,
+                 want);
+        return TW_ERR_TRUNCATED;
+    }
+    return TW_OK;
+}
+
+static tw_status_t add_parts(tw_checkpoint_t *checkpoint, const char *path, int rank)
+{
+    const tw_safetensors_t *file = checkpoint->files[rank];
+    size_t n = tw_safetensors_count(file);
+    tw_shard_part_t *longer =
+        realloc(checkpoint->parts, (checkpoint->n_parts + n + 1) * sizeof(*checkpoint->parts));
+    if (!longer) {
+        return no_memory(checkpoint);
+    }
+    checkpoint->parts = longer;
+    tw_status_t status = TW_OK;
+    for (size_t i = 0; i < n && status == TW_OK; i++) {
+        status = tw_shard_part_of(path, checkpoint->model, tw_safetensors_get(file, i), rank,
+                                  &checkpoint->parts[checkpoint->n_parts]);
+        checkpoint->n_parts += status == TW_OK;
+    }
+    return status;
+}
+
+static tw_status_t open_shard(tw_checkpoint_t *checkpoint, int rank)
+{
+    char path[TW_CHECKPOINT_PATH_BYTES];
+    tw_status_t status = shard_path(checkpoint, rank, path);
+    if (status == TW_OK) {
+        status = check_size(path, checkpoint->manifest.shards[rank].bytes);
+    }
+    if (status == TW_OK) {
+        status = tw_safetensors_open(path, &checkpoint->files[rank]);
+    }
+    return status == TW_OK ? add_parts(checkpoint, path, rank) : status;
+}
+
+static int compare_keys(const tw_shard_part_t *x, int kind, size_t tensor, size_t first)
+{
+    if (x->kind != kind) {
+        return x->kind < kind ? -1 : 1;
+    }
+    if (x->tensor != tensor) {
+        return x->tensor < tensor ? -1 : 1;
+    }
+    return x->first < first ? -1 : x->first > first;
+}
+
+static int compare_parts(const void *a, const void *b)
+{
+    const tw_shard_part_t *y = b;
+    return compare_keys(a, y->kind, y->tensor, y->first);
+}
+
+static tw_status_t open_shards(tw_checkpoint_t *checkpoint)
+{
+    size_t n_ranks = (size_t)checkpoint->manifest.run.n_ranks;
+    checkpoint->files = calloc(n_ranks, sizeof(*checkpoint->files));
+    checkpoint->verified = calloc(n_ranks, sizeof(*checkpoint->verified));
+    if (!checkpoint->files || !checkpoint->verified) {
+        return no_memory(checkpoint);
+    }
+    for (size_t rank = 0; rank < n_ranks; rank++) {
+        tw_status_t status = open_shard(checkpoint, (int)rank);
+        if (status != TW_OK) {
+            return status;
+        }
+    }
+    if (checkpoint->n_parts > 0) {
+        qsort(checkpoint->parts, checkpoint->n_parts, sizeof(*checkpoint->parts), compare_parts);
+    }
+    return TW_OK;
+}
+
+static tw_status_t open_manifest(tw_checkpoint_t *checkpoint, const char *path)
+{
+    char manifest[TW_CHECKPOINT_PATH_BYTES];
+    tw_status_t status = find_folder(path, checkpoint->folder);
+    if (status == TW_OK) {
+        status = tw_checkpoint_path(manifest, "%s/%s", checkpoint->folder, TW_CHECKPOINT_MANIFEST);
+    }
+    return status == TW_OK ? tw_manifest_read(manifest, checkpoint->model, &checkpoint->manifest) : status;
+}
+
+tw_status_t tw_checkpoint_open(const char *path, const tw_model_t *model, tw_checkpoint_t **out)
+{
+    tw_checkpoint_t *checkpoint = calloc(1, sizeof(*checkpoint));
+    if (!checkpoint) {
+        tw_error("%s: out of memory", path);
+        return TW_ERR_NO_MEMORY;
+    }
+    checkpoint->model = model;
+    tw_status_t status = open_manifest(checkpoint, path);
+    if (status == TW_OK) {
+        status = open_shards(checkpoint);
+    }
+    if (status != TW_OK) {
+        tw_checkpoint_close(checkpoint);
+        return status;
+    }
+    *out = checkpoint;
+    return TW_OK;
+}
+
+void tw_checkpoint_close(tw_checkpoint_t *checkpoint)
+{
+    if (!checkpoint) {
+        return;
+    }
+    for (int rank = 0; checkpoint->files && rank < checkpoint->manifest.run.n_ranks; rank++) {
+        tw_safetensors_close(checkpoint->files[rank]);
+    }
+    free(checkpoint->files);
+    free(checkpoint->verified);
+    free(checkpoint->parts);
+    tw_manifest_cleanup(&checkpoint->manifest);
+    free(checkpoint);
+}
+
+const tw_checkpoint_run_t *tw_checkpoint_run_get(const tw_checkpoint_t *checkpoint)
+{
+    return &checkpoint->manifest.run;
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------- */
+
+static tw_status_t verify(tw_checkpoint_t *checkpoint, int rank)
+{
+    if (checkpoint->verified[rank]) {
+        return TW_OK;
+    }
+    char path[TW_CHECKPOINT_PATH_BYTES];
+    uint64_t checksum, bytes;
+    tw_status_t status = shard_path(checkpoint, rank, path);
+    if (status == TW_OK) {
+        status = tw_checkpoint_checksum(path, &checksum, &bytes);
+    }
+    if (status == TW_OK && checksum != checkpoint->manifest.shards[rank].checksum) {
+        tw_error("%s: this shard is damaged: its checksum is %016" PRIx64 ", the manifest says %016" PRIx64,
+                 path, checksum, checkpoint->manifest.shards[rank].checksum);
+        status = TW_ERR_FORMAT;
+    }
+    checkpoint->verified[rank] = status == TW_OK;
+    return status;
+}
+
+/* The part with an element, or NULL: the last one that begins at or before it, if it reaches that far. */
+static const tw_shard_part_t *find_part(const tw_checkpoint_t *checkpoint, int kind, size_t tensor,
+                                        size_t elem)
+{
+    size_t low = 0, high = checkpoint->n_parts;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (compare_keys(&checkpoint->parts[middle], kind, tensor, elem) <= 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    const tw_shard_part_t *part = low > 0 ? &checkpoint->parts[low - 1] : NULL;
+    int holds = part && part->kind == kind && part->tensor == tensor && elem - part->first < part->n_elems;
+    return holds ? part : NULL;
+}
+
+static tw_status_t nowhere(const tw_checkpoint_t *checkpoint, size_t tensor, size_t elem)
+{
+    size_t n_tensors;
+    tw_error("%s: element %zu of tensor '%s' is in no shard", checkpoint->folder, elem,
+             tw_model_tensors(checkpoint->model, &n_tensors)[tensor].name);
+    return TW_ERR_NOT_FOUND;
+}
+
+static tw_status_t read_kind(tw_checkpoint_t *checkpoint, const tw_checkpoint_piece_t *piece, int kind)
+{
+    size_t done = 0;
+    while (done < piece->n_elems) {
+        size_t elem = piece->first + done;
+        const tw_shard_part_t *part = find_part(checkpoint, kind, piece->tensor, elem);
+        if (!part) {
+            return nowhere(checkpoint, piece->tensor, elem);
+        }
+        tw_status_t status = verify(checkpoint, part->rank);
+        if (status != TW_OK) {
+            return status;
+        }
+        size_t skip = elem - part->first, left = piece->n_elems - done;
+        size_t n = part->n_elems - skip < left ? part->n_elems - skip : left;
+        memcpy(piece->values[kind] + done, (const char *)part->data + skip * sizeof(float),
+               n * sizeof(float));
+        done += n;
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_checkpoint_read(tw_checkpoint_t *checkpoint, const tw_checkpoint_piece_t *pieces,
+                               size_t n_pieces)
+{
+    tw_status_t status = TW_OK;
+    for (size_t p = 0; p < n_pieces; p++) {
+        for (int kind = 0; kind < TW_CHECKPOINT_KIND_COUNT && status == TW_OK; kind++) {
+            status = pieces[p].values[kind] ? read_kind(checkpoint, &pieces[p], kind) : TW_OK;
+        }
+    }
+    return status;
+}

@@ -1,0 +1,205 @@
+/* manifest.json, in and out. */
+#include "trainer/checkpoint/manifest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <jansson.h>
+#include <xxhash.h>
+
+#define FORMAT 1
+#define MAX_RANKS (1 << 20)
+
+static void format_checksum(uint64_t checksum, char text[17])
+{
+    snprintf(text, 17, "%016" PRIx64, checksum);
+}
+
+/* Of the body as it is written; 0 if memory is short, in which case it cannot be written either. */
+static uint64_t body_checksum(const json_t *body)
+{
+    char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
+    uint64_t checksum = text ? XXH3_64bits(text, strlen(text)) : 0;
+    free(text);
+    return checksum;
+}
+
+/* ---- out ------------------------------------------------------------------------------------------------- */
+
+static json_t *tensor_list(const tw_model_t *model)
+{
+    size_t n_tensors;
+    const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
+    json_t *list = json_array();
+    for (size_t t = 0; t < n_tensors; t++) {
+        json_array_append_new(list, json_pack("{s:s, s:I}", "name", tensors[t].name, "n_elems",
+                                              (json_int_t)tensors[t].n_elems));
+    }
+    return list;
+}
+
+static json_t *shard_list(const tw_manifest_t *manifest)
+{
+    json_t *list = json_array();
+    for (int rank = 0; rank < manifest->run.n_ranks; rank++) {
+        char checksum[17];
+        format_checksum(manifest->shards[rank].checksum, checksum);
+        json_array_append_new(list, json_pack("{s:I, s:s}", "bytes", (json_int_t)manifest->shards[rank].bytes,
+                                              "xxh3", checksum));
+    }
+    return list;
+}
+
+static json_t *manifest_json(const tw_manifest_t *manifest, const tw_model_t *model)
+{
+    const tw_checkpoint_run_t *run = &manifest->run;
+    json_t *body = json_pack("{s:i, s:I, s:I, s:I, s:I, s:i, s:o, s:o}", "format", FORMAT, "step",
+                             (json_int_t)run->step, "seed", (json_int_t)run->seed, "batch",
+                             (json_int_t)run->batch, "seq_len", (json_int_t)run->seq_len, "n_ranks",
+                             run->n_ranks, "tensors", tensor_list(model), "shards", shard_list(manifest));
+    if (!body) {
+        return NULL;
+    }
+    char checksum[17];
+    format_checksum(body_checksum(body), checksum);
+    return json_pack("{s:o, s:s}", "body", body, "xxh3", checksum);
+}
+
+tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, const tw_model_t *model)
+{
+    json_t *json = manifest_json(manifest, model);
+    if (!json) {
+        tw_error("%s: out of memory", path);
+        return TW_ERR_NO_MEMORY;
+    }
+    FILE *file = fopen(path, "we");
+    int failed =
+        !file || json_dumpf(json, file, JSON_INDENT(1)) != 0 || fflush(file) != 0 || fsync(fileno(file)) != 0;
+    int error = errno;
+    failed |= file && fclose(file) != 0;
+    json_decref(json);
+    if (failed) {
+        tw_error("%s: cannot write it: %s", path, strerror(error));
+        return TW_ERR_IO;
+    }
+    return TW_OK;
+}
+
+/* ---- in -------------------------------------------------------------------------------------------------- */
+
+static tw_status_t damaged(const char *path, const char *what)
+{
+    tw_error("%s: damaged: %s", path, what);
+    return TW_ERR_FORMAT;
+}
+
+static tw_status_t check_tensors(const char *path, const json_t *list, const tw_model_t *model)
+{
+    size_t n_tensors;
+    const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
+    if (json_array_size(list) != n_tensors) {
+        tw_error("%s: of another model: %zu tensors, not %zu", path, json_array_size(list), n_tensors);
+        return TW_ERR_MISMATCH;
+    }
+    for (size_t t = 0; t < n_tensors; t++) {
+        const json_t *entry = json_array_get(list, t);
+        const char *name = json_string_value(json_object_get(entry, "name"));
+        json_int_t n_elems = json_integer_value(json_object_get(entry, "n_elems"));
+        if (!name || strcmp(name, tensors[t].name) != 0 || (size_t)n_elems != tensors[t].n_elems) {
+            tw_error("%s: of another model: tensor %zu is '%s' of %lld elements, not '%s' of %zu", path, t,
+                     name ? name : "", (long long)n_elems, tensors[t].name, tensors[t].n_elems);
+            return TW_ERR_MISMATCH;
+        }
+    }
+    return TW_OK;
+}
+
+static tw_status_t read_shards(const char *path, const json_t *list, tw_manifest_t *manifest)
+{
+    size_t n_ranks = json_array_size(list);
+    if (n_ranks < 1 || n_ranks > MAX_RANKS || (int)n_ranks != manifest->run.n_ranks) {
+        return damaged(path, "the number of shards");
+    }
+    manifest->shards = calloc(n_ranks, sizeof(*manifest->shards));
+    if (!manifest->shards) {
+        tw_error("%s: out of memory", path);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t rank = 0; rank < n_ranks; rank++) {
+        const json_t *entry = json_array_get(list, rank);
+        const char *checksum = json_string_value(json_object_get(entry, "xxh3"));
+        if (!checksum) {
+            return damaged(path, "a shard without a checksum");
+        }
+        manifest->shards[rank].bytes = (uint64_t)json_integer_value(json_object_get(entry, "bytes"));
+        manifest->shards[rank].checksum = strtoull(checksum, NULL, 16);
+    }
+    return TW_OK;
+}
+
+static tw_status_t read_body(const char *path, json_t *body, const tw_model_t *model, tw_manifest_t *manifest)
+{
+    json_error_t error;
+    int format;
+    json_int_t step, seed, batch, seq_len;
+    if (json_unpack_ex(body, &error, 0, "{s:i, s:I, s:I, s:I, s:I, s:i}", "format", &format, "step", &step,
+                       "seed", &seed, "batch", &batch, "seq_len", &seq_len, "n_ranks",
+                       &manifest->run.n_ranks) != 0) {
+        return damaged(path, error.text);
+    }
+    if (format != FORMAT) {
+        tw_error("%s: format %d; this reads format %d", path, format, FORMAT);
+        return TW_ERR_FORMAT;
+    }
+    manifest->run.step = (uint64_t)step;
+    manifest->run.seed = (uint64_t)seed;
+    manifest->run.batch = (uint64_t)batch;
+    manifest->run.seq_len = (uint64_t)seq_len;
+    tw_status_t status = check_tensors(path, json_object_get(body, "tensors"), model);
+    return status == TW_OK ? read_shards(path, json_object_get(body, "shards"), manifest) : status;
+}
+
+static tw_status_t read_json(const char *path, json_t *json, const tw_model_t *model, tw_manifest_t *manifest)
+{
+    json_t *body = json_object_get(json, "body");
+    const char *stored = json_string_value(json_object_get(json, "xxh3"));
+    if (!json_is_object(body) || !stored) {
+        return damaged(path, "no body with a checksum");
+    }
+    char checksum[17];
+    format_checksum(body_checksum(body), checksum);
+    if (strcmp(checksum, stored) != 0) {
+        return damaged(path, "its checksum is another");
+    }
+    return read_body(path, body, model, manifest);
+}
+
+tw_status_t tw_manifest_read(const char *path, const tw_model_t *model, tw_manifest_t *manifest)
+{
+    *manifest = (tw_manifest_t){0};
+    if (access(path, R_OK) != 0) {
+        int error = errno;
+        tw_error("%s: cannot read it: %s", path, strerror(error));
+        return tw_status_from_errno(error);
+    }
+    json_error_t error;
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!json) {
+        return damaged(path, error.text);
+    }
+    tw_status_t status = read_json(path, json, model, manifest);
+    json_decref(json);
+    if (status != TW_OK) {
+        tw_manifest_cleanup(manifest);
+    }
+    return status;
+}
+
+void tw_manifest_cleanup(tw_manifest_t *manifest)
+{
+    free(manifest->shards);
+    *manifest = (tw_manifest_t){0};
+}

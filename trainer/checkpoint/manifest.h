@@ -1,0 +1,37 @@
+/** Private to trainer/checkpoint: manifest.json, which makes a folder a checkpoint.
+ *
+ *      {"body": {"format": 1, "step": 600, "seed": 1, "batch": 8, "seq_len": 128, "n_ranks": 4,
+ *                "tensors": [{"name": "transformer.wte.weight", "n_elems": 32768}, ...],
+ *                "shards": [{"bytes": 1234, "xxh3": "0123456789abcdef"}, ...]},
+ *       "xxh3": "..."}
+ *
+ *  The last checksum is of the body, written compactly with sorted keys. */
+#ifndef TW_TRAINER_CHECKPOINT_MANIFEST_H
+#define TW_TRAINER_CHECKPOINT_MANIFEST_H
+
+#include "trainer/checkpoint/checkpoint.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_manifest_shard {
+    uint64_t bytes, checksum;
+} tw_manifest_shard_t;
+
+typedef struct tw_manifest {
+    tw_checkpoint_run_t run;
+    tw_manifest_shard_t *shards; /**< [run.n_ranks], allocated */
+} tw_manifest_t;
+
+/** Write it and bring it to the disk. TW_ERR_IO, TW_ERR_NO_MEMORY; logged. */
+tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, const tw_model_t *model);
+/** TW_ERR_NOT_FOUND, TW_ERR_IO; TW_ERR_FORMAT: damaged; TW_ERR_MISMATCH: its tensors are not the model's. Logged. */
+tw_status_t tw_manifest_read(const char *path, const tw_model_t *model, tw_manifest_t *manifest);
+void tw_manifest_cleanup(tw_manifest_t *manifest);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

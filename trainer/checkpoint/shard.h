@@ -1,0 +1,32 @@
+/** Private to trainer/checkpoint: a rank's file. Its tensors are called "master/transformer.wte.weight/4096": the kind, the
+ *  model's tensor, the first element. */
+#ifndef TW_TRAINER_CHECKPOINT_SHARD_H
+#define TW_TRAINER_CHECKPOINT_SHARD_H
+
+#include "safetensors/safetensors.h"
+#include "trainer/checkpoint/checkpoint.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A run of elements in a file. */
+typedef struct tw_shard_part {
+    int kind; /**< tw_checkpoint_kind_t */
+    size_t tensor, first, n_elems;
+    const void *data; /**< fp32, maybe unaligned; the file's */
+    int rank;         /**< whose file */
+} tw_shard_part_t;
+
+/** Write a rank's pieces to `path`. Errors of the safetensors writer; TW_ERR_INVALID (logged): a piece outside its tensor. */
+tw_status_t tw_shard_write(const char *path, const tw_model_t *model, const tw_checkpoint_piece_t *pieces,
+                           size_t n_pieces);
+/** What a tensor of rank's file is. TW_ERR_FORMAT, logged with `path`: nothing that save has written. */
+tw_status_t tw_shard_part_of(const char *path, const tw_model_t *model, const tw_safetensors_tensor_t *tensor,
+                             int rank, tw_shard_part_t *part);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
