@@ -9,6 +9,7 @@
 #include "trainer/data/data.h"
 #include "trainer/engine/engine.h"
 #include "trainer/model/model.h"
+#include "trainer/persist.h"
 #include "trainer/trainer.h"
 
 typedef struct run {
@@ -107,6 +108,12 @@ static tw_status_t create_engine(run_t *run)
     return status == TW_OK && !run->step_secs ? TW_ERR_NO_MEMORY : status;
 }
 
+static tw_persist_t persist_of(const run_t *run)
+{
+    return (tw_persist_t){
+        .options = run->options, .model = run->model, .engine = run->engine, .world = run->world};
+}
+
 static tw_status_t set_up(run_t *run)
 {
     tw_status_t status =
@@ -124,7 +131,14 @@ static tw_status_t set_up(run_t *run)
     if (status == TW_OK) {
         status = create_model(run);
     }
-    return status == TW_OK ? create_engine(run) : status;
+    if (status == TW_OK) {
+        status = create_engine(run);
+    }
+    if (status == TW_OK) {
+        tw_persist_t persist = persist_of(run);
+        status = tw_persist_restore(&persist);
+    }
+    return status;
 }
 
 static void tear_down(run_t *run, tw_status_t status)
@@ -189,6 +203,10 @@ static tw_status_t one_step(run_t *run)
     }
     if (status == TW_OK && (is_last || is_due(o->check_every, step.step))) {
         status = check(run);
+    }
+    if (status == TW_OK) {
+        tw_persist_t persist = persist_of(run);
+        status = tw_persist_step_done(&persist);
     }
     note_step(run, &step);
     if (status == TW_OK && run->params->on_step) {

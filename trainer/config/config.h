@@ -61,7 +61,7 @@ typedef struct tw_train_options {
     int gradient_hadamard, gradient_inner;
     int recompute;
     double loss_jump;
-    char *checkpoint, *resume;
+    char *checkpoint, *resume, *save_model;
     int64_t checkpoint_every, checkpoint_keep;
     /* the model's */
     char *preset;

@@ -138,6 +138,9 @@ static const tw_config_field_t fields[] = {
     COUNT("thinwire.checkpoint_every", "0", checkpoint_every, 0, MANY, "steps", "0: at the end only."),
     COUNT("thinwire.checkpoint_keep", "2", checkpoint_keep, 1, 1000, "", "Of the last ones."),
     TEXT("thinwire.resume", resume, "Folder of checkpoints to go on from; nothing: start anew."),
+    TEXT("thinwire.save_model", save_model,
+         "Folder for the trained weights as transformers reads them; needs thinwire.checkpoint; nothing: "
+         "none."),
     /* ---- the model ---- */
     TEXT("model.preset", preset, "gpt2, gpt2-medium, gpt2-large, gpt2-xl; nothing: as the other keys say."),
     COUNT("model.n_params", "0", n_params, 0, 1e12, "", "A shape of about so many parameters; 0: as below."),

@@ -124,6 +124,9 @@ static tw_status_t check_places(const tw_train_options_t *o)
     if (o->offload_param == TW_TRAIN_CPU || o->offload_optimizer == TW_TRAIN_CPU) {
         tw_info("config: offload to cpu: on CPUs all of it is in host memory already");
     }
+    if (*o->save_model && !*o->checkpoint) {
+        return refuse("thinwire.save_model needs thinwire.checkpoint: the model is made of the last one");
+    }
     if (o->cpu_checkpointing) {
         tw_info("config: cpu_checkpointing: on CPUs layers' inputs are in host memory already");
     }

@@ -1,0 +1,32 @@
+/** Private to trainer: what a run starts from and leaves behind, on disk. */
+#ifndef TW_TRAINER_PERSIST_H
+#define TW_TRAINER_PERSIST_H
+
+#include "trainer/config/config.h"
+#include "trainer/engine/engine.h"
+#include "trainer/model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What is written and read; all borrowed. */
+typedef struct tw_persist {
+    const tw_train_options_t *options;
+    const tw_model_t *model;
+    tw_engine_t *engine;
+    tw_coll_t *world;
+} tw_persist_t;
+
+/** Put a checkpoint (thinwire.resume) or given weights (model.init_from) in place of the first weights; nothing if neither is
+ *  asked for. Collective. Errors of tw_checkpoint_open, tw_checkpoint_read and tw_weights_open, on all ranks. */
+tw_status_t tw_persist_restore(const tw_persist_t *persist);
+/** After a step: a checkpoint, if one is due; after the last step the whole model too, if asked for. Collective. Errors of
+ *  tw_checkpoint_save and tw_weights_export. */
+tw_status_t tw_persist_step_done(const tw_persist_t *persist);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
