@@ -7,10 +7,35 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 
+tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *world)
+{
+    const tw_train_options_t *o = persist->options;
+    if (!*o->resume && !*o->init_from && !*o->checkpoint) {
+        return TW_OK;
+    }
+    int n_ranks = tw_coll_size(world), *ranks = calloc((size_t)n_ranks, sizeof(*ranks));
+    if (!ranks) {
+        tw_error("out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int rank = 0; rank < n_ranks; rank++) {
+        ranks[rank] = rank;
+    }
+    tw_status_t status = tw_coll_group_create(world, ranks, n_ranks, &persist->own);
+    free(ranks);
+    return status;
+}
+
+void tw_persist_cleanup(tw_persist_t *persist)
+{
+    tw_coll_destroy(persist->own);
+    persist->own = NULL;
+}
+
 /* A failure of one rank is everybody's. */
 static tw_status_t agree(const tw_persist_t *persist, tw_status_t status)
 {
-    int n_ranks = tw_coll_size(persist->world);
+    int n_ranks = tw_coll_size(persist->own);
     int64_t own = status, *all = calloc((size_t)n_ranks, sizeof(*all));
     if (!all) {
         tw_error("out of memory");
@@ -19,7 +44,7 @@ static tw_status_t agree(const tw_persist_t *persist, tw_status_t status)
     tw_coll_segment_t segment = {.src = &own, .dst = all, .n_elems = (size_t)n_ranks * sizeof(*all)};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-    status = tw_coll_run(persist->world, &args);
+    status = tw_coll_run(persist->own, &args);
     for (int rank = 0; rank < n_ranks && status == TW_OK; rank++) {
         status = (tw_status_t)all[rank];
     }
@@ -70,7 +95,7 @@ static tw_status_t read_checkpoint(const tw_persist_t *persist, uint64_t *step)
     tw_checkpoint_piece_t *pieces = pieces_of(persist, &n_pieces);
     status = pieces ? tw_checkpoint_read(checkpoint, pieces, n_pieces) : TW_ERR_NO_MEMORY;
     *step = tw_checkpoint_run_get(checkpoint)->step;
-    if (status == TW_OK && tw_coll_rank(persist->world) == 0) {
+    if (status == TW_OK && tw_coll_rank(persist->own) == 0) {
         compare_run(persist->options, tw_checkpoint_run_get(checkpoint));
     }
     free(pieces);
@@ -111,7 +136,7 @@ tw_status_t tw_persist_restore(const tw_persist_t *persist)
 /* In stage 0 every rank has everything: one of them writes it. */
 static int writes_pieces(const tw_persist_t *persist)
 {
-    return persist->options->stage > 0 || tw_coll_rank(persist->world) == 0;
+    return persist->options->stage > 0 || tw_coll_rank(persist->own) == 0;
 }
 
 static tw_status_t save(const tw_persist_t *persist)
@@ -131,7 +156,7 @@ static tw_status_t save(const tw_persist_t *persist)
                                                .seq_len = (uint64_t)o->sequence},
                                        .pieces = pieces,
                                        .n_pieces = writes_pieces(persist) ? n_pieces : 0};
-        status = tw_checkpoint_save(persist->world, &state);
+        status = tw_checkpoint_save(persist->own, &state);
     }
     free(pieces);
     return status;
@@ -142,7 +167,7 @@ static tw_status_t export_weights(const tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
     tw_checkpoint_t *checkpoint;
-    if (tw_coll_rank(persist->world) != 0) {
+    if (tw_coll_rank(persist->own) != 0) {
         return TW_OK;
     }
     tw_status_t status = tw_checkpoint_open(o->checkpoint, persist->model, &checkpoint);

@@ -10,13 +10,19 @@
 extern "C" {
 #endif
 
-/** What is written and read; all borrowed. */
+/** What is written and read; borrowed, but for `own`. */
 typedef struct tw_persist {
     const tw_train_options_t *options;
     const tw_model_t *model;
     tw_engine_t *engine;
-    tw_coll_t *world;
+    tw_coll_t *
+        own; /**< the world's ranks again: what they say here does not count as training; NULL: nothing is asked for */
 } tw_persist_t;
+
+/** options, model and engine are set. Collective. Errors of tw_coll_group_create. */
+tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *world);
+/** Accepts what tw_persist_init has not seen, zeroed. */
+void tw_persist_cleanup(tw_persist_t *persist);
 
 /** Put a checkpoint (thinwire.resume) or given weights (model.init_from) in place of the first weights; nothing if neither is
  *  asked for. Collective. Errors of tw_checkpoint_open, tw_checkpoint_read and tw_weights_open, on all ranks. */

@@ -20,6 +20,7 @@ typedef struct run {
     tw_data_t *data;
     tw_model_t *model;
     tw_engine_t *engine;
+    tw_persist_t persist;
     size_t rss_before; /* the engine */
     double *step_secs; /* [steps] */
     tw_trainer_result_t *result;
@@ -108,10 +109,11 @@ static tw_status_t create_engine(run_t *run)
     return status == TW_OK && !run->step_secs ? TW_ERR_NO_MEMORY : status;
 }
 
-static tw_persist_t persist_of(const run_t *run)
+static tw_status_t restore(run_t *run)
 {
-    return (tw_persist_t){
-        .options = run->options, .model = run->model, .engine = run->engine, .world = run->world};
+    run->persist = (tw_persist_t){.options = run->options, .model = run->model, .engine = run->engine};
+    tw_status_t status = tw_persist_init(&run->persist, run->world);
+    return status == TW_OK ? tw_persist_restore(&run->persist) : status;
 }
 
 static tw_status_t set_up(run_t *run)
@@ -134,11 +136,7 @@ static tw_status_t set_up(run_t *run)
     if (status == TW_OK) {
         status = create_engine(run);
     }
-    if (status == TW_OK) {
-        tw_persist_t persist = persist_of(run);
-        status = tw_persist_restore(&persist);
-    }
-    return status;
+    return status == TW_OK ? restore(run) : status;
 }
 
 static void tear_down(run_t *run, tw_status_t status)
@@ -146,6 +144,7 @@ static void tear_down(run_t *run, tw_status_t status)
     if (status != TW_OK && run->world) {
         tw_coll_abort(run->world); /* nobody is to wait for this rank */
     }
+    tw_persist_cleanup(&run->persist);
     tw_engine_destroy(run->engine);
     tw_model_destroy(run->model);
     tw_data_close(run->data);
@@ -205,8 +204,7 @@ static tw_status_t one_step(run_t *run)
         status = check(run);
     }
     if (status == TW_OK) {
-        tw_persist_t persist = persist_of(run);
-        status = tw_persist_step_done(&persist);
+        status = tw_persist_step_done(&run->persist);
     }
     note_step(run, &step);
     if (status == TW_OK && run->params->on_step) {

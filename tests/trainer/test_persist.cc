@@ -109,6 +109,10 @@ class Persist : public tw::Fixture
         EXPECT_EQ(TW_OK, tw_coll_create(&of_world, &params.world));
         tw_trainer_result_t result;
         tw_status_t status = tw_trainer_run(&params, &result);
+        if (status == TW_OK) { /* checkpoints are not training */
+            EXPECT_EQ(1, result.bytes_as_planned);
+            EXPECT_EQ(1, result.replicas_equal);
+        }
         tw_coll_destroy(params.world);
         return status;
     }
