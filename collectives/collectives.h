@@ -243,7 +243,11 @@ void tw_coll_counters_get(tw_coll_t *coll, tw_coll_counters_t *out);
 /** NaN or Inf blocks met by this communicator's encoders. On GPU memory, synchronises with the device. */
 uint64_t tw_coll_nonfinite_blocks(tw_coll_t *coll);
 /** Bytes of workspace that the communicator holds now, for chunks on their way, and the kind of memory that it is in: on GPU
- *  memory over a transport it may be host memory, which is pinned then. */
+ *  memory over a transport it may be host memory, which is pinned then. On host memory that is scratch memory, at most
+ *  TW_COLL_SCRATCH. On GPU memory it is bounded too, whatever the tensors' size, but by more: a chunk to each rank makes a
+ *  round, of 16 MB at most as it goes between nodes, and at most seven rounds are under way. A round is a few launches,
+ *  whatever its size, and has to be long enough to hide what they cost. TW_COLL_CHUNK makes rounds, and the workspace,
+ *  smaller. */
 size_t tw_coll_workspace_bytes(tw_coll_t *coll);
 tw_mem_t tw_coll_workspace_mem(const tw_coll_t *coll);
 /** Give the workspace back to the system, but what operations in flight have of it: for a communicator that will rest, as

@@ -100,16 +100,7 @@ static void build_pairwise_alltoall(const tw_build_t *build)
 
 static void cost_pairwise_alltoall(const tw_case_t *c, tw_coll_cost_t *cost)
 {
-    const tw_topo_t *topo = c->topo;
-    double shard = c->bytes / topo->world;
-    int mates = topo->max_local - 1, remote = topo->world - topo->min_local;
-
-    cost->inter_rounds += remote > 0;
-    cost->inter_messages += remote > 0 ? tw_cost_messages(c, shard) * remote : 0;
-    cost->inter_bytes += shard * tw_topo_remote_pairs(topo);
-    cost->node_rounds += remote == 0 && mates > 0;
-    cost->node_messages += tw_cost_messages(c, shard) * mates;
-    cost->node_bytes += shard * mates * topo->max_local;
+    tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
 }
 
 static const tw_algo_t algos[] = {

@@ -245,6 +245,7 @@ TEST_F(Request, DestroyWhileInFlight)
         for (int i = 0; i < 100; i++) {
             EXPECT_EQ(tw_coll_progress(world.coll(rank)), TW_OK);
         }
+        EXPECT_EQ(world.coll(rank)->mover.polls, 0) << "messages announce themselves: who waits may sleep";
         world.destroy(rank);
     });
 }

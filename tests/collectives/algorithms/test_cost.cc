@@ -107,6 +107,7 @@ TEST_F(Cost, CountsWhatIsSent)
                 continue;
             }
             EXPECT_NEAR(cost.inter_bytes, (double)counted.inter_bytes, 1e-6);
+            EXPECT_EQ(cost.inter_rounds > 0, counted.inter_messages > 0); /* somebody waits for them */
             EXPECT_NEAR(cost.node_bytes, (double)counted.node_bytes, 1e-6);
             /* Halving and doubling: a row of shards that goes round the world is two messages. */
             bool rows = c.algo.find("ing") != std::string::npos && c.algo != "ring";
