@@ -10,8 +10,8 @@ static const char *const scale_names[] = {"bf16", "fp32"};
 
 tw_status_t tw_quant_codec_check(const tw_quant_codec_t *codec)
 {
-    if (codec->bits != 8 && codec->bits != 4) {
-        tw_error("quant: bits is %d, must be 8 or 4", codec->bits);
+    if (codec->bits != 8 && codec->bits != 4 && codec->bits != 2) {
+        tw_error("quant: bits is %d, must be 8, 4 or 2", codec->bits);
         return TW_ERR_INVALID;
     }
     if (codec->block < TW_QUANT_BLOCK_MIN || codec->block > TW_QUANT_BLOCK_MAX ||
@@ -102,8 +102,10 @@ tw_status_t tw_quant_codec_parse(const char *text, tw_quant_codec_t *codec)
     size_t length = strcspn(text, ":");
     if (length == 4 && strncmp(text, "int4", 4) == 0) {
         parsed = (tw_quant_codec_t){.bits = 4, .block = 128};
+    } else if (length == 4 && strncmp(text, "int2", 4) == 0) {
+        parsed = (tw_quant_codec_t){.bits = 2, .block = 64};
     } else if (length != 4 || strncmp(text, "int8", 4) != 0) {
-        tw_error("quant: codec '%s': must begin with int8 or int4", text);
+        tw_error("quant: codec '%s': must begin with int8, int4 or int2", text);
         return TW_ERR_INVALID;
     }
     tw_status_t status = parse_options(text, text + length, &parsed);
@@ -139,11 +141,11 @@ size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems)
     return tw_layout_encoded_bytes(codec, n_elems);
 }
 
-/* Half a step, and what fp32 adds: v = y * (1 / scale) is off by two roundings, 2^-23 of at most qmax steps, a scale
+/* Half a step, or with 2 bits what clips: a whole one; and what fp32 adds: v = y * (1 / scale) is off by two roundings, 2^-23 of at most qmax steps, a scale
  * that was not rounded up clips by 2^-24 of them, q * scale is rounded once more. 2^-21 covers the sum. */
 double tw_quant_error_bound(const tw_quant_codec_t *codec, double amax)
 {
     int qmax = tw_block_qmax(codec->bits);
-    float scale = tw_block_scale((float)amax, qmax, codec->scale);
-    return fmax(scale, 0x1p-125) * (0.5 + qmax * 0x1p-21);
+    float scale = tw_block_scale((float)amax, tw_block_reach(codec->bits), codec->scale);
+    return fmax(scale, 0x1p-125) * ((codec->bits == 2 ? 1 : 0.5) + qmax * 0x1p-21);
 }

@@ -32,7 +32,7 @@ static const struct argp_option option_list[] = {
     {.name = "codecs",
      .key = 'c',
      .arg = "LIST",
-     .doc = "Codecs, each int8 or int4 with options: int4:block=64,hadamard,stochastic,scale=fp32 "
+     .doc = "Codecs, each int8, int4 or int2 with options: int4:block=64,hadamard,stochastic,scale=fp32 "
             "(default: " DEFAULT_CODECS ")",
      .group = 1},
     {.name = "types",

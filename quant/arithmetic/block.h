@@ -10,8 +10,9 @@
 #include "quant/quant.h"
 
 #define TW_BLOCK_LIMIT_ROTATED \
-    0x7c800000u                        /**< bits of 2^122: above it, a rotated block counts as overflown */
-#define TW_BLOCK_SCALE_MIN 0x01000000u /**< bits of 2^-125: scales and their inverses stay normal numbers */
+    0x7c800000u /**< bits of 2^122: above it, a rotated block counts as overflown */
+#define TW_BLOCK_SCALE_MIN \
+    0x01000000u /**< bits of 2^-125: scales and, but for 2 bits, their inverses stay normal numbers */
 #define TW_BLOCK_HADAMARD_NORM 0x1.6a09e6p-3f /**< 2^-2.5 */
 
 /* ---- scale ----------------------------------------------------------------------------------------------------
@@ -23,19 +24,25 @@ TW_HD static inline int tw_block_qmax(int bits)
     return (1 << (bits - 1)) - 1;
 }
 
+/** The largest magnitude in steps of the scale: qmax, but 2 for 2 bits, where it clips to one step. */
+TW_HD static inline int tw_block_reach(int bits)
+{
+    return bits == 2 ? 2 : tw_block_qmax(bits);
+}
+
 /** Does a block with this largest magnitude get the NaN scale? */
 TW_HD static inline int tw_block_amax_is_nonfinite(uint32_t amax_bits, int hadamard)
 {
     return amax_bits > (hadamard ? TW_BLOCK_LIMIT_ROTATED : TW_FLOAT_MAX_BITS);
 }
 
-/** The scale as stored and used, for a finite amax: 0, or in [2^-125, 2^126). */
-TW_HD static inline float tw_block_scale(float amax, int qmax, tw_quant_scale_t type)
+/** The scale as stored and used, for a finite amax: 0, or in [2^-125, 2^126); with 2 bits up to 2^127. */
+TW_HD static inline float tw_block_scale(float amax, int reach, tw_quant_scale_t type)
 {
     if (amax == 0.0f) {
         return 0.0f;
     }
-    uint32_t bits = tw_float_bits(tw_float_div(amax, (float)qmax));
+    uint32_t bits = tw_float_bits(tw_float_div(amax, (float)reach));
     if (bits < TW_BLOCK_SCALE_MIN) {
         bits = TW_BLOCK_SCALE_MIN;
     }

@@ -91,7 +91,7 @@ tw_status_t load_kernels(const tw_quant_codec_t *codec)
                                        TW_CUDA_DECODE,       TW_CUDA_DECODE_APPLY, TW_CUDA_REDUCE_DECODE,
                                        TW_CUDA_REDUCE_ENCODE};
     static const tw_type_t types[] = {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16};
-    static const uint32_t widths[] = {8, 4};
+    static const uint32_t widths[] = {8, 4, 2};
     tw_cuda_job_t *job = (tw_cuda_job_t *)calloc(1, sizeof(*job));
     cudaFuncAttributes attributes;
     tw_status_t status =

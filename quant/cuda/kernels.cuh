@@ -54,9 +54,9 @@ TW_DEVICE void tw_kernel_quantize(const tw_kernel_view &view, int row, const tw_
         uint64_t elem =
             view.segment->first_elem + view.tile.first_elem + tw_kernel_strip(view, row) * TW_STRIP_ELEMS;
         tw_strip_random(args.seed, args.step, view.segment->tensor, elem, random);
-        tw_strip_quantize_stochastic(x, inverse, args.out.qmax, random, q);
+        tw_strip_quantize_stochastic<BITS>(x, inverse, random, q);
     } else {
-        tw_strip_quantize_nearest(x, inverse, q);
+        tw_strip_quantize_nearest<BITS>(x, inverse, q);
     }
     tw_strip_pack<BITS>(q, codes);
 }
@@ -69,7 +69,7 @@ TW_DEVICE uint32_t tw_kernel_put(const tw_kernel_view &view, int row, const tw_c
     const tw_cuda_args_t &args = *view.args;
     uint32_t strip = tw_kernel_strip(view, row);
     bool nonfinite = tw_block_amax_is_nonfinite(amax, (int)args.out.hadamard);
-    float scale = tw_strip_scale(tw_float_of_bits(nonfinite ? 0 : amax), args.out.qmax, args.out.qmax_inv,
+    float scale = tw_strip_scale(tw_float_of_bits(nonfinite ? 0 : amax), args.out.reach, args.out.reach_inv,
                                  args.out.scale == TW_QUANT_SCALE_FP32);
     tw_kernel_codes<BITS> codes;
     tw_kernel_quantize<BITS>(view, row, x, tw_strip_inverse(scale), codes);

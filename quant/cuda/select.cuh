@@ -27,6 +27,9 @@ tw_status_t tw_kernel_select_bits(const tw_cuda_job_t *job, uint32_t grid)
     if (job->params.args.out.bits == 8) {
         return RUNNER::template run<KERNEL<TYPE, 8>>(job, grid);
     }
+    if (job->params.args.out.bits == 2) {
+        return RUNNER::template run<KERNEL<TYPE, 2>>(job, grid);
+    }
     return RUNNER::template run<KERNEL<TYPE, 4>>(job, grid);
 }
 
@@ -53,6 +56,9 @@ tw_status_t tw_kernel_select_reduce_encode(const tw_cuda_job_t *job, uint32_t gr
 {
     if (job->params.args.in.bits == 8) {
         return tw_kernel_select_bits<RUNNER, tw_kernel_reduce_encode, 8>(job, grid);
+    }
+    if (job->params.args.in.bits == 2) {
+        return tw_kernel_select_bits<RUNNER, tw_kernel_reduce_encode, 2>(job, grid);
     }
     return tw_kernel_select_bits<RUNNER, tw_kernel_reduce_encode, 4>(job, grid);
 }

@@ -79,17 +79,17 @@ TW_HD static inline uint32_t tw_strip_amax_bits(const float (&x)[TW_STRIP_ELEMS]
 
 /* ---- scale ------------------------------------------------------------------------------------------------------ */
 
-/** a / qmax, correctly rounded where the result is at least 2^-125: the residual of the first guess is exact. */
-TW_HD static inline float tw_strip_divide(float a, float qmax, float qmax_inv)
+/** a / reach, correctly rounded where the result is at least 2^-125: the residual of the first guess is exact. */
+TW_HD static inline float tw_strip_divide(float a, float reach, float reach_inv)
 {
-    float q = tw_float_mul(a, qmax_inv);
-    return tw_strip_fma(tw_strip_fma(-q, qmax, a), qmax_inv, q);
+    float q = tw_float_mul(a, reach_inv);
+    return tw_strip_fma(tw_strip_fma(-q, reach, a), reach_inv, q);
 }
 
 /** tw_block_scale. */
-TW_HD static inline float tw_strip_scale(float amax, float qmax, float qmax_inv, bool fp32)
+TW_HD static inline float tw_strip_scale(float amax, float reach, float reach_inv, bool fp32)
 {
-    uint32_t bits = tw_float_bits(tw_strip_divide(amax, qmax, qmax_inv));
+    uint32_t bits = tw_float_bits(tw_strip_divide(amax, reach, reach_inv));
     bits = bits < TW_BLOCK_SCALE_MIN ? TW_BLOCK_SCALE_MIN : bits;
     bits = fp32 ? bits : (bits + 0xffffu) & 0xffff0000u;
     return amax == 0.0f ? 0.0f : tw_float_of_bits(bits);
@@ -126,9 +126,12 @@ TW_HD static inline void tw_strip_unpack(const uint32_t (&codes)[TW_STRIP_CODE_W
         if (BITS == 8) {
             word = codes[i / 4] ^ 0x80808080u;
             byte = i % 4;
-        } else {
+        } else if (BITS == 4) {
             word = (codes[i / 8] ^ 0x88888888u) >> (i % 2 * 4) & 0x0f0f0f0fu;
             byte = i % 8 / 2;
+        } else {
+            word = (codes[0] ^ 0xaaaaaaaau) >> (i % 4 * 2) & 0x03030303u;
+            byte = i / 4;
         }
         q[i] = tw_float_sub(tw_float_of_bits(tw_strip_bytes(word, exponent, 0x7540u | byte)), bias);
     }
@@ -147,6 +150,12 @@ TW_HD static inline void tw_strip_pack(const uint32_t (&q)[TW_STRIP_ELEMS],
     for (int w = 0; w < TW_STRIP_CODE_WORDS(BITS); w++) {
         if (BITS == 8) {
             codes[w] = tw_strip_lowest_bytes(q[4 * w], q[4 * w + 1], q[4 * w + 2], q[4 * w + 3]);
+        } else if (BITS == 2) {
+            codes[w] = 0;
+            for (int i = 0; i < 4; i++) {
+                codes[w] |= (tw_strip_lowest_bytes(q[i], q[4 + i], q[8 + i], q[12 + i]) & 0x03030303u)
+                            << (2 * i);
+            }
         } else {
             uint32_t even = tw_strip_lowest_bytes(q[8 * w], q[8 * w + 2], q[8 * w + 4], q[8 * w + 6]);
             uint32_t odd = tw_strip_lowest_bytes(q[8 * w + 1], q[8 * w + 3], q[8 * w + 5], q[8 * w + 7]);
@@ -155,22 +164,28 @@ TW_HD static inline void tw_strip_pack(const uint32_t (&q)[TW_STRIP_ELEMS],
     }
 }
 
-/** Nearest even. No clamp: |x * inverse| <= qmax * (1 + 2^-22) for a scale that tw_block_scale chose, which rounds to at
- *  most qmax. */
+/** Nearest even. No clamp but for 2 bits: |x * inverse| <= qmax * (1 + 2^-22) for a scale that tw_block_scale chose, which
+ *  rounds to at most qmax. */
+template <int BITS>
 TW_HD static inline void tw_strip_quantize_nearest(const float (&x)[TW_STRIP_ELEMS], float inverse,
                                                    uint32_t (&q)[TW_STRIP_ELEMS])
 {
     for (int i = 0; i < TW_STRIP_ELEMS; i++) {
-        q[i] = tw_float_bits(tw_float_add(tw_float_mul(x[i], inverse), 12582912.0f));
+        float v = tw_float_mul(x[i], inverse);
+        if (BITS == 2) {
+            v = v > 1.0f ? 1.0f : v < -1.0f ? -1.0f : v;
+        }
+        q[i] = tw_float_bits(tw_float_add(v, 12582912.0f));
     }
 }
 
 /** Stochastic, with one random word per element. */
+template <int BITS>
 TW_HD static inline void tw_strip_quantize_stochastic(const float (&x)[TW_STRIP_ELEMS], float inverse,
-                                                      float qmax, const uint32_t (&random)[TW_STRIP_ELEMS],
+                                                      const uint32_t (&random)[TW_STRIP_ELEMS],
                                                       uint32_t (&q)[TW_STRIP_ELEMS])
 {
-    const float magic = 12582912.0f;
+    const float magic = 12582912.0f, qmax = (float)tw_block_qmax(BITS);
     for (int i = 0; i < TW_STRIP_ELEMS; i++) {
         float v = tw_float_mul(x[i], inverse);
         float whole = tw_float_sub(tw_float_add(v, magic), magic);

@@ -7,7 +7,7 @@
 #ifndef TW_QUANT_CUDA_TILING_H
 #define TW_QUANT_CUDA_TILING_H
 
-#include "quant/arithmetic/layout.h"
+#include "quant/arithmetic/block.h"
 
 #define TW_STRIP_ELEMS 16
 #define TW_CUDA_WARP 32u
@@ -25,8 +25,8 @@ typedef struct tw_cuda_codec {
     uint32_t block_strips, block_magic; /**< p / block_strips = (p * block_magic) >> 32 for p < 2^16 */
     uint32_t scale_bytes, header_bytes, frame_bytes;
     uint32_t frame_elems;
-    uint32_t pad_mask;    /**< codes are padded to 16 bytes: elements that fill them, less 1 */
-    float qmax, qmax_inv; /**< largest code; 1 / qmax rounded to nearest */
+    uint32_t pad_mask;      /**< codes are padded to 16 bytes: elements that fill them, less 1 */
+    float reach, reach_inv; /**< largest magnitude in steps; 1 / reach rounded to nearest */
 } tw_cuda_codec_t;
 
 static inline tw_cuda_codec_t tw_cuda_codec_of(const tw_quant_codec_t *codec)
@@ -44,8 +44,8 @@ static inline tw_cuda_codec_t tw_cuda_codec_of(const tw_quant_codec_t *codec)
     c.frame_bytes = (uint32_t)tw_layout_frame_bytes(codec);
     c.frame_elems = (uint32_t)tw_layout_frame_elems(codec);
     c.pad_mask = TW_QUANT_ALIGN_BYTES * 8 / c.bits - 1;
-    c.qmax = (float)((1 << (codec->bits - 1)) - 1);
-    c.qmax_inv = 1.0f / c.qmax;
+    c.reach = (float)tw_block_reach(codec->bits);
+    c.reach_inv = 1.0f / c.reach;
     return c;
 }
 
@@ -169,7 +169,10 @@ TW_HD static inline tw_cuda_tile_t tw_cuda_tile_at(const tw_cuda_tiling_t *tilin
     tile.first_elem = index * tiling->tile_elems;
     uint64_t left = n_elems - tile.first_elem;
     tile.elems = left < tiling->tile_elems ? (uint32_t)left : tiling->tile_elems;
-    tile.padded_elems = (tile.elems + codec->pad_mask) & ~codec->pad_mask;
+    /* Frames begin at multiples of what fills 16 bytes; with 2 bits, blocks and tiles need not. */
+    uint32_t phase = (uint32_t)tile.first_elem & codec->pad_mask;
+    uint32_t end = (phase + tile.elems + codec->pad_mask) & ~codec->pad_mask;
+    tile.padded_elems = left > tiling->tile_elems ? tile.elems : end - phase;
     return tile;
 }
 

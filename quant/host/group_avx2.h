@@ -109,18 +109,30 @@ INLINE void codes_store(int bits, uint8_t *codes, const __m256i q[4])
         _mm256_storeu_si256((__m256i *)codes, bytes);
         return;
     }
-    __m256i nibbles = _mm256_and_si256(bytes, _mm256_set1_epi8(0x0f));
-    __m256i pairs = _mm256_maddubs_epi16(nibbles, _mm256_set1_epi16(0x1001)); /* even + 16 * odd */
+    __m256i parts = _mm256_and_si256(bytes, _mm256_set1_epi8(bits == 4 ? 0x0f : 0x03));
+    /* even + 16 * odd, or even + 4 * odd */
+    __m256i pairs = _mm256_maddubs_epi16(parts, _mm256_set1_epi16(bits == 4 ? 0x1001 : 0x0401));
     pairs = _mm256_permute4x64_epi64(_mm256_packus_epi16(pairs, pairs), 0x08);
-    _mm_storeu_si128((__m128i *)codes, _mm256_castsi256_si128(pairs));
+    __m128i packed = _mm256_castsi256_si128(pairs);
+    if (bits == 4) {
+        _mm_storeu_si128((__m128i *)codes, packed);
+        return;
+    }
+    packed = _mm_maddubs_epi16(packed, _mm_set1_epi16(0x1001));
+    _mm_storel_epi64((__m128i *)codes, _mm_packus_epi16(packed, packed));
 }
 
-/** Round y * inverse to nearest even. No clamp: |y * inverse| < qmax + 0.5 by the choice of the scale. */
+/** Round y * inverse to nearest even. No clamp but for 2 bits: |y * inverse| < qmax + 0.5 by the choice of the scale. */
 INLINE void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
 {
     __m256i q[4];
-    UNROLL for (int r = 0; r < 4; r++) q[r] =
-        _mm256_cvtps_epi32(_mm256_mul_ps(g.v[r], _mm256_set1_ps(inverse)));
+    UNROLL for (int r = 0; r < 4; r++)
+    {
+        q[r] = _mm256_cvtps_epi32(_mm256_mul_ps(g.v[r], _mm256_set1_ps(inverse)));
+        if (bits == 2) {
+            q[r] = _mm256_min_epi32(_mm256_set1_epi32(1), _mm256_max_epi32(_mm256_set1_epi32(-1), q[r]));
+        }
+    }
     codes_store(bits, codes, q);
 }
 
@@ -158,18 +170,25 @@ INLINE decoder_t decoder_for(int bits, float scale)
 /** 32 codes times the scale, not clamped. */
 INLINE group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decoder)
 {
-    /* Brings nibble i of a word to the top of lane i. */
+    /* Brings nibble i of a word, or pair i or 8 + i of its bits, to the top of lane i. */
     const __m256i shifts = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
+    const __m256i low = _mm256_setr_epi32(30, 28, 26, 24, 22, 20, 18, 16),
+                  high = _mm256_setr_epi32(14, 12, 10, 8, 6, 4, 2, 0);
     group_t g;
     UNROLL for (int r = 0; r < 4; r++)
     {
         __m256i q;
         if (bits == 8) {
             q = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(codes + 8 * r)));
-        } else {
+        } else if (bits == 4) {
             int eight;
             memcpy(&eight, codes + 4 * r, sizeof(eight));
             q = _mm256_srai_epi32(_mm256_sllv_epi32(_mm256_set1_epi32(eight), shifts), 28);
+        } else {
+            int sixteen;
+            memcpy(&sixteen, codes + r / 2 * 4, sizeof(sixteen));
+            q = _mm256_sllv_epi32(_mm256_set1_epi32(sixteen), r % 2 ? high : low);
+            q = _mm256_srai_epi32(q, 30);
         }
         g.v[r] = _mm256_mul_ps(_mm256_cvtepi32_ps(q), decoder.scale);
     }

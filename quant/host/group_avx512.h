@@ -86,7 +86,7 @@ INLINE uint16_t amax_of_halves(const uint16_t *src, size_t n)
 
 /* ---- codes ------------------------------------------------------------------------------------------------------ */
 
-/** 32 integers in order, a byte or a nibble each. */
+/** 32 integers in order, a byte, a nibble or two bits each. */
 INLINE void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
 {
     __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm512_cvtepi32_epi8(q0)),
@@ -95,16 +95,30 @@ INLINE void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
         _mm256_storeu_si256((__m256i *)codes, bytes);
         return;
     }
-    __m256i nibbles = _mm256_and_si256(bytes, _mm256_set1_epi8(0x0f));
-    __m256i pairs = _mm256_maddubs_epi16(nibbles, _mm256_set1_epi16(0x1001)); /* even + 16 * odd */
-    _mm_storeu_si128((__m128i *)codes, _mm256_cvtepi16_epi8(pairs));
+    __m256i parts = _mm256_and_si256(bytes, _mm256_set1_epi8(bits == 4 ? 0x0f : 0x03));
+    /* even + 16 * odd, or even + 4 * odd */
+    __m256i pairs = _mm256_maddubs_epi16(parts, _mm256_set1_epi16(bits == 4 ? 0x1001 : 0x0401));
+    __m128i packed = _mm256_cvtepi16_epi8(pairs);
+    if (bits == 4) {
+        _mm_storeu_si128((__m128i *)codes, packed);
+        return;
+    }
+    _mm_storel_epi64((__m128i *)codes, _mm_cvtepi16_epi8(_mm_maddubs_epi16(packed, _mm_set1_epi16(0x1001))));
 }
 
-/** Round y * inverse to nearest even. No clamp: |y * inverse| < qmax + 0.5 by the choice of the scale. */
+/** Round y * inverse to nearest even. No clamp but for 2 bits: |y * inverse| < qmax + 0.5 by the choice of the scale. */
 INLINE void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
 {
-    g = group_mul(g, inverse);
-    codes_store(bits, codes, _mm512_cvtps_epi32(g.v[0]), _mm512_cvtps_epi32(g.v[1]));
+    const __m512i one = _mm512_set1_epi32(1), minus = _mm512_set1_epi32(-1);
+    __m512i q[2];
+    UNROLL for (int r = 0; r < 2; r++)
+    {
+        q[r] = _mm512_cvtps_epi32(_mm512_mul_ps(g.v[r], _mm512_set1_ps(inverse)));
+        if (bits == 2) {
+            q[r] = _mm512_min_epi32(one, _mm512_max_epi32(minus, q[r]));
+        }
+    }
+    codes_store(bits, codes, q[0], q[1]);
 }
 
 /** Stochastically, as tw_block_round_stochastic, with 32 random words. */
@@ -129,7 +143,7 @@ INLINE void group_quantize_stochastic(int bits, group_t g, float inverse, const 
     codes_store(bits, codes, q[0], q[1]);
 }
 
-/** What a block is decoded with: its scale, or for 4 bits all 16 values that a code can have. */
+/** What a block is decoded with: its scale, or for 4 bits all 16 values that a code can have; for 2 bits its 4, repeated. */
 typedef struct {
     __m512 v;
 } decoder_t;
@@ -137,8 +151,9 @@ typedef struct {
 INLINE decoder_t decoder_for(int bits, float scale)
 {
     const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    const __m512 few = _mm512_setr_ps(0, 1, -2, -1, 0, 1, -2, -1, 0, 1, -2, -1, 0, 1, -2, -1);
     __m512 s = _mm512_set1_ps(scale);
-    return (decoder_t){bits == 8 ? s : _mm512_mul_ps(values, s)};
+    return (decoder_t){bits == 8 ? s : _mm512_mul_ps(bits == 4 ? values : few, s)};
 }
 
 /** 32 codes times the scale, not clamped. */
@@ -150,6 +165,16 @@ INLINE group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decode
         {
             __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(codes + 16 * r)));
             g.v[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(q), decoder.v);
+        }
+        return g;
+    }
+    if (bits == 2) {
+        const __m512i pairs = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        UNROLL for (int r = 0; r < 2; r++)
+        {
+            int sixteen;
+            memcpy(&sixteen, codes + 4 * r, sizeof(sixteen));
+            g.v[r] = _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi32(sixteen), pairs), decoder.v);
         }
         return g;
     }

@@ -144,7 +144,7 @@ static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scr
     const uint32_t *words = NULL;
     uint64_t nonfinite = 0;
 
-    scales8(batch->amax, limit, tw_block_qmax(codec->bits), codec->scale, scale, inverse);
+    scales8(batch->amax, limit, tw_block_reach(codec->bits), codec->scale, scale, inverse);
     if (codec->round == TW_QUANT_ROUND_STOCHASTIC) {
         words =
             random_words(encoder, encoder->first_elem + batch->first, batch->n_elems + GROUP, scratch->words);

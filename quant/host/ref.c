@@ -47,7 +47,7 @@ static uint64_t put_block(const tw_quant_codec_t *codec, const ref_random_t *ran
         tw_layout_scale_put(scale_at, codec->scale, tw_float_of_bits(TW_FLOAT_NAN_BITS));
         return 1;
     }
-    float scale = tw_block_scale(tw_float_of_bits(amax), tw_block_qmax(codec->bits), codec->scale);
+    float scale = tw_block_scale(tw_float_of_bits(amax), tw_block_reach(codec->bits), codec->scale);
     float inverse = tw_block_inverse(scale);
     tw_layout_scale_put(scale_at, codec->scale, scale);
     for (size_t i = 0; i < n; i++) {

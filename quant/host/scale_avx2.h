@@ -8,13 +8,13 @@
 
 /** Scales, as bits, of 8 blocks from the bits of their largest magnitudes, with NaN where that is beyond `limit`, and what to
  *  quantize with: the inverses, 0 for zero and NaN. As tw_block_scale and tw_block_inverse. */
-static inline void scales8(const uint32_t amax[8], uint32_t limit, int qmax, tw_quant_scale_t type,
+static inline void scales8(const uint32_t amax[8], uint32_t limit, int reach, tw_quant_scale_t type,
                            uint32_t scale[8], float inverse[8])
 {
     __m256i m = _mm256_loadu_si256((const __m256i *)amax);
     __m256i nonfinite = _mm256_cmpgt_epi32(m, _mm256_set1_epi32((int)limit));
     __m256i none = _mm256_or_si256(nonfinite, _mm256_cmpeq_epi32(m, _mm256_setzero_si256()));
-    __m256 quotient = _mm256_div_ps(_mm256_castsi256_ps(m), _mm256_set1_ps((float)qmax));
+    __m256 quotient = _mm256_div_ps(_mm256_castsi256_ps(m), _mm256_set1_ps((float)reach));
     __m256i bits =
         _mm256_max_epi32(_mm256_castps_si256(quotient), _mm256_set1_epi32((int)TW_BLOCK_SCALE_MIN));
     if (type == TW_QUANT_SCALE_BF16) {

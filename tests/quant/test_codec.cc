@@ -75,7 +75,7 @@ TEST_F(QuantCodec, RefusesWhatItDoesNotKnow)
 TEST_F(QuantCodec, FormatIsParsedBack)
 {
     EXPECT_EQ(format(parse("int4")), "int4:block=128");
-    for (int bits : {8, 4}) {
+    for (int bits : {8, 4, 2}) {
         for (int block = 32; block <= 4096; block += 32) {
             for (int options = 0; options < 8; options++) {
                 const tw_quant_codec_t codec = {bits, block, tw_quant_scale_t(options & 1),
@@ -130,6 +130,15 @@ TEST_F(QuantCodec, EqualComparesEveryField)
         EXPECT_FALSE(tw_quant_codec_equal(&base, &other)) << text;
     }
     EXPECT_TRUE(tw_quant_codec_equal(&base, &base));
+}
+
+TEST_F(QuantCodec, TwoBits)
+{
+    const tw_quant_codec_t codec = parse("int2:hadamard");
+    EXPECT_EQ(format(codec), "int2:block=64,hadamard");
+    EXPECT_EQ(tw_quant_encoded_bytes(&codec, 512), 512 / 4 + 16U);
+    EXPECT_GE(tw_quant_error_bound(&codec, 1.0), 0.5);
+    EXPECT_LE(tw_quant_error_bound(&codec, 1.0), 0.5 * (1 + 0x1p-7));
 }
 
 /* Half a step of the grid, which a bf16 scale may widen by 2^-7. */

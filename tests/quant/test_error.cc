@@ -128,11 +128,56 @@ TEST_P(QuantError, EverySize)
 TEST_P(QuantError, EveryBlockSize)
 {
     for (int block = 32; block <= 4096; block += 32) {
-        for (int bits : {8, 4}) {
+        for (int bits : {8, 4, 2}) {
             ASSERT_NO_FATAL_FAILURE(
                 check({bits, block, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, block / 32 % 2},
                       TW_TYPE_BF16, Data::gauss, size_t(block) * 2 + 7));
         }
+    }
+}
+
+/* 2 bits: changes that are coded again and again come to rest. Block by block, in the norm, up to what fp32 rounds away; and
+ * nothing becomes of a block's zeros. */
+TEST_P(QuantError, TwoBitsAreAContraction)
+{
+    const size_t n = 64 * 40 + 13, block = 64;
+    for (int hadamard : {0, 1}) {
+        tw::Codec quant({2, int(block), TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard}, GetParam());
+        for (Data data : {Data::gauss, Data::outlier, Data::negative, Data::constant, Data::zeros}) {
+            const std::vector<float> x =
+                tw::floats_of(TW_TYPE_FP32, tw::make_data(TW_TYPE_FP32, data, n, 11));
+            const std::vector<float> y =
+                tw::decode_fp32(quant, tw::encode(quant, TW_TYPE_FP32, tw::bytes_of(x)), n);
+            for (size_t first = 0; first < n; first += block) {
+                double error = 0, norm = 0;
+                for (size_t i = first; i < std::min(first + block, n); i++) {
+                    error += std::pow(double(y[i]) - double(x[i]), 2);
+                    norm += std::pow(double(x[i]), 2);
+                }
+                ASSERT_LE(error, norm * (1 - 0.75 / double(block) + 32 * 0x1p-23))
+                    << tw::name_of(data) << " from " << first;
+            }
+        }
+    }
+}
+
+TEST_P(QuantError, TwoBitsLeaveZerosBesideAnOutlier)
+{
+    for (int hadamard : {0, 1}) {
+        tw::Codec quant({2, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard}, GetParam());
+        std::vector<float> x(64, 0.0f);
+        x[5] = -3.0f;
+        for (int step = 0; step < 20; step++) { /* what is left is sent again */
+            const std::vector<float> y =
+                tw::decode_fp32(quant, tw::encode(quant, TW_TYPE_FP32, tw::bytes_of(x)), 64);
+            for (size_t i = 0; i < 64; i++) {
+                if (i != 5 && (!hadamard || i >= 32)) {
+                    ASSERT_EQ(y[i], 0.0f) << "element " << i;
+                }
+                x[i] -= y[i];
+            }
+        }
+        EXPECT_LE(std::fabs(x[5]), 3.0f * 0x1p-15f) << "halved in each step";
     }
 }
 

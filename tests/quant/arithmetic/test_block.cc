@@ -27,17 +27,21 @@ std::vector<float> magnitudes()
 TEST(QuantBlock, ScaleIsNormalAndDoesNotClip)
 {
     for (float amax : magnitudes()) {
-        for (int bits : {8, 4}) {
-            const int qmax = tw_block_qmax(bits);
+        for (int bits : {8, 4, 2}) {
+            const int qmax = tw_block_qmax(bits), reach = tw_block_reach(bits);
             for (tw_quant_scale_t type : {TW_QUANT_SCALE_BF16, TW_QUANT_SCALE_FP32}) {
-                const float scale = tw_block_scale(amax, qmax, type);
+                const float scale = tw_block_scale(amax, reach, type);
                 ASSERT_GE(scale, 0x1p-125f);
-                ASSERT_LT(scale, 0x1p126f);
-                ASSERT_GE(tw_block_inverse(scale), 0x1p-126f) << "a normal number";
+                if (bits == 2) {
+                    ASSERT_LE(scale, 0x1p127f);
+                } else {
+                    ASSERT_LT(scale, 0x1p126f);
+                    ASSERT_GE(tw_block_inverse(scale), 0x1p-126f) << "a normal number";
+                }
                 ASSERT_LE(tw_block_inverse(scale), 0x1p125f);
-                /* Nothing clips: the division's own rounding aside. */
-                ASSERT_GE(double(scale) * qmax, double(amax) * (1 - 0x1p-24));
-                const double ideal = std::fmax(double(amax) / qmax, 0x1p-125);
+                /* Nothing clips but to one step of 2 bits: the division's own rounding aside. */
+                ASSERT_GE(double(scale) * reach, double(amax) * (1 - 0x1p-24));
+                const double ideal = std::fmax(double(amax) / reach, 0x1p-125);
                 const double step = type == TW_QUANT_SCALE_BF16 ? 0x1p-7 : 0x1p-24;
                 ASSERT_LE(double(scale), ideal * (1 + 0x1p-24) * (1 + step));
                 if (type == TW_QUANT_SCALE_BF16) {
@@ -47,7 +51,7 @@ TEST(QuantBlock, ScaleIsNormalAndDoesNotClip)
                 const int q = tw_block_round_nearest(tw_float_mul(amax, tw_block_inverse(scale)), qmax);
                 ASSERT_EQ(tw_block_round_nearest(tw_float_mul(-amax, tw_block_inverse(scale)), qmax), -q);
                 if (amax >= 0x1p-117f) {
-                    ASSERT_GE(q, qmax == 7 ? 7 : 126);
+                    ASSERT_GE(q, qmax == 127 ? 126 : qmax);
                 }
             }
         }

@@ -12,7 +12,7 @@ namespace
 std::vector<tw_quant_codec_t> codecs()
 {
     std::vector<tw_quant_codec_t> all;
-    for (int bits : {8, 4}) {
+    for (int bits : {8, 4, 2}) {
         for (int block : {32, 64, 96, 128, 160, 2048, 4064, 4096}) {
             for (tw_quant_scale_t scale : {TW_QUANT_SCALE_BF16, TW_QUANT_SCALE_FP32}) {
                 all.push_back({bits, block, scale, TW_QUANT_ROUND_NEAREST, 0});
@@ -31,7 +31,7 @@ size_t count_bytes(const tw_quant_codec_t &codec, size_t n_elems)
             bytes += codec.scale == TW_QUANT_SCALE_BF16 ? 16 : 32;
         }
         const size_t n = n_elems - at < block ? n_elems - at : block;
-        bytes += codec.bits == 8 ? n : (n + 1) / 2;
+        bytes += (n * size_t(codec.bits) + 7) / 8;
     }
     return (bytes + 15) / 16 * 16;
 }

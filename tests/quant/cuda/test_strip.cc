@@ -45,18 +45,18 @@ TEST(QuantCudaStrip, MagnitudesOrderAsBits)
 /* Every mantissa, at exponents all over the range and around the smallest scale. */
 TEST(QuantCudaStrip, ScaleIsTheReferences)
 {
-    for (int bits : {8, 4}) {
-        const float qmax = float(tw_block_qmax(bits)), qmax_inv = 1.0f / qmax;
+    for (int bits : {8, 4, 2}) {
+        const float reach = float(tw_block_reach(bits)), reach_inv = 1.0f / reach;
         for (uint32_t exponent : {0u, 1u, 2u, 4u, 5u, 6u, 9u, 10u, 11u, 127u, 200u, 254u}) {
             for (uint32_t mantissa = 0; mantissa < 1u << 23; mantissa += 1 + exponent % 3) {
                 const float amax = tw_float_of_bits(exponent << 23 | mantissa);
-                const float fp32 = tw_block_scale(amax, int(qmax), TW_QUANT_SCALE_FP32);
-                ASSERT_TRUE(same(tw_strip_scale(amax, qmax, qmax_inv, true), fp32)) << amax;
+                const float fp32 = tw_block_scale(amax, int(reach), TW_QUANT_SCALE_FP32);
+                ASSERT_TRUE(same(tw_strip_scale(amax, reach, reach_inv, true), fp32)) << amax;
                 if (mantissa % 64 >= 2) {
                     continue;
                 }
-                const float bf16 = tw_block_scale(amax, int(qmax), TW_QUANT_SCALE_BF16);
-                ASSERT_TRUE(same(tw_strip_scale(amax, qmax, qmax_inv, false), bf16)) << amax;
+                const float bf16 = tw_block_scale(amax, int(reach), TW_QUANT_SCALE_BF16);
+                ASSERT_TRUE(same(tw_strip_scale(amax, reach, reach_inv, false), bf16)) << amax;
             }
         }
     }
@@ -87,6 +87,7 @@ TEST(QuantCudaStrip, Codes)
 {
     check_codes<8>();
     check_codes<4>();
+    check_codes<2>();
 }
 
 template <int BITS>
@@ -105,11 +106,11 @@ void check_rounding()
             words[i] = uint32_t(random());
             amax = std::fmax(amax, std::fabs(x[i]));
         }
-        const float scale = tw_block_scale(amax, qmax, tw_quant_scale_t(turn & 1)),
+        const float scale = tw_block_scale(amax, tw_block_reach(BITS), tw_quant_scale_t(turn & 1)),
                     inverse = tw_block_inverse(scale);
         ASSERT_TRUE(same(inverse, tw_strip_inverse(scale)));
-        tw_strip_quantize_nearest(x, inverse, nearest);
-        tw_strip_quantize_stochastic(x, inverse, float(qmax), words, stochastic);
+        tw_strip_quantize_nearest<BITS>(x, inverse, nearest);
+        tw_strip_quantize_stochastic<BITS>(x, inverse, words, stochastic);
         for (int i = 0; i < n; i++) {
             const float v = tw_float_mul(x[i], inverse);
             ASSERT_EQ(int8_t(nearest[i]), tw_block_round_nearest(v, qmax)) << v;
@@ -123,6 +124,7 @@ TEST(QuantCudaStrip, Rounding)
 {
     check_rounding<8>();
     check_rounding<4>();
+    check_rounding<2>();
 }
 
 TEST(QuantCudaStrip, RandomWords)

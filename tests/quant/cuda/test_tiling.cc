@@ -18,7 +18,7 @@ template <class BODY>
 void for_all_codecs(int step, BODY body)
 {
     for (int block = TW_QUANT_BLOCK_MIN; block <= TW_QUANT_BLOCK_MAX; block += step) {
-        for (int bits : {8, 4}) {
+        for (int bits : {8, 4, 2}) {
             for (tw_quant_scale_t scale : {TW_QUANT_SCALE_BF16, TW_QUANT_SCALE_FP32}) {
                 body(codec_of(bits, block, scale));
             }
@@ -181,7 +181,7 @@ void expect_each_byte_once(const tw_quant_codec_t &codec, size_t n)
 TEST(QuantCudaPlan, EachEncodedByteIsWrittenOnce)
 {
     for (int block : {32, 96, 128, 2048}) {
-        for (int bits : {8, 4}) {
+        for (int bits : {8, 4, 2}) {
             for (size_t n = 0; n <= 4200; n += n < 300 ? 1 : 97) {
                 ASSERT_NO_FATAL_FAILURE(
                     expect_each_byte_once(codec_of(bits, block, tw_quant_scale_t(n & 1)), n));

@@ -252,7 +252,7 @@ TEST_F(QuantTwins, EverySize)
 
 TEST_F(QuantTwins, EverySizeOfInt8AndInt4)
 {
-    for (const char *text : {"int8", "int4", "int4:hadamard"}) {
+    for (const char *text : {"int8", "int4", "int4:hadamard", "int2"}) {
         tw_quant_codec_t codec;
         ASSERT_EQ(tw_quant_codec_parse(text, &codec), TW_OK);
         for (size_t n = 0; n <= 4100; n++) {
@@ -295,7 +295,7 @@ TEST_F(QuantTwins, EveryBlockSize)
 {
     size_t turn = 0;
     for (int block = 32; block <= 4096; block += 32) {
-        for (int bits : {8, 4}) {
+        for (int bits : {8, 4, 2}) {
             const tw_quant_codec_t codec = {bits, block, tw_quant_scale_t(turn & 1), TW_QUANT_ROUND_NEAREST,
                                             int(turn >> 1 & 1)};
             for (size_t which = 0; which < 7; which++, turn++) {
