@@ -22,6 +22,7 @@ typedef struct run {
     tw_engine_t *engine;
     tw_persist_t persist;
     size_t rss_before; /* the engine */
+    int is_started;    /* ranks may wait for each other */
     double *step_secs; /* [steps] */
     tw_trainer_result_t *result;
 } run_t;
@@ -104,6 +105,7 @@ static tw_status_t create_engine(run_t *run)
     const tw_engine_params_t params = {
         .options = run->options, .model = run->model, .data = run->data, .world = run->world};
     run->rss_before = resident_bytes();
+    run->is_started = 1;
     tw_status_t status = tw_engine_create(&params, &run->engine);
     run->step_secs = calloc((size_t)run->options->steps + 1, sizeof(*run->step_secs));
     return status == TW_OK && !run->step_secs ? TW_ERR_NO_MEMORY : status;
@@ -141,8 +143,9 @@ static tw_status_t set_up(run_t *run)
 
 static void tear_down(run_t *run, tw_status_t status)
 {
-    if (status != TW_OK && run->world) {
-        tw_coll_abort(run->world); /* nobody is to wait for this rank */
+    /* an alarm is raised on all ranks at once; else nobody is to wait for this rank */
+    if (status != TW_OK && status != TW_ERR_MISMATCH && run->is_started) {
+        tw_coll_abort(run->world);
     }
     tw_persist_cleanup(&run->persist);
     tw_engine_destroy(run->engine);

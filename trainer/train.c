@@ -278,6 +278,20 @@ static int run_rank(const options_t *options)
     return is_good ? 0 : 1;
 }
 
+/* OpenBLAS starts threads before main, unless told not to, and a cluster is made by a process with one thread. */
+static int restart_with_one_thread(const char *path, char **argv)
+{
+    const char *n_threads = getenv("OPENBLAS_NUM_THREADS");
+    if (n_threads && strcmp(n_threads, "1") == 0) {
+        return 0;
+    }
+    if (setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0) {
+        execv(path, argv);
+    }
+    tw_error("%s: cannot be started again with OPENBLAS_NUM_THREADS=1: %s", path, strerror(errno));
+    return -1;
+}
+
 /* This program again, as every rank of a cluster. */
 static int run_cluster(const options_t *options, char **argv)
 {
@@ -288,6 +302,9 @@ static int run_cluster(const options_t *options, char **argv)
         return 1;
     }
     path[n] = '\0';
+    if (restart_with_one_thread(path, argv) != 0) {
+        return 1;
+    }
     tw_cluster_params_t params = {.n_nodes = options->n_nodes,
                                   .ranks_per_node = options->ranks_per_node,
                                   .link_bps = options->link_bps,

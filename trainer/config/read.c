@@ -58,7 +58,7 @@ static tw_status_t set_key(tw_train_config_t *config, const char *source, int is
     }
     tw_status_t status = tw_config_set(&tw_train_options_table, &config->options, key, text);
     if (status != TW_OK) {
-        tw_error("%s: %s is wrong there", source, key);
+        tw_info("%s: that was for %s", source, key);
         return status;
     }
     config->origins[field] = is_file ? TW_TRAIN_FROM_FILE : TW_TRAIN_FROM_COMMAND;

@@ -110,6 +110,9 @@ static tw_status_t check_features(const tw_train_options_t *o)
     if (o->quantized_weights && o->stage != 3) {
         return refuse("zero_quantized_weights is for zero_optimization.stage 3");
     }
+    if (o->quantized_gradients && o->stage == 0) {
+        return refuse("zero_quantized_gradients is for zero_optimization.stage 1 to 3");
+    }
     if (o->quantized_weights && (o->delta_bits > 0 || o->delta_exact)) {
         return refuse("zero_quantized_weights: with delta, weights never cross the network; leave it out");
     }

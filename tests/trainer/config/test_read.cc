@@ -1,0 +1,133 @@
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/trainer/config/config.h"
+
+using TrainConfig = tw::Fixture;
+using tw::config_of;
+using tw::options_of;
+
+TEST_F(TrainConfig, TakesDeepSpeedsKeys)
+{
+    auto config = config_of(R"({
+        "train_batch_size": 32,
+        "gradient_clipping": 0.5,
+        "bf16": {"enabled": true},
+        "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.8, 0.99], "eps": 1e-6, "weight_decay": 0}},
+        "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 7, "total_num_steps": 70}},
+        "zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8,
+                              "offload_optimizer": {"device": "cpu"}}})");
+    ASSERT_TRUE(config);
+    const tw_train_options_t &o = options_of(config);
+    EXPECT_EQ(o.batch, 32);
+    EXPECT_EQ(o.clip, 0.5);
+    EXPECT_EQ(o.lr, 3e-4);
+    EXPECT_EQ(o.beta1, 0.8);
+    EXPECT_EQ(o.beta2, 0.99);
+    EXPECT_EQ(o.weight_decay, 0);
+    EXPECT_EQ(o.schedule, TW_TRAIN_WARMUP_DECAY);
+    EXPECT_EQ(o.warmup_steps, 7);
+    EXPECT_EQ(o.stage, 2);
+    EXPECT_EQ(o.reduce_bucket, 500000000);
+    EXPECT_EQ(o.offload_optimizer, TW_TRAIN_CPU);
+}
+
+TEST_F(TrainConfig, CommandLineIsStrongerThanTheFile)
+{
+    auto config = config_of(R"({"zero_optimization": {"stage": 1}, "thinwire": {"steps": 5}})",
+                            {"zero_optimization.stage=3", "thinwire.delta_bits=2", "thinwire.data=a=b"});
+    ASSERT_TRUE(config);
+    EXPECT_EQ(options_of(config).stage, 3);
+    EXPECT_EQ(options_of(config).steps, 5);
+    EXPECT_EQ(options_of(config).delta_bits, 2);
+    EXPECT_STREQ(options_of(config).data, "a=b");
+}
+
+TEST_F(TrainConfig, AnUnknownKeyNamesTheNearest)
+{
+    expect_log("test.json: unknown key zero_optimization.stag; did you mean zero_optimization.stage?");
+    EXPECT_FALSE(config_of(R"({"zero_optimization": {"stag": 3}})"));
+    expect_log("--set: unknown key thinwire.delta_bit; did you mean thinwire.delta_bits?");
+    EXPECT_FALSE(config_of("{}", {"thinwire.delta_bit=2"}));
+    expect_log("unknown key nothing_like_it_at_all_anywhere");
+    EXPECT_FALSE(config_of(R"({"nothing_like_it_at_all_anywhere": 1})"));
+}
+
+TEST_F(TrainConfig, KnownKeysWithoutMeaningAreAccepted)
+{
+    capture_level(TW_LOG_INFO);
+    EXPECT_TRUE(config_of(R"({"flops_profiler": {"enabled": true, "any": [1, {"thing": null}]},
+                              "fp16": {"enabled": false, "loss_scale": 0},
+                              "zero_optimization": {"contiguous_gradients": true},
+                              "activation_checkpointing": {"partition_activations": true}})"));
+    EXPECT_EQ(log_count("flops_profiler means nothing here"), 1u);
+    EXPECT_EQ(
+        log_count("partition_activations means nothing here: data parallelism replicates no activations"),
+        1u);
+    EXPECT_EQ(log_count("fp16.loss_scale means nothing here"), 1u);
+}
+
+TEST_F(TrainConfig, AutoIsTheDefault)
+{
+    auto config = config_of(
+        R"({"train_batch_size": "auto", "optimizer": {"params": {"lr": "auto", "betas": "auto"}}})");
+    ASSERT_TRUE(config);
+    EXPECT_EQ(options_of(config).batch, 0);
+    EXPECT_EQ(options_of(config).lr, 6e-4);
+    EXPECT_EQ(options_of(config).beta1, 0.9);
+}
+
+TEST_F(TrainConfig, WrongValuesAreRefused)
+{
+    expect_log("zero_optimization.stage=4: expected a whole number, from 0 to 3");
+    EXPECT_FALSE(config_of(R"({"zero_optimization": {"stage": 4}})"));
+    expect_log("scheduler.type=Cosine");
+    EXPECT_FALSE(config_of(R"({"scheduler": {"type": "Cosine"}})"));
+    expect_log("optimizer.params.lr: expected a number, a text, true or false");
+    EXPECT_FALSE(config_of(R"({"optimizer": {"params": {"lr": null}}})"));
+    expect_log("optimizer.params.lr=fast");
+    EXPECT_FALSE(config_of("{}", {"optimizer.params.lr=fast"}));
+    expect_log("--set nonsense: expected key=value");
+    EXPECT_FALSE(config_of("{}", {"nonsense"}));
+}
+
+TEST_F(TrainConfig, MalformedFilesAreRefusedWithTheirPlace)
+{
+    expect_log("test.json:1:");
+    EXPECT_FALSE(config_of("{"));
+    EXPECT_FALSE(config_of("{\"a\": 1, \"a\": 2}"));
+    EXPECT_FALSE(config_of(std::string("{\"steps_per_print\": \0}", 22)));
+    expect_log("test.json: expected an object");
+    EXPECT_FALSE(config_of("[1]"));
+    std::string deep = "{\"" + std::string(300, 'x') + "\": 1}";
+    expect_log("longer than 255 bytes");
+    EXPECT_FALSE(config_of(deep));
+    expect_log("/nowhere/at/all.json");
+    tw_train_config_t *config;
+    EXPECT_EQ(tw_train_config_create("/nowhere/at/all.json", nullptr, 0, &config), TW_ERR_NOT_FOUND);
+}
+
+TEST_F(TrainConfig, PrintsWhereValuesComeFrom)
+{
+    auto config = config_of(R"({"zero_optimization": {"stage": 1}, "gradient_clipping": "auto"})",
+                            {"thinwire.steps=9"});
+    ASSERT_TRUE(config);
+    ASSERT_EQ(tw_train_config_resolve(config.get(), 4, 2), TW_OK);
+    char *text = nullptr;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    tw_train_config_print(config.get(), out);
+    fclose(out);
+    std::string printed(text, bytes);
+    free(text);
+    auto line = [&](const std::string &key) {
+        size_t at = printed.find(key);
+        EXPECT_NE(at, std::string::npos) << key;
+        return printed.substr(at, printed.find('\n', at) - at);
+    };
+    EXPECT_NE(line("zero_optimization.stage ").find("file"), std::string::npos);
+    EXPECT_NE(line("thinwire.steps ").find("command line"), std::string::npos);
+    EXPECT_NE(line("gradient_clipping ").find("auto"), std::string::npos);
+    EXPECT_NE(line("train_batch_size ").find("follows"), std::string::npos);
+    EXPECT_NE(line("thinwire.seed ").find("default"), std::string::npos);
+}

@@ -1,0 +1,97 @@
+#include "tests/trainer/config/config.h"
+
+using TrainResolve = tw::Fixture;
+using tw::config_of;
+using tw::options_of;
+
+static tw_status_t resolve(const std::vector<const char *> &sets, int n_ranks = 4, int n_nodes = 2,
+                           tw_train_options_t *out = nullptr)
+{
+    auto config = config_of("{}", sets);
+    tw_status_t status = config ? tw_train_config_resolve(config.get(), n_ranks, n_nodes) : TW_ERR_INTERNAL;
+    if (out && config) {
+        *out = options_of(config);
+    }
+    return status;
+}
+
+TEST_F(TrainResolve, TwoOfTheBatchsNumbersGiveTheThird)
+{
+    struct {
+        std::vector<const char *> sets;
+        int64_t batch, micro, accumulation;
+    } cases[] = {
+        {{}, 4, 1, 1},
+        {{"train_batch_size=32"}, 32, 8, 1},
+        {{"train_micro_batch_size_per_gpu=3"}, 12, 3, 1},
+        {{"gradient_accumulation_steps=5"}, 20, 1, 5},
+        {{"train_batch_size=32", "train_micro_batch_size_per_gpu=2"}, 32, 2, 4},
+        {{"train_batch_size=32", "gradient_accumulation_steps=2"}, 32, 4, 2},
+        {{"train_micro_batch_size_per_gpu=2", "gradient_accumulation_steps=3"}, 24, 2, 3},
+        {{"train_batch_size=24", "train_micro_batch_size_per_gpu=2", "gradient_accumulation_steps=3"},
+         24,
+         2,
+         3},
+    };
+    for (auto &c : cases) {
+        tw_train_options_t o;
+        ASSERT_EQ(resolve(c.sets, 4, 2, &o), TW_OK);
+        EXPECT_EQ(o.batch, c.batch);
+        EXPECT_EQ(o.micro_batch, c.micro);
+        EXPECT_EQ(o.accumulation, c.accumulation);
+    }
+}
+
+TEST_F(TrainResolve, ABatchThatDoesNotDivideIsRefused)
+{
+    expect_log("train_batch_size 30 is not");
+    EXPECT_EQ(resolve({"train_batch_size=30"}), TW_ERR_CONFIG);
+    expect_log("train_batch_size 2 is not");
+    EXPECT_EQ(resolve({"train_batch_size=2"}), TW_ERR_CONFIG);
+    expect_log("train_batch_size 16 is not");
+    EXPECT_EQ(
+        resolve({"train_batch_size=16", "train_micro_batch_size_per_gpu=4", "gradient_accumulation_steps=2"}),
+        TW_ERR_CONFIG);
+}
+
+TEST_F(TrainResolve, WhatIsNotHereIsRefusedWithAReason)
+{
+    expect_log("fp16 needs loss scaling");
+    EXPECT_EQ(resolve({"fp16.enabled=y"}), TW_ERR_CONFIG);
+    expect_log("bf16.enabled is false");
+    EXPECT_EQ(resolve({"bf16.enabled=n"}), TW_ERR_CONFIG);
+    expect_log("thinwire.delta_bits: expected 0, 8, 4 or 2");
+    EXPECT_EQ(resolve({"thinwire.delta_bits=3"}), TW_ERR_CONFIG);
+    expect_log("exclude each other");
+    EXPECT_EQ(resolve({"thinwire.delta_bits=4", "thinwire.delta_exact=y"}), TW_ERR_CONFIG);
+    expect_log("hpZ and delta are for zero_optimization.stage 3");
+    EXPECT_EQ(resolve({"thinwire.delta_exact=y", "zero_optimization.stage=2"}), TW_ERR_CONFIG);
+    expect_log("zero_quantized_weights is for zero_optimization.stage 3");
+    EXPECT_EQ(resolve({"zero_optimization.zero_quantized_weights=y", "zero_optimization.stage=1"}),
+              TW_ERR_CONFIG);
+    expect_log("weights never cross the network");
+    EXPECT_EQ(resolve({"zero_optimization.zero_quantized_weights=y", "thinwire.delta_exact=y"}),
+              TW_ERR_CONFIG);
+    expect_log("multiples of 32");
+    EXPECT_EQ(resolve({"thinwire.gradient_block=100"}), TW_ERR_CONFIG);
+    expect_log("zero_quantized_gradients is for zero_optimization.stage 1 to 3");
+    EXPECT_EQ(resolve({"zero_optimization.zero_quantized_gradients=y", "zero_optimization.stage=0"}),
+              TW_ERR_CONFIG);
+}
+
+TEST_F(TrainResolve, HpzFollowsFromItsSizeOrADelta)
+{
+    tw_train_options_t o;
+    ASSERT_EQ(resolve({}, 4, 2, &o), TW_OK);
+    EXPECT_EQ(o.hpz, TW_TRAIN_HPZ_OFF);
+    ASSERT_EQ(resolve({"zero_optimization.zero_hpz_partition_size=2"}, 4, 2, &o), TW_OK);
+    EXPECT_EQ(o.hpz, TW_TRAIN_HPZ_ON);
+    ASSERT_EQ(resolve({"thinwire.delta_bits=4"}, 3, 3, &o), TW_OK);
+    EXPECT_EQ(o.hpz, TW_TRAIN_HPZ_ON);
+    ASSERT_EQ(resolve({"thinwire.hpz=on"}, 3, 3, &o), TW_OK);
+    EXPECT_EQ(o.hpz, TW_TRAIN_HPZ_ON);
+    expect_log("zero_hpz_partition_size is 3, but 4 ranks are on 2 nodes");
+    EXPECT_EQ(resolve({"zero_optimization.zero_hpz_partition_size=3"}), TW_ERR_CONFIG);
+    expect_log("thinwire.hpz is off");
+    EXPECT_EQ(resolve({"thinwire.hpz=off", "thinwire.delta_exact=y"}), TW_ERR_CONFIG);
+}

@@ -1,0 +1,65 @@
+#include <cmath>
+
+#include "tests/trainer/config/config.h"
+
+using TrainSchedule = tw::Fixture;
+using tw::config_of;
+
+struct Schedule {
+    tw::Config config;
+
+    explicit Schedule(std::vector<const char *> sets)
+    {
+        for (const char *set :
+             {"thinwire.steps=100", "optimizer.params.lr=0.01", "scheduler.params.warmup_num_steps=10"}) {
+            sets.push_back(set);
+        }
+        config = config_of("{}", sets);
+        EXPECT_EQ(tw_train_config_resolve(config.get(), 1, 1), TW_OK);
+    }
+    double at(uint64_t step) const
+    {
+        return tw_train_lr(tw_train_config_options(config.get()), step);
+    }
+};
+
+TEST_F(TrainSchedule, CosineWarmsUpAndFallsToItsShare)
+{
+    Schedule s({"scheduler.type=WarmupCosineLR", "scheduler.params.cos_min_ratio=0.1"});
+    EXPECT_DOUBLE_EQ(s.at(1), 0.001);
+    EXPECT_DOUBLE_EQ(s.at(5), 0.005);
+    EXPECT_DOUBLE_EQ(s.at(10), 0.01);
+    EXPECT_NEAR(s.at(55), 0.01 * (0.1 + 0.9 * 0.5), 1e-15);
+    EXPECT_DOUBLE_EQ(s.at(100), 0.001);
+    EXPECT_DOUBLE_EQ(s.at(1000), 0.001);
+}
+
+TEST_F(TrainSchedule, DecayIsALineToZero)
+{
+    Schedule s({"scheduler.type=WarmupDecayLR"});
+    EXPECT_DOUBLE_EQ(s.at(10), 0.01);
+    EXPECT_DOUBLE_EQ(s.at(55), 0.005);
+    EXPECT_DOUBLE_EQ(s.at(100), 0);
+    EXPECT_DOUBLE_EQ(s.at(101), 0);
+}
+
+TEST_F(TrainSchedule, WarmupStaysAtItsTop)
+{
+    Schedule s({"scheduler.type=WarmupLR", "scheduler.params.warmup_max_lr=0.02",
+                "scheduler.params.warmup_min_lr=0.01"});
+    EXPECT_DOUBLE_EQ(s.at(5), 0.015);
+    EXPECT_DOUBLE_EQ(s.at(10), 0.02);
+    EXPECT_DOUBLE_EQ(s.at(99), 0.02);
+    Schedule log({"scheduler.type=WarmupLR", "scheduler.params.warmup_type=log"});
+    EXPECT_DOUBLE_EQ(log.at(1), 0.01 * std::log(2.0) / std::log(11.0));
+    Schedule none({"scheduler.type=none"});
+    EXPECT_DOUBLE_EQ(none.at(1), 0.01);
+}
+
+TEST_F(TrainSchedule, NoWarmupAtAll)
+{
+    Schedule s({"scheduler.type=WarmupCosineLR"});
+    Schedule none({"scheduler.type=WarmupCosineLR", "scheduler.params.total_num_steps=10"});
+    EXPECT_DOUBLE_EQ(none.at(11), 0.001); /* nothing is left for the cosine */
+    EXPECT_GT(s.at(11), 0.0099);
+}

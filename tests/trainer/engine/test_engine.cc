@@ -1,0 +1,136 @@
+/* The engine by itself: what lies where, and what stops it. */
+#include <cmath>
+#include <cstring>
+#include <mutex>
+
+#include "tests/trainer/engine/job.h"
+#include "trainer/engine/engine.h"
+
+class TrainEngine : public tw::Fixture
+{
+  protected:
+    /** body(rank, engine, model) on each of the ranks, with tiny_sets and these. */
+    void run(const std::vector<int> &node_of, const std::vector<std::string> &sets,
+             const std::function<void(int, tw_engine_t *, tw_model_t *)> &body)
+    {
+        std::vector<std::string> all = tw::tiny_sets();
+        all.insert(all.end(), sets.begin(), sets.end());
+        std::vector<const char *> pointers;
+        for (const std::string &set : all) {
+            pointers.push_back(set.c_str());
+        }
+        tw::run_ranks(node_of, [&](int rank, tw_coll_t *world) {
+            tw_train_config_t *config = nullptr;
+            tw_data_t *data = nullptr;
+            tw_model_t *model = nullptr;
+            tw_engine_t *engine = nullptr;
+            ASSERT_EQ(tw_train_config_create(nullptr, pointers.data(), pointers.size(), &config), TW_OK);
+            ASSERT_EQ(tw_train_config_resolve(config, tw_coll_size(world), tw_coll_n_nodes(world)), TW_OK);
+            const tw_train_options_t *o = tw_train_config_options(config);
+            tw_data_config_t data_config = {};
+            data_config.path = o->data;
+            data_config.val_share = o->val_share;
+            ASSERT_EQ(tw_data_open(&data_config, &data), TW_OK);
+            tw_model_config_t shape = {};
+            shape.vocab_size = (size_t)o->vocab_size;
+            shape.n_positions = (size_t)o->sequence;
+            shape.n_layer = (size_t)o->n_layer;
+            shape.n_head = (size_t)o->n_head;
+            shape.n_embd = (size_t)o->n_embd;
+            shape.layer_norm_epsilon = o->layer_norm_epsilon;
+            ASSERT_EQ(tw_model_create(&shape, &model), TW_OK);
+            tw_engine_params_t params = {o, model, data, world};
+            ASSERT_EQ(tw_engine_create(&params, &engine), TW_OK);
+            body(rank, engine, model);
+            tw_engine_destroy(engine);
+            tw_model_destroy(model);
+            tw_data_close(data);
+            tw_train_config_destroy(config);
+        });
+    }
+};
+
+/* Every element of every tensor is in one rank's pieces; stage 0: in all of them. */
+TEST_F(TrainEngine, PiecesMakeTheModel)
+{
+    for (const char *stage :
+         {"zero_optimization.stage=0", "zero_optimization.stage=1", "zero_optimization.stage=3"}) {
+        std::vector<std::vector<int>> owners;
+        std::mutex mutex;
+        run({0, 0, 1, 1}, {stage}, [&](int, tw_engine_t *engine, tw_model_t *model) {
+            size_t n_pieces, n_tensors;
+            const tw_engine_piece_t *pieces = tw_engine_pieces(engine, &n_pieces);
+            const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
+            std::lock_guard<std::mutex> guard(mutex);
+            ASSERT_EQ(n_pieces, n_tensors);
+            owners.resize(n_tensors);
+            for (size_t p = 0; p < n_pieces; p++) {
+                owners[pieces[p].tensor].resize(tensors[pieces[p].tensor].n_elems);
+                for (size_t i = 0; i < pieces[p].n_elems; i++) {
+                    owners[pieces[p].tensor].at(pieces[p].first + i)++;
+                }
+            }
+        });
+        int expected = std::string(stage).back() == '0' ? 4 : 1;
+        for (const std::vector<int> &tensor : owners) {
+            EXPECT_EQ(tensor, std::vector<int>(tensor.size(), expected)) << stage;
+        }
+    }
+}
+
+TEST_F(TrainEngine, ANumberThatIsNoneStopsAllRanksAndNamesATensor)
+{
+    for (const char *set :
+         {"zero_optimization.stage=0", "zero_optimization.stage=2", "thinwire.delta_exact=y"}) {
+        run({0, 1, 1, 0}, {set, "thinwire.hpz=auto"}, [&](int rank, tw_engine_t *engine, tw_model_t *) {
+            size_t n_pieces;
+            const tw_engine_piece_t *pieces = tw_engine_pieces(engine, &n_pieces);
+            if (rank == 1 || set[strlen(set) - 1] == '0') {
+                pieces[0].master[0] = NAN;
+            }
+            ASSERT_EQ(tw_engine_loaded(engine, 0), TW_OK);
+            tw_trainer_step_t step;
+            EXPECT_EQ(tw_engine_step(engine, &step), TW_ERR_MISMATCH);
+        });
+    }
+    expect_log("step 1: the gradient of transformer.");
+}
+
+TEST_F(TrainEngine, AModelWithoutGradientStopsAllRanks)
+{
+    expect_log("step 1: the gradient is zero: nothing is learnt");
+    /* no embedding and no position: every logit is 0 whatever the tokens, but then the embedding's own gradient is not; a
+     * final norm that gives zeros takes that away too */
+    run({0, 1}, {}, [&](int, tw_engine_t *engine, tw_model_t *) {
+        size_t n_pieces;
+        const tw_engine_piece_t *pieces = tw_engine_pieces(engine, &n_pieces);
+        for (size_t p = 0; p < n_pieces; p++) {
+            for (size_t i = 0; i < pieces[p].n_elems; i++) {
+                pieces[p].master[i] = 0;
+            }
+        }
+        ASSERT_EQ(tw_engine_loaded(engine, 0), TW_OK);
+        tw_trainer_step_t step;
+        EXPECT_EQ(tw_engine_step(engine, &step), TW_ERR_MISMATCH);
+    });
+}
+
+TEST_F(TrainEngine, ALossyDeltasSyncBringsTheMastersBack)
+{
+    run({0, 0, 1, 1}, {"thinwire.delta_bits=4"}, [&](int, tw_engine_t *engine, tw_model_t *) {
+        tw_trainer_step_t step;
+        double before, after;
+        int equal = 0;
+        for (int i = 0; i < 3; i++) {
+            ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);
+        }
+        ASSERT_EQ(tw_engine_validate(engine, &before), TW_OK);
+        ASSERT_EQ(tw_engine_sync(engine), TW_OK);
+        ASSERT_EQ(tw_engine_validate(engine, &after), TW_OK);
+        EXPECT_NE(before, after);
+        EXPECT_NEAR(before, after, 0.01);
+        ASSERT_EQ(tw_engine_check(engine, &equal), TW_OK);
+        EXPECT_EQ(equal, 1);
+        EXPECT_EQ(tw_engine_steps_done(engine), 3u);
+    });
+}

@@ -1,0 +1,107 @@
+/* What is quantized has the effect that it promises, and what goes wrong is said. */
+#include <cmath>
+
+#include "tests/trainer/engine/job.h"
+
+class TrainFeatures : public tw::Fixture
+{
+  protected:
+    /** Inter-node bytes a step, in units of M, on 2 x 2 ranks. */
+    double volume(const std::vector<std::string> &sets, tw::Outcome *out = nullptr)
+    {
+        tw::Outcome outcome = tw::train(2, 2, sets);
+        EXPECT_EQ(outcome.status, TW_OK);
+        EXPECT_TRUE(outcome.result.bytes_as_planned);
+        EXPECT_TRUE(outcome.result.replicas_equal);
+        EXPECT_TRUE(outcome.result.losses_finite);
+        EXPECT_LT(outcome.result.last_loss, outcome.result.first_loss);
+        if (out) {
+            *out = outcome;
+        }
+        const tw_trainer_result_t &r = outcome.result;
+        /* besides each step's small report of losses and norms */
+        double reports = 4 * 2 * 152.0;
+        return ((double)r.inter_node_bytes / (double)r.steps - reports) / (2.0 * (double)r.n_params);
+    }
+};
+
+static const char *const qwz = "zero_optimization.zero_quantized_weights=y";
+static const char *const qgz = "zero_optimization.zero_quantized_gradients=y";
+
+/* N - 1 = 1: each node sends to the other. Small tensors and short blocks cost more than the large ones of real models. */
+TEST_F(TrainFeatures, BytesAreThoseOfThePapers)
+{
+    EXPECT_NEAR(volume({}), 3, 0.06);
+    EXPECT_NEAR(volume({"zero_optimization.stage=0"}), 2, 0.06);
+    EXPECT_NEAR(volume({"zero_optimization.stage=2"}), 2, 0.06);
+    EXPECT_NEAR(volume({"thinwire.hpz=on"}), 2, 0.06);
+    EXPECT_NEAR(volume({qwz}), 2, 0.25);
+    EXPECT_NEAR(volume({qgz}), 2.25, 0.25);
+    EXPECT_NEAR(volume({qwz, qgz, "thinwire.hpz=on"}), 0.75, 0.25);
+    EXPECT_NEAR(volume({qgz, "thinwire.delta_bits=8"}), 0.75, 0.25);
+    EXPECT_NEAR(volume({qgz, "thinwire.delta_bits=4"}), 0.5, 0.25);
+    EXPECT_NEAR(volume({"thinwire.gradient_inner=int8", qgz, "thinwire.delta_bits=4"}), 0.5, 0.25);
+    EXPECT_LT(volume({"thinwire.delta_exact=y"}), 1.6);
+}
+
+TEST_F(TrainFeatures, QuantizedRunsStayCloseToExactOnes)
+{
+    tw::Outcome exact, other;
+    volume({}, &exact);
+    for (std::vector<std::string> sets :
+         std::vector<std::vector<std::string>>{{qwz}, {qgz}, {qgz, "thinwire.delta_bits=4"}}) {
+        volume(sets, &other);
+        EXPECT_NEAR(other.result.last_loss / exact.result.last_loss, 1, 0.02) << sets[0];
+        EXPECT_NE(other.losses(), exact.losses()) << sets[0]; /* the flag does something */
+    }
+}
+
+TEST_F(TrainFeatures, StepsAddUpToTheRun)
+{
+    tw::Outcome outcome;
+    volume({"thinwire.delta_exact=y", "thinwire.val_every=2"}, &outcome);
+    uint64_t steps = 0;
+    for (const tw_trainer_step_t &step : outcome.steps) {
+        EXPECT_EQ(std::isnan(step.val_loss), step.step % 2 != 0 && step.step != 5);
+        EXPECT_EQ(step.tokens, 4u * 17u);
+        steps += step.inter_node_bytes;
+    }
+    /* the last update's changes come after the last step's figures */
+    EXPECT_LE(steps, outcome.result.inter_node_bytes);
+    EXPECT_GE(steps, outcome.result.inter_node_bytes * 3 / 5);
+    EXPECT_EQ(outcome.result.val_inter_node_bytes > 0, true);
+    EXPECT_GT(outcome.result.delta_bits, 0);
+}
+
+TEST_F(TrainFeatures, OddShapesAndPartsOfNothing)
+{
+    for (std::vector<std::string> sets : std::vector<std::vector<std::string>>{
+             {}, {"thinwire.delta_exact=y"}, {qwz, qgz, "thinwire.hpz=on"}}) {
+        sets.push_back("model.n_embd=6"); /* biases of fewer elements than ranks */
+        sets.push_back("model.n_layer=1");
+        sets.push_back("thinwire.steps=3");
+        tw::Outcome outcome = tw::train(2, 4, sets);
+        EXPECT_EQ(outcome.status, TW_OK);
+        EXPECT_TRUE(outcome.result.bytes_as_planned);
+        EXPECT_TRUE(outcome.result.losses_finite);
+    }
+}
+
+TEST_F(TrainFeatures, ALossThatJumpsStopsTheRun)
+{
+    expect_log("the loss jumped");
+    tw::Outcome outcome = tw::train(
+        2, 1,
+        {"optimizer.params.lr=1", "thinwire.loss_jump=1.5", "thinwire.steps=30", "scheduler.type=none"});
+    EXPECT_EQ(outcome.status, TW_ERR_MISMATCH);
+    EXPECT_LT(outcome.steps.size(), 30u);
+}
+
+TEST_F(TrainFeatures, WrongDataIsNamed)
+{
+    expect_log("/nowhere/at/all.txt");
+    tw::Outcome outcome = tw::train(1, 1, {"thinwire.data=/nowhere/at/all.txt"});
+    EXPECT_NE(outcome.status, TW_OK);
+    expect_log("the model knows 5 tokens");
+    EXPECT_EQ(tw::train(1, 1, {"model.vocab_size=5"}).status, TW_ERR_CONFIG);
+}
