@@ -2,9 +2,9 @@
  *
  *  What lives here, in the order in which an operation meets it (a quantized all-gather, for one):
  *  request.c      post, test, wait; moves what is in flight
- *  host.c         the engine for host memory; gpu/ has those for GPU memory
+ *  host.c         the engine for host memory: the table of algorithms, which one (model/), with what chunks; gpu/ has those
+ *                 for GPU memory
  *  arguments.c    checks and copies the caller's arguments
- *  choose.c       the table of algorithms: which one, with what chunks (model/)
  *  agreement.c    do the ranks agree?
  *  quantized/     gather.c emits what is sent, operation.c what is computed, of chunks (chunks.c); algorithms/ are exact
  *  schedule/      emit.c takes the tasks, run.c runs them over the transport
@@ -203,7 +203,7 @@ float tw_coll_factor(const tw_coll_args_t *args, int world);
  *  a mean of fp16 are means of what they have so far, since sums might overflow. */
 float tw_coll_scale(const tw_coll_args_t *args, int world);
 
-/* ---- choose.c ---------------------------------------------------------------------------------------------- */
+/* ---- host.c ------------------------------------------------------------------------------------------------ */
 
 /** Row `index` of the table of algorithms for host memory, exact ones first; NULL past its end. */
 const tw_algo_t *tw_algo_get(size_t index);
