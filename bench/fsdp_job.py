@@ -1,0 +1,184 @@
+"""A small GPT under FSDP2, on the King James Bible, as anybody would write it: start it with torchrun.
+
+    torchrun --nproc-per-node 2 fsdp_job.py --params 14M --steps 20
+
+Rank 0 writes a JSON line at the end: step times, losses (the mean over all ranks), and with --nic the bytes that the
+network interface of its node has sent in each step."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+VOCABULARY = 256  # bytes
+# The last part is for validation.
+VALIDATION_PART = 0.05
+
+
+def read_text() -> torch.Tensor:
+    """The text, a byte each. Debian's bible-kjv has it."""
+    command = ["bible", "-f", "gen1:1-rev22:21"]
+    try:
+        text = subprocess.run(command, check=True, capture_output=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit("no text to train on: `%s` does not run (%s); Debian's package is bible-kjv" % (" ".join(command), error))
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # (B, T, C)
+        b, t, c = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self, width: int, layers: int, heads: int, context: int):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(VOCABULARY, width), nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY, bias=False)
+        self.apply(self._init)
+
+    @staticmethod
+    def _init(module: nn.Module) -> None:
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, std=0.02)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:  # (B, T) -> (B, T, V)
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def parse_count(text: str) -> int:
+    units = {"K": 10**3, "M": 10**6, "G": 10**9}
+    return int(float(text[:-1]) * units[text[-1]]) if text[-1] in units else int(text)
+
+
+def build(params: int, context: int) -> GPT:
+    """About so many parameters: 12 * width^2 a layer, the width a multiple of 32."""
+    layers = 4 if params < 4 * 10**6 else 8
+    width = max(32, round((params / (12 * layers)) ** 0.5 / 32) * 32)
+    return GPT(width, layers, max(1, width // 32), context)
+
+
+def shard(model: GPT) -> FSDPModule:
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for block in model.blocks:
+        fully_shard(block, mp_policy=policy)
+    return fully_shard(model, mp_policy=policy)
+
+
+class Batches:
+    """Random runs of the text; the ranks' are different, and the same in every run of the job with a seed."""
+
+    def __init__(self, text: torch.Tensor, batch: int, context: int, seed: int):
+        self.text, self.batch, self.context = text, batch, context
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def next(self) -> tuple[torch.Tensor, torch.Tensor]:
+        starts = torch.randint(len(self.text) - self.context - 1, (self.batch,), generator=self.generator)
+        runs = torch.stack([self.text[i : i + self.context + 1] for i in starts.tolist()]).long()
+        return runs[:, :-1], runs[:, 1:]
+
+
+def loss_of(model: nn.Module, batches: Batches, device: torch.device) -> torch.Tensor:
+    inputs, targets = (one.to(device) for one in batches.next())
+    return F.cross_entropy(model(inputs).flatten(0, 1).float(), targets.flatten())
+
+
+def validate(model: nn.Module, batches: Batches, device: torch.device, n: int) -> float:
+    """Mean loss over all ranks."""
+    with torch.no_grad():
+        total = sum(loss_of(model, batches, device) for _ in range(n)) / n
+    dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
+
+
+def sent_bytes(nic: str | None) -> int:
+    return int(pathlib.Path("/sys/class/net", nic, "statistics/tx_bytes").read_text()) if nic else 0
+
+
+def set_rate(optimizer: torch.optim.Optimizer, args: argparse.Namespace, step: int) -> None:
+    """A linear warm-up over a tenth of the steps."""
+    for group in optimizer.param_groups:
+        group["lr"] = args.lr * min(1.0, (step + 1) / max(1, args.steps // 10))
+
+
+def train(model: nn.Module, batches: Batches, device: torch.device, args: argparse.Namespace) -> dict[str, object]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95))
+    seconds, losses, sent = [], [], []
+    for step in range(args.steps):
+        begin, before = time.perf_counter(), sent_bytes(args.nic)
+        set_rate(optimizer, args, step)
+        loss = loss_of(model, batches, device)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begin)
+        sent.append(sent_bytes(args.nic) - before)
+    mean = torch.stack(losses)
+    dist.all_reduce(mean)
+    return {"step_sec": seconds, "sent_bytes": sent, "losses": (mean / dist.get_world_size()).tolist()}
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--params", type=parse_count, default="14M", help="about so many parameters (14M)")
+    parser.add_argument("--steps", type=int, default=11)
+    parser.add_argument("--batch", type=int, default=1, help="runs of text for each rank and step (1)")
+    parser.add_argument("--context", type=int, default=64, help="bytes in each (64)")
+    parser.add_argument("--lr", type=float, default=6e-4)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--validate", type=int, default=0, metavar="N", help="batches of validation at the end")
+    parser.add_argument("--nic", help="network interface whose sent bytes are counted")
+    parser.add_argument("--json", help="file that gets the line; default: stdout")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
+    text = read_text()
+    cuda = torch.cuda.is_available()
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+    device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count()) if cuda else torch.device("cpu")
+    torch.manual_seed(args.seed)
+    model = shard(build(args.params, args.context).to(device))
+    cut = int(len(text) * (1 - VALIDATION_PART))
+    result = {"params": sum(one.numel() for one in model.parameters()), "world": dist.get_world_size()}
+    seed = 1000 * args.seed + dist.get_rank()
+    result |= train(model, Batches(text[:cut], args.batch, args.context, seed), device, args)
+    if args.validate:
+        result["validation_loss"] = validate(model, Batches(text[cut:], args.batch, args.context, seed), device, args.validate)
+    if dist.get_rank() == 0:
+        with open(args.json, "w", encoding="utf-8") if args.json else sys.stdout as out:
+            print(json.dumps(result), file=out)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""An unmodified FSDP2 job on slow links: over gloo, and over Thinwire exact and quantized, interleaved.
+
+The links are those of a cluster in a box; bytes are what the network interface of rank 0's node has sent."""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+# mode: the job's environment
+MODES = {
+    "gloo": {},
+    "exact": {"TW_FSDP": "1", "TW_WEIGHTS": "exact", "TW_GRADS": "exact"},
+    "int8-int4": {"TW_FSDP": "1", "TW_WEIGHTS": "int8", "TW_GRADS": "int4"},
+    "int8-int4-hadamard": {"TW_FSDP": "1", "TW_WEIGHTS": "int8", "TW_GRADS": "int4:hadamard"},
+}
+QUANTIZED = [mode for mode in MODES if mode.startswith("int")]
+# What the quantized modes may send, as a part of gloo's bytes.
+BYTES_LIMIT = 0.22
+# gloo's ring adds in another order from three ranks on.
+LOSS_LIMIT = 1e-4
+WARM_STEPS = 1
+SLOW_BPS = 500e6
+UNITS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3}
+NONE = "none"
+HEADER = "%-20s %10s %10s %16s %8s %12s  %s" % ("mode", "median (s)", "min (s)", "bytes/node/step", "speed-up", "last losses", "ok")
+
+
+def runfile(path):
+    """A file of this repository: beside this script, as Bazel puts it, or under the folder that Bazel runs things in."""
+    root = pathlib.Path(os.environ.get("RUNFILES_DIR", "."))
+    found = [base / path for base in (pathlib.Path.cwd(), root / "thinwire", pathlib.Path(__file__).resolve().parent.parent)]
+    return next(one for one in found if one.exists()).absolute()
+
+
+def parse_rate(text):
+    """Bits a second; 0 for none."""
+    unit = text.lstrip("0123456789.")
+    return 0.0 if text == NONE else float(text[: len(text) - len(unit)]) * UNITS.get(unit, 1)
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(prog="torch", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=4, help="one rank on each (4)")
+    parser.add_argument("--link", default="1gbit", help="rate of each node's link: 1gbit, 100mbit, none (1gbit)")
+    parser.add_argument("--params", default="14M", help="of the model (14M)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each mode is run (3)")
+    parser.add_argument("--steps", type=int, help="of each run, the first one not counted (11; 4 on links below 500 Mb/s)")
+    parser.add_argument("--modes", default=",".join(MODES), help="some of %s" % ",".join(MODES))
+    parser.add_argument("--job", type=pathlib.Path, help="another job that takes the same flags (bench/fsdp_job.py)")
+    parser.add_argument("--job-args", default="", help="more flags of the job")
+    parser.add_argument("--torch", help="version of torch to fetch (the newest known here)")
+    parser.add_argument("--json", type=pathlib.Path, help="file for a JSON line of each mode")
+    args = parser.parse_args()
+    unknown = set(args.modes.split(",")) - set(MODES)
+    if unknown:
+        parser.error("no such mode: %s" % ", ".join(sorted(unknown)))
+    if args.steps is None:
+        args.steps = 4 if 0 < parse_rate(args.link) < SLOW_BPS else 11
+    return args
+
+
+def find_python(args):
+    """An interpreter with torch: the caller's, or one in the user's cache, which is made if need be."""
+    if os.environ.get("TW_TORCH_PYTHON"):
+        return os.environ["TW_TORCH_PYTHON"]
+    command = [sys.executable, runfile("tests/plugin/torch/torch_venv.py")] + (["--torch", args.torch] if args.torch else [])
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def unpack_wheel(folder):
+    with zipfile.ZipFile(next(runfile("plugin/torch").glob("thinwire-*.whl"))) as wheel:
+        wheel.extractall(folder)
+
+
+class Bench:
+    def __init__(self, args, python, folder):
+        self.args, self.python, self.folder = args, python, folder
+        self.runs = {mode: [] for mode in args.modes.split(",")}
+
+    def command(self, result):
+        nic = ["--nic", "eth0"] if self.args.link != NONE else []
+        job = self.args.job or runfile("bench/fsdp_job.py")
+        return ([runfile("bench/cluster"), "--nodes", self.args.nodes, "--link", self.args.link, "--", self.python, job,
+                 "--params", self.args.params, "--steps", self.args.steps, "--json", result] + nic + self.args.job_args.split())
+
+    def run(self, mode):
+        result = pathlib.Path(self.folder, "result.json")
+        result.unlink(missing_ok=True)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
+        environment |= {"PYTHONPATH": self.folder, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"} | MODES[mode]
+        command = [str(part) for part in self.command(result)]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0 or not result.exists():
+            sys.exit("%s: exit code %d\n%s" % (mode, done.returncode, done.stdout))
+        self.runs[mode].append(json.loads(result.read_text()))
+
+    def all(self):
+        for number in range(self.args.rounds):
+            for mode in self.runs:
+                self.run(mode)
+                print("# round %d: %s" % (number + 1, mode), file=sys.stderr, flush=True)
+
+
+def relative(a, b):
+    return max(abs(x - y) / abs(y) for x, y in zip(a, b))
+
+
+def check(row, first, baseline):
+    """Why a row is not ok, or ""."""
+    if baseline is None or row["mode"] == "gloo":
+        return ""
+    off = relative(first["losses"], baseline["losses"])
+    if row["mode"] == "exact":
+        same = first["losses"] == baseline["losses"]
+        row["losses_equal"] = same
+        return "" if same or (row["nodes"] > 2 and off <= LOSS_LIMIT) else "losses are off by %.1e" % off
+    ratio = row["bytes_ratio"]
+    return "" if ratio is None or ratio <= BYTES_LIMIT else "sends %.3f of gloo's bytes" % ratio
+
+
+def make_row(mode, runs, args):
+    seconds = [second for run in runs for second in run["step_sec"][WARM_STEPS:]]
+    sent = [n for run in runs for n in run["sent_bytes"][WARM_STEPS:]]
+    last = [loss for run in runs for loss in run["losses"][-10:]]
+    return {"mode": mode, "nodes": args.nodes, "link_bps": parse_rate(args.link), "params": runs[0]["params"],
+            "step_sec_median": statistics.median(seconds), "step_sec_min": min(seconds),
+            "bytes_per_node_step": statistics.median(sent), "loss_last10": statistics.mean(last)}
+
+
+def rows(bench):
+    made = {mode: make_row(mode, runs, bench.args) for mode, runs in bench.runs.items()}
+    plain = made.get("gloo")
+    baseline = bench.runs["gloo"][0] if plain else None
+    for mode, row in made.items():
+        row["speedup"] = plain["step_sec_median"] / row["step_sec_median"] if plain else None
+        row["bytes_ratio"] = row["bytes_per_node_step"] / plain["bytes_per_node_step"] if plain and plain["bytes_per_node_step"] else None
+        row["why"] = check(row, bench.runs[mode][0], baseline)
+        row["ok"] = not row["why"]
+    return list(made.values())
+
+
+def line(row):
+    speedup = "%.2f" % row["speedup"] if row["speedup"] else "-"
+    equal = " (bit-equal to gloo's)" if row.get("losses_equal") else ""
+    return "%-20s %10.3f %10.3f %16d %8s %12.5f  %s" % (
+        row["mode"], row["step_sec_median"], row["step_sec_min"], row["bytes_per_node_step"], speedup, row["loss_last10"],
+        ("yes" if row["ok"] else "NO: " + row["why"]) + equal)
+
+
+def main():
+    args = parse_args()
+    python = find_python(args)
+    with tempfile.TemporaryDirectory() as folder:
+        unpack_wheel(folder)
+        bench = Bench(args, python, folder)
+        bench.all()
+    found = rows(bench)
+    print("# thinwire torch: %d nodes, link %s, %d parameters, %d rounds of %d steps, the first of each not counted"
+          % (args.nodes, args.link, found[0]["params"], args.rounds, args.steps))
+    print("# " + HEADER)
+    for row in found:
+        print("  " + line(row))
+    if args.json:
+        target = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), args.json)
+        target.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
+    bad = sum(not row["ok"] for row in found)
+    print("# %d lines, %d not ok" % (len(found), bad))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""A backend of torch.distributed for CPUs: init_process_group("cpu:thinwire,cuda:nccl").
+
+Large all-gathers, reduce-scatters and all-reduces go over Thinwire, all else to gloo. Nothing is quantized unless quantize()
+says so for a group: a backend cannot tell a checkpoint's gather from a weight's."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import typing
+
+import torch
+import torch.distributed as dist
+
+from . import capi, operations, policy, segments
+from .engine import TYPES, Communicator, communicator_of
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger("thinwire")
+# torch has renamed some: each version calls its own.
+ALL_GATHER = ("all_gather_single", "_allgather_base")
+REDUCE_SCATTER = ("reduce_scatter_single", "_reduce_scatter_base")
+# Of gloo's, whatever this torch has of them.
+DELEGATED = (
+    "allgather", "allgather_coalesced", "all_gather_single_coalesced", "allgather_into_tensor_coalesced",
+    "allreduce_coalesced", "allreduce_sparse", "alltoall", "alltoall_base", "all_to_all_single", "barrier", "broadcast",
+    "gather", "gather_single", "gather_into_tensor", "monitored_barrier", "recv", "recv_anysource", "reduce",
+    "reduce_scatter", "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced", "scatter", "send", "abort", "shutdown", "set_timeout",
+    "_set_default_timeout", "_set_sequence_number_for_group", "_get_sequence_number_for_group", "_add_ephemeral_timeout",
+)
+
+
+class _Shapes:
+    """The tables of a group's tensors, by size."""
+
+    LIMIT = 256
+
+    def __init__(self, min_bytes: int):
+        self._min_bytes = min_bytes
+        self._found: dict[object, operations.Shape] = {}
+
+    def get(self, tensor: torch.Tensor, n_elems: int, make: Callable[[list[segments.Piece]], segments.Table]) -> operations.Shape:
+        key = (tensor.dtype, n_elems, make.__name__)
+        if key not in self._found:
+            if len(self._found) >= self.LIMIT:
+                self._found.clear()
+            pieces = [segments.Piece(n_elems, "")]
+            self._found[key] = operations.shape(make(pieces), pieces)
+        return self._found[key]
+
+
+def _build() -> type:
+    from torch._C._distributed_c10d import Backend, ProcessGroupGloo
+
+    class ThinwireBackend(Backend):
+        """One process group's."""
+
+        def __init__(self, options: dist.distributed_c10d._DistributedBackendOptions):
+            super().__init__(options.group_rank, options.group_size)
+            self._gloo = ProcessGroupGloo(options.store, options.group_rank, options.group_size, options.timeout)
+            self._ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+            self._id = options.group_id
+            self.codec: capi.Codec | None = None
+            self._min_bytes = policy.from_environment().min_bytes
+            self._shapes = _Shapes(self._min_bytes)
+            self._steps = itertools.count()
+
+        def name(self) -> str:
+            return "thinwire"
+
+        def getBackendName(self) -> str:
+            return "thinwire"
+
+        @property
+        def options(self):
+            return self._gloo.options
+
+        def _communicator(self) -> Communicator:
+            return communicator_of("c10d " + self._id, self._ranks)
+
+        def _fits(self, whole: torch.Tensor, part: torch.Tensor, parts: int) -> bool:
+            """Whether it goes over Thinwire; all ranks find the same. What is wrong is for gloo to complain of."""
+            plain = all(one.layout == torch.strided and one.is_contiguous() and one.device.type == "cpu" for one in (whole, part))
+            same = whole.dtype == part.dtype and whole.numel() == part.numel() * parts
+            return plain and same and len(self._ranks) > 1 and whole.nbytes >= self._min_bytes
+
+        def _post(self, kind: str, op: int, dtype: torch.dtype, shape: operations.Shape, keep: tuple[torch.Tensor, ...],
+                  result: list[torch.Tensor], reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.Work:
+            operation = operations.Operation("c10d " + kind, op, dtype, shape, self.codec, keep, reduction, next(self._steps))
+            return operations.Work(operation.post(self._communicator()), operation.kind, result)
+
+        def _rank_major(self, pieces: list[segments.Piece], itemsize: int) -> segments.Table:
+            return segments.RankMajor(len(self._ranks), self.rank(), pieces, itemsize)
+
+        def _all_gather(self, output: torch.Tensor, input: torch.Tensor, *options: object) -> dist.Work:
+            if not self._fits(output, input, len(self._ranks)):
+                return self._to_gloo(ALL_GATHER, output, input, *options)
+            # Whatever its type, it is moved as bytes, unless it is to be quantized.
+            dtype = output.dtype if output.dtype in TYPES else torch.uint8
+            whole, part = output.view(-1).view(dtype), input.view(-1).view(dtype)
+            own = whole.narrow(0, self.rank() * part.numel(), part.numel())
+            if own.data_ptr() != part.data_ptr():
+                own.copy_(part)
+
+            def gather(pieces: list[segments.Piece]) -> segments.Table:
+                return self._rank_major(pieces, whole.itemsize)
+
+            shape = self._shapes.get(whole, part.numel(), gather)
+            shape.table.gather(whole.data_ptr())
+            return self._post("all-gather", capi.ALLGATHER, dtype, shape, (output, input), [output])
+
+        def _reduce_scatter(self, output: torch.Tensor, input: torch.Tensor, *options: object) -> dist.Work:
+            reduction = operations.reduction(options[0].reduceOp) if options else (capi.SUM, 1.0)
+            floats = input.is_floating_point() and input.dtype in TYPES
+            if reduction is None or not floats or not self._fits(input, output, len(self._ranks)):
+                return self._to_gloo(REDUCE_SCATTER, output, input, *options)
+
+            def scatter(pieces: list[segments.Piece]) -> segments.Table:
+                return self._rank_major(pieces, input.itemsize)
+
+            shape = self._shapes.get(input, output.numel(), scatter)
+            shape.table.scatter(input.data_ptr(), output.data_ptr())
+            return self._post("reduce-scatter", capi.REDUCE_SCATTER, input.dtype, shape, (output, input), [output], reduction)
+
+        def allreduce(self, tensors: list[torch.Tensor], *options: object) -> dist.Work:
+            tensor = tensors[0]
+            reduction = operations.reduction(options[0].reduceOp) if options else (capi.SUM, 1.0)
+            floats = tensor.is_floating_point() and tensor.dtype in TYPES
+            if len(tensors) > 1 or reduction is None or not floats or not self._fits(tensor, tensor, 1):
+                return self._gloo.allreduce(tensors, *options)
+
+            def reduce(pieces: list[segments.Piece]) -> segments.Table:
+                return segments.Plain(pieces, tensor.itemsize)
+
+            shape = self._shapes.get(tensor, tensor.numel(), reduce)
+            shape.table.reduce(tensor.data_ptr())
+            return self._post("all-reduce", capi.ALLREDUCE, tensor.dtype, shape, (tensor,), tensors, reduction)
+
+        def _to_gloo(self, names: tuple[str, ...], *args: object) -> dist.Work:
+            name = next(name for name in names if hasattr(self._gloo, name))
+            return getattr(self._gloo, name)(*args)
+
+    for name in ALL_GATHER:
+        setattr(ThinwireBackend, name, ThinwireBackend._all_gather)
+    for name in REDUCE_SCATTER:
+        setattr(ThinwireBackend, name, ThinwireBackend._reduce_scatter)
+    for name in DELEGATED:
+        if hasattr(ProcessGroupGloo, name):
+            setattr(ThinwireBackend, name, _delegate(name))
+    return ThinwireBackend
+
+
+_said: set[str] = set()
+
+
+def _delegate(name: str) -> Callable[..., object]:
+    def call(self, *args, **kwargs):
+        if name not in _said:
+            _said.add(name)
+            log.debug("%s goes to gloo", name)
+        return getattr(self._gloo, name)(*args, **kwargs)
+
+    call.__name__ = name
+    return call
+
+
+_class: type | None = None
+_backends: dict[str, typing.Any] = {}
+
+
+def _create(options: object, _backend_options: object) -> object:
+    global _class
+    _class = _class or _build()
+    backend = _class(options)
+    _backends[options.group_id] = backend
+    return backend
+
+
+def register() -> None:
+    """Make the name known to torch.distributed."""
+    if dist.is_available() and "thinwire" not in dist.Backend.backend_list:
+        dist.Backend.register_backend("thinwire", _create, extended_api=True, devices=["cpu"])
+
+
+def quantize(group: dist.ProcessGroup, codec: str | None) -> None:
+    """Quantize what this group sends over the backend "thinwire" from now on: "int8", "int4:hadamard"; None or "exact": no
+    more. Not for a group that also gathers checkpoints. On all ranks of the group, between the same operations."""
+    backend = _backends.get(group.group_name)
+    if backend is None:
+        raise ValueError("the group %r is not of the backend thinwire" % group.group_name)
+    backend.codec = capi.parse_codec(codec)

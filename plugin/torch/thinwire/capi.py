@@ -1,0 +1,286 @@
+"""Thinwire's C library under Python: its functions and structures, as its public headers declare them.
+
+Every call here releases the GIL. Structures have the layout of the library's interface version, which the name of the
+library carries; a test compares them with the headers."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes as C
+import logging
+import os
+import pathlib
+import threading
+from collections.abc import Iterator
+
+LIBRARY = "libthinwire.so.0"
+log = logging.getLogger("thinwire")
+
+# tw_status_t
+OK, IN_PROGRESS, UNSUPPORTED = 0, 1, -3
+# tw_type_t
+FP32, BF16, FP16, BYTE = range(4)
+# tw_coll_op_t
+ALLGATHER, REDUCE_SCATTER, ALLREDUCE = range(3)
+# tw_coll_reduction_t
+SUM, MEAN = range(2)
+# tw_mem_t and tw_coll_wire_t
+HOST, CUDA = range(2)
+WIRE_TRANSPORT, WIRE_NCCL = range(2)
+# tw_config_type_t
+CONFIG_BOOL, CONFIG_BYTES, CONFIG_STRING = 0, 3, 6
+
+
+class Codec(C.Structure):
+    """tw_quant_codec_t"""
+
+    _fields_ = [(name, C.c_int) for name in ("bits", "block", "scale", "round", "hadamard")]
+
+    def __str__(self) -> str:
+        text = C.create_string_buffer(128)
+        return lib().tw_quant_codec_format(C.byref(self), text, len(text)).decode()
+
+
+class Job(C.Structure):
+    """tw_job_t"""
+
+    _fields_ = [
+        ("rank", C.c_int),
+        ("world", C.c_int),
+        ("local_rank", C.c_int),
+        ("local_world", C.c_int),
+        ("master_addr", C.c_char * 256),
+        ("master_port", C.c_int),
+        ("token", C.c_char * 256),
+        ("launcher", C.c_char_p),
+    ]
+
+
+class Params(C.Structure):
+    """tw_coll_params_t"""
+
+    _fields_ = [
+        ("transport", C.c_void_p),
+        ("ranks", C.POINTER(C.c_int)),
+        ("n_ranks", C.c_int),
+        ("id", C.c_int),
+        ("mem", C.c_int),
+        ("wire", C.c_int),
+        ("deterministic", C.c_int),
+        ("nccl_comm", C.c_void_p),
+        ("progress_thread", C.c_int),
+    ]
+
+
+class Segment(C.Structure):
+    """tw_coll_segment_t"""
+
+    _fields_ = [
+        ("src", C.c_void_p),
+        ("dst", C.c_void_p),
+        ("n_elems", C.c_size_t),
+        ("counts", C.c_void_p),
+        ("recv_counts", C.c_void_p),
+        ("tensor", C.c_uint32),
+        ("first_elem", C.c_uint64),
+        ("codec", C.POINTER(Codec)),
+        ("exact", C.c_int),
+    ]
+
+
+class Args(C.Structure):
+    """tw_coll_args_t"""
+
+    _fields_ = [
+        ("op", C.c_int),
+        ("type", C.c_int),
+        ("segments", C.POINTER(Segment)),
+        ("n_segments", C.c_size_t),
+        ("reduction", C.c_int),
+        ("factor", C.c_float),
+        ("root", C.c_int),
+        ("codec", C.POINTER(Codec)),
+        ("inner_codec", C.POINTER(Codec)),
+        ("seed", C.c_uint64),
+        ("step", C.c_uint32),
+        ("algo", C.c_char_p),
+        ("force_codec", C.c_int),
+        ("stream", C.c_void_p),
+    ]
+
+
+class Counters(C.Structure):
+    """tw_coll_counters_t"""
+
+    _fields_ = [
+        (name, C.c_uint64)
+        for name in ("inter_node_bytes", "inter_node_messages", "in_node_bytes", "in_node_messages")
+    ]
+
+
+class ConfigField(C.Structure):
+    """tw_config_field_t"""
+
+    _fields_ = [
+        ("name", C.c_char_p),
+        ("dflt", C.c_char_p),
+        ("unit", C.c_char_p),
+        ("doc", C.c_char_p),
+        ("type", C.c_int),
+        ("offset", C.c_size_t),
+        ("min", C.c_double),
+        ("max", C.c_double),
+        ("choices", C.POINTER(C.c_char_p)),
+    ]
+
+
+class ConfigTable(C.Structure):
+    """tw_config_table_t"""
+
+    _fields_ = [
+        ("module", C.c_char_p),
+        ("fields", C.POINTER(ConfigField)),
+        ("n_fields", C.c_size_t),
+        ("options_bytes", C.c_size_t),
+    ]
+
+
+STRUCTURES = {
+    "tw_quant_codec_t": Codec,
+    "tw_job_t": Job,
+    "tw_coll_params_t": Params,
+    "tw_coll_segment_t": Segment,
+    "tw_coll_args_t": Args,
+    "tw_coll_counters_t": Counters,
+    "tw_config_field_t": ConfigField,
+    "tw_config_table_t": ConfigTable,
+}
+
+LOG_SINK = C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_char_p, C.c_int, C.c_char_p)
+_P = C.c_void_p
+_FUNCTIONS = {
+    "tw_status_string": (C.c_char_p, C.c_int),
+    "tw_log_set_sink": (None, _P, _P),
+    "tw_config_init": (C.c_int, _P, _P),
+    "tw_config_cleanup": (None, _P, _P),
+    "tw_config_check_environment": (C.c_size_t, _P, C.c_size_t),
+    "tw_quant_codec_parse": (C.c_int, C.c_char_p, _P),
+    "tw_quant_codec_format": (C.c_char_p, _P, _P, C.c_size_t),
+    "tw_job_from_env": (C.c_int, _P),
+    "tw_transport_ucx_create": (C.c_int, _P, _P),
+    "tw_transport_destroy": (None, _P),
+    "tw_transport_describe": (C.c_char_p, _P),
+    "tw_transport_failed_rank": (C.c_int, _P),
+    "tw_coll_create": (C.c_int, _P, _P),
+    "tw_coll_group_create": (C.c_int, _P, C.POINTER(C.c_int), C.c_int, _P),
+    "tw_coll_destroy": (None, _P),
+    "tw_coll_abort": (None, _P),
+    "tw_coll_n_nodes": (C.c_int, _P),
+    "tw_coll_post": (C.c_int, _P, _P, _P),
+    "tw_coll_test": (C.c_int, _P),
+    "tw_coll_wait": (C.c_int, _P),
+    "tw_coll_progress": (C.c_int, _P),
+    "tw_coll_planned_inter_node_bytes": (C.c_int, _P, _P, _P),
+    "tw_coll_counters_get": (None, _P, _P),
+    "tw_coll_nonfinite_blocks": (C.c_uint64, _P),
+}
+_LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
+
+
+class ThinwireError(RuntimeError):
+    """A call of the library failed. status: its tw_status_t; failed_rank: the rank of the job that is to blame, or -1."""
+
+    def __init__(self, what: str, status: int, failed_rank: int = -1, detail: str = ""):
+        self.status, self.failed_rank = status, failed_rank
+        text = "%s: %s" % (what, lib().tw_status_string(status).decode())
+        if failed_rank >= 0:
+            text += ", rank %d" % failed_rank
+        super().__init__(text + (" (%s)" % detail if detail else ""))
+
+
+class _Log:
+    """The library's log lines go to logging.getLogger("thinwire"); the last error is kept for the exception's text."""
+
+    def __init__(self) -> None:
+        self.last_error = ""
+        self.sink = LOG_SINK(self._line)
+
+    def _line(self, _ctx: int, level: int, _file: bytes, _number: int, message: bytes) -> None:
+        text = message.decode(errors="replace")
+        if level == 0:
+            self.last_error = text
+        log.log(_LEVELS[level], "%s", text)
+
+
+_loaded: C.CDLL | None = None
+_loading = threading.Lock()
+_log = _Log()
+
+
+def _path() -> str:
+    given = os.environ.get("TW_LIBRARY")
+    beside = pathlib.Path(__file__).parent / LIBRARY
+    return given or (str(beside) if beside.exists() else LIBRARY)
+
+
+@contextlib.contextmanager
+def _no_signal_handlers() -> Iterator[None]:
+    """UCX takes signals when it is loaded, unless its own variables say otherwise; they are the job's."""
+    quiet = {"UCX_HANDLE_ERRORS": "none", "UCX_DEBUG_SIGNO": "0"}
+    ours = [name for name in quiet if name not in os.environ]
+    os.environ.update((name, quiet[name]) for name in ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            del os.environ[name]
+
+
+def _load() -> C.CDLL:
+    try:
+        with _no_signal_handlers():
+            library = C.CDLL(_path())
+    except OSError as error:
+        hint = ": UCX is missing, Debian's package is libucx0" if "libuc" in str(error) else ""
+        raise ImportError("cannot load %s%s (%s)" % (_path(), hint, error)) from error
+    for name, (result, *arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    library.tw_log_set_sink(_log.sink, None)
+    return library
+
+
+def lib() -> C.CDLL:
+    """The library, loaded on first use. ImportError says what is missing."""
+    global _loaded
+    if _loaded is None:
+        with _loading:
+            _loaded = _loaded or _load()
+    return _loaded
+
+
+def last_error() -> str:
+    """The library's last error line."""
+    return _log.last_error
+
+
+def stop_logging() -> None:
+    """Back to the library's own sink: before the interpreter ends, as threads of the library may still log then."""
+    if _loaded is not None:
+        _loaded.tw_log_set_sink(None, None)
+
+
+def check(status: int, what: str, failed_rank: int = -1) -> None:
+    """Raise ThinwireError for a failure."""
+    if status < 0:
+        raise ThinwireError(what, status, failed_rank, _log.last_error)
+
+
+def parse_codec(text: str | None) -> Codec | None:
+    """tw_quant_codec_parse; "exact", "" and None: no codec. ValueError names what is wrong."""
+    if text in (None, "", "exact"):
+        return None
+    codec = Codec()
+    if lib().tw_quant_codec_parse(text.encode(), C.byref(codec)) < 0:
+        raise ValueError("%r is not a codec: %s" % (text, _log.last_error))
+    return codec

@@ -1,0 +1,376 @@
+"""Communicators, and operations on them.
+
+A thread of the C library owns a transport and moves every operation on it; Python threads only post and wait. There is a
+transport for each set of ranks that some process group has: what is collective is so over that group alone, as in torch."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes as C
+import hashlib
+import logging
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from . import capi
+
+log = logging.getLogger("thinwire")
+TYPES = {torch.float32: capi.FP32, torch.bfloat16: capi.BF16, torch.float16: capi.FP16, torch.uint8: capi.BYTE}
+WATCH_SEC = 0.5
+STUCK_SEC = 3.0
+WAITING_FILES = ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py", "torch/autograd/graph.py")
+
+
+class Request:
+    """An operation under way. It keeps the tensors that the library reads and writes; any thread may wait."""
+
+    def __init__(self, communicator: Communicator, pointer: C.c_void_p, keep: object, what: str):
+        self._communicator, self._pointer, self._keep, self._what = communicator, pointer, keep, what
+        self._lock = threading.Lock()
+        self._error: capi.ThinwireError | None = None
+        self._done = False
+
+    def _end(self, status: int) -> None:
+        self._done, self._keep = True, None
+        try:
+            self._communicator.engine.check(status, self._what)
+        except capi.ThinwireError as error:
+            self._error = error
+
+    def enqueued(self) -> None:
+        """The stream's order takes care of the rest."""
+        self._end(capi.OK)
+
+    def test(self) -> bool:
+        """Whether it has ended, well or not."""
+        if not self._done and self._lock.acquire(blocking=False):
+            try:
+                status = capi.IN_PROGRESS if self._done else capi.lib().tw_coll_test(self._pointer)
+                if status != capi.IN_PROGRESS:
+                    self._end(status)
+            finally:
+                self._lock.release()
+        return self._done
+
+    def wait(self) -> None:
+        """Until it has ended; ThinwireError if it failed."""
+        with self._lock:
+            if not self._done:
+                self._end(capi.lib().tw_coll_wait(self._pointer))
+        if self._error is not None:
+            raise self._error
+
+    def exception(self) -> capi.ThinwireError | None:
+        return self._error
+
+
+class Communicator:
+    """The ranks of a process group."""
+
+    def __init__(self, engine: Engine, pointer: C.c_void_p, rank: int, world: int, cuda: bool = False):
+        self.engine, self.pointer, self.rank, self.world, self.cuda = engine, pointer, rank, world, cuda
+        self.n_nodes = capi.lib().tw_coll_n_nodes(pointer)
+        self._flight: list[Request] = []
+        self._lock = threading.Lock()
+
+    def post(self, args: capi.Args, keep: object, what: str) -> Request:
+        """Start an operation. keep: what must stay in memory until it has ended."""
+        pointer = C.c_void_p()
+        self.engine.check_usable()
+        with self._lock:
+            # On a CUDA stream nobody waits for a request: what is put on the stream afterwards finds the result.
+            wanted = None if self.cuda else C.byref(pointer)
+            self.engine.check(capi.lib().tw_coll_post(self.pointer, C.byref(args), wanted), what)
+            request = Request(self, pointer, keep, what)
+            if self.cuda:
+                request.enqueued()
+                return request
+            # Somebody may drop a request without waiting: the tensors stay here until it has ended.
+            self._flight = [one for one in self._flight if not one.test()] + [request]
+        return request
+
+    def planned_bytes(self, args: capi.Args) -> int:
+        """What this rank sends to other nodes in such an operation."""
+        out = C.c_uint64()
+        self.engine.check(capi.lib().tw_coll_planned_inter_node_bytes(self.pointer, C.byref(args), C.byref(out)), "plan")
+        return out.value
+
+    def sent_bytes(self) -> int:
+        """What this rank has sent to other nodes, as counted."""
+        counters = capi.Counters()
+        capi.lib().tw_coll_counters_get(self.pointer, C.byref(counters))
+        return counters.inter_node_bytes
+
+    def nonfinite_blocks(self) -> int:
+        """Blocks with NaN or Inf that this rank has encoded."""
+        return capi.lib().tw_coll_nonfinite_blocks(self.pointer)
+
+
+class Engine:
+    """A transport between some ranks of the job, and communicators on it. Collective over these ranks."""
+
+    def __init__(self, ranks: tuple[int, ...]):
+        self.pid, self.rank = os.getpid(), dist.get_rank()
+        self._ranks = ranks  # of torch's default group, ascending
+        self._transport, self._all = C.c_void_p(), C.c_void_p()
+        self._communicators: dict[tuple[str, bool], Communicator] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._join()
+        self._watcher = threading.Thread(target=self._watch, name="thinwire-watch", daemon=True)
+        self._watcher.start()
+
+    def _join(self) -> None:
+        library, meeting = capi.lib(), _Meeting(self._ranks)
+        job = meeting.job()
+        capi.check(library.tw_transport_ucx_create(C.byref(job), C.byref(self._transport)), "join")
+        meeting.forget()
+        params = capi.Params(transport=self._transport, deterministic=1, progress_thread=1)
+        status = library.tw_coll_create(C.byref(params), C.byref(self._all))
+        if status < 0:
+            failed = self._failed_rank()
+            library.tw_transport_destroy(self._transport)
+            self._transport = C.c_void_p()
+            capi.check(status, "join", failed)
+        log.info("rank %d: %s", self.rank, library.tw_transport_describe(self._transport).decode())
+
+    def _failed_rank(self) -> int:
+        """In torch's default group, or -1."""
+        failed = capi.lib().tw_transport_failed_rank(self._transport)
+        return self._ranks[failed] if 0 <= failed < len(self._ranks) else -1
+
+    def check(self, status: int, what: str) -> None:
+        if status < 0:
+            capi.check(status, what, self._failed_rank())
+
+    def check_usable(self) -> None:
+        """A forked child has neither the threads nor the connections."""
+        if os.getpid() != self.pid:
+            raise RuntimeError("thinwire: a forked process cannot use its parent's communicators")
+        if not self._all:
+            raise RuntimeError("thinwire: its communicators are closed")
+
+    def communicator(self, name: str, ranks: list[int], nccl_group: dist.ProcessGroup | None = None) -> Communicator:
+        """The one of that name; its ranks are the engine's, in their own order. nccl_group: for GPU memory, over NCCL."""
+        key = (name, nccl_group is not None)
+        found = self._communicators.get(key)
+        if found is not None:
+            return found
+        self.check_usable()
+        with self._lock:
+            if key not in self._communicators:
+                self._communicators[key] = self._create(ranks, nccl_group)
+            return self._communicators[key]
+
+    def _create(self, ranks: list[int], nccl_group: dist.ProcessGroup | None) -> Communicator:
+        pointer, library = C.c_void_p(), capi.lib()
+        if nccl_group is not None:
+            params = capi.Params(mem=capi.CUDA, wire=capi.WIRE_NCCL, deterministic=1, nccl_comm=nccl_comm(nccl_group))
+            status = library.tw_coll_create(C.byref(params), C.byref(pointer))
+        else:
+            places = (C.c_int * len(ranks))(*[self._ranks.index(rank) for rank in ranks])
+            status = library.tw_coll_group_create(self._all, places, len(ranks), C.byref(pointer))
+        self.check(status, "communicator of ranks %s" % ranks)
+        return Communicator(self, pointer, ranks.index(self.rank), len(ranks), nccl_group is not None)
+
+    def sent_bytes(self) -> int:
+        return sum(one.sent_bytes() for one in self._communicators.values()) if self._all else 0
+
+    def nonfinite_blocks(self) -> int:
+        return sum(one.nonfinite_blocks() for one in self._communicators.values()) if self._all else 0
+
+    def _watch(self) -> None:
+        """When a rank has failed, end what waits in other libraries: they would wait much longer."""
+        while not self._stop.wait(WATCH_SEC):
+            status = capi.lib().tw_coll_progress(self._all)
+            if status < 0:
+                failure = capi.ThinwireError("the job has failed", status, self._failed_rank(), capi.last_error())
+                log.error("%s", failure)
+                for one in list(self._communicators.values()):
+                    if one.cuda:
+                        capi.lib().tw_coll_abort(one.pointer)
+                _abort_groups()
+                _end_if_stuck()
+                return
+
+    def abort(self) -> None:
+        """Give the job up, on all ranks."""
+        if self._all and os.getpid() == self.pid:
+            capi.lib().tw_coll_abort(self._all)
+
+    def close(self) -> None:
+        """Leave. The first of the ranks stays until the others have left or failed."""
+        if os.getpid() != self.pid or not self._all:
+            return
+        self._stop.set()
+        self._watcher.join()
+        library = capi.lib()
+        for one in self._communicators.values():
+            library.tw_coll_destroy(one.pointer)
+        library.tw_coll_destroy(self._all)
+        library.tw_transport_destroy(self._transport)
+        self._communicators, self._all, self._transport = {}, C.c_void_p(), C.c_void_p()
+
+
+def nccl_comm(group: dist.ProcessGroup) -> int:
+    """The address of a process group's NCCL communicator, which exists once the group has been used."""
+    backend = group._get_backend(torch.device("cuda"))
+    if not backend._comm_ptr():
+        dist.all_reduce(torch.zeros(1, device="cuda"), group=group)
+    return backend._comm_ptr()
+
+
+def _abort_groups() -> None:
+    # Of torch's private parts: there is no public list of groups. What cannot be aborted waits for its own timeout.
+    for group in list(getattr(dist.distributed_c10d._world, "pg_map", {})):
+        with contextlib.suppress(Exception):
+            group.abort()
+
+
+def _waits_in() -> tuple[int, int] | None:
+    """Which line of torch.distributed or autograd the main thread is at, if it is at one."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    stuck = frame is not None and frame.f_code.co_filename.endswith(WAITING_FILES)
+    return (id(frame), frame.f_lineno) if stuck else None
+
+
+def _end_if_stuck() -> None:
+    """A collective of gloo cannot be aborted, and a rank that is silent but not gone would keep it waiting for half an hour.
+    So end the process, as NCCL's watchdog does, if the main thread stays where it is."""
+    begin = _waits_in()
+    if begin is not None:
+        time.sleep(STUCK_SEC)
+        if _waits_in() == begin:
+            log.error("the job has failed, and a collective of torch's does not end: leaving")
+            logging.shutdown()
+            os._exit(1)
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as listener:
+        listener.bind(("", 0))
+        return listener.getsockname()[1]
+
+
+class _Meeting:
+    """How ranks find each other: through torch's store, the first one tells the others its address, a port and a secret."""
+
+    def __init__(self, ranks: tuple[int, ...]):
+        name = hashlib.sha256(" ".join(map(str, ranks)).encode()).hexdigest()[:16]
+        self._store = dist.distributed_c10d._get_default_store()
+        self._key = "thinwire/%s/" % name
+        self._ranks, self._place = ranks, ranks.index(dist.get_rank())
+
+    def _exchange(self) -> list[str]:
+        """[address, port, secret]"""
+        host = socket.gethostname()
+        if self._place != 0:
+            self._store.set(self._key + str(self._place), host)
+        else:
+            hosts = {self._store.get(self._key + str(place)).decode() for place in range(1, len(self._ranks))}
+            address = "127.0.0.1" if hosts <= {host} else host
+            self._store.set(self._key + "0", "%s %d %s" % (address, _free_port(), secrets.token_hex(16)))
+        return self._store.get(self._key + "0").decode().split()
+
+    def forget(self) -> None:
+        """All have met. The store may see another job."""
+        if self._place == 0:
+            for place in range(len(self._ranks)):
+                with contextlib.suppress(RuntimeError):
+                    self._store.delete_key(self._key + str(place))
+
+    def job(self) -> capi.Job:
+        """The launcher's variables, with these ranks: a job may have been started without a launcher."""
+        job, everybody = capi.Job(), len(self._ranks) == dist.get_world_size()
+        capi.check(capi.lib().tw_job_from_env(C.byref(job)), "job")
+        if not everybody or (job.rank, job.world) != (self._place, len(self._ranks)):
+            job.rank, job.world, job.local_rank, job.local_world = self._place, len(self._ranks), -1, -1
+        address, port, secret = self._exchange()
+        # MASTER_ADDR is the host of the default group's first rank.
+        if not os.environ.get("MASTER_ADDR") or self._ranks[0] != 0:
+            job.master_addr = address.encode()
+        if not os.environ.get("TW_RENDEZVOUS_PORT") or not everybody:
+            job.master_port = int(port)
+        if not os.environ.get("TW_JOB_TOKEN"):
+            job.token = secret.encode()
+        return job
+
+
+class _Job:
+    """The engines of torch.distributed's default group, by their ranks; those of an older one are closed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._group: Callable[[], dist.ProcessGroup | None] = lambda: None
+        self.engines: dict[tuple[int, ...], Engine] = {}
+
+    def engine(self, ranks: list[int]) -> Engine:
+        group, key = dist.distributed_c10d._get_default_group(), tuple(sorted(ranks))
+        with self._lock:
+            if self._group() is not group:
+                self.close()
+                self._group = weakref.ref(group)
+            if key not in self.engines:
+                self.engines[key] = Engine(key)
+            return self.engines[key]
+
+    def close(self) -> None:
+        for engine in self.engines.values():
+            engine.close()
+        self.engines = {}
+
+
+_job = _Job()
+
+
+def communicator(group: dist.ProcessGroup, cuda: bool = False) -> Communicator:
+    """The one of a process group, for host memory or for GPU memory. Collective over the group when it is new."""
+    ranks = dist.get_process_group_ranks(group)
+    return _job.engine(ranks).communicator(group.group_name, ranks, group if cuda else None)
+
+
+def communicator_of(name: str, ranks: list[int]) -> Communicator:
+    """One for ranks that have no process group of torch's yet, under a name of its own."""
+    return _job.engine(ranks).communicator(name, ranks)
+
+
+def running() -> list[Engine]:
+    return list(_job.engines.values())
+
+
+def close() -> None:
+    """Leave the job; the next operation joins again. Rank 0 waits for the others."""
+    _job.close()
+
+
+_at_exit: list[Callable[[], None]] = []
+
+
+def at_exit(function: Callable[[], None]) -> None:
+    """Run before the ranks part."""
+    _at_exit.append(function)
+
+
+@atexit.register
+def _leave() -> None:
+    if not any(engine.pid == os.getpid() for engine in running()):
+        return
+    for function in _at_exit:
+        with contextlib.suppress(Exception):
+            function()
+    if getattr(sys, "last_value", None) is not None:
+        # An exception ended the program: the others must not wait for this rank.
+        for engine in running():
+            engine.abort()
+    close()
+    capi.stop_logging()

@@ -1,0 +1,107 @@
+"""What is quantized, and how: variables, arguments, and the rule for one tensor."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes as C
+import dataclasses
+from collections.abc import Iterator
+
+from . import capi
+
+MIN_BYTES = 64 << 10
+
+# (name, default, unit, meaning, type): the same table form as the library's own variables.
+VARIABLES = [
+    ("TW_FSDP", "n", "", "Patch FSDP2 when torch is imported.", capi.CONFIG_BOOL),
+    ("TW_WEIGHTS", "int8", "", "Codec of weights that are gathered, or exact.", capi.CONFIG_STRING),
+    ("TW_GRADS", "int4", "", "Codec of gradients that are reduced, or exact.", capi.CONFIG_STRING),
+    ("TW_MIN_BYTES", "64K", "bytes", "Tensors below this size, over all ranks, stay exact.", capi.CONFIG_BYTES),
+    ("TW_LIBRARY", "", "", "Path of the shared library.", capi.CONFIG_STRING),
+    ("TW_CLUSTER", "", "", "Set by the cluster in a box.", capi.CONFIG_STRING),
+    ("TW_CLUSTER_NOTE", "", "", "Set by the cluster in a box.", capi.CONFIG_STRING),
+]
+_FIELD = {capi.CONFIG_BOOL: C.c_int, capi.CONFIG_STRING: C.c_char_p, capi.CONFIG_BYTES: C.c_size_t}
+
+
+class Options(C.Structure):
+    """The values of VARIABLES."""
+
+    _fields_ = [(name, _FIELD[kind]) for name, _, _, _, kind in VARIABLES]
+
+
+def _table() -> capi.ConfigTable:
+    fields = (capi.ConfigField * len(VARIABLES))()
+    for field, (name, default, unit, doc, kind) in zip(fields, VARIABLES):
+        field.name, field.dflt, field.unit, field.doc = name.encode(), default.encode(), unit.encode(), doc.encode()
+        field.type, field.offset = kind, getattr(Options, name).offset
+    return capi.ConfigTable(b"torch", fields, len(VARIABLES), C.sizeof(Options))
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """Codecs of weights and of gradients, None for exact, and the size from which tensors are quantized."""
+
+    weights: capi.Codec | None
+    grads: capi.Codec | None
+    min_bytes: int = MIN_BYTES
+
+    def __str__(self) -> str:
+        return "weights %s, gradients %s" % (self.weights or "exact", self.grads or "exact")
+
+
+def check_environment() -> None:
+    """Warn of TW_ variables that nobody knows, naming the nearest."""
+    library, own = capi.lib(), _table()
+    names = ("tw_log_config_table", "tw_transport_config_table", "tw_coll_config_table")
+    tables = [capi.ConfigTable.in_dll(library, name) for name in names] + [own]
+    pointers = (C.POINTER(capi.ConfigTable) * len(tables))(*[C.pointer(table) for table in tables])
+    library.tw_config_check_environment(pointers, len(tables))
+
+
+def from_environment() -> Policy:
+    """TW_WEIGHTS, TW_GRADS and TW_MIN_BYTES. ValueError for a value that makes no sense."""
+    table, options, library = _table(), Options(), capi.lib()
+    capi.check(library.tw_config_init(C.byref(table), C.byref(options)), "variables")
+    try:
+        weights, grads = (options.TW_WEIGHTS or b"").decode(), (options.TW_GRADS or b"").decode()
+        return Policy(capi.parse_codec(weights), capi.parse_codec(grads), options.TW_MIN_BYTES)
+    finally:
+        library.tw_config_cleanup(C.byref(table), C.byref(options))
+
+
+def make(weights: str | None = None, grads: str | None = None, min_bytes: int | None = None) -> Policy:
+    """The environment's policy with what the arguments say instead."""
+    policy = from_environment()
+    return Policy(
+        policy.weights if weights is None else capi.parse_codec(weights),
+        policy.grads if grads is None else capi.parse_codec(grads),
+        policy.min_bytes if min_bytes is None else min_bytes,
+    )
+
+
+class _Exact:
+    """How many exact() are open. Of the process, not of a thread: autograd has threads of its own."""
+
+    depth = 0
+
+
+@contextlib.contextmanager
+def exact() -> Iterator[None]:
+    """Nothing is quantized inside: around a checkpoint, or an evaluation. The same on all ranks."""
+    _Exact.depth += 1
+    try:
+        yield
+    finally:
+        _Exact.depth -= 1
+
+
+def is_exact() -> bool:
+    return _Exact.depth > 0
+
+
+def why_exact(policy: Policy, dims: int, whole_bytes: int) -> str:
+    """Why a tensor of so many dimensions and bytes over all ranks stays exact; "" if it does not."""
+    if dims <= 1:
+        return "norms and biases"
+    return "smaller than TW_MIN_BYTES" if whole_bytes < policy.min_bytes else ""

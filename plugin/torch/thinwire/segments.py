@@ -1,0 +1,93 @@
+"""Tables of segments: how an operation's buffers fall into tensors.
+
+A table is made once for a shape; before each post its pointers are set, all at once, as a column of the same
+memory. The library copies a table when an operation is posted."""
+
+from __future__ import annotations
+
+import array
+import ctypes as C
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+from . import capi
+
+WORD = 8
+_WORDS = C.sizeof(capi.Segment) // WORD
+_SRC, _DST = capi.Segment.src.offset // WORD, capi.Segment.dst.offset // WORD
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A tensor's share of one rank's run: elements, and why it is exact, or ""."""
+
+    n_elems: int
+    exact: str
+
+
+class Table:
+    """Segments, whose pointers are set before each post."""
+
+    def __init__(self, n_segments: int):
+        memory = bytearray(n_segments * C.sizeof(capi.Segment))
+        self.segments = (capi.Segment * n_segments).from_buffer(memory)
+        self.n_segments = n_segments
+        self._words = memoryview(memory).cast("Q")
+        self._keep: list[object] = []
+
+    def _fill(self, index: int, piece: Piece, tensor: int, counts: C.Array | None) -> None:
+        segment = self.segments[index]
+        segment.n_elems, segment.tensor, segment.exact = piece.n_elems, tensor, int(bool(piece.exact))
+        segment.counts = C.addressof(counts) if counts is not None else None
+        self._keep.append(counts)
+
+    def _column(self, column: int, base: int, offsets: Sequence[int]) -> None:
+        self._words[column::_WORDS] = memoryview(array.array("Q", [base + offset for offset in offsets]))
+
+    def args(self, **fields: object) -> capi.Args:
+        return capi.Args(segments=self.segments, n_segments=self.n_segments, **fields)
+
+
+def _offsets(pieces: Sequence[Piece], itemsize: int) -> list[int]:
+    """Where each piece begins, in bytes."""
+    return [0, *itertools.accumulate(piece.n_elems * itemsize for piece in pieces)][:-1]
+
+
+class RankMajor(Table):
+    """FSDP2's flat buffers, (W, sum of pieces): all that belongs to rank 0 first. A segment for each (rank, piece)."""
+
+    def __init__(self, world: int, rank: int, pieces: Sequence[Piece], itemsize: int):
+        super().__init__(world * len(pieces))
+        run_bytes, own = sum(piece.n_elems for piece in pieces) * itemsize, _offsets(pieces, itemsize)
+        self._whole = [owner * run_bytes + offset for owner in range(world) for offset in own]
+        self._own = [offset if owner == rank else 0 for owner in range(world) for offset in own]
+        for owner in range(world):
+            for tensor, piece in enumerate(pieces):
+                counts = (C.c_size_t * world)()
+                counts[owner] = piece.n_elems
+                self._fill(owner * len(pieces) + tensor, piece, tensor, counts)
+
+    def gather(self, whole: int) -> None:
+        """All-gather in place: the own run is where it belongs in the buffer at address `whole`."""
+        self._column(_SRC, 0, [0] * self.n_segments)
+        self._column(_DST, whole, self._whole)
+
+    def scatter(self, whole: int, own: int) -> None:
+        """Reduce-scatter from address `whole` into the own run's buffer at address `own`."""
+        self._column(_SRC, whole, self._whole)
+        self._column(_DST, own, self._own)
+
+
+class Plain(Table):
+    """Tensors one after another, split evenly over the ranks: all-reduce in place."""
+
+    def __init__(self, pieces: Sequence[Piece], itemsize: int):
+        super().__init__(len(pieces))
+        self._offset = _offsets(pieces, itemsize)
+        for tensor, piece in enumerate(pieces):
+            self._fill(tensor, piece, tensor, None)
+
+    def reduce(self, whole: int) -> None:
+        self._column(_SRC, 0, [0] * self.n_segments)
+        self._column(_DST, whole, self._offset)

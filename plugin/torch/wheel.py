@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""wheel.py OUT --version-header core/core.h --library libthinwire.so FILE.py...: a wheel of the package `thinwire`, which
+carries the shared library. The same bytes for the same input; nothing is fetched."""
+
+import argparse
+import base64
+import hashlib
+import pathlib
+import re
+import subprocess
+import tempfile
+import zipfile
+
+SONAME = "libthinwire.so.0"
+METADATA = """Metadata-Version: 2.1
+Name: thinwire
+Version: %s
+Summary: Quantized collectives for training on slow networks: FSDP2, DDP and c10d over UCX and NCCL
+Requires-Python: >=3.10
+"""
+WHEEL = """Wheel-Version: 1.0
+Generator: thinwire
+Root-Is-Purelib: false
+Tag: py3-none-linux_x86_64
+"""
+ENTRY_POINTS = """[torch.backends]
+thinwire = thinwire:_autoload
+"""
+
+
+def version_of(header):
+    return re.search(r'#define TW_VERSION "([^"]+)"', header.read_text(encoding="utf-8")).group(1)
+
+
+def stripped(library):
+    """The library without what debuggers need."""
+    with tempfile.NamedTemporaryFile() as out:
+        subprocess.run(["strip", "--strip-debug", "-o", out.name, str(library)], check=True)
+        return pathlib.Path(out.name).read_bytes()
+
+
+def contents(args):
+    """{path in the wheel: bytes}"""
+    version = version_of(args.version_header)
+    info = "thinwire-%s.dist-info/" % version
+    files = {"thinwire/" + path.name: path.read_bytes() for path in sorted(args.sources)}
+    files["thinwire/" + SONAME] = stripped(args.library)
+    files[info + "METADATA"] = (METADATA % version).encode()
+    files[info + "WHEEL"] = WHEEL.encode()
+    files[info + "entry_points.txt"] = ENTRY_POINTS.encode()
+    record = "".join("%s,sha256=%s,%d\n" % (name, digest(data), len(data)) for name, data in files.items())
+    files[info + "RECORD"] = (record + info + "RECORD,,\n").encode()
+    return files
+
+
+def digest(data):
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out")
+    parser.add_argument("--version-header", type=pathlib.Path, required=True)
+    parser.add_argument("--library", type=pathlib.Path, required=True)
+    parser.add_argument("sources", type=pathlib.Path, nargs="+")
+    args = parser.parse_args()
+    with zipfile.ZipFile(args.out, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, data in contents(args).items():
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o100644 << 16
+            wheel.writestr(entry, data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+/** Prints a line "structure field offset" for each field that Python declares again, and "structure - size". */
+#include <stddef.h>
+#include <stdio.h>
+
+#include "collectives/collectives.h"
+#include "transport/transport.h"
+
+#define SIZE(type) printf(#type " - %zu\n", sizeof(type))
+#define FIELD(type, field) printf(#type " " #field " %zu\n", offsetof(type, field))
+
+static void print_jobs(void)
+{
+    SIZE(tw_job_t);
+    FIELD(tw_job_t, rank);
+    FIELD(tw_job_t, world);
+    FIELD(tw_job_t, local_rank);
+    FIELD(tw_job_t, local_world);
+    FIELD(tw_job_t, master_addr);
+    FIELD(tw_job_t, master_port);
+    FIELD(tw_job_t, token);
+    FIELD(tw_job_t, launcher);
+    SIZE(tw_coll_params_t);
+    FIELD(tw_coll_params_t, transport);
+    FIELD(tw_coll_params_t, ranks);
+    FIELD(tw_coll_params_t, n_ranks);
+    FIELD(tw_coll_params_t, id);
+    FIELD(tw_coll_params_t, mem);
+    FIELD(tw_coll_params_t, wire);
+    FIELD(tw_coll_params_t, deterministic);
+    FIELD(tw_coll_params_t, nccl_comm);
+    FIELD(tw_coll_params_t, progress_thread);
+}
+
+static void print_operations(void)
+{
+    SIZE(tw_quant_codec_t);
+    FIELD(tw_quant_codec_t, bits);
+    FIELD(tw_quant_codec_t, block);
+    FIELD(tw_quant_codec_t, scale);
+    FIELD(tw_quant_codec_t, round);
+    FIELD(tw_quant_codec_t, hadamard);
+    SIZE(tw_coll_segment_t);
+    FIELD(tw_coll_segment_t, src);
+    FIELD(tw_coll_segment_t, dst);
+    FIELD(tw_coll_segment_t, n_elems);
+    FIELD(tw_coll_segment_t, counts);
+    FIELD(tw_coll_segment_t, recv_counts);
+    FIELD(tw_coll_segment_t, tensor);
+    FIELD(tw_coll_segment_t, first_elem);
+    FIELD(tw_coll_segment_t, codec);
+    FIELD(tw_coll_segment_t, exact);
+    SIZE(tw_coll_args_t);
+    FIELD(tw_coll_args_t, op);
+    FIELD(tw_coll_args_t, type);
+    FIELD(tw_coll_args_t, segments);
+    FIELD(tw_coll_args_t, n_segments);
+    FIELD(tw_coll_args_t, reduction);
+    FIELD(tw_coll_args_t, factor);
+    FIELD(tw_coll_args_t, root);
+    FIELD(tw_coll_args_t, codec);
+    FIELD(tw_coll_args_t, inner_codec);
+    FIELD(tw_coll_args_t, seed);
+    FIELD(tw_coll_args_t, step);
+    FIELD(tw_coll_args_t, algo);
+    FIELD(tw_coll_args_t, force_codec);
+    FIELD(tw_coll_args_t, stream);
+}
+
+static void print_answers(void)
+{
+    SIZE(tw_coll_counters_t);
+    FIELD(tw_coll_counters_t, inter_node_bytes);
+    FIELD(tw_coll_counters_t, inter_node_messages);
+    FIELD(tw_coll_counters_t, in_node_bytes);
+    FIELD(tw_coll_counters_t, in_node_messages);
+    SIZE(tw_config_field_t);
+    FIELD(tw_config_field_t, name);
+    FIELD(tw_config_field_t, dflt);
+    FIELD(tw_config_field_t, unit);
+    FIELD(tw_config_field_t, doc);
+    FIELD(tw_config_field_t, type);
+    FIELD(tw_config_field_t, offset);
+    FIELD(tw_config_field_t, min);
+    FIELD(tw_config_field_t, max);
+    FIELD(tw_config_field_t, choices);
+    SIZE(tw_config_table_t);
+    FIELD(tw_config_table_t, module);
+    FIELD(tw_config_table_t, fields);
+    FIELD(tw_config_table_t, n_fields);
+    FIELD(tw_config_table_t, options_bytes);
+}
+
+int main(void)
+{
+    print_jobs();
+    print_operations();
+    print_answers();
+    return 0;
+}

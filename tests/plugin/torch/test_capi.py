@@ -1,0 +1,100 @@
+"""capi.py and policy.py: the library as Python sees it."""
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+import ranks
+from thinwire import capi, policy
+
+
+def in_child(function, **environment):
+    """The library is loaded in a process of its own."""
+    return ranks.run(1, lambda _rank: function(), backend=None, **environment)[0]
+
+
+def declared():
+    """{(structure, field): offset} of the C compiler."""
+    program = os.path.join(os.environ.get("TEST_SRCDIR", "."), os.environ.get("TEST_WORKSPACE", ""), "tests/plugin/torch/layout")
+    lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
+    return {tuple(line.split()[:2]): int(line.split()[2]) for line in lines}
+
+
+def test_structures_are_as_in_the_headers():
+    found = {}
+    for name, structure in capi.STRUCTURES.items():
+        found[name, "-"] = capi.C.sizeof(structure)
+        for field in structure._fields_:
+            found[name, field[0]] = getattr(structure, field[0]).offset
+    assert found == declared()
+
+
+def test_codecs():
+    def check():
+        assert capi.parse_codec(None) is None and capi.parse_codec("exact") is None
+        codec = capi.parse_codec("int4:hadamard,block=64")
+        assert (codec.bits, codec.block, codec.hadamard) == (4, 64, 1)
+        assert str(codec) == "int4:block=64,hadamard"
+        with pytest.raises(ValueError, match="int3"):
+            capi.parse_codec("int3")
+        return True
+
+    assert in_child(check)
+
+
+def test_policy_of_the_environment():
+    def check():
+        rules = policy.from_environment()
+        assert str(rules.weights).startswith("int8") and rules.grads is None and rules.min_bytes == 2048
+        rules = policy.make(weights="exact", grads="int4", min_bytes=1)
+        assert rules.weights is None and rules.grads.bits == 4 and rules.min_bytes == 1
+        return True
+
+    assert in_child(check, TW_GRADS="exact", TW_MIN_BYTES="2K")
+
+
+def test_a_wrong_variable_is_named():
+    def check():
+        with pytest.raises(capi.ThinwireError, match="TW_MIN_BYTES"):
+            policy.from_environment()
+        return True
+
+    assert in_child(check, TW_MIN_BYTES="many")
+
+
+def test_unknown_variables_are_logged():
+    def check():
+        lines = []
+        handler = logging.Handler()
+        handler.emit = lambda record: lines.append((record.levelno, record.getMessage()))
+        logging.getLogger("thinwire").addHandler(handler)
+        policy.check_environment()
+        return lines
+
+    lines = in_child(check, TW_WEIGTHS="int8", TW_GRADS="int8")
+    assert len(lines) == 1
+    assert lines[0][0] == logging.WARNING and "TW_WEIGTHS" in lines[0][1] and "TW_WEIGHTS" in lines[0][1]
+
+
+def test_what_stays_exact():
+    rules = policy.Policy(None, None, 1000)
+    assert policy.why_exact(rules, 1, 10**9) == "norms and biases"
+    assert policy.why_exact(rules, 2, 999) == "smaller than TW_MIN_BYTES"
+    assert policy.why_exact(rules, 2, 1000) == ""
+
+
+def test_exact_nests_and_ends_with_an_error():
+    assert not policy.is_exact()
+    with pytest.raises(KeyError), policy.exact(), policy.exact():
+        assert policy.is_exact()
+        raise KeyError
+    assert not policy.is_exact()
+
+
+def test_a_missing_library_is_named():
+    program = "import thinwire.capi as c\ntry: c.lib()\nexcept ImportError as e: print(e)"
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"TW_LIBRARY": "/nowhere/lib.so"},
+                          capture_output=True, text=True, check=True)
+    assert "/nowhere/lib.so" in done.stdout

@@ -1,0 +1,161 @@
+"""The library inside a job's process: how it is switched on, how it fails, and what it leaves alone."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import ranks
+import thinwire
+import torch
+import torch.distributed as dist
+from thinwire import engine
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+FAST = {"TW_PEER_TIMEOUT": "3s"}
+WITHIN_SEC = 30.0
+
+
+def model_of():
+    torch.manual_seed(0)
+    return thinwire.enable(fully_shard(nn.Linear(64, 64)), "exact", "exact")
+
+
+def step(model):
+    model(torch.ones(4, 64)).sum().backward()
+
+
+def python(program, **environment):
+    return subprocess.run([sys.executable, "-c", program], env=os.environ | environment, capture_output=True, text=True)
+
+
+def test_nothing_breaks_the_import_of_torch():
+    done = python("import torch; print(torch.ones(1).item())", TW_FSDP="1", TW_LIBRARY="/nowhere/lib.so")
+    assert done.returncode == 0 and done.stdout == "1.0\n"
+    assert done.stderr.count("thinwire is off") == 1 and "/nowhere/lib.so" in done.stderr
+    done = python("import torch; print('thinwire.fsdp' in __import__('sys').modules)", TW_FSDP="0", TW_WEIGHTS="nonsense")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
+    done = python("import torch; print(1)", TW_FSDP="1", TW_WEIGHTS="int3")
+    assert done.returncode == 0 and done.stdout == "1\n" and "int3" in done.stderr
+
+
+def find_job():
+    name = "bench/fsdp_job.py"
+    here = pathlib.Path(__file__).parent
+    return next(base / name for base in (pathlib.Path.cwd(), here.parent.parent.parent) if (base / name).exists())
+
+
+def test_torchrun_and_an_unchanged_job():
+    # Each rank a node of its own, for which only the environment is changed.
+    start = ["--no-python", "sh", "-c", 'TW_NODE_ID=$RANK exec "$@"', "sh", sys.executable, str(find_job())]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
+               "--rdzv-endpoint", "localhost:0"]
+    environment = os.environ | {"TW_FSDP": "1", "TW_NET_DEVICES": "lo"}
+    done = subprocess.run(command + start + ["--params", "400K", "--steps", "4", "--lr", "0.01"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["losses"][-1] < result["losses"][0] - 0.5
+    assert "FSDP2 over thinwire: weights int8" in done.stderr
+    # rank 0's report, with its counted bytes
+    assert done.stderr.count("all-gather:") == 1 and "where exact is" in done.stderr and "norms and biases" in done.stderr
+
+
+def test_what_the_process_keeps():
+    """No signal handlers, nothing on stdout, no launcher needed, forked children are refused."""
+
+    def caught():
+        line = next(one for one in pathlib.Path("/proc/self/status").read_text().splitlines() if one.startswith("SigCgt"))
+        return line.split()[1]
+
+    def forked(model):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                model.unshard()
+            except RuntimeError as error:
+                os._exit(42 if "forked" in str(error) else 1)
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def check(rank):
+        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+            del os.environ[name]
+        before, model = caught(), model_of()
+        step(model)
+        assert caught() == before
+        assert forked(model) == 42
+        step(model)
+        return True
+
+    assert all(ranks.run(2, check))
+
+
+def error_of(function):
+    begin = time.monotonic()
+    with pytest.raises(RuntimeError) as caught:
+        function()
+    assert time.monotonic() - begin < WITHIN_SEC
+    return caught.value
+
+
+def test_a_killed_rank_is_named():
+    def check(rank):
+        model = model_of()
+        step(model)
+        if rank == 1:
+            ranks.die()
+        error = error_of(lambda: [step(model) for _ in range(1000)])
+        return isinstance(error, thinwire.ThinwireError) and error.failed_rank == 1 and "rank 1" in str(error)
+
+    assert ranks.run(3, check, may_die=(1,), leave=False, **FAST) == [True, None, True]
+
+
+def test_a_killed_rank_of_a_subgroup_is_named():
+    def check(rank):
+        group, store = dist.new_group([0, 2], backend="thinwire"), dist.distributed_c10d._get_default_store()
+        if rank == 1:
+            store.wait(["done"])
+            return True
+        one = torch.ones(100000)
+        dist.all_reduce(one, group=group)
+        if rank == 2:
+            ranks.die()
+        error = error_of(lambda: [dist.all_reduce(one, group=group) for _ in range(1000)])
+        store.set("done", "")
+        return str(error)
+
+    results = ranks.run(3, check, may_die=(2,), leave=False, **FAST)
+    assert results[1:] == [True, None] and "rank 2" in results[0]
+
+
+def test_no_rank_waits_in_gloo_for_a_stopped_rank():
+    def check(rank):
+        model = model_of()
+        step(model)
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        error_of(dist.barrier)
+        os._exit(7)
+
+    with pytest.raises(ranks.Died) as died:
+        ranks.run(2, check, may_die=(1,), leave=False, limit_sec=WITHIN_SEC, **FAST)
+    # 7: gloo has raised; 1: it could not, and the process was ended
+    assert died.value.args[0] == 0 and died.value.args[1] in (1, 7)
+
+
+def test_an_exception_on_one_rank_ends_the_others():
+    def check(rank):
+        model = model_of()
+        step(model)
+        if rank == 0:
+            sys.last_value = ValueError("of the job")  # as the interpreter does with what nobody catches
+            engine._leave()
+            return True
+        return error_of(lambda: [step(model) for _ in range(1000)]).failed_rank
+
+    assert ranks.run(2, check, leave=False, **FAST) == [True, 0]

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""torch_venv.py [--torch VERSION] [--dir DIR] [--find]: a virtual environment with PyTorch for a machine without a GPU, and its interpreter's
+path on stdout. It is made once, in the user's cache, and kept.
+
+PyTorch's wheel links a dozen CUDA libraries that a job on CPUs loads and never calls. They are gigabytes; here, small
+stand-ins with the same names take their place. For tests and benches only."""
+
+import argparse
+import fcntl
+import importlib.metadata
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+NEWEST = "2.15.0"
+# pytest runs the tests; PyTorch's own distributed tests want the others.
+EXTRAS = ["pytest", "numpy", "expecttest", "hypothesis"]
+# Not fetched: GPU libraries, but for the CUDA runtime, which an import does call.
+GPU = re.compile(r"^(nvidia-|cuda-|triton)")
+SYSTEM = re.compile(r"^(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|z|quadmath)|ld-linux-x86-64)\.so")
+NEEDED = re.compile(r"\(NEEDED\).*\[(.*)\]")
+RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
+
+
+def say(text):
+    print("torch_venv.py: " + text, file=sys.stderr, flush=True)
+
+
+def run(*command):
+    """Runs a command whose output is for people: on stderr."""
+    subprocess.run([str(part) for part in command], check=True, stdout=sys.stderr)
+
+
+def output(*command):
+    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+
+
+def install(python, *packages):
+    run(python, "-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check", *packages)
+
+
+def requirements(site):
+    """What the installed torch needs, without GPU libraries."""
+    found = importlib.metadata.Distribution.at(next(site.glob("torch-*.dist-info"))).requires or []
+    plain = [line for line in found if "extra ==" not in line and not GPU.match(line)]
+    return [line.split(";")[0].strip() for line in plain]
+
+
+def libraries(site):
+    return [path for path in (site / "torch" / "lib").glob("*.so*") if path.is_file()]
+
+
+def needed(path):
+    return NEEDED.findall(output("readelf", "-dW", path))
+
+
+def missing(site):
+    """Libraries that torch links and nobody has, besides the CUDA runtime."""
+    have = {path.name for path in libraries(site)}
+    names = {name for path in libraries(site) for name in needed(path)} - have
+    return sorted(name for name in names if not SYSTEM.match(name) and not RUNTIME.match(name))
+
+
+def symbols(site):
+    """(undefined, defined): undefined names of torch's libraries with their versions, and all that they define."""
+    undefined, defined = set(), set()
+    for path in libraries(site):
+        for line in output("nm", "-DP", path).splitlines():
+            name, kind = line.split()[:2]
+            if kind in "UwV":
+                undefined.add((name, kind))
+            else:
+                defined.add(name.split("@")[0])
+    return {name for name, kind in undefined if kind == "U"}, defined
+
+
+def version_owners(site):
+    """{symbol version: library that defines it}."""
+    owners = {}
+    for path in libraries(site):
+        library = None
+        for line in output("readelf", "-VW", path).splitlines():
+            line_file = re.search(r"File: (\S+)", line)
+            library = line_file.group(1) if line_file else library
+            line_name = re.search(r"Name: (\S+) +Flags", line)
+            if line_name and library:
+                owners[line_name.group(1)] = library
+    return owners
+
+
+def sort_symbols(site, libs):
+    """{library: {version or None: [symbol]}} of what the stand-ins must define. Names without a version may be in any of them."""
+    undefined, defined = symbols(site)
+    owners = version_owners(site)
+    plan = {library: {} for library in libs}
+    for symbol in sorted(undefined):
+        name, _, version = symbol.replace("@@", "@").partition("@")
+        library = owners.get(version, "") if version else libs[0]
+        if library in plan and name not in defined and not name.startswith(("Py", "_Py")):
+            plan[library].setdefault(version or None, []).append(name)
+    return plan
+
+
+def stand_in(path, versions):
+    """Compile a library whose functions all return 1: an error, in CUDA's libraries."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, script = pathlib.Path(folder, "s.c"), pathlib.Path(folder, "s.map")
+        names = sorted(name for names in versions.values() for name in names)
+        source.write_text("".join("long %s(void) { return 1; }\n" % name for name in names) + "extern int none;\n")
+        script.write_text("".join("%s { global: %s; };\n" % (version, "; ".join(names))
+                                  for version, names in versions.items() if version))
+        flags = ["-Wl,--version-script=%s" % script] if script.stat().st_size else []
+        run("gcc", "-w", "-fno-builtin", "-shared", "-fPIC", "-o", path, source, "-Wl,-soname," + path.name, *flags)
+
+
+def stand_ins(site):
+    libs = missing(site)
+    for library, versions in sort_symbols(site, libs).items():
+        stand_in(site / "torch" / "lib" / library, versions)
+    say("stand-ins for %s" % " ".join(libs))
+
+
+def runtime_package(site):
+    """The PyPI name of the CUDA runtime that this torch links: with CUDA's major version until 12."""
+    for path in libraries(site):
+        for name in needed(path):
+            found = RUNTIME.match(name)
+            if found:
+                major = int(found.group(1))
+                return "nvidia-cuda-runtime==%d.*" % major if major > 12 else "nvidia-cuda-runtime-cu12"
+    return None
+
+
+def make(folder, version):
+    run(sys.executable, "-m", "venv", folder)
+    python = folder / "bin" / "python3"
+    say("fetching torch %s, half a gigabyte" % version)
+    install(python, "torch==" + version)
+    site = next((folder / "lib").glob("python3*")) / "site-packages"
+    run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *requirements(site), *EXTRAS)
+    runtime = runtime_package(site)
+    if runtime:
+        install(python, runtime)
+        stand_ins(site)
+    run(python, "-c", "import torch, torch.distributed.fsdp; print('torch', torch.__version__, 'imports')")
+
+
+def interpreter(folder):
+    return folder / "venv" / "bin" / "python3"
+
+
+def cached(folder, version):
+    """Make it unless it is there; one process at a time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = folder / "done"
+    with open(folder / "lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            make(folder / "venv", version)
+            done.touch()
+    return interpreter(folder)
+
+
+def main():
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser.add_argument("--torch", default=NEWEST, help="version (default %(default)s)")
+    parser.add_argument("--dir", type=pathlib.Path, help="default ~/.cache/thinwire/torch-VERSION")
+    parser.add_argument("--find", action="store_true", help="only print the path; nothing if there is none")
+    args = parser.parse_args()
+    folder = args.dir or cache / "thinwire" / ("torch-" + args.torch)
+    if args.find:
+        print(interpreter(folder) if (folder / "done").exists() else "")
+        return 0
+    try:
+        print(cached(folder, args.torch))
+    except (subprocess.CalledProcessError, OSError) as error:
+        say("failed: %s" % error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
