@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "tests/transport/contract.h"
+#include "transport/p2p/state.h"
 #include "transport/ucx/state.h"
 
 namespace
@@ -131,7 +132,7 @@ void as_if_on_gpu(tw_transport_t *t)
 {
     tw_ucx_transport_t *ucx = tw_ucx_of(t);
     t->takes[TW_MEM_CUDA] = 1;
-    ucx->memory[TW_MEM_CUDA] = UCS_MEMORY_TYPE_HOST;
+    ucx->p2p->memory[TW_MEM_CUDA] = UCS_MEMORY_TYPE_HOST;
     contract::barrier(t);
     for (size_t bytes : {(size_t)0, (size_t)1, (size_t)1009, eager, eager + 1, (size_t)262144, (size_t)262145,
                          (size_t)9000001}) {
@@ -154,26 +155,26 @@ tw_status_t data_that_does_not_fit(tw_transport_t *t, const char *argument)
             std::all_of(buffer.begin() + 2 * bytes, buffer.end(), [](uint8_t b) { return b == 7; }));
         return status;
     }
-    tw_ucx_transport_t *ucx = tw_ucx_of(t);
-    const uint64_t first_slot = 1ull << 32, no_slot = 99ull << 32;
-    tw_ucx_header_t header = {};
-    header.kind = TW_UCX_RTS;
+    tw_p2p_t *p2p = tw_ucx_of(t)->p2p;
+    const uint64_t first_number = 1ull << 32, no_number = 99ull << 32;
+    tw_p2p_header_t header = {};
+    header.kind = TW_P2P_RTS;
     header.tag = 1;
-    header.id = no_slot;
+    header.id = no_number;
     header.value = bytes;
-    usleep(100000); /* the receive is posted, and takes the first slot */
-    CONTRACT_EQ(tw_ucx_control_send(ucx, &ucx->peers[0], &header, nullptr), TW_OK);
+    usleep(100000); /* the receive is posted, and takes the first number */
+    CONTRACT_EQ(tw_p2p_control_send(p2p, tw_p2p_peer_find(p2p, 0), &header, nullptr), TW_OK);
     std::vector<uint8_t> data(bytes, 9);
     char *end;
     for (const char *at = argument; *at; at = *end ? end + 1 : end) {
-        tw_ucx_request_t chunk = {};
+        tw_p2p_request_t chunk = {};
         header = {};
-        header.kind = TW_UCX_DATA;
-        header.id = first_slot;
+        header.kind = TW_P2P_DATA;
+        header.id = first_number;
         header.value = strtoull(at, &end, 10);
         chunk.buffer = data.data();
         chunk.bytes = strtoull(end + 1, &end, 10);
-        CONTRACT_EQ(tw_ucx_control_send(ucx, &ucx->peers[0], &header, &chunk), TW_OK);
+        CONTRACT_EQ(tw_p2p_control_send(p2p, tw_p2p_peer_find(p2p, 0), &header, &chunk), TW_OK);
         CONTRACT_EQ(chunk.n_ops, 0);
     }
     usleep(100000);
@@ -184,10 +185,10 @@ tw_status_t data_that_does_not_fit(tw_transport_t *t, const char *argument)
 void cancel_what_ucx_has(tw_transport_t *t)
 {
     std::vector<uint8_t> buffer(8 << 20, 3);
-    tw_ucx_transport_t *ucx = tw_ucx_of(t);
+    tw_p2p_t *p2p = tw_ucx_of(t)->p2p;
     if (tw_transport_rank(t) == 0) {
         tw_transport_request_t *received = recv(t, 1, 1, buffer.data(), buffer.size());
-        while (((tw_ucx_request_t *)received)->stage == TW_UCX_STAGE_UNMATCHED) {
+        while (((tw_p2p_request_t *)received)->stage == TW_P2P_STAGE_UNMATCHED) {
             (void)tw_transport_progress(t);
         }
         usleep(300000); /* nothing moves meanwhile */
@@ -196,12 +197,12 @@ void cancel_what_ucx_has(tw_transport_t *t)
     } else {
         tw_transport_request_t *sent = send(t, 0, 1, buffer.data(), buffer.size());
         const double until = tw_time_sec() + 20;
-        while (TAILQ_EMPTY(&ucx->ops) && tw_time_sec() < until) {
+        while (TAILQ_EMPTY(&p2p->ops) && tw_time_sec() < until) {
             (void)tw_transport_progress(t);
         }
-        CONTRACT_CHECK(!TAILQ_EMPTY(&ucx->ops));
+        CONTRACT_CHECK(!TAILQ_EMPTY(&p2p->ops));
         tw_transport_cancel(t, sent);
-        CONTRACT_CHECK(TAILQ_EMPTY(&ucx->ops));
+        CONTRACT_CHECK(TAILQ_EMPTY(&p2p->ops));
     }
     contract::barrier(t);
 }
@@ -212,7 +213,7 @@ tw_status_t leave_with_messages_lost(tw_transport_t *t)
     if (tw_transport_rank(t) == 0) {
         return wait_for_ever(t);
     }
-    tw_ucx_of(t)->peers[0].n_sent += 5;
+    tw_p2p_peer_find(tw_ucx_of(t)->p2p, 0)->counts.n_sent += 5;
     return TW_OK;
 }
 

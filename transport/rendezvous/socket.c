@@ -107,6 +107,49 @@ static int connect_one(int fd, const struct addrinfo *info, uint64_t deadline_ns
     return error;
 }
 
+static socklen_t fill_address(const uint8_t address[16], int port, struct sockaddr_storage *out)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    if (!memcmp(address, mapped, sizeof(mapped))) {
+        struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+        memcpy(&v4.sin_addr, address + sizeof(mapped), sizeof(v4.sin_addr));
+        memcpy(out, &v4, sizeof(v4));
+        return sizeof(v4);
+    }
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    memcpy(&v6.sin6_addr, address, sizeof(v6.sin6_addr));
+    memcpy(out, &v6, sizeof(v6));
+    return sizeof(v6);
+}
+
+int tw_socket_begin(const uint8_t address[16], int port)
+{
+    struct sockaddr_storage to;
+    const socklen_t bytes = fill_address(address, port, &to);
+    const int fd = socket(to.ss_family, SOCKET_FLAGS, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&to, bytes) && errno != EINPROGRESS) {
+        close_keeping_errno(fd);
+        return -1;
+    }
+    if (fd >= 0) {
+        set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    }
+    return fd;
+}
+
+tw_status_t tw_socket_begun(int fd, int *error)
+{
+    struct pollfd pollfd = {.fd = fd, .events = POLLOUT};
+    socklen_t bytes = sizeof(*error);
+    if (poll(&pollfd, 1, 0) <= 0) {
+        return TW_IN_PROGRESS;
+    }
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, error, &bytes)) {
+        *error = errno;
+    }
+    return *error ? TW_ERR_IO : TW_OK;
+}
+
 static tw_status_t connect_any(const struct addrinfo *list, uint64_t deadline_ns, int *fd, int *error)
 {
     for (const struct addrinfo *info = list; info; info = info->ai_next) {

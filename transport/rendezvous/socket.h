@@ -18,6 +18,10 @@ int tw_socket_accept(int listener);
 /** Connect, waiting until `deadline_ns`. TW_ERR_IO or TW_ERR_TIMEOUT with why in `reason`, silent. */
 tw_status_t tw_socket_connect(const char *host, int port, uint64_t deadline_ns, int *fd, char *reason,
                               size_t reason_bytes);
+/** Begin to connect to an IP address of 16 bytes, IPv4 mapped into IPv6. The socket, or -1 with errno set. */
+int tw_socket_begin(const uint8_t address[16], int port);
+/** TW_OK: it is connected; TW_IN_PROGRESS; TW_ERR_IO with *error set. */
+tw_status_t tw_socket_begun(int fd, int *error);
 /** "10.0.0.3:4567" of the other end. */
 void tw_socket_peer_name(int fd, char *name, size_t name_bytes);
 /** The device that carries this end's address; "" if none does. */

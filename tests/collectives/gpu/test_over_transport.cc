@@ -6,6 +6,7 @@
 #include "tests/collectives/gpu/world.h"
 #include "tests/collectives/processes.h"
 #include "tests/common/fixture.h"
+#include "transport/p2p/state.h"
 #include "transport/ucx/state.h"
 
 namespace
@@ -383,7 +384,7 @@ void over_ucx(Reach reach)
         std::string wrong;
         int rank = tw_coll_rank(coll), world = tw_coll_size(coll);
         coll->transport->takes[TW_MEM_CUDA] = reach == STRAIGHT;
-        tw_ucx_of(coll->transport)->memory[TW_MEM_CUDA] = UCS_MEMORY_TYPE_HOST;
+        tw_ucx_of(coll->transport)->p2p->memory[TW_MEM_CUDA] = UCS_MEMORY_TYPE_HOST;
         if (create(&device, coll->transport, &gpu) != TW_OK) {
             return "no communicator";
         }

@@ -12,8 +12,8 @@
 #include "tests/common/fixture.h"
 #include "tests/transport/contract.h"
 #include "tests/transport/ranks.h"
+#include "transport/p2p/state.h"
 #include "transport/rendezvous/socket.h"
-#include "transport/ucx/state.h"
 
 namespace
 {
@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Ucx, UcxMemory, ::testing::ValuesIn(gpu_ways),
 
 std::string tls_with_cuda(const char *tls)
 {
-    char *all = tw_ucx_tls_with_cuda(tls);
+    char *all = tw_p2p_tls_with_cuda(tls);
     const std::string text = all ? all : "out of memory";
     free(all);
     return text;

@@ -1,4 +1,4 @@
-/** The ucx backend on the wire.
+/** The messages of p2p.h.
  *
  *  Why there is an eager and a rendezvous protocol of our own over UCX, which has both. Over TCP, (1) UCX's rendezvous cannot be
  *  taken back when the other side dies, so that a buffer would stay in its hands: its second set of protocols can do that from
@@ -8,18 +8,19 @@
  *  (3) A chunk is copied once, from where the socket was read to. So with 1.16 as the oldest UCX, messages that need one
  *  connection could be left to UCX's tagged calls, and none of this would be needed once UCX hands out chunks by what is free.
  *
- *  The messages. All are UCX active messages with the header below. Up to TW_EAGER bytes: EAGER, with the data.
- *  Longer: RTS; the receiver, once a receive matches, answers CTS with the number of a slot; then DATA chunks, each on
+ *  The messages. All are UCX active messages with the header below. Up to eager_bytes: EAGER, with the data.
+ *  Longer: RTS; the receiver, once a receive matches, answers CTS with its request's number; then DATA chunks, each on
  *  whichever stream is free, to be copied to their place as they come, in any order. Where there are several data streams,
  *  each chunk is acknowledged (ACK): a stream is as busy as its chunks on the way are many, and that is not what a socket
  *  with its large buffers would tell. CANCEL takes an RTS back. All but DATA travel on the control stream in order; that is
  *  what keeps equal tags in posting order, and small messages out of the bulk's queue. HELLO is the first message on each
- *  stream over TCP, sent when the transport is made: once all have come, nobody has to be let in any more (guard.h).
+ *  stream over TCP, sent by tw_p2p_peer_greet: once all have come, nobody has to be let in any more (guard.h). BYE is the last one on each stream, of a peer that is closed; the
+ *  backend's are not, they end with the job.
  *
  *  Memory of a GPU is touched by UCX alone, never by this code: from there even short messages go by RTS, and a CTS that
  *  names such memory asks for chunks that UCX keeps until it is told where to copy them. */
-#ifndef TW_TRANSPORT_UCX_PROTOCOL_H
-#define TW_TRANSPORT_UCX_PROTOCOL_H
+#ifndef TW_TRANSPORT_P2P_PROTOCOL_H
+#define TW_TRANSPORT_P2P_PROTOCOL_H
 
 #include <assert.h>
 #include <stdint.h>
@@ -29,27 +30,34 @@ extern "C" {
 #endif
 
 /** Little-endian machines only (as UCX itself). */
-typedef struct tw_ucx_header {
-    uint32_t source;   /**< the sending rank */
-    uint32_t kind;     /**< tw_ucx_kind_t */
-    uint32_t sequence; /**< all but DATA and HELLO: how many of those came before, from this rank to that */
-    uint32_t stream;   /**< DATA, ACK: the sender's stream, 0: no ACK wanted; CTS: 1: keep */
-    uint64_t tag;      /**< EAGER, RTS */
-    uint64_t id;       /**< RTS: the sender's slot; CTS, CANCEL: that again; DATA: the receiver's slot */
-    uint64_t value;    /**< EAGER, RTS: bytes; CTS, CANCEL: the receiver's slot, 0: none; DATA: offset */
-} tw_ucx_header_t;
+typedef struct tw_p2p_header {
+    uint32_t source; /**< the id of the sender at the receiver */
+    uint32_t kind;   /**< tw_p2p_kind_t */
+    uint32_t
+        sequence; /**< all but DATA, HELLO and BYE: how many of those came before, from this peer to that */
+    uint32_t
+        stream; /**< DATA, ACK: the sender's stream, 0: no ACK wanted; HELLO, BYE: its stream; CTS: 1: keep */
+    uint64_t tag;   /**< EAGER, RTS */
+    uint64_t id;    /**< RTS: the sender's number; CTS, CANCEL: that again; DATA: the receiver's number */
+    uint64_t value; /**< EAGER, RTS: bytes; CTS, CANCEL: the receiver's number, 0: none; DATA: offset */
+} tw_p2p_header_t;
 
-static_assert(sizeof(tw_ucx_header_t) == 40, "the header has no holes");
+static_assert(sizeof(tw_p2p_header_t) == 40, "the header has no holes");
 
-typedef enum tw_ucx_kind {
-    TW_UCX_EAGER = 1,
-    TW_UCX_RTS,
-    TW_UCX_CTS,
-    TW_UCX_DATA,
-    TW_UCX_ACK,
-    TW_UCX_CANCEL,
-    TW_UCX_HELLO
-} tw_ucx_kind_t;
+typedef enum tw_p2p_kind {
+    TW_P2P_EAGER = 1,
+    TW_P2P_RTS,
+    TW_P2P_CTS,
+    TW_P2P_DATA,
+    TW_P2P_ACK,
+    TW_P2P_CANCEL,
+    TW_P2P_HELLO,
+    TW_P2P_BYE
+} tw_p2p_kind_t;
+
+/** UCX's active messages: the usual one, and the same for chunks that UCX keeps. */
+#define TW_P2P_AM 1
+#define TW_P2P_AM_KEEP 2
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@
 
 #include <uct/api/uct.h>
 
-#include "transport/ucx/state.h"
+#include "transport/p2p/state.h"
 
 /** Memory domains of a GPU come from this part of UCX. It is not there unless UCX was built with CUDA, and has none where
  *  there is no GPU or no driver. */
@@ -21,7 +21,7 @@ static int component_has_gpu(uct_component_h component)
 }
 
 /** Asked beforehand, because UCX warns of every transport that it is told to use and does not have. */
-static int finds_gpu(void)
+int tw_p2p_ucx_finds_gpu(void)
 {
     uct_component_h *components;
     unsigned n_components = 0;
@@ -54,9 +54,9 @@ static int decides_cuda(const char *tls)
     return 0;
 }
 
-char *tw_ucx_tls_with_cuda(const char *tls)
+char *tw_p2p_tls_with_cuda(const char *tls)
 {
-    const int add = !decides_cuda(tls) && finds_gpu();
+    const int add = !decides_cuda(tls) && tw_p2p_ucx_finds_gpu();
     const size_t bytes = strlen(tls) + sizeof("," CUDA_TLS);
     char *all = malloc(bytes);
     if (all) {
@@ -67,7 +67,7 @@ char *tw_ucx_tls_with_cuda(const char *tls)
     return all;
 }
 
-int tw_ucx_context_takes_cuda(ucp_context_h context)
+int tw_p2p_context_takes_cuda(ucp_context_h context)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
     ucs_status_t status = ucp_context_query(context, &attr);
@@ -75,9 +75,4 @@ int tw_ucx_context_takes_cuda(ucp_context_h context)
         tw_error("UCX: what memory it takes: %s", ucs_status_string(status));
     }
     return status == UCS_OK && (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
-}
-
-int tw_transport_ucx_knows(tw_mem_t mem)
-{
-    return mem == TW_MEM_HOST || (mem == TW_MEM_CUDA && finds_gpu());
 }

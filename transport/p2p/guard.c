@@ -1,4 +1,4 @@
-#include "transport/ucx/guard.h"
+#include "transport/p2p/guard.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -58,7 +58,7 @@ static void each_socket(void (*visit)(void *arg, int fd, int port), void *arg)
 
 static void note_listener(void *arg, int fd, int port)
 {
-    tw_ucx_guard_t *guard = arg;
+    tw_guard_t *guard = arg;
     (void)port;
     int *grown = is_listening(fd)
                      ? realloc(guard->before, ((size_t)guard->n_before + 1) * sizeof(*guard->before))
@@ -69,16 +69,16 @@ static void note_listener(void *arg, int fd, int port)
     }
 }
 
-void tw_ucx_guard_init(tw_ucx_guard_t *guard)
+void tw_guard_init(tw_guard_t *guard)
 {
-    *guard = (tw_ucx_guard_t){.listener = -1};
+    *guard = (tw_guard_t){.listener = -1};
     each_socket(note_listener, guard);
 }
 
-void tw_ucx_guard_cleanup(tw_ucx_guard_t *guard)
+void tw_guard_cleanup(tw_guard_t *guard)
 {
     free(guard->before);
-    *guard = (tw_ucx_guard_t){.listener = -1};
+    *guard = (tw_guard_t){.listener = -1};
 }
 
 /* ---- filters ----------------------------------------------------------------------------------------------- */
@@ -155,7 +155,7 @@ static size_t match_all(struct sock_filter *code, const uint8_t *addresses, size
 
 /** What find_new looks for. */
 typedef struct search {
-    tw_ucx_guard_t *guard;
+    tw_guard_t *guard;
     const void *address;
     size_t bytes;
 } search_t;
@@ -163,19 +163,19 @@ typedef struct search {
 static void find_new(void *arg, int fd, int port)
 {
     const search_t *search = arg;
-    const uint16_t wire = htons((uint16_t)port);
+    const uint16_t port_bytes = htons((uint16_t)port);
     for (int i = 0; i < search->guard->n_before; i++) {
         if (search->guard->before[i] == fd) {
             return;
         }
     }
-    if (is_listening(fd) && memmem(search->address, search->bytes, &wire, sizeof(wire))) {
+    if (is_listening(fd) && memmem(search->address, search->bytes, &port_bytes, sizeof(port_bytes))) {
         search->guard->listener = fd;
         search->guard->port = port;
     }
 }
 
-tw_status_t tw_ucx_guard_close(tw_ucx_guard_t *guard, const void *address, size_t bytes)
+tw_status_t tw_guard_close(tw_guard_t *guard, const void *address, size_t bytes)
 {
     search_t search = {guard, address, bytes};
     each_socket(find_new, &search);
@@ -186,7 +186,7 @@ tw_status_t tw_ucx_guard_close(tw_ucx_guard_t *guard, const void *address, size_
     return TW_ERR_UNSUPPORTED;
 }
 
-tw_status_t tw_ucx_guard_admit(tw_ucx_guard_t *guard, const uint8_t *addresses, size_t n)
+tw_status_t tw_guard_admit(tw_guard_t *guard, const uint8_t *addresses, size_t n)
 {
     const size_t longest = 6 + n * INSTRUCTIONS_PER_ADDRESS;
     struct sock_filter *code = malloc(longest * sizeof(*code));
@@ -204,13 +204,13 @@ tw_status_t tw_ucx_guard_admit(tw_ucx_guard_t *guard, const uint8_t *addresses, 
 
 static void take_filter_off(void *arg, int fd, int port)
 {
-    const tw_ucx_guard_t *guard = arg;
+    const tw_guard_t *guard = arg;
     if (port == guard->port && fd != guard->listener && !is_listening(fd)) {
         detach(fd);
     }
 }
 
-void tw_ucx_guard_shut(tw_ucx_guard_t *guard)
+void tw_guard_shut(tw_guard_t *guard)
 {
     if (guard->listener >= 0) {
         (void)admit_nobody(guard->listener); /* it took one before */

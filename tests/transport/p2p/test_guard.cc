@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "tests/common/fixture.h"
+#include "transport/p2p/guard.h"
 #include "transport/rendezvous/socket.h"
-#include "transport/ucx/guard.h"
 
 namespace
 {
@@ -36,12 +36,12 @@ class Guard : public tw::Fixture
     {
         tw::Fixture::SetUp();
         before = tw_socket_listen("127.0.0.1", 0);
-        tw_ucx_guard_init(&guard);
+        tw_guard_init(&guard);
         open("localhost");
     }
     void TearDown() override
     {
-        tw_ucx_guard_cleanup(&guard);
+        tw_guard_cleanup(&guard);
         close(listener);
         close(before);
         tw::Fixture::TearDown();
@@ -57,7 +57,7 @@ class Guard : public tw::Fixture
     }
     bool find()
     {
-        return tw_ucx_guard_close(&guard, blob.data(), blob.size()) == TW_OK;
+        return tw_guard_close(&guard, blob.data(), blob.size()) == TW_OK;
     }
     tw_status_t admit(const std::vector<const char *> &texts)
     {
@@ -66,7 +66,7 @@ class Guard : public tw::Fixture
             const Address address = address_of(text);
             all.insert(all.end(), address.begin(), address.end());
         }
-        return tw_ucx_guard_admit(&guard, all.data(), texts.size());
+        return tw_guard_admit(&guard, all.data(), texts.size());
     }
     /* A connection from there, or -1. What is dropped is sent again after a second, so a short wait tells. */
     int dial(const char *from)
@@ -99,7 +99,7 @@ class Guard : public tw::Fixture
         }
         return fd >= 0;
     }
-    tw_ucx_guard_t guard;
+    tw_guard_t guard;
     int before, listener, port;
     std::vector<uint8_t> blob;
 };
@@ -142,7 +142,7 @@ TEST_F(Guard, ShutsAndKeepsWhoIsIn)
     ASSERT_GE(fd, 0);
     const int accepted = accept(listener, nullptr, nullptr);
     ASSERT_GE(accepted, 0);
-    tw_ucx_guard_shut(&guard);
+    tw_guard_shut(&guard);
     EXPECT_FALSE(lets_in("127.0.0.2"));
     char byte = 5;
     EXPECT_EQ(send(fd, &byte, 1, MSG_NOSIGNAL), 1);
@@ -168,8 +168,7 @@ TEST_F(Guard, AListThatIsTooLongLetsEverybodyIn)
 {
     ASSERT_TRUE(find());
     const std::vector<uint8_t> many(1000000 * (size_t)TW_GUARD_ADDRESS_BYTES / 100, 1);
-    EXPECT_EQ(tw_ucx_guard_admit(&guard, many.data(), many.size() / TW_GUARD_ADDRESS_BYTES),
-              TW_ERR_UNSUPPORTED);
+    EXPECT_EQ(tw_guard_admit(&guard, many.data(), many.size() / TW_GUARD_ADDRESS_BYTES), TW_ERR_UNSUPPORTED);
     EXPECT_TRUE(lets_in("127.0.0.2"));
 }
 

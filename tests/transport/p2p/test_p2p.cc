@@ -1,0 +1,627 @@
+/* Point to point: two ends in one process, moved by one thread; a second process where one of them dies. */
+#include "transport/p2p.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/common/fixture.h"
+#include "tests/common/process.h"
+
+namespace
+{
+
+constexpr size_t eager = 4096, chunk = 65536;
+constexpr double patience_sec = 30;
+const uint8_t loopback[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+
+using Handle = std::vector<uint8_t>;
+
+tw_p2p_t *make(const char *name, int streams = 2, double timeout_sec = 5)
+{
+    tw_p2p_params_t params = {};
+    params.name = name;
+    params.n_peers = 2;
+    params.net_tls = "tcp";
+    params.net_devices = "lo";
+    params.streams = streams;
+    params.chunk_bytes = chunk;
+    params.eager_bytes = eager;
+    params.spin_sec = 20e-6;
+    params.timeout_sec = timeout_sec;
+    tw_p2p_t *p2p = nullptr;
+    EXPECT_EQ(tw_p2p_create(&params, &p2p), TW_OK);
+    return p2p;
+}
+
+std::vector<uint8_t> pattern(size_t bytes, size_t seed)
+{
+    std::vector<uint8_t> data(bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        data[i] = (uint8_t)(i * 7 + i / 251 + seed * 13);
+    }
+    return data;
+}
+
+/* As a process of its own: dial, send one short message, and stay until killed. */
+int lonely(const Handle &handle)
+{
+    tw_p2p_t *p2p = make("child");
+    tw_p2p_dial_t *dial = nullptr;
+    tw_p2p_peer_t *peer = nullptr;
+    tw_p2p_request_t *request = nullptr;
+    if (tw_p2p_dial_start(p2p, handle.data(), nullptr, &dial)) {
+        return 2;
+    }
+    tw_status_t status;
+    while ((status = tw_p2p_dial_test(dial, &peer)) == TW_IN_PROGRESS) {
+    }
+    const uint64_t word = 42;
+    tw_p2p_message_t message = {};
+    message.peer = peer;
+    message.tag = 1;
+    message.buffer = (void *)(uintptr_t)&word;
+    message.bytes = sizeof(word);
+    if (status || tw_p2p_send(p2p, &message, &request)) {
+        return 3;
+    }
+    for (;;) {
+        (void)tw_p2p_progress(p2p);
+    }
+}
+
+class P2p : public tw::Fixture
+{
+  protected:
+    void TearDown() override
+    {
+        end();
+        tw::Fixture::TearDown();
+    }
+    void begin(int streams = 2, double timeout_sec = 5)
+    {
+        a = make("a", streams, timeout_sec);
+        b = make("b", streams, timeout_sec);
+    }
+    void end()
+    {
+        tw_p2p_listener_destroy(listener);
+        listener = nullptr;
+        for (tw_p2p_t **p2p : {&a, &b}) {
+            if (*p2p) {
+                tw_p2p_cancel_all(*p2p);
+            }
+        }
+        for (tw_p2p_t **p2p : {&a, &b}) {
+            for (int id = 0; *p2p && id < 20; id++) {
+                tw_p2p_peer_close(tw_p2p_peer_find(*p2p, id));
+            }
+        }
+        tw_p2p_destroy(a);
+        tw_p2p_destroy(b);
+        a = b = nullptr;
+    }
+    void listen_at_a(const char *token = nullptr)
+    {
+        handle.resize(TW_P2P_HANDLE_BYTES);
+        ASSERT_EQ(tw_p2p_listen(a, loopback, token, handle.data(), &listener), TW_OK);
+    }
+    /* Until both are there, or one of them gives up. */
+    tw_status_t meet(tw_p2p_peer_t **at_a, tw_p2p_peer_t **at_b, const char *token = nullptr)
+    {
+        tw_p2p_dial_t *dial = nullptr;
+        *at_a = *at_b = nullptr;
+        tw_status_t status = tw_p2p_dial_start(b, handle.data(), token, &dial);
+        const double until = tw_time_sec() + patience_sec;
+        status = status ? status : TW_IN_PROGRESS;
+        while (status >= 0 && !(*at_a && *at_b) && tw_time_sec() < until) {
+            if (!*at_a) {
+                (void)tw_p2p_accept(listener, at_a);
+            } else {
+                (void)tw_p2p_progress(a);
+            }
+            if (!*at_b) {
+                status = tw_p2p_dial_test(dial, at_b);
+            }
+        }
+        if (status == TW_IN_PROGRESS) {
+            tw_p2p_dial_cancel(dial);
+        }
+        return status;
+    }
+    void connect(int streams = 2)
+    {
+        begin(streams);
+        listen_at_a();
+        ASSERT_EQ(meet(&peer_a, &peer_b), TW_OK);
+    }
+    tw_p2p_request_t *send(tw_p2p_peer_t *peer, uint64_t tag, const std::vector<uint8_t> &data)
+    {
+        return post(peer, tag, (void *)(uintptr_t)data.data(), data.size(), true, false);
+    }
+    tw_p2p_request_t *recv(tw_p2p_peer_t *peer, uint64_t tag, std::vector<uint8_t> &data,
+                           bool shorter = false)
+    {
+        return post(peer, tag, data.data(), data.size(), false, shorter);
+    }
+    tw_p2p_request_t *post(tw_p2p_peer_t *peer, uint64_t tag, void *buffer, size_t bytes, bool is_send,
+                           bool shorter)
+    {
+        tw_p2p_request_t *request = nullptr;
+        tw_p2p_message_t message = {};
+        message.peer = peer;
+        message.tag = tag;
+        message.buffer = buffer;
+        message.bytes = bytes;
+        message.may_be_shorter = shorter;
+        tw_p2p_t *p2p = owner(peer);
+        EXPECT_EQ(is_send ? tw_p2p_send(p2p, &message, &request) : tw_p2p_recv(p2p, &message, &request),
+                  TW_OK);
+        return request;
+    }
+    /* Of whom the request is. */
+    tw_p2p_t *owner(tw_p2p_peer_t *peer)
+    {
+        return tw_p2p_peer_find(a, tw_p2p_peer_id(peer)) == peer ? a : b;
+    }
+    tw_status_t wait(tw_p2p_request_t *request, size_t *bytes = nullptr)
+    {
+        tw_p2p_t *p2p = owner(tw_p2p_request_peer(request));
+        const double until = tw_time_sec() + patience_sec;
+        tw_status_t status;
+        while ((status = tw_p2p_test(p2p, request, bytes)) == TW_IN_PROGRESS && tw_time_sec() < until) {
+            (void)tw_p2p_progress(a);
+            if (b) {
+                (void)tw_p2p_progress(b);
+            }
+        }
+        return status;
+    }
+    bool until(const std::function<bool()> &what)
+    {
+        const double limit = tw_time_sec() + patience_sec;
+        while (!what() && tw_time_sec() < limit) {
+            (void)tw_p2p_progress(a);
+            (void)tw_p2p_progress(b);
+        }
+        return what();
+    }
+    tw_p2p_t *a = nullptr, *b = nullptr;
+    tw_p2p_listener_t *listener = nullptr;
+    tw_p2p_peer_t *peer_a = nullptr, *peer_b = nullptr; /* peer_a is b as a sees it */
+    Handle handle;
+};
+
+/* ---- messages ---------------------------------------------------------------------------------------------- */
+
+TEST_F(P2p, AllSizesBothWays)
+{
+    for (int streams : {1, 3}) {
+        connect(streams);
+        for (size_t bytes : {(size_t)0, (size_t)1, eager - 1, eager, eager + 1, chunk - 1, chunk, chunk + 1,
+                             (size_t)3000001}) {
+            std::vector<uint8_t> in_a(bytes), in_b(bytes);
+            const auto out_a = pattern(bytes, 1), out_b = pattern(bytes, 2);
+            tw_p2p_request_t *requests[] = {recv(peer_a, 5, in_a), recv(peer_b, 5, in_b),
+                                            send(peer_a, 5, out_a), send(peer_b, 5, out_b)};
+            for (tw_p2p_request_t *request : requests) {
+                EXPECT_EQ(wait(request), TW_OK);
+            }
+            EXPECT_EQ(in_a, out_b) << bytes;
+            EXPECT_EQ(in_b, out_a) << bytes;
+        }
+        end();
+    }
+}
+
+/* As a caller has it that knows only how long it may be. */
+TEST_F(P2p, TheRealSizeIsSaid)
+{
+    connect();
+    for (size_t bytes : {(size_t)0, (size_t)1, eager, eager + 1, 3 * chunk + 7}) {
+        for (bool early : {true, false}) {
+            std::vector<uint8_t> in(4 * chunk, 0xee);
+            const auto out = pattern(bytes, 3);
+            tw_p2p_request_t *received = early ? recv(peer_a, 9, in, true) : nullptr;
+            tw_p2p_request_t *sent = send(peer_b, 9, out);
+            if (!early) {
+                const uint64_t before = tw_p2p_peer_counts(peer_a).n_received;
+                EXPECT_TRUE(until([&] { return tw_p2p_peer_counts(peer_a).n_received > before; }));
+                received = recv(peer_a, 9, in, true);
+            }
+            size_t got = 12345;
+            EXPECT_EQ(wait(received, &got), TW_OK);
+            EXPECT_EQ(wait(sent), TW_OK);
+            EXPECT_EQ(got, bytes);
+            EXPECT_TRUE(std::equal(out.begin(), out.end(), in.begin()));
+            EXPECT_TRUE(std::all_of(in.begin() + (long)bytes, in.end(), [](uint8_t x) { return x == 0xee; }));
+        }
+    }
+}
+
+TEST_F(P2p, WhatDoesNotFitIsRefusedAndSentNowhere)
+{
+    connect();
+    expect_log("a: peer 0: a message of");
+    const struct {
+        size_t sent, received;
+        bool shorter;
+    } cases[] = {
+        {2, 1, true},  {eager, eager - 1, true},     {eager + 1, eager, true}, {9 * chunk, chunk, true},
+        {1, 2, false}, {eager + 1, 9 * chunk, false}};
+    for (const auto &c : cases) {
+        std::vector<uint8_t> in(c.received, 0xee);
+        const auto out = pattern(c.sent, 4);
+        tw_p2p_request_t *received = recv(peer_a, 1, in, c.shorter), *sent = send(peer_b, 1, out);
+        EXPECT_EQ(wait(received), TW_ERR_TRUNCATED);
+        EXPECT_EQ(wait(sent), TW_OK);
+        EXPECT_TRUE(std::all_of(in.begin(), in.end(), [](uint8_t x) { return x == 0xee; }));
+    }
+    std::vector<uint8_t> in(7);
+    tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, pattern(7, 5));
+    EXPECT_EQ(wait(received), TW_OK);
+    EXPECT_EQ(wait(sent), TW_OK);
+}
+
+TEST_F(P2p, ManyInFlightWithTagsInAnyOrder)
+{
+    connect();
+    constexpr size_t n = 96;
+    std::vector<std::vector<uint8_t>> in(n), out(n);
+    std::vector<tw_p2p_request_t *> sent(n), received(n);
+    for (size_t i = 0; i < n; i++) {
+        const size_t bytes = i % 3 == 0 ? i : i % 3 == 1 ? eager + i : 2 * chunk + i;
+        in[i].resize(bytes);
+        out[i] = pattern(bytes, i);
+        sent[i] = send(peer_b, i % 48 + (1ull << 63), out[i]); /* each tag twice: in order */
+    }
+    for (size_t i = n / 2; i-- > 0;) {
+        received[i] = recv(peer_a, i + (1ull << 63), in[i]);
+        received[i + n / 2] = recv(peer_a, i + (1ull << 63), in[i + n / 2]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        EXPECT_EQ(wait(received[i]), TW_OK) << i;
+        EXPECT_EQ(wait(sent[i]), TW_OK) << i;
+        EXPECT_EQ(in[i], out[i]) << i;
+    }
+}
+
+TEST_F(P2p, TheSameEndsMayMeetSeveralTimes)
+{
+    connect();
+    tw_p2p_peer_t *second_a, *second_b;
+    ASSERT_EQ(meet(&second_a, &second_b), TW_OK);
+    EXPECT_NE(tw_p2p_peer_id(second_a), tw_p2p_peer_id(peer_a));
+    std::vector<uint8_t> in_1(chunk), in_2(chunk);
+    const auto out_1 = pattern(chunk, 1), out_2 = pattern(chunk, 2);
+    tw_p2p_request_t *requests[] = {recv(peer_a, 1, in_1), send(second_b, 1, out_2), recv(second_a, 1, in_2),
+                                    send(peer_b, 1, out_1)};
+    for (tw_p2p_request_t *request : requests) {
+        EXPECT_EQ(wait(request), TW_OK);
+    }
+    EXPECT_EQ(in_1, out_1);
+    EXPECT_EQ(in_2, out_2);
+    /* One of them goes, the other stays. */
+    tw_p2p_peer_close(second_b);
+    tw_p2p_request_t *received = recv(peer_a, 2, in_1), *sent = send(peer_b, 2, out_2);
+    EXPECT_EQ(wait(received), TW_OK);
+    EXPECT_EQ(wait(sent), TW_OK);
+    EXPECT_TRUE(until([&] { return tw_p2p_peer_has_closed(second_a) != 0; }));
+    EXPECT_FALSE(tw_p2p_peer_has_failed(second_a));
+    EXPECT_FALSE(tw_p2p_peer_has_closed(peer_a));
+}
+
+TEST_F(P2p, WhatIsCanceledIsNotTouched)
+{
+    connect();
+    std::vector<uint8_t> in(3 * chunk, 0xee);
+    tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 2, pattern(3 * chunk, 1));
+    tw_p2p_cancel(a, received);
+    tw_p2p_cancel(b, sent); /* its announcement is taken back */
+    const uint64_t all = tw_p2p_peer_counts(peer_b).n_sent;
+    EXPECT_TRUE(until([&] { return tw_p2p_peer_counts(peer_a).n_received == all; }));
+    const auto out = pattern(3 * chunk, 2);
+    std::vector<uint8_t> other(3 * chunk);
+    sent = send(peer_b, 2, out);
+    received = recv(peer_a, 2, other);
+    EXPECT_EQ(wait(received), TW_OK);
+    EXPECT_EQ(wait(sent), TW_OK);
+    EXPECT_EQ(other, out);
+    EXPECT_TRUE(std::all_of(in.begin(), in.end(), [](uint8_t x) { return x == 0xee; }));
+}
+
+TEST_F(P2p, OverSharedMemoryByCards)
+{
+    for (tw_p2p_t **p2p : {&a, &b}) {
+        tw_p2p_params_t params = {};
+        params.name = p2p == &a ? "a" : "b";
+        params.n_peers = 1;
+        params.node_tls = "posix,sysv";
+        params.eager_bytes = eager;
+        params.timeout_sec = 5;
+        ASSERT_EQ(tw_p2p_create(&params, p2p), TW_OK);
+    }
+    for (int at_a : {1, 0}) {
+        void *card = nullptr;
+        tw_p2p_peer_params_t params = {};
+        ASSERT_EQ(tw_p2p_card(at_a ? b : a, &card, &params.card_bytes), TW_OK);
+        params.id = at_a ? 7 : 3;
+        params.known_as = at_a ? 3 : 7;
+        params.is_near = 1;
+        params.card = card;
+        ASSERT_EQ(tw_p2p_peer_add(at_a ? a : b, &params, at_a ? &peer_a : &peer_b), TW_OK);
+        free(card);
+    }
+    EXPECT_TRUE(tw_p2p_peer_is_open(peer_a));
+    for (size_t bytes : {(size_t)0, eager, eager + 1, (size_t)9000001}) {
+        std::vector<uint8_t> in(bytes);
+        const auto out = pattern(bytes, 6);
+        tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, out);
+        EXPECT_EQ(wait(received), TW_OK);
+        EXPECT_EQ(wait(sent), TW_OK);
+        EXPECT_EQ(in, out);
+    }
+}
+
+TEST_F(P2p, ACardThatMakesNoSenseIsRefused)
+{
+    begin();
+    expect_log("a: peer 0: its list of addresses makes no sense");
+    void *card = nullptr;
+    size_t bytes = 0;
+    ASSERT_EQ(tw_p2p_card(b, &card, &bytes), TW_OK);
+    for (size_t cut : {(size_t)0, (size_t)3, bytes / 2, bytes - 1}) {
+        tw_p2p_peer_params_t params = {};
+        params.card = card;
+        params.card_bytes = cut;
+        EXPECT_EQ(tw_p2p_peer_add(a, &params, &peer_a), TW_ERR_FORMAT) << cut;
+        EXPECT_EQ(tw_p2p_peer_find(a, 0), nullptr);
+    }
+    free(card);
+}
+
+/* ---- sleeping ---------------------------------------------------------------------------------------------- */
+
+TEST_F(P2p, SleepEndsWithAMessageADescriptorOrAWake)
+{
+    connect();
+    int fds[2];
+    ASSERT_EQ(pipe(fds), 0);
+    tw_p2p_sleep_args_t sleep = {};
+    sleep.fd = fds[0];
+    sleep.timeout_sec = 0.02;
+    EXPECT_TRUE(until([&] { return tw_p2p_sleep(a, &sleep) == TW_IN_PROGRESS; }));
+    EXPECT_FALSE(sleep.fd_is_ready);
+    sleep.timeout_sec = patience_sec;
+    ASSERT_EQ(write(fds[1], "x", 1), 1);
+    const double start = tw_time_sec();
+    EXPECT_EQ(tw_p2p_sleep(a, &sleep), TW_OK);
+    EXPECT_TRUE(sleep.fd_is_ready);
+    sleep.fd = -1;
+    tw_p2p_wake(a);
+    tw_p2p_wake(a);
+    sleep.keeps_wakes = 1;
+    sleep.timeout_sec = 0.02;
+    EXPECT_EQ(tw_p2p_sleep(a, &sleep), TW_IN_PROGRESS);
+    sleep.keeps_wakes = 0;
+    sleep.timeout_sec = patience_sec;
+    EXPECT_EQ(tw_p2p_sleep(a, &sleep), TW_OK);
+    std::thread waker([&] {
+        usleep(20000);
+        tw_p2p_wake(a);
+    });
+    EXPECT_EQ(tw_p2p_sleep(a, &sleep), TW_OK);
+    waker.join();
+    EXPECT_LT(tw_time_sec() - start, patience_sec);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* ---- meeting ----------------------------------------------------------------------------------------------- */
+
+TEST_F(P2p, NothingBlocksBeforeAnyoneHasCome)
+{
+    begin();
+    listen_at_a();
+    EXPECT_EQ(tw_p2p_accept(listener, &peer_a), TW_IN_PROGRESS);
+    tw_p2p_dial_t *dial = nullptr;
+    ASSERT_EQ(tw_p2p_dial_start(b, handle.data(), nullptr, &dial), TW_OK);
+    EXPECT_EQ(tw_p2p_dial_test(dial, &peer_b), TW_IN_PROGRESS);
+    tw_p2p_dial_cancel(dial);
+    ASSERT_EQ(meet(&peer_a, &peer_b), TW_OK); /* who gave up is not in the way */
+}
+
+TEST_F(P2p, OnlyWhoHoldsTheTokenComesIn)
+{
+    begin();
+    listen_at_a("secret");
+    for (const char *token : {(const char *)nullptr, "wrong", "secret "}) {
+        expect_log("cannot meet it: peer failed to authenticate");
+        EXPECT_EQ(meet(&peer_a, &peer_b, token), TW_ERR_AUTH);
+        EXPECT_EQ(peer_a, nullptr);
+    }
+    EXPECT_EQ(meet(&peer_a, &peer_b, "secret"), TW_OK);
+}
+
+/* Another listener's handle at this one's port: as if that one had ended, and this one had been given its port. */
+TEST_F(P2p, AnOldHandleDoesNotOpenANewDoor)
+{
+    begin();
+    listen_at_a("secret");
+    handle[40] ^= 1;
+    expect_log("cannot meet it: peer failed to authenticate");
+    EXPECT_EQ(meet(&peer_a, &peer_b, "secret"), TW_ERR_AUTH);
+}
+
+TEST_F(P2p, WhatIsNoHandleIsRefused)
+{
+    begin();
+    listen_at_a();
+    tw_p2p_dial_t *dial = nullptr;
+    expect_log("b: that is no handle");
+    const Handle good = handle;
+    for (size_t at : {(size_t)0, (size_t)6}) { /* the magic; a port beyond 65535 */
+        handle = good;
+        handle[at] ^= 0x40;
+        EXPECT_EQ(tw_p2p_dial_start(b, handle.data(), nullptr, &dial), TW_ERR_FORMAT);
+    }
+    handle.assign(TW_P2P_HANDLE_BYTES, 0);
+    EXPECT_EQ(tw_p2p_dial_start(b, handle.data(), nullptr, &dial), TW_ERR_FORMAT);
+}
+
+TEST_F(P2p, NobodyListens)
+{
+    begin();
+    listen_at_a();
+    tw_p2p_listener_destroy(listener);
+    listener = nullptr;
+    expect_log("cannot meet it: Connection refused");
+    tw_p2p_dial_t *dial = nullptr;
+    tw_status_t status = tw_p2p_dial_start(b, handle.data(), nullptr, &dial);
+    while (!status || status == TW_IN_PROGRESS) {
+        status = tw_p2p_dial_test(dial, &peer_b);
+    }
+    EXPECT_EQ(status, TW_ERR_IO);
+}
+
+TEST_F(P2p, WhoListensButDoesNotAnswerIsGivenUp)
+{
+    begin(1, 0.2);
+    listen_at_a();
+    expect_log("cannot meet it: ");
+    tw_p2p_dial_t *dial = nullptr;
+    ASSERT_EQ(tw_p2p_dial_start(b, handle.data(), nullptr, &dial), TW_OK);
+    tw_status_t status;
+    while ((status = tw_p2p_dial_test(dial, &peer_b)) == TW_IN_PROGRESS) {
+    }
+    EXPECT_EQ(status, TW_ERR_TIMEOUT);
+}
+
+/* More of them than fit at the door, silent or noisy, and one that belongs. */
+TEST_F(P2p, StrangersAtTheDoor)
+{
+    begin();
+    listen_at_a();
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    uint32_t port;
+    memcpy(&port, handle.data() + 4, sizeof(port));
+    to.sin_port = htons((uint16_t)port);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    std::vector<int> strangers;
+    for (int i = 0; i < 100; i++) {
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ASSERT_EQ(::connect(fd, (sockaddr *)&to, sizeof(to)), 0);
+        if (i % 2) {
+            const char noise[] = "GET / HTTP/1.1\r\nHost: somebody else altogether\r\n\r\n";
+            EXPECT_GT(::send(fd, noise, sizeof(noise), MSG_NOSIGNAL), 0);
+        }
+        strangers.push_back(fd);
+        EXPECT_EQ(tw_p2p_accept(listener, &peer_a), TW_IN_PROGRESS);
+    }
+    EXPECT_EQ(meet(&peer_a, &peer_b), TW_OK);
+    for (int fd : strangers) {
+        close(fd);
+    }
+}
+
+/* ---- failing ----------------------------------------------------------------------------------------------- */
+
+TEST_F(P2p, WhatWasSentBeforeClosingArrives)
+{
+    connect();
+    const auto out = pattern(eager, 8);
+    std::vector<std::vector<uint8_t>> in(200, std::vector<uint8_t>(eager));
+    std::vector<tw_p2p_request_t *> received;
+    for (auto &data : in) {
+        received.push_back(recv(peer_a, 1, data));
+        EXPECT_EQ(wait(send(peer_b, 1, out)), TW_OK);
+    }
+    tw_p2p_peer_close(peer_b);
+    for (size_t i = 0; i < in.size(); i++) {
+        EXPECT_EQ(wait(received[i]), TW_OK);
+        EXPECT_EQ(in[i], out);
+    }
+}
+
+TEST_F(P2p, WhoHasClosedIsNamed)
+{
+    connect();
+    std::vector<uint8_t> in(chunk);
+    tw_p2p_request_t *received = recv(peer_a, 1, in), *other = recv(peer_a, 2, in);
+    tw_p2p_peer_close(peer_b);
+    expect_log("a: peer 0: failed: it has closed, and a message needs it");
+    EXPECT_EQ(wait(received), TW_ERR_PEER);
+    EXPECT_EQ(wait(other), TW_ERR_PEER);
+    EXPECT_EQ(log_count("peer 0: failed"), 1u);
+    tw_p2p_message_t message = {};
+    message.peer = peer_a;
+    EXPECT_EQ(tw_p2p_send(a, &message, &received), TW_ERR_PEER);
+    EXPECT_EQ(tw_p2p_recv(a, &message, &received), TW_ERR_PEER);
+}
+
+TEST_F(P2p, WhoIsKilledIsNamed)
+{
+    a = make("a");
+    listen_at_a();
+    process::Child child([this] { return lonely(handle); });
+    const double limit = tw_time_sec() + patience_sec;
+    while (tw_p2p_accept(listener, &peer_a) && tw_time_sec() < limit) {
+    }
+    ASSERT_NE(peer_a, nullptr);
+    std::vector<uint8_t> in(8);
+    EXPECT_EQ(wait(recv(peer_a, 1, in)), TW_OK);
+    EXPECT_EQ(in[0], 42);
+    tw_p2p_request_t *received = recv(peer_a, 1, in);
+    child.signal(SIGKILL);
+    expect_log("a: peer 0: failed: connection lost");
+    EXPECT_EQ(wait(received), TW_ERR_PEER);
+}
+
+/* In the midst of being met: what is half made is taken down, and the next one comes in. */
+TEST_F(P2p, WhoGoesWhileBeingMetIsForgotten)
+{
+    begin();
+    listen_at_a();
+    for (int steps = 0; steps < 40; steps += 4) {
+        tw_p2p_dial_t *dial = nullptr;
+        tw_status_t status = tw_p2p_dial_start(b, handle.data(), nullptr, &dial);
+        ASSERT_EQ(status, TW_OK);
+        peer_a = peer_b = nullptr;
+        for (int i = 0; i < steps && !status; i++) {
+            (void)tw_p2p_accept(listener, &peer_a);
+            status = tw_p2p_dial_test(dial, &peer_b) == TW_OK ? TW_ERR_CANCELED : TW_OK;
+        }
+        if (!status) {
+            tw_p2p_dial_cancel(dial);
+        }
+    }
+    allow_log("failed: connection lost");
+    EXPECT_EQ(meet(&peer_a, &peer_b), TW_OK);
+}
+
+TEST_F(P2p, AWrongDeviceIsNamed)
+{
+    tw_p2p_params_t params = {};
+    params.name = "a";
+    params.net_tls = "tcp";
+    params.net_devices = "lo,nosuch0";
+    params.streams = 1;
+    params.chunk_bytes = chunk;
+    params.eager_bytes = eager;
+    expect_log("a: TW_NET_DEVICES: \"nosuch0\": no such device");
+    EXPECT_EQ(tw_p2p_create(&params, &a), TW_ERR_CONFIG);
+    a = nullptr;
+}
+
+} // namespace

@@ -1,0 +1,191 @@
+/** Point to point over UCX: tagged messages between this process and others; no ranks, no job. The transport's ucx backend and
+ *  whoever has connections of its own use it. What lives under it is in p2p/, see p2p/state.h.
+ *
+ *  One tw_p2p_t has a UCX worker for shared memory, if asked for, and one for each network device. Another process is a peer:
+ *  added by the addresses that it has told in some way (tw_p2p_peer_add), or met by a handle of at most
+ *  TW_P2P_HANDLE_BYTES (tw_p2p_listen, tw_p2p_accept, tw_p2p_dial_start). The same process may be a peer several times; each is a
+ *  world of tags and connections of its own.
+ *
+ *  All belongs to one thread at a time, but for tw_p2p_wake. Nothing blocks except where it says so. */
+#ifndef TW_TRANSPORT_P2P_H
+#define TW_TRANSPORT_P2P_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_p2p tw_p2p_t;
+typedef struct tw_p2p_peer tw_p2p_peer_t;
+typedef struct tw_p2p_request tw_p2p_request_t;
+
+/* ---- life -------------------------------------------------------------------------------------------------- */
+
+/** For an owner that watches over its peers by other means, as a job does. Without hooks a peer that is lost or breaks the rules
+ *  has failed: it is logged once, and its requests end with TW_ERR_PEER. */
+typedef struct tw_p2p_hooks {
+    /** 1: UCX is not to be called any more; progress, sleep and cancel see to it. */
+    int (*is_over)(void *arg);
+    /** A connection to the peer with this id broke. */
+    void (*lost)(void *arg, int id);
+    /** The peer with this id cannot go on; -1: this process. Not logged yet. */
+    void (*failed)(void *arg, int id, const char *why);
+} tw_p2p_hooks_t;
+
+typedef struct tw_p2p_params {
+    const char *name;            /**< of this end, in logs: "rank 3"; copied */
+    const tw_p2p_hooks_t *hooks; /**< borrowed; NULL: none */
+    void *arg;
+    int n_peers;             /**< about so many are to be expected */
+    const char *node_tls;    /**< UCX's transports inside a node; NULL: no shared memory */
+    const char *net_tls;     /**< and between nodes; NULL: no network */
+    const char *net_devices; /**< separated by commas */
+    int streams;             /**< to each network peer and device */
+    size_t chunk_bytes;      /**< over the network */
+    size_t eager_bytes;      /**< up to so long a message goes at once */
+    double spin_sec;         /**< look for so long before sleeping */
+    double timeout_sec;      /**< for what a peer must do that may be dead */
+} tw_p2p_params_t;
+
+/** TW_ERR_CONFIG (devices, transports), TW_ERR_UCX, TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_p2p_create(const tw_p2p_params_t *params, tw_p2p_t **out);
+/** Requests that are left are gone; their buffers are no longer touched. Closing a TCP connection, UCX may wait for a peer
+ *  that does not read: first close the peers, or abandon. Accepts NULL. */
+void tw_p2p_destroy(tw_p2p_t *p2p);
+/** Leave the UCX workers to the end of the process. To close a TCP connection UCX sends a last message, and waits for as long as the
+ *  other side does not read; a peer that has failed may never read again. The workers are not called any more, so they
+ *  touch nobody's buffers; they cost memory and descriptors. */
+void tw_p2p_abandon(tw_p2p_t *p2p);
+/** 1 if messages may be in the memory of a GPU at this end. */
+int tw_p2p_takes_cuda(const tw_p2p_t *p2p);
+
+/** 1 if the UCX of this machine finds a GPU. */
+int tw_p2p_ucx_finds_gpu(void);
+/** "1.13.1", into text, which is returned. */
+const char *tw_p2p_ucx_version(char *text, size_t bytes);
+
+/* ---- peers ------------------------------------------------------------------------------------------------- */
+
+/** The addresses of this end, to be told to peers. For the caller to free. TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_p2p_card(const tw_p2p_t *p2p, void **card, size_t *bytes);
+/** Let in, over TCP, who comes from one of these IP addresses: [n][16], IPv4 mapped into IPv6; and who was let in before. TCP ports
+ *  of UCX are closed to all others, since anyone who reaches one can end the process. */
+void tw_p2p_admit(tw_p2p_t *p2p, const void *addresses, size_t n);
+/** All are in: let nobody in any more. */
+void tw_p2p_shut(tw_p2p_t *p2p);
+
+typedef struct tw_p2p_peer_params {
+    int id;           /**< of the peer at this end: 0 or more, not in use; -1: a new one */
+    int known_as;     /**< the id of this end at the peer; the two must agree on it */
+    int is_near;      /**< 1: over shared memory */
+    int is_self;      /**< 1: it is this end itself; no card */
+    const void *card; /**< copied */
+    size_t card_bytes;
+} tw_p2p_peer_params_t;
+
+/** Returns at once. TW_ERR_FORMAT, TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_p2p_peer_add(tw_p2p_t *p2p, const tw_p2p_peer_params_t *params, tw_p2p_peer_t **out);
+/** Open all its connections over TCP now rather than when they are used. TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_p2p_peer_greet(tw_p2p_peer_t *peer);
+/** 1 if all connections over TCP are open, those of this end and, once it has greeted, the peer's. */
+int tw_p2p_peer_is_open(const tw_p2p_peer_t *peer);
+/** Cancel what is posted, let what was sent go out, and close, within the timeout (blocks). The peer is gone. Accepts NULL. */
+void tw_p2p_peer_close(tw_p2p_peer_t *peer);
+
+int tw_p2p_peer_id(const tw_p2p_peer_t *peer);
+/** NULL: there is none. */
+tw_p2p_peer_t *tw_p2p_peer_find(const tw_p2p_t *p2p, int id);
+/** Without hooks: 1 if it has failed; 1 if it has closed, in order, and all that it sent is here. What is posted for it then ends
+ *  with TW_ERR_PEER (logged once). */
+int tw_p2p_peer_has_failed(const tw_p2p_peer_t *peer);
+int tw_p2p_peer_has_closed(const tw_p2p_peer_t *peer);
+int tw_p2p_peer_takes_cuda(const tw_p2p_peer_t *peer);
+/** Of all kinds, handshakes included. */
+typedef struct tw_p2p_counts {
+    uint64_t n_sent, n_received;
+} tw_p2p_counts_t;
+tw_p2p_counts_t tw_p2p_peer_counts(const tw_p2p_peer_t *peer);
+
+/* ---- meeting by a handle ----------------------------------------------------------------------------------- */
+
+#define TW_P2P_HANDLE_BYTES 64
+
+typedef struct tw_p2p_listener tw_p2p_listener_t;
+typedef struct tw_p2p_dial tw_p2p_dial_t;
+
+/** Listen on a TCP port, to be reached by `address`: 16 bytes, IPv4 mapped into IPv6. The handle goes to the others in some way.
+ *  `token`: a secret that both ends share; NULL: who has the handle may come in. Its holder proves it without sending it, and
+ *  all others are refused. The listener ends before p2p. TW_ERR_IO, TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
+tw_status_t tw_p2p_listen(tw_p2p_t *p2p, const uint8_t address[16], const char *token,
+                          uint8_t handle[TW_P2P_HANDLE_BYTES], tw_p2p_listener_t **out);
+/** TW_OK: a peer has come, and is open; TW_IN_PROGRESS: not yet. Progresses p2p. Errors of strangers are not ours. */
+tw_status_t tw_p2p_accept(tw_p2p_listener_t *listener, tw_p2p_peer_t **out);
+/** Who is still at the door is sent away. Accepts NULL. */
+void tw_p2p_listener_destroy(tw_p2p_listener_t *listener);
+
+/** Begin to meet whoever made the handle. TW_ERR_FORMAT: it is none; TW_ERR_IO, TW_ERR_NO_MEMORY, TW_ERR_INTERNAL; logged. */
+tw_status_t tw_p2p_dial_start(tw_p2p_t *p2p, const uint8_t handle[TW_P2P_HANDLE_BYTES], const char *token,
+                              tw_p2p_dial_t **out);
+/** TW_OK: the peer is open; TW_IN_PROGRESS; or an error, logged with the address: TW_ERR_AUTH (another token), TW_ERR_IO, TW_ERR_PEER,
+ *  TW_ERR_TIMEOUT, TW_ERR_FORMAT, TW_ERR_NO_MEMORY. Progresses p2p. Unless it is in progress, the dial is freed. */
+tw_status_t tw_p2p_dial_test(tw_p2p_dial_t *dial, tw_p2p_peer_t **out);
+/** Give it up. Accepts NULL. */
+void tw_p2p_dial_cancel(tw_p2p_dial_t *dial);
+
+/* ---- messages ---------------------------------------------------------------------------------------------- */
+
+typedef struct tw_p2p_message {
+    tw_p2p_peer_t *peer;
+    uint64_t tag;
+    void *buffer; /**< not written to when it is sent */
+    size_t bytes; /**< 0 allowed */
+    tw_mem_t mem;
+    int may_be_shorter; /**< receive: the message may have fewer bytes */
+} tw_p2p_message_t;
+
+/** Equal tags match in posting order. The buffer is borrowed until the request is done. Sends of any number may be on the way;
+ *  those up to eager_bytes are done when UCX has them, longer ones when the peer has. A message that does not fit ends the
+ *  receive with TW_ERR_TRUNCATED (logged), and is sent nowhere. TW_ERR_PEER: the peer has failed, or all is over; TW_ERR_NO_MEMORY. */
+tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **request);
+tw_status_t tw_p2p_recv(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **request);
+/** TW_OK: done, *bytes (may be NULL) is the message's size, the request freed; TW_IN_PROGRESS; an error: freed too. Does not
+ *  progress. TW_ERR_PEER: as above; also TW_ERR_CANCELED, when the sender has taken it back. */
+tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes);
+/** Cancel if not done, and free; afterwards the buffer is no longer touched. Waits for UCX, up to the timeout. */
+void tw_p2p_cancel(tw_p2p_t *p2p, tw_p2p_request_t *request);
+void tw_p2p_cancel_all(tw_p2p_t *p2p);
+/** Move everything forward. TW_OK if something happened, TW_IN_PROGRESS if nothing did, TW_ERR_PEER: it is over. */
+tw_status_t tw_p2p_progress(tw_p2p_t *p2p);
+/** Until everything has gone out, it is over, or the timeout has passed (blocks). */
+void tw_p2p_flush(tw_p2p_t *p2p);
+
+typedef struct tw_p2p_sleep_args {
+    double timeout_sec;
+    int fd;          /**< another descriptor that ends it when readable; -1: none */
+    int keeps_wakes; /**< 1: it is not for tw_p2p_wake to end, which is left to the next sleep */
+    int fd_is_ready; /**< out */
+} tw_p2p_sleep_args_t;
+
+/** Progress, and sleep until something may have happened (TW_OK), or until the timeout (TW_IN_PROGRESS). TW_ERR_PEER: it is over. */
+tw_status_t tw_p2p_sleep(tw_p2p_t *p2p, tw_p2p_sleep_args_t *sleep);
+/** Make the running tw_p2p_sleep, or else the next one, return at once with TW_OK. Any thread. */
+void tw_p2p_wake(tw_p2p_t *p2p);
+
+/** What a request still needs of its peer. */
+typedef enum tw_p2p_need {
+    TW_P2P_NEEDS_ANSWER, /**< only something from the peer can bring it to its end */
+    TW_P2P_NEEDS_UCX,    /**< it may end by itself */
+    TW_P2P_NEEDS_WONDER  /**< a part of it is lost: it will never be complete */
+} tw_p2p_need_t;
+tw_p2p_need_t tw_p2p_request_needs(const tw_p2p_request_t *request);
+tw_p2p_peer_t *tw_p2p_request_peer(const tw_p2p_request_t *request);
+int tw_p2p_request_is_done(const tw_p2p_request_t *request);
+/** 1 if the peer sends to this one; else it sends. */
+int tw_p2p_request_is_send(const tw_p2p_request_t *request);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,281 @@
+/** Peers, and the UCX endpoints that lead to them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/p2p/state.h"
+#include "transport/rendezvous/messages.h"
+
+/** Shared memory needs no streams; long messages are still cut, so that several move together. */
+#define SHM_CHUNK_BYTES ((size_t)4 << 20)
+
+/* ---- failing ----------------------------------------------------------------------------------------------- */
+
+/** Without hooks: once, and of a peer. Memory that is short here ends what waits for it by its peer's timeout. */
+void tw_p2p_peer_fail(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const char *why)
+{
+    if (p2p->params.hooks) {
+        p2p->params.hooks->failed(p2p->params.arg, peer ? peer->id : -1, why);
+        return;
+    }
+    if (peer && !peer->has_failed) {
+        peer->has_failed = 1;
+        p2p->n_events++;
+        tw_error("%s: peer %d: failed: %s", p2p->name, peer->id, why);
+    } else if (!peer) {
+        tw_error("%s: %s", p2p->name, why);
+    }
+}
+
+void tw_p2p_stream_break(tw_p2p_stream_t *stream, ucs_status_t why)
+{
+    tw_p2p_peer_t *peer = stream->peer;
+    tw_p2p_t *p2p = peer->p2p;
+    if (stream->broken) {
+        return;
+    }
+    stream->broken = 1;
+    tw_debug("%s: peer %d: connection lost: %s", p2p->name, peer->id, ucs_status_string(why));
+    if (p2p->params.hooks) {
+        p2p->params.hooks->lost(p2p->params.arg, peer->id);
+    } else if (!stream->is_ended) {
+        tw_p2p_peer_fail(p2p, peer, "connection lost");
+    }
+}
+
+/* ---- endpoints --------------------------------------------------------------------------------------------- */
+
+static void on_endpoint_error(void *arg, ucp_ep_h endpoint, ucs_status_t status)
+{
+    (void)endpoint;
+    tw_p2p_stream_break(arg, status);
+}
+
+/** Shared memory reports no errors of its own; asking for them would exclude CMA. */
+static ucp_err_handling_mode_t error_mode(const tw_p2p_t *p2p, const tw_p2p_stream_t *stream)
+{
+    return stream->worker == &p2p->workers[TW_P2P_SHM_WORKER] ? UCP_ERR_HANDLING_MODE_NONE
+                                                              : UCP_ERR_HANDLING_MODE_PEER;
+}
+
+void tw_p2p_stream_open(tw_p2p_t *p2p, tw_p2p_stream_t *stream)
+{
+    const ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = stream->address,
+        .err_mode = error_mode(p2p, stream),
+        .err_handler = {.cb = on_endpoint_error, .arg = stream},
+    };
+    ucs_status_t status = ucp_ep_create(stream->worker->worker, &params, &stream->endpoint);
+    if (status == UCS_OK) {
+        return;
+    }
+    stream->endpoint = NULL;
+    tw_error("%s: peer %d: UCX: no way to it: %s", p2p->name, stream->peer->id, ucs_status_string(status));
+    tw_p2p_stream_break(stream, status);
+}
+
+/* ---- cards ------------------------------------------------------------------------------------------------- */
+
+/** What an end tells of itself: whether it takes CUDA memory, 1 or 0, then the addresses of its workers. */
+tw_status_t tw_p2p_card(const tw_p2p_t *p2p, void **card, size_t *bytes)
+{
+    const uint8_t takes_cuda = (uint8_t)tw_p2p_takes_cuda(p2p);
+    tw_msg_blob_t own[1 + TW_P2P_WORKERS_MAX] = {{&takes_cuda, 1}};
+    tw_msg_writer_t list = {0};
+    for (int i = 0; i < p2p->n_workers; i++) {
+        const tw_p2p_worker_t *worker = &p2p->workers[i];
+        own[1 + i] = (tw_msg_blob_t){(const uint8_t *)worker->address, (uint32_t)worker->address_bytes};
+    }
+    tw_msg_blobs_write(own, 1 + (uint32_t)p2p->n_workers, &list);
+    if (list.failed) {
+        tw_error("%s: out of memory for its addresses", p2p->name);
+        tw_msg_writer_cleanup(&list);
+        return TW_ERR_NO_MEMORY;
+    }
+    *card = list.data;
+    *bytes = list.bytes;
+    return TW_OK;
+}
+
+static tw_status_t card_parse(const tw_p2p_peer_params_t *params, const uint8_t *bytes, tw_msg_blob_t *card,
+                              uint32_t *n_addresses)
+{
+    uint32_t n = 0;
+    tw_status_t status = tw_msg_blobs_parse(bytes, params->card_bytes, 1 + TW_P2P_WORKERS_MAX, card, &n);
+    if (!status && (card[0].bytes != 1 || card[0].data[0] > 1)) {
+        status = TW_ERR_FORMAT;
+    }
+    *n_addresses = n > 0 ? n - 1 : 0;
+    return status;
+}
+
+/* ---- peers ------------------------------------------------------------------------------------------------- */
+
+static void stream_init(tw_p2p_stream_t *stream, tw_p2p_peer_t *peer, int worker,
+                        const tw_msg_blob_t *addresses)
+{
+    *stream = (tw_p2p_stream_t){.peer = peer,
+                                .worker = &peer->p2p->workers[worker],
+                                .address = (const ucp_address_t *)addresses[worker].data};
+    TAILQ_INIT(&stream->waiting);
+}
+
+/** Device i talks to device i. */
+static tw_status_t streams_init(tw_p2p_peer_t *peer, int is_near, int n_devices,
+                                const tw_msg_blob_t *addresses)
+{
+    peer->n_streams = is_near ? 1 : 1 + n_devices * peer->p2p->params.streams;
+    peer->streams = calloc((size_t)peer->n_streams, sizeof(*peer->streams));
+    if (!peer->streams) {
+        peer->n_streams = 0;
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int s = 0; s < peer->n_streams; s++) {
+        const int device = s ? (s - 1) % n_devices : 0;
+        stream_init(&peer->streams[s], peer, is_near ? TW_P2P_SHM_WORKER : TW_P2P_FIRST_NET_WORKER + device,
+                    addresses);
+    }
+    return TW_OK;
+}
+
+static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t *params)
+{
+    tw_msg_blob_t card[1 + TW_P2P_WORKERS_MAX] = {{0}};
+    const tw_msg_blob_t *addresses = &card[1];
+    const int n_own = peer->p2p->n_workers - TW_P2P_FIRST_NET_WORKER;
+    uint32_t n_addresses = 0;
+    int n_devices = 0;
+    peer->card = malloc(params->card_bytes + 1);
+    if (!peer->card) {
+        return TW_ERR_NO_MEMORY;
+    }
+    memcpy(peer->card, params->card, params->card_bytes);
+    tw_status_t status = card_parse(params, peer->card, card, &n_addresses);
+    while (!status && n_devices < n_own && TW_P2P_FIRST_NET_WORKER + n_devices < (int)n_addresses) {
+        n_devices++;
+    }
+    if (status || (params->is_near ? !addresses[TW_P2P_SHM_WORKER].bytes : !n_devices)) {
+        tw_error("%s: peer %d: its list of addresses makes no sense", peer->p2p->name, peer->id);
+        return TW_ERR_FORMAT;
+    }
+    peer->takes_cuda = card[0].data[0];
+    peer->chunk_bytes = params->is_near ? SHM_CHUNK_BYTES : peer->p2p->params.chunk_bytes;
+    return streams_init(peer, params->is_near, n_devices, addresses);
+}
+
+/** Room for one with this id. */
+static int peers_grow(tw_p2p_t *p2p, int id)
+{
+    const int n = id + 1 > p2p->n_peers ? id + 1 : p2p->n_peers;
+    tw_p2p_peer_t **grown = realloc(p2p->peers, (size_t)n * sizeof(tw_p2p_peer_t *));
+    if (!grown) {
+        return 0;
+    }
+    for (int i = p2p->n_peers; i < n; i++) {
+        grown[i] = NULL;
+    }
+    p2p->peers = grown;
+    p2p->n_peers = n;
+    return 1;
+}
+
+/** Never used again: a late message must not be taken for another peer's. */
+int tw_p2p_id_reserve(tw_p2p_t *p2p)
+{
+    return peers_grow(p2p, p2p->n_peers) ? p2p->n_peers - 1 : -1;
+}
+
+tw_status_t tw_p2p_peer_add(tw_p2p_t *p2p, const tw_p2p_peer_params_t *params, tw_p2p_peer_t **out)
+{
+    const int id = params->id < 0 ? p2p->n_peers : params->id;
+    tw_p2p_peer_t *peer = calloc(1, sizeof(*peer));
+    tw_status_t status = peer && peers_grow(p2p, id) ? TW_OK : TW_ERR_NO_MEMORY;
+    if (!status) {
+        p2p->peers[id] = peer;
+        peer->p2p = p2p;
+        peer->id = id;
+        peer->known_as = params->known_as;
+        peer->takes_cuda = tw_p2p_takes_cuda(p2p);
+        TAILQ_INIT(&peer->receives);
+        TAILQ_INIT(&peer->arrivals);
+        TAILQ_INIT(&peer->sending);
+        status = params->is_self ? TW_OK : peer_connect(peer, params);
+    }
+    if (!status) {
+        *out = peer;
+        return TW_OK;
+    }
+    if (status == TW_ERR_NO_MEMORY) {
+        tw_error("%s: out of memory for a peer", p2p->name);
+    }
+    if (peer && peer->p2p) {
+        tw_p2p_peer_free(peer);
+    } else {
+        free(peer);
+    }
+    return status;
+}
+
+void tw_p2p_peer_free(tw_p2p_peer_t *peer)
+{
+    tw_p2p_arrival_t *arrival;
+    while ((arrival = TAILQ_FIRST(&peer->arrivals))) {
+        TAILQ_REMOVE(&peer->arrivals, arrival, entry);
+        free(arrival);
+    }
+    peer->p2p->peers[peer->id] = NULL;
+    free(peer->streams);
+    free(peer->card);
+    free(peer);
+}
+
+/* ---- looking ----------------------------------------------------------------------------------------------- */
+
+int tw_p2p_peer_id(const tw_p2p_peer_t *peer)
+{
+    return peer->id;
+}
+
+tw_p2p_peer_t *tw_p2p_peer_find(const tw_p2p_t *p2p, int id)
+{
+    return id >= 0 && id < p2p->n_peers ? p2p->peers[id] : NULL;
+}
+
+int tw_p2p_peer_has_failed(const tw_p2p_peer_t *peer)
+{
+    return peer->has_failed;
+}
+
+int tw_p2p_peer_takes_cuda(const tw_p2p_peer_t *peer)
+{
+    return peer->takes_cuda;
+}
+
+tw_p2p_counts_t tw_p2p_peer_counts(const tw_p2p_peer_t *peer)
+{
+    return peer->counts;
+}
+
+int tw_p2p_peer_has_closed(const tw_p2p_peer_t *peer)
+{
+    return peer->n_streams > 0 && peer->n_byes == peer->n_streams;
+}
+
+int tw_p2p_peer_is_over_tcp(const tw_p2p_peer_t *peer)
+{
+    return peer->n_streams > 0 && peer->streams[0].worker->at_once;
+}
+
+int tw_p2p_peer_is_open(const tw_p2p_peer_t *peer)
+{
+    if (tw_p2p_peer_is_over_tcp(peer) && peer->n_hellos < peer->n_streams) {
+        return 0;
+    }
+    for (int s = 0; s < peer->n_streams; s++) {
+        if (peer->streams[s].is_busy) {
+            return 0;
+        }
+    }
+    return 1;
+}

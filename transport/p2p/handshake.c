@@ -1,0 +1,214 @@
+#include "transport/p2p/handshake.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/rendezvous/socket.h"
+
+/** Of its IP addresses that an end tells; it hardly has more. */
+#define OWN_ADDRESSES_MAX 64
+
+/** What an end tells of itself. */
+enum { TOLD_ID, TOLD_ORIGINS, TOLD_CARD, TOLD_COUNT };
+
+void tw_handshake_init(tw_handshake_t *handshake, tw_p2p_t *p2p, int fd, tw_token_side_t side,
+                       const tw_token_key_t *key)
+{
+    const int is_client = side == TW_TOKEN_CLIENT;
+    *handshake = (tw_handshake_t){.p2p = p2p,
+                                  .key = key,
+                                  .side = side,
+                                  .stage = is_client ? TW_HANDSHAKE_CONNECTING : TW_HANDSHAKE_PROVING,
+                                  .until_ns = tw_time_ns() + (uint64_t)(p2p->params.timeout_sec * 1e9),
+                                  .id = -1};
+    tw_connection_init(&handshake->connection, fd);
+    tw_token_random(handshake->nonce, sizeof(handshake->nonce));
+}
+
+/** UCX's ports are open to `n` more, or fewer, who are being met. */
+static void count_opening(tw_p2p_t *p2p, int n)
+{
+    p2p->n_opening += n;
+    if (!p2p->n_opening) {
+        tw_p2p_shut(p2p);
+    }
+}
+
+void tw_handshake_cleanup(tw_handshake_t *handshake)
+{
+    if (handshake->stage == TW_HANDSHAKE_OPENING) {
+        count_opening(handshake->p2p, -1);
+    }
+    if (handshake->peer) {
+        handshake->peer->has_failed = 1; /* do not wait for it */
+        tw_p2p_peer_close(handshake->peer);
+    }
+    tw_connection_cleanup(&handshake->connection);
+    handshake->peer = NULL;
+    handshake->stage = TW_HANDSHAKE_CONNECTING;
+}
+
+/* ---- telling ----------------------------------------------------------------------------------------------- */
+
+static tw_status_t send_told(tw_handshake_t *handshake, const tw_msg_blob_t *told)
+{
+    tw_msg_writer_t list = {0};
+    tw_msg_blobs_write(told, TOLD_COUNT, &list);
+    tw_status_t status =
+        list.failed ? TW_ERR_NO_MEMORY
+                    : tw_connection_send(&handshake->connection, TW_MSG_ADDRESS, list.data, list.bytes);
+    tw_msg_writer_cleanup(&list);
+    return status;
+}
+
+static tw_status_t tell(tw_handshake_t *handshake)
+{
+    uint8_t origins[OWN_ADDRESSES_MAX * TW_GUARD_ADDRESS_BYTES];
+    const int n_origins = tw_net_addresses(1, origins, OWN_ADDRESSES_MAX);
+    const uint32_t id = (uint32_t)handshake->id;
+    const uint8_t raw[4] = {(uint8_t)id, (uint8_t)(id >> 8), (uint8_t)(id >> 16), (uint8_t)(id >> 24)};
+    void *card = NULL;
+    size_t card_bytes = 0;
+    tw_status_t status = tw_p2p_card(handshake->p2p, &card, &card_bytes);
+    const tw_msg_blob_t told[TOLD_COUNT] = {
+        [TOLD_ID] = {raw, sizeof(raw)},
+        [TOLD_ORIGINS] = {origins, (uint32_t)n_origins * TW_GUARD_ADDRESS_BYTES},
+        [TOLD_CARD] = {card, (uint32_t)card_bytes}};
+    if (!status) {
+        status = send_told(handshake, told);
+    }
+    free(card);
+    return status;
+}
+
+/** Let it in, and make it a peer. */
+static tw_status_t hear_told(tw_handshake_t *handshake, const tw_connection_message_t *message)
+{
+    tw_msg_blob_t told[TOLD_COUNT] = {{0}};
+    uint32_t n_told = 0;
+    tw_status_t status = tw_msg_blobs_parse(message->payload, message->bytes, TOLD_COUNT, told, &n_told);
+    if (status || n_told != TOLD_COUNT || told[TOLD_ID].bytes != 4) {
+        return TW_ERR_FORMAT;
+    }
+    const uint8_t *raw = told[TOLD_ID].data;
+    const uint32_t known_as =
+        raw[0] | (uint32_t)raw[1] << 8 | (uint32_t)raw[2] << 16 | (uint32_t)raw[3] << 24;
+    if (known_as > INT32_MAX) {
+        return TW_ERR_FORMAT;
+    }
+    tw_p2p_admit(handshake->p2p, told[TOLD_ORIGINS].data, told[TOLD_ORIGINS].bytes / TW_GUARD_ADDRESS_BYTES);
+    handshake->stage = TW_HANDSHAKE_OPENING;
+    count_opening(handshake->p2p, 1);
+    const tw_p2p_peer_params_t params = {.id = handshake->id,
+                                         .known_as = (int)known_as,
+                                         .card = told[TOLD_CARD].data,
+                                         .card_bytes = told[TOLD_CARD].bytes};
+    return tw_p2p_peer_add(handshake->p2p, &params, &handshake->peer);
+}
+
+/* ---- steps: TW_OK: on to the next ------------------------------------------------------------------------- */
+
+static tw_status_t step_connecting(tw_handshake_t *handshake)
+{
+    tw_connection_t *connection = &handshake->connection;
+    tw_status_t status = tw_socket_begun(connection->fd, &connection->error);
+    if (status) {
+        return status;
+    }
+    handshake->stage = TW_HANDSHAKE_PROVING;
+    return tw_connection_send(connection, TW_MSG_HELLO, handshake->nonce, sizeof(handshake->nonce));
+}
+
+static tw_status_t step_proving(tw_handshake_t *handshake)
+{
+    tw_connection_t *connection = &handshake->connection;
+    const int is_client = handshake->side == TW_TOKEN_CLIENT;
+    uint8_t theirs[TW_MSG_NONCE_BYTES];
+    tw_connection_message_t message;
+    tw_status_t status = tw_connection_receive(
+        connection, TW_CONNECTION_ACCEPTS(is_client ? TW_MSG_CHALLENGE : TW_MSG_HELLO), &message);
+    if (status) {
+        return status;
+    }
+    if (message.bytes != sizeof(theirs)) {
+        return TW_ERR_FORMAT;
+    }
+    memcpy(theirs, message.payload, sizeof(theirs));
+    const uint8_t *own = handshake->nonce;
+    if (!is_client) {
+        status = tw_connection_send(connection, TW_MSG_CHALLENGE, own, sizeof(handshake->nonce));
+    }
+    tw_token_session_init(&connection->session, handshake->key, handshake->side, is_client ? own : theirs,
+                          is_client ? theirs : own);
+    handshake->id = status ? -1 : tw_p2p_id_reserve(handshake->p2p);
+    if (!status && handshake->id < 0) {
+        status = TW_ERR_NO_MEMORY;
+    }
+    handshake->stage = TW_HANDSHAKE_TELLING;
+    return !status && is_client ? tell(handshake) : status;
+}
+
+static tw_status_t step_telling(tw_handshake_t *handshake)
+{
+    tw_connection_message_t message;
+    tw_status_t status =
+        tw_connection_receive(&handshake->connection, TW_CONNECTION_ACCEPTS(TW_MSG_ADDRESS), &message);
+    if (!status) {
+        status = hear_told(handshake, &message);
+    }
+    if (status) {
+        return status;
+    }
+    return handshake->side == TW_TOKEN_SERVER ? tell(handshake) : tw_p2p_peer_greet(handshake->peer);
+}
+
+/** That the other side closes is no failure: it is done first. */
+static tw_status_t step_opening(tw_handshake_t *handshake)
+{
+    tw_p2p_peer_t *peer = handshake->peer;
+    const int all_came = !tw_p2p_peer_is_over_tcp(peer) || peer->n_hellos == peer->n_streams;
+    if (peer->has_failed) {
+        return TW_ERR_PEER;
+    }
+    if (!peer->has_greeted && all_came) {
+        return tw_p2p_peer_greet(peer);
+    }
+    if (!peer->has_greeted || !tw_p2p_peer_is_open(peer)) {
+        return TW_IN_PROGRESS;
+    }
+    handshake->stage = TW_HANDSHAKE_DONE;
+    count_opening(handshake->p2p, -1);
+    return TW_OK;
+}
+
+static tw_status_t take_steps(tw_handshake_t *handshake)
+{
+    static tw_status_t (*const steps[])(tw_handshake_t *) = {
+        [TW_HANDSHAKE_CONNECTING] = step_connecting,
+        [TW_HANDSHAKE_PROVING] = step_proving,
+        [TW_HANDSHAKE_TELLING] = step_telling,
+        [TW_HANDSHAKE_OPENING] = step_opening,
+    };
+    tw_status_t status = TW_OK;
+    while (!status && handshake->stage != TW_HANDSHAKE_DONE) {
+        status = steps[handshake->stage](handshake);
+    }
+    return status;
+}
+
+tw_status_t tw_handshake_step(tw_handshake_t *handshake, tw_p2p_peer_t **out)
+{
+    tw_status_t status = take_steps(handshake);
+    if (status >= 0 && handshake->stage != TW_HANDSHAKE_CONNECTING) {
+        const tw_status_t flushed = tw_connection_flush(&handshake->connection);
+        status = flushed < 0 && handshake->stage < TW_HANDSHAKE_OPENING ? flushed : status;
+    }
+    if (status == TW_IN_PROGRESS && tw_time_ns() > handshake->until_ns) {
+        return TW_ERR_TIMEOUT;
+    }
+    if (!status) {
+        *out = handshake->peer;
+        handshake->peer = NULL;
+    }
+    return status;
+}

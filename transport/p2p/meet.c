@@ -1,0 +1,254 @@
+/** Meeting by a handle: listen, accept, dial. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "transport/p2p/handshake.h"
+#include "transport/rendezvous/socket.h"
+
+/** Handshakes at one time; of more, the oldest are sent away. */
+#define DOOR_MAX 64
+#define SECRET_BYTES 32
+#define MAGIC 0x48325054u
+
+/** What is in a handle; little-endian machines only, as UCX itself. */
+typedef struct handle {
+    uint32_t magic;
+    uint32_t port;
+    uint8_t address[16];
+    uint8_t secret[SECRET_BYTES]; /**< who has the handle has it; with a token it tells listeners apart */
+    uint8_t zero[8];
+} handle_t;
+
+static_assert(sizeof(handle_t) == TW_P2P_HANDLE_BYTES, "a handle has no holes");
+
+struct tw_p2p_listener {
+    tw_p2p_t *p2p;
+    int fd;
+    tw_token_key_t key;
+    tw_handshake_t door[DOOR_MAX]; /**< in the order in which they came */
+    int n_door;
+};
+
+struct tw_p2p_dial {
+    handle_t handle;
+    tw_token_key_t key;
+    tw_handshake_t handshake;
+};
+
+static tw_status_t key_init(tw_token_key_t *key, const handle_t *handle, const char *token)
+{
+    char hex[2 * SECRET_BYTES + 1];
+    for (int i = 0; i < SECRET_BYTES; i++) {
+        snprintf(hex + 2 * (size_t)i, 3, "%02x", handle->secret[i]);
+    }
+    const size_t bytes = sizeof(hex) + (token ? strlen(token) : 0);
+    char *text = malloc(bytes);
+    if (!text) {
+        return TW_ERR_NO_MEMORY;
+    }
+    snprintf(text, bytes, "%s%s", hex, token ? token : "");
+    tw_status_t status = tw_token_key_init(key, text);
+    free(text);
+    return status;
+}
+
+static const char *address_text(const handle_t *handle, char text[INET6_ADDRSTRLEN])
+{
+    const int is_v4 = IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)handle->address);
+    return is_v4 ? inet_ntop(AF_INET, handle->address + 12, text, INET6_ADDRSTRLEN)
+                 : inet_ntop(AF_INET6, handle->address, text, INET6_ADDRSTRLEN);
+}
+
+/* ---- listening --------------------------------------------------------------------------------------------- */
+
+static tw_status_t listener_open(tw_p2p_listener_t *listener, handle_t *handle, const char *token)
+{
+    char host[INET6_ADDRSTRLEN];
+    tw_token_random(handle->secret, sizeof(handle->secret));
+    tw_status_t status = key_init(&listener->key, handle, token);
+    if (status) {
+        return status;
+    }
+    listener->fd = tw_socket_listen(address_text(handle, host), 0);
+    if (listener->fd < 0) {
+        tw_error("%s: cannot listen for peers: %s", listener->p2p->name, strerror(errno));
+        return TW_ERR_IO;
+    }
+    handle->port = (uint32_t)tw_socket_port(listener->fd);
+    return TW_OK;
+}
+
+tw_status_t tw_p2p_listen(tw_p2p_t *p2p, const uint8_t address[16], const char *token,
+                          uint8_t out_handle[TW_P2P_HANDLE_BYTES], tw_p2p_listener_t **out)
+{
+    handle_t handle = {.magic = MAGIC};
+    tw_p2p_listener_t *listener = calloc(1, sizeof(*listener));
+    if (!listener) {
+        tw_error("%s: out of memory for a listener", p2p->name);
+        return TW_ERR_NO_MEMORY;
+    }
+    listener->p2p = p2p;
+    listener->fd = -1;
+    memcpy(handle.address, address, sizeof(handle.address));
+    tw_status_t status = listener_open(listener, &handle, token);
+    if (status) {
+        tw_p2p_listener_destroy(listener);
+        return status;
+    }
+    memcpy(out_handle, &handle, sizeof(handle));
+    *out = listener;
+    return TW_OK;
+}
+
+static void send_away(tw_p2p_listener_t *listener, int i)
+{
+    tw_handshake_cleanup(&listener->door[i]);
+    listener->n_door--;
+    memmove(&listener->door[i], &listener->door[i + 1],
+            (size_t)(listener->n_door - i) * sizeof(listener->door[0]));
+}
+
+/** The oldest that has not proven anything yet; if all have, the oldest. */
+static int whom_to_send_away(const tw_p2p_listener_t *listener)
+{
+    for (int i = 0; i < listener->n_door; i++) {
+        if (listener->door[i].stage < TW_HANDSHAKE_OPENING) {
+            return i;
+        }
+    }
+    return 0;
+}
+
+static void let_to_the_door(tw_p2p_listener_t *listener)
+{
+    int fd;
+    while ((fd = tw_socket_accept(listener->fd)) >= 0) {
+        if (listener->n_door == DOOR_MAX) {
+            send_away(listener, whom_to_send_away(listener));
+        }
+        tw_handshake_init(&listener->door[listener->n_door++], listener->p2p, fd, TW_TOKEN_SERVER,
+                          &listener->key);
+    }
+}
+
+tw_status_t tw_p2p_accept(tw_p2p_listener_t *listener, tw_p2p_peer_t **out)
+{
+    tw_status_t status = TW_IN_PROGRESS;
+    let_to_the_door(listener);
+    (void)tw_p2p_progress(listener->p2p);
+    for (int i = 0; i < listener->n_door && status; i++) {
+        status = tw_handshake_step(&listener->door[i], out);
+        if (status < 0) {
+            tw_debug("%s: %s: not let in: %s", listener->p2p->name, listener->door[i].connection.name,
+                     tw_status_string(status));
+        }
+        if (status != TW_IN_PROGRESS) {
+            send_away(listener, i--);
+        }
+    }
+    return status ? TW_IN_PROGRESS : TW_OK;
+}
+
+void tw_p2p_listener_destroy(tw_p2p_listener_t *listener)
+{
+    if (!listener) {
+        return;
+    }
+    while (listener->n_door) {
+        send_away(listener, listener->n_door - 1);
+    }
+    if (listener->fd >= 0) {
+        close(listener->fd);
+    }
+    tw_token_key_cleanup(&listener->key);
+    free(listener);
+}
+
+/* ---- dialing ----------------------------------------------------------------------------------------------- */
+
+static void dial_free(tw_p2p_dial_t *dial)
+{
+    tw_handshake_cleanup(&dial->handshake);
+    tw_token_key_cleanup(&dial->key);
+    free(dial);
+}
+
+void tw_p2p_dial_cancel(tw_p2p_dial_t *dial)
+{
+    if (dial) {
+        dial_free(dial);
+    }
+}
+
+static void cannot_meet(const tw_p2p_t *p2p, const handle_t *handle, const char *why)
+{
+    char host[INET6_ADDRSTRLEN];
+    tw_error("%s: %s port %u: cannot meet it: %s", p2p->name, address_text(handle, host), handle->port, why);
+}
+
+static tw_status_t dial_open(tw_p2p_t *p2p, tw_p2p_dial_t *dial, const char *token)
+{
+    tw_status_t status = key_init(&dial->key, &dial->handle, token);
+    if (status) {
+        return status;
+    }
+    const int fd = tw_socket_begin(dial->handle.address, (int)dial->handle.port);
+    if (fd < 0) {
+        cannot_meet(p2p, &dial->handle, strerror(errno));
+        return TW_ERR_IO;
+    }
+    tw_handshake_init(&dial->handshake, p2p, fd, TW_TOKEN_CLIENT, &dial->key);
+    return TW_OK;
+}
+
+tw_status_t tw_p2p_dial_start(tw_p2p_t *p2p, const uint8_t handle[TW_P2P_HANDLE_BYTES], const char *token,
+                              tw_p2p_dial_t **out)
+{
+    tw_p2p_dial_t *dial = calloc(1, sizeof(*dial));
+    if (!dial) {
+        tw_error("%s: out of memory to meet a peer", p2p->name);
+        return TW_ERR_NO_MEMORY;
+    }
+    memcpy(&dial->handle, handle, sizeof(dial->handle));
+    dial->handshake.connection.fd = -1;
+    tw_status_t status = TW_OK;
+    if (dial->handle.magic != MAGIC || !dial->handle.port || dial->handle.port > UINT16_MAX) {
+        tw_error("%s: that is no handle", p2p->name);
+        status = TW_ERR_FORMAT;
+    }
+    if (!status) {
+        status = dial_open(p2p, dial, token);
+    }
+    if (status) {
+        dial_free(dial);
+        return status;
+    }
+    *out = dial;
+    return TW_OK;
+}
+
+/** An end that does not believe this one sends it away without a word. */
+static tw_status_t dial_status(const tw_handshake_t *handshake, tw_status_t status)
+{
+    return status == TW_ERR_IO && handshake->stage == TW_HANDSHAKE_TELLING ? TW_ERR_AUTH : status;
+}
+
+tw_status_t tw_p2p_dial_test(tw_p2p_dial_t *dial, tw_p2p_peer_t **out)
+{
+    tw_handshake_t *handshake = &dial->handshake;
+    tw_p2p_t *p2p = handshake->p2p;
+    (void)tw_p2p_progress(p2p);
+    tw_status_t status = dial_status(handshake, tw_handshake_step(handshake, out));
+    if (status < 0) {
+        const int error = handshake->connection.error;
+        cannot_meet(p2p, &dial->handle,
+                    status == TW_ERR_IO && error ? strerror(error) : tw_status_string(status));
+    }
+    if (status != TW_IN_PROGRESS) {
+        dial_free(dial);
+    }
+    return status;
+}

@@ -1,0 +1,249 @@
+/** Requests as the caller sees them: post, test, cancel. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/p2p/state.h"
+
+/* ---- life -------------------------------------------------------------------------------------------------- */
+
+static tw_p2p_request_t *request_create(tw_p2p_t *p2p, const tw_p2p_message_t *message, int is_send)
+{
+    tw_p2p_request_t *request = calloc(1, sizeof(*request));
+    if (!request) {
+        tw_error("%s: out of memory for a request", p2p->name);
+        return NULL;
+    }
+    request->peer = message->peer;
+    request->is_send = is_send;
+    request->may_be_shorter = !is_send && message->may_be_shorter;
+    request->status = TW_IN_PROGRESS;
+    request->tag = message->tag;
+    request->buffer = message->buffer;
+    request->bytes = message->bytes;
+    request->mem = message->bytes ? message->mem : TW_MEM_HOST;
+    TAILQ_INSERT_TAIL(&p2p->requests, request, owned);
+    return request;
+}
+
+/** What UCX still does with it happens without it; only once nothing can reach its buffer any more. */
+static void request_destroy(tw_p2p_t *p2p, tw_p2p_request_t *request)
+{
+    if (request->n_ops) {
+        tw_p2p_ops_take_back(request);
+    }
+    if (request->n_ops) {
+        tw_p2p_ops_disown(p2p, request);
+    }
+    tw_p2p_request_unqueue(request);
+    tw_p2p_number_release(&p2p->numbers, request);
+    TAILQ_REMOVE(&p2p->requests, request, owned);
+    free(request);
+}
+
+/* ---- posting ----------------------------------------------------------------------------------------------- */
+
+static tw_p2p_arrival_t *find_arrival(tw_p2p_peer_t *peer, uint64_t tag)
+{
+    tw_p2p_arrival_t *arrival = TAILQ_FIRST(&peer->arrivals);
+    while (arrival && arrival->tag != tag) {
+        arrival = TAILQ_NEXT(arrival, entry);
+    }
+    return arrival;
+}
+
+/** To this end itself: it waits among the arrivals until a receive copies it. */
+static tw_status_t send_to_self(tw_p2p_t *p2p, tw_p2p_request_t *request)
+{
+    tw_p2p_arrival_t *arrival = calloc(1, sizeof(*arrival));
+    if (!arrival) {
+        return TW_ERR_NO_MEMORY;
+    }
+    arrival->tag = request->tag;
+    arrival->bytes = request->bytes;
+    arrival->self = request;
+    TAILQ_INSERT_TAIL(&request->peer->arrivals, arrival, entry);
+    tw_p2p_request_t *receive = tw_p2p_receive_find(request->peer, request->tag);
+    if (receive) {
+        tw_p2p_arrival_accept(p2p, receive, arrival);
+    }
+    return TW_OK;
+}
+
+static tw_status_t send_eager(tw_p2p_t *p2p, tw_p2p_request_t *request)
+{
+    const tw_p2p_header_t header = {.kind = TW_P2P_EAGER, .tag = request->tag, .value = request->bytes};
+    request->stage = TW_P2P_STAGE_MOVING;
+    request->moved = request->bytes;
+    return tw_p2p_control_send(p2p, request->peer, &header, request);
+}
+
+static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
+{
+    tw_status_t status = tw_p2p_number_take(&p2p->numbers, request);
+    if (status) {
+        return status;
+    }
+    const tw_p2p_header_t header = {
+        .kind = TW_P2P_RTS, .tag = request->tag, .id = request->number, .value = request->bytes};
+    return tw_p2p_control_send(p2p, request->peer, &header, NULL);
+}
+
+static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request)
+{
+    if (!request->peer->n_streams) {
+        return send_to_self(p2p, request);
+    }
+    return request->bytes <= p2p->params.eager_bytes && request->mem == TW_MEM_HOST
+               ? send_eager(p2p, request)
+               : send_announced(p2p, request);
+}
+
+/** What a peer sent before it closed can still be received. */
+static int can_post(tw_p2p_t *p2p, tw_p2p_peer_t *peer, int is_send)
+{
+    if (is_send && tw_p2p_peer_has_closed(peer)) {
+        tw_p2p_peer_fail(p2p, peer, "it has closed, and is sent a message");
+    }
+    return !tw_p2p_is_over(p2p) && !peer->has_failed;
+}
+
+tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **out)
+{
+    if (!can_post(p2p, message->peer, 1)) {
+        return TW_ERR_PEER;
+    }
+    tw_p2p_request_t *request = request_create(p2p, message, 1);
+    if (!request) {
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_status_t status = send_start(p2p, request);
+    if (status) {
+        request_destroy(p2p, request);
+    } else {
+        *out = request;
+    }
+    return status;
+}
+
+tw_status_t tw_p2p_recv(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **out)
+{
+    if (!can_post(p2p, message->peer, 0)) {
+        return TW_ERR_PEER;
+    }
+    tw_p2p_request_t *request = request_create(p2p, message, 0);
+    if (!request) {
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_p2p_arrival_t *arrival = find_arrival(request->peer, message->tag);
+    if (arrival) {
+        tw_p2p_arrival_accept(p2p, request, arrival);
+    } else {
+        tw_p2p_request_queue(request, &request->peer->receives);
+    }
+    *out = request;
+    return TW_OK;
+}
+
+/* ---- looking ----------------------------------------------------------------------------------------------- */
+
+tw_p2p_need_t tw_p2p_request_needs(const tw_p2p_request_t *request)
+{
+    if (request->lost) {
+        return TW_P2P_NEEDS_WONDER;
+    }
+    return request->n_ops || (request->is_send && request->stage == TW_P2P_STAGE_MOVING && !request->queue)
+               ? TW_P2P_NEEDS_UCX
+               : TW_P2P_NEEDS_ANSWER;
+}
+
+tw_p2p_peer_t *tw_p2p_request_peer(const tw_p2p_request_t *request)
+{
+    return request->peer;
+}
+
+int tw_p2p_request_is_done(const tw_p2p_request_t *request)
+{
+    return request->stage == TW_P2P_STAGE_DONE && !request->n_ops;
+}
+
+int tw_p2p_request_is_send(const tw_p2p_request_t *request)
+{
+    return request->is_send;
+}
+
+tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes)
+{
+    const int is_done = tw_p2p_request_is_done(request);
+    if (!is_done && tw_p2p_peer_has_closed(request->peer) &&
+        tw_p2p_request_needs(request) == TW_P2P_NEEDS_ANSWER) {
+        tw_p2p_peer_fail(p2p, request->peer, "it has closed, and a message needs it");
+    }
+    if (!is_done && !tw_p2p_is_over(p2p) && !(request->peer->has_failed && !request->n_ops)) {
+        return TW_IN_PROGRESS;
+    }
+    /* If it is over, UCX is not called any more, so the buffer is safe. */
+    tw_status_t status = is_done ? request->status : TW_ERR_PEER;
+    if (bytes) {
+        *bytes = request->bytes;
+    }
+    request_destroy(p2p, request);
+    return status;
+}
+
+/* ---- canceling --------------------------------------------------------------------------------------------- */
+
+/** Tell the other side, if it knows of this message. */
+static void withdraw(tw_p2p_t *p2p, tw_p2p_request_t *request)
+{
+    tw_p2p_arrival_t *arrival;
+    if (!request->peer->n_streams) {
+        TAILQ_FOREACH(arrival, &request->peer->arrivals, entry)
+        if (arrival->self == request) {
+            break;
+        }
+        if (arrival) {
+            TAILQ_REMOVE(&request->peer->arrivals, arrival, entry);
+            free(arrival);
+        }
+    } else if (request->number) {
+        const tw_p2p_header_t header = {
+            .kind = TW_P2P_CANCEL, .id = request->number, .value = request->their_number};
+        if (tw_p2p_control_send(p2p, request->peer, &header, NULL)) {
+            tw_p2p_peer_fail(p2p, NULL, "out of memory for a message");
+        }
+    }
+}
+
+/** Until UCX has let go of the buffer. A peer that takes nothing for too long has failed; with hooks, all is over then, and UCX is
+ *  called no more. Without, it is over TCP, where UCX never has a buffer for long. */
+static void drain(tw_p2p_t *p2p, const tw_p2p_request_t *request)
+{
+    const uint64_t until_ns = tw_time_ns() + (uint64_t)(p2p->params.timeout_sec * 1e9);
+    while (request->n_ops && !tw_p2p_is_over(p2p) && !request->peer->has_failed) {
+        if (tw_time_ns() > until_ns) {
+            tw_p2p_peer_fail(p2p, request->peer, "it takes no data");
+        }
+        if (tw_p2p_progress(p2p) == TW_IN_PROGRESS) {
+            tw_p2p_nap(p2p, 0.01);
+        }
+    }
+}
+
+void tw_p2p_cancel(tw_p2p_t *p2p, tw_p2p_request_t *request)
+{
+    if (request->is_send && request->stage != TW_P2P_STAGE_DONE && !tw_p2p_is_over(p2p)) {
+        withdraw(p2p, request);
+    }
+    tw_p2p_request_finish(p2p, request, TW_ERR_CANCELED);
+    tw_p2p_ops_take_back(request);
+    drain(p2p, request);
+    request_destroy(p2p, request);
+}
+
+void tw_p2p_cancel_all(tw_p2p_t *p2p)
+{
+    tw_p2p_request_t *request;
+    while ((request = TAILQ_FIRST(&p2p->requests))) {
+        tw_p2p_cancel(p2p, request);
+    }
+}

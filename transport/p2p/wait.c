@@ -1,0 +1,115 @@
+/** Moving everything forward, sleeping until there is something to do, and being woken. */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "transport/p2p/state.h"
+
+tw_status_t tw_p2p_sleep_init(tw_p2p_t *p2p)
+{
+    p2p->pollfds = calloc(2 + (size_t)p2p->n_workers, sizeof(*p2p->pollfds));
+    if (!p2p->pollfds) {
+        tw_error("%s: out of memory for what to sleep on", p2p->name);
+        return TW_ERR_NO_MEMORY;
+    }
+    p2p->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (p2p->wake_fd >= 0) {
+        return TW_OK;
+    }
+    const int error = errno;
+    tw_error("%s: no descriptor to be woken by: %s", p2p->name, strerror(error));
+    return tw_status_from_errno(error);
+}
+
+void tw_p2p_sleep_cleanup(tw_p2p_t *p2p)
+{
+    free(p2p->pollfds);
+    if (p2p->wake_fd >= 0) {
+        close(p2p->wake_fd);
+    }
+}
+
+tw_status_t tw_p2p_progress(tw_p2p_t *p2p)
+{
+    if (tw_p2p_is_over(p2p)) {
+        return TW_ERR_PEER;
+    }
+    p2p->n_events = 0;
+    const unsigned n_ucx = tw_p2p_workers_progress(p2p);
+    tw_p2p_pump(p2p);
+    return n_ucx || p2p->n_events ? TW_OK : TW_IN_PROGRESS;
+}
+
+/** 1: something is there already, do not sleep. */
+static int arm(tw_p2p_t *p2p)
+{
+    for (int i = 0; i < p2p->n_workers; i++) {
+        if (p2p->workers[i].worker && ucp_worker_arm(p2p->workers[i].worker) != UCS_OK) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static tw_status_t spin(tw_p2p_t *p2p, double sec)
+{
+    const uint64_t until_ns = tw_time_ns() + (uint64_t)(sec * 1e9);
+    tw_status_t status;
+    do {
+        status = tw_p2p_progress(p2p);
+    } while (status == TW_IN_PROGRESS && tw_time_ns() < until_ns);
+    return status;
+}
+
+/** Until a message, or something to read from one of the two descriptors, where they are not -1. */
+static tw_status_t sleep_until(tw_p2p_t *p2p, int wake_fd, tw_p2p_sleep_args_t *sleep)
+{
+    const double timeout_sec = sleep->timeout_sec, spin_sec = p2p->params.spin_sec;
+    nfds_t n = 0;
+    tw_status_t status = spin(p2p, spin_sec < timeout_sec ? spin_sec : timeout_sec);
+    if (status != TW_IN_PROGRESS) {
+        return status;
+    }
+    if (arm(p2p)) {
+        return TW_OK;
+    }
+    p2p->pollfds[n++] = (struct pollfd){.fd = sleep->fd, .events = POLLIN};
+    p2p->pollfds[n++] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
+    for (int i = 0; i < p2p->n_workers; i++) {
+        if (p2p->workers[i].worker) {
+            p2p->pollfds[n++] = (struct pollfd){.fd = p2p->workers[i].event_fd, .events = POLLIN};
+        }
+    }
+    const struct timespec timeout = {(time_t)timeout_sec,
+                                     (long)((timeout_sec - (double)(time_t)timeout_sec) * 1e9)};
+    const int ready = ppoll(p2p->pollfds, n, &timeout, NULL);
+    sleep->fd_is_ready = ready > 0 && p2p->pollfds[0].revents != 0;
+    if (p2p->pollfds[1].revents) {
+        (void)eventfd_read(wake_fd, &(eventfd_t){0});
+    }
+    if (tw_p2p_is_over(p2p)) {
+        return TW_ERR_PEER;
+    }
+    return ready > 0 ? TW_OK : TW_IN_PROGRESS;
+}
+
+tw_status_t tw_p2p_sleep(tw_p2p_t *p2p, tw_p2p_sleep_args_t *sleep)
+{
+    sleep->fd_is_ready = 0;
+    return sleep_until(p2p, sleep->keeps_wakes ? -1 : p2p->wake_fd, sleep);
+}
+
+void tw_p2p_nap(tw_p2p_t *p2p, double timeout_sec)
+{
+    tw_p2p_sleep_args_t sleep = {.timeout_sec = timeout_sec, .fd = -1, .keeps_wakes = 1};
+    (void)tw_p2p_sleep(p2p, &sleep);
+}
+
+void tw_p2p_wake(tw_p2p_t *p2p)
+{
+    (void)eventfd_write(p2p->wake_fd, 1); /* can only fail where it is readable already */
+}

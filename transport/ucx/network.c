@@ -1,0 +1,240 @@
+/** The ranks of a job as peers: devices, addresses, connections. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "transport/rendezvous/socket.h"
+#include "transport/ucx/state.h"
+
+/** Descriptors that UCX and the process need besides. */
+#define SPARE_DESCRIPTORS 32
+/** While connections are being opened: what waits to be sent is tried again. */
+#define HELLO_SLEEP_SEC 0.001
+/** Of its IP addresses that a rank tells; it hardly has more. */
+#define OWN_ADDRESSES_MAX 64
+#define ADDRESS_BYTES 16
+
+/* ---- devices ----------------------------------------------------------------------------------------------- */
+
+/** Own choice, the way to rank 0, or, where that way stays in the node, rank 0's own way out. */
+const char *tw_ucx_device_list(const tw_ucx_transport_t *ucx)
+{
+    const tw_rendezvous_t *rendezvous = &ucx->rendezvous;
+    const tw_msg_member_t *members = rendezvous->members;
+    if (ucx->options.net_devices[0]) {
+        return ucx->options.net_devices;
+    }
+    const int inside =
+        !strcmp(rendezvous->device, "lo") && members[ucx->base.rank].node_id == members[0].node_id;
+    return inside && rendezvous->settings.device[0] ? rendezvous->settings.device : rendezvous->device;
+}
+
+int tw_ucx_shares_memory(const tw_ucx_transport_t *ucx, int rank)
+{
+    const tw_msg_member_t *members = ucx->rendezvous.members;
+    return members[rank].shm_id == members[ucx->base.rank].shm_id;
+}
+
+/** UCX does not say so when it runs out of descriptors, and may end the process. */
+static void descriptors_check(const tw_ucx_transport_t *ucx)
+{
+    struct rlimit limit;
+    int n_devices = 1;
+    for (const char *at = tw_ucx_device_list(ucx); (at = strchr(at, ',')); at++) {
+        n_devices++;
+    }
+    const int lowest_free = dup(tw_monitor_event_fd(ucx->monitor));
+    if (lowest_free >= 0) {
+        close(lowest_free);
+    }
+    /* Of each stream one connection each way, at most. */
+    const size_t n_connections =
+        2 * (size_t)ucx->n_far * (1 + (size_t)n_devices * ucx->rendezvous.settings.streams);
+    if (getrlimit(RLIMIT_NOFILE, &limit)) {
+        return;
+    }
+    const size_t n_open = lowest_free >= 0 ? (size_t)lowest_free : (size_t)limit.rlim_cur;
+    if (limit.rlim_cur < n_open + n_connections + SPARE_DESCRIPTORS) {
+        tw_warn("rank %d: up to %zu connections to other nodes, with what is open already, may need %zu "
+                "descriptors, and "
+                "RLIMIT_NOFILE is %zu: raise it (ulimit -n)",
+                ucx->base.rank, n_connections, n_open + n_connections + SPARE_DESCRIPTORS,
+                (size_t)limit.rlim_cur);
+    }
+}
+
+/* ---- what the job decides ---------------------------------------------------------------------------------- */
+
+/* The monitor ends before UCX does. */
+
+static int is_over(void *arg)
+{
+    const tw_ucx_transport_t *ucx = arg;
+    return !ucx->monitor || tw_ucx_job_failed(ucx);
+}
+
+static void on_lost(void *arg, int id)
+{
+    const tw_ucx_transport_t *ucx = arg;
+    if (ucx->monitor) {
+        tw_monitor_suspect(ucx->monitor, id);
+    }
+}
+
+/** A peer that breaks the rules ends the job. */
+static void on_failed(void *arg, int id, const char *why)
+{
+    const tw_ucx_transport_t *ucx = arg;
+    if (ucx->monitor) {
+        tw_monitor_fail(ucx->monitor, id < 0 ? ucx->base.rank : id, why);
+    }
+}
+
+static const tw_p2p_hooks_t hooks = {.is_over = is_over, .lost = on_lost, .failed = on_failed};
+
+static tw_status_t open_own_end(tw_ucx_transport_t *ucx)
+{
+    char name[32];
+    const tw_msg_settings_t *settings = &ucx->rendezvous.settings;
+    const tw_p2p_params_t params = {.name = name,
+                                    .hooks = &hooks,
+                                    .arg = ucx,
+                                    .n_peers = ucx->base.world,
+                                    .node_tls = ucx->n_near ? ucx->options.node_tls : NULL,
+                                    .net_tls = ucx->n_far ? ucx->options.net_tls : NULL,
+                                    .net_devices = tw_ucx_device_list(ucx),
+                                    .streams = (int)settings->streams,
+                                    .chunk_bytes = settings->chunk_bytes,
+                                    .eager_bytes = settings->eager_bytes,
+                                    .spin_sec = ucx->options.spin,
+                                    .timeout_sec = ucx->peer_timeout_sec};
+    snprintf(name, sizeof(name), "rank %d", ucx->base.rank);
+    if (ucx->n_far) {
+        descriptors_check(ucx);
+    }
+    tw_status_t status = tw_p2p_create(&params, &ucx->p2p);
+    ucx->base.takes[TW_MEM_CUDA] = !status && tw_p2p_takes_cuda(ucx->p2p);
+    return status;
+}
+
+/* ---- everyone's addresses ---------------------------------------------------------------------------------- */
+
+/** Who of the others is where. */
+static void count_others(tw_ucx_transport_t *ucx)
+{
+    for (int r = 0; r < ucx->base.world; r++) {
+        const int near = tw_ucx_shares_memory(ucx, r);
+        ucx->n_near += near && r != ucx->base.rank;
+        ucx->n_far += !near;
+    }
+}
+
+/** The IP addresses that ranks on other nodes come from are known, and let in, before there is a port for them to come to: what a
+ *  filter drops is sent again only after a second. */
+static tw_status_t exchange_origins(tw_ucx_transport_t *ucx, tw_msg_blob_t *all)
+{
+    uint8_t addresses[OWN_ADDRESSES_MAX * ADDRESS_BYTES];
+    const int with_loopback = strstr(tw_ucx_device_list(ucx), "lo") != NULL;
+    const int n = tw_net_addresses(with_loopback, addresses, OWN_ADDRESSES_MAX);
+    const tw_msg_blob_t own = {addresses, (uint32_t)n * ADDRESS_BYTES};
+    return tw_monitor_exchange(ucx->monitor, &own, all);
+}
+
+/** What exchange_origins has brought is gone with the next exchange. */
+static void admit(tw_ucx_transport_t *ucx, const tw_msg_blob_t *origins)
+{
+    for (int r = 0; r < ucx->base.world; r++) {
+        if (!tw_ucx_shares_memory(ucx, r)) {
+            tw_p2p_admit(ucx->p2p, origins[r].data, origins[r].bytes / ADDRESS_BYTES);
+        }
+    }
+}
+
+static tw_status_t peers_add(tw_ucx_transport_t *ucx, const tw_msg_blob_t *cards)
+{
+    tw_status_t status = TW_OK;
+    for (int r = 0; r < ucx->base.world && !status; r++) {
+        tw_p2p_peer_t *peer = NULL;
+        const tw_p2p_peer_params_t params = {.id = r,
+                                             .known_as = ucx->base.rank,
+                                             .is_near = tw_ucx_shares_memory(ucx, r),
+                                             .is_self = r == ucx->base.rank,
+                                             .card = cards[r].data,
+                                             .card_bytes = cards[r].bytes};
+        status = tw_p2p_peer_add(ucx->p2p, &params, &peer);
+        ucx->base.takes[TW_MEM_CUDA] &= !status && tw_p2p_peer_takes_cuda(peer);
+    }
+    return status;
+}
+
+static tw_status_t exchange_cards(tw_ucx_transport_t *ucx, tw_msg_blob_t *all)
+{
+    void *card = NULL;
+    size_t bytes = 0;
+    tw_status_t status = tw_p2p_card(ucx->p2p, &card, &bytes);
+    const tw_msg_blob_t own = {card, (uint32_t)bytes};
+    if (!status) {
+        status = tw_monitor_exchange(ucx->monitor, &own, all);
+    }
+    free(card);
+    return status ? status : peers_add(ucx, all);
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------- */
+
+/** A rank to which, or from which, not all connections are open; -1: none. */
+static int awaited(const tw_ucx_transport_t *ucx)
+{
+    for (int r = 0; r < ucx->base.world; r++) {
+        if (!tw_p2p_peer_is_open(tw_p2p_peer_find(ucx->p2p, r))) {
+            return r;
+        }
+    }
+    return -1;
+}
+
+static tw_status_t greet(tw_ucx_transport_t *ucx)
+{
+    tw_status_t status = TW_OK;
+    for (int r = 0; r < ucx->base.world && !status; r++) {
+        status = tw_p2p_peer_greet(tw_p2p_peer_find(ucx->p2p, r));
+    }
+    return status;
+}
+
+/** All connections are opened while the other ranks are let in; then nobody has to be any more. If a rank fails meanwhile, the
+ *  transport's calls name it. */
+static tw_status_t greet_all(tw_ucx_transport_t *ucx)
+{
+    const uint64_t until_ns = tw_time_ns() + (uint64_t)(ucx->options.join_timeout * 1e9);
+    tw_status_t status = greet(ucx);
+    for (int late; !status && (late = awaited(ucx)) >= 0;) {
+        if (tw_time_ns() > until_ns) {
+            tw_monitor_fail(ucx->monitor, late, "its connections were not open in time");
+        }
+        status = tw_p2p_progress(ucx->p2p);
+        if (status == TW_IN_PROGRESS) {
+            status = tw_ucx_nap(ucx, HELLO_SLEEP_SEC);
+        }
+        status = status == TW_IN_PROGRESS ? TW_OK : status;
+    }
+    tw_p2p_shut(ucx->p2p);
+    return status == TW_ERR_PEER ? TW_OK : status;
+}
+
+tw_status_t tw_ucx_network_open(tw_ucx_transport_t *ucx)
+{
+    tw_msg_blob_t *all = calloc((size_t)ucx->base.world, sizeof(*all));
+    count_others(ucx);
+    tw_status_t status = all ? exchange_origins(ucx, all) : TW_ERR_NO_MEMORY;
+    if (!status) {
+        status = open_own_end(ucx);
+    }
+    if (!status) {
+        admit(ucx, all);
+        status = exchange_cards(ucx, all);
+    }
+    free(all);
+    return status ? status : greet_all(ucx);
+}
