@@ -1,7 +1,12 @@
 /** Thinwire transport: rendezvous, tagged non-blocking messages between the ranks of a job, counters.
  *
  *  A transport belongs to one thread at a time, but for tw_transport_wake, which any thread may call; different transports
- *  are independent. Nothing here blocks except where it says so. Once a peer has failed, every call returns TW_ERR_PEER, and tw_transport_failed_rank names it. */
+ *  are independent. Nothing here blocks except where it says so. Once a peer has failed, every call returns TW_ERR_PEER, and
+ *  tw_transport_failed_rank names it.
+ *
+ *  The rooms, in the order in which to read them: backend.h, transport.c and local.c, what a backend is, and the one for threads;
+ *  rendezvous/, how ranks find and prove themselves (rendezvous.h, then messages.h); monitor/, who is alive (monitor.h); p2p.h and
+ *  p2p/, messages over UCX between processes that know nothing of ranks (p2p/state.h); ucx/, a job's ranks on top of all that. */
 #ifndef TW_TRANSPORT_TRANSPORT_H
 #define TW_TRANSPORT_TRANSPORT_H
 
