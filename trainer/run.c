@@ -10,6 +10,7 @@
 #include "trainer/engine/engine.h"
 #include "trainer/model/model.h"
 #include "trainer/persist.h"
+#include "trainer/shape.h"
 #include "trainer/trainer.h"
 
 typedef struct run {
@@ -53,31 +54,10 @@ static tw_status_t open_data(run_t *run)
     return tw_data_open(&config, &run->data);
 }
 
-static tw_status_t model_config(const run_t *run, tw_model_config_t *config)
-{
-    const tw_train_options_t *o = run->options;
-    size_t vocab = o->vocab_size > 0 ? (size_t)o->vocab_size : tw_data_vocab_size(run->data);
-    size_t n_positions = (size_t)(o->n_positions > 0 ? o->n_positions : o->sequence);
-    if (*o->preset) {
-        return tw_model_config_preset(o->preset, config);
-    }
-    if (o->n_params > 0) {
-        *config = tw_model_config_for_params((size_t)o->n_params, vocab, n_positions);
-        return TW_OK;
-    }
-    *config = (tw_model_config_t){.vocab_size = vocab,
-                                  .n_positions = n_positions,
-                                  .n_layer = (size_t)o->n_layer,
-                                  .n_head = (size_t)o->n_head,
-                                  .n_embd = (size_t)o->n_embd,
-                                  .layer_norm_epsilon = o->layer_norm_epsilon};
-    return TW_OK;
-}
-
 static tw_status_t create_model(run_t *run)
 {
     tw_model_config_t config;
-    tw_status_t status = model_config(run, &config);
+    tw_status_t status = tw_trainer_shape(run->options, tw_data_vocab_size(run->data), &config);
     if (status == TW_OK && config.vocab_size < tw_data_vocab_size(run->data)) {
         tw_error("the model knows %zu tokens, the data has %zu", config.vocab_size,
                  tw_data_vocab_size(run->data));

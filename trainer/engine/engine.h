@@ -78,6 +78,8 @@ typedef enum tw_engine_aside {
 /** Of this rank: training, or what is beside it. */
 tw_engine_totals_t tw_engine_training_totals(const tw_engine_t *engine);
 tw_engine_totals_t tw_engine_aside_totals(const tw_engine_t *engine, tw_engine_aside_t what);
+/** What a rank tells every other one at the end of a step. */
+size_t tw_engine_report_bytes(void);
 /** Wait until nothing is in flight: then the totals are complete. */
 tw_status_t tw_engine_drain(tw_engine_t *engine);
 

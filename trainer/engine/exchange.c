@@ -30,3 +30,8 @@ tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report)
     free(all);
     return status;
 }
+
+size_t tw_engine_report_bytes(void)
+{
+    return sizeof(tw_engine_report_t);
+}

@@ -1,0 +1,330 @@
+/* The plan against the engine: what it would take, and what it took. */
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/collectives/world.h"
+#include "tests/common/fixture.h"
+#include "trainer/engine/engine.h"
+#include "trainer/plan/plan.h"
+#include "trainer/plan/report.h"
+#include "trainer/trainer.h"
+#include "transport/transport.h"
+
+namespace
+{
+
+constexpr tw_model_config_t kModel = {256, 16, 3, 2, 48, 1e-5};
+
+const tw_plan_set_t *set_named(const std::string &name)
+{
+    const tw_plan_set_t *set;
+    for (size_t i = 0; (set = tw_plan_set_get(i)) && name != set->name; i++) {
+    }
+    return set;
+}
+
+class Plan : public tw::Fixture
+{
+  protected:
+    void SetUp() override
+    {
+        tw::Fixture::SetUp();
+        set_env("TW_COLL_MODEL", "inter:beta=1gbit");
+        ASSERT_EQ(TW_OK, tw_model_create(&kModel, &model_));
+        path_ = ::testing::TempDir() + "plan." + std::to_string(getpid());
+        std::ofstream text(path_);
+        for (int i = 0; i < 1000; i++) {
+            text << "line " << i * i % 97 << " of a text\n";
+        }
+    }
+    void TearDown() override
+    {
+        tw_train_config_destroy(config_);
+        tw_model_destroy(model_);
+        unlink(path_.c_str());
+        tw::Fixture::TearDown();
+    }
+    static tw_plan_cluster_t cluster_of(int n_nodes, int ranks_per_node, double link_bps = 1e8)
+    {
+        tw_plan_cluster_t cluster = {};
+        cluster.n_nodes = n_nodes;
+        cluster.ranks_per_node = ranks_per_node;
+        cluster.link_bps = link_bps;
+        cluster.in_node_bps = INFINITY;
+        return cluster;
+    }
+    std::vector<std::string> keys(const std::string &set, const tw_plan_cluster_t &cluster)
+    {
+        std::vector<std::string> keys = {
+            "thinwire.data=" + path_,
+            "thinwire.sequence_length=16",
+            "thinwire.steps=3",
+            "thinwire.val_batches=0",
+            "model.n_layer=3",
+            "model.n_head=2",
+            "model.n_embd=48",
+            "train_batch_size=" + std::to_string(2 * cluster.n_nodes * cluster.ranks_per_node)};
+        for (const char *const *key = set_named(set)->keys; *key; key++) {
+            keys.push_back(*key);
+        }
+        return keys;
+    }
+    static std::vector<const char *> pointers(const std::vector<std::string> &keys)
+    {
+        std::vector<const char *> all;
+        for (const auto &key : keys) {
+            all.push_back(key.c_str());
+        }
+        return all;
+    }
+    const tw_train_options_t *options(const std::string &set, const tw_plan_cluster_t &cluster)
+    {
+        auto all = keys(set, cluster);
+        tw_train_config_destroy(config_);
+        EXPECT_EQ(TW_OK, tw_train_config_create(nullptr, pointers(all).data(), all.size(), &config_));
+        EXPECT_EQ(TW_OK, tw_train_config_resolve(config_, cluster.n_nodes * cluster.ranks_per_node,
+                                                 cluster.n_nodes));
+        return tw_train_config_options(config_);
+    }
+    /* Ranks as threads, each with a deterministic communicator. */
+    static void on_ranks(const tw_plan_cluster_t &cluster, const std::function<void(int, tw_coll_t *)> &body)
+    {
+        std::vector<int> nodes =
+            tw::nodes_of(std::vector<int>((size_t)cluster.n_nodes, cluster.ranks_per_node));
+        std::vector<tw_transport_t *> transports(nodes.size());
+        ASSERT_EQ(TW_OK, tw_transport_local_create((int)nodes.size(), nodes.data(), transports.data()));
+        std::vector<std::thread> threads;
+        for (size_t rank = 0; rank < nodes.size(); rank++) {
+            threads.emplace_back([&, rank] {
+                tw_coll_params_t params = {};
+                params.transport = transports[rank];
+                params.deterministic = 1;
+                params.progress_thread = 1;
+                tw_coll_t *world;
+                EXPECT_EQ(TW_OK, tw_coll_create(&params, &world));
+                body((int)rank, world);
+                tw_coll_destroy(world);
+            });
+        }
+        for (std::thread &thread : threads) {
+            thread.join();
+        }
+        for (tw_transport_t *transport : transports) {
+            tw_transport_destroy(transport);
+        }
+    }
+    tw_trainer_result_t train(const std::string &set, const tw_plan_cluster_t &cluster)
+    {
+        auto all = keys(set, cluster);
+        auto sets = pointers(all);
+        tw_trainer_result_t of_first = {};
+        on_ranks(cluster, [&](int rank, tw_coll_t *world) {
+            tw_trainer_params_t params = {};
+            params.sets = sets.data();
+            params.n_sets = sets.size();
+            params.world = world;
+            tw_trainer_result_t result;
+            EXPECT_EQ(TW_OK, tw_trainer_run(&params, &result)) << set;
+            if (rank == 0) {
+                of_first = result;
+            }
+        });
+        return of_first;
+    }
+    double planned_bytes(const std::string &set, const tw_plan_cluster_t &cluster)
+    {
+        tw_plan_traffic_t traffic;
+        EXPECT_EQ(TW_OK, tw_plan_traffic_of(options(set, cluster), model_, &cluster, &traffic));
+        double bytes = traffic.inter_node;
+        tw_plan_traffic_cleanup(&traffic);
+        return bytes;
+    }
+    tw_plan_time_t time(const std::string &set, const tw_plan_cluster_t &cluster, double compute_sec)
+    {
+        tw_plan_time_t time = {};
+        EXPECT_EQ(TW_OK, tw_plan_time_of(options(set, cluster), model_, &cluster, compute_sec, &time));
+        return time;
+    }
+    void expect_bytes(const std::string &set, tw_plan_cluster_t cluster)
+    {
+        tw_trainer_result_t result = train(set, cluster);
+        cluster.delta_bits = result.delta_bits;
+        double counted = static_cast<double>(result.inter_node_bytes) / 3.0;
+        EXPECT_NEAR(counted, planned_bytes(set, cluster), 0.5)
+            << set << " on " << cluster.n_nodes << " x " << cluster.ranks_per_node;
+    }
+
+    tw_model_t *model_ = nullptr;
+    tw_train_config_t *config_ = nullptr;
+    std::string path_;
+};
+
+/* The ZeRO paper's example. */
+TEST_F(Plan, StatesAreThePapers)
+{
+    const double want[] = {120.0, 31.4, 16.6, 1.9};
+    for (int stage = 0; stage <= 3; stage++) {
+        EXPECT_NEAR(want[stage], tw_plan_states_bytes(7.5e9, stage, 64) * 1e-9, 0.05) << stage;
+    }
+}
+
+TEST_F(Plan, BytesAreThoseThatTheEngineCounts)
+{
+    for (const char *set : {"ddp", "zero1", "zero2", "zero3", "zero3-qwz", "zero3-qgz", "zero3-hpz", "zeropp",
+                            "delta8", "delta4", "delta-exact", "delta-exact-g4"}) {
+        expect_bytes(set, cluster_of(2, 2));
+    }
+    for (const char *set : {"zero2", "zero3", "zeropp", "delta4", "delta-exact"}) {
+        expect_bytes(set, cluster_of(3, 1));
+        expect_bytes(set, cluster_of(2, 3));
+        expect_bytes(set, cluster_of(1, 2));
+    }
+}
+
+TEST_F(Plan, MemoryIsWhatTheEngineHolds)
+{
+    tw_plan_cluster_t cluster = cluster_of(2, 2);
+    for (const char *set : {"ddp", "zero1", "zero2", "zero3", "zero3-hpz", "delta4", "delta-exact"}) {
+        const tw_train_options_t *o = options(set, cluster);
+        double held = 0.0;
+        on_ranks(cluster, [&](int rank, tw_coll_t *world) {
+            tw_data_config_t data_config = {};
+            data_config.path = path_.c_str();
+            tw_engine_params_t params = {};
+            params.options = o;
+            params.world = world;
+            tw_data_t *data;
+            tw_engine_t *engine = nullptr;
+            ASSERT_EQ(TW_OK, tw_data_open(&data_config, &data));
+            ASSERT_EQ(TW_OK, tw_model_create(&kModel, &params.model));
+            params.data = data;
+            EXPECT_EQ(TW_OK, tw_engine_create(&params, &engine));
+            if (rank == 0) {
+                held = static_cast<double>(tw_engine_memory_bytes(engine) - tw_coll_workspace_bytes(world));
+            }
+            tw_engine_destroy(engine);
+            tw_model_destroy(params.model);
+            tw_data_close(data);
+        });
+        tw_plan_memory_t memory;
+        ASSERT_EQ(TW_OK, tw_plan_memory_of(o, model_, &cluster, &memory));
+        double at_rest = tw_plan_memory_sum(&memory);
+        if (std::string(set).substr(0, 5) == "delta") { /* messages come and go */
+            tw_plan_cluster_t nothing = cluster;
+            tw_plan_memory_t quiet;
+            ASSERT_EQ(TW_OK, tw_plan_memory_of(options("zero3-hpz", nothing), model_, &nothing, &quiet));
+            at_rest += quiet.moving - memory.moving;
+        }
+        EXPECT_NEAR(held, at_rest, 0.05 * held) << set;
+    }
+}
+
+TEST_F(Plan, AFastLinkIsNeverWaitedFor)
+{
+    for (const char *set : {"ddp", "zero3", "zeropp", "delta4"}) {
+        tw_plan_time_t planned = time(set, cluster_of(2, 2, INFINITY), 0.5);
+        EXPECT_NEAR(0.5, planned.step_sec, 1e-9) << set;
+        EXPECT_NEAR(0.0, planned.wait_sec, 1e-9) << set;
+    }
+}
+
+/* A link so slow that computing does not show: bytes of a node over its rate. */
+TEST_F(Plan, ASlowLinkIsAllThereIs)
+{
+    tw_plan_cluster_t cluster = cluster_of(3, 2, 1e4);
+    for (const char *set : {"ddp", "zero1", "zero3", "zero3-hpz", "zeropp", "delta8"}) {
+        double want = planned_bytes(set, cluster) / 3.0 * 8.0 / 1e4;
+        tw_plan_time_t planned = time(set, cluster, 1e-6);
+        EXPECT_NEAR(want, planned.step_sec, 1e-3 * want) << set;
+        EXPECT_NEAR(planned.step_sec, planned.wait_sec, 1e-5) << set;
+    }
+}
+
+/* In between, computing and moving overlap in part: neither the longer of the two nor their sum. */
+TEST_F(Plan, OverlapIsPartial)
+{
+    tw_plan_cluster_t cluster = cluster_of(2, 2, 1e8);
+    double moving = planned_bytes("zero3", cluster) / 2.0 * 8.0 / 1e8;
+    tw_plan_time_t planned = time("zero3", cluster, moving);
+    EXPECT_GT(planned.step_sec, 1.02 * moving);
+    EXPECT_LT(planned.step_sec, 1.9 * moving);
+    EXPECT_NEAR(planned.step_sec, moving + planned.wait_sec, 1e-9);
+}
+
+TEST_F(Plan, CalibrationFindsTheLinkAgain)
+{
+    tw_plan_cluster_t truth = cluster_of(2, 2, 7e7), cluster = cluster_of(2, 2, 1e8);
+    tw_plan_time_t measured = time("zero3", truth, 0.03);
+    std::ofstream metrics(path_ + ".json");
+    metrics.precision(12);
+    for (int step = 0; step < 9; step++) { /* the first ones are slow */
+        double more = step < 3 ? 1.0 : 0.0;
+        metrics << "{\"step\": " << step << ", \"step_sec\": " << measured.step_sec + more
+                << ", \"wait_sec\": " << measured.wait_sec + more << "}\n";
+    }
+    metrics.close();
+    double compute_sec = 0.0;
+    EXPECT_EQ(TW_OK, tw_plan_calibrate((path_ + ".json").c_str(), options("zero3", cluster), model_, &cluster,
+                                       &compute_sec));
+    EXPECT_NEAR(0.03, compute_sec, 1e-9);
+    EXPECT_NEAR(7e7, cluster.link_bps, 1e3);
+
+    std::ofstream(path_ + ".json") << "{\"step\": 1}{}{}{\"step\": 4}";
+    expect_log("a line without step_sec and wait_sec");
+    EXPECT_EQ(TW_ERR_FORMAT, tw_plan_calibrate((path_ + ".json").c_str(), options("zero3", cluster), model_,
+                                               &cluster, &compute_sec));
+    unlink((path_ + ".json").c_str());
+    expect_log("cannot open");
+    EXPECT_EQ(TW_ERR_NOT_FOUND, tw_plan_calibrate((path_ + ".json").c_str(), options("zero3", cluster),
+                                                  model_, &cluster, &compute_sec));
+}
+
+tw_plan_row_t row(const char *name, int stage, double step_sec, double bytes)
+{
+    tw_plan_row_t row = {};
+    row.name = name;
+    row.stage = stage;
+    row.time.step_sec = step_sec;
+    row.memory.weights = bytes;
+    return row;
+}
+
+std::string advice(const std::vector<tw_plan_row_t> &rows, const tw_plan_cluster_t &cluster)
+{
+    char *text = nullptr;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    tw_plan_print_advice(rows.data(), rows.size(), &cluster, out);
+    fclose(out);
+    std::string said = text;
+    free(text);
+    return said;
+}
+
+TEST_F(Plan, Advice)
+{
+    tw_plan_cluster_t cluster = cluster_of(2, 2);
+    std::vector<tw_plan_row_t> rows = {row("zero2", 2, 0.9, 50), row("zero3", 3, 1.0, 10),
+                                       row("delta4", 3, 0.2, 20), row("delta-exact", 3, 0.4, 20)};
+    EXPECT_NE(std::string::npos,
+              advice(rows, cluster)
+                  .find("switch on delta4: 5.00 times as fast as zero3; with no change to any "
+                        "loss delta-exact: 2.50 times"));
+    cluster.device_bytes = 15;
+    EXPECT_NE(std::string::npos, advice(rows, cluster).find("this will not help you"));
+    cluster.device_bytes = 5;
+    EXPECT_NE(std::string::npos, advice(rows, cluster).find("nothing fits"));
+    EXPECT_NE(std::string::npos, advice(rows, cluster_of(1, 4)).find("this will not help you"));
+    rows[0].time.step_sec = rows[2].time.step_sec = rows[3].time.step_sec = 0.99;
+    EXPECT_NE(std::string::npos, advice(rows, cluster_of(2, 2)).find("this will not help you"));
+}
+
+} // namespace

@@ -1,0 +1,32 @@
+/* Who holds what. */
+#include "trainer/plan/layout.h"
+
+#include <stdlib.h>
+
+tw_status_t tw_plan_layout(const tw_model_t *model, const tw_plan_cluster_t *cluster, tw_hpz_layout_t **out)
+{
+    size_t n_tensors;
+    const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
+    tw_hpz_tensor_t *list = calloc(n_tensors, sizeof(*list));
+    if (!list) {
+        tw_error("plan: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t t = 0; t < n_tensors; t++) {
+        list[t] = (tw_hpz_tensor_t){
+            .n_elems = tensors[t].n_elems, .unit = tensors[t].unit, .exact = tensors[t].n_dims < 2};
+    }
+    tw_status_t status =
+        tw_hpz_layout_create(list, n_tensors, cluster->n_nodes, cluster->ranks_per_node, out);
+    free(list);
+    return status;
+}
+
+size_t tw_plan_block_slots(const tw_train_options_t *o, size_t root_elems, size_t block_elems, size_t n_layer)
+{
+    size_t ahead = (size_t)o->prefetch_elems / block_elems, live = (size_t)o->max_live_elems;
+    size_t most = live > root_elems + block_elems ? (live - root_elems) / block_elems : 1;
+    size_t n = 1 + (ahead > 0 ? ahead : 1);
+    n = n < most ? n : most;
+    return n < n_layer ? n : n_layer;
+}

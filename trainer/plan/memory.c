@@ -1,0 +1,104 @@
+/* Memory of a rank, by the engine's arithmetic. */
+#include <stdlib.h>
+
+#include "trainer/plan/layout.h"
+#include "trainer/plan/plan.h"
+
+double tw_plan_states_bytes(double n_params, int stage, int n_ranks)
+{
+    double ranks = n_ranks;
+    double weights = 2.0 * n_params / (stage >= 3 ? ranks : 1.0);
+    double gradients = 2.0 * n_params / (stage >= 2 ? ranks : 1.0);
+    double optimizer = 12.0 * n_params / (stage >= 1 ? ranks : 1.0);
+    return weights + gradients + optimizer;
+}
+
+double tw_plan_memory_sum(const tw_plan_memory_t *m)
+{
+    return m->optimizer + m->weights + m->gradients + m->moving + m->activations + m->scratch;
+}
+
+/* Elements of all units on rank (0, 0), which has the most of any: of the whole, of a part, of a node's replica. */
+typedef struct totals {
+    double whole, part, secondary, root, block;
+} totals_t;
+
+static totals_t count(const tw_hpz_layout_t *layout)
+{
+    totals_t totals = {0};
+    for (int unit = 0; unit < tw_hpz_layout_units(layout); unit++) {
+        totals.whole += (double)tw_hpz_full_elems(layout, unit);
+        totals.part += (double)tw_hpz_primary_elems(layout, unit, 0, 0);
+        totals.secondary += (double)tw_hpz_secondary_elems(layout, unit, 0);
+    }
+    totals.root = (double)tw_hpz_full_elems(layout, 0);
+    totals.block = (double)tw_hpz_full_elems(layout, 1);
+    return totals;
+}
+
+static int has_delta(const tw_train_options_t *o)
+{
+    return o->delta_bits > 0 || o->delta_exact;
+}
+
+static double weights_bytes(const tw_train_options_t *o, const totals_t *t)
+{
+    double whole = o->stage < 3 ? 2.0 * t->whole : 0.0;
+    double part = o->stage > 0 && !has_delta(o) ? 2.0 * t->part : 0.0;
+    double replica = o->hpz == TW_TRAIN_HPZ_ON ? 2.0 * t->secondary : 0.0;
+    double changes = o->delta_exact ? t->secondary : 0.0; /* a byte of the previous change */
+    return whole + part + replica + changes;
+}
+
+static double gradients_bytes(const tw_train_options_t *o, const totals_t *t)
+{
+    double whole = o->stage < 2 ? 2.0 * t->whole : 0.0;
+    double part = o->stage > 0 ? 2.0 * t->part : 0.0;
+    double sums = o->accumulation == 1 ? 4.0 * (t->root + t->block) : 4.0 * t->whole;
+    return whole + part + sums;
+}
+
+/* A sync of all units under way: the new weights, the own message (for the exact delta as large as it may get), the others'. */
+static double sync_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster)
+{
+    double bits = o->delta_exact ? cluster->delta_bits : (double)o->delta_bits * 1.03;
+    double own = o->delta_exact ? 2.0 : bits / 8.0;
+    return has_delta(o) ? t->part * (2.0 + own + (cluster->n_nodes - 1) * bits / 8.0) : 0.0;
+}
+
+static double moving_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster,
+                           size_t n_layer)
+{
+    double slots = (double)tw_plan_block_slots(o, (size_t)t->root, (size_t)t->block, n_layer);
+    double gathered = o->stage == 3 ? 2.0 * (t->root + slots * t->block) : 0.0;
+    double reduced = o->stage >= 2 ? 2.0 * (t->root + 2.0 * t->block) : 0.0;
+    return gathered + reduced + sync_bytes(o, t, cluster);
+}
+
+static double activations_bytes(const tw_train_options_t *o, const tw_model_sizes_t *sizes, size_t n_layer)
+{
+    size_t n_x = n_layer + (o->recompute ? 2 : 1), n_saved = o->recompute ? 1 : n_layer;
+    return 4.0 * (double)(n_x * sizes->x_elems) + (double)(n_saved * sizes->saved_bytes) +
+           8.0 * (double)(o->micro_batch * o->sequence);
+}
+
+tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *model,
+                              const tw_plan_cluster_t *cluster, tw_plan_memory_t *out)
+{
+    tw_hpz_layout_t *layout;
+    tw_status_t status = tw_plan_layout(model, cluster, &layout);
+    if (status != TW_OK) {
+        return status;
+    }
+    totals_t totals = count(layout);
+    tw_hpz_layout_destroy(layout);
+    size_t n_layer = tw_model_n_units(model) - 1;
+    tw_model_sizes_t sizes = tw_model_sizes_get(model, (size_t)o->micro_batch, (size_t)o->sequence);
+    *out = (tw_plan_memory_t){.optimizer = 12.0 * (o->stage > 0 ? totals.part : totals.whole),
+                              .weights = weights_bytes(o, &totals),
+                              .gradients = gradients_bytes(o, &totals),
+                              .moving = moving_bytes(o, &totals, cluster, n_layer),
+                              .activations = activations_bytes(o, &sizes, n_layer),
+                              .scratch = (double)sizes.scratch_bytes};
+    return TW_OK;
+}

@@ -1,0 +1,102 @@
+/** trainer/plan: what a run will need and take, before it runs: memory of a rank, bytes of a step, time of a step.
+ *
+ *  Memory and bytes follow the engine's own arithmetic. Times come from a small simulation of a step: the units in the order in
+ *  which the engine visits them, one processor and one link per rank, gathers asked for ahead and reductions left behind as the
+ *  engine does it; codecs are taken as free.
+ *
+ *  Files: sets.c the feature sets; memory.c; traffic.c bytes; timeline.c the simulation; calibrate.c a measured run's compute
+ *  time and link; report.c tables; main.c the program. */
+#ifndef TW_TRAINER_PLAN_PLAN_H
+#define TW_TRAINER_PLAN_PLAN_H
+
+#include "hpz/hpz.h"
+#include "trainer/config/config.h"
+#include "trainer/model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What a run is planned for. */
+typedef struct tw_plan_cluster {
+    int n_nodes, ranks_per_node;
+    double link_bps;     /**< of a node, each way; infinite: not the bottleneck */
+    double in_node_bps;  /**< between the ranks of a node */
+    double device_bytes; /**< memory of a rank; 0: not said */
+    double device_flops; /**< of a rank, that training reaches; 0: not said */
+    double delta_bits;   /**< the exact delta's, a parameter */
+} tw_plan_cluster_t;
+
+/* ---- memory ------------------------------------------------------------------------------------------------ */
+
+/** Bytes of the states of mixed-precision Adam on a rank: weights 2, gradients 2, optimizer 12 a parameter, of which stage 1
+ *  divides the last by the ranks, stage 2 the last two, stage 3 all. Source: ZeRO (arXiv 1910.02054), figure 1. */
+double tw_plan_states_bytes(double n_params, int stage, int n_ranks);
+
+/** What this trainer's fullest rank holds, bytes. */
+typedef struct tw_plan_memory {
+    double optimizer;   /**< masters and moments, fp32 */
+    double weights;     /**< whole or part, bf16; hpZ's replicas */
+    double gradients;   /**< bf16, whole or part, and fp32 sums */
+    double moving;      /**< places for what is gathered and reduced, messages of deltas */
+    double activations; /**< between and inside units */
+    double scratch;     /**< the model's */
+} tw_plan_memory_t;
+
+/** options: resolved. TW_ERR_NO_MEMORY. */
+tw_status_t tw_plan_memory_of(const tw_train_options_t *options, const tw_model_t *model,
+                              const tw_plan_cluster_t *cluster, tw_plan_memory_t *out);
+double tw_plan_memory_sum(const tw_plan_memory_t *memory);
+
+/* ---- bytes ------------------------------------------------------------------------------------------------- */
+
+/** What moves for one unit each time, inter-node bytes of all ranks together. */
+typedef struct tw_plan_unit {
+    double gather,
+        gather_again; /**< for the forward and for the backward pass (stages 1, 2: after the update, 0) */
+    double reduce;
+    double sync; /**< deltas, after the update */
+} tw_plan_unit_t;
+
+typedef struct tw_plan_traffic {
+    tw_plan_unit_t *units; /**< [n_units], allocated */
+    size_t n_units;
+    double report;     /**< what ranks tell each other at the end of a step */
+    double inter_node; /**< of a step, all together */
+} tw_plan_traffic_t;
+
+/** Without quantization, the exact delta at cluster->delta_bits; otherwise to the byte. TW_ERR_NO_MEMORY. */
+tw_status_t tw_plan_traffic_of(const tw_train_options_t *options, const tw_model_t *model,
+                               const tw_plan_cluster_t *cluster, tw_plan_traffic_t *out);
+void tw_plan_traffic_cleanup(tw_plan_traffic_t *traffic);
+
+/* ---- time -------------------------------------------------------------------------------------------------- */
+
+typedef struct tw_plan_time {
+    double step_sec, wait_sec; /**< wait: the processor idle for the link */
+} tw_plan_time_t;
+
+/** compute_sec: of a step, without waiting. TW_ERR_NO_MEMORY. */
+tw_status_t tw_plan_time_of(const tw_train_options_t *options, const tw_model_t *model,
+                            const tw_plan_cluster_t *cluster, double compute_sec, tw_plan_time_t *out);
+
+/** From --metrics of a run with these options on this cluster: its median compute time, and the link's rate at which the
+ *  simulation takes the run's median step time. TW_ERR_IO, TW_ERR_FORMAT (logged with the file). */
+tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *options, const tw_model_t *model,
+                              tw_plan_cluster_t *cluster, double *compute_sec);
+
+/* ---- feature sets ------------------------------------------------------------------------------------------ */
+
+typedef struct tw_plan_set {
+    const char *name;    /**< "zero3-qwz" */
+    const char *keys[8]; /**< settings, NULL-terminated: "zero_optimization.stage=3" */
+} tw_plan_set_t;
+
+/** NULL past the last one. */
+const tw_plan_set_t *tw_plan_set_get(size_t index);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,112 @@
+/* Tables, and a sentence of advice. */
+#include "trainer/plan/report.h"
+
+#include <string.h>
+
+/* Gains below this are lost in the noise. */
+#define LEAST_GAIN 1.03
+
+void tw_plan_print_states(double n_params, int n_ranks, FILE *out)
+{
+    fprintf(out, "# weights, gradients and optimizer of %.4g parameters on %d ranks, GB a rank:", n_params,
+            n_ranks);
+    for (int stage = 0; stage <= 3; stage++) {
+        fprintf(out, "%s stage %d %.1f", stage ? "," : "", stage,
+                tw_plan_states_bytes(n_params, stage, n_ranks) * 1e-9);
+    }
+    fprintf(out, "\n");
+}
+
+static int fits(const tw_plan_row_t *row, const tw_plan_cluster_t *cluster)
+{
+    return cluster->device_bytes <= 0.0 || tw_plan_memory_sum(&row->memory) <= cluster->device_bytes;
+}
+
+void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
+                          FILE *out)
+{
+    fprintf(out, "\n# memory of a rank, MB\n%-15s %9s %9s %9s %9s %11s %9s %10s\n", "# set", "optimizer",
+            "weights", "gradients", "moving", "activations", "scratch", "all");
+    for (size_t i = 0; i < n_rows; i++) {
+        const tw_plan_memory_t *m = &rows[i].memory;
+        fprintf(out, "%-15s %9.1f %9.1f %9.1f %9.1f %11.1f %9.1f %10.1f%s\n", rows[i].name,
+                m->optimizer * 1e-6, m->weights * 1e-6, m->gradients * 1e-6, m->moving * 1e-6,
+                m->activations * 1e-6, m->scratch * 1e-6, tw_plan_memory_sum(m) * 1e-6,
+                fits(&rows[i], cluster) ? "" : "  too much");
+    }
+}
+
+static const tw_plan_row_t *find(const tw_plan_row_t *rows, size_t n_rows, const char *name)
+{
+    for (size_t i = 0; i < n_rows; i++) {
+        if (strcmp(rows[i].name, name) == 0) {
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0.0 ? a / b : 1.0;
+}
+
+void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out)
+{
+    const tw_plan_row_t *zero3 = find(rows, n_rows, "zero3");
+    fprintf(out, "\n# a step; bytes between nodes, all ranks together\n%-15s %12s %9s %10s %8s %9s\n",
+            "# set", "MB", "of zero3", "ms", "waiting", "speed-up");
+    for (size_t i = 0; i < n_rows; i++) {
+        const tw_plan_row_t *row = &rows[i];
+        fprintf(out, "%-15s %12.3f %9.3f %10.1f %6.0f %% %9.2f\n", row->name, row->inter_node_bytes * 1e-6,
+                ratio(row->inter_node_bytes, zero3->inter_node_bytes), row->time.step_sec * 1e3,
+                100.0 * ratio(row->time.wait_sec, row->time.step_sec),
+                ratio(zero3->time.step_sec, row->time.step_sec));
+    }
+}
+
+static int is_exact(const tw_plan_row_t *row)
+{
+    return strcmp(row->name, "delta-exact") == 0 || strcmp(row->name, "zero3-hpz") == 0 || row->stage < 3 ||
+           strcmp(row->name, "zero3") == 0;
+}
+
+/* The fastest that fits, of those that train exactly as zero3 does or of all; NULL: none fits. */
+static const tw_plan_row_t *fastest(const tw_plan_row_t *rows, size_t n_rows,
+                                    const tw_plan_cluster_t *cluster, int exact_only)
+{
+    const tw_plan_row_t *best = NULL;
+    for (size_t i = 0; i < n_rows; i++) {
+        int counts = fits(&rows[i], cluster) && (!exact_only || is_exact(&rows[i]));
+        if (counts && (!best || rows[i].time.step_sec < best->time.step_sec)) {
+            best = &rows[i];
+        }
+    }
+    return best;
+}
+
+void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
+                          FILE *out)
+{
+    const tw_plan_row_t *zero3 = find(rows, n_rows, "zero3");
+    const tw_plan_row_t *exact = fastest(rows, n_rows, cluster, 1), *any = fastest(rows, n_rows, cluster, 0);
+    double step = zero3->time.step_sec;
+    fprintf(out, "\n");
+    if (!any) {
+        fprintf(out, "# nothing fits into a rank's %.1f GB: more ranks, or a smaller model\n",
+                cluster->device_bytes * 1e-9);
+    } else if (cluster->n_nodes == 1) {
+        fprintf(out, "# one node: no byte crosses a network, and this will not help you\n");
+    } else if (ratio(step, any->time.step_sec) < LEAST_GAIN) {
+        fprintf(out, "# this will not help you: plain zero3 waits for the network %.0f %% of its time\n",
+                100.0 * ratio(zero3->time.wait_sec, step));
+    } else {
+        fprintf(out, "# switch on %s: %.2f times as fast as zero3", any->name,
+                ratio(step, any->time.step_sec));
+        if (exact && exact != any && ratio(step, exact->time.step_sec) >= LEAST_GAIN) {
+            fprintf(out, "; with no change to any loss %s: %.2f times", exact->name,
+                    ratio(step, exact->time.step_sec));
+        }
+        fprintf(out, "\n");
+    }
+}

@@ -1,0 +1,34 @@
+/** Private to trainer/plan: the tables. */
+#ifndef TW_TRAINER_PLAN_REPORT_H
+#define TW_TRAINER_PLAN_REPORT_H
+
+#include "trainer/plan/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A feature set, planned. */
+typedef struct tw_plan_row {
+    const char *name;
+    int stage;
+    tw_plan_memory_t memory;
+    double inter_node_bytes; /**< of a step */
+    tw_plan_time_t time;
+} tw_plan_row_t;
+
+/** States of all stages, of n_params. */
+void tw_plan_print_states(double n_params, int n_ranks, FILE *out);
+/** rows [n_rows]: one of them is "zero3". */
+void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
+                          FILE *out);
+void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out);
+/** What to switch on, or that it will not help. */
+void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
+                          FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

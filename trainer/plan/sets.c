@@ -1,0 +1,29 @@
+/* What can be switched on, from plain data parallelism on. */
+#include "trainer/plan/plan.h"
+
+#define STAGE(n) "zero_optimization.stage=" #n
+#define QWZ(on) "zero_optimization.zero_quantized_weights=" #on
+#define QGZ(on) "zero_optimization.zero_quantized_gradients=" #on
+#define HPZ(how) "thinwire.hpz=" #how
+#define DELTA(bits, exact) "thinwire.delta_bits=" #bits, "thinwire.delta_exact=" #exact
+
+static const tw_plan_set_t sets[] = {
+    {"ddp", {STAGE(0), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n)}},
+    {"zero1", {STAGE(1), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n)}},
+    {"zero2", {STAGE(2), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n)}},
+    {"zero3", {STAGE(3), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n)}},
+    {"zero3-qwz", {STAGE(3), QWZ(y), QGZ(n), HPZ(off), DELTA(0, n)}},
+    {"zero3-qgz", {STAGE(3), QWZ(n), QGZ(y), HPZ(off), DELTA(0, n)}},
+    {"zero3-hpz", {STAGE(3), QWZ(n), QGZ(n), HPZ(on), DELTA(0, n)}},
+    {"zeropp", {STAGE(3), QWZ(y), QGZ(y), HPZ(on), DELTA(0, n)}},
+    {"delta8", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(8, n)}},
+    {"delta4", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(4, n)}},
+    {"delta2", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(2, n)}},
+    {"delta-exact", {STAGE(3), QWZ(n), QGZ(n), HPZ(on), DELTA(0, y)}},
+    {"delta-exact-g4", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(0, y)}},
+};
+
+const tw_plan_set_t *tw_plan_set_get(size_t index)
+{
+    return index < sizeof(sets) / sizeof(sets[0]) ? &sets[index] : NULL;
+}

@@ -1,0 +1,19 @@
+/** Private to trainer: which model a configuration describes. */
+#ifndef TW_TRAINER_SHAPE_H
+#define TW_TRAINER_SHAPE_H
+
+#include "trainer/config/config.h"
+#include "trainer/model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** vocab_size: the data's, for where the configuration says nothing. TW_ERR_NOT_FOUND: no such preset; logged. */
+tw_status_t tw_trainer_shape(const tw_train_options_t *options, size_t vocab_size, tw_model_config_t *config);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
