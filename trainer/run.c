@@ -42,6 +42,28 @@ static tw_status_t join(run_t *run)
     return status;
 }
 
+/* Ranks that train differently would go on, to a loss that is nobody's. */
+static tw_status_t compare_configs(const run_t *run)
+{
+    int n_ranks = tw_coll_size(run->world), rank = tw_coll_rank(run->world);
+    uint64_t own = tw_train_config_hash(run->config), *all = calloc((size_t)n_ranks, sizeof(*all));
+    if (!all) {
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_coll_segment_t segment = {.src = &own, .dst = all, .n_elems = (size_t)n_ranks * sizeof(*all)};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    tw_status_t status = tw_coll_run(run->world, &args);
+    for (int r = 1; r < n_ranks && status == TW_OK; r++) {
+        if (all[r] != all[0]) {
+            tw_error("rank %d: rank %d has another configuration than rank 0", rank, r);
+            status = TW_ERR_MISMATCH;
+        }
+    }
+    free(all);
+    return status;
+}
+
 static tw_status_t open_data(run_t *run)
 {
     const tw_train_options_t *o = run->options;
@@ -108,6 +130,9 @@ static tw_status_t set_up(run_t *run)
     }
     if (status == TW_OK) {
         status = tw_train_config_resolve(run->config, tw_coll_size(run->world), tw_coll_n_nodes(run->world));
+    }
+    if (status == TW_OK) {
+        status = compare_configs(run);
     }
     if (status == TW_OK) {
         status = open_data(run);
@@ -183,7 +208,8 @@ static tw_status_t one_step(run_t *run)
         status = tw_engine_validate(run->engine, &step.val_loss);
         run->result->val_loss = step.val_loss;
     }
-    if (status == TW_OK && (is_last || is_due(o->check_every, step.step))) {
+    if (status == TW_OK &&
+        (is_last || is_due(o->check_every, step.step) || tw_engine_check_due(run->engine))) {
         status = check(run);
     }
     if (status == TW_OK) {
@@ -201,8 +227,8 @@ static tw_status_t one_step(run_t *run)
 /* What each rank tells the others at the end. */
 typedef struct account {
     tw_engine_totals_t training, aside[TW_ENGINE_ASIDE_COUNT];
-    uint64_t peak_rss_bytes, planned_rss_bytes;
-    double total_sec, step_sec;
+    uint64_t peak_rss_bytes, planned_rss_bytes, lag_blocks;
+    double total_sec, step_sec, lag_max;
 } account_t;
 
 static account_t own_account(run_t *run)
@@ -217,6 +243,7 @@ static account_t own_account(run_t *run)
     for (int what = 0; what < TW_ENGINE_ASIDE_COUNT; what++) {
         account.aside[what] = tw_engine_aside_totals(run->engine, (tw_engine_aside_t)what);
     }
+    account.lag_max = tw_engine_lag(run->engine, &account.lag_blocks);
     return account;
 }
 
@@ -241,6 +268,8 @@ static void add_account(tw_trainer_result_t *result, const account_t *account)
     result->upkeep_inter_node_bytes += account->aside[TW_ENGINE_UPKEEP].inter_node_bytes;
     result->peak_rss_bytes = larger(result->peak_rss_bytes, account->peak_rss_bytes);
     result->planned_rss_bytes = larger(result->planned_rss_bytes, account->planned_rss_bytes);
+    result->lag_blocks += account->lag_blocks;
+    result->lag_max = fmax(result->lag_max, account->lag_max);
 }
 
 static void add_accounts(tw_trainer_result_t *result, const account_t *all, int n_ranks)
@@ -312,14 +341,15 @@ tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, FILE *out
     return status;
 }
 
-tw_status_t tw_trainer_lengths(const tw_trainer_params_t *params, uint64_t *n_steps,
-                               uint64_t *steps_per_print)
+tw_status_t tw_trainer_output_get(const tw_trainer_params_t *params, tw_trainer_output_t *output)
 {
     tw_train_config_t *config;
     tw_status_t status = tw_train_config_create(params->config, params->sets, params->n_sets, &config);
     if (status == TW_OK) {
-        *n_steps = (uint64_t)tw_train_config_options(config)->steps;
-        *steps_per_print = (uint64_t)tw_train_config_options(config)->steps_per_print;
+        const tw_train_options_t *o = tw_train_config_options(config);
+        *output = (tw_trainer_output_t){.n_steps = (uint64_t)o->steps,
+                                        .steps_per_print = (uint64_t)o->steps_per_print,
+                                        .breakdown = o->wall_clock_breakdown};
         tw_train_config_destroy(config);
     }
     return status;

@@ -149,7 +149,7 @@ static void parse(int argc, char **argv, options_t *options)
 typedef struct output {
     FILE *metrics; /* or NULL */
     int is_first, is_terminal;
-    uint64_t n_steps, steps_per_print;
+    tw_trainer_output_t wanted;
     double begin_sec;
     tw_status_t status;
 } output_t;
@@ -157,7 +157,7 @@ typedef struct output {
 static void print_live(const output_t *output, const tw_trainer_step_t *step)
 {
     double elapsed = tw_time_sec() - output->begin_sec;
-    double left = elapsed / (double)step->step * (double)(output->n_steps - step->step);
+    double left = elapsed / (double)step->step * (double)(output->wanted.n_steps - step->step);
     char val[32] = "";
     if (!isnan(step->val_loss)) {
         snprintf(val, sizeof(val), "  val %.4f", step->val_loss);
@@ -165,10 +165,19 @@ static void print_live(const output_t *output, const tw_trainer_step_t *step)
     printf("%sstep %" PRIu64 "/%" PRIu64
            "  loss %.4f%s  %.0f tokens/s  %.2f MB/step between nodes  waiting %.0f %%"
            "  %.0f s left%s",
-           output->is_terminal ? "\r" : "", step->step, output->n_steps, step->loss, val,
+           output->is_terminal ? "\r" : "", step->step, output->wanted.n_steps, step->loss, val,
            (double)step->tokens / step->step_sec, (double)step->inter_node_bytes * 1e-6,
            100 * step->wait_sec / step->step_sec, left, output->is_terminal ? "\033[K" : "\n");
     fflush(stdout);
+}
+
+static void print_breakdown(const tw_trainer_step_t *step)
+{
+    double rest = step->step_sec - step->forward_sec - step->backward_sec - step->update_sec;
+    printf("  forward %.1f ms, backward %.1f, rest of the reductions and norm %.1f, update %.1f; of all that "
+           "%.1f waiting\n",
+           1e3 * step->forward_sec, 1e3 * step->backward_sec, 1e3 * rest, 1e3 * step->update_sec,
+           1e3 * step->wait_sec);
 }
 
 static tw_status_t write_metrics(FILE *file, const tw_trainer_step_t *step)
@@ -200,9 +209,12 @@ static void on_step(void *ctx, const tw_trainer_step_t *step)
     if (output->begin_sec == 0) {
         output->begin_sec = tw_time_sec() - step->step_sec;
     }
-    if (output->is_first && (output->is_terminal || step->step == 1 || step->step == output->n_steps ||
-                             step->step % output->steps_per_print == 0)) {
+    if (output->is_first && (output->is_terminal || step->step == 1 || step->step == output->wanted.n_steps ||
+                             step->step % output->wanted.steps_per_print == 0)) {
         print_live(output, step);
+        if (output->wanted.breakdown) {
+            print_breakdown(step);
+        }
     }
     if (output->metrics && output->status == TW_OK) {
         output->status = write_metrics(output->metrics, step);
@@ -231,6 +243,12 @@ static void print_summary(const tw_trainer_result_t *r)
     if (r->delta_bits > 0) {
         printf("; weights' changes: %.2f bits a parameter", r->delta_bits);
     }
+    if (r->lag_blocks > 0) {
+        printf("\n# %" PRIu64 " blocks lagged more than thinwire.lag_bound, at the end up to %.2f updates",
+               r->lag_blocks, r->lag_max);
+    }
+    printf("\n# memory of a rank: up to %.1f MB, planned %.1f", (double)r->peak_rss_bytes * 1e-6,
+           (double)r->planned_rss_bytes * 1e-6);
     printf("\n# bytes %s, replicas %s\n", r->bytes_as_planned ? "as planned" : "NOT AS PLANNED",
            r->replicas_equal ? "equal" : "NOT EQUAL");
 }
@@ -248,7 +266,7 @@ static int run_rank(const options_t *options)
                                   .on_step = on_step,
                                   .ctx = &output};
     tw_trainer_result_t result;
-    tw_status_t status = tw_trainer_lengths(&params, &output.n_steps, &output.steps_per_print);
+    tw_status_t status = tw_trainer_output_get(&params, &output.wanted);
     if (status == TW_OK) {
         status = tw_coll_world_create(&coll_params, &params.world);
     }

@@ -14,15 +14,16 @@
 extern "C" {
 #endif
 
-/** What a step did. The same on all ranks, but for step_sec. */
+/** What a step did. The same on all ranks, but for what a rank measures of itself: step_sec to update_sec. */
 typedef struct tw_trainer_step {
     uint64_t step;   /**< 1 for the first */
     double loss;     /**< mean over the batch, before the update */
     double val_loss; /**< after the update; NaN where none was measured */
     double lr;
-    double grad_norm; /**< 2-norm of the mean gradient, before clipping */
-    uint64_t tokens;  /**< of all ranks */
-    double step_sec;  /**< without validation and checkpoint */
+    double grad_norm;                             /**< 2-norm of the mean gradient, before clipping */
+    uint64_t tokens;                              /**< of all ranks */
+    double step_sec;                              /**< without validation and checkpoint; of it: */
+    double forward_sec, backward_sec, update_sec; /**< the rest: last reductions, and the norm */
     /* What follows is of the time from the last step's norm to this step's: the new weights that an update sends count with
      * the step that needs them. */
     double wait_sec; /**< the compute thread blocked in communication; mean over the ranks */
@@ -39,16 +40,20 @@ typedef struct tw_trainer_result {
     double val_loss;  /**< at the end; NaN if the data has no validation split */
     double step_sec;  /**< median on rank 0 */
     double total_sec; /**< of all steps, rank 0 */
-    double
-        wait_share; /**< of total_sec that the compute thread was blocked in communication, mean over the ranks */
+    /** Of total_sec, that the compute thread was blocked in communication; mean over the ranks. */
+    double wait_share;
     double delta_bits; /**< of all changes together */
     /** Over all ranks and training steps, complete. */
     uint64_t inter_node_bytes, planned_inter_node_bytes, in_node_bytes;
     /** Besides: the first weights; validation; full syncs and checks. */
     uint64_t load_inter_node_bytes, val_inter_node_bytes, upkeep_inter_node_bytes;
-    uint64_t peak_rss_bytes,
-        planned_rss_bytes; /**< largest of a rank; planned: before the engine, and what it holds */
+    /** Largest of a rank; planned: before the engine was made, and what it holds. */
+    uint64_t peak_rss_bytes, planned_rss_bytes;
     int bytes_as_planned, replicas_equal, losses_finite; /**< 0 or 1 */
+    /** With thinwire.lag_bound: blocks whose replica lagged further behind the master, over all deltas and ranks, and the
+     *  largest lag of the last deltas. */
+    uint64_t lag_blocks;
+    double lag_max;
 } tw_trainer_result_t;
 
 /** Borrowed during the run. */
@@ -67,9 +72,13 @@ typedef struct tw_trainer_params {
  *  TW_ERR_PEER and others of the communicator. */
 tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_t *result);
 
-/** How many steps a configuration asks for, and how often a line. TW_ERR_CONFIG as above. */
-tw_status_t tw_trainer_lengths(const tw_trainer_params_t *params, uint64_t *n_steps,
-                               uint64_t *steps_per_print);
+/** What a configuration asks of a program's output. */
+typedef struct tw_trainer_output {
+    uint64_t n_steps, steps_per_print;
+    int breakdown; /**< wall_clock_breakdown */
+} tw_trainer_output_t;
+/** TW_ERR_CONFIG as above. */
+tw_status_t tw_trainer_output_get(const tw_trainer_params_t *params, tw_trainer_output_t *output);
 
 /** Print every key in force and where its value comes from. TW_ERR_CONFIG as above. */
 tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, FILE *out);

@@ -89,6 +89,9 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int 
 /** Every key in force, its value, where it comes from and its meaning. */
 void tw_train_config_print(const tw_train_config_t *config, FILE *out);
 
+/** Of all values but texts: ranks compare it. */
+uint64_t tw_train_config_hash(const tw_train_config_t *config);
+
 /** The learning rate of a step, 1 for the first. */
 double tw_train_lr(const tw_train_options_t *options, uint64_t step);
 

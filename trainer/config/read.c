@@ -292,3 +292,20 @@ void tw_train_config_print(const tw_train_config_t *config, FILE *out)
                 field->doc);
     }
 }
+
+/* FNV-1a of the values as they are printed. */
+uint64_t tw_train_config_hash(const tw_train_config_t *config)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
+        const tw_config_field_t *field = &tw_train_options_table.fields[i];
+        char value[VALUE_BYTES] = "";
+        if (field->type != TW_CONFIG_STRING) {
+            tw_config_format(field, &config->options, value, sizeof(value));
+        }
+        for (const char *at = value; at == value || at[-1] != '\0'; at++) {
+            hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+        }
+    }
+    return hash;
+}

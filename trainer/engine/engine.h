@@ -55,6 +55,10 @@ tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss);
 tw_status_t tw_engine_sync(tw_engine_t *engine);
 /** Do all nodes hold the same weights? Collective. */
 tw_status_t tw_engine_check(tw_engine_t *engine, int *equal);
+/** Does TW_HPZ_CHECK_STEPS ask for that now? */
+int tw_engine_check_due(const tw_engine_t *engine);
+/** With a lag_bound: the largest lag of the last deltas, and how many blocks lagged more so far. */
+double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks);
 
 /** Bytes of memory that the engine, its hpZ, its communicator and the model's scratch hold. */
 size_t tw_engine_memory_bytes(const tw_engine_t *engine);

@@ -90,6 +90,7 @@ static tw_status_t backward(tw_engine_t *engine, size_t micro)
 static tw_status_t micro_batch(tw_engine_t *engine, size_t micro, double *loss)
 {
     tw_data_place_t place = place_of(engine, micro);
+    double begin = tw_time_sec();
     tw_status_t status = tw_data_batch(engine->data, TW_DATA_TRAIN, &place, engine->tokens, engine->targets);
     if (status == TW_OK) {
         status = forward(engine);
@@ -97,7 +98,11 @@ static tw_status_t micro_batch(tw_engine_t *engine, size_t micro, double *loss)
     if (status == TW_OK) {
         status = head(engine, micro, loss);
     }
-    return status == TW_OK ? backward(engine, micro) : status;
+    double middle = tw_time_sec();
+    engine->forward_sec += middle - begin;
+    status = status == TW_OK ? backward(engine, micro) : status;
+    engine->backward_sec += tw_time_sec() - middle;
+    return status;
 }
 
 /* ---- the step ----------------------------------------------------------------------------------------------- */
@@ -163,7 +168,9 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
     const tw_train_options_t *o = engine->options;
     double begin = tw_time_sec(), lr = tw_train_lr(o, engine->steps_done + 1), norm = 0;
     tw_engine_report_t report;
+    engine->forward_sec = engine->backward_sec = 0;
     tw_status_t status = gradients(engine, &report);
+    double update_begin = tw_time_sec();
     if (status == TW_OK) {
         norm = tw_norm_value(&report.norm);
         status = tw_engine_alarm(engine, &report, norm);
@@ -175,13 +182,17 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
         return status;
     }
     engine->steps_done++;
+    double end = tw_time_sec();
     *out = (tw_trainer_step_t){.step = engine->steps_done,
                                .loss = report.loss,
                                .val_loss = NAN,
                                .lr = lr,
                                .grad_norm = norm,
                                .tokens = (uint64_t)(o->batch * o->sequence),
-                               .step_sec = tw_time_sec() - begin};
+                               .step_sec = end - begin,
+                               .forward_sec = engine->forward_sec,
+                               .backward_sec = engine->backward_sec,
+                               .update_sec = end - update_begin};
     tw_engine_totals_t spent = tw_engine_totals_since(&report.totals, &engine->reported);
     engine->reported = report.totals;
     note_totals(&spent, out);

@@ -107,3 +107,16 @@ tw_status_t tw_engine_check(tw_engine_t *engine, int *equal)
     *equal = status == TW_OK;
     return status == TW_ERR_MISMATCH ? TW_OK : status;
 }
+
+int tw_engine_check_due(const tw_engine_t *engine)
+{
+    return engine->has_delta && tw_hpz_check_due(engine->hpz, engine->version);
+}
+
+double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks)
+{
+    tw_hpz_counters_t counters;
+    tw_hpz_counters_get(engine->hpz, &counters);
+    *n_blocks = counters.lag_blocks;
+    return counters.lag_max;
+}

@@ -74,6 +74,25 @@ static void note(void *ctx, const tw_trainer_step_t *step)
     static_cast<Outcome *>(ctx)->steps.push_back(*step);
 }
 
+std::vector<tw_status_t> train_apart(const std::vector<std::string> &one,
+                                     const std::vector<std::string> &other)
+{
+    std::vector<tw_status_t> statuses(2);
+    run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+        std::vector<const char *> pointers;
+        for (const std::string &set : rank == 0 ? one : other) {
+            pointers.push_back(set.c_str());
+        }
+        tw_trainer_params_t params = {};
+        tw_trainer_result_t result;
+        params.sets = pointers.data();
+        params.n_sets = pointers.size();
+        params.world = world;
+        statuses[(size_t)rank] = tw_trainer_run(&params, &result);
+    });
+    return statuses;
+}
+
 Outcome train(int n_nodes, int ranks_per_node, const std::vector<std::string> &sets)
 {
     std::vector<std::string> all = tiny_sets();

@@ -40,6 +40,7 @@ TEST_F(TrainFeatures, BytesAreThoseOfThePapers)
     EXPECT_NEAR(volume({qwz, qgz, "thinwire.hpz=on"}), 0.75, 0.25);
     EXPECT_NEAR(volume({qgz, "thinwire.delta_bits=8"}), 0.75, 0.25);
     EXPECT_NEAR(volume({qgz, "thinwire.delta_bits=4"}), 0.5, 0.25);
+    EXPECT_NEAR(volume({qgz, "thinwire.delta_bits=2"}), 0.39, 0.25);
     EXPECT_NEAR(volume({"thinwire.gradient_inner=int8", qgz, "thinwire.delta_bits=4"}), 0.5, 0.25);
     EXPECT_LT(volume({"thinwire.delta_exact=y"}), 1.6);
 }
@@ -95,6 +96,14 @@ TEST_F(TrainFeatures, ALossThatJumpsStopsTheRun)
         {"optimizer.params.lr=1", "thinwire.loss_jump=1.5", "thinwire.steps=30", "scheduler.type=none"});
     EXPECT_EQ(outcome.status, TW_ERR_MISMATCH);
     EXPECT_LT(outcome.steps.size(), 30u);
+}
+
+TEST_F(TrainFeatures, RanksWithDifferentConfigurationsStop)
+{
+    expect_log("rank 1 has another configuration than rank 0");
+    std::vector<std::string> one = tw::tiny_sets(), other = one;
+    other.push_back("optimizer.params.lr=0.5");
+    EXPECT_EQ(tw::train_apart(one, other), std::vector<tw_status_t>(2, TW_ERR_MISMATCH));
 }
 
 TEST_F(TrainFeatures, WrongDataIsNamed)

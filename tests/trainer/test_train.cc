@@ -1,0 +1,134 @@
+/* The program: its flags, a cluster in a box, and a rank that dies. */
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <dirent.h>
+#include <fstream>
+#include <jansson.h>
+#include <sstream>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tests/common/process.h"
+
+static const char *const program = "trainer/train";
+
+static std::string temporary(const std::string &name)
+{
+    const char *folder = getenv("TEST_TMPDIR");
+    return std::string(folder ? folder : "/tmp") + "/" + name;
+}
+
+static std::string text_file()
+{
+    std::string path = temporary("text.txt");
+    std::ofstream file(path);
+    for (int i = 0; i < 900; i++) {
+        file << "And the waters prevailed exceedingly upon the earth; " << i * i << ".\n";
+    }
+    return path;
+}
+
+static std::vector<std::string> command(const std::vector<std::string> &more)
+{
+    std::vector<std::string> argv = {program,
+                                     "--link",
+                                     "none",
+                                     "--data",
+                                     text_file(),
+                                     "--set",
+                                     "model.n_embd=32",
+                                     "--set",
+                                     "model.n_layer=2",
+                                     "--set",
+                                     "thinwire.sequence_length=16"};
+    argv.insert(argv.end(), more.begin(), more.end());
+    return argv;
+}
+
+TEST(Train, PrintsItsConfiguration)
+{
+    for (const char *name : {"delta-exact", "delta4", "gpt2-small", "zero3", "zeropp"}) {
+        process::Result result = process::run(
+            {program, "--config", std::string("trainer/configs/") + name + ".json", "--print-config"});
+        EXPECT_EQ(result.code, 0) << result.err;
+        EXPECT_NE(result.out.find("zero_optimization.stage"), std::string::npos);
+    }
+}
+
+TEST(Train, WrongFlagsAndKeysEndIt)
+{
+    EXPECT_EQ(process::run({program, "--nodes", "none"}).code, 2);
+    process::Result result = process::run({program, "--set", "thinwire.stepps=1", "--print-config"});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_NE(result.err.find("did you mean thinwire.steps?"), std::string::npos) << result.err;
+}
+
+TEST(Train, TrainsInAClusterAndWritesMetrics)
+{
+    std::string metrics = temporary("metrics.jsonl");
+    process::Result result = process::run(command(
+        {"--nodes", "2", "--ranks-per-node", "2", "--set", "thinwire.steps=6", "--metrics", metrics}));
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_NE(result.out.find("# bytes as planned, replicas equal"), std::string::npos) << result.out;
+    std::istringstream lines(process::slurp(metrics));
+    std::string line;
+    double last = 0;
+    int n_lines = 0;
+    for (; std::getline(lines, line); n_lines++) {
+        json_t *json = json_loads(line.c_str(), 0, nullptr);
+        ASSERT_NE(json, nullptr) << line;
+        for (const char *key : {"step", "loss", "lr", "grad_norm", "tokens", "step_sec", "wait_sec",
+                                "inter_node_bytes", "in_node_bytes"}) {
+            EXPECT_TRUE(json_is_number(json_object_get(json, key))) << key;
+        }
+        EXPECT_EQ(json_integer_value(json_object_get(json, "step")), n_lines + 1);
+        EXPECT_EQ(json_object_get(json, "val_loss") != nullptr, n_lines == 5);
+        /* the first step's weights were there before it */
+        EXPECT_EQ(json_object_get(json, "delta_bits") != nullptr, n_lines > 0);
+        double loss = json_number_value(json_object_get(json, "loss"));
+        EXPECT_LT(n_lines > 0 ? loss - last : 0, 0.5);
+        last = loss;
+        json_decref(json);
+    }
+    EXPECT_EQ(n_lines, 6);
+}
+
+/* The process on this machine that has both in its environment; 0: none. */
+static pid_t find_rank(const std::string &mark, const std::string &rank)
+{
+    pid_t found = 0;
+    DIR *folder = opendir("/proc");
+    for (dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+        std::string environment =
+            std::string(1, '\0') + process::slurp(std::string("/proc/") + entry->d_name + "/environ");
+        std::string one('\0' + mark + '\0'), other('\0' + rank + '\0');
+        if (environment.find(one) != std::string::npos && environment.find(other) != std::string::npos) {
+            found = (pid_t)atoi(entry->d_name);
+        }
+    }
+    closedir(folder);
+    return found;
+}
+
+TEST(Train, AllEndWhenARankDiesAndNameIt)
+{
+    const std::string mark = "TW_CLUSTER_TEST_MARK=" + std::to_string(getpid());
+    process::Spec spec;
+    spec.argv = command({"--nodes", "2", "--ranks-per-node", "1", "--set", "thinwire.steps=1000000", "--set",
+                         "steps_per_print=1"});
+    spec.env = {{"TW_CLUSTER_TEST_MARK", std::to_string(getpid())}};
+    process::Child child(spec);
+    for (int i = 0; i < 600 && child.out().find("step 5/") == std::string::npos; i++) {
+        process::listen({&child}, 100);
+    }
+    ASSERT_NE(child.out().find("step 5/"), std::string::npos) << child.err();
+    pid_t victim = find_rank(mark, "RANK=1");
+    ASSERT_GT(victim, 0);
+    ASSERT_EQ(kill(victim, SIGKILL), 0);
+    process::Result result = child.wait(60);
+    EXPECT_TRUE(result.in_time);
+    EXPECT_NE(result.code, 0);
+    EXPECT_NE(result.err.find("rank 0: peer 1 failed"), std::string::npos) << result.err;
+}
