@@ -1,0 +1,211 @@
+/* Set after set and seed after seed: this program again, as the ranks of a cluster. */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/zero/zero.h"
+#include "cluster/cluster.h"
+
+#define MAX_ARGS 64
+
+typedef struct bench {
+    zero_options_t options;
+    char *const *argv;
+    int argc;
+    char path[PATH_MAX], out[PATH_MAX];
+    FILE *json; /* or NULL */
+    zero_rows_t rows;
+    int all_ok;
+} bench_t;
+
+/* ---- a run --------------------------------------------------------------------------------------------------- */
+
+static tw_status_t start(const bench_t *bench, const zero_set_t *set, int64_t seed)
+{
+    char child[64], child_seed[64], child_out[PATH_MAX + 16];
+    const char *argv[MAX_ARGS + 4];
+    int n = 0, exit_code = 0;
+
+    snprintf(child, sizeof(child), "--child=%s", set->name);
+    snprintf(child_seed, sizeof(child_seed), "--child-seed=%" PRId64, seed);
+    snprintf(child_out, sizeof(child_out), "--child-out=%s", bench->out);
+    for (; n < bench->argc && n < MAX_ARGS; n++) {
+        argv[n] = bench->argv[n];
+    }
+    argv[n++] = child;
+    argv[n++] = child_seed;
+    argv[n++] = child_out;
+    argv[n] = NULL;
+    const tw_cluster_params_t params = {.n_nodes = bench->options.n_nodes,
+                                        .ranks_per_node = bench->options.ranks_per_node,
+                                        .link_bps = bench->options.link_bps,
+                                        .path = bench->path,
+                                        .argv = argv};
+    tw_status_t status = tw_cluster_run(&params, &exit_code);
+    if (status == TW_OK && exit_code != 0) {
+        tw_error("%s, seed %" PRId64 ": ended with %d", set->name, seed, exit_code);
+        return TW_ERR_INTERNAL;
+    }
+    return status;
+}
+
+/* The row that rank 0 has left, beside the base's. */
+static tw_status_t finish(bench_t *bench, const char *set, int64_t seed)
+{
+    size_t before = bench->rows.n_rows;
+    tw_status_t status = zero_rows_read(bench->out, &bench->rows);
+
+    if (status == TW_OK && bench->rows.n_rows != before + 1) {
+        tw_error("%s: %zu rows instead of one", bench->out, bench->rows.n_rows - before);
+        status = TW_ERR_FORMAT;
+    }
+    if (status != TW_OK) {
+        return status;
+    }
+    zero_row_t *row = &bench->rows.rows[before];
+    const zero_row_t *base = zero_rows_find(&bench->rows, &bench->options, ZERO_BASE, seed);
+    if (base != NULL) {
+        zero_row_compare(row, base);
+    }
+    if (strcmp(row->set, set) != 0) {
+        tw_error("%s: a row of %s instead of %s", bench->out, row->set, set);
+        return TW_ERR_FORMAT;
+    }
+    return bench->json != NULL ? zero_row_write(row, bench->json) : TW_OK;
+}
+
+static void run_one(bench_t *bench, const zero_set_t *set, int64_t seed)
+{
+    const zero_row_t *row = zero_rows_find(&bench->rows, &bench->options, set->name, seed);
+    tw_status_t status = TW_OK;
+
+    if (row == NULL) {
+        status = start(bench, set, seed);
+        status = status == TW_OK ? finish(bench, set->name, seed) : status;
+        row = status == TW_OK ? &bench->rows.rows[bench->rows.n_rows - 1] : NULL;
+    }
+    if (row != NULL) {
+        zero_report_row(row);
+    }
+    bench->all_ok &= row != NULL && row->ok;
+}
+
+/* The base first, which the others are compared with. */
+static void run_all(bench_t *bench)
+{
+    const zero_options_t *options = &bench->options;
+
+    for (int64_t seed = options->first_seed; seed < options->first_seed + options->n_seeds; seed++) {
+        for (int is_base = 1; is_base >= 0; is_base--) {
+            for (size_t i = 0; i < options->n_sets; i++) {
+                if ((strcmp(options->sets[i]->name, ZERO_BASE) == 0) == is_base) {
+                    run_one(bench, options->sets[i], seed);
+                }
+            }
+        }
+    }
+}
+
+/* ---- files --------------------------------------------------------------------------------------------------- */
+
+static tw_status_t find_self(bench_t *bench)
+{
+    ssize_t n = readlink("/proc/self/exe", bench->path, sizeof(bench->path) - 1);
+    if (n < 0) {
+        tw_error("/proc/self/exe: %s", strerror(errno));
+        return TW_ERR_IO;
+    }
+    bench->path[n] = '\0';
+    const char *folder = getenv("TMPDIR");
+    snprintf(bench->out, sizeof(bench->out), "%s/thinwire-zero.XXXXXX", folder != NULL ? folder : "/tmp");
+    int fd = mkstemp(bench->out);
+    if (fd < 0) {
+        tw_error("%s: %s", bench->out, strerror(errno));
+        return TW_ERR_IO;
+    }
+    close(fd);
+    return TW_OK;
+}
+
+static tw_status_t open_json(bench_t *bench)
+{
+    const zero_options_t *options = &bench->options;
+    tw_status_t status = TW_OK;
+
+    if (options->json == NULL) {
+        return TW_OK;
+    }
+    if (options->resume) {
+        status = zero_rows_read(options->json, &bench->rows);
+    } else if (options->metrics != NULL) {
+        (void)unlink(options->metrics); /* runs append to it */
+    }
+    if (status != TW_OK && status != TW_ERR_NOT_FOUND) {
+        return status;
+    }
+    bench->json = fopen(options->json, options->resume ? "ae" : "we");
+    if (bench->json == NULL) {
+        tw_error("%s: %s", options->json, strerror(errno));
+        return TW_ERR_IO;
+    }
+    return TW_OK;
+}
+
+static int run_bench(bench_t *bench)
+{
+    tw_status_t status = open_json(bench);
+
+    if (status == TW_OK) {
+        status = find_self(bench);
+    }
+    if (status != TW_OK) {
+        return 1;
+    }
+    bench->all_ok = 1;
+    zero_report_head(&bench->options);
+    run_all(bench);
+    zero_report_seeds(&bench->options, &bench->rows);
+    (void)unlink(bench->out);
+    if (bench->json != NULL && fclose(bench->json) != 0) {
+        tw_error("%s: %s", bench->options.json, strerror(errno));
+        bench->all_ok = 0;
+    }
+    return bench->all_ok ? 0 : 1;
+}
+
+/* OpenBLAS has threads of its own from the start unless it is told otherwise, and a cluster forks. */
+static int restart(char **argv)
+{
+    const char *n_threads = getenv("OPENBLAS_NUM_THREADS");
+    if (n_threads != NULL && strcmp(n_threads, "1") == 0) {
+        return 0;
+    }
+    if (setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0) {
+        execv("/proc/self/exe", argv);
+    }
+    tw_error("cannot be started again with OPENBLAS_NUM_THREADS=1: %s", strerror(errno));
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    bench_t bench = {.argv = argv, .argc = argc};
+
+    if (restart(argv) != 0) {
+        return 1;
+    }
+    zero_options_parse(argc, argv, &bench.options);
+    if (bench.options.child != NULL) {
+        return zero_rank_run(&bench.options);
+    }
+    if (argc > MAX_ARGS) {
+        tw_error("more than %d arguments", MAX_ARGS);
+        return 2;
+    }
+    int code = run_bench(&bench);
+    zero_rows_cleanup(&bench.rows);
+    return code;
+}

@@ -1,0 +1,82 @@
+/** The benchmark of the trainer's feature sets: each is a run of its own in a cluster in a box, all in one call, compared with
+ *  plain ZeRO-3 of the same seed. Read sets.c (what a set switches on), rank.c (a run), rows.c (what comes of it, and rows of
+ *  earlier calls), report.c. */
+#ifndef TW_BENCH_ZERO_ZERO_H
+#define TW_BENCH_ZERO_ZERO_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "core/core.h"
+#include "trainer/trainer.h"
+
+#define ZERO_MAX_SETS 16
+#define ZERO_BASE "zero3" /**< what the others are compared with */
+
+/** A name for what the configuration switches on. */
+typedef struct zero_set {
+    const char *name;
+    const char *const *keys; /**< "key=value", NULL-terminated */
+} zero_set_t;
+
+/** NULL: there is none of that name. */
+const zero_set_t *zero_set_find(const char *name);
+/** Past the end: NULL. */
+const zero_set_t *zero_set_get(size_t index);
+
+typedef struct zero_options {
+    const zero_set_t *sets[ZERO_MAX_SETS];
+    size_t n_sets;
+    int n_nodes, ranks_per_node;
+    double link_bps;
+    int64_t steps, tokens, warmup, first_seed, n_seeds;
+    double params, lr;
+    const char *data, *json, *metrics;
+    int resume;
+    /* of a run in the cluster */
+    const zero_set_t *child;
+    int64_t child_seed;
+    const char *child_out;
+} zero_options_t;
+
+void zero_options_parse(int argc, char **argv, zero_options_t *options);
+
+/** A set's run. Numbers that are not known are NaN. */
+typedef struct zero_row {
+    char set[24], losses[20]; /**< losses: a hash of the loss of every step, bit by bit */
+    int64_t seed, stage, nodes, ranks_per_node, params, steps, tokens;
+    double link_bps, lr;
+    int64_t warmup;
+    double step_sec_median, wait_share, inter_node_bytes_per_step, in_node_bytes_per_step;
+    double first_loss, last_loss, val_loss, delta_bits;
+    double load_inter_node_bytes, val_inter_node_bytes, upkeep_inter_node_bytes;
+    double peak_rss_bytes, planned_rss_bytes;
+    double bytes_ratio, speedup; /**< against ZERO_BASE of the same seed */
+    int losses_equal;            /**< to its: 1, 0, or -1: there is none */
+    int ok;
+} zero_row_t;
+
+typedef struct zero_rows {
+    zero_row_t *rows;
+    size_t n_rows;
+} zero_rows_t;
+
+/** One rank's part of a set's run; rank 0 writes the row to options->child_out. Returns the exit code. */
+int zero_rank_run(const zero_options_t *options);
+
+tw_status_t zero_row_write(const zero_row_t *row, FILE *out);
+/** Add the rows of a file of JSON lines. TW_ERR_NOT_FOUND: no such file (silent); TW_ERR_FORMAT, TW_ERR_IO (logged). */
+tw_status_t zero_rows_read(const char *path, zero_rows_t *rows);
+/** NULL: no row of this set and seed that was made with these options. */
+const zero_row_t *zero_rows_find(const zero_rows_t *rows, const zero_options_t *options, const char *set,
+                                 int64_t seed);
+/** bytes_ratio, speedup, losses_equal. */
+void zero_row_compare(zero_row_t *row, const zero_row_t *base);
+void zero_rows_cleanup(zero_rows_t *rows);
+
+void zero_report_head(const zero_options_t *options);
+void zero_report_row(const zero_row_t *row);
+/** With several seeds: the difference of the validation loss, its 95 % interval. */
+void zero_report_seeds(const zero_options_t *options, const zero_rows_t *rows);
+
+#endif
