@@ -54,6 +54,12 @@ class _Shapes:
 def _build() -> type:
     from torch._C._distributed_c10d import Backend, ProcessGroupGloo
 
+    try:
+        Backend(0, 1)
+    except TypeError as error:
+        raise RuntimeError("the backend thinwire needs a newer torch than %s: its backends cannot be written in Python"
+                           % torch.__version__) from error
+
     class ThinwireBackend(Backend):
         """One process group's."""
 

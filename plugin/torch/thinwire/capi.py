@@ -166,7 +166,6 @@ _FUNCTIONS = {
     "tw_config_check_environment": (C.c_size_t, _P, C.c_size_t),
     "tw_quant_codec_parse": (C.c_int, C.c_char_p, _P),
     "tw_quant_codec_format": (C.c_char_p, _P, _P, C.c_size_t),
-    "tw_job_from_env": (C.c_int, _P),
     "tw_transport_ucx_create": (C.c_int, _P, _P),
     "tw_transport_destroy": (None, _P),
     "tw_transport_describe": (C.c_char_p, _P),

@@ -290,20 +290,19 @@ class _Meeting:
                     self._store.delete_key(self._key + str(place))
 
     def job(self) -> capi.Job:
-        """The launcher's variables, with these ranks: a job may have been started without a launcher."""
-        job, everybody = capi.Job(), len(self._ranks) == dist.get_world_size()
-        capi.check(capi.lib().tw_job_from_env(C.byref(job)), "job")
-        if not everybody or (job.rank, job.world) != (self._place, len(self._ranks)):
-            job.rank, job.world, job.local_rank, job.local_world = self._place, len(self._ranks), -1, -1
+        """torch's ranks: a job may have been started without a launcher. What the environment says of the rest holds."""
+        environment, world = os.environ, len(self._ranks)
+        everybody = world == dist.get_world_size()
         address, port, secret = self._exchange()
         # MASTER_ADDR is the host of the default group's first rank.
-        if not os.environ.get("MASTER_ADDR") or self._ranks[0] != 0:
-            job.master_addr = address.encode()
-        if not os.environ.get("TW_RENDEZVOUS_PORT") or not everybody:
-            job.master_port = int(port)
-        if not os.environ.get("TW_JOB_TOKEN"):
-            job.token = secret.encode()
-        return job
+        if self._ranks[0] == 0:
+            address = environment.get("MASTER_ADDR") or address
+        if everybody:
+            port = environment.get("TW_RENDEZVOUS_PORT") or port
+        launched = everybody and environment.get("RANK") == str(self._place)
+        local = [int(environment.get(name, -1)) if launched else -1 for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+        token = environment.get("TW_JOB_TOKEN") or secret
+        return capi.Job(self._place, world, local[0], local[1], address.encode(), int(port), token.encode(), b"torch")
 
 
 class _Job:
