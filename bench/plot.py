@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the JSON lines of a benchmark as one picture: bandwidth over size, a line per mode.
+"""Draws JSON lines as one picture: a benchmark's bandwidth over size, a line per mode; or a training run's loss, bytes or
+bits over its steps, a line per set and seed.
 
 usage: plot FILE.json [-o FILE.png] [--y KEY] [--title TEXT]
 """
@@ -20,6 +21,13 @@ UNITS = {
     "rel_rmse": "relative RMSE",
     "link_utilization": "part of the link's rate in use",
 }
+STEP_UNITS = {
+    "loss": "training loss",
+    "delta_bits": "bits a parameter of the weights' changes",
+    "inter_node_bytes": "bytes between nodes in a step",
+    "step_sec": "seconds a step",
+}
+WINDOW = 10  # steps that a point of a noisy line is the mean of
 SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
@@ -27,7 +35,19 @@ def fail(text):
     sys.exit("plot: " + text)
 
 
-def read_rows(path, key):
+def is_of_steps(path):
+    """Is this a training run's file? Its lines have steps."""
+    try:
+        with open(path) as file:
+            first = json.loads(file.readline() or "{}")
+    except OSError as error:
+        fail("%s: %s" % (path, error.strerror))
+    except ValueError:
+        return False
+    return isinstance(first, dict) and "step" in first
+
+
+def read_rows(path, key, needed):
     """The objects of a file of JSON lines; every one must have what the picture needs."""
     rows = []
     try:
@@ -36,7 +56,7 @@ def read_rows(path, key):
                 if not line.strip():
                     continue
                 row = json.loads(line)
-                for name in NEEDED + (key,):
+                for name in needed + (key,):
                     if not isinstance(row, dict) or name not in row:
                         fail("%s:%d: has no '%s'" % (path, number, name))
                 rows.append(row)
@@ -124,6 +144,49 @@ def make_script(rows, args, folder):
     ])
 
 
+def make_step_lines(rows, key):
+    """[(label, [(step, mean of the last steps)])], in the order in which they first appear."""
+    several = len({row.get("seed") for row in rows}) > 1
+    lines = {}
+    for row in rows:
+        label = row.get("set", key) + (", seed %s" % row["seed"] if several else "")
+        lines.setdefault(label, []).append((row["step"], row[key] or 0))
+    if key == "delta_bits":
+        lines = {label: points for label, points in lines.items() if any(value for _, value in points)}
+    return [(label, smooth(sorted(points))) for label, points in lines.items()]
+
+
+def smooth(points):
+    out = []
+    for i, (step, _) in enumerate(points):
+        window = points[max(0, i + 1 - WINDOW):i + 1]
+        out.append((step, sum(value for _, value in window) / len(window)))
+    return out
+
+
+def make_step_script(rows, args, folder):
+    lines = make_step_lines(rows, args.y)
+    if not lines:
+        fail("%s: no line has any '%s'" % (args.file, args.y))
+    plots = []
+    for i, (label, points) in enumerate(lines):
+        path = os.path.join(folder, "line%d" % i)
+        with open(path, "w") as file:
+            file.writelines("%d %.9g\n" % point for point in points)
+        plots.append("%s using 1:2 with lines linewidth 2 title %s noenhanced" % (quote(path), quote(label)))
+    return "\n".join([
+        "set terminal pngcairo size 960,600 enhanced font 'sans,12'",
+        "set output " + quote(args.output),
+        "set title %s noenhanced" % quote(args.title or os.path.basename(args.file)),
+        "set xlabel 'step'",
+        "set ylabel " + quote(STEP_UNITS[args.y]),
+        "set yrange [%s:*]" % ("*" if args.y == "loss" else "0"),
+        "set grid",
+        "plot " + ", \\\n     ".join(plots),
+        "",
+    ])
+
+
 def main():
     folder = os.environ.get("BUILD_WORKING_DIRECTORY")
     if folder:
@@ -131,16 +194,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("file", help="JSON lines, as the benchmarks' --json writes them")
     parser.add_argument("-o", "--output", help="the picture (default: FILE with .png instead of .json)")
-    parser.add_argument("--y", default="algbw_GBps", choices=sorted(UNITS), help="what to draw (default: %(default)s)")
+    parser.add_argument("--y", choices=sorted(UNITS) + sorted(STEP_UNITS),
+                        help="what to draw (default: algbw_GBps, or loss over steps)")
     parser.add_argument("--title", help="default: what was measured, on how many nodes")
     args = parser.parse_args()
     args.output = args.output or os.path.splitext(args.file)[0] + ".png"
-    rows = read_rows(args.file, args.y)
+    of_steps = is_of_steps(args.file)
+    args.y = args.y or ("loss" if of_steps else "algbw_GBps")
+    if args.y not in (STEP_UNITS if of_steps else UNITS):
+        fail("%s: --y %s is for %s" % (args.file, args.y, "benchmarks" if of_steps else "training runs"))
+    rows = read_rows(args.file, args.y, ("step",) if of_steps else NEEDED)
     gnuplot = shutil.which("gnuplot")
     if not gnuplot:
         fail("gnuplot is not installed (Debian: gnuplot-nox)")
     with tempfile.TemporaryDirectory() as scratch:
-        script = make_script(rows, args, scratch)
+        script = (make_step_script if of_steps else make_script)(rows, args, scratch)
         done = subprocess.run([gnuplot], input=script.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode != 0:
         fail("gnuplot: " + done.stderr.decode(errors="replace").strip())
