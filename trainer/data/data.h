@@ -36,7 +36,7 @@ typedef struct tw_data tw_data_t;
 tw_status_t tw_data_open(const tw_data_config_t *config, tw_data_t **out);
 void tw_data_close(tw_data_t *data);
 
-/** Tokens are below it: 256 for bytes, the vocabulary's, or for a token file the largest token + 1 (looks at all of it once). */
+/** Tokens are below it: 256 for bytes, the vocabulary's, and for a token file at least the largest token + 1. */
 size_t tw_data_vocab_size(const tw_data_t *data);
 uint64_t tw_data_n_tokens(const tw_data_t *data, tw_data_split_t split);
 /** Sequences of seq_len tokens and their targets that the split holds; 0 if it is too short for one. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/data/encode.h"
 #include "trainer/data/kjv.h"
 #include "trainer/data/state.h"
 
@@ -18,21 +19,32 @@ static int is_token_file(const char *path)
     return length > 4 && strcmp(path + length - 4, ".bin") == 0;
 }
 
-static tw_status_t open_file(const tw_data_config_t *config, const char *path, tw_data_tokens_t *tokens)
+/* What opening needs besides the configuration. */
+typedef struct opening {
+    const tw_data_config_t *config;
+    char folder[TW_DATA_PATH_BYTES]; /* of caches */
+    tw_bpe_t *bpe;                   /* NULL: a token per byte */
+} opening_t;
+
+static tw_status_t open_text(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
-    char kjv[TW_DATA_PATH_BYTES], folder[TW_DATA_PATH_BYTES];
-    if (!given(path)) {
-        tw_status_t status = tw_data_cache_folder(config->cache_dir, folder);
-        if (status == TW_OK) {
-            status = tw_data_kjv(folder, kjv);
-        }
-        if (status != TW_OK) {
-            return status;
-        }
-        path = kjv;
+    if (!opening->bpe) {
+        return tw_data_tokens_of_bytes(path, tokens);
     }
-    return is_token_file(path) ? tw_data_tokens_of_words(path, tokens)
-                               : tw_data_tokens_of_bytes(path, tokens);
+    tw_data_vocab_t vocab = {opening->config->vocab, opening->config->merges, opening->bpe};
+    char encoded[TW_DATA_PATH_BYTES];
+    tw_status_t status = tw_data_encode(path, &vocab, opening->folder, encoded);
+    return status == TW_OK ? tw_data_tokens_of_words(encoded, tokens) : status;
+}
+
+static tw_status_t open_file(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
+{
+    char kjv[TW_DATA_PATH_BYTES];
+    if (given(path)) {
+        return is_token_file(path) ? tw_data_tokens_of_words(path, tokens) : open_text(opening, path, tokens);
+    }
+    tw_status_t status = tw_data_kjv(opening->folder, kjv);
+    return status == TW_OK ? open_text(opening, kjv, tokens) : status;
 }
 
 static size_t vocab_size_of(const tw_data_tokens_t *tokens)
@@ -47,8 +59,10 @@ static void find_splits(const tw_data_config_t *config, tw_data_t *data)
     data->splits[TW_DATA_TRAIN] = (tw_data_range_t){file, 0, file->n - n_val};
     data->splits[TW_DATA_VAL] = given(config->val_path) ? (tw_data_range_t){other, 0, other->n}
                                                         : (tw_data_range_t){file, file->n - n_val, n_val};
-    size_t size = vocab_size_of(file), val_size = given(config->val_path) ? vocab_size_of(other) : 0;
-    data->vocab_size = size > val_size ? size : val_size;
+    size_t sizes[] = {vocab_size_of(file), given(config->val_path) ? vocab_size_of(other) : 0};
+    for (int i = 0; i < 2; i++) { /* a vocabulary that is given may be larger */
+        data->vocab_size = sizes[i] > data->vocab_size ? sizes[i] : data->vocab_size;
+    }
 }
 
 static tw_status_t check_config(const tw_data_config_t *config)
@@ -61,19 +75,31 @@ static tw_status_t check_config(const tw_data_config_t *config)
         tw_error("data: a vocabulary needs both of its files, vocab.json and merges.txt");
         return TW_ERR_INVALID;
     }
-    if (given(config->vocab)) {
-        tw_error("%s: vocabularies are not read yet: give a file of tokens", config->vocab);
-        return TW_ERR_UNSUPPORTED;
-    }
     return TW_OK;
 }
 
-static tw_status_t open_files(const tw_data_config_t *config, tw_data_t *data)
+/* A folder of caches is made only for those who need one. */
+static int needs_folder(const tw_data_config_t *config)
 {
-    tw_status_t status = open_file(config, config->path, &data->files[0]);
-    if (status == TW_OK && given(config->val_path)) {
-        status = open_file(config, config->val_path, &data->files[1]);
+    return !given(config->path) || given(config->vocab);
+}
+
+static tw_status_t open_files(opening_t *opening, tw_data_t *data)
+{
+    const tw_data_config_t *config = opening->config;
+    tw_status_t status =
+        needs_folder(config) ? tw_data_cache_folder(config->cache_dir, opening->folder) : TW_OK;
+    if (status == TW_OK && given(config->vocab)) {
+        status = tw_bpe_create(config->vocab, config->merges, &opening->bpe);
+        data->vocab_size = status == TW_OK ? tw_bpe_vocab_size(opening->bpe) : 0;
     }
+    if (status == TW_OK) {
+        status = open_file(opening, config->path, &data->files[0]);
+    }
+    if (status == TW_OK && given(config->val_path)) {
+        status = open_file(opening, config->val_path, &data->files[1]);
+    }
+    tw_bpe_destroy(opening->bpe);
     return status;
 }
 
@@ -88,7 +114,8 @@ tw_status_t tw_data_open(const tw_data_config_t *config, tw_data_t **out)
         tw_error("data: out of memory");
         return TW_ERR_NO_MEMORY;
     }
-    status = open_files(config, data);
+    opening_t opening = {.config = config};
+    status = open_files(&opening, data);
     if (status != TW_OK) {
         tw_data_close(data);
         return status;

@@ -1,0 +1,65 @@
+/* Encoded text is kept by what it was made of: a file's name is a checksum of text and vocabulary. */
+#include "trainer/data/encode.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+static tw_status_t add_checksum(const char *path, uint64_t *checksum)
+{
+    tw_data_map_t map;
+    tw_status_t status = tw_data_map(path, &map);
+    if (status == TW_OK) {
+        *checksum = XXH3_64bits_withSeed(map.at ? map.at : (const unsigned char *)"", map.bytes, *checksum);
+        tw_data_unmap(&map);
+    }
+    return status;
+}
+
+static tw_status_t checksum_of(const char *text_path, const tw_data_vocab_t *vocab, uint64_t *checksum)
+{
+    *checksum = 1; /* of the encoding itself */
+    tw_status_t status = add_checksum(vocab->vocab_path, checksum);
+    if (status == TW_OK) {
+        status = add_checksum(vocab->merges_path, checksum);
+    }
+    return status == TW_OK ? add_checksum(text_path, checksum) : status;
+}
+
+/* What goes wrong stays in the file, and shows when it is closed. */
+static tw_status_t write_tokens(void *ctx, const uint16_t *tokens, size_t n)
+{
+    fwrite(tokens, sizeof(*tokens), n, ctx);
+    return TW_OK;
+}
+
+static tw_status_t write_file(const char *text_path, const tw_data_vocab_t *vocab, const char *path)
+{
+    tw_data_map_t text;
+    tw_data_writer_t writer;
+    tw_status_t status = tw_data_map(text_path, &text);
+    if (status != TW_OK) {
+        return status;
+    }
+    status = tw_data_writer_open(&writer, path);
+    if (status == TW_OK) {
+        status = tw_bpe_encode(vocab->bpe, text_path, text.at, text.bytes, write_tokens, writer.out);
+        status = tw_data_writer_close(&writer, status);
+    }
+    tw_data_unmap(&text);
+    return status;
+}
+
+tw_status_t tw_data_encode(const char *text_path, const tw_data_vocab_t *vocab, const char *folder,
+                           char *path)
+{
+    uint64_t checksum;
+    tw_status_t status = checksum_of(text_path, vocab, &checksum);
+    if (status != TW_OK) {
+        return status;
+    }
+    snprintf(path, TW_DATA_PATH_BYTES, "%.*s/bpe-%016" PRIx64 ".bin", TW_DATA_PATH_BYTES - 32, folder,
+             checksum);
+    return access(path, R_OK) == 0 ? TW_OK : write_file(text_path, vocab, path);
+}

@@ -1,0 +1,26 @@
+/** Private to trainer/data: text as a file of tokens. */
+#ifndef TW_TRAINER_DATA_ENCODE_H
+#define TW_TRAINER_DATA_ENCODE_H
+
+#include "trainer/data/bpe.h"
+#include "trainer/data/file.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_data_vocab {
+    const char *vocab_path, *merges_path;
+    const tw_bpe_t *bpe;
+} tw_data_vocab_t;
+
+/** The path of a text's tokens (uint16), into `path` [TW_DATA_PATH_BYTES]: in `folder`, encoded unless the same text has been by the same
+ *  vocabulary before. Errors of tw_data_map, tw_bpe_encode and tw_data_writer_close. */
+tw_status_t tw_data_encode(const char *text_path, const tw_data_vocab_t *vocab, const char *folder,
+                           char *path);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,39 @@
+/** Private to trainer/data: which pairs of tokens become one, and which of them first. */
+#ifndef TW_TRAINER_DATA_MERGES_H
+#define TW_TRAINER_DATA_MERGES_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_MERGE_NONE UINT32_MAX
+
+typedef struct tw_merge {
+    uint32_t pair;   /**< left << 16 | right */
+    uint32_t rank;   /**< lower ones first; TW_MERGE_NONE: no entry */
+    uint16_t merged; /**< what they become */
+} tw_merge_t;
+
+/** A hash table with open addressing, never more than half full. */
+typedef struct tw_merges {
+    tw_merge_t *entries; /**< [mask + 1] */
+    uint32_t mask;
+} tw_merges_t;
+
+/** For up to n_merges of them. TW_ERR_NO_MEMORY; logged. */
+tw_status_t tw_merges_init(tw_merges_t *merges, size_t n_merges);
+void tw_merges_cleanup(tw_merges_t *merges);
+/** Add one; of two for the same pair the later one counts. */
+void tw_merges_add(tw_merges_t *merges, uint16_t left, uint16_t right, uint32_t rank, uint16_t merged);
+/** NULL: they stay two. */
+const tw_merge_t *tw_merges_find(const tw_merges_t *merges, uint16_t left, uint16_t right);
+/** Merge tokens [n] in place until nothing is left to merge; returns how many remain. */
+size_t tw_merges_apply(const tw_merges_t *merges, uint16_t *tokens, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
