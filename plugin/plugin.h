@@ -1,7 +1,8 @@
 /** What existing jobs load: the NCCL plugin, libnccl-net-thinwire.so. Programs do not link it; NCCL opens it, and reads the tables
- *  ncclTunerPlugin_vN. Read in this order:
+ *  ncclNetPlugin_vN and ncclTunerPlugin_vN. Read in this order:
  *    nccl/abi/     NCCL's plugin interface, version by version: layouts and numbers
  *    nccl/log.h    NCCL's logger as this process's log, statuses as NCCL's results
+ *    nccl/net/     NCCL's messages between nodes, over UCX
  *    nccl/tuner/   which algorithm and protocol NCCL takes, by what the network can do
  *
  *  Here are only its variables, for a program that lists them. */
@@ -14,6 +15,7 @@
 extern "C" {
 #endif
 
+extern const tw_config_table_t tw_net_config_table;
 extern const tw_config_table_t tw_tuner_config_table;
 
 #ifdef __cplusplus

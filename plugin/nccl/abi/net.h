@@ -1,0 +1,246 @@
+/** NCCL's net plugins, v7 to v12: how NCCL moves bytes between nodes. What NCCL reads by position is declared once for all versions
+ *  where it is the same in all, and a version differs from the one before it as its comment says. */
+#ifndef TW_PLUGIN_NCCL_ABI_NET_H
+#define TW_PLUGIN_NCCL_ABI_NET_H
+
+#include "plugin/nccl/abi/common.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What listen writes and connect reads; NCCL carries it from the one process to the other. */
+#define TW_NCCL_HANDLE_BYTES 128
+/** Requests that NCCL has under way on one connection. */
+#define TW_NCCL_REQUESTS 32
+/** Largest message that older versions, which count in ints, can be given. */
+#define TW_NCCL_MESSAGE_BYTES ((size_t)1 << 30)
+
+/** Bits of where a pointer may point. */
+#define TW_NCCL_PTR_HOST 1
+#define TW_NCCL_PTR_CUDA 2
+
+/** The network is not driven by the GPU. */
+#define TW_NCCL_NET_DEVICE_HOST 0
+#define TW_NCCL_NET_DEVICE_NO_VERSION 0
+
+/** railId, planeId. */
+#define TW_NCCL_ID_UNDEFINED (-1)
+
+/* ---- what a device is ---------------------------------------------------------------------------------------- */
+
+/** v7. Names and paths stay the plugin's. */
+typedef struct tw_nccl_net_props_v7 {
+    char *name;
+    char *pci_path; /**< below /sys; NULL: none */
+    uint64_t guid;  /**< equal for ports of one chip */
+    int ptr_support;
+    int speed_mbps;
+    int port;
+    float latency_us; /**< 0: NCCL's own guess */
+    int max_comms;
+    int max_recvs; /**< that one irecv may group */
+    int net_device_type;
+    int net_device_version;
+} tw_nccl_net_props_v7_t;
+
+/** v8: with reg_is_global. */
+typedef struct tw_nccl_net_props_v8 {
+    char *name;
+    char *pci_path;
+    uint64_t guid;
+    int ptr_support;
+    int reg_is_global; /**< a registration holds for all connections */
+    int speed_mbps;
+    int port;
+    float latency_us;
+    int max_comms;
+    int max_recvs;
+    int net_device_type;
+    int net_device_version;
+} tw_nccl_net_props_v8_t;
+
+/** v9, v10: with force_flush, the devices that one stands for, and the largest messages. */
+typedef struct tw_nccl_net_props_v9 {
+    char *name;
+    char *pci_path;
+    uint64_t guid;
+    int ptr_support;
+    int reg_is_global;
+    int force_flush;
+    int speed_mbps;
+    int port;
+    float latency_us;
+    int max_comms;
+    int max_recvs;
+    int net_device_type;
+    int net_device_version;
+    int n_devs, devs[4];
+    size_t max_p2p_bytes;
+    size_t max_coll_bytes;
+} tw_nccl_net_props_v9_t;
+
+/** v11: with max_multi_request at the end. */
+typedef struct tw_nccl_net_props_v11 {
+    tw_nccl_net_props_v9_t v9;
+    int max_multi_request;
+} tw_nccl_net_props_v11_t;
+
+/** v12: 8 devices, and ids of rail and plane. */
+typedef struct tw_nccl_net_props_v12 {
+    char *name;
+    char *pci_path;
+    uint64_t guid;
+    int ptr_support;
+    int reg_is_global;
+    int force_flush;
+    int speed_mbps;
+    int port;
+    float latency_us;
+    int max_comms;
+    int max_recvs;
+    int net_device_type;
+    int net_device_version;
+    int n_devs, devs[8];
+    size_t max_p2p_bytes;
+    size_t max_coll_bytes;
+    int max_multi_request;
+    int16_t rail_id, plane_id;
+} tw_nccl_net_props_v12_t;
+
+/* ---- functions that are the same in all versions ------------------------------------------------------------ */
+
+/** connect and accept: *comm is NULL as long as the other side is not there; neither may block. isend, irecv: *request is NULL
+ *  if it cannot be taken now. test: sizes may be NULL. iflush: *request NULL: nothing to wait for. */
+typedef tw_nccl_result_t (*tw_nccl_net_devices_t)(int *n);
+typedef tw_nccl_result_t (*tw_nccl_net_accept_t)(void *listen_comm, void **recv_comm, void **device_handle);
+typedef tw_nccl_result_t (*tw_nccl_net_reg_t)(void *comm, void *data, size_t bytes, int type, void **mhandle);
+typedef tw_nccl_result_t (*tw_nccl_net_reg_dmabuf_t)(void *comm, void *data, size_t bytes, int type,
+                                                     uint64_t offset, int fd, void **mhandle);
+typedef tw_nccl_result_t (*tw_nccl_net_dereg_t)(void *comm, void *mhandle);
+typedef tw_nccl_result_t (*tw_nccl_net_flush_t)(void *recv_comm, int n, void **data, int *sizes,
+                                                void **mhandles, void **request);
+typedef tw_nccl_result_t (*tw_nccl_net_test_t)(void *request, int *done, int *sizes);
+typedef tw_nccl_result_t (*tw_nccl_net_close_t)(void *comm);
+typedef tw_nccl_result_t (*tw_nccl_net_device_mr_t)(void *comm, void *mhandle, void **device_mhandle);
+typedef tw_nccl_result_t (*tw_nccl_net_consumed_t)(void *recv_comm, int n, void *request);
+typedef tw_nccl_result_t (*tw_nccl_net_make_vdevice_t)(int *dev, void *props);
+
+/** The middle of every table from v8 on. */
+#define TW_NCCL_NET_REGISTRATION             \
+    tw_nccl_net_accept_t accept;             \
+    tw_nccl_net_reg_t reg_mr;                \
+    tw_nccl_net_reg_dmabuf_t reg_mr_dma_buf; \
+    tw_nccl_net_dereg_t dereg_mr;
+/** And the end of all; the last two may be NULL. */
+#define TW_NCCL_NET_COMPLETION         \
+    tw_nccl_net_flush_t iflush;        \
+    tw_nccl_net_test_t test;           \
+    tw_nccl_net_close_t close_send;    \
+    tw_nccl_net_close_t close_recv;    \
+    tw_nccl_net_close_t close_listen;  \
+    tw_nccl_net_device_mr_t device_mr; \
+    tw_nccl_net_consumed_t irecv_consumed;
+
+/* ---- tables --------------------------------------------------------------------------------------------------- */
+
+/** v7 (from 2.19): sizes are ints. */
+typedef struct tw_nccl_net_v7 {
+    const char *name;
+    tw_nccl_result_t (*init)(tw_nccl_logger_t logger);
+    tw_nccl_net_devices_t devices;
+    tw_nccl_result_t (*properties)(int dev, tw_nccl_net_props_v7_t *props);
+    tw_nccl_result_t (*listen)(int dev, void *handle, void **listen_comm);
+    tw_nccl_result_t (*connect)(int dev, void *handle, void **send_comm, void **device_handle);
+    tw_nccl_net_accept_t accept;
+    tw_nccl_result_t (*reg_mr)(void *comm, void *data, int bytes, int type, void **mhandle);
+    tw_nccl_net_reg_dmabuf_t reg_mr_dma_buf;
+    tw_nccl_net_dereg_t dereg_mr;
+    tw_nccl_result_t (*isend)(void *send_comm, void *data, int bytes, int tag, void *mhandle, void **request);
+    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,
+                              void **request);
+    TW_NCCL_NET_COMPLETION
+} tw_nccl_net_v7_t;
+
+/** v8 (from 2.20): registration takes a size_t. */
+typedef struct tw_nccl_net_v8 {
+    const char *name;
+    tw_nccl_result_t (*init)(tw_nccl_logger_t logger);
+    tw_nccl_net_devices_t devices;
+    tw_nccl_result_t (*properties)(int dev, tw_nccl_net_props_v8_t *props);
+    tw_nccl_result_t (*listen)(int dev, void *handle, void **listen_comm);
+    tw_nccl_result_t (*connect)(int dev, void *handle, void **send_comm, void **device_handle);
+    TW_NCCL_NET_REGISTRATION
+    tw_nccl_result_t (*isend)(void *send_comm, void *data, int bytes, int tag, void *mhandle, void **request);
+    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,
+                              void **request);
+    TW_NCCL_NET_COMPLETION
+} tw_nccl_net_v8_t;
+
+/** v9 (from 2.24): all sizes are size_t, but for those that test and iflush have. */
+typedef struct tw_nccl_net_v9 {
+    const char *name;
+    tw_nccl_result_t (*init)(tw_nccl_logger_t logger);
+    tw_nccl_net_devices_t devices;
+    tw_nccl_result_t (*properties)(int dev, tw_nccl_net_props_v9_t *props);
+    tw_nccl_result_t (*listen)(int dev, void *handle, void **listen_comm);
+    tw_nccl_result_t (*connect)(int dev, void *handle, void **send_comm, void **device_handle);
+    TW_NCCL_NET_REGISTRATION
+    tw_nccl_result_t (*isend)(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
+                              void **request);
+    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+                              void **request);
+    TW_NCCL_NET_COMPLETION
+    tw_nccl_net_make_vdevice_t make_vdevice;
+} tw_nccl_net_v9_t;
+
+/** v10 (from 2.26): handles for a profiler, and a traffic class for connect. */
+typedef struct tw_nccl_net_v10 {
+    const char *name;
+    tw_nccl_result_t (*init)(tw_nccl_logger_t logger, void *profiler);
+    tw_nccl_net_devices_t devices;
+    tw_nccl_result_t (*properties)(int dev, tw_nccl_net_props_v9_t *props);
+    tw_nccl_result_t (*listen)(int dev, void *handle, void **listen_comm);
+    tw_nccl_result_t (*connect)(int dev, void *config, void *handle, void **send_comm, void **device_handle);
+    TW_NCCL_NET_REGISTRATION
+    tw_nccl_result_t (*isend)(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
+                              void *phandle, void **request);
+    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+                              void **phandles, void **request);
+    TW_NCCL_NET_COMPLETION
+    tw_nccl_net_make_vdevice_t make_vdevice;
+} tw_nccl_net_v10_t;
+
+/** v11 (from 2.28), v12 (from 2.30): a context for each communicator; they differ in the properties. */
+#define TW_NCCL_NET_WITH_CONTEXT(properties_t)                                                        \
+    const char *name;                                                                                 \
+    tw_nccl_result_t (*init)(void **context, uint64_t comm_id, void *config, tw_nccl_logger_t logger, \
+                             void *profiler);                                                         \
+    tw_nccl_net_devices_t devices;                                                                    \
+    tw_nccl_result_t (*properties)(int dev, properties_t *props);                                     \
+    tw_nccl_result_t (*listen)(void *context, int dev, void *handle, void **listen_comm);             \
+    tw_nccl_result_t (*connect)(void *context, int dev, void *handle, void **send_comm,               \
+                                void **device_handle);                                                \
+    TW_NCCL_NET_REGISTRATION                                                                          \
+    tw_nccl_result_t (*isend)(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,      \
+                              void *phandle, void **request);                                         \
+    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags,          \
+                              void **mhandles, void **phandles, void **request);                      \
+    TW_NCCL_NET_COMPLETION                                                                            \
+    tw_nccl_net_make_vdevice_t make_vdevice;                                                          \
+    tw_nccl_result_t (*finalize)(void *context);                                                      \
+    tw_nccl_result_t (*set_net_attr)(void *context, void *attributes);
+
+typedef struct tw_nccl_net_v11 {
+    TW_NCCL_NET_WITH_CONTEXT(tw_nccl_net_props_v11_t)
+} tw_nccl_net_v11_t;
+
+typedef struct tw_nccl_net_v12 {
+    TW_NCCL_NET_WITH_CONTEXT(tw_nccl_net_props_v12_t)
+} tw_nccl_net_v12_t;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

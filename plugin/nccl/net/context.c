@@ -1,0 +1,259 @@
+/* Contexts, the devices of this process, and a UCX end for each device in use.
+ *
+ * NCCL's functions devices and properties get no context, and before v11 no function does: that alone is why there is state here that
+ * belongs to the process. */
+#include "plugin/nccl/net/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/plugin.h"
+
+static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
+static tw_net_devices_t process_devices; /* n: 0 until they are found; they do not change then */
+static double process_latency_us;
+static tw_net_context_t *process_context; /* of versions that have none */
+
+/* ---- devices ------------------------------------------------------------------------------------------------ */
+
+static void log_devices(const tw_net_devices_t *devices)
+{
+    for (int i = 0; i < devices->n; ++i) {
+        const tw_net_device_t *device = &devices->device[i];
+
+        tw_info("net: device %d: %s, %d Mb/s%s%s", i, device->name, device->speed_mbps,
+                device->pci_path[0] != '\0' ? ", " : "", device->pci_path);
+    }
+}
+
+/* Under the process's lock. */
+static tw_status_t find_devices_once(const tw_net_options_t *options)
+{
+    tw_net_devices_t found = {.n = 0};
+    tw_status_t status;
+
+    if (process_devices.n > 0) {
+        return TW_OK;
+    }
+    status = tw_net_devices_find(options, &found);
+    if (status == TW_OK) {
+        log_devices(&found);
+        process_devices = found;
+        process_latency_us = options->alpha_us;
+    }
+    return status;
+}
+
+const tw_net_devices_t *tw_net_devices_get(void)
+{
+    const tw_net_devices_t *devices;
+
+    pthread_mutex_lock(&process_lock);
+    devices = process_devices.n > 0 ? &process_devices : NULL;
+    pthread_mutex_unlock(&process_lock);
+    return devices;
+}
+
+const tw_net_device_t *tw_net_device_get(int dev)
+{
+    const tw_net_devices_t *devices = tw_net_devices_get();
+
+    return devices != NULL && dev >= 0 && dev < devices->n ? &devices->device[dev] : NULL;
+}
+
+float tw_net_latency_us(void)
+{
+    return (float)process_latency_us;
+}
+
+/* ---- contexts ----------------------------------------------------------------------------------------------- */
+
+static void context_init(tw_net_context_t *context)
+{
+    context->n_users = 1;
+    (void)pthread_mutex_init(&context->lock, NULL);
+    for (int i = 0; i < TW_NET_DEVICES_MAX; ++i) {
+        context->domain[i].context = context;
+        context->domain[i].device = &process_devices.device[i];
+        (void)pthread_mutex_init(&context->domain[i].lock, NULL);
+        (void)pthread_mutex_init(&context->domain[i].use_lock, NULL);
+    }
+}
+
+static void context_free(tw_net_context_t *context)
+{
+    for (int i = 0; i < TW_NET_DEVICES_MAX; ++i) {
+        (void)pthread_mutex_destroy(&context->domain[i].lock);
+        (void)pthread_mutex_destroy(&context->domain[i].use_lock);
+    }
+    (void)pthread_mutex_destroy(&context->lock);
+    tw_config_cleanup(&tw_net_config_table, &context->options);
+    free(context);
+}
+
+/* Under the process's lock. */
+static tw_status_t create(tw_net_context_t **out)
+{
+    tw_net_context_t *context = calloc(1, sizeof(*context));
+    tw_status_t status;
+
+    if (context == NULL) {
+        tw_error("net: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    status = tw_net_options_init(&context->options);
+    if (status != TW_OK) {
+        free(context);
+        return status;
+    }
+    context_init(context);
+    status = find_devices_once(&context->options);
+    if (status != TW_OK) {
+        context_free(context);
+        return status;
+    }
+    *out = context;
+    return TW_OK;
+}
+
+tw_status_t tw_net_context_create(tw_net_context_t **out)
+{
+    tw_status_t status;
+
+    pthread_mutex_lock(&process_lock);
+    status = create(out);
+    pthread_mutex_unlock(&process_lock);
+    return status;
+}
+
+tw_status_t tw_net_context_shared(tw_net_context_t **out)
+{
+    tw_status_t status = TW_OK;
+
+    pthread_mutex_lock(&process_lock);
+    if (process_context == NULL) {
+        status = create(&process_context);
+    }
+    if (status == TW_OK) {
+        *out = process_context;
+    }
+    pthread_mutex_unlock(&process_lock);
+    return status;
+}
+
+/* Whoever took it is done with it. */
+static void context_put(tw_net_context_t *context)
+{
+    int is_last;
+
+    pthread_mutex_lock(&context->lock);
+    is_last = --context->n_users == 0;
+    pthread_mutex_unlock(&context->lock);
+    if (is_last) {
+        context_free(context);
+    }
+}
+
+/* Connections that NCCL has given up while they were being made. */
+static void give_dials_up(tw_net_context_t *context)
+{
+    tw_net_dial_t *dial;
+
+    for (;;) {
+        pthread_mutex_lock(&context->lock);
+        dial = context->dials;
+        context->dials = dial != NULL ? dial->next : NULL;
+        pthread_mutex_unlock(&context->lock);
+        if (dial == NULL) {
+            return;
+        }
+        pthread_mutex_lock(&dial->domain->lock);
+        tw_p2p_dial_cancel(dial->p2p);
+        pthread_mutex_unlock(&dial->domain->lock);
+        tw_net_domain_put(dial->domain);
+        free(dial);
+    }
+}
+
+void tw_net_context_destroy(tw_net_context_t *context)
+{
+    if (context != NULL) {
+        give_dials_up(context);
+        context_put(context);
+    }
+}
+
+/* ---- domains ------------------------------------------------------------------------------------------------ */
+
+static tw_status_t open_end(tw_net_domain_t *domain)
+{
+    const tw_net_options_t *options = &domain->context->options;
+    tw_p2p_params_t params = {
+        .name = domain->device->name,
+        .net_tls = "tcp",
+        .net_devices = domain->device->name,
+        .n_peers = 16,
+        .streams = (int)options->streams,
+        .chunk_bytes = options->chunk_bytes,
+        .eager_bytes = options->eager_bytes,
+        .spin_sec = options->spin_sec,
+        .timeout_sec = options->timeout_sec,
+    };
+
+    tw_status_t status = tw_p2p_create(&params, &domain->p2p);
+
+    if (status == TW_OK) {
+        status = tw_net_ticker_start(domain);
+        if (status != TW_OK) {
+            tw_p2p_destroy(domain->p2p);
+        }
+    }
+    if (status != TW_OK) {
+        domain->p2p = NULL;
+    }
+    return status;
+}
+
+static void close_end(tw_net_domain_t *domain)
+{
+    tw_net_ticker_stop(domain);
+    tw_p2p_destroy(domain->p2p);
+    domain->p2p = NULL;
+}
+
+tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain_t **out)
+{
+    tw_net_domain_t *domain;
+    tw_status_t status = TW_OK;
+
+    if (tw_net_device_get(dev) == NULL) {
+        tw_error("net: there is no device %d", dev);
+        return TW_ERR_INVALID;
+    }
+    domain = &context->domain[dev];
+    pthread_mutex_lock(&domain->use_lock);
+    if (domain->n_users == 0) {
+        status = open_end(domain);
+    }
+    domain->n_users += status == TW_OK;
+    pthread_mutex_unlock(&domain->use_lock);
+    if (status == TW_OK) {
+        pthread_mutex_lock(&context->lock);
+        ++context->n_users;
+        pthread_mutex_unlock(&context->lock);
+        *out = domain;
+    }
+    return status;
+}
+
+void tw_net_domain_put(tw_net_domain_t *domain)
+{
+    tw_net_context_t *context = domain->context;
+
+    pthread_mutex_lock(&domain->use_lock);
+    if (--domain->n_users == 0) {
+        close_end(domain);
+    }
+    pthread_mutex_unlock(&domain->use_lock);
+    context_put(context);
+}

@@ -1,0 +1,121 @@
+/** The net: NCCL's messages between nodes, over transport/p2p.h. Read in this order:
+ *    net.h        what NCCL's versions are made of
+ *    options.c    variables
+ *    device.c     the network devices of this machine
+ *    state.h      what the next four share
+ *    ticker.c     what moves on when NCCL does not call
+ *    context.c    a UCX end for each device in use
+ *    comm.c       listen, connect, accept, close
+ *    request.c    send, receive, test
+ *    versions.c   NCCL's interface, v7 to v12
+ *
+ *  Any thread may call anything; what shares a device in one context waits for the other. Nothing blocks, but that a close lets go out
+ *  what was sent, for TW_PEER_TIMEOUT at most. All errors are logged. */
+#ifndef TW_PLUGIN_NCCL_NET_NET_H
+#define TW_PLUGIN_NCCL_NET_NET_H
+
+#include "core/core.h"
+#include "plugin/nccl/abi/net.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_net_options {
+    char *devices, *token;
+    int merge;
+    int64_t streams;
+    size_t chunk_bytes, eager_bytes;
+    double timeout_sec, spin_sec;
+    double gbps, alpha_us; /**< 0: not given */
+} tw_net_options_t;
+
+/** From the variables; the caller cleans up with tw_net_config_table. TW_ERR_CONFIG, logged. */
+tw_status_t tw_net_options_init(tw_net_options_t *options);
+
+/* ---- devices ------------------------------------------------------------------------------------------------ */
+
+#define TW_NET_DEVICES_MAX 16
+#define TW_NET_NAME_BYTES 288 /**< of all together */
+#define TW_NET_PATH_BYTES 512
+
+typedef struct tw_net_device {
+    char name[TW_NET_NAME_BYTES];     /**< as UCX has it; several are separated by commas */
+    char pci_path[TW_NET_PATH_BYTES]; /**< "": none */
+    uint64_t guid;
+    int speed_mbps;
+    uint8_t address[16]; /**< where it is reached; IPv4 mapped into IPv6 */
+} tw_net_device_t;
+
+typedef struct tw_net_devices {
+    int n;
+    tw_net_device_t device[TW_NET_DEVICES_MAX];
+} tw_net_devices_t;
+
+/** Those that the options name, or else all that are up and have an address, but for the loopback and bridges of containers, which are taken
+ *  only when there is nothing else. Merged, they are one. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, logged. */
+tw_status_t tw_net_devices_find(const tw_net_options_t *options, tw_net_devices_t *devices);
+/** "/sys/devices/pci0000:00/0000:00:03.0/virtio0/net" -> "/sys/devices/pci0000:00/0000:00:03.0": cut what comes after the last PCI
+ *  address; "" if there is none. */
+void tw_net_pci_path(char *path);
+
+/* ---- contexts ----------------------------------------------------------------------------------------------- */
+
+/** What belongs to one communicator of NCCL's. */
+typedef struct tw_net_context tw_net_context_t;
+
+/** Looks for devices when it is called first. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY. */
+tw_status_t tw_net_context_create(tw_net_context_t **out);
+/** What is still open in it stays usable, and goes when it is closed. Accepts NULL. */
+void tw_net_context_destroy(tw_net_context_t *context);
+/** The one that versions without contexts use, made by the first call; never freed. */
+tw_status_t tw_net_context_shared(tw_net_context_t **out);
+/** NULL: nothing was created yet, or there is no such device. */
+const tw_net_devices_t *tw_net_devices_get(void);
+const tw_net_device_t *tw_net_device_get(int dev);
+/** What a message takes, as the user says, for NCCL's search; 0: not said. */
+float tw_net_latency_us(void);
+
+/* ---- connections -------------------------------------------------------------------------------------------- */
+
+#define TW_NET_RECVS_MAX 8 /**< in a group */
+
+typedef struct tw_net_listener tw_net_listener_t;
+typedef struct tw_net_comm tw_net_comm_t;
+
+/** Write a handle of TW_NCCL_HANDLE_BYTES. TW_ERR_INVALID (device), TW_ERR_CONFIG, TW_ERR_UCX, TW_ERR_IO, TW_ERR_NO_MEMORY. */
+tw_status_t tw_net_listen(tw_net_context_t *context, int dev, void *handle, tw_net_listener_t **out);
+/** TW_IN_PROGRESS: not yet, to be called again with the same handle, in which it keeps where it stands. TW_ERR_FORMAT: not a
+ *  handle; TW_ERR_AUTH, TW_ERR_PEER, TW_ERR_TIMEOUT and as listen. */
+tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, tw_net_comm_t **out);
+/** TW_IN_PROGRESS: nobody is there yet. Strangers do not matter. */
+tw_status_t tw_net_accept(tw_net_listener_t *listener, tw_net_comm_t **out);
+/** Both accept NULL. */
+void tw_net_listener_close(tw_net_listener_t *listener);
+/** Requests that are left are gone. */
+void tw_net_comm_close(tw_net_comm_t *comm);
+
+/* ---- messages ----------------------------------------------------------------------------------------------- */
+
+typedef struct tw_net_request tw_net_request_t;
+
+typedef struct tw_net_part {
+    void *data;
+    size_t bytes;
+    int tag;
+} tw_net_part_t;
+
+/** TW_OK; TW_IN_PROGRESS: too many are under way, later; TW_ERR_PEER, TW_ERR_NO_MEMORY. */
+tw_status_t tw_net_send(tw_net_comm_t *comm, const tw_net_part_t *part, tw_net_request_t **out);
+/** One request for up to TW_NET_RECVS_MAX messages; those with equal tags come in the order in which they were sent.
+ *  Also TW_ERR_INVALID (n). */
+tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_part_t *parts, int n, tw_net_request_t **out);
+/** TW_OK: done and gone, sizes[i] (sizes may be NULL) are the bytes that came, or went. TW_IN_PROGRESS. TW_ERR_PEER,
+ *  TW_ERR_TRUNCATED (more came than there was room for): it is gone too. */
+tw_status_t tw_net_test(tw_net_request_t *request, int *sizes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

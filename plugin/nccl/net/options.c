@@ -1,0 +1,100 @@
+/* The net's variables: named as the transport's where they mean the same. */
+#include "plugin/nccl/net/net.h"
+
+#include "plugin/plugin.h"
+
+#define FIELD(member) offsetof(tw_net_options_t, member)
+
+static const tw_config_field_t fields[] = {
+    {.name = "TW_NET_DEVICES",
+     .dflt = "",
+     .unit = "",
+     .doc = "Network devices that NCCL is offered, separated by commas. Empty: all that are up and have an "
+            "address.",
+     .type = TW_CONFIG_STRING,
+     .offset = FIELD(devices)},
+    {.name = "TW_NET_MERGE",
+     .dflt = "no",
+     .unit = "",
+     .doc = "Offer NCCL one device that spreads each message over all of them, instead of each by itself. "
+            "The same on all "
+            "nodes.",
+     .type = TW_CONFIG_BOOL,
+     .offset = FIELD(merge)},
+    {.name = "TW_NET_STREAMS",
+     .dflt = "1",
+     .unit = "",
+     .doc = "Connections for the data of each of NCCL's, on each device; chunks go to whichever is free. The "
+            "same on all nodes.",
+     .type = TW_CONFIG_INT,
+     .offset = FIELD(streams),
+     .min = 1,
+     .max = 16},
+    {.name = "TW_NET_CHUNK",
+     .dflt = "256K",
+     .unit = "bytes",
+     .doc = "Longer messages are cut into chunks of this size.",
+     .type = TW_CONFIG_BYTES,
+     .offset = FIELD(chunk_bytes),
+     .min = 4096,
+     .max = 64 << 20},
+    {.name = "TW_EAGER",
+     .dflt = "16K",
+     .unit = "bytes",
+     .doc = "Up to so long a message is sent before the receiver has asked for it.",
+     .type = TW_CONFIG_BYTES,
+     .offset = FIELD(eager_bytes),
+     .max = 1 << 20},
+    {.name = "TW_SPIN",
+     .dflt = "20us",
+     .unit = "s",
+     .doc = "How long whoever waits looks for messages before it sleeps.",
+     .type = TW_CONFIG_TIME,
+     .offset = FIELD(spin_sec),
+     .max = 1},
+    {.name = "TW_PEER_TIMEOUT",
+     .dflt = "10s",
+     .unit = "s",
+     .doc =
+         "How long a peer may take to let this one in, or to take what was sent when a connection is closed.",
+     .type = TW_CONFIG_TIME,
+     .offset = FIELD(timeout_sec),
+     .min = 0.2,
+     .max = 3600},
+    {.name = "TW_JOB_TOKEN",
+     .dflt = "",
+     .unit = "",
+     .doc = "Secret that all processes of the job share; it proves that one belongs to it and is never sent. "
+            "Empty: who "
+            "has a handle from NCCL may come in.",
+     .type = TW_CONFIG_SECRET,
+     .offset = FIELD(token)},
+    {.name = "TW_NET_GBPS",
+     .dflt = "0",
+     .unit = "Gb/s",
+     .doc = "Speed between nodes, each way, of all links of a node together. For NCCL's search, devices "
+            "whose speed the "
+            "system does not know share it equally. 0: those have 10 Gb/s each.",
+     .type = TW_CONFIG_DOUBLE,
+     .offset = FIELD(gbps),
+     .max = 1e5},
+    {.name = "TW_NET_ALPHA_US",
+     .dflt = "0",
+     .unit = "us",
+     .doc = "What a small message takes between nodes, told to NCCL. 0: NCCL's own guess.",
+     .type = TW_CONFIG_DOUBLE,
+     .offset = FIELD(alpha_us),
+     .max = 1e6},
+};
+
+const tw_config_table_t tw_net_config_table = {
+    .module = "nccl net",
+    .fields = fields,
+    .n_fields = sizeof(fields) / sizeof(fields[0]),
+    .options_bytes = sizeof(tw_net_options_t),
+};
+
+tw_status_t tw_net_options_init(tw_net_options_t *options)
+{
+    return tw_config_init(&tw_net_config_table, options);
+}

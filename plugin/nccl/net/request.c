@@ -1,0 +1,134 @@
+/* Requests: one of NCCL's is one of p2p's for each message in it. Under the domain's lock. */
+#include "plugin/nccl/net/state.h"
+
+#include <limits.h>
+
+static tw_net_request_t *take_request(tw_net_comm_t *comm)
+{
+    tw_net_request_t *request = comm->free;
+
+    if (request != NULL) {
+        comm->free = request->next_free;
+        request->n = request->n_done = 0;
+    }
+    return request;
+}
+
+static void put_request(tw_net_request_t *request)
+{
+    request->next_free = request->comm->free;
+    request->comm->free = request;
+}
+
+/* What is left of it will not be waited for. */
+static void give_up(tw_net_request_t *request)
+{
+    for (int i = request->n_done; i < request->n; ++i) {
+        tw_p2p_cancel(request->comm->domain->p2p, request->part[i]);
+    }
+    put_request(request);
+}
+
+typedef tw_status_t (*post_t)(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **request);
+
+static tw_status_t post_parts(tw_net_request_t *request, const tw_net_part_t *parts, int n, post_t post)
+{
+    tw_net_comm_t *comm = request->comm;
+    tw_status_t status = TW_OK;
+
+    for (int i = 0; i < n && status == TW_OK; ++i) {
+        tw_p2p_message_t message = {.peer = comm->peer,
+                                    .tag = (uint32_t)parts[i].tag,
+                                    .buffer = parts[i].data,
+                                    .bytes = parts[i].bytes,
+                                    .mem = TW_MEM_HOST,
+                                    .may_be_shorter = post == tw_p2p_recv};
+
+        status = post(comm->domain->p2p, &message, &request->part[i]);
+        request->n += status == TW_OK;
+    }
+    return status;
+}
+
+static tw_status_t post_all(tw_net_comm_t *comm, const tw_net_part_t *parts, int n, post_t post,
+                            tw_net_request_t **out)
+{
+    tw_net_request_t *request;
+    tw_status_t status = TW_IN_PROGRESS;
+
+    pthread_mutex_lock(&comm->domain->lock);
+    request = take_request(comm);
+    if (request != NULL) {
+        status = post_parts(request, parts, n, post);
+        if (status == TW_OK) {
+            tw_net_ticker_note(comm->domain);
+            *out = request;
+        } else {
+            give_up(request);
+        }
+    }
+    pthread_mutex_unlock(&comm->domain->lock);
+    return status;
+}
+
+tw_status_t tw_net_send(tw_net_comm_t *comm, const tw_net_part_t *part, tw_net_request_t **out)
+{
+    return post_all(comm, part, 1, tw_p2p_send, out);
+}
+
+tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_part_t *parts, int n, tw_net_request_t **out)
+{
+    if (n < 1 || n > TW_NET_RECVS_MAX) {
+        tw_error("net: a group of %d receives: 1 to %d are possible", n, TW_NET_RECVS_MAX);
+        return TW_ERR_INVALID;
+    }
+    return post_all(comm, parts, n, tw_p2p_recv, out);
+}
+
+/* One after another: a part that is done is gone, so it is not asked for again. */
+static tw_status_t test_parts(tw_net_request_t *request)
+{
+    tw_p2p_t *p2p = request->comm->domain->p2p;
+
+    while (request->n_done < request->n) {
+        int i = request->n_done;
+        tw_status_t status = tw_p2p_test(p2p, request->part[i], &request->bytes[i]);
+
+        if (status == TW_IN_PROGRESS) {
+            return status;
+        }
+        ++request->n_done;
+        if (status != TW_OK) {
+            return status;
+        }
+    }
+    return TW_OK;
+}
+
+static void tell_sizes(const tw_net_request_t *request, int *sizes)
+{
+    for (int i = 0; sizes != NULL && i < request->n; ++i) {
+        sizes[i] = request->bytes[i] <= INT_MAX ? (int)request->bytes[i] : INT_MAX;
+    }
+}
+
+tw_status_t tw_net_test(tw_net_request_t *request, int *sizes)
+{
+    tw_net_domain_t *domain = request->comm->domain;
+    tw_status_t status;
+
+    pthread_mutex_lock(&domain->lock);
+    status = test_parts(request);
+    if (status == TW_IN_PROGRESS) {
+        (void)tw_p2p_progress(domain->p2p);
+        status = test_parts(request);
+    }
+    if (status == TW_OK) {
+        tell_sizes(request, sizes);
+        put_request(request);
+    } else if (status != TW_IN_PROGRESS) {
+        give_up(request);
+    }
+    pthread_mutex_unlock(&domain->lock);
+    return status;
+}

@@ -1,0 +1,81 @@
+/** What context.c, comm.c and request.c share. A domain is one device in one context: a UCX end (tw_p2p_t) with its lock, there as long as
+ *  something uses it. */
+#ifndef TW_PLUGIN_NCCL_NET_STATE_H
+#define TW_PLUGIN_NCCL_NET_STATE_H
+
+#include <pthread.h>
+
+#include "plugin/nccl/net/net.h"
+#include "transport/p2p.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Requests that one connection has at a time; NCCL needs TW_NCCL_REQUESTS. */
+#define TW_NET_REQUESTS 128
+
+typedef struct tw_net_domain {
+    tw_net_context_t *context;
+    const tw_net_device_t *device;
+    pthread_mutex_t use_lock; /**< of the next; taken before `lock` */
+    int n_users;
+    pthread_mutex_t lock; /**< of p2p, and of all that hangs on it */
+    tw_p2p_t *p2p;        /**< NULL: nothing uses it */
+    pthread_t ticker;
+    pthread_cond_t tick; /**< for the ticker: something was posted, or it is to end */
+    int n_posted, ends;
+} tw_net_domain_t;
+
+struct tw_net_request {
+    tw_net_comm_t *comm;
+    int n;      /**< parts; 0: free */
+    int n_done; /**< the first ones are done */
+    tw_p2p_request_t *part[TW_NET_RECVS_MAX];
+    size_t bytes[TW_NET_RECVS_MAX]; /**< of those that are done */
+    tw_net_request_t *next_free;
+};
+
+struct tw_net_comm {
+    tw_net_domain_t *domain;
+    tw_p2p_peer_t *peer;
+    tw_net_request_t *free;
+    tw_net_request_t requests[TW_NET_REQUESTS];
+};
+
+/** A connection that is being made. Its number is in NCCL's handle. */
+typedef struct tw_net_dial {
+    struct tw_net_dial *next;
+    uint64_t number;
+    uint8_t handle[TW_P2P_HANDLE_BYTES];
+    tw_net_domain_t *domain;
+    tw_p2p_dial_t *p2p;
+} tw_net_dial_t;
+
+struct tw_net_context {
+    pthread_mutex_t lock; /**< of what follows, but for what a domain's own lock guards; taken before it */
+    int n_users;          /**< its owner, and each use of a domain */
+    uint64_t last_number;
+    tw_net_dial_t *dials;
+    tw_net_options_t options;
+    tw_net_domain_t domain[TW_NET_DEVICES_MAX];
+};
+
+/** NCCL calls nobody once its requests are done, but what was sent may still be on its way out of UCX, or an answer be due: this
+ *  thread moves it on. Domain's lock not held. TW_ERR_INTERNAL, logged. */
+tw_status_t tw_net_ticker_start(tw_net_domain_t *domain);
+/** Ends before p2p does. */
+void tw_net_ticker_stop(tw_net_domain_t *domain);
+/** Something was posted; under the domain's lock. */
+void tw_net_ticker_note(tw_net_domain_t *domain);
+
+/** The device's end, made if need be, in use until it is put back. TW_ERR_INVALID (device) and as tw_p2p_create. */
+tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain_t **out);
+/** The last user's end of it: whatever uses p2p is gone. The context goes with its last user. */
+void tw_net_domain_put(tw_net_domain_t *domain);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,388 @@
+/* NCCL's interface to the net, v7 to v12: one core, a thin layer for each. What a version's function lacks is not needed, or taken from the
+ * process's own context. */
+#include <limits.h>
+
+#include "plugin/nccl/log.h"
+#include "plugin/nccl/net/net.h"
+
+#define NAME "Thinwire"
+#define COMMS_MAX 65536
+
+/* "Not yet" is success, and NULL. */
+static tw_nccl_result_t result_or_null(tw_status_t status, void **out, void *made)
+{
+    *out = status == TW_OK ? made : NULL;
+    return tw_nccl_result(status);
+}
+
+/* ---- init, devices ------------------------------------------------------------------------------------------ */
+
+static tw_nccl_result_t init_v7(tw_nccl_logger_t logger)
+{
+    tw_net_context_t *context;
+
+    tw_nccl_log_install(logger);
+    return tw_nccl_result(tw_net_context_shared(&context));
+}
+
+static tw_nccl_result_t init_v10(tw_nccl_logger_t logger, void *profiler)
+{
+    (void)profiler;
+    return init_v7(logger);
+}
+
+static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, void *config, tw_nccl_logger_t logger,
+                                 void *profiler)
+{
+    tw_net_context_t *made = NULL;
+    tw_status_t status;
+
+    (void)comm_id, (void)config, (void)profiler;
+    tw_nccl_log_install(logger);
+    status = tw_net_context_create(&made);
+    return result_or_null(status, context, made);
+}
+
+/* 2.28 also ends what failed to begin: NULL then. */
+static tw_nccl_result_t finalize(void *context)
+{
+    tw_net_context_destroy(context);
+    return TW_NCCL_SUCCESS;
+}
+
+static tw_nccl_result_t devices(int *n)
+{
+    const tw_net_devices_t *found = tw_net_devices_get();
+
+    *n = found != NULL ? found->n : 0;
+    return TW_NCCL_SUCCESS;
+}
+
+/* What all versions ask, under the same names. */
+#define PROPERTIES_OF(device)                                                                    \
+    .name = (char *)(uintptr_t)(device)->name,                                                   \
+    .pci_path = (device)->pci_path[0] != '\0' ? (char *)(uintptr_t)(device)->pci_path : NULL,    \
+    .guid = (device)->guid, .ptr_support = TW_NCCL_PTR_HOST, .speed_mbps = (device)->speed_mbps, \
+    .latency_us = tw_net_latency_us(), .max_comms = COMMS_MAX, .max_recvs = TW_NET_RECVS_MAX,    \
+    .net_device_type = TW_NCCL_NET_DEVICE_HOST, .net_device_version = TW_NCCL_NET_DEVICE_NO_VERSION
+#define PROPERTIES_SINCE_V9(dev)                                        \
+    .n_devs = 1, .devs = {dev}, .max_p2p_bytes = TW_NCCL_MESSAGE_BYTES, \
+    .max_coll_bytes = TW_NCCL_MESSAGE_BYTES
+
+static const tw_net_device_t *device_for(int dev)
+{
+    const tw_net_device_t *device = tw_net_device_get(dev);
+
+    if (device == NULL) {
+        tw_error("net: there is no device %d", dev);
+    }
+    return device;
+}
+
+static tw_nccl_result_t properties_v7(int dev, tw_nccl_net_props_v7_t *props)
+{
+    const tw_net_device_t *device = device_for(dev);
+
+    if (device == NULL) {
+        return TW_NCCL_INVALID_ARGUMENT;
+    }
+    *props = (tw_nccl_net_props_v7_t){PROPERTIES_OF(device)};
+    return TW_NCCL_SUCCESS;
+}
+
+static tw_nccl_result_t properties_v8(int dev, tw_nccl_net_props_v8_t *props)
+{
+    const tw_net_device_t *device = device_for(dev);
+
+    if (device == NULL) {
+        return TW_NCCL_INVALID_ARGUMENT;
+    }
+    *props = (tw_nccl_net_props_v8_t){PROPERTIES_OF(device)};
+    return TW_NCCL_SUCCESS;
+}
+
+static tw_nccl_result_t properties_v9(int dev, tw_nccl_net_props_v9_t *props)
+{
+    const tw_net_device_t *device = device_for(dev);
+
+    if (device == NULL) {
+        return TW_NCCL_INVALID_ARGUMENT;
+    }
+    *props = (tw_nccl_net_props_v9_t){PROPERTIES_OF(device), PROPERTIES_SINCE_V9(dev)};
+    return TW_NCCL_SUCCESS;
+}
+
+static tw_nccl_result_t properties_v11(int dev, tw_nccl_net_props_v11_t *props)
+{
+    props->max_multi_request = 1;
+    return properties_v9(dev, &props->v9);
+}
+
+static tw_nccl_result_t properties_v12(int dev, tw_nccl_net_props_v12_t *props)
+{
+    const tw_net_device_t *device = device_for(dev);
+
+    if (device == NULL) {
+        return TW_NCCL_INVALID_ARGUMENT;
+    }
+    *props =
+        (tw_nccl_net_props_v12_t){PROPERTIES_OF(device), PROPERTIES_SINCE_V9(dev), .max_multi_request = 1,
+                                  .rail_id = TW_NCCL_ID_UNDEFINED, .plane_id = TW_NCCL_ID_UNDEFINED};
+    return TW_NCCL_SUCCESS;
+}
+
+/* ---- connections -------------------------------------------------------------------------------------------- */
+
+static tw_nccl_result_t listen_v11(void *context, int dev, void *handle, void **listen_comm)
+{
+    tw_net_listener_t *made = NULL;
+    tw_status_t status = tw_net_listen(context, dev, handle, &made);
+
+    return result_or_null(status, listen_comm, made);
+}
+
+static tw_nccl_result_t listen_v7(int dev, void *handle, void **listen_comm)
+{
+    tw_net_context_t *context;
+    tw_status_t status = tw_net_context_shared(&context);
+
+    return status == TW_OK ? listen_v11(context, dev, handle, listen_comm) : tw_nccl_result(status);
+}
+
+/* No connection is driven by the GPU: device handles stay as they are. */
+static tw_nccl_result_t connect_v11(void *context, int dev, void *handle, void **send_comm,
+                                    void **device_handle)
+{
+    tw_net_comm_t *made = NULL;
+    tw_status_t status = tw_net_connect(context, dev, handle, &made);
+
+    (void)device_handle;
+    return result_or_null(status, send_comm, made);
+}
+
+static tw_nccl_result_t connect_v7(int dev, void *handle, void **send_comm, void **device_handle)
+{
+    tw_net_context_t *context;
+    tw_status_t status = tw_net_context_shared(&context);
+
+    return status == TW_OK ? connect_v11(context, dev, handle, send_comm, device_handle)
+                           : tw_nccl_result(status);
+}
+
+static tw_nccl_result_t connect_v10(int dev, void *config, void *handle, void **send_comm,
+                                    void **device_handle)
+{
+    (void)config;
+    return connect_v7(dev, handle, send_comm, device_handle);
+}
+
+static tw_nccl_result_t accept_any(void *listen_comm, void **recv_comm, void **device_handle)
+{
+    tw_net_comm_t *made = NULL;
+    tw_status_t status = tw_net_accept(listen_comm, &made);
+
+    (void)device_handle;
+    return result_or_null(status, recv_comm, made);
+}
+
+static tw_nccl_result_t close_comm(void *comm)
+{
+    tw_net_comm_close(comm);
+    return TW_NCCL_SUCCESS;
+}
+
+static tw_nccl_result_t close_listen(void *listen_comm)
+{
+    tw_net_listener_close(listen_comm);
+    return TW_NCCL_SUCCESS;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------- */
+
+/* TCP needs no registration; NCCL wants to see a handle. */
+static tw_nccl_result_t reg_mr(void *comm, void *data, size_t bytes, int type, void **mhandle)
+{
+    (void)data, (void)bytes;
+    if (type != TW_NCCL_PTR_HOST) {
+        tw_error("net: memory of kind %d: only the host's was offered", type);
+        return TW_NCCL_INVALID_ARGUMENT;
+    }
+    *mhandle = comm;
+    return TW_NCCL_SUCCESS;
+}
+
+static tw_nccl_result_t reg_mr_v7(void *comm, void *data, int bytes, int type, void **mhandle)
+{
+    return reg_mr(comm, data, bytes > 0 ? (size_t)bytes : 0, type, mhandle);
+}
+
+static tw_nccl_result_t reg_mr_dma_buf(void *comm, void *data, size_t bytes, int type, uint64_t offset,
+                                       int fd, void **mhandle)
+{
+    (void)comm, (void)data, (void)bytes, (void)type, (void)offset, (void)fd, (void)mhandle;
+    tw_error("net: DMA-BUF was not offered");
+    return TW_NCCL_INVALID_ARGUMENT;
+}
+
+static tw_nccl_result_t dereg_mr(void *comm, void *mhandle)
+{
+    (void)comm, (void)mhandle;
+    return TW_NCCL_SUCCESS;
+}
+
+/* ---- messages ----------------------------------------------------------------------------------------------- */
+
+static tw_nccl_result_t isend_v9(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
+                                 void **request)
+{
+    tw_net_part_t part = {.data = data, .bytes = bytes, .tag = tag};
+    tw_net_request_t *made = NULL;
+    tw_status_t status = tw_net_send(send_comm, &part, &made);
+
+    (void)mhandle;
+    return result_or_null(status, request, made);
+}
+
+static tw_nccl_result_t isend_v10(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
+                                  void *phandle, void **request)
+{
+    (void)phandle;
+    return isend_v9(send_comm, data, bytes, tag, mhandle, request);
+}
+
+static tw_nccl_result_t isend_v7(void *send_comm, void *data, int bytes, int tag, void *mhandle,
+                                 void **request)
+{
+    if (bytes < 0) {
+        tw_error("net: a message of %d bytes", bytes);
+        return TW_NCCL_INVALID_ARGUMENT;
+    }
+    return isend_v9(send_comm, data, (size_t)bytes, tag, mhandle, request);
+}
+
+/* *request may hold a hint at the beginning, that NCCL does not need to know when it is done; it is told anyway. */
+static tw_nccl_result_t irecv_v9(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
+                                 void **mhandles, void **request)
+{
+    tw_net_part_t parts[TW_NET_RECVS_MAX] = {{0}};
+    tw_net_request_t *made = NULL;
+    tw_status_t status;
+
+    (void)mhandles;
+    for (int i = 0; i < n && i < TW_NET_RECVS_MAX; ++i) {
+        parts[i] = (tw_net_part_t){.data = data[i], .bytes = sizes[i], .tag = tags[i]};
+    }
+    status = tw_net_recv(recv_comm, parts, n, &made);
+    return result_or_null(status, request, made);
+}
+
+static tw_nccl_result_t irecv_v10(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
+                                  void **mhandles, void **phandles, void **request)
+{
+    (void)phandles;
+    return irecv_v9(recv_comm, n, data, sizes, tags, mhandles, request);
+}
+
+static tw_nccl_result_t irecv_v7(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,
+                                 void **request)
+{
+    size_t wide[TW_NET_RECVS_MAX] = {0};
+
+    for (int i = 0; i < n && i < TW_NET_RECVS_MAX; ++i) {
+        if (sizes[i] < 0) {
+            tw_error("net: a message of %d bytes", sizes[i]);
+            return TW_NCCL_INVALID_ARGUMENT;
+        }
+        wide[i] = (size_t)sizes[i];
+    }
+    return irecv_v9(recv_comm, n, data, wide, tags, mhandles, request);
+}
+
+/* What has come to the host's memory is there. */
+static tw_nccl_result_t iflush(void *recv_comm, int n, void **data, int *sizes, void **mhandles,
+                               void **request)
+{
+    (void)recv_comm, (void)n, (void)data, (void)sizes, (void)mhandles;
+    *request = NULL;
+    return TW_NCCL_SUCCESS;
+}
+
+static tw_nccl_result_t test(void *request, int *done, int *sizes)
+{
+    tw_status_t status = tw_net_test(request, sizes);
+
+    *done = status == TW_OK;
+    return tw_nccl_result(status);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------- */
+
+extern const tw_nccl_net_v7_t ncclNetPlugin_v7;
+extern const tw_nccl_net_v8_t ncclNetPlugin_v8;
+extern const tw_nccl_net_v9_t ncclNetPlugin_v9;
+extern const tw_nccl_net_v10_t ncclNetPlugin_v10;
+extern const tw_nccl_net_v11_t ncclNetPlugin_v11;
+extern const tw_nccl_net_v12_t ncclNetPlugin_v12;
+
+#define IN_ALL                                                                                \
+    .name = NAME, .devices = devices, .accept = accept_any, .reg_mr_dma_buf = reg_mr_dma_buf, \
+    .dereg_mr = dereg_mr, .iflush = iflush, .test = test, .close_send = close_comm,           \
+    .close_recv = close_comm, .close_listen = close_listen
+
+const tw_nccl_net_v7_t ncclNetPlugin_v7 = {
+    IN_ALL,
+    .init = init_v7,
+    .properties = properties_v7,
+    .listen = listen_v7,
+    .connect = connect_v7,
+    .reg_mr = reg_mr_v7,
+    .isend = isend_v7,
+    .irecv = irecv_v7,
+};
+
+const tw_nccl_net_v8_t ncclNetPlugin_v8 = {
+    IN_ALL,
+    .init = init_v7,
+    .properties = properties_v8,
+    .listen = listen_v7,
+    .connect = connect_v7,
+    .reg_mr = reg_mr,
+    .isend = isend_v7,
+    .irecv = irecv_v7,
+};
+
+const tw_nccl_net_v9_t ncclNetPlugin_v9 = {
+    IN_ALL,
+    .init = init_v7,
+    .properties = properties_v9,
+    .listen = listen_v7,
+    .connect = connect_v7,
+    .reg_mr = reg_mr,
+    .isend = isend_v9,
+    .irecv = irecv_v9,
+};
+
+const tw_nccl_net_v10_t ncclNetPlugin_v10 = {
+    IN_ALL,
+    .init = init_v10,
+    .properties = properties_v9,
+    .listen = listen_v7,
+    .connect = connect_v10,
+    .reg_mr = reg_mr,
+    .isend = isend_v10,
+    .irecv = irecv_v10,
+};
+
+#define WITH_CONTEXT                                                                          \
+    IN_ALL, .init = init_v11, .listen = listen_v11, .connect = connect_v11, .reg_mr = reg_mr, \
+            .isend = isend_v10, .irecv = irecv_v10, .finalize = finalize
+
+const tw_nccl_net_v11_t ncclNetPlugin_v11 = {
+    WITH_CONTEXT,
+    .properties = properties_v11,
+};
+
+const tw_nccl_net_v12_t ncclNetPlugin_v12 = {
+    WITH_CONTEXT,
+    .properties = properties_v12,
+};

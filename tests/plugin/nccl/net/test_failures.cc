@@ -1,0 +1,306 @@
+/* What goes wrong in the other process, or comes from a stranger. */
+#include <csignal>
+#include <cstring>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/common/fixture.h"
+#include "tests/plugin/nccl/net/proxy.h"
+
+namespace
+{
+
+using namespace proxy;
+
+class Failures : public testing::TestWithParam<int>
+{
+  protected:
+    static std::unique_ptr<Net> ready()
+    {
+        auto net = version(GetParam());
+        expect(net->init() == TW_NCCL_SUCCESS, "init");
+        return net;
+    }
+    /* Tests until it is an error. */
+    static void fails_as_remote(Net &net, void *request)
+    {
+        int done = 0, size = 0;
+        tw_nccl_result_t result = TW_NCCL_SUCCESS;
+        while (result == TW_NCCL_SUCCESS) {
+            result = net.test(request, &done, &size);
+            expect(!done, "done though the peer is dead");
+        }
+        expect(result == TW_NCCL_REMOTE_ERROR, "result " + std::to_string(result));
+    }
+    static bool contains(const std::string &text, const std::string &part)
+    {
+        return text.find(part) != std::string::npos;
+    }
+    /* `what` happened to one side only: the text of run_pair when the one was killed and the other said so, and nothing else. */
+    static void only_said(const std::string &text, const std::string &said)
+    {
+        EXPECT_TRUE(contains(text, "one ended with 137")) << text;
+        EXPECT_TRUE(contains(text, "the other ended with 0")) << text;
+        EXPECT_TRUE(contains(text, said)) << text;
+    }
+};
+
+TEST_P(Failures, TheSenderIsKilledWhileAReceiveWaits)
+{
+    only_said(run_pair(
+                  [](const Channel &channel) {
+                      auto net = ready();
+                      void *comm = make_sender(*net, channel);
+                      Message message = send(*net, comm, 10, 0, 0);
+                      finish(*net, message);
+                      (void)channel.hear(1);
+                      raise(SIGKILL);
+                  },
+                  [](const Channel &channel) {
+                      auto net = ready();
+                      void *comm = make_receiver(*net, channel);
+                      Message arrives = receive(*net, comm, {10}, {0}, {0});
+                      finish(*net, arrives);
+                      Message first = receive(*net, comm, {1000}, {0}, {0});
+                      Message second = receive(*net, comm, {1000, 2000}, {0, 1}, {0, 0});
+                      channel.tell({'.'});
+                      fails_as_remote(*net, first.request);
+                      fails_as_remote(*net, second.request);
+                      void *request = nullptr;
+                      char byte = 0;
+                      size_t bytes = 1;
+                      int tag = 0;
+                      void *data = &byte, *mhandle = comm;
+                      expect(net->receive(comm, 1, &data, &bytes, &tag, &mhandle, &request) ==
+                                 TW_NCCL_REMOTE_ERROR,
+                             "a new receive");
+                      expect(request == nullptr, "a request");
+                      expect(net->close_receive(comm) == TW_NCCL_SUCCESS, "close_receive");
+                      expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
+                  }),
+              "peer");
+}
+
+TEST_P(Failures, TheReceiverIsKilledInTheMiddleOfALongMessage)
+{
+    only_said(run_pair(
+                  [](const Channel &channel) {
+                      auto net = ready();
+                      void *comm = make_receiver(*net, channel);
+                      Message message = receive(*net, comm, {100 << 20}, {0}, {0});
+                      (void)channel.hear(1);
+                      for (int i = 0; i < 20; ++i) {
+                          expect(!is_done(*net, message), "so soon");
+                      }
+                      raise(SIGKILL);
+                  },
+                  [](const Channel &channel) {
+                      auto net = ready();
+                      void *comm = make_sender(*net, channel);
+                      Message message = send(*net, comm, 100 << 20, 0, 0);
+                      channel.tell({'.'});
+                      fails_as_remote(*net, message.request);
+                      expect(net->close_send(comm) == TW_NCCL_SUCCESS, "close_send");
+                      expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
+                  }),
+              "peer");
+}
+
+/* Its other connections go on, and new ones can be made. */
+TEST_P(Failures, OthersGoOn)
+{
+    only_said(run_pair(
+                  [](const Channel &channel) {
+                      auto net = ready();
+                      (void)make_sender(*net, channel);
+                      channel.meet();
+                      raise(SIGKILL);
+                  },
+                  [](const Channel &channel) {
+                      auto net = ready();
+                      void *lost = make_receiver(*net, channel);
+                      Message message = receive(*net, lost, {1000}, {0}, {0});
+                      channel.meet();
+                      fails_as_remote(*net, message.request);
+                      Handle handle(TW_NCCL_HANDLE_BYTES);
+                      void *listener = nullptr, *receiver = nullptr;
+                      expect(net->listen(handle.data(), &listener) == TW_NCCL_SUCCESS, "listen");
+                      void *sender = until_connected([&](void **out) {
+                          if (receiver == nullptr && net->accept(listener, &receiver) != TW_NCCL_SUCCESS) {
+                              return TW_NCCL_INTERNAL_ERROR;
+                          }
+                          return net->connect(handle.data(), out);
+                      });
+                      while (receiver == nullptr) {
+                          expect(net->accept(listener, &receiver) == TW_NCCL_SUCCESS, "accept");
+                      }
+                      Message in = receive(*net, receiver, {5000}, {0}, {3});
+                      Message out = send(*net, sender, 5000, 0, 3);
+                      finish(*net, out);
+                      finish(*net, in);
+                      for (void *comm : {lost, receiver}) {
+                          expect(net->close_receive(comm) == TW_NCCL_SUCCESS, "close_receive");
+                      }
+                      expect(net->close_send(sender) == TW_NCCL_SUCCESS, "close_send");
+                      expect(net->close_listen(listener) == TW_NCCL_SUCCESS, "close_listen");
+                      expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
+                  }),
+              "peer");
+}
+
+TEST_P(Failures, AMessageThatDoesNotFit)
+{
+    const std::string text = run_pair(
+        [](const Channel &channel) {
+            auto net = ready();
+            void *comm = make_sender(*net, channel);
+            Message message = send(*net, comm, 2000, 0, 0);
+            finish(*net, message);
+            channel.meet();
+            expect(net->close_send(comm) == TW_NCCL_SUCCESS, "close_send");
+        },
+        [](const Channel &channel) {
+            auto net = ready();
+            void *comm = make_receiver(*net, channel);
+            Message message = receive(*net, comm, {1999}, {0}, {0}, 0);
+            int done = 0, size = 0;
+            tw_nccl_result_t result = TW_NCCL_SUCCESS;
+            while (result == TW_NCCL_SUCCESS && !done) {
+                result = net->test(message.request, &done, &size);
+            }
+            expect(result == TW_NCCL_INTERNAL_ERROR && !done, "result " + std::to_string(result));
+            channel.meet();
+            expect(net->close_receive(comm) == TW_NCCL_SUCCESS, "close_receive");
+        });
+    EXPECT_TRUE(contains(text, "2000 bytes")) << text;
+    EXPECT_FALSE(contains(text, "one ended") || contains(text, "result")) << text;
+}
+
+/* ---- strangers ---------------------------------------------------------------------------------------------- */
+
+/* A TCP connection to where a handle leads, with some bytes. */
+int knock(const Handle &handle, const std::string &bytes)
+{
+    uint32_t port = 0;
+    memcpy(&port, handle.data() + 4, sizeof(port));
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons((uint16_t)port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    expect(connect(fd, (sockaddr *)&address, sizeof(address)) == 0, "no way to the listener");
+    expect(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) == (ssize_t)bytes.size(), "bytes");
+    return fd;
+}
+
+/* Silent ones, garbage, and somebody who has the address but not the secret: none gets in, and none stops the real one. */
+TEST_P(Failures, StrangersAtTheDoor)
+{
+    const std::string text = run_pair(
+        [](const Channel &channel) {
+            auto net = ready();
+            Handle handle = channel.hear(TW_NCCL_HANDLE_BYTES), forged(handle);
+            std::vector<int> fds;
+            for (const std::string &bytes :
+                 {std::string(), std::string(1, 'x'), std::string(5000, '\xff'), std::string(64, '\0')}) {
+                fds.push_back(knock(handle, bytes));
+            }
+            forged[30] ^= 1;
+            void *comm = nullptr;
+            tw_nccl_result_t result = TW_NCCL_SUCCESS;
+            while (result == TW_NCCL_SUCCESS && comm == nullptr) {
+                result = net->connect(forged.data(), &comm);
+            }
+            expect(result == TW_NCCL_REMOTE_ERROR, "a forged handle: " + std::to_string(result));
+            comm = until_connected([&](void **out) { return net->connect(handle.data(), out); });
+            Message message = send(*net, comm, 77, 0, 0);
+            finish(*net, message);
+            channel.meet();
+            expect(net->close_send(comm) == TW_NCCL_SUCCESS, "close_send");
+            for (int fd : fds) {
+                close(fd);
+            }
+        },
+        [](const Channel &channel) {
+            auto net = ready();
+            void *comm = make_receiver(*net, channel);
+            Message message = receive(*net, comm, {77}, {0}, {0});
+            finish(*net, message);
+            channel.meet();
+            expect(net->close_receive(comm) == TW_NCCL_SUCCESS, "close_receive");
+        });
+    EXPECT_TRUE(contains(text, "one ended with 0: ")) << text;
+    EXPECT_TRUE(contains(text, "authenticate")) << text;
+    EXPECT_FALSE(contains(text, "the other ended")) << text;
+}
+
+TEST_P(Failures, AnotherJobsToken)
+{
+    const std::string text = run_pair(
+        [](const Channel &channel) {
+            setenv("TW_JOB_TOKEN", "another", 1);
+            auto net = ready();
+            Handle handle = channel.hear(TW_NCCL_HANDLE_BYTES);
+            void *comm = nullptr;
+            tw_nccl_result_t result = TW_NCCL_SUCCESS;
+            while (result == TW_NCCL_SUCCESS && comm == nullptr) {
+                result = net->connect(handle.data(), &comm);
+            }
+            expect(result == TW_NCCL_REMOTE_ERROR && comm == nullptr, "result " + std::to_string(result));
+            channel.tell({'.'});
+        },
+        [](const Channel &channel) {
+            setenv("TW_JOB_TOKEN", "one", 1);
+            auto net = ready();
+            Handle handle(TW_NCCL_HANDLE_BYTES);
+            void *listener = nullptr, *comm = nullptr;
+            expect(net->listen(handle.data(), &listener) == TW_NCCL_SUCCESS, "listen");
+            channel.tell(handle);
+            char byte;
+            while (recv(channel.fd(), &byte, 1, MSG_DONTWAIT) != 1) {
+                expect(net->accept(listener, &comm) == TW_NCCL_SUCCESS, "accept");
+                expect(comm == nullptr, "it was let in");
+            }
+            expect(net->close_listen(listener) == TW_NCCL_SUCCESS, "close_listen");
+        });
+    EXPECT_TRUE(contains(text, "one ended with 0: ")) << text;
+    EXPECT_FALSE(contains(text, "the other ended")) << text;
+}
+
+/* A handle that is none, one that leads nowhere, and one with a number of a connection that this process makes with another. */
+TEST_P(Failures, HandlesOfStrangers)
+{
+    const std::string text = run_pair(
+        [](const Channel &) {
+            auto net = ready();
+            void *listener = nullptr, *comm = nullptr;
+            Handle none(TW_NCCL_HANDLE_BYTES, '\x5a'), good(TW_NCCL_HANDLE_BYTES),
+                other(TW_NCCL_HANDLE_BYTES);
+            expect(net->connect(none.data(), &comm) == TW_NCCL_INTERNAL_ERROR && comm == nullptr,
+                   "no handle");
+            expect(net->listen(good.data(), &listener) == TW_NCCL_SUCCESS, "listen");
+            expect(net->connect(good.data(), &comm) == TW_NCCL_SUCCESS && comm == nullptr, "begun");
+            memcpy(none.data() + 64, good.data() + 64, 64);
+            expect(net->connect(none.data(), &comm) == TW_NCCL_INTERNAL_ERROR && comm == nullptr, "borrowed");
+            expect(net->close_listen(listener) == TW_NCCL_SUCCESS, "close_listen");
+            tw_nccl_result_t result = TW_NCCL_SUCCESS;
+            while (result == TW_NCCL_SUCCESS && comm == nullptr) {
+                result = net->connect(good.data(), &comm);
+            }
+            expect(result != TW_NCCL_SUCCESS && comm == nullptr, "nobody is there any more");
+            expect(net->listen(other.data(), &listener) == TW_NCCL_SUCCESS, "listen");
+            expect(net->connect(other.data(), &comm) == TW_NCCL_SUCCESS && comm == nullptr,
+                   "begun, and left");
+            expect(net->close_listen(listener) == TW_NCCL_SUCCESS, "close_listen");
+            expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
+        },
+        [](const Channel &) {});
+    EXPECT_TRUE(contains(text, "one ended with 0: ")) << text;
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, Failures, testing::Values(8, 12));
+
+} // namespace
