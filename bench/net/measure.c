@@ -1,0 +1,233 @@
+/* Latency and bandwidth of one size. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/net/net.h"
+
+/** Messages under way on a connection: as many steps as NCCL has. */
+#define WINDOW 8
+#define ROUND_TRIPS 200
+#define ROUND_TRIPS_MIN 5
+#define MESSAGES_MIN 4
+#define MESSAGES_MAX 20000
+
+extern const tw_nccl_net_v12_t ncclNetPlugin_v12;
+
+/** One direction of one connection. */
+typedef struct lane {
+    int is_send;
+    void *comm;
+    size_t bytes;
+    int posted, done, n; /**< messages */
+    void *request[WINDOW];
+    uint8_t *buffer[WINDOW];
+    int ok;
+} lane_t;
+
+/* ---- lanes -------------------------------------------------------------------------------------------------- */
+
+static void lane_cleanup(lane_t *lane)
+{
+    for (int i = 0; i < WINDOW; i++) {
+        tw_buffer_free(lane->buffer[i]);
+    }
+}
+
+static tw_status_t lane_init(lane_t *lane, void *comm, int is_send, size_t bytes)
+{
+    *lane = (lane_t){.is_send = is_send, .comm = comm, .bytes = bytes, .ok = 1};
+    for (int i = 0; i < WINDOW; i++) {
+        lane->buffer[i] = tw_buffer_alloc(bytes + sizeof(int));
+        if (!lane->buffer[i]) {
+            tw_error("bench: out of memory for messages of %zu bytes", bytes);
+            lane_cleanup(lane);
+            return TW_ERR_NO_MEMORY;
+        }
+        memset(lane->buffer[i], 0, bytes + sizeof(int));
+    }
+    return TW_OK;
+}
+
+static void lane_start(lane_t *lane, int n)
+{
+    lane->n = n;
+    lane->posted = lane->done = 0;
+}
+
+/** At both ends of a message, as far as there is room. */
+static void stamp(lane_t *lane, int number)
+{
+    uint8_t *at = lane->buffer[number % WINDOW];
+    const size_t bytes = lane->bytes < sizeof(number) ? lane->bytes : sizeof(number);
+
+    memcpy(at, &number, bytes);
+    memcpy(at + lane->bytes - bytes, &number, bytes);
+}
+
+static int is_stamped(const lane_t *lane, int number)
+{
+    const uint8_t *at = lane->buffer[number % WINDOW];
+    const size_t bytes = lane->bytes < sizeof(number) ? lane->bytes : sizeof(number);
+
+    return !memcmp(at, &number, bytes) && !memcmp(at + lane->bytes - bytes, &number, bytes);
+}
+
+static tw_status_t lane_post(lane_t *lane)
+{
+    const int slot = lane->posted % WINDOW;
+    void *data = lane->buffer[slot];
+    int tag = 0;
+    tw_nccl_result_t result;
+
+    if (lane->is_send) {
+        stamp(lane, lane->posted);
+        result = ncclNetPlugin_v12.isend(lane->comm, data, lane->bytes, tag, lane->comm, NULL,
+                                         &lane->request[slot]);
+    } else {
+        result = ncclNetPlugin_v12.irecv(lane->comm, 1, &data, &lane->bytes, &tag, &lane->comm, NULL,
+                                         &lane->request[slot]);
+    }
+    lane->posted += result == TW_NCCL_SUCCESS && lane->request[slot];
+    return result == TW_NCCL_SUCCESS ? TW_OK : TW_ERR_NCCL;
+}
+
+static tw_status_t lane_test(lane_t *lane)
+{
+    int done = 0, bytes = 0;
+
+    if (ncclNetPlugin_v12.test(lane->request[lane->done % WINDOW], &done, &bytes) != TW_NCCL_SUCCESS) {
+        return TW_ERR_NCCL;
+    }
+    if (done) {
+        lane->ok =
+            lane->ok && (size_t)bytes == lane->bytes && (lane->is_send || is_stamped(lane, lane->done));
+        lane->done++;
+    }
+    return TW_OK;
+}
+
+/** All of them until all are done. */
+static tw_status_t lanes_run(lane_t *lanes, int n_lanes)
+{
+    tw_status_t status = TW_OK;
+    int n_left = n_lanes;
+
+    while (!status && n_left) {
+        n_left = 0;
+        for (int i = 0; i < n_lanes && !status; i++) {
+            lane_t *lane = &lanes[i];
+            if (lane->posted < lane->n && lane->posted - lane->done < WINDOW) {
+                status = lane_post(lane);
+            }
+            if (!status && lane->done < lane->posted) {
+                status = lane_test(lane);
+            }
+            n_left += lane->done < lane->n;
+        }
+    }
+    return status;
+}
+
+/* ---- figures ------------------------------------------------------------------------------------------------ */
+
+/** There and back, over the first lanes of both directions. */
+static tw_status_t measure_latency(const net_end_t *end, lane_t *out, lane_t *in, int n, double *latency_us)
+{
+    double *values = calloc((size_t)n, sizeof(*values)), other;
+    tw_status_t status = values ? net_end_meet(end) : TW_ERR_NO_MEMORY;
+
+    for (int i = 0; i < n && !status; i++) {
+        const double start = tw_time_sec();
+        lane_start(out, 1);
+        lane_start(in, 1);
+        status = lanes_run(end->rank ? in : out, 1);
+        if (!status) {
+            status = lanes_run(end->rank ? out : in, 1);
+        }
+        values[i] = (tw_time_sec() - start) / 2 * 1e6;
+    }
+    if (!status) {
+        *latency_us = tw_median(values, (size_t)n);
+        status = net_end_swap(end, *latency_us, &other);
+        *latency_us = status || !end->rank ? *latency_us : other;
+    }
+    free(values);
+    return status;
+}
+
+/** From both ends' start to the last byte received; the other end's figure counts too. */
+static tw_status_t measure_bandwidth(const net_end_t *end, lane_t *lanes, int n_lanes, int n, net_row_t *row)
+{
+    double other = 0, own = 0;
+    tw_status_t status = net_end_meet(end);
+    const double start = tw_time_sec();
+
+    for (int i = 0; i < n_lanes; i++) {
+        lane_start(&lanes[i], n);
+    }
+    if (!status) {
+        status = lanes_run(lanes, n_lanes);
+    }
+    if (!status) {
+        own = (double)row->bytes * n * row->connections / (tw_time_sec() - start) * 1e-9;
+        status = net_end_swap(end, own, &other);
+    }
+    if (row->both_ways) {
+        row->bandwidth_GBps = own < other ? own : other;
+    } else {
+        row->bandwidth_GBps = end->rank ? own : other;
+    }
+    return status;
+}
+
+/** On each connection. */
+static int n_messages(const net_row_t *row, double seconds, double link_bps)
+{
+    const double rate = link_bps > 0 ? link_bps / 8 : 1e9;
+    const double n = seconds * rate / ((double)row->bytes + 2000) / row->connections;
+
+    return n < MESSAGES_MIN ? MESSAGES_MIN : n > MESSAGES_MAX ? MESSAGES_MAX : (int)n;
+}
+
+static tw_status_t measure(net_end_t *end, lane_t *lanes, net_row_t *row, double seconds, double link_bps)
+{
+    const int n = n_messages(row, seconds, link_bps);
+    const int n_trips = n / 4 < ROUND_TRIPS_MIN ? ROUND_TRIPS_MIN : n / 4 < ROUND_TRIPS ? n / 4 : ROUND_TRIPS;
+    lane_t *out = lanes, *in = lanes + row->connections;
+
+    tw_status_t status = measure_latency(end, out, in, n_trips, &row->latency_us);
+    if (status) {
+        return status;
+    }
+    if (row->both_ways) {
+        return measure_bandwidth(end, lanes, 2 * row->connections, n, row);
+    }
+    return measure_bandwidth(end, end->rank ? in : out, row->connections, n, row);
+}
+
+tw_status_t net_measure(net_end_t *end, net_row_t *row, double seconds, double link_bps)
+{
+    static lane_t lanes[2 * NET_CONNECTIONS_MAX];
+    const int n_lanes = 2 * row->connections;
+    tw_status_t status = TW_OK;
+    double ok = 1, other = 0;
+    int n = 0;
+
+    for (; n < n_lanes && !status; n += !status) {
+        const int is_send = n < row->connections;
+        status = lane_init(&lanes[n], is_send ? end->sender[n] : end->receiver[n - row->connections], is_send,
+                           row->bytes);
+    }
+    if (!status) {
+        status = measure(end, lanes, row, seconds, link_bps);
+    }
+    for (int i = 0; i < n; i++) {
+        ok = ok && lanes[i].ok;
+        lane_cleanup(&lanes[i]);
+    }
+    if (!status) {
+        status = net_end_swap(end, ok, &other);
+    }
+    row->ok = !status && ok && other;
+    return status;
+}

@@ -1,0 +1,52 @@
+/** The net plugin through its table, as NCCL would call it: latency and bandwidth between two nodes. Read in this order:
+ *    net.h      this
+ *    end.c      one end: the two connect
+ *    measure.c  a row of figures
+ *    iperf.c    what one TCP stream makes of the link
+ *    main.c     options, the cluster, the table of figures
+ *
+ *  Node 0 measures latency, node 1 receives what bandwidth is measured of; each tells the other over a TCP connection of their own. */
+#ifndef TW_BENCH_NET_NET_H
+#define TW_BENCH_NET_NET_H
+
+#include "cluster/cluster.h"
+#include "core/core.h"
+#include "plugin/nccl/abi/net.h"
+
+#define NET_CONNECTIONS_MAX 64
+
+typedef struct net_end {
+    int rank;          /**< 0 or 1 */
+    int word_fd;       /**< to the other end */
+    void *context;     /**< NCCL's */
+    int n_connections; /**< in each direction, of each device in turn */
+    void *sender[NET_CONNECTIONS_MAX];
+    void *receiver[NET_CONNECTIONS_MAX];
+} net_end_t;
+
+/** Load the plugin and meet the other end. TW_ERR_IO, TW_ERR_NCCL, logged. */
+tw_status_t net_end_init(net_end_t *end);
+tw_status_t net_end_connect(net_end_t *end, int n_connections);
+void net_end_disconnect(net_end_t *end);
+void net_end_cleanup(net_end_t *end);
+/** Both ends tell the other one a number. */
+tw_status_t net_end_swap(const net_end_t *end, double own, double *other);
+/** The other end has come to the same place. */
+tw_status_t net_end_meet(const net_end_t *end);
+
+typedef struct net_row {
+    size_t bytes;
+    int connections, both_ways;
+    double latency_us;     /**< half a round trip */
+    double bandwidth_GBps; /**< one way; both ways: the slower direction */
+    int ok;                /**< sizes and stamps of all messages were right */
+} net_row_t;
+
+/** Both ends measure a row, and hold the same figures then. bytes, connections, both_ways: in. seconds: to spend on the bandwidth, at
+ *  link_bps (0: unknown). */
+tw_status_t net_measure(net_end_t *end, net_row_t *row, double seconds, double link_bps);
+
+/** Bits per second of one TCP stream from node 0 to node 1, at both ends; 0: not measured. */
+tw_status_t net_iperf(const net_end_t *end, double *bps);
+
+#endif
