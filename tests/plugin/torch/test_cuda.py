@@ -1,0 +1,127 @@
+"""GPU memory: what is enqueued and on which stream, with a library that writes down its calls instead of a GPU."""
+
+import types
+
+import pytest
+import torch
+from thinwire import capi, engine, fsdp, operations, policy
+from thinwire.engine import Communicator
+
+
+class Library:
+    """Records operations; everything succeeds."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def tw_coll_n_nodes(self, _coll):
+        return 2
+
+    def tw_coll_post(self, _coll, args, request):
+        one = args._obj
+        self.log.append(("post", one.op, one.stream, bool(one.codec), request is None))
+        return capi.OK
+
+    def tw_coll_planned_inter_node_bytes(self, _coll, _args, out):
+        out._obj.value = 10
+        return capi.OK
+
+
+class Stream:
+    """A CUDA stream's part in the order of things."""
+
+    def __init__(self, log, address):
+        self.log, self.cuda_stream = log, address
+
+    def record_event(self):
+        self.log.append(("record", self.cuda_stream))
+        return types.SimpleNamespace(query=lambda: False)
+
+    def wait_event(self, _event):
+        self.log.append(("wait", self.cuda_stream))
+
+
+@pytest.fixture
+def log(monkeypatch):
+    calls = []
+    monkeypatch.setattr(capi, "lib", lambda: Library(calls))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream(calls, 0x1234))
+    owner = types.SimpleNamespace(check_usable=lambda: None, check=lambda status, what: None)
+    made = Communicator(owner, capi.C.c_void_p(1), rank=0, world=2, cuda=True)
+    monkeypatch.setattr(fsdp._Comm, "_communicator", lambda self, group, tensor: made)
+    return calls
+
+
+def parameter():
+    state = types.SimpleNamespace(name="SHARDED")
+    data = torch.zeros(64, 64)
+    return types.SimpleNamespace(_orig_size=torch.Size([128, 64]), _sharded_param_data=data.flatten(), sharded_state=state,
+                                 padded_sharded_param_size=data.size())
+
+
+def comms():
+    group = types.SimpleNamespace(fsdp_params=[parameter()])
+    rules = policy.Policy(capi.Codec(8, 128, 0, 0, 0), capi.Codec(4, 128, 0, 0, 0), 0)
+    gather, scatter = fsdp._classes()
+    made = gather(group, rules), scatter(group, rules)
+    made[1].params = group.fsdp_params
+    return made
+
+
+@pytest.fixture(autouse=True)
+def names(monkeypatch):
+    monkeypatch.setattr(capi.Codec, "__str__", lambda self: "int%d" % self.bits)
+
+
+def test_a_gather_is_in_the_order_of_its_stream(log):
+    gather, _ = comms()
+    whole = torch.zeros(2 * 64 * 64)
+    assert gather(output_tensor=whole, input_tensor=whole[: 64 * 64], group=None, async_op=False) is None
+    # quantized, on the stream that is current, and nobody waits on the host
+    assert log == [("post", capi.ALLGATHER, 0x1234, True, True)]
+    work = gather(output_tensor=whole, input_tensor=whole[: 64 * 64], group=None, async_op=True)
+    assert log[1:] == [("post", capi.ALLGATHER, 0x1234, True, True), ("record", 0x1234)]
+    assert work.wait() and log[-1] == ("wait", 0x1234) and not work.is_completed()
+
+
+def test_a_reduction_is_in_the_order_of_its_stream(log):
+    _, scatter = comms()
+    part, whole = torch.zeros(64 * 64), torch.zeros(2 * 64 * 64)
+    assert scatter(output_tensor=part, input_tensor=whole, group=None, op=torch.distributed.ReduceOp.AVG) is None
+    assert log == [("post", capi.REDUCE_SCATTER, 0x1234, True, True)]
+
+
+def test_without_cuda_in_the_library_torch_goes_its_own_way(monkeypatch):
+    def refuse(group, cuda):
+        raise error
+
+    monkeypatch.setattr(capi, "lib", lambda: types.SimpleNamespace(tw_status_string=lambda status: b"not supported"))
+    monkeypatch.setattr(fsdp, "communicator", refuse)
+    gather, _ = comms()
+    on_gpu = types.SimpleNamespace(is_cuda=True, dtype=torch.bfloat16)
+    error = capi.ThinwireError("communicator", capi.UNSUPPORTED)
+    assert gather._communicator(None, on_gpu) is None and gather._native
+    gather, _ = comms()
+    error = capi.ThinwireError("communicator", -11)
+    with pytest.raises(capi.ThinwireError):
+        gather._communicator(None, on_gpu)
+
+
+def test_the_communicator_of_nccl_is_the_groups(monkeypatch):
+    used = []
+    backend = types.SimpleNamespace(_comm_ptr=lambda: 77 if used else 0)
+    group = types.SimpleNamespace(_get_backend=lambda device: backend)
+    monkeypatch.setattr(torch, "zeros", lambda *args, **kwargs: None)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor, group: used.append(group))
+    assert engine.nccl_comm(group) == 77 and used == [group]
+    assert engine.nccl_comm(group) == 77 and len(used) == 1
+
+
+def test_reductions():
+    operation = torch.distributed.ReduceOp
+    assert operations.reduction(operation.SUM) == (capi.SUM, 1.0)
+    assert operations.reduction(operation.AVG) == (capi.MEAN, 1.0)
+    assert operations.reduction(operation(operation.AVG)) == (capi.MEAN, 1.0)
+    assert operations.reduction(operation.MAX) is None
+    scaled = torch.distributed._make_nccl_premul_sum(0.25)
+    assert operations.reduction(scaled) == (capi.SUM, 0.25)
