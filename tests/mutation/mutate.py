@@ -45,7 +45,10 @@ TESTS = {
         ("quant/cuda/", ["test_adamw_cuda_emulated", "test_quant_cuda_job", "test_quant_cuda_twins"]),
     ],
     "transport": [
+        ("transport/monitor/outage", ["test_monitor_outage", "test_monitor_monitor"]),
         ("transport/monitor/", ["test_monitor_monitor", "test_rendezvous_rendezvous"]),
+        ("transport/p2p/guard", ["test_p2p_guard", "test_p2p"]),
+        ("transport/p2p/", ["test_p2p", "test_ucx_transport_ucx"]),
         ("transport/local", ["test_local"]),
         ("transport/options", ["test_options", "test_rendezvous_rendezvous"]),
         ("transport/rendezvous/", ["test_rendezvous_token", "test_rendezvous_messages", "test_rendezvous_job_env",

@@ -8,6 +8,7 @@
 #include <exception>
 #include <string>
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "tests/transport/contract.h"
@@ -292,6 +293,19 @@ int run(tw_transport_t *&t, const std::string &what, const char *argument)
     return 0;
 }
 
+/* TCP connections of this process. */
+int count_connections()
+{
+    int n = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        sockaddr_storage address;
+        socklen_t bytes = sizeof(address);
+        n += !getpeername(fd, (sockaddr *)&address, &bytes) &&
+             (address.ss_family == AF_INET || address.ss_family == AF_INET6);
+    }
+    return n;
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -317,5 +331,6 @@ int main(int argc, char **argv)
         _exit(result);
     }
     tw_transport_destroy(t);
+    printf("%d connections left\n", count_connections());
     return result;
 }

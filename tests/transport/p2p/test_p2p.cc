@@ -53,6 +53,34 @@ std::vector<uint8_t> pattern(size_t bytes, size_t seed)
     return data;
 }
 
+/* In a process of its own, which it costs descriptors: 0 if the peer does not notice that the other end has been destroyed. */
+int abandon_one(int abandons)
+{
+    tw_p2p_t *a = make("a"), *b = make("b");
+    Handle handle(TW_P2P_HANDLE_BYTES);
+    tw_p2p_listener_t *listener = nullptr;
+    tw_p2p_dial_t *dial = nullptr;
+    tw_p2p_peer_t *at_a = nullptr, *at_b = nullptr;
+    if (tw_p2p_listen(a, loopback, nullptr, handle.data(), &listener) ||
+        tw_p2p_dial_start(b, handle.data(), nullptr, &dial)) {
+        return 2;
+    }
+    while (!at_a || !at_b) {
+        (void)(at_a ? tw_p2p_progress(a) : tw_p2p_accept(listener, &at_a));
+        (void)(at_b ? tw_p2p_progress(b) : tw_p2p_dial_test(dial, &at_b));
+    }
+    tw_p2p_listener_destroy(listener);
+    if (abandons) {
+        tw_p2p_abandon(a);
+    }
+    tw_p2p_destroy(a);
+    const double limit = tw_time_sec() + (abandons ? 0.2 : patience_sec);
+    while (!tw_p2p_peer_has_failed(at_b) && tw_time_sec() < limit) {
+        (void)tw_p2p_progress(b);
+    }
+    return tw_p2p_peer_has_failed(at_b) ? 1 : 0;
+}
+
 /* As a process of its own: dial, send one short message, and stay until killed. */
 int lonely(const Handle &handle)
 {
@@ -586,6 +614,15 @@ TEST_F(P2p, WhoIsKilledIsNamed)
     child.signal(SIGKILL);
     expect_log("a: peer 0: failed: connection lost");
     EXPECT_EQ(wait(received), TW_ERR_PEER);
+}
+
+TEST_F(P2p, WhatIsAbandonedStaysAsItIs)
+{
+    for (int abandons : {0, 1}) {
+        process::Child child([=] { return abandon_one(abandons); });
+        const process::Result ending = child.wait(2 * patience_sec);
+        EXPECT_EQ(ending.code, abandons ? 0 : 1) << ending.err;
+    }
 }
 
 /* In the midst of being met: what is half made is taken down, and the next one comes in. */

@@ -420,6 +420,24 @@ TEST_F(UcxJob, MessagesOfWhoHasLeftThatDoNotCome)
     expect_verdict(ranks.wait_one(0, patience_sec), 0, 1);
 }
 
+/* To close its connections UCX would have to say so to a rank that may not read; so they stay as they are. In order, none stays. */
+TEST_F(UcxJob, ConnectionsToWhoHasFailedAreNotClosed)
+{
+    Ranks::Options options = on(ways[1], 2, "wait_for_ever");
+    options.env["TW_PEER_TIMEOUT"] = "1";
+    Ranks ranks(options);
+    ASSERT_TRUE(ranks.wait_ready(patience_sec)) << ranks.transcript();
+    ranks.signal(1, SIGSTOP);
+    const process::Result ending = ranks.wait_one(0, patience_sec);
+    expect_verdict(ending, 0, 1);
+    EXPECT_NE(ending.out.find(" connections left"), std::string::npos) << ending.out;
+    EXPECT_EQ(ending.out.find("\n0 connections left"), std::string::npos) << ending.out;
+    Ranks orderly(on(ways[1], 2, "meet"));
+    for (const process::Result &each : orderly.wait_all(patience_sec)) {
+        EXPECT_NE(each.out.find("\n0 connections left"), std::string::npos) << each.out;
+    }
+}
+
 /* A rank that reads no more does not keep others from leaving, though UCX would wait for it. */
 TEST_F(UcxJob, WhoHasStoppedReadingHoldsNobody)
 {
