@@ -48,6 +48,7 @@ TESTS = {
         ("transport/monitor/outage", ["test_monitor_outage", "test_monitor_monitor"]),
         ("transport/monitor/", ["test_monitor_monitor", "test_rendezvous_rendezvous"]),
         ("transport/p2p/guard", ["test_p2p_guard", "test_p2p"]),
+        ("transport/p2p/memory", ["test_p2p_memory", "test_ucx_transport_ucx"]),
         ("transport/p2p/", ["test_p2p", "test_ucx_transport_ucx"]),
         ("transport/local", ["test_local"]),
         ("transport/options", ["test_options", "test_rendezvous_rendezvous"]),

@@ -54,9 +54,9 @@ static int decides_cuda(const char *tls)
     return 0;
 }
 
-char *tw_p2p_tls_with_cuda(const char *tls)
+char *tw_p2p_tls_with_cuda(const char *tls, int has_gpu)
 {
-    const int add = !decides_cuda(tls) && tw_p2p_ucx_finds_gpu();
+    const int add = has_gpu && !decides_cuda(tls);
     const size_t bytes = strlen(tls) + sizeof("," CUDA_TLS);
     char *all = malloc(bytes);
     if (all) {

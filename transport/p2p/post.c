@@ -178,6 +178,9 @@ tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes)
         tw_p2p_request_needs(request) == TW_P2P_NEEDS_ANSWER) {
         tw_p2p_peer_fail(p2p, request->peer, "it has closed, and a message needs it");
     }
+    if (!is_done && request->peer->has_failed) {
+        tw_p2p_ops_take_back(request);
+    }
     if (!is_done && !tw_p2p_is_over(p2p) && !(request->peer->has_failed && !request->n_ops)) {
         return TW_IN_PROGRESS;
     }

@@ -181,9 +181,9 @@ void tw_p2p_workers_destroy(tw_p2p_t *p2p);
 unsigned tw_p2p_workers_progress(tw_p2p_t *p2p);
 
 /* ---- memory.c ---------------------------------------------------------------------------------------------- */
-/** A value of UCX_TLS: `tls`, and where there are GPUs that UCX knows also its ways to them, unless `tls` decides that by
- *  itself. For the caller to free; NULL: out of memory (logged). */
-char *tw_p2p_tls_with_cuda(const char *tls);
+/** A value of UCX_TLS: `tls`, and where UCX has GPUs also its ways to them, unless `tls` decides that by itself. For the caller
+ *  to free; NULL: out of memory (logged). */
+char *tw_p2p_tls_with_cuda(const char *tls, int has_gpu);
 /** 1 if it does; 0 also after an error, which is logged. */
 int tw_p2p_context_takes_cuda(ucp_context_h context);
 

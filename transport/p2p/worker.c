@@ -124,7 +124,7 @@ static void worker_destroy(tw_p2p_worker_t *worker)
 static tw_status_t worker_create_with_cuda(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *tls,
                                            tw_p2p_setting_t *settings)
 {
-    char *all = tw_p2p_tls_with_cuda(tls);
+    char *all = tw_p2p_tls_with_cuda(tls, tw_p2p_ucx_finds_gpu());
     if (!all) {
         return TW_ERR_NO_MEMORY;
     }

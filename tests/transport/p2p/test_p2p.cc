@@ -17,6 +17,7 @@
 
 #include "tests/common/fixture.h"
 #include "tests/common/process.h"
+#include "transport/p2p/state.h"
 
 namespace
 {
@@ -614,6 +615,34 @@ TEST_F(P2p, WhoIsKilledIsNamed)
     child.signal(SIGKILL);
     expect_log("a: peer 0: failed: connection lost");
     EXPECT_EQ(wait(received), TW_ERR_PEER);
+}
+
+/* The peer breaks the rules while a long message is on its way to it: the rest is not sent, though it takes more. */
+TEST_F(P2p, WhatIsGivenUpIsSentNoFurther)
+{
+    connect(1);
+    std::vector<uint8_t> out((size_t)48 << 20, 1), in(out.size());
+    tw_p2p_request_t *received = recv(peer_b, 1, in), *sent = send(peer_a, 1, out);
+    EXPECT_TRUE(until([&] { return sent->stage == TW_P2P_STAGE_MOVING; }));
+    for (uint64_t before = 0; before < tw_p2p_peer_counts(peer_a).n_sent; (void)tw_p2p_progress(a)) {
+        before = tw_p2p_peer_counts(peer_a).n_sent; /* until the socket is full */
+        (void)tw_p2p_progress(a);
+    }
+    ASSERT_EQ(tw_p2p_test(a, sent, nullptr), TW_IN_PROGRESS);
+    tw_p2p_header_t nonsense = {};
+    ASSERT_EQ(tw_p2p_control_send(b, peer_b, &nonsense, nullptr), TW_OK);
+    expect_log("a: peer 0: failed: it sent a message of an unknown kind");
+    const double limit = tw_time_sec() + patience_sec;
+    while (tw_p2p_test(a, sent, nullptr) == TW_IN_PROGRESS && tw_time_sec() < limit) {
+        (void)tw_p2p_progress(a);
+    }
+    const uint64_t n_sent = tw_p2p_peer_counts(peer_a).n_sent;
+    for (int i = 0; i < 2000; i++) {
+        (void)tw_p2p_progress(b);
+        (void)tw_p2p_progress(a);
+    }
+    EXPECT_EQ(tw_p2p_peer_counts(peer_a).n_sent, n_sent);
+    EXPECT_EQ(tw_p2p_test(b, received, nullptr), TW_IN_PROGRESS);
 }
 
 TEST_F(P2p, WhatIsAbandonedStaysAsItIs)

@@ -12,7 +12,6 @@
 #include "tests/common/fixture.h"
 #include "tests/transport/contract.h"
 #include "tests/transport/ranks.h"
-#include "transport/p2p/state.h"
 #include "transport/rendezvous/socket.h"
 
 namespace
@@ -133,27 +132,6 @@ TEST_P(UcxMemory, AsIfOnGpu)
 
 INSTANTIATE_TEST_SUITE_P(Ucx, UcxMemory, ::testing::ValuesIn(gpu_ways),
                          [](const auto &each) { return std::string(each.param.name); });
-
-std::string tls_with_cuda(const char *tls)
-{
-    char *all = tw_p2p_tls_with_cuda(tls);
-    const std::string text = all ? all : "out of memory";
-    free(all);
-    return text;
-}
-
-/* Where UCX knows no GPU, and where the value is about CUDA already, nothing is added: UCX would warn, or do otherwise. */
-TEST(UcxTls, CudaWhereItIsOfUse)
-{
-    const std::string more = tw_transport_ucx_knows(TW_MEM_CUDA) ? ",cuda" : "";
-    EXPECT_EQ(tw_transport_ucx_knows(TW_MEM_HOST), 1);
-    EXPECT_EQ(tls_with_cuda("posix,sysv,cma"), "posix,sysv,cma" + more);
-    EXPECT_EQ(tls_with_cuda("rc"), "rc" + more);
-    EXPECT_EQ(tls_with_cuda("ally"), "ally" + more);
-    for (const char *whole : {"all", "rc,all", "all,rc", "^rc", "tcp,cuda_copy", "cuda,rc"}) {
-        EXPECT_EQ(tls_with_cuda(whole), whole);
-    }
-}
 
 /* ---- failures ---------------------------------------------------------------------------------------------- */
 
