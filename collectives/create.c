@@ -104,14 +104,14 @@ const tw_config_table_t tw_coll_config_table = {
 
 /* ---- creating ---------------------------------------------------------------------------------------------- */
 
-static tw_status_t create_topo(tw_coll_t *coll, const tw_coll_parts_t *parts)
+static tw_status_t create_topo(tw_coll_t *coll, const tw_coll_setup_t *setup)
 {
-    const tw_coll_params_t *params = parts->params;
+    const tw_coll_params_t *params = setup->params;
 
     if (params->transport != NULL) {
         return tw_topo_init(&coll->topo, params->transport, params->ranks, params->n_ranks);
     }
-    return tw_topo_init_nodes(&coll->topo, parts->rank, parts->world, parts->node_ids);
+    return tw_topo_init_nodes(&coll->topo, setup->rank, setup->world, setup->node_ids);
 }
 
 /** What must be the same on all members, lest operations hang or differ silently. */
@@ -204,47 +204,47 @@ static tw_status_t read_options(tw_coll_options_t *options)
 }
 
 /* What all kinds have. */
-static tw_status_t create_common(tw_coll_t *coll, const tw_coll_parts_t *parts)
+static tw_status_t create_common(tw_coll_t *coll, const tw_coll_setup_t *setup)
 {
     tw_status_t status = read_options(&coll->options);
 
     if (status == TW_OK) {
-        status = create_topo(coll, parts);
+        status = create_topo(coll, setup);
     }
     if (status != TW_OK) {
         return status;
     }
-    coll->deterministic = parts->params->deterministic || coll->options.deterministic;
+    coll->deterministic = setup->params->deterministic || coll->options.deterministic;
     coll->sent = calloc((size_t)coll->topo.world, sizeof(*coll->sent));
     if (coll->sent == NULL) {
         return TW_ERR_NO_MEMORY;
     }
     status = tw_scratch_create(coll->options.scratch_bytes, &coll->scratch);
-    return status == TW_OK && coll->transport != NULL ? agree(coll, parts->params) : status;
+    return status == TW_OK && coll->transport != NULL ? agree(coll, setup->params) : status;
 }
 
-tw_status_t tw_coll_create_of_parts(const tw_coll_parts_t *parts, tw_coll_t **out)
+tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
 {
     tw_coll_t *coll = calloc(1, sizeof(*coll));
     tw_status_t status = TW_ERR_NO_MEMORY;
 
     if (coll != NULL) {
         coll->engine = &tw_coll_host_engine;
-        coll->transport = parts->params->transport;
-        coll->params = *parts->params;
+        coll->transport = setup->params->transport;
+        coll->params = *setup->params;
         coll->params.ranks = NULL;
-        coll->progress = parts->progress;
-        coll->device_index = parts->device_index;
+        coll->progress = setup->progress;
+        coll->device_index = setup->device_index;
         TAILQ_INIT(&coll->active);
         TAILQ_INIT(&coll->ended);
-        status = create_common(coll, parts);
+        status = create_common(coll, setup);
     }
-    if (status == TW_OK && parts->device == NULL) {
+    if (status == TW_OK && setup->device == NULL) {
         status = create_model(coll);
     } else if (status == TW_OK) {
-        status = tw_gpu_attach(coll, parts->device, parts->nccl);
-    } else if (parts->nccl != NULL) {
-        parts->nccl->destroy(parts->nccl);
+        status = tw_gpu_attach(coll, setup->device, setup->nccl);
+    } else if (setup->nccl != NULL) {
+        setup->nccl->destroy(setup->nccl);
     }
     if (status != TW_OK) {
         if (coll != NULL) {
@@ -299,51 +299,51 @@ static tw_status_t check_params(const tw_coll_params_t *params)
 
 /* On the progress thread, if there is one. */
 typedef struct creation {
-    tw_coll_parts_t parts;
+    tw_coll_setup_t setup;
     tw_coll_t **out;
 } creation_t;
 
 static tw_status_t create_here(void *arg)
 {
     creation_t *creation = arg;
-    tw_coll_parts_t *parts = &creation->parts;
+    tw_coll_setup_t *setup = &creation->setup;
     tw_status_t status = TW_OK;
 
-    if (parts->progress != NULL && parts->device != NULL) {
-        status = parts->device->use(parts->device, parts->device_index);
+    if (setup->progress != NULL && setup->device != NULL) {
+        status = setup->device->use(setup->device, setup->device_index);
     }
-    if (status == TW_OK && parts->params->wire == TW_COLL_WIRE_NCCL) {
-        status = tw_nccl_join(parts->params, &parts->nccl, &parts->rank, &parts->world, &parts->node_ids);
+    if (status == TW_OK && setup->params->wire == TW_COLL_WIRE_NCCL) {
+        status = tw_nccl_join(setup->params, &setup->nccl, &setup->rank, &setup->world, &setup->node_ids);
     }
     if (status == TW_OK) {
-        status = tw_coll_create_of_parts(parts, creation->out);
+        status = tw_coll_create_with(setup, creation->out);
     }
-    free(parts->node_ids);
+    free(setup->node_ids);
     return status;
 }
 
 tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out)
 {
-    creation_t creation = {.parts = {.params = params}, .out = out};
-    tw_coll_parts_t *parts = &creation.parts;
+    creation_t creation = {.setup = {.params = params}, .out = out};
+    tw_coll_setup_t *setup = &creation.setup;
     tw_status_t status = check_params(params);
 
     if (status != TW_OK) {
         return status;
     }
     if (params->mem == TW_MEM_CUDA) {
-        parts->device = tw_gpu_device_cuda();
-        status = parts->device != NULL ? parts->device->current(parts->device, &parts->device_index)
+        setup->device = tw_gpu_device_cuda();
+        status = setup->device != NULL ? setup->device->current(setup->device, &setup->device_index)
                                        : TW_ERR_UNSUPPORTED;
     }
     if (status == TW_OK && params->progress_thread) {
-        status = tw_progress_get(params->transport, &parts->progress);
+        status = tw_progress_get(params->transport, &setup->progress);
     }
     if (status == TW_OK) {
-        status = tw_progress_call(parts->progress, create_here, &creation);
+        status = tw_progress_call(setup->progress, create_here, &creation);
     }
     if (status != TW_OK) {
-        tw_progress_put(parts->progress);
+        tw_progress_put(setup->progress);
     }
     return status;
 }

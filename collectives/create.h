@@ -1,4 +1,4 @@
-/** Communicators of given parts: what tw_coll_create finds, and tests make up. Private to collectives. */
+/** A communicator of what tw_coll_create finds, or of what tests make up. Private to collectives. */
 #ifndef TW_COLLECTIVES_CREATE_H
 #define TW_COLLECTIVES_CREATE_H
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-typedef struct tw_coll_parts {
+typedef struct tw_coll_setup {
     const tw_coll_params_t *params; /**< mem and wire are not looked at */
     const tw_gpu_device_t *device;  /**< NULL: host memory */
     tw_gpu_wire_t *nccl;            /**< NULL: the transport. Taken, also when creation fails */
@@ -17,9 +17,9 @@ typedef struct tw_coll_parts {
     int device_index;               /**< that is current where the communicator was asked for */
     int rank, world;                /**< without a transport */
     uint64_t *node_ids; /**< [world] without a transport; equal for ranks of one node. Borrowed. */
-} tw_coll_parts_t;
+} tw_coll_setup_t;
 
-tw_status_t tw_coll_create_of_parts(const tw_coll_parts_t *parts, tw_coll_t **out);
+tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out);
 
 #ifdef __cplusplus
 }

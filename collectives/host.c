@@ -19,9 +19,11 @@
 #define MAX_CHUNK_BYTES ((size_t)2 << 20)
 /** Where everybody sends to everybody, a message is one of about so many to a rank, and no shorter than this. Longer ones let
  *  some peers get ahead of others at a link that they share, and then it idles at the end; shorter ones cost the processor
- *  more. Measured on 4 nodes with 1 Gb/s and on 8 with 250 Mb/s. */
+ *  more. Measured on 4 nodes with 1 Gb/s and on 8 with 250 Mb/s. On a fast link they are longer: those to all peers together
+ *  take it longer than so many turns of a message, or it would wait for handshakes. */
 #define MEETING_MESSAGES 32
 #define MEETING_CHUNK_BYTES ((size_t)32 << 10)
+#define MEETING_TURNS 2
 /** Quantizing costs precision, so it has to be worth it: it saves more than the model may be wrong. That is a share of
  *  the time, and what a few more wake-ups on busy processors cost, of which the turn of a message is the measure. */
 #define WORTH_SHARE 0.05
@@ -142,9 +144,13 @@ static size_t clamp(size_t bytes, size_t least, size_t most)
 /** The chunk of an operation in which all ranks send to all; a power of two. */
 static size_t meeting_chunk(const plan_t *plan)
 {
-    double message = plan->c.encoded_bytes / plan->c.topo->world / MEETING_MESSAGES;
+    const tw_coll_tier_t *link = &plan->c.model->inter;
+    int world = plan->c.topo->world;
+    double message = plan->c.encoded_bytes / world / MEETING_MESSAGES;
+    double hidden = world > 1 ? MEETING_TURNS * link->turn_sec / link->beta_sec / (world - 1) : 0;
     size_t chunk = MEETING_CHUNK_BYTES;
 
+    message = hidden > message ? hidden : message;
     while (chunk < MAX_CHUNK_BYTES && 2 * (double)chunk <= message) {
         chunk *= 2;
     }

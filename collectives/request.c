@@ -253,9 +253,9 @@ static tw_status_t progress(tw_coll_t *coll, int *moved)
 
 static double sleep_sec(const tw_coll_t *coll)
 {
-    double part = coll->options.timeout_sec / 4;
+    double share = coll->options.timeout_sec / 4;
 
-    return part > 0 && part < SLEEP_SEC ? part : SLEEP_SEC;
+    return share > 0 && share < SLEEP_SEC ? share : SLEEP_SEC;
 }
 
 /* Until something may have happened; the transport spins a little first. Time slept counts for the watchdog: somebody is waiting. */

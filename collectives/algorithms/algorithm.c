@@ -16,9 +16,9 @@ tw_task_t tw_build_copy(const tw_build_t *build, size_t in_first, size_t out_fir
         return TW_TASK_NONE;
     }
     for (size_t c = 0; c < n_chunks; c++) {
-        size_t at = c * build->chunk_elems, part = tw_chunk_elems(build, n, c);
-        copies[c] = tw_work_copy(build->sched, tw_span_view(build->in, in_first + at, part),
-                                 tw_span_view(build->out, out_first + at, part));
+        size_t at = c * build->chunk_elems, run = tw_chunk_elems(build, n, c);
+        copies[c] = tw_work_copy(build->sched, tw_span_view(build->in, in_first + at, run),
+                                 tw_span_view(build->out, out_first + at, run));
         last = copies[c];
     }
     if (n_chunks == 1) {

@@ -153,7 +153,7 @@ void tw_collect_one_hop(const tw_collect_t *collect, size_t round)
 
 /* ---- two hops -------------------------------------------------------------------------------------------- */
 
-/** Give this rank's part to the one of its node that gathers the chunk. */
+/** Give this rank's contribution to the one of its node that gathers the chunk. */
 static void send_inside(const tw_collect_t *collect, int gateway, size_t chunk)
 {
     const tw_qop_t *op = collect->op;

@@ -33,9 +33,9 @@ tw_collect_t *tw_collect_create(const tw_qop_t *op, int encodes);
 /** Emit what one round has: a chunk of every shard. */
 typedef void (*tw_collect_round_t)(const tw_collect_t *collect, size_t round);
 
-/** Every rank encodes its part for every owner, who sums them up in rank order. */
+/** Every rank encodes its contribution for every owner, who sums them up in rank order. */
 void tw_collect_one_hop(const tw_collect_t *collect, size_t round);
-/** Inside each node the parts for an owner meet at one rank, op->inner or exact, which sums them up in rank order and
+/** Inside each node the contributions for an owner meet at one rank, op->inner or exact, which sums them up in rank order and
  *  sends the encoded sum to the owner, who sums up those of all nodes in node order. */
 void tw_collect_two_hop(const tw_collect_t *collect, size_t round);
 

@@ -10,7 +10,7 @@
  *    receive that is posted late costs a copy or a stall;
  *  - computations that a send waits for run before those that only this rank waits for.
  *
- *  Memory of a task is a span: a range of a view (a tensor of the caller, perhaps in pieces: messages are packed and
+ *  Memory of a task is a span: a range of a view (a tensor of the caller, perhaps scattered: messages are packed and
  *  unpacked as needed, contiguous ones travel straight from and to the caller's memory), or a range of a scratch
  *  buffer. A scratch buffer exists from the start of the first task that uses it to the end of the last one.
  *
@@ -92,7 +92,7 @@ void *tw_sched_alloc(tw_sched_t *sched, size_t bytes);
 tw_task_t tw_sched_send(tw_sched_t *sched, int peer, tw_span_t from);
 tw_task_t tw_sched_recv(tw_sched_t *sched, int peer, tw_span_t to);
 
-/** A piece of work on the calling thread. It should take well under a millisecond, as nothing moves meanwhile.
+/** A computation on the calling thread. It should take well under a millisecond, as nothing moves meanwhile.
  *  arg: lives as long as the schedule (tw_sched_alloc). An error that it returns (and logs) ends the operation. */
 typedef tw_status_t (*tw_compute_fn_t)(tw_sched_t *sched, const void *arg);
 tw_task_t tw_sched_compute(tw_sched_t *sched, tw_compute_fn_t fn, const void *arg);

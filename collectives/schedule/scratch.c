@@ -31,10 +31,10 @@ static int class_of(size_t bytes, size_t *class_bytes)
         size *= 2;
         octave++;
     }
-    for (int part = 0; part < CLASSES_PER_OCTAVE; part++) {
-        *class_bytes = size + size / CLASSES_PER_OCTAVE * (size_t)part;
+    for (int step = 0; step < CLASSES_PER_OCTAVE; step++) {
+        *class_bytes = size + size / CLASSES_PER_OCTAVE * (size_t)step;
         if (bytes <= *class_bytes) {
-            return octave * CLASSES_PER_OCTAVE + part;
+            return octave * CLASSES_PER_OCTAVE + step;
         }
     }
     *class_bytes = size * 2;

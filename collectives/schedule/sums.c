@@ -99,19 +99,19 @@ static tw_status_t sum_input(tw_sched_t *sched, const sum_args_t *args, size_t i
                              size_t elem, size_t n, float *acc)
 {
     while (n > 0) {
-        size_t part = n;
-        const char *src = elem_at(sched, args, args->inputs[input], elem, &part);
+        size_t run = n;
+        const char *src = elem_at(sched, args, args->inputs[input], elem, &run);
         if (src == NULL) {
             return TW_ERR_NO_MEMORY;
         }
         if (is_first) {
-            tw_convert_to_fp32(args->type, src, acc, part);
+            tw_convert_to_fp32(args->type, src, acc, run);
         } else {
-            tw_convert_add_fp32(args->type, src, acc, part);
+            tw_convert_add_fp32(args->type, src, acc, run);
         }
-        acc += part;
-        elem += part;
-        n -= part;
+        acc += run;
+        elem += run;
+        n -= run;
     }
     return TW_OK;
 }
@@ -120,15 +120,15 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
                               const float *acc)
 {
     while (n > 0) {
-        size_t part = n;
-        char *dst = elem_at(sched, args, args->to, elem, &part);
+        size_t run = n;
+        char *dst = elem_at(sched, args, args->to, elem, &run);
         if (dst == NULL) {
             return TW_ERR_NO_MEMORY;
         }
-        tw_convert_from_fp32(args->type, acc, args->factor, dst, part);
-        acc += part;
-        elem += part;
-        n -= part;
+        tw_convert_from_fp32(args->type, acc, args->factor, dst, run);
+        acc += run;
+        elem += run;
+        n -= run;
     }
     return TW_OK;
 }

@@ -74,23 +74,23 @@ char *tw_view_contiguous(const tw_view_t *view, size_t first, size_t n)
 void tw_view_read(const tw_view_t *view, size_t first, size_t n, void *dst)
 {
     for (size_t index = n > 0 ? find_extent(view, first) : 0; n > 0; index++) {
-        size_t part;
-        const char *at = extent_at(view, index, first, n, &part);
-        memcpy(dst, at, part * view->elem_bytes);
-        dst = (char *)dst + part * view->elem_bytes;
-        first += part;
-        n -= part;
+        size_t run;
+        const char *at = extent_at(view, index, first, n, &run);
+        memcpy(dst, at, run * view->elem_bytes);
+        dst = (char *)dst + run * view->elem_bytes;
+        first += run;
+        n -= run;
     }
 }
 
 void tw_view_write(const tw_view_t *view, size_t first, size_t n, const void *src)
 {
     for (size_t index = n > 0 ? find_extent(view, first) : 0; n > 0; index++) {
-        size_t part;
-        char *at = extent_at(view, index, first, n, &part);
-        memcpy(at, src, part * view->elem_bytes);
-        src = (const char *)src + part * view->elem_bytes;
-        first += part;
-        n -= part;
+        size_t run;
+        char *at = extent_at(view, index, first, n, &run);
+        memcpy(at, src, run * view->elem_bytes);
+        src = (const char *)src + run * view->elem_bytes;
+        first += run;
+        n -= run;
     }
 }

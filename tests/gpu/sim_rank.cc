@@ -22,10 +22,10 @@ class SimGpu final : public tw::gpu::RankGpu
     tw_status_t create(bool over_nccl, tw_transport_t *transport, tw_coll_t **out) override
     {
         const tw_coll_params_t params = tw::params_of(transport, nullptr);
-        tw_coll_parts_t parts = {};
-        parts.params = &params;
-        parts.device = device.table();
-        return over_nccl ? TW_ERR_UNSUPPORTED : tw_coll_create_of_parts(&parts, out);
+        tw_coll_setup_t setup = {};
+        setup.params = &params;
+        setup.device = device.table();
+        return over_nccl ? TW_ERR_UNSUPPORTED : tw_coll_create_with(&setup, out);
     }
     tw_stream_t stream() override
     {

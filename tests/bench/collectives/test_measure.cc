@@ -19,10 +19,10 @@ class SimGpu
     SimGpu(tw::World &world, tw_bench_rank_t *rank) : device_((uint32_t)rank->rank + 1)
     {
         const tw_coll_params_t params = tw::params_of(world.transport(rank->rank));
-        tw_coll_parts_t parts = {};
-        parts.params = &params;
-        parts.device = device_.table();
-        EXPECT_EQ(TW_OK, tw_coll_create_of_parts(&parts, &coll_));
+        tw_coll_setup_t setup = {};
+        setup.params = &params;
+        setup.device = device_.table();
+        EXPECT_EQ(TW_OK, tw_coll_create_with(&setup, &coll_));
         rank->measured = coll_;
         rank->stream = device_.new_stream();
     }

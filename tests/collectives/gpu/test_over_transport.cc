@@ -16,10 +16,10 @@ tw_status_t create(tw::SimDevice *device, tw_transport_t *transport, tw_coll_t *
 {
     /* an own id: a transport that wraps another one knows nothing of the ids there */
     const tw_coll_params_t params = tw::params_of(transport, nullptr, 0, 2);
-    tw_coll_parts_t parts = {};
-    parts.params = &params;
-    parts.device = device->table();
-    return tw_coll_create_of_parts(&parts, out);
+    tw_coll_setup_t setup = {};
+    setup.params = &params;
+    setup.device = device->table();
+    return tw_coll_create_with(&setup, out);
 }
 
 /** Whether the transports take the memory of the GPUs. */

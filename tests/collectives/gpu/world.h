@@ -28,15 +28,15 @@ class GpuWorld
             streams.push_back(devices.back()->new_stream());
             others.push_back(devices.back()->new_stream());
             const tw_coll_params_t params = {};
-            tw_coll_parts_t parts = {};
-            parts.params = &params;
-            parts.device = devices.back()->table();
-            parts.nccl = net.new_wire(r, devices.back().get());
-            parts.rank = r;
-            parts.world = size();
-            parts.node_ids = ids.data();
+            tw_coll_setup_t setup = {};
+            setup.params = &params;
+            setup.device = devices.back()->table();
+            setup.nccl = net.new_wire(r, devices.back().get());
+            setup.rank = r;
+            setup.world = size();
+            setup.node_ids = ids.data();
             colls.push_back(nullptr);
-            EXPECT_EQ(tw_coll_create_of_parts(&parts, &colls.back()), TW_OK);
+            EXPECT_EQ(tw_coll_create_with(&setup, &colls.back()), TW_OK);
         }
     }
     GpuWorld(const GpuWorld &) = delete;
