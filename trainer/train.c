@@ -249,6 +249,9 @@ static void print_summary(const tw_trainer_result_t *r)
     }
     printf("\n# memory of a rank: up to %.1f MB, planned %.1f", (double)r->peak_rss_bytes * 1e-6,
            (double)r->planned_rss_bytes * 1e-6);
+    if (r->file_bytes > 0) {
+        printf(", %.1f of all ranks in files", (double)r->file_bytes * 1e-6);
+    }
     printf("\n# bytes %s, replicas %s\n", r->bytes_as_planned ? "as planned" : "NOT AS PLANNED",
            r->replicas_equal ? "equal" : "NOT EQUAL");
 }

@@ -89,8 +89,9 @@ static const tw_config_field_t fields[] = {
     COUNT("zero_optimization.stage3_max_live_parameters", "1000000000", max_live_elems, 0, MANY, "elements",
           "Stage 3: most gathered weights held at a time; never less than the root and one layer."),
     FLAG("zero_optimization.overlap_comm", "y", overlap, "Communicate while computing."),
-    CHOICE("zero_optimization.offload_optimizer.device", "none", offload_optimizer, places,
-           "Where master weights and moments live; host memory is \"cpu\" already."),
+    CHOICE(
+        "zero_optimization.offload_optimizer.device", "none", offload_optimizer, places,
+        "Where master weights and moments live: host memory either way, or \"nvme\", a file in nvme_path."),
     TEXT("zero_optimization.offload_optimizer.nvme_path", offload_optimizer_path, "Folder for \"nvme\"."),
     CHOICE("zero_optimization.offload_param.device", "none", offload_param, places,
            "Where the weights' shards live."),

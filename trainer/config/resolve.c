@@ -121,8 +121,11 @@ static tw_status_t check_features(const tw_train_options_t *o)
 
 static tw_status_t check_places(const tw_train_options_t *o)
 {
-    if (o->offload_param == TW_TRAIN_NVME || o->offload_optimizer == TW_TRAIN_NVME) {
-        return refuse("offload to nvme is not supported yet");
+    if (o->offload_param == TW_TRAIN_NVME) {
+        return refuse("offload_param to nvme is not supported; offload_optimizer is");
+    }
+    if (o->offload_optimizer == TW_TRAIN_NVME && !*o->offload_optimizer_path) {
+        return refuse("offload_optimizer.device is nvme: nvme_path names no folder");
     }
     if (o->offload_param == TW_TRAIN_CPU || o->offload_optimizer == TW_TRAIN_CPU) {
         tw_info("config: offload to cpu: on CPUs all of it is in host memory already");

@@ -62,6 +62,8 @@ double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks);
 
 /** Bytes of memory that the engine, its hpZ, its communicator and the model's scratch hold. */
 size_t tw_engine_memory_bytes(const tw_engine_t *engine);
+/** Bytes of the optimizer's state that lie in files (offload_optimizer). */
+uint64_t tw_engine_file_bytes(const tw_engine_t *engine);
 
 /** What one or all ranks have sent and waited for so far. */
 typedef struct tw_engine_totals {

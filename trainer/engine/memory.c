@@ -1,5 +1,11 @@
-/* The engine's memory: counted, and freed all at once. */
+/* The engine's memory: counted, and freed all at once. What is offloaded to a file is mapped: the system reads ahead where it
+ * is told that something will be needed, and writes behind; what is not in use takes no memory that anyone else could want. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "trainer/engine/state.h"
 
@@ -32,8 +38,93 @@ void *tw_engine_alloc(tw_engine_t *engine, size_t n, size_t elem_bytes, const ch
     return block;
 }
 
+/* ---- offloaded ---------------------------------------------------------------------------------------------- */
+
+/* A file without a name, of so many bytes, which are there: a full disk shows now, not when a page is written. */
+static int open_file(const tw_engine_t *engine, const char *folder, size_t n_bytes)
+{
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    int error = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)n_bytes);
+    if (error != 0) {
+        tw_error("rank %d: %s: cannot hold a file of %zu bytes: %s", engine->rank, folder, n_bytes,
+                 strerror(error));
+        if (fd >= 0) {
+            close(fd);
+        }
+        return -1;
+    }
+    return fd;
+}
+
+void *tw_engine_alloc_file(tw_engine_t *engine, size_t n, size_t elem_bytes, const char *folder)
+{
+    if (engine->n_maps == TW_ENGINE_MAX_MAPS) {
+        tw_error("rank %d: more than %d files", engine->rank, TW_ENGINE_MAX_MAPS);
+        return NULL;
+    }
+    size_t n_bytes = n * elem_bytes > 0 ? n * elem_bytes : 1;
+    int fd = open_file(engine, folder, n_bytes);
+    if (fd < 0) {
+        return NULL;
+    }
+    void *start = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int error = errno;
+    close(fd);
+    if (start == MAP_FAILED) {
+        tw_error("rank %d: %s: cannot map %zu bytes: %s", engine->rank, folder, n_bytes, strerror(error));
+        return NULL;
+    }
+    engine->maps[engine->n_maps++] = (tw_engine_map_t){.start = start, .n_bytes = n_bytes};
+    engine->file_bytes += n_bytes;
+    return start;
+}
+
+/* Advice is for whole pages: those that the run has something in. */
+static void advise(const void *start, size_t n_bytes, int advice)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (uintptr_t)start / page * page, end = (uintptr_t)start + n_bytes;
+    if (n_bytes > 0) {
+        (void)madvise((void *)first, end - first, advice); /* advice only: without it things are slower */
+    }
+}
+
+static void advise_unit(const tw_engine_t *engine, size_t index, int advice)
+{
+    if (engine->n_maps == 0 || index >= engine->n_units) {
+        return;
+    }
+    const tw_engine_unit_t *unit = &engine->units[index];
+    size_t n_bytes = unit->part_elems * sizeof(float);
+    advise(unit->master, n_bytes, advice);
+    advise(unit->m, n_bytes, advice);
+    advise(unit->v, n_bytes, advice);
+}
+
+void tw_engine_fetch(const tw_engine_t *engine, size_t unit)
+{
+    advise_unit(engine, unit, MADV_WILLNEED);
+}
+
+/* The pages stay dirty in the system's cache, which writes them. */
+void tw_engine_put_away(const tw_engine_t *engine, size_t unit)
+{
+    advise_unit(engine, unit, MADV_DONTNEED);
+}
+
+uint64_t tw_engine_file_bytes(const tw_engine_t *engine)
+{
+    return engine->file_bytes;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------------ */
+
 void tw_engine_free_all(tw_engine_t *engine)
 {
+    for (size_t i = 0; i < engine->n_maps; i++) {
+        munmap(engine->maps[i].start, engine->maps[i].n_bytes);
+    }
+    engine->n_maps = 0;
     for (size_t i = 0; i < engine->n_blocks; i++) {
         tw_buffer_free(engine->blocks[i]);
     }

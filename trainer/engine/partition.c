@@ -39,11 +39,24 @@ static void *take(tw_engine_t *engine, int is_part, size_t elem_bytes, const cha
     return tw_engine_alloc(engine, n, elem_bytes, what);
 }
 
+/* In memory, or in a file. */
+static float *take_state(tw_engine_t *engine, const char *what)
+{
+    size_t n = 0;
+    if (engine->options->offload_optimizer != TW_TRAIN_NVME) {
+        return take(engine, 1, sizeof(float), what);
+    }
+    for (size_t u = 0; u < engine->n_units; u++) {
+        n += engine->units[u].part_elems;
+    }
+    return tw_engine_alloc_file(engine, n, sizeof(float), engine->options->offload_optimizer_path);
+}
+
 static tw_status_t optimizer_state(tw_engine_t *engine)
 {
-    float *master = take(engine, 1, sizeof(float), "master weights");
-    float *m = take(engine, 1, sizeof(float), "first moments");
-    float *v = take(engine, 1, sizeof(float), "second moments");
+    float *master = take_state(engine, "master weights");
+    float *m = take_state(engine, "first moments");
+    float *v = take_state(engine, "second moments");
     if (!master || !m || !v) {
         return TW_ERR_NO_MEMORY;
     }

@@ -53,6 +53,13 @@ typedef struct tw_engine_walk {
     size_t block_asked, block_left, root_asked, root_left;
 } tw_engine_walk_t;
 
+/** Master weights and both moments may lie in files. */
+#define TW_ENGINE_MAX_MAPS 3
+typedef struct tw_engine_map {
+    void *start;
+    size_t n_bytes;
+} tw_engine_map_t;
+
 struct tw_engine {
     const tw_train_options_t *options;
     tw_model_t *model;
@@ -68,6 +75,8 @@ struct tw_engine {
     /* memory */
     void **blocks;
     size_t n_blocks, max_blocks, memory_bytes;
+    tw_engine_map_t maps[TW_ENGINE_MAX_MAPS];
+    size_t n_maps, file_bytes;
     /* weights and gradients on their way */
     tw_engine_walk_t walk;
     tw_engine_slot_t *block_slots, root_slot;
@@ -97,6 +106,11 @@ struct tw_engine {
 
 /* ---- memory.c: zeroed, counted; freed with the engine. NULL when out of memory (logged). */
 void *tw_engine_alloc(tw_engine_t *engine, size_t n, size_t elem_bytes, const char *what);
+/** Zeroed, in a nameless file in the folder, mapped. NULL (logged with the folder). */
+void *tw_engine_alloc_file(tw_engine_t *engine, size_t n, size_t elem_bytes, const char *folder);
+/** The optimizer's state of a unit will be needed; is not needed for now. Nothing to do without files, or past the last unit. */
+void tw_engine_fetch(const tw_engine_t *engine, size_t unit);
+void tw_engine_put_away(const tw_engine_t *engine, size_t unit);
 void tw_engine_free_all(tw_engine_t *engine);
 
 /* ---- partition.c */

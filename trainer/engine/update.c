@@ -89,9 +89,12 @@ tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
 {
     tw_status_t status = engine->adamw ? TW_OK : adamw_create(engine);
     engine->version++;
+    tw_engine_fetch(engine, 0);
     for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
+        tw_engine_fetch(engine, u + 1);
         status = adamw_unit(engine, &engine->units[u], lr, &grad_scale);
         status = status == TW_OK ? publish(engine, u, sync_kind(engine)) : status;
+        tw_engine_put_away(engine, u);
     }
     return status;
 }

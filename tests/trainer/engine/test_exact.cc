@@ -1,5 +1,6 @@
 /* Exact modes are exact: every stage, with hpZ and the exact delta, gives the same losses bit for bit. */
 #include <cmath>
+#include <cstdlib>
 
 #include "tests/trainer/engine/job.h"
 
@@ -45,6 +46,27 @@ INSTANTIATE_TEST_SUITE_P(, TrainExact, ::testing::Values(Shape{1, 1}, Shape{2, 2
 
 using TrainSame = tw::Fixture;
 
+static std::string folder()
+{
+    const char *name = getenv("TEST_TMPDIR");
+    return name ? name : "/tmp";
+}
+
+TEST_F(TrainSame, OffloadedStateIsCountedAndItsFolderNamed)
+{
+    const std::string nvme = "zero_optimization.offload_optimizer.device=nvme";
+    tw::Outcome outcome =
+        tw::train(2, 1, {nvme, "zero_optimization.offload_optimizer.nvme_path=" + folder()});
+    EXPECT_EQ(outcome.status, TW_OK);
+    EXPECT_EQ(outcome.result.file_bytes, 12 * outcome.result.n_params);
+    expect_log("/nowhere/at/all: cannot hold a file of ");
+    allow_log("gave the job up");
+    EXPECT_NE(tw::train(2, 1, {nvme, "zero_optimization.offload_optimizer.nvme_path=/nowhere/at/all"}).status,
+              TW_OK);
+    expect_log("nvme_path names no folder");
+    EXPECT_EQ(tw::train(1, 1, {nvme}).status, TW_ERR_CONFIG);
+}
+
 /* How it is computed and moved does not change what comes out. */
 TEST_F(TrainSame, LossesDoNotDependOnOverlapBucketsOrRecomputation)
 {
@@ -56,6 +78,10 @@ TEST_F(TrainSame, LossesDoNotDependOnOverlapBucketsOrRecomputation)
         {"zero_optimization.stage=1", "zero_optimization.allgather_bucket_size=1000"},
         {"zero_optimization.stage3_prefetch_bucket_size=1000000"},
         {"zero_optimization.stage3_max_live_parameters=0"},
+        {"zero_optimization.offload_optimizer.device=nvme",
+         "zero_optimization.offload_optimizer.nvme_path=" + folder()},
+        {"zero_optimization.offload_optimizer.device=nvme",
+         "zero_optimization.offload_optimizer.nvme_path=" + folder(), "thinwire.delta_exact=y"},
     };
     for (const std::vector<std::string> &sets : others) {
         tw::Outcome other = tw::train(2, 1, sets);
