@@ -20,7 +20,7 @@ void tw_p2p_peer_fail(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const char *why)
     if (peer && !peer->has_failed) {
         peer->has_failed = 1;
         p2p->n_events++;
-        tw_error("%s: peer %d: failed: %s", p2p->name, peer->id, why);
+        tw_error("%s: peer %d%s: failed: %s", p2p->name, peer->id, peer->where, why);
     } else if (!peer) {
         tw_error("%s: %s", p2p->name, why);
     }

@@ -81,6 +81,14 @@ static tw_status_t tell(tw_handshake_t *handshake)
     return status;
 }
 
+static void note_where(tw_handshake_t *handshake)
+{
+    tw_p2p_peer_t *peer = handshake->peer;
+    char name[TW_CONNECTION_NAME_BYTES];
+    tw_socket_peer_name(handshake->connection.fd, name, sizeof(name));
+    snprintf(peer->where, sizeof(peer->where), " at %s", name);
+}
+
 /** Let it in, and make it a peer. */
 static tw_status_t hear_told(tw_handshake_t *handshake, const tw_connection_message_t *message)
 {
@@ -103,7 +111,11 @@ static tw_status_t hear_told(tw_handshake_t *handshake, const tw_connection_mess
                                          .known_as = (int)known_as,
                                          .card = told[TOLD_CARD].data,
                                          .card_bytes = told[TOLD_CARD].bytes};
-    return tw_p2p_peer_add(handshake->p2p, &params, &handshake->peer);
+    status = tw_p2p_peer_add(handshake->p2p, &params, &handshake->peer);
+    if (!status) {
+        note_where(handshake);
+    }
+    return status;
 }
 
 /* ---- steps: TW_OK: on to the next ------------------------------------------------------------------------- */

@@ -60,11 +60,14 @@ typedef struct tw_p2p_stream {
     int is_ended; /**< BYE has come */
 } tw_p2p_stream_t;
 
+#define TW_P2P_WHERE_BYTES 80
+
 struct tw_p2p_peer {
     tw_p2p_t *p2p;
     int id, known_as;
     int takes_cuda;
-    int has_failed; /**< without hooks */
+    int has_failed;                 /**< without hooks */
+    char where[TW_P2P_WHERE_BYTES]; /**< " at 10.0.0.2:4711", for logs; "" unless met by a handle */
     int has_greeted;
     void *card;
     int n_streams, n_hellos, n_byes; /**< HELLOs come, one for each stream over TCP; BYEs, one for each */

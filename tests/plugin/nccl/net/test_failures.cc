@@ -81,7 +81,7 @@ TEST_P(Failures, TheSenderIsKilledWhileAReceiveWaits)
                       expect(net->close_receive(comm) == TW_NCCL_SUCCESS, "close_receive");
                       expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
                   }),
-              "peer");
+              "lo: peer 0 at 127.0.0.1");
 }
 
 TEST_P(Failures, TheReceiverIsKilledInTheMiddleOfALongMessage)
@@ -106,7 +106,7 @@ TEST_P(Failures, TheReceiverIsKilledInTheMiddleOfALongMessage)
                       expect(net->close_send(comm) == TW_NCCL_SUCCESS, "close_send");
                       expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
                   }),
-              "peer");
+              "lo: peer 0 at 127.0.0.1");
 }
 
 /* Its other connections go on, and new ones can be made. */
@@ -148,7 +148,7 @@ TEST_P(Failures, OthersGoOn)
                       expect(net->close_listen(listener) == TW_NCCL_SUCCESS, "close_listen");
                       expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
                   }),
-              "peer");
+              "lo: peer 0 at 127.0.0.1");
 }
 
 TEST_P(Failures, AMessageThatDoesNotFit)
