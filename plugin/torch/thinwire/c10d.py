@@ -165,7 +165,7 @@ def _delegate(name: str) -> Callable[..., object]:
     def call(self, *args, **kwargs):
         if name not in _said:
             _said.add(name)
-            log.debug("%s goes to gloo", name)
+            log.info("%s goes to gloo", name)
         return getattr(self._gloo, name)(*args, **kwargs)
 
     call.__name__ = name

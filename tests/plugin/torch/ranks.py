@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 
 import torch
+import torch._dynamo  # fully_shard imports it, which takes most of a rank's time
 import torch.distributed as dist
 
 LIMIT_SEC = 100.0

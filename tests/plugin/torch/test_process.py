@@ -40,8 +40,6 @@ def test_nothing_breaks_the_import_of_torch():
     assert done.stderr.count("thinwire is off") == 1 and "/nowhere/lib.so" in done.stderr
     done = python("import torch; print('thinwire.fsdp' in __import__('sys').modules)", TW_FSDP="0", TW_WEIGHTS="nonsense")
     assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
-    done = python("import torch; print(1)", TW_FSDP="1", TW_WEIGHTS="int3")
-    assert done.returncode == 0 and done.stdout == "1\n" and "int3" in done.stderr
 
 
 def find_job():
