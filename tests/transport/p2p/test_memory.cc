@@ -19,7 +19,8 @@ std::string tls_with_cuda(const char *tls, bool has_gpu)
 /* Where UCX knows no GPU, and where the value is about CUDA already, nothing is added: UCX would warn, or do otherwise. */
 TEST(P2pMemory, CudaWhereItIsOfUse)
 {
-    for (const std::string plain : {"posix,sysv,cma", "rc", "ally", "al", "rc,ally", "cud", "rc,xcuda", "tcp^"}) {
+    for (const std::string plain :
+         {"posix,sysv,cma", "rc", "ally", "al", "rc,ally", "cud", "rc,xcuda", "tcp^"}) {
         EXPECT_EQ(tls_with_cuda(plain.c_str(), true), plain + ",cuda");
         EXPECT_EQ(tls_with_cuda(plain.c_str(), false), plain);
     }
