@@ -150,9 +150,8 @@ def make_step_lines(rows, key):
     lines = {}
     for row in rows:
         label = row.get("set", key) + (", seed %s" % row["seed"] if several else "")
-        lines.setdefault(label, []).append((row["step"], row[key] or 0))
-    if key == "delta_bits":
-        lines = {label: points for label, points in lines.items() if any(value for _, value in points)}
+        if row[key] or key != "delta_bits":  # a step without changes, or a set without deltas
+            lines.setdefault(label, []).append((row["step"], row[key] or 0))
     return [(label, smooth(sorted(points))) for label, points in lines.items()]
 
 

@@ -4,6 +4,7 @@
 PUBLIC_HEADERS = [
     "//collectives:collectives.h",
     "//core:core.h",
+    "//hpz:hpz.h",
     "//quant:quant.h",
     "//transport:transport.h",
 ]
