@@ -26,6 +26,8 @@ BYTES_LIMIT = 0.22
 # gloo's ring adds in another order from three ranks on.
 LOSS_LIMIT = 1e-4
 WARM_STEPS = 1
+# What quantizing may cost in validation loss.
+VALIDATION_LIMIT = 0.01
 SLOW_BPS = 500e6
 UNITS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3}
 NONE = "none"
@@ -53,6 +55,8 @@ def parse_args():
     parser.add_argument("--rounds", type=int, default=3, help="how often each mode is run (3)")
     parser.add_argument("--steps", type=int, help="of each run, the first one not counted (11; 4 on links below 500 Mb/s)")
     parser.add_argument("--modes", default=",".join(MODES), help="some of %s" % ",".join(MODES))
+    parser.add_argument("--validate", type=int, default=0, metavar="N",
+                        help="round r trains with seed r and ends with N batches of validation, which is compared with exact's")
     parser.add_argument("--job", type=pathlib.Path, help="another job that takes the same flags (bench/fsdp_job.py)")
     parser.add_argument("--job-args", default="", help="more flags of the job")
     parser.add_argument("--torch", help="version of torch to fetch (the newest known here)")
@@ -84,18 +88,19 @@ class Bench:
         self.args, self.python, self.folder = args, python, folder
         self.runs = {mode: [] for mode in args.modes.split(",")}
 
-    def command(self, result):
+    def command(self, result, seed):
         nic = ["--nic", "eth0"] if self.args.link != NONE else []
         job = self.args.job or runfile("bench/fsdp_job.py")
+        validate = ["--validate", self.args.validate, "--seed", seed] if self.args.validate else []
         return ([runfile("bench/cluster"), "--nodes", self.args.nodes, "--link", self.args.link, "--", self.python, job,
-                 "--params", self.args.params, "--steps", self.args.steps, "--json", result] + nic + self.args.job_args.split())
+                 "--params", self.args.params, "--steps", self.args.steps, "--json", result] + nic + validate + self.args.job_args.split())
 
-    def run(self, mode):
+    def run(self, mode, seed):
         result = pathlib.Path(self.folder, "result.json")
         result.unlink(missing_ok=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
         environment |= {"PYTHONPATH": self.folder, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"} | MODES[mode]
-        command = [str(part) for part in self.command(result)]
+        command = [str(part) for part in self.command(result, seed)]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0 or not result.exists():
             sys.exit("%s: exit code %d\n%s" % (mode, done.returncode, done.stdout))
@@ -104,12 +109,24 @@ class Bench:
     def all(self):
         for number in range(self.args.rounds):
             for mode in self.runs:
-                self.run(mode)
+                self.run(mode, number + 1)
                 print("# round %d: %s" % (number + 1, mode), file=sys.stderr, flush=True)
 
 
 def relative(a, b):
     return max(abs(x - y) / abs(y) for x, y in zip(a, b))
+
+
+def compare_validation(found, bench):
+    """Adds the mean validation loss over all seeds, and its distance from exact's."""
+    exact = bench.runs.get("exact")
+    for row in found:
+        own = [run["validation_loss"] for run in bench.runs[row["mode"]]]
+        row["validation_loss"] = statistics.mean(own)
+        if exact:
+            row["validation_off"] = row["validation_loss"] / statistics.mean(run["validation_loss"] for run in exact) - 1
+            if row["validation_off"] > VALIDATION_LIMIT:
+                row["ok"], row["why"] = False, "validation is %.2f %% worse than exact's" % (100 * row["validation_off"])
 
 
 def check(row, first, baseline):
@@ -143,15 +160,19 @@ def rows(bench):
         row["bytes_ratio"] = row["bytes_per_node_step"] / plain["bytes_per_node_step"] if plain and plain["bytes_per_node_step"] else None
         row["why"] = check(row, bench.runs[mode][0], baseline)
         row["ok"] = not row["why"]
+    if bench.args.validate:
+        compare_validation(list(made.values()), bench)
     return list(made.values())
 
 
 def line(row):
     speedup = "%.2f" % row["speedup"] if row["speedup"] else "-"
-    equal = " (bit-equal to gloo's)" if row.get("losses_equal") else ""
+    note = " (bit-equal to gloo's)" if row.get("losses_equal") else ""
+    note += ", validation %.4f" % row["validation_loss"] if "validation_loss" in row else ""
+    note += " (%+.2f %% of exact)" % (100 * row["validation_off"]) if "validation_off" in row else ""
     return "%-20s %10.3f %10.3f %16d %8s %12.5f  %s" % (
         row["mode"], row["step_sec_median"], row["step_sec_min"], row["bytes_per_node_step"], speedup, row["loss_last10"],
-        ("yes" if row["ok"] else "NO: " + row["why"]) + equal)
+        ("yes" if row["ok"] else "NO: " + row["why"]) + note)
 
 
 def main():
