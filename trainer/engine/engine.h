@@ -60,7 +60,7 @@ int tw_engine_check_due(const tw_engine_t *engine);
 /** With a lag_bound: the largest lag of the last deltas, and how many blocks lagged more so far. */
 double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks);
 
-/** Bytes of memory that the engine, its hpZ, its communicator and the model's scratch hold. */
+/** Bytes of memory that the engine, its hpZ, its communicator and the model's scratch hold, at most so far. */
 size_t tw_engine_memory_bytes(const tw_engine_t *engine);
 /** Bytes of the optimizer's state that lie in files (offload_optimizer). */
 uint64_t tw_engine_file_bytes(const tw_engine_t *engine);

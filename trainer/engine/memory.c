@@ -133,7 +133,20 @@ void tw_engine_free_all(tw_engine_t *engine)
     engine->n_blocks = engine->max_blocks = 0;
 }
 
-size_t tw_engine_memory_bytes(const tw_engine_t *engine)
+/* Now. */
+static size_t held_bytes(const tw_engine_t *engine)
 {
     return engine->memory_bytes + tw_hpz_memory_bytes(engine->hpz) + tw_coll_workspace_bytes(engine->world);
+}
+
+void tw_engine_note_memory(tw_engine_t *engine)
+{
+    size_t held = held_bytes(engine);
+    engine->most_bytes = held > engine->most_bytes ? held : engine->most_bytes;
+}
+
+size_t tw_engine_memory_bytes(const tw_engine_t *engine)
+{
+    size_t held = held_bytes(engine);
+    return held > engine->most_bytes ? held : engine->most_bytes;
 }

@@ -74,7 +74,7 @@ struct tw_engine {
     size_t *piece_offsets;     /* [n_tensors] in the unit's part */
     /* memory */
     void **blocks;
-    size_t n_blocks, max_blocks, memory_bytes;
+    size_t n_blocks, max_blocks, memory_bytes, most_bytes; /* most: with all that came and went */
     tw_engine_map_t maps[TW_ENGINE_MAX_MAPS];
     size_t n_maps, file_bytes;
     /* weights and gradients on their way */
@@ -111,6 +111,8 @@ void *tw_engine_alloc_file(tw_engine_t *engine, size_t n, size_t elem_bytes, con
 /** The optimizer's state of a unit will be needed; is not needed for now. Nothing to do without files, or past the last unit. */
 void tw_engine_fetch(const tw_engine_t *engine, size_t unit);
 void tw_engine_put_away(const tw_engine_t *engine, size_t unit);
+/** Look how much is held: while the weights' changes are under way it is most. */
+void tw_engine_note_memory(tw_engine_t *engine);
 void tw_engine_free_all(tw_engine_t *engine);
 
 /* ---- partition.c */

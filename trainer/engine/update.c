@@ -96,6 +96,7 @@ tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
         status = status == TW_OK ? publish(engine, u, sync_kind(engine)) : status;
         tw_engine_put_away(engine, u);
     }
+    tw_engine_note_memory(engine);
     return status;
 }
 
