@@ -40,11 +40,11 @@ static const char *const inners[] = {"exact", "int8", NULL};
 
 static const tw_config_field_t fields[] = {
     /* ---- DeepSpeed's, the whole job ---- */
-    COUNT("train_batch_size", "0", batch, 0, MANY, "sequences",
+    COUNT("train_batch_size", "0", batch, 0, 1e12, "sequences",
           "Of a step, over all ranks: micro-batch x accumulation x ranks. 0: follows from those."),
-    COUNT("train_micro_batch_size_per_gpu", "0", micro_batch, 0, MANY, "sequences",
+    COUNT("train_micro_batch_size_per_gpu", "0", micro_batch, 0, 1e6, "sequences",
           "Of a rank, at a time. 0: follows from the others, or 1."),
-    COUNT("gradient_accumulation_steps", "0", accumulation, 0, MANY, "",
+    COUNT("gradient_accumulation_steps", "0", accumulation, 0, 1e6, "",
           "Micro-batches of a step; gradients are reduced after the last. 0: follows from the others, or 1."),
     REAL("gradient_clipping", "1.0", clip, 0, 1e30, "Largest 2-norm of the gradient; 0: not clipped."),
     COUNT("steps_per_print", "10", steps_per_print, 1, MANY, "steps",
