@@ -135,13 +135,14 @@ static tw_status_t open_json(bench_t *bench)
     const zero_options_t *options = &bench->options;
     tw_status_t status = TW_OK;
 
+    if (options->metrics != NULL && !options->resume) {
+        (void)unlink(options->metrics); /* runs append to it */
+    }
     if (options->json == NULL) {
         return TW_OK;
     }
     if (options->resume) {
         status = zero_rows_read(options->json, &bench->rows);
-    } else if (options->metrics != NULL) {
-        (void)unlink(options->metrics); /* runs append to it */
     }
     if (status != TW_OK && status != TW_ERR_NOT_FOUND) {
         return status;
