@@ -157,3 +157,19 @@ def test_an_exception_on_one_rank_ends_the_others():
         return error_of(lambda: [step(model) for _ in range(1000)]).failed_rank
 
     assert ranks.run(2, check, leave=False, **FAST) == [True, 0]
+
+
+def test_ddp_hears_of_a_killed_rank():
+    def check(rank):
+        torch.manual_seed(0)
+        model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64))
+        model.register_comm_hook(None, thinwire.ddp_hook("exact"))
+        # DDP rebuilds its buckets after the first steps, over gloo
+        for _ in range(4):
+            step(model)
+        if rank == 1:
+            ranks.die()
+        return str(error_of(lambda: [step(model) for _ in range(1000)]))
+
+    survivor, _ = ranks.run(2, check, may_die=(1,), leave=False, **FAST)
+    assert "rank 1" in survivor
