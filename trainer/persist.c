@@ -170,7 +170,8 @@ static tw_status_t export_weights(const tw_persist_t *persist)
     if (tw_coll_rank(persist->own) != 0) {
         return TW_OK;
     }
-    tw_status_t status = tw_checkpoint_open(o->checkpoint, persist->model, &checkpoint);
+    tw_status_t status = tw_checkpoint_open_step(o->checkpoint, tw_engine_steps_done(persist->engine),
+                                                 persist->model, &checkpoint);
     if (status == TW_OK) {
         status = tw_weights_export(checkpoint, persist->model, TW_TYPE_BF16, o->save_model);
         tw_checkpoint_close(checkpoint);

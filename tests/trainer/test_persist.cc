@@ -181,6 +181,13 @@ TEST_F(Persist, ASavedModelIsAStart)
     std::vector<double> first = run({2}, {"thinwire.steps=8", "thinwire.save_model=" + saved});
     std::vector<double> second =
         run({1}, {"thinwire.steps=1", "model.init_from=" + saved + "/model.safetensors"});
+    /* a later checkpoint, of somebody else, is not what is saved */
+    std::string later =
+        "cp -r " + folder_ + "/checkpoints/step-00000008 " + folder_ + "/checkpoints/step-00000009";
+    ASSERT_EQ(0, system(later.c_str()));
+    run({1}, {"thinwire.steps=2", "thinwire.save_model=" + saved + ".two"});
+    std::string differ = "! cmp -s " + saved + "/model.safetensors " + saved + ".two/model.safetensors";
+    EXPECT_EQ(0, system(differ.c_str()));
     EXPECT_LT(second[0], first[0] - 0.02); /* of the same batch: the seed's first */
     tw_safetensors_t *file;
     ASSERT_EQ(TW_OK, tw_safetensors_open((saved + "/model.safetensors").c_str(), &file));

@@ -65,6 +65,9 @@ typedef struct tw_checkpoint tw_checkpoint_t;
  *  TW_ERR_FORMAT: a damaged manifest; TW_ERR_MISMATCH: of another model; TW_ERR_NOT_FOUND, TW_ERR_TRUNCATED, TW_ERR_FORMAT: a rank's file
  *  is missing, too short, or no checkpoint's: all logged with the file's name. */
 tw_status_t tw_checkpoint_open(const char *path, const tw_model_t *model, tw_checkpoint_t **out);
+/** Of a folder of checkpoints, that of a step. */
+tw_status_t tw_checkpoint_open_step(const char *folder, uint64_t step, const tw_model_t *model,
+                                    tw_checkpoint_t **out);
 void tw_checkpoint_close(tw_checkpoint_t *checkpoint);
 const tw_checkpoint_run_t *tw_checkpoint_run_get(const tw_checkpoint_t *checkpoint);
 /** Fill the values of these pieces; a NULL pointer skips its kind. The checksum of a file is compared the first time something is taken

@@ -177,6 +177,15 @@ tw_status_t tw_checkpoint_open(const char *path, const tw_model_t *model, tw_che
     return TW_OK;
 }
 
+tw_status_t tw_checkpoint_open_step(const char *folder, uint64_t step, const tw_model_t *model,
+                                    tw_checkpoint_t **out)
+{
+    char path[TW_CHECKPOINT_PATH_BYTES], name[32];
+    tw_checkpoint_step_name(step, name);
+    tw_status_t status = tw_checkpoint_path(path, "%s/%s", folder, name);
+    return status == TW_OK ? tw_checkpoint_open(path, model, out) : status;
+}
+
 void tw_checkpoint_close(tw_checkpoint_t *checkpoint)
 {
     if (!checkpoint) {

@@ -94,9 +94,11 @@ static tw_status_t temporary_folder(char *folder)
 {
     const char *base = getenv("TMPDIR");
     char name[64];
+    if (!base || !*base || strlen(base) >= TW_DATA_PATH_BYTES / 2) {
+        base = "/tmp";
+    }
     snprintf(name, sizeof(name), "thinwire-%u", (unsigned)getuid());
-    tw_status_t status =
-        make_folders(base && *base ? base : "/tmp", (const char *const[]){name, NULL}, folder);
+    tw_status_t status = make_folders(base, (const char *const[]){name, NULL}, folder);
     struct stat info;
     if (status == TW_OK && (lstat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != getuid())) {
         tw_error("%s: belongs to somebody else", folder);
@@ -109,7 +111,11 @@ tw_status_t tw_data_cache_folder(const char *wanted, char *folder)
 {
     const size_t longest = TW_DATA_PATH_BYTES / 2;
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (wanted && *wanted && strlen(wanted) < longest) {
+    if (wanted && strlen(wanted) >= longest) {
+        tw_error("data: the name of the folder of caches is too long: %.60s...", wanted);
+        return TW_ERR_INVALID;
+    }
+    if (wanted && *wanted) {
         return make_folders(wanted, (const char *const[]){NULL}, folder);
     }
     if (cache && *cache && strlen(cache) < longest) {

@@ -21,7 +21,7 @@ tw_status_t tw_data_map(const char *path, tw_data_map_t *map);
 void tw_data_unmap(tw_data_map_t *map);
 
 /** The folder of caches (see data.h), made if it is not there, into `folder` [TW_DATA_PATH_BYTES]. `wanted` may be NULL or "".
- *  TW_ERR_IO, logged. */
+ *  TW_ERR_IO, TW_ERR_INVALID (a name too long); logged. */
 tw_status_t tw_data_cache_folder(const char *wanted, char *folder);
 
 /** A file being written; what reads `path` sees nothing of it before it is whole. */
