@@ -447,6 +447,16 @@ TEST_F(P2p, SleepEndsWithAMessageADescriptorOrAWake)
     });
     EXPECT_EQ(tw_p2p_sleep(a, &sleep), TW_OK);
     waker.join();
+    const std::vector<uint8_t> out(1, 1);
+    std::vector<uint8_t> in(1);
+    tw_p2p_request_t *received = recv(peer_a, 1, in);
+    EXPECT_EQ(wait(send(peer_b, 1, out)), TW_OK);
+    while (tw_p2p_test(a, received, nullptr) == TW_IN_PROGRESS && tw_time_sec() < start + patience_sec) {
+        sleep.fd_is_ready = 1;
+        EXPECT_GE(tw_p2p_sleep(a, &sleep), 0);
+        EXPECT_FALSE(sleep.fd_is_ready);
+    }
+    EXPECT_EQ(in, out);
     EXPECT_LT(tw_time_sec() - start, patience_sec);
     close(fds[0]);
     close(fds[1]);
