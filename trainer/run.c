@@ -110,7 +110,11 @@ static tw_status_t create_engine(run_t *run)
     run->is_started = 1;
     tw_status_t status = tw_engine_create(&params, &run->engine);
     run->step_secs = calloc((size_t)run->options->steps + 1, sizeof(*run->step_secs));
-    return status == TW_OK && !run->step_secs ? TW_ERR_NO_MEMORY : status;
+    if (status == TW_OK && !run->step_secs) {
+        tw_error("out of memory for the times of %lld steps", (long long)run->options->steps);
+        status = TW_ERR_NO_MEMORY;
+    }
+    return status;
 }
 
 static tw_status_t restore(run_t *run)
