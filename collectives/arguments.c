@@ -200,6 +200,13 @@ float tw_coll_scale(const tw_coll_args_t *args, int world)
     return args->reduction == TW_COLL_MEAN && args->type == TW_TYPE_FP16 ? 1.0f / (float)world : 1.0f;
 }
 
+float tw_coll_limit(const tw_coll_args_t *args)
+{
+    int is_within = args->reduction == TW_COLL_MEAN && fabsf(args->factor) <= 1.0f;
+
+    return is_within && args->type == TW_TYPE_FP16 ? 65504.0f : INFINITY;
+}
+
 /* ---- views ----------------------------------------------------------------------------------------------- */
 
 static const char *elem(const tw_coll_request_t *request, const void *base, size_t index)

@@ -132,8 +132,8 @@ typedef enum tw_coll_op {
 /** Exact sums are made in fp32 and rounded to the tensor's type k times on their way: once by "direct" and "exchange", on
  *  every node by "hierarchical", W - 1 times by "ring", log2(W) times, rounded up, by "halving". They are off by at most
  *  ((1 + u)^k - 1) * (|x_0| + ... + |x_(W-1)|), u = 2^-8 in bf16, 2^-11 in fp16, 2^-24 in fp32, besides fp32's own W * 2^-24.
- *  What travels to a mean of fp16 is a mean already, one rounding more: it does not overflow where sums would, unless the
- *  mean is within k roundings of the largest number. */
+ *  What travels to a mean of fp16 is a mean already, one rounding more: it does not overflow where sums would, and with a
+ *  factor of at most 1 a finite result is never beyond the largest number (a codec's rounding may be). */
 typedef enum tw_coll_reduction { TW_COLL_SUM, TW_COLL_MEAN } tw_coll_reduction_t;
 
 /** One segment of an operation. W = communicator size; shard r of n_elems is counts[r] elements after those of the shards

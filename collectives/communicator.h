@@ -202,6 +202,9 @@ float tw_coll_factor(const tw_coll_args_t *args, int world);
 /** What a rank's contribution to a sum that travels in the tensor's type is multiplied with before: the sums on the way to
  *  a mean of fp16 are means of what they have so far, since sums might overflow. */
 float tw_coll_scale(const tw_coll_args_t *args, int world);
+/** No mean of finite numbers is larger than the largest of them, but a rounding on the way may lead there: what finite sums are
+ *  held to, the largest number of fp16 in its means, else infinity. */
+float tw_coll_limit(const tw_coll_args_t *args);
 
 /* ---- host.c ------------------------------------------------------------------------------------------------ */
 

@@ -475,6 +475,7 @@ static tw_status_t build(tw_coll_request_t *request)
         .chunk_elems = chunk_elems > 0 ? chunk_elems : 1,
         .scale = scale,
         .factor = scale != 1.0f ? request->args.factor : tw_coll_factor(&request->args, coll->topo.world),
+        .limit = tw_coll_limit(&request->args),
         .in_place = request->in_place,
         .aliased = request->aliased,
         .codecs = &request->coll->codecs,

@@ -20,6 +20,7 @@ static tw_task_t sum_chunk(const tw_build_t *build, const tw_span_t *inputs, con
         .n_inputs = world,
         .scale = build->scale,
         .factor = build->factor,
+        .limit = build->limit,
         .to = to,
     };
     tw_task_t task = tw_work_reduce(build->sched, &sum);

@@ -128,6 +128,7 @@ static tw_task_t sum_range(doubling_t *d, const part_t *range, tw_span_t to, flo
         .n_inputs = 1,
         .scale = build->scale,
         .factor = factor,
+        .limit = build->limit,
         .to = to,
     };
 

@@ -138,6 +138,7 @@ static tw_task_t add_up(const tw_build_t *build, const handled_sum_t *handled, f
         .n_partial = handled->n_partial,
         .scale = build->scale,
         .factor = factor,
+        .limit = build->limit,
         .to = to,
     };
     tw_task_t task = tw_work_reduce(build->sched, &sum);

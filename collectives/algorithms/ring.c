@@ -15,6 +15,7 @@ static tw_task_t add_up(const tw_build_t *build, const tw_shard_t *shard, size_t
         .n_partial = partial != NULL,
         .scale = build->scale,
         .factor = is_last ? build->factor : 1.0f,
+        .limit = build->limit,
         .to = is_last ? tw_shard_out(build, shard, c) : shard->partial[c],
     };
 

@@ -25,6 +25,7 @@ static tw_task_t add_up(const two_hop_t *t, int n, float scale, float factor, tw
         .n_inputs = (size_t)n,
         .scale = scale,
         .factor = factor,
+        .limit = t->build->limit,
         .to = to,
     };
     tw_task_t task = tw_work_reduce(t->build->sched, &sum);

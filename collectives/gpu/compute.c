@@ -1,4 +1,6 @@
 /** The computations of a tick, as calls of the codec: those that are alike and follow each other share a launch. */
+#include <math.h>
+
 #include "collectives/gpu/gpu.h"
 
 #define BATCH 64 /**< parts handed over at once */
@@ -142,6 +144,7 @@ static tw_status_t launch_sum(const batch_t *batch)
         .n_inputs = batch->like->n_inputs > 0 ? batch->like->n_inputs : 1,
         .stride = batch->like->stride,
         .factor = factor_of(batch->call, batch->like->factor),
+        .limit = tw_coll_limit(&batch->call->shape->request->args),
         .segments = segments,
         .n_segments = batch->n,
     };
@@ -253,6 +256,7 @@ static tw_status_t add_plain_encode(batch_t *batch, const tw_gpu_compute_t *comp
         .n_inputs = compute->n_inputs,
         .stride = compute->stride,
         .factor = factor_of(call, compute->factor),
+        .limit = INFINITY,
         .segments = &segment,
         .n_segments = 1,
     };

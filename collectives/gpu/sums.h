@@ -23,6 +23,7 @@ typedef struct tw_gpu_sum {
     int n_inputs;  /**< >= 1 */
     size_t stride; /**< bytes */
     float factor;
+    float limit; /**< what is finite is held to it before it is rounded; INFINITY: nothing */
     const tw_gpu_sum_segment_t *segments;
     size_t n_segments;
 } tw_gpu_sum_t;

@@ -28,7 +28,7 @@ struct Params {
     tw_gpu_sum_segment_t segments[max_segments];
     size_t stride;
     int n_inputs;
-    float factor;
+    float factor, limit;
 };
 
 /** Which thread this is. */
@@ -161,6 +161,13 @@ TW_SUM_FN const In *input(const Params &params, const tw_gpu_sum_segment_t &segm
     return (const In *)((const char *)segment.src + (size_t)k * params.stride);
 }
 
+/** A sum, multiplied; what is finite is held to the limit. */
+TW_SUM_FN float scaled(float sum, const Params &params)
+{
+    float x = sum * params.factor, size = fabsf(x);
+    return size > params.limit && size < INFINITY ? copysignf(params.limit, x) : x;
+}
+
 /* ---- bodies ---------------------------------------------------------------------------------------------- */
 
 template <class In, class Out>
@@ -180,7 +187,7 @@ struct SumBody {
             }
         }
         for (size_t i = 0; i < octet_elems; i++) {
-            acc[i] *= params.factor;
+            acc[i] = scaled(acc[i], params);
         }
         store(acc, (Out *)segment.dst + first);
     }
@@ -191,7 +198,7 @@ struct SumBody {
         for (int k = 1; k < params.n_inputs; k++) {
             acc += to_float(input<In>(params, segment, k)[index]);
         }
-        from_float(acc * params.factor, (Out *)segment.dst + index);
+        from_float(scaled(acc, params), (Out *)segment.dst + index);
     }
 
     static TW_SUM_FN void run(const Params &params, const Place &place)
@@ -276,6 +283,7 @@ tw_status_t for_each_launch(const tw_gpu_sum_t *sum, FN launch)
     params.stride = sum->stride;
     params.n_inputs = sum->n_inputs;
     params.factor = sum->factor;
+    params.limit = sum->limit;
     for (size_t first = 0; first < sum->n_segments && status == TW_OK; first += max_segments) {
         size_t left = sum->n_segments - first, n = left < max_segments ? left : max_segments;
         for (size_t s = 0; s < n; s++) {

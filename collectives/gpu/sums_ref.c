@@ -1,3 +1,4 @@
+#include <math.h>
 #include <string.h>
 
 #include "collectives/gpu/sums.h"
@@ -13,7 +14,11 @@ static void sum_batch(const tw_gpu_sum_t *sum, const char *src, char *dst, size_
     for (int k = 1; k < sum->n_inputs; k++) {
         tw_convert_add_fp32(sum->in, src + (size_t)k * sum->stride, acc, n);
     }
-    tw_convert_from_fp32(sum->out, acc, sum->factor, dst, n);
+    for (size_t i = 0; i < n; i++) {
+        float x = acc[i] * sum->factor;
+        acc[i] = isfinite(x) && fabsf(x) > sum->limit ? copysignf(sum->limit, x) : x;
+    }
+    tw_convert_from_fp32(sum->out, acc, 1.0f, dst, n);
 }
 
 void tw_gpu_sum_ref(const tw_gpu_sum_t *sum)

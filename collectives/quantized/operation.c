@@ -206,6 +206,7 @@ tw_qop_t *tw_qop_create(const tw_build_t *build)
     op->scale = build->scale;
     op->rest = build->factor;
     op->factor = build->scale * build->factor;
+    op->limit = build->limit;
     op->rounds_sums = build->rounds_sums;
     op->own_seed = tw_qop_rank_seed(args->op, args->seed, op->topo->rank);
     op->node_seed = tw_qop_node_seed(args->seed, op->topo->node[op->topo->rank]);
@@ -489,7 +490,7 @@ static tw_status_t put_sum(const qop_task_t *task, const tw_qop_part_t *elems, f
     };
 
     if (codec == NULL) {
-        tw_convert_from_fp32(args.type, acc, task->factor, to, elems->n_elems);
+        tw_sum_round(args.type, acc, elems->n_elems, task->factor, task->op->limit, to);
         return TW_OK;
     }
     for (size_t i = 0; task->factor != 1 && i < elems->n_elems; i++) {

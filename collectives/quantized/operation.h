@@ -69,6 +69,7 @@ typedef struct tw_qop {
     float scale;              /**< tw_build_t's: of contributions to sums that travel exact, */
     float rest;               /**< and of the last step after that */
     float factor;             /**< of the last step of the reduction, where nothing was scaled before */
+    float limit;              /**< tw_build_t's */
     tw_sbuf_t work;           /**< fp32 sums that are being made: of one computation at a time */
     size_t elem_bytes;
     tw_view_t plain;     /**< all of src that exists here, in the order of the grid */

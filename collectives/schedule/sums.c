@@ -1,5 +1,6 @@
 #include "collectives/schedule/sums.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "collectives/schedule/run.h"
@@ -74,10 +75,21 @@ tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to)
 
 /* ---- sum ------------------------------------------------------------------------------------------------- */
 
+void tw_sum_round(tw_type_t type, float *acc, size_t n, float factor, float limit, void *dst)
+{
+    int is_limited = isfinite(limit);
+
+    for (size_t i = 0; is_limited && i < n; i++) {
+        float x = acc[i] * factor;
+        acc[i] = isfinite(x) && fabsf(x) > limit ? copysignf(limit, x) : x;
+    }
+    tw_convert_from_fp32(type, acc, is_limited ? 1.0f : factor, dst, n);
+}
+
 typedef struct sum_args {
     tw_type_t type;
     size_t n_inputs, n_partial, n_elems, elem_bytes;
-    float scale, factor;
+    float scale, factor, limit;
     tw_span_t to;
     tw_span_t inputs[];
 } sum_args_t;
@@ -116,8 +128,7 @@ static tw_status_t sum_input(tw_sched_t *sched, const sum_args_t *args, size_t i
     return TW_OK;
 }
 
-static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n,
-                              const float *acc)
+static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n, float *acc)
 {
     while (n > 0) {
         size_t run = n;
@@ -125,7 +136,7 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
         if (dst == NULL) {
             return TW_ERR_NO_MEMORY;
         }
-        tw_convert_from_fp32(args->type, acc, args->factor, dst, run);
+        tw_sum_round(args->type, acc, run, args->factor, args->limit, dst);
         acc += run;
         elem += run;
         n -= run;
@@ -210,8 +221,9 @@ tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum)
     args->elem_bytes = elem_bytes;
     args->n_elems = sum->to.n / (sum->to.view != NULL ? 1 : elem_bytes);
     args->factor = sum->factor;
+    args->limit = sum->limit;
     args->to = sum->to;
     memcpy(args->inputs, sum->inputs, inputs_bytes);
-    int is_pair = sum->n_inputs == 2 && is_plain;
+    int is_pair = sum->n_inputs == 2 && is_plain && !isfinite(sum->limit);
     return emit(sched, is_pair ? run_sum_of_two : run_sum, args, sum->inputs, sum->n_inputs, sum->to);
 }

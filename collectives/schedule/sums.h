@@ -12,6 +12,9 @@ extern "C" {
 /** to = from. Same memory: nothing to do; a partial overlap is not allowed. TW_TASK_NONE for nothing. */
 tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to);
 
+/** dst = round(factor * acc), what is finite held to `limit`. acc [n] is lost. */
+void tw_sum_round(tw_type_t type, float *acc, size_t n, float factor, float limit, void *dst);
+
 /** One reduction of n elements. */
 typedef struct tw_work_sum {
     tw_type_t type;
@@ -20,10 +23,11 @@ typedef struct tw_work_sum {
     size_t n_partial; /**< the first so many inputs are sums that travel, and have been scaled */
     float scale;      /**< of the other inputs */
     float factor;     /**< of the result */
+    float limit;      /**< of finite results; INFINITY: none */
     tw_span_t to;     /**< may be one of the inputs, element for element */
 } tw_work_sum_t;
 
-/** to = round(factor * (partial inputs + scale * other inputs)): summed in fp32 in the order of inputs (with a scale, the
+/** to = round(factor * (partial inputs + scale * other inputs)), not beyond the limit: summed in fp32 in the order of inputs (with a scale, the
  *  others first), rounded once. TW_TASK_NONE for nothing. */
 tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum);
 

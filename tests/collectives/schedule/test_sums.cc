@@ -132,7 +132,8 @@ TEST_F(Work, SumsInOrderAndRoundsOnce)
                 tw_convert_from_fp32(type, expected.data(), factor, rounded.data(), n);
                 tw_convert_to_fp32(type, rounded.data(), expected.data(), n);
                 const tw_view_t *to = pieces(type, std::vector<float>(n), 17);
-                tw_work_sum_t sum = {type, inputs.data(), n_inputs, 0, 1, factor, tw_span_view(to, 0, n)};
+                tw_work_sum_t sum = {type, inputs.data(), n_inputs, 0,
+                                     1,    factor,        INFINITY, tw_span_view(to, 0, n)};
                 EXPECT_NE(tw_work_reduce(sched, &sum), TW_TASK_NONE);
                 run();
                 EXPECT_EQ(read(type, to), expected) << tw_type_name(type) << " " << n_inputs;
@@ -153,7 +154,7 @@ TEST_F(Work, SumIntoOneOfTheInputs)
             expected[i] = n_inputs == 2 ? x[i] + y[i] : x[i] + y[i] + y[i];
         }
         tw_span_t inputs[] = {tw_span_view(a, 0, n), tw_span_view(b, 0, n), tw_span_view(b, 0, n)};
-        tw_work_sum_t sum = {TW_TYPE_FP32, inputs, n_inputs, 0, 1, 1, inputs[1]};
+        tw_work_sum_t sum = {TW_TYPE_FP32, inputs, n_inputs, 0, 1, 1, INFINITY, inputs[1]};
         tw_work_reduce(sched, &sum);
         run();
         EXPECT_EQ(read(TW_TYPE_FP32, b), expected);
