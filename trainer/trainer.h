@@ -68,6 +68,16 @@ typedef struct tw_trainer_params {
     void *ctx;
 } tw_trainer_params_t;
 
+/** What the trainer has, in the combinations that are worth a name. */
+typedef struct tw_trainer_set {
+    const char *name;    /**< "zero3-qwz" */
+    const char *keys[8]; /**< for `sets`, NULL-terminated: what is on, and what is off whatever a configuration says */
+} tw_trainer_set_t;
+/** Plain data parallelism first. NULL past the last one. */
+const tw_trainer_set_t *tw_trainer_set_get(size_t index);
+/** NULL: there is none of that name. */
+const tw_trainer_set_t *tw_trainer_set_find(const char *name);
+
 /** Run as one rank, collective over the ranks. TW_ERR_CONFIG: the file or a key (logged); TW_ERR_MISMATCH: an alarm, or the
  *  ranks were given different configurations (logged); TW_ERR_IO, TW_ERR_FORMAT: data or checkpoint (logged with the file);
  *  TW_ERR_PEER and others of the communicator. */

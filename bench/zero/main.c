@@ -23,7 +23,7 @@ typedef struct bench {
 
 /* ---- a run --------------------------------------------------------------------------------------------------- */
 
-static tw_status_t start(const bench_t *bench, const zero_set_t *set, int64_t seed)
+static tw_status_t start(const bench_t *bench, const tw_trainer_set_t *set, int64_t seed)
 {
     char child[64], child_seed[64], child_out[PATH_MAX + 16];
     const char *argv[MAX_ARGS + 4];
@@ -77,7 +77,7 @@ static tw_status_t finish(bench_t *bench, const char *set, int64_t seed)
     return bench->json != NULL ? zero_row_write(row, bench->json) : TW_OK;
 }
 
-static void run_one(bench_t *bench, const zero_set_t *set, int64_t seed)
+static void run_one(bench_t *bench, const tw_trainer_set_t *set, int64_t seed)
 {
     const zero_row_t *row = zero_rows_find(&bench->rows, &bench->options, set->name, seed);
     tw_status_t status = TW_OK;

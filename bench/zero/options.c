@@ -53,9 +53,9 @@ static const struct argp_option option_list[] = {
     {"child-out", KEY_CHILD_OUT, "FILE", OPTION_HIDDEN, NULL, 3},
     {NULL, 0, NULL, 0, NULL, 0}};
 
-static const zero_set_t *find_set(struct argp_state *state, const char *name)
+static const tw_trainer_set_t *find_set(struct argp_state *state, const char *name)
 {
-    const zero_set_t *set = zero_set_find(name);
+    const tw_trainer_set_t *set = tw_trainer_set_find(name);
     if (set == NULL) {
         argp_error(state, "--sets: there is no '%s'; see --help", name);
     }
@@ -197,7 +197,7 @@ void zero_options_parse(int argc, char **argv, zero_options_t *options)
                                 .n_seeds = 1,
                                 .first_seed = 1};
     tw_flags_parse(&argp, argc, argv, 0, options);
-    for (size_t i = 0; options->n_sets == i && zero_set_get(i) != NULL; i++) {
-        options->sets[options->n_sets++] = zero_set_get(i);
+    for (size_t i = 0; options->n_sets == i && tw_trainer_set_get(i) != NULL; i++) {
+        options->sets[options->n_sets++] = tw_trainer_set_get(i);
     }
 }

@@ -1,5 +1,5 @@
 /** The benchmark of the trainer's feature sets: each is a run of its own in a cluster in a box, all in one call, compared with
- *  plain ZeRO-3 of the same seed. Read sets.c (what a set switches on), rank.c (a run), rows.c (what comes of it, and rows of
+ *  plain ZeRO-3 of the same seed. Read rank.c (a run), rows.c (what comes of it, and rows of
  *  earlier calls), report.c. */
 #ifndef TW_BENCH_ZERO_ZERO_H
 #define TW_BENCH_ZERO_ZERO_H
@@ -13,19 +13,8 @@
 #define ZERO_MAX_SETS 16
 #define ZERO_BASE "zero3" /**< what the others are compared with */
 
-/** A name for what the configuration switches on. */
-typedef struct zero_set {
-    const char *name;
-    const char *const *keys; /**< "key=value", NULL-terminated */
-} zero_set_t;
-
-/** NULL: there is none of that name. */
-const zero_set_t *zero_set_find(const char *name);
-/** Past the end: NULL. */
-const zero_set_t *zero_set_get(size_t index);
-
 typedef struct zero_options {
-    const zero_set_t *sets[ZERO_MAX_SETS];
+    const tw_trainer_set_t *sets[ZERO_MAX_SETS];
     size_t n_sets;
     int n_nodes, ranks_per_node;
     double link_bps;
@@ -34,7 +23,7 @@ typedef struct zero_options {
     const char *data, *json, *metrics;
     int resume;
     /* of a run in the cluster */
-    const zero_set_t *child;
+    const tw_trainer_set_t *child;
     int64_t child_seed;
     const char *child_out;
 } zero_options_t;

@@ -9,6 +9,7 @@
 #include "trainer/plan/plan.h"
 #include "trainer/plan/report.h"
 #include "trainer/shape.h"
+#include "trainer/trainer.h"
 
 enum { MAX_SETS = 256, MAX_ROWS = 32, BYTE_WORDS = 256 };
 
@@ -155,7 +156,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 /* ---- planning -------------------------------------------------------------------------------------------- */
 
 /* The configuration with a set's keys on top. */
-static tw_status_t configure(const plan_t *plan, const tw_plan_set_t *set, tw_train_config_t **config)
+static tw_status_t configure(const plan_t *plan, const tw_trainer_set_t *set, tw_train_config_t **config)
 {
     const char *sets[MAX_SETS + 16];
     size_t n = plan->n_sets;
@@ -204,7 +205,7 @@ static tw_status_t make_model(const tw_train_options_t *o, tw_model_t **model)
     return status == TW_OK ? tw_model_create(&shape, model) : status;
 }
 
-static tw_status_t plan_row(plan_t *plan, const tw_plan_set_t *set, const tw_model_t *model)
+static tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t *model)
 {
     tw_train_config_t *config;
     tw_plan_traffic_t traffic;
@@ -255,19 +256,11 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
     tw_plan_print_states(n_params, cluster->n_nodes * cluster->ranks_per_node, stdout);
 }
 
-static const tw_plan_set_t *set_named(const char *name)
-{
-    const tw_plan_set_t *set;
-    for (size_t i = 0; (set = tw_plan_set_get(i)) && strcmp(set->name, name) != 0; i++) {
-    }
-    return set;
-}
-
 static tw_status_t plan_all(plan_t *plan)
 {
     tw_train_config_t *config;
     tw_model_t *model = NULL;
-    tw_status_t status = configure(plan, set_named("zero3"), &config);
+    tw_status_t status = configure(plan, tw_trainer_set_find("zero3"), &config);
     if (status != TW_OK) {
         return status;
     }
@@ -279,8 +272,8 @@ static tw_status_t plan_all(plan_t *plan)
     if (status == TW_OK) {
         print_head(plan, o, model);
     }
-    const tw_plan_set_t *set;
-    for (size_t i = 0; status == TW_OK && (set = tw_plan_set_get(i)); i++) {
+    const tw_trainer_set_t *set;
+    for (size_t i = 0; status == TW_OK && (set = tw_trainer_set_get(i)); i++) {
         status = plan_row(plan, set, model);
     }
     tw_model_destroy(model);

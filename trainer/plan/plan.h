@@ -4,7 +4,7 @@
  *  which the engine visits them, one processor and one link per rank, gathers asked for ahead and reductions left behind as the
  *  engine does it; codecs are taken as free.
  *
- *  Files: sets.c the feature sets; memory.c; traffic.c bytes; timeline.c the simulation; calibrate.c a measured run's compute
+ *  Files: memory.c; traffic.c bytes; timeline.c the simulation; calibrate.c a measured run's compute
  *  time and link; report.c tables; main.c the program. */
 #ifndef TW_TRAINER_PLAN_PLAN_H
 #define TW_TRAINER_PLAN_PLAN_H
@@ -84,16 +84,6 @@ tw_status_t tw_plan_time_of(const tw_train_options_t *options, const tw_model_t 
  *  simulation takes the run's median step time. TW_ERR_IO, TW_ERR_FORMAT (logged with the file). */
 tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *options, const tw_model_t *model,
                               tw_plan_cluster_t *cluster, double *compute_sec);
-
-/* ---- feature sets ------------------------------------------------------------------------------------------ */
-
-typedef struct tw_plan_set {
-    const char *name;    /**< "zero3-qwz" */
-    const char *keys[8]; /**< settings, NULL-terminated: "zero_optimization.stage=3" */
-} tw_plan_set_t;
-
-/** NULL past the last one. */
-const tw_plan_set_t *tw_plan_set_get(size_t index);
 
 #ifdef __cplusplus
 }

@@ -140,15 +140,4 @@ TEST_F(ZeroRows, NoNodeSendsAnything)
     EXPECT_TRUE(std::isnan(row.bytes_ratio));
 }
 
-TEST(ZeroSets, EveryNameIsFound)
-{
-    size_t n = 0;
-    for (; zero_set_get(n); n++) {
-        EXPECT_EQ(zero_set_find(zero_set_get(n)->name), zero_set_get(n));
-    }
-    EXPECT_EQ(n, 13U);
-    EXPECT_LE(n, (size_t)ZERO_MAX_SETS);
-    EXPECT_EQ(zero_set_find("zero4"), nullptr);
-}
-
 } // namespace

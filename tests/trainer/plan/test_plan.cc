@@ -23,14 +23,6 @@ namespace
 
 constexpr tw_model_config_t kModel = {256, 16, 3, 2, 48, 1e-5};
 
-const tw_plan_set_t *set_named(const std::string &name)
-{
-    const tw_plan_set_t *set;
-    for (size_t i = 0; (set = tw_plan_set_get(i)) && name != set->name; i++) {
-    }
-    return set;
-}
-
 class Plan : public tw::Fixture
 {
   protected:
@@ -72,7 +64,7 @@ class Plan : public tw::Fixture
             "model.n_head=2",
             "model.n_embd=48",
             "train_batch_size=" + std::to_string(2 * cluster.n_nodes * cluster.ranks_per_node)};
-        for (const char *const *key = set_named(set)->keys; *key; key++) {
+        for (const char *const *key = tw_trainer_set_find(set.c_str())->keys; *key; key++) {
             keys.push_back(*key);
         }
         return keys;

@@ -1,5 +1,7 @@
 /* What can be switched on, from plain data parallelism on. */
-#include "trainer/plan/plan.h"
+#include <string.h>
+
+#include "trainer/trainer.h"
 
 #define STAGE(n) "zero_optimization.stage=" #n
 #define QWZ(on) "zero_optimization.zero_quantized_weights=" #on
@@ -7,7 +9,7 @@
 #define HPZ(how) "thinwire.hpz=" #how
 #define DELTA(bits, exact) "thinwire.delta_bits=" #bits, "thinwire.delta_exact=" #exact
 
-static const tw_plan_set_t sets[] = {
+static const tw_trainer_set_t sets[] = {
     {"ddp", {STAGE(0), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n)}},
     {"zero1", {STAGE(1), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n)}},
     {"zero2", {STAGE(2), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n)}},
@@ -23,7 +25,15 @@ static const tw_plan_set_t sets[] = {
     {"delta-exact-g4", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(0, y)}},
 };
 
-const tw_plan_set_t *tw_plan_set_get(size_t index)
+const tw_trainer_set_t *tw_trainer_set_get(size_t index)
 {
     return index < sizeof(sets) / sizeof(sets[0]) ? &sets[index] : NULL;
+}
+
+const tw_trainer_set_t *tw_trainer_set_find(const char *name)
+{
+    const tw_trainer_set_t *set;
+    for (size_t i = 0; (set = tw_trainer_set_get(i)) && strcmp(set->name, name) != 0; i++) {
+    }
+    return set;
 }
