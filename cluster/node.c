@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -140,7 +139,6 @@ static void set_environment(const node_t *node, int local_rank)
 static void exec_rank(const node_t *node, int local_rank, pid_t parent, const int *outputs)
 {
     const tw_cluster_params_t *params = node->cluster->params;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
         _exit(127);
     }
@@ -186,7 +184,7 @@ static int start_rank(node_t *node, int local_rank)
     if (rank > 0 && open_streams(rank_streams(node, local_rank), rank, outputs) != 0) {
         return -1;
     }
-    pid_t self = getpid(), pid = fork();
+    pid_t self = getpid(), pid = tw_cluster_fork(0);
     if (pid == 0) {
         exec_rank(node, local_rank, self, rank > 0 ? outputs : NULL);
     }

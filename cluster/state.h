@@ -49,7 +49,8 @@ int tw_cluster_receive(int fd, tw_cluster_message_t *message);
 /** Send an event with a text, which may be NULL. */
 void tw_cluster_tell(int fd, tw_cluster_event_t event, const char *text);
 
-/** fork, in new namespaces (CLONE_NEW* flags); -1 with errno. The child is killed when the caller's thread ends. */
+/** fork, in new namespaces (CLONE_NEW* flags, or none); -1 with errno. The child is killed when the caller's thread ends.
+ *  Nobody's fork handlers run: those of a library whose threads the caller has lost by such a fork would wait for them. */
 pid_t tw_cluster_fork(int namespaces);
 /** In a child of tw_cluster_fork with CLONE_NEWUSER: be root there. 0, or -1 with a reason. */
 int tw_cluster_map_user(uid_t uid, gid_t gid, char reason[TW_CLUSTER_TEXT_BYTES]);

@@ -177,27 +177,10 @@ static int run_bench(bench_t *bench)
     return bench->all_ok ? 0 : 1;
 }
 
-/* OpenBLAS has threads of its own from the start unless it is told otherwise, and a cluster forks. */
-static int restart(char **argv)
-{
-    const char *n_threads = getenv("OPENBLAS_NUM_THREADS");
-    if (n_threads != NULL && strcmp(n_threads, "1") == 0) {
-        return 0;
-    }
-    if (setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0) {
-        execv("/proc/self/exe", argv);
-    }
-    tw_error("cannot be started again with OPENBLAS_NUM_THREADS=1: %s", strerror(errno));
-    return 1;
-}
-
 int main(int argc, char **argv)
 {
     bench_t bench = {.argv = argv, .argc = argc};
 
-    if (restart(argv) != 0) {
-        return 1;
-    }
     zero_options_parse(argc, argv, &bench.options);
     if (bench.options.child != NULL) {
         return zero_rank_run(&bench.options);
