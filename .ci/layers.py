@@ -13,12 +13,13 @@ BELOW = {
     "core": [],
     "safetensors": ["core"],
     "cluster": ["core"],
+    "flags": ["cluster", "core"],
     "quant": ["core"],
     "transport": ["core"],
     "collectives": ["quant", "transport", "core"],
     "hpz": ["collectives", "quant", "core"],
     "plugin": ["collectives", "quant", "transport", "core"],
-    "trainer": ["hpz", "collectives", "quant", "safetensors", "cluster", "core"],
+    "trainer": ["hpz", "collectives", "quant", "safetensors", "flags", "cluster", "core"],
 }
 BELOW["bench"] = list(BELOW)
 BELOW["tests"] = list(BELOW)

@@ -1,8 +1,8 @@
 /** Runs a command on every rank of a cluster in a box. */
 #include <errno.h>
 
-#include "bench/flags.h"
 #include "cluster/cluster.h"
+#include "flags/flags.h"
 
 static const char doc[] = "Runs COMMAND as every rank of a cluster in a box: nodes with a network of their "
                           "own, joined by shaped links.\v"
@@ -52,7 +52,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         params->ranks_per_node = (int)tw_flag_int(state, "ranks-per-node", arg, 1, TW_CLUSTER_MAX_RANKS);
         return 0;
     case 'l':
-        params->link_bps = tw_flag_link(state, arg);
+        params->link_bps = tw_flag_link(state, "link", arg);
         return 0;
     case KEY_NICS:
         params->n_nics = (int)tw_flag_int(state, "nics", arg, 1, TW_CLUSTER_MAX_NICS);

@@ -1,5 +1,4 @@
 /* The program: a rank of a launcher's job, or a cluster in a box whose ranks are this program again. */
-#include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "cluster/cluster.h"
+#include "flags/flags.h"
 #include "trainer/trainer.h"
 
 #define MAX_SETS 256
@@ -38,17 +38,6 @@ static const struct argp_option option_list[] = {
     {"ranks-per-node", 'r', "L", 0, "Ranks on each node (default: 2)", 2},
     {"link", 'l', "RATE", 0, "Of each node, each way: 100mbit; none: not shaped (default: 100mbit)", 2},
     {NULL, 0, NULL, 0, NULL, 0}};
-
-static int parse_count(struct argp_state *state, const char *flag, const char *text, int max)
-{
-    char *end;
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || value < 1 || value > max) {
-        argp_error(state, "--%s: '%s' is not a number from 1 to %d", flag, text, max);
-    }
-    return (int)value;
-}
 
 static void add_set(struct argp_state *state, options_t *options, const char *set)
 {
@@ -88,15 +77,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         options->print_config = 1;
         return 0;
     case 'n':
-        options->n_nodes = parse_count(state, "nodes", arg, TW_CLUSTER_MAX_NODES);
+        options->n_nodes = (int)tw_flag_int(state, "nodes", arg, 1, TW_CLUSTER_MAX_NODES);
         return 0;
     case 'r':
-        options->ranks_per_node = parse_count(state, "ranks-per-node", arg, TW_CLUSTER_MAX_RANKS);
+        options->ranks_per_node = (int)tw_flag_int(state, "ranks-per-node", arg, 1, TW_CLUSTER_MAX_RANKS);
         return 0;
     case 'l':
-        if (tw_cluster_parse_link(arg, &options->link_bps) != TW_OK) {
-            argp_error(state, "--link: '%s' is not a rate from 1mbit on, such as 100mbit, or none", arg);
-        }
+        options->link_bps = tw_flag_link(state, "link", arg);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "what is '%s'?", arg);
@@ -135,15 +122,10 @@ static void parse(int argc, char **argv, options_t *options)
         NULL,
         NULL};
     *options = (options_t){.n_nodes = 2, .ranks_per_node = 2, .link_bps = 100e6};
-    argp_err_exit_status = 2;
-    argp_parse(&argp, argc, argv, 0, NULL, options);
+    tw_flags_parse(&argp, argc, argv, 0, options);
     finish_sets(options);
-    /* `bazel run` starts programs elsewhere */
-    const char *folder = getenv("BUILD_WORKING_DIRECTORY");
-    if (folder && chdir(folder) != 0) {
-        tw_warn("%s: %s", folder, strerror(errno));
-    }
 }
+
 /* ---- a rank's output ---------------------------------------------------------------------------------------- */
 
 typedef struct output {
@@ -299,20 +281,6 @@ static int run_rank(const options_t *options)
     return is_good ? 0 : 1;
 }
 
-/* OpenBLAS starts threads before main, unless told not to, and a cluster is made by a process with one thread. */
-static int restart_with_one_thread(const char *path, char **argv)
-{
-    const char *n_threads = getenv("OPENBLAS_NUM_THREADS");
-    if (n_threads && strcmp(n_threads, "1") == 0) {
-        return 0;
-    }
-    if (setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0) {
-        execv(path, argv);
-    }
-    tw_error("%s: cannot be started again with OPENBLAS_NUM_THREADS=1: %s", path, strerror(errno));
-    return -1;
-}
-
 /* This program again, as every rank of a cluster. */
 static int run_cluster(const options_t *options, char **argv)
 {
@@ -323,9 +291,6 @@ static int run_cluster(const options_t *options, char **argv)
         return 1;
     }
     path[n] = '\0';
-    if (restart_with_one_thread(path, argv) != 0) {
-        return 1;
-    }
     tw_cluster_params_t params = {.n_nodes = options->n_nodes,
                                   .ranks_per_node = options->ranks_per_node,
                                   .link_bps = options->link_bps,

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "bench/flags.h"
+#include "flags/flags.h"
 
 #define DEFAULT_COLD_BYTES ((size_t)128 << 20)
 #define DEFAULT_WARM_BYTES ((size_t)64 << 10)

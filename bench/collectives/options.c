@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/flags.h"
+#include "flags/flags.h"
 
 static const char *const mode_names[TW_BENCH_MODE_COUNT] = {"exact", "int8", "int4"};
 
@@ -208,7 +208,7 @@ static error_t parse_cluster_option(int key, char *arg, struct argp_state *state
         options->ranks_per_node = (int)tw_flag_int(state, "ranks-per-node", arg, 1, TW_CLUSTER_MAX_RANKS);
         return 0;
     case 'l':
-        options->link_bps = tw_flag_link(state, arg);
+        options->link_bps = tw_flag_link(state, "link", arg);
         options->link_given = 1;
         return 0;
     default:

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "bench/flags.h"
+#include "flags/flags.h"
 
 #define DEFAULT_ELEMS ((size_t)4 << 20)
 

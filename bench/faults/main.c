@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "bench/faults/faults.h"
-#include "bench/flags.h"
+#include "flags/flags.h"
 
 enum { KEY_SEED = 256, KEY_FIRST, KEY_JSON, KEY_RANK_FD };
 

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/flags.h"
 #include "bench/net/net.h"
+#include "flags/flags.h"
 
 #define SECONDS 1.0
 #define SIZES_MAX 32
@@ -72,7 +72,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         options->n_nics = (int)tw_flag_int(state, "nics", arg, 1, TW_CLUSTER_MAX_NICS);
         return 0;
     case 'l':
-        options->link_bps = tw_flag_link(state, arg);
+        options->link_bps = tw_flag_link(state, "link", arg);
         return 0;
     case KEY_SECONDS:
         options->seconds = tw_flag_number(state, "seconds", arg, 0.01, 600);

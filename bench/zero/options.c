@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/flags.h"
 #include "bench/zero/zero.h"
 #include "cluster/cluster.h"
+#include "flags/flags.h"
 
 enum {
     KEY_SETS = 256,
@@ -71,24 +71,6 @@ static void add_set(struct argp_state *state, void *ctx, const char *name)
     options->sets[options->n_sets++] = find_set(state, name);
 }
 
-/* 1M is a million. */
-static double count_of(struct argp_state *state, const char *flag, const char *text)
-{
-    static const char units[] = "KMG";
-    char *end;
-    double number = strtod(text, &end);
-    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
-    if (unit != NULL) {
-        static const double sizes[] = {1e3, 1e6, 1e9};
-        number *= sizes[unit - units];
-        end++;
-    }
-    if (end == text || *end != '\0' || !(number >= 1 && number <= 1e12)) {
-        argp_error(state, "--%s: '%s' is not a number such as 500K, 1M or 124M", flag, text);
-    }
-    return number;
-}
-
 static error_t parse_run(int key, char *arg, struct argp_state *state)
 {
     zero_options_t *options = state->input;
@@ -97,7 +79,7 @@ static error_t parse_run(int key, char *arg, struct argp_state *state)
         options->steps = tw_flag_int(state, "steps", arg, 1, 1000000);
         return 0;
     case KEY_PARAMS:
-        options->params = count_of(state, "params", arg);
+        options->params = tw_flag_count(state, "params", arg, 1e12);
         return 0;
     case KEY_TOKENS:
         options->tokens = tw_flag_int(state, "tokens", arg, 1, 100000000);
@@ -158,7 +140,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         options->ranks_per_node = (int)tw_flag_int(state, "ranks-per-node", arg, 1, TW_CLUSTER_MAX_RANKS);
         return 0;
     case KEY_LINK:
-        options->link_bps = tw_flag_link(state, arg);
+        options->link_bps = tw_flag_link(state, "link", arg);
         return 0;
     case KEY_JSON:
         options->json = arg;

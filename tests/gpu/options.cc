@@ -1,13 +1,9 @@
 #include "tests/gpu/options.h"
 
-#include <argp.h>
-
-#include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <sstream>
 
-#include "core/core.h"
+#include "flags/flags.h"
 
 namespace tw::gpu
 {
@@ -104,15 +100,6 @@ void parse_only(const char *arg, argp_state *state, Options *options)
     }
 }
 
-void parse_seconds(const char *arg, argp_state *state, Options *options)
-{
-    char *end;
-    options->seconds = strtod(arg, &end);
-    if (end == arg || *end || !std::isfinite(options->seconds) || options->seconds <= 0) {
-        argp_error(state, "--seconds: '%s' is not a time in seconds", arg);
-    }
-}
-
 /* A quick run has neither processes nor a bench. */
 void check_quick(argp_state *state, Options *options)
 {
@@ -140,7 +127,7 @@ error_t parse_option(int key, char *arg, argp_state *state)
         parse_only(arg, state, options);
         return 0;
     case KEY_SECONDS:
-        parse_seconds(arg, state, options);
+        options->seconds = tw_flag_number(state, "seconds", arg, 1e-6, 3600);
         return 0;
     case KEY_LIST:
         options->list = true;
@@ -174,8 +161,7 @@ Options parse_options(int argc, char **argv)
                          nullptr,
                          nullptr};
     Options options;
-    argp_err_exit_status = 2;
-    argp_parse(&parser, argc, argv, 0, nullptr, &options);
+    tw_flags_parse(&parser, argc, argv, 0, &options);
     return options;
 }
 

@@ -1,10 +1,10 @@
 /* The planner's program. */
-#include <argp.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "flags/flags.h"
 #include "trainer/data/data.h"
 #include "trainer/plan/plan.h"
 #include "trainer/plan/report.h"
@@ -37,7 +37,7 @@ enum { KEY_IN_NODE = 256, KEY_MEM, KEY_FLOPS, KEY_PARAMS, KEY_BITS, KEY_CALIBRAT
 static const struct argp_option option_list[] = {
     {"config", 'c', "FILE", 0, "DeepSpeed configuration of the run", 1},
     {"set", 's', "KEY=VALUE", 0, "Any key of it; repeatable", 1},
-    {"params", KEY_PARAMS, "N", 0, "A model of about so many parameters: 124e6, 7.5e9", 1},
+    {"params", KEY_PARAMS, "N", 0, "A model of about so many parameters: 124M, 7.5e9", 1},
     {"nodes", 'n', "N", 0, "Nodes (default: 2)", 2},
     {"ranks-per-node", 'r', "L", 0, "Ranks on each (default: 2)", 2},
     {"link", 'l', "RATE", 0, "Of each node, each way: 1gbit; none: no bottleneck (default: 100mbit)", 2},
@@ -52,38 +52,11 @@ static const struct argp_option option_list[] = {
      2},
     {NULL, 0, NULL, 0, NULL, 0}};
 
-static double parse_number(struct argp_state *state, const char *flag, const char *text, double least,
-                           double most)
+/* No link: no bottleneck. */
+static double rate_of(struct argp_state *state, const char *flag, const char *text)
 {
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= least && value <= most)) {
-        argp_error(state, "--%s: '%s' is not a number from %g to %g", flag, text, least, most);
-    }
-    return value;
-}
-
-static double parse_rate(struct argp_state *state, const char *flag, const char *text)
-{
-    double rate;
-    if (strcmp(text, "none") == 0) {
-        return INFINITY;
-    }
-    if (tw_parse_rate(text, &rate) != TW_OK || rate <= 0.0) {
-        argp_error(state, "--%s: '%s' is not a rate such as 100mbit, or none", flag, text);
-        return INFINITY;
-    }
-    return rate;
-}
-
-static void parse_memory(struct argp_state *state, plan_t *plan, const char *text)
-{
-    size_t bytes;
-    if (tw_parse_bytes(text, &bytes) != TW_OK) {
-        argp_error(state, "--device-mem: '%s' is not a size such as 16G", text);
-        return;
-    }
-    plan->cluster.device_bytes = (double)bytes;
+    double bps = tw_flag_link(state, flag, text);
+    return bps > 0.0 ? bps : INFINITY;
 }
 
 static void add_set(struct argp_state *state, plan_t *plan, const char *set)
@@ -97,7 +70,7 @@ static void add_set(struct argp_state *state, plan_t *plan, const char *set)
 
 static void add_params(struct argp_state *state, plan_t *plan, const char *text)
 {
-    plan->n_params = parse_number(state, "params", text, 1, 1e15);
+    plan->n_params = tw_flag_count(state, "params", text, 1e15);
     free(plan->params_key);
     if (asprintf(&plan->params_key, "model.n_params=%.0f", plan->n_params < 1e12 ? plan->n_params : 1e12) <
         0) {
@@ -122,25 +95,25 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         add_params(state, plan, arg);
         return 0;
     case 'n':
-        cluster->n_nodes = (int)parse_number(state, "nodes", arg, 1, 10000);
+        cluster->n_nodes = (int)tw_flag_int(state, "nodes", arg, 1, 10000);
         return 0;
     case 'r':
-        cluster->ranks_per_node = (int)parse_number(state, "ranks-per-node", arg, 1, 1000);
+        cluster->ranks_per_node = (int)tw_flag_int(state, "ranks-per-node", arg, 1, 1000);
         return 0;
     case 'l':
-        cluster->link_bps = parse_rate(state, "link", arg);
+        cluster->link_bps = rate_of(state, "link", arg);
         return 0;
     case KEY_IN_NODE:
-        cluster->in_node_bps = parse_rate(state, "in-node", arg);
+        cluster->in_node_bps = rate_of(state, "in-node", arg);
         return 0;
     case KEY_MEM:
-        parse_memory(state, plan, arg);
+        cluster->device_bytes = (double)tw_flag_bytes(state, "device-mem", arg, 1, SIZE_MAX);
         return 0;
     case KEY_FLOPS:
-        cluster->device_flops = parse_number(state, "device-flops", arg, 1, 1e18);
+        cluster->device_flops = tw_flag_number(state, "device-flops", arg, 1, 1e18);
         return 0;
     case KEY_BITS:
-        cluster->delta_bits = parse_number(state, "delta-bits", arg, 0, 16);
+        cluster->delta_bits = tw_flag_number(state, "delta-bits", arg, 0, 16);
         return 0;
     case KEY_CALIBRATE:
         plan->calibrate = arg;
@@ -301,8 +274,7 @@ int main(int argc, char **argv)
                                        .in_node_bps = DEFAULT_IN_NODE_BPS,
                                        .device_flops = DEFAULT_FLOPS,
                                        .delta_bits = DEFAULT_DELTA_BITS};
-    argp_err_exit_status = 2;
-    argp_parse(&argp, argc, argv, 0, NULL, &plan);
+    tw_flags_parse(&argp, argc, argv, 0, &plan);
     tw_status_t status = plan_all(&plan);
     if (status == TW_OK) {
         tw_plan_print_memory(plan.rows, plan.n_rows, &plan.cluster, stdout);

@@ -1,4 +1,4 @@
-#include "bench/flags.h"
+#include "flags/flags.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -53,11 +53,29 @@ size_t tw_flag_bytes(struct argp_state *state, const char *flag, const char *tex
     return bytes;
 }
 
-double tw_flag_link(struct argp_state *state, const char *text)
+/* 1M is a million. */
+double tw_flag_count(struct argp_state *state, const char *flag, const char *text, double max)
+{
+    static const char units[] = "KMG";
+    static const double sizes[] = {1e3, 1e6, 1e9};
+    char *end;
+    double number = strtod(text, &end);
+    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
+    if (unit) {
+        number *= sizes[unit - units];
+        end++;
+    }
+    if (end == text || *end != '\0' || !(number >= 1 && number <= max)) {
+        argp_error(state, "--%s: '%s' is not a number such as 500K, 1M or 7.5G, up to %g", flag, text, max);
+    }
+    return number;
+}
+
+double tw_flag_link(struct argp_state *state, const char *flag, const char *text)
 {
     double bps = 0;
     if (tw_cluster_parse_link(text, &bps) != TW_OK) {
-        argp_error(state, "--link: '%s' is not a rate from 1mbit on, such as 1gbit or 100mbit, or none",
+        argp_error(state, "--%s: '%s' is not a rate from 1mbit on, such as 1gbit or 100mbit, or none", flag,
                    text);
     }
     return bps;
