@@ -9,6 +9,9 @@
 #define ELEMS_MAX ((size_t)1 << 30)
 #define VECTOR_SLACK 32 /* elements that a vector may write too many */
 #define SAMPLE_RUN 64
+/* A sample is this share of a message, between these bounds: it takes ten times as long an element as the coder does. */
+#define SAMPLE_SHARE 16
+#define SAMPLE_MIN 8192
 
 /* Best first. */
 static const tw_exact_backend_t *const backends[] = {
@@ -216,7 +219,9 @@ static void update_states(const tw_exact_run_t *run)
 static void take_sample(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments, size_t n_elems)
 {
     tw_exact_sample_t *sample = &exact->sample;
-    size_t distance = SAMPLE_RUN * ((n_elems + TW_EXACT_SAMPLE_MAX - 1) / TW_EXACT_SAMPLE_MAX);
+    size_t wanted_elems = n_elems / SAMPLE_SHARE > SAMPLE_MIN ? n_elems / SAMPLE_SHARE : SAMPLE_MIN;
+    size_t most = wanted_elems < TW_EXACT_SAMPLE_MAX ? wanted_elems : TW_EXACT_SAMPLE_MAX;
+    size_t distance = SAMPLE_RUN * ((n_elems + most - 1) / most);
     cursor_t cursor = {segments, 0};
     sample->n = 0;
     for (size_t at = 0; at < n_elems;) {
