@@ -89,6 +89,9 @@ typedef struct tw_hpz_params {
      *  counted. Keeps the masters of the last sync: 4 bytes for each weight of the primary part. */
     double lag_bound;
     int lag_exact; /**< 1: such blocks are sent exact with the next delta */
+    /** Most weights, counted by node, whose syncs are under way at a time, but one unit always may be; 0: any number. Bounds
+     *  the memory of syncs, whatever the number of units: 2 bytes a weight, and 2 more for each of the own part. */
+    size_t sync_elems;
 } tw_hpz_params_t;
 
 /** Collective over the world: makes communicators for the node and for the rail, like the world otherwise. TW_ERR_UNSUPPORTED
@@ -138,13 +141,16 @@ const char *tw_hpz_sync_name(tw_hpz_sync_t kind);
 /** Bring the replicas of a unit from their version to `version`, > 0, on all nodes, the owner's included. Deltas need a
  *  replica (TW_ERR_STALE).
  *  begin encodes and posts; master [tw_hpz_primary_elems], own, is borrowed until finish, which waits, applies and stamps.
- *  Any number of units may be under way; each takes memory for what it sends and receives. After TW_HPZ_FULL and
- *  TW_HPZ_EXACT the replica is bf16(master), bit for bit.
+ *  As many units may be under way as params.sync_elems allows; each takes memory for what it sends and receives. After
+ *  TW_HPZ_FULL and TW_HPZ_EXACT the replica is bf16(master), bit for bit.
+ *  begin: TW_IN_PROGRESS: no room, nothing was done; finish another one first.
+ *  test is finish that does not wait: TW_IN_PROGRESS as long as changes of other nodes are not there.
  *  TW_ERR_FORMAT (logged with the rank and the unit): a change does not fit the replica; version is 0 then, and tw_hpz_check
  *  tells the other ranks. Errors of collectives. */
 tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const float *master,
                               uint64_t version);
 tw_status_t tw_hpz_sync_finish(tw_hpz_t *hpz, int unit);
+tw_status_t tw_hpz_sync_test(tw_hpz_t *hpz, int unit);
 /** Post what waits for the other ranks' lengths, if they are there. Optional: begin and finish do it too. */
 tw_status_t tw_hpz_progress(tw_hpz_t *hpz);
 

@@ -59,6 +59,7 @@ struct tw_hpz {
     tw_hpz_unit_t *units;
     int *queue; /**< units whose changes are not posted yet, in the order of their begin; a ring [n_units] */
     int queue_first, queue_length;
+    size_t under_way; /**< weights of the secondary parts whose syncs are */
     /** Room for one call: segments of the largest unit. */
     tw_coll_segment_t *segments;
     size_t *counts;

@@ -121,7 +121,7 @@ static tw_status_t post_payload(tw_hpz_t *hpz, int unit)
     for (int n = 0; n < hpz->n_nodes; n++) {
         others += n == hpz->node ? 0 : aligned((size_t)job->bytes[n]);
     }
-    if (status == TW_OK) {
+    if (status == TW_OK && job->others == NULL) {
         job->others = tw_buffer_alloc(others);
         if (job->others == NULL) {
             tw_error("rank %d: unit %d: out of memory for %zu bytes of changes", hpz->rank, unit, others);
@@ -148,16 +148,18 @@ static tw_status_t look_for_lengths(tw_hpz_job_t *job, int wait)
     return status;
 }
 
-/* Post the first of the queue; wait: for its lengths. TW_IN_PROGRESS: they are not there. */
+/* Post the first of the queue; wait: for its lengths. TW_IN_PROGRESS: they are not there. What fails stays: it fails again. */
 static tw_status_t advance(tw_hpz_t *hpz, int wait)
 {
     int unit = hpz->queue[hpz->queue_first];
     tw_status_t status = look_for_lengths(&hpz->units[unit].job, wait);
 
     if (status == TW_OK) {
+        status = post_payload(hpz, unit);
+    }
+    if (status == TW_OK) {
         hpz->queue_first = (hpz->queue_first + 1) % hpz->n_units;
         hpz->queue_length--;
-        status = post_payload(hpz, unit);
     }
     return status;
 }
@@ -229,12 +231,22 @@ static void count_sync(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, size_t bytes
     }
 }
 
+static int has_room(const tw_hpz_t *hpz, int unit)
+{
+    size_t most = hpz->params.sync_elems;
+    size_t all = hpz->under_way + tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
+    return most == 0 || hpz->under_way == 0 || all <= most;
+}
+
 tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const float *master,
                               uint64_t version)
 {
     size_t bytes;
     tw_status_t status = check_begin(hpz, unit, kind, version);
 
+    if (status == TW_OK && !has_room(hpz, unit)) {
+        return TW_IN_PROGRESS;
+    }
     if (status == TW_OK) {
         status = job_init(hpz, unit, kind, master, version);
     }
@@ -251,6 +263,7 @@ tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const
         return status;
     }
     count_sync(hpz, unit, kind, bytes);
+    hpz->under_way += tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
     hpz->queue[(hpz->queue_first + hpz->queue_length) % hpz->n_units] = unit;
     hpz->queue_length++;
     return tw_hpz_progress(hpz);
@@ -278,37 +291,31 @@ static tw_status_t apply_all(tw_hpz_t *hpz, int unit)
     return status;
 }
 
-static tw_status_t exchange(tw_hpz_t *hpz, int unit)
+/* The messages of all nodes are there; wait: until they are. */
+static tw_status_t exchange(tw_hpz_t *hpz, int unit, int wait)
 {
     tw_hpz_job_t *job = &hpz->units[unit].job;
     tw_status_t status = TW_OK;
 
     while (job->payload == NULL && status == TW_OK) {
-        status = advance(hpz, 1);
+        status = advance(hpz, wait);
     }
     if (status == TW_OK) {
-        status = tw_coll_wait(job->payload);
+        status = wait ? tw_coll_wait(job->payload) : tw_coll_test(job->payload);
+        job->payload = status == TW_IN_PROGRESS ? job->payload : NULL;
     }
-    job->payload = NULL;
     return status == TW_OK ? tw_hpz_progress(hpz) : status;
 }
 
-tw_status_t tw_hpz_sync_finish(tw_hpz_t *hpz, int unit)
+static tw_status_t apply_and_stamp(tw_hpz_t *hpz, int unit)
 {
     tw_hpz_unit_t *own = &hpz->units[unit];
+    size_t n_elems = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
 
-    if (!own->job.active) {
-        tw_error("rank %d: unit %d: no sync is under way", hpz->rank, unit);
-        return TW_ERR_INVALID;
-    }
-    tw_status_t status = exchange(hpz, unit);
-    if (status != TW_OK) { /* the communicator has ended; what it still writes to is freed after it */
-        return status;
-    }
     if (own->job.kind == TW_HPZ_FULL && own->states != NULL) {
-        memset(own->states, 0, tw_hpz_secondary_elems(hpz->layout, unit, hpz->local));
+        memset(own->states, 0, n_elems);
     }
-    status = apply_all(hpz, unit);
+    tw_status_t status = apply_all(hpz, unit);
     if (status == TW_OK) {
         status = tw_hpz_lag_measure(hpz, unit);
     }
@@ -316,7 +323,29 @@ tw_status_t tw_hpz_sync_finish(tw_hpz_t *hpz, int unit)
         own->version = own->job.version;
     }
     tw_hpz_job_cleanup(&own->job);
+    hpz->under_way -= n_elems;
     return status;
+}
+
+static tw_status_t finish(tw_hpz_t *hpz, int unit, int wait)
+{
+    if (!hpz->units[unit].job.active) {
+        tw_error("rank %d: unit %d: no sync is under way", hpz->rank, unit);
+        return TW_ERR_INVALID;
+    }
+    tw_status_t status = exchange(hpz, unit, wait);
+    /* after an error the communicator has ended; what it still writes to is freed after it */
+    return status == TW_OK ? apply_and_stamp(hpz, unit) : status;
+}
+
+tw_status_t tw_hpz_sync_finish(tw_hpz_t *hpz, int unit)
+{
+    return finish(hpz, unit, 1);
+}
+
+tw_status_t tw_hpz_sync_test(tw_hpz_t *hpz, int unit)
+{
+    return finish(hpz, unit, 0);
 }
 
 /* ---- planning ------------------------------------------------------------------------------------------------ */

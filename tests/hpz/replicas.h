@@ -120,6 +120,15 @@ class Rank
         }
         return TW_OK;
     }
+    tw_status_t sync_in_order(tw_hpz_sync_t kind, uint64_t version)
+    {
+        tw_status_t status = TW_OK;
+        for (int u = 0; u < units() && status == TW_OK; u++) {
+            status = tw_hpz_sync_begin(hpz, u, kind, masters[(size_t)u].data(), version);
+            status = status == TW_OK ? tw_hpz_sync_finish(hpz, u) : status;
+        }
+        return status;
+    }
     std::vector<uint16_t> gather(int unit, uint64_t version)
     {
         std::vector<uint16_t> full(tw_hpz_full_elems(layout(), unit));

@@ -189,6 +189,61 @@ TEST_F(HpzSync, WhatCannotBeginIsRefused)
     });
 }
 
+/* Ten equal units, room for three: begin says so, memory stays below what the header promises, and testing alone, without a
+ * wait, brings all of them home. */
+TEST_F(HpzSync, NoMoreUnderWayThanThereIsRoomFor)
+{
+    const size_t n = 400, n_units = 10;
+    std::vector<tw_hpz_tensor_t> tensors;
+    for (size_t u = 0; u < n_units; u++) {
+        tensors.push_back({n, (int)u, 0});
+    }
+    for (tw_hpz_sync_t kind : {TW_HPZ_FULL, TW_HPZ_EXACT}) {
+        tw_hpz_params_t params = tw::params_with("");
+        params.sync_elems = 3 * n / 2; /* of two places on a node */
+        tw::on_ranks({2, 2}, tensors, params, [&](tw::Rank &rank, int) {
+            ASSERT_EQ(rank.sync_in_order(TW_HPZ_FULL, 1), TW_OK);
+            rank.update(1);
+            size_t held = tw_hpz_memory_bytes(rank.hpz), most = 0, begun = 0, done = 0;
+            while (done < n_units) {
+                tw_status_t status = TW_OK;
+                while (begun < n_units && status == TW_OK) {
+                    status = tw_hpz_sync_begin(rank.hpz, (int)begun, kind, rank.masters[begun].data(), 2);
+                    begun += status == TW_OK;
+                }
+                ASSERT_EQ(status, begun < n_units ? TW_IN_PROGRESS : TW_OK);
+                ASSERT_LE(begun - done, 3U);
+                ASSERT_TRUE(begun == n_units || begun - done == 3);
+                most = std::max(most, tw_hpz_memory_bytes(rank.hpz) - held);
+                do {
+                    status = tw_hpz_sync_test(rank.hpz, (int)done);
+                } while (status == TW_IN_PROGRESS);
+                ASSERT_EQ(status, TW_OK);
+                done++;
+            }
+            expect_masters(rank, 1);
+            EXPECT_EQ(tw_hpz_memory_bytes(rank.hpz), held);
+            /* what is sent and received, the new values, and 8 bytes a message */
+            EXPECT_LE(most, 2 * params.sync_elems + 2 * params.sync_elems / 2 + 3 * 2 * 8);
+            EXPECT_GT(most, 0U);
+        });
+    }
+}
+
+/* One unit may always be under way. */
+TEST_F(HpzSync, AUnitLargerThanTheRoomGoesAlone)
+{
+    tw_hpz_params_t params = tw::params_with("");
+    params.sync_elems = 1;
+    tw::on_ranks({1, 1, 1}, tw::tensors_of(61), params, [](tw::Rank &rank, int) {
+        EXPECT_EQ(rank.sync_in_order(TW_HPZ_FULL, 1), TW_OK);
+        ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_EXACT, rank.masters[0].data(), 2), TW_OK);
+        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 1, TW_HPZ_EXACT, rank.masters[1].data(), 2), TW_IN_PROGRESS);
+        EXPECT_EQ(tw_hpz_sync_finish(rank.hpz, 0), TW_OK);
+        EXPECT_EQ(tw_hpz_version(rank.hpz, 0), 2U);
+    });
+}
+
 /* A rank ends with syncs under way: nothing leaks, nobody hangs. */
 TEST_F(HpzSync, DestroyedUnderWay)
 {

@@ -82,8 +82,9 @@ static const tw_config_field_t fields[] = {
          "qgZ: gradients cross the network in thinwire.gradient_bits bits."),
     COUNT("zero_optimization.reduce_bucket_size", "500000000", reduce_bucket, 1, MANY, "elements",
           "Most gradients that one operation reduces."),
-    COUNT("zero_optimization.allgather_bucket_size", "500000000", allgather_bucket, 1, MANY, "elements",
-          "Stages 1 and 2: most weights that one operation gathers."),
+    COUNT(
+        "zero_optimization.allgather_bucket_size", "500000000", allgather_bucket, 1, MANY, "elements",
+        "Most weights that one operation gathers (stages 1 and 2), or whose changes are under way (delta)."),
     COUNT("zero_optimization.stage3_prefetch_bucket_size", "0", prefetch_elems, 0, MANY, "elements",
           "Stage 3: weights gathered ahead of need, at least one layer; 0: one layer."),
     COUNT("zero_optimization.stage3_max_live_parameters", "1000000000", max_live_elems, 0, MANY, "elements",

@@ -33,7 +33,8 @@ static tw_status_t create_hpz(tw_engine_t *engine)
                               .exact_delta = options->delta_exact,
                               .seed = (uint64_t)options->seed,
                               .lag_bound = engine->has_delta ? options->lag_bound : 0,
-                              .lag_exact = options->lag_exact};
+                              .lag_exact = options->lag_exact,
+                              .sync_elems = (size_t)options->allgather_bucket};
     if (!tensors) {
         tw_error("rank %d: out of memory for %zu tensors", engine->rank, engine->n_tensors);
         return TW_ERR_NO_MEMORY;

@@ -4,15 +4,19 @@
  *  partition.c  what of a unit is on this rank             walk.c      units gathered ahead of need
  *  reduce.c     gradients reduced behind backward          norm.c      their norm
  *  operation.c  posting, waiting, planned bytes            exchange.c  what ranks tell each other of a step
- *  update.c     AdamW, and the weights after it            step.c      a training step
- *  validate.c   a validation; are replicas equal?          alarm.c     when to stop
- *  totals.c     what has been sent, planned and waited for */
+ *  update.c     AdamW, and the weights after it            sync.c      replicas that follow the masters
+ *  step.c       a training step                            validate.c  a validation; are replicas equal?
+ *  totals.c     what has been sent, planned, waited for    alarm.c     when to stop */
 #ifndef TW_TRAINER_ENGINE_STATE_H
 #define TW_TRAINER_ENGINE_STATE_H
 
 #include "hpz/hpz.h"
 #include "trainer/engine/engine.h"
 #include "trainer/engine/norm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /** Slots that blocks' gradients travel from: one is filled while one travels. */
 #define TW_ENGINE_REDUCE_SLOTS 2
@@ -43,7 +47,6 @@ typedef struct tw_engine_unit {
     tw_engine_ops_t gather;                  /* stages 1 and 2: after the update */
     tw_engine_ops_t reduce;                  /* stages 0 and 1 */
     uint64_t planned_gather, planned_reduce; /* inter-node bytes over the world, or TW_ENGINE_NOT_PLANNED */
-    int is_syncing;                          /* delta: begun, not finished */
 } tw_engine_unit_t;
 
 /** The units in the order in which a step visits them. */
@@ -52,6 +55,13 @@ typedef struct tw_engine_walk {
     size_t at, asked;        /* visit in use, and the first one not asked for */
     size_t block_asked, block_left, root_asked, root_left;
 } tw_engine_walk_t;
+
+/** Delta: how far the replicas have followed the last update. */
+typedef struct tw_engine_sync {
+    tw_hpz_sync_t kind;
+    size_t ready, begun,
+        done; /* units, from the first on: with new masters, with changes under way, followed */
+} tw_engine_sync_t;
 
 /** Master weights and both moments may lie in files. */
 #define TW_ENGINE_MAX_MAPS 3
@@ -79,6 +89,7 @@ struct tw_engine {
     size_t n_maps, file_bytes;
     /* weights and gradients on their way */
     tw_engine_walk_t walk;
+    tw_engine_sync_t sync;
     tw_engine_slot_t *block_slots, root_slot;
     size_t n_block_slots;
     tw_engine_slot_t reduce_slots[TW_ENGINE_REDUCE_SLOTS], root_reduce_slot;
@@ -136,6 +147,17 @@ void tw_walk_begin(tw_engine_t *engine, size_t n_micros, int forward_only);
 tw_status_t tw_walk_enter(tw_engine_t *engine);
 void tw_walk_leave(tw_engine_t *engine);
 
+/* ---- sync.c: nothing to do in any of them without delta */
+/** New masters will come, of units 0, 1, ... */
+void tw_sync_start(tw_engine_t *engine, tw_hpz_sync_t kind);
+/** The next unit has its own. */
+tw_status_t tw_sync_ready(tw_engine_t *engine);
+/** Do what can be done without waiting. */
+tw_status_t tw_sync_advance(tw_engine_t *engine);
+int tw_sync_is_done(const tw_engine_t *engine, size_t unit);
+/** Wait until a unit has followed. */
+tw_status_t tw_sync_need(tw_engine_t *engine, size_t unit);
+
 /* ---- reduce.c */
 /** Where backward adds a unit's gradients: engine->grad_ptrs; zeroed if it is the step's first micro-batch. */
 void tw_reduce_begin(tw_engine_t *engine, size_t unit, int is_first);
@@ -160,7 +182,7 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine);
 
 /* ---- totals.c */
 /** Everything, training and not. */
-tw_engine_totals_t tw_engine_totals(const tw_engine_t *engine);
+tw_engine_totals_t tw_engine_totals_get(const tw_engine_t *engine);
 void tw_engine_totals_add(tw_engine_totals_t *sum, const tw_engine_totals_t *more);
 tw_engine_totals_t tw_engine_totals_since(const tw_engine_totals_t *after, const tw_engine_totals_t *before);
 /** Begin and end what is not training; nothing may be in flight. */
@@ -169,5 +191,9 @@ void tw_engine_aside_end(tw_engine_t *engine, tw_engine_aside_t what, const tw_e
 
 /* ---- alarm.c */
 tw_status_t tw_engine_alarm(tw_engine_t *engine, const tw_engine_report_t *report, double norm);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

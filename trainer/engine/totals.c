@@ -1,7 +1,7 @@
 /* What has been sent, planned and waited for, in training and beside it. */
 #include "trainer/engine/state.h"
 
-tw_engine_totals_t tw_engine_totals(const tw_engine_t *engine)
+tw_engine_totals_t tw_engine_totals_get(const tw_engine_t *engine)
 {
     tw_hpz_counters_t hpz;
     tw_coll_counters_t world;
@@ -39,19 +39,19 @@ tw_engine_totals_t tw_engine_totals_since(const tw_engine_totals_t *after, const
 
 tw_engine_totals_t tw_engine_aside_begin(const tw_engine_t *engine)
 {
-    return tw_engine_totals(engine);
+    return tw_engine_totals_get(engine);
 }
 
 void tw_engine_aside_end(tw_engine_t *engine, tw_engine_aside_t what, const tw_engine_totals_t *begin)
 {
-    tw_engine_totals_t end = tw_engine_totals(engine);
+    tw_engine_totals_t end = tw_engine_totals_get(engine);
     tw_engine_totals_t spent = tw_engine_totals_since(&end, begin);
     tw_engine_totals_add(&engine->aside[what], &spent);
 }
 
 tw_engine_totals_t tw_engine_training_totals(const tw_engine_t *engine)
 {
-    tw_engine_totals_t totals = tw_engine_totals(engine);
+    tw_engine_totals_t totals = tw_engine_totals_get(engine);
     for (int what = 0; what < TW_ENGINE_ASIDE_COUNT; what++) {
         totals = tw_engine_totals_since(&totals, &engine->aside[what]);
     }

@@ -65,12 +65,11 @@ static tw_status_t gather_whole(tw_engine_t *engine, size_t index)
 }
 
 /* Stage 3 gathers when it needs the weights, unless replicas follow the changes. */
-static tw_status_t publish(tw_engine_t *engine, size_t index, tw_hpz_sync_t kind)
+static tw_status_t publish(tw_engine_t *engine, size_t index)
 {
     tw_engine_unit_t *unit = &engine->units[index];
     if (engine->has_delta) {
-        unit->is_syncing = 1;
-        return tw_hpz_sync_begin(engine->hpz, (int)index, kind, unit->master, engine->version);
+        return tw_sync_ready(engine);
     }
     tw_convert_from_fp32(TW_TYPE_BF16, unit->master, 1.0f, unit->part, unit->part_elems);
     return engine->stage == 1 || engine->stage == 2 ? gather_whole(engine, index) : TW_OK;
@@ -89,11 +88,12 @@ tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
 {
     tw_status_t status = engine->adamw ? TW_OK : adamw_create(engine);
     engine->version++;
+    tw_sync_start(engine, sync_kind(engine));
     tw_engine_fetch(engine, 0);
     for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
         tw_engine_fetch(engine, u + 1);
         status = adamw_unit(engine, &engine->units[u], lr, &grad_scale);
-        status = status == TW_OK ? publish(engine, u, sync_kind(engine)) : status;
+        status = status == TW_OK ? publish(engine, u) : status;
         tw_engine_put_away(engine, u);
     }
     tw_engine_note_memory(engine);
@@ -104,8 +104,9 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine)
 {
     tw_status_t status = tw_engine_drain(engine);
     engine->version++;
+    tw_sync_start(engine, TW_HPZ_FULL);
     for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
-        status = publish(engine, u, TW_HPZ_FULL);
+        status = publish(engine, u);
     }
     return status == TW_OK ? tw_engine_drain(engine) : status;
 }

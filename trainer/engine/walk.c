@@ -40,22 +40,10 @@ static tw_status_t ask_world(tw_engine_t *engine, size_t index, tw_engine_slot_t
     return tw_engine_post(engine, &slot->ops, &args, INT64_MAX, &unit->planned_gather);
 }
 
-static tw_status_t finish_sync(tw_engine_t *engine, size_t index)
-{
-    if (!engine->units[index].is_syncing) {
-        return TW_OK;
-    }
-    double begin = tw_time_sec();
-    tw_status_t status = tw_hpz_sync_finish(engine->hpz, (int)index);
-    engine->units[index].is_syncing = 0;
-    engine->wait_sec += tw_time_sec() - begin;
-    return status;
-}
-
 static tw_status_t ask_node(tw_engine_t *engine, size_t index, tw_engine_slot_t *slot)
 {
     tw_coll_request_t *request;
-    tw_status_t status = finish_sync(engine, index);
+    tw_status_t status = tw_sync_need(engine, index);
     if (status == TW_OK) {
         status = tw_hpz_gather_post(engine->hpz, (int)index, engine->version, slot->elems, &request);
     }
@@ -80,9 +68,12 @@ static int may_ask(const tw_engine_t *engine)
                               : walk->block_asked - walk->block_left >= engine->n_block_slots) {
         return 0;
     }
-    /* its first visit, still to come, will fill the replica */
+    if (walk->asked == walk->at || !engine->has_replicas) {
+        return 1;
+    }
+    /* without changes its first visit, still to come, will fill the replica */
     int is_second = walk->asked % walk->period > engine->n_layer;
-    return walk->asked == walk->at || !engine->has_replicas || !is_second || is_in_node(engine, unit);
+    return engine->has_delta ? tw_sync_is_done(engine, unit) : !is_second || is_in_node(engine, unit);
 }
 
 static tw_status_t ask_ahead(tw_engine_t *engine)
@@ -124,7 +115,7 @@ tw_status_t tw_walk_enter(tw_engine_t *engine)
         return tw_engine_wait(engine, &engine->units[unit].gather);
     }
     tw_engine_slot_t *slot = slot_of(engine, unit, walk->block_left);
-    tw_status_t status = engine->has_delta ? tw_hpz_progress(engine->hpz) : TW_OK;
+    tw_status_t status = tw_sync_advance(engine);
     if (status == TW_OK && walk->asked == walk->at) {
         status = ask_ahead(engine);
     }
@@ -150,7 +141,6 @@ tw_status_t tw_engine_drain(tw_engine_t *engine)
     tw_status_t status = tw_reduce_finish(engine);
     for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
         status = tw_engine_wait(engine, &engine->units[u].gather);
-        status = status == TW_OK ? finish_sync(engine, u) : status;
     }
-    return status;
+    return status == TW_OK ? tw_sync_need(engine, engine->n_units - 1) : status;
 }

@@ -1,4 +1,5 @@
 /* Memory of a rank, by the engine's arithmetic. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "trainer/plan/layout.h"
@@ -58,12 +59,15 @@ static double gradients_bytes(const tw_train_options_t *o, const totals_t *t)
     return whole + part + sums;
 }
 
-/* A sync of all units under way: the new weights, the own message (for the exact delta as large as it may get), the others'. */
+/* As many syncs under way as a bucket allows, of one unit at least: the new weights, the own message (for the exact delta as
+ * large as it may get), the others'. */
 static double sync_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster)
 {
     double bits = o->delta_exact ? cluster->delta_bits : (double)o->delta_bits * 1.03;
     double own = o->delta_exact ? 2.0 : bits / 8.0;
-    return has_delta(o) ? t->part * (2.0 + own + (cluster->n_nodes - 1) * bits / 8.0) : 0.0;
+    double ranks = cluster->n_nodes * cluster->ranks_per_node, unit = fmax(t->root, t->block) / ranks;
+    double part = fmin(t->part, fmax(unit, (double)o->allgather_bucket / cluster->n_nodes));
+    return has_delta(o) ? part * (2.0 + own + (cluster->n_nodes - 1) * bits / 8.0) : 0.0;
 }
 
 static double moving_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster,

@@ -5,6 +5,7 @@
 
 #include "tests/trainer/engine/job.h"
 #include "trainer/engine/engine.h"
+#include "trainer/engine/state.h"
 
 class TrainEngine : public tw::Fixture
 {
@@ -113,6 +114,27 @@ TEST_F(TrainEngine, AModelWithoutGradientStopsAllRanks)
         tw_trainer_step_t step;
         EXPECT_EQ(tw_engine_step(engine, &step), TW_ERR_MISMATCH);
     });
+}
+
+/* Changes under way after a step: all of them, or as many as the bucket allows. */
+TEST_F(TrainEngine, ABucketBoundsTheChangesUnderWay)
+{
+    for (const char *bucket : {"1", "500000000"}) {
+        run({0, 1},
+            {"thinwire.delta_exact=y", std::string("zero_optimization.allgather_bucket_size=") + bucket},
+            [&](int, tw_engine_t *engine, tw_model_t *) {
+                tw_trainer_step_t step;
+                for (int i = 0; i < 3; i++) {
+                    ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);
+                    EXPECT_EQ(engine->sync.ready, engine->n_units);
+                    if (bucket[1] == '\0') {
+                        EXPECT_LE(engine->sync.begun - engine->sync.done, 1U);
+                    } else {
+                        EXPECT_EQ(engine->sync.begun, engine->n_units);
+                    }
+                }
+            });
+    }
 }
 
 TEST_F(TrainEngine, ALossyDeltasSyncBringsTheMastersBack)

@@ -1,0 +1,60 @@
+/* Replicas that follow the masters: the changes of all units, in order, as many under way as there is room for. A unit's sync
+ * begins when its master is new and there is room; nobody waits for it but who needs that unit. */
+#include "trainer/engine/state.h"
+
+void tw_sync_start(tw_engine_t *engine, tw_hpz_sync_t kind)
+{
+    engine->sync = (tw_engine_sync_t){.kind = kind};
+}
+
+static tw_status_t begin(tw_engine_t *engine)
+{
+    tw_engine_sync_t *sync = &engine->sync;
+    tw_status_t status = TW_OK;
+    while (sync->begun < sync->ready && status == TW_OK) {
+        const tw_engine_unit_t *unit = &engine->units[sync->begun];
+        status = tw_hpz_sync_begin(engine->hpz, (int)sync->begun, sync->kind, unit->master, engine->version);
+        sync->begun += status == TW_OK;
+        if (sync->kind != TW_HPZ_FULL) { /* a load's is not what training takes */
+            tw_engine_note_memory(engine);
+        }
+    }
+    return status == TW_IN_PROGRESS ? TW_OK : status;
+}
+
+tw_status_t tw_sync_advance(tw_engine_t *engine)
+{
+    tw_engine_sync_t *sync = &engine->sync;
+    tw_status_t status = begin(engine);
+    while (sync->done < sync->begun && status == TW_OK) {
+        status = tw_hpz_sync_test(engine->hpz, (int)sync->done);
+        sync->done += status == TW_OK;
+        status = status == TW_OK ? begin(engine) : status;
+    }
+    return status == TW_IN_PROGRESS ? TW_OK : status;
+}
+
+tw_status_t tw_sync_ready(tw_engine_t *engine)
+{
+    engine->sync.ready++;
+    return tw_sync_advance(engine);
+}
+
+int tw_sync_is_done(const tw_engine_t *engine, size_t unit)
+{
+    return unit < engine->sync.done;
+}
+
+tw_status_t tw_sync_need(tw_engine_t *engine, size_t unit)
+{
+    tw_engine_sync_t *sync = &engine->sync;
+    tw_status_t status = tw_sync_advance(engine);
+    while (sync->done <= unit && sync->done < sync->begun && status == TW_OK) {
+        double start = tw_time_sec();
+        status = tw_hpz_sync_finish(engine->hpz, (int)sync->done);
+        engine->wait_sec += tw_time_sec() - start;
+        sync->done += status == TW_OK;
+        status = status == TW_OK ? tw_sync_advance(engine) : status;
+    }
+    return status;
+}
