@@ -45,6 +45,16 @@ static tw_status_t refuse(const tw_coll_t *coll, const tw_coll_args_t *args, con
     return TW_ERR_INVALID;
 }
 
+static tw_status_t check_one_codec(const tw_coll_t *coll, const tw_coll_args_t *args,
+                                   const tw_quant_codec_t *codec)
+{
+    if (codec->bits == 2 && is_reduction(args->op)) {
+        (void)refuse(coll, args, "2 bits are for changes of weights, sums need 4 or 8");
+        return TW_ERR_UNSUPPORTED;
+    }
+    return tw_quant_codec_check(codec);
+}
+
 static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args)
 {
     tw_status_t status = TW_OK;
@@ -58,9 +68,9 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
     if (!is_reduction(args->op) && args->op != TW_COLL_ALLGATHER) {
         return refuse(coll, args, "this operation has no quantized form");
     }
-    status = tw_quant_codec_check(args->codec);
+    status = check_one_codec(coll, args, args->codec);
     if (status == TW_OK && args->inner_codec != NULL) {
-        status = tw_quant_codec_check(args->inner_codec);
+        status = check_one_codec(coll, args, args->inner_codec);
     }
     return status;
 }
@@ -101,7 +111,7 @@ static tw_status_t check_segment_codec(const tw_coll_t *coll, const tw_coll_args
     if (segment->exact || segment->codec == NULL) {
         return TW_OK;
     }
-    return args->codec != NULL ? tw_quant_codec_check(segment->codec)
+    return args->codec != NULL ? check_one_codec(coll, args, segment->codec)
                                : refuse(coll, args, "a segment's codec needs one of the operation");
 }
 

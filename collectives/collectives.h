@@ -133,7 +133,7 @@ typedef enum tw_coll_op {
  *  every node by "hierarchical", W - 1 times by "ring", log2(W) times, rounded up, by "halving". They are off by at most
  *  ((1 + u)^k - 1) * (|x_0| + ... + |x_(W-1)|), u = 2^-8 in bf16, 2^-11 in fp16, 2^-24 in fp32, besides fp32's own W * 2^-24.
  *  What travels to a mean of fp16 is a mean already, one rounding more: it does not overflow where sums would, and with a
- *  factor of at most 1 a finite result is never beyond the largest number (a codec's rounding may be). */
+ *  factor of at most 1 no rounding, a codec's neither, makes it infinite. */
 typedef enum tw_coll_reduction { TW_COLL_SUM, TW_COLL_MEAN } tw_coll_reduction_t;
 
 /** One segment of an operation. W = communicator size; shard r of n_elems is counts[r] elements after those of the shards
@@ -174,7 +174,8 @@ typedef struct tw_coll_args {
     tw_coll_reduction_t reduction;
     float factor; /**< of a reduction: multiplies the sum or mean before it is rounded; 0: 1 */
     int root;     /**< broadcast */
-    const tw_quant_codec_t *codec; /**< NULL: exact. All-gather, reduce-scatter, all-reduce only. Copied. */
+    /** NULL: exact. All-gather, reduce-scatter, all-reduce only, the latter two with 4 or 8 bits. Copied. */
+    const tw_quant_codec_t *codec;
     const tw_quant_codec_t
         *inner_codec;   /**< two-hop reduce-scatter: codec inside the node; NULL: exact there */
     uint64_t seed;      /**< stochastic rounding: key */
@@ -191,7 +192,7 @@ typedef struct tw_coll_args {
  *  GPU memory over a transport: the host moves things along in test, wait and progress; no graph capture.
  *  request: NULL: nobody will ask for it; the library frees it, and an error ends the communicator and shows at the next call.
  *  TW_ERR_INVALID (logged: which argument), TW_ERR_UNSUPPORTED (logged: the algorithm, the operation or a capture is not for
- *  this communicator), TW_ERR_NO_MEMORY, or the error that has ended the communicator. A post that fails counts as an
+ *  this communicator, the codec not for sums), TW_ERR_NO_MEMORY, or the error that has ended the communicator. A post that fails counts as an
  *  operation: unless it fails on all ranks, the others get an error (logged with the rank), and the job is given up. Over
  *  NCCL the others wait for TW_COLL_TIMEOUT instead. */
 tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request);

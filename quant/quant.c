@@ -141,9 +141,13 @@ static tw_status_t check_segments(const char *operation, const tw_quant_segment_
     return TW_OK;
 }
 
-static tw_status_t check_reduce(const char *operation, const tw_quant_args_t *args,
+static tw_status_t check_reduce(const char *operation, int bits, const tw_quant_args_t *args,
                                 const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
+    if (bits == 2) {
+        tw_error("quant: %s: 2 bits are for changes of weights, sums need 4 or 8", operation);
+        return TW_ERR_UNSUPPORTED;
+    }
     if (!(args->factor - args->factor == 0.0f)) {
         tw_error("quant: %s: factor is %g, must be finite", operation, (double)args->factor);
         return TW_ERR_INVALID;
@@ -273,7 +277,9 @@ tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, 
         tw_error("quant: reduce_encode: input and output codec live in different memory");
         return TW_ERR_INVALID;
     }
-    tw_status_t status = check_reduce("reduce_encode", args, segments, n_segments);
+    int in_bits = in_quant->codec.bits, out_bits = out_quant->codec.bits;
+    tw_status_t status =
+        check_reduce("reduce_encode", in_bits < out_bits ? in_bits : out_bits, args, segments, n_segments);
     return status == TW_OK ? in_quant->backend->reduce_encode(in_quant, out_quant, args, segments, n_segments)
                            : status;
 }
@@ -283,7 +289,7 @@ tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *arg
 {
     tw_status_t status = check_type("reduce_decode", args->type);
     if (status == TW_OK) {
-        status = check_reduce("reduce_decode", args, segments, n_segments);
+        status = check_reduce("reduce_decode", quant->codec.bits, args, segments, n_segments);
     }
     return status == TW_OK ? quant->backend->reduce_decode(quant, args, segments, n_segments) : status;
 }

@@ -124,6 +124,7 @@ typedef struct tw_quant_args {
      *  at each replay; NULL where tw_quant_reduce_workspace_bytes says 0. */
     void *workspace;
     size_t workspace_bytes;
+    int saturate; /**< reduce_decode: 1: a finite result beyond `type` becomes its largest number, not infinite */
 } tw_quant_args_t;
 
 /** One segment of a call. Plain pointers need only element alignment, encoded ones none; aligned to 16 bytes they are
@@ -158,7 +159,8 @@ tw_status_t tw_quant_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args
 tw_status_t tw_quant_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args,
                                   const tw_quant_segment_t *segments, size_t n_segments);
 
-/** One segment of a reduction: K encoded inputs of the same n elements. */
+/** One segment of a reduction: K encoded inputs of the same n elements. Not for 2 bits, on either side: TW_ERR_UNSUPPORTED
+ *  (logged), since those are for changes of weights. */
 typedef struct tw_quant_reduce_segment {
     const void *const
         *srcs;     /**< [n_srcs] encoded with the input codec; the array itself lives in host memory */
@@ -180,7 +182,8 @@ size_t tw_quant_reduce_workspace_bytes(const tw_quant_t *quant, const tw_quant_r
 tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments);
 /** dst: type[n]: round(factor * (decode(src 0) + decode(src 1) + ...)), summed likewise. A sum that `type` cannot hold
- *  becomes infinite, as IEEE 754 says: an overflow of gradients must be seen. */
+ *  becomes infinite, as IEEE 754 says: an overflow of gradients must be seen. A mean cannot overflow but by the codec's
+ *  rounding: it saturates (args->saturate). */
 tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments);
 

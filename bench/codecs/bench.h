@@ -55,6 +55,8 @@ typedef struct qb_speed {
 } qb_speed_t;
 
 const char *qb_op_name(qb_op_t op);
+/** Reductions take no 2 bits. */
+int qb_op_takes(int op, const tw_quant_codec_t *codec);
 
 /** Parse the command line; ends the program on --help and on errors. */
 void qb_options_parse(int argc, char **argv, qb_options_t *options);

@@ -143,7 +143,7 @@ static tw_status_t report_ops(qg_report_t *report, const qb_options_t *options, 
         all = all && options->ops[op];
     }
     for (c->op = 0; c->op < QG_OP_COUNT; c->op++) {
-        int wanted = c->op == QG_ADAMW ? all : options->ops[c->op];
+        int wanted = qb_op_takes(c->op, &c->codec) && (c->op == QG_ADAMW ? all : options->ops[c->op]);
         for (size_t i = 0; status == TW_OK && wanted && i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             c->n_elems = sizes[i] / tw_type_bytes(c->type);
             status = qg_report_case(report, c);

@@ -83,7 +83,7 @@ static tw_status_t measure_codec(const report_t *report, qb_arena_t *arena, cons
     }
     for (int op = 0; status == TW_OK && op < QB_OP_COUNT; op++) {
         qb_speed_t speed;
-        if (!report->options->ops[op]) {
+        if (!report->options->ops[op] || !qb_op_takes(op, codec)) {
             continue;
         }
         status = qb_arena_measure(arena, quant, (qb_op_t)op, &speed);

@@ -7,3 +7,8 @@ const char *qb_op_name(qb_op_t op)
         "encode", "decode", "decode_add", "delta_encode", "decode_apply", "reduce_encode", "reduce_decode"};
     return names[op];
 }
+
+int qb_op_takes(int op, const tw_quant_codec_t *codec)
+{
+    return codec->bits != 2 || (op != QB_REDUCE_ENCODE && op != QB_REDUCE_DECODE);
+}

@@ -79,6 +79,7 @@ static tw_quant_args_t quant_args(const batch_t *batch)
         .step = call->step,
         .factor = factor_of(call, batch->like->factor),
         .stream = batch->stream,
+        .saturate = isfinite(tw_coll_limit(&call->shape->request->args)),
     };
 }
 

@@ -1,5 +1,6 @@
 #include "collectives/quantized/operation.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "collectives/schedule/run.h"
@@ -440,6 +441,7 @@ static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
 
     args.factor = task->factor;
     args.seed = task->seed;
+    args.saturate = isfinite(task->op->limit);
     for (int i = 0; i < task->n_from; i++) {
         inputs[i] = buffer_at(sched, task->from[i]);
         status = inputs[i] != NULL ? status : TW_ERR_NO_MEMORY;

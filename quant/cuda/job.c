@@ -118,6 +118,7 @@ static void init_job(tw_cuda_job_t *job, tw_cuda_op_t op, const tw_quant_args_t 
     p->seed = args->seed;
     p->step = args->step;
     p->factor = args->factor;
+    p->saturate = args->saturate != 0;
     p->nonfinite = device->nonfinite;
 }
 

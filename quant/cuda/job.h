@@ -28,8 +28,9 @@ typedef struct tw_cuda_args {
     tw_cuda_tiling_t tiling; /**< in blocks of `out` */
     uint64_t n_tiles;
     uint32_t n_segments;
-    uint32_t undo;   /**< rotate after decoding */
-    uint32_t rotate; /**< rotate before encoding */
+    uint32_t undo;     /**< rotate after decoding */
+    uint32_t rotate;   /**< rotate before encoding */
+    uint32_t saturate; /**< reduce_decode: rather than become infinite */
     uint32_t step;
     uint64_t seed;
     float factor;

@@ -278,7 +278,7 @@ struct tw_kernel_reduce_decode {
                 for (int i = 0; i < TW_STRIP_ELEMS; i++) {
                     x[u][i] = tw_strip_quiet(x[u][i]);
                 }
-                tw_strip_fit<TYPE>(x[u], TW_STRIP_INFINITE, fitted);
+                tw_strip_fit<TYPE>(x[u], args.saturate ? TW_STRIP_SATURATE : TW_STRIP_INFINITE, fitted);
                 tw_kernel_store<TYPE>(view, u, view.segment->dst, fitted);
             }
         }

@@ -20,30 +20,33 @@ using tw_kernel_decode_store = tw_kernel_decode<tw_kernel_sink_store<TYPE>, BITS
 template <int TYPE, int BITS>
 using tw_kernel_decode_apply = tw_kernel_decode<tw_kernel_sink_apply<TYPE>, BITS>;
 
-template <class RUNNER, template <int, int> class KERNEL, int TYPE>
+/** SUMS: of reductions, which know no 2 bits. */
+template <class RUNNER, template <int, int> class KERNEL, int TYPE, bool SUMS>
 tw_status_t tw_kernel_select_bits(const tw_cuda_job_t *job, uint32_t grid)
 {
     /* Only reductions have two codecs, and reduce_decode has its inputs' twice. */
     if (job->params.args.out.bits == 8) {
         return RUNNER::template run<KERNEL<TYPE, 8>>(job, grid);
     }
-    if (job->params.args.out.bits == 2) {
-        return RUNNER::template run<KERNEL<TYPE, 2>>(job, grid);
+    if constexpr (!SUMS) {
+        if (job->params.args.out.bits == 2) {
+            return RUNNER::template run<KERNEL<TYPE, 2>>(job, grid);
+        }
     }
     return RUNNER::template run<KERNEL<TYPE, 4>>(job, grid);
 }
 
 /** All operations but reduce_encode. */
-template <class RUNNER, template <int, int> class KERNEL>
+template <class RUNNER, template <int, int> class KERNEL, bool SUMS = false>
 tw_status_t tw_kernel_select(const tw_cuda_job_t *job, uint32_t grid)
 {
     switch (job->type) {
     case TW_TYPE_FP32:
-        return tw_kernel_select_bits<RUNNER, KERNEL, TW_TYPE_FP32>(job, grid);
+        return tw_kernel_select_bits<RUNNER, KERNEL, TW_TYPE_FP32, SUMS>(job, grid);
     case TW_TYPE_BF16:
-        return tw_kernel_select_bits<RUNNER, KERNEL, TW_TYPE_BF16>(job, grid);
+        return tw_kernel_select_bits<RUNNER, KERNEL, TW_TYPE_BF16, SUMS>(job, grid);
     default:
-        return tw_kernel_select_bits<RUNNER, KERNEL, TW_TYPE_FP16>(job, grid);
+        return tw_kernel_select_bits<RUNNER, KERNEL, TW_TYPE_FP16, SUMS>(job, grid);
     }
 }
 
@@ -55,12 +58,9 @@ template <class RUNNER>
 tw_status_t tw_kernel_select_reduce_encode(const tw_cuda_job_t *job, uint32_t grid)
 {
     if (job->params.args.in.bits == 8) {
-        return tw_kernel_select_bits<RUNNER, tw_kernel_reduce_encode, 8>(job, grid);
+        return tw_kernel_select_bits<RUNNER, tw_kernel_reduce_encode, 8, true>(job, grid);
     }
-    if (job->params.args.in.bits == 2) {
-        return tw_kernel_select_bits<RUNNER, tw_kernel_reduce_encode, 2>(job, grid);
-    }
-    return tw_kernel_select_bits<RUNNER, tw_kernel_reduce_encode, 4>(job, grid);
+    return tw_kernel_select_bits<RUNNER, tw_kernel_reduce_encode, 4, true>(job, grid);
 }
 
 #endif

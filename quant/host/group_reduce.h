@@ -14,7 +14,7 @@ typedef struct {
 } inputs_t;
 
 /* Set y[0..n) to the sum of n_inputs inputs, or add them to it one after another. */
-INLINE int sum_groups(int bits, int n_inputs, int add, const inputs_t *inputs, float *y, size_t n)
+INLINE void sum_groups(int bits, int n_inputs, int add, const inputs_t *inputs, float *y, size_t n)
 {
     decoder_t decoder[SUM_INPUTS];
     UNROLL for (int k = 0; k < n_inputs; k++) decoder[k] = decoder_for(bits, inputs->scale[k]);
@@ -31,17 +31,12 @@ INLINE int sum_groups(int bits, int n_inputs, int add, const inputs_t *inputs, f
         }
         group_store(TW_TYPE_FP32, y, i, g);
     }
-    return 0;
 }
 
-INLINE int sum_all(int bits, int add, const inputs_t *inputs, float *y, size_t n)
+/* Sums are of 8 and 4 bits alone. */
+INLINE void sum_of(int n_inputs, int bits, int add, const inputs_t *inputs, float *y, size_t n)
 {
-    return sum_groups(bits, SUM_INPUTS, add, inputs, y, n);
-}
-
-INLINE int sum_one(int bits, int add, const inputs_t *inputs, float *y, size_t n)
-{
-    return sum_groups(bits, 1, add, inputs, y, n);
+    bits == 8 ? sum_groups(8, n_inputs, add, inputs, y, n) : sum_groups(4, n_inputs, add, inputs, y, n);
 }
 
 /* The same for elements from i on, one by one. */
@@ -62,9 +57,9 @@ static size_t sum_some(int bits, int add, const inputs_t *inputs, size_t n_input
     }
     size_t taken = ordinary == SUM_INPUTS ? SUM_INPUTS : 1, whole = ordinary > 0 ? whole_groups(n) : 0;
     if (taken == SUM_INPUTS) {
-        add ? FOR_BITS(bits, sum_all, 1, inputs, y, whole) : FOR_BITS(bits, sum_all, 0, inputs, y, whole);
+        add ? sum_of(SUM_INPUTS, bits, 1, inputs, y, whole) : sum_of(SUM_INPUTS, bits, 0, inputs, y, whole);
     } else {
-        add ? FOR_BITS(bits, sum_one, 1, inputs, y, whole) : FOR_BITS(bits, sum_one, 0, inputs, y, whole);
+        add ? sum_of(1, bits, 1, inputs, y, whole) : sum_of(1, bits, 0, inputs, y, whole);
     }
     for (size_t k = 0; k < taken; k++) {
         sum_elements(bits, add || k > 0, inputs->codes[k], inputs->scale[k], y, whole, n);
@@ -153,14 +148,19 @@ static uint64_t reduce_encode_segment(const tw_quant_codec_t *in, const tw_quant
     return nonfinite;
 }
 
-INLINE int store_groups(tw_type_t type, const float *y, size_t n, void *dst, size_t first)
+INLINE int store_groups(tw_type_t type, int saturate, const float *y, size_t n, void *dst, size_t first)
 {
     size_t i = 0;
     for (; i < whole_groups(n); i += GROUP) {
-        group_store(type, dst, first + i, group_load(TW_TYPE_FP32, y, i));
+        group_t g = group_load(TW_TYPE_FP32, y, i);
+        group_store(type, dst, first + i, saturate ? group_saturate(g, tw_float_type_max(type)) : g);
     }
     for (; i < n; i++) {
-        tw_float_store(type, dst, first + i, y[i]);
+        if (saturate) {
+            tw_float_store_saturate(type, dst, first + i, y[i]);
+        } else {
+            tw_float_store(type, dst, first + i, y[i]);
+        }
     }
     return 0;
 }
@@ -173,7 +173,7 @@ static void reduce_decode_segment(const tw_quant_codec_t *codec, const tw_quant_
         size_t n = tw_layout_block_elems(codec, segment->n_elems, b), first = b * (size_t)codec->block;
         sum_inputs(codec, segment, first, n, scratch.y);
         finish_sum(codec->hadamard, 0, args->factor, scratch.y, n);
-        FOR_TYPE(args->type, store_groups, scratch.y, n, segment->dst, first);
+        FOR_TYPE(args->type, store_groups, args->saturate, scratch.y, n, segment->dst, first);
     }
 }
 

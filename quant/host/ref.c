@@ -167,7 +167,11 @@ static void reduce_decode_segment(const tw_quant_codec_t *codec, const tw_quant_
         size_t n = tw_layout_block_elems(codec, segment->n_elems, b), first = b * (size_t)codec->block;
         sum_inputs(codec, segment, first, n, codec->hadamard, args->factor, y);
         for (size_t i = 0; i < n; i++) {
-            tw_float_store(args->type, segment->dst, first + i, y[i]);
+            if (args->saturate) {
+                tw_float_store_saturate(args->type, segment->dst, first + i, y[i]);
+            } else {
+                tw_float_store(args->type, segment->dst, first + i, y[i]);
+            }
         }
     }
 }

@@ -139,6 +139,25 @@ TEST_F(Args, BadCodec)
     refused("bits");
 }
 
+TEST_F(Args, TwoBitsAreNotSummed)
+{
+    tw_quant_codec_t int2, int4;
+    ASSERT_EQ(tw_quant_codec_parse("int2", &int2), TW_OK);
+    ASSERT_EQ(tw_quant_codec_parse("int4", &int4), TW_OK);
+    for (tw_coll_op_t op : {TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+        args.op = op;
+        args.codec = &int2;
+        refused("sums need 4 or 8", TW_ERR_UNSUPPORTED);
+        args.codec = &int4;
+        args.inner_codec = &int2;
+        refused("sums need 4 or 8", TW_ERR_UNSUPPORTED);
+        args.inner_codec = nullptr;
+        segment.codec = &int2;
+        refused("sums need 4 or 8", TW_ERR_UNSUPPORTED);
+        segment.codec = nullptr;
+    }
+}
+
 TEST_F(Args, InnerCodecAlone)
 {
     tw_quant_codec_t codec;

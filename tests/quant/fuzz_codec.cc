@@ -52,7 +52,7 @@ std::vector<float> decode(const tw_quant_codec_t &codec, const char *backend,
                           const std::vector<uint8_t> &encoded, size_t n)
 {
     const tw_quant_params_t params = {codec, TW_MEM_HOST, backend};
-    const tw_quant_args_t args = {TW_TYPE_FP32, 0, 0, 1.0f, nullptr, nullptr, 0};
+    const tw_quant_args_t args = {TW_TYPE_FP32, 0, 0, 1.0f, nullptr, nullptr, 0, 0};
     tw_quant_t *quant;
     std::vector<float> y(n);
     check(tw_quant_create(&params, &quant) == TW_OK, "there is a context");

@@ -1,5 +1,6 @@
 #include "tests/quant/quant_data.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -131,6 +132,15 @@ std::vector<tw_quant_codec_t> all_codecs(const std::vector<int> &blocks)
     return all;
 }
 
+std::vector<tw_quant_codec_t> sum_codecs(const std::vector<int> &blocks)
+{
+    std::vector<tw_quant_codec_t> codecs = all_codecs(blocks);
+    codecs.erase(std::remove_if(codecs.begin(), codecs.end(),
+                                [](const tw_quant_codec_t &codec) { return codec.bits == 2; }),
+                 codecs.end());
+    return codecs;
+}
+
 std::string text_of(const tw_quant_codec_t &codec)
 {
     char buf[80];
@@ -206,7 +216,7 @@ std::vector<uint8_t> encode(tw_quant_t *quant, tw_type_t type, const std::vector
 {
     const size_t n = plain.size() / tw_type_bytes(type);
     std::vector<uint8_t> encoded(tw_quant_encoded_bytes(tw_quant_codec_get(quant), n), 0x5a);
-    const tw_quant_args_t args = {type, place.seed, place.step, 1.0f, nullptr, nullptr, 0};
+    const tw_quant_args_t args = {type, place.seed, place.step, 1.0f, nullptr, nullptr, 0, 0};
     const tw_quant_segment_t segment = {plain.data(), nullptr,         encoded.data(), n,
                                         place.tensor, place.first_elem};
     EXPECT_EQ(tw_quant_encode(quant, &args, &segment, 1), TW_OK);
@@ -216,7 +226,7 @@ std::vector<uint8_t> encode(tw_quant_t *quant, tw_type_t type, const std::vector
 std::vector<uint8_t> decode(tw_quant_t *quant, tw_type_t type, const std::vector<uint8_t> &encoded, size_t n)
 {
     std::vector<uint8_t> plain(n * tw_type_bytes(type), 0x5a);
-    const tw_quant_args_t args = {type, 0, 0, 1.0f, nullptr, nullptr, 0};
+    const tw_quant_args_t args = {type, 0, 0, 1.0f, nullptr, nullptr, 0, 0};
     const tw_quant_segment_t segment = {encoded.data(), nullptr, plain.data(), n, 0, 0};
     EXPECT_EQ(tw_quant_decode(quant, &args, &segment, 1), TW_OK);
     return plain;

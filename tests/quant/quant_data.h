@@ -35,6 +35,8 @@ std::vector<uint8_t> make_data(tw_type_t type, Data data, size_t n, uint64_t see
 
 /** Every combination of bits, scale, rounding and Hadamard for these block sizes. */
 std::vector<tw_quant_codec_t> all_codecs(const std::vector<int> &blocks);
+/** Those that reductions take: all but 2 bits. */
+std::vector<tw_quant_codec_t> sum_codecs(const std::vector<int> &blocks);
 std::string text_of(const tw_quant_codec_t &codec);
 
 /** Bytes at a chosen offset from a 64-byte boundary between guards; check() tells whether somebody wrote on those. */

@@ -23,14 +23,14 @@ class QuantCompose : public tw::Fixture, public testing::WithParamInterface<std:
     static std::vector<uint8_t> run_onto(Operation operation, tw_quant_t *quant, tw_type_t type,
                                          const std::vector<uint8_t> &encoded, std::vector<uint8_t> dst)
     {
-        const tw_quant_args_t args = {type, 0, 0, 1.0f, nullptr, nullptr, 0};
+        const tw_quant_args_t args = {type, 0, 0, 1.0f, nullptr, nullptr, 0, 0};
         const tw_quant_segment_t segment = {encoded.data(), nullptr, dst.data(), n, 0, 0};
         EXPECT_EQ(operation(quant, &args, &segment, 1), TW_OK);
         return dst;
     }
 
     static std::vector<uint8_t> reduce(tw_quant_t *in, tw_quant_t *out, tw_type_t type, float factor,
-                                       const std::vector<std::vector<uint8_t>> &inputs)
+                                       const std::vector<std::vector<uint8_t>> &inputs, int saturate = 0)
     {
         std::vector<const void *> srcs;
         for (const std::vector<uint8_t> &input : inputs) {
@@ -39,7 +39,7 @@ class QuantCompose : public tw::Fixture, public testing::WithParamInterface<std:
         const size_t bytes =
             out ? tw_quant_encoded_bytes(tw_quant_codec_get(out), n) : n * tw_type_bytes(type);
         std::vector<uint8_t> dst(bytes, 0x5a);
-        const tw_quant_args_t args = {type, 1, 2, factor, nullptr, nullptr, 0};
+        const tw_quant_args_t args = {type, 1, 2, factor, nullptr, nullptr, 0, saturate};
         const tw_quant_reduce_segment_t segment = {srcs.data(), srcs.size(), dst.data(), n, 3, 4};
         EXPECT_EQ(out ? tw_quant_reduce_encode(in, out, &args, &segment, 1)
                       : tw_quant_reduce_decode(in, &args, &segment, 1),
@@ -132,7 +132,7 @@ TEST_P(QuantCompose, DeltaEncodeIsEncodeOfTheDifference)
                 difference[i] -= b[i];
             }
             std::vector<uint8_t> dst(tw_quant_encoded_bytes(&codec, n), 0x5a);
-            const tw_quant_args_t args = {type, 1, 2, 1.0f, nullptr, nullptr, 0};
+            const tw_quant_args_t args = {type, 1, 2, 1.0f, nullptr, nullptr, 0, 0};
             const tw_quant_segment_t segment = {src.data(), base.data(), dst.data(), n, 3, 4};
             ASSERT_EQ(tw_quant_delta_encode(quant, &args, &segment, 1), TW_OK);
             EXPECT_EQ(dst, tw::encode(quant, TW_TYPE_FP32, tw::bytes_of(difference), {1, 4, 2, 3})) << codec;
@@ -149,7 +149,7 @@ TEST_P(QuantCompose, DeltasFeedTheErrorBack)
     const std::vector<float> master =
         tw::floats_of(TW_TYPE_FP32, tw::make_data(TW_TYPE_FP32, Data::gauss, n, 15));
     std::vector<uint8_t> replica(n * 2, 0), dst(tw_quant_encoded_bytes(&codec, n));
-    const tw_quant_args_t args = {TW_TYPE_BF16, 0, 0, 1.0f, nullptr, nullptr, 0};
+    const tw_quant_args_t args = {TW_TYPE_BF16, 0, 0, 1.0f, nullptr, nullptr, 0, 0};
     for (int step = 0; step < 6; step++) {
         const tw_quant_segment_t segment = {master.data(), replica.data(), dst.data(), n, 0, 0};
         ASSERT_EQ(tw_quant_delta_encode(quant, &args, &segment, 1), TW_OK);
@@ -165,8 +165,8 @@ TEST_P(QuantCompose, DeltasFeedTheErrorBack)
 /* Without rotation, bit for bit; any mix of codecs, with blocks that do not fit into each other. */
 TEST_P(QuantCompose, ReduceEncodeIsDecodeSumEncode)
 {
-    for (const tw_quant_codec_t &in : tw::all_codecs({32, 160})) {
-        for (const tw_quant_codec_t &out : tw::all_codecs({96, 2048})) {
+    for (const tw_quant_codec_t &in : tw::sum_codecs({32, 160})) {
+        for (const tw_quant_codec_t &out : tw::sum_codecs({96, 2048})) {
             if (in.hadamard) {
                 continue;
             }
@@ -193,7 +193,7 @@ TEST_P(QuantCompose, ReduceEncodeIsDecodeSumEncode)
  * the roundings of two rotations: 14 * 2^-24 of the norm of what was summed, and K sums. */
 TEST_P(QuantCompose, ReduceDecodeIsTheSum)
 {
-    for (const tw_quant_codec_t &codec : tw::all_codecs({32, 160})) {
+    for (const tw_quant_codec_t &codec : tw::sum_codecs({32, 160})) {
         for (size_t k : {1, 2, 7}) {
             tw::Codec quant(codec, GetParam());
             const std::vector<std::vector<uint8_t>> inputs = make_inputs(quant, k);
@@ -258,6 +258,38 @@ TEST_P(QuantCompose, ReduceDecodeShowsOverflow)
     for (size_t i = 0; i < n; i++) {
         ASSERT_EQ(sum[i], i % 2 ? INFINITY : -INFINITY);
         ASSERT_TRUE(std::isfinite(mean[i]));
+    }
+}
+
+/* The codec rounds the largest number up, beyond the type. What was no number before it is rounded stays none. */
+TEST_P(QuantCompose, ReduceDecodeSaturatesIfAsked)
+{
+    for (const tw_quant_codec_t &codec : tw::sum_codecs({32, 160})) {
+        if (codec.scale != TW_QUANT_SCALE_BF16 || codec.hadamard || codec.round != TW_QUANT_ROUND_NEAREST) {
+            continue;
+        }
+        tw::Codec quant(codec, GetParam());
+        for (tw_type_t type : {TW_TYPE_BF16, TW_TYPE_FP16}) {
+            const float max = tw_float_type_max(type);
+            std::vector<uint8_t> largest(n * 2);
+            for (size_t i = 0; i < n; i++) {
+                bool is_nan = i / size_t(codec.block) == 1;
+                tw_float_store(type, largest.data(), i, is_nan ? NAN : i % 2 ? max : -max);
+            }
+            const std::vector<uint8_t> input = tw::encode(quant, type, largest);
+            const std::vector<float> open =
+                tw::floats_of(type, reduce(quant, nullptr, type, 1.0f, {input}, 0));
+            const std::vector<float> held =
+                tw::floats_of(type, reduce(quant, nullptr, type, 1.0f, {input}, 1));
+            for (size_t i = 0; i < n; i++) {
+                if (i / size_t(codec.block) == 1) {
+                    ASSERT_TRUE(std::isnan(held[i])) << codec << " " << i;
+                } else {
+                    ASSERT_EQ(open[i], i % 2 ? INFINITY : -INFINITY) << codec << " " << i;
+                    ASSERT_EQ(held[i], i % 2 ? max : -max) << codec << " " << i;
+                }
+            }
+        }
     }
 }
 

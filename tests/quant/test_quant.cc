@@ -63,7 +63,7 @@ TEST_F(Quant, RefusesTypesThatHaveNoValues)
     const void *srcs[] = {a};
     const tw_quant_reduce_segment_t sum = {srcs, 1, c, 64, 0, 0};
     for (int type : {int(TW_TYPE_BYTE), 4, -1, 99}) {
-        const tw_quant_args_t args = {tw_type_t(type), 0, 0, 1.0f, nullptr, nullptr, 0};
+        const tw_quant_args_t args = {tw_type_t(type), 0, 0, 1.0f, nullptr, nullptr, 0, 0};
         for (Operation operation : typed) {
             EXPECT_EQ(operation(quant, &args, &segment, 1), TW_ERR_INVALID);
         }
@@ -77,7 +77,7 @@ TEST_F(Quant, RefusesNullPointersAndTouchesNothing)
 {
     expect_log("segment 1 has a NULL pointer");
     tw::Codec quant(int8_codec, "auto");
-    const tw_quant_args_t args = {TW_TYPE_FP32, 0, 0, 1.0f, nullptr, nullptr, 0};
+    const tw_quant_args_t args = {TW_TYPE_FP32, 0, 0, 1.0f, nullptr, nullptr, 0, 0};
     std::vector<uint8_t> a(512, 1), b(512, 1), c(512, 0x77);
     const tw_quant_segment_t good = {a.data(), b.data(), c.data(), 64, 0, 0};
     tw_quant_segment_t no_src = good, no_dst = good, no_base = good;
@@ -99,7 +99,7 @@ TEST_F(Quant, RefusesNullPointersAndTouchesNothing)
 TEST_F(Quant, RefusesReductionsOfNothing)
 {
     tw::Codec quant(int8_codec, "auto");
-    tw_quant_args_t args = {TW_TYPE_FP32, 0, 0, 1.0f, nullptr, nullptr, 0};
+    tw_quant_args_t args = {TW_TYPE_FP32, 0, 0, 1.0f, nullptr, nullptr, 0, 0};
     uint8_t a[512] = {0}, c[512];
     const void *srcs[] = {a, nullptr};
     const tw_quant_reduce_segment_t none = {srcs, 0, c, 64, 0, 0}, null_input = {srcs, 2, c, 64, 0, 0},
@@ -119,11 +119,27 @@ TEST_F(Quant, RefusesReductionsOfNothing)
     }
 }
 
+TEST_F(Quant, RefusesReductionsOfTwoBits)
+{
+    const tw_quant_codec_t int2_codec = {2, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
+    const tw_quant_args_t args = {TW_TYPE_FP32, 0, 0, 1.0f, nullptr, nullptr, 0, 0};
+    uint8_t a[512] = {0}, c[512];
+    const void *srcs[] = {a};
+    const tw_quant_reduce_segment_t sum = {srcs, 1, c, 64, 0, 0};
+    expect_log("sums need 4 or 8");
+    for (const std::string &backend : tw::host_backends(true)) {
+        tw::Codec int8(int8_codec, backend), int2(int2_codec, backend);
+        EXPECT_EQ(tw_quant_reduce_decode(int2, &args, &sum, 1), TW_ERR_UNSUPPORTED);
+        EXPECT_EQ(tw_quant_reduce_encode(int2, int8, &args, &sum, 1), TW_ERR_UNSUPPORTED);
+        EXPECT_EQ(tw_quant_reduce_encode(int8, int2, &args, &sum, 1), TW_ERR_UNSUPPORTED);
+    }
+}
+
 TEST_F(Quant, NoElementsIsNothingToDo)
 {
     const tw_quant_segment_t empty = {nullptr, nullptr, nullptr, 0, 0, 0};
     const tw_quant_reduce_segment_t empty_sum = {nullptr, 0, nullptr, 0, 0, 0};
-    const tw_quant_args_t args = {TW_TYPE_BF16, 0, 0, 1.0f, nullptr, nullptr, 0};
+    const tw_quant_args_t args = {TW_TYPE_BF16, 0, 0, 1.0f, nullptr, nullptr, 0, 0};
     for (const std::string &backend : tw::host_backends(true)) {
         tw::Codec quant(int8_codec, backend);
         for (Operation operation : typed) {
@@ -143,7 +159,7 @@ TEST_F(Quant, ManySegmentsInOneCall)
     const size_t sizes[] = {1, 0, 1000, 96, 31, 5000};
     for (const std::string &backend : tw::host_backends(true)) {
         tw::Codec quant(codec, backend);
-        const tw_quant_args_t args = {TW_TYPE_FP16, 1, 2, 1.0f, nullptr, nullptr, 0};
+        const tw_quant_args_t args = {TW_TYPE_FP16, 1, 2, 1.0f, nullptr, nullptr, 0, 0};
         std::vector<std::vector<uint8_t>> plain, encoded, decoded;
         std::vector<tw_quant_segment_t> encode, decode;
         for (size_t n : sizes) {

@@ -28,6 +28,7 @@ struct Case {
     std::vector<std::vector<size_t>> counts; /**< per segment; none: the even split */
     std::vector<std::string> own; /**< per segment: "" the operation's codec, "exact", or one of its own */
     float magnitude = 1;          /**< of the values */
+    float largest = INFINITY;     /**< none is larger */
     bool in_place = false;
     uint64_t seed = 7;
     uint32_t step = 3;
@@ -54,7 +55,8 @@ inline Bytes plain_tensor(const Case &c, int rank, size_t segment, size_t first,
 {
     std::vector<float> values(n);
     for (size_t i = 0; i < n; i++) {
-        values[i] = c.magnitude * value_of(rank, segment, first + i);
+        float value = c.magnitude * value_of(rank, segment, first + i);
+        values[i] = std::fmax(-c.largest, std::fmin(c.largest, value));
     }
     Bytes bytes(n * tw_type_bytes(c.type));
     tw_convert_from_fp32(c.type, values.data(), 1, bytes.data(), n);
@@ -209,7 +211,7 @@ inline Bytes round_trip(const Case &c, uint64_t seed, size_t segment, size_t fir
     EXPECT_EQ(tw_quant_create(&params, &quant), TW_OK);
     size_t n = plain.size() / tw_type_bytes(c.type);
     Bytes encoded(tw_quant_encoded_bytes(&params.codec, n) + 1), out(plain.size());
-    tw_quant_args_t args = {c.type, seed, c.step, 1, nullptr, nullptr, 0};
+    tw_quant_args_t args = {c.type, seed, c.step, 1, nullptr, nullptr, 0, 0};
     tw_quant_segment_t there = {plain.data(), nullptr, encoded.data(), n, (uint32_t)segment, first};
     tw_quant_segment_t back = {encoded.data(), nullptr, out.data(), n, (uint32_t)segment, first};
     if (n > 0) {

@@ -113,7 +113,7 @@ TEST_F(QuantCuda, GraphReplay)
     cudaGraphExec_t exec;
     Buffer plain(n * 2), encoded(tw_quant_encoded_bytes(&int4, n));
     CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    const tw_quant_args_t args = {TW_TYPE_BF16, 3, 4, 1.0f, stream, nullptr, 0};
+    const tw_quant_args_t args = {TW_TYPE_BF16, 3, 4, 1.0f, stream, nullptr, 0, 0};
     CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     {
         /* gone before the first replay */
@@ -143,7 +143,7 @@ TEST_F(QuantCuda, StreamsShareAContext)
     Buffer plain(data), encoded(n_streams * tw_quant_encoded_bytes(&int8, n));
     cudaStream_t streams[n_streams];
     const size_t bytes = tw_quant_encoded_bytes(&int8, n);
-    tw_quant_args_t args = {TW_TYPE_BF16, 0, 0, 1.0f, nullptr, nullptr, 0};
+    tw_quant_args_t args = {TW_TYPE_BF16, 0, 0, 1.0f, nullptr, nullptr, 0, 0};
     for (size_t i = 0; i < n_streams; i++) {
         CUDA_OK(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
     }
@@ -175,7 +175,7 @@ TEST_F(QuantCuda, CountsNonFiniteBlocks)
         data[2 * i] = 0xc0, data[2 * i + 1] = 0x7f; /* NaN */
     }
     Buffer plain(data), encoded(tw_quant_encoded_bytes(&int8, n));
-    const tw_quant_args_t args = {TW_TYPE_BF16, 0, 0, 1.0f, nullptr, nullptr, 0};
+    const tw_quant_args_t args = {TW_TYPE_BF16, 0, 0, 1.0f, nullptr, nullptr, 0, 0};
     const tw_quant_segment_t segment = {plain.data(), nullptr, encoded.data(), n, 0, 0};
     for (uint64_t turn = 1; turn <= 2; turn++) {
         EXPECT_EQ(tw_quant_encode(quant, &args, &segment, 1), TW_OK);
@@ -199,7 +199,7 @@ TEST_F(QuantCuda, ManySegments)
     const std::vector<uint8_t> data = tw::make_data(TW_TYPE_FP16, Data::outlier, elems, 1);
     Buffer plain(data), encoded(bytes);
     tw_quant_t *quant = make(int4);
-    const tw_quant_args_t args = {TW_TYPE_FP16, 11, 12, 1.0f, nullptr, nullptr, 0};
+    const tw_quant_args_t args = {TW_TYPE_FP16, 11, 12, 1.0f, nullptr, nullptr, 0, 0};
     std::vector<tw_quant_segment_t> segments;
     for (size_t i = 0; i < sizes.size(); i++) {
         segments.push_back(
@@ -221,7 +221,7 @@ TEST_F(QuantCuda, ManyInputs)
 {
     const size_t n = 5000, n_inputs = 10007;
     std::vector<uint8_t> data = tw::make_data(TW_TYPE_BF16, Data::gauss, 3 * n, 1), sources;
-    tw_quant_args_t args = {TW_TYPE_BF16, 1, 2, 0.01f, nullptr, nullptr, 0};
+    tw_quant_args_t args = {TW_TYPE_BF16, 1, 2, 0.01f, nullptr, nullptr, 0, 0};
     for (size_t i = 0; i < 3; i++) {
         const std::vector<uint8_t> part(data.begin() + ptrdiff_t(2 * i * n),
                                         data.begin() + ptrdiff_t(2 * (i + 1) * n));
@@ -295,7 +295,7 @@ TEST_F(QuantCuda, MoreThan2To31Elements)
                            cudaMemcpyDeviceToDevice));
     }
     tw_quant_t *quant = make(int8);
-    const tw_quant_args_t args = {TW_TYPE_BF16, 0, 0, 1.0f, nullptr, nullptr, 0};
+    const tw_quant_args_t args = {TW_TYPE_BF16, 0, 0, 1.0f, nullptr, nullptr, 0, 0};
     const tw_quant_segment_t segment = {plain.data(), nullptr, encoded.data(), n, 0, 0};
     ASSERT_EQ(tw_quant_encode(quant, &args, &segment, 1), TW_OK);
     CUDA_OK(cudaDeviceSynchronize());

@@ -20,7 +20,7 @@ const tw_quant_codec_t int8 = {8, 2048, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAR
 
 tw_quant_args_t args_of(tw_type_t type)
 {
-    return {type, 42, 7, 0.5f, nullptr, nullptr, 0};
+    return {type, 42, 7, 0.5f, nullptr, nullptr, 0, 0};
 }
 
 /* Segments of a codec in one buffer, the way that a message holds them. */

@@ -47,7 +47,7 @@ State make_state(const Case &c)
 
 tw_quant_args_t args_of(const Case &c)
 {
-    return {c.type, 99 + c.n, 3, 1.0f, nullptr, nullptr, 0};
+    return {c.type, 99 + c.n, 3, 1.0f, nullptr, nullptr, 0, 0};
 }
 
 State run(const Case &c, const std::string &backend, const State &before)

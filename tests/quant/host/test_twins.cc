@@ -23,7 +23,7 @@ struct Case {
 
     tw_quant_args_t args() const
     {
-        return {type, 0x1234567890abcdefull + n, uint32_t(n * 3), 0.25f, nullptr, nullptr, 0};
+        return {type, 0x1234567890abcdefull + n, uint32_t(n * 3), 0.25f, nullptr, nullptr, 0, n % 2 == 1};
     }
     size_t encoded_bytes() const
     {
@@ -211,7 +211,7 @@ class QuantTwins : public tw::Fixture
         if (passed_over()) {
             return;
         }
-        switch (which % 7) {
+        switch (c.codec.bits == 2 ? which % 5 : which % 7) {
         case 0:
             return compare_encode(c);
         case 1:
@@ -225,7 +225,7 @@ class QuantTwins : public tw::Fixture
         case 5:
             return compare_reduce(c, make_inputs(c, input_counts[which / 7 % 6]), nullptr);
         default: {
-            const std::vector<tw_quant_codec_t> outs = tw::all_codecs({32, 96, 128, 2048});
+            const std::vector<tw_quant_codec_t> outs = tw::sum_codecs({32, 96, 128, 2048});
             return compare_reduce(c, make_inputs(c, input_counts[which / 7 % 6]),
                                   &outs[which / 7 % outs.size()]);
         }
@@ -348,7 +348,9 @@ TEST_F(QuantTwins, ForeignBytes)
                 for (Operation operation : {tw_quant_decode, tw_quant_decode_add, tw_quant_decode_apply}) {
                     ASSERT_NO_FATAL_FAILURE(compare_values(c, operation, random));
                 }
-                ASSERT_NO_FATAL_FAILURE(compare_reduce(c, {random, random}, &codec));
+                if (codec.bits != 2) {
+                    ASSERT_NO_FATAL_FAILURE(compare_reduce(c, {random, random}, &codec));
+                }
             }
         }
     }

@@ -365,6 +365,25 @@ TEST_F(P2p, WhatIsCanceledIsNotTouched)
     EXPECT_TRUE(std::all_of(in.begin(), in.end(), [](uint8_t x) { return x == 0xee; }));
 }
 
+/* The receiver has asked for the data meanwhile: it learns that there will be none. */
+TEST_F(P2p, WhatIsCanceledAfterItWasAskedForFails)
+{
+    connect();
+    const auto out = pattern(3 * chunk, 1);
+    std::vector<uint8_t> in(3 * chunk, 0xee);
+    tw_p2p_request_t *received = recv(peer_a, 1, in);
+    const uint64_t before = tw_p2p_peer_counts(peer_a).n_sent;
+    tw_p2p_request_t *sent = send(peer_b, 1, out);
+    const double limit = tw_time_sec() + patience_sec;
+    while (tw_p2p_peer_counts(peer_a).n_sent == before && tw_time_sec() < limit) {
+        (void)tw_p2p_progress(a); /* b does not see the answer yet */
+    }
+    ASSERT_EQ(tw_p2p_peer_counts(peer_a).n_sent, before + 1);
+    tw_p2p_cancel(b, sent);
+    EXPECT_EQ(wait(received), TW_ERR_CANCELED);
+    EXPECT_TRUE(std::all_of(in.begin(), in.end(), [](uint8_t x) { return x == 0xee; }));
+}
+
 TEST_F(P2p, OverSharedMemoryByCards)
 {
     for (tw_p2p_t **p2p : {&a, &b}) {
