@@ -83,6 +83,14 @@ typedef struct tw_coll_params {
      *  communicators of a transport have it or none, and are made in the same order on all ranks; the first is made and the
      *  last destroyed while no other call is under way. Not with nccl_comm. */
     int progress_thread;
+    /** With nccl_comm, 1: no own one is split off. Operations are enqueued on nccl_comm itself, in order with its other calls;
+     *  it is neither ended nor aborted here, and outlives the communicator. Each rank is a process of its own:
+     *  TW_ERR_UNSUPPORTED on all ranks (a warning is logged) where one has several, as a thread that has two ranks would wait
+     *  for itself. */
+    int nccl_shared;
+    /** With nccl_comm: what else must be the same on all ranks, a hash. TW_ERR_MISMATCH on all of them (logged with a rank) if
+     *  it is not. */
+    uint64_t terms;
 } tw_coll_params_t;
 
 /** Collective over the ranks, blocks: measures the links unless TW_COLL_MODEL gives them or it is deterministic. Ranks that

@@ -291,6 +291,9 @@ static tw_status_t check_params(const tw_coll_params_t *params)
     if (params->nccl_comm == NULL && params->transport == NULL) {
         return refuse("it needs a transport or an NCCL communicator");
     }
+    if (params->nccl_comm == NULL && params->nccl_shared) {
+        return refuse("nccl_shared is of nccl_comm");
+    }
     if (params->nccl_comm != NULL && params->progress_thread) {
         return refuse("a progress thread needs a transport");
     }
@@ -313,7 +316,12 @@ static tw_status_t create_here(void *arg)
         status = setup->device->use(setup->device, setup->device_index);
     }
     if (status == TW_OK && setup->params->wire == TW_COLL_WIRE_NCCL) {
-        status = tw_nccl_join(setup->params, &setup->nccl, &setup->rank, &setup->world, &setup->node_ids);
+        tw_nccl_joined_t joined = {0};
+        status = tw_nccl_join(setup->params, setup->device, &joined);
+        setup->nccl = joined.wire;
+        setup->rank = joined.rank;
+        setup->world = joined.world;
+        setup->node_ids = joined.node_ids;
     }
     if (status == TW_OK) {
         status = tw_coll_create_with(setup, creation->out);

@@ -34,6 +34,9 @@ struct tw_gpu_device {
     tw_status_t (*event_create)(const tw_gpu_device_t *device, tw_gpu_event_t *out);
     void (*event_destroy)(const tw_gpu_device_t *device, tw_gpu_event_t event);
     tw_status_t (*event_record)(const tw_gpu_device_t *device, tw_gpu_event_t event, tw_stream_t stream);
+    /** Between this GPU's memory and the host's, either way; the host's stays as it is until the stream has passed. */
+    tw_status_t (*copy)(const tw_gpu_device_t *device, void *to, const void *from, size_t bytes,
+                        tw_stream_t stream);
     /** TW_OK: passed, or never recorded; TW_IN_PROGRESS; TW_ERR_CUDA. */
     tw_status_t (*event_query)(const tw_gpu_device_t *device, tw_gpu_event_t event);
     /** What others have written to memory of this GPU, and the host knows to have ended, is there for all kernels that are

@@ -82,6 +82,14 @@ static tw_status_t cuda_event_record(const tw_gpu_device_t *device, tw_gpu_event
     return tw_quant_cuda_status(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream), "cudaEventRecord");
 }
 
+static tw_status_t cuda_copy(const tw_gpu_device_t *device, void *to, const void *from, size_t bytes,
+                             tw_stream_t stream)
+{
+    (void)device;
+    return tw_quant_cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream),
+                                "cudaMemcpyAsync");
+}
+
 static tw_status_t cuda_event_query(const tw_gpu_device_t *device, tw_gpu_event_t event)
 {
     cudaError_t error = cudaEventQuery((cudaEvent_t)event);
@@ -165,6 +173,7 @@ static const tw_gpu_device_t cuda_device = {
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
+    .copy = cuda_copy,
     .event_query = cuda_event_query,
     .fence = cuda_fence,
     .capture_id = cuda_capture_id,

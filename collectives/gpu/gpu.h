@@ -125,9 +125,16 @@ tw_status_t tw_gpu_compute_tick(const tw_gpu_call_t *call, size_t tick, tw_strea
 extern const tw_coll_engine_t tw_gpu_nccl_engine;
 extern const tw_coll_engine_t tw_gpu_transport_engine;
 
-/** nccl_create.c: meet the other ranks in NCCL. node_ids: [world], the caller frees it; NULL where params have a transport. */
-tw_status_t tw_nccl_join(const tw_coll_params_t *params, tw_gpu_wire_t **wire, int *rank, int *world,
-                         uint64_t **node_ids);
+/** What tw_nccl_join finds. */
+typedef struct tw_nccl_joined {
+    tw_gpu_wire_t *wire;
+    int rank, world;
+    uint64_t *node_ids; /**< [world], the caller frees it; NULL where there is a transport */
+} tw_nccl_joined_t;
+
+/** nccl_create.c: meet the other ranks in NCCL. */
+tw_status_t tw_nccl_join(const tw_coll_params_t *params, const tw_gpu_device_t *device,
+                         tw_nccl_joined_t *joined);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,7 @@ typedef struct nccl_wire {
     tw_nccl_api_t api;
     ncclComm_t comm; /**< NULL: aborted */
     int rank;
+    int is_shared;     /**< comm is somebody else's */
     tw_status_t error; /**< TW_OK, or what has ended it: it is in the log */
 } nccl_wire_t;
 
@@ -112,7 +113,7 @@ static void wire_abort(tw_gpu_wire_t *wire)
     ncclComm_t comm = nccl->comm;
 
     nccl->comm = NULL;
-    if (comm == NULL) {
+    if (comm == NULL || nccl->is_shared) {
         return;
     }
     ncclResult_t result = nccl->api.ncclCommAbort(comm);
@@ -127,7 +128,7 @@ static void wire_destroy(tw_gpu_wire_t *wire)
     nccl_wire_t *nccl = self(wire);
     const tw_nccl_api_t *api = &nccl->api;
 
-    if (nccl->comm != NULL) {
+    if (nccl->comm != NULL && !nccl->is_shared) {
         (void)tw_nccl_check(api, nccl->rank, nccl->comm, api->ncclCommFinalize(nccl->comm),
                             "ncclCommFinalize");
         ncclResult_t result = api->ncclCommDestroy(nccl->comm);
@@ -138,12 +139,14 @@ static void wire_destroy(tw_gpu_wire_t *wire)
     free(nccl);
 }
 
-tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, int rank)
+tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, int rank, int is_shared)
 {
     nccl_wire_t *nccl = calloc(1, sizeof(*nccl));
 
     if (nccl == NULL) {
-        (void)api->ncclCommAbort(comm);
+        if (!is_shared) {
+            (void)api->ncclCommAbort(comm);
+        }
         return NULL;
     }
     nccl->base = (tw_gpu_wire_t){
@@ -159,6 +162,7 @@ tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, in
     nccl->api = *api;
     nccl->comm = comm;
     nccl->rank = rank;
+    nccl->is_shared = is_shared;
     return &nccl->base;
 }
 

@@ -51,8 +51,8 @@ tw_status_t tw_nccl_load(tw_nccl_api_t *api);
 tw_status_t tw_nccl_check(const tw_nccl_api_t *api, int rank, ncclComm_t comm, ncclResult_t result,
                           const char *what);
 
-/** Takes comm, also when it fails (NULL: out of memory). */
-tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, int rank);
+/** Takes comm, also when it fails (NULL: out of memory); shared: borrows it. */
+tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, int rank, int is_shared);
 
 #ifdef __cplusplus
 }

@@ -3,15 +3,22 @@
 
 #if defined(TW_HAVE_CUDA) && defined(TW_HAVE_NCCL)
 
+#include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <xxhash.h>
 
 #include "collectives/gpu/nccl_api.h"
 #include "collectives/model/bootstrap.h"
+
+#define POLL_NS 20000
+#define MEETING_SEC 300.0
 
 /* ---- nodes ----------------------------------------------------------------------------------------------- */
 
@@ -39,47 +46,167 @@ static uint64_t own_node_id(void)
     return XXH3_64bits(text, n);
 }
 
-/** ids: [world], in device memory on the way. */
-static tw_status_t gather_ids(const tw_nccl_api_t *api, ncclComm_t comm, int rank, int world, void *memory,
-                              cudaStream_t stream, uint64_t *ids)
-{
-    uint64_t own = own_node_id();
-    uint64_t *all = memory;
-    tw_status_t status = tw_quant_cuda_status(
-        cudaMemcpyAsync(all + rank, &own, sizeof(own), cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+/** What ranks tell each other when they meet. */
+typedef struct introduction {
+    uint64_t node, process;
+    uint64_t terms; /**< tw_coll_params_t */
+} introduction_t;
 
-    if (status == TW_OK) {
-        status = tw_nccl_check(api, rank, comm,
-                               api->ncclAllGather(all + rank, all, sizeof(own), ncclUint8, comm, stream),
-                               "ncclAllGather");
+/** Of this process, among all. */
+static tw_status_t own_process_id(uint64_t *id)
+{
+    if (getrandom(id, sizeof(*id), 0) == (ssize_t)sizeof(*id)) {
+        return TW_OK;
     }
-    if (status == TW_OK) {
-        status = tw_quant_cuda_status(
-            cudaMemcpyAsync(ids, all, (size_t)world * sizeof(own), cudaMemcpyDeviceToHost, stream),
-            "cudaMemcpyAsync");
-    }
-    return status == TW_OK ? tw_quant_cuda_status(cudaStreamSynchronize(stream), "cudaStreamSynchronize")
-                           : status;
+    tw_error("getrandom: %s", strerror(errno));
+    return TW_ERR_IO;
 }
 
-static tw_status_t exchange_node_ids(const tw_nccl_api_t *api, ncclComm_t comm, int rank, int world,
-                                     uint64_t *ids)
-{
-    void *memory = NULL;
-    cudaStream_t stream = NULL;
-    tw_status_t status =
-        tw_quant_cuda_status(cudaMalloc(&memory, (size_t)world * sizeof(*ids)), "cudaMalloc");
+static uint64_t process_id;
+static tw_status_t process_status;
 
-    if (status != TW_OK) {
+static void set_process_id(void)
+{
+    process_status = own_process_id(&process_id);
+}
+
+static tw_status_t introduce(uint64_t terms, introduction_t *own)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, set_process_id);
+    *own = (introduction_t){own_node_id(), process_id, terms};
+    return process_status;
+}
+
+/* ---- telling the others ---------------------------------------------------------------------------------- */
+
+/** Memory and queue of one exchange. */
+typedef struct meeting {
+    const tw_gpu_device_t *device;
+    tw_gpu_wire_t *wire;
+    int rank, world;
+    introduction_t *memory; /**< [world] on the device */
+    tw_stream_t stream;
+    tw_gpu_event_t done;
+} meeting_t;
+
+static tw_status_t enqueue_gather(const meeting_t *m)
+{
+    tw_gpu_native_t gather = {TW_COLL_ALLGATHER,   TW_TYPE_BYTE, TW_COLL_SUM,
+                              m->memory + m->rank, m->memory,    sizeof(*m->memory)};
+    tw_status_t status = m->wire->begin(m->wire);
+
+    if (status == TW_OK) {
+        status = m->wire->native(m->wire, &gather, m->stream);
+    }
+    tw_status_t end_status = m->wire->end(m->wire);
+    return status == TW_OK ? end_status : status;
+}
+
+static tw_status_t wait_for(const meeting_t *m)
+{
+    const struct timespec nap = {.tv_nsec = POLL_NS};
+    double end_sec = tw_time_sec() + MEETING_SEC;
+    tw_status_t status = m->device->event_query(m->device, m->done);
+
+    while (status == TW_IN_PROGRESS && tw_time_sec() < end_sec) {
+        (void)nanosleep(&nap, NULL);
+        status = m->wire->error(m->wire);
+        if (status == TW_OK) {
+            status = m->device->event_query(m->device, m->done);
+        }
+    }
+    if (status == TW_IN_PROGRESS) {
+        tw_error("rank %d: a rank of the communicator has not answered for %.0f s", m->rank, MEETING_SEC);
+        status = TW_ERR_TIMEOUT;
+    }
+    return status;
+}
+
+static tw_status_t gather(const meeting_t *m, const introduction_t *own, introduction_t *all)
+{
+    const tw_gpu_device_t *device = m->device;
+    tw_status_t status = device->copy(device, m->memory + m->rank, own, sizeof(*own), m->stream);
+
+    if (status == TW_OK) {
+        status = enqueue_gather(m);
+    }
+    if (status == TW_OK) {
+        status = device->copy(device, all, m->memory, (size_t)m->world * sizeof(*all), m->stream);
+    }
+    if (status == TW_OK) {
+        status = device->event_record(device, m->done, m->stream);
+    }
+    return status == TW_OK ? wait_for(m) : status;
+}
+
+/** What has not ended keeps its memory: freeing it would wait. */
+static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t *all)
+{
+    const tw_gpu_device_t *device = m->device;
+    tw_status_t status = device->alloc(device, (size_t)m->world * sizeof(*all), 0, (void **)&m->memory);
+
+    if (status == TW_OK) {
+        status = device->event_create(device, &m->done);
+    }
+    if (status == TW_OK) {
+        status = device->stream_create(device, &m->stream);
+    }
+    if (status == TW_OK) {
+        status = gather(m, own, all);
+    }
+    if (m->stream != NULL && device->event_query(device, m->done) == TW_IN_PROGRESS) {
         return status;
     }
-    status = tw_quant_cuda_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                                  "cudaStreamCreateWithFlags");
-    if (status == TW_OK) {
-        status = gather_ids(api, comm, rank, world, memory, stream, ids);
-        (void)tw_quant_cuda_status(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    if (m->stream != NULL) {
+        device->stream_destroy(device, m->stream);
     }
-    (void)tw_quant_cuda_status(cudaFree(memory), "cudaFree");
+    if (m->done != NULL) {
+        device->event_destroy(device, m->done);
+    }
+    if (m->memory != NULL) {
+        device->free(device, m->memory, 0);
+    }
+    return status;
+}
+
+/** The same verdict on all ranks. */
+static tw_status_t judge(const introduction_t *all, int rank, int world, int is_shared)
+{
+    for (int r = 0; r < world; r++) {
+        if (all[r].terms != all[0].terms) {
+            tw_error("rank %d: ranks 0 and %d were told different things to do", rank, r);
+            return TW_ERR_MISMATCH;
+        }
+        for (int other = 0; is_shared && other < r; other++) {
+            if (all[r].process == all[other].process) {
+                tw_warn("rank %d: ranks %d and %d are one process: each needs its own", rank, other, r);
+                return TW_ERR_UNSUPPORTED;
+            }
+        }
+    }
+    return TW_OK;
+}
+
+static tw_status_t exchange(meeting_t *m, const tw_coll_params_t *params, uint64_t *node_ids)
+{
+    introduction_t *all = calloc((size_t)m->world, sizeof(*all));
+    introduction_t own;
+    tw_status_t status = all != NULL ? introduce(params->terms, &own) : TW_ERR_NO_MEMORY;
+
+    if (status == TW_OK) {
+        status = meet(m, &own, all);
+    }
+    if (status == TW_OK) {
+        status = judge(all, m->rank, m->world, params->nccl_shared);
+    }
+    for (int r = 0; r < m->world && status == TW_OK; r++) {
+        node_ids[r] = all[r].node;
+    }
+    if (status != TW_ERR_TIMEOUT) { /* else a copy to it may be under way */
+        free(all);
+    }
     return status;
 }
 
@@ -100,34 +227,44 @@ static tw_status_t split_off(const tw_nccl_api_t *api, ncclComm_t parent, int ra
     return status;
 }
 
-static tw_status_t join_comm(const tw_nccl_api_t *api, ncclComm_t parent, tw_gpu_wire_t **wire, int *rank,
-                             int *world, uint64_t **node_ids)
+static tw_status_t create_wire(const tw_nccl_api_t *api, const tw_coll_params_t *params,
+                               tw_nccl_joined_t *joined)
 {
-    ncclComm_t own;
+    ncclComm_t comm = params->nccl_comm;
+    tw_status_t status = params->nccl_shared ? TW_OK : split_off(api, params->nccl_comm, joined->rank, &comm);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    joined->wire = tw_nccl_wire_create(api, comm, joined->rank, params->nccl_shared);
+    return joined->wire != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+}
+
+static tw_status_t join_comm(const tw_nccl_api_t *api, const tw_coll_params_t *params,
+                             const tw_gpu_device_t *device, tw_nccl_joined_t *joined)
+{
+    ncclComm_t comm = params->nccl_comm;
     tw_status_t status =
-        tw_nccl_check(api, -1, parent, api->ncclCommUserRank(parent, rank), "ncclCommUserRank");
+        tw_nccl_check(api, -1, comm, api->ncclCommUserRank(comm, &joined->rank), "ncclCommUserRank");
 
     if (status == TW_OK) {
-        status = tw_nccl_check(api, *rank, parent, api->ncclCommCount(parent, world), "ncclCommCount");
+        status =
+            tw_nccl_check(api, joined->rank, comm, api->ncclCommCount(comm, &joined->world), "ncclCommCount");
     }
     if (status != TW_OK) {
         return status;
     }
-    *node_ids = calloc((size_t)*world, sizeof(**node_ids));
-    if (*node_ids == NULL) {
-        return TW_ERR_NO_MEMORY;
-    }
-    status = split_off(api, parent, *rank, &own);
+    joined->node_ids = calloc((size_t)joined->world, sizeof(*joined->node_ids));
+    status = joined->node_ids != NULL ? create_wire(api, params, joined) : TW_ERR_NO_MEMORY;
     if (status != TW_OK) {
         return status;
     }
-    status = exchange_node_ids(api, own, *rank, *world, *node_ids);
-    *wire = tw_nccl_wire_create(api, own, *rank);
-    if (*wire == NULL) {
-        return TW_ERR_NO_MEMORY;
-    }
+    meeting_t meeting = {
+        .device = device, .wire = joined->wire, .rank = joined->rank, .world = joined->world};
+    status = exchange(&meeting, params, joined->node_ids);
     if (status != TW_OK) {
-        (*wire)->destroy(*wire);
+        joined->wire->destroy(joined->wire);
+        joined->wire = NULL;
     }
     return status;
 }
@@ -189,15 +326,15 @@ static tw_status_t join_over(const tw_nccl_api_t *api, const tw_coll_params_t *o
     }
     status = join(api, over, &topo, &comm);
     if (status == TW_OK) {
-        *wire = tw_nccl_wire_create(api, comm, topo.rank);
+        *wire = tw_nccl_wire_create(api, comm, topo.rank, 0);
         status = *wire != NULL ? TW_OK : TW_ERR_NO_MEMORY;
     }
     tw_topo_cleanup(&topo);
     return status;
 }
 
-tw_status_t tw_nccl_join(const tw_coll_params_t *params, tw_gpu_wire_t **wire, int *rank, int *world,
-                         uint64_t **node_ids)
+tw_status_t tw_nccl_join(const tw_coll_params_t *params, const tw_gpu_device_t *device,
+                         tw_nccl_joined_t *joined)
 {
     tw_nccl_api_t api;
     tw_status_t status = tw_nccl_load(&api);
@@ -206,21 +343,19 @@ tw_status_t tw_nccl_join(const tw_coll_params_t *params, tw_gpu_wire_t **wire, i
         return status;
     }
     if (params->nccl_comm != NULL) {
-        return join_comm(&api, params->nccl_comm, wire, rank, world, node_ids);
+        return join_comm(&api, params, device, joined);
     }
-    return join_over(&api, params, wire);
+    return join_over(&api, params, &joined->wire);
 }
 
 #else
 
-tw_status_t tw_nccl_join(const tw_coll_params_t *params, tw_gpu_wire_t **wire, int *rank, int *world,
-                         uint64_t **node_ids)
+tw_status_t tw_nccl_join(const tw_coll_params_t *params, const tw_gpu_device_t *device,
+                         tw_nccl_joined_t *joined)
 {
     (void)params;
-    (void)wire;
-    (void)rank;
-    (void)world;
-    (void)node_ids;
+    (void)device;
+    (void)joined;
     tw_error("collectives over NCCL are not there: no CUDA and NCCL were found when this was built");
     return TW_ERR_UNSUPPORTED;
 }

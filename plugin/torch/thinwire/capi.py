@@ -69,6 +69,8 @@ class Params(C.Structure):
         ("deterministic", C.c_int),
         ("nccl_comm", C.c_void_p),
         ("progress_thread", C.c_int),
+        ("nccl_shared", C.c_int),
+        ("terms", C.c_uint64),
     ]
 
 

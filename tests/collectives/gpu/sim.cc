@@ -142,6 +142,13 @@ tw_gpu_device_t SimDevice::make_table()
         });
         return TW_OK;
     };
+    t.copy = [](const tw_gpu_device_t *d, void *to, const void *from, size_t bytes, tw_stream_t stream) {
+        of(d)->push(stream, [to, from, bytes] {
+            memcpy(to, from, bytes);
+            return true;
+        });
+        return TW_OK;
+    };
     t.event_query = [](const tw_gpu_device_t *d, tw_gpu_event_t event) {
         SimDevice *failing = of(d);
         if (failing->queries_left == 0) {

@@ -85,7 +85,7 @@ class GpuNccl : public tw::Fixture
         tw::Fixture::SetUp();
         fake = Fake();
         api = fake_api();
-        wire = tw_nccl_wire_create(&api, comm(), 3);
+        wire = tw_nccl_wire_create(&api, comm(), 3, 0);
         ASSERT_NE(wire, nullptr);
     }
     void TearDown() override
@@ -188,15 +188,29 @@ TEST_F(GpuNccl, AsynchronousErrors)
 
 TEST_F(GpuNccl, EndsOnce)
 {
-    tw_gpu_wire_t *other = tw_nccl_wire_create(&api, comm(), 0);
+    tw_gpu_wire_t *other = tw_nccl_wire_create(&api, comm(), 0, 0);
     other->destroy(other);
     EXPECT_EQ(fake.n_finalizes, 1);
     EXPECT_EQ(fake.n_destroys, 1);
-    other = tw_nccl_wire_create(&api, comm(), 0);
+    other = tw_nccl_wire_create(&api, comm(), 0, 0);
     other->abort(other);
     EXPECT_EQ(other->error(other), TW_ERR_NCCL);
     other->destroy(other);
     EXPECT_EQ(fake.n_destroys, 1) << "aborting has freed it";
+}
+
+/* A communicator that is somebody else's is left as it is. */
+TEST_F(GpuNccl, SharedStays)
+{
+    tw_gpu_wire_t *other = tw_nccl_wire_create(&api, comm(), 0, 1);
+    EXPECT_EQ(other->begin(other), TW_OK);
+    EXPECT_EQ(other->end(other), TW_OK);
+    other->destroy(other);
+    other = tw_nccl_wire_create(&api, comm(), 0, 1);
+    other->abort(other);
+    EXPECT_EQ(other->error(other), TW_ERR_NCCL);
+    other->destroy(other);
+    EXPECT_EQ(fake.n_finalizes + fake.n_destroys + fake.n_aborts, 0);
 }
 
 } // namespace

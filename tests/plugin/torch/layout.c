@@ -29,6 +29,8 @@ static void print_jobs(void)
     FIELD(tw_coll_params_t, deterministic);
     FIELD(tw_coll_params_t, nccl_comm);
     FIELD(tw_coll_params_t, progress_thread);
+    FIELD(tw_coll_params_t, nccl_shared);
+    FIELD(tw_coll_params_t, terms);
 }
 
 static void print_operations(void)
