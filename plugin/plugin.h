@@ -17,6 +17,7 @@ extern "C" {
 
 extern const tw_config_table_t tw_net_config_table;
 extern const tw_config_table_t tw_tuner_config_table;
+extern const tw_config_table_t tw_interpose_config_table;
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,32 @@
+/** How long calls take on their streams, measured by the GPU and looked at later: nobody waits for it. */
+#ifndef TW_PLUGIN_INTERPOSE_CLOCK_H
+#define TW_PLUGIN_INTERPOSE_CLOCK_H
+
+#include "plugin/interpose/gpu.h"
+#include "plugin/interpose/nccl_calls.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_IP_CLOCK_CALLS 16
+
+/** Of one communicator; zeroed: nothing measured yet. */
+typedef struct tw_ip_clock {
+    tw_ip_mark_t begin[TW_IP_CLOCK_CALLS], end[TW_IP_CLOCK_CALLS]; /**< NULL: not made yet */
+    tw_ip_kind_t kind[TW_IP_CLOCK_CALLS];
+    int is_open[TW_IP_CLOCK_CALLS];
+} tw_ip_clock_t;
+
+/** A call begins on the stream: a place for it, or -1: all are under way, and this one is not measured. */
+int tw_ip_clock_begin(tw_ip_clock_t *clock, tw_ip_kind_t kind, tw_stream_t stream);
+void tw_ip_clock_end(tw_ip_clock_t *clock, int at, tw_stream_t stream);
+/** Hand calls that have ended to the report. */
+void tw_ip_clock_collect(tw_ip_clock_t *clock);
+void tw_ip_clock_cleanup(tw_ip_clock_t *clock);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

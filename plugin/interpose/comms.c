@@ -1,0 +1,279 @@
+/** The table of communicators, and how one is learned. */
+#include "plugin/interpose/comms.h"
+
+#include <stdlib.h>
+
+#include "plugin/interpose/report.h"
+
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static LIST_HEAD(, tw_ip_comm) table = LIST_HEAD_INITIALIZER(table);
+
+/* ---- the table --------------------------------------------------------------------------------------------- */
+
+static tw_ip_comm_t *find(ncclComm_t nccl)
+{
+    tw_ip_comm_t *comm;
+
+    LIST_FOREACH(comm, &table, link)
+    {
+        if (comm->nccl == nccl) {
+            return comm;
+        }
+    }
+    return NULL;
+}
+
+static tw_ip_comm_t *create(ncclComm_t nccl)
+{
+    tw_ip_comm_t *comm = calloc(1, sizeof(*comm));
+
+    if (comm == NULL) {
+        return NULL;
+    }
+    comm->nccl = nccl;
+    comm->n_users = 1;
+    (void)pthread_mutex_init(&comm->lock, NULL);
+    LIST_INIT(&comm->scales);
+    LIST_INSERT_HEAD(&table, comm, link);
+    return comm;
+}
+
+tw_ip_comm_t *tw_ip_comm_get(ncclComm_t nccl)
+{
+    tw_ip_comm_t *comm;
+
+    if (nccl == NULL) {
+        return NULL;
+    }
+    (void)pthread_mutex_lock(&table_lock);
+    comm = find(nccl);
+    if (comm == NULL) {
+        comm = create(nccl);
+    }
+    if (comm != NULL) {
+        comm->n_users++;
+    }
+    (void)pthread_mutex_unlock(&table_lock);
+    return comm;
+}
+
+static void destroy(tw_ip_comm_t *comm)
+{
+    while (!LIST_EMPTY(&comm->scales)) {
+        tw_ip_scale_t *scale = LIST_FIRST(&comm->scales);
+        LIST_REMOVE(scale, link);
+        free(scale);
+    }
+    (void)pthread_mutex_destroy(&comm->lock);
+    free(comm);
+}
+
+void tw_ip_comm_put(tw_ip_comm_t *comm)
+{
+    int n_users;
+
+    (void)pthread_mutex_lock(&table_lock);
+    n_users = --comm->n_users;
+    (void)pthread_mutex_unlock(&table_lock);
+    if (n_users == 0) {
+        destroy(comm);
+    }
+}
+
+/** Out of the table: a new communicator may get the same handle. NULL: it was not there. */
+static tw_ip_comm_t *take(ncclComm_t nccl)
+{
+    tw_ip_comm_t *comm;
+
+    (void)pthread_mutex_lock(&table_lock);
+    comm = find(nccl);
+    if (comm != NULL) {
+        LIST_REMOVE(comm, link);
+    }
+    (void)pthread_mutex_unlock(&table_lock);
+    return comm;
+}
+
+/* ---- learning ---------------------------------------------------------------------------------------------- */
+
+int tw_ip_comm_world(tw_ip_comm_t *comm)
+{
+    const tw_ip_functions_t *real = tw_ip_real();
+
+    if (comm->world == 0 &&
+        (real->ncclCommCount == NULL || real->ncclCommCount(comm->nccl, &comm->world) != ncclSuccess)) {
+        comm->world = 0;
+    }
+    return comm->world;
+}
+
+void tw_ip_comm_rule_out(tw_ip_comm_t *comm, tw_ip_reason_t why)
+{
+    comm->is_known = 1;
+    comm->why_not = why;
+}
+
+static int ranks_here(const tw_coll_t *coll)
+{
+    int n = 0;
+
+    for (int r = 0; r < tw_coll_size(coll); r++) {
+        n += tw_coll_node_of(coll, r) == tw_coll_node_of(coll, tw_coll_rank(coll));
+    }
+    return n;
+}
+
+static ncclResult_t settle_on(tw_ip_comm_t *comm, tw_coll_t *coll)
+{
+    if (tw_coll_n_nodes(coll) == 1) {
+        tw_coll_destroy(coll);
+        tw_ip_comm_rule_out(comm, TW_IP_ONE_NODE);
+        return ncclSuccess;
+    }
+    comm->coll = coll;
+    comm->ring_share = 1.0 / ranks_here(coll);
+    comm->is_known = 1;
+    tw_ip_report_begin(tw_coll_rank(coll), tw_coll_size(coll), tw_coll_n_nodes(coll));
+    return ncclSuccess;
+}
+
+/** Verdicts that all ranks have come to are no errors. */
+static ncclResult_t settle_without(tw_ip_comm_t *comm, tw_status_t status)
+{
+    if (status == TW_ERR_UNSUPPORTED || status == TW_ERR_MISMATCH) {
+        tw_ip_comm_rule_out(comm, status == TW_ERR_MISMATCH ? TW_IP_DIFFERENT : TW_IP_ONE_PROCESS);
+        return ncclSuccess;
+    }
+    comm->is_known = 1;
+    comm->error = tw_ip_result(status);
+    return comm->error;
+}
+
+ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm)
+{
+    tw_coll_params_t params = {
+        .mem = TW_MEM_CUDA,
+        .wire = TW_COLL_WIRE_NCCL,
+        .nccl_comm = comm->nccl,
+        .nccl_shared = 1,
+        .terms = tw_ip_policy_hash(),
+    };
+    tw_coll_t *coll = NULL;
+
+    if (comm->is_known) {
+        return comm->error;
+    }
+    if (tw_ip_comm_world(comm) == 1) {
+        tw_ip_comm_rule_out(comm, TW_IP_ONE_NODE);
+        return ncclSuccess;
+    }
+    tw_status_t status = tw_coll_create(&params, &coll);
+    return status == TW_OK ? settle_on(comm, coll) : settle_without(comm, status);
+}
+
+ncclResult_t tw_ip_comm_made(ncclComm_t nccl, ncclResult_t result)
+{
+    tw_ip_comm_t *comm = result == ncclSuccess ? tw_ip_comm_get(nccl) : NULL;
+
+    if (comm == NULL) {
+        return result;
+    }
+    (void)pthread_mutex_lock(&comm->lock);
+    result = tw_ip_comm_learn(comm);
+    (void)pthread_mutex_unlock(&comm->lock);
+    tw_ip_comm_put(comm);
+    return result;
+}
+
+static void end(tw_ip_comm_t *comm, int is_aborted)
+{
+    (void)pthread_mutex_lock(&comm->lock);
+    if (comm->coll != NULL && is_aborted) {
+        tw_coll_abort(comm->coll);
+    }
+    tw_coll_destroy(comm->coll);
+    comm->coll = NULL;
+    tw_ip_clock_collect(&comm->clock);
+    tw_ip_clock_cleanup(&comm->clock);
+    tw_ip_comm_rule_out(comm, TW_IP_ENDED);
+    (void)pthread_mutex_unlock(&comm->lock);
+}
+
+void tw_ip_comm_revoke(ncclComm_t nccl)
+{
+    tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
+
+    if (comm != NULL) {
+        end(comm, 1);
+        tw_ip_comm_put(comm);
+    }
+}
+
+void tw_ip_comm_forget(ncclComm_t nccl, int is_aborted)
+{
+    tw_ip_comm_t *comm = nccl != NULL ? take(nccl) : NULL;
+
+    if (comm != NULL) {
+        end(comm, is_aborted);
+        tw_ip_comm_put(comm);
+    }
+}
+
+/* ---- sums with a factor ------------------------------------------------------------------------------------ */
+
+static tw_ip_scale_t *find_scale(const tw_ip_comm_t *comm, ncclRedOp_t op)
+{
+    tw_ip_scale_t *scale;
+
+    LIST_FOREACH(scale, &comm->scales, link)
+    {
+        if (scale->op == op) {
+            return scale;
+        }
+    }
+    return NULL;
+}
+
+void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, float factor)
+{
+    tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
+    tw_ip_scale_t *scale = comm != NULL ? calloc(1, sizeof(*scale)) : NULL;
+
+    if (scale != NULL) {
+        scale->op = op;
+        scale->factor = factor;
+        (void)pthread_mutex_lock(&comm->lock);
+        LIST_INSERT_HEAD(&comm->scales, scale, link);
+        (void)pthread_mutex_unlock(&comm->lock);
+    }
+    if (comm != NULL) {
+        tw_ip_comm_put(comm);
+    }
+}
+
+int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, float *factor)
+{
+    const tw_ip_scale_t *scale = find_scale(comm, op);
+
+    if (scale != NULL) {
+        *factor = scale->factor;
+    }
+    return scale != NULL;
+}
+
+void tw_ip_comm_scale_drop(ncclComm_t nccl, ncclRedOp_t op)
+{
+    tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
+
+    if (comm == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&comm->lock);
+    tw_ip_scale_t *scale = find_scale(comm, op);
+    if (scale != NULL) {
+        LIST_REMOVE(scale, link);
+        free(scale);
+    }
+    (void)pthread_mutex_unlock(&comm->lock);
+    tw_ip_comm_put(comm);
+}

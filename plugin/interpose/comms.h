@@ -1,0 +1,68 @@
+/** The job's communicators: which ranks share a node, and the collectives on them. What is learned is learned once, together with the
+ *  other ranks: when a communicator is made and can be used at once, else with its first call that would be quantized. */
+#ifndef TW_PLUGIN_INTERPOSE_COMMS_H
+#define TW_PLUGIN_INTERPOSE_COMMS_H
+
+#include <pthread.h>
+#include <sys/queue.h>
+
+#include "collectives/collectives.h"
+#include "plugin/interpose/clock.h"
+#include "plugin/interpose/policy.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** An operation that the job made with ncclRedOpCreatePreMulSum. */
+typedef struct tw_ip_scale {
+    LIST_ENTRY(tw_ip_scale) link;
+    ncclRedOp_t op;
+    float factor;
+} tw_ip_scale_t;
+
+typedef struct tw_ip_comm {
+    LIST_ENTRY(tw_ip_comm) link;
+    ncclComm_t nccl;
+    int n_users;          /**< threads that look at it, and the table; under the table's lock */
+    pthread_mutex_t lock; /**< of all that follows */
+    int world;            /**< 0: not asked yet */
+    int is_known;
+    tw_ip_reason_t why_not; /**< TW_IP_REPLACED: calls may be quantized. Once known */
+    ncclResult_t error;     /**< what learning has ended with */
+    tw_coll_t *coll;        /**< NULL: none */
+    double ring_share;      /**< of a ring's bytes between nodes, what one rank sends */
+    uint32_t step;          /**< calls replaced so far */
+    tw_ip_clock_t clock;
+    LIST_HEAD(, tw_ip_scale) scales;
+} tw_ip_comm_t;
+
+/** The one of this handle, made if it is new; NULL: out of memory, or no handle. Give it back with put. Any thread. */
+tw_ip_comm_t *tw_ip_comm_get(ncclComm_t nccl);
+void tw_ip_comm_put(tw_ip_comm_t *comm);
+
+/* With comm->lock. */
+/** How many ranks; 0: NCCL does not say. */
+int tw_ip_comm_world(tw_ip_comm_t *comm);
+/** Meet the other ranks, unless that was done. Collective, blocks. An error stays. */
+ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm);
+/** Nothing is quantized from now on. */
+void tw_ip_comm_rule_out(tw_ip_comm_t *comm, tw_ip_reason_t why);
+
+/** A communicator was made, in or outside of a group: result is what NCCL said. Returns result, or an error of learning it. */
+ncclResult_t tw_ip_comm_made(ncclComm_t nccl, ncclResult_t result);
+/** A communicator ends: waits for what is under way, or, when it was aborted, gives it up. */
+void tw_ip_comm_forget(ncclComm_t nccl, int is_aborted);
+/** A communicator does nothing any more, but is there: what is under way is given up, and calls are NCCL's to refuse. */
+void tw_ip_comm_revoke(ncclComm_t nccl);
+
+/** What the job calls its sums: remember, look up (with comm->lock; 0: unknown), forget. */
+void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, float factor);
+int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, float *factor);
+void tw_ip_comm_scale_drop(ncclComm_t nccl, ncclRedOp_t op);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

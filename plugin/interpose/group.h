@@ -1,0 +1,25 @@
+/** Calls between ncclGroupStart and ncclGroupEnd, of one thread: what is quantized waits until NCCL has launched the rest, and is run
+ *  after it, in order. */
+#ifndef TW_PLUGIN_INTERPOSE_GROUP_H
+#define TW_PLUGIN_INTERPOSE_GROUP_H
+
+#include "plugin/interpose/replace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** 1 between the outermost start and end of this thread. */
+int tw_ip_group_is_open(void);
+/** Keep a call until the group ends. The configuration of `ready` need not outlive this. ncclSystemError: out of memory. */
+ncclResult_t tw_ip_group_add(const tw_ip_ready_t *ready);
+ncclResult_t tw_ip_group_start(void);
+ncclResult_t tw_ip_group_end(void);
+/** The group ends, and nothing of it is done. */
+void tw_ip_group_drop(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

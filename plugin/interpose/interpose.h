@@ -1,0 +1,39 @@
+/** libthinwire-nccl.so: NCCL's collectives between nodes, quantized, for a job that knows nothing of it. It stands between the job
+ *  and libnccl: preloaded, or put there by the net plugin. Read in this order:
+ *    wrappers.c    what a job calls
+ *    nccl_calls.h  NCCL's real functions, and one call of a collective
+ *    policy.h      which calls are quantized, and how
+ *    comms.h       communicators, and where their ranks are
+ *    replace.h     a call done by the library's collectives, on the caller's stream and communicator
+ *    group.h       calls between ncclGroupStart and ncclGroupEnd
+ *    report.h      what was saved, and what was left alone
+ *    gpu.h         what is asked of CUDA besides
+ *    redirect.h    calls of objects that are in the process already
+ *
+ *  Here is what a job may call, found with dlsym; see TW_NCCL_OPTION_EXACT for a single call. */
+#ifndef TW_PLUGIN_INTERPOSE_INTERPOSE_H
+#define TW_PLUGIN_INTERPOSE_INTERPOSE_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** vendorId of an ncclConfigExt_t that is for this library. */
+#define TW_NCCL_VENDOR 0x7457
+/** optionId: an int, 1: this call stays exact. The same on all ranks, as all of a call's configuration. */
+#define TW_NCCL_OPTION_EXACT 1
+
+/** Change TW_WEIGHTS and TW_GRADS from now on: "exact", or a codec as they have it; NULL: as it is. On all ranks, between the same
+ *  calls; any thread, but not between ncclGroupStart and ncclGroupEnd. Returns 0 (ncclSuccess), or 4 (ncclInvalidArgument, the
+ *  reason is logged) and nothing has changed. */
+int tw_nccl_set_policy(const char *weights, const char *grads);
+
+/** For the net plugin: point what the objects of this process call of NCCL to this library. Returns how many places were changed;
+ *  0: nothing was there to change, and -1: it cannot be done; then nothing has changed, and the reason is logged. */
+int tw_nccl_redirect(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

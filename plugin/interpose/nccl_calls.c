@@ -1,0 +1,177 @@
+/** The real functions of NCCL, found once, and one call of a collective handed on to them. */
+#include "plugin/interpose/nccl_calls.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "plugin/interpose/interpose.h"
+
+#define LIBRARY "libnccl.so.2"
+
+_Static_assert(offsetof(tw_ip_option_t, value) == 16 && sizeof(tw_ip_option_t) == 24, "ncclConfigExt_t");
+_Static_assert(offsetof(tw_ip_config_t, options) == 16 && offsetof(tw_ip_config_t, algorithm) == 40 &&
+                   offsetof(tw_ip_config_t, profiler_tag) == 56 &&
+                   offsetof(tw_ip_config_t, launch_event) == 64 && sizeof(tw_ip_config_t) == 72,
+               "ncclCollConfig_t of 2.32");
+
+static tw_ip_functions_t real;
+
+/** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
+static void find(void *library, const char *name, void *function)
+{
+    void *symbol = dlsym(library, name);
+
+    memcpy(function, &symbol, sizeof(symbol));
+}
+
+/** The one that the process has, which is behind this library where it was preloaded; if it has none yet, its own. */
+static void find_all(void)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+
+    if (library == NULL) {
+        library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    }
+    if (library == NULL) {
+        tw_error("nccl: %s", dlerror());
+        return;
+    }
+#define FIND(name) find(library, #name, &real.name);
+    TW_IP_WRAPPED(FIND)
+    TW_IP_ASKED(FIND)
+#undef FIND
+}
+
+const tw_ip_functions_t *tw_ip_real(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, find_all);
+    return &real;
+}
+
+void *tw_ip_real_at(const char *name)
+{
+    void *at = NULL;
+
+    (void)tw_ip_real();
+#define LOOK(wrapped)                           \
+    if (strcmp(name, #wrapped) == 0) {          \
+        memcpy(&at, &real.wrapped, sizeof(at)); \
+    }
+    TW_IP_WRAPPED(LOOK)
+#undef LOOK
+    return at;
+}
+
+/* ---- one call ---------------------------------------------------------------------------------------------- */
+
+static const char *const names[] = {"all-gather", "reduce-scatter", "all-reduce", "all-to-all"};
+
+const char *tw_ip_kind_name(tw_ip_kind_t kind)
+{
+    return names[kind];
+}
+
+static ncclResult_t lacks(const tw_ip_call_t *call)
+{
+    tw_error("nccl: this NCCL has no %s%s", names[call->kind],
+             call->has_config ? " with a configuration" : "");
+    return ncclInvalidUsage;
+}
+
+static ncclResult_t pass_config(const tw_ip_call_t *c)
+{
+    const tw_ip_functions_t *r = tw_ip_real();
+
+    if (c->kind == TW_IP_ALLGATHER && r->ncclAllGatherConfig != NULL) {
+        return r->ncclAllGatherConfig(c->from, c->to, c->count, c->type, c->comm, c->stream, c->config);
+    }
+    if (c->kind == TW_IP_REDUCE_SCATTER && r->ncclReduceScatterConfig != NULL) {
+        return r->ncclReduceScatterConfig(c->from, c->to, c->count, c->type, c->op, c->comm, c->stream,
+                                          c->config);
+    }
+    if (c->kind == TW_IP_ALLREDUCE && r->ncclAllReduceConfig != NULL) {
+        return r->ncclAllReduceConfig(c->from, c->to, c->count, c->type, c->op, c->comm, c->stream,
+                                      c->config);
+    }
+    if (c->kind == TW_IP_ALLTOALL && r->ncclAlltoAllConfig != NULL) {
+        return r->ncclAlltoAllConfig(c->from, c->to, c->count, c->type, c->comm, c->stream, c->config);
+    }
+    return lacks(c);
+}
+
+ncclResult_t tw_ip_pass(const tw_ip_call_t *c)
+{
+    const tw_ip_functions_t *r = tw_ip_real();
+
+    if (c->has_config) {
+        return pass_config(c);
+    }
+    if (c->kind == TW_IP_ALLGATHER && r->ncclAllGather != NULL) {
+        return r->ncclAllGather(c->from, c->to, c->count, c->type, c->comm, c->stream);
+    }
+    if (c->kind == TW_IP_REDUCE_SCATTER && r->ncclReduceScatter != NULL) {
+        return r->ncclReduceScatter(c->from, c->to, c->count, c->type, c->op, c->comm, c->stream);
+    }
+    if (c->kind == TW_IP_ALLREDUCE && r->ncclAllReduce != NULL) {
+        return r->ncclAllReduce(c->from, c->to, c->count, c->type, c->op, c->comm, c->stream);
+    }
+    if (c->kind == TW_IP_ALLTOALL && r->ncclAlltoAll != NULL) {
+        return r->ncclAlltoAll(c->from, c->to, c->count, c->type, c->comm, c->stream);
+    }
+    return lacks(c);
+}
+
+/** What the caller has of a configuration. */
+static const tw_ip_config_t *config_of(const tw_ip_call_t *call, size_t end)
+{
+    const tw_ip_config_t *config = (const tw_ip_config_t *)call->config;
+
+    return call->has_config && config != NULL && config->size >= end ? config : NULL;
+}
+
+const tw_ip_option_t *tw_ip_call_option(const tw_ip_call_t *call, int option)
+{
+    const tw_ip_config_t *config =
+        config_of(call, offsetof(tw_ip_config_t, options) + sizeof(config->options));
+    const tw_ip_option_t *at = config != NULL ? config->options : NULL;
+
+    while (at != NULL && (at->vendor != TW_NCCL_VENDOR || at->option != option)) {
+        at = at->next;
+    }
+    return at;
+}
+
+void *tw_ip_call_event(const tw_ip_call_t *call)
+{
+    const tw_ip_config_t *config = config_of(call, sizeof(*config));
+
+    return config != NULL ? config->launch_event : NULL;
+}
+
+ncclResult_t tw_ip_result(tw_status_t status)
+{
+    switch (status) {
+    case TW_OK:
+        return ncclSuccess;
+    case TW_IN_PROGRESS:
+        return ncclInProgress;
+    case TW_ERR_CUDA:
+        return ncclUnhandledCudaError;
+    case TW_ERR_PEER:
+    case TW_ERR_TIMEOUT:
+        return ncclRemoteError;
+    case TW_ERR_IO:
+    case TW_ERR_NO_MEMORY:
+        return ncclSystemError;
+    case TW_ERR_INVALID:
+        return ncclInvalidArgument;
+    case TW_ERR_CONFIG:
+    case TW_ERR_MISMATCH:
+        return ncclInvalidUsage;
+    default:
+        return ncclInternalError;
+    }
+}

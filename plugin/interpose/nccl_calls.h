@@ -1,0 +1,162 @@
+/** NCCL's calls as the interposer sees them: what later headers declare, in our own words, and the real functions. Nothing is linked:
+ *  they are looked up when they are first needed, and what this NCCL lacks is NULL. */
+#ifndef TW_PLUGIN_INTERPOSE_NCCL_CALLS_H
+#define TW_PLUGIN_INTERPOSE_NCCL_CALLS_H
+
+#include <nccl.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- what older headers lack ------------------------------------------------------------------------------- */
+
+/** ncclConfigExt_t (2.31): one of a list of options that NCCL itself ignores. */
+typedef struct tw_ip_option {
+    const struct tw_ip_option *next;
+    int vendor, option;
+    union {
+        int number;
+        const char *text;
+        void *raw;
+    } value;
+} tw_ip_option_t;
+
+/** ncclCollConfig_t (2.31); `size` says how much of it the caller has. */
+typedef struct tw_ip_config {
+    size_t size;
+    unsigned int magic, version;
+    const tw_ip_option_t *options;
+    int min_ctas, max_ctas, nvls_ctas, cga_cluster_size;
+    const char *algorithm;
+    int force_algorithm, cta_policy;
+    uint64_t profiler_tag;
+    void *launch_event; /**< 2.32: a cudaEvent_t, recorded when the kernel has been launched */
+} tw_ip_config_t;
+
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 31, 0)
+typedef struct tw_ip_config ncclCollConfig_t;
+#endif
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 27, 0)
+typedef struct ncclWindow *ncclWindow_t;
+#endif
+
+/* Of 2.23 and later. Where the header has them, these are the same. */
+typedef struct ncclSimInfo_v22200 tw_ip_sim_info_t;
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info);
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int world, int rank, int n_ids, ncclUniqueId *ids,
+                                      ncclConfig_t *config);
+ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n_excluded, ncclComm_t *out,
+                            ncclConfig_t *config, int flags);
+ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, int rank, ncclComm_t *out,
+                          ncclConfig_t *config);
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *window,
+                                    int flags);
+ncclResult_t ncclAlltoAll(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
+                          cudaStream_t stream);
+ncclResult_t ncclAllGatherConfig(const void *from, void *to, size_t count, ncclDataType_t type,
+                                 ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+ncclResult_t ncclReduceScatterConfig(const void *from, void *to, size_t count, ncclDataType_t type,
+                                     ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
+                                     const ncclCollConfig_t *config);
+ncclResult_t ncclAllReduceConfig(const void *from, void *to, size_t count, ncclDataType_t type,
+                                 ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t *config);
+ncclResult_t ncclAlltoAllConfig(const void *from, void *to, size_t count, ncclDataType_t type,
+                                ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+
+/* ---- the real functions ------------------------------------------------------------------------------------ */
+
+/** What is wrapped: exported under NCCL's names. */
+#define TW_IP_WRAPPED(X)        \
+    X(ncclAllGather)            \
+    X(ncclReduceScatter)        \
+    X(ncclAllReduce)            \
+    X(ncclAlltoAll)             \
+    X(ncclAllGatherConfig)      \
+    X(ncclReduceScatterConfig)  \
+    X(ncclAllReduceConfig)      \
+    X(ncclAlltoAllConfig)       \
+    X(ncclGroupStart)           \
+    X(ncclGroupEnd)             \
+    X(ncclGroupSimulateEnd)     \
+    X(ncclCommInitRank)         \
+    X(ncclCommInitRankConfig)   \
+    X(ncclCommInitRankScalable) \
+    X(ncclCommInitAll)          \
+    X(ncclCommSplit)            \
+    X(ncclCommShrink)           \
+    X(ncclCommGrow)             \
+    X(ncclCommRevoke)           \
+    X(ncclCommFinalize)         \
+    X(ncclCommDestroy)          \
+    X(ncclCommAbort)            \
+    X(ncclCommWindowRegister)   \
+    X(ncclRedOpCreatePreMulSum) \
+    X(ncclRedOpDestroy)
+
+/** What is asked besides. */
+#define TW_IP_ASKED(X)       \
+    X(ncclCommCount)         \
+    X(ncclCommUserRank)      \
+    X(ncclCommGetAsyncError) \
+    X(ncclGetVersion)
+
+typedef struct tw_ip_functions {
+#define TW_IP_MEMBER(name) __typeof__(&name) name;
+    TW_IP_WRAPPED(TW_IP_MEMBER)
+    TW_IP_ASKED(TW_IP_MEMBER)
+#undef TW_IP_MEMBER
+} tw_ip_functions_t;
+
+/** All of them; each is NULL that this process's NCCL does not have. Any thread. */
+const tw_ip_functions_t *tw_ip_real(void);
+/** Where one of them is, by name; NULL: there is none, or it is not one of the wrapped. */
+void *tw_ip_real_at(const char *name);
+
+/* ---- one call of a collective ------------------------------------------------------------------------------ */
+
+typedef enum tw_ip_kind {
+    TW_IP_ALLGATHER,
+    TW_IP_REDUCE_SCATTER,
+    TW_IP_ALLREDUCE,
+    TW_IP_ALLTOALL,
+    TW_IP_KINDS
+} tw_ip_kind_t;
+
+typedef struct tw_ip_call {
+    tw_ip_kind_t kind;
+    const void *from;
+    void *to;
+    size_t count; /**< elements: of a shard; all-reduce: of the tensor */
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    ncclComm_t comm;
+    cudaStream_t stream;
+    int has_config; /**< 1: the Config form was called */
+    const ncclCollConfig_t *config;
+} tw_ip_call_t;
+
+/** NCCL does it. ncclInvalidUsage (logged) where it has no such call. */
+ncclResult_t tw_ip_pass(const tw_ip_call_t *call);
+/** The option of ours with this number; NULL: there is none. */
+const tw_ip_option_t *tw_ip_call_option(const tw_ip_call_t *call, int option);
+/** The event that the call's config has; NULL: none. */
+void *tw_ip_call_event(const tw_ip_call_t *call);
+const char *tw_ip_kind_name(tw_ip_kind_t kind);
+
+/** What a status is in NCCL's words. */
+ncclResult_t tw_ip_result(tw_status_t status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,242 @@
+/** TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES, and the rule for one call. */
+#include "plugin/interpose/policy.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "plugin/interpose/interpose.h"
+#include "plugin/plugin.h"
+
+typedef struct options {
+    char *weights, *grads;
+    size_t min_bytes;
+    double report_sec;
+} options_t;
+
+#define FIELD(member) offsetof(options_t, member)
+
+static const tw_config_field_t fields[] = {
+    {.name = "TW_WEIGHTS",
+     .dflt = "exact",
+     .unit = "",
+     .doc = "Codec of what NCCL gathers between nodes, or exact.",
+     .type = TW_CONFIG_STRING,
+     .offset = FIELD(weights)},
+    {.name = "TW_GRADS",
+     .dflt = "exact",
+     .unit = "",
+     .doc = "Codec of what NCCL reduces between nodes, or exact.",
+     .type = TW_CONFIG_STRING,
+     .offset = FIELD(grads)},
+    {.name = "TW_MIN_BYTES",
+     .dflt = "1M",
+     .unit = "bytes",
+     .doc = "Calls on less than this, over all ranks, stay exact.",
+     .type = TW_CONFIG_BYTES,
+     .offset = FIELD(min_bytes),
+     .min = 1,
+     .max = 1e15},
+    {.name = "TW_REPORT_SEC",
+     .dflt = "0",
+     .unit = "s",
+     .doc = "Report what was saved so often, besides at exit. 0: at exit alone.",
+     .type = TW_CONFIG_TIME,
+     .offset = FIELD(report_sec),
+     .max = 1e9},
+};
+
+const tw_config_table_t tw_interpose_config_table = {
+    .module = "nccl interposer",
+    .fields = fields,
+    .n_fields = sizeof(fields) / sizeof(fields[0]),
+    .options_bytes = sizeof(options_t),
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static tw_ip_policy_t current;
+
+static tw_status_t parse_side(const char *text, tw_ip_side_t *side)
+{
+    tw_ip_side_t parsed = {.is_exact = strcmp(text, "exact") == 0};
+    tw_status_t status = parsed.is_exact ? TW_OK : tw_quant_codec_parse(text, &parsed.codec);
+
+    if (status == TW_OK) {
+        *side = parsed;
+    }
+    return status;
+}
+
+static tw_status_t read_environment(tw_ip_policy_t *policy)
+{
+    options_t options;
+    tw_status_t status = tw_config_init(&tw_interpose_config_table, &options);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    policy->min_bytes = options.min_bytes;
+    policy->report_sec = options.report_sec;
+    status = parse_side(options.weights, &policy->weights);
+    if (status == TW_OK) {
+        status = parse_side(options.grads, &policy->grads);
+    }
+    tw_config_cleanup(&tw_interpose_config_table, &options);
+    return status;
+}
+
+static void begin(void)
+{
+    tw_ip_policy_t policy = {.weights.is_exact = 1, .grads.is_exact = 1};
+
+    if (read_environment(&policy) != TW_OK) {
+        tw_error(
+            "nccl: nothing is quantized: TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES or TW_REPORT_SEC makes no sense");
+        policy.weights.is_exact = policy.grads.is_exact = 1;
+    }
+    current = policy;
+}
+
+tw_ip_policy_t tw_ip_policy_get(void)
+{
+    tw_ip_policy_t policy;
+
+    (void)pthread_once(&once, begin);
+    (void)pthread_mutex_lock(&lock);
+    policy = current;
+    (void)pthread_mutex_unlock(&lock);
+    return policy;
+}
+
+tw_status_t tw_ip_policy_set(const char *weights, const char *grads)
+{
+    tw_ip_policy_t policy = tw_ip_policy_get();
+    tw_status_t status = weights != NULL ? parse_side(weights, &policy.weights) : TW_OK;
+
+    if (status == TW_OK && grads != NULL) {
+        status = parse_side(grads, &policy.grads);
+    }
+    if (status == TW_OK) {
+        (void)pthread_mutex_lock(&lock);
+        current = policy;
+        (void)pthread_mutex_unlock(&lock);
+    }
+    return status;
+}
+
+static const char *format_side(const tw_ip_side_t *side, char *buf, size_t buf_bytes)
+{
+    return side->is_exact ? "exact" : tw_quant_codec_format(&side->codec, buf, buf_bytes);
+}
+
+const char *tw_ip_policy_format(const tw_ip_policy_t *policy, char *buf, size_t buf_bytes)
+{
+    char weights[64], grads[64], bytes[32];
+
+    snprintf(buf, buf_bytes, "weights %s, gradients %s, from %s on",
+             format_side(&policy->weights, weights, sizeof(weights)),
+             format_side(&policy->grads, grads, sizeof(grads)),
+             tw_format_bytes(policy->min_bytes, bytes, sizeof(bytes)));
+    return buf;
+}
+
+uint64_t tw_ip_policy_hash(void)
+{
+    tw_ip_policy_t policy = tw_ip_policy_get();
+    char weights[64], grads[64], text[192];
+    int n = snprintf(text, sizeof(text), "%s %s %zu", format_side(&policy.weights, weights, sizeof(weights)),
+                     format_side(&policy.grads, grads, sizeof(grads)), policy.min_bytes);
+
+    return XXH3_64bits(text, (size_t)n);
+}
+
+/* ---- one call ---------------------------------------------------------------------------------------------- */
+
+static const char *const texts[] = {
+    [TW_IP_REPLACED] = "quantized",
+    [TW_IP_EXACT] = "TW_WEIGHTS or TW_GRADS says exact",
+    [TW_IP_ASKED_EXACT] = "the call itself asks for exact",
+    [TW_IP_SMALL] = "smaller than TW_MIN_BYTES",
+    [TW_IP_TYPE] = "neither bf16, fp16 nor fp32",
+    [TW_IP_REDUCTION] = "neither a sum nor a mean",
+    [TW_IP_SCALAR] = "its factor is in GPU memory",
+    [TW_IP_NO_CODEC] = "all-to-all",
+    [TW_IP_CAPTURED] = "captured into a graph",
+    [TW_IP_ONE_NODE] = "inside one node",
+    [TW_IP_ONE_PROCESS] = "several ranks in one process",
+    [TW_IP_DIFFERENT] = "the ranks have different policies",
+    [TW_IP_ENDED] = "the communicator was revoked or aborted",
+    [TW_IP_ARGUMENTS] = "arguments that NCCL refuses",
+};
+_Static_assert(sizeof(texts) / sizeof(texts[0]) == TW_IP_REASONS, "a text for each reason");
+
+const char *tw_ip_reason_text(tw_ip_reason_t reason)
+{
+    return texts[reason];
+}
+
+int tw_ip_policy_type(ncclDataType_t type, tw_type_t *out)
+{
+    switch (type) {
+    case ncclFloat32:
+        *out = TW_TYPE_FP32;
+        return 1;
+    case ncclFloat16:
+        *out = TW_TYPE_FP16;
+        return 1;
+    case ncclBfloat16:
+        *out = TW_TYPE_BF16;
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static tw_ip_reason_t judge_reduction(const tw_ip_call_t *call, int is_scaled)
+{
+    if (call->kind == TW_IP_ALLGATHER || call->op == ncclSum || call->op == ncclAvg || is_scaled) {
+        return TW_IP_REPLACED;
+    }
+    return (int)call->op < (int)ncclNumOps ? TW_IP_REDUCTION : TW_IP_SCALAR;
+}
+
+/** The size at which NCCL's sizes end: what does not fit is not ours to refuse. */
+static int whole_bytes(const tw_ip_call_t *call, int world, size_t elem_bytes, size_t *bytes)
+{
+    size_t n = call->kind == TW_IP_ALLREDUCE ? 1 : (size_t)world;
+
+    return !__builtin_mul_overflow(call->count, n * elem_bytes, bytes);
+}
+
+tw_ip_reason_t tw_ip_policy_judge(const tw_ip_policy_t *policy, const tw_ip_call_t *call, int world,
+                                  int is_scaled, tw_quant_codec_t *codec)
+{
+    const tw_ip_side_t *side = call->kind == TW_IP_ALLGATHER ? &policy->weights : &policy->grads;
+    const tw_ip_option_t *asked = tw_ip_call_option(call, TW_NCCL_OPTION_EXACT);
+    size_t bytes;
+    tw_type_t type;
+
+    if (call->kind == TW_IP_ALLTOALL) {
+        return TW_IP_NO_CODEC;
+    }
+    if (side->is_exact) {
+        return TW_IP_EXACT;
+    }
+    if (asked != NULL && asked->value.number != 0) {
+        return TW_IP_ASKED_EXACT;
+    }
+    if (!tw_ip_policy_type(call->type, &type)) {
+        return TW_IP_TYPE;
+    }
+    if (call->from == NULL || call->to == NULL || !whole_bytes(call, world, tw_type_bytes(type), &bytes)) {
+        return TW_IP_ARGUMENTS;
+    }
+    if (bytes < policy->min_bytes) {
+        return TW_IP_SMALL;
+    }
+    *codec = side->codec;
+    return judge_reduction(call, is_scaled);
+}

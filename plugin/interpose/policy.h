@@ -1,0 +1,65 @@
+/** Which calls are quantized, and how. The same on all ranks. */
+#ifndef TW_PLUGIN_INTERPOSE_POLICY_H
+#define TW_PLUGIN_INTERPOSE_POLICY_H
+
+#include "plugin/interpose/nccl_calls.h"
+#include "quant/quant.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Why a call was left to NCCL. */
+typedef enum tw_ip_reason {
+    TW_IP_REPLACED, /**< it was not */
+    TW_IP_EXACT,
+    TW_IP_ASKED_EXACT,
+    TW_IP_SMALL,
+    TW_IP_TYPE,
+    TW_IP_REDUCTION,
+    TW_IP_SCALAR,
+    TW_IP_NO_CODEC,
+    TW_IP_CAPTURED,
+    TW_IP_ONE_NODE,
+    TW_IP_ONE_PROCESS,
+    TW_IP_DIFFERENT,
+    TW_IP_ENDED,
+    TW_IP_ARGUMENTS,
+    TW_IP_REASONS
+} tw_ip_reason_t;
+
+const char *tw_ip_reason_text(tw_ip_reason_t reason);
+
+typedef struct tw_ip_side {
+    int is_exact;
+    tw_quant_codec_t codec; /**< unless exact */
+} tw_ip_side_t;
+
+typedef struct tw_ip_policy {
+    tw_ip_side_t weights; /**< of all-gathers */
+    tw_ip_side_t grads;   /**< of reduce-scatters and all-reduces */
+    size_t min_bytes;     /**< over all ranks */
+    double report_sec;    /**< 0: at exit alone */
+} tw_ip_policy_t;
+
+/** The environment's, or as it was set since. A variable that makes no sense is logged, and all is exact. Any thread. */
+tw_ip_policy_t tw_ip_policy_get(void);
+/** As tw_nccl_set_policy. */
+tw_status_t tw_ip_policy_set(const char *weights, const char *grads);
+/** What ranks must agree on. */
+uint64_t tw_ip_policy_hash(void);
+/** "weights int8, gradients exact, from 1.00 MiB on", into buf; returns buf. */
+const char *tw_ip_policy_format(const tw_ip_policy_t *policy, char *buf, size_t buf_bytes);
+
+/** Of a call, by what it says itself. is_scaled: its operation is a PreMulSum whose scalar is known. Bytes are counted over all
+ *  ranks. On TW_IP_REPLACED `codec` is set. */
+tw_ip_reason_t tw_ip_policy_judge(const tw_ip_policy_t *policy, const tw_ip_call_t *call, int world,
+                                  int is_scaled, tw_quant_codec_t *codec);
+/** NCCL's type as ours; 0: not one of those that are quantized. */
+int tw_ip_policy_type(ncclDataType_t type, tw_type_t *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,29 @@
+/** One call of a collective: NCCL's, or ours in its place, on the caller's stream and communicator. */
+#ifndef TW_PLUGIN_INTERPOSE_REPLACE_H
+#define TW_PLUGIN_INTERPOSE_REPLACE_H
+
+#include "plugin/interpose/nccl_calls.h"
+#include "quant/quant.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A call that the policy wants quantized; whether its communicator spans nodes may not be known yet. */
+typedef struct tw_ip_ready {
+    tw_ip_call_t call; /**< without its configuration, unless it is left to NCCL at once */
+    tw_quant_codec_t codec;
+    float factor; /**< of a PreMulSum, else 1 */
+    void *event;  /**< to record afterwards; NULL: none */
+} tw_ip_ready_t;
+
+/** 1: `ready` is to be run, outside of groups; 0: the call is NCCL's, as counted for the report. */
+int tw_ip_replace_judge(const tw_ip_call_t *call, tw_ip_ready_t *ready);
+/** Run it, or let NCCL if its communicator is inside a node. Collective if the communicator is new. Enqueues and returns. */
+ncclResult_t tw_ip_replace_run(const tw_ip_ready_t *ready);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,134 @@
+/** Counters of the process, and their lines. */
+#include "plugin/interpose/report.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define LINE_BYTES 256
+
+typedef struct tally {
+    uint64_t n_replaced, bytes_after, n_timed;
+    double bytes_before, sec;
+    uint64_t n_left[TW_IP_REASONS];
+} tally_t;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static tally_t tallies[TW_IP_KINDS];
+static pid_t reporter; /**< 0: nobody yet */
+static int rank_of_job, has_window;
+static double reported_sec;
+
+static void print_replaced(tw_ip_kind_t kind, const tally_t *tally)
+{
+    char time[64] = "";
+
+    if (tally->n_replaced == 0) {
+        return;
+    }
+    if (tally->n_timed > 0) {
+        snprintf(time, sizeof(time), ", %.3f ms each on the stream (%llu timed)",
+                 tally->sec * 1e3 / (double)tally->n_timed, (unsigned long long)tally->n_timed);
+    }
+    fprintf(stderr,
+            "thinwire: rank %d: %s: %llu calls quantized, %.0f bytes between nodes before, %llu after%s\n",
+            rank_of_job, tw_ip_kind_name(kind), (unsigned long long)tally->n_replaced, tally->bytes_before,
+            (unsigned long long)tally->bytes_after, time);
+}
+
+static void print_left(tw_ip_kind_t kind, const tally_t *tally)
+{
+    for (int why = TW_IP_REPLACED + 1; why < TW_IP_REASONS; why++) {
+        if (tally->n_left[why] > 0) {
+            fprintf(stderr, "thinwire: rank %d: %s: %llu calls left alone: %s\n", rank_of_job,
+                    tw_ip_kind_name(kind), (unsigned long long)tally->n_left[why],
+                    tw_ip_reason_text((tw_ip_reason_t)why));
+        }
+    }
+}
+
+/** With the lock. */
+static void print(void)
+{
+    for (int kind = 0; kind < TW_IP_KINDS; kind++) {
+        print_replaced((tw_ip_kind_t)kind, &tallies[kind]);
+        print_left((tw_ip_kind_t)kind, &tallies[kind]);
+    }
+}
+
+static void print_if_due(void)
+{
+    double interval = tw_ip_policy_get().report_sec, now = tw_time_sec();
+
+    if (reporter == getpid() && interval > 0 && now - reported_sec >= interval) {
+        reported_sec = now;
+        print();
+    }
+}
+
+/** A process that has no communicator between nodes has nothing to say, nor has one that it forked. */
+static void __attribute__((destructor)) report_at_exit(void)
+{
+    if (reporter == getpid() && pthread_mutex_trylock(&lock) == 0) {
+        print();
+        (void)pthread_mutex_unlock(&lock);
+    }
+}
+
+void tw_ip_report_begin(int rank, int world, int n_nodes)
+{
+    tw_ip_policy_t policy = tw_ip_policy_get();
+    const tw_ip_functions_t *real = tw_ip_real();
+    char text[LINE_BYTES];
+    int version = 0;
+
+    (void)pthread_mutex_lock(&lock);
+    if (reporter != getpid()) {
+        reporter = getpid();
+        rank_of_job = rank;
+        reported_sec = tw_time_sec();
+        if (real->ncclGetVersion != NULL) {
+            (void)real->ncclGetVersion(&version);
+        }
+        fprintf(stderr, "thinwire: rank %d of %d on %d nodes, NCCL %d: %s\n", rank, world, n_nodes, version,
+                tw_ip_policy_format(&policy, text, sizeof(text)));
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void tw_ip_report_replaced(tw_ip_kind_t kind, double bytes_before, uint64_t bytes_after)
+{
+    (void)pthread_mutex_lock(&lock);
+    tallies[kind].n_replaced++;
+    tallies[kind].bytes_before += bytes_before;
+    tallies[kind].bytes_after += bytes_after;
+    print_if_due();
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void tw_ip_report_time(tw_ip_kind_t kind, double sec)
+{
+    (void)pthread_mutex_lock(&lock);
+    tallies[kind].n_timed++;
+    tallies[kind].sec += sec;
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void tw_ip_report_left(tw_ip_kind_t kind, tw_ip_reason_t why)
+{
+    (void)pthread_mutex_lock(&lock);
+    tallies[kind].n_left[why]++;
+    print_if_due();
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void tw_ip_report_window(void)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (!has_window) {
+        fprintf(stderr, "thinwire: the job registers memory windows: what NCCL moves through them (symmetric "
+                        "memory, GIN, RMA) goes past the net plugin, and is neither quantized nor counted\n");
+    }
+    has_window = 1;
+    (void)pthread_mutex_unlock(&lock);
+}

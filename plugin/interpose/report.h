@@ -1,0 +1,26 @@
+/** What was saved, and what was left alone, by reason: of this process, on stderr, at exit and every TW_REPORT_SEC. Any thread. */
+#ifndef TW_PLUGIN_INTERPOSE_REPORT_H
+#define TW_PLUGIN_INTERPOSE_REPORT_H
+
+#include "plugin/interpose/policy.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A communicator spans nodes: says once what will be quantized. From here on this process reports, not one that it forks. */
+void tw_ip_report_begin(int rank, int world, int n_nodes);
+/** A call was quantized. bytes: what this rank sends to other nodes; before: as a ring of NCCL's would. */
+void tw_ip_report_replaced(tw_ip_kind_t kind, double bytes_before, uint64_t bytes_after);
+/** It took so long on its stream. */
+void tw_ip_report_time(tw_ip_kind_t kind, double sec);
+/** A call was left to NCCL. */
+void tw_ip_report_left(tw_ip_kind_t kind, tw_ip_reason_t why);
+/** The job registers memory for what NCCL moves past its net plugin: said once. */
+void tw_ip_report_window(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,135 @@
+#include "tests/plugin/interpose/standin/gpu.h"
+
+#include <chrono>
+
+namespace standin
+{
+
+Stream::Stream() : thread([this] { run(); })
+{
+}
+
+Stream::~Stream()
+{
+    synchronize();
+    {
+        std::lock_guard<std::mutex> hold(lock);
+        ended = true;
+    }
+    changed.notify_all();
+    thread.join();
+}
+
+/* It stays until the process ends: its thread may be in a call that never does. */
+Stream *Stream::of(void *handle)
+{
+    static Stream *standard = new Stream;
+    return handle != nullptr ? static_cast<Stream *>(handle) : standard;
+}
+
+void Stream::run()
+{
+    std::unique_lock<std::mutex> hold(lock);
+    for (;;) {
+        changed.wait(hold, [this] { return ended || !queue.empty(); });
+        if (queue.empty()) {
+            return;
+        }
+        Work work = std::move(queue.front());
+        queue.pop_front();
+        busy = true;
+        hold.unlock();
+        work();
+        hold.lock();
+        busy = false;
+        changed.notify_all();
+    }
+}
+
+void Stream::launch(const Launch &launch)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    if (captured) {
+        graph.push_back(launch);
+        return;
+    }
+    queue.push_back(launch());
+    changed.notify_all();
+}
+
+void Stream::push(const Work &work)
+{
+    launch([work] { return work; });
+}
+
+void Stream::synchronize()
+{
+    std::unique_lock<std::mutex> hold(lock);
+    changed.wait(hold, [this] { return queue.empty() && !busy; });
+}
+
+void Stream::begin_capture()
+{
+    std::lock_guard<std::mutex> hold(lock);
+    captured = true;
+}
+
+std::vector<Launch> Stream::end_capture()
+{
+    std::lock_guard<std::mutex> hold(lock);
+    captured = false;
+    return std::move(graph);
+}
+
+bool Stream::is_captured()
+{
+    std::lock_guard<std::mutex> hold(lock);
+    return captured;
+}
+
+void Event::record(Stream *stream)
+{
+    stream->launch([this] {
+        std::lock_guard<std::mutex> hold(lock);
+        uint64_t ticket = ++issued;
+        return [this, ticket] {
+            std::lock_guard<std::mutex> holding(lock);
+            passed = ticket;
+            passed_sec =
+                std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+            changed.notify_all();
+        };
+    });
+}
+
+void Event::wait_on(Stream *stream)
+{
+    stream->launch([this] {
+        std::lock_guard<std::mutex> hold(lock);
+        uint64_t ticket = issued;
+        return [this, ticket] {
+            std::unique_lock<std::mutex> waiting(lock);
+            changed.wait(waiting, [this, ticket] { return passed >= ticket; });
+        };
+    });
+}
+
+bool Event::has_passed()
+{
+    std::lock_guard<std::mutex> hold(lock);
+    return passed == issued;
+}
+
+uint64_t Event::n_records()
+{
+    std::lock_guard<std::mutex> hold(lock);
+    return issued;
+}
+
+double Event::sec()
+{
+    std::lock_guard<std::mutex> hold(lock);
+    return passed_sec;
+}
+
+} // namespace standin
