@@ -91,6 +91,8 @@ typedef struct tw_coll_params {
     /** With nccl_comm: what else must be the same on all ranks, a hash. TW_ERR_MISMATCH on all of them (logged with a rank) if
      *  it is not. */
     uint64_t terms;
+    /** 1: once it is made, it waits for ranks that are alive for as long as they take: TW_COLL_TIMEOUT does not count. */
+    int patient;
 } tw_coll_params_t;
 
 /** Collective over the ranks, blocks: measures the links unless TW_COLL_MODEL gives them or it is deterministic. Ranks that

@@ -252,6 +252,9 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
         }
         return status;
     }
+    if (setup->params->patient) {
+        coll->options.timeout_sec = 0;
+    }
     coll->mover = (tw_transport_mover_t){.move = tw_coll_move, .arg = coll};
     coll->member = (tw_progress_member_t){.failed = tw_coll_failed, .arg = coll};
     if (coll->transport != NULL) {

@@ -1,9 +1,10 @@
 /** What existing jobs load: the NCCL plugin, libnccl-net-thinwire.so. Programs do not link it; NCCL opens it, and reads the tables
- *  ncclNetPlugin_vN and ncclTunerPlugin_vN. Read in this order:
- *    nccl/abi/     NCCL's plugin interface, version by version: layouts and numbers
- *    nccl/log.h    NCCL's logger as this process's log, statuses as NCCL's results
- *    nccl/net/     NCCL's messages between nodes, over UCX
- *    nccl/tuner/   which algorithm and protocol NCCL takes, by what the network can do
+ *  ncclNetPlugin_vN, ncclCollNetPlugin_vN and ncclTunerPlugin_vN. Read in this order:
+ *    nccl/abi/      NCCL's plugin interface, version by version: layouts and numbers
+ *    nccl/log.h     NCCL's logger as this process's log, statuses as NCCL's results
+ *    nccl/net/      NCCL's messages between nodes, over UCX
+ *    nccl/collnet/  NCCL's all-reduces between nodes, quantized if a user asks for it
+ *    nccl/tuner/    which algorithm and protocol NCCL takes, by what the network can do
  *
  *  Here are only its variables, for a program that lists them. */
 #ifndef TW_PLUGIN_PLUGIN_H
@@ -16,6 +17,7 @@ extern "C" {
 #endif
 
 extern const tw_config_table_t tw_net_config_table;
+extern const tw_config_table_t tw_collnet_config_table;
 extern const tw_config_table_t tw_tuner_config_table;
 extern const tw_config_table_t tw_interpose_config_table;
 

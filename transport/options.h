@@ -16,6 +16,7 @@ typedef struct tw_transport_options {
     char *net_devices, *net_tls, *node_tls, *node_id;
     int64_t net_streams;
     size_t net_chunk, eager;
+    int *listener; /**< no variable: where rank 0 listens already; NULL or -1: nowhere. -1 once it is taken */
 } tw_transport_options_t;
 
 /** UCX's TCP receive segment must hold a chunk: bounds for TW_NET_CHUNK. */

@@ -47,6 +47,21 @@ typedef struct tw_transport_request tw_transport_request_t;
  *  Options: the environment, see tw_transport_config_table. */
 tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out);
 
+/** A job whose ranks have found each other in a way of their own. */
+typedef struct tw_transport_ucx_params {
+    const tw_job_t *job;
+    /** On rank 0 what tw_transport_listen has returned, with its port in the job; taken, also on failure. -1: none yet. */
+    int listener;
+    const char *net_devices; /**< instead of TW_NET_DEVICES; NULL: as that says */
+    const char *node_id;     /**< instead of TW_NODE_ID; NULL: as that says */
+} tw_transport_ucx_params_t;
+
+/** As tw_transport_ucx_create. */
+tw_status_t tw_transport_ucx_create_with(const tw_transport_ucx_params_t *params, tw_transport_t **out);
+/** Where other ranks may come as soon as one knows that this is rank 0: a socket on any free port, on the loopback device alone if
+ *  `host` is its address. For tw_transport_ucx_params_t, or to be closed. -1: errno says why. */
+int tw_transport_listen(const char *host, int *port);
+
 /** Transports of all ranks of an in-process world, for threads: rank r uses out[r] alone. node_of: [world] node of each
  *  rank, or NULL for one rank per node. Each is destroyed by itself. */
 tw_status_t tw_transport_local_create(int world, const int *node_of, tw_transport_t **out);

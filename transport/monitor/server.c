@@ -227,6 +227,9 @@ static void say_who_stays(tw_monitor_t *monitor, uint64_t now)
         }
     }
     monitor->said_who_stays = 1;
+    if (n == 0) {
+        return;
+    }
     tw_warn("rank 0: it has left the job, and stays to watch over %d rank%s that %s not: rank %d%s", n,
             n == 1 ? "" : "s", n == 1 ? "has" : "have", lowest, n == 1 ? "" : " and others");
 }

@@ -343,6 +343,12 @@ static tw_status_t gather_ranks(server_t *server)
 /** Another job may just be leaving the port. */
 static tw_status_t listen_patiently(server_t *server, const tw_job_t *job)
 {
+    int *const given = server->options->listener;
+    if (given && *given >= 0) {
+        server->listener = *given;
+        *given = -1;
+        return TW_OK;
+    }
     for (;;) {
         server->listener = tw_socket_listen(job->master_addr, job->master_port);
         if (server->listener >= 0) {

@@ -2,9 +2,11 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "transport/rendezvous/job.h"
 #include "transport/rendezvous/node_id.h"
+#include "transport/rendezvous/socket.h"
 #include "transport/ucx/state.h"
 
 /** Between looks at whether all have said goodbye. */
@@ -194,9 +196,28 @@ static tw_status_t job_check(const tw_job_t *job)
     return TW_ERR_INVALID;
 }
 
-tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out)
+static tw_status_t read_options(const tw_transport_ucx_params_t *params, tw_transport_options_t *options)
 {
-    tw_status_t status = job_check(job);
+    const tw_config_table_t *table = &tw_transport_config_table;
+    tw_status_t status = tw_config_init(table, options);
+    if (status) {
+        return status;
+    }
+    if (params->net_devices) {
+        status = tw_config_set(table, options, "TW_NET_DEVICES", params->net_devices);
+    }
+    if (!status && params->node_id) {
+        status = tw_config_set(table, options, "TW_NODE_ID", params->node_id);
+    }
+    if (status) {
+        tw_config_cleanup(table, options);
+    }
+    return status;
+}
+
+static tw_status_t create(const tw_transport_ucx_params_t *params, int *listener, tw_transport_t **out)
+{
+    tw_status_t status = job_check(params->job);
     if (status) {
         return status;
     }
@@ -204,12 +225,14 @@ tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out)
     if (!ucx) {
         return TW_ERR_NO_MEMORY;
     }
-    status = tw_config_init(&tw_transport_config_table, &ucx->options);
+    status = read_options(params, &ucx->options);
     if (status) {
         free(ucx);
         return status;
     }
-    status = meet_and_connect(ucx, job);
+    ucx->options.listener = listener;
+    status = meet_and_connect(ucx, params->job);
+    ucx->options.listener = NULL;
     if (status) {
         tw_monitor_destroy(ucx->monitor);
         ucx->monitor = NULL;
@@ -219,6 +242,30 @@ tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out)
     describe(ucx);
     *out = &ucx->base;
     return TW_OK;
+}
+
+tw_status_t tw_transport_ucx_create_with(const tw_transport_ucx_params_t *params, tw_transport_t **out)
+{
+    int listener = params->listener;
+    tw_status_t status = create(params, &listener, out);
+    if (listener >= 0) {
+        close(listener);
+    }
+    return status;
+}
+
+tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out)
+{
+    return tw_transport_ucx_create_with(&(tw_transport_ucx_params_t){.job = job, .listener = -1}, out);
+}
+
+int tw_transport_listen(const char *host, int *port)
+{
+    const int listener = tw_socket_listen(host, 0);
+    if (listener >= 0) {
+        *port = tw_socket_port(listener);
+    }
+    return listener;
 }
 
 int tw_transport_ucx_knows(tw_mem_t mem)

@@ -1,12 +1,8 @@
 /* NCCL's interface to the net, v7 to v12: one core, a thin layer for each. What a version's function lacks is not needed, or taken from the
  * process's own context. */
-#include <limits.h>
-
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/net/net.h"
-
-#define NAME "Thinwire"
-#define COMMS_MAX 65536
+#include "plugin/nccl/net/properties.h"
 
 /* "Not yet" is success, and NULL. */
 static tw_nccl_result_t result_or_null(tw_status_t status, void **out, void *made)
@@ -15,7 +11,7 @@ static tw_nccl_result_t result_or_null(tw_status_t status, void **out, void *mad
     return tw_nccl_result(status);
 }
 
-/* ---- init, devices ------------------------------------------------------------------------------------------ */
+/* ---- init --------------------------------------------------------------------------------------------------- */
 
 static tw_nccl_result_t init_v7(tw_nccl_logger_t logger)
 {
@@ -47,87 +43,6 @@ static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, void *config,
 static tw_nccl_result_t finalize(void *context)
 {
     tw_net_context_destroy(context);
-    return TW_NCCL_SUCCESS;
-}
-
-static tw_nccl_result_t devices(int *n)
-{
-    const tw_net_devices_t *found = tw_net_devices_get();
-
-    *n = found != NULL ? found->n : 0;
-    return TW_NCCL_SUCCESS;
-}
-
-/* What all versions ask, under the same names. */
-#define PROPERTIES_OF(device)                                                                    \
-    .name = (char *)(uintptr_t)(device)->name,                                                   \
-    .pci_path = (device)->pci_path[0] != '\0' ? (char *)(uintptr_t)(device)->pci_path : NULL,    \
-    .guid = (device)->guid, .ptr_support = TW_NCCL_PTR_HOST, .speed_mbps = (device)->speed_mbps, \
-    .latency_us = tw_net_latency_us(), .max_comms = COMMS_MAX, .max_recvs = TW_NET_RECVS_MAX,    \
-    .net_device_type = TW_NCCL_NET_DEVICE_HOST, .net_device_version = TW_NCCL_NET_DEVICE_NO_VERSION
-#define PROPERTIES_SINCE_V9(dev)                                        \
-    .n_devs = 1, .devs = {dev}, .max_p2p_bytes = TW_NCCL_MESSAGE_BYTES, \
-    .max_coll_bytes = TW_NCCL_MESSAGE_BYTES
-
-static const tw_net_device_t *device_for(int dev)
-{
-    const tw_net_device_t *device = tw_net_device_get(dev);
-
-    if (device == NULL) {
-        tw_error("net: there is no device %d", dev);
-    }
-    return device;
-}
-
-static tw_nccl_result_t properties_v7(int dev, tw_nccl_net_props_v7_t *props)
-{
-    const tw_net_device_t *device = device_for(dev);
-
-    if (device == NULL) {
-        return TW_NCCL_INVALID_ARGUMENT;
-    }
-    *props = (tw_nccl_net_props_v7_t){PROPERTIES_OF(device)};
-    return TW_NCCL_SUCCESS;
-}
-
-static tw_nccl_result_t properties_v8(int dev, tw_nccl_net_props_v8_t *props)
-{
-    const tw_net_device_t *device = device_for(dev);
-
-    if (device == NULL) {
-        return TW_NCCL_INVALID_ARGUMENT;
-    }
-    *props = (tw_nccl_net_props_v8_t){PROPERTIES_OF(device)};
-    return TW_NCCL_SUCCESS;
-}
-
-static tw_nccl_result_t properties_v9(int dev, tw_nccl_net_props_v9_t *props)
-{
-    const tw_net_device_t *device = device_for(dev);
-
-    if (device == NULL) {
-        return TW_NCCL_INVALID_ARGUMENT;
-    }
-    *props = (tw_nccl_net_props_v9_t){PROPERTIES_OF(device), PROPERTIES_SINCE_V9(dev)};
-    return TW_NCCL_SUCCESS;
-}
-
-static tw_nccl_result_t properties_v11(int dev, tw_nccl_net_props_v11_t *props)
-{
-    props->max_multi_request = 1;
-    return properties_v9(dev, &props->v9);
-}
-
-static tw_nccl_result_t properties_v12(int dev, tw_nccl_net_props_v12_t *props)
-{
-    const tw_net_device_t *device = device_for(dev);
-
-    if (device == NULL) {
-        return TW_NCCL_INVALID_ARGUMENT;
-    }
-    *props =
-        (tw_nccl_net_props_v12_t){PROPERTIES_OF(device), PROPERTIES_SINCE_V9(dev), .max_multi_request = 1,
-                                  .rail_id = TW_NCCL_ID_UNDEFINED, .plane_id = TW_NCCL_ID_UNDEFINED};
     return TW_NCCL_SUCCESS;
 }
 
@@ -324,15 +239,15 @@ extern const tw_nccl_net_v10_t ncclNetPlugin_v10;
 extern const tw_nccl_net_v11_t ncclNetPlugin_v11;
 extern const tw_nccl_net_v12_t ncclNetPlugin_v12;
 
-#define IN_ALL                                                                                \
-    .name = NAME, .devices = devices, .accept = accept_any, .reg_mr_dma_buf = reg_mr_dma_buf, \
-    .dereg_mr = dereg_mr, .iflush = iflush, .test = test, .close_send = close_comm,           \
-    .close_recv = close_comm, .close_listen = close_listen
+#define IN_ALL                                                                              \
+    .name = TW_NET_PLUGIN_NAME, .devices = tw_net_properties_devices, .accept = accept_any, \
+    .reg_mr_dma_buf = reg_mr_dma_buf, .dereg_mr = dereg_mr, .iflush = iflush, .test = test, \
+    .close_send = close_comm, .close_recv = close_comm, .close_listen = close_listen
 
 const tw_nccl_net_v7_t ncclNetPlugin_v7 = {
     IN_ALL,
     .init = init_v7,
-    .properties = properties_v7,
+    .properties = tw_net_properties_v7,
     .listen = listen_v7,
     .connect = connect_v7,
     .reg_mr = reg_mr_v7,
@@ -343,7 +258,7 @@ const tw_nccl_net_v7_t ncclNetPlugin_v7 = {
 const tw_nccl_net_v8_t ncclNetPlugin_v8 = {
     IN_ALL,
     .init = init_v7,
-    .properties = properties_v8,
+    .properties = tw_net_properties_v8,
     .listen = listen_v7,
     .connect = connect_v7,
     .reg_mr = reg_mr,
@@ -354,7 +269,7 @@ const tw_nccl_net_v8_t ncclNetPlugin_v8 = {
 const tw_nccl_net_v9_t ncclNetPlugin_v9 = {
     IN_ALL,
     .init = init_v7,
-    .properties = properties_v9,
+    .properties = tw_net_properties_v9,
     .listen = listen_v7,
     .connect = connect_v7,
     .reg_mr = reg_mr,
@@ -365,7 +280,7 @@ const tw_nccl_net_v9_t ncclNetPlugin_v9 = {
 const tw_nccl_net_v10_t ncclNetPlugin_v10 = {
     IN_ALL,
     .init = init_v10,
-    .properties = properties_v9,
+    .properties = tw_net_properties_v9,
     .listen = listen_v7,
     .connect = connect_v10,
     .reg_mr = reg_mr,
@@ -379,10 +294,10 @@ const tw_nccl_net_v10_t ncclNetPlugin_v10 = {
 
 const tw_nccl_net_v11_t ncclNetPlugin_v11 = {
     WITH_CONTEXT,
-    .properties = properties_v11,
+    .properties = tw_net_properties_v11,
 };
 
 const tw_nccl_net_v12_t ncclNetPlugin_v12 = {
     WITH_CONTEXT,
-    .properties = properties_v12,
+    .properties = tw_net_properties_v12,
 };

@@ -71,6 +71,7 @@ class Params(C.Structure):
         ("progress_thread", C.c_int),
         ("nccl_shared", C.c_int),
         ("terms", C.c_uint64),
+        ("patient", C.c_int),
     ]
 
 

@@ -13,9 +13,10 @@ namespace
 std::string g_library, g_opener;
 
 const std::set<std::string> exported = {
-    "ncclNetPlugin_v7",   "ncclNetPlugin_v8",   "ncclNetPlugin_v9",   "ncclNetPlugin_v10",
-    "ncclNetPlugin_v11",  "ncclNetPlugin_v12",  "ncclTunerPlugin_v2", "ncclTunerPlugin_v3",
-    "ncclTunerPlugin_v4", "ncclTunerPlugin_v5", "ncclTunerPlugin_v6",
+    "ncclNetPlugin_v7",      "ncclNetPlugin_v8",      "ncclNetPlugin_v9",      "ncclNetPlugin_v10",
+    "ncclNetPlugin_v11",     "ncclNetPlugin_v12",     "ncclCollNetPlugin_v8",  "ncclCollNetPlugin_v9",
+    "ncclCollNetPlugin_v10", "ncclCollNetPlugin_v11", "ncclCollNetPlugin_v12", "ncclTunerPlugin_v2",
+    "ncclTunerPlugin_v3",    "ncclTunerPlugin_v4",    "ncclTunerPlugin_v5",    "ncclTunerPlugin_v6",
 };
 
 TEST(Library, ExportsThePluginsSymbolsAndNothingElse)

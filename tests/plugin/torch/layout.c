@@ -31,6 +31,7 @@ static void print_jobs(void)
     FIELD(tw_coll_params_t, progress_thread);
     FIELD(tw_coll_params_t, nccl_shared);
     FIELD(tw_coll_params_t, terms);
+    FIELD(tw_coll_params_t, patient);
 }
 
 static void print_operations(void)

@@ -1,0 +1,168 @@
+/* How the ranks meet. Each makes a handle before it knows its rank: where it listens, and a secret. Of all the handles, that of rank 0 counts:
+ * the others come there and prove that they have the secret. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "plugin/nccl/collnet/state.h"
+
+#define MAGIC 0x74774331u /* "twC1" */
+#define SECRET_BYTES 16
+
+/* As it is in NCCL's handle, zeros behind it; both ends are of one kind of machine. */
+typedef struct handle {
+    uint32_t magic;
+    uint32_t port;
+    uint8_t address[16]; /* IPv4 mapped into IPv6 */
+    uint8_t secret[SECRET_BYTES];
+} handle_t;
+
+_Static_assert(sizeof(handle_t) <= TW_NCCL_HANDLE_BYTES, "a handle fits into NCCL's");
+
+struct tw_collnet_listener {
+    int fd;
+    handle_t handle;
+    const tw_net_device_t *device;
+    tw_collnet_settings_t settings;
+};
+
+static const char *address_text(const uint8_t address[16], char *text, size_t bytes)
+{
+    const int is_v4 = IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)(const void *)address);
+
+    return is_v4 ? inet_ntop(AF_INET, address + 12, text, (socklen_t)bytes)
+                 : inet_ntop(AF_INET6, address, text, (socklen_t)bytes);
+}
+
+/* ---- listening ---------------------------------------------------------------------------------------------- */
+
+static tw_status_t open_listener(tw_collnet_listener_t *listener)
+{
+    handle_t *handle = &listener->handle;
+    char host[INET6_ADDRSTRLEN];
+    int port = 0;
+
+    handle->magic = MAGIC;
+    memcpy(handle->address, listener->device->address, sizeof(handle->address));
+    if (getrandom(handle->secret, sizeof(handle->secret), 0) != (ssize_t)sizeof(handle->secret)) {
+        tw_error("collnet: no random numbers: %s", strerror(errno));
+        return TW_ERR_INTERNAL;
+    }
+    listener->fd = tw_transport_listen(address_text(handle->address, host, sizeof(host)), &port);
+    if (listener->fd < 0) {
+        tw_error("collnet: %s: cannot listen: %s", listener->device->name, strerror(errno));
+        return TW_ERR_IO;
+    }
+    handle->port = (uint32_t)port;
+    return TW_OK;
+}
+
+tw_status_t tw_collnet_listen(int dev, void *handle, tw_collnet_listener_t **out)
+{
+    const tw_net_device_t *device = tw_net_device_get(dev);
+    tw_collnet_listener_t *listener;
+    tw_status_t status;
+
+    if (device == NULL) {
+        tw_error("collnet: there is no device %d", dev);
+        return TW_ERR_INVALID;
+    }
+    listener = calloc(1, sizeof(*listener));
+    if (listener == NULL) {
+        tw_error("collnet: out of memory for a listener");
+        return TW_ERR_NO_MEMORY;
+    }
+    listener->device = device;
+    listener->fd = -1;
+    status = tw_collnet_settings_read(&listener->settings);
+    if (status == TW_OK) {
+        status = open_listener(listener);
+    }
+    if (status != TW_OK) {
+        tw_collnet_listener_close(listener);
+        return status;
+    }
+    memset(handle, 0, TW_NCCL_HANDLE_BYTES);
+    memcpy(handle, &listener->handle, sizeof(listener->handle));
+    *out = listener;
+    return TW_OK;
+}
+
+void tw_collnet_listener_close(tw_collnet_listener_t *listener)
+{
+    if (listener == NULL) {
+        return;
+    }
+    if (listener->fd >= 0) {
+        close(listener->fd);
+    }
+    free(listener);
+}
+
+/* ---- meeting ------------------------------------------------------------------------------------------------ */
+
+/* Whoever has the handle may come in, and has the user's token if there is one. */
+static void make_token(const handle_t *handle, const char *token, char out[TW_JOB_NAME_BYTES])
+{
+    size_t length = 0;
+
+    for (int i = 0; i < SECRET_BYTES; ++i) {
+        length += (size_t)snprintf(out + length, TW_JOB_NAME_BYTES - length, "%02x", handle->secret[i]);
+    }
+    (void)snprintf(out + length, TW_JOB_NAME_BYTES - length, " %s", token);
+}
+
+static int is_handle(const handle_t *handle)
+{
+    return handle->magic == MAGIC && handle->port > 0 && handle->port <= UINT16_MAX;
+}
+
+tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handles, int n_ranks, int rank,
+                                    tw_collnet_listener_t *listener)
+{
+    handle_t first;
+
+    if (rank < 0 || rank >= n_ranks) {
+        tw_error("collnet: rank %d of %d makes no sense", rank, n_ranks);
+        return TW_ERR_INVALID;
+    }
+    memcpy(&first, handles[0], sizeof(first));
+    if (!is_handle(&first)) {
+        tw_error("collnet: rank %d: what rank 0 has sent is no handle", rank);
+        return TW_ERR_FORMAT;
+    }
+    if (memcmp(handles[rank], &listener->handle, sizeof(listener->handle)) != 0) {
+        tw_error("collnet: rank %d: its handle is not the one of its listener", rank);
+        return TW_ERR_INVALID;
+    }
+    *meeting =
+        (tw_collnet_meeting_t){.listener = -1, .device = listener->device, .settings = listener->settings};
+    meeting->job = (tw_job_t){.rank = rank, .world = n_ranks, .local_rank = 0, .local_world = 1};
+    meeting->job.launcher = "nccl";
+    meeting->job.master_port = (int)first.port;
+    (void)address_text(first.address, meeting->job.master_addr, sizeof(meeting->job.master_addr));
+    make_token(&first, listener->settings.token, meeting->job.token);
+    if (rank == 0) {
+        meeting->listener = listener->fd;
+        listener->fd = -1;
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_collnet_meet(tw_collnet_meeting_t *meeting, tw_transport_t **out)
+{
+    char node[32];
+    tw_transport_ucx_params_t params = {.job = &meeting->job,
+                                        .listener = meeting->listener,
+                                        .net_devices = meeting->device->name,
+                                        .node_id = node};
+
+    meeting->listener = -1;
+    (void)snprintf(node, sizeof(node), "collnet %d", meeting->job.rank);
+    return tw_transport_ucx_create_with(&params, out);
+}

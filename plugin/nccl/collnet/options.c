@@ -1,0 +1,70 @@
+/* The collnet's variable, and what it takes from the net's. */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "plugin/nccl/collnet/collnet.h"
+#include "plugin/plugin.h"
+
+static const tw_config_field_t fields[] = {
+    {.name = "TW_ALLREDUCE_CODEC",
+     .dflt = "exact",
+     .unit = "",
+     .doc = "How all-reduces travel through the collnet (NCCL_COLLNET_ENABLE=1): \"exact\", or a codec such "
+            "as int8 or "
+            "int4:block=128,hadamard. The same on all nodes.",
+     .type = TW_CONFIG_STRING,
+     .offset = offsetof(tw_collnet_options_t, codec)},
+};
+
+const tw_config_table_t tw_collnet_config_table = {
+    .module = "nccl collnet",
+    .fields = fields,
+    .n_fields = sizeof(fields) / sizeof(fields[0]),
+    .options_bytes = sizeof(tw_collnet_options_t),
+};
+
+static tw_status_t read_codec(tw_collnet_settings_t *settings)
+{
+    tw_collnet_options_t options;
+    tw_status_t status = tw_config_init(&tw_collnet_config_table, &options);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    settings->is_lossy = options.codec[0] != '\0' && strcasecmp(options.codec, "exact") != 0;
+    if (settings->is_lossy && tw_quant_codec_parse(options.codec, &settings->codec) != TW_OK) {
+        tw_error("collnet: TW_ALLREDUCE_CODEC=%s is neither \"exact\" nor a codec", options.codec);
+        status = TW_ERR_CONFIG;
+    }
+    tw_config_cleanup(&tw_collnet_config_table, &options);
+    return status;
+}
+
+static tw_status_t read_net(tw_collnet_settings_t *settings)
+{
+    tw_net_options_t options;
+    tw_status_t status = tw_net_options_init(&options);
+    int length;
+
+    if (status != TW_OK) {
+        return status;
+    }
+    settings->timeout_sec = options.timeout_sec;
+    length = snprintf(settings->token, sizeof(settings->token), "%s", options.token);
+    if (length >= (int)sizeof(settings->token)) {
+        tw_error("collnet: TW_JOB_TOKEN: at most %zu characters", sizeof(settings->token) - 1);
+        status = TW_ERR_CONFIG;
+    }
+    tw_config_cleanup(&tw_net_config_table, &options);
+    return status;
+}
+
+tw_status_t tw_collnet_settings_read(tw_collnet_settings_t *settings)
+{
+    tw_status_t status;
+
+    memset(settings, 0, sizeof(*settings));
+    status = read_codec(settings);
+    return status == TW_OK ? read_net(settings) : status;
+}

@@ -1,0 +1,77 @@
+/** What meet.c, worker.c and comm.c share. */
+#ifndef TW_PLUGIN_NCCL_COLLNET_STATE_H
+#define TW_PLUGIN_NCCL_COLLNET_STATE_H
+
+#include <pthread.h>
+#include <sys/queue.h>
+
+#include "plugin/nccl/collnet/collnet.h"
+#include "transport/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Requests that one communicator has at a time: more than NCCL's steps times its groups of channels. */
+#define TW_COLLNET_REQUESTS 128
+
+/* ---- meet.c ------------------------------------------------------------------------------------------------- */
+
+/** What the handles say, and the listener's device and settings: all that it takes to meet. */
+typedef struct tw_collnet_meeting {
+    tw_job_t job;
+    int listener; /**< taken from tw_collnet_listener_t; -1: none */
+    const tw_net_device_t *device;
+    tw_collnet_settings_t settings;
+} tw_collnet_meeting_t;
+
+/** TW_ERR_FORMAT, TW_ERR_INVALID, logged. */
+tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handles, int n_ranks, int rank,
+                                    tw_collnet_listener_t *listener);
+/** Collective, blocks. A transport on which every rank is a node of its own, as NCCL says. Errors as tw_transport_ucx_create. */
+tw_status_t tw_collnet_meet(tw_collnet_meeting_t *meeting, tw_transport_t **out);
+
+/* ---- worker.c, comm.c --------------------------------------------------------------------------------------- */
+
+struct tw_collnet_request {
+    TAILQ_ENTRY(tw_collnet_request) link; /**< of one of the lists below */
+    tw_collnet_comm_t *comm;
+    tw_collnet_work_t work;
+    tw_status_t status;           /**< TW_IN_PROGRESS until it has ended */
+    tw_coll_request_t *operation; /**< the worker's */
+};
+
+typedef TAILQ_HEAD(tw_collnet_requests, tw_collnet_request) tw_collnet_requests_t;
+
+struct tw_collnet_comm {
+    tw_collnet_meeting_t meeting;
+    pthread_t thread;
+    pthread_mutex_t lock; /**< of what follows */
+    pthread_cond_t changed;
+    tw_status_t status; /**< TW_IN_PROGRESS until the ranks have met; an error: it has ended */
+    tw_collnet_requests_t idle, posted, running;
+    int is_asleep;  /**< the worker is to be woken */
+    int gives_up;   /**< the worker is to cancel what runs */
+    int is_closing; /**< the worker is to end */
+    int has_ended;  /**< the worker has */
+    int is_orphan;  /**< the worker frees this */
+    /* The worker's alone, but that anybody may wake the transport once the ranks have met. */
+    tw_transport_t *transport;
+    tw_coll_t *coll;
+    size_t *counts; /**< [n_ranks] of a window */
+    uint32_t n_operations;
+    tw_collnet_request_t requests[TW_COLLNET_REQUESTS];
+};
+
+/** Starts the thread, which meets the other ranks. TW_ERR_INTERNAL, logged. */
+tw_status_t tw_collnet_worker_start(tw_collnet_comm_t *comm);
+/** Something has been asked of it; under the lock. */
+void tw_collnet_worker_wake(tw_collnet_comm_t *comm);
+/** Memory and locks; the worker has ended. */
+void tw_collnet_comm_free(tw_collnet_comm_t *comm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

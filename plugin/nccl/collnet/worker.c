@@ -1,0 +1,323 @@
+/* The thread of a communicator. NCCL has one thread for everything that moves, so nothing of this may be done there: this one meets the other
+ * ranks, has the transport for itself, encodes and adds up, and sleeps when there is nothing to do. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/nccl/collnet/state.h"
+
+#define SLEEP_SEC 1.0 /* at most, without a look */
+
+/* ---- what is asked ------------------------------------------------------------------------------------------ */
+
+/* Elements of the window that belong to a rank. */
+static size_t window_part(const tw_collnet_work_t *work, int rank)
+{
+    const size_t first = (size_t)rank * work->elems_per_rank, last = first + work->elems_per_rank;
+    const size_t begin = work->window_first, end = begin + work->n_elems;
+    const size_t from = first > begin ? first : begin, to = last < end ? last : end;
+
+    return to > from ? to - from : 0;
+}
+
+static const size_t *window_counts(tw_collnet_comm_t *comm, const tw_collnet_work_t *work)
+{
+    for (int r = 0; r < comm->meeting.job.world; ++r) {
+        comm->counts[r] = window_part(work, r);
+    }
+    return comm->counts;
+}
+
+static tw_status_t post(tw_collnet_comm_t *comm, tw_collnet_request_t *request)
+{
+    const tw_collnet_settings_t *settings = &comm->meeting.settings;
+    const tw_collnet_work_t *work = &request->work;
+    const int is_allreduce = work->op == TW_COLL_ALLREDUCE;
+    const tw_coll_segment_t segment = {.src = work->src,
+                                       .dst = work->dst,
+                                       .n_elems = work->n_elems,
+                                       .counts = is_allreduce ? NULL : window_counts(comm, work)};
+    const tw_coll_args_t args = {.op = work->op,
+                                 .type = work->type,
+                                 .segments = &segment,
+                                 .n_segments = 1,
+                                 .reduction = TW_COLL_SUM,
+                                 .codec = is_allreduce && settings->is_lossy ? &settings->codec : NULL,
+                                 .step = comm->n_operations++};
+
+    return tw_coll_post(comm->coll, &args, &request->operation);
+}
+
+/* ---- what has ended ----------------------------------------------------------------------------------------- */
+
+/* Bytes that were read: of a gather, this rank's part. */
+static size_t source_bytes(const tw_collnet_comm_t *comm, const tw_collnet_work_t *work)
+{
+    const size_t n =
+        work->op == TW_COLL_ALLGATHER ? window_part(work, comm->meeting.job.rank) : work->n_elems;
+
+    return n * tw_type_bytes(work->type);
+}
+
+static void end(tw_collnet_comm_t *comm, tw_collnet_request_t *request, tw_status_t status)
+{
+    const tw_collnet_work_t *work = &request->work;
+
+    request->operation = NULL;
+    if (status == TW_OK && comm->meeting.settings.is_lossy && work->src != work->dst) {
+        memset(work->src, 0, source_bytes(comm, work));
+    }
+    pthread_mutex_lock(&comm->lock);
+    TAILQ_REMOVE(&comm->running, request, link);
+    request->status = status;
+    (void)pthread_cond_broadcast(&comm->changed);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* ---- moving ------------------------------------------------------------------------------------------------- */
+
+static tw_collnet_request_t *take_posted(tw_collnet_comm_t *comm)
+{
+    tw_collnet_request_t *request;
+
+    pthread_mutex_lock(&comm->lock);
+    request = TAILQ_FIRST(&comm->posted);
+    if (request != NULL) {
+        TAILQ_REMOVE(&comm->posted, request, link);
+        TAILQ_INSERT_TAIL(&comm->running, request, link);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return request;
+}
+
+static tw_status_t post_all(tw_collnet_comm_t *comm)
+{
+    tw_collnet_request_t *request;
+    tw_status_t status = TW_OK;
+
+    while (status == TW_OK && (request = take_posted(comm)) != NULL) {
+        status = post(comm, request);
+        if (status != TW_OK) {
+            end(comm, request, status);
+        }
+    }
+    return status;
+}
+
+/* The list of what runs is changed by this thread alone. */
+static tw_status_t look_at_all(tw_collnet_comm_t *comm)
+{
+    tw_collnet_request_t *request = TAILQ_FIRST(&comm->running), *next;
+    tw_status_t status = TW_IN_PROGRESS;
+
+    for (; request != NULL && status >= 0; request = next) {
+        next = TAILQ_NEXT(request, link);
+        status = tw_coll_test(request->operation);
+        if (status != TW_IN_PROGRESS) {
+            end(comm, request, status);
+        }
+    }
+    return status < 0 ? status : TW_OK;
+}
+
+/* 1: somebody wants something; 0: it may sleep, and will be woken. */
+static int is_wanted(tw_collnet_comm_t *comm)
+{
+    int wanted;
+
+    pthread_mutex_lock(&comm->lock);
+    wanted = comm->is_closing || comm->gives_up || !TAILQ_EMPTY(&comm->posted);
+    comm->is_asleep = !wanted;
+    pthread_mutex_unlock(&comm->lock);
+    return wanted;
+}
+
+static void wake_up(tw_collnet_comm_t *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->is_asleep = 0;
+    pthread_mutex_unlock(&comm->lock);
+}
+
+static tw_status_t move(tw_collnet_comm_t *comm)
+{
+    tw_status_t status = post_all(comm);
+
+    if (status == TW_OK) {
+        status = look_at_all(comm);
+    }
+    if (status == TW_OK) {
+        status = tw_transport_progress(comm->transport);
+    }
+    if (status == TW_IN_PROGRESS && !is_wanted(comm)) {
+        status = tw_transport_sleep(comm->transport, SLEEP_SEC);
+        wake_up(comm);
+    }
+    return status;
+}
+
+/* ---- ends --------------------------------------------------------------------------------------------------- */
+
+/* What becomes of the communicator. */
+static void publish(tw_collnet_comm_t *comm, tw_status_t status)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->status = status;
+    (void)pthread_cond_broadcast(&comm->changed);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* All that was asked ends with this, and whatever will be asked. */
+static void fail(tw_collnet_comm_t *comm, tw_status_t status)
+{
+    tw_collnet_request_t *request;
+
+    publish(comm, status);
+    tw_coll_abort(comm->coll);
+    while (take_posted(comm) != NULL) {
+    }
+    while ((request = TAILQ_FIRST(&comm->running)) != NULL) {
+        if (request->operation != NULL) {
+            (void)tw_coll_test(request->operation);
+        }
+        end(comm, request, status);
+    }
+    pthread_mutex_lock(&comm->lock);
+    while (!comm->is_closing) {
+        (void)pthread_cond_wait(&comm->changed, &comm->lock);
+    }
+    pthread_mutex_unlock(&comm->lock);
+}
+
+static int must_end(tw_collnet_comm_t *comm, tw_status_t *status)
+{
+    int closing;
+
+    pthread_mutex_lock(&comm->lock);
+    closing = comm->is_closing;
+    if (comm->gives_up && *status >= 0) {
+        *status = TW_ERR_CANCELED;
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return closing;
+}
+
+static void serve(tw_collnet_comm_t *comm)
+{
+    tw_status_t status = TW_OK;
+
+    while (!must_end(comm, &status)) {
+        if (status < 0) {
+            fail(comm, status);
+            return;
+        }
+        status = move(comm);
+    }
+}
+
+/* ---- life --------------------------------------------------------------------------------------------------- */
+
+/* What all ranks must mean alike. */
+typedef struct terms {
+    int is_lossy;
+    tw_quant_codec_t codec;
+} terms_t;
+
+static tw_status_t compare_terms(const tw_collnet_comm_t *comm, const terms_t *all)
+{
+    for (int r = 1; r < comm->meeting.job.world; ++r) {
+        if (all[r].is_lossy != all[0].is_lossy || !tw_quant_codec_equal(&all[r].codec, &all[0].codec)) {
+            tw_error("collnet: rank %d: TW_ALLREDUCE_CODEC is not the same on ranks 0 and %d",
+                     comm->meeting.job.rank, r);
+            return TW_ERR_CONFIG;
+        }
+    }
+    return TW_OK;
+}
+
+/* When this is done, all the others have all they need, too, and judge alike: nothing more is acquired. */
+static tw_status_t agree(tw_collnet_comm_t *comm)
+{
+    const tw_collnet_settings_t *settings = &comm->meeting.settings;
+    const terms_t own = {.is_lossy = settings->is_lossy, .codec = settings->codec};
+    const size_t bytes = (size_t)comm->meeting.job.world * sizeof(own);
+    terms_t *all = malloc(bytes);
+    const tw_coll_segment_t segment = {.src = &own, .dst = all, .n_elems = bytes};
+    const tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    tw_status_t status = TW_ERR_NO_MEMORY;
+
+    if (all != NULL) {
+        status = tw_coll_run(comm->coll, &args);
+    }
+    if (status == TW_OK) {
+        status = compare_terms(comm, all);
+    }
+    free(all);
+    return status;
+}
+
+static tw_status_t join(tw_collnet_comm_t *comm)
+{
+    tw_coll_params_t params = {.deterministic = 1, .patient = 1};
+    tw_status_t status = tw_collnet_meet(&comm->meeting, &comm->transport);
+
+    if (status != TW_OK) {
+        return status;
+    }
+    params.transport = comm->transport;
+    status = tw_coll_create(&params, &comm->coll);
+    return status == TW_OK ? agree(comm) : status;
+}
+
+static void *run(void *arg)
+{
+    tw_collnet_comm_t *comm = arg;
+    tw_status_t status = join(comm);
+    int is_orphan;
+
+    publish(comm, status);
+    if (status == TW_OK) {
+        serve(comm);
+    } else if (comm->transport != NULL) {
+        tw_transport_abort(comm->transport, "it cannot take part in NCCL's collnet");
+    }
+    tw_coll_destroy(comm->coll);
+    tw_transport_destroy(comm->transport);
+    pthread_mutex_lock(&comm->lock);
+    comm->has_ended = 1;
+    is_orphan = comm->is_orphan;
+    (void)pthread_cond_broadcast(&comm->changed);
+    pthread_mutex_unlock(&comm->lock);
+    if (is_orphan) {
+        tw_collnet_comm_free(comm);
+    }
+    return NULL;
+}
+
+tw_status_t tw_collnet_worker_start(tw_collnet_comm_t *comm)
+{
+    const int error = pthread_create(&comm->thread, NULL, run, comm);
+
+    if (error != 0) {
+        tw_error("collnet: no thread: %s", strerror(error));
+        return TW_ERR_INTERNAL;
+    }
+    (void)pthread_setname_np(comm->thread, "thinwire coll");
+    return TW_OK;
+}
+
+void tw_collnet_worker_wake(tw_collnet_comm_t *comm)
+{
+    if (comm->is_asleep) {
+        comm->is_asleep = 0;
+        tw_transport_wake(comm->transport);
+    }
+}
+
+void tw_collnet_comm_free(tw_collnet_comm_t *comm)
+{
+    (void)pthread_cond_destroy(&comm->changed);
+    (void)pthread_mutex_destroy(&comm->lock);
+    free(comm->counts);
+    free(comm);
+}

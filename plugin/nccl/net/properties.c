@@ -1,0 +1,88 @@
+/* What NCCL asks of devices, in the words of each version. */
+#include "plugin/nccl/net/properties.h"
+
+#include "plugin/nccl/log.h"
+#include "plugin/nccl/net/net.h"
+
+#define COMMS_MAX 65536
+
+tw_nccl_result_t tw_net_properties_devices(int *n)
+{
+    const tw_net_devices_t *found = tw_net_devices_get();
+
+    *n = found != NULL ? found->n : 0;
+    return TW_NCCL_SUCCESS;
+}
+
+/* What all versions ask, under the same names. */
+#define PROPERTIES_OF(device)                                                                    \
+    .name = (char *)(uintptr_t)(device)->name,                                                   \
+    .pci_path = (device)->pci_path[0] != '\0' ? (char *)(uintptr_t)(device)->pci_path : NULL,    \
+    .guid = (device)->guid, .ptr_support = TW_NCCL_PTR_HOST, .speed_mbps = (device)->speed_mbps, \
+    .latency_us = tw_net_latency_us(), .max_comms = COMMS_MAX, .max_recvs = TW_NET_RECVS_MAX,    \
+    .net_device_type = TW_NCCL_NET_DEVICE_HOST, .net_device_version = TW_NCCL_NET_DEVICE_NO_VERSION
+#define PROPERTIES_SINCE_V9(dev)                                        \
+    .n_devs = 1, .devs = {dev}, .max_p2p_bytes = TW_NCCL_MESSAGE_BYTES, \
+    .max_coll_bytes = TW_NCCL_MESSAGE_BYTES
+
+static const tw_net_device_t *device_for(int dev)
+{
+    const tw_net_device_t *device = tw_net_device_get(dev);
+
+    if (device == NULL) {
+        tw_error("net: there is no device %d", dev);
+    }
+    return device;
+}
+
+tw_nccl_result_t tw_net_properties_v7(int dev, tw_nccl_net_props_v7_t *props)
+{
+    const tw_net_device_t *device = device_for(dev);
+
+    if (device == NULL) {
+        return TW_NCCL_INVALID_ARGUMENT;
+    }
+    *props = (tw_nccl_net_props_v7_t){PROPERTIES_OF(device)};
+    return TW_NCCL_SUCCESS;
+}
+
+tw_nccl_result_t tw_net_properties_v8(int dev, tw_nccl_net_props_v8_t *props)
+{
+    const tw_net_device_t *device = device_for(dev);
+
+    if (device == NULL) {
+        return TW_NCCL_INVALID_ARGUMENT;
+    }
+    *props = (tw_nccl_net_props_v8_t){PROPERTIES_OF(device)};
+    return TW_NCCL_SUCCESS;
+}
+
+tw_nccl_result_t tw_net_properties_v9(int dev, tw_nccl_net_props_v9_t *props)
+{
+    const tw_net_device_t *device = device_for(dev);
+
+    if (device == NULL) {
+        return TW_NCCL_INVALID_ARGUMENT;
+    }
+    *props = (tw_nccl_net_props_v9_t){PROPERTIES_OF(device), PROPERTIES_SINCE_V9(dev)};
+    return TW_NCCL_SUCCESS;
+}
+
+tw_nccl_result_t tw_net_properties_v11(int dev, tw_nccl_net_props_v11_t *props)
+{
+    props->max_multi_request = 1;
+    return tw_net_properties_v9(dev, &props->v9);
+}
+
+tw_nccl_result_t tw_net_properties_v12(int dev, tw_nccl_net_props_v12_t *props)
+{
+    const tw_net_device_t *device = device_for(dev);
+
+    if (device == NULL) {
+        return TW_NCCL_INVALID_ARGUMENT;
+    }
+    *props =
+        (tw_nccl_net_props_v12_t){PROPERTIES_OF(device), PROPERTIES_SINCE_V9(dev), .max_multi_request = 1,
+                                  .rail_id = TW_NCCL_ID_UNDEFINED, .plane_id = TW_NCCL_ID_UNDEFINED};
+    return TW_NCCL_SUCCESS;
+}

@@ -1,0 +1,28 @@
+/** What NCCL asks of devices: their number, and what they are like, as each version wants to hear it. The net and the collnet answer alike. */
+#ifndef TW_PLUGIN_NCCL_NET_PROPERTIES_H
+#define TW_PLUGIN_NCCL_NET_PROPERTIES_H
+
+#include "plugin/nccl/abi/net.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Of the net and the collnet: NCCL takes them for two sides of one device by it. */
+#define TW_NET_PLUGIN_NAME "Thinwire"
+
+/** 0 before the first context is there. */
+tw_nccl_result_t tw_net_properties_devices(int *n);
+
+/** Invalid argument, logged: there is no such device. v10's are v9's. */
+tw_nccl_result_t tw_net_properties_v7(int dev, tw_nccl_net_props_v7_t *props);
+tw_nccl_result_t tw_net_properties_v8(int dev, tw_nccl_net_props_v8_t *props);
+tw_nccl_result_t tw_net_properties_v9(int dev, tw_nccl_net_props_v9_t *props);
+tw_nccl_result_t tw_net_properties_v11(int dev, tw_nccl_net_props_v11_t *props);
+tw_nccl_result_t tw_net_properties_v12(int dev, tw_nccl_net_props_v12_t *props);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
