@@ -123,19 +123,50 @@ static tw_status_t make_rooms(tw_hpz_t *hpz)
     return TW_OK;
 }
 
-static tw_status_t make_replica(tw_hpz_t *hpz, int unit)
+static tw_status_t make_last(tw_hpz_t *hpz, int unit)
 {
     tw_hpz_unit_t *own = &hpz->units[unit];
-    size_t n = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
     size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
 
-    own->replica = tw_buffer_alloc_zero(n * sizeof(*own->replica));
-    own->states = hpz->params.exact_delta ? tw_buffer_alloc_zero(n) : NULL;
-    own->last = hpz->params.lag_bound > 0 ? tw_buffer_alloc_zero(n_own * sizeof(*own->last)) : NULL;
-    if (own->replica == NULL || (hpz->params.exact_delta && own->states == NULL) ||
-        (hpz->params.lag_bound > 0 && own->last == NULL)) {
-        tw_error("rank %d: unit %d: out of memory for a replica of %zu weights", hpz->rank, unit, n);
+    own->last = tw_buffer_alloc_zero(n_own * sizeof(*own->last));
+    if (own->last == NULL) {
+        tw_error("rank %d: unit %d: out of memory for %zu masters", hpz->rank, unit, n_own);
         return TW_ERR_NO_MEMORY;
+    }
+    return TW_OK;
+}
+
+/* One run of memory for all units; *own: what the hpz frees. */
+static void *take_all(tw_hpz_t *hpz, size_t elem_bytes, void **own)
+{
+    size_t n_bytes = 0;
+
+    for (int u = 0; u < hpz->n_units; u++) {
+        n_bytes += tw_hpz_secondary_elems(hpz->layout, u, hpz->local) * elem_bytes;
+    }
+    void *all = hpz->params.take != NULL ? hpz->params.take(hpz->params.take_ctx, n_bytes)
+                                         : (*own = tw_buffer_alloc_zero(n_bytes));
+    if (all == NULL) {
+        tw_error("rank %d: out of memory for replicas: %zu bytes", hpz->rank, n_bytes);
+    }
+    return all;
+}
+
+static tw_status_t take_replicas(tw_hpz_t *hpz)
+{
+    uint16_t *replicas = take_all(hpz, sizeof(*replicas), &hpz->replicas);
+    uint8_t *states = NULL;
+
+    if (replicas == NULL ||
+        (hpz->params.exact_delta && (states = take_all(hpz, sizeof(*states), &hpz->states)) == NULL)) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int u = 0; u < hpz->n_units; u++) {
+        size_t n = tw_hpz_secondary_elems(hpz->layout, u, hpz->local);
+        hpz->units[u].replica = replicas;
+        hpz->units[u].states = states;
+        replicas += n;
+        states = states != NULL ? states + n : NULL;
     }
     return TW_OK;
 }
@@ -158,8 +189,11 @@ static tw_status_t make_replicas(tw_hpz_t *hpz)
 {
     tw_status_t status = make_codecs(hpz);
 
-    for (int u = 0; u < hpz->n_units && status == TW_OK; u++) {
-        status = make_replica(hpz, u);
+    if (status == TW_OK) {
+        status = take_replicas(hpz);
+    }
+    for (int u = 0; u < hpz->n_units && hpz->params.lag_bound > 0 && status == TW_OK; u++) {
+        status = make_last(hpz, u);
     }
     return status == TW_OK ? make_groups(hpz) : status;
 }
@@ -208,8 +242,6 @@ tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out)
 static void unit_cleanup(tw_hpz_unit_t *unit)
 {
     tw_hpz_job_cleanup(&unit->job);
-    tw_buffer_free(unit->replica);
-    tw_buffer_free(unit->states);
     tw_buffer_free(unit->last);
     free(unit->late);
 }
@@ -226,6 +258,8 @@ void tw_hpz_destroy(tw_hpz_t *hpz)
     for (int u = 0; u < hpz->n_units && hpz->units != NULL; u++) {
         unit_cleanup(&hpz->units[u]);
     }
+    tw_buffer_free(hpz->replicas);
+    tw_buffer_free(hpz->states);
     tw_quant_destroy(hpz->quant);
     tw_quant_exact_destroy(hpz->exact);
     tw_hpz_layout_destroy(hpz->layout);
@@ -284,9 +318,9 @@ static size_t unit_bytes(const tw_hpz_t *hpz, int unit)
     const tw_hpz_unit_t *own = &hpz->units[unit];
     size_t n = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
     size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
-    size_t bytes = own->replica != NULL ? n * sizeof(*own->replica) : 0;
+    size_t bytes = hpz->replicas != NULL ? n * sizeof(*own->replica) : 0;
 
-    bytes += own->states != NULL ? n : 0;
+    bytes += hpz->states != NULL ? n : 0;
     bytes += own->last != NULL ? n_own * sizeof(*own->last) : 0;
     if (own->job.active) {
         bytes += n_own * sizeof(*own->job.fresh);
@@ -306,4 +340,47 @@ size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz)
         bytes += unit_bytes(hpz, u);
     }
     return bytes;
+}
+
+/* Of a sync under way, of the kind that takes most. */
+static size_t job_bytes_max(const tw_hpz_t *hpz, int unit)
+{
+    size_t bytes = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local) * sizeof(uint16_t);
+
+    for (int node = 0; node < hpz->n_nodes; node++) {
+        size_t most = 0;
+        for (int kind = 0; kind < TW_HPZ_SYNC_COUNT; kind++) {
+            int is_possible = kind != TW_HPZ_DELTA || hpz->quant != NULL;
+            size_t one = is_possible ? tw_hpz_message_bytes(hpz, unit, (tw_hpz_sync_t)kind, node) : 0;
+            most = one > most ? one : most;
+        }
+        bytes += most;
+    }
+    return bytes;
+}
+
+/* The units that may be under way together from one of them on. */
+static size_t window_bytes(const tw_hpz_t *hpz, int first)
+{
+    size_t room = hpz->params.sync_elems, elems = 0, bytes = 0;
+
+    for (int u = first; u < hpz->n_units; u++) {
+        elems += tw_hpz_secondary_elems(hpz->layout, u, hpz->local);
+        if (u > first && room > 0 && elems > room) {
+            break;
+        }
+        bytes += job_bytes_max(hpz, u);
+    }
+    return bytes;
+}
+
+size_t tw_hpz_sync_bytes_max(const tw_hpz_t *hpz)
+{
+    size_t most = 0;
+
+    for (int u = 0; u < hpz->n_units && hpz->params.replicas; u++) {
+        size_t bytes = window_bytes(hpz, u);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }

@@ -92,6 +92,10 @@ typedef struct tw_hpz_params {
     /** Most weights, counted by node, whose syncs are under way at a time, but one unit always may be; 0: any number. Bounds
      *  the memory of syncs, whatever the number of units: 2 bytes a weight, and 2 more for each of the own part. */
     size_t sync_elems;
+    /** Where replicas and the previous changes lie: zeroed memory, the caller's, that outlives the hpz and does not count in
+     *  tw_hpz_memory_bytes. NULL where there is none. take NULL: memory of the hpz's own. */
+    void *(*take)(void *ctx, size_t n_bytes);
+    void *take_ctx;
 } tw_hpz_params_t;
 
 /** Collective over the world: makes communicators for the node and for the rail, like the world otherwise. TW_ERR_UNSUPPORTED
@@ -177,6 +181,8 @@ typedef struct tw_hpz_counters {
     double lag_max;                    /**< largest lag of the last delta of each unit */
 } tw_hpz_counters_t;
 void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out);
+/** Most bytes that syncs under way take. */
+size_t tw_hpz_sync_bytes_max(const tw_hpz_t *hpz);
 /** Bytes of memory held for replicas, states and what is under way. */
 size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz);
 

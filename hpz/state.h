@@ -56,6 +56,7 @@ struct tw_hpz {
         *rail_lengths; /**< so that changes are posted in one order on all ranks, whenever lengths arrive */
     tw_quant_t *quant; /**< or NULL */
     tw_quant_exact_t *exact; /**< or NULL */
+    void *replicas, *states; /**< of all units, if they are the hpz's own */
     tw_hpz_unit_t *units;
     int *queue; /**< units whose changes are not posted yet, in the order of their begin; a ring [n_units] */
     int queue_first, queue_length;

@@ -231,7 +231,7 @@ static tw_status_t one_step(run_t *run)
 /* What each rank tells the others at the end. */
 typedef struct account {
     tw_engine_totals_t training, aside[TW_ENGINE_ASIDE_COUNT];
-    uint64_t peak_rss_bytes, planned_rss_bytes, file_bytes, lag_blocks;
+    uint64_t peak_rss_bytes, planned_rss_bytes, file_bytes, device_bytes, lag_blocks;
     double total_sec, step_sec, lag_max;
 } account_t;
 
@@ -243,6 +243,7 @@ static account_t own_account(run_t *run)
                          .peak_rss_bytes = (uint64_t)usage.ru_maxrss * 1024,
                          .planned_rss_bytes = run->rss_before + tw_engine_memory_bytes(run->engine),
                          .file_bytes = tw_engine_file_bytes(run->engine),
+                         .device_bytes = tw_engine_device_bytes(run->engine),
                          .total_sec = run->result->total_sec,
                          .step_sec = tw_median(run->step_secs, run->result->steps)};
     for (int what = 0; what < TW_ENGINE_ASIDE_COUNT; what++) {
@@ -274,6 +275,7 @@ static void add_account(tw_trainer_result_t *result, const account_t *account)
     result->peak_rss_bytes = larger(result->peak_rss_bytes, account->peak_rss_bytes);
     result->planned_rss_bytes = larger(result->planned_rss_bytes, account->planned_rss_bytes);
     result->file_bytes += account->file_bytes;
+    result->device_bytes = larger(result->device_bytes, account->device_bytes);
     result->lag_blocks += account->lag_blocks;
     result->lag_max = fmax(result->lag_max, account->lag_max);
 }

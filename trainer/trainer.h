@@ -49,7 +49,8 @@ typedef struct tw_trainer_result {
     uint64_t load_inter_node_bytes, val_inter_node_bytes, upkeep_inter_node_bytes;
     /** Largest of a rank; planned: before the engine was made, and what it holds. */
     uint64_t peak_rss_bytes, planned_rss_bytes;
-    uint64_t file_bytes; /**< of all ranks together: the optimizer's state that is offloaded to files */
+    uint64_t file_bytes;   /**< of all ranks together: what is offloaded to files */
+    uint64_t device_bytes; /**< largest of a rank: what is not offloaded, as thinwire.device_mem counts it */
     int bytes_as_planned, replicas_equal, losses_finite; /**< 0 or 1 */
     /** With thinwire.lag_bound: blocks whose replica lagged further behind the master, over all deltas and ranks, and the
      *  largest lag of the last deltas. */

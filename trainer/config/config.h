@@ -60,6 +60,8 @@ typedef struct tw_train_options {
     int64_t weight_block, gradient_bits, gradient_block;
     int gradient_hadamard, gradient_inner;
     int recompute;
+    char *activation_path;
+    size_t device_bytes;
     double loss_jump;
     char *checkpoint, *resume, *save_model;
     int64_t checkpoint_every, checkpoint_keep;

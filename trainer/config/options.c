@@ -20,6 +20,11 @@
         .name = key, .dflt = dflt_, .unit = "", .doc = doc_, .type = TW_CONFIG_DOUBLE, .offset = AT(member), \
         .min = least, .max = most                                                                            \
     }
+#define SIZE(key, dflt_, member, doc_)                                                     \
+    {                                                                                      \
+        .name = key, .dflt = dflt_, .unit = "bytes", .doc = doc_, .type = TW_CONFIG_BYTES, \
+        .offset = AT(member)                                                               \
+    }
 #define TEXT(key, member, doc_)                                                                          \
     {                                                                                                    \
         .name = key, .dflt = "", .unit = "", .doc = doc_, .type = TW_CONFIG_STRING, .offset = AT(member) \
@@ -90,15 +95,15 @@ static const tw_config_field_t fields[] = {
     COUNT("zero_optimization.stage3_max_live_parameters", "1000000000", max_live_elems, 0, MANY, "elements",
           "Stage 3: most gathered weights held at a time; never less than the root and one layer."),
     FLAG("zero_optimization.overlap_comm", "y", overlap, "Communicate while computing."),
-    CHOICE(
-        "zero_optimization.offload_optimizer.device", "none", offload_optimizer, places,
-        "Where master weights and moments live: host memory either way, or \"nvme\", a file in nvme_path."),
+    CHOICE("zero_optimization.offload_optimizer.device", "none", offload_optimizer, places,
+           "Where master weights and moments live: \"none\" is the device, \"cpu\" host memory, \"nvme\" a "
+           "file in nvme_path."),
     TEXT("zero_optimization.offload_optimizer.nvme_path", offload_optimizer_path, "Folder for \"nvme\"."),
     CHOICE("zero_optimization.offload_param.device", "none", offload_param, places,
-           "Where the weights' shards live."),
+           "Stage 3: where the weights' shards and replicas live; layers are gathered from there."),
     TEXT("zero_optimization.offload_param.nvme_path", offload_param_path, "Folder for \"nvme\"."),
     FLAG("activation_checkpointing.cpu_checkpointing", "n", cpu_checkpointing,
-         "Layers' inputs go to host memory; on CPUs they are there."),
+         "Layers' inputs go to host memory until backward needs them; switches thinwire.recompute on."),
     /* ---- ours ---- */
     COUNT("thinwire.steps", "300", steps, 0, MANY, "steps", "Length of the run."),
     COUNT("thinwire.seed", "1", seed, 0, MANY, "", "Of initial weights, order of data and rounding."),
@@ -134,6 +139,11 @@ static const tw_config_field_t fields[] = {
     CHOICE("thinwire.gradient_inner", "exact", gradient_inner, inners, "qgZ: inside the node."),
     FLAG("thinwire.recompute", "n", recompute,
          "Keep layers' inputs only, and compute them again for backward."),
+    TEXT("thinwire.activation_path", activation_path,
+         "Folder: layers' inputs go to a file there, as with cpu_checkpointing; nothing: they do not."),
+    SIZE("thinwire.device_mem", "0", device_bytes,
+         "What a rank's device holds; a run that needs more does not start. On CPUs a count of all memory "
+         "but what is offloaded. 0: not looked at."),
     REAL("thinwire.loss_jump", "0", loss_jump, 0, 1e30,
          "Stop when the loss is so many times the mean of the last 20; 0: never."),
     TEXT("thinwire.checkpoint", checkpoint, "Folder of checkpoints; nothing: none are written."),

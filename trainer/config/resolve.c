@@ -56,6 +56,16 @@ static tw_status_t resolve_batch(tw_train_config_t *config, int64_t n_ranks)
     return TW_OK;
 }
 
+/* Layers' inputs are all that is kept of them. */
+static void resolve_recompute(tw_train_config_t *config)
+{
+    tw_train_options_t *o = &config->options;
+    if (!o->recompute && (o->cpu_checkpointing || *o->activation_path)) {
+        o->recompute = 1;
+        note_follows(config, &o->recompute);
+    }
+}
+
 static tw_status_t refuse(const char *why)
 {
     tw_error("config: %s", why);
@@ -121,20 +131,17 @@ static tw_status_t check_features(const tw_train_options_t *o)
 
 static tw_status_t check_places(const tw_train_options_t *o)
 {
-    if (o->offload_param == TW_TRAIN_NVME) {
-        return refuse("offload_param to nvme is not supported; offload_optimizer is");
+    if (o->offload_param != TW_TRAIN_NONE && o->stage != 3) {
+        return refuse("offload_param is for zero_optimization.stage 3");
+    }
+    if (o->offload_param == TW_TRAIN_NVME && !*o->offload_param_path) {
+        return refuse("offload_param.device is nvme: nvme_path names no folder");
     }
     if (o->offload_optimizer == TW_TRAIN_NVME && !*o->offload_optimizer_path) {
         return refuse("offload_optimizer.device is nvme: nvme_path names no folder");
     }
-    if (o->offload_param == TW_TRAIN_CPU || o->offload_optimizer == TW_TRAIN_CPU) {
-        tw_info("config: offload to cpu: on CPUs all of it is in host memory already");
-    }
     if (*o->save_model && !*o->checkpoint) {
         return refuse("thinwire.save_model needs thinwire.checkpoint: the model is made of the last one");
-    }
-    if (o->cpu_checkpointing) {
-        tw_info("config: cpu_checkpointing: on CPUs layers' inputs are in host memory already");
     }
     return TW_OK;
 }
@@ -152,6 +159,7 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int 
     if (status == TW_OK) {
         status = resolve_hpz(config, n_ranks, n_nodes);
     }
+    resolve_recompute(config);
     follow(config, &o->total_steps, o->total_steps > 0 ? o->total_steps : o->steps);
     return status;
 }

@@ -22,6 +22,11 @@ static tw_status_t delta_codec(const tw_train_options_t *options, tw_quant_codec
     return status == TW_OK ? tw_quant_codec_check(codec) : status;
 }
 
+static void *take_replicas(void *ctx, size_t n_bytes)
+{
+    return tw_engine_alloc(ctx, TW_ENGINE_WEIGHTS, n_bytes, 1, "replicas");
+}
+
 static tw_status_t create_hpz(tw_engine_t *engine)
 {
     const tw_train_options_t *options = engine->options;
@@ -34,7 +39,9 @@ static tw_status_t create_hpz(tw_engine_t *engine)
                               .seed = (uint64_t)options->seed,
                               .lag_bound = engine->has_delta ? options->lag_bound : 0,
                               .lag_exact = options->lag_exact,
-                              .sync_elems = (size_t)options->allgather_bucket};
+                              .sync_elems = (size_t)options->allgather_bucket,
+                              .take = take_replicas,
+                              .take_ctx = engine};
     if (!tensors) {
         tw_error("rank %d: out of memory for %zu tensors", engine->rank, engine->n_tensors);
         return TW_ERR_NO_MEMORY;
@@ -47,6 +54,9 @@ static tw_status_t create_hpz(tw_engine_t *engine)
     tw_status_t status = delta_codec(options, &params.delta);
     if (status == TW_OK) {
         status = tw_hpz_create(&params, &engine->hpz);
+    }
+    if (status == TW_OK && engine->has_delta) {
+        engine->homes[TW_ENGINE_MOVING].bytes += tw_hpz_sync_bytes_max(engine->hpz);
     }
     free(tensors);
     return status;
@@ -73,7 +83,8 @@ static size_t max_segments(const tw_engine_t *engine, const tw_engine_unit_t *un
 
 static tw_status_t slot_init(tw_engine_t *engine, tw_engine_slot_t *slot, size_t unit, const char *what)
 {
-    slot->elems = tw_engine_alloc(engine, engine->units[unit].n_elems, sizeof(*slot->elems), what);
+    slot->elems =
+        tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->units[unit].n_elems, sizeof(*slot->elems), what);
     return slot->elems ? tw_engine_ops_init(engine, &slot->ops, max_segments(engine, &engine->units[unit]))
                        : TW_ERR_NO_MEMORY;
 }
@@ -94,8 +105,8 @@ static tw_status_t gather_slots(tw_engine_t *engine)
 {
     tw_status_t status = slot_init(engine, &engine->root_slot, TW_MODEL_ROOT, "gathered weights");
     engine->n_block_slots = count_block_slots(engine);
-    engine->block_slots =
-        tw_engine_alloc(engine, engine->n_block_slots, sizeof(*engine->block_slots), "gathered weights");
+    engine->block_slots = tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_block_slots,
+                                          sizeof(*engine->block_slots), "gathered weights");
     if (!engine->block_slots) {
         return TW_ERR_NO_MEMORY;
     }
@@ -133,9 +144,11 @@ static tw_status_t moving(tw_engine_t *engine)
     for (size_t u = 0; u < engine->n_units; u++) {
         most = engine->units[u].n_tensors > most ? engine->units[u].n_tensors : most;
     }
-    engine->weight_ptrs = tw_engine_alloc(engine, most, sizeof(*engine->weight_ptrs), "pointers");
-    engine->grad_ptrs = tw_engine_alloc(engine, most, sizeof(*engine->grad_ptrs), "pointers");
-    engine->segments = tw_engine_alloc(engine, most, sizeof(*engine->segments), "segments");
+    engine->weight_ptrs =
+        tw_engine_alloc(engine, TW_ENGINE_MOVING, most, sizeof(*engine->weight_ptrs), "pointers");
+    engine->grad_ptrs =
+        tw_engine_alloc(engine, TW_ENGINE_MOVING, most, sizeof(*engine->grad_ptrs), "pointers");
+    engine->segments = tw_engine_alloc(engine, TW_ENGINE_MOVING, most, sizeof(*engine->segments), "segments");
     if (!engine->weight_ptrs || !engine->grad_ptrs || !engine->segments) {
         return TW_ERR_NO_MEMORY;
     }
@@ -151,35 +164,39 @@ static tw_status_t moving(tw_engine_t *engine)
 
 /* ---- what is computed with ---------------------------------------------------------------------------------- */
 
-static tw_status_t activations(tw_engine_t *engine)
+/* Recomputing, the layers share a place for what they save. */
+static tw_status_t take_saved(tw_engine_t *engine, size_t saved_bytes)
 {
-    size_t batch = (size_t)engine->options->micro_batch, sequence = (size_t)engine->options->sequence;
-    tw_model_sizes_t sizes = tw_model_sizes_get(engine->model, batch, sequence);
-    int recompute = engine->options->recompute;
-    size_t n_x = engine->n_layer + (recompute ? 2 : 1);
-    engine->tokens = tw_engine_alloc(engine, batch * sequence, sizeof(*engine->tokens), "tokens");
-    engine->targets = tw_engine_alloc(engine, batch * sequence, sizeof(*engine->targets), "tokens");
-    engine->x = tw_engine_alloc(engine, n_x, sizeof(*engine->x), "activations");
-    engine->saved = tw_engine_alloc(engine, engine->n_layer, sizeof(*engine->saved), "activations");
-    if (!engine->tokens || !engine->targets || !engine->x || !engine->saved) {
-        return TW_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < n_x; i++) {
-        engine->x[i] = tw_engine_alloc(engine, sizes.x_elems, sizeof(float), "activations");
-        if (!engine->x[i]) {
-            return TW_ERR_NO_MEMORY;
-        }
-    }
-    for (size_t i = 0; i < engine->n_layer; i++) {
-        int shares = recompute && i > 0;
+    engine->saved = tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, engine->n_layer, sizeof(*engine->saved),
+                                    "activations");
+    for (size_t i = 0; i < engine->n_layer && engine->saved; i++) {
+        int shares = engine->options->recompute && i > 0;
         engine->saved[i] =
-            shares ? engine->saved[0] : tw_engine_alloc(engine, sizes.saved_bytes, 1, "activations");
+            shares ? engine->saved[0]
+                   : tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, saved_bytes, 1, "activations");
         if (!engine->saved[i]) {
             return TW_ERR_NO_MEMORY;
         }
     }
+    return engine->saved ? TW_OK : TW_ERR_NO_MEMORY;
+}
+
+static tw_status_t activations(tw_engine_t *engine)
+{
+    size_t batch = (size_t)engine->options->micro_batch, sequence = (size_t)engine->options->sequence;
+    tw_model_sizes_t sizes = tw_model_sizes_get(engine->model, batch, sequence);
+    engine->tokens =
+        tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, batch * sequence, sizeof(*engine->tokens), "tokens");
+    engine->targets =
+        tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, batch * sequence, sizeof(*engine->targets), "tokens");
+    if (!engine->tokens || !engine->targets) {
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_status_t status = tw_inputs_init(engine, sizes.x_elems);
+    status = status == TW_OK ? take_saved(engine, sizes.saved_bytes) : status;
     engine->memory_bytes += sizes.scratch_bytes;
-    return tw_model_reserve(engine->model, batch, sequence);
+    engine->homes[TW_ENGINE_ACTIVATIONS].bytes += sizes.scratch_bytes;
+    return status;
 }
 
 /* ---- from first to last ------------------------------------------------------------------------------------- */
@@ -218,6 +235,16 @@ static tw_status_t engine_init(tw_engine_t *engine)
     if (status == TW_OK) {
         status = activations(engine);
     }
+    if (status == TW_OK) {
+        status = tw_update_init(engine);
+    }
+    if (status == TW_OK) {
+        status = tw_engine_check_device(engine);
+    }
+    if (status == TW_OK) {
+        status = tw_model_reserve(engine->model, (size_t)engine->options->micro_batch,
+                                  (size_t)engine->options->sequence);
+    }
     return status == TW_OK ? first_weights(engine) : status;
 }
 
@@ -240,6 +267,7 @@ tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out
     engine->n_units = tw_model_n_units(params->model);
     engine->n_layer = engine->n_units - 1;
     engine->tensors = tw_model_tensors(params->model, &engine->n_tensors);
+    tw_engine_find_homes(engine);
     tw_status_t status = engine_init(engine);
     if (status != TW_OK) {
         tw_engine_destroy(engine);
@@ -268,7 +296,7 @@ void tw_engine_destroy(tw_engine_t *engine)
         give_up_walk(engine); /* what is in flight reads and writes memory that goes now */
     }
     tw_quant_destroy(engine->adamw);
-    tw_hpz_destroy(engine->hpz);
+    tw_hpz_destroy(engine->hpz); /* before the memory of its replicas */
     tw_engine_free_all(engine);
     free(engine);
 }

@@ -29,7 +29,8 @@ typedef struct tw_engine_params {
     tw_coll_t *world; /**< deterministic, with a progress thread */
 } tw_engine_params_t;
 
-/** Takes the memory; initial weights by the seed. Collective. TW_ERR_NO_MEMORY, TW_ERR_CONFIG (logged), or the communicator's
+/** Takes the memory; initial weights by the seed. Collective. TW_ERR_NO_MEMORY, TW_ERR_CONFIG (logged; also where this rank
+ *  needs more than thinwire.device_mem), or the communicator's
  *  errors. */
 tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out);
 void tw_engine_destroy(tw_engine_t *engine);
@@ -62,7 +63,9 @@ double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks);
 
 /** Bytes of memory that the engine, its hpZ, its communicator and the model's scratch hold, at most so far. */
 size_t tw_engine_memory_bytes(const tw_engine_t *engine);
-/** Bytes of the optimizer's state that lie in files (offload_optimizer). */
+/** What thinwire.device_mem bounds. */
+size_t tw_engine_device_bytes(const tw_engine_t *engine);
+/** Bytes that lie in files: of what is offloaded to "nvme", and layers' inputs. */
 uint64_t tw_engine_file_bytes(const tw_engine_t *engine);
 
 /** What one or all ranks have sent and waited for so far. */

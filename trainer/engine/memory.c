@@ -9,6 +9,9 @@
 
 #include "trainer/engine/state.h"
 
+/* No list of the engine's is as long. */
+#define TENSOR_BYTES ((size_t)1 << 24)
+
 static tw_status_t grow(tw_engine_t *engine)
 {
     size_t max = engine->max_blocks > 0 ? 2 * engine->max_blocks : 64;
@@ -21,20 +24,18 @@ static tw_status_t grow(tw_engine_t *engine)
     return TW_OK;
 }
 
-void *tw_engine_alloc(tw_engine_t *engine, size_t n, size_t elem_bytes, const char *what)
+static void *alloc_memory(tw_engine_t *engine, size_t n_bytes)
 {
     if (engine->n_blocks == engine->max_blocks && grow(engine) != TW_OK) {
-        tw_error("rank %d: out of memory for %s", engine->rank, what);
         return NULL;
     }
-    void *block = n <= SIZE_MAX / elem_bytes ? tw_buffer_alloc_zero(n * elem_bytes) : NULL;
-    if (!block) {
-        tw_error("rank %d: out of memory for %s: %zu elements of %zu bytes", engine->rank, what, n,
-                 elem_bytes);
-        return NULL;
+    /* tensors that do not fit are counted, but never touched */
+    int is_touched = n_bytes < TENSOR_BYTES || !tw_engine_is_full(engine);
+    void *block = is_touched ? tw_buffer_alloc_zero(n_bytes) : tw_buffer_alloc(n_bytes);
+    if (block) {
+        engine->blocks[engine->n_blocks++] = block;
+        engine->memory_bytes += n_bytes;
     }
-    engine->blocks[engine->n_blocks++] = block;
-    engine->memory_bytes += n * elem_bytes;
     return block;
 }
 
@@ -56,13 +57,13 @@ static int open_file(const tw_engine_t *engine, const char *folder, size_t n_byt
     return fd;
 }
 
-void *tw_engine_alloc_file(tw_engine_t *engine, size_t n, size_t elem_bytes, const char *folder)
+static void *alloc_file(tw_engine_t *engine, size_t n_bytes, const char *folder)
 {
     if (engine->n_maps == TW_ENGINE_MAX_MAPS) {
         tw_error("rank %d: more than %d files", engine->rank, TW_ENGINE_MAX_MAPS);
         return NULL;
     }
-    size_t n_bytes = n * elem_bytes > 0 ? n * elem_bytes : 1;
+    n_bytes = n_bytes > 0 ? n_bytes : 1;
     int fd = open_file(engine, folder, n_bytes);
     if (fd < 0) {
         return NULL;
@@ -79,37 +80,54 @@ void *tw_engine_alloc_file(tw_engine_t *engine, size_t n, size_t elem_bytes, con
     return start;
 }
 
+void *tw_engine_alloc(tw_engine_t *engine, tw_engine_part_t part, size_t n, size_t elem_bytes,
+                      const char *what)
+{
+    tw_engine_home_t *home = &engine->homes[part];
+    size_t n_bytes = n * elem_bytes;
+    home->bytes += n_bytes;
+    if (home->place == TW_TRAIN_NVME) {
+        return alloc_file(engine, n_bytes, home->folder);
+    }
+    void *block = n <= SIZE_MAX / elem_bytes ? alloc_memory(engine, n_bytes) : NULL;
+    if (!block) {
+        tw_error("rank %d: out of memory for %s: %zu elements of %zu bytes", engine->rank, what, n,
+                 elem_bytes);
+    }
+    return block;
+}
+
+/* Advice on anything else would lose what is there. */
+static int is_mapped(const tw_engine_t *engine, const void *start)
+{
+    for (size_t i = 0; i < engine->n_maps; i++) {
+        uintptr_t first = (uintptr_t)engine->maps[i].start, at = (uintptr_t)start;
+        if (at >= first && at < first + engine->maps[i].n_bytes) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Advice is for whole pages: those that the run has something in. */
-static void advise(const void *start, size_t n_bytes, int advice)
+static void advise(const tw_engine_t *engine, const void *start, size_t n_bytes, int advice)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uintptr_t first = (uintptr_t)start / page * page, end = (uintptr_t)start + n_bytes;
-    if (n_bytes > 0) {
+    if (n_bytes > 0 && is_mapped(engine, start)) {
         (void)madvise((void *)first, end - first, advice); /* advice only: without it things are slower */
     }
 }
 
-static void advise_unit(const tw_engine_t *engine, size_t index, int advice)
+void tw_engine_fetch(const tw_engine_t *engine, const void *start, size_t n_bytes)
 {
-    if (engine->n_maps == 0 || index >= engine->n_units) {
-        return;
-    }
-    const tw_engine_unit_t *unit = &engine->units[index];
-    size_t n_bytes = unit->part_elems * sizeof(float);
-    advise(unit->master, n_bytes, advice);
-    advise(unit->m, n_bytes, advice);
-    advise(unit->v, n_bytes, advice);
-}
-
-void tw_engine_fetch(const tw_engine_t *engine, size_t unit)
-{
-    advise_unit(engine, unit, MADV_WILLNEED);
+    advise(engine, start, n_bytes, MADV_WILLNEED);
 }
 
 /* The pages stay dirty in the system's cache, which writes them. */
-void tw_engine_put_away(const tw_engine_t *engine, size_t unit)
+void tw_engine_put_away(const tw_engine_t *engine, const void *start, size_t n_bytes)
 {
-    advise_unit(engine, unit, MADV_DONTNEED);
+    advise(engine, start, n_bytes, MADV_DONTNEED);
 }
 
 uint64_t tw_engine_file_bytes(const tw_engine_t *engine)

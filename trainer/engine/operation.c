@@ -3,7 +3,8 @@
 
 tw_status_t tw_engine_ops_init(tw_engine_t *engine, tw_engine_ops_t *ops, size_t max_requests)
 {
-    ops->requests = tw_engine_alloc(engine, max_requests, sizeof(*ops->requests), "requests");
+    ops->requests =
+        tw_engine_alloc(engine, TW_ENGINE_MOVING, max_requests, sizeof(*ops->requests), "requests");
     ops->max_requests = ops->requests ? max_requests : 0;
     return ops->requests ? TW_OK : TW_ERR_NO_MEMORY;
 }

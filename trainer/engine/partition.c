@@ -30,26 +30,19 @@ static void unit_init(tw_engine_t *engine, size_t index)
 }
 
 /* What lives long lies in one run of memory for each kind. */
-static void *take(tw_engine_t *engine, int is_part, size_t elem_bytes, const char *what)
+static void *take(tw_engine_t *engine, tw_engine_part_t part, int is_shard, size_t elem_bytes,
+                  const char *what)
 {
     size_t n = 0;
     for (size_t u = 0; u < engine->n_units; u++) {
-        n += is_part ? engine->units[u].part_elems : engine->units[u].n_elems;
+        n += is_shard ? engine->units[u].part_elems : engine->units[u].n_elems;
     }
-    return tw_engine_alloc(engine, n, elem_bytes, what);
+    return tw_engine_alloc(engine, part, n, elem_bytes, what);
 }
 
-/* In memory, or in a file. */
 static float *take_state(tw_engine_t *engine, const char *what)
 {
-    size_t n = 0;
-    if (engine->options->offload_optimizer != TW_TRAIN_NVME) {
-        return take(engine, 1, sizeof(float), what);
-    }
-    for (size_t u = 0; u < engine->n_units; u++) {
-        n += engine->units[u].part_elems;
-    }
-    return tw_engine_alloc_file(engine, n, sizeof(float), engine->options->offload_optimizer_path);
+    return take(engine, TW_ENGINE_OPTIMIZER, 1, sizeof(float), what);
 }
 
 static tw_status_t optimizer_state(tw_engine_t *engine)
@@ -80,8 +73,8 @@ static tw_status_t weights(tw_engine_t *engine)
 {
     uint16_t *whole = NULL, *part = NULL;
     int needs_part = engine->stage > 0 && !engine->has_delta;
-    if ((engine->stage < 3 && !(whole = take(engine, 0, sizeof(*whole), "weights"))) ||
-        (needs_part && !(part = take(engine, 1, sizeof(*part), "weights' part")))) {
+    if ((engine->stage < 3 && !(whole = take(engine, TW_ENGINE_WEIGHTS, 0, sizeof(*whole), "weights"))) ||
+        (needs_part && !(part = take(engine, TW_ENGINE_WEIGHTS, 1, sizeof(*part), "weights' part")))) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t u = 0; u < engine->n_units; u++) {
@@ -97,8 +90,9 @@ static tw_status_t weights(tw_engine_t *engine)
 static tw_status_t gradients(tw_engine_t *engine)
 {
     uint16_t *whole = NULL, *part = NULL;
-    if ((engine->stage < 2 && !(whole = take(engine, 0, sizeof(*whole), "gradients"))) ||
-        (engine->stage > 0 && !(part = take(engine, 1, sizeof(*part), "gradients' part")))) {
+    if ((engine->stage < 2 && !(whole = take(engine, TW_ENGINE_GRADIENTS, 0, sizeof(*whole), "gradients"))) ||
+        (engine->stage > 0 &&
+         !(part = take(engine, TW_ENGINE_GRADIENTS, 1, sizeof(*part), "gradients' part")))) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t u = 0; u < engine->n_units; u++) {
@@ -120,7 +114,8 @@ static tw_status_t sums(tw_engine_t *engine)
             unit->grads32 = engine->units[1].grads32;
             continue;
         }
-        unit->grads32 = tw_engine_alloc(engine, unit->n_elems, sizeof(float), "sums of gradients");
+        unit->grads32 =
+            tw_engine_alloc(engine, TW_ENGINE_GRADIENTS, unit->n_elems, sizeof(float), "sums of gradients");
         if (!unit->grads32) {
             return TW_ERR_NO_MEMORY;
         }
@@ -130,9 +125,12 @@ static tw_status_t sums(tw_engine_t *engine)
 
 tw_status_t tw_engine_partition(tw_engine_t *engine)
 {
-    engine->units = tw_engine_alloc(engine, engine->n_units, sizeof(*engine->units), "units");
-    engine->pieces = tw_engine_alloc(engine, engine->n_tensors, sizeof(*engine->pieces), "units");
-    engine->piece_offsets = tw_engine_alloc(engine, engine->n_tensors, sizeof(size_t), "units");
+    engine->units =
+        tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_units, sizeof(*engine->units), "units");
+    engine->pieces =
+        tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_tensors, sizeof(*engine->pieces), "units");
+    engine->piece_offsets =
+        tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_tensors, sizeof(size_t), "units");
     if (!engine->units || !engine->pieces || !engine->piece_offsets) {
         return TW_ERR_NO_MEMORY;
     }

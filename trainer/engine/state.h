@@ -6,7 +6,8 @@
  *  operation.c  posting, waiting, planned bytes            exchange.c  what ranks tell each other of a step
  *  update.c     AdamW, and the weights after it            sync.c      replicas that follow the masters
  *  step.c       a training step                            validate.c  a validation; are replicas equal?
- *  totals.c     what has been sent, planned, waited for    alarm.c     when to stop */
+ *  totals.c     what has been sent, planned, waited for    alarm.c     when to stop
+ *  device.c     where memory lies, and what fits           inputs.c    layers' inputs, kept until backward */
 #ifndef TW_TRAINER_ENGINE_STATE_H
 #define TW_TRAINER_ENGINE_STATE_H
 
@@ -63,8 +64,26 @@ typedef struct tw_engine_sync {
         done; /* units, from the first on: with new masters, with changes under way, followed */
 } tw_engine_sync_t;
 
-/** Master weights and both moments may lie in files. */
-#define TW_ENGINE_MAX_MAPS 3
+/** What memory is for. The first three can be offloaded: kept in host memory, or in files. */
+typedef enum tw_engine_part {
+    TW_ENGINE_OPTIMIZER, /**< master weights and moments */
+    TW_ENGINE_WEIGHTS,   /**< shards, replicas with their states, and whole weights where they stay */
+    TW_ENGINE_INPUTS,    /**< of layers, where they are all that is kept for backward */
+    TW_ENGINE_GRADIENTS,
+    TW_ENGINE_MOVING,      /**< weights and gradients on their way */
+    TW_ENGINE_ACTIVATIONS, /**< the rest of them, and what the model computes in */
+    TW_ENGINE_PART_COUNT
+} tw_engine_part_t;
+
+/** Where a part lies: on the device (TW_TRAIN_NONE), or elsewhere. */
+typedef struct tw_engine_home {
+    tw_train_place_t place;
+    const char *folder; /**< of files */
+    size_t bytes;
+} tw_engine_home_t;
+
+/** Master weights, both moments, shards, replicas, their states and layers' inputs may lie in files. */
+#define TW_ENGINE_MAX_MAPS 7
 typedef struct tw_engine_map {
     void *start;
     size_t n_bytes;
@@ -83,6 +102,7 @@ struct tw_engine {
     tw_engine_piece_t *pieces; /* [n_tensors] */
     size_t *piece_offsets;     /* [n_tensors] in the unit's part */
     /* memory */
+    tw_engine_home_t homes[TW_ENGINE_PART_COUNT];
     void **blocks;
     size_t n_blocks, max_blocks, memory_bytes, most_bytes; /* most: with all that came and went */
     tw_engine_map_t maps[TW_ENGINE_MAX_MAPS];
@@ -100,7 +120,8 @@ struct tw_engine {
     tw_quant_codec_t weight_codec, gradient_codec, inner_codec;
     /* computing */
     int32_t *tokens, *targets;
-    float **x;    /* [n_layer + 1] activations between units */
+    float **x; /* [n_layer + 1] activations between units; inputs.c */
+    float *near[3];
     void **saved; /* [n_layer]; recomputing: all the same */
     tw_quant_t *adamw;
     void *adamw_scratch;
@@ -115,16 +136,33 @@ struct tw_engine {
     tw_engine_totals_t reported; /* sums over the ranks at the last step's exchange */
 };
 
-/* ---- memory.c: zeroed, counted; freed with the engine. NULL when out of memory (logged). */
-void *tw_engine_alloc(tw_engine_t *engine, size_t n, size_t elem_bytes, const char *what);
-/** Zeroed, in a nameless file in the folder, mapped. NULL (logged with the folder). */
-void *tw_engine_alloc_file(tw_engine_t *engine, size_t n, size_t elem_bytes, const char *folder);
-/** The optimizer's state of a unit will be needed; is not needed for now. Nothing to do without files, or past the last unit. */
-void tw_engine_fetch(const tw_engine_t *engine, size_t unit);
-void tw_engine_put_away(const tw_engine_t *engine, size_t unit);
+/* ---- memory.c: zeroed, counted; freed with the engine. */
+/** In memory, or in a nameless file, mapped, as the part's home says. NULL (logged, with the folder). */
+void *tw_engine_alloc(tw_engine_t *engine, tw_engine_part_t part, size_t n, size_t elem_bytes,
+                      const char *what);
+/** What a run of memory holds will be needed soon; is not needed for now. Nothing to do where it is not in a file. */
+void tw_engine_fetch(const tw_engine_t *engine, const void *start, size_t n_bytes);
+void tw_engine_put_away(const tw_engine_t *engine, const void *start, size_t n_bytes);
 /** Look how much is held: while the weights' changes are under way it is most. */
 void tw_engine_note_memory(tw_engine_t *engine);
 void tw_engine_free_all(tw_engine_t *engine);
+
+/* ---- device.c */
+void tw_engine_find_homes(tw_engine_t *engine);
+/** Is there already more than there is room for? */
+int tw_engine_is_full(const tw_engine_t *engine);
+/** TW_ERR_CONFIG (logged with every part) if it does not fit in thinwire.device_mem. */
+tw_status_t tw_engine_check_device(const tw_engine_t *engine);
+
+/* ---- inputs.c */
+tw_status_t tw_inputs_init(tw_engine_t *engine, size_t x_elems);
+/** Where a unit's output goes in the forward pass (0: the embedding's), to be used until the next but one is asked for; where
+ *  the last one's stays, and its gradient takes its place. */
+float *tw_inputs_output(const tw_engine_t *engine, size_t unit);
+/** It is there: keep it for backward. */
+void tw_inputs_keep(tw_engine_t *engine, size_t unit);
+/** A layer's input in the backward pass; reads ahead for the layer before it. */
+const float *tw_inputs_get(tw_engine_t *engine, size_t unit);
 
 /* ---- partition.c */
 tw_status_t tw_engine_partition(tw_engine_t *engine);
@@ -175,6 +213,7 @@ typedef struct tw_engine_report {
 tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report);
 
 /* ---- update.c */
+tw_status_t tw_update_init(tw_engine_t *engine);
 /** A step of AdamW on the parts, and the new weights on their way to all ranks. */
 tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale);
 /** The same weights everywhere from the masters as they are, exactly. */

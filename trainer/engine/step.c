@@ -23,14 +23,17 @@ static tw_status_t forward(tw_engine_t *engine)
     int keeps = !engine->options->recompute;
     tw_status_t status = tw_walk_enter(engine);
     if (status == TW_OK) {
-        status = tw_model_embed_forward(engine->model, engine->weight_ptrs, engine->tokens, engine->x[0]);
+        status = tw_model_embed_forward(engine->model, engine->weight_ptrs, engine->tokens,
+                                        tw_inputs_output(engine, 0));
+        tw_inputs_keep(engine, 0);
         tw_walk_leave(engine);
     }
     for (size_t u = 1; u <= engine->n_layer && status == TW_OK; u++) {
         status = tw_walk_enter(engine);
         if (status == TW_OK) {
-            tw_model_block_forward(engine->model, u, engine->weight_ptrs, engine->x[u - 1], engine->x[u],
-                                   keeps ? engine->saved[u - 1] : NULL);
+            tw_model_block_forward(engine->model, u, engine->weight_ptrs, tw_inputs_output(engine, u - 1),
+                                   tw_inputs_output(engine, u), keeps ? engine->saved[u - 1] : NULL);
+            tw_inputs_keep(engine, u);
             tw_walk_leave(engine);
         }
     }
@@ -54,16 +57,15 @@ static tw_status_t head(tw_engine_t *engine, size_t micro, double *loss)
 
 static tw_status_t block_backward(tw_engine_t *engine, size_t unit, size_t micro)
 {
-    const float *x = engine->x[unit - 1];
     void *saved = engine->saved[unit - 1];
     float *d = engine->x[engine->n_layer];
     tw_status_t status = tw_walk_enter(engine);
     if (status != TW_OK) {
         return status;
     }
+    const float *x = tw_inputs_get(engine, unit);
     if (engine->options->recompute) {
-        tw_model_block_forward(engine->model, unit, engine->weight_ptrs, x, engine->x[engine->n_layer + 1],
-                               saved);
+        tw_model_block_forward(engine->model, unit, engine->weight_ptrs, x, engine->near[1], saved);
     }
     tw_reduce_begin(engine, unit, micro == 0);
     tw_model_block_backward(engine->model, unit, engine->weight_ptrs, x, saved, d, engine->grad_ptrs);

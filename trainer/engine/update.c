@@ -6,12 +6,12 @@
 
 /* ---- AdamW -------------------------------------------------------------------------------------------------- */
 
-static tw_status_t adamw_create(tw_engine_t *engine)
+tw_status_t tw_update_init(tw_engine_t *engine)
 {
     const tw_quant_codec_t codec = {.bits = 8, .block = 2048};
     const tw_quant_params_t params = {.codec = codec, .mem = TW_MEM_HOST};
-    engine->adamw_scratch =
-        tw_engine_alloc(engine, tw_quant_encoded_bytes(&codec, CHUNK_ELEMS), 1, "AdamW's scratch");
+    engine->adamw_scratch = tw_engine_alloc(
+        engine, TW_ENGINE_ACTIVATIONS, tw_quant_encoded_bytes(&codec, CHUNK_ELEMS), 1, "AdamW's scratch");
     return engine->adamw_scratch ? tw_quant_create(&params, &engine->adamw) : TW_ERR_NO_MEMORY;
 }
 
@@ -84,17 +84,30 @@ static tw_hpz_sync_t sync_kind(const tw_engine_t *engine)
     return engine->options->delta_exact ? TW_HPZ_EXACT : TW_HPZ_DELTA;
 }
 
+/* Advice on the optimizer's state of a unit; nothing to do past the last one. */
+static void advise_state(const tw_engine_t *engine, size_t index,
+                         void (*advise)(const tw_engine_t *, const void *, size_t))
+{
+    if (index < engine->n_units) {
+        const tw_engine_unit_t *unit = &engine->units[index];
+        size_t n_bytes = unit->part_elems * sizeof(float);
+        advise(engine, unit->master, n_bytes);
+        advise(engine, unit->m, n_bytes);
+        advise(engine, unit->v, n_bytes);
+    }
+}
+
 tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
 {
-    tw_status_t status = engine->adamw ? TW_OK : adamw_create(engine);
+    tw_status_t status = TW_OK;
     engine->version++;
     tw_sync_start(engine, sync_kind(engine));
-    tw_engine_fetch(engine, 0);
+    advise_state(engine, 0, tw_engine_fetch);
     for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
-        tw_engine_fetch(engine, u + 1);
+        advise_state(engine, u + 1, tw_engine_fetch);
         status = adamw_unit(engine, &engine->units[u], lr, &grad_scale);
         status = status == TW_OK ? publish(engine, u) : status;
-        tw_engine_put_away(engine, u);
+        advise_state(engine, u, tw_engine_put_away);
     }
     tw_engine_note_memory(engine);
     return status;

@@ -5,16 +5,17 @@
 
 static tw_status_t forward_loss(tw_engine_t *engine, double *loss)
 {
-    float *const *x = engine->x;
     tw_status_t status = tw_walk_enter(engine);
     if (status == TW_OK) {
-        status = tw_model_embed_forward(engine->model, engine->weight_ptrs, engine->tokens, x[0]);
+        status = tw_model_embed_forward(engine->model, engine->weight_ptrs, engine->tokens,
+                                        tw_inputs_output(engine, 0));
         tw_walk_leave(engine);
     }
     for (size_t u = 1; u <= engine->n_layer && status == TW_OK; u++) {
         status = tw_walk_enter(engine);
         if (status == TW_OK) {
-            tw_model_block_forward(engine->model, u, engine->weight_ptrs, x[u - 1], x[u], NULL);
+            tw_model_block_forward(engine->model, u, engine->weight_ptrs, tw_inputs_output(engine, u - 1),
+                                   tw_inputs_output(engine, u), NULL);
             tw_walk_leave(engine);
         }
     }
@@ -22,8 +23,8 @@ static tw_status_t forward_loss(tw_engine_t *engine, double *loss)
         status = tw_walk_enter(engine);
     }
     if (status == TW_OK) {
-        status = tw_model_head(engine->model, engine->weight_ptrs, x[engine->n_layer], engine->targets, 1.0f,
-                               loss, NULL, NULL);
+        status = tw_model_head(engine->model, engine->weight_ptrs, engine->x[engine->n_layer],
+                               engine->targets, 1.0f, loss, NULL, NULL);
         tw_walk_leave(engine);
     }
     return status;

@@ -24,6 +24,23 @@ static tw_engine_slot_t *slot_of(tw_engine_t *engine, size_t unit, size_t n_bloc
                                  : &engine->block_slots[n_blocks_before % engine->n_block_slots];
 }
 
+/* ---- what lies in files ---------------------------------------------------------------------------------------- */
+
+/* Advice on what a unit is gathered from. */
+static void advise_shard(const tw_engine_t *engine, size_t index,
+                         void (*advise)(const tw_engine_t *, const void *, size_t))
+{
+    const tw_engine_unit_t *unit = &engine->units[index];
+    if (unit->part) {
+        advise(engine, unit->part, unit->part_elems * sizeof(*unit->part));
+    }
+    if (engine->has_replicas) {
+        size_t n_elems =
+            tw_hpz_secondary_elems(tw_hpz_layout(engine->hpz), (int)index, tw_hpz_local(engine->hpz));
+        advise(engine, tw_hpz_replica(engine->hpz, (int)index), n_elems * sizeof(uint16_t));
+    }
+}
+
 /* ---- asking ------------------------------------------------------------------------------------------------- */
 
 static tw_status_t ask_world(tw_engine_t *engine, size_t index, tw_engine_slot_t *slot)
@@ -86,6 +103,9 @@ static tw_status_t ask_ahead(tw_engine_t *engine)
         status = is_in_node(engine, unit) ? ask_node(engine, unit, slot) : ask_world(engine, unit, slot);
         *(unit == TW_MODEL_ROOT ? &walk->root_asked : &walk->block_asked) += 1;
         walk->asked++;
+        if (walk->asked < walk->n_visits) {
+            advise_shard(engine, unit_at(engine, walk->asked), tw_engine_fetch);
+        }
     }
     return status;
 }
@@ -132,7 +152,11 @@ tw_status_t tw_walk_enter(tw_engine_t *engine)
 void tw_walk_leave(tw_engine_t *engine)
 {
     tw_engine_walk_t *walk = &engine->walk;
-    *(unit_at(engine, walk->at) == TW_MODEL_ROOT ? &walk->root_left : &walk->block_left) += 1;
+    size_t unit = unit_at(engine, walk->at);
+    *(unit == TW_MODEL_ROOT ? &walk->root_left : &walk->block_left) += 1;
+    if (engine->stage == 3) {
+        advise_shard(engine, unit, tw_engine_put_away);
+    }
     walk->at++;
 }
 

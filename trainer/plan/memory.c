@@ -5,6 +5,9 @@
 #include "trainer/plan/layout.h"
 #include "trainer/plan/plan.h"
 
+/* What AdamW works in, whatever the model. */
+#define ADAMW_SCRATCH 65600.0
+
 double tw_plan_states_bytes(double n_params, int stage, int n_ranks)
 {
     double ranks = n_ranks;
@@ -103,6 +106,6 @@ tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *mod
                               .gradients = gradients_bytes(o, &totals),
                               .moving = moving_bytes(o, &totals, cluster, n_layer),
                               .activations = activations_bytes(o, &sizes, n_layer),
-                              .scratch = (double)sizes.scratch_bytes};
+                              .scratch = (double)sizes.scratch_bytes + ADAMW_SCRATCH};
     return TW_OK;
 }

@@ -72,8 +72,11 @@ TEST_F(TrainResolve, WhatIsNotHereIsRefusedWithAReason)
     expect_log("weights never cross the network");
     EXPECT_EQ(resolve({"zero_optimization.zero_quantized_weights=y", "thinwire.delta_exact=y"}),
               TW_ERR_CONFIG);
-    expect_log("offload_param to nvme is not supported");
+    expect_log("offload_param.device is nvme: nvme_path names no folder");
     EXPECT_EQ(resolve({"zero_optimization.offload_param.device=nvme"}), TW_ERR_CONFIG);
+    expect_log("offload_param is for zero_optimization.stage 3");
+    EXPECT_EQ(resolve({"zero_optimization.offload_param.device=cpu", "zero_optimization.stage=2"}),
+              TW_ERR_CONFIG);
     expect_log("multiples of 32");
     EXPECT_EQ(resolve({"thinwire.gradient_block=100"}), TW_ERR_CONFIG);
     expect_log("zero_quantized_gradients is for zero_optimization.stage 1 to 3");

@@ -52,19 +52,82 @@ static std::string folder()
     return name ? name : "/tmp";
 }
 
+static const char *const param_cpu = "zero_optimization.offload_param.device=cpu";
+static const char *const param_nvme = "zero_optimization.offload_param.device=nvme";
+static const char *const optimizer_cpu = "zero_optimization.offload_optimizer.device=cpu";
+static const char *const optimizer_nvme = "zero_optimization.offload_optimizer.device=nvme";
+static const char *const exact = "thinwire.delta_exact=y";
+
+static std::string param_folder()
+{
+    return "zero_optimization.offload_param.nvme_path=" + folder();
+}
+
+static std::string optimizer_folder()
+{
+    return "zero_optimization.offload_optimizer.nvme_path=" + folder();
+}
+
+static std::string inputs_folder()
+{
+    return "thinwire.activation_path=" + folder();
+}
+
 TEST_F(TrainSame, OffloadedStateIsCountedAndItsFolderNamed)
 {
-    const std::string nvme = "zero_optimization.offload_optimizer.device=nvme";
-    tw::Outcome outcome =
-        tw::train(2, 1, {nvme, "zero_optimization.offload_optimizer.nvme_path=" + folder()});
+    tw::Outcome outcome = tw::train(2, 1, {optimizer_nvme, optimizer_folder()});
     EXPECT_EQ(outcome.status, TW_OK);
     EXPECT_EQ(outcome.result.file_bytes, 12 * outcome.result.n_params);
     expect_log("/nowhere/at/all: cannot hold a file of ");
     allow_log("gave the job up");
-    EXPECT_NE(tw::train(2, 1, {nvme, "zero_optimization.offload_optimizer.nvme_path=/nowhere/at/all"}).status,
-              TW_OK);
+    EXPECT_NE(
+        tw::train(2, 1, {optimizer_nvme, "zero_optimization.offload_optimizer.nvme_path=/nowhere/at/all"})
+            .status,
+        TW_OK);
     expect_log("nvme_path names no folder");
-    EXPECT_EQ(tw::train(1, 1, {nvme}).status, TW_ERR_CONFIG);
+    EXPECT_EQ(tw::train(1, 1, {optimizer_nvme}).status, TW_ERR_CONFIG);
+}
+
+/* What goes to files is not on the device: 2 bytes a parameter of a shard, 3 of an exact delta's replica, and layers' inputs. */
+TEST_F(TrainSame, OffloadedWeightsAndInputsAreCounted)
+{
+    tw::Outcome plain = tw::train(2, 1, {}), away = tw::train(2, 1, {param_nvme, param_folder()});
+    EXPECT_EQ(away.result.file_bytes, 2 * plain.result.n_params);
+    EXPECT_NEAR((double)(plain.result.device_bytes - away.result.device_bytes), (double)plain.result.n_params,
+                64);
+    tw::Outcome delta = tw::train(2, 1, {exact}), host = tw::train(2, 1, {exact, param_cpu});
+    EXPECT_EQ(delta.result.device_bytes - host.result.device_bytes, 3 * plain.result.n_params);
+    EXPECT_EQ(tw::train(2, 1, {exact, param_nvme, param_folder()}).result.file_bytes,
+              6 * plain.result.n_params);
+    /* 4 layers of one sequence of 17 tokens and width 32; one place more to work in */
+    const std::string layers = "model.n_layer=4", recompute = "thinwire.recompute=y";
+    const uint64_t input = 17 * 32 * 4;
+    tw::Outcome near = tw::train(2, 1, {layers, recompute}), far = tw::train(2, 1, {layers, inputs_folder()});
+    EXPECT_EQ(far.result.file_bytes, 2 * 4 * input);
+    EXPECT_EQ(near.result.device_bytes - far.result.device_bytes, 3 * input);
+    EXPECT_EQ(tw::train(2, 1, {layers, "activation_checkpointing.cpu_checkpointing=y"}).result.device_bytes,
+              far.result.device_bytes);
+}
+
+/* The device is a count: what needs a byte more does not start, and says what is needed where; offloaded it fits. */
+TEST_F(TrainSame, WhatDoesNotFitOnTheDeviceDoesNotStart)
+{
+    tw::Outcome free = tw::train(2, 1, {exact});
+    ASSERT_EQ(free.status, TW_OK);
+    std::string all = std::to_string(free.result.device_bytes);
+    std::string less = std::to_string(free.result.device_bytes - 1);
+    EXPECT_EQ(tw::train(2, 1, {exact, "thinwire.device_mem=" + all}).losses(), free.losses());
+    expect_log(all + " bytes are needed on the device, thinwire.device_mem is " + less +
+               "; of all: optimizer ");
+    allow_log("gave the job up");
+    EXPECT_NE(tw::train(2, 1, {exact, "thinwire.device_mem=" + less}).status, TW_OK);
+    expect_log(all + " bytes are needed on the device, thinwire.device_mem is 1; of all: optimizer ");
+    EXPECT_NE(tw::train(2, 1, {exact, "thinwire.device_mem=1"}).status, TW_OK);
+    for (const char *away : {param_cpu, optimizer_cpu, "activation_checkpointing.cpu_checkpointing=y"}) {
+        tw::Outcome fits = tw::train(2, 1, {exact, "thinwire.device_mem=" + less, away});
+        EXPECT_EQ(fits.status, TW_OK) << away;
+        EXPECT_EQ(fits.losses(), free.losses()) << away;
+    }
 }
 
 /* How it is computed and moved does not change what comes out. */
@@ -80,10 +143,16 @@ TEST_F(TrainSame, LossesDoNotDependOnOverlapBucketsOrRecomputation)
         {"zero_optimization.stage3_prefetch_bucket_size=1000000"},
         {"zero_optimization.stage3_prefetch_bucket_size=1000000", "thinwire.delta_exact=y"},
         {"zero_optimization.stage3_max_live_parameters=0"},
-        {"zero_optimization.offload_optimizer.device=nvme",
-         "zero_optimization.offload_optimizer.nvme_path=" + folder()},
-        {"zero_optimization.offload_optimizer.device=nvme",
-         "zero_optimization.offload_optimizer.nvme_path=" + folder(), "thinwire.delta_exact=y"},
+        {optimizer_nvme, optimizer_folder()},
+        {optimizer_nvme, optimizer_folder(), exact},
+        {param_cpu, optimizer_cpu},
+        {param_cpu, exact},
+        {param_nvme, param_folder()},
+        {param_nvme, param_folder(), "thinwire.hpz=on"},
+        {param_nvme, param_folder(), optimizer_nvme, optimizer_folder(), inputs_folder(), exact},
+        {"activation_checkpointing.cpu_checkpointing=y"},
+        {inputs_folder(), "zero_optimization.stage=1"},
+        {inputs_folder(), "model.n_layer=2", "thinwire.val_every=1"},
     };
     for (const std::vector<std::string> &sets : others) {
         tw::Outcome other = tw::train(2, 1, sets);
@@ -97,8 +166,9 @@ TEST_F(TrainSame, AccumulationIsTheSameInAllStages)
     const std::string four = "train_batch_size=8", twice = "gradient_accumulation_steps=2";
     tw::Outcome plain = tw::train(2, 1, {four, twice});
     ASSERT_EQ(plain.status, TW_OK);
-    for (const char *other : {"zero_optimization.stage=0", "zero_optimization.stage=2", "thinwire.hpz=on",
-                              "thinwire.delta_exact=y"}) {
+    for (const char *other :
+         {"activation_checkpointing.cpu_checkpointing=y", param_cpu, "zero_optimization.stage=0",
+          "zero_optimization.stage=2", "thinwire.hpz=on", "thinwire.delta_exact=y"}) {
         EXPECT_EQ(tw::train(2, 1, {four, twice, other}).losses(), plain.losses()) << other;
     }
     /* the same sequences in other micro-batches: the same loss, but for the order of sums */

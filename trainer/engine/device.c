@@ -1,0 +1,57 @@
+/* Where each part of the memory lies, and whether the device holds what is to lie there. On CPUs the device is a count: of all
+ * memory but what is offloaded to host memory or to files. */
+#include "trainer/engine/state.h"
+
+static const char *const names[TW_ENGINE_PART_COUNT] = {
+    [TW_ENGINE_OPTIMIZER] = "optimizer",   [TW_ENGINE_WEIGHTS] = "weights",
+    [TW_ENGINE_INPUTS] = "layers' inputs", [TW_ENGINE_GRADIENTS] = "gradients",
+    [TW_ENGINE_MOVING] = "moving",         [TW_ENGINE_ACTIVATIONS] = "activations"};
+
+void tw_engine_find_homes(tw_engine_t *engine)
+{
+    const tw_train_options_t *o = engine->options;
+    engine->homes[TW_ENGINE_OPTIMIZER] = (tw_engine_home_t){.place = (tw_train_place_t)o->offload_optimizer,
+                                                            .folder = o->offload_optimizer_path};
+    engine->homes[TW_ENGINE_WEIGHTS] =
+        (tw_engine_home_t){.place = (tw_train_place_t)o->offload_param, .folder = o->offload_param_path};
+    engine->homes[TW_ENGINE_INPUTS] = (tw_engine_home_t){.place = *o->activation_path    ? TW_TRAIN_NVME
+                                                                  : o->cpu_checkpointing ? TW_TRAIN_CPU
+                                                                                         : TW_TRAIN_NONE,
+                                                         .folder = o->activation_path};
+}
+
+size_t tw_engine_device_bytes(const tw_engine_t *engine)
+{
+    size_t bytes = 0;
+    for (int part = 0; part < TW_ENGINE_PART_COUNT; part++) {
+        const tw_engine_home_t *home = &engine->homes[part];
+        bytes += home->place == TW_TRAIN_NONE ? home->bytes : 0;
+    }
+    return bytes;
+}
+
+int tw_engine_is_full(const tw_engine_t *engine)
+{
+    size_t room = engine->options->device_bytes;
+    return room > 0 && tw_engine_device_bytes(engine) > room;
+}
+
+tw_status_t tw_engine_check_device(const tw_engine_t *engine)
+{
+    static const char *const places[] = {"", " in host memory", " in files"};
+    char list[512] = "";
+    for (int part = 0, at = 0; part < TW_ENGINE_PART_COUNT; part++) {
+        const tw_engine_home_t *home = &engine->homes[part];
+        at += snprintf(list + at, sizeof(list) - (size_t)at, "%s%s %zu%s", part > 0 ? ", " : "", names[part],
+                       home->bytes, places[home->place]);
+    }
+    size_t needed = tw_engine_device_bytes(engine), room = engine->options->device_bytes;
+    if (!tw_engine_is_full(engine)) {
+        tw_info("rank %d: the device holds %zu bytes; of all: %s", engine->rank, needed, list);
+        return TW_OK;
+    }
+    tw_error("rank %d: %zu bytes are needed on the device, thinwire.device_mem is %zu; of all: %s. "
+             "offload_optimizer, offload_param and cpu_checkpointing move the first three elsewhere",
+             engine->rank, needed, room, list);
+    return TW_ERR_CONFIG;
+}
