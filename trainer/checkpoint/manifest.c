@@ -131,10 +131,11 @@ static tw_status_t read_shards(const char *path, const json_t *list, tw_manifest
     for (size_t rank = 0; rank < n_ranks; rank++) {
         const json_t *entry = json_array_get(list, rank);
         const char *checksum = json_string_value(json_object_get(entry, "xxh3"));
-        if (!checksum) {
-            return damaged(path, "a shard without a checksum");
+        json_int_t bytes = json_integer_value(json_object_get(entry, "bytes"));
+        if (!checksum || strlen(checksum) != 16 || strspn(checksum, "0123456789abcdef") != 16 || bytes < 1) {
+            return damaged(path, "a shard without its bytes or a checksum");
         }
-        manifest->shards[rank].bytes = (uint64_t)json_integer_value(json_object_get(entry, "bytes"));
+        manifest->shards[rank].bytes = (uint64_t)bytes;
         manifest->shards[rank].checksum = strtoull(checksum, NULL, 16);
     }
     return TW_OK;
@@ -153,6 +154,9 @@ static tw_status_t read_body(const char *path, json_t *body, const tw_model_t *m
     if (format != FORMAT) {
         tw_error("%s: format %d; this reads format %d", path, format, FORMAT);
         return TW_ERR_FORMAT;
+    }
+    if (step < 0 || seed < 0 || batch < 0 || seq_len < 0) {
+        return damaged(path, "a number out of its range");
     }
     manifest->run.step = (uint64_t)step;
     manifest->run.seed = (uint64_t)seed;
