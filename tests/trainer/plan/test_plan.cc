@@ -171,10 +171,10 @@ TEST_F(Plan, StatesAreThePapers)
 TEST_F(Plan, BytesAreThoseThatTheEngineCounts)
 {
     for (const char *set : {"ddp", "zero1", "zero2", "zero3", "zero3-qwz", "zero3-qgz", "zero3-hpz", "zeropp",
-                            "delta8", "delta4", "delta-exact", "delta-exact-g4"}) {
+                            "delta8", "delta4", "delta2", "delta-exact", "delta-exact-g4"}) {
         expect_bytes(set, cluster_of(2, 2));
     }
-    for (const char *set : {"zero2", "zero3", "zeropp", "delta4", "delta-exact"}) {
+    for (const char *set : {"zero2", "zero3", "zeropp", "delta8", "delta4", "delta2", "delta-exact"}) {
         expect_bytes(set, cluster_of(3, 1));
         expect_bytes(set, cluster_of(2, 3));
         expect_bytes(set, cluster_of(1, 2));
