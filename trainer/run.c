@@ -2,8 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "trainer/config/config.h"
 #include "trainer/data/data.h"
@@ -88,25 +86,29 @@ static tw_status_t create_model(run_t *run)
     return status == TW_OK ? tw_model_create(&config, &run->model) : status;
 }
 
-/* Of this process now. */
-static size_t resident_bytes(void)
+/* VmRSS: of this process now; VmHWM: the most so far. Not rusage's, which knows what was there before exec: a launcher. */
+static size_t resident_bytes(const char *key)
 {
-    unsigned long long size = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (file) {
-        if (fscanf(file, "%llu %llu", &size, &resident) != 2) {
-            resident = 0;
+    char line[128];
+    size_t length = strlen(key);
+    unsigned long long kib = 0;
+    FILE *file = fopen("/proc/self/status", "re");
+    while (file && kib == 0 && fgets(line, sizeof(line), file)) {
+        if (strncmp(line, key, length) == 0) {
+            kib = strtoull(line + length + 1, NULL, 10);
         }
+    }
+    if (file) {
         fclose(file);
     }
-    return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
+    return (size_t)kib * 1024;
 }
 
 static tw_status_t create_engine(run_t *run)
 {
     const tw_engine_params_t params = {
         .options = run->options, .model = run->model, .data = run->data, .world = run->world};
-    run->rss_before = resident_bytes();
+    run->rss_before = resident_bytes("VmRSS");
     run->is_started = 1;
     tw_status_t status = tw_engine_create(&params, &run->engine);
     run->step_secs = calloc((size_t)run->options->steps + 1, sizeof(*run->step_secs));
@@ -237,10 +239,8 @@ typedef struct account {
 
 static account_t own_account(run_t *run)
 {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
     account_t account = {.training = tw_engine_training_totals(run->engine),
-                         .peak_rss_bytes = (uint64_t)usage.ru_maxrss * 1024,
+                         .peak_rss_bytes = resident_bytes("VmHWM"),
                          .planned_rss_bytes = run->rss_before + tw_engine_memory_bytes(run->engine),
                          .file_bytes = tw_engine_file_bytes(run->engine),
                          .device_bytes = tw_engine_device_bytes(run->engine),
