@@ -56,5 +56,6 @@ tw_status_t tw_data_batch(const tw_data_t *data, tw_data_split_t split, const tw
         copy_sequence(&data->splits[split], sequence * seq_len, seq_len, tokens + b * seq_len,
                       targets + b * seq_len);
     }
+    tw_data_rest(&data->splits[split].tokens->map);
     return TW_OK;
 }

@@ -51,6 +51,14 @@ tw_status_t tw_data_map(const char *path, tw_data_map_t *map)
     return status;
 }
 
+void tw_data_rest(const tw_data_map_t *map)
+{
+    if (map->at) {
+        (void)madvise((void *)(uintptr_t)map->at, map->bytes,
+                      MADV_DONTNEED); /* advice: it stays, otherwise */
+    }
+}
+
 void tw_data_unmap(tw_data_map_t *map)
 {
     if (map->at) {

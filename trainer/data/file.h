@@ -19,6 +19,8 @@ typedef struct tw_data_map {
 /** TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_INVALID (not a regular file); logged. The file must not shrink while it is mapped. */
 tw_status_t tw_data_map(const char *path, tw_data_map_t *map);
 void tw_data_unmap(tw_data_map_t *map);
+/** What has been read so far takes no memory of this process any more; it comes back from the system's cache when read again. */
+void tw_data_rest(const tw_data_map_t *map);
 
 /** The folder of caches (see data.h), made if it is not there, into `folder` [TW_DATA_PATH_BYTES]. `wanted` may be NULL or "".
  *  TW_ERR_IO, TW_ERR_INVALID (a name too long); logged. */

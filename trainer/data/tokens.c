@@ -84,5 +84,6 @@ size_t tw_data_tokens_vocab_size(const tw_data_tokens_t *tokens)
         size_t needed = (size_t)tw_data_token(&all, i) + 1;
         size = needed > size ? needed : size;
     }
+    tw_data_rest(&tokens->map);
     return size;
 }
