@@ -8,6 +8,7 @@
 #include "trainer/engine/engine.h"
 #include "trainer/model/model.h"
 #include "trainer/persist.h"
+#include "trainer/plan/plan.h"
 #include "trainer/shape.h"
 #include "trainer/trainer.h"
 
@@ -221,6 +222,7 @@ static tw_status_t one_step(run_t *run)
     if (status == TW_OK) {
         status = tw_persist_step_done(&run->persist);
     }
+    step.memory_bytes = resident_bytes("VmHWM") - run->rss_before;
     note_step(run, &step);
     if (status == TW_OK && run->params->on_step) {
         run->params->on_step(run->params->ctx, &step);
@@ -233,15 +235,28 @@ static tw_status_t one_step(run_t *run)
 /* What each rank tells the others at the end. */
 typedef struct account {
     tw_engine_totals_t training, aside[TW_ENGINE_ASIDE_COUNT];
-    uint64_t peak_rss_bytes, planned_rss_bytes, file_bytes, device_bytes, lag_blocks;
+    uint64_t peak_rss_bytes, planned_rss_bytes, before_rss_bytes, file_bytes, device_bytes, lag_blocks;
     double total_sec, step_sec, lag_max;
 } account_t;
+
+/* What the planner says of this run, at the bits that the exact delta took. */
+static uint64_t planned_bytes(const run_t *run, const tw_engine_totals_t *training)
+{
+    tw_plan_memory_t memory;
+    tw_plan_cluster_t cluster = {.n_nodes = tw_coll_n_nodes(run->world),
+                                 .besides_bytes = TW_PLAN_PROCESS_BYTES};
+    cluster.ranks_per_node = tw_coll_size(run->world) / cluster.n_nodes;
+    cluster.delta_bits =
+        training->delta_elems > 0 ? 8.0 * (double)training->delta_bytes / (double)training->delta_elems : 0.0;
+    tw_status_t status = tw_plan_memory_of(run->options, run->model, &cluster, &memory);
+    return status == TW_OK ? run->rss_before + (uint64_t)tw_plan_memory_sum(&memory) : 0;
+}
 
 static account_t own_account(run_t *run)
 {
     account_t account = {.training = tw_engine_training_totals(run->engine),
                          .peak_rss_bytes = resident_bytes("VmHWM"),
-                         .planned_rss_bytes = run->rss_before + tw_engine_memory_bytes(run->engine),
+                         .before_rss_bytes = run->rss_before,
                          .file_bytes = tw_engine_file_bytes(run->engine),
                          .device_bytes = tw_engine_device_bytes(run->engine),
                          .total_sec = run->result->total_sec,
@@ -249,6 +264,7 @@ static account_t own_account(run_t *run)
     for (int what = 0; what < TW_ENGINE_ASIDE_COUNT; what++) {
         account.aside[what] = tw_engine_aside_totals(run->engine, (tw_engine_aside_t)what);
     }
+    account.planned_rss_bytes = planned_bytes(run, &account.training);
     account.lag_max = tw_engine_lag(run->engine, &account.lag_blocks);
     return account;
 }
@@ -273,6 +289,7 @@ static void add_account(tw_trainer_result_t *result, const account_t *account)
     result->val_inter_node_bytes += account->aside[TW_ENGINE_VALIDATION].inter_node_bytes;
     result->upkeep_inter_node_bytes += account->aside[TW_ENGINE_UPKEEP].inter_node_bytes;
     result->peak_rss_bytes = larger(result->peak_rss_bytes, account->peak_rss_bytes);
+    result->before_rss_bytes = larger(result->before_rss_bytes, account->before_rss_bytes);
     result->planned_rss_bytes = larger(result->planned_rss_bytes, account->planned_rss_bytes);
     result->file_bytes += account->file_bytes;
     result->device_bytes = larger(result->device_bytes, account->device_bytes);

@@ -174,6 +174,7 @@ static tw_status_t write_metrics(FILE *file, const tw_trainer_step_t *step)
     tw_json_add_double(json, "wait_sec", step->wait_sec);
     tw_json_add_int(json, "inter_node_bytes", (int64_t)step->inter_node_bytes);
     tw_json_add_int(json, "in_node_bytes", (int64_t)step->in_node_bytes);
+    tw_json_add_int(json, "memory_bytes", (int64_t)step->memory_bytes);
     if (step->delta_bits > 0) {
         tw_json_add_double(json, "delta_bits", step->delta_bits);
     }

@@ -80,6 +80,7 @@ static tw_status_t write_step(const run_t *run, const tw_trainer_step_t *step)
     tw_json_add_double(json, "step_sec", step->step_sec);
     tw_json_add_double(json, "wait_sec", step->wait_sec);
     tw_json_add_int(json, "inter_node_bytes", (int64_t)step->inter_node_bytes);
+    tw_json_add_int(json, "memory_bytes", (int64_t)step->memory_bytes);
     tw_status_t status = tw_json_write_line(json, run->metrics);
     tw_json_destroy(json);
     return status;
@@ -123,6 +124,7 @@ static zero_row_t row_of(const run_t *run, const tw_trainer_result_t *result)
                       .upkeep_inter_node_bytes = (double)result->upkeep_inter_node_bytes,
                       .peak_rss_bytes = (double)result->peak_rss_bytes,
                       .planned_rss_bytes = (double)result->planned_rss_bytes,
+                      .before_rss_bytes = (double)result->before_rss_bytes,
                       .bytes_ratio = NAN,
                       .speedup = NAN,
                       .losses_equal = -1,

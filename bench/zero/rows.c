@@ -51,6 +51,7 @@ static const column_t keys[] = {KEY(set, TEXT),
                                 KEY(upkeep_inter_node_bytes, NUMBER),
                                 KEY(peak_rss_bytes, NUMBER),
                                 KEY(planned_rss_bytes, NUMBER),
+                                KEY(before_rss_bytes, NUMBER),
                                 KEY(ok, FLAG)};
 #define N_KEYS (sizeof(keys) / sizeof(keys[0]))
 
@@ -105,8 +106,8 @@ static int take(const column_t *key, const json_t *value, void *at)
         *(int64_t *)at = json_integer_value(value);
         return json_is_integer(value);
     case NUMBER:
-        *(double *)at = json_is_null(value) ? NAN : json_number_value(value);
-        return json_is_null(value) || json_is_number(value);
+        *(double *)at = json_is_number(value) ? json_number_value(value) : NAN;
+        return value == NULL || json_is_null(value) || json_is_number(value); /* rows of old may lack some */
     case FLAG:
         *(int *)at = json_is_true(value);
         return json_is_boolean(value);

@@ -39,9 +39,9 @@ typedef struct zero_row {
     double step_sec_median, wait_share, inter_node_bytes_per_step, in_node_bytes_per_step;
     double first_loss, last_loss, val_loss, delta_bits;
     double load_inter_node_bytes, val_inter_node_bytes, upkeep_inter_node_bytes;
-    double peak_rss_bytes, planned_rss_bytes;
-    double bytes_ratio, speedup; /**< against ZERO_BASE of the same seed */
-    int losses_equal;            /**< to its: 1, 0, or -1: there is none */
+    double peak_rss_bytes, planned_rss_bytes, before_rss_bytes; /**< before: the engine was made */
+    double bytes_ratio, speedup;                                /**< against ZERO_BASE of the same seed */
+    int losses_equal;                                           /**< to its: 1, 0, or -1: there is none */
     int ok;
 } zero_row_t;
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "flags/flags.h"
 #include "trainer/data/data.h"
@@ -19,7 +20,8 @@ enum { MAX_SETS = 256, MAX_ROWS = 32, BYTE_WORDS = 256 };
 #define DEFAULT_DELTA_BITS 3.0
 
 typedef struct plan {
-    const char *config, *calibrate;
+    const char *config, *calibrate, *json;
+    double cores; /* of a node; 0: not said */
     const char *sets[MAX_SETS + 8];
     size_t n_sets;
     char *params_key;
@@ -32,7 +34,7 @@ typedef struct plan {
 
 /* ---- flags ----------------------------------------------------------------------------------------------- */
 
-enum { KEY_IN_NODE = 256, KEY_MEM, KEY_FLOPS, KEY_PARAMS, KEY_BITS, KEY_CALIBRATE };
+enum { KEY_IN_NODE = 256, KEY_MEM, KEY_FLOPS, KEY_PARAMS, KEY_BITS, KEY_CORES, KEY_CALIBRATE, KEY_JSON };
 
 static const struct argp_option option_list[] = {
     {"config", 'c', "FILE", 0, "DeepSpeed configuration of the run", 1},
@@ -46,10 +48,15 @@ static const struct argp_option option_list[] = {
     {"device-flops", KEY_FLOPS, "N", 0, "Operations a second that training reaches: 100e12 (default: 50e9)",
      2},
     {"delta-bits", KEY_BITS, "N", 0, "Bits a parameter of the exact delta (default: 3)", 2},
-    {"calibrate", KEY_CALIBRATE, "FILE", 0,
-     "--metrics of a plain stage 3 run of this model on this cluster: compute time and link are taken from "
-     "it",
+    {"cores", KEY_CORES, "N", 0,
+     "Of a node, shared by its ranks (default: one for each; with --calibrate: this machine's, shared by all "
+     "nodes)",
      2},
+    {"calibrate", KEY_CALIBRATE, "FILE", 0,
+     "--metrics of a plain stage 3 run of this model on this cluster, the trainer's or //bench:zero's: "
+     "compute time, what moving costs and what a process takes are from it",
+     2},
+    {"json", KEY_JSON, "FILE", 0, "Write a JSON line for each set as well", 2},
     {NULL, 0, NULL, 0, NULL, 0}};
 
 /* No link: no bottleneck. */
@@ -114,6 +121,12 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_BITS:
         cluster->delta_bits = tw_flag_number(state, "delta-bits", arg, 0, 16);
+        return 0;
+    case KEY_CORES:
+        plan->cores = tw_flag_number(state, "cores", arg, 0.01, 10000);
+        return 0;
+    case KEY_JSON:
+        plan->json = arg;
         return 0;
     case KEY_CALIBRATE:
         plan->calibrate = arg;
@@ -214,6 +227,18 @@ static tw_status_t find_compute(plan_t *plan, const tw_train_options_t *o, const
     return TW_OK;
 }
 
+/* Codecs on what a rank sends of a layer, all ranks of a node at the same time. */
+static tw_status_t find_codecs(plan_t *plan, const tw_model_t *model)
+{
+    tw_plan_cluster_t *cluster = &plan->cluster;
+    double ranks = cluster->ranks_per_node, cores = plan->cores > 0.0 ? plan->cores : ranks;
+    if (plan->calibrate && plan->cores == 0.0) {
+        cores = (double)sysconf(_SC_NPROCESSORS_ONLN) / cluster->n_nodes;
+    }
+    size_t part = tw_model_unit_get(model, 1)->n_elems / (size_t)(cluster->n_nodes * cluster->ranks_per_node);
+    return tw_plan_measure_codecs(part, cores < ranks ? cores / ranks : 1.0, cluster->codecs);
+}
+
 static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw_model_t *model)
 {
     const tw_model_config_t *c = tw_model_config_get(model);
@@ -221,9 +246,10 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
     printf("# %zu parameters: %zu layers of width %zu, %zu words; %lld tokens a step\n",
            tw_model_n_params(model), c->n_layer, c->n_embd, c->vocab_size,
            (long long)(o->batch * o->sequence));
-    printf("# %d nodes of %d ranks; link %.4g Mb/s%s, %.4g ms of computing a step\n", cluster->n_nodes,
-           cluster->ranks_per_node, cluster->link_bps * 1e-6, plan->calibrate ? " as measured" : "",
-           plan->compute_sec * 1e3);
+    printf("# %d nodes of %d ranks; link %.4g Mb/s%s, %.4g ms of computing a step, %.3g ns to move a "
+           "parameter\n",
+           cluster->n_nodes, cluster->ranks_per_node, cluster->link_bps * 1e-6,
+           plan->calibrate ? " as measured" : "", plan->compute_sec * 1e3, cluster->handling_sec * 1e9);
     printf("# the exact delta at %.3g bits a parameter\n", cluster->delta_bits);
     double n_params = plan->n_params > 0.0 ? plan->n_params : (double)tw_model_n_params(model);
     tw_plan_print_states(n_params, cluster->n_nodes * cluster->ranks_per_node, stdout);
@@ -240,6 +266,9 @@ static tw_status_t plan_all(plan_t *plan)
     const tw_train_options_t *o = tw_train_config_options(config);
     status = make_model(o, &model);
     if (status == TW_OK) {
+        status = find_codecs(plan, model);
+    }
+    if (status == TW_OK) {
         status = find_compute(plan, o, model);
     }
     if (status == TW_OK) {
@@ -254,6 +283,21 @@ static tw_status_t plan_all(plan_t *plan)
     return status;
 }
 
+static tw_status_t write_json(const plan_t *plan)
+{
+    FILE *file = plan->json ? fopen(plan->json, "we") : NULL;
+    if (!plan->json) {
+        return TW_OK;
+    }
+    tw_status_t status =
+        file ? tw_plan_write_json(plan->rows, plan->n_rows, &plan->cluster, file) : TW_ERR_IO;
+    if ((file && fclose(file) != 0) || status != TW_OK) {
+        tw_error("%s: cannot write it: %s", plan->json, strerror(errno));
+        status = TW_ERR_IO;
+    }
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     static const struct argp argp = {
@@ -263,7 +307,7 @@ int main(int argc, char **argv)
         "Says what a run will need and take before it runs: memory of a rank, bytes between nodes and time "
         "of a step, for "
         "every feature set, and what to switch on.\v"
-        "Times are of a simulated step: codecs are taken as free, and so is what the machine does besides.",
+        "Times are of a simulated step; the codecs' are of this machine. Best after --calibrate.",
         NULL,
         NULL,
         NULL};
@@ -273,13 +317,15 @@ int main(int argc, char **argv)
                                        .link_bps = 100e6,
                                        .in_node_bps = DEFAULT_IN_NODE_BPS,
                                        .device_flops = DEFAULT_FLOPS,
-                                       .delta_bits = DEFAULT_DELTA_BITS};
+                                       .delta_bits = DEFAULT_DELTA_BITS,
+                                       .besides_bytes = TW_PLAN_PROCESS_BYTES};
     tw_flags_parse(&argp, argc, argv, 0, &plan);
     tw_status_t status = plan_all(&plan);
     if (status == TW_OK) {
         tw_plan_print_memory(plan.rows, plan.n_rows, &plan.cluster, stdout);
         tw_plan_print_steps(plan.rows, plan.n_rows, stdout);
         tw_plan_print_advice(plan.rows, plan.n_rows, &plan.cluster, stdout);
+        status = write_json(&plan);
     }
     free(plan.params_key);
     return status == TW_OK ? 0 : 1;

@@ -19,7 +19,7 @@ double tw_plan_states_bytes(double n_params, int stage, int n_ranks)
 
 double tw_plan_memory_sum(const tw_plan_memory_t *m)
 {
-    return m->optimizer + m->weights + m->gradients + m->moving + m->activations + m->scratch;
+    return m->optimizer + m->weights + m->gradients + m->moving + m->activations + m->scratch + m->besides;
 }
 
 /* Elements of all units on rank (0, 0), which has the most of any: of the whole, of a part, of a node's replica. */
@@ -62,15 +62,14 @@ static double gradients_bytes(const tw_train_options_t *o, const totals_t *t)
     return whole + part + sums;
 }
 
-/* As many syncs under way as a bucket allows, of one unit at least: the new weights, the own message (for the exact delta as
- * large as it may get), the others'. */
+/* As many syncs under way as a bucket allows, of one unit at least: the new weights, the own message, the others'. There is room
+ * for exact changes that take as much as the weights; what is not written takes no memory. */
 static double sync_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster)
 {
     double bits = o->delta_exact ? cluster->delta_bits : (double)o->delta_bits * 1.03;
-    double own = o->delta_exact ? 2.0 : bits / 8.0;
     double ranks = cluster->n_nodes * cluster->ranks_per_node, unit = fmax(t->root, t->block) / ranks;
     double part = fmin(t->part, fmax(unit, (double)o->allgather_bucket / cluster->n_nodes));
-    return has_delta(o) ? part * (2.0 + own + (cluster->n_nodes - 1) * bits / 8.0) : 0.0;
+    return has_delta(o) ? part * (2.0 + cluster->n_nodes * bits / 8.0) : 0.0;
 }
 
 static double moving_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster,
@@ -80,6 +79,27 @@ static double moving_bytes(const tw_train_options_t *o, const totals_t *t, const
     double gathered = o->stage == 3 ? 2.0 * (t->root + slots * t->block) : 0.0;
     double reduced = o->stage >= 2 ? 2.0 * (t->root + 2.0 * t->block) : 0.0;
     return gathered + reduced + sync_bytes(o, t, cluster);
+}
+
+/* Most scratch memory of a communicator, unless TW_COLL_SCRATCH says otherwise. */
+#define MOST_CHUNKS_BYTES 33554432.0
+
+/* Chunks on their way, as multiples of a layer's bf16: what was measured, on layers of 0.4 and 2.5 MB. With replicas the node's
+ * communicator has its own. */
+static double chunks_bytes(const tw_train_options_t *o, const totals_t *t)
+{
+    static const double layers[] = {6.0, 5.0, 4.0, 3.0};
+    double chunks = layers[o->stage] * 2.0 * t->block;
+    double in_node = o->hpz == TW_TRAIN_HPZ_ON ? t->block : 0.0;
+    return fmin(chunks, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
+}
+
+/* Masters and moments; in files what is in use of them, and what is next. */
+static double optimizer_bytes(const tw_train_options_t *o, const totals_t *t)
+{
+    double all = 12.0 * (o->stage > 0 ? t->part : t->whole);
+    double two_units = 24.0 * fmax(t->root, t->block) * (o->stage > 0 ? t->part / t->whole : 1.0);
+    return o->offload_optimizer == TW_TRAIN_NVME ? fmin(all, two_units) : all;
 }
 
 static double activations_bytes(const tw_train_options_t *o, const tw_model_sizes_t *sizes, size_t n_layer)
@@ -101,11 +121,12 @@ tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *mod
     tw_hpz_layout_destroy(layout);
     size_t n_layer = tw_model_n_units(model) - 1;
     tw_model_sizes_t sizes = tw_model_sizes_get(model, (size_t)o->micro_batch, (size_t)o->sequence);
-    *out = (tw_plan_memory_t){.optimizer = 12.0 * (o->stage > 0 ? totals.part : totals.whole),
+    *out = (tw_plan_memory_t){.optimizer = optimizer_bytes(o, &totals),
                               .weights = weights_bytes(o, &totals),
                               .gradients = gradients_bytes(o, &totals),
                               .moving = moving_bytes(o, &totals, cluster, n_layer),
                               .activations = activations_bytes(o, &sizes, n_layer),
-                              .scratch = (double)sizes.scratch_bytes + ADAMW_SCRATCH};
+                              .scratch = (double)sizes.scratch_bytes + ADAMW_SCRATCH,
+                              .besides = chunks_bytes(o, &totals) + cluster->besides_bytes};
     return TW_OK;
 }

@@ -2,10 +2,10 @@
  *
  *  Memory and bytes follow the engine's own arithmetic. Times come from a small simulation of a step: the units in the order in
  *  which the engine visits them, one processor and one link per rank, gathers asked for ahead and reductions left behind as the
- *  engine does it; codecs are taken as free.
+ *  engine does it; codecs, and what else moving costs a processor, take their time on that processor.
  *
- *  Files: memory.c; traffic.c bytes; timeline.c the simulation; calibrate.c a measured run's compute
- *  time and link; report.c tables; main.c the program. */
+ *  Files: memory.c; traffic.c bytes; codecs.c their speeds; timeline.c the simulation; calibrate.c what a measured run says of
+ *  a machine; report.c tables; main.c the program. */
 #ifndef TW_TRAINER_PLAN_PLAN_H
 #define TW_TRAINER_PLAN_PLAN_H
 
@@ -17,14 +17,34 @@
 extern "C" {
 #endif
 
+typedef enum tw_plan_codec {
+    TW_PLAN_INT8,
+    TW_PLAN_INT4,
+    TW_PLAN_INT2,
+    TW_PLAN_EXACT, /**< the exact delta's */
+    TW_PLAN_CODEC_COUNT
+} tw_plan_codec_t;
+
+/** Of a rank's thread, seconds a parameter. */
+typedef struct tw_plan_speed {
+    double encode_sec, decode_sec;
+} tw_plan_speed_t;
+
+/** What the transport's buffers, pages of code and the like take in a process of the cluster in a box. */
+#define TW_PLAN_PROCESS_BYTES 2.2e6
+
 /** What a run is planned for. */
 typedef struct tw_plan_cluster {
     int n_nodes, ranks_per_node;
-    double link_bps;     /**< of a node, each way; infinite: not the bottleneck */
-    double in_node_bps;  /**< between the ranks of a node */
-    double device_bytes; /**< memory of a rank; 0: not said */
-    double device_flops; /**< of a rank, that training reaches; 0: not said */
-    double delta_bits;   /**< the exact delta's, a parameter */
+    double link_bps;                             /**< of a node, each way; infinite: not the bottleneck */
+    double in_node_bps;                          /**< between the ranks of a node */
+    double device_bytes;                         /**< memory of a rank; 0: not said */
+    double device_flops;                         /**< of a rank, that training reaches; 0: not said */
+    double delta_bits;                           /**< the exact delta's, a parameter */
+    tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]; /**< zeros: free */
+    double
+        handling_sec; /**< that a rank's processor spends on moving a parameter once: gathered, or reduced */
+    double besides_bytes; /**< that a rank's process takes of its own: TW_PLAN_PROCESS_BYTES */
 } tw_plan_cluster_t;
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */
@@ -41,6 +61,9 @@ typedef struct tw_plan_memory {
     double moving;      /**< places for what is gathered and reduced, messages of deltas */
     double activations; /**< between and inside units */
     double scratch;     /**< the model's */
+    /** Chunks that the collectives have on their way (some layers' weights, depending on how ranks meet; at most
+     *  TW_COLL_SCRATCH), and besides_bytes. */
+    double besides;
 } tw_plan_memory_t;
 
 /** options: resolved. TW_ERR_NO_MEMORY. */
@@ -72,6 +95,11 @@ void tw_plan_traffic_cleanup(tw_plan_traffic_t *traffic);
 
 /* ---- time -------------------------------------------------------------------------------------------------- */
 
+/** Measure the codecs on this machine, on messages of so many parameters, a thread having a share of a core (1: all of it).
+ *  A tenth of a second. TW_ERR_NO_MEMORY and errors of quant. */
+tw_status_t tw_plan_measure_codecs(size_t message_elems, double core_share,
+                                   tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]);
+
 typedef struct tw_plan_time {
     double step_sec, wait_sec; /**< wait: the processor idle for the link */
 } tw_plan_time_t;
@@ -80,8 +108,9 @@ typedef struct tw_plan_time {
 tw_status_t tw_plan_time_of(const tw_train_options_t *options, const tw_model_t *model,
                             const tw_plan_cluster_t *cluster, double compute_sec, tw_plan_time_t *out);
 
-/** From --metrics of a run with these options on this cluster: its median compute time, and the link's rate at which the
- *  simulation takes the run's median step time. TW_ERR_IO, TW_ERR_FORMAT (logged with the file). */
+/** From --metrics of a plain stage 3 run with these options on this cluster, the trainer's or //bench:zero's: the median
+ *  compute time; what makes the simulation take the run's median step time: the handling of what moves or, where the link
+ *  explains more than there is, a faster link; and besides_bytes. TW_ERR_IO, TW_ERR_FORMAT (logged with the file). */
 tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *options, const tw_model_t *model,
                               tw_plan_cluster_t *cluster, double *compute_sec);
 

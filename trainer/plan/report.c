@@ -25,13 +25,13 @@ static int fits(const tw_plan_row_t *row, const tw_plan_cluster_t *cluster)
 void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                           FILE *out)
 {
-    fprintf(out, "\n# memory of a rank, MB\n%-15s %9s %9s %9s %9s %11s %9s %10s\n", "# set", "optimizer",
-            "weights", "gradients", "moving", "activations", "scratch", "all");
+    fprintf(out, "\n# memory of a rank, MB\n%-15s %9s %9s %9s %9s %11s %9s %9s %10s\n", "# set", "optimizer",
+            "weights", "gradients", "moving", "activations", "scratch", "besides", "all");
     for (size_t i = 0; i < n_rows; i++) {
         const tw_plan_memory_t *m = &rows[i].memory;
-        fprintf(out, "%-15s %9.1f %9.1f %9.1f %9.1f %11.1f %9.1f %10.1f%s\n", rows[i].name,
+        fprintf(out, "%-15s %9.1f %9.1f %9.1f %9.1f %11.1f %9.1f %9.1f %10.1f%s\n", rows[i].name,
                 m->optimizer * 1e-6, m->weights * 1e-6, m->gradients * 1e-6, m->moving * 1e-6,
-                m->activations * 1e-6, m->scratch * 1e-6, tw_plan_memory_sum(m) * 1e-6,
+                m->activations * 1e-6, m->scratch * 1e-6, m->besides * 1e-6, tw_plan_memory_sum(m) * 1e-6,
                 fits(&rows[i], cluster) ? "" : "  too much");
     }
 }
@@ -63,6 +63,46 @@ void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out)
                 100.0 * ratio(row->time.wait_sec, row->time.step_sec),
                 ratio(zero3->time.step_sec, row->time.step_sec));
     }
+}
+
+static tw_status_t write_row(const tw_plan_row_t *row, const tw_plan_row_t *zero3,
+                             const tw_plan_cluster_t *cluster, FILE *out)
+{
+    const tw_plan_memory_t *m = &row->memory;
+    tw_json_t *json = tw_json_create();
+    tw_json_add_string(json, "set", row->name);
+    tw_json_add_int(json, "stage", row->stage);
+    tw_json_add_int(json, "nodes", cluster->n_nodes);
+    tw_json_add_int(json, "ranks_per_node", cluster->ranks_per_node);
+    tw_json_add_double(json, "link_bps", cluster->link_bps);
+    tw_json_add_double(json, "step_sec", row->time.step_sec);
+    tw_json_add_double(json, "wait_share", ratio(row->time.wait_sec, row->time.step_sec));
+    tw_json_add_double(json, "speedup", ratio(zero3->time.step_sec, row->time.step_sec));
+    tw_json_add_double(json, "inter_node_bytes_per_step", row->inter_node_bytes);
+    tw_json_add_double(json, "bytes_ratio", ratio(row->inter_node_bytes, zero3->inter_node_bytes));
+    tw_json_add_double(json, "optimizer_bytes", m->optimizer);
+    tw_json_add_double(json, "weights_bytes", m->weights);
+    tw_json_add_double(json, "gradients_bytes", m->gradients);
+    tw_json_add_double(json, "moving_bytes", m->moving);
+    tw_json_add_double(json, "activations_bytes", m->activations);
+    tw_json_add_double(json, "scratch_bytes", m->scratch);
+    tw_json_add_double(json, "besides_bytes", m->besides);
+    tw_json_add_double(json, "memory_bytes", tw_plan_memory_sum(m));
+    tw_json_add_bool(json, "fits", fits(row, cluster));
+    tw_status_t status = tw_json_write_line(json, out);
+    tw_json_destroy(json);
+    return status;
+}
+
+tw_status_t tw_plan_write_json(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
+                               FILE *out)
+{
+    const tw_plan_row_t *zero3 = find(rows, n_rows, "zero3");
+    tw_status_t status = TW_OK;
+    for (size_t i = 0; i < n_rows && status == TW_OK; i++) {
+        status = write_row(&rows[i], zero3, cluster, out);
+    }
+    return status;
 }
 
 static int is_exact(const tw_plan_row_t *row)

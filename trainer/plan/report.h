@@ -22,6 +22,9 @@ void tw_plan_print_states(double n_params, int n_ranks, FILE *out);
 /** rows [n_rows]: one of them is "zero3". */
 void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                           FILE *out);
+/** A JSON line for each row. TW_ERR_IO. */
+tw_status_t tw_plan_write_json(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
+                               FILE *out);
 void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out);
 /** What to switch on, or that it will not help. */
 void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,

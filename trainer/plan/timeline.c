@@ -7,6 +7,11 @@
 
 #define STEPS 4
 
+/* What moving a parameter of a unit costs a rank's processor: seconds a parameter. */
+typedef struct work {
+    double gather, gather_again, reduce, sync_out, sync_in;
+} work_t;
+
 typedef struct timeline {
     const tw_train_options_t *options;
     const tw_plan_traffic_t *traffic;
@@ -14,8 +19,10 @@ typedef struct timeline {
     double *compute;                   /* [n_visits] seconds */
     double inter_sec, in_sec; /* a byte of all ranks' on the link; an element gathered inside the node */
     double *n_elems;          /* [n_units] */
+    work_t work;
     double *arrived;          /* [n_visits] when its weights are there */
     double *synced;           /* [n_units] when the unit's changes, or weights, have come */
+    double *applied;          /* [n_units] 1: they are in the replica */
     double now, link, waited; /* processor, link free from, idle so far */
 } timeline_t;
 
@@ -47,6 +54,11 @@ static void wait_until(timeline_t *tl, double when)
     }
 }
 
+static void work_for(timeline_t *tl, double sec_per_elem, size_t unit)
+{
+    tl->now += sec_per_elem * tl->n_elems[unit];
+}
+
 /* Gathers are asked for when the visit n_slots - 1 before theirs begins, or at the beginning. */
 static void ask(timeline_t *tl, size_t visit, int is_first_micro)
 {
@@ -60,8 +72,24 @@ static void ask(timeline_t *tl, size_t visit, int is_first_micro)
     if (!is_first_micro && tl->options->hpz == TW_TRAIN_HPZ_ON) {
         bytes = 0.0;
     }
-    wait_until(tl, tl->synced[unit]); /* a replica is gathered once its changes are in it */
+    if (tl->synced[unit] > 0.0 && !tl->applied[unit]) { /* a replica is gathered once its changes are in it */
+        wait_until(tl, tl->synced[unit]);
+        work_for(tl, tl->work.sync_in, unit);
+        tl->applied[unit] = 1.0;
+    }
     tl->arrived[visit] = transfer(tl, tl->now, bytes) + tl->n_elems[unit] * tl->in_sec;
+}
+
+/* Ahead of need: nobody waits for changes. */
+static int may_ask(const timeline_t *tl, size_t visit)
+{
+    return tl->options->stage < 3 || tl->synced[unit_at(tl, visit)] <= tl->now;
+}
+
+static void reduce(timeline_t *tl, size_t unit)
+{
+    work_for(tl, tl->work.reduce, unit);
+    transfer(tl, tl->now, tl->traffic->units[unit].reduce);
 }
 
 static void micro_batch(timeline_t *tl, int is_first, int is_last)
@@ -69,17 +97,19 @@ static void micro_batch(timeline_t *tl, int is_first, int is_last)
     size_t asked = 0;
     for (size_t visit = 0; visit < tl->n_visits; visit++) {
         size_t unit = unit_at(tl, visit);
-        while (asked < tl->n_visits && asked < visit + tl->n_slots) {
+        while (asked < tl->n_visits && asked < visit + tl->n_slots &&
+               (asked == visit || may_ask(tl, asked))) {
             ask(tl, asked++, is_first);
         }
         wait_until(tl, tl->arrived[visit]);
+        work_for(tl, is_again(tl, visit) ? tl->work.gather_again : tl->work.gather, unit);
         tl->now += tl->compute[visit];
         if (is_last && is_again(tl, visit) && unit != TW_MODEL_ROOT) {
-            transfer(tl, tl->now, tl->traffic->units[unit].reduce);
+            reduce(tl, unit);
         }
     }
     if (is_last) {
-        transfer(tl, tl->now, tl->traffic->units[TW_MODEL_ROOT].reduce);
+        reduce(tl, TW_MODEL_ROOT);
     }
 }
 
@@ -94,7 +124,9 @@ static void one_step(timeline_t *tl)
     for (size_t u = 0; u < tl->traffic->n_units; u++) {
         const tw_plan_unit_t *unit = &tl->traffic->units[u];
         double bytes = unit->sync + (tl->options->stage < 3 ? unit->gather : 0.0);
+        work_for(tl, tl->work.sync_out, u);
         tl->synced[u] = transfer(tl, tl->now, bytes);
+        tl->applied[u] = unit->sync > 0.0 ? 0.0 : 1.0;
     }
 }
 
@@ -124,6 +156,35 @@ static void run(timeline_t *tl, tw_plan_time_t *out)
     *out = (tw_plan_time_t){.step_sec = tl->now - begin, .wait_sec = tl->waited};
 }
 
+/* Codecs take the same time for what goes out and for what comes in on each rank's own part and on those of the others. */
+static work_t work_of(const tw_train_options_t *o, const tw_plan_cluster_t *cluster)
+{
+    double n_nodes = cluster->n_nodes, ranks = n_nodes * cluster->ranks_per_node,
+           pass = cluster->handling_sec;
+    const tw_plan_speed_t *weights = &cluster->codecs[TW_PLAN_INT8];
+    const tw_plan_speed_t *gradients = &cluster->codecs[o->gradient_bits == 8 ? TW_PLAN_INT8 : TW_PLAN_INT4];
+    const tw_plan_speed_t *delta = &cluster->codecs[o->delta_exact       ? TW_PLAN_EXACT
+                                                    : o->delta_bits == 2 ? TW_PLAN_INT2
+                                                    : o->delta_bits == 4 ? TW_PLAN_INT4
+                                                                         : TW_PLAN_INT8];
+    work_t work = {.gather = o->stage > 0 ? pass : 0.0,
+                   .gather_again = o->stage == 3 ? pass : 0.0,
+                   .reduce = o->stage > 0 ? pass : 2.0 * pass};
+    if (o->quantized_weights) {
+        double quantized = weights->encode_sec / ranks + weights->decode_sec;
+        work.gather += quantized;
+        work.gather_again += o->hpz == TW_TRAIN_HPZ_ON ? 0.0 : quantized;
+    }
+    if (o->quantized_gradients) {
+        work.reduce += (gradients->encode_sec + gradients->decode_sec) * n_nodes / ranks;
+    }
+    if (o->delta_exact || o->delta_bits > 0) {
+        work.sync_out = delta->encode_sec / ranks;
+        work.sync_in = delta->decode_sec * n_nodes / ranks;
+    }
+    return work;
+}
+
 static void timeline_init(timeline_t *tl, const tw_model_t *model, const tw_plan_cluster_t *cluster,
                           double *memory)
 {
@@ -135,7 +196,9 @@ static void timeline_init(timeline_t *tl, const tw_model_t *model, const tw_plan
     tl->compute = memory;
     tl->arrived = memory + tl->n_visits;
     tl->synced = memory + 2 * tl->n_visits;
-    tl->n_elems = tl->synced + n_units;
+    tl->applied = tl->synced + n_units;
+    tl->n_elems = tl->applied + n_units;
+    tl->work = work_of(tl->options, cluster);
     for (size_t u = 0; u < n_units; u++) {
         tl->n_elems[u] = (double)tw_model_unit_get(model, u)->n_elems;
     }
@@ -152,7 +215,7 @@ tw_status_t tw_plan_time_of(const tw_train_options_t *options, const tw_model_t 
     size_t n_units = tw_model_n_units(model), n_layer = n_units - 1;
     timeline_t tl = {
         .options = options, .traffic = &traffic, .n_layer = n_layer, .n_visits = 2 * n_layer + 2};
-    double *memory = calloc(2 * tl.n_visits + 2 * n_units, sizeof(*memory));
+    double *memory = calloc(2 * tl.n_visits + 3 * n_units, sizeof(*memory));
     if (memory) {
         timeline_init(&tl, model, cluster, memory);
         share_compute(&tl, model, compute_sec);
