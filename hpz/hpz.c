@@ -305,8 +305,11 @@ void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out)
 {
     *out = hpz->counters;
     for (int u = 0; u < hpz->n_units; u++) {
-        double lag = hpz->units[u].lag_max;
-        out->lag_max = lag > out->lag_max ? lag : out->lag_max;
+        const tw_hpz_unit_t *unit = &hpz->units[u];
+        if (unit->lag_max > out->lag_max) {
+            out->lag_max = unit->lag_max;
+            out->lag_tensor = unit->lag_tensor;
+        }
     }
     add_counters(hpz->in_node, out);
     add_counters(hpz->rail, out);

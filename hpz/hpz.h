@@ -81,6 +81,8 @@ typedef struct tw_hpz_params {
     tw_coll_t *world;               /**< all ranks; borrowed, must outlive the hpz */
     const tw_hpz_tensor_t *tensors; /**< [n_tensors], the same on all ranks, copied */
     size_t n_tensors;
+    const char *const
+        *names;      /**< [n_tensors] what logs call them, borrowed for the hpz's life; NULL: numbers */
     int replicas;    /**< 0: no memory for replicas: only the layout and the operations over the world */
     int exact_delta; /**< 1: memory for exact deltas (a byte per replicated weight: the previous change) */
     tw_quant_codec_t delta; /**< of TW_HPZ_DELTA; bits 0: there are none */
@@ -162,9 +164,9 @@ tw_status_t tw_hpz_progress(tw_hpz_t *hpz);
 uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, double bits);
 
 /** Collective over the world: are all replicas at `version`, and equal to those of their rail? TW_ERR_MISMATCH on all ranks if
- *  not (logged with the rank and the unit): a full sync mends it. 16 bytes a unit and rank. */
+ *  not (logged with the rank, the unit and the tensor): a full sync mends it. 16 bytes a tensor and rank. */
 tw_status_t tw_hpz_check(tw_hpz_t *hpz, uint64_t version);
-/** Whether TW_HPZ_CHECK_STEPS asks for a check at this version. */
+/** Whether TW_HPZ_CHECK_STEPS asks for a check of replicas, these or others, at this version. */
 int tw_hpz_check_due(const tw_hpz_t *hpz, uint64_t version);
 
 /* ---- what can be asked ------------------------------------------------------------------------------------- */
@@ -179,6 +181,7 @@ typedef struct tw_hpz_counters {
     uint64_t syncs[TW_HPZ_SYNC_COUNT]; /**< of units */
     uint64_t lag_blocks;               /**< blocks beyond lag_bound, after all deltas together */
     double lag_max;                    /**< largest lag of the last delta of each unit */
+    size_t lag_tensor;                 /**< where that was */
 } tw_hpz_counters_t;
 void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out);
 /** Most bytes that syncs under way take. */

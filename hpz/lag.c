@@ -79,7 +79,10 @@ static tw_status_t measure_piece(tw_hpz_t *hpz, int unit, uint32_t tensor)
         size_t at = b * (size_t)hpz->params.delta.block, from = piece.offset + at;
         double lag = block_lag(own->job.fresh + from, replica + at, own->job.master + from, own->last + from,
                                block_elems(hpz, piece, b));
-        own->lag_max = fmax(own->lag_max, lag);
+        if (lag > own->lag_max) {
+            own->lag_max = lag;
+            own->lag_tensor = t;
+        }
         if (lag > hpz->params.lag_bound) {
             hpz->counters.lag_blocks++;
             status = note_late(hpz, unit, tensor, b);

@@ -43,6 +43,7 @@ typedef struct tw_hpz_unit {
     tw_hpz_late_t *late;
     size_t n_late;
     double lag_max; /**< of the last delta */
+    size_t lag_tensor;
     tw_hpz_job_t job;
 } tw_hpz_unit_t;
 

@@ -13,7 +13,7 @@ uint16_t *replica(tw::Rank &rank, int unit)
 
 TEST_F(HpzCheck, AllRanksHearOfOneWrongReplicaAndAFullSyncMendsIt)
 {
-    expect_log("unit 1: the replica of rank 3 is not that of rank 1");
+    expect_log("unit 1: the replica of rank 3 is not that of rank 1, in tensor 3");
     tw::on_ranks({2, 2}, tw::tensors_of(100), tw::params_with(""), [](tw::Rank &rank, int r) {
         ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
         EXPECT_EQ(tw_hpz_check(rank.hpz, 1), TW_OK);

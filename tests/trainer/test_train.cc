@@ -1,12 +1,8 @@
-/* The program: its flags, a cluster in a box, and a rank that dies. */
-#include <chrono>
-#include <csignal>
+/* The program: its flags, and a cluster in a box. */
 #include <cstdlib>
-#include <dirent.h>
 #include <fstream>
 #include <jansson.h>
 #include <sstream>
-#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -93,42 +89,4 @@ TEST(Train, TrainsInAClusterAndWritesMetrics)
         json_decref(json);
     }
     EXPECT_EQ(n_lines, 6);
-}
-
-/* The process on this machine that has both in its environment; 0: none. */
-static pid_t find_rank(const std::string &mark, const std::string &rank)
-{
-    pid_t found = 0;
-    DIR *folder = opendir("/proc");
-    for (dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-        std::string environment =
-            std::string(1, '\0') + process::slurp(std::string("/proc/") + entry->d_name + "/environ");
-        std::string one('\0' + mark + '\0'), other('\0' + rank + '\0');
-        if (environment.find(one) != std::string::npos && environment.find(other) != std::string::npos) {
-            found = (pid_t)atoi(entry->d_name);
-        }
-    }
-    closedir(folder);
-    return found;
-}
-
-TEST(Train, AllEndWhenARankDiesAndNameIt)
-{
-    const std::string mark = "TW_CLUSTER_TEST_MARK=" + std::to_string(getpid());
-    process::Spec spec;
-    spec.argv = command({"--nodes", "2", "--ranks-per-node", "1", "--set", "thinwire.steps=1000000", "--set",
-                         "steps_per_print=1"});
-    spec.env = {{"TW_CLUSTER_TEST_MARK", std::to_string(getpid())}};
-    process::Child child(spec);
-    for (int i = 0; i < 600 && child.out().find("step 5/") == std::string::npos; i++) {
-        process::listen({&child}, 100);
-    }
-    ASSERT_NE(child.out().find("step 5/"), std::string::npos) << child.err();
-    pid_t victim = find_rank(mark, "RANK=1");
-    ASSERT_GT(victim, 0);
-    ASSERT_EQ(kill(victim, SIGKILL), 0);
-    process::Result result = child.wait(60);
-    EXPECT_TRUE(result.in_time);
-    EXPECT_NE(result.code, 0);
-    EXPECT_NE(result.err.find("rank 0: peer 1 failed"), std::string::npos) << result.err;
 }

@@ -1,4 +1,4 @@
-/* When to stop: a norm that is zero or not finite, a loss that jumps. */
+/* When to stop: a norm that is zero or not finite, a loss that jumps. When to say that replicas lag. */
 #include <math.h>
 
 #include "trainer/engine/state.h"
@@ -42,11 +42,30 @@ static tw_status_t alarm_norm(const tw_engine_t *engine, const tw_engine_report_
     return TW_OK;
 }
 
+/* Blocks of this rank that the last deltas have left behind: said when it begins, and then as often as steps are printed. */
+static void report_lag(tw_engine_t *engine)
+{
+    tw_hpz_counters_t counters;
+    tw_hpz_counters_get(engine->hpz, &counters);
+    uint64_t late = counters.lag_blocks - engine->lag_blocks;
+    int is_due =
+        engine->lag_blocks == 0 || engine->steps_done % (uint64_t)engine->options->steps_per_print == 0;
+    if (late > 0 && is_due) {
+        tw_warn("rank %d: step %llu: %llu blocks lag behind their masters by more than thinwire.lag_bound %g "
+                "updates, most of all in %s: %.3g%s",
+                engine->rank, (unsigned long long)engine->steps_done, (unsigned long long)late,
+                engine->options->lag_bound, engine->tensors[counters.lag_tensor].name, counters.lag_max,
+                engine->options->lag_exact ? "; they are sent exact now" : "");
+    }
+    engine->lag_blocks = counters.lag_blocks;
+}
+
 tw_status_t tw_engine_alarm(tw_engine_t *engine, const tw_engine_report_t *report, double norm)
 {
     double jump = engine->options->loss_jump;
     unsigned long long step = engine->steps_done + 1;
     tw_status_t status = alarm_norm(engine, report, norm);
+    report_lag(engine);
     if (status != TW_OK) {
         return status;
     }

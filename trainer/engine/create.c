@@ -31,9 +31,12 @@ static tw_status_t create_hpz(tw_engine_t *engine)
 {
     const tw_train_options_t *options = engine->options;
     tw_hpz_tensor_t *tensors = calloc(engine->n_tensors, sizeof(*tensors));
+    engine->names =
+        tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_tensors, sizeof(*engine->names), "names");
     tw_hpz_params_t params = {.world = engine->world,
                               .tensors = tensors,
                               .n_tensors = engine->n_tensors,
+                              .names = engine->names,
                               .replicas = engine->has_replicas,
                               .exact_delta = options->delta_exact,
                               .seed = (uint64_t)options->seed,
@@ -42,11 +45,16 @@ static tw_status_t create_hpz(tw_engine_t *engine)
                               .sync_elems = (size_t)options->allgather_bucket,
                               .take = take_replicas,
                               .take_ctx = engine};
+    if (!engine->names) {
+        free(tensors);
+        return TW_ERR_NO_MEMORY;
+    }
     if (!tensors) {
         tw_error("rank %d: out of memory for %zu tensors", engine->rank, engine->n_tensors);
         return TW_ERR_NO_MEMORY;
     }
     for (size_t t = 0; t < engine->n_tensors; t++) {
+        engine->names[t] = engine->tensors[t].name;
         tensors[t] = (tw_hpz_tensor_t){.n_elems = engine->tensors[t].n_elems,
                                        .unit = engine->tensors[t].unit,
                                        .exact = engine->tensors[t].n_dims < 2};

@@ -54,7 +54,8 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out);
 tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss);
 /** What a lossy delta owes: a full exact sync, as a checkpoint needs it. Collective; nothing to do in other modes. */
 tw_status_t tw_engine_sync(tw_engine_t *engine);
-/** Do all nodes hold the same weights? Collective. */
+/** Do all copies of weights hold the same? Of stages 0 to 2 those of all ranks, of hpZ its replicas; the log names rank and
+ *  tensor where not. Collective. */
 tw_status_t tw_engine_check(tw_engine_t *engine, int *equal);
 /** Does TW_HPZ_CHECK_STEPS ask for that now? */
 int tw_engine_check_due(const tw_engine_t *engine);

@@ -98,6 +98,7 @@ struct tw_engine {
     int rank, n_ranks, stage, has_replicas, has_delta;
     size_t n_units, n_layer, n_tensors;
     const tw_model_tensor_t *tensors;
+    const char **names; /* [n_tensors] */
     tw_engine_unit_t *units;
     tw_engine_piece_t *pieces; /* [n_tensors] */
     size_t *piece_offsets;     /* [n_tensors] in the unit's part */
@@ -128,6 +129,7 @@ struct tw_engine {
     /* the run */
     uint64_t steps_done, version;     /* version: of the weights, 1 for the first */
     double forward_sec, backward_sec; /* of this step */
+    uint64_t lag_blocks;              /* so far */
     double recent_loss;               /* moving mean, for the jump alarm; 0: none yet */
     double wait_sec;                  /* since the engine was made */
     uint64_t planned_bytes;           /* over the world */

@@ -1,5 +1,7 @@
 /* The loss of text that is not trained on; whether all nodes hold the same weights. */
 #include <math.h>
+#include <stdlib.h>
+#include <xxhash.h>
 
 #include "trainer/engine/state.h"
 
@@ -83,12 +85,51 @@ static tw_status_t fill_replicas(tw_engine_t *engine)
     return status;
 }
 
+/* Stages 0 to 2 hold whole weights on all ranks: a checksum of each tensor, [n_ranks][n_tensors]. */
+static tw_status_t compare_hashes(const tw_engine_t *engine, const uint64_t *hashes)
+{
+    for (size_t r = 1; r < (size_t)engine->n_ranks; r++) {
+        for (size_t t = 0; t < engine->n_tensors; t++) {
+            if (hashes[r * engine->n_tensors + t] != hashes[t]) {
+                tw_error("rank %d: the weights of rank %zu are not those of rank 0, in %s", engine->rank, r,
+                         engine->tensors[t].name);
+                return TW_ERR_MISMATCH;
+            }
+        }
+    }
+    return TW_OK;
+}
+
+static tw_status_t check_weights(tw_engine_t *engine)
+{
+    size_t n = (size_t)engine->n_ranks * engine->n_tensors;
+    uint64_t *hashes = calloc(n, sizeof(*hashes));
+    if (!hashes) {
+        tw_error("rank %d: out of memory for a check of weights", engine->rank);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t t = 0; t < engine->n_tensors; t++) {
+        tw_hpz_piece_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t);
+        const uint16_t *weights = engine->units[engine->tensors[t].unit].weights + whole.offset;
+        hashes[(size_t)engine->rank * engine->n_tensors + t] =
+            XXH64(weights, whole.n_elems * sizeof(*weights), t);
+    }
+    tw_coll_segment_t segment = {.dst = hashes, .n_elems = n * sizeof(*hashes)};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    tw_status_t status = tw_coll_run(engine->world, &args);
+    status = status == TW_OK ? compare_hashes(engine, hashes) : status;
+    free(hashes);
+    return status;
+}
+
 /* The check's own bytes are nobody's plan: they are left out. */
-static tw_status_t check_replicas(tw_engine_t *engine)
+static tw_status_t check_copies(tw_engine_t *engine)
 {
     tw_coll_counters_t before, after;
     tw_coll_counters_get(engine->world, &before);
-    tw_status_t status = tw_hpz_check(engine->hpz, engine->version);
+    tw_status_t status =
+        engine->has_replicas ? tw_hpz_check(engine->hpz, engine->version) : check_weights(engine);
     tw_coll_counters_get(engine->world, &after);
     engine->base.inter_node_bytes += after.inter_node_bytes - before.inter_node_bytes;
     engine->base.in_node_bytes += after.in_node_bytes - before.in_node_bytes;
@@ -99,10 +140,10 @@ tw_status_t tw_engine_check(tw_engine_t *engine, int *equal)
 {
     *equal = 0;
     tw_status_t status = tw_engine_drain(engine);
-    if (status == TW_OK && engine->has_replicas) {
+    if (status == TW_OK && (engine->has_replicas || engine->stage < 3)) {
         tw_engine_totals_t begin = tw_engine_aside_begin(engine);
-        status = engine->has_delta ? TW_OK : fill_replicas(engine);
-        status = status == TW_OK ? check_replicas(engine) : status;
+        status = engine->has_replicas && !engine->has_delta ? fill_replicas(engine) : TW_OK;
+        status = status == TW_OK ? check_copies(engine) : status;
         tw_engine_aside_end(engine, TW_ENGINE_UPKEEP, &begin);
     }
     *equal = status == TW_OK;
@@ -111,7 +152,7 @@ tw_status_t tw_engine_check(tw_engine_t *engine, int *equal)
 
 int tw_engine_check_due(const tw_engine_t *engine)
 {
-    return engine->has_delta && tw_hpz_check_due(engine->hpz, engine->version);
+    return (engine->has_delta || engine->stage < 3) && tw_hpz_check_due(engine->hpz, engine->version);
 }
 
 double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks)

@@ -95,15 +95,20 @@ std::vector<tw_status_t> train_apart(const std::vector<std::string> &one,
 
 Outcome train(int n_nodes, int ranks_per_node, const std::vector<std::string> &sets)
 {
+    std::vector<int> node_of;
+    for (int rank = 0; rank < n_nodes * ranks_per_node; rank++) {
+        node_of.push_back(rank / ranks_per_node);
+    }
+    return train_on(node_of, sets);
+}
+
+Outcome train_on(const std::vector<int> &node_of, const std::vector<std::string> &sets)
+{
     std::vector<std::string> all = tiny_sets();
     all.insert(all.end(), sets.begin(), sets.end());
     std::vector<const char *> pointers;
     for (const std::string &set : all) {
         pointers.push_back(set.c_str());
-    }
-    std::vector<int> node_of;
-    for (int rank = 0; rank < n_nodes * ranks_per_node; rank++) {
-        node_of.push_back(rank / ranks_per_node);
     }
     std::vector<Outcome> outcomes(node_of.size());
     run_ranks(node_of, [&](int rank, tw_coll_t *world) {

@@ -39,6 +39,9 @@ std::vector<tw_status_t> train_apart(const std::vector<std::string> &one,
 /** n_nodes x ranks_per_node ranks train a tiny GPT on a made-up text; sets as of --set. All ranks must report the same. */
 Outcome train(int n_nodes, int ranks_per_node, const std::vector<std::string> &sets);
 
+/** The same where they are put: node_of as above. */
+Outcome train_on(const std::vector<int> &node_of, const std::vector<std::string> &sets);
+
 /** "thinwire.data=..." of that text, and the tiny model's shape. */
 std::vector<std::string> tiny_sets();
 

@@ -137,6 +137,35 @@ TEST_F(TrainEngine, ABucketBoundsTheChangesUnderWay)
     }
 }
 
+/* Where ranks hold the same weights, a rank that does not is named, and the tensor. */
+TEST_F(TrainEngine, CopiesThatDifferAreNamed)
+{
+    expect_log("the weights of rank 2 are not those of rank 0, in transformer.h.0.mlp.c_fc.weight");
+    expect_log("unit 2: the replica of rank 2 is not that of rank 0, in transformer.h.1.");
+    const std::vector<std::string> all = {"zero_optimization.stage=0", "zero_optimization.stage=1",
+                                          "zero_optimization.stage=2", "thinwire.delta_exact=y"};
+    for (const std::string &set : all) {
+        run({0, 0, 1, 1}, {set}, [&](int rank, tw_engine_t *engine, tw_model_t *) {
+            tw_trainer_step_t step;
+            int equal = 0;
+            ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);
+            ASSERT_EQ(tw_engine_check(engine, &equal), TW_OK);
+            EXPECT_EQ(equal, 1) << set;
+            for (size_t t = 0; t < engine->n_tensors && rank == 2; t++) {
+                if (std::string(engine->tensors[t].name) == "transformer.h.0.mlp.c_fc.weight" &&
+                    engine->stage < 3) {
+                    engine->units[1].weights[tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t).offset] ^= 1;
+                }
+            }
+            if (engine->stage == 3 && rank == 2) {
+                const_cast<uint16_t *>(tw_hpz_replica(engine->hpz, 2))[0] ^= 1;
+            }
+            ASSERT_EQ(tw_engine_check(engine, &equal), TW_OK);
+            EXPECT_EQ(equal, 0) << set;
+        });
+    }
+}
+
 TEST_F(TrainEngine, ALossyDeltasSyncBringsTheMastersBack)
 {
     run({0, 0, 1, 1}, {"thinwire.delta_bits=4"}, [&](int, tw_engine_t *engine, tw_model_t *) {

@@ -88,6 +88,38 @@ TEST_F(TrainFeatures, OddShapesAndPartsOfNothing)
     }
 }
 
+/* With a bound that everything exceeds, late blocks are named, and on request follow exactly. */
+TEST_F(TrainFeatures, WhatLagsIsNamedAndSentExact)
+{
+    expect_log(
+        "blocks lag behind their masters by more than thinwire.lag_bound 0.001 updates, most of all in "
+        "transformer.");
+    const char *bits = "thinwire.delta_bits=4", *bound = "thinwire.lag_bound=1e-3",
+               *schedule = "scheduler.type=none";
+    tw::Outcome exact, counted, sent;
+    double bytes = volume({bits, schedule});
+    volume({schedule}, &exact);
+    EXPECT_EQ(volume({bits, schedule, bound}, &counted), bytes);
+    EXPECT_GT(counted.result.lag_blocks, 0u);
+    EXPECT_GT(volume({bits, schedule, bound, "thinwire.lag_exact=y"}, &sent), bytes + 0.1);
+    EXPECT_NE(sent.losses(), counted.losses());
+    /* closer to what no delta gives */
+    EXPECT_LT(std::fabs(sent.result.last_loss - exact.result.last_loss),
+              std::fabs(counted.result.last_loss - exact.result.last_loss));
+}
+
+/* Parts of weights need as many ranks on each node. */
+TEST_F(TrainFeatures, NodesOfUnequalSizeAreRefused)
+{
+    expect_log(
+        "5 ranks on 2 nodes, but more than 2 on node 0: the parts of the weights need as many ranks on "
+        "each");
+    allow_log("gave the job up");
+    for (const char *stage : {"zero_optimization.stage=0", "zero_optimization.stage=3"}) {
+        EXPECT_EQ(tw::train_on({0, 0, 0, 1, 1}, {stage}).status, TW_ERR_UNSUPPORTED);
+    }
+}
+
 TEST_F(TrainFeatures, ALossThatJumpsStopsTheRun)
 {
     expect_log("the loss jumped");
