@@ -3,11 +3,12 @@
  * NCCL's rings go once through all ranks, so that each node is entered and left once. Its tree is two binary trees over the nodes,
  * each for half the data: a node is inside one and a leaf in the other, so it sends and receives every byte twice; with
  * two nodes, once. Inside a node a tree is a chain. NVLS and both kinds of collnet leave the way between nodes to a
- * collnet plugin, which over Ethernet has to move what a ring over the nodes moves. */
+ * collnet plugin, which over Ethernet has to move what a ring over the nodes moves, but for what a codec of ours saves. */
 #include "plugin/nccl/tuner/tuner.h"
 
 typedef struct shape {
     double ranks, nodes, local; /* local: most ranks of a node */
+    double collnet_bytes;       /* as tw_tuner_constants_t has it */
 } shape_t;
 
 typedef struct volume {
@@ -52,11 +53,11 @@ static volume_t tree(const shape_t *shape, double node_rounds)
 
 static volume_t collnet(int func, const shape_t *shape, double node_rounds)
 {
-    double times = is_half(func) ? 1 : 2;
+    double times = is_half(func) ? 1 : 2, encoded = is_half(func) ? 1 : shape->collnet_bytes;
 
     return (volume_t){.inter_rounds = times * (shape->nodes - 1),
                       .node_rounds = node_rounds,
-                      .inter_bytes = times * (shape->nodes - 1) / shape->nodes,
+                      .inter_bytes = times * encoded * (shape->nodes - 1) / shape->nodes,
                       .node_bytes = times};
 }
 
@@ -112,7 +113,11 @@ double tw_tuner_time_us(const tw_tuner_t *tuner, const tw_tuner_op_t *op, int al
     const tw_tuner_constants_t *constants = &tuner->constants;
     size_t local = (tuner->n_ranks + tuner->n_nodes - 1) / tuner->n_nodes;
     shape_t shape = {
-        .ranks = (double)tuner->n_ranks, .nodes = (double)tuner->n_nodes, .local = (double)local};
+        .ranks = (double)tuner->n_ranks,
+        .nodes = (double)tuner->n_nodes,
+        .local = (double)local,
+        .collnet_bytes = constants->collnet_bytes,
+    };
     volume_t volume;
     double rounds, inter, node;
 

@@ -1,7 +1,10 @@
 /* The tuner's variables, and what is built in. */
 #include "plugin/nccl/tuner/tuner.h"
 
+#include "plugin/nccl/collnet/collnet.h"
 #include "plugin/plugin.h"
+
+#define CODEC_ELEMS ((size_t)1 << 20)
 
 #define FIELD(member) offsetof(tw_tuner_options_t, member)
 
@@ -54,12 +57,25 @@ void tw_tuner_constants_init(tw_tuner_constants_t *constants)
                   [TW_NCCL_LL128] = {.alpha_us = 3, .bytes = 128.0 / 120},
                   [TW_NCCL_SIMPLE] = {.alpha_us = 9, .bytes = 1}},
         .collnet_min_bytes = (size_t)1 << 20,
+        .collnet_bytes = 1,
     };
     for (int algo = 0; algo < TW_NCCL_ALGOS; ++algo) {
         constants->share[algo] = 1;
     }
     constants->share[TW_NCCL_TREE] = 0.92;
     constants->share[TW_NCCL_PAT] = 0.75;
+}
+
+static tw_status_t read_codec(tw_tuner_constants_t *constants)
+{
+    tw_collnet_settings_t settings;
+    tw_status_t status = tw_collnet_settings_read(&settings);
+
+    if (status == TW_OK && settings.is_lossy) {
+        constants->collnet_bytes = (double)tw_quant_encoded_bytes(&settings.codec, CODEC_ELEMS) /
+                                   (double)(CODEC_ELEMS * tw_type_bytes(TW_TYPE_BF16));
+    }
+    return status;
 }
 
 static void log_constants(const tw_tuner_constants_t *constants, const char *file)
@@ -79,7 +95,8 @@ tw_status_t tw_tuner_configure(tw_tuner_constants_t *constants, int *explain)
         return status;
     }
     tw_tuner_constants_init(&read);
-    if (options.file[0] != '\0') {
+    status = read_codec(&read);
+    if (status == TW_OK && options.file[0] != '\0') {
         status = tw_tuner_file_read(options.file, &read);
     }
     if (status == TW_OK) {

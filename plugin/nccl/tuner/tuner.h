@@ -38,6 +38,9 @@ typedef struct tw_tuner_constants {
         [TW_NCCL_ALGOS]; /**< of the links' speed that an algorithm reaches with long messages, up to 1 */
     size_t
         collnet_min_bytes; /**< shorter all-reduces do not go through collnet: it always sends whole chunks */
+    /** What the collnet sends between nodes for each byte of an all-reduce, beside exact ones of bf16: a tuner is not told the type,
+     *  and fp32 saves more. 1: TW_ALLREDUCE_CODEC is exact. */
+    double collnet_bytes;
 } tw_tuner_constants_t;
 
 /** 1 Gb/s Ethernet between nodes and PCIe inside. What protocols and algorithms cost is as NCCL 2.28 has it. */

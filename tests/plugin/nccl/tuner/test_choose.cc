@@ -72,6 +72,34 @@ TEST_F(Choose, TheCrossingMovesWithTheLink)
     EXPECT_EQ(choice(fast, TW_NCCL_ALL_REDUCE, bytes, allowed(false)).substr(0, 4), "tree");
 }
 
+/* Exact, it sends what a ring sends; who asks for a codec gets it where it sends less. */
+TEST_F(Choose, LongAllReducesGoWhereTheCodecIs)
+{
+    const size_t bytes = 64 << 20;
+    tw_tuner_t it = tuner(4, 4);
+    EXPECT_EQ(choice(it, TW_NCCL_ALL_REDUCE, bytes, allowed(true)), "ring/simple");
+    it.constants.collnet_bytes = 0.5;
+    EXPECT_EQ(choice(it, TW_NCCL_ALL_REDUCE, bytes, allowed(true)), "collnet_chain/simple");
+    EXPECT_NE(choice(it, TW_NCCL_ALL_REDUCE, 1 << 19, allowed(true)), "collnet_chain/simple");
+    it.constants.collnet_bytes = 1.02;
+    EXPECT_EQ(choice(it, TW_NCCL_ALL_REDUCE, bytes, allowed(true)), "ring/simple");
+}
+
+TEST_F(Choose, TheCodecIsTheCollnets)
+{
+    tw_tuner_constants_t constants;
+    int explains = 0;
+    ASSERT_EQ(tw_tuner_configure(&constants, &explains), TW_OK);
+    EXPECT_EQ(constants.collnet_bytes, 1);
+    set_env("TW_ALLREDUCE_CODEC", "int8");
+    ASSERT_EQ(tw_tuner_configure(&constants, &explains), TW_OK);
+    EXPECT_NEAR(constants.collnet_bytes, 0.5 + 1.0 / 2048, 1e-9);
+    set_env("TW_ALLREDUCE_CODEC", "int9");
+    expect_log("TW_ALLREDUCE_CODEC=int9");
+    allow_log("int9");
+    EXPECT_EQ(tw_tuner_configure(&constants, &explains), TW_ERR_CONFIG);
+}
+
 TEST_F(Choose, SmallAllReducesStayOffCollnet)
 {
     const Table out = filled(tuner(4, 4), TW_NCCL_ALL_REDUCE, (1 << 20) - 1, allowed(true));
