@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,8 +13,6 @@
 #include "bench/net/net.h"
 
 #define MEET_SEC 20.0
-
-extern const tw_nccl_net_v12_t ncclNetPlugin_v12;
 
 /* ---- words between the ends --------------------------------------------------------------------------------- */
 
@@ -101,18 +101,49 @@ static tw_status_t from_nccl(tw_nccl_result_t result, const char *what)
     return TW_OK;
 }
 
-tw_status_t net_end_init(net_end_t *end)
+static void log_line(tw_nccl_log_level_t level, unsigned long subsystems, const char *file, int line,
+                     const char *format, ...)
 {
-    const char *rank = getenv("RANK");
-    const int yes = 1;
+    va_list args;
 
-    *end = (net_end_t){.rank = rank && rank[0] == '1', .word_fd = -1};
-    tw_status_t status = end->rank ? go_to_other(&end->word_fd) : wait_for_other(&end->word_fd);
-    if (status) {
-        return status;
+    (void)subsystems, (void)file, (void)line;
+    if (level > TW_NCCL_LOG_WARN) {
+        return;
     }
-    (void)setsockopt(end->word_fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-    return from_nccl(ncclNetPlugin_v12.init(&end->context, 1, NULL, NULL, NULL), "init");
+    va_start(args, format);
+    (void)vfprintf(stderr, format, args);
+    va_end(args);
+    (void)fputc('\n', stderr);
+}
+
+static tw_status_t meet_other(net_end_t *end)
+{
+    const int yes = 1;
+    const char *rank = getenv("RANK");
+
+    end->rank = rank && rank[0] == '1';
+    end->owns_word = 1;
+    tw_status_t status = end->rank ? go_to_other(&end->word_fd) : wait_for_other(&end->word_fd);
+    if (!status) {
+        (void)setsockopt(end->word_fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    }
+    return status;
+}
+
+tw_status_t net_end_init(net_end_t *end, const tw_nccl_net_v12_t *net, const net_end_t *beside)
+{
+    tw_nccl_logger_t logger = beside ? log_line : NULL; /* ours has a log already */
+    tw_status_t status = TW_OK;
+    int config = -1; /* no traffic class */
+
+    *end = (net_end_t){.net = net, .word_fd = -1};
+    if (beside) {
+        end->rank = beside->rank;
+        end->word_fd = beside->word_fd;
+    } else {
+        status = meet_other(end);
+    }
+    return status ? status : from_nccl(net->init(&end->context, 1, &config, logger, NULL), "init");
 }
 
 /* One in each direction. */
@@ -121,21 +152,21 @@ static tw_status_t connect_pair(net_end_t *end, int dev, void **sender, void **r
     char own[TW_NCCL_HANDLE_BYTES], other[TW_NCCL_HANDLE_BYTES];
     void *listener = NULL, *device_handle = NULL;
 
-    tw_status_t status = from_nccl(ncclNetPlugin_v12.listen(end->context, dev, own, &listener), "listen");
+    tw_status_t status = from_nccl(end->net->listen(end->context, dev, own, &listener), "listen");
     if (status) {
         return status;
     }
     status = swap(end, own, other, sizeof(own));
     while (!status && (!*sender || !*receiver)) {
         if (!*sender) {
-            status = from_nccl(ncclNetPlugin_v12.connect(end->context, dev, other, sender, &device_handle),
-                               "connect");
+            status =
+                from_nccl(end->net->connect(end->context, dev, other, sender, &device_handle), "connect");
         }
         if (!status && !*receiver) {
-            status = from_nccl(ncclNetPlugin_v12.accept(listener, receiver, &device_handle), "accept");
+            status = from_nccl(end->net->accept(listener, receiver, &device_handle), "accept");
         }
     }
-    (void)ncclNetPlugin_v12.close_listen(listener);
+    (void)end->net->close_listen(listener);
     return status;
 }
 
@@ -143,7 +174,7 @@ tw_status_t net_end_connect(net_end_t *end, int n_connections)
 {
     int n_devices = 0;
 
-    tw_status_t status = from_nccl(ncclNetPlugin_v12.devices(&n_devices), "devices");
+    tw_status_t status = from_nccl(end->net->devices(&n_devices), "devices");
     while (!status && end->n_connections < n_connections) {
         const int i = end->n_connections++;
         end->sender[i] = end->receiver[i] = NULL;
@@ -155,16 +186,21 @@ tw_status_t net_end_connect(net_end_t *end, int n_connections)
 void net_end_disconnect(net_end_t *end)
 {
     for (; end->n_connections; end->n_connections--) {
-        (void)ncclNetPlugin_v12.close_send(end->sender[end->n_connections - 1]);
-        (void)ncclNetPlugin_v12.close_recv(end->receiver[end->n_connections - 1]);
+        const int i = end->n_connections - 1;
+        if (end->sender[i]) {
+            (void)end->net->close_send(end->sender[i]);
+        }
+        if (end->receiver[i]) {
+            (void)end->net->close_recv(end->receiver[i]);
+        }
     }
 }
 
 void net_end_cleanup(net_end_t *end)
 {
     net_end_disconnect(end);
-    (void)ncclNetPlugin_v12.finalize(end->context);
-    if (end->word_fd >= 0) {
+    (void)end->net->finalize(end->context);
+    if (end->owns_word && end->word_fd >= 0) {
         close(end->word_fd);
     }
 }

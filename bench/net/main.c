@@ -7,22 +7,31 @@
 #include "bench/net/net.h"
 #include "flags/flags.h"
 
-#define SECONDS 1.0
+#define SECONDS 0.5
+#define PAIRS 3
+#define PAIRS_MAX 101
 #define SIZES_MAX 32
+#define WHY_BYTES 256
+#define NCCL_SOCKET "nccl-socket"
+#define TCP "tcp"
+
+extern const tw_nccl_net_v12_t ncclNetPlugin_v12;
 
 typedef struct options {
     size_t sizes[SIZES_MAX];
     int connections[SIZES_MAX];
     int n_sizes, n_connections, n_nics;
     double link_bps, seconds;
-    const char *json;
+    int n_pairs;
+    const char *peer; /**< NULL: none */
+    const char *json, *nccl;
 } options_t;
 
-enum { KEY_NICS = 256, KEY_SECONDS, KEY_JSON };
+enum { KEY_NICS = 256, KEY_SECONDS, KEY_JSON, KEY_PEER, KEY_NCCL, KEY_ITERS };
 
 static const char doc[] = "Latency and bandwidth of the NCCL net plugin between two nodes of a cluster in a "
                           "box, called as NCCL calls it, beside "
-                          "one TCP stream (iperf3) of the same link.";
+                          "one TCP stream (iperf3) of the same link, and NCCL's own sockets.";
 
 static const struct argp_option flags[] = {
     {.name = "sizes", .key = 's', .arg = "LIST", .doc = "Message sizes (default: 8,4K,64K,512K,4M,64M)"},
@@ -32,7 +41,20 @@ static const struct argp_option flags[] = {
      .key = 'l',
      .arg = "RATE",
      .doc = "Rate of each interface's link: 1gbit, none (default: 1gbit)"},
-    {.name = "seconds", .key = KEY_SECONDS, .arg = "S", .doc = "For each line's bandwidth (default: 1)"},
+    {.name = "seconds", .key = KEY_SECONDS, .arg = "S", .doc = "For each line's bandwidth (default: 0.5)"},
+    {.name = "iters",
+     .key = KEY_ITERS,
+     .arg = "N",
+     .doc = "Measurements of each line, of which the median counts; with a peer, as many pairs (default: 3)"},
+    {.name = "peer",
+     .key = KEY_PEER,
+     .arg = "tcp|nccl-socket",
+     .doc =
+         "In turn with ours, measure plain TCP sockets, or NCCL's own transport, which needs a GPU's driver"},
+    {.name = "nccl",
+     .key = KEY_NCCL,
+     .arg = "FILE",
+     .doc = "NCCL's library (default: libnccl.so.2, where the loader finds it)"},
     {.name = "json", .key = KEY_JSON, .arg = "FILE", .doc = "Append a line of JSON for each line"},
     {0},
 };
@@ -80,95 +102,266 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_JSON:
         options->json = arg;
         return 0;
+    case KEY_ITERS:
+        options->n_pairs = (int)tw_flag_int(state, "iters", arg, 1, PAIRS_MAX);
+        return 0;
+    case KEY_PEER:
+        if (strcmp(arg, NCCL_SOCKET) != 0 && strcmp(arg, TCP) != 0) {
+            argp_error(state, "--peer: %s or %s", TCP, NCCL_SOCKET);
+        }
+        options->peer = arg;
+        return 0;
+    case KEY_NCCL:
+        options->nccl = arg;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
-/* ---- an end ------------------------------------------------------------------------------------------------- */
+/* ---- lines -------------------------------------------------------------------------------------------------- */
 
-static void write_json(FILE *out, const options_t *options, const net_row_t *row, double tcp_bps)
+/** A run: both transports, and where their lines go. */
+typedef struct run {
+    const options_t *options;
+    net_end_t ours, peer;
+    int has_peer;
+    double tcp_bps;
+    FILE *json;
+    int n_bad;
+} run_t;
+
+/** A line, and how many times better ours is: the median of the pairs, 0 without any. */
+typedef struct line {
+    net_row_t row;
+    double by_latency, by_bandwidth;
+} line_t;
+
+static double lower(double a, double b)
 {
+    return a < b ? a : b;
+}
+
+static void write_json(const run_t *run, const char *peer, const line_t *line)
+{
+    const net_row_t *row = &line->row;
     tw_json_t *json = tw_json_create();
-    tw_json_add_string(json, "peer", "thinwire");
+    tw_json_add_string(json, "peer", peer);
     tw_json_add_int(json, "bytes", (int64_t)row->bytes);
     tw_json_add_int(json, "connections", row->connections);
-    tw_json_add_int(json, "nics", options->n_nics);
-    tw_json_add_double(json, "link_bps", options->link_bps);
+    tw_json_add_int(json, "nics", run->options->n_nics);
+    tw_json_add_double(json, "link_bps", run->options->link_bps);
     tw_json_add_bool(json, "both_ways", row->both_ways);
     tw_json_add_double(json, "latency_us", row->latency_us);
     tw_json_add_double(json, "bandwidth_GBps", row->bandwidth_GBps);
-    tw_json_add_double(json, "tcp_GBps", tcp_bps / 8e9);
+    tw_json_add_double(json, "tcp_GBps", run->tcp_bps / 8e9);
+    if (line->by_latency > 0) {
+        tw_json_add_double(json, "ratio_to_peer", lower(line->by_latency, line->by_bandwidth));
+        tw_json_add_double(json, "ratio_of_latency", line->by_latency);
+        tw_json_add_double(json, "ratio_of_bandwidth", line->by_bandwidth);
+    }
     tw_json_add_bool(json, "ok", row->ok);
-    (void)tw_json_write_line(json, out);
+    (void)tw_json_write_line(json, run->json);
     tw_json_destroy(json);
 }
 
-static void print_row(const options_t *options, const net_row_t *row, double tcp_bps, FILE *json)
+static void print_line(run_t *run, const char *peer, const line_t *line)
 {
-    printf("%12zu %11d %5s %12.1f %12.4f %10.2f %3s\n", row->bytes, row->connections,
+    const net_row_t *row = &line->row;
+    run->n_bad += !row->ok;
+    if (run->ours.rank) {
+        return;
+    }
+    printf("%12s %12zu %11d %5s %12.1f %12.4f %10.2f", peer, row->bytes, row->connections,
            row->both_ways ? "both" : "one", row->latency_us, row->bandwidth_GBps,
-           tcp_bps > 0 ? row->bandwidth_GBps * 8e9 / tcp_bps : 0, row->ok ? "yes" : "NO");
+           run->tcp_bps > 0 ? row->bandwidth_GBps * 8e9 / run->tcp_bps : 0);
+    if (line->by_latency > 0) {
+        printf(" %10.2f %10.2f", line->by_latency, line->by_bandwidth);
+    } else {
+        printf(" %10s %10s", "-", "-");
+    }
+    printf(" %3s\n", row->ok ? "yes" : "NO");
     (void)fflush(stdout);
-    if (json) {
-        write_json(json, options, row, tcp_bps);
+    if (run->json) {
+        write_json(run, peer, line);
     }
 }
 
-static void print_head(const options_t *options, double tcp_bps)
+static void print_head(const run_t *run, const char *why_no_peer)
 {
+    const options_t *options = run->options;
     char note[TW_CLUSTER_TEXT_BYTES];
+    if (run->ours.rank) {
+        return;
+    }
     printf("# thinwire net: 2 nodes, %d interface(s) of %.0f Mb/s (0: not shaped)%s%s\n", options->n_nics,
            options->link_bps / 1e6, *tw_cluster_note(note) ? "; " : "", note);
-    printf("# one TCP stream through one link (iperf3): %.0f Mb/s\n", tcp_bps / 1e6);
-    printf("#\n#      bytes connections  ways latency (us)       (GB/s)     of TCP  ok\n");
+    printf("# one TCP stream through one link (iperf3): %.0f Mb/s\n", run->tcp_bps / 1e6);
+    if (*why_no_peer) {
+        printf("# no figures of %s: %s\n", options->peer, why_no_peer);
+    }
+    printf("# better: how many times ours is better than the peer, median of %d pairs\n", options->n_pairs);
+    printf(
+        "#\n#       peer        bytes connections  ways latency (us)       (GB/s)     of TCP    better:     "
+        "better:  ok\n#%96s\n",
+        "latency  bandwidth");
 }
 
-static tw_status_t measure_all(net_end_t *end, const options_t *options, double tcp_bps, FILE *json,
-                               int *n_bad)
+/* ---- measuring ---------------------------------------------------------------------------------------------- */
+
+/** Figures of the pairs, apart. */
+typedef struct figures {
+    double latency_us[PAIRS_MAX], bandwidth_GBps[PAIRS_MAX];
+} figures_t;
+
+static tw_status_t measure_once(run_t *run, net_end_t *end, line_t *line, figures_t *figures, int i)
 {
+    const options_t *options = run->options;
+    net_row_t row = line->row;
+    tw_status_t status = net_measure(end, &row, options->seconds, options->link_bps * options->n_nics);
+    figures->latency_us[i] = row.latency_us;
+    figures->bandwidth_GBps[i] = row.bandwidth_GBps;
+    line->row.ok = line->row.ok && row.ok;
+    return status;
+}
+
+static double median_ratio(const double *over, const double *under, int n)
+{
+    double ratios[PAIRS_MAX];
+    for (int i = 0; i < n; i++) {
+        ratios[i] = over[i] / under[i];
+    }
+    return tw_median(ratios, (size_t)n);
+}
+
+/** In turn, so that what comes and goes on the machine meets both. */
+static tw_status_t measure_line(run_t *run, size_t bytes, int connections, int both_ways)
+{
+    static figures_t ours, peer;
+    const int n = run->options->n_pairs;
+    line_t line = {.row = {.bytes = bytes, .connections = connections, .both_ways = both_ways, .ok = 1}};
+    line_t peer_line = line;
+    tw_status_t status = TW_OK;
+    for (int i = 0; i < n && !status; i++) {
+        status = measure_once(run, &run->ours, &line, &ours, i);
+        if (!status && run->has_peer) {
+            status = measure_once(run, &run->peer, &peer_line, &peer, i);
+        }
+    }
+    if (status) {
+        return status;
+    }
+    if (run->has_peer) {
+        line.by_latency = median_ratio(peer.latency_us, ours.latency_us, n);
+        line.by_bandwidth = median_ratio(ours.bandwidth_GBps, peer.bandwidth_GBps, n);
+        peer_line.row.latency_us = tw_median(peer.latency_us, (size_t)n);
+        peer_line.row.bandwidth_GBps = tw_median(peer.bandwidth_GBps, (size_t)n);
+    }
+    line.row.latency_us = tw_median(ours.latency_us, (size_t)n);
+    line.row.bandwidth_GBps = tw_median(ours.bandwidth_GBps, (size_t)n);
+    print_line(run, "thinwire", &line);
+    if (run->has_peer) {
+        print_line(run, run->options->peer, &peer_line);
+    }
+    return TW_OK;
+}
+
+static tw_status_t measure_all(run_t *run)
+{
+    const options_t *options = run->options;
     tw_status_t status = TW_OK;
     for (int c = 0; c < options->n_connections && !status; c++) {
-        status = net_end_connect(end, options->connections[c]);
-        for (int s = 0; s < 2 * options->n_sizes && !status; s++) {
-            net_row_t row = {
-                .bytes = options->sizes[s / 2], .connections = options->connections[c], .both_ways = s % 2};
-            status = net_measure(end, &row, options->seconds, options->link_bps * options->n_nics);
-            *n_bad += !status && !row.ok;
-            if (!status && !end->rank) {
-                print_row(options, &row, tcp_bps, json);
-            }
+        status = net_end_connect(&run->ours, options->connections[c]);
+        if (!status && run->has_peer) {
+            status = net_end_connect(&run->peer, options->connections[c]);
         }
-        net_end_disconnect(end);
+        for (int s = 0; s < 2 * options->n_sizes && !status; s++) {
+            status = measure_line(run, options->sizes[s / 2], options->connections[c], s % 2);
+        }
+        net_end_disconnect(&run->ours);
+        if (run->has_peer) {
+            net_end_disconnect(&run->peer);
+        }
     }
     return status;
 }
 
+/* ---- an end ------------------------------------------------------------------------------------------------- */
+
+static const tw_nccl_net_v12_t *find_peer(const options_t *options, char *why)
+{
+    if (!options->peer) {
+        return NULL;
+    }
+    return strcmp(options->peer, TCP) == 0 ? &net_tcp : net_peer_open(options->nccl, why, WHY_BYTES);
+}
+
+/** NCCL's sockets ask CUDA for the current device when they connect: without a driver that is as far as they come, at both ends. */
+static int can_connect(run_t *run, char *why)
+{
+    const tw_status_t status = net_end_connect(&run->peer, 1);
+    net_end_disconnect(&run->peer);
+    if (status) {
+        (void)snprintf(why, WHY_BYTES,
+                       "it is there, but cannot connect, for which NCCL wants CUDA to name a GPU");
+    }
+    return !status;
+}
+
+/** Both ends have a peer, or neither. */
+static tw_status_t open_peer(run_t *run, char *why)
+{
+    const tw_nccl_net_v12_t *net = find_peer(run->options, why);
+    double other;
+    tw_status_t status = net_end_swap(&run->ours, net != NULL, &other);
+    if (status || !net || other == 0) {
+        return status;
+    }
+    status = net_end_init(&run->peer, net, &run->ours);
+    run->has_peer = !status && can_connect(run, why);
+    return status;
+}
+
+static tw_status_t open_json(run_t *run)
+{
+    const char *path = run->options->json;
+    if (!path || run->ours.rank) {
+        return TW_OK;
+    }
+    run->json = fopen(path, "ae");
+    if (!run->json) {
+        tw_error("bench: %s: %s", path, strerror(errno));
+        return TW_ERR_IO;
+    }
+    return TW_OK;
+}
+
 static int run_end(const options_t *options)
 {
-    net_end_t end;
-    double tcp_bps = 0;
-    int n_bad = 0;
-    tw_status_t status = net_end_init(&end);
-    FILE *json = options->json && !end.rank ? fopen(options->json, "ae") : NULL;
-    if (options->json && !end.rank && !json) {
-        tw_error("bench: %s: %s", options->json, strerror(errno));
-        status = TW_ERR_IO;
+    char why[WHY_BYTES] = "";
+    run_t run = {.options = options};
+    tw_status_t status = net_end_init(&run.ours, &ncclNetPlugin_v12, NULL);
+    if (!status) {
+        status = open_json(&run);
     }
     if (!status) {
-        status = net_iperf(&end, &tcp_bps);
+        status = open_peer(&run, why);
     }
     if (!status) {
-        if (!end.rank) {
-            print_head(options, tcp_bps);
-        }
-        status = measure_all(&end, options, tcp_bps, json, &n_bad);
+        status = net_iperf(&run.ours, &run.tcp_bps);
     }
-    net_end_cleanup(&end);
-    if (json) {
-        (void)fclose(json);
+    if (!status) {
+        print_head(&run, why);
+        status = measure_all(&run);
     }
-    return status || n_bad;
+    if (run.has_peer) {
+        net_end_cleanup(&run.peer);
+    }
+    net_end_cleanup(&run.ours);
+    if (run.json) {
+        (void)fclose(run.json);
+    }
+    return status || run.n_bad;
 }
 
 int main(int argc, char **argv)
@@ -180,7 +373,9 @@ int main(int argc, char **argv)
                          .n_connections = 2,
                          .n_nics = 1,
                          .link_bps = 1e9,
-                         .seconds = SECONDS};
+                         .seconds = SECONDS,
+                         .n_pairs = PAIRS,
+                         .nccl = "libnccl.so.2"};
     int code = 1;
     tw_flags_parse(&argp, argc, argv, 0, &options);
     if (getenv("RANK")) {

@@ -7,14 +7,13 @@
 /** Messages under way on a connection: as many steps as NCCL has. */
 #define WINDOW 8
 #define ROUND_TRIPS 200
-#define ROUND_TRIPS_MIN 5
+#define ROUND_TRIPS_MIN 3
 #define MESSAGES_MIN 4
 #define MESSAGES_MAX 20000
 
-extern const tw_nccl_net_v12_t ncclNetPlugin_v12;
-
 /** One direction of one connection. */
 typedef struct lane {
+    const tw_nccl_net_v12_t *net;
     int is_send;
     void *comm;
     size_t bytes;
@@ -33,17 +32,18 @@ static void lane_cleanup(lane_t *lane)
     }
 }
 
-static tw_status_t lane_init(lane_t *lane, void *comm, int is_send, size_t bytes)
+/** Room for so many messages under way, at most a window. */
+static tw_status_t lane_reserve(lane_t *lane, int n)
 {
-    *lane = (lane_t){.is_send = is_send, .comm = comm, .bytes = bytes, .ok = 1};
-    for (int i = 0; i < WINDOW; i++) {
-        lane->buffer[i] = tw_buffer_alloc(bytes + sizeof(int));
+    for (int i = 0; i < n && i < WINDOW; i++) {
+        if (lane->buffer[i]) {
+            continue;
+        }
+        lane->buffer[i] = tw_buffer_alloc_zero(lane->bytes + sizeof(int));
         if (!lane->buffer[i]) {
-            tw_error("bench: out of memory for messages of %zu bytes", bytes);
-            lane_cleanup(lane);
+            tw_error("bench: out of memory for messages of %zu bytes", lane->bytes);
             return TW_ERR_NO_MEMORY;
         }
-        memset(lane->buffer[i], 0, bytes + sizeof(int));
     }
     return TW_OK;
 }
@@ -81,11 +81,10 @@ static tw_status_t lane_post(lane_t *lane)
 
     if (lane->is_send) {
         stamp(lane, lane->posted);
-        result = ncclNetPlugin_v12.isend(lane->comm, data, lane->bytes, tag, lane->comm, NULL,
-                                         &lane->request[slot]);
+        result = lane->net->isend(lane->comm, data, lane->bytes, tag, lane->comm, NULL, &lane->request[slot]);
     } else {
-        result = ncclNetPlugin_v12.irecv(lane->comm, 1, &data, &lane->bytes, &tag, &lane->comm, NULL,
-                                         &lane->request[slot]);
+        result = lane->net->irecv(lane->comm, 1, &data, &lane->bytes, &tag, &lane->comm, NULL,
+                                  &lane->request[slot]);
     }
     lane->posted += result == TW_NCCL_SUCCESS && lane->request[slot];
     return result == TW_NCCL_SUCCESS ? TW_OK : TW_ERR_NCCL;
@@ -95,7 +94,7 @@ static tw_status_t lane_test(lane_t *lane)
 {
     int done = 0, bytes = 0;
 
-    if (ncclNetPlugin_v12.test(lane->request[lane->done % WINDOW], &done, &bytes) != TW_NCCL_SUCCESS) {
+    if (lane->net->test(lane->request[lane->done % WINDOW], &done, &bytes) != TW_NCCL_SUCCESS) {
         return TW_ERR_NCCL;
     }
     if (done) {
@@ -159,12 +158,16 @@ static tw_status_t measure_latency(const net_end_t *end, lane_t *out, lane_t *in
 static tw_status_t measure_bandwidth(const net_end_t *end, lane_t *lanes, int n_lanes, int n, net_row_t *row)
 {
     double other = 0, own = 0;
-    tw_status_t status = net_end_meet(end);
-    const double start = tw_time_sec();
+    tw_status_t status = TW_OK;
 
-    for (int i = 0; i < n_lanes; i++) {
+    for (int i = 0; i < n_lanes && !status; i++) {
+        status = lane_reserve(&lanes[i], n);
         lane_start(&lanes[i], n);
     }
+    if (!status) {
+        status = net_end_meet(end);
+    }
+    const double start = tw_time_sec();
     if (!status) {
         status = lanes_run(lanes, n_lanes);
     }
@@ -180,13 +183,14 @@ static tw_status_t measure_bandwidth(const net_end_t *end, lane_t *lanes, int n_
     return status;
 }
 
-/** On each connection. */
+/** On each connection; at least so many on all together. */
 static int n_messages(const net_row_t *row, double seconds, double link_bps)
 {
     const double rate = link_bps > 0 ? link_bps / 8 : 1e9;
     const double n = seconds * rate / ((double)row->bytes + 2000) / row->connections;
+    const int least = (MESSAGES_MIN + row->connections - 1) / row->connections;
 
-    return n < MESSAGES_MIN ? MESSAGES_MIN : n > MESSAGES_MAX ? MESSAGES_MAX : (int)n;
+    return n < least ? least : n > MESSAGES_MAX ? MESSAGES_MAX : (int)n;
 }
 
 static tw_status_t measure(net_end_t *end, lane_t *lanes, net_row_t *row, double seconds, double link_bps)
@@ -195,7 +199,13 @@ static tw_status_t measure(net_end_t *end, lane_t *lanes, net_row_t *row, double
     const int n_trips = n / 4 < ROUND_TRIPS_MIN ? ROUND_TRIPS_MIN : n / 4 < ROUND_TRIPS ? n / 4 : ROUND_TRIPS;
     lane_t *out = lanes, *in = lanes + row->connections;
 
-    tw_status_t status = measure_latency(end, out, in, n_trips, &row->latency_us);
+    tw_status_t status = lane_reserve(out, 1);
+    if (!status) {
+        status = lane_reserve(in, 1);
+    }
+    if (!status) {
+        status = measure_latency(end, out, in, n_trips, &row->latency_us);
+    }
     if (status) {
         return status;
     }
@@ -209,19 +219,18 @@ tw_status_t net_measure(net_end_t *end, net_row_t *row, double seconds, double l
 {
     static lane_t lanes[2 * NET_CONNECTIONS_MAX];
     const int n_lanes = 2 * row->connections;
-    tw_status_t status = TW_OK;
     double ok = 1, other = 0;
-    int n = 0;
 
-    for (; n < n_lanes && !status; n += !status) {
-        const int is_send = n < row->connections;
-        status = lane_init(&lanes[n], is_send ? end->sender[n] : end->receiver[n - row->connections], is_send,
-                           row->bytes);
+    for (int i = 0; i < n_lanes; i++) {
+        const int is_send = i < row->connections;
+        lanes[i] = (lane_t){.net = end->net,
+                            .is_send = is_send,
+                            .comm = is_send ? end->sender[i] : end->receiver[i - row->connections],
+                            .bytes = row->bytes,
+                            .ok = 1};
     }
-    if (!status) {
-        status = measure(end, lanes, row, seconds, link_bps);
-    }
-    for (int i = 0; i < n; i++) {
+    tw_status_t status = measure(end, lanes, row, seconds, link_bps);
+    for (int i = 0; i < n_lanes; i++) {
         ok = ok && lanes[i].ok;
         lane_cleanup(&lanes[i]);
     }

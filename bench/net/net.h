@@ -1,9 +1,13 @@
-/** The net plugin through its table, as NCCL would call it: latency and bandwidth between two nodes. Read in this order:
- *    net.h      this
- *    end.c      one end: the two connect
- *    measure.c  a row of figures
- *    iperf.c    what one TCP stream makes of the link
- *    main.c     options, the cluster, the table of figures
+/** The net plugin through its table, as NCCL would call it: latency and bandwidth between two nodes, beside NCCL's own sockets. Read in this
+ *  order:
+ *    net.h             this
+ *    nccl_library.[ch] what is inside NCCL's library
+ *    peer.c            NCCL's own transport as such a table
+ *    tcp.c             plain TCP as such a table
+ *    end.c             one end: the two connect
+ *    measure.c         a row of figures
+ *    iperf.c           what one TCP stream makes of the link
+ *    main.c            options, the cluster, the table of figures
  *
  *  Node 0 measures latency, node 1 receives what bandwidth is measured of; each tells the other over a TCP connection of their own. */
 #ifndef TW_BENCH_NET_NET_H
@@ -15,17 +19,26 @@
 
 #define NET_CONNECTIONS_MAX 64
 
+/** One plain TCP socket for each connection, on the first device. */
+extern const tw_nccl_net_v12_t net_tcp;
+/** NCCL's own socket transport (2.28 to 2.32, whose table is that of v12 plugins), as `library` has it: a file, or a name for the
+ *  loader. NULL: it cannot be reached, and `why` says so. */
+const tw_nccl_net_v12_t *net_peer_open(const char *library, char *why, size_t why_bytes);
+
 typedef struct net_end {
-    int rank;          /**< 0 or 1 */
-    int word_fd;       /**< to the other end */
+    const tw_nccl_net_v12_t *net;
+    int rank;    /**< 0 or 1 */
+    int word_fd; /**< to the other end */
+    int owns_word;
     void *context;     /**< NCCL's */
     int n_connections; /**< in each direction, of each device in turn */
     void *sender[NET_CONNECTIONS_MAX];
     void *receiver[NET_CONNECTIONS_MAX];
 } net_end_t;
 
-/** Load the plugin and meet the other end. TW_ERR_IO, TW_ERR_NCCL, logged. */
-tw_status_t net_end_init(net_end_t *end);
+/** Begin with a transport, and meet the other end; beside: by the words of this one, which is cleaned up later; NULL: newly.
+ *  TW_ERR_IO, TW_ERR_NCCL, logged. */
+tw_status_t net_end_init(net_end_t *end, const tw_nccl_net_v12_t *net, const net_end_t *beside);
 tw_status_t net_end_connect(net_end_t *end, int n_connections);
 void net_end_disconnect(net_end_t *end);
 void net_end_cleanup(net_end_t *end);

@@ -1,0 +1,11 @@
+/** What NCCL's library has inside and does not export: its own socket transport, to be measured beside ours. Its symbols are in the file's
+ *  symbol table as long as nobody has stripped it. */
+#ifndef TW_BENCH_NET_NCCL_LIBRARY_H
+#define TW_BENCH_NET_NCCL_LIBRARY_H
+
+#include <stddef.h>
+
+/** Where a symbol of the file from which `library` (dlopen's) was loaded is now, exported or not. NULL: there is none, and `why` says so. */
+void *nccl_library_symbol(void *library, const char *name, char *why, size_t why_bytes);
+
+#endif
