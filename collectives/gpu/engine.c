@@ -75,8 +75,8 @@ static void detach(tw_coll_t *coll)
 {
     tw_gpu_t *gpu = coll->gpu;
 
+    tw_gpu_workspace_free(coll); /* first: it waits for the device */
     tw_gpu_shapes_cleanup(gpu);
-    tw_gpu_workspace_free(coll);
     free(gpu->memory.blocks);
     destroy_queues(gpu);
     free(gpu->sources);

@@ -60,4 +60,5 @@ void tw_ip_clock_cleanup(tw_ip_clock_t *clock)
             tw_ip_gpu_mark_destroy(clock->end[at]);
         }
     }
+    *clock = (tw_ip_clock_t){0};
 }

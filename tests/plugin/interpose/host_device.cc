@@ -2,7 +2,7 @@
 #include <cstring>
 #include <memory>
 
-#include "collectives/gpu/device.h"
+#include "collectives/gpu/gpu.h"
 #include "plugin/interpose/gpu.h"
 #include "tests/plugin/interpose/standin/gpu.h"
 
@@ -31,7 +31,10 @@ tw_gpu_device_t make_device()
         memset(*out, 0xff, bytes); /* NaN in every type and scale */
         return TW_OK;
     };
-    t.free = [](const tw_gpu_device_t *, void *memory, int) { tw_buffer_free(memory); };
+    t.free = [](const tw_gpu_device_t *, void *memory, int) {
+        Stream::synchronize_all();
+        tw_buffer_free(memory);
+    };
     t.stream_create = [](const tw_gpu_device_t *, tw_stream_t *out) {
         *out = new Stream;
         return TW_OK;
@@ -66,8 +69,14 @@ tw_gpu_device_t make_device()
     };
     t.enqueue = [](const tw_gpu_device_t *, tw_gpu_kernels_fn_t fn, const void *arg, size_t arg_bytes,
                    tw_stream_t stream) {
+        /* CUDA takes a launch's arguments with it, and so where the tensors are */
         auto copy = std::make_shared<std::vector<char>>((const char *)arg, (const char *)arg + arg_bytes);
-        Stream::of(stream)->push([fn, copy, stream] {
+        tw_gpu_call_t *call = (tw_gpu_call_t *)copy->data();
+        size_t n_tensors = call->shape->request->args.n_segments;
+        auto tensors =
+            std::make_shared<std::vector<tw_qop_tensor_t>>(call->tensors, call->tensors + n_tensors);
+        call->tensors = tensors->data();
+        Stream::of(stream)->push([fn, copy, tensors, stream] {
             if (fn(copy->data(), stream) != TW_OK) {
                 tw_error("a kernel of the stand-in has failed");
                 abort();

@@ -1,6 +1,7 @@
 /* Jobs of several processes with the interposer in front of a stand-in for NCCL. */
 #include <filesystem>
 #include <memory>
+#include <regex>
 
 #include <gtest/gtest.h>
 
@@ -9,13 +10,17 @@
 namespace
 {
 
-std::string job_program, library;
+/* Of the command line. */
+std::string library;
+std::map<std::string, std::string> programs;
 
 struct JobRun {
     std::string scenario;
     int world = 2, per_node = 1;
     std::map<std::string, std::string> env = {};
+    std::string program = "job";
     bool preload = true;
+    std::map<std::string, std::string> env_of_rank_1 = {};
 };
 
 class Interpose : public testing::Test
@@ -32,56 +37,250 @@ class Interpose : public testing::Test
         std::filesystem::remove_all(dir);
     }
 
-    /** All ranks; each has said "ok". */
-    std::vector<process::Result> run(const JobRun &what)
+    /** What all ranks have said on stderr; each has ended well. */
+    std::vector<std::string> run(const JobRun &what)
     {
         std::vector<std::unique_ptr<process::Child>> ranks;
         std::string folder = dir + "/" + std::to_string(n_runs++);
         std::filesystem::create_directory(folder);
         for (int r = 0; r < what.world; r++) {
-            process::Spec spec;
-            spec.argv = {job_program, what.scenario};
-            spec.env = {{"RANK", std::to_string(r)},
-                        {"WORLD_SIZE", std::to_string(what.world)},
-                        {"PER_NODE", std::to_string(what.per_node)},
-                        {"TW_NODE_ID", "node " + std::to_string(r / what.per_node)},
-                        {"STANDIN_DIR", folder},
-                        {"TW_WEIGHTS", "int8"},
-                        {"TW_GRADS", "int4"},
-                        {"TW_MIN_BYTES", "256K"}};
-            if (what.preload) {
-                spec.env["LD_PRELOAD"] = library;
-            }
-            for (const auto &[name, value] : what.env) {
+            ranks.push_back(std::make_unique<process::Child>(spec_of(what, r, folder)));
+        }
+        std::vector<std::string> said;
+        for (auto &rank : ranks) {
+            process::Result result = rank->wait(90);
+            EXPECT_EQ(result.code, 0) << what.program << " " << what.scenario << ": " << result.err;
+            EXPECT_EQ(result.out, "ok\n") << what.program << " " << what.scenario << ": " << result.err;
+            said.push_back(result.err);
+        }
+        return said;
+    }
+
+    static process::Spec spec_of(const JobRun &what, int rank, const std::string &folder)
+    {
+        process::Spec spec;
+        spec.argv = {programs[what.program], what.scenario};
+        spec.env = {{"RANK", std::to_string(rank)},
+                    {"WORLD_SIZE", std::to_string(what.world)},
+                    {"PER_NODE", std::to_string(what.per_node)},
+                    {"TW_NODE_ID", "node " + std::to_string(rank / what.per_node)},
+                    {"STANDIN_DIR", folder},
+                    {"TW_WEIGHTS", "int8"},
+                    {"TW_GRADS", "int4"},
+                    {"TW_MIN_BYTES", "256K"}};
+        if (what.preload) {
+            spec.env["LD_PRELOAD"] = library;
+        }
+        for (const auto &all : {what.env, rank == 1 ? what.env_of_rank_1 : what.env}) {
+            for (const auto &[name, value] : all) {
                 spec.env[name] = value;
             }
-            ranks.push_back(std::make_unique<process::Child>(spec));
         }
-        std::vector<process::Result> results;
-        for (auto &rank : ranks) {
-            results.push_back(rank->wait(60));
-            EXPECT_EQ(results.back().code, 0) << what.scenario << ": " << results.back().err;
-            EXPECT_EQ(results.back().out, "ok\n") << what.scenario << ": " << results.back().err;
-        }
-        return results;
+        return spec;
     }
 
     std::string dir;
     int n_runs = 0;
 };
 
-TEST_F(Interpose, Gathers)
+size_t count(const std::string &text, const std::string &what)
 {
-    for (auto [world, per_node] : {std::pair(2, 1), std::pair(3, 1), std::pair(4, 2)}) {
+    size_t n = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
+        n++;
+    }
+    return n;
+}
+
+/** The numbers that the first group of an expression finds, added up. */
+uint64_t sum_of(const std::string &text, const std::string &expression)
+{
+    std::regex regex(expression);
+    uint64_t sum = 0;
+    for (std::sregex_iterator at(text.begin(), text.end(), regex), end; at != end; ++at) {
+        sum += std::stoull((*at)[1]);
+    }
+    return sum;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------- */
+
+TEST_F(Interpose, GathersAndReductions)
+{
+    for (auto [world, per_node] : {std::pair(2, 1), std::pair(3, 1), std::pair(4, 2), std::pair(3, 2)}) {
         run({"gathers", world, per_node});
+        run({"reductions", world, per_node});
     }
 }
 
-TEST_F(Interpose, Reductions)
+TEST_F(Interpose, LeftAlone)
+{
+    for (const std::string &said : run({"left_alone"})) {
+        EXPECT_EQ(count(said, "all-gather: 2 calls left alone: smaller than TW_MIN_BYTES"), 1u) << said;
+        EXPECT_EQ(count(said, "all-gather: 2 calls left alone: neither bf16, fp16 nor fp32"), 1u) << said;
+        EXPECT_EQ(count(said, "all-gather: 1 calls left alone: arguments that NCCL refuses"), 1u) << said;
+        EXPECT_EQ(count(said, "reduce-scatter: 1 calls left alone: smaller than TW_MIN_BYTES"), 1u) << said;
+        EXPECT_EQ(count(said, "reduce-scatter: 1 calls left alone: neither a sum nor a mean"), 1u) << said;
+        EXPECT_EQ(count(said, "reduce-scatter: 1 calls left alone: its factor is"), 1u) << said;
+        EXPECT_EQ(count(said, "all-reduce: 1 calls left alone: smaller than TW_MIN_BYTES"), 1u) << said;
+        EXPECT_EQ(count(said, "all-reduce: 1 calls left alone: neither bf16"), 1u) << said;
+        EXPECT_EQ(count(said, "all-reduce: 1 calls left alone: neither a sum"), 1u) << said;
+        EXPECT_EQ(count(said, "all-reduce: 1 calls left alone: its factor is"), 1u) << said;
+        EXPECT_EQ(count(said, "all-reduce: 1 calls left alone: arguments"), 1u) << said;
+        EXPECT_EQ(count(said, "all-to-all: 1 calls left alone: all-to-all"), 1u) << said;
+        EXPECT_EQ(count(said, "quantized"), 0u) << said;
+    }
+}
+
+TEST_F(Interpose, ReportsTheBytesThatNcclSends)
 {
     for (auto [world, per_node] : {std::pair(2, 1), std::pair(3, 1), std::pair(4, 2)}) {
-        run({"reductions", world, per_node});
+        for (const std::string &said : run({"bytes", world, per_node})) {
+            EXPECT_EQ(count(said, "calls quantized"), 2u) << said;
+            EXPECT_GT(sum_of(said, "sent ([0-9]+)"), 0u) << said;
+            EXPECT_EQ(sum_of(said, "sent ([0-9]+)"), sum_of(said, "before, ([0-9]+) after")) << said;
+            EXPECT_EQ(count(said, "(3 timed)"), 2u) << said;
+        }
     }
+}
+
+/* Two nodes of one rank: a ring's bytes are the whole tensor's but the own shard's. */
+TEST_F(Interpose, ReportsTheBytesOfARing)
+{
+    std::string said = run({"exact", 2, 1, {{"TW_WEIGHTS", "int8"}, {"TW_MIN_BYTES", "1G"}}})[0];
+    EXPECT_EQ(count(said, "quantized"), 0u) << said;
+    said = run({"gathers"})[0];
+    EXPECT_NE(said.find("all-gather: 6 calls quantized, 1572864 bytes between nodes before"),
+              std::string::npos)
+        << said;
+}
+
+TEST_F(Interpose, Groups)
+{
+    run({"groups", 2, 1});
+    run({"groups", 4, 2});
+    run({"groups_that_fail"});
+}
+
+TEST_F(Interpose, Configurations)
+{
+    for (const std::string &said : run({"configs"})) {
+        EXPECT_EQ(count(said, "calls left alone: the call itself asks for exact"), 3u) << said;
+    }
+}
+
+TEST_F(Interpose, Captured)
+{
+    for (const std::string &said : run({"captured"})) {
+        EXPECT_EQ(count(said, "all-gather: 2 calls left alone: captured into a graph"), 1u) << said;
+    }
+}
+
+TEST_F(Interpose, PolicyAtRunTime)
+{
+    run({"policy_at_run_time"});
+}
+
+TEST_F(Interpose, Streams)
+{
+    run({"streams", 3, 1});
+}
+
+/* ---- the policy -------------------------------------------------------------------------------------------- */
+
+TEST_F(Interpose, ExactUnlessAsked)
+{
+    using Env = std::map<std::string, std::string>;
+    for (const Env &env : {Env{{"TW_WEIGHTS", "exact"}}, Env{{"TW_WEIGHTS", ""}}, Env{{"TW_WEIGHTS", "int5"}},
+                           Env{{"TW_MIN_BYTES", "many"}}, Env{{"TW_GRADS", "int4:block=7"}}}) {
+        std::string said = run({"exact", 2, 1, env})[0];
+        bool is_wrong = env.begin()->second != "exact";
+        EXPECT_EQ(said.find("nothing is quantized") != std::string::npos, is_wrong) << said;
+    }
+    run({"exact", 2, 1, {}, "job", false});
+}
+
+TEST_F(Interpose, RanksWithDifferentPolicies)
+{
+    for (const std::string &said : run({"exact", 3, 1, {}, "job", true, {{"TW_GRADS", "int8"}}})) {
+        EXPECT_NE(said.find("ranks 0 and 1 were told different things to do"), std::string::npos) << said;
+    }
+}
+
+TEST_F(Interpose, ReportsAsItGoes)
+{
+    std::string said = run({"gathers", 2, 1, {{"TW_REPORT_SEC", "1us"}}})[0];
+    EXPECT_GE(count(said, "calls quantized"), 6u) << said;
+}
+
+/* ---- communicators ----------------------------------------------------------------------------------------- */
+
+TEST_F(Interpose, Communicators)
+{
+    run({"split", 4, 2});
+    run({"shrink_and_grow", 3, 1});
+    run({"other_ways"});
+    run({"non_blocking"});
+    run({"again_and_again"});
+    run({"threads"});
+}
+
+TEST_F(Interpose, InsideANode)
+{
+    for (const std::string &said : run({"exact", 2, 2})) {
+        EXPECT_EQ(said, "") << "a job of one node has nothing to hear";
+    }
+}
+
+TEST_F(Interpose, OneProcess)
+{
+    std::string said = run({"one_process", 1, 1})[0];
+    EXPECT_NE(said.find("are one process: each needs its own"), std::string::npos) << said;
+}
+
+TEST_F(Interpose, EndsOfCommunicators)
+{
+    run({"rank_leaves", 3, 1});
+    run({"abort_while_waiting"});
+    run({"revoked"});
+}
+
+TEST_F(Interpose, Failures)
+{
+    run({"meeting_fails"});
+    run({"making_fails"});
+}
+
+TEST_F(Interpose, WindowsAndForks)
+{
+    for (const std::string &said : run({"windows_and_forks"})) {
+        EXPECT_EQ(count(said, "registers memory windows"), 1u) << said;
+        EXPECT_EQ(count(said, "calls quantized"), 1u) << "a forked child reports nothing: " << said;
+    }
+}
+
+/* ---- redirected -------------------------------------------------------------------------------------------- */
+
+const std::vector<std::string> all_scenarios = {"gathers", "reductions", "left_alone",   "groups",
+                                                "configs", "other_ways", "non_blocking", "rank_leaves"};
+
+TEST_F(Interpose, RedirectedPrograms)
+{
+    for (const auto &[program, path] : programs) {
+        std::map<std::string, std::string> env = {{"REDIRECT", library}};
+        for (const std::string &scenario : all_scenarios) {
+            run({scenario, 3, 1, env, program, false});
+        }
+    }
+}
+
+/* Preloaded already: there is nothing to change. */
+TEST_F(Interpose, RedirectedTwice)
+{
+    process::Spec spec = spec_of({"gathers", 1, 1, {{"REDIRECT", library}}}, 0, dir);
+    process::Result result = process::Child(spec).wait(60);
+    EXPECT_EQ(result.code, 1);
+    EXPECT_NE(result.err.find("0 places"), std::string::npos) << result.err;
 }
 
 } // namespace
@@ -89,11 +288,14 @@ TEST_F(Interpose, Reductions)
 int main(int argc, char **argv)
 {
     testing::InitGoogleTest(&argc, argv);
-    if (argc != 3) {
-        fprintf(stderr, "usage: test_interpose JOB LIBRARY\n");
+    if (argc < 3) {
+        fprintf(stderr, "usage: test_interpose LIBRARY JOB...\n");
         return 2;
     }
-    job_program = std::filesystem::absolute(argv[1]);
-    library = std::filesystem::absolute(argv[2]);
+    library = std::filesystem::absolute(argv[1]);
+    for (int i = 2; i < argc; i++) {
+        std::filesystem::path path = std::filesystem::absolute(argv[i]);
+        programs[path.filename()] = path;
+    }
     return RUN_ALL_TESTS();
 }

@@ -1,17 +1,29 @@
 #include "tests/plugin/interpose/standin/gpu.h"
 
+#include <algorithm>
 #include <chrono>
+#include <set>
 
 namespace standin
 {
 
+/* Of all streams. */
+static std::mutex all_lock;
+static std::set<Stream *> all;
+
 Stream::Stream() : thread([this] { run(); })
 {
+    std::lock_guard<std::mutex> hold(all_lock);
+    all.insert(this);
 }
 
 Stream::~Stream()
 {
     synchronize();
+    {
+        std::lock_guard<std::mutex> hold(all_lock);
+        all.erase(this);
+    }
     {
         std::lock_guard<std::mutex> hold(lock);
         ended = true;
@@ -25,6 +37,23 @@ Stream *Stream::of(void *handle)
 {
     static Stream *standard = new Stream;
     return handle != nullptr ? static_cast<Stream *>(handle) : standard;
+}
+
+bool Stream::is_idle()
+{
+    std::lock_guard<std::mutex> hold(lock);
+    return queue.empty() && !busy;
+}
+
+void Stream::synchronize_all()
+{
+    for (bool idle = false; !idle;) {
+        {
+            std::lock_guard<std::mutex> hold(all_lock);
+            idle = std::all_of(all.begin(), all.end(), [](Stream *stream) { return stream->is_idle(); });
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(idle ? 0 : 1));
+    }
 }
 
 void Stream::run()

@@ -34,9 +34,12 @@ class Stream
     void begin_capture();
     std::vector<Launch> end_capture();
     bool is_captured();
+    bool is_idle();
 
     /** The one of a handle; NULL is the default one. */
     static Stream *of(void *handle);
+    /** All of the process, as freeing memory does. */
+    static void synchronize_all();
 
   private:
     void run();

@@ -2,6 +2,7 @@
  * messages, exact, in rank order. */
 #include "tests/plugin/interpose/standin/nccl.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cmath>
@@ -29,7 +30,7 @@ using standin::Work;
 namespace
 {
 
-constexpr double MEET_SEC = 60;
+constexpr double MEET_SEC = 20;
 
 [[noreturn]] void die(const std::string &what)
 {
@@ -323,6 +324,7 @@ struct Op {
     ncclComm *comm;
     Stream *stream;
     Build build;
+    bool is_message; /**< of ncclSend and ncclRecv: these come after the group's collectives */
 };
 
 thread_local int depth = 0;
@@ -354,9 +356,10 @@ void run(ncclComm *comm, const std::vector<Build> &builds, uint64_t ticket)
     comm->turn_changed.notify_all();
 }
 
-void launch_all(const std::vector<Op> &ops)
+void launch_all(std::vector<Op> ops)
 {
     std::vector<std::pair<std::pair<ncclComm *, Stream *>, std::vector<Build>>> groups;
+    std::stable_partition(ops.begin(), ops.end(), [](const Op &op) { return !op.is_message; });
     for (const Op &op : ops) {
         auto key = std::make_pair(op.comm, op.stream);
         auto at = groups.begin();
@@ -380,7 +383,8 @@ void launch_all(const std::vector<Op> &ops)
     }
 }
 
-ncclResult_t add(const char *name, ncclComm *comm, cudaStream_t stream, const Build &build)
+ncclResult_t add(const char *name, ncclComm *comm, cudaStream_t stream, const Build &build,
+                 bool is_message = false)
 {
     ncclResult_t result = note(name);
     if (result != ncclSuccess) {
@@ -392,7 +396,7 @@ ncclResult_t add(const char *name, ncclComm *comm, cudaStream_t stream, const Bu
     if (comm->async != ncclSuccess) {
         return comm->async == ncclInProgress ? ncclInvalidArgument : ncclRemoteError;
     }
-    open_ops.push_back({comm, Stream::of(stream), build});
+    open_ops.push_back({comm, Stream::of(stream), build, is_message});
     if (depth == 0) {
         std::vector<Op> ops = std::move(open_ops);
         open_ops.clear();
@@ -741,14 +745,16 @@ ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int p
                       cudaStream_t stream)
 {
     size_t bytes = count * size_of(type);
-    return add("ncclSend", comm, stream, [=](ncclComm *, Batch *batch) { batch->send(peer, from, bytes); });
+    return add(
+        "ncclSend", comm, stream, [=](ncclComm *, Batch *batch) { batch->send(peer, from, bytes); }, true);
 }
 
 ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
     size_t bytes = count * size_of(type);
-    return add("ncclRecv", comm, stream, [=](ncclComm *, Batch *batch) { batch->receive(peer, to, bytes); });
+    return add(
+        "ncclRecv", comm, stream, [=](ncclComm *, Batch *batch) { batch->receive(peer, to, bytes); }, true);
 }
 
 ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,

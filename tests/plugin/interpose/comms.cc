@@ -1,0 +1,320 @@
+/* How communicators come and go. */
+#include <cstring>
+#include <thread>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/plugin/interpose/job.h"
+
+using standin::Stream;
+
+namespace job
+{
+
+static std::vector<int> ranks_where(const std::function<bool(int)> &is_in)
+{
+    std::vector<int> ranks;
+    for (int r : all_ranks()) {
+        if (is_in(r)) {
+            ranks.push_back(r);
+        }
+    }
+    return ranks;
+}
+
+static void expect_right(ncclComm_t comm, const std::vector<int> &ranks, const char *codec)
+{
+    expect_gather(all_gather(comm, 4 * COUNT, ncclBfloat16), ranks, 4 * COUNT, ncclBfloat16, codec, true);
+}
+
+/** Inside a node nothing changes, between nodes it does; a parent goes on while it has children, and the other way round. */
+static void split()
+{
+    ncclComm_t all = join(), node, rail, none;
+    int per_node = self().per_node, own_node = self().rank / per_node, own_local = self().rank % per_node;
+    OK(ncclCommSplit(all, own_node, self().rank, &node, nullptr));
+    OK(ncclCommSplit(all, own_local, self().rank, &rail, nullptr));
+    OK(ncclCommSplit(all, NCCL_SPLIT_NOCOLOR, 0, &none, nullptr));
+    CHECK(none == nullptr);
+    std::vector<int> of_node = ranks_where([&](int r) { return r / per_node == own_node; });
+    std::vector<int> of_rail = ranks_where([&](int r) { return r % per_node == own_local; });
+    expect_right(node, of_node, "");
+    expect_right(rail, of_rail, "int8");
+    expect_right(all, all_ranks(), "int8");
+    OK(ncclCommFinalize(all));
+    OK(ncclCommDestroy(all));
+    expect_right(rail, of_rail, "int8");
+    OK(ncclCommDestroy(rail));
+    expect_right(node, of_node, "");
+    OK(ncclCommDestroy(node));
+}
+
+/** Without the last rank, and with all again. */
+static void shrink_and_grow()
+{
+    ncclComm_t all = join(), fewer = nullptr, grown = nullptr;
+    ncclUniqueId id;
+    int last = self().world - 1;
+    OK(ncclGetUniqueId(&id));
+    expect_right(all, all_ranks(), "int8");
+    if (self().rank != last) {
+        OK(ncclCommShrink(all, &last, 1, &fewer, nullptr, 0));
+        expect_right(fewer, ranks_where([&](int r) { return r != last; }), "int8");
+    }
+    OK(ncclCommGrow(fewer, self().world, &id, fewer != nullptr ? -1 : last, &grown, nullptr));
+    expect_right(grown, all_ranks(), "int8");
+    OK(ncclCommDestroy(grown));
+    OK(fewer != nullptr ? ncclCommDestroy(fewer) : ncclSuccess);
+    OK(ncclCommDestroy(all));
+}
+
+/** Made in other ways: by several ids, by a configuration, in a group. */
+static void other_ways()
+{
+    ncclComm_t comms[3] = {};
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    OK(ncclGetUniqueId(&id));
+    OK(ncclCommInitRankScalable(&comms[0], self().world, self().rank, 1, &id, nullptr));
+    comms[1] = join(&config);
+    OK(ncclGetUniqueId(&id));
+    OK(ncclGroupStart());
+    OK(ncclCommInitRank(&comms[2], self().world, id, self().rank));
+    OK(ncclGroupEnd());
+    for (ncclComm_t comm : comms) {
+        expect_right(comm, all_ranks(), "int8");
+    }
+    for (ncclComm_t comm : comms) {
+        OK(ncclCommDestroy(comm));
+    }
+}
+
+static void wait_for(ncclComm_t comm)
+{
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) {
+        OK(ncclCommGetAsyncError(comm, &state));
+    }
+    OK(state);
+}
+
+/** A communicator that does not block is there when it says so, and learned with its first call, in a group or not. */
+static void non_blocking()
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    for (bool in_group : {false, true}) {
+        ncclComm_t comm = join(&config);
+        wait_for(comm);
+        Gather gather = all_gather(comm, COUNT, ncclBfloat16);
+        Gather grouped = [&](const void *from, void *to, cudaStream_t stream) {
+            OK(ncclGroupStart());
+            OK(gather(from, to, stream));
+            return ncclGroupEnd();
+        };
+        expect_gather(in_group ? grouped : gather, all_ranks(), COUNT, ncclBfloat16, "int8", false);
+        OK(ncclCommDestroy(comm));
+    }
+}
+
+/** The handle of one that has gone may be that of the next. */
+static void again_and_again()
+{
+    for (int i = 0; i < 20; i++) {
+        ncclComm_t comm = join();
+        expect_right(comm, all_ranks(), "int8");
+        OK(i % 2 == 0 ? ncclCommDestroy(comm) : ncclCommAbort(comm));
+    }
+}
+
+/** Rank 1 leaves without a word. The others' calls end, with NCCL's result, and a new communicator works. */
+static void rank_leaves()
+{
+    ncclComm_t all = join();
+    expect_right(all, all_ranks(), "int8");
+    if (self().rank == 1) {
+        printf("ok\n");
+        fflush(stdout);
+        _exit(0);
+    }
+    Stream stream;
+    std::vector<char> own = tensor(self().rank, COUNT, ncclBfloat16),
+                      whole(own.size() * (size_t)self().world);
+    ncclResult_t result = ncclSuccess;
+    for (int i = 0; i < 1000 && result == ncclSuccess; i++) {
+        result = ncclAllGather(own.data(), whole.data(), COUNT, ncclBfloat16, all, handle(stream));
+        stream.synchronize();
+    }
+    CHECK_THAT(result == ncclRemoteError, std::to_string(result));
+    OK(ncclCommAbort(all));
+}
+
+/** Another thread gives up a call that waits for a rank that does not come. */
+static void abort_while_waiting()
+{
+    ncclComm_t all = join();
+    Stream stream;
+    std::vector<char> own = tensor(self().rank, COUNT, ncclBfloat16),
+                      whole(own.size() * (size_t)self().world);
+    expect_right(all, all_ranks(), "int8");
+    if (self().rank == 0) {
+        OK(ncclAllGather(own.data(), whole.data(), COUNT, ncclBfloat16, all, handle(stream)));
+    }
+    std::thread watchdog([&] {
+        usleep(200000);
+        OK(ncclCommAbort(all));
+    });
+    stream.synchronize();
+    watchdog.join();
+    ncclComm_t next = join();
+    expect_right(next, all_ranks(), "int8");
+    OK(ncclCommDestroy(next));
+}
+
+/** What is revoked is left to NCCL, which refuses it. */
+static void revoked()
+{
+    ncclComm_t all = join();
+    expect_right(all, all_ranks(), "int8");
+    Stream stream;
+    std::vector<char> own = tensor(self().rank, COUNT, ncclBfloat16),
+                      whole(own.size() * (size_t)self().world);
+    OK(ncclCommRevoke(all, 0));
+    (void)reached("ncclAllGather");
+    CHECK(ncclAllGather(own.data(), whole.data(), COUNT, ncclBfloat16, all, handle(stream)) ==
+          ncclRemoteError);
+    CHECK(reached("ncclAllGather") == 1);
+    OK(ncclCommDestroy(all));
+}
+
+/** Ranks that are threads of one process, made together or each for itself: as NCCL does it. */
+static void one_process()
+{
+    if (self().rank != 0) {
+        return;
+    }
+    constexpr int n = 2;
+    ncclComm_t together[n], apart[n];
+    Stream streams[n];
+    std::vector<char> own[n], all[n];
+    ncclUniqueId id;
+    OK(ncclCommInitAll(together, n, nullptr));
+    OK(ncclGetUniqueId(&id));
+    std::vector<std::thread> threads;
+    for (int r = 0; r < n; r++) {
+        threads.emplace_back([&, r] { OK(ncclCommInitRank(&apart[r], n, id, r)); });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    for (ncclComm_t *comms : {together, apart}) {
+        OK(ncclGroupStart());
+        for (int r = 0; r < n; r++) {
+            own[r] = tensor(r, COUNT, ncclBfloat16);
+            all[r].assign(own[r].size() * n, 0);
+            OK(ncclAllGather(own[r].data(), all[r].data(), COUNT, ncclBfloat16, comms[r],
+                             handle(streams[r])));
+        }
+        OK(ncclGroupEnd());
+        for (int r = 0; r < n; r++) {
+            streams[r].synchronize();
+            CHECK(all[r] == gathered({0, 1}, COUNT, ncclBfloat16, ""));
+            OK(ncclCommDestroy(comms[r]));
+        }
+    }
+}
+
+/** A communicator per thread, at the same time. */
+static void threads()
+{
+    ncclComm_t comms[3] = {join(), join(), join()};
+    std::vector<std::thread> all;
+    for (ncclComm_t comm : comms) {
+        all.emplace_back([comm] {
+            for (int i = 0; i < 10; i++) {
+                expect_right(comm, all_ranks(), "int8");
+            }
+            OK(ncclCommDestroy(comm));
+        });
+    }
+    for (std::thread &thread : all) {
+        thread.join();
+    }
+}
+
+/** Meeting fails: that is NCCL's result of making the communicator. */
+static void meeting_fails()
+{
+    ncclComm_t comm = nullptr;
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    standin_fail_next("ncclAllGather", ncclSystemError);
+    CHECK(ncclCommInitRank(&comm, self().world, id, self().rank) == ncclSystemError);
+    Stream stream;
+    std::vector<char> own = tensor(self().rank, COUNT, ncclBfloat16),
+                      whole(own.size() * (size_t)self().world);
+    CHECK(ncclAllGather(own.data(), whole.data(), COUNT, ncclBfloat16, comm, handle(stream)) ==
+          ncclSystemError);
+    OK(ncclCommAbort(comm));
+}
+
+/** Making one fails in NCCL: its result. */
+static void making_fails()
+{
+    ncclComm_t comm = nullptr;
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    standin_fail_next("ncclCommInitRank", ncclInvalidUsage);
+    CHECK(ncclCommInitRank(&comm, self().world, id, self().rank) == ncclInvalidUsage);
+    comm = join();
+    standin_fail_next("ncclSend", ncclInternalError);
+    Stream stream;
+    std::vector<char> own = tensor(self().rank, COUNT, ncclBfloat16),
+                      whole(own.size() * (size_t)self().world);
+    CHECK(ncclAllGather(own.data(), whole.data(), COUNT, ncclBfloat16, comm, handle(stream)) ==
+          ncclInternalError);
+    OK(ncclCommAbort(comm));
+}
+
+/** Memory windows are registered, twice; and a child that was forked ends. */
+static void windows_and_forks()
+{
+    ncclComm_t comm = join();
+    ncclWindow_t window;
+    char memory[64];
+    OK(ncclCommWindowRegister(comm, memory, sizeof(memory), &window, 0));
+    OK(ncclCommWindowRegister(comm, memory, sizeof(memory), &window, 0));
+    CHECK(reached("ncclCommWindowRegister") == 2);
+    expect_right(comm, all_ranks(), "int8");
+    fflush(nullptr);
+    pid_t child = fork();
+    if (child == 0) {
+        exit(0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    OK(ncclCommDestroy(comm));
+}
+
+Scenarios comms_scenarios()
+{
+    return {
+        {"split", split},
+        {"shrink_and_grow", shrink_and_grow},
+        {"other_ways", other_ways},
+        {"non_blocking", non_blocking},
+        {"again_and_again", again_and_again},
+        {"rank_leaves", rank_leaves},
+        {"abort_while_waiting", abort_while_waiting},
+        {"revoked", revoked},
+        {"one_process", one_process},
+        {"threads", threads},
+        {"meeting_fails", meeting_fails},
+        {"making_fails", making_fails},
+        {"windows_and_forks", windows_and_forks},
+    };
+}
+
+} // namespace job
