@@ -118,47 +118,47 @@ bool Stream::is_captured()
 
 void Event::record(Stream *stream)
 {
-    stream->launch([this] {
-        std::lock_guard<std::mutex> hold(lock);
-        uint64_t ticket = ++issued;
-        return [this, ticket] {
-            std::lock_guard<std::mutex> holding(lock);
-            passed = ticket;
-            passed_sec =
+    stream->launch([s = state] {
+        std::lock_guard<std::mutex> hold(s->lock);
+        uint64_t ticket = ++s->issued;
+        return [s, ticket] {
+            std::lock_guard<std::mutex> holding(s->lock);
+            s->passed = ticket;
+            s->passed_sec =
                 std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-            changed.notify_all();
+            s->changed.notify_all();
         };
     });
 }
 
 void Event::wait_on(Stream *stream)
 {
-    stream->launch([this] {
-        std::lock_guard<std::mutex> hold(lock);
-        uint64_t ticket = issued;
-        return [this, ticket] {
-            std::unique_lock<std::mutex> waiting(lock);
-            changed.wait(waiting, [this, ticket] { return passed >= ticket; });
+    stream->launch([s = state] {
+        std::lock_guard<std::mutex> hold(s->lock);
+        uint64_t ticket = s->issued;
+        return [s, ticket] {
+            std::unique_lock<std::mutex> waiting(s->lock);
+            s->changed.wait(waiting, [&] { return s->passed >= ticket; });
         };
     });
 }
 
 bool Event::has_passed()
 {
-    std::lock_guard<std::mutex> hold(lock);
-    return passed == issued;
+    std::lock_guard<std::mutex> hold(state->lock);
+    return state->passed == state->issued;
 }
 
 uint64_t Event::n_records()
 {
-    std::lock_guard<std::mutex> hold(lock);
-    return issued;
+    std::lock_guard<std::mutex> hold(state->lock);
+    return state->issued;
 }
 
 double Event::sec()
 {
-    std::lock_guard<std::mutex> hold(lock);
-    return passed_sec;
+    std::lock_guard<std::mutex> hold(state->lock);
+    return state->passed_sec;
 }
 
 } // namespace standin

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -52,7 +53,8 @@ class Stream
     std::thread thread;
 };
 
-/** Waiting refers to the last time that it was recorded; nothing is waited for if it never was. */
+/** Waiting refers to the last time that it was recorded; nothing is waited for if it never was. What was launched with it may be under
+ *  way when it goes. */
 class Event
 {
   public:
@@ -63,10 +65,13 @@ class Event
     double sec(); /**< when it passed last */
 
   private:
-    std::mutex lock;
-    std::condition_variable changed;
-    uint64_t issued = 0, passed = 0;
-    double passed_sec = 0;
+    struct State {
+        std::mutex lock;
+        std::condition_variable changed;
+        uint64_t issued = 0, passed = 0;
+        double passed_sec = 0;
+    };
+    std::shared_ptr<State> state = std::make_shared<State>();
 };
 
 } // namespace standin
