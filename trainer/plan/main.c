@@ -208,6 +208,7 @@ static tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_
     }
     if (status == TW_OK) {
         row->inter_node_bytes = traffic.inter_node;
+        row->in_node_bytes = traffic.in_node;
         tw_plan_traffic_cleanup(&traffic);
         status = tw_plan_time_of(o, model, &plan->cluster, plan->compute_sec, &row->time);
     }

@@ -94,6 +94,14 @@ static double chunks_bytes(const tw_train_options_t *o, const totals_t *t)
     return fmin(chunks, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
 }
 
+/* What a codec in use takes: contexts, tables, code. */
+#define CODEC_BYTES 0.5e6
+
+static double codecs_bytes(const tw_train_options_t *o)
+{
+    return CODEC_BYTES * (!!o->quantized_weights + !!o->quantized_gradients + has_delta(o));
+}
+
 /* Masters and moments; in files what is in use of them, and what is next. */
 static double optimizer_bytes(const tw_train_options_t *o, const totals_t *t)
 {
@@ -127,6 +135,6 @@ tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *mod
                               .moving = moving_bytes(o, &totals, cluster, n_layer),
                               .activations = activations_bytes(o, &sizes, n_layer),
                               .scratch = (double)sizes.scratch_bytes + ADAMW_SCRATCH,
-                              .besides = chunks_bytes(o, &totals) + cluster->besides_bytes};
+                              .besides = chunks_bytes(o, &totals) + codecs_bytes(o) + cluster->besides_bytes};
     return TW_OK;
 }

@@ -84,8 +84,8 @@ typedef struct tw_plan_unit {
 typedef struct tw_plan_traffic {
     tw_plan_unit_t *units; /**< [n_units], allocated */
     size_t n_units;
-    double report;     /**< what ranks tell each other at the end of a step */
-    double inter_node; /**< of a step, all together */
+    double report;              /**< what ranks tell each other at the end of a step */
+    double inter_node, in_node; /**< of a step, all together */
 } tw_plan_traffic_t;
 
 /** Without quantization, the exact delta at cluster->delta_bits; otherwise to the byte. TW_ERR_NO_MEMORY. */

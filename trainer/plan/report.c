@@ -54,12 +54,15 @@ static double ratio(double a, double b)
 void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out)
 {
     const tw_plan_row_t *zero3 = find(rows, n_rows, "zero3");
-    fprintf(out, "\n# a step; bytes between nodes, all ranks together\n%-15s %12s %9s %10s %8s %9s\n",
-            "# set", "MB", "of zero3", "ms", "waiting", "speed-up");
+    fprintf(out,
+            "\n# a step; MB between nodes and inside them, all ranks together\n%-15s %12s %9s %12s %10s %8s "
+            "%9s\n",
+            "# set", "between", "of zero3", "inside", "ms", "waiting", "speed-up");
     for (size_t i = 0; i < n_rows; i++) {
         const tw_plan_row_t *row = &rows[i];
-        fprintf(out, "%-15s %12.3f %9.3f %10.1f %6.0f %% %9.2f\n", row->name, row->inter_node_bytes * 1e-6,
-                ratio(row->inter_node_bytes, zero3->inter_node_bytes), row->time.step_sec * 1e3,
+        fprintf(out, "%-15s %12.3f %9.3f %12.3f %10.1f %6.0f %% %9.2f\n", row->name,
+                row->inter_node_bytes * 1e-6, ratio(row->inter_node_bytes, zero3->inter_node_bytes),
+                row->in_node_bytes * 1e-6, row->time.step_sec * 1e3,
                 100.0 * ratio(row->time.wait_sec, row->time.step_sec),
                 ratio(zero3->time.step_sec, row->time.step_sec));
     }
@@ -79,6 +82,7 @@ static tw_status_t write_row(const tw_plan_row_t *row, const tw_plan_row_t *zero
     tw_json_add_double(json, "wait_share", ratio(row->time.wait_sec, row->time.step_sec));
     tw_json_add_double(json, "speedup", ratio(zero3->time.step_sec, row->time.step_sec));
     tw_json_add_double(json, "inter_node_bytes_per_step", row->inter_node_bytes);
+    tw_json_add_double(json, "in_node_bytes_per_step", row->in_node_bytes);
     tw_json_add_double(json, "bytes_ratio", ratio(row->inter_node_bytes, zero3->inter_node_bytes));
     tw_json_add_double(json, "optimizer_bytes", m->optimizer);
     tw_json_add_double(json, "weights_bytes", m->weights);

@@ -13,7 +13,7 @@ typedef struct tw_plan_row {
     const char *name;
     int stage;
     tw_plan_memory_t memory;
-    double inter_node_bytes; /**< of a step */
+    double inter_node_bytes, in_node_bytes; /**< of a step */
     tw_plan_time_t time;
 } tw_plan_row_t;
 

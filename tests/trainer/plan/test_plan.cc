@@ -132,11 +132,11 @@ class Plan : public tw::Fixture
         });
         return of_first;
     }
-    double planned_bytes(const std::string &set, const tw_plan_cluster_t &cluster)
+    double planned_bytes(const std::string &set, const tw_plan_cluster_t &cluster, bool in_node = false)
     {
         tw_plan_traffic_t traffic;
         EXPECT_EQ(TW_OK, tw_plan_traffic_of(options(set, cluster), model_, &cluster, &traffic));
-        double bytes = traffic.inter_node;
+        double bytes = in_node ? traffic.in_node : traffic.inter_node;
         tw_plan_traffic_cleanup(&traffic);
         return bytes;
     }
@@ -155,6 +155,9 @@ class Plan : public tw::Fixture
         double counted = static_cast<double>(result.inter_node_bytes) / 3.0;
         EXPECT_NEAR(counted, planned_bytes(set, cluster), 0.5)
             << set << " on " << cluster.n_nodes << " x " << cluster.ranks_per_node;
+        double within = static_cast<double>(result.in_node_bytes) / 3.0;
+        EXPECT_NEAR(within, planned_bytes(set, cluster, true), 0.5)
+            << set << " inside the nodes of " << cluster.n_nodes << " x " << cluster.ranks_per_node;
     }
 
     tw_model_t *model_ = nullptr;
