@@ -135,6 +135,9 @@ static tw_status_t set_up(run_t *run)
         run->options = tw_train_config_options(run->config);
         status = join(run);
     }
+    if (status == TW_OK && tw_coll_rank(run->world) == 0) {
+        tw_train_config_say(run->config);
+    }
     if (status == TW_OK) {
         status = tw_train_config_resolve(run->config, tw_coll_size(run->world), tw_coll_n_nodes(run->world));
     }
@@ -355,14 +358,19 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
     return status;
 }
 
-tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, FILE *out)
+tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, int n_ranks, int n_nodes, FILE *out)
 {
     tw_train_config_t *config;
     tw_status_t status = tw_train_config_create(params->config, params->sets, params->n_sets, &config);
+    if (status != TW_OK) {
+        return status;
+    }
+    tw_train_config_say(config);
+    status = tw_train_config_resolve(config, n_ranks, n_nodes);
     if (status == TW_OK) {
         tw_train_config_print(config, out);
-        tw_train_config_destroy(config);
     }
+    tw_train_config_destroy(config);
     return status;
 }
 

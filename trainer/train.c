@@ -33,7 +33,8 @@ static const struct argp_option option_list[] = {
      "Any key of it: zero_optimization.stage=3, thinwire.delta_bits=2; repeatable", 1},
     {"data", 'd', "FILE", 0, "UTF-8 text, or .bin of uint16 tokens (default: the King James text)", 1},
     {"metrics", KEY_METRICS, "FILE", 0, "A JSON line for each step", 1},
-    {"print-config", KEY_PRINT, NULL, 0, "Print every key, its value and where that comes from, and end", 1},
+    {"print-config", KEY_PRINT, NULL, 0,
+     "Print every key, its value for --nodes and --ranks-per-node and where that comes from, and end", 1},
     {"nodes", 'n', "N", 0, "Nodes of the cluster in a box (default: 2)", 2},
     {"ranks-per-node", 'r', "L", 0, "Ranks on each node (default: 2)", 2},
     {"link", 'l', "RATE", 0, "Of each node, each way: 100mbit; none: not shaped (default: 100mbit)", 2},
@@ -309,7 +310,8 @@ int main(int argc, char **argv)
     if (options.print_config) {
         const tw_trainer_params_t params = {
             .config = options.config, .sets = options.sets, .n_sets = options.n_sets};
-        code = tw_trainer_print_config(&params, stdout) == TW_OK ? 0 : 1;
+        int n_ranks = options.n_nodes * options.ranks_per_node;
+        code = tw_trainer_print_config(&params, n_ranks, options.n_nodes, stdout) == TW_OK ? 0 : 1;
     } else {
         code = tw_coll_launched() ? run_rank(&options) : run_cluster(&options, argv);
     }

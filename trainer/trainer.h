@@ -95,8 +95,8 @@ typedef struct tw_trainer_output {
 /** TW_ERR_CONFIG as above. */
 tw_status_t tw_trainer_output_get(const tw_trainer_params_t *params, tw_trainer_output_t *output);
 
-/** Print every key in force and where its value comes from. TW_ERR_CONFIG as above. */
-tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, FILE *out);
+/** Print every key in force in a job of so many ranks, and where its value comes from. TW_ERR_CONFIG as above. */
+tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, int n_ranks, int n_nodes, FILE *out);
 
 #ifdef __cplusplus
 }

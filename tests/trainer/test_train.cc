@@ -53,6 +53,51 @@ TEST(Train, PrintsItsConfiguration)
     }
 }
 
+TEST(Train, WhatIsPrintedIsInForce)
+{
+    std::string config = temporary("auto.json");
+    std::ofstream(config) << R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 3,
+                                 "comms_logger": {"enabled": true}, "zero_optimization": {"stage": 3}})";
+    process::Result result = process::run({program, "--config", config, "--nodes", "3", "--ranks-per-node",
+                                           "2", "--set", "thinwire.delta_bits=4", "--print-config"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    auto line = [&](const std::string &key) {
+        size_t at = result.out.find("\n" + key + " ");
+        return at == std::string::npos ? ""
+                                       : result.out.substr(at + 1, result.out.find('\n', at + 1) - at - 1);
+    };
+    EXPECT_NE(("\n" + result.out).find("\ntrain_batch_size "), std::string::npos);
+    EXPECT_NE(result.out.substr(0, result.out.find('\n')).find(" 18 "), std::string::npos) << result.out;
+    EXPECT_NE(line("thinwire.hpz").find("follows"), std::string::npos) << line("thinwire.hpz");
+    EXPECT_NE(line("thinwire.delta_bits").find("command line"), std::string::npos);
+    EXPECT_NE(line("zero_optimization.stage").find("file"), std::string::npos);
+    EXPECT_NE(line("thinwire.seed").find("default"), std::string::npos);
+    EXPECT_NE(result.err.find("train_batch_size is auto"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("comms_logger means nothing here"), std::string::npos) << result.err;
+
+    process::Result fp16 = process::run({program, "--set", "fp16.enabled=true", "--print-config"});
+    EXPECT_EQ(fp16.code, 1);
+    EXPECT_NE(fp16.err.find("fp16 needs loss scaling"), std::string::npos) << fp16.err;
+}
+
+static size_t count(const std::string &text, const std::string &what)
+{
+    size_t n = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
+        n++;
+    }
+    return n;
+}
+
+TEST(Train, AJobSaysWhatItIgnoresOnce)
+{
+    process::Result result = process::run(command(
+        {"--set", "thinwire.steps=1", "--set", "comms_logger.enabled=y", "--set", "gradient_clipping=auto"}));
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(count(result.err, "comms_logger.enabled means nothing here"), 1U) << result.err;
+    EXPECT_EQ(count(result.err, "gradient_clipping is auto"), 1U) << result.err;
+}
+
 TEST(Train, WrongFlagsAndKeysEndIt)
 {
     EXPECT_EQ(process::run({program, "--nodes", "none"}).code, 2);

@@ -74,14 +74,16 @@ typedef struct tw_train_options {
 
 typedef struct tw_train_config tw_train_config_t;
 
-/** The defaults, then the file (NULL: none), then sets [n_sets] of "key=value", each stronger than the one before. Notes on
- *  keys without meaning go to the log, at info. TW_ERR_CONFIG (logged with file and key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
+/** The defaults, then the file (NULL: none), then sets [n_sets] of "key=value", each stronger than the one before.
+ *  TW_ERR_CONFIG (logged with file and key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
 tw_status_t tw_train_config_create(const char *path, const char *const *sets, size_t n_sets,
                                    tw_train_config_t **out);
 /** From text, as if it were the file called `name`. */
 tw_status_t tw_train_config_parse(const char *name, const char *text, size_t text_bytes,
                                   const char *const *sets, size_t n_sets, tw_train_config_t **out);
 void tw_train_config_destroy(tw_train_config_t *config);
+/** Log what a person should know of the file, a line each: keys without meaning here, and what "auto" comes to. Once in a job. */
+void tw_train_config_say(const tw_train_config_t *config);
 const tw_train_options_t *tw_train_config_options(const tw_train_config_t *config);
 
 /** What depends on several keys and on the job: the batch's three numbers, the schedule's length, hpZ on or off. Call it

@@ -1,6 +1,7 @@
 /* File and command line into the options, and where each value came from. */
 #include <errno.h>
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,27 @@ static int field_of(const char *key)
     return -1;
 }
 
+/* To be said later, once; where memory is short, not at all. */
+static void __attribute__((format(printf, 2, 3))) note(tw_train_config_t *config, const char *format, ...)
+{
+    char **notes = realloc(config->notes, (config->n_notes + 1) * sizeof(*notes));
+    va_list args;
+    if (!notes) {
+        return;
+    }
+    config->notes = notes;
+    va_start(args, format);
+    config->n_notes += vasprintf(&notes[config->n_notes], format, args) >= 0;
+    va_end(args);
+}
+
+void tw_train_config_say(const tw_train_config_t *config)
+{
+    for (size_t i = 0; i < config->n_notes; i++) {
+        tw_warn("%s", config->notes[i]);
+    }
+}
+
 /* A key with its value as text. */
 static tw_status_t set_key(tw_train_config_t *config, const char *source, int is_file, const char *key,
                            const char *text)
@@ -45,16 +67,17 @@ static tw_status_t set_key(tw_train_config_t *config, const char *source, int is
     int field = field_of(key);
     const char *reason = field < 0 ? tw_train_ignored_reason(key) : NULL;
     if (reason) {
-        tw_info("%s: %s means nothing here: %s", source, key, reason);
+        note(config, "%s: %s means nothing here: %s", source, key, reason);
         return TW_OK;
     }
     if (field < 0) {
         return unknown_key(source, key);
     }
     if (strcmp(text, "auto") == 0 && strcmp(tw_train_options_table.fields[field].dflt, "auto") != 0) {
-        tw_info("%s: %s is auto: %s", source, key, tw_train_options_table.fields[field].dflt);
+        const char *dflt = tw_train_options_table.fields[field].dflt;
+        note(config, "%s: %s is auto: %s", source, key, dflt);
         config->origins[field] = TW_TRAIN_FROM_AUTO;
-        return TW_OK;
+        return tw_config_set(&tw_train_options_table, &config->options, key, dflt);
     }
     tw_status_t status = tw_config_set(&tw_train_options_table, &config->options, key, text);
     if (status != TW_OK) {
@@ -148,12 +171,26 @@ static int is_array(const char *key)
     return field_of(first) >= 0;
 }
 
+static tw_status_t walk_auto(const walk_t *walk, const char *path)
+{
+    tw_status_t status = TW_OK;
+    char key[KEY_BYTES + 8];
+    for (int i = 0; status == TW_OK; i++) {
+        snprintf(key, sizeof(key), "%s[%d]", path, i);
+        if (field_of(key) < 0) {
+            break;
+        }
+        status = set_key(walk->config, walk->source, 1, key, "auto");
+    }
+    return status;
+}
+
 static tw_status_t walk_value(const walk_t *walk, const char *key, const json_t *value)
 {
     char text[VALUE_BYTES];
     const char *reason = field_of(key) < 0 ? tw_train_ignored_reason(key) : NULL;
     if (reason && strcmp(key, "fp16") != 0) {
-        tw_info("%s: %s means nothing here: %s", walk->source, key, reason);
+        note(walk->config, "%s: %s means nothing here: %s", walk->source, key, reason);
         return TW_OK;
     }
     if (json_is_object(value)) {
@@ -163,8 +200,7 @@ static tw_status_t walk_value(const walk_t *walk, const char *key, const json_t 
         return walk_array(walk, key, value);
     }
     if (json_is_string(value) && strcmp(json_string_value(value), "auto") == 0 && is_array(key)) {
-        tw_info("%s: %s is auto", walk->source, key);
-        return TW_OK;
+        return walk_auto(walk, key);
     }
     tw_status_t status = text_of(walk, key, value, text);
     return status == TW_OK ? set_key(walk->config, walk->source, 1, key, text) : status;
@@ -272,6 +308,10 @@ void tw_train_config_destroy(tw_train_config_t *config)
         return;
     }
     tw_config_cleanup(&tw_train_options_table, &config->options);
+    for (size_t i = 0; i < config->n_notes; i++) {
+        free(config->notes[i]);
+    }
+    free(config->notes);
     free(config->origins);
     free(config);
 }

@@ -15,6 +15,8 @@ typedef enum tw_train_origin {
 struct tw_train_config {
     tw_train_options_t options;
     unsigned char *origins; /* [n_fields] of the table: tw_train_origin_t */
+    char **notes;           /* [n_notes] */
+    size_t n_notes;
 };
 
 #endif

@@ -107,6 +107,13 @@ TEST_F(ZeroBench, GoesOnWhereItStopped)
     EXPECT_EQ(2U, rows_of(base_ + ".json").size());
     std::string lines = process::slurp(base_ + ".json");
     EXPECT_EQ(2, std::count(lines.begin(), lines.end(), '\n'));
+    /* seeds are added behind what is there */
+    result = run({"--steps", "1", "--sets", "zero3,delta8", "--seeds", "2", "--resume"});
+    ASSERT_EQ(0, result.code) << result.out << result.err;
+    std::string more = process::slurp(base_ + ".json");
+    EXPECT_EQ(lines, more.substr(0, lines.size()));
+    EXPECT_EQ(4, std::count(more.begin(), more.end(), '\n'));
+    EXPECT_NE(std::string::npos, result.out.find("(2 seeds)")) << result.out;
 }
 
 TEST(ZeroFlags, MistakesAreNamed)

@@ -55,11 +55,14 @@ TEST_F(TrainConfig, AnUnknownKeyNamesTheNearest)
 
 TEST_F(TrainConfig, KnownKeysWithoutMeaningAreAccepted)
 {
-    capture_level(TW_LOG_INFO);
-    EXPECT_TRUE(config_of(R"({"flops_profiler": {"enabled": true, "any": [1, {"thing": null}]},
+    expect_log("means nothing here");
+    auto config = config_of(R"({"flops_profiler": {"enabled": true, "any": [1, {"thing": null}]},
                               "fp16": {"enabled": false, "loss_scale": 0},
                               "zero_optimization": {"contiguous_gradients": true},
-                              "activation_checkpointing": {"partition_activations": true}})"));
+                              "activation_checkpointing": {"partition_activations": true}})");
+    ASSERT_TRUE(config);
+    EXPECT_EQ(log_count("means nothing here"), 0u) << "not by each rank";
+    tw_train_config_say(config.get());
     EXPECT_EQ(log_count("flops_profiler means nothing here"), 1u);
     EXPECT_EQ(
         log_count("partition_activations means nothing here: data parallelism replicates no activations"),
@@ -75,6 +78,11 @@ TEST_F(TrainConfig, AutoIsTheDefault)
     EXPECT_EQ(options_of(config).batch, 0);
     EXPECT_EQ(options_of(config).lr, 6e-4);
     EXPECT_EQ(options_of(config).beta1, 0.9);
+    expect_log("is auto");
+    tw_train_config_say(config.get());
+    EXPECT_EQ(log_count("test.json: optimizer.params.lr is auto: 6e-4"), 1u);
+    EXPECT_EQ(log_count("test.json: optimizer.params.betas[1] is auto: 0.95"), 1u);
+    EXPECT_EQ(options_of(config_of(R"({"train_batch_size": 8})", {"train_batch_size=auto"})).batch, 0);
 }
 
 TEST_F(TrainConfig, WrongValuesAreRefused)
