@@ -6,12 +6,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "plugin/plugin.h"
 
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 static tw_net_devices_t process_devices; /* n: 0 until they are found; they do not change then */
 static double process_latency_us;
+static pid_t process_id;                  /* who has a context; 0: nobody has */
 static tw_net_context_t *process_context; /* of versions that have none */
 
 /* ---- devices ------------------------------------------------------------------------------------------------ */
@@ -91,12 +93,30 @@ static void context_free(tw_net_context_t *context)
     free(context);
 }
 
+/* A forked process has none of its parent's threads, without which UCX does not work: it has to begin as a program of its own. */
+static tw_status_t check_process(void)
+{
+    if (process_id != 0 && process_id != getpid()) {
+        tw_error("net: this process was forked from one that uses the net already (process %d): it has to "
+                 "start a program of "
+                 "its own before it can",
+                 (int)process_id);
+        return TW_ERR_CONFIG;
+    }
+    process_id = getpid();
+    return TW_OK;
+}
+
 /* Under the process's lock. */
 static tw_status_t create(tw_net_context_t **out)
 {
-    tw_net_context_t *context = calloc(1, sizeof(*context));
-    tw_status_t status;
+    tw_net_context_t *context;
+    tw_status_t status = check_process();
 
+    if (status != TW_OK) {
+        return status;
+    }
+    context = calloc(1, sizeof(*context));
     if (context == NULL) {
         tw_error("net: out of memory");
         return TW_ERR_NO_MEMORY;
@@ -131,7 +151,8 @@ tw_status_t tw_net_context_shared(tw_net_context_t **out)
     tw_status_t status = TW_OK;
 
     pthread_mutex_lock(&process_lock);
-    if (process_context == NULL) {
+    status = check_process();
+    if (status == TW_OK && process_context == NULL) {
         status = create(&process_context);
     }
     if (status == TW_OK) {

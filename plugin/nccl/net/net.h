@@ -95,6 +95,15 @@ void tw_net_listener_close(tw_net_listener_t *listener);
 /** Requests that are left are gone. */
 void tw_net_comm_close(tw_net_comm_t *comm);
 
+/* ---- memory ------------------------------------------------------------------------------------------------- */
+
+typedef struct tw_net_region tw_net_region_t;
+
+/** TCP needs no registration, but NCCL, when it is aborted, gives memory back under messages that are still under way. TW_ERR_NO_MEMORY. */
+tw_status_t tw_net_register(tw_net_comm_t *comm, void *data, size_t bytes, tw_net_region_t **out);
+/** Afterwards nothing touches that memory: messages from or to it end with TW_ERR_CANCELED. */
+void tw_net_deregister(tw_net_region_t *region);
+
 /* ---- messages ----------------------------------------------------------------------------------------------- */
 
 typedef struct tw_net_request tw_net_request_t;
@@ -111,7 +120,7 @@ tw_status_t tw_net_send(tw_net_comm_t *comm, const tw_net_part_t *part, tw_net_r
  *  Also TW_ERR_INVALID (n). */
 tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_part_t *parts, int n, tw_net_request_t **out);
 /** TW_OK: done and gone, sizes[i] (sizes may be NULL) are the bytes that came, or went. TW_IN_PROGRESS. TW_ERR_PEER,
- *  TW_ERR_TRUNCATED (more came than there was room for): it is gone too. */
+ *  TW_ERR_CANCELED (its memory was deregistered), TW_ERR_TRUNCATED (more came than there was room for): it is gone too. */
 tw_status_t tw_net_test(tw_net_request_t *request, int *sizes);
 
 #ifdef __cplusplus

@@ -2,6 +2,8 @@
 #include "plugin/nccl/net/state.h"
 
 #include <limits.h>
+#include <stdint.h>
+#include <stdlib.h>
 
 static tw_net_request_t *take_request(tw_net_comm_t *comm)
 {
@@ -9,23 +11,29 @@ static tw_net_request_t *take_request(tw_net_comm_t *comm)
 
     if (request != NULL) {
         comm->free = request->next_free;
-        request->n = request->n_done = 0;
+        request->n = request->n_done = request->is_void = 0;
     }
     return request;
 }
 
 static void put_request(tw_net_request_t *request)
 {
+    request->n = request->n_done = 0;
     request->next_free = request->comm->free;
     request->comm->free = request;
 }
 
 /* What is left of it will not be waited for. */
+static void cancel_parts(tw_net_request_t *request)
+{
+    for (; request->n_done < request->n; ++request->n_done) {
+        tw_p2p_cancel(request->comm->domain->p2p, request->part[request->n_done]);
+    }
+}
+
 static void give_up(tw_net_request_t *request)
 {
-    for (int i = request->n_done; i < request->n; ++i) {
-        tw_p2p_cancel(request->comm->domain->p2p, request->part[i]);
-    }
+    cancel_parts(request);
     put_request(request);
 }
 
@@ -45,6 +53,7 @@ static tw_status_t post_parts(tw_net_request_t *request, const tw_net_part_t *pa
                                     .may_be_shorter = post == tw_p2p_recv};
 
         status = post(comm->domain->p2p, &message, &request->part[i]);
+        request->data[i] = parts[i].data;
         request->n += status == TW_OK;
     }
     return status;
@@ -105,6 +114,54 @@ static tw_status_t test_parts(tw_net_request_t *request)
     return TW_OK;
 }
 
+/* ---- memory ------------------------------------------------------------------------------------------------- */
+
+struct tw_net_region {
+    tw_net_comm_t *comm;
+    const char *data;
+    size_t bytes;
+};
+
+tw_status_t tw_net_register(tw_net_comm_t *comm, void *data, size_t bytes, tw_net_region_t **out)
+{
+    tw_net_region_t *region = malloc(sizeof(*region));
+
+    if (region == NULL) {
+        tw_error("net: out of memory for a region");
+        return TW_ERR_NO_MEMORY;
+    }
+    *region = (tw_net_region_t){.comm = comm, .data = data, .bytes = bytes};
+    *out = region;
+    return TW_OK;
+}
+
+static int touches(const tw_net_request_t *request, const tw_net_region_t *region)
+{
+    for (int i = request->n_done; i < request->n; ++i) {
+        if ((uintptr_t)request->data[i] - (uintptr_t)region->data < region->bytes) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void tw_net_deregister(tw_net_region_t *region)
+{
+    tw_net_comm_t *comm = region->comm;
+
+    pthread_mutex_lock(&comm->domain->lock);
+    for (int i = 0; i < TW_NET_REQUESTS; ++i) {
+        if (touches(&comm->requests[i], region)) {
+            cancel_parts(&comm->requests[i]);
+            comm->requests[i].is_void = 1;
+        }
+    }
+    pthread_mutex_unlock(&comm->domain->lock);
+    free(region);
+}
+
+/* ---- done --------------------------------------------------------------------------------------------------- */
+
 static void tell_sizes(const tw_net_request_t *request, int *sizes)
 {
     for (int i = 0; sizes != NULL && i < request->n; ++i) {
@@ -118,7 +175,7 @@ tw_status_t tw_net_test(tw_net_request_t *request, int *sizes)
     tw_status_t status;
 
     pthread_mutex_lock(&domain->lock);
-    status = test_parts(request);
+    status = request->is_void ? TW_ERR_CANCELED : test_parts(request);
     if (status == TW_IN_PROGRESS) {
         (void)tw_p2p_progress(domain->p2p);
         status = test_parts(request);

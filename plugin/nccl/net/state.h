@@ -29,8 +29,10 @@ typedef struct tw_net_domain {
 
 struct tw_net_request {
     tw_net_comm_t *comm;
-    int n;      /**< parts; 0: free */
-    int n_done; /**< the first ones are done */
+    int n;       /**< parts; 0: free */
+    int n_done;  /**< the first ones are done */
+    int is_void; /**< it was canceled, and has no parts any more */
+    const void *data[TW_NET_RECVS_MAX];
     tw_p2p_request_t *part[TW_NET_RECVS_MAX];
     size_t bytes[TW_NET_RECVS_MAX]; /**< of those that are done */
     tw_net_request_t *next_free;

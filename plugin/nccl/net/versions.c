@@ -114,16 +114,17 @@ static tw_nccl_result_t close_listen(void *listen_comm)
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */
 
-/* TCP needs no registration; NCCL wants to see a handle. */
 static tw_nccl_result_t reg_mr(void *comm, void *data, size_t bytes, int type, void **mhandle)
 {
-    (void)data, (void)bytes;
+    tw_net_region_t *made = NULL;
+    tw_status_t status;
+
     if (type != TW_NCCL_PTR_HOST) {
         tw_error("net: memory of kind %d: only the host's was offered", type);
         return TW_NCCL_INVALID_ARGUMENT;
     }
-    *mhandle = comm;
-    return TW_NCCL_SUCCESS;
+    status = tw_net_register(comm, data, bytes, &made);
+    return result_or_null(status, mhandle, made);
 }
 
 static tw_nccl_result_t reg_mr_v7(void *comm, void *data, int bytes, int type, void **mhandle)
@@ -141,7 +142,8 @@ static tw_nccl_result_t reg_mr_dma_buf(void *comm, void *data, size_t bytes, int
 
 static tw_nccl_result_t dereg_mr(void *comm, void *mhandle)
 {
-    (void)comm, (void)mhandle;
+    (void)comm;
+    tw_net_deregister(mhandle);
     return TW_NCCL_SUCCESS;
 }
 

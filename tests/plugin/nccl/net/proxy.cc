@@ -107,7 +107,8 @@ Message send(Net &net, void *comm, size_t bytes, int tag, size_t seed)
         succeed(net.send(comm, message.buffers[0].data(), bytes, tag, mhandle, &message.request), "isend");
         expect(tw_time_sec() < until, "a send is never taken");
     }
-    succeed(net.deregister_memory(comm, mhandle), "deregMr");
+    message.comm = comm;
+    message.mhandles = {mhandle};
     return message;
 }
 
@@ -133,6 +134,8 @@ Message receive(Net &net, void *comm, const std::vector<size_t> &bytes, const st
                 "irecv");
         expect(tw_time_sec() < until, "a receive is never taken");
     }
+    message.comm = comm;
+    message.mhandles = mhandles;
     return message;
 }
 
@@ -146,6 +149,9 @@ bool is_done(Net &net, Message &message)
         return false;
     }
     message.request = nullptr;
+    for (void *mhandle : message.mhandles) {
+        succeed(net.deregister_memory(message.comm, mhandle), "deregMr");
+    }
     for (size_t i = 0; i < sizes.size(); ++i) {
         const size_t bytes = message.expected_bytes[i];
         expect((size_t)sizes[i] == bytes,

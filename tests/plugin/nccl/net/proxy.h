@@ -75,7 +75,8 @@ void *make_sender(Net &net, const Channel &channel);
 
 /** A message under way. */
 struct Message {
-    void *request = nullptr;
+    void *request = nullptr, *comm = nullptr;
+    std::vector<void *> mhandles;
     std::vector<std::vector<uint8_t>> buffers;
     std::vector<size_t> expected_bytes, seeds;
     bool is_send = false;

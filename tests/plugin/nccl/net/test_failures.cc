@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/common/fixture.h"
@@ -177,6 +178,93 @@ TEST_P(Failures, AMessageThatDoesNotFit)
         });
     EXPECT_TRUE(contains(text, "2000 bytes")) << text;
     EXPECT_FALSE(contains(text, "one ended") || contains(text, "result")) << text;
+}
+
+/* NCCL, when it is aborted, gives memory back under messages that will never be done: the other end's come to nothing, too. */
+TEST_P(Failures, MemoryIsNotTouchedAfterItIsDeregistered)
+{
+    EXPECT_EQ(run_pair(
+                  [](const Channel &channel) {
+                      auto net = ready();
+                      void *comm = make_receiver(*net, channel);
+                      for (size_t bytes : {100, 1 << 20}) {
+                          Message message = receive(*net, comm, {bytes, bytes}, {(int)bytes, 0}, {0, 0});
+                          for (void *mhandle : message.mhandles) {
+                              expect(net->deregister_memory(comm, mhandle) == TW_NCCL_SUCCESS, "deregMr");
+                          }
+                          channel.meet();
+                          int done = 0, sizes[2];
+                          expect(net->test(message.request, &done, sizes) != TW_NCCL_SUCCESS && !done,
+                                 "it should have ended");
+                          for (const auto &buffer : message.buffers) {
+                              expect(buffer == std::vector<uint8_t>(bytes, 0xa5), "something has come");
+                          }
+                          channel.meet();
+                      }
+                      expect(net->close_receive(comm) == TW_NCCL_SUCCESS, "close_receive");
+                      expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
+                  },
+                  [](const Channel &channel) {
+                      auto net = ready();
+                      void *comm = make_sender(*net, channel);
+                      for (size_t bytes : {100, 1 << 20}) {
+                          channel.meet();
+                          Message message = send(*net, comm, bytes, (int)bytes, 0);
+                          (void)is_done(*net, message);
+                          channel.meet();
+                      }
+                      expect(net->close_send(comm) == TW_NCCL_SUCCESS, "close_send");
+                      expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
+                  }),
+              "");
+}
+
+/* ---- other processes ---------------------------------------------------------------------------------------- */
+
+int status_of_child(const std::function<int()> &body)
+{
+    const pid_t pid = fork();
+    if (pid == 0) {
+        exit(body()); /* with all that runs at the end of a process */
+    }
+    int status = -1;
+    expect(waitpid(pid, &status, 0) == pid && WIFEXITED(status), "the child did not end by itself");
+    return WEXITSTATUS(status);
+}
+
+/* A child that has nothing to do with NCCL changes nothing; one that wants to use it is told that it cannot. */
+TEST_P(Failures, Fork)
+{
+    const std::string text = run_pair(
+        [](const Channel &channel) {
+            auto net = ready();
+            void *comm = make_sender(*net, channel);
+            Message before = send(*net, comm, 1 << 20, 0, 1);
+            expect(status_of_child([] { return 5; }) == 5, "a child that does nothing");
+            finish(*net, before);
+            expect(status_of_child([] {
+                       auto own = version(GetParam());
+                       return own->init() == TW_NCCL_INVALID_USAGE ? 6 : 7;
+                   }) == 6,
+                   "a child that begins anew");
+            Message after = send(*net, comm, 5000, 0, 2);
+            finish(*net, after);
+            expect(net->close_send(comm) == TW_NCCL_SUCCESS, "close_send");
+            expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
+        },
+        [](const Channel &channel) {
+            auto net = ready();
+            void *comm = make_receiver(*net, channel);
+            for (size_t k = 1; k <= 2; ++k) {
+                Message message = receive(*net, comm, {k == 1 ? (size_t)1 << 20 : (size_t)5000}, {0}, {k});
+                finish(*net, message);
+            }
+            expect(net->close_receive(comm) == TW_NCCL_SUCCESS, "close_receive");
+            expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
+        });
+    EXPECT_TRUE(contains(text, "one ended with 0: ")) << text;
+    EXPECT_TRUE(contains(text, "was forked from one that uses the net")) << text;
+    EXPECT_FALSE(contains(text, "the other ended")) << text;
 }
 
 /* ---- strangers ---------------------------------------------------------------------------------------------- */
