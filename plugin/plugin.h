@@ -1,4 +1,4 @@
-/** What existing jobs load: the NCCL plugin, libnccl-net-thinwire.so. Programs do not link it; NCCL opens it, and reads the tables
+/** What existing jobs load: the NCCL plugin, libnccl-net-thinwire.so, and libthinwire-nccl.so (interpose/interpose.h). Programs do not link it; NCCL opens it, and reads the tables
  *  ncclNetPlugin_vN, ncclCollNetPlugin_vN and ncclTunerPlugin_vN. Read in this order:
  *    nccl/abi/      NCCL's plugin interface, version by version: layouts and numbers
  *    nccl/log.h     NCCL's logger as this process's log, statuses as NCCL's results

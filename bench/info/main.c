@@ -44,10 +44,10 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
     static const struct argp parser = {.options = flags, .parser = parse_flag, .doc = doc};
-    static const tw_config_table_t *const tables[] = {&tw_log_config_table,     &tw_transport_config_table,
-                                                      &tw_coll_config_table,    &tw_hpz_config_table,
-                                                      &tw_cluster_config_table, &tw_net_config_table,
-                                                      &tw_collnet_config_table, &tw_tuner_config_table};
+    static const tw_config_table_t *const tables[] = {
+        &tw_log_config_table,     &tw_transport_config_table, &tw_coll_config_table,
+        &tw_hpz_config_table,     &tw_cluster_config_table,   &tw_net_config_table,
+        &tw_collnet_config_table, &tw_tuner_config_table,     &tw_interpose_config_table};
     const size_t n_tables = sizeof(tables) / sizeof(tables[0]);
     info_report_t report = {.out = stdout};
     tw_status_t status;

@@ -25,16 +25,13 @@ static void find(void *library, const char *name, void *function)
     memcpy(function, &symbol, sizeof(symbol));
 }
 
-/** The one that the process has, which is behind this library where it was preloaded; if it has none yet, its own. */
+/** Of the library that the process has, wherever that is from. */
 static void find_all(void)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
 
     if (library == NULL) {
-        library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    }
-    if (library == NULL) {
-        tw_error("nccl: %s", dlerror());
+        tw_error("nccl: this process has no " LIBRARY);
         return;
     }
 #define FIND(name) find(library, #name, &real.name);

@@ -1,4 +1,4 @@
-/** TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES, and the rule for one call. */
+/** What was asked for, and the rule for one call. */
 #include "plugin/interpose/policy.h"
 
 #include <pthread.h>
@@ -8,52 +8,7 @@
 #include <xxhash.h>
 
 #include "plugin/interpose/interpose.h"
-#include "plugin/plugin.h"
-
-typedef struct options {
-    char *weights, *grads;
-    size_t min_bytes;
-    double report_sec;
-} options_t;
-
-#define FIELD(member) offsetof(options_t, member)
-
-static const tw_config_field_t fields[] = {
-    {.name = "TW_WEIGHTS",
-     .dflt = "exact",
-     .unit = "",
-     .doc = "Codec of what NCCL gathers between nodes, or exact.",
-     .type = TW_CONFIG_STRING,
-     .offset = FIELD(weights)},
-    {.name = "TW_GRADS",
-     .dflt = "exact",
-     .unit = "",
-     .doc = "Codec of what NCCL reduces between nodes, or exact.",
-     .type = TW_CONFIG_STRING,
-     .offset = FIELD(grads)},
-    {.name = "TW_MIN_BYTES",
-     .dflt = "1M",
-     .unit = "bytes",
-     .doc = "Calls on less than this, over all ranks, stay exact.",
-     .type = TW_CONFIG_BYTES,
-     .offset = FIELD(min_bytes),
-     .min = 1,
-     .max = 1e15},
-    {.name = "TW_REPORT_SEC",
-     .dflt = "0",
-     .unit = "s",
-     .doc = "Report what was saved so often, besides at exit. 0: at exit alone.",
-     .type = TW_CONFIG_TIME,
-     .offset = FIELD(report_sec),
-     .max = 1e9},
-};
-
-const tw_config_table_t tw_interpose_config_table = {
-    .module = "nccl interposer",
-    .fields = fields,
-    .n_fields = sizeof(fields) / sizeof(fields[0]),
-    .options_bytes = sizeof(options_t),
-};
+#include "plugin/interpose/options.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -72,8 +27,8 @@ static tw_status_t parse_side(const char *text, tw_ip_side_t *side)
 
 static tw_status_t read_environment(tw_ip_policy_t *policy)
 {
-    options_t options;
-    tw_status_t status = tw_config_init(&tw_interpose_config_table, &options);
+    tw_ip_options_t options;
+    tw_status_t status = tw_ip_options_init(&options);
 
     if (status != TW_OK) {
         return status;
@@ -84,7 +39,7 @@ static tw_status_t read_environment(tw_ip_policy_t *policy)
     if (status == TW_OK) {
         status = parse_side(options.grads, &policy->grads);
     }
-    tw_config_cleanup(&tw_interpose_config_table, &options);
+    tw_ip_options_cleanup(&options);
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* NCCL's interface to the net, v7 to v12: one core, a thin layer for each. What a version's function lacks is not needed, or taken from the
  * process's own context. */
+#include "plugin/nccl/interposer.h"
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/net/net.h"
 #include "plugin/nccl/net/properties.h"
@@ -18,6 +19,7 @@ static tw_nccl_result_t init_v7(tw_nccl_logger_t logger)
     tw_net_context_t *context;
 
     tw_nccl_log_install(logger);
+    tw_interposer_open();
     return tw_nccl_result(tw_net_context_shared(&context));
 }
 
@@ -35,6 +37,7 @@ static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, void *config,
 
     (void)comm_id, (void)config, (void)profiler;
     tw_nccl_log_install(logger);
+    tw_interposer_open();
     status = tw_net_context_create(&made);
     return result_or_null(status, context, made);
 }

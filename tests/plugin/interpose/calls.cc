@@ -13,13 +13,14 @@ namespace job
 static void gathers()
 {
     ncclComm_t comm = join();
-    (void)reached("ncclAllGather"); /* of the ranks' places */
+    (void)reached("ncclAllGather");
     for (ncclDataType_t type : {ncclBfloat16, ncclFloat16, ncclFloat32}) {
         for (bool in_place : {false, true}) {
             expect_gather(all_gather(comm, COUNT, type), all_ranks(), COUNT, type, "int8", in_place);
         }
     }
-    CHECK(reached("ncclAllGather") == 0);
+    CHECK(reached("ncclAllGather") <=
+          1); /* of the ranks' places, when the interposer came after the communicator */
     OK(ncclCommDestroy(comm));
 }
 

@@ -1,4 +1,4 @@
-/* One rank. With REDIRECT, it opens the library as the net plugin does; with NET_PLUGIN, it opens that one as NCCL does. */
+/* One rank. With REDIRECT, it opens the library as the net plugin does. */
 #include "tests/plugin/interpose/job.h"
 #include "tests/plugin/interpose/run.h"
 

@@ -11,7 +11,7 @@ namespace
 {
 
 /* Of the command line. */
-std::string library;
+std::string library, net_plugin;
 std::map<std::string, std::string> programs;
 
 struct JobRun {
@@ -283,17 +283,49 @@ TEST_F(Interpose, RedirectedTwice)
     EXPECT_NE(result.err.find("0 places"), std::string::npos) << result.err;
 }
 
+/* As PyTorch's job has it: nothing but variables. */
+TEST_F(Interpose, OpenedByTheNetPlugin)
+{
+    const std::map<std::string, std::string> env = {
+        {"STANDIN_NET_PLUGIN", net_plugin},
+        {"LD_LIBRARY_PATH", std::filesystem::path(library).parent_path()},
+        {"TW_INTERPOSE", "1"}};
+    for (const auto &[program, path] : programs) {
+        for (const std::string &said : run({"gathers", 2, 1, env, program, false})) {
+            EXPECT_EQ(count(said, "calls of NCCL redirected"), 1u) << said;
+            EXPECT_EQ(count(said, "calls quantized"), 1u) << said;
+        }
+        run({"reductions", 2, 1, env, program, false});
+        run({"split", 4, 2, env, program, false});
+    }
+}
+
+TEST_F(Interpose, NotOpenedByTheNetPlugin)
+{
+    std::map<std::string, std::string> env = {{"STANDIN_NET_PLUGIN", net_plugin}};
+    std::string said = run({"exact", 2, 1, env, "job", false})[0];
+    EXPECT_EQ(said.find("TW_INTERPOSE"), std::string::npos) << "nobody has asked: " << said;
+    env["TW_INTERPOSE"] = "1";
+    said = run({"exact", 2, 1, env, "job", false})[0];
+    EXPECT_NE(said.find("TW_INTERPOSE: libthinwire-nccl.so: cannot open"), std::string::npos) << said;
+    EXPECT_NE(said.find("nothing is quantized"), std::string::npos) << said;
+    env["TW_INTERPOSE"] = "perhaps";
+    said = run({"exact", 2, 1, env, "job", false})[0];
+    EXPECT_NE(said.find("TW_INTERPOSE"), std::string::npos) << said;
+}
+
 } // namespace
 
 int main(int argc, char **argv)
 {
     testing::InitGoogleTest(&argc, argv);
-    if (argc < 3) {
-        fprintf(stderr, "usage: test_interpose LIBRARY JOB...\n");
+    if (argc < 4) {
+        fprintf(stderr, "usage: test_interpose LIBRARY NET_PLUGIN JOB...\n");
         return 2;
     }
     library = std::filesystem::absolute(argv[1]);
-    for (int i = 2; i < argc; i++) {
+    net_plugin = std::filesystem::absolute(argv[2]);
+    for (int i = 3; i < argc; i++) {
         std::filesystem::path path = std::filesystem::absolute(argv[i]);
         programs[path.filename()] = path;
     }

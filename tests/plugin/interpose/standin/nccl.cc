@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cmath>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -21,6 +23,7 @@
 #include <unistd.h>
 
 #include "plugin/interpose/nccl_calls.h"
+#include "plugin/nccl/abi/net.h"
 #include "quant/quant.h"
 #include "tests/plugin/interpose/standin/gpu.h"
 
@@ -238,8 +241,33 @@ void join(ncclComm *comm)
     close(door);
 }
 
+void log_line(tw_nccl_log_level_t, unsigned long, const char *, int, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+/** When the first communicator is made, as NCCL does. */
+void open_net_plugin()
+{
+    const char *path = getenv("STANDIN_NET_PLUGIN");
+    void *plugin = path != nullptr ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+    if (path == nullptr) {
+        return;
+    }
+    auto net = plugin != nullptr ? (tw_nccl_net_v8_t *)dlsym(plugin, "ncclNetPlugin_v8") : nullptr;
+    if (net == nullptr || net->init(log_line) != TW_NCCL_SUCCESS) {
+        die(std::string(path) + " does not begin");
+    }
+}
+
 ncclResult_t create(ncclComm_t *out, int world, const std::string &dir, int rank, const ncclConfig_t *config)
 {
+    static std::once_flag once;
+    std::call_once(once, open_net_plugin);
     ncclComm *comm = new ncclComm(world);
     comm->rank = rank;
     comm->dir = dir;

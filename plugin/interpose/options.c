@@ -1,0 +1,59 @@
+/** The interposer's variables; TW_WEIGHTS, TW_GRADS and TW_MIN_BYTES mean what they mean elsewhere. */
+#include "plugin/interpose/options.h"
+
+#include "plugin/plugin.h"
+
+#define FIELD(member) offsetof(tw_ip_options_t, member)
+
+static const tw_config_field_t fields[] = {
+    {.name = "TW_WEIGHTS",
+     .dflt = "exact",
+     .unit = "",
+     .doc = "Codec of what NCCL gathers between nodes, or exact.",
+     .type = TW_CONFIG_STRING,
+     .offset = FIELD(weights)},
+    {.name = "TW_GRADS",
+     .dflt = "exact",
+     .unit = "",
+     .doc = "Codec of what NCCL reduces between nodes, or exact.",
+     .type = TW_CONFIG_STRING,
+     .offset = FIELD(grads)},
+    {.name = "TW_MIN_BYTES",
+     .dflt = "1M",
+     .unit = "bytes",
+     .doc = "Calls on less than this, over all ranks, stay exact.",
+     .type = TW_CONFIG_BYTES,
+     .offset = FIELD(min_bytes),
+     .min = 1,
+     .max = 1e15},
+    {.name = "TW_REPORT_SEC",
+     .dflt = "0",
+     .unit = "s",
+     .doc = "Report what was saved so often, besides at exit. 0: at exit alone.",
+     .type = TW_CONFIG_TIME,
+     .offset = FIELD(report_sec),
+     .max = 1e9},
+    {.name = "TW_INTERPOSE",
+     .dflt = "n",
+     .unit = "",
+     .doc = "The net plugin puts the interposer between NCCL and what is in the process already.",
+     .type = TW_CONFIG_BOOL,
+     .offset = FIELD(redirects)},
+};
+
+const tw_config_table_t tw_interpose_config_table = {
+    .module = "nccl interposer",
+    .fields = fields,
+    .n_fields = sizeof(fields) / sizeof(fields[0]),
+    .options_bytes = sizeof(tw_ip_options_t),
+};
+
+tw_status_t tw_ip_options_init(tw_ip_options_t *options)
+{
+    return tw_config_init(&tw_interpose_config_table, options);
+}
+
+void tw_ip_options_cleanup(tw_ip_options_t *options)
+{
+    tw_config_cleanup(&tw_interpose_config_table, options);
+}

@@ -1,0 +1,26 @@
+/** The interposer's variables. */
+#ifndef TW_PLUGIN_INTERPOSE_OPTIONS_H
+#define TW_PLUGIN_INTERPOSE_OPTIONS_H
+
+#include "core/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_ip_options {
+    char *weights, *grads; /**< "exact", or a codec */
+    size_t min_bytes;
+    double report_sec;
+    int redirects; /**< 1: the net plugin redirects the job's calls */
+} tw_ip_options_t;
+
+/** The environment's; see tw_config_init. */
+tw_status_t tw_ip_options_init(tw_ip_options_t *options);
+void tw_ip_options_cleanup(tw_ip_options_t *options);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
