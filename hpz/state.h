@@ -33,6 +33,7 @@ typedef struct tw_hpz_job {
     size_t *counts;   /**< [N][N] the same, as the exchange takes them */
     uint8_t *others;  /**< the messages of the other nodes, one after the other, each aligned */
     tw_coll_request_t *lengths, *payload;
+    tw_status_t failed; /**< what ended the exchange */
 } tw_hpz_job_t;
 
 typedef struct tw_hpz_unit {

@@ -295,7 +295,7 @@ static tw_status_t apply_all(tw_hpz_t *hpz, int unit)
 static tw_status_t exchange(tw_hpz_t *hpz, int unit, int wait)
 {
     tw_hpz_job_t *job = &hpz->units[unit].job;
-    tw_status_t status = TW_OK;
+    tw_status_t status = job->failed;
 
     while (job->payload == NULL && status == TW_OK) {
         status = advance(hpz, wait);
@@ -304,7 +304,11 @@ static tw_status_t exchange(tw_hpz_t *hpz, int unit, int wait)
         status = wait ? tw_coll_wait(job->payload) : tw_coll_test(job->payload);
         job->payload = status == TW_IN_PROGRESS ? job->payload : NULL;
     }
-    return status == TW_OK ? tw_hpz_progress(hpz) : status;
+    if (status == TW_OK) {
+        status = tw_hpz_progress(hpz);
+    }
+    job->failed = status == TW_IN_PROGRESS ? TW_OK : status;
+    return status;
 }
 
 static tw_status_t apply_and_stamp(tw_hpz_t *hpz, int unit)

@@ -60,8 +60,9 @@ typedef struct tw_engine_walk {
 /** Delta: how far the replicas have followed the last update. */
 typedef struct tw_engine_sync {
     tw_hpz_sync_t kind;
-    size_t ready, begun,
-        done; /* units, from the first on: with new masters, with changes under way, followed */
+    tw_status_t failed; /* what ended it: nothing is tried again */
+    /* units, from the first on: with new masters, with changes under way, followed */
+    size_t ready, begun, done;
 } tw_engine_sync_t;
 
 /** What memory is for. The first three can be offloaded: kept in host memory, or in files. */

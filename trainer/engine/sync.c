@@ -1,5 +1,10 @@
 /* Replicas that follow the masters: the changes of all units, in order, as many under way as there is room for. A unit's sync
- * begins when its master is new and there is room; nobody waits for it but who needs that unit. */
+ * begins when its master is new and there is room; nobody waits for it but who needs that unit.
+ *
+ * What is left of it when nothing else waits, for a million own weights: computing, coding at 0.7 to 1 GB/s of bf16 and
+ * decoding the other nodes' at 1.3 to 1.9, about 2.5 ms + 1.3 ms * (N - 1) of a core for an exact delta; and on the wire, behind
+ * other computing, its bits: 0.25 MB at 2 bits, 2 ms at 1 Gb/s, where plain ZeRO-3 sends 4 MB. Before the first layer there
+ * remain the root's lengths and message: two times the link's latency. */
 #include "trainer/engine/state.h"
 
 void tw_sync_start(tw_engine_t *engine, tw_hpz_sync_t kind)
@@ -22,7 +27,7 @@ static tw_status_t begin(tw_engine_t *engine)
     return status == TW_IN_PROGRESS ? TW_OK : status;
 }
 
-tw_status_t tw_sync_advance(tw_engine_t *engine)
+static tw_status_t advance(tw_engine_t *engine)
 {
     tw_engine_sync_t *sync = &engine->sync;
     tw_status_t status = begin(engine);
@@ -32,6 +37,14 @@ tw_status_t tw_sync_advance(tw_engine_t *engine)
         status = status == TW_OK ? begin(engine) : status;
     }
     return status == TW_IN_PROGRESS ? TW_OK : status;
+}
+
+tw_status_t tw_sync_advance(tw_engine_t *engine)
+{
+    if (engine->sync.failed == TW_OK) {
+        engine->sync.failed = advance(engine);
+    }
+    return engine->sync.failed;
 }
 
 tw_status_t tw_sync_ready(tw_engine_t *engine)
@@ -45,16 +58,22 @@ int tw_sync_is_done(const tw_engine_t *engine, size_t unit)
     return unit < engine->sync.done;
 }
 
-tw_status_t tw_sync_need(tw_engine_t *engine, size_t unit)
+static tw_status_t finish(tw_engine_t *engine)
 {
     tw_engine_sync_t *sync = &engine->sync;
+    double start = tw_time_sec();
+    sync->failed = tw_hpz_sync_finish(engine->hpz, (int)sync->done);
+    engine->wait_sec += tw_time_sec() - start;
+    sync->done += sync->failed == TW_OK;
+    return tw_sync_advance(engine);
+}
+
+tw_status_t tw_sync_need(tw_engine_t *engine, size_t unit)
+{
+    const tw_engine_sync_t *sync = &engine->sync;
     tw_status_t status = tw_sync_advance(engine);
     while (sync->done <= unit && sync->done < sync->begun && status == TW_OK) {
-        double start = tw_time_sec();
-        status = tw_hpz_sync_finish(engine->hpz, (int)sync->done);
-        engine->wait_sec += tw_time_sec() - start;
-        sync->done += status == TW_OK;
-        status = status == TW_OK ? tw_sync_advance(engine) : status;
+        status = finish(engine);
     }
     return status;
 }

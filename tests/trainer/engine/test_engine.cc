@@ -166,6 +166,32 @@ TEST_F(TrainEngine, CopiesThatDifferAreNamed)
     }
 }
 
+/* A replica that has gone wrong between two checks: the next exact change does not fit it, and the run ends there. */
+TEST_F(TrainEngine, AChangeThatDoesNotFitItsReplicaStopsTheRun)
+{
+    expect_log("the changes of node 0 do not fit the replica");
+    expect_log("exact_decode: a block does not decode");
+    allow_log("gave the job up");
+    run({0, 1}, {"thinwire.delta_exact=y"}, [&](int rank, tw_engine_t *engine, tw_model_t *) {
+        tw_trainer_step_t step;
+        int equal = 0;
+        ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);
+        ASSERT_EQ(tw_engine_check(engine, &equal), TW_OK);
+        if (rank == 1) { /* node 0's half comes first */
+            const_cast<uint16_t *>(tw_hpz_replica(engine->hpz, 1))[0] ^= 4;
+        }
+        tw_status_t status = TW_OK;
+        for (int i = 0; i < 3 && status == TW_OK; i++) {
+            status = tw_engine_step(engine, &step);
+        }
+        if (rank == 1) {
+            EXPECT_EQ(status, TW_ERR_FORMAT);
+            tw_coll_abort(engine->world);
+        }
+        EXPECT_NE(status, TW_OK);
+    });
+}
+
 TEST_F(TrainEngine, ALossyDeltasSyncBringsTheMastersBack)
 {
     run({0, 0, 1, 1}, {"thinwire.delta_bits=4"}, [&](int, tw_engine_t *engine, tw_model_t *) {

@@ -38,7 +38,8 @@ TEST_P(TrainExact, AllStagesHaveTheSameLosses)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(, TrainExact, ::testing::Values(Shape{1, 1}, Shape{2, 2}, Shape{3, 1}),
+INSTANTIATE_TEST_SUITE_P(, TrainExact,
+                         ::testing::Values(Shape{1, 1}, Shape{2, 2}, Shape{3, 1}, Shape{2, 3}, Shape{5, 1}),
                          [](const auto &shape) {
                              return std::to_string(shape.param.n_nodes) + "x" +
                                     std::to_string(shape.param.ranks_per_node);
