@@ -52,10 +52,13 @@ static tw_status_t wire_recv(tw_gpu_wire_t *wire, int peer, void *to, size_t byt
     return check_grouped(nccl, result, "ncclRecv");
 }
 
+/** ncclBfloat16, which older headers have for C++ alone. */
+#define BF16 ((ncclDataType_t)9)
+
 static ncclDataType_t data_type(tw_type_t type)
 {
     static const ncclDataType_t types[] = {[TW_TYPE_FP32] = ncclFloat32,
-                                           [TW_TYPE_BF16] = ncclBfloat16,
+                                           [TW_TYPE_BF16] = BF16,
                                            [TW_TYPE_FP16] = ncclFloat16,
                                            [TW_TYPE_BYTE] = ncclUint8};
 

@@ -133,21 +133,23 @@ const char *tw_ip_reason_text(tw_ip_reason_t reason)
     return texts[reason];
 }
 
+/** ncclBfloat16, which older headers have for C++ alone. */
+#define BF16 9
+
 int tw_ip_policy_type(ncclDataType_t type, tw_type_t *out)
 {
-    switch (type) {
-    case ncclFloat32:
-        *out = TW_TYPE_FP32;
-        return 1;
-    case ncclFloat16:
-        *out = TW_TYPE_FP16;
-        return 1;
-    case ncclBfloat16:
-        *out = TW_TYPE_BF16;
-        return 1;
-    default:
-        return 0;
+    static const struct {
+        int nccl;
+        tw_type_t ours;
+    } types[] = {{ncclFloat32, TW_TYPE_FP32}, {ncclFloat16, TW_TYPE_FP16}, {BF16, TW_TYPE_BF16}};
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        if ((int)type == types[i].nccl) {
+            *out = types[i].ours;
+            return 1;
+        }
     }
+    return 0;
 }
 
 static tw_ip_reason_t judge_reduction(const tw_ip_call_t *call, int is_scaled)
