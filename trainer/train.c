@@ -231,8 +231,9 @@ static void print_summary(const tw_trainer_result_t *r)
         printf("\n# %" PRIu64 " blocks lagged more than thinwire.lag_bound, at the end up to %.2f updates",
                r->lag_blocks, r->lag_max);
     }
-    printf("\n# memory of a rank: up to %.1f MB, planned %.1f", (double)r->peak_rss_bytes * 1e-6,
-           (double)r->planned_rss_bytes * 1e-6);
+    printf("\n# memory of a rank: up to %.1f MB, planned %.1f; %.1f on the device",
+           (double)r->peak_rss_bytes * 1e-6, (double)r->planned_rss_bytes * 1e-6,
+           (double)r->device_bytes * 1e-6);
     if (r->file_bytes > 0) {
         printf(", %.1f of all ranks in files", (double)r->file_bytes * 1e-6);
     }
