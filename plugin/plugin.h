@@ -6,6 +6,9 @@
  *    nccl/collnet/  NCCL's all-reduces between nodes, quantized if a user asks for it
  *    nccl/tuner/    which algorithm and protocol NCCL takes, by what the network can do
  *
+ *  There is no profiler plugin: it would tell a collnet the type of a gather, but NCCL hardly ever gives a collnet one, and a user's profiler
+ *  would take its place. There is no env plugin: to be found it needs a variable of its own, as do those that it would set.
+ *
  *  Here are only its variables, for a program that lists them. */
 #ifndef TW_PLUGIN_PLUGIN_H
 #define TW_PLUGIN_PLUGIN_H

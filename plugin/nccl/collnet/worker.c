@@ -1,5 +1,6 @@
 /* The thread of a communicator. NCCL has one thread for everything that moves, so nothing of this may be done there: this one meets the other
  * ranks, has the transport for itself, encodes and adds up, and sleeps when there is nothing to do. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -269,6 +270,16 @@ static tw_status_t join(tw_collnet_comm_t *comm)
     return status == TW_OK ? agree(comm) : status;
 }
 
+/* What it was worth, for the log. */
+static void tell_traffic(const tw_collnet_comm_t *comm)
+{
+    tw_coll_counters_t sent;
+
+    tw_coll_counters_get(comm->coll, &sent);
+    tw_info("collnet: rank %d of %d: %u operations, %" PRIu64 " bytes sent", comm->meeting.job.rank,
+            comm->meeting.job.world, comm->n_operations, sent.inter_node_bytes);
+}
+
 static void *run(void *arg)
 {
     tw_collnet_comm_t *comm = arg;
@@ -278,6 +289,7 @@ static void *run(void *arg)
     publish(comm, status);
     if (status == TW_OK) {
         serve(comm);
+        tell_traffic(comm);
     } else if (comm->transport != NULL) {
         tw_transport_abort(comm->transport, "it cannot take part in NCCL's collnet");
     }

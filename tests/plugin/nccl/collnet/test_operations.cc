@@ -363,6 +363,47 @@ TEST_P(Codecs, AllReduces)
 INSTANTIATE_TEST_SUITE_P(Some, Codecs,
                          testing::Values("int8", "int4", "int8:block=128,scale=fp32", "int4:stochastic"));
 
+/* What rank 0 sends in all-reduces of fp32, as it says at the end. */
+double sent_bytes(const std::string &codec, size_t count, size_t n_operations)
+{
+    const std::string text =
+        run_with(12, 2,
+                 [=](CollNet &net, void *comm, const Place &place) {
+                     std::vector<float> send(count), receive(count);
+                     for (size_t k = 0; k < n_operations; ++k) {
+                         send = values(count, place.rank(), k, true);
+                         finish(net, taken([&](void **out) {
+                                    return net.allreduce(comm, send.data(), receive.data(), count,
+                                                         TW_NCCL_FLOAT32, TW_NCCL_SUM, out);
+                                }),
+                                4 * count);
+                     }
+                 },
+                 {{"TW_ALLREDUCE_CODEC", codec}, {"TW_LOG_LEVEL", "info"}});
+    const std::string before = "collnet: rank 0 of 2: " + std::to_string(n_operations) + " operations, ";
+    const size_t at = text.find(before);
+    EXPECT_NE(at, std::string::npos) << text;
+    EXPECT_EQ(text.find("ended with 1:"), std::string::npos) << text;
+    return at != std::string::npos ? atof(text.c_str() + at + before.size()) : 0;
+}
+
+/* Two ranks: each sends as many bytes as the tensor has, exact, or as its blocks take; a little more to meet and to compare arguments. */
+TEST(Codec, SendsWhatItsBlocksTake)
+{
+    const size_t count = 300000, n = 10;
+    for (const char *text : {"int8", "int4:block=128"}) {
+        tw_quant_codec_t codec;
+        ASSERT_EQ(tw_quant_codec_parse(text, &codec), TW_OK);
+        const double blocks = 2.0 * (double)tw_quant_encoded_bytes(&codec, count / 2) * n;
+        const double sent = sent_bytes(text, count, n);
+        EXPECT_GE(sent, blocks) << text;
+        EXPECT_LE(sent, 1.02 * blocks) << text;
+    }
+    const double exact = sent_bytes("exact", count, n);
+    EXPECT_GE(exact, 4.0 * count * n);
+    EXPECT_LE(exact, 1.02 * 4.0 * count * n);
+}
+
 /* An operation of four bytes comes as a whole chunk, behind which lies what the one before has left. With that in its blocks a codec would
  * make nothing of the four bytes, or NaN. */
 TEST(Stale, TailsDoNotCount)
