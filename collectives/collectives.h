@@ -193,6 +193,9 @@ typedef struct tw_coll_args {
     const char *algo;   /**< NULL or "auto", or a name of tw_coll_algo_get */
     int force_codec;    /**< 1: never decline to exact, even where it is slower */
     tw_stream_t stream; /**< GPU memory: the operation begins when this stream gets there */
+    /** Where to write how long the operation took from its post on, before its end can be seen; borrowed until then. Over
+     *  NCCL that is until it was enqueued. NULL: nowhere. */
+    double *elapsed_sec;
 } tw_coll_args_t;
 
 /** Validates, plans and starts. The buffers are borrowed until the request is done.

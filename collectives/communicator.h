@@ -73,8 +73,9 @@ struct tw_coll_request {
     TAILQ_ENTRY(tw_coll_request) link; /**< in tw_coll.active, then in tw_coll.ended */
     tw_coll_t *coll;
     tw_status_t status; /**< TW_IN_PROGRESS while running */
-    int is_detached;    /**< nobody waits for it: freed when it ends */
-    int is_failed;      /**< not an operation: tells the neighbours that this rank could not post one */
+    uint64_t posted_ns;
+    int is_detached; /**< nobody waits for it: freed when it ends */
+    int is_failed;   /**< not an operation: tells the neighbours that this rank could not post one */
 
     /* The caller's arguments, checked and copied; what is optional there is filled in here. */
     tw_coll_args_t args;

@@ -26,6 +26,9 @@ static void finish(tw_coll_request_t *request, tw_status_t status)
     }
     tw_sched_destroy(request->sched);
     request->sched = NULL;
+    if (request->args.elapsed_sec != NULL) {
+        *request->args.elapsed_sec = (double)(tw_time_ns() - request->posted_ns) / NS_PER_SEC;
+    }
     if (request->is_detached) {
         tw_request_destroy(request);
         return;
@@ -294,7 +297,8 @@ static tw_status_t start(tw_coll_request_t *request)
     int moved = 0;
 
     coll->sequence++;
-    tw_store_ns(&coll->moved_ns, tw_time_ns());
+    request->posted_ns = tw_time_ns();
+    tw_store_ns(&coll->moved_ns, request->posted_ns);
     TAILQ_INSERT_TAIL(&coll->active, request, link);
     tw_status_t status = coll->engine->start != NULL ? coll->engine->start(request) : TW_OK;
     if (status < 0) {

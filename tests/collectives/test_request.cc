@@ -305,6 +305,28 @@ TEST_F(Request, AFailedPeerEndsAllRequests)
     });
 }
 
+TEST_F(Request, SaysHowLongItTook)
+{
+    tw::World world(tw::nodes_of({1, 1}));
+    std::atomic<bool> posted(false);
+    world.run([&](int rank) {
+        tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), world.size(), rank);
+        tw_coll_args_t args = *job.args();
+        tw_coll_request_t *request;
+        double took = -1, begin = tw_time_sec();
+        args.elapsed_sec = &took;
+        while (rank == 1 && !posted) {
+            std::this_thread::yield();
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(rank * 50));
+        ASSERT_EQ(tw_coll_post(world.coll(rank), &args, &request), TW_OK);
+        posted = true;
+        EXPECT_EQ(tw_coll_wait(request), TW_OK);
+        EXPECT_GE(took, rank == 0 ? 0.05 : 0);
+        EXPECT_LE(took, tw_time_sec() - begin);
+    });
+}
+
 TEST_F(Request, SleepsWhileItWaits)
 {
     tw::World world(tw::nodes_of({1, 1}));

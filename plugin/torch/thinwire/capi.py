@@ -109,6 +109,7 @@ class Args(C.Structure):
         ("algo", C.c_char_p),
         ("force_codec", C.c_int),
         ("stream", C.c_void_p),
+        ("elapsed_sec", C.POINTER(C.c_double)),
     ]
 
 
