@@ -34,8 +34,9 @@ WAITING_FILES = ("torch/distributed/distributed_c10d.py", "torch/distributed/_fu
 class Request:
     """An operation under way. It keeps the tensors that the library reads and writes; any thread may wait."""
 
-    def __init__(self, communicator: Communicator, pointer: C.c_void_p, keep: object, what: str):
+    def __init__(self, communicator: Communicator, pointer: C.c_void_p, keep: object, what: str, elapsed: C.c_double):
         self._communicator, self._pointer, self._keep, self._what = communicator, pointer, keep, what
+        self._elapsed = elapsed
         self._lock = threading.Lock()
         self._error: capi.ThinwireError | None = None
         self._done = False
@@ -73,6 +74,11 @@ class Request:
     def exception(self) -> capi.ThinwireError | None:
         return self._error
 
+    def take_elapsed(self) -> float:
+        """Seconds from the post to the end, once; 0 afterwards, and on a CUDA stream."""
+        seconds, self._elapsed.value = self._elapsed.value, 0.0
+        return seconds
+
 
 class Communicator:
     """The ranks of a process group."""
@@ -85,13 +91,15 @@ class Communicator:
 
     def post(self, args: capi.Args, keep: object, what: str) -> Request:
         """Start an operation. keep: what must stay in memory until it has ended."""
-        pointer = C.c_void_p()
+        pointer, elapsed = C.c_void_p(), C.c_double()
         self.engine.check_usable()
         with self._lock:
             # On a CUDA stream nobody waits for a request: what is put on the stream afterwards finds the result.
             wanted = None if self.cuda else C.byref(pointer)
+            if not self.cuda:
+                args.elapsed_sec = C.pointer(elapsed)
             self.engine.check(capi.lib().tw_coll_post(self.pointer, C.byref(args), wanted), what)
-            request = Request(self, pointer, keep, what)
+            request = Request(self, pointer, keep, what, elapsed)
             if self.cuda:
                 request.enqueued()
                 return request

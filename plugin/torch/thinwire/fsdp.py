@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from . import capi, operations, policy, segments
-from .engine import TYPES, Communicator, communicator
+from .engine import TYPES, Communicator, Request, communicator
 
 log = logging.getLogger("thinwire")
 SUPPORTED = ((2, 9), (2, 15))
@@ -75,6 +75,66 @@ class _Comm:
         return self._shapes[key]
 
 
+class _Forward:
+    """The forward pass of a tree of FSDP2 modules: while one group of parameters computes, the next one is gathered. On CPUs
+    FSDP2 does so by itself in the backward pass alone. The order is that of the pass before."""
+
+    def __init__(self) -> None:
+        self._before: list[object] = []
+        self._now: list[object] = []
+        self._place = 0  # in _before
+        self._ahead: list[object] = []  # asked for, not yet used
+        self._off = False
+
+    def used(self, group: object) -> None:
+        """A group's parameters are whole: ask for those of the one that comes next."""
+        if self._off or torch._C._current_graph_task_id() != -1:  # backward: what is computed again has an order of its own
+            return
+        self._now.append(group)
+        if group in self._ahead:
+            self._ahead.remove(group)
+        if group in self._before[self._place :]:
+            self._place = self._before.index(group, self._place) + 1
+            for following in self._before[self._place : self._place + 1]:
+                self._ask(following)
+
+    def _ask(self, group: object) -> None:
+        if group._all_gather_result is None:
+            type(group)._prefetch_unshard(group, "forward")
+            if group._all_gather_result is not None:
+                self._ahead.append(group)
+
+    def end(self) -> None:
+        """What was asked for in vain is dropped, as weights may change before it is used, and then nothing is asked for again."""
+        self._off = self._off or bool(self._ahead)
+        for group in self._ahead:
+            result, group._all_gather_result = group._all_gather_result, None
+            if result is not None and result.all_gather_work is not None:
+                result.all_gather_work.wait()
+        self._before, self._now, self._place, self._ahead = self._now or self._before, [], 0, []
+
+
+class _Gathering(operations.Work):
+    """An all-gather of a group of parameters under way."""
+
+    def __init__(self, request: Request, group: object):
+        super().__init__(request, "all-gather")
+        self._group = group
+
+    def wait(self, timeout: object = None) -> bool:
+        super().wait(timeout)
+        if self._group._training_state.name == "FORWARD":
+            _forward(self._group.comm_ctx).used(self._group)
+        return True
+
+
+def _forward(context: object) -> _Forward:
+    """That of the tree to which this context of FSDP2's belongs."""
+    if not hasattr(context, "_thinwire"):
+        context._thinwire = _Forward()
+    return context._thinwire
+
+
 def _gathered_size(param: object) -> int:
     """Elements of a parameter in this rank's run: of its shard, or of what it keeps between forward and backward."""
     after = getattr(param, "_sharded_post_forward_param_data", None)
@@ -102,7 +162,7 @@ def _classes() -> tuple[type, type]:
             if ranks.cuda:
                 return operations.StreamWork() if async_op else None
             # FSDP2 waits where it copies out, so that a prefetched gather runs beside the computation.
-            return operations.Work(request, "all-gather")
+            return _Gathering(request, self._group)
 
     class ReduceScatter(_Comm, collectives.DefaultReduceScatter):
         params: Sequence[object] = ()  # of the reduction under way
@@ -145,6 +205,24 @@ def _watch_reductions() -> None:
     module.foreach_reduce = foreach_reduce
 
 
+def _watch_forwards() -> None:
+    """Know when a forward pass is over: the last that FSDP2 does with each module's output, the root's at the end."""
+    from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+
+    original = FSDPState._register_pre_backward_hook
+    if hasattr(original, "_thinwire"):
+        return
+
+    @functools.wraps(original)
+    def _register_pre_backward_hook(self, output):
+        if self._state_ctx.iter_forward_root is self:
+            _forward(self._comm_ctx).end()
+        return original(self, output)
+
+    _register_pre_backward_hook._thinwire = True
+    FSDPState._register_pre_backward_hook = _register_pre_backward_hook
+
+
 def _attach(group: object, rules: policy.Policy) -> None:
     gather, scatter = _classes()
     group._all_gather_comm, group._reduce_scatter_comm = gather(group, rules), scatter(group, rules)
@@ -176,6 +254,7 @@ def enable(model: torch.nn.Module, weights: str | None = None, grads: str | None
     if not groups:
         raise ValueError("no module of this model has been given to fully_shard")
     _watch_reductions()
+    _watch_forwards()
     for group in groups:
         if _ours_or_default(group):
             _attach(group, rules)
@@ -200,6 +279,7 @@ def patch() -> None:
     rules = policy.from_environment()
     _, module = _modules()
     _watch_reductions()
+    _watch_forwards()
     original: Callable[..., None] = module.FSDPParamGroup.__init__
 
     @functools.wraps(original)

@@ -19,13 +19,14 @@ class Tally:
     calls: int = 0
     plain_bytes: int = 0  # had nothing been quantized
     sent_bytes: int = 0
-    wait_sec: float = 0.0  # Python waited so long
+    took_sec: float = 0.0  # from each post to its end, summed up
+    wait_sec: float = 0.0  # of that, the job waited so long; futures are waited for unseen
     exact: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # reason: tensors
 
     def line(self, name: str) -> str:
         ratio = " (%.2f)" % (self.sent_bytes / self.plain_bytes) if self.plain_bytes else ""
-        text = "%s: %d calls, %.1f MB to other nodes where exact is %.1f MB%s, waited %.2f s" % (
-            name, self.calls, self.sent_bytes / 1e6, self.plain_bytes / 1e6, ratio, self.wait_sec)
+        text = "%s: %d calls, %.1f MB to other nodes where exact is %.1f MB%s, took %.2f s, waited for %.2f s" % (
+            name, self.calls, self.sent_bytes / 1e6, self.plain_bytes / 1e6, ratio, self.took_sec, self.wait_sec)
         reasons = ", ".join("%s %d" % (reason, n) for reason, n in sorted(self.exact.items()))
         return text + ("; exact: " + reasons if reasons else "")
 
@@ -59,6 +60,10 @@ class _Book:
             tally.plain_bytes += plain
             tally.sent_bytes += sent
             tally.exact.update(exact)
+
+    def took(self, kind: str, seconds: float) -> None:
+        with self.lock:
+            self.tallies.setdefault(kind, Tally()).took_sec += seconds
 
     def waited(self, kind: str, seconds: float) -> None:
         with self.lock:

@@ -259,6 +259,70 @@ def test_unused_parameters():
     assert all(ranks.run(2, check))
 
 
+class Some(nn.Module):
+    """Uses the first n of its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers, self.n = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(3)]), 3
+
+    def forward(self, x):
+        for layer in self.layers[: self.n]:
+            x = layer(x)
+        return x
+
+
+def make_some():
+    torch.manual_seed(0)
+    model = Some()
+    for layer in model.layers:
+        fully_shard(layer)
+    return fully_shard(model)
+
+
+def gathers_and_computations(model):
+    """A list that gets ("gather", layer) and ("compute", layer) as they come."""
+    log = []
+
+    def watch(number, comm, layer):
+        def gather(*args, **kwargs):
+            log.append(("gather", number))
+            return comm(*args, **kwargs)
+
+        gather.allocate = comm.allocate
+        layer.register_forward_hook(lambda *_: log.append(("compute", number)))
+        return gather
+
+    for number, (group, layer) in enumerate(zip(fsdp._groups(model), model.layers)):
+        group._all_gather_comm = watch(number, group._all_gather_comm, layer)
+    return log
+
+
+@torch.no_grad()
+def test_the_next_gather_runs_beside_the_computation():
+    def passed(model, n, log):
+        log.clear()
+        model.n = n
+        result = model(torch.ones(4, WIDTH))
+        return [(what[0], number) for what, number in log], result
+
+    def check(rank):
+        model, plain = thinwire.enable(make_some(), "exact", "exact"), make_some()
+        log = gathers_and_computations(model)
+        in_turn = [("g", 0), ("c", 0), ("g", 1), ("c", 1), ("g", 2), ("c", 2)]
+        assert passed(model, 3, log)[0] == in_turn
+        assert passed(model, 3, log)[0] == [("g", 0), ("g", 1), ("c", 0), ("g", 2), ("c", 1), ("c", 2)]
+        # A gather in vain is the last of its kind, and nobody sees its weights, which are old by then.
+        assert passed(model, 1, log)[0] == [("g", 0), ("g", 1), ("c", 0)]
+        for one in (model, plain):
+            one.layers[1].weight.to_local().fill_(0.5)
+        order, result = passed(model, 3, log)
+        assert order == in_turn
+        return torch.equal(result, plain(torch.ones(4, WIDTH)))
+
+    assert all(ranks.run(2, check))
+
+
 def test_meshes():
     """HSDP, and a part of the ranks kept between forward and backward."""
 
