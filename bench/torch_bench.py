@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -28,10 +29,14 @@ LOSS_LIMIT = 1e-4
 WARM_STEPS = 1
 # What quantizing may cost in validation loss.
 VALIDATION_LIMIT = 0.01
+# 97.5 % quantiles for 1, 2, ... degrees of freedom.
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 SLOW_BPS = 500e6
 UNITS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3}
 NONE = "none"
-HEADER = "%-20s %10s %10s %16s %8s %12s  %s" % ("mode", "median (s)", "min (s)", "bytes/node/step", "speed-up", "last losses", "ok")
+# Of rank 0's report: a kind of operation, how long it took, how long the job waited for it.
+TIMES = re.compile(r"thinwire: +(all-gather|reduce-scatter): .* took ([0-9.]+) s, waited for ([0-9.]+) s")
+HEADER = "%-20s %10s %10s %16s %8s %12s %12s  %s" % ("mode", "median (s)", "min (s)", "bytes/node/step", "speed-up", "hidden", "last losses", "ok")
 
 
 def runfile(path):
@@ -104,7 +109,8 @@ class Bench:
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0 or not result.exists():
             sys.exit("%s: exit code %d\n%s" % (mode, done.returncode, done.stdout))
-        self.runs[mode].append(json.loads(result.read_text()))
+        times = {kind: (float(took), float(waited)) for kind, took, waited in TIMES.findall(done.stdout)}
+        self.runs[mode].append(json.loads(result.read_text()) | {"times": times})
 
     def all(self):
         for number in range(self.args.rounds):
@@ -117,16 +123,24 @@ def relative(a, b):
     return max(abs(x - y) / abs(y) for x, y in zip(a, b))
 
 
+def interval(values):
+    """Half of the 95 % interval of a mean, by Student's distribution; None of a single value."""
+    if len(values) < 2:
+        return None
+    quantile = STUDENT[min(len(values) - 2, len(STUDENT) - 1)]
+    return quantile * statistics.stdev(values) / len(values) ** 0.5
+
+
 def compare_validation(found, bench):
-    """Adds the mean validation loss over all seeds, and its distance from exact's."""
-    exact = bench.runs.get("exact")
+    """Adds the validation losses, one of each seed, and their distances from exact's with the same seed."""
+    exact = [run["validation_loss"] for run in bench.runs.get("exact", [])]
     for row in found:
-        own = [run["validation_loss"] for run in bench.runs[row["mode"]]]
-        row["validation_loss"] = statistics.mean(own)
+        own = row["validation_losses"] = [run["validation_loss"] for run in bench.runs[row["mode"]]]
         if exact:
-            row["validation_off"] = row["validation_loss"] / statistics.mean(run["validation_loss"] for run in exact) - 1
-            if row["validation_off"] > VALIDATION_LIMIT:
-                row["ok"], row["why"] = False, "validation is %.2f %% worse than exact's" % (100 * row["validation_off"])
+            off = row["validation_off"] = [a / b - 1 for a, b in zip(own, exact)]
+            row["validation_off_mean"], row["validation_off_interval"] = statistics.mean(off), interval(off)
+            if row["validation_off_mean"] > VALIDATION_LIMIT:
+                row["ok"], row["why"] = False, "validation is %.2f %% worse than exact's" % (100 * row["validation_off_mean"])
 
 
 def check(row, first, baseline):
@@ -142,13 +156,22 @@ def check(row, first, baseline):
     return "" if ratio is None or ratio <= BYTES_LIMIT else "sends %.3f of gloo's bytes" % ratio
 
 
+def hidden(runs):
+    """{kind of operation: what part of its time the job did not wait for}, whole runs together."""
+    found = {}
+    for kind in runs[0]["times"]:
+        took, waited = (sum(run["times"][kind][which] for run in runs) for which in (0, 1))
+        found[kind] = max(0.0, 1 - waited / took) if took else None
+    return found
+
+
 def make_row(mode, runs, args):
     seconds = [second for run in runs for second in run["step_sec"][WARM_STEPS:]]
     sent = [n for run in runs for n in run["sent_bytes"][WARM_STEPS:]]
     last = [loss for run in runs for loss in run["losses"][-10:]]
     return {"mode": mode, "nodes": args.nodes, "link_bps": parse_rate(args.link), "params": runs[0]["params"],
             "step_sec_median": statistics.median(seconds), "step_sec_min": min(seconds),
-            "bytes_per_node_step": statistics.median(sent), "loss_last10": statistics.mean(last)}
+            "bytes_per_node_step": statistics.median(sent), "hidden": hidden(runs), "loss_last10": statistics.mean(last)}
 
 
 def rows(bench):
@@ -165,13 +188,24 @@ def rows(bench):
     return list(made.values())
 
 
+def validation_note(row):
+    if "validation_losses" not in row:
+        return ""
+    text = ", validation %.4f" % statistics.mean(row["validation_losses"])
+    if "validation_off" not in row or row["mode"] == "exact":
+        return text
+    half = row["validation_off_interval"]
+    mean = "%+.2f" % (100 * row["validation_off_mean"]) + (" +- %.2f" % (100 * half) if half is not None else "")
+    return text + " (%s %% of exact: %s)" % (mean, " ".join("%+.2f" % (100 * one) for one in row["validation_off"]))
+
+
 def line(row):
     speedup = "%.2f" % row["speedup"] if row["speedup"] else "-"
-    note = " (bit-equal to gloo's)" if row.get("losses_equal") else ""
-    note += ", validation %.4f" % row["validation_loss"] if "validation_loss" in row else ""
-    note += " (%+.2f %% of exact)" % (100 * row["validation_off"]) if "validation_off" in row else ""
-    return "%-20s %10.3f %10.3f %16d %8s %12.5f  %s" % (
-        row["mode"], row["step_sec_median"], row["step_sec_min"], row["bytes_per_node_step"], speedup, row["loss_last10"],
+    note = (" (bit-equal to gloo's)" if row.get("losses_equal") else "") + validation_note(row)
+    part = row["hidden"].get("all-gather")
+    return "%-20s %10.3f %10.3f %16d %8s %12s %12.5f  %s" % (
+        row["mode"], row["step_sec_median"], row["step_sec_min"], row["bytes_per_node_step"], speedup,
+        "%.0f %%" % (100 * part) if part is not None else "-", row["loss_last10"],
         ("yes" if row["ok"] else "NO: " + row["why"]) + note)
 
 
@@ -185,6 +219,7 @@ def main():
     found = rows(bench)
     print("# thinwire torch: %d nodes, link %s, %d parameters, %d rounds of %d steps, the first of each not counted"
           % (args.nodes, args.link, found[0]["params"], args.rounds, args.steps))
+    print("# hidden: the part of the all-gathers' time, from post to end on rank 0, that the job did not wait for")
     print("# " + HEADER)
     for row in found:
         print("  " + line(row))
