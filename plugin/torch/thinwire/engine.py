@@ -15,20 +15,16 @@ import secrets
 import socket
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 
-from . import capi
+from . import capi, waiting
 
 log = logging.getLogger("thinwire")
 TYPES = {torch.float32: capi.FP32, torch.bfloat16: capi.BF16, torch.float16: capi.FP16, torch.uint8: capi.BYTE}
-WATCH_SEC = 0.5
-STUCK_SEC = 3.0
-WAITING_FILES = ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py", "torch/autograd/graph.py")
 
 
 class Request:
@@ -199,7 +195,7 @@ class Engine:
 
     def _watch(self) -> None:
         """When a rank has failed, end what waits in other libraries: they would wait much longer."""
-        while not self._stop.wait(WATCH_SEC):
+        while not self._stop.wait(waiting.WATCH_SEC):
             status = capi.lib().tw_coll_progress(self._all)
             if status < 0:
                 failure = capi.ThinwireError("the job has failed", status, self._failed_rank(), capi.last_error())
@@ -207,9 +203,8 @@ class Engine:
                 for one in list(self._communicators.values()):
                     if one.cuda:
                         capi.lib().tw_coll_abort(one.pointer)
-                _abort_groups()
-                _end_if_stuck()
-                return
+                waiting.abort_groups()
+                waiting.watch(failure, self._stop)
 
     def abort(self) -> None:
         """Give the job up, on all ranks."""
@@ -236,32 +231,6 @@ def nccl_comm(group: dist.ProcessGroup) -> int:
     if not backend._comm_ptr():
         dist.all_reduce(torch.zeros(1, device="cuda"), group=group)
     return backend._comm_ptr()
-
-
-def _abort_groups() -> None:
-    # Of torch's private parts: there is no public list of groups. What cannot be aborted waits for its own timeout.
-    for group in list(getattr(dist.distributed_c10d._world, "pg_map", {})):
-        with contextlib.suppress(Exception):
-            group.abort()
-
-
-def _waits_in() -> tuple[int, int] | None:
-    """Which line of torch.distributed or autograd the main thread is at, if it is at one."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    stuck = frame is not None and frame.f_code.co_filename.endswith(WAITING_FILES)
-    return (id(frame), frame.f_lineno) if stuck else None
-
-
-def _end_if_stuck() -> None:
-    """A collective of gloo cannot be aborted, and a rank that is silent but not gone would keep it waiting for half an hour.
-    So end the process, as NCCL's watchdog does, if the main thread stays where it is."""
-    begin = _waits_in()
-    if begin is not None:
-        time.sleep(STUCK_SEC)
-        if _waits_in() == begin:
-            log.error("the job has failed, and a collective of torch's does not end: leaving")
-            logging.shutdown()
-            os._exit(1)
 
 
 def _free_port() -> int:

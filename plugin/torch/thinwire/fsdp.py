@@ -250,6 +250,7 @@ def enable(model: torch.nn.Module, weights: str | None = None, grads: str | None
            min_bytes: int | None = None) -> torch.nn.Module:
     """Send this model's weights and gradients over Thinwire; call it after fully_shard, on all ranks. What is not given is
     the environment's. Returns the model. ValueError for a codec that makes no sense or a model without FSDP2."""
+    check_version()
     rules, groups = policy.make(weights, grads, min_bytes), list(_groups(model))
     if not groups:
         raise ValueError("no module of this model has been given to fully_shard")

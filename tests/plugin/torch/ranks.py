@@ -76,9 +76,10 @@ def _answer(rank: int, process, pipe, deadline: float) -> object:
 
 
 def run(world: int, function: Callable[[int], object], nodes: list[int] | None = None, backend: str | None = "gloo",
-        may_die: tuple[int, ...] = (), leave: bool = True, limit_sec: float = LIMIT_SEC, **environment: str) -> list[object]:
-    """function(rank) on all ranks, each a process; their results in rank order, None for one that died and may. backend
-    None: no process group is made. nodes: the node of each rank, by default one each."""
+        may_die: tuple[int, ...] = (), stopped: tuple[int, ...] = (), leave: bool = True, limit_sec: float = LIMIT_SEC,
+        **environment: str) -> list[object]:
+    """function(rank) on all ranks, each a process; their results in rank order, None for one that died and may, and for those
+    that will stop. backend None: no process group is made. nodes: the node of each rank, by default one each."""
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         store, started = os.path.join(folder, "store"), []
@@ -90,7 +91,9 @@ def run(world: int, function: Callable[[int], object], nodes: list[int] | None =
             theirs.close()
             started.append((rank, process, ours))
         try:
-            return _collect(started, may_die, time.monotonic() + limit_sec)
+            answering = [one for one in started if one[0] not in stopped]
+            found = _collect(answering, may_die, time.monotonic() + limit_sec)
+            return [found.get(rank) for rank in range(world)]
         finally:
             for _, process, _ in started:
                 process.kill()
@@ -98,15 +101,15 @@ def run(world: int, function: Callable[[int], object], nodes: list[int] | None =
 
 
 def _collect(started, may_die, deadline):
-    results = []
+    results = {}
     for rank, process, pipe in sorted(started, key=lambda one: one[0] in may_die):
         try:
-            results.append((rank, _answer(rank, process, pipe, deadline)))
+            results[rank] = _answer(rank, process, pipe, deadline)
         except Died:
             if rank not in may_die:
                 raise
-            results.append((rank, None))
-    return [value for _, value in sorted(results, key=lambda one: one[0])]
+            results[rank] = None
+    return results
 
 
 def die() -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -93,8 +94,20 @@ def test_exact_nests_and_ends_with_an_error():
     assert not policy.is_exact()
 
 
-def test_a_missing_library_is_named():
+def error_of_loading(library):
     program = "import thinwire.capi as c\ntry: c.lib()\nexcept ImportError as e: print(e)"
-    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"TW_LIBRARY": "/nowhere/lib.so"},
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"TW_LIBRARY": str(library)},
                           capture_output=True, text=True, check=True)
-    assert "/nowhere/lib.so" in done.stdout
+    return done.stdout
+
+
+def test_a_missing_library_is_named():
+    assert "/nowhere/lib.so" in error_of_loading("/nowhere/lib.so")
+
+
+def test_a_missing_ucx_is_named_with_its_package(tmp_path):
+    library = pathlib.Path(capi.__file__).parent / capi.LIBRARY
+    # The same library, but that it asks for one of UCX's that nobody has.
+    (tmp_path / "lib.so").write_bytes(library.read_bytes().replace(b"libucp.so.0", b"libucx.so.9"))
+    text = error_of_loading(tmp_path / "lib.so")
+    assert "UCX is missing, Debian's package is libucx0" in text and "libucx.so.9" in text

@@ -420,13 +420,18 @@ def test_a_second_job_in_the_process(tmp_path):
     assert all(ranks.run(2, check, backend=None))
 
 
-def test_versions_that_are_not_known_are_refused(monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "3.0.1")
-    with pytest.raises(RuntimeError, match="2.9 to 2.15"):
-        fsdp.check_version()
-    for version in ("2.9.0", "2.15.0+cu132"):
-        monkeypatch.setattr(torch, "__version__", version)
-        fsdp.check_version()
+@pytest.mark.parametrize("version", ["2.8.0", "2.16.0", "3.0.1"])
+def test_versions_that_are_not_known_are_refused(monkeypatch, version):
+    monkeypatch.setattr(torch, "__version__", version)
+    for function in (fsdp.patch, lambda: thinwire.enable(nn.Linear(2, 2))):
+        with pytest.raises(RuntimeError, match=r"torch %s is not known here, only that of 2\.9 to 2\.15" % version):
+            function()
+
+
+@pytest.mark.parametrize("version", ["2.9.0", "2.10.0a0+git", "2.15.0+cu132"])
+def test_versions_that_are_known(monkeypatch, version):
+    monkeypatch.setattr(torch, "__version__", version)
+    fsdp.check_version()
 
 
 def test_default_group_is_needed():
