@@ -322,6 +322,151 @@ TEST_F(GpuStream, OneBehindTheOther)
     }
 }
 
+/* FSDP2's order of things. A stream copies weights into place, the next one gathers them, the computation copies them out and
+ * makes gradients, a fourth one reduces those: all of it is enqueued before anything runs, for several units, and nobody
+ * asks for a request. Without `waits` the events between the streams are left out. */
+class Fsdp
+{
+  public:
+    Fsdp(tw::GpuWorld *world, int rank, bool waits)
+        : gpu(*world), device(world->device(rank)), me(rank), is_waiting(waits)
+    {
+        for (tw_stream_t *stream : {&copies, &gathers, &computes, &reduces}) {
+            *stream = device.new_stream();
+        }
+    }
+
+    void unit(const tw::Case &weights, const tw::Case &grads, std::vector<tw::Bytes> *gathered,
+              std::vector<tw::Bytes> *reduced)
+    {
+        units.push_back(std::make_unique<Unit>());
+        Unit &now = *units.back();
+        tw::prepare(weights, gpu.size(), me, &now.weights);
+        tw::prepare(grads, gpu.size(), me, &now.grads);
+        now.gather = std::make_unique<tw::RankCase>(weights, &now.weights, 1);
+        now.reduce = std::make_unique<tw::RankCase>(grads, &now.grads, 1);
+        come(copies, &now.weights.dst);
+        order(copies, gathers);
+        post(&now.gather->args, gathers);
+        order(gathers, computes);
+        copy(computes, &now.weights.dst, gathered);
+        come(computes, &now.grads.src);
+        order(computes, reduces);
+        post(&now.reduce->args, reduces);
+        order(reduces, computes);
+        copy(computes, &now.grads.dst, reduced);
+    }
+
+  private:
+    struct Unit {
+        tw::RankBuffers weights, grads;
+        std::unique_ptr<tw::RankCase> gather, reduce;
+    };
+
+    /* What comes on `after` waits for what is on `before` by now. */
+    void order(tw_stream_t before, tw_stream_t after)
+    {
+        auto event = std::make_shared<bool>(!is_waiting);
+        device.push(before, [event] { return *event = true; });
+        device.push(after, [event] { return *event; });
+    }
+
+    void copy(tw_stream_t on, const std::vector<tw::Bytes> *from, std::vector<tw::Bytes> *to)
+    {
+        device.push(on, [from, to] {
+            *to = *from;
+            return true;
+        });
+    }
+
+    /* The buffers' bytes are there only when the stream gets to it. */
+    void come(tw_stream_t on, std::vector<tw::Bytes> *buffers)
+    {
+        std::vector<tw::Bytes> bytes = *buffers;
+        for (tw::Bytes &one : *buffers) {
+            std::fill(one.begin(), one.end(), (char)0x7f);
+        }
+        device.push(on, [bytes, buffers] {
+            for (size_t s = 0; s < bytes.size(); s++) {
+                std::copy(bytes[s].begin(), bytes[s].end(), (*buffers)[s].begin());
+            }
+            return true;
+        });
+    }
+
+    void post(tw_coll_args_t *args, tw_stream_t on)
+    {
+        args->stream = on;
+        EXPECT_EQ(tw_coll_post(gpu.coll(me), args, nullptr), TW_OK);
+    }
+
+    tw::GpuWorld &gpu;
+    tw::SimDevice &device;
+    int me;
+    bool is_waiting;
+    tw_stream_t copies, gathers, computes, reduces;
+    std::vector<std::unique_ptr<Unit>> units;
+};
+
+/* Rank-major: a segment for each rank and tensor. */
+tw::Case rank_major(tw_coll_op_t op, const char *algo, const char *codec, size_t world, size_t unit)
+{
+    tw::Case c;
+    c.op = op;
+    c.algo = algo;
+    c.codec = codec;
+    c.in_place = op == TW_COLL_ALLGATHER;
+    for (size_t r = 0; r < world; r++) {
+        for (size_t n : {901, 17, 300}) {
+            c.sizes.push_back(n + unit); /* the simulation has one call of a shape at a time */
+            c.counts.push_back(std::vector<size_t>(world));
+            c.counts.back()[r] = n + unit;
+        }
+    }
+    return c;
+}
+
+/* How many units of all ranks do not find what the CPU finds. */
+size_t n_wrong_as_fsdp(uint32_t seed, bool waits)
+{
+    const size_t n_units = 3;
+    const std::vector<int> nodes = tw::nodes_of({2, 2});
+    tw::World cpu(nodes);
+    tw::GpuWorld gpu(nodes, seed);
+    std::vector<tw::Case> weights, grads;
+    for (size_t u = 0; u < n_units; u++) {
+        weights.push_back(rank_major(TW_COLL_ALLGATHER, "direct", "int8", nodes.size(), u));
+        grads.push_back(rank_major(TW_COLL_REDUCE_SCATTER, "one_hop", "int4", nodes.size(), u));
+        (void)gpu.run(weights[u]); /* once alone, so that the workspace no longer moves */
+        (void)gpu.run(grads[u]);
+    }
+    std::vector<std::unique_ptr<Fsdp>> ranks;
+    std::vector<std::vector<tw::Bytes>> gathered(nodes.size() * n_units), reduced(nodes.size() * n_units);
+    for (size_t r = 0; r < nodes.size(); r++) {
+        ranks.push_back(std::make_unique<Fsdp>(&gpu, (int)r, waits));
+        for (size_t u = 0; u < n_units; u++) {
+            ranks[r]->unit(weights[u], grads[u], &gathered[r * n_units + u], &reduced[r * n_units + u]);
+        }
+    }
+    EXPECT_TRUE(gpu.finish());
+    size_t n_wrong = 0;
+    for (size_t u = 0; u < n_units; u++) {
+        const auto whole = run_case(cpu, weights[u]), part = run_case(cpu, grads[u]);
+        for (size_t r = 0; r < nodes.size(); r++) {
+            n_wrong += gathered[r * n_units + u] != whole[r].dst || reduced[r * n_units + u] != part[r].dst;
+        }
+    }
+    return n_wrong;
+}
+
+TEST_F(GpuStream, AsFsdpEnqueues)
+{
+    for (uint32_t seed = 1; seed <= 10; seed++) {
+        EXPECT_EQ(n_wrong_as_fsdp(seed, true), 0u) << "seed " << seed;
+    }
+    EXPECT_GT(n_wrong_as_fsdp(1, false), 0u); /* the events are what it takes */
+}
+
 /* The plan's promise is what is sent, and hops inside the node spare the link: each shard leaves its node once per node. */
 TEST_F(GpuStream, InterNodeBytes)
 {
