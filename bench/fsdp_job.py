@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -121,9 +122,11 @@ def sent_bytes(nic: str | None) -> int:
 
 
 def set_rate(optimizer: torch.optim.Optimizer, args: argparse.Namespace, step: int) -> None:
-    """A linear warm-up over a tenth of the steps."""
+    """A linear warm-up over a tenth of the steps, then half a cosine down to a tenth of the rate."""
+    warm = max(1, args.steps // 10)
+    done = max(0.0, (step + 1 - warm) / max(1, args.steps - warm))
     for group in optimizer.param_groups:
-        group["lr"] = args.lr * min(1.0, (step + 1) / max(1, args.steps // 10))
+        group["lr"] = args.lr * min((step + 1) / warm, 0.55 + 0.45 * math.cos(math.pi * done))
 
 
 def train(model: nn.Module, batches: Batches, device: torch.device, args: argparse.Namespace) -> dict[str, object]:
