@@ -117,6 +117,14 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def python_backends() -> bool:
+    """Whether this torch lets a backend be written in Python."""
+    try:
+        return bool(torch._C._distributed_c10d.Backend(0, 1))
+    except TypeError:
+        return False
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -56,7 +56,8 @@ def test_torchrun_and_an_unchanged_job():
     environment = os.environ | {"TW_FSDP": "1", "TW_NET_DEVICES": "lo"}
     done = subprocess.run(command + start + ["--params", "400K", "--steps", "4", "--lr", "0.01"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    # gloo of some versions has something to say there, too
+    result = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     assert result["losses"][-1] < result["losses"][0] - 0.5
     assert "FSDP2 over thinwire: weights int8" in done.stderr
     # rank 0's report, with its counted bytes
@@ -113,6 +114,7 @@ def test_a_killed_rank_is_named():
     assert ranks.run(3, check, may_die=(1,), leave=False, **FAST) == [True, None, True]
 
 
+@pytest.mark.skipif(not ranks.python_backends(), reason="backends of this torch cannot be written in Python")
 def test_a_killed_rank_of_a_subgroup_is_named():
     def check(rank):
         group, store = dist.new_group([0, 2], backend="thinwire"), dist.distributed_c10d._get_default_store()
