@@ -88,18 +88,17 @@ static double moving_bytes(const tw_train_options_t *o, const totals_t *t, const
  * communicator has its own. */
 static double chunks_bytes(const tw_train_options_t *o, const totals_t *t)
 {
-    static const double layers[] = {6.0, 5.0, 4.0, 3.0};
+    static const double layers[] = {6.0, 6.0, 4.0, 3.0};
     double chunks = layers[o->stage] * 2.0 * t->block;
     double in_node = o->hpz == TW_TRAIN_HPZ_ON ? t->block : 0.0;
     return fmin(chunks, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
 }
 
-/* What a codec in use takes: contexts, tables, code. */
-#define CODEC_BYTES 0.5e6
-
+/* Contexts, tables and code of codecs in use, as measured. */
 static double codecs_bytes(const tw_train_options_t *o)
 {
-    return CODEC_BYTES * (!!o->quantized_weights + !!o->quantized_gradients + has_delta(o));
+    double weights = o->quantized_weights ? 5e5 : 0.0, gradients = o->quantized_gradients ? 3e5 : 0.0;
+    return weights + gradients + (o->delta_exact ? 4e5 : 0.0);
 }
 
 /* Masters and moments; in files what is in use of them, and what is next. */

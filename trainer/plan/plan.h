@@ -31,7 +31,7 @@ typedef struct tw_plan_speed {
 } tw_plan_speed_t;
 
 /** What the transport's buffers, pages of code and the like take in a process of the cluster in a box. */
-#define TW_PLAN_PROCESS_BYTES 2.2e6
+#define TW_PLAN_PROCESS_BYTES 1.8e6
 
 /** What a run is planned for. */
 typedef struct tw_plan_cluster {
