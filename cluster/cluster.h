@@ -12,9 +12,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_CLUSTER_MAX_NODES 250
 #define TW_CLUSTER_MAX_RANKS 4096
@@ -79,8 +77,6 @@ const char *tw_cluster_node_address(int node, char buf[TW_CLUSTER_ADDRESS_BYTES]
 /** TW_CLUSTER and TW_CLUSTER_NOTE, set by the cluster for its ranks. */
 extern const tw_config_table_t tw_cluster_config_table;
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

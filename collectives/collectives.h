@@ -42,9 +42,7 @@
 #include "core/core.h"
 #include "quant/quant.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_coll tw_coll_t;
 typedef struct tw_coll_request tw_coll_request_t;
@@ -283,8 +281,6 @@ const char *tw_coll_op_name(tw_coll_op_t op);
 
 extern const tw_config_table_t tw_coll_config_table;
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -20,9 +20,7 @@
 #include "collectives/quantized/chunks.h"
 #include "transport/transport.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_COLL_ID_SHIFT 40 /**< tags: communicator, operation, message */
 /** Where members meet that have no id yet: the last tags below those of id 1. */
@@ -237,8 +235,6 @@ tw_status_t tw_coll_drain(tw_coll_t *coll);
 /** Cancel and free all requests. */
 void tw_coll_drop_requests(tw_coll_t *coll);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -5,9 +5,7 @@
 #include "collectives/communicator.h"
 #include "collectives/gpu/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_coll_setup {
     const tw_coll_params_t *params; /**< mem and wire are not looked at */
@@ -21,8 +19,6 @@ typedef struct tw_coll_setup {
 
 tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

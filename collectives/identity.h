@@ -4,9 +4,7 @@
 
 #include "collectives/model/bootstrap.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_COLL_MAX_ID 255
 
@@ -19,8 +17,6 @@ tw_status_t tw_identity_agree(tw_bootstrap_t *boot, uint64_t terms, int asked, i
 /** The id is free again. */
 void tw_identity_free(tw_transport_t *transport, int id);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -5,9 +5,7 @@
 
 #include "transport/transport.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_progress tw_progress_t;
 
@@ -38,8 +36,6 @@ void tw_progress_unlock(tw_progress_t *progress);
 void tw_progress_notify(tw_progress_t *progress);
 void tw_progress_wait(tw_progress_t *progress, double timeout_sec);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

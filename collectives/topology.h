@@ -4,9 +4,7 @@
 
 #include "transport/transport.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** All numbers are communicator ranks, nodes are numbered from 0 in the order of their lowest rank; plain data, read only
  *  after init. Ranks per node may differ. */
@@ -57,8 +55,6 @@ static inline int tw_topo_gateway(const tw_topo_t *topo, int owner, int node)
 /** Pairs (rank here, rank elsewhere) of the node that has most of them. */
 int tw_topo_remote_pairs(const tw_topo_t *topo);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -4,9 +4,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** A parsed value; which member holds it follows from the field's type. */
 typedef union tw_config_value {
@@ -30,8 +28,6 @@ int tw_config_is_string(const tw_config_field_t *field);
 /** 1 if the field has a range. */
 int tw_config_has_range(const tw_config_field_t *field);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -7,9 +7,16 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/** Around the declarations of every header: C++ finds C's functions. */
 #ifdef __cplusplus
-extern "C" {
+#define TW_C_BEGIN extern "C" {
+#define TW_C_END }
+#else
+#define TW_C_BEGIN
+#define TW_C_END
 #endif
+
+TW_C_BEGIN
 
 #define TW_VERSION "0.1.0"
 
@@ -50,6 +57,15 @@ const char *tw_status_string(tw_status_t status);
 /** Translate an errno value; the caller logs the errno. ENOMEM -> NO_MEMORY, ETIMEDOUT -> TIMEOUT,
  *  EINVAL -> INVALID, ENOENT -> NOT_FOUND, everything else -> IO. */
 tw_status_t tw_status_from_errno(int error);
+
+/** Leave the function with the status of a call that is not TW_OK: where there is nothing to undo. */
+#define TW_TRY(call)                 \
+    do {                             \
+        tw_status_t tried_ = (call); \
+        if (tried_ != TW_OK) {       \
+            return tried_;           \
+        }                            \
+    } while (0)
 
 /* ---- element types --------------------------------------------------------------------------------------- */
 
@@ -224,8 +240,6 @@ void tw_json_add_bool(tw_json_t *json, const char *key, int value);
 /** Write the object as one line and flush. TW_ERR_NO_MEMORY, TW_ERR_INVALID (a text was not UTF-8) or TW_ERR_IO. */
 tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -4,9 +4,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /* Silent; TW_ERR_INVALID. Words are compared without regard to case. */
 tw_status_t tw_parse_double(const char *text, double *value);
@@ -15,8 +13,6 @@ tw_status_t tw_parse_bool(const char *text, int *value);
 /** Index of `text` in the NULL-terminated `choices`. */
 tw_status_t tw_parse_choice(const char *text, const char *const *choices, int *index);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

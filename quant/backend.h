@@ -4,9 +4,7 @@
 
 #include "quant/quant.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** One backend: a table of operations. Arguments have been checked: the codec and the type are valid, the pointers of
  *  every segment with elements are not NULL. Encoding counts the non-finite blocks that it meets. */
@@ -58,8 +56,6 @@ extern const tw_quant_backend_t tw_quant_backend_avx512, tw_quant_backend_avx2;
 extern const tw_quant_backend_t tw_quant_backend_cuda;
 #endif
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

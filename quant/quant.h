@@ -43,9 +43,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef enum tw_quant_scale { TW_QUANT_SCALE_BF16 = 0, TW_QUANT_SCALE_FP32 = 1 } tw_quant_scale_t;
 typedef enum tw_quant_round { TW_QUANT_ROUND_NEAREST = 0, TW_QUANT_ROUND_STOCHASTIC = 1 } tw_quant_round_t;
@@ -274,8 +272,6 @@ void tw_convert_add_fp32(tw_type_t type, const void *src, float *acc, size_t n_e
 /** dst[i] = type(fp32(a[i]) + fp32(b[i])), nearest even; dst may be a or b. */
 void tw_convert_add(tw_type_t type, const void *a, const void *b, void *dst, size_t n_elems);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -11,9 +11,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_SAFETENSORS_MAX_DIMS 8
 #define TW_SAFETENSORS_DTYPE_BYTES 16
@@ -77,8 +75,6 @@ tw_status_t tw_safetensors_writer_finish(tw_safetensors_writer_t *writer);
 /** Give up; nothing is left. Accepts NULL. */
 void tw_safetensors_writer_destroy(tw_safetensors_writer_t *writer);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

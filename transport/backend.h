@@ -4,9 +4,7 @@
 
 #include "transport/transport.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_TRANSPORT_DESCRIBE_BYTES 512
 
@@ -48,8 +46,6 @@ tw_status_t tw_transport_base_init(tw_transport_t *transport, const tw_transport
                                    int world, const uint64_t *node_ids);
 void tw_transport_base_cleanup(tw_transport_t *transport);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

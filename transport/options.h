@@ -4,9 +4,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** As tw_transport_config_table fills it. Times in seconds. */
 typedef struct tw_transport_options {
@@ -24,8 +22,6 @@ typedef struct tw_transport_options {
 #define TW_NET_CHUNK_MAX (1 << 20)
 #define TW_NET_STREAMS_MAX 64
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

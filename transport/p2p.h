@@ -12,9 +12,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_p2p tw_p2p_t;
 typedef struct tw_p2p_peer tw_p2p_peer_t;
@@ -184,8 +182,6 @@ int tw_p2p_request_is_done(const tw_p2p_request_t *request);
 /** 1 if the peer sends to this one; else it sends. */
 int tw_p2p_request_is_send(const tw_p2p_request_t *request);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

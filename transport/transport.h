@@ -12,9 +12,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /* ---- the job ----------------------------------------------------------------------------------------------- */
 
@@ -172,8 +170,6 @@ void tw_transport_in_node_counters(const tw_transport_t *transport, tw_transport
 
 extern const tw_config_table_t tw_transport_config_table;
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -7,9 +7,7 @@
 
 #include "quant/quant.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define QB_MAX_CODECS 16
 #define QB_MAX_TYPES 3
@@ -74,8 +72,6 @@ tw_status_t qb_error_synthetic(const qb_options_t *options, const tw_quant_codec
                                double *rel_rmse);
 tw_status_t qb_error_tensors(const qb_options_t *options, const tw_quant_codec_t *codec, double *rel_rmse);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

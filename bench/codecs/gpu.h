@@ -5,9 +5,7 @@
 
 #include "bench/codecs/bench.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** The operations of qb_op_t, and one more. */
 enum { QG_ADAMW = QB_OP_COUNT, QG_OP_COUNT };
@@ -72,8 +70,6 @@ tw_status_t qg_report_result(qg_report_t *report, const qg_case_t *c, const qg_r
 /** What bench/quant measures: every codec, type and operation that is asked for, on 1 MB and on `bytes`. */
 tw_status_t qg_report_options(qg_report_t *report, const qb_options_t *options);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -12,9 +12,7 @@
 #include "collectives/collectives.h"
 #include "transport/transport.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_BENCH_MAX_SIZES 64
 #define TW_BENCH_MAX_ITERS 10000
@@ -168,8 +166,6 @@ tw_status_t tw_bench_gpu_fetch(tw_bench_gpu_t *gpu);
 /** The program. */
 int tw_bench_main(tw_coll_op_t op, int argc, char **argv);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -5,9 +5,7 @@
 #include "bench/collectives/data.h"
 #include "collectives/collectives.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** How the result came about. */
 typedef struct tw_bench_check_params {
@@ -34,8 +32,6 @@ typedef struct tw_bench_check_sums {
 tw_status_t tw_bench_check_shard(const tw_bench_check_params_t *params, size_t tensor, int shard,
                                  const void *result, tw_bench_check_sums_t *sums);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

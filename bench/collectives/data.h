@@ -5,9 +5,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** One tensor of the set. */
 typedef struct tw_bench_tensor {
@@ -43,8 +41,6 @@ const char *tw_bench_data_describe(const tw_bench_data_t *data);
 void tw_bench_data_fill(const tw_bench_data_t *data, size_t tensor, int version, size_t first, size_t n,
                         void *dst);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

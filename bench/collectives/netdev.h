@@ -4,9 +4,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Bytes with Ethernet headers; packets as handed to and from the interface, which cuts and joins larger ones. */
 typedef struct tw_netdev_counters {
@@ -31,8 +29,6 @@ typedef struct tw_netdev_claim {
 /** 1 if the difference of two readings fits the claim. */
 int tw_netdev_fits(const tw_netdev_counters_t *delta, const tw_netdev_claim_t *claim);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

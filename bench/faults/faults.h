@@ -8,9 +8,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_FAULTS_MAX_RANKS 64
 #define TW_FAULTS_MAX 2
@@ -146,8 +144,6 @@ tw_status_t tw_fault_report_run(FILE *json, const tw_fault_plan_t *plan, const t
                                 const tw_fault_verdict_t *verdict);
 void tw_fault_report_totals(const tw_fault_totals_t *totals);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -5,9 +5,7 @@
 #include "bench/faults/faults.h"
 #include "collectives/collectives.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Run operation `index`, one of TW_FAULTS_OPS in turns, and add to *n_wrong the elements of its result that are not as expected. */
 tw_status_t tw_fault_operate(tw_coll_t *coll, int index, uint64_t *n_wrong);
@@ -18,8 +16,6 @@ void tw_fault_names_listen(uint64_t *named);
 /** The ranks that a line of the log names as failed; silent. */
 uint64_t tw_fault_names_parse(const char *line);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -7,9 +7,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /* ---- report ------------------------------------------------------------------------------------------------ */
 
@@ -51,8 +49,6 @@ void info_nccl(info_report_t *report);
  *  shown then. */
 tw_status_t info_variables(info_report_t *report, const tw_config_table_t *const *tables, size_t n_tables);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -28,9 +28,7 @@
 #include "collectives/schedule/sums.h"
 #include "collectives/topology.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_codecs tw_codecs_t; /* quantized/chunks.h */
 
@@ -130,8 +128,6 @@ void tw_cost_add_all_pairs(const tw_case_t *c, double bytes, tw_coll_cost_t *cos
 /** Smallest k with 2^k >= n. */
 int tw_log2_ceil(int n);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

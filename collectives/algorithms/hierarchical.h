@@ -4,17 +4,13 @@
 
 #include "collectives/algorithms/shards.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** The all-gather's phase. */
 void tw_hierarchical_gather(const tw_build_t *build, tw_shard_t *shards);
 /** The cost of either phase, but for the processor's. */
 void tw_hierarchical_add_phase(const tw_case_t *c, tw_coll_cost_t *cost);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

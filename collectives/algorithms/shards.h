@@ -8,9 +8,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_shard {
     tw_span_t in, out;
@@ -49,8 +47,6 @@ void tw_build_allgather(const tw_build_t *build, tw_phase_t gather);
 void tw_build_reduce_scatter(const tw_build_t *build, tw_phase_t reduce);
 void tw_build_allreduce(const tw_build_t *build, tw_phase_t reduce, tw_phase_t gather);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

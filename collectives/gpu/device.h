@@ -6,9 +6,7 @@
 #include "collectives/collectives.h"
 #include "collectives/gpu/sums.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef void *tw_gpu_event_t;
 
@@ -79,8 +77,6 @@ struct tw_gpu_wire {
     void (*destroy)(tw_gpu_wire_t *wire);
 };
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -16,9 +16,7 @@
 #include "collectives/gpu/plan.h"
 #include "collectives/quantized/operation.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_GPU_ALGO_BYTES 32
 
@@ -136,8 +134,6 @@ typedef struct tw_nccl_joined {
 tw_status_t tw_nccl_join(const tw_coll_params_t *params, const tw_gpu_device_t *device,
                          tw_nccl_joined_t *joined);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

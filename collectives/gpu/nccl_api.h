@@ -12,9 +12,7 @@
 #error "NCCL 2.18.1 or newer is needed (ncclCommSplit); TW_NCCL=0 builds without"
 #endif
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_NCCL_FUNCTIONS(X)  \
     X(ncclGetUniqueId)        \
@@ -54,8 +52,6 @@ tw_status_t tw_nccl_check(const tw_nccl_api_t *api, int rank, ncclComm_t comm, n
 /** Takes comm, also when it fails (NULL: out of memory); shared: borrows it. */
 tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, int rank, int is_shared);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -20,9 +20,7 @@
 #include "collectives/quantized/chunks.h"
 #include "collectives/topology.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** How a chunk is represented. */
 typedef enum tw_gpu_form {
@@ -97,8 +95,6 @@ typedef struct tw_gpu_plan_params {
 tw_status_t tw_gpu_plan_init(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t *params);
 void tw_gpu_plan_cleanup(tw_gpu_plan_t *plan);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

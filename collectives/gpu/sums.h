@@ -4,9 +4,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Input k of a segment is at src + k * stride. Pointers need the alignment of their elements; where they and the stride
  *  are multiples of 16 bytes it is faster. */
@@ -40,8 +38,6 @@ void tw_gpu_sum_ref(const tw_gpu_sum_t *sum);
 /** Enqueues on `stream`. TW_ERR_CUDA (logged). Only where there is CUDA. */
 tw_status_t tw_gpu_sum_cuda(const tw_gpu_sum_t *sum, tw_stream_t stream);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

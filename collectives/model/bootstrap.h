@@ -5,9 +5,7 @@
 
 #include "collectives/topology.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** What a message is for. Its tag is that of the bootstrap plus this. */
 typedef enum tw_bootstrap_tag {
@@ -54,8 +52,6 @@ tw_status_t tw_bootstrap_broadcast(tw_bootstrap_t *boot, void *data, size_t byte
 /** All members leave together with the same flag: 1 if any member brought 1. */
 tw_status_t tw_bootstrap_any(tw_bootstrap_t *boot, int *flag);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

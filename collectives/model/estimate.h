@@ -13,9 +13,7 @@
 
 #include "collectives/model/sample.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** What a member reports. */
 typedef struct tw_estimate_report {
@@ -30,8 +28,6 @@ void tw_estimate_values(const double *readings, int n_readings, int n_values, do
  *  no member has measured (0) keeps its default. */
 void tw_estimate_model(const tw_estimate_report_t *reports, int world, int max_local, tw_coll_model_t *model);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

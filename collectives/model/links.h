@@ -6,9 +6,7 @@
 #include "collectives/model/bootstrap.h"
 #include "collectives/model/sample.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** The neighbours on one tier: every member sends to the next node, or to the next member of its own node. */
 typedef struct tw_measure_link {
@@ -26,8 +24,6 @@ void tw_measure_link_cleanup(tw_measure_link_t *link);
 /** One reading of latency, speed and turn. Collective over all members, also those without such a link. */
 tw_status_t tw_measure_link_read(tw_measure_link_t *link, tw_tier_sample_t *out);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

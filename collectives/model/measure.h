@@ -5,9 +5,7 @@
 #include "collectives/model/bootstrap.h"
 #include "collectives/model/model.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Measure links and processors, all members at once, in a few rounds, and agree on one model that a disturbed reading or
  *  member does not spoil (estimate.h says how). Collective; every member gets the same bytes from member 0. Takes about
@@ -15,8 +13,6 @@ extern "C" {
  *  TW_ERR_TIMEOUT (logged) as in bootstrap.h. */
 tw_status_t tw_coll_model_measure(tw_bootstrap_t *boot, tw_coll_model_t *model);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

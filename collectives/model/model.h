@@ -16,9 +16,7 @@
 #include "core/core.h"
 #include "quant/quant.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Beyond this, noise is just noise. */
 #define TW_COLL_NOISE_MAX 1000.0
@@ -83,8 +81,6 @@ void tw_coll_model_typical(const tw_coll_model_t *model, tw_coll_model_t *typica
 void tw_coll_model_quiet(const tw_coll_model_t *model, tw_coll_model_t *quiet);
 #define TW_COLL_QUIET_COPIES 4
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -4,9 +4,7 @@
 
 #include "collectives/model/sample.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** One reading of copying, adding and every codec, on the calling thread. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_measure_processor(tw_cpu_sample_t *out);
@@ -16,8 +14,6 @@ double tw_measure_thread_sec(void);
 
 void tw_measure_host_init(tw_measure_host_t *out);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -5,9 +5,7 @@
 
 #include "collectives/model/model.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** One reading of a tier; all 0 if this member has no such link. Only doubles. */
 typedef struct tw_tier_sample {
@@ -36,8 +34,6 @@ typedef struct tw_measure_host {
     double cores;  /**< that the member may use */
 } tw_measure_host_t;
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -4,9 +4,7 @@
 
 #include "collectives/model/model.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** A machine with 1 Gb/s Ethernet between nodes: what a text that leaves something out begins with. */
 void tw_coll_model_default(tw_coll_model_t *model);
@@ -21,8 +19,6 @@ tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model);
 /** The inverse, into `buf` (TW_COLL_MODEL_TEXT_BYTES are enough); returns buf. */
 const char *tw_coll_model_format(const tw_coll_model_t *model, char *buf, size_t buf_bytes);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -8,9 +8,7 @@
 
 #include "collectives/collectives.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Consecutive elements of one segment. */
 typedef struct tw_grid_part {
@@ -90,8 +88,6 @@ tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw
 uint64_t tw_codecs_nonfinite_blocks(const tw_codecs_t *codecs);
 void tw_codecs_cleanup(tw_codecs_t *codecs);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

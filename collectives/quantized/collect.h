@@ -5,9 +5,7 @@
 
 #include "collectives/quantized/operation.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** What a task adds up: buffers, and the tasks that fill them. */
 typedef struct tw_collect_inputs {
@@ -39,8 +37,6 @@ void tw_collect_one_hop(const tw_collect_t *collect, size_t round);
  *  sends the encoded sum to the owner, who sums up those of all nodes in node order. */
 void tw_collect_two_hop(const tw_collect_t *collect, size_t round);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

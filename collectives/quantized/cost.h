@@ -4,9 +4,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Bytes of all shards of all segments, encoded with the operation's codec (or their own) or its inner one; as they are
  *  for a NULL codec, or where they are exact. */
@@ -22,8 +20,6 @@ void tw_cost_add_spread_nodes(const tw_case_t *c, tw_coll_cost_t *cost);
 void tw_cost_add_one_hop(const tw_case_t *c, tw_coll_cost_t *cost);
 void tw_cost_add_two_hop(const tw_case_t *c, tw_coll_cost_t *cost);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

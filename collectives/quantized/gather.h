@@ -8,9 +8,7 @@
 
 #include "collectives/quantized/operation.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_route {
     /** From whom `rank` gets the shard of `owner` (another rank). */
@@ -46,8 +44,6 @@ size_t tw_spread_rounds(const tw_spread_t *spread);
  *  be in its buffer from round c on. */
 void tw_spread_round(const tw_spread_t *spread, size_t round);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -8,9 +8,7 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/quantized/chunks.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Where one segment lies: element `src_first` of the tensor is at src, element `dst_first` at dst. */
 typedef struct tw_qop_tensor {
@@ -111,8 +109,6 @@ tw_task_t tw_qop_sum_encode(const tw_qop_t *op, const tw_qop_sum_t *sum, tw_sbuf
 /** The sum of what was encoded with the chunk's codec -> dst. */
 tw_task_t tw_qop_sum_decode(const tw_qop_t *op, const tw_qop_sum_t *sum);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

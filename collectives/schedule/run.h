@@ -4,9 +4,7 @@
 
 #include "collectives/schedule/schedule.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** No more tasks. Returns the error that stuck, if any. */
 tw_status_t tw_sched_seal(tw_sched_t *sched);
@@ -25,8 +23,6 @@ void tw_sched_destroy(tw_sched_t *sched);
  *  runs; NULL when out of memory. */
 char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -26,9 +26,7 @@
 #include "collectives/schedule/view.h"
 #include "transport/transport.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_sched tw_sched_t;
 
@@ -118,8 +116,6 @@ void tw_sched_fail(tw_sched_t *sched, tw_status_t status);
 uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer);
 uint64_t tw_sched_sent_messages(const tw_sched_t *sched, int peer);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

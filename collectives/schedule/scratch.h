@@ -9,9 +9,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_scratch tw_scratch_t;
 
@@ -47,8 +45,6 @@ size_t tw_scratch_used_bytes(const tw_scratch_t *scratch);
 size_t tw_scratch_held_bytes(const tw_scratch_t *scratch);
 size_t tw_scratch_peak_bytes(const tw_scratch_t *scratch);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -4,9 +4,7 @@
 
 #include "collectives/schedule/schedule.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef enum tw_task_kind { TW_TASK_SEND, TW_TASK_RECV, TW_TASK_COMPUTE } tw_task_kind_t;
 
@@ -97,8 +95,6 @@ static inline size_t tw_span_bytes(const tw_span_t *span)
 /** Free the memory of a schedule that does not run. */
 void tw_sched_free(tw_sched_t *sched);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

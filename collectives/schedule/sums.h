@@ -5,9 +5,7 @@
 
 #include "collectives/schedule/schedule.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** to = from. Same memory: nothing to do; a partial overlap is not allowed. TW_TASK_NONE for nothing. */
 tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to);
@@ -31,8 +29,6 @@ typedef struct tw_work_sum {
  *  others first), rounded once. TW_TASK_NONE for nothing. */
 tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

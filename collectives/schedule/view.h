@@ -5,9 +5,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_view_extent {
     char *base;
@@ -35,8 +33,6 @@ char *tw_view_contiguous(const tw_view_t *view, size_t first, size_t n);
 void tw_view_read(const tw_view_t *view, size_t first, size_t n, void *dst);
 void tw_view_write(const tw_view_t *view, size_t first, size_t n, const void *src);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -14,9 +14,7 @@
 #include "quant/backend.h"
 #include "quant/cuda/tiling.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /* ---- parameters of a launch --------------------------------------------------------------------------------------
  * Everything travels by value, as kernel parameters: nothing is allocated, copied or waited for, and a captured graph
@@ -127,8 +125,6 @@ tw_status_t tw_cuda_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t 
                                        const tw_quant_adamw_t *adamw,
                                        const tw_quant_adamw_segment_t *segments, size_t n_segments);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

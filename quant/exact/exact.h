@@ -35,9 +35,7 @@
 
 #include "quant/quant.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_EXACT_MAGIC 0xd5
 #define TW_EXACT_VERSION 1
@@ -160,8 +158,6 @@ size_t tw_exact_stats_read(tw_exact_stats_t *stats, int second, const uint8_t *s
 void tw_exact_model_encoder(const tw_exact_stats_t *stats, tw_exact_model_t *model);
 void tw_exact_model_decoder(const tw_exact_stats_t *stats, tw_exact_model_t *model);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

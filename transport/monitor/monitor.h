@@ -21,9 +21,7 @@
 
 #include "transport/rendezvous/connection.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_monitor tw_monitor_t;
 
@@ -63,8 +61,6 @@ void tw_monitor_fail(tw_monitor_t *monitor, int rank, const char *reason);
 /** The data connection to `rank` broke: rank 0 will see whether it has left, or fail it after a quarter of the timeout. */
 void tw_monitor_suspect(tw_monitor_t *monitor, int rank);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -9,9 +9,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Signs of life from somewhere. */
 typedef struct tw_silence {
@@ -47,8 +45,6 @@ int tw_outages_blame_complaint(const tw_outages_t *outages, int rank, uint64_t n
 /** `by` has lost its connection to `suspect`, not 0: one of them. */
 int tw_outages_blame_suspicion(const tw_outages_t *outages, int by, int suspect, uint64_t now);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

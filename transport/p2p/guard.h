@@ -7,9 +7,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_GUARD_ADDRESS_BYTES 16 /**< IPv6, or IPv4 mapped into it */
 
@@ -32,8 +30,6 @@ tw_status_t tw_guard_admit(tw_guard_t *guard, const uint8_t *addresses, size_t n
 /** All are in: let nobody in any more, and take the filter off the connections that were made meanwhile. */
 void tw_guard_shut(tw_guard_t *guard);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -16,9 +16,7 @@
 #include "transport/p2p/state.h"
 #include "transport/rendezvous/connection.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef enum tw_handshake_stage {
     TW_HANDSHAKE_CONNECTING, /**< client: the TCP connection is being made */
@@ -49,8 +47,6 @@ tw_status_t tw_handshake_step(tw_handshake_t *handshake, tw_p2p_peer_t **out);
 /** Give it up, with a peer that is not the caller's yet. */
 void tw_handshake_cleanup(tw_handshake_t *handshake);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

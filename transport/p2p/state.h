@@ -19,9 +19,7 @@
 #include "transport/p2p/guard.h"
 #include "transport/p2p/protocol.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** A UCX context and worker: the one for shared memory, or one per network device.
  *
@@ -246,8 +244,6 @@ tw_status_t tw_p2p_sleep_init(tw_p2p_t *p2p);
 void tw_p2p_sleep_cleanup(tw_p2p_t *p2p);
 void tw_p2p_nap(tw_p2p_t *p2p, double timeout_sec);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

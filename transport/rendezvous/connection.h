@@ -6,9 +6,7 @@
 
 #include "transport/rendezvous/token.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_CONNECTION_NAME_BYTES 64
 
@@ -54,8 +52,6 @@ tw_status_t tw_connection_wait(tw_connection_t *connection, unsigned accepted, u
 /** Block until all is sent. */
 tw_status_t tw_connection_drain(tw_connection_t *connection, uint64_t deadline_ns);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

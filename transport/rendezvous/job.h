@@ -4,9 +4,7 @@
 
 #include "transport/transport.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_JOB_WORLD_MAX 65536
 
@@ -21,8 +19,6 @@ int tw_tasks_per_node(const char *list, int index);
  *  TW_ERR_FORMAT, silent. */
 tw_status_t tw_contact_host(const char *contact, char *host, size_t host_bytes);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

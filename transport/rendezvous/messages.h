@@ -17,9 +17,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_MSG_HEADER_BYTES 12
 #define TW_MSG_NONCE_BYTES 32
@@ -143,8 +141,6 @@ tw_status_t tw_msg_goodbye_parse(const uint8_t *in, size_t bytes, uint32_t world
 void tw_msg_gone_write(uint32_t rank, uint64_t count, tw_msg_writer_t *out);
 tw_status_t tw_msg_gone_parse(const uint8_t *in, size_t bytes, uint32_t *rank, uint64_t *count);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

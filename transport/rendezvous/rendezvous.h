@@ -11,9 +11,7 @@
 #include "transport/rendezvous/connection.h"
 #include "transport/transport.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_rendezvous {
     int rank, world;
@@ -40,8 +38,6 @@ tw_status_t tw_rendezvous_serve(tw_rendezvous_t *rendezvous, const tw_job_t *job
 tw_status_t tw_rendezvous_connect(tw_rendezvous_t *rendezvous, const tw_job_t *job,
                                   const tw_transport_options_t *options, const tw_token_key_t *key);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -4,9 +4,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Listen on `port` (0: any free one): on the loopback device alone if `host` is its address, else on all, IPv4 and IPv6.
  *  Returns the socket, or -1 with errno set. */
@@ -32,8 +30,6 @@ int tw_net_addresses(int with_loopback, uint8_t *out, int max);
 /** Whether `device` exists, is up, has a carrier and an address. */
 int tw_net_device_usable(const char *device);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -9,9 +9,7 @@
 
 #include "transport/rendezvous/messages.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_TOKEN_KEY_BYTES 32
 #define TW_TOKEN_MAC_BYTES 32
@@ -44,8 +42,6 @@ void tw_token_sign(tw_token_session_t *session, const uint8_t *header, const uin
 tw_status_t tw_token_verify(tw_token_session_t *session, const uint8_t *header, const uint8_t *payload,
                             size_t payload_bytes, const uint8_t mac[TW_TOKEN_MAC_BYTES]);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

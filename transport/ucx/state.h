@@ -10,9 +10,7 @@
 #include "transport/p2p.h"
 #include "transport/rendezvous/rendezvous.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** What has come of a rank since it has left. */
 typedef struct tw_ucx_departed {
@@ -65,8 +63,6 @@ tw_status_t tw_ucx_sleep(tw_transport_t *transport, double timeout_sec);
 tw_status_t tw_ucx_nap(tw_ucx_transport_t *ucx, double timeout_sec);
 void tw_ucx_wake(tw_transport_t *transport);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif
