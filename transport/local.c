@@ -150,25 +150,25 @@ static void request_destroy(local_transport_t *local, local_request_t *request)
     free(request);
 }
 
-static tw_status_t local_send_post(tw_transport_t *transport, const tw_transport_message_t *message,
-                                   tw_transport_request_t **out)
+/** What is posted meets its other half in the receiver's port, or waits there for it. */
+static tw_status_t post(tw_transport_t *transport, const tw_transport_message_t *message, int is_send,
+                        tw_transport_request_t **out)
 {
     local_transport_t *local = local_of(transport);
     local_hub_t *hub = local->hub;
-    local_port_t *port = &hub->ports[message->peer];
+    local_port_t *port = &hub->ports[is_send ? message->peer : transport->rank];
     local_request_t *request;
-    tw_status_t status = request_create(local, message, transport->rank, &request);
-    if (status) {
-        return status;
-    }
+    tw_status_t status = TW_OK;
+    TW_TRY(request_create(local, message, is_send ? transport->rank : message->peer, &request));
     pthread_mutex_lock(&hub->lock);
-    local_request_t *receive = queue_find(&port->receives, transport->rank, message->tag);
+    local_request_t *other =
+        queue_find(is_send ? &port->receives : &port->sends, request->source, message->tag);
     if (hub->failed_rank >= 0) {
         status = TW_ERR_PEER;
-    } else if (receive) {
-        hub_deliver(hub, request, receive);
+    } else if (other) {
+        hub_deliver(hub, is_send ? request : other, is_send ? other : request);
     } else {
-        queue_add(&port->sends, request);
+        queue_add(is_send ? &port->sends : &port->receives, request);
     }
     pthread_mutex_unlock(&hub->lock);
     if (status) {
@@ -179,33 +179,16 @@ static tw_status_t local_send_post(tw_transport_t *transport, const tw_transport
     return status;
 }
 
+static tw_status_t local_send_post(tw_transport_t *transport, const tw_transport_message_t *message,
+                                   tw_transport_request_t **out)
+{
+    return post(transport, message, 1, out);
+}
+
 static tw_status_t local_recv_post(tw_transport_t *transport, const tw_transport_message_t *message,
                                    tw_transport_request_t **out)
 {
-    local_transport_t *local = local_of(transport);
-    local_hub_t *hub = local->hub;
-    local_port_t *port = &hub->ports[transport->rank];
-    local_request_t *request;
-    tw_status_t status = request_create(local, message, message->peer, &request);
-    if (status) {
-        return status;
-    }
-    pthread_mutex_lock(&hub->lock);
-    local_request_t *send = queue_find(&port->sends, message->peer, message->tag);
-    if (hub->failed_rank >= 0) {
-        status = TW_ERR_PEER;
-    } else if (send) {
-        hub_deliver(hub, send, request);
-    } else {
-        queue_add(&port->receives, request);
-    }
-    pthread_mutex_unlock(&hub->lock);
-    if (status) {
-        request_destroy(local, request);
-    } else {
-        *out = (tw_transport_request_t *)request;
-    }
-    return status;
+    return post(transport, message, 0, out);
 }
 
 /** A message to or from a rank that has left can no longer come about; to need one ends the job. Lock held. */
