@@ -242,14 +242,9 @@ tw_status_t tw_cluster_run(const tw_cluster_params_t *params, int *exit_code)
                             .n_nics = params->n_nics > 0 ? params->n_nics : 1,
                             .grace_sec = choose_grace(params)};
     tw_cluster_message_t result;
-    tw_status_t status = check_params(params);
-    if (status == TW_OK) {
-        status = make_token(cluster.token);
-    }
-    if (status != TW_OK) {
-        return status;
-    }
-    status = run_isolated(&cluster, &result);
+    TW_TRY(check_params(params));
+    TW_TRY(make_token(cluster.token));
+    tw_status_t status = run_isolated(&cluster, &result);
     if (status == TW_OK && result.event == TW_CLUSTER_FAILED) {
         TW_LOG_AT(params->no_loopback ? TW_LOG_ERROR : TW_LOG_WARN, "no cluster can be made here (%s)%s",
                   result.text,

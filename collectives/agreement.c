@@ -141,7 +141,6 @@ tw_status_t tw_check_build(tw_coll_request_t *request)
     const tw_topo_t *topo = &request->coll->topo;
     tw_sched_t *sched = request->sched;
     size_t bytes = sizeof(tw_coll_signature_t);
-    tw_status_t status = TW_OK;
 
     if (request->is_failed) {
         sign_failure(request, request->coll->sequence);
@@ -151,13 +150,8 @@ tw_status_t tw_check_build(tw_coll_request_t *request)
     if (!tw_check_is_on(request->coll)) {
         return TW_OK;
     }
-    status = tw_view_init(&request->signature_view, 1, 1);
-    if (status == TW_OK) {
-        status = tw_view_init(&request->neighbour_view, 1, 1);
-    }
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_view_init(&request->signature_view, 1, 1));
+    TW_TRY(tw_view_init(&request->neighbour_view, 1, 1));
     tw_view_append(&request->signature_view, &request->signature, bytes);
     tw_view_append(&request->neighbour_view, &request->neighbour_signature, bytes);
     tw_sched_send(sched, tw_topo_ring_rank(topo, 1), tw_span_view(&request->signature_view, 0, bytes));
@@ -169,10 +163,7 @@ tw_status_t tw_check_build(tw_coll_request_t *request)
 
 tw_status_t tw_check_create_sched(tw_coll_request_t *request)
 {
-    tw_status_t status = tw_request_create_sched(request);
-
-    if (status == TW_OK) {
-        status = tw_check_build(request);
-    }
-    return status == TW_OK ? tw_sched_seal(request->sched) : status;
+    TW_TRY(tw_request_create_sched(request));
+    TW_TRY(tw_check_build(request));
+    return tw_sched_seal(request->sched);
 }

@@ -325,12 +325,8 @@ static tw_status_t fill_view(tw_coll_request_t *request, tw_view_t *view, size_t
     tw_coll_op_t op = request->args.op, one_shard = is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER;
     int sharded = has_shards(op) && op != one_shard;
     size_t world = (size_t)request->coll->topo.world;
-    tw_status_t status = tw_view_init(view, tw_type_bytes(request->args.type),
-                                      request->args.n_segments * (sharded ? world : 1));
-
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_view_init(view, tw_type_bytes(request->args.type),
+                        request->args.n_segments * (sharded ? world : 1)));
     *first = op == one_shard ? NULL : request->first_memory + (is_out ? world + 1 : 0);
     if (sharded) {
         return fill_sharded(request, view, *first, is_out);
@@ -381,16 +377,12 @@ tw_coll_request_t *tw_request_alloc(tw_coll_t *coll)
 
 tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
 {
-    tw_status_t status = check_args(coll, args);
-
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(check_args(coll, args));
     tw_coll_request_t *request = tw_request_alloc(coll);
     if (request == NULL) {
         return TW_ERR_NO_MEMORY;
     }
-    status = copy_args(request, args);
+    tw_status_t status = copy_args(request, args);
     for (size_t s = 0; s < args->n_segments && status == TW_OK; s++) {
         status = check_segment(request, &request->segments[s]);
     }

@@ -206,20 +206,14 @@ static tw_status_t read_options(tw_coll_options_t *options)
 /* What all kinds have. */
 static tw_status_t create_common(tw_coll_t *coll, const tw_coll_setup_t *setup)
 {
-    tw_status_t status = read_options(&coll->options);
-
-    if (status == TW_OK) {
-        status = create_topo(coll, setup);
-    }
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(read_options(&coll->options));
+    TW_TRY(create_topo(coll, setup));
     coll->deterministic = setup->params->deterministic || coll->options.deterministic;
     coll->sent = calloc((size_t)coll->topo.world, sizeof(*coll->sent));
     if (coll->sent == NULL) {
         return TW_ERR_NO_MEMORY;
     }
-    status = tw_scratch_create(coll->options.scratch_bytes, &coll->scratch);
+    tw_status_t status = tw_scratch_create(coll->options.scratch_bytes, &coll->scratch);
     return status == TW_OK && coll->transport != NULL ? agree(coll, setup->params) : status;
 }
 

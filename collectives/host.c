@@ -453,14 +453,8 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
 static tw_status_t build(tw_coll_request_t *request)
 {
     const tw_coll_t *coll = request->coll;
-    tw_status_t status = tw_request_create_sched(request);
-
-    if (status == TW_OK) {
-        status = tw_check_build(request);
-    }
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_request_create_sched(request));
+    TW_TRY(tw_check_build(request));
     size_t elem_bytes = tw_type_bytes(request->args.type);
     float scale = tw_coll_scale(&request->args, coll->topo.world);
     size_t chunk_elems = request->choice.chunk_bytes / elem_bytes;
@@ -488,12 +482,8 @@ static tw_status_t build(tw_coll_request_t *request)
 static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
 {
     tw_coll_request_t *request;
-    tw_status_t status = tw_request_create(coll, args, &request);
-
-    if (status != TW_OK) {
-        return status;
-    }
-    status = tw_coll_choose(coll, &request->args, request->n_elems, &request->choice);
+    TW_TRY(tw_request_create(coll, args, &request));
+    tw_status_t status = tw_coll_choose(coll, &request->args, request->n_elems, &request->choice);
     if (status == TW_OK) {
         status = build(request);
     }
@@ -509,11 +499,7 @@ static tw_status_t planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, ui
 {
     const tw_topo_t *topo = &coll->topo;
     tw_coll_request_t *request;
-    tw_status_t status = request_create(coll, args, &request);
-
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(request_create(coll, args, &request));
     *bytes = 0;
     for (int r = 0; r < topo->world; r++) {
         *bytes += topo->node[r] != topo->node[topo->rank] ? tw_sched_sent_bytes(request->sched, r) : 0;

@@ -460,9 +460,8 @@ tw_status_t tw_coll_wait(tw_coll_request_t *request)
 tw_status_t tw_coll_run(tw_coll_t *coll, const tw_coll_args_t *args)
 {
     tw_coll_request_t *request;
-    tw_status_t status = tw_coll_post(coll, args, &request);
-
-    return status == TW_OK ? tw_coll_wait(request) : status;
+    TW_TRY(tw_coll_post(coll, args, &request));
+    return tw_coll_wait(request);
 }
 
 static tw_status_t status_now(void *arg)

@@ -106,11 +106,7 @@ tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const
 {
     int world = ranks != NULL ? n_ranks : tw_transport_world(transport);
     int own = tw_transport_rank(transport), rank = own;
-    tw_status_t status = ranks != NULL ? check_ranks(transport, ranks, world) : TW_OK;
-
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(ranks != NULL ? check_ranks(transport, ranks, world) : TW_OK);
     uint64_t *node_ids = malloc((size_t)world * sizeof(*node_ids));
     if (node_ids == NULL) {
         return TW_ERR_NO_MEMORY;
@@ -120,7 +116,7 @@ tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const
         node_ids[r] = (uint64_t)tw_transport_node_of(transport, peer);
         rank = peer == own ? r : rank;
     }
-    status = tw_topo_init_nodes(topo, rank, world, node_ids);
+    tw_status_t status = tw_topo_init_nodes(topo, rank, world, node_ids);
     free(node_ids);
     if (status == TW_OK && ranks != NULL) {
         memcpy(topo->peer, ranks, (size_t)world * sizeof(*ranks));

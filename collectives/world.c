@@ -12,14 +12,9 @@ tw_status_t tw_coll_world_create(const tw_coll_params_t *params, tw_coll_t **out
         tw_error("a communicator of the whole job finds its ranks and its transport by itself");
         return TW_ERR_INVALID;
     }
-    tw_status_t status = tw_job_from_env(&job);
-    if (status == TW_OK) {
-        status = tw_transport_ucx_create(&job, &own.transport);
-    }
-    if (status != TW_OK) {
-        return status;
-    }
-    status = tw_coll_create(&own, out);
+    TW_TRY(tw_job_from_env(&job));
+    TW_TRY(tw_transport_ucx_create(&job, &own.transport));
+    tw_status_t status = tw_coll_create(&own, out);
     if (status != TW_OK) {
         tw_transport_destroy(own.transport);
         return status;

@@ -135,17 +135,16 @@ static tw_status_t set_pair(const list_t *list, const char *section, char *pair)
 static tw_status_t set_section(const list_t *list, char *section)
 {
     char *pair = cut(section, ':');
-    tw_status_t status = TW_OK;
 
     section = trim(section);
     if (pair == NULL) {
         return *section != '\0' ? bad_form(list, section) : TW_OK;
     }
-    for (char *next; pair != NULL && status == TW_OK; pair = next) {
+    for (char *next; pair != NULL; pair = next) {
         next = cut(pair, ',');
-        status = set_pair(list, section, pair);
+        TW_TRY(set_pair(list, section, pair));
     }
-    return status;
+    return TW_OK;
 }
 
 tw_status_t tw_config_set_list(const tw_config_table_t *table, void *options, const char *source,

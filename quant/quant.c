@@ -181,13 +181,8 @@ static int in_range(double x, double low, double high)
 static tw_status_t check_adamw(const tw_quant_args_t *args, const tw_quant_adamw_t *adamw,
                                const tw_quant_adamw_segment_t *segments, size_t n_segments)
 {
-    tw_status_t status = check_type("adamw_delta_encode", args->type);
-    if (status == TW_OK) {
-        status = check_type("adamw_delta_encode", adamw->grad_type);
-    }
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(check_type("adamw_delta_encode", args->type));
+    TW_TRY(check_type("adamw_delta_encode", adamw->grad_type));
     if (!in_range(adamw->beta1, 0.0, 1.0) || !in_range(adamw->beta2, 0.0, 1.0) ||
         !in_range(adamw->lr, 0.0, 1e30) || !in_range(adamw->eps, 0.0, 1e30) ||
         !in_range(adamw->weight_decay, 0.0, 1e30) || adamw->step == 0) {
@@ -211,21 +206,17 @@ static tw_status_t check_adamw(const tw_quant_args_t *args, const tw_quant_adamw
 static tw_status_t encode(const char *operation, tw_quant_t *quant, const tw_quant_args_t *args,
                           const tw_quant_segment_t *segments, size_t n_segments, int delta)
 {
-    tw_status_t status = check_type(operation, args->type);
-    if (status == TW_OK) {
-        status = check_segments(operation, segments, n_segments, delta);
-    }
-    return status == TW_OK ? quant->backend->encode(quant, args, segments, n_segments, delta) : status;
+    TW_TRY(check_type(operation, args->type));
+    TW_TRY(check_segments(operation, segments, n_segments, delta));
+    return quant->backend->encode(quant, args, segments, n_segments, delta);
 }
 
 static tw_status_t decode(const char *operation, tw_quant_t *quant, const tw_quant_args_t *args,
                           const tw_quant_segment_t *segments, size_t n_segments, int apply)
 {
-    tw_status_t status = check_type(operation, args->type);
-    if (status == TW_OK) {
-        status = check_segments(operation, segments, n_segments, 0);
-    }
-    return status == TW_OK ? quant->backend->decode(quant, args, segments, n_segments, apply) : status;
+    TW_TRY(check_type(operation, args->type));
+    TW_TRY(check_segments(operation, segments, n_segments, 0));
+    return quant->backend->decode(quant, args, segments, n_segments, apply);
 }
 
 tw_status_t tw_quant_encode(tw_quant_t *quant, const tw_quant_args_t *args,
@@ -278,27 +269,23 @@ tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, 
         return TW_ERR_INVALID;
     }
     int in_bits = in_quant->codec.bits, out_bits = out_quant->codec.bits;
-    tw_status_t status =
-        check_reduce("reduce_encode", in_bits < out_bits ? in_bits : out_bits, args, segments, n_segments);
-    return status == TW_OK ? in_quant->backend->reduce_encode(in_quant, out_quant, args, segments, n_segments)
-                           : status;
+    TW_TRY(
+        check_reduce("reduce_encode", in_bits < out_bits ? in_bits : out_bits, args, segments, n_segments));
+    return in_quant->backend->reduce_encode(in_quant, out_quant, args, segments, n_segments);
 }
 
 tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
-    tw_status_t status = check_type("reduce_decode", args->type);
-    if (status == TW_OK) {
-        status = check_reduce("reduce_decode", quant->codec.bits, args, segments, n_segments);
-    }
-    return status == TW_OK ? quant->backend->reduce_decode(quant, args, segments, n_segments) : status;
+    TW_TRY(check_type("reduce_decode", args->type));
+    TW_TRY(check_reduce("reduce_decode", quant->codec.bits, args, segments, n_segments));
+    return quant->backend->reduce_decode(quant, args, segments, n_segments);
 }
 
 tw_status_t tw_quant_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
                                         const tw_quant_adamw_t *adamw,
                                         const tw_quant_adamw_segment_t *segments, size_t n_segments)
 {
-    tw_status_t status = check_adamw(args, adamw, segments, n_segments);
-    return status == TW_OK ? quant->backend->adamw_delta_encode(quant, args, adamw, segments, n_segments)
-                           : status;
+    TW_TRY(check_adamw(args, adamw, segments, n_segments));
+    return quant->backend->adamw_delta_encode(quant, args, adamw, segments, n_segments);
 }

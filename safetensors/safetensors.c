@@ -142,14 +142,9 @@ static tw_status_t parse_tensor(const tw_safetensors_t *file, const char *name, 
         return TW_ERR_FORMAT;
     }
     size_t elem_bytes;
-    tw_status_t status = parse_dtype(file, entry, tensor, &elem_bytes);
-    if (status == TW_OK) {
-        status = parse_shape(file, entry, tensor);
-    }
-    if (status == TW_OK) {
-        status = parse_offsets(file, entry, tensor, elem_bytes);
-    }
-    return status;
+    TW_TRY(parse_dtype(file, entry, tensor, &elem_bytes));
+    TW_TRY(parse_shape(file, entry, tensor));
+    return parse_offsets(file, entry, tensor, elem_bytes);
 }
 
 /* By place; empty tensors before the one that starts where they lie. */
@@ -199,10 +194,7 @@ static tw_status_t parse_tensors(tw_safetensors_t *file)
         if (strcmp(name, METADATA_KEY) == 0) {
             continue;
         }
-        tw_status_t status = parse_tensor(file, name, entry, &file->tensors[file->n_tensors]);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(parse_tensor(file, name, entry, &file->tensors[file->n_tensors]));
         file->n_tensors++;
     }
     qsort(file->tensors, file->n_tensors, sizeof(*file->tensors), compare_tensors);
@@ -300,12 +292,9 @@ tw_status_t tw_safetensors_open(const char *path, tw_safetensors_t **out)
 {
     void *map = NULL;
     size_t bytes = 0;
-    tw_status_t status = map_file(path, &map, &bytes);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(map_file(path, &map, &bytes));
     tw_safetensors_t *file;
-    status = tw_safetensors_parse(map, bytes, path, &file);
+    tw_status_t status = tw_safetensors_parse(map, bytes, path, &file);
     if (status != TW_OK) {
         munmap(map, bytes);
         return status;

@@ -71,10 +71,7 @@ static tw_status_t add_tensor(const char *path, json_t *header, const tw_safeten
                               size_t *offset)
 {
     size_t bytes;
-    tw_status_t status = spec_bytes(path, spec, &bytes);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(spec_bytes(path, spec, &bytes));
     if (json_object_get(header, spec->name) || strcmp(spec->name, METADATA_KEY) == 0) {
         tw_error("%s: tensor '%s': this name is taken", path, spec->name);
         return TW_ERR_INVALID;

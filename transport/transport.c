@@ -115,22 +115,18 @@ static tw_status_t message_check(const tw_transport_t *transport, const tw_trans
 tw_status_t tw_transport_message_send(tw_transport_t *transport, const tw_transport_message_t *message,
                                       tw_transport_request_t **request)
 {
-    tw_status_t status = message_check(transport, message);
-    if (!status) {
-        status = transport->ops->send_post(transport, message, request);
-    }
-    if (!status) {
-        transport->sent[message->peer].bytes += message->bytes;
-        transport->sent[message->peer].messages++;
-    }
-    return status;
+    TW_TRY(message_check(transport, message));
+    TW_TRY(transport->ops->send_post(transport, message, request));
+    transport->sent[message->peer].bytes += message->bytes;
+    transport->sent[message->peer].messages++;
+    return TW_OK;
 }
 
 tw_status_t tw_transport_message_recv(tw_transport_t *transport, const tw_transport_message_t *message,
                                       tw_transport_request_t **request)
 {
-    tw_status_t status = message_check(transport, message);
-    return status ? status : transport->ops->recv_post(transport, message, request);
+    TW_TRY(message_check(transport, message));
+    return transport->ops->recv_post(transport, message, request);
 }
 
 tw_status_t tw_transport_send_post(tw_transport_t *transport, int peer, uint64_t tag, const void *buffer,

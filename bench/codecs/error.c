@@ -37,16 +37,14 @@ static tw_status_t add_segment(tw_quant_t *quant, const float *x, size_t n, floa
     const tw_quant_args_t args = {.type = TW_TYPE_FP32, .seed = 1};
     tw_quant_segment_t encode = {.src = x, .dst = work + n, .n_elems = n};
     tw_quant_segment_t decode = {.src = work + n, .dst = work, .n_elems = n};
-    tw_status_t status = tw_quant_encode(quant, &args, &encode, 1);
-    if (status == TW_OK) {
-        status = tw_quant_decode(quant, &args, &decode, 1);
-    }
-    for (size_t i = 0; status == TW_OK && i < n; i++) {
+    TW_TRY(tw_quant_encode(quant, &args, &encode, 1));
+    TW_TRY(tw_quant_decode(quant, &args, &decode, 1));
+    for (size_t i = 0; i < n; i++) {
         double error = (double)work[i] - (double)x[i];
         sums->err2 += error * error;
         sums->ref2 += (double)x[i] * (double)x[i];
     }
-    return status;
+    return TW_OK;
 }
 
 static tw_status_t make_context(const qb_options_t *options, const tw_quant_codec_t *codec,
@@ -73,12 +71,9 @@ tw_status_t qb_error_synthetic(const qb_options_t *options, const tw_quant_codec
     uint64_t state = 1;
     sums_t sums = {0, 0};
     tw_quant_t *quant;
-    tw_status_t status = make_context(options, codec, &quant);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(make_context(options, codec, &quant));
     float *x = allocate(codec, n);
-    status = x ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_status_t status = x ? TW_OK : TW_ERR_NO_MEMORY;
     if (x) {
         for (size_t i = 0; i < n; i++) {
             x[i] = (float)(normal(&state) * (heavy_tailed ? exp(HEAVY_SIGMA * normal(&state)) : 1));
@@ -111,12 +106,9 @@ tw_status_t qb_error_tensors(const qb_options_t *options, const tw_quant_codec_t
 {
     sums_t sums = {0, 0};
     tw_safetensors_t *file;
-    tw_status_t status = tw_safetensors_open(options->tensors, &file);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_safetensors_open(options->tensors, &file));
     tw_quant_t *quant = NULL;
-    status = make_context(options, codec, &quant);
+    tw_status_t status = make_context(options, codec, &quant);
     for (size_t i = 0; status == TW_OK && i < tw_safetensors_count(file); i++) {
         const tw_safetensors_tensor_t *tensor = tw_safetensors_get(file, i);
         if (tensor->type != TW_TYPE_BYTE && tensor->n_elems > 0) {

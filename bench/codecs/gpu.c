@@ -139,22 +139,19 @@ static tw_status_t upload(const rig_t *rig, const float *values, void *plain)
     const qg_case_t *c = rig->c;
     size_t fp32 = c->n_elems * 4, bytes = c->n_elems * tw_type_bytes(c->type);
     const layout_t *at = &rig->at;
-    tw_status_t status = TW_OK;
     tw_convert_from_fp32(c->type, values, 1.0f, plain, c->n_elems);
-    for (size_t set = 0; status == TW_OK && set < rig->n_sets; set++) {
+    for (size_t set = 0; set < rig->n_sets; set++) {
         uint8_t *base = rig->arena + set * at->bytes;
-        status = CUDA_TRY(cudaMemset(base, 0, at->bytes));
-        if (status == TW_OK) {
-            status = CUDA_TRY(cudaMemcpy(base + at->plain, plain, bytes, cudaMemcpyHostToDevice));
+        TW_TRY(CUDA_TRY(cudaMemset(base, 0, at->bytes)));
+        TW_TRY(CUDA_TRY(cudaMemcpy(base + at->plain, plain, bytes, cudaMemcpyHostToDevice)));
+        if (at->target) {
+            TW_TRY(CUDA_TRY(cudaMemcpy(base + at->target, plain, bytes, cudaMemcpyHostToDevice)));
         }
-        if (status == TW_OK && at->target) {
-            status = CUDA_TRY(cudaMemcpy(base + at->target, plain, bytes, cudaMemcpyHostToDevice));
-        }
-        if (status == TW_OK && at->master) {
-            status = CUDA_TRY(cudaMemcpy(base + at->master, values, fp32, cudaMemcpyHostToDevice));
+        if (at->master) {
+            TW_TRY(CUDA_TRY(cudaMemcpy(base + at->master, values, fp32, cudaMemcpyHostToDevice)));
         }
     }
-    return status;
+    return TW_OK;
 }
 
 static tw_status_t encode_inputs(const rig_t *rig, size_t set)
@@ -170,10 +167,7 @@ static tw_status_t encode_inputs(const rig_t *rig, size_t set)
                                           .dst =
                                               base + at->inputs + k * at->input_stride + s * at->segment_in,
                                           .n_elems = elems_of(rig, s)};
-            tw_status_t status = tw_quant_encode(rig->in, &args, &segment, 1);
-            if (status != TW_OK) {
-                return status;
-            }
+            TW_TRY(tw_quant_encode(rig->in, &args, &segment, 1));
         }
     }
     return TW_OK;
@@ -309,11 +303,8 @@ static tw_status_t run_copy(rig_t *rig, size_t set)
 static tw_status_t capture(rig_t *rig, tw_status_t (*run)(rig_t *, size_t), cudaGraphExec_t *exec)
 {
     cudaGraph_t graph = NULL;
-    tw_status_t status = CUDA_TRY(cudaStreamBeginCapture(rig->stream, cudaStreamCaptureModeThreadLocal)),
-                ended;
-    if (status != TW_OK) {
-        return status;
-    }
+    tw_status_t status = TW_OK, ended;
+    TW_TRY(CUDA_TRY(cudaStreamBeginCapture(rig->stream, cudaStreamCaptureModeThreadLocal)));
     for (size_t set = 0; status == TW_OK && set < rig->n_sets; set++) {
         status = run(rig, set);
     }
@@ -334,21 +325,13 @@ static tw_status_t capture(rig_t *rig, tw_status_t (*run)(rig_t *, size_t), cuda
 static tw_status_t replay(rig_t *rig, cudaGraphExec_t exec, double *sec)
 {
     float ms = 0;
-    tw_status_t status = CUDA_TRY(cudaEventRecord(rig->start, rig->stream));
-    if (status == TW_OK) {
-        status = CUDA_TRY(cudaGraphLaunch(exec, rig->stream));
-    }
-    if (status == TW_OK) {
-        status = CUDA_TRY(cudaEventRecord(rig->stop, rig->stream));
-    }
-    if (status == TW_OK) {
-        status = CUDA_TRY(cudaEventSynchronize(rig->stop));
-    }
-    if (status == TW_OK) {
-        status = CUDA_TRY(cudaEventElapsedTime(&ms, rig->start, rig->stop));
-    }
+    TW_TRY(CUDA_TRY(cudaEventRecord(rig->start, rig->stream)));
+    TW_TRY(CUDA_TRY(cudaGraphLaunch(exec, rig->stream)));
+    TW_TRY(CUDA_TRY(cudaEventRecord(rig->stop, rig->stream)));
+    TW_TRY(CUDA_TRY(cudaEventSynchronize(rig->stop)));
+    TW_TRY(CUDA_TRY(cudaEventElapsedTime(&ms, rig->start, rig->stop)));
     *sec = (double)ms * 1e-3 / (double)rig->n_sets;
-    return status;
+    return TW_OK;
 }
 
 static tw_status_t time_graph(rig_t *rig, tw_status_t (*run)(rig_t *, size_t), double *median)
@@ -398,26 +381,14 @@ static tw_status_t setup(rig_t *rig)
 {
     const tw_quant_params_t in = {.codec = rig->c->codec, .mem = TW_MEM_CUDA},
                             out = {.codec = rig->c->out, .mem = TW_MEM_CUDA};
-    tw_status_t status = tw_quant_create(&in, &rig->in);
-    if (status == TW_OK) {
-        status = tw_quant_create(&out, &rig->out);
-    }
-    if (status == TW_OK) {
-        status = CUDA_TRY(cudaStreamCreateWithFlags(&rig->stream, cudaStreamNonBlocking));
-    }
-    if (status == TW_OK) {
-        status = CUDA_TRY(cudaEventCreate(&rig->start));
-    }
-    if (status == TW_OK) {
-        status = CUDA_TRY(cudaEventCreate(&rig->stop));
-    }
-    if (status == TW_OK) {
-        status = allocate(rig);
-    }
-    if (status == TW_OK) {
-        status = prepare(rig);
-    }
-    return status == TW_OK ? CUDA_TRY(cudaDeviceSynchronize()) : status;
+    TW_TRY(tw_quant_create(&in, &rig->in));
+    TW_TRY(tw_quant_create(&out, &rig->out));
+    TW_TRY(CUDA_TRY(cudaStreamCreateWithFlags(&rig->stream, cudaStreamNonBlocking)));
+    TW_TRY(CUDA_TRY(cudaEventCreate(&rig->start)));
+    TW_TRY(CUDA_TRY(cudaEventCreate(&rig->stop)));
+    TW_TRY(allocate(rig));
+    TW_TRY(prepare(rig));
+    return CUDA_TRY(cudaDeviceSynchronize());
 }
 
 static void cleanup(rig_t *rig)
@@ -482,19 +453,10 @@ tw_status_t qg_device(qg_gpu_t *device)
     struct cudaDeviceProp properties;
     int number = 0, driver = 0, runtime = 0;
     char module[32];
-    tw_status_t status = CUDA_TRY(cudaGetDevice(&number));
-    if (status == TW_OK) {
-        status = CUDA_TRY(cudaGetDeviceProperties(&properties, number));
-    }
-    if (status == TW_OK) {
-        status = CUDA_TRY(cudaDriverGetVersion(&driver));
-    }
-    if (status == TW_OK) {
-        status = CUDA_TRY(cudaRuntimeGetVersion(&runtime));
-    }
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(CUDA_TRY(cudaGetDevice(&number)));
+    TW_TRY(CUDA_TRY(cudaGetDeviceProperties(&properties, number)));
+    TW_TRY(CUDA_TRY(cudaDriverGetVersion(&driver)));
+    TW_TRY(CUDA_TRY(cudaRuntimeGetVersion(&runtime)));
     module_version(module, sizeof(module));
     snprintf(device->name, sizeof(device->name), "%.127s", properties.name);
     snprintf(device->driver, sizeof(device->driver), "%s(CUDA %d.%d)", module, driver / 1000,

@@ -27,10 +27,7 @@ double qg_bar(const qg_case_t *c)
 
 tw_status_t qg_report_begin(qg_report_t *report)
 {
-    tw_status_t status = qg_device(&report->device);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(qg_device(&report->device));
     printf("Speed on %s, driver %s, runtime %s; graphs replayed, data not in the cache; copy: device to "
            "device.\n",
            report->device.name, report->device.driver, report->device.runtime);
@@ -137,19 +134,18 @@ tw_status_t qg_report_case(qg_report_t *report, const qg_case_t *c)
 static tw_status_t report_ops(qg_report_t *report, const qb_options_t *options, qg_case_t *c)
 {
     const size_t sizes[] = {SMALL_BYTES, options->bytes};
-    tw_status_t status = TW_OK;
     int all = 1;
     for (int op = 0; op < QB_OP_COUNT; op++) {
         all = all && options->ops[op];
     }
     for (c->op = 0; c->op < QG_OP_COUNT; c->op++) {
         int wanted = qb_op_takes(c->op, &c->codec) && (c->op == QG_ADAMW ? all : options->ops[c->op]);
-        for (size_t i = 0; status == TW_OK && wanted && i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        for (size_t i = 0; wanted && i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             c->n_elems = sizes[i] / tw_type_bytes(c->type);
-            status = qg_report_case(report, c);
+            TW_TRY(qg_report_case(report, c));
         }
     }
-    return status;
+    return TW_OK;
 }
 
 tw_status_t qg_report_options(qg_report_t *report, const qb_options_t *options)

@@ -113,16 +113,15 @@ static tw_status_t measure_state(const report_t *report, tw_type_t type, int thr
 static tw_status_t measure_threads(const report_t *report, int threads)
 {
     const qb_options_t *options = report->options;
-    tw_status_t status = TW_OK;
     for (int cold = 1; cold >= 0; cold--) {
         if (!(cold ? options->cold : options->warm)) {
             continue;
         }
-        for (size_t i = 0; status == TW_OK && i < options->n_types; i++) {
-            status = measure_state(report, options->types[i], threads, cold);
+        for (size_t i = 0; i < options->n_types; i++) {
+            TW_TRY(measure_state(report, options->types[i], threads, cold));
         }
     }
-    return status;
+    return TW_OK;
 }
 
 static tw_status_t speed_table(const report_t *report)
@@ -182,14 +181,13 @@ static tw_status_t error_line(const report_t *report, const tw_quant_codec_t *co
 static tw_status_t error_table(const report_t *report)
 {
     const qb_options_t *options = report->options;
-    tw_status_t status = TW_OK;
     printf("Error of one round trip, relative RMSE; heavy-tailed: normal with lognormal scale.\n");
     printf("%-36s %12s %12s%s\n", "codec", "gaussian", "heavy-tailed",
            options->tensors ? "      tensors" : "");
-    for (size_t i = 0; status == TW_OK && i < options->n_codecs; i++) {
-        status = error_line(report, &options->codecs[i]);
+    for (size_t i = 0; i < options->n_codecs; i++) {
+        TW_TRY(error_line(report, &options->codecs[i]));
     }
-    return status;
+    return TW_OK;
 }
 
 /* ---- main --------------------------------------------------------------------------------------------------- */
@@ -200,10 +198,7 @@ static tw_status_t find_backend(report_t *report)
     const tw_quant_params_t params = {
         .codec = report->options->codecs[0], .mem = TW_MEM_HOST, .backend = report->options->backend};
     tw_quant_t *quant;
-    tw_status_t status = tw_quant_create(&params, &quant);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_quant_create(&params, &quant));
     report->backend = tw_quant_backend_name(quant);
     tw_quant_destroy(quant);
     return TW_OK;

@@ -203,10 +203,7 @@ static tw_status_t prepare(qb_arena_t *arena)
         const uint8_t *src = arena->plain + part->first * tw_type_bytes(arena->type);
         for (size_t k = 0; k < arena->n_inputs; k++) {
             tw_quant_segment_t segment = {.src = src, .dst = encoded_at(part, k), .n_elems = part->n};
-            tw_status_t status = tw_quant_encode(arena->quant, &args, &segment, 1);
-            if (status != TW_OK) {
-                return status;
-            }
+            TW_TRY(tw_quant_encode(arena->quant, &args, &segment, 1));
         }
     }
     for (size_t i = 0; i < arena->n_elems; i++) {
@@ -220,10 +217,7 @@ tw_status_t qb_arena_measure(qb_arena_t *arena, tw_quant_t *quant, qb_op_t op, q
     arena->quant = quant;
     arena->op = op;
     arena->status = TW_OK;
-    tw_status_t status = prepare(arena);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(prepare(arena));
     *speed = (qb_speed_t){
         .op = op,
         .codec = *tw_quant_codec_get(quant),

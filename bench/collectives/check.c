@@ -239,10 +239,7 @@ tw_status_t tw_bench_check_shard(const tw_bench_check_params_t *params, size_t t
     size_t first = tw_coll_shard_offset(n_elems, params->world, shard);
     size_t n = tw_coll_shard_elems(n_elems, params->world, shard), elem_bytes = tw_type_bytes(params->type);
     block_t block;
-    tw_status_t status = block_init(&block, params);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(block_init(&block, params));
     double *node_error = calloc((size_t)block.n_nodes, sizeof(*node_error));
     if (!node_error) {
         tw_error("check: out of memory");

@@ -52,13 +52,8 @@ tw_status_t tw_bench_gpu_load(tw_bench_gpu_t *gpu, const tw_bench_tensors_t *hos
         tw_error("out of memory for %zu segments", host->n_segments);
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = reserve(&there->src, &there->src_bytes, host->src_bytes);
-    if (status == TW_OK) {
-        status = reserve(&there->dst, &there->dst_bytes, host->dst_bytes);
-    }
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(reserve(&there->src, &there->src_bytes, host->src_bytes));
+    TW_TRY(reserve(&there->dst, &there->dst_bytes, host->dst_bytes));
     for (size_t s = 0; s < host->n_segments; s++) {
         there->segments[s] = host->segments[s];
         there->segments[s].src = there->src + ((const char *)host->segments[s].src - host->src);
@@ -75,8 +70,8 @@ const tw_coll_segment_t *tw_bench_gpu_segments(const tw_bench_gpu_t *gpu)
 
 tw_status_t tw_bench_gpu_poison(tw_bench_gpu_t *gpu, int byte)
 {
-    tw_status_t status = check(cudaMemset(gpu->there.dst, byte, gpu->host.dst_bytes), "cudaMemset");
-    return status == TW_OK ? check(cudaDeviceSynchronize(), "cudaDeviceSynchronize") : status;
+    TW_TRY(check(cudaMemset(gpu->there.dst, byte, gpu->host.dst_bytes), "cudaMemset"));
+    return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 tw_status_t tw_bench_gpu_fetch(tw_bench_gpu_t *gpu)
@@ -125,19 +120,14 @@ static tw_status_t take_gpu(const tw_bench_rank_t *rank, const seat_t *seats, se
     for (int r = 0; r < rank->rank; r++) {
         device += seats[r].machine == own->machine;
     }
-    tw_status_t status = check(cudaGetDeviceCount(&n_devices), "looking for a GPU");
-    if (status == TW_OK && n_devices == 0) {
+    TW_TRY(check(cudaGetDeviceCount(&n_devices), "looking for a GPU"));
+    if (n_devices == 0) {
         tw_error("rank %d: there is no GPU here", rank->rank);
-        status = TW_ERR_UNSUPPORTED;
+        return TW_ERR_UNSUPPORTED;
     }
-    if (status == TW_OK) {
-        status = check(cudaSetDevice(device % n_devices), "cudaSetDevice");
-    }
-    if (status == TW_OK) {
-        status = check(cudaDeviceGetPCIBusId(own->bus, sizeof(own->bus), device % n_devices),
-                       "cudaDeviceGetPCIBusId");
-    }
-    return status;
+    TW_TRY(check(cudaSetDevice(device % n_devices), "cudaSetDevice"));
+    return check(cudaDeviceGetPCIBusId(own->bus, sizeof(own->bus), device % n_devices),
+                 "cudaDeviceGetPCIBusId");
 }
 
 /* Most ranks that share a GPU. A rank without one says so to the others, so that nobody waits for it. */
@@ -204,10 +194,7 @@ static void describe(tw_bench_rank_t *rank, int most)
 tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank)
 {
     int most = 0;
-    tw_status_t status = find_gpus(rank, &most);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(find_gpus(rank, &most));
     tw_bench_gpu_t *gpu = calloc(1, sizeof(*gpu));
     if (!gpu) {
         return tw_bench_no_memory(rank, sizeof(*gpu));
@@ -223,7 +210,7 @@ tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank)
     if (over_nccl) {
         prepare_nccl(rank, most > 1);
     }
-    status =
+    tw_status_t status =
         check(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     if (status == TW_OK) {
         status = tw_coll_create(&params, &rank->measured);

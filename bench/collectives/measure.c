@@ -56,10 +56,7 @@ static tw_status_t spend_bursts(run_t *run)
 static tw_status_t run_op(run_t *run, mode_run_t *m)
 {
     tw_coll_request_t *request;
-    tw_status_t status = tw_coll_post(run->rank->measured, &m->args, &request);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_coll_post(run->rank->measured, &m->args, &request));
     tw_coll_request_plan(request, &m->plan);
     snprintf(m->reason, sizeof(m->reason), "%s", m->plan.reason);
     m->plan.reason = "";
@@ -84,30 +81,15 @@ static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
     tw_bench_rank_t *rank = run->rank;
     snapshot_t before, after;
     uint64_t op_bytes = 0;
-    tw_status_t status = tw_bench_barrier(rank);
-    if (status == TW_OK) {
-        status = snapshot_take(rank, &before);
-    }
-    if (status == TW_OK) {
-        status = tw_bench_barrier(rank);
-    }
-    if (status == TW_OK) {
-        status = spend_bursts(run);
-    }
-    if (status == TW_OK) {
-        status = timed_op(run, m, sec, &op_bytes);
-    }
-    if (status == TW_OK) {
-        status = tw_bench_barrier(rank);
-    }
-    if (status == TW_OK) {
-        status = snapshot_take(rank, &after);
-    }
-    if (status == TW_OK && rank->gpu) {
-        status = tw_bench_gpu_fetch(rank->gpu);
-    }
-    if (status != TW_OK) {
-        return status;
+    TW_TRY(tw_bench_barrier(rank));
+    TW_TRY(snapshot_take(rank, &before));
+    TW_TRY(tw_bench_barrier(rank));
+    TW_TRY(spend_bursts(run));
+    TW_TRY(timed_op(run, m, sec, &op_bytes));
+    TW_TRY(tw_bench_barrier(rank));
+    TW_TRY(snapshot_take(rank, &after));
+    if (rank->gpu) {
+        TW_TRY(tw_bench_gpu_fetch(rank->gpu));
     }
     add_traffic(&m->summary, &before, &after);
     uint64_t hash = XXH3_64bits(run->dst, run->dst_bytes);
@@ -136,14 +118,13 @@ static tw_status_t check_result(run_t *run, mode_run_t *m)
                                       .codec = m->plan.quantized ? &m->codec : NULL,
                                       .two_hop = strcmp(m->plan.algo, "two_hop") == 0,
                                       .inner = m->args.inner_codec};
-    tw_status_t status = TW_OK;
-    for (size_t t = 0; t < run->n_segments && status == TW_OK; t++) {
+    for (size_t t = 0; t < run->n_segments; t++) {
         const tw_coll_segment_t *segment = &run->segments[t];
         size_t first = owns ? 0 : tw_coll_shard_offset(segment->n_elems, rank->world, shard);
-        status = tw_bench_check_shard(&params, t, shard, (const char *)segment->dst + first * elem_bytes,
-                                      &m->summary.sums);
+        TW_TRY(tw_bench_check_shard(&params, t, shard, (const char *)segment->dst + first * elem_bytes,
+                                    &m->summary.sums));
     }
-    return status;
+    return TW_OK;
 }
 
 /* What is planned, and nothing that looks like a result yet. */
@@ -161,15 +142,10 @@ static tw_status_t prepare(run_t *run, mode_run_t *m)
 static tw_status_t warm_up(run_t *run, mode_run_t *m)
 {
     uint64_t nonfinite = tw_coll_nonfinite_blocks(run->rank->measured);
-    tw_status_t status = prepare(run, m);
-    if (status == TW_OK) {
-        status = one_iteration(run, m, &m->warm_sec);
-    }
-    if (status == TW_OK) {
-        m->summary.nonfinite_blocks = tw_coll_nonfinite_blocks(run->rank->measured) - nonfinite;
-        status = check_result(run, m);
-    }
-    return status;
+    TW_TRY(prepare(run, m));
+    TW_TRY(one_iteration(run, m, &m->warm_sec));
+    m->summary.nonfinite_blocks = tw_coll_nonfinite_blocks(run->rank->measured) - nonfinite;
+    return check_result(run, m);
 }
 
 /* ---- all of it ---------------------------------------------------------------------------------------------- */
@@ -209,23 +185,20 @@ static tw_status_t choose_iters(run_t *run, double budget_sec)
 static tw_status_t run_iterations(run_t *run, double budget_sec)
 {
     const tw_bench_options_t *options = run->rank->options;
-    tw_status_t status = TW_OK;
-    for (size_t i = 0; i < options->n_modes && status == TW_OK; i++) {
+    for (size_t i = 0; i < options->n_modes; i++) {
         show_progress(run, &run->modes[i], 0);
-        status = warm_up(run, &run->modes[i]);
+        TW_TRY(warm_up(run, &run->modes[i]));
     }
-    if (status == TW_OK) {
-        status = choose_iters(run, budget_sec);
-    }
-    for (int it = 0; it < run->n_iters && status == TW_OK; it++) {
-        for (size_t i = 0; i < options->n_modes && status == TW_OK; i++) {
+    TW_TRY(choose_iters(run, budget_sec));
+    for (int it = 0; it < run->n_iters; it++) {
+        for (size_t i = 0; i < options->n_modes; i++) {
             double sec = 0;
             show_progress(run, &run->modes[i], it + 1);
-            status = one_iteration(run, &run->modes[i], &sec);
+            TW_TRY(one_iteration(run, &run->modes[i], &sec));
             run->modes[i].times_us[it] = sec * 1e6;
         }
     }
-    return status;
+    return TW_OK;
 }
 
 static void set_speedups(tw_bench_row_t *rows, size_t n_rows)

@@ -46,12 +46,11 @@ static tw_status_t add_device(const char *text, const char *device, size_t n, tw
 
 tw_status_t tw_netdev_parse(const char *text, const char *devices, tw_netdev_counters_t *out)
 {
-    tw_status_t status = TW_OK;
     *out = (tw_netdev_counters_t){0};
-    for (const char *at = devices; at && status == TW_OK; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        status = add_device(text, at, strcspn(at, ","), out);
+    for (const char *at = devices; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        TW_TRY(add_device(text, at, strcspn(at, ","), out));
     }
-    return status;
+    return TW_OK;
 }
 
 tw_status_t tw_netdev_read(const char *devices, tw_netdev_counters_t *out)

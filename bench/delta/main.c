@@ -65,17 +65,16 @@ static tw_status_t run_contexts(const delta_options_t *options, const delta_data
 
 static tw_status_t run(const delta_options_t *options, const delta_data_t *data, FILE *json)
 {
-    tw_status_t status = TW_OK;
     printf("Exact delta of %zu bf16 weights, one thread; bits a parameter, GB/s of weights.\n", data->n);
     printf("%8s %-8s %8s %8s %8s %8s %8s %8s %4s\n", "contexts", "backend", "bits", "floor", "above",
            "encode", "decode", "memcpy", "ok");
-    for (int contexts = 1; status == TW_OK && contexts <= 2; contexts++) {
+    for (int contexts = 1; contexts <= 2; contexts++) {
         int wanted = options->contexts ? options->contexts == contexts : contexts == 1 || data->older;
         if (wanted) {
-            status = run_contexts(options, data, contexts, json);
+            TW_TRY(run_contexts(options, data, contexts, json));
         }
     }
-    return status;
+    return TW_OK;
 }
 
 int main(int argc, char **argv)

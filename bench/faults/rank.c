@@ -35,14 +35,11 @@ static tw_status_t join(life_t *life)
 {
     life->where = "rendezvous";
     tw_fault_injector_begin(life->injector, TW_FAULT_RENDEZVOUS, 0);
-    tw_status_t status = tw_transport_ucx_create(&life->job, &life->transport);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_transport_ucx_create(&life->job, &life->transport));
     life->where = "creation";
     tw_fault_injector_begin(life->injector, TW_FAULT_CREATION, 0);
     tw_coll_params_t params = {.transport = life->transport};
-    status = tw_coll_create(&params, &life->all);
+    tw_status_t status = tw_coll_create(&params, &life->all);
     if (status == TW_OK && life->plan->phase == TW_FAULT_AFTER_FIRST && life->job.rank > 0) {
         status = make_rest(life);
     }
@@ -52,11 +49,10 @@ static tw_status_t join(life_t *life)
 static tw_status_t operate(life_t *life)
 {
     const tw_fault_plan_t *plan = life->plan;
-    tw_status_t status = TW_OK;
     life->where = "operation";
     /* Those who stay when rank 0 has left have as much before them as all had. */
     int n_ops = TW_FAULTS_OPS + (plan->phase == TW_FAULT_AFTER_FIRST ? plan->at_op + 1 : 0);
-    for (int i = 0; i < n_ops && status == TW_OK; i++) {
+    for (int i = 0; i < n_ops; i++) {
         int is_alone = plan->phase == TW_FAULT_AFTER_FIRST && i > plan->at_op;
         if (is_alone && life->job.rank == 0) {
             return TW_OK;
@@ -69,9 +65,9 @@ static tw_status_t operate(life_t *life)
             tw_fault_injector_begin(life->injector, TW_FAULT_OPERATION, 0);
             tw_fault_injector_begin(life->injector, TW_FAULT_BETWEEN, 1);
         }
-        status = tw_fault_operate(is_alone ? life->rest : life->all, i, &life->n_wrong);
+        TW_TRY(tw_fault_operate(is_alone ? life->rest : life->all, i, &life->n_wrong));
     }
-    return status;
+    return TW_OK;
 }
 
 static void leave(life_t *life, tw_status_t status)

@@ -227,9 +227,8 @@ static tw_status_t add_parts(batch_t *batch, const tw_gpu_compute_t *compute, co
         .out = description_of(call, compute, compute->out),
     };
     tw_qop_part_t part;
-    tw_status_t status = TW_OK;
 
-    while (status == TW_OK && tw_qop_walk_next(&walk, &part)) {
+    while (tw_qop_walk_next(&walk, &part)) {
         if (compute->from == TW_GPU_RESULT) {
             part.src = part.dst;
         } else if (compute->from != TW_GPU_USER) {
@@ -238,9 +237,9 @@ static tw_status_t add_parts(batch_t *batch, const tw_gpu_compute_t *compute, co
         if (compute->to != TW_GPU_USER) {
             part.dst = call->workspace + compute->to + part.out_at;
         }
-        status = add_item(batch, part);
+        TW_TRY(add_item(batch, part));
     }
-    return status;
+    return TW_OK;
 }
 
 /** Plain inputs that are encoded: their sum first, as fp32, for which there is room for one chunk. */
@@ -261,15 +260,9 @@ static tw_status_t add_plain_encode(batch_t *batch, const tw_gpu_compute_t *comp
         .segments = &segment,
         .n_segments = 1,
     };
-    tw_status_t status = flush(batch);
-
-    if (status == TW_OK) {
-        status = device_of(batch)->sum(device_of(batch), &sum, batch->stream);
-    }
-    if (status == TW_OK) {
-        status = add_parts(batch, compute, temp, TW_TYPE_FP32);
-    }
-    return status;
+    TW_TRY(flush(batch));
+    TW_TRY(device_of(batch)->sum(device_of(batch), &sum, batch->stream));
+    return add_parts(batch, compute, temp, TW_TYPE_FP32);
 }
 
 static tw_status_t add_compute(batch_t *batch, const tw_gpu_compute_t *compute)

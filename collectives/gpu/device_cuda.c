@@ -106,22 +106,18 @@ static tw_status_t cuda_event_query(const tw_gpu_device_t *device, tw_gpu_event_
 static tw_status_t cuda_fence(const tw_gpu_device_t *device)
 {
     int current = 0, ordering = 0, options = 0;
-    tw_status_t status = tw_quant_cuda_status(cudaGetDevice(&current), "cudaGetDevice");
 
     (void)device;
-    if (status == TW_OK) {
-        status = tw_quant_cuda_status(
-            cudaDeviceGetAttribute(&ordering, cudaDevAttrGPUDirectRDMAWritesOrdering, current),
-            "cudaDevAttrGPUDirectRDMAWritesOrdering");
-    }
-    if (status == TW_OK) {
-        status = tw_quant_cuda_status(
-            cudaDeviceGetAttribute(&options, cudaDevAttrGPUDirectRDMAFlushWritesOptions, current),
-            "cudaDevAttrGPUDirectRDMAFlushWritesOptions");
-    }
-    if (status != TW_OK || ordering >= cudaGPUDirectRDMAWritesOrderingOwner ||
+    TW_TRY(tw_quant_cuda_status(cudaGetDevice(&current), "cudaGetDevice"));
+    TW_TRY(tw_quant_cuda_status(
+        cudaDeviceGetAttribute(&ordering, cudaDevAttrGPUDirectRDMAWritesOrdering, current),
+        "cudaDevAttrGPUDirectRDMAWritesOrdering"));
+    TW_TRY(tw_quant_cuda_status(
+        cudaDeviceGetAttribute(&options, cudaDevAttrGPUDirectRDMAFlushWritesOptions, current),
+        "cudaDevAttrGPUDirectRDMAFlushWritesOptions"));
+    if (ordering >= cudaGPUDirectRDMAWritesOrderingOwner ||
         !(options & cudaFlushGPUDirectRDMAWritesOptionHost)) {
-        return status;
+        return TW_OK;
     }
     return tw_quant_cuda_status(
         cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,

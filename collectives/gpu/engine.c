@@ -45,15 +45,10 @@ static tw_status_t choose_workspace(tw_coll_t *coll)
 static tw_status_t create_queues(tw_gpu_t *gpu)
 {
     const tw_gpu_device_t *device = gpu->device;
-    tw_status_t status = device->event_create(device, &gpu->computed);
-
-    if (status == TW_OK) {
-        status = device->event_create(device, &gpu->arrived);
-    }
-    if (status == TW_OK) {
-        status = device->event_create(device, &gpu->done);
-    }
-    return status == TW_OK ? device->stream_create(device, &gpu->wire_stream) : status;
+    TW_TRY(device->event_create(device, &gpu->computed));
+    TW_TRY(device->event_create(device, &gpu->arrived));
+    TW_TRY(device->event_create(device, &gpu->done));
+    return device->stream_create(device, &gpu->wire_stream);
 }
 
 static void destroy_queues(tw_gpu_t *gpu)

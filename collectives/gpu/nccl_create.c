@@ -127,18 +127,11 @@ static tw_status_t wait_for(const meeting_t *m)
 static tw_status_t gather(const meeting_t *m, const introduction_t *own, introduction_t *all)
 {
     const tw_gpu_device_t *device = m->device;
-    tw_status_t status = device->copy(device, m->memory + m->rank, own, sizeof(*own), m->stream);
-
-    if (status == TW_OK) {
-        status = enqueue_gather(m);
-    }
-    if (status == TW_OK) {
-        status = device->copy(device, all, m->memory, (size_t)m->world * sizeof(*all), m->stream);
-    }
-    if (status == TW_OK) {
-        status = device->event_record(device, m->done, m->stream);
-    }
-    return status == TW_OK ? wait_for(m) : status;
+    TW_TRY(device->copy(device, m->memory + m->rank, own, sizeof(*own), m->stream));
+    TW_TRY(enqueue_gather(m));
+    TW_TRY(device->copy(device, all, m->memory, (size_t)m->world * sizeof(*all), m->stream));
+    TW_TRY(device->event_record(device, m->done, m->stream));
+    return wait_for(m);
 }
 
 /** What has not ended keeps its memory: freeing it would wait. */
@@ -221,21 +214,14 @@ static tw_status_t split_off(const tw_nccl_api_t *api, ncclComm_t parent, int ra
     config.blocking = 1;
     status =
         tw_nccl_check(api, rank, parent, api->ncclCommSplit(parent, 0, rank, own, &config), "ncclCommSplit");
-    if (status == TW_OK) {
-        status = tw_nccl_check(api, rank, *own, ncclInProgress, "ncclCommSplit");
-    }
-    return status;
+    return status == TW_OK ? tw_nccl_check(api, rank, *own, ncclInProgress, "ncclCommSplit") : status;
 }
 
 static tw_status_t create_wire(const tw_nccl_api_t *api, const tw_coll_params_t *params,
                                tw_nccl_joined_t *joined)
 {
     ncclComm_t comm = params->nccl_comm;
-    tw_status_t status = params->nccl_shared ? TW_OK : split_off(api, params->nccl_comm, joined->rank, &comm);
-
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(params->nccl_shared ? TW_OK : split_off(api, params->nccl_comm, joined->rank, &comm));
     joined->wire = tw_nccl_wire_create(api, comm, joined->rank, params->nccl_shared);
     return joined->wire != NULL ? TW_OK : TW_ERR_NO_MEMORY;
 }
@@ -244,24 +230,13 @@ static tw_status_t join_comm(const tw_nccl_api_t *api, const tw_coll_params_t *p
                              const tw_gpu_device_t *device, tw_nccl_joined_t *joined)
 {
     ncclComm_t comm = params->nccl_comm;
-    tw_status_t status =
-        tw_nccl_check(api, -1, comm, api->ncclCommUserRank(comm, &joined->rank), "ncclCommUserRank");
-
-    if (status == TW_OK) {
-        status =
-            tw_nccl_check(api, joined->rank, comm, api->ncclCommCount(comm, &joined->world), "ncclCommCount");
-    }
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_nccl_check(api, -1, comm, api->ncclCommUserRank(comm, &joined->rank), "ncclCommUserRank"));
+    TW_TRY(tw_nccl_check(api, joined->rank, comm, api->ncclCommCount(comm, &joined->world), "ncclCommCount"));
     joined->node_ids = calloc((size_t)joined->world, sizeof(*joined->node_ids));
-    status = joined->node_ids != NULL ? create_wire(api, params, joined) : TW_ERR_NO_MEMORY;
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(joined->node_ids != NULL ? create_wire(api, params, joined) : TW_ERR_NO_MEMORY);
     meeting_t meeting = {
         .device = device, .wire = joined->wire, .rank = joined->rank, .world = joined->world};
-    status = exchange(&meeting, params, joined->node_ids);
+    tw_status_t status = exchange(&meeting, params, joined->node_ids);
     if (status != TW_OK) {
         joined->wire->destroy(joined->wire);
         joined->wire = NULL;
@@ -319,12 +294,8 @@ static tw_status_t join_over(const tw_nccl_api_t *api, const tw_coll_params_t *o
 {
     tw_topo_t topo;
     ncclComm_t comm;
-    tw_status_t status = tw_topo_init(&topo, over->transport, over->ranks, over->n_ranks);
-
-    if (status != TW_OK) {
-        return status;
-    }
-    status = join(api, over, &topo, &comm);
+    TW_TRY(tw_topo_init(&topo, over->transport, over->ranks, over->n_ranks));
+    tw_status_t status = join(api, over, &topo, &comm);
     if (status == TW_OK) {
         *wire = tw_nccl_wire_create(api, comm, topo.rank, 0);
         status = *wire != NULL ? TW_OK : TW_ERR_NO_MEMORY;
@@ -337,11 +308,7 @@ tw_status_t tw_nccl_join(const tw_coll_params_t *params, const tw_gpu_device_t *
                          tw_nccl_joined_t *joined)
 {
     tw_nccl_api_t api;
-    tw_status_t status = tw_nccl_load(&api);
-
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_nccl_load(&api));
     if (params->nccl_comm != NULL) {
         return join_comm(&api, params, device, joined);
     }

@@ -41,46 +41,30 @@ static tw_status_t run_tick(const tw_gpu_call_t *call, size_t t, tw_stream_t str
     const tw_gpu_t *gpu = call->coll->gpu;
     const tw_gpu_device_t *device = gpu->device;
     const tw_gpu_tick_t *tick = &call->shape->plan.ticks[t];
-    tw_status_t status = device->stream_wait(device, gpu->wire_stream, gpu->computed);
 
-    if (status == TW_OK) {
-        status = device->stream_wait(device, stream, gpu->arrived);
+    TW_TRY(device->stream_wait(device, gpu->wire_stream, gpu->computed));
+    TW_TRY(device->stream_wait(device, stream, gpu->arrived));
+    if (tick->n_messages > 0) {
+        TW_TRY(enqueue_messages(call, tick, gpu->wire_stream));
     }
-    if (status == TW_OK && tick->n_messages > 0) {
-        status = enqueue_messages(call, tick, gpu->wire_stream);
-    }
-    if (status == TW_OK) {
-        status = tw_gpu_compute_tick(call, t, stream);
-    }
-    if (status == TW_OK) {
-        status = device->event_record(device, gpu->computed, stream);
-    }
-    if (status == TW_OK) {
-        status = device->event_record(device, gpu->arrived, gpu->wire_stream);
-    }
-    return status;
+    TW_TRY(tw_gpu_compute_tick(call, t, stream));
+    TW_TRY(device->event_record(device, gpu->computed, stream));
+    return device->event_record(device, gpu->arrived, gpu->wire_stream);
 }
 
 static tw_status_t run_overlapped(const tw_gpu_call_t *call, tw_stream_t stream)
 {
     const tw_gpu_t *gpu = call->coll->gpu;
     const tw_gpu_device_t *device = gpu->device;
-    tw_status_t status = device->event_record(device, gpu->computed, stream);
 
+    TW_TRY(device->event_record(device, gpu->computed, stream));
     /* the wire's stream starts where the caller's is; a capture goes on in it */
-    if (status == TW_OK) {
-        status = device->stream_wait(device, gpu->wire_stream, gpu->computed);
+    TW_TRY(device->stream_wait(device, gpu->wire_stream, gpu->computed));
+    TW_TRY(device->event_record(device, gpu->arrived, gpu->wire_stream));
+    for (size_t t = 0; t < call->shape->plan.n_ticks; t++) {
+        TW_TRY(run_tick(call, t, stream));
     }
-    if (status == TW_OK) {
-        status = device->event_record(device, gpu->arrived, gpu->wire_stream);
-    }
-    for (size_t t = 0; t < call->shape->plan.n_ticks && status == TW_OK; t++) {
-        status = run_tick(call, t, stream);
-    }
-    if (status == TW_OK) {
-        status = device->stream_wait(device, stream, gpu->arrived);
-    }
-    return status;
+    return device->stream_wait(device, stream, gpu->arrived);
 }
 
 /** As planned, and as sent to a rank of the next node. */

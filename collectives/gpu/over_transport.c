@@ -109,22 +109,16 @@ static tw_status_t test_messages(tw_gpu_run_t *run, int *moved)
 static tw_status_t move_messages(tw_gpu_run_t *run, int *moved)
 {
     const tw_gpu_device_t *device = run->call.coll->gpu->device;
-    tw_status_t status = TW_OK;
 
     if (!run->is_posted && run->tick > 0) {
-        status = device->event_query(device, run->computed[(run->tick - 1) % 2]);
+        TW_TRY(device->event_query(device, run->computed[(run->tick - 1) % 2]));
     }
-    if (status == TW_OK && !run->is_posted) {
+    if (!run->is_posted) {
         *moved = 1;
-        status = post_messages(run);
+        TW_TRY(post_messages(run));
     }
-    if (status == TW_OK) {
-        status = test_messages(run, moved);
-    }
-    if (status == TW_OK && run->n_requests > 0 && !run->call.coll->gpu->memory.pinned) {
-        status = device->fence(device);
-    }
-    return status;
+    TW_TRY(test_messages(run, moved));
+    return run->n_requests > 0 && !run->call.coll->gpu->memory.pinned ? device->fence(device) : TW_OK;
 }
 
 /** TW_OK: the operation has ended, on the device too. */
@@ -132,25 +126,17 @@ static tw_status_t move_run(tw_gpu_run_t *run, int *moved)
 {
     const tw_gpu_device_t *device = run->call.coll->gpu->device;
     size_t n_ticks = run->call.shape->plan.n_ticks;
-    tw_status_t status = TW_OK;
 
-    while (run->tick < n_ticks && status == TW_OK) {
+    while (run->tick < n_ticks) {
         if (!run->is_launched) {
             *moved = 1;
-            status = launch(run);
+            TW_TRY(launch(run));
         }
-        if (status == TW_OK) {
-            status = move_messages(run, moved);
-        }
-        if (status == TW_OK) {
-            run->tick++;
-            run->is_launched = run->is_posted = 0;
-        }
+        TW_TRY(move_messages(run, moved));
+        run->tick++;
+        run->is_launched = run->is_posted = 0;
     }
-    if (status == TW_OK && n_ticks > 0) {
-        status = device->event_query(device, run->computed[(n_ticks - 1) % 2]);
-    }
-    return status;
+    return n_ticks > 0 ? device->event_query(device, run->computed[(n_ticks - 1) % 2]) : TW_OK;
 }
 
 /* ---- the engine ------------------------------------------------------------------------------------------ */
@@ -170,7 +156,6 @@ static tw_status_t complete_run(tw_coll_request_t *request)
     const tw_gpu_device_t *device = request->coll->gpu->device;
     size_t n_channels = 2 * (size_t)request->coll->topo.world;
     tw_gpu_run_t *run = request->run;
-    tw_status_t status = TW_OK;
 
     run->requests = calloc(most_messages(&run->call.shape->plan) + 1, sizeof(*run->requests));
     run->next_tag = malloc(n_channels * sizeof(*run->next_tag));
@@ -180,22 +165,18 @@ static tw_status_t complete_run(tw_coll_request_t *request)
     for (size_t i = 0; i < n_channels; i++) {
         run->next_tag[i] = tw_request_tag(request) + FIRST_NUMBER;
     }
-    for (int i = 0; i < 2 && status == TW_OK; i++) {
-        status = device->event_create(device, &run->computed[i]);
+    for (int i = 0; i < 2; i++) {
+        TW_TRY(device->event_create(device, &run->computed[i]));
     }
-    return status;
+    return TW_OK;
 }
 
 /** The schedule is the comparison of arguments alone. */
 static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
 {
     tw_coll_request_t *request;
-    tw_status_t status = tw_gpu_request_create(coll, args, &request);
-
-    if (status != TW_OK) {
-        return status;
-    }
-    status = complete_run(request);
+    TW_TRY(tw_gpu_request_create(coll, args, &request));
+    tw_status_t status = complete_run(request);
     if (status == TW_OK) {
         status = tw_check_create_sched(request);
     }

@@ -31,13 +31,8 @@ static tw_status_t reserve(tw_gpu_t *gpu, size_t bytes)
         return TW_OK;
     }
     wanted = wanted > bytes ? wanted : bytes;
-    tw_status_t status = make_room_for_block(memory);
-    if (status == TW_OK) {
-        status = gpu->device->alloc(gpu->device, wanted, memory->pinned, &block);
-    }
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(make_room_for_block(memory));
+    TW_TRY(gpu->device->alloc(gpu->device, wanted, memory->pinned, &block));
     memory->blocks[memory->n_blocks++] = block;
     memory->bytes = wanted;
     return TW_OK;
@@ -74,9 +69,8 @@ void tw_gpu_enter(tw_coll_t *coll)
 tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args)
 {
     tw_gpu_shape_t *shape;
-    tw_status_t status = tw_gpu_shape_get(coll, args, &shape);
-
-    return status == TW_OK ? reserve(coll->gpu, shape->plan.workspace_bytes) : status;
+    TW_TRY(tw_gpu_shape_get(coll, args, &shape));
+    return reserve(coll->gpu, shape->plan.workspace_bytes);
 }
 
 void tw_gpu_count(tw_coll_t *coll, const tw_gpu_message_t *message)
@@ -165,11 +159,7 @@ static tw_status_t create_run(tw_coll_t *coll, const tw_coll_args_t *args, tw_gp
 tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
 {
     tw_gpu_shape_t *shape;
-    tw_status_t status = tw_gpu_shape_get(coll, args, &shape);
-
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_gpu_shape_get(coll, args, &shape));
     tw_coll_request_t *request = tw_request_alloc(coll);
     if (request == NULL) {
         return TW_ERR_NO_MEMORY;
@@ -179,7 +169,7 @@ tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, t
     request->args.step = args->step;
     request->n_elems = shape->request->n_elems;
     request->choice = shape->request->choice;
-    status = create_run(coll, args, shape, &request->run);
+    tw_status_t status = create_run(coll, args, shape, &request->run);
     if (status != TW_OK) {
         tw_gpu_release(request);
         tw_request_destroy(request);

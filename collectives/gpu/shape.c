@@ -208,16 +208,14 @@ static tw_status_t get_codecs(tw_coll_t *coll, tw_gpu_shape_t *shape)
     const tw_coll_args_t *args = &shape->request->args;
     const tw_grid_t *grid = &shape->plan.grid;
     tw_quant_t *codec;
-    tw_status_t status = TW_OK;
 
-    for (size_t k = 0; k < grid->n_codecs && status == TW_OK;
-         k++) { /* for compute.c, which finds them again */
-        status = tw_codecs_get(&coll->codecs, grid->codecs[k], &codec);
+    for (size_t k = 0; k < grid->n_codecs; k++) { /* for compute.c, which finds them again */
+        TW_TRY(tw_codecs_get(&coll->codecs, grid->codecs[k], &codec));
     }
-    if (status == TW_OK && args->inner_codec != NULL) {
-        status = tw_codecs_get(&coll->codecs, args->inner_codec, &shape->inner);
+    if (args->inner_codec != NULL) {
+        TW_TRY(tw_codecs_get(&coll->codecs, args->inner_codec, &shape->inner));
     }
-    return status;
+    return TW_OK;
 }
 
 static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const gpu_algo_t *algo)
@@ -380,10 +378,7 @@ tw_status_t tw_gpu_shape_get(tw_coll_t *coll, const tw_coll_args_t *args, tw_gpu
     if (shape != NULL) {
         LIST_REMOVE(shape, link);
     } else {
-        tw_status_t status = create_shape(coll, args, &shape);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(create_shape(coll, args, &shape));
         /* those of operations under way are still in use */
         if (coll->gpu->n_shapes >= MAX_SHAPES && TAILQ_EMPTY(&coll->active)) {
             drop_oldest(coll);

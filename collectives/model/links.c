@@ -57,25 +57,16 @@ static tw_status_t post_outgoing(burst_t *burst, stream_t *stream)
 
 static tw_status_t advance_outgoing(burst_t *burst, stream_t *stream)
 {
-    tw_status_t status = TW_OK;
-
-    while (stream->done < burst->count && status == TW_OK) {
-        while (stream->posted < burst->count && stream->posted - stream->done < burst->window &&
-               status == TW_OK) {
-            status = post_outgoing(burst, stream);
+    while (stream->done < burst->count) {
+        while (stream->posted < burst->count && stream->posted - stream->done < burst->window) {
+            TW_TRY(post_outgoing(burst, stream));
         }
         int slot = stream->done % burst->window;
-        if (status == TW_OK) {
-            status = tw_bootstrap_test(burst->link->boot, &stream->acks[slot]);
-        }
-        if (status == TW_OK) {
-            status = tw_bootstrap_test(burst->link->boot, &stream->data[slot]);
-        }
-        if (status == TW_OK) {
-            burst->ack_sec[stream->done++] = tw_time_sec();
-        }
+        TW_TRY(tw_bootstrap_test(burst->link->boot, &stream->acks[slot]));
+        TW_TRY(tw_bootstrap_test(burst->link->boot, &stream->data[slot]));
+        burst->ack_sec[stream->done++] = tw_time_sec();
     }
-    return status;
+    return TW_OK;
 }
 
 static tw_status_t advance_incoming(burst_t *burst, int index)
@@ -83,30 +74,22 @@ static tw_status_t advance_incoming(burst_t *burst, int index)
     stream_t *stream = &burst->streams[index];
     tw_bootstrap_t *boot = burst->link->boot;
     char *buffer = burst->buffer + (1 + (size_t)(index - 1) * (size_t)burst->window) * burst->bytes;
-    tw_status_t status = TW_OK;
 
-    while (stream->done < burst->count && status == TW_OK) {
-        while (stream->posted < burst->count && stream->posted - stream->done < burst->window &&
-               status == TW_OK) {
+    while (stream->done < burst->count) {
+        while (stream->posted < burst->count && stream->posted - stream->done < burst->window) {
             int slot = stream->posted % burst->window;
-            status =
-                tw_bootstrap_recv(boot, stream->member, TW_BOOTSTRAP_DATA,
-                                  buffer + (size_t)slot * burst->bytes, burst->bytes, &stream->data[slot]);
-            stream->posted += status == TW_OK;
+            TW_TRY(tw_bootstrap_recv(boot, stream->member, TW_BOOTSTRAP_DATA,
+                                     buffer + (size_t)slot * burst->bytes, burst->bytes,
+                                     &stream->data[slot]));
+            stream->posted++;
         }
         int slot = stream->done % burst->window;
-        if (status == TW_OK) {
-            status = tw_bootstrap_test(boot, &stream->data[slot]);
-        }
-        if (status == TW_OK) { /* the acknowledgement a window ago */
-            status = tw_bootstrap_test(boot, &stream->acks[slot]);
-        }
-        if (status == TW_OK) {
-            status = tw_bootstrap_send(boot, stream->member, TW_BOOTSTRAP_ACK, NULL, 0, &stream->acks[slot]);
-            stream->done += status == TW_OK;
-        }
+        TW_TRY(tw_bootstrap_test(boot, &stream->data[slot]));
+        TW_TRY(tw_bootstrap_test(boot, &stream->acks[slot])); /* the acknowledgement a window ago */
+        TW_TRY(tw_bootstrap_send(boot, stream->member, TW_BOOTSTRAP_ACK, NULL, 0, &stream->acks[slot]));
+        stream->done++;
     }
-    return status;
+    return TW_OK;
 }
 
 /** TW_OK when every stream is through. *awaited: a member whose stream is not. */
@@ -264,18 +247,13 @@ static tw_status_t measure_speed(tw_measure_link_t *link, tw_tier_sample_t *out)
 
 tw_status_t tw_measure_link_read(tw_measure_link_t *link, tw_tier_sample_t *out)
 {
-    tw_status_t status;
-
     memset(out, 0, sizeof(*out));
-    status = measure_trip(link, SMALL_BYTES, PING_COUNT, &out->alpha_sec);
+    TW_TRY(measure_trip(link, SMALL_BYTES, PING_COUNT, &out->alpha_sec));
     out->alpha_sec /= 2;
-    if (status == TW_OK) { /* before the burst: a shaped link then still has something saved up for it */
-        status = measure_trip(link, TW_COLL_TURN_BYTES, TRIP_COUNT, &out->trip_sec);
-    }
-    if (status == TW_OK) {
-        status = measure_flood(link, &out->message_sec);
-    }
-    return status == TW_OK ? measure_speed(link, out) : status;
+    /* before the burst: a shaped link then still has something saved up for it */
+    TW_TRY(measure_trip(link, TW_COLL_TURN_BYTES, TRIP_COUNT, &out->trip_sec));
+    TW_TRY(measure_flood(link, &out->message_sec));
+    return measure_speed(link, out);
 }
 
 /* ---- neighbours ------------------------------------------------------------------------------------------ */

@@ -33,19 +33,17 @@ static tw_status_t measure_round(measurement_t *m, int round)
 {
     const tw_topo_t *topo = m->boot->topo;
     int flag = 0;
-    tw_status_t status = tw_bootstrap_any(m->boot, &flag);
 
-    if (status == TW_OK) {
-        status = tw_measure_processor(&m->readings.cpu[round]);
+    TW_TRY(tw_bootstrap_any(m->boot, &flag));
+    TW_TRY(tw_measure_processor(&m->readings.cpu[round]));
+    if (topo->n_nodes > 1) {
+        TW_TRY(tw_measure_link_read(&m->inter, &m->readings.inter[round]));
     }
-    if (status == TW_OK && topo->n_nodes > 1) {
-        status = tw_measure_link_read(&m->inter, &m->readings.inter[round]);
-    }
-    for (int i = 0; i < NODE_REPEATS && status == TW_OK && topo->max_local > 1; i++) {
-        status = tw_measure_link_read(&m->node, &m->readings.node[round * NODE_REPEATS + i]);
+    for (int i = 0; i < NODE_REPEATS && topo->max_local > 1; i++) {
+        TW_TRY(tw_measure_link_read(&m->node, &m->readings.node[round * NODE_REPEATS + i]));
     }
     m->readings.rounds = round + 1;
-    return status;
+    return TW_OK;
 }
 
 static tw_status_t measure_rounds(measurement_t *m)

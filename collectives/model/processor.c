@@ -41,10 +41,7 @@ static tw_status_t time_codec(tw_status_t (*run)(codec_job_t *), codec_job_t *jo
 
     for (int i = 0; i < CODEC_REPEATS; i++) {
         double start = tw_time_sec();
-        tw_status_t status = run(job);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(run(job));
         double sec = tw_time_sec() - start;
         best = i == 0 || sec < best ? sec : best;
     }
@@ -56,11 +53,7 @@ static tw_status_t time_codec(tw_status_t (*run)(codec_job_t *), codec_job_t *jo
 static tw_status_t measure_codec(int index, void *plain, void *work, tw_cpu_sample_t *out)
 {
     tw_quant_codec_t codec;
-    tw_status_t status = tw_quant_codec_parse(index & 1 ? "int4" : "int8", &codec);
-
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_quant_codec_parse(index & 1 ? "int4" : "int8", &codec));
     codec.hadamard = (index & 2) != 0;
     codec.round = index & 4 ? TW_QUANT_ROUND_STOCHASTIC : TW_QUANT_ROUND_NEAREST;
     tw_quant_params_t params = {.codec = codec, .mem = TW_MEM_HOST};
@@ -69,11 +62,8 @@ static tw_status_t measure_codec(int index, void *plain, void *work, tw_cpu_samp
         .plain = {.src = plain, .dst = work, .n_elems = CODEC_ELEMS},
         .encoded = {.src = work, .dst = plain, .n_elems = CODEC_ELEMS},
     };
-    status = tw_quant_create(&params, &job.quant);
-    if (status != TW_OK) {
-        return status;
-    }
-    status = time_codec(run_encode, &job, &out->encode_sec[index]);
+    TW_TRY(tw_quant_create(&params, &job.quant));
+    tw_status_t status = time_codec(run_encode, &job, &out->encode_sec[index]);
     if (status == TW_OK && index < TW_COLL_MODEL_DECODERS) {
         status = time_codec(run_decode, &job, &out->decode_sec[index]);
     }

@@ -114,15 +114,11 @@ void tw_coll_model_default(tw_coll_model_t *model)
 tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model)
 {
     model_text_t read;
-    tw_status_t status = tw_config_init(&table, &read);
 
-    if (status == TW_OK) {
-        status = tw_config_set_list(&table, &read, "TW_COLL_MODEL", text);
-    }
-    if (status == TW_OK) {
-        read_model(&read, model);
-    }
-    return status;
+    TW_TRY(tw_config_init(&table, &read));
+    TW_TRY(tw_config_set_list(&table, &read, "TW_COLL_MODEL", text));
+    read_model(&read, model);
+    return TW_OK;
 }
 
 /* ---- to text --------------------------------------------------------------------------------------------- */

@@ -70,11 +70,7 @@ static tw_status_t open_chunk(cutter_t *cut)
 static tw_status_t add_part(cutter_t *cut, size_t segment, size_t first, size_t n_elems)
 {
     tw_grid_t *grid = cut->grid;
-    tw_status_t status = grow((void **)&grid->parts, &grid->max_parts, grid->n_parts, sizeof(*grid->parts));
-
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(grow((void **)&grid->parts, &grid->max_parts, grid->n_parts, sizeof(*grid->parts)));
     grid->parts[grid->n_parts++] = (tw_grid_part_t){segment, first, n_elems};
     tw_grid_chunk_t *chunk = &grid->chunks[grid->n_chunks - 1];
     chunk->n_parts++;
@@ -87,26 +83,22 @@ static tw_status_t add_part(cutter_t *cut, size_t segment, size_t first, size_t 
 /** Elements [first, first + n_elems) of a segment. */
 static tw_status_t cut_segment(cutter_t *cut, size_t segment, size_t first, size_t n_elems)
 {
-    tw_status_t status = TW_OK;
-
-    while (n_elems > 0 && status == TW_OK) {
+    while (n_elems > 0) {
         size_t fits = cut->room / cut->unit_bytes * cut->unit;
         size_t all_bytes = bytes_of(cut, n_elems);
         if (all_bytes <= cut->room) {
             fits = n_elems;
         } else if (fits == 0) { /* a new chunk holds at least one unit */
-            status = open_chunk(cut);
+            TW_TRY(open_chunk(cut));
             size_t units = cut->room / cut->unit_bytes;
             fits = (units > 0 ? units : 1) * cut->unit;
         }
         fits = fits < n_elems ? fits : n_elems;
-        if (status == TW_OK) {
-            status = add_part(cut, segment, first, fits);
-        }
+        TW_TRY(add_part(cut, segment, first, fits));
         first += fits;
         n_elems -= fits;
     }
-    return status;
+    return TW_OK;
 }
 
 static size_t segment_count(const tw_coll_segment_t *segment, int world, int rank)

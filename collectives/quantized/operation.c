@@ -136,19 +136,17 @@ static tw_status_t make_plain_view(tw_qop_t *op, const tw_coll_args_t *args)
 
 static tw_status_t get_codecs(tw_qop_t *op, const tw_build_t *build)
 {
-    tw_status_t status = TW_OK;
-
     op->codecs = tw_sched_alloc(op->sched, (op->grid.n_codecs + 1) * sizeof(*op->codecs));
     if (op->codecs == NULL) {
         return TW_ERR_NO_MEMORY;
     }
-    for (size_t k = 0; k < op->grid.n_codecs && status == TW_OK; k++) {
-        status = tw_codecs_get(build->codecs, op->grid.codecs[k], &op->codecs[k]);
+    for (size_t k = 0; k < op->grid.n_codecs; k++) {
+        TW_TRY(tw_codecs_get(build->codecs, op->grid.codecs[k], &op->codecs[k]));
     }
-    if (status == TW_OK && build->args->inner_codec != NULL) {
-        status = tw_codecs_get(build->codecs, build->args->inner_codec, &op->inner);
+    if (build->args->inner_codec != NULL) {
+        TW_TRY(tw_codecs_get(build->codecs, build->args->inner_codec, &op->inner));
     }
-    return status;
+    return TW_OK;
 }
 
 /** Seeds of different contributions have nothing in common (the finalizer of splitmix64). */

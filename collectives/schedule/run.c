@@ -192,11 +192,7 @@ static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
     size_t bytes = tw_span_bytes(&task->span);
     uint64_t tag = env->tag | task->number;
     char *memory;
-    tw_status_t status = message_memory(sched, task, &memory);
-
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(message_memory(sched, task, &memory));
     if (task->kind == TW_TASK_SEND) {
         if (env->sent != NULL) {
             env->sent[task->lane].bytes += bytes;

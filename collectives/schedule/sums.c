@@ -148,34 +148,30 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
 static tw_status_t sum_inputs(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n, float *acc)
 {
     size_t first = args->scale != 1.0f ? args->n_partial : 0;
-    tw_status_t status = TW_OK;
 
-    for (size_t input = first; input < args->n_inputs && status == TW_OK; input++) {
-        status = sum_input(sched, args, input, input == first, elem, n, acc);
+    for (size_t input = first; input < args->n_inputs; input++) {
+        TW_TRY(sum_input(sched, args, input, input == first, elem, n, acc));
     }
     for (size_t i = 0; i < n && args->scale != 1.0f; i++) {
         acc[i] *= args->scale;
     }
-    for (size_t input = 0; input < first && status == TW_OK; input++) {
-        status = sum_input(sched, args, input, 0, elem, n, acc);
+    for (size_t input = 0; input < first; input++) {
+        TW_TRY(sum_input(sched, args, input, 0, elem, n, acc));
     }
-    return status;
+    return TW_OK;
 }
 
 static tw_status_t run_sum(tw_sched_t *sched, const void *arg)
 {
     const sum_args_t *args = arg;
     float acc[SUM_ELEMS];
-    tw_status_t status = TW_OK;
 
-    for (size_t elem = 0; elem < args->n_elems && status == TW_OK; elem += SUM_ELEMS) {
+    for (size_t elem = 0; elem < args->n_elems; elem += SUM_ELEMS) {
         size_t n = args->n_elems - elem < SUM_ELEMS ? args->n_elems - elem : SUM_ELEMS;
-        status = sum_inputs(sched, args, elem, n, acc);
-        if (status == TW_OK) {
-            status = sum_output(sched, args, elem, n, acc);
-        }
+        TW_TRY(sum_inputs(sched, args, elem, n, acc));
+        TW_TRY(sum_output(sched, args, elem, n, acc));
     }
-    return status;
+    return TW_OK;
 }
 
 /* The same bits in one pass, for the frequent case. */

@@ -56,12 +56,9 @@ tw_status_t table_fill(uint64_t *table, const void *const *pointers, size_t n, t
             part.words[i] = (uint64_t)(uintptr_t)pointers[first + i];
         }
         void *params[] = {&part};
-        tw_status_t status = tw_quant_cuda_status(
+        TW_TRY(tw_quant_cuda_status(
             cudaLaunchKernel((const void *)fill_table, dim3(1), dim3(256), params, 0, (cudaStream_t)stream),
-            "launch of fill_table");
-        if (status != TW_OK) {
-            return status;
-        }
+            "launch of fill_table"));
     }
     return TW_OK;
 }
@@ -129,12 +126,10 @@ int usable()
 
 tw_status_t create_counter(tw_cuda_device_t *device)
 {
-    tw_status_t status = tw_quant_cuda_status(
-        cudaMalloc((void **)&device->nonfinite, sizeof(*device->nonfinite)), "cudaMalloc");
-    if (status != TW_OK) {
-        return status;
-    }
-    status = tw_quant_cuda_status(cudaMemset(device->nonfinite, 0, sizeof(*device->nonfinite)), "cudaMemset");
+    TW_TRY(tw_quant_cuda_status(cudaMalloc((void **)&device->nonfinite, sizeof(*device->nonfinite)),
+                                "cudaMalloc"));
+    tw_status_t status =
+        tw_quant_cuda_status(cudaMemset(device->nonfinite, 0, sizeof(*device->nonfinite)), "cudaMemset");
     if (status != TW_OK) {
         tw_quant_cuda_status(cudaFree(device->nonfinite), "cudaFree");
     }
@@ -144,16 +139,10 @@ tw_status_t create_counter(tw_cuda_device_t *device)
 tw_status_t create_device(tw_cuda_device_t *device)
 {
     int ordinal, n_multiprocessors;
-    tw_status_t status = tw_quant_cuda_status(cudaGetDevice(&ordinal), "cudaGetDevice");
-    if (status != TW_OK) {
-        return status;
-    }
-    status = tw_quant_cuda_status(
+    TW_TRY(tw_quant_cuda_status(cudaGetDevice(&ordinal), "cudaGetDevice"));
+    TW_TRY(tw_quant_cuda_status(
         cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, ordinal),
-        "cudaDeviceGetAttribute");
-    if (status != TW_OK) {
-        return status;
-    }
+        "cudaDeviceGetAttribute"));
     device->n_multiprocessors = (uint32_t)n_multiprocessors;
     device->run = run;
     device->table_fill = table_fill;
@@ -162,16 +151,13 @@ tw_status_t create_device(tw_cuda_device_t *device)
 
 tw_status_t create(tw_quant_t *quant)
 {
-    tw_status_t status = load_kernels(&quant->codec);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(load_kernels(&quant->codec));
     tw_cuda_device_t *device = (tw_cuda_device_t *)calloc(1, sizeof(*device));
     if (!device) {
         tw_error("quant: out of memory");
         return TW_ERR_NO_MEMORY;
     }
-    status = create_device(device);
+    tw_status_t status = create_device(device);
     if (status != TW_OK) {
         free(device);
         return status;

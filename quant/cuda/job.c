@@ -142,10 +142,7 @@ static tw_status_t run_plain(tw_cuda_job_t *job, const tw_quant_t *quant, const 
                                      .dst = from->dst,
                                      .n_srcs = 1,
                                      .tensor = from->tensor}};
-        tw_status_t status = from->n_elems ? push(&f, &entry) : TW_OK;
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(from->n_elems ? push(&f, &entry) : TW_OK);
     }
     return launch(&f);
 }
@@ -254,21 +251,19 @@ static tw_status_t run_reduce(tw_cuda_job_t *job, const tw_quant_t *quant, const
                               const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
     filling_t f = filling_of(quant, job, TW_CUDA_ROWS_MAX);
-    tw_status_t status = check_reduce(args, segments, n_segments);
+    TW_TRY(check_reduce(args, segments, n_segments));
     f.table = args->workspace;
-    for (size_t s = 0; s < n_segments && status == TW_OK; s++) {
+    for (size_t s = 0; s < n_segments; s++) {
         if (segments[s].n_elems == 0) {
             continue;
         }
         entry_t entry = reduce_entry(&segments[s]);
         if (words_of(&entry) > TW_CUDA_WORDS_LARGE) {
-            status = list_in_table(&f, &entry);
+            TW_TRY(list_in_table(&f, &entry));
         }
-        if (status == TW_OK) {
-            status = push(&f, &entry);
-        }
+        TW_TRY(push(&f, &entry));
     }
-    return status == TW_OK ? launch(&f) : status;
+    return launch(&f);
 }
 
 tw_status_t tw_cuda_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
@@ -317,10 +312,7 @@ tw_status_t tw_cuda_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t 
                                      .tensor = from->tensor},
                          .list = state,
                          .n_list = 3};
-        tw_status_t status = from->n_elems ? push(&f, &entry) : TW_OK;
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(from->n_elems ? push(&f, &entry) : TW_OK);
     }
     return launch(&f);
 }

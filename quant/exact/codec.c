@@ -343,10 +343,7 @@ tw_status_t tw_quant_exact_encode(tw_quant_exact_t *exact, const tw_quant_exact_
 {
     size_t n_elems;
     int second;
-    tw_status_t status = check_segments("exact_encode", segments, n_segments, 1, &n_elems, &second);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(check_segments("exact_encode", segments, n_segments, 1, &n_elems, &second));
     size_t bound = tw_quant_exact_bound_bytes(n_elems);
     if (!dst || dst_bytes < bound) {
         tw_error("quant: exact_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0, bound);
@@ -547,15 +544,9 @@ tw_status_t tw_quant_exact_decode(tw_quant_exact_t *exact, const tw_quant_exact_
 {
     size_t n_elems;
     int second, coded;
-    tw_status_t status = check_segments("exact_decode", segments, n_segments, 0, &n_elems, &second);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(check_segments("exact_decode", segments, n_segments, 0, &n_elems, &second));
     source_t source = {src, (const uint8_t *)src + (src ? src_bytes : 0)};
-    status = read_header(&source, second, &coded);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(read_header(&source, second, &coded));
     return coded ? decode_coded(exact, segments, n_elems, second, &source)
                  : decode_plain(segments, n_elems, &source);
 }

@@ -39,10 +39,7 @@ static tw_status_t step_segment(tw_quant_t *quant, const tw_quant_args_t *args,
             .tensor = segment->tensor,
             .first_elem = segment->first_elem + first,
         };
-        tw_status_t status = quant->backend->encode(quant, args, &change, 1, 1);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(quant->backend->encode(quant, args, &change, 1, 1));
     }
     return TW_OK;
 }
@@ -53,10 +50,7 @@ tw_status_t tw_quant_host_adamw_delta_encode(tw_quant_t *quant, const tw_quant_a
 {
     tw_adamw_factors_t factors = tw_adamw_factors_of(adamw);
     for (size_t s = 0; s < n_segments; s++) {
-        tw_status_t status = step_segment(quant, args, &factors, adamw, &segments[s]);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(step_segment(quant, args, &factors, adamw, &segments[s]));
     }
     return TW_OK;
 }

@@ -87,10 +87,7 @@ static void read_complaint(tw_monitor_t *monitor, int rank, const char *text)
 static tw_status_t read_notice(tw_monitor_t *monitor, int rank, const tw_connection_message_t *message)
 {
     tw_msg_notice_t notice;
-    tw_status_t status = tw_msg_notice_parse(message->payload, message->bytes, &notice);
-    if (status) {
-        return status;
-    }
+    TW_TRY(tw_msg_notice_parse(message->payload, message->bytes, &notice));
     if (notice.number < 0 || notice.number >= monitor->world) {
         return TW_ERR_FORMAT;
     }

@@ -361,9 +361,8 @@ static tw_status_t handlers_set(tw_p2p_worker_t *worker)
 
 tw_status_t tw_p2p_handlers_set(tw_p2p_t *p2p)
 {
-    tw_status_t status = TW_OK;
-    for (int i = 0; i < p2p->n_workers && !status; i++) {
-        status = p2p->workers[i].worker ? handlers_set(&p2p->workers[i]) : TW_OK;
+    for (int i = 0; i < p2p->n_workers; i++) {
+        TW_TRY(p2p->workers[i].worker ? handlers_set(&p2p->workers[i]) : TW_OK);
     }
-    return status;
+    return TW_OK;
 }

@@ -123,10 +123,7 @@ static tw_status_t hear_told(tw_handshake_t *handshake, const tw_connection_mess
 static tw_status_t step_connecting(tw_handshake_t *handshake)
 {
     tw_connection_t *connection = &handshake->connection;
-    tw_status_t status = tw_socket_begun(connection->fd, &connection->error);
-    if (status) {
-        return status;
-    }
+    TW_TRY(tw_socket_begun(connection->fd, &connection->error));
     handshake->stage = TW_HANDSHAKE_PROVING;
     return tw_connection_send(connection, TW_MSG_HELLO, handshake->nonce, sizeof(handshake->nonce));
 }
@@ -137,16 +134,14 @@ static tw_status_t step_proving(tw_handshake_t *handshake)
     const int is_client = handshake->side == TW_TOKEN_CLIENT;
     uint8_t theirs[TW_MSG_NONCE_BYTES];
     tw_connection_message_t message;
-    tw_status_t status = tw_connection_receive(
-        connection, TW_CONNECTION_ACCEPTS(is_client ? TW_MSG_CHALLENGE : TW_MSG_HELLO), &message);
-    if (status) {
-        return status;
-    }
+    TW_TRY(tw_connection_receive(
+        connection, TW_CONNECTION_ACCEPTS(is_client ? TW_MSG_CHALLENGE : TW_MSG_HELLO), &message));
     if (message.bytes != sizeof(theirs)) {
         return TW_ERR_FORMAT;
     }
     memcpy(theirs, message.payload, sizeof(theirs));
     const uint8_t *own = handshake->nonce;
+    tw_status_t status = TW_OK;
     if (!is_client) {
         status = tw_connection_send(connection, TW_MSG_CHALLENGE, own, sizeof(handshake->nonce));
     }
@@ -163,14 +158,8 @@ static tw_status_t step_proving(tw_handshake_t *handshake)
 static tw_status_t step_telling(tw_handshake_t *handshake)
 {
     tw_connection_message_t message;
-    tw_status_t status =
-        tw_connection_receive(&handshake->connection, TW_CONNECTION_ACCEPTS(TW_MSG_ADDRESS), &message);
-    if (!status) {
-        status = hear_told(handshake, &message);
-    }
-    if (status) {
-        return status;
-    }
+    TW_TRY(tw_connection_receive(&handshake->connection, TW_CONNECTION_ACCEPTS(TW_MSG_ADDRESS), &message));
+    TW_TRY(hear_told(handshake, &message));
     return handshake->side == TW_TOKEN_SERVER ? tell(handshake) : tw_p2p_peer_greet(handshake->peer);
 }
 
@@ -201,11 +190,10 @@ static tw_status_t take_steps(tw_handshake_t *handshake)
         [TW_HANDSHAKE_TELLING] = step_telling,
         [TW_HANDSHAKE_OPENING] = step_opening,
     };
-    tw_status_t status = TW_OK;
-    while (!status && handshake->stage != TW_HANDSHAKE_DONE) {
-        status = steps[handshake->stage](handshake);
+    while (handshake->stage != TW_HANDSHAKE_DONE) {
+        TW_TRY(steps[handshake->stage](handshake));
     }
-    return status;
+    return TW_OK;
 }
 
 tw_status_t tw_handshake_step(tw_handshake_t *handshake, tw_p2p_peer_t **out)

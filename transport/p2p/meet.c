@@ -68,10 +68,7 @@ static tw_status_t listener_open(tw_p2p_listener_t *listener, handle_t *handle, 
 {
     char host[INET6_ADDRSTRLEN];
     tw_token_random(handle->secret, sizeof(handle->secret));
-    tw_status_t status = key_init(&listener->key, handle, token);
-    if (status) {
-        return status;
-    }
+    TW_TRY(key_init(&listener->key, handle, token));
     listener->fd = tw_socket_listen(address_text(handle, host), 0);
     if (listener->fd < 0) {
         tw_error("%s: cannot listen for peers: %s", listener->p2p->name, strerror(errno));
@@ -191,10 +188,7 @@ static void cannot_meet(const tw_p2p_t *p2p, const handle_t *handle, const char 
 
 static tw_status_t dial_open(tw_p2p_t *p2p, tw_p2p_dial_t *dial, const char *token)
 {
-    tw_status_t status = key_init(&dial->key, &dial->handle, token);
-    if (status) {
-        return status;
-    }
+    TW_TRY(key_init(&dial->key, &dial->handle, token));
     const int fd = tw_socket_begin(dial->handle.address, (int)dial->handle.port);
     if (fd < 0) {
         cannot_meet(p2p, &dial->handle, strerror(errno));

@@ -79,10 +79,7 @@ static tw_status_t send_eager(tw_p2p_t *p2p, tw_p2p_request_t *request)
 
 static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
-    tw_status_t status = tw_p2p_number_take(&p2p->numbers, request);
-    if (status) {
-        return status;
-    }
+    TW_TRY(tw_p2p_number_take(&p2p->numbers, request));
     const tw_p2p_header_t header = {
         .kind = TW_P2P_RTS, .tag = request->tag, .id = request->number, .value = request->bytes};
     return tw_p2p_control_send(p2p, request->peer, &header, NULL);

@@ -257,10 +257,7 @@ static tw_status_t net_workers_create(tw_p2p_t *p2p)
         }
         tw_p2p_worker_t *worker = &p2p->workers[p2p->n_workers++];
         const int tcp = !strcmp(p2p->params.net_tls, "tcp");
-        tw_status_t status = (tcp ? tcp_worker_create : net_worker_create)(p2p, worker, device);
-        if (status) {
-            return status;
-        }
+        TW_TRY((tcp ? tcp_worker_create : net_worker_create)(p2p, worker, device));
     }
     return TW_OK;
 }

@@ -67,20 +67,14 @@ static tw_status_t prove(client_t *client, uint64_t deadline_ns)
     uint8_t nonce[TW_MSG_NONCE_BYTES];
     tw_msg_writer_t join = {0};
     tw_token_random(nonce, sizeof(nonce));
-    tw_status_t status = tw_connection_send(connection, TW_MSG_HELLO, nonce, sizeof(nonce));
-    if (!status) {
-        status =
-            tw_connection_wait(connection, TW_CONNECTION_ACCEPTS(TW_MSG_CHALLENGE), deadline_ns, &message);
-    }
-    if (!status && message.bytes != TW_MSG_NONCE_BYTES) {
-        status = TW_ERR_FORMAT;
-    }
-    if (status) {
-        return status;
+    TW_TRY(tw_connection_send(connection, TW_MSG_HELLO, nonce, sizeof(nonce)));
+    TW_TRY(tw_connection_wait(connection, TW_CONNECTION_ACCEPTS(TW_MSG_CHALLENGE), deadline_ns, &message));
+    if (message.bytes != TW_MSG_NONCE_BYTES) {
+        return TW_ERR_FORMAT;
     }
     tw_token_session_init(&connection->session, client->key, TW_TOKEN_CLIENT, nonce, message.payload);
     tw_msg_join_write(&client->join, &join);
-    status =
+    tw_status_t status =
         join.failed ? TW_ERR_NO_MEMORY : tw_connection_send(connection, TW_MSG_JOIN, join.data, join.bytes);
     tw_msg_writer_cleanup(&join);
     return status;
@@ -187,10 +181,7 @@ tw_status_t tw_rendezvous_connect(tw_rendezvous_t *rendezvous, const tw_job_t *j
                                 .node_id = own->node_id,
                                 .shm_id = own->shm_id}};
     tw_token_random(client.join.instance, sizeof(client.join.instance));
-    tw_status_t status = get_in(&client);
-    if (status) {
-        return status;
-    }
+    TW_TRY(get_in(&client));
     tw_socket_device(rendezvous->connections->fd, rendezvous->device, sizeof(rendezvous->device));
     return wait_members(&client);
 }

@@ -102,10 +102,7 @@ tw_status_t tw_connection_flush(tw_connection_t *connection)
     while (connection->out_sent < connection->out_bytes) {
         const ssize_t sent = send(connection->fd, connection->out + connection->out_sent,
                                   connection->out_bytes - connection->out_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-        tw_status_t status = io_status(connection, sent);
-        if (status) {
-            return status;
-        }
+        TW_TRY(io_status(connection, sent));
         connection->out_sent += (size_t)sent;
     }
     connection->out_sent = connection->out_bytes = 0;
@@ -133,10 +130,7 @@ static tw_status_t fill(tw_connection_t *connection, size_t bytes)
         }
         const ssize_t got = recv(connection->fd, connection->in + connection->in_bytes,
                                  room - connection->in_bytes, MSG_DONTWAIT);
-        tw_status_t status = io_status(connection, got);
-        if (status) {
-            return status;
-        }
+        TW_TRY(io_status(connection, got));
         connection->in_bytes += (size_t)got;
     }
     return TW_OK;
@@ -160,29 +154,18 @@ tw_status_t tw_connection_receive(tw_connection_t *connection, unsigned accepted
     if (connection->consumed) {
         consume(connection);
     }
-    tw_status_t status = fill(connection, TW_MSG_HEADER_BYTES);
-    if (!status) {
-        status = tw_msg_header_parse(connection->in, &header);
-    }
-    if (status) {
-        return status;
-    }
+    TW_TRY(fill(connection, TW_MSG_HEADER_BYTES));
+    TW_TRY(tw_msg_header_parse(connection->in, &header));
     if (!(accepted & TW_CONNECTION_ACCEPTS(header.type))) {
         return TW_ERR_FORMAT;
     }
     const size_t mac_bytes = tw_msg_is_signed(header.type) ? TW_TOKEN_MAC_BYTES : 0;
     const size_t total = TW_MSG_HEADER_BYTES + (size_t)header.bytes + mac_bytes;
-    status = fill(connection, total);
-    if (status) {
-        return status;
-    }
+    TW_TRY(fill(connection, total));
     const uint8_t *payload = connection->in + TW_MSG_HEADER_BYTES;
     if (mac_bytes) {
-        status = tw_token_verify(&connection->session, connection->in, payload, header.bytes,
-                                 payload + header.bytes);
-    }
-    if (status) {
-        return status;
+        TW_TRY(tw_token_verify(&connection->session, connection->in, payload, header.bytes,
+                               payload + header.bytes));
     }
     *message = (tw_connection_message_t){header.type, payload, header.bytes};
     connection->consumed = total;

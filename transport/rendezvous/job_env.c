@@ -181,25 +181,19 @@ static tw_status_t read_ranks(const launcher_t *launcher, tw_job_t *job)
 {
     const int step = launcher->step_world && *env(launcher->step_world);
     const char *world = step ? launcher->step_world : launcher->world;
-    tw_status_t status = env_int_needed(world, launcher->name, 1, TW_JOB_WORLD_MAX, &job->world);
-    if (!status) {
-        status = env_int_needed(launcher->rank, launcher->name, 0, job->world - 1, &job->rank);
-    }
-    if (!status) {
-        status = env_int_optional(launcher->local_rank, 0, job->world - 1, &job->local_rank);
-    }
-    if (!status) {
-        status = env_int_optional(launcher->local_world, 1, job->world, &job->local_world);
-    }
-    if (!status && job->local_world < 0 && *env("SLURM_NODEID")) {
+    TW_TRY(env_int_needed(world, launcher->name, 1, TW_JOB_WORLD_MAX, &job->world));
+    TW_TRY(env_int_needed(launcher->rank, launcher->name, 0, job->world - 1, &job->rank));
+    TW_TRY(env_int_optional(launcher->local_rank, 0, job->world - 1, &job->local_rank));
+    TW_TRY(env_int_optional(launcher->local_world, 1, job->world, &job->local_world));
+    if (job->local_world < 0 && *env("SLURM_NODEID")) {
         job->local_world = tw_tasks_per_node(env("SLURM_STEP_TASKS_PER_NODE"), atoi(env("SLURM_NODEID")));
     }
-    if (!status && job->local_world > 0 && job->local_rank >= job->local_world) {
+    if (job->local_world > 0 && job->local_rank >= job->local_world) {
         tw_error("%s=%d, but there are %d ranks on this node", launcher->local_rank, job->local_rank,
                  job->local_world);
-        status = TW_ERR_CONFIG;
+        return TW_ERR_CONFIG;
     }
-    return status;
+    return TW_OK;
 }
 
 /** FNV-1a: any even spread will do. */
@@ -250,14 +244,10 @@ static tw_status_t job_read(const launcher_t *launcher, const tw_transport_optio
     char job_id[160];
     job->launcher = launcher->name;
     launcher->job_id(job_id, sizeof(job_id));
-    tw_status_t status = read_ranks(launcher, job);
-    if (!status) {
-        status = *env("MASTER_ADDR") ? set_master(job, env("MASTER_ADDR")) : launcher->locate(launcher, job);
-    }
-    if (!status) {
-        status = read_port(options, job_id, job);
-    }
-    return status ? status : read_token(options, job_id, job);
+    TW_TRY(read_ranks(launcher, job));
+    TW_TRY(*env("MASTER_ADDR") ? set_master(job, env("MASTER_ADDR")) : launcher->locate(launcher, job));
+    TW_TRY(read_port(options, job_id, job));
+    return read_token(options, job_id, job);
 }
 
 int tw_job_launched(void)
@@ -275,11 +265,8 @@ tw_status_t tw_job_from_env(tw_job_t *job)
         job->local_world = 1;
         return set_master(job, "127.0.0.1");
     }
-    tw_status_t status = tw_config_init(&tw_transport_config_table, &options);
-    if (status) {
-        return status;
-    }
-    status = job_read(launcher, &options, job);
+    TW_TRY(tw_config_init(&tw_transport_config_table, &options));
+    tw_status_t status = job_read(launcher, &options, job);
     tw_config_cleanup(&tw_transport_config_table, &options);
     return status;
 }

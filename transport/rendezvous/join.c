@@ -32,15 +32,12 @@ tw_status_t tw_rendezvous_join(tw_rendezvous_t *rendezvous, const tw_job_t *job,
                                                  .chunk_bytes = (uint32_t)options->net_chunk,
                                                  .eager_bytes = (uint32_t)options->eager,
                                                  .streams = (uint32_t)options->net_streams}};
-    tw_status_t status = rendezvous_alloc(rendezvous);
-    if (status) {
-        return status;
-    }
+    TW_TRY(rendezvous_alloc(rendezvous));
     rendezvous->members[job->rank] = *own;
     if (job->world == 1) {
         return TW_OK;
     }
-    status = tw_token_key_init(&key, job->token);
+    tw_status_t status = tw_token_key_init(&key, job->token);
     if (!status) {
         status = job->rank == 0 ? tw_rendezvous_serve(rendezvous, job, options, &key)
                                 : tw_rendezvous_connect(rendezvous, job, options, &key);

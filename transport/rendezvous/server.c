@@ -199,25 +199,14 @@ static tw_status_t stranger_step(server_t *server, stranger_t *stranger)
 {
     tw_connection_message_t message;
     tw_msg_join_t join;
-    tw_status_t status;
     if (!stranger->said_hello) {
-        status = tw_connection_receive(&stranger->connection, TW_CONNECTION_ACCEPTS(TW_MSG_HELLO), &message);
-        if (!status) {
-            status = hello(server, stranger, &message);
-        }
-        if (status) {
-            return status;
-        }
+        TW_TRY(tw_connection_receive(&stranger->connection, TW_CONNECTION_ACCEPTS(TW_MSG_HELLO), &message));
+        TW_TRY(hello(server, stranger, &message));
     }
-    status = tw_connection_receive(&stranger->connection, TW_CONNECTION_ACCEPTS(TW_MSG_JOIN), &message);
-    if (!status) {
-        status = tw_msg_join_parse(message.payload, message.bytes, &join);
-    }
-    if (status) {
-        return status;
-    }
-    status = join_check(server, &join, stranger->connection.name);
-    return status ? status : admit(server, stranger, &join);
+    TW_TRY(tw_connection_receive(&stranger->connection, TW_CONNECTION_ACCEPTS(TW_MSG_JOIN), &message));
+    TW_TRY(tw_msg_join_parse(message.payload, message.bytes, &join));
+    TW_TRY(join_check(server, &join, stranger->connection.name));
+    return admit(server, stranger, &join);
 }
 
 static void refuse_stranger(server_t *server, stranger_t *stranger)
@@ -330,10 +319,7 @@ static tw_status_t gather_ranks(server_t *server)
         }
         wait_for_sockets(server);
         accept_some(server);
-        tw_status_t status = strangers_step(server);
-        if (status) {
-            return status;
-        }
+        TW_TRY(strangers_step(server));
         ranks_step(server);
         send_heartbeats(server);
     }

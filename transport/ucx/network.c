@@ -196,11 +196,10 @@ static int awaited(const tw_ucx_transport_t *ucx)
 
 static tw_status_t greet(tw_ucx_transport_t *ucx)
 {
-    tw_status_t status = TW_OK;
-    for (int r = 0; r < ucx->base.world && !status; r++) {
-        status = tw_p2p_peer_greet(tw_p2p_peer_find(ucx->p2p, r));
+    for (int r = 0; r < ucx->base.world; r++) {
+        TW_TRY(tw_p2p_peer_greet(tw_p2p_peer_find(ucx->p2p, r)));
     }
-    return status;
+    return TW_OK;
 }
 
 /** All connections are opened while the other ranks are let in; then nobody has to be any more. If a rank fails meanwhile, the

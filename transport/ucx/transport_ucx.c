@@ -165,12 +165,9 @@ static tw_status_t meet_and_connect(tw_ucx_transport_t *ucx, const tw_job_t *job
 {
     tw_msg_member_t own;
     identify(ucx, job, &own);
-    tw_status_t status = tw_rendezvous_join(&ucx->rendezvous, job, &ucx->options, &own);
-    if (status) {
-        return status;
-    }
+    TW_TRY(tw_rendezvous_join(&ucx->rendezvous, job, &ucx->options, &own));
     ucx->peer_timeout_sec = ucx->rendezvous.settings.peer_timeout_ms * 1e-3;
-    status = number_nodes(ucx);
+    tw_status_t status = number_nodes(ucx);
     if (!status) {
         ucx->departed = calloc((size_t)ucx->base.world, sizeof(*ucx->departed));
         status = ucx->departed ? TW_OK : TW_ERR_NO_MEMORY;
@@ -199,10 +196,8 @@ static tw_status_t job_check(const tw_job_t *job)
 static tw_status_t read_options(const tw_transport_ucx_params_t *params, tw_transport_options_t *options)
 {
     const tw_config_table_t *table = &tw_transport_config_table;
-    tw_status_t status = tw_config_init(table, options);
-    if (status) {
-        return status;
-    }
+    tw_status_t status = TW_OK;
+    TW_TRY(tw_config_init(table, options));
     if (params->net_devices) {
         status = tw_config_set(table, options, "TW_NET_DEVICES", params->net_devices);
     }
@@ -217,15 +212,12 @@ static tw_status_t read_options(const tw_transport_ucx_params_t *params, tw_tran
 
 static tw_status_t create(const tw_transport_ucx_params_t *params, int *listener, tw_transport_t **out)
 {
-    tw_status_t status = job_check(params->job);
-    if (status) {
-        return status;
-    }
+    TW_TRY(job_check(params->job));
     tw_ucx_transport_t *ucx = calloc(1, sizeof(*ucx));
     if (!ucx) {
         return TW_ERR_NO_MEMORY;
     }
-    status = read_options(params, &ucx->options);
+    tw_status_t status = read_options(params, &ucx->options);
     if (status) {
         free(ucx);
         return status;
