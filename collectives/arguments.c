@@ -217,6 +217,11 @@ float tw_coll_limit(const tw_coll_args_t *args)
     return is_within && args->type == TW_TYPE_FP16 ? 65504.0f : INFINITY;
 }
 
+int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args)
+{
+    return coll->deterministic || args->type == TW_TYPE_FP16;
+}
+
 /* ---- views ----------------------------------------------------------------------------------------------- */
 
 static const char *elem(const tw_coll_request_t *request, const void *base, size_t index)

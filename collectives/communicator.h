@@ -204,6 +204,9 @@ float tw_coll_scale(const tw_coll_args_t *args, int world);
 /** No mean of finite numbers is larger than the largest of them, but a rounding on the way may lead there: what finite sums are
  *  held to, the largest number of fp16 in its means, else infinity. */
 float tw_coll_limit(const tw_coll_args_t *args);
+/** Whether the sums of a quantized all-reduce are rounded to the tensor's type before they are encoded again: for the bits of a
+ *  reduce-scatter followed by an all-gather, and so that a sum beyond fp16 becomes infinite, which no codec may hide. */
+int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args);
 
 /* ---- host.c ------------------------------------------------------------------------------------------------ */
 

@@ -473,7 +473,7 @@ static tw_status_t build(tw_coll_request_t *request)
         .in_place = request->in_place,
         .aliased = request->aliased,
         .codecs = &request->coll->codecs,
-        .rounds_sums = coll->deterministic,
+        .rounds_sums = tw_coll_rounds_sums(coll, &request->args),
     };
     tw_algo_get(request->choice.algo)->build(&build);
     return tw_sched_seal(request->sched);

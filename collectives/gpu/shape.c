@@ -227,7 +227,7 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const gpu_a
         .hops = algo->flat ? &coll->gpu->flat : &coll->topo,
         .args = &args,
         .chunk_bytes = request->choice.chunk_bytes,
-        .rounds_sums = coll->deterministic,
+        .rounds_sums = tw_coll_rounds_sums(coll, &args),
     };
     tw_status_t status;
 

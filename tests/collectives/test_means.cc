@@ -111,6 +111,30 @@ TEST_F(Means, OfFp16DoNotOverflow)
     }
 }
 
+/* A sum that is too large for fp16 shows as one: whoever scales a loss looks for it. */
+TEST_F(Means, SumsBeyondFp16AreNotFinite)
+{
+    set_env("TW_COLL_CHUNK", "512");
+    for (const std::vector<int> &grid : grids) {
+        tw::World world(tw::nodes_of(grid));
+        int w = world.size();
+        for_each_reduction(
+            [&](const Ask &ask) {
+                auto got = run(world, ask, [](int, size_t) { return 40000.0f; });
+                for (int r = 0; r < w; r++) {
+                    for (size_t i = 0; i < N; i++) {
+                        if (owns(ask, w, r, i)) {
+                            ASSERT_EQ(std::isfinite(got[(size_t)r][i]), w == 1)
+                                << tw_coll_op_name(ask.info->op) << " " << ask.info->name << " rank " << r
+                                << " of " << w << ", element " << i << ": " << got[(size_t)r][i];
+                        }
+                    }
+                }
+            },
+            TW_TYPE_FP16, TW_COLL_SUM);
+    }
+}
+
 /* The error of an exact sum of W numbers that is rounded k times on its way: at most ((1 + u)^k - 1) * sum |x|, where u is
  * half a unit in the last place (2^-8 in bf16) and k is W - 1 for the ring, log2(W) rounded up for the halving, the number
  * of nodes for the hierarchical one and 1 for the direct ones. */
