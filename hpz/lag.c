@@ -107,8 +107,10 @@ tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, int unit)
             status = measure_piece(hpz, unit, (uint32_t)i);
         }
     }
-    memcpy(own->last, own->job.master,
-           tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local) * sizeof(float));
+    size_t n_elems = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
+    if (n_elems > 0) { /* of none there may be no master */
+        memcpy(own->last, own->job.master, n_elems * sizeof(float));
+    }
     return status;
 }
 

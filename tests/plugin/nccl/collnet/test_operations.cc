@@ -1,4 +1,5 @@
 /* Operations of a collnet through every version's table, between processes. A warning in any of them is a failure. */
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -144,12 +145,12 @@ TEST_P(Versions, AllReducesAreExact)
                             const Bytes in = encoded(values(count, place.rank(), number, true), type.type);
                             const Bytes right = encoded(sums(count, place.n(), number, true), type.type);
                             uint8_t *send = slots.send(number), *receive = slots.receive(number);
-                            memcpy(send, in.data(), in.size());
+                            std::copy(in.begin(), in.end(), send);
                             void *request = taken([&](void **out) {
                                 return net.allreduce(comm, send, receive, count, type.nccl, TW_NCCL_SUM, out);
                             });
                             finish(net, request, right.size());
-                            expect(memcmp(receive, right.data(), right.size()) == 0,
+                            expect(std::equal(right.begin(), right.end(), receive),
                                    "wrong sums of " + std::to_string(count));
                             void *flush = &request;
                             expect(net.flush(comm, receive, (int)right.size(), &flush) == TW_NCCL_SUCCESS &&
@@ -198,7 +199,7 @@ TEST_P(Versions, EightStepsUnderWay)
                          net, 60, (unsigned)place.rank(),
                          [&](size_t k) {
                              const Bytes in = encoded(values(count(k), place.rank(), k, true), TW_TYPE_BF16);
-                             memcpy(slots.send(k), in.data(), in.size());
+                             std::copy(in.begin(), in.end(), slots.send(k));
                              return taken([&](void **out) {
                                  return net.allreduce(comm, slots.send(k), slots.receive(k), count(k),
                                                       TW_NCCL_BFLOAT16, TW_NCCL_SUM, out);
@@ -207,7 +208,7 @@ TEST_P(Versions, EightStepsUnderWay)
                          [&](size_t k) { return 2 * count(k); },
                          [&](size_t k) {
                              const Bytes right = encoded(sums(count(k), place.n(), k, true), TW_TYPE_BF16);
-                             expect(memcmp(slots.receive(k), right.data(), right.size()) == 0, "wrong sums");
+                             expect(std::equal(right.begin(), right.end(), slots.receive(k)), "wrong sums");
                          });
                  }),
         "");
@@ -330,7 +331,7 @@ TEST_P(Codecs, AllReduces)
                                  const std::vector<float> own = values(count, place.rank(), number, false);
                                  const Bytes in = encoded(own, type.type);
                                  uint8_t *send = slots.send(number), *receive = slots.receive(number);
-                                 memcpy(send, in.data(), in.size());
+                                 std::copy(in.begin(), in.end(), send);
                                  finish(net, taken([&](void **out) {
                                             return net.allreduce(comm, send, receive, count, type.nccl,
                                                                  TW_NCCL_SUM, out);
@@ -454,7 +455,7 @@ TEST(Exactness, CodecsAreForAllReduces)
                      const size_t n = 5000;
                      const Bytes in = encoded(values(n, place.rank(), 1, true), TW_TYPE_FP32);
                      const Bytes right = encoded(sums(n, 2, 1, true), TW_TYPE_FP32);
-                     memcpy(slots.send(0), in.data(), in.size());
+                     std::copy(in.begin(), in.end(), slots.send(0));
                      finish(net, taken([&](void **out) {
                                 return net.reducescatter(comm, slots.send(0), slots.receive(0),
                                                          {2 * n, 0, 4 * n}, TW_NCCL_FLOAT32, TW_NCCL_SUM,
