@@ -35,54 +35,26 @@ static const tw_net_device_t *device_for(int dev)
     return device;
 }
 
-tw_nccl_result_t tw_net_properties_v7(int dev, tw_nccl_net_props_v7_t *props)
-{
-    const tw_net_device_t *device = device_for(dev);
-
-    if (device == NULL) {
-        return TW_NCCL_INVALID_ARGUMENT;
+/* One for each version that has a struct of its own: what is in `props`, of `device`. */
+#define DEFINE_PROPERTIES(version, ...)                                                           \
+    tw_nccl_result_t tw_net_properties_##version(int dev, tw_nccl_net_props_##version##_t *props) \
+    {                                                                                             \
+        const tw_net_device_t *device = device_for(dev);                                          \
+        if (device == NULL) {                                                                     \
+            return TW_NCCL_INVALID_ARGUMENT;                                                      \
+        }                                                                                         \
+        *props = (tw_nccl_net_props_##version##_t){PROPERTIES_OF(device), __VA_ARGS__};           \
+        return TW_NCCL_SUCCESS;                                                                   \
     }
-    *props = (tw_nccl_net_props_v7_t){PROPERTIES_OF(device)};
-    return TW_NCCL_SUCCESS;
-}
 
-tw_nccl_result_t tw_net_properties_v8(int dev, tw_nccl_net_props_v8_t *props)
-{
-    const tw_net_device_t *device = device_for(dev);
-
-    if (device == NULL) {
-        return TW_NCCL_INVALID_ARGUMENT;
-    }
-    *props = (tw_nccl_net_props_v8_t){PROPERTIES_OF(device)};
-    return TW_NCCL_SUCCESS;
-}
-
-tw_nccl_result_t tw_net_properties_v9(int dev, tw_nccl_net_props_v9_t *props)
-{
-    const tw_net_device_t *device = device_for(dev);
-
-    if (device == NULL) {
-        return TW_NCCL_INVALID_ARGUMENT;
-    }
-    *props = (tw_nccl_net_props_v9_t){PROPERTIES_OF(device), PROPERTIES_SINCE_V9(dev)};
-    return TW_NCCL_SUCCESS;
-}
+DEFINE_PROPERTIES(v7, )
+DEFINE_PROPERTIES(v8, )
+DEFINE_PROPERTIES(v9, PROPERTIES_SINCE_V9(dev))
+DEFINE_PROPERTIES(v12, PROPERTIES_SINCE_V9(dev), .max_multi_request = 1, .rail_id = TW_NCCL_ID_UNDEFINED,
+                  .plane_id = TW_NCCL_ID_UNDEFINED)
 
 tw_nccl_result_t tw_net_properties_v11(int dev, tw_nccl_net_props_v11_t *props)
 {
     props->max_multi_request = 1;
     return tw_net_properties_v9(dev, &props->v9);
-}
-
-tw_nccl_result_t tw_net_properties_v12(int dev, tw_nccl_net_props_v12_t *props)
-{
-    const tw_net_device_t *device = device_for(dev);
-
-    if (device == NULL) {
-        return TW_NCCL_INVALID_ARGUMENT;
-    }
-    *props =
-        (tw_nccl_net_props_v12_t){PROPERTIES_OF(device), PROPERTIES_SINCE_V9(dev), .max_multi_request = 1,
-                                  .rail_id = TW_NCCL_ID_UNDEFINED, .plane_id = TW_NCCL_ID_UNDEFINED};
-    return TW_NCCL_SUCCESS;
 }
