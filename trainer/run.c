@@ -205,21 +205,32 @@ static tw_status_t check(run_t *run)
     return status;
 }
 
+/* What a step leaves in flight, the next one waits for. Where none follows at once, the wait is still training's. */
+static tw_status_t drain(run_t *run)
+{
+    double begin = tw_time_sec();
+    tw_status_t status = tw_engine_drain(run->engine);
+    run->result->total_sec += tw_time_sec() - begin;
+    return status;
+}
+
 static tw_status_t one_step(run_t *run)
 {
     const tw_train_options_t *o = run->options;
     tw_trainer_step_t step;
-    tw_status_t status = tw_engine_step(run->engine, &step);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_engine_step(run->engine, &step));
     int is_last = step.step == (uint64_t)o->steps;
-    if (is_last || is_due(o->val_every, step.step)) {
+    int is_checked = is_last || is_due(o->check_every, step.step) || tw_engine_check_due(run->engine);
+    int is_validated = is_last || is_due(o->val_every, step.step);
+    tw_status_t status = TW_OK;
+    if (is_validated || is_checked || is_due(o->checkpoint_every, step.step)) {
+        status = drain(run);
+    }
+    if (status == TW_OK && is_validated) {
         status = tw_engine_validate(run->engine, &step.val_loss);
         run->result->val_loss = step.val_loss;
     }
-    if (status == TW_OK &&
-        (is_last || is_due(o->check_every, step.step) || tw_engine_check_due(run->engine))) {
+    if (status == TW_OK && is_checked) {
         status = check(run);
     }
     if (status == TW_OK) {
@@ -361,12 +372,9 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
 tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, int n_ranks, int n_nodes, FILE *out)
 {
     tw_train_config_t *config;
-    tw_status_t status = tw_train_config_create(params->config, params->sets, params->n_sets, &config);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_train_config_create(params->config, params->sets, params->n_sets, &config));
     tw_train_config_say(config);
-    status = tw_train_config_resolve(config, n_ranks, n_nodes);
+    tw_status_t status = tw_train_config_resolve(config, n_ranks, n_nodes);
     if (status == TW_OK) {
         tw_train_config_print(config, out);
     }

@@ -10,9 +10,7 @@
 #include "collectives/collectives.h"
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** What a step did. The same on all ranks, but for what a rank measures of itself: step_sec to update_sec, memory_bytes. */
 typedef struct tw_trainer_step {
@@ -41,7 +39,7 @@ typedef struct tw_trainer_result {
     double first_loss, last_loss;
     double val_loss;  /**< at the end; NaN if the data has no validation split */
     double step_sec;  /**< median on rank 0 */
-    double total_sec; /**< of all steps, rank 0 */
+    double total_sec; /**< of all steps, with the wait for what the last ones left in flight; rank 0 */
     /** Of total_sec, that the compute thread was blocked in communication; mean over the ranks. */
     double wait_share;
     double delta_bits; /**< of all changes together */
@@ -98,8 +96,6 @@ tw_status_t tw_trainer_output_get(const tw_trainer_params_t *params, tw_trainer_
 /** Print every key in force in a job of so many ranks, and where its value comes from. TW_ERR_CONFIG as above. */
 tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, int n_ranks, int n_nodes, FILE *out);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif
