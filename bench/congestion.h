@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "core/core.h"
+
+TW_C_BEGIN
 
 /** Names, "cubic" or "bbr,cubic", of the congestion control of every TCP connection that this process has open to other
  *  addresses than its own, each once, or "" where there is none. with_own: also of those to its own. Returns list, cut to
@@ -19,8 +19,6 @@ const char *tw_congestion_of_routes(const char *device, char *list, size_t list_
 /** Add `name` to a list as above unless it is there. */
 void tw_congestion_add(const char *name, char *list, size_t list_bytes);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "core/core.h"
+
+TW_C_BEGIN
 
 /** argp_parse with exit code 2 for what is wrong. Then goes to the folder that the user is in, which paths are meant from:
  *  `bazel run` starts programs elsewhere. flags: of argp_parse. */
@@ -26,8 +26,6 @@ double tw_flag_link(struct argp_state *state, const char *flag, const char *text
 void tw_flag_list(struct argp_state *state, const char *list,
                   void (*add)(struct argp_state *state, void *options, const char *item));
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

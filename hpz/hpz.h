@@ -33,9 +33,7 @@
 
 #include "collectives/collectives.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /* ---- who owns what ----------------------------------------------------------------------------------------- */
 
@@ -191,8 +189,6 @@ size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz);
 
 extern const tw_config_table_t tw_hpz_config_table;
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

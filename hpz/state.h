@@ -7,9 +7,7 @@
 
 #include "hpz/hpz.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_hpz_options {
     int64_t check_steps;
@@ -103,8 +101,6 @@ size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, int node);
 void tw_hpz_late_write(const tw_hpz_t *hpz, int unit, uint8_t *at);
 tw_status_t tw_hpz_late_apply(const tw_hpz_t *hpz, int unit, int node, const uint8_t *at, size_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -15,17 +15,13 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 extern const tw_config_table_t tw_net_config_table;
 extern const tw_config_table_t tw_collnet_config_table;
 extern const tw_config_table_t tw_tuner_config_table;
 extern const tw_config_table_t tw_interpose_config_table;
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

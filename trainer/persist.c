@@ -87,13 +87,10 @@ static void compare_run(const tw_train_options_t *o, const tw_checkpoint_run_t *
 static tw_status_t read_checkpoint(const tw_persist_t *persist, uint64_t *step)
 {
     tw_checkpoint_t *checkpoint;
-    tw_status_t status = tw_checkpoint_open(persist->options->resume, persist->model, &checkpoint);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_checkpoint_open(persist->options->resume, persist->model, &checkpoint));
     size_t n_pieces;
     tw_checkpoint_piece_t *pieces = pieces_of(persist, &n_pieces);
-    status = pieces ? tw_checkpoint_read(checkpoint, pieces, n_pieces) : TW_ERR_NO_MEMORY;
+    tw_status_t status = pieces ? tw_checkpoint_read(checkpoint, pieces, n_pieces) : TW_ERR_NO_MEMORY;
     *step = tw_checkpoint_run_get(checkpoint)->step;
     if (status == TW_OK && tw_coll_rank(persist->own) == 0) {
         compare_run(persist->options, tw_checkpoint_run_get(checkpoint));
@@ -106,10 +103,7 @@ static tw_status_t read_checkpoint(const tw_persist_t *persist, uint64_t *step)
 static tw_status_t read_weights(const tw_persist_t *persist)
 {
     tw_weights_t *weights;
-    tw_status_t status = tw_weights_open(persist->options->init_from, persist->model, &weights);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_weights_open(persist->options->init_from, persist->model, &weights));
     size_t n_pieces;
     const tw_engine_piece_t *pieces = tw_engine_pieces(persist->engine, &n_pieces);
     for (size_t p = 0; p < n_pieces; p++) {

@@ -6,9 +6,7 @@
 #include "trainer/engine/engine.h"
 #include "trainer/model/model.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** What is written and read; borrowed, but for `own`. */
 typedef struct tw_persist {
@@ -31,8 +29,6 @@ tw_status_t tw_persist_restore(const tw_persist_t *persist);
  *  tw_checkpoint_save and tw_weights_export. */
 tw_status_t tw_persist_step_done(const tw_persist_t *persist);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

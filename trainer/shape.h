@@ -5,15 +5,11 @@
 #include "trainer/config/config.h"
 #include "trainer/model/model.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** vocab_size: the data's, for where the configuration says nothing. TW_ERR_NOT_FOUND: no such preset; logged. */
 tw_status_t tw_trainer_shape(const tw_train_options_t *options, size_t vocab_size, tw_model_config_t *config);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -47,10 +47,7 @@ static tw_status_t run_contexts(const delta_options_t *options, const delta_data
     tw_status_t status = delta_data_entropy(data, contexts, &floor_bits);
     for (size_t b = 0; status == TW_OK && b < n; b++) {
         delta_row_t row = {.backend = names[b], .contexts = contexts, .floor_bits = floor_bits};
-        status = delta_measure(options, data, &row);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(delta_measure(options, data, &row));
         print_row(data, &row);
         if (json) {
             status = write_json(options, data, &row, json);

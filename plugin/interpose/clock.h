@@ -5,9 +5,7 @@
 #include "plugin/interpose/gpu.h"
 #include "plugin/interpose/nccl_calls.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_IP_CLOCK_CALLS 16
 
@@ -25,8 +23,6 @@ void tw_ip_clock_end(tw_ip_clock_t *clock, int at, tw_stream_t stream);
 void tw_ip_clock_collect(tw_ip_clock_t *clock);
 void tw_ip_clock_cleanup(tw_ip_clock_t *clock);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

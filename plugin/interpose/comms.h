@@ -10,9 +10,7 @@
 #include "plugin/interpose/clock.h"
 #include "plugin/interpose/policy.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** An operation that the job made with ncclRedOpCreatePreMulSum. */
 typedef struct tw_ip_scale {
@@ -61,8 +59,6 @@ void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, float factor);
 int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, float *factor);
 void tw_ip_comm_scale_drop(ncclComm_t nccl, ncclRedOp_t op);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

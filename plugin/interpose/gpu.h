@@ -4,9 +4,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** 1 if what is put on the stream goes into a graph, or nobody can tell. */
 int tw_ip_gpu_captures(tw_stream_t stream);
@@ -22,8 +20,6 @@ tw_status_t tw_ip_gpu_mark_put(tw_ip_mark_t mark, tw_stream_t stream);
 /** Seconds from one to the other. TW_IN_PROGRESS: the stream has not got there yet. */
 tw_status_t tw_ip_gpu_mark_sec(tw_ip_mark_t from, tw_ip_mark_t to, double *sec);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

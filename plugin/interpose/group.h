@@ -5,9 +5,7 @@
 
 #include "plugin/interpose/replace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** 1 between the outermost start and end of this thread. */
 int tw_ip_group_is_open(void);
@@ -18,8 +16,6 @@ ncclResult_t tw_ip_group_end(void);
 /** The group ends, and nothing of it is done. */
 void tw_ip_group_drop(void);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

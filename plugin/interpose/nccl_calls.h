@@ -9,9 +9,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /* ---- what older headers lack ------------------------------------------------------------------------------- */
 
@@ -155,8 +153,6 @@ const char *tw_ip_kind_name(tw_ip_kind_t kind);
 /** What a status is in NCCL's words. */
 ncclResult_t tw_ip_result(tw_status_t status);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -4,9 +4,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_ip_options {
     char *weights, *grads; /**< "exact", or a codec */
@@ -19,8 +17,6 @@ typedef struct tw_ip_options {
 tw_status_t tw_ip_options_init(tw_ip_options_t *options);
 void tw_ip_options_cleanup(tw_ip_options_t *options);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

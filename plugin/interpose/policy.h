@@ -5,9 +5,7 @@
 #include "plugin/interpose/nccl_calls.h"
 #include "quant/quant.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Why a call was left to NCCL. */
 typedef enum tw_ip_reason {
@@ -58,8 +56,6 @@ tw_ip_reason_t tw_ip_policy_judge(const tw_ip_policy_t *policy, const tw_ip_call
 /** NCCL's type as ours; 0: not one of those that are quantized. */
 int tw_ip_policy_type(ncclDataType_t type, tw_type_t *out);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -5,9 +5,7 @@
 #include "plugin/interpose/nccl_calls.h"
 #include "quant/quant.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** A call that the policy wants quantized; whether its communicator spans nodes may not be known yet. */
 typedef struct tw_ip_ready {
@@ -22,8 +20,6 @@ int tw_ip_replace_judge(const tw_ip_call_t *call, tw_ip_ready_t *ready);
 /** Run it, or let NCCL if its communicator is inside a node. Collective if the communicator is new. Enqueues and returns. */
 ncclResult_t tw_ip_replace_run(const tw_ip_ready_t *ready);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -4,9 +4,7 @@
 
 #include "plugin/interpose/policy.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** A communicator spans nodes: says once what will be quantized. From here on this process reports, not one that it forks. */
 void tw_ip_report_begin(int rank, int world, int n_nodes);
@@ -19,8 +17,6 @@ void tw_ip_report_left(tw_ip_kind_t kind, tw_ip_reason_t why);
 /** The job registers memory for what NCCL moves past its net plugin: said once. */
 void tw_ip_report_window(void);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

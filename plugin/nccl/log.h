@@ -5,9 +5,7 @@
 #include "core/core.h"
 #include "plugin/nccl/abi/common.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Everything that is logged from now on goes to NCCL's logger, and NCCL_DEBUG decides what is seen: errors and warnings from WARN
  *  on, info from INFO on. TW_LOG_LEVEL, where it is set, limits it further. NULL: the log stays where it is. */
@@ -21,8 +19,6 @@ void tw_nccl_log_install(tw_nccl_logger_t logger);
  *    all others              internal error */
 tw_nccl_result_t tw_nccl_result(tw_status_t status);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

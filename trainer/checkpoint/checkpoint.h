@@ -15,9 +15,7 @@
 #include "core/core.h"
 #include "trainer/model/model.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** What a piece is of; all are fp32. */
 typedef enum tw_checkpoint_kind {
@@ -93,8 +91,6 @@ void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, s
 tw_status_t tw_weights_export(tw_checkpoint_t *checkpoint, const tw_model_t *model, tw_type_t type,
                               const char *folder);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

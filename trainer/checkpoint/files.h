@@ -4,9 +4,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_CHECKPOINT_PATH_BYTES 4096
 #define TW_CHECKPOINT_MANIFEST "manifest.json"
@@ -31,8 +29,6 @@ tw_status_t tw_checkpoint_steps(const char *folder, int unfinished, uint64_t **s
 /** Checksum and size of a file. Logged. */
 tw_status_t tw_checkpoint_checksum(const char *path, uint64_t *checksum, uint64_t *bytes);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -136,10 +136,7 @@ static tw_status_t open_shards(tw_checkpoint_t *checkpoint)
         return no_memory(checkpoint);
     }
     for (size_t rank = 0; rank < n_ranks; rank++) {
-        tw_status_t status = open_shard(checkpoint, (int)rank);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(open_shard(checkpoint, (int)rank));
     }
     if (checkpoint->n_parts > 0) {
         qsort(checkpoint->parts, checkpoint->n_parts, sizeof(*checkpoint->parts), compare_parts);
@@ -263,10 +260,7 @@ static tw_status_t read_kind(tw_checkpoint_t *checkpoint, const tw_checkpoint_pi
         if (!part) {
             return nowhere(checkpoint, piece->tensor, elem);
         }
-        tw_status_t status = verify(checkpoint, part->rank);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(verify(checkpoint, part->rank));
         size_t skip = elem - part->first, left = piece->n_elems - done;
         size_t n = part->n_elems - skip < left ? part->n_elems - skip : left;
         memcpy(piece->values[kind] + done, (const char *)part->data + skip * sizeof(float),

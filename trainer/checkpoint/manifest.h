@@ -11,9 +11,7 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_manifest_shard {
     uint64_t bytes, checksum;
@@ -30,8 +28,6 @@ tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, c
 tw_status_t tw_manifest_read(const char *path, const tw_model_t *model, tw_manifest_t *manifest);
 void tw_manifest_cleanup(tw_manifest_t *manifest);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -64,10 +64,7 @@ static tw_status_t write_listed(const char *path, const tw_model_t *model, listi
                                 const tw_checkpoint_piece_t *pieces, size_t n_pieces)
 {
     for (size_t p = 0; p < n_pieces; p++) {
-        tw_status_t status = check_piece(path, model, &pieces[p]);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(check_piece(path, model, &pieces[p]));
         if (pieces[p].n_elems > 0) {
             list_piece(listing, model, &pieces[p]);
         }

@@ -6,9 +6,7 @@
 #include "safetensors/safetensors.h"
 #include "trainer/checkpoint/checkpoint.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** A run of elements in a file. */
 typedef struct tw_shard_part {
@@ -25,8 +23,6 @@ tw_status_t tw_shard_write(const char *path, const tw_model_t *model, const tw_c
 tw_status_t tw_shard_part_of(const char *path, const tw_model_t *model, const tw_safetensors_tensor_t *tensor,
                              int rank, tw_shard_part_t *part);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

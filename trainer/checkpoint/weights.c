@@ -56,10 +56,7 @@ static tw_status_t find_tensors(const char *path, const tw_model_t *model, tw_we
     }
     for (size_t t = 0; t < n_tensors; t++) {
         weights->tensors[t] = find(weights->file, tensors[t].name);
-        tw_status_t status = check_tensor(path, &tensors[t], weights->tensors[t]);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(check_tensor(path, &tensors[t], weights->tensors[t]));
     }
     return TW_OK;
 }
@@ -111,10 +108,7 @@ void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, s
 static tw_status_t write_config(const char *folder, const tw_model_config_t *config, tw_type_t type)
 {
     char path[TW_CHECKPOINT_PATH_BYTES];
-    tw_status_t status = tw_checkpoint_path(path, "%s/config.json", folder);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_checkpoint_path(path, "%s/config.json", folder));
     json_t *json = json_pack(
         "{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:s}", "architectures", "GPT2LMHeadModel",
         "model_type", "gpt2", "activation_function", "gelu_new", "vocab_size", (json_int_t)config->vocab_size,

@@ -11,9 +11,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef enum tw_train_schedule {
     TW_TRAIN_CONSTANT,
@@ -99,8 +97,6 @@ uint64_t tw_train_config_hash(const tw_train_config_t *config);
 /** The learning rate of a step, 1 for the first. */
 double tw_train_lr(const tw_train_options_t *options, uint64_t step);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

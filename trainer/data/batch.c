@@ -38,10 +38,7 @@ static void copy_sequence(const tw_data_range_t *range, uint64_t first, size_t s
 tw_status_t tw_data_batch(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *place,
                           int32_t *tokens, int32_t *targets)
 {
-    tw_status_t status = check_place(place);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(check_place(place));
     size_t seq_len = place->seq_len;
     uint64_t n_sequences = tw_data_n_sequences(data, split, seq_len), first = first_sequence(place);
     if (n_sequences == 0) {

@@ -8,9 +8,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_bpe tw_bpe_t;
 
@@ -28,8 +26,6 @@ typedef tw_status_t (*tw_bpe_emit_t)(void *ctx, const uint16_t *tokens, size_t n
 tw_status_t tw_bpe_encode(const tw_bpe_t *bpe, const char *label, const unsigned char *text, size_t bytes,
                           tw_bpe_emit_t emit, void *ctx);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -5,9 +5,7 @@
 #include "trainer/data/bpe.h"
 #include "trainer/data/merges.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_BPE_END_OF_TEXT "<|endoftext|>"
 
@@ -22,8 +20,6 @@ struct tw_bpe {
 /** Fill `bpe` from the two files. Errors of tw_bpe_create. */
 tw_status_t tw_bpe_load(tw_bpe_t *bpe, const char *vocab_path, const char *merges_path);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -12,9 +12,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef enum tw_data_split { TW_DATA_TRAIN = 0, TW_DATA_VAL = 1 } tw_data_split_t;
 
@@ -55,8 +53,6 @@ typedef struct tw_data_place {
 tw_status_t tw_data_batch(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *place,
                           int32_t *tokens, int32_t *targets);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -38,11 +38,8 @@ static tw_status_t write_file(const char *text_path, const tw_data_vocab_t *voca
 {
     tw_data_map_t text;
     tw_data_writer_t writer;
-    tw_status_t status = tw_data_map(text_path, &text);
-    if (status != TW_OK) {
-        return status;
-    }
-    status = tw_data_writer_open(&writer, path);
+    TW_TRY(tw_data_map(text_path, &text));
+    tw_status_t status = tw_data_writer_open(&writer, path);
     if (status == TW_OK) {
         status = tw_bpe_encode(vocab->bpe, text_path, text.at, text.bytes, write_tokens, writer.out);
         status = tw_data_writer_close(&writer, status);
@@ -55,10 +52,7 @@ tw_status_t tw_data_encode(const char *text_path, const tw_data_vocab_t *vocab, 
                            char *path)
 {
     uint64_t checksum;
-    tw_status_t status = checksum_of(text_path, vocab, &checksum);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(checksum_of(text_path, vocab, &checksum));
     snprintf(path, TW_DATA_PATH_BYTES, "%.*s/bpe-%016" PRIx64 ".bin", TW_DATA_PATH_BYTES - 32, folder,
              checksum);
     return access(path, R_OK) == 0 ? TW_OK : write_file(text_path, vocab, path);

@@ -5,9 +5,7 @@
 #include "trainer/data/bpe.h"
 #include "trainer/data/file.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_data_vocab {
     const char *vocab_path, *merges_path;
@@ -19,8 +17,6 @@ typedef struct tw_data_vocab {
 tw_status_t tw_data_encode(const char *text_path, const tw_data_vocab_t *vocab, const char *folder,
                            char *path);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

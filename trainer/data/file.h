@@ -4,9 +4,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_DATA_PATH_BYTES 4096
 
@@ -38,8 +36,6 @@ tw_status_t tw_data_writer_open(tw_data_writer_t *writer, const char *path);
  *  Returns status, or TW_ERR_IO (logged). */
 tw_status_t tw_data_writer_close(tw_data_writer_t *writer, tw_status_t status);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

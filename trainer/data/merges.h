@@ -4,9 +4,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_MERGE_NONE UINT32_MAX
 
@@ -32,8 +30,6 @@ const tw_merge_t *tw_merges_find(const tw_merges_t *merges, uint16_t left, uint1
 /** Merge tokens [n] in place until nothing is left to merge; returns how many remain. */
 size_t tw_merges_apply(const tw_merges_t *merges, uint16_t *tokens, size_t n);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

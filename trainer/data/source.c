@@ -105,17 +105,14 @@ static tw_status_t open_files(opening_t *opening, tw_data_t *data)
 
 tw_status_t tw_data_open(const tw_data_config_t *config, tw_data_t **out)
 {
-    tw_status_t status = check_config(config);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(check_config(config));
     tw_data_t *data = calloc(1, sizeof(*data));
     if (!data) {
         tw_error("data: out of memory");
         return TW_ERR_NO_MEMORY;
     }
     opening_t opening = {.config = config};
-    status = open_files(&opening, data);
+    tw_status_t status = open_files(&opening, data);
     if (status != TW_OK) {
         tw_data_close(data);
         return status;

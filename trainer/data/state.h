@@ -5,9 +5,7 @@
 #include "trainer/data/data.h"
 #include "trainer/data/tokens.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 struct tw_data {
     tw_data_tokens_t files[2]; /* the second one only if validation has a file of its own */
@@ -15,8 +13,6 @@ struct tw_data {
     size_t vocab_size;
 };
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -4,9 +4,7 @@
 
 #include "trainer/data/file.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Tokens in a mapped file: of one byte, or little-endian of two. */
 typedef struct tw_data_tokens {
@@ -38,8 +36,6 @@ void tw_data_tokens_cleanup(tw_data_tokens_t *tokens);
 /** The largest token + 1; 0 of none. Reads all of them. */
 size_t tw_data_tokens_vocab_size(const tw_data_tokens_t *tokens);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -15,9 +15,7 @@
 #include "trainer/model/model.h"
 #include "trainer/trainer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_engine tw_engine_t;
 
@@ -93,8 +91,6 @@ size_t tw_engine_report_bytes(void);
 /** Wait until nothing is in flight: then the totals are complete. */
 tw_status_t tw_engine_drain(tw_engine_t *engine);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "core/core.h"
+
+TW_C_BEGIN
 
 #define TW_NORM_LIMBS 10
 
@@ -25,8 +25,6 @@ void tw_norm_merge(tw_norm_t *norm, const tw_norm_t *other);
 /** The 2-norm; NaN if a value was not finite. */
 double tw_norm_value(const tw_norm_t *norm);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

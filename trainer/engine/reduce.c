@@ -67,10 +67,7 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
     tw_engine_unit_t *unit = &engine->units[index];
     tw_engine_ops_t *ops;
     uint16_t *whole = leave_from(engine, unit, &ops);
-    tw_status_t status = tw_engine_wait(engine, ops);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_engine_wait(engine, ops));
     tw_coll_args_t args;
     tw_convert_from_fp32(TW_TYPE_BF16, unit->grads32, 1.0f, whole, unit->n_elems);
     reduce_args(engine, index, whole, &args);

@@ -15,9 +15,7 @@
 #include "trainer/engine/engine.h"
 #include "trainer/engine/norm.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Slots that blocks' gradients travel from: one is filled while one travels. */
 #define TW_ENGINE_REDUCE_SLOTS 2
@@ -234,8 +232,6 @@ void tw_engine_aside_end(tw_engine_t *engine, tw_engine_aside_t what, const tw_e
 /* ---- alarm.c */
 tw_status_t tw_engine_alarm(tw_engine_t *engine, const tw_engine_report_t *report, double norm);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

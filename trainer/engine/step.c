@@ -59,10 +59,7 @@ static tw_status_t block_backward(tw_engine_t *engine, size_t unit, size_t micro
 {
     void *saved = engine->saved[unit - 1];
     float *d = engine->x[engine->n_layer];
-    tw_status_t status = tw_walk_enter(engine);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_walk_enter(engine));
     const float *x = tw_inputs_get(engine, unit);
     if (engine->options->recompute) {
         tw_model_block_forward(engine->model, unit, engine->weight_ptrs, x, engine->near[1], saved);

@@ -5,9 +5,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** A matrix in memory, or a part of one. */
 typedef struct tw_blas_view {
@@ -46,8 +44,6 @@ void tw_linear_backward_weights(const float *x, const float *dy, size_t n, size_
 /** dx (N,I) = dy w' */
 void tw_linear_backward_input(const float *dy, const float *w, size_t n, size_t in, size_t out, float *dx);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -85,10 +85,7 @@ tw_status_t tw_model_config_check(const tw_model_config_t *config)
                   {"n_head", config->n_head, 1 << 10},
                   {"n_embd", config->n_embd, 1 << 16}};
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        tw_status_t status = check_field(fields[i].field, fields[i].value, fields[i].most);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(check_field(fields[i].field, fields[i].value, fields[i].most));
     }
     if (config->n_embd % config->n_head != 0) {
         tw_error("model: n_embd %zu does not divide into n_head %zu heads", config->n_embd, config->n_head);

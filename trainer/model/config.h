@@ -4,15 +4,11 @@
 
 #include "trainer/model/model.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** TW_ERR_INVALID, logged with the field. */
 tw_status_t tw_model_config_check(const tw_model_config_t *config);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -5,9 +5,7 @@
 #include "trainer/model/kernels.h"
 #include "trainer/model/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /* Places of tensors in their unit; gpt2_tensors.c lists them in this order. */
 enum { TW_GPT2_WTE, TW_GPT2_WPE, TW_GPT2_LN_F_W, TW_GPT2_LN_F_B, TW_GPT2_ROOT_TENSORS };
@@ -79,8 +77,6 @@ void tw_gpt2_block_forward(tw_model_t *model, size_t unit, const uint16_t *const
 void tw_gpt2_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
                             const void *saved, float *d, float *const *grads);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

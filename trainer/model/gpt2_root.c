@@ -19,10 +19,7 @@ static tw_status_t check_tokens(const tw_model_t *model, const int32_t *tokens, 
 tw_status_t tw_gpt2_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
                                   float *x)
 {
-    tw_status_t status = check_tokens(model, tokens, "token");
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(check_tokens(model, tokens, "token"));
     size_t c = model->config.n_embd;
     for (size_t i = 0; i < model->batch * model->seq_len; i++) {
         const uint16_t *word = weights[TW_GPT2_WTE] + (size_t)tokens[i] * c;        /* (C) */
@@ -133,10 +130,7 @@ static double all_chunks(const tw_model_t *model, const tw_gpt2_scratch_t *scrat
 tw_status_t tw_gpt2_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
                          const int32_t *targets, float scale, double *loss, float *dx, float *const *grads)
 {
-    tw_status_t status = check_tokens(model, targets, "target");
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(check_tokens(model, targets, "target"));
     const tw_gpt2_scratch_t *scratch = &((tw_gpt2_t *)model)->scratch;
     size_t n = model->batch * model->seq_len, c = model->config.n_embd, v = model->config.vocab_size;
     last_norm(model, scratch, weights, x);

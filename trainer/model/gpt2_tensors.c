@@ -96,10 +96,7 @@ static tw_status_t add_unit(tw_model_t *model, size_t unit)
     size_t n_forms = unit == TW_MODEL_ROOT ? TW_GPT2_ROOT_TENSORS : TW_GPT2_BLOCK_TENSORS;
     model->units[unit] = (tw_model_unit_t){.first_tensor = model->n_tensors, .n_tensors = n_forms};
     for (size_t t = 0; t < n_forms; t++) {
-        tw_status_t status = add_tensor(model, &forms[t], unit);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(add_tensor(model, &forms[t], unit));
     }
     return TW_OK;
 }
@@ -114,10 +111,7 @@ tw_status_t tw_gpt2_tensors(tw_model_t *model)
         return TW_ERR_NO_MEMORY;
     }
     for (size_t unit = 0; unit <= n_blocks; unit++) {
-        tw_status_t status = add_unit(model, unit);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(add_unit(model, unit));
         model->n_units++;
     }
     return TW_OK;

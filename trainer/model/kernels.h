@@ -6,9 +6,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /* ---- layer norm: y = (x - mean) * rstd * gamma + beta, over a row (arXiv 1607.06450) ------------------------------ */
 
@@ -56,8 +54,6 @@ void tw_softmax_row(float *row, size_t n);
 /** -log softmax(logits)[target]; afterwards logits [v] are its gradient times scale. */
 double tw_cross_entropy_row(float *logits, size_t v, size_t target, float scale);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

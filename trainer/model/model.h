@@ -22,9 +22,7 @@
 
 #include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 #define TW_MODEL_ROOT 0
 
@@ -126,8 +124,6 @@ void tw_model_block_backward(tw_model_t *model, size_t unit, const uint16_t *con
 tw_status_t tw_model_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

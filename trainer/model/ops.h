@@ -4,9 +4,7 @@
 
 #include "trainer/model/model.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_model_ops {
     void (*destroy)(tw_model_t *model);
@@ -41,8 +39,6 @@ void tw_model_cleanup(tw_model_t *model);
 /** The kind that a config describes; the config is valid. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_gpt2_create(const tw_model_config_t *config, tw_model_t **out);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -106,10 +106,7 @@ static tw_status_t halve(const fit_t *fit, double *value, double low, double hig
     for (int i = 0; i < 60; i++) {
         double step_sec;
         *value = (low + high) / 2.0;
-        tw_status_t status = simulate(fit, &step_sec);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(simulate(fit, &step_sec));
         *((step_sec > fit->step_sec) == grows ? &high : &low) = *value;
     }
     return TW_OK;

@@ -4,9 +4,7 @@
 
 #include "trainer/plan/plan.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** The model's tensors over the cluster's ranks. TW_ERR_NO_MEMORY. */
 tw_status_t tw_plan_layout(const tw_model_t *model, const tw_plan_cluster_t *cluster, tw_hpz_layout_t **out);
@@ -14,8 +12,6 @@ tw_status_t tw_plan_layout(const tw_model_t *model, const tw_plan_cluster_t *clu
 size_t tw_plan_block_slots(const tw_train_options_t *options, size_t root_elems, size_t block_elems,
                            size_t n_layer);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

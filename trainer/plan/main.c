@@ -150,12 +150,9 @@ static tw_status_t configure(const plan_t *plan, const tw_trainer_set_t *set, tw
     for (size_t i = 0; set->keys[i]; i++) {
         sets[n++] = set->keys[i];
     }
-    tw_status_t status = tw_train_config_create(plan->config, sets, n, config);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_train_config_create(plan->config, sets, n, config));
     int n_ranks = plan->cluster.n_nodes * plan->cluster.ranks_per_node;
-    status = tw_train_config_resolve(*config, n_ranks, plan->cluster.n_nodes);
+    tw_status_t status = tw_train_config_resolve(*config, n_ranks, plan->cluster.n_nodes);
     if (status != TW_OK) {
         tw_train_config_destroy(*config);
     }
@@ -196,13 +193,10 @@ static tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_
     tw_train_config_t *config;
     tw_plan_traffic_t traffic;
     tw_plan_row_t *row = &plan->rows[plan->n_rows];
-    tw_status_t status = configure(plan, set, &config);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(configure(plan, set, &config));
     const tw_train_options_t *o = tw_train_config_options(config);
     *row = (tw_plan_row_t){.name = set->name, .stage = (int)o->stage};
-    status = tw_plan_memory_of(o, model, &plan->cluster, &row->memory);
+    tw_status_t status = tw_plan_memory_of(o, model, &plan->cluster, &row->memory);
     if (status == TW_OK) {
         status = tw_plan_traffic_of(o, model, &plan->cluster, &traffic);
     }
@@ -260,12 +254,9 @@ static tw_status_t plan_all(plan_t *plan)
 {
     tw_train_config_t *config;
     tw_model_t *model = NULL;
-    tw_status_t status = configure(plan, tw_trainer_set_find("zero3"), &config);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(configure(plan, tw_trainer_set_find("zero3"), &config));
     const tw_train_options_t *o = tw_train_config_options(config);
-    status = make_model(o, &model);
+    tw_status_t status = make_model(o, &model);
     if (status == TW_OK) {
         status = find_codecs(plan, model);
     }

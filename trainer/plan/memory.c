@@ -120,10 +120,7 @@ tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *mod
                               const tw_plan_cluster_t *cluster, tw_plan_memory_t *out)
 {
     tw_hpz_layout_t *layout;
-    tw_status_t status = tw_plan_layout(model, cluster, &layout);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_plan_layout(model, cluster, &layout));
     totals_t totals = count(layout);
     tw_hpz_layout_destroy(layout);
     size_t n_layer = tw_model_n_units(model) - 1;

@@ -13,9 +13,7 @@
 #include "trainer/config/config.h"
 #include "trainer/model/model.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef enum tw_plan_codec {
     TW_PLAN_INT8,
@@ -114,8 +112,6 @@ tw_status_t tw_plan_time_of(const tw_train_options_t *options, const tw_model_t 
 tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *options, const tw_model_t *model,
                               tw_plan_cluster_t *cluster, double *compute_sec);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

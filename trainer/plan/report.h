@@ -4,9 +4,7 @@
 
 #include "trainer/plan/plan.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** A feature set, planned. */
 typedef struct tw_plan_row {
@@ -30,8 +28,6 @@ void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out);
 void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                           FILE *out);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

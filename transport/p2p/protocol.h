@@ -25,9 +25,9 @@
 #include <assert.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "core/core.h"
+
+TW_C_BEGIN
 
 /** Little-endian machines only (as UCX itself). */
 typedef struct tw_p2p_header {
@@ -59,8 +59,6 @@ typedef enum tw_p2p_kind {
 #define TW_P2P_AM 1
 #define TW_P2P_AM_KEEP 2
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -5,9 +5,7 @@
 
 #include "plugin/nccl/abi/net.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** ncclDataType_t, those with which sums are offered. */
 typedef enum tw_nccl_type { TW_NCCL_FLOAT16 = 6, TW_NCCL_FLOAT32 = 7, TW_NCCL_BFLOAT16 = 9 } tw_nccl_type_t;
@@ -107,8 +105,6 @@ typedef struct tw_nccl_collnet_v12 {
     TW_NCCL_COLLNET_WITH_CONTEXT(tw_nccl_net_props_v12_t)
 } tw_nccl_collnet_v12_t;
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

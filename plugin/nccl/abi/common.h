@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "core/core.h"
+
+TW_C_BEGIN
 
 /** ncclResult_t. */
 typedef enum tw_nccl_result {
@@ -35,8 +35,6 @@ typedef enum tw_nccl_log_level {
 typedef void (*tw_nccl_logger_t)(tw_nccl_log_level_t level, unsigned long subsystems, const char *file,
                                  int line, const char *format, ...);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -5,9 +5,7 @@
 
 #include "plugin/nccl/abi/common.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** What listen writes and connect reads; NCCL carries it from the one process to the other. */
 #define TW_NCCL_HANDLE_BYTES 128
@@ -239,8 +237,6 @@ typedef struct tw_nccl_net_v12 {
     TW_NCCL_NET_WITH_CONTEXT(tw_nccl_net_props_v12_t)
 } tw_nccl_net_v12_t;
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

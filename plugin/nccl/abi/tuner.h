@@ -4,9 +4,7 @@
 
 #include "plugin/nccl/abi/common.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** ncclFunc_t, as far as tuners are asked. */
 typedef enum tw_nccl_func {
@@ -87,8 +85,6 @@ typedef struct tw_nccl_tuner_v6 {
                                         int n_channels, size_t *chunk_bytes);
 } tw_nccl_tuner_v6_t;
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

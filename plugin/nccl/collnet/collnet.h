@@ -16,9 +16,7 @@
 #include "collectives/collectives.h"
 #include "plugin/nccl/net/net.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /* ---- options ------------------------------------------------------------------------------------------------ */
 
@@ -89,8 +87,6 @@ tw_status_t tw_collnet_post(tw_collnet_comm_t *comm, const tw_collnet_work_t *wo
 /** TW_OK: done and gone, *bytes are those of the result; TW_IN_PROGRESS; an error: gone too. */
 tw_status_t tw_collnet_test(tw_collnet_request_t *request, size_t *bytes);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

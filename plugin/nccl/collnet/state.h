@@ -8,9 +8,7 @@
 #include "plugin/nccl/collnet/collnet.h"
 #include "transport/transport.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Requests that one communicator has at a time: more than NCCL's steps times its groups of channels. */
 #define TW_COLLNET_REQUESTS 128
@@ -70,8 +68,6 @@ void tw_collnet_worker_wake(tw_collnet_comm_t *comm);
 /** Memory and locks; the worker has ended. */
 void tw_collnet_comm_free(tw_collnet_comm_t *comm);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

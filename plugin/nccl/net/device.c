@@ -272,18 +272,13 @@ tw_status_t tw_net_devices_find(const tw_net_options_t *options, tw_net_devices_
 {
     tw_net_devices_t all = {.n = 0};
     struct ifaddrs *entries;
-    tw_status_t status;
-
     if (getifaddrs(&entries) != 0) {
         tw_error("net: cannot list network devices: %s", strerror(errno));
         return TW_ERR_IO;
     }
     list_addresses(entries, &all);
     freeifaddrs(entries);
-    status = choose(options, &all, devices);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(choose(options, &all, devices));
     for (int i = 0; i < devices->n; ++i) {
         describe(&devices->device[i], i);
     }

@@ -17,9 +17,7 @@
 #include "core/core.h"
 #include "plugin/nccl/abi/net.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 typedef struct tw_net_options {
     char *devices, *token;
@@ -123,8 +121,6 @@ tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_part_t *parts, int n, 
  *  TW_ERR_CANCELED (its memory was deregistered), TW_ERR_TRUNCATED (more came than there was room for): it is gone too. */
 tw_status_t tw_net_test(tw_net_request_t *request, int *sizes);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

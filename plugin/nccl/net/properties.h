@@ -4,9 +4,7 @@
 
 #include "plugin/nccl/abi/net.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Of the net and the collnet: NCCL takes them for two sides of one device by it. */
 #define TW_NET_PLUGIN_NAME "Thinwire"
@@ -21,8 +19,6 @@ tw_nccl_result_t tw_net_properties_v9(int dev, tw_nccl_net_props_v9_t *props);
 tw_nccl_result_t tw_net_properties_v11(int dev, tw_nccl_net_props_v11_t *props);
 tw_nccl_result_t tw_net_properties_v12(int dev, tw_nccl_net_props_v12_t *props);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

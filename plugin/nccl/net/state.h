@@ -8,9 +8,7 @@
 #include "plugin/nccl/net/net.h"
 #include "transport/p2p.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Requests that one connection has at a time; NCCL needs TW_NCCL_REQUESTS. */
 #define TW_NET_REQUESTS 128
@@ -76,8 +74,6 @@ tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain
 /** The last user's end of it: whatever uses p2p is gone. The context goes with its last user. */
 void tw_net_domain_put(tw_net_domain_t *domain);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

@@ -142,13 +142,8 @@ static tw_status_t read_object(const char *file, const char *prefix, json_t *obj
     json_object_foreach(object, name, json)
     {
         char path[PATH_BYTES];
-        tw_status_t status;
-
         (void)snprintf(path, sizeof(path), "%s%s%s", prefix, prefix[0] != '\0' ? "." : "", name);
-        status = read_member(file, path, json, constants);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(read_member(file, path, json, constants));
     }
     return TW_OK;
 }

@@ -14,9 +14,7 @@
 #include "core/core.h"
 #include "plugin/nccl/abi/tuner.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /* ---- constants ---------------------------------------------------------------------------------------------- */
 
@@ -92,8 +90,6 @@ const char *tw_tuner_func_name(int func);
 const char *tw_tuner_algo_name(int algo);
 const char *tw_tuner_proto_name(int proto);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif
