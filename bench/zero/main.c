@@ -17,16 +17,17 @@ typedef struct bench {
     int argc;
     char path[PATH_MAX], out[PATH_MAX];
     FILE *json; /* or NULL */
-    zero_rows_t rows;
+    zero_rows_t rows, rounds;
     int all_ok;
 } bench_t;
 
 /* ---- a run --------------------------------------------------------------------------------------------------- */
 
-static tw_status_t start(const bench_t *bench, const tw_trainer_set_t *set, int64_t seed)
+/* The steps of later rounds are written nowhere: a file of steps has each once. */
+static tw_status_t start(const bench_t *bench, const tw_trainer_set_t *set, int64_t seed, int64_t round)
 {
     char child[64], child_seed[64], child_out[PATH_MAX + 16];
-    const char *argv[MAX_ARGS + 4];
+    const char *argv[MAX_ARGS + 5];
     int n = 0, exit_code = 0;
 
     snprintf(child, sizeof(child), "--child=%s", set->name);
@@ -38,6 +39,9 @@ static tw_status_t start(const bench_t *bench, const tw_trainer_set_t *set, int6
     argv[n++] = child;
     argv[n++] = child_seed;
     argv[n++] = child_out;
+    if (round > 0) {
+        argv[n++] = "--metrics=/dev/null";
+    }
     argv[n] = NULL;
     const tw_cluster_params_t params = {.n_nodes = bench->options.n_nodes,
                                         .ranks_per_node = bench->options.ranks_per_node,
@@ -52,59 +56,79 @@ static tw_status_t start(const bench_t *bench, const tw_trainer_set_t *set, int6
     return status;
 }
 
-/* The row that rank 0 has left, beside the base's. */
-static tw_status_t finish(bench_t *bench, const char *set, int64_t seed)
+/* The row that rank 0 has left. */
+static tw_status_t read_round(bench_t *bench, const char *set)
 {
-    size_t before = bench->rows.n_rows;
-    tw_status_t status = zero_rows_read(bench->out, &bench->rows);
-
-    if (status == TW_OK && bench->rows.n_rows != before + 1) {
-        tw_error("%s: %zu rows instead of one", bench->out, bench->rows.n_rows - before);
-        status = TW_ERR_FORMAT;
-    }
-    if (status != TW_OK) {
-        return status;
-    }
-    zero_row_t *row = &bench->rows.rows[before];
-    const zero_row_t *base = zero_rows_find(&bench->rows, &bench->options, ZERO_BASE, seed);
-    if (base != NULL) {
-        zero_row_compare(row, base);
-    }
-    if (strcmp(row->set, set) != 0) {
-        tw_error("%s: a row of %s instead of %s", bench->out, row->set, set);
+    size_t before = bench->rounds.n_rows;
+    TW_TRY(zero_rows_read(bench->out, &bench->rounds));
+    if (bench->rounds.n_rows != before + 1) {
+        tw_error("%s: %zu rows instead of one", bench->out, bench->rounds.n_rows - before);
         return TW_ERR_FORMAT;
     }
-    return bench->json != NULL ? zero_row_write(row, bench->json) : TW_OK;
+    if (strcmp(bench->rounds.rows[before].set, set) != 0) {
+        tw_error("%s: a row of %s instead of %s", bench->out, bench->rounds.rows[before].set, set);
+        return TW_ERR_FORMAT;
+    }
+    return TW_OK;
 }
 
-static void run_one(bench_t *bench, const tw_trainer_set_t *set, int64_t seed)
+/* Of all rounds, beside the base's. */
+static tw_status_t finish(bench_t *bench, const char *set, int64_t seed)
+{
+    zero_row_t row;
+    TW_TRY(zero_rows_middle(&bench->rounds, &bench->options, set, seed, &row));
+    const zero_row_t *base =
+        strcmp(set, ZERO_BASE) == 0 ? &row : zero_rows_find(&bench->rows, &bench->options, ZERO_BASE, seed);
+    if (base != NULL) {
+        zero_row_compare(&row, base);
+    }
+    TW_TRY(zero_rows_append(&bench->rows, &row));
+    return bench->json != NULL ? zero_row_write(&row, bench->json) : TW_OK;
+}
+
+static tw_status_t run_round(bench_t *bench, const tw_trainer_set_t *set, int64_t seed, int64_t round)
+{
+    TW_TRY(start(bench, set, seed, round));
+    TW_TRY(read_round(bench, set->name));
+    if (round < bench->options.n_rounds - 1) {
+        zero_report_round(&bench->options, round, &bench->rounds.rows[bench->rounds.n_rows - 1]);
+        return TW_OK;
+    }
+    return finish(bench, set->name, seed);
+}
+
+static void run_one(bench_t *bench, const tw_trainer_set_t *set, int64_t seed, int64_t round)
 {
     const zero_row_t *row = zero_rows_find(&bench->rows, &bench->options, set->name, seed);
-    tw_status_t status = TW_OK;
-
     if (row == NULL) {
-        status = start(bench, set, seed);
-        status = status == TW_OK ? finish(bench, set->name, seed) : status;
-        row = status == TW_OK ? &bench->rows.rows[bench->rows.n_rows - 1] : NULL;
+        bench->all_ok &= run_round(bench, set, seed, round) == TW_OK;
+        row = zero_rows_find(&bench->rows, &bench->options, set->name, seed);
     }
-    if (row != NULL) {
+    if (row != NULL && round == bench->options.n_rounds - 1) {
         zero_report_row(row);
+        bench->all_ok &= row->ok;
     }
-    bench->all_ok &= row != NULL && row->ok;
 }
 
 /* The base first, which the others are compared with. */
+static void run_sets(bench_t *bench, int64_t seed, int64_t round)
+{
+    const zero_options_t *options = &bench->options;
+    for (int is_base = 1; is_base >= 0; is_base--) {
+        for (size_t i = 0; i < options->n_sets; i++) {
+            if ((strcmp(options->sets[i]->name, ZERO_BASE) == 0) == is_base) {
+                run_one(bench, options->sets[i], seed, round);
+            }
+        }
+    }
+}
+
 static void run_all(bench_t *bench)
 {
     const zero_options_t *options = &bench->options;
-
     for (int64_t seed = options->first_seed; seed < options->first_seed + options->n_seeds; seed++) {
-        for (int is_base = 1; is_base >= 0; is_base--) {
-            for (size_t i = 0; i < options->n_sets; i++) {
-                if ((strcmp(options->sets[i]->name, ZERO_BASE) == 0) == is_base) {
-                    run_one(bench, options->sets[i], seed);
-                }
-            }
+        for (int64_t round = 0; round < options->n_rounds; round++) {
+            run_sets(bench, seed, round);
         }
     }
 }
@@ -193,5 +217,6 @@ int main(int argc, char **argv)
     }
     int code = run_bench(&bench);
     zero_rows_cleanup(&bench.rows);
+    zero_rows_cleanup(&bench.rounds);
     return code;
 }

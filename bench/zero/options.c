@@ -20,6 +20,7 @@ enum {
     KEY_WARMUP,
     KEY_SEEDS,
     KEY_FIRST_SEED,
+    KEY_ROUNDS,
     KEY_DATA,
     KEY_JSON,
     KEY_METRICS,
@@ -44,6 +45,10 @@ static const struct argp_option option_list[] = {
     {"warmup", KEY_WARMUP, "N", 0, "Steps of warm-up, before the cosine (default: 100)", 1},
     {"seeds", KEY_SEEDS, "N", 0, "Runs of each set (default: 1)", 1},
     {"first-seed", KEY_FIRST_SEED, "N", 0, "The first one's seed (default: 1)", 1},
+    {"rounds", KEY_ROUNDS, "N", 0,
+     "Every set once in each round, and of each the round with the middle time: for a machine that is busy "
+     "now and then (default: 1)",
+     1},
     {"data", KEY_DATA, "FILE", 0, "Text, or .bin of uint16 tokens (default: the King James text)", 1},
     {"json", KEY_JSON, "FILE", 0, "A JSON line for each run", 2},
     {"metrics", KEY_METRICS, "FILE", 0, "A JSON line for each step of each run", 2},
@@ -95,6 +100,9 @@ static error_t parse_run(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_FIRST_SEED:
         options->first_seed = tw_flag_int(state, "first-seed", arg, 0, 1000000);
+        return 0;
+    case KEY_ROUNDS:
+        options->n_rounds = tw_flag_int(state, "rounds", arg, 1, 1000);
         return 0;
     case KEY_DATA:
         options->data = arg;
@@ -177,7 +185,8 @@ void zero_options_parse(int argc, char **argv, zero_options_t *options)
                                 .lr = 6e-4,
                                 .warmup = 100,
                                 .n_seeds = 1,
-                                .first_seed = 1};
+                                .first_seed = 1,
+                                .n_rounds = 1};
     tw_flags_parse(&argp, argc, argv, 0, options);
     for (size_t i = 0; options->n_sets == i && tw_trainer_set_get(i) != NULL; i++) {
         options->sets[options->n_sets++] = tw_trainer_set_get(i);

@@ -27,6 +27,13 @@ void zero_report_row(const zero_row_t *row)
     fflush(stdout);
 }
 
+void zero_report_round(const zero_options_t *options, int64_t round, const zero_row_t *row)
+{
+    printf("# round %" PRId64 " of %" PRId64 ", %s, seed %" PRId64 ": %.1f ms\n", round + 1,
+           options->n_rounds, row->set, row->seed, row->step_sec_median * 1e3);
+    fflush(stdout);
+}
+
 /* ---- seeds --------------------------------------------------------------------------------------------------- */
 
 /* Student's 97.5 % quantile. */

@@ -133,7 +133,7 @@ static tw_status_t parse_row(const char *path, size_t line, const char *text, ze
     return status;
 }
 
-static tw_status_t append(zero_rows_t *rows, const zero_row_t *row)
+tw_status_t zero_rows_append(zero_rows_t *rows, const zero_row_t *row)
 {
     zero_row_t *more = realloc(rows->rows, (rows->n_rows + 1) * sizeof(*more));
     if (more == NULL) {
@@ -161,7 +161,7 @@ tw_status_t zero_rows_read(const char *path, zero_rows_t *rows)
     while (status == TW_OK && getline(&text, &room, file) > 0) {
         zero_row_t row = {.seed = 0};
         status = parse_row(path, ++line, text, &row);
-        status = status == TW_OK ? append(rows, &row) : status;
+        status = status == TW_OK ? zero_rows_append(rows, &row) : status;
     }
     free(text);
     fclose(file);
@@ -197,6 +197,47 @@ const zero_row_t *zero_rows_find(const zero_rows_t *rows, const zero_options_t *
         }
     }
     return NULL;
+}
+
+/* Of equal times the earlier row is before. */
+static int is_before(const zero_row_t *row, const zero_row_t *other)
+{
+    return row->step_sec_median < other->step_sec_median ||
+           (row->step_sec_median == other->step_sec_median && row < other);
+}
+
+/* What the rounds of a row's set and seed come to: how many there are, how many are faster, whether all went alike. */
+typedef struct rounds {
+    size_t n, n_faster;
+    int ok;
+} rounds_t;
+
+static rounds_t rounds_beside(const zero_rows_t *rows, const zero_options_t *options, const zero_row_t *row)
+{
+    rounds_t rounds = {.ok = 1};
+    for (const zero_row_t *other = rows->rows; other < rows->rows + rows->n_rows; other++) {
+        if (strcmp(other->set, row->set) == 0 && other->seed == row->seed && is_of(other, options)) {
+            rounds.n++;
+            rounds.n_faster += (size_t)is_before(other, row);
+            rounds.ok &= other->ok && strcmp(other->losses, row->losses) == 0;
+        }
+    }
+    return rounds;
+}
+
+tw_status_t zero_rows_middle(const zero_rows_t *rows, const zero_options_t *options, const char *set,
+                             int64_t seed, zero_row_t *middle)
+{
+    for (const zero_row_t *row = rows->rows; row < rows->rows + rows->n_rows; row++) {
+        rounds_t rounds = rounds_beside(rows, options, row);
+        if (strcmp(row->set, set) == 0 && row->seed == seed && rounds.n > 0 &&
+            rounds.n_faster == (rounds.n - 1) / 2) {
+            *middle = *row;
+            middle->ok = rounds.ok;
+            return TW_OK;
+        }
+    }
+    return TW_ERR_NOT_FOUND;
 }
 
 void zero_row_compare(zero_row_t *row, const zero_row_t *base)

@@ -18,7 +18,7 @@ typedef struct zero_options {
     size_t n_sets;
     int n_nodes, ranks_per_node;
     double link_bps;
-    int64_t steps, tokens, warmup, first_seed, n_seeds;
+    int64_t steps, tokens, warmup, first_seed, n_seeds, n_rounds;
     double params, lr;
     const char *data, *json, *metrics;
     int resume;
@@ -59,12 +59,19 @@ tw_status_t zero_rows_read(const char *path, zero_rows_t *rows);
 /** NULL: no row of this set and seed that was made with these options. */
 const zero_row_t *zero_rows_find(const zero_rows_t *rows, const zero_options_t *options, const char *set,
                                  int64_t seed);
+/** Of the rounds of a set and seed, the row with the middle time (of two, the faster); ok only if all are, with the same losses.
+ *  TW_ERR_NOT_FOUND: there is none (silent). */
+tw_status_t zero_rows_middle(const zero_rows_t *rounds, const zero_options_t *options, const char *set,
+                             int64_t seed, zero_row_t *middle);
+tw_status_t zero_rows_append(zero_rows_t *rows, const zero_row_t *row);
 /** bytes_ratio, speedup, losses_equal. */
 void zero_row_compare(zero_row_t *row, const zero_row_t *base);
 void zero_rows_cleanup(zero_rows_t *rows);
 
 void zero_report_head(const zero_options_t *options);
 void zero_report_row(const zero_row_t *row);
+/** That a round of a set, of several, has ended. round: from 0. */
+void zero_report_round(const zero_options_t *options, int64_t round, const zero_row_t *row);
 /** With several seeds: the difference of the validation loss, its 95 % interval. */
 void zero_report_seeds(const zero_options_t *options, const zero_rows_t *rows);
 

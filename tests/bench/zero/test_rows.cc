@@ -132,6 +132,34 @@ TEST_F(ZeroRows, ComparedWithTheBase)
     EXPECT_EQ(row.losses_equal, 0);
 }
 
+TEST_F(ZeroRows, OfRoundsTheMiddleOneCounts)
+{
+    const double sec[] = {0.5, 0.2, 0.3, 0.9, 0.3};
+    const zero_options_t options = options_of();
+    zero_row_t row = row_of("zero3", 1), middle;
+    EXPECT_EQ(zero_rows_middle(&rows, &options, "zero3", 1, &middle), TW_ERR_NOT_FOUND);
+    const double expected[] = {0.5, 0.2, 0.3, 0.3, 0.3};
+    for (int round = 0; round < 5; round++) {
+        row.step_sec_median = sec[round];
+        row.wait_share = round;
+        ASSERT_EQ(zero_rows_append(&rows, &row), TW_OK);
+        zero_row_t other = row_of("zero3", 2);
+        other.ok = 0;
+        ASSERT_EQ(zero_rows_append(&rows, &other), TW_OK);
+        ASSERT_EQ(zero_rows_middle(&rows, &options, "zero3", 1, &middle), TW_OK);
+        EXPECT_EQ(middle.step_sec_median, expected[round]) << round;
+        EXPECT_TRUE(middle.ok);
+    }
+    EXPECT_EQ(middle.wait_share, 4) << "all of the row is of that round";
+    rows.rows[0].losses[3]++;
+    ASSERT_EQ(zero_rows_middle(&rows, &options, "zero3", 1, &middle), TW_OK);
+    EXPECT_FALSE(middle.ok) << "a round had other losses";
+    rows.rows[0].losses[3]--;
+    rows.rows[2].ok = 0;
+    ASSERT_EQ(zero_rows_middle(&rows, &options, "zero3", 1, &middle), TW_OK);
+    EXPECT_FALSE(middle.ok) << "a round failed";
+}
+
 TEST_F(ZeroRows, NoNodeSendsAnything)
 {
     zero_row_t base = row_of("zero3", 1), row = row_of("ddp", 1);

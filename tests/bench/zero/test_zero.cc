@@ -102,8 +102,13 @@ TEST_F(ZeroBench, BytesAreAsPromisedAndTheExactDeltaIsExact)
 TEST_F(ZeroBench, GoesOnWhereItStopped)
 {
     ASSERT_EQ(0, run({"--steps", "1", "--sets", "zero3"}).code);
-    Result result = run({"--steps", "1", "--sets", "zero3,delta8", "--resume"});
+    Result result = run({"--steps", "1", "--sets", "zero3,delta8", "--resume", "--rounds", "2", "--metrics",
+                         base_ + ".steps"});
     ASSERT_EQ(0, result.code) << result.out << result.err;
+    EXPECT_NE(std::string::npos, result.out.find("# round 1 of 2, delta8")) << result.out;
+    EXPECT_EQ(std::string::npos, result.out.find("of 2, zero3")) << result.out;
+    std::string steps = process::slurp(base_ + ".steps");
+    EXPECT_EQ(1, std::count(steps.begin(), steps.end(), '\n')) << "the first round's";
     EXPECT_EQ(2U, rows_of(base_ + ".json").size());
     std::string lines = process::slurp(base_ + ".json");
     EXPECT_EQ(2, std::count(lines.begin(), lines.end(), '\n'));
