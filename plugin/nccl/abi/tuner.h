@@ -1,4 +1,4 @@
-/** NCCL's tuner plugins, v2 to v6: NCCL asks one, for each collective operation, which algorithm and protocol to take. */
+/** NCCL's tuner plugins, v2 to v7: NCCL asks one, for each collective operation, which algorithm and protocol to take. */
 #ifndef TW_PLUGIN_NCCL_ABI_TUNER_H
 #define TW_PLUGIN_NCCL_ABI_TUNER_H
 
@@ -84,6 +84,9 @@ typedef struct tw_nccl_tuner_v6 {
     tw_nccl_result_t (*get_chunk_bytes)(void *context, int func, size_t bytes, int algo, int proto,
                                         int n_channels, size_t *chunk_bytes);
 } tw_nccl_tuner_v6_t;
+
+/** v7 (from 2.32.6): the constants have a row for one more kind of GPU. */
+typedef tw_nccl_tuner_v6_t tw_nccl_tuner_v7_t;
 
 TW_C_END
 

@@ -4,7 +4,7 @@
  *    file.c       TW_TUNER_FILE
  *    model.c      what an operation is expected to take
  *    choose.c     the table that NCCL gets, and why
- *    versions.c   NCCL's interface, v2 to v6
+ *    versions.c   NCCL's interface, v2 to v7
  *
  *  All ranks decide alike because a decision follows from the constants, the operation and the number of ranks and nodes alone: the
  *  variables and the file have to be the same on all ranks, and the constants are logged so that it can be seen. */

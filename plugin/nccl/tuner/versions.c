@@ -1,4 +1,4 @@
-/* NCCL's interface to the tuner, v2 to v6: one core, a thin layer for each. Asking never fails: NCCL would end the operation. */
+/* NCCL's interface to the tuner, v2 to v7: one core, a thin layer for each. Asking never fails: NCCL would end the operation. */
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/tuner/tuner.h"
 
@@ -102,6 +102,7 @@ extern const tw_nccl_tuner_v3_t ncclTunerPlugin_v3;
 extern const tw_nccl_tuner_v4_t ncclTunerPlugin_v4;
 extern const tw_nccl_tuner_v5_t ncclTunerPlugin_v5;
 extern const tw_nccl_tuner_v6_t ncclTunerPlugin_v6;
+extern const tw_nccl_tuner_v7_t ncclTunerPlugin_v7;
 
 const tw_nccl_tuner_v2_t ncclTunerPlugin_v2 = {
     .name = NAME,
@@ -133,6 +134,14 @@ const tw_nccl_tuner_v5_t ncclTunerPlugin_v5 = {
 
 /* NCCL's own chunks are right for rings and trees over any network. */
 const tw_nccl_tuner_v6_t ncclTunerPlugin_v6 = {
+    .name = NAME,
+    .init = create_v5,
+    .get_coll_info = ask_v4,
+    .finalize = destroy,
+    .get_chunk_bytes = NULL,
+};
+
+const tw_nccl_tuner_v7_t ncclTunerPlugin_v7 = {
     .name = NAME,
     .init = create_v5,
     .get_coll_info = ask_v4,

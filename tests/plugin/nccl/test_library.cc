@@ -17,6 +17,7 @@ const std::set<std::string> exported = {
     "ncclNetPlugin_v11",     "ncclNetPlugin_v12",     "ncclCollNetPlugin_v8",  "ncclCollNetPlugin_v9",
     "ncclCollNetPlugin_v10", "ncclCollNetPlugin_v11", "ncclCollNetPlugin_v12", "ncclTunerPlugin_v2",
     "ncclTunerPlugin_v3",    "ncclTunerPlugin_v4",    "ncclTunerPlugin_v5",    "ncclTunerPlugin_v6",
+    "ncclTunerPlugin_v7",
 };
 
 TEST(Library, ExportsThePluginsSymbolsAndNothingElse)

@@ -14,6 +14,7 @@ extern const tw_nccl_tuner_v3_t ncclTunerPlugin_v3;
 extern const tw_nccl_tuner_v4_t ncclTunerPlugin_v4;
 extern const tw_nccl_tuner_v5_t ncclTunerPlugin_v5;
 extern const tw_nccl_tuner_v6_t ncclTunerPlugin_v6;
+extern const tw_nccl_tuner_v7_t ncclTunerPlugin_v7;
 }
 
 /* NCCL reads these by position. */
@@ -83,11 +84,12 @@ class Versions : public tw::Fixture
 
 TEST_F(Versions, AllFillTheSameTable)
 {
-    void *v3, *v4, *v5, *v6;
+    void *v3, *v4, *v5, *v6, *v7;
     ASSERT_EQ(ncclTunerPlugin_v3.init(4, 4, logger, &v3), TW_NCCL_SUCCESS);
     ASSERT_EQ(ncclTunerPlugin_v4.init(4, 4, logger, &v4), TW_NCCL_SUCCESS);
     ASSERT_EQ(ncclTunerPlugin_v5.init(&v5, 1, 4, 4, logger, nullptr, nullptr), TW_NCCL_SUCCESS);
     ASSERT_EQ(ncclTunerPlugin_v6.init(&v6, 1, 4, 4, logger, nullptr, nullptr), TW_NCCL_SUCCESS);
+    ASSERT_EQ(ncclTunerPlugin_v7.init(&v7, 1, 4, 4, logger, nullptr, nullptr), TW_NCCL_SUCCESS);
     for (size_t bytes : {(size_t)0, (size_t)1, (size_t)65536, (size_t)1 << 30}) {
         const Table table = ask(
             [](void *context, int func, size_t size, float **t, int *channels) {
@@ -105,11 +107,13 @@ TEST_F(Versions, AllFillTheSameTable)
         EXPECT_EQ(ask(later(ncclTunerPlugin_v4), v4, bytes), table);
         EXPECT_EQ(ask(later(ncclTunerPlugin_v5), v5, bytes), table);
         EXPECT_EQ(ask(later(ncclTunerPlugin_v6), v6, bytes), table);
+        EXPECT_EQ(ask(later(ncclTunerPlugin_v7), v7, bytes), table);
     }
     EXPECT_EQ(ncclTunerPlugin_v3.destroy(v3), TW_NCCL_SUCCESS);
     EXPECT_EQ(ncclTunerPlugin_v4.destroy(v4), TW_NCCL_SUCCESS);
     EXPECT_EQ(ncclTunerPlugin_v5.finalize(v5), TW_NCCL_SUCCESS);
     EXPECT_EQ(ncclTunerPlugin_v6.finalize(v6), TW_NCCL_SUCCESS);
+    EXPECT_EQ(ncclTunerPlugin_v7.finalize(v7), TW_NCCL_SUCCESS);
 }
 
 TEST_F(Versions, V2NamesOnlyWhatIsAlwaysAllowed)
