@@ -28,8 +28,9 @@ extern "C" {
  *  reason is logged) and nothing has changed. */
 int tw_nccl_set_policy(const char *weights, const char *grads);
 
-/** For the net plugin: point what the objects of this process call of NCCL to this library. Returns how many places were changed;
- *  0: nothing was there to change, and -1: it cannot be done; then nothing has changed, and the reason is logged. */
+/** For the net plugin, for each communicator that NCCL makes: point what the objects of this process call of NCCL to this library;
+ *  later on, what objects call that were loaded since. Returns how many places were changed; 0: nothing was there to change, and
+ *  -1: it cannot be done; then this call has changed nothing, and none will (the reason is logged, once). Any thread. */
 int tw_nccl_redirect(void);
 
 #ifdef __cplusplus

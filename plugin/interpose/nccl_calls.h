@@ -42,9 +42,14 @@ typedef struct tw_ip_config ncclCollConfig_t;
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 27, 0)
 typedef struct ncclWindow *ncclWindow_t;
 #endif
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 0)
+typedef struct tw_ip_awaited ncclWaitSignalDesc_t;
+#endif
 
 /* Of 2.23 and later. Where the header has them, these are the same. */
 typedef struct ncclSimInfo_v22200 tw_ip_sim_info_t;
+struct ncclDevComm;
+struct ncclDevCommRequirements;
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info);
@@ -57,6 +62,14 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, in
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *window,
                                     int flags);
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const struct ncclDevCommRequirements *requirements,
+                               struct ncclDevComm *out);
+ncclResult_t ncclPutSignal(const void *from, size_t count, ncclDataType_t type, int peer, ncclWindow_t window,
+                           size_t offset, int signal, int context, unsigned int flags, ncclComm_t comm,
+                           cudaStream_t stream);
+ncclResult_t ncclSignal(int peer, int signal, int context, unsigned int flags, ncclComm_t comm,
+                        cudaStream_t stream);
+ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *awaited, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclAlltoAll(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
                           cudaStream_t stream);
 ncclResult_t ncclAllGatherConfig(const void *from, void *to, size_t count, ncclDataType_t type,
@@ -97,6 +110,10 @@ ncclResult_t ncclAlltoAllConfig(const void *from, void *to, size_t count, ncclDa
     X(ncclCommDestroy)          \
     X(ncclCommAbort)            \
     X(ncclCommWindowRegister)   \
+    X(ncclDevCommCreate)        \
+    X(ncclPutSignal)            \
+    X(ncclSignal)               \
+    X(ncclWaitSignal)           \
     X(ncclRedOpCreatePreMulSum) \
     X(ncclRedOpDestroy)
 

@@ -9,6 +9,9 @@
 
 #include "plugin/interpose/interpose.h"
 #include "plugin/interpose/options.h"
+#include "plugin/nccl/abi/types.h"
+
+_Static_assert((int)ncclFloat16 == TW_NCCL_FLOAT16 && (int)ncclFloat32 == TW_NCCL_FLOAT32, "ncclDataType_t");
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -133,25 +136,6 @@ const char *tw_ip_reason_text(tw_ip_reason_t reason)
     return texts[reason];
 }
 
-/** ncclBfloat16, which older headers have for C++ alone. */
-#define BF16 9
-
-int tw_ip_policy_type(ncclDataType_t type, tw_type_t *out)
-{
-    static const struct {
-        int nccl;
-        tw_type_t ours;
-    } types[] = {{ncclFloat32, TW_TYPE_FP32}, {ncclFloat16, TW_TYPE_FP16}, {BF16, TW_TYPE_BF16}};
-
-    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        if ((int)type == types[i].nccl) {
-            *out = types[i].ours;
-            return 1;
-        }
-    }
-    return 0;
-}
-
 static tw_ip_reason_t judge_reduction(const tw_ip_call_t *call, int is_scaled)
 {
     if (call->kind == TW_IP_ALLGATHER || call->op == ncclSum || call->op == ncclAvg || is_scaled) {
@@ -185,7 +169,7 @@ tw_ip_reason_t tw_ip_policy_judge(const tw_ip_policy_t *policy, const tw_ip_call
     if (asked != NULL && asked->value.number != 0) {
         return TW_IP_ASKED_EXACT;
     }
-    if (!tw_ip_policy_type(call->type, &type)) {
+    if (!tw_nccl_type_get(call->type, &type)) {
         return TW_IP_TYPE;
     }
     if (call->from == NULL || call->to == NULL || !whole_bytes(call, world, tw_type_bytes(type), &bytes)) {

@@ -53,8 +53,6 @@ const char *tw_ip_policy_format(const tw_ip_policy_t *policy, char *buf, size_t 
  *  ranks. On TW_IP_REPLACED `codec` is set. */
 tw_ip_reason_t tw_ip_policy_judge(const tw_ip_policy_t *policy, const tw_ip_call_t *call, int world,
                                   int is_scaled, tw_quant_codec_t *codec);
-/** NCCL's type as ours; 0: not one of those that are quantized. */
-int tw_ip_policy_type(ncclDataType_t type, tw_type_t *out);
 
 TW_C_END
 

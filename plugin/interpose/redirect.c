@@ -1,9 +1,11 @@
 /** Calls of objects that are in the process already. Each keeps the addresses of the functions that it takes from others in a table of
  *  its own (its GOT), one relocation for each; where such a relocation names a function of NCCL's that is wrapped, the address
- *  becomes the wrapper's. Tables that were made read-only once they were filled (RELRO) are writable for that moment. */
+ *  becomes the wrapper's. Tables that were made read-only once they were filled (RELRO) are writable for that moment. Objects that are
+ *  loaded later are looked at when the next communicator is made. */
 #include <elf.h>
 #include <errno.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,6 +13,7 @@
 
 #include "plugin/interpose/interpose.h"
 #include "plugin/interpose/nccl_calls.h"
+#include "plugin/interpose/redirect.h"
 
 #if defined(__x86_64__)
 #define IS_CALL(type) ((type) == R_X86_64_JUMP_SLOT)
@@ -25,7 +28,7 @@
 /** A place that holds the address of a function of NCCL's. */
 typedef struct place {
     void **at;
-    void *was, *to;
+    void *to;
     int is_protected; /**< RELRO */
 } place_t;
 
@@ -39,8 +42,8 @@ typedef struct places {
 typedef struct object {
     const char *name;
     uintptr_t base;
-    uintptr_t first, end; /**< its addresses */
-    uintptr_t relro_first, relro_end;
+    uintptr_t first, end;             /**< its addresses */
+    uintptr_t relro_first, relro_end; /**< what the linker has made read-only */
     const ElfW(Sym) * symbols;
     const char *strings;
     const ElfW(Rela) * calls, *relocations;
@@ -101,7 +104,7 @@ static void look_at(const object_t *object, const ElfW(Rela) * relocation, place
     void **holds = (void **)at; /* where the linker puts an address */
     int is_open = IS_CALL(type) && is_inside(object, (uintptr_t)*holds);
     if (real != NULL && (*holds == real || is_open)) {
-        add_place(places, (place_t){holds, *holds, to, at >= object->relro_first && at < object->relro_end});
+        add_place(places, (place_t){holds, to, at >= object->relro_first && at < object->relro_end});
     }
 }
 
@@ -153,6 +156,11 @@ static void read_dynamic(object_t *object, const ElfW(Dyn) * dynamic)
     }
 }
 
+static uintptr_t page_bytes(void)
+{
+    return (uintptr_t)sysconf(_SC_PAGESIZE);
+}
+
 static const ElfW(Dyn) * read_segments(const struct dl_phdr_info *info, object_t *object)
 {
     const ElfW(Dyn) *dynamic = NULL;
@@ -166,7 +174,8 @@ static const ElfW(Dyn) * read_segments(const struct dl_phdr_info *info, object_t
             object->end = end > object->end ? end : object->end;
         } else if (header->p_type == PT_GNU_RELRO) {
             object->relro_first = first;
-            object->relro_end = end;
+            object->relro_end =
+                end / page_bytes() * page_bytes(); /* what shares its last page stays writable */
         } else if (header->p_type == PT_DYNAMIC) {
             dynamic = (const ElfW(Dyn) *)first;
         }
@@ -200,60 +209,128 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *arg)
 
 /* ---- changing it ------------------------------------------------------------------------------------------- */
 
+/** An address is aligned, and so within one page. */
 static int protect(const place_t *place, int protection)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)place->at;
+    uintptr_t page = page_bytes();
 
-    return mprotect((void *)(at / page * page), page, protection);
+    return mprotect((void *)((uintptr_t)place->at / page * page), page, protection);
 }
 
-/** An address is aligned, and so within one page. */
-static int set(const place_t *place, void *value)
+static void close_pages(const place_t *items, size_t n)
 {
-    if (place->is_protected && protect(place, PROT_READ | PROT_WRITE) != 0) {
-        tw_error("nccl: the calls of this job cannot be redirected: mprotect: %s; nothing is quantized",
-                 strerror(errno));
-        return -1;
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].is_protected && protect(&items[i], PROT_READ) != 0) {
+            tw_warn("nccl: a table of addresses stays writable: mprotect: %s", strerror(errno));
+        }
     }
-    __atomic_store_n(place->at, value, __ATOMIC_RELEASE);
-    if (place->is_protected && protect(place, PROT_READ) != 0) {
-        tw_warn("nccl: a table of addresses stays writable: mprotect: %s", strerror(errno));
+}
+
+/** All or none. */
+static int open_pages(const place_t *items, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].is_protected && protect(&items[i], PROT_READ | PROT_WRITE) != 0) {
+            int error = errno;
+            close_pages(items, i);
+            return error;
+        }
     }
     return 0;
 }
 
-/** All or none. */
+/** What cannot fail comes last: nothing has to be taken back. Returns 0, or errno. */
 static int set_all(const places_t *places)
 {
-    for (size_t i = 0; i < places->n; i++) {
-        if (set(&places->items[i], places->items[i].to) == 0) {
-            continue;
-        }
-        while (i-- > 0) {
-            (void)set(&places->items[i], places->items[i].was);
-        }
-        return -1;
+    int error = places->is_short ? ENOMEM : open_pages(places->items, places->n);
+
+    if (error != 0) {
+        return error;
     }
-    return (int)places->n;
+    for (size_t i = 0; i < places->n; i++) {
+        __atomic_store_n(places->items[i].at, places->items[i].to, __ATOMIC_RELEASE);
+    }
+    close_pages(places->items, places->n);
+    return 0;
 }
 
-int tw_nccl_redirect(void)
-{
-    places_t places = {0};
-    int n = -1;
+/* ---- once, and again --------------------------------------------------------------------------------------- */
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int is_on;                /**< calls have been redirected */
+static int is_refused;           /**< it cannot be done */
+static unsigned long long known; /**< objects that this process had loaded when it was last looked at */
+
+typedef struct scan {
+    places_t places;
+    int error; /**< errno */
+} scan_t;
+
+/** Called for one object, under the linker's lock: no object comes or goes meanwhile. */
+static int scan_all(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    scan_t *scan = arg;
+
+    (void)size;
+    if (info->dlpi_adds != known) {
+        known = info->dlpi_adds;
+        (void)dl_iterate_phdr(look_at_object, &scan->places);
+        scan->error = set_all(&scan->places);
+    }
+    return 1;
+}
+
+static void say_refused(int error)
+{
+    is_refused = 1;
+    if (is_on) {
+        tw_error("nccl: the calls of objects that were loaded later cannot be redirected: their tables of "
+                 "addresses cannot be changed (%s); they stay exact",
+                 strerror(error));
+    } else {
+        tw_error("nccl: the calls of this job cannot be redirected: tables of addresses cannot be changed "
+                 "(%s); nothing is quantized",
+                 strerror(error));
+    }
+}
+
+/** With the lock. */
+static int redirect(void)
+{
+    scan_t scan = {.error = 0};
+
+    if (is_refused) {
+        return -1;
+    }
     if (tw_ip_real_at("ncclAllReduce") == NULL) {
         tw_error(
             "nccl: the calls of this job cannot be redirected: there is no libnccl.so.2 here; nothing is "
             "quantized");
+        is_refused = 1;
         return -1;
     }
-    (void)dl_iterate_phdr(look_at_object, &places);
-    if (places.is_short) {
-        tw_error("nccl: the calls of this job cannot be redirected: out of memory; nothing is quantized");
-    } else {
-        n = set_all(&places);
+    (void)dl_iterate_phdr(scan_all, &scan);
+    if (scan.error != 0) {
+        say_refused(scan.error);
     }
-    free(places.items);
+    is_on = !is_refused;
+    free(scan.places.items);
+    return is_refused ? -1 : (int)scan.places.n;
+}
+
+int tw_nccl_redirect(void)
+{
+    (void)pthread_mutex_lock(&lock);
+    int n = redirect();
+    (void)pthread_mutex_unlock(&lock);
     return n;
+}
+
+void tw_ip_redirect_loaded(void)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (is_on) {
+        (void)redirect();
+    }
+    (void)pthread_mutex_unlock(&lock);
 }

@@ -3,6 +3,7 @@
 
 #include "plugin/interpose/comms.h"
 #include "plugin/interpose/report.h"
+#include "plugin/nccl/abi/types.h"
 
 #define SEED 0x7457 /**< of stochastic rounding; the step tells calls apart */
 
@@ -93,7 +94,7 @@ static ncclResult_t replace(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
     int timed = tw_ip_clock_begin(&comm->clock, call->kind, call->stream);
     tw_type_t type = TW_TYPE_BYTE;
 
-    (void)tw_ip_policy_type(call->type, &type);
+    (void)tw_nccl_type_get(call->type, &type);
     tw_status_t status = post(comm, ready, type);
     if (status == TW_OK && ready->event != NULL) {
         status = tw_ip_gpu_record(ready->event, call->stream);

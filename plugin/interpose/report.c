@@ -16,7 +16,7 @@ typedef struct tally {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tally_t tallies[TW_IP_KINDS];
 static pid_t reporter; /**< 0: nobody yet */
-static int rank_of_job, has_window;
+static int rank_of_job;
 static double reported_sec;
 
 static void print_replaced(tw_ip_kind_t kind, const tally_t *tally)
@@ -122,13 +122,27 @@ void tw_ip_report_left(tw_ip_kind_t kind, tw_ip_reason_t why)
     (void)pthread_mutex_unlock(&lock);
 }
 
-void tw_ip_report_window(void)
+static const char *const bypasses[] = {
+    [TW_IP_WINDOWS] =
+        "the job registers memory windows (ncclCommWindowRegister): collectives on them that are left to "
+        "NCCL may go past the net plugin (symmetric memory, copy engines); what is quantized does not",
+    [TW_IP_DEVICE_COMM] =
+        "kernels of the job communicate by themselves (ncclDevCommCreate): what they move, also between "
+        "nodes (GIN), goes past the net plugin, and is neither quantized nor counted",
+    [TW_IP_ONE_SIDED] =
+        "the job writes into other ranks' memory (ncclPutSignal, ncclSignal, ncclWaitSignal): what that "
+        "moves (RMA) goes past the net plugin, and is neither quantized nor counted",
+};
+_Static_assert(sizeof(bypasses) / sizeof(bypasses[0]) == TW_IP_BYPASSES, "a text for each");
+
+void tw_ip_report_bypass(tw_ip_bypass_t bypass)
 {
+    static int was_said[TW_IP_BYPASSES];
+
     (void)pthread_mutex_lock(&lock);
-    if (!has_window) {
-        fprintf(stderr, "thinwire: the job registers memory windows: what NCCL moves through them (symmetric "
-                        "memory, GIN, RMA) goes past the net plugin, and is neither quantized nor counted\n");
+    if (!was_said[bypass]) {
+        fprintf(stderr, "thinwire: %s\n", bypasses[bypass]);
     }
-    has_window = 1;
+    was_said[bypass] = 1;
     (void)pthread_mutex_unlock(&lock);
 }

@@ -14,8 +14,17 @@ void tw_ip_report_replaced(tw_ip_kind_t kind, double bytes_before, uint64_t byte
 void tw_ip_report_time(tw_ip_kind_t kind, double sec);
 /** A call was left to NCCL. */
 void tw_ip_report_left(tw_ip_kind_t kind, tw_ip_reason_t why);
-/** The job registers memory for what NCCL moves past its net plugin: said once. */
-void tw_ip_report_window(void);
+
+/** Ways past the net plugin: nothing of it is seen here but that a job begins with it. */
+typedef enum tw_ip_bypass {
+    TW_IP_WINDOWS,     /**< memory that NCCL's own collectives may take other ways from */
+    TW_IP_DEVICE_COMM, /**< the job's kernels move data */
+    TW_IP_ONE_SIDED,   /**< the job writes into other ranks' windows */
+    TW_IP_BYPASSES
+} tw_ip_bypass_t;
+
+/** The job begins with one: each is said once. */
+void tw_ip_report_bypass(tw_ip_bypass_t bypass);
 
 TW_C_END
 

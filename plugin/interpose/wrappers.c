@@ -5,7 +5,9 @@
 #include "plugin/interpose/comms.h"
 #include "plugin/interpose/group.h"
 #include "plugin/interpose/interpose.h"
+#include "plugin/interpose/redirect.h"
 #include "plugin/interpose/report.h"
+#include "plugin/nccl/abi/types.h"
 
 /* ---- collectives ------------------------------------------------------------------------------------------- */
 
@@ -95,6 +97,7 @@ ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info)
 /** In a group, and where a communicator does not block, it is there later. */
 static ncclResult_t made(const ncclComm_t *comm, ncclResult_t result)
 {
+    tw_ip_redirect_loaded();
     return tw_ip_group_is_open() || comm == NULL ? result : tw_ip_comm_made(*comm, result);
 }
 
@@ -133,6 +136,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
     ncclResult_t result =
         real->ncclCommInitAll != NULL ? real->ncclCommInitAll(comms, n, devices) : ncclInvalidUsage;
 
+    tw_ip_redirect_loaded();
     for (int i = 0; i < n && result == ncclSuccess; i++) {
         tw_ip_comm_t *comm = tw_ip_comm_get(comms[i]);
         if (comm != NULL) {
@@ -210,15 +214,57 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     return result;
 }
 
+/* ---- past the net plugin ----------------------------------------------------------------------------------- */
+
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *window,
                                     int flags)
 {
     const tw_ip_functions_t *real = tw_ip_real();
 
-    tw_ip_report_window();
+    tw_ip_report_bypass(TW_IP_WINDOWS);
     return real->ncclCommWindowRegister != NULL
                ? real->ncclCommWindowRegister(comm, memory, bytes, window, flags)
                : ncclInvalidUsage;
+}
+
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const struct ncclDevCommRequirements *requirements,
+                               struct ncclDevComm *out)
+{
+    const tw_ip_functions_t *real = tw_ip_real();
+
+    tw_ip_report_bypass(TW_IP_DEVICE_COMM);
+    return real->ncclDevCommCreate != NULL ? real->ncclDevCommCreate(comm, requirements, out)
+                                           : ncclInvalidUsage;
+}
+
+ncclResult_t ncclPutSignal(const void *from, size_t count, ncclDataType_t type, int peer, ncclWindow_t window,
+                           size_t offset, int signal, int context, unsigned int flags, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+    const tw_ip_functions_t *real = tw_ip_real();
+
+    tw_ip_report_bypass(TW_IP_ONE_SIDED);
+    return real->ncclPutSignal != NULL ? real->ncclPutSignal(from, count, type, peer, window, offset, signal,
+                                                             context, flags, comm, stream)
+                                       : ncclInvalidUsage;
+}
+
+ncclResult_t ncclSignal(int peer, int signal, int context, unsigned int flags, ncclComm_t comm,
+                        cudaStream_t stream)
+{
+    const tw_ip_functions_t *real = tw_ip_real();
+
+    tw_ip_report_bypass(TW_IP_ONE_SIDED);
+    return real->ncclSignal != NULL ? real->ncclSignal(peer, signal, context, flags, comm, stream)
+                                    : ncclInvalidUsage;
+}
+
+ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *awaited, ncclComm_t comm, cudaStream_t stream)
+{
+    const tw_ip_functions_t *real = tw_ip_real();
+
+    tw_ip_report_bypass(TW_IP_ONE_SIDED);
+    return real->ncclWaitSignal != NULL ? real->ncclWaitSignal(n, awaited, comm, stream) : ncclInvalidUsage;
 }
 
 /* ---- sums with a factor ------------------------------------------------------------------------------------ */
@@ -229,7 +275,7 @@ static float read_scalar(const void *scalar, ncclDataType_t type)
     float value = 0;
     tw_type_t ours;
 
-    if (scalar != NULL && tw_ip_policy_type(type, &ours)) {
+    if (scalar != NULL && tw_nccl_type_get(type, &ours)) {
         tw_convert_to_fp32(ours, scalar, &value, 1);
     }
     return isfinite(value) ? value : 0;

@@ -29,8 +29,10 @@ static void *open_library(void)
     return library != NULL ? library : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 }
 
+static int (*redirect)(void); /* NULL: not asked for, or it cannot be done */
+
 /* ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
-static int redirect(void *library)
+static int redirect_first(void *library)
 {
     int (*function)(void) = NULL;
     void *symbol = dlsym(library, REDIRECT);
@@ -40,7 +42,11 @@ static int redirect(void *library)
         tw_error("TW_INTERPOSE: %s; nothing is quantized", dlerror());
         return -1;
     }
-    return function();
+    int n = function();
+    if (n >= 0) {
+        redirect = function;
+    }
+    return n;
 }
 
 static void open_interposer(void)
@@ -51,7 +57,7 @@ static void open_interposer(void)
         tw_error("TW_INTERPOSE: %s; nothing is quantized", dlerror());
         return;
     }
-    int n = redirect(library);
+    int n = redirect_first(library);
     if (n == 0) {
         tw_warn(
             "TW_INTERPOSE: no object of this process calls NCCL through a table of addresses that could be "
@@ -80,4 +86,8 @@ void tw_interposer_open(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     (void)pthread_once(&once, begin);
+    int n = redirect != NULL ? redirect() : 0;
+    if (n > 0) {
+        tw_info("TW_INTERPOSE: %d calls of NCCL redirected, of objects that were loaded later", n);
+    }
 }

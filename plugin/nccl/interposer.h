@@ -6,8 +6,9 @@
 
 TW_C_BEGIN
 
-/** With TW_INTERPOSE, once in a process: open libthinwire-nccl.so, which lies beside this library or where the linker looks, and let
- *  it redirect what the process's objects call of NCCL. If it cannot be, that is logged, and all stays as it is. */
+/** A communicator is made. With TW_INTERPOSE, the first time in a process: open libthinwire-nccl.so, which lies beside this library or
+ *  where the linker looks, and let it redirect what the process's objects call of NCCL; after that, what objects call that were loaded
+ *  since. If it cannot be, that is logged, once, and all stays as it is. Any thread. */
 void tw_interposer_open(void);
 
 TW_C_END

@@ -4,11 +4,9 @@
 #define TW_PLUGIN_NCCL_ABI_COLLNET_H
 
 #include "plugin/nccl/abi/net.h"
+#include "plugin/nccl/abi/types.h"
 
 TW_C_BEGIN
-
-/** ncclDataType_t, those with which sums are offered. */
-typedef enum tw_nccl_type { TW_NCCL_FLOAT16 = 6, TW_NCCL_FLOAT32 = 7, TW_NCCL_BFLOAT16 = 9 } tw_nccl_type_t;
 
 /** ncclRedOp_t. A mean comes as a sum: NCCL scales on the GPU. */
 #define TW_NCCL_SUM 0

@@ -123,34 +123,17 @@ static tw_nccl_result_t dereg_mr(void *coll_comm, void *mhandle)
 
 /* ---- operations --------------------------------------------------------------------------------------------- */
 
-static int type_of(int nccl_type, tw_type_t *type)
-{
-    switch (nccl_type) {
-    case TW_NCCL_FLOAT16:
-        *type = TW_TYPE_FP16;
-        return 1;
-    case TW_NCCL_FLOAT32:
-        *type = TW_TYPE_FP32;
-        return 1;
-    case TW_NCCL_BFLOAT16:
-        *type = TW_TYPE_BF16;
-        return 1;
-    default:
-        return 0;
-    }
-}
-
 static tw_nccl_result_t support(int nccl_type, int op, int *is_supported)
 {
     tw_type_t type;
 
-    *is_supported = op == TW_NCCL_SUM && type_of(nccl_type, &type);
+    *is_supported = op == TW_NCCL_SUM && tw_nccl_type_get(nccl_type, &type);
     return TW_NCCL_SUCCESS;
 }
 
 static tw_nccl_result_t check_reduction(int nccl_type, int op, tw_type_t *type)
 {
-    if (op != TW_NCCL_SUM || !type_of(nccl_type, type)) {
+    if (op != TW_NCCL_SUM || !tw_nccl_type_get(nccl_type, type)) {
         tw_error("collnet: operation %d on type %d was not offered", op, nccl_type);
         return TW_NCCL_INVALID_ARGUMENT;
     }

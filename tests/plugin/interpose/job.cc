@@ -72,6 +72,7 @@ int run(int argc, char **argv)
 {
     Scenarios all = calls_scenarios();
     all.merge(comms_scenarios());
+    all.merge(loading_scenarios());
     if (argc != 2 || all.count(argv[1]) == 0 || getenv("RANK") == nullptr) {
         fprintf(stderr, "usage: job SCENARIO, with RANK, WORLD_SIZE and PER_NODE\n");
         return 2;

@@ -77,6 +77,7 @@ using Scenario = void (*)();
 using Scenarios = std::map<std::string, Scenario>;
 Scenarios calls_scenarios();
 Scenarios comms_scenarios();
+Scenarios loading_scenarios();
 
 } // namespace job
 

@@ -11,7 +11,7 @@ namespace
 {
 
 /* Of the command line. */
-std::string library, net_plugin;
+std::string library, net_plugin, extension;
 std::map<std::string, std::string> programs;
 
 struct JobRun {
@@ -251,10 +251,20 @@ TEST_F(Interpose, Failures)
     run({"making_fails"});
 }
 
-TEST_F(Interpose, WindowsAndForks)
+TEST_F(Interpose, SaysOnceWhatGoesPastTheNetPlugin)
 {
-    for (const std::string &said : run({"windows_and_forks"})) {
-        EXPECT_EQ(count(said, "registers memory windows"), 1u) << said;
+    for (const std::string &said : run({"bypasses"})) {
+        EXPECT_EQ(count(said, "registers memory windows (ncclCommWindowRegister)"), 1u) << said;
+        EXPECT_EQ(count(said, "kernels of the job communicate by themselves (ncclDevCommCreate)"), 1u)
+            << said;
+        EXPECT_EQ(count(said, "writes into other ranks' memory (ncclPutSignal"), 1u) << said;
+    }
+    EXPECT_EQ(count(run({"gathers"})[0], "past the net plugin"), 0u);
+}
+
+TEST_F(Interpose, Forks)
+{
+    for (const std::string &said : run({"forks"})) {
         EXPECT_EQ(count(said, "calls quantized"), 1u) << "a forked child reports nothing: " << said;
     }
 }
@@ -283,10 +293,39 @@ TEST_F(Interpose, RedirectedTwice)
     EXPECT_NE(result.err.find("0 places"), std::string::npos) << result.err;
 }
 
+/* A library that a job opens later on. */
+TEST_F(Interpose, LoadedLater)
+{
+    const std::map<std::string, std::string> env = {{"EXTENSION", extension}};
+    run({"loaded_later", 2, 1, env});
+    run({"joins_later", 2, 1, env});
+    for (const auto &[program, path] : programs) {
+        run({"loaded_later", 2, 1, {{"EXTENSION", extension}, {"REDIRECT", library}}, program, false});
+    }
+}
+
+TEST_F(Interpose, RedirectionThatIsRefused)
+{
+    std::map<std::string, std::string> env = {{"EXTENSION", extension}, {"LIBRARY", library}};
+    for (const char *object : {"program", "extension"}) {
+        env["REFUSED"] = object;
+        for (const std::string &said : run({"refused", 2, 1, env, "job", false})) {
+            EXPECT_EQ(count(said, "the calls of this job cannot be redirected"), 1u) << said;
+            EXPECT_EQ(count(said, "(Operation not permitted); nothing is quantized"), 1u) << said;
+            EXPECT_EQ(count(said, "calls quantized"), 0u) << said;
+        }
+    }
+    for (const std::string &said : run({"refused_later", 2, 1, env, "job", false})) {
+        EXPECT_EQ(count(said, "objects that were loaded later cannot be redirected"), 1u) << said;
+        EXPECT_EQ(count(said, "all-gather: 1 calls quantized"), 1u) << said;
+    }
+}
+
 /* As PyTorch's job has it: nothing but variables. */
 TEST_F(Interpose, OpenedByTheNetPlugin)
 {
     const std::map<std::string, std::string> env = {
+        {"EXTENSION", extension},
         {"STANDIN_NET_PLUGIN", net_plugin},
         {"LD_LIBRARY_PATH", std::filesystem::path(library).parent_path()},
         {"TW_INTERPOSE", "1"}};
@@ -297,6 +336,10 @@ TEST_F(Interpose, OpenedByTheNetPlugin)
         }
         run({"reductions", 2, 1, env, program, false});
         run({"split", 4, 2, env, program, false});
+        run({"loaded_later", 2, 1, env, program, false});
+        for (const std::string &said : run({"joins_later", 2, 1, env, program, false})) {
+            EXPECT_EQ(count(said, "redirected, of objects that were loaded later"), 1u) << said;
+        }
     }
 }
 
@@ -319,13 +362,14 @@ TEST_F(Interpose, NotOpenedByTheNetPlugin)
 int main(int argc, char **argv)
 {
     testing::InitGoogleTest(&argc, argv);
-    if (argc < 4) {
-        fprintf(stderr, "usage: test_interpose LIBRARY NET_PLUGIN JOB...\n");
+    if (argc < 5) {
+        fprintf(stderr, "usage: test_interpose LIBRARY NET_PLUGIN EXTENSION JOB...\n");
         return 2;
     }
     library = std::filesystem::absolute(argv[1]);
     net_plugin = std::filesystem::absolute(argv[2]);
-    for (int i = 3; i < argc; i++) {
+    extension = std::filesystem::absolute(argv[3]);
+    for (int i = 4; i < argc; i++) {
         std::filesystem::path path = std::filesystem::absolute(argv[i]);
         programs[path.filename()] = path;
     }

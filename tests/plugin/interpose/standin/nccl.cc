@@ -90,6 +90,8 @@ struct ncclComm {
     int n_children = 0, next_op = ncclNumOps;
     std::map<int, double> scales;
     std::thread joining;
+    void *net = nullptr; /**< the net plugin's */
+    tw_nccl_result_t (*close_net)(void *) = nullptr;
 
     explicit ncclComm(int n) : world(n), fds((size_t)n, -1), sent((size_t)n)
     {
@@ -103,6 +105,9 @@ struct ncclComm {
             if (fd >= 0) {
                 close(fd);
             }
+        }
+        if (close_net != nullptr) {
+            (void)close_net(net);
         }
     }
 
@@ -250,25 +255,35 @@ void log_line(tw_nccl_log_level_t, unsigned long, const char *, int, const char 
     fputc('\n', stderr);
 }
 
-/** When the first communicator is made, as NCCL does. */
-void open_net_plugin()
+tw_nccl_net_v11_t *find_net_plugin()
 {
     const char *path = getenv("STANDIN_NET_PLUGIN");
-    void *plugin = path != nullptr ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
     if (path == nullptr) {
+        return nullptr;
+    }
+    void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    auto found = plugin != nullptr ? (tw_nccl_net_v11_t *)dlsym(plugin, "ncclNetPlugin_v11") : nullptr;
+    return found != nullptr ? found : (die(std::string(path) + " is no plugin"), nullptr);
+}
+
+/** For each communicator, as NCCL does from 2.28 on. */
+void open_net(ncclComm *comm)
+{
+    static tw_nccl_net_v11_t *plugin = find_net_plugin();
+    int traffic_class = -1;
+    if (plugin == nullptr) {
         return;
     }
-    auto net = plugin != nullptr ? (tw_nccl_net_v8_t *)dlsym(plugin, "ncclNetPlugin_v8") : nullptr;
-    if (net == nullptr || net->init(log_line) != TW_NCCL_SUCCESS) {
-        die(std::string(path) + " does not begin");
+    if (plugin->init(&comm->net, 1, &traffic_class, log_line, nullptr) != TW_NCCL_SUCCESS) {
+        die("the net plugin does not begin");
     }
+    comm->close_net = plugin->finalize;
 }
 
 ncclResult_t create(ncclComm_t *out, int world, const std::string &dir, int rank, const ncclConfig_t *config)
 {
-    static std::once_flag once;
-    std::call_once(once, open_net_plugin);
     ncclComm *comm = new ncclComm(world);
+    open_net(comm);
     comm->rank = rank;
     comm->dir = dir;
     *out = comm;
@@ -722,6 +737,28 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t, void *, size_t, ncclWindow_t *wi
 {
     *window = nullptr;
     return note("ncclCommWindowRegister");
+}
+
+/* Data that is moved so is nobody's here: these are only counted. */
+ncclResult_t ncclDevCommCreate(ncclComm_t, const struct ncclDevCommRequirements *, struct ncclDevComm *)
+{
+    return note("ncclDevCommCreate");
+}
+
+ncclResult_t ncclPutSignal(const void *, size_t, ncclDataType_t, int, ncclWindow_t, size_t, int, int,
+                           unsigned int, ncclComm_t, cudaStream_t)
+{
+    return note("ncclPutSignal");
+}
+
+ncclResult_t ncclSignal(int, int, int, unsigned int, ncclComm_t, cudaStream_t)
+{
+    return note("ncclSignal");
+}
+
+ncclResult_t ncclWaitSignal(int, ncclWaitSignalDesc_t *, ncclComm_t, cudaStream_t)
+{
+    return note("ncclWaitSignal");
 }
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type,

@@ -1,0 +1,17 @@
+/** NCCL's element types, those that are encoded and added up here. */
+#ifndef TW_PLUGIN_NCCL_ABI_TYPES_H
+#define TW_PLUGIN_NCCL_ABI_TYPES_H
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+/** ncclDataType_t. */
+typedef enum tw_nccl_type { TW_NCCL_FLOAT16 = 6, TW_NCCL_FLOAT32 = 7, TW_NCCL_BFLOAT16 = 9 } tw_nccl_type_t;
+
+/** One of NCCL's types as ours; 0: it is none of these. */
+int tw_nccl_type_get(int nccl_type, tw_type_t *out);
+
+TW_C_END
+
+#endif
