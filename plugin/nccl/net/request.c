@@ -178,6 +178,7 @@ tw_status_t tw_net_test(tw_net_request_t *request, int *sizes)
     status = request->is_void ? TW_ERR_CANCELED : test_parts(request);
     if (status == TW_IN_PROGRESS) {
         (void)tw_p2p_progress(domain->p2p);
+        ++domain->n_turned;
         status = test_parts(request);
     }
     if (status == TW_OK) {

@@ -20,9 +20,13 @@ typedef struct tw_net_domain {
     int n_users;
     pthread_mutex_t lock; /**< of p2p, and of all that hangs on it */
     tw_p2p_t *p2p;        /**< NULL: nothing uses it */
+    int n_posted,
+        n_turned; /**< messages, and progress made by NCCL's threads, since the ticker's last look */
+    int is_idle;  /**< the ticker sleeps for long, and wants to be woken */
     pthread_t ticker;
-    pthread_cond_t tick; /**< for the ticker: something was posted, or it is to end */
-    int n_posted, ends;
+    pthread_mutex_t tick_lock; /**< of the next; taken after `lock` */
+    pthread_cond_t tick;       /**< for the ticker: it is woken, or is to end */
+    int is_woken, ends;
 } tw_net_domain_t;
 
 struct tw_net_request {
@@ -62,7 +66,8 @@ struct tw_net_context {
 };
 
 /** NCCL calls nobody once its requests are done, but what was sent may still be on its way out of UCX, or an answer be due: this
- *  thread moves it on. Domain's lock not held. TW_ERR_INTERNAL, logged. */
+ *  thread moves it on. While NCCL asks for its requests it keeps out of the way: it neither takes the lock from a thread of NCCL's nor
+ *  makes it wake anybody. Domain's lock not held. TW_ERR_INTERNAL, logged. */
 tw_status_t tw_net_ticker_start(tw_net_domain_t *domain);
 /** Ends before p2p does. */
 void tw_net_ticker_stop(tw_net_domain_t *domain);

@@ -1,5 +1,8 @@
 /* What NCCL's thread must not be made to do: sleep, or work for long; and what must not happen behind its back. */
+#include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "tests/common/fixture.h"
 #include "tests/plugin/nccl/net/proxy.h"
@@ -152,6 +155,59 @@ TEST_P(Strict, BuffersAreNcclsAgainOnceDone)
                       }
                       expect(net->close_receive(comm) == TW_NCCL_SUCCESS, "close_receive");
                   }),
+              "");
+}
+
+/* How often the plugin's own thread of this process has gone to sleep; it has one for each device in use. */
+long ticker_sleeps()
+{
+    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::string name, word;
+        std::getline(std::ifstream(task.path() / "comm"), name);
+        std::ifstream status(task.path() / "status");
+        long n = 0;
+        while (name == "thinwire net" && status >> word) {
+            if (word == "voluntary_ctxt_switches:" && status >> n) {
+                return n;
+            }
+        }
+    }
+    throw std::runtime_error("the plugin has no thread");
+}
+
+/* Back and forth, each message awaited: what the plugin's thread does in that time depends on the time alone, not on the messages. Were it
+ * woken for each, it would take the processor and the lock from NCCL's. */
+TEST_P(Strict, ItsThreadStaysOutOfTheWay)
+{
+    constexpr int n_trips = 5000;
+    auto trips = [](const Channel &channel, bool is_first) {
+        auto net = ready();
+        void *to = nullptr, *from = nullptr;
+        if (is_first) {
+            to = make_sender(*net, channel);
+            from = make_receiver(*net, channel);
+        } else {
+            from = make_receiver(*net, channel);
+            to = make_sender(*net, channel);
+        }
+        const auto start = std::chrono::steady_clock::now();
+        const long sleeps_before = ticker_sleeps();
+        for (int k = 0; k < n_trips; ++k) {
+            for (const bool is_send : {is_first, !is_first}) {
+                Message message = is_send ? send(*net, to, 8, 0, 1) : receive(*net, from, {8}, {0}, {1});
+                finish(*net, message);
+            }
+        }
+        const double ms =
+            std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+        const double sleeps = (double)(ticker_sleeps() - sleeps_before), most = 10 + 2 * ms;
+        expect(sleeps <= most, std::to_string(sleeps) + " sleeps in " + std::to_string(ms) + " ms");
+        channel.meet();
+        expect(net->close_send(to) == TW_NCCL_SUCCESS, "close_send");
+        expect(net->close_receive(from) == TW_NCCL_SUCCESS, "close_receive");
+    };
+    EXPECT_EQ(run_pair([&](const Channel &channel) { trips(channel, true); },
+                       [&](const Channel &channel) { trips(channel, false); }),
               "");
 }
 
