@@ -12,7 +12,8 @@
 
 TW_C_BEGIN
 
-/** What a step did. The same on all ranks, but for what a rank measures of itself: step_sec to update_sec, memory_bytes. */
+/** What a step did. The same on all ranks, but for what a rank measures of itself: step_sec to
+ *  exchange_processor_sec, memory_bytes. */
 typedef struct tw_trainer_step {
     uint64_t step;   /**< 1 for the first */
     double loss;     /**< mean over the batch, before the update */
@@ -22,6 +23,10 @@ typedef struct tw_trainer_step {
     uint64_t tokens;                              /**< of all ranks */
     double step_sec;                              /**< without validation and checkpoint; of it: */
     double forward_sec, backward_sec, update_sec; /**< the rest: last reductions, and the norm */
+    /** Processor time of the step: of the thread that computes, and of this process's others, which move what it asks for. */
+    double compute_processor_sec, progress_processor_sec;
+    /** Of the latter, in the ranks' exchange of what they know of the step: an operation with next to no bytes. */
+    double exchange_processor_sec;
     /* What follows is of the time from the last step's norm to this step's: the new weights that an update sends count with
      * the step that needs them. */
     double wait_sec; /**< the compute thread blocked in communication; mean over the ranks */

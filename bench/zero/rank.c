@@ -79,6 +79,9 @@ static tw_status_t write_step(const run_t *run, const tw_trainer_step_t *step)
     tw_json_add_double(json, "delta_bits", step->delta_bits);
     tw_json_add_double(json, "step_sec", step->step_sec);
     tw_json_add_double(json, "wait_sec", step->wait_sec);
+    tw_json_add_double(json, "compute_processor_sec", step->compute_processor_sec);
+    tw_json_add_double(json, "progress_processor_sec", step->progress_processor_sec);
+    tw_json_add_double(json, "exchange_processor_sec", step->exchange_processor_sec);
     tw_json_add_int(json, "inter_node_bytes", (int64_t)step->inter_node_bytes);
     tw_json_add_int(json, "memory_bytes", (int64_t)step->memory_bytes);
     tw_status_t status = tw_json_write_line(json, run->metrics);

@@ -7,7 +7,8 @@
  *  update.c     AdamW, and the weights after it            sync.c      replicas that follow the masters
  *  step.c       a training step                            validate.c  a validation; are replicas equal?
  *  totals.c     what has been sent, planned, waited for    alarm.c     when to stop
- *  device.c     where memory lies, and what fits           inputs.c    layers' inputs, kept until backward */
+ *  device.c     where memory lies, and what fits           inputs.c    layers' inputs, kept until backward
+ *  processor.c  processor time */
 #ifndef TW_TRAINER_ENGINE_STATE_H
 #define TW_TRAINER_ENGINE_STATE_H
 
@@ -74,6 +75,11 @@ typedef enum tw_engine_part {
     TW_ENGINE_PART_COUNT
 } tw_engine_part_t;
 
+/** Processor time: of the calling thread, which computes, and of the process's other threads, which move what it asks for. */
+typedef struct tw_engine_processor {
+    double compute_sec, progress_sec;
+} tw_engine_processor_t;
+
 /** Where a part lies: on the device (TW_TRAIN_NONE), or elsewhere. */
 typedef struct tw_engine_home {
     tw_train_place_t place;
@@ -128,11 +134,12 @@ struct tw_engine {
     /* the run */
     uint64_t steps_done, version;     /* version: of the weights, 1 for the first */
     double forward_sec, backward_sec; /* of this step */
-    uint64_t lag_blocks;              /* so far */
-    double recent_loss;               /* moving mean, for the jump alarm; 0: none yet */
-    double wait_sec;                  /* since the engine was made */
-    uint64_t planned_bytes;           /* over the world */
-    tw_coll_counters_t base;          /* of the world, before the engine and beside it */
+    double exchange_progress_sec; /* of this step: processor time of the progress thread in the exchange */
+    uint64_t lag_blocks;          /* so far */
+    double recent_loss;           /* moving mean, for the jump alarm; 0: none yet */
+    double wait_sec;              /* since the engine was made */
+    uint64_t planned_bytes;       /* over the world */
+    tw_coll_counters_t base;      /* of the world, before the engine and beside it */
     tw_engine_totals_t aside[TW_ENGINE_ASIDE_COUNT];
     tw_engine_totals_t reported; /* sums over the ranks at the last step's exchange */
 };
@@ -219,6 +226,10 @@ tw_status_t tw_update_init(tw_engine_t *engine);
 tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale);
 /** The same weights everywhere from the masters as they are, exactly. */
 tw_status_t tw_engine_refresh(tw_engine_t *engine);
+
+/* ---- processor.c */
+tw_engine_processor_t tw_engine_processor_get(void);
+tw_engine_processor_t tw_engine_processor_since(const tw_engine_processor_t *begin);
 
 /* ---- totals.c */
 /** Everything, training and not. */

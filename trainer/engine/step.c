@@ -165,6 +165,7 @@ static void note_totals(const tw_engine_totals_t *totals, tw_trainer_step_t *out
 tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
 {
     const tw_train_options_t *o = engine->options;
+    tw_engine_processor_t processor = tw_engine_processor_get();
     double begin = tw_time_sec(), lr = tw_train_lr(o, engine->steps_done + 1), norm = 0;
     tw_engine_report_t report;
     engine->forward_sec = engine->backward_sec = 0;
@@ -182,6 +183,7 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
     }
     engine->steps_done++;
     double end = tw_time_sec();
+    processor = tw_engine_processor_since(&processor);
     *out = (tw_trainer_step_t){.step = engine->steps_done,
                                .loss = report.loss,
                                .val_loss = NAN,
@@ -191,7 +193,10 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
                                .step_sec = end - begin,
                                .forward_sec = engine->forward_sec,
                                .backward_sec = engine->backward_sec,
-                               .update_sec = end - update_begin};
+                               .update_sec = end - update_begin,
+                               .compute_processor_sec = processor.compute_sec,
+                               .progress_processor_sec = processor.progress_sec,
+                               .exchange_processor_sec = engine->exchange_progress_sec};
     tw_engine_totals_t spent = tw_engine_totals_since(&report.totals, &engine->reported);
     engine->reported = report.totals;
     note_totals(&spent, out);

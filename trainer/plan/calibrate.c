@@ -13,35 +13,44 @@
 
 /* The most that the box's links let through of their rate: the rest is headers. */
 #define LINK_SHARE 0.945
-/* Times what the handling of what moves explains that it may take itself. */
-#define MOST_HANDLING 1.5
+/* Links are not looked for further from that: what else is different takes a processor's time. */
+#define LEAST_LINK 0.9
+#define MOST_LINK 1.0
+
+enum { STEP_SEC, COMPUTE_SEC, PROGRESS_SEC, EXCHANGE_SEC, N_TIMES };
+static const char *const time_keys[N_TIMES] = {"step_sec", "compute_processor_sec", "progress_processor_sec",
+                                               "exchange_processor_sec"};
 
 typedef struct measured {
-    double *step_sec, *compute_sec;
+    double *times[N_TIMES]; /* [n] each */
     size_t n;
     double memory_bytes; /* the last line's; 0: it says nothing */
 } measured_t;
 
-static tw_status_t add_line(const char *path, const json_t *line, measured_t *measured)
+static tw_status_t add_time(const char *path, const json_t *line, int which, measured_t *measured)
 {
-    double step, wait;
-    if (json_unpack((json_t *)(uintptr_t)line, "{s:F, s:F}", "step_sec", &step, "wait_sec", &wait) != 0) {
-        tw_error("%s: a line without step_sec and wait_sec", path);
-        return TW_ERR_FORMAT;
-    }
-    measured->memory_bytes = json_number_value(json_object_get(line, "memory_bytes"));
-    size_t n = measured->n + 1;
-    double *steps = realloc(measured->step_sec, n * sizeof(*steps));
-    measured->step_sec = steps ? steps : measured->step_sec;
-    double *computes = realloc(measured->compute_sec, n * sizeof(*computes));
-    measured->compute_sec = computes ? computes : measured->compute_sec;
-    if (!steps || !computes) {
+    const json_t *value = json_object_get(line, time_keys[which]);
+    double *times = realloc(measured->times[which], (measured->n + 1) * sizeof(*times));
+    measured->times[which] = times ? times : measured->times[which];
+    if (!times) {
         tw_error("%s: out of memory", path);
         return TW_ERR_NO_MEMORY;
     }
-    steps[n - 1] = step;
-    computes[n - 1] = step > wait ? step - wait : 0.0;
-    measured->n = n;
+    if (!json_is_number(value)) {
+        tw_error("%s: a line without %s", path, time_keys[which]);
+        return TW_ERR_FORMAT;
+    }
+    times[measured->n] = json_number_value(value);
+    return TW_OK;
+}
+
+static tw_status_t add_line(const char *path, const json_t *line, measured_t *measured)
+{
+    for (int which = 0; which < N_TIMES; which++) {
+        TW_TRY(add_time(path, line, which, measured));
+    }
+    measured->memory_bytes = json_number_value(json_object_get(line, "memory_bytes"));
+    measured->n++;
     return TW_OK;
 }
 
@@ -75,65 +84,41 @@ typedef struct fit {
     const tw_train_options_t *options;
     const tw_model_t *model;
     tw_plan_cluster_t *cluster;
-    double compute_sec, step_sec;
+    double times[N_TIMES]; /* medians */
 } fit_t;
 
-/* Parameters that a rank gathers and reduces in a step. */
-static double moved(const fit_t *fit)
-{
-    return (2.0 * (double)fit->options->accumulation + 1.0) * (double)tw_model_n_params(fit->model);
-}
-
-/* Of the time that handling takes, half shows as computing, which it disturbs: on cores that are shared. */
-static double undisturbed_sec(const fit_t *fit)
-{
-    double rest = fit->compute_sec - 0.5 * fit->cluster->handling_sec * moved(fit);
-    return rest > 0.0 ? rest : 0.0;
-}
-
-static tw_status_t simulate(const fit_t *fit, double *step_sec)
-{
-    tw_plan_time_t time;
-    tw_status_t status = tw_plan_time_of(fit->options, fit->model, fit->cluster, undisturbed_sec(fit), &time);
-    *step_sec = status == TW_OK ? time.step_sec : 0.0;
-    return status;
-}
-
-/* Halve an interval of `value`, one of the cluster's, until the simulated step takes as long as the measured one. grows: with
- * the value. */
-static tw_status_t halve(const fit_t *fit, double *value, double low, double high, int grows)
-{
-    for (int i = 0; i < 60; i++) {
-        double step_sec;
-        *value = (low + high) / 2.0;
-        TW_TRY(simulate(fit, &step_sec));
-        *((step_sec > fit->step_sec) == grows ? &high : &low) = *value;
-    }
-    return TW_OK;
-}
-
-/* What the link alone does not explain is the handling of what moves, as long as that is no longer itself than what it explains:
- * behind a slow link it hardly shows. What is left is a slower link; where the link explains too much, it is a faster one. */
-static tw_status_t fit_step(const fit_t *fit)
+/* Of the progress thread's time, messages take what they take where there are next to no bytes, copies inside a node what was
+ * measured of them, and bytes between nodes the rest. */
+static void fit_moving(const fit_t *fit, const tw_plan_traffic_t *traffic)
 {
     tw_plan_cluster_t *cluster = fit->cluster;
-    double step_sec, nominal = cluster->link_bps, link = LINK_SHARE * nominal;
-    cluster->handling_sec = 0.0;
-    cluster->link_bps = link;
-    tw_status_t status = simulate(fit, &step_sec);
-    if (status != TW_OK) {
-        return status;
+    const tw_plan_flow_t *step = &traffic->step, *report = &traffic->report;
+    double ranks = cluster->n_nodes * cluster->ranks_per_node;
+    cluster->message_sec = report->messages > 0.0 ? fit->times[EXCHANGE_SEC] / report->messages : 0.0;
+    double rest = fmax(fit->times[PROGRESS_SEC] - step->messages * cluster->message_sec, 0.0);
+    if (step->inter_node <= 0.0) {
+        cluster->in_byte_sec = step->in_node > 0.0 ? rest * ranks / step->in_node : 0.0;
+        return;
     }
-    int is_longer = step_sec < fit->step_sec;
-    if (is_longer) {
-        double most = MOST_HANDLING * (fit->step_sec - step_sec) / moved(fit);
-        status = halve(fit, &cluster->handling_sec, 0.0, most, 1);
+    rest -= step->in_node / ranks * cluster->in_byte_sec;
+    cluster->inter_byte_sec = fmax(rest, 0.0) * ranks / step->inter_node;
+}
+
+/* Halve an interval of the link's rate until the simulated step takes as long as the measured one. */
+static tw_status_t fit_link(const fit_t *fit)
+{
+    tw_plan_cluster_t *cluster = fit->cluster;
+    double nominal = cluster->link_bps, low = LEAST_LINK * nominal, high = MOST_LINK * nominal;
+    if (isinf(nominal)) {
+        return TW_OK;
     }
-    if (status == TW_OK && !isinf(nominal)) {
-        status =
-            halve(fit, &cluster->link_bps, is_longer ? link / 64.0 : link, is_longer ? link : 4.0 * link, 0);
+    for (int i = 0; i < 40; i++) {
+        tw_plan_time_t time;
+        cluster->link_bps = (low + high) / 2.0;
+        TW_TRY(tw_plan_time_of(fit->options, fit->model, cluster, fit->times[COMPUTE_SEC], &time));
+        *(time.step_sec > fit->times[STEP_SEC] ? &low : &high) = cluster->link_bps;
     }
-    return status;
+    return TW_OK;
 }
 
 /* What the run held besides what is counted. */
@@ -147,6 +132,16 @@ static tw_status_t fit_memory(const fit_t *fit, double measured_bytes)
     return status;
 }
 
+static tw_status_t fit_all(const fit_t *fit, double measured_bytes)
+{
+    tw_plan_traffic_t traffic;
+    TW_TRY(tw_plan_traffic_of(fit->options, fit->model, fit->cluster, &traffic));
+    fit_moving(fit, &traffic);
+    tw_plan_traffic_cleanup(&traffic);
+    TW_TRY(fit_link(fit));
+    return fit_memory(fit, measured_bytes);
+}
+
 tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *options, const tw_model_t *model,
                               tw_plan_cluster_t *cluster, double *compute_sec)
 {
@@ -156,17 +151,14 @@ tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *opt
         tw_error("%s: cannot open: %s", metrics, strerror(error));
         return tw_status_from_errno(error);
     }
-    measured_t measured = {0};
+    measured_t measured = {.n = 0};
+    fit_t fit = {.options = options, .model = model, .cluster = cluster};
     tw_status_t status = read_lines(metrics, file, &measured);
     fclose(file);
-    if (status == TW_OK) {
-        *compute_sec = tw_median(measured.compute_sec, measured.n);
-        const fit_t fit = {options, model, cluster, *compute_sec, tw_median(measured.step_sec, measured.n)};
-        status = fit_step(&fit);
-        *compute_sec = undisturbed_sec(&fit);
-        status = status == TW_OK ? fit_memory(&fit, measured.memory_bytes) : status;
+    for (int which = 0; which < N_TIMES; which++) {
+        fit.times[which] = status == TW_OK ? tw_median(measured.times[which], measured.n) : 0.0;
+        free(measured.times[which]);
     }
-    free(measured.step_sec);
-    free(measured.compute_sec);
-    return status;
+    *compute_sec = fit.times[COMPUTE_SEC];
+    return status == TW_OK ? fit_all(&fit, measured.memory_bytes) : status;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cluster/cluster.h"
 #include "flags/flags.h"
 #include "trainer/data/data.h"
 #include "trainer/plan/plan.h"
@@ -21,7 +22,6 @@ enum { MAX_SETS = 256, MAX_ROWS = 32, BYTE_WORDS = 256 };
 
 typedef struct plan {
     const char *config, *calibrate, *json;
-    double cores; /* of a node; 0: not said */
     const char *sets[MAX_SETS + 8];
     size_t n_sets;
     char *params_key;
@@ -49,12 +49,12 @@ static const struct argp_option option_list[] = {
      2},
     {"delta-bits", KEY_BITS, "N", 0, "Bits a parameter of the exact delta (default: 3)", 2},
     {"cores", KEY_CORES, "N", 0,
-     "Of a node, shared by its ranks (default: one for each; with --calibrate: this machine's, shared by all "
-     "nodes)",
+     "Of a node, shared by its ranks (default: one for each; with --calibrate: the run was in a box on this "
+     "machine, whose nodes share its cores)",
      2},
     {"calibrate", KEY_CALIBRATE, "FILE", 0,
      "--metrics of a plain stage 3 run of this model on this cluster, the trainer's or //bench:zero's: "
-     "compute time, what moving costs and what a process takes are from it",
+     "what computing and moving cost, the link and what a process takes are from it",
      2},
     {"json", KEY_JSON, "FILE", 0, "Write a JSON line for each set as well", 2},
     {NULL, 0, NULL, 0, NULL, 0}};
@@ -123,7 +123,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         cluster->delta_bits = tw_flag_number(state, "delta-bits", arg, 0, 16);
         return 0;
     case KEY_CORES:
-        plan->cores = tw_flag_number(state, "cores", arg, 0.01, 10000);
+        cluster->cores = tw_flag_number(state, "cores", arg, 0.01, 10000);
         return 0;
     case KEY_JSON:
         plan->json = arg;
@@ -201,8 +201,8 @@ static tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_
         status = tw_plan_traffic_of(o, model, &plan->cluster, &traffic);
     }
     if (status == TW_OK) {
-        row->inter_node_bytes = traffic.inter_node;
-        row->in_node_bytes = traffic.in_node;
+        row->inter_node_bytes = traffic.step.inter_node;
+        row->in_node_bytes = traffic.step.in_node;
         tw_plan_traffic_cleanup(&traffic);
         status = tw_plan_time_of(o, model, &plan->cluster, plan->compute_sec, &row->time);
     }
@@ -211,27 +211,35 @@ static tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_
     return status;
 }
 
+/* Codecs, and copies, of what a rank sends of a layer. */
+static tw_status_t find_speeds(plan_t *plan, const tw_model_t *model)
+{
+    tw_plan_cluster_t *cluster = &plan->cluster;
+    size_t part = tw_model_unit_get(model, 1)->n_elems / (size_t)(cluster->n_nodes * cluster->ranks_per_node);
+    TW_TRY(tw_plan_measure_codecs(part, cluster->codecs));
+    return plan->calibrate ? tw_plan_measure_copies(part, &cluster->in_byte_sec) : TW_OK;
+}
+
+/* The nodes of a cluster in a box share this machine's cores, and their idle links let bursts pass. */
+static void assume_box(tw_plan_cluster_t *cluster)
+{
+    cluster->cores = (double)sysconf(_SC_NPROCESSORS_ONLN) / cluster->n_nodes;
+    cluster->link_burst_bytes =
+        isinf(cluster->link_bps) ? 0.0 : (double)tw_cluster_burst_bytes(cluster->link_bps);
+}
+
 /* How long a rank computes, from a measured run or from what the device does. */
 static tw_status_t find_compute(plan_t *plan, const tw_train_options_t *o, const tw_model_t *model)
 {
+    if (plan->calibrate && plan->cluster.cores == 0.0) {
+        assume_box(&plan->cluster);
+    }
     if (plan->calibrate) {
         return tw_plan_calibrate(plan->calibrate, o, model, &plan->cluster, &plan->compute_sec);
     }
     double flops = tw_model_step_flops(model, (size_t)o->micro_batch, (size_t)o->sequence);
     plan->compute_sec = (double)o->accumulation * flops / plan->cluster.device_flops;
     return TW_OK;
-}
-
-/* Codecs on what a rank sends of a layer, all ranks of a node at the same time. */
-static tw_status_t find_codecs(plan_t *plan, const tw_model_t *model)
-{
-    tw_plan_cluster_t *cluster = &plan->cluster;
-    double ranks = cluster->ranks_per_node, cores = plan->cores > 0.0 ? plan->cores : ranks;
-    if (plan->calibrate && plan->cores == 0.0) {
-        cores = (double)sysconf(_SC_NPROCESSORS_ONLN) / cluster->n_nodes;
-    }
-    size_t part = tw_model_unit_get(model, 1)->n_elems / (size_t)(cluster->n_nodes * cluster->ranks_per_node);
-    return tw_plan_measure_codecs(part, cores < ranks ? cores / ranks : 1.0, cluster->codecs);
 }
 
 static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw_model_t *model)
@@ -241,10 +249,11 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
     printf("# %zu parameters: %zu layers of width %zu, %zu words; %lld tokens a step\n",
            tw_model_n_params(model), c->n_layer, c->n_embd, c->vocab_size,
            (long long)(o->batch * o->sequence));
-    printf("# %d nodes of %d ranks; link %.4g Mb/s%s, %.4g ms of computing a step, %.3g ns to move a "
-           "parameter\n",
-           cluster->n_nodes, cluster->ranks_per_node, cluster->link_bps * 1e-6,
-           plan->calibrate ? " as measured" : "", plan->compute_sec * 1e3, cluster->handling_sec * 1e9);
+    printf("# %d nodes of %d ranks; link %.4g Mb/s%s, %.4g ms of computing a step\n", cluster->n_nodes,
+           cluster->ranks_per_node, cluster->link_bps * 1e-6, plan->calibrate ? " as measured" : "",
+           plan->compute_sec * 1e3);
+    printf("# of a core: %.3g us a message, %.3g ns a byte between nodes, %.3g ns inside one\n",
+           cluster->message_sec * 1e6, cluster->inter_byte_sec * 1e9, cluster->in_byte_sec * 1e9);
     printf("# the exact delta at %.3g bits a parameter\n", cluster->delta_bits);
     double n_params = plan->n_params > 0.0 ? plan->n_params : (double)tw_model_n_params(model);
     tw_plan_print_states(n_params, cluster->n_nodes * cluster->ranks_per_node, stdout);
@@ -258,7 +267,7 @@ static tw_status_t plan_all(plan_t *plan)
     const tw_train_options_t *o = tw_train_config_options(config);
     tw_status_t status = make_model(o, &model);
     if (status == TW_OK) {
-        status = find_codecs(plan, model);
+        status = find_speeds(plan, model);
     }
     if (status == TW_OK) {
         status = find_compute(plan, o, model);

@@ -1,11 +1,12 @@
 /** trainer/plan: what a run will need and take, before it runs: memory of a rank, bytes of a step, time of a step.
  *
  *  Memory and bytes follow the engine's own arithmetic. Times come from a small simulation of a step: the units in the order in
- *  which the engine visits them, one processor and one link per rank, gathers asked for ahead and reductions left behind as the
- *  engine does it; codecs, and what else moving costs a processor, take their time on that processor.
+ *  which the engine visits them, gathers asked for ahead and reductions left behind as the engine does it, by a rank's two
+ *  threads, one that computes and one that moves, on cores that may be too few, over one link a node. What the second costs,
+ *  messages, bytes and codecs, delays the first where they share a core.
  *
- *  Files: memory.c; traffic.c bytes; codecs.c their speeds; timeline.c the simulation; calibrate.c what a measured run says of
- *  a machine; report.c tables; main.c the program. */
+ *  Files: memory.c; traffic.c bytes and messages; speeds.c what codecs and copies take; timeline.c the simulated step; machine.c
+ *  threads and link in simulated time; calibrate.c what a measured run says of a machine; report.c tables; main.c the program. */
 #ifndef TW_TRAINER_PLAN_PLAN_H
 #define TW_TRAINER_PLAN_PLAN_H
 
@@ -23,7 +24,7 @@ typedef enum tw_plan_codec {
     TW_PLAN_CODEC_COUNT
 } tw_plan_codec_t;
 
-/** Of a rank's thread, seconds a parameter. */
+/** Of a core, seconds a parameter. */
 typedef struct tw_plan_speed {
     double encode_sec, decode_sec;
 } tw_plan_speed_t;
@@ -35,14 +36,17 @@ typedef struct tw_plan_speed {
 typedef struct tw_plan_cluster {
     int n_nodes, ranks_per_node;
     double link_bps;                             /**< of a node, each way; infinite: not the bottleneck */
+    double link_burst_bytes;                     /**< that passes at once where it was idle: a shaped one's */
     double in_node_bps;                          /**< between the ranks of a node */
     double device_bytes;                         /**< memory of a rank; 0: not said */
     double device_flops;                         /**< of a rank, that training reaches; 0: not said */
     double delta_bits;                           /**< the exact delta's, a parameter */
+    double cores;                                /**< of a node, for its ranks' threads; 0: one a rank */
     tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]; /**< zeros: free */
-    double
-        handling_sec; /**< that a rank's processor spends on moving a parameter once: gathered, or reduced */
-    double besides_bytes; /**< that a rank's process takes of its own: TW_PLAN_PROCESS_BYTES */
+    /* Of a core, seconds that moving takes; zeros: free. */
+    double message_sec;                 /**< a message sent, or received, however short */
+    double inter_byte_sec, in_byte_sec; /**< a byte sent and received, between nodes and inside one */
+    double besides_bytes;               /**< that a rank's process takes of its own: TW_PLAN_PROCESS_BYTES */
 } tw_plan_cluster_t;
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */
@@ -71,19 +75,26 @@ double tw_plan_memory_sum(const tw_plan_memory_t *memory);
 
 /* ---- bytes ------------------------------------------------------------------------------------------------- */
 
-/** What moves for one unit each time, inter-node bytes of all ranks together. */
+/** An operation. */
+typedef struct tw_plan_flow {
+    double inter_node, in_node; /**< bytes of all ranks together */
+    double messages; /**< sent and received by each rank, signatures included; a chunk of each piece */
+} tw_plan_flow_t;
+
+/** The operations of one unit. */
 typedef struct tw_plan_unit {
-    double gather,
-        gather_again; /**< for the forward and for the backward pass (stages 1, 2: after the update, 0) */
-    double reduce;
-    double sync; /**< deltas, after the update */
+    tw_plan_flow_t gather;       /**< the step's first one: stages 1 and 2: after the update */
+    tw_plan_flow_t gather_again; /**< each other one */
+    tw_plan_flow_t reduce;
+    tw_plan_flow_t lengths,
+        sync; /**< changes, after the update; those of the exact delta: their lengths first */
 } tw_plan_unit_t;
 
 typedef struct tw_plan_traffic {
     tw_plan_unit_t *units; /**< [n_units], allocated */
     size_t n_units;
-    double report;              /**< what ranks tell each other at the end of a step */
-    double inter_node, in_node; /**< of a step, all together */
+    tw_plan_flow_t report; /**< what ranks tell each other at the end of a step */
+    tw_plan_flow_t step;   /**< all of it */
 } tw_plan_traffic_t;
 
 /** Without quantization, the exact delta at cluster->delta_bits; otherwise to the byte. TW_ERR_NO_MEMORY. */
@@ -93,22 +104,25 @@ void tw_plan_traffic_cleanup(tw_plan_traffic_t *traffic);
 
 /* ---- time -------------------------------------------------------------------------------------------------- */
 
-/** Measure the codecs on this machine, on messages of so many parameters, a thread having a share of a core (1: all of it).
- *  A tenth of a second. TW_ERR_NO_MEMORY and errors of quant. */
-tw_status_t tw_plan_measure_codecs(size_t message_elems, double core_share,
-                                   tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]);
+/** Measure the codecs on this machine, on messages of so many parameters. A tenth of a second. TW_ERR_NO_MEMORY and errors of
+ *  quant. */
+tw_status_t tw_plan_measure_codecs(size_t message_elems, tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]);
+/** Seconds of a core a byte of such a message takes that is read from another process's memory, as ranks of a node do it.
+ *  TW_ERR_NO_MEMORY and the system's errors (logged). */
+tw_status_t tw_plan_measure_copies(size_t message_elems, double *byte_sec);
 
 typedef struct tw_plan_time {
-    double step_sec, wait_sec; /**< wait: the processor idle for the link */
+    double step_sec, wait_sec; /**< wait: the compute thread, for operations */
 } tw_plan_time_t;
 
-/** compute_sec: of a step, without waiting. TW_ERR_NO_MEMORY. */
+/** compute_sec: of a core, for a step. TW_ERR_NO_MEMORY. */
 tw_status_t tw_plan_time_of(const tw_train_options_t *options, const tw_model_t *model,
                             const tw_plan_cluster_t *cluster, double compute_sec, tw_plan_time_t *out);
 
-/** From --metrics of a plain stage 3 run with these options on this cluster, the trainer's or //bench:zero's: the median
- *  compute time; what makes the simulation take the run's median step time: the handling of what moves or, where the link
- *  explains more than there is, a faster link; and besides_bytes. TW_ERR_IO, TW_ERR_FORMAT (logged with the file). */
+/** From --metrics of a plain stage 3 run with these options on this cluster, the trainer's or //bench:zero's. What computing takes
+ *  and what moving takes is its processor time: a message from the smallest operation there is, a byte inside a node from
+ *  in_byte_sec as measured, one between nodes from what is left. The link is what makes the simulated step take as long as the
+ *  measured one, where it waits for the link. And besides_bytes. TW_ERR_IO, TW_ERR_FORMAT (logged with the file). */
 tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *options, const tw_model_t *model,
                               tw_plan_cluster_t *cluster, double *compute_sec);
 

@@ -1,29 +1,38 @@
-/* A step on a rank's processor and its node's link, each doing one thing after the other. Some steps go by, so that what one
- * leaves behind for the next is seen; the last one counts. */
+/* A step of a rank, in the order in which the engine does things (trainer/engine: walk.c, reduce.c, sync.c, update.c). Some steps
+ * go by, so that what one leaves behind for the next is seen; the last one counts. */
 #include <stdlib.h>
 
 #include "trainer/plan/layout.h"
+#include "trainer/plan/machine.h"
 #include "trainer/plan/plan.h"
 
 #define STEPS 4
 
-/* What moving a parameter of a unit costs a rank's processor: seconds a parameter. */
-typedef struct work {
-    double gather, gather_again, reduce, sync_out, sync_in;
-} work_t;
+/* Blocks' gradients on their way at a time, from stage 2 on. */
+#define REDUCE_SLOTS 2
+
+/* Seconds of a core a parameter, of the unit's, that codecs take: of the progress thread, and of the compute thread. */
+typedef struct codecs_work {
+    double gather_encode, gather_decode, reduce_encode, reduce_decode;
+    double sync_encode, sync_decode;
+} codecs_work_t;
 
 typedef struct timeline {
     const tw_train_options_t *options;
+    const tw_plan_cluster_t *cluster;
     const tw_plan_traffic_t *traffic;
-    size_t n_layer, n_slots, n_visits; /* visits of one micro-batch */
-    double *compute;                   /* [n_visits] seconds */
-    double inter_sec, in_sec; /* a byte of all ranks' on the link; an element gathered inside the node */
-    double *n_elems;          /* [n_units] */
-    work_t work;
-    double *arrived;          /* [n_visits] when its weights are there */
-    double *synced;           /* [n_units] when the unit's changes, or weights, have come */
-    double *applied;          /* [n_units] 1: they are in the replica */
-    double now, link, waited; /* processor, link free from, idle so far */
+    tw_plan_machine_t machine;
+    codecs_work_t codecs;
+    int has_replicas, has_delta;
+    size_t n_layer, n_units, n_slots, n_visits; /* visits of one micro-batch */
+    double *compute;                            /* [n_visits] seconds of a core */
+    double *n_elems;                            /* [n_units] */
+    tw_plan_op_t *gathers;                      /* [n_visits]; stages 1 and 2: [n_units], after the update */
+    tw_plan_op_t *reduces, *lengths, *syncs;    /* [n_units] */
+    tw_plan_op_t report;
+    size_t asked;                         /* visits of the micro-batch whose gathers are */
+    size_t blocks_asked, blocks_left;     /* by then, and before the visit that is on */
+    size_t synced, sync_posted, sync_due; /* units whose changes are in the replica, sent, to be sent */
 } timeline_t;
 
 static size_t unit_at(const timeline_t *tl, size_t visit)
@@ -33,83 +42,167 @@ static size_t unit_at(const timeline_t *tl, size_t visit)
                                                   : 2 * tl->n_layer + 2 - visit;
 }
 
-static int is_again(const timeline_t *tl, size_t visit)
+static int is_backward(const timeline_t *tl, size_t visit)
 {
     return visit > tl->n_layer;
 }
 
-/* The link takes what is asked of it in turn. Returns when it is done. */
-static double transfer(timeline_t *tl, double asked_at, double bytes)
+/* ---- operations ------------------------------------------------------------------------------------------------- */
+
+static tw_plan_op_t op_of(const timeline_t *tl, const tw_plan_flow_t *flow)
 {
-    double begin = tl->link > asked_at ? tl->link : asked_at;
-    tl->link = bytes > 0.0 ? begin + bytes * tl->inter_sec : tl->link;
-    return bytes > 0.0 ? tl->link : asked_at;
+    const tw_plan_cluster_t *cluster = tl->cluster;
+    double n_nodes = cluster->n_nodes, ranks = n_nodes * cluster->ranks_per_node;
+    double handling = flow->messages * cluster->message_sec +
+                      flow->inter_node / ranks * cluster->inter_byte_sec +
+                      flow->in_node / ranks * cluster->in_byte_sec;
+    return (tw_plan_op_t){.send_sec = handling / 2.0,
+                          .receive_sec = handling / 2.0,
+                          .link_sec = flow->inter_node * 8.0 / (cluster->link_bps * n_nodes)};
 }
 
-static void wait_until(timeline_t *tl, double when)
+static void post(timeline_t *tl, tw_plan_op_t *op, const tw_plan_flow_t *flow)
 {
-    if (when > tl->now) {
-        tl->waited += when - tl->now;
-        tl->now = when;
+    *op = op_of(tl, flow);
+    tw_plan_machine_post(&tl->machine, op);
+}
+
+/* From the world, or from the replicas of the node. */
+static void post_gather(timeline_t *tl, tw_plan_op_t *op, size_t unit, int is_first)
+{
+    const tw_plan_unit_t *plan = &tl->traffic->units[unit];
+    int is_coded = tl->options->quantized_weights && (is_first || !tl->has_replicas);
+    *op = op_of(tl, is_first ? &plan->gather : &plan->gather_again);
+    if (is_coded) {
+        op->send_sec += tl->codecs.gather_encode * tl->n_elems[unit];
+        op->receive_sec += tl->codecs.gather_decode * tl->n_elems[unit];
+    }
+    if (tl->cluster->ranks_per_node > 1) {
+        op->delay_sec = tl->n_elems[unit] * 16.0 / tl->cluster->in_node_bps;
+    }
+    tw_plan_machine_post(&tl->machine, op);
+}
+
+static void post_reduce(timeline_t *tl, size_t unit)
+{
+    tw_plan_op_t *op = &tl->reduces[unit];
+    if (tl->options->stage >= 2 && unit != TW_MODEL_ROOT && unit + REDUCE_SLOTS <= tl->n_layer) {
+        tw_plan_machine_wait(&tl->machine, &tl->reduces[unit + REDUCE_SLOTS]);
+    }
+    *op = op_of(tl, &tl->traffic->units[unit].reduce);
+    op->send_sec += tl->codecs.reduce_encode * tl->n_elems[unit];
+    op->receive_sec += tl->codecs.reduce_decode * tl->n_elems[unit];
+    tw_plan_machine_post(&tl->machine, op);
+}
+
+/* ---- changes of replicas ------------------------------------------------------------------------------------------ */
+
+/* Changes whose lengths are known are sent, in order; what has come is put into the replicas. */
+static void advance_syncs(timeline_t *tl)
+{
+    while (tl->sync_posted < tl->sync_due && tw_plan_op_is_done(&tl->lengths[tl->sync_posted])) {
+        post(tl, &tl->syncs[tl->sync_posted], &tl->traffic->units[tl->sync_posted].sync);
+        tl->sync_posted++;
+    }
+    while (tl->synced < tl->sync_posted && tw_plan_op_is_done(&tl->syncs[tl->synced])) {
+        tw_plan_machine_compute(&tl->machine, tl->codecs.sync_decode * tl->n_elems[tl->synced]);
+        tl->synced++;
     }
 }
 
-static void work_for(timeline_t *tl, double sec_per_elem, size_t unit)
+static void begin_sync(timeline_t *tl, size_t unit)
 {
-    tl->now += sec_per_elem * tl->n_elems[unit];
+    tw_plan_machine_compute(&tl->machine, tl->codecs.sync_encode * tl->n_elems[unit]);
+    if (tl->options->delta_exact) {
+        post(tl, &tl->lengths[unit], &tl->traffic->units[unit].lengths);
+    }
+    tl->sync_due++;
+    advance_syncs(tl);
 }
 
-/* Gathers are asked for when the visit n_slots - 1 before theirs begins, or at the beginning. */
-static void ask(timeline_t *tl, size_t visit, int is_first_micro)
+static void need_sync(timeline_t *tl, size_t unit)
 {
-    size_t unit = unit_at(tl, visit);
-    const tw_plan_unit_t *plan = &tl->traffic->units[unit];
-    double bytes = is_again(tl, visit) ? plan->gather_again : plan->gather;
+    advance_syncs(tl);
+    while (tl->synced <= unit && tl->synced < tl->sync_due) {
+        const tw_plan_op_t *op =
+            tl->synced < tl->sync_posted ? &tl->syncs[tl->synced] : &tl->lengths[tl->synced];
+        tw_plan_machine_wait(&tl->machine, op);
+        advance_syncs(tl);
+    }
+}
+
+/* ---- the walk ----------------------------------------------------------------------------------------------------- */
+
+/* Is there a place for what it gathers, and what it gathers from? */
+static int may_ask(const timeline_t *tl, size_t visit, int is_first_micro)
+{
+    size_t unit = unit_at(tl, tl->asked);
+    if (tl->asked == visit) {
+        return 1;
+    }
+    if (unit == TW_MODEL_ROOT ? visit == 0 : tl->blocks_asked - tl->blocks_left >= tl->n_slots) {
+        return 0;
+    }
+    /* the first visit, still to come, fills the replica */
+    int fills_later = is_first_micro && is_backward(tl, tl->asked) && unit > visit;
+    return tl->has_delta ? unit < tl->synced : !tl->has_replicas || !fills_later;
+}
+
+static void ask_ahead(timeline_t *tl, size_t visit, int is_first_micro)
+{
+    while (tl->asked < tl->n_visits && may_ask(tl, visit, is_first_micro)) {
+        size_t unit = unit_at(tl, tl->asked);
+        if (tl->has_delta) {
+            need_sync(tl, unit);
+        }
+        post_gather(tl, &tl->gathers[tl->asked], unit, is_first_micro && !is_backward(tl, tl->asked));
+        tl->blocks_asked += unit != TW_MODEL_ROOT;
+        tl->asked++;
+    }
+}
+
+static void enter(timeline_t *tl, size_t visit, int is_first_micro)
+{
     if (tl->options->stage < 3) {
-        tl->arrived[visit] = tl->synced[unit];
+        tw_plan_machine_wait(&tl->machine, &tl->gathers[unit_at(tl, visit)]);
         return;
     }
-    if (!is_first_micro && tl->options->hpz == TW_TRAIN_HPZ_ON) {
-        bytes = 0.0;
+    advance_syncs(tl);
+    if (tl->asked == visit) {
+        ask_ahead(tl, visit, is_first_micro);
     }
-    if (tl->synced[unit] > 0.0 && !tl->applied[unit]) { /* a replica is gathered once its changes are in it */
-        wait_until(tl, tl->synced[unit]);
-        work_for(tl, tl->work.sync_in, unit);
-        tl->applied[unit] = 1.0;
-    }
-    tl->arrived[visit] = transfer(tl, tl->now, bytes) + tl->n_elems[unit] * tl->in_sec;
-}
-
-/* Ahead of need: nobody waits for changes. */
-static int may_ask(const timeline_t *tl, size_t visit)
-{
-    return tl->options->stage < 3 || tl->synced[unit_at(tl, visit)] <= tl->now;
-}
-
-static void reduce(timeline_t *tl, size_t unit)
-{
-    work_for(tl, tl->work.reduce, unit);
-    transfer(tl, tl->now, tl->traffic->units[unit].reduce);
+    tw_plan_machine_wait(&tl->machine, &tl->gathers[visit]);
+    ask_ahead(tl, visit, is_first_micro);
 }
 
 static void micro_batch(timeline_t *tl, int is_first, int is_last)
 {
-    size_t asked = 0;
+    tl->asked = tl->blocks_asked = tl->blocks_left = 0;
     for (size_t visit = 0; visit < tl->n_visits; visit++) {
         size_t unit = unit_at(tl, visit);
-        while (asked < tl->n_visits && asked < visit + tl->n_slots &&
-               (asked == visit || may_ask(tl, asked))) {
-            ask(tl, asked++, is_first);
-        }
-        wait_until(tl, tl->arrived[visit]);
-        work_for(tl, is_again(tl, visit) ? tl->work.gather_again : tl->work.gather, unit);
-        tl->now += tl->compute[visit];
-        if (is_last && is_again(tl, visit) && unit != TW_MODEL_ROOT) {
-            reduce(tl, unit);
+        enter(tl, visit, is_first);
+        tw_plan_machine_compute(&tl->machine, tl->compute[visit]);
+        tl->blocks_left += unit != TW_MODEL_ROOT;
+        if (is_last && is_backward(tl, visit) && unit != TW_MODEL_ROOT) {
+            post_reduce(tl, unit);
         }
     }
     if (is_last) {
-        reduce(tl, TW_MODEL_ROOT);
+        post_reduce(tl, TW_MODEL_ROOT);
+    }
+}
+
+/* ---- a step ------------------------------------------------------------------------------------------------------- */
+
+static void update(timeline_t *tl)
+{
+    tl->synced = tl->sync_posted = tl->sync_due = 0;
+    for (size_t unit = 0; unit < tl->n_units; unit++) {
+        if (tl->has_delta) {
+            begin_sync(tl, unit);
+        } else if (tl->options->stage == 1 || tl->options->stage == 2) {
+            post_gather(tl, &tl->gathers[unit], unit, 1);
+        }
     }
 }
 
@@ -119,16 +212,26 @@ static void one_step(timeline_t *tl)
     for (int64_t micro = 0; micro < n_micros; micro++) {
         micro_batch(tl, micro == 0, micro + 1 == n_micros);
     }
-    wait_until(tl, transfer(tl, tl->now, tl->traffic->report));
-    wait_until(tl, tl->link); /* the norm needs all gradients */
-    for (size_t u = 0; u < tl->traffic->n_units; u++) {
-        const tw_plan_unit_t *unit = &tl->traffic->units[u];
-        double bytes = unit->sync + (tl->options->stage < 3 ? unit->gather : 0.0);
-        work_for(tl, tl->work.sync_out, u);
-        tl->synced[u] = transfer(tl, tl->now, bytes);
-        tl->applied[u] = unit->sync > 0.0 ? 0.0 : 1.0;
+    for (size_t unit = 0; unit < tl->n_units; unit++) {
+        tw_plan_machine_wait(&tl->machine, &tl->reduces[unit]);
     }
+    post(tl, &tl->report, &tl->traffic->report);
+    tw_plan_machine_wait(&tl->machine, &tl->report);
+    update(tl);
 }
+
+static void run(timeline_t *tl, tw_plan_time_t *out)
+{
+    double begin = 0.0;
+    for (int step = 0; step < STEPS; step++) {
+        begin = tl->machine.now;
+        tl->machine.waited = 0.0;
+        one_step(tl);
+    }
+    *out = (tw_plan_time_t){.step_sec = tl->machine.now - begin, .wait_sec = tl->machine.waited};
+}
+
+/* ---- setting up --------------------------------------------------------------------------------------------------- */
 
 /* Blocks take two thirds of their time backwards; the root's is the head's products. */
 static void share_compute(timeline_t *tl, const tw_model_t *model, double compute_sec)
@@ -139,68 +242,62 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
     double all = head + (double)tl->n_layer * block;
     double micro_sec = compute_sec / (double)tl->options->accumulation;
     for (size_t visit = 0; visit < tl->n_visits; visit++) {
-        double part = unit_at(tl, visit) == TW_MODEL_ROOT ? (visit > 0 ? head : 0.0)
-                                                          : block * (is_again(tl, visit) ? 2.0 : 1.0) / 3.0;
+        double part = unit_at(tl, visit) == TW_MODEL_ROOT
+                          ? (visit > 0 ? head : 0.0)
+                          : block * (is_backward(tl, visit) ? 2.0 : 1.0) / 3.0;
         tl->compute[visit] = micro_sec * part / all;
     }
 }
 
-static void run(timeline_t *tl, tw_plan_time_t *out)
+static const tw_plan_speed_t *delta_speed(const tw_train_options_t *o, const tw_plan_cluster_t *cluster)
 {
-    double begin = 0.0;
-    for (int step = 0; step < STEPS; step++) {
-        begin = tl->now;
-        tl->waited = 0.0;
-        one_step(tl);
-    }
-    *out = (tw_plan_time_t){.step_sec = tl->now - begin, .wait_sec = tl->waited};
+    return &cluster->codecs[o->delta_exact       ? TW_PLAN_EXACT
+                            : o->delta_bits == 2 ? TW_PLAN_INT2
+                            : o->delta_bits == 4 ? TW_PLAN_INT4
+                                                 : TW_PLAN_INT8];
 }
 
-/* Codecs take the same time for what goes out and for what comes in on each rank's own part and on those of the others. */
-static work_t work_of(const tw_train_options_t *o, const tw_plan_cluster_t *cluster)
+/* A rank encodes its own part of weights and changes, and of gradients what its node sends on; it decodes all weights, and of
+ * changes and gradients what comes for its part; an exact change of its own it has. */
+static codecs_work_t codecs_work(const tw_train_options_t *o, const tw_plan_cluster_t *cluster)
 {
-    double n_nodes = cluster->n_nodes, ranks = n_nodes * cluster->ranks_per_node,
-           pass = cluster->handling_sec;
-    const tw_plan_speed_t *weights = &cluster->codecs[TW_PLAN_INT8];
-    const tw_plan_speed_t *gradients = &cluster->codecs[o->gradient_bits == 8 ? TW_PLAN_INT8 : TW_PLAN_INT4];
-    const tw_plan_speed_t *delta = &cluster->codecs[o->delta_exact       ? TW_PLAN_EXACT
-                                                    : o->delta_bits == 2 ? TW_PLAN_INT2
-                                                    : o->delta_bits == 4 ? TW_PLAN_INT4
-                                                                         : TW_PLAN_INT8];
-    work_t work = {.gather = o->stage > 0 ? pass : 0.0,
-                   .gather_again = o->stage == 3 ? pass : 0.0,
-                   .reduce = o->stage > 0 ? pass : 2.0 * pass};
+    double n_nodes = cluster->n_nodes, ranks = n_nodes * cluster->ranks_per_node;
+    codecs_work_t work = {0};
     if (o->quantized_weights) {
-        double quantized = weights->encode_sec / ranks + weights->decode_sec;
-        work.gather += quantized;
-        work.gather_again += o->hpz == TW_TRAIN_HPZ_ON ? 0.0 : quantized;
+        work.gather_encode = cluster->codecs[TW_PLAN_INT8].encode_sec / ranks;
+        work.gather_decode = cluster->codecs[TW_PLAN_INT8].decode_sec;
     }
     if (o->quantized_gradients) {
-        work.reduce += (gradients->encode_sec + gradients->decode_sec) * n_nodes / ranks;
+        const tw_plan_speed_t *speed = &cluster->codecs[o->gradient_bits == 8 ? TW_PLAN_INT8 : TW_PLAN_INT4];
+        work.reduce_encode = speed->encode_sec * n_nodes / ranks;
+        work.reduce_decode = speed->decode_sec * n_nodes / ranks;
     }
     if (o->delta_exact || o->delta_bits > 0) {
-        work.sync_out = delta->encode_sec / ranks;
-        work.sync_in = delta->decode_sec * n_nodes / ranks;
+        const tw_plan_speed_t *speed = delta_speed(o, cluster);
+        work.sync_encode = speed->encode_sec / ranks;
+        work.sync_decode = speed->decode_sec * (o->delta_exact ? n_nodes - 1.0 : n_nodes) / ranks;
     }
     return work;
 }
 
-static void timeline_init(timeline_t *tl, const tw_model_t *model, const tw_plan_cluster_t *cluster,
-                          double *memory)
+static void timeline_init(timeline_t *tl, const tw_model_t *model, double *numbers, tw_plan_op_t *ops)
 {
-    size_t n_units = tw_model_n_units(model);
+    const tw_plan_cluster_t *cluster = tl->cluster;
     tl->n_slots = tw_plan_block_slots(tl->options, tw_model_unit_get(model, TW_MODEL_ROOT)->n_elems,
                                       tw_model_unit_get(model, 1)->n_elems, tl->n_layer);
-    tl->inter_sec = 8.0 / (cluster->link_bps * cluster->n_nodes);
-    tl->in_sec = cluster->ranks_per_node > 1 ? 16.0 / cluster->in_node_bps : 0.0;
-    tl->compute = memory;
-    tl->arrived = memory + tl->n_visits;
-    tl->synced = memory + 2 * tl->n_visits;
-    tl->applied = tl->synced + n_units;
-    tl->n_elems = tl->applied + n_units;
-    tl->work = work_of(tl->options, cluster);
-    for (size_t u = 0; u < n_units; u++) {
-        tl->n_elems[u] = (double)tw_model_unit_get(model, u)->n_elems;
+    tl->has_replicas = tl->options->hpz == TW_TRAIN_HPZ_ON;
+    tl->has_delta = tl->options->delta_exact || tl->options->delta_bits > 0;
+    tl->machine.cores = cluster->cores > 0.0 ? cluster->cores / cluster->ranks_per_node : 1.0;
+    tl->machine.burst_sec = cluster->link_burst_bytes * 8.0 / cluster->link_bps; /* 0: no link */
+    tl->codecs = codecs_work(tl->options, cluster);
+    tl->compute = numbers;
+    tl->n_elems = numbers + tl->n_visits;
+    tl->gathers = ops;
+    tl->reduces = ops + tl->n_visits;
+    tl->lengths = tl->reduces + tl->n_units;
+    tl->syncs = tl->lengths + tl->n_units;
+    for (size_t unit = 0; unit < tl->n_units; unit++) {
+        tl->n_elems[unit] = (double)tw_model_unit_get(model, unit)->n_elems;
     }
 }
 
@@ -208,23 +305,29 @@ tw_status_t tw_plan_time_of(const tw_train_options_t *options, const tw_model_t 
                             const tw_plan_cluster_t *cluster, double compute_sec, tw_plan_time_t *out)
 {
     tw_plan_traffic_t traffic;
-    tw_status_t status = tw_plan_traffic_of(options, model, cluster, &traffic);
-    if (status != TW_OK) {
-        return status;
-    }
-    size_t n_units = tw_model_n_units(model), n_layer = n_units - 1;
-    timeline_t tl = {
-        .options = options, .traffic = &traffic, .n_layer = n_layer, .n_visits = 2 * n_layer + 2};
-    double *memory = calloc(2 * tl.n_visits + 3 * n_units, sizeof(*memory));
-    if (memory) {
-        timeline_init(&tl, model, cluster, memory);
+    TW_TRY(tw_plan_traffic_of(options, model, cluster, &traffic));
+    size_t n_units = tw_model_n_units(model), n_visits = 2 * n_units, n_ops = n_visits + 3 * n_units;
+    timeline_t tl = {.options = options,
+                     .cluster = cluster,
+                     .traffic = &traffic,
+                     .n_layer = n_units - 1,
+                     .n_units = n_units,
+                     .n_visits = n_visits};
+    double *numbers = calloc(n_visits + n_units, sizeof(*numbers));
+    tw_plan_op_t *ops = calloc(n_ops, sizeof(*ops));
+    tl.machine.under_way = calloc(n_ops + 1, sizeof(tw_plan_op_t *));
+    tw_status_t status = TW_ERR_NO_MEMORY;
+    if (numbers && ops && tl.machine.under_way) {
+        timeline_init(&tl, model, numbers, ops);
         share_compute(&tl, model, compute_sec);
         run(&tl, out);
+        status = TW_OK;
     } else {
         tw_error("plan: out of memory");
-        status = TW_ERR_NO_MEMORY;
     }
-    free(memory);
+    free(tl.machine.under_way);
+    free(ops);
+    free(numbers);
     tw_plan_traffic_cleanup(&traffic);
     return status;
 }

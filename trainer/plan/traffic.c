@@ -35,147 +35,159 @@ static double pieces_bytes(const counting_t *counting, int unit, const tw_quant_
     return bytes;
 }
 
-/* Each to all other nodes. */
-static double unit_bytes(const counting_t *counting, int unit, const tw_quant_codec_t *codec)
+/* ---- operations --------------------------------------------------------------------------------------------------- */
+
+static int world_size(const tw_plan_cluster_t *cluster)
 {
-    return pieces_bytes(counting, unit, codec) * (counting->cluster->n_nodes - 1);
+    return cluster->n_nodes * cluster->ranks_per_node;
 }
 
-/* Signatures that leave a node: of an operation of all ranks one, of one along the rails every one. */
-static double world_signatures(const tw_plan_cluster_t *cluster)
+/* Each rank sends a signature and receives one: those of an operation of all ranks leave a node once. */
+static tw_plan_flow_t world_signatures(const tw_plan_cluster_t *cluster)
 {
-    return cluster->n_nodes > 1 ? SIGNATURE_BYTES * cluster->n_nodes : 0.0;
+    int n_ranks = world_size(cluster), leave = cluster->n_nodes > 1 ? cluster->n_nodes : 0;
+    return (tw_plan_flow_t){.inter_node = SIGNATURE_BYTES * leave,
+                            .in_node = n_ranks > 1 ? SIGNATURE_BYTES * (n_ranks - leave) : 0.0,
+                            .messages = n_ranks > 1 ? 2.0 : 0.0};
 }
 
-static double rail_signatures(const tw_plan_cluster_t *cluster)
+/* All ranks' pieces go to all other nodes, or come from there, so many bytes as `between` says; and inside every node to all
+ * other ranks, or come from them, so many as `within` says. A piece and node are one rank's business, who sends and receives. */
+static tw_plan_flow_t world_pieces(const tw_plan_cluster_t *cluster, double between, double within)
 {
-    return world_signatures(cluster) * cluster->ranks_per_node;
+    double others = cluster->n_nodes - 1, mates = cluster->ranks_per_node - 1, n_nodes = cluster->n_nodes;
+    return (tw_plan_flow_t){.inter_node = between * others,
+                            .in_node = within * n_nodes * mates,
+                            .messages = 2.0 * others + 2.0 * n_nodes * mates};
 }
 
-static double gather_bytes(const counting_t *counting, int unit)
+static tw_plan_flow_t sum_of(const tw_plan_flow_t *a, const tw_plan_flow_t *b)
+{
+    return (tw_plan_flow_t){a->inter_node + b->inter_node, a->in_node + b->in_node,
+                            a->messages + b->messages};
+}
+
+static tw_plan_flow_t times(const tw_plan_flow_t *flow, double factor)
+{
+    return (tw_plan_flow_t){factor * flow->inter_node, factor * flow->in_node, factor * flow->messages};
+}
+
+/* codecs NULL: plain; else what is encoded and what is not travel apart. */
+static tw_plan_flow_t world_flow(const counting_t *counting, int unit, const tw_quant_codec_t *between,
+                                 const tw_quant_codec_t *within, double n_passes)
+{
+    const tw_plan_cluster_t *cluster = counting->cluster;
+    tw_plan_flow_t pieces =
+        world_pieces(cluster, pieces_bytes(counting, unit, between), pieces_bytes(counting, unit, within));
+    tw_plan_flow_t signatures = world_signatures(cluster);
+    pieces = times(&pieces, n_passes);
+    pieces.messages *= between ? 2.0 : 1.0;
+    return sum_of(&pieces, &signatures);
+}
+
+static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
-    const tw_quant_codec_t codec = {.bits = 8, .block = (int)o->weight_block};
-    return unit_bytes(counting, unit, o->quantized_weights ? &codec : NULL) +
-           world_signatures(counting->cluster);
+    const tw_quant_codec_t int8 = {.bits = 8, .block = (int)o->weight_block};
+    const tw_quant_codec_t *codec = o->quantized_weights ? &int8 : NULL;
+    return world_flow(counting, unit, codec, codec, 1.0);
 }
 
-static double reduce_bytes(const counting_t *counting, int unit)
+/* From the replicas: each node's ranks hand all of it round among them. */
+static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
+{
+    const tw_plan_cluster_t *cluster = counting->cluster;
+    double mates = cluster->ranks_per_node - 1;
+    double signatures = mates > 0.0 ? SIGNATURE_BYTES * world_size(cluster) : 0.0;
+    return (tw_plan_flow_t){.in_node =
+                                cluster->n_nodes * mates * pieces_bytes(counting, unit, NULL) + signatures,
+                            .messages = mates > 0.0 ? 2.0 * mates + 2.0 : 0.0};
+}
+
+/* Inside a node exact, or in 8 bits where thinwire.gradient_inner says so; where there is no other node, as between nodes.
+ * Stage 0 hands the sums round as well. */
+static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
-    const tw_quant_codec_t codec = {.bits = (int)o->gradient_bits, .block = (int)o->gradient_block};
-    double bytes = unit_bytes(counting, unit, o->quantized_gradients ? &codec : NULL);
-    double times = o->stage == 0 ? 2.0 : 1.0; /* stage 0 hands the sums round as well */
-    return times * bytes + world_signatures(counting->cluster);
+    int is_alone = counting->cluster->n_nodes == 1, is_quantized = o->quantized_gradients != 0;
+    const tw_quant_codec_t between = {.bits = (int)o->gradient_bits, .block = (int)o->gradient_block};
+    const tw_quant_codec_t within = {.bits = is_alone ? (int)o->gradient_bits : 8,
+                                     .block = (int)o->gradient_block};
+    int codes_within = is_quantized && (is_alone || o->gradient_inner == 1);
+    return world_flow(counting, unit, is_quantized ? &between : NULL, codes_within ? &within : NULL,
+                      o->stage == 0 ? 2.0 : 1.0);
 }
 
-static double sync_bytes(const counting_t *counting, int unit)
+/* Along the rails, where every signature leaves a node. */
+static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
+{
+    double others = cluster->n_nodes - 1;
+    double signatures = others > 0.0 ? SIGNATURE_BYTES * world_size(cluster) : 0.0;
+    return (tw_plan_flow_t){.inter_node = bytes * others + signatures,
+                            .messages = others > 0.0 ? 2.0 * others + 2.0 : 0.0};
+}
+
+/* The bits a parameter of exact changes include their lengths. */
+static tw_plan_flow_t sync_flow(const counting_t *counting, int unit)
 {
     static const int blocks[] = {[2] = 64, [4] = 128, [8] = 2048};
     const tw_train_options_t *o = counting->options;
     const tw_plan_cluster_t *cluster = counting->cluster;
-    double signatures = rail_signatures(cluster);
-    if (o->delta_exact) { /* lengths first, which the bits a parameter include */
-        return unit_bytes(counting, unit, NULL) * cluster->delta_bits / 16.0 + 2.0 * signatures;
+    if (o->delta_exact) {
+        return rail_flow(cluster, pieces_bytes(counting, unit, NULL) * cluster->delta_bits / 16.0);
     }
-    const tw_quant_codec_t codec = {.bits = (int)o->delta_bits,
-                                    .block =
-                                        (int)(o->delta_block > 0 ? o->delta_block : blocks[o->delta_bits])};
-    return o->delta_bits > 0 ? unit_bytes(counting, unit, &codec) + signatures : 0.0;
+    int block = (int)(o->delta_block > 0 ? o->delta_block : blocks[o->delta_bits]);
+    const tw_quant_codec_t codec = {.bits = (int)o->delta_bits, .block = block};
+    return rail_flow(cluster, pieces_bytes(counting, unit, &codec));
 }
 
 static tw_plan_unit_t plan_unit(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
-    int has_delta = o->delta_bits > 0 || o->delta_exact;
-    tw_plan_unit_t plan = {.reduce = reduce_bytes(counting, unit)};
+    int has_delta = o->delta_bits > 0 || o->delta_exact, has_replicas = o->hpz == TW_TRAIN_HPZ_ON;
+    tw_plan_unit_t plan = {.reduce = reduce_flow(counting, unit)};
     if (has_delta) {
-        plan.sync = sync_bytes(counting, unit);
-    } else if (o->stage > 0) {
-        plan.gather = gather_bytes(counting, unit);
-        plan.gather_again = o->stage == 3 && o->hpz != TW_TRAIN_HPZ_ON ? plan.gather : 0.0;
+        plan.sync = sync_flow(counting, unit);
+    }
+    if (o->delta_exact) {
+        plan.lengths = rail_flow(counting->cluster, 0.0);
+    }
+    if (o->stage > 0) {
+        plan.gather = has_delta ? replicas_flow(counting, unit) : gather_flow(counting, unit);
+    }
+    if (o->stage == 3) {
+        plan.gather_again = has_replicas ? replicas_flow(counting, unit) : plan.gather;
     }
     return plan;
 }
 
-/* ---- inside the nodes ------------------------------------------------------------------------------------------ */
-
-/* Signatures that stay in a node: of an operation of all ranks, and of one of each node's ranks. */
-static double world_signatures_within(const tw_plan_cluster_t *cluster)
-{
-    int n_ranks = cluster->n_nodes * cluster->ranks_per_node;
-    int leave = cluster->n_nodes > 1 ? cluster->n_nodes : 0;
-    return n_ranks > 1 ? SIGNATURE_BYTES * (n_ranks - leave) : 0.0;
-}
-
-static double node_signatures(const tw_plan_cluster_t *cluster)
-{
-    return cluster->ranks_per_node > 1 ? SIGNATURE_BYTES * cluster->n_nodes * cluster->ranks_per_node : 0.0;
-}
-
-/* Each node's ranks hand all of it round among them, from a gather over all ranks or from their replicas. */
-static double gather_within(const counting_t *counting, int unit, int from_replicas)
-{
-    const tw_train_options_t *o = counting->options;
-    const tw_plan_cluster_t *cluster = counting->cluster;
-    const tw_quant_codec_t codec = {.bits = 8, .block = (int)o->weight_block};
-    int is_quantized = o->quantized_weights && !from_replicas;
-    return cluster->n_nodes * (cluster->ranks_per_node - 1) *
-               pieces_bytes(counting, unit, is_quantized ? &codec : NULL) +
-           (from_replicas ? node_signatures(cluster) : world_signatures_within(cluster));
-}
-
-/* Exact, or in 8 bits where thinwire.gradient_inner says so; where there is no other node, as between nodes. */
-static double reduce_within(const counting_t *counting, int unit)
-{
-    const tw_train_options_t *o = counting->options;
-    const tw_plan_cluster_t *cluster = counting->cluster;
-    int is_alone = cluster->n_nodes == 1;
-    const tw_quant_codec_t codec = {.bits = is_alone ? (int)o->gradient_bits : 8,
-                                    .block = (int)o->gradient_block};
-    int is_quantized = o->quantized_gradients && (is_alone || o->gradient_inner == 1);
-    double times = o->stage == 0 ? 2.0 : 1.0;
-    return times * cluster->n_nodes * (cluster->ranks_per_node - 1) *
-               pieces_bytes(counting, unit, is_quantized ? &codec : NULL) +
-           world_signatures_within(cluster);
-}
-
-/* Gathers of a unit in a step: forward and backward in each micro-batch of stage 3, of which hpZ's first is over all ranks. */
-static double gathers_within(const counting_t *counting, int unit)
-{
-    const tw_train_options_t *o = counting->options;
-    int has_delta = o->delta_bits > 0 || o->delta_exact;
-    double times = o->stage == 3 ? 2.0 * (double)o->accumulation : o->stage > 0 ? 1.0 : 0.0;
-    double over_all = o->hpz != TW_TRAIN_HPZ_ON ? times : has_delta ? 0.0 : 1.0;
-    return over_all * gather_within(counting, unit, 0) +
-           (times - over_all) * gather_within(counting, unit, 1);
-}
-
-static double step_bytes_within(const counting_t *counting, size_t n_units)
-{
-    const tw_plan_cluster_t *cluster = counting->cluster;
-    double n_ranks = cluster->n_nodes * cluster->ranks_per_node;
-    double bytes =
-        cluster->n_nodes * (cluster->ranks_per_node - 1) * n_ranks * (double)tw_engine_report_bytes() +
-        world_signatures_within(cluster);
-    for (size_t u = 0; u < n_units; u++) {
-        bytes += gathers_within(counting, (int)u) + reduce_within(counting, (int)u);
-    }
-    return bytes;
-}
-
 /* ---- a step ---------------------------------------------------------------------------------------------------- */
 
-static double step_bytes(const tw_train_options_t *o, const tw_plan_traffic_t *traffic)
+static tw_plan_flow_t unit_flow(const tw_plan_unit_t *unit, const tw_train_options_t *o)
 {
-    double bytes = traffic->report;
+    double n_again = o->stage == 3 ? 2.0 * (double)o->accumulation - 1.0 : 0.0;
+    tw_plan_flow_t again = times(&unit->gather_again, n_again), flow = sum_of(&unit->gather, &again);
+    flow = sum_of(&flow, &unit->reduce);
+    flow = sum_of(&flow, &unit->lengths);
+    return sum_of(&flow, &unit->sync);
+}
+
+static tw_plan_flow_t report_flow(const tw_plan_cluster_t *cluster)
+{
+    double bytes = world_size(cluster) * (double)tw_engine_report_bytes();
+    tw_plan_flow_t pieces = world_pieces(cluster, bytes, bytes), signatures = world_signatures(cluster);
+    return sum_of(&pieces, &signatures);
+}
+
+static void plan_units(const counting_t *counting, tw_plan_traffic_t *traffic)
+{
+    traffic->report = report_flow(counting->cluster);
+    traffic->step = traffic->report;
     for (size_t u = 0; u < traffic->n_units; u++) {
-        const tw_plan_unit_t *unit = &traffic->units[u];
-        /* without replicas every micro-batch gathers anew */
-        double passes = o->stage == 3 && o->hpz != TW_TRAIN_HPZ_ON ? (double)o->accumulation : 1.0;
-        bytes += passes * (unit->gather + unit->gather_again) + unit->reduce + unit->sync;
+        traffic->units[u] = plan_unit(counting, (int)u);
+        tw_plan_flow_t flow = unit_flow(&traffic->units[u], counting->options);
+        traffic->step = sum_of(&traffic->step, &flow);
     }
-    return bytes;
 }
 
 tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *model,
@@ -193,16 +205,9 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *mo
         free(traffic.units);
         return status;
     }
-    counting_t counting = {o, cluster, layout, tw_model_tensors(model, &n_tensors)};
-    for (size_t u = 0; u < n_units; u++) {
-        traffic.units[u] = plan_unit(&counting, (int)u);
-    }
-    traffic.in_node = step_bytes_within(&counting, n_units);
+    const counting_t counting = {o, cluster, layout, tw_model_tensors(model, &n_tensors)};
+    plan_units(&counting, &traffic);
     tw_hpz_layout_destroy(layout);
-    traffic.report = (double)(cluster->n_nodes * cluster->ranks_per_node) * (cluster->n_nodes - 1) *
-                         (double)tw_engine_report_bytes() +
-                     world_signatures(cluster);
-    traffic.inter_node = step_bytes(o, &traffic);
     *out = traffic;
     return TW_OK;
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
+#include <thread>
 
 #include "tests/trainer/engine/job.h"
 #include "trainer/engine/engine.h"
@@ -50,6 +51,26 @@ class TrainEngine : public tw::Fixture
         });
     }
 };
+
+/* Processor time is told apart by who spends it. */
+TEST_F(TrainEngine, ProcessorTimeOfThisThreadAndOfOthers)
+{
+    auto spin = [] {
+        const tw_engine_processor_t begin = tw_engine_processor_get();
+        while (tw_engine_processor_since(&begin).compute_sec < 0.02) {
+        }
+    };
+    tw_engine_processor_t begin = tw_engine_processor_get(), spent;
+    spin();
+    spent = tw_engine_processor_since(&begin);
+    EXPECT_GE(spent.compute_sec, 0.02);
+    EXPECT_LT(spent.progress_sec, 0.02);
+    begin = tw_engine_processor_get();
+    std::thread(spin).join();
+    spent = tw_engine_processor_since(&begin);
+    EXPECT_LT(spent.compute_sec, 0.02);
+    EXPECT_GE(spent.progress_sec, 0.02 - spent.compute_sec);
+}
 
 /* Every element of every tensor is in one rank's pieces; stage 0: in all of them. */
 TEST_F(TrainEngine, PiecesMakeTheModel)

@@ -1,11 +1,18 @@
-/* How long codecs take on this machine. */
+/* How long codecs and copies take on this machine. */
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "quant/quant.h"
 #include "trainer/plan/plan.h"
 
 /* The quickest of so many goes counts: others were disturbed. */
 #define GOES 7
+/* Twice that is more than a core's own caches hold, and buffers as large still lie in small pages, as messages do. */
+#define COPY_BYTES ((size_t)3 << 20)
 #define MOST_ELEMS ((size_t)1 << 20)
 
 /* A message's memory: weights, their change, and what is sent. */
@@ -59,9 +66,17 @@ static tw_status_t trial_init(trial_t *trial, size_t n_elems)
     return TW_OK;
 }
 
+/* This thread's time of a core. */
+static double core_sec(void)
+{
+    struct timespec time = {0};
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
 static void note(double *best, double begin, size_t n_elems)
 {
-    double sec = (tw_time_sec() - begin) / (double)n_elems;
+    double sec = (core_sec() - begin) / (double)n_elems;
     *best = *best == 0.0 || sec < *best ? sec : *best;
 }
 
@@ -79,10 +94,10 @@ static tw_status_t measure_quant(const trial_t *trial, const char *name, tw_plan
         status = tw_quant_create(&params, &quant);
     }
     for (int go = 0; go < GOES && status == TW_OK; go++) {
-        double begin = tw_time_sec();
+        double begin = core_sec();
         status = tw_quant_delta_encode(quant, &args, &out, 1);
         note(&speed->encode_sec, begin, trial->n_elems);
-        begin = tw_time_sec();
+        begin = core_sec();
         status = status == TW_OK ? tw_quant_decode_apply(quant, &args, &in, 1) : status;
         note(&speed->decode_sec, begin, trial->n_elems);
     }
@@ -102,10 +117,10 @@ static tw_status_t measure_exact(const trial_t *trial, tw_plan_speed_t *speed)
     size_t bytes;
     tw_status_t status = tw_quant_exact_create(NULL, &exact);
     for (int go = 0; go < GOES && status == TW_OK; go++) {
-        double begin = tw_time_sec();
+        double begin = core_sec();
         status = tw_quant_exact_encode(exact, &out, 1, trial->message, trial->message_bytes, &bytes);
         note(&speed->encode_sec, begin, trial->n_elems);
-        begin = tw_time_sec();
+        begin = core_sec();
         status = status == TW_OK ? tw_quant_exact_decode(exact, &in, 1, trial->message, bytes) : status;
         note(&speed->decode_sec, begin, trial->n_elems);
     }
@@ -113,8 +128,7 @@ static tw_status_t measure_exact(const trial_t *trial, tw_plan_speed_t *speed)
     return status;
 }
 
-tw_status_t tw_plan_measure_codecs(size_t message_elems, double core_share,
-                                   tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT])
+tw_status_t tw_plan_measure_codecs(size_t message_elems, tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT])
 {
     static const char *const names[] = {
         [TW_PLAN_INT8] = "int8", [TW_PLAN_INT4] = "int4:hadamard", [TW_PLAN_INT2] = "int2:hadamard"};
@@ -125,9 +139,43 @@ tw_status_t tw_plan_measure_codecs(size_t message_elems, double core_share,
         codecs[codec] = (tw_plan_speed_t){0};
         status = codec == TW_PLAN_EXACT ? measure_exact(&trial, &codecs[codec])
                                         : measure_quant(&trial, names[codec], &codecs[codec]);
-        codecs[codec].encode_sec /= core_share;
-        codecs[codec].decode_sec /= core_share;
     }
     trial_cleanup(&trial);
+    return status;
+}
+
+/* Ranks of a node read each other's memory: the transport's way of more than a few KiB. */
+static tw_status_t read_memory(char *to, char *from, size_t n_bytes)
+{
+    struct iovec local = {to, n_bytes}, remote = {from, n_bytes};
+    ssize_t n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+    if (n == (ssize_t)n_bytes) {
+        return TW_OK;
+    }
+    int error = n < 0 ? errno : EIO;
+    tw_error("plan: cannot read a process's memory: %s", strerror(error));
+    return tw_status_from_errno(error);
+}
+
+tw_status_t tw_plan_measure_copies(size_t message_elems, double *byte_sec)
+{
+    char *from = tw_buffer_alloc_zero(COPY_BYTES), *to = tw_buffer_alloc_zero(COPY_BYTES);
+    size_t n_bytes = (message_elems < 1 ? 1 : message_elems) * sizeof(uint16_t);
+    n_bytes = n_bytes < COPY_BYTES ? n_bytes : COPY_BYTES;
+    tw_status_t status = from && to ? TW_OK : TW_ERR_NO_MEMORY;
+    *byte_sec = 0.0;
+    if (status == TW_OK) {
+        memset(from, 1, COPY_BYTES);
+    }
+    for (int go = 0; go < GOES && status == TW_OK; go++) {
+        size_t at = 0;
+        double begin = core_sec();
+        for (; at + n_bytes <= COPY_BYTES && status == TW_OK; at += n_bytes) {
+            status = read_memory(to + at, from + at, n_bytes);
+        }
+        note(byte_sec, begin, at);
+    }
+    tw_buffer_free(from);
+    tw_buffer_free(to);
     return status;
 }

@@ -1,0 +1,24 @@
+/* Processor time, which a loaded machine hardly changes. */
+#include <time.h>
+
+#include "trainer/engine/state.h"
+
+static double clock_sec(clockid_t clock)
+{
+    struct timespec time;
+    return clock_gettime(clock, &time) == 0 ? (double)time.tv_sec + 1e-9 * (double)time.tv_nsec : 0.0;
+}
+
+tw_engine_processor_t tw_engine_processor_get(void)
+{
+    double compute = clock_sec(CLOCK_THREAD_CPUTIME_ID);
+    return (tw_engine_processor_t){.compute_sec = compute,
+                                   .progress_sec = clock_sec(CLOCK_PROCESS_CPUTIME_ID) - compute};
+}
+
+tw_engine_processor_t tw_engine_processor_since(const tw_engine_processor_t *begin)
+{
+    tw_engine_processor_t now = tw_engine_processor_get();
+    return (tw_engine_processor_t){.compute_sec = now.compute_sec - begin->compute_sec,
+                                   .progress_sec = now.progress_sec - begin->progress_sec};
+}

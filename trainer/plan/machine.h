@@ -1,0 +1,41 @@
+/** Private to trainer/plan: a rank's two threads, on its share of the cores, and its node's link, in simulated time.
+ *
+ *  The compute thread calls; the progress thread does what operations ask of it, one after the other; where both have something
+ *  to do they share the cores evenly. The link carries one operation after the other. All ranks do the same at the same time:
+ *  none has a core that another one leaves. */
+#ifndef TW_TRAINER_PLAN_MACHINE_H
+#define TW_TRAINER_PLAN_MACHINE_H
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+/** An operation: sent, carried, received. Seconds of the progress thread, of the link, and of neither. */
+typedef struct tw_plan_op {
+    double send_sec, link_sec, delay_sec, receive_sec;
+    /* of the machine */
+    enum { TW_PLAN_OP_IDLE, TW_PLAN_OP_SENDING, TW_PLAN_OP_RECEIVING } stage;
+    double ready; /**< when the stage can begin */
+    double left;  /**< of it, of a whole core */
+} tw_plan_op_t;
+
+typedef struct tw_plan_machine {
+    double cores;             /**< that this rank has; with 2 its threads never wait for one */
+    double now, waited;       /**< the compute thread's clock, and how long it has waited for operations */
+    double link_free;         /**< when the link has carried all it was given, at its rate */
+    double burst_sec;         /**< of the link at that rate, which it makes up for when it was idle */
+    tw_plan_op_t **under_way; /**< in the order of posting; room for all operations, the caller's */
+    size_t n_under_way;
+} tw_plan_machine_t;
+
+/** Not under way; stays the caller's. */
+void tw_plan_machine_post(tw_plan_machine_t *machine, tw_plan_op_t *op);
+int tw_plan_op_is_done(const tw_plan_op_t *op);
+/** Compute for so many seconds of a whole core. */
+void tw_plan_machine_compute(tw_plan_machine_t *machine, double sec);
+/** Until an operation is done. */
+void tw_plan_machine_wait(tw_plan_machine_t *machine, const tw_plan_op_t *op);
+
+TW_C_END
+
+#endif
