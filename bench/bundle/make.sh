@@ -36,8 +36,11 @@ add_libraries() {
     done < <(libraries_of "$1")
 }
 
-for program in "$@"; do
-    copy=$top/bin/$(basename "$program")
+for program in "$@"; do # or a library of our own
+    case $program in
+    *.so) copy=$top/lib/$(basename "$program") ;;
+    *) copy=$top/bin/$(basename "$program") ;;
+    esac
     cp -L "$program" "$copy"
     chmod 755 "$copy"
     strip -g "$copy"

@@ -1,10 +1,13 @@
 /* Everything that needs a GPU, in one program to carry to a machine that has one. */
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <exception>
+#include <filesystem>
 #include <map>
 
 #include "bench/codecs/gpu.h"
@@ -14,6 +17,9 @@
 #include "tests/gpu/options.h"
 #include "tests/gpu/rank.h"
 #include "tests/quant/cuda/staged.h"
+#ifdef TW_HAVE_NCCL
+#include "tests/gpu/plugin_jobs.h"
+#endif
 
 namespace tw::gpu
 {
@@ -131,18 +137,18 @@ void run_tests(const Options &options, Counts *counts)
 
 /* ---- processes ---- */
 
-Count run_process_job(const ProcessJob &job)
+Count run_and_tell(const char *part, const JobSpec &spec)
 {
     Count count;
     const auto progress = [&](const Verdict &verdict) {
         (verdict.passed ? count.passed : count.failed)++;
-        say_begin("processes", verdict.name);
+        say_begin(part, verdict.name);
         say_end(verdict.passed ? "ok" : "FAILED", verdict.sec, verdict.why);
     };
     try {
-        run_job(spec_of(job, {"/proc/self/exe", "--rank-of=" + job.name}), progress);
+        run_job(spec, progress);
     } catch (const std::exception &error) {
-        say_begin("processes", job.name);
+        say_begin(part, spec.name);
         say_end("FAILED", 0, std::string("    ") + error.what());
         count.failed++;
     }
@@ -150,30 +156,90 @@ Count run_process_job(const ProcessJob &job)
 }
 
 /* As many as there would have been verdicts. */
-Count skip_process_job(const ProcessJob &job, const std::string &why)
+Count skip_job(const char *part, const std::string &name, size_t n_cases, const std::string &why)
 {
     Count count;
-    count.skipped = (int)job.cases.size() + 1;
-    say_begin("processes", job.name + ", " + std::to_string(count.skipped) + " cases");
+    count.skipped = (int)n_cases + 1;
+    say_begin(part, name + ", " + std::to_string(count.skipped) + " cases");
     say_end("SKIPPED", 0, "    " + why);
     return count;
 }
 
+std::string why_no_nccl(const Nccl &nccl)
+{
+    return nccl.found ? "" : "there is no NCCL here: " + nccl.text;
+}
+
 Count run_processes(const Nccl &nccl)
 {
-    const std::string not_shared = why_not_shared();
+    const char *const part = part_name(part_processes);
     Count count;
     for (const ProcessJob &job : process_jobs()) {
-        if (!not_shared.empty()) {
-            count += skip_process_job(job, not_shared);
-        } else if (job.over_nccl && !nccl.found) {
-            count += skip_process_job(job, "there is no NCCL here: " + nccl.text);
-        } else {
-            count += run_process_job(job);
+        std::string why = why_not_shared();
+        if (why.empty() && job.over_nccl) {
+            why = why_no_nccl(nccl);
         }
+        count += why.empty() ? run_and_tell(part, spec_of(job, {"/proc/self/exe", "--rank-of=" + job.name}))
+                             : skip_job(part, job.name, job.cases.size(), why);
     }
     return count;
 }
+
+/* ---- the plugin ---- */
+
+#ifdef TW_HAVE_NCCL
+
+void list_plugin()
+{
+    for (const PluginJob &job : plugin_jobs()) {
+        for (const PluginCase &each : job.cases) {
+            printf("%-11s %s: %s\n", part_name(part_plugin), job.name.c_str(), each.name.c_str());
+        }
+    }
+}
+
+Count run_plugin_job(const PluginJob &job)
+{
+    char folder[] = "/tmp/gpu-check-XXXXXX";
+    const char *const part = part_name(part_plugin);
+    if (mkdtemp(folder) == nullptr) {
+        return skip_job(part, job.name, job.cases.size(), std::string(folder) + ": " + strerror(errno));
+    }
+    const Count count = run_and_tell(part, plugin_spec_of(job, {nccl_rank_path(), job.name}, folder));
+    if (count.failed == 0) {
+        std::filesystem::remove_all(folder);
+    } else {
+        printf("    NCCL's logs: %s\n", folder);
+    }
+    return count;
+}
+
+Count run_plugin(const Nccl &nccl)
+{
+    std::string why = why_not_shared();
+    why = why.empty() ? why_no_nccl(nccl) : why;
+    why = why.empty() ? why_no_plugin() : why;
+    Count count;
+    for (const PluginJob &job : plugin_jobs()) {
+        count += why.empty() ? run_plugin_job(job)
+                             : skip_job(part_name(part_plugin), job.name, job.cases.size(), why);
+    }
+    return count;
+}
+
+#else
+
+void list_plugin()
+{
+}
+
+Count run_plugin(const Nccl &)
+{
+    printf("%-11s nothing: this program was built without NCCL's headers\n", part_name(part_plugin));
+    return {};
+}
+
+#endif
 
 /* ---- speeds ---- */
 
@@ -214,6 +280,9 @@ void list(const Options &options)
         for (size_t i = 0; (options.parts & part_processes) && i < job.cases.size(); i++) {
             printf("%-11s %s: %s\n", "processes", job.name.c_str(), job.cases[i].name.c_str());
         }
+    }
+    if (options.parts & part_plugin) {
+        list_plugin();
     }
     for (const qg_case_t &each : bench_cases(options.seconds)) {
         char codec[64], bytes[32];
@@ -276,6 +345,9 @@ int run(const Options &options, const std::string &command)
     run_tests(options, &counts);
     if (options.parts & part_processes) {
         counts[part_processes] = run_processes(nccl);
+    }
+    if (options.parts & part_plugin) {
+        counts[part_plugin] = run_plugin(nccl);
     }
     if (options.parts & part_bench) {
         counts[part_bench] = run_bench(options, command, json);

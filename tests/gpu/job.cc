@@ -256,4 +256,38 @@ std::vector<Verdict> run_job(const JobSpec &spec, const std::function<void(const
     return Job(spec, progress).run();
 }
 
+/* Few channels: the kernels of all ranks share one GPU. */
+std::map<std::string, std::string> nccl_env(int rank)
+{
+    return {
+        {"NCCL_HOSTID", "gpu-check-" + std::to_string(rank)},
+        {"NCCL_NET", "Socket"},
+        {"NCCL_NET_PLUGIN", "none"},
+        {"NCCL_TUNER_PLUGIN", "none"},
+        {"NCCL_SOCKET_IFNAME", "lo"},
+        {"NCCL_IB_DISABLE", "1"},
+        {"NCCL_P2P_DISABLE", "1"},
+        {"NCCL_SHM_DISABLE", "1"},
+        {"NCCL_CUMEM_ENABLE", "0"},
+        {"NCCL_RUNTIME_CONNECT", "0"},
+        {"NCCL_MNNVL_ENABLE", "0"},
+        {"NCCL_NVLS_ENABLE", "0"},
+        {"NCCL_COLLNET_ENABLE", "0"},
+        {"NCCL_MAX_NCHANNELS", "2"},
+        {"NCCL_RAS_ENABLE", "0"},
+        {"NCCL_IGNORE_CPU_AFFINITY", "1"},
+        {"NCCL_DEBUG", "WARN"},
+    };
+}
+
+void tell(const char *kind, size_t number, const std::string &text)
+{
+    std::string line = text;
+    for (char &each : line) {
+        each = each == '\n' ? ' ' : each;
+    }
+    printf("@%s %zu%s%s\n", kind, number, line.empty() ? "" : " ", line.c_str());
+    fflush(stdout);
+}
+
 } // namespace tw::gpu

@@ -44,6 +44,13 @@ struct Verdict {
  *  Whoever hangs is killed. */
 std::vector<Verdict> run_job(const JobSpec &spec, const std::function<void(const Verdict &)> &progress);
 
+/** For a rank of a job over NCCL: a host of its own, whatever we call a node, as several ranks of a host may not share a GPU; and nothing
+ *  of NCCL's between the ranks but sockets on the loopback device. */
+std::map<std::string, std::string> nccl_env(int rank);
+
+/** A rank's line about a case, of one of these kinds; line ends in the text become spaces. */
+void tell(const char *kind, size_t number, const std::string &text = "");
+
 } // namespace tw::gpu
 
 #endif

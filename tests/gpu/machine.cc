@@ -1,9 +1,13 @@
 #include "tests/gpu/machine.h"
 
+#include <climits>
 #include <cstdio>
+#include <cstdlib>
+#include <sstream>
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include "bench/codecs/gpu.h"
 
@@ -74,6 +78,33 @@ Nccl find_nccl()
 #else
     return {false, "no NCCL was found when this was built"};
 #endif
+}
+
+std::string nccl_rank_path()
+{
+    char path[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof(path));
+    const std::string self(path, n > 0 ? (size_t)n : 0);
+    return self.substr(0, self.rfind('/') + 1) + "nccl_rank";
+}
+
+std::string why_no_plugin()
+{
+    const char *const folders = getenv("LD_LIBRARY_PATH");
+    if (access(nccl_rank_path().c_str(), X_OK) != 0) {
+        return "there is no " + nccl_rank_path();
+    }
+    for (const char *name : {"libnccl-net-thinwire.so", "libthinwire-nccl.so"}) {
+        std::istringstream each(folders != nullptr ? folders : "");
+        bool found = false;
+        for (std::string folder; std::getline(each, folder, ':');) {
+            found = found || access((folder + "/" + name).c_str(), R_OK) == 0;
+        }
+        if (!found) {
+            return std::string("there is no ") + name + " in LD_LIBRARY_PATH";
+        }
+    }
+    return "";
 }
 
 } // namespace tw::gpu

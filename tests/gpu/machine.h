@@ -21,6 +21,11 @@ struct Nccl {
 };
 Nccl find_nccl();
 
+/** The program nccl_rank, beside this one. */
+std::string nccl_rank_path();
+/** "", or which of nccl_rank, the net plugin and the interposer is not where it is looked for. */
+std::string why_no_plugin();
+
 } // namespace tw::gpu
 
 #endif

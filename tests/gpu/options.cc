@@ -15,6 +15,10 @@ const std::vector<PartInfo> part_infos = {
     {part_processes, "processes",
      "collectives on GPU memory between processes that share the GPU, over UCX and over NCCL; CUDA graphs; a "
      "rank that dies"},
+    {part_plugin, "plugin",
+     "a program that calls NCCL, with the net plugin, collnet and the interposer, in processes that share "
+     "the "
+     "GPU"},
     {part_bench, "bench", "speed of the codecs' kernels beside a device-to-device copy, against the bars"},
 };
 
@@ -79,7 +83,8 @@ namespace
 enum { KEY_JSON = 256, KEY_QUICK, KEY_ONLY, KEY_SECONDS, KEY_LIST, KEY_RANK_OF };
 
 const argp_option option_list[] = {
-    {"only", KEY_ONLY, "PARTS", 0, "Some of codecs,sums,collectives,processes,bench (default: all)", 0},
+    {"only", KEY_ONLY, "PARTS", 0, "Some of codecs,sums,collectives,processes,plugin,bench (default: all)",
+     0},
     {"quick", KEY_QUICK, nullptr, 0,
      "Of codecs, sums and collectives a few tests on small sizes: what runs under compute-sanitizer in "
      "minutes",
@@ -108,7 +113,10 @@ void check_quick(argp_state *state, Options *options)
         return;
     }
     if (options->parts != part_all && slow) {
-        argp_error(state, "--quick has no %s", slow & part_bench ? "bench" : "processes");
+        argp_error(state, "--quick has no %s",
+                   slow & part_bench    ? "bench"
+                   : slow & part_plugin ? "plugin"
+                                        : "processes");
     }
     options->parts &= part_tests;
 }

@@ -15,8 +15,9 @@ enum Part : unsigned {
     part_collectives = 4,
     part_processes = 8,
     part_bench = 16,
+    part_plugin = 32,
     part_tests = part_codecs | part_sums | part_collectives, /**< GoogleTest's */
-    part_all = part_tests | part_processes | part_bench
+    part_all = part_tests | part_processes | part_plugin | part_bench
 };
 
 struct PartInfo {

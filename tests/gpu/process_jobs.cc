@@ -177,31 +177,6 @@ std::string random_token()
     return text;
 }
 
-/* Each rank is a host to NCCL, whatever we call a node; everything goes through sockets on the loopback device. Few
- * channels: the kernels of all ranks share one GPU. */
-std::map<std::string, std::string> nccl_env(int rank)
-{
-    return {
-        {"NCCL_HOSTID", "gpu-check-" + std::to_string(rank)},
-        {"NCCL_NET", "Socket"},
-        {"NCCL_NET_PLUGIN", "none"},
-        {"NCCL_TUNER_PLUGIN", "none"},
-        {"NCCL_SOCKET_IFNAME", "lo"},
-        {"NCCL_IB_DISABLE", "1"},
-        {"NCCL_P2P_DISABLE", "1"},
-        {"NCCL_SHM_DISABLE", "1"},
-        {"NCCL_CUMEM_ENABLE", "0"},
-        {"NCCL_RUNTIME_CONNECT", "0"},
-        {"NCCL_MNNVL_ENABLE", "0"},
-        {"NCCL_NVLS_ENABLE", "0"},
-        {"NCCL_COLLNET_ENABLE", "0"},
-        {"NCCL_MAX_NCHANNELS", "2"},
-        {"NCCL_RAS_ENABLE", "0"},
-        {"NCCL_IGNORE_CPU_AFFINITY", "1"},
-        {"NCCL_DEBUG", "WARN"},
-    };
-}
-
 std::map<std::string, std::string> rank_env(const std::vector<int> &node_of, int rank)
 {
     int local = 0, n_local = 0;

@@ -15,16 +15,6 @@ namespace
 constexpr double death_sec = 20;
 constexpr int n_replays = 2;
 
-void say(const char *what, size_t number, const std::string &text = "")
-{
-    std::string line = text;
-    for (char &each : line) {
-        each = each == '\n' ? ' ' : each;
-    }
-    printf("@%s %zu%s%s\n", what, number, line.empty() ? "" : " ", line.c_str());
-    fflush(stdout);
-}
-
 std::string failed(const char *what, tw_status_t status)
 {
     return std::string(what) + ": " + tw_status_string(status);
@@ -144,9 +134,9 @@ class Rank
     {
         bool all_right = true;
         for (size_t i = 0; i < job.cases.size() && !is_broken; i++) {
-            say("begin", i);
+            tell("begin", i);
             const std::string wrong = run(job.cases[i]);
-            say(wrong.empty() ? "ok" : "wrong", i, wrong);
+            tell(wrong.empty() ? "ok" : "wrong", i, wrong);
             all_right = all_right && wrong.empty();
         }
         return all_right;

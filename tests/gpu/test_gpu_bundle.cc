@@ -79,7 +79,8 @@ TEST_F(GpuBundle, Contents)
     }
     for (const char *name :
          {"run", "README.md", "bin/gpu_check", "bin/allgather", "bin/reduce_scatter", "bin/allreduce",
-          "bin/quant", "bin/tw_info", "lib/libucp.so.0", "lib/libsodium.so.23", "lib/ucx/libuct_cma.so.0"}) {
+          "bin/quant", "bin/tw_info", "bin/nccl_rank", "lib/libnccl-net-thinwire.so",
+          "lib/libthinwire-nccl.so", "lib/libucp.so.0", "lib/libsodium.so.23", "lib/ucx/libuct_cma.so.0"}) {
         EXPECT_EQ(files.count(std::string("gpu_bundle/") + name), 1u) << name;
     }
     for (const std::string &name : files) {
@@ -93,11 +94,11 @@ TEST_F(GpuBundle, Contents)
     EXPECT_TRUE(is_release || (size_t)status.st_size < max_bytes) << status.st_size;
 }
 
-/* Whatever a file in it loads comes with it, but for the C library. */
+/* Whatever a file in it loads comes with it, but for the C library, and for NCCL, which is that machine's. */
 TEST_F(GpuBundle, IsComplete)
 {
-    const std::vector<std::string> system = {"libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1",
-                                             "libpthread.so.0"};
+    const std::vector<std::string> system = {"libc.so.6",  "libm.so.6",       "libdl.so.2",
+                                             "librt.so.1", "libpthread.so.0", "libnccl.so.2"};
     const std::string folders =
         "LD_LIBRARY_PATH=" + top() + "/lib:" + top() + "/lib/ucx:" + top() + "/lib/compiler";
     const process::Result found = process::run({"find", top() + "/bin", top() + "/lib", "-type", "f"});
@@ -133,12 +134,12 @@ TEST_F(GpuBundle, GpuCheckLists)
          {"codecs      QuantCuda.MoreThan2To31Elements\n", "sums        GpuSum.KernelsGiveTheSameBits\n",
           "collectives GpuCuda.OverTheTransport\n", "processes   ucx 2+2: allgather exact, bf16, sum\n",
           "processes   nccl 1+2 killed in allreduce: the others get an error\n",
-          "bench       reduce_encode "}) {
+          "plugin      net 4: all-gather, bf16\n", "bench       reduce_encode "}) {
         EXPECT_TRUE(has(result.out, line)) << line;
     }
     const process::Result some = run({"gpu_check", "--list", "--only=sums"});
     EXPECT_TRUE(has(some.out, "sums ")) << some.out;
-    for (const char *other : {"codecs", "collectives", "processes", "bench"}) {
+    for (const char *other : {"codecs", "collectives", "processes", "plugin", "bench"}) {
         EXPECT_FALSE(has(some.out, std::string(other) + " ")) << some.out;
     }
 }

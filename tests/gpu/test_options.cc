@@ -33,9 +33,9 @@ TEST(Options, Only)
 {
     EXPECT_EQ(parse({"--only", "codecs"}).parts, (unsigned)part_codecs);
     EXPECT_EQ(parse({"--only=sums,bench"}).parts, (unsigned)(part_sums | part_bench));
-    EXPECT_EQ(parse({"--only=codecs,sums,collectives,processes,bench"}).parts, (unsigned)part_all);
+    EXPECT_EQ(parse({"--only=codecs,sums,collectives,processes,plugin,bench"}).parts, (unsigned)part_all);
     EXPECT_EXIT(parse({"--only=codec"}), testing::ExitedWithCode(2),
-                "'codec' is not one of codecs sums collectives processes bench");
+                "'codec' is not one of codecs sums collectives processes plugin bench");
     EXPECT_EXIT(parse({"--only=codecs,,sums"}), testing::ExitedWithCode(2), "'' is not one of");
     EXPECT_EXIT(parse({"--only="}), testing::ExitedWithCode(2), "nothing is named");
 }

@@ -120,6 +120,7 @@ struct ncclComm {
     }
 
   private:
+    void keep(std::vector<Transfer> &sends, std::vector<Transfer> &receives) const;
     bool move_out(Transfer &t);
     bool move_in(Transfer &t);
 };
@@ -163,9 +164,29 @@ bool ncclComm::move_in(Transfer &t)
     return true;
 }
 
+/* What a rank sends itself, in order. */
+void ncclComm::keep(std::vector<Transfer> &sends, std::vector<Transfer> &receives) const
+{
+    const auto is_own = [this](const Transfer &t) { return t.peer == rank && !t.is_over(); };
+    for (;;) {
+        auto from = std::find_if(sends.begin(), sends.end(), is_own);
+        auto to = std::find_if(receives.begin(), receives.end(), is_own);
+        if (from == sends.end() && to == receives.end()) {
+            return;
+        }
+        if (from == sends.end() || to == receives.end() || from->bytes != to->bytes) {
+            die("rank " + std::to_string(rank) + " sends itself what it does not receive");
+        }
+        memcpy(to->at, from->at, to->bytes);
+        from->header_done = to->header_done = sizeof(to->header);
+        from->done = to->done = to->bytes;
+    }
+}
+
 /* In order between two ranks: only the first message to or from a peer moves. */
 ncclResult_t ncclComm::exchange(std::vector<Transfer> &sends, std::vector<Transfer> &receives)
 {
+    keep(sends, receives);
     for (;;) {
         std::vector<pollfd> waits;
         bool alive = true;
@@ -459,6 +480,23 @@ void gather(ncclComm *comm, Batch *batch, const char *own, char *all, size_t byt
         } else if (to != own) {
             batch->after.push_back([own, to, bytes] { memcpy(to, own, bytes); });
         }
+    }
+}
+
+/** What the root has, for everybody. */
+void broadcast(ncclComm *comm, Batch *batch, const char *from, char *to, size_t bytes, int root)
+{
+    if (comm->rank != root) {
+        batch->receive(root, to, bytes);
+        return;
+    }
+    for (int r = 0; r < comm->world; r++) {
+        if (r != root) {
+            batch->send(r, from, bytes);
+        }
+    }
+    if (to != from) {
+        batch->after.push_back([from, to, bytes] { memcpy(to, from, bytes); });
     }
 }
 
@@ -838,6 +876,26 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
                            ncclComm_t comm, cudaStream_t stream)
 {
     return reduce_all("ncclAllReduce", from, to, count, type, op, comm, stream, false);
+}
+
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return add("ncclBroadcast", comm, stream, [=](ncclComm *c, Batch *batch) {
+        broadcast(c, batch, (const char *)from, (char *)to, count * size_of(type), root);
+    });
+}
+
+/* As an all-reduce whose result is for one. */
+ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream)
+{
+    auto unused = std::make_shared<std::vector<char>>(count * size_of(type));
+    return add("ncclReduce", comm, stream, [=](ncclComm *c, Batch *batch) {
+        char *at = c->rank == root ? (char *)to : unused->data();
+        reduce(c, batch, (const char *)from, at, count, type, op, false);
+        batch->after.push_back([unused] {});
+    });
 }
 
 ncclResult_t ncclAlltoAll(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
