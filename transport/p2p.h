@@ -42,8 +42,9 @@ typedef struct tw_p2p_params {
     int streams;             /**< to each network peer and device */
     size_t chunk_bytes;      /**< over the network */
     size_t eager_bytes;      /**< up to so long a message goes at once */
-    double spin_sec;         /**< look for so long before sleeping */
-    double timeout_sec;      /**< for what a peer must do that may be dead */
+    int sends_on_credit; /**< 1: so does one of up to a chunk, where a network peer has one stream and device, and room for it */
+    double spin_sec;    /**< look for so long before sleeping */
+    double timeout_sec; /**< for what a peer must do that may be dead */
 } tw_p2p_params_t;
 
 /** TW_ERR_CONFIG (devices, transports), TW_ERR_UCX, TW_ERR_NO_MEMORY, logged. */
@@ -143,7 +144,7 @@ typedef struct tw_p2p_message {
 } tw_p2p_message_t;
 
 /** Equal tags match in posting order. The buffer is borrowed until the request is done. Sends of any number may be on the way;
- *  those up to eager_bytes are done when UCX has them, longer ones when the peer has. A message that does not fit ends the
+ *  those up to eager_bytes, or on credit, are done when UCX has them, longer ones when the peer has. A message that does not fit ends the
  *  receive with TW_ERR_TRUNCATED (logged), and is sent nowhere. TW_ERR_PEER: the peer has failed, or all is over; TW_ERR_NO_MEMORY. */
 tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **request);
 tw_status_t tw_p2p_recv(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **request);

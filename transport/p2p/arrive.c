@@ -40,6 +40,21 @@ static void accept_eager(tw_p2p_t *p2p, tw_p2p_request_t *receive, const void *d
     tw_p2p_request_finish(p2p, receive, status);
 }
 
+/** What has come on credit has been taken. */
+static void give_back(tw_p2p_t *p2p, tw_p2p_peer_t *peer, size_t bytes)
+{
+    tw_p2p_header_t header = {.kind = TW_P2P_CREDIT};
+    peer->owed_bytes += bytes;
+    if (peer->owed_bytes < TW_P2P_CREDIT_STEP) {
+        return;
+    }
+    header.value = peer->owed_bytes;
+    peer->owed_bytes = 0;
+    if (tw_p2p_control_send(p2p, peer, &header, NULL)) {
+        tw_p2p_peer_fail(p2p, NULL, "out of memory for a message");
+    }
+}
+
 static void accept_self(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_request_t *send)
 {
     accept_eager(p2p, receive, send->buffer, send->bytes);
@@ -72,7 +87,9 @@ void tw_p2p_arrival_accept(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_arri
     } else if (arrival->id) {
         accept_rts(p2p, receive, arrival->id, arrival->bytes);
     } else {
+        tw_p2p_peer_t *peer = receive->peer;
         accept_eager(p2p, receive, arrival->data, arrival->bytes);
+        give_back(p2p, peer, arrival->on_credit ? arrival->bytes : 0);
     }
     free(arrival);
 }
@@ -93,7 +110,10 @@ static int keep_arrival(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, cons
     if (!arrival) {
         return 0;
     }
-    *arrival = (tw_p2p_arrival_t){.tag = header->tag, .bytes = (size_t)header->value, .id = header->id};
+    *arrival = (tw_p2p_arrival_t){.tag = header->tag,
+                                  .bytes = (size_t)header->value,
+                                  .id = header->id,
+                                  .on_credit = header->kind == TW_P2P_EAGER && header->stream};
     if (data_bytes) {
         memcpy(arrival->data, data, data_bytes);
     }
@@ -110,6 +130,7 @@ static const char *on_eager(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_hea
     tw_p2p_request_t *receive = take_receive(peer, header->tag);
     if (receive) {
         accept_eager(p2p, receive, data, bytes);
+        give_back(p2p, peer, header->stream ? bytes : 0);
     } else if (!keep_arrival(peer, header, data, bytes)) {
         return "its messages do not fit into memory";
     }
@@ -173,6 +194,15 @@ static const char *on_cancel(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_he
         free(arrival);
         break;
     }
+    return NULL;
+}
+
+static const char *on_credit(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
+{
+    if (header->value > TW_P2P_CREDIT_BYTES - peer->credit_bytes) {
+        return "it gave back credit that it had not given";
+    }
+    peer->credit_bytes += (size_t)header->value;
     return NULL;
 }
 
@@ -305,6 +335,8 @@ static const char *dispatch(const tw_p2p_worker_t *worker, tw_p2p_peer_t *peer, 
         return on_ack(peer, header);
     case TW_P2P_CANCEL:
         return on_cancel(p2p, peer, header);
+    case TW_P2P_CREDIT:
+        return on_credit(peer, header);
     default:
         return "it sent a message of an unknown kind";
     }

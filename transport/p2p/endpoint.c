@@ -197,6 +197,7 @@ tw_status_t tw_p2p_peer_add(tw_p2p_t *p2p, const tw_p2p_peer_params_t *params, t
         peer->id = id;
         peer->known_as = params->known_as;
         peer->takes_cuda = tw_p2p_takes_cuda(p2p);
+        peer->credit_bytes = TW_P2P_CREDIT_BYTES;
         TAILQ_INIT(&peer->receives);
         TAILQ_INIT(&peer->arrivals);
         TAILQ_INIT(&peer->sending);

@@ -77,9 +77,13 @@ void tw_p2p_ops_take_back(tw_p2p_request_t *request)
     for (int s = 0; s < request->peer->n_streams; s++) {
         for (op = TAILQ_FIRST(&request->peer->streams[s].waiting); op; op = next) {
             next = TAILQ_NEXT(op, entry);
-            if (op->request == request) {
-                tw_p2p_op_finish(op, UCS_OK);
+            if (op->request != request) {
+                continue;
             }
+            if (op->header.kind == TW_P2P_EAGER && op->header.stream) {
+                request->peer->credit_bytes += op->bytes;
+            }
+            tw_p2p_op_finish(op, UCS_OK);
         }
     }
 }

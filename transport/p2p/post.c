@@ -69,12 +69,15 @@ static tw_status_t send_to_self(tw_p2p_t *p2p, tw_p2p_request_t *request)
     return TW_OK;
 }
 
-static tw_status_t send_eager(tw_p2p_t *p2p, tw_p2p_request_t *request)
+static tw_status_t send_eager(tw_p2p_t *p2p, tw_p2p_request_t *request, int on_credit)
 {
-    const tw_p2p_header_t header = {.kind = TW_P2P_EAGER, .tag = request->tag, .value = request->bytes};
+    const tw_p2p_header_t header = {
+        .kind = TW_P2P_EAGER, .stream = (uint32_t)on_credit, .tag = request->tag, .value = request->bytes};
     request->stage = TW_P2P_STAGE_MOVING;
     request->moved = request->bytes;
-    return tw_p2p_control_send(p2p, request->peer, &header, request);
+    TW_TRY(tw_p2p_control_send(p2p, request->peer, &header, request));
+    request->peer->credit_bytes -= on_credit ? request->bytes : 0;
+    return TW_OK;
 }
 
 static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
@@ -85,14 +88,25 @@ static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
     return tw_p2p_control_send(p2p, request->peer, &header, NULL);
 }
 
+/** Several data streams are worth more than the way there and back. */
+static int has_credit(const tw_p2p_t *p2p, const tw_p2p_request_t *request)
+{
+    const tw_p2p_peer_t *peer = request->peer;
+    return p2p->params.sends_on_credit && tw_p2p_peer_is_over_tcp(peer) && peer->n_streams == 2 &&
+           request->bytes <= peer->chunk_bytes && request->bytes <= TW_P2P_CREDIT_STEP &&
+           request->bytes <= peer->credit_bytes;
+}
+
 static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
     if (!request->peer->n_streams) {
         return send_to_self(p2p, request);
     }
-    return request->bytes <= p2p->params.eager_bytes && request->mem == TW_MEM_HOST
-               ? send_eager(p2p, request)
-               : send_announced(p2p, request);
+    const int is_short = request->bytes <= p2p->params.eager_bytes;
+    if (request->mem != TW_MEM_HOST || !(is_short || has_credit(p2p, request))) {
+        return send_announced(p2p, request);
+    }
+    return send_eager(p2p, request, !is_short);
 }
 
 /** What a peer sent before it closed can still be received. */

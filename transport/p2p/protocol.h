@@ -8,8 +8,10 @@
  *  (3) A chunk is copied once, from where the socket was read to. So with 1.16 as the oldest UCX, messages that need one
  *  connection could be left to UCX's tagged calls, and none of this would be needed once UCX hands out chunks by what is free.
  *
- *  The messages. All are UCX active messages with the header below. Up to eager_bytes: EAGER, with the data.
- *  Longer: RTS; the receiver, once a receive matches, answers CTS with its request's number; then DATA chunks, each on
+ *  The messages. All are UCX active messages with the header below. Up to eager_bytes: EAGER, with the data. Where the owner wants it and
+ *  there is one data stream, so goes a message of up to a chunk, too, as long as its bytes are covered by credit: TW_P2P_CREDIT_BYTES for
+ *  each peer, which it gives back (CREDIT) as receives take what has come. It saves the two messages and the round trip that asking for
+ *  it costs, and what lies there for receives that are late stays within the credit. Longer: RTS; the receiver, once a receive matches, answers CTS with its request's number; then DATA chunks, each on
  *  whichever stream is free, to be copied to their place as they come, in any order. Where there are several data streams,
  *  each chunk is acknowledged (ACK): a stream is as busy as its chunks on the way are many, and that is not what a socket
  *  with its large buffers would tell. CANCEL takes an RTS back. All but DATA travel on the control stream in order; that is
@@ -23,6 +25,7 @@
 #define TW_TRANSPORT_P2P_PROTOCOL_H
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/core.h"
@@ -36,10 +39,12 @@ typedef struct tw_p2p_header {
     uint32_t
         sequence; /**< all but DATA, HELLO and BYE: how many of those came before, from this peer to that */
     uint32_t
-        stream; /**< DATA, ACK: the sender's stream, 0: no ACK wanted; HELLO, BYE: its stream; CTS: 1: keep */
-    uint64_t tag;   /**< EAGER, RTS */
-    uint64_t id;    /**< RTS: the sender's number; CTS, CANCEL: that again; DATA: the receiver's number */
-    uint64_t value; /**< EAGER, RTS: bytes; CTS, CANCEL: the receiver's number, 0: none; DATA: offset */
+        stream;   /**< DATA, ACK: the sender's stream, 0: no ACK wanted; HELLO, BYE: its stream; CTS: 1: keep;
+                   EAGER: 1: on credit */
+    uint64_t tag; /**< EAGER, RTS */
+    uint64_t id;  /**< RTS: the sender's number; CTS, CANCEL: that again; DATA: the receiver's number */
+    uint64_t
+        value; /**< EAGER, RTS, CREDIT: bytes; CTS, CANCEL: the receiver's number, 0: none; DATA: offset */
 } tw_p2p_header_t;
 
 static_assert(sizeof(tw_p2p_header_t) == 40, "the header has no holes");
@@ -51,9 +56,15 @@ typedef enum tw_p2p_kind {
     TW_P2P_DATA,
     TW_P2P_ACK,
     TW_P2P_CANCEL,
+    TW_P2P_CREDIT,
     TW_P2P_HELLO,
     TW_P2P_BYE
 } tw_p2p_kind_t;
+
+/** Eight chunks of the usual size: as many messages as NCCL has under way on a connection. */
+#define TW_P2P_CREDIT_BYTES ((size_t)2 << 20)
+/** Given back when it has come to so much; no longer message goes on credit, or it might wait for ever for less than this. */
+#define TW_P2P_CREDIT_STEP (TW_P2P_CREDIT_BYTES / 2)
 
 /** UCX's active messages: the usual one, and the same for chunks that UCX keeps. */
 #define TW_P2P_AM 1

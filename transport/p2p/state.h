@@ -80,6 +80,8 @@ struct tw_p2p_peer {
     TAILQ_ENTRY(tw_p2p_peer) busy;
     int is_busy; /**< in the list of peers with something in `sending` */
     uint64_t n_control_sent, n_control_received;
+    size_t credit_bytes; /**< that may be sent on credit yet */
+    size_t owed_bytes;   /**< came on credit, were taken, and are to be given back */
     tw_p2p_counts_t counts;
 };
 
@@ -89,6 +91,7 @@ typedef struct tw_p2p_arrival {
     uint64_t tag;
     size_t bytes;
     uint64_t id;            /**< RTS: the sender's number */
+    int on_credit;          /**< EAGER */
     tw_p2p_request_t *self; /**< from this end itself */
     uint8_t data[];         /**< EAGER */
 } tw_p2p_arrival_t;

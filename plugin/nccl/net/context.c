@@ -217,6 +217,7 @@ static tw_status_t open_end(tw_net_domain_t *domain)
         .streams = (int)options->streams,
         .chunk_bytes = options->chunk_bytes,
         .eager_bytes = options->eager_bytes,
+        .sends_on_credit = 1,
         .spin_sec = options->spin_sec,
         .timeout_sec = options->timeout_sec,
     };

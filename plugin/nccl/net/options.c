@@ -41,7 +41,9 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_EAGER",
      .dflt = "16K",
      .unit = "bytes",
-     .doc = "Up to so long a message is sent before the receiver has asked for it.",
+     .doc =
+         "Up to so long a message is sent before the receiver has asked for it. With one connection and one "
+         "device so is one of up to TW_NET_CHUNK, while less than 2 MB wait for their receives.",
      .type = TW_CONFIG_BYTES,
      .offset = FIELD(eager_bytes),
      .max = 1 << 20},

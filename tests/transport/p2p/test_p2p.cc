@@ -28,7 +28,7 @@ const uint8_t loopback[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 
 
 using Handle = std::vector<uint8_t>;
 
-tw_p2p_t *make(const char *name, int streams = 2, double timeout_sec = 20)
+tw_p2p_t *make(const char *name, int streams = 2, double timeout_sec = 20, bool on_credit = false)
 {
     tw_p2p_params_t params = {};
     params.name = name;
@@ -38,6 +38,7 @@ tw_p2p_t *make(const char *name, int streams = 2, double timeout_sec = 20)
     params.streams = streams;
     params.chunk_bytes = chunk;
     params.eager_bytes = eager;
+    params.sends_on_credit = on_credit;
     params.spin_sec = 20e-6;
     params.timeout_sec = timeout_sec;
     tw_p2p_t *p2p = nullptr;
@@ -117,10 +118,10 @@ class P2p : public tw::Fixture
         end();
         tw::Fixture::TearDown();
     }
-    void begin(int streams = 2, double timeout_sec = 20)
+    void begin(int streams = 2, double timeout_sec = 20, bool on_credit = false)
     {
-        a = make("a", streams, timeout_sec);
-        b = make("b", streams, timeout_sec);
+        a = make("a", streams, timeout_sec, on_credit);
+        b = make("b", streams, timeout_sec, on_credit);
     }
     void end()
     {
@@ -164,11 +165,15 @@ class P2p : public tw::Fixture
         }
         return status;
     }
-    void connect(int streams = 2)
+    void connect(int streams = 2, bool on_credit = false)
     {
-        begin(streams);
+        begin(streams, 20, on_credit);
         listen_at_a();
         ASSERT_EQ(meet(&peer_a, &peer_b), TW_OK);
+    }
+    void connect_on_credit()
+    {
+        connect(1, true);
     }
     tw_p2p_request_t *send(tw_p2p_peer_t *peer, uint64_t tag, const std::vector<uint8_t> &data)
     {
@@ -231,8 +236,8 @@ class P2p : public tw::Fixture
 
 TEST_F(P2p, AllSizesBothWays)
 {
-    for (int streams : {1, 3}) {
-        connect(streams);
+    for (int streams : {-1, 1, 3}) {
+        connect(std::abs(streams), streams < 0);
         for (size_t bytes : {(size_t)0, (size_t)1, eager - 1, eager, eager + 1, chunk - 1, chunk, chunk + 1,
                              (size_t)3000001}) {
             std::vector<uint8_t> in_a(bytes), in_b(bytes);
@@ -319,6 +324,95 @@ TEST_F(P2p, ManyInFlightWithTagsInAnyOrder)
         EXPECT_EQ(wait(sent[i]), TW_OK) << i;
         EXPECT_EQ(in[i], out[i]) << i;
     }
+}
+
+constexpr size_t n_on_credit = TW_P2P_CREDIT_BYTES / chunk;
+
+TEST_F(P2p, OnCreditNothingIsAskedFor)
+{
+    connect_on_credit();
+    constexpr size_t n = 3 * n_on_credit;
+    const auto out = pattern(chunk, 7);
+    std::vector<uint8_t> in(chunk);
+    const uint64_t from_a = tw_p2p_peer_counts(peer_a).n_sent, from_b = tw_p2p_peer_counts(peer_b).n_sent;
+    for (size_t i = 0; i < n; i++) {
+        std::fill(in.begin(), in.end(), 0);
+        tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, out);
+        EXPECT_EQ(wait(sent), TW_OK);
+        EXPECT_EQ(wait(received), TW_OK);
+        EXPECT_EQ(in, out) << i;
+    }
+    EXPECT_EQ(tw_p2p_peer_counts(peer_b).n_sent - from_b, n) << "a message for each";
+    EXPECT_EQ(tw_p2p_peer_counts(peer_a).n_sent - from_a, n * chunk / TW_P2P_CREDIT_STEP) << "credit alone";
+}
+
+TEST_F(P2p, WithoutCreditItIsAskedFor)
+{
+    connect_on_credit();
+    constexpr size_t n = n_on_credit + 5;
+    std::vector<std::vector<uint8_t>> in(n), out(n);
+    std::vector<tw_p2p_request_t *> sent(n), received(n);
+    for (int round = 0; round < 2; round++) {
+        const uint64_t before = tw_p2p_peer_counts(peer_a).n_received;
+        const size_t n_credit = peer_b->credit_bytes / chunk;
+        for (size_t i = 0; i < n; i++) {
+            out[i] = pattern(chunk, i);
+            sent[i] = send(peer_b, 1, out[i]);
+        }
+        ASSERT_TRUE(until([&] { return tw_p2p_peer_counts(peer_a).n_received == before + n; }));
+        for (size_t i = 0; i < n; i++) {
+            EXPECT_EQ(tw_p2p_request_is_done(sent[i]), i < n_credit) << i << ": nothing was received yet";
+        }
+        for (size_t i = 0; i < n; i++) {
+            in[i].assign(chunk, 0);
+            received[i] = recv(peer_a, 1, in[i]);
+        }
+        for (size_t i = 0; i < n; i++) {
+            EXPECT_EQ(wait(received[i]), TW_OK) << i;
+            EXPECT_EQ(wait(sent[i]), TW_OK) << i;
+            EXPECT_EQ(in[i], out[i]) << i;
+        }
+        EXPECT_TRUE(until([&] { return peer_b->credit_bytes + peer_a->owed_bytes == TW_P2P_CREDIT_BYTES; }));
+    }
+}
+
+/* The other end does not read, and short messages have filled the sockets: what has not gone is taken back, and so is its credit. */
+TEST_F(P2p, CreditOfWhatIsCanceledComesBack)
+{
+    connect_on_credit();
+    const auto out = pattern(chunk, 8), filler = pattern(eager, 9);
+    std::vector<tw_p2p_request_t *> fillers;
+    do {
+        fillers.push_back(send(peer_b, 2, filler));
+    } while (tw_p2p_request_is_done(fillers.back()) && fillers.size() < 20000);
+    ASSERT_FALSE(tw_p2p_request_is_done(fillers.back())) << "the sockets take everything";
+    for (int i = 0; i < 3; i++) {
+        tw_p2p_request_t *sent = send(peer_b, 1, out);
+        EXPECT_EQ(peer_b->credit_bytes, TW_P2P_CREDIT_BYTES - chunk);
+        tw_p2p_cancel(b, sent);
+        EXPECT_EQ(peer_b->credit_bytes, TW_P2P_CREDIT_BYTES);
+    }
+    std::vector<uint8_t> in(eager), last(chunk);
+    for (tw_p2p_request_t *request : fillers) {
+        EXPECT_EQ(wait(recv(peer_a, 2, in)), TW_OK);
+        EXPECT_EQ(wait(request), TW_OK);
+    }
+    tw_p2p_request_t *received = recv(peer_a, 1, last), *sent = send(peer_b, 1, out);
+    EXPECT_EQ(wait(received), TW_OK);
+    EXPECT_EQ(wait(sent), TW_OK);
+    EXPECT_EQ(last, out) << "nothing of what was canceled has come";
+}
+
+TEST_F(P2p, CreditThatWasNotGivenIsRefused)
+{
+    connect_on_credit();
+    expect_log("a: peer 0");
+    expect_log("it gave back credit that it had not given");
+    tw_p2p_header_t header = {};
+    header.kind = TW_P2P_CREDIT;
+    header.value = 1;
+    ASSERT_EQ(tw_p2p_control_send(b, peer_b, &header, nullptr), TW_OK);
+    EXPECT_TRUE(until([&] { return tw_p2p_peer_has_failed(peer_a) != 0; }));
 }
 
 TEST_F(P2p, TheSameEndsMayMeetSeveralTimes)
