@@ -110,13 +110,12 @@ static tw_status_t make_rooms(tw_hpz_t *hpz)
     size_t tensors = most_tensors(hpz) + 1, world = (size_t)hpz->world;
 
     hpz->units = calloc((size_t)hpz->n_units + 1, sizeof(*hpz->units));
-    hpz->queue = calloc((size_t)hpz->n_units + 1, sizeof(*hpz->queue));
     hpz->segments = calloc(tensors * world, sizeof(*hpz->segments));
     hpz->counts = calloc(tensors * world * world, sizeof(*hpz->counts));
     hpz->pieces = calloc(tensors, sizeof(*hpz->pieces));
     hpz->exact_pieces = calloc(tensors, sizeof(*hpz->exact_pieces));
-    if (hpz->units == NULL || hpz->queue == NULL || hpz->segments == NULL || hpz->counts == NULL ||
-        hpz->pieces == NULL || hpz->exact_pieces == NULL) {
+    if (hpz->units == NULL || hpz->segments == NULL || hpz->counts == NULL || hpz->pieces == NULL ||
+        hpz->exact_pieces == NULL) {
         tw_error("rank %d: out of memory for %d units", hpz->rank, hpz->n_units);
         return TW_ERR_NO_MEMORY;
     }
@@ -227,6 +226,8 @@ tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out)
         return TW_ERR_NO_MEMORY;
     }
     hpz->params = *params;
+    hpz->partial = TW_HPZ_NO_UNIT;
+    STAILQ_INIT(&hpz->queue);
     tw_status_t status = copy_tensors(hpz);
     if (status == TW_OK) {
         status = create(hpz);
@@ -241,9 +242,10 @@ tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out)
 
 static void unit_cleanup(tw_hpz_unit_t *unit)
 {
-    tw_hpz_job_cleanup(&unit->job);
+    tw_hpz_jobs_cleanup(unit);
     tw_buffer_free(unit->last);
-    free(unit->late);
+    free(unit->lag.late);
+    free(unit->now.late);
 }
 
 void tw_hpz_destroy(tw_hpz_t *hpz)
@@ -264,7 +266,6 @@ void tw_hpz_destroy(tw_hpz_t *hpz)
     tw_quant_exact_destroy(hpz->exact);
     tw_hpz_layout_destroy(hpz->layout);
     free(hpz->units);
-    free(hpz->queue);
     free(hpz->segments);
     free(hpz->counts);
     free(hpz->pieces);
@@ -306,9 +307,9 @@ void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out)
     *out = hpz->counters;
     for (int u = 0; u < hpz->n_units; u++) {
         const tw_hpz_unit_t *unit = &hpz->units[u];
-        if (unit->lag_max > out->lag_max) {
-            out->lag_max = unit->lag_max;
-            out->lag_tensor = unit->lag_tensor;
+        if (unit->lag.max > out->lag_max) {
+            out->lag_max = unit->lag.max;
+            out->lag_tensor = unit->lag.tensor;
         }
     }
     add_counters(hpz->in_node, out);
@@ -316,21 +317,31 @@ void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out)
     add_counters(hpz->rail_lengths, out);
 }
 
+static size_t job_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
+{
+    tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
+    size_t bytes = job->n_own * sizeof(*job->fresh);
+
+    bytes += tw_hpz_message_bytes(hpz, job->unit, job->slice, kind, hpz->node);
+    for (int node = 0; job->others != NULL && node < hpz->n_nodes; node++) {
+        bytes += node == hpz->node ? 0 : (size_t)job->bytes[node];
+    }
+    return bytes;
+}
+
 static size_t unit_bytes(const tw_hpz_t *hpz, int unit)
 {
     const tw_hpz_unit_t *own = &hpz->units[unit];
+    const tw_hpz_job_t *job;
     size_t n = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
     size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
     size_t bytes = hpz->replicas != NULL ? n * sizeof(*own->replica) : 0;
 
     bytes += hpz->states != NULL ? n : 0;
     bytes += own->last != NULL ? n_own * sizeof(*own->last) : 0;
-    if (own->job.active) {
-        bytes += n_own * sizeof(*own->job.fresh);
-        bytes += tw_hpz_message_bytes(hpz, unit, own->job.kind, hpz->node);
-        for (int node = 0; own->job.others != NULL && node < hpz->n_nodes; node++) {
-            bytes += node == hpz->node ? 0 : (size_t)own->job.bytes[node];
-        }
+    STAILQ_FOREACH(job, &own->sync.jobs, in_unit)
+    {
+        bytes += job_bytes(hpz, job);
     }
     return bytes;
 }
@@ -345,16 +356,43 @@ size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz)
     return bytes;
 }
 
-/* Of a sync under way, of the kind that takes most. */
-static size_t job_bytes_max(const tw_hpz_t *hpz, int unit)
+/* ---- the most that syncs take --------------------------------------------------------------------------------- */
+
+/* A slice of a unit, in the order in which they begin. */
+typedef struct {
+    int unit;
+    tw_hpz_slice_t slice;
+} place_t;
+
+static place_t first_place(const tw_hpz_t *hpz)
 {
-    size_t bytes = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local) * sizeof(uint16_t);
+    return (place_t){0, hpz->n_units > 0 ? tw_hpz_sync_slice(hpz, 0, 0) : (tw_hpz_slice_t){0, 0}};
+}
+
+static place_t next_place(const tw_hpz_t *hpz, place_t place)
+{
+    size_t end = tw_hpz_primary_elems(hpz->layout, place.unit, 0, 0);
+    int is_last = place.slice.end == end;
+    place_t next = {.unit = place.unit + is_last};
+    if (next.unit < hpz->n_units) {
+        next.slice = tw_hpz_sync_slice(hpz, next.unit, is_last ? 0 : place.slice.end);
+    }
+    return next;
+}
+
+/* Of a slice under way, of the kind that takes most. */
+static size_t place_bytes_max(const tw_hpz_t *hpz, place_t place)
+{
+    size_t n_own = tw_hpz_slice_elems(hpz->layout, place.unit, hpz->node, hpz->local, place.slice);
+    size_t bytes = n_own * sizeof(uint16_t);
 
     for (int node = 0; node < hpz->n_nodes; node++) {
         size_t most = 0;
         for (int kind = 0; kind < TW_HPZ_SYNC_COUNT; kind++) {
             int is_possible = kind != TW_HPZ_DELTA || hpz->quant != NULL;
-            size_t one = is_possible ? tw_hpz_message_bytes(hpz, unit, (tw_hpz_sync_t)kind, node) : 0;
+            size_t one = is_possible
+                             ? tw_hpz_message_bytes(hpz, place.unit, place.slice, (tw_hpz_sync_t)kind, node)
+                             : 0;
             most = one > most ? one : most;
         }
         bytes += most;
@@ -362,17 +400,17 @@ static size_t job_bytes_max(const tw_hpz_t *hpz, int unit)
     return bytes;
 }
 
-/* The units that may be under way together from one of them on. */
-static size_t window_bytes(const tw_hpz_t *hpz, int first)
+/* What may be under way together from one slice on. */
+static size_t window_bytes(const tw_hpz_t *hpz, place_t first)
 {
     size_t room = hpz->params.sync_elems, elems = 0, bytes = 0;
 
-    for (int u = first; u < hpz->n_units; u++) {
-        elems += tw_hpz_secondary_elems(hpz->layout, u, hpz->local);
-        if (u > first && room > 0 && elems > room) {
+    for (place_t place = first; place.unit < hpz->n_units; place = next_place(hpz, place)) {
+        elems += tw_hpz_rail_elems(hpz, place.unit, place.slice);
+        if (bytes > 0 && room > 0 && elems > room) {
             break;
         }
-        bytes += job_bytes_max(hpz, u);
+        bytes += place_bytes_max(hpz, place);
     }
     return bytes;
 }
@@ -381,8 +419,9 @@ size_t tw_hpz_sync_bytes_max(const tw_hpz_t *hpz)
 {
     size_t most = 0;
 
-    for (int u = 0; u < hpz->n_units && hpz->params.replicas; u++) {
-        size_t bytes = window_bytes(hpz, u);
+    for (place_t place = first_place(hpz); place.unit < hpz->n_units && hpz->params.replicas;
+         place = next_place(hpz, place)) {
+        size_t bytes = window_bytes(hpz, place);
         most = bytes > most ? bytes : most;
     }
     return most;

@@ -9,6 +9,7 @@
  *  rail       the ranks with the same place l on their nodes, one per node. They hold the same secondary part, and each is
  *             the owner of a primary one inside it
  *  piece      the run of one tensor's elements in a part
+ *  slice      of a unit: a run of each of its parts, so that buffers need not grow with the unit
  *  version    of a replica: the optimizer step whose weights it holds, stamped by whoever wrote it
  *
  *  Partition: a tensor of n elements is split evenly over l (the first n % L parts one element more), each such part evenly
@@ -71,6 +72,28 @@ tw_hpz_piece_t tw_hpz_full_piece(const tw_hpz_layout_t *layout, size_t tensor);
 tw_hpz_piece_t tw_hpz_secondary_piece(const tw_hpz_layout_t *layout, size_t tensor, int local);
 tw_hpz_piece_t tw_hpz_primary_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local);
 
+/** A slice of a unit. It is counted in the primary part of rank (0, 0), where each piece is as long as any other rank's; at
+ *  another rank it has the same elements of each piece, where that is long enough. Slices that follow one another, from 0 to
+ *  that part's end, make the unit. */
+typedef struct tw_hpz_slice {
+    size_t first, end;
+} tw_hpz_slice_t;
+
+/** Slices end where a piece does, or after a multiple of `step` of its elements. The usual one; smaller slices would be all
+ *  latency. */
+#define TW_HPZ_SLICE_ELEMS 32768
+/** `elems` (0: the usual), rounded up to whole blocks of a codec (bits 0: none), which are never parted. */
+size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec);
+/** The slice that follows the one that ends at `first` (0: the first one), of at most `most` elements a rank, or `step` if
+ *  that is more. The last one ends at the end of rank (0, 0)'s part. */
+tw_hpz_slice_t tw_hpz_slice_next(const tw_hpz_layout_t *layout, int unit, size_t first, size_t most,
+                                 size_t step);
+/** What of a tensor's piece at (node, local) is in a slice; offset: in the whole part. */
+tw_hpz_piece_t tw_hpz_slice_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local,
+                                  tw_hpz_slice_t slice);
+/** Elements of a slice of a unit at (node, local). In that rank's part they are one run. */
+size_t tw_hpz_slice_elems(const tw_hpz_layout_t *layout, int unit, int node, int local, tw_hpz_slice_t slice);
+
 /* ---- on a communicator ------------------------------------------------------------------------------------- */
 
 typedef struct tw_hpz tw_hpz_t;
@@ -89,9 +112,11 @@ typedef struct tw_hpz_params {
      *  counted. Keeps the masters of the last sync: 4 bytes for each weight of the primary part. */
     double lag_bound;
     int lag_exact; /**< 1: such blocks are sent exact with the next delta */
-    /** Most weights, counted by node, whose syncs are under way at a time, but one unit always may be; 0: any number. Bounds
-     *  the memory of syncs, whatever the number of units: 2 bytes a weight, and 2 more for each of the own part. */
+    /** Most weights, counted by node, whose syncs are under way at a time; 0: any number. Bounds the memory of syncs, whatever
+     *  the number and the size of units: 2 bytes a weight, and 2 more for each of the own part. A unit that has more goes in
+     *  slices of half as many, but at least of a step of slices at each node, of which one may always be under way. */
     size_t sync_elems;
+    size_t slice_elems; /**< the step of slices; 0: the usual one */
     /** Where replicas and the previous changes lie: zeroed memory, the caller's, that outlives the hpz and does not count in
      *  tw_hpz_memory_bytes. NULL where there is none. take NULL: memory of the hpz's own. */
     void *(*take)(void *ctx, size_t n_bytes);
@@ -117,6 +142,10 @@ void tw_hpz_gather_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *par
                         tw_coll_args_t *args);
 void tw_hpz_reduce_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *full, void *part,
                         tw_coll_args_t *args);
+/** The latter of a slice: `staged` has the slice's elements alone, segment after segment: of segment s the elements from
+ *  s.first_elem on of tensor s.tensor. part: the whole part. */
+void tw_hpz_reduce_slice_args(tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_type_t type,
+                              const void *staged, void *part, tw_coll_args_t *args);
 
 /* ---- replicas ---------------------------------------------------------------------------------------------- */
 
@@ -145,9 +174,10 @@ const char *tw_hpz_sync_name(tw_hpz_sync_t kind);
 /** Bring the replicas of a unit from their version to `version`, > 0, on all nodes, the owner's included. Deltas need a
  *  replica (TW_ERR_STALE).
  *  begin encodes and posts; master [tw_hpz_primary_elems], own, is borrowed until finish, which waits, applies and stamps.
- *  As many units may be under way as params.sync_elems allows; each takes memory for what it sends and receives. After
+ *  As many weights may be under way as params.sync_elems allows; they take memory for what is sent and received. After
  *  TW_HPZ_FULL and TW_HPZ_EXACT the replica is bf16(master), bit for bit.
- *  begin: TW_IN_PROGRESS: no room, nothing was done; finish another one first.
+ *  begin: TW_IN_PROGRESS: no room, or not all slices of the unit before are under way yet; nothing was done: finish another
+ *  one first.
  *  test is finish that does not wait: TW_IN_PROGRESS as long as changes of other nodes are not there.
  *  TW_ERR_FORMAT (logged with the rank and the unit): a change does not fit the replica; version is 0 then, and tw_hpz_check
  *  tells the other ranks. Errors of collectives. */

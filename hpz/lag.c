@@ -53,65 +53,89 @@ static double block_lag(const uint16_t *fresh, const uint16_t *replica, const fl
     return lag == 0 ? 0 : (double)lag / (double)update;
 }
 
-static tw_status_t note_late(tw_hpz_t *hpz, int unit, uint32_t tensor, size_t block)
+static tw_status_t note_late(const tw_hpz_t *hpz, tw_hpz_lag_t *lag, uint32_t tensor, size_t block)
 {
-    tw_hpz_unit_t *own = &hpz->units[unit];
-    tw_hpz_late_t *late = realloc(own->late, (own->n_late + 1) * sizeof(*late));
+    tw_hpz_late_t *late = realloc(lag->late, (lag->n_late + 1) * sizeof(*late));
 
     if (late == NULL) {
-        tw_error("rank %d: out of memory for %zu blocks that lag", hpz->rank, own->n_late + 1);
+        tw_error("rank %d: out of memory for %zu blocks that lag", hpz->rank, lag->n_late + 1);
         return TW_ERR_NO_MEMORY;
     }
-    own->late = late;
-    late[own->n_late++] = (tw_hpz_late_t){.tensor = tensor, .block = (uint32_t)block};
+    lag->late = late;
+    late[lag->n_late++] = (tw_hpz_late_t){.tensor = tensor, .block = (uint32_t)block};
     return TW_OK;
 }
 
-static tw_status_t measure_piece(tw_hpz_t *hpz, int unit, uint32_t tensor)
+/* The blocks of a node's piece that are in a slice, which parts none. */
+typedef struct {
+    size_t first, end;
+} blocks_t;
+
+static blocks_t blocks_in(const tw_hpz_t *hpz, size_t tensor, int node, tw_hpz_slice_t slice)
 {
-    tw_hpz_unit_t *own = &hpz->units[unit];
+    size_t whole = (size_t)hpz->params.delta.block;
+    tw_hpz_piece_t piece = tw_hpz_primary_piece(hpz->layout, tensor, node, hpz->local);
+    tw_hpz_piece_t part = tw_hpz_slice_piece(hpz->layout, tensor, node, hpz->local, slice);
+    size_t first = part.first - piece.first;
+    return (blocks_t){(first + whole - 1) / whole, (first + part.n_elems + whole - 1) / whole};
+}
+
+static tw_status_t measure_piece(tw_hpz_t *hpz, const tw_hpz_job_t *job, uint32_t tensor)
+{
+    tw_hpz_unit_t *own = &hpz->units[job->unit];
     size_t t;
-    tw_hpz_piece_t piece = piece_in_unit(hpz, unit, tensor, hpz->node, &t);
+    tw_hpz_piece_t piece = piece_in_unit(hpz, job->unit, tensor, hpz->node, &t);
     const uint16_t *replica = own->replica + tw_hpz_replica_offset(hpz, t, piece);
+    blocks_t blocks = blocks_in(hpz, t, hpz->node, job->slice);
     tw_status_t status = TW_OK;
 
-    for (size_t b = 0; b < block_count(hpz, piece) && status == TW_OK; b++) {
+    for (size_t b = blocks.first; b < blocks.end && status == TW_OK; b++) {
         size_t at = b * (size_t)hpz->params.delta.block, from = piece.offset + at;
-        double lag = block_lag(own->job.fresh + from, replica + at, own->job.master + from, own->last + from,
-                               block_elems(hpz, piece, b));
-        if (lag > own->lag_max) {
-            own->lag_max = lag;
-            own->lag_tensor = t;
+        double lag = block_lag(job->fresh + (from - job->own_first), replica + at, own->sync.master + from,
+                               own->last + from, block_elems(hpz, piece, b));
+        if (lag > own->now.max) {
+            own->now.max = lag;
+            own->now.tensor = t;
         }
         if (lag > hpz->params.lag_bound) {
             hpz->counters.lag_blocks++;
-            status = note_late(hpz, unit, tensor, b);
+            status = note_late(hpz, &own->now, tensor, b);
         }
     }
     return status;
 }
 
-tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, int unit)
+tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_job_t *job)
 {
-    tw_hpz_unit_t *own = &hpz->units[unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first);
+    const tw_hpz_unit_t *own = &hpz->units[job->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
     tw_status_t status = TW_OK;
 
-    own->n_late = 0;
-    own->lag_max = 0;
     if (own->last == NULL) {
         return TW_OK;
     }
-    for (size_t i = 0; i < n_tensors && own->job.kind == TW_HPZ_DELTA && status == TW_OK; i++) {
+    for (size_t i = 0; i < n_tensors && own->sync.kind == TW_HPZ_DELTA && status == TW_OK; i++) {
         if (!hpz->params.tensors[first + i].exact) {
-            status = measure_piece(hpz, unit, (uint32_t)i);
+            status = measure_piece(hpz, job, (uint32_t)i);
         }
     }
-    size_t n_elems = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
-    if (n_elems > 0) { /* of none there may be no master */
-        memcpy(own->last, own->job.master, n_elems * sizeof(float));
+    if (job->n_own > 0) { /* of none there may be no master */
+        memcpy(own->last + job->own_first, own->sync.master + job->own_first, job->n_own * sizeof(float));
     }
     return status;
+}
+
+void tw_hpz_lag_begin(tw_hpz_unit_t *unit)
+{
+    unit->now.n_late = 0;
+    unit->now.max = 0;
+}
+
+void tw_hpz_lag_end(tw_hpz_unit_t *unit)
+{
+    tw_hpz_lag_t before = unit->lag;
+    unit->lag = unit->now;
+    unit->now = before; /* its memory */
 }
 
 /* ---- in a message ------------------------------------------------------------------------------------------ */
@@ -122,43 +146,56 @@ static size_t late_elems(const tw_hpz_t *hpz, int unit, tw_hpz_late_t late)
     return block_elems(hpz, piece_in_unit(hpz, unit, late.tensor, hpz->node, &t), late.block);
 }
 
-size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, int unit)
+/* Whether a block that was late after the last sync is in this slice. */
+static int is_in(const tw_hpz_t *hpz, const tw_hpz_job_t *job, tw_hpz_late_t late)
 {
-    const tw_hpz_unit_t *own = &hpz->units[unit];
-    size_t bytes = 0;
-
-    for (size_t i = 0; i < own->n_late; i++) {
-        bytes += HEADER_BYTES + late_elems(hpz, unit, own->late[i]) * sizeof(uint16_t);
-    }
-    return bytes;
+    size_t t;
+    (void)piece_in_unit(hpz, job->unit, late.tensor, hpz->node, &t);
+    blocks_t blocks = blocks_in(hpz, t, hpz->node, job->slice);
+    return late.block >= blocks.first && late.block < blocks.end;
 }
 
-size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, int node)
+size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
 {
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), bytes = 0;
+    const tw_hpz_lag_t *lag = &hpz->units[job->unit].lag;
+    size_t bytes = 0;
 
-    for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = tw_hpz_primary_piece(hpz->layout, t, node, hpz->local);
-        if (!hpz->params.tensors[t].exact) {
-            bytes += block_count(hpz, piece) * HEADER_BYTES + piece.n_elems * sizeof(uint16_t);
+    for (size_t i = 0; i < lag->n_late; i++) {
+        if (is_in(hpz, job, lag->late[i])) {
+            bytes += HEADER_BYTES + late_elems(hpz, job->unit, lag->late[i]) * sizeof(uint16_t);
         }
     }
     return bytes;
 }
 
-void tw_hpz_late_write(const tw_hpz_t *hpz, int unit, uint8_t *at)
+size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, int node)
 {
-    const tw_hpz_unit_t *own = &hpz->units[unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), bytes = 0;
 
-    for (size_t i = 0; i < own->n_late; i++) {
-        uint32_t header[2] = {own->late[i].tensor, own->late[i].block};
-        size_t t, n = late_elems(hpz, unit, own->late[i]);
-        tw_hpz_piece_t piece = piece_in_unit(hpz, unit, header[0], hpz->node, &t);
-        memcpy(at, header, HEADER_BYTES);
-        memcpy(at + HEADER_BYTES,
-               own->job.fresh + piece.offset + (size_t)header[1] * (size_t)hpz->params.delta.block,
-               n * sizeof(uint16_t));
-        at += HEADER_BYTES + n * sizeof(uint16_t);
+    for (size_t t = first; t < first + n_tensors; t++) {
+        blocks_t blocks = blocks_in(hpz, t, node, slice);
+        size_t n_elems = tw_hpz_slice_piece(hpz->layout, t, node, hpz->local, slice).n_elems;
+        if (!hpz->params.tensors[t].exact) {
+            bytes += (blocks.end - blocks.first) * HEADER_BYTES + n_elems * sizeof(uint16_t);
+        }
+    }
+    return bytes;
+}
+
+void tw_hpz_late_write(const tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t *at)
+{
+    const tw_hpz_lag_t *lag = &hpz->units[job->unit].lag;
+
+    for (size_t i = 0; i < lag->n_late; i++) {
+        uint32_t header[2] = {lag->late[i].tensor, lag->late[i].block};
+        size_t t, n = late_elems(hpz, job->unit, lag->late[i]);
+        tw_hpz_piece_t piece = piece_in_unit(hpz, job->unit, header[0], hpz->node, &t);
+        size_t from = piece.offset + (size_t)header[1] * (size_t)hpz->params.delta.block;
+        if (is_in(hpz, job, lag->late[i])) {
+            memcpy(at, header, HEADER_BYTES);
+            memcpy(at + HEADER_BYTES, job->fresh + (from - job->own_first), n * sizeof(uint16_t));
+            at += HEADER_BYTES + n * sizeof(uint16_t);
+        }
     }
 }
 

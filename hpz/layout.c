@@ -91,6 +91,73 @@ size_t tw_hpz_primary_elems(const tw_hpz_layout_t *layout, int unit, int node, i
                               place_of(layout, node, local)];
 }
 
+/* ---- slices ------------------------------------------------------------------------------------------------- */
+
+size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec)
+{
+    size_t block = codec->bits > 0 ? (size_t)codec->block : 1;
+
+    elems = elems > 0 ? elems : TW_HPZ_SLICE_ELEMS;
+    return (elems + block - 1) / block * block;
+}
+
+/* The last place from `first` to `end` where a slice may end; the first one after it, if there is none. */
+static size_t place_to_cut(const tw_hpz_layout_t *layout, int unit, size_t first, size_t end, size_t step)
+{
+    size_t tensor, n_tensors = tw_hpz_layout_tensors(layout, unit, &tensor);
+    tw_hpz_piece_t piece = tw_hpz_primary_piece(layout, tensor, 0, 0);
+
+    for (size_t t = tensor + 1; t < tensor + n_tensors; t++) {
+        tw_hpz_piece_t next = tw_hpz_primary_piece(layout, t, 0, 0);
+        piece = next.offset <= end ? next : piece;
+    }
+    size_t cut = piece.offset + (end - piece.offset) / step * step, after = first + step;
+    size_t piece_end = piece.offset + piece.n_elems;
+    if (cut > first) {
+        return cut;
+    }
+    return after < piece_end ? after : piece_end;
+}
+
+tw_hpz_slice_t tw_hpz_slice_next(const tw_hpz_layout_t *layout, int unit, size_t first, size_t most,
+                                 size_t step)
+{
+    size_t n_elems = tw_hpz_primary_elems(layout, unit, 0, 0);
+
+    most = most > step ? most : step;
+    if (n_elems - first <= most) {
+        return (tw_hpz_slice_t){first, n_elems};
+    }
+    return (tw_hpz_slice_t){first, place_to_cut(layout, unit, first, first + most, step)};
+}
+
+static size_t clamp(size_t value, size_t least, size_t most)
+{
+    return value < least ? least : value < most ? value : most;
+}
+
+tw_hpz_piece_t tw_hpz_slice_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local,
+                                  tw_hpz_slice_t slice)
+{
+    tw_hpz_piece_t longest = tw_hpz_primary_piece(layout, tensor, 0, 0);
+    tw_hpz_piece_t piece = tw_hpz_primary_piece(layout, tensor, node, local);
+    size_t start = longest.offset;
+    size_t from = clamp(slice.first, start, start + piece.n_elems) - start;
+    size_t to = clamp(slice.end, start, start + piece.n_elems) - start;
+
+    return (tw_hpz_piece_t){.first = piece.first + from, .n_elems = to - from, .offset = piece.offset + from};
+}
+
+size_t tw_hpz_slice_elems(const tw_hpz_layout_t *layout, int unit, int node, int local, tw_hpz_slice_t slice)
+{
+    size_t first, n_tensors = tw_hpz_layout_tensors(layout, unit, &first), n_elems = 0;
+
+    for (size_t t = first; t < first + n_tensors; t++) {
+        n_elems += tw_hpz_slice_piece(layout, t, node, local, slice).n_elems;
+    }
+    return n_elems;
+}
+
 /* ---- making ------------------------------------------------------------------------------------------------ */
 
 static tw_status_t check(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes, int ranks_per_node)

@@ -1,4 +1,5 @@
-/** What a rank sends to its rail in a sync of a unit, and what becomes of it there.
+/** What a rank sends to its rail in a sync of a slice of a unit, and what becomes of it there. A piece here is what of it is in
+ *  the slice.
  *
  *  FULL    its pieces in bf16, in the order of the tensors
  *  DELTA   pieces of quantized tensors, encoded, each from a multiple of 16 bytes on; then those of exact ones in bf16; then,
@@ -26,47 +27,60 @@ static size_t piece_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor
                                        : tw_quant_encoded_bytes(&hpz->params.delta, n_elems);
 }
 
+static tw_hpz_piece_t piece_of(const tw_hpz_t *hpz, tw_hpz_slice_t slice, size_t tensor, int node)
+{
+    return tw_hpz_slice_piece(hpz->layout, tensor, node, hpz->local, slice);
+}
+
 /* All pieces of a node, without late blocks. */
-static size_t pieces_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, int node)
+static size_t pieces_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind, int node)
 {
     size_t first, n = tw_hpz_layout_tensors(hpz->layout, unit, &first), bytes = 0;
 
     for (size_t t = first; t < first + n; t++) {
-        bytes += piece_bytes(hpz, kind, t, tw_hpz_primary_piece(hpz->layout, t, node, hpz->local).n_elems);
+        bytes += piece_bytes(hpz, kind, t, piece_of(hpz, slice, t, node).n_elems);
     }
     return bytes;
 }
 
-size_t tw_hpz_message_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, int node)
+size_t tw_hpz_message_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind, int node)
 {
     if (kind == TW_HPZ_EXACT) {
-        size_t n_elems = tw_hpz_primary_elems(hpz->layout, unit, node, hpz->local);
+        size_t n_elems = tw_hpz_slice_elems(hpz->layout, unit, node, hpz->local, slice);
         return n_elems > 0 ? tw_quant_exact_bound_bytes(n_elems) : 0;
     }
-    size_t late = tw_hpz_message_varies(hpz, kind) ? tw_hpz_late_bytes_max(hpz, unit, node) : 0;
-    return pieces_bytes(hpz, unit, kind, node) + late;
+    size_t late = tw_hpz_message_varies(hpz, kind) ? tw_hpz_late_bytes_max(hpz, unit, slice, node) : 0;
+    return pieces_bytes(hpz, unit, slice, kind, node) + late;
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------- */
 
-static tw_quant_args_t args_of(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
+static tw_quant_args_t args_of(const tw_hpz_t *hpz, int unit)
 {
-    return (tw_quant_args_t){
-        .type = TW_TYPE_BF16, .seed = hpz->params.seed, .step = (uint32_t)job->version, .factor = 1};
+    return (tw_quant_args_t){.type = TW_TYPE_BF16,
+                             .seed = hpz->params.seed,
+                             .step = (uint32_t)hpz->units[unit].sync.version,
+                             .factor = 1};
+}
+
+/* The new values of an own piece. */
+static const uint16_t *fresh_of(const tw_hpz_job_t *job, tw_hpz_piece_t piece)
+{
+    return job->fresh + (piece.offset - job->own_first);
 }
 
 /* Changes of the quantized tensors from `at` on; returns where they end. */
-static tw_status_t write_deltas(tw_hpz_t *hpz, int unit, uint8_t **at)
+static tw_status_t write_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t **at)
 {
-    const tw_hpz_unit_t *own = &hpz->units[unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), n = 0;
+    const tw_hpz_unit_t *own = &hpz->units[job->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first), n = 0;
 
     for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = tw_hpz_primary_piece(hpz->layout, t, hpz->node, hpz->local);
+        tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, hpz->node);
         if (is_plain(hpz, TW_HPZ_DELTA, t)) {
             continue;
         }
-        hpz->pieces[n++] = (tw_quant_segment_t){.src = own->job.master + piece.offset,
+        hpz->pieces[n++] = (tw_quant_segment_t){.src = own->sync.master + piece.offset,
                                                 .base = own->replica + tw_hpz_replica_offset(hpz, t, piece),
                                                 .dst = *at,
                                                 .n_elems = piece.n_elems,
@@ -74,37 +88,37 @@ static tw_status_t write_deltas(tw_hpz_t *hpz, int unit, uint8_t **at)
                                                 .first_elem = piece.first};
         *at += piece_bytes(hpz, TW_HPZ_DELTA, t, piece.n_elems);
     }
-    tw_quant_args_t args = args_of(hpz, &own->job);
+    tw_quant_args_t args = args_of(hpz, job->unit);
     return n > 0 ? tw_quant_delta_encode(hpz->quant, &args, hpz->pieces, n) : TW_OK;
 }
 
-static void write_plain(const tw_hpz_t *hpz, int unit, uint8_t **at)
+static void write_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t **at)
 {
-    const tw_hpz_job_t *job = &hpz->units[unit].job;
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first);
+    tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
 
     for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = tw_hpz_primary_piece(hpz->layout, t, hpz->node, hpz->local);
-        if (is_plain(hpz, job->kind, t)) {
-            memcpy(*at, job->fresh + piece.offset, piece.n_elems * sizeof(*job->fresh));
+        tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, hpz->node);
+        if (is_plain(hpz, kind, t)) {
+            memcpy(*at, fresh_of(job, piece), piece.n_elems * sizeof(*job->fresh));
             *at += piece.n_elems * sizeof(*job->fresh);
         }
     }
 }
 
-/* A node's pieces as the exact codec takes them; fresh: of the own part, or NULL where they are to be decoded in place. */
-static size_t exact_pieces(tw_hpz_t *hpz, int unit, int node, const uint16_t *fresh)
+/* A node's pieces as the exact codec takes them; has_fresh: the own ones, with their new values, else to be decoded in place. */
+static size_t exact_pieces(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, int has_fresh)
 {
-    const tw_hpz_unit_t *own = &hpz->units[unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), n = 0;
+    const tw_hpz_unit_t *own = &hpz->units[job->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first), n = 0;
 
     for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = tw_hpz_primary_piece(hpz->layout, t, node, hpz->local);
+        tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, node);
         size_t at = tw_hpz_replica_offset(hpz, t, piece);
         if (piece.n_elems > 0) {
             hpz->exact_pieces[n++] =
                 (tw_quant_exact_segment_t){.base = own->replica + at,
-                                           .src = fresh != NULL ? fresh + piece.offset : NULL,
+                                           .src = has_fresh ? fresh_of(job, piece) : NULL,
                                            .dst = own->replica + at,
                                            .state = own->states + at,
                                            .n_elems = piece.n_elems};
@@ -113,35 +127,33 @@ static size_t exact_pieces(tw_hpz_t *hpz, int unit, int node, const uint16_t *fr
     return n;
 }
 
-static tw_status_t write_exact(tw_hpz_t *hpz, int unit, size_t *bytes)
+static tw_status_t write_exact(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t *bytes)
 {
-    const tw_hpz_job_t *job = &hpz->units[unit].job;
-    size_t n = exact_pieces(hpz, unit, hpz->node, job->fresh);
+    size_t n = exact_pieces(hpz, job, hpz->node, 1);
+    size_t room = tw_hpz_message_bytes(hpz, job->unit, job->slice, TW_HPZ_EXACT, hpz->node);
 
     *bytes = 0;
     return n == 0 ? TW_OK
-                  : tw_quant_exact_encode(hpz->exact, hpz->exact_pieces, n, job->message,
-                                          tw_hpz_message_bytes(hpz, unit, TW_HPZ_EXACT, hpz->node), bytes);
+                  : tw_quant_exact_encode(hpz->exact, hpz->exact_pieces, n, job->message, room, bytes);
 }
 
-tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, int unit, size_t *bytes)
+tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t *bytes)
 {
-    const tw_hpz_job_t *job = &hpz->units[unit].job;
+    const tw_hpz_under_way_t *sync = &hpz->units[job->unit].sync;
     uint8_t *at = job->message;
     tw_status_t status = TW_OK;
 
-    tw_convert_from_fp32(TW_TYPE_BF16, job->master, 1, job->fresh,
-                         tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local));
-    if (job->kind == TW_HPZ_EXACT) {
-        return write_exact(hpz, unit, bytes);
+    tw_convert_from_fp32(TW_TYPE_BF16, sync->master + job->own_first, 1, job->fresh, job->n_own);
+    if (sync->kind == TW_HPZ_EXACT) {
+        return write_exact(hpz, job, bytes);
     }
-    if (job->kind == TW_HPZ_DELTA) {
-        status = write_deltas(hpz, unit, &at);
+    if (sync->kind == TW_HPZ_DELTA) {
+        status = write_deltas(hpz, job, &at);
     }
-    write_plain(hpz, unit, &at);
-    if (tw_hpz_message_varies(hpz, job->kind)) {
-        tw_hpz_late_write(hpz, unit, at);
-        at += tw_hpz_late_bytes(hpz, unit);
+    write_plain(hpz, job, &at);
+    if (tw_hpz_message_varies(hpz, sync->kind)) {
+        tw_hpz_late_write(hpz, job, at);
+        at += tw_hpz_late_bytes(hpz, job);
     }
     *bytes = (size_t)(at - job->message);
     return status;
@@ -149,13 +161,13 @@ tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, int unit, size_t *bytes)
 
 /* ---- reading ----------------------------------------------------------------------------------------------- */
 
-static tw_status_t apply_deltas(tw_hpz_t *hpz, int unit, int node, const uint8_t **at)
+static tw_status_t apply_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t **at)
 {
-    const tw_hpz_unit_t *own = &hpz->units[unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), n = 0;
+    const tw_hpz_unit_t *own = &hpz->units[job->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first), n = 0;
 
     for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = tw_hpz_primary_piece(hpz->layout, t, node, hpz->local);
+        tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, node);
         if (is_plain(hpz, TW_HPZ_DELTA, t)) {
             continue;
         }
@@ -166,18 +178,18 @@ static tw_status_t apply_deltas(tw_hpz_t *hpz, int unit, int node, const uint8_t
                                                 .first_elem = piece.first};
         *at += piece_bytes(hpz, TW_HPZ_DELTA, t, piece.n_elems);
     }
-    tw_quant_args_t args = args_of(hpz, &own->job);
+    tw_quant_args_t args = args_of(hpz, job->unit);
     return n > 0 ? tw_quant_decode_apply(hpz->quant, &args, hpz->pieces, n) : TW_OK;
 }
 
-static void apply_plain(const tw_hpz_t *hpz, int unit, int node, const uint8_t **at)
+static void apply_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t **at)
 {
-    const tw_hpz_unit_t *own = &hpz->units[unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first);
+    const tw_hpz_unit_t *own = &hpz->units[job->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
 
     for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = tw_hpz_primary_piece(hpz->layout, t, node, hpz->local);
-        if (is_plain(hpz, own->job.kind, t)) {
+        tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, node);
+        if (is_plain(hpz, own->sync.kind, t)) {
             memcpy(own->replica + tw_hpz_replica_offset(hpz, t, piece), *at,
                    piece.n_elems * sizeof(*own->replica));
             *at += piece.n_elems * sizeof(*own->replica);
@@ -186,50 +198,52 @@ static void apply_plain(const tw_hpz_t *hpz, int unit, int node, const uint8_t *
 }
 
 /* The owner's end of an exact delta: the states have moved on in encoding. */
-static void apply_own_exact(const tw_hpz_t *hpz, int unit)
+static void apply_own_exact(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
 {
-    const tw_hpz_unit_t *own = &hpz->units[unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first);
+    const tw_hpz_unit_t *own = &hpz->units[job->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
 
     for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = tw_hpz_primary_piece(hpz->layout, t, hpz->node, hpz->local);
-        memcpy(own->replica + tw_hpz_replica_offset(hpz, t, piece), own->job.fresh + piece.offset,
+        tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, hpz->node);
+        memcpy(own->replica + tw_hpz_replica_offset(hpz, t, piece), fresh_of(job, piece),
                piece.n_elems * sizeof(*own->replica));
     }
 }
 
-static tw_status_t apply_exact(tw_hpz_t *hpz, int unit, int node, const uint8_t *message, size_t bytes)
+static tw_status_t apply_exact(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t *message,
+                               size_t bytes)
 {
     if (node == hpz->node) {
-        apply_own_exact(hpz, unit);
+        apply_own_exact(hpz, job);
         return TW_OK;
     }
-    size_t n = exact_pieces(hpz, unit, node, NULL);
+    size_t n = exact_pieces(hpz, job, node, 0);
     return n == 0 ? TW_OK : tw_quant_exact_decode(hpz->exact, hpz->exact_pieces, n, message, bytes);
 }
 
-tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, int unit, int node, const uint8_t *message, size_t bytes)
+tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t *message,
+                                 size_t bytes)
 {
-    tw_hpz_sync_t kind = hpz->units[unit].job.kind;
+    tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
     const uint8_t *at = message;
     tw_status_t status = TW_OK;
 
     if (kind == TW_HPZ_EXACT) {
-        return apply_exact(hpz, unit, node, message, bytes);
+        return apply_exact(hpz, job, node, message, bytes);
     }
-    if (bytes < pieces_bytes(hpz, unit, kind, node)) {
+    if (bytes < pieces_bytes(hpz, job->unit, job->slice, kind, node)) {
         tw_error("rank %d: unit %d: %zu bytes of changes from node %d, fewer than its pieces take", hpz->rank,
-                 unit, bytes, node);
+                 job->unit, bytes, node);
         return TW_ERR_FORMAT;
     }
     if (kind == TW_HPZ_DELTA) {
-        status = apply_deltas(hpz, unit, node, &at);
+        status = apply_deltas(hpz, job, node, &at);
     }
     if (status != TW_OK) {
         return status;
     }
-    apply_plain(hpz, unit, node, &at);
+    apply_plain(hpz, job, node, &at);
     return tw_hpz_message_varies(hpz, kind)
-               ? tw_hpz_late_apply(hpz, unit, node, at, bytes - (size_t)(at - message))
+               ? tw_hpz_late_apply(hpz, job->unit, node, at, bytes - (size_t)(at - message))
                : TW_OK;
 }

@@ -25,11 +25,11 @@ tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const uint16_t *full, uint64_t
     tw_hpz_unit_t *own = &hpz->units[unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first);
 
-    if (own->replica == NULL || own->job.active || version == 0) {
+    if (own->replica == NULL || own->sync.active || version == 0) {
         tw_error("rank %d: unit %d: a replica cannot be stored at version %" PRIu64 "%s", hpz->rank, unit,
                  version,
                  own->replica == NULL ? ": there are none"
-                 : own->job.active    ? ": a sync is under way"
+                 : own->sync.active   ? ": a sync is under way"
                                       : "");
         return TW_ERR_INVALID;
     }

@@ -5,6 +5,8 @@
 #ifndef TW_HPZ_STATE_H
 #define TW_HPZ_STATE_H
 
+#include <sys/queue.h>
+
 #include "hpz/hpz.h"
 
 TW_C_BEGIN
@@ -13,37 +15,57 @@ typedef struct tw_hpz_options {
     int64_t check_steps;
 } tw_hpz_options_t;
 
+#define TW_HPZ_NO_UNIT (-1)
+
 /** A block of a tensor's own piece that lags too far. */
 typedef struct tw_hpz_late {
     uint32_t tensor; /**< index in the unit */
     uint32_t block;  /**< of the piece, of the delta's block elements */
 } tw_hpz_late_t;
 
-/** A sync of a unit, from begin to finish. */
+/** What lagged after a delta. */
+typedef struct tw_hpz_lag {
+    tw_hpz_late_t *late;
+    size_t n_late;
+    double max;
+    size_t tensor; /**< where that was */
+} tw_hpz_lag_t;
+
+/** A slice of a unit on its way along the rail, from its encoding until it is applied. */
 typedef struct tw_hpz_job {
+    int unit;
+    tw_hpz_slice_t slice;
+    size_t own_first, n_own; /**< the own part's run of it */
+    size_t n_elems;          /**< of all nodes */
+    uint16_t *fresh;         /**< [n_own] bf16(master) */
+    uint8_t *message;        /**< own */
+    uint64_t *bytes;         /**< [N] of the messages of all nodes */
+    size_t *counts;          /**< [N][N] the same, as the exchange takes them */
+    uint8_t *others;         /**< the messages of the other nodes, one after the other, each aligned */
+    tw_coll_request_t *lengths, *payload;
+    STAILQ_ENTRY(tw_hpz_job) in_unit, in_queue;
+} tw_hpz_job_t;
+typedef STAILQ_HEAD(tw_hpz_jobs, tw_hpz_job) tw_hpz_jobs_t;
+
+/** A sync of a unit, from begin to finish. */
+typedef struct tw_hpz_under_way {
     int active;
     tw_hpz_sync_t kind;
     uint64_t version;
     const float *master;
-    uint16_t *fresh;  /**< [primary elems] bf16(master); kinds that need it */
-    uint8_t *message; /**< own */
-    uint64_t *bytes;  /**< [N] of the messages of all nodes */
-    size_t *counts;   /**< [N][N] the same, as the exchange takes them */
-    uint8_t *others;  /**< the messages of the other nodes, one after the other, each aligned */
-    tw_coll_request_t *lengths, *payload;
-    tw_status_t failed; /**< what ended the exchange */
-} tw_hpz_job_t;
+    size_t begun;       /**< where the first slice begins that is not on its way yet */
+    tw_hpz_jobs_t jobs; /**< slices on their way, in order */
+    tw_status_t spoilt; /**< what it will end with: a change did not fit the replica */
+    tw_status_t failed; /**< what ended it: an exchange, and with it the communicator */
+} tw_hpz_under_way_t;
 
 typedef struct tw_hpz_unit {
     uint64_t version;
-    uint16_t *replica; /**< [secondary elems] */
-    uint8_t *states;   /**< [secondary elems] previous changes, or NULL */
-    float *last;       /**< [primary elems] the master at the last sync, or NULL */
-    tw_hpz_late_t *late;
-    size_t n_late;
-    double lag_max; /**< of the last delta */
-    size_t lag_tensor;
-    tw_hpz_job_t job;
+    uint16_t *replica;     /**< [secondary elems] */
+    uint8_t *states;       /**< [secondary elems] previous changes, or NULL */
+    float *last;           /**< [primary elems] the master at the last sync, or NULL */
+    tw_hpz_lag_t lag, now; /**< after the last sync; after that under way, as far as it is */
+    tw_hpz_under_way_t sync;
 } tw_hpz_unit_t;
 
 struct tw_hpz {
@@ -58,9 +80,9 @@ struct tw_hpz {
     tw_quant_exact_t *exact; /**< or NULL */
     void *replicas, *states; /**< of all units, if they are the hpz's own */
     tw_hpz_unit_t *units;
-    int *queue; /**< units whose changes are not posted yet, in the order of their begin; a ring [n_units] */
-    int queue_first, queue_length;
-    size_t under_way; /**< weights of the secondary parts whose syncs are */
+    tw_hpz_jobs_t queue; /**< slices whose changes are not posted yet, in the order of their begin */
+    int partial;         /**< the unit of whose sync not all slices have begun, or TW_HPZ_NO_UNIT */
+    size_t under_way;    /**< weights of the slices that are */
     /** Room for one call: segments of the largest unit. */
     tw_coll_segment_t *segments;
     size_t *counts;
@@ -74,31 +96,40 @@ struct tw_hpz {
 /** Where a node's piece of a tensor lies in the own replica. */
 size_t tw_hpz_replica_offset(const tw_hpz_t *hpz, size_t tensor, tw_hpz_piece_t piece);
 
-/* ---- message.c: what a rank sends in a sync of a unit ------------------------------------------------------- */
+/* ---- message.c: what a rank sends of a slice ------------------------------------------------------------------ */
 
 /** Whether the ranks of a rail cannot know how long the messages are. */
 int tw_hpz_message_varies(const tw_hpz_t *hpz, tw_hpz_sync_t kind);
 /** Bytes of a node's message, if its length does not vary; otherwise the most it may have. */
-size_t tw_hpz_message_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, int node);
-/** Write the own message from job->master to job->message; its bytes to *bytes. */
-tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, int unit, size_t *bytes);
+size_t tw_hpz_message_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind,
+                            int node);
+/** Write the own message from the sync's master to job->message; its bytes to *bytes. */
+tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t *bytes);
 /** Apply a node's message to the replica. TW_ERR_FORMAT (logged). */
-tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, int unit, int node, const uint8_t *message, size_t bytes);
+tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t *message,
+                                 size_t bytes);
 
 /* ---- sync.c -------------------------------------------------------------------------------------------------- */
 
-/** Free what a sync under way holds, once its communicators have ended. */
-void tw_hpz_job_cleanup(tw_hpz_job_t *job);
+/** The slice of a unit that follows the one that ends at `first`. */
+tw_hpz_slice_t tw_hpz_sync_slice(const tw_hpz_t *hpz, int unit, size_t first);
+/** Elements of it at all nodes. */
+size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice);
+/** Free the slices of a unit that are on their way, once their communicators have ended. */
+void tw_hpz_jobs_cleanup(tw_hpz_unit_t *unit);
 
 /* ---- lag.c -------------------------------------------------------------------------------------------------- */
 
-/** After a sync: which own blocks lag, and by how much. */
-tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, int unit);
+/** After a slice has been applied: which own blocks lag, and by how much. */
+tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_job_t *job);
+/** A sync begins; all of it has been applied. */
+void tw_hpz_lag_begin(tw_hpz_unit_t *unit);
+void tw_hpz_lag_end(tw_hpz_unit_t *unit);
 /** Bytes that late blocks add to a message: those there are, or the most there can be at a node. */
-size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, int unit);
-size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, int node);
+size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job);
+size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, int node);
 /** Write and read them; `at` is where they begin. */
-void tw_hpz_late_write(const tw_hpz_t *hpz, int unit, uint8_t *at);
+void tw_hpz_late_write(const tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t *at);
 tw_status_t tw_hpz_late_apply(const tw_hpz_t *hpz, int unit, int node, const uint8_t *at, size_t bytes);
 
 TW_C_END

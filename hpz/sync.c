@@ -1,6 +1,7 @@
-/** The exchange of a unit's changes along the rail. Messages whose lengths vary are posted when all lengths are there, in the
- *  order in which syncs began: lengths and messages have a communicator each, so that this order is the same on all ranks
- *  whenever the lengths arrive. */
+/** The exchange of a unit's changes along the rail, slice by slice where it is large. Messages whose lengths vary are posted when
+ *  all lengths are there, in the order in which slices began: lengths and messages have a communicator each, so that this order
+ *  is the same on all ranks whenever the lengths arrive. Which slices are under way together depends on the room and on who is
+ *  quick; their order does not, as no unit begins before all slices of the one before have begun. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,34 +16,110 @@ const char *tw_hpz_sync_name(tw_hpz_sync_t kind)
     return (unsigned)kind < TW_HPZ_SYNC_COUNT ? names[kind] : "?";
 }
 
-/* ---- a job's memory ----------------------------------------------------------------------------------------- */
+/* ---- slices -------------------------------------------------------------------------------------------------- */
 
-void tw_hpz_job_cleanup(tw_hpz_job_t *job)
+static size_t unit_end(const tw_hpz_t *hpz, int unit)
 {
-    tw_buffer_free(job->fresh);
-    tw_buffer_free(job->message);
-    tw_buffer_free(job->others);
-    free(job->bytes);
-    free(job->counts);
-    *job = (tw_hpz_job_t){0};
+    return tw_hpz_primary_elems(hpz->layout, unit, 0, 0);
 }
 
-static tw_status_t job_init(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const float *master,
-                            uint64_t version)
+static size_t slice_step(const tw_hpz_t *hpz)
 {
-    size_t n = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local), nodes = (size_t)hpz->n_nodes;
-    tw_hpz_job_t job = {.active = 1, .kind = kind, .version = version, .master = master};
+    return tw_hpz_slice_step(hpz->params.slice_elems, &hpz->params.delta);
+}
 
-    job.fresh = tw_buffer_alloc(n * sizeof(*job.fresh));
-    job.message = tw_buffer_alloc(tw_hpz_message_bytes(hpz, unit, kind, hpz->node));
-    job.bytes = calloc(nodes, sizeof(*job.bytes));
-    job.counts = calloc(nodes * nodes, sizeof(*job.counts));
-    if (job.fresh == NULL || job.message == NULL || job.bytes == NULL || job.counts == NULL) {
+/* A unit that there is no room for goes in slices of half the room: one travels while the next is coded. */
+static size_t slice_most(const tw_hpz_t *hpz)
+{
+    size_t half = hpz->params.sync_elems / 2 / (size_t)hpz->n_nodes, step = slice_step(hpz);
+    return half > step ? half : step;
+}
+
+static int is_sliced(const tw_hpz_t *hpz, int unit)
+{
+    size_t room = hpz->params.sync_elems;
+    return room > 0 && tw_hpz_secondary_elems(hpz->layout, unit, hpz->local) > room;
+}
+
+tw_hpz_slice_t tw_hpz_sync_slice(const tw_hpz_t *hpz, int unit, size_t first)
+{
+    size_t most = is_sliced(hpz, unit) ? slice_most(hpz) : unit_end(hpz, unit);
+    return tw_hpz_slice_next(hpz->layout, unit, first, most, slice_step(hpz));
+}
+
+size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
+{
+    size_t n_elems = 0;
+
+    for (int n = 0; n < hpz->n_nodes; n++) {
+        n_elems += tw_hpz_slice_elems(hpz->layout, unit, n, hpz->local, slice);
+    }
+    return n_elems;
+}
+
+/* ---- a job's memory ----------------------------------------------------------------------------------------- */
+
+static void job_free(tw_hpz_job_t *job)
+{
+    if (job != NULL) {
+        tw_buffer_free(job->fresh);
+        tw_buffer_free(job->message);
+        tw_buffer_free(job->others);
+        free(job->bytes);
+        free(job->counts);
+        free(job);
+    }
+}
+
+void tw_hpz_jobs_cleanup(tw_hpz_unit_t *unit)
+{
+    tw_hpz_job_t *job;
+
+    while ((job = STAILQ_FIRST(&unit->sync.jobs)) != NULL) {
+        STAILQ_REMOVE_HEAD(&unit->sync.jobs, in_unit);
+        job_free(job);
+    }
+}
+
+/* Without room for what is new: lengths alone. */
+static tw_hpz_job_t *job_alloc(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
+{
+    size_t nodes = (size_t)hpz->n_nodes;
+    tw_hpz_job_t *job = calloc(1, sizeof(*job));
+
+    if (job == NULL) {
+        return NULL;
+    }
+    job->unit = unit;
+    job->slice = slice;
+    job->own_first =
+        tw_hpz_slice_elems(hpz->layout, unit, hpz->node, hpz->local, (tw_hpz_slice_t){0, slice.first});
+    job->n_own = tw_hpz_slice_elems(hpz->layout, unit, hpz->node, hpz->local, slice);
+    job->n_elems = tw_hpz_rail_elems(hpz, unit, slice);
+    job->bytes = calloc(nodes, sizeof(*job->bytes));
+    job->counts = calloc(nodes * nodes, sizeof(*job->counts));
+    if (job->bytes == NULL || job->counts == NULL) {
+        job_free(job);
+        return NULL;
+    }
+    return job;
+}
+
+static tw_status_t job_create(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_job_t **out)
+{
+    tw_hpz_sync_t kind = hpz->units[unit].sync.kind;
+    tw_hpz_job_t *job = job_alloc(hpz, unit, slice);
+
+    if (job != NULL) {
+        job->fresh = tw_buffer_alloc(job->n_own * sizeof(*job->fresh));
+        job->message = tw_buffer_alloc(tw_hpz_message_bytes(hpz, unit, slice, kind, hpz->node));
+    }
+    if (job == NULL || job->fresh == NULL || job->message == NULL) {
         tw_error("rank %d: unit %d: out of memory for a sync", hpz->rank, unit);
-        tw_hpz_job_cleanup(&job);
+        job_free(job);
         return TW_ERR_NO_MEMORY;
     }
-    hpz->units[unit].job = job;
+    *out = job;
     return TW_OK;
 }
 
@@ -98,24 +175,23 @@ static tw_status_t post_counted(tw_hpz_t *hpz, tw_coll_t *rail, const tw_coll_ar
 }
 
 /* What nobody sends is not waited for nor allocated: a length that no message has. */
-static tw_status_t check_lengths(const tw_hpz_t *hpz, int unit)
+static tw_status_t check_lengths(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
 {
-    const tw_hpz_job_t *job = &hpz->units[unit].job;
+    tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
 
     for (int n = 0; n < hpz->n_nodes; n++) {
-        if (job->bytes[n] > tw_hpz_message_bytes(hpz, unit, job->kind, n)) {
-            tw_error("rank %d: unit %d: node %d announces %" PRIu64 " bytes of changes", hpz->rank, unit, n,
-                     job->bytes[n]);
+        if (job->bytes[n] > tw_hpz_message_bytes(hpz, job->unit, job->slice, kind, n)) {
+            tw_error("rank %d: unit %d: node %d announces %" PRIu64 " bytes of changes", hpz->rank, job->unit,
+                     n, job->bytes[n]);
             return TW_ERR_FORMAT;
         }
     }
     return TW_OK;
 }
 
-static tw_status_t post_payload(tw_hpz_t *hpz, int unit)
+static tw_status_t post_payload(tw_hpz_t *hpz, tw_hpz_job_t *job)
 {
-    tw_hpz_job_t *job = &hpz->units[unit].job;
-    tw_status_t status = check_lengths(hpz, unit);
+    tw_status_t status = check_lengths(hpz, job);
     size_t others = 0;
 
     for (int n = 0; n < hpz->n_nodes; n++) {
@@ -124,7 +200,8 @@ static tw_status_t post_payload(tw_hpz_t *hpz, int unit)
     if (status == TW_OK && job->others == NULL) {
         job->others = tw_buffer_alloc(others);
         if (job->others == NULL) {
-            tw_error("rank %d: unit %d: out of memory for %zu bytes of changes", hpz->rank, unit, others);
+            tw_error("rank %d: unit %d: out of memory for %zu bytes of changes", hpz->rank, job->unit,
+                     others);
             status = TW_ERR_NO_MEMORY;
         }
     }
@@ -151,15 +228,14 @@ static tw_status_t look_for_lengths(tw_hpz_job_t *job, int wait)
 /* Post the first of the queue; wait: for its lengths. TW_IN_PROGRESS: they are not there. What fails stays: it fails again. */
 static tw_status_t advance(tw_hpz_t *hpz, int wait)
 {
-    int unit = hpz->queue[hpz->queue_first];
-    tw_status_t status = look_for_lengths(&hpz->units[unit].job, wait);
+    tw_hpz_job_t *job = STAILQ_FIRST(&hpz->queue);
+    tw_status_t status = look_for_lengths(job, wait);
 
     if (status == TW_OK) {
-        status = post_payload(hpz, unit);
+        status = post_payload(hpz, job);
     }
     if (status == TW_OK) {
-        hpz->queue_first = (hpz->queue_first + 1) % hpz->n_units;
-        hpz->queue_length--;
+        STAILQ_REMOVE_HEAD(&hpz->queue, in_queue);
     }
     return status;
 }
@@ -168,7 +244,7 @@ tw_status_t tw_hpz_progress(tw_hpz_t *hpz)
 {
     tw_status_t status = TW_OK;
 
-    while (hpz->queue_length > 0 && status == TW_OK) {
+    while (!STAILQ_EMPTY(&hpz->queue) && status == TW_OK) {
         status = advance(hpz, 0);
     }
     return status == TW_IN_PROGRESS ? TW_OK : status;
@@ -185,7 +261,7 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
         wrong = "there are no replicas";
     } else if ((unsigned)kind >= TW_HPZ_SYNC_COUNT) {
         wrong = "of no kind";
-    } else if (own->job.active) {
+    } else if (own->sync.active) {
         wrong = "one is under way";
     } else if (version == 0) {
         wrong = "to version 0";
@@ -207,84 +283,118 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
 }
 
 /* Lengths that all know, or the exchange of them. */
-static tw_status_t settle_lengths(tw_hpz_t *hpz, int unit, size_t own_bytes)
+static tw_status_t settle_lengths(tw_hpz_t *hpz, tw_hpz_job_t *job, size_t own_bytes)
 {
-    tw_hpz_job_t *job = &hpz->units[unit].job;
+    tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
     tw_coll_segment_t segment;
 
     for (int n = 0; n < hpz->n_nodes; n++) {
-        job->bytes[n] = n == hpz->node ? own_bytes : tw_hpz_message_bytes(hpz, unit, job->kind, n);
+        job->bytes[n] =
+            n == hpz->node ? own_bytes : tw_hpz_message_bytes(hpz, job->unit, job->slice, kind, n);
     }
-    if (!tw_hpz_message_varies(hpz, job->kind)) {
+    if (!tw_hpz_message_varies(hpz, kind)) {
         return TW_OK;
     }
     tw_coll_args_t args = lengths_args(hpz, job, &segment);
     return post_counted(hpz, hpz->rail_lengths, &args, &job->lengths);
 }
 
-static void count_sync(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, size_t bytes)
+static void count_slice(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t bytes)
 {
-    hpz->counters.syncs[kind]++;
+    tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
+
     if (kind != TW_HPZ_FULL) {
         hpz->counters.delta_bytes += bytes + (tw_hpz_message_varies(hpz, kind) ? sizeof(uint64_t) : 0);
-        hpz->counters.delta_elems += tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
+        hpz->counters.delta_elems += job->n_own;
     }
 }
 
 static int has_room(const tw_hpz_t *hpz, int unit)
 {
     size_t most = hpz->params.sync_elems;
-    size_t all = hpz->under_way + tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
-    return most == 0 || hpz->under_way == 0 || all <= most;
+    /* of a unit in slices what the largest may have */
+    size_t next = is_sliced(hpz, unit) ? slice_most(hpz) * (size_t)hpz->n_nodes
+                                       : tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
+    return most == 0 || hpz->under_way == 0 || hpz->under_way + next <= most;
+}
+
+static tw_status_t begin_slice(tw_hpz_t *hpz, int unit)
+{
+    tw_hpz_under_way_t *sync = &hpz->units[unit].sync;
+    tw_hpz_job_t *job;
+    size_t bytes;
+    TW_TRY(job_create(hpz, unit, tw_hpz_sync_slice(hpz, unit, sync->begun), &job));
+    tw_status_t status = tw_hpz_message_encode(hpz, job, &bytes);
+    if (status == TW_OK) {
+        status = settle_lengths(hpz, job, bytes);
+    }
+    if (status != TW_OK) {
+        job_free(job);
+        return status;
+    }
+    count_slice(hpz, job, bytes);
+    sync->begun = job->slice.end;
+    hpz->partial = sync->begun < unit_end(hpz, unit) ? unit : TW_HPZ_NO_UNIT;
+    hpz->under_way += job->n_elems;
+    STAILQ_INSERT_TAIL(&sync->jobs, job, in_unit);
+    STAILQ_INSERT_TAIL(&hpz->queue, job, in_queue);
+    return TW_OK;
+}
+
+/* One of them may always be on its way. */
+static int may_begin_slice(const tw_hpz_t *hpz, int unit)
+{
+    return STAILQ_EMPTY(&hpz->units[unit].sync.jobs) || has_room(hpz, unit);
+}
+
+/* More slices of the unit that has any left, as far as there is room. */
+static tw_status_t begin_more(tw_hpz_t *hpz)
+{
+    tw_status_t status = TW_OK;
+
+    while (hpz->partial != TW_HPZ_NO_UNIT && may_begin_slice(hpz, hpz->partial) && status == TW_OK) {
+        status = begin_slice(hpz, hpz->partial);
+    }
+    return status;
 }
 
 tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const float *master,
                               uint64_t version)
 {
-    size_t bytes;
-    tw_status_t status = check_begin(hpz, unit, kind, version);
-
-    if (status == TW_OK && !has_room(hpz, unit)) {
+    TW_TRY(check_begin(hpz, unit, kind, version));
+    if (hpz->partial != TW_HPZ_NO_UNIT || !has_room(hpz, unit)) {
         return TW_IN_PROGRESS;
     }
-    if (status == TW_OK) {
-        status = job_init(hpz, unit, kind, master, version);
-    }
+    tw_hpz_unit_t *own = &hpz->units[unit];
+    own->sync = (tw_hpz_under_way_t){.active = 1, .kind = kind, .version = version, .master = master};
+    STAILQ_INIT(&own->sync.jobs);
+    tw_hpz_lag_begin(own);
+    own->version = 0;
+    tw_status_t status = begin_slice(hpz, unit);
     if (status != TW_OK) {
+        own->sync.active = 0;
         return status;
     }
-    hpz->units[unit].version = 0;
-    status = tw_hpz_message_encode(hpz, unit, &bytes);
-    if (status == TW_OK) {
-        status = settle_lengths(hpz, unit, bytes);
-    }
-    if (status != TW_OK) {
-        tw_hpz_job_cleanup(&hpz->units[unit].job);
-        return status;
-    }
-    count_sync(hpz, unit, kind, bytes);
-    hpz->under_way += tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
-    hpz->queue[(hpz->queue_first + hpz->queue_length) % hpz->n_units] = unit;
-    hpz->queue_length++;
-    return tw_hpz_progress(hpz);
+    hpz->counters.syncs[kind]++;
+    status = begin_more(hpz);
+    return status == TW_OK ? tw_hpz_progress(hpz) : status;
 }
 
 /* ---- finish -------------------------------------------------------------------------------------------------- */
 
 /* In node order, which is the order of the pieces too. */
-static tw_status_t apply_all(tw_hpz_t *hpz, int unit)
+static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_job_t *job)
 {
-    const tw_hpz_job_t *job = &hpz->units[unit].job;
     const uint8_t *at = job->others;
     tw_status_t status = TW_OK;
 
     for (int n = 0; n < hpz->n_nodes && status == TW_OK; n++) {
         const uint8_t *message = n == hpz->node ? job->message : at;
-        status = tw_hpz_message_apply(hpz, unit, n, message, (size_t)job->bytes[n]);
+        status = tw_hpz_message_apply(hpz, job, n, message, (size_t)job->bytes[n]);
         at += n == hpz->node ? 0 : aligned((size_t)job->bytes[n]);
         if (status == TW_ERR_FORMAT || status == TW_ERR_TRUNCATED || status == TW_ERR_MISMATCH) {
             tw_error("rank %d: unit %d: the changes of node %d do not fit the replica: it needs a full sync",
-                     hpz->rank, unit, n);
+                     hpz->rank, job->unit, n);
             status = TW_ERR_FORMAT;
         }
     }
@@ -292,10 +402,9 @@ static tw_status_t apply_all(tw_hpz_t *hpz, int unit)
 }
 
 /* The messages of all nodes are there; wait: until they are. */
-static tw_status_t exchange(tw_hpz_t *hpz, int unit, int wait)
+static tw_status_t exchange(tw_hpz_t *hpz, tw_hpz_job_t *job, int wait)
 {
-    tw_hpz_job_t *job = &hpz->units[unit].job;
-    tw_status_t status = job->failed;
+    tw_status_t status = TW_OK;
 
     while (job->payload == NULL && status == TW_OK) {
         status = advance(hpz, wait);
@@ -304,42 +413,73 @@ static tw_status_t exchange(tw_hpz_t *hpz, int unit, int wait)
         status = wait ? tw_coll_wait(job->payload) : tw_coll_test(job->payload);
         job->payload = status == TW_IN_PROGRESS ? job->payload : NULL;
     }
-    if (status == TW_OK) {
-        status = tw_hpz_progress(hpz);
-    }
-    job->failed = status == TW_IN_PROGRESS ? TW_OK : status;
-    return status;
+    return status == TW_OK ? tw_hpz_progress(hpz) : status;
 }
 
-static tw_status_t apply_and_stamp(tw_hpz_t *hpz, int unit)
+/* The states of what an exact delta will follow begin anew. */
+static void forget_states(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
 {
-    tw_hpz_unit_t *own = &hpz->units[unit];
-    size_t n_elems = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
+    const tw_hpz_unit_t *own = &hpz->units[job->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
 
-    if (own->job.kind == TW_HPZ_FULL && own->states != NULL) {
-        memset(own->states, 0, n_elems);
+    for (size_t i = 0; i < n_tensors * (size_t)hpz->n_nodes; i++) {
+        size_t t = first + i / (size_t)hpz->n_nodes;
+        int node = (int)(i % (size_t)hpz->n_nodes);
+        tw_hpz_piece_t piece = tw_hpz_slice_piece(hpz->layout, t, node, hpz->local, job->slice);
+        memset(own->states + tw_hpz_replica_offset(hpz, t, piece), 0, piece.n_elems);
     }
-    tw_status_t status = apply_all(hpz, unit);
-    if (status == TW_OK) {
-        status = tw_hpz_lag_measure(hpz, unit);
+}
+
+static tw_status_t apply(tw_hpz_t *hpz, const tw_hpz_job_t *job)
+{
+    const tw_hpz_unit_t *own = &hpz->units[job->unit];
+    if (own->sync.kind == TW_HPZ_FULL && own->states != NULL) {
+        forget_states(hpz, job);
     }
-    if (status == TW_OK) {
-        own->version = own->job.version;
+    TW_TRY(apply_all(hpz, job));
+    return tw_hpz_lag_measure(hpz, job);
+}
+
+/* The first slice of a unit that is on its way. The others are sent also where it does not fit: the rail counts on them. */
+static tw_status_t finish_slice(tw_hpz_t *hpz, tw_hpz_under_way_t *sync, int wait)
+{
+    tw_hpz_job_t *job = STAILQ_FIRST(&sync->jobs);
+    TW_TRY(exchange(hpz, job,
+                    wait)); /* or the communicator has ended; what it still writes to is freed after it */
+    tw_status_t status = apply(hpz, job);
+    sync->spoilt = sync->spoilt == TW_OK ? status : sync->spoilt;
+    STAILQ_REMOVE_HEAD(&sync->jobs, in_unit);
+    hpz->under_way -= job->n_elems;
+    job_free(job);
+    return begin_more(hpz);
+}
+
+static tw_status_t end(tw_hpz_unit_t *own)
+{
+    own->sync.active = 0;
+    if (own->sync.spoilt == TW_OK) {
+        own->version = own->sync.version;
+        tw_hpz_lag_end(own);
     }
-    tw_hpz_job_cleanup(&own->job);
-    hpz->under_way -= n_elems;
-    return status;
+    return own->sync.spoilt;
 }
 
 static tw_status_t finish(tw_hpz_t *hpz, int unit, int wait)
 {
-    if (!hpz->units[unit].job.active) {
+    tw_hpz_unit_t *own = &hpz->units[unit];
+    tw_status_t status = own->sync.failed;
+
+    if (!own->sync.active) {
         tw_error("rank %d: unit %d: no sync is under way", hpz->rank, unit);
         return TW_ERR_INVALID;
     }
-    tw_status_t status = exchange(hpz, unit, wait);
-    /* after an error the communicator has ended; what it still writes to is freed after it */
-    return status == TW_OK ? apply_and_stamp(hpz, unit) : status;
+    while (!STAILQ_EMPTY(&own->sync.jobs) && status == TW_OK) {
+        status = finish_slice(hpz, &own->sync, wait);
+    }
+    if (status != TW_IN_PROGRESS) {
+        own->sync.failed = status;
+    }
+    return status == TW_OK ? end(own) : status;
 }
 
 tw_status_t tw_hpz_sync_finish(tw_hpz_t *hpz, int unit)
@@ -354,35 +494,47 @@ tw_status_t tw_hpz_sync_test(tw_hpz_t *hpz, int unit)
 
 /* ---- planning ------------------------------------------------------------------------------------------------ */
 
-static uint64_t expected_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, double bits, int node)
+static uint64_t expected_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job, tw_hpz_sync_t kind, double bits,
+                               int node)
 {
     if (kind != TW_HPZ_EXACT) {
-        return tw_hpz_message_bytes(hpz, unit, kind, node);
+        return tw_hpz_message_bytes(hpz, job->unit, job->slice, kind, node);
     }
-    return (uint64_t)((double)tw_hpz_primary_elems(hpz->layout, unit, node, hpz->local) * bits / 8);
+    size_t n_elems = tw_hpz_slice_elems(hpz->layout, job->unit, node, hpz->local, job->slice);
+    return (uint64_t)((double)n_elems * bits / 8);
+}
+
+static uint64_t planned_slice_bytes(tw_hpz_t *hpz, tw_hpz_job_t *job, tw_hpz_sync_t kind, double bits)
+{
+    tw_coll_segment_t segment;
+    uint64_t payload = 0, lengths = 0;
+
+    for (int n = 0; n < hpz->n_nodes; n++) {
+        job->bytes[n] = expected_bytes(hpz, job, kind, bits, n);
+    }
+    job->message = job->others = (uint8_t *)job->bytes; /* nobody writes there */
+    tw_coll_args_t args = payload_args(hpz, job, hpz->segments);
+    job->message = job->others = NULL;
+    (void)tw_coll_planned_inter_node_bytes(hpz->rail, &args, &payload);
+    if (tw_hpz_message_varies(hpz, kind)) {
+        args = lengths_args(hpz, job, &segment);
+        (void)tw_coll_planned_inter_node_bytes(hpz->rail_lengths, &args, &lengths);
+    }
+    return payload + lengths;
 }
 
 uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, double bits)
 {
-    tw_coll_segment_t segment;
-    tw_hpz_job_t job = {.kind = kind};
-    uint64_t payload = 0, lengths = 0;
+    tw_hpz_slice_t slice = tw_hpz_sync_slice(hpz, unit, 0);
+    uint64_t bytes = 0;
 
-    job.bytes = calloc((size_t)hpz->n_nodes, sizeof(*job.bytes));
-    job.counts = calloc((size_t)hpz->n_nodes * (size_t)hpz->n_nodes, sizeof(*job.counts));
-    if (job.bytes != NULL && job.counts != NULL) {
-        for (int n = 0; n < hpz->n_nodes; n++) {
-            job.bytes[n] = expected_bytes(hpz, unit, kind, bits, n);
+    for (;;) {
+        tw_hpz_job_t *job = job_alloc(hpz, unit, slice);
+        bytes += job != NULL ? planned_slice_bytes(hpz, job, kind, bits) : 0;
+        job_free(job);
+        if (slice.end == unit_end(hpz, unit)) {
+            return bytes;
         }
-        job.message = job.others = (uint8_t *)job.bytes; /* nobody writes there */
-        tw_coll_args_t args = payload_args(hpz, &job, hpz->segments);
-        job.message = job.others = NULL;
-        (void)tw_coll_planned_inter_node_bytes(hpz->rail, &args, &payload);
-        args = lengths_args(hpz, &job, &segment);
-        if (tw_hpz_message_varies(hpz, kind)) {
-            (void)tw_coll_planned_inter_node_bytes(hpz->rail_lengths, &args, &lengths);
-        }
+        slice = tw_hpz_sync_slice(hpz, unit, slice.end);
     }
-    tw_hpz_job_cleanup(&job);
-    return payload + lengths;
 }

@@ -51,6 +51,21 @@ static size_t whole_tensor(const tw_hpz_t *hpz, size_t tensor, const buffers_t *
     return 1;
 }
 
+/* A segment that belongs to one rank alone. */
+static void one_piece(const tw_hpz_t *hpz, size_t tensor, int rank, tw_hpz_piece_t piece,
+                      const buffers_t *buffers, size_t full_offset, tw_coll_segment_t *segment,
+                      size_t *counts)
+{
+    const char *part = buffers->part + piece.offset * tw_type_bytes(buffers->type);
+
+    *segment = segment_of(hpz, tensor, buffers, full_offset, rank == hpz->rank ? part : NULL);
+    segment->n_elems = piece.n_elems;
+    segment->first_elem = piece.first;
+    segment->counts = counts;
+    memset(counts, 0, (size_t)hpz->world * sizeof(*counts));
+    counts[rank] = piece.n_elems;
+}
+
 /* A segment for each rank that has a piece. */
 static size_t piece_by_piece(const tw_hpz_t *hpz, size_t tensor, const buffers_t *buffers,
                              tw_coll_segment_t *segments, size_t *counts)
@@ -59,18 +74,11 @@ static size_t piece_by_piece(const tw_hpz_t *hpz, size_t tensor, const buffers_t
 
     for (int r = 0; r < hpz->world; r++) {
         tw_hpz_piece_t piece = piece_of_rank(hpz, tensor, r);
-        size_t *own_counts = counts + n * (size_t)hpz->world;
-        const char *part = buffers->part + piece.offset * tw_type_bytes(buffers->type);
-        if (piece.n_elems == 0) {
-            continue;
+        if (piece.n_elems > 0) {
+            one_piece(hpz, tensor, r, piece, buffers, start + piece.first, &segments[n],
+                      counts + n * (size_t)hpz->world);
+            n++;
         }
-        segments[n] = segment_of(hpz, tensor, buffers, start + piece.first, r == hpz->rank ? part : NULL);
-        segments[n].n_elems = piece.n_elems;
-        segments[n].first_elem = piece.first;
-        segments[n].counts = own_counts;
-        memset(own_counts, 0, (size_t)hpz->world * sizeof(*own_counts));
-        own_counts[r] = piece.n_elems;
-        n++;
     }
     return n;
 }
@@ -103,4 +111,27 @@ void tw_hpz_reduce_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *ful
 {
     buffers_t buffers = {.type = type, .part = part, .full = (char *)full, .gathers = 0};
     unit_args(hpz, unit, &buffers, args);
+}
+
+void tw_hpz_reduce_slice_args(tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_type_t type,
+                              const void *staged, void *part, tw_coll_args_t *args)
+{
+    buffers_t buffers = {.type = type, .part = part, .full = (char *)staged, .gathers = 0};
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), n = 0, at = 0;
+
+    for (size_t i = 0; i < n_tensors * (size_t)hpz->world; i++) {
+        size_t tensor = first + i / (size_t)hpz->world;
+        int rank = (int)(i % (size_t)hpz->world);
+        tw_hpz_piece_t piece =
+            tw_hpz_slice_piece(hpz->layout, tensor, tw_coll_node_of(hpz->params.world, rank),
+                               tw_coll_local_of(hpz->params.world, rank), slice);
+        if (piece.n_elems > 0) {
+            one_piece(hpz, tensor, rank, piece, &buffers, at, &hpz->segments[n],
+                      hpz->counts + n * (size_t)hpz->world);
+            at += piece.n_elems;
+            n++;
+        }
+    }
+    *args = (tw_coll_args_t){
+        .op = TW_COLL_REDUCE_SCATTER, .type = type, .segments = hpz->segments, .n_segments = n};
 }

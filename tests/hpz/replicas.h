@@ -161,6 +161,12 @@ inline void on_ranks(const std::vector<int> &ranks_per_node, const std::vector<t
     });
 }
 
+/** All of a unit as one slice. */
+inline tw_hpz_slice_t all_of(const tw_hpz_t *hpz, int unit)
+{
+    return {0, tw_hpz_primary_elems(tw_hpz_layout(hpz), unit, 0, 0)};
+}
+
 inline tw_quant_codec_t codec_of(const char *text)
 {
     tw_quant_codec_t codec;

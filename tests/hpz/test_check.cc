@@ -35,26 +35,31 @@ TEST_F(HpzCheck, AnotherVersionIsAMismatch)
     });
 }
 
-/* A replica that has gone wrong is seen by the exact delta itself; the unit is refused until a full sync. */
+/* A replica that has gone wrong is seen by the exact delta itself, whole or slice by slice; the unit is refused until a full sync. */
 TEST_F(HpzCheck, AnExactDeltaThatDoesNotFitIsAnError)
 {
     expect_log("do not fit the replica");
     expect_log("unit 0: the replica of rank 1 is at version 0 instead of 2");
     expect_log("exact_decode: a block does not decode");
-    tw::on_ranks({1, 1}, {{5000, 0, 0}}, tw::params_with(""), [](tw::Rank &rank, int r) {
-        ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
-        if (r == 1) {
-            replica(rank, 0)[10] ^= 4; /* of the other node's piece */
-        }
-        rank.update(1);
-        EXPECT_EQ(rank.sync(TW_HPZ_EXACT, 2), r == 1 ? TW_ERR_FORMAT : TW_OK);
-        EXPECT_EQ(tw_hpz_version(rank.hpz, 0), r == 1 ? 0U : 2U);
-        EXPECT_EQ(tw_hpz_check(rank.hpz, 2), TW_ERR_MISMATCH);
-        ASSERT_EQ(rank.sync(TW_HPZ_FULL, 3), TW_OK);
-        rank.update(3);
-        ASSERT_EQ(rank.sync(TW_HPZ_EXACT, 4), TW_OK);
-        EXPECT_EQ(tw_hpz_check(rank.hpz, 4), TW_OK);
-    });
+    tw_hpz_params_t params = tw::params_with("");
+    for (size_t room : {0, 8000}) {
+        params.sync_elems = room;
+        params.slice_elems = 2000;
+        tw::on_ranks({1, 1}, {{10000, 0, 0}}, params, [](tw::Rank &rank, int r) {
+            ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
+            if (r == 1) {
+                replica(rank, 0)[10] ^= 4; /* of the other node's piece */
+            }
+            rank.update(1);
+            EXPECT_EQ(rank.sync(TW_HPZ_EXACT, 2), r == 1 ? TW_ERR_FORMAT : TW_OK);
+            EXPECT_EQ(tw_hpz_version(rank.hpz, 0), r == 1 ? 0U : 2U);
+            EXPECT_EQ(tw_hpz_check(rank.hpz, 2), TW_ERR_MISMATCH);
+            ASSERT_EQ(rank.sync(TW_HPZ_FULL, 3), TW_OK);
+            rank.update(3);
+            ASSERT_EQ(rank.sync(TW_HPZ_EXACT, 4), TW_OK);
+            EXPECT_EQ(tw_hpz_check(rank.hpz, 4), TW_OK);
+        });
+    }
 }
 
 TEST_F(HpzCheck, EverySoManySteps)

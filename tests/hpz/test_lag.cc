@@ -58,10 +58,10 @@ TEST_F(HpzLag, LateBlocksAreSentExact)
         begin(rank);
         move(rank, 1.0F / 1048576, 1.0F / 1048576);
         ASSERT_EQ(rank.sync(TW_HPZ_DELTA, 3), TW_OK);
-        EXPECT_EQ(rank.hpz->units[0].n_late, 1U);
+        EXPECT_EQ(rank.hpz->units[0].lag.n_late, 1U);
         move(rank, 0.25F, 1.0F / 512);
         ASSERT_EQ(rank.sync(TW_HPZ_DELTA, 4), TW_OK);
-        EXPECT_EQ(rank.hpz->units[0].n_late, 0U);
+        EXPECT_EQ(rank.hpz->units[0].lag.n_late, 0U);
         tw_hpz_piece_t piece =
             tw_hpz_primary_piece(rank.layout(), 0, tw_hpz_node(rank.hpz), tw_hpz_local(rank.hpz));
         size_t at = tw_hpz_replica_offset(rank.hpz, 0, piece);

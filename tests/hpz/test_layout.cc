@@ -86,6 +86,68 @@ TEST_F(HpzLayout, PartsHaveNoGaps)
     }
 }
 
+/* The slices of a unit, each of at most `most` elements a rank or a step: they part no piece but after a multiple of the step. */
+void expect_slices(const Layout &layout, const std::vector<tw_hpz_tensor_t> &tensors, int unit, size_t most,
+                   size_t step)
+{
+    size_t end = tw_hpz_primary_elems(layout.layout, unit, 0, 0), n_slices = 0;
+    std::vector<size_t> at(tensors.size()); /* how far each tensor's piece at (1, 2) has come */
+    tw_hpz_slice_t slice = {0, 0};
+    size_t own = 0;
+    while (slice.end < end || n_slices == 0) {
+        slice = tw_hpz_slice_next(layout.layout, unit, slice.end, most, step);
+        ASSERT_LE(slice.end - slice.first, std::max(most, step));
+        ASSERT_TRUE(slice.end > slice.first || end == 0);
+        n_slices++;
+        size_t in_slice = 0;
+        for (size_t t = 0; t < tensors.size(); t++) {
+            tw_hpz_piece_t whole = tw_hpz_primary_piece(layout.layout, t, 1, 2);
+            tw_hpz_piece_t piece = tw_hpz_slice_piece(layout.layout, t, 1, 2, slice);
+            if (tensors[t].unit != unit || piece.n_elems == 0) {
+                continue;
+            }
+            ASSERT_EQ(piece.first - whole.first, at[t]);
+            ASSERT_EQ(piece.offset - whole.offset, at[t]);
+            ASSERT_EQ(piece.offset, own + in_slice) << "one run of the part";
+            at[t] += piece.n_elems;
+            in_slice += piece.n_elems;
+            ASSERT_TRUE(at[t] == whole.n_elems || at[t] % step == 0);
+        }
+        ASSERT_EQ(tw_hpz_slice_elems(layout.layout, unit, 1, 2, slice), in_slice);
+        ASSERT_LE(in_slice, slice.end - slice.first);
+        own += in_slice;
+    }
+    EXPECT_EQ(own, tw_hpz_primary_elems(layout.layout, unit, 1, 2));
+}
+
+TEST_F(HpzLayout, SlicesMakeTheUnit)
+{
+    std::vector<tw_hpz_tensor_t> tensors = {{5000, 0, 0}, {7, 0, 1}, {0, 0, 0}, {2048, 0, 0}, {1, 0, 0},
+                                            {999, 0, 0},  {0, 1, 0}, {4, 2, 0}, {6400, 2, 0}, {0, 2, 0}};
+    for (int nodes : {2, 3}) {
+        Layout layout(tensors, nodes, 3);
+        for (int unit = 0; unit < 3; unit++) {
+            for (size_t most : {0, 1, 63, 64, 200, 1000, 100000}) {
+                for (size_t step : {1, 32, 64, 500}) {
+                    SCOPED_TRACE(testing::Message()
+                                 << nodes << " nodes, unit " << unit << ", " << most << ", " << step);
+                    expect_slices(layout, tensors, unit, most, step);
+                }
+            }
+        }
+    }
+}
+
+TEST_F(HpzLayout, StepsOfSlicesAreWholeBlocks)
+{
+    tw_quant_codec_t none = {}, codec = tw::codec_of("int8:block=96");
+    EXPECT_EQ(tw_hpz_slice_step(0, &none), (size_t)TW_HPZ_SLICE_ELEMS);
+    EXPECT_EQ(tw_hpz_slice_step(7, &none), 7U);
+    EXPECT_EQ(tw_hpz_slice_step(96, &codec), 96U);
+    EXPECT_EQ(tw_hpz_slice_step(97, &codec), 192U);
+    EXPECT_EQ(tw_hpz_slice_step(0, &codec) % 96, 0U);
+}
+
 TEST_F(HpzLayout, NoTensors)
 {
     Layout layout({}, 2, 2);

@@ -244,12 +244,115 @@ TEST_F(HpzSync, AUnitLargerThanTheRoomGoesAlone)
     });
 }
 
+/* What a sync of a unit makes, and the most memory that it took: slice by slice, where there is no room for the unit. */
+struct Made {
+    std::vector<uint64_t> hashes;
+    size_t most = 0;
+    uint64_t lag_blocks = 0;
+    bool operator==(const Made &other) const
+    {
+        return hashes == other.hashes && lag_blocks == other.lag_blocks;
+    }
+};
+
+Made make(const std::vector<int> &shape, size_t n, tw_hpz_sync_t kind, size_t room, int lag)
+{
+    Made made;
+    std::mutex mutex;
+    tw_hpz_params_t params = tw::params_with("int4:block=64,hadamard,stochastic");
+    params.sync_elems = room;
+    params.slice_elems = 64;
+    params.lag_bound = lag ? 1e-3 : 0;
+    params.lag_exact = lag;
+    made.hashes.resize(tw::nodes_of(shape).size());
+    tw::on_ranks(shape, {{n, 0, 0}, {3, 0, 1}, {n / 3, 0, 0}, {5, 1, 0}}, params, [&](tw::Rank &rank, int r) {
+        ASSERT_EQ(rank.sync_in_order(TW_HPZ_FULL, 1), TW_OK);
+        size_t held = tw_hpz_memory_bytes(rank.hpz), most = 0;
+        for (uint64_t version = 2; version < 5; version++) {
+            rank.update(version);
+            ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 0, kind, rank.masters[0].data(), version), TW_OK);
+            tw_status_t status = TW_IN_PROGRESS;
+            while (status == TW_IN_PROGRESS) {
+                most = std::max(most, tw_hpz_memory_bytes(rank.hpz) - held);
+                status = tw_hpz_sync_test(rank.hpz, 0);
+            }
+            ASSERT_EQ(status, TW_OK);
+            ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 1, kind, rank.masters[1].data(), version), TW_OK);
+            ASSERT_EQ(tw_hpz_sync_finish(rank.hpz, 1), TW_OK);
+            ASSERT_EQ(tw_hpz_check(rank.hpz, version), TW_OK);
+        }
+        expect_planned_bytes(rank);
+        EXPECT_LE(most, tw_hpz_sync_bytes_max(rank.hpz));
+        tw_hpz_counters_t counters;
+        tw_hpz_counters_get(rank.hpz, &counters);
+        made.hashes[(size_t)r] = rank.gathered_hash(4);
+        std::lock_guard<std::mutex> lock(mutex);
+        made.most = std::max(made.most, most);
+        made.lag_blocks += counters.lag_blocks;
+    });
+    return made;
+}
+
+/* The same bits, whatever the room; what is under way takes no more memory in a unit four times as large. */
+void expect_slices(const std::vector<int> &shape, tw_hpz_sync_t kind, int lag)
+{
+    const size_t nodes = shape.size(), room = 800, n = 2001;
+    Made whole = make(shape, n, kind, 0, lag), some = make(shape, n, kind, room, lag);
+    EXPECT_EQ(some, whole);
+    EXPECT_EQ(make(shape, n, kind, 1, lag), whole);
+    EXPECT_GT(whole.most, some.most);
+    /* sent and received, the new values; beside a lossy delta what is late, and its number */
+    size_t word = kind == TW_HPZ_DELTA && lag ? 4 : 2;
+    EXPECT_LE(make(shape, 4 * n, kind, room, lag).most, room * word + room / nodes * 2 + 2 * nodes * 8);
+}
+
+TEST_F(HpzSync, SlicesMakeWhatTheUnitMakes)
+{
+    expect_slices({2, 2}, TW_HPZ_FULL, 0);
+    expect_slices({2, 2}, TW_HPZ_EXACT, 0);
+    expect_slices({2, 2}, TW_HPZ_DELTA, 0);
+    expect_slices({1, 1, 1}, TW_HPZ_DELTA, 1);
+    EXPECT_GT(make({1, 1}, 2001, TW_HPZ_DELTA, 1, 1).lag_blocks, 0U);
+}
+
+TEST_F(HpzSync, SlicesAreSentAsPlanned)
+{
+    set_env("TW_COLL_CHECK", "n");
+    for (size_t room : {0, 1, 900}) {
+        tw_hpz_params_t params = tw::params_with("int4:block=64");
+        params.sync_elems = room;
+        params.slice_elems = 64;
+        tw::on_ranks({2, 2}, {{4096, 0, 0}, {77, 0, 1}}, params, [](tw::Rank &rank, int) {
+            tw_hpz_counters_t before, after;
+            uint64_t full = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_FULL, 0);
+            uint64_t delta = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_DELTA, 0);
+            EXPECT_EQ(full, rank.masters[0].size() * 2)
+                << "no rail's message is sent twice to one other node";
+            ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
+            tw_hpz_counters_get(rank.hpz, &before);
+            ASSERT_EQ(rank.sync(TW_HPZ_DELTA, 2), TW_OK);
+            tw_hpz_counters_get(rank.hpz, &after);
+            EXPECT_EQ(before.inter_node_bytes, full);
+            EXPECT_EQ(after.inter_node_bytes - before.inter_node_bytes, delta);
+            EXPECT_EQ(after.delta_elems, rank.masters[0].size());
+            EXPECT_EQ(after.syncs[TW_HPZ_DELTA], 1U);
+        });
+    }
+}
+
 /* A rank ends with syncs under way: nothing leaks, nobody hangs. */
 TEST_F(HpzSync, DestroyedUnderWay)
 {
     tw::on_ranks({1, 1}, tw::tensors_of(500), tw::params_with(""), [](tw::Rank &rank, int) {
         ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_FULL, rank.masters[0].data(), 1), TW_OK);
         EXPECT_GE(tw_hpz_memory_bytes(rank.hpz), rank.masters[0].size() * 4);
+    });
+    tw_hpz_params_t params = tw::params_with("");
+    params.sync_elems = 130;
+    params.slice_elems = 1;
+    tw::on_ranks({1, 1}, tw::tensors_of(500), params, [](tw::Rank &rank, int) {
+        ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_FULL, rank.masters[0].data(), 1), TW_OK);
+        EXPECT_EQ(rank.hpz->partial, 0);
     });
 }
 

@@ -53,6 +53,53 @@ TEST_F(HpzWorld, ReduceLeavesTheSumAtItsOwner)
     }
 }
 
+/* Slice by slice: the bits that the whole unit has. */
+void expect_slices_reduce_alike(tw::Rank &rank, int unit, const tw_quant_codec_t *codec)
+{
+    tw_coll_t *world = rank.hpz->params.world;
+    std::vector<float> full(tw_hpz_full_elems(rank.layout(), unit)),
+        whole(rank.masters[(size_t)unit].size() + 1), parts(whole.size());
+    for (size_t i = 0; i < full.size(); i++) {
+        full[i] = tw::noise(5, (uint64_t)unit, i, (uint64_t)tw_coll_rank(world));
+    }
+    tw_coll_args_t args;
+    tw_hpz_reduce_args(rank.hpz, unit, TW_TYPE_FP32, full.data(), whole.data(), &args);
+    args.codec = codec;
+    args.force_codec = codec != nullptr;
+    ASSERT_EQ(tw_coll_run(world, &args), TW_OK);
+    size_t end = tw_hpz_primary_elems(rank.layout(), unit, 0, 0), step = 64, n_slices = 0;
+    for (tw_hpz_slice_t slice = {0, 0}; slice.end < end; n_slices++) {
+        slice = tw_hpz_slice_next(rank.layout(), unit, slice.end, 200, step);
+        std::vector<float> staged;
+        tw_hpz_reduce_slice_args(rank.hpz, unit, slice, TW_TYPE_FP32, nullptr, parts.data(), &args);
+        for (size_t s = 0; s < args.n_segments; s++) {
+            size_t from = tw_hpz_full_piece(rank.layout(), args.segments[s].tensor).offset +
+                          args.segments[s].first_elem;
+            staged.insert(staged.end(), full.begin() + (long)from,
+                          full.begin() + (long)(from + args.segments[s].n_elems));
+        }
+        tw_hpz_reduce_slice_args(rank.hpz, unit, slice, TW_TYPE_FP32, staged.data(), parts.data(), &args);
+        args.codec = codec;
+        args.force_codec = codec != nullptr;
+        ASSERT_EQ(tw_coll_run(world, &args), TW_OK);
+    }
+    EXPECT_GT(n_slices, 2U);
+    EXPECT_EQ(parts, whole);
+}
+
+TEST_F(HpzWorld, SlicesReduceAlike)
+{
+    set_env("TW_COLL_DETERMINISTIC", "y");
+    tw_quant_codec_t codec = tw::codec_of("int4:block=64,hadamard");
+    for (const std::vector<int> &shape : shapes) {
+        tw::on_ranks(shape, {{5001, 0, 0}, {3, 0, 1}, {2100, 0, 0}, {4000, 0, 0}}, {},
+                     [&](tw::Rank &rank, int) {
+                         expect_slices_reduce_alike(rank, 0, nullptr);
+                         expect_slices_reduce_alike(rank, 0, &codec);
+                     });
+    }
+}
+
 /* Norms and biases stay as they are under a codec; the others do not. */
 TEST_F(HpzWorld, ExactTensorsAreNotQuantized)
 {

@@ -89,10 +89,10 @@ static size_t max_segments(const tw_engine_t *engine, const tw_engine_unit_t *un
     return unit->n_tensors * (size_t)engine->n_ranks;
 }
 
-static tw_status_t slot_init(tw_engine_t *engine, tw_engine_slot_t *slot, size_t unit, const char *what)
+static tw_status_t slot_init(tw_engine_t *engine, tw_engine_slot_t *slot, size_t unit, size_t n_elems,
+                             const char *what)
 {
-    slot->elems =
-        tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->units[unit].n_elems, sizeof(*slot->elems), what);
+    slot->elems = tw_engine_alloc(engine, TW_ENGINE_MOVING, n_elems, sizeof(*slot->elems), what);
     return slot->elems ? tw_engine_ops_init(engine, &slot->ops, max_segments(engine, &engine->units[unit]))
                        : TW_ERR_NO_MEMORY;
 }
@@ -111,7 +111,9 @@ static size_t count_block_slots(const tw_engine_t *engine)
 
 static tw_status_t gather_slots(tw_engine_t *engine)
 {
-    tw_status_t status = slot_init(engine, &engine->root_slot, TW_MODEL_ROOT, "gathered weights");
+    const tw_engine_unit_t *units = engine->units;
+    tw_status_t status = slot_init(engine, &engine->root_slot, TW_MODEL_ROOT, units[TW_MODEL_ROOT].n_elems,
+                                   "gathered weights");
     engine->n_block_slots = count_block_slots(engine);
     engine->block_slots = tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_block_slots,
                                           sizeof(*engine->block_slots), "gathered weights");
@@ -119,17 +121,23 @@ static tw_status_t gather_slots(tw_engine_t *engine)
         return TW_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < engine->n_block_slots && status == TW_OK; i++) {
-        status = slot_init(engine, &engine->block_slots[i], 1, "gathered weights");
+        status = slot_init(engine, &engine->block_slots[i], 1, units[1].n_elems, "gathered weights");
     }
     return status;
 }
 
+/* What does not fit in a slice takes turns with the blocks, slice by slice. */
 static tw_status_t reduce_slots(tw_engine_t *engine)
 {
-    tw_status_t status =
-        slot_init(engine, &engine->root_reduce_slot, TW_MODEL_ROOT, "gradients on their way");
+    size_t most = tw_reduce_slice_elems(engine), root = engine->units[TW_MODEL_ROOT].n_elems,
+           block = engine->units[1].n_elems < most ? engine->units[1].n_elems : most;
+    tw_status_t status = TW_OK;
+    if (root <= most) {
+        status = slot_init(engine, &engine->root_reduce_slot, TW_MODEL_ROOT, root, "gradients on their way");
+    }
     for (size_t i = 0; i < TW_ENGINE_REDUCE_SLOTS && status == TW_OK; i++) {
-        status = slot_init(engine, &engine->reduce_slots[i], 1, "gradients on their way");
+        status = slot_init(engine, &engine->reduce_slots[i], 1, root > most ? most : block,
+                           "gradients on their way");
     }
     return status;
 }

@@ -31,19 +31,23 @@ tw_status_t tw_engine_post(tw_engine_t *engine, tw_engine_ops_t *ops, const tw_c
                            int64_t bucket, uint64_t *planned)
 {
     int ask = *planned == TW_ENGINE_NOT_PLANNED;
-    uint64_t bytes = 0;
-    tw_status_t status = ask ? tw_coll_planned_inter_node_bytes(engine->world, args, planned) : TW_OK;
+    uint64_t all = ask ? 0 : *planned, one = 0;
+    tw_status_t status = TW_OK;
     for (size_t first = 0, end; first < args->n_segments && status == TW_OK; first = end) {
         end = bucket_end(args, first, bucket);
         tw_coll_args_t some = *args;
         some.segments += first;
         some.n_segments = end - first;
         tw_coll_request_t *request = NULL;
-        status = tw_coll_post(engine->world, &some, &request);
+        status = ask ? tw_coll_planned_inter_node_bytes(engine->world, &some, &one) : TW_OK;
+        all += one;
+        status = status == TW_OK ? tw_coll_post(engine->world, &some, &request) : status;
         status = status == TW_OK ? tw_engine_note(engine, ops, request) : status;
     }
-    bytes = status == TW_OK ? *planned : 0;
-    engine->planned_bytes += bytes;
+    if (status == TW_OK) {
+        *planned = all;
+        engine->planned_bytes += all;
+    }
     return status;
 }
 

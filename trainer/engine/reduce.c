@@ -1,4 +1,5 @@
-/* Gradients, reduced behind the backward pass: sums in fp32 become bf16 and travel while the next unit is computed. */
+/* Gradients, reduced behind the backward pass: sums in fp32 become bf16 and travel while the next unit is computed. From stage 2
+ * on they travel from places of their own, which do not grow with the model: a unit of more than a bucket goes in slices. */
 #include <string.h>
 
 #include "trainer/engine/state.h"
@@ -15,6 +16,11 @@ void tw_reduce_begin(tw_engine_t *engine, size_t index, int is_first)
     }
 }
 
+static tw_engine_slot_t *next_slot(tw_engine_t *engine)
+{
+    return &engine->reduce_slots[engine->n_reduces++ % TW_ENGINE_REDUCE_SLOTS];
+}
+
 /* Where the unit's gradients travel from, and the operations that do it. */
 static uint16_t *leave_from(tw_engine_t *engine, tw_engine_unit_t *unit, tw_engine_ops_t **ops)
 {
@@ -22,12 +28,12 @@ static uint16_t *leave_from(tw_engine_t *engine, tw_engine_unit_t *unit, tw_engi
         *ops = &unit->reduce;
         return unit->grads16;
     }
-    tw_engine_slot_t *slot = unit == engine->units
-                                 ? &engine->root_reduce_slot
-                                 : &engine->reduce_slots[engine->n_block_reduces++ % TW_ENGINE_REDUCE_SLOTS];
+    tw_engine_slot_t *slot = unit == engine->units ? &engine->root_reduce_slot : next_slot(engine);
     *ops = &slot->ops;
     return slot->elems;
 }
+
+/* ---- what is asked for --------------------------------------------------------------------------------------- */
 
 /* Stage 0: in place, a segment per tensor. */
 static void allreduce_args(tw_engine_t *engine, const tw_engine_unit_t *unit, tw_coll_args_t *args)
@@ -43,15 +49,9 @@ static void allreduce_args(tw_engine_t *engine, const tw_engine_unit_t *unit, tw
                              .n_segments = unit->n_tensors};
 }
 
-static void reduce_args(tw_engine_t *engine, size_t index, const uint16_t *whole, tw_coll_args_t *args)
+static void add_reduction(const tw_engine_t *engine, tw_coll_args_t *args)
 {
     const tw_train_options_t *options = engine->options;
-    tw_engine_unit_t *unit = &engine->units[index];
-    if (engine->stage == 0) {
-        allreduce_args(engine, unit, args);
-    } else {
-        tw_hpz_reduce_args(engine->hpz, (int)index, TW_TYPE_BF16, whole, unit->part_grads, args);
-    }
     args->reduction = TW_COLL_MEAN;
     args->seed = (uint64_t)options->seed;
     args->step = (uint32_t)engine->version;
@@ -62,15 +62,84 @@ static void reduce_args(tw_engine_t *engine, size_t index, const uint16_t *whole
     }
 }
 
+/* ---- slices --------------------------------------------------------------------------------------------------- */
+
+static size_t slice_step(const tw_engine_t *engine)
+{
+    static const tw_quant_codec_t none = {.bits = 0};
+    return tw_hpz_slice_step(0, engine->options->quantized_gradients ? &engine->gradient_codec : &none);
+}
+
+/* Elements at a rank. */
+static size_t slice_most(const tw_engine_t *engine)
+{
+    size_t most = (size_t)engine->options->reduce_bucket / (size_t)engine->n_ranks, step = slice_step(engine);
+    return most > step ? most : step;
+}
+
+size_t tw_reduce_slice_elems(const tw_engine_t *engine)
+{
+    return slice_most(engine) * (size_t)engine->n_ranks;
+}
+
+/* Segments' elements, from where backward has added them to the slice's own memory. */
+static void fill_slice(const tw_engine_t *engine, const tw_engine_unit_t *unit, const tw_coll_args_t *args)
+{
+    for (size_t i = 0; i < args->n_segments; i++) {
+        const tw_coll_segment_t *segment = &args->segments[i];
+        size_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), segment->tensor).offset;
+        tw_convert_from_fp32(TW_TYPE_BF16, unit->grads32 + whole + segment->first_elem, 1.0f,
+                             (void *)segment->src, segment->n_elems);
+    }
+}
+
+static tw_status_t post_slice(tw_engine_t *engine, size_t index, tw_hpz_slice_t slice)
+{
+    tw_engine_unit_t *unit = &engine->units[index];
+    tw_engine_slot_t *slot = next_slot(engine);
+    uint64_t planned = TW_ENGINE_NOT_PLANNED;
+    tw_coll_args_t args;
+    TW_TRY(tw_engine_wait(engine, &slot->ops));
+    tw_hpz_reduce_slice_args(engine->hpz, (int)index, slice, TW_TYPE_BF16, slot->elems, unit->part_grads,
+                             &args);
+    fill_slice(engine, unit, &args);
+    add_reduction(engine, &args);
+    return tw_engine_post(engine, &slot->ops, &args, INT64_MAX, &planned);
+}
+
+/* As many slices under way as there are slots: what is added up in one place needs no other of its size. */
+static tw_status_t post_slices(tw_engine_t *engine, size_t index)
+{
+    const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
+    size_t end = tw_hpz_primary_elems(layout, (int)index, 0, 0);
+    tw_hpz_slice_t slice = {0, 0};
+    tw_status_t status = TW_OK;
+    while (slice.end < end && status == TW_OK) {
+        slice = tw_hpz_slice_next(layout, (int)index, slice.end, slice_most(engine), slice_step(engine));
+        status = post_slice(engine, index, slice);
+    }
+    return status;
+}
+
+/* ---- from first to last --------------------------------------------------------------------------------------- */
+
 tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
 {
     tw_engine_unit_t *unit = &engine->units[index];
     tw_engine_ops_t *ops;
+    if (engine->stage >= 2 && unit->n_elems > tw_reduce_slice_elems(engine)) {
+        return post_slices(engine, index);
+    }
     uint16_t *whole = leave_from(engine, unit, &ops);
     TW_TRY(tw_engine_wait(engine, ops));
     tw_coll_args_t args;
     tw_convert_from_fp32(TW_TYPE_BF16, unit->grads32, 1.0f, whole, unit->n_elems);
-    reduce_args(engine, index, whole, &args);
+    if (engine->stage == 0) {
+        allreduce_args(engine, unit, &args);
+    } else {
+        tw_hpz_reduce_args(engine->hpz, (int)index, TW_TYPE_BF16, whole, unit->part_grads, &args);
+    }
+    add_reduction(engine, &args);
     return tw_engine_post(engine, ops, &args, engine->options->reduce_bucket, &unit->planned_reduce);
 }
 

@@ -28,9 +28,9 @@ typedef struct tw_engine_ops {
     size_t n_requests, max_requests;
 } tw_engine_ops_t;
 
-/** A place for one unit's elements, and what fills or empties it. */
+/** A place for one unit's elements, or for those of a slice of one, and what fills or empties it. */
 typedef struct tw_engine_slot {
-    uint16_t *elems; /* bf16, as many as the largest unit of its kind has */
+    uint16_t *elems; /* bf16, as many as the largest unit of its kind has, or the largest slice */
     tw_engine_ops_t ops;
 } tw_engine_slot_t;
 
@@ -119,7 +119,7 @@ struct tw_engine {
     tw_engine_slot_t *block_slots, root_slot;
     size_t n_block_slots;
     tw_engine_slot_t reduce_slots[TW_ENGINE_REDUCE_SLOTS], root_reduce_slot;
-    size_t n_block_reduces;
+    size_t n_reduces;             /* from the reduce_slots */
     const uint16_t **weight_ptrs; /* [most tensors of a unit], for the model's calls */
     float **grad_ptrs;
     tw_coll_segment_t *segments;
@@ -178,7 +178,7 @@ tw_status_t tw_engine_partition(tw_engine_t *engine);
 /* ---- operation.c */
 tw_status_t tw_engine_ops_init(tw_engine_t *engine, tw_engine_ops_t *ops, size_t max_requests);
 /** Post args, in operations of at most `bucket` elements (or one segment). Adds the inter-node bytes to planned_bytes; planned:
- *  what is known of them from before, or TW_ENGINE_NOT_PLANNED. */
+ *  what is known of them from before, or TW_ENGINE_NOT_PLANNED: then they are found out. */
 tw_status_t tw_engine_post(tw_engine_t *engine, tw_engine_ops_t *ops, const tw_coll_args_t *args,
                            int64_t bucket, uint64_t *planned);
 /** Note a request that somebody else has posted. */
@@ -210,6 +210,8 @@ void tw_reduce_begin(tw_engine_t *engine, size_t unit, int is_first);
 /** They are whole: post their reduction. */
 tw_status_t tw_reduce_post(tw_engine_t *engine, size_t unit);
 tw_status_t tw_reduce_finish(tw_engine_t *engine);
+/** Most elements that travel at a time, of a unit that has more. */
+size_t tw_reduce_slice_elems(const tw_engine_t *engine);
 
 /* ---- exchange.c */
 /** Own part on entry, that of all ranks on return: loss and wait_sec are averaged in rank order, the rest is added up. */

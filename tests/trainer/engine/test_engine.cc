@@ -158,6 +158,47 @@ TEST_F(TrainEngine, ABucketBoundsTheChangesUnderWay)
     }
 }
 
+/* Bytes that travel from and to, but for the weights that are in use and next: what of `moving` is no gathered weight. */
+static size_t travelling_bytes(const tw_engine_t *engine)
+{
+    size_t bytes = engine->homes[TW_ENGINE_MOVING].bytes;
+    if (engine->root_slot.elems) {
+        bytes -= engine->units[TW_MODEL_ROOT].n_elems * sizeof(uint16_t);
+        bytes -= engine->n_block_slots * engine->units[1].n_elems * sizeof(uint16_t);
+    }
+    return bytes;
+}
+
+/* Layers four times as large, and their embedding, travel from and to buffers of the same size, as long as a bucket is smaller
+ * than they are: 32,768 elements of each of two ranks, two slices of gradients, and of changes one. */
+TEST_F(TrainEngine, BuffersDoNotGrowWithALayer)
+{
+    const std::vector<std::string> small = {"zero_optimization.reduce_bucket_size=1",
+                                            "zero_optimization.allgather_bucket_size=1", "model.n_head=1",
+                                            "thinwire.sequence_length=2", "thinwire.val_batches=0"};
+    for (const char *set :
+         {"zero_optimization.stage=2", "zero_optimization.stage=3", "thinwire.delta_exact=y"}) {
+        std::vector<size_t> travelling;
+        for (const char *width : {"model.n_embd=128", "model.n_embd=256"}) {
+            std::vector<std::string> sets = small;
+            sets.insert(sets.end(), {set, width, "model.vocab_size=600"});
+            run({0, 1}, sets, [&](int rank, tw_engine_t *engine, tw_model_t *) {
+                tw_trainer_step_t step;
+                ASSERT_GT(engine->units[0].n_elems, 2U * TW_HPZ_SLICE_ELEMS);
+                ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);
+                if (rank == 0) {
+                    travelling.push_back(travelling_bytes(engine));
+                }
+            });
+        }
+        ASSERT_EQ(travelling.size(), 2U);
+        EXPECT_EQ(travelling[0], travelling[1]) << set;
+        size_t lists = 1 << 14, slice = 2 * TW_HPZ_SLICE_ELEMS * sizeof(uint16_t);
+        size_t changes = set[0] == 't' ? slice / 2 * 3 + 64 : 0;
+        EXPECT_LE(travelling[0], 2 * slice + changes + lists) << set;
+    }
+}
+
 /* Where ranks hold the same weights, a rank that does not is named, and the tensor. */
 TEST_F(TrainEngine, CopiesThatDifferAreNamed)
 {

@@ -159,6 +159,39 @@ TEST_F(TrainSame, LossesDoNotDependOnOverlapBucketsOrRecomputation)
         tw::Outcome other = tw::train(2, 1, sets);
         EXPECT_EQ(other.status, TW_OK) << sets[0];
         EXPECT_EQ(other.losses(), losses) << sets[0];
+        EXPECT_TRUE(other.result.bytes_as_planned) << sets[0];
+    }
+}
+
+/* A layer of more than a bucket goes slice by slice: the same losses, and as many bytes as planned, of each slice. */
+TEST_F(TrainSame, LossesDoNotDependOnSlices)
+{
+    const std::string qgz = "zero_optimization.zero_quantized_gradients=y";
+    const std::vector<std::string> wide = {"model.n_embd=160", "model.n_layer=1", "thinwire.steps=3",
+                                           "thinwire.sequence_length=4"};
+    const std::vector<std::vector<std::string>> all = {
+        {},
+        {"zero_optimization.stage=2"},
+        {"zero_optimization.stage=1"},
+        {exact},
+        {qgz},
+        {"thinwire.gradient_inner=int8", qgz, "thinwire.delta_bits=4"},
+    };
+    for (Shape shape : {Shape{2, 1}, Shape{2, 2}}) {
+        for (std::vector<std::string> sets : all) {
+            sets.insert(sets.end(), wide.begin(), wide.end());
+            tw::Outcome whole = tw::train(shape.n_nodes, shape.ranks_per_node, sets);
+            sets.insert(sets.end(), {"zero_optimization.reduce_bucket_size=140000",
+                                     "zero_optimization.allgather_bucket_size=1"});
+            tw::Outcome sliced = tw::train(shape.n_nodes, shape.ranks_per_node, sets);
+            EXPECT_EQ(whole.status, TW_OK) << sets[0];
+            EXPECT_EQ(sliced.status, TW_OK) << sets[0];
+            EXPECT_EQ(sliced.losses(), whole.losses()) << sets[0];
+            EXPECT_TRUE(sliced.result.bytes_as_planned) << sets[0];
+            EXPECT_TRUE(sliced.result.replicas_equal) << sets[0];
+            /* more operations: more signatures, or lengths */
+            EXPECT_GT(sliced.result.inter_node_bytes, whole.result.inter_node_bytes) << sets[0];
+        }
     }
 }
 
