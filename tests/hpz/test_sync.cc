@@ -1,5 +1,6 @@
 /* Syncs: replicas equal on all nodes whatever the kind, exact kinds give bf16(master), counted bytes are planned ones. */
 #include <mutex>
+#include <thread>
 
 #include "tests/hpz/replicas.h"
 
@@ -268,13 +269,14 @@ Made make(const std::vector<int> &shape, size_t n, tw_hpz_sync_t kind, size_t ro
     tw::on_ranks(shape, {{n, 0, 0}, {3, 0, 1}, {n / 3, 0, 0}, {5, 1, 0}}, params, [&](tw::Rank &rank, int r) {
         ASSERT_EQ(rank.sync_in_order(TW_HPZ_FULL, 1), TW_OK);
         size_t held = tw_hpz_memory_bytes(rank.hpz), most = 0;
-        for (uint64_t version = 2; version < 5; version++) {
+        for (uint64_t version = 2; version < 4; version++) {
             rank.update(version);
             ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 0, kind, rank.masters[0].data(), version), TW_OK);
             tw_status_t status = TW_IN_PROGRESS;
             while (status == TW_IN_PROGRESS) {
                 most = std::max(most, tw_hpz_memory_bytes(rank.hpz) - held);
                 status = tw_hpz_sync_test(rank.hpz, 0);
+                std::this_thread::yield();
             }
             ASSERT_EQ(status, TW_OK);
             ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 1, kind, rank.masters[1].data(), version), TW_OK);
@@ -285,7 +287,7 @@ Made make(const std::vector<int> &shape, size_t n, tw_hpz_sync_t kind, size_t ro
         EXPECT_LE(most, tw_hpz_sync_bytes_max(rank.hpz));
         tw_hpz_counters_t counters;
         tw_hpz_counters_get(rank.hpz, &counters);
-        made.hashes[(size_t)r] = rank.gathered_hash(4);
+        made.hashes[(size_t)r] = rank.gathered_hash(3);
         std::lock_guard<std::mutex> lock(mutex);
         made.most = std::max(made.most, most);
         made.lag_blocks += counters.lag_blocks;
@@ -296,7 +298,7 @@ Made make(const std::vector<int> &shape, size_t n, tw_hpz_sync_t kind, size_t ro
 /* The same bits, whatever the room; what is under way takes no more memory in a unit four times as large. */
 void expect_slices(const std::vector<int> &shape, tw_hpz_sync_t kind, int lag)
 {
-    const size_t nodes = shape.size(), room = 800, n = 2001;
+    const size_t nodes = shape.size(), room = 400, n = 1001;
     Made whole = make(shape, n, kind, 0, lag), some = make(shape, n, kind, room, lag);
     EXPECT_EQ(some, whole);
     EXPECT_EQ(make(shape, n, kind, 1, lag), whole);
@@ -312,7 +314,7 @@ TEST_F(HpzSync, SlicesMakeWhatTheUnitMakes)
     expect_slices({2, 2}, TW_HPZ_EXACT, 0);
     expect_slices({2, 2}, TW_HPZ_DELTA, 0);
     expect_slices({1, 1, 1}, TW_HPZ_DELTA, 1);
-    EXPECT_GT(make({1, 1}, 2001, TW_HPZ_DELTA, 1, 1).lag_blocks, 0U);
+    EXPECT_GT(make({1, 1}, 1001, TW_HPZ_DELTA, 1, 1).lag_blocks, 0U);
 }
 
 TEST_F(HpzSync, SlicesAreSentAsPlanned)
