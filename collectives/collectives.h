@@ -60,6 +60,11 @@ typedef enum tw_coll_wire {
     TW_COLL_WIRE_NCCL,
 } tw_coll_wire_t;
 
+/** Between the calls of NCCL that a communicator makes and whoever ends NCCL's. Zeroed: open. */
+typedef struct tw_coll_gate {
+    int state;
+} tw_coll_gate_t;
+
 /** What a communicator is made of. Zeroed: all ranks of the transport, host memory. */
 typedef struct tw_coll_params {
     /** Borrowed, must outlive the communicator. Over NCCL the ranks only meet there, and hear of failures. */
@@ -91,6 +96,9 @@ typedef struct tw_coll_params {
     uint64_t terms;
     /** 1: once it is made, it waits for ranks that are alive for as long as they take: TW_COLL_TIMEOUT does not count. */
     int patient;
+    /** With nccl_shared: closed by whoever ends nccl_comm while another thread may be in a call of this communicator, or making it;
+     *  outlives it. NULL: nobody does that. */
+    tw_coll_gate_t *nccl_gate;
 } tw_coll_params_t;
 
 /** Collective over the ranks, blocks: measures the links unless TW_COLL_MODEL gives them or it is deterministic. Ranks that
@@ -221,6 +229,14 @@ tw_status_t tw_coll_progress(tw_coll_t *coll);
 /** Give up: what is in flight ends with TW_ERR_CANCELED, kernels that wait for other ranks end, all further calls fail. Over a
  *  transport, on all ranks. */
 void tw_coll_abort(tw_coll_t *coll);
+/** nccl_comm is about to be ended: from here on NCCL is not called for it; posts, and whoever waits in tw_coll_create, end with
+ *  TW_ERR_CANCELED. Returns when no call of NCCL is under way, or after a second: such a call waits for other ranks, and ends when
+ *  nccl_comm does. Any thread. */
+void tw_coll_gate_close(tw_coll_gate_t *gate);
+/** For the owner's own calls of NCCL in such a thread: they begin, unless it is closed (TW_ERR_CANCELED). NULL: it is open. */
+tw_status_t tw_coll_gate_enter(tw_coll_gate_t *gate);
+/** They have ended. */
+void tw_coll_gate_leave(tw_coll_gate_t *gate);
 
 /** GPU memory: plan an operation and find its workspace, so that posting one of the same shape (all arguments but pointers,
  *  seed, step and stream) neither plans nor takes memory of the GPU. Posting does it by itself where it was not done. On host

@@ -12,7 +12,9 @@ typedef struct nccl_wire {
     tw_nccl_api_t api;
     ncclComm_t comm; /**< NULL: aborted */
     int rank;
-    int is_shared;     /**< comm is somebody else's */
+    int is_shared; /**< comm is somebody else's */
+    tw_coll_gate_t *gate;
+    int is_grouping;   /**< between begin and end */
     tw_status_t error; /**< TW_OK, or what has ended it: it is in the log */
 } nccl_wire_t;
 
@@ -32,7 +34,10 @@ static tw_status_t check_grouped(const nccl_wire_t *nccl, ncclResult_t result, c
 
 static tw_status_t wire_begin(tw_gpu_wire_t *wire)
 {
-    return check_grouped(self(wire), self(wire)->api.ncclGroupStart(), "ncclGroupStart");
+    nccl_wire_t *nccl = self(wire);
+    TW_TRY(tw_coll_gate_enter(nccl->gate));
+    nccl->is_grouping = 1;
+    return check_grouped(nccl, nccl->api.ncclGroupStart(), "ncclGroupStart");
 }
 
 static tw_status_t wire_send(tw_gpu_wire_t *wire, int peer, const void *from, size_t bytes,
@@ -88,7 +93,13 @@ static tw_status_t wire_end(tw_gpu_wire_t *wire)
 {
     nccl_wire_t *nccl = self(wire);
 
-    return tw_nccl_check(&nccl->api, nccl->rank, nccl->comm, nccl->api.ncclGroupEnd(), "ncclGroupEnd");
+    if (!nccl->is_grouping) {
+        return TW_OK;
+    }
+    ncclResult_t result = nccl->api.ncclGroupEnd();
+    nccl->is_grouping = 0;
+    tw_coll_gate_leave(nccl->gate);
+    return tw_nccl_check_gated(&nccl->api, nccl->rank, nccl->comm, nccl->gate, result, "ncclGroupEnd");
 }
 
 static tw_status_t wire_error(tw_gpu_wire_t *wire)
@@ -99,6 +110,7 @@ static tw_status_t wire_error(tw_gpu_wire_t *wire)
     if (nccl->error != TW_OK || nccl->comm == NULL) {
         return nccl->error != TW_OK ? nccl->error : TW_ERR_NCCL;
     }
+    TW_TRY(tw_coll_gate_enter(nccl->gate));
     ncclResult_t asked = nccl->api.ncclCommGetAsyncError(nccl->comm, &async);
     if (asked == ncclSuccess) {
         asked = async;
@@ -107,6 +119,7 @@ static tw_status_t wire_error(tw_gpu_wire_t *wire)
         nccl->error =
             tw_nccl_check(&nccl->api, nccl->rank, nccl->comm, asked, "on the device, or on another rank");
     }
+    tw_coll_gate_leave(nccl->gate);
     return nccl->error;
 }
 
@@ -142,7 +155,8 @@ static void wire_destroy(tw_gpu_wire_t *wire)
     free(nccl);
 }
 
-tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, int rank, int is_shared)
+tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, int rank, int is_shared,
+                                   tw_coll_gate_t *gate)
 {
     nccl_wire_t *nccl = calloc(1, sizeof(*nccl));
 
@@ -166,6 +180,7 @@ tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, in
     nccl->comm = comm;
     nccl->rank = rank;
     nccl->is_shared = is_shared;
+    nccl->gate = gate;
     return &nccl->base;
 }
 

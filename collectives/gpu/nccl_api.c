@@ -65,27 +65,42 @@ static tw_status_t status_of(ncclResult_t result)
     }
 }
 
-static ncclResult_t settle(const tw_nccl_api_t *api, ncclComm_t comm, ncclResult_t result)
+static tw_status_t ask(const tw_nccl_api_t *api, ncclComm_t comm, tw_coll_gate_t *gate, ncclResult_t *result)
+{
+    TW_TRY(tw_coll_gate_enter(gate));
+    ncclResult_t asked = api->ncclCommGetAsyncError(comm, result);
+    tw_coll_gate_leave(gate);
+    if (asked != ncclSuccess) {
+        *result = asked;
+    }
+    return TW_OK;
+}
+
+static tw_status_t settle(const tw_nccl_api_t *api, ncclComm_t comm, tw_coll_gate_t *gate,
+                          ncclResult_t *result)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};
     double end_sec = tw_time_sec() + JOIN_SEC;
 
-    while (result == ncclInProgress && comm != NULL && tw_time_sec() < end_sec) {
-        ncclResult_t asked = api->ncclCommGetAsyncError(comm, &result);
-        if (asked != ncclSuccess) {
-            return asked;
-        }
-        if (result == ncclInProgress) {
+    while (*result == ncclInProgress && comm != NULL && tw_time_sec() < end_sec) {
+        TW_TRY(ask(api, comm, gate, result));
+        if (*result == ncclInProgress) {
             (void)nanosleep(&nap, NULL);
         }
     }
-    return result;
+    return TW_OK;
 }
 
 tw_status_t tw_nccl_check(const tw_nccl_api_t *api, int rank, ncclComm_t comm, ncclResult_t result,
                           const char *what)
 {
-    result = settle(api, comm, result);
+    return tw_nccl_check_gated(api, rank, comm, NULL, result, what);
+}
+
+tw_status_t tw_nccl_check_gated(const tw_nccl_api_t *api, int rank, ncclComm_t comm, tw_coll_gate_t *gate,
+                                ncclResult_t result, const char *what)
+{
+    TW_TRY(settle(api, comm, gate, &result));
     if (result == ncclSuccess) {
         return TW_OK;
     }

@@ -48,9 +48,13 @@ tw_status_t tw_nccl_load(tw_nccl_api_t *api);
  *  (logged) after five minutes. comm may be NULL; rank -1: not known yet. */
 tw_status_t tw_nccl_check(const tw_nccl_api_t *api, int rank, ncclComm_t comm, ncclResult_t result,
                           const char *what);
+/** The same, where comm may be ended meanwhile: what is asked of it goes through the gate. TW_ERR_CANCELED: it was. */
+tw_status_t tw_nccl_check_gated(const tw_nccl_api_t *api, int rank, ncclComm_t comm, tw_coll_gate_t *gate,
+                                ncclResult_t result, const char *what);
 
-/** Takes comm, also when it fails (NULL: out of memory); shared: borrows it. */
-tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, int rank, int is_shared);
+/** Takes comm, also when it fails (NULL: out of memory); shared: borrows it, and its calls go through the gate (NULL: none). */
+tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, int rank, int is_shared,
+                                   tw_coll_gate_t *gate);
 
 TW_C_END
 

@@ -89,6 +89,7 @@ typedef struct meeting {
     introduction_t *memory; /**< [world] on the device */
     tw_stream_t stream;
     tw_gpu_event_t done;
+    int is_stuck; /**< not all that was enqueued has ended, nor may ever */
 } meeting_t;
 
 static tw_status_t enqueue_gather(const meeting_t *m)
@@ -149,7 +150,8 @@ static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t 
     if (status == TW_OK) {
         status = gather(m, own, all);
     }
-    if (m->stream != NULL && device->event_query(device, m->done) == TW_IN_PROGRESS) {
+    m->is_stuck = m->stream != NULL && device->event_query(device, m->done) == TW_IN_PROGRESS;
+    if (m->is_stuck) {
         return status;
     }
     if (m->stream != NULL) {
@@ -197,7 +199,7 @@ static tw_status_t exchange(meeting_t *m, const tw_coll_params_t *params, uint64
     for (int r = 0; r < m->world && status == TW_OK; r++) {
         node_ids[r] = all[r].node;
     }
-    if (status != TW_ERR_TIMEOUT) { /* else a copy to it may be under way */
+    if (!m->is_stuck) { /* else a copy to it may be under way */
         free(all);
     }
     return status;
@@ -222,21 +224,28 @@ static tw_status_t create_wire(const tw_nccl_api_t *api, const tw_coll_params_t 
 {
     ncclComm_t comm = params->nccl_comm;
     TW_TRY(params->nccl_shared ? TW_OK : split_off(api, params->nccl_comm, joined->rank, &comm));
-    joined->wire = tw_nccl_wire_create(api, comm, joined->rank, params->nccl_shared);
+    joined->wire = tw_nccl_wire_create(api, comm, joined->rank, params->nccl_shared, params->nccl_gate);
     return joined->wire != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+}
+
+static tw_status_t ask_ranks(const tw_nccl_api_t *api, ncclComm_t comm, tw_nccl_joined_t *joined)
+{
+    TW_TRY(tw_nccl_check(api, -1, comm, api->ncclCommUserRank(comm, &joined->rank), "ncclCommUserRank"));
+    return tw_nccl_check(api, joined->rank, comm, api->ncclCommCount(comm, &joined->world), "ncclCommCount");
 }
 
 static tw_status_t join_comm(const tw_nccl_api_t *api, const tw_coll_params_t *params,
                              const tw_gpu_device_t *device, tw_nccl_joined_t *joined)
 {
-    ncclComm_t comm = params->nccl_comm;
-    TW_TRY(tw_nccl_check(api, -1, comm, api->ncclCommUserRank(comm, &joined->rank), "ncclCommUserRank"));
-    TW_TRY(tw_nccl_check(api, joined->rank, comm, api->ncclCommCount(comm, &joined->world), "ncclCommCount"));
+    TW_TRY(tw_coll_gate_enter(params->nccl_gate));
+    tw_status_t status = ask_ranks(api, params->nccl_comm, joined);
+    tw_coll_gate_leave(params->nccl_gate);
+    TW_TRY(status);
     joined->node_ids = calloc((size_t)joined->world, sizeof(*joined->node_ids));
     TW_TRY(joined->node_ids != NULL ? create_wire(api, params, joined) : TW_ERR_NO_MEMORY);
     meeting_t meeting = {
         .device = device, .wire = joined->wire, .rank = joined->rank, .world = joined->world};
-    tw_status_t status = exchange(&meeting, params, joined->node_ids);
+    status = exchange(&meeting, params, joined->node_ids);
     if (status != TW_OK) {
         joined->wire->destroy(joined->wire);
         joined->wire = NULL;
@@ -297,7 +306,7 @@ static tw_status_t join_over(const tw_nccl_api_t *api, const tw_coll_params_t *o
     TW_TRY(tw_topo_init(&topo, over->transport, over->ranks, over->n_ranks));
     tw_status_t status = join(api, over, &topo, &comm);
     if (status == TW_OK) {
-        *wire = tw_nccl_wire_create(api, comm, topo.rank, 0);
+        *wire = tw_nccl_wire_create(api, comm, topo.rank, 0, NULL);
         status = *wire != NULL ? TW_OK : TW_ERR_NO_MEMORY;
     }
     tw_topo_cleanup(&topo);

@@ -157,6 +157,7 @@ ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm)
         .nccl_comm = comm->nccl,
         .nccl_shared = 1,
         .terms = tw_ip_policy_hash(),
+        .nccl_gate = &comm->gate,
     };
     tw_coll_t *coll = NULL;
 
@@ -185,7 +186,17 @@ ncclResult_t tw_ip_comm_made(ncclComm_t nccl, ncclResult_t result)
     return result;
 }
 
-static void end(tw_ip_comm_t *comm, int is_aborted)
+void tw_ip_comm_close(ncclComm_t nccl)
+{
+    tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
+
+    if (comm != NULL) {
+        tw_coll_gate_close(&comm->gate);
+        tw_ip_comm_put(comm);
+    }
+}
+
+static void end(tw_ip_comm_t *comm, int is_aborted, int has_gone)
 {
     (void)pthread_mutex_lock(&comm->lock);
     if (comm->coll != NULL && is_aborted) {
@@ -196,6 +207,7 @@ static void end(tw_ip_comm_t *comm, int is_aborted)
     tw_ip_clock_collect(&comm->clock);
     tw_ip_clock_cleanup(&comm->clock);
     tw_ip_comm_rule_out(comm, TW_IP_ENDED);
+    comm->has_gone = has_gone;
     (void)pthread_mutex_unlock(&comm->lock);
 }
 
@@ -204,7 +216,7 @@ void tw_ip_comm_revoke(ncclComm_t nccl)
     tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
 
     if (comm != NULL) {
-        end(comm, 1);
+        end(comm, 1, 0);
         tw_ip_comm_put(comm);
     }
 }
@@ -214,7 +226,7 @@ void tw_ip_comm_forget(ncclComm_t nccl, int is_aborted)
     tw_ip_comm_t *comm = nccl != NULL ? take(nccl) : NULL;
 
     if (comm != NULL) {
-        end(comm, is_aborted);
+        end(comm, is_aborted, 1);
         tw_ip_comm_put(comm);
     }
 }
@@ -234,13 +246,14 @@ static tw_ip_scale_t *find_scale(const tw_ip_comm_t *comm, ncclRedOp_t op)
     return NULL;
 }
 
-void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, float factor)
+void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, ncclDataType_t type, float factor)
 {
     tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
     tw_ip_scale_t *scale = comm != NULL ? calloc(1, sizeof(*scale)) : NULL;
 
     if (scale != NULL) {
         scale->op = op;
+        scale->type = type;
         scale->factor = factor;
         (void)pthread_mutex_lock(&comm->lock);
         LIST_INSERT_HEAD(&comm->scales, scale, link);
@@ -251,14 +264,15 @@ void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, float factor)
     }
 }
 
-int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, float *factor)
+int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, ncclDataType_t type, float *factor)
 {
     const tw_ip_scale_t *scale = find_scale(comm, op);
+    int is_known = scale != NULL && scale->type == type;
 
-    if (scale != NULL) {
+    if (is_known) {
         *factor = scale->factor;
     }
-    return scale != NULL;
+    return is_known;
 }
 
 void tw_ip_comm_scale_drop(ncclComm_t nccl, ncclRedOp_t op)

@@ -16,6 +16,7 @@ TW_C_BEGIN
 typedef struct tw_ip_scale {
     LIST_ENTRY(tw_ip_scale) link;
     ncclRedOp_t op;
+    ncclDataType_t type; /**< NCCL takes it for calls of this type alone */
     float factor;
 } tw_ip_scale_t;
 
@@ -23,9 +24,11 @@ typedef struct tw_ip_comm {
     LIST_ENTRY(tw_ip_comm) link;
     ncclComm_t nccl;
     int n_users;          /**< threads that look at it, and the table; under the table's lock */
+    tw_coll_gate_t gate;  /**< closed before `nccl` is ended; any thread */
     pthread_mutex_t lock; /**< of all that follows */
     int world;            /**< 0: not asked yet */
     int is_known;
+    int has_gone;           /**< `nccl` is no more, but a thread had a call of it */
     tw_ip_reason_t why_not; /**< TW_IP_REPLACED: calls may be quantized. Once known */
     ncclResult_t error;     /**< what learning has ended with */
     tw_coll_t *coll;        /**< NULL: none */
@@ -49,14 +52,16 @@ void tw_ip_comm_rule_out(tw_ip_comm_t *comm, tw_ip_reason_t why);
 
 /** A communicator was made, in or outside of a group: result is what NCCL said. Returns result, or an error of learning it. */
 ncclResult_t tw_ip_comm_made(ncclComm_t nccl, ncclResult_t result);
+/** It is about to be aborted or revoked: calls of it that are under way in other threads make no more of NCCL. */
+void tw_ip_comm_close(ncclComm_t nccl);
 /** A communicator ends: waits for what is under way, or, when it was aborted, gives it up. */
 void tw_ip_comm_forget(ncclComm_t nccl, int is_aborted);
 /** A communicator does nothing any more, but is there: what is under way is given up, and calls are NCCL's to refuse. */
 void tw_ip_comm_revoke(ncclComm_t nccl);
 
-/** What the job calls its sums: remember, look up (with comm->lock; 0: unknown), forget. */
-void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, float factor);
-int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, float *factor);
+/** What the job calls its sums: remember, look up for a call of this type (with comm->lock; 0: unknown), forget. */
+void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, ncclDataType_t type, float factor);
+int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, ncclDataType_t type, float *factor);
 void tw_ip_comm_scale_drop(ncclComm_t nccl, ncclRedOp_t op);
 
 TW_C_END

@@ -9,8 +9,11 @@ int tw_ip_gpu_captures(tw_stream_t stream)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
 
-    return cudaStreamIsCapturing((cudaStream_t)stream, &capture) != cudaSuccess ||
-           capture != cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing((cudaStream_t)stream, &capture) != cudaSuccess) {
+        (void)cudaGetLastError(); /* the job shall not find it */
+        return 1;
+    }
+    return capture != cudaStreamCaptureStatusNone;
 }
 
 tw_status_t tw_ip_gpu_record(void *event, tw_stream_t stream)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "plugin/interpose/comms.h"
+
 #define POLL_NS 20000
 
 typedef struct group {
@@ -25,6 +27,7 @@ ncclResult_t tw_ip_group_add(const tw_ip_ready_t *ready)
         size_t wanted = group.max_calls > 0 ? 2 * group.max_calls : 16;
         tw_ip_ready_t *larger = realloc(group.calls, wanted * sizeof(*larger));
         if (larger == NULL) {
+            tw_ip_replace_drop(ready);
             return ncclSystemError;
         }
         group.calls = larger;
@@ -45,38 +48,49 @@ ncclResult_t tw_ip_group_start(void)
     return result;
 }
 
-/** A communicator that does not block works on the group in the background; ours come after. */
-static ncclResult_t settle(ncclComm_t comm)
+static ncclResult_t ask(tw_ip_comm_t *comm)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
+    ncclResult_t state = ncclInternalError;
+
+    if (tw_coll_gate_enter(&comm->gate) != TW_OK) {
+        return state;
+    }
+    ncclResult_t asked = tw_ip_real()->ncclCommGetAsyncError(comm->nccl, &state);
+    tw_coll_gate_leave(&comm->gate);
+    return asked == ncclSuccess ? state : asked;
+}
+
+/** A communicator that does not block works on the group in the background; ours come after. */
+static ncclResult_t settle(tw_ip_comm_t *comm)
+{
     const struct timespec nap = {.tv_nsec = POLL_NS};
-    ncclResult_t state = ncclInProgress;
+    ncclResult_t state = ask(comm);
 
     while (state == ncclInProgress) {
-        ncclResult_t asked = real->ncclCommGetAsyncError(comm, &state);
-        if (asked != ncclSuccess) {
-            return asked;
-        }
-        if (state == ncclInProgress) {
-            (void)nanosleep(&nap, NULL);
-        }
+        (void)nanosleep(&nap, NULL);
+        state = ask(comm);
     }
     return state;
 }
 
-static ncclResult_t run_calls(const group_t *ended, int is_busy)
+/** In order, until one fails. */
+static ncclResult_t run_calls(const group_t *ended, ncclResult_t result)
 {
-    ncclResult_t result = ncclSuccess;
+    int is_busy = result == ncclInProgress;
 
-    for (size_t i = 0; i < ended->n_calls && result == ncclSuccess; i++) {
-        if (is_busy) {
-            result = settle(ended->calls[i].call.comm);
+    result = is_busy ? ncclSuccess : result;
+    for (size_t i = 0; i < ended->n_calls; i++) {
+        const tw_ip_ready_t *ready = &ended->calls[i];
+        if (is_busy && result == ncclSuccess) {
+            result = settle(ready->comm);
         }
         if (result == ncclSuccess) {
-            result = tw_ip_replace_run(&ended->calls[i]);
+            result = tw_ip_replace_run(ready);
+        } else {
+            tw_ip_replace_drop(ready);
         }
     }
-    return result;
+    return result == ncclSuccess && is_busy ? ncclInProgress : result;
 }
 
 ncclResult_t tw_ip_group_end(void)
@@ -90,10 +104,7 @@ ncclResult_t tw_ip_group_end(void)
         return result;
     }
     group = (group_t){0}; /* a call that is left to NCCL after all may find its way back here */
-    if (ended.n_calls > 0 && (result == ncclSuccess || result == ncclInProgress)) {
-        ncclResult_t run_result = run_calls(&ended, result == ncclInProgress);
-        result = run_result != ncclSuccess ? run_result : result;
-    }
+    result = run_calls(&ended, result);
     free(ended.calls);
     return result;
 }
@@ -103,6 +114,9 @@ void tw_ip_group_drop(void)
     if (group.depth > 1) {
         group.depth--;
         return;
+    }
+    for (size_t i = 0; i < group.n_calls; i++) {
+        tw_ip_replace_drop(&group.calls[i]);
     }
     free(group.calls);
     group = (group_t){0};

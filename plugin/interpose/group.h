@@ -9,7 +9,8 @@ TW_C_BEGIN
 
 /** 1 between the outermost start and end of this thread. */
 int tw_ip_group_is_open(void);
-/** Keep a call until the group ends. The configuration of `ready` need not outlive this. ncclSystemError: out of memory. */
+/** Keep a call until the group ends, which takes it. The configuration of `ready` need not outlive this. ncclSystemError: out of
+ *  memory. */
 ncclResult_t tw_ip_group_add(const tw_ip_ready_t *ready);
 ncclResult_t tw_ip_group_start(void);
 ncclResult_t tw_ip_group_end(void);

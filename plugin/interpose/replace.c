@@ -18,7 +18,7 @@ static tw_ip_reason_t judge(tw_ip_comm_t *comm, const tw_ip_call_t *call, tw_ip_
     if (world == 0) {
         return TW_IP_ARGUMENTS;
     }
-    int is_scaled = tw_ip_comm_scale_find(comm, call->op, &ready->factor);
+    int is_scaled = tw_ip_comm_scale_find(comm, call->op, call->type, &ready->factor);
     tw_ip_reason_t why = tw_ip_policy_judge(&policy, call, world, is_scaled, &ready->codec);
     if (why == TW_IP_REPLACED && comm->is_known && comm->error == ncclSuccess) {
         why = comm->why_not;
@@ -31,15 +31,15 @@ int tw_ip_replace_judge(const tw_ip_call_t *call, tw_ip_ready_t *ready)
     tw_ip_comm_t *comm = tw_ip_comm_get(call->comm);
     tw_ip_reason_t why = TW_IP_ARGUMENTS;
 
-    *ready = (tw_ip_ready_t){.call = *call, .factor = 1, .event = tw_ip_call_event(call)};
+    *ready = (tw_ip_ready_t){.comm = comm, .call = *call, .factor = 1, .event = tw_ip_call_event(call)};
     if (comm != NULL) {
         (void)pthread_mutex_lock(&comm->lock);
         why = judge(comm, call, ready);
         (void)pthread_mutex_unlock(&comm->lock);
-        tw_ip_comm_put(comm);
     }
     if (why != TW_IP_REPLACED) {
         tw_ip_report_left(call->kind, why);
+        tw_ip_replace_drop(ready);
     }
     return why == TW_IP_REPLACED;
 }
@@ -126,14 +126,16 @@ static ncclResult_t run(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
 
 ncclResult_t tw_ip_replace_run(const tw_ip_ready_t *ready)
 {
-    tw_ip_comm_t *comm = tw_ip_comm_get(ready->call.comm);
-
-    if (comm == NULL) {
-        return ncclSystemError;
-    }
-    (void)pthread_mutex_lock(&comm->lock);
-    ncclResult_t result = run(comm, ready);
-    (void)pthread_mutex_unlock(&comm->lock);
-    tw_ip_comm_put(comm);
+    (void)pthread_mutex_lock(&ready->comm->lock);
+    ncclResult_t result = ready->comm->has_gone ? ncclInternalError : run(ready->comm, ready);
+    (void)pthread_mutex_unlock(&ready->comm->lock);
+    tw_ip_comm_put(ready->comm);
     return result;
+}
+
+void tw_ip_replace_drop(const tw_ip_ready_t *ready)
+{
+    if (ready->comm != NULL) {
+        tw_ip_comm_put(ready->comm);
+    }
 }

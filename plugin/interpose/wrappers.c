@@ -180,6 +180,8 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, in
 ncclResult_t ncclCommRevoke(ncclComm_t nccl, int flags)
 {
     const tw_ip_functions_t *real = tw_ip_real();
+
+    tw_ip_comm_close(nccl);
     ncclResult_t result = real->ncclCommRevoke != NULL ? real->ncclCommRevoke(nccl, flags) : ncclInvalidUsage;
 
     if (result == ncclSuccess || result == ncclInProgress) {
@@ -204,10 +206,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return real->ncclCommDestroy != NULL ? real->ncclCommDestroy(comm) : ncclInvalidUsage;
 }
 
-/** NCCL first: that is what ends whoever waits in a call. */
+/** NCCL first: that is what ends whoever waits in a call. Who is between two calls makes no more. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     const tw_ip_functions_t *real = tw_ip_real();
+
+    tw_ip_comm_close(comm);
     ncclResult_t result = real->ncclCommAbort != NULL ? real->ncclCommAbort(comm) : ncclInvalidUsage;
 
     tw_ip_comm_forget(comm, 1);
@@ -292,7 +296,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
     if (result == ncclSuccess && residence == ncclScalarHostImmediate) {
         float factor = read_scalar(scalar, type);
         if (factor != 0) {
-            tw_ip_comm_scale_add(comm, *op, factor);
+            tw_ip_comm_scale_add(comm, *op, type, factor);
         }
     }
     return result;

@@ -72,6 +72,7 @@ class Params(C.Structure):
         ("nccl_shared", C.c_int),
         ("terms", C.c_uint64),
         ("patient", C.c_int),
+        ("nccl_gate", C.c_void_p),
     ]
 
 

@@ -3,6 +3,8 @@
 
 #ifdef TW_HAVE_NCCL
 
+#include <thread>
+
 #include "collectives/gpu/nccl_api.h"
 
 namespace
@@ -85,7 +87,7 @@ class GpuNccl : public tw::Fixture
         tw::Fixture::SetUp();
         fake = Fake();
         api = fake_api();
-        wire = tw_nccl_wire_create(&api, comm(), 3, 0);
+        wire = tw_nccl_wire_create(&api, comm(), 3, 0, nullptr);
         ASSERT_NE(wire, nullptr);
     }
     void TearDown() override
@@ -147,6 +149,7 @@ TEST_F(GpuNccl, ResultsAreTranslated)
         expect_log("rank 3: ncclGroupEnd: NCCL error " + std::to_string(each.first) +
                    " (some words): the last words");
         fake.end = each.first;
+        EXPECT_EQ(wire->begin(wire), TW_OK);
         EXPECT_EQ(wire->end(wire), each.second);
     }
 }
@@ -165,6 +168,7 @@ TEST_F(GpuNccl, WaitsForTheBackground)
     fake.polls_until_done = 2;
     fake.async = ncclRemoteError;
     expect_log("rank 3: ncclGroupEnd: NCCL error 6");
+    EXPECT_EQ(wire->begin(wire), TW_OK);
     EXPECT_EQ(wire->end(wire), TW_ERR_PEER);
     fake.result = fake.async = ncclSuccess;
 }
@@ -188,11 +192,11 @@ TEST_F(GpuNccl, AsynchronousErrors)
 
 TEST_F(GpuNccl, EndsOnce)
 {
-    tw_gpu_wire_t *other = tw_nccl_wire_create(&api, comm(), 0, 0);
+    tw_gpu_wire_t *other = tw_nccl_wire_create(&api, comm(), 0, 0, nullptr);
     other->destroy(other);
     EXPECT_EQ(fake.n_finalizes, 1);
     EXPECT_EQ(fake.n_destroys, 1);
-    other = tw_nccl_wire_create(&api, comm(), 0, 0);
+    other = tw_nccl_wire_create(&api, comm(), 0, 0, nullptr);
     other->abort(other);
     EXPECT_EQ(other->error(other), TW_ERR_NCCL);
     other->destroy(other);
@@ -202,15 +206,41 @@ TEST_F(GpuNccl, EndsOnce)
 /* A communicator that is somebody else's is left as it is. */
 TEST_F(GpuNccl, SharedStays)
 {
-    tw_gpu_wire_t *other = tw_nccl_wire_create(&api, comm(), 0, 1);
+    tw_gpu_wire_t *other = tw_nccl_wire_create(&api, comm(), 0, 1, nullptr);
     EXPECT_EQ(other->begin(other), TW_OK);
     EXPECT_EQ(other->end(other), TW_OK);
     other->destroy(other);
-    other = tw_nccl_wire_create(&api, comm(), 0, 1);
+    other = tw_nccl_wire_create(&api, comm(), 0, 1, nullptr);
     other->abort(other);
     EXPECT_EQ(other->error(other), TW_ERR_NCCL);
     other->destroy(other);
     EXPECT_EQ(fake.n_finalizes + fake.n_destroys + fake.n_aborts, 0);
+}
+
+/* Its owner is about to end it: nothing is asked of NCCL any more, also not what was waited for. */
+TEST_F(GpuNccl, GateThatIsClosed)
+{
+    static tw_coll_gate_t gate;
+    gate = {};
+    tw_gpu_wire_t *other = tw_nccl_wire_create(&api, comm(), 0, 1, &gate);
+    EXPECT_EQ(other->begin(other), TW_OK);
+    fake.end = ncclInProgress;
+    fake.polls_until_done = 1 << 30;
+    tw_nccl_api_t closing = fake_api();
+    closing.ncclCommGetAsyncError = [](ncclComm_t, ncclResult_t *out) {
+        std::thread([] { tw_coll_gate_close(&gate); }).detach();
+        *out = ncclInProgress;
+        return ncclSuccess;
+    };
+    EXPECT_EQ(tw_nccl_check_gated(&closing, 0, comm(), &gate, ncclInProgress, "x"), TW_ERR_CANCELED);
+    fake.calls.clear();
+    EXPECT_EQ(other->end(other), TW_ERR_CANCELED) << "the group was open, and is closed";
+    EXPECT_EQ(fake.calls, std::vector<std::string>{"end"});
+    EXPECT_EQ(other->begin(other), TW_ERR_CANCELED);
+    EXPECT_EQ(other->end(other), TW_OK);
+    EXPECT_EQ(other->error(other), TW_ERR_CANCELED);
+    EXPECT_EQ(fake.calls.size(), 1u);
+    other->destroy(other);
 }
 
 } // namespace

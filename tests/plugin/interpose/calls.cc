@@ -38,6 +38,11 @@ static void reductions()
         expect_allreduce(comm, 4 * COUNT + 1, ncclBfloat16, ncclAvg, mean, "int4", in_place);
     }
     CHECK(reached("ncclReduceScatter") == 0 && reached("ncclAllReduce") == 0);
+    Stream stream;
+    std::vector<char> memory(COUNT * 8);
+    CHECK(ncclAllReduce(memory.data(), memory.data(), 4 * COUNT, ncclBfloat16, scaled, comm,
+                        handle(stream)) == ncclInvalidArgument);
+    CHECK(reached("ncclAllReduce") == 1);
     OK(ncclRedOpDestroy(scaled, comm));
     OK(ncclCommDestroy(comm));
 }

@@ -173,6 +173,77 @@ static void abort_while_waiting()
     OK(ncclCommDestroy(next));
 }
 
+/** A communicator that is not learned yet: it was made in a group. */
+static ncclComm_t join_in_group()
+{
+    ncclComm_t comm = nullptr;
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    OK(ncclGroupStart());
+    OK(ncclCommInitRank(&comm, self().world, id, self().rank));
+    OK(ncclGroupEnd());
+    return comm;
+}
+
+/** Aborts a communicator from a thread of its own, as a watchdog does, when a call of NCCL's is under way in another. */
+class Watchdog
+{
+  public:
+    Watchdog(ncclComm_t guarded, const char *function) : comm(guarded)
+    {
+        standin_hook_next(function, bark, this);
+    }
+    ~Watchdog()
+    {
+        CHECK(thread.joinable());
+        thread.join();
+    }
+
+  private:
+    /* Whether it waits for the call or not, it has had the time for it. */
+    static void bark(void *arg)
+    {
+        auto dog = (Watchdog *)arg;
+        dog->thread = std::thread([dog] { OK(ncclCommAbort(dog->comm)); });
+        usleep(200000);
+    }
+    ncclComm_t comm;
+    std::thread thread;
+};
+
+/** Another thread aborts between the calls of NCCL's that one of ours is made of: while the ranks meet, between the messages of a
+ *  group, between two groups, between two calls of the job's own group. NCCL never hears of the communicator again. */
+static void abort_in_mid_call()
+{
+    std::vector<char> own = tensor(self().rank, 4 * COUNT, ncclBfloat16),
+                      whole(own.size() * (size_t)self().world);
+    ncclComm_t other = join();
+    for (std::string function : {"ncclAllGather", "ncclCommGetAsyncError", "ncclSend", "ncclGroupEnd"}) {
+        bool meets = function == "ncclAllGather" || function == "ncclCommGetAsyncError";
+        ncclComm_t comm = meets ? join_in_group() : join();
+        Stream stream;
+        if (self().rank == 0) {
+            Watchdog watchdog(comm, function.c_str());
+            if (function == "ncclGroupEnd") {
+                OK(ncclGroupStart());
+                for (int i = 0; i < 3; i++) {
+                    OK(ncclAllGather(own.data(), whole.data(), 4 * COUNT, ncclBfloat16, comm,
+                                     handle(stream)));
+                }
+                CHECK(ncclGroupEnd() == ncclInternalError);
+            } else {
+                CHECK_THAT(ncclAllGather(own.data(), whole.data(), 4 * COUNT, ncclBfloat16, comm,
+                                         handle(stream)) == ncclInternalError,
+                           function);
+            }
+        }
+        stream.synchronize();
+        expect_right(other, all_ranks(), "int8"); /* rank 1 has stayed until here */
+        OK(self().rank == 0 ? ncclSuccess : ncclCommAbort(comm));
+    }
+    OK(ncclCommDestroy(other));
+}
+
 /** What is revoked is left to NCCL, which refuses it. */
 static void revoked()
 {
@@ -323,6 +394,7 @@ Scenarios comms_scenarios()
         {"again_and_again", again_and_again},
         {"rank_leaves", rank_leaves},
         {"abort_while_waiting", abort_while_waiting},
+        {"abort_in_mid_call", abort_in_mid_call},
         {"revoked", revoked},
         {"one_process", one_process},
         {"threads", threads},

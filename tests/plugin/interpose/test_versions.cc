@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/common/process.h"
+#include "tests/plugin/interpose/preload.h"
 
 namespace
 {
@@ -41,7 +42,7 @@ process::Result run(const std::string &folder, bool preload)
     spec.argv = {program};
     spec.env = {{"LD_LIBRARY_PATH", folder}, {"TW_WEIGHTS", "int8"}, {"TW_GRADS", "int4"}};
     if (preload) {
-        spec.env["LD_PRELOAD"] = library;
+        spec.env["LD_PRELOAD"] = preload_with(library);
     }
     return process::Child(spec).wait(60);
 }

@@ -32,6 +32,7 @@ static void print_jobs(void)
     FIELD(tw_coll_params_t, nccl_shared);
     FIELD(tw_coll_params_t, terms);
     FIELD(tw_coll_params_t, patient);
+    FIELD(tw_coll_params_t, nccl_gate);
 }
 
 static void print_operations(void)

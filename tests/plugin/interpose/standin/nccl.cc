@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include <dlfcn.h>
@@ -47,10 +48,28 @@ std::mutex calls_lock;
 std::map<std::string, int> calls;
 std::string failing;
 ncclResult_t failing_result;
+std::string hooked;
+std::function<void()> hook;
+
+void run_hook(const char *name)
+{
+    std::function<void()> to_run;
+    {
+        std::lock_guard<std::mutex> hold(calls_lock);
+        if (hooked == name) {
+            hooked.clear();
+            to_run = hook;
+        }
+    }
+    if (to_run) {
+        to_run();
+    }
+}
 
 /** Counts a call; what it shall return, if that was asked for. */
 ncclResult_t note(const char *name)
 {
+    run_hook(name);
     std::lock_guard<std::mutex> hold(calls_lock);
     calls[name]++;
     if (failing == name) {
@@ -58,6 +77,33 @@ ncclResult_t note(const char *name)
         return failing_result;
     }
     return ncclSuccess;
+}
+
+/* ---- communicators that there are --------------------------------------------------------------------------- */
+
+std::mutex alive_lock;
+std::set<const void *> alive;
+
+void is_born(const void *comm)
+{
+    std::lock_guard<std::mutex> hold(alive_lock);
+    alive.insert(comm);
+}
+
+/** False: it was not there. */
+bool ends(const void *comm)
+{
+    std::lock_guard<std::mutex> hold(alive_lock);
+    return alive.erase(comm) > 0;
+}
+
+/** Whoever calls with one that has ended may find anything there. */
+void expect_alive(const char *name, const void *comm)
+{
+    std::lock_guard<std::mutex> hold(alive_lock);
+    if (comm != nullptr && alive.count(comm) == 0) {
+        die(std::string(name) + " of a communicator that has ended");
+    }
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------- */
@@ -89,6 +135,7 @@ struct ncclComm {
     uint64_t next_ticket = 0, turn = 0;
     int n_children = 0, next_op = ncclNumOps;
     std::map<int, double> scales;
+    std::map<int, ncclDataType_t> scale_types;
     std::thread joining;
     void *net = nullptr; /**< the net plugin's */
     tw_nccl_result_t (*close_net)(void *) = nullptr;
@@ -304,6 +351,7 @@ void open_net(ncclComm *comm)
 ncclResult_t create(ncclComm_t *out, int world, const std::string &dir, int rank, const ncclConfig_t *config)
 {
     ncclComm *comm = new ncclComm(world);
+    is_born(comm);
     open_net(comm);
     comm->rank = rank;
     comm->dir = dir;
@@ -422,6 +470,9 @@ void run(ncclComm *comm, const std::vector<Build> &builds, uint64_t ticket)
 
 void launch_all(std::vector<Op> ops)
 {
+    for (const Op &op : ops) {
+        expect_alive("ncclGroupEnd", op.comm);
+    }
     std::vector<std::pair<std::pair<ncclComm *, Stream *>, std::vector<Build>>> groups;
     std::stable_partition(ops.begin(), ops.end(), [](const Op &op) { return !op.is_message; });
     for (const Op &op : ops) {
@@ -457,6 +508,7 @@ ncclResult_t add(const char *name, ncclComm *comm, cudaStream_t stream, const Bu
     if (comm == nullptr) {
         return ncclInvalidArgument;
     }
+    expect_alive(name, comm);
     if (comm->async != ncclSuccess) {
         return comm->async == ncclInProgress ? ncclInvalidArgument : ncclRemoteError;
     }
@@ -552,6 +604,10 @@ ncclResult_t reduce_all(const char *name, const void *from, void *to, size_t cou
         (void)note(name);
         return ncclInvalidArgument;
     }
+    if (comm != nullptr && comm->scale_types.count(op) && comm->scale_types[op] != type) {
+        (void)note(name);
+        return ncclInvalidArgument;
+    }
     return add(name, comm, stream, [=](ncclComm *c, Batch *batch) {
         reduce(c, batch, (const char *)from, (char *)to, count, type, op, scatters);
     });
@@ -598,6 +654,13 @@ int standin_calls(const char *name)
 uint64_t standin_sent_bytes(ncclComm *comm, int peer)
 {
     return comm->sent[(size_t)peer];
+}
+
+void standin_hook_next(const char *name, void (*function)(void *), void *arg)
+{
+    std::lock_guard<std::mutex> hold(calls_lock);
+    hooked = name;
+    hook = [function, arg] { function(arg); };
 }
 
 void standin_fail_next(const char *name, int result)
@@ -719,18 +782,22 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, in
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *n)
 {
+    expect_alive("ncclCommCount", comm);
     *n = comm->world;
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
 {
+    expect_alive("ncclCommUserRank", comm);
     *rank = comm->rank;
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
+    run_hook("ncclCommGetAsyncError");
+    expect_alive("ncclCommGetAsyncError", comm);
     *error = (ncclResult_t)comm->async.load();
     return ncclSuccess;
 }
@@ -758,6 +825,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     ncclResult_t result = note("ncclCommDestroy");
     wait_for_turns(comm);
+    (void)ends(comm);
     delete comm;
     return result;
 }
@@ -767,6 +835,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     ncclResult_t result = note("ncclCommAbort");
     comm->ended = 1;
     wait_for_turns(comm);
+    (void)ends(comm);
     delete comm;
     return result;
 }
@@ -804,6 +873,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
 {
     *op = (ncclRedOp_t)comm->next_op++;
     comm->scales[*op] = load(type, (const char *)scalar);
+    comm->scale_types[*op] = type;
     return note("ncclRedOpCreatePreMulSum");
 }
 

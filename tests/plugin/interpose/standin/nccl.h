@@ -14,6 +14,8 @@ int standin_calls(const char *name);
 uint64_t standin_sent_bytes(ncclComm *comm, int peer);
 /** The next call of this function does nothing but return the result; "": none. */
 void standin_fail_next(const char *name, int result);
+/** In the next call of this function, on its thread, before it does anything: hook(arg). */
+void standin_hook_next(const char *name, void (*hook)(void *arg), void *arg);
 }
 
 #endif
