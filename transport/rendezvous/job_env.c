@@ -17,7 +17,9 @@
 /** A launcher: the variables that tell that it is there, and how to read the rest. */
 typedef struct launcher {
     const char *name;
-    const char *rank, *world, *step_world, *local_rank, *local_world;
+    const char *rank, *world, *local_rank, *local_world;
+    const char
+        *step; /**< or NULL; without it the rank is that of a batch script, which starts the job itself */
     tw_status_t (*locate)(const struct launcher *launcher,
                           tw_job_t *job); /**< master_addr, without MASTER_ADDR */
     void (*job_id)(char *id, size_t id_bytes);
@@ -150,38 +152,35 @@ static void id_pmi(char *id, size_t id_bytes)
 
 static void id_slurm(char *id, size_t id_bytes)
 {
-    const char *step = env("SLURM_STEP_ID");
-    snprintf(id, id_bytes, "%s.%s", env("SLURM_JOB_ID"), *step ? step : env("SLURM_STEPID"));
+    snprintf(id, id_bytes, "%s.%s", env("SLURM_JOB_ID"), env("SLURM_STEP_ID"));
 }
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
 /** In the order in which they are asked: who starts a job inside another's allocation comes first. */
 static const launcher_t launchers[] = {
-    {"torchrun", "RANK", "WORLD_SIZE", NULL, "LOCAL_RANK", "LOCAL_WORLD_SIZE", locate_torchrun, id_torchrun},
-    {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL, "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE", locate_openmpi, id_openmpi},
-    {"pmi", "PMI_RANK", "PMI_SIZE", NULL, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", locate_nowhere, id_pmi},
-    {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, locate_slurm,
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", NULL, locate_torchrun, id_torchrun},
+    {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, locate_openmpi, id_openmpi},
+    {"pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, locate_nowhere, id_pmi},
+    {"slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, "SLURM_STEP_ID", locate_slurm,
      id_slurm},
 };
 
 static const launcher_t *find_launcher(void)
 {
     for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
-        if (*env(launchers[i].rank)) {
-            return &launchers[i];
+        const launcher_t *launcher = &launchers[i];
+        if (*env(launcher->rank) && (!launcher->step || *env(launcher->step))) {
+            return launcher;
         }
     }
-    /* Half of torchrun's set; SLURM_NTASKS alone would only mean an allocation. */
-    return *env("WORLD_SIZE") ? &launchers[0] : NULL;
+    return *env("WORLD_SIZE") ? &launchers[0] : NULL; /* half of torchrun's set */
 }
 
 static tw_status_t read_ranks(const launcher_t *launcher, tw_job_t *job)
 {
-    const int step = launcher->step_world && *env(launcher->step_world);
-    const char *world = step ? launcher->step_world : launcher->world;
-    TW_TRY(env_int_needed(world, launcher->name, 1, TW_JOB_WORLD_MAX, &job->world));
+    TW_TRY(env_int_needed(launcher->world, launcher->name, 1, TW_JOB_WORLD_MAX, &job->world));
     TW_TRY(env_int_needed(launcher->rank, launcher->name, 0, job->world - 1, &job->rank));
     TW_TRY(env_int_optional(launcher->local_rank, 0, job->world - 1, &job->local_rank));
     TW_TRY(env_int_optional(launcher->local_world, 1, job->world, &job->local_world));

@@ -198,6 +198,15 @@ TEST_F(JobEnv, AnAllocationIsNoJob)
 {
     EXPECT_EQ(read({{"SLURM_NTASKS", "64"}, {"SLURM_JOB_ID", "77"}}), TW_OK);
     EXPECT_STREQ(job.launcher, "single");
+    /* what sbatch's script has, before any srun */
+    EXPECT_EQ(read({{"SLURM_PROCID", "0"},
+                    {"SLURM_LOCALID", "0"},
+                    {"SLURM_NODEID", "0"},
+                    {"SLURM_NTASKS", "64"},
+                    {"SLURM_JOB_ID", "77"}}),
+              TW_OK);
+    EXPECT_STREQ(job.launcher, "single");
+    EXPECT_FALSE(tw_job_launched());
 }
 
 TEST_F(JobEnv, TheOuterLauncherGivesWay)
