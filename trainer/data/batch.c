@@ -47,6 +47,7 @@ tw_status_t tw_data_batch(const tw_data_t *data, tw_data_split_t split, const tw
                  split == TW_DATA_TRAIN ? "training" : "validation", seq_len);
         return TW_ERR_INVALID;
     }
+    TW_TRY(tw_data_map_check(&data->splits[split].tokens->map));
     for (size_t b = 0; b < place->batch; b++) {
         uint64_t epoch = (first + b) / n_sequences, at = (first + b) % n_sequences;
         uint64_t sequence = split == TW_DATA_TRAIN ? tw_data_order(place->seed, epoch, n_sequences, at) : at;

@@ -49,7 +49,8 @@ typedef struct tw_data_place {
 
 /** tokens, targets int32 [batch * seq_len], the caller's; a target is the token that follows. The training split is shuffled; the
  *  validation split is in order, its seed not used; both begin again at their end.
- *  TW_ERR_INVALID, logged: a place outside its ranges, or a split too short for one sequence. */
+ *  TW_ERR_INVALID, logged: a place outside its ranges, or a split too short for one sequence; TW_ERR_TRUNCATED, logged: the file has been
+ *  cut since it was opened. */
 tw_status_t tw_data_batch(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *place,
                           int32_t *tokens, int32_t *targets);
 

@@ -35,7 +35,13 @@ static tw_status_t map_descriptor(const char *path, int fd, tw_data_map_t *map)
     if (at == MAP_FAILED) {
         return failed(path, "map it");
     }
-    *map = (tw_data_map_t){.at = at, .bytes = (size_t)info.st_size};
+    *map = (tw_data_map_t){.at = at, .bytes = (size_t)info.st_size, .fd = fd, .path = strdup(path)};
+    if (!map->path) {
+        tw_error("%s: out of memory for its name", path);
+        munmap(at, map->bytes);
+        *map = (tw_data_map_t){0};
+        return TW_ERR_NO_MEMORY;
+    }
     return TW_OK;
 }
 
@@ -47,8 +53,27 @@ tw_status_t tw_data_map(const char *path, tw_data_map_t *map)
         return failed(path, "open it");
     }
     tw_status_t status = map_descriptor(path, fd, map);
-    close(fd);
+    if (!map->at) {
+        close(fd);
+    }
     return status;
+}
+
+tw_status_t tw_data_map_check(const tw_data_map_t *map)
+{
+    struct stat info;
+    if (!map->at) {
+        return TW_OK;
+    }
+    if (fstat(map->fd, &info) != 0) {
+        return failed(map->path, "look at it");
+    }
+    if ((uint64_t)info.st_size < map->bytes) {
+        tw_error("%s: cut to %lld bytes since it was opened with %zu", map->path, (long long)info.st_size,
+                 map->bytes);
+        return TW_ERR_TRUNCATED;
+    }
+    return TW_OK;
 }
 
 void tw_data_rest(const tw_data_map_t *map)
@@ -63,6 +88,8 @@ void tw_data_unmap(tw_data_map_t *map)
 {
     if (map->at) {
         munmap((void *)(uintptr_t)map->at, map->bytes);
+        close(map->fd);
+        free(map->path);
     }
     *map = (tw_data_map_t){0};
 }

@@ -12,11 +12,15 @@ TW_C_BEGIN
 typedef struct tw_data_map {
     const unsigned char *at; /**< NULL: nothing is mapped, or the file is empty */
     size_t bytes;
+    int fd;     /**< open as long as the bytes are mapped */
+    char *path; /**< likewise */
 } tw_data_map_t;
 
-/** TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_INVALID (not a regular file); logged. The file must not shrink while it is mapped. */
+/** TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_INVALID (not a regular file), TW_ERR_NO_MEMORY; logged. */
 tw_status_t tw_data_map(const char *path, tw_data_map_t *map);
 void tw_data_unmap(tw_data_map_t *map);
+/** Is the file as long as it was? Reading what is gone would end the process (SIGBUS). TW_ERR_TRUNCATED, TW_ERR_IO; logged. */
+tw_status_t tw_data_map_check(const tw_data_map_t *map);
 /** What has been read so far takes no memory of this process any more; it comes back from the system's cache when read again. */
 void tw_data_rest(const tw_data_map_t *map);
 

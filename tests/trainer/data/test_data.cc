@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <unistd.h>
+
 #include "tests/common/fixture.h"
 #include "trainer/data/data.h"
 
@@ -210,6 +212,21 @@ TEST_F(Data, TooShortForASequence)
     place.rank = 1;
     expect_log("rank 1 of 1");
     EXPECT_EQ(TW_ERR_INVALID, tw_data_batch(data_, TW_DATA_TRAIN, &place, tokens, targets));
+}
+
+/* Reading a page that the file has lost would kill the process. */
+TEST_F(Data, AFileThatIsCutWhileItIsRead)
+{
+    std::string path = write("t.bin", std::string(100000, 'x'));
+    tw_data_place_t place = {1, 0, 1, 0, 1, 0, 8, 1000};
+    std::vector<int32_t> tokens(8000), targets(8000);
+    ASSERT_EQ(TW_OK, open(path));
+    ASSERT_EQ(TW_OK, tw_data_batch(data_, TW_DATA_TRAIN, &place, tokens.data(), targets.data()));
+    ASSERT_EQ(0, truncate(path.c_str(), 5000));
+    expect_log("t.bin: cut to 5000 bytes since it was opened with 100000");
+    EXPECT_EQ(TW_ERR_TRUNCATED, tw_data_batch(data_, TW_DATA_TRAIN, &place, tokens.data(), targets.data()));
+    ASSERT_EQ(0, truncate(path.c_str(), 200000)); /* longer is no harm */
+    EXPECT_EQ(TW_OK, tw_data_batch(data_, TW_DATA_TRAIN, &place, tokens.data(), targets.data()));
 }
 
 TEST_F(Data, WithNothingGivenItIsTheKingJamesText)
