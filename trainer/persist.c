@@ -7,25 +7,6 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 
-tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *world)
-{
-    const tw_train_options_t *o = persist->options;
-    if (!*o->resume && !*o->init_from && !*o->checkpoint) {
-        return TW_OK;
-    }
-    int n_ranks = tw_coll_size(world), *ranks = calloc((size_t)n_ranks, sizeof(*ranks));
-    if (!ranks) {
-        tw_error("out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
-    for (int rank = 0; rank < n_ranks; rank++) {
-        ranks[rank] = rank;
-    }
-    tw_status_t status = tw_coll_group_create(world, ranks, n_ranks, &persist->own);
-    free(ranks);
-    return status;
-}
-
 void tw_persist_cleanup(tw_persist_t *persist)
 {
     tw_coll_destroy(persist->own);
@@ -50,6 +31,37 @@ static tw_status_t agree(const tw_persist_t *persist, tw_status_t status)
     }
     free(all);
     return status;
+}
+
+static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *world)
+{
+    int n_ranks = tw_coll_size(world), *ranks = calloc((size_t)n_ranks, sizeof(*ranks));
+    if (!ranks) {
+        tw_error("out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int rank = 0; rank < n_ranks; rank++) {
+        ranks[rank] = rank;
+    }
+    tw_status_t status = tw_coll_group_create(world, ranks, n_ranks, &persist->own);
+    free(ranks);
+    return status;
+}
+
+static tw_status_t prepare_folders(const tw_train_options_t *o)
+{
+    tw_status_t status = *o->checkpoint ? tw_checkpoint_prepare(o->checkpoint) : TW_OK;
+    return status == TW_OK && *o->save_model ? tw_checkpoint_prepare(o->save_model) : status;
+}
+
+tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *world)
+{
+    const tw_train_options_t *o = persist->options;
+    if (!*o->resume && !*o->init_from && !*o->checkpoint) {
+        return TW_OK;
+    }
+    TW_TRY(create_group(persist, world));
+    return agree(persist, tw_coll_rank(world) == 0 ? prepare_folders(o) : TW_OK);
 }
 
 /* The engine's pieces as a checkpoint wants them; the caller's to free. */

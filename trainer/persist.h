@@ -17,7 +17,7 @@ typedef struct tw_persist {
         own; /**< the world's ranks again: what they say here does not count as training; NULL: nothing is asked for */
 } tw_persist_t;
 
-/** options, model and engine are set. Collective. Errors of tw_coll_group_create. */
+/** options, model and engine are set. Collective. Errors of tw_coll_group_create, and on all ranks those of tw_checkpoint_prepare. */
 tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *world);
 /** Accepts what tw_persist_init has not seen, zeroed. */
 void tw_persist_cleanup(tw_persist_t *persist);

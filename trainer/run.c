@@ -23,6 +23,7 @@ typedef struct run {
     tw_persist_t persist;
     size_t rss_before; /* the engine */
     int is_started;    /* ranks may wait for each other */
+    int is_agreed;     /* a failure is all ranks' */
     double *step_secs; /* [steps] */
     tw_trainer_result_t *result;
 } run_t;
@@ -77,14 +78,21 @@ static tw_status_t open_data(run_t *run)
 
 static tw_status_t create_model(run_t *run)
 {
+    const tw_train_options_t *o = run->options;
     tw_model_config_t config;
-    tw_status_t status = tw_trainer_shape(run->options, tw_data_vocab_size(run->data), &config);
-    if (status == TW_OK && config.vocab_size < tw_data_vocab_size(run->data)) {
-        tw_error("the model knows %zu tokens, the data has %zu", config.vocab_size,
-                 tw_data_vocab_size(run->data));
+    TW_TRY(tw_trainer_shape(o, tw_data_vocab_size(run->data), &config));
+    if (config.vocab_size < tw_data_vocab_size(run->data)) {
+        tw_error("%s has tokens up to %zu, but the model knows %zu: see model.vocab_size, thinwire.vocab",
+                 *o->data ? o->data : "the King James text", tw_data_vocab_size(run->data) - 1,
+                 config.vocab_size);
         return TW_ERR_CONFIG;
     }
-    return status == TW_OK ? tw_model_create(&config, &run->model) : status;
+    if ((size_t)o->sequence > config.n_positions) {
+        tw_error("thinwire.sequence_length is %lld, but the model has %zu positions: see model.n_positions",
+                 (long long)o->sequence, config.n_positions);
+        return TW_ERR_CONFIG;
+    }
+    return tw_model_create(&config, &run->model);
 }
 
 /* VmRSS: of this process now; VmHWM: the most so far. Not rusage's, which knows what was there before exec: a launcher. */
@@ -124,7 +132,9 @@ static tw_status_t restore(run_t *run)
 {
     run->persist = (tw_persist_t){.options = run->options, .model = run->model, .engine = run->engine};
     tw_status_t status = tw_persist_init(&run->persist, run->world);
-    return status == TW_OK ? tw_persist_restore(&run->persist) : status;
+    status = status == TW_OK ? tw_persist_restore(&run->persist) : status;
+    run->is_agreed = status != TW_ERR_PEER;
+    return status;
 }
 
 static tw_status_t set_up(run_t *run)
@@ -135,11 +145,11 @@ static tw_status_t set_up(run_t *run)
         run->options = tw_train_config_options(run->config);
         status = join(run);
     }
-    if (status == TW_OK && tw_coll_rank(run->world) == 0) {
-        tw_train_config_say(run->config);
-    }
     if (status == TW_OK) {
         status = tw_train_config_resolve(run->config, tw_coll_size(run->world), tw_coll_n_nodes(run->world));
+    }
+    if (status == TW_OK && tw_coll_rank(run->world) == 0) {
+        tw_train_config_say(run->config);
     }
     if (status == TW_OK) {
         status = compare_configs(run);
@@ -159,7 +169,7 @@ static tw_status_t set_up(run_t *run)
 static void tear_down(run_t *run, tw_status_t status)
 {
     /* an alarm is raised on all ranks at once; else nobody is to wait for this rank */
-    if (status != TW_OK && status != TW_ERR_MISMATCH && run->is_started) {
+    if (status != TW_OK && status != TW_ERR_MISMATCH && run->is_started && !run->is_agreed) {
         tw_coll_abort(run->world);
     }
     tw_persist_cleanup(&run->persist);
@@ -218,6 +228,7 @@ static tw_status_t one_step(run_t *run)
 {
     const tw_train_options_t *o = run->options;
     tw_trainer_step_t step;
+    run->is_agreed = 0;
     TW_TRY(tw_engine_step(run->engine, &step));
     int is_last = step.step == (uint64_t)o->steps;
     int is_checked = is_last || is_due(o->check_every, step.step) || tw_engine_check_due(run->engine);
@@ -235,6 +246,7 @@ static tw_status_t one_step(run_t *run)
     }
     if (status == TW_OK) {
         status = tw_persist_step_done(&run->persist);
+        run->is_agreed = status != TW_ERR_PEER;
     }
     step.memory_bytes = resident_bytes("VmHWM") - run->rss_before;
     note_step(run, &step);
@@ -363,9 +375,28 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
         status = one_step(&run);
     }
     if (status == TW_OK) {
+        run.is_agreed = 0;
         status = settle(&run);
     }
     tear_down(&run, status);
+    return status;
+}
+
+tw_status_t tw_trainer_check(const tw_trainer_params_t *params, int n_ranks, int n_nodes)
+{
+    run_t run = {.params = params};
+    tw_status_t status = tw_train_config_create(params->config, params->sets, params->n_sets, &run.config);
+    if (status == TW_OK) {
+        run.options = tw_train_config_options(run.config);
+        status = tw_train_config_resolve(run.config, n_ranks, n_nodes);
+    }
+    if (status == TW_OK) {
+        status = open_data(&run);
+    }
+    if (status == TW_OK) {
+        status = create_model(&run);
+    }
+    tear_down(&run, TW_OK);
     return status;
 }
 
@@ -373,9 +404,9 @@ tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, int n_ran
 {
     tw_train_config_t *config;
     TW_TRY(tw_train_config_create(params->config, params->sets, params->n_sets, &config));
-    tw_train_config_say(config);
     tw_status_t status = tw_train_config_resolve(config, n_ranks, n_nodes);
     if (status == TW_OK) {
+        tw_train_config_say(config);
         tw_train_config_print(config, out);
     }
     tw_train_config_destroy(config);

@@ -134,13 +134,29 @@ typedef struct output {
     int is_first, is_terminal;
     tw_trainer_output_t wanted;
     double begin_sec;
+    uint64_t begin_step; /* the run's first one, less 1 */
+    /* Of the last steps, older ones counting less. A step's waiting is taken from norm to norm, so that only sums compare. */
+    double tokens, step_sec, wait_sec;
     tw_status_t status;
 } output_t;
+
+static void add_step(output_t *output, const tw_trainer_step_t *step)
+{
+    const double keep = 0.9;
+    if (output->begin_sec == 0) {
+        output->begin_sec = tw_time_sec() - step->step_sec;
+        output->begin_step = step->step - 1;
+    }
+    output->tokens = keep * output->tokens + (double)step->tokens;
+    output->step_sec = keep * output->step_sec + step->step_sec;
+    output->wait_sec = keep * output->wait_sec + step->wait_sec;
+}
 
 static void print_live(const output_t *output, const tw_trainer_step_t *step)
 {
     double elapsed = tw_time_sec() - output->begin_sec;
-    double left = elapsed / (double)step->step * (double)(output->wanted.n_steps - step->step);
+    double left =
+        elapsed / (double)(step->step - output->begin_step) * (double)(output->wanted.n_steps - step->step);
     char val[32] = "";
     if (!isnan(step->val_loss)) {
         snprintf(val, sizeof(val), "  val %.4f", step->val_loss);
@@ -149,8 +165,8 @@ static void print_live(const output_t *output, const tw_trainer_step_t *step)
            "  loss %.4f%s  %.0f tokens/s  %.2f MB/step between nodes  waiting %.0f %%"
            "  %.0f s left%s",
            output->is_terminal ? "\r" : "", step->step, output->wanted.n_steps, step->loss, val,
-           (double)step->tokens / step->step_sec, (double)step->inter_node_bytes * 1e-6,
-           100 * step->wait_sec / step->step_sec, left, output->is_terminal ? "\033[K" : "\n");
+           output->tokens / output->step_sec, (double)step->inter_node_bytes * 1e-6,
+           100 * output->wait_sec / output->step_sec, left, output->is_terminal ? "\033[K" : "\n");
     fflush(stdout);
 }
 
@@ -193,9 +209,7 @@ static tw_status_t write_metrics(FILE *file, const tw_trainer_step_t *step)
 static void on_step(void *ctx, const tw_trainer_step_t *step)
 {
     output_t *output = ctx;
-    if (output->begin_sec == 0) {
-        output->begin_sec = tw_time_sec() - step->step_sec;
-    }
+    add_step(output, step);
     if (output->is_first && (output->is_terminal || step->step == 1 || step->step == output->wanted.n_steps ||
                              step->step % output->wanted.steps_per_print == 0)) {
         print_live(output, step);
@@ -217,6 +231,7 @@ static void print_summary(const tw_trainer_result_t *r)
            " tokens in %.1f s\n",
            r->n_ranks, r->n_nodes, r->stage, r->n_params, r->steps, r->tokens, r->total_sec);
     if (r->steps == 0) {
+        printf("# nothing to do: all of thinwire.steps are done\n");
         return;
     }
     double plain = 3.0 * 2.0 * (double)r->n_params * (r->n_nodes - 1),
@@ -248,8 +263,7 @@ static void print_summary(const tw_trainer_result_t *r)
 
 static int run_rank(const options_t *options)
 {
-    const char *rank = getenv("RANK");
-    output_t output = {.is_first = !rank || strcmp(rank, "0") == 0};
+    output_t output = {0};
     tw_coll_params_t coll_params = {.mem = TW_MEM_HOST, .deterministic = 1, .progress_thread = 1};
     tw_trainer_params_t params = {.config = options->config,
                                   .sets = options->sets,
@@ -265,7 +279,8 @@ static int run_rank(const options_t *options)
         return 1;
     }
     output.is_first = tw_coll_rank(params.world) == 0;
-    output.is_terminal = output.is_first && isatty(STDOUT_FILENO);
+    /* Open MPI's ranks always have one, whatever becomes of their output */
+    output.is_terminal = output.is_first && isatty(STDOUT_FILENO) && !getenv("OMPI_COMM_WORLD_RANK");
     if (output.is_first && options->metrics && !(output.metrics = fopen(options->metrics, "we"))) {
         tw_error("%s: cannot write: %s", options->metrics, strerror(errno));
         status = TW_ERR_IO;
@@ -282,9 +297,24 @@ static int run_rank(const options_t *options)
         output.status = TW_ERR_IO;
     }
     tw_coll_destroy(params.world);
-    int is_good =
-        status == TW_OK && output.status == TW_OK && result.bytes_as_planned && result.replicas_equal;
-    return is_good ? 0 : 1;
+    int is_good = result.steps == 0 || (result.bytes_as_planned && result.replicas_equal);
+    return status == TW_OK && output.status == TW_OK && is_good ? 0 : 1;
+}
+
+/* One error rather than one of each rank. */
+static int is_usable(const options_t *options)
+{
+    const tw_trainer_params_t params = {
+        .config = options->config, .sets = options->sets, .n_sets = options->n_sets};
+    FILE *metrics = options->metrics ? fopen(options->metrics, "ae") : NULL;
+    if (options->metrics && !metrics) {
+        tw_error("%s: cannot write: %s", options->metrics, strerror(errno));
+        return 0;
+    }
+    if (metrics) {
+        fclose(metrics);
+    }
+    return tw_trainer_check(&params, options->n_nodes * options->ranks_per_node, options->n_nodes) == TW_OK;
 }
 
 /* This program again, as every rank of a cluster. */
@@ -297,6 +327,9 @@ static int run_cluster(const options_t *options, char **argv)
         return 1;
     }
     path[n] = '\0';
+    if (!is_usable(options)) {
+        return 1;
+    }
     /* else each rank's OpenBLAS starts threads, which it then leaves idle */
     (void)setenv("OPENBLAS_NUM_THREADS", "1", 0);
     tw_cluster_params_t params = {.n_nodes = options->n_nodes,

@@ -98,6 +98,10 @@ typedef struct tw_trainer_output {
 /** TW_ERR_CONFIG as above. */
 tw_status_t tw_trainer_output_get(const tw_trainer_params_t *params, tw_trainer_output_t *output);
 
+/** Look at what a job of so many ranks would be given, before it is started: configuration, data, model. What is wrong is logged once;
+ *  errors as in tw_trainer_run. */
+tw_status_t tw_trainer_check(const tw_trainer_params_t *params, int n_ranks, int n_nodes);
+
 /** Print every key in force in a job of so many ranks, and where its value comes from. TW_ERR_CONFIG as above. */
 tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, int n_ranks, int n_nodes, FILE *out);
 

@@ -109,7 +109,7 @@ class Persist : public tw::Fixture
         EXPECT_EQ(TW_OK, tw_coll_create(&of_world, &params.world));
         tw_trainer_result_t result;
         tw_status_t status = tw_trainer_run(&params, &result);
-        if (status == TW_OK) { /* checkpoints are not training */
+        if (status == TW_OK && result.steps > 0) { /* checkpoints are not training */
             EXPECT_EQ(1, result.bytes_as_planned);
             EXPECT_EQ(1, result.replicas_equal);
         }
@@ -194,6 +194,26 @@ TEST_F(Persist, ASavedModelIsAStart)
     EXPECT_EQ(28u, tw_safetensors_count(file));
     EXPECT_NE(nullptr, tw_safetensors_find(file, "transformer.h.1.attn.c_attn.weight"));
     tw_safetensors_close(file);
+}
+
+/* Before the first step, not at the first checkpoint. */
+TEST_F(Persist, AFolderThatCannotBeWrittenIsFoundAtOnce)
+{
+    expect_log("cannot make this folder");
+    EXPECT_TRUE(
+        run({1, 1}, {"thinwire.steps=1", "thinwire.checkpoint=" + folder_ + "/text/x"}, TW_ERR_IO).empty());
+    expect_log("cannot write into this folder");
+    std::string taken = "mkdir -p " + folder_ + "/taken; touch " + folder_ + "/taken/writable.tmp";
+    ASSERT_EQ(0, system(taken.c_str()));
+    EXPECT_TRUE(
+        run({1, 1}, {"thinwire.steps=1", "thinwire.checkpoint=" + folder_ + "/taken"}, TW_ERR_IO).empty());
+    run({1, 1}, {"thinwire.steps=1", "thinwire.checkpoint=" + folder_ + "/a/b/c"});
+}
+
+TEST_F(Persist, WhatIsDoneIsNotDoneAgain)
+{
+    EXPECT_EQ(2U, run({1, 1}, {"thinwire.steps=2"}).size());
+    EXPECT_TRUE(run({1, 1}, {"thinwire.steps=2", resume()}).empty());
 }
 
 TEST_F(Persist, WhatCannotBeResumedIsNamed)

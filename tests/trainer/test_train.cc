@@ -72,7 +72,7 @@ TEST(Train, WhatIsPrintedIsInForce)
     EXPECT_NE(line("thinwire.delta_bits").find("command line"), std::string::npos);
     EXPECT_NE(line("zero_optimization.stage").find("file"), std::string::npos);
     EXPECT_NE(line("thinwire.seed").find("default"), std::string::npos);
-    EXPECT_NE(result.err.find("train_batch_size is auto"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("auto comes to train_batch_size 18"), std::string::npos) << result.err;
     EXPECT_NE(result.err.find("comms_logger means nothing here"), std::string::npos) << result.err;
 
     process::Result fp16 = process::run({program, "--set", "fp16.enabled=true", "--print-config"});
@@ -95,7 +95,7 @@ TEST(Train, AJobSaysWhatItIgnoresOnce)
         {"--set", "thinwire.steps=1", "--set", "comms_logger.enabled=y", "--set", "gradient_clipping=auto"}));
     ASSERT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(count(result.err, "comms_logger.enabled means nothing here"), 1U) << result.err;
-    EXPECT_EQ(count(result.err, "gradient_clipping is auto"), 1U) << result.err;
+    EXPECT_EQ(count(result.err, "--set: auto comes to gradient_clipping 1.0;"), 1U) << result.err;
 }
 
 TEST(Train, WrongFlagsAndKeysEndIt)
@@ -104,6 +104,35 @@ TEST(Train, WrongFlagsAndKeysEndIt)
     process::Result result = process::run({program, "--set", "thinwire.stepps=1", "--print-config"});
     EXPECT_EQ(result.code, 1);
     EXPECT_NE(result.err.find("did you mean thinwire.steps?"), std::string::npos) << result.err;
+}
+
+TEST(Train, WhatIsWrongIsSaidOnceBeforeThereIsACluster)
+{
+    const struct {
+        std::vector<std::string> flags;
+        const char *said;
+    } cases[] = {
+        {{"--set", "train_batch_size=5"},
+         "train_batch_size 5 is not train_micro_batch_size_per_gpu (any) x gradient_accumulation_steps (any) "
+         "x 4"},
+        {{"--data", "/no/such/text"}, "/no/such/text: cannot open it"},
+        {{"--set", "model.vocab_size=9"}, "has tokens up to 255, but the model knows 9"},
+        {{"--set", "model.n_positions=8"}, "thinwire.sequence_length is 16, but the model has 8 positions"},
+        {{"--metrics", "/no/such/folder/file"}, "/no/such/folder/file: cannot write"},
+    };
+    for (const auto &one : cases) {
+        process::Result result = process::run(command(one.flags));
+        EXPECT_EQ(result.code, 1);
+        EXPECT_EQ(count(result.err, one.said), 1U) << result.err;
+        EXPECT_EQ(count(result.err, " error "), 1U) << result.err;
+    }
+}
+
+TEST(Train, NoStepsAreNoFailure)
+{
+    process::Result result = process::run(command({"--set", "thinwire.steps=0"}));
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_NE(result.out.find("# nothing to do"), std::string::npos) << result.out;
 }
 
 TEST(Train, TrainsInAClusterAndWritesMetrics)

@@ -50,6 +50,9 @@ typedef struct tw_checkpoint_state {
     size_t n_pieces;
 } tw_checkpoint_state_t;
 
+/** Make a folder for checkpoints, or for a model, with all that it lies in, and see that it can be written into: better before the first step
+ *  than at the first checkpoint. One process. TW_ERR_IO and the like; logged. */
+tw_status_t tw_checkpoint_prepare(const char *path);
 /** Collective over `world`. All ranks get the same status: TW_ERR_IO and the like are logged by the rank that met them. After an
  *  error the checkpoints that were there are still there. */
 tw_status_t tw_checkpoint_save(tw_coll_t *world, const tw_checkpoint_state_t *save);
@@ -75,11 +78,12 @@ tw_status_t tw_checkpoint_read(tw_checkpoint_t *checkpoint, const tw_checkpoint_
 
 /* ---- whole models, as transformers writes and reads them -------------------------------------------------------------- */
 
-/** A safetensors file with a model's weights, open to be read. */
+/** Safetensors files with a model's weights, open to be read. */
 typedef struct tw_weights tw_weights_t;
 
-/** Names may lack "transformer."; masks and an lm_head that repeats wte are passed over. TW_ERR_MISMATCH: a tensor is missing, of another
- *  shape or not of a float type (logged with its name); errors of tw_safetensors_open. `model` is borrowed. */
+/** path: a file, an index of several (model.safetensors.index.json), or a folder with either. Names may lack "transformer."; masks and an
+ *  lm_head that repeats wte are passed over. TW_ERR_MISMATCH: a tensor is missing, of another shape or not of a float type, or an lm_head
+ *  that is not wte (logged with its name); TW_ERR_FORMAT: no such index (logged); errors of tw_safetensors_open. `model` is borrowed. */
 tw_status_t tw_weights_open(const char *path, const tw_model_t *model, tw_weights_t **out);
 void tw_weights_close(tw_weights_t *weights);
 /** out [n_elems] = elements first .. of a tensor, as fp32. */

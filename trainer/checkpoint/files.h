@@ -15,7 +15,7 @@ tw_status_t tw_checkpoint_path(char *path, const char *format, ...) __attribute_
 void tw_checkpoint_step_name(uint64_t step, char *name);
 void tw_checkpoint_shard_name(int rank, char *name);
 
-/** Made unless it is there. TW_ERR_IO and the like; logged. */
+/** Made unless it is there, with all that it lies in. TW_ERR_IO and the like; logged. */
 tw_status_t tw_checkpoint_make_folder(const char *path);
 /** Bring a folder's names to the disk. Logged. */
 tw_status_t tw_checkpoint_sync_folder(const char *path);

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/files.h"
@@ -180,6 +182,19 @@ static tw_status_t run_stages(saving_t *saving)
         status = agree(saving, is_first(saving) ? publish(saving) : TW_OK);
     }
     return status;
+}
+
+tw_status_t tw_checkpoint_prepare(const char *path)
+{
+    char probe[TW_CHECKPOINT_PATH_BYTES];
+    TW_TRY(tw_checkpoint_make_folder(path));
+    TW_TRY(tw_checkpoint_path(probe, "%s/writable.tmp", path));
+    if ((mkdir(probe, 0777) != 0 && errno != EEXIST) || rmdir(probe) != 0) {
+        int error = errno;
+        tw_error("%s: cannot write into this folder: %s", path, strerror(error));
+        return tw_status_from_errno(error);
+    }
+    return TW_OK;
 }
 
 tw_status_t tw_checkpoint_save(tw_coll_t *world, const tw_checkpoint_state_t *save)

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <jansson.h>
 
@@ -15,15 +16,25 @@
 /* ---- reading --------------------------------------------------------------------------------------------- */
 
 struct tw_weights {
-    tw_safetensors_t *file;
+    tw_safetensors_t **files; /* [n_files] */
+    size_t n_files;
     const tw_safetensors_tensor_t **tensors; /* [n_tensors of the model] */
 };
 
-/* Files of the bare model lack the prefix. */
-static const tw_safetensors_tensor_t *find(const tw_safetensors_t *file, const char *name)
+static const tw_safetensors_tensor_t *find_name(const tw_weights_t *weights, const char *name)
 {
-    const tw_safetensors_tensor_t *found = tw_safetensors_find(file, name);
-    return found ? found : tw_safetensors_find(file, name + strlen(PREFIX));
+    const tw_safetensors_tensor_t *found = NULL;
+    for (size_t i = 0; i < weights->n_files && !found; i++) {
+        found = tw_safetensors_find(weights->files[i], name);
+    }
+    return found;
+}
+
+/* Files of the bare model lack the prefix. */
+static const tw_safetensors_tensor_t *find(const tw_weights_t *weights, const char *name)
+{
+    const tw_safetensors_tensor_t *found = find_name(weights, name);
+    return found ? found : find_name(weights, name + strlen(PREFIX));
 }
 
 static tw_status_t check_tensor(const char *path, const tw_model_tensor_t *want,
@@ -45,32 +56,147 @@ static tw_status_t check_tensor(const char *path, const tw_model_tensor_t *want,
     return TW_OK;
 }
 
+static tw_status_t no_memory(const char *path)
+{
+    tw_error("%s: out of memory", path);
+    return TW_ERR_NO_MEMORY;
+}
+
 static tw_status_t find_tensors(const char *path, const tw_model_t *model, tw_weights_t *weights)
 {
     size_t n_tensors;
     const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
     weights->tensors = calloc(n_tensors, sizeof(const tw_safetensors_tensor_t *));
     if (!weights->tensors) {
-        tw_error("%s: out of memory", path);
-        return TW_ERR_NO_MEMORY;
+        return no_memory(path);
     }
     for (size_t t = 0; t < n_tensors; t++) {
-        weights->tensors[t] = find(weights->file, tensors[t].name);
+        weights->tensors[t] = find(weights, tensors[t].name);
         TW_TRY(check_tensor(path, &tensors[t], weights->tensors[t]));
     }
     return TW_OK;
+}
+
+/* The embedding is the output layer here; one that repeats it is passed over. */
+static tw_status_t check_head(const char *path, const tw_weights_t *weights)
+{
+    const tw_safetensors_tensor_t *head = find_name(weights, "lm_head.weight");
+    const tw_safetensors_tensor_t *embedding = find(weights, PREFIX "wte.weight");
+    if (!head || (head->bytes == embedding->bytes && strcmp(head->dtype, embedding->dtype) == 0 &&
+                  memcmp(head->data, embedding->data, head->bytes) == 0)) {
+        return TW_OK;
+    }
+    tw_error(
+        "%s: lm_head.weight is not transformer.wte.weight: a model whose output layer has weights of its "
+        "own is not known here",
+        path);
+    return TW_ERR_MISMATCH;
+}
+
+/* ---- which files ------------------------------------------------------------------------------------------ */
+
+static int is_file(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+static tw_status_t add_file(tw_weights_t *weights, const char *path)
+{
+    tw_safetensors_t **files = realloc(weights->files, (weights->n_files + 1) * sizeof(*files));
+    if (!files) {
+        return no_memory(path);
+    }
+    weights->files = files;
+    TW_TRY(tw_safetensors_open(path, &files[weights->n_files]));
+    weights->n_files++;
+    return TW_OK;
+}
+
+/* A file beside the index, once. */
+static tw_status_t add_beside(tw_weights_t *weights, const char *index, const char *name, json_t *added)
+{
+    char path[TW_CHECKPOINT_PATH_BYTES];
+    const char *slash = strrchr(index, '/');
+    if (json_object_get(added, name)) {
+        return TW_OK;
+    }
+    json_object_set_new(added, name, json_true());
+    TW_TRY(tw_checkpoint_path(path, "%.*s%s", slash ? (int)(slash + 1 - index) : 0, index, name));
+    return add_file(weights, path);
+}
+
+/* "weight_map": {"TENSOR": "FILE"} */
+static tw_status_t add_mapped(tw_weights_t *weights, const char *index, json_t *map)
+{
+    const char *tensor;
+    json_t *value, *added = json_object();
+    tw_status_t status = added ? TW_OK : no_memory(index);
+    json_object_foreach(map, tensor, value)
+    {
+        const char *name = json_string_value(value);
+        if (status == TW_OK && (!name || strchr(name, '/'))) {
+            tw_error("%s: tensor '%s' is in no file beside it", index, tensor);
+            status = TW_ERR_FORMAT;
+        }
+        status = status == TW_OK ? add_beside(weights, index, name, added) : status;
+    }
+    json_decref(added);
+    return status;
+}
+
+static tw_status_t open_index(tw_weights_t *weights, const char *path)
+{
+    json_error_t error;
+    json_t *json = json_load_file(path, 0, &error);
+    if (!json) {
+        tw_error("%s:%d:%d: %s", path, error.line, error.column, error.text);
+        return TW_ERR_FORMAT;
+    }
+    json_t *map = json_object_get(json, "weight_map");
+    tw_status_t status = TW_ERR_FORMAT;
+    if (json_is_object(map)) {
+        status = add_mapped(weights, path, map);
+    } else {
+        tw_error("%s: no weight_map of tensors to files", path);
+    }
+    json_decref(json);
+    return status;
+}
+
+/* One file, an index of several, or a folder with either. */
+static tw_status_t open_files(tw_weights_t *weights, const char *path)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    char inside[TW_CHECKPOINT_PATH_BYTES];
+    struct stat info;
+    size_t length = strlen(path);
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        int is_index = length > 5 && strcmp(path + length - 5, ".json") == 0;
+        return is_index ? open_index(weights, path) : add_file(weights, path);
+    }
+    for (int i = 0; i < 2; i++) {
+        TW_TRY(tw_checkpoint_path(inside, "%s/%s", path, names[i]));
+        if (is_file(inside)) {
+            return i == 0 ? add_file(weights, inside) : open_index(weights, inside);
+        }
+    }
+    tw_error("%s: neither %s nor %s is there", path, names[0], names[1]);
+    return TW_ERR_NOT_FOUND;
 }
 
 tw_status_t tw_weights_open(const char *path, const tw_model_t *model, tw_weights_t **out)
 {
     tw_weights_t *weights = calloc(1, sizeof(*weights));
     if (!weights) {
-        tw_error("%s: out of memory", path);
-        return TW_ERR_NO_MEMORY;
+        return no_memory(path);
     }
-    tw_status_t status = tw_safetensors_open(path, &weights->file);
+    tw_status_t status = open_files(weights, path);
     if (status == TW_OK) {
         status = find_tensors(path, model, weights);
+    }
+    if (status == TW_OK) {
+        status = check_head(path, weights);
     }
     if (status != TW_OK) {
         tw_weights_close(weights);
@@ -83,7 +209,10 @@ tw_status_t tw_weights_open(const char *path, const tw_model_t *model, tw_weight
 void tw_weights_close(tw_weights_t *weights)
 {
     if (weights) {
-        tw_safetensors_close(weights->file);
+        for (size_t i = 0; i < weights->n_files; i++) {
+            tw_safetensors_close(weights->files[i]);
+        }
+        free(weights->files);
         free(weights->tensors);
         free(weights);
     }
@@ -137,8 +266,7 @@ static tw_status_t begin_file(const char *folder, const tw_model_t *model, tw_ty
     tw_status_t status = tw_checkpoint_path(path, "%s/model.safetensors", folder);
     tw_safetensors_spec_t *specs = calloc(n_tensors, sizeof(*specs));
     if (status == TW_OK && !specs) {
-        tw_error("%s: out of memory", path);
-        status = TW_ERR_NO_MEMORY;
+        status = no_memory(path);
     }
     for (size_t t = 0; t < n_tensors && status == TW_OK; t++) {
         specs[t] = (tw_safetensors_spec_t){.name = tensors[t].name,

@@ -4,8 +4,8 @@
  *  "zero_optimization.stage". Keys of DeepSpeed that mean nothing here are accepted with one line that says why (ignored.c);
  *  any other key is an error that names the nearest. "auto" is the default, said once.
  *
- *  Files: options.c the table; ignored.c the other keys; read.c file and command line; resolve.c what depends on several
- *  keys and on the ranks. */
+ *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c what there is to say of them; resolve.c what
+ *  depends on several keys and on the ranks; pretrained.c the shape of a model that weights come from. */
 #ifndef TW_TRAINER_CONFIG_CONFIG_H
 #define TW_TRAINER_CONFIG_CONFIG_H
 
@@ -80,7 +80,8 @@ tw_status_t tw_train_config_create(const char *path, const char *const *sets, si
 tw_status_t tw_train_config_parse(const char *name, const char *text, size_t text_bytes,
                                   const char *const *sets, size_t n_sets, tw_train_config_t **out);
 void tw_train_config_destroy(tw_train_config_t *config);
-/** Log what a person should know of the file, a line each: keys without meaning here, and what "auto" comes to. Once in a job. */
+/** Log what a person should know: keys without meaning here, a line for each reason, and what "auto" comes to. Once in a job, after
+ *  tw_train_config_resolve. */
 void tw_train_config_say(const tw_train_config_t *config);
 const tw_train_options_t *tw_train_config_options(const tw_train_config_t *config);
 

@@ -85,7 +85,7 @@ static const tw_config_field_t fields[] = {
          "qwZ: weights are gathered in 8 bits."),
     FLAG("zero_optimization.zero_quantized_gradients", "n", quantized_gradients,
          "qgZ: gradients cross the network in thinwire.gradient_bits bits."),
-    COUNT("zero_optimization.reduce_bucket_size", "500000000", reduce_bucket, 1, MANY, "elements",
+    COUNT("zero_optimization.reduce_bucket_size", "500000000", reduce_bucket, 0, MANY, "elements",
           "Most gradients that one operation reduces."),
     COUNT(
         "zero_optimization.allgather_bucket_size", "500000000", allgather_bucket, 1, MANY, "elements",
@@ -163,7 +163,9 @@ static const tw_config_field_t fields[] = {
           "Longest sequence; 0: thinwire.sequence_length."),
     COUNT("model.vocab_size", "0", vocab_size, 0, 65536, "", "0: the data's."),
     REAL("model.layer_norm_epsilon", "1e-5", layer_norm_epsilon, 0, 1, "Of all norms."),
-    TEXT("model.init_from", init_from, "safetensors file with GPT-2's weights to start from."),
+    TEXT("model.init_from", init_from,
+         "Folder of a GPT-2 as transformers saves it, or a safetensors file, to start from its weights; "
+         "config.json beside them gives the shape."),
 };
 
 const tw_config_table_t tw_train_options_table = {.module = "trainer",

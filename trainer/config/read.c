@@ -1,7 +1,6 @@
 /* File and command line into the options, and where each value came from. */
 #include <errno.h>
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +28,7 @@ static tw_status_t unknown_key(const char *source, const char *key)
     return TW_ERR_CONFIG;
 }
 
-static int field_of(const char *key)
+int tw_train_field_of(const char *key)
 {
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
         if (strcmp(tw_train_options_table.fields[i].name, key) == 0) {
@@ -39,49 +38,47 @@ static int field_of(const char *key)
     return -1;
 }
 
-/* To be said later, once; where memory is short, not at all. */
-static void __attribute__((format(printf, 2, 3))) note(tw_train_config_t *config, const char *format, ...)
+/* Counts may be written 5e8, as in DeepSpeed's files. */
+static const char *canonical(const tw_config_field_t *field, const char *text, char buffer[32])
 {
-    char **notes = realloc(config->notes, (config->n_notes + 1) * sizeof(*notes));
-    va_list args;
-    if (!notes) {
-        return;
+    char *end;
+    double real = strtod(text, &end);
+    int is_plain = *text && strspn(text, "0123456789.eE+") == strlen(text) && *end == '\0';
+    if (field->type != TW_CONFIG_INT || !is_plain || real >= 1e15 || real != (double)(long long)real) {
+        return text;
     }
-    config->notes = notes;
-    va_start(args, format);
-    config->n_notes += vasprintf(&notes[config->n_notes], format, args) >= 0;
-    va_end(args);
+    snprintf(buffer, 32, "%lld", (long long)real);
+    return buffer;
 }
 
-void tw_train_config_say(const tw_train_config_t *config)
+static const char *source_of(const tw_train_config_t *config, int is_file)
 {
-    for (size_t i = 0; i < config->n_notes; i++) {
-        tw_warn("%s", config->notes[i]);
-    }
+    return is_file ? config->name : "--set";
 }
 
 /* A key with its value as text. */
-static tw_status_t set_key(tw_train_config_t *config, const char *source, int is_file, const char *key,
-                           const char *text)
+static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *key, const char *text)
 {
-    int field = field_of(key);
+    int field = tw_train_field_of(key);
     const char *reason = field < 0 ? tw_train_ignored_reason(key) : NULL;
     if (reason) {
-        note(config, "%s: %s means nothing here: %s", source, key, reason);
+        tw_train_note(config, is_file, key, reason);
         return TW_OK;
     }
     if (field < 0) {
-        return unknown_key(source, key);
+        return unknown_key(source_of(config, is_file), key);
     }
-    if (strcmp(text, "auto") == 0 && strcmp(tw_train_options_table.fields[field].dflt, "auto") != 0) {
-        const char *dflt = tw_train_options_table.fields[field].dflt;
-        note(config, "%s: %s is auto: %s", source, key, dflt);
+    const tw_config_field_t *of = &tw_train_options_table.fields[field];
+    if (strcmp(text, "auto") == 0 && strcmp(of->dflt, "auto") != 0) {
+        tw_train_note(config, is_file, key, NULL);
         config->origins[field] = TW_TRAIN_FROM_AUTO;
-        return tw_config_set(&tw_train_options_table, &config->options, key, dflt);
+        return tw_config_set(&tw_train_options_table, &config->options, key, of->dflt);
     }
-    tw_status_t status = tw_config_set(&tw_train_options_table, &config->options, key, text);
+    char buffer[32];
+    tw_status_t status =
+        tw_config_set(&tw_train_options_table, &config->options, key, canonical(of, text, buffer));
     if (status != TW_OK) {
-        tw_info("%s: that was for %s", source, key);
+        tw_error("%s: this value is refused: %s", source_of(config, is_file), key);
         return status;
     }
     config->origins[field] = is_file ? TW_TRAIN_FROM_FILE : TW_TRAIN_FROM_COMMAND;
@@ -95,10 +92,8 @@ typedef struct walk {
     const char *source;
 } walk_t;
 
-/* Numbers that are whole are written so: DeepSpeed's files have 5e8 for counts. */
 static tw_status_t text_of(const walk_t *walk, const char *key, const json_t *value, char text[VALUE_BYTES])
 {
-    double real = json_is_real(value) ? json_real_value(value) : 0;
     int length = 0;
     switch (json_typeof(value)) {
     case JSON_STRING:
@@ -108,9 +103,7 @@ static tw_status_t text_of(const walk_t *walk, const char *key, const json_t *va
         length = snprintf(text, VALUE_BYTES, "%lld", (long long)json_integer_value(value));
         break;
     case JSON_REAL:
-        length = real >= 0 && real < 1e15 && real == (double)(long long)real
-                     ? snprintf(text, VALUE_BYTES, "%lld", (long long)real)
-                     : snprintf(text, VALUE_BYTES, "%.17g", real);
+        length = snprintf(text, VALUE_BYTES, "%.17g", json_real_value(value));
         break;
     case JSON_TRUE:
     case JSON_FALSE:
@@ -137,7 +130,9 @@ static tw_status_t walk_object(const walk_t *walk, const char *path, const json_
     json_object_foreach((json_t *)object, name, value)
     {
         char key[KEY_BYTES];
-        if (snprintf(key, sizeof(key), "%s%s%s", path, *path ? "." : "", name) >= KEY_BYTES) {
+        int is_old = !*path && strcmp(name, "bfloat16") == 0; /* what bf16 was called */
+        if (snprintf(key, sizeof(key), "%s%s%s", path, *path ? "." : "", is_old ? "bf16" : name) >=
+            KEY_BYTES) {
             tw_error("%s: a key under '%s' is longer than %d bytes", walk->source, path, KEY_BYTES - 1);
             return TW_ERR_CONFIG;
         }
@@ -168,7 +163,20 @@ static int is_array(const char *key)
 {
     char first[KEY_BYTES + 4];
     snprintf(first, sizeof(first), "%s[0]", key);
-    return field_of(first) >= 0;
+    return tw_train_field_of(first) >= 0;
+}
+
+/* A key, or what keys are in. */
+static int is_known(const char *key)
+{
+    size_t length = strlen(key);
+    for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
+        const char *name = tw_train_options_table.fields[i].name;
+        if (strncmp(name, key, length) == 0 && strchr(".[", name[length])) { /* or its end */
+            return 1;
+        }
+    }
+    return 0;
 }
 
 static tw_status_t walk_auto(const walk_t *walk, const char *path)
@@ -177,10 +185,10 @@ static tw_status_t walk_auto(const walk_t *walk, const char *path)
     char key[KEY_BYTES + 8];
     for (int i = 0; status == TW_OK; i++) {
         snprintf(key, sizeof(key), "%s[%d]", path, i);
-        if (field_of(key) < 0) {
+        if (tw_train_field_of(key) < 0) {
             break;
         }
-        status = set_key(walk->config, walk->source, 1, key, "auto");
+        status = set_key(walk->config, 1, key, "auto");
     }
     return status;
 }
@@ -188,9 +196,9 @@ static tw_status_t walk_auto(const walk_t *walk, const char *path)
 static tw_status_t walk_value(const walk_t *walk, const char *key, const json_t *value)
 {
     char text[VALUE_BYTES];
-    const char *reason = field_of(key) < 0 ? tw_train_ignored_reason(key) : NULL;
+    const char *reason = tw_train_field_of(key) < 0 ? tw_train_ignored_reason(key) : NULL;
     if (reason && strcmp(key, "fp16") != 0) {
-        note(walk->config, "%s: %s means nothing here: %s", walk->source, key, reason);
+        tw_train_note(walk->config, 1, key, reason);
         return TW_OK;
     }
     if (json_is_object(value)) {
@@ -199,17 +207,22 @@ static tw_status_t walk_value(const walk_t *walk, const char *key, const json_t 
     if (json_is_array(value)) {
         return walk_array(walk, key, value);
     }
+    if (json_is_null(value)) { /* as if it were not there */
+        return is_known(key) ? TW_OK : unknown_key(walk->source, key);
+    }
     if (json_is_string(value) && strcmp(json_string_value(value), "auto") == 0 && is_array(key)) {
         return walk_auto(walk, key);
     }
     tw_status_t status = text_of(walk, key, value, text);
-    return status == TW_OK ? set_key(walk->config, walk->source, 1, key, text) : status;
+    return status == TW_OK ? set_key(walk->config, 1, key, text) : status;
 }
 
 static tw_status_t set_text(tw_train_config_t *config, const char *name, const char *text, size_t bytes)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8: some editors begin with it */
+    size_t skip = bytes >= strlen(mark) && memcmp(text, mark, strlen(mark)) == 0 ? strlen(mark) : 0;
     json_error_t error;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = json_loadb(text + skip, bytes - skip, JSON_REJECT_DUPLICATES, &error);
     if (!root) {
         tw_error("%s:%d:%d: %s", name, error.line, error.column, error.text);
         return TW_ERR_CONFIG;
@@ -256,10 +269,20 @@ static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
         return TW_ERR_CONFIG;
     }
     snprintf(key, sizeof(key), "%.*s", (int)(equals - pair), pair);
-    return set_key(config, "--set", 0, key, equals + 1);
+    return set_key(config, 0, key, equals + 1);
 }
 
 /* ---- what is public ----------------------------------------------------------------------------------------- */
+
+/* Not from the environment, where "train_batch_size" may be anybody's. */
+static tw_status_t set_defaults(tw_train_config_t *config)
+{
+    for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
+        const tw_config_field_t *field = &tw_train_options_table.fields[i];
+        TW_TRY(tw_config_set(&tw_train_options_table, &config->options, field->name, field->dflt));
+    }
+    return TW_OK;
+}
 
 tw_status_t tw_train_config_parse(const char *name, const char *text, size_t text_bytes,
                                   const char *const *sets, size_t n_sets, tw_train_config_t **out)
@@ -270,10 +293,8 @@ tw_status_t tw_train_config_parse(const char *name, const char *text, size_t tex
         return TW_ERR_NO_MEMORY;
     }
     config->origins = calloc(tw_train_options_table.n_fields, sizeof(*config->origins));
-    tw_status_t status = config->origins ? TW_OK : TW_ERR_NO_MEMORY;
-    if (status == TW_OK) {
-        status = tw_config_init(&tw_train_options_table, &config->options);
-    }
+    config->name = strdup(name);
+    tw_status_t status = config->origins && config->name ? set_defaults(config) : TW_ERR_NO_MEMORY;
     if (status == TW_OK && text) {
         status = set_text(config, name, text, text_bytes);
     }
@@ -308,10 +329,8 @@ void tw_train_config_destroy(tw_train_config_t *config)
         return;
     }
     tw_config_cleanup(&tw_train_options_table, &config->options);
-    for (size_t i = 0; i < config->n_notes; i++) {
-        free(config->notes[i]);
-    }
-    free(config->notes);
+    tw_train_notes_cleanup(config);
+    free(config->name);
     free(config->origins);
     free(config);
 }

@@ -6,7 +6,7 @@
 #include "trainer/config/table.h"
 
 /* The keys that follow from others say so. */
-static void note_follows(tw_train_config_t *config, const void *member)
+void tw_train_note_follows(tw_train_config_t *config, const void *member)
 {
     size_t offset = (size_t)((const char *)member - (const char *)&config->options);
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
@@ -20,15 +20,24 @@ static void follow(tw_train_config_t *config, int64_t *member, int64_t value)
 {
     if (*member != value) {
         *member = value;
-        note_follows(config, member);
+        tw_train_note_follows(config, member);
     }
+}
+
+/* 0: not given, any would do. */
+static const char *number_or_any(int64_t number, char text[24])
+{
+    snprintf(text, 24, "%lld", (long long)number);
+    return number > 0 ? text : "(any)";
 }
 
 static tw_status_t batch_error(const tw_train_options_t *o, int n_ranks)
 {
-    tw_error("train_batch_size %lld is not train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps "
-             "%lld x %d ranks",
-             (long long)o->batch, (long long)o->micro_batch, (long long)o->accumulation, n_ranks);
+    char micro[24], accumulation[24];
+    tw_error("train_batch_size %lld is not train_micro_batch_size_per_gpu %s x gradient_accumulation_steps "
+             "%s x %d ranks",
+             (long long)o->batch, number_or_any(o->micro_batch, micro),
+             number_or_any(o->accumulation, accumulation), n_ranks);
     return TW_ERR_CONFIG;
 }
 
@@ -62,7 +71,7 @@ static void resolve_recompute(tw_train_config_t *config)
     tw_train_options_t *o = &config->options;
     if (!o->recompute && (o->cpu_checkpointing || *o->activation_path)) {
         o->recompute = 1;
-        note_follows(config, &o->recompute);
+        tw_train_note_follows(config, &o->recompute);
     }
 }
 
@@ -91,7 +100,7 @@ static tw_status_t resolve_hpz(tw_train_config_t *config, int n_ranks, int n_nod
     }
     if (o->hpz == TW_TRAIN_HPZ_AUTO) {
         o->hpz = on ? TW_TRAIN_HPZ_ON : TW_TRAIN_HPZ_OFF;
-        note_follows(config, &o->hpz);
+        tw_train_note_follows(config, &o->hpz);
     }
     return TW_OK;
 }
@@ -99,11 +108,12 @@ static tw_status_t resolve_hpz(tw_train_config_t *config, int n_ranks, int n_nod
 static tw_status_t check_features(const tw_train_options_t *o)
 {
     if (o->fp16) {
-        return refuse("fp16.enabled: fp16 needs loss scaling, which is not here; use bf16");
+        return refuse("fp16.enabled is true: fp16 needs loss scaling, which is not here; make it false to "
+                      "train in bf16");
     }
     if (!o->bf16) {
-        return refuse(
-            "bf16.enabled is false: weights and gradients travel as bf16 here; fp32 is not supported");
+        return refuse("bf16.enabled is false: weights and gradients travel as bf16 here, there is no other "
+                      "way; leave it out");
     }
     if (o->delta_bits != 0 && o->delta_bits != 8 && o->delta_bits != 4 && o->delta_bits != 2) {
         return refuse("thinwire.delta_bits: expected 0, 8, 4 or 2");
@@ -152,6 +162,9 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int 
     tw_status_t status = check_features(o);
     if (status == TW_OK) {
         status = check_places(o);
+    }
+    if (status == TW_OK) {
+        status = tw_train_pretrained(config);
     }
     if (status == TW_OK) {
         status = resolve_batch(config, n_ranks);

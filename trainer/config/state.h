@@ -12,11 +12,30 @@ typedef enum tw_train_origin {
     TW_TRAIN_FOLLOWS
 } tw_train_origin_t;
 
+/** A key of which a person should know something. */
+typedef struct tw_train_note {
+    char *key;
+    const char *reason; /**< why it means nothing here; NULL: it is "auto" */
+    int is_file;        /**< or from the command line */
+} tw_train_note_t;
+
 struct tw_train_config {
     tw_train_options_t options;
+    char *name;             /* the file's */
     unsigned char *origins; /* [n_fields] of the table: tw_train_origin_t */
-    char **notes;           /* [n_notes] */
+    tw_train_note_t *notes; /* [n_notes] */
     size_t n_notes;
 };
+
+/** The index of a key in the table, or -1. */
+int tw_train_field_of(const char *key);
+/** To be said later; where memory is short, not at all. */
+void tw_train_note(tw_train_config_t *config, int is_file, const char *key, const char *reason);
+void tw_train_notes_cleanup(tw_train_config_t *config);
+/** The shape of the model that model.init_from names, where it says it (config.json beside the weights): keys that nobody has set follow from
+ *  it. TW_ERR_CONFIG, logged: keys that say otherwise, or a model that is none of those known here. */
+tw_status_t tw_train_pretrained(tw_train_config_t *config);
+/** Note that a member's value follows from other keys. */
+void tw_train_note_follows(tw_train_config_t *config, const void *member);
 
 #endif

@@ -46,9 +46,9 @@ class Weights : public tw::Fixture
     }
     /* A file with all of the model's tensors in fp32, element i of each being i, but for what `change` does to them. */
     template <typename F>
-    std::string write(F change)
+    std::string write(F change, const std::string &name = "/model.safetensors")
     {
-        std::string path = folder_ + "/model.safetensors";
+        std::string path = folder_ + name;
         std::vector<std::string> names;
         std::vector<tw_safetensors_spec_t> specs;
         for (size_t t = 0; t < n_tensors_; t++) {
@@ -120,6 +120,72 @@ TEST_F(Weights, ReadsTheBareModel)
     for (size_t t = 0; t < n_tensors_; t++) {
         EXPECT_EQ(static_cast<float>(tensors_[t].n_elems - 1), read(t).back());
     }
+}
+
+/* All but the first tensor in one file, that in another. */
+TEST_F(Weights, ReadsSeveralFiles)
+{
+    write(
+        [](Names *names, Specs *specs) {
+            names->resize(1);
+            specs->resize(1);
+        },
+        "/a.safetensors");
+    write(
+        [](Names *names, Specs *specs) {
+            names->erase(names->begin());
+            specs->erase(specs->begin());
+        },
+        "/b.safetensors");
+    std::string index = folder_ + "/model.safetensors.index.json", map;
+    for (size_t t = 0; t < n_tensors_; t++) {
+        map += std::string(t > 0 ? ", \"" : "\"") + tensors_[t].name + "\": \"" +
+               (t == 0 ? "a.safetensors\"" : "b.safetensors\"");
+    }
+    auto write_index = [&](const std::string &text) { std::ofstream(index) << text; };
+    write_index("{\"metadata\": {\"total_size\": 1}, \"weight_map\": {" + map + "}}");
+    for (const std::string &path : {index, folder_}) {
+        ASSERT_EQ(TW_OK, tw_weights_open(path.c_str(), model_, &weights_));
+        for (size_t t = 0; t < n_tensors_; t++) {
+            EXPECT_EQ(static_cast<float>(tensors_[t].n_elems - 1), read(t).back());
+        }
+        tw_weights_close(weights_);
+        weights_ = nullptr;
+    }
+    expect_log("index.json: no weight_map");
+    write_index("{}");
+    EXPECT_EQ(TW_ERR_FORMAT, tw_weights_open(folder_.c_str(), model_, &weights_));
+    expect_log("index.json: tensor 'x' is in no file beside it");
+    for (const char *name : {"\"../a.safetensors\"", "7"}) {
+        write_index(std::string("{\"weight_map\": {\"x\": ") + name + "}}");
+        EXPECT_EQ(TW_ERR_FORMAT, tw_weights_open(index.c_str(), model_, &weights_));
+    }
+    expect_log("c.safetensors: cannot open");
+    write_index("{\"weight_map\": {\"x\": \"c.safetensors\"}}");
+    EXPECT_EQ(TW_ERR_NOT_FOUND, tw_weights_open(index.c_str(), model_, &weights_));
+    expect_log("no tensor 'transformer.wpe.weight'");
+    write_index("{\"weight_map\": {\"x\": \"a.safetensors\"}}");
+    EXPECT_EQ(TW_ERR_MISMATCH, tw_weights_open(index.c_str(), model_, &weights_));
+    expect_log("neither model.safetensors nor model.safetensors.index.json is there");
+    EXPECT_EQ(0, unlink(index.c_str()));
+    EXPECT_EQ(TW_ERR_NOT_FOUND, tw_weights_open(folder_.c_str(), model_, &weights_));
+}
+
+TEST_F(Weights, AnOutputLayerOfItsOwnIsRefused)
+{
+    std::string path = write([](Names *names, Specs *specs) {
+        names->push_back("lm_head.weight");
+        specs->push_back({nullptr, TW_TYPE_FP32, 2, {31, 24}});
+    });
+    EXPECT_EQ(TW_OK, tw_weights_open(path.c_str(), model_, &weights_));
+    tw_weights_close(weights_);
+    weights_ = nullptr;
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('\x42');
+    file.close();
+    expect_log("lm_head.weight is not transformer.wte.weight");
+    EXPECT_EQ(TW_ERR_MISMATCH, tw_weights_open(path.c_str(), model_, &weights_));
 }
 
 TEST_F(Weights, WhatIsAnotherModelIsRefused)

@@ -70,6 +70,53 @@ TEST_F(TrainConfig, KnownKeysWithoutMeaningAreAccepted)
     EXPECT_EQ(log_count("fp16.loss_scale means nothing here"), 1u);
 }
 
+TEST_F(TrainConfig, WhatHasOneReasonIsSaidInOneLine)
+{
+    expect_log("nothing here");
+    auto config = config_of(R"({"fp16": {"loss_scale": 0, "hysteresis": 2}, "amp": {"enabled": false}})",
+                            {"fp16.min_loss_scale=1"});
+    ASSERT_TRUE(config);
+    tw_train_config_say(config.get());
+    EXPECT_EQ(log_count("test.json: fp16.loss_scale, fp16.hysteresis, amp mean nothing here: bf16"), 1u);
+    EXPECT_EQ(log_count("--set: fp16.min_loss_scale means nothing here: bf16"), 1u);
+}
+
+/* Files as people have them. */
+TEST_F(TrainConfig, FormsOfValues)
+{
+    auto config = config_of("\xef\xbb\xbf{\r\n"
+                            R"("bfloat16": {"enabled": true}, "train_batch_size": null,
+                               "zero_optimization": {"stage": 3, "reduce_bucket_size": "5e8", "offload_param": null,
+                                                     "offload_optimizer": {"device": "none", "nvme_path": null},
+                                                     "stage3_max_live_parameters": 1.5E+3}})"
+                            "\r\n",
+                            {"zero_optimization.stage3_prefetch_bucket_size=5e7"});
+    ASSERT_TRUE(config);
+    EXPECT_EQ(options_of(config).reduce_bucket, 500000000);
+    EXPECT_EQ(options_of(config).prefetch_elems, 50000000);
+    EXPECT_EQ(options_of(config).max_live_elems, 1500);
+    EXPECT_EQ(options_of(config).batch, 0);
+    expect_log("unknown key zero_optimization.offload");
+    EXPECT_FALSE(config_of(R"({"zero_optimization": {"offload": null}})"));
+    for (const char *value : {"0.5", "1e15", "1e300", "-1e2", "0x10", "5e8x", "inf"}) {
+        std::string set = std::string("thinwire.steps=") + value;
+        expect_log(set + ": expected a whole number");
+        expect_log("--set: this value is refused: thinwire.steps");
+        EXPECT_FALSE(config_of("{}", {set.c_str()})) << value;
+    }
+}
+
+/* A job script may export such a name for itself. */
+TEST_F(TrainConfig, TheEnvironmentIsNoConfiguration)
+{
+    set_env("train_batch_size", "64");
+    set_env("steps_per_print", "nonsense");
+    auto config = config_of("{}");
+    ASSERT_TRUE(config);
+    EXPECT_EQ(options_of(config).batch, 0);
+    EXPECT_EQ(options_of(config).steps_per_print, 10);
+}
+
 TEST_F(TrainConfig, AutoIsTheDefault)
 {
     auto config = config_of(
@@ -78,10 +125,12 @@ TEST_F(TrainConfig, AutoIsTheDefault)
     EXPECT_EQ(options_of(config).batch, 0);
     EXPECT_EQ(options_of(config).lr, 6e-4);
     EXPECT_EQ(options_of(config).beta1, 0.9);
-    expect_log("is auto");
+    ASSERT_EQ(tw_train_config_resolve(config.get(), 6, 2), TW_OK);
+    expect_log("auto comes to");
     tw_train_config_say(config.get());
-    EXPECT_EQ(log_count("test.json: optimizer.params.lr is auto: 6e-4"), 1u);
-    EXPECT_EQ(log_count("test.json: optimizer.params.betas[1] is auto: 0.95"), 1u);
+    EXPECT_EQ(log_count("test.json: auto comes to train_batch_size 6, optimizer.params.lr 6e-4, "
+                        "optimizer.params.betas[0] 0.9, optimizer.params.betas[1] 0.95;"),
+              1u);
     EXPECT_EQ(options_of(config_of(R"({"train_batch_size": 8})", {"train_batch_size=auto"})).batch, 0);
 }
 
@@ -91,8 +140,9 @@ TEST_F(TrainConfig, WrongValuesAreRefused)
     EXPECT_FALSE(config_of(R"({"zero_optimization": {"stage": 4}})"));
     expect_log("scheduler.type=Cosine");
     EXPECT_FALSE(config_of(R"({"scheduler": {"type": "Cosine"}})"));
-    expect_log("optimizer.params.lr: expected a number, a text, true or false");
-    EXPECT_FALSE(config_of(R"({"optimizer": {"params": {"lr": null}}})"));
+    expect_log("test.json: this value is refused: scheduler.type");
+    expect_log("test.json: this value is refused: zero_optimization.stage");
+    expect_log("--set: this value is refused: optimizer.params.lr");
     expect_log("optimizer.params.lr=fast");
     EXPECT_FALSE(config_of("{}", {"optimizer.params.lr=fast"}));
     expect_log("--set nonsense: expected key=value");

@@ -1,0 +1,88 @@
+/* What a person should know of a configuration: keys without meaning here, and what "auto" comes to. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/config/state.h"
+#include "trainer/config/table.h"
+
+#define VALUE_BYTES 256
+
+void tw_train_note(tw_train_config_t *config, int is_file, const char *key, const char *reason)
+{
+    tw_train_note_t *notes = realloc(config->notes, (config->n_notes + 1) * sizeof(*notes));
+    if (!notes) {
+        return;
+    }
+    config->notes = notes;
+    notes[config->n_notes] = (tw_train_note_t){.key = strdup(key), .reason = reason, .is_file = is_file};
+    config->n_notes += notes[config->n_notes].key != NULL;
+}
+
+void tw_train_notes_cleanup(tw_train_config_t *config)
+{
+    for (size_t i = 0; i < config->n_notes; i++) {
+        free(config->notes[i].key);
+    }
+    free(config->notes);
+}
+
+/* One line has all that have the same to say. */
+static int is_alike(const tw_train_note_t *a, const tw_train_note_t *b)
+{
+    return a->is_file == b->is_file && a->reason == b->reason;
+}
+
+static void write_key(const tw_train_config_t *config, const tw_train_note_t *note, FILE *out)
+{
+    char value[VALUE_BYTES];
+    fputs(note->key, out);
+    if (!note->reason) {
+        const tw_config_field_t *field = &tw_train_options_table.fields[tw_train_field_of(note->key)];
+        tw_config_format(field, &config->options, value, sizeof(value));
+        fprintf(out, " %s", value);
+    }
+}
+
+/* What note `first` says of its key, and of those after it that are like it. Returns how many keys that are. */
+static size_t write_keys(const tw_train_config_t *config, size_t first, FILE *out)
+{
+    size_t n = 0;
+    for (size_t i = first; i < config->n_notes; i++) {
+        if (is_alike(&config->notes[i], &config->notes[first])) {
+            fputs(n++ > 0 ? ", " : "", out);
+            write_key(config, &config->notes[i], out);
+        }
+    }
+    return n;
+}
+
+static void say(const tw_train_config_t *config, size_t first)
+{
+    const tw_train_note_t *note = &config->notes[first];
+    const char *source = note->is_file ? config->name : "--set";
+    char *keys = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&keys, &bytes);
+    size_t n = out ? write_keys(config, first, out) : 0;
+    if (!out || fclose(out) != 0) {
+        tw_warn("out of memory for what there is to say of %s", source);
+    } else if (note->reason) {
+        tw_warn("%s: %s %s nothing here: %s", source, keys, n > 1 ? "mean" : "means", note->reason);
+    } else {
+        tw_warn("%s: auto comes to %s; --print-config says what that means", source, keys);
+    }
+    free(keys);
+}
+
+void tw_train_config_say(const tw_train_config_t *config)
+{
+    for (size_t i = 0; i < config->n_notes; i++) {
+        size_t first = 0;
+        while (!is_alike(&config->notes[first], &config->notes[i])) {
+            first++;
+        }
+        if (first == i) {
+            say(config, i);
+        }
+    }
+}
