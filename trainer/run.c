@@ -82,9 +82,9 @@ static tw_status_t create_model(run_t *run)
     tw_model_config_t config;
     TW_TRY(tw_trainer_shape(o, tw_data_vocab_size(run->data), &config));
     if (config.vocab_size < tw_data_vocab_size(run->data)) {
-        tw_error("%s has tokens up to %zu, but the model knows %zu: see model.vocab_size, thinwire.vocab",
-                 *o->data ? o->data : "the King James text", tw_data_vocab_size(run->data) - 1,
-                 config.vocab_size);
+        tw_error(
+            "%s has tokens up to %zu, but the model knows %zu tokens: see model.vocab_size, thinwire.vocab",
+            *o->data ? o->data : "the King James text", tw_data_vocab_size(run->data) - 1, config.vocab_size);
         return TW_ERR_CONFIG;
     }
     if ((size_t)o->sequence > config.n_positions) {

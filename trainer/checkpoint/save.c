@@ -174,12 +174,13 @@ static tw_status_t publish(const saving_t *saving)
 
 static tw_status_t run_stages(saving_t *saving)
 {
-    tw_status_t status = agree(saving, is_first(saving) ? make_folders(saving) : TW_OK);
-    if (status == TW_OK) {
-        status = agree(saving, write_shard(saving));
-    }
+    TW_TRY(agree(saving, is_first(saving) ? make_folders(saving) : TW_OK));
+    tw_status_t status = agree(saving, write_shard(saving));
     if (status == TW_OK) {
         status = agree(saving, is_first(saving) ? publish(saving) : TW_OK);
+    }
+    if (status != TW_OK && status != TW_ERR_PEER && is_first(saving)) {
+        (void)tw_checkpoint_remove_folder(saving->temporary); /* a full disk is not to stay so */
     }
     return status;
 }

@@ -238,15 +238,17 @@ static tw_status_t write_config(const char *folder, const tw_model_config_t *con
 {
     char path[TW_CHECKPOINT_PATH_BYTES];
     TW_TRY(tw_checkpoint_path(path, "%s/config.json", folder));
-    json_t *json = json_pack(
-        "{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:s}", "architectures", "GPT2LMHeadModel",
-        "model_type", "gpt2", "activation_function", "gelu_new", "vocab_size", (json_int_t)config->vocab_size,
-        "n_positions", (json_int_t)config->n_positions, "n_embd", (json_int_t)config->n_embd, "n_layer",
-        (json_int_t)config->n_layer, "n_head", (json_int_t)config->n_head, "layer_norm_epsilon",
-        config->layer_norm_epsilon, "tie_word_embeddings", 1, "torch_dtype",
-        type == TW_TYPE_BF16   ? "bfloat16"
-        : type == TW_TYPE_FP16 ? "float16"
-                               : "float32");
+    json_t *json =
+        json_pack("{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:s, s:n, s:n}", "architectures",
+                  "GPT2LMHeadModel", "model_type", "gpt2", "activation_function", "gelu_new", "vocab_size",
+                  (json_int_t)config->vocab_size, "n_positions", (json_int_t)config->n_positions, "n_embd",
+                  (json_int_t)config->n_embd, "n_layer", (json_int_t)config->n_layer, "n_head",
+                  (json_int_t)config->n_head, "layer_norm_epsilon", config->layer_norm_epsilon,
+                  "tie_word_embeddings", 1, "torch_dtype",
+                  type == TW_TYPE_BF16   ? "bfloat16"
+                  : type == TW_TYPE_FP16 ? "float16"
+                                         : "float32",
+                  "bos_token_id", "eos_token_id"); /* not known here; else transformers takes GPT-2's */
     int failed = !json || json_dump_file(json, path, JSON_INDENT(2)) != 0;
     json_decref(json);
     if (failed) {

@@ -1,5 +1,6 @@
 /* The keys: name, default, range, meaning, where the value goes. */
 #include <stddef.h>
+#include <string.h>
 
 #include "trainer/config/config.h"
 #include "trainer/config/table.h"
@@ -172,3 +173,13 @@ const tw_config_table_t tw_train_options_table = {.module = "trainer",
                                                   .fields = fields,
                                                   .n_fields = sizeof(fields) / sizeof(fields[0]),
                                                   .options_bytes = sizeof(tw_train_options_t)};
+
+int tw_train_field_of(const char *key)
+{
+    for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
+        if (strcmp(tw_train_options_table.fields[i].name, key) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}

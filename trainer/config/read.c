@@ -28,16 +28,6 @@ static tw_status_t unknown_key(const char *source, const char *key)
     return TW_ERR_CONFIG;
 }
 
-int tw_train_field_of(const char *key)
-{
-    for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
-        if (strcmp(tw_train_options_table.fields[i].name, key) == 0) {
-            return (int)i;
-        }
-    }
-    return -1;
-}
-
 /* Counts may be written 5e8, as in DeepSpeed's files. */
 static const char *canonical(const tw_config_field_t *field, const char *text, char buffer[32])
 {

@@ -27,8 +27,6 @@ struct tw_train_config {
     size_t n_notes;
 };
 
-/** The index of a key in the table, or -1. */
-int tw_train_field_of(const char *key);
 /** To be said later; where memory is short, not at all. */
 void tw_train_note(tw_train_config_t *config, int is_file, const char *key, const char *reason);
 void tw_train_notes_cleanup(tw_train_config_t *config);

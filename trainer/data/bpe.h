@@ -2,6 +2,7 @@
  *
  *  Text is cut into words by a regular expression; a word's bytes are tokens at first, and of the neighbouring pairs that merges.txt
  *  lists, the one that stands highest there becomes one token, again and again. vocab.json numbers the tokens.
+ *  What is a letter and what a digit, PCRE2 knows (10.42: Unicode 14); of characters that are newer, transformers may know better.
  *  Source: Radford et al. (2019), section 2.2; Sennrich, Haddow, Birch (arXiv 1508.07909). */
 #ifndef TW_TRAINER_DATA_BPE_H
 #define TW_TRAINER_DATA_BPE_H

@@ -307,6 +307,7 @@ TEST_F(Checkpoint, OneRanksFailureIsEverybodys)
         EXPECT_EQ(TW_ERR_INVALID, tw_checkpoint_save(ranks.coll(rank), &save));
     });
     expect_loads(1, 10);
+    EXPECT_EQ(0, system(("! ls " + folder_ + " | grep tmp").c_str())) << "what is half written takes up room";
     std::ofstream(folder_ + ".file") << "";
     folder_ += ".file/below";
     expect_log("cannot make this folder");

@@ -249,6 +249,7 @@ TEST_F(Weights, ExportsACheckpoint)
     std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
     EXPECT_NE(std::string::npos, text.find("\"n_embd\": 24"));
     EXPECT_NE(std::string::npos, text.find("\"GPT2LMHeadModel\""));
+    EXPECT_NE(std::string::npos, text.find("\"eos_token_id\": null"));
 }
 
 } // namespace
