@@ -1,5 +1,10 @@
 /* The plainest peer: one TCP socket for each connection, a length before each message, nothing else. A transport that is to be worth its while
- * must not be slower. In the form of a plugin's table, so that it is driven as the others are. */
+ * must not be slower. In the form of a plugin's table, so that it is driven as the others are.
+ *
+ * It keeps what NCCL's interface asks for, as NCCL's own sockets do: messages with their real size (so a length comes first, and what follows is
+ * read once that is known), no copies, no call that waits. It is quicker than those where they leave room: it begins in isend and irecv and not
+ * in the first test, sends length and data by one call, in one packet (NCCL's: up to 128 bytes only), and goes on with the next message in the
+ * same call. Tags and groups of receives it has not. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -7,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "bench/net/net.h"
@@ -146,17 +152,42 @@ static int is_done(const tcp_request_t *request)
     return request->moved == sizeof(request->length) + request->bytes;
 }
 
-/* As much as the socket takes or has: of the length first, then of the data. Bytes, 0 for none, -1. */
-static ssize_t move_some(tcp_comm_t *comm, tcp_request_t *request)
+/* As much as the socket takes: of the length first, then of the data. */
+static ssize_t send_some(const tcp_comm_t *comm, tcp_request_t *request)
 {
     const size_t head = sizeof(request->length);
-    char *at = request->moved < head ? (char *)&request->length + request->moved
-                                     : request->data + (request->moved - head);
-    const size_t left =
-        request->moved < head ? head - request->moved : request->bytes - (request->moved - head);
-    const int more = request->moved < head && request->bytes > 0 ? MSG_MORE : 0;
-    const ssize_t n =
-        comm->is_send ? send(comm->fd, at, left, MSG_NOSIGNAL | more) : recv(comm->fd, at, left, 0);
+    const size_t of_head = request->moved < head ? request->moved : head, of_data = request->moved - of_head;
+    struct iovec parts[] = {{(char *)&request->length + of_head, head - of_head},
+                            {request->data + of_data, request->bytes - of_data}};
+    const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+
+    return sendmsg(comm->fd, &message, MSG_NOSIGNAL);
+}
+
+/* Of the length first: it says how much data there is. */
+static ssize_t receive_some(const tcp_comm_t *comm, tcp_request_t *request)
+{
+    const size_t head = sizeof(request->length);
+
+    return request->moved < head
+               ? recv(comm->fd, (char *)&request->length + request->moved, head - request->moved, 0)
+               : recv(comm->fd, request->data + (request->moved - head),
+                      request->bytes - (request->moved - head), 0);
+}
+
+/* The length has come: the message is as long. 0: there is no room for it. */
+static int take_length(tcp_request_t *request)
+{
+    const int fits = request->length <= request->bytes;
+
+    request->bytes = fits ? (size_t)request->length : request->bytes;
+    return fits;
+}
+
+/* Bytes, 0 for none, -1. */
+static ssize_t move_some(const tcp_comm_t *comm, tcp_request_t *request)
+{
+    const ssize_t n = comm->is_send ? send_some(comm, request) : receive_some(comm, request);
 
     if (n == 0 || (n < 0 && errno != EAGAIN)) {
         return -1;
@@ -173,6 +204,9 @@ static tw_nccl_result_t progress(tcp_comm_t *comm)
             return n < 0 ? failed("a message") : TW_NCCL_SUCCESS;
         }
         request->moved += is_done(request) ? 0 : (size_t)n;
+        if (!comm->is_send && request->moved == sizeof(request->length) && !take_length(request)) {
+            return failed("a message longer than its receive");
+        }
         comm->first += is_done(request);
     }
     return TW_NCCL_SUCCESS;
