@@ -51,7 +51,13 @@ typedef struct tw_net_devices {
 } tw_net_devices_t;
 
 /** Those that the options name, or else all that are up and have an address, but for the loopback and bridges of containers, which are taken
- *  only when there is nothing else. Merged, they are one. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, logged. */
+ *  only when there is nothing else. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, logged.
+ *
+ *  Merged, one takes the place of all; it is not offered beside them. NCCL's graph search (2.19 to 2.30) takes every device in the list for a
+ *  link of its own, unless two have the same guid and port: with both it would plan for twice the bandwidth there is, and lay some rings
+ *  over the merged device and some over its parts. That it drops the parts of a merged device holds only for one that it has made itself, by
+ *  makeVDevice (v9 on). That stays NULL: where it is there, NCCL merges unasked whatever it takes for ports of one card, and so it takes all
+ *  devices without a PCI address, as in many virtual machines (NCCL_NET_MERGE_LEVEL is PORT unless set). */
 tw_status_t tw_net_devices_find(const tw_net_options_t *options, tw_net_devices_t *devices);
 /** "/sys/devices/pci0000:00/0000:00:03.0/virtio0/net" -> "/sys/devices/pci0000:00/0000:00:03.0": cut what comes after the last PCI
  *  address; "" if there is none. */
@@ -97,7 +103,9 @@ void tw_net_comm_close(tw_net_comm_t *comm);
 
 typedef struct tw_net_region tw_net_region_t;
 
-/** TCP needs no registration, but NCCL, when it is aborted, gives memory back under messages that are still under way. TW_ERR_NO_MEMORY. */
+/** Of the host: what goes by TCP is copied by the processor at both ends, also where UCX knows CUDA (transport/p2p.h takes no memory of a
+ *  GPU over TCP), so a GPU's is not offered (NCCL_PTR_HOST alone), and NCCL's own kernels stage it, overlapped. TCP needs no registration,
+ *  but NCCL, when it is aborted, gives memory back under messages that are still under way. TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_register(tw_net_comm_t *comm, void *data, size_t bytes, tw_net_region_t **out);
 /** Afterwards nothing touches that memory: messages from or to it end with TW_ERR_CANCELED. */
 void tw_net_deregister(tw_net_region_t *region);

@@ -16,9 +16,9 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_NET_MERGE",
      .dflt = "no",
      .unit = "",
-     .doc = "Offer NCCL one device that spreads each message over all of them, instead of each by itself. "
-            "The same on all "
-            "nodes.",
+     .doc =
+         "Offer NCCL one device that spreads each message over all of them, instead of each by itself (with "
+         "both it would count every link twice). The same on all nodes.",
      .type = TW_CONFIG_BOOL,
      .offset = FIELD(merge)},
     {.name = "TW_NET_STREAMS",

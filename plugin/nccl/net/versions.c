@@ -123,7 +123,8 @@ static tw_nccl_result_t reg_mr(void *comm, void *data, size_t bytes, int type, v
     tw_status_t status;
 
     if (type != TW_NCCL_PTR_HOST) {
-        tw_error("net: memory of kind %d: only the host's was offered", type);
+        tw_error("net: memory of kind %d (2: a GPU's) cannot be registered: only the host's was offered",
+                 type);
         return TW_NCCL_INVALID_ARGUMENT;
     }
     status = tw_net_register(comm, data, bytes, &made);
