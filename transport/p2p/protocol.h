@@ -8,16 +8,22 @@
  *  (3) A chunk is copied once, from where the socket was read to. So with 1.16 as the oldest UCX, messages that need one
  *  connection could be left to UCX's tagged calls, and none of this would be needed once UCX hands out chunks by what is free.
  *
- *  The messages. All are UCX active messages with the header below. Up to eager_bytes: EAGER, with the data. Where the owner wants it and
- *  there is one data stream, so goes a message of up to a chunk, too, as long as its bytes are covered by credit: TW_P2P_CREDIT_BYTES for
- *  each peer, which it gives back (CREDIT) as receives take what has come. It saves the two messages and the round trip that asking for
- *  it costs, and what lies there for receives that are late stays within the credit. Longer: RTS; the receiver, once a receive matches, answers CTS with its request's number; then DATA chunks, each on
- *  whichever stream is free, to be copied to their place as they come, in any order. Where there are several data streams,
- *  each chunk is acknowledged (ACK): a stream is as busy as its chunks on the way are many, and that is not what a socket
- *  with its large buffers would tell. CANCEL takes an RTS back. All but DATA travel on the control stream in order; that is
- *  what keeps equal tags in posting order, and small messages out of the bulk's queue. HELLO is the first message on each
- *  stream over TCP, sent by tw_p2p_peer_greet: once all have come, nobody has to be let in any more (guard.h). BYE is the last one on each stream, of a peer that is closed; the
- *  backend's are not, they end with the job.
+ *  The messages. All are UCX active messages with the header below. Up to eager_bytes: EAGER, with the data. Longer: RTS; the
+ *  receiver, once a receive matches, answers CTS with its request's number; then DATA chunks, each on whichever stream is free, to
+ *  be copied to their place as they come, in any order. Where there are several data streams, each chunk is acknowledged (ACK): a
+ *  stream is as busy as its chunks on the way are many, and that is not what a socket with its large buffers would tell. CANCEL
+ *  takes an RTS back. All but DATA travel on the control stream in order; that is what keeps equal tags in posting order, and small
+ *  messages out of the bulk's queue. HELLO is the first message on each stream over TCP, sent by tw_p2p_peer_greet: once all have
+ *  come, nobody has to be let in any more (guard.h). BYE is the last one on each stream, of a peer that is closed; the backend's
+ *  are not, they end with the job.
+ *
+ *  On credit. Where the owner wants it and there is one data stream, a message of up to a chunk goes as EAGER, too, as long as its
+ *  bytes are covered by credit: TW_P2P_CREDIT_BYTES for each peer, which it gives back (CREDIT) as receives take what has come. It
+ *  saves RTS, CTS and the round trip, and what lies there for receives that are late stays within the credit.
+ *
+ *  What an EAGER message costs over TCP: one sendmsg, with 53 bytes more than the message has (the header, and 13 of UCX's), and at
+ *  the other end epoll_wait, recv (of all that is there) and a copy, out of the buffer that UCX reads into. Plain sockets need no
+ *  such copy, but read a length first. An announced one costs two messages more, without data.
  *
  *  Memory of a GPU is touched by UCX alone, never by this code: from there even short messages go by RTS, and a CTS that
  *  names such memory asks for chunks that UCX keeps until it is told where to copy them. */

@@ -110,6 +110,37 @@ TEST_P(Failures, TheReceiverIsKilledInTheMiddleOfALongMessage)
               "lo: peer 0 at 127.0.0.1");
 }
 
+/* Those that went on credit are done; those for which there was none left are not, and learn of it. */
+TEST_P(Failures, TheReceiverIsKilledBeforeItTakesAnything)
+{
+    only_said(run_pair(
+                  [](const Channel &channel) {
+                      auto net = ready();
+                      (void)make_receiver(*net, channel);
+                      (void)channel.hear(1);
+                      raise(SIGKILL);
+                  },
+                  [](const Channel &channel) {
+                      constexpr size_t bytes = 200000, n_on_credit = 10, n = 20;
+                      auto net = ready();
+                      void *comm = make_sender(*net, channel);
+                      std::vector<Message> messages;
+                      while (messages.size() < n) {
+                          messages.push_back(send(*net, comm, bytes, 0, messages.size()));
+                      }
+                      for (size_t i = 0; i < n_on_credit; ++i) {
+                          finish(*net, messages[i]);
+                      }
+                      channel.tell({'.'});
+                      for (size_t i = n_on_credit; i < n; ++i) {
+                          fails_as_remote(*net, messages[i].request);
+                      }
+                      expect(net->close_send(comm) == TW_NCCL_SUCCESS, "close_send");
+                      expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
+                  }),
+              "lo: peer 0 at 127.0.0.1");
+}
+
 /* Its other connections go on, and new ones can be made. */
 TEST_P(Failures, OthersGoOn)
 {
@@ -187,7 +218,7 @@ TEST_P(Failures, MemoryIsNotTouchedAfterItIsDeregistered)
                   [](const Channel &channel) {
                       auto net = ready();
                       void *comm = make_receiver(*net, channel);
-                      for (size_t bytes : {100, 1 << 20}) {
+                      for (size_t bytes : {100, 100000, 1 << 20}) {
                           Message message = receive(*net, comm, {bytes, bytes}, {(int)bytes, 0}, {0, 0});
                           for (void *mhandle : message.mhandles) {
                               expect(net->deregister_memory(comm, mhandle) == TW_NCCL_SUCCESS, "deregMr");
@@ -207,7 +238,7 @@ TEST_P(Failures, MemoryIsNotTouchedAfterItIsDeregistered)
                   [](const Channel &channel) {
                       auto net = ready();
                       void *comm = make_sender(*net, channel);
-                      for (size_t bytes : {100, 1 << 20}) {
+                      for (size_t bytes : {100, 100000, 1 << 20}) {
                           channel.meet();
                           Message message = send(*net, comm, bytes, (int)bytes, 0);
                           (void)is_done(*net, message);
