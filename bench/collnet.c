@@ -1,0 +1,457 @@
+/* The NCCL collnet plugin as NCCL calls it, window after window, beside the library's own all-reduce of the same tensor, in turn. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <xxhash.h>
+
+#include "cluster/cluster.h"
+#include "collectives/collectives.h"
+#include "flags/flags.h"
+#include "plugin/nccl/abi/collnet.h"
+#include "transport/transport.h"
+
+#define ITERS_MAX 1000
+#define IN_FLIGHT_MAX 64
+#define POLL_NS 50000 /* all nodes of the box share this machine's processors */
+
+extern const tw_nccl_collnet_v12_t ncclCollNetPlugin_v12;
+
+static const char *const modes[] = {"exact", "int8", "int4"};
+#define N_MODES (sizeof(modes) / sizeof(modes[0]))
+
+/* ---- the command line --------------------------------------------------------------------------------------- */
+
+typedef struct options {
+    int n_nodes, iters, in_flight;
+    double link_bps;
+    size_t bytes, window_bytes;
+    const char *json; /* NULL: none */
+} options_t;
+
+enum { KEY_NODES = 256, KEY_ITERS, KEY_BYTES, KEY_WINDOW, KEY_IN_FLIGHT, KEY_JSON };
+
+static const char doc[] =
+    "All-reduces of bf16 between the nodes of a cluster in a box: through the NCCL collnet plugin, called as "
+    "NCCL calls it, and by the library's own collective, exact, int8 and int4.";
+
+static const struct argp_option flags[] = {
+    {.name = "nodes", .key = KEY_NODES, .arg = "N", .doc = "Nodes of one rank (default: 4)"},
+    {.name = "link", .key = 'l', .arg = "RATE", .doc = "Rate of each node's link (default: 1gbit)"},
+    {.name = "bytes", .key = KEY_BYTES, .arg = "SIZE", .doc = "Of the tensor (default: 16M)"},
+    {.name = "window",
+     .key = KEY_WINDOW,
+     .arg = "SIZE",
+     .doc = "Of one request to the collnet; NCCL's are 256K to 4M (default: 512K)"},
+    {.name = "in-flight",
+     .key = KEY_IN_FLIGHT,
+     .arg = "N",
+     .doc = "Requests under way at a time, as NCCL's steps (default: 8)"},
+    {.name = "iters", .key = KEY_ITERS, .arg = "N", .doc = "Of which the median counts (default: 10)"},
+    {.name = "json", .key = KEY_JSON, .arg = "FILE", .doc = "Append a line of JSON for each line"},
+    {0},
+};
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    options_t *options = state->input;
+    switch (key) {
+    case KEY_NODES:
+        options->n_nodes = (int)tw_flag_int(state, "nodes", arg, 2, 16);
+        return 0;
+    case 'l':
+        options->link_bps = tw_flag_link(state, "link", arg);
+        return 0;
+    case KEY_BYTES:
+        options->bytes = tw_flag_bytes(state, "bytes", arg, 2, (size_t)1 << 30) / 2 * 2;
+        return 0;
+    case KEY_WINDOW:
+        options->window_bytes = tw_flag_bytes(state, "window", arg, 2, (size_t)1 << 30) / 2 * 2;
+        return 0;
+    case KEY_IN_FLIGHT:
+        options->in_flight = (int)tw_flag_int(state, "in-flight", arg, 1, IN_FLIGHT_MAX);
+        return 0;
+    case KEY_ITERS:
+        options->iters = (int)tw_flag_int(state, "iters", arg, 1, ITERS_MAX);
+        return 0;
+    case KEY_JSON:
+        options->json = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- a rank ------------------------------------------------------------------------------------------------- */
+
+/** One way to do it in one mode. */
+typedef struct way {
+    const char *mode;
+    tw_quant_codec_t codec;
+    int is_exact;
+    void *context, *comm, *send_mhandle, *recv_mhandle; /* of the collnet; NULL: the library's own */
+    double sec[ITERS_MAX];
+    double rel_rmse;
+    int identical;
+} way_t;
+
+typedef struct rank {
+    const options_t *options;
+    tw_coll_t *world;
+    int rank, n_ranks;
+    size_t n_elems;
+    uint16_t *input, *send, *recv; /* [n_elems] bf16 */
+    float *sum;                    /* [n_elems] what must come of it */
+    way_t ways[2 * N_MODES];       /* the library's and the collnet's, by mode */
+} rank_t;
+
+static tw_status_t gather(rank_t *rank, const void *own, size_t bytes, void *all)
+{
+    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = bytes * (size_t)rank->n_ranks};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    return tw_coll_run(rank->world, &args);
+}
+
+static tw_status_t barrier(rank_t *rank)
+{
+    char own = 0, all[64];
+    return gather(rank, &own, 1, all);
+}
+
+static tw_status_t failed(const char *what, tw_nccl_result_t result)
+{
+    tw_error("collnet: %s: %d", what, (int)result);
+    return TW_ERR_INTERNAL;
+}
+
+#define PLUGIN(what, call)                 \
+    do {                                   \
+        tw_nccl_result_t result_ = (call); \
+        if (result_ != TW_NCCL_SUCCESS) {  \
+            return failed(what, result_);  \
+        }                                  \
+    } while (0)
+
+static tw_status_t connect_way(rank_t *rank, way_t *way)
+{
+    const tw_nccl_collnet_v12_t *net = &ncclCollNetPlugin_v12;
+    char own[TW_NCCL_HANDLE_BYTES], all[16 * TW_NCCL_HANDLE_BYTES];
+    void *listener, *handles[16];
+
+    if (setenv("TW_ALLREDUCE_CODEC", way->mode, 1) != 0) {
+        tw_error("setenv: %s", strerror(errno));
+        return TW_ERR_NO_MEMORY;
+    }
+    PLUGIN("init", net->init(&way->context, 1, NULL));
+    PLUGIN("listen", net->listen(way->context, 0, own, &listener));
+    TW_TRY(gather(rank, own, sizeof(own), all));
+    for (int r = 0; r < rank->n_ranks; r++) {
+        handles[r] = all + (size_t)r * sizeof(own);
+    }
+    PLUGIN("connect", net->connect(handles, rank->n_ranks, rank->rank, listener, &way->comm));
+    PLUGIN("closeListen", net->close_listen(listener));
+    size_t bytes = rank->n_elems * sizeof(*rank->send);
+    PLUGIN("regMr", net->reg_mr(way->comm, rank->send, bytes, TW_NCCL_PTR_HOST, &way->send_mhandle));
+    PLUGIN("regMr", net->reg_mr(way->comm, rank->recv, bytes, TW_NCCL_PTR_HOST, &way->recv_mhandle));
+    return TW_OK;
+}
+
+/** Collective: each waits for the others. */
+static void disconnect_way(way_t *way)
+{
+    const tw_nccl_collnet_v12_t *net = &ncclCollNetPlugin_v12;
+
+    if (way->comm != NULL) {
+        (void)net->dereg_mr(way->comm, way->send_mhandle);
+        (void)net->dereg_mr(way->comm, way->recv_mhandle);
+        (void)net->close_coll(way->comm);
+        (void)net->finalize(way->context);
+    }
+}
+
+/* ---- operations --------------------------------------------------------------------------------------------- */
+
+/** Windows in order, so many at a time; the oldest is asked for. */
+static tw_status_t run_collnet(rank_t *rank, way_t *way)
+{
+    const tw_nccl_collnet_v12_t *net = &ncclCollNetPlugin_v12;
+    const size_t window = rank->options->window_bytes / sizeof(*rank->send);
+    const size_t n = (rank->n_elems + window - 1) / window, depth = (size_t)rank->options->in_flight;
+    const struct timespec nap = {.tv_nsec = POLL_NS};
+    void *requests[IN_FLIGHT_MAX];
+    size_t posted = 0, ended = 0;
+    int done, size;
+
+    while (ended < n) {
+        if (posted < n && posted - ended < depth) {
+            size_t first = posted * window, left = rank->n_elems - first;
+            void *request = NULL;
+            PLUGIN("iallreduce", net->iallreduce(way->comm, rank->send + first, rank->recv + first,
+                                                 left < window ? left : window, TW_NCCL_BFLOAT16, TW_NCCL_SUM,
+                                                 way->send_mhandle, way->recv_mhandle, &request));
+            requests[posted % depth] = request;
+            posted += request != NULL;
+        }
+        if (posted > ended) {
+            PLUGIN("test", net->test(requests[ended % depth], &done, &size));
+            ended += done != 0;
+            if (!done) {
+                (void)nanosleep(&nap, NULL);
+            }
+        }
+    }
+    return TW_OK;
+}
+
+static tw_status_t run_library(rank_t *rank, way_t *way)
+{
+    tw_coll_segment_t segment = {.src = rank->send, .dst = rank->recv, .n_elems = rank->n_elems};
+    tw_coll_args_t args = {.op = TW_COLL_ALLREDUCE,
+                           .type = TW_TYPE_BF16,
+                           .segments = &segment,
+                           .n_segments = 1,
+                           .reduction = TW_COLL_SUM,
+                           .codec = way->is_exact ? NULL : &way->codec,
+                           .force_codec = 1};
+    return tw_coll_run(rank->world, &args);
+}
+
+static double error_of(const rank_t *rank)
+{
+    double off = 0, all = 0;
+
+    for (size_t i = 0; i < rank->n_elems; i++) {
+        float got;
+        tw_convert_to_fp32(TW_TYPE_BF16, &rank->recv[i], &got, 1);
+        off += pow((double)got - (double)rank->sum[i], 2);
+        all += pow((double)rank->sum[i], 2);
+    }
+    return sqrt(off / all);
+}
+
+static tw_status_t check(rank_t *rank, way_t *way)
+{
+    uint64_t own = XXH3_64bits(rank->recv, rank->n_elems * sizeof(*rank->recv)), all[16];
+
+    TW_TRY(gather(rank, &own, sizeof(own), all));
+    way->identical = 1;
+    for (int r = 0; r < rank->n_ranks; r++) {
+        way->identical &= all[r] == all[0];
+    }
+    way->rel_rmse = error_of(rank);
+    return TW_OK;
+}
+
+/** A link that was idle lets a burst pass: an operation that nobody measures takes it. */
+static tw_status_t spend_burst(rank_t *rank)
+{
+    size_t bytes = tw_cluster_burst_bytes(rank->options->link_bps);
+    size_t n = bytes / sizeof(*rank->send) < rank->n_elems ? bytes / sizeof(*rank->send) : rank->n_elems;
+    tw_coll_segment_t segment = {.src = rank->input, .dst = rank->recv, .n_elems = n};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLREDUCE, .type = TW_TYPE_BF16, .segments = &segment, .n_segments = 1};
+
+    return n > 0 ? tw_coll_run(rank->world, &args) : TW_OK;
+}
+
+static tw_status_t measure(rank_t *rank, way_t *way, int iter)
+{
+    memcpy(rank->send, rank->input, rank->n_elems * sizeof(*rank->send)); /* a codec leaves zeros there */
+    TW_TRY(spend_burst(rank));
+    memset(rank->recv, 0xff, rank->n_elems * sizeof(*rank->recv)); /* NaN */
+    TW_TRY(barrier(rank));
+    double start = tw_time_sec();
+    TW_TRY(way->comm != NULL ? run_collnet(rank, way) : run_library(rank, way));
+    if (iter < 0) {
+        return check(rank, way);
+    }
+    way->sec[iter] = tw_time_sec() - start;
+    return barrier(rank);
+}
+
+/* ---- lines -------------------------------------------------------------------------------------------------- */
+
+static int is_right(const rank_t *rank, const way_t *way)
+{
+    double rounding = 0x1p-8, bound = 1; /* of bf16; a quantized one is off by less than its size */
+
+    if (way->is_exact) {
+        bound = rank->n_ranks * rounding;
+    }
+    return way->identical && way->rel_rmse < bound;
+}
+
+static void write_json(const rank_t *rank, FILE *file, const way_t *way, double us, double speedup)
+{
+    tw_json_t *json = tw_json_create();
+
+    tw_json_add_string(json, "by", way->comm != NULL ? "collnet" : "library");
+    tw_json_add_string(json, "mode", way->mode);
+    tw_json_add_int(json, "nodes", rank->n_ranks);
+    tw_json_add_int(json, "bytes", (int64_t)rank->options->bytes);
+    tw_json_add_int(json, "window", (int64_t)rank->options->window_bytes);
+    tw_json_add_int(json, "in_flight", rank->options->in_flight);
+    tw_json_add_double(json, "link_bps", rank->options->link_bps);
+    tw_json_add_double(json, "us_median", us);
+    tw_json_add_double(json, "speedup", speedup);
+    tw_json_add_double(json, "rel_rmse", way->rel_rmse);
+    tw_json_add_bool(json, "ok", is_right(rank, way));
+    (void)tw_json_write_line(json, file);
+    tw_json_destroy(json);
+}
+
+static int print_lines(rank_t *rank, FILE *json)
+{
+    const options_t *options = rank->options;
+    double exact_us[2] = {0};
+    int n_bad = 0;
+
+    printf("# thinwire collnet: all-reduce of %zu bytes of bf16, %d nodes, link %.0f Mb/s\n", options->bytes,
+           rank->n_ranks, options->link_bps / 1e6);
+    printf("# collnet: windows of %zu bytes, %d at a time; speed-up: over exact of the same kind\n",
+           options->window_bytes, options->in_flight);
+    printf("#      by  mode   median (us)  speed-up  relative RMSE  same bits  ok\n");
+    for (size_t i = 0; i < 2 * N_MODES; i++) {
+        way_t *way = &rank->ways[i];
+        double us = 1e6 * tw_median(way->sec, (size_t)options->iters);
+        exact_us[i % 2] = i < 2 ? us : exact_us[i % 2];
+        int ok = is_right(rank, way);
+        printf("%9s %5s %13.1f %9.2f %14.2e %10s %3s\n", way->comm != NULL ? "collnet" : "library", way->mode,
+               us, exact_us[i % 2] / us, way->rel_rmse, way->identical ? "yes" : "NO", ok ? "yes" : "NO");
+        if (json != NULL) {
+            write_json(rank, json, way, us, exact_us[i % 2] / us);
+        }
+        n_bad += !ok;
+    }
+    return n_bad;
+}
+
+/* ---- the program -------------------------------------------------------------------------------------------- */
+
+/** Bell-shaped enough: the sum of four uniform numbers. */
+static float value_of(uint64_t rank, uint64_t i)
+{
+    uint64_t key[2] = {rank, i}, bits = XXH3_64bits(key, sizeof(key));
+
+    return (float)((double)((bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48)) /
+                       65536.0 -
+                   2.0);
+}
+
+static void fill(rank_t *rank)
+{
+    for (size_t i = 0; i < rank->n_elems; i++) {
+        rank->sum[i] = 0;
+        for (int r = 0; r < rank->n_ranks; r++) {
+            float value = value_of((uint64_t)r, i);
+            uint16_t stored;
+            tw_convert_from_fp32(TW_TYPE_BF16, &value, 1, &stored, 1);
+            tw_convert_to_fp32(TW_TYPE_BF16, &stored, &value, 1);
+            rank->sum[i] += value;
+            if (r == rank->rank) {
+                rank->input[i] = stored;
+            }
+        }
+    }
+}
+
+static tw_status_t rank_init(rank_t *rank, const options_t *options)
+{
+    size_t n = options->bytes / sizeof(*rank->send);
+
+    *rank = (rank_t){.options = options, .n_elems = n};
+    TW_TRY(tw_coll_world_create(NULL, &rank->world));
+    rank->rank = tw_coll_rank(rank->world);
+    rank->n_ranks = tw_coll_size(rank->world);
+    rank->input = malloc(n * sizeof(*rank->input));
+    rank->send = malloc(n * sizeof(*rank->send));
+    rank->recv = malloc(n * sizeof(*rank->recv));
+    rank->sum = malloc(n * sizeof(*rank->sum));
+    if (rank->input == NULL || rank->send == NULL || rank->recv == NULL || rank->sum == NULL) {
+        tw_error("rank %d: out of memory for %zu elements", rank->rank, n);
+        return TW_ERR_NO_MEMORY;
+    }
+    fill(rank);
+    for (size_t i = 0; i < 2 * N_MODES; i++) {
+        way_t *way = &rank->ways[i];
+        way->mode = modes[i / 2];
+        way->is_exact = i < 2;
+        TW_TRY(way->is_exact ? TW_OK : tw_quant_codec_parse(way->mode, &way->codec));
+        TW_TRY(i % 2 == 1 ? connect_way(rank, way) : TW_OK);
+    }
+    return TW_OK;
+}
+
+static void rank_cleanup(rank_t *rank)
+{
+    for (size_t i = 0; i < 2 * N_MODES; i++) {
+        disconnect_way(&rank->ways[i]);
+    }
+    tw_coll_destroy(rank->world);
+    free(rank->input);
+    free(rank->send);
+    free(rank->recv);
+    free(rank->sum);
+}
+
+/** All ways in turn, the first time to see that they are right. */
+static tw_status_t measure_all(rank_t *rank)
+{
+    for (int iter = -1; iter < rank->options->iters; iter++) {
+        for (size_t i = 0; i < 2 * N_MODES; i++) {
+            TW_TRY(measure(rank, &rank->ways[i], iter));
+        }
+    }
+    return TW_OK;
+}
+
+static int run_rank(const options_t *options)
+{
+    static rank_t rank;
+    FILE *json = NULL;
+    int n_bad = 0;
+    tw_status_t status = rank_init(&rank, options);
+
+    if (status == TW_OK && rank.rank == 0 && options->json != NULL &&
+        (json = fopen(options->json, "ae")) == NULL) {
+        tw_error("%s: %s", options->json, strerror(errno));
+        status = TW_ERR_IO;
+    }
+    if (status == TW_OK) {
+        status = measure_all(&rank);
+    }
+    if (status == TW_OK && rank.rank == 0) {
+        n_bad = print_lines(&rank, json);
+    }
+    if (json != NULL) {
+        (void)fclose(json);
+    }
+    rank_cleanup(&rank);
+    return status != TW_OK || n_bad > 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct argp argp = {.options = flags, .parser = parse_option, .doc = doc};
+    options_t options = {.n_nodes = 4,
+                         .iters = 10,
+                         .in_flight = 8,
+                         .link_bps = 1e9,
+                         .bytes = (size_t)16 << 20,
+                         .window_bytes = (size_t)512 << 10};
+    int code = 1;
+
+    tw_flags_parse(&argp, argc, argv, 0, &options);
+    if (tw_job_launched()) {
+        return run_rank(&options);
+    }
+    const tw_cluster_params_t params = {.n_nodes = options.n_nodes,
+                                        .ranks_per_node = 1,
+                                        .link_bps = options.link_bps,
+                                        .path = "/proc/self/exe",
+                                        .argv = (const char *const *)argv};
+    return tw_cluster_run(&params, &code) == TW_OK ? code : 1;
+}

@@ -1,0 +1,61 @@
+/* Three nodes: the bench's ranks drive the plugin's table as NCCL does, in windows that do not divide the tensor. */
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include <unistd.h>
+
+#include "tests/common/process.h"
+
+namespace
+{
+
+/* What follows a key in a line of JSON. */
+double number_after(const std::string &line, const std::string &key)
+{
+    const size_t at = line.find("\"" + key + "\":");
+    return at == std::string::npos ? -1 : strtod(line.c_str() + at + key.size() + 3, nullptr);
+}
+
+std::vector<std::string> lines_of(const std::string &path)
+{
+    std::vector<std::string> lines(1);
+    for (char c : process::slurp(path)) {
+        if (c == '\n') {
+            lines.emplace_back();
+        } else {
+            lines.back() += c;
+        }
+    }
+    lines.pop_back();
+    return lines;
+}
+
+TEST(Cluster, AllReducesAreRightAndLossyWhereAskedFor)
+{
+    const process::Result able =
+        process::run({"bench/cluster", "--nodes", "2", "--link", "none", "--", "true"});
+    if (able.code != 0) {
+        GTEST_SKIP() << "no cluster can be made here: " << able.err;
+    }
+    char json[] = "/tmp/tw-collnet-XXXXXX";
+    ASSERT_EQ(close(mkstemp(json)), 0);
+    const process::Result result =
+        process::run({"bench/collnet", "--nodes", "3", "--link", "none", "--bytes", "3000002", "--window",
+                      "256K", "--in-flight", "5", "--iters", "2", "--json", json});
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
+    const std::vector<std::string> lines = lines_of(json);
+    remove(json);
+    ASSERT_EQ(lines.size(), 6u) << result.out << result.err;
+    for (const std::string &line : lines) {
+        const bool is_exact = line.find("\"exact\"") != std::string::npos;
+        const bool is_int4 = line.find("\"int4\"") != std::string::npos;
+        EXPECT_NE(line.find("\"ok\":true"), std::string::npos) << line;
+        EXPECT_GT(number_after(line, "us_median"), 0) << line;
+        EXPECT_GT(number_after(line, "rel_rmse"), is_exact ? 0 : is_int4 ? 5e-2 : 5e-3) << line;
+        EXPECT_LT(number_after(line, "rel_rmse"), is_exact ? 5e-3 : is_int4 ? 4e-1 : 4e-2) << line;
+    }
+}
+
+} // namespace
