@@ -231,6 +231,7 @@ static tw_status_t first_weights(tw_engine_t *engine)
         const tw_engine_piece_t *piece = &engine->pieces[t];
         tw_model_init(engine->model, t, piece->first, piece->n_elems, (uint64_t)engine->options->seed,
                       piece->master);
+        tw_engine_put_away(engine, piece->master, piece->n_elems * sizeof(*piece->master));
     }
     return load(engine);
 }

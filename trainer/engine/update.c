@@ -97,6 +97,16 @@ static void advise_state(const tw_engine_t *engine, size_t index,
     }
 }
 
+/* A unit's masters and moments are not needed before the next update, its shard in stage 3 not before its visit. */
+static void put_away(const tw_engine_t *engine, size_t index)
+{
+    const tw_engine_unit_t *unit = &engine->units[index];
+    advise_state(engine, index, tw_engine_put_away);
+    if (engine->stage == 3 && unit->part) {
+        tw_engine_put_away(engine, unit->part, unit->part_elems * sizeof(*unit->part));
+    }
+}
+
 tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
 {
     tw_status_t status = TW_OK;
@@ -107,7 +117,7 @@ tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
         advise_state(engine, u + 1, tw_engine_fetch);
         status = adamw_unit(engine, &engine->units[u], lr, &grad_scale);
         status = status == TW_OK ? publish(engine, u) : status;
-        advise_state(engine, u, tw_engine_put_away);
+        put_away(engine, u);
     }
     tw_engine_note_memory(engine);
     return status;
@@ -120,6 +130,7 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine)
     tw_sync_start(engine, TW_HPZ_FULL);
     for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
         status = publish(engine, u);
+        put_away(engine, u);
     }
     return status == TW_OK ? tw_engine_drain(engine) : status;
 }

@@ -45,11 +45,16 @@ static int has_delta(const tw_train_options_t *o)
     return o->delta_bits > 0 || o->delta_exact;
 }
 
+static int has_replicas(const tw_train_options_t *o)
+{
+    return o->hpz == TW_TRAIN_HPZ_ON;
+}
+
 static double weights_bytes(const tw_train_options_t *o, const totals_t *t)
 {
     double whole = o->stage < 3 ? 2.0 * t->whole : 0.0;
     double part = o->stage > 0 && !has_delta(o) ? 2.0 * t->part : 0.0;
-    double replica = o->hpz == TW_TRAIN_HPZ_ON ? 2.0 * t->secondary : 0.0;
+    double replica = has_replicas(o) ? 2.0 * t->secondary : 0.0;
     double changes = o->delta_exact ? t->secondary : 0.0; /* a byte of the previous change */
     return whole + part + replica + changes;
 }
@@ -62,14 +67,40 @@ static double gradients_bytes(const tw_train_options_t *o, const totals_t *t)
     return whole + part + sums;
 }
 
-/* As many syncs under way as a bucket allows, of one unit at least: the new weights, the own message, the others'. There is room
- * for exact changes that take as much as the weights; what is not written takes no memory. */
+/* Own weights whose replicas are followed at a time. */
+static double syncing_elems(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster)
+{
+    double ranks = cluster->n_nodes * cluster->ranks_per_node, unit = fmax(t->root, t->block) / ranks;
+    return fmin(t->part, fmax(unit, (double)o->allgather_bucket / cluster->n_nodes));
+}
+
+/* As many syncs under way as a bucket allows, of one unit at least: the new weights, the own message, the others'. An exact
+ * change's message has room for as much as the weights, which the first weights have been written to. */
 static double sync_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster)
 {
-    double bits = o->delta_exact ? cluster->delta_bits : (double)o->delta_bits * 1.03;
-    double ranks = cluster->n_nodes * cluster->ranks_per_node, unit = fmax(t->root, t->block) / ranks;
-    double part = fmin(t->part, fmax(unit, (double)o->allgather_bucket / cluster->n_nodes));
-    return has_delta(o) ? part * (2.0 + cluster->n_nodes * bits / 8.0) : 0.0;
+    double bytes = (o->delta_exact ? cluster->delta_bits : (double)o->delta_bits * 1.03) / 8.0;
+    double own = o->delta_exact ? 2.0 : bytes, others = (cluster->n_nodes - 1) * bytes;
+    return has_delta(o) ? syncing_elems(o, t, cluster) * (2.0 + own + others) : 0.0;
+}
+
+/* The first weights go round whole, before there is anything else on its way. */
+static double first_sync_bytes(const tw_train_options_t *o, const totals_t *t,
+                               const tw_plan_cluster_t *cluster)
+{
+    return has_delta(o) ? syncing_elems(o, t, cluster) * (2.0 + 2.0 * cluster->n_nodes) : 0.0;
+}
+
+/* Most scratch memory of operations that wait for the link: half of a communicator's, unless TW_COLL_SCRATCH says otherwise. */
+#define MOST_CHUNKS_BYTES 16777216.0
+
+/* Chunks on their way, as multiples of a layer's bf16: what was measured, on layers of 0.4 to 4.8 MB. In stage 1 all units'
+ * reductions may wait for the link. With replicas the node's communicator has its own. */
+static double chunks_bytes(const tw_train_options_t *o, const totals_t *t, size_t n_layer)
+{
+    const double layers[] = {6.0, (double)n_layer + 1.0, 4.0, 3.0};
+    double chunks = layers[o->stage] * 2.0 * t->block;
+    double in_node = has_replicas(o) ? t->block : 0.0;
+    return fmin(chunks, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
 }
 
 static double moving_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster,
@@ -78,20 +109,8 @@ static double moving_bytes(const tw_train_options_t *o, const totals_t *t, const
     double slots = (double)tw_plan_block_slots(o, (size_t)t->root, (size_t)t->block, n_layer);
     double gathered = o->stage == 3 ? 2.0 * (t->root + slots * t->block) : 0.0;
     double reduced = o->stage >= 2 ? 2.0 * (t->root + 2.0 * t->block) : 0.0;
-    return gathered + reduced + sync_bytes(o, t, cluster);
-}
-
-/* Most scratch memory of a communicator, unless TW_COLL_SCRATCH says otherwise. */
-#define MOST_CHUNKS_BYTES 33554432.0
-
-/* Chunks on their way, as multiples of a layer's bf16: what was measured, on layers of 0.4 and 2.5 MB. With replicas the node's
- * communicator has its own. */
-static double chunks_bytes(const tw_train_options_t *o, const totals_t *t)
-{
-    static const double layers[] = {6.0, 6.0, 4.0, 3.0};
-    double chunks = layers[o->stage] * 2.0 * t->block;
-    double in_node = o->hpz == TW_TRAIN_HPZ_ON ? t->block : 0.0;
-    return fmin(chunks, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
+    double first = first_sync_bytes(o, t, cluster) - chunks_bytes(o, t, n_layer);
+    return gathered + reduced + fmax(sync_bytes(o, t, cluster), first);
 }
 
 /* Contexts, tables and code of codecs in use, as measured. */
@@ -101,19 +120,55 @@ static double codecs_bytes(const tw_train_options_t *o)
     return weights + gradients + (o->delta_exact ? 4e5 : 0.0);
 }
 
-/* Masters and moments; in files what is in use of them, and what is next. */
-static double optimizer_bytes(const tw_train_options_t *o, const totals_t *t)
+/* ---- what is offloaded to files ----------------------------------------------------------------------------------- */
+
+/* Of masters and moments the unit that is updated, and the next. */
+static double optimizer_in_use(const tw_train_options_t *o, const totals_t *t)
 {
     double all = 12.0 * (o->stage > 0 ? t->part : t->whole);
     double two_units = 24.0 * fmax(t->root, t->block) * (o->stage > 0 ? t->part / t->whole : 1.0);
     return o->offload_optimizer == TW_TRAIN_NVME ? fmin(all, two_units) : all;
 }
 
+/* Of shards and replicas, which only stage 3 offloads, those of the units that are gathered: in the walk, when no optimizer's is in use. Replicas
+ * that follow the masters are in use in the update too. */
+static double weights_in_use(const tw_train_options_t *o, const totals_t *t, size_t n_layer)
+{
+    double all = weights_bytes(o, t);
+    if (o->offload_param != TW_TRAIN_NVME) {
+        return all;
+    }
+    double slots = (double)tw_plan_block_slots(o, (size_t)t->root, (size_t)t->block, n_layer);
+    double gathered = fmin(all, all * (t->root + slots * t->block) / t->whole);
+    double updated = o->offload_optimizer == TW_TRAIN_NVME && !has_delta(o) ? optimizer_in_use(o, t) : 0.0;
+    return fmax(gathered - updated, 0.0);
+}
+
+/* Of layers' inputs, the one that is copied. */
+static double inputs_bytes(const tw_train_options_t *o, double x_bytes, size_t n_layer)
+{
+    return (*o->activation_path ? 1.0 : (double)n_layer) * x_bytes;
+}
+
 static double activations_bytes(const tw_train_options_t *o, const tw_model_sizes_t *sizes, size_t n_layer)
 {
-    size_t n_x = n_layer + (o->recompute ? 2 : 1), n_saved = o->recompute ? 1 : n_layer;
-    return 4.0 * (double)(n_x * sizes->x_elems) + (double)(n_saved * sizes->saved_bytes) +
+    double x_bytes = 4.0 * (double)sizes->x_elems;
+    double n_near = *o->activation_path || o->cpu_checkpointing ? 3.0 : o->recompute ? 2.0 : 1.0;
+    size_t n_saved = o->recompute ? 1 : n_layer;
+    return n_near * x_bytes + inputs_bytes(o, x_bytes, n_layer) + (double)(n_saved * sizes->saved_bytes) +
            8.0 * (double)(o->micro_batch * o->sequence);
+}
+
+/* What is offloaded to host memory, and what is mapped of files, is not on the device. */
+static double off_device(const tw_train_options_t *o, const tw_plan_memory_t *memory,
+                         const tw_model_sizes_t *sizes, size_t n_layer)
+{
+    double optimizer = o->offload_optimizer != TW_TRAIN_NONE ? memory->optimizer : 0.0;
+    double weights = o->offload_param != TW_TRAIN_NONE ? memory->weights : 0.0;
+    double inputs = *o->activation_path || o->cpu_checkpointing
+                        ? inputs_bytes(o, 4.0 * (double)sizes->x_elems, n_layer)
+                        : 0.0;
+    return optimizer + weights + inputs;
 }
 
 tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *model,
@@ -125,12 +180,14 @@ tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *mod
     tw_hpz_layout_destroy(layout);
     size_t n_layer = tw_model_n_units(model) - 1;
     tw_model_sizes_t sizes = tw_model_sizes_get(model, (size_t)o->micro_batch, (size_t)o->sequence);
-    *out = (tw_plan_memory_t){.optimizer = optimizer_bytes(o, &totals),
-                              .weights = weights_bytes(o, &totals),
+    *out = (tw_plan_memory_t){.optimizer = optimizer_in_use(o, &totals),
+                              .weights = weights_in_use(o, &totals, n_layer),
                               .gradients = gradients_bytes(o, &totals),
                               .moving = moving_bytes(o, &totals, cluster, n_layer),
                               .activations = activations_bytes(o, &sizes, n_layer),
                               .scratch = (double)sizes.scratch_bytes + ADAMW_SCRATCH,
-                              .besides = chunks_bytes(o, &totals) + codecs_bytes(o) + cluster->besides_bytes};
+                              .besides = chunks_bytes(o, &totals, n_layer) + codecs_bytes(o) +
+                                         cluster->besides_bytes};
+    out->off_device = off_device(o, out, &sizes, n_layer);
     return TW_OK;
 }

@@ -55,7 +55,7 @@ typedef struct tw_plan_cluster {
  *  divides the last by the ranks, stage 2 the last two, stage 3 all. Source: ZeRO (arXiv 1910.02054), figure 1. */
 double tw_plan_states_bytes(double n_params, int stage, int n_ranks);
 
-/** What this trainer's fullest rank holds, bytes. */
+/** What the process of this trainer's fullest rank holds, bytes; of what is offloaded to files what is in use. */
 typedef struct tw_plan_memory {
     double optimizer;   /**< masters and moments, fp32 */
     double weights;     /**< whole or part, bf16; hpZ's replicas */
@@ -64,8 +64,9 @@ typedef struct tw_plan_memory {
     double activations; /**< between and inside units */
     double scratch;     /**< the model's */
     /** Chunks that the collectives have on their way (some layers' weights, depending on how ranks meet; at most
-     *  TW_COLL_SCRATCH), and besides_bytes. */
+     *  half of TW_COLL_SCRATCH), and besides_bytes. */
     double besides;
+    double off_device; /**< of all that, offloaded: to host memory, or what is in use of files */
 } tw_plan_memory_t;
 
 /** options: resolved. TW_ERR_NO_MEMORY. */

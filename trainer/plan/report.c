@@ -19,7 +19,8 @@ void tw_plan_print_states(double n_params, int n_ranks, FILE *out)
 
 static int fits(const tw_plan_row_t *row, const tw_plan_cluster_t *cluster)
 {
-    return cluster->device_bytes <= 0.0 || tw_plan_memory_sum(&row->memory) <= cluster->device_bytes;
+    return cluster->device_bytes <= 0.0 ||
+           tw_plan_memory_sum(&row->memory) - row->memory.off_device <= cluster->device_bytes;
 }
 
 void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
@@ -92,6 +93,7 @@ static tw_status_t write_row(const tw_plan_row_t *row, const tw_plan_row_t *zero
     tw_json_add_double(json, "scratch_bytes", m->scratch);
     tw_json_add_double(json, "besides_bytes", m->besides);
     tw_json_add_double(json, "memory_bytes", tw_plan_memory_sum(m));
+    tw_json_add_double(json, "off_device_bytes", m->off_device);
     tw_json_add_bool(json, "fits", fits(row, cluster));
     tw_status_t status = tw_json_write_line(json, out);
     tw_json_destroy(json);

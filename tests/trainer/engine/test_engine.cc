@@ -1,4 +1,8 @@
 /* The engine by itself: what lies where, and what stops it. */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <mutex>
@@ -51,6 +55,42 @@ class TrainEngine : public tw::Fixture
         });
     }
 };
+
+/* Bytes of a mapping that the process has in use. */
+static size_t present_bytes(const tw_engine_map_t &map)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), n_pages = (map.n_bytes + page - 1) / page;
+    std::vector<uint64_t> entries(n_pages);
+    const size_t n_bytes = n_pages * sizeof(entries[0]);
+    const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    EXPECT_EQ(
+        pread(pagemap, entries.data(), n_bytes, (off_t)((uintptr_t)map.start / page * sizeof(entries[0]))),
+        (ssize_t)n_bytes);
+    close(pagemap);
+    return page * (size_t)std::count_if(entries.begin(), entries.end(), [](uint64_t e) { return e >> 63; });
+}
+
+/* From the first weights on. */
+TEST_F(TrainEngine, WhatLiesInFilesIsPutAway)
+{
+    const std::string files = ::testing::TempDir();
+    run({0, 0},
+        {"zero_optimization.stage=3", "thinwire.hpz=off", "model.n_layer=6", "model.n_embd=128",
+         "zero_optimization.offload_optimizer.device=nvme",
+         "zero_optimization.offload_optimizer.nvme_path=" + files,
+         "zero_optimization.offload_param.device=nvme", "zero_optimization.offload_param.nvme_path=" + files},
+        [](int rank, tw_engine_t *engine, tw_model_t *) {
+            for (int step = 0; step < 2; step++) {
+                ASSERT_EQ(engine->n_maps, 4u);
+                for (size_t i = 0; i < engine->n_maps; i++) {
+                    EXPECT_LT(present_bytes(engine->maps[i]), engine->maps[i].n_bytes / 4)
+                        << "file " << i << " of rank " << rank << ", step " << step;
+                }
+                tw_trainer_step_t out;
+                ASSERT_EQ(tw_engine_step(engine, &out), TW_OK);
+            }
+        });
+}
 
 /* Processor time is told apart by who spends it. */
 TEST_F(TrainEngine, ProcessorTimeOfThisThreadAndOfOthers)

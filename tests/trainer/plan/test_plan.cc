@@ -79,9 +79,11 @@ class Plan : public tw::Fixture
         }
         return all;
     }
-    const tw_train_options_t *options(const std::string &set, const tw_plan_cluster_t &cluster)
+    const tw_train_options_t *options(const std::string &set, const tw_plan_cluster_t &cluster,
+                                      const std::vector<std::string> &more = {})
     {
         auto all = keys(set, cluster);
+        all.insert(all.end(), more.begin(), more.end());
         tw_train_config_destroy(config_);
         EXPECT_EQ(TW_OK, tw_train_config_create(nullptr, pointers(all).data(), all.size(), &config_));
         EXPECT_EQ(TW_OK, tw_train_config_resolve(config_, cluster.n_nodes * cluster.ranks_per_node,
@@ -226,6 +228,51 @@ TEST_F(Plan, MemoryIsWhatTheEngineHolds)
         }
         EXPECT_NEAR(held, at_rest, 0.05 * held) << set;
     }
+}
+
+/* What lies in files is not in the process but for what is in use; what lies in host memory is, but not on the device. */
+TEST_F(Plan, MemoryThatIsOffloaded)
+{
+    tw_plan_cluster_t cluster = cluster_of(2, 2);
+    const std::string optimizer = "zero_optimization.offload_optimizer.device=",
+                      param = "zero_optimization.offload_param.device=";
+    const std::vector<std::string> paths = {"zero_optimization.offload_optimizer.nvme_path=/tmp",
+                                            "zero_optimization.offload_param.nvme_path=/tmp"};
+    auto memory = [&](const std::string &set, std::vector<std::string> more) {
+        more.insert(more.end(), paths.begin(), paths.end());
+        more.push_back("zero_optimization.stage3_prefetch_bucket_size=1");
+        tw_plan_memory_t planned = {};
+        EXPECT_EQ(TW_OK, tw_plan_memory_of(options(set, cluster, more), model_, &cluster, &planned));
+        return planned;
+    };
+    double units = 24.0 * static_cast<double>(tw_model_unit_get(model_, 1)->n_elems) / 4.0;
+    tw_plan_memory_t here = memory("zero3", {}), files = memory("zero3", {optimizer + "nvme"});
+    EXPECT_EQ(0.0, here.off_device);
+    EXPECT_NEAR(units, files.optimizer, 0.02 * units);
+    EXPECT_EQ(files.optimizer, files.off_device);
+    EXPECT_NEAR(here.optimizer - units, tw_plan_memory_sum(&here) - tw_plan_memory_sum(&files), 0.02 * units);
+    EXPECT_LT(memory("zero3", {param + "nvme"}).weights, here.weights);
+    EXPECT_EQ(0.0, memory("zero3", {param + "nvme", optimizer + "nvme"}).weights);
+    tw_plan_memory_t host = memory("zero3", {optimizer + "cpu", param + "cpu"});
+    EXPECT_EQ(tw_plan_memory_sum(&here), tw_plan_memory_sum(&host));
+    EXPECT_EQ(here.optimizer + here.weights, host.off_device);
+}
+
+/* The first weights go round whole: where little else is on its way, that is what replicas take most for. */
+TEST_F(Plan, TheFirstWeightsTakeRoom)
+{
+    tw_plan_cluster_t cluster = cluster_of(2, 2);
+    tw_model_config_t deep = kModel;
+    deep.n_layer = 40;
+    tw_model_t *model = nullptr;
+    ASSERT_EQ(TW_OK, tw_model_create(&deep, &model));
+    tw_plan_memory_t memory, without;
+    ASSERT_EQ(TW_OK, tw_plan_memory_of(options("delta2", cluster), model, &cluster, &memory));
+    ASSERT_EQ(TW_OK, tw_plan_memory_of(options("zero3-hpz", cluster), model, &cluster, &without));
+    double part = static_cast<double>(tw_model_n_params(model)) / 4.0;
+    double chunks = 7.0 * static_cast<double>(tw_model_unit_get(model, 1)->n_elems);
+    EXPECT_NEAR(6.0 * part - chunks, memory.moving - without.moving, 0.01 * part);
+    tw_model_destroy(model);
 }
 
 TEST_F(Plan, AFastLinkIsNeverWaitedFor)
@@ -530,6 +577,9 @@ TEST_F(Plan, Advice)
                         "loss delta-exact: 2.50 times"));
     cluster.device_bytes = 15;
     EXPECT_NE(std::string::npos, advice(rows, cluster).find("this will not help you"));
+    rows[2].memory.off_device = 6;
+    EXPECT_NE(std::string::npos, advice(rows, cluster).find("switch on delta4"));
+    rows[2].memory.off_device = 0;
     cluster.device_bytes = 5;
     EXPECT_NE(std::string::npos, advice(rows, cluster).find("nothing fits"));
     EXPECT_NE(std::string::npos, advice(rows, cluster_of(1, 4)).find("this will not help you"));
