@@ -545,7 +545,7 @@ tw_status_t tw_quant_exact_decode(tw_quant_exact_t *exact, const tw_quant_exact_
     size_t n_elems;
     int second, coded;
     TW_TRY(check_segments("exact_decode", segments, n_segments, 0, &n_elems, &second));
-    source_t source = {src, (const uint8_t *)src + (src ? src_bytes : 0)};
+    source_t source = {src, src ? (const uint8_t *)src + src_bytes : NULL};
     TW_TRY(read_header(&source, second, &coded));
     return coded ? decode_coded(exact, segments, n_elems, second, &source)
                  : decode_plain(segments, n_elems, &source);
