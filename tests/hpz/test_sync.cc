@@ -1,4 +1,5 @@
 /* Syncs: replicas equal on all nodes whatever the kind, exact kinds give bf16(master), counted bytes are planned ones. */
+#include <algorithm>
 #include <mutex>
 #include <thread>
 
@@ -338,6 +339,26 @@ TEST_F(HpzSync, SlicesAreSentAsPlanned)
             EXPECT_EQ(after.inter_node_bytes - before.inter_node_bytes, delta);
             EXPECT_EQ(after.delta_elems, rank.masters[0].size());
             EXPECT_EQ(after.syncs[TW_HPZ_DELTA], 1U);
+        });
+    }
+}
+
+/* A full sync begins exact deltas anew: no previous change is left, of the own piece nor of the others', in any slice. */
+TEST_F(HpzSync, FullSyncsForgetPreviousChanges)
+{
+    for (size_t room : {0, 500}) {
+        tw_hpz_params_t params = tw::params_with("");
+        params.sync_elems = room;
+        params.slice_elems = 100;
+        tw::on_ranks({1, 1}, {{2000, 0, 0}, {7, 0, 1}}, params, [](tw::Rank &rank, int) {
+            const tw_hpz_unit_t *unit = &rank.hpz->units[0];
+            auto changes = [&] { return 2007 - std::count(unit->states, unit->states + 2007, 0); };
+            ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
+            rank.update(1);
+            ASSERT_EQ(rank.sync(TW_HPZ_EXACT, 2), TW_OK);
+            EXPECT_GT(changes(), 1000);
+            ASSERT_EQ(rank.sync(TW_HPZ_FULL, 3), TW_OK);
+            EXPECT_EQ(changes(), 0);
         });
     }
 }
