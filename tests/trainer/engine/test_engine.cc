@@ -239,6 +239,27 @@ TEST_F(TrainEngine, BuffersDoNotGrowWithALayer)
     }
 }
 
+/* Gathers and reductions themselves work in scratch memory that does not grow with what they move either: a layer's weights are
+ * gathered into the place where they are used. */
+TEST_F(TrainEngine, ScratchDoesNotGrowWithALayer)
+{
+    const size_t most = 64 << 10;
+    set_env("TW_COLL_SCRATCH", "64K");
+    for (const char *set : {"zero_optimization.zero_quantized_weights=y", "zero_optimization.stage=1",
+                            "zero_optimization.zero_quantized_gradients=y", "thinwire.hpz=on"}) {
+        run({0, 0, 1, 1}, {set, "model.n_embd=256", "thinwire.sequence_length=2", "thinwire.val_batches=0"},
+            [&](int, tw_engine_t *engine, tw_model_t *) {
+                tw_trainer_step_t step;
+                ASSERT_GT(engine->units[1].n_elems * sizeof(uint16_t), 16 * most);
+                for (int i = 0; i < 2; i++) {
+                    ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);
+                    EXPECT_LE(tw_coll_workspace_bytes(engine->world), most) << set;
+                }
+                EXPECT_GT(tw_coll_workspace_bytes(engine->world), 0U) << set;
+            });
+    }
+}
+
 /* Where ranks hold the same weights, a rank that does not is named, and the tensor. */
 TEST_F(TrainEngine, CopiesThatDifferAreNamed)
 {
