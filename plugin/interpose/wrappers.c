@@ -181,9 +181,11 @@ ncclResult_t ncclCommRevoke(ncclComm_t nccl, int flags)
 {
     const tw_ip_functions_t *real = tw_ip_real();
 
+    if (real->ncclCommRevoke == NULL) {
+        return ncclInvalidUsage;
+    }
     tw_ip_comm_close(nccl);
-    ncclResult_t result = real->ncclCommRevoke != NULL ? real->ncclCommRevoke(nccl, flags) : ncclInvalidUsage;
-
+    ncclResult_t result = real->ncclCommRevoke(nccl, flags);
     if (result == ncclSuccess || result == ncclInProgress) {
         tw_ip_comm_revoke(nccl);
     }

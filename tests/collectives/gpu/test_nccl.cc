@@ -241,6 +241,12 @@ TEST_F(GpuNccl, GateThatIsClosed)
     EXPECT_EQ(other->error(other), TW_ERR_CANCELED);
     EXPECT_EQ(fake.calls.size(), 1u);
     other->destroy(other);
+
+    /* somebody is inside and does not come out */
+    tw_coll_gate_t other_gate = {};
+    EXPECT_EQ(tw_coll_gate_enter(&other_gate), TW_OK);
+    tw_coll_gate_close(&other_gate);
+    EXPECT_EQ(tw_coll_gate_enter(&other_gate), TW_ERR_CANCELED);
 }
 
 } // namespace
