@@ -250,7 +250,7 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
            tw_model_n_params(model), c->n_layer, c->n_embd, c->vocab_size,
            (long long)(o->batch * o->sequence));
     printf("# %d nodes of %d ranks; link %.4g Mb/s%s, %.4g ms of computing a step\n", cluster->n_nodes,
-           cluster->ranks_per_node, cluster->link_bps * 1e-6, plan->calibrate ? " as measured" : "",
+           cluster->ranks_per_node, cluster->link_bps * 1e-6, plan->calibrate ? " without headers" : "",
            plan->compute_sec * 1e3);
     printf("# of a core: %.3g us a message, %.3g ns a byte between nodes, %.3g ns inside one\n",
            cluster->message_sec * 1e6, cluster->inter_byte_sec * 1e9, cluster->in_byte_sec * 1e9);

@@ -335,6 +335,7 @@ tw_plan_cluster_t Plan::calibrated(const tw_plan_cluster_t &truth, double nomina
     for (int step = 0; step < 9; step++) { /* the first ones are slow */
         double more = step < 3 ? 1.0 : 0.0;
         metrics << "{\"set\": \"zero3\", \"step_sec\": " << measured.step_sec + more
+                << ", \"wait_sec\": " << measured.wait_sec + more
                 << ", \"compute_processor_sec\": " << compute_sec + more
                 << ", \"progress_processor_sec\": " << progress + more
                 << ", \"exchange_processor_sec\": " << report_sec + more << ", \"memory_bytes\": 5e7}\n"
@@ -364,6 +365,10 @@ TEST_F(Plan, CalibrationFindsTheLinkAgain)
     tw_plan_cluster_t cluster = calibrated(busy_cluster(2, 2, 9.3e6), 1e7, 0.003, &compute_sec);
     EXPECT_NEAR(0.003, compute_sec, 1e-9);
     EXPECT_NEAR(9.3e6, cluster.link_bps, 1e3);
+    cluster = calibrated(busy_cluster(2, 2, 4e6), 1e7, 0.003, &compute_sec);
+    EXPECT_NEAR(4e6, cluster.link_bps, 1e3);
+    cluster = calibrated(busy_cluster(2, 2, 4e9), 1e10, 0.03, &compute_sec); /* hardly waited for */
+    EXPECT_NEAR(9.45e9, cluster.link_bps, 1e3);
 }
 
 TEST_F(Plan, CalibrationFindsWhatMovingTakes)
