@@ -112,8 +112,9 @@ static tw_status_t fit_link(const fit_t *fit)
     tw_plan_cluster_t *cluster = fit->cluster;
     double nominal = cluster->link_bps, low = LEAST_LINK * nominal, high = nominal;
     cluster->link_bps = LINK_SHARE * nominal;
-    int waits = fit->times[WAIT_SEC] >= LEAST_WAIT * fit->times[STEP_SEC];
-    for (int i = 0; i < 60 && waits && !isinf(nominal); i++) {
+    int waits =
+        cluster->n_nodes > 1 && !isinf(nominal) && fit->times[WAIT_SEC] >= LEAST_WAIT * fit->times[STEP_SEC];
+    for (int i = 0; i < 60 && waits; i++) {
         tw_plan_time_t time;
         cluster->link_bps = (low + high) / 2.0;
         TW_TRY(tw_plan_time_of(fit->options, fit->model, cluster, fit->times[COMPUTE_SEC], &time));

@@ -369,6 +369,10 @@ TEST_F(Plan, CalibrationFindsTheLinkAgain)
     EXPECT_NEAR(4e6, cluster.link_bps, 1e3);
     cluster = calibrated(busy_cluster(2, 2, 4e9), 1e10, 0.03, &compute_sec); /* hardly waited for */
     EXPECT_NEAR(9.45e9, cluster.link_bps, 1e3);
+    tw_plan_cluster_t alone = busy_cluster(1, 2, 1e7);
+    alone.message_sec = 4e-3; /* waits for its mate */
+    cluster = calibrated(alone, 1e7, 1e-4, &compute_sec);
+    EXPECT_NEAR(9.45e6, cluster.link_bps, 1e3);
 }
 
 TEST_F(Plan, CalibrationFindsWhatMovingTakes)
