@@ -40,18 +40,22 @@ static void accept_eager(tw_p2p_t *p2p, tw_p2p_request_t *receive, const void *d
     tw_p2p_request_finish(p2p, receive, status);
 }
 
-/** What has come on credit has been taken. */
-static void give_back(tw_p2p_t *p2p, tw_p2p_peer_t *peer, size_t bytes)
+static void send_credit(tw_p2p_peer_t *peer, int is_last)
 {
-    tw_p2p_header_t header = {.kind = TW_P2P_CREDIT};
-    peer->owed_bytes += bytes;
-    if (peer->owed_bytes < TW_P2P_CREDIT_STEP) {
-        return;
-    }
-    header.value = peer->owed_bytes;
+    const tw_p2p_header_t header = {
+        .kind = TW_P2P_CREDIT, .stream = (uint32_t)is_last, .value = peer->owed_bytes};
     peer->owed_bytes = 0;
-    if (tw_p2p_control_send(p2p, peer, &header, NULL)) {
-        tw_p2p_peer_fail(p2p, NULL, "out of memory for a message");
+    if (tw_p2p_control_send(peer->p2p, peer, &header, NULL)) {
+        tw_p2p_peer_fail(peer->p2p, NULL, "out of memory for a message");
+    }
+}
+
+/** What has come on credit has been taken. */
+static void give_back(tw_p2p_peer_t *peer, size_t bytes)
+{
+    peer->owed_bytes += bytes;
+    if (peer->owed_bytes >= TW_P2P_CREDIT_STEP && !peer->streams[0].is_ended) {
+        send_credit(peer, 0);
     }
 }
 
@@ -89,7 +93,7 @@ void tw_p2p_arrival_accept(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_arri
     } else {
         tw_p2p_peer_t *peer = receive->peer;
         accept_eager(p2p, receive, arrival->data, arrival->bytes);
-        give_back(p2p, peer, arrival->on_credit ? arrival->bytes : 0);
+        give_back(peer, arrival->on_credit ? arrival->bytes : 0);
     }
     free(arrival);
 }
@@ -128,9 +132,10 @@ static const char *on_eager(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_hea
         return "it sent a malformed message";
     }
     tw_p2p_request_t *receive = take_receive(peer, header->tag);
+    peer->got_on_credit |= header->stream != 0;
     if (receive) {
         accept_eager(p2p, receive, data, bytes);
-        give_back(p2p, peer, header->stream ? bytes : 0);
+        give_back(peer, header->stream ? bytes : 0);
     } else if (!keep_arrival(peer, header, data, bytes)) {
         return "its messages do not fit into memory";
     }
@@ -203,6 +208,7 @@ static const char *on_credit(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
         return "it gave back credit that it had not given";
     }
     peer->credit_bytes += (size_t)header->value;
+    peer->n_sent_on_credit = header->stream ? 0 : peer->n_sent_on_credit;
     return NULL;
 }
 
@@ -302,6 +308,9 @@ static const char *on_bye(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
     }
     peer->streams[header->stream].is_ended = 1;
     peer->n_byes++;
+    if (header->stream == 0 && peer->got_on_credit) {
+        send_credit(peer, 1);
+    }
     return NULL;
 }
 

@@ -37,7 +37,7 @@ void tw_p2p_stream_break(tw_p2p_stream_t *stream, ucs_status_t why)
     tw_debug("%s: peer %d: connection lost: %s", p2p->name, peer->id, ucs_status_string(why));
     if (p2p->params.hooks) {
         p2p->params.hooks->lost(p2p->params.arg, peer->id);
-    } else if (!stream->is_ended) {
+    } else if (!stream->is_ended && !peer->has_said_bye) {
         tw_p2p_peer_fail(p2p, peer, "connection lost");
     }
 }

@@ -162,6 +162,20 @@ static int is_busy(const tw_p2p_peer_t *peer)
     return 0;
 }
 
+/** 1 if it owes an answer to our BYE: with the connection closed, credit that it gives back would end it on its side with messages in it
+ *  that it has not read. It may have closed itself meanwhile, and not read our BYE. */
+static int is_awaited(const tw_p2p_peer_t *peer)
+{
+    return peer->n_sent_on_credit > 0 && !peer->streams[0].broken;
+}
+
+/** Nothing more is to be had from it, or not in time. */
+static int is_over_for(const tw_p2p_peer_t *peer, uint64_t until_ns)
+{
+    return peer->has_failed || tw_p2p_peer_has_closed(peer) || tw_time_ns() >= until_ns ||
+           tw_p2p_is_over(peer->p2p);
+}
+
 /** From here on nothing is sent to it, and nothing of it is heard. */
 static void leave_lists(tw_p2p_peer_t *peer)
 {
@@ -212,8 +226,11 @@ void tw_p2p_peer_close(tw_p2p_peer_t *peer)
     if (!peer->has_failed && !tw_p2p_is_over(p2p)) {
         (void)tw_p2p_streams_mark(peer, TW_P2P_BYE);
     }
-    while (is_busy(peer) && !peer->has_failed && !tw_p2p_peer_has_closed(peer) && tw_time_ns() < until_ns &&
-           !tw_p2p_is_over(p2p)) {
+    while (is_busy(peer) && !is_over_for(peer, until_ns)) {
+        turn(p2p);
+    }
+    peer->has_said_bye = 1;
+    while (is_awaited(peer) && !is_over_for(peer, until_ns)) {
         turn(p2p);
     }
     leave_lists(peer);

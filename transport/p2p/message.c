@@ -82,6 +82,7 @@ void tw_p2p_ops_take_back(tw_p2p_request_t *request)
             }
             if (op->header.kind == TW_P2P_EAGER && op->header.stream) {
                 request->peer->credit_bytes += op->bytes;
+                request->peer->n_sent_on_credit--;
             }
             tw_p2p_op_finish(op, UCS_OK);
         }

@@ -76,7 +76,10 @@ static tw_status_t send_eager(tw_p2p_t *p2p, tw_p2p_request_t *request, int on_c
     request->stage = TW_P2P_STAGE_MOVING;
     request->moved = request->bytes;
     TW_TRY(tw_p2p_control_send(p2p, request->peer, &header, request));
-    request->peer->credit_bytes -= on_credit ? request->bytes : 0;
+    if (on_credit) {
+        request->peer->credit_bytes -= request->bytes;
+        request->peer->n_sent_on_credit++;
+    }
     return TW_OK;
 }
 

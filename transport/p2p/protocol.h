@@ -19,7 +19,9 @@
  *
  *  On credit. Where the owner wants it and there is one data stream, a message of up to a chunk goes as EAGER, too, as long as its
  *  bytes are covered by credit: TW_P2P_CREDIT_BYTES for each peer, which it gives back (CREDIT) as receives take what has come. It
- *  saves RTS, CTS and the round trip, and what lies there for receives that are late stays within the credit.
+ *  saves RTS, CTS and the round trip, and what lies there for receives that are late stays within the credit. The last CREDIT answers
+ *  BYE: who has sent on credit closes the connection only then, as credit that comes after that would end it on the other side with
+ *  messages in it that have not been read.
  *
  *  What an EAGER message costs over TCP: one sendmsg, with 53 bytes more than the message has (the header, and 13 of UCX's), and at
  *  the other end epoll_wait, recv (of all that is there) and a copy, out of the buffer that UCX reads into. Plain sockets need no
@@ -46,7 +48,7 @@ typedef struct tw_p2p_header {
         sequence; /**< all but DATA, HELLO and BYE: how many of those came before, from this peer to that */
     uint32_t
         stream;   /**< DATA, ACK: the sender's stream, 0: no ACK wanted; HELLO, BYE: its stream; CTS: 1: keep;
-                   EAGER: 1: on credit */
+                   EAGER: 1: on credit; CREDIT: 1: the last */
     uint64_t tag; /**< EAGER, RTS */
     uint64_t id;  /**< RTS: the sender's number; CTS, CANCEL: that again; DATA: the receiver's number */
     uint64_t

@@ -80,8 +80,11 @@ struct tw_p2p_peer {
     TAILQ_ENTRY(tw_p2p_peer) busy;
     int is_busy; /**< in the list of peers with something in `sending` */
     uint64_t n_control_sent, n_control_received;
-    size_t credit_bytes; /**< that may be sent on credit yet */
-    size_t owed_bytes;   /**< came on credit, were taken, and are to be given back */
+    size_t credit_bytes;       /**< that may be sent on credit yet */
+    size_t owed_bytes;         /**< came on credit, were taken, and are to be given back */
+    uint64_t n_sent_on_credit; /**< 0 again once the peer knows that nothing more comes */
+    int got_on_credit;         /**< something has come so */
+    int has_said_bye;          /**< it is told that it is closed: that it goes is no failure */
     tw_p2p_counts_t counts;
 };
 

@@ -2,6 +2,7 @@
 #include "transport/p2p.h"
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <functional>
@@ -123,6 +124,12 @@ class P2p : public tw::Fixture
         a = make("a", streams, timeout_sec, on_credit);
         b = make("b", streams, timeout_sec, on_credit);
     }
+    static void close_all(tw_p2p_t *p2p)
+    {
+        for (int id = 0; p2p && id < 20; id++) {
+            tw_p2p_peer_close(tw_p2p_peer_find(p2p, id));
+        }
+    }
     void end()
     {
         tw_p2p_listener_destroy(listener);
@@ -132,11 +139,9 @@ class P2p : public tw::Fixture
                 tw_p2p_cancel_all(*p2p);
             }
         }
-        for (tw_p2p_t **p2p : {&a, &b}) {
-            for (int id = 0; *p2p && id < 20; id++) {
-                tw_p2p_peer_close(tw_p2p_peer_find(*p2p, id));
-            }
-        }
+        std::thread closer([this] { close_all(a); }); /* one end may wait for the other's answer */
+        close_all(b);
+        closer.join();
         tw_p2p_destroy(a);
         tw_p2p_destroy(b);
         a = b = nullptr;
@@ -401,6 +406,35 @@ TEST_F(P2p, CreditOfWhatIsCanceledComesBack)
     EXPECT_EQ(wait(received), TW_OK);
     EXPECT_EQ(wait(sent), TW_OK);
     EXPECT_EQ(last, out) << "nothing of what was canceled has come";
+}
+
+/* What it sent is done, so it closes; but not before the other end knows, which else would give back credit on a closed connection. */
+TEST_F(P2p, WhoHasSentOnCreditClosesOnceItIsKnown)
+{
+    connect_on_credit();
+    std::vector<std::vector<uint8_t>> in(n_on_credit, std::vector<uint8_t>(chunk)), out(n_on_credit);
+    for (size_t i = 0; i < n_on_credit; i++) {
+        out[i] = pattern(chunk, i);
+        EXPECT_EQ(wait(send(peer_b, i, out[i])), TW_OK);
+    }
+    std::atomic<bool> has_closed{false};
+    std::thread closer([&] {
+        tw_p2p_peer_close(peer_b);
+        has_closed = true;
+    });
+    usleep(100000);
+    EXPECT_FALSE(has_closed) << "nobody has read that it closes";
+    const double limit = tw_time_sec() + patience_sec;
+    while (!has_closed && tw_time_sec() < limit) {
+        (void)tw_p2p_progress(a);
+    }
+    closer.join();
+    const uint64_t n_sent = tw_p2p_peer_counts(peer_a).n_sent;
+    for (size_t i = 0; i < n_on_credit; i++) {
+        EXPECT_EQ(wait(recv(peer_a, i, in[i])), TW_OK) << i;
+        EXPECT_EQ(in[i], out[i]) << i;
+    }
+    EXPECT_EQ(tw_p2p_peer_counts(peer_a).n_sent, n_sent) << "nobody wants credit any more";
 }
 
 TEST_F(P2p, CreditThatWasNotGivenIsRefused)
