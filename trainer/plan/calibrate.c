@@ -16,8 +16,9 @@
 #define LINK_SHARE 0.945
 /* Steps that wait less of their time say little of the link. */
 #define LEAST_WAIT 0.5
-/* Links are not looked for below this part of what was said. */
+/* Links are not looked for below this part of what was said, nor cores. */
 #define LEAST_LINK (1.0 / 64.0)
+#define LEAST_CORES 0.5
 
 enum { STEP_SEC, WAIT_SEC, COMPUTE_SEC, PROGRESS_SEC, EXCHANGE_SEC, N_TIMES };
 static const char *const time_keys[N_TIMES] = {"step_sec", "wait_sec", "compute_processor_sec",
@@ -106,21 +107,29 @@ static void fit_moving(const fit_t *fit, const tw_plan_traffic_t *traffic)
     cluster->inter_byte_sec = fmax(rest, 0.0) * ranks / step->inter_node;
 }
 
-/* Halve an interval of the link's rate until the simulated step takes as long as the measured one, where that waits. */
-static tw_status_t fit_link(const fit_t *fit)
+/* Halve an interval until the simulated step takes as long as the measured one: the larger the value, the shorter the step. */
+static tw_status_t fit_value(const fit_t *fit, double *value, double low, double high)
 {
-    tw_plan_cluster_t *cluster = fit->cluster;
-    double nominal = cluster->link_bps, low = LEAST_LINK * nominal, high = nominal;
-    cluster->link_bps = LINK_SHARE * nominal;
-    int waits =
-        cluster->n_nodes > 1 && !isinf(nominal) && fit->times[WAIT_SEC] >= LEAST_WAIT * fit->times[STEP_SEC];
-    for (int i = 0; i < 60 && waits; i++) {
+    for (int i = 0; i < 60; i++) {
         tw_plan_time_t time;
-        cluster->link_bps = (low + high) / 2.0;
-        TW_TRY(tw_plan_time_of(fit->options, fit->model, cluster, fit->times[COMPUTE_SEC], &time));
-        *(time.step_sec > fit->times[STEP_SEC] ? &low : &high) = cluster->link_bps;
+        *value = (low + high) / 2.0;
+        TW_TRY(tw_plan_time_of(fit->options, fit->model, fit->cluster, fit->times[COMPUTE_SEC], &time));
+        *(time.step_sec > fit->times[STEP_SEC] ? &low : &high) = *value;
     }
     return TW_OK;
+}
+
+/* What a step waits for most is what is fitted: the link's rate, or else the cores, which are not the ranks' alone. */
+static tw_status_t fit_waiting(const fit_t *fit)
+{
+    tw_plan_cluster_t *cluster = fit->cluster;
+    double nominal = cluster->link_bps, cores = cluster->cores;
+    int has_link = cluster->n_nodes > 1 && !isinf(nominal);
+    if (has_link && fit->times[WAIT_SEC] >= LEAST_WAIT * fit->times[STEP_SEC]) {
+        return fit_value(fit, &cluster->link_bps, LEAST_LINK * nominal, nominal);
+    }
+    cluster->link_bps = LINK_SHARE * nominal;
+    return cores > 0.0 ? fit_value(fit, &cluster->cores, LEAST_CORES * cores, cores) : TW_OK;
 }
 
 /* What the run held besides what is counted. */
@@ -140,7 +149,7 @@ static tw_status_t fit_all(const fit_t *fit, double measured_bytes)
     TW_TRY(tw_plan_traffic_of(fit->options, fit->model, fit->cluster, &traffic));
     fit_moving(fit, &traffic);
     tw_plan_traffic_cleanup(&traffic);
-    TW_TRY(fit_link(fit));
+    TW_TRY(fit_waiting(fit));
     return fit_memory(fit, measured_bytes);
 }
 

@@ -123,7 +123,8 @@ tw_status_t tw_plan_time_of(const tw_train_options_t *options, const tw_model_t 
 /** From --metrics of a plain stage 3 run with these options on this cluster, the trainer's or //bench:zero's. What computing takes
  *  and what moving takes is its processor time: a message from the smallest operation there is, a byte inside a node from
  *  in_byte_sec as measured, one between nodes from what is left. The link is what makes the simulated step take as long as the
- *  measured one, where that mostly waits; else what headers leave of it. And besides_bytes. TW_ERR_IO, TW_ERR_FORMAT (logged with the file). */
+ *  measured one, where that mostly waits; else what headers leave of it, and cores, where they are given, are what makes it so, down to
+ *  half of them: other things run there, too. And besides_bytes. TW_ERR_IO, TW_ERR_FORMAT (logged with the file). */
 tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *options, const tw_model_t *model,
                               tw_plan_cluster_t *cluster, double *compute_sec);
 

@@ -152,7 +152,7 @@ class Plan : public tw::Fixture
     double progress_sec(const std::string &set, const tw_plan_cluster_t &cluster, double *report_sec);
     static tw_plan_cluster_t busy_cluster(int n_nodes, int ranks_per_node, double link_bps);
     tw_plan_cluster_t calibrated(const tw_plan_cluster_t &truth, double nominal_bps, double compute_sec,
-                                 double *found_sec);
+                                 double *found_sec, double cores = 0.0);
     void expect_bytes(const std::string &set, tw_plan_cluster_t cluster)
     {
         tw_trainer_result_t result = train(set, cluster);
@@ -323,10 +323,11 @@ double Plan::progress_sec(const std::string &set, const tw_plan_cluster_t &clust
 
 /* The metrics of a run on `truth`. */
 tw_plan_cluster_t Plan::calibrated(const tw_plan_cluster_t &truth, double nominal_bps, double compute_sec,
-                                   double *found_sec)
+                                   double *found_sec, double cores)
 {
     tw_plan_cluster_t cluster = truth;
     cluster.link_bps = nominal_bps;
+    cluster.cores = cores > 0.0 ? cores : cluster.cores;
     cluster.message_sec = cluster.inter_byte_sec = 0;
     tw_plan_time_t measured = time("zero3", truth, compute_sec);
     double report_sec = 0, progress = progress_sec("zero3", truth, &report_sec);
@@ -373,6 +374,20 @@ TEST_F(Plan, CalibrationFindsTheLinkAgain)
     alone.message_sec = 4e-3; /* waits for its mate */
     cluster = calibrated(alone, 1e7, 1e-4, &compute_sec);
     EXPECT_NEAR(9.45e6, cluster.link_bps, 1e3);
+}
+
+/* Other things run on them, too; but where the link is waited for, that says nothing of cores. */
+TEST_F(Plan, CalibrationFindsTheCores)
+{
+    double compute_sec = 0.0;
+    tw_plan_cluster_t truth = busy_cluster(2, 2, 9.45e8);
+    truth.cores = 0.8;
+    EXPECT_NEAR(0.8, calibrated(truth, 1e9, 0.03, &compute_sec, 1.0).cores, 1e-6);
+    truth.cores = 0.3;
+    EXPECT_NEAR(0.5, calibrated(truth, 1e9, 0.03, &compute_sec, 1.0).cores, 1e-6);
+    truth = busy_cluster(2, 2, 4e6);
+    truth.cores = 0.8;
+    EXPECT_EQ(1.0, calibrated(truth, 1e7, 0.003, &compute_sec, 1.0).cores);
 }
 
 TEST_F(Plan, CalibrationFindsWhatMovingTakes)
