@@ -87,7 +87,7 @@ typedef struct fit {
     const tw_train_options_t *options;
     const tw_model_t *model;
     tw_plan_cluster_t *cluster;
-    double times[N_TIMES]; /* medians */
+    double times[N_TIMES]; /* typical ones */
 } fit_t;
 
 /* Of the progress thread's time, messages take what they take where there are next to no bytes, copies inside a node what was
@@ -153,6 +153,17 @@ static tw_status_t fit_all(const fit_t *fit, double measured_bytes)
     return fit_memory(fit, measured_bytes);
 }
 
+/* The median, but of the exchange the mean: its times are short and far apart, and a step's many messages add up to many of them. */
+static double typical(const measured_t *measured, int which)
+{
+    double *times = measured->times[which];
+    double sum = 0.0;
+    for (size_t i = 0; i < measured->n; i++) {
+        sum += times[i];
+    }
+    return which == EXCHANGE_SEC ? sum / (double)measured->n : tw_median(times, measured->n);
+}
+
 tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *options, const tw_model_t *model,
                               tw_plan_cluster_t *cluster, double *compute_sec)
 {
@@ -167,7 +178,7 @@ tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *opt
     tw_status_t status = read_lines(metrics, file, &measured);
     fclose(file);
     for (int which = 0; which < N_TIMES; which++) {
-        fit.times[which] = status == TW_OK ? tw_median(measured.times[which], measured.n) : 0.0;
+        fit.times[which] = status == TW_OK ? typical(&measured, which) : 0.0;
         free(measured.times[which]);
     }
     *compute_sec = fit.times[COMPUTE_SEC];
