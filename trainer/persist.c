@@ -185,17 +185,27 @@ static tw_status_t export_weights(const tw_persist_t *persist)
     return status;
 }
 
-tw_status_t tw_persist_step_done(const tw_persist_t *persist)
+static int is_last(const tw_persist_t *persist)
+{
+    return tw_engine_steps_done(persist->engine) == (uint64_t)persist->options->steps;
+}
+
+int tw_persist_is_due(const tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
     uint64_t step = tw_engine_steps_done(persist->engine);
-    int is_last = step == (uint64_t)o->steps;
-    int is_due = is_last || (o->checkpoint_every > 0 && step % (uint64_t)o->checkpoint_every == 0);
-    if (!*o->checkpoint || !is_due) {
+    return *o->checkpoint &&
+           (is_last(persist) || (o->checkpoint_every > 0 && step % (uint64_t)o->checkpoint_every == 0));
+}
+
+tw_status_t tw_persist_step_done(const tw_persist_t *persist)
+{
+    const tw_train_options_t *o = persist->options;
+    if (!tw_persist_is_due(persist)) {
         return TW_OK;
     }
     tw_status_t status = save(persist);
-    if (status == TW_OK && is_last && *o->save_model) {
+    if (status == TW_OK && is_last(persist) && *o->save_model) {
         status = agree(persist, export_weights(persist));
     }
     return status;

@@ -25,6 +25,8 @@ void tw_persist_cleanup(tw_persist_t *persist);
 /** Put a checkpoint (thinwire.resume) or given weights (model.init_from) in place of the first weights; nothing if neither is
  *  asked for. Collective. Errors of tw_checkpoint_open, tw_checkpoint_read and tw_weights_open, on all ranks. */
 tw_status_t tw_persist_restore(const tw_persist_t *persist);
+/** A checkpoint is written after this step. */
+int tw_persist_is_due(const tw_persist_t *persist);
 /** After a step: a checkpoint, if one is due; after the last step the whole model too, if asked for. Collective. Errors of
  *  tw_checkpoint_save and tw_weights_export. */
 tw_status_t tw_persist_step_done(const tw_persist_t *persist);

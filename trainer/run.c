@@ -234,7 +234,7 @@ static tw_status_t one_step(run_t *run)
     int is_checked = is_last || is_due(o->check_every, step.step) || tw_engine_check_due(run->engine);
     int is_validated = is_last || is_due(o->val_every, step.step);
     tw_status_t status = TW_OK;
-    if (is_validated || is_checked || is_due(o->checkpoint_every, step.step)) {
+    if (is_validated || is_checked || tw_persist_is_due(&run->persist)) {
         status = drain(run);
     }
     if (status == TW_OK && is_validated) {
