@@ -249,6 +249,17 @@ class Job
     double last_sec;
 };
 
+/* A rank's line about a case; line ends in the text become spaces. */
+void tell(const char *kind, size_t number, const std::string &text)
+{
+    std::string line = text;
+    for (char &each : line) {
+        each = each == '\n' ? ' ' : each;
+    }
+    printf("@%s %zu%s%s\n", kind, number, line.empty() ? "" : " ", line.c_str());
+    fflush(stdout);
+}
+
 } // namespace
 
 std::vector<Verdict> run_job(const JobSpec &spec, const std::function<void(const Verdict &)> &progress)
@@ -280,14 +291,16 @@ std::map<std::string, std::string> nccl_env(int rank)
     };
 }
 
-void tell(const char *kind, size_t number, const std::string &text)
+bool run_cases(size_t n_cases, const std::function<std::string(size_t)> &run, const bool &is_broken)
 {
-    std::string line = text;
-    for (char &each : line) {
-        each = each == '\n' ? ' ' : each;
+    bool all_right = true;
+    for (size_t i = 0; i < n_cases && !is_broken; i++) {
+        tell("begin", i, "");
+        const std::string wrong = run(i);
+        tell(wrong.empty() ? "ok" : "wrong", i, wrong);
+        all_right = all_right && wrong.empty();
     }
-    printf("@%s %zu%s%s\n", kind, number, line.empty() ? "" : " ", line.c_str());
-    fflush(stdout);
+    return all_right;
 }
 
 } // namespace tw::gpu

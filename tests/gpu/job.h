@@ -48,8 +48,21 @@ std::vector<Verdict> run_job(const JobSpec &spec, const std::function<void(const
  *  of NCCL's between the ranks but sockets on the loopback device. */
 std::map<std::string, std::string> nccl_env(int rank);
 
-/** A rank's line about a case, of one of these kinds; line ends in the text become spaces. */
-void tell(const char *kind, size_t number, const std::string &text = "");
+/** A rank's way through its cases, with its lines about them: `run` returns "" or what is wrong with one; false if anything is. It ends early
+ *  where there is no going on. */
+bool run_cases(size_t n_cases, const std::function<std::string(size_t)> &run, const bool &is_broken);
+
+/** The one of that name; NULL: there is none. */
+template <typename Job>
+const Job *find_job(const std::vector<Job> &jobs, const std::string &name)
+{
+    for (const Job &job : jobs) {
+        if (job.name == name) {
+            return &job;
+        }
+    }
+    return nullptr;
+}
 
 } // namespace tw::gpu
 

@@ -168,12 +168,7 @@ const std::vector<PluginJob> &plugin_jobs()
 
 const PluginJob *find_plugin_job(const std::string &name)
 {
-    for (const PluginJob &job : plugin_jobs()) {
-        if (job.name == name) {
-            return &job;
-        }
-    }
-    return nullptr;
+    return find_job(plugin_jobs(), name);
 }
 
 JobSpec plugin_spec_of(const PluginJob &job, const std::vector<std::string> &argv, const std::string &folder)

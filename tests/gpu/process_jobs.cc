@@ -209,12 +209,7 @@ const std::vector<ProcessJob> &process_jobs()
 
 const ProcessJob *find_process_job(const std::string &name)
 {
-    for (const ProcessJob &job : process_jobs()) {
-        if (job.name == name) {
-            return &job;
-        }
-    }
-    return nullptr;
+    return find_job(process_jobs(), name);
 }
 
 JobSpec spec_of(const ProcessJob &job, const std::vector<std::string> &argv)

@@ -132,14 +132,8 @@ class Rank
     /* False when there is no going on. */
     bool run_all()
     {
-        bool all_right = true;
-        for (size_t i = 0; i < job.cases.size() && !is_broken; i++) {
-            tell("begin", i);
-            const std::string wrong = run(job.cases[i]);
-            tell(wrong.empty() ? "ok" : "wrong", i, wrong);
-            all_right = all_right && wrong.empty();
-        }
-        return all_right;
+        return run_cases(
+            job.cases.size(), [this](size_t i) { return run(job.cases[i]); }, is_broken);
     }
 
   private:
