@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "quant/quant.h"
+#include "tests/plugin/interpose/codec.h"
 
 namespace tw::gpu
 {
@@ -80,27 +81,7 @@ float value_of(const PluginCase &c, int rank, size_t i)
 /* As they come out of the codec. */
 Floats through_codec(const PluginCase &c, const Floats &plain)
 {
-    tw_quant_params_t params = {};
-    tw_quant_t *quant = nullptr;
-    const Bytes from = encode(c.type, plain);
-    Bytes to(from.size());
-    if (tw_quant_codec_parse(c.codec.c_str(), &params.codec) == TW_OK &&
-        tw_quant_create(&params, &quant) == TW_OK) {
-        Bytes encoded(tw_quant_encoded_bytes(&params.codec, plain.size()));
-        tw_quant_args_t args = {};
-        args.type = ours(c.type);
-        args.factor = 1;
-        tw_quant_segment_t segment = {};
-        segment.src = from.data();
-        segment.dst = encoded.data();
-        segment.n_elems = plain.size();
-        (void)tw_quant_encode(quant, &args, &segment, 1);
-        segment.src = encoded.data();
-        segment.dst = to.data();
-        (void)tw_quant_decode(quant, &args, &segment, 1);
-        tw_quant_destroy(quant);
-    }
-    return decode(c.type, to);
+    return decode(c.type, interposed::through_codec(c.codec, ours(c.type), encode(c.type, plain)));
 }
 
 /* ---- operations ---- */

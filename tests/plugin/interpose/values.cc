@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "tests/plugin/interpose/codec.h"
 #include "tests/plugin/interpose/job.h"
 
 namespace job
@@ -44,29 +45,6 @@ static std::vector<float> floats(const std::vector<char> &bytes, ncclDataType_t 
     return out;
 }
 
-static std::vector<char> through_codec(const std::vector<char> &plain, ncclDataType_t type, const char *text)
-{
-    tw_quant_params_t params = {};
-    tw_quant_t *quant = nullptr;
-    CHECK(tw_quant_codec_parse(text, &params.codec) == TW_OK);
-    CHECK(tw_quant_create(&params, &quant) == TW_OK);
-    size_t count = plain.size() / elem_bytes(type);
-    std::vector<char> encoded(tw_quant_encoded_bytes(&params.codec, count)), out(plain.size());
-    tw_quant_args_t args = {};
-    args.type = ours(type);
-    args.factor = 1;
-    tw_quant_segment_t segment = {};
-    segment.src = plain.data();
-    segment.dst = encoded.data();
-    segment.n_elems = count;
-    CHECK(tw_quant_encode(quant, &args, &segment, 1) == TW_OK);
-    segment.src = encoded.data();
-    segment.dst = out.data();
-    CHECK(tw_quant_decode(quant, &args, &segment, 1) == TW_OK);
-    tw_quant_destroy(quant);
-    return out;
-}
-
 std::vector<char> gathered(const std::vector<int> &ranks, size_t count, ncclDataType_t type,
                            const char *codec)
 {
@@ -74,7 +52,7 @@ std::vector<char> gathered(const std::vector<int> &ranks, size_t count, ncclData
     for (int r : ranks) {
         std::vector<char> shard = tensor(r, count, type);
         if (*codec != '\0') {
-            shard = through_codec(shard, type, codec);
+            shard = interposed::through_codec(codec, ours(type), shard);
         }
         all.insert(all.end(), shard.begin(), shard.end());
     }
