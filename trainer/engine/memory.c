@@ -84,12 +84,15 @@ void *tw_engine_alloc(tw_engine_t *engine, tw_engine_part_t part, size_t n, size
                       const char *what)
 {
     tw_engine_home_t *home = &engine->homes[part];
-    size_t n_bytes = n * elem_bytes;
-    home->bytes += n_bytes;
-    if (home->place == TW_TRAIN_NVME) {
-        return alloc_file(engine, n_bytes, home->folder);
+    size_t n_bytes;
+    void *block = NULL;
+    if (!__builtin_mul_overflow(n, elem_bytes, &n_bytes)) {
+        home->bytes += n_bytes;
+        if (home->place == TW_TRAIN_NVME) {
+            return alloc_file(engine, n_bytes, home->folder);
+        }
+        block = alloc_memory(engine, n_bytes);
     }
-    void *block = n <= SIZE_MAX / elem_bytes ? alloc_memory(engine, n_bytes) : NULL;
     if (!block) {
         tw_error("rank %d: out of memory for %s: %zu elements of %zu bytes", engine->rank, what, n,
                  elem_bytes);

@@ -92,6 +92,22 @@ TEST_F(TrainEngine, WhatLiesInFilesIsPutAway)
         });
 }
 
+/* More bytes than a size_t counts are refused wherever they were to lie, and counted nowhere. */
+TEST_F(TrainEngine, MoreThanCanBeCountedIsRefused)
+{
+    const std::string files = ::testing::TempDir();
+    for (tw_train_place_t place : {TW_TRAIN_NONE, TW_TRAIN_CPU, TW_TRAIN_NVME}) {
+        tw_engine_t engine = {};
+        engine.homes[TW_ENGINE_WEIGHTS].place = place;
+        engine.homes[TW_ENGINE_WEIGHTS].folder = files.c_str();
+        expect_log("out of memory for weights");
+        EXPECT_EQ(tw_engine_alloc(&engine, TW_ENGINE_WEIGHTS, SIZE_MAX / 4 + 2, 4, "weights"), nullptr);
+        EXPECT_EQ(engine.homes[TW_ENGINE_WEIGHTS].bytes, 0u);
+        EXPECT_EQ(engine.n_maps, 0u);
+        tw_engine_free_all(&engine);
+    }
+}
+
 /* Processor time is told apart by who spends it. */
 TEST_F(TrainEngine, ProcessorTimeOfThisThreadAndOfOthers)
 {
