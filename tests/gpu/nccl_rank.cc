@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "quant/quant.h"
-#include "tests/plugin/interpose/codec.h"
+#include "tests/plugin/interpose/tensors.h"
 
 namespace tw::gpu
 {
@@ -23,51 +23,14 @@ namespace
 
 constexpr double meet_sec = 60;
 constexpr double death_sec = 60; /* an error must have arrived by then: a dead process closes its sockets */
-constexpr float largest = 5;     /* of what is encoded */
 
-using Floats = std::vector<float>;
-using Bytes = std::vector<char>;
+using interposed::Bytes;
+using interposed::elem_bytes;
+using interposed::Floats;
+using interposed::from_floats;
+using interposed::to_floats;
 
 /* ---- values ---- */
-
-tw_type_t ours(ncclDataType_t type)
-{
-    return type == ncclFloat32 ? TW_TYPE_FP32 : type == ncclFloat16 ? TW_TYPE_FP16 : TW_TYPE_BF16;
-}
-
-size_t elem_bytes(ncclDataType_t type)
-{
-    return type == ncclInt32 ? 4 : tw_type_bytes(ours(type));
-}
-
-Bytes encode(ncclDataType_t type, const Floats &values)
-{
-    Bytes bytes(values.size() * elem_bytes(type));
-    if (type != ncclInt32) {
-        tw_convert_from_fp32(ours(type), values.data(), 1, bytes.data(), values.size());
-        return bytes;
-    }
-    for (size_t i = 0; i < values.size(); i++) {
-        const int32_t value = (int32_t)values[i];
-        memcpy(&bytes[4 * i], &value, 4);
-    }
-    return bytes;
-}
-
-Floats decode(ncclDataType_t type, const Bytes &bytes)
-{
-    Floats values(bytes.size() / elem_bytes(type));
-    if (type != ncclInt32) {
-        tw_convert_to_fp32(ours(type), bytes.data(), values.data(), values.size());
-        return values;
-    }
-    for (size_t i = 0; i < values.size(); i++) {
-        int32_t value;
-        memcpy(&value, &bytes[4 * i], 4);
-        values[i] = (float)value;
-    }
-    return values;
-}
 
 /* A rank's tensor. What is not encoded is small integers, whose sums and means over four ranks every type holds, in whatever order. */
 float value_of(const PluginCase &c, int rank, size_t i)
@@ -75,13 +38,13 @@ float value_of(const PluginCase &c, int rank, size_t i)
     if (c.codec.empty()) {
         return (float)((5 * (size_t)rank + 3 * i) % 13) - 6;
     }
-    return std::sin((float)(i % 65536) * 0.37f + (float)rank) * (float)(1 + (i / 512) % (size_t)largest);
+    return interposed::value_of(rank, i);
 }
 
 /* As they come out of the codec. */
 Floats through_codec(const PluginCase &c, const Floats &plain)
 {
-    return decode(c.type, interposed::through_codec(c.codec, ours(c.type), encode(c.type, plain)));
+    return to_floats(c.type, interposed::through_codec(c.codec, c.type, from_floats(c.type, plain)));
 }
 
 /* ---- operations ---- */
@@ -264,7 +227,7 @@ double bound_of(const PluginCase &c, size_t world)
         return 0;
     }
     return (c.kind == PluginCase::all_reduce ? 2 : 1) * n *
-           (tw_quant_error_bound(&codec, largest) + largest / 64);
+           (tw_quant_error_bound(&codec, interposed::LARGEST) + interposed::LARGEST / 64);
 }
 
 /* ---- the rank ---- */
@@ -367,7 +330,7 @@ class NcclRank
         for (size_t i = 0; i < op.n_from; i++) {
             values.push_back(value_of(c, group.ranks[(size_t)group.place], i));
         }
-        Bytes from = encode(c.type, values), room(std::max(op.n_from, op.n_to) * elem, (char)0x7f);
+        Bytes from = from_floats(c.type, values), room(std::max(op.n_from, op.n_to) * elem, (char)0x7f);
         if (c.in_place) {
             memcpy(&room[op.from_at * elem], from.data(), from.size());
             memory.owned[0] = device.upload(room.data(), room.size());
@@ -402,7 +365,7 @@ class NcclRank
             wrong = lost("the operation");
         }
         if (wrong.empty()) {
-            wrong = compare(c, group, decode(c.type, got), op.want());
+            wrong = compare(c, group, to_floats(c.type, got), op.want());
         }
         if (!is_broken && c.kind == PluginCase::all_reduce && !c.codec.empty()) {
             const std::string unlike = compare_neighbors(c, group, memory.to, got);

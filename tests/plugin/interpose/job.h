@@ -50,7 +50,6 @@ constexpr size_t COUNT =
 
 /** A rank's tensor; no two ranks have the same. */
 std::vector<char> tensor(int rank, size_t count, ncclDataType_t type);
-size_t elem_bytes(ncclDataType_t type);
 /** Shards of ranks one after another, each encoded and decoded; codec "": as they are. */
 std::vector<char> gathered(const std::vector<int> &ranks, size_t count, ncclDataType_t type,
                            const char *codec);

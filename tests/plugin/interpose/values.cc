@@ -2,31 +2,19 @@
 #include <cmath>
 #include <cstring>
 
-#include "tests/plugin/interpose/codec.h"
 #include "tests/plugin/interpose/job.h"
+#include "tests/plugin/interpose/tensors.h"
 
 namespace job
 {
 
-static tw_type_t ours(ncclDataType_t type)
-{
-    return type == ncclFloat32 ? TW_TYPE_FP32 : type == ncclFloat16 ? TW_TYPE_FP16 : TW_TYPE_BF16;
-}
-
-size_t elem_bytes(ncclDataType_t type)
-{
-    return tw_type_bytes(ours(type));
-}
-
 std::vector<char> tensor(int rank, size_t count, ncclDataType_t type)
 {
-    std::vector<float> values(count);
-    std::vector<char> out(count * elem_bytes(type));
+    interposed::Floats values(count);
     for (size_t i = 0; i < count; i++) {
-        values[i] = std::sin((float)i * 0.37f + (float)rank) * (float)(1 + (i / 512) % 5);
+        values[i] = interposed::value_of(rank, i);
     }
-    tw_convert_from_fp32(ours(type), values.data(), 1, out.data(), count);
-    return out;
+    return interposed::from_floats(type, values);
 }
 
 std::vector<int> all_ranks()
@@ -38,13 +26,6 @@ std::vector<int> all_ranks()
     return ranks;
 }
 
-static std::vector<float> floats(const std::vector<char> &bytes, ncclDataType_t type)
-{
-    std::vector<float> out(bytes.size() / elem_bytes(type));
-    tw_convert_to_fp32(ours(type), bytes.data(), out.data(), out.size());
-    return out;
-}
-
 std::vector<char> gathered(const std::vector<int> &ranks, size_t count, ncclDataType_t type,
                            const char *codec)
 {
@@ -52,7 +33,7 @@ std::vector<char> gathered(const std::vector<int> &ranks, size_t count, ncclData
     for (int r : ranks) {
         std::vector<char> shard = tensor(r, count, type);
         if (*codec != '\0') {
-            shard = interposed::through_codec(codec, ours(type), shard);
+            shard = interposed::through_codec(codec, type, shard);
         }
         all.insert(all.end(), shard.begin(), shard.end());
     }
@@ -89,7 +70,7 @@ void expect_gather(const Gather &call, const std::vector<int> &ranks, size_t cou
 static void expect_near(const std::vector<char> &got, const std::vector<float> &want, ncclDataType_t type,
                         double bound, const char *what)
 {
-    std::vector<float> values = floats(got, type);
+    std::vector<float> values = interposed::to_floats(type, got);
     double worst = 0;
     for (size_t i = 0; i < want.size(); i++) {
         double off = std::fabs((double)values[i] - (double)want[i]);
@@ -104,7 +85,7 @@ static std::vector<float> summed(size_t whole, size_t first, size_t count, ncclD
 {
     std::vector<float> sum(count);
     for (int r : all_ranks()) {
-        std::vector<float> all = floats(tensor(r, whole, type), type);
+        std::vector<float> all = interposed::to_floats(type, tensor(r, whole, type));
         for (size_t i = 0; i < count; i++) {
             sum[i] += all[first + i] * factor;
         }
@@ -112,14 +93,14 @@ static std::vector<float> summed(size_t whole, size_t first, size_t count, ncclD
     return sum;
 }
 
-/** Each input is off by at most so much, for values up to 5, and sums of them up to 5 * world; results are rounded, to 8 bits
- *  at worst. */
+/** Each input is off by at most so much, and sums are up to LARGEST * world; results are rounded, to 8 bits at worst. */
 static double bound_of(const char *codec, float factor)
 {
-    double world = self().world, rounding = 5.0 * world / 128;
+    double world = self().world, rounding = interposed::LARGEST * world / 128;
     tw_quant_codec_t parsed;
     CHECK(tw_quant_codec_parse(codec, &parsed) == TW_OK);
-    return std::fabs((double)factor) * (world * tw_quant_error_bound(&parsed, 5.0) + 3 * rounding);
+    return std::fabs((double)factor) *
+           (world * tw_quant_error_bound(&parsed, interposed::LARGEST) + 3 * rounding);
 }
 
 void expect_scatter(ncclComm_t comm, size_t count, ncclDataType_t type, ncclRedOp_t op, float factor,
