@@ -88,6 +88,11 @@ size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec);
  *  that is more. The last one ends at the end of rank (0, 0)'s part. */
 tw_hpz_slice_t tw_hpz_slice_next(const tw_hpz_layout_t *layout, int unit, size_t first, size_t most,
                                  size_t step);
+/** For a sync of a unit, of whose weights, counted by node, so many may be under way (tw_hpz_params_t.sync_elems; 0: any number):
+ *  the most elements of a slice at a rank. A unit that there is no room for goes in slices of half the room: one travels while the
+ *  next is coded. */
+size_t tw_hpz_sync_slice_most(const tw_hpz_layout_t *layout, int unit, int local, size_t sync_elems,
+                              size_t step);
 /** What of a tensor's piece at (node, local) is in a slice; offset: in the whole part. */
 tw_hpz_piece_t tw_hpz_slice_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local,
                                   tw_hpz_slice_t slice);

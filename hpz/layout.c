@@ -131,6 +131,18 @@ tw_hpz_slice_t tw_hpz_slice_next(const tw_hpz_layout_t *layout, int unit, size_t
     return (tw_hpz_slice_t){first, place_to_cut(layout, unit, first, first + most, step)};
 }
 
+size_t tw_hpz_sync_slice_most(const tw_hpz_layout_t *layout, int unit, int local, size_t sync_elems,
+                              size_t step)
+{
+    size_t all = tw_hpz_primary_elems(layout, unit, 0, 0);
+    size_t half = sync_elems / 2 / (size_t)layout->n_nodes, most = half > step ? half : step;
+
+    if (sync_elems == 0 || tw_hpz_secondary_elems(layout, unit, local) <= sync_elems) {
+        return all;
+    }
+    return most < all ? most : all;
+}
+
 static size_t clamp(size_t value, size_t least, size_t most)
 {
     return value < least ? least : value < most ? value : most;

@@ -28,23 +28,14 @@ static size_t slice_step(const tw_hpz_t *hpz)
     return tw_hpz_slice_step(hpz->params.slice_elems, &hpz->params.delta);
 }
 
-/* A unit that there is no room for goes in slices of half the room: one travels while the next is coded. */
-static size_t slice_most(const tw_hpz_t *hpz)
+static size_t slice_most(const tw_hpz_t *hpz, int unit)
 {
-    size_t half = hpz->params.sync_elems / 2 / (size_t)hpz->n_nodes, step = slice_step(hpz);
-    return half > step ? half : step;
-}
-
-static int is_sliced(const tw_hpz_t *hpz, int unit)
-{
-    size_t room = hpz->params.sync_elems;
-    return room > 0 && tw_hpz_secondary_elems(hpz->layout, unit, hpz->local) > room;
+    return tw_hpz_sync_slice_most(hpz->layout, unit, hpz->local, hpz->params.sync_elems, slice_step(hpz));
 }
 
 tw_hpz_slice_t tw_hpz_sync_slice(const tw_hpz_t *hpz, int unit, size_t first)
 {
-    size_t most = is_sliced(hpz, unit) ? slice_most(hpz) : unit_end(hpz, unit);
-    return tw_hpz_slice_next(hpz->layout, unit, first, most, slice_step(hpz));
+    return tw_hpz_slice_next(hpz->layout, unit, first, slice_most(hpz, unit), slice_step(hpz));
 }
 
 size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
@@ -312,9 +303,9 @@ static void count_slice(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t bytes)
 static int has_room(const tw_hpz_t *hpz, int unit)
 {
     size_t most = hpz->params.sync_elems;
+    size_t all = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
     /* of a unit in slices what the largest may have */
-    size_t next = is_sliced(hpz, unit) ? slice_most(hpz) * (size_t)hpz->n_nodes
-                                       : tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
+    size_t slice = slice_most(hpz, unit) * (size_t)hpz->n_nodes, next = slice < all ? slice : all;
     return most == 0 || hpz->under_way == 0 || hpz->under_way + next <= most;
 }
 

@@ -62,6 +62,9 @@ double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks);
 
 /** Bytes of memory that the engine, its hpZ, its communicator and the model's scratch hold, at most so far. */
 size_t tw_engine_memory_bytes(const tw_engine_t *engine);
+/** What this process held when the engine was made, and the most it has held so far beyond that, as the system counts it. */
+size_t tw_engine_resident_before(const tw_engine_t *engine);
+size_t tw_engine_resident_bytes(const tw_engine_t *engine);
 /** What thinwire.device_mem bounds. */
 size_t tw_engine_device_bytes(const tw_engine_t *engine);
 /** Bytes that lie in files: of what is offloaded to "nvme", and layers' inputs. */
@@ -88,6 +91,10 @@ tw_engine_totals_t tw_engine_training_totals(const tw_engine_t *engine);
 tw_engine_totals_t tw_engine_aside_totals(const tw_engine_t *engine, tw_engine_aside_t what);
 /** What a rank tells every other one at the end of a step. */
 size_t tw_engine_report_bytes(void);
+/** Of gradients from stage 2 on: a unit of more than a bucket goes in slices (tw_hpz_slice_next) of so many elements at a rank at
+ *  most, and of this step. */
+size_t tw_engine_reduce_slice_most(const tw_train_options_t *options, int n_ranks);
+size_t tw_engine_reduce_slice_step(const tw_train_options_t *options);
 /** Wait until nothing is in flight: then the totals are complete. */
 tw_status_t tw_engine_drain(tw_engine_t *engine);
 

@@ -64,22 +64,22 @@ static void add_reduction(const tw_engine_t *engine, tw_coll_args_t *args)
 
 /* ---- slices --------------------------------------------------------------------------------------------------- */
 
-static size_t slice_step(const tw_engine_t *engine)
+size_t tw_engine_reduce_slice_step(const tw_train_options_t *o)
 {
-    static const tw_quant_codec_t none = {.bits = 0};
-    return tw_hpz_slice_step(0, engine->options->quantized_gradients ? &engine->gradient_codec : &none);
+    const tw_quant_codec_t codec = {.bits = o->quantized_gradients ? (int)o->gradient_bits : 0,
+                                    .block = (int)o->gradient_block};
+    return tw_hpz_slice_step(0, &codec);
 }
 
-/* Elements at a rank. */
-static size_t slice_most(const tw_engine_t *engine)
+size_t tw_engine_reduce_slice_most(const tw_train_options_t *o, int n_ranks)
 {
-    size_t most = (size_t)engine->options->reduce_bucket / (size_t)engine->n_ranks, step = slice_step(engine);
+    size_t most = (size_t)o->reduce_bucket / (size_t)n_ranks, step = tw_engine_reduce_slice_step(o);
     return most > step ? most : step;
 }
 
 size_t tw_reduce_slice_elems(const tw_engine_t *engine)
 {
-    return slice_most(engine) * (size_t)engine->n_ranks;
+    return tw_engine_reduce_slice_most(engine->options, engine->n_ranks) * (size_t)engine->n_ranks;
 }
 
 /* Segments' elements, from where backward has added them to the slice's own memory. */
@@ -112,10 +112,12 @@ static tw_status_t post_slices(tw_engine_t *engine, size_t index)
 {
     const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
     size_t end = tw_hpz_primary_elems(layout, (int)index, 0, 0);
+    size_t most = tw_engine_reduce_slice_most(engine->options, engine->n_ranks);
+    size_t step = tw_engine_reduce_slice_step(engine->options);
     tw_hpz_slice_t slice = {0, 0};
     tw_status_t status = TW_OK;
     while (slice.end < end && status == TW_OK) {
-        slice = tw_hpz_slice_next(layout, (int)index, slice.end, slice_most(engine), slice_step(engine));
+        slice = tw_hpz_slice_next(layout, (int)index, slice.end, most, step);
         status = post_slice(engine, index, slice);
     }
     return status;

@@ -113,6 +113,7 @@ struct tw_engine {
     size_t n_blocks, max_blocks, memory_bytes, most_bytes; /* most: with all that came and went */
     tw_engine_map_t maps[TW_ENGINE_MAX_MAPS];
     size_t n_maps, file_bytes;
+    size_t resident_before; /* that the process held before the engine */
     /* weights and gradients on their way */
     tw_engine_walk_t walk;
     tw_engine_sync_t sync;
@@ -151,6 +152,8 @@ void *tw_engine_alloc(tw_engine_t *engine, tw_engine_part_t part, size_t n, size
 /** What a run of memory holds will be needed soon; is not needed for now. Nothing to do where it is not in a file. */
 void tw_engine_fetch(const tw_engine_t *engine, const void *start, size_t n_bytes);
 void tw_engine_put_away(const tw_engine_t *engine, const void *start, size_t n_bytes);
+/** What has been freed goes back to the system. */
+void tw_engine_trim(void);
 /** Look how much is held: while the weights' changes are under way it is most. */
 void tw_engine_note_memory(tw_engine_t *engine);
 void tw_engine_free_all(tw_engine_t *engine);
@@ -214,11 +217,13 @@ tw_status_t tw_reduce_finish(tw_engine_t *engine);
 size_t tw_reduce_slice_elems(const tw_engine_t *engine);
 
 /* ---- exchange.c */
-/** Own part on entry, that of all ranks on return: loss and wait_sec are averaged in rank order, the rest is added up. */
+/** Own part on entry, that of all ranks on return: loss and wait_sec are averaged in rank order, the rest is added up, but for
+ *  resident_bytes. */
 typedef struct tw_engine_report {
     tw_norm_t norm;
     double loss;
     tw_engine_totals_t totals;
+    uint64_t resident_bytes; /* the most of any rank */
 } tw_engine_report_t;
 tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report);
 
@@ -228,6 +233,9 @@ tw_status_t tw_update_init(tw_engine_t *engine);
 tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale);
 /** The same weights everywhere from the masters as they are, exactly. */
 tw_status_t tw_engine_refresh(tw_engine_t *engine);
+
+/* ---- resident.c: see engine.h */
+void tw_engine_resident_init(tw_engine_t *engine);
 
 /* ---- processor.c */
 tw_engine_processor_t tw_engine_processor_get(void);

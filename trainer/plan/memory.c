@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "trainer/engine/engine.h"
 #include "trainer/plan/layout.h"
 #include "trainer/plan/plan.h"
 
@@ -67,14 +68,15 @@ static double gradients_bytes(const tw_train_options_t *o, const totals_t *t)
     return whole + part + sums;
 }
 
-/* Own weights whose replicas are followed at a time. */
+/* Own weights whose replicas are followed at a time: a bucket's, of all nodes, but a step of slices at least. */
 static double syncing_elems(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster)
 {
     double ranks = cluster->n_nodes * cluster->ranks_per_node, unit = fmax(t->root, t->block) / ranks;
-    return fmin(t->part, fmax(unit, (double)o->allgather_bucket / cluster->n_nodes));
+    double least = fmin(unit, TW_HPZ_SLICE_ELEMS);
+    return fmin(t->part, fmax(least, (double)o->allgather_bucket / cluster->n_nodes));
 }
 
-/* As many syncs under way as a bucket allows, of one unit at least: the new weights, the own message, the others'. An exact
+/* As many syncs under way as a bucket allows: the new weights, the own message, the others'. An exact
  * change's message has room for as much as the weights, which the first weights have been written to. */
 static double sync_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster)
 {
@@ -103,12 +105,21 @@ static double chunks_bytes(const tw_train_options_t *o, const totals_t *t, size_
     return fmin(chunks, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
 }
 
+/* Places that gradients leave from: the root's and two blocks', where a bucket has room for them; what it has no room for goes in
+ * slices, two at a time. */
+static double reducing_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster)
+{
+    int n_ranks = cluster->n_nodes * cluster->ranks_per_node;
+    double slice = (double)tw_engine_reduce_slice_most(o, n_ranks) * n_ranks;
+    return t->root <= slice ? 2.0 * (t->root + 2.0 * fmin(t->block, slice)) : 4.0 * slice;
+}
+
 static double moving_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster,
                            size_t n_layer)
 {
     double slots = (double)tw_plan_block_slots(o, (size_t)t->root, (size_t)t->block, n_layer);
     double gathered = o->stage == 3 ? 2.0 * (t->root + slots * t->block) : 0.0;
-    double reduced = o->stage >= 2 ? 2.0 * (t->root + 2.0 * t->block) : 0.0;
+    double reduced = o->stage >= 2 ? reducing_bytes(o, t, cluster) : 0.0;
     double first = first_sync_bytes(o, t, cluster) - chunks_bytes(o, t, n_layer);
     return gathered + reduced + fmax(sync_bytes(o, t, cluster), first);
 }

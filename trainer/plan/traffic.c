@@ -17,17 +17,37 @@ typedef struct counting {
     const tw_model_tensor_t *tensors;
 } counting_t;
 
-/* All ranks' pieces of a unit. codec NULL: as bf16; tensors of one dimension always are. */
-static double pieces_bytes(const counting_t *counting, int unit, const tw_quant_codec_t *codec)
+/* What of a unit goes in one operation. */
+typedef struct part {
+    int unit;
+    tw_hpz_slice_t slice;
+} part_t;
+
+static size_t part_end(const counting_t *counting, int unit)
 {
-    size_t first, n = tw_hpz_layout_tensors(counting->layout, unit, &first);
+    return tw_hpz_primary_elems(counting->layout, unit, 0, 0);
+}
+
+static part_t whole(const counting_t *counting, int unit)
+{
+    return (part_t){unit, {0, part_end(counting, unit)}};
+}
+
+static size_t piece_elems(const counting_t *counting, const part_t *part, size_t tensor, int rank)
+{
+    int n_local = counting->cluster->ranks_per_node;
+    return tw_hpz_slice_piece(counting->layout, tensor, rank / n_local, rank % n_local, part->slice).n_elems;
+}
+
+/* All ranks' pieces. codec NULL: as bf16; tensors of one dimension always are. */
+static double pieces_bytes(const counting_t *counting, const part_t *part, const tw_quant_codec_t *codec)
+{
+    size_t first, n = tw_hpz_layout_tensors(counting->layout, part->unit, &first);
     const tw_plan_cluster_t *cluster = counting->cluster;
     double bytes = 0.0;
     for (size_t t = first; t < first + n; t++) {
         for (int rank = 0; rank < cluster->n_nodes * cluster->ranks_per_node; rank++) {
-            size_t n_elems = tw_hpz_primary_piece(counting->layout, t, rank / cluster->ranks_per_node,
-                                                  rank % cluster->ranks_per_node)
-                                 .n_elems;
+            size_t n_elems = piece_elems(counting, part, t, rank);
             int is_plain = !codec || counting->tensors[t].n_dims < 2;
             bytes += (double)(is_plain ? 2 * n_elems : tw_quant_encoded_bytes(codec, n_elems));
         }
@@ -72,25 +92,56 @@ static tw_plan_flow_t times(const tw_plan_flow_t *flow, double factor)
     return (tw_plan_flow_t){factor * flow->inter_node, factor * flow->in_node, factor * flow->messages};
 }
 
-/* codecs NULL: plain; else what is encoded and what is not travel apart. */
-static tw_plan_flow_t world_flow(const counting_t *counting, int unit, const tw_quant_codec_t *between,
-                                 const tw_quant_codec_t *within, double n_passes)
+/* In so many operations, whose pieces go round so many times. codecs NULL: plain; else what is encoded and what is not travel
+ * apart. */
+static tw_plan_flow_t world_flow(const counting_t *counting, const part_t *part,
+                                 const tw_quant_codec_t *between, const tw_quant_codec_t *within,
+                                 double n_ops, double n_passes)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
     tw_plan_flow_t pieces =
-        world_pieces(cluster, pieces_bytes(counting, unit, between), pieces_bytes(counting, unit, within));
+        world_pieces(cluster, pieces_bytes(counting, part, between), pieces_bytes(counting, part, within));
     tw_plan_flow_t signatures = world_signatures(cluster);
     pieces = times(&pieces, n_passes);
-    pieces.messages *= between ? 2.0 : 1.0;
+    signatures = times(&signatures, n_ops);
+    pieces.messages *= (between ? 2.0 : 1.0) * n_ops;
     return sum_of(&pieces, &signatures);
 }
 
+/* Operations of a whole unit, of at most a bucket's elements or one segment (tw_engine_post). Segments are tensors, or the
+ * pieces of each, where a rank's do not follow one another. */
+static double count_buckets(const counting_t *counting, int unit, int by_tensor, int64_t bucket)
+{
+    size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first), n_ops = 0, held = 0;
+    size_t n_pieces = by_tensor ? 1 : (size_t)world_size(counting->cluster);
+    part_t all = whole(counting, unit);
+    for (size_t i = 0; i < n_tensors * n_pieces; i++) {
+        size_t tensor = first + i / n_pieces;
+        size_t n_elems = by_tensor ? tw_hpz_full_piece(counting->layout, tensor).n_elems
+                                   : piece_elems(counting, &all, tensor, (int)(i % n_pieces));
+        int begins = n_elems > 0 && (n_ops == 0 || held + n_elems > (size_t)bucket);
+        n_ops += (size_t)begins;
+        held = begins ? n_elems : held + n_elems;
+    }
+    return (double)n_ops;
+}
+
+static int is_rank_major(const tw_plan_cluster_t *cluster)
+{
+    return cluster->n_nodes == 1 || cluster->ranks_per_node == 1;
+}
+
+/* Stage 3 gathers a unit in one operation. */
 static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
     const tw_quant_codec_t int8 = {.bits = 8, .block = (int)o->weight_block};
     const tw_quant_codec_t *codec = o->quantized_weights ? &int8 : NULL;
-    return world_flow(counting, unit, codec, codec, 1.0);
+    part_t all = whole(counting, unit);
+    double n_ops = o->stage == 3
+                       ? 1.0
+                       : count_buckets(counting, unit, is_rank_major(counting->cluster), o->allgather_bucket);
+    return world_flow(counting, &all, codec, codec, n_ops, 1.0);
 }
 
 /* From the replicas: each node's ranks hand all of it round among them. */
@@ -99,14 +150,15 @@ static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
     const tw_plan_cluster_t *cluster = counting->cluster;
     double mates = cluster->ranks_per_node - 1;
     double signatures = mates > 0.0 ? SIGNATURE_BYTES * world_size(cluster) : 0.0;
+    part_t all = whole(counting, unit);
     return (tw_plan_flow_t){.in_node =
-                                cluster->n_nodes * mates * pieces_bytes(counting, unit, NULL) + signatures,
+                                cluster->n_nodes * mates * pieces_bytes(counting, &all, NULL) + signatures,
                             .messages = mates > 0.0 ? 2.0 * mates + 2.0 : 0.0};
 }
 
 /* Inside a node exact, or in 8 bits where thinwire.gradient_inner says so; where there is no other node, as between nodes.
  * Stage 0 hands the sums round as well. */
-static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
+static tw_plan_flow_t reduce_part(const counting_t *counting, const part_t *part, double n_ops)
 {
     const tw_train_options_t *o = counting->options;
     int is_alone = counting->cluster->n_nodes == 1, is_quantized = o->quantized_gradients != 0;
@@ -114,8 +166,29 @@ static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
     const tw_quant_codec_t within = {.bits = is_alone ? (int)o->gradient_bits : 8,
                                      .block = (int)o->gradient_block};
     int codes_within = is_quantized && (is_alone || o->gradient_inner == 1);
-    return world_flow(counting, unit, is_quantized ? &between : NULL, codes_within ? &within : NULL,
+    return world_flow(counting, part, is_quantized ? &between : NULL, codes_within ? &within : NULL, n_ops,
                       o->stage == 0 ? 2.0 : 1.0);
+}
+
+/* From stage 2 on what is more than a bucket goes in slices. */
+static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
+{
+    const tw_train_options_t *o = counting->options;
+    int n_ranks = world_size(counting->cluster);
+    size_t most = tw_engine_reduce_slice_most(o, n_ranks), step = tw_engine_reduce_slice_step(o);
+    part_t part = {.unit = unit};
+    tw_plan_flow_t flow = {0};
+    if (o->stage < 2 || tw_hpz_full_elems(counting->layout, unit) <= most * (size_t)n_ranks) {
+        int by_tensor = o->stage == 0 || is_rank_major(counting->cluster);
+        part = whole(counting, unit);
+        return reduce_part(counting, &part, count_buckets(counting, unit, by_tensor, o->reduce_bucket));
+    }
+    while (part.slice.end < part_end(counting, unit)) {
+        part.slice = tw_hpz_slice_next(counting->layout, unit, part.slice.end, most, step);
+        tw_plan_flow_t one = reduce_part(counting, &part, 1.0);
+        flow = sum_of(&flow, &one);
+    }
+    return flow;
 }
 
 /* Along the rails, where every signature leaves a node. */
@@ -127,18 +200,41 @@ static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
                             .messages = others > 0.0 ? 2.0 * others + 2.0 : 0.0};
 }
 
-/* The bits a parameter of exact changes include their lengths. */
-static tw_plan_flow_t sync_flow(const counting_t *counting, int unit)
+/* bits 0: of an exact delta, which needs none. */
+static tw_quant_codec_t delta_codec(const tw_train_options_t *o)
 {
     static const int blocks[] = {[2] = 64, [4] = 128, [8] = 2048};
-    const tw_train_options_t *o = counting->options;
-    const tw_plan_cluster_t *cluster = counting->cluster;
     if (o->delta_exact) {
-        return rail_flow(cluster, pieces_bytes(counting, unit, NULL) * cluster->delta_bits / 16.0);
+        return (tw_quant_codec_t){.bits = 0};
     }
-    int block = (int)(o->delta_block > 0 ? o->delta_block : blocks[o->delta_bits]);
-    const tw_quant_codec_t codec = {.bits = (int)o->delta_bits, .block = block};
-    return rail_flow(cluster, pieces_bytes(counting, unit, &codec));
+    return (tw_quant_codec_t){.bits = (int)o->delta_bits,
+                              .block = (int)(o->delta_block > 0 ? o->delta_block : blocks[o->delta_bits])};
+}
+
+/* The bits a parameter of exact changes include their lengths. */
+static tw_plan_flow_t sync_part(const counting_t *counting, const part_t *part, const tw_quant_codec_t *codec)
+{
+    const tw_plan_cluster_t *cluster = counting->cluster;
+    double bytes = codec->bits > 0 ? pieces_bytes(counting, part, codec)
+                                   : pieces_bytes(counting, part, NULL) * cluster->delta_bits / 16.0;
+    return rail_flow(cluster, bytes);
+}
+
+/* Of what there is no room for, slice by slice; exact changes send the lengths of each. */
+static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan)
+{
+    const tw_train_options_t *o = counting->options;
+    const tw_quant_codec_t codec = delta_codec(o);
+    size_t step = tw_hpz_slice_step(0, &codec);
+    size_t most = tw_hpz_sync_slice_most(counting->layout, unit, 0, (size_t)o->allgather_bucket, step);
+    part_t part = {.unit = unit};
+    tw_plan_flow_t lengths = rail_flow(counting->cluster, 0.0);
+    while (part.slice.end < part_end(counting, unit)) {
+        part.slice = tw_hpz_slice_next(counting->layout, unit, part.slice.end, most, step);
+        tw_plan_flow_t one = sync_part(counting, &part, &codec);
+        plan->sync = sum_of(&plan->sync, &one);
+        plan->lengths = o->delta_exact ? sum_of(&plan->lengths, &lengths) : plan->lengths;
+    }
 }
 
 static tw_plan_unit_t plan_unit(const counting_t *counting, int unit)
@@ -147,10 +243,7 @@ static tw_plan_unit_t plan_unit(const counting_t *counting, int unit)
     int has_delta = o->delta_bits > 0 || o->delta_exact, has_replicas = o->hpz == TW_TRAIN_HPZ_ON;
     tw_plan_unit_t plan = {.reduce = reduce_flow(counting, unit)};
     if (has_delta) {
-        plan.sync = sync_flow(counting, unit);
-    }
-    if (o->delta_exact) {
-        plan.lengths = rail_flow(counting->cluster, 0.0);
+        plan_sync(counting, unit, &plan);
     }
     if (o->stage > 0) {
         plan.gather = has_delta ? replicas_flow(counting, unit) : gather_flow(counting, unit);
