@@ -21,7 +21,6 @@ typedef struct run {
     tw_model_t *model;
     tw_engine_t *engine;
     tw_persist_t persist;
-    size_t rss_before; /* the engine */
     int is_started;    /* ranks may wait for each other */
     int is_agreed;     /* a failure is all ranks' */
     double *step_secs; /* [steps] */
@@ -95,29 +94,10 @@ static tw_status_t create_model(run_t *run)
     return tw_model_create(&config, &run->model);
 }
 
-/* VmRSS: of this process now; VmHWM: the most so far. Not rusage's, which knows what was there before exec: a launcher. */
-static size_t resident_bytes(const char *key)
-{
-    char line[128];
-    size_t length = strlen(key);
-    unsigned long long kib = 0;
-    FILE *file = fopen("/proc/self/status", "re");
-    while (file && kib == 0 && fgets(line, sizeof(line), file)) {
-        if (strncmp(line, key, length) == 0) {
-            kib = strtoull(line + length + 1, NULL, 10);
-        }
-    }
-    if (file) {
-        fclose(file);
-    }
-    return (size_t)kib * 1024;
-}
-
 static tw_status_t create_engine(run_t *run)
 {
     const tw_engine_params_t params = {
         .options = run->options, .model = run->model, .data = run->data, .world = run->world};
-    run->rss_before = resident_bytes("VmRSS");
     run->is_started = 1;
     tw_status_t status = tw_engine_create(&params, &run->engine);
     run->step_secs = calloc((size_t)run->options->steps + 1, sizeof(*run->step_secs));
@@ -248,7 +228,6 @@ static tw_status_t one_step(run_t *run)
         status = tw_persist_step_done(&run->persist);
         run->is_agreed = status != TW_ERR_PEER;
     }
-    step.memory_bytes = resident_bytes("VmHWM") - run->rss_before;
     note_step(run, &step);
     if (status == TW_OK && run->params->on_step) {
         run->params->on_step(run->params->ctx, &step);
@@ -261,7 +240,8 @@ static tw_status_t one_step(run_t *run)
 /* What each rank tells the others at the end. */
 typedef struct account {
     tw_engine_totals_t training, aside[TW_ENGINE_ASIDE_COUNT];
-    uint64_t peak_rss_bytes, planned_rss_bytes, before_rss_bytes, file_bytes, device_bytes, lag_blocks;
+    uint64_t before_bytes, resident_bytes, planned_bytes; /* held before the engine; beyond that; planned */
+    uint64_t file_bytes, device_bytes, lag_blocks;
     double total_sec, step_sec, lag_max;
 } account_t;
 
@@ -275,14 +255,14 @@ static uint64_t planned_bytes(const run_t *run, const tw_engine_totals_t *traini
     cluster.delta_bits =
         training->delta_elems > 0 ? 8.0 * (double)training->delta_bytes / (double)training->delta_elems : 0.0;
     tw_status_t status = tw_plan_memory_of(run->options, run->model, &cluster, &memory);
-    return status == TW_OK ? run->rss_before + (uint64_t)tw_plan_memory_sum(&memory) : 0;
+    return status == TW_OK ? (uint64_t)tw_plan_memory_sum(&memory) : 0;
 }
 
 static account_t own_account(run_t *run)
 {
     account_t account = {.training = tw_engine_training_totals(run->engine),
-                         .peak_rss_bytes = resident_bytes("VmHWM"),
-                         .before_rss_bytes = run->rss_before,
+                         .resident_bytes = tw_engine_resident_bytes(run->engine),
+                         .before_bytes = tw_engine_resident_before(run->engine),
                          .file_bytes = tw_engine_file_bytes(run->engine),
                          .device_bytes = tw_engine_device_bytes(run->engine),
                          .total_sec = run->result->total_sec,
@@ -290,7 +270,7 @@ static account_t own_account(run_t *run)
     for (int what = 0; what < TW_ENGINE_ASIDE_COUNT; what++) {
         account.aside[what] = tw_engine_aside_totals(run->engine, (tw_engine_aside_t)what);
     }
-    account.planned_rss_bytes = planned_bytes(run, &account.training);
+    account.planned_bytes = planned_bytes(run, &account.training);
     account.lag_max = tw_engine_lag(run->engine, &account.lag_blocks);
     return account;
 }
@@ -314,9 +294,11 @@ static void add_account(tw_trainer_result_t *result, const account_t *account)
     result->load_inter_node_bytes += account->aside[TW_ENGINE_LOAD].inter_node_bytes;
     result->val_inter_node_bytes += account->aside[TW_ENGINE_VALIDATION].inter_node_bytes;
     result->upkeep_inter_node_bytes += account->aside[TW_ENGINE_UPKEEP].inter_node_bytes;
-    result->peak_rss_bytes = larger(result->peak_rss_bytes, account->peak_rss_bytes);
-    result->before_rss_bytes = larger(result->before_rss_bytes, account->before_rss_bytes);
-    result->planned_rss_bytes = larger(result->planned_rss_bytes, account->planned_rss_bytes);
+    if (account->resident_bytes > result->peak_rss_bytes - result->before_rss_bytes) {
+        result->before_rss_bytes = account->before_bytes;
+        result->peak_rss_bytes = account->before_bytes + account->resident_bytes;
+        result->planned_rss_bytes = account->before_bytes + account->planned_bytes;
+    }
     result->file_bytes += account->file_bytes;
     result->device_bytes = larger(result->device_bytes, account->device_bytes);
     result->lag_blocks += account->lag_blocks;

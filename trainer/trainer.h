@@ -12,8 +12,7 @@
 
 TW_C_BEGIN
 
-/** What a step did. The same on all ranks, but for what a rank measures of itself: step_sec to
- *  exchange_processor_sec, memory_bytes. */
+/** What a step did. The same on all ranks, but for what a rank measures of itself: step_sec to exchange_processor_sec. */
 typedef struct tw_trainer_step {
     uint64_t step;   /**< 1 for the first */
     double loss;     /**< mean over the batch, before the update */
@@ -33,8 +32,9 @@ typedef struct tw_trainer_step {
     /** Sent by all ranks together: counted, and planned. An exact delta's plan is made once its lengths are known. */
     uint64_t inter_node_bytes, in_node_bytes, planned_inter_node_bytes;
     double delta_bits; /**< of the weights' changes, a parameter, everything included; 0 without delta */
-    uint64_t
-        memory_bytes; /**< most that this process has held so far, beyond what it held before the engine was made */
+    /** Most that a rank's process has held up to the exchange, beyond what it held before the engine was made: of the rank
+     *  with the most. */
+    uint64_t memory_bytes;
 } tw_trainer_step_t;
 
 /** What a run came to. The same on all ranks. */
@@ -52,7 +52,7 @@ typedef struct tw_trainer_result {
     uint64_t inter_node_bytes, planned_inter_node_bytes, in_node_bytes;
     /** Besides: the first weights; validation; full syncs and checks. */
     uint64_t load_inter_node_bytes, val_inter_node_bytes, upkeep_inter_node_bytes;
-    /** Largest of a rank; before: the engine was made; planned: that, and what plan/ says of the rest. */
+    /** Of the rank that needed most; before: the engine was made; planned: that, and what plan/ says of the rest. */
     uint64_t peak_rss_bytes, planned_rss_bytes, before_rss_bytes;
     uint64_t file_bytes;   /**< of all ranks together: what is offloaded to files */
     uint64_t device_bytes; /**< largest of a rank: what is not offloaded, as thinwire.device_mem counts it */

@@ -272,6 +272,7 @@ tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out
         tw_error("out of memory for an engine");
         return TW_ERR_NO_MEMORY;
     }
+    tw_engine_resident_init(engine);
     engine->options = params->options;
     engine->model = params->model;
     engine->data = params->data;

@@ -1,4 +1,4 @@
-/* What the ranks tell each other of a step: the parts of the norm, and their losses. */
+/* What the ranks tell each other of a step: the parts of the norm, their losses, and what they have sent and hold. */
 #include "trainer/engine/state.h"
 
 #include <stdlib.h>
@@ -25,6 +25,8 @@ tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report)
             tw_norm_merge(&report->norm, &all[r].norm);
             loss += all[r].loss;
             tw_engine_totals_add(&report->totals, &all[r].totals);
+            report->resident_bytes = all[r].resident_bytes > report->resident_bytes ? all[r].resident_bytes
+                                                                                    : report->resident_bytes;
         }
         report->loss = loss / (double)n_ranks;
         report->totals.wait_sec /= (double)n_ranks;

@@ -2,6 +2,7 @@
  * is told that something will be needed, and writes behind; what is not in use takes no memory that anyone else could want. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -136,6 +137,12 @@ void tw_engine_put_away(const tw_engine_t *engine, const void *start, size_t n_b
 uint64_t tw_engine_file_bytes(const tw_engine_t *engine)
 {
     return engine->file_bytes;
+}
+
+/* The allocator would keep it: it lies between what stays. */
+void tw_engine_trim(void)
+{
+    (void)malloc_trim(0);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------ */

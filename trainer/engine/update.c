@@ -132,7 +132,9 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine)
         status = publish(engine, u);
         put_away(engine, u);
     }
-    return status == TW_OK ? tw_engine_drain(engine) : status;
+    status = status == TW_OK ? tw_engine_drain(engine) : status;
+    tw_engine_trim(); /* of what whole weights have travelled in; training's messages are of other sizes */
+    return status;
 }
 
 tw_status_t tw_engine_sync(tw_engine_t *engine)
