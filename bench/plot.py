@@ -146,6 +146,7 @@ def make_script(rows, args, folder):
 
 def make_step_lines(rows, key):
     """[(label, [(step, mean of the last steps)])], in the order in which they first appear."""
+    rows = [row for row in rows if row.get("round", 1) == 1]  # in each the same losses
     several = len({row.get("seed") for row in rows}) > 1
     lines = {}
     for row in rows:

@@ -23,15 +23,15 @@ typedef struct bench {
 
 /* ---- a run --------------------------------------------------------------------------------------------------- */
 
-/* The steps of later rounds are written nowhere: a file of steps has each once. */
 static tw_status_t start(const bench_t *bench, const tw_trainer_set_t *set, int64_t seed, int64_t round)
 {
-    char child[64], child_seed[64], child_out[PATH_MAX + 16];
+    char child[64], child_seed[64], child_round[64], child_out[PATH_MAX + 16];
     const char *argv[MAX_ARGS + 5];
     int n = 0, exit_code = 0;
 
     snprintf(child, sizeof(child), "--child=%s", set->name);
     snprintf(child_seed, sizeof(child_seed), "--child-seed=%" PRId64, seed);
+    snprintf(child_round, sizeof(child_round), "--child-round=%" PRId64, round + 1);
     snprintf(child_out, sizeof(child_out), "--child-out=%s", bench->out);
     for (; n < bench->argc && n < MAX_ARGS; n++) {
         argv[n] = bench->argv[n];
@@ -39,9 +39,7 @@ static tw_status_t start(const bench_t *bench, const tw_trainer_set_t *set, int6
     argv[n++] = child;
     argv[n++] = child_seed;
     argv[n++] = child_out;
-    if (round > 0) {
-        argv[n++] = "--metrics=/dev/null";
-    }
+    argv[n++] = child_round;
     argv[n] = NULL;
     const tw_cluster_params_t params = {.n_nodes = bench->options.n_nodes,
                                         .ranks_per_node = bench->options.ranks_per_node,

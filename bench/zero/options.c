@@ -27,6 +27,7 @@ enum {
     KEY_RESUME,
     KEY_CHILD,
     KEY_CHILD_SEED,
+    KEY_CHILD_ROUND,
     KEY_CHILD_OUT
 };
 
@@ -51,10 +52,11 @@ static const struct argp_option option_list[] = {
      1},
     {"data", KEY_DATA, "FILE", 0, "Text, or .bin of uint16 tokens (default: the King James text)", 1},
     {"json", KEY_JSON, "FILE", 0, "A JSON line for each run", 2},
-    {"metrics", KEY_METRICS, "FILE", 0, "A JSON line for each step of each run", 2},
+    {"metrics", KEY_METRICS, "FILE", 0, "A JSON line for each step of each run, of every round", 2},
     {"resume", KEY_RESUME, NULL, 0, "Keep the rows of --json, and run only what is missing there", 2},
     {"child", KEY_CHILD, "SET", OPTION_HIDDEN, NULL, 3},
     {"child-seed", KEY_CHILD_SEED, "N", OPTION_HIDDEN, NULL, 3},
+    {"child-round", KEY_CHILD_ROUND, "N", OPTION_HIDDEN, NULL, 3},
     {"child-out", KEY_CHILD_OUT, "FILE", OPTION_HIDDEN, NULL, 3},
     {NULL, 0, NULL, 0, NULL, 0}};
 
@@ -121,6 +123,9 @@ static error_t parse_child(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_CHILD_SEED:
         options->child_seed = tw_flag_int(state, "child-seed", arg, 0, 2000000);
+        return 0;
+    case KEY_CHILD_ROUND:
+        options->child_round = tw_flag_int(state, "child-round", arg, 1, 1000);
         return 0;
     case KEY_CHILD_OUT:
         options->child_out = arg;

@@ -73,6 +73,7 @@ static tw_status_t write_step(const run_t *run, const tw_trainer_step_t *step)
     tw_json_t *json = tw_json_create();
     tw_json_add_string(json, "set", run->options->child->name);
     tw_json_add_int(json, "seed", run->options->child_seed);
+    tw_json_add_int(json, "round", run->options->child_round);
     tw_json_add_int(json, "step", (int64_t)step->step);
     tw_json_add_double(json, "loss", step->loss);
     tw_json_add_double(json, "lr", step->lr);

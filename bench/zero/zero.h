@@ -24,7 +24,7 @@ typedef struct zero_options {
     int resume;
     /* of a run in the cluster */
     const tw_trainer_set_t *child;
-    int64_t child_seed;
+    int64_t child_seed, child_round; /**< round: from 1 */
     const char *child_out;
 } zero_options_t;
 

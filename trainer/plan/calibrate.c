@@ -8,7 +8,7 @@
 
 #include "trainer/plan/plan.h"
 
-/* Steps before memory and connections are warm. */
+/* Steps of a run before memory and connections are warm. */
 #define WARM_UP 3
 
 /* Of a link's rate: Ethernet, IP and TCP with time stamps leave 1448 of 1514 bytes; the rest is acknowledgements and messages'
@@ -27,7 +27,7 @@ static const char *const time_keys[N_TIMES] = {"step_sec", "wait_sec", "compute_
 typedef struct measured {
     double *times[N_TIMES]; /* [n] each */
     size_t n;
-    double memory_bytes; /* the last line's; 0: it says nothing */
+    double memory_bytes; /* the most that a line says; 0: none does */
 } measured_t;
 
 static tw_status_t add_time(const char *path, const json_t *line, int which, measured_t *measured)
@@ -52,7 +52,8 @@ static tw_status_t add_line(const char *path, const json_t *line, measured_t *me
     for (int which = 0; which < N_TIMES; which++) {
         TW_TRY(add_time(path, line, which, measured));
     }
-    measured->memory_bytes = json_number_value(json_object_get(line, "memory_bytes"));
+    measured->memory_bytes =
+        fmax(measured->memory_bytes, json_number_value(json_object_get(line, "memory_bytes")));
     measured->n++;
     return TW_OK;
 }
@@ -69,9 +70,13 @@ static tw_status_t read_lines(const char *path, FILE *file, measured_t *measured
     tw_status_t status = TW_OK;
     json_error_t error;
     json_t *line;
-    size_t n = 0;
+    json_int_t last = 0; /* step */
+    size_t n = 0;        /* of this run: a bench's rounds are several */
     while (status == TW_OK && (line = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error))) {
         if (is_plain(line)) {
+            json_int_t step = json_integer_value(json_object_get(line, "step"));
+            n = step < last ? 0 : n;
+            last = step;
             status = n++ < WARM_UP ? TW_OK : add_line(path, line, measured);
         }
         json_decref(line);
@@ -153,15 +158,11 @@ static tw_status_t fit_all(const fit_t *fit, double measured_bytes)
     return fit_memory(fit, measured_bytes);
 }
 
-/* The median, but of the exchange the mean: its times are short and far apart, and a step's many messages add up to many of them. */
+/* The median, but of the exchange the lower quartile: in many an exchange the progress thread still has to do with the
+ * reductions before it. */
 static double typical(const measured_t *measured, int which)
 {
-    double *times = measured->times[which];
-    double sum = 0.0;
-    for (size_t i = 0; i < measured->n; i++) {
-        sum += times[i];
-    }
-    return which == EXCHANGE_SEC ? sum / (double)measured->n : tw_median(times, measured->n);
+    return tw_quantile(measured->times[which], measured->n, which == EXCHANGE_SEC ? 0.25 : 0.5);
 }
 
 tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *options, const tw_model_t *model,

@@ -254,6 +254,9 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
            plan->compute_sec * 1e3);
     printf("# of a core: %.3g us a message, %.3g ns a byte between nodes, %.3g ns inside one\n",
            cluster->message_sec * 1e6, cluster->inter_byte_sec * 1e9, cluster->in_byte_sec * 1e9);
+    if (cluster->cores > 0.0) {
+        printf("# %.3g cores a node for its %d ranks\n", cluster->cores, cluster->ranks_per_node);
+    }
     printf("# the exact delta at %.3g bits a parameter\n", cluster->delta_bits);
     double n_params = plan->n_params > 0.0 ? plan->n_params : (double)tw_model_n_params(model);
     tw_plan_print_states(n_params, cluster->n_nodes * cluster->ranks_per_node, stdout);

@@ -108,7 +108,8 @@ TEST_F(ZeroBench, GoesOnWhereItStopped)
     EXPECT_NE(std::string::npos, result.out.find("# round 1 of 2, delta8")) << result.out;
     EXPECT_EQ(std::string::npos, result.out.find("of 2, zero3")) << result.out;
     std::string steps = process::slurp(base_ + ".steps");
-    EXPECT_EQ(1, std::count(steps.begin(), steps.end(), '\n')) << "the first round's";
+    EXPECT_EQ(2, std::count(steps.begin(), steps.end(), '\n')) << "both rounds'";
+    EXPECT_NE(std::string::npos, steps.find("\"round\":2")) << steps;
     EXPECT_EQ(2U, rows_of(base_ + ".json").size());
     std::string lines = process::slurp(base_ + ".json");
     EXPECT_EQ(2, std::count(lines.begin(), lines.end(), '\n'));
