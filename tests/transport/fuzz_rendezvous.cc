@@ -82,7 +82,7 @@ void payload(int type, const uint8_t *data, size_t bytes)
     tw_msg_settings_t settings;
     tw_msg_member_t members[world];
     uint64_t counts[world], count;
-    uint32_t rank;
+    uint32_t rank, late_ms;
     switch (type) {
     case TW_MSG_JOIN:
         return join(data, bytes);
@@ -93,6 +93,8 @@ void payload(int type, const uint8_t *data, size_t bytes)
         return;
     case TW_MSG_ADDRESSES:
         return blobs(data, bytes);
+    case TW_MSG_HEARTBEAT:
+        return (void)tw_msg_heartbeat_parse(data, bytes, &late_ms);
     case TW_MSG_GOODBYE:
         return (void)tw_msg_goodbye_parse(data, bytes, world, counts);
     case TW_MSG_GONE:

@@ -5,6 +5,10 @@
 /** So many long silences ago is not about what happens now: twice the timeout, after which everybody has a verdict. */
 #define LATELY 8
 
+/** Of a silence that is judged, so much must have been an outage. Of seven signs of life that did not come, the first was due up to
+ *  one later than the last that did, and what is sent again after an outage comes up to as much later as it lasted. */
+#define OUTAGE_SHARE (3.0 / 7)
+
 static int node_of(const tw_outages_t *outages, int rank)
 {
     return outages->node_of ? outages->node_of[rank] : rank;
@@ -47,8 +51,10 @@ static void hear(tw_silence_t *silence, uint64_t long_ns, uint64_t now)
     if (now > silence->heard_ns && now - silence->heard_ns >= long_ns) {
         silence->from_ns = silence->heard_ns;
         silence->to_ns = now;
+        silence->excused_ns = silence->late_ns;
     }
     silence->heard_ns = now;
+    silence->late_ns = 0;
 }
 
 void tw_outages_hear(tw_outages_t *outages, int rank, uint64_t now)
@@ -57,6 +63,26 @@ void tw_outages_hear(tw_outages_t *outages, int rank, uint64_t now)
     if (is_far(outages, rank)) {
         hear(&outages->others, outages->long_ns, now);
     }
+}
+
+/** Both may have waited for the same processors, so the larger one counts. */
+static void excuse(tw_silence_t *silence, uint64_t late_ns)
+{
+    silence->late_ns = late_ns > silence->late_ns ? late_ns : silence->late_ns;
+}
+
+void tw_outages_late(tw_outages_t *outages, int rank, uint64_t late_ns)
+{
+    if (rank > 0) {
+        excuse(&outages->nodes[node_of(outages, rank)], late_ns);
+    }
+    if (is_far(outages, rank)) {
+        excuse(&outages->others, late_ns);
+    }
+    for (int n = 0; rank == 0 && n < outages->world; n++) {
+        outages->nodes[n].late_ns += late_ns;
+    }
+    outages->others.late_ns += rank == 0 ? late_ns : 0;
 }
 
 void tw_outages_close(tw_outages_t *outages, int rank)
@@ -84,11 +110,17 @@ static uint64_t overlap(uint64_t a, uint64_t b, uint64_t from, uint64_t to)
     return last > first ? last - first : 0;
 }
 
-/** 1 if there was, or is, a long silence in [from, now]. */
+static uint64_t without(uint64_t ns, uint64_t excused_ns)
+{
+    return ns > excused_ns ? ns - excused_ns : 0;
+}
+
+/** 1 if there was, or is, a silence in [from, now] that somebody's running late does not explain. */
 static int was_silent(const tw_silence_t *silence, uint64_t long_ns, uint64_t from, uint64_t now)
 {
-    return overlap(silence->from_ns, silence->to_ns, from, now) >= long_ns ||
-           overlap(silence->heard_ns, now, from, now) >= long_ns;
+    const uint64_t over_ns = overlap(silence->from_ns, silence->to_ns, from, now);
+    const uint64_t still_ns = overlap(silence->heard_ns, now, from, now);
+    return without(over_ns, silence->excused_ns) >= long_ns || without(still_ns, silence->late_ns) >= long_ns;
 }
 
 /** 1 if there are two other nodes to compare. */
@@ -101,9 +133,10 @@ static int can_tell(const tw_outages_t *outages)
     return n > 1;
 }
 
-static int own_link_was_down(const tw_outages_t *outages, uint64_t from, uint64_t now)
+/** All other nodes were silent at one time, for at least so long. */
+static int own_link_was_down(const tw_outages_t *outages, uint64_t long_ns, uint64_t from, uint64_t now)
 {
-    return can_tell(outages) && was_silent(&outages->others, outages->long_ns, from, now);
+    return can_tell(outages) && was_silent(&outages->others, long_ns, from, now);
 }
 
 static uint64_t lately(const tw_outages_t *outages, uint64_t now)
@@ -114,7 +147,8 @@ static uint64_t lately(const tw_outages_t *outages, uint64_t now)
 
 int tw_outages_blame_silent(const tw_outages_t *outages, int rank, uint64_t heard_ns, uint64_t now)
 {
-    return is_far(outages, rank) && own_link_was_down(outages, heard_ns, now) ? 0 : rank;
+    const uint64_t outage_ns = (uint64_t)((double)without(now, heard_ns) * OUTAGE_SHARE);
+    return is_far(outages, rank) && own_link_was_down(outages, outage_ns, heard_ns, now) ? 0 : rank;
 }
 
 int tw_outages_blame_complaint(const tw_outages_t *outages, int rank, uint64_t now)
@@ -123,13 +157,13 @@ int tw_outages_blame_complaint(const tw_outages_t *outages, int rank, uint64_t n
     if (!is_far(outages, rank) || !can_tell(outages) || outages->paused_ns > from) {
         return 0;
     }
-    return own_link_was_down(outages, from, now) ? 0 : rank;
+    return own_link_was_down(outages, outages->long_ns, from, now) ? 0 : rank;
 }
 
 /** 1 if the node of `rank` has been cut off from the others, as far as rank 0 can see. */
 static int was_cut_off(const tw_outages_t *outages, int rank, uint64_t from, uint64_t now)
 {
-    const int own = own_link_was_down(outages, from, now);
+    const int own = own_link_was_down(outages, outages->long_ns, from, now);
     return is_far(outages, rank)
                ? !own && was_silent(&outages->nodes[node_of(outages, rank)], outages->long_ns, from, now)
                : own;

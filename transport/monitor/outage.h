@@ -3,7 +3,11 @@
  *
  *  A link that fails cuts a node off from all others. So what is silent on one node while other nodes are heard is behind that
  *  node's link, and when all other nodes are silent at one time it is rank 0's own link; a rank that complains of rank 0 afterwards is
- *  judged by the same. That takes two other nodes: with one, nobody can know which end of the link it was. */
+ *  judged by the same. That takes two other nodes: with one, nobody can know which end of the link it was.
+ *
+ *  Nor is any moment in which no other node is heard an outage: where ranks wait for processors, several may be late at once. What
+ *  was sent during an outage comes after it, while a rank that did not run has sent nothing, and says so (tw_outages_late). That
+ *  time proves nothing, and what remains must be nearly half of the silence that is judged. */
 #ifndef TW_TRANSPORT_MONITOR_OUTAGE_H
 #define TW_TRANSPORT_MONITOR_OUTAGE_H
 
@@ -13,8 +17,11 @@ TW_C_BEGIN
 
 /** Signs of life from somewhere. */
 typedef struct tw_silence {
-    uint64_t heard_ns;       /**< the last one */
+    uint64_t heard_ns; /**< the last one */
+    uint64_t
+        late_ns; /**< since then, this process did not run for so long, or who is heard now says so of itself */
     uint64_t from_ns, to_ns; /**< the last long silence that is over */
+    uint64_t excused_ns;     /**< of that: its late_ns */
 } tw_silence_t;
 
 typedef struct tw_outages {
@@ -33,9 +40,11 @@ tw_status_t tw_outages_init(tw_outages_t *outages, int world, const int *node_of
 void tw_outages_cleanup(tw_outages_t *outages);
 /** A sign of life from `rank`. */
 void tw_outages_hear(tw_outages_t *outages, int rank, uint64_t now);
+/** `rank` did not run for so long. 0: this process itself; another: it says so in what is heard next. */
+void tw_outages_late(tw_outages_t *outages, int rank, uint64_t late_ns);
 /** `rank` will not be heard any more, and that is in order. */
 void tw_outages_close(tw_outages_t *outages, int rank);
-/** This process did not run: nobody's silence, but the others may have missed it. */
+/** This process did not run for longer: nobody's silence, but the others may have missed it. */
 void tw_outages_pause(tw_outages_t *outages, uint64_t pause_ns, uint64_t now);
 
 /** `rank` has been silent since `heard_ns`: it, or 0. */

@@ -160,6 +160,14 @@ static void judge_exchange(tw_monitor_t *monitor, uint64_t now)
 
 /* ---- receiving and judging --------------------------------------------------------------------------------- */
 
+static tw_status_t read_heartbeat(tw_monitor_t *monitor, int rank, const tw_connection_message_t *message)
+{
+    uint32_t late_ms;
+    TW_TRY(tw_msg_heartbeat_parse(message->payload, message->bytes, &late_ms));
+    tw_outages_late(&monitor->outages, rank, late_ms * 1000000ull);
+    return TW_OK;
+}
+
 static tw_status_t read_one(tw_monitor_t *monitor, int rank)
 {
     static const unsigned accepted =
@@ -168,6 +176,9 @@ static tw_status_t read_one(tw_monitor_t *monitor, int rank)
         TW_CONNECTION_ACCEPTS(TW_MSG_ADDRESS) | TW_CONNECTION_ACCEPTS(TW_MSG_LOST);
     tw_connection_message_t message;
     tw_status_t status = tw_connection_receive(&monitor->connections[rank], accepted, &message);
+    if (!status && message.type == TW_MSG_HEARTBEAT) {
+        status = read_heartbeat(monitor, rank, &message);
+    }
     if (!status) {
         tw_outages_hear(&monitor->outages, rank, tw_time_ns());
     }

@@ -72,19 +72,29 @@ static void take_orders(tw_monitor_t *monitor)
     }
 }
 
+/** By how much this thread runs later than it meant to: the next sign of life was due then. */
+static uint64_t late_by(const tw_monitor_t *monitor, uint64_t now)
+{
+    return now > monitor->next_heartbeat_ns ? now - monitor->next_heartbeat_ns : 0;
+}
+
 static void send_heartbeats(tw_monitor_t *monitor, uint64_t now)
 {
+    const uint64_t late_ms = late_by(monitor, now) / 1000000;
+    tw_msg_writer_t heartbeat = {0};
     if (now < monitor->next_heartbeat_ns) {
         return;
     }
     monitor->next_heartbeat_ns = now + monitor->heartbeat_ns;
+    tw_msg_heartbeat_write(late_ms < UINT32_MAX ? (uint32_t)late_ms : UINT32_MAX, &heartbeat);
     for (int i = 0; i < monitor->n_connections; i++) {
         tw_connection_t *connection = &monitor->connections[i];
         /* Not more to somebody who does not read. */
         if (tw_connection_is_open(connection) && !tw_connection_wants_write(connection)) {
-            (void)tw_connection_send(connection, TW_MSG_HEARTBEAT, NULL, 0);
+            (void)tw_connection_send(connection, TW_MSG_HEARTBEAT, heartbeat.data, heartbeat.bytes);
         }
     }
+    tw_msg_writer_cleanup(&heartbeat);
 }
 
 static void wait_for_events(tw_monitor_t *monitor, int timeout_ms)
@@ -160,6 +170,7 @@ static void forgive_pause(tw_monitor_t *monitor)
     const uint64_t pause_ns = now - monitor->awake_ns;
     monitor->awake_ns = now;
     if (pause_ns < 2 * monitor->heartbeat_ns) {
+        tw_outages_late(&monitor->outages, 0, late_by(monitor, now));
         return;
     }
     tw_debug("rank %d: this process did not run for %.1f s", monitor->rank, (double)pause_ns * 1e-9);
@@ -184,12 +195,13 @@ static void *monitor_main(void *arg)
     tw_monitor_t *monitor = arg;
     const tw_monitor_role_t *role = role_of(monitor);
     for (;;) {
-        /* Read before judging: what the others sent meanwhile counts. */
+        /* Read before judging, by the time before reading: what the others sent meanwhile counts. A sign of life that is late says
+         * so, and goes before all else that this rank sends. */
         forgive_pause(monitor);
+        send_heartbeats(monitor, monitor->awake_ns);
         role->receive(monitor);
-        role->judge(monitor, tw_time_ns());
+        role->judge(monitor, monitor->awake_ns);
         take_orders(monitor);
-        send_heartbeats(monitor, tw_time_ns());
         flush_all(monitor);
         if (monitor->leaving && may_leave(monitor)) {
             break;
@@ -353,7 +365,7 @@ static int monitor_open(tw_monitor_t *monitor, const int *node_of)
 static tw_status_t monitor_start(tw_monitor_t *monitor, const int *node_of)
 {
     int error = monitor_open(monitor, node_of);
-    monitor->awake_ns = tw_time_ns();
+    monitor->awake_ns = monitor->next_heartbeat_ns = tw_time_ns();
     for (int i = 0; i < monitor->n_connections; i++) {
         monitor->connections[i].heard_ns = monitor->awake_ns;
     }

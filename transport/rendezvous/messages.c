@@ -244,6 +244,18 @@ tw_status_t tw_msg_notice_parse(const uint8_t *in, size_t bytes, tw_msg_notice_t
     return TW_OK;
 }
 
+void tw_msg_heartbeat_write(uint32_t late_ms, tw_msg_writer_t *out)
+{
+    write_number(out, late_ms, 4);
+}
+
+tw_status_t tw_msg_heartbeat_parse(const uint8_t *in, size_t bytes, uint32_t *late_ms)
+{
+    reader_t reader = {in, bytes, 0};
+    *late_ms = bytes > 0 ? (uint32_t)read_number(&reader, 4) : 0;
+    return read_end(&reader);
+}
+
 void tw_msg_goodbye_write(const uint64_t *counts, uint32_t world, tw_msg_writer_t *out)
 {
     write_number(out, world, 4);

@@ -36,7 +36,7 @@ TW_C_BEGIN
     X(TW_MSG_MEMBERS, 6, 2u << 20)              \
     X(TW_MSG_ADDRESS, 7, TW_MSG_ADDRESS_MAX)    \
     X(TW_MSG_ADDRESSES, 8, 256u << 20)          \
-    X(TW_MSG_HEARTBEAT, 9, 0)                   \
+    X(TW_MSG_HEARTBEAT, 9, 4)                   \
     X(TW_MSG_GOODBYE, 10, 1u << 20)             \
     X(TW_MSG_GONE, 11, 12)                      \
     X(TW_MSG_REPORT, 12, 4 + TW_MSG_TEXT_BYTES) \
@@ -131,6 +131,10 @@ typedef struct tw_msg_notice {
 
 void tw_msg_notice_write(int32_t number, const char *text, tw_msg_writer_t *out);
 tw_status_t tw_msg_notice_parse(const uint8_t *in, size_t bytes, tw_msg_notice_t *notice);
+
+/** HEARTBEAT: the sender did not run for `late_ms`, and sent nothing meanwhile. Without a payload: 0. */
+void tw_msg_heartbeat_write(uint32_t late_ms, tw_msg_writer_t *out);
+tw_status_t tw_msg_heartbeat_parse(const uint8_t *in, size_t bytes, uint32_t *late_ms);
 
 /** GOODBYE: to each rank, how many messages this rank has sent to it. */
 void tw_msg_goodbye_write(const uint64_t *counts, uint32_t world, tw_msg_writer_t *out);

@@ -222,6 +222,27 @@ TEST_F(Monitor, Rank0ThatHearsNobodyNamesItself)
     EXPECT_EQ(notice.number, 0);
 }
 
+/* Rank 3 is stopped. The others are silent with it, but for the last beats before the verdict: it was rank 0's link, unless they
+ * say that they did not run. */
+TEST_F(Monitor, WhoDidNotRunIsNoWitnessOfAnOutage)
+{
+    for (bool late : {false, true}) {
+        timeout = 4;
+        make(4, {1, 2, 3});
+        expect_log(late ? "peer 3 failed: no sign of life for"
+                        : "no sign of life came to it from any other node for");
+        usleep((useconds_t)(0.5 * timeout * 1e6));
+        tw_msg_writer_t heartbeat = {};
+        tw_msg_heartbeat_write(late ? (uint32_t)(0.4 * timeout * 1e3) : 0, &heartbeat);
+        for (size_t r : {1, 2}) {
+            ASSERT_EQ(tw_connection_send(&held[r], TW_MSG_HEARTBEAT, heartbeat.data, heartbeat.bytes), TW_OK);
+        }
+        tw_msg_writer_cleanup(&heartbeat);
+        expect_verdict({0}, late ? 3 : 0);
+        end();
+    }
+}
+
 /* The others hear of a verdict before the owner does, who may end the process at once. */
 TEST_F(Monitor, TheOthersAreToldFirst)
 {

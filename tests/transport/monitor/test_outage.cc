@@ -115,6 +115,63 @@ TEST(Outage, AnOutageThatIsOverForSomeStillCounts)
     EXPECT_EQ(job.silent(2), 0);
 }
 
+/* Rank 4 is stopped; for a moment nobody else is heard either. */
+TEST(Outage, AMomentWithoutAnySignIsNoOutage)
+{
+    Job job(3, 2);
+    job.mute({4});
+    job.pass(2);
+    job.mute({1, 2, 3, 5});
+    job.pass(2.75);
+    tw_outages_hear(&job.outages, 2, job.now);
+    job.mute({1, 2, 3, 5}, 0);
+    job.pass(silence - 4.75);
+    EXPECT_EQ(job.silent(4), 4);
+}
+
+/* The same for longer, and whoever is heard first says that it did not run for so long; if that does not explain the silence it
+ * was an outage. */
+TEST(Outage, WhoRanLateProvesNothing)
+{
+    for (double late : {0.0, 0.5, 1.5, 3.0}) {
+        Job job(3, 2);
+        job.mute({2, 3, 4, 5});
+        job.pass(4);
+        tw_outages_late(&job.outages, 2, (uint64_t)(late * beat));
+        job.mute({2, 3, 5}, 0);
+        job.pass(silence - 4);
+        EXPECT_EQ(job.silent(4), late > 2 ? 4 : 0) << late;
+        EXPECT_EQ(job.complaint(3), late > 2.5 ? 3 : 0) << late;
+    }
+}
+
+/* Nor does a rank 0 that did not run, in pieces too short to be a pause. */
+TEST(Outage, Rank0ThatRanLateProvesNothing)
+{
+    for (double late : {0.5, 2.5}) {
+        Job job(3, 2);
+        job.mute({2, 3, 4, 5});
+        job.pass(2);
+        tw_outages_late(&job.outages, 0, (uint64_t)(late * beat));
+        job.pass(2);
+        tw_outages_late(&job.outages, 0, (uint64_t)(late * beat));
+        job.pass(silence - 4);
+        EXPECT_EQ(job.silent(4), late > 2 ? 4 : 0) << late;
+    }
+}
+
+/* What was said of an earlier silence explains no later one. */
+TEST(Outage, BeingLateIsForgottenOnceHeard)
+{
+    Job job(3, 1);
+    tw_outages_late(&job.outages, 1, 9 * beat);
+    tw_outages_late(&job.outages, 0, 9 * beat);
+    job.pass(1);
+    job.mute({1, 2});
+    job.pass(silence);
+    EXPECT_EQ(job.silent(1), 0);
+}
+
 TEST(Outage, TwoThatAreSilentOneAfterTheOtherAreNot)
 {
     Job job(3, 1);

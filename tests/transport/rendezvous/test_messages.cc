@@ -189,6 +189,23 @@ TEST(RendezvousMsg, NoticeIsCutAndPrintable)
     EXPECT_EQ(tw_msg_notice_parse(too_long.data(), too_long.size(), &seen), TW_ERR_FORMAT);
 }
 
+/* A sign of life of somebody who is not late may be empty. */
+TEST(RendezvousMsg, Heartbeat)
+{
+    Writer heartbeat;
+    uint32_t late_ms = 0;
+    tw_msg_heartbeat_write(3000000000u, &heartbeat.w);
+    const std::vector<uint8_t> payload = heartbeat.bytes();
+    ASSERT_EQ(tw_msg_heartbeat_parse(payload.data(), payload.size(), &late_ms), TW_OK);
+    EXPECT_EQ(late_ms, 3000000000u);
+    for (size_t bytes : {1, 2, 3, 5}) {
+        const std::vector<uint8_t> other(bytes, 1);
+        EXPECT_EQ(tw_msg_heartbeat_parse(other.data(), bytes, &late_ms), TW_ERR_FORMAT);
+    }
+    EXPECT_EQ(tw_msg_heartbeat_parse(nullptr, 0, &late_ms), TW_OK);
+    EXPECT_EQ(late_ms, 0u);
+}
+
 TEST(RendezvousMsg, GoodbyeAndGone)
 {
     Writer goodbye, gone;
