@@ -39,6 +39,13 @@ static void note(client_t *client, const char *step, tw_status_t status)
              refused ? " (is TW_JOB_TOKEN the same on all ranks?)" : "");
 }
 
+/** MASTER_ADDR goes before what a launcher says, so it is the one to look at. */
+static void ask_where(client_t *client)
+{
+    const size_t length = strlen(client->why);
+    snprintf(client->why + length, sizeof(client->why) - length, " (is MASTER_ADDR rank 0's host?)");
+}
+
 static tw_status_t refused(const client_t *client, const tw_connection_message_t *message)
 {
     tw_msg_notice_t notice;
@@ -94,6 +101,7 @@ static tw_status_t attempt(client_t *client)
     tw_status_t status = tw_socket_connect(client->job->master_addr, client->job->master_port, deadline_ns,
                                            &fd, client->why, sizeof(client->why));
     if (status) {
+        ask_where(client);
         return TW_IN_PROGRESS;
     }
     tw_connection_init(connection, fd);

@@ -468,6 +468,18 @@ TEST_F(Rendezvous, NoRank0)
     EXPECT_EQ(ranks[1].status, TW_ERR_TIMEOUT);
 }
 
+/* The variable that says where rank 0 is has its name in the message. */
+TEST_F(Rendezvous, AHostThatHasNoAddressIsNamedWithItsVariable)
+{
+    make(2);
+    strcpy(ranks[1].job.master_addr, "no such host");
+    ranks[1].options.join_timeout = 0.3;
+    expect_log("last attempt: no such host: ");
+    join(ranks[1]);
+    EXPECT_EQ(ranks[1].status, TW_ERR_TIMEOUT);
+    EXPECT_EQ(log_count("(is MASTER_ADDR rank 0's host?)"), 1u);
+}
+
 TEST_F(Rendezvous, WrongToken)
 {
     make(2);
