@@ -18,7 +18,7 @@ typedef struct bench {
     char path[PATH_MAX], out[PATH_MAX];
     FILE *json; /* or NULL */
     zero_rows_t rows, rounds;
-    int all_ok;
+    int all_ok, is_over; /* is_over: no run can come to anything */
 } bench_t;
 
 /* ---- a run --------------------------------------------------------------------------------------------------- */
@@ -54,6 +54,19 @@ static tw_status_t start(const bench_t *bench, const tw_trainer_set_t *set, int6
     return status;
 }
 
+/* The smallest model depends on the tokens of the data, so that it is known once one was trained. */
+static tw_status_t check_params(bench_t *bench, int64_t params)
+{
+    if ((double)params < ZERO_PARAMS_FACTOR * bench->options.params) {
+        return TW_OK;
+    }
+    tw_error("--params: %.0f is too small: at least %" PRId64
+             " (the smallest model for this data has %" PRId64 ")",
+             bench->options.params, (int64_t)((double)params / ZERO_PARAMS_FACTOR) + 1, params);
+    bench->is_over = 1;
+    return TW_ERR_CONFIG;
+}
+
 /* The row that rank 0 has left. */
 static tw_status_t read_round(bench_t *bench, const char *set)
 {
@@ -67,7 +80,7 @@ static tw_status_t read_round(bench_t *bench, const char *set)
         tw_error("%s: a row of %s instead of %s", bench->out, bench->rounds.rows[before].set, set);
         return TW_ERR_FORMAT;
     }
-    return TW_OK;
+    return check_params(bench, bench->rounds.rows[before].params);
 }
 
 /* Of all rounds, beside the base's. */
@@ -114,7 +127,7 @@ static void run_sets(bench_t *bench, int64_t seed, int64_t round)
     const zero_options_t *options = &bench->options;
     for (int is_base = 1; is_base >= 0; is_base--) {
         for (size_t i = 0; i < options->n_sets; i++) {
-            if ((strcmp(options->sets[i]->name, ZERO_BASE) == 0) == is_base) {
+            if ((strcmp(options->sets[i]->name, ZERO_BASE) == 0) == is_base && !bench->is_over) {
                 run_one(bench, options->sets[i], seed, round);
             }
         }

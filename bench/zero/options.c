@@ -1,6 +1,7 @@
 /* The command line. */
 #include <argp.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,6 +134,12 @@ static error_t parse_child(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_ARG:
         argp_error(state, "what is '%s'?", arg);
         return EINVAL;
+    case ARGP_KEY_END:
+        if (options->tokens < (int64_t)options->n_nodes * options->ranks_per_node) {
+            argp_error(state, "--tokens: %" PRId64 " is too small: at least %d, one for each rank",
+                       options->tokens, options->n_nodes * options->ranks_per_node);
+        }
+        return 0;
     default:
         return parse_run(key, arg, state);
     }

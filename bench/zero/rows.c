@@ -183,8 +183,8 @@ static int is_of(const zero_row_t *row, const zero_options_t *options)
     int64_t ranks = row->nodes * row->ranks_per_node;
     return row->nodes == options->n_nodes && row->ranks_per_node == options->ranks_per_node &&
            row->link_bps == options->link_bps && row->steps == options->steps && row->lr == options->lr &&
-           row->warmup == options->warmup && params > 0.5 && params < 2 && row->tokens <= options->tokens &&
-           options->tokens - row->tokens < 128 * ranks;
+           row->warmup == options->warmup && params * ZERO_PARAMS_FACTOR > 1 && params < ZERO_PARAMS_FACTOR &&
+           row->tokens <= options->tokens && options->tokens - row->tokens < 128 * ranks;
 }
 
 const zero_row_t *zero_rows_find(const zero_rows_t *rows, const zero_options_t *options, const char *set,

@@ -11,7 +11,8 @@
 #include "trainer/trainer.h"
 
 #define ZERO_MAX_SETS 16
-#define ZERO_BASE "zero3" /**< what the others are compared with */
+#define ZERO_BASE "zero3"      /**< what the others are compared with */
+#define ZERO_PARAMS_FACTOR 2.0 /**< a model of `--params`, about, has fewer than so many times as many */
 
 typedef struct zero_options {
     const tw_trainer_set_t *sets[ZERO_MAX_SETS];

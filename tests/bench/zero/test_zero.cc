@@ -122,6 +122,28 @@ TEST_F(ZeroBench, GoesOnWhereItStopped)
     EXPECT_NE(std::string::npos, result.out.find("(2 seeds)")) << result.out;
 }
 
+/* What is compared with nothing has a dash. */
+TEST_F(ZeroBench, AFigureThatCannotExistIsADash)
+{
+    Result result = run({"--steps", "1", "--sets", "delta8"});
+    ASSERT_EQ(0, result.code) << result.out << result.err;
+    EXPECT_EQ(std::string::npos, result.out.find("nan")) << result.out;
+    EXPECT_NE(std::string::npos, result.out.find(" - ")) << result.out;
+}
+
+TEST_F(ZeroBench, TheSmallestModelIsNamedOnce)
+{
+    Result result = run({"--steps", "1", "--sets", "zero3,delta8", "--params", "100"});
+    EXPECT_EQ(1, result.code);
+    const size_t at = result.err.find("--params: 100 is too small");
+    ASSERT_NE(std::string::npos, at) << result.err;
+    EXPECT_EQ(std::string::npos, result.err.find("--params:", at + 1)) << result.err;
+    const std::string least = result.err.substr(result.err.find("at least ", at) + 9);
+    EXPECT_EQ(0, run({"--steps", "1", "--sets", "zero3", "--params", least.substr(0, least.find(' '))}).code);
+    const std::string fewer = std::to_string(std::stoll(least) - 1);
+    EXPECT_EQ(1, run({"--steps", "1", "--sets", "zero3", "--params", fewer}).code);
+}
+
 TEST(ZeroFlags, MistakesAreNamed)
 {
     struct {
@@ -131,6 +153,7 @@ TEST(ZeroFlags, MistakesAreNamed)
         {{kTool, "--sets", "zero3,zero9"}, "there is no 'zero9'"},
         {{kTool, "--params", "1T"}, "--params: '1T'"},
         {{kTool, "--steps", "0"}, "--steps: '0'"},
+        {{kTool, "--tokens", "5", "--nodes", "3"}, "--tokens: 5 is too small: at least 6, one for each rank"},
         {{kTool, "--link", "fast"}, "--link: 'fast'"},
         {{kTool, "zero3"}, "what is 'zero3'?"},
     };
