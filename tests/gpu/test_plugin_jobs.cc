@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/gpu/plugin_jobs.h"
+#include "tests/plugin/interpose/preload.h"
 
 namespace
 {
@@ -41,7 +42,7 @@ class PluginJobs : public testing::Test
         std::filesystem::create_directory(own);
         job.env["STANDIN_DIR"] = own;
         if (job.env.count("LD_PRELOAD") != 0) {
-            job.env["LD_PRELOAD"] = interposer;
+            job.env["LD_PRELOAD"] = preload_with(interposer);
         }
         if (job.env.count("TW_INTERPOSE") != 0) {
             job.env["STANDIN_NET_PLUGIN"] = net_plugin;
