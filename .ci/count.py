@@ -97,7 +97,7 @@ def main(paths):
     total = Count()
     for path in paths:
         count = count_run(path)
-        print("%-8s %s" % (os.path.basename(path)[: -len(".json")], summary(count)))
+        print("%-10s %s" % (os.path.basename(path)[: -len(".json")], summary(count)))
         total += count
     print(summary(total))
     return 1 if total["failed"] or not total["passed"] else 0

@@ -4,7 +4,8 @@ def tw_test(name, srcs, deps = [], copts = [], tags = [], size = "small", **kwar
     """A C++17 test with GoogleTest's main().
 
     Tags that mean something here: `no-sanitizer`, `cluster` and `slow` keep a test out of the
-    sanitizer configurations; `exclusive` runs it alone.
+    sanitizer configurations; `exclusive` runs it alone. `nccl`: there is nothing to test without
+    NCCL, so .ci/run, whose sanitizers go without CUDA, runs it under them once more with it.
 
     Args:
       name: the target, `test_<source>`
