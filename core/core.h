@@ -115,6 +115,22 @@ tw_log_level_t tw_log_level(void);
 void tw_log(tw_log_level_t level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/** Errors that are kept back until it is known whether somebody else has said the same. */
+typedef struct tw_log_held {
+    struct tw_log_line *first, *last;
+    struct tw_log_held *outer; /**< of the same thread, begun before */
+} tw_log_held_t;
+
+/** Keep back the errors that this thread logs from now on, until tw_log_keep_end. What cannot be kept for want of memory is logged at
+ *  once. */
+void tw_log_keep_begin(tw_log_held_t *held);
+/** Of what is kept, text and order; 0: nothing is. */
+uint64_t tw_log_held_hash(const tw_log_held_t *held);
+/** Of the same thread. */
+void tw_log_keep_end(tw_log_held_t *held);
+/** After tw_log_keep_end: free what was kept, logged before if is_printed. */
+void tw_log_held_cleanup(tw_log_held_t *held, int is_printed);
+
 #define TW_LOG_AT(level, ...)                                 \
     do {                                                      \
         if ((level) <= tw_log_level())                        \

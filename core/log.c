@@ -100,6 +100,81 @@ tw_log_level_t tw_log_level(void)
     return level == LEVEL_UNSET ? init_level() : (tw_log_level_t)level;
 }
 
+/* ---- errors that are kept back ------------------------------------------------------------------------------- */
+
+typedef struct tw_log_line {
+    struct tw_log_line *next;
+    const char *file;
+    int line;
+    char message[];
+} tw_log_line_t;
+
+static _Thread_local tw_log_held_t *keeper;
+
+void tw_log_keep_begin(tw_log_held_t *held)
+{
+    *held = (tw_log_held_t){.outer = keeper};
+    keeper = held;
+}
+
+void tw_log_keep_end(tw_log_held_t *held)
+{
+    keeper = held->outer;
+}
+
+/* 0: there is no memory for it. */
+static int keep(tw_log_held_t *held, const char *file, int line, const char *message)
+{
+    size_t n_bytes = strlen(message) + 1;
+    tw_log_line_t *kept = malloc(sizeof(*kept) + n_bytes);
+    if (kept == NULL) {
+        return 0;
+    }
+    *kept = (tw_log_line_t){.file = file, .line = line};
+    memcpy(kept->message, message, n_bytes);
+    if (held->last != NULL) {
+        held->last->next = kept;
+    } else {
+        held->first = kept;
+    }
+    held->last = kept;
+    return 1;
+}
+
+/* FNV-1a, over the ends of the lines, too. */
+uint64_t tw_log_held_hash(const tw_log_held_t *held)
+{
+    uint64_t hash = held->first != NULL ? 14695981039346656037u : 0;
+    for (const tw_log_line_t *line = held->first; line != NULL; line = line->next) {
+        const char *at = line->message;
+        do {
+            hash = (hash ^ (uint8_t)*at) * 1099511628211u;
+        } while (*at++ != '\0');
+    }
+    return hash;
+}
+
+static void print(tw_log_level_t level, const char *file, int line, const char *message)
+{
+    pthread_mutex_lock(&sink_lock);
+    current_sink(current_ctx, level, file, line, message);
+    pthread_mutex_unlock(&sink_lock);
+}
+
+void tw_log_held_cleanup(tw_log_held_t *held, int is_printed)
+{
+    for (tw_log_line_t *line = held->first, *next; line != NULL; line = next) {
+        if (is_printed) {
+            print(TW_LOG_ERROR, line->file, line->line, line->message);
+        }
+        next = line->next;
+        free(line);
+    }
+    *held = (tw_log_held_t){.first = NULL};
+}
+
+/* -------------------------------------------------------------------------------------------------------------- */
+
 void tw_log(tw_log_level_t level, const char *file, int line, const char *format, ...)
 {
     char message[MESSAGE_BYTES];
@@ -115,7 +190,7 @@ void tw_log(tw_log_level_t level, const char *file, int line, const char *format
     if (length >= (int)sizeof(message)) {
         memcpy(message + sizeof(message) - 4, "...", 4);
     }
-    pthread_mutex_lock(&sink_lock);
-    current_sink(current_ctx, level, file, line, message);
-    pthread_mutex_unlock(&sink_lock);
+    if (level != TW_LOG_ERROR || keeper == NULL || !keep(keeper, file, line, message)) {
+        print(level, file, line, message);
+    }
 }

@@ -117,28 +117,94 @@ static tw_status_t restore(run_t *run)
     return status;
 }
 
+static void ask_output(const run_t *run)
+{
+    const tw_train_options_t *o = run->options;
+    if (run->params->output) {
+        *run->params->output = (tw_trainer_output_t){.n_steps = (uint64_t)o->steps,
+                                                     .steps_per_print = (uint64_t)o->steps_per_print,
+                                                     .breakdown = o->wall_clock_breakdown};
+    }
+}
+
+/* What a rank does for itself, before it needs the others. */
+static tw_status_t prepare(run_t *run, int n_ranks, int n_nodes, int is_first)
+{
+    TW_TRY(tw_train_config_create(run->params->config, run->params->sets, run->params->n_sets, &run->config));
+    run->options = tw_train_config_options(run->config);
+    ask_output(run);
+    TW_TRY(tw_train_config_resolve(run->config, n_ranks, n_nodes));
+    if (is_first) {
+        tw_train_config_say(run->config);
+    }
+    TW_TRY(open_data(run));
+    return create_model(run);
+}
+
+/* How a rank's preparation went; errors: a hash of what it has to say. */
+typedef struct report {
+    uint64_t errors;
+    int64_t status;
+} report_t;
+
+/* Of a rank that is fine: TW_ERR_PEER if another is not. Rank 0 says so for all who are fine. */
+static tw_status_t judge_reports(const report_t *all, int rank, int n_ranks)
+{
+    for (int r = 0; r < n_ranks && all[rank].status == TW_OK; r++) {
+        if (all[r].status != TW_OK) {
+            if (rank == 0) {
+                tw_error("rank 0: rank %d cannot begin, and says why itself: %s", r,
+                         tw_status_string((tw_status_t)all[r].status));
+            }
+            return TW_ERR_PEER;
+        }
+    }
+    return (tw_status_t)all[rank].status;
+}
+
+/* All end if one cannot begin. has_news: this rank's errors are not rank 0's, as far as is known. */
+static tw_status_t exchange_reports(const run_t *run, const report_t *own, int *has_news)
+{
+    int n_ranks = tw_coll_size(run->world), rank = tw_coll_rank(run->world);
+    report_t *all = calloc((size_t)n_ranks, sizeof(*all));
+    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = (size_t)n_ranks * sizeof(*all)};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    tw_status_t status = all ? tw_coll_run(run->world, &args) : TW_ERR_NO_MEMORY;
+    *has_news = status != TW_OK || own->errors != all[0].errors;
+    if (status == TW_OK) {
+        status = judge_reports(all, rank, n_ranks);
+    }
+    free(all);
+    return own->status != TW_OK ? (tw_status_t)own->status : status;
+}
+
+/* An error that all ranks have is to be read once, and one that a single rank has must not be lost. Which it is shows once all have
+ * met: until then all but rank 0 keep their errors back. */
+static tw_status_t prepare_all(run_t *run)
+{
+    int rank = tw_coll_rank(run->world), has_news = 1;
+    tw_log_held_t held;
+    tw_log_keep_begin(&held);
+    tw_status_t status = prepare(run, tw_coll_size(run->world), tw_coll_n_nodes(run->world), rank == 0);
+    tw_log_keep_end(&held);
+    const report_t own = {.errors = tw_log_held_hash(&held), .status = status};
+    if (rank == 0) {
+        tw_log_held_cleanup(&held, 1);
+    }
+    status = exchange_reports(run, &own, &has_news);
+    tw_log_held_cleanup(&held, has_news);
+    return status;
+}
+
 static tw_status_t set_up(run_t *run)
 {
-    tw_status_t status =
-        tw_train_config_create(run->params->config, run->params->sets, run->params->n_sets, &run->config);
+    tw_status_t status = join(run);
     if (status == TW_OK) {
-        run->options = tw_train_config_options(run->config);
-        status = join(run);
-    }
-    if (status == TW_OK) {
-        status = tw_train_config_resolve(run->config, tw_coll_size(run->world), tw_coll_n_nodes(run->world));
-    }
-    if (status == TW_OK && tw_coll_rank(run->world) == 0) {
-        tw_train_config_say(run->config);
+        status = prepare_all(run);
     }
     if (status == TW_OK) {
         status = compare_configs(run);
-    }
-    if (status == TW_OK) {
-        status = open_data(run);
-    }
-    if (status == TW_OK) {
-        status = create_model(run);
     }
     if (status == TW_OK) {
         status = create_engine(run);
@@ -367,17 +433,7 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
 tw_status_t tw_trainer_check(const tw_trainer_params_t *params, int n_ranks, int n_nodes)
 {
     run_t run = {.params = params};
-    tw_status_t status = tw_train_config_create(params->config, params->sets, params->n_sets, &run.config);
-    if (status == TW_OK) {
-        run.options = tw_train_config_options(run.config);
-        status = tw_train_config_resolve(run.config, n_ranks, n_nodes);
-    }
-    if (status == TW_OK) {
-        status = open_data(&run);
-    }
-    if (status == TW_OK) {
-        status = create_model(&run);
-    }
+    tw_status_t status = prepare(&run, n_ranks, n_nodes, 0);
     tear_down(&run, TW_OK);
     return status;
 }
@@ -392,19 +448,5 @@ tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, int n_ran
         tw_train_config_print(config, out);
     }
     tw_train_config_destroy(config);
-    return status;
-}
-
-tw_status_t tw_trainer_output_get(const tw_trainer_params_t *params, tw_trainer_output_t *output)
-{
-    tw_train_config_t *config;
-    tw_status_t status = tw_train_config_create(params->config, params->sets, params->n_sets, &config);
-    if (status == TW_OK) {
-        const tw_train_options_t *o = tw_train_config_options(config);
-        *output = (tw_trainer_output_t){.n_steps = (uint64_t)o->steps,
-                                        .steps_per_print = (uint64_t)o->steps_per_print,
-                                        .breakdown = o->wall_clock_breakdown};
-        tw_train_config_destroy(config);
-    }
     return status;
 }

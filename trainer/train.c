@@ -269,12 +269,10 @@ static int run_rank(const options_t *options)
                                   .sets = options->sets,
                                   .n_sets = options->n_sets,
                                   .on_step = on_step,
-                                  .ctx = &output};
-    tw_trainer_result_t result;
-    tw_status_t status = tw_trainer_output_get(&params, &output.wanted);
-    if (status == TW_OK) {
-        status = tw_coll_world_create(&coll_params, &params.world);
-    }
+                                  .ctx = &output,
+                                  .output = &output.wanted};
+    tw_trainer_result_t result = {0};
+    tw_status_t status = tw_coll_world_create(&coll_params, &params.world);
     if (status != TW_OK) {
         return 1;
     }
@@ -286,7 +284,7 @@ static int run_rank(const options_t *options)
         status = TW_ERR_IO;
     }
     status = status == TW_OK ? tw_trainer_run(&params, &result) : status;
-    if (output.is_terminal) {
+    if (output.is_terminal && output.begin_sec > 0) {
         printf("\n");
     }
     if (status == TW_OK && output.is_first) {

@@ -63,6 +63,12 @@ typedef struct tw_trainer_result {
     double lag_max;
 } tw_trainer_result_t;
 
+/** What a configuration asks of a program's output. */
+typedef struct tw_trainer_output {
+    uint64_t n_steps, steps_per_print;
+    int breakdown; /**< wall_clock_breakdown */
+} tw_trainer_output_t;
+
 /** Borrowed during the run. */
 typedef struct tw_trainer_params {
     const char *config;      /**< path of a JSON file; NULL: the defaults */
@@ -72,6 +78,7 @@ typedef struct tw_trainer_params {
     tw_coll_t *world;
     void (*on_step)(void *ctx, const tw_trainer_step_t *step); /**< or NULL; on every rank, after each step */
     void *ctx;
+    tw_trainer_output_t *output; /**< or NULL; filled in before the first step */
 } tw_trainer_params_t;
 
 /** What the trainer has, in the combinations that are worth a name. */
@@ -87,16 +94,9 @@ const tw_trainer_set_t *tw_trainer_set_find(const char *name);
 
 /** Run as one rank, collective over the ranks. TW_ERR_CONFIG: the file or a key (logged); TW_ERR_MISMATCH: an alarm, or the
  *  ranks were given different configurations (logged); TW_ERR_IO, TW_ERR_FORMAT: data or checkpoint (logged with the file);
- *  TW_ERR_PEER and others of the communicator. */
+ *  TW_ERR_PEER and others of the communicator. What is wrong with the configuration, data or model is logged by rank 0, and by each
+ *  other rank with which something else is wrong. */
 tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_t *result);
-
-/** What a configuration asks of a program's output. */
-typedef struct tw_trainer_output {
-    uint64_t n_steps, steps_per_print;
-    int breakdown; /**< wall_clock_breakdown */
-} tw_trainer_output_t;
-/** TW_ERR_CONFIG as above. */
-tw_status_t tw_trainer_output_get(const tw_trainer_params_t *params, tw_trainer_output_t *output);
 
 /** Look at what a job of so many ranks would be given, before it is started: configuration, data, model. What is wrong is logged once;
  *  errors as in tw_trainer_run. */

@@ -166,6 +166,42 @@ TEST(LogSink, OneCallAtATime)
     EXPECT_FALSE(state.overlapped);
 }
 
+/* Errors wait, of this thread alone; they can be compared, logged as they were, or dropped. */
+TEST(LogSink, ErrorsCanBeKeptBack)
+{
+    uint64_t hashes[3];
+    tw_log_set_level(TW_LOG_WARN);
+    for (int i = 0; i < 3; i++) {
+        tw::LogCapture capture;
+        tw_log_held_t held, inner;
+        tw_log_keep_begin(&held);
+        EXPECT_EQ(tw_log_held_hash(&held), 0u);
+        tw_error("first %d", i / 2);
+        tw_log_keep_begin(&inner);
+        tw_error("of somebody else");
+        tw_log_keep_end(&inner);
+        tw_error("second");
+        int line = __LINE__ - 1;
+        tw_warn("no error");
+        std::thread([] { tw_error("of another thread"); }).join();
+        tw_log_keep_end(&held);
+        hashes[i] = tw_log_held_hash(&held);
+        ASSERT_EQ(capture.lines().size(), 2u);
+        tw_log_held_cleanup(&inner, 0);
+        tw_log_held_cleanup(&held, i == 0);
+        tw_error("as ever");
+        ASSERT_EQ(capture.lines().size(), i == 0 ? 5u : 3u);
+        if (i == 0) {
+            EXPECT_EQ(capture.lines()[2].text, "first 0");
+            EXPECT_EQ(capture.lines()[3].text, "second");
+            EXPECT_NE(capture.lines()[3].where.find("test_log.cc:" + std::to_string(line)),
+                      std::string::npos);
+        }
+    }
+    EXPECT_EQ(hashes[0], hashes[1]);
+    EXPECT_NE(hashes[0], hashes[2]);
+}
+
 TEST(LogTable, IsWhatTheLevelsAre)
 {
     ASSERT_EQ(tw_log_config_table.n_fields, 1u);

@@ -123,4 +123,54 @@ TEST(Launch, WhatSrunSets)
     expect_trained(tasks[0]->wait(120), "4 ranks on 2 nodes");
 }
 
+/* Two nodes of two ranks, with words more for all and for the last. */
+std::string errors_of(const std::vector<std::string> &more, const std::vector<std::string> &last, int code)
+{
+    std::vector<std::unique_ptr<process::Child>> tasks;
+    std::string errors;
+    for (int task = 0; task < 4; task++) {
+        process::Spec spec = slurm_task(task);
+        spec.argv.insert(spec.argv.end(), more.begin(), more.end());
+        if (task == 3) {
+            spec.argv.insert(spec.argv.end(), last.begin(), last.end());
+        }
+        tasks.push_back(std::make_unique<process::Child>(spec));
+    }
+    for (auto &task : tasks) {
+        process::Result result = task->wait(120);
+        EXPECT_EQ(code, result.code) << result.err;
+        errors += result.err;
+    }
+    return errors;
+}
+
+int count(const std::string &text, const std::string &word)
+{
+    int n = 0;
+    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+        n++;
+    }
+    return n;
+}
+
+TEST(Launch, AnErrorOfAllRanksIsReadOnce)
+{
+    for (const char *set : {"thinwire.stebs=4", "thinwire.data=/nowhere/text", "model.n_head=7"}) {
+        std::string errors = errors_of({"--set", set}, {}, 1);
+        EXPECT_EQ(1, count(errors, "thinwire error")) << errors;
+    }
+}
+
+/* As of a file that is missing on its node. */
+TEST(Launch, AnErrorOfOneRankIsNotLost)
+{
+    std::string errors = errors_of({}, {"--set", "thinwire.data=/nowhere/text"}, 1);
+    EXPECT_EQ(1, count(errors, "/nowhere/text")) << errors;
+    EXPECT_EQ(1, count(errors, "rank 0: rank 3 cannot begin, and says why itself")) << errors;
+    EXPECT_EQ(2, count(errors, "thinwire error")) << errors;
+    errors = errors_of({"--set", "thinwire.data=/nowhere/text"}, {"--set", "thinwire.data=/nowhere/else"}, 1);
+    EXPECT_EQ(1, count(errors, "/nowhere/text")) << errors;
+    EXPECT_EQ(1, count(errors, "/nowhere/else")) << errors;
+}
+
 } // namespace
