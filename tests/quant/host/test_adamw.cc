@@ -3,8 +3,7 @@
 #include <cmath>
 
 #include "quant/arithmetic/float.h"
-#include "tests/common/fixture.h"
-#include "tests/quant/quant_data.h"
+#include "tests/quant/host/twins.h"
 
 namespace
 {
@@ -76,22 +75,9 @@ State run(const Case &c, const std::string &backend, const State &before)
 using Adamw = tw::Fixture;
 
 /* Every other backend against the reference. */
-class AdamwTwins : public tw::Fixture
+class AdamwTwins : public tw::Twins
 {
   protected:
-    const std::vector<std::string> twins = tw::host_backends(false);
-
-    void SetUp() override
-    {
-        tw::Fixture::SetUp();
-        if (tw::extra_backends()) {
-            allow_descriptors(""); /* a GPU's driver opens files when it likes */
-        }
-        if (twins.empty()) {
-            GTEST_SKIP() << "this machine has no such backend";
-        }
-    }
-
     void expect_alike(const Case &c)
     {
         const State before = make_state(c), expected = run(c, "ref", before);

@@ -3,8 +3,7 @@
 #include <cstring>
 
 #include "quant/quant.h"
-#include "tests/common/fixture.h"
-#include "tests/quant/quant_data.h"
+#include "tests/quant/host/twins.h"
 
 namespace
 {
@@ -43,22 +42,9 @@ struct Result {
     uint64_t nonfinite;
 };
 
-class QuantTwins : public tw::Fixture
+class QuantTwins : public tw::Twins
 {
   protected:
-    const std::vector<std::string> twins = tw::host_backends(false);
-
-    void SetUp() override
-    {
-        tw::Fixture::SetUp();
-        if (tw::extra_backends()) {
-            allow_descriptors(""); /* a GPU's driver opens files when it likes */
-        }
-        if (twins.empty()) {
-            GTEST_SKIP() << "this machine has no such backend";
-        }
-    }
-
     /* Is it another case's turn? Slow backends take some of the cases. */
     bool passed_over()
     {
