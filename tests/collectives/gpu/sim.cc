@@ -86,17 +86,9 @@ size_t SimDevice::n_busy() const
     return n;
 }
 
-tw_gpu_device_t SimDevice::make_table()
+void SimDevice::add_memory(tw_gpu_device_t *table)
 {
-    tw_gpu_device_t t = {};
-    t.mem = TW_MEM_HOST;
-    t.wire = TW_MEM_CUDA;
-    t.current = [](const tw_gpu_device_t *, int *index) {
-        *index = 0;
-        return TW_OK;
-    };
-    t.use = [](const tw_gpu_device_t *, int) { return TW_OK; };
-    t.alloc = [](const tw_gpu_device_t *d, size_t bytes, int pinned, void **out) {
+    table->alloc = [](const tw_gpu_device_t *d, size_t bytes, int pinned, void **out) {
         *out = tw_buffer_alloc(bytes);
         memset(*out, 0xff, bytes); /* NaN in every type and scale */
         of(d)->n_allocated++;
@@ -108,32 +100,54 @@ tw_gpu_device_t SimDevice::make_table()
         }
         return TW_OK;
     };
-    t.free = [](const tw_gpu_device_t *d, void *memory, int pinned) {
+    table->free = [](const tw_gpu_device_t *d, void *memory, int pinned) {
         EXPECT_EQ(of(d)->own.erase(static_cast<char *>(memory)), pinned ? 0u : 1u) << "freed as another kind";
         tw_buffer_free(memory);
         of(d)->n_allocated--;
     };
-    t.stream_create = [](const tw_gpu_device_t *d, tw_stream_t *out) {
+    table->fence = [](const tw_gpu_device_t *d) {
+        for (auto &[to, bytes] : of(d)->writes) {
+            memcpy(to, bytes.data(), bytes.size());
+        }
+        of(d)->writes.clear();
+        of(d)->n_fences++;
+        return TW_OK;
+    };
+}
+
+void SimDevice::add_streams(tw_gpu_device_t *table)
+{
+    table->stream_create = [](const tw_gpu_device_t *d, tw_stream_t *out) {
         *out = of(d)->new_stream();
         return TW_OK;
     };
-    t.stream_destroy = [](const tw_gpu_device_t *d, tw_stream_t stream) { of(d)->destroy_stream(stream); };
-    t.stream_wait = [](const tw_gpu_device_t *d, tw_stream_t stream, tw_gpu_event_t event) {
+    table->stream_destroy = [](const tw_gpu_device_t *d, tw_stream_t stream) {
+        of(d)->destroy_stream(stream);
+    };
+    table->stream_wait = [](const tw_gpu_device_t *d, tw_stream_t stream, tw_gpu_event_t event) {
         SimEvent *e = static_cast<SimEvent *>(event);
         uint64_t ticket = e->issued;
         of(d)->push(stream, [e, ticket] { return e->passed >= ticket; });
         return TW_OK;
     };
-    t.event_create = [](const tw_gpu_device_t *d, tw_gpu_event_t *out) {
+    table->capture_id = [](const tw_gpu_device_t *d, tw_stream_t, uint64_t *id) {
+        *id = of(d)->capture;
+        return TW_OK;
+    };
+}
+
+void SimDevice::add_events(tw_gpu_device_t *table)
+{
+    table->event_create = [](const tw_gpu_device_t *d, tw_gpu_event_t *out) {
         *out = new SimEvent;
         of(d)->n_events++;
         return TW_OK;
     };
-    t.event_destroy = [](const tw_gpu_device_t *d, tw_gpu_event_t event) {
+    table->event_destroy = [](const tw_gpu_device_t *d, tw_gpu_event_t event) {
         delete static_cast<SimEvent *>(event);
         of(d)->n_events--;
     };
-    t.event_record = [](const tw_gpu_device_t *d, tw_gpu_event_t event, tw_stream_t stream) {
+    table->event_record = [](const tw_gpu_device_t *d, tw_gpu_event_t event, tw_stream_t stream) {
         SimEvent *e = static_cast<SimEvent *>(event);
         uint64_t ticket = ++e->issued;
         of(d)->push(stream, [e, ticket] {
@@ -142,14 +156,7 @@ tw_gpu_device_t SimDevice::make_table()
         });
         return TW_OK;
     };
-    t.copy = [](const tw_gpu_device_t *d, void *to, const void *from, size_t bytes, tw_stream_t stream) {
-        of(d)->push(stream, [to, from, bytes] {
-            memcpy(to, from, bytes);
-            return true;
-        });
-        return TW_OK;
-    };
-    t.event_query = [](const tw_gpu_device_t *d, tw_gpu_event_t event) {
+    table->event_query = [](const tw_gpu_device_t *d, tw_gpu_event_t event) {
         SimDevice *failing = of(d);
         if (failing->queries_left == 0) {
             return TW_ERR_CUDA;
@@ -161,20 +168,19 @@ tw_gpu_device_t SimDevice::make_table()
         }
         return e->passed >= e->issued ? TW_OK : TW_IN_PROGRESS;
     };
-    t.fence = [](const tw_gpu_device_t *d) {
-        for (auto &[to, bytes] : of(d)->writes) {
-            memcpy(to, bytes.data(), bytes.size());
-        }
-        of(d)->writes.clear();
-        of(d)->n_fences++;
+}
+
+void SimDevice::add_work(tw_gpu_device_t *table)
+{
+    table->copy = [](const tw_gpu_device_t *d, void *to, const void *from, size_t bytes, tw_stream_t stream) {
+        of(d)->push(stream, [to, from, bytes] {
+            memcpy(to, from, bytes);
+            return true;
+        });
         return TW_OK;
     };
-    t.capture_id = [](const tw_gpu_device_t *d, tw_stream_t, uint64_t *id) {
-        *id = of(d)->capture;
-        return TW_OK;
-    };
-    t.enqueue = [](const tw_gpu_device_t *d, tw_gpu_kernels_fn_t fn, const void *arg, size_t arg_bytes,
-                   tw_stream_t stream) {
+    table->enqueue = [](const tw_gpu_device_t *d, tw_gpu_kernels_fn_t fn, const void *arg, size_t arg_bytes,
+                        tw_stream_t stream) {
         auto copy = std::make_shared<std::vector<char>>((const char *)arg, (const char *)arg + arg_bytes);
         SimDevice *device = of(d);
         device->push(stream, [fn, copy, stream, device] {
@@ -184,10 +190,26 @@ tw_gpu_device_t SimDevice::make_table()
         });
         return TW_OK;
     };
-    t.sum = [](const tw_gpu_device_t *, const tw_gpu_sum_t *sum, tw_stream_t) {
+    table->sum = [](const tw_gpu_device_t *, const tw_gpu_sum_t *sum, tw_stream_t) {
         tw_gpu_sum_ref(sum);
         return TW_OK;
     };
+}
+
+tw_gpu_device_t SimDevice::make_table()
+{
+    tw_gpu_device_t t = {};
+    t.mem = TW_MEM_HOST;
+    t.wire = TW_MEM_CUDA;
+    t.current = [](const tw_gpu_device_t *, int *index) {
+        *index = 0;
+        return TW_OK;
+    };
+    t.use = [](const tw_gpu_device_t *, int) { return TW_OK; };
+    add_memory(&t);
+    add_streams(&t);
+    add_events(&t);
+    add_work(&t);
     return t;
 }
 

@@ -69,6 +69,10 @@ class SimDevice
         SimDevice *device;
     };
     static SimDevice *of(const tw_gpu_device_t *table);
+    static void add_memory(tw_gpu_device_t *table);
+    static void add_streams(tw_gpu_device_t *table);
+    static void add_events(tw_gpu_device_t *table);
+    static void add_work(tw_gpu_device_t *table);
     static tw_gpu_device_t make_table();
 
     Handle handle;
