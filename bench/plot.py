@@ -191,7 +191,7 @@ def main():
     folder = os.environ.get("BUILD_WORKING_DIRECTORY")
     if folder:
         os.chdir(folder)
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("file", help="JSON lines, as the benchmarks' --json writes them")
     parser.add_argument("-o", "--output", help="the picture (default: FILE with .png instead of .json)")
     parser.add_argument("--y", choices=sorted(UNITS) + sorted(STEP_UNITS),

@@ -82,6 +82,13 @@ TEST_F(PlotTest, MakesAPicture)
     EXPECT_EQ("\x89PNG", picture.substr(0, 4));
 }
 
+TEST_F(PlotTest, HelpSaysWhatItDraws)
+{
+    const process::Result result = plot({"--help"});
+    EXPECT_EQ(0, result.code) << result.err;
+    EXPECT_NE(std::string::npos, result.out.find("seed.")) << "it breaks off: " << result.out;
+}
+
 TEST_F(PlotTest, OneLineIsEnough)
 {
     write(row("int8", 4, 0.001));
