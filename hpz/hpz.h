@@ -156,6 +156,8 @@ void tw_hpz_reduce_slice_args(tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_
 
 /** Own replica of a unit, [tw_hpz_secondary_elems]: borrowed, written by the calls below. */
 const uint16_t *tw_hpz_replica(const tw_hpz_t *hpz, int unit);
+/** With exact_delta, its previous changes, which a sync reads and writes: [tw_hpz_secondary_elems], borrowed; else NULL. */
+const uint8_t *tw_hpz_states(const tw_hpz_t *hpz, int unit);
 /** Of what is in a replica now; 0: nothing yet, or it is spoilt. */
 uint64_t tw_hpz_version(const tw_hpz_t *hpz, int unit);
 

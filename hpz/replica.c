@@ -9,6 +9,11 @@ const uint16_t *tw_hpz_replica(const tw_hpz_t *hpz, int unit)
     return hpz->units[unit].replica;
 }
 
+const uint8_t *tw_hpz_states(const tw_hpz_t *hpz, int unit)
+{
+    return hpz->units[unit].states;
+}
+
 uint64_t tw_hpz_version(const tw_hpz_t *hpz, int unit)
 {
     return hpz->units[unit].version;

@@ -206,6 +206,8 @@ tw_status_t tw_sync_advance(tw_engine_t *engine);
 int tw_sync_is_done(const tw_engine_t *engine, size_t unit);
 /** Wait until a unit has followed. */
 tw_status_t tw_sync_need(tw_engine_t *engine, size_t unit);
+/** Of a unit's replica on this rank. */
+size_t tw_sync_replica_elems(const tw_engine_t *engine, size_t unit);
 
 /* ---- reduce.c */
 /** Where backward adds a unit's gradients: engine->grad_ptrs; zeroed if it is the step's first micro-batch. */

@@ -12,6 +12,23 @@ void tw_sync_start(tw_engine_t *engine, tw_hpz_sync_t kind)
     engine->sync = (tw_engine_sync_t){.kind = kind};
 }
 
+size_t tw_sync_replica_elems(const tw_engine_t *engine, size_t unit)
+{
+    return tw_hpz_secondary_elems(tw_hpz_layout(engine->hpz), (int)unit, tw_hpz_local(engine->hpz));
+}
+
+/* It is done: until the unit is gathered nobody needs its replica, and until the next sync nobody its previous changes. */
+static void end(tw_engine_t *engine)
+{
+    int unit = (int)engine->sync.done++;
+    size_t n_elems = tw_sync_replica_elems(engine, (size_t)unit);
+    const uint8_t *states = tw_hpz_states(engine->hpz, unit);
+    tw_engine_put_away(engine, tw_hpz_replica(engine->hpz, unit), n_elems * sizeof(uint16_t));
+    if (states) {
+        tw_engine_put_away(engine, states, n_elems * sizeof(*states));
+    }
+}
+
 static tw_status_t begin(tw_engine_t *engine)
 {
     tw_engine_sync_t *sync = &engine->sync;
@@ -33,8 +50,10 @@ static tw_status_t advance(tw_engine_t *engine)
     tw_status_t status = begin(engine);
     while (sync->done < sync->begun && status == TW_OK) {
         status = tw_hpz_sync_test(engine->hpz, (int)sync->done);
-        sync->done += status == TW_OK;
-        status = status == TW_OK ? begin(engine) : status;
+        if (status == TW_OK) {
+            end(engine);
+            status = begin(engine);
+        }
     }
     return status == TW_IN_PROGRESS ? TW_OK : status;
 }
@@ -64,7 +83,9 @@ static tw_status_t finish(tw_engine_t *engine)
     double start = tw_time_sec();
     sync->failed = tw_hpz_sync_finish(engine->hpz, (int)sync->done);
     engine->wait_sec += tw_time_sec() - start;
-    sync->done += sync->failed == TW_OK;
+    if (sync->failed == TW_OK) {
+        end(engine);
+    }
     return tw_sync_advance(engine);
 }
 

@@ -35,9 +35,8 @@ static void advise_shard(const tw_engine_t *engine, size_t index,
         advise(engine, unit->part, unit->part_elems * sizeof(*unit->part));
     }
     if (engine->has_replicas) {
-        size_t n_elems =
-            tw_hpz_secondary_elems(tw_hpz_layout(engine->hpz), (int)index, tw_hpz_local(engine->hpz));
-        advise(engine, tw_hpz_replica(engine->hpz, (int)index), n_elems * sizeof(uint16_t));
+        advise(engine, tw_hpz_replica(engine->hpz, (int)index),
+               tw_sync_replica_elems(engine, index) * sizeof(uint16_t));
     }
 }
 

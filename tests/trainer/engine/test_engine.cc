@@ -70,26 +70,35 @@ static size_t present_bytes(const tw_engine_map_t &map)
     return page * (size_t)std::count_if(entries.begin(), entries.end(), [](uint64_t e) { return e >> 63; });
 }
 
-/* From the first weights on. */
+/* From the first weights on: masters, moments and shards, or replicas and the previous changes. */
 TEST_F(TrainEngine, WhatLiesInFilesIsPutAway)
 {
     const std::string files = ::testing::TempDir();
-    run({0, 0},
-        {"zero_optimization.stage=3", "thinwire.hpz=off", "model.n_layer=6", "model.n_embd=128",
-         "zero_optimization.offload_optimizer.device=nvme",
-         "zero_optimization.offload_optimizer.nvme_path=" + files,
-         "zero_optimization.offload_param.device=nvme", "zero_optimization.offload_param.nvme_path=" + files},
-        [](int rank, tw_engine_t *engine, tw_model_t *) {
-            for (int step = 0; step < 2; step++) {
-                ASSERT_EQ(engine->n_maps, 4u);
-                for (size_t i = 0; i < engine->n_maps; i++) {
-                    EXPECT_LT(present_bytes(engine->maps[i]), engine->maps[i].n_bytes / 4)
-                        << "file " << i << " of rank " << rank << ", step " << step;
+    struct {
+        const char *how;
+        std::vector<int> node_of;
+        size_t n_maps;
+    } cases[] = {{"thinwire.hpz=off", {0, 0}, 4}, {"thinwire.delta_exact=y", {0, 1}, 5}};
+    for (const auto &one : cases) {
+        run(one.node_of,
+            {"zero_optimization.stage=3", one.how, "model.n_layer=6", "model.n_embd=128",
+             "zero_optimization.offload_optimizer.device=nvme",
+             "zero_optimization.offload_optimizer.nvme_path=" + files,
+             "zero_optimization.offload_param.device=nvme",
+             "zero_optimization.offload_param.nvme_path=" + files},
+            [&](int rank, tw_engine_t *engine, tw_model_t *) {
+                for (int step = 0; step < 2; step++) {
+                    ASSERT_EQ(engine->n_maps, one.n_maps);
+                    for (size_t i = 0; i < engine->n_maps; i++) {
+                        EXPECT_LT(present_bytes(engine->maps[i]), engine->maps[i].n_bytes / 4)
+                            << one.how << ": file " << i << " of rank " << rank << ", step " << step;
+                    }
+                    tw_trainer_step_t out;
+                    ASSERT_EQ(tw_engine_step(engine, &out), TW_OK);
+                    ASSERT_EQ(tw_engine_drain(engine), TW_OK);
                 }
-                tw_trainer_step_t out;
-                ASSERT_EQ(tw_engine_step(engine, &out), TW_OK);
-            }
-        });
+            });
+    }
 }
 
 /* More bytes than a size_t counts are refused wherever they were to lie, and counted nowhere. */
