@@ -286,6 +286,7 @@ static tw_status_t one_step(run_t *run)
     if (status == TW_OK && is_validated) {
         status = tw_engine_validate(run->engine, &step.val_loss);
         run->result->val_loss = step.val_loss;
+        step.memory_bytes = tw_engine_resident_most(run->engine);
     }
     if (status == TW_OK && is_checked) {
         status = check(run);

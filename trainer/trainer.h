@@ -32,8 +32,7 @@ typedef struct tw_trainer_step {
     /** Sent by all ranks together: counted, and planned. An exact delta's plan is made once its lengths are known. */
     uint64_t inter_node_bytes, in_node_bytes, planned_inter_node_bytes;
     double delta_bits; /**< of the weights' changes, a parameter, everything included; 0 without delta */
-    /** Most that a rank's process has held up to the exchange, beyond what it held before the engine was made: of the rank
-     *  with the most. */
+    /** Most that a rank's process has held so far, beyond what it held before the engine was made: of the rank with the most. */
     uint64_t memory_bytes;
 } tw_trainer_step_t;
 

@@ -65,6 +65,8 @@ size_t tw_engine_memory_bytes(const tw_engine_t *engine);
 /** What this process held when the engine was made, and the most it has held so far beyond that, as the system counts it. */
 size_t tw_engine_resident_before(const tw_engine_t *engine);
 size_t tw_engine_resident_bytes(const tw_engine_t *engine);
+/** The latter of the rank with the most, as of the last step's or validation's exchange. */
+size_t tw_engine_resident_most(const tw_engine_t *engine);
 /** What thinwire.device_mem bounds. */
 size_t tw_engine_device_bytes(const tw_engine_t *engine);
 /** Bytes that lie in files: of what is offloaded to "nvme", and layers' inputs. */

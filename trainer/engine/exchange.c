@@ -12,6 +12,7 @@ tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report)
         tw_error("rank %d: out of memory for the reports of %zu ranks", engine->rank, n_ranks);
         return TW_ERR_NO_MEMORY;
     }
+    report->resident_bytes = tw_engine_resident_bytes(engine);
     tw_coll_segment_t segment = {.src = report, .dst = all, .n_elems = n_ranks * sizeof(*all)};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
@@ -30,6 +31,7 @@ tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report)
         }
         report->loss = loss / (double)n_ranks;
         report->totals.wait_sec /= (double)n_ranks;
+        engine->resident_most = report->resident_bytes;
     }
     free(all);
     return status;

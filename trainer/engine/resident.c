@@ -37,3 +37,8 @@ size_t tw_engine_resident_bytes(const tw_engine_t *engine)
     size_t most = read_status("VmHWM");
     return most > engine->resident_before ? most - engine->resident_before : 0;
 }
+
+size_t tw_engine_resident_most(const tw_engine_t *engine)
+{
+    return engine->resident_most;
+}

@@ -114,6 +114,7 @@ struct tw_engine {
     tw_engine_map_t maps[TW_ENGINE_MAX_MAPS];
     size_t n_maps, file_bytes;
     size_t resident_before; /* that the process held before the engine */
+    size_t resident_most;   /* beyond that, of any rank, at the last exchange */
     /* weights and gradients on their way */
     tw_engine_walk_t walk;
     tw_engine_sync_t sync;
@@ -225,7 +226,7 @@ typedef struct tw_engine_report {
     tw_norm_t norm;
     double loss;
     tw_engine_totals_t totals;
-    uint64_t resident_bytes; /* the most of any rank */
+    uint64_t resident_bytes; /* found by the exchange: the most of any rank */
 } tw_engine_report_t;
 tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report);
 

@@ -141,7 +141,6 @@ static tw_status_t gradients(tw_engine_t *engine, tw_engine_report_t *report)
     if (status == TW_OK) {
         own_norm(engine, &report->norm);
         report->totals = tw_engine_training_totals(engine);
-        report->resident_bytes = tw_engine_resident_bytes(engine);
         status = tw_engine_exchange(engine, report);
     }
     return status;
@@ -198,7 +197,7 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
                                .compute_processor_sec = processor.compute_sec,
                                .progress_processor_sec = processor.progress_sec,
                                .exchange_processor_sec = engine->exchange_progress_sec,
-                               .memory_bytes = report.resident_bytes};
+                               .memory_bytes = engine->resident_most};
     tw_engine_totals_t spent = tw_engine_totals_since(&report.totals, &engine->reported);
     engine->reported = report.totals;
     note_totals(&spent, out);
