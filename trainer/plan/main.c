@@ -8,6 +8,7 @@
 #include "cluster/cluster.h"
 #include "flags/flags.h"
 #include "trainer/data/data.h"
+#include "trainer/plan/layout.h"
 #include "trainer/plan/plan.h"
 #include "trainer/plan/report.h"
 #include "trainer/shape.h"
@@ -215,9 +216,24 @@ static tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_
 static tw_status_t find_speeds(plan_t *plan, const tw_model_t *model)
 {
     tw_plan_cluster_t *cluster = &plan->cluster;
-    size_t part = tw_model_unit_get(model, 1)->n_elems / (size_t)(cluster->n_nodes * cluster->ranks_per_node);
-    TW_TRY(tw_plan_measure_codecs(part, cluster->codecs));
-    return plan->calibrate ? tw_plan_measure_copies(part, &cluster->in_byte_sec) : TW_OK;
+    tw_hpz_layout_t *layout;
+    TW_TRY(tw_plan_layout(model, cluster, &layout));
+    size_t first, n_tensors = tw_hpz_layout_tensors(layout, 1, &first), part = 0;
+    size_t *pieces = calloc(n_tensors, sizeof(*pieces));
+    tw_status_t status = pieces ? TW_OK : TW_ERR_NO_MEMORY;
+    for (size_t t = 0; t < n_tensors && pieces; t++) {
+        pieces[t] = tw_hpz_primary_piece(layout, first + t, 0, 0).n_elems;
+        part += pieces[t];
+    }
+    if (status == TW_OK) {
+        status = tw_plan_measure_codecs(pieces, n_tensors, cluster->codecs);
+    }
+    if (status == TW_OK && plan->calibrate) {
+        status = tw_plan_measure_copies(part, &cluster->in_byte_sec);
+    }
+    free(pieces);
+    tw_hpz_layout_destroy(layout);
+    return status;
 }
 
 /* The nodes of a cluster in a box share this machine's cores, and their idle links let bursts pass. */

@@ -105,9 +105,10 @@ void tw_plan_traffic_cleanup(tw_plan_traffic_t *traffic);
 
 /* ---- time -------------------------------------------------------------------------------------------------- */
 
-/** Measure the codecs on this machine, on messages of so many parameters. A tenth of a second. TW_ERR_NO_MEMORY and errors of
- *  quant. */
-tw_status_t tw_plan_measure_codecs(size_t message_elems, tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]);
+/** Measure the codecs on this machine, on messages of such pieces of tensors (of larger ones, on smaller ones in proportion), as a
+ *  step does it: caches hold nothing of them. Half a second. TW_ERR_NO_MEMORY and errors of quant. */
+tw_status_t tw_plan_measure_codecs(const size_t *piece_elems, size_t n_pieces,
+                                   tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]);
 /** Seconds of a core a byte of such a message takes that is read from another process's memory, as ranks of a node do it.
  *  TW_ERR_NO_MEMORY and the system's errors (logged). */
 tw_status_t tw_plan_measure_copies(size_t message_elems, double *byte_sec);

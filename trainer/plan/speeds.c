@@ -11,27 +11,46 @@
 
 /* The quickest of so many goes counts: others were disturbed. */
 #define GOES 7
-/* Twice that is more than a core's own caches hold, and buffers as large still lie in small pages, as messages do. */
+/* A step goes through more memory than a processor's caches hold: before each go so much of other memory is written. Buffers of
+ * copies still lie in small pages, as messages do. */
+#define OTHER_BYTES ((size_t)32 << 20)
 #define COPY_BYTES ((size_t)3 << 20)
 #define MOST_ELEMS ((size_t)1 << 20)
 
-/* A message's memory: weights, their change, and what is sent. */
+/* A message's memory: weights, their change, and what is sent, piece by piece. */
 typedef struct trial {
-    size_t n_elems;
+    size_t n_elems, n_pieces;
+    size_t *pieces; /* elements of each */
+    tw_quant_segment_t *segments;
+    tw_quant_exact_segment_t *exact_segments;
     float *masters;
-    uint16_t *old, *fresh;
+    uint16_t *old, *fresh, *copy;
     uint8_t *states; /* of both ends */
     uint8_t *message;
     size_t message_bytes; /* of room */
+    uint8_t *other;
 } trial_t;
 
 static void trial_cleanup(trial_t *trial)
 {
+    free(trial->pieces);
+    free(trial->segments);
+    free(trial->exact_segments);
     free(trial->masters);
     free(trial->old);
     free(trial->fresh);
+    free(trial->copy);
     free(trial->states);
     free(trial->message);
+    free(trial->other);
+}
+
+/* Caches hold nothing of a trial's. */
+static void forget(volatile uint8_t *other)
+{
+    for (size_t at = 0; at < OTHER_BYTES; at += TW_CACHE_LINE_BYTES) {
+        other[at]++;
+    }
 }
 
 /* Weights of 0.02 or so, whose changes are a unit in the last place or so. */
@@ -50,20 +69,55 @@ static void fill(trial_t *trial)
     tw_convert_from_fp32(TW_TYPE_BF16, trial->masters, 1.0f, trial->fresh, trial->n_elems);
 }
 
-static tw_status_t trial_init(trial_t *trial, size_t n_elems)
+/* Pieces as they are, or smaller ones that are as many MOST_ELEMS at most. */
+static size_t set_pieces(trial_t *trial, const size_t *piece_elems)
 {
-    *trial = (trial_t){.n_elems = n_elems, .message_bytes = tw_quant_exact_bound_bytes(n_elems)};
+    size_t all = 0, n_elems = 0;
+    for (size_t i = 0; i < trial->n_pieces; i++) {
+        all += piece_elems[i];
+    }
+    double scale = all > MOST_ELEMS ? (double)MOST_ELEMS / (double)all : 1.0;
+    for (size_t i = 0; i < trial->n_pieces; i++) {
+        size_t scaled = (size_t)(scale * (double)piece_elems[i]);
+        trial->pieces[i] = scaled > 0 ? scaled : 1;
+        n_elems += trial->pieces[i];
+    }
+    return n_elems;
+}
+
+static tw_status_t trial_alloc(trial_t *trial, const size_t *piece_elems, size_t n_pieces)
+{
+    trial->n_pieces = n_pieces;
+    trial->pieces = calloc(n_pieces, sizeof(*trial->pieces));
+    trial->segments = calloc(n_pieces, sizeof(*trial->segments));
+    trial->exact_segments = calloc(n_pieces, sizeof(*trial->exact_segments));
+    if (!trial->pieces || !trial->segments || !trial->exact_segments) {
+        return TW_ERR_NO_MEMORY;
+    }
+    size_t n_elems = set_pieces(trial, piece_elems);
+    trial->n_elems = n_elems;
+    trial->message_bytes = tw_quant_exact_bound_bytes(n_elems);
     trial->masters = malloc(n_elems * sizeof(*trial->masters));
     trial->old = malloc(n_elems * sizeof(*trial->old));
     trial->fresh = malloc(n_elems * sizeof(*trial->fresh));
+    trial->copy = malloc(n_elems * sizeof(*trial->copy));
     trial->states = calloc(n_elems, 2);
     trial->message = malloc(trial->message_bytes);
-    if (!trial->masters || !trial->old || !trial->fresh || !trial->states || !trial->message) {
-        tw_error("plan: out of memory for codecs on %zu parameters", n_elems);
-        return TW_ERR_NO_MEMORY;
+    trial->other = calloc(1, OTHER_BYTES);
+    int has_all = trial->masters && trial->old && trial->fresh && trial->copy && trial->states && trial->message && trial->other;
+    return has_all ? TW_OK : TW_ERR_NO_MEMORY;
+}
+
+static tw_status_t trial_init(trial_t *trial, const size_t *piece_elems, size_t n_pieces)
+{
+    *trial = (trial_t){0};
+    tw_status_t status = trial_alloc(trial, piece_elems, n_pieces);
+    if (status == TW_OK) {
+        fill(trial);
+    } else {
+        tw_error("plan: out of memory for codecs on %zu pieces", n_pieces);
     }
-    fill(trial);
-    return TW_OK;
+    return status;
 }
 
 /* This thread's time of a core. */
@@ -80,61 +134,98 @@ static void note(double *best, double begin, size_t n_elems)
     *best = *best == 0.0 || sec < *best ? sec : *best;
 }
 
-/* A message there and back, as a sync does it. */
+/* A message's pieces, there or back. */
+static const tw_quant_segment_t *quant_segments(const trial_t *trial, const tw_quant_codec_t *codec, int back)
+{
+    uint8_t *message = trial->message;
+    for (size_t i = 0, at = 0; i < trial->n_pieces; at += trial->pieces[i++]) {
+        trial->segments[i] = (tw_quant_segment_t){.src = trial->masters + at,
+                                                  .base = trial->old + at,
+                                                  .dst = message,
+                                                  .n_elems = trial->pieces[i]};
+        if (back) {
+            trial->segments[i].src = message;
+            trial->segments[i].base = NULL;
+            trial->segments[i].dst = trial->old + at;
+        }
+        message += tw_quant_encoded_bytes(codec, trial->pieces[i]);
+    }
+    return trial->segments;
+}
+
+/* As a sync does it. */
 static tw_status_t measure_quant(const trial_t *trial, const char *name, tw_plan_speed_t *speed)
 {
     tw_quant_params_t params = {.mem = TW_MEM_HOST};
     const tw_quant_args_t args = {.type = TW_TYPE_BF16, .factor = 1.0f};
-    const tw_quant_segment_t out = {
-        .src = trial->masters, .base = trial->old, .dst = trial->message, .n_elems = trial->n_elems};
-    const tw_quant_segment_t in = {.src = trial->message, .dst = trial->old, .n_elems = trial->n_elems};
     tw_quant_t *quant = NULL;
     tw_status_t status = tw_quant_codec_parse(name, &params.codec);
     if (status == TW_OK) {
         status = tw_quant_create(&params, &quant);
     }
     for (int go = 0; go < GOES && status == TW_OK; go++) {
+        const tw_quant_segment_t *segments = quant_segments(trial, &params.codec, 0);
+        forget(trial->other);
         double begin = core_sec();
-        status = tw_quant_delta_encode(quant, &args, &out, 1);
+        status = tw_quant_delta_encode(quant, &args, segments, trial->n_pieces);
         note(&speed->encode_sec, begin, trial->n_elems);
+        segments = quant_segments(trial, &params.codec, 1);
+        forget(trial->other);
         begin = core_sec();
-        status = status == TW_OK ? tw_quant_decode_apply(quant, &args, &in, 1) : status;
+        status = status == TW_OK ? tw_quant_decode_apply(quant, &args, segments, trial->n_pieces) : status;
         note(&speed->decode_sec, begin, trial->n_elems);
     }
     tw_quant_destroy(quant);
     return status;
 }
 
+static const tw_quant_exact_segment_t *exact_segments(const trial_t *trial, int back)
+{
+    for (size_t i = 0, at = 0; i < trial->n_pieces; at += trial->pieces[i++]) {
+        trial->exact_segments[i] = (tw_quant_exact_segment_t){.base = trial->old + at,
+                                                              .src = back ? NULL : trial->fresh + at,
+                                                              .dst = back ? trial->fresh + at : NULL,
+                                                              .state = trial->states + at +
+                                                                       (back ? trial->n_elems : 0),
+                                                              .n_elems = trial->pieces[i]};
+    }
+    return trial->exact_segments;
+}
+
+/* With the rounding of the masters before it, and the owner's copy after it. */
 static tw_status_t measure_exact(const trial_t *trial, tw_plan_speed_t *speed)
 {
-    const tw_quant_exact_segment_t out = {
-        .base = trial->old, .src = trial->fresh, .state = trial->states, .n_elems = trial->n_elems};
-    const tw_quant_exact_segment_t in = {.base = trial->old,
-                                         .dst = trial->fresh,
-                                         .state = trial->states + trial->n_elems,
-                                         .n_elems = trial->n_elems};
     tw_quant_exact_t *exact = NULL;
     size_t bytes;
     tw_status_t status = tw_quant_exact_create(NULL, &exact);
     for (int go = 0; go < GOES && status == TW_OK; go++) {
+        const tw_quant_exact_segment_t *segments = exact_segments(trial, 0);
+        forget(trial->other);
         double begin = core_sec();
-        status = tw_quant_exact_encode(exact, &out, 1, trial->message, trial->message_bytes, &bytes);
+        tw_convert_from_fp32(TW_TYPE_BF16, trial->masters, 1.0f, trial->fresh, trial->n_elems);
+        status = tw_quant_exact_encode(exact, segments, trial->n_pieces, trial->message, trial->message_bytes,
+                                       &bytes);
+        memcpy(trial->copy, trial->fresh, trial->n_elems * sizeof(*trial->copy));
         note(&speed->encode_sec, begin, trial->n_elems);
+        segments = exact_segments(trial, 1);
+        forget(trial->other);
         begin = core_sec();
-        status = status == TW_OK ? tw_quant_exact_decode(exact, &in, 1, trial->message, bytes) : status;
+        status = status == TW_OK
+                     ? tw_quant_exact_decode(exact, segments, trial->n_pieces, trial->message, bytes)
+                     : status;
         note(&speed->decode_sec, begin, trial->n_elems);
     }
     tw_quant_exact_destroy(exact);
     return status;
 }
 
-tw_status_t tw_plan_measure_codecs(size_t message_elems, tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT])
+tw_status_t tw_plan_measure_codecs(const size_t *piece_elems, size_t n_pieces,
+                                   tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT])
 {
     static const char *const names[] = {
         [TW_PLAN_INT8] = "int8", [TW_PLAN_INT4] = "int4:hadamard", [TW_PLAN_INT2] = "int2:hadamard"};
-    size_t n_elems = message_elems < 1 ? 1 : message_elems < MOST_ELEMS ? message_elems : MOST_ELEMS;
     trial_t trial;
-    tw_status_t status = trial_init(&trial, n_elems);
+    tw_status_t status = trial_init(&trial, piece_elems, n_pieces);
     for (int codec = 0; codec < TW_PLAN_CODEC_COUNT && status == TW_OK; codec++) {
         codecs[codec] = (tw_plan_speed_t){0};
         status = codec == TW_PLAN_EXACT ? measure_exact(&trial, &codecs[codec])
@@ -162,19 +253,22 @@ tw_status_t tw_plan_measure_copies(size_t message_elems, double *byte_sec)
     char *from = tw_buffer_alloc_zero(COPY_BYTES), *to = tw_buffer_alloc_zero(COPY_BYTES);
     size_t n_bytes = (message_elems < 1 ? 1 : message_elems) * sizeof(uint16_t);
     n_bytes = n_bytes < COPY_BYTES ? n_bytes : COPY_BYTES;
-    tw_status_t status = from && to ? TW_OK : TW_ERR_NO_MEMORY;
+    uint8_t *other = calloc(1, OTHER_BYTES);
+    tw_status_t status = from && to && other ? TW_OK : TW_ERR_NO_MEMORY;
     *byte_sec = 0.0;
     if (status == TW_OK) {
         memset(from, 1, COPY_BYTES);
     }
     for (int go = 0; go < GOES && status == TW_OK; go++) {
         size_t at = 0;
+        forget(other);
         double begin = core_sec();
         for (; at + n_bytes <= COPY_BYTES && status == TW_OK; at += n_bytes) {
             status = read_memory(to + at, from + at, n_bytes);
         }
         note(byte_sec, begin, at);
     }
+    free(other);
     tw_buffer_free(from);
     tw_buffer_free(to);
     return status;

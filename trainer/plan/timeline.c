@@ -1,6 +1,7 @@
 /* A step of a rank, in the order in which the engine does things (trainer/engine: walk.c, reduce.c, sync.c, update.c). Some steps
  * go by, so that what one leaves behind for the next is seen; the last one counts. */
 #include <stdlib.h>
+#include <stdio.h>
 
 #include "trainer/plan/layout.h"
 #include "trainer/plan/machine.h"
@@ -229,6 +230,18 @@ static void run(timeline_t *tl, tw_plan_time_t *out)
         one_step(tl);
     }
     *out = (tw_plan_time_t){.step_sec = tl->machine.now - begin, .wait_sec = tl->machine.waited};
+    {
+        double c = 0, enc = 0, gd = 0, rd = 0;
+        for (size_t u = 0; u < tl->n_units; u++) {
+            enc += (tl->codecs.sync_encode + tl->codecs.sync_decode) * tl->n_elems[u];
+            gd += (tl->codecs.gather_encode + tl->codecs.gather_decode) * tl->n_elems[u];
+            rd += (tl->codecs.reduce_encode + tl->codecs.reduce_decode) * tl->n_elems[u];
+        }
+        for (size_t v = 0; v < tl->n_visits; v++) c += tl->compute[v];
+        const tw_plan_cluster_t *k = tl->cluster;
+        double r = k->n_nodes * k->ranks_per_node;
+        fprintf(stderr, "DBG step %.2f wait %.2f compute %.2f sync %.2f | progress: msg %.0f = %.2f inter %.2f in %.2f gather %.2f reduce %.2f\n", out->step_sec*1e3, out->wait_sec*1e3, c*1e3, enc*1e3, tl->traffic->step.messages, tl->traffic->step.messages*k->message_sec*1e3, tl->traffic->step.inter_node/r*k->inter_byte_sec*1e3, tl->traffic->step.in_node/r*k->in_byte_sec*1e3, gd*1e3, rd*1e3);
+    }
 }
 
 /* ---- setting up --------------------------------------------------------------------------------------------------- */
