@@ -191,6 +191,7 @@ static tw_status_t write_metrics(FILE *file, const tw_trainer_step_t *step)
     tw_json_add_double(json, "wait_sec", step->wait_sec);
     tw_json_add_double(json, "compute_processor_sec", step->compute_processor_sec);
     tw_json_add_double(json, "progress_processor_sec", step->progress_processor_sec);
+    tw_json_add_double(json, "update_processor_sec", step->update_processor_sec);
     tw_json_add_double(json, "exchange_processor_sec", step->exchange_processor_sec);
     tw_json_add_int(json, "inter_node_bytes", (int64_t)step->inter_node_bytes);
     tw_json_add_int(json, "in_node_bytes", (int64_t)step->in_node_bytes);

@@ -24,8 +24,9 @@ typedef struct tw_trainer_step {
     double forward_sec, backward_sec, update_sec; /**< the rest: last reductions, and the norm */
     /** Processor time of the step: of the thread that computes, and of this process's others, which move what it asks for. */
     double compute_processor_sec, progress_processor_sec;
-    /** Of the latter, in the ranks' exchange of what they know of the step: an operation with next to no bytes. */
-    double exchange_processor_sec;
+    /** Of the former, once the gradients are there: norm and update. Of the latter, in the ranks' exchange of what they know of
+     *  the step: an operation with next to no bytes. */
+    double update_processor_sec, exchange_processor_sec;
     /* What follows is of the time from the last step's norm to this step's: the new weights that an update sends count with
      * the step that needs them. */
     double wait_sec; /**< the compute thread blocked in communication; mean over the ranks */

@@ -149,9 +149,9 @@ TEST(Train, TrainsInAClusterAndWritesMetrics)
     for (; std::getline(lines, line); n_lines++) {
         json_t *json = json_loads(line.c_str(), 0, nullptr);
         ASSERT_NE(json, nullptr) << line;
-        for (const char *key :
-             {"step", "loss", "lr", "grad_norm", "tokens", "step_sec", "wait_sec", "compute_processor_sec",
-              "progress_processor_sec", "exchange_processor_sec", "inter_node_bytes", "in_node_bytes"}) {
+        for (const char *key : {"step", "loss", "lr", "grad_norm", "tokens", "step_sec", "wait_sec",
+                                "compute_processor_sec", "progress_processor_sec", "update_processor_sec",
+                                "exchange_processor_sec", "inter_node_bytes", "in_node_bytes"}) {
             EXPECT_TRUE(json_is_number(json_object_get(json, key))) << key;
         }
         EXPECT_GT(json_number_value(json_object_get(json, "compute_processor_sec")), 0);

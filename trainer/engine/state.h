@@ -137,11 +137,13 @@ struct tw_engine {
     uint64_t steps_done, version;     /* version: of the weights, 1 for the first */
     double forward_sec, backward_sec; /* of this step */
     double exchange_progress_sec; /* of this step: processor time of the progress thread in the exchange */
-    uint64_t lag_blocks;          /* so far */
-    double recent_loss;           /* moving mean, for the jump alarm; 0: none yet */
-    double wait_sec;              /* since the engine was made */
-    uint64_t planned_bytes;       /* over the world */
-    tw_coll_counters_t base;      /* of the world, before the engine and beside it */
+    double
+        reduced_compute_sec; /* processor time of the compute thread when this step's gradients were there */
+    uint64_t lag_blocks;     /* so far */
+    double recent_loss;      /* moving mean, for the jump alarm; 0: none yet */
+    double wait_sec;         /* since the engine was made */
+    uint64_t planned_bytes;  /* over the world */
+    tw_coll_counters_t base; /* of the world, before the engine and beside it */
     tw_engine_totals_t aside[TW_ENGINE_ASIDE_COUNT];
     tw_engine_totals_t reported; /* sums over the ranks at the last step's exchange */
 };

@@ -138,6 +138,7 @@ static tw_status_t gradients(tw_engine_t *engine, tw_engine_report_t *report)
     if (status == TW_OK) {
         status = tw_reduce_finish(engine);
     }
+    engine->reduced_compute_sec = tw_engine_processor_get().compute_sec;
     if (status == TW_OK) {
         own_norm(engine, &report->norm);
         report->totals = tw_engine_training_totals(engine);
@@ -183,6 +184,7 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
     }
     engine->steps_done++;
     double end = tw_time_sec();
+    double update_compute_sec = tw_engine_processor_get().compute_sec - engine->reduced_compute_sec;
     processor = tw_engine_processor_since(&processor);
     *out = (tw_trainer_step_t){.step = engine->steps_done,
                                .loss = report.loss,
@@ -196,6 +198,7 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
                                .update_sec = end - update_begin,
                                .compute_processor_sec = processor.compute_sec,
                                .progress_processor_sec = processor.progress_sec,
+                               .update_processor_sec = update_compute_sec,
                                .exchange_processor_sec = engine->exchange_progress_sec,
                                .memory_bytes = engine->resident_most};
     tw_engine_totals_t spent = tw_engine_totals_since(&report.totals, &engine->reported);

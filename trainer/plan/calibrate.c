@@ -20,9 +20,13 @@
 #define LEAST_LINK (1.0 / 64.0)
 #define LEAST_CORES 0.5
 
-enum { STEP_SEC, WAIT_SEC, COMPUTE_SEC, PROGRESS_SEC, EXCHANGE_SEC, N_TIMES };
-static const char *const time_keys[N_TIMES] = {"step_sec", "wait_sec", "compute_processor_sec",
-                                               "progress_processor_sec", "exchange_processor_sec"};
+enum { STEP_SEC, WAIT_SEC, COMPUTE_SEC, UPDATE_SEC, PROGRESS_SEC, EXCHANGE_SEC, N_TIMES };
+static const char *const time_keys[N_TIMES] = {"step_sec",
+                                               "wait_sec",
+                                               "compute_processor_sec",
+                                               "update_processor_sec",
+                                               "progress_processor_sec",
+                                               "exchange_processor_sec"};
 
 typedef struct measured {
     double *times[N_TIMES]; /* [n] each */
@@ -152,6 +156,7 @@ static tw_status_t fit_all(const fit_t *fit, double measured_bytes)
 {
     tw_plan_traffic_t traffic;
     TW_TRY(tw_plan_traffic_of(fit->options, fit->model, fit->cluster, &traffic));
+    fit->cluster->update_sec = fit->times[UPDATE_SEC];
     fit_moving(fit, &traffic);
     tw_plan_traffic_cleanup(&traffic);
     TW_TRY(fit_waiting(fit));

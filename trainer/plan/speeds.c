@@ -104,7 +104,8 @@ static tw_status_t trial_alloc(trial_t *trial, const size_t *piece_elems, size_t
     trial->states = calloc(n_elems, 2);
     trial->message = malloc(trial->message_bytes);
     trial->other = calloc(1, OTHER_BYTES);
-    int has_all = trial->masters && trial->old && trial->fresh && trial->copy && trial->states && trial->message && trial->other;
+    int has_all = trial->masters && trial->old && trial->fresh && trial->copy && trial->states &&
+                  trial->message && trial->other;
     return has_all ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
@@ -139,10 +140,8 @@ static const tw_quant_segment_t *quant_segments(const trial_t *trial, const tw_q
 {
     uint8_t *message = trial->message;
     for (size_t i = 0, at = 0; i < trial->n_pieces; at += trial->pieces[i++]) {
-        trial->segments[i] = (tw_quant_segment_t){.src = trial->masters + at,
-                                                  .base = trial->old + at,
-                                                  .dst = message,
-                                                  .n_elems = trial->pieces[i]};
+        trial->segments[i] = (tw_quant_segment_t){
+            .src = trial->masters + at, .base = trial->old + at, .dst = message, .n_elems = trial->pieces[i]};
         if (back) {
             trial->segments[i].src = message;
             trial->segments[i].base = NULL;
@@ -182,12 +181,12 @@ static tw_status_t measure_quant(const trial_t *trial, const char *name, tw_plan
 static const tw_quant_exact_segment_t *exact_segments(const trial_t *trial, int back)
 {
     for (size_t i = 0, at = 0; i < trial->n_pieces; at += trial->pieces[i++]) {
-        trial->exact_segments[i] = (tw_quant_exact_segment_t){.base = trial->old + at,
-                                                              .src = back ? NULL : trial->fresh + at,
-                                                              .dst = back ? trial->fresh + at : NULL,
-                                                              .state = trial->states + at +
-                                                                       (back ? trial->n_elems : 0),
-                                                              .n_elems = trial->pieces[i]};
+        trial->exact_segments[i] =
+            (tw_quant_exact_segment_t){.base = trial->old + at,
+                                       .src = back ? NULL : trial->fresh + at,
+                                       .dst = back ? trial->fresh + at : NULL,
+                                       .state = trial->states + at + (back ? trial->n_elems : 0),
+                                       .n_elems = trial->pieces[i]};
     }
     return trial->exact_segments;
 }

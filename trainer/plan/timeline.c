@@ -1,7 +1,8 @@
 /* A step of a rank, in the order in which the engine does things (trainer/engine: walk.c, reduce.c, sync.c, update.c). Some steps
  * go by, so that what one leaves behind for the next is seen; the last one counts. */
-#include <stdlib.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "trainer/plan/layout.h"
 #include "trainer/plan/machine.h"
@@ -195,10 +196,22 @@ static void micro_batch(timeline_t *tl, int is_first, int is_last)
 
 /* ---- a step ------------------------------------------------------------------------------------------------------- */
 
+/* Stage 0 updates not only a part. */
+static double update_elem_sec(const timeline_t *tl)
+{
+    double n_ranks = tl->cluster->n_nodes * tl->cluster->ranks_per_node, n_elems = 0.0;
+    for (size_t unit = 0; unit < tl->n_units; unit++) {
+        n_elems += tl->n_elems[unit];
+    }
+    return tl->cluster->update_sec / n_elems * (tl->options->stage == 0 ? n_ranks : 1.0);
+}
+
 static void update(timeline_t *tl)
 {
+    double elem_sec = update_elem_sec(tl);
     tl->synced = tl->sync_posted = tl->sync_due = 0;
     for (size_t unit = 0; unit < tl->n_units; unit++) {
+        tw_plan_machine_compute(&tl->machine, elem_sec * tl->n_elems[unit]);
         if (tl->has_delta) {
             begin_sync(tl, unit);
         } else if (tl->options->stage == 1 || tl->options->stage == 2) {
@@ -237,10 +250,17 @@ static void run(timeline_t *tl, tw_plan_time_t *out)
             gd += (tl->codecs.gather_encode + tl->codecs.gather_decode) * tl->n_elems[u];
             rd += (tl->codecs.reduce_encode + tl->codecs.reduce_decode) * tl->n_elems[u];
         }
-        for (size_t v = 0; v < tl->n_visits; v++) c += tl->compute[v];
+        for (size_t v = 0; v < tl->n_visits; v++)
+            c += tl->compute[v];
         const tw_plan_cluster_t *k = tl->cluster;
         double r = k->n_nodes * k->ranks_per_node;
-        fprintf(stderr, "DBG step %.2f wait %.2f compute %.2f sync %.2f | progress: msg %.0f = %.2f inter %.2f in %.2f gather %.2f reduce %.2f\n", out->step_sec*1e3, out->wait_sec*1e3, c*1e3, enc*1e3, tl->traffic->step.messages, tl->traffic->step.messages*k->message_sec*1e3, tl->traffic->step.inter_node/r*k->inter_byte_sec*1e3, tl->traffic->step.in_node/r*k->in_byte_sec*1e3, gd*1e3, rd*1e3);
+        fprintf(stderr,
+                "DBG step %.2f wait %.2f compute %.2f sync %.2f | progress: msg %.0f = %.2f inter %.2f in "
+                "%.2f gather %.2f reduce %.2f\n",
+                out->step_sec * 1e3, out->wait_sec * 1e3, c * 1e3, enc * 1e3, tl->traffic->step.messages,
+                tl->traffic->step.messages * k->message_sec * 1e3,
+                tl->traffic->step.inter_node / r * k->inter_byte_sec * 1e3,
+                tl->traffic->step.in_node / r * k->in_byte_sec * 1e3, gd * 1e3, rd * 1e3);
     }
 }
 
@@ -253,7 +273,7 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
     double head = (double)config->vocab_size * (double)config->n_embd, c = (double)config->n_embd;
     double block = 12.0 * c * c + c * (double)tl->options->sequence;
     double all = head + (double)tl->n_layer * block;
-    double micro_sec = compute_sec / (double)tl->options->accumulation;
+    double micro_sec = fmax(compute_sec - tl->cluster->update_sec, 0.0) / (double)tl->options->accumulation;
     for (size_t visit = 0; visit < tl->n_visits; visit++) {
         double part = unit_at(tl, visit) == TW_MODEL_ROOT
                           ? (visit > 0 ? head : 0.0)

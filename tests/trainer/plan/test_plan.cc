@@ -368,7 +368,7 @@ tw_plan_cluster_t Plan::calibrated(const tw_plan_cluster_t &truth, double nomina
     tw_plan_cluster_t cluster = truth;
     cluster.link_bps = nominal_bps;
     cluster.cores = cores > 0.0 ? cores : cluster.cores;
-    cluster.message_sec = cluster.inter_byte_sec = 0;
+    cluster.message_sec = cluster.inter_byte_sec = cluster.update_sec = 0;
     tw_plan_time_t measured = time("zero3", truth, compute_sec);
     double report_sec = 0, progress = progress_sec("zero3", truth, &report_sec);
     std::ofstream metrics(path_ + ".json");
@@ -380,6 +380,7 @@ tw_plan_cluster_t Plan::calibrated(const tw_plan_cluster_t &truth, double nomina
                 << ", \"step_sec\": " << measured.step_sec + more
                 << ", \"wait_sec\": " << measured.wait_sec + more
                 << ", \"compute_processor_sec\": " << compute_sec + more
+                << ", \"update_processor_sec\": " << truth.update_sec + more
                 << ", \"progress_processor_sec\": " << progress + more
                 << ", \"exchange_processor_sec\": " << report_sec * (step % 3 == 2 ? 2.0 : 1.0) + more
                 << ", \"memory_bytes\": " << (i == 4 ? 5e7 : 4.9e7) << "}\n"
@@ -400,6 +401,7 @@ tw_plan_cluster_t Plan::busy_cluster(int n_nodes, int ranks_per_node, double lin
     cluster.inter_byte_sec = 4e-9;
     cluster.in_byte_sec = 2e-10;
     cluster.link_burst_bytes = 5e3;
+    cluster.update_sec = 2e-4;
     return cluster;
 }
 
@@ -440,6 +442,7 @@ TEST_F(Plan, CalibrationFindsWhatMovingTakes)
     tw_plan_cluster_t cluster = calibrated(truth, 1e8, 0.03, &compute_sec);
     EXPECT_NEAR(truth.message_sec, cluster.message_sec, 1e-9);
     EXPECT_NEAR(truth.inter_byte_sec, cluster.inter_byte_sec, 1e-12);
+    EXPECT_NEAR(truth.update_sec, cluster.update_sec, 1e-9);
     truth = busy_cluster(1, 2, 9.3e7); /* nothing goes to another node */
     truth.in_byte_sec = 3e-9;
     cluster = calibrated(truth, 1e8, 0.03, &compute_sec);
