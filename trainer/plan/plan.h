@@ -46,6 +46,8 @@ typedef struct tw_plan_cluster {
     /* Of a core, seconds that moving takes; zeros: free. */
     double message_sec;                 /**< a message sent, or received, however short */
     double inter_byte_sec, in_byte_sec; /**< a byte sent and received, between nodes and inside one */
+    double
+        delay_sec; /**< of an operation, besides: until threads of other ranks that it needs are given a core */
     double update_sec;    /**< of a step's computing: norm and update of a rank's part; 0: nothing of it */
     double besides_bytes; /**< that a rank's process takes of its own: TW_PLAN_PROCESS_BYTES */
 } tw_plan_cluster_t;

@@ -1,5 +1,6 @@
 /* A step of a rank, in the order in which the engine does things (trainer/engine: walk.c, reduce.c, sync.c, update.c). Some steps
- * go by, so that what one leaves behind for the next is seen; the last one counts. */
+ * go by first, so that what one leaves behind for the next is seen. Then the mean of many counts: whether a layer's weights are
+ * there just before they are needed or just after makes a difference to all that follows, and no two real steps are alike. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,10 @@
 #include "trainer/plan/machine.h"
 #include "trainer/plan/plan.h"
 
-#define STEPS 4
+#define FIRST_STEPS 4
+#define STEPS 64 /* even */
+/* Units take up to so much more or less, by turns. */
+#define VARIATION 0.2
 
 /* Blocks' gradients on their way at a time, from stage 2 on. */
 #define REDUCE_SLOTS 2
@@ -35,6 +39,8 @@ typedef struct timeline {
     size_t asked;                         /* visits of the micro-batch whose gathers are */
     size_t blocks_asked, blocks_left;     /* by then, and before the visit that is on */
     size_t synced, sync_posted, sync_due; /* units whose changes are in the replica, sent, to be sent */
+    uint32_t random;
+    double variation; /* of this step; the next one's is the opposite, so that their mean is what it was */
 } timeline_t;
 
 static size_t unit_at(const timeline_t *tl, size_t visit)
@@ -60,6 +66,7 @@ static tw_plan_op_t op_of(const timeline_t *tl, const tw_plan_flow_t *flow)
                       flow->in_node / ranks * cluster->in_byte_sec;
     return (tw_plan_op_t){.send_sec = handling / 2.0,
                           .receive_sec = handling / 2.0,
+                          .delay_sec = cluster->delay_sec,
                           .link_sec = flow->inter_node * 8.0 / (cluster->link_bps * n_nodes)};
 }
 
@@ -80,7 +87,7 @@ static void post_gather(timeline_t *tl, tw_plan_op_t *op, size_t unit, int is_fi
         op->receive_sec += tl->codecs.gather_decode * tl->n_elems[unit];
     }
     if (tl->cluster->ranks_per_node > 1) {
-        op->delay_sec = tl->n_elems[unit] * 16.0 / tl->cluster->in_node_bps;
+        op->delay_sec += tl->n_elems[unit] * 16.0 / tl->cluster->in_node_bps;
     }
     tw_plan_machine_post(&tl->machine, op);
 }
@@ -177,13 +184,19 @@ static void enter(timeline_t *tl, size_t visit, int is_first_micro)
     ask_ahead(tl, visit, is_first_micro);
 }
 
+static double vary(timeline_t *tl, double sec)
+{
+    tl->random = tl->random * 1664525u + 1013904223u;
+    return sec * (1.0 + tl->variation * ((double)(tl->random >> 8) * 0x1p-23 - 1.0));
+}
+
 static void micro_batch(timeline_t *tl, int is_first, int is_last)
 {
     tl->asked = tl->blocks_asked = tl->blocks_left = 0;
     for (size_t visit = 0; visit < tl->n_visits; visit++) {
         size_t unit = unit_at(tl, visit);
         enter(tl, visit, is_first);
-        tw_plan_machine_compute(&tl->machine, tl->compute[visit]);
+        tw_plan_machine_compute(&tl->machine, vary(tl, tl->compute[visit]));
         tl->blocks_left += unit != TW_MODEL_ROOT;
         if (is_last && is_backward(tl, visit) && unit != TW_MODEL_ROOT) {
             post_reduce(tl, unit);
@@ -237,31 +250,19 @@ static void one_step(timeline_t *tl)
 static void run(timeline_t *tl, tw_plan_time_t *out)
 {
     double begin = 0.0;
-    for (int step = 0; step < STEPS; step++) {
-        begin = tl->machine.now;
-        tl->machine.waited = 0.0;
+    uint32_t random = 1;
+    for (int step = 0; step < FIRST_STEPS + STEPS; step++) {
+        if (step == FIRST_STEPS) {
+            begin = tl->machine.now;
+            tl->machine.waited = 0.0;
+        }
+        random = step % 2 == 0 ? tl->random : random;
+        tl->random = random;
+        tl->variation = step % 2 == 0 ? VARIATION : -VARIATION;
         one_step(tl);
     }
-    *out = (tw_plan_time_t){.step_sec = tl->machine.now - begin, .wait_sec = tl->machine.waited};
-    {
-        double c = 0, enc = 0, gd = 0, rd = 0;
-        for (size_t u = 0; u < tl->n_units; u++) {
-            enc += (tl->codecs.sync_encode + tl->codecs.sync_decode) * tl->n_elems[u];
-            gd += (tl->codecs.gather_encode + tl->codecs.gather_decode) * tl->n_elems[u];
-            rd += (tl->codecs.reduce_encode + tl->codecs.reduce_decode) * tl->n_elems[u];
-        }
-        for (size_t v = 0; v < tl->n_visits; v++)
-            c += tl->compute[v];
-        const tw_plan_cluster_t *k = tl->cluster;
-        double r = k->n_nodes * k->ranks_per_node;
-        fprintf(stderr,
-                "DBG step %.2f wait %.2f compute %.2f sync %.2f | progress: msg %.0f = %.2f inter %.2f in "
-                "%.2f gather %.2f reduce %.2f\n",
-                out->step_sec * 1e3, out->wait_sec * 1e3, c * 1e3, enc * 1e3, tl->traffic->step.messages,
-                tl->traffic->step.messages * k->message_sec * 1e3,
-                tl->traffic->step.inter_node / r * k->inter_byte_sec * 1e3,
-                tl->traffic->step.in_node / r * k->in_byte_sec * 1e3, gd * 1e3, rd * 1e3);
-    }
+    *out = (tw_plan_time_t){.step_sec = (tl->machine.now - begin) / STEPS,
+                            .wait_sec = tl->machine.waited / STEPS};
 }
 
 /* ---- setting up --------------------------------------------------------------------------------------------------- */

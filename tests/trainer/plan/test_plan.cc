@@ -488,6 +488,17 @@ TEST_F(Plan, CodecsTakeTime)
 }
 
 /* A node's ranks share its cores: where those are what is short, a step takes what both threads of each do, one after the other. */
+/* Where changes go one after the other before the first layer, there is nothing to hide it behind. */
+TEST_F(Plan, OperationsAreDelayed)
+{
+    tw_plan_cluster_t cluster = cluster_of(2, 2, INFINITY);
+    double at_once = time("delta-exact", cluster, 0.01).step_sec;
+    cluster.delay_sec = 1e-3;
+    double delayed = time("delta-exact", cluster, 0.01).step_sec;
+    EXPECT_GT(delayed, at_once + 3e-3); /* lengths, change, gather */
+    EXPECT_LT(delayed, at_once + 30e-3);
+}
+
 TEST_F(Plan, CoresAreShared)
 {
     for (const char *set : {"ddp", "zero2", "zero3", "zero3-hpz", "delta8"}) {
