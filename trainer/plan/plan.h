@@ -46,9 +46,8 @@ typedef struct tw_plan_cluster {
     /* Of a core, seconds that moving takes; zeros: free. */
     double message_sec;                 /**< a message sent, or received, however short */
     double inter_byte_sec, in_byte_sec; /**< a byte sent and received, between nodes and inside one */
-    double
-        delay_sec; /**< of an operation, besides: until threads of other ranks that it needs are given a core */
-    double update_sec;    /**< of a step's computing: norm and update of a rank's part; 0: nothing of it */
+    double delay_sec;     /**< of an operation, besides: until other ranks' threads get a core */
+    double update_sec;    /**< of a step's computing: norm and update of a part; 0: nothing */
     double besides_bytes; /**< that a rank's process takes of its own: TW_PLAN_PROCESS_BYTES */
 } tw_plan_cluster_t;
 
@@ -124,8 +123,8 @@ typedef struct tw_plan_time {
 tw_status_t tw_plan_time_of(const tw_train_options_t *options, const tw_model_t *model,
                             const tw_plan_cluster_t *cluster, double compute_sec, tw_plan_time_t *out);
 
-/** From --metrics of a plain stage 3 run with these options on this cluster, the trainer's or //bench:zero's. What computing takes
- *  and what moving takes is its processor time: a message from the smallest operation there is, a byte inside a node from
+/** From --metrics of a plain stage 3 run with these options on this cluster, the trainer's or //bench:zero's. What computing, the
+ *  norm and the update, and what moving takes is its processor time: a message from the smallest operation there is, a byte inside a node from
  *  in_byte_sec as measured, one between nodes from what is left. The link is what makes the simulated step take as long as the
  *  measured one, where that mostly waits; else what headers leave of it, and cores, where they are given, are what makes it so, down to
  *  half of them: other things run there, too. And besides_bytes. TW_ERR_IO, TW_ERR_FORMAT (logged with the file). */

@@ -2,7 +2,6 @@
  * go by first, so that what one leaves behind for the next is seen. Then the mean of many counts: whether a layer's weights are
  * there just before they are needed or just after makes a difference to all that follows, and no two real steps are alike. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "trainer/plan/layout.h"
