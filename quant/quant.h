@@ -218,7 +218,7 @@ tw_status_t tw_quant_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t
  * infinities, -0 and denormals come back bit for bit. The receiver needs the old values, the message and the states.
  *
  * Format: quant/exact/exact.h; blocks of 32,768 elements decode independently; every backend gives the same bytes.
- * Worst case: tw_quant_exact_bound_bytes, plain plus 8 bytes a message, whatever the values.
+ * Worst case: tw_quant_exact_bound_bytes, plain plus 12 bytes a message, whatever the values.
  * Speed and bits: ./bazelw run //bench:delta.
  * Source: rANS as in arXiv 1311.2540. */
 
@@ -244,7 +244,7 @@ const char *tw_quant_exact_backend_name(const tw_quant_exact_t *exact);
 /** Names of the backends usable here, best first; returns how many were written (at most `max`). */
 size_t tw_quant_exact_backends(const char **names, size_t max);
 
-/** Most bytes of a message of n_elems, which is plain plus 8: 8 + 2 * n_elems. */
+/** Most bytes of a message of n_elems, which is plain plus 12: 12 + 2 * n_elems. */
 size_t tw_quant_exact_bound_bytes(size_t n_elems);
 
 /** Write the change of all segments as one message. dst has dst_bytes, at least the bound for the sum of n_elems (2^30 at
@@ -256,7 +256,8 @@ tw_status_t tw_quant_exact_encode(tw_quant_exact_t *exact, const tw_quant_exact_
 /** Read a message of exactly src_bytes bytes (any bytes: nothing outside it is read) and make the new values.
  *  TW_ERR_INVALID: as above; TW_ERR_TRUNCATED: shorter than it says; TW_ERR_MISMATCH: another number of elements, or made
  *  with states where there are none here, or the other way round; TW_ERR_FORMAT: anything else that no encoder writes, which
- *  is also what comes of old values or states that differ from the encoder's: each block has a checksum. Logged.
+ *  is also what comes of old values or states that differ from the encoder's, except where the new values were sent as
+ *  they are: each block, and each message that is not coded, has a checksum of its new values. Logged.
  *  After an error that the message's blocks showed (FORMAT), dst and the states are spoilt: they need a full exact sync. */
 tw_status_t tw_quant_exact_decode(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments,
                                   size_t n_segments, const void *src, size_t src_bytes);

@@ -86,7 +86,7 @@ const char *tw_quant_exact_backend_name(const tw_quant_exact_t *exact)
 
 size_t tw_quant_exact_bound_bytes(size_t n_elems)
 {
-    return sizeof(tw_exact_header_t) + 2 * n_elems;
+    return sizeof(tw_exact_header_t) + sizeof(uint32_t) + 2 * n_elems;
 }
 
 /* ---- segments --------------------------------------------------------------------------------------------------- */
@@ -203,6 +203,18 @@ static size_t block_elems(size_t n_elems, size_t block)
 {
     size_t left = n_elems - block * TW_EXACT_BLOCK_ELEMS;
     return left < TW_EXACT_BLOCK_ELEMS ? left : TW_EXACT_BLOCK_ELEMS;
+}
+
+/* What a run of values, of which the first has this index, adds to a checksum. */
+static uint32_t check_values(const void *values, size_t first, size_t n)
+{
+    uint32_t check = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t bits;
+        memcpy(&bits, (const uint8_t *)values + 2 * i, sizeof(bits));
+        check += tw_exact_check(first + i, bits);
+    }
+    return check;
 }
 
 /* The states after a run that was not coded. */
@@ -328,14 +340,19 @@ static void append_plain(const tw_quant_exact_segment_t *segments, size_t n_elem
                          target_t *target)
 {
     cursor_t cursor = {segments, 0};
+    uint32_t check = 0;
+    uint8_t *check_at = target->at;
+    target->at += sizeof(check);
     for (size_t done = 0; done < n_elems;) {
         tw_exact_run_t run = next_run(&cursor, n_elems - done, 1);
         put(target, run.new_values, 2 * run.n);
+        check += check_values(run.new_values, done, run.n);
         if (update) {
             update_states(&run);
         }
         done += run.n;
     }
+    memcpy(check_at, &check, sizeof(check));
 }
 
 tw_status_t tw_quant_exact_encode(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments,
@@ -485,6 +502,9 @@ static tw_status_t decode_block(tw_quant_exact_t *exact, const tw_exact_run_t *r
     const uint8_t *at = source->at;
     source->at += bytes;
     if (entry->sizes == TW_EXACT_RAW) {
+        if (check_values(at, 0, run->n) != entry->check) {
+            return fail_format("a block that is not coded is spoilt");
+        }
         take_raw(run, at);
         return TW_OK;
     }
@@ -528,8 +548,17 @@ static tw_status_t decode_coded(tw_quant_exact_t *exact, const tw_quant_exact_se
 static tw_status_t decode_plain(const tw_quant_exact_segment_t *segments, size_t n_elems, source_t *source)
 {
     cursor_t cursor = {segments, 0};
+    uint32_t check;
+    if (bytes_left(source) < sizeof(check)) {
+        return fail_format("the message ends before its checksum");
+    }
+    memcpy(&check, source->at, sizeof(check));
+    source->at += sizeof(check);
     if (bytes_left(source) != 2 * n_elems) {
         return fail_elems(bytes_left(source) / 2, n_elems);
+    }
+    if (check_values(source->at, 0, n_elems) != check) {
+        return fail_format("a message that is not coded is spoilt");
     }
     for (size_t done = 0; done < n_elems;) {
         tw_exact_run_t run = next_run(&cursor, n_elems - done, 0);

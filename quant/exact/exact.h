@@ -5,7 +5,7 @@
  *
  *  Message, little-endian, without padding (n elements; the segments' elements one after the other):
  *    u8 magic, u8 version, u8 flags, u8 zero, u32 bytes of the message
- *    plain (flag CODED not set):  u16[n] new values
+ *    plain (flag CODED not set):  u32 a checksum, as a block's but over the whole message;  u16[n] new values
  *    coded:  u32 n;  u8 base;  with the second context u8[32] factors;  contexts / 2 bytes: a table for each context, the
  *            even one in the low nibble;  16 tables;  an entry for each block;  the blocks
  *    table:  u8 number of frequencies (at most 31), each 7 bits a byte, low first, the high bit set on all but the last;
@@ -38,7 +38,7 @@
 TW_C_BEGIN
 
 #define TW_EXACT_MAGIC 0xd5
-#define TW_EXACT_VERSION 1
+#define TW_EXACT_VERSION 2
 #define TW_EXACT_FLAG_CODED 1
 #define TW_EXACT_FLAG_SECOND 2 /**< made with the second context */
 #define TW_EXACT_RAW 0xffffffffu

@@ -225,8 +225,8 @@ TEST_F(HpzSync, NoMoreUnderWayThanThereIsRoomFor)
             }
             expect_masters(rank, 1);
             EXPECT_EQ(tw_hpz_memory_bytes(rank.hpz), held);
-            /* what is sent and received, the new values, and 8 bytes a message */
-            EXPECT_LE(most, 2 * params.sync_elems + 2 * params.sync_elems / 2 + 3 * 2 * 8);
+            /* what is sent and received, the new values, and 12 bytes a message */
+            EXPECT_LE(most, 2 * params.sync_elems + 2 * params.sync_elems / 2 + 3 * 2 * 12);
             EXPECT_GT(most, 0U);
         });
     }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -208,14 +209,14 @@ uint8_t *entries_of(Bytes *message)
     return at + tw_exact_stats_read(&stats, 0, at, message->size() - 12);
 }
 
-/* Worst case: plain plus 8 bytes a message (the rest is in End::encode), and a raw block among coded ones costs itself and
+/* Worst case: plain plus 12 bytes a message (the rest is in End::encode), and a raw block among coded ones costs itself and
  * its entry. */
 TEST_F(ExactCodec, NothingCostsMoreThanPlain)
 {
     for (size_t n : lengths) {
         const auto steps = tw::make_steps(Change::random, n, 1);
         End end("ref", n, false);
-        EXPECT_LE(end.encode(steps[0], steps[1]).size(), 8 + 2 * n);
+        EXPECT_LE(end.encode(steps[0], steps[1]).size(), 12 + 2 * n);
     }
     const auto mixed = tw::make_steps(Change::mixed, 4 * block, 1);
     End end("ref", 4 * block, false);
@@ -229,6 +230,28 @@ TEST_F(ExactCodec, NothingCostsMoreThanPlain)
             b % 2 ? 2 * block : 2 * (entry.sizes >> 16) + 2 * (entry.sizes & 0xffff) + TW_EXACT_LANES_BYTES;
     }
     EXPECT_EQ(message.size(), bytes);
+}
+
+/* A raw block leaves less room for the next one than plain values need: one that gains a little must not be put there. */
+TEST_F(ExactCodec, ABlockThatGainsTooLittleMakesTheMessagePlain)
+{
+    const size_t last = 300, n = block + last;
+    auto steps = tw::make_steps(Change::random, n, 1);
+    for (size_t i = 0; i < n; i++) {
+        steps[0][i] = uint16_t((i < block ? 0x4200 : 0x3a00) | (i * 37 & 0xff));
+    }
+    End end("ref", n, false);
+    size_t plain = 0, coded = 0;
+    for (size_t cheap = 0; cheap <= last; cheap++) {
+        if (cheap) {
+            steps[1][n - cheap] = uint16_t(steps[0][n - cheap] + 1);
+        }
+        const Bytes message = end.encode(steps[0], steps[1]); /* which looks behind the bound */
+        plain += !(message[2] & TW_EXACT_FLAG_CODED);
+        coded += message[2] & TW_EXACT_FLAG_CODED;
+    }
+    EXPECT_GT(plain, 0U);
+    EXPECT_GT(coded, 0U);
 }
 
 /* Within a tenth of the entropy under the exponent, and what a message and a block have besides: the tables, the lanes. */
@@ -291,14 +314,14 @@ TEST_F(ExactCodec, BadArgumentsAreRefused)
     EXPECT_EQ(encode({good, endless}, 100), TW_ERR_INVALID);
     expect_log("1 of 2 segments have a state");
     EXPECT_EQ(encode({good, no_state}, 100), TW_ERR_INVALID);
-    expect_log("room for 27 bytes, must be for 28");
-    EXPECT_EQ(encode({good}, 27), TW_ERR_INVALID);
+    expect_log("room for 31 bytes, must be for 32");
+    EXPECT_EQ(encode({good}, 31), TW_ERR_INVALID);
     EXPECT_EQ(bytes, 12345u);
     EXPECT_EQ(dst, Bytes(100)) << "nothing was written";
-    EXPECT_EQ(encode({good}, 28), TW_OK);
-    EXPECT_EQ(bytes, 28u);
-    EXPECT_EQ(tw_quant_exact_encode(end.exact(), nullptr, 0, dst.data(), 8, &bytes), TW_OK);
-    EXPECT_EQ(bytes, 8u);
+    EXPECT_EQ(encode({good}, 32), TW_OK);
+    EXPECT_EQ(bytes, 32u);
+    EXPECT_EQ(tw_quant_exact_encode(end.exact(), nullptr, 0, dst.data(), 12, &bytes), TW_OK);
+    EXPECT_EQ(bytes, 12u);
 }
 
 /* A message that another one would make, spoilt in a way that the header shows. */
@@ -326,7 +349,7 @@ TEST_F(ExactHeader, EveryFieldIsChecked)
 {
     const Bytes good = message();
     ASSERT_EQ(good[2], TW_EXACT_FLAG_CODED);
-    expect_log("not an exact delta of version 1");
+    expect_log("not an exact delta of version 2");
     for (size_t at : {size_t(0), size_t(1), size_t(2), size_t(3)}) {
         Bytes bad = good;
         bad[at] ^= 0x80;
@@ -346,11 +369,33 @@ TEST_F(ExactHeader, EveryFieldIsChecked)
 TEST_F(ExactHeader, APlainMessageIsCheckedToo)
 {
     const Bytes good = message(Change::random);
-    ASSERT_EQ(good.size(), 8 + 2 * n);
+    ASSERT_EQ(good.size(), 12 + 2 * n);
     ASSERT_EQ(good[2], 0);
     expect_log("the message has 2000 elements, the segments 2001");
     EXPECT_EQ(decode(good, n + 1), TW_ERR_MISMATCH);
     EXPECT_EQ(decode(good), TW_OK);
+}
+
+/* Values that are sent as they are have nothing else that would show a changed bit. */
+TEST_F(ExactHeader, DamagedPlainMessagesAreNoticed)
+{
+    const Bytes good = message(Change::random);
+    ASSERT_EQ(good[2], 0);
+    expect_log("a message that is not coded is spoilt");
+    for (size_t at = sizeof(tw_exact_header_t); at < good.size(); at++) {
+        Bytes bad = good;
+        bad[at] = uint8_t(bad[at] ^ 1 << at % 8);
+        ASSERT_EQ(decode(bad), TW_ERR_FORMAT) << at;
+    }
+    Bytes swapped = good;
+    std::swap_ranges(&swapped[100], &swapped[102], &swapped[200]);
+    ASSERT_NE(swapped, good);
+    EXPECT_EQ(decode(swapped), TW_ERR_FORMAT);
+    Bytes headless(good.begin(), good.begin() + 11);
+    headless[4] = 11;
+    headless[5] = 0;
+    expect_log("ends before its checksum");
+    EXPECT_EQ(decode(headless), TW_ERR_FORMAT);
 }
 
 /* Cut off anywhere, with a header that knows it or not. */
@@ -400,6 +445,29 @@ TEST_F(ExactHeader, DamagedBlocksAreNoticed)
         ASSERT_TRUE(status == TW_ERR_FORMAT || got == steps_[1]) << at;
     }
     EXPECT_GT(noticed, all - all / 50);
+}
+
+/* So are the blocks among coded ones that are sent as they are: what they hold is left as it was. */
+TEST_F(ExactCodec, DamagedRawBlocksAreNoticed)
+{
+    const auto steps = tw::make_steps(Change::mixed, 2 * block, 1);
+    End sender("ref", 2 * block, false);
+    Bytes good = sender.encode(steps[0], steps[1]);
+    tw_exact_entry_t entry;
+    memcpy(&entry, entries_of(&good) + sizeof(entry), sizeof(entry));
+    ASSERT_EQ(entry.sizes, TW_EXACT_RAW);
+    for (const std::string &backend : backends()) {
+        End end(backend, 2 * block, false);
+        Values got;
+        expect_log("a block that is not coded is spoilt");
+        for (size_t back = 1; back <= 2 * block; back += 997) {
+            Bytes bad = good;
+            bad[bad.size() - back] ^= 0x10;
+            ASSERT_EQ(end.decode(steps[0], bad, &got), TW_ERR_FORMAT) << backend << " " << back;
+            EXPECT_EQ(got[2 * block - 1], 0xeeee);
+        }
+        ASSERT_EQ(end.decode(steps[0], good, &got), TW_OK);
+    }
 }
 
 /* A word that no element takes, in front of those that are. */
