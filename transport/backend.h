@@ -19,7 +19,8 @@ typedef struct tw_transport_ops {
                              tw_transport_request_t **request);
     tw_status_t (*recv_post)(tw_transport_t *transport, const tw_transport_message_t *message,
                              tw_transport_request_t **request);
-    tw_status_t (*test)(tw_transport_t *transport, tw_transport_request_t *request);
+    /** `bytes` is never NULL. */
+    tw_status_t (*test)(tw_transport_t *transport, tw_transport_request_t *request, size_t *bytes);
     void (*cancel)(tw_transport_t *transport, tw_transport_request_t *request);
     tw_status_t (*progress)(tw_transport_t *transport);
     tw_status_t (*sleep)(tw_transport_t *transport, double timeout_sec);

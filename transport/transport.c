@@ -132,20 +132,28 @@ tw_status_t tw_transport_message_recv(tw_transport_t *transport, const tw_transp
 tw_status_t tw_transport_send_post(tw_transport_t *transport, int peer, uint64_t tag, const void *buffer,
                                    size_t bytes, tw_transport_request_t **request)
 {
-    const tw_transport_message_t message = {peer, tag, (void *)(uintptr_t)buffer, bytes, TW_MEM_HOST};
+    const tw_transport_message_t message = {
+        .peer = peer, .tag = tag, .buffer = (void *)(uintptr_t)buffer, .bytes = bytes, .mem = TW_MEM_HOST};
     return tw_transport_message_send(transport, &message, request);
 }
 
 tw_status_t tw_transport_recv_post(tw_transport_t *transport, int peer, uint64_t tag, void *buffer,
                                    size_t bytes, tw_transport_request_t **request)
 {
-    const tw_transport_message_t message = {peer, tag, buffer, bytes, TW_MEM_HOST};
+    const tw_transport_message_t message = {
+        .peer = peer, .tag = tag, .buffer = buffer, .bytes = bytes, .mem = TW_MEM_HOST};
     return tw_transport_message_recv(transport, &message, request);
 }
 
 tw_status_t tw_transport_test(tw_transport_t *transport, tw_transport_request_t *request)
 {
-    return transport->ops->test(transport, request);
+    size_t bytes;
+    return transport->ops->test(transport, request, &bytes);
+}
+
+tw_status_t tw_transport_test_bytes(tw_transport_t *transport, tw_transport_request_t *request, size_t *bytes)
+{
+    return transport->ops->test(transport, request, bytes);
 }
 
 void tw_transport_cancel(tw_transport_t *transport, tw_transport_request_t *request)

@@ -81,7 +81,7 @@ const char *tw_transport_describe(const tw_transport_t *transport);
 
 /** Post a send or receive of `bytes` (0 allowed) to or from `peer` (own rank allowed). Sender and receiver must agree on tag
  *  (below 2^48) and bytes; equal tags match in posting order. The buffer is borrowed until the request is done.
- *  A message of another size than posted ends the receive with TW_ERR_TRUNCATED. */
+ *  A message of another size than posted ends the receive with TW_ERR_TRUNCATED; see may_be_shorter. */
 tw_status_t tw_transport_send_post(tw_transport_t *transport, int peer, uint64_t tag, const void *buffer,
                                    size_t bytes, tw_transport_request_t **request);
 tw_status_t tw_transport_recv_post(tw_transport_t *transport, int peer, uint64_t tag, void *buffer,
@@ -100,7 +100,8 @@ typedef struct tw_transport_message {
     uint64_t tag;
     void *buffer;
     size_t bytes;
-    tw_mem_t mem; /**< of the buffer */
+    tw_mem_t mem;       /**< of the buffer */
+    int may_be_shorter; /**< receive: `bytes` is what there is room for; the message may have fewer */
 } tw_transport_message_t;
 
 /** As the two above, for any memory that the transport takes (TW_ERR_UNSUPPORTED, logged, for other memory, and for own rank
@@ -114,6 +115,9 @@ tw_status_t tw_transport_message_recv(tw_transport_t *transport, const tw_transp
 /** TW_OK: done, request freed; TW_IN_PROGRESS; an error: freed too. Does not progress. TW_ERR_PEER also when the peer
  *  has destroyed its transport without this message: that ends the job. */
 tw_status_t tw_transport_test(tw_transport_t *transport, tw_transport_request_t *request);
+/** The same; TW_OK: *bytes is the message's size, for a receive that may be shorter. */
+tw_status_t tw_transport_test_bytes(tw_transport_t *transport, tw_transport_request_t *request,
+                                    size_t *bytes);
 /** Cancel if not done, and free; afterwards the buffer is no longer touched. */
 void tw_transport_cancel(tw_transport_t *transport, tw_transport_request_t *request);
 /** Move everything forward, messages and then movers; never sleeps. TW_OK if something happened, TW_IN_PROGRESS if nothing

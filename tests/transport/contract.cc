@@ -391,6 +391,36 @@ void woken_from_another_thread(tw_transport_t *&t)
     }
 }
 
+/* A receive that has room for more says how much has come; more than it has room for is truncated. */
+void shorter_messages(tw_transport_t *&t)
+{
+    const int world = tw_transport_world(t), rank = tw_transport_rank(t);
+    const int right = (rank + 1) % world, left = (rank + world - 1) % world;
+    for (size_t bytes : sizes) {
+        const std::vector<uint8_t> out = pattern(bytes, rank, right, 5);
+        for (size_t room : {bytes, bytes + 1, 2 * bytes + 40000}) {
+            std::vector<uint8_t> in(room + 1, 0x5a);
+            const tw_transport_message_t message = {left, 21, in.data(), room, TW_MEM_HOST, 1};
+            tw_transport_request_t *request = nullptr;
+            CONTRACT_EQ(tw_transport_message_recv(t, &message, &request), TW_OK);
+            tw_transport_request_t *sending = send(t, right, 21, out.data(), bytes);
+            size_t come = 1;
+            tw_status_t status;
+            while ((status = tw_transport_test_bytes(t, request, &come)) == TW_IN_PROGRESS) {
+                if (tw_transport_progress(t) == TW_IN_PROGRESS) {
+                    (void)tw_transport_sleep(t, 30);
+                }
+            }
+            CONTRACT_EQ(status, TW_OK);
+            CONTRACT_EQ(come, bytes);
+            CONTRACT_EQ(wait(t, sending), TW_OK);
+            const std::vector<uint8_t> expected = pattern(bytes, left, rank, 5);
+            CONTRACT_CHECK(std::equal(expected.begin(), expected.end(), in.begin()));
+            CONTRACT_EQ(in[room], 0x5a);
+        }
+    }
+}
+
 /* Memory that is not taken is refused, on both sides alike; host memory is always taken. */
 void takes_memory(tw_transport_t *&t)
 {
@@ -400,7 +430,7 @@ void takes_memory(tw_transport_t *&t)
     CONTRACT_EQ(tw_transport_takes(t, TW_MEM_HOST), 1);
     CONTRACT_EQ(tw_transport_takes(t, (tw_mem_t)2), 0);
     CONTRACT_EQ(tw_transport_takes(t, (tw_mem_t)-1), 0);
-    tw_transport_message_t message = {rank, 0, &value, sizeof(value), TW_MEM_CUDA};
+    tw_transport_message_t message = {rank, 0, &value, sizeof(value), TW_MEM_CUDA, 0};
     CONTRACT_EQ(tw_transport_message_send(t, &message, &request), TW_ERR_UNSUPPORTED);
     CONTRACT_EQ(tw_transport_message_recv(t, &message, &request), TW_ERR_UNSUPPORTED);
     message.peer = right;
@@ -433,6 +463,7 @@ const std::vector<Case> &cases()
         {"equal_tags_in_order", 1, false, equal_tags_in_order},
         {"tags_select", 1, false, tags_select},
         {"another_size_is_truncated", 1, false, another_size_is_truncated},
+        {"shorter_messages", 1, false, shorter_messages},
         {"cancel_receives", 1, false, cancel_receives},
         {"cancel_sends", 1, false, cancel_sends},
         {"cancel_in_flight", 1, false, cancel_in_flight},

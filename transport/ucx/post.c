@@ -10,7 +10,8 @@ static tw_p2p_message_t message_of(const tw_ucx_transport_t *ucx, const tw_trans
                               .tag = message->tag,
                               .buffer = message->buffer,
                               .bytes = message->bytes,
-                              .mem = message->mem};
+                              .mem = message->mem,
+                              .may_be_shorter = message->may_be_shorter};
 }
 
 tw_status_t tw_ucx_send_post(tw_transport_t *transport, const tw_transport_message_t *message,
@@ -62,7 +63,7 @@ static int is_hopeless(tw_ucx_transport_t *ucx, const tw_p2p_request_t *request)
            (departed->all_said && needs == TW_P2P_NEEDS_ANSWER);
 }
 
-tw_status_t tw_ucx_test(tw_transport_t *transport, tw_transport_request_t *opaque)
+tw_status_t tw_ucx_test(tw_transport_t *transport, tw_transport_request_t *opaque, size_t *bytes)
 {
     tw_ucx_transport_t *ucx = tw_ucx_of(transport);
     tw_p2p_request_t *request = (tw_p2p_request_t *)opaque;
@@ -72,7 +73,7 @@ tw_status_t tw_ucx_test(tw_transport_t *transport, tw_transport_request_t *opaqu
                             ? "it has left the job while a message was on its way to it"
                             : "it has left the job while a message was awaited from it");
     }
-    return tw_p2p_test(ucx->p2p, request, NULL);
+    return tw_p2p_test(ucx->p2p, request, bytes);
 }
 
 void tw_ucx_cancel(tw_transport_t *transport, tw_transport_request_t *opaque)

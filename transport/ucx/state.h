@@ -55,7 +55,7 @@ tw_status_t tw_ucx_send_post(tw_transport_t *transport, const tw_transport_messa
                              tw_transport_request_t **out);
 tw_status_t tw_ucx_recv_post(tw_transport_t *transport, const tw_transport_message_t *message,
                              tw_transport_request_t **out);
-tw_status_t tw_ucx_test(tw_transport_t *transport, tw_transport_request_t *opaque);
+tw_status_t tw_ucx_test(tw_transport_t *transport, tw_transport_request_t *opaque, size_t *bytes);
 void tw_ucx_cancel(tw_transport_t *transport, tw_transport_request_t *opaque);
 tw_status_t tw_ucx_progress(tw_transport_t *transport);
 tw_status_t tw_ucx_sleep(tw_transport_t *transport, double timeout_sec);

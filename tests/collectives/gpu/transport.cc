@@ -53,9 +53,9 @@ tw_status_t GpuTransport::receive(const tw_transport_message_t *message, tw_tran
     return status;
 }
 
-tw_status_t GpuTransport::test(tw_transport_request_t *request)
+tw_status_t GpuTransport::test(tw_transport_request_t *request, size_t *bytes)
 {
-    tw_status_t status = tw_transport_test(inner, request);
+    tw_status_t status = tw_transport_test_bytes(inner, request, bytes);
     auto found = receives.find(request);
     if (status == TW_IN_PROGRESS || found == receives.end()) {
         return status;
@@ -79,7 +79,7 @@ const tw_transport_ops_t *GpuTransport::ops()
         o.recv_post = [](tw_transport_t *t, const tw_transport_message_t *m, tw_transport_request_t **r) {
             return of(t)->receive(m, r);
         };
-        o.test = [](tw_transport_t *t, tw_transport_request_t *r) { return of(t)->test(r); };
+        o.test = [](tw_transport_t *t, tw_transport_request_t *r, size_t *n) { return of(t)->test(r, n); };
         o.cancel = [](tw_transport_t *t, tw_transport_request_t *r) {
             tw_transport_cancel(of(t)->inner, r);
             of(t)->receives.erase(r);

@@ -40,7 +40,7 @@ class GpuTransport
     static const tw_transport_ops_t *ops();
     tw_transport_message_t take(const tw_transport_message_t *message);
     tw_status_t receive(const tw_transport_message_t *message, tw_transport_request_t **request);
-    tw_status_t test(tw_transport_request_t *request);
+    tw_status_t test(tw_transport_request_t *request, size_t *bytes);
 
     Handle handle;
     tw_transport_t *inner;
