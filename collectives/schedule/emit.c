@@ -238,7 +238,7 @@ tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes)
         return TW_SBUF_NONE;
     }
     sched->buffers = buffers;
-    sched->buffers[sched->n_buffers] = (tw_sched_buffer_entry_t){NULL, bytes, 0};
+    sched->buffers[sched->n_buffers] = (tw_sched_buffer_entry_t){.bytes = bytes};
     return sched->n_buffers++;
 }
 

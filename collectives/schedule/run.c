@@ -87,6 +87,16 @@ char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous)
     return memory != NULL ? memory + span.first : NULL;
 }
 
+void tw_sched_fill(tw_sched_t *sched, tw_sbuf_t buffer, size_t bytes)
+{
+    sched->buffers[buffer].filled = bytes;
+}
+
+size_t tw_sched_filled(const tw_sched_t *sched, tw_sbuf_t buffer)
+{
+    return sched->buffers[buffer].filled;
+}
+
 static void put_stage(tw_sched_t *sched, tw_task_entry_t *task)
 {
     tw_scratch_put(sched->env.scratch, task->stage, tw_span_bytes(&task->span));
@@ -189,20 +199,25 @@ static tw_status_t message_memory(tw_sched_t *sched, tw_task_entry_t *task, char
 static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
 {
     const tw_sched_env_t *env = &sched->env;
-    size_t bytes = tw_span_bytes(&task->span);
-    uint64_t tag = env->tag | task->number;
+    int is_send = task->kind == TW_TASK_SEND, is_bound = task->span.is_bound;
     char *memory;
     TW_TRY(message_memory(sched, task, &memory));
-    if (task->kind == TW_TASK_SEND) {
-        if (env->sent != NULL) {
-            env->sent[task->lane].bytes += bytes;
-            env->sent[task->lane].messages++;
-        }
-        return tw_transport_send_post(env->transport, env->peer[task->lane], tag, memory, bytes,
-                                      &task->request);
+    const tw_transport_message_t message = {
+        .peer = env->peer[is_send ? task->lane : task->lane - env->world],
+        .tag = env->tag | task->number,
+        .buffer = memory,
+        .bytes = is_send && is_bound ? tw_sched_filled(sched, task->span.buffer) : tw_span_bytes(&task->span),
+        .mem = TW_MEM_HOST,
+        .may_be_shorter = is_bound,
+    };
+    if (!is_send) {
+        return tw_transport_message_recv(env->transport, &message, &task->request);
     }
-    return tw_transport_recv_post(env->transport, env->peer[task->lane - env->world], tag, memory, bytes,
-                                  &task->request);
+    if (env->sent != NULL) {
+        env->sent[task->lane].bytes += message.bytes;
+        env->sent[task->lane].messages++;
+    }
+    return tw_transport_message_send(env->transport, &message, &task->request);
 }
 
 /* A message of another size is the other rank's idea of another operation. */
@@ -221,7 +236,8 @@ static tw_status_t explain_error(const tw_sched_t *sched, const tw_task_entry_t 
 static tw_status_t end_message(tw_sched_t *sched, tw_lane_t *lane)
 {
     tw_task_entry_t *task = &sched->tasks[lane->oldest];
-    tw_status_t status = tw_transport_test(sched->env.transport, task->request);
+    size_t bytes;
+    tw_status_t status = tw_transport_test_bytes(sched->env.transport, task->request, &bytes);
 
     if (status == TW_IN_PROGRESS) {
         return status;
@@ -235,6 +251,9 @@ static tw_status_t end_message(tw_sched_t *sched, tw_lane_t *lane)
             tw_view_write(task->span.view, task->span.first, task->span.n, task->stage);
         }
         put_stage(sched, task);
+    }
+    if (task->span.is_bound && task->kind == TW_TASK_RECV) {
+        tw_sched_fill(sched, task->span.buffer, bytes);
     }
     lane->oldest = task->next;
     lane->n_in_flight--;

@@ -43,23 +43,31 @@ typedef struct tw_span {
     tw_sbuf_t buffer;      /**< TW_SBUF_NONE with view NULL: an empty message (a signal) */
     size_t first;          /**< element of the view, or byte of the buffer */
     size_t n;              /**< elements of the view, or bytes of the buffer */
+    int is_bound; /**< 1: a message of at most so many bytes, as many as the buffer holds: see tw_sched_fill */
 } tw_span_t;
 
 static inline tw_span_t tw_span_view(const tw_view_t *view, size_t first, size_t n_elems)
 {
-    tw_span_t span = {view, TW_SBUF_NONE, first, n_elems};
+    tw_span_t span = {view, TW_SBUF_NONE, first, n_elems, 0};
     return span;
 }
 
 static inline tw_span_t tw_span_buffer(tw_sbuf_t buffer, size_t first_byte, size_t bytes)
 {
-    tw_span_t span = {NULL, buffer, first_byte, bytes};
+    tw_span_t span = {NULL, buffer, first_byte, bytes, 0};
+    return span;
+}
+
+/** A message from or to the begin of a buffer whose length is known once it is there. */
+static inline tw_span_t tw_span_bound(tw_sbuf_t buffer, size_t bytes)
+{
+    tw_span_t span = {NULL, buffer, 0, bytes, 1};
     return span;
 }
 
 static inline tw_span_t tw_span_signal(void)
 {
-    tw_span_t span = {NULL, TW_SBUF_NONE, 0, 0};
+    tw_span_t span = {NULL, TW_SBUF_NONE, 0, 0, 0};
     return span;
 }
 
@@ -109,10 +117,15 @@ void tw_sched_after(tw_sched_t *sched, tw_task_t later, tw_task_t earlier);
 tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes);
 void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer);
 
+/** From a computation: the buffer holds a message of so many bytes. A receive into a tw_span_bound does it by itself. */
+void tw_sched_fill(tw_sched_t *sched, tw_sbuf_t buffer, size_t bytes);
+/** What the buffer holds of such a message. */
+size_t tw_sched_filled(const tw_sched_t *sched, tw_sbuf_t buffer);
+
 /** Make an error stick. */
 void tw_sched_fail(tw_sched_t *sched, tw_status_t status);
 
-/** Payload bytes and messages that a sealed schedule sends to communicator rank `peer`. */
+/** Payload bytes, and messages, that a sealed schedule sends to communicator rank `peer`: at most, where some are tw_span_bound. */
 uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer);
 uint64_t tw_sched_sent_messages(const tw_sched_t *sched, int peer);
 

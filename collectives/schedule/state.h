@@ -39,7 +39,8 @@ typedef struct tw_sched_links {
 typedef struct tw_sched_buffer_entry {
     void *memory;
     size_t bytes;
-    int n_users; /**< tasks that have not ended */
+    size_t filled; /**< see tw_sched_fill */
+    int n_users;   /**< tasks that have not ended */
 } tw_sched_buffer_entry_t;
 
 typedef struct tw_queue {

@@ -1,5 +1,6 @@
 /* The executor: order, windows, memory, errors. */
 #include <algorithm>
+#include <cstring>
 #include <deque>
 #include <vector>
 
@@ -263,6 +264,45 @@ TEST_F(Sched, AMessageOfAnotherSizeIsAMismatch)
         ;
     }
     EXPECT_EQ(status, TW_ERR_MISMATCH);
+}
+
+/* A message whose length is known only once it has been made: it travels as long as it is, and so does what is sent on. */
+TEST_F(Sched, AMessageMayBeShorterThanItsBound)
+{
+    static const auto fill = [](tw_sched_t *run, const void *arg) {
+        const tw_span_t *span = (const tw_span_t *)arg;
+        memcpy(tw_sched_at(run, *span, nullptr), "four", 4);
+        tw_sched_fill(run, span->buffer, 4);
+        return TW_OK;
+    };
+    tw_transport_counters_t sent[2] = {};
+    tw_sched_destroy(sched[0]);
+    tw_sched_env_t env = {transports[0], scratch[0], peers, 0, 2, 4, 5ull << 24, sent};
+    ASSERT_EQ(tw_sched_create(&env, &sched[0]), TW_OK);
+    tw_sbuf_t made = tw_sched_buffer(sched[0], 1000), back = tw_sched_buffer(sched[0], 1000);
+    tw_task_t task = tw_sched_compute(sched[0], fill, span_arg(made, 1000));
+    tw_sched_use(sched[0], task, made);
+    tw_sched_after(sched[0], tw_sched_send(sched[0], 1, tw_span_bound(made, 1000)), task);
+    tw_sched_recv(sched[0], 1, tw_span_bound(back, 1000));
+    tw_sbuf_t passing = tw_sched_buffer(sched[1], 1000);
+    tw_task_t come = tw_sched_recv(sched[1], 0, tw_span_bound(passing, 1000));
+    tw_sched_after(sched[1], tw_sched_send(sched[1], 0, tw_span_bound(passing, 1000)), come);
+    for (int r = 0; r < 2; r++) {
+        ASSERT_EQ(tw_sched_seal(sched[r]), TW_OK);
+    }
+    EXPECT_EQ(tw_sched_sent_bytes(sched[0], 1), 1000u);
+    for (tw_status_t first = TW_IN_PROGRESS, second = first; first || second;) {
+        first = first ? step(0) : first;
+        second = second ? step(1) : second;
+        ASSERT_GE(first, TW_OK);
+        ASSERT_GE(second, TW_OK);
+    }
+    EXPECT_EQ(tw_sched_filled(sched[0], back), 4u);
+    EXPECT_EQ(tw_sched_filled(sched[1], passing), 4u);
+    EXPECT_EQ(sent[1].bytes, 4u);
+    tw_transport_counters_t counted;
+    tw_transport_peer_counters(transports[1], 0, &counted);
+    EXPECT_EQ(counted.bytes, 4u);
 }
 
 TEST_F(Sched, DescribesWhatItWaitsFor)
