@@ -1,5 +1,5 @@
 /* The AVX2 twin. Compiled with -mavx2, used only where the machine has it. */
-#include "quant/exact/lanes_avx2.h"
+#include "quant/entropy/vec_avx2.h"
 
 #include "quant/exact/lanes.h"
 

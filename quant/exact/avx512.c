@@ -1,5 +1,5 @@
 /* The AVX-512 twin. Compiled with -mavx512{f,bw,vl,dq}, used only where the machine has them all. */
-#include "quant/exact/lanes_avx512.h"
+#include "quant/entropy/vec_avx512.h"
 
 #include "quant/exact/lanes.h"
 

@@ -34,7 +34,7 @@ struct tw_quant_exact {
     tw_exact_sample_t sample;
 };
 
-_Static_assert(sizeof(tw_exact_header_t) + 4 + TW_EXACT_STATS_BYTES_MAX + sizeof(tw_exact_entry_t) <=
+_Static_assert(sizeof(tw_exact_header_t) + 4 + TW_EXACT_STATS_BYTES_MAX + sizeof(tw_entropy_entry_t) <=
                    2 * CODED_ELEMS_MIN,
                "the head of a coded message fits where a plain one does");
 
@@ -212,7 +212,7 @@ static uint32_t check_values(const void *values, size_t first, size_t n)
     for (size_t i = 0; i < n; i++) {
         uint16_t bits;
         memcpy(&bits, (const uint8_t *)values + 2 * i, sizeof(bits));
-        check += tw_exact_check(first + i, bits);
+        check += tw_entropy_check(first + i, bits);
     }
     return check;
 }
@@ -267,28 +267,28 @@ static void put(target_t *target, const void *data, size_t bytes)
 }
 
 /* Encode a block into the codec's memory and append it; 0 when it does not fit. The states move on in any case. */
-static int append_block(tw_quant_exact_t *exact, const tw_exact_run_t *run, tw_exact_entry_t *entry,
+static int append_block(tw_quant_exact_t *exact, const tw_exact_run_t *run, tw_entropy_entry_t *entry,
                         target_t *target)
 {
-    tw_exact_writer_t writer = {.words = exact->words, .escapes = exact->escapes};
-    for (size_t lane = 0; lane < TW_EXACT_LANES; lane++) {
-        writer.lanes[lane] = TW_EXACT_START;
+    tw_entropy_writer_t writer = {.words = exact->words, .escapes = exact->escapes};
+    for (size_t lane = 0; lane < TW_ENTROPY_LANES; lane++) {
+        writer.lanes[lane] = TW_ENTROPY_START;
     }
     exact->backend->encode(&exact->model, run, 0, &writer);
     size_t n_words = (size_t)(writer.words - exact->words),
            n_escapes = (size_t)(writer.escapes - exact->escapes);
-    size_t bytes = 2 * n_words + TW_EXACT_LANES_BYTES + 2 * n_escapes,
+    size_t bytes = 2 * n_words + TW_ENTROPY_LANES_BYTES + 2 * n_escapes,
            room = (size_t)(target->end - target->at);
     entry->check = writer.check;
     if (bytes < 2 * run->n && bytes <= room) {
         entry->sizes = (uint32_t)(n_words | n_escapes << 16);
         put(target, exact->words, 2 * n_words);
-        put(target, writer.lanes, TW_EXACT_LANES_BYTES);
+        put(target, writer.lanes, TW_ENTROPY_LANES_BYTES);
         put(target, exact->escapes, 2 * n_escapes);
         return 1;
     }
     if (2 * run->n <= room) {
-        entry->sizes = TW_EXACT_RAW;
+        entry->sizes = TW_ENTROPY_RAW;
         put(target, run->new_values, 2 * run->n);
         return 1;
     }
@@ -302,11 +302,11 @@ static int append_blocks(tw_quant_exact_t *exact, const tw_quant_exact_segment_t
     size_t n_blocks = block_count(n_elems);
     cursor_t cursor = {segments, 0};
     uint8_t *entries = target->at;
-    int fits = (size_t)(target->end - target->at) >= sizeof(tw_exact_entry_t) * n_blocks;
-    target->at += fits ? sizeof(tw_exact_entry_t) * n_blocks : 0;
+    int fits = (size_t)(target->end - target->at) >= sizeof(tw_entropy_entry_t) * n_blocks;
+    target->at += fits ? sizeof(tw_entropy_entry_t) * n_blocks : 0;
     for (size_t block = 0; block < n_blocks; block++) {
         cursor_t start = cursor;
-        tw_exact_entry_t entry = {0};
+        tw_entropy_entry_t entry = {0};
         int gathered;
         tw_exact_run_t run = next_block(exact, &cursor, block_elems(n_elems, block), 1, &gathered);
         if (fits) {
@@ -457,10 +457,10 @@ static tw_status_t read_head(tw_quant_exact_t *exact, source_t *source, size_t n
     }
     source->at += bytes;
     *entries = source->at;
-    if (bytes_left(source) < sizeof(tw_exact_entry_t) * block_count(n_elems)) {
+    if (bytes_left(source) < sizeof(tw_entropy_entry_t) * block_count(n_elems)) {
         return fail_format("the message ends before its blocks");
     }
-    source->at += sizeof(tw_exact_entry_t) * block_count(n_elems);
+    source->at += sizeof(tw_entropy_entry_t) * block_count(n_elems);
     tw_exact_model_decoder(&exact->stats, &exact->model);
     return TW_OK;
 }
@@ -478,22 +478,12 @@ static void take_raw(const tw_exact_run_t *run, const uint8_t *values)
     }
 }
 
-/* Every lane is back where it began, and nothing is left. */
-static int came_back(const tw_exact_reader_t *reader)
-{
-    uint32_t differ = 0;
-    for (size_t lane = 0; lane < TW_EXACT_LANES; lane++) {
-        differ |= reader->lanes[lane] ^ TW_EXACT_START;
-    }
-    return !differ && reader->words == reader->words_begin && reader->escapes == reader->escapes_begin;
-}
-
 static tw_status_t decode_block(tw_quant_exact_t *exact, const tw_exact_run_t *run,
-                                const tw_exact_entry_t *entry, source_t *source)
+                                const tw_entropy_entry_t *entry, source_t *source)
 {
     size_t n_words = entry->sizes & 0xffff, n_escapes = entry->sizes >> 16;
-    size_t bytes = 2 * n_words + TW_EXACT_LANES_BYTES + 2 * n_escapes;
-    if (entry->sizes == TW_EXACT_RAW) {
+    size_t bytes = 2 * n_words + TW_ENTROPY_LANES_BYTES + 2 * n_escapes;
+    if (entry->sizes == TW_ENTROPY_RAW) {
         bytes = 2 * run->n;
     }
     if (bytes > bytes_left(source)) {
@@ -501,21 +491,21 @@ static tw_status_t decode_block(tw_quant_exact_t *exact, const tw_exact_run_t *r
     }
     const uint8_t *at = source->at;
     source->at += bytes;
-    if (entry->sizes == TW_EXACT_RAW) {
+    if (entry->sizes == TW_ENTROPY_RAW) {
         if (check_values(at, 0, run->n) != entry->check) {
             return fail_format("a block that is not coded is spoilt");
         }
         take_raw(run, at);
         return TW_OK;
     }
-    tw_exact_reader_t reader = {
+    tw_entropy_reader_t reader = {
         .words_begin = at,
         .words = at + 2 * n_words,
         .escapes_begin = source->at - 2 * n_escapes,
         .escapes = source->at,
     };
-    memcpy(reader.lanes, reader.words, TW_EXACT_LANES_BYTES);
-    if (!exact->backend->decode(&exact->model, run, 0, &reader) || !came_back(&reader) ||
+    memcpy(reader.lanes, reader.words, TW_ENTROPY_LANES_BYTES);
+    if (!exact->backend->decode(&exact->model, run, 0, &reader) || !tw_entropy_came_back(&reader) ||
         reader.check != entry->check) {
         return fail_format("a block does not decode: spoilt, or made from other old values or states");
     }
@@ -530,7 +520,7 @@ static tw_status_t decode_coded(tw_quant_exact_t *exact, const tw_quant_exact_se
     cursor_t cursor = {segments, 0};
     for (size_t block = 0; status == TW_OK && block < block_count(n_elems); block++) {
         cursor_t start = cursor;
-        tw_exact_entry_t entry;
+        tw_entropy_entry_t entry;
         int gathered;
         memcpy(&entry, entries + sizeof(entry) * block, sizeof(entry));
         tw_exact_run_t run = next_block(exact, &cursor, block_elems(n_elems, block), 0, &gathered);

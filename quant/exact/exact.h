@@ -33,6 +33,7 @@
 #ifndef TW_QUANT_EXACT_EXACT_H
 #define TW_QUANT_EXACT_EXACT_H
 
+#include "quant/entropy/entropy.h"
 #include "quant/quant.h"
 
 TW_C_BEGIN
@@ -41,22 +42,13 @@ TW_C_BEGIN
 #define TW_EXACT_VERSION 2
 #define TW_EXACT_FLAG_CODED 1
 #define TW_EXACT_FLAG_SECOND 2 /**< made with the second context */
-#define TW_EXACT_RAW 0xffffffffu
 
 #define TW_EXACT_BLOCK_ELEMS 32768
-#define TW_EXACT_LANES 32
-#define TW_EXACT_LANES_BYTES (TW_EXACT_LANES * 4)
-#define TW_EXACT_CHECK_FACTOR 0x9e3779b1u
-#define TW_EXACT_START 0x10000u /**< a lane at first; between elements it is never less */
 
 #define TW_EXACT_EXPONENTS 32
 #define TW_EXACT_SIZES 4 /**< of the previous change */
 #define TW_EXACT_CONTEXTS (TW_EXACT_EXPONENTS * TW_EXACT_SIZES)
 #define TW_EXACT_TABLES 16
-#define TW_EXACT_SYMBOLS 32
-#define TW_EXACT_ESCAPE 31
-#define TW_EXACT_FREQ_BITS 10
-#define TW_EXACT_FREQ_SUM (1 << TW_EXACT_FREQ_BITS)
 #define TW_EXACT_RAW_BITS_MAX \
     6 /**< one word renormalises a lane as long as this and FREQ_BITS are 16 at most */
 
@@ -65,16 +57,9 @@ typedef struct tw_exact_header {
     uint32_t bytes;
 } tw_exact_header_t;
 
-typedef struct tw_exact_entry {
-    uint32_t sizes; /**< words | escapes << 16, or RAW */
-    uint32_t check; /**< the checksum: raw bits can be wrong without anything else being so */
-} tw_exact_entry_t;
-
 #ifndef __cplusplus
-_Static_assert(sizeof(tw_exact_entry_t) == 8, "entries are part of the format");
 _Static_assert(sizeof(tw_exact_header_t) == 8, "the header is part of the format");
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are written as they lie in memory");
-_Static_assert(TW_EXACT_RAW_BITS_MAX + TW_EXACT_FREQ_BITS <= 16, "one word renormalises a lane");
+_Static_assert(TW_EXACT_RAW_BITS_MAX + TW_ENTROPY_FREQ_BITS <= 16, "one word renormalises a lane");
 #endif
 
 /** What is sent of a model. */
@@ -83,7 +68,7 @@ typedef struct tw_exact_stats {
     uint8_t factor[TW_EXACT_EXPONENTS]; /**< in 1/128; 0 without the second context */
     uint8_t table[TW_EXACT_CONTEXTS];   /**< of context exponent * SIZES + size */
     uint16_t freq[TW_EXACT_TABLES]
-                 [TW_EXACT_SYMBOLS]; /**< each table sums to FREQ_SUM; 0: the symbol is escaped */
+                 [TW_ENTROPY_SYMBOLS]; /**< each table sums to FREQ_SUM; 0: the symbol is escaped */
 } tw_exact_stats_t;
 
 /** What the coders look up, made from the statistics. */
@@ -92,8 +77,8 @@ typedef struct tw_exact_model {
     uint32_t
         rows[TW_EXACT_EXPONENTS]; /**< of an exponent: its contexts' tables, 4 bits each, | factor << 16 */
     /** freq | first slot << 11 | is escape << 31; in the upper half (2^32 - 1) / freq */
-    uint64_t encode[TW_EXACT_TABLES * TW_EXACT_SYMBOLS];
-    uint32_t decode[TW_EXACT_TABLES * TW_EXACT_FREQ_SUM]; /**< freq | slot in symbol << 11 | symbol << 21 */
+    uint64_t encode[TW_EXACT_TABLES * TW_ENTROPY_SYMBOLS];
+    uint32_t decode[TW_EXACT_TABLES * TW_ENTROPY_FREQ_SUM]; /**< freq | slot in symbol << 11 | symbol << 21 */
 } tw_exact_model_t;
 
 /** Elements from which the statistics are taken. */
@@ -106,21 +91,6 @@ typedef struct tw_exact_sample {
     uint8_t contexts[TW_EXACT_SAMPLE_MAX];
     uint16_t z[TW_EXACT_SAMPLE_MAX];
 } tw_exact_sample_t;
-
-/** Where the encoder of a block stands. An element takes at most one word and one escape. */
-typedef struct tw_exact_writer {
-    uint32_t lanes[TW_EXACT_LANES];
-    uint16_t *words, *escapes; /**< next ones; vectors write up to 16 words too many */
-    uint32_t check;            /**< of the new values so far */
-} tw_exact_writer_t;
-
-/** Where the decoder of a block stands: it goes backward. Up to 32 bytes behind `words` are read, never used. */
-typedef struct tw_exact_reader {
-    uint32_t lanes[TW_EXACT_LANES];
-    const uint8_t *words_begin, *words;     /**< bytes, as a message may lie at an odd address */
-    const uint8_t *escapes_begin, *escapes; /**< both end before the next one to read */
-    uint32_t check;                         /**< of the new values so far */
-} tw_exact_reader_t;
 
 /** A run of elements; state is NULL without the second context. */
 typedef struct tw_exact_run {
@@ -135,10 +105,10 @@ typedef struct tw_exact_backend {
     const char *name;
     int (*usable)(void);
     void (*encode)(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
-                   tw_exact_writer_t *writer);
+                   tw_entropy_writer_t *writer);
     /** 0 when words or escapes run out. */
     int (*decode)(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
-                  tw_exact_reader_t *reader);
+                  tw_entropy_reader_t *reader);
 } tw_exact_backend_t;
 
 extern const tw_exact_backend_t tw_exact_ref;
@@ -153,7 +123,7 @@ size_t tw_exact_stats_write(const tw_exact_stats_t *stats, int second, uint8_t *
 /** Read them from at most `bytes` untrusted bytes; returns the bytes taken, 0 (silent) where they make no sense. */
 size_t tw_exact_stats_read(tw_exact_stats_t *stats, int second, const uint8_t *src, size_t bytes);
 #define TW_EXACT_STATS_BYTES_MAX \
-    (1 + TW_EXACT_EXPONENTS + TW_EXACT_CONTEXTS / 2 + TW_EXACT_TABLES * (1 + 2 * (TW_EXACT_SYMBOLS - 1)))
+    (1 + TW_EXACT_EXPONENTS + TW_EXACT_CONTEXTS / 2 + TW_EXACT_TABLES * (1 + 2 * (TW_ENTROPY_SYMBOLS - 1)))
 /** Tables for encoding, or for decoding. */
 void tw_exact_model_encoder(const tw_exact_stats_t *stats, tw_exact_model_t *model);
 void tw_exact_model_decoder(const tw_exact_stats_t *stats, tw_exact_model_t *model);

@@ -1,14 +1,10 @@
-/** A block, one vector of 32-bit elements at a time: the same steps as ref.c. lanes_avx2.h or lanes_avx512.h comes first:
- *  it defines WIDTH, vec_t, mask_t and the operations. What is left after whole groups of 32 is ref.c's. */
+/** A block, one vector of 32-bit elements at a time: the same steps as ref.c. entropy/vec_avx2.h or
+ *  entropy/vec_avx512.h comes first. What is left after whole groups of 32 is ref.c's. */
 #ifndef TW_QUANT_EXACT_LANES_H
 #define TW_QUANT_EXACT_LANES_H
 
+#include "quant/entropy/lanes.h"
 #include "quant/exact/value.h"
-
-#include <string.h>
-
-#define VECTORS (TW_EXACT_LANES / WIDTH)
-#define INLINE static inline __attribute__((always_inline))
 
 INLINE vec_t sign16(vec_t x)
 {
@@ -20,17 +16,6 @@ INLINE vec_t low16(vec_t x)
     return vec_and(x, vec_set(0xffff));
 }
 
-/* The sum of a vector's elements. */
-INLINE uint32_t total(vec_t x)
-{
-    uint32_t parts[WIDTH], sum = 0;
-    memcpy(parts, &x, sizeof(x));
-    for (size_t i = 0; i < WIDTH; i++) {
-        sum += parts[i];
-    }
-    return sum;
-}
-
 INLINE vec_t order(vec_t bits)
 {
     return vec_xor(bits, vec_and(vec_sub(vec_set(0), vec_shr(bits, 15)), vec_set(0x7fff)));
@@ -40,19 +25,6 @@ INLINE vec_t order(vec_t bits)
 INLINE vec_t turn(vec_t x, vec_t sign)
 {
     return vec_sub(vec_xor(x, sign), sign);
-}
-
-/* What the elements from index `at` on add to the checksum. */
-INLINE vec_t check_of(size_t at, vec_t new_bits)
-{
-    uint32_t steps[WIDTH];
-    for (uint32_t i = 0; i < WIDTH; i++) {
-        steps[i] = (i + 1) * TW_EXACT_CHECK_FACTOR;
-    }
-    vec_t position;
-    memcpy(&position, steps, sizeof(position));
-    vec_t term = vec_add(new_bits, vec_add(position, vec_set((uint32_t)at * TW_EXACT_CHECK_FACTOR)));
-    return vec_mul(term, term);
 }
 
 /* The state of a change: a float's exponent and first three bits of its fraction. */
@@ -96,33 +68,27 @@ INLINE uint32_t push(const tw_exact_model_t *model, const belief_t *belief, vec_
                      uint16_t **words)
 {
     vec_t raw_bits = belief->raw_bits;
-    vec_t symbol = vec_min(vec_shrv(z, raw_bits), vec_set(TW_EXACT_ESCAPE));
+    vec_t symbol = vec_min(vec_shrv(z, raw_bits), vec_set(TW_ENTROPY_ESCAPE));
     vec_t index = vec_or(vec_shl(belief->table, 5), symbol);
     vec_t reciprocal, entry = vec_gather_pair(model->encode, index, &reciprocal);
     vec_t freq = vec_and(entry, vec_set(0x7ff)), first_slot = vec_and(vec_shr(entry, 11), vec_set(0x3ff));
     mask_t escaped = mask_sign(entry);
     vec_t raw = vec_zero_where(escaped, vec_andnot(vec_shlv(vec_set(0xffffffff), raw_bits), z));
-    vec_t limit_shift = vec_sub(vec_set(32 - TW_EXACT_FREQ_BITS), raw_bits), x = *lanes;
+    vec_t limit_shift = vec_sub(vec_set(32 - TW_ENTROPY_FREQ_BITS), raw_bits), x = *lanes;
     mask_t full = mask_ge(vec_shrv(x, limit_shift), freq);
-    *words = vec_store_words(*words, x, full);
-    x = vec_select(full, vec_shr(x, 16), x);
-    x = vec_or(vec_shlv(x, raw_bits), raw);
-    /* The reciprocal is rounded down: the quotient may be one too small. */
-    vec_t quotient = vec_mul_high(x, reciprocal), rest = vec_sub(x, vec_mul(quotient, freq));
-    vec_t fix = vec_sub(vec_set(TW_EXACT_FREQ_SUM), freq);
-    x = vec_add(vec_add(vec_shl(quotient, TW_EXACT_FREQ_BITS), first_slot), rest);
-    *lanes = vec_select(mask_ge(rest, freq), vec_add(x, fix), x);
+    x = vec_or(vec_shlv(spill(x, full, words), raw_bits), raw);
+    *lanes = put_symbol(x, freq, first_slot, reciprocal);
     return mask_bits(escaped);
 }
 
 INLINE void encode_groups(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first, size_t n,
-                          tw_exact_writer_t *writer, int second)
+                          tw_entropy_writer_t *writer, int second)
 {
     vec_t lanes[VECTORS];
     uint16_t *words = writer->words, *escaped = writer->escapes;
     vec_t check = vec_set(0);
     memcpy(lanes, writer->lanes, sizeof(lanes));
-    for (size_t i = first; i < n; i += TW_EXACT_LANES) {
+    for (size_t i = first; i < n; i += TW_ENTROPY_LANES) {
         uint32_t escapes = 0;
 #pragma GCC unroll 4
         for (size_t v = 0; v < VECTORS; v++) {
@@ -150,9 +116,9 @@ INLINE void encode_groups(const tw_exact_model_t *model, const tw_exact_run_t *r
 }
 
 static void lanes_encode(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
-                         tw_exact_writer_t *writer)
+                         tw_entropy_writer_t *writer)
 {
-    size_t n = run->n - run->n % TW_EXACT_LANES;
+    size_t n = run->n - run->n % TW_ENTROPY_LANES;
     if (run->state) {
         encode_groups(model, run, first, n, writer, 1);
     } else {
@@ -164,19 +130,17 @@ static void lanes_encode(const tw_exact_model_t *model, const tw_exact_run_t *ru
 /* One vector's symbols leave its lanes; *z is what they say, `lanes` still lack their words. Returns the escapes. */
 INLINE mask_t take(const tw_exact_model_t *model, const belief_t *belief, vec_t *lanes, vec_t *z)
 {
-    vec_t slot = vec_and(*lanes, vec_set(TW_EXACT_FREQ_SUM - 1)), raw_bits = belief->raw_bits;
-    vec_t entry = vec_gather(model->decode, vec_or(vec_shl(belief->table, TW_EXACT_FREQ_BITS), slot));
-    vec_t symbol = vec_shr(entry, 21), freq = vec_and(entry, vec_set(0x7ff));
-    vec_t x = vec_add(vec_mul(freq, vec_shr(*lanes, TW_EXACT_FREQ_BITS)),
-                      vec_and(vec_shr(entry, 11), vec_set(0x3ff)));
+    vec_t slot = vec_and(*lanes, vec_set(TW_ENTROPY_FREQ_SUM - 1)), raw_bits = belief->raw_bits;
+    vec_t entry = vec_gather(model->decode, vec_or(vec_shl(belief->table, TW_ENTROPY_FREQ_BITS), slot));
+    vec_t symbol = vec_shr(entry, 21), x = take_symbol(*lanes, entry);
     *z = vec_or(vec_shlv(symbol, raw_bits), vec_andnot(vec_shlv(vec_set(0xffffffff), raw_bits), x));
     *lanes = vec_shrv(x, raw_bits);
-    return mask_ge(symbol, vec_set(TW_EXACT_ESCAPE));
+    return mask_ge(symbol, vec_set(TW_ENTROPY_ESCAPE));
 }
 
 /* The escaped elements of the group at `first`; highest lane first. 0 when there are none left. */
 static int take_escapes(const uint16_t *old_values, const tw_exact_run_t *run, size_t first, uint32_t escapes,
-                        tw_exact_reader_t *reader)
+                        tw_entropy_reader_t *reader)
 {
     uint16_t *new_values = run->new_values + first;
     while (escapes) {
@@ -192,7 +156,7 @@ static int take_escapes(const uint16_t *old_values, const tw_exact_run_t *run, s
         }
         /* What stands there was counted. */
         reader->check +=
-            tw_exact_check(first + lane, new_bits) - tw_exact_check(first + lane, new_values[lane]);
+            tw_entropy_check(first + lane, new_bits) - tw_entropy_check(first + lane, new_values[lane]);
         new_values[lane] = new_bits;
         escapes ^= 1u << lane;
     }
@@ -200,15 +164,15 @@ static int take_escapes(const uint16_t *old_values, const tw_exact_run_t *run, s
 }
 
 INLINE int decode_groups(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first, size_t n,
-                         tw_exact_reader_t *reader, int second)
+                         tw_entropy_reader_t *reader, int second)
 {
     vec_t lanes[VECTORS], z[VECTORS], check = vec_set(0);
     const uint8_t *words = reader->words;
     memcpy(lanes, reader->lanes, sizeof(lanes));
     for (size_t i = n; i > first;) {
-        i -= TW_EXACT_LANES;
+        i -= TW_ENTROPY_LANES;
         uint32_t escapes = 0, n_words = 0;
-        uint16_t old_values[TW_EXACT_LANES]; /* the new ones may go where they lie */
+        uint16_t old_values[TW_ENTROPY_LANES]; /* the new ones may go where they lie */
         mask_t wanting[VECTORS];
         belief_t belief[VECTORS];
 #pragma GCC unroll 4
@@ -216,7 +180,7 @@ INLINE int decode_groups(const tw_exact_model_t *model, const tw_exact_run_t *ru
             vec_t state = second ? vec_load8(run->state + i + v * WIDTH) : vec_set(0);
             belief[v] = believe(model, vec_load16(run->old_values + i + v * WIDTH), state, second);
             escapes |= mask_bits(take(model, &belief[v], &lanes[v], &z[v])) << (v * WIDTH);
-            wanting[v] = mask_ge(vec_set(TW_EXACT_START - 1), lanes[v]);
+            wanting[v] = wanting_of(lanes[v]);
             n_words += (uint32_t)__builtin_popcount(mask_bits(wanting[v]));
         }
         if ((size_t)(words - reader->words_begin) < 2 * n_words) {
@@ -227,9 +191,7 @@ INLINE int decode_groups(const tw_exact_model_t *model, const tw_exact_run_t *ru
 #pragma GCC unroll 4
         for (size_t v = 0; v < VECTORS; v++) {
             size_t at = i + v * WIDTH;
-            vec_t word = vec_load_words(next, wanting[v]);
-            next += 2 * (size_t)__builtin_popcount(mask_bits(wanting[v]));
-            lanes[v] = vec_select(wanting[v], vec_or(vec_shl(lanes[v], 16), word), lanes[v]);
+            lanes[v] = refill(lanes[v], wanting[v], &next);
             vec_t low_bit = vec_and(z[v], vec_set(1)), old_bits = vec_load16(run->old_values + at);
             vec_t rest = vec_xor(vec_shr(low16(z[v]), 1), vec_sub(vec_set(0), low_bit));
             vec_t change = sign16(turn(vec_add(rest, belief[v].expected), belief[v].sign));
@@ -254,9 +216,9 @@ INLINE int decode_groups(const tw_exact_model_t *model, const tw_exact_run_t *ru
 }
 
 static int lanes_decode(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
-                        tw_exact_reader_t *reader)
+                        tw_entropy_reader_t *reader)
 {
-    size_t n = run->n - run->n % TW_EXACT_LANES;
+    size_t n = run->n - run->n % TW_ENTROPY_LANES;
     if (!tw_exact_ref.decode(model, run, n, reader)) {
         return 0;
     }

@@ -84,36 +84,22 @@ static void choose_tables(const tw_exact_sample_t *sample, tw_exact_stats_t *sta
 }
 
 /* Counts as frequencies of at least 1 up to the last symbol met; rarer ones are escaped, as is what comes later. */
-static void choose_freq(const uint32_t *counts, uint16_t *freq)
+static void choose_freq(const uint64_t *counts, uint16_t *freq)
 {
-    uint64_t total = 0;
-    int last = -1, largest = TW_EXACT_ESCAPE;
-    int32_t left = TW_EXACT_FREQ_SUM;
-    for (int s = 0; s < TW_EXACT_SYMBOLS; s++) {
-        total += counts[s];
-        last = counts[s] && s < TW_EXACT_ESCAPE ? s : last;
+    uint32_t present = 0;
+    for (uint32_t s = 0; s < TW_ENTROPY_ESCAPE; s++) {
+        present = counts[s] ? (2u << s) - 1 : present;
     }
-    for (int s = 0; s < TW_EXACT_SYMBOLS; s++) {
-        if (s > last && s != TW_EXACT_ESCAPE) {
-            freq[s] = 0;
-            continue;
-        }
-        uint64_t share = total ? (counts[s] * (uint64_t)TW_EXACT_FREQ_SUM + total / 2) / total : 1;
-        freq[s] = (uint16_t)clamp((int64_t)share, 1, TW_EXACT_FREQ_SUM);
-        left -= freq[s];
-        largest = freq[s] > freq[largest] ? s : largest;
-    }
-    /* Each symbol is off by 1 at most, and the largest has 1/32 of the sum at least. */
-    freq[largest] = (uint16_t)(freq[largest] + left);
+    tw_entropy_freq_choose(counts, present, freq);
 }
 
 static void choose_freqs(const tw_exact_sample_t *sample, tw_exact_stats_t *stats)
 {
-    uint32_t counts[TW_EXACT_TABLES][TW_EXACT_SYMBOLS] = {{0}};
+    uint64_t counts[TW_EXACT_TABLES][TW_ENTROPY_SYMBOLS] = {{0}};
     for (size_t i = 0; i < sample->n; i++) {
         uint32_t table = stats->table[sample->contexts[i]];
         uint32_t symbol = (uint32_t)sample->z[i] >> tw_exact_raw_bits(table);
-        counts[table][symbol < TW_EXACT_ESCAPE ? symbol : TW_EXACT_ESCAPE]++;
+        counts[table][symbol < TW_ENTROPY_ESCAPE ? symbol : TW_ENTROPY_ESCAPE]++;
     }
     for (size_t table = 0; table < TW_EXACT_TABLES; table++) {
         choose_freq(counts[table], stats->freq[table]);
@@ -143,7 +129,7 @@ static size_t context_stride(int second)
 static uint8_t *write_freq(const uint16_t *freq, uint8_t *at)
 {
     uint8_t n = 0;
-    for (uint8_t s = 0; s < TW_EXACT_ESCAPE; s++) {
+    for (uint8_t s = 0; s < TW_ENTROPY_ESCAPE; s++) {
         n = freq[s] ? (uint8_t)(s + 1) : n;
     }
     *at++ = n;
@@ -195,20 +181,20 @@ static int read_freq(source_t *source, uint16_t *freq)
 {
     int ended = 0;
     uint32_t sum = 0, n = read_byte(source, &ended);
-    if (n > TW_EXACT_ESCAPE) {
+    if (n > TW_ENTROPY_ESCAPE) {
         return 0;
     }
-    memset(freq, 0, TW_EXACT_SYMBOLS * sizeof(*freq));
+    memset(freq, 0, TW_ENTROPY_SYMBOLS * sizeof(*freq));
     for (uint32_t s = 0; s < n; s++) {
         uint32_t low = read_byte(source, &ended);
         uint32_t value = low & 0x80 ? (low & 0x7f) | (uint32_t)read_byte(source, &ended) << 7 : low;
         sum += value;
-        if (ended || value >= TW_EXACT_FREQ_SUM || sum >= TW_EXACT_FREQ_SUM) {
+        if (ended || value >= TW_ENTROPY_FREQ_SUM || sum >= TW_ENTROPY_FREQ_SUM) {
             return 0;
         }
         freq[s] = (uint16_t)value;
     }
-    freq[TW_EXACT_ESCAPE] = (uint16_t)(TW_EXACT_FREQ_SUM - sum);
+    freq[TW_ENTROPY_ESCAPE] = (uint16_t)(TW_ENTROPY_FREQ_SUM - sum);
     return !ended;
 }
 
@@ -252,29 +238,14 @@ void tw_exact_model_encoder(const tw_exact_stats_t *stats, tw_exact_model_t *mod
 {
     fill_rows(stats, model);
     for (size_t table = 0; table < TW_EXACT_TABLES; table++) {
-        const uint16_t *freq = stats->freq[table];
-        uint64_t *encode = &model->encode[table * TW_EXACT_SYMBOLS];
-        uint32_t escape = freq[TW_EXACT_ESCAPE];
-        uint32_t escape_entry = escape | (TW_EXACT_FREQ_SUM - escape) << 11 | 1u << 31, first_slot = 0;
-        for (size_t s = 0; s < TW_EXACT_SYMBOLS; s++) {
-            int escaped = s == TW_EXACT_ESCAPE || !freq[s];
-            uint32_t reciprocal = 0xffffffffu / (escaped ? escape : freq[s]);
-            encode[s] = (escaped ? escape_entry : freq[s] | first_slot << 11) | (uint64_t)reciprocal << 32;
-            first_slot += freq[s];
-        }
+        tw_entropy_encode_table(stats->freq[table], &model->encode[table * TW_ENTROPY_SYMBOLS]);
     }
 }
 
 void tw_exact_model_decoder(const tw_exact_stats_t *stats, tw_exact_model_t *model)
 {
     fill_rows(stats, model);
-    uint32_t *entry = model->decode;
     for (size_t table = 0; table < TW_EXACT_TABLES; table++) {
-        for (uint32_t s = 0; s < TW_EXACT_SYMBOLS; s++) {
-            uint32_t freq = stats->freq[table][s];
-            for (uint32_t slot = 0; slot < freq; slot++) {
-                *entry++ = freq | slot << 11 | s << 21;
-            }
-        }
+        tw_entropy_decode_table(stats->freq[table], &model->decode[table * TW_ENTROPY_FREQ_SUM]);
     }
 }

@@ -20,80 +20,57 @@ static context_t context_of(const tw_exact_model_t *model, uint16_t old_bits, ui
     return (context_t){table, tw_exact_raw_bits(table), row >> 16};
 }
 
-/* Put raw bits and a symbol into a lane; a word leaves it first where it would grow beyond 32 bits. */
-static uint32_t push(uint32_t lane, uint32_t entry, uint32_t raw_bits, uint32_t raw, uint16_t **words)
-{
-    uint32_t freq = entry & 0x7ff, first_slot = entry >> 11 & 0x3ff;
-    if (lane >> (32 - TW_EXACT_FREQ_BITS - raw_bits) >= freq) {
-        *(*words)++ = (uint16_t)lane;
-        lane >>= 16;
-    }
-    lane = lane << raw_bits | raw;
-    return (lane / freq << TW_EXACT_FREQ_BITS) + first_slot + lane % freq;
-}
-
 static void encode_element(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t i,
-                           tw_exact_writer_t *writer)
+                           tw_entropy_writer_t *writer)
 {
     uint8_t state = run->state ? run->state[i] : 0;
     context_t context = context_of(model, run->old_values[i], state);
     int16_t change = tw_exact_change(run->old_values[i], run->new_values[i]);
     uint32_t z = tw_exact_zigzag(tw_exact_rest(change, state, context.factor));
     uint32_t symbol = z >> context.raw_bits, raw = z & ((1u << context.raw_bits) - 1);
-    symbol = symbol < TW_EXACT_ESCAPE ? symbol : TW_EXACT_ESCAPE;
-    uint32_t entry = (uint32_t)model->encode[context.table * TW_EXACT_SYMBOLS + symbol];
-    if (entry >> 31) {
+    symbol = symbol < TW_ENTROPY_ESCAPE ? symbol : TW_ENTROPY_ESCAPE;
+    uint64_t entry = model->encode[context.table * TW_ENTROPY_SYMBOLS + symbol];
+    if (entry >> 31 & 1) {
         raw = 0;
         *writer->escapes++ = run->new_values[i];
     }
-    writer->check += tw_exact_check(i, run->new_values[i]);
-    uint32_t *lane = &writer->lanes[i % TW_EXACT_LANES];
-    *lane = push(*lane, entry, context.raw_bits, raw, &writer->words);
+    writer->check += tw_entropy_check(i, run->new_values[i]);
+    uint32_t *lane = &writer->lanes[i % TW_ENTROPY_LANES];
+    *lane = tw_entropy_push(*lane, entry, context.raw_bits, raw, &writer->words);
     if (run->state) {
         run->state[i] = tw_exact_state(change);
     }
 }
 
 static void ref_encode(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
-                       tw_exact_writer_t *writer)
+                       tw_entropy_writer_t *writer)
 {
     for (size_t i = first; i < run->n; i++) {
         encode_element(model, run, i, writer);
     }
 }
 
-/* Take the u16 before *at, which moves there; 0 when it stands at the beginning. */
-static int pop(const uint8_t **at, const uint8_t *begin, uint16_t *value)
-{
-    if (*at == begin) {
-        return 0;
-    }
-    *at -= sizeof(*value);
-    memcpy(value, *at, sizeof(*value));
-    return 1;
-}
-
 static int decode_element(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t i,
-                          tw_exact_reader_t *reader)
+                          tw_entropy_reader_t *reader)
 {
     uint16_t old_bits = run->old_values[i], new_bits, word;
     uint8_t state = run->state ? run->state[i] : 0;
     context_t context = context_of(model, old_bits, state);
-    uint32_t *lane = &reader->lanes[i % TW_EXACT_LANES];
-    uint32_t entry = model->decode[context.table * TW_EXACT_FREQ_SUM + *lane % TW_EXACT_FREQ_SUM];
-    uint32_t x = (entry & 0x7ff) * (*lane >> TW_EXACT_FREQ_BITS) + (entry >> 11 & 0x3ff),
+    uint32_t *lane = &reader->lanes[i % TW_ENTROPY_LANES];
+    uint32_t entry = model->decode[context.table * TW_ENTROPY_FREQ_SUM + *lane % TW_ENTROPY_FREQ_SUM];
+    uint32_t x = (entry & 0x7ff) * (*lane >> TW_ENTROPY_FREQ_BITS) + (entry >> 11 & 0x3ff),
              symbol = entry >> 21;
     uint32_t z = symbol << context.raw_bits | (x & ((1u << context.raw_bits) - 1));
     x >>= context.raw_bits;
-    if (x < TW_EXACT_START) {
-        if (!pop(&reader->words, reader->words_begin, &word)) {
+    if (x < TW_ENTROPY_START) {
+        if (!tw_entropy_pop(&reader->words, reader->words_begin, &word)) {
             return 0;
         }
         x = x << 16 | word;
     }
     *lane = x;
-    if (symbol == TW_EXACT_ESCAPE) {
-        if (!pop(&reader->escapes, reader->escapes_begin, &new_bits)) {
+    if (symbol == TW_ENTROPY_ESCAPE) {
+        if (!tw_entropy_pop(&reader->escapes, reader->escapes_begin, &new_bits)) {
             return 0;
         }
     } else {
@@ -104,12 +81,12 @@ static int decode_element(const tw_exact_model_t *model, const tw_exact_run_t *r
         run->state[i] = tw_exact_state(tw_exact_change(old_bits, new_bits));
     }
     run->new_values[i] = new_bits;
-    reader->check += tw_exact_check(i, new_bits);
+    reader->check += tw_entropy_check(i, new_bits);
     return 1;
 }
 
 static int ref_decode(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
-                      tw_exact_reader_t *reader)
+                      tw_entropy_reader_t *reader)
 {
     for (size_t i = run->n; i-- > first;) {
         if (!decode_element(model, run, i, reader)) {

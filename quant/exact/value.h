@@ -84,13 +84,6 @@ static inline int16_t tw_exact_unrest(int16_t rest, uint8_t state, uint32_t fact
     return (int16_t)(state & 0x80 ? -turned : turned);
 }
 
-/** What an element adds to its block's checksum. */
-static inline uint32_t tw_exact_check(size_t i, uint16_t new_bits)
-{
-    uint32_t term = new_bits + ((uint32_t)i + 1) * TW_EXACT_CHECK_FACTOR;
-    return term * term;
-}
-
 /** Raw bits of a table. Table 6 is for a mean z from 1 to 2, 7 from 2 to 4, and so on; symbols have a mean from 2 to 4. */
 static inline uint32_t tw_exact_raw_bits(uint32_t table)
 {

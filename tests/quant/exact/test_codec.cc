@@ -221,13 +221,13 @@ TEST_F(ExactCodec, NothingCostsMoreThanPlain)
     const auto mixed = tw::make_steps(Change::mixed, 4 * block, 1);
     End end("ref", 4 * block, false);
     Bytes message = end.encode(mixed[0], mixed[1]);
-    size_t bytes = size_t(entries_of(&message) - message.data()) + 4 * sizeof(tw_exact_entry_t);
+    size_t bytes = size_t(entries_of(&message) - message.data()) + 4 * sizeof(tw_entropy_entry_t);
     for (size_t b = 0; b < 4; b++) {
-        tw_exact_entry_t entry;
+        tw_entropy_entry_t entry;
         memcpy(&entry, entries_of(&message) + b * sizeof(entry), sizeof(entry));
-        EXPECT_EQ(entry.sizes == TW_EXACT_RAW, b % 2 == 1) << b;
+        EXPECT_EQ(entry.sizes == TW_ENTROPY_RAW, b % 2 == 1) << b;
         bytes +=
-            b % 2 ? 2 * block : 2 * (entry.sizes >> 16) + 2 * (entry.sizes & 0xffff) + TW_EXACT_LANES_BYTES;
+            b % 2 ? 2 * block : 2 * (entry.sizes >> 16) + 2 * (entry.sizes & 0xffff) + TW_ENTROPY_LANES_BYTES;
     }
     EXPECT_EQ(message.size(), bytes);
 }
@@ -260,7 +260,7 @@ TEST_F(ExactCodec, IsNearTheEntropy)
     const size_t n = 8 * block;
     const auto steps = tw::make_steps(Change::adam, n, 2);
     End one("ref", n, false), two("ref", n, true);
-    const double besides = 8 * (16 + TW_EXACT_STATS_BYTES_MAX + 8 * (TW_EXACT_LANES_BYTES + 8));
+    const double besides = 8 * (16 + TW_EXACT_STATS_BYTES_MAX + 8 * (TW_ENTROPY_LANES_BYTES + 8));
     const double entropy = tw::entropy_bits(steps[1], steps[2]);
     const double bits = 8.0 * double(one.encode(steps[1], steps[2]).size());
     EXPECT_LT(bits, 1.1 * entropy + besides);
@@ -276,7 +276,7 @@ TEST_F(ExactCodec, NothingChangedCostsNearlyNothing)
     End end("ref", n, true);
     const size_t bits_an_element = 400; /* 1 - 1/1024 of the slots: 0.0014 bits */
     EXPECT_LT(end.encode(steps[0], steps[1]).size(),
-              16 + TW_EXACT_STATS_BYTES_MAX + 8 * (TW_EXACT_LANES_BYTES + 8) + n / bits_an_element);
+              16 + TW_EXACT_STATS_BYTES_MAX + 8 * (TW_ENTROPY_LANES_BYTES + 8) + n / bits_an_element);
 }
 
 /* ---- what is refused -------------------------------------------------------------------------------------------- */
@@ -453,9 +453,9 @@ TEST_F(ExactCodec, DamagedRawBlocksAreNoticed)
     const auto steps = tw::make_steps(Change::mixed, 2 * block, 1);
     End sender("ref", 2 * block, false);
     Bytes good = sender.encode(steps[0], steps[1]);
-    tw_exact_entry_t entry;
+    tw_entropy_entry_t entry;
     memcpy(&entry, entries_of(&good) + sizeof(entry), sizeof(entry));
-    ASSERT_EQ(entry.sizes, TW_EXACT_RAW);
+    ASSERT_EQ(entry.sizes, TW_ENTROPY_RAW);
     for (const std::string &backend : backends()) {
         End end(backend, 2 * block, false);
         Values got;
@@ -475,7 +475,7 @@ TEST_F(ExactHeader, WordsThatAreLeftAreRefused)
 {
     Bytes bad = message();
     uint8_t *entry = entries_of(&bad);
-    const long first_word = entry - bad.data() + long(sizeof(tw_exact_entry_t));
+    const long first_word = entry - bad.data() + long(sizeof(tw_entropy_entry_t));
     entry[0]++;
     ASSERT_NE(entry[0], 0);
     bad.insert(bad.begin() + first_word, {0, 0});

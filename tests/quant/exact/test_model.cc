@@ -38,8 +38,8 @@ TEST(ExactModel, FrequenciesFillEveryTableAndLeaveAnEscape)
                 for (uint16_t f : freq) {
                     sum += f;
                 }
-                ASSERT_EQ(sum, TW_EXACT_FREQ_SUM) << name_of(change) << " " << n;
-                ASSERT_GE(freq[TW_EXACT_ESCAPE], 1);
+                ASSERT_EQ(sum, TW_ENTROPY_FREQ_SUM) << name_of(change) << " " << n;
+                ASSERT_GE(freq[TW_ENTROPY_ESCAPE], 1);
             }
         }
     }
@@ -100,10 +100,10 @@ TEST(ExactModel, ImpossibleTablesAreRefused)
     std::vector<uint8_t> bytes(head + TW_EXACT_TABLES, 0);
     tw_exact_stats_t stats;
     ASSERT_EQ(tw_exact_stats_read(&stats, 0, bytes.data(), bytes.size()), bytes.size()) << "escapes alone";
-    EXPECT_EQ(stats.freq[0][TW_EXACT_ESCAPE], TW_EXACT_FREQ_SUM);
+    EXPECT_EQ(stats.freq[0][TW_ENTROPY_ESCAPE], TW_ENTROPY_FREQ_SUM);
 
     auto many = bytes;
-    many[head] = TW_EXACT_ESCAPE + 1;
+    many[head] = TW_ENTROPY_ESCAPE + 1;
     many.resize(200, 1);
     EXPECT_EQ(tw_exact_stats_read(&stats, 0, many.data(), many.size()), 0u) << "too many frequencies";
 
@@ -129,19 +129,19 @@ TEST(ExactModel, BothTablesSayTheSame)
     tw_exact_model_encoder(&stats, model.get());
     tw_exact_model_decoder(&stats, model.get());
     for (uint32_t table = 0; table < TW_EXACT_TABLES; table++) {
-        for (uint32_t slot = 0; slot < TW_EXACT_FREQ_SUM; slot++) {
-            const uint32_t entry = model->decode[table * TW_EXACT_FREQ_SUM + slot];
+        for (uint32_t slot = 0; slot < TW_ENTROPY_FREQ_SUM; slot++) {
+            const uint32_t entry = model->decode[table * TW_ENTROPY_FREQ_SUM + slot];
             const uint32_t symbol = entry >> 21, freq = entry & 0x7ff, in_symbol = entry >> 11 & 0x3ff;
-            const uint64_t encode = model->encode[table * TW_EXACT_SYMBOLS + symbol];
+            const uint64_t encode = model->encode[table * TW_ENTROPY_SYMBOLS + symbol];
             ASSERT_EQ(encode & 0x7ff, freq);
             ASSERT_EQ((encode >> 11 & 0x3ff) + in_symbol, slot);
-            ASSERT_EQ(encode >> 31 & 1, symbol == TW_EXACT_ESCAPE);
+            ASSERT_EQ(encode >> 31 & 1, symbol == TW_ENTROPY_ESCAPE);
             ASSERT_EQ(encode >> 32, 0xffffffffu / freq);
         }
-        for (uint32_t symbol = 0; symbol < TW_EXACT_ESCAPE; symbol++) {
+        for (uint32_t symbol = 0; symbol < TW_ENTROPY_ESCAPE; symbol++) {
             if (!stats.freq[table][symbol]) {
-                const uint64_t *row = &model->encode[table * TW_EXACT_SYMBOLS];
-                ASSERT_EQ(row[symbol], row[TW_EXACT_ESCAPE]) << "a symbol without slots is escaped";
+                const uint64_t *row = &model->encode[table * TW_ENTROPY_SYMBOLS];
+                ASSERT_EQ(row[symbol], row[TW_ENTROPY_ESCAPE]) << "a symbol without slots is escaped";
             }
         }
     }

@@ -1,6 +1,6 @@
-/** The operations of lanes.h on 8 elements. AVX2. */
-#ifndef TW_QUANT_EXACT_LANES_AVX2_H
-#define TW_QUANT_EXACT_LANES_AVX2_H
+/** The operations that coders are written in, on 8 elements. AVX2. */
+#ifndef TW_QUANT_ENTROPY_VEC_AVX2_H
+#define TW_QUANT_ENTROPY_VEC_AVX2_H
 
 #include <immintrin.h>
 #include <stdint.h>

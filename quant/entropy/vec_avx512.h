@@ -1,6 +1,6 @@
-/** The operations of lanes.h on 16 elements. AVX-512 F, BW, VL. */
-#ifndef TW_QUANT_EXACT_LANES_AVX512_H
-#define TW_QUANT_EXACT_LANES_AVX512_H
+/** The operations that coders are written in, on 16 elements. AVX-512 F, BW, VL. */
+#ifndef TW_QUANT_ENTROPY_VEC_AVX512_H
+#define TW_QUANT_ENTROPY_VEC_AVX512_H
 
 #include <immintrin.h>
 #include <stdint.h>

@@ -1,0 +1,107 @@
+/** Entropy-coded messages: what the exact delta and the lossless codec have in common. Private to quant.
+ *
+ *  A block is coded by 32 interleaved rANS coders (arXiv 1311.2540), element i in lane i mod 32, so that a vector or a warp
+ *  takes 32 elements a time. Encoding goes forward and writes 16-bit words, lane after lane within a group of 32; decoding
+ *  goes backward and takes them from the end. A symbol is one of 32, of which the last is the escape: what it stands for
+ *  follows elsewhere. Frequencies sum to 1024; a symbol with none is escaped.
+ *
+ *  vec_avx2.h and vec_avx512.h name vector operations, lanes.h is a coder's steps written in them, freq.c makes tables. */
+#ifndef TW_QUANT_ENTROPY_ENTROPY_H
+#define TW_QUANT_ENTROPY_ENTROPY_H
+
+#include "core/core.h"
+
+#include <string.h>
+
+TW_C_BEGIN
+
+#define TW_ENTROPY_LANES 32
+#define TW_ENTROPY_LANES_BYTES (TW_ENTROPY_LANES * 4)
+#define TW_ENTROPY_START 0x10000u /**< a lane at first; between elements it is never less */
+#define TW_ENTROPY_SYMBOLS 32
+#define TW_ENTROPY_ESCAPE 31
+#define TW_ENTROPY_FREQ_BITS 10
+#define TW_ENTROPY_FREQ_SUM (1 << TW_ENTROPY_FREQ_BITS)
+#define TW_ENTROPY_CHECK_FACTOR 0x9e3779b1u
+#define TW_ENTROPY_RAW 0xffffffffu /**< `sizes` of a block that is not coded */
+
+/** What stands before the blocks for each of them. */
+typedef struct tw_entropy_entry {
+    uint32_t sizes; /**< words | escapes << 16, or RAW */
+    uint32_t check; /**< the checksum: raw bits can be wrong without anything else being so */
+} tw_entropy_entry_t;
+
+#ifndef __cplusplus
+_Static_assert(sizeof(tw_entropy_entry_t) == 8, "entries are part of the format");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are written as they lie in memory");
+#endif
+
+/** Where the encoder of a block stands. An element takes at most one word and one escape. */
+typedef struct tw_entropy_writer {
+    uint32_t lanes[TW_ENTROPY_LANES];
+    uint16_t *words, *escapes; /**< next ones; vectors write up to 16 words too many */
+    uint32_t check;            /**< of the values so far, where the codec counts them */
+} tw_entropy_writer_t;
+
+/** Where the decoder of a block stands: it goes backward. Up to 32 bytes behind `words` are read, never used. */
+typedef struct tw_entropy_reader {
+    uint32_t lanes[TW_ENTROPY_LANES];
+    const uint8_t *words_begin, *words;     /**< bytes, as a message may lie at an odd address */
+    const uint8_t *escapes_begin, *escapes; /**< both end before the next one to read */
+    uint32_t check;                         /**< of the values so far, where the codec counts them */
+} tw_entropy_reader_t;
+
+/** Every lane is back where it began, and nothing is left. */
+int tw_entropy_came_back(const tw_entropy_reader_t *reader);
+
+/* ---- tables ----------------------------------------------------------------------------------------------------- */
+
+/** Frequencies that are near to the shares of `weights` [SYMBOLS]: at least 1 for the escape and for each symbol of the mask
+ *  `present`, 0 for others; 1024 together. The weights of symbols that are not present must be 0. */
+void tw_entropy_freq_choose(const uint64_t *weights, uint32_t present, uint16_t *freq);
+
+/** What encoders look up, [SYMBOLS]: freq | first slot << 11 | is escape << 31; in the upper half (2^32 - 1) / freq. */
+void tw_entropy_encode_table(const uint16_t *freq, uint64_t *table);
+/** What decoders look up, [FREQ_SUM]: freq | slot in symbol << 11 | symbol << 21. */
+void tw_entropy_decode_table(const uint16_t *freq, uint32_t *table);
+
+/* ---- checksums -------------------------------------------------------------------------------------------------- */
+
+/** What a 16-bit value adds to a checksum. */
+static inline uint32_t tw_entropy_check(size_t i, uint16_t value)
+{
+    uint32_t term = value + ((uint32_t)i + 1) * TW_ENTROPY_CHECK_FACTOR;
+    return term * term;
+}
+
+/* ---- one element, one lane -------------------------------------------------------------------------------------- */
+
+/** Put raw bits (at most 6) and a symbol's entry into a lane; a word leaves it first where it would grow beyond 32 bits. */
+static inline uint32_t tw_entropy_push(uint32_t lane, uint64_t entry, uint32_t raw_bits, uint32_t raw,
+                                       uint16_t **words)
+{
+    uint32_t freq = (uint32_t)entry & 0x7ff, first_slot = (uint32_t)entry >> 11 & 0x3ff;
+    uint32_t full = lane >> (32 - TW_ENTROPY_FREQ_BITS - raw_bits) >= freq;
+    **words = (uint16_t)lane; /* no branch: nobody can foresee it */
+    *words += full;
+    lane = (lane >> 16 * full) << raw_bits | raw;
+    /* The reciprocal is rounded down: the quotient may be one too small. */
+    uint32_t quotient = (uint32_t)((uint64_t)lane * (entry >> 32) >> 32), rest = lane - quotient * freq;
+    uint32_t more = rest >= freq;
+    return ((quotient + more) << TW_ENTROPY_FREQ_BITS) + first_slot + rest - more * freq;
+}
+
+/** Take the u16 before *at, which moves there; 0 when it stands at the beginning. */
+static inline int tw_entropy_pop(const uint8_t **at, const uint8_t *begin, uint16_t *value)
+{
+    if (*at == begin) {
+        return 0;
+    }
+    *at -= sizeof(*value);
+    memcpy(value, *at, sizeof(*value));
+    return 1;
+}
+
+TW_C_END
+
+#endif
