@@ -29,12 +29,13 @@ static int has_shards(tw_coll_op_t op)
     return op == TW_COLL_ALLGATHER || op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLTOALL;
 }
 
+/* SIZE_MAX: more than fits. */
 static size_t sum_counts(const size_t *counts, int world)
 {
     size_t sum = 0;
 
     for (int r = 0; r < world; r++) {
-        sum += counts[r];
+        sum = tw_size_add(sum, counts[r]);
     }
     return sum;
 }
@@ -99,6 +100,9 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
     if (args->n_segments > 0 && args->segments == NULL) {
         return refuse(coll, args, "segments is NULL");
     }
+    if (args->n_segments > TW_MEMORY_BYTES_MAX / sizeof(*args->segments) / (size_t)coll->topo.world) {
+        return refuse(coll, args, "n_segments is more than fits in memory");
+    }
     if (args->n_segments > 0 && args->op == TW_COLL_BARRIER) {
         return refuse(coll, args, "it takes no segments");
     }
@@ -115,8 +119,9 @@ static tw_status_t check_segment_codec(const tw_coll_t *coll, const tw_coll_args
                                : refuse(coll, args, "a segment's codec needs one of the operation");
 }
 
-/* Counts are filled in already. */
-static tw_status_t check_segment(const tw_coll_request_t *request, const tw_coll_segment_t *segment)
+/* Counts are filled in already. *n_bytes: of the segments before, and then of this one, too. */
+static tw_status_t check_segment(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
+                                 size_t *n_bytes)
 {
     const tw_coll_t *coll = request->coll;
     const tw_coll_args_t *args = &request->args;
@@ -128,9 +133,17 @@ static tw_status_t check_segment(const tw_coll_request_t *request, const tw_coll
     }
     if (args->op == TW_COLL_ALLTOALL) {
         n_out = sum_counts(segment->recv_counts, world);
-        if (segment->counts[coll->topo.rank] != segment->recv_counts[coll->topo.rank]) {
-            return refuse(coll, args, "counts and recv_counts differ for the own rank");
-        }
+    }
+    size_t most = n_out > segment->n_elems ? n_out : segment->n_elems;
+    *n_bytes = tw_size_add(*n_bytes, tw_size_mul(most, tw_type_bytes(args->type)));
+    if (*n_bytes > TW_MEMORY_BYTES_MAX) {
+        return refuse(coll, args,
+                      n_out > segment->n_elems ? "the sum of recv_counts is more than fits in memory"
+                                               : "n_elems is more than fits in memory");
+    }
+    if (args->op == TW_COLL_ALLTOALL &&
+        segment->counts[coll->topo.rank] != segment->recv_counts[coll->topo.rank]) {
+        return refuse(coll, args, "counts and recv_counts differ for the own rank");
     }
     if (args->op == TW_COLL_REDUCE_SCATTER) {
         if (segment->src == NULL && segment->n_elems > 0) {
@@ -388,8 +401,9 @@ tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_co
         return TW_ERR_NO_MEMORY;
     }
     tw_status_t status = copy_args(request, args);
+    size_t n_bytes = 0;
     for (size_t s = 0; s < args->n_segments && status == TW_OK; s++) {
-        status = check_segment(request, &request->segments[s]);
+        status = check_segment(request, &request->segments[s], &n_bytes);
     }
     if (status == TW_OK) {
         status = create_views(request);

@@ -91,6 +91,24 @@ typedef enum tw_mem { TW_MEM_HOST = 0, TW_MEM_CUDA = 1 } tw_mem_t;
 /** A CUDA stream, or NULL for the default stream and for host memory. */
 typedef void *tw_stream_t;
 
+/* ---- sizes ----------------------------------------------------------------------------------------------- */
+
+/** No machine has so much memory: a caller's size beyond it is a mistake and refused. Small enough that what is made of it, a
+ *  few bytes more each, for each of some thousand ranks, still fits a size_t. */
+#define TW_MEMORY_BYTES_MAX ((size_t)1 << 48)
+
+/** a + b; SIZE_MAX where that does not fit, and whenever a or b is SIZE_MAX: sums and products of callers' sizes are made with
+ *  these and compared once. */
+static inline size_t tw_size_add(size_t a, size_t b)
+{
+    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
+}
+/** a * b, likewise; 0 where either is 0. */
+static inline size_t tw_size_mul(size_t a, size_t b)
+{
+    return b != 0 && a > SIZE_MAX / b ? SIZE_MAX : a * b;
+}
+
 /* ---- log ------------------------------------------------------------------------------------------------- */
 
 typedef enum tw_log_level {

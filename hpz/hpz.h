@@ -54,8 +54,8 @@ typedef struct tw_hpz_piece {
 /** The partitions of a list of tensors: arithmetic only. Read by any number of threads. */
 typedef struct tw_hpz_partitions tw_hpz_layout_t;
 
-/** tensors: copied. TW_ERR_INVALID (logged): units that do not ascend by at most one from 0, or n_nodes or ranks_per_node
- *  below 1; TW_ERR_NO_MEMORY. */
+/** tensors: copied. TW_ERR_INVALID (logged): units that do not ascend by at most one from 0, n_nodes or ranks_per_node below 1,
+ *  more elements than fit in memory (TW_MEMORY_BYTES_MAX); TW_ERR_NO_MEMORY. */
 tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes,
                                  int ranks_per_node, tw_hpz_layout_t **out);
 void tw_hpz_layout_destroy(tw_hpz_layout_t *layout);

@@ -1,4 +1,5 @@
 /** Who owns what: arithmetic alone. A tensor is split over the places of a node, and each such part over the nodes. */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "hpz/hpz.h"
@@ -98,6 +99,7 @@ size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec)
     size_t block = codec->bits > 0 ? (size_t)codec->block : 1;
 
     elems = elems > 0 ? elems : TW_HPZ_SLICE_ELEMS;
+    elems = elems < TW_MEMORY_BYTES_MAX ? elems : TW_MEMORY_BYTES_MAX;
     return (elems + block - 1) / block * block;
 }
 
@@ -178,9 +180,20 @@ static tw_status_t check(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n
         tw_error("a layout over %d nodes of %d ranks", n_nodes, ranks_per_node);
         return TW_ERR_INVALID;
     }
+    if (n_tensors >= INT_MAX) {
+        tw_error("a layout of %zu tensors: at most %d", n_tensors, INT_MAX - 1);
+        return TW_ERR_INVALID;
+    }
+    size_t n_bytes = 0;
     for (size_t t = 0; t < n_tensors; t++) {
         int before = t == 0 ? 0 : tensors[t - 1].unit;
         int most = t == 0 ? 0 : before + 1;
+        n_bytes = tw_size_add(n_bytes, tw_size_mul(tensors[t].n_elems, sizeof(float)));
+        if (n_bytes > TW_MEMORY_BYTES_MAX) {
+            tw_error("tensor %zu has %zu elements: with those before it, more than fit in memory", t,
+                     tensors[t].n_elems);
+            return TW_ERR_INVALID;
+        }
         if (tensors[t].unit < before || tensors[t].unit > most) {
             tw_error("tensor %zu is of unit %d, after one of unit %d", t, tensors[t].unit, before);
             return TW_ERR_INVALID;
@@ -216,13 +229,14 @@ static void place_tensor(tw_hpz_layout_t *layout, size_t t, size_t *elems)
 static tw_status_t allocate(tw_hpz_layout_t *layout)
 {
     size_t n = layout->n_tensors + 1; /* nobody is asked for 0 bytes */
+    size_t n_units = (size_t)layout->n_units + 1;
 
     layout->sizes = calloc(n, sizeof(size_t));
     layout->full = calloc(n, sizeof(size_t));
     layout->secondary = calloc(n * (size_t)layout->ranks_per_node, sizeof(size_t));
-    layout->primary = calloc(n * places_of(layout), sizeof(size_t));
-    layout->first = calloc((size_t)layout->n_units + 1, sizeof(size_t));
-    layout->unit_elems = calloc(((size_t)layout->n_units + 1) * parts_of(layout), sizeof(size_t));
+    layout->primary = calloc(tw_size_mul(n, places_of(layout)), sizeof(size_t));
+    layout->first = calloc(n_units, sizeof(size_t));
+    layout->unit_elems = calloc(tw_size_mul(n_units, parts_of(layout)), sizeof(size_t));
     if (layout->sizes == NULL || layout->full == NULL || layout->secondary == NULL ||
         layout->primary == NULL || layout->first == NULL || layout->unit_elems == NULL) {
         tw_error("out of memory for the layout of %zu tensors", layout->n_tensors);

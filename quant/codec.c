@@ -138,7 +138,7 @@ size_t tw_quant_frame_bytes(const tw_quant_codec_t *codec)
 
 size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems)
 {
-    return tw_layout_encoded_bytes(codec, n_elems);
+    return n_elems <= TW_MEMORY_BYTES_MAX ? tw_layout_encoded_bytes(codec, n_elems) : SIZE_MAX;
 }
 
 /* Half a step, or with 2 bits what clips: a whole one; and what fp32 adds: v = y * (1 / scale) is off by two roundings, 2^-23 of at most qmax steps, a scale

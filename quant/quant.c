@@ -129,11 +129,21 @@ static tw_status_t fail_null(const char *operation, size_t segment)
     return TW_ERR_INVALID;
 }
 
+static tw_status_t check_elems(const char *operation, size_t segment, size_t n_elems)
+{
+    if (n_elems <= TW_MEMORY_BYTES_MAX) {
+        return TW_OK;
+    }
+    tw_error("quant: %s: segment %zu has %zu elements, more than fit in memory", operation, segment, n_elems);
+    return TW_ERR_INVALID;
+}
+
 static tw_status_t check_segments(const char *operation, const tw_quant_segment_t *segments,
                                   size_t n_segments, int needs_base)
 {
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_segment_t *segment = &segments[s];
+        TW_TRY(check_elems(operation, s, segment->n_elems));
         if (segment->n_elems && (!segment->src || !segment->dst || (needs_base && !segment->base))) {
             return fail_null(operation, s);
         }
@@ -154,6 +164,7 @@ static tw_status_t check_reduce(const char *operation, int bits, const tw_quant_
     }
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_reduce_segment_t *segment = &segments[s];
+        TW_TRY(check_elems(operation, s, segment->n_elems));
         if (!segment->n_elems) {
             continue;
         }
@@ -194,6 +205,7 @@ static tw_status_t check_adamw(const tw_quant_args_t *args, const tw_quant_adamw
     }
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_adamw_segment_t *g = &segments[s];
+        TW_TRY(check_elems("adamw_delta_encode", s, g->n_elems));
         if (g->n_elems && (!g->grad || !g->master || !g->m || !g->v || !g->replica || !g->dst)) {
             return fail_null("adamw_delta_encode", s);
         }

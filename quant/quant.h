@@ -72,7 +72,8 @@ tw_status_t tw_quant_codec_parse(const char *text, tw_quant_codec_t *codec);
 /** The inverse of parse, into `buf`; returns buf. */
 const char *tw_quant_codec_format(const tw_quant_codec_t *codec, char *buf, size_t buf_bytes);
 
-/** Elements and bytes of a full frame, and bytes of an encoded segment of n_elems (0 for 0). The codec must be valid. */
+/** Elements and bytes of a full frame, and bytes of an encoded segment of n_elems (0 for 0; SIZE_MAX, which no memory has, for
+ *  more than TW_MEMORY_BYTES_MAX). The codec must be valid. */
 size_t tw_quant_frame_elems(const tw_quant_codec_t *codec);
 size_t tw_quant_frame_bytes(const tw_quant_codec_t *codec);
 size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems);
@@ -137,7 +138,7 @@ typedef struct tw_quant_segment {
     uint64_t first_elem; /**< index in that tensor of the segment's first element */
 } tw_quant_segment_t;
 
-/* All return TW_OK, TW_ERR_INVALID (type, NULL pointer; logged) or TW_ERR_CUDA. One pass over memory each. Which NaN a
+/* All return TW_OK, TW_ERR_INVALID (type, NULL pointer, n_elems beyond TW_MEMORY_BYTES_MAX; logged) or TW_ERR_CUDA. One pass over memory each. Which NaN a
  * sum becomes is not specified (which values become NaN is). */
 
 /** src: type[n]; dst: encoded. */
@@ -244,7 +245,7 @@ const char *tw_quant_exact_backend_name(const tw_quant_exact_t *exact);
 /** Names of the backends usable here, best first; returns how many were written (at most `max`). */
 size_t tw_quant_exact_backends(const char **names, size_t max);
 
-/** Most bytes of a message of n_elems, which is plain plus 12: 12 + 2 * n_elems. */
+/** Most bytes of a message of n_elems, which is plain plus 12: 12 + 2 * n_elems; SIZE_MAX for more than TW_MEMORY_BYTES_MAX. */
 size_t tw_quant_exact_bound_bytes(size_t n_elems);
 
 /** Write the change of all segments as one message. dst has dst_bytes, at least the bound for the sum of n_elems (2^30 at

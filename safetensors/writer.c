@@ -50,7 +50,8 @@ static tw_status_t spec_bytes(const char *path, const tw_safetensors_spec_t *spe
     }
     *bytes = tw_type_bytes(spec->type);
     for (int d = 0; d < spec->n_dims; d++) {
-        if (__builtin_mul_overflow(*bytes, spec->dims[d], bytes)) {
+        *bytes = tw_size_mul(*bytes, spec->dims[d]);
+        if (*bytes > TW_MEMORY_BYTES_MAX || spec->dims[d] > TW_MEMORY_BYTES_MAX) {
             tw_error("%s: tensor '%s': too many elements", path, spec->name);
             return TW_ERR_INVALID;
         }
@@ -72,6 +73,10 @@ static tw_status_t add_tensor(const char *path, json_t *header, const tw_safeten
 {
     size_t bytes;
     TW_TRY(spec_bytes(path, spec, &bytes));
+    if (tw_size_add(*offset, bytes) > TW_MEMORY_BYTES_MAX) {
+        tw_error("%s: tensor '%s': with those before it, too many elements", path, spec->name);
+        return TW_ERR_INVALID;
+    }
     if (json_object_get(header, spec->name) || strcmp(spec->name, METADATA_KEY) == 0) {
         tw_error("%s: tensor '%s': this name is taken", path, spec->name);
         return TW_ERR_INVALID;

@@ -207,9 +207,9 @@ size_t tw_cuda_reduce_workspace_bytes(const tw_quant_reduce_segment_t *segments,
 {
     size_t words = 0;
     for (size_t s = 0; s < n_segments; s++) {
-        words += is_long(&segments[s]) ? segments[s].n_srcs : 0;
+        words = tw_size_add(words, is_long(&segments[s]) ? segments[s].n_srcs : 0);
     }
-    return words * sizeof(uint64_t);
+    return tw_size_mul(words, sizeof(uint64_t));
 }
 
 static tw_status_t check_reduce(const tw_quant_args_t *args, const tw_quant_reduce_segment_t *segments,

@@ -86,7 +86,8 @@ const char *tw_quant_exact_backend_name(const tw_quant_exact_t *exact)
 
 size_t tw_quant_exact_bound_bytes(size_t n_elems)
 {
-    return sizeof(tw_exact_header_t) + sizeof(uint32_t) + 2 * n_elems;
+    return n_elems <= TW_MEMORY_BYTES_MAX ? sizeof(tw_exact_header_t) + sizeof(uint32_t) + 2 * n_elems
+                                          : SIZE_MAX;
 }
 
 /* ---- segments --------------------------------------------------------------------------------------------------- */

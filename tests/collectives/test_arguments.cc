@@ -166,6 +166,61 @@ TEST_F(Args, InnerCodecAlone)
     refused("inner_codec needs a codec");
 }
 
+/* Sums and products of sizes that wrap would pass for small ones, and be written in front of the caller's memory. */
+TEST_F(Args, SizesThatDoNotFitInMemory)
+{
+    const size_t endless[] = {SIZE_MAX};
+    segment.n_elems = SIZE_MAX / 4 + 2; /* 4 bytes each would wrap to 4 */
+    for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE, TW_COLL_BROADCAST,
+                            TW_COLL_ALLTOALL}) {
+        args.op = op;
+        refused("n_elems is more than fits in memory");
+    }
+    const tw_coll_segment_t half = {src, dst, TW_MEMORY_BYTES_MAX / 8, nullptr, nullptr, 0, 0, nullptr, 0};
+    const tw_coll_segment_t segments[] = {half, half, {src, dst, 1, nullptr, nullptr, 0, 0, nullptr, 0}};
+    args.op = TW_COLL_ALLREDUCE;
+    args.segments = segments;
+    args.n_segments = 3;
+    refused("n_elems is more than fits in memory");
+    args.segments = &segment;
+    args.n_segments = SIZE_MAX;
+    refused("n_segments is more than fits in memory");
+    args.op = TW_COLL_ALLTOALL;
+    args.n_segments = 1;
+    segment.n_elems = SIZE_MAX;
+    segment.counts = segment.recv_counts = endless;
+    refused("n_elems is more than fits in memory");
+}
+
+/* {SIZE_MAX, 65} once summed to 64. */
+TEST_F(Args, CountsThatWrap)
+{
+    const size_t wrong[] = {SIZE_MAX, 65}, fitting[] = {4, 4}, n = 8;
+    std::vector<float> memory(3 * n, 7); /* room of which nothing is written */
+    tw::World two({0, 1});
+    segment.src = memory.data() + n;
+    segment.dst = memory.data() + n;
+    segment.n_elems = 64;
+    segment.counts = wrong;
+    const auto both_refuse = [&](const char *why) {
+        expect_log(why);
+        two.run([&](int rank) {
+            tw_coll_request_t *request = nullptr;
+            EXPECT_EQ(tw_coll_post(two.coll(rank), &args, &request), TW_ERR_INVALID);
+            EXPECT_EQ(request, nullptr);
+        });
+    };
+    for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLTOALL}) {
+        args.op = op;
+        both_refuse("counts do not sum up to n_elems");
+    }
+    segment.n_elems = n;
+    segment.counts = fitting;
+    segment.recv_counts = wrong;
+    both_refuse("the sum of recv_counts is more than fits in memory");
+    EXPECT_EQ(memory, std::vector<float>(3 * n, 7));
+}
+
 TEST_F(Args, UnknownAlgorithm)
 {
     args.algo = "rign";

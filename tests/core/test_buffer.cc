@@ -74,3 +74,19 @@ TEST(Buffer, FreeAcceptsNull)
 {
     tw_buffer_free(nullptr);
 }
+
+TEST(Size, WhatDoesNotFitIsTheLargest)
+{
+    EXPECT_EQ(tw_size_add(3, 4), 7U);
+    EXPECT_EQ(tw_size_add(SIZE_MAX - 4, 4), SIZE_MAX);
+    EXPECT_EQ(tw_size_add(SIZE_MAX - 4, 3), SIZE_MAX - 1);
+    EXPECT_EQ(tw_size_add(SIZE_MAX, 65), SIZE_MAX);
+    EXPECT_EQ(tw_size_add(65, SIZE_MAX), SIZE_MAX);
+    EXPECT_EQ(tw_size_mul(3, 4), 12U);
+    EXPECT_EQ(tw_size_mul(SIZE_MAX, 0), 0U);
+    EXPECT_EQ(tw_size_mul(0, SIZE_MAX), 0U);
+    EXPECT_EQ(tw_size_mul(SIZE_MAX / 2, 2), SIZE_MAX - 1);
+    EXPECT_EQ(tw_size_mul(SIZE_MAX / 2 + 1, 2), SIZE_MAX);
+    EXPECT_EQ(tw_size_mul(2, SIZE_MAX / 2 + 1), SIZE_MAX);
+    EXPECT_EQ(tw_size_mul(SIZE_MAX, SIZE_MAX), SIZE_MAX);
+}

@@ -145,6 +145,8 @@ TEST_F(HpzLayout, StepsOfSlicesAreWholeBlocks)
     EXPECT_EQ(tw_hpz_slice_step(7, &none), 7U);
     EXPECT_EQ(tw_hpz_slice_step(96, &codec), 96U);
     EXPECT_EQ(tw_hpz_slice_step(97, &codec), 192U);
+    EXPECT_GE(tw_hpz_slice_step(SIZE_MAX, &codec), TW_MEMORY_BYTES_MAX);
+    EXPECT_EQ(tw_hpz_slice_step(SIZE_MAX, &codec) % 96, 0U);
     EXPECT_EQ(tw_hpz_slice_step(0, &codec) % 96, 0U);
 }
 
@@ -174,6 +176,20 @@ TEST_F(HpzLayout, ThereMustBeRanks)
     expect_log("layout over");
     expect_refused({{4, 0, 0}}, 0, 1);
     expect_refused({{4, 0, 0}}, 1, 0);
+}
+
+/* Sums that wrap would make parts, and the memory for them, small. */
+TEST_F(HpzLayout, TensorsMustFitInMemory)
+{
+    expect_log("tensor 1 has 18446744073709551615 elements: with those before it, more than fit in memory");
+    expect_refused({{4, 0, 0}, {SIZE_MAX, 0, 0}, {65, 0, 0}}, 1, 1);
+    expect_log("tensor 0 has 4611686018427387905 elements");
+    expect_refused({{SIZE_MAX / 4 + 2, 0, 0}}, 1, 1); /* 4 bytes each would wrap to 4 */
+    const size_t half = TW_MEMORY_BYTES_MAX / 8;
+    expect_log("tensor 2 has 1 elements");
+    expect_refused({{half, 0, 0}, {half, 0, 0}, {1, 1, 0}}, 1, 1);
+    Layout layout({{half, 0, 0}, {half, 0, 0}}, 1, 1);
+    EXPECT_EQ(tw_hpz_full_elems(layout.layout, 0), 2 * half);
 }
 
 } // namespace

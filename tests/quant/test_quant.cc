@@ -54,6 +54,37 @@ TEST_F(Quant, CreateRefusesUnknownBackendsAndBadCodecs)
 using Operation = tw_status_t (*)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *, size_t);
 const Operation typed[] = {tw_quant_encode, tw_quant_decode, tw_quant_delta_encode, tw_quant_decode_apply};
 
+/* Bytes of such a segment would wrap, to fewer than it has elements. */
+TEST_F(Quant, RefusesMoreElementsThanFitInMemory)
+{
+    const size_t endless = SIZE_MAX - 62;
+    EXPECT_EQ(tw_quant_encoded_bytes(&int8_codec, endless), SIZE_MAX);
+    EXPECT_EQ(tw_quant_encoded_bytes(&int8_codec, TW_MEMORY_BYTES_MAX + 1), SIZE_MAX);
+    EXPECT_GT(tw_quant_encoded_bytes(&int8_codec, TW_MEMORY_BYTES_MAX), TW_MEMORY_BYTES_MAX);
+    EXPECT_LT(tw_quant_encoded_bytes(&int8_codec, TW_MEMORY_BYTES_MAX), 2 * TW_MEMORY_BYTES_MAX);
+    EXPECT_EQ(tw_quant_exact_bound_bytes(SIZE_MAX / 2), SIZE_MAX);
+    tw::Codec quant(int8_codec, "auto");
+    tw_quant_args_t args = {};
+    args.factor = 1;
+    std::vector<float> memory(64);
+    void *at = memory.data();
+    const void *srcs[] = {at};
+    const tw_quant_segment_t segments[] = {{at, at, at, 1, 0, 0}, {at, at, at, endless, 0, 0}};
+    const tw_quant_reduce_segment_t reduced = {srcs, 1, at, endless, 0, 0};
+    const tw_quant_adamw_t adamw = {1, 0.9, 0.9, 1, 0, 1, TW_TYPE_FP32, nullptr};
+    const tw_quant_adamw_segment_t updated = {
+        at, memory.data(), memory.data(), memory.data(), at, at, endless, 0, 0};
+    expect_log("segment 1 has 18446744073709551553 elements, more than fit in memory");
+    for (Operation operation : typed) {
+        EXPECT_EQ(operation(quant, &args, segments, 2), TW_ERR_INVALID);
+    }
+    EXPECT_EQ(tw_quant_decode_add(quant, &args, segments, 2), TW_ERR_INVALID);
+    expect_log("segment 0 has 18446744073709551553 elements, more than fit in memory");
+    EXPECT_EQ(tw_quant_reduce_encode(quant, quant, &args, &reduced, 1), TW_ERR_INVALID);
+    EXPECT_EQ(tw_quant_reduce_decode(quant, &args, &reduced, 1), TW_ERR_INVALID);
+    EXPECT_EQ(tw_quant_adamw_delta_encode(quant, &args, &adamw, &updated, 1), TW_ERR_INVALID);
+}
+
 TEST_F(Quant, RefusesTypesThatHaveNoValues)
 {
     expect_log("can not be quantized");

@@ -118,6 +118,9 @@ TEST_F(SafetensorsWriter, WhatCannotBeIsRefused)
                  {{{"x", TW_TYPE_BYTE, 0, {}}}, "cannot be written"},
                  {{{"x", TW_TYPE_FP32, 9, {}}}, "9 dimensions"},
                  {{{"x", TW_TYPE_FP32, 2, {SIZE_MAX / 2, 3}}}, "too many elements"},
+                 {{{"x", TW_TYPE_FP32, 2, {SIZE_MAX, 0}}}, "tensor 'x': too many elements"},
+                 {{{"x", TW_TYPE_FP32, 1, {(size_t)1 << 46}}, {"y", TW_TYPE_FP32, 1, {1}}},
+                  "tensor 'y': with those before it, too many elements"},
                  {{{"\xff", TW_TYPE_FP32, 0, {}}}, "not UTF-8"}};
     for (const auto &one : wrong) {
         expect_log(one.said);

@@ -337,6 +337,10 @@ TEST_F(QuantCudaReduce, WorkspaceIsAskedForAndChecked)
     EXPECT_EQ(tw_quant_reduce_workspace_bytes(quant, &segments[1], 1), 3992 * 8u);
     EXPECT_EQ(tw_quant_reduce_workspace_bytes(quant, &segments[2], 1), 0u) << "no elements";
     EXPECT_EQ(tw_quant_reduce_workspace_bytes(quant, segments, 3), 3992 * 8u);
+    const tw_quant_reduce_segment_t endless[] = {{scattered.data(), SIZE_MAX / 8 + 2, dst.data(), n, 0, 0},
+                                                 {scattered.data(), SIZE_MAX - 5000, dst.data(), n, 0, 0}};
+    EXPECT_EQ(tw_quant_reduce_workspace_bytes(quant, endless, 1), SIZE_MAX) << "as no memory has";
+    EXPECT_EQ(tw_quant_reduce_workspace_bytes(quant, endless, 2), SIZE_MAX);
     EXPECT_EQ(tw_quant_reduce_decode(quant, &args, &segments[0], 1), TW_OK);
 
     const uint64_t before = launches().launches;
