@@ -83,7 +83,7 @@ typedef struct tw_coll_params {
     struct ncclComm *nccl_comm;
     /** 1: a thread of the library owns the transport from now on, until the last such communicator of the transport has been
      *  destroyed: it moves all that is in flight, sleeps when there is nothing to do, and is woken by a post. All
-     *  communicators of a transport have it or none, and are made in the same order on all ranks; the first is made and the
+     *  communicators of a transport have it or none (else TW_ERR_INVALID), and are made in the same order on all ranks; the first is made and the
      *  last destroyed while no other call is under way. Not with nccl_comm. */
     int progress_thread;
     /** With nccl_comm, 1: no own one is split off. Operations are enqueued on nccl_comm itself, in order with its other calls;

@@ -267,6 +267,21 @@ static tw_status_t refuse(const char *what)
     return TW_ERR_INVALID;
 }
 
+/* Two threads that move one transport would destroy each other's work. */
+static tw_status_t check_owner(const tw_coll_params_t *params)
+{
+    int has_thread = tw_transport_owner(params->transport) != NULL;
+
+    if (has_thread && !params->progress_thread) {
+        return refuse("its transport has a progress thread, so it needs one, too");
+    }
+    if (!has_thread && params->progress_thread && tw_identity_any(params->transport)) {
+        return refuse(
+            "its transport has communicators without a progress thread, so it can have none either");
+    }
+    return TW_OK;
+}
+
 static tw_status_t check_params(const tw_coll_params_t *params)
 {
     if (params->id < 0 || params->id > TW_COLL_MAX_ID) {
@@ -294,7 +309,7 @@ static tw_status_t check_params(const tw_coll_params_t *params)
     if (params->nccl_comm != NULL && params->progress_thread) {
         return refuse("a progress thread needs a transport");
     }
-    return TW_OK;
+    return params->transport != NULL ? check_owner(params) : TW_OK;
 }
 
 /* On the progress thread, if there is one. */

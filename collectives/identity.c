@@ -179,6 +179,13 @@ tw_status_t tw_identity_agree(tw_bootstrap_t *boot, uint64_t terms, int asked, i
     return status;
 }
 
+int tw_identity_any(tw_transport_t *transport)
+{
+    const tw_transport_ids_t *ids = tw_transport_ids_get(transport);
+
+    return (ids->bits[0] | ids->bits[1] | ids->bits[2] | ids->bits[3]) != 0;
+}
+
 void tw_identity_free(tw_transport_t *transport, int id)
 {
     tw_transport_ids_get(transport)->bits[id / 64] &= ~((uint64_t)1 << (id % 64));

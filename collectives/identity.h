@@ -14,6 +14,8 @@ TW_C_BEGIN
  *  rank): members ask for different ids or differ in their terms; or they list different ranks: then the job is given up,
  *  since members may wait for ranks that do not list them. TW_ERR_TIMEOUT (logged) as in bootstrap.h. */
 tw_status_t tw_identity_agree(tw_bootstrap_t *boot, uint64_t terms, int asked, int *id);
+/** 1 if an id is in use on this rank: the transport has a communicator. */
+int tw_identity_any(tw_transport_t *transport);
 /** The id is free again. */
 void tw_identity_free(tw_transport_t *transport, int id);
 

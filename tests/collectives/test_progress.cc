@@ -180,6 +180,33 @@ TEST_F(Progress, TimeoutNamesWhatIsAwaited)
     });
 }
 
+/* Two threads would move the same transport. */
+TEST_F(Progress, ATransportHasAThreadForAllOrNone)
+{
+    const auto create_refused = [&](int has_thread, const char *why) {
+        expect_log(why);
+        for (tw_transport_t *transport : transports) {
+            tw_coll_t *coll = nullptr;
+            tw_coll_params_t params = tw::params_of(transport, nullptr, 0, 2);
+            params.progress_thread = has_thread;
+            EXPECT_EQ(tw_coll_create(&params, &coll), TW_ERR_INVALID);
+            EXPECT_EQ(coll, nullptr);
+        }
+    };
+    run([&](int rank) {
+        tw_coll_params_t params = tw::params_of(transports[rank], nullptr, 0, 1);
+        EXPECT_EQ(tw_coll_create(&params, &colls[(size_t)rank][0]), TW_OK);
+    });
+    create_refused(1, "its transport has communicators without a progress thread");
+    EXPECT_EQ(tw_transport_owner(transports[0]), nullptr);
+    for (auto &of_rank : colls) {
+        tw_coll_destroy(of_rank[0]);
+        of_rank[0] = nullptr;
+    }
+    create_all(1);
+    create_refused(0, "its transport has a progress thread, so it needs one, too");
+}
+
 TEST_F(Progress, DestroyWhileInFlight)
 {
     create_all(2);
