@@ -30,7 +30,7 @@ typedef struct tw_data_config {
 typedef struct tw_data tw_data_t;
 
 /** All errors are logged with the file's name. TW_ERR_NOT_FOUND, TW_ERR_IO: it cannot be read (or the cache not written);
- *  TW_ERR_FORMAT: no such vocabulary or token file; TW_ERR_INVALID: config; TW_ERR_NO_MEMORY. */
+ *  TW_ERR_FORMAT: no such vocabulary or token file, or no token in it; TW_ERR_INVALID: config; TW_ERR_NO_MEMORY. */
 tw_status_t tw_data_open(const tw_data_config_t *config, tw_data_t **out);
 void tw_data_close(tw_data_t *data);
 
@@ -39,6 +39,17 @@ size_t tw_data_vocab_size(const tw_data_t *data);
 uint64_t tw_data_n_tokens(const tw_data_t *data, tw_data_split_t split);
 /** Sequences of seq_len tokens and their targets that the split holds; 0 if it is too short for one. */
 uint64_t tw_data_n_sequences(const tw_data_t *data, tw_data_split_t split, size_t seq_len);
+
+/** What tells one source from another. */
+typedef struct tw_data_fingerprint {
+    uint64_t n_train, n_val, vocab_size; /**< tokens; see above */
+    /** Of the tokens of all files: of a file of more than 16 MB that of 4,096 of its pages, the first, the last and others at even
+     *  distances, so that nothing is read for long. Files that differ only between these pages are taken for the same. */
+    uint64_t checksum;
+} tw_data_fingerprint_t;
+
+/** TW_ERR_TRUNCATED, logged: a file has been cut since it was opened. */
+tw_status_t tw_data_fingerprint_get(const tw_data_t *data, tw_data_fingerprint_t *out);
 
 /** Which micro-batch: of `step` (0 is the first), number `micro` of n_micros, of `rank` of n_ranks, `batch` sequences of
  *  seq_len tokens. Sequence b of it is number (micro * n_ranks + rank) * batch + b of the step's. */

@@ -37,11 +37,21 @@ static tw_status_t open_text(const opening_t *opening, const char *path, tw_data
     return status == TW_OK ? tw_data_tokens_of_words(encoded, tokens) : status;
 }
 
+static tw_status_t open_given(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
+{
+    TW_TRY(is_token_file(path) ? tw_data_tokens_of_words(path, tokens) : open_text(opening, path, tokens));
+    if (tokens->n == 0) {
+        tw_error("%s: there is no token in it", path);
+        return TW_ERR_FORMAT;
+    }
+    return TW_OK;
+}
+
 static tw_status_t open_file(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
     char kjv[TW_DATA_PATH_BYTES];
     if (given(path)) {
-        return is_token_file(path) ? tw_data_tokens_of_words(path, tokens) : open_text(opening, path, tokens);
+        return open_given(opening, path, tokens);
     }
     tw_status_t status = tw_data_kjv(opening->folder, kjv);
     return status == TW_OK ? open_text(opening, kjv, tokens) : status;

@@ -6,6 +6,8 @@
 #define LLMC_MAGIC 20240520
 #define LLMC_VERSION 1
 #define LLMC_HEADER_BYTES 1024u
+/* Of the same form, with tokens of four bytes: Llama 3's. */
+#define LLMC_MAGIC_WIDE 20240801
 
 tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens)
 {
@@ -16,18 +18,43 @@ tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens)
     return status;
 }
 
+/* A header of 256 int32 begins with its kind, a date, and a small version. Bare tokens do not look like that: the second would have to be
+ * 308 to 320 and the fourth 0, after a first one that makes it a day. */
+static int is_date(int32_t number)
+{
+    int year = number / 10000, month = number / 100 % 100, day = number % 100;
+    return year >= 2020 && year < 2100 && month >= 1 && month <= 12 && day >= 1 && day <= 31;
+}
+
 static int has_header(const tw_data_map_t *map, int32_t header[3])
 {
     if (map->bytes < LLMC_HEADER_BYTES) {
         return 0;
     }
     memcpy(header, map->at, 3 * sizeof(header[0]));
-    return header[0] == LLMC_MAGIC;
+    return header[0] == LLMC_MAGIC || (is_date(header[0]) && header[1] >= 0 && header[1] < 256);
+}
+
+static tw_status_t check_kind(const char *path, const int32_t header[3])
+{
+    if (header[0] == LLMC_MAGIC_WIDE) {
+        tw_error("%s: tokens of four bytes, as llm.c writes them for Llama 3 (%d); this reads tokens of two, "
+                 "as for GPT-2 (%d)",
+                 path, (int)header[0], LLMC_MAGIC);
+        return TW_ERR_FORMAT;
+    }
+    if (header[0] != LLMC_MAGIC) {
+        tw_error("%s: a file of kind %d, version %d; this reads token files: bare, or of kind %d", path,
+                 (int)header[0], (int)header[1], LLMC_MAGIC);
+        return TW_ERR_FORMAT;
+    }
+    return TW_OK;
 }
 
 static tw_status_t read_header(const char *path, tw_data_tokens_t *tokens, const int32_t header[3])
 {
     uint64_t there = (tokens->map.bytes - LLMC_HEADER_BYTES) / sizeof(uint16_t);
+    TW_TRY(check_kind(path, header));
     if (header[1] != LLMC_VERSION) {
         tw_error("%s: a token file of version %d; this reads version %d", path, (int)header[1], LLMC_VERSION);
         return TW_ERR_FORMAT;

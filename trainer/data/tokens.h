@@ -30,7 +30,8 @@ static inline int32_t tw_data_token(const tw_data_range_t *range, uint64_t index
 /** Any file, a token per byte. Errors as in tw_data_map. */
 tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens);
 /** A file of uint16: bare (nanoGPT), or with llm.c's header of 256 int32 (20240520, 1, number of tokens).
- *  TW_ERR_FORMAT, logged: half a token at the end, another version, fewer tokens than the header says. */
+ *  TW_ERR_FORMAT, logged: half a token at the end, another kind (20240801: tokens of four bytes) or version, fewer tokens than the header
+ *  says. */
 tw_status_t tw_data_tokens_of_words(const char *path, tw_data_tokens_t *tokens);
 void tw_data_tokens_cleanup(tw_data_tokens_t *tokens);
 /** The largest token + 1; 0 of none. Reads all of them. */

@@ -186,6 +186,9 @@ TEST_F(Data, WhatIsNoDataIsRefused)
     expect_refused(TW_ERR_FORMAT, write_words("v2.bin", {1, 2}, {20240520, 2, 2}), "version 2");
     expect_refused(TW_ERR_FORMAT, write_words("short.bin", {1, 2}, {20240520, 1, 3}), "says 3 tokens, but 2");
     expect_refused(TW_ERR_FORMAT, write_words("negative.bin", {1, 2}, {20240520, 1, -1}), "says -1 tokens");
+    expect_refused(TW_ERR_FORMAT, write("empty", ""), "empty: there is no token in it");
+    expect_refused(TW_ERR_FORMAT, write("empty.bin", ""), "empty.bin: there is no token in it");
+    expect_refused(TW_ERR_FORMAT, write_words("none.bin", {}, {20240520, 1, 0}), "there is no token in it");
     tw_data_config_t config = {};
     std::string text = write("text", "abc");
     config.path = text.c_str();
@@ -198,6 +201,56 @@ TEST_F(Data, WhatIsNoDataIsRefused)
     EXPECT_EQ(TW_ERR_INVALID, tw_data_open(&config, &data_));
 }
 
+/* Tokens of four bytes are not to be read as twice as many of two. */
+TEST_F(Data, OtherKindsOfFilesAreNotReadAsTokens)
+{
+    std::vector<uint16_t> wide = {7, 1, 8, 1};
+    expect_refused(TW_ERR_FORMAT, write_words("llama3.bin", wide, {20240801, 7, 2}),
+                   "llama3.bin: tokens of four bytes, as llm.c writes them for Llama 3 (20240801)");
+    expect_refused(TW_ERR_FORMAT, write_words("model.bin", wide, {20240326, 3, 1024}),
+                   "model.bin: a file of kind 20240326, version 3");
+    ASSERT_EQ(TW_OK, open(write_words("bare.bin", counting(700)))); /* no header: a file of tokens */
+    ASSERT_EQ(TW_OK, open(write_words("day.bin", wide, {20240801, 7000, 2})));
+}
+
+TEST_F(Data, AFingerprintTellsSourcesApart)
+{
+    auto print = [&](const std::string &path, double val_share = 0.1) {
+        tw_data_fingerprint_t out = {};
+        EXPECT_EQ(TW_OK, open(path, val_share));
+        EXPECT_EQ(TW_OK, tw_data_fingerprint_get(data_, &out));
+        return out;
+    };
+    std::string text(100000, 'x');
+    tw_data_fingerprint_t one = print(write("one", text)), same = print(write("same", text));
+    EXPECT_EQ(90000u, one.n_train);
+    EXPECT_EQ(10000u, one.n_val);
+    EXPECT_EQ(256u, one.vocab_size);
+    EXPECT_EQ(one.checksum, same.checksum);
+    text[77777] = 'y';
+    EXPECT_NE(one.checksum, print(write("other", text)).checksum);
+    EXPECT_EQ(80000u, print(write("one", text), 0.2).n_train);
+}
+
+/* Of a large file, pages: a text that is another is, somewhere in them, and the ends always count. */
+TEST_F(Data, AFingerprintOfALargeFileIsOfItsPages)
+{
+    auto checksum = [&](const std::string &bytes) {
+        tw_data_fingerprint_t out = {};
+        EXPECT_EQ(TW_OK, open(write("large", bytes)));
+        EXPECT_EQ(TW_OK, tw_data_fingerprint_get(data_, &out));
+        return out.checksum;
+    };
+    std::string text(40 << 20, 'x');
+    uint64_t first = checksum(text);
+    text.back() = 'y';
+    EXPECT_NE(first, checksum(text));
+    text.back() = 'x';
+    EXPECT_EQ(first, checksum(text));
+    text.replace(20 << 20, 20000, 20000, 'y'); /* two pages of the file are this far apart */
+    EXPECT_NE(first, checksum(text));
+}
+
 TEST_F(Data, TooShortForASequence)
 {
     int32_t tokens[4], targets[4];
@@ -207,8 +260,6 @@ TEST_F(Data, TooShortForASequence)
     EXPECT_EQ(TW_ERR_INVALID, tw_data_batch(data_, TW_DATA_TRAIN, &place, tokens, targets));
     expect_log("0 tokens for validation");
     EXPECT_EQ(TW_ERR_INVALID, tw_data_batch(data_, TW_DATA_VAL, &place, tokens, targets));
-    ASSERT_EQ(TW_OK, open(write("empty", "")));
-    EXPECT_EQ(0u, tw_data_n_sequences(data_, TW_DATA_TRAIN, 1));
     place.rank = 1;
     expect_log("rank 1 of 1");
     EXPECT_EQ(TW_ERR_INVALID, tw_data_batch(data_, TW_DATA_TRAIN, &place, tokens, targets));

@@ -1,0 +1,39 @@
+/* What tells one source from another, without reading all of it. */
+#include <xxhash.h>
+
+#include "trainer/data/state.h"
+
+#define WHOLE_BYTES ((uint64_t)16 << 20) /* a file of no more is read whole */
+#define PAGE_BYTES ((uint64_t)4096)
+#define N_PAGES ((uint64_t)4096)
+
+static uint64_t checksum_of(const unsigned char *at, uint64_t n_bytes, uint64_t checksum)
+{
+    if (n_bytes <= WHOLE_BYTES) {
+        return XXH3_64bits_withSeed(at ? at : (const unsigned char *)"", n_bytes, checksum);
+    }
+    uint64_t last = n_bytes - PAGE_BYTES;
+    for (uint64_t page = 0; page < N_PAGES; page++) {
+        uint64_t first = (uint64_t)((double)last * (double)page / (double)(N_PAGES - 1));
+        checksum = XXH3_64bits_withSeed(at + (first < last ? first : last), PAGE_BYTES, checksum);
+    }
+    return checksum;
+}
+
+static tw_status_t add_file(const tw_data_tokens_t *tokens, uint64_t *checksum)
+{
+    const void *at = tokens->words ? (const void *)tokens->words : tokens->bytes;
+    TW_TRY(tw_data_map_check(&tokens->map));
+    *checksum = checksum_of(at, tokens->n * (tokens->words ? sizeof(*tokens->words) : 1), *checksum);
+    tw_data_rest(&tokens->map);
+    return TW_OK;
+}
+
+tw_status_t tw_data_fingerprint_get(const tw_data_t *data, tw_data_fingerprint_t *out)
+{
+    *out = (tw_data_fingerprint_t){.n_train = data->splits[TW_DATA_TRAIN].n,
+                                   .n_val = data->splits[TW_DATA_VAL].n,
+                                   .vocab_size = data->vocab_size};
+    tw_status_t status = add_file(&data->files[0], &out->checksum);
+    return status == TW_OK ? add_file(&data->files[1], &out->checksum) : status;
+}
