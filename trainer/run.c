@@ -2,10 +2,14 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
+#include "hpz/hpz.h"
+#include "trainer/agreement.h"
 #include "trainer/config/config.h"
 #include "trainer/data/data.h"
 #include "trainer/engine/engine.h"
+#include "trainer/facts.h"
 #include "trainer/model/model.h"
 #include "trainer/persist.h"
 #include "trainer/plan/plan.h"
@@ -41,26 +45,46 @@ static tw_status_t join(run_t *run)
     return status;
 }
 
-/* Ranks that train differently would go on, to a loss that is nobody's. */
-static tw_status_t compare_configs(const run_t *run)
+/* Variables that decide what ranks do together. */
+static void add_variables(const tw_config_table_t *table, const char *const *names, tw_lines_t *lines)
 {
-    int n_ranks = tw_coll_size(run->world), rank = tw_coll_rank(run->world);
-    uint64_t own = tw_train_config_hash(run->config), *all = calloc((size_t)n_ranks, sizeof(*all));
-    if (!all) {
-        return TW_ERR_NO_MEMORY;
+    void *options = calloc(1, table->options_bytes);
+    if (!options || tw_config_init(table, options) != TW_OK) {
+        lines->failed = 1;
+        free(options);
+        return;
     }
-    tw_coll_segment_t segment = {.src = &own, .dst = all, .n_elems = (size_t)n_ranks * sizeof(*all)};
-    tw_coll_args_t args = {
-        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-    tw_status_t status = tw_coll_run(run->world, &args);
-    for (int r = 1; r < n_ranks && status == TW_OK; r++) {
-        if (all[r] != all[0]) {
-            tw_error("rank %d: rank %d has another configuration than rank 0", rank, r);
-            status = TW_ERR_MISMATCH;
+    for (size_t i = 0; i < table->n_fields; i++) {
+        for (const char *const *name = names; *name; name++) {
+            char value[TW_LINES_VALUE_BYTES];
+            if (strcmp(table->fields[i].name, *name) == 0) {
+                tw_lines_add(lines, *name, "%s",
+                             tw_config_format(&table->fields[i], options, value, sizeof(value)));
+            }
         }
     }
-    free(all);
-    return status;
+    tw_config_cleanup(table, options);
+    free(options);
+}
+
+/* Ranks that train differently would go on, to a loss that is nobody's, or wait for each other. */
+static tw_status_t compare_ranks(const run_t *run)
+{
+    static const char *const of_coll[] = {"TW_COLL_CHUNK", NULL};
+    static const char *const of_hpz[] = {"TW_HPZ_CHECK_STEPS", NULL};
+    tw_lines_t lines = {0};
+    tw_train_config_lines(run->config, &lines);
+    add_variables(&tw_coll_config_table, of_coll, &lines);
+    add_variables(&tw_hpz_config_table, of_hpz, &lines);
+    tw_status_t own = tw_facts_of_data(run->data, &lines);
+    tw_status_t status = tw_agree_on(run->world, &lines);
+    tw_lines_cleanup(&lines);
+    return own != TW_OK ? own : status;
+}
+
+static const char *name_of_data(const tw_train_options_t *o)
+{
+    return *o->data ? o->data : "the King James text";
 }
 
 static tw_status_t open_data(run_t *run)
@@ -72,7 +96,14 @@ static tw_status_t open_data(run_t *run)
                                      .merges = o->merges,
                                      .cache_dir = o->cache,
                                      .val_share = o->val_share};
-    return tw_data_open(&config, &run->data);
+    TW_TRY(tw_data_open(&config, &run->data));
+    if (tw_data_n_sequences(run->data, TW_DATA_TRAIN, (size_t)o->sequence) == 0) {
+        tw_error("%s: %llu tokens for training are too few for a sequence of %lld (thinwire.sequence_length)",
+                 name_of_data(o), (unsigned long long)tw_data_n_tokens(run->data, TW_DATA_TRAIN),
+                 (long long)o->sequence);
+        return TW_ERR_CONFIG;
+    }
+    return TW_OK;
 }
 
 static tw_status_t create_model(run_t *run)
@@ -83,7 +114,7 @@ static tw_status_t create_model(run_t *run)
     if (config.vocab_size < tw_data_vocab_size(run->data)) {
         tw_error(
             "%s has tokens up to %zu, but the model knows %zu tokens: see model.vocab_size, thinwire.vocab",
-            *o->data ? o->data : "the King James text", tw_data_vocab_size(run->data) - 1, config.vocab_size);
+            name_of_data(o), tw_data_vocab_size(run->data) - 1, config.vocab_size);
         return TW_ERR_CONFIG;
     }
     if ((size_t)o->sequence > config.n_positions) {
@@ -108,23 +139,47 @@ static tw_status_t create_engine(run_t *run)
     return status;
 }
 
-static tw_status_t restore(run_t *run)
-{
-    run->persist = (tw_persist_t){.options = run->options, .model = run->model, .engine = run->engine};
-    tw_status_t status = tw_persist_init(&run->persist, run->world);
-    status = status == TW_OK ? tw_persist_restore(&run->persist) : status;
-    run->is_agreed = status != TW_ERR_PEER;
-    return status;
-}
-
 static void ask_output(const run_t *run)
 {
     const tw_train_options_t *o = run->options;
     if (run->params->output) {
         *run->params->output = (tw_trainer_output_t){.n_steps = (uint64_t)o->steps,
                                                      .steps_per_print = (uint64_t)o->steps_per_print,
-                                                     .breakdown = o->wall_clock_breakdown};
+                                                     .breakdown = o->wall_clock_breakdown,
+                                                     .run_id = run->persist.id,
+                                                     .resumed_step = run->persist.resumed_step};
     }
+}
+
+/* Rank 0's, and so the same on all. */
+static tw_status_t draw_id(run_t *run)
+{
+    uint64_t own = 0, *all = calloc((size_t)tw_coll_size(run->world), sizeof(*all));
+    while (own == 0) {
+        if (getrandom(&own, sizeof(own), 0) != (ssize_t)sizeof(own)) {
+            own = tw_time_ns();
+        }
+    }
+    tw_status_t status = all ? tw_agree_gather(run->world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
+    run->persist.id = status == TW_OK ? all[0] : 0;
+    free(all);
+    return status;
+}
+
+static tw_status_t restore(run_t *run)
+{
+    run->persist = (tw_persist_t){.config = run->config,
+                                  .options = run->options,
+                                  .model = run->model,
+                                  .data = run->data,
+                                  .engine = run->engine,
+                                  .id = run->persist.id,
+                                  .is_new = 1};
+    tw_status_t status = tw_persist_init(&run->persist, run->world);
+    status = status == TW_OK ? tw_persist_restore(&run->persist) : status;
+    run->is_agreed = status != TW_ERR_PEER;
+    ask_output(run);
+    return status;
 }
 
 /* What a rank does for itself, before it needs the others. */
@@ -132,69 +187,22 @@ static tw_status_t prepare(run_t *run, int n_ranks, int n_nodes, int is_first)
 {
     TW_TRY(tw_train_config_create(run->params->config, run->params->sets, run->params->n_sets, &run->config));
     run->options = tw_train_config_options(run->config);
-    ask_output(run);
     TW_TRY(tw_train_config_resolve(run->config, n_ranks, n_nodes));
     if (is_first) {
         tw_train_config_say(run->config);
+        TW_TRY(run->params->prepare ? run->params->prepare(run->params->ctx) : TW_OK);
     }
     TW_TRY(open_data(run));
     return create_model(run);
 }
 
-/* How a rank's preparation went; errors: a hash of what it has to say. */
-typedef struct report {
-    uint64_t errors;
-    int64_t status;
-} report_t;
-
-/* Of a rank that is fine: TW_ERR_PEER if another is not. Rank 0 says so for all who are fine. */
-static tw_status_t judge_reports(const report_t *all, int rank, int n_ranks)
-{
-    for (int r = 0; r < n_ranks && all[rank].status == TW_OK; r++) {
-        if (all[r].status != TW_OK) {
-            if (rank == 0) {
-                tw_error("rank 0: rank %d cannot begin, and says why itself: %s", r,
-                         tw_status_string((tw_status_t)all[r].status));
-            }
-            return TW_ERR_PEER;
-        }
-    }
-    return (tw_status_t)all[rank].status;
-}
-
-/* All end if one cannot begin. has_news: this rank's errors are not rank 0's, as far as is known. */
-static tw_status_t exchange_reports(const run_t *run, const report_t *own, int *has_news)
-{
-    int n_ranks = tw_coll_size(run->world), rank = tw_coll_rank(run->world);
-    report_t *all = calloc((size_t)n_ranks, sizeof(*all));
-    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = (size_t)n_ranks * sizeof(*all)};
-    tw_coll_args_t args = {
-        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-    tw_status_t status = all ? tw_coll_run(run->world, &args) : TW_ERR_NO_MEMORY;
-    *has_news = status != TW_OK || own->errors != all[0].errors;
-    if (status == TW_OK) {
-        status = judge_reports(all, rank, n_ranks);
-    }
-    free(all);
-    return own->status != TW_OK ? (tw_status_t)own->status : status;
-}
-
-/* An error that all ranks have is to be read once, and one that a single rank has must not be lost. Which it is shows once all have
- * met: until then all but rank 0 keep their errors back. */
 static tw_status_t prepare_all(run_t *run)
 {
-    int rank = tw_coll_rank(run->world), has_news = 1;
-    tw_log_held_t held;
-    tw_log_keep_begin(&held);
+    tw_attempt_t attempt;
+    int rank = tw_coll_rank(run->world);
+    tw_attempt_begin(&attempt, run->world, "begin");
     tw_status_t status = prepare(run, tw_coll_size(run->world), tw_coll_n_nodes(run->world), rank == 0);
-    tw_log_keep_end(&held);
-    const report_t own = {.errors = tw_log_held_hash(&held), .status = status};
-    if (rank == 0) {
-        tw_log_held_cleanup(&held, 1);
-    }
-    status = exchange_reports(run, &own, &has_news);
-    tw_log_held_cleanup(&held, has_news);
-    return status;
+    return tw_attempt_end(&attempt, status);
 }
 
 static tw_status_t set_up(run_t *run)
@@ -204,7 +212,10 @@ static tw_status_t set_up(run_t *run)
         status = prepare_all(run);
     }
     if (status == TW_OK) {
-        status = compare_configs(run);
+        status = compare_ranks(run);
+    }
+    if (status == TW_OK) {
+        status = draw_id(run);
     }
     if (status == TW_OK) {
         status = create_engine(run);
@@ -420,6 +431,10 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
     run_t run = {.params = params, .result = result};
     *result = (tw_trainer_result_t){.val_loss = NAN};
     tw_status_t status = set_up(&run);
+    if (status == TW_OK && tw_engine_steps_done(run.engine) >= (uint64_t)run.options->steps) {
+        status = tw_persist_nothing_done(&run.persist);
+        run.is_agreed = status != TW_ERR_PEER;
+    }
     while (status == TW_OK && tw_engine_steps_done(run.engine) < (uint64_t)run.options->steps) {
         status = one_step(&run);
     }

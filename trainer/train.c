@@ -130,7 +130,8 @@ static void parse(int argc, char **argv, options_t *options)
 /* ---- a rank's output ---------------------------------------------------------------------------------------- */
 
 typedef struct output {
-    FILE *metrics; /* or NULL */
+    const char *path; /* of the metrics; NULL: none are wanted */
+    FILE *metrics;    /* or NULL: no step has been done yet */
     int is_first, is_terminal;
     tw_trainer_output_t wanted;
     double begin_sec;
@@ -143,6 +144,10 @@ typedef struct output {
 static void add_step(output_t *output, const tw_trainer_step_t *step)
 {
     const double keep = 0.9;
+    if (output->begin_sec == 0 && output->is_first && output->wanted.resumed_step > 0) {
+        printf("# goes on from step %" PRIu64 " of run %016" PRIx64 "\n", output->wanted.resumed_step,
+               output->wanted.run_id);
+    }
     if (output->begin_sec == 0) {
         output->begin_sec = tw_time_sec() - step->step_sec;
         output->begin_step = step->step - 1;
@@ -179,9 +184,28 @@ static void print_breakdown(const tw_trainer_step_t *step)
            1e3 * step->wait_sec);
 }
 
-static tw_status_t write_metrics(FILE *file, const tw_trainer_step_t *step)
+static tw_status_t cannot_write(const char *path)
+{
+    tw_error("%s: cannot write: %s", path, strerror(errno));
+    return TW_ERR_IO;
+}
+
+/* Whatever is in it stays, until a new run has done a step. */
+static tw_status_t try_metrics(const char *path)
+{
+    FILE *file = path ? fopen(path, "ae") : NULL;
+    if (path && !file) {
+        return cannot_write(path);
+    }
+    return !file || fclose(file) == 0 ? TW_OK : cannot_write(path);
+}
+
+static tw_status_t write_metrics(FILE *file, const tw_trainer_output_t *wanted, const tw_trainer_step_t *step)
 {
     tw_json_t *json = tw_json_create();
+    char run[17];
+    snprintf(run, sizeof(run), "%016" PRIx64, wanted->run_id);
+    tw_json_add_string(json, "run", run);
     tw_json_add_int(json, "step", (int64_t)step->step);
     tw_json_add_double(json, "loss", step->loss);
     tw_json_add_double(json, "lr", step->lr);
@@ -207,6 +231,12 @@ static tw_status_t write_metrics(FILE *file, const tw_trainer_step_t *step)
     return status;
 }
 
+static tw_status_t prepare_output(void *ctx)
+{
+    const output_t *output = ctx;
+    return try_metrics(output->path);
+}
+
 static void on_step(void *ctx, const tw_trainer_step_t *step)
 {
     output_t *output = ctx;
@@ -218,8 +248,12 @@ static void on_step(void *ctx, const tw_trainer_step_t *step)
             print_breakdown(step);
         }
     }
+    if (output->path && !output->metrics && output->status == TW_OK) {
+        output->metrics = fopen(output->path, output->wanted.resumed_step > 0 ? "ae" : "we");
+        output->status = output->metrics ? TW_OK : cannot_write(output->path);
+    }
     if (output->metrics && output->status == TW_OK) {
-        output->status = write_metrics(output->metrics, step);
+        output->status = write_metrics(output->metrics, &output->wanted, step);
         if (output->status != TW_OK) {
             tw_error("--metrics: cannot write: %s", tw_status_string(output->status));
         }
@@ -237,8 +271,12 @@ static void print_summary(const tw_trainer_result_t *r)
     }
     double plain = 3.0 * 2.0 * (double)r->n_params * (r->n_nodes - 1),
            sent = (double)r->inter_node_bytes / (double)r->steps;
-    printf("# loss %.4f -> %.4f, validation %.4f; %.1f ms a step, %.0f %% of it waiting for the network\n",
-           r->first_loss, r->last_loss, r->val_loss, 1e3 * r->step_sec, 100 * r->wait_share);
+    char val[48] = "no validation";
+    if (!isnan(r->val_loss)) {
+        snprintf(val, sizeof(val), "validation %.4f", r->val_loss);
+    }
+    printf("# loss %.4f -> %.4f, %s; %.1f ms a step, %.0f %% of it waiting for the network\n", r->first_loss,
+           r->last_loss, val, 1e3 * r->step_sec, 100 * r->wait_share);
     printf("# %.3f MB a step between nodes", sent * 1e-6);
     if (plain > 0) {
         printf(", %.3f of plain ZeRO-3's %.3f", sent / plain, plain * 1e-6);
@@ -269,6 +307,7 @@ static int run_rank(const options_t *options)
     tw_trainer_params_t params = {.config = options->config,
                                   .sets = options->sets,
                                   .n_sets = options->n_sets,
+                                  .prepare = prepare_output,
                                   .on_step = on_step,
                                   .ctx = &output,
                                   .output = &output.wanted};
@@ -280,11 +319,8 @@ static int run_rank(const options_t *options)
     output.is_first = tw_coll_rank(params.world) == 0;
     /* Open MPI's ranks always have one, whatever becomes of their output */
     output.is_terminal = output.is_first && isatty(STDOUT_FILENO) && !getenv("OMPI_COMM_WORLD_RANK");
-    if (output.is_first && options->metrics && !(output.metrics = fopen(options->metrics, "we"))) {
-        tw_error("%s: cannot write: %s", options->metrics, strerror(errno));
-        status = TW_ERR_IO;
-    }
-    status = status == TW_OK ? tw_trainer_run(&params, &result) : status;
+    output.path = output.is_first ? options->metrics : NULL;
+    status = tw_trainer_run(&params, &result);
     if (output.is_terminal && output.begin_sec > 0) {
         printf("\n");
     }
@@ -292,8 +328,7 @@ static int run_rank(const options_t *options)
         print_summary(&result);
     }
     if (output.metrics && fclose(output.metrics) != 0 && output.status == TW_OK) {
-        tw_error("%s: cannot write: %s", options->metrics, strerror(errno));
-        output.status = TW_ERR_IO;
+        output.status = cannot_write(output.path);
     }
     tw_coll_destroy(params.world);
     int is_good = result.steps == 0 || (result.bytes_as_planned && result.replicas_equal);
@@ -305,15 +340,8 @@ static int is_usable(const options_t *options)
 {
     const tw_trainer_params_t params = {
         .config = options->config, .sets = options->sets, .n_sets = options->n_sets};
-    FILE *metrics = options->metrics ? fopen(options->metrics, "ae") : NULL;
-    if (options->metrics && !metrics) {
-        tw_error("%s: cannot write: %s", options->metrics, strerror(errno));
-        return 0;
-    }
-    if (metrics) {
-        fclose(metrics);
-    }
-    return tw_trainer_check(&params, options->n_nodes * options->ranks_per_node, options->n_nodes) == TW_OK;
+    return try_metrics(options->metrics) == TW_OK &&
+           tw_trainer_check(&params, options->n_nodes * options->ranks_per_node, options->n_nodes) == TW_OK;
 }
 
 /* This program again, as every rank of a cluster. */

@@ -66,7 +66,9 @@ typedef struct tw_trainer_result {
 /** What a configuration asks of a program's output. */
 typedef struct tw_trainer_output {
     uint64_t n_steps, steps_per_print;
-    int breakdown; /**< wall_clock_breakdown */
+    int breakdown;         /**< wall_clock_breakdown */
+    uint64_t run_id;       /**< a run that goes on from its checkpoint keeps it */
+    uint64_t resumed_step; /**< of that checkpoint; 0: a new run */
 } tw_trainer_output_t;
 
 /** Borrowed during the run. */
@@ -76,6 +78,8 @@ typedef struct tw_trainer_params {
     size_t n_sets;
     /** Deterministic, with a progress thread, on host memory. NULL: joins the launcher's job, and leaves it. */
     tw_coll_t *world;
+    /** Or NULL; on rank 0, with what it does before it needs the others: where it fails (it logs why), no rank begins. */
+    tw_status_t (*prepare)(void *ctx);
     void (*on_step)(void *ctx, const tw_trainer_step_t *step); /**< or NULL; on every rank, after each step */
     void *ctx;
     tw_trainer_output_t *output; /**< or NULL; filled in before the first step */

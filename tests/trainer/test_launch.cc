@@ -1,5 +1,7 @@
 /* The program as a launcher starts it: the ranks find each other and train as in any other job. */
 #include <cstdlib>
+#include <fstream>
+#include <functional>
 #include <memory>
 
 #include <glob.h>
@@ -123,8 +125,9 @@ TEST(Launch, WhatSrunSets)
     expect_trained(tasks[0]->wait(120), "4 ranks on 2 nodes");
 }
 
-/* Two nodes of two ranks, with words more for all and for the last. */
-std::string errors_of(const std::vector<std::string> &more, const std::vector<std::string> &last, int code)
+/* Two nodes of two ranks, with words more for all and for the last, and what else the last one has. */
+std::string errors_of(const std::vector<std::string> &more, const std::vector<std::string> &last, int code,
+                      const std::function<void(process::Spec *)> &change_last = nullptr)
 {
     std::vector<std::unique_ptr<process::Child>> tasks;
     std::string errors;
@@ -133,6 +136,9 @@ std::string errors_of(const std::vector<std::string> &more, const std::vector<st
         spec.argv.insert(spec.argv.end(), more.begin(), more.end());
         if (task == 3) {
             spec.argv.insert(spec.argv.end(), last.begin(), last.end());
+            if (change_last) {
+                change_last(&spec);
+            }
         }
         tasks.push_back(std::make_unique<process::Child>(spec));
     }
@@ -171,6 +177,91 @@ TEST(Launch, AnErrorOfOneRankIsNotLost)
     errors = errors_of({"--set", "thinwire.data=/nowhere/text"}, {"--set", "thinwire.data=/nowhere/else"}, 1);
     EXPECT_EQ(1, count(errors, "/nowhere/text")) << errors;
     EXPECT_EQ(1, count(errors, "/nowhere/else")) << errors;
+}
+
+/* A file that is older on one node: nothing is waited for that will not come. */
+TEST(Launch, ATextThatDiffersIsNamed)
+{
+    std::string folder = ::testing::TempDir() + "launch." + std::to_string(getpid());
+    std::string errors = errors_of({}, {"--set", "thinwire.checkpoint=" + folder}, 1);
+    EXPECT_EQ(1, count(errors, "rank 3: thinwire.checkpoint is '" + folder + "', on rank 0 it is ''"))
+        << errors;
+    EXPECT_EQ(1, count(errors, "thinwire error")) << errors;
+}
+
+TEST(Launch, AVariableThatDiffersIsNamed)
+{
+    std::string errors =
+        errors_of({}, {}, 1, [](process::Spec *spec) { spec->env["TW_HPZ_CHECK_STEPS"] = "2"; });
+    EXPECT_EQ(1, count(errors, "rank 3: TW_HPZ_CHECK_STEPS is '2', on rank 0 it is '100'")) << errors;
+    EXPECT_EQ(1, count(errors, "thinwire error")) << errors;
+}
+
+/* A name that is another folder's on one node: copied there, and older, or damaged. */
+TEST(Launch, ACheckpointThatDiffersIsNamed)
+{
+    char program[4096];
+    ASSERT_NE(nullptr, realpath(kProgram, program));
+    std::string folder = ::testing::TempDir() + "launch." + std::to_string(getpid()), path = program;
+    auto command = [](const std::string &text) { return system(text.c_str()); };
+    auto in = [&](const std::string &place) {
+        return [&, place](process::Spec *spec) {
+            spec->argv[0] = path;
+            spec->before = [folder, place] { (void)!chdir((folder + place).c_str()); };
+        };
+    };
+    ASSERT_EQ(0, command("mkdir -p " + folder + "/old " + folder + "/bad"));
+    std::vector<std::string> sets = {"--set", "thinwire.data=" + path,
+                                     "--set", "thinwire.checkpoint=" + folder + "/ck",
+                                     "--set", "thinwire.checkpoint_every=2"};
+    errors_of(sets, {}, 0);
+    ASSERT_EQ(0, command("cp -r " + folder + "/ck " + folder + "/old; cp -r " + folder + "/ck " + folder +
+                         "/bad; rm -r " + folder + "/old/ck/step-00000004; rm " + folder +
+                         "/bad/ck/step-00000004/shard-00001.safetensors"));
+    for (const std::string place : {"/old", "/bad"}) {
+        std::string errors;
+        std::vector<std::unique_ptr<process::Child>> tasks;
+        for (int task = 0; task < 4; task++) {
+            process::Spec spec = slurm_task(task);
+            spec.argv.insert(spec.argv.end(), sets.begin(), sets.end());
+            spec.argv.insert(spec.argv.end(), {"--set", "thinwire.resume=ck", "--set", "thinwire.steps=6"});
+            in(task == 3 ? place : "")(&spec);
+            tasks.push_back(std::make_unique<process::Child>(spec));
+        }
+        for (auto &task : tasks) {
+            process::Result result = task->wait(120);
+            EXPECT_EQ(1, result.code) << result.err;
+            errors += result.err;
+        }
+        if (place == "/old") {
+            EXPECT_EQ(1,
+                      count(errors, "rank 3: thinwire.resume, the newest step there, is '2', on rank 0 it is "
+                                    "'4'"))
+                << errors;
+            EXPECT_EQ(2, count(errors, "thinwire error")) << errors; /* and the checksum */
+        } else {
+            EXPECT_EQ(1, count(errors, "ck/step-00000004/shard-00001.safetensors: this shard is missing"))
+                << errors;
+            EXPECT_EQ(1, count(errors, "rank 0: rank 3 cannot resume, and says why itself")) << errors;
+            EXPECT_EQ(2, count(errors, "thinwire error")) << errors;
+        }
+    }
+    EXPECT_EQ(0, command("rm -rf " + folder));
+}
+
+/* What one rank is refused for, or all, leaves the metrics of the run before as they are. */
+TEST(Launch, ARefusedRunLeavesTheMetrics)
+{
+    std::string path = ::testing::TempDir() + "metrics." + std::to_string(getpid());
+    std::ofstream(path) << "a line\n";
+    errors_of({"--metrics", path}, {"--set", "thinwire.stebs=4"}, 1);
+    EXPECT_EQ("a line\n", process::slurp(path));
+    errors_of({"--metrics", path, "--set", "model.n_head=7"}, {}, 1);
+    EXPECT_EQ("a line\n", process::slurp(path));
+    std::string errors = errors_of({"--metrics", "/no/such/folder/file"}, {}, 1);
+    EXPECT_EQ(1, count(errors, "/no/such/folder/file: cannot write")) << errors;
+    EXPECT_EQ(1, count(errors, "thinwire error")) << errors;
+    unlink(path.c_str());
 }
 
 } // namespace

@@ -12,6 +12,7 @@
 #include "safetensors/safetensors.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/trainer.h"
 #include "transport/transport.h"
 
@@ -39,23 +40,27 @@ class Persist : public tw::Fixture
         EXPECT_EQ(0, system(("rm -rf " + folder_).c_str()));
         tw::Fixture::TearDown();
     }
-    /* The losses of a run by as many ranks, on nodes of so many. */
+    /* The losses of a run by as many ranks, on nodes of so many; `last`: sets of the last rank alone. */
     std::vector<double> run(const std::vector<int> &ranks_per_node, const Sets &more,
-                            tw_status_t want = TW_OK)
+                            tw_status_t want = TW_OK, const Sets &last = {})
     {
         Sets sets = {"thinwire.data=" + folder_ + "/text",
                      "thinwire.checkpoint=" + folder_ + "/checkpoints",
                      "thinwire.sequence_length=16",
-                     "thinwire.val_batches=1",
+                     "thinwire.val_sequences=12",
                      "train_batch_size=12",
                      "model.n_layer=2",
                      "model.n_head=2",
                      "model.n_embd=32",
                      "optimizer.params.lr=1e-3"};
         sets.insert(sets.end(), more.begin(), more.end());
-        std::vector<const char *> pointers;
+        std::vector<const char *> pointers, last_pointers;
         for (const auto &set : sets) {
             pointers.push_back(set.c_str());
+        }
+        last_pointers = pointers;
+        for (const auto &set : last) {
+            last_pointers.push_back(set.c_str());
         }
         std::vector<int> nodes = tw::nodes_of(ranks_per_node);
         std::vector<tw_transport_t *> transports(nodes.size());
@@ -64,8 +69,11 @@ class Persist : public tw::Fixture
         std::vector<tw_status_t> statuses(nodes.size());
         std::vector<std::thread> threads;
         for (size_t rank = 0; rank < nodes.size(); rank++) {
-            threads.emplace_back(
-                [&, rank] { statuses[rank] = run_rank(transports[rank], pointers, &losses[rank]); });
+            threads.emplace_back([&, rank] {
+                bool is_last = rank + 1 == nodes.size();
+                statuses[rank] =
+                    run_rank(transports[rank], is_last ? last_pointers : pointers, &losses[rank]);
+            });
         }
         for (std::thread &thread : threads) {
             thread.join();
@@ -155,8 +163,9 @@ TEST_F(Persist, ResumingWithDeltasIsNotHavingStopped)
 /* Other ranks and another stage: the same batches, sums in another order. */
 TEST_F(Persist, ResumesOnAnotherWorld)
 {
-    Sets sets = {"thinwire.steps=4"};
-    run({2, 2}, {"zero_optimization.stage=3", "thinwire.steps=2"});
+    Sets sets = {"thinwire.steps=4", "scheduler.params.total_num_steps=4"};
+    allow_log("there are steps of another run, up to step 4"); /* the same ones, again */
+    run({2, 2}, {"zero_optimization.stage=3", "thinwire.steps=2", "scheduler.params.total_num_steps=4"});
     std::string copy = "cp -r " + folder_ + "/checkpoints " + folder_ + "/two";
     ASSERT_EQ(0, system(copy.c_str()));
     sets.push_back("thinwire.resume=" + folder_ + "/two");
@@ -178,6 +187,7 @@ TEST_F(Persist, ResumesOnAnotherWorld)
 TEST_F(Persist, ASavedModelIsAStart)
 {
     std::string saved = folder_ + "/saved";
+    allow_log("there are steps of another run, up to step ");
     std::vector<double> first = run({2}, {"thinwire.steps=8", "thinwire.save_model=" + saved});
     std::vector<double> second =
         run({1}, {"thinwire.steps=1", "model.init_from=" + saved + "/model.safetensors"});
@@ -221,12 +231,114 @@ TEST_F(Persist, WhatCannotBeResumedIsNamed)
     expect_log("checkpoints: no checkpoint there");
     run({1, 1}, {"thinwire.steps=1", resume()}, TW_ERR_NOT_FOUND);
     run({1, 1}, {"thinwire.steps=1"});
-    expect_log("of another model");
+    expect_log("of another model: model.n_layer was 2 when it was saved, and is 1 now");
     run({1, 1}, {"thinwire.steps=2", "model.n_layer=1", resume()}, TW_ERR_MISMATCH);
+    expect_log("of another model: model.n_head was 2 when it was saved, and is 1 now");
+    run({1, 1}, {"thinwire.steps=2", "model.n_head=1", resume()}, TW_ERR_MISMATCH);
+    expect_log("of another model: model.layer_norm_epsilon was 1e-05 when it was saved, and is 0.0001 now");
+    run({1, 1}, {"thinwire.steps=2", "model.layer_norm_epsilon=1e-4", resume()}, TW_ERR_MISMATCH);
     expect_log("saved with seed 1, a batch of 12 and sequences of 16 tokens");
+    allow_log("scheduler.params.total_num_steps 1 -> 2");
     run({1, 1}, {"thinwire.steps=2", "thinwire.seed=2", resume()});
     expect_log("thinwire.save_model needs thinwire.checkpoint");
     run({1, 1}, {"thinwire.checkpoint=", "thinwire.save_model=x"}, TW_ERR_CONFIG);
+}
+
+/* What decides collectives is the same on all ranks, or nothing begins. */
+TEST_F(Persist, TextsThatDifferAreNamed)
+{
+    for (const char *key : {"thinwire.checkpoint", "thinwire.resume", "thinwire.save_model"}) {
+        expect_log(std::string("rank 1: ") + key + " is '" + folder_ + "/other', on rank 0 it is '");
+        run({1, 1}, {"thinwire.steps=1"}, TW_ERR_MISMATCH, {key + ("=" + folder_ + "/other")});
+    }
+    EXPECT_NE(0, access((folder_ + "/checkpoints").c_str(), F_OK)); /* nothing has begun */
+}
+
+/* A place on a node is its own: what is read there counts. */
+TEST_F(Persist, DataThatDifferAreNamed)
+{
+    ASSERT_EQ(0, system(("cd " + folder_ +
+                         "; cp text copy; sed 3s/line/lime/ text > other; head -c 20000 text > "
+                         "short")
+                            .c_str()));
+    run({1, 1}, {"thinwire.steps=1"}, TW_OK, {"thinwire.data=" + folder_ + "/copy"});
+    expect_log("rank 1: data.checksum is '");
+    run({1, 1}, {"thinwire.steps=1"}, TW_ERR_MISMATCH, {"thinwire.data=" + folder_ + "/other"});
+    expect_log("rank 1: data.train_tokens is '19000', on rank 0 it is '");
+    expect_log("rank 1: data.val_tokens is '1000', on rank 0 it is '");
+    run({1, 1}, {"thinwire.steps=1"}, TW_ERR_MISMATCH, {"thinwire.data=" + folder_ + "/short"});
+}
+
+/* A run that has saved nothing yet has nothing to go on from; what others have left is theirs. */
+TEST_F(Persist, WhatAnotherRunHasLeftIsNotGoneOnFrom)
+{
+    run({1, 1}, {"thinwire.steps=4", "thinwire.checkpoint_every=2"});
+    tw_checkpoint_others_t others;
+    ASSERT_EQ(TW_OK, tw_checkpoint_claim((folder_ + "/checkpoints").c_str(), 1, &others));
+    EXPECT_EQ(2u, others.n_steps);
+    EXPECT_EQ(4u, others.last_step);
+    expect_log("the run that began last here (0000000000000001) has saved no step; step-00000004 is another "
+               "run's: name it");
+    run({1, 1}, {"thinwire.steps=6", resume()}, TW_ERR_NOT_FOUND);
+}
+
+/* A new run in a used folder never goes on from what another has left there, however far that came. */
+TEST_F(Persist, ANewRunInAUsedFolderKeepsToItself)
+{
+    const char *total = "scheduler.params.total_num_steps=6";
+    run({1, 1}, {"thinwire.steps=6", "thinwire.checkpoint_every=3", total});
+    expect_log("/checkpoints: there are steps of another run, up to step 6: this one will not go on from "
+               "them, and replaces those of the same number; to go on is thinwire.resume");
+    run({1, 1}, {"thinwire.steps=2", total, "thinwire.seed=2"});
+    EXPECT_EQ(0, access((folder_ + "/checkpoints/step-00000003").c_str(), F_OK)); /* somebody's */
+    std::vector<double> rest = run({1, 1}, {"thinwire.steps=4", total, "thinwire.seed=2", resume()});
+    EXPECT_EQ(2u, rest.size());
+    EXPECT_EQ(1u, log_count("there are steps of another run")); /* not again */
+
+    /* by its name any step is gone on from; what that run had come to before is another's then */
+    expect_log(
+        "there are steps of another run, up to step 6: this one will not go on from them, and replaces "
+        "those of the same number");
+    EXPECT_EQ(1u, run({1, 1}, {"thinwire.steps=4", total,
+                               "thinwire.resume=" + folder_ + "/checkpoints/step-00000003"})
+                      .size());
+}
+
+TEST_F(Persist, WhatIsOtherThanWhenItWasSavedIsSaid)
+{
+    run({1, 1}, {"thinwire.steps=2"});
+    expect_log("this run goes on with other than it was saved with: ");
+    expect_log("optimizer.params.weight_decay 0.1 -> 0.2");
+    expect_log("scheduler.params.total_num_steps 2 -> 3 (the learning rate's schedule is another: it ends "
+               "there)");
+    expect_log("thinwire.val_share 0.05 -> 0.1");
+    expect_log("data.train_tokens ");
+    run({1, 1},
+        {"thinwire.steps=3", "optimizer.params.weight_decay=0.2", "thinwire.val_share=0.1", resume()});
+    std::ofstream(folder_ + "/text", std::ios::app) << "one line more, of another text\n";
+    expect_log("data.checksum ");
+    run({1, 1},
+        {"thinwire.steps=4", "optimizer.params.weight_decay=0.2", "thinwire.val_share=0.1", resume()});
+}
+
+/* What a loss is compared with is saved: at once, not from the second step on. */
+TEST_F(Persist, AJumpIsSeenInTheFirstStepToo)
+{
+    const char *total = "scheduler.params.total_num_steps=4";
+    run({1, 1}, {"thinwire.steps=2", total});
+    expect_log("step 3: the loss jumped from about ");
+    run({1, 1}, {"thinwire.steps=4", total, "thinwire.loss_jump=0.5", resume()}, TW_ERR_MISMATCH);
+}
+
+TEST_F(Persist, AFinishedRunIsSavedAsAModelToo)
+{
+    std::string saved = folder_ + "/saved";
+    run({1, 1}, {"thinwire.steps=2"});
+    EXPECT_TRUE(run({1, 1}, {"thinwire.steps=2", resume(), "thinwire.save_model=" + saved}).empty());
+    tw_safetensors_t *file;
+    ASSERT_EQ(TW_OK, tw_safetensors_open((saved + "/model.safetensors").c_str(), &file));
+    EXPECT_EQ(28u, tw_safetensors_count(file));
+    tw_safetensors_close(file);
 }
 
 } // namespace

@@ -169,3 +169,39 @@ TEST(Train, TrainsInAClusterAndWritesMetrics)
     }
     EXPECT_EQ(n_lines, 6);
 }
+
+/* A run that goes on adds its steps; a new one begins the file anew. Each step says whose it is. */
+TEST(Train, MetricsGoOnWithTheRun)
+{
+    std::string metrics = temporary("on.jsonl"), folder = temporary("on");
+    auto train = [&](std::vector<std::string> more) {
+        more.insert(more.end(), {"--nodes", "1", "--ranks-per-node", "1", "--metrics", metrics, "--set",
+                                 "scheduler.params.total_num_steps=9"});
+        process::Result result = process::run(command(more));
+        EXPECT_EQ(result.code, 0) << result.err;
+        return result.out;
+    };
+    auto runs = [&] {
+        std::vector<std::string> found;
+        std::istringstream lines(process::slurp(metrics));
+        for (std::string line; std::getline(lines, line);) {
+            json_t *json = json_loads(line.c_str(), 0, nullptr);
+            EXPECT_EQ(json_integer_value(json_object_get(json, "step")), (json_int_t)found.size() + 1);
+            found.emplace_back(json_string_value(json_object_get(json, "run")));
+            json_decref(json);
+        }
+        return found;
+    };
+    std::string checkpoint = "thinwire.checkpoint=" + folder, resume = "thinwire.resume=" + folder;
+    train({"--set", "thinwire.steps=2", "--set", checkpoint});
+    std::string out =
+        train({"--set", "thinwire.steps=3", "--set", checkpoint, "--set", resume, "--set", "thinwire.val_share=0"});
+    std::vector<std::string> first = runs();
+    ASSERT_EQ(first.size(), 3U);
+    EXPECT_EQ(first[0], first[2]);
+    EXPECT_NE(out.find("# goes on from step 2 of run " + first[0]), std::string::npos) << out;
+    EXPECT_NE(out.find(", no validation;"), std::string::npos) << out;
+    train({"--set", "thinwire.steps=2"});
+    ASSERT_EQ(runs().size(), 2U);
+    EXPECT_NE(runs()[0], first[0]);
+}

@@ -7,7 +7,7 @@
  *  A piece is a run of a tensor's elements, wherever the ranks' cuts were: reading takes any run from whatever files hold it, so
  *  a job of another shape goes on with it.
  *
- *  Files: files.h names and disk; manifest.h; save.c, load.c; weights.c whole models. */
+ *  Files: files.h names and disk; manifest.h; claim.c whose steps a folder holds; save.c, load.c; weights.c whole models. */
 #ifndef TW_TRAINER_CHECKPOINT_CHECKPOINT_H
 #define TW_TRAINER_CHECKPOINT_CHECKPOINT_H
 
@@ -36,6 +36,11 @@ typedef struct tw_checkpoint_run {
     uint64_t step; /**< done */
     uint64_t seed, batch, seq_len;
     int n_ranks;
+    uint64_t id;        /**< of the run, which keeps it when it goes on; 0: not said, by an older program */
+    double recent_loss; /**< what tw_engine_loaded wants; 0: not said */
+    const char
+        *facts; /**< lines (trainer/lines.h) of what else it was trained with; NULL: not said. Borrowed. */
+    uint64_t checksum; /**< of the manifest; only read */
 } tw_checkpoint_run_t;
 
 /* ---- saving -------------------------------------------------------------------------------------------------- */
@@ -57,13 +62,26 @@ tw_status_t tw_checkpoint_prepare(const char *path);
  *  error the checkpoints that were there are still there. */
 tw_status_t tw_checkpoint_save(tw_coll_t *world, const tw_checkpoint_state_t *save);
 
+/** Steps in a folder that are not a run's. */
+typedef struct tw_checkpoint_others {
+    size_t n_steps;
+    uint64_t last_step;
+} tw_checkpoint_others_t;
+
+/** Leave a run's id in a folder of checkpoints: from now on the steps that are gone on from there are this run's, until another one's id
+ *  is left. `others`: what the folder holds of other runs. One process. TW_ERR_IO and the like; logged. */
+tw_status_t tw_checkpoint_claim(const char *folder, uint64_t id, tw_checkpoint_others_t *others);
+/** Does the folder hold later steps of this run? */
+int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step);
+
 /* ---- loading ------------------------------------------------------------------------------------------------- */
 
 /** An open checkpoint; one thread at a time. */
 typedef struct tw_checkpoint tw_checkpoint_t;
 
-/** Open a step's folder, or of a folder of checkpoints the newest. Every rank for itself. TW_ERR_NOT_FOUND: none there;
- *  TW_ERR_FORMAT: a damaged manifest; TW_ERR_MISMATCH: of another model; TW_ERR_NOT_FOUND, TW_ERR_TRUNCATED, TW_ERR_FORMAT: a rank's file
+/** Open a step's folder, or of a folder of checkpoints the newest step of the run whose id was last left there (tw_checkpoint_claim); of
+ *  any run, if none was. Every rank for itself. TW_ERR_NOT_FOUND: none there;
+ *  TW_ERR_FORMAT: a damaged manifest; TW_ERR_MISMATCH: of another model, logged with what differs; TW_ERR_NOT_FOUND, TW_ERR_TRUNCATED, TW_ERR_FORMAT: a rank's file
  *  is missing, too short, or no checkpoint's: all logged with the file's name. */
 tw_status_t tw_checkpoint_open(const char *path, const tw_model_t *model, tw_checkpoint_t **out);
 /** Of a folder of checkpoints, that of a step. */

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/claim.h"
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/shard.h"
@@ -42,22 +43,52 @@ static int has_manifest(const char *folder)
            stat(path, &info) == 0;
 }
 
+/* The newest of a run's steps, or with id 0 of all. 0: there is none. */
+static int newest_step(const char *folder, uint64_t id, const uint64_t *steps, size_t n_steps, uint64_t *step)
+{
+    for (size_t i = n_steps; i-- > 0;) {
+        if (id == 0 || tw_checkpoint_step_run(folder, steps[i]) == id) {
+            *step = steps[i];
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static tw_status_t find_step(const char *folder, const uint64_t *steps, size_t n_steps, uint64_t *step)
+{
+    uint64_t id = tw_checkpoint_claimed(folder);
+    char name[32];
+    if (newest_step(folder, id, steps, n_steps, step)) {
+        return TW_OK;
+    }
+    if (n_steps > 0) {
+        tw_checkpoint_step_name(steps[n_steps - 1], name);
+        tw_error("%s: the run that began last here (%016" PRIx64
+                 ") has saved no step; %s is another run's: name it, %s/%s, to go on from there",
+                 folder, id, name, folder, name);
+    } else {
+        tw_error("%s: no checkpoint there", folder);
+    }
+    return TW_ERR_NOT_FOUND;
+}
+
 /* A step's folder as it is, of a folder of checkpoints the newest. */
 static tw_status_t find_folder(const char *path, char *folder)
 {
     if (has_manifest(path)) {
         return tw_checkpoint_path(folder, "%s", path);
     }
-    uint64_t *steps;
+    uint64_t *steps, step;
     size_t n_steps;
     char name[32];
     tw_status_t status = tw_checkpoint_steps(path, 0, &steps, &n_steps);
-    if (status == TW_OK && n_steps > 0) {
-        tw_checkpoint_step_name(steps[n_steps - 1], name);
+    if (status != TW_ERR_NO_MEMORY) {
+        status = find_step(path, steps, n_steps, &step);
+    }
+    if (status == TW_OK) {
+        tw_checkpoint_step_name(step, name);
         status = tw_checkpoint_path(folder, "%s/%s", path, name);
-    } else if (status != TW_ERR_NO_MEMORY) {
-        tw_error("%s: no checkpoint there", path);
-        status = TW_ERR_NOT_FOUND;
     }
     free(steps);
     return status;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -53,19 +54,60 @@ static json_t *shard_list(const tw_manifest_t *manifest)
     return list;
 }
 
+/* What of a model its tensors do not say, and what they do. */
+static const struct {
+    const char *key;
+    size_t offset;
+} shape[] = {{"vocab_size", offsetof(tw_model_config_t, vocab_size)},
+             {"n_positions", offsetof(tw_model_config_t, n_positions)},
+             {"n_layer", offsetof(tw_model_config_t, n_layer)},
+             {"n_head", offsetof(tw_model_config_t, n_head)},
+             {"n_embd", offsetof(tw_model_config_t, n_embd)}};
+#define N_SHAPE (sizeof(shape) / sizeof(shape[0]))
+#define EPSILON "layer_norm_epsilon"
+
+static json_int_t shape_value(const tw_model_config_t *config, size_t i)
+{
+    return (json_int_t) * (const size_t *)(const void *)((const char *)config + shape[i].offset);
+}
+
+static json_t *model_json(const tw_model_t *model)
+{
+    const tw_model_config_t *config = tw_model_config_get(model);
+    json_t *json = json_object();
+    for (size_t i = 0; i < N_SHAPE; i++) {
+        json_object_set_new(json, shape[i].key, json_integer(shape_value(config, i)));
+    }
+    json_object_set_new(json, EPSILON, json_real(config->layer_norm_epsilon));
+    return json;
+}
+
+static json_t *facts_json(const char *facts)
+{
+    tw_line_t line;
+    json_t *json = json_object();
+    while (tw_lines_next(&facts, &line)) {
+        json_object_set_new(json, line.name, json_string(line.value));
+    }
+    return json;
+}
+
 static json_t *manifest_json(const tw_manifest_t *manifest, const tw_model_t *model)
 {
     const tw_checkpoint_run_t *run = &manifest->run;
-    json_t *body = json_pack("{s:i, s:I, s:I, s:I, s:I, s:i, s:o, s:o}", "format", FORMAT, "step",
-                             (json_int_t)run->step, "seed", (json_int_t)run->seed, "batch",
-                             (json_int_t)run->batch, "seq_len", (json_int_t)run->seq_len, "n_ranks",
-                             run->n_ranks, "tensors", tensor_list(model), "shards", shard_list(manifest));
+    char text[17];
+    format_checksum(run->id, text);
+    json_t *body =
+        json_pack("{s:i, s:I, s:I, s:I, s:I, s:i, s:s, s:f, s:o, s:o, s:o, s:o}", "format", FORMAT, "step",
+                  (json_int_t)run->step, "seed", (json_int_t)run->seed, "batch", (json_int_t)run->batch,
+                  "seq_len", (json_int_t)run->seq_len, "n_ranks", run->n_ranks, "run", text, "recent_loss",
+                  run->recent_loss, "facts", facts_json(run->facts), "model", model_json(model), "tensors",
+                  tensor_list(model), "shards", shard_list(manifest));
     if (!body) {
         return NULL;
     }
-    char checksum[17];
-    format_checksum(body_checksum(body), checksum);
-    return json_pack("{s:o, s:s}", "body", body, "xxh3", checksum);
+    format_checksum(body_checksum(body), text);
+    return json_pack("{s:o, s:s}", "body", body, "xxh3", text);
 }
 
 tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, const tw_model_t *model)
@@ -117,6 +159,67 @@ static tw_status_t check_tensors(const char *path, const json_t *list, const tw_
     return TW_OK;
 }
 
+static tw_status_t another_model(const char *path, const char *key, const json_t *was, double is)
+{
+    tw_error("%s: of another model: model.%s was %.15g when it was saved, and is %.15g now", path, key,
+             json_number_value(was), is);
+    return TW_ERR_MISMATCH;
+}
+
+/* What tensors' sizes do not show, above all. */
+static tw_status_t check_model(const char *path, const json_t *json, const tw_model_t *model)
+{
+    const tw_model_config_t *config = tw_model_config_get(model);
+    for (size_t i = 0; i < N_SHAPE; i++) {
+        const json_t *was = json_object_get(json, shape[i].key);
+        if (was && json_integer_value(was) != shape_value(config, i)) {
+            return another_model(path, shape[i].key, was, (double)shape_value(config, i));
+        }
+    }
+    const json_t *was = json_object_get(json, EPSILON);
+    double difference = json_number_value(was) - config->layer_norm_epsilon;
+    return was && difference != 0.0 ? another_model(path, EPSILON, was, config->layer_norm_epsilon) : TW_OK;
+}
+
+/* A checksum as it is written; 0: not there. -1: something else is. */
+static int read_hex(const json_t *json, uint64_t *value)
+{
+    const char *text = json_string_value(json);
+    *value = 0;
+    if (!json) {
+        return 0;
+    }
+    if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16) {
+        return -1;
+    }
+    *value = strtoull(text, NULL, 16);
+    return 0;
+}
+
+/* What a run that goes on needs besides; older programs did not write it. */
+static tw_status_t read_run(const char *path, json_t *body, tw_manifest_t *manifest)
+{
+    const char *name;
+    json_t *value, *facts = json_object_get(body, "facts");
+    if (read_hex(json_object_get(body, "run"), &manifest->run.id) != 0) {
+        return damaged(path, "the run's id");
+    }
+    manifest->run.recent_loss = json_number_value(json_object_get(body, "recent_loss"));
+    json_object_foreach(facts, name, value)
+    {
+        if (!json_is_string(value) || strpbrk(name, "=\n")) {
+            return damaged(path, "what the run was trained with");
+        }
+        tw_lines_add(&manifest->facts, name, "%s", json_string_value(value));
+    }
+    if (manifest->facts.failed) {
+        tw_error("%s: out of memory", path);
+        return TW_ERR_NO_MEMORY;
+    }
+    manifest->run.facts = manifest->facts.text;
+    return TW_OK;
+}
+
 static tw_status_t read_shards(const char *path, const json_t *list, tw_manifest_t *manifest)
 {
     size_t n_ranks = json_array_size(list);
@@ -162,6 +265,8 @@ static tw_status_t read_body(const char *path, json_t *body, const tw_model_t *m
     manifest->run.seed = (uint64_t)seed;
     manifest->run.batch = (uint64_t)batch;
     manifest->run.seq_len = (uint64_t)seq_len;
+    TW_TRY(check_model(path, json_object_get(body, "model"), model));
+    TW_TRY(read_run(path, body, manifest));
     tw_status_t status = check_tensors(path, json_object_get(body, "tensors"), model);
     return status == TW_OK ? read_shards(path, json_object_get(body, "shards"), manifest) : status;
 }
@@ -178,6 +283,7 @@ static tw_status_t read_json(const char *path, json_t *json, const tw_model_t *m
     if (strcmp(checksum, stored) != 0) {
         return damaged(path, "its checksum is another");
     }
+    (void)read_hex(json_object_get(json, "xxh3"), &manifest->run.checksum);
     return read_body(path, body, model, manifest);
 }
 
@@ -202,8 +308,18 @@ tw_status_t tw_manifest_read(const char *path, const tw_model_t *model, tw_manif
     return status;
 }
 
+uint64_t tw_manifest_run_id(const char *path)
+{
+    uint64_t id = 0;
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    (void)read_hex(json_object_get(json_object_get(json, "body"), "run"), &id);
+    json_decref(json);
+    return id;
+}
+
 void tw_manifest_cleanup(tw_manifest_t *manifest)
 {
     free(manifest->shards);
+    tw_lines_cleanup(&manifest->facts);
     *manifest = (tw_manifest_t){0};
 }

@@ -1,15 +1,19 @@
 /** Private to trainer/checkpoint: manifest.json, which makes a folder a checkpoint.
  *
  *      {"body": {"format": 1, "step": 600, "seed": 1, "batch": 8, "seq_len": 128, "n_ranks": 4,
+ *                "run": "0123456789abcdef", "recent_loss": 2.5, "facts": {"optimizer.params.lr": "0.0006", ...},
+ *                "model": {"n_layer": 4, "n_head": 4, ..., "layer_norm_epsilon": 1e-05},
  *                "tensors": [{"name": "transformer.wte.weight", "n_elems": 32768}, ...],
  *                "shards": [{"bytes": 1234, "xxh3": "0123456789abcdef"}, ...]},
  *       "xxh3": "..."}
  *
- *  The last checksum is of the body, written compactly with sorted keys. */
+ *  The last checksum is of the body, written compactly with sorted keys. "run", "recent_loss", "facts" and "model" may be missing: older
+ *  programs did not write them. */
 #ifndef TW_TRAINER_CHECKPOINT_MANIFEST_H
 #define TW_TRAINER_CHECKPOINT_MANIFEST_H
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/lines.h"
 
 TW_C_BEGIN
 
@@ -20,12 +24,15 @@ typedef struct tw_manifest_shard {
 typedef struct tw_manifest {
     tw_checkpoint_run_t run;
     tw_manifest_shard_t *shards; /**< [run.n_ranks], allocated */
+    tw_lines_t facts;            /**< where run.facts points, once read */
 } tw_manifest_t;
 
 /** Write it and bring it to the disk. TW_ERR_IO, TW_ERR_NO_MEMORY; logged. */
 tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, const tw_model_t *model);
 /** TW_ERR_NOT_FOUND, TW_ERR_IO; TW_ERR_FORMAT: damaged; TW_ERR_MISMATCH: its tensors are not the model's. Logged. */
 tw_status_t tw_manifest_read(const char *path, const tw_model_t *model, tw_manifest_t *manifest);
+/** The run's id alone, whatever the model: 0 if there is none, or no manifest. Silent. */
+uint64_t tw_manifest_run_id(const char *path);
 void tw_manifest_cleanup(tw_manifest_t *manifest);
 
 TW_C_END

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/claim.h"
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/shard.h"
@@ -141,14 +142,16 @@ static tw_status_t remove_step(const char *folder, uint64_t step)
     return status == TW_OK ? tw_checkpoint_remove_folder(unfinished) : status;
 }
 
-/* All but the newest `keep` up to this step; later ones are of another run, and somebody's. */
+/* All but the newest `keep` of this run up to this step; others are of another run, and somebody's. */
 static tw_status_t remove_old(const tw_checkpoint_state_t *save)
 {
     uint64_t *steps;
     size_t n_steps, n_ours = 0;
     tw_status_t status = tw_checkpoint_steps(save->folder, 0, &steps, &n_steps);
-    while (n_ours < n_steps && steps[n_ours] <= save->run.step) {
-        n_ours++;
+    for (size_t i = 0; i < n_steps; i++) {
+        if (steps[i] <= save->run.step && tw_checkpoint_step_run(save->folder, steps[i]) == save->run.id) {
+            steps[n_ours++] = steps[i];
+        }
     }
     for (size_t i = 0; i + save->keep < n_ours && status == TW_OK; i++) {
         status = remove_step(save->folder, steps[i]);

@@ -5,11 +5,12 @@
  *  any other key is an error that names the nearest. "auto" is the default, said once.
  *
  *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c what there is to say of them; resolve.c what
- *  depends on several keys and on the ranks; pretrained.c the shape of a model that weights come from. */
+ *  depends on several keys and on the ranks; compare.c which keys ranks and runs compare; pretrained.c the shape of a model that weights come from. */
 #ifndef TW_TRAINER_CONFIG_CONFIG_H
 #define TW_TRAINER_CONFIG_CONFIG_H
 
 #include "core/core.h"
+#include "trainer/lines.h"
 
 TW_C_BEGIN
 
@@ -48,7 +49,7 @@ typedef struct tw_train_options {
     int64_t steps, seed, sequence;
     char *data, *val_data, *vocab, *merges, *cache;
     double val_share;
-    int64_t val_every, val_batches;
+    int64_t val_every, val_sequences;
     int hpz; /* tw_train_hpz_t */
     int64_t delta_bits, delta_block;
     int delta_exact, delta_hadamard;
@@ -92,8 +93,15 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int 
 /** Every key in force, its value, where it comes from and its meaning. */
 void tw_train_config_print(const tw_train_config_t *config, FILE *out);
 
-/** Of all values but texts: ranks compare it. */
+/** Of all values but texts. */
 uint64_t tw_train_config_hash(const tw_train_config_t *config);
+
+/** Add a line for each key that all ranks must have alike, texts included: all but places on a node, such as thinwire.data and
+ *  thinwire.cache. */
+void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines);
+/** Does this key decide what is learned, so that a run that goes on with another value is told so? Not those that a checkpoint is
+ *  compared by otherwise (the model's, seed, batch), nor those that change nothing but where and how fast it is learned. */
+int tw_train_key_teaches(const char *key);
 
 /** The learning rate of a step, 1 for the first. */
 double tw_train_lr(const tw_train_options_t *options, uint64_t step);

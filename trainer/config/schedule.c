@@ -1,4 +1,6 @@
-/* Learning rates, as DeepSpeed's schedulers give them. */
+/* Learning rates, as DeepSpeed's schedulers give them: in the warm-up and in a linear decay, step s (1 is the first) has the rate of
+ * their iteration s; the cosine ends at total_num_steps, an iteration later than theirs. DeepSpeed itself makes its first two steps at the
+ * rate where the warm-up begins: 0, mostly. */
 #include <math.h>
 
 #include "trainer/config/config.h"
@@ -8,21 +10,21 @@ static double clamp01(double x)
     return x < 0 ? 0 : x > 1 ? 1 : x;
 }
 
-/* Share of the warm-up at a step, 0 to 1. */
+/* Share of the warm-up at a step, 0 to 1. A logarithmic one is there a step earlier. */
 static double warmup_share(const tw_train_options_t *o, double step)
 {
     double length = (double)o->warmup_steps;
     if (length < 1 || step >= length) {
         return 1;
     }
-    return o->warmup_type == 1 ? log(step + 1) / log(length + 1) : step / length;
+    return o->warmup_type == 1 ? log(step + 1) / log(length) : step / length;
 }
 
 static double cosine(const tw_train_options_t *o, double step)
 {
     double warmup = (double)o->warmup_steps, length = (double)o->total_steps - warmup;
     if (step < warmup) {
-        return o->warmup_min_ratio + (1 - o->warmup_min_ratio) * step / warmup;
+        return o->warmup_min_ratio + (1 - o->warmup_min_ratio) * warmup_share(o, step);
     }
     double along = length > 0 ? clamp01((step - warmup) / length) : 1;
     return o->cos_min_ratio + (1 - o->cos_min_ratio) * 0.5 * (1 + cos(acos(-1.0) * along));

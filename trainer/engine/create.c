@@ -327,10 +327,16 @@ const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_p
     return engine->pieces;
 }
 
-tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step)
+tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step, double recent_loss)
 {
     engine->steps_done = step;
+    engine->recent_loss = recent_loss;
     return load(engine);
+}
+
+double tw_engine_recent_loss(const tw_engine_t *engine)
+{
+    return engine->recent_loss;
 }
 
 uint64_t tw_engine_steps_done(const tw_engine_t *engine)

@@ -41,14 +41,17 @@ typedef struct tw_engine_piece {
 /** Borrowed. To load a checkpoint: write into the pieces, then tw_engine_loaded. */
 const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_pieces);
 /** The masters have been written from outside: make the weights again from them, on all ranks, exactly, at a step (the number
- *  of steps done). Collective. */
-tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step);
+ *  of steps done). recent_loss: as tw_engine_recent_loss said then; 0: not known. Collective. */
+tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step, double recent_loss);
+/** The moving mean of the losses that thinwire.loss_jump compares with; 0: none yet. */
+double tw_engine_recent_loss(const tw_engine_t *engine);
 uint64_t tw_engine_steps_done(const tw_engine_t *engine);
 
 /** Train on the next batch. Collective. TW_ERR_MISMATCH: an alarm (logged with rank and tensor): zero or non-finite gradient
  *  norm, loss jump, replicas that differ. */
 tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out);
-/** Mean loss over the validation split's first batches; NaN if there is none. Collective. */
+/** Mean loss over the validation split's first thinwire.val_sequences sequences, the same ones on any number of ranks, or over all it has;
+ *  NaN if there is none. Of the same weights it is the same but for fp32's last bits, where micro-batches are of another size. Collective. */
 tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss);
 /** What a lossy delta owes: a full exact sync, as a checkpoint needs it. Collective; nothing to do in other modes. */
 tw_status_t tw_engine_sync(tw_engine_t *engine);

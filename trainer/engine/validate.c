@@ -5,7 +5,7 @@
 
 #include "trainer/engine/state.h"
 
-static tw_status_t forward_loss(tw_engine_t *engine, double *loss)
+static tw_status_t forward_losses(tw_engine_t *engine, double *losses)
 {
     tw_status_t status = tw_walk_enter(engine);
     if (status == TW_OK) {
@@ -25,49 +25,101 @@ static tw_status_t forward_loss(tw_engine_t *engine, double *loss)
         status = tw_walk_enter(engine);
     }
     if (status == TW_OK) {
-        status = tw_model_head(engine->model, engine->weight_ptrs, engine->x[engine->n_layer],
-                               engine->targets, 1.0f, loss, NULL, NULL);
+        status = tw_model_losses(engine->model, engine->weight_ptrs, engine->x[engine->n_layer],
+                                 engine->targets, losses);
         tw_walk_leave(engine);
     }
     return status;
 }
 
-/* The validation split's first batches, the same ones every time. */
-static tw_status_t validate_batch(tw_engine_t *engine, size_t batch, double *loss)
+/* The validation split's first sequences, dealt to the ranks a micro-batch at a time, round after round. The same ones whatever the
+ * number of ranks; where the last round has places left, more are computed and not counted. */
+typedef struct dealt {
+    size_t n, n_rounds, micro, n_ranks;
+    double *own, *all; /* losses: [n_rounds * micro], and of each rank */
+} dealt_t;
+
+static size_t count_sequences(const tw_engine_t *engine)
 {
-    const tw_train_options_t *o = engine->options;
-    tw_data_place_t place = {.step = batch,
+    uint64_t there = tw_data_n_sequences(engine->data, TW_DATA_VAL, (size_t)engine->options->sequence);
+    uint64_t wanted = (uint64_t)engine->options->val_sequences;
+    return (size_t)(wanted < there ? wanted : there);
+}
+
+static tw_status_t deal(const tw_engine_t *engine, dealt_t *dealt)
+{
+    *dealt = (dealt_t){.n = count_sequences(engine),
+                       .micro = (size_t)engine->options->micro_batch,
+                       .n_ranks = (size_t)engine->n_ranks};
+    size_t round = dealt->micro * dealt->n_ranks;
+    dealt->n_rounds = (dealt->n + round - 1) / round;
+    dealt->own = calloc(dealt->n_rounds * dealt->micro + 1, sizeof(*dealt->own));
+    dealt->all = calloc(dealt->n_rounds * round + 1, sizeof(*dealt->all));
+    if (!dealt->own || !dealt->all) {
+        tw_error("rank %d: out of memory for the losses of a validation", engine->rank);
+        return TW_ERR_NO_MEMORY;
+    }
+    return TW_OK;
+}
+
+static tw_status_t validate_round(tw_engine_t *engine, const dealt_t *dealt, size_t round)
+{
+    tw_data_place_t place = {.step = round,
                              .n_micros = 1,
-                             .n_ranks = (size_t)engine->n_ranks,
+                             .n_ranks = dealt->n_ranks,
                              .rank = (size_t)engine->rank,
-                             .batch = (size_t)o->micro_batch,
-                             .seq_len = (size_t)o->sequence};
-    tw_status_t status = tw_data_batch(engine->data, TW_DATA_VAL, &place, engine->tokens, engine->targets);
-    return status == TW_OK ? forward_loss(engine, loss) : status;
+                             .batch = dealt->micro,
+                             .seq_len = (size_t)engine->options->sequence};
+    TW_TRY(tw_data_batch(engine->data, TW_DATA_VAL, &place, engine->tokens, engine->targets));
+    return forward_losses(engine, dealt->own + round * dealt->micro);
+}
+
+/* In the order of the text: the same sum whoever has computed what. */
+static double mean_of(const dealt_t *dealt)
+{
+    double sum = 0;
+    for (size_t i = 0; i < dealt->n; i++) {
+        size_t batch = i / dealt->micro, rank = batch % dealt->n_ranks, round = batch / dealt->n_ranks;
+        sum += dealt->all[(rank * dealt->n_rounds + round) * dealt->micro + i % dealt->micro];
+    }
+    return sum / (double)dealt->n;
+}
+
+static tw_status_t validate(tw_engine_t *engine, const dealt_t *dealt)
+{
+    size_t n_bytes = dealt->n_rounds * dealt->micro * sizeof(double);
+    tw_coll_segment_t segment = {.src = dealt->own, .dst = dealt->all, .n_elems = dealt->n_ranks * n_bytes};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    tw_engine_report_t report = {.loss = 0};
+    tw_status_t status = TW_OK;
+    tw_walk_begin(engine, dealt->n_rounds, 1);
+    for (size_t round = 0; round < dealt->n_rounds && status == TW_OK; round++) {
+        status = validate_round(engine, dealt, round);
+    }
+    if (status == TW_OK) {
+        status = tw_engine_run(engine, &args);
+    }
+    return status == TW_OK ? tw_engine_exchange(engine, &report) : status;
 }
 
 tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss)
 {
-    const tw_train_options_t *o = engine->options;
-    size_t n_batches = (size_t)o->val_batches;
-    tw_engine_report_t report = {.loss = 0};
+    dealt_t dealt;
     *loss = NAN;
-    if (n_batches == 0 || tw_data_n_sequences(engine->data, TW_DATA_VAL, (size_t)o->sequence) == 0) {
+    if (count_sequences(engine) == 0) {
         return TW_OK;
     }
     tw_status_t status = tw_engine_drain(engine);
     tw_engine_totals_t begin = tw_engine_aside_begin(engine);
-    tw_walk_begin(engine, n_batches, 1);
-    for (size_t b = 0; b < n_batches && status == TW_OK; b++) {
-        double one = 0;
-        status = validate_batch(engine, b, &one);
-        report.loss += one / (double)n_batches;
-    }
     if (status == TW_OK) {
-        status = tw_engine_exchange(engine, &report);
+        status = deal(engine, &dealt);
+        status = status == TW_OK ? validate(engine, &dealt) : status;
+        *loss = status == TW_OK ? mean_of(&dealt) : NAN;
+        free(dealt.own);
+        free(dealt.all);
     }
     tw_engine_aside_end(engine, TW_ENGINE_VALIDATION, &begin);
-    *loss = status == TW_OK ? report.loss : NAN;
     return status;
 }
 

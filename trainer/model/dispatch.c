@@ -99,3 +99,9 @@ tw_status_t tw_model_head(tw_model_t *model, const uint16_t *const *weights, con
 {
     return model->ops->head(model, weights, x, targets, scale, loss, dx, grads);
 }
+
+tw_status_t tw_model_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                            const int32_t *targets, double *losses)
+{
+    return model->ops->losses(model, weights, x, targets, losses);
+}

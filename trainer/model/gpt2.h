@@ -72,6 +72,8 @@ tw_status_t tw_gpt2_embed_forward(tw_model_t *model, const uint16_t *const *weig
 void tw_gpt2_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
 tw_status_t tw_gpt2_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
                          const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
+tw_status_t tw_gpt2_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                           const int32_t *targets, double *losses);
 void tw_gpt2_block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
                            float *y, void *saved);
 void tw_gpt2_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,

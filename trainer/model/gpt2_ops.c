@@ -45,7 +45,8 @@ static const tw_model_ops_t ops = {.destroy = destroy,
                                    .embed_backward = tw_gpt2_embed_backward,
                                    .block_forward = tw_gpt2_block_forward,
                                    .block_backward = tw_gpt2_block_backward,
-                                   .head = tw_gpt2_head};
+                                   .head = tw_gpt2_head,
+                                   .losses = tw_gpt2_losses};
 
 tw_status_t tw_gpt2_create(const tw_model_config_t *config, tw_model_t **out)
 {

@@ -1,6 +1,8 @@
 /* GPT-2's root: embeddings at one end, the last norm and the loss at the other. N = B * T rows of C channels, V words. */
 #include "trainer/model/gpt2.h"
 
+#include <string.h>
+
 #include "quant/quant.h"
 #include "trainer/model/blas.h"
 
@@ -48,8 +50,10 @@ typedef struct chunk {
     const float *norm;      /* (rows,C): output of the last norm */
     const float *wte;       /* (V,C) */
     const int32_t *targets; /* (rows) */
-    size_t rows, c, v;
+    size_t first;           /* of the N rows */
+    size_t rows, c, v, seq_len;
     float *logits; /* (rows,V) */
+    double *sums;  /* [B]: each sequence's losses are added there; or NULL */
 } chunk_t;
 
 /* logits = norm wte'; returns the sum of the rows' losses. Logits become the gradient by themselves. */
@@ -65,8 +69,12 @@ static double chunk_loss(const chunk_t *chunk, float scale)
                                           .alpha = 1.0f});
     double sum = 0.0;
     for (size_t row = 0; row < chunk->rows; row++) {
-        sum += tw_cross_entropy_row(chunk->logits + row * chunk->v, chunk->v, (size_t)chunk->targets[row],
-                                    scale);
+        double loss = tw_cross_entropy_row(chunk->logits + row * chunk->v, chunk->v,
+                                           (size_t)chunk->targets[row], scale);
+        sum += loss;
+        if (chunk->sums) {
+            chunk->sums[(chunk->first + row) / chunk->seq_len] += loss;
+        }
     }
     return sum;
 }
@@ -104,9 +112,10 @@ static void last_norm(const tw_model_t *model, const tw_gpt2_scratch_t *scratch,
                          config->layer_norm_epsilon, scratch->stats, scratch->norm);
 }
 
-/* Logits, loss and, if there are grads, d_norm (N,C) and wte's gradient, some rows at a time. Returns the sum of losses. */
+/* Logits, loss and, if there are grads, d_norm (N,C) and wte's gradient, some rows at a time. Returns the sum of losses; sums [B], if not
+ * NULL: adds those of each sequence. */
 static double all_chunks(const tw_model_t *model, const tw_gpt2_scratch_t *scratch, const int32_t *targets,
-                         float scale, float *const *grads)
+                         float scale, float *const *grads, double *sums)
 {
     size_t n = model->batch * model->seq_len, c = model->config.n_embd;
     double sum = 0.0;
@@ -115,6 +124,9 @@ static double all_chunks(const tw_model_t *model, const tw_gpt2_scratch_t *scrat
         chunk_t chunk = {.norm = scratch->norm + first * c,
                          .wte = scratch->wide,
                          .targets = targets + first,
+                         .first = first,
+                         .seq_len = model->seq_len,
+                         .sums = sums,
                          .rows = rows,
                          .c = c,
                          .v = model->config.vocab_size,
@@ -135,11 +147,27 @@ tw_status_t tw_gpt2_head(tw_model_t *model, const uint16_t *const *weights, cons
     size_t n = model->batch * model->seq_len, c = model->config.n_embd, v = model->config.vocab_size;
     last_norm(model, scratch, weights, x);
     tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_WTE], scratch->wide, v * c);
-    *loss = all_chunks(model, scratch, targets, scale / (float)n, grads) / (double)n;
+    *loss = all_chunks(model, scratch, targets, scale / (float)n, grads, NULL) / (double)n;
     if (grads) {
         tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_LN_F_W], scratch->wide_bias, c);
         tw_layernorm_backward(scratch->d_norm, x, scratch->wide_bias, n, c, scratch->stats, 0, dx,
                               grads[TW_GPT2_LN_F_W], grads[TW_GPT2_LN_F_B]);
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_gpt2_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                           const int32_t *targets, double *losses)
+{
+    TW_TRY(check_tokens(model, targets, "target"));
+    const tw_gpt2_scratch_t *scratch = &((tw_gpt2_t *)model)->scratch;
+    last_norm(model, scratch, weights, x);
+    tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_WTE], scratch->wide,
+                       model->config.vocab_size * model->config.n_embd);
+    memset(losses, 0, model->batch * sizeof(*losses));
+    (void)all_chunks(model, scratch, targets, 0.0f, NULL, losses);
+    for (size_t b = 0; b < model->batch; b++) {
+        losses[b] /= (double)model->seq_len;
     }
     return TW_OK;
 }

@@ -123,6 +123,9 @@ void tw_model_block_backward(tw_model_t *model, size_t unit, const uint16_t *con
  *  targets int32 (B,T). TW_ERR_INVALID: a target outside the vocabulary; logged. */
 tw_status_t tw_model_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
+/** The mean loss of each sequence, [B], for evaluation: its last bits may depend on B. TW_ERR_INVALID as above. */
+tw_status_t tw_model_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                            const int32_t *targets, double *losses);
 
 TW_C_END
 

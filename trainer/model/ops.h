@@ -20,6 +20,8 @@ typedef struct tw_model_ops {
                            const void *saved, float *d, float *const *grads);
     tw_status_t (*head)(tw_model_t *model, const uint16_t *const *weights, const float *x,
                         const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
+    tw_status_t (*losses)(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                          const int32_t *targets, double *losses);
 } tw_model_ops_t;
 
 /** The part that all kinds have; a kind's own struct begins with it. */

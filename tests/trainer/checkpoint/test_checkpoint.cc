@@ -1,6 +1,8 @@
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <jansson.h>
+#include <xxhash.h>
 
 #include <dirent.h>
 #include <signal.h>
@@ -272,8 +274,80 @@ TEST_F(Checkpoint, AnotherModelIsRefused)
     tw_model_config_t other = kConfig;
     other.n_positions = 6;
     ASSERT_EQ(TW_OK, tw_model_create(&other, &model_));
+    expect_log("of another model: model.n_positions was 5 when it was saved, and is 6 now");
+    EXPECT_EQ(TW_ERR_MISMATCH, open());
+}
+
+/* As an older program has written it: without what it did not know of. */
+TEST_F(Checkpoint, AnOlderManifestIsRead)
+{
+    save(2, 10);
+    std::string path = folder_ + "/step-00000010/manifest.json";
+    json_t *json = json_load_file(path.c_str(), 0, nullptr), *body = json_object_get(json, "body");
+    for (const char *key : {"run", "recent_loss", "facts", "model"}) {
+        EXPECT_EQ(0, json_object_del(body, key)) << key;
+    }
+    char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS), checksum[17];
+    snprintf(checksum, sizeof(checksum), "%016llx", (unsigned long long)XXH3_64bits(text, strlen(text)));
+    free(text);
+    json_object_set_new(json, "xxh3", json_string(checksum));
+    ASSERT_EQ(0, json_dump_file(json, path.c_str(), 0));
+    json_decref(json);
+    ASSERT_EQ(TW_OK, open());
+    EXPECT_EQ(0u, tw_checkpoint_run_get(open_)->id);
+    EXPECT_EQ(nullptr, tw_checkpoint_run_get(open_)->facts);
+    EXPECT_EQ(0, read_all());
+    /* the sizes of its tensors are all that it says of the model */
+    tw_model_destroy(model_);
+    tw_model_config_t other = kConfig;
+    other.n_positions = 6;
+    ASSERT_EQ(TW_OK, tw_model_create(&other, &model_));
     expect_log("of another model: tensor 1 is 'transformer.wpe.weight' of 30 elements");
     EXPECT_EQ(TW_ERR_MISMATCH, open());
+}
+
+TEST_F(Checkpoint, ARunIsKnownByItsId)
+{
+    tw::World world({0});
+    Shard shard(model_, 0, 1);
+    shard.fill(10);
+    tw_checkpoint_state_t save = save_of(shard, 10, 1);
+    save.run.id = 0xabcdef;
+    save.run.recent_loss = 1.0 / 3;
+    save.run.facts = "thinwire.val_share=0.05\na=b=c\n";
+    ASSERT_EQ(TW_OK, tw_checkpoint_save(world.coll(0), &save));
+    ASSERT_EQ(TW_OK, open());
+    const tw_checkpoint_run_t *run = tw_checkpoint_run_get(open_);
+    EXPECT_EQ(0xabcdefu, run->id);
+    EXPECT_EQ(1.0 / 3, run->recent_loss);
+    EXPECT_STREQ("thinwire.val_share=0.05\na=b=c\n", run->facts);
+    EXPECT_NE(0u, run->checksum);
+    EXPECT_TRUE(tw_checkpoint_has_later(folder_.c_str(), 0xabcdef, 9));
+    EXPECT_FALSE(tw_checkpoint_has_later(folder_.c_str(), 0xabcdef, 10));
+    EXPECT_FALSE(tw_checkpoint_has_later(folder_.c_str(), 0xabcde0, 9));
+}
+
+/* What a run keeps of its steps is not counted by another's, nor removed by it. */
+TEST_F(Checkpoint, AnotherRunsStepsStay)
+{
+    tw::World world({0});
+    auto save_as = [&](uint64_t id, uint64_t step) {
+        Shard shard(model_, 0, 1);
+        shard.fill(step);
+        tw_checkpoint_state_t save = save_of(shard, step, 1);
+        save.run.id = id;
+        EXPECT_EQ(TW_OK, tw_checkpoint_save(world.coll(0), &save));
+    };
+    save_as(7, 5);
+    save_as(7, 90);
+    save_as(8, 10);
+    save_as(8, 20);
+    EXPECT_EQ((std::set<std::string>{"step-00000020", "step-00000090"}), names());
+    tw_checkpoint_others_t others;
+    ASSERT_EQ(TW_OK, tw_checkpoint_claim(folder_.c_str(), 8, &others));
+    EXPECT_EQ(1u, others.n_steps);
+    ASSERT_EQ(TW_OK, open());
+    EXPECT_EQ(20u, tw_checkpoint_run_get(open_)->step); /* not 90 */
 }
 
 TEST_F(Checkpoint, ElementsThatNobodySavedAreNamed)

@@ -51,9 +51,23 @@ TEST_F(TrainSchedule, WarmupStaysAtItsTop)
     EXPECT_DOUBLE_EQ(s.at(10), 0.02);
     EXPECT_DOUBLE_EQ(s.at(99), 0.02);
     Schedule log({"scheduler.type=WarmupLR", "scheduler.params.warmup_type=log"});
-    EXPECT_DOUBLE_EQ(log.at(1), 0.01 * std::log(2.0) / std::log(11.0));
+    EXPECT_DOUBLE_EQ(log.at(1), 0.01 * std::log(2.0) / std::log(10.0));
+    EXPECT_DOUBLE_EQ(log.at(4), 0.01 * std::log(5.0) / std::log(10.0));
+    EXPECT_DOUBLE_EQ(log.at(9), 0.01);
+    EXPECT_DOUBLE_EQ(log.at(10), 0.01);
     Schedule none({"scheduler.type=none"});
     EXPECT_DOUBLE_EQ(none.at(1), 0.01);
+}
+
+TEST_F(TrainSchedule, TheCosinesWarmUpHasItsTypeToo)
+{
+    Schedule s({"scheduler.type=WarmupCosineLR", "scheduler.params.warmup_type=log",
+                "scheduler.params.warmup_min_ratio=0.2"});
+    EXPECT_DOUBLE_EQ(s.at(3), 0.01 * (0.2 + 0.8 * std::log(4.0) / std::log(10.0)));
+    EXPECT_DOUBLE_EQ(s.at(10), 0.01);
+    Schedule decay({"scheduler.type=WarmupDecayLR", "scheduler.params.warmup_type=log"});
+    EXPECT_DOUBLE_EQ(decay.at(3), 0.01 * std::log(4.0) / std::log(10.0));
+    EXPECT_DOUBLE_EQ(decay.at(55), 0.005);
 }
 
 TEST_F(TrainSchedule, NoWarmupAtAll)

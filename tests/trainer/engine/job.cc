@@ -38,7 +38,7 @@ std::vector<std::string> tiny_sets()
             "model.n_embd=32",
             "model.vocab_size=257",
             "thinwire.sequence_length=17",
-            "thinwire.val_batches=2",
+            "thinwire.val_sequences=8",
             "thinwire.steps=5",
             "scheduler.params.warmup_num_steps=2",
             "optimizer.params.lr=3e-3"};

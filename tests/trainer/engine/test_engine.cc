@@ -176,7 +176,7 @@ TEST_F(TrainEngine, ANumberThatIsNoneStopsAllRanksAndNamesATensor)
             if (rank == 1 || set[strlen(set) - 1] == '0') {
                 pieces[0].master[0] = NAN;
             }
-            ASSERT_EQ(tw_engine_loaded(engine, 0), TW_OK);
+            ASSERT_EQ(tw_engine_loaded(engine, 0, 0), TW_OK);
             tw_trainer_step_t step;
             EXPECT_EQ(tw_engine_step(engine, &step), TW_ERR_MISMATCH);
         });
@@ -197,7 +197,7 @@ TEST_F(TrainEngine, AModelWithoutGradientStopsAllRanks)
                 pieces[p].master[i] = 0;
             }
         }
-        ASSERT_EQ(tw_engine_loaded(engine, 0), TW_OK);
+        ASSERT_EQ(tw_engine_loaded(engine, 0, 0), TW_OK);
         tw_trainer_step_t step;
         EXPECT_EQ(tw_engine_step(engine, &step), TW_ERR_MISMATCH);
     });
@@ -241,7 +241,7 @@ TEST_F(TrainEngine, BuffersDoNotGrowWithALayer)
 {
     const std::vector<std::string> small = {"zero_optimization.reduce_bucket_size=1",
                                             "zero_optimization.allgather_bucket_size=1", "model.n_head=1",
-                                            "thinwire.sequence_length=2", "thinwire.val_batches=0"};
+                                            "thinwire.sequence_length=2", "thinwire.val_sequences=0"};
     for (const char *set :
          {"zero_optimization.stage=2", "zero_optimization.stage=3", "thinwire.delta_exact=y"}) {
         std::vector<size_t> travelling;
@@ -273,7 +273,7 @@ TEST_F(TrainEngine, ScratchDoesNotGrowWithALayer)
     set_env("TW_COLL_SCRATCH", "64K");
     for (const char *set : {"zero_optimization.zero_quantized_weights=y", "zero_optimization.stage=1",
                             "zero_optimization.zero_quantized_gradients=y", "thinwire.hpz=on"}) {
-        run({0, 0, 1, 1}, {set, "model.n_embd=256", "thinwire.sequence_length=2", "thinwire.val_batches=0"},
+        run({0, 0, 1, 1}, {set, "model.n_embd=256", "thinwire.sequence_length=2", "thinwire.val_sequences=0"},
             [&](int, tw_engine_t *engine, tw_model_t *) {
                 tw_trainer_step_t step;
                 ASSERT_GT(engine->units[1].n_elems * sizeof(uint16_t), 16 * most);

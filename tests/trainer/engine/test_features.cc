@@ -1,5 +1,6 @@
 /* What is quantized has the effect that it promises, and what goes wrong is said. */
 #include <cmath>
+#include <future>
 
 #include "tests/trainer/engine/job.h"
 
@@ -120,6 +121,33 @@ TEST_F(TrainFeatures, NodesOfUnequalSizeAreRefused)
     }
 }
 
+/* Of the same weights, on the same text: whoever computes which part of it. A rate of 0 keeps the first weights. */
+TEST_F(TrainFeatures, ValidationDoesNotDependOnTheRanks)
+{
+    const std::vector<std::string> sets = {"optimizer.params.lr=0", "thinwire.steps=1",
+                                           "thinwire.val_sequences=13"};
+    tw::Outcome one = tw::train(1, 1, sets);
+    ASSERT_EQ(one.status, TW_OK);
+    ASSERT_GT(one.result.val_loss, 0);
+    for (int n_ranks : {3, 4, 6}) {
+        tw::Outcome other = tw::train(n_ranks, 1, sets);
+        ASSERT_EQ(other.status, TW_OK);
+        EXPECT_TRUE(other.result.bytes_as_planned);
+        EXPECT_EQ(other.result.val_loss, one.result.val_loss) << n_ranks;
+    }
+    /* other micro-batches: products of other shapes, to fp32's last bits */
+    for (const char *set : {"train_micro_batch_size_per_gpu=4", "train_micro_batch_size_per_gpu=20"}) {
+        std::vector<std::string> more = sets;
+        more.push_back(set);
+        EXPECT_NEAR(tw::train(2, 1, more).result.val_loss, one.result.val_loss, 1e-6) << set;
+    }
+    /* no more than there is */
+    EXPECT_EQ(tw::train(1, 1, {"optimizer.params.lr=0", "thinwire.steps=1", "thinwire.val_sequences=1000000"})
+                  .result.val_loss,
+              tw::train(3, 1, {"optimizer.params.lr=0", "thinwire.steps=1", "thinwire.val_sequences=2000000"})
+                  .result.val_loss);
+}
+
 TEST_F(TrainFeatures, ALossThatJumpsStopsTheRun)
 {
     expect_log("the loss jumped");
@@ -132,7 +160,7 @@ TEST_F(TrainFeatures, ALossThatJumpsStopsTheRun)
 
 TEST_F(TrainFeatures, RanksWithDifferentConfigurationsStop)
 {
-    expect_log("rank 1 has another configuration than rank 0");
+    expect_log("rank 1: optimizer.params.lr is '0.5', on rank 0 it is '0.003'");
     std::vector<std::string> one = tw::tiny_sets(), other = one;
     other.push_back("optimizer.params.lr=0.5");
     EXPECT_EQ(tw::train_apart(one, other), std::vector<tw_status_t>(2, TW_ERR_MISMATCH));
@@ -145,4 +173,40 @@ TEST_F(TrainFeatures, WrongDataIsNamed)
     EXPECT_NE(outcome.status, TW_OK);
     expect_log("the model knows 5 tokens");
     EXPECT_EQ(tw::train(1, 1, {"model.vocab_size=5"}).status, TW_ERR_CONFIG);
+}
+
+/* A rank that lives but does not come is waited for as long as TW_COLL_TIMEOUT says, and named. */
+TEST_F(TrainFeatures, ARankThatDoesNotComeIsNamed)
+{
+    set_env("TW_COLL_TIMEOUT", "300ms");
+    expect_log("has not moved for 0.3 s");
+    expect_log("(32 bytes) from rank 1");
+    allow_log("gave the job up");
+    std::promise<void> ended;
+    std::shared_future<void> has_ended = ended.get_future();
+    std::vector<std::string> sets = tw::tiny_sets();
+    std::vector<const char *> pointers;
+    for (const std::string &set : sets) {
+        pointers.push_back(set.c_str());
+    }
+    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+        tw_trainer_params_t params = {};
+        tw_trainer_result_t result;
+        params.sets = pointers.data();
+        params.n_sets = pointers.size();
+        params.world = world;
+        params.ctx = rank == 1 ? &has_ended : nullptr;
+        params.on_step = [](void *ctx, const tw_trainer_step_t *) {
+            if (ctx) {
+                static_cast<std::shared_future<void> *>(ctx)->wait();
+            }
+        };
+        tw_status_t status = tw_trainer_run(&params, &result);
+        if (rank == 0) {
+            EXPECT_EQ(status, TW_ERR_TIMEOUT);
+            ended.set_value();
+        } else {
+            EXPECT_NE(status, TW_OK);
+        }
+    });
 }

@@ -60,7 +60,7 @@ class Plan : public tw::Fixture
         std::vector<std::string> keys = {"thinwire.data=" + path_,
                                          "thinwire.sequence_length=16",
                                          "thinwire.steps=3",
-                                         "thinwire.val_batches=0",
+                                         "thinwire.val_sequences=0",
                                          "model.n_layer=3",
                                          "model.n_head=2",
                                          "model.n_embd=" + std::to_string(shape_.n_embd),

@@ -1,0 +1,170 @@
+/* Ranks compare facts: a hash of them, and where that differs, all of them. */
+#include "trainer/agreement.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#define MOST_NAMED 3 /* lines of a rank */
+
+tw_status_t tw_agree_gather(tw_coll_t *world, const void *own, size_t n_bytes, void *all)
+{
+    tw_coll_segment_t segment = {
+        .src = own, .dst = all, .n_elems = (size_t)tw_coll_size(world) * n_bytes};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    return tw_coll_run(world, &args);
+}
+
+static void *alloc_all(const tw_coll_t *world, size_t n_bytes)
+{
+    void *all = calloc((size_t)tw_coll_size(world), n_bytes);
+    if (!all) {
+        tw_error("rank %d: out of memory for what %d ranks have to say", tw_coll_rank(world),
+                 tw_coll_size(world));
+    }
+    return all;
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------- */
+
+static void name_line(int rank, const tw_line_t *line, const char *value)
+{
+    tw_error("rank %d: %s is '%s', on rank 0 it is '%s'", rank, line->name, value, line->value);
+}
+
+static void name_differences(int rank, const char *text, const char *first)
+{
+    tw_line_t line;
+    int n = 0;
+    for (const char *at = first; n < MOST_NAMED && tw_lines_next(&at, &line);) {
+        char value[TW_LINES_VALUE_BYTES] = "";
+        if (!tw_lines_find(text, line.name, value) || strcmp(value, line.value) != 0) {
+            name_line(rank, &line, value);
+            n++;
+        }
+    }
+    if (n == 0) {
+        tw_error("rank %d: it compares other things than rank 0: is it the same program?", rank);
+    }
+}
+
+/* All lines to all ranks, in places of equal size. */
+static tw_status_t exchange_lines(tw_coll_t *world, const tw_lines_t *lines, size_t most)
+{
+    char *all = alloc_all(world, most), *own = all ? calloc(1, most) : NULL;
+    tw_status_t status = own ? TW_OK : TW_ERR_NO_MEMORY;
+    if (status == TW_OK) {
+        memcpy(own, lines->text ? lines->text : "", lines->bytes);
+        status = tw_agree_gather(world, own, most, all);
+    }
+    for (int rank = 1; status == TW_OK && tw_coll_rank(world) == 0 && rank < tw_coll_size(world); rank++) {
+        const char *text = all + (size_t)rank * most;
+        if (strcmp(text, all) != 0) {
+            name_differences(rank, text, all);
+        }
+    }
+    free(own);
+    free(all);
+    return status == TW_OK ? TW_ERR_MISMATCH : status;
+}
+
+typedef struct digest {
+    uint64_t hash, bytes;
+    int64_t failed;
+} digest_t;
+
+static tw_status_t compare(const digest_t *all, int n_ranks, size_t *most)
+{
+    tw_status_t status = TW_OK;
+    *most = 1;
+    for (int rank = 0; rank < n_ranks; rank++) {
+        if (all[rank].failed) {
+            return TW_ERR_NO_MEMORY;
+        }
+        if (all[rank].hash != all[0].hash) {
+            status = TW_ERR_MISMATCH;
+        }
+        *most = all[rank].bytes + 1 > *most ? all[rank].bytes + 1 : *most;
+    }
+    return status;
+}
+
+tw_status_t tw_agree_on(tw_coll_t *world, const tw_lines_t *lines)
+{
+    digest_t own = {.bytes = lines->bytes, .failed = lines->failed};
+    own.hash = lines->bytes > 0 ? XXH3_64bits(lines->text, lines->bytes) : 0;
+    digest_t *all = alloc_all(world, sizeof(*all));
+    size_t most = 1;
+    tw_status_t status = all ? tw_agree_gather(world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
+    if (status == TW_OK) {
+        status = compare(all, tw_coll_size(world), &most);
+    }
+    free(all);
+    return status == TW_ERR_MISMATCH ? exchange_lines(world, lines, most) : status;
+}
+
+/* ---- failures ---------------------------------------------------------------------------------------------- */
+
+tw_status_t tw_agree_status(tw_coll_t *world, tw_status_t status)
+{
+    int64_t own = status, *all = alloc_all(world, sizeof(*all));
+    status = all ? tw_agree_gather(world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
+    for (int rank = 0; rank < tw_coll_size(world) && status == TW_OK; rank++) {
+        status = (tw_status_t)all[rank];
+    }
+    free(all);
+    return status;
+}
+
+/* How a rank fared; errors: a hash of what it has to say. */
+typedef struct report {
+    uint64_t errors;
+    int64_t status;
+} report_t;
+
+/* The first failure. Rank 0 says so for all who are fine. */
+static tw_status_t judge(const tw_attempt_t *attempt, const report_t *all)
+{
+    int n_ranks = tw_coll_size(attempt->world), first = 0;
+    while (first < n_ranks && all[first].status == TW_OK) {
+        first++;
+    }
+    if (first == n_ranks) {
+        return TW_OK;
+    }
+    if (first > 0 && tw_coll_rank(attempt->world) == 0) {
+        tw_error("rank 0: rank %d cannot %s, and says why itself: %s", first, attempt->what,
+                 tw_status_string((tw_status_t)all[first].status));
+    }
+    return (tw_status_t)all[first].status;
+}
+
+void tw_attempt_begin(tw_attempt_t *attempt, tw_coll_t *world, const char *what)
+{
+    *attempt = (tw_attempt_t){.world = world, .what = what};
+    tw_log_keep_begin(&attempt->held);
+}
+
+tw_status_t tw_attempt_end(tw_attempt_t *attempt, tw_status_t status)
+{
+    tw_log_keep_end(&attempt->held);
+    const report_t own = {.errors = tw_log_held_hash(&attempt->held), .status = status};
+    int is_first = tw_coll_rank(attempt->world) == 0;
+    if (is_first) {
+        tw_log_held_cleanup(&attempt->held, 1);
+    }
+    report_t *all = alloc_all(attempt->world, sizeof(*all));
+    tw_status_t met = all ? tw_agree_gather(attempt->world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
+    int has_news = met != TW_OK || own.errors != all[0].errors;
+    if (met == TW_OK) {
+        met = judge(attempt, all);
+    }
+    free(all);
+    if (!is_first) {
+        tw_log_held_cleanup(&attempt->held, has_news);
+    }
+    return status != TW_OK ? status : met;
+}

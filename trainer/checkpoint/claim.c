@@ -1,0 +1,88 @@
+/* Whose steps a folder of checkpoints holds: each says its run's id, and a file beside them the id of the run that goes on. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/claim.h"
+#include "trainer/checkpoint/files.h"
+#include "trainer/checkpoint/manifest.h"
+
+#define NAME "run" /* 16 hexadecimal digits and a newline */
+
+uint64_t tw_checkpoint_step_run(const char *folder, uint64_t step)
+{
+    char path[TW_CHECKPOINT_PATH_BYTES], name[32];
+    tw_checkpoint_step_name(step, name);
+    return tw_checkpoint_path(path, "%s/%s/%s", folder, name, TW_CHECKPOINT_MANIFEST) == TW_OK
+               ? tw_manifest_run_id(path)
+               : 0;
+}
+
+uint64_t tw_checkpoint_claimed(const char *folder)
+{
+    char path[TW_CHECKPOINT_PATH_BYTES];
+    uint64_t id = 0;
+    FILE *file = tw_checkpoint_path(path, "%s/%s", folder, NAME) == TW_OK ? fopen(path, "re") : NULL;
+    if (file) {
+        id = fscanf(file, "%16" SCNx64, &id) == 1 ? id : 0;
+        fclose(file);
+    }
+    return id;
+}
+
+static tw_status_t failed(const char *path)
+{
+    int error = errno;
+    tw_error("%s: cannot write it: %s", path, strerror(error));
+    return tw_status_from_errno(error);
+}
+
+/* As a whole or not at all, and on the disk. */
+static tw_status_t write_id(const char *folder, uint64_t id)
+{
+    char path[TW_CHECKPOINT_PATH_BYTES], temporary[TW_CHECKPOINT_PATH_BYTES];
+    TW_TRY(tw_checkpoint_path(path, "%s/%s", folder, NAME));
+    TW_TRY(tw_checkpoint_path(temporary, "%s/%s.tmp", folder, NAME));
+    FILE *file = fopen(temporary, "we");
+    if (!file) {
+        return failed(temporary);
+    }
+    int wrong = fprintf(file, "%016" PRIx64 "\n", id) < 0 || fflush(file) != 0 || fsync(fileno(file)) != 0;
+    if (fclose(file) != 0 || wrong) {
+        return failed(temporary);
+    }
+    return rename(temporary, path) == 0 ? tw_checkpoint_sync_folder(folder) : failed(path);
+}
+
+tw_status_t tw_checkpoint_claim(const char *folder, uint64_t id, tw_checkpoint_others_t *others)
+{
+    uint64_t *steps;
+    size_t n_steps;
+    *others = (tw_checkpoint_others_t){0};
+    if (tw_checkpoint_steps(folder, 0, &steps, &n_steps) == TW_OK) {
+        for (size_t i = 0; i < n_steps; i++) {
+            if (tw_checkpoint_step_run(folder, steps[i]) != id) {
+                others->n_steps++;
+                others->last_step = steps[i];
+            }
+        }
+    }
+    free(steps);
+    return write_id(folder, id);
+}
+
+int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step)
+{
+    uint64_t *steps;
+    size_t n_steps;
+    int found = 0;
+    (void)tw_checkpoint_steps(folder, 0, &steps, &n_steps); /* none are there, otherwise */
+    for (size_t i = 0; i < n_steps && !found; i++) {
+        found = steps[i] > step && tw_checkpoint_step_run(folder, steps[i]) == id;
+    }
+    free(steps);
+    return found;
+}

@@ -1,0 +1,83 @@
+/* Which keys ranks compare, and which of them a run that goes on. */
+#include <stddef.h>
+#include <string.h>
+
+#include "trainer/config/state.h"
+#include "trainer/config/table.h"
+
+/* Each node has its own; what is read there is compared itself. */
+static const char *const places[] = {"thinwire.data",
+                                     "thinwire.val_data",
+                                     "thinwire.vocab",
+                                     "thinwire.merges",
+                                     "thinwire.cache",
+                                     "thinwire.activation_path",
+                                     "zero_optimization.offload_optimizer.nvme_path",
+                                     "zero_optimization.offload_param.nvme_path",
+                                     NULL};
+
+/* What a checkpoint says itself: the data and their order, the model. */
+static const char *const said_otherwise[] = {"train_batch_size", "thinwire.seed", "thinwire.sequence_length",
+                                             "model.",           NULL};
+
+/* The same is learned whatever they are, but for the last bits where batches are cut otherwise. */
+static const char *const teaches_nothing[] = {"train_micro_batch_size_per_gpu",
+                                              "gradient_accumulation_steps",
+                                              "steps_per_print",
+                                              "wall_clock_breakdown",
+                                              "zero_optimization.stage",
+                                              "zero_optimization.zero_hpz_partition_size",
+                                              "zero_optimization.reduce_bucket_size",
+                                              "zero_optimization.allgather_bucket_size",
+                                              "zero_optimization.stage3_",
+                                              "zero_optimization.overlap_comm",
+                                              "zero_optimization.offload_",
+                                              "activation_checkpointing.",
+                                              "thinwire.steps", /* see total_num_steps */
+                                              "thinwire.val_data",
+                                              "thinwire.val_every",
+                                              "thinwire.val_sequences",
+                                              "thinwire.hpz",
+                                              "thinwire.delta_exact",
+                                              "thinwire.check_every",
+                                              "thinwire.check_memory",
+                                              "thinwire.recompute",
+                                              "thinwire.activation_path",
+                                              "thinwire.device_mem",
+                                              "thinwire.loss_jump",
+                                              "thinwire.lag_bound",
+                                              "thinwire.checkpoint",
+                                              "thinwire.checkpoint_",
+                                              "thinwire.resume",
+                                              "thinwire.save_model",
+                                              NULL};
+
+/* Is a key one of these? A name that ends with a dot or an underscore stands for all that begin with it. */
+static int is_among(const char *const *names, const char *key)
+{
+    for (; *names; names++) {
+        size_t length = strlen(*names);
+        int is_prefix = strchr("._", (*names)[length - 1]) != NULL;
+        if (is_prefix ? strncmp(key, *names, length) == 0 : strcmp(key, *names) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int tw_train_key_teaches(const char *key)
+{
+    return !is_among(places, key) && !is_among(said_otherwise, key) && !is_among(teaches_nothing, key);
+}
+
+void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines)
+{
+    for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
+        const tw_config_field_t *field = &tw_train_options_table.fields[i];
+        char value[TW_LINES_VALUE_BYTES];
+        if (!is_among(places, field->name)) {
+            tw_lines_add(lines, field->name, "%s",
+                         tw_config_format(field, &config->options, value, sizeof(value)));
+        }
+    }
+}
