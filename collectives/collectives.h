@@ -99,6 +99,8 @@ typedef struct tw_coll_params {
     /** With nccl_shared: closed by whoever ends nccl_comm while another thread may be in a call of this communicator, or making it;
      *  outlives it. NULL: nobody does that. */
     tw_coll_gate_t *nccl_gate;
+    /** Above 0: instead of TW_COLL_TIMEOUT. */
+    double timeout_sec;
 } tw_coll_params_t;
 
 /** Collective over the ranks, blocks: measures the links unless TW_COLL_MODEL gives them or it is deterministic. Ranks that

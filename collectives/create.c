@@ -207,6 +207,9 @@ static tw_status_t read_options(tw_coll_options_t *options)
 static tw_status_t create_common(tw_coll_t *coll, const tw_coll_setup_t *setup)
 {
     TW_TRY(read_options(&coll->options));
+    if (setup->params->timeout_sec > 0) {
+        coll->options.timeout_sec = setup->params->timeout_sec;
+    }
     TW_TRY(create_topo(coll, setup));
     coll->deterministic = setup->params->deterministic || coll->options.deterministic;
     coll->sent = calloc((size_t)coll->topo.world, sizeof(*coll->sent));

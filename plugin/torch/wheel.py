@@ -44,6 +44,7 @@ def contents(args):
     version = version_of(args.version_header)
     info = "thinwire-%s.dist-info/" % version
     files = {"thinwire/" + path.name: path.read_bytes() for path in sorted(args.sources)}
+    files["thinwire/version.py"] = b'__version__ = "%s"\n' % version.encode()
     files["thinwire/" + SONAME] = stripped(args.library)
     files[info + "METADATA"] = (METADATA % version).encode()
     files[info + "WHEEL"] = WHEEL.encode()

@@ -5,24 +5,34 @@
     model.register_comm_hook(None, thinwire.ddp_hook(grads="int4"))
     torch.distributed.init_process_group("cpu:thinwire,cuda:nccl")
 
-Nothing of torch is imported before it is asked for."""
+Nothing but this file is loaded before it is asked for: torch imports it, in every program."""
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
 import typing
+
+from .version import __version__
 
 if typing.TYPE_CHECKING:
     import torch
 
+    from .capi import ThinwireError
+    from .policy import exact
     from .tally import Report
 
-__all__ = ["ThinwireError", "ddp_hook", "disable", "enable", "exact", "quantize", "report"]
+__all__ = ["ThinwireError", "__version__", "ddp_hook", "disable", "enable", "exact", "quantize", "report"]
 
-from .capi import ThinwireError
-from .policy import exact
+
+def __getattr__(name: str) -> typing.Any:
+    if name == "ThinwireError":
+        from .capi import ThinwireError
+
+        return ThinwireError
+    if name == "exact":
+        from .policy import exact
+
+        return exact
+    raise AttributeError("module %r has no attribute %r" % (__name__, name))
 
 
 def enable(model: torch.nn.Module, weights: str | None = None, grads: str | None = None,
@@ -61,31 +71,8 @@ def report() -> Report:
     return tally.report()
 
 
-def _set_up_logging() -> None:
-    """Lines on stderr from info on, unless the program has said what it wants of logging."""
-    log = logging.getLogger("thinwire")
-    if not logging.root.handlers and not log.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("thinwire: %(message)s"))
-        log.addHandler(handler)
-        log.propagate = False
-    if log.level == logging.NOTSET:
-        log.setLevel(logging.DEBUG if os.environ.get("TW_LOG_LEVEL", "") in ("debug", "trace") else logging.INFO)
-
-
 def _autoload() -> None:
-    """Runs at the end of `import torch` (entry point group torch.backends). Never fails: a job goes on as before."""
-    asked = os.environ.get("TW_FSDP", "").lower() not in ("", "0", "n", "no", "off", "false")
-    try:
-        from . import c10d
+    """Runs at the end of `import torch` (entry point group torch.backends)."""
+    from . import autoload
 
-        c10d.register()
-        if asked:
-            from . import fsdp, policy
-
-            _set_up_logging()
-            policy.check_environment()
-            fsdp.patch()
-    except Exception as error:
-        if asked:
-            logging.getLogger("thinwire").warning("thinwire is off: %s", error)
+    autoload.run()

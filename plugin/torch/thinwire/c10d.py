@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from . import capi, operations, policy, segments
-from .engine import TYPES, Communicator, communicator_of
+from .engine import TYPES, Communicator, Use
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +72,9 @@ def _build() -> type:
             self._min_bytes = policy.from_environment().min_bytes
             self._shapes = _Shapes(self._min_bytes)
             self._steps = itertools.count()
+            self._use = Use({})
+            self._store, self._same_rules = options.store, None
+            self._store.set(self._key(self.rank()), str(self._min_bytes))
 
         def name(self) -> str:
             return "thinwire"
@@ -83,14 +86,29 @@ def _build() -> type:
         def options(self):
             return self._gloo.options
 
-        def _communicator(self) -> Communicator:
-            return communicator_of("c10d " + self._id, self._ranks)
+        @staticmethod
+        def _key(rank: int) -> str:
+            return "thinwire/%d" % rank
+
+        def _ranks_agree(self) -> bool:
+            """Before any size is looked at: ranks with other limits would take other ways."""
+            if self._same_rules is None:
+                limits = [one.decode() for one in self._store.multi_get([self._key(rank) for rank in range(self.size())])]
+                self._same_rules = len(set(limits)) == 1
+                if not self._same_rules and self.rank() == 0:
+                    log.warning("all goes to gloo: TW_MIN_BYTES is %s on ranks 0 to %d", ", ".join(limits), self.size() - 1)
+            return self._same_rules
+
+        def _communicator(self) -> Communicator | None:
+            return self._use.communicator_of("c10d " + self._id, self._ranks, self._gloo.options._timeout.total_seconds())
 
         def _fits(self, whole: torch.Tensor, part: torch.Tensor, parts: int) -> bool:
             """Whether it goes over Thinwire; all ranks find the same. What is wrong is for gloo to complain of."""
             plain = all(one.layout == torch.strided and one.is_contiguous() and one.device.type == "cpu" for one in (whole, part))
             same = whole.dtype == part.dtype and whole.numel() == part.numel() * parts
-            return plain and same and len(self._ranks) > 1 and whole.nbytes >= self._min_bytes
+            if not plain or not same or len(self._ranks) == 1 or not self._ranks_agree():
+                return False
+            return whole.nbytes >= self._min_bytes and self._communicator() is not None
 
         def _post(self, kind: str, op: int, dtype: torch.dtype, shape: operations.Shape, keep: tuple[torch.Tensor, ...],
                   result: list[torch.Tensor], reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.Work:
@@ -176,18 +194,12 @@ _class: type | None = None
 _backends: dict[str, typing.Any] = {}
 
 
-def _create(options: object, _backend_options: object) -> object:
+def create(options: object, _backend_options: object) -> object:
     global _class
     _class = _class or _build()
     backend = _class(options)
     _backends[options.group_id] = backend
     return backend
-
-
-def register() -> None:
-    """Make the name known to torch.distributed."""
-    if dist.is_available() and "thinwire" not in dist.Backend.backend_list:
-        dist.Backend.register_backend("thinwire", _create, extended_api=True, devices=["cpu"])
 
 
 def quantize(group: dist.ProcessGroup, codec: str | None) -> None:

@@ -17,7 +17,7 @@ LIBRARY = "libthinwire.so.0"
 log = logging.getLogger("thinwire")
 
 # tw_status_t
-OK, IN_PROGRESS, UNSUPPORTED = 0, 1, -3
+OK, IN_PROGRESS, UNSUPPORTED, TIMEOUT = 0, 1, -3, -10
 # tw_type_t
 FP32, BF16, FP16, BYTE = range(4)
 # tw_coll_op_t
@@ -28,7 +28,7 @@ SUM, MEAN = range(2)
 HOST, CUDA = range(2)
 WIRE_TRANSPORT, WIRE_NCCL = range(2)
 # tw_config_type_t
-CONFIG_BOOL, CONFIG_BYTES, CONFIG_STRING = 0, 3, 6
+CONFIG_BOOL, CONFIG_BYTES, CONFIG_TIME, CONFIG_STRING = 0, 3, 4, 6
 
 
 class Codec(C.Structure):
@@ -56,6 +56,17 @@ class Job(C.Structure):
     ]
 
 
+class UcxParams(C.Structure):
+    """tw_transport_ucx_params_t"""
+
+    _fields_ = [
+        ("job", C.POINTER(Job)),
+        ("listener", C.c_int),
+        ("net_devices", C.c_char_p),
+        ("node_id", C.c_char_p),
+    ]
+
+
 class Params(C.Structure):
     """tw_coll_params_t"""
 
@@ -73,6 +84,7 @@ class Params(C.Structure):
         ("terms", C.c_uint64),
         ("patient", C.c_int),
         ("nccl_gate", C.c_void_p),
+        ("timeout_sec", C.c_double),
     ]
 
 
@@ -153,6 +165,7 @@ class ConfigTable(C.Structure):
 STRUCTURES = {
     "tw_quant_codec_t": Codec,
     "tw_job_t": Job,
+    "tw_transport_ucx_params_t": UcxParams,
     "tw_coll_params_t": Params,
     "tw_coll_segment_t": Segment,
     "tw_coll_args_t": Args,
@@ -171,12 +184,12 @@ _FUNCTIONS = {
     "tw_config_check_environment": (C.c_size_t, _P, C.c_size_t),
     "tw_quant_codec_parse": (C.c_int, C.c_char_p, _P),
     "tw_quant_codec_format": (C.c_char_p, _P, _P, C.c_size_t),
-    "tw_transport_ucx_create": (C.c_int, _P, _P),
+    "tw_transport_ucx_create_with": (C.c_int, _P, _P),
+    "tw_transport_listen": (C.c_int, C.c_char_p, _P),
     "tw_transport_destroy": (None, _P),
     "tw_transport_describe": (C.c_char_p, _P),
     "tw_transport_failed_rank": (C.c_int, _P),
     "tw_coll_create": (C.c_int, _P, _P),
-    "tw_coll_group_create": (C.c_int, _P, C.POINTER(C.c_int), C.c_int, _P),
     "tw_coll_destroy": (None, _P),
     "tw_coll_abort": (None, _P),
     "tw_coll_n_nodes": (C.c_int, _P),
@@ -188,6 +201,7 @@ _FUNCTIONS = {
     "tw_coll_counters_get": (None, _P, _P),
     "tw_coll_nonfinite_blocks": (C.c_uint64, _P),
 }
+TIMEOUT_HINT = "the process group's timeout, as its collectives in torch have; TW_COLL_TIMEOUT sets another"
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 
 

@@ -9,14 +9,14 @@ import torch
 import torch.distributed as dist
 
 from . import capi, operations, policy, segments
-from .engine import TYPES, communicator
+from .engine import TYPES, Use
 
 
 class _Hook:
     """The hook of one model."""
 
     def __init__(self, rules: policy.Policy):
-        self._rules = rules
+        self._rules, self._use = rules, Use(rules.settings())
         self._shapes: dict[object, operations.Shape] = {}
         self._steps = itertools.count()
 
@@ -29,11 +29,13 @@ class _Hook:
 
     def __call__(self, state: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         group, buffer = state or dist.group.WORLD, bucket.buffer()
-        if buffer.dtype not in TYPES or not buffer.is_floating_point():
+        fits = buffer.dtype in TYPES and buffer.is_floating_point()
+        ranks = self._use.communicator(group, buffer.is_cuda) if fits else None
+        if ranks is None:
             from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
             return allreduce_hook(group, bucket)
-        ranks, shape = communicator(group, buffer.is_cuda), self._shape(bucket.gradients())
+        shape = self._shape(bucket.gradients())
         shape.table.reduce(buffer.data_ptr())
         request = operations.Operation(
             "ddp all-reduce", capi.ALLREDUCE, buffer.dtype, shape, self._rules.grads, (buffer,),

@@ -8,11 +8,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes as C
-import hashlib
+import json
 import logging
 import os
-import secrets
-import socket
 import sys
 import threading
 import weakref
@@ -21,7 +19,8 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from . import capi, waiting
+from . import agreement, capi, segments, waiting
+from .meeting import Meeting
 
 log = logging.getLogger("thinwire")
 TYPES = {torch.float32: capi.FP32, torch.bfloat16: capi.BF16, torch.float16: capi.FP16, torch.uint8: capi.BYTE}
@@ -82,6 +81,7 @@ class Communicator:
     def __init__(self, engine: Engine, pointer: C.c_void_p, rank: int, world: int, cuda: bool = False):
         self.engine, self.pointer, self.rank, self.world, self.cuda = engine, pointer, rank, world, cuda
         self.n_nodes = capi.lib().tw_coll_n_nodes(pointer)
+        self.aside_bytes = 0  # sent to other nodes for other purposes than the job's
         self._flight: list[Request] = []
         self._lock = threading.Lock()
 
@@ -110,10 +110,10 @@ class Communicator:
         return out.value
 
     def sent_bytes(self) -> int:
-        """What this rank has sent to other nodes, as counted."""
+        """What this rank has sent to other nodes for the job, as counted."""
         counters = capi.Counters()
         capi.lib().tw_coll_counters_get(self.pointer, C.byref(counters))
-        return counters.inter_node_bytes
+        return counters.inter_node_bytes - self.aside_bytes
 
     def nonfinite_blocks(self) -> int:
         """Blocks with NaN or Inf that this rank has encoded."""
@@ -123,23 +123,24 @@ class Communicator:
 class Engine:
     """A transport between some ranks of the job, and communicators on it. Collective over these ranks."""
 
-    def __init__(self, ranks: tuple[int, ...]):
+    def __init__(self, ranks: tuple[int, ...], timeout_sec: float):
         self.pid, self.rank = os.getpid(), dist.get_rank()
         self._ranks = ranks  # of torch's default group, ascending
         self._transport, self._all = C.c_void_p(), C.c_void_p()
         self._communicators: dict[tuple[str, bool], Communicator] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._join()
+        self._join(timeout_sec)
         self._watcher = threading.Thread(target=self._watch, name="thinwire-watch", daemon=True)
         self._watcher.start()
 
-    def _join(self) -> None:
-        library, meeting = capi.lib(), _Meeting(self._ranks)
-        job = meeting.job()
-        capi.check(library.tw_transport_ucx_create(C.byref(job), C.byref(self._transport)), "join")
+    def _join(self, timeout_sec: float) -> None:
+        library, meeting = capi.lib(), Meeting(self._ranks, timeout_sec)
+        job, listener = meeting.job()
+        ucx = capi.UcxParams(C.pointer(job), listener)
+        capi.check(library.tw_transport_ucx_create_with(C.byref(ucx), C.byref(self._transport)), "join")
         meeting.forget()
-        params = capi.Params(transport=self._transport, deterministic=1, progress_thread=1)
+        params = self._params(list(self._ranks), timeout_sec)
         status = library.tw_coll_create(C.byref(params), C.byref(self._all))
         if status < 0:
             failed = self._failed_rank()
@@ -147,6 +148,12 @@ class Engine:
             self._transport = C.c_void_p()
             capi.check(status, "join", failed)
         log.info("rank %d: %s", self.rank, library.tw_transport_describe(self._transport).decode())
+
+    def _params(self, ranks: list[int], timeout_sec: float) -> capi.Params:
+        """Of a communicator for host memory."""
+        places = (C.c_int * len(ranks))(*[self._ranks.index(rank) for rank in ranks])
+        return capi.Params(transport=self._transport, ranks=places, n_ranks=len(ranks), deterministic=1, progress_thread=1,
+                           timeout_sec=own_timeout(timeout_sec))
 
     def _failed_rank(self) -> int:
         """In torch's default group, or -1."""
@@ -164,7 +171,7 @@ class Engine:
         if not self._all:
             raise RuntimeError("thinwire: its communicators are closed")
 
-    def communicator(self, name: str, ranks: list[int], nccl_group: dist.ProcessGroup | None = None) -> Communicator:
+    def communicator(self, name: str, ranks: list[int], timeout_sec: float, nccl_group: dist.ProcessGroup | None = None) -> Communicator:
         """The one of that name; its ranks are the engine's, in their own order. nccl_group: for GPU memory, over NCCL."""
         key = (name, nccl_group is not None)
         found = self._communicators.get(key)
@@ -173,17 +180,16 @@ class Engine:
         self.check_usable()
         with self._lock:
             if key not in self._communicators:
-                self._communicators[key] = self._create(ranks, nccl_group)
+                self._communicators[key] = self._create(ranks, timeout_sec, nccl_group)
             return self._communicators[key]
 
-    def _create(self, ranks: list[int], nccl_group: dist.ProcessGroup | None) -> Communicator:
+    def _create(self, ranks: list[int], timeout_sec: float, nccl_group: dist.ProcessGroup | None) -> Communicator:
         pointer, library = C.c_void_p(), capi.lib()
+        params = self._params(ranks, timeout_sec)
         if nccl_group is not None:
-            params = capi.Params(mem=capi.CUDA, wire=capi.WIRE_NCCL, deterministic=1, nccl_comm=nccl_comm(nccl_group))
-            status = library.tw_coll_create(C.byref(params), C.byref(pointer))
-        else:
-            places = (C.c_int * len(ranks))(*[self._ranks.index(rank) for rank in ranks])
-            status = library.tw_coll_group_create(self._all, places, len(ranks), C.byref(pointer))
+            params = capi.Params(mem=capi.CUDA, wire=capi.WIRE_NCCL, deterministic=1, nccl_comm=nccl_comm(nccl_group),
+                                 timeout_sec=own_timeout(timeout_sec))
+        status = library.tw_coll_create(C.byref(params), C.byref(pointer))
         self.check(status, "communicator of ranks %s" % ranks)
         return Communicator(self, pointer, ranks.index(self.rank), len(ranks), nccl_group is not None)
 
@@ -233,55 +239,6 @@ def nccl_comm(group: dist.ProcessGroup) -> int:
     return backend._comm_ptr()
 
 
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as listener:
-        listener.bind(("", 0))
-        return listener.getsockname()[1]
-
-
-class _Meeting:
-    """How ranks find each other: through torch's store, the first one tells the others its address, a port and a secret."""
-
-    def __init__(self, ranks: tuple[int, ...]):
-        name = hashlib.sha256(" ".join(map(str, ranks)).encode()).hexdigest()[:16]
-        self._store = dist.distributed_c10d._get_default_store()
-        self._key = "thinwire/%s/" % name
-        self._ranks, self._place = ranks, ranks.index(dist.get_rank())
-
-    def _exchange(self) -> list[str]:
-        """[address, port, secret]"""
-        host = socket.gethostname()
-        if self._place != 0:
-            self._store.set(self._key + str(self._place), host)
-        else:
-            hosts = {self._store.get(self._key + str(place)).decode() for place in range(1, len(self._ranks))}
-            address = "127.0.0.1" if hosts <= {host} else host
-            self._store.set(self._key + "0", "%s %d %s" % (address, _free_port(), secrets.token_hex(16)))
-        return self._store.get(self._key + "0").decode().split()
-
-    def forget(self) -> None:
-        """All have met. The store may see another job."""
-        if self._place == 0:
-            for place in range(len(self._ranks)):
-                with contextlib.suppress(RuntimeError):
-                    self._store.delete_key(self._key + str(place))
-
-    def job(self) -> capi.Job:
-        """torch's ranks: a job may have been started without a launcher. What the environment says of the rest holds."""
-        environment, world = os.environ, len(self._ranks)
-        everybody = world == dist.get_world_size()
-        address, port, secret = self._exchange()
-        # MASTER_ADDR is the host of the default group's first rank.
-        if self._ranks[0] == 0:
-            address = environment.get("MASTER_ADDR") or address
-        if everybody:
-            port = environment.get("TW_RENDEZVOUS_PORT") or port
-        launched = everybody and environment.get("RANK") == str(self._place)
-        local = [int(environment.get(name, -1)) if launched else -1 for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE")]
-        token = environment.get("TW_JOB_TOKEN") or secret
-        return capi.Job(self._place, world, local[0], local[1], address.encode(), int(port), token.encode(), b"torch")
-
-
 class _Job:
     """The engines of torch.distributed's default group, by their ranks; those of an older one are closed."""
 
@@ -290,15 +247,15 @@ class _Job:
         self._group: Callable[[], dist.ProcessGroup | None] = lambda: None
         self.engines: dict[tuple[int, ...], Engine] = {}
 
-    def engine(self, ranks: list[int]) -> Engine:
-        group, key = dist.distributed_c10d._get_default_group(), tuple(sorted(ranks))
+    def engine(self, ranks: tuple[int, ...], timeout_sec: float) -> Engine:
+        group = dist.distributed_c10d._get_default_group()
         with self._lock:
             if self._group() is not group:
                 self.close()
                 self._group = weakref.ref(group)
-            if key not in self.engines:
-                self.engines[key] = Engine(key)
-            return self.engines[key]
+            if ranks not in self.engines:
+                self.engines[ranks] = Engine(ranks, timeout_sec)
+            return self.engines[ranks]
 
     def close(self) -> None:
         for engine in self.engines.values():
@@ -309,15 +266,67 @@ class _Job:
 _job = _Job()
 
 
-def communicator(group: dist.ProcessGroup, cuda: bool = False) -> Communicator:
-    """The one of a process group, for host memory or for GPU memory. Collective over the group when it is new."""
-    ranks = dist.get_process_group_ranks(group)
-    return _job.engine(ranks).communicator(group.group_name, ranks, group if cuda else None)
+def own_timeout(timeout_sec: float) -> float:
+    """Of a communicator of a group that has this one; 0: TW_COLL_TIMEOUT is set, and holds."""
+    return 0.0 if os.environ.get("TW_COLL_TIMEOUT") else timeout_sec
 
 
-def communicator_of(name: str, ranks: list[int]) -> Communicator:
-    """One for ranks that have no process group of torch's yet, under a name of its own."""
-    return _job.engine(ranks).communicator(name, ranks)
+def timeout_of(group: dist.ProcessGroup, cuda: bool = False) -> float:
+    """A process group's timeout, in seconds."""
+    options = getattr(group._get_backend(torch.device("cuda" if cuda else "cpu")), "options", None)
+    timeout = getattr(options, "_timeout", None) or dist.constants.default_pg_timeout
+    return timeout.total_seconds()
+
+
+SETTINGS_BYTES = 512
+
+
+def _disagreement(communicator: Communicator, ranks: list[int], settings: dict[str, str]) -> str:
+    """Whose settings differ from whose; "" if all are the same. Collective."""
+    if communicator.world == 1 or not settings:
+        return ""
+    texts = (C.c_char * SETTINGS_BYTES * communicator.world)()
+    texts[communicator.rank].value = json.dumps(settings).encode()
+    table = segments.RankMajor(communicator.world, communicator.rank, [segments.Piece(SETTINGS_BYTES, "")], 1)
+    table.gather(C.addressof(texts))
+    args = table.args(op=capi.ALLGATHER, type=capi.BYTE)
+    communicator.post(args, texts, "settings").wait()
+    communicator.aside_bytes += communicator.planned_bytes(args)
+    states = {rank: agreement.State(agreement.READY, json.loads(text.value)) for rank, text in zip(ranks, texts)}
+    why = agreement.why_not(states, [], "")
+    if why and communicator.rank == 0:
+        log.warning("not over Thinwire: %s", why)
+    return why
+
+
+class Use:
+    """Somebody's use of Thinwire in process groups, on all ranks of a group or on none."""
+
+    def __init__(self, settings: dict[str, str]):
+        """settings: what must be the same on all ranks of a group."""
+        self._settings = settings
+        self._groups: dict[object, tuple[Engine, str]] = {}  # why not, if its ranks do not agree
+
+    def communicator(self, group: dist.ProcessGroup, cuda: bool = False) -> Communicator | None:
+        """The one of a process group, for host memory or for GPU memory; None: its operations are torch's own. Collective over the
+        group when it is new here."""
+        ranks = dist.get_process_group_ranks(group)
+        return self.communicator_of(group.group_name, ranks, timeout_of(group, cuda), group if cuda else None)
+
+    def communicator_of(self, name: str, ranks: list[int], timeout_sec: float,
+                        nccl_group: dist.ProcessGroup | None = None) -> Communicator | None:
+        """One for ranks that may have no process group of torch's yet, under a name of its own."""
+        members = tuple(sorted(ranks))
+        if agreement.refused(members, timeout_sec):
+            return None
+        engine = _job.engine(members, timeout_sec)
+        found = engine.communicator(name, ranks, timeout_sec, nccl_group)
+        key = (name, nccl_group is not None)
+        known = self._groups.get(key)
+        if known is None or known[0] is not engine:
+            by_host = found if nccl_group is None else engine.communicator("settings of " + name, ranks, timeout_sec)
+            known = self._groups[key] = (engine, _disagreement(by_host, ranks, self._settings))
+        return None if known[1] else found
 
 
 def running() -> list[Engine]:

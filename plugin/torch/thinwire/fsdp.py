@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from . import capi, operations, policy, segments
-from .engine import TYPES, Communicator, Request, communicator
+from .engine import TYPES, Communicator, Request, Use
 
 log = logging.getLogger("thinwire")
 SUPPORTED = ((2, 9), (2, 15))
@@ -42,17 +42,17 @@ class _Comm:
 
     def __init__(self, group: object, rules: policy.Policy):
         super().__init__()
-        self._group, self._rules = group, rules
+        self._group, self._rules, self._use = group, rules, Use(rules.settings())
         self._shapes: dict[object, operations.Shape] = {}
         self._steps = itertools.count()
         self._native = False
 
     def _communicator(self, group: dist.ProcessGroup, tensor: torch.Tensor) -> Communicator | None:
-        """None: torch's own way. Only GPU memory can be refused: by a library that was built without CUDA."""
+        """None: torch's own way. GPU memory can be refused by a library that was built without CUDA, too."""
         if self._native or tensor.dtype not in TYPES:
             return None
         try:
-            return communicator(group, tensor.is_cuda)
+            return self._use.communicator(group, tensor.is_cuda)
         except capi.ThinwireError as error:
             if not tensor.is_cuda or error.status != capi.UNSUPPORTED:
                 raise

@@ -17,11 +17,12 @@ VARIABLES = [
     ("TW_WEIGHTS", "int8", "", "Codec of weights that are gathered, or exact.", capi.CONFIG_STRING),
     ("TW_GRADS", "int4", "", "Codec of gradients that are reduced, or exact.", capi.CONFIG_STRING),
     ("TW_MIN_BYTES", "64K", "bytes", "Tensors below this size, over all ranks, stay exact.", capi.CONFIG_BYTES),
+    ("TW_JOIN_TIMEOUT", "60s", "s", "How long to wait for all ranks at the start.", capi.CONFIG_TIME),
     ("TW_LIBRARY", "", "", "Path of the shared library.", capi.CONFIG_STRING),
     ("TW_CLUSTER", "", "", "Set by the cluster in a box.", capi.CONFIG_STRING),
     ("TW_CLUSTER_NOTE", "", "", "Set by the cluster in a box.", capi.CONFIG_STRING),
 ]
-_FIELD = {capi.CONFIG_BOOL: C.c_int, capi.CONFIG_STRING: C.c_char_p, capi.CONFIG_BYTES: C.c_size_t}
+_FIELD = {capi.CONFIG_BOOL: C.c_int, capi.CONFIG_STRING: C.c_char_p, capi.CONFIG_BYTES: C.c_size_t, capi.CONFIG_TIME: C.c_double}
 
 
 class Options(C.Structure):
@@ -49,6 +50,11 @@ class Policy:
     def __str__(self) -> str:
         return "weights %s, gradients %s" % (self.weights or "exact", self.grads or "exact")
 
+    def settings(self) -> dict[str, str]:
+        """What must be the same on all ranks, by the names of the variables."""
+        return {"TW_WEIGHTS": str(self.weights or "exact"), "TW_GRADS": str(self.grads or "exact"),
+                "TW_MIN_BYTES": str(self.min_bytes)}
+
 
 def check_environment() -> None:
     """Warn of TW_ variables that nobody knows, naming the nearest."""
@@ -59,15 +65,33 @@ def check_environment() -> None:
     library.tw_config_check_environment(pointers, len(tables))
 
 
-def from_environment() -> Policy:
-    """TW_WEIGHTS, TW_GRADS and TW_MIN_BYTES. ValueError for a value that makes no sense."""
+@contextlib.contextmanager
+def _options() -> Iterator[Options]:
+    """The environment's. ThinwireError that names the variable for a value that makes no sense."""
     table, options, library = _table(), Options(), capi.lib()
     capi.check(library.tw_config_init(C.byref(table), C.byref(options)), "variables")
     try:
-        weights, grads = (options.TW_WEIGHTS or b"").decode(), (options.TW_GRADS or b"").decode()
-        return Policy(capi.parse_codec(weights), capi.parse_codec(grads), options.TW_MIN_BYTES)
+        yield options
     finally:
         library.tw_config_cleanup(C.byref(table), C.byref(options))
+
+
+def from_environment() -> Policy:
+    """TW_WEIGHTS, TW_GRADS and TW_MIN_BYTES. ValueError or ThinwireError for a value that makes no sense."""
+    with _options() as options:
+        codecs = []
+        for name in ("TW_WEIGHTS", "TW_GRADS"):
+            try:
+                codecs.append(capi.parse_codec((getattr(options, name) or b"").decode()))
+            except ValueError as error:
+                raise ValueError("%s: %s" % (name, error)) from None
+        return Policy(codecs[0], codecs[1], options.TW_MIN_BYTES)
+
+
+def join_timeout() -> float:
+    """TW_JOIN_TIMEOUT, in seconds."""
+    with _options() as options:
+        return options.TW_JOIN_TIMEOUT
 
 
 def make(weights: str | None = None, grads: str | None = None, min_bytes: int | None = None) -> Policy:

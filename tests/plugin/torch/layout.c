@@ -19,6 +19,11 @@ static void print_jobs(void)
     FIELD(tw_job_t, master_port);
     FIELD(tw_job_t, token);
     FIELD(tw_job_t, launcher);
+    SIZE(tw_transport_ucx_params_t);
+    FIELD(tw_transport_ucx_params_t, job);
+    FIELD(tw_transport_ucx_params_t, listener);
+    FIELD(tw_transport_ucx_params_t, net_devices);
+    FIELD(tw_transport_ucx_params_t, node_id);
     SIZE(tw_coll_params_t);
     FIELD(tw_coll_params_t, transport);
     FIELD(tw_coll_params_t, ranks);
@@ -33,6 +38,7 @@ static void print_jobs(void)
     FIELD(tw_coll_params_t, terms);
     FIELD(tw_coll_params_t, patient);
     FIELD(tw_coll_params_t, nccl_gate);
+    FIELD(tw_coll_params_t, timeout_sec);
 }
 
 static void print_operations(void)

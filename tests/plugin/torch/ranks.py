@@ -5,11 +5,13 @@ The parent itself never joins a job nor loads the library."""
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import pickle
 import signal
 import socket
+import sys
 import tempfile
 import time
 import traceback
@@ -20,6 +22,26 @@ import torch._dynamo  # fully_shard imports it, which takes most of a rank's tim
 import torch.distributed as dist
 
 LIMIT_SEC = 100.0
+
+
+class _Lines(logging.Handler):
+    """What Thinwire logs in a rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(record.getMessage())
+        print("thinwire:", record.getMessage(), file=sys.stderr)
+
+
+_lines = _Lines()
+
+
+def logged(text: str) -> list[str]:
+    """The lines with that text in them that this rank has logged."""
+    return [line for line in _lines.found if text in line]
 
 
 class Died(Exception):
@@ -40,8 +62,9 @@ def _set_environment(rank: int, world: int, nodes: list[int] | None, extra: dict
 @contextlib.contextmanager
 def job(store: str, rank: int, world: int, backend: str = "gloo", leave: bool = True) -> Iterator[None]:
     """torch.distributed's default group, and at the end Thinwire's leave, unless the job is to fail."""
-    from thinwire import engine
+    from thinwire import autoload, engine
 
+    autoload.run()  # the parent's torch was imported without TW_FSDP
     dist.init_process_group(backend, init_method="file://" + store, rank=rank, world_size=world)
     yield
     if leave:
@@ -51,6 +74,9 @@ def job(store: str, rank: int, world: int, backend: str = "gloo", leave: bool = 
 
 def _child(pipe, function, store, rank, world, nodes, environment, backend, leave) -> None:
     _set_environment(rank, world, nodes, environment)
+    log = logging.getLogger("thinwire")
+    log.addHandler(_lines)
+    log.setLevel(logging.INFO)
     torch.set_num_threads(1)
     try:
         with job(store, rank, world, backend, leave) if backend else contextlib.nullcontext():
@@ -77,15 +103,17 @@ def _answer(rank: int, process, pipe, deadline: float) -> object:
 
 def run(world: int, function: Callable[[int], object], nodes: list[int] | None = None, backend: str | None = "gloo",
         may_die: tuple[int, ...] = (), stopped: tuple[int, ...] = (), leave: bool = True, limit_sec: float = LIMIT_SEC,
-        **environment: str) -> list[object]:
+        differing: dict[int, dict[str, str]] | None = None, **environment: str) -> list[object]:
     """function(rank) on all ranks, each a process; their results in rank order, None for one that died and may, and for those
-    that will stop. backend None: no process group is made. nodes: the node of each rank, by default one each."""
+    that will stop. backend None: no process group is made. nodes: the node of each rank, by default one each. differing: {rank: what
+    its environment has instead}; "" is as good as nothing."""
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         store, started = os.path.join(folder, "store"), []
         for rank in range(world):
             ours, theirs = fork.Pipe(duplex=False)
-            arguments = (theirs, function, store, rank, world, nodes, environment, backend, leave)
+            own = environment | (differing or {}).get(rank, {})
+            arguments = (theirs, function, store, rank, world, nodes, own, backend, leave)
             process = fork.Process(target=_child, args=arguments)
             process.start()
             theirs.close()

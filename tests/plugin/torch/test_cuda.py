@@ -92,11 +92,11 @@ def test_a_reduction_is_in_the_order_of_its_stream(log):
 
 
 def test_without_cuda_in_the_library_torch_goes_its_own_way(monkeypatch):
-    def refuse(group, cuda):
+    def refuse(self, group, cuda):
         raise error
 
     monkeypatch.setattr(capi, "lib", lambda: types.SimpleNamespace(tw_status_string=lambda status: b"not supported"))
-    monkeypatch.setattr(fsdp, "communicator", refuse)
+    monkeypatch.setattr(engine.Use, "communicator", refuse)
     gather, _ = comms()
     on_gpu = types.SimpleNamespace(is_cuda=True, dtype=torch.bfloat16)
     error = capi.ThinwireError("communicator", capi.UNSUPPORTED)

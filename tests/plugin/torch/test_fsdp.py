@@ -436,5 +436,5 @@ def test_versions_that_are_known(monkeypatch, version):
 
 def test_default_group_is_needed():
     with pytest.raises((ValueError, RuntimeError)):
-        engine.communicator_of("none", [0])
+        engine.Use({}).communicator_of("none", [0], 1.0)
     assert not dist.is_initialized()

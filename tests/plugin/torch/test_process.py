@@ -30,16 +30,31 @@ def step(model):
     model(torch.ones(4, 64)).sum().backward()
 
 
-def python(program, **environment):
-    return subprocess.run([sys.executable, "-c", program], env=os.environ | environment, capture_output=True, text=True)
+def python(program, *args, **environment):
+    return subprocess.run([sys.executable, "-c", program, *args], env=os.environ | environment, capture_output=True, text=True)
 
 
-def test_nothing_breaks_the_import_of_torch():
-    done = python("import torch; print(torch.ones(1).item())", TW_FSDP="1", TW_LIBRARY="/nowhere/lib.so")
-    assert done.returncode == 0 and done.stdout == "1.0\n"
+# What a program loads when torch is imported, and when it makes a process group.
+IMPORTS = """
+import sys, torch
+loaded = sorted(name for name in sys.modules if name.startswith("thinwire")), "torch.distributed.fsdp" in sys.modules
+print(*loaded[0], loaded[1], "libthinwire" in open("/proc/self/maps").read())
+if len(sys.argv) > 1:
+    torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+    print("group", torch.distributed.get_rank())
+"""
+
+
+@pytest.mark.parametrize("asked", ["0", "1"])
+def test_the_import_of_torch_costs_nothing(asked):
+    done = python(IMPORTS, TW_FSDP=asked, TW_WEIGHTS="nonsense", TW_LIBRARY="/nowhere/lib.so")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "thinwire thinwire.autoload thinwire.version False False\n", "")
+
+
+def test_nothing_breaks_a_group(tmp_path):
+    done = python(IMPORTS, str(tmp_path / "store"), TW_FSDP="1", TW_LIBRARY="/nowhere/lib.so")
+    assert done.returncode == 0 and "group 0" in done.stdout
     assert done.stderr.count("thinwire is off") == 1 and "/nowhere/lib.so" in done.stderr
-    done = python("import torch; print('thinwire.fsdp' in __import__('sys').modules)", TW_FSDP="0", TW_WEIGHTS="nonsense")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
 
 
 def find_job():

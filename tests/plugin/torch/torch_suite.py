@@ -22,11 +22,11 @@ def set_environment():
 def take_gloos_place():
     """Groups that ask for gloo get Thinwire's backend."""
     import torch.distributed.distributed_c10d as c10d
-    from thinwire.c10d import _create
+    from thinwire.c10d import create
 
     c10d.Backend._ensure_backend_registered("gloo")
     plain = c10d.Backend._plugins["GLOO"]
-    c10d.Backend._plugins["GLOO"] = plain._replace(creator_fn=_create, extended_api=True)
+    c10d.Backend._plugins["GLOO"] = plain._replace(creator_fn=create, extended_api=True)
 
 
 def make_suite(names):

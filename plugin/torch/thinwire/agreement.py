@@ -1,0 +1,187 @@
+"""Whether Thinwire is used: all ranks of a job use it, or none.
+
+A rank that lacks something cannot be asked, as it may run no code of ours; and a rank that is late looks the same for a while. So
+every rank says early, in torch's store, that it is ready and with which settings: with TW_FSDP as soon as there is a default group,
+else when it first wants to use Thinwire. Before its first collective a rank looks for the verdict. The last one to speak writes it, or a
+rank that has waited for the others in vain; what is written first holds for all. A rank that never speaks makes it a no, and is then in
+the very collective of torch's own that the others fall back to.
+
+With TW_FSDP it is the whole job that agrees, within TW_JOIN_TIMEOUT. Where the program itself calls Thinwire, it is the ranks of a
+group, which then wait for one another as torch would."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+
+import torch.distributed as dist
+
+from . import capi, policy
+from .meeting import poll, ranks_text
+from .version import __version__
+
+log = logging.getLogger("thinwire")
+# Of the library's variables, those without which ranks do not understand each other.
+SAME = ("TW_COLL_CHECK", "TW_COLL_MODEL", "TW_COLL_SCRATCH")
+READY = ""
+
+
+@dataclasses.dataclass
+class State:
+    """What a rank says of itself."""
+
+    lacks: str  # why it cannot use Thinwire, or READY
+    settings: dict[str, str]  # the same on all ranks
+
+    def text(self) -> str:
+        return json.dumps([self.lacks, self.settings])
+
+
+def _settings(asked: bool) -> dict[str, str]:
+    found = {"Thinwire": __version__, "library": capi.LIBRARY, "TW_FSDP": "y" if asked else "n",
+             "TW_JOB_TOKEN": "set" if os.environ.get("TW_JOB_TOKEN") else "not set"}
+    found |= {name: os.environ.get(name) or "not set" for name in SAME}
+    return found | (policy.from_environment().settings() if asked else {})
+
+
+def _ready(asked: bool, prepare: Callable[[], None] | None) -> State:
+    """Whatever is wrong, the job goes on without Thinwire."""
+    try:
+        capi.lib()
+        settings = _settings(asked)
+        if prepare is not None:
+            prepare()
+        return State(READY, settings)
+    except Exception as error:
+        return State(str(error) or type(error).__name__, {})
+
+
+def why_not(states: dict[int, State], silent: list[int], waited: str) -> str:
+    """Which ranks lack what; "" if all are ready with the same settings."""
+    found = ["nothing was heard from %s %s" % (ranks_text(silent), waited)] if silent else []
+    for lack in sorted({state.lacks for state in states.values()} - {READY}):
+        found.append("%s: %s" % (ranks_text([rank for rank, state in states.items() if state.lacks == lack]), lack))
+    ready = {rank: state for rank, state in states.items() if state.lacks == READY}
+    for name in dict.fromkeys(name for state in ready.values() for name in state.settings):
+        values: dict[str, list[int]] = {}
+        for rank, state in sorted(ready.items()):
+            values.setdefault(state.settings.get(name, "not set"), []).append(rank)
+        if len(values) > 1:
+            found.append(", ".join("%s: %s=%s" % (ranks_text(ranks), name, value) for value, ranks in values.items()))
+    return "; ".join(found)
+
+
+class _Life:
+    """Of one default group: what this rank has said, and the verdicts that it knows."""
+
+    def __init__(self, group: dist.ProcessGroup, number: int):
+        self.group, self.rank, self.world = weakref.ref(group), group.rank(), group.size()
+        # A store may see several default groups, one after the other.
+        self._store = dist.PrefixStore("thinwire/%d/" % number, dist.distributed_c10d._get_default_store())
+        self._lock = threading.Lock()
+        self._asked: bool | None = None  # once this rank has spoken
+        self._verdicts: dict[tuple[int, ...], str] = {}
+
+    def speak(self, asked: bool, prepare: Callable[[], None] | None = None) -> State | None:
+        """Once; None: it has spoken already."""
+        with self._lock:
+            return self._speak(asked, prepare) if self._asked is None else None
+
+    def _speak(self, asked: bool, prepare: Callable[[], None] | None) -> State:
+        state, self._asked = _ready(asked, prepare), asked
+        self._store.set(self._key(self.rank), state.text())
+        if self._store.add("spoken", 1) == self.world:
+            self._judge(tuple(range(self.world)), "")
+        return state
+
+    @staticmethod
+    def _key(rank: int) -> str:
+        return "state/%d" % rank
+
+    @staticmethod
+    def _verdict_key(members: tuple[int, ...]) -> str:
+        return "verdict/" + hashlib.sha256(" ".join(map(str, members)).encode()).hexdigest()[:16]
+
+    def _judge(self, members: tuple[int, ...], waited: str) -> None:
+        """Write the verdict, unless somebody has."""
+        present = [rank for rank in members if self._store.check([self._key(rank)])]
+        texts = self._store.multi_get([self._key(rank) for rank in present])
+        states = {rank: State(*json.loads(text)) for rank, text in zip(present, texts)}
+        why = why_not(states, [rank for rank in members if rank not in states], waited)
+        ready = [rank for rank in present if states[rank].lacks == READY]
+        self._store.compare_set(self._verdict_key(members), "", json.dumps([why, min(ready, default=self.rank)]))
+
+    def _remind(self, members: tuple[int, ...], limit_sec: float) -> None:
+        missing = [rank for rank in members if not self._store.check([self._key(rank)])]
+        if missing:
+            log.warning("rank %d waits for %s to use Thinwire, too, for %.0f s; does the program call it there?",
+                        self.rank, ranks_text(missing), limit_sec)
+
+    def _verdict(self, members: tuple[int, ...], limit_sec: float) -> str:
+        key, states = self._verdict_key(members), [self._key(rank) for rank in members]
+
+        def is_known() -> bool:
+            return self._store.check([key]) or self._store.check(states)
+
+        # The others may be waiting in torch's own collective: they must be joined there in time.
+        patience = min(policy.join_timeout(), limit_sec / 2)
+        limit_sec = patience if self._asked else limit_sec
+        if not poll(is_known, patience) and limit_sec > patience:
+            self._remind(members, limit_sec)
+            poll(is_known, limit_sec - patience)
+        if not self._store.check([key]):
+            unknown = "TW_JOIN_TIMEOUT; is Thinwire installed there, and TW_FSDP set?" if self._asked else "the group's timeout"
+            self._judge(members, "within %.0f s (%s)" % (limit_sec, unknown))
+        why, teller = json.loads(self._store.get(key))
+        if why and teller == self.rank:
+            log.warning("nothing goes over Thinwire: %s", why)
+        return why
+
+    def refused(self, ranks: tuple[int, ...], limit_sec: float) -> str:
+        if ranks in self._verdicts:
+            return self._verdicts[ranks]
+        self.speak(asked=False)
+        with self._lock:
+            if ranks not in self._verdicts:
+                members = tuple(range(self.world)) if self._asked else ranks
+                self._verdicts[ranks] = self._verdict(members, limit_sec) if len(members) > 1 else ""
+            return self._verdicts[ranks]
+
+    def reasons(self) -> list[str]:
+        return [why for why in dict.fromkeys(self._verdicts.values()) if why]
+
+
+_lives: list[_Life] = []
+_lock = threading.Lock()
+
+
+def _life() -> _Life:
+    """That of the default group."""
+    group = dist.distributed_c10d._get_default_group()
+    with _lock:
+        if not _lives or _lives[-1].group() is not group:
+            _lives.append(_Life(group, len(_lives)))
+        return _lives[-1]
+
+
+def speak(prepare: Callable[[], None]) -> str:
+    """TW_FSDP is set here, and there is a new default group. prepare: what else has to be done first. Returns what this rank lacks."""
+    state = _life().speak(True, prepare)
+    return state.lacks if state is not None else READY
+
+
+def refused(ranks: tuple[int, ...], limit_sec: float) -> str:
+    """Why operations between these ranks, ascending, do not go over Thinwire; "": they do. Collective over them. limit_sec: for how
+    long torch itself would wait for a rank."""
+    return _life().refused(ranks, limit_sec)
+
+
+def reasons() -> list[str]:
+    """Why this rank's groups have not used Thinwire, as far as that was asked."""
+    return [why for life in _lives for why in life.reasons()]

@@ -1,0 +1,97 @@
+"""What happens at the end of `import torch`: a name is registered and, with TW_FSDP, a function wrapped. The rest waits for a process
+group: most programs that import torch never make one."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+
+OFF = ("", "0", "n", "no", "off", "false")
+# Where the function may have been put by name before it was wrapped.
+HOLDERS = ("torch.distributed", "torch.distributed.distributed_c10d", "torch.distributed.device_mesh")
+
+
+def set_up_logging() -> None:
+    """Lines on stderr from info on, unless the program has said what it wants of logging."""
+    import logging
+
+    log = logging.getLogger("thinwire")
+    if not logging.root.handlers and not log.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("thinwire: %(message)s"))
+        log.addHandler(handler)
+        log.propagate = False
+    if log.level == logging.NOTSET:
+        log.setLevel(logging.DEBUG if os.environ.get("TW_LOG_LEVEL", "") in ("debug", "trace") else logging.INFO)
+
+
+def _create(options: object, backend_options: object) -> object:
+    from . import c10d
+
+    return c10d.create(options, backend_options)
+
+
+_patched = False
+
+
+def _prepare() -> None:
+    """Once in a process: the variables are looked at, and FSDP2's groups are ours from now on."""
+    global _patched
+    if not _patched:
+        from . import fsdp, policy
+
+        policy.check_environment()
+        fsdp.patch()
+        _patched = True
+
+
+def _begin() -> None:
+    """There is a default group."""
+    import logging
+
+    set_up_logging()
+    log = logging.getLogger("thinwire")
+    try:
+        from . import agreement
+
+        lacks = agreement.speak(_prepare)
+    except Exception as error:
+        lacks = str(error)
+    if lacks and os.environ.get("LOCAL_RANK", "0") == "0":
+        log.warning("thinwire is off: %s", lacks)
+
+
+def _watch(distributed: object) -> None:
+    """Run _begin for each default group."""
+    original = distributed.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(*args, **kwargs):
+        original(*args, **kwargs)
+        _begin()
+
+    for name in HOLDERS:
+        module = sys.modules.get(name)
+        if getattr(module, "init_process_group", None) is original:
+            module.init_process_group = init_process_group
+
+
+def run() -> None:
+    """The entry point of group torch.backends. Never fails: a job goes on as before."""
+    asked = os.environ.get("TW_FSDP", "").lower() not in OFF
+    try:
+        import torch.distributed as distributed
+
+        if not distributed.is_available():
+            return
+        if "thinwire" not in distributed.Backend.backend_list:
+            distributed.Backend.register_backend("thinwire", _create, extended_api=True, devices=["cpu"])
+        if asked:
+            _watch(distributed)
+    except Exception as error:
+        if asked:
+            set_up_logging()
+            import logging
+
+            logging.getLogger("thinwire").warning("thinwire is off: %s", error)

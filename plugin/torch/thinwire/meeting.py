@@ -1,0 +1,108 @@
+"""How the ranks of a transport find each other: through torch's store, the first of them tells the others its address, a port and
+a secret."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes as C
+import hashlib
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable
+
+import torch.distributed as dist
+
+from . import addresses, capi, policy
+
+log = logging.getLogger("thinwire")
+POLL_SEC = (0.005, 0.1)  # between looks into the store, from the first to the last
+
+
+def poll(is_there: Callable[[], bool], limit_sec: float) -> bool:
+    """Whether it was there within the time. Another thread may use the store meanwhile, and signals are handled."""
+    until, pause = time.monotonic() + limit_sec, POLL_SEC[0]
+    while not is_there():
+        if time.monotonic() >= until:
+            return False
+        time.sleep(min(pause, max(0.0, until - time.monotonic())))
+        pause = min(2 * pause, POLL_SEC[1])
+    return True
+
+
+def ranks_text(ranks: list[int]) -> str:
+    """ "rank 3", "ranks 1-3, 7"."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    items = [str(run[0]) if len(run) == 1 else "%d-%d" % (run[0], run[-1]) for run in runs]
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(items)
+
+
+class Meeting:
+    """Of some ranks of the default group, ascending. Each of them makes one, once for every attempt to join."""
+
+    def __init__(self, ranks: tuple[int, ...], timeout_sec: float):
+        name = hashlib.sha256(" ".join(map(str, ranks)).encode()).hexdigest()[:16]
+        self._store = dist.PrefixStore("thinwire/%s/" % name, dist.distributed_c10d._get_default_store())
+        self._ranks, self._place, self._timeout_sec = ranks, ranks.index(dist.get_rank()), timeout_sec
+
+    def _await(self, places: list[int]) -> None:
+        """Until they are there: a rank may be late at its first collective, as long as torch would wait for it, too."""
+        keys = [str(place) for place in places]
+        patience = policy.join_timeout()
+        if poll(lambda: self._store.check(keys), min(patience, self._timeout_sec)):
+            return
+        missing = [self._ranks[place] for place in places if not self._store.check([str(place)])]
+        log.warning("rank %d has waited %.0f s for %s to come to the first collective of its group", dist.get_rank(), patience,
+                    ranks_text(missing))
+        if not poll(lambda: self._store.check(keys), self._timeout_sec - patience):
+            raise capi.ThinwireError("join", capi.TIMEOUT, missing[0],
+                                     "nothing came from %s within %.0f s, %s" % (ranks_text(missing), self._timeout_sec, capi.TIMEOUT_HINT))
+
+    def _invite(self, fixed_port: int) -> tuple[str, int, str, int]:
+        """The first rank's part: (address, port, secret, listener)."""
+        others = list(range(1, len(self._ranks)))
+        self._await(others)
+        told = [json.loads(one) for one in self._store.multi_get([str(place) for place in others])] if others else []
+        alone = {place for place, _ in told} <= {addresses.place()}
+        address = addresses.LOOPBACK if alone else addresses.reachable(addresses.own(), [one for _, one in told])
+        port, listener = C.c_int(fixed_port), -1
+        if not fixed_port:
+            listener = capi.lib().tw_transport_listen(address.encode(), C.byref(port))
+            if listener < 0:
+                raise OSError("rank %d cannot listen on %s" % (dist.get_rank(), address))
+        secret = secrets.token_hex(16)
+        self._store.set("0", json.dumps([address, port.value, secret]))
+        return address, port.value, secret, listener
+
+    def _come(self) -> tuple[str, int, str, int]:
+        self._store.set(str(self._place), json.dumps([addresses.place(), addresses.own()]))
+        self._await([0])
+        address, port, secret = json.loads(self._store.get("0"))
+        return address, port, secret, -1
+
+    def job(self) -> tuple[capi.Job, int]:
+        """torch's ranks, as a job may have been started without a launcher, and the first one's listener, which is the caller's. What
+        the environment says of the rest holds."""
+        environment, world = os.environ, len(self._ranks)
+        everybody = world == dist.get_world_size()
+        fixed_port = int(environment.get("TW_RENDEZVOUS_PORT") or 0) if everybody else 0
+        address, port, secret, listener = self._invite(fixed_port) if self._place == 0 else self._come()
+        launched = everybody and environment.get("RANK") == str(self._place)
+        local = [int(environment.get(name, -1)) if launched else -1 for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+        token = environment.get("TW_JOB_TOKEN") or secret
+        log.debug("%s meet at %s, port %d", ranks_text(list(self._ranks)), address, port)
+        return capi.Job(self._place, world, local[0], local[1], address.encode(), port, token.encode(), b"torch"), listener
+
+    def forget(self) -> None:
+        """All have met. The store may see another job."""
+        if self._place == 0:
+            for place in range(len(self._ranks)):
+                with contextlib.suppress(RuntimeError):
+                    self._store.delete_key(str(place))
