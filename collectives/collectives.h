@@ -9,12 +9,15 @@
  *
  *  Without a name, the algorithm, and whether a codec is declined, is chosen by what was measured when the communicator was
  *  made and by size. So a sum may have other bits in another run, and another bucket. A deterministic communicator
- *  (tw_coll_params_t) measures nothing and has one algorithm for each operation, type, codec and place of the ranks: the one
- *  with the fewest inter-node bytes among those where the owner of an element does not change its bits. A tensor's result then
- *  is the same alone and in any bucket, whatever the sizes, the load and the network, and an all-reduce has the bits of the
- *  reduce-scatter (even split) followed by the all-gather. Exact sums are made in fp32 in rank order; where nodes have
- *  several ranks and there are several nodes, in each node in rank order, rounded to the tensor's type, then over the nodes in
- *  node order. Codecs are not declined, unless the constants of TW_COLL_MODEL say that they are slower for a tensor of 64 MB.
+ *  (tw_coll_params_t) measures nothing, and nothing but what is asked for and the place of the ranks decides about the bits:
+ *  neither sizes, nor the load, nor TW_COLL_MODEL. A tensor's result then is the same alone and in any bucket, and an
+ *  all-reduce has the bits of the reduce-scatter (even split) followed by the all-gather. What the bits are:
+ *  - A codec is used if there are several nodes. On one node it is declined for every operation alike, unless force_codec is
+ *    set for all of them: no link is slow there.
+ *  - Exact sums, also those of exact segments beside quantized ones, are made in fp32 in rank order. Where there are several
+ *    nodes, and one of them has several ranks, they are made in each node in rank order, rounded to the tensor's type, then
+ *    over the nodes in node order ("two_hop").
+ *  - Quantized sums are made likewise: "two_hop" there, elsewhere "one_hop".
  *  All of this holds over NCCL too, which only carries the bytes then: kernels of ours add them up. "native", which adds in an
  *  order of NCCL's own, has to be asked for by name there.
  *  Quantized reduce-scatters of other splits have other blocks, hence other bits.
@@ -199,7 +202,7 @@ typedef struct tw_coll_args {
     uint64_t seed;      /**< stochastic rounding: key */
     uint32_t step;      /**< stochastic rounding: training step */
     const char *algo;   /**< NULL or "auto", or a name of tw_coll_algo_get */
-    int force_codec;    /**< 1: never decline to exact, even where it is slower */
+    int force_codec;    /**< 1: never decline to exact, even where it is slower, or on one node */
     tw_stream_t stream; /**< GPU memory: the operation begins when this stream gets there */
     /** Where to write how long the operation took from its post on, before its end can be seen; borrowed until then. Over
      *  NCCL that is until it was enqueued. NULL: nowhere. */

@@ -154,7 +154,6 @@ struct tw_coll {
 
     /* host memory */
     tw_coll_model_t model;
-    int model_given; /**< by TW_COLL_MODEL, not measured */
     char explained[TW_COLL_EXPLAINED]
                   [TW_COLL_EXPLAINED_BYTES]; /**< operations that TW_COLL_EXPLAIN has printed */
     size_t n_explained;

@@ -159,7 +159,6 @@ static tw_status_t create_model(tw_coll_t *coll)
         tw_coll_model_default(&coll->model);
         status = TW_OK;
     } else {
-        coll->model_given = 1;
         status = tw_coll_model_parse(coll->options.model, &coll->model);
     }
     if (status == TW_OK && coll->options.explain && coll->topo.rank == 0) {

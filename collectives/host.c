@@ -5,8 +5,10 @@
  *  to be the quickest, but in doubt one with fewer inter-node bytes. Nothing but the model, the sizes, the topology and
  *  TW_COLL_CHUNK is looked at, and these are the same on all ranks, so they choose alike.
  *
- *  A deterministic communicator takes the algorithm with the fewest inter-node bytes, for a tensor of REFERENCE_BYTES
- *  whatever the operation's size; sizes only decide how large the messages are, which changes no bit of the result. */
+ *  In a deterministic communicator the model decides nothing that changes a bit: a codec is used wherever there are several
+ *  nodes, and of the algorithms only those that give the bits of such a place of ranks are candidates. Of these it takes the
+ *  one with the fewest inter-node bytes, for a tensor of REFERENCE_BYTES whatever the operation's size. Sizes only decide how
+ *  large the messages are. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,12 +87,18 @@ static int is_named(const tw_coll_args_t *args)
     return args->algo != NULL && strcmp(args->algo, "auto") != 0;
 }
 
-/** In a deterministic operation the owner of an element must not matter, unless an algorithm is asked for by name. */
+/** In a deterministic operation the owner of an element must not matter, and sums are made inside nodes first exactly where
+ *  nodes have several ranks and there are several of them; unless an algorithm is asked for by name. */
 static int is_ordered(const plan_t *plan, const tw_algo_t *algo)
 {
     const tw_coll_args_t *args = plan->c.args;
+    int reduces = args->op == TW_COLL_REDUCE_SCATTER || args->op == TW_COLL_ALLREDUCE;
+    int is_asked_for = is_named(args) && algo->info.quantized == (args->codec != NULL);
 
-    return !plan->coll->deterministic || !algo->owner_matters || (is_named(args) && args->codec == NULL);
+    if (!plan->coll->deterministic || is_asked_for || !reduces) {
+        return 1;
+    }
+    return !algo->owner_matters && algo->nodes_first == tw_topo_has_tiers(plan->c.topo);
 }
 
 /** A name is one of the quantized algorithms when there is a codec; the exact ones then stay candidates. */
@@ -396,8 +404,12 @@ static const candidate_t *choose(const plan_t *plan, char *reason, size_t reason
     if (plan->exact == NULL || plan->quantized == NULL) {
         return plan->exact != NULL ? plan->exact : plan->quantized;
     }
-    int nothing_known = plan->coll->deterministic && !plan->coll->model_given;
-    if (nothing_known || is_worth_quantizing(plan)) {
+    if (plan->coll->deterministic) {
+        int spans_nodes = plan->c.topo->n_nodes > 1;
+        snprintf(reason, reason_bytes, "%s", spans_nodes ? "" : "all ranks are on one node");
+        return spans_nodes ? plan->quantized : plan->exact;
+    }
+    if (is_worth_quantizing(plan)) {
         return plan->quantized;
     }
     snprintf(reason, reason_bytes, "%s would save less than %.0f us of %s",

@@ -32,6 +32,12 @@ static inline int tw_topo_node_size(const tw_topo_t *topo, int node)
     return topo->node_first[node + 1] - topo->node_first[node];
 }
 
+/** 1: there are several nodes, and a node of several ranks. */
+static inline int tw_topo_has_tiers(const tw_topo_t *topo)
+{
+    return topo->n_nodes > 1 && topo->max_local > 1;
+}
+
 /** The rank with local index `local` on `node`. */
 static inline int tw_topo_rank_at(const tw_topo_t *topo, int node, int local)
 {

@@ -67,6 +67,7 @@ typedef struct tw_algo {
     void (*cost)(const tw_case_t *c, tw_coll_cost_t *cost); /**< `cost` comes zeroed */
     int meets; /**< 1: where nodes have one rank each, every rank sends to every other one all the time */
     int owner_matters; /**< 1: the bits of a sum depend on which rank owns the element: not for deterministic operations */
+    int nodes_first; /**< 1: a sum is made, and rounded, inside each node first */
 } tw_algo_t;
 
 /** What a file of algorithms exports, for the table (host.c). */

@@ -115,7 +115,7 @@ static void reduce_scatter(const tw_build_t *build, tw_shard_t *shards)
         .topo = topo,
         .shards = shards,
         .node = node,
-        .rounds_twice = topo->max_local > 1 && topo->n_nodes > 1,
+        .rounds_twice = tw_topo_has_tiers(topo),
         .inputs = tw_sched_alloc(build->sched, most * sizeof(*t.inputs)),
         .ready = tw_sched_alloc(build->sched, most * sizeof(*t.ready)),
     };
@@ -170,11 +170,13 @@ static const tw_algo_t algos[] = {
                  0},
         .build = build_reduce_scatter,
         .cost = cost_reduce_scatter,
+        .nodes_first = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "two_hop", "two-hop reduce-scatter, then hierarchical all-gather", 0},
         .build = build_allreduce,
         .cost = cost_allreduce,
+        .nodes_first = 1,
     },
 };
 

@@ -175,10 +175,22 @@ static void emit_recv(planner_t *p, int peer, size_t chunk, tw_gpu_form_t form, 
     emit_message(p, (tw_gpu_message_t){peer, 0, at, chunk_bytes(p, chunk, form)});
 }
 
-/** Sums are made inside nodes first, and travel on as they are where a chunk is exact. */
-static int sums_travel(const planner_t *p, size_t chunk)
+/** What a node's sum is multiplied with. That of an exact chunk travels on as it is, and on one node it is the result. */
+static tw_gpu_factor_t inside_factor(const planner_t *p, size_t chunk)
 {
-    return p->hops->max_local > 1 && form_of(p, chunk) == TW_GPU_PLAIN;
+    if (form_of(p, chunk) != TW_GPU_PLAIN || p->hops->max_local == 1) {
+        return TW_GPU_FACTOR_NONE;
+    }
+    return p->hops->n_nodes == 1 ? TW_GPU_FACTOR_ALL : TW_GPU_FACTOR_SCALE;
+}
+
+/** What the sum over the nodes is multiplied with. */
+static tw_gpu_factor_t outside_factor(const planner_t *p, size_t chunk)
+{
+    if (form_of(p, chunk) != TW_GPU_PLAIN || p->hops->max_local == 1) {
+        return TW_GPU_FACTOR_ALL;
+    }
+    return p->hops->n_nodes == 1 ? TW_GPU_FACTOR_NONE : TW_GPU_FACTOR_REST;
 }
 
 /** What this rank puts in: src, encoded or packed. */
@@ -257,7 +269,7 @@ static void node_sum(planner_t *p, size_t round)
         if (!find_chunk(p, p->owners[i], round, &chunk)) {
             continue;
         }
-        tw_gpu_factor_t factor = sums_travel(p, chunk) ? TW_GPU_FACTOR_SCALE : TW_GPU_FACTOR_NONE;
+        tw_gpu_factor_t factor = inside_factor(p, chunk);
         if (p->node_size == 1) { /* nothing to sum up */
             emit_own(p, chunk, form_of(p, chunk), factor, sum_cell(p, i, round));
             continue;
@@ -307,7 +319,7 @@ static void finish_sum(planner_t *p, size_t round)
                         .in = form_of(p, chunk),
                         .out = spreads && !twice ? form_of(p, chunk) : TW_GPU_PLAIN,
                         .n_inputs = p->hops->n_nodes,
-                        .factor = sums_travel(p, chunk) ? TW_GPU_FACTOR_REST : TW_GPU_FACTOR_ALL,
+                        .factor = outside_factor(p, chunk),
                         .seed = TW_GPU_SEED_OP,
                         .from = cell(p, &p->finish, 0, round),
                         .stride = p->finish.cell_bytes,

@@ -75,13 +75,13 @@ static const char *decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
 {
     const tw_coll_request_t *request = shape->request;
 
-    if (request->args.codec == NULL || request->args.force_codec || coll->deterministic) {
+    if (request->args.codec == NULL || request->args.force_codec) {
         return "";
     }
     if (coll->topo.n_nodes == 1) {
         return "all ranks are on one node";
     }
-    if (request->n_elems * tw_type_bytes(request->args.type) < MIN_QUANTIZED_BYTES) {
+    if (!coll->deterministic && request->n_elems * tw_type_bytes(request->args.type) < MIN_QUANTIZED_BYTES) {
         return "the tensors are so small that the codec would cost more time than it saves";
     }
     return "";
@@ -135,10 +135,7 @@ const tw_coll_algo_info_t *tw_gpu_algo_get(size_t index)
 /** Hops inside nodes are of no use to reductions where there are no two tiers. */
 static int is_sensible(const tw_coll_t *coll, const gpu_algo_t *algo)
 {
-    const tw_topo_t *topo = &coll->topo;
-
-    return algo->native || algo->flat || algo->info.op == TW_COLL_ALLGATHER ||
-           (topo->max_local > 1 && topo->n_nodes > 1);
+    return algo->native || algo->flat || algo->info.op == TW_COLL_ALLGATHER || tw_topo_has_tiers(&coll->topo);
 }
 
 /** NCCL chooses by size and adds up in an order of its own: not for a deterministic communicator, unless asked for by name. */

@@ -177,10 +177,22 @@ static tw_sbuf_t own_inside(const tw_collect_t *collect, size_t chunk, tw_task_t
     return inner != NULL ? encode_own(collect, chunk, inner, task) : TW_SBUF_NONE;
 }
 
-/** Sums are made inside nodes first, and travel on as they are where a chunk is exact. */
-static int sums_travel(const tw_qop_t *op, const tw_quant_t *codec)
+/** What a node's sum is multiplied with. That of an exact chunk travels on as it is, and on one node it is the result. */
+static float inside_factor(const tw_qop_t *op, const tw_quant_t *codec)
 {
-    return codec == NULL && op->topo->max_local > 1;
+    if (codec != NULL || op->topo->max_local == 1) {
+        return 1;
+    }
+    return op->topo->n_nodes == 1 ? op->factor : op->scale;
+}
+
+/** What the sum over the nodes is multiplied with. */
+static float outside_factor(const tw_qop_t *op, const tw_quant_t *codec)
+{
+    if (codec != NULL || op->topo->max_local == 1) {
+        return op->factor;
+    }
+    return op->topo->n_nodes == 1 ? 1 : op->rest;
 }
 
 /** What this rank's node has for a chunk, summed up here and encoded. */
@@ -207,7 +219,7 @@ static tw_sbuf_t gather_inside(const tw_collect_t *collect, size_t chunk, tw_tas
         .codec = inner,
         .from = inputs.buffers,
         .n_from = size,
-        .factor = sums_travel(op, codec) ? op->scale : 1,
+        .factor = inside_factor(op, codec),
         .seed = op->node_seed,
     };
     *task = tw_qop_sum_encode(op, &sum, buffer);
@@ -236,7 +248,7 @@ static void finish_two_hop(const tw_collect_t *collect, size_t chunk, tw_sbuf_t 
             inputs.buffers[node] = receive(op, gateway, chunk, codec, &inputs.tasks[node]);
         }
     }
-    finish_chunk(collect, chunk, &inputs, sums_travel(op, codec) ? op->rest : op->factor);
+    finish_chunk(collect, chunk, &inputs, outside_factor(op, codec));
 }
 
 static void two_hop_chunk(const tw_collect_t *collect, int owner, size_t chunk)

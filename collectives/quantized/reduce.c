@@ -96,6 +96,7 @@ static const tw_algo_t algos[] = {
         .build = build_scatter_two_hop,
         .cost = cost_scatter_two_hop,
         .meets = 1,
+        .nodes_first = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "one_hop",
@@ -108,6 +109,7 @@ static const tw_algo_t algos[] = {
                  "the reduce-scatter of that name, then the hierarchical all-gather", 1},
         .build = build_allreduce_two_hop,
         .cost = cost_allreduce_two_hop,
+        .nodes_first = 1,
     },
 };
 

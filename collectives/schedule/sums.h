@@ -26,7 +26,7 @@ typedef struct tw_work_sum {
 } tw_work_sum_t;
 
 /** to = round(factor * (partial inputs + scale * other inputs)), not beyond the limit: summed in fp32 in the order of inputs (with a scale, the
- *  others first), rounded once. TW_TASK_NONE for nothing. */
+ *  others first), rounded once; without partial inputs, multiplied once with scale * factor. TW_TASK_NONE for nothing. */
 tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum);
 
 TW_C_END

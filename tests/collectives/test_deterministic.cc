@@ -229,7 +229,7 @@ TEST_F(DeterministicChoice, TheFewestInterNodeBytesAtAnySize)
                     EXPECT_EQ(choose(coll, op, codec, n).algo, algo) << n;
                 }
                 EXPECT_FALSE(tw_algo_get(algo)->owner_matters);
-                EXPECT_EQ(tw_algo_get(algo)->info.quantized, codec[0] != '\0');
+                EXPECT_EQ(tw_algo_get(algo)->info.quantized, codec[0] != '\0' && grid.size() > 1);
                 for (size_t i = 0; codec[0] == '\0' && tw_algo_get(i) != nullptr; i++) {
                     const tw_algo_t *other = tw_algo_get(i);
                     if (other->info.op == op && !other->info.quantized && !other->owner_matters) {
@@ -243,25 +243,31 @@ TEST_F(DeterministicChoice, TheFewestInterNodeBytesAtAnySize)
     }
 }
 
-/* Nothing is measured; constants that the user gives may decline, for all sizes alike. */
-TEST_F(DeterministicChoice, OnlyConstantsDecline)
+/* Nothing is measured, and no constants decline a codec: only where the ranks are does. */
+TEST_F(DeterministicChoice, OnlyOneNodeDeclines)
 {
-    {
-        tw::World world(tw::nodes_of({1, 1}));
-        tw_coll_model_t dflt;
-        tw_coll_model_default(&dflt);
-        EXPECT_EQ(memcmp(&world.coll(0)->model, &dflt, sizeof(dflt)), 0);
-        for (size_t n : {1, 1000, 10000000}) {
-            EXPECT_TRUE(
-                tw_algo_get(choose(world.coll(0), TW_COLL_ALLGATHER, "int8", n).algo)->info.quantized);
+    for (const char *model :
+         {"measure", "inter:beta=400gbit;node:beta=400gbit;codec:encode=1G,decode=1G", "inter:beta=1mbit"}) {
+        set_env("TW_COLL_MODEL", model);
+        tw::World nodes(tw::nodes_of({1, 1})), node(tw::nodes_of({3}));
+        for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+            for (size_t n : {1, 1000, 10000000}) {
+                EXPECT_TRUE(tw_algo_get(choose(nodes.coll(0), op, "int8", n).algo)->info.quantized) << model;
+                tw_coll_choice_t choice = choose(node.coll(0), op, "int8", n);
+                EXPECT_FALSE(tw_algo_get(choice.algo)->info.quantized) << model;
+                EXPECT_STREQ(choice.reason, "all ranks are on one node");
+                EXPECT_TRUE(tw_algo_get(choose(node.coll(0), op, "int8", n, 1).algo)->info.quantized);
+            }
         }
     }
-    set_env("TW_COLL_MODEL", "inter:beta=400gbit;node:beta=400gbit;codec:encode=1G,decode=1G");
+}
+
+TEST_F(DeterministicChoice, MeasuresNothing)
+{
     tw::World world(tw::nodes_of({1, 1}));
-    for (size_t n : {1, 1000, 10000000}) {
-        EXPECT_FALSE(tw_algo_get(choose(world.coll(0), TW_COLL_ALLGATHER, "int8", n).algo)->info.quantized);
-        EXPECT_TRUE(tw_algo_get(choose(world.coll(0), TW_COLL_ALLGATHER, "int8", n, 1).algo)->info.quantized);
-    }
+    tw_coll_model_t dflt;
+    tw_coll_model_default(&dflt);
+    EXPECT_EQ(memcmp(&world.coll(0)->model, &dflt, sizeof(dflt)), 0);
 }
 
 } // namespace

@@ -178,10 +178,12 @@ TEST_F(GpuHost, SegmentsWithCodecsOfTheirOwn)
 
 TEST_F(GpuHost, MeansOfFp16DoNotOverflow)
 {
-    for (const std::vector<int> &grid : few_grids) {
+    std::vector<std::vector<int>> grids = few_grids;
+    grids.push_back({3});
+    for (const std::vector<int> &grid : grids) {
         tw::World world(tw::nodes_of(grid));
         HostWorld gpu(world, 12);
-        expect_fp16_means(world, grid != few_grids[0], [&](const tw::Case &c) { return gpu.run(c); });
+        expect_fp16_means(world, [&](const tw::Case &c) { return gpu.run(c); });
     }
 }
 

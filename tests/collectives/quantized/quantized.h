@@ -29,6 +29,7 @@ struct Case {
     std::vector<std::string> own; /**< per segment: "" the operation's codec, "exact", or one of its own */
     float magnitude = 1;          /**< of the values */
     float largest = INFINITY;     /**< none is larger */
+    float factor = 1;
     bool in_place = false;
     uint64_t seed = 7;
     uint32_t step = 3;
@@ -146,6 +147,7 @@ struct RankCase {
             }
         }
         args.op = c.op;
+        args.factor = c.factor;
         args.type = c.type;
         args.segments = segments.data();
         args.n_segments = segments.size();
