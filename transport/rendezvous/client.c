@@ -189,6 +189,8 @@ tw_status_t tw_rendezvous_connect(tw_rendezvous_t *rendezvous, const tw_job_t *j
                                 .node_id = own->node_id,
                                 .shm_id = own->shm_id}};
     tw_token_random(client.join.instance, sizeof(client.join.instance));
+    snprintf(client.join.version, sizeof(client.join.version), "%s", TW_VERSION);
+    memcpy(client.join.ucx, own->ucx, sizeof(client.join.ucx));
     TW_TRY(get_in(&client));
     tw_socket_device(rendezvous->connections->fd, rendezvous->device, sizeof(rendezvous->device));
     return wait_members(&client);

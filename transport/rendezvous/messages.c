@@ -144,6 +144,18 @@ void tw_msg_join_write(const tw_msg_join_t *join, tw_msg_writer_t *out)
     write_number(out, (uint32_t)join->local_rank, 4);
     write_number(out, join->node_id, 8);
     write_number(out, join->shm_id, 8);
+    tw_msg_write(out, join->version, sizeof(join->version));
+    tw_msg_write(out, join->ucx, sizeof(join->ucx));
+}
+
+/** A text that ends somewhere in a field of its own. */
+static void read_text(reader_t *reader, char *text, size_t bytes)
+{
+    const uint8_t *raw = read_bytes(reader, bytes);
+    memset(text, 0, bytes);
+    for (size_t i = 0; raw && i < bytes - 1 && raw[i]; i++) {
+        text[i] = raw[i] >= ' ' && raw[i] < 127 ? (char)raw[i] : '?';
+    }
 }
 
 tw_status_t tw_msg_join_parse(const uint8_t *in, size_t bytes, tw_msg_join_t *join)
@@ -158,7 +170,12 @@ tw_status_t tw_msg_join_parse(const uint8_t *in, size_t bytes, tw_msg_join_t *jo
     join->local_rank = (int32_t)read_number(&reader, 4);
     join->node_id = read_number(&reader, 8);
     join->shm_id = read_number(&reader, 8);
-    return read_end(&reader);
+    join->version[0] = join->ucx[0] = '\0';
+    if (reader.left > 0) {
+        read_text(&reader, join->version, sizeof(join->version));
+        read_text(&reader, join->ucx, sizeof(join->ucx));
+    }
+    return reader.failed ? TW_ERR_FORMAT : TW_OK;
 }
 
 void tw_msg_members_write(const tw_msg_settings_t *settings, const tw_msg_member_t *members, uint32_t world,

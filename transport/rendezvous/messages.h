@@ -24,13 +24,14 @@ TW_C_BEGIN
 #define TW_MSG_INSTANCE_BYTES 16
 #define TW_MSG_DEVICE_BYTES 16
 #define TW_MSG_TEXT_BYTES 256
+#define TW_MSG_VERSION_BYTES 24
 #define TW_MSG_ADDRESS_MAX (64u << 10)
 
 /** X(name, value, largest payload) */
 #define TW_MSG_LIST(X)                          \
     X(TW_MSG_HELLO, 1, TW_MSG_NONCE_BYTES)      \
     X(TW_MSG_CHALLENGE, 2, TW_MSG_NONCE_BYTES)  \
-    X(TW_MSG_JOIN, 3, 64)                       \
+    X(TW_MSG_JOIN, 3, 128)                      \
     X(TW_MSG_ACCEPT, 4, 0)                      \
     X(TW_MSG_REJECT, 5, 4 + TW_MSG_TEXT_BYTES)  \
     X(TW_MSG_MEMBERS, 6, 2u << 20)              \
@@ -80,7 +81,8 @@ void tw_msg_writer_cleanup(tw_msg_writer_t *writer);
 /* The parsers below return TW_ERR_FORMAT, silently, unless the payload is exactly what they expect; what they point to
  * stays in the payload. */
 
-/** Who a rank is. */
+/** Who a rank is. Versions are asked for before anything that could differ between them: a rank that does not say them, or says
+ *  more behind them, is understood, too. */
 typedef struct tw_msg_join {
     uint8_t instance
         [TW_MSG_INSTANCE_BYTES]; /**< random, one per process and attempt to join: tells a second try from a
@@ -89,6 +91,8 @@ typedef struct tw_msg_join {
     int32_t local_rank;
     uint64_t node_id; /**< equal on one node */
     uint64_t shm_id;  /**< equal where shared memory works */
+    /** Of Thinwire, and of its UCX; "" of one that does not say. Parsed: unprintable bytes are '?'. */
+    char version[TW_MSG_VERSION_BYTES], ucx[TW_MSG_VERSION_BYTES];
 } tw_msg_join_t;
 
 void tw_msg_join_write(const tw_msg_join_t *join, tw_msg_writer_t *out);
@@ -103,6 +107,7 @@ typedef struct tw_msg_settings {
 typedef struct tw_msg_member {
     int32_t local_rank;
     uint64_t node_id, shm_id;
+    char ucx[TW_MSG_VERSION_BYTES]; /**< known to the rank itself, and to rank 0 */
 } tw_msg_member_t;
 
 void tw_msg_members_write(const tw_msg_settings_t *settings, const tw_msg_member_t *members, uint32_t world,

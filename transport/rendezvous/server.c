@@ -153,6 +153,35 @@ static tw_status_t hello(server_t *server, stranger_t *stranger, const tw_connec
     return tw_connection_send(&stranger->connection, TW_MSG_CHALLENGE, nonce, sizeof(nonce));
 }
 
+static const char *or_older(const char *version)
+{
+    return version[0] ? version : "of an older version";
+}
+
+static tw_status_t version_check(server_t *server, const tw_msg_join_t *join, const char *name)
+{
+    if (!strcmp(join->version, TW_VERSION)) {
+        return TW_OK;
+    }
+    return contradiction(server, "rank %u (%s) has Thinwire %s, rank 0 has %s", join->rank, name,
+                         or_older(join->version), TW_VERSION);
+}
+
+/** Ranks that share memory lay it out as their UCX does. */
+static tw_status_t ucx_check(server_t *server, const tw_msg_join_t *join, const char *name)
+{
+    const tw_rendezvous_t *rendezvous = server->rendezvous;
+    for (int r = 0; r < rendezvous->world; r++) {
+        const tw_msg_member_t *member = &rendezvous->members[r];
+        const int is_here = r == 0 || tw_connection_is_open(&rendezvous->connections[r]);
+        if (is_here && member->shm_id == join->shm_id && strcmp(member->ucx, join->ucx) != 0) {
+            return contradiction(server, "ranks %d and %u (%s) are on one node, and have UCX %s and %s", r,
+                                 join->rank, name, or_older(member->ucx), or_older(join->ucx));
+        }
+    }
+    return TW_OK;
+}
+
 /** It has the token; does what it says fit the job? */
 static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const char *name)
 {
@@ -173,7 +202,8 @@ static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const
         memcmp(server->instances[join->rank], join->instance, sizeof(join->instance)) != 0) {
         return contradiction(server, "two processes claim rank %u: %s and %s", join->rank, taken->name, name);
     }
-    return TW_OK;
+    TW_TRY(version_check(server, join, name));
+    return ucx_check(server, join, name);
 }
 
 /** Move a stranger among the ranks. */
@@ -188,7 +218,9 @@ static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_jo
     }
     *connection = stranger->connection;
     memcpy(server->instances[join->rank], join->instance, sizeof(join->instance));
-    rendezvous->members[join->rank] = (tw_msg_member_t){join->local_rank, join->node_id, join->shm_id};
+    rendezvous->members[join->rank] =
+        (tw_msg_member_t){.local_rank = join->local_rank, .node_id = join->node_id, .shm_id = join->shm_id};
+    memcpy(rendezvous->members[join->rank].ucx, join->ucx, sizeof(join->ucx));
     tw_debug("rank 0: rank %u has joined from %s", join->rank, connection->name);
     (void)tw_connection_send(connection, TW_MSG_ACCEPT, NULL, 0); /* a failure shows when it is read */
     return TW_OK;

@@ -109,6 +109,8 @@ static void identify(const tw_ucx_transport_t *ucx, const tw_job_t *job, tw_msg_
     own->local_rank = job->local_rank;
     own->node_id = tw_node_id(ucx->options.node_id);
     own->shm_id = tw_shm_id(own->node_id);
+    memset(own->ucx, 0, sizeof(own->ucx));
+    (void)tw_p2p_ucx_version(own->ucx, sizeof(own->ucx));
     if (!strcmp(ucx->options.node_tls, "none")) {
         own->shm_id ^= (uint64_t)job->rank + 1; /* shared with nobody */
     }

@@ -97,10 +97,31 @@ TEST(RendezvousMsg, Join)
     join.local_rank = -1;
     join.node_id = 0xfedcba9876543210;
     join.shm_id = 7;
+    strcpy(join.version, "1.2.3");
+    strcpy(join.ucx, "1.19.0");
     tw_msg_join_write(&join, &out.w);
-    const std::vector<uint8_t> payload = out.bytes();
-    expect_exact(payload,
-                 [&](const uint8_t *in, size_t bytes) { return tw_msg_join_parse(in, bytes, &seen); });
+    std::vector<uint8_t> payload = out.bytes();
+    const size_t without_versions = payload.size() - 2 * TW_MSG_VERSION_BYTES;
+    for (size_t bytes = 0; bytes < payload.size(); bytes++) {
+        EXPECT_EQ(tw_msg_join_parse(payload.data(), bytes, &seen),
+                  bytes == without_versions ? TW_OK : TW_ERR_FORMAT)
+            << bytes;
+    }
+    /* Ranks of older and of newer versions are understood, so that their versions can be named. */
+    EXPECT_EQ(tw_msg_join_parse(payload.data(), without_versions, &seen), TW_OK);
+    EXPECT_EQ(seen.shm_id, join.shm_id);
+    EXPECT_STREQ(seen.version, "");
+    payload.push_back(17);
+    EXPECT_EQ(tw_msg_join_parse(payload.data(), payload.size(), &seen), TW_OK);
+    EXPECT_STREQ(seen.version, "1.2.3");
+    payload.pop_back();
+    /* Whatever is in the fields is a text that ends. */
+    std::vector<uint8_t> wild = payload;
+    memset(wild.data() + without_versions, 0xff, 2 * TW_MSG_VERSION_BYTES);
+    wild[without_versions + 1] = '\n';
+    EXPECT_EQ(tw_msg_join_parse(wild.data(), wild.size(), &seen), TW_OK);
+    EXPECT_EQ(std::string(seen.version), std::string(TW_MSG_VERSION_BYTES - 1, '?'));
+    EXPECT_EQ(std::string(seen.ucx), std::string(TW_MSG_VERSION_BYTES - 1, '?'));
     ASSERT_EQ(tw_msg_join_parse(payload.data(), payload.size(), &seen), TW_OK);
     EXPECT_EQ(memcmp(seen.instance, join.instance, sizeof(join.instance)), 0);
     EXPECT_EQ(seen.rank, join.rank);
@@ -108,6 +129,8 @@ TEST(RendezvousMsg, Join)
     EXPECT_EQ(seen.local_rank, join.local_rank);
     EXPECT_EQ(seen.node_id, join.node_id);
     EXPECT_EQ(seen.shm_id, join.shm_id);
+    EXPECT_STREQ(seen.version, "1.2.3");
+    EXPECT_STREQ(seen.ucx, "1.19.0");
 }
 
 TEST(RendezvousMsg, Members)
@@ -118,7 +141,7 @@ TEST(RendezvousMsg, Members)
         std::vector<tw_msg_member_t> members(world), seen(world);
         tw_msg_settings_t seen_settings;
         for (uint32_t r = 0; r < world; r++) {
-            members[r] = {(int32_t)r - 1, ~(uint64_t)r, r * 5ull};
+            members[r] = {(int32_t)r - 1, ~(uint64_t)r, r * 5ull, ""};
         }
         tw_msg_members_write(&settings, members.data(), world, &out.w);
         std::vector<uint8_t> payload = out.bytes();

@@ -64,7 +64,7 @@ class Rendezvous : public tw::Fixture
             rank.options.peer_timeout = 10 + r;
             rank.options.net_chunk = 100000 + (size_t)r;
             rank.options.net_streams = 2;
-            rank.own = {r, (uint64_t)(r / 2 + 100), (uint64_t)r};
+            rank.own = {r, (uint64_t)(r / 2 + 100), (uint64_t)r, "1.2.3"};
         }
     }
     void join(Rank &rank)
@@ -225,6 +225,7 @@ const std::vector<std::function<void(int)>> strangers = {
                  int answer = 0;
                  join.rank = 1;
                  join.world = 3;
+                 strcpy(join.version, TW_VERSION);
                  EXPECT_LT(pretend(fd, "guess", join, &answer), 0);
                  EXPECT_EQ(answer, 0);
     },
@@ -459,6 +460,54 @@ TEST_F(Rendezvous, WhoIsMissingIsNamed)
     EXPECT_EQ(log_count("rank 2, 4-6, 8"), 4u); /* everyone is told */
 }
 
+/* Of Thinwire anywhere; of UCX where ranks share memory. All are told. */
+TEST_F(Rendezvous, VersionsThatDifferAreRefused)
+{
+    const auto expect_refused = [&](const char *what, size_t n_told) {
+        expect_log(what);
+        run([&](Rank &rank) { join(rank); });
+        for (const Rank &rank : ranks) {
+            EXPECT_EQ(rank.status, TW_ERR_CONFIG) << rank.job.rank;
+        }
+        EXPECT_EQ(log_count(what), n_told);
+        for (Rank &rank : ranks) {
+            tw_rendezvous_cleanup(&rank.rendezvous);
+        }
+    };
+    make(3);
+    ranks[1].own.shm_id = ranks[2].own.shm_id = 77;
+    strcpy(ranks[1].own.ucx, "1.16.0");
+    strcpy(ranks[2].own.ucx, "1.19.0");
+    expect_refused("are on one node, and have UCX 1.1", 3);
+    ranks[2].own.shm_id = 78;
+    run([&](Rank &rank) { join(rank); });
+    expect_met();
+}
+
+TEST_F(Rendezvous, AnotherThinwireIsRefused)
+{
+    const struct {
+        const char *version, *said;
+    } others[] = {{"9.9.9", "has Thinwire 9.9.9, rank 0 has " TW_VERSION},
+                  {"", "has Thinwire of an older version, rank 0 has " TW_VERSION}};
+    for (const auto &other : others) {
+        make(2);
+        std::thread rank_0([&] { join(ranks[0]); });
+        tw_msg_join_t join = {};
+        int answer = 0;
+        join.rank = 1;
+        join.world = 2;
+        strcpy(join.version, other.version);
+        expect_log(std::string("rank 1 (127.0.0.1:"));
+        EXPECT_EQ(pretend(dial(port), "secret", join, &answer), TW_OK);
+        EXPECT_EQ(answer, TW_MSG_REJECT);
+        rank_0.join();
+        EXPECT_EQ(ranks[0].status, TW_ERR_CONFIG);
+        EXPECT_EQ(log_count(other.said), 1u);
+        tw_rendezvous_cleanup(&ranks[0].rendezvous);
+    }
+}
+
 TEST_F(Rendezvous, NoRank0)
 {
     make(2);
@@ -530,6 +579,8 @@ TEST_F(Rendezvous, ARankOutOfRange)
         expect_log(wrong ? "in a world of 2" : "claims rank 0");
         std::thread rank_0([&] { join(ranks[0]); });
         tw_msg_join_t claim = {};
+        strcpy(claim.version, TW_VERSION);
+        strcpy(claim.ucx, "1.2.3");
         int answer = 0;
         claim.rank = wrong;
         claim.world = 2;
@@ -548,6 +599,8 @@ TEST_F(Rendezvous, ASecondTry)
     make(3);
     std::thread rank_0([&] { join(ranks[0]); });
     tw_msg_join_t claim = {};
+    strcpy(claim.version, TW_VERSION);
+    strcpy(claim.ucx, "1.2.3");
     int answer = 0;
     claim.rank = 1;
     claim.world = 3;
