@@ -102,7 +102,7 @@ typedef struct tw_coll_params {
     /** With nccl_shared: closed by whoever ends nccl_comm while another thread may be in a call of this communicator, or making it;
      *  outlives it. NULL: nobody does that. */
     tw_coll_gate_t *nccl_gate;
-    /** Above 0: instead of TW_COLL_TIMEOUT. */
+    /** Above 0: instead of TW_COLL_TIMEOUT; see also tw_coll_timeout_set. */
     double timeout_sec;
 } tw_coll_params_t;
 
@@ -226,6 +226,8 @@ tw_status_t tw_coll_test(tw_coll_request_t *request);
  *  progress meanwhile, so that ranks may wait for theirs in any order. TW_ERR_MISMATCH: the ranks' arguments differ (logged
  *  with the rank; the job is given up); TW_ERR_TIMEOUT: nothing has moved for TW_COLL_TIMEOUT (logged with what is awaited). */
 tw_status_t tw_coll_wait(tw_coll_request_t *request);
+/** In seconds, instead of TW_COLL_TIMEOUT; 0: never. For what is under way, too. Any thread. */
+void tw_coll_timeout_set(tw_coll_t *coll, double timeout_sec);
 /** post and wait. */
 tw_status_t tw_coll_run(tw_coll_t *coll, const tw_coll_args_t *args);
 /** Progress all operations in flight on the transport, of all its communicators, without looking at one of them. TW_OK, or

@@ -147,6 +147,7 @@ struct tw_coll {
     tw_mem_t workspace_mem;
     struct tw_progress *progress; /**< the thread that owns the transport; NULL: the caller's does */
     tw_progress_member_t member;
+    uint64_t limit_ns;  /**< how long the watchdog lets nothing move; 0: for ever */
     uint64_t moved_ns;  /**< when something last moved, for the watchdog */
     uint64_t looked_ns; /**< when progress was last asked for */
 

@@ -248,9 +248,7 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
         }
         return status;
     }
-    if (setup->params->patient) {
-        coll->options.timeout_sec = 0;
-    }
+    tw_coll_timeout_set(coll, setup->params->patient ? 0 : coll->options.timeout_sec);
     coll->mover = (tw_transport_mover_t){.move = tw_coll_move, .arg = coll};
     coll->member = (tw_progress_member_t){.failed = tw_coll_failed, .arg = coll};
     if (coll->transport != NULL) {

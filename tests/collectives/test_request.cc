@@ -272,6 +272,41 @@ TEST_F(Request, TimeoutNamesWhatIsAwaited)
     EXPECT_GE(n_in_time, 1u);
 }
 
+/* An all-reduce of two ranks for which rank 1 does not come. */
+void wait_in_vain(tw_coll_t *coll)
+{
+    tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), 2, 0);
+    EXPECT_EQ(tw_coll_run(coll, job.args()), TW_ERR_TIMEOUT);
+}
+
+TEST_F(Request, TimeoutOfACommunicator)
+{
+    set_env("TW_COLL_TIMEOUT", "1000s");
+    tw::World world(tw::nodes_of({1, 1}));
+    expect_log("(TW_COLL_TIMEOUT): ");
+    world.run([&](int rank) {
+        tw_coll_params_t params = tw::params_of(world.transport(rank), nullptr, 0, 0);
+        tw_coll_t *coll = nullptr;
+        params.timeout_sec = 0.2;
+        ASSERT_EQ(tw_coll_create(&params, &coll), TW_OK);
+        if (rank == 0) {
+            wait_in_vain(coll);
+        }
+        tw_coll_destroy(coll);
+    });
+}
+
+TEST_F(Request, TimeoutChangesWhileSomebodyWaits)
+{
+    set_env("TW_COLL_TIMEOUT", "1000s");
+    tw::World world(tw::nodes_of({1, 1}));
+    expect_log("(TW_COLL_TIMEOUT): ");
+    std::thread waiter([&] { wait_in_vain(world.coll(0)); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    tw_coll_timeout_set(world.coll(0), 0.2);
+    waiter.join();
+}
+
 TEST_F(Request, AFailedPeerEndsAllRequests)
 {
     tw::World world(GRID);

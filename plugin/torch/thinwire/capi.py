@@ -192,6 +192,7 @@ _FUNCTIONS = {
     "tw_coll_create": (C.c_int, _P, _P),
     "tw_coll_destroy": (None, _P),
     "tw_coll_abort": (None, _P),
+    "tw_coll_timeout_set": (None, _P, C.c_double),
     "tw_coll_n_nodes": (C.c_int, _P),
     "tw_coll_post": (C.c_int, _P, _P, _P),
     "tw_coll_test": (C.c_int, _P),
@@ -201,7 +202,7 @@ _FUNCTIONS = {
     "tw_coll_counters_get": (None, _P, _P),
     "tw_coll_nonfinite_blocks": (C.c_uint64, _P),
 }
-TIMEOUT_HINT = "the process group's timeout, as its collectives in torch have; TW_COLL_TIMEOUT sets another"
+TIMEOUT_HINT = "the limit is the process group's, init_process_group(timeout=...), unless TW_COLL_TIMEOUT is set"
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 
 
@@ -213,7 +214,8 @@ class ThinwireError(RuntimeError):
         text = "%s: %s" % (what, lib().tw_status_string(status).decode())
         if failed_rank >= 0:
             text += ", rank %d" % failed_rank
-        super().__init__(text + (" (%s)" % detail if detail else ""))
+        notes = [one for one in (detail, TIMEOUT_HINT if status == TIMEOUT else "") if one]
+        super().__init__(text + (" (%s)" % "; ".join(notes) if notes else ""))
 
 
 class _Log:

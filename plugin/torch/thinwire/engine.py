@@ -78,7 +78,8 @@ class Request:
 class Communicator:
     """The ranks of a process group."""
 
-    def __init__(self, engine: Engine, pointer: C.c_void_p, rank: int, world: int, cuda: bool = False):
+    def __init__(self, engine: Engine, pointer: C.c_void_p, rank: int, world: int, timeout_sec: float, cuda: bool = False):
+        self._timeout_sec = timeout_sec
         self.engine, self.pointer, self.rank, self.world, self.cuda = engine, pointer, rank, world, cuda
         self.n_nodes = capi.lib().tw_coll_n_nodes(pointer)
         self.aside_bytes = 0  # sent to other nodes for other purposes than the job's
@@ -102,6 +103,13 @@ class Communicator:
             # Somebody may drop a request without waiting: the tensors stay here until it has ended.
             self._flight = [one for one in self._flight if not one.test()] + [request]
         return request
+
+    def keep_time(self, timeout_sec: float) -> None:
+        """The process group has this timeout, perhaps not the one from before."""
+        if timeout_sec != self._timeout_sec:
+            self._timeout_sec = timeout_sec
+            if own_timeout(timeout_sec):
+                capi.lib().tw_coll_timeout_set(self.pointer, timeout_sec)
 
     def planned_bytes(self, args: capi.Args) -> int:
         """What this rank sends to other nodes in such an operation."""
@@ -191,7 +199,7 @@ class Engine:
                                  timeout_sec=own_timeout(timeout_sec))
         status = library.tw_coll_create(C.byref(params), C.byref(pointer))
         self.check(status, "communicator of ranks %s" % ranks)
-        return Communicator(self, pointer, ranks.index(self.rank), len(ranks), nccl_group is not None)
+        return Communicator(self, pointer, ranks.index(self.rank), len(ranks), timeout_sec, nccl_group is not None)
 
     def sent_bytes(self) -> int:
         return sum(one.sent_bytes() for one in self._communicators.values()) if self._all else 0
@@ -321,6 +329,7 @@ class Use:
             return None
         engine = _job.engine(members, timeout_sec)
         found = engine.communicator(name, ranks, timeout_sec, nccl_group)
+        found.keep_time(timeout_sec)
         key = (name, nccl_group is not None)
         known = self._groups.get(key)
         if known is None or known[0] is not engine:

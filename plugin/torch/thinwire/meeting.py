@@ -63,7 +63,7 @@ class Meeting:
                     ranks_text(missing))
         if not poll(lambda: self._store.check(keys), self._timeout_sec - patience):
             raise capi.ThinwireError("join", capi.TIMEOUT, missing[0],
-                                     "nothing came from %s within %.0f s, %s" % (ranks_text(missing), self._timeout_sec, capi.TIMEOUT_HINT))
+                                     "nothing came from %s within %.0f s" % (ranks_text(missing), self._timeout_sec))
 
     def _invite(self, fixed_port: int) -> tuple[str, int, str, int]:
         """The first rank's part: (address, port, secret, listener)."""

@@ -1,5 +1,6 @@
 """The library inside a job's process: how it is switched on, how it fails, and what it leaves alone."""
 
+import datetime
 import json
 import os
 import pathlib
@@ -13,7 +14,7 @@ import ranks
 import thinwire
 import torch
 import torch.distributed as dist
-from thinwire import engine
+from thinwire import capi, engine
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -177,6 +178,37 @@ def test_an_exception_on_one_rank_ends_the_others():
         return error_of(lambda: [step(model) for _ in range(1000)]).failed_rank
 
     assert ranks.run(2, check, leave=False, **FAST) == [True, 0]
+
+
+def set_timeout(seconds):
+    """Of the default group; older versions of torch call it otherwise."""
+    set_it = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout
+    set_it(datetime.timedelta(seconds=seconds))
+
+
+# A group's timeout after its first use, what the variable says; whether a late rank is waited for.
+@pytest.mark.parametrize("timeout, variable, waits", [(1, "", False), (1, "1000s", True), (1000, "4s", False)])
+def test_a_rank_is_waited_for_as_long_as_torch_does(timeout, variable, waits):
+    def check(rank):
+        model, store = model_of(), dist.distributed_c10d._get_default_store()
+        step(model)
+        set_timeout(timeout)
+        if rank == 1:
+            # evaluates alone
+            if waits:
+                time.sleep(3)
+            else:
+                store.wait(["gave up"], datetime.timedelta(seconds=60))
+                return True
+        if waits:
+            step(model)
+            return True
+        error = error_of(lambda: step(model))
+        store.set("gave up", "")
+        return error.status == capi.TIMEOUT and "TW_COLL_TIMEOUT" in str(error) and "init_process_group(timeout=...)" in str(error)
+
+    variables = {"TW_COLL_TIMEOUT": variable} if variable else {}
+    assert ranks.run(2, check, leave=False, **variables) == [True, True]
 
 
 def test_ddp_hears_of_a_killed_rank():
