@@ -110,9 +110,10 @@ def _build() -> type:
                 return False
             return whole.nbytes >= self._min_bytes and self._communicator() is not None
 
-        def _post(self, kind: str, op: int, dtype: torch.dtype, shape: operations.Shape, keep: tuple[torch.Tensor, ...],
-                  result: list[torch.Tensor], reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.Work:
-            operation = operations.Operation("c10d " + kind, op, dtype, shape, self.codec, keep, reduction, next(self._steps))
+        def _post(self, kind: str, op: int, dtype: torch.dtype, shape: operations.Shape, place: Callable[[segments.Table], None],
+                  keep: tuple[torch.Tensor, ...], result: list[torch.Tensor],
+                  reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.Work:
+            operation = operations.Operation("c10d " + kind, op, dtype, shape, place, self.codec, keep, reduction, next(self._steps))
             return operations.Work(operation.post(self._communicator()), operation.kind, result)
 
         def _rank_major(self, pieces: list[segments.Piece], itemsize: int) -> segments.Table:
@@ -132,8 +133,8 @@ def _build() -> type:
                 return self._rank_major(pieces, whole.itemsize)
 
             shape = self._shapes.get(whole, part.numel(), gather)
-            shape.table.gather(whole.data_ptr())
-            return self._post("all-gather", capi.ALLGATHER, dtype, shape, (output, input), [output])
+            return self._post("all-gather", capi.ALLGATHER, dtype, shape, lambda table: table.gather(whole.data_ptr()),
+                              (output, input), [output])
 
         def _reduce_scatter(self, output: torch.Tensor, input: torch.Tensor, *options: object) -> dist.Work:
             reduction = operations.reduction(options[0].reduceOp) if options else (capi.SUM, 1.0)
@@ -145,8 +146,9 @@ def _build() -> type:
                 return self._rank_major(pieces, input.itemsize)
 
             shape = self._shapes.get(input, output.numel(), scatter)
-            shape.table.scatter(input.data_ptr(), output.data_ptr())
-            return self._post("reduce-scatter", capi.REDUCE_SCATTER, input.dtype, shape, (output, input), [output], reduction)
+            return self._post("reduce-scatter", capi.REDUCE_SCATTER, input.dtype, shape,
+                              lambda table: table.scatter(input.data_ptr(), output.data_ptr()),
+                              (output, input), [output], reduction)
 
         def allreduce(self, tensors: list[torch.Tensor], *options: object) -> dist.Work:
             tensor = tensors[0]
@@ -159,8 +161,8 @@ def _build() -> type:
                 return segments.Plain(pieces, tensor.itemsize)
 
             shape = self._shapes.get(tensor, tensor.numel(), reduce)
-            shape.table.reduce(tensor.data_ptr())
-            return self._post("all-reduce", capi.ALLREDUCE, tensor.dtype, shape, (tensor,), tensors, reduction)
+            return self._post("all-reduce", capi.ALLREDUCE, tensor.dtype, shape, lambda table: table.reduce(tensor.data_ptr()),
+                              (tensor,), tensors, reduction)
 
         def _to_gloo(self, names: tuple[str, ...], *args: object) -> dist.Work:
             name = next(name for name in names if hasattr(self._gloo, name))

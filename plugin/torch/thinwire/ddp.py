@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from . import capi, operations, policy, segments
-from .engine import TYPES, Use
+from . import capi, operations, policy, segments, tally
+from .engine import Use
 
 
 class _Hook:
@@ -29,17 +29,17 @@ class _Hook:
 
     def __call__(self, state: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         group, buffer = state or dist.group.WORLD, bucket.buffer()
-        fits = buffer.dtype in TYPES and buffer.is_floating_point()
-        ranks = self._use.communicator(group, buffer.is_cuda) if fits else None
+        ranks = operations.carrier("ddp all-reduce", self._use, group, buffer, dist.ReduceOp.AVG)
         if ranks is None:
             from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
             return allreduce_hook(group, bucket)
-        shape = self._shape(bucket.gradients())
-        shape.table.reduce(buffer.data_ptr())
+        if ranks.n_nodes > 1:
+            tally.announce("DDP over thinwire: gradients %s" % (self._rules.grads or "exact"))
         request = operations.Operation(
-            "ddp all-reduce", capi.ALLREDUCE, buffer.dtype, shape, self._rules.grads, (buffer,),
-            (capi.MEAN, 1.0), next(self._steps)).post(ranks)
+            "ddp all-reduce", capi.ALLREDUCE, buffer.dtype, self._shape(bucket.gradients()),
+            lambda table: table.reduce(buffer.data_ptr()), self._rules.grads, (buffer,),
+            (capi.MEAN, 1.0), next(self._steps), "bucket %d" % bucket.index()).post(ranks)
         if ranks.cuda:
             future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device])
             future.set_result(buffer)
@@ -50,9 +50,11 @@ class _Hook:
 def hook(grads: str | None = None, min_bytes: int | None = None) -> Callable[..., torch.futures.Future[torch.Tensor]]:
     """For model.register_comm_hook(group or None, hook). One for each model, on all ranks."""
     made = _Hook(policy.make(None, grads, min_bytes))
+    tally.book.asked = True
 
     # Not annotated: torch compares annotations with types, and these are strings.
     def thinwire_hook(state, bucket):
         return made(state, bucket)
 
+    thinwire_hook._thinwire = True
     return thinwire_hook

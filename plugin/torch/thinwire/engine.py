@@ -6,7 +6,6 @@ transport for each set of ranks that some process group has: what is collective 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes as C
 import json
 import logging
@@ -337,6 +336,13 @@ class Use:
             known = self._groups[key] = (engine, _disagreement(by_host, ranks, self._settings))
         return None if known[1] else found
 
+    def why_not(self, group: dist.ProcessGroup, cuda: bool = False) -> str:
+        """Why communicator() has returned None for it."""
+        known = self._groups.get((group.group_name, cuda))
+        if known is not None and known[1]:
+            return known[1]
+        return agreement.refused(tuple(sorted(dist.get_process_group_ranks(group))), timeout_of(group, cuda))
+
 
 def running() -> list[Engine]:
     return list(_job.engines.values())
@@ -347,21 +353,10 @@ def close() -> None:
     _job.close()
 
 
-_at_exit: list[Callable[[], None]] = []
-
-
-def at_exit(function: Callable[[], None]) -> None:
-    """Run before the ranks part."""
-    _at_exit.append(function)
-
-
 @atexit.register
 def _leave() -> None:
     if not any(engine.pid == os.getpid() for engine in running()):
         return
-    for function in _at_exit:
-        with contextlib.suppress(Exception):
-            function()
     if getattr(sys, "last_value", None) is not None:
         # An exception ended the program: the others must not wait for this rank.
         for engine in running():

@@ -1,21 +1,24 @@
-"""FSDP2: its all-gather of weights and its reduce-scatter of gradients, over Thinwire.
+"""FSDP2: its all-gather of weights, its reduce-scatter of gradients and its all-reduce between replicas, over Thinwire.
 
-FSDP2 has a place for either on every group of parameters; the boundaries of parameters in its flat buffers are read from the
-group. Private names of torch are used in this file alone; SUPPORTED says for which versions they were read."""
+FSDP2 has a place for the first two on every group of parameters; its all-reduce is taken from where it calls it. The boundaries
+of parameters in its flat buffers are read from the group. Private names of torch are used in this file and in prefetch.py
+alone; SUPPORTED says for which versions they were read."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import logging
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.distributed as dist
 
-from . import capi, operations, policy, segments
-from .engine import TYPES, Communicator, Request, Use
+from . import capi, operations, policy, prefetch, segments, tally, unused
+from .engine import TYPES, Communicator, Use
 
 log = logging.getLogger("thinwire")
 SUPPORTED = ((2, 9), (2, 15))
@@ -38,108 +41,89 @@ def _modules() -> tuple[types.ModuleType, types.ModuleType]:
 
 
 class _Comm:
-    """What both directions share: the parameters, the policy, the shapes that have occurred."""
+    """What the directions share: the parameters, the policy, the shapes that have occurred."""
 
-    def __init__(self, group: object, rules: policy.Policy):
+    # Who has the buffers, if not the process as usual: what set_allocate_memory_from_process_group_for_comm() has set.
+    allocator: object | None = None
+
+    def __init__(self, group: object, rules: policy.Policy, use: Use):
         super().__init__()
-        self._group, self._rules, self._use = group, rules, Use(rules.settings())
-        self._shapes: dict[object, operations.Shape] = {}
+        self._group, self._rules, self._use = group, rules, use
+        self._shapes: dict[object, list[tuple[torch.dtype, operations.Shape]]] = {}
         self._steps = itertools.count()
-        self._native = False
 
-    def _communicator(self, group: dist.ProcessGroup, tensor: torch.Tensor) -> Communicator | None:
-        """None: torch's own way. GPU memory can be refused by a library that was built without CUDA, too."""
-        if self._native or tensor.dtype not in TYPES:
-            return None
-        try:
-            return self._use.communicator(group, tensor.is_cuda)
-        except capi.ThinwireError as error:
-            if not tensor.is_cuda or error.status != capi.UNSUPPORTED:
-                raise
-            log.warning("not over thinwire: %s", error)
-            self._native = True
-            return None
+    def allocate(self, size, *, dtype, device):
+        take = self.allocator.allocate if self.allocator is not None else super().allocate
+        return take(size, dtype=dtype, device=device)
 
-    def _pieces(self, params: Sequence[object], sizes: Sequence[int], run: int, world: int, itemsize: int) -> list[segments.Piece]:
+    def _carrier(self, kind: str, group: dist.ProcessGroup, whole: torch.Tensor,
+                 op: dist.ReduceOp | None = None) -> Communicator | None:
+        found = operations.carrier(kind, self._use, group, whole, op)
+        if found is not None and found.n_nodes > 1:
+            tally.announce("FSDP2 over thinwire: %s" % self._rules)
+        return found
+
+    def _why_exact(self, param: object, itemsize: int) -> str:
+        return policy.why_exact(self._rules, len(param._orig_size), param._orig_size.numel() * itemsize)
+
+    def _pieces(self, params: Sequence[object], sizes: Sequence[int], run: int, itemsize: int) -> tuple[segments.Piece, ...]:
+        """Of a run in which all parameters have the same type."""
         if sum(sizes) != run:
-            return [segments.Piece(run, UNKNOWN)]
-        return [segments.Piece(n, policy.why_exact(self._rules, len(param._orig_size), n * world * itemsize))
-                for param, n in zip(params, sizes)]
+            return (segments.Piece(run, UNKNOWN),)
+        return tuple(segments.Piece(n, self._why_exact(param, itemsize)) for param, n in zip(params, sizes))
 
-    def _shape(self, communicator: Communicator, params: Sequence[object], sizes: list[int], run: int, itemsize: int) -> operations.Shape:
-        key = (communicator.world, communicator.rank, itemsize, run, tuple(sizes))
+    def _shape(self, dtype: torch.dtype, pieces: tuple[segments.Piece, ...], key: object,
+               make: Callable[[], segments.Table]) -> list[tuple[torch.dtype, operations.Shape]]:
+        key = (dtype, pieces, key)
         if key not in self._shapes:
-            pieces = self._pieces(params, sizes, run, communicator.world, itemsize)
-            table = segments.RankMajor(communicator.world, communicator.rank, pieces, itemsize)
-            self._shapes[key] = operations.shape(table, pieces)
+            self._shapes[key] = [(dtype, operations.shape(make(), pieces))]
         return self._shapes[key]
 
-
-class _Forward:
-    """The forward pass of a tree of FSDP2 modules: while one group of parameters computes, the next one is gathered. On CPUs
-    FSDP2 does so by itself in the backward pass alone. The order is that of the pass before."""
-
-    def __init__(self) -> None:
-        self._before: list[object] = []
-        self._now: list[object] = []
-        self._place = 0  # in _before
-        self._ahead: list[object] = []  # asked for, not yet used
-        self._off = False
-
-    def used(self, group: object) -> None:
-        """A group's parameters are whole: ask for those of the one that comes next."""
-        if self._off or torch._C._current_graph_task_id() != -1:  # backward: what is computed again has an order of its own
-            return
-        self._now.append(group)
-        if group in self._ahead:
-            self._ahead.remove(group)
-        if group in self._before[self._place :]:
-            self._place = self._before.index(group, self._place) + 1
-            for following in self._before[self._place : self._place + 1]:
-                self._ask(following)
-
-    def _ask(self, group: object) -> None:
-        if group._all_gather_result is None:
-            type(group)._prefetch_unshard(group, "forward")
-            if group._all_gather_result is not None:
-                self._ahead.append(group)
-
-    def end(self) -> None:
-        """What was asked for in vain is dropped, as weights may change before it is used, and then nothing is asked for again."""
-        self._off = self._off or bool(self._ahead)
-        for group in self._ahead:
-            result, group._all_gather_result = group._all_gather_result, None
-            if result is not None and result.all_gather_work is not None:
-                result.all_gather_work.wait()
-        self._before, self._now, self._place, self._ahead = self._now or self._before, [], 0, []
+    def _post(self, kind: str, op: int, parts: list[tuple[torch.dtype, operations.Shape]],
+              place: Callable[[segments.Table], None], codec: capi.Codec | None, keep: tuple[torch.Tensor, ...],
+              communicator: Communicator, reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.AnyRequest:
+        step, of = next(self._steps), "%s of %s" % (kind, self._group._module_fqn)
+        return operations.post([operations.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of)
+                                for dtype, shape in parts], communicator)
 
 
-class _Gathering(operations.Work):
-    """An all-gather of a group of parameters under way."""
-
-    def __init__(self, request: Request, group: object):
-        super().__init__(request, "all-gather")
-        self._group = group
-
-    def wait(self, timeout: object = None) -> bool:
-        super().wait(timeout)
-        if self._group._training_state.name == "FORWARD":
-            _forward(self._group.comm_ctx).used(self._group)
-        return True
-
-
-def _forward(context: object) -> _Forward:
-    """That of the tree to which this context of FSDP2's belongs."""
-    if not hasattr(context, "_thinwire"):
-        context._thinwire = _Forward()
-    return context._thinwire
-
-
-def _gathered_size(param: object) -> int:
-    """Elements of a parameter in this rank's run: of its shard, or of what it keeps between forward and backward."""
+def _gathered(param: object) -> tuple[int, torch.dtype] | None:
+    """Elements of a parameter in this rank's run, and their type: of its shard, or of what it keeps between forward and backward.
+    None if a tensor's own class says what is gathered."""
+    if hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather"):
+        return None
     after = getattr(param, "_sharded_post_forward_param_data", None)
     data = after if param.sharded_state.name == "SHARDED_POST_FORWARD" and after is not None else param._sharded_param_data
-    return data.numel()
+    return data.numel(), param.param_dtype or data.dtype
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """A parameter in a run of bytes."""
+
+    offset: int  # in bytes
+    dtype: torch.dtype
+    piece: segments.Piece
+
+    def as_bytes(self, reason: str) -> segments.Piece:
+        return segments.Piece(self.piece.n_elems * self.dtype.itemsize, reason)
+
+
+def _split(places: Sequence[_Place], run: int, communicator: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
+    """A gather of mixed types: an operation for each type that is quantized, and one for all the rest, as bytes."""
+
+    def part(dtype: torch.dtype, pieces: list[segments.Piece], offsets: list[int]) -> tuple[torch.dtype, operations.Shape]:
+        table = segments.RankMajor(communicator.world, communicator.rank, pieces, dtype.itemsize, offsets, run)
+        return dtype, operations.shape(table, pieces)
+
+    parts = []
+    for dtype in sorted({one.dtype for one in places if not one.piece.exact}, key=str):
+        mine = [one for one in places if one.dtype == dtype and not one.piece.exact]
+        parts.append(part(dtype, [one.piece for one in mine], [one.offset for one in mine]))
+    rest = [one for one in places if one.piece.exact]
+    if rest:
+        parts.append(part(torch.uint8, [one.as_bytes(one.piece.exact) for one in rest], [one.offset for one in rest]))
+    return parts
 
 
 @functools.cache
@@ -148,91 +132,197 @@ def _classes() -> tuple[type, type]:
     collectives, _ = _modules()
 
     class AllGather(_Comm, collectives.DefaultAllGather):
+        def _places(self, gathered: Sequence[tuple[int, torch.dtype]], run: int) -> tuple[_Place, ...]:
+            """Of a run of bytes."""
+            offsets = [0, *itertools.accumulate(n * dtype.itemsize for n, dtype in gathered)]
+            places = []
+            for param, (n, dtype), offset in zip(self._group.fsdp_params, gathered, offsets):
+                reason = self._why_exact(param, dtype.itemsize)
+                if not dtype.is_floating_point or dtype not in TYPES:
+                    reason = str(dtype)
+                elif offset % dtype.itemsize or run % dtype.itemsize:
+                    reason = reason or "not aligned"
+                places.append(_Place(offset, dtype, segments.Piece(n, reason)))
+            return tuple(places)
+
+        def _mixed(self, gathered: Sequence[tuple[int, torch.dtype]], run: int,
+                   ranks: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
+            places = self._places(gathered, run)
+            split = self._rules.weights is not None and not policy.is_exact() and ranks.n_nodes > 1
+            key = (places, split, ranks.world, ranks.rank)
+            if key not in self._shapes:
+                if not split:
+                    places = [dataclasses.replace(one, piece=dataclasses.replace(one.piece, exact="mixed types")) for one in places]
+                self._shapes[key] = _split(places, run, ranks)
+            return self._shapes[key]
+
+        def _parts(self, dtype: torch.dtype, run: int, ranks: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
+            params = self._group.fsdp_params
+            gathered = [_gathered(one) for one in params]
+            own = all(one is not None and one[1] == dtype for one in gathered)
+            if dtype == torch.uint8 and not own and None not in gathered and sum(n * one.itemsize for n, one in gathered) == run:
+                return self._mixed(gathered, run, ranks)
+            sizes = [n for n, _ in gathered] if own else []
+            pieces = self._pieces(params, sizes, run, dtype.itemsize)
+            return self._shape(dtype, pieces, (ranks.world, ranks.rank),
+                               lambda: segments.RankMajor(ranks.world, ranks.rank, pieces, dtype.itemsize))
+
         def __call__(self, output_tensor, input_tensor, group, async_op=False):
-            ranks = self._communicator(group, output_tensor)
+            ranks = self._carrier("all-gather", group, output_tensor)
             if ranks is None:
                 return super().__call__(output_tensor, input_tensor, group, async_op)
-            params = self._group.fsdp_params
-            shape = self._shape(ranks, params, [_gathered_size(one) for one in params],
-                                input_tensor.numel(), output_tensor.itemsize)
-            shape.table.gather(output_tensor.data_ptr())
-            request = operations.Operation(
-                "all-gather", capi.ALLGATHER, output_tensor.dtype, shape, self._rules.weights,
-                (output_tensor,), step=next(self._steps)).post(ranks)
+            request = self._post(
+                "all-gather", capi.ALLGATHER, self._parts(output_tensor.dtype, input_tensor.numel(), ranks),
+                lambda table: table.gather(output_tensor.data_ptr()), self._rules.weights, (output_tensor,), ranks)
             if ranks.cuda:
                 return operations.StreamWork() if async_op else None
             # FSDP2 waits where it copies out, so that a prefetched gather runs beside the computation.
-            return _Gathering(request, self._group)
+            return prefetch.Gathering(request, self._group)
 
     class ReduceScatter(_Comm, collectives.DefaultReduceScatter):
         params: Sequence[object] = ()  # of the reduction under way
 
+        def _sizes(self) -> list[int]:
+            return [one.padded_sharded_param_size.numel() for one in self.params]
+
         def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
-            reduction = operations.reduction(op)
-            fits = reduction is not None and output_tensor.is_floating_point()
-            ranks = self._communicator(group, output_tensor) if fits else None
+            ranks = self._carrier("reduce-scatter", group, input_tensor, op)
             if ranks is None:
                 return super().__call__(output_tensor, input_tensor, group, op, async_op)
-            shape = self._shape(ranks, self.params, [one.padded_sharded_param_size.numel() for one in self.params],
-                                output_tensor.numel(), output_tensor.itemsize)
-            shape.table.scatter(input_tensor.data_ptr(), output_tensor.data_ptr())
-            request = operations.Operation(
-                "reduce-scatter", capi.REDUCE_SCATTER, output_tensor.dtype, shape, self._rules.grads,
-                (output_tensor, input_tensor), reduction, next(self._steps)).post(ranks)
+            dtype = output_tensor.dtype
+            pieces = self._pieces(self.params, self._sizes(), output_tensor.numel(), dtype.itemsize)
+            parts = self._shape(dtype, pieces, (ranks.world, ranks.rank),
+                                lambda: segments.RankMajor(ranks.world, ranks.rank, pieces, dtype.itemsize))
+            request = self._post(
+                "reduce-scatter", capi.REDUCE_SCATTER, parts,
+                lambda table: table.scatter(input_tensor.data_ptr(), output_tensor.data_ptr()), self._rules.grads,
+                (output_tensor, input_tensor), ranks, operations.reduction(op))
             if ranks.cuda:
                 return operations.StreamWork() if async_op else None
             # FSDP2 reads the result at once and drops what is returned here.
             operations.wait(request, "reduce-scatter")
             return None
 
+        def all_reduce(self, tensor: torch.Tensor, op: dist.ReduceOp, group: dist.ProcessGroup) -> bool:
+            """Between replicas: of this rank's shards of gradients, or of whole ones. False: torch's own way."""
+            ranks = self._carrier("all-reduce", group, tensor, op)
+            if ranks is None:
+                return False
+            pieces = self._pieces(self.params, self._sizes(), tensor.numel(), tensor.itemsize)
+            parts = self._shape(tensor.dtype, pieces, "replicas", lambda: segments.Plain(pieces, tensor.itemsize))
+            request = self._post(
+                "all-reduce", capi.ALLREDUCE, parts, lambda table: table.reduce(tensor.data_ptr()), self._rules.grads,
+                (tensor,), ranks, operations.reduction(op))
+            if not ranks.cuda:
+                operations.wait(request, "all-reduce")
+            return True
+
     return AllGather, ReduceScatter
 
 
-def _watch_reductions() -> None:
-    """Tell a reduce-scatter which parameters have gradients: FSDP2 passes only a flat buffer."""
-    _, module = _modules()
-    original = module.foreach_reduce
-    if hasattr(original, "_thinwire"):
-        return
+class _Distributed(types.ModuleType):
+    """torch.distributed as FSDP2's collectives see it: an all-reduce between replicas is ours."""
 
-    @functools.wraps(original)
-    def foreach_reduce(fsdp_params, unsharded_grads, group, stream, comm, *args, **kwargs):
-        if isinstance(comm, _classes()[1]):
-            comm.params = list(fsdp_params)
-        return original(fsdp_params, unsharded_grads, group, stream, comm, *args, **kwargs)
+    reducing = threading.local()  # comm: the reduce-scatter whose gradients are reduced
 
-    foreach_reduce._thinwire = True
-    module.foreach_reduce = foreach_reduce
+    def __getattr__(self, name: str) -> object:
+        return getattr(dist, name)
+
+    def all_reduce(self, tensor, op=dist.ReduceOp.SUM, group=None, async_op=False):
+        comm = getattr(self.reducing, "comm", None)
+        if comm is None or async_op or not comm.all_reduce(tensor, op, group or dist.group.WORLD):
+            return dist.all_reduce(tensor, op, group, async_op)
+        return None
 
 
-def _watch_forwards() -> None:
-    """Know when a forward pass is over: the last that FSDP2 does with each module's output, the root's at the end."""
-    from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
-
-    original = FSDPState._register_pre_backward_hook
-    if hasattr(original, "_thinwire"):
-        return
-
-    @functools.wraps(original)
-    def _register_pre_backward_hook(self, output):
-        if self._state_ctx.iter_forward_root is self:
-            _forward(self._comm_ctx).end()
-        return original(self, output)
-
-    _register_pre_backward_hook._thinwire = True
-    FSDPState._register_pre_backward_hook = _register_pre_backward_hook
+def _of_kind(kind: type, args: Sequence[object], kwargs: dict[str, object]) -> object | None:
+    """The argument of that class: its place differs from version to version."""
+    return next((one for one in (*args, *kwargs.values()) if isinstance(one, kind)), None)
 
 
-def _attach(group: object, rules: policy.Policy) -> None:
-    gather, scatter = _classes()
-    group._all_gather_comm, group._reduce_scatter_comm = gather(group, rules), scatter(group, rules)
-
-
-def _ours_or_default(group: object) -> bool:
-    """Whether nobody else has put something in that place."""
+def _others(comm: object) -> str:
     collectives, _ = _modules()
-    known = (collectives.DefaultAllGather,) + _classes()
-    return isinstance(group._all_gather_comm, known)
+    if type(comm) in (collectives.DefaultAllGather, collectives.DefaultReduceScatter):
+        return "thinwire is not enabled there"
+    return "%s is in its place" % type(comm).__name__
+
+
+def _watch_collectives() -> None:
+    """Tell a reduction which parameters have gradients, as FSDP2 passes only a flat buffer; take the all-reduce; count what goes
+    another way."""
+    from torch.distributed.fsdp._fully_shard import _fsdp_api
+
+    collectives, module = _modules()
+    if isinstance(collectives.dist, _Distributed):
+        return
+    collectives.dist = distributed = _Distributed("torch.distributed")
+    reduce, gather = module.foreach_reduce, module.foreach_all_gather
+
+    @functools.wraps(reduce)
+    def foreach_reduce(fsdp_params, unsharded_grads, group, *args, **kwargs):
+        comm = _of_kind(_fsdp_api.ReduceScatter, args, kwargs)
+        if not isinstance(comm, _classes()[1]):
+            tally.book.elsewhere("reduce-scatter", _others(comm), operations.moved_bytes(group, sum(one.nbytes for one in unsharded_grads)))
+            return reduce(fsdp_params, unsharded_grads, group, *args, **kwargs)
+        comm.params, distributed.reducing.comm = list(fsdp_params), comm
+        try:
+            return reduce(fsdp_params, unsharded_grads, group, *args, **kwargs)
+        finally:
+            distributed.reducing.comm = None
+
+    @functools.wraps(gather)
+    def foreach_all_gather(fsdp_params, group, *args, **kwargs):
+        result, comm = gather(fsdp_params, group, *args, **kwargs), _of_kind(_fsdp_api.AllGather, args, kwargs)
+        if result is not None and not isinstance(comm, _classes()[0]):
+            tally.book.elsewhere("all-gather", _others(comm), operations.moved_bytes(group, result.all_gather_output.nbytes))
+        return result
+
+    module.foreach_reduce, module.foreach_all_gather = foreach_reduce, foreach_all_gather
+
+
+def _watch_allocation() -> None:
+    """set_allocate_memory_from_process_group_for_comm() puts torch's own in our place: ours stay, with buffers as it says."""
+    _, module = _modules()
+    original = module.FSDPParamGroup.set_allocate_memory_from_process_group
+    if hasattr(original, "_thinwire"):
+        return
+
+    @functools.wraps(original)
+    def set_allocate_memory_from_process_group(self, enable):
+        ours = [getattr(self, name) for name in _NAMES]
+        original(self, enable)
+        for name, comm, kind in zip(_NAMES, ours, _classes()):
+            if isinstance(comm, kind):
+                comm.allocator = getattr(self, name)
+                setattr(self, name, comm)
+
+    set_allocate_memory_from_process_group._thinwire = True
+    module.FSDPParamGroup.set_allocate_memory_from_process_group = set_allocate_memory_from_process_group
+
+
+_NAMES = ("_all_gather_comm", "_reduce_scatter_comm")
+
+
+def _watch() -> None:
+    tally.book.asked = True
+    _watch_collectives()
+    _watch_allocation()
+    prefetch.watch()
+
+
+def _attach(group: object, rules: policy.Policy, use: Use) -> None:
+    """Put ours in either place, unless somebody else has put something there."""
+    collectives, _ = _modules()
+    defaults = ((collectives.DefaultAllGather, collectives.ProcessGroupAllocAllGather),
+                (collectives.DefaultReduceScatter, collectives.ProcessGroupAllocReduceScatter))
+    for name, kind, (default, allocating) in zip(_NAMES, _classes(), defaults):
+        there = getattr(group, name)
+        if not isinstance(there, (kind, default, allocating)):
+            log.warning("%s of FSDP2 is left as it is", type(there).__name__)
+            continue
+        ours = kind(group, rules, use)
+        ours.allocator = there if isinstance(there, allocating) else getattr(there, "allocator", None)
+        setattr(group, name, ours)
 
 
 def _groups(model: torch.nn.Module) -> Iterator[object]:
@@ -254,13 +344,13 @@ def enable(model: torch.nn.Module, weights: str | None = None, grads: str | None
     rules, groups = policy.make(weights, grads, min_bytes), list(_groups(model))
     if not groups:
         raise ValueError("no module of this model has been given to fully_shard")
-    _watch_reductions()
-    _watch_forwards()
+    _watch()
+    use = Use(rules.settings())
+    for module in model.modules():
+        if hasattr(module, "_get_fsdp_state"):
+            prefetch.watch_state(module._get_fsdp_state())
     for group in groups:
-        if _ours_or_default(group):
-            _attach(group, rules)
-        else:
-            log.warning("a custom all-gather of FSDP2 is left as it is: %s", type(group._all_gather_comm).__name__)
+        _attach(group, rules, use)
     return model
 
 
@@ -268,25 +358,25 @@ def disable(model: torch.nn.Module) -> torch.nn.Module:
     """Back to torch's own collectives. On all ranks. Returns the model."""
     collectives, _ = _modules()
     for group in _groups(model):
-        if isinstance(group._all_gather_comm, _classes()[0]):
-            group._all_gather_comm = collectives.DefaultAllGather()
-        if isinstance(group._reduce_scatter_comm, _classes()[1]):
-            group._reduce_scatter_comm = collectives.DefaultReduceScatter()
+        for name, kind, default in zip(_NAMES, _classes(), (collectives.DefaultAllGather, collectives.DefaultReduceScatter)):
+            ours = getattr(group, name)
+            if isinstance(ours, kind):
+                setattr(group, name, ours.allocator or default())
     return model
 
 
 def patch() -> None:
     """Every FSDP2 model from now on."""
     rules = policy.from_environment()
+    use = Use(rules.settings())
     _, module = _modules()
-    _watch_reductions()
-    _watch_forwards()
+    _watch()
+    unused.watch()
     original: Callable[..., None] = module.FSDPParamGroup.__init__
 
     @functools.wraps(original)
     def __init__(self, *args, **kwargs):
         original(self, *args, **kwargs)
-        _attach(self, rules)
+        _attach(self, rules, use)
 
     module.FSDPParamGroup.__init__ = __init__
-    log.info("FSDP2 over thinwire: %s", rules)

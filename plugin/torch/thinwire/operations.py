@@ -5,17 +5,21 @@ from __future__ import annotations
 import collections
 import ctypes as C
 import dataclasses
+import logging
 import queue
 import threading
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
 
 from . import capi, policy, segments
-from .engine import TYPES, Communicator, Request
+from .engine import TYPES, Communicator, Request, Use
 from .tally import book
+
+log = logging.getLogger("thinwire")
 
 
 @dataclasses.dataclass
@@ -26,6 +30,8 @@ class Shape:
     reasons: collections.Counter[str]
     n_pieces: int
     bytes: dict[str, int] = dataclasses.field(default_factory=dict)  # {codec: planned}
+    # From where the table's pointers are set until the library has copied it.
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
 
 def shape(table: segments.Table, pieces: Sequence[segments.Piece]) -> Shape:
@@ -46,30 +52,71 @@ def reduction(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> tuple[int, float] 
     return None
 
 
+def moved_bytes(group: dist.ProcessGroup, whole_bytes: int) -> int:
+    """What a rank sends, about, of an all-gather or a reduce-scatter of so many bytes; of an all-reduce twice as much."""
+    return whole_bytes * (group.size() - 1) // group.size()
+
+
+def _why_not(whole: torch.Tensor, op: dist.ReduceOp | None) -> str:
+    """Why Thinwire has no such operation, or ""."""
+    if whole.dtype not in TYPES or (op is not None and not whole.is_floating_point()):
+        return str(whole.dtype)
+    return "" if op is None or reduction(op) is not None else "the reduction is %s" % getattr(op, "op", op)
+
+
+_refused: dict[str, str] = {}  # {group: why GPU memory does not go over Thinwire there}
+
+
+def carrier(kind: str, use: Use, group: dist.ProcessGroup, whole: torch.Tensor,
+            op: dist.ReduceOp | None = None) -> Communicator | None:
+    """The communicator for an operation on such a tensor, None for torch's own way, which the report then names. Collective
+    over the group when it is new."""
+    if group.size() == 1:
+        return None
+    reason = _why_not(whole, op) or (_refused.get(group.group_name, "") if whole.is_cuda else "")
+    if not reason:
+        try:
+            found = use.communicator(group, whole.is_cuda)
+            if found is not None:
+                return found
+            reason = use.why_not(group, whole.is_cuda)
+        except capi.ThinwireError as error:
+            # Only GPU memory can be refused: by a library that was built without CUDA.
+            if not whole.is_cuda or error.status != capi.UNSUPPORTED:
+                raise
+            log.warning("not over thinwire: %s", error)
+            reason = _refused[group.group_name] = str(error)
+    book.elsewhere(kind, reason, moved_bytes(group, whole.nbytes) * (2 if kind.endswith("all-reduce") else 1))
+    return None
+
+
 @dataclasses.dataclass
 class Operation:
-    """What to do; post() does it."""
+    """What to do; post() does it. Any thread may."""
 
     kind: str  # the report's name for it
     op: int
     dtype: torch.dtype
     shape: Shape
+    place: Callable[[segments.Table], None]  # sets the table's pointers
     codec: capi.Codec | None
     keep: tuple[torch.Tensor, ...]
     reduction: tuple[int, float] = (capi.SUM, 1.0)
     step: int = 0
+    of: str = ""  # what it moves: the same on all ranks, which is checked
 
     def _codec(self, communicator: Communicator) -> tuple[capi.Codec | None, collections.Counter[str]]:
         """The codec or None, and {why: how many tensors stay exact}."""
         everything = self.shape.n_pieces
         if self.codec is None:
             return None, collections.Counter()
-        if not self.dtype.is_floating_point:
-            return None, collections.Counter({"mixed types": everything})
         if policy.is_exact():
             return None, collections.Counter({"exact()": everything})
         if communicator.n_nodes == 1:
             return None, collections.Counter({"ranks of one node": everything})
+        if not self.dtype.is_floating_point:
+            rest = everything - self.shape.reasons.total()
+            return None, self.shape.reasons + collections.Counter({str(self.dtype): rest})
         return self.codec if self.shape.reasons.total() < everything else None, self.shape.reasons
 
     def _planned(self, communicator: Communicator, args: capi.Args, codec: capi.Codec | None) -> int:
@@ -79,22 +126,60 @@ class Operation:
             self.shape.bytes[key] = communicator.planned_bytes(args)
         return self.shape.bytes[key]
 
-    def post(self, communicator: Communicator) -> Request:
+    def _post(self, communicator: Communicator) -> tuple[Request, int, int, collections.Counter[str]]:
+        """(request, bytes had nothing been quantized, bytes, {why: how many tensors stay exact})"""
         codec, reasons = self._codec(communicator)
         kind, factor = self.reduction
         args = self.shape.table.args(
-            op=self.op, type=TYPES[self.dtype], reduction=kind, factor=factor, step=self.step & 0xFFFFFFFF)
+            op=self.op, type=TYPES[self.dtype], reduction=kind, factor=factor, step=self.step & 0xFFFFFFFF,
+            seed=zlib.crc32(self.of.encode()))
         if codec is not None:
             args.codec = C.pointer(codec)
         if communicator.cuda:
             args.stream = torch.cuda.current_stream().cuda_stream
-        request = communicator.post(args, self.keep, self.kind)
-        sent, plain = self._planned(communicator, args, codec), self._planned(communicator, args, None)
-        book.record(self.kind, plain, sent, reasons)
-        return request
+        with self.shape.lock:
+            self.place(self.shape.table)
+            request = communicator.post(args, self.keep, self.kind)
+            sent, plain = self._planned(communicator, args, codec), self._planned(communicator, args, None)
+        return request, plain, sent, reasons
+
+    def post(self, communicator: Communicator) -> AnyRequest:
+        return post([self], communicator)
 
 
-def wait(request: Request, kind: str) -> None:
+class Requests:
+    """Several operations that are one to whoever waits."""
+
+    def __init__(self, parts: list[Request]):
+        self._parts = parts
+
+    def test(self) -> bool:
+        return all([one.test() for one in self._parts])
+
+    def wait(self) -> None:
+        for one in self._parts:
+            one.wait()
+
+    def exception(self) -> capi.ThinwireError | None:
+        return next((one.exception() for one in self._parts if one.exception() is not None), None)
+
+    def take_elapsed(self) -> float:
+        return max(one.take_elapsed() for one in self._parts)
+
+
+AnyRequest = Request | Requests
+
+
+def post(parts: Sequence[Operation], communicator: Communicator) -> AnyRequest:
+    """Post operations that the report counts as one call."""
+    posted = [one._post(communicator) for one in parts]
+    exact = sum((reasons for _, _, _, reasons in posted), collections.Counter())
+    book.record(parts[0].kind, sum(plain for _, plain, _, _ in posted), sum(sent for _, _, sent, _ in posted), exact)
+    requests = [request for request, _, _, _ in posted]
+    return requests[0] if len(requests) == 1 else Requests(requests)
+
+
+def wait(request: AnyRequest, kind: str) -> None:
     begin = time.perf_counter()
     request.wait()
     book.waited(kind, time.perf_counter() - begin)
@@ -105,7 +190,7 @@ class _Completer:
     """A thread that waits for operations and completes torch's futures, in the order of posting."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[Request, str, torch.futures.Future, object]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[AnyRequest, str, torch.futures.Future, object]] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="thinwire-futures", daemon=True).start()
 
     def _run(self) -> None:
@@ -118,7 +203,7 @@ class _Completer:
             except Exception as error:
                 future.set_exception(error)
 
-    def complete(self, request: Request, kind: str, value: object) -> torch.futures.Future:
+    def complete(self, request: AnyRequest, kind: str, value: object) -> torch.futures.Future:
         future: torch.futures.Future = torch.futures.Future()
         self._queue.put((request, kind, future, value))
         return future
@@ -128,7 +213,7 @@ _completer: _Completer | None = None
 _completer_lock = threading.Lock()
 
 
-def future_of(request: Request, kind: str, value: object) -> torch.futures.Future:
+def future_of(request: AnyRequest, kind: str, value: object) -> torch.futures.Future:
     """A future that gets the value when the operation is done."""
     global _completer
     with _completer_lock:
@@ -139,7 +224,7 @@ def future_of(request: Request, kind: str, value: object) -> torch.futures.Futur
 class Work(dist.Work):
     """torch's handle on an operation on host memory."""
 
-    def __init__(self, request: Request, kind: str, result: list[torch.Tensor] | None = None):
+    def __init__(self, request: AnyRequest, kind: str, result: list[torch.Tensor] | None = None):
         super().__init__()
         self._request, self._kind, self._result = request, kind, result or []
 

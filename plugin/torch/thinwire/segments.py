@@ -55,11 +55,15 @@ def _offsets(pieces: Sequence[Piece], itemsize: int) -> list[int]:
 
 
 class RankMajor(Table):
-    """FSDP2's flat buffers, (W, sum of pieces): all that belongs to rank 0 first. A segment for each (rank, piece)."""
+    """FSDP2's flat buffers, (W, sum of pieces): all that belongs to rank 0 first. A segment for each (rank, piece). Pieces
+    that are not all of a rank's run say where they begin in it, and how long it is, both in bytes."""
 
-    def __init__(self, world: int, rank: int, pieces: Sequence[Piece], itemsize: int):
+    def __init__(self, world: int, rank: int, pieces: Sequence[Piece], itemsize: int, offsets: Sequence[int] | None = None,
+                 run_bytes: int | None = None):
         super().__init__(world * len(pieces))
-        run_bytes, own = sum(piece.n_elems for piece in pieces) * itemsize, _offsets(pieces, itemsize)
+        own = _offsets(pieces, itemsize) if offsets is None else offsets
+        if run_bytes is None:
+            run_bytes = sum(piece.n_elems for piece in pieces) * itemsize
         self._whole = [owner * run_bytes + offset for owner in range(world) for offset in own]
         self._own = [offset if owner == rank else 0 for owner in range(world) for offset in own]
         for owner in range(world):

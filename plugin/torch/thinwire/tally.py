@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import collections
+import contextlib
 import dataclasses
 import logging
+import os
 import threading
 
+import torch.distributed as dist
+
+from . import autoload
 from . import engine as engines
 
 log = logging.getLogger("thinwire")
@@ -31,19 +37,43 @@ class Tally:
         return text + ("; exact: " + reasons if reasons else "")
 
 
-class Report(dict[str, Tally]):
-    """{kind of operation: Tally}; str() is the text."""
+@dataclasses.dataclass
+class Elsewhere:
+    """What went another way: operations, and about how many bytes this rank has sent for them, to its own node, too. 0: not
+    known."""
 
-    def __init__(self, tallies: dict[str, Tally], counted_bytes: int, nonfinite_blocks: int):
+    calls: int = 0
+    sent_bytes: int = 0
+
+    def line(self, kind: str, reason: str) -> str:
+        calls = ["%d calls" % self.calls] if self.calls else []
+        size = ["about %.1f MB" % (self.sent_bytes / 1e6)] if self.sent_bytes else []
+        return ", ".join(["%s (%s)" % (kind, reason)] + calls + size)
+
+
+class Report(dict[str, Tally]):
+    """{kind of operation: Tally}; elsewhere: {(kind, why it went another way): Elsewhere}; str() is the text."""
+
+    def __init__(self, tallies: dict[str, Tally], elsewhere: dict[tuple[str, str], Elsewhere], counted_bytes: int,
+                 nonfinite_blocks: int):
         super().__init__(tallies)
-        self.counted_bytes, self.nonfinite_blocks = counted_bytes, nonfinite_blocks
+        self.elsewhere, self.counted_bytes, self.nonfinite_blocks = elsewhere, counted_bytes, nonfinite_blocks
+
+    def _nothing(self) -> str:
+        """Why no node has got anything."""
+        reasons = ["%s: %s" % key for key in sorted(self.elsewhere)]
+        if self:
+            reasons.append("%s: ranks of one node" % ", ".join(sorted(self)))
+        return "nothing went over thinwire to other nodes, because of " + (
+            "; ".join(reasons) if reasons else "no use: no model was given to fully_shard or to a hook, or none was trained")
 
     def __str__(self) -> str:
-        if not self:
-            return "nothing was sent"
         lines = ["  " + tally.line(name) for name, tally in sorted(self.items())]
+        lines += ["  not over thinwire: " + one.line(*key) for key, one in sorted(self.elsewhere.items())]
         nonfinite = ", %d blocks with NaN or Inf" % self.nonfinite_blocks if self.nonfinite_blocks else ""
-        return "\n".join(["%.1f MB sent to other nodes, as counted%s" % (self.counted_bytes / 1e6, nonfinite)] + lines)
+        sent = any(tally.plain_bytes for tally in self.values())
+        first = "%.1f MB sent to other nodes, as counted" % (self.counted_bytes / 1e6) if sent else self._nothing()
+        return "\n".join([first + nonfinite] + lines)
 
 
 class _Book:
@@ -51,9 +81,27 @@ class _Book:
 
     def __init__(self) -> None:
         self.tallies: dict[str, Tally] = {}
+        self.others: dict[tuple[str, str], Elsewhere] = {}
         self.lock = threading.Lock()
+        self.asked = False  # the program or its environment has asked for Thinwire
+        self.said: set[str] = set()
+        self._first = (0, False)  # (process, whether it is the job's rank 0), when that is known
+
+    def is_first(self) -> bool:
+        """Whether this process is rank 0 of the job, as far as that has been known in it."""
+        if self._first[0] != os.getpid() and dist.is_available() and dist.is_initialized():
+            self._first = (os.getpid(), dist.get_rank() == 0)
+        return self._first == (os.getpid(), True)
+
+    def elsewhere(self, kind: str, reason: str, sent: int, calls: int = 1) -> None:
+        self.is_first()
+        with self.lock:
+            found = self.others.setdefault((kind, reason), Elsewhere())
+            found.calls += calls
+            found.sent_bytes += sent
 
     def record(self, kind: str, plain: int, sent: int, exact: collections.Counter[str]) -> None:
+        self.is_first()
         with self.lock:
             tally = self.tallies.setdefault(kind, Tally())
             tally.calls += 1
@@ -73,18 +121,35 @@ class _Book:
 book = _Book()
 
 
+def _say(text: str) -> None:
+    autoload.set_up_logging()
+    for line in text.splitlines():
+        log.info("%s", line)
+
+
+def announce(text: str) -> None:
+    """Once, by rank 0, when that is true for the first time."""
+    if text not in book.said:
+        book.said.add(text)
+        if book.is_first():
+            _say(text)
+
+
 def report() -> Report:
     """A copy of what has been counted so far, of this rank."""
+    from . import unused
+
     with book.lock:
         tallies = {name: dataclasses.replace(tally, exact=tally.exact.copy()) for name, tally in book.tallies.items()}
+        elsewhere = {key: dataclasses.replace(one) for key, one in book.others.items()}
     running = engines.running()
-    return Report(tallies, sum(one.sent_bytes() for one in running), sum(one.nonfinite_blocks() for one in running))
+    return Report(tallies, elsewhere | unused.found(), sum(one.sent_bytes() for one in running),
+                  sum(one.nonfinite_blocks() for one in running))
 
 
-def _log_at_exit() -> None:
-    if book.tallies and any(one.rank == 0 for one in engines.running()):
-        for line in str(report()).splitlines():
-            log.info("%s", line)
-
-
-engines.at_exit(_log_at_exit)
+@atexit.register
+def _say_at_exit() -> None:
+    """Before the ranks part, as this module comes after engine.py."""
+    with contextlib.suppress(Exception):
+        if (book.asked or book.tallies) and book.is_first():
+            _say(str(report()))

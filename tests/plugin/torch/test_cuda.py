@@ -4,7 +4,7 @@ import types
 
 import pytest
 import torch
-from thinwire import capi, engine, fsdp, operations, policy
+from thinwire import capi, engine, fsdp, operations, policy, tally
 from thinwire.engine import Communicator
 
 
@@ -48,7 +48,7 @@ def log(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream(calls, 0x1234))
     owner = types.SimpleNamespace(check_usable=lambda: None, check=lambda status, what: None)
     made = Communicator(owner, capi.C.c_void_p(1), rank=0, world=2, cuda=True)
-    monkeypatch.setattr(fsdp._Comm, "_communicator", lambda self, group, tensor: made)
+    monkeypatch.setattr(engine.Use, "communicator", lambda self, group, cuda: made)
     return calls
 
 
@@ -56,14 +56,18 @@ def parameter():
     state = types.SimpleNamespace(name="SHARDED")
     data = torch.zeros(64, 64)
     return types.SimpleNamespace(_orig_size=torch.Size([128, 64]), _sharded_param_data=data.flatten(), sharded_state=state,
-                                 padded_sharded_param_size=data.size())
+                                 _sharded_local_tensor=data, param_dtype=None, padded_sharded_param_size=data.size())
+
+
+GROUP = types.SimpleNamespace(size=lambda: 2, group_name="0")
 
 
 def comms():
-    group = types.SimpleNamespace(fsdp_params=[parameter()])
+    group = types.SimpleNamespace(fsdp_params=[parameter()], _module_fqn="")
     rules = policy.Policy(capi.Codec(8, 128, 0, 0, 0), capi.Codec(4, 128, 0, 0, 0), 0)
     gather, scatter = fsdp._classes()
-    made = gather(group, rules), scatter(group, rules)
+    use = engine.Use({})
+    made = gather(group, rules, use), scatter(group, rules, use)
     made[1].params = group.fsdp_params
     return made
 
@@ -76,10 +80,10 @@ def names(monkeypatch):
 def test_a_gather_is_in_the_order_of_its_stream(log):
     gather, _ = comms()
     whole = torch.zeros(2 * 64 * 64)
-    assert gather(output_tensor=whole, input_tensor=whole[: 64 * 64], group=None, async_op=False) is None
+    assert gather(output_tensor=whole, input_tensor=whole[: 64 * 64], group=GROUP, async_op=False) is None
     # quantized, on the stream that is current, and nobody waits on the host
     assert log == [("post", capi.ALLGATHER, 0x1234, True, True)]
-    work = gather(output_tensor=whole, input_tensor=whole[: 64 * 64], group=None, async_op=True)
+    work = gather(output_tensor=whole, input_tensor=whole[: 64 * 64], group=GROUP, async_op=True)
     assert log[1:] == [("post", capi.ALLGATHER, 0x1234, True, True), ("record", 0x1234)]
     assert work.wait() and log[-1] == ("wait", 0x1234) and not work.is_completed()
 
@@ -87,24 +91,26 @@ def test_a_gather_is_in_the_order_of_its_stream(log):
 def test_a_reduction_is_in_the_order_of_its_stream(log):
     _, scatter = comms()
     part, whole = torch.zeros(64 * 64), torch.zeros(2 * 64 * 64)
-    assert scatter(output_tensor=part, input_tensor=whole, group=None, op=torch.distributed.ReduceOp.AVG) is None
+    assert scatter(output_tensor=part, input_tensor=whole, group=GROUP, op=torch.distributed.ReduceOp.AVG) is None
     assert log == [("post", capi.REDUCE_SCATTER, 0x1234, True, True)]
 
 
 def test_without_cuda_in_the_library_torch_goes_its_own_way(monkeypatch):
     def refuse(self, group, cuda):
+        asked.append(group)
         raise error
 
     monkeypatch.setattr(capi, "lib", lambda: types.SimpleNamespace(tw_status_string=lambda status: b"not supported"))
     monkeypatch.setattr(engine.Use, "communicator", refuse)
-    gather, _ = comms()
-    on_gpu = types.SimpleNamespace(is_cuda=True, dtype=torch.bfloat16)
-    error = capi.ThinwireError("communicator", capi.UNSUPPORTED)
-    assert gather._communicator(None, on_gpu) is None and gather._native
-    gather, _ = comms()
+    on_gpu = types.SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, nbytes=10**6)
+    error, asked = capi.ThinwireError("communicator", capi.UNSUPPORTED), []
+    assert [operations.carrier("all-gather", engine.Use({}), GROUP, on_gpu) for _ in range(2)] == [None, None]
+    # it is not asked for again, and the report says what went NCCL's way
+    assert len(asked) == 1
+    assert tally.report().elsewhere["all-gather", str(error)] == tally.Elsewhere(2, 10**6)
     error = capi.ThinwireError("communicator", -11)
     with pytest.raises(capi.ThinwireError):
-        gather._communicator(None, on_gpu)
+        operations.carrier("all-gather", engine.Use({}), types.SimpleNamespace(size=lambda: 2, group_name="1"), on_gpu)
 
 
 def test_the_communicator_of_nccl_is_the_groups(monkeypatch):

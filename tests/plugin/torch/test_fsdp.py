@@ -219,11 +219,36 @@ def test_exact_block_is_bit_equal_and_a_patched_torch_needs_no_call():
         with thinwire.exact():
             found = train(make(), rank)
         assert found == expected and thinwire.report()["all-gather"].exact["exact()"] > 0
-        # torch may put its own in our place again
-        make().set_allocate_memory_from_process_group_for_comm(True)
         return train(make(), rank) != expected
 
     assert all(ranks.run(2, check, TW_MIN_BYTES="1"))
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_buffers_of_the_process_group(before):
+    """torch puts its own gather in the place of ours: it still goes over Thinwire."""
+
+    def allocating(model):
+        for module in model.modules():
+            if hasattr(module, "set_allocate_memory_from_process_group_for_comm"):
+                module.set_allocate_memory_from_process_group_for_comm(True)
+        return model
+
+    def check(rank):
+        expected = train(make(), rank)
+        enable = lambda model: thinwire.enable(model, "exact", "exact")
+        model = enable(allocating(make())) if before else allocating(enable(make()))
+        assert all("ProcessGroup" in type(one._all_gather_comm.allocator).__name__ for one in fsdp._groups(model))
+        assert train(model, rank) == expected
+        found = thinwire.report()
+        assert found["all-gather"].calls > 0 and found["reduce-scatter"].calls > 0 and not found.elsewhere
+        for module in model.modules():
+            if hasattr(module, "set_allocate_memory_from_process_group_for_comm"):
+                module.set_allocate_memory_from_process_group_for_comm(False)
+        train(model, rank, 1)
+        return not thinwire.report().elsewhere
+
+    assert all(ranks.run(2, check))
 
 
 class Branches(nn.Module):
@@ -323,6 +348,82 @@ def test_the_next_gather_runs_beside_the_computation():
     assert all(ranks.run(2, check))
 
 
+class Interrupt(BaseException):
+    """Like KeyboardInterrupt: torch does not call what it calls after an exception."""
+
+
+class Failing(Some):
+    """Raises before a layer when told to, while that layer is gathered ahead."""
+
+    error = ValueError
+
+    def forward(self, x):
+        for number, layer in enumerate(self.layers):
+            if self.n == number:
+                raise self.error("of the model")
+            x = layer(x)
+        return x
+
+
+def make_failing():
+    torch.manual_seed(0)
+    model = Failing()
+    for layer in model.layers:
+        fully_shard(layer)
+    return fully_shard(model)
+
+
+def after_a_failure(model, change, use, error=ValueError):
+    """What `use` finds when a forward has raised before the third layer, whose weights are on their way, and weights have changed."""
+    x, optimizer = torch.ones(4, WIDTH), torch.optim.SGD(model.parameters(), 0.5)
+    for _ in range(2):
+        model(x).square().mean().backward()
+    model.n, model.error = 2, error
+    with pytest.raises(error):
+        model(x)
+    model.n = -1
+    change(model, optimizer)
+    return use(model, x)
+
+
+def data_changes(model, _optimizer):
+    for one in model.parameters():
+        one.data.to_local().mul_(0.5)
+
+
+def whole_model(model, x):
+    return [model(x).square().mean().item() for _ in range(2)]
+
+
+def one_layer(model, x):
+    return [model.layers[2](x).square().mean().item()]
+
+
+def unsharded(model, _x):
+    model.layers[2].unshard()
+    return [model.layers[2].weight.square().mean().item()]
+
+
+@pytest.mark.parametrize("patched", [False, True])
+def test_weights_that_a_failed_forward_has_asked_for_are_not_used(patched):
+    def optimized(_model, optimizer):
+        optimizer.step()
+
+    def check(rank):
+        cases = [(optimized, whole_model), (data_changes, whole_model), (optimized, one_layer), (optimized, unsharded),
+                 (optimized, whole_model, Interrupt)]
+        expected = [after_a_failure(make_failing(), *case) for case in cases]
+        if patched:
+            fsdp.patch()
+        enable = (lambda model: model) if patched else lambda model: thinwire.enable(model, "exact", "exact")
+        found = [after_a_failure(enable(make_failing()), *case) for case in cases]
+        assert thinwire.report()["all-gather"].calls > 0
+        return found == expected, found, expected
+
+    for equal, found, expected in ranks.run(2, check, TW_WEIGHTS="exact", TW_GRADS="exact"):
+        assert equal, (found, expected)
+
+
 def test_meshes():
     """HSDP, and a part of the ranks kept between forward and backward."""
 
@@ -341,18 +442,174 @@ def test_meshes():
     assert all(ranks.run(4, check, nodes=[0, 0, 1, 1]))
 
 
-def test_mixed_types_travel_as_bytes():
-    def gathered(enable):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH))
-        model[1].requires_grad_(False).to(torch.bfloat16)
-        enable(fully_shard(model)).unshard()
-        return digest(model.parameters())
+EIGHT_BITS = torch.float8_e4m3fn
+
+
+class Adapted(nn.Module):
+    """A frozen base in bf16, adapters and a norm in fp32, and another type: all in one group of parameters."""
+
+    def __init__(self, odd=0):
+        super().__init__()
+        if odd:
+            self.first = nn.Parameter(torch.ones(odd).to(EIGHT_BITS), requires_grad=False)
+        self.base = nn.Linear(WIDTH, WIDTH, bias=False).to(torch.bfloat16).requires_grad_(False)
+        self.down, self.up = nn.Linear(WIDTH, 8, bias=False), nn.Linear(8, WIDTH, bias=False)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.table = nn.Parameter(torch.arange(24.0).to(EIGHT_BITS), requires_grad=False)
+
+    def forward(self, x):
+        x = self.norm(x)
+        return self.base(x.to(torch.bfloat16)).float() + self.up(self.down(x))
+
+
+def make_adapted(odd=0):
+    torch.manual_seed(0)
+    return fully_shard(Adapted(odd))
+
+
+def test_of_mixed_types_those_that_can_be_are_quantized():
+    def gathered(model):
+        model.unshard()
+        return {name: one.detach().float() for name, one in model.named_parameters()}
 
     def check(rank):
-        expected = gathered(lambda model: model)
-        assert gathered(lambda model: thinwire.enable(model, "int8", "int4", min_bytes=0)) == expected
-        return thinwire.report()["all-gather"].exact["mixed types"] > 0
+        expected = gathered(make_adapted())
+        # as many bytes as the base's, and no less: the adapters are smaller
+        found = gathered(thinwire.enable(make_adapted(), "int8:block=64", "int4", min_bytes=2 * WIDTH * WIDTH))
+        assert [name for name in found if not torch.equal(found[name], expected[name])] == ["base.weight"]
+        torch.testing.assert_close(found["base.weight"], expected["base.weight"], rtol=0, atol=0.002)
+        tally = thinwire.report()["all-gather"]
+        assert tally.calls == 1 and tally.exact == {"smaller than TW_MIN_BYTES": 2, "norms and biases": 2, str(EIGHT_BITS): 1}
+        # of a third of the base, for two others: 16 bits an element without, 8 and a scale for each 64 with the codec
+        base = 2 * WIDTH * WIDTH * 2 // 3
+        assert 0.45 * base < tally.plain_bytes - tally.sent_bytes < 0.5 * base
+        # adapters, too
+        smaller = gathered(thinwire.enable(make_adapted(), "int8:block=64", "int4", min_bytes=0))
+        assert not torch.equal(smaller["up.weight"], expected["up.weight"]) and torch.equal(smaller["norm.bias"], expected["norm.bias"])
+        exact = gathered(thinwire.enable(make_adapted(), "exact", "exact", min_bytes=0))
+        with thinwire.exact():
+            in_block = gathered(thinwire.enable(make_adapted(), "int8", "int4", min_bytes=0))
+        for other in (exact, in_block):
+            assert all(torch.equal(other[name], expected[name]) for name in expected)
+        return digest([found["base.weight"], smaller["up.weight"]])
+
+    assert len(set(ranks.run(3, check))) == 1
+
+
+def test_training_of_mixed_types_is_near():
+    def check(rank):
+        expected = train(make_adapted(), rank, 4)
+        assert train(thinwire.enable(make_adapted(), "exact", "exact"), rank, 4) == expected
+        near = train(thinwire.enable(make_adapted(), "int8:block=64", "int8:block=64", min_bytes=0), rank, 4)
+        torch.testing.assert_close(torch.tensor(near), torch.tensor(expected), rtol=0.02, atol=0.02)
+        return near != expected
+
+    assert all(ranks.run(2, check))
+
+
+def test_what_lies_between_two_elements_is_exact():
+    def check(rank):
+        model = thinwire.enable(make_adapted(odd=2), "int8", "int4", min_bytes=0)
+        model.unshard()
+        assert torch.equal(model.base.weight, make_adapted(odd=2).base.weight.full_tensor())
+        return thinwire.report()["all-gather"].exact["not aligned"]
+
+    # one byte a rank comes first: of the rest nothing is where its type wants it
+    assert ranks.run(2, check) == [3, 3]
+
+
+class Same(nn.Module):
+    """A matrix and a vector of as many elements, used in turn."""
+
+    def __init__(self):
+        super().__init__()
+        self.matrix, self.vector = nn.Parameter(torch.randn(WIDTH, WIDTH)), nn.Parameter(torch.randn(WIDTH * WIDTH))
+        self.which = "matrix"
+
+    def forward(self, x):
+        return x @ (self.matrix if self.which == "matrix" else self.vector.view(WIDTH, WIDTH))
+
+
+@pytest.mark.parametrize("first", ["matrix", "vector"])
+def test_a_vector_with_the_size_of_a_matrix_stays_exact(first):
+    def gradients(rank, enable):
+        torch.manual_seed(0)
+        model = enable(fully_shard(Same()))
+        for model.which in (first, "vector" if first == "matrix" else "matrix"):
+            loss_of(model, rank, 0).backward()
+        return [one.grad.full_tensor() for one in (model.matrix, model.vector)]
+
+    def check(rank):
+        matrix, vector = gradients(rank, lambda model: model)
+        own_matrix, own_vector = gradients(rank, lambda model: thinwire.enable(model, "exact", "int4", min_bytes=0))
+        assert torch.equal(own_vector, vector) and not torch.equal(own_matrix, matrix)
+        return thinwire.report()["reduce-scatter"].exact["norms and biases"]
+
+    assert ranks.run(2, check) == [1, 1]
+
+
+def test_replicas_reduce_over_thinwire():
+    """HSDP with shards in the node: only what goes between the replicas leaves it."""
+
+    def hybrid():
+        return make(mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))
+
+    def check(rank):
+        expected = train(hybrid(), rank, 4)
+        assert train(thinwire.enable(hybrid(), "exact", "exact"), rank, 4) == expected
+        tally = thinwire.report()["all-reduce"]
+        assert tally.calls == 8 and tally.sent_bytes == tally.plain_bytes > 0
+        model = thinwire.enable(hybrid(), "int8", "int4:block=128", min_bytes=1024)
+        near = train(model, rank, 4)
+        torch.testing.assert_close(torch.tensor(near), torch.tensor(expected), rtol=0.05, atol=0.05)
+        found = thinwire.report()
+        sent, plain = (getattr(found["all-reduce"], name) - getattr(tally, name) for name in ("sent_bytes", "plain_bytes"))
+        assert near != expected and sent < 0.2 * plain and found["all-reduce"].exact["norms and biases"] == 8 * 4
+        assert found["all-gather"].plain_bytes == found["reduce-scatter"].plain_bytes == 0
+        assert found.counted_bytes == found["all-reduce"].sent_bytes and not found.elsewhere
+        return digest(weights(model))
+
+    assert len(set(ranks.run(4, check, nodes=[0, 0, 1, 1]))) == 1
+
+
+def test_replicas_accumulate_without_a_reduction():
+    def losses(rank, enable):
+        model = enable(make(mesh=init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))))
+        optimizer, found = torch.optim.SGD(model.parameters(), 1e-1), []
+        for step in range(4):
+            model.set_requires_all_reduce(step % 2 == 1)
+            loss = loss_of(model, rank, step)
+            loss.backward()
+            found.append(loss.item())
+            if step % 2 == 1:
+                optimizer.step()
+                optimizer.zero_grad()
+        return found
+
+    def check(rank):
+        assert losses(rank, lambda model: thinwire.enable(model, "exact", "exact")) == losses(rank, lambda model: model)
+        return thinwire.report()["all-reduce"].calls
+
+    assert ranks.run(2, check) == [4, 4]
+
+
+def test_replicate():
+    from torch.distributed._composable.replicate_with_fsdp import replicate
+
+    def losses(rank, enable):
+        torch.manual_seed(0)
+        model = nn.Sequential(*[Block() for _ in range(2)])
+        for block in model:
+            replicate(block)
+        return train(enable(replicate(model)), rank)
+
+    def check(rank):
+        expected = losses(rank, lambda model: model)
+        assert losses(rank, lambda model: thinwire.enable(model, "exact", "exact")) == expected
+        near = losses(rank, lambda model: thinwire.enable(model, "int8", "int8:block=64", min_bytes=1))
+        torch.testing.assert_close(torch.tensor(near), torch.tensor(expected), rtol=0.02, atol=0.02)
+        tally = thinwire.report()["all-reduce"]
+        return near != expected and tally.calls == 12 and tally.sent_bytes < 0.7 * tally.plain_bytes
 
     assert all(ranks.run(2, check))
 

@@ -1,0 +1,138 @@
+"""FSDP2 on CPUs: while one group of parameters computes in forward, the next one is gathered.
+
+FSDP2 itself does so in the backward pass alone. Private names of torch are used here as in fsdp.py."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from . import operations
+from .engine import Request
+
+
+class Forward:
+    """The forward pass of a tree of FSDP2 modules. The order is that of the pass before."""
+
+    def __init__(self) -> None:
+        self._before: list[object] = []
+        self._now: list[object] = []
+        self._place = 0  # in _before
+        self._ahead: list[object] = []  # asked for, not yet used
+        self._off = False
+
+    def used(self, group: object) -> None:
+        """A group's parameters are whole: ask for those of the one that comes next."""
+        if group in self._ahead:
+            self._ahead.remove(group)
+        if self._off or torch._C._current_graph_task_id() != -1:  # backward: what is computed again has an order of its own
+            return
+        self._now.append(group)
+        if group in self._before[self._place :]:
+            self._place = self._before.index(group, self._place) + 1
+            for following in self._before[self._place : self._place + 1]:
+                self._ask(following)
+
+    def _ask(self, group: object) -> None:
+        if group._all_gather_result is None:
+            type(group)._prefetch_unshard(group, "forward")
+            if group._all_gather_result is not None:
+                self._ahead.append(group)
+
+    def give_up(self) -> None:
+        """The pass has ended with an exception: what it asked for would be old when it is used."""
+        self._drop()
+        self._now, self._place = [], 0
+
+    def end(self) -> None:
+        """What was asked for in vain is dropped, as weights may change before it is used, and then nothing is asked for again."""
+        self._off = self._off or bool(self._ahead)
+        self._drop()
+        self._before, self._now, self._place = self._now or self._before, [], 0
+
+    def _drop(self) -> None:
+        while self._ahead:
+            group = self._ahead.pop()
+            result, group._all_gather_result = group._all_gather_result, None
+            work = result.all_gather_work if result is not None else None
+            if work is not None:
+                work.end() if isinstance(work, Gathering) else work.wait()
+
+
+class Gathering(operations.Work):
+    """An all-gather of a group of parameters under way."""
+
+    def __init__(self, request: Request | operations.Requests, group: object):
+        super().__init__(request, "all-gather")
+        self._group = group
+
+    def wait(self, timeout: object = None) -> bool:
+        self.end()
+        if self._group._training_state.name == "FORWARD":
+            forward(self._group.comm_ctx).used(self._group)
+        return True
+
+    def end(self) -> None:
+        """Wait, without a use of what has been gathered."""
+        super().wait()
+
+
+def forward(context: object) -> Forward:
+    """That of the tree to which this context of FSDP2's belongs."""
+    if not hasattr(context, "_thinwire"):
+        context._thinwire = Forward()
+    return context._thinwire
+
+
+def _wrap(owner: type, name: str, make: object) -> None:
+    """Put make(original) in the place of a method, once."""
+    original = getattr(owner, name)
+    if not hasattr(original, "_thinwire"):
+        wrapped = functools.wraps(original)(make(original))
+        wrapped._thinwire = True
+        setattr(owner, name, wrapped)
+
+
+def _ends(original):
+    def _register_pre_backward_hook(self, output):
+        if self._state_ctx.iter_forward_root is self:
+            forward(self._comm_ctx).end()
+        return original(self, output)
+
+    return _register_pre_backward_hook
+
+
+def _joins(original):
+    def init(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        watch_state(self)
+
+    return init
+
+
+def watch_state(state: object) -> None:
+    """Know when a forward pass that begins at this FSDP2 module has failed. torch itself does not, and goes on with its root."""
+    if hasattr(state, "_thinwire"):
+        return
+    state._thinwire = True
+
+    @torch._disable_dynamo
+    def failed(*_args):
+        is_root = state._is_root or state._state_ctx.iter_forward_root in (None, state)
+        if is_root and torch._C._current_graph_task_id() == -1:
+            forward(state._comm_ctx).give_up()
+
+    for module in state._modules:
+        # After each pass, also a failed one, unless by an exception like KeyboardInterrupt; so before each pass, too.
+        module.register_forward_hook(failed, always_call=True)
+        module.register_forward_pre_hook(failed, prepend=True)
+
+
+def watch() -> None:
+    """Know when forward passes begin and end."""
+    from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+
+    _wrap(FSDPState, "init", _joins)
+    # The last that FSDP2 does with each module's output, the root's at the end.
+    _wrap(FSDPState, "_register_pre_backward_hook", _ends)

@@ -1,0 +1,91 @@
+"""Models of the job that do not go over Thinwire by themselves: DDP without the hook, FSDP1. For the report."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import weakref
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from .tally import Elsewhere, book
+
+_DDP, _FSDP1 = "DistributedDataParallel", "FullyShardedDataParallel, FSDP1"
+
+
+@dataclasses.dataclass
+class _Model:
+    """A DDP model."""
+
+    step_bytes: int  # what a rank sends for a step's gradients, about
+    steps: int = 0
+    hooked: bool = False
+
+
+_models: list[_Model] = []
+_fsdp1: list[str] = []
+
+
+def _sent_by_step(model: DistributedDataParallel) -> int:
+    world = model.process_group.size()
+    return sum(one.nbytes for one in model.parameters() if one.requires_grad) * 2 * (world - 1) // world
+
+
+def _count(model: DistributedDataParallel, seen: _Model) -> None:
+    """Count the steps whose gradients are reduced, by the first parameter that has one."""
+    alive = weakref.ref(model)
+
+    def count(_param: torch.Tensor) -> None:
+        now = alive()
+        if now is not None and now.require_backward_grad_sync:
+            seen.steps += 1
+
+    first = next((one for one in model.parameters() if one.requires_grad), None)
+    if first is not None:
+        first.register_post_accumulate_grad_hook(count)
+
+
+def watch() -> None:
+    """See such models from now on."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    if hasattr(DistributedDataParallel.__init__, "_thinwire"):
+        return
+    made, hooked, made1 = DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook, FullyShardedDataParallel.__init__
+
+    @functools.wraps(made)
+    def __init__(self, *args, **kwargs):
+        made(self, *args, **kwargs)
+        seen = _Model(_sent_by_step(self))
+        _models.append(seen)
+        self._thinwire = seen
+        _count(self, seen)
+        book.is_first()
+
+    @functools.wraps(hooked)
+    def register_comm_hook(self, state, hook):
+        hooked(self, state, hook)
+        if hasattr(hook, "_thinwire"):
+            self._thinwire.hooked = True
+
+    @functools.wraps(made1)
+    def init1(self, *args, **kwargs):
+        made1(self, *args, **kwargs)
+        _fsdp1.append(type(self).__name__)
+        book.is_first()
+
+    __init__._thinwire = True
+    DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook = __init__, register_comm_hook
+    FullyShardedDataParallel.__init__ = init1
+
+
+def found() -> dict[tuple[str, str], Elsewhere]:
+    result = {}
+    plain = [one for one in _models if not one.hooked]
+    if plain:
+        sent = sum(one.steps * one.step_bytes for one in plain)
+        result[_DDP, "register_comm_hook(None, thinwire.ddp_hook()) is missing"] = Elsewhere(sum(one.steps for one in plain), sent)
+    if _fsdp1:
+        result[_FSDP1, "fully_shard is what goes over thinwire"] = Elsewhere()
+    return result

@@ -1,0 +1,235 @@
+"""tally.py, unused.py, operations.py: what the report and the first line say, and to whom."""
+
+import os
+import subprocess
+import sys
+import threading
+import types
+
+import pytest
+import ranks
+import thinwire
+import torch
+import torch.distributed as dist
+from thinwire import capi, engine, fsdp, operations, segments, tally
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+WIDTH = 48
+
+
+def said_in(world, function, **kwargs):
+    """The lines that rank 0 has said, the report's last; the others have said nothing."""
+
+    def check(rank):
+        lines = []
+        tally._say = lambda text: lines.extend(text.splitlines())
+        fsdp.patch()
+        function(rank)
+        tally._say_at_exit()
+        return lines
+
+    first, *others = ranks.run(world, check, **kwargs)
+    assert others == [[]] * (world - 1)
+    return first
+
+
+def step(model, dtype=torch.float32):
+    model(torch.ones(4, WIDTH, dtype=dtype)).sum().backward()
+
+
+def test_the_first_line_comes_with_the_first_use():
+    def use(rank):
+        model = fully_shard(nn.Linear(WIDTH, WIDTH))
+        assert not tally.book.said
+        step(model)
+        step(model)
+
+    lines = said_in(2, use, TW_MIN_BYTES="1")
+    assert lines[0].startswith("FSDP2 over thinwire: weights int8:block=2048") and "gradients int4" in lines[0]
+    assert "MB sent to other nodes, as counted" in lines[1] and not any("FSDP2 over" in line for line in lines[1:])
+
+
+def test_ddp_without_the_hook():
+    def use(rank):
+        model = DistributedDataParallel(nn.Linear(WIDTH, WIDTH, bias=False))
+        for _ in range(3):
+            step(model)
+        with model.no_sync():
+            step(model)
+        del model
+
+    lines = said_in(2, use)
+    assert lines[0].startswith("nothing went over thinwire to other nodes, because of DistributedDataParallel: register_comm_hook(")
+    assert len(lines) == 2 and lines[1].endswith("3 calls, about 0.0 MB")
+
+    def exactly(rank):
+        use(rank)
+        (found,) = thinwire.report().elsewhere.values()
+        assert found == tally.Elsewhere(3, 3 * 4 * WIDTH * WIDTH)
+
+    said_in(2, exactly)
+
+
+def test_ddp_with_the_hook():
+    def use(rank):
+        model = DistributedDataParallel(nn.Linear(WIDTH, WIDTH))
+        model.register_comm_hook(None, thinwire.ddp_hook("int8", min_bytes=1))
+        step(model)
+
+    lines = said_in(2, use)
+    assert lines[0].startswith("DDP over thinwire: gradients int8") and "as counted" in lines[1]
+    assert not any("not over" in line for line in lines)
+
+
+def test_fsdp1():
+    lines = said_in(2, lambda rank: step(FullyShardedDataParallel(nn.Linear(WIDTH, WIDTH), device_id=torch.device("cpu"))))
+    assert lines[0].startswith("nothing went over thinwire to other nodes, because of FullyShardedDataParallel, FSDP1: fully_shard")
+
+
+def test_a_type_that_is_not_carried():
+    def use(rank):
+        step(fully_shard(nn.Linear(WIDTH, WIDTH).double()), torch.float64)
+        found = thinwire.report()
+        half = 8 * WIDTH * (WIDTH + 1) // 2
+        assert found.elsewhere == {("all-gather", "torch.float64"): tally.Elsewhere(1, half),
+                                   ("reduce-scatter", "torch.float64"): tally.Elsewhere(1, half)}
+
+    lines = said_in(2, use)
+    assert lines[0] == "nothing went over thinwire to other nodes, because of all-gather: torch.float64; reduce-scatter: torch.float64"
+    assert lines[1] == "  not over thinwire: all-gather (torch.float64), 1 calls, about 0.0 MB"
+
+
+def test_ranks_of_one_node():
+    lines = said_in(2, lambda rank: step(fully_shard(nn.Linear(WIDTH, WIDTH))), nodes=[0, 0])
+    assert lines[0] == "nothing went over thinwire to other nodes, because of all-gather, reduce-scatter: ranks of one node"
+    assert not any("FSDP2 over" in line for line in lines)
+
+
+def test_no_model_at_all():
+    lines = said_in(2, lambda rank: dist.barrier())
+    assert len(lines) == 1 and "no model was given to fully_shard" in lines[0]
+
+
+def test_what_others_have_put_in_our_place():
+    def use(rank):
+        model = fully_shard(nn.Linear(WIDTH, WIDTH))
+        theirs = types.new_class("Theirs", (fsdp._modules()[0].DefaultAllGather,))
+        for group in fsdp._groups(model):
+            group._all_gather_comm = theirs()
+        step(model)
+        step(thinwire.disable(model))
+        assert {key: one.calls for key, one in thinwire.report().elsewhere.items()} == {
+            ("all-gather", "Theirs is in its place"): 2, ("reduce-scatter", "thinwire is not enabled there"): 1}
+
+    assert any(line.startswith("  not over thinwire: all-gather (Theirs") for line in said_in(2, use))
+
+
+def test_enable_says_as_much():
+    def check(rank):
+        lines = []
+        tally._say = lambda text: lines.extend(text.splitlines())
+        step(thinwire.enable(fully_shard(nn.Linear(WIDTH, WIDTH)), "int8", "exact", min_bytes=1))
+        tally._say_at_exit()
+        return lines
+
+    first, second = ranks.run(2, check)
+    assert first[0].startswith("FSDP2 over thinwire: weights int8") and first[0].endswith("gradients exact")
+    assert "as counted" in first[1] and second == []
+
+
+JOB = """
+import sys, torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+linear = torch.nn.Linear(64, 64)
+model = torch.nn.parallel.DistributedDataParallel(linear) if sys.argv[1] == "ddp" else fully_shard(linear)
+model(torch.ones(2, 64)).sum().backward()
+del model
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("how", ["ddp", "fsdp2"])
+def test_of_a_job_of_torchrun_one_process_speaks(how, tmp_path):
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    start = ["--no-python", "sh", "-c", 'TW_NODE_ID=$RANK exec "$@"', "sh", sys.executable, str(job), how]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
+               "--rdzv-endpoint", "localhost:0"]
+    environment = os.environ | {"TW_FSDP": "1", "TW_NET_DEVICES": "lo", "TW_MIN_BYTES": "1"}
+    done = subprocess.run(command + start, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("thinwire: ")]
+    nothing = [line for line in lines if "nothing went over thinwire" in line]
+    assert len([line for line in lines if "FSDP2 over thinwire" in line]) == (how == "fsdp2"), lines
+    assert len([line for line in lines if "as counted" in line]) == (how == "fsdp2"), lines
+    assert len(nothing) == (how == "ddp") and all("DistributedDataParallel" in line for line in nothing), lines
+
+
+class Library:
+    """Writes down where the data of an operation is."""
+
+    def __init__(self):
+        self.seen = []
+        self.turn = threading.Barrier(2)
+
+    def tw_coll_n_nodes(self, _coll):
+        return 2
+
+    def tw_coll_post(self, _coll, args, _request):
+        one = args._obj
+        self.seen.append((one.step, one.segments[0].dst))
+        return capi.OK
+
+    def tw_coll_test(self, _request):
+        return capi.OK
+
+    def tw_coll_planned_inter_node_bytes(self, _coll, _args, out):
+        return capi.OK
+
+
+def test_two_threads_that_post_operations_of_one_shape_do_not_mix_them_up(monkeypatch):
+    library = Library()
+    monkeypatch.setattr(capi, "lib", lambda: library)
+    owner = types.SimpleNamespace(check_usable=lambda: None, check=lambda status, what: None)
+    made = engine.Communicator(owner, capi.C.c_void_p(1), rank=0, world=2)
+    pieces = [segments.Piece(8, "")]
+    shape = operations.shape(segments.Plain(pieces, 4), pieces)
+
+    def post(number):
+        def place(table):
+            table.reduce(1000 * number)
+            # the other one has set its pointers, too, if it can
+            try:
+                library.turn.wait(0.5)
+            except threading.BrokenBarrierError:
+                pass
+
+        operations.Operation("all-reduce", capi.ALLREDUCE, torch.float32, shape, place, None, (), step=number).post(made)
+
+    threads = [threading.Thread(target=post, args=(number,)) for number in (1, 2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert sorted(library.seen) == [(1, 1000), (2, 2000)]
+
+
+def test_ranks_that_reduce_different_groups_are_told():
+    """Two threads that share a process group have no common order: what ranks then disagree about is an error."""
+
+    def check(rank):
+        model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(2)])
+        for one in model:
+            fully_shard(one)
+        thinwire.enable(fully_shard(model), "exact", "exact")
+        model(torch.ones(2, WIDTH))  # torch names its groups now
+        with pytest.raises(thinwire.ThinwireError, match="disagree about"):
+            model[rank].unshard()
+            model[1 - rank].unshard()
+        return True
+
+    assert all(ranks.run(2, check, leave=False))
