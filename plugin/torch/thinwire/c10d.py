@@ -37,18 +37,18 @@ class _Shapes:
 
     LIMIT = 256
 
-    def __init__(self, min_bytes: int):
-        self._min_bytes = min_bytes
+    def __init__(self) -> None:
         self._found: dict[object, operations.Shape] = {}
 
     def get(self, tensor: torch.Tensor, n_elems: int, make: Callable[[list[segments.Piece]], segments.Table]) -> operations.Shape:
         key = (tensor.dtype, n_elems, make.__name__)
-        if key not in self._found:
+        found = self._found.get(key)
+        if found is None:  # two threads may both make it: each has its own then
             if len(self._found) >= self.LIMIT:
                 self._found.clear()
             pieces = [segments.Piece(n_elems, "")]
-            self._found[key] = operations.shape(make(pieces), pieces)
-        return self._found[key]
+            found = self._found[key] = operations.shape(make(pieces), pieces)
+        return found
 
 
 def _build() -> type:
@@ -70,7 +70,7 @@ def _build() -> type:
             self._id = options.group_id
             self.codec: capi.Codec | None = None
             self._min_bytes = policy.from_environment().min_bytes
-            self._shapes = _Shapes(self._min_bytes)
+            self._shapes = _Shapes()
             self._steps = itertools.count()
             self._use = Use({})
             self._store, self._same_rules = options.store, None

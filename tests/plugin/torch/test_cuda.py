@@ -95,6 +95,25 @@ def test_a_reduction_is_in_the_order_of_its_stream(log):
     assert log == [("post", capi.REDUCE_SCATTER, 0x1234, True, True)]
 
 
+def test_an_all_reduce_between_replicas_is_in_the_order_of_its_stream(log):
+    _, scatter = comms()
+    assert scatter.all_reduce(torch.zeros(64 * 64), torch.distributed.ReduceOp.AVG, GROUP)
+    assert log == [("post", capi.ALLREDUCE, 0x1234, True, True)]
+
+
+def test_a_gather_of_mixed_types_is_two_operations_and_one_work(log):
+    gather, _ = comms()
+    norm = parameter()
+    norm._orig_size, norm._sharded_param_data = torch.Size([128]), torch.zeros(64, dtype=torch.bfloat16)
+    gather._group.fsdp_params.append(norm)
+    run = 64 * 64 * 4 + 64 * 2
+    whole = torch.zeros(2 * run, dtype=torch.uint8)
+    work = gather(output_tensor=whole, input_tensor=whole[:run], group=GROUP, async_op=True)
+    posts = [("post", capi.ALLGATHER, 0x1234, quantized, True) for quantized in (True, False)]
+    assert log == posts + [("record", 0x1234)]
+    assert work.wait() and log[-1] == ("wait", 0x1234)
+
+
 def test_without_cuda_in_the_library_torch_goes_its_own_way(monkeypatch):
     def refuse(self, group, cuda):
         asked.append(group)
