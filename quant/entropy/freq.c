@@ -4,7 +4,7 @@
 void tw_entropy_freq_choose(const uint64_t *weights, uint32_t present, uint16_t *freq)
 {
     uint64_t total = 0;
-    uint32_t largest = TW_ENTROPY_ESCAPE;
+    uint32_t largest = 0;
     int32_t left = TW_ENTROPY_FREQ_SUM;
     present |= 1u << TW_ENTROPY_ESCAPE;
     for (uint32_t s = 0; s < TW_ENTROPY_SYMBOLS; s++) {

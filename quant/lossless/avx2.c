@@ -1,0 +1,11 @@
+/* The AVX2 twin. Compiled with -mavx2, used only where the machine has it. */
+#include "quant/entropy/vec_avx2.h"
+
+#include "quant/lossless/lanes.h"
+
+static int avx2_usable(void)
+{
+    return __builtin_cpu_supports("avx2");
+}
+
+const tw_lossless_backend_t tw_lossless_avx2 = {.name = "avx2", .usable = avx2_usable, LANES};

@@ -1,0 +1,281 @@
+/* Lossless messages: codecs, and the public calls but for decoding. */
+#include "quant/lossless/value.h"
+
+/* Shorter messages go plain: what is sent of scales and tables alone would cost more than they can gain. */
+#define CODED_ELEMS_MIN 256
+
+/* Best first. */
+static const tw_lossless_backend_t *const backends[] = {
+#ifdef __x86_64__
+    &tw_lossless_avx512,
+    &tw_lossless_avx2,
+#endif
+    &tw_lossless_ref,
+};
+#define N_BACKENDS (sizeof(backends) / sizeof(backends[0]))
+
+/* ---- codecs ----------------------------------------------------------------------------------------------------- */
+
+size_t tw_quant_lossless_backends(const char **names, size_t max)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < N_BACKENDS && n < max; i++) {
+        if (backends[i]->usable()) {
+            names[n++] = backends[i]->name;
+        }
+    }
+    return n;
+}
+
+tw_status_t tw_quant_lossless_create(const char *backend, tw_quant_lossless_t **out)
+{
+    const tw_lossless_backend_t *found = NULL;
+    int any = !backend || strcmp(backend, "auto") == 0;
+    for (size_t i = 0; i < N_BACKENDS && !found; i++) {
+        if ((any || strcmp(backend, backends[i]->name) == 0) && backends[i]->usable()) {
+            found = backends[i];
+        }
+    }
+    if (!found) {
+        tw_error("quant: lossless: no backend '%s' on this machine", backend);
+        return TW_ERR_UNSUPPORTED;
+    }
+    tw_quant_lossless_t *codec = tw_buffer_alloc_zero(sizeof(*codec));
+    if (!codec) {
+        tw_error("quant: lossless: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    codec->backend = found;
+    *out = codec;
+    return TW_OK;
+}
+
+void tw_quant_lossless_destroy(tw_quant_lossless_t *codec)
+{
+    if (codec) {
+        tw_lossless_shape_cleanup(&codec->shape);
+        tw_buffer_free(codec->column_sums);
+        tw_buffer_free(codec->column_live);
+    }
+    tw_buffer_free(codec);
+}
+
+const char *tw_quant_lossless_backend_name(const tw_quant_lossless_t *codec)
+{
+    return codec->backend->name;
+}
+
+size_t tw_quant_lossless_bound_bytes(tw_type_t type, size_t n_elems)
+{
+    return sizeof(tw_lossless_header_t) + n_elems * tw_type_bytes(type);
+}
+
+tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
+                                   const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                                   int encoding, size_t *n_elems)
+{
+    size_t n = 0;
+    if (type != TW_TYPE_BF16 && type != TW_TYPE_FP16 && type != TW_TYPE_FP32) {
+        tw_error("quant: %s: type %d has no exponents", operation, (int)type);
+        return TW_ERR_INVALID;
+    }
+    for (size_t s = 0; s < n_segments; s++) {
+        const void *values = encoding ? segments[s].src : segments[s].dst;
+        if (segments[s].n_elems && (!values || segments[s].n_elems > TW_LOSSLESS_ELEMS_MAX - n)) {
+            tw_error("quant: %s: segment %zu has a NULL pointer, or there are more than %zu elements",
+                     operation, s, TW_LOSSLESS_ELEMS_MAX);
+            return TW_ERR_INVALID;
+        }
+        n += segments[s].n_elems;
+    }
+    *n_elems = n;
+    return TW_OK;
+}
+
+/* ---- encoding --------------------------------------------------------------------------------------------------- */
+
+/* Where the next bytes go. */
+typedef struct {
+    uint8_t *at;
+    const uint8_t *end;
+} target_t;
+
+static void put(target_t *target, const void *data, size_t bytes)
+{
+    memcpy(target->at, data, bytes);
+    target->at += bytes;
+}
+
+/* Heads, tails and expectations of the next n elements that are coded. Heads stay where they are if they lie together. */
+static const uint16_t *gather_block(tw_quant_lossless_t *codec, tw_type_t type, tw_lossless_walk_t *walk,
+                                    size_t n)
+{
+    const uint16_t *direct = NULL;
+    tw_lossless_run_t run;
+    for (size_t done = 0; done < n && tw_lossless_walk_next(walk, n - done, &run);) {
+        if (run.value == TW_LOSSLESS_DEAD) {
+            continue;
+        }
+        codec->backend->expect(run.value, run.columns, run.n, codec->expected + done);
+        if (type != TW_TYPE_BF16) {
+            codec->backend->split(type, run.data, run.n, codec->heads + done, codec->tails + done);
+        } else if (!done) {
+            direct = (const uint16_t *)run.data;
+        } else if (direct && direct + done != (const uint16_t *)run.data) {
+            memcpy(codec->heads, direct, 2 * done);
+            direct = NULL;
+        }
+        if (type == TW_TYPE_BF16 && !direct) {
+            memcpy(codec->heads + done, run.data, 2 * run.n);
+        }
+        done += run.n;
+    }
+    return direct ? direct : codec->heads;
+}
+
+static void put_tails(const tw_quant_lossless_t *codec, tw_type_t type, size_t n, target_t *target)
+{
+    if (type == TW_TYPE_FP32) {
+        put(target, codec->tails, 2 * n);
+    }
+    for (size_t i = 0; type == TW_TYPE_FP16 && i < n; i += 32) {
+        uint32_t words[3] = {0};
+        for (size_t k = 0; k < 32 && i + k < n; k++) {
+            for (size_t b = 0; b < 3; b++) {
+                words[b] |= (uint32_t)(codec->tails[i + k] >> b & 1) << k;
+            }
+        }
+        put(target, words, sizeof(words));
+    }
+}
+
+/* The 7 bits of a block, in the codec's memory; returns their bytes. */
+static size_t pack_raw(tw_quant_lossless_t *codec, const uint16_t *heads, size_t n)
+{
+    size_t bytes = tw_lossless_raw_bytes(n);
+    codec->backend->pack(heads, n, codec->body);
+    if (n % 32 < TW_LOSSLESS_RAW_BYTES && n % 2) {
+        codec->body[bytes - 1] = 0;
+    }
+    return bytes;
+}
+
+/* Encode a block and append it; 0 when it does not fit. */
+static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16_t *heads, size_t n,
+                        tw_entropy_entry_t *entry, target_t *target)
+{
+    tw_entropy_writer_t writer = {.words = codec->words, .escapes = codec->escapes};
+    for (size_t lane = 0; lane < TW_ENTROPY_LANES; lane++) {
+        writer.lanes[lane] = TW_ENTROPY_START;
+    }
+    codec->backend->encode(&codec->model, heads, codec->expected, n, &writer);
+    size_t n_words = (size_t)(writer.words - codec->words),
+           n_escapes = (size_t)(writer.escapes - codec->escapes);
+    size_t raw_bytes = pack_raw(codec, heads, n), tail_bytes = tw_lossless_tail_bytes(type, n);
+    size_t bytes = raw_bytes + 2 * n_words + TW_ENTROPY_LANES_BYTES + 2 * n_escapes;
+    int coded = bytes < 2 * n;
+    if ((coded ? bytes : 2 * n) + tail_bytes > (size_t)(target->end - target->at)) {
+        return 0;
+    }
+    const uint8_t *begin = target->at;
+    entry->sizes = coded ? (uint32_t)(n_words | n_escapes << 16) : TW_ENTROPY_RAW;
+    if (coded) {
+        put(target, codec->body, raw_bytes);
+        put(target, codec->words, 2 * n_words);
+        put(target, writer.lanes, TW_ENTROPY_LANES_BYTES);
+        put(target, codec->escapes, 2 * n_escapes);
+    } else {
+        put(target, heads, 2 * n);
+    }
+    put_tails(codec, type, n, target);
+    entry->check = codec->backend->check(begin, (size_t)(target->at - begin) / 2, 0);
+    return 1;
+}
+
+/* The blocks behind the rest of the head; 0 when they take more than a plain message. */
+static int append_blocks(tw_quant_lossless_t *codec, tw_type_t type,
+                         const tw_quant_lossless_segment_t *segments, uint8_t *head, target_t *target)
+{
+    size_t n_live = codec->shape.n_live;
+    size_t n_blocks = (n_live + TW_LOSSLESS_BLOCK_ELEMS - 1) / TW_LOSSLESS_BLOCK_ELEMS;
+    uint8_t *entries = target->at;
+    if (sizeof(tw_entropy_entry_t) * n_blocks > (size_t)(target->end - target->at)) {
+        return 0;
+    }
+    target->at += sizeof(tw_entropy_entry_t) * n_blocks;
+    uint32_t head_bytes = (uint32_t)(target->at - head);
+    memcpy(head, &head_bytes, sizeof(head_bytes));
+    tw_lossless_walk_t walk = tw_lossless_walk_begin(&codec->shape, segments, 1, tw_type_bytes(type));
+    for (size_t block = 0; block < n_blocks; block++) {
+        size_t left = n_live - block * TW_LOSSLESS_BLOCK_ELEMS;
+        size_t n = left < TW_LOSSLESS_BLOCK_ELEMS ? left : TW_LOSSLESS_BLOCK_ELEMS;
+        tw_entropy_entry_t entry;
+        const uint16_t *heads = gather_block(codec, type, &walk, n);
+        if (!append_block(codec, type, heads, n, &entry, target)) {
+            return 0;
+        }
+        memcpy(entries + sizeof(entry) * block, &entry, sizeof(entry));
+    }
+    return 1;
+}
+
+/* *head_bytes: what the header's checksum is over. */
+static tw_status_t append_coded(tw_quant_lossless_t *codec, tw_type_t type,
+                                const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                                target_t *target, uint32_t *head_bytes, int *coded)
+{
+    uint8_t *head = target->at;
+    TW_TRY(tw_lossless_analyse(codec, type, segments, n_segments));
+    tw_lossless_model_encoder(codec->tables, codec->classes, &codec->model);
+    target->at = tw_lossless_head_write(codec, head, target->end);
+    *coded = target->at && append_blocks(codec, type, segments, head, target);
+    memcpy(head_bytes, head, sizeof(*head_bytes));
+    return TW_OK;
+}
+
+static void append_plain(tw_type_t type, const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                         target_t *target)
+{
+    for (size_t s = 0; s < n_segments; s++) {
+        if (segments[s].n_elems) {
+            put(target, segments[s].src, segments[s].n_elems * tw_type_bytes(type));
+        }
+    }
+}
+
+tw_status_t tw_quant_lossless_encode(tw_quant_lossless_t *codec, tw_type_t type,
+                                     const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                                     void *dst, size_t dst_bytes, size_t *bytes)
+{
+    size_t n_elems;
+    TW_TRY(tw_lossless_check_call("lossless_encode", type, segments, n_segments, 1, &n_elems));
+    size_t bound = tw_quant_lossless_bound_bytes(type, n_elems);
+    if (!dst || dst_bytes < bound) {
+        tw_error("quant: lossless_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0, bound);
+        return TW_ERR_INVALID;
+    }
+    uint8_t *body = (uint8_t *)dst + sizeof(tw_lossless_header_t);
+    target_t target = {body, (uint8_t *)dst + bound};
+    uint32_t checked_bytes = 0;
+    int coded = 0;
+    if (n_elems >= CODED_ELEMS_MIN) {
+        TW_TRY(append_coded(codec, type, segments, n_segments, &target, &checked_bytes, &coded));
+    }
+    if (!coded) {
+        target.at = body;
+        append_plain(type, segments, n_segments, &target);
+        checked_bytes = (uint32_t)(target.at - body);
+    }
+    tw_lossless_header_t header = {
+        .magic = TW_LOSSLESS_MAGIC,
+        .version = TW_LOSSLESS_VERSION,
+        .type = (uint8_t)type,
+        .form = (uint8_t)(coded ? TW_LOSSLESS_CODED : TW_LOSSLESS_PLAIN),
+        .bytes = (uint32_t)(target.at - (uint8_t *)dst),
+        .n_elems = (uint32_t)n_elems,
+        .check = codec->backend->check(body, checked_bytes / 2, 0),
+    };
+    memcpy(dst, &header, sizeof(header));
+    *bytes = header.bytes;
+    return TW_OK;
+}

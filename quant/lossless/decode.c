@@ -1,0 +1,313 @@
+/* Lossless messages: decoding, of bytes that nobody vouches for. */
+#include "quant/lossless/value.h"
+
+/* What becomes of the values. */
+typedef enum { STORE, STORE_FP32, ADD_FP32 } sink_t;
+
+/* A decoding call. */
+typedef struct {
+    tw_quant_lossless_t *codec;
+    tw_type_t type;
+    sink_t sink;
+    const tw_quant_lossless_segment_t *segments;
+    size_t n_elems;
+    const uint8_t *at, *end; /* of the message, what is left */
+} decoding_t;
+
+static tw_status_t fail_format(const char *what)
+{
+    tw_error("quant: lossless_decode: %s", what);
+    return TW_ERR_FORMAT;
+}
+
+static size_t bytes_left(const decoding_t *decoding)
+{
+    return (size_t)(decoding->end - decoding->at);
+}
+
+static size_t sink_bytes(const decoding_t *decoding)
+{
+    return decoding->sink == STORE ? tw_type_bytes(decoding->type) : sizeof(float);
+}
+
+/* ---- values ----------------------------------------------------------------------------------------------------- */
+
+static void sink_values(const decoding_t *decoding, const void *values, size_t n, uint8_t *dst)
+{
+    if (decoding->sink == STORE) {
+        memcpy(dst, values, n * tw_type_bytes(decoding->type));
+    } else if (decoding->sink == STORE_FP32) {
+        tw_convert_to_fp32(decoding->type, values, (float *)dst, n);
+    } else {
+        tw_convert_add_fp32(decoding->type, values, (float *)dst, n);
+    }
+}
+
+/* Zeros are added, too: -0 becomes 0. */
+static void sink_zeros(const decoding_t *decoding, size_t n, uint8_t *dst)
+{
+    if (decoding->sink != ADD_FP32) {
+        memset(dst, 0, n * sink_bytes(decoding));
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        ((float *)dst)[i] += 0.0f;
+    }
+}
+
+/* n elements of the decoded block, from index `from` on. */
+static void sink_block(const decoding_t *decoding, size_t from, size_t n, uint8_t *dst)
+{
+    tw_quant_lossless_t *codec = decoding->codec;
+    const uint16_t *heads = codec->heads + from, *tails = codec->tails + from;
+    if (decoding->type == TW_TYPE_BF16) {
+        sink_values(decoding, heads, n, dst);
+    } else if (decoding->sink == STORE) {
+        codec->backend->join(decoding->type, heads, tails, n, dst);
+    } else {
+        codec->backend->join(decoding->type, heads, tails, n, codec->body);
+        sink_values(decoding, codec->body, n, dst);
+    }
+}
+
+/* ---- blocks ----------------------------------------------------------------------------------------------------- */
+
+/* What is expected of the next n elements that are coded; where they all go, if bf16 goes to one place. */
+static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t walk, size_t n)
+{
+    tw_quant_lossless_t *codec = decoding->codec;
+    uint16_t *first = NULL;
+    int together = decoding->sink == STORE && decoding->type == TW_TYPE_BF16;
+    tw_lossless_run_t run;
+    for (size_t done = 0; done < n && tw_lossless_walk_next(&walk, n - done, &run);) {
+        if (run.value == TW_LOSSLESS_DEAD) {
+            continue;
+        }
+        uint16_t *to = (uint16_t *)(uintptr_t)run.data;
+        first = done ? first : to;
+        together = together && to == first + done;
+        codec->backend->expect(run.value, run.columns, run.n, codec->expected + done);
+        done += run.n;
+    }
+    return together ? first : codec->heads;
+}
+
+/* The decoded block, and the rows of zeros before each of its elements, to where they belong. */
+static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, size_t n, int in_place)
+{
+    tw_lossless_run_t run;
+    for (size_t done = 0; done < n && tw_lossless_walk_next(walk, n - done, &run);) {
+        uint8_t *to = (uint8_t *)(uintptr_t)run.data;
+        if (run.value == TW_LOSSLESS_DEAD) {
+            sink_zeros(decoding, run.n, to);
+            continue;
+        }
+        if (!in_place) {
+            sink_block(decoding, done, run.n, to);
+        }
+        done += run.n;
+    }
+}
+
+static void take_tails(const decoding_t *decoding, const uint8_t *at, size_t n)
+{
+    uint16_t *tails = decoding->codec->tails;
+    if (decoding->type == TW_TYPE_FP32) {
+        memcpy(tails, at, 2 * n);
+    }
+    for (size_t i = 0; decoding->type == TW_TYPE_FP16 && i < n; i++) {
+        uint32_t words[3];
+        memcpy(words, at + i / 32 * sizeof(words), sizeof(words));
+        tails[i] = (uint16_t)((words[0] >> i % 32 & 1) | (words[1] >> i % 32 & 1) << 1 |
+                              (words[2] >> i % 32 & 1) << 2);
+    }
+}
+
+/* A block whose bytes are there and fit its checksum. */
+static int decode_coded_block(tw_quant_lossless_t *codec, const uint8_t *at, size_t n, uint32_t sizes,
+                              uint16_t *heads)
+{
+    size_t n_words = sizes & 0xffff, n_escapes = sizes >> 16;
+    const uint8_t *words = at + tw_lossless_raw_bytes(n);
+    tw_entropy_reader_t reader = {
+        .words_begin = words,
+        .words = words + 2 * n_words,
+        .escapes_begin = words + 2 * n_words + TW_ENTROPY_LANES_BYTES,
+        .escapes = words + 2 * n_words + TW_ENTROPY_LANES_BYTES + 2 * n_escapes,
+    };
+    memcpy(reader.lanes, reader.words, TW_ENTROPY_LANES_BYTES);
+    if (!codec->backend->decode(&codec->model, codec->expected, n, &reader, heads) ||
+        !tw_entropy_came_back(&reader)) {
+        return 0;
+    }
+    codec->backend->unpack(at, n, heads);
+    return 1;
+}
+
+static tw_status_t decode_block(decoding_t *decoding, const tw_entropy_entry_t *entry, size_t n,
+                                uint16_t *heads)
+{
+    tw_quant_lossless_t *codec = decoding->codec;
+    size_t n_words = entry->sizes & 0xffff, n_escapes = entry->sizes >> 16;
+    size_t tail_bytes = tw_lossless_tail_bytes(decoding->type, n);
+    int raw = entry->sizes == TW_ENTROPY_RAW;
+    size_t coded_bytes = tw_lossless_raw_bytes(n) + 2 * n_words + TW_ENTROPY_LANES_BYTES + 2 * n_escapes;
+    size_t bytes = (raw ? 2 * n : coded_bytes) + tail_bytes;
+    if (bytes > bytes_left(decoding)) {
+        return fail_format("the message ends within a block");
+    }
+    const uint8_t *at = decoding->at;
+    decoding->at += bytes;
+    if (codec->backend->check(at, bytes / 2, 0) != entry->check) {
+        return fail_format("a block is spoilt");
+    }
+    if (raw) {
+        memcpy(heads, at, 2 * n);
+    } else if (!decode_coded_block(codec, at, n, entry->sizes, heads)) {
+        return fail_format("a block does not decode");
+    }
+    take_tails(decoding, at + bytes - tail_bytes, n);
+    return TW_OK;
+}
+
+/* ---- messages --------------------------------------------------------------------------------------------------- */
+
+/* What stands before the blocks; *entries is where theirs are. */
+static tw_status_t read_head(decoding_t *decoding, uint32_t check, const uint8_t **entries)
+{
+    tw_quant_lossless_t *codec = decoding->codec;
+    uint32_t head_bytes;
+    size_t taken;
+    if (bytes_left(decoding) < sizeof(head_bytes)) {
+        return fail_format("the message ends before its head");
+    }
+    memcpy(&head_bytes, decoding->at, sizeof(head_bytes));
+    if (head_bytes > bytes_left(decoding) || head_bytes % 2 ||
+        codec->backend->check(decoding->at, head_bytes / 2, 0) != check) {
+        return fail_format("the head is spoilt");
+    }
+    TW_TRY(tw_lossless_head_read(codec, decoding->at, head_bytes, decoding->n_elems, &taken));
+    size_t n_blocks = (codec->shape.n_live + TW_LOSSLESS_BLOCK_ELEMS - 1) / TW_LOSSLESS_BLOCK_ELEMS;
+    if (head_bytes - taken != sizeof(tw_entropy_entry_t) * n_blocks) {
+        return fail_format("the head has another number of blocks than elements for them");
+    }
+    *entries = decoding->at + taken;
+    decoding->at += head_bytes;
+    tw_lossless_model_decoder(codec->tables, codec->classes, &codec->model);
+    return TW_OK;
+}
+
+static tw_status_t decode_coded(decoding_t *decoding, uint32_t check)
+{
+    tw_quant_lossless_t *codec = decoding->codec;
+    const uint8_t *entries = NULL;
+    TW_TRY(read_head(decoding, check, &entries));
+    tw_lossless_walk_t walk =
+        tw_lossless_walk_begin(&codec->shape, decoding->segments, 0, sink_bytes(decoding));
+    for (size_t done = 0; done < codec->shape.n_live; done += TW_LOSSLESS_BLOCK_ELEMS) {
+        size_t left = codec->shape.n_live - done;
+        size_t n = left < TW_LOSSLESS_BLOCK_ELEMS ? left : TW_LOSSLESS_BLOCK_ELEMS;
+        tw_entropy_entry_t entry;
+        memcpy(&entry, entries, sizeof(entry));
+        entries += sizeof(entry);
+        uint16_t *heads = expect_block(decoding, walk, n);
+        TW_TRY(decode_block(decoding, &entry, n, heads));
+        scatter_block(decoding, &walk, n, heads != codec->heads);
+    }
+    scatter_block(decoding, &walk, 1, 0); /* what is left are rows of zeros */
+    return bytes_left(decoding) ? fail_format("bytes are left behind the last block") : TW_OK;
+}
+
+/* Values that lie in the message, which may be at an odd address. */
+static void sink_plain(const decoding_t *decoding, const uint8_t *from, size_t n, uint8_t *dst)
+{
+    size_t elem_bytes = tw_type_bytes(decoding->type), most = TW_LOSSLESS_BLOCK_ELEMS;
+    if (decoding->sink == STORE) {
+        memcpy(dst, from, n * elem_bytes);
+        return;
+    }
+    for (size_t i = 0; i < n; i += most) {
+        size_t part = n - i < most ? n - i : most;
+        memcpy(decoding->codec->body, from + i * elem_bytes, part * elem_bytes);
+        sink_values(decoding, decoding->codec->body, part, dst + i * sizeof(float));
+    }
+}
+
+static tw_status_t decode_plain(const decoding_t *decoding, uint32_t check, size_t n_segments)
+{
+    size_t elem_bytes = tw_type_bytes(decoding->type), bytes = decoding->n_elems * elem_bytes;
+    const uint8_t *at = decoding->at;
+    if (bytes_left(decoding) != bytes) {
+        return fail_format("as many bytes as elements would be right");
+    }
+    if (decoding->codec->backend->check(at, bytes / 2, 0) != check) {
+        return fail_format("the message is spoilt");
+    }
+    for (size_t s = 0; s < n_segments; s++) {
+        size_t n = decoding->segments[s].n_elems;
+        if (n) {
+            sink_plain(decoding, at, n, decoding->segments[s].dst);
+        }
+        at += n * elem_bytes;
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_quant_lossless_message_bytes(const void *src, size_t src_bytes, size_t *bytes)
+{
+    tw_lossless_header_t header;
+    if (!src || src_bytes < sizeof(header)) {
+        tw_error("quant: lossless: a message of %zu bytes is shorter than its header", src_bytes);
+        return TW_ERR_TRUNCATED;
+    }
+    memcpy(&header, src, sizeof(header));
+    if (header.magic != TW_LOSSLESS_MAGIC || header.version != TW_LOSSLESS_VERSION ||
+        header.form > TW_LOSSLESS_CODED || header.bytes < sizeof(header)) {
+        tw_error("quant: lossless: not a message of version %d (bytes %02x %02x %02x %02x, length %u)",
+                 TW_LOSSLESS_VERSION, header.magic, header.version, header.type, header.form, header.bytes);
+        return TW_ERR_FORMAT;
+    }
+    *bytes = header.bytes;
+    return TW_OK;
+}
+
+static tw_status_t decode(decoding_t *decoding, size_t n_segments)
+{
+    tw_lossless_header_t header;
+    size_t bytes, available = bytes_left(decoding);
+    TW_TRY(tw_lossless_check_call("lossless_decode", decoding->type, decoding->segments, n_segments, 0,
+                                  &decoding->n_elems));
+    TW_TRY(tw_quant_lossless_message_bytes(decoding->at, available, &bytes));
+    if (bytes != available) {
+        tw_error("quant: lossless_decode: %zu bytes, the message says %zu", available, bytes);
+        return bytes > available ? TW_ERR_TRUNCATED : TW_ERR_FORMAT;
+    }
+    memcpy(&header, decoding->at, sizeof(header));
+    if (header.type != decoding->type || header.n_elems != decoding->n_elems) {
+        tw_error("quant: lossless_decode: the message has %u elements of type %u, the segments %zu of %u",
+                 header.n_elems, header.type, decoding->n_elems, (unsigned)decoding->type);
+        return TW_ERR_MISMATCH;
+    }
+    decoding->at += sizeof(header);
+    return header.form == TW_LOSSLESS_CODED ? decode_coded(decoding, header.check)
+                                            : decode_plain(decoding, header.check, n_segments);
+}
+
+tw_status_t tw_quant_lossless_decode(tw_quant_lossless_t *codec, tw_type_t type,
+                                     const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                                     const void *src, size_t src_bytes)
+{
+    const uint8_t *at = src;
+    decoding_t decoding = {codec, type, STORE, segments, 0, at, at ? at + src_bytes : at};
+    return decode(&decoding, n_segments);
+}
+
+tw_status_t tw_quant_lossless_decode_fp32(tw_quant_lossless_t *codec, tw_type_t type, int add,
+                                          const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                                          const void *src, size_t src_bytes)
+{
+    const uint8_t *at = src;
+    decoding_t decoding = {codec, type, add ? ADD_FP32 : STORE_FP32, segments, 0, at,
+                           at ? at + src_bytes : at};
+    return decode(&decoding, n_segments);
+}

@@ -1,0 +1,179 @@
+/** A block, one vector of 32-bit elements at a time: the same steps as ref.c. entropy/vec_avx2.h or entropy/vec_avx512.h comes
+ *  first. What is left after whole groups of 32 is ref.c's. */
+#ifndef TW_QUANT_LOSSLESS_LANES_H
+#define TW_QUANT_LOSSLESS_LANES_H
+
+#include "quant/entropy/lanes.h"
+#include "quant/lossless/loops.h"
+
+/* ---- symbols ---------------------------------------------------------------------------------------------------- */
+
+INLINE vec_t context_of(vec_t expected)
+{
+    return vec_or(vec_and(vec_shr(expected, TW_LOSSLESS_CLASS_SHIFT - 2), vec_set(0x1c)),
+                  vec_and(expected, vec_set(3)));
+}
+
+INLINE vec_t bottom_of(vec_t expected)
+{
+    return vec_shr(vec_and(expected, vec_set(TW_LOSSLESS_SCALE_MASK & ~3)), 1);
+}
+
+/* Push one vector's elements into its lanes; returns those that took the escape. */
+INLINE uint32_t push(const tw_lossless_model_t *model, vec_t coded, vec_t expected, vec_t *lanes,
+                     uint16_t **words)
+{
+    vec_t above = vec_sub(vec_add(coded, vec_set(TW_LOSSLESS_BIAS / 2)), bottom_of(expected));
+    vec_t symbol = vec_add(vec_min(above, vec_set(TW_ENTROPY_ESCAPE - 1)), vec_set(1));
+    symbol = vec_zero_where(mask_ge(vec_set(0), coded), symbol);
+    vec_t index = vec_or(vec_shl(context_of(expected), 5), symbol);
+    vec_t reciprocal, entry = vec_gather_pair(model->encode, index, &reciprocal);
+    vec_t freq = vec_and(entry, vec_set(0x7ff)), first_slot = vec_and(vec_shr(entry, 11), vec_set(0x3ff));
+    mask_t full = mask_ge(vec_shr(*lanes, 32 - TW_ENTROPY_FREQ_BITS), freq);
+    *lanes = put_symbol(spill(*lanes, full, words), freq, first_slot, reciprocal);
+    return mask_bits(mask_sign(entry));
+}
+
+static void lanes_encode(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
+                         size_t n, tw_entropy_writer_t *writer)
+{
+    vec_t lanes[VECTORS];
+    uint16_t *words = writer->words, *escaped = writer->escapes;
+    size_t whole = n - n % TW_ENTROPY_LANES;
+    memcpy(lanes, writer->lanes, sizeof(lanes));
+    for (size_t i = 0; i < whole; i += TW_ENTROPY_LANES) {
+        uint32_t escapes = 0;
+#pragma GCC unroll 4
+        for (size_t v = 0; v < VECTORS; v++) {
+            size_t at = i + v * WIDTH;
+            vec_t coded = vec_and(vec_shr(vec_load16(heads + at), 6), vec_set(0x1ff));
+            escapes |= push(model, coded, vec_load16(expected + at), &lanes[v], &words) << (v * WIDTH);
+        }
+        for (; __builtin_expect(escapes != 0, 0); escapes &= escapes - 1) {
+            *escaped++ = (uint16_t)tw_lossless_coded(heads[i + (size_t)__builtin_ctz(escapes)]);
+        }
+    }
+    memcpy(writer->lanes, lanes, sizeof(lanes));
+    writer->words = words;
+    writer->escapes = escaped;
+    tw_lossless_ref.encode(model, heads + whole, expected + whole, n - whole, writer);
+}
+
+/* The escaped elements of a group; highest lane first. 0 when there are none left. */
+static int take_escapes(uint16_t *heads, uint32_t escapes, tw_entropy_reader_t *reader)
+{
+    while (escapes) {
+        uint32_t lane = 31u - (uint32_t)__builtin_clz(escapes);
+        if (!tw_entropy_pop(&reader->escapes, reader->escapes_begin, &heads[lane])) {
+            return 0;
+        }
+        escapes ^= 1u << lane;
+    }
+    return 1;
+}
+
+static int decode_groups(const tw_lossless_model_t *model, const uint16_t *expected, size_t n,
+                         tw_entropy_reader_t *reader, uint16_t *heads)
+{
+    vec_t lanes[VECTORS];
+    const uint8_t *words = reader->words;
+    memcpy(lanes, reader->lanes, sizeof(lanes));
+    for (size_t i = n; i > 0;) {
+        i -= TW_ENTROPY_LANES;
+        uint32_t escapes = 0, n_words = 0;
+        mask_t wanting[VECTORS];
+#pragma GCC unroll 4
+        for (size_t v = 0; v < VECTORS; v++) {
+            size_t at = i + v * WIDTH;
+            vec_t expect = vec_load16(expected + at);
+            vec_t slot = vec_and(lanes[v], vec_set(TW_ENTROPY_FREQ_SUM - 1));
+            vec_t index = vec_or(vec_shl(context_of(expect), TW_ENTROPY_FREQ_BITS), slot);
+            vec_t entry = vec_gather(model->decode, index), symbol = vec_shr(entry, 21);
+            lanes[v] = take_symbol(lanes[v], entry);
+            wanting[v] = wanting_of(lanes[v]);
+            n_words += (uint32_t)__builtin_popcount(mask_bits(wanting[v]));
+            escapes |= mask_bits(mask_ge(symbol, vec_set(TW_ENTROPY_ESCAPE))) << (v * WIDTH);
+            vec_t above = vec_sub(symbol, vec_set(1 + TW_LOSSLESS_BIAS / 2));
+            vec_t coded = vec_and(vec_add(above, bottom_of(expect)), vec_set(0x1ff));
+            vec_store16(heads + at, vec_zero_where(mask_ge(vec_set(0), symbol), coded));
+        }
+        if ((size_t)(words - reader->words_begin) < 2 * n_words) {
+            return 0;
+        }
+        words -= 2 * n_words;
+        const uint8_t *next = words;
+#pragma GCC unroll 4
+        for (size_t v = 0; v < VECTORS; v++) {
+            lanes[v] = refill(lanes[v], wanting[v], &next);
+        }
+        if (__builtin_expect(escapes != 0, 0) && !take_escapes(heads + i, escapes, reader)) {
+            return 0;
+        }
+    }
+    memcpy(reader->lanes, lanes, sizeof(lanes));
+    reader->words = words;
+    return 1;
+}
+
+static int lanes_decode(const tw_lossless_model_t *model, const uint16_t *expected, size_t n,
+                        tw_entropy_reader_t *reader, uint16_t *heads)
+{
+    size_t whole = n - n % TW_ENTROPY_LANES;
+    return tw_lossless_ref.decode(model, expected + whole, n - whole, reader, heads + whole) &&
+           decode_groups(model, expected, whole, reader, heads);
+}
+
+/* ---- the other bits --------------------------------------------------------------------------------------------- */
+
+/* Which of elements 28 to 31 has a bit in the high bit of byte k, and which bit. */
+#define HIGH_ELEMENT(k) ((k) < 28 ? (char)((k) / 7) : 0)
+#define HIGH_BIT(k) ((k) < 28 ? (char)(1 << (k) % 7) : 0)
+#define EACH4(f, k) f(k), f((k) + 1), f((k) + 2), f((k) + 3)
+#define EACH16(f, k) EACH4(f, k), EACH4(f, (k) + 4), EACH4(f, (k) + 8), EACH4(f, (k) + 12)
+
+static void lanes_pack(const uint16_t *heads, size_t n, uint8_t *raw)
+{
+    const __m256i low6 = _mm256_set1_epi16(0x3f), sign = _mm256_set1_epi16(0x40);
+    const __m256i element = _mm256_setr_epi8(EACH16(HIGH_ELEMENT, 0), EACH16(HIGH_ELEMENT, 16));
+    const __m256i bit = _mm256_setr_epi8(EACH16(HIGH_BIT, 0), EACH16(HIGH_BIT, 16));
+    size_t whole = n - n % 32;
+    for (size_t i = 0; i < whole; i += 32, raw += TW_LOSSLESS_RAW_BYTES) {
+        __m256i a = _mm256_loadu_si256((const __m256i *)(heads + i));
+        __m256i b = _mm256_loadu_si256((const __m256i *)(heads + i + 16));
+        a = _mm256_or_si256(_mm256_and_si256(a, low6), _mm256_and_si256(_mm256_srli_epi16(a, 9), sign));
+        b = _mm256_or_si256(_mm256_and_si256(b, low6), _mm256_and_si256(_mm256_srli_epi16(b, 9), sign));
+        __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8);
+        __m256i last = _mm256_permutevar8x32_epi32(bytes, _mm256_set1_epi32(7));
+        __m256i chosen = _mm256_and_si256(_mm256_shuffle_epi8(last, element), bit);
+        __m256i high = _mm256_and_si256(_mm256_cmpeq_epi8(chosen, bit), _mm256_set1_epi8((char)0x80));
+        _mm256_storeu_si256((__m256i *)raw, _mm256_or_si256(bytes, high));
+    }
+    tw_lossless_ref.pack(heads + whole, n - whole, raw);
+}
+
+static void lanes_unpack(const uint8_t *raw, size_t n, uint16_t *heads)
+{
+    const __m256i low6 = _mm256_set1_epi16(0x3f), sign = _mm256_set1_epi16((short)0x8000);
+    size_t whole = n - n % 32;
+    for (size_t i = 0; i < whole; i += 32, raw += TW_LOSSLESS_RAW_BYTES) {
+        __m256i bytes = _mm256_loadu_si256((const __m256i *)raw);
+        uint32_t high = (uint32_t)_mm256_movemask_epi8(bytes);
+        uint32_t last = (high & 0x7f) | (high >> 7 & 0x7f) << 8 | (high >> 14 & 0x7f) << 16 |
+                        (high >> 21 & 0x7f) << 24;
+        bytes = _mm256_insert_epi32(bytes, (int)last, 7);
+        for (size_t half = 0; half < 2; half++) {
+            __m128i eight =
+                half ? _mm256_extracti128_si256(bytes, 1) : _mm256_castsi256_si128(bytes);
+            __m256i bits = _mm256_cvtepu8_epi16(eight), *at = (__m256i *)(heads + i + 16 * half);
+            __m256i coded = _mm256_slli_epi16(_mm256_loadu_si256(at), 6);
+            bits = _mm256_or_si256(_mm256_and_si256(bits, low6),
+                                   _mm256_and_si256(_mm256_slli_epi16(bits, 9), sign));
+            _mm256_storeu_si256(at, _mm256_or_si256(coded, bits));
+        }
+    }
+    tw_lossless_ref.unpack(raw, n - whole, heads + whole);
+}
+
+#define LANES LOOPS, .encode = lanes_encode, .decode = lanes_decode, .pack = lanes_pack, .unpack = lanes_unpack
+
+#endif

@@ -1,0 +1,111 @@
+/** Loops over heads that a compiler makes vectors of: included by each backend, compiled for its instructions. */
+#ifndef TW_QUANT_LOSSLESS_LOOPS_H
+#define TW_QUANT_LOSSLESS_LOOPS_H
+
+#include "quant/lossless/value.h"
+
+static void loops_sum(const uint16_t *heads, size_t n, uint64_t *sum, uint64_t *live)
+{
+    uint32_t total = 0, zeros = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t magnitude = (heads[i] & 0x7fffu) >> 5;
+        total += magnitude;
+        zeros += magnitude == 0;
+    }
+    *sum += total;
+    *live += n - zeros;
+}
+
+static void loops_sum_columns(const uint16_t *heads, size_t n, int32_t scale, int32_t *sums, uint32_t *live)
+{
+    for (size_t i = 0; i < n; i++) {
+        int32_t magnitude = (heads[i] & 0x7fff) >> 5;
+        sums[i] += magnitude ? magnitude - scale : 0;
+        live[i] += magnitude != 0;
+    }
+}
+
+static uint64_t loops_deviation(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns)
+{
+    uint32_t total = 0;
+    if (!columns) {
+        for (size_t i = 0; i < n; i++) {
+            int32_t magnitude = (heads[i] & 0x7fff) >> 5;
+            int32_t off = magnitude - scale;
+            total += (uint32_t)(magnitude ? (off < 0 ? -off : off) : 0);
+        }
+        return total;
+    }
+    for (size_t i = 0; i < n; i++) {
+        int32_t magnitude = (heads[i] & 0x7fff) >> 5;
+        int32_t off = magnitude - scale - columns[i];
+        total += (uint32_t)(magnitude ? (off < 0 ? -off : off) : 0);
+    }
+    return total;
+}
+
+static void loops_expect(uint16_t value, const int16_t *columns, size_t n, uint16_t *expected)
+{
+    if (!columns) {
+        for (size_t i = 0; i < n; i++) {
+            expected[i] = value;
+        }
+        return;
+    }
+    uint16_t row_class = value & (uint16_t)~TW_LOSSLESS_SCALE_MASK;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t sum = (uint16_t)(value + (uint16_t)columns[i]);
+        expected[i] = (uint16_t)((sum & TW_LOSSLESS_SCALE_MASK) | row_class);
+    }
+}
+
+static void loops_split(tw_type_t type, const void *src, size_t n, uint16_t *heads, uint16_t *tails)
+{
+    if (type == TW_TYPE_FP32) {
+        const uint32_t *from = src;
+        for (size_t i = 0; i < n; i++) {
+            heads[i] = (uint16_t)(from[i] >> 16);
+            tails[i] = (uint16_t)from[i];
+        }
+        return;
+    }
+    const uint16_t *from = src;
+    for (size_t i = 0; i < n; i++) {
+        heads[i] = (uint16_t)((from[i] & 0x8000) | (from[i] & 0x7fff) >> 3);
+        tails[i] = from[i] & 7;
+    }
+}
+
+static void loops_join(tw_type_t type, const uint16_t *heads, const uint16_t *tails, size_t n, void *dst)
+{
+    if (type == TW_TYPE_FP32) {
+        uint32_t *to = dst;
+        for (size_t i = 0; i < n; i++) {
+            to[i] = (uint32_t)heads[i] << 16 | tails[i];
+        }
+        return;
+    }
+    uint16_t *to = dst;
+    for (size_t i = 0; i < n; i++) {
+        to[i] = (uint16_t)((heads[i] & 0x8000) | (heads[i] << 3 & 0x7ff8) | (tails[i] & 7));
+    }
+}
+
+static uint32_t loops_check(const uint8_t *words, size_t n, size_t first)
+{
+    uint32_t check = 0, position = ((uint32_t)first + 1) * TW_ENTROPY_CHECK_FACTOR;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t word;
+        memcpy(&word, words + 2 * i, sizeof(word));
+        uint32_t term = word + position + (uint32_t)i * TW_ENTROPY_CHECK_FACTOR;
+        check += term * term;
+    }
+    return check;
+}
+
+/* The table of operations but for the coder's. */
+#define LOOPS                                                                                                \
+    .sum = loops_sum, .sum_columns = loops_sum_columns, .deviation = loops_deviation,                        \
+    .expect = loops_expect, .split = loops_split, .join = loops_join, .check = loops_check
+
+#endif

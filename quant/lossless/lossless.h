@@ -1,0 +1,245 @@
+/** The lossless codec of floating-point tensors, inside: what a message is made of. Private to the room and its white-box tests.
+ *
+ *  Read value.h (one element), ref.c (one block, the oracle), then scales.c (what an encoder makes of a tensor), model.c (the
+ *  coder's tables), head.c (what is sent of both), walk.c (which elements come next), codec.c (the public calls) and last
+ *  lanes.h (ref.c again, 8 or 16 elements at a time).
+ *
+ *  An element is a head of 16 bits as a bf16 has it (sign, 8 bits of exponent, 7 of mantissa) and a tail: nothing for bf16, the
+ *  low 16 bits of fp32, the low 3 bits of fp16, whose exponent has 5 bits. Magnitudes are counted in quarters of an octave:
+ *  (head & 0x7fff) >> 5, which is a logarithm but for straight lines between powers of two. A message is a list of pieces,
+ *  which are matrices, or parts of them that begin and end anywhere. A row of a piece has a scale and a class (how far its
+ *  elements are from what is expected of them); rows of zeros have nothing else. A column may have a scale. What is expected
+ *  of an element is the sum of the two. Coded is where between powers of two and their halves it lies (9 bits), relative to
+ *  that; the other 7 bits of the head, and the tail, are noise and go as they are.
+ *
+ *  Message, little-endian, without padding but for what is named:
+ *    header:  u8 magic, u8 version, u8 type, u8 form;  u32 bytes of the message;  u32 n elements;  u32 checksum of what
+ *             follows (plain: of all; coded: of what is before the blocks), the sum of (word + (index + 1) * CHECK_FACTOR)^2
+ *             over words of 16 bits, the last one filled with a zero byte
+ *    plain:   type[n]
+ *    coded:   u32 bytes before the blocks, from here on;  u32 pieces;  u8 mask of classes, u8[3] zeros;  the pieces, 16
+ *             bytes each;  for each piece, as its flags say:  a bit for each row (1: all zeros), whole bytes;  scales of its
+ *             other rows;  their classes;  scales of its columns;  a table for each class of the mask;  a zero byte where the
+ *             number of bytes is odd;  an entry for each block;  the blocks
+ *    piece:   u32 elements, u32 elements of a row, u32 index in its row of the first element, i16 scale and u8 class of rows
+ *             that have none of their own, u8 flags
+ *    scales:  groups of 32 (the last may be short): i16 lowest, u8 width, u32[width] the bits of what is added to it: word k
+ *             has bit k of each.  Classes: the same, but u8 lowest | width << 4 in front
+ *    table:   u8[63] densities, u8 zeros, u8 escapes, see model.c
+ *    block of 32,768 elements of rows that are not all zeros (the last may be short): entry u32 words | escapes << 16, or
+ *             RAW, and u32 checksum of its bytes, as above
+ *             coded: the 7 bits, 28 bytes for 32 elements; u16[words]; u32[32] lanes; u16[escapes] 9 bits each; the tails
+ *             RAW: u16[elements] heads; the tails
+ *    7 bits:  byte k has those of element k, and in its high bit one of elements 28 to 31: bit k mod 7 of element 28 + k / 7.
+ *             A last group of n < 32: min(n, 28) bytes; an odd number of them in a block is followed by a zero byte
+ *    tails:   fp32: u16 each. fp16: for 32 elements u32[3], word k has bit k of each
+ */
+#ifndef TW_QUANT_LOSSLESS_LOSSLESS_H
+#define TW_QUANT_LOSSLESS_LOSSLESS_H
+
+#include "quant/entropy/entropy.h"
+#include "quant/quant.h"
+
+TW_C_BEGIN
+
+#define TW_LOSSLESS_MAGIC 0xd6
+#define TW_LOSSLESS_VERSION 1
+#define TW_LOSSLESS_PLAIN 0
+#define TW_LOSSLESS_CODED 1
+#define TW_LOSSLESS_ELEMS_MAX ((size_t)1 << 29)
+
+#define TW_LOSSLESS_BLOCK_ELEMS 32768
+#define TW_LOSSLESS_CLASSES 8
+#define TW_LOSSLESS_PHASES 4
+#define TW_LOSSLESS_CONTEXTS (TW_LOSSLESS_CLASSES * TW_LOSSLESS_PHASES)
+#define TW_LOSSLESS_BINS 63
+#define TW_LOSSLESS_TABLE_BYTES (TW_LOSSLESS_BINS + 2)
+#define TW_LOSSLESS_ROW_MIN 32 /**< elements of a row, at least */
+#define TW_LOSSLESS_SCALE_MAX 2047
+#define TW_LOSSLESS_GROUP 32
+#define TW_LOSSLESS_RAW_BYTES 28 /**< 7 bits of 32 elements */
+
+/* A row as the coder wants it: its scale, biased so that it is never negative with a column's added, and its class. An
+ * element's expectation looks the same. */
+#define TW_LOSSLESS_BIAS 4096
+#define TW_LOSSLESS_SCALE_MASK 0x1fff
+#define TW_LOSSLESS_CLASS_SHIFT 13
+#define TW_LOSSLESS_DEAD 0xffff /**< a row of zeros */
+
+typedef struct tw_lossless_header {
+    uint8_t magic, version, type, form;
+    uint32_t bytes, n_elems, check;
+} tw_lossless_header_t;
+
+typedef struct tw_lossless_head {
+    uint32_t bytes, n_pieces;
+    uint8_t classes, zero[3];
+} tw_lossless_head_t;
+
+#define TW_LOSSLESS_FLAG_SCALES 1  /**< of rows */
+#define TW_LOSSLESS_FLAG_CLASSES 2 /**< of rows */
+#define TW_LOSSLESS_FLAG_COLUMNS 4
+#define TW_LOSSLESS_FLAG_ZEROS 8 /**< rows of zeros */
+#define TW_LOSSLESS_FLAGS 15
+
+typedef struct tw_lossless_piece {
+    uint32_t n_elems, row_elems, first;
+    int16_t scale;
+    uint8_t row_class, flags;
+} tw_lossless_piece_t;
+
+#ifndef __cplusplus
+_Static_assert(sizeof(tw_lossless_header_t) == TW_QUANT_LOSSLESS_HEADER_BYTES, "part of the format");
+_Static_assert(sizeof(tw_lossless_head_t) == 12, "part of the format");
+_Static_assert(sizeof(tw_lossless_piece_t) == 16, "part of the format");
+#endif
+
+/** A class's table as it is sent. */
+typedef struct tw_lossless_table {
+    uint8_t density[TW_LOSSLESS_BINS], zeros, escapes;
+} tw_lossless_table_t;
+
+/** What the coders look up. Of classes that the message does not have: anything. */
+typedef struct tw_lossless_model {
+    uint64_t encode[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS];
+    uint32_t decode[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_FREQ_SUM];
+} tw_lossless_model_t;
+
+/** What a message is about: pieces, and their rows and columns one after the other. Memory that grows with what is needed. */
+typedef struct tw_lossless_shape {
+    tw_lossless_piece_t *pieces; /**< [n_pieces] */
+    uint16_t *rows;              /**< [n_rows] scale + BIAS | class << CLASS_SHIFT, or DEAD */
+    int16_t *columns;            /**< [n_columns], of pieces with the flag COLUMNS */
+    size_t n_pieces, n_rows, n_columns;
+    size_t n_live; /**< elements of rows that are not DEAD */
+    size_t pieces_room, rows_room, columns_room;
+} tw_lossless_shape_t;
+
+/** Elements that lie together and have the same row. */
+typedef struct tw_lossless_run {
+    const uint8_t *data; /**< the first one; NULL when the walk is not over data */
+    size_t n;
+    size_t row;             /**< index in `rows` */
+    uint16_t value;         /**< the row as the coder wants it, or DEAD */
+    const int16_t *columns; /**< of these elements; NULL: 0 */
+} tw_lossless_run_t;
+
+/** A walk over all elements: over a shape, and the segments where they lie. Make it with tw_lossless_walk_begin. */
+typedef struct tw_lossless_walk {
+    const tw_lossless_shape_t *shape;
+    const tw_quant_lossless_segment_t *segment; /**< NULL: there are none */
+    int encoding;
+    size_t elem_bytes;
+    size_t piece, row, columns; /**< the indices of the piece, its current row and its first column */
+    size_t in_piece, in_row, in_segment;
+} tw_lossless_walk_t;
+
+/** A backend: loops over heads, and the coder. `n` is anything unless said otherwise. */
+typedef struct tw_lossless_backend {
+    const char *name;
+    int (*usable)(void);
+    /** Add the magnitudes of n <= 65536 heads to *sum and count those that are not 0 in *live. */
+    void (*sum)(const uint16_t *heads, size_t n, uint64_t *sum, uint64_t *live);
+    /** The same for each column: what is above `scale`, and 1 in `live`; magnitudes of 0 count for neither. */
+    void (*sum_columns)(const uint16_t *heads, size_t n, int32_t scale, int32_t *sums, uint32_t *live);
+    /** The sum of |magnitude - scale - columns[i]| over magnitudes that are not 0; columns may be NULL. */
+    uint64_t (*deviation)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns);
+    /** expected[i] = value with columns[i], if not NULL, added to its scale. */
+    void (*expect)(uint16_t value, const int16_t *columns, size_t n, uint16_t *expected);
+    /** A block's symbols: its n elements forward, or backward (0 when words or escapes run out; heads then hold 9 bits). */
+    void (*encode)(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected, size_t n,
+                   tw_entropy_writer_t *writer);
+    int (*decode)(const tw_lossless_model_t *model, const uint16_t *expected, size_t n,
+                  tw_entropy_reader_t *reader, uint16_t *heads);
+    /** The 7 bits of n heads; writes up to 4 bytes too many. And into heads that hold 9 bits; reads up to 4 too many. */
+    void (*pack)(const uint16_t *heads, size_t n, uint8_t *raw);
+    void (*unpack)(const uint8_t *raw, size_t n, uint16_t *heads);
+    /** Heads and tails of n elements of a type that has tails. Tails are u16, for fp16 three bits each. */
+    void (*split)(tw_type_t type, const void *src, size_t n, uint16_t *heads, uint16_t *tails);
+    void (*join)(tw_type_t type, const uint16_t *heads, const uint16_t *tails, size_t n, void *dst);
+    /** tw_entropy_check over words of 16 bits, of which the first has this index. */
+    uint32_t (*check)(const uint8_t *words, size_t n, size_t first);
+} tw_lossless_backend_t;
+
+extern const tw_lossless_backend_t tw_lossless_ref;
+#ifdef __x86_64__
+extern const tw_lossless_backend_t tw_lossless_avx2, tw_lossless_avx512;
+#endif
+
+struct tw_quant_lossless {
+    const tw_lossless_backend_t *backend;
+    tw_lossless_shape_t shape;
+    tw_lossless_table_t tables[TW_LOSSLESS_CLASSES];
+    uint8_t classes; /**< mask of those that rows have */
+    tw_lossless_model_t model;
+    int32_t *column_sums; /**< [column_room] scratch of scales.c */
+    uint32_t *column_live;
+    size_t column_room;
+    /* A block. Vectors write up to 32 elements too many. */
+    uint16_t expected[TW_LOSSLESS_BLOCK_ELEMS + 32], heads[TW_LOSSLESS_BLOCK_ELEMS + 32];
+    uint16_t tails[TW_LOSSLESS_BLOCK_ELEMS + 32];
+    uint16_t words[TW_LOSSLESS_BLOCK_ELEMS + 32], escapes[TW_LOSSLESS_BLOCK_ELEMS];
+    uint8_t body[TW_LOSSLESS_BLOCK_ELEMS * 4 + 128];
+};
+
+/* ---- walk.c ----------------------------------------------------------------------------------------------------- */
+
+/** Make room in a shape, keeping what is there. TW_ERR_NO_MEMORY (logged). */
+tw_status_t tw_lossless_reserve(tw_lossless_shape_t *shape, size_t n_pieces, size_t n_rows, size_t n_columns);
+void tw_lossless_shape_cleanup(tw_lossless_shape_t *shape);
+size_t tw_lossless_piece_rows(const tw_lossless_piece_t *piece);
+/** segments may be NULL, for a walk over the shape alone. */
+tw_lossless_walk_t tw_lossless_walk_begin(const tw_lossless_shape_t *shape,
+                                          const tw_quant_lossless_segment_t *segments, int encoding,
+                                          size_t elem_bytes);
+/** The next elements, at most `most` (> 0); 0 at the end. */
+int tw_lossless_walk_next(tw_lossless_walk_t *walk, size_t most, tw_lossless_run_t *run);
+
+/* ---- scales.c --------------------------------------------------------------------------------------------------- */
+
+/** Fill shape, tables and classes for segments of a type. TW_ERR_NO_MEMORY (logged). */
+tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
+                                const tw_quant_lossless_segment_t *segments, size_t n_segments);
+/** The heads of a run of an analysed type, in scratch if they do not lie in memory; n <= BLOCK_ELEMS. */
+const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, const uint8_t *data, size_t n);
+
+/* ---- model.c ---------------------------------------------------------------------------------------------------- */
+
+/** What was counted in a sample, in one class. */
+typedef struct tw_lossless_counts {
+    uint32_t above[256]; /**< by magnitude less expectation, + 128, clamped */
+    uint32_t phases[TW_LOSSLESS_PHASES];
+    uint32_t zeros, n;
+} tw_lossless_counts_t;
+
+/** How far expectations must be moved for symbols to begin where most of the sample is: a multiple of 4. */
+int tw_lossless_window(const tw_lossless_counts_t *counts);
+void tw_lossless_table_choose(const tw_lossless_counts_t *counts, int window, tw_lossless_table_t *table);
+/** Frequencies of a phase, from a table of any bytes. */
+void tw_lossless_freq(const tw_lossless_table_t *table, uint32_t phase, uint16_t *freq);
+void tw_lossless_model_encoder(const tw_lossless_table_t *tables, uint32_t classes,
+                               tw_lossless_model_t *model);
+void tw_lossless_model_decoder(const tw_lossless_table_t *tables, uint32_t classes,
+                               tw_lossless_model_t *model);
+
+/* ---- codec.c ---------------------------------------------------------------------------------------------------- */
+
+/** Check the type and segments of a call, which hold n_elems together. TW_ERR_INVALID (logged). */
+tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
+                                   const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                                   int encoding, size_t *n_elems);
+
+/* ---- head.c ----------------------------------------------------------------------------------------------------- */
+
+/** Bits that a row's or column's scales take. */
+size_t tw_lossless_scales_bytes(const int16_t *scales, size_t n);
+/** Write what stands before the entries, head.bytes not yet filled in; NULL when it does not fit. */
+uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, const uint8_t *end);
+/** Read it from `bytes` untrusted bytes, for n_elems elements: shape, tables, classes. TW_ERR_FORMAT (logged) or
+ *  TW_ERR_NO_MEMORY; *taken: its bytes. */
+tw_status_t tw_lossless_head_read(tw_quant_lossless_t *codec, const uint8_t *src, size_t bytes,
+                                  size_t n_elems, size_t *taken);
+
+TW_C_END
+
+#endif

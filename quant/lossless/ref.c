@@ -1,0 +1,86 @@
+/* The oracle: a block, element by element. */
+#include "quant/lossless/loops.h"
+
+static int ref_usable(void)
+{
+    return 1;
+}
+
+/* ---- symbols ---------------------------------------------------------------------------------------------------- */
+
+static void ref_encode(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
+                       size_t n, tw_entropy_writer_t *writer)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t coded = tw_lossless_coded(heads[i]), symbol = tw_lossless_symbol(coded, expected[i]);
+        uint64_t entry = model->encode[tw_lossless_context(expected[i]) * TW_ENTROPY_SYMBOLS + symbol];
+        uint32_t *lane = &writer->lanes[i % TW_ENTROPY_LANES];
+        *writer->escapes = (uint16_t)coded;
+        writer->escapes += entry >> 31 & 1;
+        *lane = tw_entropy_push(*lane, entry, 0, 0, &writer->words);
+    }
+}
+
+static int ref_decode(const tw_lossless_model_t *model, const uint16_t *expected, size_t n,
+                      tw_entropy_reader_t *reader, uint16_t *heads)
+{
+    for (size_t i = n; i-- > 0;) {
+        uint32_t *lane = &reader->lanes[i % TW_ENTROPY_LANES];
+        uint32_t table = tw_lossless_context(expected[i]) * TW_ENTROPY_FREQ_SUM;
+        uint32_t entry = model->decode[table + *lane % TW_ENTROPY_FREQ_SUM], symbol = entry >> 21;
+        uint32_t x = (entry & 0x7ff) * (*lane >> TW_ENTROPY_FREQ_BITS) + (entry >> 11 & 0x3ff);
+        uint16_t word;
+        if (x < TW_ENTROPY_START) {
+            if (!tw_entropy_pop(&reader->words, reader->words_begin, &word)) {
+                return 0;
+            }
+            x = x << 16 | word;
+        }
+        *lane = x;
+        heads[i] = (uint16_t)tw_lossless_coded_of(symbol, expected[i]);
+        if (symbol == TW_ENTROPY_ESCAPE &&
+            !tw_entropy_pop(&reader->escapes, reader->escapes_begin, &heads[i])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* ---- the other bits --------------------------------------------------------------------------------------------- */
+
+static void ref_pack(const uint16_t *heads, size_t n, uint8_t *raw)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint8_t *group = raw + i / 32 * TW_LOSSLESS_RAW_BYTES, bits = tw_lossless_raw(heads[i]);
+        if (i % 32 < TW_LOSSLESS_RAW_BYTES) {
+            group[i % 32] = bits;
+            continue;
+        }
+        for (size_t b = 0; b < 7; b++) {
+            group[(i % 32 - TW_LOSSLESS_RAW_BYTES) * 7 + b] |= (uint8_t)((bits >> b & 1) << 7);
+        }
+    }
+}
+
+static void ref_unpack(const uint8_t *raw, size_t n, uint16_t *heads)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *group = raw + i / 32 * TW_LOSSLESS_RAW_BYTES;
+        uint8_t bits = 0;
+        for (size_t b = 0; b < 7 && i % 32 >= TW_LOSSLESS_RAW_BYTES; b++) {
+            bits |= (uint8_t)(group[(i % 32 - TW_LOSSLESS_RAW_BYTES) * 7 + b] >> 7 << b);
+        }
+        bits = i % 32 < TW_LOSSLESS_RAW_BYTES ? group[i % 32] & 0x7f : bits;
+        heads[i] = tw_lossless_head_of(heads[i] & 0x1ff, bits);
+    }
+}
+
+const tw_lossless_backend_t tw_lossless_ref = {
+    .name = "ref",
+    .usable = ref_usable,
+    LOOPS,
+    .encode = ref_encode,
+    .decode = ref_decode,
+    .pack = ref_pack,
+    .unpack = ref_unpack,
+};

@@ -1,0 +1,461 @@
+/* What an encoder makes of tensors: pieces, scales of rows and columns, classes, and tables from a sample. */
+#include "quant/lossless/value.h"
+
+#define ROW_LEAST 64     /* shorter rows are taken together: a scale takes 5 bits */
+#define ROW_UNKNOWN 128  /* of tensors without rows, and of pieces with next to none */
+#define MATRIX_ROWS 16   /* fewer can not pay for scales of columns */
+#define LOOKED_AT 256    /* rows of a piece that scales of columns are taken from */
+#define FLAG_UNKNOWN 0x80 /* of a piece without rows; not sent */
+#define SAMPLE_RUN 64
+#define SAMPLE_ODD 37    /* so that runs are in other columns each time */
+#define SAMPLE_SHARE 8   /* of a message, */
+#define SAMPLE_MIN 16384 /* but so much at least */
+#define CLASS_LEAST 512  /* of the sample: fewer do not pay for a table */
+
+/* Sixteenths of a quarter octave: where classes begin, but for the first, and what is in the middle of each. */
+static const uint32_t class_edges[TW_LOSSLESS_CLASSES - 1] = {11, 16, 23, 32, 45, 64, 91};
+static const uint32_t class_means[TW_LOSSLESS_CLASSES] = {8, 13, 19, 27, 38, 54, 76, 108};
+
+const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, const uint8_t *data, size_t n)
+{
+    if (type == TW_TYPE_BF16) {
+        return (const uint16_t *)data;
+    }
+    codec->backend->split(type, data, n, codec->heads, codec->tails);
+    return codec->heads;
+}
+
+/* log2(x) in 1/256, x >= 1. */
+static uint64_t log2_256(uint64_t x)
+{
+    uint64_t whole = 63u - (uint32_t)__builtin_clzll(x), fraction = 0;
+    uint64_t y = whole > 31 ? x >> (whole - 31) : x << (31 - whole); /* 1.0 is 2^31 */
+    for (int bit = 0; bit < 8; bit++) {
+        y = y * y >> 31;
+        uint64_t more = y >> 32;
+        y >>= more;
+        fraction = fraction << 1 | more;
+    }
+    return whole << 8 | fraction;
+}
+
+/* ---- pieces ----------------------------------------------------------------------------------------------------- */
+
+static tw_lossless_piece_t piece_of(const tw_quant_lossless_segment_t *segment)
+{
+    size_t row = segment->row_elems;
+    if (row && row < ROW_LEAST) {
+        row *= (ROW_LEAST + row - 1) / row;
+    }
+    if (!row || segment->n_elems / row < MATRIX_ROWS) {
+        return (tw_lossless_piece_t){
+            .n_elems = (uint32_t)segment->n_elems, .row_elems = ROW_UNKNOWN, .flags = FLAG_UNKNOWN};
+    }
+    return (tw_lossless_piece_t){
+        .n_elems = (uint32_t)segment->n_elems,
+        .row_elems = (uint32_t)row,
+        .first = (uint32_t)(segment->first_elem % row),
+    };
+}
+
+/* Segments as pieces; those without rows that follow each other are one. */
+static tw_status_t make_pieces(tw_lossless_shape_t *shape, const tw_quant_lossless_segment_t *segments,
+                               size_t n_segments)
+{
+    shape->n_pieces = shape->n_rows = shape->n_columns = 0;
+    for (size_t s = 0; s < n_segments; s++) {
+        if (!segments[s].n_elems) {
+            continue;
+        }
+        tw_lossless_piece_t piece = piece_of(&segments[s]), *last = NULL;
+        if (shape->n_pieces) {
+            last = &shape->pieces[shape->n_pieces - 1];
+        }
+        if (last && last->flags & piece.flags & FLAG_UNKNOWN) {
+            last->n_elems += piece.n_elems;
+            continue;
+        }
+        TW_TRY(tw_lossless_reserve(shape, shape->n_pieces + 1, 0, 0));
+        shape->pieces[shape->n_pieces++] = piece;
+    }
+    return TW_OK;
+}
+
+/* ---- rows and columns of a piece -------------------------------------------------------------------------------- */
+
+/* A piece in the making. Its walk begins at its first element. */
+typedef struct {
+    tw_quant_lossless_t *codec;
+    tw_type_t type;
+    tw_lossless_piece_t *piece;
+    tw_lossless_walk_t begin;
+    size_t first_row, n_rows, step; /* every step-th row is looked at for columns */
+    uint64_t sum, live;             /* of all magnitudes that are not 0 */
+} making_t;
+
+/* The next run of the piece; 0 behind its end. */
+static int next_run(const making_t *making, tw_lossless_walk_t *walk, tw_lossless_run_t *run)
+{
+    return walk->piece == making->begin.piece && tw_lossless_walk_next(walk, TW_LOSSLESS_BLOCK_ELEMS, run);
+}
+
+static int all_zero(const uint8_t *data, size_t bytes)
+{
+    return !data[0] && memcmp(data, data + 1, bytes - 1) == 0;
+}
+
+static uint16_t row_of(int64_t scale)
+{
+    return (uint16_t)(scale + TW_LOSSLESS_BIAS);
+}
+
+static int32_t scale_of(uint16_t row)
+{
+    return (int32_t)(row & TW_LOSSLESS_SCALE_MASK) - TW_LOSSLESS_BIAS;
+}
+
+static int64_t mean_of(int64_t sum, int64_t n)
+{
+    return n ? (sum + (sum < 0 ? -n : n) / 2) / n : 0;
+}
+
+/* Each row's mean magnitude, or that it is all zeros. */
+static void find_rows(making_t *making)
+{
+    const tw_lossless_backend_t *backend = making->codec->backend;
+    uint16_t *rows = making->codec->shape.rows;
+    tw_lossless_walk_t walk = making->begin;
+    tw_lossless_run_t run;
+    for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
+        uint64_t sum = 0, live = 0;
+        int dead = 1;
+        rows[r] = 0;
+        while (walk.row == r && next_run(making, &walk, &run)) {
+            backend->sum(tw_lossless_heads(making->codec, making->type, run.data, run.n), run.n, &sum, &live);
+            dead = dead && !live && all_zero(run.data, run.n * walk.elem_bytes);
+        }
+        rows[r] = dead ? TW_LOSSLESS_DEAD : row_of(mean_of((int64_t)sum, (int64_t)live));
+        making->piece->flags |= dead ? TW_LOSSLESS_FLAG_ZEROS : 0;
+        making->sum += sum;
+        making->live += live;
+    }
+}
+
+/* Each column's mean above its rows. */
+static tw_status_t find_columns(making_t *making)
+{
+    tw_quant_lossless_t *codec = making->codec;
+    size_t n = making->piece->row_elems, at = codec->shape.n_columns;
+    TW_TRY(tw_lossless_reserve(&codec->shape, 0, 0, at + n));
+    if (codec->column_room < n) {
+        tw_buffer_free(codec->column_sums);
+        tw_buffer_free(codec->column_live);
+        codec->column_sums = tw_buffer_alloc(n * sizeof(*codec->column_sums));
+        codec->column_live = tw_buffer_alloc(n * sizeof(*codec->column_live));
+        codec->column_room = codec->column_sums && codec->column_live ? n : 0;
+        if (!codec->column_room) {
+            tw_error("quant: lossless: no memory for %zu columns", n);
+            return TW_ERR_NO_MEMORY;
+        }
+    }
+    memset(codec->column_sums, 0, n * sizeof(*codec->column_sums));
+    memset(codec->column_live, 0, n * sizeof(*codec->column_live));
+    tw_lossless_walk_t walk = making->begin;
+    tw_lossless_run_t run;
+    for (;;) {
+        size_t column = walk.in_row;
+        if (!next_run(making, &walk, &run)) {
+            break;
+        }
+        if ((run.row - making->first_row) % making->step == 0 && run.value != TW_LOSSLESS_DEAD) {
+            codec->backend->sum_columns(tw_lossless_heads(codec, making->type, run.data, run.n), run.n,
+                                        scale_of(run.value), codec->column_sums + column,
+                                        codec->column_live + column);
+        }
+    }
+    for (size_t c = 0; c < n; c++) {
+        codec->shape.columns[at + c] = (int16_t)mean_of(codec->column_sums[c], codec->column_live[c]);
+    }
+    return TW_OK;
+}
+
+/* How far all elements of the rows that are looked at are from what is expected of them: [rows have scales][columns have]. */
+static void find_deviations(making_t *making, int with_columns, uint64_t deviations[2][2])
+{
+    tw_quant_lossless_t *codec = making->codec;
+    const int16_t *columns = codec->shape.columns + codec->shape.n_columns;
+    tw_lossless_walk_t walk = making->begin;
+    tw_lossless_run_t run;
+    for (;;) {
+        size_t column = walk.in_row;
+        if (!next_run(making, &walk, &run)) {
+            break;
+        }
+        if ((run.row - making->first_row) % making->step || run.value == TW_LOSSLESS_DEAD) {
+            continue;
+        }
+        const uint16_t *heads = tw_lossless_heads(codec, making->type, run.data, run.n);
+        for (int rows = 0; rows < 2; rows++) {
+            int32_t scale = rows ? scale_of(run.value) : making->piece->scale;
+            deviations[rows][0] += codec->backend->deviation(heads, run.n, scale, NULL);
+            deviations[rows][1] +=
+                with_columns ? codec->backend->deviation(heads, run.n, scale, columns + column) : 0;
+        }
+    }
+}
+
+static size_t row_scales_bytes(const making_t *making)
+{
+    const uint16_t *rows = making->codec->shape.rows + making->first_row;
+    int16_t group[TW_LOSSLESS_GROUP];
+    size_t bytes = 0, n = 0;
+    for (size_t r = 0; r < making->n_rows; r++) {
+        if (rows[r] != TW_LOSSLESS_DEAD) {
+            group[n++] = (int16_t)scale_of(rows[r]);
+        }
+        if (n == TW_LOSSLESS_GROUP || r + 1 == making->n_rows) {
+            bytes += tw_lossless_scales_bytes(group, n);
+            n = 0;
+        }
+    }
+    return bytes;
+}
+
+/* Scales where they save more than they take. */
+static void choose_scales(making_t *making, int with_columns)
+{
+    uint64_t deviations[2][2] = {{0}}, least = UINT64_MAX;
+    tw_lossless_shape_t *shape = &making->codec->shape;
+    find_deviations(making, with_columns, deviations);
+    uint64_t bits[2] = {8 * row_scales_bytes(making),
+                        with_columns ? 8 * tw_lossless_scales_bytes(shape->columns + shape->n_columns,
+                                                                    making->piece->row_elems)
+                                     : 0};
+    for (int rows = 0; rows < 2; rows++) {
+        for (int columns = 0; columns <= with_columns; columns++) {
+            uint64_t cost = (making->live * log2_256(deviations[rows][columns] + 1) >> 8) +
+                            (rows ? bits[0] : 0) + (columns ? bits[1] : 0);
+            if (cost < least) {
+                least = cost;
+                making->piece->flags &= (uint8_t) ~(TW_LOSSLESS_FLAG_SCALES | TW_LOSSLESS_FLAG_COLUMNS);
+                making->piece->flags |= (uint8_t)((rows ? TW_LOSSLESS_FLAG_SCALES : 0) |
+                                                  (columns ? TW_LOSSLESS_FLAG_COLUMNS : 0));
+            }
+        }
+    }
+}
+
+static uint32_t class_of(uint64_t deviation, uint64_t live)
+{
+    uint64_t mean = live ? 16 * deviation / live : 0;
+    uint32_t row_class = 0;
+    while (row_class < TW_LOSSLESS_CLASSES - 1 && mean >= class_edges[row_class]) {
+        row_class++;
+    }
+    return row_class;
+}
+
+/* Each row's class, and the piece's; one for all rows where that costs less. */
+static void choose_classes(making_t *making)
+{
+    tw_quant_lossless_t *codec = making->codec;
+    uint16_t *rows = codec->shape.rows;
+    tw_lossless_walk_t walk = making->begin;
+    tw_lossless_run_t run;
+    uint64_t deviation = 0, own_cost = 0;
+    uint32_t lowest = TW_LOSSLESS_CLASSES, highest = 0;
+    for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
+        uint64_t of_row = 0, live = 0, sum = 0;
+        int dead = rows[r] == TW_LOSSLESS_DEAD;
+        while (walk.row == r && next_run(making, &walk, &run)) {
+            if (!dead) {
+                const uint16_t *heads = tw_lossless_heads(codec, making->type, run.data, run.n);
+                of_row += codec->backend->deviation(heads, run.n, scale_of(run.value), run.columns);
+                codec->backend->sum(heads, run.n, &sum, &live);
+            }
+        }
+        if (!dead) {
+            uint32_t row_class = class_of(of_row, live);
+            rows[r] = (uint16_t)(rows[r] | row_class << TW_LOSSLESS_CLASS_SHIFT);
+            own_cost += live * log2_256(class_means[row_class]) >> 8;
+            lowest = row_class < lowest ? row_class : lowest;
+            highest = row_class > highest ? row_class : highest;
+            deviation += of_row;
+        }
+    }
+    uint32_t width = highest > lowest ? 32u - (uint32_t)__builtin_clz(highest - lowest) : 0;
+    uint64_t one_cost = making->live * log2_256(16 * deviation / (making->live + 1) + 1) >> 8;
+    making->piece->row_class = (uint8_t)class_of(deviation, making->live);
+    if (one_cost > own_cost + making->n_rows * width + 64) {
+        making->piece->flags |= TW_LOSSLESS_FLAG_CLASSES;
+        return;
+    }
+    for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
+        if (rows[r] != TW_LOSSLESS_DEAD) {
+            rows[r] = (uint16_t)((rows[r] & TW_LOSSLESS_SCALE_MASK) |
+                                 making->piece->row_class << TW_LOSSLESS_CLASS_SHIFT);
+        }
+    }
+}
+
+static tw_status_t make_piece(making_t *making)
+{
+    tw_lossless_shape_t *shape = &making->codec->shape;
+    tw_lossless_piece_t *piece = making->piece;
+    int with_columns = !(piece->flags & FLAG_UNKNOWN);
+    piece->flags = 0;
+    find_rows(making);
+    piece->scale = (int16_t)mean_of((int64_t)making->sum, (int64_t)making->live);
+    making->step = (making->n_rows + LOOKED_AT - 1) / LOOKED_AT;
+    if (with_columns) {
+        TW_TRY(find_columns(making));
+    }
+    choose_scales(making, with_columns);
+    for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
+        if (!(piece->flags & TW_LOSSLESS_FLAG_SCALES) && shape->rows[r] != TW_LOSSLESS_DEAD) {
+            shape->rows[r] = row_of(piece->scale);
+        }
+    }
+    choose_classes(making);
+    shape->n_columns += piece->flags & TW_LOSSLESS_FLAG_COLUMNS ? piece->row_elems : 0;
+    return TW_OK;
+}
+
+/* ---- the sample ------------------------------------------------------------------------------------------------- */
+
+static void count_run(tw_quant_lossless_t *codec, tw_type_t type, const tw_lossless_run_t *run,
+                      tw_lossless_counts_t *counts)
+{
+    const uint16_t *heads = tw_lossless_heads(codec, type, run->data, run->n);
+    tw_lossless_counts_t *of_class = &counts[run->value >> TW_LOSSLESS_CLASS_SHIFT];
+    int32_t scale = scale_of(run->value);
+    for (size_t i = 0; i < run->n; i++) {
+        int32_t expected = scale + (run->columns ? run->columns[i] : 0);
+        int32_t above = (int32_t)tw_lossless_magnitude(heads[i]) - expected + 128;
+        if (tw_lossless_coded(heads[i])) {
+            of_class->above[above < 0 ? 0 : above > 255 ? 255 : above]++;
+            of_class->phases[expected & 3]++;
+        } else {
+            of_class->zeros++;
+        }
+    }
+    of_class->n += (uint32_t)run->n;
+}
+
+/* Short runs at equal distances. */
+static void take_sample(tw_quant_lossless_t *codec, tw_type_t type,
+                        const tw_quant_lossless_segment_t *segments, tw_lossless_counts_t *counts)
+{
+    size_t n = codec->shape.n_live, wanted = n / SAMPLE_SHARE > SAMPLE_MIN ? n / SAMPLE_SHARE : SAMPLE_MIN;
+    size_t times = (n + wanted - 1) / wanted, at = 0;
+    size_t distance = times > 1 ? SAMPLE_RUN * times + SAMPLE_ODD : SAMPLE_RUN;
+    tw_lossless_walk_t walk =
+        tw_lossless_walk_begin(&codec->shape, segments, 1, tw_type_bytes(type));
+    tw_lossless_run_t run;
+    for (;;) {
+        size_t in_step = at % distance;
+        if (!tw_lossless_walk_next(&walk, in_step < SAMPLE_RUN ? SAMPLE_RUN - in_step : distance - in_step,
+                                   &run)) {
+            return;
+        }
+        if (run.value == TW_LOSSLESS_DEAD) {
+            continue;
+        }
+        at += run.n;
+        if (in_step < SAMPLE_RUN) {
+            count_run(codec, type, &run, counts);
+        }
+    }
+}
+
+/* Move all expectations so that symbols begin where they should. */
+static void move_scales(tw_lossless_shape_t *shape, int window)
+{
+    for (size_t r = 0; r < shape->n_rows; r++) {
+        if (shape->rows[r] != TW_LOSSLESS_DEAD) {
+            shape->rows[r] = (uint16_t)(shape->rows[r] + window);
+        }
+    }
+    for (size_t p = 0; p < shape->n_pieces; p++) {
+        shape->pieces[p].scale = (int16_t)(shape->pieces[p].scale + window);
+    }
+}
+
+/* A class that next to none of the sample is in has the table of the nearest that more is in. */
+static void merge_classes(tw_lossless_shape_t *shape, tw_lossless_counts_t *counts)
+{
+    uint16_t nearest[TW_LOSSLESS_CLASSES];
+    for (int c = 0; c < TW_LOSSLESS_CLASSES; c++) {
+        nearest[c] = (uint16_t)c;
+        for (int away = 0; away < TW_LOSSLESS_CLASSES && counts[nearest[c]].n < CLASS_LEAST; away++) {
+            int below = c - away, above = c + away;
+            below = below < 0 ? c : below;
+            above = above < TW_LOSSLESS_CLASSES ? above : c;
+            nearest[c] = (uint16_t)(counts[above].n > counts[below].n ? above : below);
+        }
+    }
+    for (size_t r = 0; r < shape->n_rows; r++) {
+        if (shape->rows[r] != TW_LOSSLESS_DEAD) {
+            shape->rows[r] = (uint16_t)((shape->rows[r] & TW_LOSSLESS_SCALE_MASK) |
+                                        nearest[shape->rows[r] >> TW_LOSSLESS_CLASS_SHIFT]
+                                            << TW_LOSSLESS_CLASS_SHIFT);
+        }
+    }
+    for (size_t p = 0; p < shape->n_pieces; p++) {
+        shape->pieces[p].row_class = (uint8_t)nearest[shape->pieces[p].row_class];
+    }
+}
+
+static void find_live(tw_quant_lossless_t *codec)
+{
+    tw_lossless_walk_t walk = tw_lossless_walk_begin(&codec->shape, NULL, 1, 0);
+    tw_lossless_run_t run;
+    codec->shape.n_live = 0;
+    codec->classes = 0;
+    while (tw_lossless_walk_next(&walk, SIZE_MAX, &run)) {
+        if (run.value != TW_LOSSLESS_DEAD) {
+            codec->shape.n_live += run.n;
+            codec->classes |= (uint8_t)(1u << (run.value >> TW_LOSSLESS_CLASS_SHIFT));
+        }
+    }
+}
+
+tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
+                                const tw_quant_lossless_segment_t *segments, size_t n_segments)
+{
+    tw_lossless_shape_t *shape = &codec->shape;
+    TW_TRY(make_pieces(shape, segments, n_segments));
+    size_t n_rows = 0;
+    for (size_t p = 0; p < shape->n_pieces; p++) {
+        n_rows += tw_lossless_piece_rows(&shape->pieces[p]);
+    }
+    TW_TRY(tw_lossless_reserve(shape, 0, n_rows, 0));
+    tw_lossless_walk_t walk = tw_lossless_walk_begin(shape, segments, 1, tw_type_bytes(type));
+    for (size_t p = 0; p < shape->n_pieces; p++) {
+        making_t making = {
+            .codec = codec,
+            .type = type,
+            .piece = &shape->pieces[p],
+            .begin = walk,
+            .first_row = shape->n_rows,
+            .n_rows = tw_lossless_piece_rows(&shape->pieces[p]),
+        };
+        shape->n_rows += making.n_rows;
+        TW_TRY(make_piece(&making));
+        tw_lossless_run_t run;
+        while (next_run(&making, &walk, &run)) {
+        }
+    }
+    find_live(codec);
+    tw_lossless_counts_t counts[TW_LOSSLESS_CLASSES];
+    memset(counts, 0, sizeof(counts));
+    take_sample(codec, type, segments, counts);
+    int window = tw_lossless_window(counts);
+    merge_classes(shape, counts);
+    find_live(codec);
+    move_scales(shape, window);
+    for (size_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
+        tw_lossless_table_choose(&counts[c], window, &codec->tables[c]);
+    }
+    return TW_OK;
+}

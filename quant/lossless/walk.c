@@ -1,0 +1,116 @@
+/* Which elements come next: rows of pieces, where they lie in segments. And the memory that shapes take. */
+#include "quant/lossless/value.h"
+
+/* ---- shapes ----------------------------------------------------------------------------------------------------- */
+
+/* Make room for n elements, twice as much as before at least. */
+static tw_status_t reserve(void **array, size_t elem_bytes, size_t used, size_t n, size_t *room)
+{
+    if (n <= *room) {
+        return TW_OK;
+    }
+    size_t wanted = n > 2 * *room ? n : 2 * *room;
+    void *grown = tw_buffer_alloc(wanted * elem_bytes);
+    if (!grown) {
+        tw_error("quant: lossless: no memory for %zu rows or columns", wanted);
+        return TW_ERR_NO_MEMORY;
+    }
+    if (used) {
+        memcpy(grown, *array, used * elem_bytes);
+    }
+    tw_buffer_free(*array);
+    *array = grown;
+    *room = wanted;
+    return TW_OK;
+}
+
+tw_status_t tw_lossless_reserve(tw_lossless_shape_t *shape, size_t n_pieces, size_t n_rows, size_t n_columns)
+{
+    TW_TRY(reserve((void **)&shape->pieces, sizeof(*shape->pieces), shape->n_pieces, n_pieces,
+                   &shape->pieces_room));
+    TW_TRY(reserve((void **)&shape->rows, sizeof(*shape->rows), shape->n_rows, n_rows, &shape->rows_room));
+    return reserve((void **)&shape->columns, sizeof(*shape->columns), shape->n_columns, n_columns,
+                   &shape->columns_room);
+}
+
+void tw_lossless_shape_cleanup(tw_lossless_shape_t *shape)
+{
+    tw_buffer_free(shape->pieces);
+    tw_buffer_free(shape->rows);
+    tw_buffer_free(shape->columns);
+}
+
+size_t tw_lossless_piece_rows(const tw_lossless_piece_t *piece)
+{
+    return ((size_t)piece->first + piece->n_elems + piece->row_elems - 1) / piece->row_elems;
+}
+
+/* ---- walks ------------------------------------------------------------------------------------------------------ */
+
+tw_lossless_walk_t tw_lossless_walk_begin(const tw_lossless_shape_t *shape,
+                                          const tw_quant_lossless_segment_t *segments, int encoding,
+                                          size_t elem_bytes)
+{
+    return (tw_lossless_walk_t){
+        .shape = shape,
+        .segment = segments,
+        .encoding = encoding,
+        .elem_bytes = elem_bytes,
+        .in_row = shape->n_pieces ? shape->pieces[0].first : 0,
+    };
+}
+
+/* Where the next elements lie, and how many of `most` lie together. */
+static size_t take_data(tw_lossless_walk_t *walk, size_t most, const uint8_t **data)
+{
+    *data = NULL;
+    if (!walk->segment) {
+        return most;
+    }
+    while (walk->in_segment == walk->segment->n_elems) {
+        walk->segment++;
+        walk->in_segment = 0;
+    }
+    const tw_quant_lossless_segment_t *segment = walk->segment;
+    size_t left = segment->n_elems - walk->in_segment;
+    *data = (const uint8_t *)(walk->encoding ? segment->src : segment->dst) +
+            walk->in_segment * walk->elem_bytes;
+    most = most < left ? most : left;
+    walk->in_segment += most;
+    return most;
+}
+
+/* Past n elements of the current row. */
+static void advance(tw_lossless_walk_t *walk, size_t n)
+{
+    const tw_lossless_piece_t *piece = &walk->shape->pieces[walk->piece];
+    walk->in_piece += n;
+    walk->in_row += n;
+    if (walk->in_piece == piece->n_elems) {
+        walk->columns += piece->flags & TW_LOSSLESS_FLAG_COLUMNS ? piece->row_elems : 0;
+        walk->row++;
+        walk->piece++;
+        walk->in_piece = 0;
+        walk->in_row = walk->piece < walk->shape->n_pieces ? walk->shape->pieces[walk->piece].first : 0;
+    } else if (walk->in_row == piece->row_elems) {
+        walk->row++;
+        walk->in_row = 0;
+    }
+}
+
+int tw_lossless_walk_next(tw_lossless_walk_t *walk, size_t most, tw_lossless_run_t *run)
+{
+    if (walk->piece == walk->shape->n_pieces) {
+        return 0;
+    }
+    const tw_lossless_piece_t *piece = &walk->shape->pieces[walk->piece];
+    size_t in_row = piece->row_elems - walk->in_row, in_piece = piece->n_elems - walk->in_piece;
+    size_t n = in_row < in_piece ? in_row : in_piece;
+    const int16_t *columns = walk->shape->columns + walk->columns + walk->in_row;
+    run->row = walk->row;
+    run->value = walk->shape->rows[walk->row];
+    run->columns = piece->flags & TW_LOSSLESS_FLAG_COLUMNS ? columns : NULL;
+    run->n = take_data(walk, n < most ? n : most, &run->data);
+    advance(walk, run->n);
+    return 1;
+}
