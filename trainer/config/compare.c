@@ -18,7 +18,7 @@ static const char *const places[] = {"thinwire.data",
 
 /* What a checkpoint says itself: the data and their order, the model. */
 static const char *const said_otherwise[] = {"train_batch_size", "thinwire.seed", "thinwire.sequence_length",
-                                             "model.",           NULL};
+                                             "model.", NULL};
 
 /* The same is learned whatever they are, but for the last bits where batches are cut otherwise. */
 static const char *const teaches_nothing[] = {"train_micro_batch_size_per_gpu",
@@ -75,9 +75,11 @@ void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines)
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
         const tw_config_field_t *field = &tw_train_options_table.fields[i];
         char value[TW_LINES_VALUE_BYTES];
-        if (!is_among(places, field->name)) {
-            tw_lines_add(lines, field->name, "%s",
-                         tw_config_format(field, &config->options, value, sizeof(value)));
+        tw_config_format(field, &config->options, value, sizeof(value));
+        if (strcmp(field->name, "model.init_from") == 0) { /* a place, too, but whether there is one counts */
+            tw_lines_add(lines, field->name, "%s", *value ? "(given)" : "");
+        } else if (!is_among(places, field->name)) {
+            tw_lines_add(lines, field->name, "%s", value);
         }
     }
 }

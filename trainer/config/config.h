@@ -5,7 +5,8 @@
  *  any other key is an error that names the nearest. "auto" is the default, said once.
  *
  *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c what there is to say of them; resolve.c what
- *  depends on several keys and on the ranks; compare.c which keys ranks and runs compare; pretrained.c the shape of a model that weights come from. */
+ *  depends on several keys and on the ranks; compare.c which keys ranks and runs compare; effect.c
+ *  keys that change nothing in the mode that is asked for; pretrained.c the shape of a model that weights come from. */
 #ifndef TW_TRAINER_CONFIG_CONFIG_H
 #define TW_TRAINER_CONFIG_CONFIG_H
 
@@ -58,7 +59,7 @@ typedef struct tw_train_options {
     int64_t sync_every, check_every;
     int64_t weight_block, gradient_bits, gradient_block;
     int gradient_hadamard, gradient_inner;
-    int recompute;
+    int recompute, check_memory;
     char *activation_path;
     size_t device_bytes;
     double loss_jump;

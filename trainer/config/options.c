@@ -148,6 +148,8 @@ static const tw_config_field_t fields[] = {
     SIZE("thinwire.device_mem", "0", device_bytes,
          "What a rank's device holds; a run that needs more does not start. On CPUs a count of all memory "
          "but what is offloaded. 0: not looked at."),
+    FLAG("thinwire.check_memory", "y", check_memory,
+         "Refuse a run whose ranks need more memory than their machine or control group has."),
     REAL("thinwire.loss_jump", "0", loss_jump, 0, 1e30,
          "Stop when the loss is so many times the mean of the last 20; 0: never."),
     TEXT("thinwire.checkpoint", checkpoint, "Folder of checkpoints; nothing: none are written."),

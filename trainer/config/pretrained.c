@@ -86,11 +86,26 @@ static tw_status_t take_key(tw_train_config_t *config, const char *path, const c
     return TW_OK;
 }
 
+/* Dropout trains another network than the one here. */
+static void note_dropout(tw_train_config_t *config, const char *path, const json_t *json)
+{
+    static const char *const names[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
+    int is_file = config->origins[tw_train_field_of("model.init_from")] == TW_TRAIN_FROM_FILE;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char key[PATH_BYTES + 32];
+        if (json_number_value(json_object_get(json, names[i])) != 0) {
+            snprintf(key, sizeof(key), "%s of %s", names[i], path);
+            tw_train_note(config, is_file, key, "the model here has no dropout");
+        }
+    }
+}
+
 static tw_status_t take_shape(tw_train_config_t *config, const char *path, const json_t *json)
 {
     static const char *const names[] = {"n_layer",     "n_head",     "n_embd",
                                         "n_positions", "vocab_size", "layer_norm_epsilon"};
     TW_TRY(check_kind(path, json));
+    note_dropout(config, path, json);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char key[64];
         const json_t *value = json_object_get(json, names[i]);

@@ -105,6 +105,27 @@ static tw_status_t resolve_hpz(tw_train_config_t *config, int n_ranks, int n_nod
     return TW_OK;
 }
 
+/* Nothing crosses a network: rounding would save nothing. */
+static void resolve_one_node(tw_train_config_t *config)
+{
+    const struct {
+        const char *key;
+        int *value;
+    } flags[] = {
+        {"zero_optimization.zero_quantized_weights", &config->options.quantized_weights},
+        {"zero_optimization.zero_quantized_gradients", &config->options.quantized_gradients},
+    };
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+        if (*flags[i].value) {
+            *flags[i].value = 0;
+            tw_train_note_key(
+                config, flags[i].key,
+                "all ranks are on one node, nothing crosses a network and nothing is quantized");
+            tw_train_note_follows(config, flags[i].value);
+        }
+    }
+}
+
 static tw_status_t check_features(const tw_train_options_t *o)
 {
     if (o->fp16) {
@@ -173,6 +194,12 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int 
         status = resolve_hpz(config, n_ranks, n_nodes);
     }
     resolve_recompute(config);
+    if (status == TW_OK && n_nodes == 1) {
+        resolve_one_node(config);
+    }
+    if (status == TW_OK) {
+        tw_train_note_without_effect(config);
+    }
     follow(config, &o->total_steps, o->total_steps > 0 ? o->total_steps : o->steps);
     return status;
 }

@@ -67,6 +67,17 @@ TEST_F(Pretrained, ItsConfigurationGivesTheShape)
     EXPECT_EQ(TW_OK, resolve({"model.n_layer=3", "model.layer_norm_epsilon=0.000001"}));
 }
 
+/* As the published models have it: the network here trains otherwise. */
+TEST_F(Pretrained, DropoutIsSaid)
+{
+    write(
+        R"({"model_type": "gpt2", "n_layer": 2, "attn_pdrop": 0.1, "embd_pdrop": 0.0, "resid_pdrop": 0.1})");
+    ASSERT_EQ(TW_OK, resolve());
+    expect_log("attn_pdrop of " + folder_ + "/config.json, resid_pdrop of " + folder_ +
+               "/config.json mean nothing here: the model here has no dropout");
+    tw_train_config_say(config_.get());
+}
+
 TEST_F(Pretrained, KeysThatSayOtherwiseAreRefused)
 {
     expect_log("model.n_head is 4, but " + folder_ + "/config.json says 6");

@@ -100,3 +100,74 @@ TEST_F(TrainResolve, HpzFollowsFromItsSizeOrADelta)
     expect_log("thinwire.hpz is off");
     EXPECT_EQ(resolve({"thinwire.hpz=off", "thinwire.delta_exact=y"}), TW_ERR_CONFIG);
 }
+
+/* What somebody has set and what changes nothing is named; defaults are not. */
+TEST_F(TrainResolve, KeysWithoutEffectAreNamed)
+{
+    const struct {
+        std::vector<const char *> sets;
+        const char *said;
+    } cases[] = {
+        {{"thinwire.delta_block=64", "thinwire.lag_bound=2"},
+         "thinwire.delta_block, thinwire.lag_bound mean nothing here: thinwire.delta_bits is off"},
+        {{"thinwire.delta_bits=8", "thinwire.delta_hadamard=y"},
+         "thinwire.delta_hadamard means nothing here"},
+        {{"thinwire.delta_bits=8", "thinwire.lag_exact=y"}, "thinwire.lag_exact means nothing here"},
+        {{"thinwire.sync_every=2"}, "thinwire.sync_every means nothing here: there is no delta"},
+        {{"thinwire.weight_block=64"},
+         "thinwire.weight_block means nothing here: zero_quantized_weights is off"},
+        {{"thinwire.gradient_bits=8", "thinwire.gradient_inner=int8"},
+         "thinwire.gradient_bits, thinwire.gradient_inner mean nothing here: zero_quantized_gradients is "
+         "off"},
+        {{"scheduler.type=none", "scheduler.params.warmup_num_steps=7"},
+         "scheduler.params.warmup_num_steps means nothing here: scheduler.type is none"},
+        {{"scheduler.params.warmup_max_lr=0.1"}, "scheduler.params.warmup_max_lr means nothing here"},
+        {{"scheduler.type=WarmupLR", "scheduler.params.cos_min_ratio=0.1",
+          "scheduler.params.total_num_steps=9"},
+         "scheduler.params.cos_min_ratio means nothing here: WarmupCosineLR has it"},
+        {{"zero_optimization.stage=2", "zero_optimization.stage3_max_live_parameters=1"},
+         "zero_optimization.stage3_max_live_parameters means nothing here"},
+        {{"zero_optimization.allgather_bucket_size=1"},
+         "zero_optimization.allgather_bucket_size means nothing"},
+        {{"thinwire.check_every=1"}, "thinwire.check_every means nothing here"},
+        {{"thinwire.checkpoint_every=1"}, "thinwire.checkpoint_every means nothing here"},
+        {{"thinwire.val_data=x", "thinwire.val_share=0.1"}, "thinwire.val_share means nothing here"},
+        {{"thinwire.val_sequences=0", "thinwire.val_every=1"}, "thinwire.val_every means nothing here"},
+        {{"model.preset=gpt2", "model.n_layer=3"}, "model.n_layer means nothing here: model.preset says it"},
+        {{"model.n_params=1e6", "model.n_embd=3"}, "model.n_embd means nothing here: it follows from"},
+        {{"zero_optimization.offload_param.nvme_path=/x"}, "offload_param.nvme_path means nothing here"},
+        {{"activation_checkpointing.cpu_checkpointing=y", "thinwire.activation_path=/x"},
+         "cpu_checkpointing means nothing here"},
+        {{"model.init_from=/x", "thinwire.resume=/y"}, "model.init_from means nothing here"},
+    };
+    for (const auto &one : cases) {
+        auto config = config_of("{}", one.sets);
+        ASSERT_TRUE(config) << one.said;
+        ASSERT_EQ(tw_train_config_resolve(config.get(), 4, 2), TW_OK) << one.said;
+        expect_log(one.said);
+        allow_log("scheduler.params.total_num_steps means nothing here");
+        tw_train_config_say(config.get());
+    }
+    auto quiet =
+        config_of(R"({"thinwire": {"delta_bits": 4, "lag_bound": 2, "lag_exact": true, "sync_every": 3},
+                               "zero_optimization": {"stage": 3, "zero_quantized_gradients": true},
+                               "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_type": "log"}}})");
+    ASSERT_EQ(tw_train_config_resolve(quiet.get(), 4, 2), TW_OK);
+    tw_train_config_say(quiet.get()); /* the fixture fails on a warning that is not expected */
+}
+
+/* Where nothing crosses a network, nothing is rounded for it. */
+TEST_F(TrainResolve, OneNodeQuantizesNothing)
+{
+    auto config = config_of(
+        "{}", {"zero_optimization.zero_quantized_weights=y", "zero_optimization.zero_quantized_gradients=y"});
+    ASSERT_EQ(tw_train_config_resolve(config.get(), 4, 1), TW_OK);
+    EXPECT_EQ(options_of(config).quantized_weights, 0);
+    EXPECT_EQ(options_of(config).quantized_gradients, 0);
+    expect_log("zero_optimization.zero_quantized_weights, zero_optimization.zero_quantized_gradients mean "
+               "nothing here: all ranks are on one node");
+    tw_train_config_say(config.get());
+    tw_train_options_t two;
+    ASSERT_EQ(resolve({"zero_optimization.zero_quantized_gradients=y"}, 4, 2, &two), TW_OK);
+    EXPECT_EQ(two.quantized_gradients, 1);
+}

@@ -1,0 +1,189 @@
+/* Keys that somebody has set and that change nothing in the mode that is asked for. */
+#include "trainer/config/state.h"
+#include "trainer/config/table.h"
+
+#define MOST_KEYS 8
+
+/* ---- when they count --------------------------------------------------------------------------------------- */
+
+static int deltas_are_rounded(const tw_train_options_t *o)
+{
+    return o->delta_bits > 0;
+}
+
+static int deltas_are_rotated(const tw_train_options_t *o)
+{
+    return o->delta_bits == 4 || o->delta_bits == 2;
+}
+
+static int has_delta(const tw_train_options_t *o)
+{
+    return o->delta_bits > 0 || o->delta_exact;
+}
+
+static int has_bound(const tw_train_options_t *o)
+{
+    return o->delta_bits > 0 && o->lag_bound > 0;
+}
+
+static int weights_are_rounded(const tw_train_options_t *o)
+{
+    return o->quantized_weights;
+}
+
+static int gradients_are_rounded(const tw_train_options_t *o)
+{
+    return o->quantized_gradients;
+}
+
+static int has_schedule(const tw_train_options_t *o)
+{
+    return o->schedule != TW_TRAIN_CONSTANT;
+}
+
+static int warms_to_a_rate(const tw_train_options_t *o)
+{
+    return o->schedule == TW_TRAIN_WARMUP || o->schedule == TW_TRAIN_WARMUP_DECAY;
+}
+
+static int is_cosine(const tw_train_options_t *o)
+{
+    return o->schedule == TW_TRAIN_WARMUP_COSINE;
+}
+
+static int schedule_ends(const tw_train_options_t *o)
+{
+    return o->schedule == TW_TRAIN_WARMUP_COSINE || o->schedule == TW_TRAIN_WARMUP_DECAY;
+}
+
+static int gathers_layers(const tw_train_options_t *o)
+{
+    return o->stage == 3;
+}
+
+static int fills_buckets(const tw_train_options_t *o)
+{
+    return o->stage == 1 || o->stage == 2 || has_delta(o);
+}
+
+static int has_copies(const tw_train_options_t *o)
+{
+    return o->stage < 3 || o->hpz == TW_TRAIN_HPZ_ON;
+}
+
+static int has_checkpoints(const tw_train_options_t *o)
+{
+    return *o->checkpoint != '\0';
+}
+
+static int shares_text(const tw_train_options_t *o)
+{
+    return *o->val_data == '\0';
+}
+
+static int validates(const tw_train_options_t *o)
+{
+    return o->val_sequences > 0;
+}
+
+static int has_no_preset(const tw_train_options_t *o)
+{
+    return *o->preset == '\0';
+}
+
+static int has_a_shape(const tw_train_options_t *o)
+{
+    return o->n_params == 0;
+}
+
+static int optimizer_is_in_files(const tw_train_options_t *o)
+{
+    return o->offload_optimizer == TW_TRAIN_NVME;
+}
+
+static int weights_are_in_files(const tw_train_options_t *o)
+{
+    return o->offload_param == TW_TRAIN_NVME;
+}
+
+static int inputs_are_in_memory(const tw_train_options_t *o)
+{
+    return *o->activation_path == '\0';
+}
+
+static int begins_anew(const tw_train_options_t *o)
+{
+    return *o->resume == '\0';
+}
+
+/* ---- the rules --------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *keys[MOST_KEYS]; /* NULL-terminated */
+    int (*counts)(const tw_train_options_t *options);
+    const char *reason;
+} rules[] = {
+    {{"thinwire.delta_block", "thinwire.lag_bound"}, deltas_are_rounded, "thinwire.delta_bits is off"},
+    {{"thinwire.delta_hadamard"}, deltas_are_rotated, "it is for thinwire.delta_bits 4 and 2"},
+    {{"thinwire.lag_exact"}, has_bound, "it is for thinwire.delta_bits with thinwire.lag_bound"},
+    {{"thinwire.sync_every"}, has_delta, "there is no delta"},
+    {{"thinwire.weight_block"}, weights_are_rounded, "zero_quantized_weights is off"},
+    {{"thinwire.gradient_bits", "thinwire.gradient_block", "thinwire.gradient_hadamard",
+      "thinwire.gradient_inner"},
+     gradients_are_rounded,
+     "zero_quantized_gradients is off"},
+    {{"scheduler.params.warmup_num_steps", "scheduler.params.warmup_type"},
+     has_schedule,
+     "scheduler.type is none"},
+    {{"scheduler.params.warmup_min_lr", "scheduler.params.warmup_max_lr"},
+     warms_to_a_rate,
+     "WarmupLR and WarmupDecayLR have it"},
+    {{"scheduler.params.warmup_min_ratio", "scheduler.params.cos_min_ratio"},
+     is_cosine,
+     "WarmupCosineLR has it"},
+    {{"scheduler.params.total_num_steps"}, schedule_ends, "WarmupDecayLR and WarmupCosineLR have it"},
+    {{"zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.stage3_max_live_parameters"},
+     gathers_layers,
+     "it is for zero_optimization.stage 3"},
+    {{"zero_optimization.allgather_bucket_size"}, fills_buckets, "it is for stages 1 and 2, and for delta"},
+    {{"thinwire.check_every"}, has_copies, "no two ranks hold the same weights"},
+    {{"thinwire.checkpoint_every", "thinwire.checkpoint_keep"},
+     has_checkpoints,
+     "no thinwire.checkpoint is given"},
+    {{"thinwire.val_share"}, shares_text, "thinwire.val_data is given"},
+    {{"thinwire.val_every"}, validates, "thinwire.val_sequences is 0"},
+    {{"model.n_params", "model.n_layer", "model.n_head", "model.n_embd", "model.n_positions",
+      "model.vocab_size", "model.layer_norm_epsilon"},
+     has_no_preset,
+     "model.preset says it"},
+    {{"model.n_layer", "model.n_head", "model.n_embd", "model.layer_norm_epsilon"},
+     has_a_shape,
+     "it follows from model.n_params"},
+    {{"zero_optimization.offload_optimizer.nvme_path"},
+     optimizer_is_in_files,
+     "offload_optimizer.device is not nvme"},
+    {{"zero_optimization.offload_param.nvme_path"}, weights_are_in_files, "offload_param.device is not nvme"},
+    {{"activation_checkpointing.cpu_checkpointing"},
+     inputs_are_in_memory,
+     "thinwire.activation_path puts layers' inputs into a file"},
+    {{"model.init_from"}, begins_anew, "thinwire.resume has the weights"},
+};
+
+void tw_train_note_key(tw_train_config_t *config, const char *key, const char *reason)
+{
+    int field = tw_train_field_of(key);
+    unsigned char origin = config->origins[field];
+    if (origin == TW_TRAIN_FROM_FILE || origin == TW_TRAIN_FROM_COMMAND) {
+        tw_train_note(config, origin == TW_TRAIN_FROM_FILE, key, reason);
+    }
+}
+
+void tw_train_note_without_effect(tw_train_config_t *config)
+{
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+        int counts = rules[i].counts(&config->options);
+        for (size_t k = 0; !counts && k < MOST_KEYS && rules[i].keys[k]; k++) {
+            tw_train_note_key(config, rules[i].keys[k], rules[i].reason);
+        }
+    }
+}
