@@ -114,6 +114,7 @@ struct tw_engine {
     tw_engine_map_t maps[TW_ENGINE_MAX_MAPS];
     size_t n_maps, file_bytes;
     size_t resident_before; /* that the process held before the engine */
+    size_t resident_high;   /* and the most until then, as far as the system still knows it */
     size_t resident_most;   /* beyond that, of any rank, at the last exchange */
     /* weights and gradients on their way */
     tw_engine_walk_t walk;

@@ -181,7 +181,49 @@ TEST_F(TrainEngine, ANumberThatIsNoneStopsAllRanksAndNamesATensor)
             EXPECT_EQ(tw_engine_step(engine, &step), TW_ERR_MISMATCH);
         });
     }
-    expect_log("step 1: the gradient of transformer.");
+    expect_log(
+        "rank 0: step 1: the weight of transformer.wte.weight is not finite"); /* stage 0: the first of all */
+    expect_log("rank 1: step 1: the weight of transformer.wte.weight is not finite");
+    EXPECT_EQ(log_count("is not finite"), 3u); /* each time by one rank */
+}
+
+/* A gradient that is not finite makes those that backward comes to afterwards so, on all ranks: the first one is named. */
+TEST_F(TrainEngine, TheGradientWhereItBeganIsNamed)
+{
+    expect_log("rank 1: step 2: the gradient of transformer.h.1.attn.c_attn.weight is not finite");
+    run({0, 1}, {"zero_optimization.stage=2"}, [&](int rank, tw_engine_t *engine, tw_model_t *) {
+        const uint16_t infinite = 0x7f80;
+        tw_trainer_step_t step;
+        ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);
+        auto poison = [&](const char *name) {
+            for (size_t t = 0; t < engine->n_tensors; t++) {
+                if (std::string(engine->tensors[t].name) == name) {
+                    engine->units[engine->tensors[t].unit].part_grads[engine->piece_offsets[t]] = infinite;
+                }
+            }
+        };
+        poison("transformer.wte.weight");
+        poison("transformer.h.0.mlp.c_proj.bias");
+        poison(rank == 1 ? "transformer.h.1.attn.c_attn.weight" : "transformer.h.1.ln_1.weight");
+        tw_engine_report_t report = {};
+        report.norm.n_nonfinite = 1;
+        EXPECT_EQ(tw_engine_alarm(engine, &report, NAN), TW_ERR_MISMATCH);
+    });
+    EXPECT_EQ(log_count("is not finite"), 1u);
+}
+
+/* What was held for a while before, by a tokenizer say, is none of the engine's. */
+TEST_F(TrainEngine, MemoryHeldBeforeIsNotTheEngines)
+{
+    const size_t much = (size_t)96 << 20;
+    void *before = tw_buffer_alloc_zero(much);
+    memset(before, 1, much);
+    tw_buffer_free(before);
+    run({0}, {}, [&](int, tw_engine_t *engine, tw_model_t *) {
+        tw_trainer_step_t step;
+        ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);
+        EXPECT_LT(tw_engine_resident_bytes(engine), much / 2);
+    });
 }
 
 TEST_F(TrainEngine, AModelWithoutGradientStopsAllRanks)

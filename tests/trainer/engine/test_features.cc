@@ -92,6 +92,7 @@ TEST_F(TrainFeatures, OddShapesAndPartsOfNothing)
 /* With a bound that everything exceeds, late blocks are named, and on request follow exactly. */
 TEST_F(TrainFeatures, WhatLagsIsNamedAndSentExact)
 {
+    allow_log("warmup_num_steps means nothing here");
     expect_log(
         "blocks lag behind their masters by more than thinwire.lag_bound 0.001 updates, most of all in "
         "transformer.");
@@ -150,6 +151,7 @@ TEST_F(TrainFeatures, ValidationDoesNotDependOnTheRanks)
 
 TEST_F(TrainFeatures, ALossThatJumpsStopsTheRun)
 {
+    allow_log("warmup_num_steps means nothing here");
     expect_log("the loss jumped");
     tw::Outcome outcome = tw::train(
         2, 1,
@@ -173,6 +175,12 @@ TEST_F(TrainFeatures, WrongDataIsNamed)
     EXPECT_NE(outcome.status, TW_OK);
     expect_log("the model knows 5 tokens");
     EXPECT_EQ(tw::train(1, 1, {"model.vocab_size=5"}).status, TW_ERR_CONFIG);
+    expect_log("tokens for validation are too few for a sequence of 17: there is none");
+    outcome = tw::train(1, 1, {"thinwire.val_share=0.0001", "thinwire.steps=1"});
+    EXPECT_EQ(outcome.status, TW_OK);
+    EXPECT_TRUE(std::isnan(outcome.result.val_loss));
+    expect_log("tokens for training are too few for a sequence of 900000 (thinwire.sequence_length)");
+    EXPECT_EQ(tw::train(1, 1, {"thinwire.sequence_length=900000"}).status, TW_ERR_CONFIG);
 }
 
 /* A rank that lives but does not come is waited for as long as TW_COLL_TIMEOUT says, and named. */
