@@ -162,25 +162,41 @@ static tw_status_t resume(tw_persist_t *persist)
     return status;
 }
 
-static tw_status_t read_weights(const tw_persist_t *persist)
+static void read_weights(const tw_persist_t *persist, const tw_weights_t *weights)
 {
-    tw_weights_t *weights;
-    TW_TRY(tw_weights_open(persist->options->init_from, persist->model, &weights));
     size_t n_pieces;
     const tw_engine_piece_t *pieces = tw_engine_pieces(persist->engine, &n_pieces);
     for (size_t p = 0; p < n_pieces; p++) {
         tw_weights_read(weights, pieces[p].tensor, pieces[p].first, pieces[p].n_elems, pieces[p].master);
     }
-    tw_weights_close(weights);
-    return TW_OK;
+}
+
+/* Each rank reads its own part: of the same model, wherever it lies. */
+static tw_status_t agree_weights(const tw_persist_t *persist, const tw_weights_t *weights)
+{
+    tw_lines_t lines = {0};
+    tw_lines_add(&lines, "model.init_from, a checksum of the weights there,", "%016" PRIx64,
+                 tw_weights_checksum(weights));
+    tw_status_t status = tw_agree_on(persist->own, &lines);
+    tw_lines_cleanup(&lines);
+    return status;
 }
 
 static tw_status_t begin_with_weights(const tw_persist_t *persist)
 {
+    tw_weights_t *weights = NULL;
     tw_attempt_t attempt;
     tw_attempt_begin(&attempt, persist->own, "begin with model.init_from");
-    TW_TRY(tw_attempt_end(&attempt, read_weights(persist)));
-    return tw_engine_loaded(persist->engine, 0, 0);
+    tw_status_t status = tw_weights_open(persist->options->init_from, persist->model, &weights);
+    status = tw_attempt_end(&attempt, status);
+    if (status == TW_OK) {
+        status = agree_weights(persist, weights);
+    }
+    if (status == TW_OK) {
+        read_weights(persist, weights);
+    }
+    tw_weights_close(weights);
+    return status == TW_OK ? tw_engine_loaded(persist->engine, 0, 0) : status;
 }
 
 /* By rank 0: from here on the folder's steps are this run's. */

@@ -269,6 +269,33 @@ TEST_F(Persist, DataThatDifferAreNamed)
     run({1, 1}, {"thinwire.steps=1"}, TW_ERR_MISMATCH, {"thinwire.data=" + folder_ + "/short"});
 }
 
+/* Each rank reads its own part of a model: of the same one, or nobody begins. */
+TEST_F(Persist, WeightsThatDifferAreNamed)
+{
+    auto save = [&](const char *name, const char *seed) {
+        run({1, 1}, {"thinwire.steps=1", seed, "thinwire.checkpoint=" + folder_ + "/of." + name,
+                     "thinwire.save_model=" + folder_ + "/" + name});
+        return "model.init_from=" + folder_ + "/" + name;
+    };
+    std::string one = save("one", "thinwire.seed=1"), other = save("other", "thinwire.seed=2");
+    ASSERT_EQ(0, system(("cp -r " + folder_ + "/one " + folder_ + "/copy; mkdir " + folder_ +
+                         "/nowhere; cp " + folder_ + "/one/config.json " + folder_ + "/nowhere")
+                            .c_str()));
+    EXPECT_EQ(1u, run({1, 1}, {"thinwire.steps=1", one, "thinwire.checkpoint="}, TW_OK,
+                      {"model.init_from=" + folder_ + "/copy"})
+                      .size());
+    expect_log("rank 1: model.init_from, a checksum of the weights there, is '");
+    run({1, 1}, {"thinwire.steps=1", one, "thinwire.checkpoint="}, TW_ERR_MISMATCH, {other});
+    expect_log("rank 1: model.init_from is '', on rank 0 it is '(given)'");
+    allow_log("rank 1: model.n_positions is '0', on rank 0 it is '16'"); /* as its config.json says */
+    allow_log("rank 1: model.vocab_size is '0', on rank 0 it is '256'");
+    run({1, 1}, {"thinwire.steps=1", one, "thinwire.checkpoint="}, TW_ERR_MISMATCH, {"model.init_from="});
+    expect_log("/nowhere");
+    expect_log("rank 0: rank 1 cannot begin with model.init_from, and says why itself");
+    run({1, 1}, {"thinwire.steps=1", one, "thinwire.checkpoint="}, TW_ERR_NOT_FOUND,
+        {"model.init_from=" + folder_ + "/nowhere"});
+}
+
 /* A run that has saved nothing yet has nothing to go on from; what others have left is theirs. */
 TEST_F(Persist, WhatAnotherRunHasLeftIsNotGoneOnFrom)
 {

@@ -104,6 +104,8 @@ typedef struct tw_weights tw_weights_t;
  *  that is not wte (logged with its name); TW_ERR_FORMAT: no such index (logged); errors of tw_safetensors_open. `model` is borrowed. */
 tw_status_t tw_weights_open(const char *path, const tw_model_t *model, tw_weights_t **out);
 void tw_weights_close(tw_weights_t *weights);
+/** What tells these weights from others: of each tensor some runs at even distances, so that little is read. */
+uint64_t tw_weights_checksum(const tw_weights_t *weights);
 /** out [n_elems] = elements first .. of a tensor, as fp32. */
 void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, size_t n_elems, float *out);
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <jansson.h>
+#include <xxhash.h>
 
 #include "quant/quant.h"
 #include "safetensors/safetensors.h"
@@ -18,7 +19,8 @@
 struct tw_weights {
     tw_safetensors_t **files; /* [n_files] */
     size_t n_files;
-    const tw_safetensors_tensor_t **tensors; /* [n_tensors of the model] */
+    const tw_safetensors_tensor_t **tensors; /* [n_tensors], the model's */
+    size_t n_tensors;
 };
 
 static const tw_safetensors_tensor_t *find_name(const tw_weights_t *weights, const char *name)
@@ -74,6 +76,7 @@ static tw_status_t find_tensors(const char *path, const tw_model_t *model, tw_we
         weights->tensors[t] = find(weights, tensors[t].name);
         TW_TRY(check_tensor(path, &tensors[t], weights->tensors[t]));
     }
+    weights->n_tensors = n_tensors;
     return TW_OK;
 }
 
@@ -216,6 +219,20 @@ void tw_weights_close(tw_weights_t *weights)
         free(weights->tensors);
         free(weights);
     }
+}
+
+uint64_t tw_weights_checksum(const tw_weights_t *weights)
+{
+    enum { RUN_BYTES = 256, RUNS = 16 };
+    uint64_t checksum = 0;
+    for (size_t t = 0; t < weights->n_tensors; t++) {
+        const tw_safetensors_tensor_t *of = weights->tensors[t];
+        size_t n = of->bytes < RUN_BYTES ? of->bytes : RUN_BYTES, step = (of->bytes - n) / (RUNS - 1);
+        for (size_t run = 0; run < RUNS; run++) {
+            checksum = XXH3_64bits_withSeed((const char *)of->data + run * step, n, checksum);
+        }
+    }
+    return checksum;
 }
 
 /* In pieces through aligned memory: data in a file lie as they come. */
