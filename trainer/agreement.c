@@ -11,8 +11,7 @@
 
 tw_status_t tw_agree_gather(tw_coll_t *world, const void *own, size_t n_bytes, void *all)
 {
-    tw_coll_segment_t segment = {
-        .src = own, .dst = all, .n_elems = (size_t)tw_coll_size(world) * n_bytes};
+    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = (size_t)tw_coll_size(world) * n_bytes};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
     return tw_coll_run(world, &args);

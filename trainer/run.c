@@ -10,6 +10,7 @@
 #include "trainer/data/data.h"
 #include "trainer/engine/engine.h"
 #include "trainer/facts.h"
+#include "trainer/fit.h"
 #include "trainer/model/model.h"
 #include "trainer/persist.h"
 #include "trainer/plan/plan.h"
@@ -106,6 +107,18 @@ static tw_status_t open_data(run_t *run)
     return TW_OK;
 }
 
+/* Text is kept for a validation that it is too short for. */
+static void say_validation(const run_t *run)
+{
+    const tw_train_options_t *o = run->options;
+    uint64_t n = tw_data_n_tokens(run->data, TW_DATA_VAL);
+    int is_wanted = o->val_sequences > 0 && (o->val_share > 0 || *o->val_data);
+    if (is_wanted && tw_data_n_sequences(run->data, TW_DATA_VAL, (size_t)o->sequence) == 0) {
+        tw_warn("%s: %llu tokens for validation are too few for a sequence of %lld: there is none",
+                *o->val_data ? o->val_data : name_of_data(o), (unsigned long long)n, (long long)o->sequence);
+    }
+}
+
 static tw_status_t create_model(run_t *run)
 {
     const tw_train_options_t *o = run->options;
@@ -193,6 +206,9 @@ static tw_status_t prepare(run_t *run, int n_ranks, int n_nodes, int is_first)
         TW_TRY(run->params->prepare ? run->params->prepare(run->params->ctx) : TW_OK);
     }
     TW_TRY(open_data(run));
+    if (is_first) {
+        say_validation(run);
+    }
     return create_model(run);
 }
 
@@ -205,6 +221,17 @@ static tw_status_t prepare_all(run_t *run)
     return tw_attempt_end(&attempt, status);
 }
 
+static tw_status_t check_memory(const run_t *run)
+{
+    tw_need_t need;
+    if (!run->options->check_memory) {
+        return TW_OK;
+    }
+    TW_TRY(
+        tw_need_of(run->options, run->model, tw_coll_size(run->world), tw_coll_n_nodes(run->world), &need));
+    return tw_fit_check_job(run->world, &need);
+}
+
 static tw_status_t set_up(run_t *run)
 {
     tw_status_t status = join(run);
@@ -213,6 +240,9 @@ static tw_status_t set_up(run_t *run)
     }
     if (status == TW_OK) {
         status = compare_ranks(run);
+    }
+    if (status == TW_OK) {
+        status = check_memory(run);
     }
     if (status == TW_OK) {
         status = draw_id(run);
@@ -449,7 +479,12 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
 tw_status_t tw_trainer_check(const tw_trainer_params_t *params, int n_ranks, int n_nodes)
 {
     run_t run = {.params = params};
+    tw_need_t need;
     tw_status_t status = prepare(&run, n_ranks, n_nodes, 0);
+    if (status == TW_OK && run.options->check_memory) {
+        status = tw_need_of(run.options, run.model, n_ranks, n_nodes, &need);
+        status = status == TW_OK ? tw_fit_check_here(&need, n_ranks) : status;
+    }
     tear_down(&run, TW_OK);
     return status;
 }

@@ -102,8 +102,8 @@ const tw_trainer_set_t *tw_trainer_set_find(const char *name);
  *  other rank with which something else is wrong. */
 tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_t *result);
 
-/** Look at what a job of so many ranks would be given, before it is started: configuration, data, model. What is wrong is logged once;
- *  errors as in tw_trainer_run. */
+/** Look at what a job of so many ranks, all on this machine, would be given, before it is started: configuration, data, model, memory.
+ *  What is wrong is logged once; errors as in tw_trainer_run. */
 tw_status_t tw_trainer_check(const tw_trainer_params_t *params, int n_ranks, int n_nodes);
 
 /** Print every key in force in a job of so many ranks, and where its value comes from. TW_ERR_CONFIG as above. */

@@ -167,6 +167,15 @@ TEST(Launch, AnErrorOfAllRanksIsReadOnce)
     }
 }
 
+/* Before anything is taken: each machine's ranks together. */
+TEST(Launch, WhatCannotFitDoesNotBegin)
+{
+    std::string errors = errors_of({"--set", "model.n_params=1e11"}, {}, 1);
+    EXPECT_EQ(1, count(errors, "4 ranks will hold ")) << errors;
+    EXPECT_EQ(1, count(errors, "the machine of rank 0 has ")) << errors;
+    EXPECT_EQ(1, count(errors, "thinwire error")) << errors;
+}
+
 /* As of a file that is missing on its node. */
 TEST(Launch, AnErrorOfOneRankIsNotLost)
 {

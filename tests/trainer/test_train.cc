@@ -119,6 +119,8 @@ TEST(Train, WhatIsWrongIsSaidOnceBeforeThereIsACluster)
         {{"--set", "model.vocab_size=9"}, "has tokens up to 255, but the model knows 9"},
         {{"--set", "model.n_positions=8"}, "thinwire.sequence_length is 16, but the model has 8 positions"},
         {{"--metrics", "/no/such/folder/file"}, "/no/such/folder/file: cannot write"},
+        {{"--set", "model.n_params=1e11"}, "GB at least"},
+        {{"--data", "/dev/null"}, "/dev/null: not a regular file"},
     };
     for (const auto &one : cases) {
         process::Result result = process::run(command(one.flags));
@@ -194,8 +196,8 @@ TEST(Train, MetricsGoOnWithTheRun)
     };
     std::string checkpoint = "thinwire.checkpoint=" + folder, resume = "thinwire.resume=" + folder;
     train({"--set", "thinwire.steps=2", "--set", checkpoint});
-    std::string out =
-        train({"--set", "thinwire.steps=3", "--set", checkpoint, "--set", resume, "--set", "thinwire.val_share=0"});
+    std::string out = train(
+        {"--set", "thinwire.steps=3", "--set", checkpoint, "--set", resume, "--set", "thinwire.val_share=0"});
     std::vector<std::string> first = runs();
     ASSERT_EQ(first.size(), 3U);
     EXPECT_EQ(first[0], first[2]);

@@ -1,0 +1,205 @@
+/* What ranks will hold against what there is for them. */
+#include "trainer/fit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <xxhash.h>
+
+#include "trainer/agreement.h"
+#include "trainer/plan/plan.h"
+
+#define PATH_BYTES 4096
+#define DELTA_BITS 4.0 /* of an exact delta, about */
+
+/* ---- what there is ----------------------------------------------------------------------------------------- */
+
+/* The number after a word at the beginning of a line; -1: there is none. */
+static double read_number(const char *path, const char *word)
+{
+    char line[256];
+    double number = -1;
+    FILE *file = fopen(path, "re");
+    while (file && number < 0 && fgets(line, sizeof(line), file)) {
+        size_t length = strlen(word);
+        if (strncmp(line, word, length) == 0 && strspn(line + length, " :\t0123456789") > 0) {
+            char *at = line + length + strspn(line + length, " :\t"), *end;
+            double value = strtod(at, &end);
+            number = end > at ? value : -1;
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+    return number;
+}
+
+tw_room_t tw_room_of_machine(const char *proc)
+{
+    char path[PATH_BYTES];
+    snprintf(path, sizeof(path), "%s/meminfo", proc);
+    double total = read_number(path, "MemTotal"), available = read_number(path, "MemAvailable");
+    double swap = fmax(read_number(path, "SwapTotal"), 0), swap_free = fmax(read_number(path, "SwapFree"), 0);
+    return (tw_room_t){.total = total >= 0 ? 1024 * (total + swap) : INFINITY,
+                       .available = available >= 0 ? 1024 * (available + swap_free) : INFINITY};
+}
+
+/* The group's path, "/a/b"; 0: it has none of version 2. */
+static int find_group(const char *proc, char *group)
+{
+    char path[PATH_BYTES], line[PATH_BYTES];
+    int found = 0;
+    snprintf(path, sizeof(path), "%s/self/cgroup", proc);
+    FILE *file = fopen(path, "re");
+    while (file && !found && fgets(line, sizeof(line), file)) {
+        line[strcspn(line, "\n")] = '\0';
+        found = strncmp(line, "0::", 3) == 0 && !strstr(line, "..");
+    }
+    if (file) {
+        fclose(file);
+    }
+    snprintf(group, PATH_BYTES, "%s", found ? line + 3 : "");
+    return found;
+}
+
+/* What anonymous memory takes stays taken; the rest of it is the system's cache. */
+static tw_room_t room_of_folder(const char *folder)
+{
+    char path[2 * PATH_BYTES + 32];
+    snprintf(path, sizeof(path), "%s/memory.max", folder);
+    double total = read_number(path, "");
+    snprintf(path, sizeof(path), "%s/memory.stat", folder);
+    double taken = fmax(read_number(path, "anon"), 0);
+    return (tw_room_t){.total = total >= 0 ? total : INFINITY,
+                       .available = total >= 0 ? fmax(total - taken, 0) : INFINITY};
+}
+
+tw_room_t tw_room_of_group(const char *proc, const char *cgroups)
+{
+    char group[PATH_BYTES], folder[2 * PATH_BYTES];
+    tw_room_t room = {INFINITY, INFINITY};
+    if (!find_group(proc, group)) {
+        return room;
+    }
+    for (char *slash = group + strlen(group); slash; slash = strrchr(group, '/')) {
+        *slash = '\0';
+        snprintf(folder, sizeof(folder), "%s%s", cgroups, group);
+        tw_room_t one = room_of_folder(folder);
+        room.total = fmin(room.total, one.total);
+        room.available = fmin(room.available, one.available);
+    }
+    return room;
+}
+
+/* ---- what is needed ---------------------------------------------------------------------------------------- */
+
+tw_status_t tw_need_of(const tw_train_options_t *o, const tw_model_t *model, int n_ranks, int n_nodes,
+                       tw_need_t *need)
+{
+    tw_plan_memory_t memory;
+    const tw_plan_cluster_t cluster = {.n_nodes = n_nodes,
+                                       .ranks_per_node = n_ranks / n_nodes > 0 ? n_ranks / n_nodes : 1,
+                                       .delta_bits = DELTA_BITS,
+                                       .besides_bytes = TW_PLAN_PROCESS_BYTES};
+    TW_TRY(tw_plan_memory_of(o, model, &cluster, &memory));
+    double optimizer = o->offload_optimizer == TW_TRAIN_NVME ? 0 : memory.optimizer;
+    double weights = o->offload_param == TW_TRAIN_NVME ? 0 : memory.weights;
+    double activations = *o->activation_path ? 0 : memory.activations;
+    *need = (tw_need_t){.sure = optimizer + weights + memory.gradients + activations,
+                        .all = tw_plan_memory_sum(&memory)};
+    return TW_OK;
+}
+
+tw_status_t tw_fit_check(const char *where, const tw_room_t *room, const tw_need_t *need, int n_ranks,
+                         int says)
+{
+    double sure = n_ranks * need->sure, all = n_ranks * need->all;
+    if (sure > room->total) {
+        tw_error(
+            "%d ranks will hold %.2f GB at least, %.2f each, but %s has %.2f GB: zero_optimization.stage 3, "
+            "thinwire.recompute and offloading to nvme take less, and thinwire.check_memory=false begins all "
+            "the same",
+            n_ranks, sure * 1e-9, need->sure * 1e-9, where, room->total * 1e-9);
+        return TW_ERR_CONFIG;
+    }
+    if (says && all > room->available) {
+        tw_warn(
+            "%d ranks will hold about %.2f GB, but of the memory of %s only %.2f GB are free: the run may be "
+            "killed, or swap",
+            n_ranks, all * 1e-9, where, room->available * 1e-9);
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_fit_check_here(const tw_need_t *need, int n_ranks)
+{
+    tw_room_t machine = tw_room_of_machine("/proc"), group = tw_room_of_group("/proc", "/sys/fs/cgroup");
+    TW_TRY(tw_fit_check("this machine", &machine, need, n_ranks, 0));
+    return tw_fit_check("this control group", &group, need, n_ranks, 0);
+}
+
+/* ---- a job ------------------------------------------------------------------------------------------------- */
+
+/* Where a rank is: ranks of the same machine and of the same group have the same numbers. */
+typedef struct place {
+    uint64_t machine, group;
+} place_t;
+
+static uint64_t hash_file(const char *path, uint64_t hash)
+{
+    char text[PATH_BYTES];
+    FILE *file = fopen(path, "re");
+    size_t n = file ? fread(text, 1, sizeof(text), file) : 0;
+    if (file) {
+        fclose(file);
+    }
+    return XXH3_64bits_withSeed(text, n, hash);
+}
+
+/* Nodes in a box are one machine, and containers on one machine are different groups, whatever name each has for its own. */
+static place_t own_place(void)
+{
+    struct stat info = {0};
+    place_t place = {.machine = hash_file("/proc/sys/kernel/random/boot_id", 0)};
+    (void)stat("/proc/self/ns/cgroup", &info);
+    place.group = hash_file("/proc/self/cgroup", place.machine ^ (uint64_t)info.st_ino);
+    return place;
+}
+
+/* How many ranks are where this one is, and is it the first of them, which speaks? */
+static int count_alike(const place_t *all, int n_ranks, int rank, int by_group, int *is_first)
+{
+    int n = 0;
+    *is_first = 1;
+    for (int r = 0; r < n_ranks; r++) {
+        int alike = by_group ? all[r].group == all[rank].group : all[r].machine == all[rank].machine;
+        *is_first &= !alike || n > 0 || r == rank;
+        n += alike;
+    }
+    return n;
+}
+
+static tw_status_t check_place(const tw_need_t *need, const place_t *all, int n_ranks, int rank, int by_group)
+{
+    int is_first, n = count_alike(all, n_ranks, rank, by_group, &is_first);
+    tw_room_t room = by_group ? tw_room_of_group("/proc", "/sys/fs/cgroup") : tw_room_of_machine("/proc");
+    char where[64];
+    snprintf(where, sizeof(where), "the %s of rank %d", by_group ? "control group" : "machine", rank);
+    return is_first ? tw_fit_check(where, &room, need, n, 1) : TW_OK;
+}
+
+tw_status_t tw_fit_check_job(tw_coll_t *world, const tw_need_t *need)
+{
+    int n_ranks = tw_coll_size(world), rank = tw_coll_rank(world);
+    place_t own = own_place(), *all = calloc((size_t)n_ranks, sizeof(*all));
+    tw_status_t status = all ? tw_agree_gather(world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
+    if (status == TW_OK) {
+        status = check_place(need, all, n_ranks, rank, 0);
+        status = status == TW_OK ? check_place(need, all, n_ranks, rank, 1) : status;
+        status = tw_agree_status(world, status);
+    }
+    free(all);
+    return status;
+}
