@@ -154,7 +154,8 @@ class Engine:
             library.tw_transport_destroy(self._transport)
             self._transport = C.c_void_p()
             capi.check(status, "join", failed)
-        log.info("rank %d: %s", self.rank, library.tw_transport_describe(self._transport).decode())
+        # One line for a job of any size: the others' differ in their rank alone, mostly.
+        log.log(logging.INFO if self.rank == 0 else logging.DEBUG, "rank %d: %s", self.rank, library.tw_transport_describe(self._transport).decode())
 
     def _params(self, ranks: list[int], timeout_sec: float) -> capi.Params:
         """Of a communicator for host memory."""

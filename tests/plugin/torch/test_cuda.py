@@ -47,7 +47,7 @@ def log(monkeypatch):
     monkeypatch.setattr(capi, "lib", lambda: Library(calls))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream(calls, 0x1234))
     owner = types.SimpleNamespace(check_usable=lambda: None, check=lambda status, what: None)
-    made = Communicator(owner, capi.C.c_void_p(1), rank=0, world=2, cuda=True)
+    made = Communicator(owner, capi.C.c_void_p(1), rank=0, world=2, timeout_sec=1.0, cuda=True)
     monkeypatch.setattr(engine.Use, "communicator", lambda self, group, cuda: made)
     return calls
 

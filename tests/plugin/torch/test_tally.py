@@ -195,7 +195,7 @@ def test_two_threads_that_post_operations_of_one_shape_do_not_mix_them_up(monkey
     library = Library()
     monkeypatch.setattr(capi, "lib", lambda: library)
     owner = types.SimpleNamespace(check_usable=lambda: None, check=lambda status, what: None)
-    made = engine.Communicator(owner, capi.C.c_void_p(1), rank=0, world=2)
+    made = engine.Communicator(owner, capi.C.c_void_p(1), rank=0, world=2, timeout_sec=1.0)
     pieces = [segments.Piece(8, "")]
     shape = operations.shape(segments.Plain(pieces, 4), pieces)
 
