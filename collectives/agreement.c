@@ -6,44 +6,60 @@
 #include "collectives/communicator.h"
 #include "collectives/schedule/run.h"
 
-static uint64_t hash_sizes(const size_t *sizes, size_t n, uint64_t hash)
+/* A codec as what is hashed: zeros for none. */
+typedef struct codec_fields {
+    int32_t fields[6];
+} codec_fields_t;
+
+static codec_fields_t fields_of(const tw_quant_codec_t *codec)
 {
-    for (size_t i = 0; i < n; i++) {
-        uint64_t size = sizes[i];
-        hash = XXH3_64bits_withSeed(&size, sizeof(size), hash);
+    codec_fields_t fields = {{0}};
+
+    if (codec != NULL) {
+        fields = (codec_fields_t){
+            {1, codec->bits, codec->block, (int32_t)codec->scale, (int32_t)codec->round, codec->hadamard}};
+    }
+    return fields;
+}
+
+/* A segment without its pointers, its name and, in an all-to-all, its sizes, which differ from rank to rank there. */
+static uint64_t hash_segment(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
+                             uint64_t hash)
+{
+    size_t world = (size_t)request->coll->topo.world;
+    int has_codec = request->args.codec != NULL, has_sizes = request->args.op != TW_COLL_ALLTOALL;
+    struct {
+        uint64_t n_elems;
+        int32_t exact, unused;
+        codec_fields_t codec;
+    } shape = {has_sizes ? segment->n_elems : 0, has_codec && segment->exact, 0,
+               fields_of(has_codec ? segment->codec : NULL)};
+
+    hash = XXH3_64bits_withSeed(&shape, sizeof(shape), hash);
+    if (has_sizes && segment->counts != NULL) {
+        hash = XXH3_64bits_withSeed(segment->counts, world * sizeof(*segment->counts), hash);
     }
     return hash;
 }
 
-static uint64_t hash_codec(const tw_quant_codec_t *codec, uint64_t hash)
-{
-    int32_t fields[5] = {0};
-
-    if (codec != NULL) {
-        fields[0] = codec->bits;
-        fields[1] = codec->block;
-        fields[2] = (int32_t)codec->scale;
-        fields[3] = (int32_t)codec->round;
-        fields[4] = codec->hadamard;
-    }
-    return XXH3_64bits_withSeed(fields, sizeof(fields), hash);
-}
-
-/* The sizes of an all-to-all differ from rank to rank; there a wrong one shows as a message of a wrong size. */
-static uint64_t hash_segments(const tw_coll_request_t *request, uint64_t hash)
+uint64_t tw_check_shape(const tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;
-    size_t world = (size_t)request->coll->topo.world;
+    codec_fields_t codecs[2] = {fields_of(args->codec), fields_of(args->inner_codec)};
+    uint64_t hash = XXH3_64bits_withSeed(codecs, sizeof(codecs), args->n_segments);
 
-    for (size_t s = 0; s < args->n_segments && args->op != TW_COLL_ALLTOALL; s++) {
-        const tw_coll_segment_t *segment = &args->segments[s];
-        uint64_t rounding[3] = {segment->tensor, segment->first_elem, (uint64_t)segment->exact};
-        hash = hash_sizes(&segment->n_elems, 1, hash);
-        hash = hash_sizes(segment->counts, segment->counts != NULL ? world : 0, hash);
-        if (args->codec != NULL) {
-            hash = XXH3_64bits_withSeed(rounding, sizeof(rounding), hash);
-            hash = hash_codec(segment->codec, hash);
-        }
+    for (size_t s = 0; s < args->n_segments; s++) {
+        hash = hash_segment(request, &args->segments[s], hash);
+    }
+    return hash;
+}
+
+/* Which tensors they are: for stochastic rounding. */
+static uint64_t hash_tensors(const tw_coll_args_t *args, uint64_t hash)
+{
+    for (size_t s = 0; s < args->n_segments && args->codec != NULL; s++) {
+        uint64_t tensor[2] = {args->segments[s].tensor, args->segments[s].first_elem};
+        hash = XXH3_64bits_withSeed(tensor, sizeof(tensor), hash);
     }
     return hash;
 }
@@ -51,13 +67,11 @@ static uint64_t hash_segments(const tw_coll_request_t *request, uint64_t hash)
 static void sign(tw_coll_request_t *request, uint32_t sequence)
 {
     const tw_coll_args_t *args = &request->args;
-    uint64_t hash = hash_segments(request, args->n_segments);
+    uint64_t hash = hash_tensors(args, request->shape);
     uint64_t rest[] = {(uint64_t)args->reduction, (uint64_t)args->root, args->seed, args->step,
                        request->choice.chunk_bytes};
     float factor = args->factor;
 
-    hash = hash_codec(args->codec, hash);
-    hash = hash_codec(args->inner_codec, hash);
     hash = XXH3_64bits_withSeed(rest, sizeof(rest), hash);
     hash = XXH3_64bits_withSeed(&factor, sizeof(factor), hash);
     memset(&request->signature, 0, sizeof(request->signature));

@@ -26,6 +26,7 @@ TW_C_BEGIN
 /** Where members meet that have no id yet: the last tags below those of id 1. */
 #define TW_COLL_MEETING_TAG (((uint64_t)1 << TW_COLL_ID_SHIFT) - TW_BOOTSTRAP_TAGS)
 #define TW_COLL_CHUNK_LEAST 256 /**< bytes, if not what is chosen */
+#define TW_COLL_KNOWN 64
 #define TW_COLL_EXPLAINED 32
 #define TW_COLL_EXPLAINED_BYTES 128
 #define TW_COLL_REASON_BYTES 320
@@ -67,6 +68,12 @@ typedef struct tw_coll_choice {
     char reason[TW_COLL_REASON_BYTES]; /**< as in tw_coll_plan_t */
 } tw_coll_choice_t;
 
+/** What was chosen. */
+typedef struct tw_coll_known {
+    uint64_t key; /**< of the arguments that decide */
+    tw_coll_choice_t choice;
+} tw_coll_known_t;
+
 struct tw_coll_request {
     TAILQ_ENTRY(tw_coll_request) link; /**< in tw_coll.active, then in tw_coll.ended */
     tw_coll_t *coll;
@@ -88,11 +95,12 @@ struct tw_coll_request {
     int in_place, aliased;
     size_t n_elems; /**< the whole tensor: all segments, all shards; all-to-all: a size to plan with */
 
+    uint64_t shape; /**< of the arguments, tw_check_shape */
     tw_coll_choice_t choice;
     tw_coll_signature_t signature, neighbour_signature;
     tw_view_t signature_view, neighbour_view;
-    tw_sched_t *sched;      /**< NULL: none, or ended */
-    struct tw_gpu_run *run; /**< GPU memory; NULL: ended */
+    tw_sched_t *sched;                  /**< NULL: none, or ended */
+    struct tw_gpu_run *run;             /**< GPU memory; NULL: ended */
 };
 
 typedef TAILQ_HEAD(tw_coll_request_list, tw_coll_request) tw_coll_request_list_t;
@@ -155,6 +163,8 @@ struct tw_coll {
 
     /* host memory */
     tw_coll_model_t model;
+    tw_coll_known_t known[TW_COLL_KNOWN]; /**< the last ones */
+    size_t n_known;                       /**< so many there were */
     char explained[TW_COLL_EXPLAINED]
                   [TW_COLL_EXPLAINED_BYTES]; /**< operations that TW_COLL_EXPLAIN has printed */
     size_t n_explained;
@@ -218,7 +228,9 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
 
 /* ---- agreement.c ------------------------------------------------------------------------------------------- */
 
-/** Emit the exchange and comparison of signatures with the neighbours. */
+/** A hash of the segments' sizes and of all codecs; the same on all ranks. */
+uint64_t tw_check_shape(const tw_coll_request_t *request);
+/** Emit the exchange and comparison of signatures with the neighbours. request->shape is known. */
 tw_status_t tw_check_build(tw_coll_request_t *request);
 /** Make a schedule of the exchange alone. */
 tw_status_t tw_check_create_sched(tw_coll_request_t *request);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "collectives/communicator.h"
 #include "collectives/quantized/cost.h"
@@ -460,6 +461,34 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
     return status;
 }
 
+/** A hash of all arguments that tw_coll_choose looks at. */
+static uint64_t key_of(const tw_coll_request_t *request)
+{
+    const tw_coll_args_t *args = &request->args;
+    int32_t rest[3] = {(int32_t)args->op, (int32_t)args->type, args->force_codec};
+    uint64_t key = XXH3_64bits_withSeed(rest, sizeof(rest), request->shape);
+
+    return is_named(args) ? XXH3_64bits_withSeed(args->algo, strlen(args->algo), key) : key;
+}
+
+/** The same question again gets the same answer at once: planning is a good part of a small operation. */
+static tw_status_t choose_again(tw_coll_request_t *request)
+{
+    tw_coll_t *coll = request->coll;
+    size_t n = coll->n_known < TW_COLL_KNOWN ? coll->n_known : TW_COLL_KNOWN;
+    uint64_t key = key_of(request);
+
+    for (size_t i = 0; i < n; i++) {
+        if (coll->known[i].key == key) {
+            request->choice = coll->known[i].choice;
+            return TW_OK;
+        }
+    }
+    TW_TRY(tw_coll_choose(coll, &request->args, request->n_elems, &request->choice));
+    coll->known[coll->n_known++ % TW_COLL_KNOWN] = (tw_coll_known_t){.key = key, .choice = request->choice};
+    return TW_OK;
+}
+
 /* ---- the engine ------------------------------------------------------------------------------------------ */
 
 static tw_status_t build(tw_coll_request_t *request)
@@ -495,7 +524,8 @@ static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, t
 {
     tw_coll_request_t *request;
     TW_TRY(tw_request_create(coll, args, &request));
-    tw_status_t status = tw_coll_choose(coll, &request->args, request->n_elems, &request->choice);
+    request->shape = tw_check_shape(request);
+    tw_status_t status = choose_again(request);
     if (status == TW_OK) {
         status = build(request);
     }

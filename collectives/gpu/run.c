@@ -168,6 +168,7 @@ tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, t
     request->args.seed = args->seed;
     request->args.step = args->step;
     request->n_elems = shape->request->n_elems;
+    request->shape = shape->request->shape;
     request->choice = shape->request->choice;
     tw_status_t status = create_run(coll, args, shape, &request->run);
     if (status != TW_OK) {

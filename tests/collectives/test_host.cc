@@ -50,6 +50,72 @@ TEST_F(Plan, QuantizesOnASlowLink)
     EXPECT_GT(plan_of(world).model_sec, 0);
 }
 
+/* An operation is thought about once: posted again, whatever its tensors and seeds, it becomes what it was. */
+TEST_F(Plan, TheSameAgainAtOnce)
+{
+    set_env("TW_COLL_MODEL", "inter:beta=1gbit,alpha=50us,turn=50us");
+    tw::World world(tw::nodes_of({1, 1, 1}));
+    const std::vector<size_t> sizes = {300000, 1000, 200}; /* quantized, declined, declined */
+    std::vector<tw::Plan> first;
+    for (int turn = 0; turn < 3; turn++) {
+        for (size_t i = 0; i < sizes.size(); i++) {
+            tw::Case c = gather(sizes[i]);
+            c.seed = (uint64_t)turn;
+            c.step = (uint32_t)turn;
+            (void)run_case(world, c, 0);
+            tw::Plan plan;
+            plan.plan = plan_of(world);
+            plan.reason = plan.plan.reason;
+            if (turn == 0) {
+                first.push_back(plan);
+            }
+            EXPECT_EQ(plan.plan.quantized, i == 0);
+            EXPECT_STREQ(plan.plan.algo, first[i].plan.algo);
+            EXPECT_EQ(plan.plan.chunk_bytes, first[i].plan.chunk_bytes);
+            EXPECT_EQ(plan.plan.model_sec, first[i].plan.model_sec);
+            EXPECT_EQ(plan.reason, first[i].reason);
+        }
+        EXPECT_EQ(world.coll(0)->n_known, sizes.size());
+    }
+}
+
+/* Everything that decides makes it another operation; and those that were longest ago are forgotten, and thought about again. */
+TEST_F(Plan, WhatDecidesIsAskedAgain)
+{
+    tw::World world(tw::nodes_of({1, 1}));
+    size_t known = 0;
+    auto expect_new = [&](const tw::Case &c, int force) {
+        (void)run_case(world, c, force);
+        EXPECT_EQ(world.coll(1)->n_known, ++known) << name_of(c);
+        (void)run_case(world, c, force);
+        EXPECT_EQ(world.coll(1)->n_known, known) << name_of(c);
+    };
+    tw::Case c = gather(1000);
+    expect_new(c, 0);
+    expect_new(c, 1);
+    c.algo = "ring";
+    expect_new(c, 0);
+    c.algo = "";
+    c.codec = "int4";
+    expect_new(c, 0);
+    c.type = TW_TYPE_FP32;
+    expect_new(c, 0);
+    c.counts = {{999, 1}};
+    expect_new(c, 0);
+    c.own = {"exact"};
+    expect_new(c, 0);
+    c.own = {"int8"};
+    expect_new(c, 0);
+    c.op = TW_COLL_REDUCE_SCATTER;
+    expect_new(c, 0);
+    c.inner = "int8";
+    expect_new(c, 0);
+    for (size_t n = 1; n <= TW_COLL_KNOWN; n++) {
+        expect_new(gather(n), 0);
+    }
+    expect_new(gather(1000), 0);
+}
+
 TEST_F(Plan, DeclinesOnAFastLink)
 {
     set_env("TW_COLL_MODEL", "inter:beta=400gbit;node:beta=400gbit;codec:encode=1G,decode=1G");
