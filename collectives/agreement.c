@@ -137,6 +137,79 @@ static tw_status_t compare(tw_sched_t *sched, const void *arg)
     return TW_ERR_MISMATCH;
 }
 
+/* ---- all-to-all ------------------------------------------------------------------------------------------- */
+
+/* What goes from one rank to another, as each of the two sees it. */
+typedef struct pair_sizes {
+    uint64_t n_elems;
+    uint64_t hash; /* of each segment's share */
+} pair_sizes_t;
+
+typedef struct pair_check {
+    int rank, peer;
+    pair_sizes_t own, other; /* what is expected from the peer, and what it says */
+} pair_check_t;
+
+static pair_sizes_t sizes_of(const tw_coll_args_t *args, int peer, int receives)
+{
+    pair_sizes_t sizes = {0};
+
+    for (size_t s = 0; s < args->n_segments; s++) {
+        const tw_coll_segment_t *segment = &args->segments[s];
+        uint64_t n = receives ? segment->recv_counts[peer] : segment->counts[peer];
+        sizes.n_elems += n;
+        sizes.hash = XXH3_64bits_withSeed(&n, sizeof(n), sizes.hash);
+    }
+    return sizes;
+}
+
+static tw_status_t compare_pair(tw_sched_t *sched, const void *arg)
+{
+    const pair_check_t *pair = arg;
+
+    (void)sched;
+    if (memcmp(&pair->own, &pair->other, sizeof(pair->own)) == 0) {
+        return TW_OK;
+    }
+    tw_error("rank %d: alltoall: rank %d sends %llu elements, here %llu are expected%s", pair->rank,
+             pair->peer, (unsigned long long)pair->other.n_elems, (unsigned long long)pair->own.n_elems,
+             pair->own.n_elems == pair->other.n_elems ? ", in other segments" : "");
+    return TW_ERR_MISMATCH;
+}
+
+/* Every rank tells every other one how much it sends: a wrong count would else be a message that never comes, or that nobody
+ * takes. */
+static tw_status_t build_pairs(tw_coll_request_t *request)
+{
+    tw_sched_t *sched = request->sched;
+    int world = request->coll->topo.world, rank = request->coll->topo.rank;
+    size_t bytes = sizeof(pair_sizes_t);
+    pair_sizes_t *sent = tw_sched_alloc(sched, (size_t)world * bytes);
+    pair_check_t *pairs = tw_sched_alloc(sched, (size_t)world * sizeof(*pairs));
+
+    if (sent == NULL || pairs == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    TW_TRY(tw_view_init(&request->sent_view, 1, (size_t)world));
+    TW_TRY(tw_view_init(&request->expected_view, 1, (size_t)world));
+    for (int peer = 0; peer < world; peer++) {
+        sent[peer] = sizes_of(&request->args, peer, 0);
+        pairs[peer] = (pair_check_t){.rank = rank, .peer = peer, .own = sizes_of(&request->args, peer, 1)};
+        tw_view_append(&request->sent_view, &sent[peer], bytes);
+        tw_view_append(&request->expected_view, &pairs[peer].other, bytes);
+    }
+    for (int step = 1; step < world; step++) {
+        size_t to = (size_t)((rank + step) % world), from = (size_t)((rank - step + world) % world);
+        tw_sched_send(sched, (int)to, tw_span_view(&request->sent_view, to * bytes, bytes));
+        tw_task_t recv =
+            tw_sched_recv(sched, (int)from, tw_span_view(&request->expected_view, from * bytes, bytes));
+        tw_sched_after(sched, tw_sched_compute(sched, compare_pair, &pairs[from]), recv);
+    }
+    return TW_OK;
+}
+
+/* ---- the exchange ----------------------------------------------------------------------------------------- */
+
 int tw_check_is_on(const tw_coll_t *coll)
 {
     return coll->options.check && coll->topo.world > 1;
@@ -172,7 +245,7 @@ tw_status_t tw_check_build(tw_coll_request_t *request)
     tw_task_t recv =
         tw_sched_recv(sched, tw_topo_ring_rank(topo, -1), tw_span_view(&request->neighbour_view, 0, bytes));
     tw_sched_after(sched, tw_sched_compute(sched, compare, request), recv);
-    return TW_OK;
+    return request->args.op == TW_COLL_ALLTOALL && !request->is_failed ? build_pairs(request) : TW_OK;
 }
 
 tw_status_t tw_check_create_sched(tw_coll_request_t *request)

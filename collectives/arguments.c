@@ -66,7 +66,7 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
     if (args->type == TW_TYPE_BYTE) {
         return refuse(coll, args, "bytes cannot be quantized");
     }
-    if (!is_reduction(args->op) && args->op != TW_COLL_ALLGATHER) {
+    if (!is_reduction(args->op) && args->op != TW_COLL_ALLGATHER && args->op != TW_COLL_ALLTOALL) {
         return refuse(coll, args, "this operation has no quantized form");
     }
     status = check_one_codec(coll, args, args->codec);
@@ -74,6 +74,21 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
         status = check_one_codec(coll, args, args->inner_codec);
     }
     return status;
+}
+
+/* Without any counts a rank sends as much to each rank, and gets as much from each. */
+static tw_status_t check_even(const tw_coll_t *coll, const tw_coll_args_t *args)
+{
+    size_t world = (size_t)coll->topo.world;
+
+    for (size_t s = 0; s < args->n_segments && args->op == TW_COLL_ALLTOALL; s++) {
+        const tw_coll_segment_t *segment = &args->segments[s];
+        if (segment->counts == NULL && segment->recv_counts == NULL && segment->n_elems % world != 0) {
+            return refuse(coll, args,
+                          "n_elems is no multiple of the ranks: counts and recv_counts are needed");
+        }
+    }
+    return TW_OK;
 }
 
 static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
@@ -106,7 +121,8 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
     if (args->n_segments > 0 && args->op == TW_COLL_BARRIER) {
         return refuse(coll, args, "it takes no segments");
     }
-    return check_codec(coll, args);
+    tw_status_t status = check_even(coll, args);
+    return status == TW_OK ? check_codec(coll, args) : status;
 }
 
 static tw_status_t check_segment_codec(const tw_coll_t *coll, const tw_coll_args_t *args,
@@ -198,7 +214,10 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
         if (args->op != TW_COLL_ALLTOALL) {
             continue;
         }
-        copy_counts(counts + world, args->segments[s].recv_counts, segment->n_elems, world);
+        for (int r = 0; r < world; r++) {
+            counts[world + r] = args->segments[s].recv_counts != NULL ? args->segments[s].recv_counts[r]
+                                                                      : counts[request->coll->topo.rank];
+        }
         segment->recv_counts = counts + world;
     }
     request->args.segments = request->segments;
@@ -448,6 +467,8 @@ void tw_request_destroy(tw_coll_request_t *request)
     tw_view_cleanup(&request->out);
     tw_view_cleanup(&request->signature_view);
     tw_view_cleanup(&request->neighbour_view);
+    tw_view_cleanup(&request->sent_view);
+    tw_view_cleanup(&request->expected_view);
     free(request->first_memory);
     free(request->counts);
     free(request->segments);

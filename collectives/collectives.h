@@ -174,9 +174,11 @@ typedef struct tw_coll_segment {
     const void *src;
     void *dst;
     size_t n_elems;
-    const size_t *counts;      /**< [W], sums to n_elems; NULL: the even split, tw_coll_shard_elems */
-    const size_t *recv_counts; /**< [W], all-to-all only; NULL: the even split of n_elems */
-    uint32_t tensor;           /**< stochastic rounding: which tensor */
+    const size_t *counts; /**< [W], sums to n_elems; NULL: the even split, tw_coll_shard_elems */
+    /** [W], all-to-all only; NULL: counts[own rank] from each rank, as where all have the same counts. Without counts either,
+     *  n_elems has to be a multiple of W. */
+    const size_t *recv_counts;
+    uint32_t tensor; /**< stochastic rounding: which tensor */
     uint64_t
         first_elem; /**< stochastic rounding: where in that tensor the segment begins, if it is a part of one */
     const tw_quant_codec_t *codec; /**< NULL: the operation's, without which there is none here. Copied. */
@@ -195,7 +197,9 @@ typedef struct tw_coll_args {
     tw_coll_reduction_t reduction;
     float factor; /**< of a reduction: multiplies the sum or mean before it is rounded; 0: 1 */
     int root;     /**< broadcast */
-    /** NULL: exact. All-gather, reduce-scatter, all-reduce only, the latter two with 4 or 8 bits. Copied. */
+    /** NULL: exact. All-gather and all-to-all; reduce-scatter and all-reduce with 4 or 8 bits. Copied. In an all-to-all what
+     *  goes to other nodes is encoded; what stays on a node, the own share too, goes as it is. It is planned, and its codec
+     *  declined, as if 2^18 elements went to each rank, as ranks may send different amounts. */
     const tw_quant_codec_t *codec;
     const tw_quant_codec_t
         *inner_codec;   /**< two-hop reduce-scatter: codec inside the node; NULL: exact there */

@@ -99,6 +99,7 @@ struct tw_coll_request {
     tw_coll_choice_t choice;
     tw_coll_signature_t signature, neighbour_signature;
     tw_view_t signature_view, neighbour_view;
+    tw_view_t sent_view, expected_view; /**< all-to-all: sizes, of what goes to each rank and comes from it */
     tw_sched_t *sched;                  /**< NULL: none, or ended */
     struct tw_gpu_run *run;             /**< GPU memory; NULL: ended */
 };

@@ -68,6 +68,7 @@ static const tw_algo_rows_t *const all_rows[] = {
     &tw_barrier_rows,
     &tw_quantized_gather_rows,
     &tw_quantized_reduce_rows,
+    &tw_quantized_alltoall_rows,
 };
 
 const tw_algo_t *tw_algo_get(size_t index)
@@ -438,24 +439,29 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
                            tw_coll_choice_t *choice)
 {
     const tw_coll_segment_t segment = {.n_elems = REFERENCE_BYTES / tw_type_bytes(args->type)};
-    tw_coll_args_t reference = *args;
+    const tw_coll_segment_t whole = {.n_elems = n_elems};
+    tw_coll_args_t reference = *args, sized = *args;
     plan_t plan = {.coll = coll};
 
     reference.segments = &segment;
     reference.n_segments = 1;
+    if (args->op == TW_COLL_ALLTOALL) { /* the sizes of other ranks are not known */
+        sized.segments = &whole;
+        sized.n_segments = 1;
+    }
     plan.c =
-        coll->deterministic ? make_case(coll, &reference, segment.n_elems) : make_case(coll, args, n_elems);
+        coll->deterministic ? make_case(coll, &reference, segment.n_elems) : make_case(coll, &sized, n_elems);
     tw_coll_model_quiet(&coll->model, &plan.quiet);
     tw_coll_model_typical(&coll->model, &plan.typical);
     tw_status_t status = find_candidates(&plan);
     if (status == TW_OK) {
         const candidate_t *chosen = choose(&plan, choice->reason, sizeof(choice->reason));
         explain(coll, &plan, chosen, choice->reason[0] != '\0');
-        plan.c = make_case(coll, args, n_elems);
-        candidate_t sized = make_candidate(&plan, chosen->algo);
-        choice->algo = sized.algo;
-        choice->chunk_bytes = sized.chunk_bytes;
-        choice->model_sec = sized.sec;
+        plan.c = make_case(coll, &sized, n_elems);
+        candidate_t made = make_candidate(&plan, chosen->algo);
+        choice->algo = made.algo;
+        choice->chunk_bytes = made.chunk_bytes;
+        choice->model_sec = made.sec;
     }
     free(plan.candidates);
     return status;

@@ -86,6 +86,7 @@ extern const tw_algo_rows_t tw_alltoall_rows;
 extern const tw_algo_rows_t tw_barrier_rows;
 extern const tw_algo_rows_t tw_quantized_gather_rows;
 extern const tw_algo_rows_t tw_quantized_reduce_rows;
+extern const tw_algo_rows_t tw_quantized_alltoall_rows;
 
 /** The chunks of n elements: how many, where one begins, and its length. */
 static inline size_t tw_chunk_count(const tw_build_t *build, size_t n_elems)

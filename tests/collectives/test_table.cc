@@ -30,7 +30,8 @@ TEST_F(Algos, RowsAreCompleteAndNamesUnique)
     EXPECT_EQ(tw_coll_algo_get(TW_MEM_HOST, n), nullptr);
     EXPECT_EQ(tw_algo_get(n + 1), nullptr);
     EXPECT_EQ(exact_ops.size(), (size_t)TW_COLL_OP_COUNT); /* each has an exact one */
-    EXPECT_EQ(quantized_ops, (std::set<int>{TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}));
+    EXPECT_EQ(quantized_ops, (std::set<int>{TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE,
+                                            TW_COLL_ALLTOALL}));
 }
 
 TEST_F(Algos, QuantizedRowsAreTheLastOnes)

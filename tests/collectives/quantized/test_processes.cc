@@ -1,6 +1,6 @@
 /* Quantized operations between processes over UCX. */
 #include "tests/collectives/processes.h"
-#include "tests/collectives/quantized/quantized.h"
+#include "tests/collectives/quantized/alltoall.h"
 #include "tests/common/fixture.h"
 
 namespace
@@ -24,7 +24,7 @@ std::vector<tw::Case> cases()
     std::vector<tw::Case> all;
     const tw_coll_algo_info_t *info;
     for (size_t i = 0; (info = tw_coll_algo_get(TW_MEM_HOST, i)) != nullptr; i++) {
-        if (!info->quantized) {
+        if (!info->quantized || info->op == TW_COLL_ALLTOALL) { /* which has other buffers */
             continue;
         }
         for (const char *codec : {"int8", "int4:hadamard,stochastic"}) {
@@ -114,6 +114,27 @@ TEST_F(QuantProcesses, FiveNodesOfOne)
 TEST_F(QuantProcesses, UnevenNodes)
 {
     EXPECT_EQ(run_cases({1, 3, 2}), "");
+}
+
+TEST_F(QuantProcesses, Alltoall)
+{
+    auto body = [](tw_coll_t *coll) -> std::string {
+        std::mt19937 random(9);
+        std::string wrong;
+        for (const char *codec : {"int8", "int4:hadamard,stochastic", "int2:block=64", ""}) {
+            for (int turn = 0; turn < 4 && wrong.empty(); turn++) {
+                tw::alltoall::Ask ask = {TW_TYPE_BF16, codec, turn % 2 == 1, {}};
+                for (int s = 0; s <= turn; s++) {
+                    ask.segments.push_back(
+                        {tw::alltoall::random_counts(random, tw_coll_size(coll), turn < 2 ? 100 : 100000),
+                         ""});
+                }
+                wrong = tw::alltoall::check_rank(coll, ask);
+            }
+        }
+        return wrong;
+    };
+    EXPECT_EQ(tw::run_processes(tw::nodes_of({1, 2, 1}), body, LIMIT_SEC), "");
 }
 
 /* The links are really measured, and a tiny and a large tensor go through. */
