@@ -1,4 +1,4 @@
-/** The benchmarks of the collectives: one program, three operations.
+/** The benchmarks of the collectives: one program, four operations.
  *
  *  To be read in this order: options.c (the command line), main.c (a rank and its table), setup.c, measure.c and rows.c (one
  *  size, around run.h), data.h and check.h (input, and what must come of it), netdev.h and tcp.c (what the system counts),
@@ -16,6 +16,7 @@ TW_C_BEGIN
 
 #define TW_BENCH_MAX_SIZES 64
 #define TW_BENCH_MAX_ITERS 10000
+#define TW_BENCH_SMALL_MORE 10 /**< times the iterations asked for: of small operations, at most */
 #define TW_BENCH_REASON_BYTES 160
 
 typedef enum tw_bench_mode {

@@ -113,6 +113,12 @@ static double unit_roundoff(tw_type_t type)
 
 /* ---- reference ---------------------------------------------------------------------------------------------- */
 
+/* Nothing is summed up: the reference is somebody's input. */
+static int is_moved(const tw_bench_check_params_t *params)
+{
+    return params->op == TW_COLL_ALLGATHER || params->op == TW_COLL_ALLTOALL;
+}
+
 static void load_input(const block_t *block, size_t tensor, int rank, size_t first)
 {
     const tw_bench_check_params_t *params = block->params;
@@ -130,7 +136,7 @@ static int is_two_hop(const tw_bench_check_params_t *params)
 static double gather(block_t *block, size_t tensor, size_t first)
 {
     const tw_quant_codec_t *codec = block->params->codec;
-    load_input(block, tensor, 0, first);
+    load_input(block, tensor, block->params->from, first);
     for (size_t i = 0; i < block->n; i++) {
         block->ref[i] = block->input[i];
         block->abs[i] = fabs(block->ref[i]);
@@ -190,7 +196,7 @@ static double rounding(const block_t *block, size_t i, double error)
 {
     const tw_bench_check_params_t *params = block->params;
     double unit = unit_roundoff(params->type), magnitude = block->abs[i] + error;
-    if (params->op == TW_COLL_ALLGATHER && !params->codec) {
+    if (is_moved(params) && !params->codec) {
         return 0;
     }
     double sums = (params->world + 70) * FP32_ROUNDOFF * (magnitude + (params->codec ? error * 16 : 0));
@@ -248,8 +254,8 @@ tw_status_t tw_bench_check_shard(const tw_bench_check_params_t *params, size_t t
     }
     for (size_t at = 0; at < n; at += block.n) {
         block.n = n - at < size ? n - at : size;
-        double error = params->op == TW_COLL_ALLGATHER ? gather(&block, tensor, first + at)
-                                                       : reduce(&block, tensor, first + at, node_error);
+        double error = is_moved(params) ? gather(&block, tensor, first + at)
+                                        : reduce(&block, tensor, first + at, node_error);
         tw_convert_to_fp32(params->type, (const char *)result + at * elem_bytes, block.input, block.n);
         compare(&block, block.input, error, sums);
     }

@@ -11,7 +11,8 @@ TW_C_BEGIN
 typedef struct tw_bench_check_params {
     const tw_bench_data_t *data;
     tw_type_t type;
-    tw_coll_op_t op;    /**< all-gather, reduce-scatter or all-reduce (these two: a mean) */
+    tw_coll_op_t op;    /**< all-gather, all-to-all, reduce-scatter or all-reduce (these two: a mean) */
+    int from;           /**< all-to-all: the rank whose shard it was */
     const int *node_of; /**< [world] */
     int world;
     const tw_quant_codec_t *codec; /**< NULL: exact */
@@ -27,7 +28,7 @@ typedef struct tw_bench_check_sums {
     uint64_t n_nonfinite; /**< elements whose reference is NaN or infinite: there is no bound then */
 } tw_bench_check_sums_t;
 
-/** Check the shard that rank `shard` owns of a tensor: result, [its elements] of params->type. Blocks start at the shard's
+/** Check the shard that rank `shard` owns of a tensor, or gets in an all-to-all: result, [its elements] of params->type. Blocks start at the shard's
  *  first element, as in the collectives. TW_ERR_NO_MEMORY. */
 tw_status_t tw_bench_check_shard(const tw_bench_check_params_t *params, size_t tensor, int shard,
                                  const void *result, tw_bench_check_sums_t *sums);

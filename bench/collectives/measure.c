@@ -8,7 +8,8 @@
 #include "bench/collectives/run.h"
 
 #define MIN_ITERS 3
-#define POISON 0xff /* NaN in every float type */
+#define SMALL_SEC 0.5 /* small operations, whose times vary most, are repeated for so long */
+#define POISON 0xff   /* NaN in every float type */
 
 /* ---- one operation ------------------------------------------------------------------------------------------ */
 
@@ -103,6 +104,22 @@ static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
 
 /* ---- the check ---------------------------------------------------------------------------------------------- */
 
+/* What came from each rank: encoded if that is on another node. */
+static tw_status_t check_received(run_t *run, mode_run_t *m, tw_bench_check_params_t *params, size_t tensor)
+{
+    const tw_bench_rank_t *rank = run->rank;
+    const tw_coll_segment_t *segment = &run->segments[tensor];
+    const char *at = segment->dst;
+    for (int from = 0; from < rank->world; from++) {
+        int leaves = rank->node_of[from] != rank->node_of[rank->rank];
+        params->from = from;
+        params->codec = m->plan.quantized && leaves ? &m->codec : NULL;
+        TW_TRY(tw_bench_check_shard(params, tensor, rank->rank, at, &m->summary.sums));
+        at += segment->recv_counts[from] * tw_type_bytes(rank->options->type);
+    }
+    return TW_OK;
+}
+
 /* Every shard is checked by one rank: its owner, or where all ranks have it the one before. */
 static tw_status_t check_result(run_t *run, mode_run_t *m)
 {
@@ -120,6 +137,10 @@ static tw_status_t check_result(run_t *run, mode_run_t *m)
                                       .inner = m->args.inner_codec};
     for (size_t t = 0; t < run->n_segments; t++) {
         const tw_coll_segment_t *segment = &run->segments[t];
+        if (params.op == TW_COLL_ALLTOALL) {
+            TW_TRY(check_received(run, m, &params, t));
+            continue;
+        }
         size_t first = owns ? 0 : tw_coll_shard_offset(segment->n_elems, rank->world, shard);
         TW_TRY(tw_bench_check_shard(&params, t, shard, (const char *)segment->dst + first * elem_bytes,
                                     &m->summary.sums));
@@ -177,8 +198,10 @@ static tw_status_t choose_iters(run_t *run, double budget_sec)
         slowest = fmax(slowest, all[r]);
     }
     free(all);
-    double fit = fmax(MIN_ITERS, floor(budget_sec / fmax(slowest, 1e-9)));
-    run->n_iters = (int)fmin(options->iters, fit);
+    slowest = fmax(slowest, 1e-9);
+    double most = (double)options->iters * TW_BENCH_SMALL_MORE;
+    double asked = fmin(most, fmax(options->iters, floor(SMALL_SEC / slowest)));
+    run->n_iters = (int)fmin(asked, fmax(MIN_ITERS, floor(budget_sec / slowest)));
     return status;
 }
 
@@ -191,11 +214,12 @@ static tw_status_t run_iterations(run_t *run, double budget_sec)
     }
     TW_TRY(choose_iters(run, budget_sec));
     for (int it = 0; it < run->n_iters; it++) {
-        for (size_t i = 0; i < options->n_modes; i++) {
+        for (size_t i = 0; i < options->n_modes; i++) { /* no mode always follows the same one */
+            mode_run_t *m = &run->modes[((size_t)it + i) % options->n_modes];
             double sec = 0;
-            show_progress(run, &run->modes[i], it + 1);
-            TW_TRY(one_iteration(run, &run->modes[i], &sec));
-            run->modes[i].times_us[it] = sec * 1e6;
+            show_progress(run, m, it + 1);
+            TW_TRY(one_iteration(run, m, &sec));
+            m->times_us[it] = sec * 1e6;
         }
     }
     return TW_OK;

@@ -68,6 +68,12 @@ static int join_node(const tw_bench_rank_t *rank, const summary_t *all, int node
     return fits;
 }
 
+/* All ranks have the same result. */
+static int is_gathered(tw_coll_op_t op)
+{
+    return op == TW_COLL_ALLGATHER || op == TW_COLL_ALLREDUCE;
+}
+
 static void judge(const tw_bench_rank_t *rank, const summary_t *all, int wire_agrees, tw_bench_row_t *row)
 {
     tw_bench_check_sums_t sums = {0};
@@ -83,7 +89,7 @@ static void judge(const tw_bench_rank_t *rank, const summary_t *all, int wire_ag
         nonfinite += all[r].nonfinite_blocks;
         planned &= all[r].planned_bytes == all[r].op_bytes;
         row->identical &= all[r].n_unsteady == 0;
-        row->identical &= rank->options->op == TW_COLL_REDUCE_SCATTER || all[r].hash == all[0].hash;
+        row->identical &= !is_gathered(rank->options->op) || all[r].hash == all[0].hash;
     }
     row->rel_rmse = sums.ref2 == 0 ? 0 : sqrt(sums.err2 / sums.ref2);
     row->max_abs_err = sums.max_abs_err;

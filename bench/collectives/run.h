@@ -21,7 +21,7 @@ typedef struct mode_run {
     tw_coll_args_t args;
     tw_coll_plan_t plan;
     char reason[TW_BENCH_REASON_BYTES];
-    double *times_us; /* [max_iters] */
+    double *times_us; /* [iters * TW_BENCH_SMALL_MORE] */
     double warm_sec;
     summary_t summary;
 } mode_run_t;
@@ -32,6 +32,7 @@ typedef struct run {
     tw_bench_data_t *data;
     tw_coll_segment_t *segments;
     size_t n_segments, src_bytes, dst_bytes;
+    size_t *recv_counts; /* [n_segments][world] all-to-all */
     char *src, *dst;
     size_t *next, *previous; /* [world] bytes to send and to receive when the links' bursts are spent */
     char *spent;             /* those bytes, out and in */

@@ -34,14 +34,22 @@ static size_t align_up(size_t bytes)
     return (bytes + TW_CACHE_LINE_BYTES - 1) / TW_CACHE_LINE_BYTES * TW_CACHE_LINE_BYTES;
 }
 
-/* Offset of each tensor's own shard, and bytes of them all, when they lie one after another. */
+/* Elements of a tensor that a rank puts in or gets, where it is not the whole: its shard; from all ranks in an all-to-all. */
+static size_t share_elems(const run_t *run, size_t tensor)
+{
+    size_t world = (size_t)run->rank->world;
+    size_t shard = tw_coll_shard_elems(tw_bench_data_tensor(run->data, tensor)->n_elems, run->rank->world,
+                                       run->rank->rank);
+    return run->rank->options->op == TW_COLL_ALLTOALL ? world * shard : shard;
+}
+
+/* Offset of each tensor's share, and bytes of them all, when they lie one after another. */
 static size_t place_shards(const run_t *run, size_t *offsets)
 {
     size_t at = 0, elem_bytes = tw_type_bytes(run->rank->options->type);
     for (size_t t = 0; t < run->n_segments; t++) {
         offsets[t] = at;
-        size_t n_elems = tw_bench_data_tensor(run->data, t)->n_elems;
-        at += align_up(tw_coll_shard_elems(n_elems, run->rank->world, run->rank->rank) * elem_bytes);
+        at += align_up(share_elems(run, t) * elem_bytes);
     }
     return at;
 }
@@ -49,15 +57,20 @@ static size_t place_shards(const run_t *run, size_t *offsets)
 static void make_segments(run_t *run, const size_t *shards)
 {
     tw_coll_op_t op = run->rank->options->op;
-    size_t elem_bytes = tw_type_bytes(run->rank->options->type);
+    size_t elem_bytes = tw_type_bytes(run->rank->options->type), world = (size_t)run->rank->world;
     for (size_t t = 0; t < run->n_segments; t++) {
         const tw_bench_tensor_t *tensor = tw_bench_data_tensor(run->data, t);
         size_t whole = tensor->offset * elem_bytes;
-        run->segments[t] =
-            (tw_coll_segment_t){.src = run->src + (op == TW_COLL_ALLGATHER ? shards[t] : whole),
-                                .dst = run->dst + (op == TW_COLL_REDUCE_SCATTER ? shards[t] : whole),
-                                .n_elems = tensor->n_elems,
-                                .tensor = (uint32_t)t};
+        run->segments[t] = (tw_coll_segment_t){
+            .src = run->src + (op == TW_COLL_ALLGATHER ? shards[t] : whole),
+            .dst = run->dst + (op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLTOALL ? shards[t] : whole),
+            .n_elems = tensor->n_elems,
+            .tensor = (uint32_t)t};
+        size_t *counts = &run->recv_counts[t * world];
+        for (size_t r = 0; r < world && op == TW_COLL_ALLTOALL; r++) {
+            counts[r] = share_elems(run, t) / world;
+            run->segments[t].recv_counts = counts;
+        }
     }
 }
 
@@ -79,14 +92,16 @@ static tw_status_t run_init_buffers(run_t *run)
     tw_coll_op_t op = run->rank->options->op;
     size_t *shards = calloc(run->n_segments + 1, sizeof(*shards));
     run->segments = calloc(run->n_segments + 1, sizeof(*run->segments));
-    if (!shards || !run->segments) {
+    size_t n_counts = run->n_segments * (size_t)run->rank->world + 1;
+    run->recv_counts = calloc(n_counts, sizeof(*run->recv_counts));
+    if (!shards || !run->segments || !run->recv_counts) {
         free(shards);
-        return tw_bench_no_memory(run->rank, run->n_segments * (sizeof(*shards) + sizeof(*run->segments)));
+        return tw_bench_no_memory(run->rank, n_counts * (sizeof(*shards) + sizeof(*run->segments)));
     }
     size_t whole = tw_bench_data_buffer_elems(run->data) * tw_type_bytes(run->rank->options->type);
     size_t shard = place_shards(run, shards);
     run->src_bytes = op == TW_COLL_ALLGATHER ? shard : whole;
-    run->dst_bytes = op == TW_COLL_REDUCE_SCATTER ? shard : whole;
+    run->dst_bytes = op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLTOALL ? shard : whole;
     run->src = tw_buffer_alloc(run->src_bytes);
     run->dst = tw_buffer_alloc(run->dst_bytes);
     if (run->src && run->dst) {
@@ -170,6 +185,7 @@ void tw_bench_run_cleanup(run_t *run)
     free(run->next);
     free(run->previous);
     free(run->segments);
+    free(run->recv_counts);
     tw_bench_data_destroy(run->data);
 }
 
@@ -193,9 +209,9 @@ tw_status_t tw_bench_run_init(run_t *run, tw_bench_rank_t *rank, size_t bytes)
     }
     for (size_t i = 0; i < options->n_modes && status == TW_OK; i++) {
         mode_init_args(&run->modes[i], run, options->modes[i]);
-        run->modes[i].times_us = calloc((size_t)options->iters, sizeof(double));
+        run->modes[i].times_us = calloc((size_t)options->iters * TW_BENCH_SMALL_MORE, sizeof(double));
         if (!run->modes[i].times_us) {
-            status = tw_bench_no_memory(rank, (size_t)options->iters * sizeof(double));
+            status = tw_bench_no_memory(rank, (size_t)options->iters * TW_BENCH_SMALL_MORE * sizeof(double));
         }
     }
     return status;

@@ -225,13 +225,33 @@ class BenchClusterOnceTest : public BenchClusterTest
 {
 };
 
+/* Each rank's half crosses, encoded; what stays on a node is neither counted nor rounded. */
+TEST_F(BenchClusterOnceTest, AlltoallSendsWhatArithmeticSays)
+{
+    for (Shape shape : {Shape{2, 1}, Shape{2, 2}}) {
+        std::vector<std::string> flags = shape_flags(shape, "1M");
+        flags.push_back("--force");
+        Result result = run("alltoall", flags);
+        std::vector<Json> all = rows();
+        ASSERT_EQ(3u, all.size()) << result.out << result.err;
+        expect_ok(all, result);
+        for (const Json &row : all) {
+            double want = (1 << 20) / 2 * shape.ranks * wire_bytes(text(row, "mode"));
+            EXPECT_NEAR(want, number(row, "inter_node_bytes"), 0.05 * want) << text(row, "mode");
+            EXPECT_EQ(text(row, "mode") != "exact", flag(row, "quantized"));
+        }
+    }
+}
+
 TEST_F(BenchClusterOnceTest, OddWorldsAndSizes)
 {
     for (Shape shape : {Shape{3, 1}, Shape{2, 3}, Shape{5, 1}}) {
-        Result result = run("allgather", shape_flags(shape, "2,6,200006"));
-        std::vector<Json> all = rows();
-        ASSERT_EQ(9u, all.size()) << result.out << result.err;
-        expect_ok(all, result);
+        for (const char *op : {"allgather", "alltoall"}) {
+            Result result = run(op, shape_flags(shape, "2,6,200006"));
+            std::vector<Json> all = rows();
+            ASSERT_EQ(9u, all.size()) << result.out << result.err;
+            expect_ok(all, result);
+        }
     }
 }
 
