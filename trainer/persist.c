@@ -117,7 +117,7 @@ static tw_status_t keep_id(tw_persist_t *persist, const tw_checkpoint_run_t *run
     uint64_t *all = calloc((size_t)tw_coll_size(persist->own), sizeof(*all));
     tw_status_t status = all ? tw_agree_gather(persist->own, &id, sizeof(id), all) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
-        persist->is_new = persist->id == all[0];
+        persist->is_new = persist->id == all[0] && run->id != 0;
         persist->id = all[0]; /* rank 0 writes there, and knows */
     }
     free(all);

@@ -96,10 +96,12 @@ const tw_trainer_set_t *tw_trainer_set_get(size_t index);
 /** NULL: there is none of that name. */
 const tw_trainer_set_t *tw_trainer_set_find(const char *name);
 
-/** Run as one rank, collective over the ranks. TW_ERR_CONFIG: the file or a key (logged); TW_ERR_MISMATCH: an alarm, or the
- *  ranks were given different configurations (logged); TW_ERR_IO, TW_ERR_FORMAT: data or checkpoint (logged with the file);
- *  TW_ERR_PEER and others of the communicator. What is wrong with the configuration, data or model is logged by rank 0, and by each
- *  other rank with which something else is wrong. */
+/** Run as one rank, collective over the ranks. TW_ERR_CONFIG: the file or a key (logged), or a machine has less memory than its ranks
+ *  need (logged); TW_ERR_MISMATCH: an alarm, or the ranks were given different configurations, data, checkpoints or weights (rank 0 logs
+ *  what, with rank and values); TW_ERR_IO, TW_ERR_FORMAT: data or checkpoint (logged with the file); TW_ERR_TIMEOUT: a rank that lives has
+ *  not come for TW_COLL_TIMEOUT (logged with the operation and the rank); TW_ERR_PEER and others of the communicator. What is wrong with
+ *  the configuration, data or model is logged by rank 0, and by each other rank with which something else is wrong; a rank that is fine
+ *  returns the status of the first that is not. */
 tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_t *result);
 
 /** Look at what a job of so many ranks, all on this machine, would be given, before it is started: configuration, data, model, memory.

@@ -1,5 +1,7 @@
 /* Runs that stop and go on: the losses are those of a run that did not. */
 #include <gtest/gtest.h>
+#include <jansson.h>
+#include <xxhash.h>
 
 #include <unistd.h>
 
@@ -355,6 +357,31 @@ TEST_F(Persist, AJumpIsSeenInTheFirstStepToo)
     run({1, 1}, {"thinwire.steps=2", total});
     expect_log("step 3: the loss jumped from about ");
     run({1, 1}, {"thinwire.steps=4", total, "thinwire.loss_jump=0.5", resume()}, TW_ERR_MISMATCH);
+}
+
+/* As a program has left it that knew of no runs: what cannot be compared is said, once. */
+TEST_F(Persist, AnOlderProgramsCheckpointIsGoneOnFrom)
+{
+    const char *total = "scheduler.params.total_num_steps=6";
+    std::string path = folder_ + "/checkpoints/step-00000002/manifest.json";
+    run({1, 1}, {"thinwire.steps=2", total});
+    json_t *json = json_load_file(path.c_str(), 0, nullptr), *body = json_object_get(json, "body");
+    for (const char *key : {"run", "recent_loss", "facts", "model"}) {
+        EXPECT_EQ(0, json_object_del(body, key)) << key;
+    }
+    char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS), checksum[17];
+    snprintf(checksum, sizeof(checksum), "%016llx", (unsigned long long)XXH3_64bits(text, strlen(text)));
+    free(text);
+    json_object_set_new(json, "xxh3", json_string(checksum));
+    ASSERT_EQ(0, json_dump_file(json, path.c_str(), 0));
+    json_decref(json);
+    ASSERT_EQ(0, unlink((folder_ + "/checkpoints/run").c_str()));
+    expect_log(
+        "saved by an older program: whether it had the same model.n_head, model.layer_norm_epsilon, data "
+        "and schedule cannot be checked");
+    EXPECT_EQ(2u, run({1, 1}, {"thinwire.steps=4", total, resume()}).size());
+    EXPECT_EQ(2u, run({1, 1}, {"thinwire.steps=6", total, resume()}).size());
+    EXPECT_EQ(1u, log_count("saved by an older program"));
 }
 
 TEST_F(Persist, AFinishedRunIsSavedAsAModelToo)

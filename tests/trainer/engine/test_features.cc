@@ -58,6 +58,17 @@ TEST_F(TrainFeatures, QuantizedRunsStayCloseToExactOnes)
     }
 }
 
+/* On one node nothing crosses a network, and nothing is rounded for it. */
+TEST_F(TrainFeatures, OneNodeIsExact)
+{
+    expect_log(
+        "mean nothing here: all ranks are on one node, nothing crosses a network and nothing is quantized");
+    tw::Outcome exact = tw::train(1, 3, {}), other = tw::train(1, 3, {qwz, qgz});
+    EXPECT_EQ(exact.status, TW_OK);
+    EXPECT_EQ(other.status, TW_OK);
+    EXPECT_EQ(other.losses(), exact.losses());
+}
+
 TEST_F(TrainFeatures, StepsAddUpToTheRun)
 {
     tw::Outcome outcome;
@@ -186,9 +197,9 @@ TEST_F(TrainFeatures, WrongDataIsNamed)
 /* A rank that lives but does not come is waited for as long as TW_COLL_TIMEOUT says, and named. */
 TEST_F(TrainFeatures, ARankThatDoesNotComeIsNamed)
 {
-    set_env("TW_COLL_TIMEOUT", "300ms");
-    expect_log("has not moved for 0.3 s");
-    expect_log("(32 bytes) from rank 1");
+    set_env("TW_COLL_TIMEOUT", "3s"); /* more than a loaded machine stands still */
+    expect_log("has not moved for ");
+    expect_log(" from rank 1");
     allow_log("gave the job up");
     std::promise<void> ended;
     std::shared_future<void> has_ended = ended.get_future();
