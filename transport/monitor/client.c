@@ -72,6 +72,16 @@ static void client_receive(tw_monitor_t *monitor)
     tw_connection_cleanup(connection);
 }
 
+static void client_hear(tw_monitor_t *monitor, int rank, uint64_t now)
+{
+    if (rank == 0) {
+        monitor->connections->heard_ns = now;
+    }
+    if ((uint32_t)rank / 8 < monitor->heard_bytes) {
+        monitor->heard_bits[rank / 8] |= (uint8_t)(1 << rank % 8);
+    }
+}
+
 static void client_judge(tw_monitor_t *monitor, uint64_t now)
 {
     const tw_connection_t *connection = monitor->connections;
@@ -122,6 +132,7 @@ static void client_goodbye(tw_monitor_t *monitor, const uint64_t *counts)
 
 const tw_monitor_role_t tw_monitor_client = {
     .receive = client_receive,
+    .hear = client_hear,
     .judge = client_judge,
     .suspect = client_suspect,
     .blame = client_blame,

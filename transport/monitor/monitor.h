@@ -2,7 +2,8 @@
  *  header, state.h, outage.c, then server.c and client.c, the two sides; thread.c is what drives them.
  *
  *  Every rank sends a sign of life there and back ten times per TW_PEER_TIMEOUT, from a thread of its own, so a rank that
- *  computes is not taken for dead but one that is stopped is. Rank 0 notices when a connection closes, or is silent for
+ *  computes is not taken for dead but one that is stopped is. It also says from whom data has come since the last one: on a link
+ *  with a long queue signs of life are as late as the data before them, but whoever gets those data knows that their sender is alive. Rank 0 notices when a connection closes, or is silent for
  *  0.7 of the timeout (the lowest rank, if several are), and tells everyone before it acts on that itself; a rank that loses
  *  rank 0 names rank 0, and tells it. A verdict of another rank's own goes to rank 0 first and counts once rank 0 says so: so
  *  all survivors name the same rank. With the link of rank r's node down, the others name r, and the ranks behind it name 0; with
@@ -55,6 +56,8 @@ int tw_monitor_gone(const tw_monitor_t *monitor, int rank, uint64_t *count);
 int tw_monitor_event_fd(const tw_monitor_t *monitor);
 void tw_monitor_clear_event(tw_monitor_t *monitor);
 
+/** Data has come from `rank`: a sign of life, as good as one of its monitor. Where a link is busy, those wait behind its data. */
+void tw_monitor_heard(tw_monitor_t *monitor, int rank);
 /** End the job because of `rank` (possibly this one). Returns at once; the verdict follows soon, and may name another rank
  *  that failed before. */
 void tw_monitor_fail(tw_monitor_t *monitor, int rank, const char *reason);

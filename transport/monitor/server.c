@@ -160,11 +160,27 @@ static void judge_exchange(tw_monitor_t *monitor, uint64_t now)
 
 /* ---- receiving and judging --------------------------------------------------------------------------------- */
 
+/** A rank is alive, as data shows that have come from it, here or elsewhere. */
+static void server_hear(tw_monitor_t *monitor, int rank, uint64_t now)
+{
+    tw_connection_t *connection = &monitor->connections[rank];
+    if (rank > 0 && tw_connection_is_open(connection)) {
+        connection->heard_ns = now;
+        tw_outages_hear(&monitor->outages, rank, now);
+    }
+}
+
 static tw_status_t read_heartbeat(tw_monitor_t *monitor, int rank, const tw_connection_message_t *message)
 {
-    uint32_t late_ms;
-    TW_TRY(tw_msg_heartbeat_parse(message->payload, message->bytes, &late_ms));
-    tw_outages_late(&monitor->outages, rank, late_ms * 1000000ull);
+    tw_msg_heartbeat_t heartbeat;
+    const uint64_t now = tw_time_ns();
+    TW_TRY(tw_msg_heartbeat_parse(message->payload, message->bytes, &heartbeat));
+    tw_outages_late(&monitor->outages, rank, heartbeat.late_ms * 1000000ull);
+    for (int r = 0; r < monitor->world && (uint32_t)r / 8 < heartbeat.heard_bytes; r++) {
+        if (heartbeat.heard[r / 8] >> r % 8 & 1) {
+            server_hear(monitor, r, now);
+        }
+    }
     return TW_OK;
 }
 
@@ -292,6 +308,7 @@ static void server_goodbye(tw_monitor_t *monitor, const uint64_t *counts)
 
 const tw_monitor_role_t tw_monitor_server = {
     .receive = server_receive,
+    .hear = server_hear,
     .judge = server_judge,
     .suspect = suspect,
     .blame = server_fail,

@@ -38,6 +38,7 @@ struct tw_monitor {
     pthread_t thread;
     atomic_int failed_rank, has_left, has_gathered;
     _Atomic uint64_t *gone; /**< [world] count, or TW_MONITOR_STILL_HERE */
+    atomic_uchar *heard;    /**< [world] 1: data has come from it since the thread last looked */
     pthread_mutex_t lock;   /**< orders */
     tw_monitor_orders_t orders;
     uint8_t *gathered; /**< everyone's lists; the owner's once has_gathered is set */
@@ -47,6 +48,8 @@ struct tw_monitor {
     tw_connection_t *connections;
     int n_connections;
     struct pollfd *pollfds; /**< [1 + n_connections] */
+    uint8_t *heard_bits;    /**< [heard_bytes] of whom data has come since the last sign of life */
+    uint32_t heard_bytes;   /**< 0 where there are too many ranks */
     uint64_t next_heartbeat_ns;
     uint64_t awake_ns; /**< when the thread last looked around */
     int leaving;       /**< stop was ordered */
@@ -83,6 +86,7 @@ void tw_monitor_send_notice(tw_connection_t *connection, tw_msg_type_t type, int
 /** One side's reactions, called by the thread. */
 typedef struct tw_monitor_role {
     void (*receive)(tw_monitor_t *monitor);                             /**< read all connections */
+    void (*hear)(tw_monitor_t *monitor, int rank, uint64_t now);        /**< data has come from it */
     void (*judge)(tw_monitor_t *monitor, uint64_t now);                 /**< silence, suspicions */
     void (*suspect)(tw_monitor_t *monitor, int rank);                   /**< the owner suspects */
     void (*blame)(tw_monitor_t *monitor, int rank, const char *reason); /**< the owner fails a rank */

@@ -86,7 +86,11 @@ static void send_heartbeats(tw_monitor_t *monitor, uint64_t now)
         return;
     }
     monitor->next_heartbeat_ns = now + monitor->heartbeat_ns;
-    tw_msg_heartbeat_write(late_ms < UINT32_MAX ? (uint32_t)late_ms : UINT32_MAX, &heartbeat);
+    const tw_msg_heartbeat_t says = {.late_ms = late_ms < UINT32_MAX ? (uint32_t)late_ms : UINT32_MAX,
+                                     .heard = monitor->heard_bits,
+                                     .heard_bytes = monitor->heard_bytes};
+    tw_msg_heartbeat_write(&says, &heartbeat);
+    memset(monitor->heard_bits, 0, monitor->heard_bytes);
     for (int i = 0; i < monitor->n_connections; i++) {
         tw_connection_t *connection = &monitor->connections[i];
         /* Not more to somebody who does not read. */
@@ -95,6 +99,16 @@ static void send_heartbeats(tw_monitor_t *monitor, uint64_t now)
         }
     }
     tw_msg_writer_cleanup(&heartbeat);
+}
+
+static void take_heard(tw_monitor_t *monitor, uint64_t now)
+{
+    for (int r = 0; r < monitor->world; r++) {
+        if (atomic_load(&monitor->heard[r])) {
+            atomic_store(&monitor->heard[r], 0);
+            role_of(monitor)->hear(monitor, r, now);
+        }
+    }
 }
 
 static void wait_for_events(tw_monitor_t *monitor, int timeout_ms)
@@ -198,6 +212,7 @@ static void *monitor_main(void *arg)
         /* Read before judging, by the time before reading: what the others sent meanwhile counts. A sign of life that is late says
          * so, and goes before all else that this rank sends. */
         forgive_pause(monitor);
+        take_heard(monitor, monitor->awake_ns);
         send_heartbeats(monitor, monitor->awake_ns);
         role->receive(monitor);
         role->judge(monitor, monitor->awake_ns);
@@ -237,6 +252,11 @@ int tw_monitor_event_fd(const tw_monitor_t *monitor)
 void tw_monitor_clear_event(tw_monitor_t *monitor)
 {
     clear_fd(monitor->event_fd);
+}
+
+void tw_monitor_heard(tw_monitor_t *monitor, int rank)
+{
+    atomic_store(&monitor->heard[rank], 1);
 }
 
 void tw_monitor_fail(tw_monitor_t *monitor, int rank, const char *reason)
@@ -309,6 +329,8 @@ static void monitor_free(tw_monitor_t *monitor)
     }
     pthread_mutex_destroy(&monitor->lock);
     free(monitor->pollfds);
+    free(monitor->heard);
+    free(monitor->heard_bits);
     free(monitor->orders.suspects);
     free(monitor->orders.goodbye);
     free(monitor->suspicions);
@@ -336,6 +358,10 @@ static int monitor_alloc(tw_monitor_t *monitor, const int *node_of)
     const size_t world = (size_t)monitor->world;
     const uint64_t missed_ns = (uint64_t)((double)monitor->heartbeat_ns * HEARTBEATS_MISSED);
     monitor->pollfds = calloc(1 + (size_t)monitor->n_connections, sizeof(*monitor->pollfds));
+    monitor->heard = calloc(world, sizeof(*monitor->heard));
+    const size_t heard_bytes = (world + 7) / 8;
+    monitor->heard_bytes = monitor->rank && heard_bytes <= TW_MSG_HEARD_MAX ? (uint32_t)heard_bytes : 0;
+    monitor->heard_bits = calloc(heard_bytes, 1);
     monitor->orders.suspects = calloc(world, 1);
     monitor->suspicions = calloc(world, sizeof(*monitor->suspicions));
     monitor->lists = calloc(world, sizeof(*monitor->lists));
@@ -343,8 +369,8 @@ static int monitor_alloc(tw_monitor_t *monitor, const int *node_of)
     for (size_t r = 0; monitor->gone && r < world; r++) {
         atomic_init(&monitor->gone[r], TW_MONITOR_STILL_HERE);
     }
-    return monitor->pollfds && monitor->orders.suspects && monitor->suspicions && monitor->lists &&
-           monitor->gone &&
+    return monitor->pollfds && monitor->heard && monitor->heard_bits && monitor->orders.suspects &&
+           monitor->suspicions && monitor->lists && monitor->gone &&
            !tw_outages_init(&monitor->outages, monitor->world, node_of, missed_ns, tw_time_ns());
 }
 

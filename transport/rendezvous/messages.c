@@ -261,15 +261,18 @@ tw_status_t tw_msg_notice_parse(const uint8_t *in, size_t bytes, tw_msg_notice_t
     return TW_OK;
 }
 
-void tw_msg_heartbeat_write(uint32_t late_ms, tw_msg_writer_t *out)
+void tw_msg_heartbeat_write(const tw_msg_heartbeat_t *heartbeat, tw_msg_writer_t *out)
 {
-    write_number(out, late_ms, 4);
+    write_number(out, heartbeat->late_ms, 4);
+    tw_msg_write(out, heartbeat->heard, heartbeat->heard_bytes);
 }
 
-tw_status_t tw_msg_heartbeat_parse(const uint8_t *in, size_t bytes, uint32_t *late_ms)
+tw_status_t tw_msg_heartbeat_parse(const uint8_t *in, size_t bytes, tw_msg_heartbeat_t *heartbeat)
 {
     reader_t reader = {in, bytes, 0};
-    *late_ms = bytes > 0 ? (uint32_t)read_number(&reader, 4) : 0;
+    heartbeat->late_ms = bytes > 0 ? (uint32_t)read_number(&reader, 4) : 0;
+    heartbeat->heard_bytes = reader.left < TW_MSG_HEARD_MAX ? (uint32_t)reader.left : TW_MSG_HEARD_MAX;
+    heartbeat->heard = read_bytes(&reader, heartbeat->heard_bytes);
     return read_end(&reader);
 }
 

@@ -25,24 +25,25 @@ TW_C_BEGIN
 #define TW_MSG_DEVICE_BYTES 16
 #define TW_MSG_TEXT_BYTES 256
 #define TW_MSG_VERSION_BYTES 24
+#define TW_MSG_HEARD_MAX 512u
 #define TW_MSG_ADDRESS_MAX (64u << 10)
 
 /** X(name, value, largest payload) */
-#define TW_MSG_LIST(X)                          \
-    X(TW_MSG_HELLO, 1, TW_MSG_NONCE_BYTES)      \
-    X(TW_MSG_CHALLENGE, 2, TW_MSG_NONCE_BYTES)  \
-    X(TW_MSG_JOIN, 3, 128)                      \
-    X(TW_MSG_ACCEPT, 4, 0)                      \
-    X(TW_MSG_REJECT, 5, 4 + TW_MSG_TEXT_BYTES)  \
-    X(TW_MSG_MEMBERS, 6, 2u << 20)              \
-    X(TW_MSG_ADDRESS, 7, TW_MSG_ADDRESS_MAX)    \
-    X(TW_MSG_ADDRESSES, 8, 256u << 20)          \
-    X(TW_MSG_HEARTBEAT, 9, 4)                   \
-    X(TW_MSG_GOODBYE, 10, 1u << 20)             \
-    X(TW_MSG_GONE, 11, 12)                      \
-    X(TW_MSG_REPORT, 12, 4 + TW_MSG_TEXT_BYTES) \
-    X(TW_MSG_ABORT, 13, 4 + TW_MSG_TEXT_BYTES)  \
-    X(TW_MSG_FAILED, 14, 4 + TW_MSG_TEXT_BYTES) \
+#define TW_MSG_LIST(X)                           \
+    X(TW_MSG_HELLO, 1, TW_MSG_NONCE_BYTES)       \
+    X(TW_MSG_CHALLENGE, 2, TW_MSG_NONCE_BYTES)   \
+    X(TW_MSG_JOIN, 3, 128)                       \
+    X(TW_MSG_ACCEPT, 4, 0)                       \
+    X(TW_MSG_REJECT, 5, 4 + TW_MSG_TEXT_BYTES)   \
+    X(TW_MSG_MEMBERS, 6, 2u << 20)               \
+    X(TW_MSG_ADDRESS, 7, TW_MSG_ADDRESS_MAX)     \
+    X(TW_MSG_ADDRESSES, 8, 256u << 20)           \
+    X(TW_MSG_HEARTBEAT, 9, 4 + TW_MSG_HEARD_MAX) \
+    X(TW_MSG_GOODBYE, 10, 1u << 20)              \
+    X(TW_MSG_GONE, 11, 12)                       \
+    X(TW_MSG_REPORT, 12, 4 + TW_MSG_TEXT_BYTES)  \
+    X(TW_MSG_ABORT, 13, 4 + TW_MSG_TEXT_BYTES)   \
+    X(TW_MSG_FAILED, 14, 4 + TW_MSG_TEXT_BYTES)  \
     X(TW_MSG_LOST, 15, 4 + TW_MSG_TEXT_BYTES)
 
 typedef enum tw_msg_type {
@@ -137,9 +138,15 @@ typedef struct tw_msg_notice {
 void tw_msg_notice_write(int32_t number, const char *text, tw_msg_writer_t *out);
 tw_status_t tw_msg_notice_parse(const uint8_t *in, size_t bytes, tw_msg_notice_t *notice);
 
-/** HEARTBEAT: the sender did not run for `late_ms`, and sent nothing meanwhile. Without a payload: 0. */
-void tw_msg_heartbeat_write(uint32_t late_ms, tw_msg_writer_t *out);
-tw_status_t tw_msg_heartbeat_parse(const uint8_t *in, size_t bytes, uint32_t *late_ms);
+/** HEARTBEAT: the sender did not run for `late_ms`, and sent nothing meanwhile; and the ranks that data has come from since the
+ *  last one, a bit for each (bit r % 8 of byte r / 8), as far as there are any. Without a payload: 0 and none. */
+typedef struct tw_msg_heartbeat {
+    uint32_t late_ms, heard_bytes;
+    const uint8_t *heard; /**< [heard_bytes], TW_MSG_HEARD_MAX at most */
+} tw_msg_heartbeat_t;
+
+void tw_msg_heartbeat_write(const tw_msg_heartbeat_t *heartbeat, tw_msg_writer_t *out);
+tw_status_t tw_msg_heartbeat_parse(const uint8_t *in, size_t bytes, tw_msg_heartbeat_t *heartbeat);
 
 /** GOODBYE: to each rank, how many messages this rank has sent to it. */
 void tw_msg_goodbye_write(const uint64_t *counts, uint32_t world, tw_msg_writer_t *out);

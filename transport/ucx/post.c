@@ -3,6 +3,8 @@
 
 /** Longest sleep while a rank that has left may still be needed: its silence is judged when the caller tests. */
 #define LEFT_SLEEP_SEC 0.1
+/** Of the timeout: between looks at whom messages have come from. */
+#define TELL_SHARE 0.02
 
 static tw_p2p_message_t message_of(const tw_ucx_transport_t *ucx, const tw_transport_message_t *message)
 {
@@ -83,9 +85,31 @@ void tw_ucx_cancel(tw_transport_t *transport, tw_transport_request_t *opaque)
 
 /* ---- moving and sleeping ----------------------------------------------------------------------------------- */
 
+/** Whom messages have come from, for the monitor: more often than it says so. */
+static void tell_heard(tw_ucx_transport_t *ucx)
+{
+    const uint64_t now = tw_time_ns();
+    if (now < ucx->tell_ns) {
+        return;
+    }
+    ucx->tell_ns = now + (uint64_t)(ucx->peer_timeout_sec * 1e9 * TELL_SHARE);
+    for (int r = 0; r < ucx->base.world; r++) {
+        const uint64_t n = tw_p2p_peer_counts(tw_p2p_peer_find(ucx->p2p, r)).n_received;
+        if (n != ucx->n_received[r]) {
+            ucx->n_received[r] = n;
+            tw_monitor_heard(ucx->monitor, r);
+        }
+    }
+}
+
 tw_status_t tw_ucx_progress(tw_transport_t *transport)
 {
-    return tw_p2p_progress(tw_ucx_of(transport)->p2p);
+    tw_ucx_transport_t *ucx = tw_ucx_of(transport);
+    tw_status_t status = tw_p2p_progress(ucx->p2p);
+    if (status == TW_OK) {
+        tell_heard(ucx);
+    }
+    return status;
 }
 
 static int any_left(const tw_ucx_transport_t *ucx)

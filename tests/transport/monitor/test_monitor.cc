@@ -211,6 +211,37 @@ TEST_F(Monitor, OfSeveralSilentTheLowestIsNamed)
     expect_verdict({0, 1, 4}, 2);
 }
 
+/* Signs of life may wait behind data for longer than the timeout: the data are signs of life, too, to whomever they come. */
+TEST_F(Monitor, WhoseDataComeIsAlive)
+{
+    const int mute = 9; /* a bit of the second byte */
+    for (size_t hearer : {0, 4}) {
+        make(10, {mute});
+        const uint64_t until_ns = tw_time_ns() + (uint64_t)(3 * timeout_sec * 1e9);
+        while (tw_time_ns() < until_ns) {
+            tw_monitor_heard(monitors[hearer], mute);
+            usleep((useconds_t)(0.02 * timeout_sec * 1e6));
+        }
+        EXPECT_EQ(tw_monitor_failed_rank(monitors[0]), -1) << hearer;
+        expect_log("peer 9 failed: no sign of life for");
+        expect_verdict({0, 1, 4}, mute);
+        end();
+    }
+}
+
+TEST_F(Monitor, Rank0WhoseDataComeIsAlive)
+{
+    make(2, {0});
+    const uint64_t until_ns = tw_time_ns() + (uint64_t)(3 * timeout_sec * 1e9);
+    while (tw_time_ns() < until_ns) {
+        tw_monitor_heard(monitors[1], 0);
+        usleep((useconds_t)(0.02 * timeout_sec * 1e6));
+    }
+    EXPECT_EQ(tw_monitor_failed_rank(monitors[1]), -1);
+    expect_log("peer 0 failed: no sign of life for");
+    expect_verdict({1}, 0);
+}
+
 /* All other nodes at once: that is this rank's own link. */
 TEST_F(Monitor, Rank0ThatHearsNobodyNamesItself)
 {
@@ -233,7 +264,8 @@ TEST_F(Monitor, WhoDidNotRunIsNoWitnessOfAnOutage)
                         : "no sign of life came to it from any other node for");
         usleep((useconds_t)(0.5 * timeout * 1e6));
         tw_msg_writer_t heartbeat = {};
-        tw_msg_heartbeat_write(late ? (uint32_t)(0.4 * timeout * 1e3) : 0, &heartbeat);
+        const tw_msg_heartbeat_t says = {late ? (uint32_t)(0.4 * timeout * 1e3) : 0, 0, nullptr};
+        tw_msg_heartbeat_write(&says, &heartbeat);
         for (size_t r : {1, 2}) {
             ASSERT_EQ(tw_connection_send(&held[r], TW_MSG_HEARTBEAT, heartbeat.data, heartbeat.bytes), TW_OK);
         }

@@ -215,18 +215,26 @@ TEST(RendezvousMsg, NoticeIsCutAndPrintable)
 /* A sign of life of somebody who is not late may be empty. */
 TEST(RendezvousMsg, Heartbeat)
 {
-    Writer heartbeat;
-    uint32_t late_ms = 0;
-    tw_msg_heartbeat_write(3000000000u, &heartbeat.w);
-    const std::vector<uint8_t> payload = heartbeat.bytes();
-    ASSERT_EQ(tw_msg_heartbeat_parse(payload.data(), payload.size(), &late_ms), TW_OK);
-    EXPECT_EQ(late_ms, 3000000000u);
-    for (size_t bytes : {1, 2, 3, 5}) {
-        const std::vector<uint8_t> other(bytes, 1);
-        EXPECT_EQ(tw_msg_heartbeat_parse(other.data(), bytes, &late_ms), TW_ERR_FORMAT);
+    const std::vector<uint8_t> bits(TW_MSG_HEARD_MAX, 0x81);
+    for (uint32_t heard_bytes : {0u, 1u, 2u, TW_MSG_HEARD_MAX}) {
+        Writer out;
+        const tw_msg_heartbeat_t says = {3000000000u, heard_bytes, bits.data()};
+        tw_msg_heartbeat_t seen = {};
+        tw_msg_heartbeat_write(&says, &out.w);
+        const std::vector<uint8_t> payload = out.bytes();
+        ASSERT_EQ(tw_msg_heartbeat_parse(payload.data(), payload.size(), &seen), TW_OK);
+        EXPECT_EQ(seen.late_ms, 3000000000u);
+        ASSERT_EQ(seen.heard_bytes, heard_bytes);
+        EXPECT_TRUE(heard_bytes == 0 || memcmp(seen.heard, bits.data(), heard_bytes) == 0);
     }
-    EXPECT_EQ(tw_msg_heartbeat_parse(nullptr, 0, &late_ms), TW_OK);
-    EXPECT_EQ(late_ms, 0u);
+    tw_msg_heartbeat_t seen;
+    for (size_t bytes : {size_t(1), size_t(2), size_t(3), size_t(5 + TW_MSG_HEARD_MAX)}) {
+        const std::vector<uint8_t> other(bytes, 1);
+        EXPECT_EQ(tw_msg_heartbeat_parse(other.data(), bytes, &seen), TW_ERR_FORMAT) << bytes;
+    }
+    EXPECT_EQ(tw_msg_heartbeat_parse(nullptr, 0, &seen), TW_OK);
+    EXPECT_EQ(seen.late_ms, 0u);
+    EXPECT_EQ(seen.heard_bytes, 0u);
 }
 
 TEST(RendezvousMsg, GoodbyeAndGone)
