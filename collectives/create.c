@@ -351,6 +351,7 @@ tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out)
     if (status != TW_OK) {
         return status;
     }
+    tw_config_check_names();
     if (params->mem == TW_MEM_CUDA) {
         setup->device = tw_gpu_device_cuda();
         status = setup->device != NULL ? setup->device->current(setup->device, &setup->device_index)

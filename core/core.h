@@ -217,6 +217,11 @@ const char *tw_config_describe(const tw_config_field_t *field, char *buf, size_t
 /** Warn about every TW_ variable of the environment that no table knows, naming the nearest one.
  *  Returns how many there were. */
 size_t tw_config_check_environment(const tw_config_table_t *const *tables, size_t n_tables);
+/** For libraries: warn about every TW_ variable that no part of Thinwire knows but whose name is near one of theirs. The first
+ *  call in a process does, whoever makes it. */
+void tw_config_check_names(void);
+/** Name `index` of all that are known, of whichever part; NULL past the end. */
+const char *tw_config_name_get(size_t index);
 /** The log's own table (TW_LOG_LEVEL). */
 extern const tw_config_table_t tw_log_config_table;
 

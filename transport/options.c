@@ -44,7 +44,7 @@ static const tw_config_field_t fields[] = {
      .dflt = "10s",
      .unit = "s",
      .doc = "A rank of which nothing was heard for this long has failed, and with it the job. Rank 0's value "
-            "counts.",
+            "counts. Longer than the longest queue on the way takes to empty.",
      .type = TW_CONFIG_TIME,
      .offset = FIELD(peer_timeout),
      .min = 0.2,

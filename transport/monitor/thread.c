@@ -2,6 +2,7 @@
 #include "transport/monitor/monitor.h"
 
 #include <errno.h>
+#include <linux/pkt_sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -388,12 +389,22 @@ static int monitor_open(tw_monitor_t *monitor, const int *node_of)
     return monitor->event_fd < 0 ? errno : 0;
 }
 
+/** Signs of life go before the data that waits in this machine's own queues, where those know priorities. */
+static void prefer(const tw_connection_t *connection)
+{
+    const int priority = TC_PRIO_INTERACTIVE;
+    if (tw_connection_is_open(connection)) {
+        (void)setsockopt(connection->fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof(priority));
+    }
+}
+
 static tw_status_t monitor_start(tw_monitor_t *monitor, const int *node_of)
 {
     int error = monitor_open(monitor, node_of);
     monitor->awake_ns = monitor->next_heartbeat_ns = tw_time_ns();
     for (int i = 0; i < monitor->n_connections; i++) {
         monitor->connections[i].heard_ns = monitor->awake_ns;
+        prefer(&monitor->connections[i]);
     }
     if (!error) {
         error = start_thread(monitor);

@@ -216,6 +216,7 @@ static tw_status_t read_options(const tw_transport_ucx_params_t *params, tw_tran
 
 static tw_status_t create(const tw_transport_ucx_params_t *params, int *listener, tw_transport_t **out)
 {
+    tw_config_check_names();
     TW_TRY(job_check(params->job));
     tw_ucx_transport_t *ucx = calloc(1, sizeof(*ucx));
     if (!ucx) {

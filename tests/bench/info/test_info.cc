@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -215,6 +216,15 @@ TEST_F(TwInfo, VariablesWithValueDefaultAndMeaning)
     EXPECT_EQ(level["module"], "log");
     EXPECT_EQ(level["value"], "info");
     EXPECT_EQ(level["default"], "warn");
+    /* Whatever part reads it, the library takes none of them for misspelt. PyTorch's, and the tests' own, have no table here. */
+    std::set<std::string> known, listed = {"TW_FSDP", "TW_LIBRARY", "TW_TORCH_PYTHON", "TW_NET_ENCRYPT"};
+    for (size_t i = 0; tw_config_name_get(i) != nullptr; i++) {
+        known.insert(tw_config_name_get(i));
+    }
+    for (const auto &[name, record] : variables) {
+        listed.insert(name);
+    }
+    EXPECT_EQ(known, listed);
     for (const auto &[name, record] : variables) {
         EXPECT_NE(record.at("doc"), "") << name;
         EXPECT_NE(record.at("allowed"), "") << name;

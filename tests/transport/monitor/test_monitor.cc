@@ -62,6 +62,7 @@ class Monitor : public tw::Fixture
             int fds[2];
             ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
             connect(&star[r], fds[0], TW_TOKEN_SERVER);
+            star_fd = fds[0];
             if (is_in(mute, r)) {
                 connect(&held[(size_t)r], fds[1], TW_TOKEN_CLIENT);
                 continue;
@@ -159,6 +160,7 @@ class Monitor : public tw::Fixture
     }
     std::vector<int> nodes; /* of each rank; empty: each its own */
     double timeout = timeout_sec, join_timeout_sec = 30;
+    int star_fd = -1; /* of rank 0, to the last rank */
     std::vector<tw_monitor_t *> monitors;
     std::vector<tw_connection_t> held;
 };
@@ -209,6 +211,15 @@ TEST_F(Monitor, OfSeveralSilentTheLowestIsNamed)
     make(6, {2, 3, 5});
     expect_log("peer 2 failed: no sign of life for");
     expect_verdict({0, 1, 4}, 2);
+}
+
+TEST_F(Monitor, SignsOfLifeGoFirst)
+{
+    make(2);
+    int priority = 0;
+    socklen_t bytes = sizeof(priority);
+    ASSERT_EQ(getsockopt(star_fd, SOL_SOCKET, SO_PRIORITY, &priority, &bytes), 0);
+    EXPECT_EQ(priority, 6);
 }
 
 /* Signs of life may wait behind data for longer than the timeout: the data are signs of life, too, to whomever they come. */

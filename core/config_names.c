@@ -1,0 +1,92 @@
+/* The names of all variables, whichever part of Thinwire reads them: a part knows its own table alone, and a variable that it does
+ * not know may be another's. */
+#include "core/core.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME_BYTES 128
+
+static const char *const names[] = {
+    "TW_ALLREDUCE_CODEC",
+    "TW_CLUSTER",
+    "TW_CLUSTER_NOTE",
+    "TW_COLL_CHECK",
+    "TW_COLL_CHUNK",
+    "TW_COLL_DETERMINISTIC",
+    "TW_COLL_EXPLAIN",
+    "TW_COLL_GPU_WORKSPACE",
+    "TW_COLL_MODEL",
+    "TW_COLL_SCRATCH",
+    "TW_COLL_TIMEOUT",
+    "TW_COLL_WINDOW",
+    "TW_EAGER",
+    "TW_FSDP",
+    "TW_GRADS",
+    "TW_HANDSHAKE_TIMEOUT",
+    "TW_HPZ_CHECK_STEPS",
+    "TW_INTERPOSE",
+    "TW_JOB_TOKEN",
+    "TW_JOIN_TIMEOUT",
+    "TW_LIBRARY",
+    "TW_LOG_LEVEL",
+    "TW_MIN_BYTES",
+    "TW_NET_ALPHA_US",
+    "TW_NET_CHUNK",
+    "TW_NET_DEVICES",
+    "TW_NET_ENCRYPT",
+    "TW_NET_GBPS",
+    "TW_NET_MERGE",
+    "TW_NET_STREAMS",
+    "TW_NET_TLS",
+    "TW_NODE_ID",
+    "TW_NODE_TLS",
+    "TW_PEER_TIMEOUT",
+    "TW_RENDEZVOUS_PORT",
+    "TW_REPORT_SEC",
+    "TW_SPIN",
+    "TW_TORCH_PYTHON",
+    "TW_TUNER_EXPLAIN",
+    "TW_TUNER_FILE",
+    "TW_WEIGHTS",
+};
+#define N_NAMES (sizeof(names) / sizeof(names[0]))
+
+const char *tw_config_name_get(size_t index)
+{
+    return index < N_NAMES ? names[index] : NULL;
+}
+
+static int is_known(const char *name)
+{
+    for (size_t i = 0; i < N_NAMES; ++i) {
+        if (strcmp(name, names[i]) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void tw_config_check_names(void)
+{
+    static atomic_flag was_here = ATOMIC_FLAG_INIT;
+
+    if (atomic_flag_test_and_set(&was_here)) {
+        return;
+    }
+    for (char **entry = environ; *entry != NULL; ++entry) {
+        char name[NAME_BYTES];
+        size_t length = strcspn(*entry, "=");
+        const char *nearest;
+
+        if (strncmp(*entry, "TW_", 3) != 0 || length >= sizeof(name)) {
+            continue;
+        }
+        snprintf(name, sizeof(name), "%.*s", (int)length, *entry);
+        nearest = is_known(name) ? NULL : tw_nearest_name(name, names, N_NAMES);
+        if (nearest != NULL) {
+            tw_warn("config: unknown variable %s; did you mean %s?", name, nearest);
+        }
+    }
+}
