@@ -1,6 +1,7 @@
 /* Means that do not overflow, and how far sums may be from exact ones: every algorithm, every world. */
 #include <cmath>
 
+#include "collectives/communicator.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
 
@@ -177,6 +178,32 @@ TEST_F(Means, SumsOfBf16AreWithinTheFormula)
                 }
             },
             TW_TYPE_BF16, TW_COLL_SUM);
+    }
+}
+
+/* Only a mean of fp16 whose factor makes it no larger has a limit. */
+TEST(MeansLimit, IsOfMeansThatCannotOverflow)
+{
+    const struct {
+        tw_coll_reduction_t reduction;
+        tw_type_t type;
+        float factor, limit;
+    } cases[] = {{TW_COLL_MEAN, TW_TYPE_FP16, 1.0F, 65504.0F},
+                 {TW_COLL_MEAN, TW_TYPE_FP16, -1.0F, 65504.0F},
+                 {TW_COLL_MEAN, TW_TYPE_FP16, 0.5F, 65504.0F},
+                 {TW_COLL_MEAN, TW_TYPE_FP16, std::nextafter(1.0F, 2.0F), INFINITY},
+                 {TW_COLL_MEAN, TW_TYPE_FP16, -1.5F, INFINITY},
+                 {TW_COLL_SUM, TW_TYPE_FP16, 1.0F, INFINITY},
+                 {TW_COLL_SUM, TW_TYPE_FP16, 0.5F, INFINITY},
+                 {TW_COLL_MEAN, TW_TYPE_BF16, 1.0F, INFINITY},
+                 {TW_COLL_MEAN, TW_TYPE_FP32, 0.5F, INFINITY}};
+    for (const auto &c : cases) {
+        tw_coll_args_t args = {};
+        args.reduction = c.reduction;
+        args.type = c.type;
+        args.factor = c.factor;
+        EXPECT_EQ(tw_coll_limit(&args), c.limit)
+            << c.reduction << " " << tw_type_name(c.type) << " " << c.factor;
     }
 }
 

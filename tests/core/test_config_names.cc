@@ -26,8 +26,8 @@ TEST_F(ConfigNames, AreSortedAndEachThereOnce)
 TEST_F(ConfigNames, AMisspeltOneIsNamedOnce)
 {
     set_env("TW_PEER_TIMEOT", "1");
-    set_env("TW_WEIGHTS", "int8");           /* of another part */
-    set_env("TW_QUITE_ANOTHER_THING", "1");  /* of somebody else, who may have chosen the same prefix */
+    set_env("TW_WEIGHTS", "int8");          /* of another part */
+    set_env("TW_QUITE_ANOTHER_THING", "1"); /* of somebody else, who may have chosen the same prefix */
     set_env("TW_" + std::string(500, 'X'), "1");
     expect_log("config: unknown variable TW_PEER_TIMEOT; did you mean TW_PEER_TIMEOUT?");
     tw_config_check_names();

@@ -97,6 +97,19 @@ TEST_F(HpzLag, HostileLateBlocksAreRefused)
         EXPECT_EQ(apply(1, 0, 8 + 64), TW_ERR_FORMAT);
         EXPECT_EQ(apply(2, 0, 8 + 64), TW_ERR_FORMAT);
         EXPECT_EQ(apply(0xffffffffU, 0, 8 + 64), TW_ERR_FORMAT);
+        /* Each would pass whole if it were not for the one thing that is wrong with it. */
+        EXPECT_EQ(apply(0, 1, 8 + 64), TW_ERR_FORMAT) << "the block behind the last one";
+        EXPECT_EQ(apply(1, 0, 8 + 2 * tw_hpz_primary_piece(rank.layout(), 1, 0, 0).n_elems), TW_ERR_FORMAT)
+            << "of an exact tensor";
+        /* A block that is cut off is not taken in part. */
+        const size_t at = tw_hpz_replica_offset(rank.hpz, 0, tw_hpz_primary_piece(rank.layout(), 0, 0, 0));
+        const uint16_t *replica = tw_hpz_replica(rank.hpz, 0) + at;
+        const std::vector<uint16_t> before(replica, replica + 20);
+        memset(bytes + 8, 0x3f, 64);
+        for (size_t n = 8; n < 8 + 40; n++) {
+            EXPECT_EQ(apply(0, 0, n), TW_ERR_FORMAT) << n;
+        }
+        EXPECT_EQ(std::vector<uint16_t>(replica, replica + 20), before);
     });
 }
 

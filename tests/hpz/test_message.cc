@@ -26,6 +26,45 @@ TEST_F(HpzMessage, LengthsAreThoseOfTheirPieces)
     });
 }
 
+/* A step's rounding is that of its version: whoever knows seed and step can make the message again. */
+TEST_F(HpzMessage, TheVersionIsTheStepOfTheRounding)
+{
+    tw_hpz_params_t params = tw::params_with("int4:block=32,stochastic");
+    params.seed = 77;
+    tw::on_ranks({1, 1}, {{1000, 0, 0}}, params, [&](tw::Rank &rank, int) {
+        const size_t n = tw_hpz_primary_elems(rank.layout(), 0, tw_hpz_node(rank.hpz), 0);
+        std::vector<float> master(n);
+        std::vector<uint16_t> fresh(n), zeros(n);
+        for (size_t i = 0; i < n; i++) {
+            master[i] = 0.01F * (float)(i % 37) - 0.1F;
+        }
+        for (uint64_t version : {5, 6}) {
+            std::vector<uint8_t> message(tw_quant_encoded_bytes(&params.delta, n)), expected(message.size());
+            tw_hpz_job_t job = {};
+            job.slice = tw::all_of(rank.hpz, 0);
+            job.n_own = n;
+            job.fresh = fresh.data();
+            job.message = message.data();
+            rank.hpz->units[0].sync.kind = TW_HPZ_DELTA;
+            rank.hpz->units[0].sync.version = version;
+            rank.hpz->units[0].sync.master = master.data();
+            size_t bytes = 0;
+            ASSERT_EQ(tw_hpz_message_encode(rank.hpz, &job, &bytes), TW_OK);
+            ASSERT_EQ(bytes, message.size());
+            const tw_hpz_piece_t piece = tw_hpz_primary_piece(rank.layout(), 0, tw_hpz_node(rank.hpz), 0);
+            tw_quant_args_t args = {};
+            args.type = TW_TYPE_BF16;
+            args.seed = 77;
+            args.step = (uint32_t)version;
+            args.factor = 1;
+            const tw_quant_segment_t segment = {master.data(), zeros.data(), expected.data(), n, 0,
+                                                piece.first};
+            ASSERT_EQ(tw_quant_delta_encode(rank.hpz->quant, &args, &segment, 1), TW_OK);
+            EXPECT_EQ(message, expected) << version;
+        }
+    });
+}
+
 TEST_F(HpzMessage, ShortOnesAreRefused)
 {
     expect_log("fewer than its pieces take");

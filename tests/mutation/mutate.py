@@ -306,7 +306,9 @@ def run_test(tree, work, target, mutant, limit_sec):
     env.update({name: os.path.join(tree, "bazel-bin", program) for name, program in PROGRAMS.items()})
     args = [binary]
     if os.path.basename(path).startswith("fuzz_"):
-        corpus = os.path.join(tree, os.path.dirname(path), "corpus_" + os.path.basename(path)[5:])
+        folder = os.path.join(tree, os.path.dirname(path))
+        corpus = os.path.join(folder, "corpus_" + os.path.basename(path)[5:])
+        corpus = corpus if os.path.isdir(corpus) else os.path.join(folder, "corpus")
         args += ["--mutations=2000"] + [os.path.join(corpus, n) for n in sorted(os.listdir(corpus))]
     os.makedirs(env["TEST_TMPDIR"], exist_ok=True)
     start = time.monotonic()

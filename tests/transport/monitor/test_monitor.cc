@@ -213,6 +213,56 @@ TEST_F(Monitor, OfSeveralSilentTheLowestIsNamed)
     expect_verdict({0, 1, 4}, 2);
 }
 
+/* Who has left in order is no other node any more: with one node left, nobody can know whose link it was. */
+TEST_F(Monitor, WhoHasLeftIsNoWitness)
+{
+    make(3, {1, 2});
+    const uint64_t counts[3] = {};
+    tw_msg_writer_t goodbye = {};
+    tw_msg_goodbye_write(counts, 3, &goodbye);
+    ASSERT_EQ(tw_connection_send(&held[1], TW_MSG_GOODBYE, goodbye.data, goodbye.bytes), TW_OK);
+    tw_msg_writer_cleanup(&goodbye);
+    uint64_t count = 0;
+    ASSERT_TRUE(gone(0, 1, &count));
+    tw_connection_cleanup(&held[1]);
+    expect_log("peer 2 failed: no sign of life for");
+    expect_verdict({0}, 2);
+}
+
+/* What nobody reads is not piled up. */
+TEST_F(Monitor, WhoDoesNotReadGetsNoMoreSignsOfLife)
+{
+    make(2, {1});
+    const int least = 1; /* the kernel makes it a few kilobytes */
+    ASSERT_EQ(setsockopt(star_fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)), 0);
+    size_t n_sent = 0, n_read = 0;
+    const uint64_t until_ns = tw_time_ns() + (uint64_t)(4 * timeout_sec * 1e9);
+    for (; tw_time_ns() < until_ns; n_sent++) {
+        ASSERT_EQ(tw_connection_send(&held[1], TW_MSG_HEARTBEAT, nullptr, 0), TW_OK);
+        usleep((useconds_t)(0.1 * timeout_sec * 1e6));
+    }
+    tw_connection_message_t message;
+    while (tw_connection_wait(&held[1], ~0u, tw_time_ns() + 20000000, &message) == TW_OK) {
+        n_read++;
+    }
+    EXPECT_GT(n_read, 0u);
+    EXPECT_LT(n_read, 25u) << "of forty or so";
+    expect_log("peer 1 failed: ");
+    tw_connection_cleanup(&held[1]);
+    expect_verdict({0}, 1);
+}
+
+/* It says where it can be reached once. */
+TEST_F(Monitor, AnAddressTwiceIsAgainstTheRules)
+{
+    make(3, {1, 2});
+    expect_log("peer 1 failed: ");
+    for (int i = 0; i < 2; i++) {
+        ASSERT_EQ(tw_connection_send(&held[1], TW_MSG_ADDRESS, "where", 5), TW_OK);
+    }
+    expect_verdict({0}, 1);
+}
+
 TEST_F(Monitor, SignsOfLifeGoFirst)
 {
     make(2);

@@ -322,4 +322,17 @@ TEST(Outage, AWorldOfOne)
     tw_outages_cleanup(&outages);
 }
 
+/* Of two that ran late, or said so twice, the longer time is excused: nobody's silence of that length is an outage. */
+TEST(Outage, TheLongerDelayIsExcused)
+{
+    for (const bool longer_first : {true, false}) {
+        tw_outages_t outages;
+        ASSERT_EQ(tw_outages_init(&outages, 3, nullptr, 100, 0), TW_OK);
+        tw_outages_late(&outages, 1, longer_first ? 600 : 10);
+        tw_outages_late(&outages, 1, longer_first ? 10 : 600);
+        EXPECT_EQ(tw_outages_blame_silent(&outages, 2, 0, 1000), 2) << longer_first;
+        tw_outages_cleanup(&outages);
+    }
+}
+
 } // namespace
