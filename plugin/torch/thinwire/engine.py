@@ -314,6 +314,7 @@ class Use:
         """settings: what must be the same on all ranks of a group."""
         self._settings = settings
         self._groups: dict[object, tuple[Engine, str]] = {}  # why not, if its ranks do not agree
+        self._locks: dict[object, threading.Lock] = {}
 
     def communicator(self, group: dist.ProcessGroup, cuda: bool = False) -> Communicator | None:
         """The one of a process group, for host memory or for GPU memory; None: its operations are torch's own. Collective over the
@@ -331,10 +332,11 @@ class Use:
         found = engine.communicator(name, ranks, timeout_sec, nccl_group)
         found.keep_time(timeout_sec)
         key = (name, nccl_group is not None)
-        known = self._groups.get(key)
-        if known is None or known[0] is not engine:
-            by_host = found if nccl_group is None else engine.communicator("settings of " + name, ranks, timeout_sec)
-            known = self._groups[key] = (engine, _disagreement(by_host, ranks, self._settings))
+        with self._locks.setdefault(key, threading.Lock()):  # several threads compare their ranks' settings once
+            known = self._groups.get(key)
+            if known is None or known[0] is not engine:
+                by_host = found if nccl_group is None else engine.communicator("settings of " + name, ranks, timeout_sec)
+                known = self._groups[key] = (engine, _disagreement(by_host, ranks, self._settings))
         return None if known[1] else found
 
     def why_not(self, group: dist.ProcessGroup, cuda: bool = False) -> str:

@@ -305,6 +305,7 @@ _NAMES = ("_all_gather_comm", "_reduce_scatter_comm")
 
 def _watch() -> None:
     tally.book.asked = True
+    tally.book.is_first()
     _watch_collectives()
     _watch_allocation()
     prefetch.watch()

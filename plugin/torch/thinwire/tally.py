@@ -61,11 +61,14 @@ class Report(dict[str, Tally]):
 
     def _nothing(self) -> str:
         """Why no node has got anything."""
-        reasons = ["%s: %s" % key for key in sorted(self.elsewhere)]
+        kinds = collections.defaultdict(list)
+        for kind, reason in sorted(self.elsewhere):
+            kinds[reason].append(kind)
         if self:
-            reasons.append("%s: ranks of one node" % ", ".join(sorted(self)))
+            kinds["ranks of one node"] = sorted(self)
+        reasons = ["%s: %s" % (", ".join(names), reason) for reason, names in kinds.items()]
         return "nothing went over thinwire to other nodes, because of " + (
-            "; ".join(reasons) if reasons else "no use: no model was given to fully_shard or to a hook, or none was trained")
+            "; ".join(reasons) or "no use: no model was given to fully_shard or to a hook, or none was trained")
 
     def __str__(self) -> str:
         lines = ["  " + tally.line(name) for name, tally in sorted(self.items())]
@@ -85,13 +88,13 @@ class _Book:
         self.lock = threading.Lock()
         self.asked = False  # the program or its environment has asked for Thinwire
         self.said: set[str] = set()
-        self._first = (0, False)  # (process, whether it is the job's rank 0), when that is known
+        self._first: tuple[int, bool] | None = None  # (process, whether it is the job's rank 0), when that is known
 
     def is_first(self) -> bool:
-        """Whether this process is rank 0 of the job, as far as that has been known in it."""
-        if self._first[0] != os.getpid() and dist.is_available() and dist.is_initialized():
+        """Whether this process is rank 0 of the job. Known once there has been a default group."""
+        if self._first is None and dist.is_available() and dist.is_initialized():
             self._first = (os.getpid(), dist.get_rank() == 0)
-        return self._first == (os.getpid(), True)
+        return self._first == (os.getpid(), True)  # a forked child is none
 
     def elsewhere(self, kind: str, reason: str, sent: int, calls: int = 1) -> None:
         self.is_first()

@@ -24,6 +24,8 @@ class _Model:
 
 
 _models: list[_Model] = []
+# Not in the models themselves, which programs pickle.
+_seen: weakref.WeakKeyDictionary[DistributedDataParallel, _Model] = weakref.WeakKeyDictionary()
 _fsdp1: list[str] = []
 
 
@@ -59,7 +61,7 @@ def watch() -> None:
         made(self, *args, **kwargs)
         seen = _Model(_sent_by_step(self))
         _models.append(seen)
-        self._thinwire = seen
+        _seen[self] = seen
         _count(self, seen)
         book.is_first()
 
@@ -67,7 +69,7 @@ def watch() -> None:
     def register_comm_hook(self, state, hook):
         hooked(self, state, hook)
         if hasattr(hook, "_thinwire"):
-            self._thinwire.hooked = True
+            _seen[self].hooked = True
 
     @functools.wraps(made1)
     def init1(self, *args, **kwargs):

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import types
 
 import pytest
@@ -97,7 +98,7 @@ def test_a_type_that_is_not_carried():
                                    ("reduce-scatter", "torch.float64"): tally.Elsewhere(1, half)}
 
     lines = said_in(2, use)
-    assert lines[0] == "nothing went over thinwire to other nodes, because of all-gather: torch.float64; reduce-scatter: torch.float64"
+    assert lines[0] == "nothing went over thinwire to other nodes, because of all-gather, reduce-scatter: torch.float64"
     assert lines[1] == "  not over thinwire: all-gather (torch.float64), 1 calls, about 0.0 MB"
 
 
@@ -105,6 +106,42 @@ def test_ranks_of_one_node():
     lines = said_in(2, lambda rank: step(fully_shard(nn.Linear(WIDTH, WIDTH))), nodes=[0, 0])
     assert lines[0] == "nothing went over thinwire to other nodes, because of all-gather, reduce-scatter: ranks of one node"
     assert not any("FSDP2 over" in line for line in lines)
+
+
+def test_ranks_that_do_not_agree():
+    def check(rank):
+        lines = []
+        tally._say = lambda text: lines.extend(text.splitlines())
+        step(fully_shard(nn.Linear(WIDTH, WIDTH)))
+        tally._say_at_exit()
+        return lines
+
+    first, second = ranks.run(2, check, differing={1: {"TW_WEIGHTS": "int4"}}, TW_FSDP="1", TW_MIN_BYTES="1")
+    assert second == [] and len(first) == 3
+    assert first[0].startswith("nothing went over thinwire to other nodes, because of all-gather, reduce-scatter: rank 0: TW_WEIGHTS=int8")
+    assert "rank 1: TW_WEIGHTS=int4" in first[0] and "reduce-scatter (rank 0: TW_WEIGHTS" in first[2]
+
+
+def test_a_ddp_model_has_nothing_of_ours_that_would_be_pickled():
+    def use(rank):
+        model = DistributedDataParallel(nn.Linear(WIDTH, WIDTH))
+        model.register_comm_hook(None, thinwire.ddp_hook())
+        step(model)
+        assert not any("thinwire" in name for name in vars(model))
+
+    said_in(2, use)
+
+
+def test_a_forked_child_says_nothing():
+    def use(rank):
+        step(fully_shard(nn.Linear(WIDTH, WIDTH)))
+        pid = os.fork()
+        if pid == 0:
+            os._exit(int(tally.book.is_first()))
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert tally.book.is_first() == (rank == 0)
+
+    said_in(2, use)
 
 
 def test_no_model_at_all():
@@ -143,17 +180,18 @@ JOB = """
 import sys, torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 dist.init_process_group("gloo")
-linear = torch.nn.Linear(64, 64)
-model = torch.nn.parallel.DistributedDataParallel(linear) if sys.argv[1] == "ddp" else fully_shard(linear)
-model(torch.ones(2, 64)).sum().backward()
-del model
+if sys.argv[1] != "nothing":
+    linear = torch.nn.Linear(64, 64)
+    model = torch.nn.parallel.DistributedDataParallel(linear) if sys.argv[1] == "ddp" else fully_shard(linear)
+    model(torch.ones(2, 64)).sum().backward()
+    del model
 dist.barrier()
 dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("how", ["ddp", "fsdp2"])
-def test_of_a_job_of_torchrun_one_process_speaks(how, tmp_path):
+@pytest.mark.parametrize("how, told", [("ddp", "DistributedDataParallel"), ("nothing", "no model was given"), ("fsdp2", None)])
+def test_of_a_job_of_torchrun_one_process_speaks(how, told, tmp_path):
     job = tmp_path / "job.py"
     job.write_text(JOB)
     start = ["--no-python", "sh", "-c", 'TW_NODE_ID=$RANK exec "$@"', "sh", sys.executable, str(job), how]
@@ -166,7 +204,7 @@ def test_of_a_job_of_torchrun_one_process_speaks(how, tmp_path):
     nothing = [line for line in lines if "nothing went over thinwire" in line]
     assert len([line for line in lines if "FSDP2 over thinwire" in line]) == (how == "fsdp2"), lines
     assert len([line for line in lines if "as counted" in line]) == (how == "fsdp2"), lines
-    assert len(nothing) == (how == "ddp") and all("DistributedDataParallel" in line for line in nothing), lines
+    assert len(nothing) == (how != "fsdp2") and all(told in line for line in nothing), lines
 
 
 class Library:
@@ -191,9 +229,19 @@ class Library:
         return capi.OK
 
 
+def run_together(function):
+    """function(1) and function(2), each in a thread."""
+    threads = [threading.Thread(target=function, args=(number,)) for number in (1, 2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+
+
 def test_two_threads_that_post_operations_of_one_shape_do_not_mix_them_up(monkeypatch):
     library = Library()
     monkeypatch.setattr(capi, "lib", lambda: library)
+    monkeypatch.setattr(operations, "book", tally._Book())
     owner = types.SimpleNamespace(check_usable=lambda: None, check=lambda status, what: None)
     made = engine.Communicator(owner, capi.C.c_void_p(1), rank=0, world=2, timeout_sec=1.0)
     pieces = [segments.Piece(8, "")]
@@ -210,12 +258,26 @@ def test_two_threads_that_post_operations_of_one_shape_do_not_mix_them_up(monkey
 
         operations.Operation("all-reduce", capi.ALLREDUCE, torch.float32, shape, place, None, (), step=number).post(made)
 
-    threads = [threading.Thread(target=post, args=(number,)) for number in (1, 2)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    run_together(post)
     assert sorted(library.seen) == [(1, 1000), (2, 2000)]
+
+
+def test_two_threads_compare_settings_once(monkeypatch):
+    compared = []
+
+    def compare(_communicator, _ranks, settings):
+        compared.append(settings)
+        time.sleep(0.3)  # for the other thread to come by
+        return ""
+
+    communicator = types.SimpleNamespace(keep_time=lambda *_args: None)
+    made = types.SimpleNamespace(communicator=lambda *_args: communicator)
+    monkeypatch.setattr(engine.agreement, "refused", lambda *_args: "")
+    monkeypatch.setattr(engine._job, "engine", lambda *_args: made)
+    monkeypatch.setattr(engine, "_disagreement", compare)
+    use, found = engine.Use({"TW_GRADS": "int4"}), []
+    run_together(lambda _number: found.append(use.communicator_of("group", [0, 1], 1.0)))
+    assert found == [communicator] * 2 and len(compared) == 1
 
 
 def test_ranks_that_reduce_different_groups_are_told():
