@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 VOCABULARY = 256  # bytes
@@ -84,11 +85,15 @@ def build(params: int, context: int) -> GPT:
     return GPT(width, layers, max(1, width // 32), context)
 
 
-def shard(model: GPT) -> FSDPModule:
+def shard(model: GPT, replicas: int) -> FSDPModule:
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    mesh = None
+    if replicas > 1:
+        mesh = init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (replicas, dist.get_world_size() // replicas),
+                                mesh_dim_names=("replicate", "shard"))
     for block in model.blocks:
-        fully_shard(block, mp_policy=policy)
-    return fully_shard(model, mp_policy=policy)
+        fully_shard(block, mp_policy=policy, mesh=mesh)
+    return fully_shard(model, mp_policy=policy, mesh=mesh)
 
 
 class Batches:
@@ -158,6 +163,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=6e-4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--validate", type=int, default=0, metavar="N", help="batches of validation at the end")
+    parser.add_argument("--replicas", type=int, default=1, metavar="N",
+                        help="HSDP: N replicas, each sharded over as many neighbouring ranks as there are for it (1)")
     parser.add_argument("--nic", help="network interface whose sent bytes are counted")
     parser.add_argument("--json", help="file that gets the line; default: stdout")
     return parser.parse_args()
@@ -170,7 +177,7 @@ def main() -> None:
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
     device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count()) if cuda else torch.device("cpu")
     torch.manual_seed(args.seed)
-    model = shard(build(args.params, args.context).to(device))
+    model = shard(build(args.params, args.context).to(device), args.replicas)
     cut = int(len(text) * (1 - VALIDATION_PART))
     result = {"params": sum(one.numel() for one in model.parameters()), "world": dist.get_world_size()}
     seed = 1000 * args.seed + dist.get_rank()
