@@ -77,7 +77,8 @@ def test_torchrun_and_an_unchanged_job():
     assert len(lines) == 1
     result = json.loads(lines[0])
     assert result["losses"][-1] < result["losses"][0] - 0.5
-    assert "FSDP2 over thinwire: weights int8" in done.stderr
+    # one process speaks: torchrun's agent and the other rank do not
+    assert done.stderr.count("FSDP2 over thinwire: weights int8") == done.stderr.count("as counted") == 1
     # rank 0's report, with its counted bytes
     assert done.stderr.count("all-gather:") == 1 and "where exact is" in done.stderr and "norms and biases" in done.stderr
 

@@ -178,11 +178,9 @@ def test_enable_says_as_much():
 
 JOB = """
 import sys, torch, torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
 dist.init_process_group("gloo")
-if sys.argv[1] != "nothing":
-    linear = torch.nn.Linear(64, 64)
-    model = torch.nn.parallel.DistributedDataParallel(linear) if sys.argv[1] == "ddp" else fully_shard(linear)
+if sys.argv[1] == "ddp":
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
     model(torch.ones(2, 64)).sum().backward()
     del model
 dist.barrier()
@@ -190,21 +188,19 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("how, told", [("ddp", "DistributedDataParallel"), ("nothing", "no model was given"), ("fsdp2", None)])
+@pytest.mark.parametrize("how, told", [("ddp", "DistributedDataParallel"), ("nothing", "no model was given")])
 def test_of_a_job_of_torchrun_one_process_speaks(how, told, tmp_path):
     job = tmp_path / "job.py"
     job.write_text(JOB)
     start = ["--no-python", "sh", "-c", 'TW_NODE_ID=$RANK exec "$@"', "sh", sys.executable, str(job), how]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
                "--rdzv-endpoint", "localhost:0"]
-    environment = os.environ | {"TW_FSDP": "1", "TW_NET_DEVICES": "lo", "TW_MIN_BYTES": "1"}
+    environment = os.environ | {"TW_FSDP": "1", "TW_NET_DEVICES": "lo"}
     done = subprocess.run(command + start, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("thinwire: ")]
-    nothing = [line for line in lines if "nothing went over thinwire" in line]
-    assert len([line for line in lines if "FSDP2 over thinwire" in line]) == (how == "fsdp2"), lines
-    assert len([line for line in lines if "as counted" in line]) == (how == "fsdp2"), lines
-    assert len(nothing) == (how != "fsdp2") and all(told in line for line in nothing), lines
+    assert len([line for line in lines if "nothing went over thinwire" in line and told in line]) == 1, lines
+    assert not any("FSDP2 over thinwire" in line or "as counted" in line for line in lines), lines
 
 
 class Library:
