@@ -72,15 +72,18 @@ static void sink_block(const decoding_t *decoding, size_t from, size_t n, uint8_
 
 /* ---- blocks ----------------------------------------------------------------------------------------------------- */
 
-/* What is expected of the next n elements that are coded; where they all go, if bf16 goes to one place. */
-static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t walk, size_t n)
+/* What is expected of the next n elements that are coded; where they all go, if bf16 goes to one place without rows of zeros
+ * between: then the walk moves on. */
+static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t *at, size_t n)
 {
+    tw_lossless_walk_t walk = *at;
     tw_quant_lossless_t *codec = decoding->codec;
     uint16_t *first = NULL;
     int together = decoding->sink == STORE && decoding->type == TW_TYPE_BF16;
     tw_lossless_run_t run;
     for (size_t done = 0; done < n && tw_lossless_walk_next(&walk, n - done, &run);) {
         if (run.value == TW_LOSSLESS_DEAD) {
+            together = 0;
             continue;
         }
         uint16_t *to = (uint16_t *)(uintptr_t)run.data;
@@ -89,11 +92,14 @@ static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t wal
         codec->backend->expect(run.value, run.columns, run.n, codec->expected + done);
         done += run.n;
     }
+    if (together) {
+        *at = walk;
+    }
     return together ? first : codec->heads;
 }
 
 /* The decoded block, and the rows of zeros before each of its elements, to where they belong. */
-static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, size_t n, int in_place)
+static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, size_t n)
 {
     tw_lossless_run_t run;
     for (size_t done = 0; done < n && tw_lossless_walk_next(walk, n - done, &run);) {
@@ -102,9 +108,7 @@ static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, 
             sink_zeros(decoding, run.n, to);
             continue;
         }
-        if (!in_place) {
-            sink_block(decoding, done, run.n, to);
-        }
+        sink_block(decoding, done, run.n, to);
         done += run.n;
     }
 }
@@ -210,11 +214,13 @@ static tw_status_t decode_coded(decoding_t *decoding, uint32_t check)
         tw_entropy_entry_t entry;
         memcpy(&entry, entries, sizeof(entry));
         entries += sizeof(entry);
-        uint16_t *heads = expect_block(decoding, walk, n);
+        uint16_t *heads = expect_block(decoding, &walk, n);
         TW_TRY(decode_block(decoding, &entry, n, heads));
-        scatter_block(decoding, &walk, n, heads != codec->heads);
+        if (heads == codec->heads) {
+            scatter_block(decoding, &walk, n);
+        }
     }
-    scatter_block(decoding, &walk, 1, 0); /* what is left are rows of zeros */
+    scatter_block(decoding, &walk, 1); /* what is left are rows of zeros */
     return bytes_left(decoding) ? fail_format("bytes are left behind the last block") : TW_OK;
 }
 
@@ -307,7 +313,7 @@ tw_status_t tw_quant_lossless_decode_fp32(tw_quant_lossless_t *codec, tw_type_t 
                                           const void *src, size_t src_bytes)
 {
     const uint8_t *at = src;
-    decoding_t decoding = {codec, type, add ? ADD_FP32 : STORE_FP32, segments, 0, at,
-                           at ? at + src_bytes : at};
+    decoding_t decoding = {codec, type, add ? ADD_FP32 : STORE_FP32, segments,
+                           0,     at,   at ? at + src_bytes : at};
     return decode(&decoding, n_segments);
 }

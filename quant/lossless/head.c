@@ -252,8 +252,7 @@ static void take_rows(source_t *source, uint16_t *rows, size_t n, int classes)
 /* What a piece says of itself, but for its sizes. */
 static int is_piece(const tw_lossless_piece_t *piece)
 {
-    int columns_fit =
-        !(piece->flags & TW_LOSSLESS_FLAG_COLUMNS) || piece->row_elems <= piece->n_elems;
+    int columns_fit = !(piece->flags & TW_LOSSLESS_FLAG_COLUMNS) || piece->row_elems <= piece->n_elems;
     return piece->n_elems && piece->row_elems >= TW_LOSSLESS_ROW_MIN && piece->first < piece->row_elems &&
            piece->flags <= TW_LOSSLESS_FLAGS && columns_fit && piece->row_class < TW_LOSSLESS_CLASSES &&
            piece->scale <= TW_LOSSLESS_SCALE_MAX && piece->scale >= -TW_LOSSLESS_SCALE_MAX;
@@ -293,7 +292,8 @@ static tw_status_t take_pieces(source_t *source, tw_lossless_shape_t *shape, siz
 static void take_piece(source_t *source, const tw_lossless_piece_t *piece, uint16_t *rows, int16_t *columns)
 {
     size_t n_rows = tw_lossless_piece_rows(piece);
-    uint16_t row = (uint16_t)((piece->scale + TW_LOSSLESS_BIAS) | piece->row_class << TW_LOSSLESS_CLASS_SHIFT);
+    uint16_t row =
+        (uint16_t)((piece->scale + TW_LOSSLESS_BIAS) | piece->row_class << TW_LOSSLESS_CLASS_SHIFT);
     for (size_t r = 0; r < n_rows; r++) {
         rows[r] = row;
     }

@@ -158,12 +158,11 @@ static void lanes_unpack(const uint8_t *raw, size_t n, uint16_t *heads)
     for (size_t i = 0; i < whole; i += 32, raw += TW_LOSSLESS_RAW_BYTES) {
         __m256i bytes = _mm256_loadu_si256((const __m256i *)raw);
         uint32_t high = (uint32_t)_mm256_movemask_epi8(bytes);
-        uint32_t last = (high & 0x7f) | (high >> 7 & 0x7f) << 8 | (high >> 14 & 0x7f) << 16 |
-                        (high >> 21 & 0x7f) << 24;
+        uint32_t last =
+            (high & 0x7f) | (high >> 7 & 0x7f) << 8 | (high >> 14 & 0x7f) << 16 | (high >> 21 & 0x7f) << 24;
         bytes = _mm256_insert_epi32(bytes, (int)last, 7);
         for (size_t half = 0; half < 2; half++) {
-            __m128i eight =
-                half ? _mm256_extracti128_si256(bytes, 1) : _mm256_castsi256_si128(bytes);
+            __m128i eight = half ? _mm256_extracti128_si256(bytes, 1) : _mm256_castsi256_si128(bytes);
             __m256i bits = _mm256_cvtepu8_epi16(eight), *at = (__m256i *)(heads + i + 16 * half);
             __m256i coded = _mm256_slli_epi16(_mm256_loadu_si256(at), 6);
             bits = _mm256_or_si256(_mm256_and_si256(bits, low6),
@@ -174,6 +173,7 @@ static void lanes_unpack(const uint8_t *raw, size_t n, uint16_t *heads)
     tw_lossless_ref.unpack(raw, n - whole, heads + whole);
 }
 
-#define LANES LOOPS, .encode = lanes_encode, .decode = lanes_decode, .pack = lanes_pack, .unpack = lanes_unpack
+#define LANES \
+    LOOPS, .encode = lanes_encode, .decode = lanes_decode, .pack = lanes_pack, .unpack = lanes_unpack
 
 #endif

@@ -8,7 +8,7 @@ static void loops_sum(const uint16_t *heads, size_t n, uint64_t *sum, uint64_t *
 {
     uint32_t total = 0, zeros = 0;
     for (size_t i = 0; i < n; i++) {
-        uint32_t magnitude = (heads[i] & 0x7fffu) >> 5;
+        uint16_t magnitude = (uint16_t)((heads[i] & 0x7fff) >> 5);
         total += magnitude;
         zeros += magnitude == 0;
     }
@@ -25,23 +25,39 @@ static void loops_sum_columns(const uint16_t *heads, size_t n, int32_t scale, in
     }
 }
 
-static uint64_t loops_deviation(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns)
+static void loops_deviation(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns,
+                            uint64_t *sum, uint64_t *live)
 {
-    uint32_t total = 0;
-    if (!columns) {
-        for (size_t i = 0; i < n; i++) {
-            int32_t magnitude = (heads[i] & 0x7fff) >> 5;
-            int32_t off = magnitude - scale;
-            total += (uint32_t)(magnitude ? (off < 0 ? -off : off) : 0);
-        }
-        return total;
+    int16_t scale16 = (int16_t)scale;
+    uint32_t total = 0, zeros = 0;
+    for (size_t i = 0; !columns && i < n; i++) {
+        int16_t magnitude = (int16_t)((heads[i] & 0x7fff) >> 5), off = (int16_t)(magnitude - scale16);
+        int16_t size = (int16_t)(off < 0 ? -off : off);
+        total += (uint16_t)(magnitude ? size : 0);
+        zeros += magnitude == 0;
     }
+    for (size_t i = 0; columns && i < n; i++) {
+        int16_t magnitude = (int16_t)((heads[i] & 0x7fff) >> 5);
+        int16_t off = (int16_t)(magnitude - scale16 - columns[i]);
+        int16_t size = (int16_t)(off < 0 ? -off : off);
+        total += (uint16_t)(magnitude ? size : 0);
+        zeros += magnitude == 0;
+    }
+    *sum += total;
+    *live += n - zeros;
+}
+
+/* Magnitudes less expectations, + 128, clamped to a byte; those of zeros may be anything. */
+static void loops_above(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns,
+                        uint8_t *above)
+{
+    int16_t down = (int16_t)(scale - 128);
     for (size_t i = 0; i < n; i++) {
-        int32_t magnitude = (heads[i] & 0x7fff) >> 5;
-        int32_t off = magnitude - scale - columns[i];
-        total += (uint32_t)(magnitude ? (off < 0 ? -off : off) : 0);
+        int16_t magnitude = (int16_t)((heads[i] & 0x7fff) >> 5);
+        int16_t x = (int16_t)(magnitude - down - (columns ? columns[i] : 0));
+        x = x < 0 ? 0 : x;
+        above[i] = (uint8_t)(x > 255 ? 255 : x);
     }
-    return total;
 }
 
 static void loops_expect(uint16_t value, const int16_t *columns, size_t n, uint16_t *expected)
@@ -104,8 +120,8 @@ static uint32_t loops_check(const uint8_t *words, size_t n, size_t first)
 }
 
 /* The table of operations but for the coder's. */
-#define LOOPS                                                                                                \
-    .sum = loops_sum, .sum_columns = loops_sum_columns, .deviation = loops_deviation,                        \
+#define LOOPS                                                                                               \
+    .sum = loops_sum, .sum_columns = loops_sum_columns, .deviation = loops_deviation, .above = loops_above, \
     .expect = loops_expect, .split = loops_split, .join = loops_join, .check = loops_check
 
 #endif

@@ -142,13 +142,17 @@ typedef struct tw_lossless_backend {
     void (*sum)(const uint16_t *heads, size_t n, uint64_t *sum, uint64_t *live);
     /** The same for each column: what is above `scale`, and 1 in `live`; magnitudes of 0 count for neither. */
     void (*sum_columns)(const uint16_t *heads, size_t n, int32_t scale, int32_t *sums, uint32_t *live);
-    /** The sum of |magnitude - scale - columns[i]| over magnitudes that are not 0; columns may be NULL. */
-    uint64_t (*deviation)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns);
+    /** Add |magnitude - scale - columns[i]| of n <= 32768 heads to *sum and count in *live, where magnitudes are not 0;
+     *  columns may be NULL. */
+    void (*deviation)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint64_t *sum,
+                      uint64_t *live);
+    /** above[i] = magnitude - scale - columns[i] + 128, clamped to 0 to 255. */
+    void (*above)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint8_t *above);
     /** expected[i] = value with columns[i], if not NULL, added to its scale. */
     void (*expect)(uint16_t value, const int16_t *columns, size_t n, uint16_t *expected);
     /** A block's symbols: its n elements forward, or backward (0 when words or escapes run out; heads then hold 9 bits). */
-    void (*encode)(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected, size_t n,
-                   tw_entropy_writer_t *writer);
+    void (*encode)(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
+                   size_t n, tw_entropy_writer_t *writer);
     int (*decode)(const tw_lossless_model_t *model, const uint16_t *expected, size_t n,
                   tw_entropy_reader_t *reader, uint16_t *heads);
     /** The 7 bits of n heads; writes up to 4 bytes too many. And into heads that hold 9 bits; reads up to 4 too many. */
@@ -207,8 +211,8 @@ const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, co
 
 /** What was counted in a sample, in one class. */
 typedef struct tw_lossless_counts {
-    uint32_t above[256]; /**< by magnitude less expectation, + 128, clamped */
-    uint32_t phases[TW_LOSSLESS_PHASES];
+    uint32_t above[256];                 /**< by magnitude less expectation, + 128, clamped */
+    uint32_t phases[TW_LOSSLESS_PHASES]; /**< of expectations; with columns counted as if all were as many */
     uint32_t zeros, n;
 } tw_lossless_counts_t;
 

@@ -27,7 +27,8 @@ static uint8_t code_of(uint64_t density, int any)
 int tw_lossless_window(const tw_lossless_counts_t *counts)
 {
     uint64_t inside = 0, most = 0;
-    int best = -128, sizes = 2 * (TW_ENTROPY_ESCAPE - 1);
+    /* Of 60 quarters, those that symbols cover in every phase. */
+    int best = -128, sizes = 2 * (TW_ENTROPY_ESCAPE - 1) - 3;
     for (int x = -128; x < 128; x++) {
         for (size_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
             inside += counts[c].above[x + 128];
@@ -51,7 +52,7 @@ void tw_lossless_table_choose(const tw_lossless_counts_t *counts, int window, tw
         for (int phase = 0; phase < TW_LOSSLESS_PHASES; phase++) {
             width += (uint64_t)counts->phases[phase] * widths[(above + phase) & 3];
         }
-        table->density[bin] = code_of(width ? (count << 22) / width : 0, count > 0);
+        table->density[bin] = code_of(width ? (count << 24) / width : 0, count > 0);
         inside += count;
     }
     uint64_t escapes = counts->n - counts->zeros - inside;

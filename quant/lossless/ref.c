@@ -50,28 +50,34 @@ static int ref_decode(const tw_lossless_model_t *model, const uint16_t *expected
 
 static void ref_pack(const uint16_t *heads, size_t n, uint8_t *raw)
 {
-    for (size_t i = 0; i < n; i++) {
-        uint8_t *group = raw + i / 32 * TW_LOSSLESS_RAW_BYTES, bits = tw_lossless_raw(heads[i]);
-        if (i % 32 < TW_LOSSLESS_RAW_BYTES) {
-            group[i % 32] = bits;
-            continue;
+    for (size_t i = 0; i < n; i += 32, raw += TW_LOSSLESS_RAW_BYTES) {
+        size_t in_group = n - i < 32 ? n - i : 32;
+        for (size_t k = 0; k < in_group && k < TW_LOSSLESS_RAW_BYTES; k++) {
+            raw[k] = tw_lossless_raw(heads[i + k]);
         }
-        for (size_t b = 0; b < 7; b++) {
-            group[(i % 32 - TW_LOSSLESS_RAW_BYTES) * 7 + b] |= (uint8_t)((bits >> b & 1) << 7);
+        for (size_t k = TW_LOSSLESS_RAW_BYTES; k < in_group; k++) {
+            for (size_t b = 0; b < 7; b++) {
+                uint32_t bit = tw_lossless_raw(heads[i + k]) >> b & 1;
+                raw[(k - TW_LOSSLESS_RAW_BYTES) * 7 + b] |= (uint8_t)(bit << 7);
+            }
         }
     }
 }
 
 static void ref_unpack(const uint8_t *raw, size_t n, uint16_t *heads)
 {
-    for (size_t i = 0; i < n; i++) {
-        const uint8_t *group = raw + i / 32 * TW_LOSSLESS_RAW_BYTES;
-        uint8_t bits = 0;
-        for (size_t b = 0; b < 7 && i % 32 >= TW_LOSSLESS_RAW_BYTES; b++) {
-            bits |= (uint8_t)(group[(i % 32 - TW_LOSSLESS_RAW_BYTES) * 7 + b] >> 7 << b);
+    for (size_t i = 0; i < n; i += 32, raw += TW_LOSSLESS_RAW_BYTES) {
+        size_t in_group = n - i < 32 ? n - i : 32;
+        for (size_t k = 0; k < in_group && k < TW_LOSSLESS_RAW_BYTES; k++) {
+            heads[i + k] = tw_lossless_head_of(heads[i + k] & 0x1ff, raw[k] & 0x7f);
         }
-        bits = i % 32 < TW_LOSSLESS_RAW_BYTES ? group[i % 32] & 0x7f : bits;
-        heads[i] = tw_lossless_head_of(heads[i] & 0x1ff, bits);
+        for (size_t k = TW_LOSSLESS_RAW_BYTES; k < in_group; k++) {
+            uint8_t bits = 0;
+            for (size_t b = 0; b < 7; b++) {
+                bits |= (uint8_t)(raw[(k - TW_LOSSLESS_RAW_BYTES) * 7 + b] >> 7 << b);
+            }
+            heads[i + k] = tw_lossless_head_of(heads[i + k] & 0x1ff, bits);
+        }
     }
 }
 

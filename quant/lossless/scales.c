@@ -1,14 +1,15 @@
 /* What an encoder makes of tensors: pieces, scales of rows and columns, classes, and tables from a sample. */
 #include "quant/lossless/value.h"
 
-#define ROW_LEAST 64     /* shorter rows are taken together: a scale takes 5 bits */
-#define ROW_UNKNOWN 128  /* of tensors without rows, and of pieces with next to none */
-#define MATRIX_ROWS 16   /* fewer can not pay for scales of columns */
-#define LOOKED_AT 256    /* rows of a piece that scales of columns are taken from */
+#define ROW_LEAST 64      /* shorter rows are taken together: a scale takes 5 bits */
+#define ROW_UNKNOWN 128   /* of tensors without rows, and of pieces with next to none */
+#define MATRIX_ROWS 16    /* fewer can not pay for scales of columns */
+#define LOOKED_AT 128     /* rows of a piece that scales of columns are taken from */
+#define TRIED_ON 32       /* of them, to choose which scales to have */
 #define FLAG_UNKNOWN 0x80 /* of a piece without rows; not sent */
 #define SAMPLE_RUN 64
 #define SAMPLE_ODD 37    /* so that runs are in other columns each time */
-#define SAMPLE_SHARE 8   /* of a message, */
+#define SAMPLE_SHARE 16  /* of a message, */
 #define SAMPLE_MIN 16384 /* but so much at least */
 #define CLASS_LEAST 512  /* of the sample: fewer do not pay for a table */
 
@@ -62,7 +63,7 @@ static tw_lossless_piece_t piece_of(const tw_quant_lossless_segment_t *segment)
 static tw_status_t make_pieces(tw_lossless_shape_t *shape, const tw_quant_lossless_segment_t *segments,
                                size_t n_segments)
 {
-    shape->n_pieces = shape->n_rows = shape->n_columns = 0;
+    shape->n_pieces = shape->n_rows = shape->n_columns = shape->n_live = 0;
     for (size_t s = 0; s < n_segments; s++) {
         if (!segments[s].n_elems) {
             continue;
@@ -127,17 +128,19 @@ static void find_rows(making_t *making)
     tw_lossless_walk_t walk = making->begin;
     tw_lossless_run_t run;
     for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
-        uint64_t sum = 0, live = 0;
+        uint64_t sum = 0, live = 0, n = 0;
         int dead = 1;
         rows[r] = 0;
         while (walk.row == r && next_run(making, &walk, &run)) {
             backend->sum(tw_lossless_heads(making->codec, making->type, run.data, run.n), run.n, &sum, &live);
             dead = dead && !live && all_zero(run.data, run.n * walk.elem_bytes);
+            n += run.n;
         }
         rows[r] = dead ? TW_LOSSLESS_DEAD : row_of(mean_of((int64_t)sum, (int64_t)live));
         making->piece->flags |= dead ? TW_LOSSLESS_FLAG_ZEROS : 0;
         making->sum += sum;
         making->live += live;
+        making->codec->shape.n_live += dead ? 0 : n;
     }
 }
 
@@ -186,20 +189,23 @@ static void find_deviations(making_t *making, int with_columns, uint64_t deviati
     const int16_t *columns = codec->shape.columns + codec->shape.n_columns;
     tw_lossless_walk_t walk = making->begin;
     tw_lossless_run_t run;
+    size_t step = (making->n_rows + TRIED_ON - 1) / TRIED_ON;
     for (;;) {
         size_t column = walk.in_row;
         if (!next_run(making, &walk, &run)) {
             break;
         }
-        if ((run.row - making->first_row) % making->step || run.value == TW_LOSSLESS_DEAD) {
+        if ((run.row - making->first_row) % step || run.value == TW_LOSSLESS_DEAD) {
             continue;
         }
         const uint16_t *heads = tw_lossless_heads(codec, making->type, run.data, run.n);
+        uint64_t live = 0;
         for (int rows = 0; rows < 2; rows++) {
             int32_t scale = rows ? scale_of(run.value) : making->piece->scale;
-            deviations[rows][0] += codec->backend->deviation(heads, run.n, scale, NULL);
-            deviations[rows][1] +=
-                with_columns ? codec->backend->deviation(heads, run.n, scale, columns + column) : 0;
+            codec->backend->deviation(heads, run.n, scale, NULL, &deviations[rows][0], &live);
+            if (with_columns) {
+                codec->backend->deviation(heads, run.n, scale, columns + column, &deviations[rows][1], &live);
+            }
         }
     }
 }
@@ -255,8 +261,8 @@ static uint32_t class_of(uint64_t deviation, uint64_t live)
     return row_class;
 }
 
-/* Each row's class, and the piece's; one for all rows where that costs less. */
-static void choose_classes(making_t *making)
+/* Each row's class, and the piece's; one for all rows where that costs less. Returns the walk behind them. */
+static tw_lossless_walk_t choose_classes(making_t *making)
 {
     tw_quant_lossless_t *codec = making->codec;
     uint16_t *rows = codec->shape.rows;
@@ -265,13 +271,12 @@ static void choose_classes(making_t *making)
     uint64_t deviation = 0, own_cost = 0;
     uint32_t lowest = TW_LOSSLESS_CLASSES, highest = 0;
     for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
-        uint64_t of_row = 0, live = 0, sum = 0;
+        uint64_t of_row = 0, live = 0;
         int dead = rows[r] == TW_LOSSLESS_DEAD;
         while (walk.row == r && next_run(making, &walk, &run)) {
             if (!dead) {
                 const uint16_t *heads = tw_lossless_heads(codec, making->type, run.data, run.n);
-                of_row += codec->backend->deviation(heads, run.n, scale_of(run.value), run.columns);
-                codec->backend->sum(heads, run.n, &sum, &live);
+                codec->backend->deviation(heads, run.n, scale_of(run.value), run.columns, &of_row, &live);
             }
         }
         if (!dead) {
@@ -288,17 +293,19 @@ static void choose_classes(making_t *making)
     making->piece->row_class = (uint8_t)class_of(deviation, making->live);
     if (one_cost > own_cost + making->n_rows * width + 64) {
         making->piece->flags |= TW_LOSSLESS_FLAG_CLASSES;
-        return;
+        return walk;
     }
     for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
         if (rows[r] != TW_LOSSLESS_DEAD) {
-            rows[r] = (uint16_t)((rows[r] & TW_LOSSLESS_SCALE_MASK) |
-                                 making->piece->row_class << TW_LOSSLESS_CLASS_SHIFT);
+            rows[r] = (uint16_t)((rows[r] & TW_LOSSLESS_SCALE_MASK) | making->piece->row_class
+                                                                          << TW_LOSSLESS_CLASS_SHIFT);
         }
     }
+    return walk;
 }
 
-static tw_status_t make_piece(making_t *making)
+/* *end: the walk behind the piece. */
+static tw_status_t make_piece(making_t *making, tw_lossless_walk_t *end)
 {
     tw_lossless_shape_t *shape = &making->codec->shape;
     tw_lossless_piece_t *piece = making->piece;
@@ -316,7 +323,7 @@ static tw_status_t make_piece(making_t *making)
             shape->rows[r] = row_of(piece->scale);
         }
     }
-    choose_classes(making);
+    *end = choose_classes(making);
     shape->n_columns += piece->flags & TW_LOSSLESS_FLAG_COLUMNS ? piece->row_elems : 0;
     return TW_OK;
 }
@@ -329,15 +336,16 @@ static void count_run(tw_quant_lossless_t *codec, tw_type_t type, const tw_lossl
     const uint16_t *heads = tw_lossless_heads(codec, type, run->data, run->n);
     tw_lossless_counts_t *of_class = &counts[run->value >> TW_LOSSLESS_CLASS_SHIFT];
     int32_t scale = scale_of(run->value);
+    uint8_t above[SAMPLE_RUN];
+    codec->backend->above(heads, run->n, scale, run->columns, above);
     for (size_t i = 0; i < run->n; i++) {
-        int32_t expected = scale + (run->columns ? run->columns[i] : 0);
-        int32_t above = (int32_t)tw_lossless_magnitude(heads[i]) - expected + 128;
-        if (tw_lossless_coded(heads[i])) {
-            of_class->above[above < 0 ? 0 : above > 255 ? 255 : above]++;
-            of_class->phases[expected & 3]++;
-        } else {
-            of_class->zeros++;
-        }
+        uint32_t zero = tw_lossless_coded(heads[i]) == 0;
+        of_class->above[above[i]] += 1 - zero;
+        of_class->zeros += zero;
+    }
+    for (size_t phase = 0; phase < TW_LOSSLESS_PHASES; phase++) {
+        uint32_t all = (scale & 3) == (int32_t)phase ? 4 : 0;
+        of_class->phases[phase] += (run->columns ? 1 : all) * (uint32_t)run->n;
     }
     of_class->n += (uint32_t)run->n;
 }
@@ -349,8 +357,7 @@ static void take_sample(tw_quant_lossless_t *codec, tw_type_t type,
     size_t n = codec->shape.n_live, wanted = n / SAMPLE_SHARE > SAMPLE_MIN ? n / SAMPLE_SHARE : SAMPLE_MIN;
     size_t times = (n + wanted - 1) / wanted, at = 0;
     size_t distance = times > 1 ? SAMPLE_RUN * times + SAMPLE_ODD : SAMPLE_RUN;
-    tw_lossless_walk_t walk =
-        tw_lossless_walk_begin(&codec->shape, segments, 1, tw_type_bytes(type));
+    tw_lossless_walk_t walk = tw_lossless_walk_begin(&codec->shape, segments, 1, tw_type_bytes(type));
     tw_lossless_run_t run;
     for (;;) {
         size_t in_step = at % distance;
@@ -382,8 +389,9 @@ static void move_scales(tw_lossless_shape_t *shape, int window)
 }
 
 /* A class that next to none of the sample is in has the table of the nearest that more is in. */
-static void merge_classes(tw_lossless_shape_t *shape, tw_lossless_counts_t *counts)
+static void merge_classes(tw_quant_lossless_t *codec, const tw_lossless_counts_t *counts)
 {
+    tw_lossless_shape_t *shape = &codec->shape;
     uint16_t nearest[TW_LOSSLESS_CLASSES];
     for (int c = 0; c < TW_LOSSLESS_CLASSES; c++) {
         nearest[c] = (uint16_t)c;
@@ -394,29 +402,17 @@ static void merge_classes(tw_lossless_shape_t *shape, tw_lossless_counts_t *coun
             nearest[c] = (uint16_t)(counts[above].n > counts[below].n ? above : below);
         }
     }
+    codec->classes = 0;
     for (size_t r = 0; r < shape->n_rows; r++) {
         if (shape->rows[r] != TW_LOSSLESS_DEAD) {
-            shape->rows[r] = (uint16_t)((shape->rows[r] & TW_LOSSLESS_SCALE_MASK) |
-                                        nearest[shape->rows[r] >> TW_LOSSLESS_CLASS_SHIFT]
-                                            << TW_LOSSLESS_CLASS_SHIFT);
+            uint32_t row_class = nearest[shape->rows[r] >> TW_LOSSLESS_CLASS_SHIFT];
+            shape->rows[r] =
+                (uint16_t)((shape->rows[r] & TW_LOSSLESS_SCALE_MASK) | row_class << TW_LOSSLESS_CLASS_SHIFT);
+            codec->classes |= (uint8_t)(1u << row_class);
         }
     }
     for (size_t p = 0; p < shape->n_pieces; p++) {
         shape->pieces[p].row_class = (uint8_t)nearest[shape->pieces[p].row_class];
-    }
-}
-
-static void find_live(tw_quant_lossless_t *codec)
-{
-    tw_lossless_walk_t walk = tw_lossless_walk_begin(&codec->shape, NULL, 1, 0);
-    tw_lossless_run_t run;
-    codec->shape.n_live = 0;
-    codec->classes = 0;
-    while (tw_lossless_walk_next(&walk, SIZE_MAX, &run)) {
-        if (run.value != TW_LOSSLESS_DEAD) {
-            codec->shape.n_live += run.n;
-            codec->classes |= (uint8_t)(1u << (run.value >> TW_LOSSLESS_CLASS_SHIFT));
-        }
     }
 }
 
@@ -441,18 +437,13 @@ tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
             .n_rows = tw_lossless_piece_rows(&shape->pieces[p]),
         };
         shape->n_rows += making.n_rows;
-        TW_TRY(make_piece(&making));
-        tw_lossless_run_t run;
-        while (next_run(&making, &walk, &run)) {
-        }
+        TW_TRY(make_piece(&making, &walk));
     }
-    find_live(codec);
     tw_lossless_counts_t counts[TW_LOSSLESS_CLASSES];
     memset(counts, 0, sizeof(counts));
     take_sample(codec, type, segments, counts);
     int window = tw_lossless_window(counts);
-    merge_classes(shape, counts);
-    find_live(codec);
+    merge_classes(codec, counts);
     move_scales(shape, window);
     for (size_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
         tw_lossless_table_choose(&counts[c], window, &codec->tables[c]);

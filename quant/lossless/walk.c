@@ -73,8 +73,8 @@ static size_t take_data(tw_lossless_walk_t *walk, size_t most, const uint8_t **d
     }
     const tw_quant_lossless_segment_t *segment = walk->segment;
     size_t left = segment->n_elems - walk->in_segment;
-    *data = (const uint8_t *)(walk->encoding ? segment->src : segment->dst) +
-            walk->in_segment * walk->elem_bytes;
+    *data =
+        (const uint8_t *)(walk->encoding ? segment->src : segment->dst) + walk->in_segment * walk->elem_bytes;
     most = most < left ? most : left;
     walk->in_segment += most;
     return most;

@@ -71,7 +71,7 @@ struct Maker {
 
 std::string name_of(Values values)
 {
-    const char *names[] = {"gradient", "weight", "zero", "sparse",   "constant", "random",
+    const char *names[] = {"gradient", "weight", "zero",        "sparse",   "constant", "random",
                            "special",  "tiny",   "mostly_zero", "outliers", "mixed"};
     return names[size_t(values)];
 }

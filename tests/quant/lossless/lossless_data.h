@@ -13,20 +13,20 @@ namespace tw
 
 /** Kinds of values. */
 enum class Values {
-    gradient,     /**< normal, with scales of rows and of columns */
-    weight,       /**< normal */
-    zero,         /**< all of it */
-    sparse,       /**< one row of 20 is not all zeros */
-    constant,     /**< one value throughout */
-    random,       /**< any bits */
-    special,      /**< NaN of any payload, infinities, both zeros, denormals, the largest numbers */
-    tiny,         /**< denormals of both signs, and zeros */
-    mostly_zero,  /**< one element of ten is not */
-    outliers,     /**< normal, with a huge value here and there */
-    mixed,        /**< gradient and random, by turns of 32,768 elements */
+    gradient,    /**< normal, with scales of rows and of columns */
+    weight,      /**< normal */
+    zero,        /**< all of it */
+    sparse,      /**< one row of 20 is not all zeros */
+    constant,    /**< one value throughout */
+    random,      /**< any bits */
+    special,     /**< NaN of any payload, infinities, both zeros, denormals, the largest numbers */
+    tiny,        /**< denormals of both signs, and zeros */
+    mostly_zero, /**< one element of ten is not */
+    outliers,    /**< normal, with a huge value here and there */
+    mixed,       /**< gradient and random, by turns of 32,768 elements */
 };
-constexpr Values all_values[] = {Values::gradient, Values::weight,   Values::zero,        Values::sparse,
-                                 Values::constant, Values::random,   Values::special,     Values::tiny,
+constexpr Values all_values[] = {Values::gradient,    Values::weight,   Values::zero,    Values::sparse,
+                                 Values::constant,    Values::random,   Values::special, Values::tiny,
                                  Values::mostly_zero, Values::outliers, Values::mixed};
 std::string name_of(Values values);
 

@@ -64,7 +64,8 @@ class Codec
 
     Bytes encode(const Bytes &values, size_t row_elems, uint64_t first_elem = 0)
     {
-        return encode({{values.data(), nullptr, values.size() / tw_type_bytes(type_), row_elems, first_elem}});
+        return encode(
+            {{values.data(), nullptr, values.size() / tw_type_bytes(type_), row_elems, first_elem}});
     }
 
     /* The message lies at the very end of its memory, so that a sanitizer sees what reads beyond it. */
@@ -116,8 +117,8 @@ class LosslessCodec : public tw::Fixture
 /* Every backend against the oracle, byte for byte, and every bit back; sums as those of the conversions. */
 void round_trip(Values kind, tw_type_t type, size_t n, size_t columns)
 {
-    SCOPED_TRACE(name_of(kind) + ", " + tw_type_name(type) + ", " + std::to_string(n) + " elements, rows of " +
-                 std::to_string(columns));
+    SCOPED_TRACE(name_of(kind) + ", " + tw_type_name(type) + ", " + std::to_string(n) +
+                 " elements, rows of " + std::to_string(columns));
     const Bytes values = tw::make_values(kind, type, n, columns);
     const Bytes expected = Codec("ref", type).encode(values, columns);
     std::vector<float> wide(n), sums(n);
