@@ -43,7 +43,7 @@ def _modules() -> tuple[types.ModuleType, types.ModuleType]:
 class _Comm:
     """What the directions share: the parameters, the policy, the shapes that have occurred."""
 
-    # Who has the buffers, if not the process as usual: what set_allocate_memory_from_process_group_for_comm() has set.
+    # Of torch: makes the buffers after set_allocate_memory_from_process_group_for_comm(True).
     allocator: object | None = None
 
     def __init__(self, group: object, rules: policy.Policy, use: Use):
@@ -247,6 +247,12 @@ def _others(comm: object) -> str:
     return "%s is in its place" % type(comm).__name__
 
 
+def _count_elsewhere(comm: object, shards: dist.ProcessGroup | None, replicas: dist.ProcessGroup | None, n_bytes: int) -> None:
+    """Gradients of so many bytes, reduced in somebody else's way."""
+    operations.elsewhere("reduce-scatter", _others(comm), shards, n_bytes)
+    operations.elsewhere("all-reduce", _others(comm), replicas, n_bytes // (shards.size() if shards is not None else 1))
+
+
 def _watch_collectives() -> None:
     """Tell a reduction which parameters have gradients, as FSDP2 passes only a flat buffer; take the all-reduce; count what goes
     another way."""
@@ -262,7 +268,7 @@ def _watch_collectives() -> None:
     def foreach_reduce(fsdp_params, unsharded_grads, group, *args, **kwargs):
         comm = _of_kind(_fsdp_api.ReduceScatter, args, kwargs)
         if not isinstance(comm, _classes()[1]):
-            tally.book.elsewhere("reduce-scatter", _others(comm), operations.moved_bytes(group, sum(one.nbytes for one in unsharded_grads)))
+            _count_elsewhere(comm, group, _of_kind(dist.ProcessGroup, args, kwargs), sum(one.nbytes for one in unsharded_grads))
             return reduce(fsdp_params, unsharded_grads, group, *args, **kwargs)
         comm.params, distributed.reducing.comm = list(fsdp_params), comm
         try:
@@ -274,7 +280,7 @@ def _watch_collectives() -> None:
     def foreach_all_gather(fsdp_params, group, *args, **kwargs):
         result, comm = gather(fsdp_params, group, *args, **kwargs), _of_kind(_fsdp_api.AllGather, args, kwargs)
         if result is not None and not isinstance(comm, _classes()[0]):
-            tally.book.elsewhere("all-gather", _others(comm), operations.moved_bytes(group, result.all_gather_output.nbytes))
+            operations.elsewhere("all-gather", _others(comm), group, result.all_gather_output.nbytes)
         return result
 
     module.foreach_reduce, module.foreach_all_gather = foreach_reduce, foreach_all_gather

@@ -52,9 +52,11 @@ def reduction(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> tuple[int, float] 
     return None
 
 
-def moved_bytes(group: dist.ProcessGroup, whole_bytes: int) -> int:
-    """What a rank sends, about, of an all-gather or a reduce-scatter of so many bytes; of an all-reduce twice as much."""
-    return whole_bytes * (group.size() - 1) // group.size()
+def elsewhere(kind: str, reason: str, group: dist.ProcessGroup | None, whole_bytes: int) -> None:
+    """Count an operation that goes another way, and about what a rank sends for it. None: there is no such group."""
+    if group is not None and group.size() > 1:
+        sent = whole_bytes * (group.size() - 1) // group.size()
+        book.elsewhere(kind, reason, 2 * sent if kind.endswith("all-reduce") else sent)
 
 
 def _why_not(whole: torch.Tensor, op: dist.ReduceOp | None) -> str:
@@ -86,7 +88,7 @@ def carrier(kind: str, use: Use, group: dist.ProcessGroup, whole: torch.Tensor,
                 raise
             log.warning("not over thinwire: %s", error)
             reason = _refused[group.group_name] = str(error)
-    book.elsewhere(kind, reason, moved_bytes(group, whole.nbytes) * (2 if kind.endswith("all-reduce") else 1))
+    elsewhere(kind, reason, group, whole.nbytes)
     return None
 
 

@@ -609,7 +609,12 @@ def test_replicate():
         near = losses(rank, lambda model: thinwire.enable(model, "int8", "int8:block=64", min_bytes=1))
         torch.testing.assert_close(torch.tensor(near), torch.tensor(expected), rtol=0.02, atol=0.02)
         tally = thinwire.report()["all-reduce"]
-        return near != expected and tally.calls == 12 and tally.sent_bytes < 0.7 * tally.plain_bytes
+        assert near != expected and tally.calls == 12 and tally.sent_bytes < 0.7 * tally.plain_bytes
+        # switched off, torch's own all-reduce is counted: twice half of the gradients are sent
+        assert losses(rank, lambda model: thinwire.disable(thinwire.enable(model))) == expected
+        (key,), (found,) = zip(*thinwire.report().elsewhere.items())
+        whole = 4 * 2 * sum(one.numel() for one in Block().parameters())
+        return key == ("all-reduce", "thinwire is not enabled there") and (found.calls, found.sent_bytes) == (6, 3 * whole)
 
     assert all(ranks.run(2, check))
 
