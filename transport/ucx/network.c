@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "transport/rendezvous/socket.h"
@@ -14,6 +15,10 @@
 /** Of its IP addresses that a rank tells; it hardly has more. */
 #define OWN_ADDRESSES_MAX 64
 #define ADDRESS_BYTES 16
+/** Where UCX's posix transport has its segments, about how much a rank needs there (6 MB seen), and what does without. */
+#define SHM_FOLDER "/dev/shm"
+#define SHM_RANK_BYTES ((size_t)7 << 20)
+#define SHM_OTHER_TLS "sysv,cma"
 
 /* ---- devices ----------------------------------------------------------------------------------------------- */
 
@@ -62,6 +67,43 @@ static void descriptors_check(const tw_ucx_transport_t *ucx)
                 ucx->base.rank, n_connections, n_open + n_connections + SPARE_DESCRIPTORS,
                 (size_t)limit.rlim_cur);
     }
+}
+
+/* ---- shared memory ----------------------------------------------------------------------------------------- */
+
+/** 1 if UCX can have its segments there, for so many ranks. Else `why` says why not. */
+static int shm_folder_serves(int n_ranks, char *why, size_t why_bytes)
+{
+    struct statvfs folder;
+    char there[32], needed[32];
+    if (statvfs(SHM_FOLDER, &folder)) {
+        snprintf(why, why_bytes, "is not there");
+        return 0;
+    }
+    if (folder.f_flag & ST_RDONLY || access(SHM_FOLDER, W_OK)) {
+        snprintf(why, why_bytes, "cannot be written to");
+        return 0;
+    }
+    const size_t free_bytes = tw_size_mul(folder.f_bavail, folder.f_frsize);
+    const size_t needed_bytes = SHM_RANK_BYTES * (size_t)n_ranks;
+    snprintf(why, why_bytes, "has %s free of %s for %d ranks",
+             tw_format_bytes(free_bytes, there, sizeof(there)),
+             tw_format_bytes(needed_bytes, needed, sizeof(needed)), n_ranks);
+    return free_bytes >= needed_bytes;
+}
+
+/** UCX would only say that it is out of resources. Looked at before anyone of the node has taken any. */
+static tw_status_t shm_check(tw_ucx_transport_t *ucx)
+{
+    char why[128];
+    if (!ucx->n_near || strcmp(ucx->options.node_tls, "posix,sysv,cma") != 0 ||
+        shm_folder_serves(ucx->n_near + 1, why, sizeof(why))) {
+        return TW_OK;
+    }
+    tw_warn("rank %d: " SHM_FOLDER " %s: TW_NODE_TLS=" SHM_OTHER_TLS
+            " is used inside the node, which is slower",
+            ucx->base.rank, why);
+    return tw_config_set(&tw_transport_config_table, &ucx->options, "TW_NODE_TLS", SHM_OTHER_TLS);
 }
 
 /* ---- what the job decides ---------------------------------------------------------------------------------- */
@@ -226,7 +268,10 @@ tw_status_t tw_ucx_network_open(tw_ucx_transport_t *ucx)
 {
     tw_msg_blob_t *all = calloc((size_t)ucx->base.world, sizeof(*all));
     count_others(ucx);
-    tw_status_t status = all ? exchange_origins(ucx, all) : TW_ERR_NO_MEMORY;
+    tw_status_t status = all ? shm_check(ucx) : TW_ERR_NO_MEMORY;
+    if (!status) {
+        status = exchange_origins(ucx, all);
+    }
     if (!status) {
         status = open_own_end(ucx);
     }
