@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -81,6 +82,64 @@ static tw_status_t introduce(uint64_t terms, introduction_t *own)
 
 /* ---- telling the others ---------------------------------------------------------------------------------- */
 
+/** Memory of exchanges that have ended, kept for the next ones: to free it waits for all that the device does, and that may be an operation
+ *  of another thread, on another communicator, whose other ranks wait here. */
+typedef struct spare {
+    SLIST_ENTRY(spare) link;
+    void *memory;
+    size_t bytes;
+    int index; /**< of the device */
+} spare_t;
+
+static pthread_mutex_t spares_lock = PTHREAD_MUTEX_INITIALIZER;
+static SLIST_HEAD(, spare) spares = SLIST_HEAD_INITIALIZER(spares);
+
+static spare_t *take_spare(size_t bytes, int index)
+{
+    spare_t *spare;
+
+    (void)pthread_mutex_lock(&spares_lock);
+    SLIST_FOREACH(spare, &spares, link)
+    {
+        if (spare->bytes >= bytes && spare->index == index) {
+            SLIST_REMOVE(&spares, spare, spare, link);
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&spares_lock);
+    return spare;
+}
+
+static void keep_spare(spare_t *spare)
+{
+    (void)pthread_mutex_lock(&spares_lock);
+    SLIST_INSERT_HEAD(&spares, spare, link);
+    (void)pthread_mutex_unlock(&spares_lock);
+}
+
+static tw_status_t find_memory(const tw_gpu_device_t *device, size_t bytes, spare_t **out)
+{
+    int index;
+    TW_TRY(device->current(device, &index));
+    spare_t *spare = take_spare(bytes, index);
+    if (spare != NULL) {
+        *out = spare;
+        return TW_OK;
+    }
+    spare = malloc(sizeof(*spare));
+    if (spare == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    *spare = (spare_t){.bytes = bytes, .index = index};
+    tw_status_t status = device->alloc(device, bytes, 0, &spare->memory);
+    if (status != TW_OK) {
+        free(spare);
+        return status;
+    }
+    *out = spare;
+    return TW_OK;
+}
+
 /** Memory and queue of one exchange. */
 typedef struct meeting {
     const tw_gpu_device_t *device;
@@ -135,13 +194,15 @@ static tw_status_t gather(const meeting_t *m, const introduction_t *own, introdu
     return wait_for(m);
 }
 
-/** What has not ended keeps its memory: freeing it would wait. */
+/** What has not ended keeps its memory. */
 static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t *all)
 {
     const tw_gpu_device_t *device = m->device;
-    tw_status_t status = device->alloc(device, (size_t)m->world * sizeof(*all), 0, (void **)&m->memory);
+    spare_t *memory = NULL;
+    tw_status_t status = find_memory(device, (size_t)m->world * sizeof(*all), &memory);
 
     if (status == TW_OK) {
+        m->memory = memory->memory;
         status = device->event_create(device, &m->done);
     }
     if (status == TW_OK) {
@@ -160,8 +221,8 @@ static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t 
     if (m->done != NULL) {
         device->event_destroy(device, m->done);
     }
-    if (m->memory != NULL) {
-        device->free(device, m->memory, 0);
+    if (memory != NULL) {
+        keep_spare(memory);
     }
     return status;
 }

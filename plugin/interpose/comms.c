@@ -127,6 +127,7 @@ static ncclResult_t settle_on(tw_ip_comm_t *comm, tw_coll_t *coll)
 {
     if (tw_coll_n_nodes(coll) == 1) {
         tw_coll_destroy(coll);
+        tw_ip_report_one_node();
         tw_ip_comm_rule_out(comm, TW_IP_ONE_NODE);
         return ncclSuccess;
     }
@@ -149,7 +150,8 @@ static ncclResult_t settle_without(tw_ip_comm_t *comm, tw_status_t status)
     return comm->error;
 }
 
-ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm)
+/** Over the communicator itself: all ranks have the interposer. */
+static ncclResult_t meet(tw_ip_comm_t *comm)
 {
     tw_coll_params_t params = {
         .mem = TW_MEM_CUDA,
@@ -161,29 +163,47 @@ ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm)
     };
     tw_coll_t *coll = NULL;
 
-    if (comm->is_known) {
-        return comm->error;
-    }
-    if (tw_ip_comm_world(comm) == 1) {
-        tw_ip_comm_rule_out(comm, TW_IP_ONE_NODE);
-        return ncclSuccess;
-    }
     tw_status_t status = tw_coll_create(&params, &coll);
     return status == TW_OK ? settle_on(comm, coll) : settle_without(comm, status);
 }
 
-ncclResult_t tw_ip_comm_made(ncclComm_t nccl, ncclResult_t result)
+tw_ip_meeting_t *tw_ip_comm_meeting(ncclComm_t nccl)
 {
-    tw_ip_comm_t *comm = result == ncclSuccess ? tw_ip_comm_get(nccl) : NULL;
+    (void)pthread_mutex_lock(&table_lock);
+    const tw_ip_comm_t *comm = find(nccl);
+    tw_ip_meeting_t *meeting = comm != NULL ? comm->meeting : NULL;
+    (void)pthread_mutex_unlock(&table_lock);
+    return meeting;
+}
 
-    if (comm == NULL) {
-        return result;
+ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm)
+{
+    tw_ip_reason_t why = TW_IP_ONE_NODE;
+
+    if (comm->is_known) {
+        return comm->error;
     }
-    (void)pthread_mutex_lock(&comm->lock);
-    result = tw_ip_comm_learn(comm);
-    (void)pthread_mutex_unlock(&comm->lock);
-    tw_ip_comm_put(comm);
-    return result;
+    if (tw_ip_comm_world(comm) != 1) {
+        comm->error = tw_ip_meeting_ask(tw_ip_comm_meeting(comm->nccl), &why);
+    }
+    if (comm->error == ncclSuccess && why == TW_IP_REPLACED) {
+        return meet(comm);
+    }
+    tw_ip_comm_rule_out(comm, why);
+    return comm->error;
+}
+
+void tw_ip_comm_made(ncclComm_t nccl, tw_ip_meeting_t *meeting)
+{
+    tw_ip_comm_forget(nccl, 1);
+    tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
+
+    if (comm != NULL) {
+        (void)pthread_mutex_lock(&table_lock);
+        comm->meeting = meeting;
+        (void)pthread_mutex_unlock(&table_lock);
+        tw_ip_comm_put(comm);
+    }
 }
 
 void tw_ip_comm_close(ncclComm_t nccl)

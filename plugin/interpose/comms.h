@@ -1,5 +1,6 @@
 /** The job's communicators: which ranks share a node, and the collectives on them. What is learned is learned once, together with the
- *  other ranks: when a communicator is made and can be used at once, else with its first call that would be quantized. */
+ *  other ranks, with the first call that would be quantized; one that has none costs nothing. Whether all ranks have the interposer is
+ *  asked before, elsewhere (meet.h): until that is known, no other call of NCCL is made than the job's own. */
 #ifndef TW_PLUGIN_INTERPOSE_COMMS_H
 #define TW_PLUGIN_INTERPOSE_COMMS_H
 
@@ -8,7 +9,7 @@
 
 #include "collectives/collectives.h"
 #include "plugin/interpose/clock.h"
-#include "plugin/interpose/policy.h"
+#include "plugin/interpose/meet.h"
 
 TW_C_BEGIN
 
@@ -23,10 +24,11 @@ typedef struct tw_ip_scale {
 typedef struct tw_ip_comm {
     LIST_ENTRY(tw_ip_comm) link;
     ncclComm_t nccl;
-    int n_users;          /**< threads that look at it, and the table; under the table's lock */
-    tw_coll_gate_t gate;  /**< closed before `nccl` is ended; any thread */
-    pthread_mutex_t lock; /**< of all that follows */
-    int world;            /**< 0: not asked yet */
+    int n_users;              /**< threads that look at it, and the table; under the table's lock */
+    tw_ip_meeting_t *meeting; /**< NULL: not known; under the table's lock */
+    tw_coll_gate_t gate;      /**< closed before `nccl` is ended; any thread */
+    pthread_mutex_t lock;     /**< of all that follows */
+    int world;                /**< 0: not asked yet */
     int is_known;
     int has_gone;           /**< `nccl` is no more, but a thread had a call of it */
     tw_ip_reason_t why_not; /**< TW_IP_REPLACED: calls may be quantized. Once known */
@@ -50,8 +52,10 @@ ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm);
 /** Nothing is quantized from now on. */
 void tw_ip_comm_rule_out(tw_ip_comm_t *comm, tw_ip_reason_t why);
 
-/** A communicator was made, in or outside of a group: result is what NCCL said. Returns result, or an error of learning it. */
-ncclResult_t tw_ip_comm_made(ncclComm_t nccl, ncclResult_t result);
+/** A communicator was made, in or outside of a group; its ranks meet there. What was known of an older one with this handle is gone. */
+void tw_ip_comm_made(ncclComm_t nccl, tw_ip_meeting_t *meeting);
+/** Where the ranks of one meet; NULL: not known. */
+tw_ip_meeting_t *tw_ip_comm_meeting(ncclComm_t nccl);
 /** It is about to be aborted or revoked: calls of it that are under way in other threads make no more of NCCL. */
 void tw_ip_comm_close(ncclComm_t nccl);
 /** A communicator ends: waits for what is under way, or, when it was aborted, gives it up. */

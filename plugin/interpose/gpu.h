@@ -6,7 +6,10 @@
 
 TW_C_BEGIN
 
-/** 1 if what is put on the stream goes into a graph, or nobody can tell. */
+/** 1 if there is one, and a driver for the CUDA that this was built with; else 0 (logged, once). */
+int tw_ip_gpu_works(void);
+/** 1 if what is put on the stream goes into a graph. 0 also where CUDA does not say: then the call fails, as what this rank alone left to
+ *  NCCL would meet something else on the others. */
 int tw_ip_gpu_captures(tw_stream_t stream);
 /** event: a cudaEvent_t. */
 tw_status_t tw_ip_gpu_record(void *event, tw_stream_t stream);

@@ -1,9 +1,38 @@
 /** The CUDA runtime, as gpu.h has it. */
 #include "plugin/interpose/gpu.h"
 
+#include <pthread.h>
+
 #include <cuda_runtime_api.h>
 
 #include "quant/quant.h"
+
+static int works;
+
+static void look(void)
+{
+    int driver = 0, runtime = 0, device = 0;
+    cudaError_t error = cudaDriverGetVersion(&driver);
+
+    error = error == cudaSuccess ? cudaRuntimeGetVersion(&runtime) : error;
+    error = error == cudaSuccess ? cudaGetDevice(&device) : error;
+    works = error == cudaSuccess && driver / 1000 >= runtime / 1000;
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError(); /* the job shall not find it */
+        tw_error("nccl: nothing can be quantized here: CUDA: %s", cudaGetErrorString(error));
+    } else if (!works) {
+        tw_error("nccl: nothing can be quantized here: built with CUDA %d.%d, and the driver is for %d.%d",
+                 runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
+    }
+}
+
+int tw_ip_gpu_works(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, look);
+    return works;
+}
 
 int tw_ip_gpu_captures(tw_stream_t stream)
 {
@@ -11,7 +40,7 @@ int tw_ip_gpu_captures(tw_stream_t stream)
 
     if (cudaStreamIsCapturing((cudaStream_t)stream, &capture) != cudaSuccess) {
         (void)cudaGetLastError(); /* the job shall not find it */
-        return 1;
+        return 0;
     }
     return capture != cudaStreamCaptureStatusNone;
 }

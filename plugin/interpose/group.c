@@ -8,10 +8,17 @@
 
 #define POLL_NS 20000
 
+typedef struct expected {
+    ncclComm_t *out;
+    tw_ip_meeting_t *meeting;
+} expected_t;
+
 typedef struct group {
     int depth;
     tw_ip_ready_t *calls;
     size_t n_calls, max_calls;
+    expected_t *expected;
+    size_t n_expected;
 } group_t;
 
 static _Thread_local group_t group;
@@ -37,6 +44,29 @@ ncclResult_t tw_ip_group_add(const tw_ip_ready_t *ready)
     group.calls[group.n_calls - 1].call.has_config = 0;
     group.calls[group.n_calls - 1].call.config = NULL;
     return ncclSuccess;
+}
+
+ncclResult_t tw_ip_group_expect(ncclComm_t *out, tw_ip_meeting_t *meeting)
+{
+    expected_t *larger = realloc(group.expected, (group.n_expected + 1) * sizeof(*larger));
+
+    if (larger == NULL) {
+        return ncclSystemError;
+    }
+    group.expected = larger;
+    group.expected[group.n_expected++] = (expected_t){out, meeting};
+    return ncclSuccess;
+}
+
+/** NCCL has just written there, unless it goes on in the background. */
+static void welcome(const group_t *ended, ncclResult_t result)
+{
+    for (size_t i = 0; i < ended->n_expected && result == ncclSuccess; i++) {
+        if (*ended->expected[i].out != NULL) {
+            tw_ip_comm_made(*ended->expected[i].out, ended->expected[i].meeting);
+        }
+    }
+    free(ended->expected);
 }
 
 ncclResult_t tw_ip_group_start(void)
@@ -104,6 +134,7 @@ ncclResult_t tw_ip_group_end(void)
         return result;
     }
     group = (group_t){0}; /* a call that is left to NCCL after all may find its way back here */
+    welcome(&ended, result);
     result = run_calls(&ended, result);
     free(ended.calls);
     return result;
@@ -119,5 +150,6 @@ void tw_ip_group_drop(void)
         tw_ip_replace_drop(&group.calls[i]);
     }
     free(group.calls);
+    free(group.expected);
     group = (group_t){0};
 }

@@ -3,6 +3,7 @@
  *    wrappers.c    what a job calls
  *    nccl_calls.h  NCCL's real functions, and one call of a collective
  *    policy.h      which calls are quantized, and how
+ *    meet.h        whether all ranks of a communicator have this library; door.h, where they tell
  *    comms.h       communicators, and where their ranks are
  *    replace.h     a call done by the library's collectives, on the caller's stream and communicator
  *    group.h       calls between ncclGroupStart and ncclGroupEnd
@@ -29,9 +30,12 @@ extern "C" {
 int tw_nccl_set_policy(const char *weights, const char *grads);
 
 /** For the net plugin, for each communicator that NCCL makes: point what the objects of this process call of NCCL to this library;
- *  later on, what objects call that were loaded since. Returns how many places were changed; 0: nothing was there to change, and
- *  -1: it cannot be done; then this call has changed nothing, and none will (the reason is logged, once). Any thread. */
+ *  later on, what objects call that were loaded since. The first time, the ranks of the job meet (plugin/interpose/meet.h). Returns how many
+ *  places were changed; 0: nothing was there to change, and -1: it cannot be done, and no communicator is to be made (the reason is logged,
+ *  once). Any thread. */
 int tw_nccl_redirect(void);
+/** 1: the job's calls come here: it has made, or is making, a communicator through this library. */
+int tw_nccl_is_wrapped(void);
 
 #ifdef __cplusplus
 }

@@ -95,6 +95,7 @@ ncclResult_t ncclAlltoAllConfig(const void *from, void *to, size_t count, ncclDa
     X(ncclReduceScatterConfig)  \
     X(ncclAllReduceConfig)      \
     X(ncclAlltoAllConfig)       \
+    X(ncclGetUniqueId)          \
     X(ncclGroupStart)           \
     X(ncclGroupEnd)             \
     X(ncclGroupSimulateEnd)     \

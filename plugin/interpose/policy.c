@@ -125,7 +125,9 @@ static const char *const texts[] = {
     [TW_IP_CAPTURED] = "captured into a graph",
     [TW_IP_ONE_NODE] = "inside one node",
     [TW_IP_ONE_PROCESS] = "several ranks in one process",
-    [TW_IP_DIFFERENT] = "the ranks have different policies",
+    [TW_IP_DIFFERENT] = "the ranks have different policies, or interposers",
+    [TW_IP_ABSENT] = "not all ranks have the interposer",
+    [TW_IP_GROWN] = "the communicator has grown: its ranks have no way to tell each other of the interposer",
     [TW_IP_ENDED] = "the communicator was revoked or aborted",
     [TW_IP_ARGUMENTS] = "arguments that NCCL refuses",
 };

@@ -21,6 +21,8 @@ typedef enum tw_ip_reason {
     TW_IP_ONE_NODE,
     TW_IP_ONE_PROCESS,
     TW_IP_DIFFERENT,
+    TW_IP_ABSENT,
+    TW_IP_GROWN,
     TW_IP_ENDED,
     TW_IP_ARGUMENTS,
     TW_IP_REASONS

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "plugin/interpose/interpose.h"
-#include "plugin/interpose/nccl_calls.h"
+#include "plugin/interpose/meet.h"
 #include "plugin/interpose/redirect.h"
 
 #if defined(__x86_64__)
@@ -258,7 +258,8 @@ static int set_all(const places_t *places)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int is_on;                /**< calls have been redirected */
-static int is_refused;           /**< it cannot be done */
+static int is_refused;           /**< it cannot be done, or no more */
+static int is_entered;           /**< the job calls wrappers */
 static unsigned long long known; /**< objects that this process had loaded when it was last looked at */
 
 typedef struct scan {
@@ -285,7 +286,7 @@ static void say_refused(int error)
     is_refused = 1;
     if (is_on) {
         tw_error("nccl: the calls of objects that were loaded later cannot be redirected: their tables of "
-                 "addresses cannot be changed (%s); they stay exact",
+                 "addresses cannot be changed (%s); this rank makes no more communicators",
                  strerror(error));
     } else {
         tw_error("nccl: the calls of this job cannot be redirected: tables of addresses cannot be changed "
@@ -313,24 +314,45 @@ static int redirect(void)
     if (scan.error != 0) {
         say_refused(scan.error);
     }
-    is_on = !is_refused;
+    is_on = is_on || (!is_refused && scan.places.n > 0);
     free(scan.places.items);
     return is_refused ? -1 : (int)scan.places.n;
+}
+
+/** The first time, ranks of communicators that NCCL has begun to make have to meet in another way. */
+static int redirect_and_meet(void)
+{
+    int was_on = is_on, n = redirect();
+
+    if (n > 0 && !was_on && tw_ip_meeting_of_job() != TW_OK) {
+        is_refused = 1;
+        return -1;
+    }
+    return n;
 }
 
 int tw_nccl_redirect(void)
 {
     (void)pthread_mutex_lock(&lock);
-    int n = redirect();
+    int n = redirect_and_meet();
     (void)pthread_mutex_unlock(&lock);
     return n;
 }
 
-void tw_ip_redirect_loaded(void)
+int tw_nccl_is_wrapped(void)
 {
+    return __atomic_load_n(&is_entered, __ATOMIC_RELAXED);
+}
+
+tw_status_t tw_ip_redirect_loaded(void)
+{
+    tw_status_t status = TW_OK;
+
+    __atomic_store_n(&is_entered, 1, __ATOMIC_RELAXED);
     (void)pthread_mutex_lock(&lock);
     if (is_on) {
-        (void)redirect();
+        status = redirect() >= 0 ? TW_OK : TW_ERR_UNSUPPORTED;
     }
     (void)pthread_mutex_unlock(&lock);
+    return status;
 }

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define LINE_BYTES 256
@@ -66,13 +67,35 @@ static void print_if_due(void)
     }
 }
 
+static pid_t member; /**< it may span nodes: no call was large enough to ask */
+static int has_one_node;
+
 /** A process that has no communicator between nodes has nothing to say, nor has one that it forked. */
 static void __attribute__((destructor)) report_at_exit(void)
 {
-    if (reporter == getpid() && pthread_mutex_trylock(&lock) == 0) {
+    int is_due = reporter == getpid() || (member == getpid() && !has_one_node);
+
+    if (is_due && pthread_mutex_trylock(&lock) == 0) {
         print();
         (void)pthread_mutex_unlock(&lock);
     }
+}
+
+void tw_ip_report_member(int rank)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (member != getpid()) {
+        member = getpid();
+        rank_of_job = reporter == getpid() ? rank_of_job : rank;
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void tw_ip_report_one_node(void)
+{
+    (void)pthread_mutex_lock(&lock);
+    has_one_node = 1;
+    (void)pthread_mutex_unlock(&lock);
 }
 
 void tw_ip_report_begin(int rank, int world, int n_nodes)
@@ -92,6 +115,21 @@ void tw_ip_report_begin(int rank, int world, int n_nodes)
         }
         fprintf(stderr, "thinwire: rank %d of %d on %d nodes, NCCL %d: %s\n", rank, world, n_nodes, version,
                 tw_ip_policy_format(&policy, text, sizeof(text)));
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void tw_ip_report_absent(int rank, int world, const char *why)
+{
+    static char said[LINE_BYTES];
+    char line[LINE_BYTES];
+
+    snprintf(line, sizeof(line), "thinwire: rank %d of %d: nothing is quantized between these ranks: %s",
+             rank, world, why);
+    (void)pthread_mutex_lock(&lock);
+    if (strcmp(said, line) != 0) {
+        fprintf(stderr, "%s\n", line);
+        memcpy(said, line, sizeof(said));
     }
     (void)pthread_mutex_unlock(&lock);
 }

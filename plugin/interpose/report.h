@@ -6,10 +6,16 @@
 
 TW_C_BEGIN
 
+/** A rank of a communicator, of which it is not known yet where its ranks are; and one that has learned that they share a node. A process that
+ *  knows of nothing else but nodes of its own has nothing to tell. */
+void tw_ip_report_member(int rank);
+void tw_ip_report_one_node(void);
 /** A communicator spans nodes: says once what will be quantized. From here on this process reports, not one that it forks. */
 void tw_ip_report_begin(int rank, int world, int n_nodes);
 /** A call was quantized. bytes: what this rank sends to other nodes; before: as a ring of NCCL's would. */
 void tw_ip_report_replaced(tw_ip_kind_t kind, double bytes_before, uint64_t bytes_after);
+/** Not all ranks of a communicator have the interposer, and why that is thought. The same is said once. */
+void tw_ip_report_absent(int rank, int world, const char *why);
 /** It took so long on its stream. */
 void tw_ip_report_time(tw_ip_kind_t kind, double sec);
 /** A call was left to NCCL. */

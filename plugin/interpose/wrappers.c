@@ -94,57 +94,108 @@ ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info)
 
 /* ---- communicators ----------------------------------------------------------------------------------------- */
 
-/** In a group, and where a communicator does not block, it is there later. */
-static ncclResult_t made(const ncclComm_t *comm, ncclResult_t result)
+/** The id's ranks may meet here. */
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
-    tw_ip_redirect_loaded();
-    return tw_ip_group_is_open() || comm == NULL ? result : tw_ip_comm_made(*comm, result);
+    const tw_ip_functions_t *real = tw_ip_real();
+    ncclResult_t result = real->ncclGetUniqueId != NULL ? real->ncclGetUniqueId(id) : ncclInvalidUsage;
+
+    if (result == ncclSuccess && id != NULL) {
+        tw_ip_meeting_invite(id);
+    }
+    return result;
+}
+
+/** NCCL sets the handle at once, also in a group and where the communicator does not block. */
+static ncclResult_t made(const ncclComm_t *out, tw_ip_meeting_t *meeting, ncclResult_t result)
+{
+    if ((result == ncclSuccess || result == ncclInProgress) && out != NULL && *out != NULL) {
+        tw_ip_comm_made(*out, meeting);
+    } else if (result != ncclSuccess && result != ncclInProgress) {
+        tw_ip_meeting_drop(meeting);
+    }
+    return result;
+}
+
+/** What is loaded by now is seen, or the communicator is not made: other ranks may see it. */
+static ncclResult_t begin(const ncclUniqueId *id, int rank, int world, tw_ip_meeting_t **meeting)
+{
+    if (tw_ip_redirect_loaded() != TW_OK) {
+        return ncclSystemError;
+    }
+    return tw_ip_meeting_begin(id, rank, world, meeting);
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int world, ncclUniqueId id, int rank)
 {
     const tw_ip_functions_t *real = tw_ip_real();
+    tw_ip_meeting_t *meeting;
 
-    return real->ncclCommInitRank != NULL ? made(comm, real->ncclCommInitRank(comm, world, id, rank))
-                                          : ncclInvalidUsage;
+    if (real->ncclCommInitRank == NULL) {
+        return ncclInvalidUsage;
+    }
+    ncclResult_t result = begin(&id, rank, world, &meeting);
+    return result == ncclSuccess ? made(comm, meeting, real->ncclCommInitRank(comm, world, id, rank))
+                                 : result;
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int world, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
     const tw_ip_functions_t *real = tw_ip_real();
+    tw_ip_meeting_t *meeting;
 
-    return real->ncclCommInitRankConfig != NULL
-               ? made(comm, real->ncclCommInitRankConfig(comm, world, id, rank, config))
-               : ncclInvalidUsage;
+    if (real->ncclCommInitRankConfig == NULL) {
+        return ncclInvalidUsage;
+    }
+    ncclResult_t result = begin(&id, rank, world, &meeting);
+    return result == ncclSuccess
+               ? made(comm, meeting, real->ncclCommInitRankConfig(comm, world, id, rank, config))
+               : result;
 }
 
+/** All ranks bring the same ids: they meet by the first. */
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int world, int rank, int n_ids, ncclUniqueId *ids,
                                       ncclConfig_t *config)
 {
+    static const ncclUniqueId none;
     const tw_ip_functions_t *real = tw_ip_real();
+    tw_ip_meeting_t *meeting;
 
-    return real->ncclCommInitRankScalable != NULL
-               ? made(comm, real->ncclCommInitRankScalable(comm, world, rank, n_ids, ids, config))
-               : ncclInvalidUsage;
+    if (real->ncclCommInitRankScalable == NULL) {
+        return ncclInvalidUsage;
+    }
+    ncclResult_t result = begin(n_ids > 0 && ids != NULL ? ids : &none, rank, world, &meeting);
+    return result == ncclSuccess
+               ? made(comm, meeting, real->ncclCommInitRankScalable(comm, world, rank, n_ids, ids, config))
+               : result;
 }
 
-/** All ranks are in this process: one thread drives them, and cannot meet itself. */
+/** All ranks are in this process. */
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
 {
     const tw_ip_functions_t *real = tw_ip_real();
     ncclResult_t result =
         real->ncclCommInitAll != NULL ? real->ncclCommInitAll(comms, n, devices) : ncclInvalidUsage;
+    tw_ip_meeting_t *meeting = result == ncclSuccess ? tw_ip_meeting_settled(TW_IP_ONE_PROCESS) : NULL;
 
-    tw_ip_redirect_loaded();
-    for (int i = 0; i < n && result == ncclSuccess; i++) {
-        tw_ip_comm_t *comm = tw_ip_comm_get(comms[i]);
-        if (comm != NULL) {
-            (void)pthread_mutex_lock(&comm->lock);
-            tw_ip_comm_rule_out(comm, n > 1 ? TW_IP_ONE_PROCESS : TW_IP_ONE_NODE);
-            (void)pthread_mutex_unlock(&comm->lock);
-            tw_ip_comm_put(comm);
-        }
+    for (int i = 0; i < n && meeting != NULL; i++) {
+        tw_ip_comm_made(comms[i], meeting);
+    }
+    return result;
+}
+
+/** Who has a part of a communicator's ranks meets where that did. NCCL sets this handle when it is done: after the group, or later. */
+static ncclResult_t parted(ncclComm_t parent, ncclComm_t *out, ncclResult_t result)
+{
+    tw_ip_meeting_t *meeting = tw_ip_comm_meeting(parent);
+
+    if (meeting != NULL && out != NULL && result == ncclSuccess && tw_ip_group_is_open()) {
+        return tw_ip_group_expect(out, meeting);
+    }
+    if (meeting != NULL && out != NULL && *out != NULL &&
+        (result == ncclSuccess || result == ncclInProgress)) {
+        tw_ip_comm_made(*out, meeting);
     }
     return result;
 }
@@ -153,8 +204,10 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
 {
     const tw_ip_functions_t *real = tw_ip_real();
 
-    return real->ncclCommSplit != NULL ? made(out, real->ncclCommSplit(comm, color, key, out, config))
-                                       : ncclInvalidUsage;
+    if (real->ncclCommSplit == NULL || tw_ip_redirect_loaded() != TW_OK) {
+        return real->ncclCommSplit == NULL ? ncclInvalidUsage : ncclSystemError;
+    }
+    return parted(comm, out, real->ncclCommSplit(comm, color, key, out, config));
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n_excluded, ncclComm_t *out,
@@ -162,18 +215,24 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n_excluded, nccl
 {
     const tw_ip_functions_t *real = tw_ip_real();
 
-    return real->ncclCommShrink != NULL
-               ? made(out, real->ncclCommShrink(comm, excluded, n_excluded, out, config, flags))
-               : ncclInvalidUsage;
+    if (real->ncclCommShrink == NULL || tw_ip_redirect_loaded() != TW_OK) {
+        return real->ncclCommShrink == NULL ? ncclInvalidUsage : ncclSystemError;
+    }
+    return parted(comm, out, real->ncclCommShrink(comm, excluded, n_excluded, out, config, flags));
 }
 
+/** The id is not brought by all ranks. */
 ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, int rank, ncclComm_t *out,
                           ncclConfig_t *config)
 {
     const tw_ip_functions_t *real = tw_ip_real();
 
-    return real->ncclCommGrow != NULL ? made(out, real->ncclCommGrow(comm, world, id, rank, out, config))
-                                      : ncclInvalidUsage;
+    if (real->ncclCommGrow == NULL) {
+        return ncclInvalidUsage;
+    }
+    tw_ip_meeting_t *meeting = tw_ip_meeting_settled(TW_IP_GROWN);
+    return meeting != NULL ? made(out, meeting, real->ncclCommGrow(comm, world, id, rank, out, config))
+                           : ncclSystemError;
 }
 
 /** What was revoked can be asked, shrunk and destroyed, no more. */

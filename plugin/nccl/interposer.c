@@ -11,6 +11,7 @@
 
 #define LIBRARY "libthinwire-nccl.so"
 #define REDIRECT "tw_nccl_redirect"
+#define IS_WRAPPED "tw_nccl_is_wrapped"
 #define PATH_BYTES 4096
 
 /* This library's own folder first. */
@@ -30,64 +31,82 @@ static void *open_library(void)
 }
 
 static int (*redirect)(void); /* NULL: not asked for, or it cannot be done */
+static tw_status_t verdict;
 
 /* ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
-static int redirect_first(void *library)
+static int (*find(void *library, const char *name))(void)
 {
     int (*function)(void) = NULL;
-    void *symbol = dlsym(library, REDIRECT);
+    void *symbol = dlsym(library, name);
 
     memcpy(&function, &symbol, sizeof(function));
     if (function == NULL) {
-        tw_error("TW_INTERPOSE: %s; nothing is quantized", dlerror());
-        return -1;
+        tw_error("TW_INTERPOSE: %s", dlerror());
     }
-    int n = function();
-    if (n >= 0) {
-        redirect = function;
-    }
-    return n;
+    return function;
 }
 
-static void open_interposer(void)
+static tw_status_t redirect_first(void *library)
+{
+    int (*first)(void) = find(library, REDIRECT), (*is_wrapped)(void) = find(library, IS_WRAPPED);
+    int n = first != NULL && is_wrapped != NULL ? first() : -1;
+
+    if (n < 0) {
+        return TW_ERR_CONFIG;
+    }
+    redirect = first;
+    if (n == 0 && !is_wrapped()) {
+        tw_error(
+            "TW_INTERPOSE: no object of this process calls NCCL through a table of addresses that could be "
+            "changed, and " LIBRARY " was not preloaded");
+        return TW_ERR_CONFIG;
+    }
+    if (n > 0) {
+        tw_info("TW_INTERPOSE: %d calls of NCCL redirected", n);
+    }
+    return TW_OK;
+}
+
+static tw_status_t open_interposer(void)
 {
     void *library = open_library();
 
     if (library == NULL) {
-        tw_error("TW_INTERPOSE: %s; nothing is quantized", dlerror());
-        return;
+        tw_error("TW_INTERPOSE: %s", dlerror());
+        return TW_ERR_CONFIG;
     }
-    int n = redirect_first(library);
-    if (n == 0) {
-        tw_warn(
-            "TW_INTERPOSE: no object of this process calls NCCL through a table of addresses that could be "
-            "changed; nothing is quantized unless " LIBRARY " was preloaded");
-    } else if (n > 0) {
-        tw_info("TW_INTERPOSE: %d calls of NCCL redirected", n);
-    }
+    return redirect_first(library);
 }
 
 static void begin(void)
 {
     tw_ip_options_t options;
 
-    if (tw_ip_options_init(&options) != TW_OK) {
-        tw_error("TW_INTERPOSE: a variable of the interposer makes no sense; nothing is quantized");
+    verdict = tw_ip_options_init(&options);
+    if (verdict != TW_OK) {
+        tw_error("TW_INTERPOSE: a variable of the interposer makes no sense");
         return;
     }
     if (options.redirects) {
-        open_interposer();
+        verdict = open_interposer();
     }
     tw_ip_options_cleanup(&options);
 }
 
-void tw_interposer_open(void)
+tw_status_t tw_interposer_open(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     (void)pthread_once(&once, begin);
-    int n = redirect != NULL ? redirect() : 0;
+    int n = verdict == TW_OK && redirect != NULL ? redirect() : 0;
     if (n > 0) {
         tw_info("TW_INTERPOSE: %d calls of NCCL redirected, of objects that were loaded later", n);
     }
+    if (verdict != TW_OK || n < 0) {
+        tw_error("TW_INTERPOSE is set and cannot be done here, so the net does not begin: other ranks may "
+                 "count on "
+                 "it");
+        return TW_ERR_CONFIG;
+    }
+    return TW_OK;
 }

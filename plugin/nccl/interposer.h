@@ -8,8 +8,8 @@ TW_C_BEGIN
 
 /** A communicator is made. With TW_INTERPOSE, the first time in a process: open libthinwire-nccl.so, which lies beside this library or
  *  where the linker looks, and let it redirect what the process's objects call of NCCL; after that, what objects call that were loaded
- *  since. If it cannot be, that is logged, once, and all stays as it is. Any thread. */
-void tw_interposer_open(void);
+ *  since. TW_ERR_CONFIG (logged): it was asked for, and cannot be: the net is not to begin, as other ranks may count on it. Any thread. */
+tw_status_t tw_interposer_open(void);
 
 TW_C_END
 

@@ -19,8 +19,8 @@ static tw_nccl_result_t init_v7(tw_nccl_logger_t logger)
     tw_net_context_t *context;
 
     tw_nccl_log_install(logger);
-    tw_interposer_open();
-    return tw_nccl_result(tw_net_context_shared(&context));
+    tw_status_t status = tw_interposer_open();
+    return tw_nccl_result(status == TW_OK ? tw_net_context_shared(&context) : status);
 }
 
 static tw_nccl_result_t init_v10(tw_nccl_logger_t logger, void *profiler)
@@ -37,8 +37,10 @@ static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, void *config,
 
     (void)comm_id, (void)config, (void)profiler;
     tw_nccl_log_install(logger);
-    tw_interposer_open();
-    status = tw_net_context_create(&made);
+    status = tw_interposer_open();
+    if (status == TW_OK) {
+        status = tw_net_context_create(&made);
+    }
     return result_or_null(status, context, made);
 }
 

@@ -1,5 +1,6 @@
 /* How communicators come and go. */
 #include <cstring>
+#include <memory>
 #include <thread>
 
 #include <sys/wait.h>
@@ -56,14 +57,14 @@ static void shrink_and_grow()
     ncclComm_t all = join(), fewer = nullptr, grown = nullptr;
     ncclUniqueId id;
     int last = self().world - 1;
-    OK(ncclGetUniqueId(&id));
+    id = share_id();
     expect_right(all, all_ranks(), "int8");
     if (self().rank != last) {
         OK(ncclCommShrink(all, &last, 1, &fewer, nullptr, 0));
         expect_right(fewer, ranks_where([&](int r) { return r != last; }), "int8");
     }
     OK(ncclCommGrow(fewer, self().world, &id, fewer != nullptr ? -1 : last, &grown, nullptr));
-    expect_right(grown, all_ranks(), "int8");
+    expect_right(grown, all_ranks(), ""); /* its id is not brought by all ranks */
     OK(ncclCommDestroy(grown));
     OK(fewer != nullptr ? ncclCommDestroy(fewer) : ncclSuccess);
     OK(ncclCommDestroy(all));
@@ -76,10 +77,10 @@ static void other_ways()
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
-    OK(ncclGetUniqueId(&id));
+    id = share_id();
     OK(ncclCommInitRankScalable(&comms[0], self().world, self().rank, 1, &id, nullptr));
     comms[1] = join(&config);
-    OK(ncclGetUniqueId(&id));
+    id = share_id();
     OK(ncclGroupStart());
     OK(ncclCommInitRank(&comms[2], self().world, id, self().rank));
     OK(ncclGroupEnd());
@@ -177,8 +178,7 @@ static void abort_while_waiting()
 static ncclComm_t join_in_group()
 {
     ncclComm_t comm = nullptr;
-    ncclUniqueId id;
-    OK(ncclGetUniqueId(&id));
+    ncclUniqueId id = share_id();
     OK(ncclGroupStart());
     OK(ncclCommInitRank(&comm, self().world, id, self().rank));
     OK(ncclGroupEnd());
@@ -222,6 +222,9 @@ static void abort_in_mid_call()
         bool meets = function == "ncclAllGather" || function == "ncclCommGetAsyncError";
         ncclComm_t comm = meets ? join_in_group() : join();
         Stream stream;
+        if (!meets) {
+            expect_right(comm, all_ranks(), "int8");
+        }
         if (self().rank == 0) {
             Watchdog watchdog(comm, function.c_str());
             if (function == "ncclGroupEnd") {
@@ -297,6 +300,118 @@ static void one_process()
     }
 }
 
+/** One thread has several ranks, and makes them in a group: two of three, the third is another process. */
+static void one_thread()
+{
+    struct Member {
+        int rank;
+        ncclComm_t comm = nullptr;
+        Stream stream;
+        std::vector<char> own, all;
+    };
+    std::vector<std::unique_ptr<Member>> members;
+    ncclUniqueId id = share_id();
+    for (int r : {0, 1, 2}) {
+        if ((r == 2) == (self().rank == 1)) {
+            members.push_back(std::make_unique<Member>());
+            members.back()->rank = r;
+        }
+    }
+    OK(ncclGroupStart());
+    for (auto &m : members) {
+        OK(ncclCommInitRank(&m->comm, 3, id, m->rank));
+    }
+    OK(ncclGroupEnd());
+    (void)reached("ncclAllGather");
+    OK(ncclGroupStart());
+    for (auto &m : members) {
+        m->own = tensor(m->rank, COUNT, ncclBfloat16);
+        m->all.assign(m->own.size() * 3, 0);
+        OK(ncclAllGather(m->own.data(), m->all.data(), COUNT, ncclBfloat16, m->comm, handle(m->stream)));
+    }
+    OK(ncclGroupEnd());
+    CHECK(reached("ncclAllGather") == (int)members.size());
+    for (auto &m : members) {
+        m->stream.synchronize();
+        CHECK(m->all == gathered({0, 1, 2}, COUNT, ncclBfloat16, ""));
+        OK(ncclCommDestroy(m->comm));
+    }
+}
+
+/** What is never used has made no call of NCCL's. */
+static void unused()
+{
+    std::vector<ncclComm_t> comms;
+    for (int i = 0; i < 6; i++) {
+        comms.push_back(i % 2 == 0 ? join() : nullptr);
+        if (i % 2 != 0) {
+            OK(ncclCommSplit(comms[0], 0, self().rank, &comms.back(), nullptr));
+        }
+    }
+    for (const char *name :
+         {"ncclAllGather", "ncclAllReduce", "ncclReduceScatter", "ncclSend", "ncclRecv", "ncclGroupStart"}) {
+        CHECK_THAT(reached(name) == 0, name);
+    }
+    for (ncclComm_t comm : comms) {
+        OK(ncclCommDestroy(comm));
+    }
+}
+
+/** An all-reduce, bit by bit NCCL's. */
+static void expect_sum(ncclComm_t comm)
+{
+    constexpr size_t count = 4 * COUNT;
+    std::vector<float> sum(count), want(count);
+    Stream stream;
+    for (size_t i = 0; i < count; i++) {
+        double exact = 0;
+        for (int r : all_ranks()) {
+            exact += (float)((int)(i % 1000) - 31 * r) / 7;
+        }
+        want[i] = (float)exact;
+        sum[i] = (float)((int)(i % 1000) - 31 * self().rank) / 7;
+    }
+    OK(ncclAllReduce(sum.data(), sum.data(), count, ncclFloat32, ncclSum, comm, handle(stream)));
+    stream.synchronize();
+    CHECK(sum == want);
+}
+
+/** One or all of the ranks have what this needs, or one lacks it: nobody calls what the job does not. */
+static void left_to_nccl()
+{
+    ncclComm_t all = join(), child = nullptr;
+    OK(ncclCommSplit(all, 0, self().rank, &child, nullptr));
+    (void)reached("ncclAllGather");
+    (void)reached("ncclAllReduce");
+    for (ncclComm_t comm : {all, child}) {
+        expect_right(comm, all_ranks(), "");
+        expect_sum(comm);
+    }
+    CHECK(reached("ncclAllGather") == 2 && reached("ncclAllReduce") == 2);
+    OK(ncclCommDestroy(child));
+    OK(ncclCommDestroy(all));
+}
+
+static void wait_for(ncclComm_t comm);
+
+/** Children whose handle comes later follow their parent all the same. */
+static void split_later()
+{
+    ncclComm_t all = join(), in_group = nullptr, in_background = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    OK(ncclGroupStart());
+    OK(ncclCommSplit(all, 0, self().rank, &in_group, nullptr));
+    OK(ncclGroupEnd());
+    expect_right(in_group, all_ranks(), "int8");
+    CHECK(ncclCommSplit(all, 0, self().rank, &in_background, &config) == ncclInProgress);
+    wait_for(all);
+    expect_right(in_background, all_ranks(), "int8");
+    OK(ncclCommDestroy(in_group));
+    OK(ncclCommDestroy(in_background));
+    OK(ncclCommDestroy(all));
+}
+
 /** A communicator per thread, at the same time. */
 static void threads()
 {
@@ -315,14 +430,13 @@ static void threads()
     }
 }
 
-/** Meeting fails: that is NCCL's result of making the communicator. */
+/** Meeting fails: that is the result of the call that needs it. */
 static void meeting_fails()
 {
     ncclComm_t comm = nullptr;
-    ncclUniqueId id;
-    OK(ncclGetUniqueId(&id));
+    ncclUniqueId id = share_id();
+    OK(ncclCommInitRank(&comm, self().world, id, self().rank));
     standin_fail_next("ncclAllGather", ncclSystemError);
-    CHECK(ncclCommInitRank(&comm, self().world, id, self().rank) == ncclSystemError);
     Stream stream;
     std::vector<char> own = tensor(self().rank, COUNT, ncclBfloat16),
                       whole(own.size() * (size_t)self().world);
@@ -335,8 +449,7 @@ static void meeting_fails()
 static void making_fails()
 {
     ncclComm_t comm = nullptr;
-    ncclUniqueId id;
-    OK(ncclGetUniqueId(&id));
+    ncclUniqueId id = share_id();
     standin_fail_next("ncclCommInitRank", ncclInvalidUsage);
     CHECK(ncclCommInitRank(&comm, self().world, id, self().rank) == ncclInvalidUsage);
     comm = join();
@@ -397,6 +510,10 @@ Scenarios comms_scenarios()
         {"abort_in_mid_call", abort_in_mid_call},
         {"revoked", revoked},
         {"one_process", one_process},
+        {"one_thread", one_thread},
+        {"unused", unused},
+        {"left_to_nccl", left_to_nccl},
+        {"split_later", split_later},
         {"threads", threads},
         {"meeting_fails", meeting_fails},
         {"making_fails", making_fails},

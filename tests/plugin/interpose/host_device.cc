@@ -1,4 +1,5 @@
 /* What the interposer and the collectives ask of a GPU, answered by the stand-in: linked in front of what asks CUDA. */
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -99,6 +100,11 @@ const tw_gpu_device_t *tw_gpu_device_cuda(void)
 {
     static const tw_gpu_device_t device = make_device();
     return &device;
+}
+
+int tw_ip_gpu_works(void)
+{
+    return getenv("STANDIN_NO_GPU") == nullptr;
 }
 
 int tw_ip_gpu_captures(tw_stream_t stream)

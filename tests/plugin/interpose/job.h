@@ -35,6 +35,8 @@ const Job &self();
 #define CHECK(condition) CHECK_THAT(condition, "")
 #define OK(call) CHECK((call) == ncclSuccess)
 
+/** Rank 0's, for all. */
+ncclUniqueId share_id();
 /** A communicator of all ranks. */
 ncclComm_t join(ncclConfig_t *config = nullptr);
 cudaStream_t handle(standin::Stream &stream);

@@ -21,6 +21,7 @@ struct JobRun {
     std::string program = "job";
     bool preload = true;
     std::map<std::string, std::string> env_of_rank_1 = {};
+    int rank_without = -1; /**< one that has none of `preload` and TW_INTERPOSE */
 };
 
 class Interpose : public testing::Test
@@ -42,6 +43,7 @@ class Interpose : public testing::Test
     {
         std::vector<std::unique_ptr<process::Child>> ranks;
         std::string folder = dir + "/" + std::to_string(n_runs++);
+        port = process::free_port();
         std::filesystem::create_directory(folder);
         for (int r = 0; r < what.world; r++) {
             ranks.push_back(std::make_unique<process::Child>(spec_of(what, r, folder)));
@@ -56,19 +58,21 @@ class Interpose : public testing::Test
         return said;
     }
 
-    static process::Spec spec_of(const JobRun &what, int rank, const std::string &folder)
+    process::Spec spec_of(const JobRun &what, int rank, const std::string &folder) const
     {
         process::Spec spec;
         spec.argv = {programs[what.program], what.scenario};
         spec.env = {{"RANK", std::to_string(rank)},
                     {"WORLD_SIZE", std::to_string(what.world)},
                     {"PER_NODE", std::to_string(what.per_node)},
+                    {"MASTER_ADDR", "127.0.0.1"},
+                    {"MASTER_PORT", std::to_string(port)},
                     {"TW_NODE_ID", "node " + std::to_string(rank / what.per_node)},
                     {"STANDIN_DIR", folder},
                     {"TW_WEIGHTS", "int8"},
                     {"TW_GRADS", "int4"},
                     {"TW_MIN_BYTES", "256K"}};
-        if (what.preload) {
+        if (what.preload && rank != what.rank_without) {
             spec.env["LD_PRELOAD"] = preload_with(library);
         }
         for (const auto &all : {what.env, rank == 1 ? what.env_of_rank_1 : what.env}) {
@@ -76,11 +80,14 @@ class Interpose : public testing::Test
                 spec.env[name] = value;
             }
         }
+        if (rank == what.rank_without) {
+            spec.env.erase("TW_INTERPOSE");
+        }
         return spec;
     }
 
     std::string dir;
-    int n_runs = 0;
+    int n_runs = 0, port = 1;
 };
 
 size_t count(const std::string &text, const std::string &what)
@@ -201,9 +208,49 @@ TEST_F(Interpose, ExactUnlessAsked)
 
 TEST_F(Interpose, RanksWithDifferentPolicies)
 {
-    for (const std::string &said : run({"exact", 3, 1, {}, "job", true, {{"TW_GRADS", "int8"}}})) {
-        EXPECT_NE(said.find("ranks 0 and 1 were told different things to do"), std::string::npos) << said;
+    std::vector<std::string> all = run({"left_to_nccl", 3, 1, {}, "job", true, {{"TW_GRADS", "int8"}}});
+    for (const std::string &said : all) {
+        EXPECT_EQ(count(said, "ranks 0 and 1 differ in the interposer's version"), &said == &all[0]) << said;
     }
+    run({"left_to_nccl", 3, 1, {}, "job", true, {{"TW_WEIGHTS", "exact"}}});
+    run({"left_to_nccl", 3, 1, {}, "job", true, {{"TW_MIN_BYTES", "1G"}}});
+}
+
+/* ---- a rank that lacks something --------------------------------------------------------------------------- */
+
+/* NCCL does all of it, and no value is wrong: nobody sends anything that the job does not. */
+TEST_F(Interpose, ARankWithoutTheLibrary)
+{
+    for (int without : {0, 1, 2}) {
+        JobRun what = {"left_to_nccl", 3, 1};
+        what.rank_without = without;
+        std::vector<std::string> said = run(what);
+        std::string all = said[0] + said[1] + said[2];
+        std::string why = without == 0 ? "the process that made its id has no interposer"
+                                       : "rank " + std::to_string(without) + ": no interposer there";
+        EXPECT_EQ(count(all, "nothing is quantized between these ranks: " + why), 1u) << all;
+        EXPECT_EQ(said[(size_t)without], "");
+    }
+}
+
+TEST_F(Interpose, ARankWhoseDriverIsTooOld)
+{
+    for (const char *scenario : {"left_to_nccl", "unused"}) {
+        JobRun what = {scenario, 3, 1, {}, "job", true, {{"STANDIN_NO_GPU", "1"}}};
+        std::vector<std::string> said = run(what);
+        EXPECT_EQ(count(said[0] + said[1] + said[2], "rank 1 cannot do it"), what.scenario != "unused");
+    }
+}
+
+/* NCCL_COMM_ID: each rank makes the id by itself. */
+TEST_F(Interpose, AnIdThatIsNotHandedOn)
+{
+    run({"left_to_nccl", 2, 1, {{"NCCL_COMM_ID", "127.0.0.1:12345"}}});
+}
+
+TEST_F(Interpose, CommunicatorsThatAreNotUsedMakeNoCalls)
+{
+    run({"unused", 3, 1});
 }
 
 TEST_F(Interpose, ReportsAsItGoes)
@@ -222,6 +269,7 @@ TEST_F(Interpose, Communicators)
     run({"non_blocking"});
     run({"again_and_again"});
     run({"threads"});
+    run({"split_later", 3, 1});
 }
 
 TEST_F(Interpose, InsideANode)
@@ -235,6 +283,8 @@ TEST_F(Interpose, OneProcess)
 {
     std::string said = run({"one_process", 1, 1})[0];
     EXPECT_NE(said.find("are one process: each needs its own"), std::string::npos) << said;
+    said = run({"one_thread", 2, 1})[0];
+    EXPECT_NE(said.find("ranks 0 and 1 are one process"), std::string::npos) << said;
 }
 
 TEST_F(Interpose, EndsOfCommunicators)
@@ -322,14 +372,18 @@ TEST_F(Interpose, RedirectionThatIsRefused)
     }
 }
 
+std::map<std::string, std::string> plugin_env()
+{
+    return {{"EXTENSION", extension},
+            {"STANDIN_NET_PLUGIN", net_plugin},
+            {"LD_LIBRARY_PATH", std::filesystem::path(library).parent_path()},
+            {"TW_INTERPOSE", "1"}};
+}
+
 /* As PyTorch's job has it: nothing but variables. */
 TEST_F(Interpose, OpenedByTheNetPlugin)
 {
-    const std::map<std::string, std::string> env = {
-        {"EXTENSION", extension},
-        {"STANDIN_NET_PLUGIN", net_plugin},
-        {"LD_LIBRARY_PATH", std::filesystem::path(library).parent_path()},
-        {"TW_INTERPOSE", "1"}};
+    const std::map<std::string, std::string> env = plugin_env();
     for (const auto &[program, path] : programs) {
         for (const std::string &said : run({"gathers", 2, 1, env, program, false})) {
             EXPECT_EQ(count(said, "calls of NCCL redirected"), 1u) << said;
@@ -350,12 +404,50 @@ TEST_F(Interpose, NotOpenedByTheNetPlugin)
     std::string said = run({"exact", 2, 1, env, "job", false})[0];
     EXPECT_EQ(said.find("TW_INTERPOSE"), std::string::npos) << "nobody has asked: " << said;
     env["TW_INTERPOSE"] = "1";
-    said = run({"exact", 2, 1, env, "job", false})[0];
-    EXPECT_NE(said.find("TW_INTERPOSE: libthinwire-nccl.so: cannot open"), std::string::npos) << said;
-    EXPECT_NE(said.find("nothing is quantized"), std::string::npos) << said;
-    env["TW_INTERPOSE"] = "perhaps";
-    said = run({"exact", 2, 1, env, "job", false})[0];
-    EXPECT_NE(said.find("TW_INTERPOSE"), std::string::npos) << said;
+    for (const char *value : {"1", "perhaps"}) { /* there is no library; that is no answer */
+        env["TW_INTERPOSE"] = value;
+        process::Result result = process::Child(spec_of({"exact", 1, 1, env, "job", false}, 0, dir)).wait(60);
+        EXPECT_NE(result.code, 0);
+        EXPECT_NE(result.err.find("TW_INTERPOSE is set and cannot be done here"), std::string::npos)
+            << result.err;
+        EXPECT_NE(result.err.find("the net plugin does not begin"), std::string::npos) << result.err;
+    }
+}
+
+/* A program that finds NCCL's functions by itself: there is nothing to change. */
+TEST_F(Interpose, NothingToRedirect)
+{
+    std::map<std::string, std::string> env = plugin_env();
+    env["LD_PRELOAD"] = preload_with(library);
+    for (const std::string &said : run({"gathers", 2, 1, env, "job", false})) {
+        EXPECT_EQ(count(said, "calls quantized"), 1u) << said;
+        EXPECT_EQ(count(said, "redirected"), 0u) << said;
+    }
+}
+
+/* TW_INTERPOSE was not exported on one rank. */
+TEST_F(Interpose, ARankThatTheNetPluginDoesNotRedirect)
+{
+    for (int without : {0, 1, 2}) {
+        JobRun what = {"left_to_nccl", 3, 1, plugin_env(), "job", false};
+        what.env["TW_JOIN_TIMEOUT"] = "2s";
+        what.rank_without = without;
+        std::vector<std::string> said = run(what);
+        std::string all = said[0] + said[1] + said[2];
+        std::string why = without == 0 ? "the interposer of rank 0 is not reached"
+                                       : "rank " + std::to_string(without) + ": no interposer there";
+        EXPECT_EQ(count(all, "nothing is quantized between these ranks: " + why), 1u) << all;
+    }
+}
+
+/* No launcher's variables: what was made before the interposer came is left alone, on all ranks. */
+TEST_F(Interpose, RedirectedWithoutALauncher)
+{
+    JobRun what = {"left_to_nccl", 2, 1, plugin_env(), "job", false};
+    what.env["MASTER_ADDR"] = "";
+    for (const std::string &said : run(what)) {
+        EXPECT_EQ(count(said, "LD_PRELOAD needs none"), 1u) << said;
+    }
 }
 
 } // namespace

@@ -66,7 +66,6 @@ const std::set<std::string> left = {
     "ncclRecv",
     /* questions */
     "ncclGetVersion",
-    "ncclGetUniqueId",
     "ncclGetErrorString",
     "ncclGetLastError",
     "ncclCommCount",
@@ -128,7 +127,7 @@ const std::set<std::string> left = {
 };
 
 /** Besides NCCL's names. */
-const std::set<std::string> own = {"tw_nccl_set_policy", "tw_nccl_redirect"};
+const std::set<std::string> own = {"tw_nccl_set_policy", "tw_nccl_redirect", "tw_nccl_is_wrapped"};
 
 /** Of wrapped ones, what NCCL 2.19 lacks. */
 const std::set<std::string> later = {

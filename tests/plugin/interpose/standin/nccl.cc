@@ -17,6 +17,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -35,6 +36,7 @@ namespace
 {
 
 constexpr double MEET_SEC = 20;
+constexpr size_t PATH_AT = 24, PATH_BYTES = 48; /* in an id */
 
 [[noreturn]] void die(const std::string &what)
 {
@@ -348,6 +350,10 @@ void open_net(ncclComm *comm)
     comm->close_net = plugin->finalize;
 }
 
+thread_local int depth = 0;
+/** What a group does at its end, all at once: ranks of one thread meet there. */
+thread_local std::vector<std::function<void()>> open_joins;
+
 ncclResult_t create(ncclComm_t *out, int world, const std::string &dir, int rank, const ncclConfig_t *config)
 {
     ncclComm *comm = new ncclComm(world);
@@ -357,7 +363,11 @@ ncclResult_t create(ncclComm_t *out, int world, const std::string &dir, int rank
     comm->dir = dir;
     *out = comm;
     if (config == nullptr || config->blocking != 0) {
-        join(comm);
+        if (depth > 0) {
+            open_joins.push_back([comm] { join(comm); });
+        } else {
+            join(comm);
+        }
         return ncclSuccess;
     }
     comm->async = ncclInProgress;
@@ -439,8 +449,19 @@ struct Op {
     bool is_message; /**< of ncclSend and ncclRecv: these come after the group's collectives */
 };
 
-thread_local int depth = 0;
 thread_local std::vector<Op> open_ops;
+
+void join_all()
+{
+    std::vector<std::thread> threads;
+    for (const std::function<void()> &work : open_joins) {
+        threads.emplace_back(work);
+    }
+    open_joins.clear();
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+}
 
 /* Calls on one communicator happen in the order in which they were launched, on whatever streams. */
 void run(ncclComm *comm, const std::vector<Build> &builds, uint64_t ticket)
@@ -686,11 +707,21 @@ const char *ncclGetLastError(ncclComm_t)
     return "";
 }
 
+/* A number, an address and a few words more, then zeros, as NCCL has it. */
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     static std::atomic<int> n{0};
     const char *dir = getenv("STANDIN_DIR");
-    snprintf(id->internal, sizeof(id->internal), "%s/%d", dir != nullptr ? dir : "/tmp", n++);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    memset(id, 0, sizeof(*id));
+    memcpy(id->internal + 8, &address, sizeof(address));
+    int length = snprintf(id->internal + PATH_AT, PATH_BYTES, "%s/%d-%d", dir != nullptr ? dir : "/tmp",
+                          (int)getpid(), n++);
+    if (length >= (int)PATH_BYTES) {
+        die("too long a path: " + std::string(dir));
+    }
     return note("ncclGetUniqueId");
 }
 
@@ -698,20 +729,20 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int world, ncclUniqueId id
                                     ncclConfig_t *config)
 {
     ncclResult_t result = note("ncclCommInitRankConfig");
-    return result == ncclSuccess ? create(comm, world, id.internal, rank, config) : result;
+    return result == ncclSuccess ? create(comm, world, id.internal + PATH_AT, rank, config) : result;
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int world, ncclUniqueId id, int rank)
 {
     ncclResult_t result = note("ncclCommInitRank");
-    return result == ncclSuccess ? create(comm, world, id.internal, rank, nullptr) : result;
+    return result == ncclSuccess ? create(comm, world, id.internal + PATH_AT, rank, nullptr) : result;
 }
 
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int world, int rank, int, ncclUniqueId *ids,
                                       ncclConfig_t *config)
 {
     ncclResult_t result = note("ncclCommInitRankScalable");
-    return result == ncclSuccess ? create(comm, world, ids[0].internal, rank, config) : result;
+    return result == ncclSuccess ? create(comm, world, ids[0].internal + PATH_AT, rank, config) : result;
 }
 
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *)
@@ -721,7 +752,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *)
     std::vector<std::thread> ranks;
     (void)ncclGetUniqueId(&id);
     for (int r = 0; r < n && result == ncclSuccess; r++) {
-        ranks.emplace_back([=] { (void)create(&comms[r], n, id.internal, r, nullptr); });
+        ranks.emplace_back([=] { (void)create(&comms[r], n, id.internal + PATH_AT, r, nullptr); });
     }
     for (std::thread &rank : ranks) {
         rank.join();
@@ -729,8 +760,30 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *)
     return result;
 }
 
-/* A short exchange on the caller's thread, when nothing else is under way. */
+static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config);
+
+/* The handle is there when all is done: in a group, when that ends; without blocking, some time later. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config)
+{
+    *out = nullptr;
+    if (config != nullptr && config->blocking == 0) {
+        comm->async = ncclInProgress;
+        comm->joining = std::thread([=] {
+            usleep(50000);
+            (void)split(comm, color, key, out, nullptr);
+            comm->async = ncclSuccess;
+        });
+        return ncclInProgress;
+    }
+    if (depth > 0) {
+        open_joins.push_back([=] { (void)split(comm, color, key, out, config); });
+        return ncclSuccess;
+    }
+    return split(comm, color, key, out, config);
+}
+
+/* A short exchange when nothing else is under way. */
+static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config)
 {
     struct Wish {
         int color, key;
@@ -776,7 +829,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, in
 {
     ncclResult_t result = note("ncclCommGrow");
     return result == ncclSuccess
-               ? create(out, world, id->internal, comm != nullptr ? comm->rank : rank, config)
+               ? create(out, world, id->internal + PATH_AT, comm != nullptr ? comm->rank : rank, config)
                : result;
 }
 
@@ -898,6 +951,7 @@ ncclResult_t ncclGroupEnd(void)
     if (--depth == 0) {
         std::vector<Op> ops = std::move(open_ops);
         open_ops.clear();
+        join_all();
         if (result == ncclSuccess) {
             launch_all(ops);
         }

@@ -1,0 +1,170 @@
+/** A rank's side of the door. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sodium.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "plugin/interpose/door_messages.h"
+
+#define ANSWER_SEC 20.0 /**< besides what the door was told to wait */
+
+/* ---- hashes ------------------------------------------------------------------------------------------------ */
+
+void tw_ip_sign(const tw_ip_session_t *session, char letter, const void *message, size_t bytes,
+                uint8_t mac[TW_IP_MAC_BYTES])
+{
+    crypto_generichash_state state;
+
+    (void)crypto_generichash_init(&state, session->key, sizeof(session->key), TW_IP_MAC_BYTES);
+    (void)crypto_generichash_update(&state, (const uint8_t *)&letter, 1);
+    (void)crypto_generichash_update(&state, session->guest_nonce, sizeof(session->guest_nonce));
+    (void)crypto_generichash_update(&state, session->door_nonce, sizeof(session->door_nonce));
+    (void)crypto_generichash_update(&state, message, bytes);
+    (void)crypto_generichash_final(&state, mac, TW_IP_MAC_BYTES);
+}
+
+int tw_ip_is_signed(const tw_ip_session_t *session, char letter, const void *message, size_t bytes,
+                    const uint8_t mac[TW_IP_MAC_BYTES])
+{
+    uint8_t own[TW_IP_MAC_BYTES];
+
+    tw_ip_sign(session, letter, message, bytes, own);
+    return sodium_memcmp(own, mac, sizeof(own)) == 0;
+}
+
+/* ---- sockets ----------------------------------------------------------------------------------------------- */
+
+/** 0: not in time. */
+static int wait_until(int fd, short events, double end_sec)
+{
+    for (;;) {
+        double left = end_sec - tw_time_sec();
+        struct pollfd wait = {.fd = fd, .events = events};
+        int n = poll(&wait, 1, left > 0 ? (int)(left * 1e3) + 1 : 0);
+        if (n > 0 || (n == 0 && left <= 0)) {
+            return n;
+        }
+        if (n < 0 && errno != EINTR) {
+            return 0;
+        }
+    }
+}
+
+static int begin(const tw_ip_place_t *place, double end_sec)
+{
+    struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(place->port)};
+    int off = 0, error = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    socklen_t bytes = sizeof(error);
+
+    memcpy(&at.sin6_addr, place->address, 16);
+    if (fd < 0) {
+        return -1;
+    }
+    (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    if ((connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0 || errno == EINPROGRESS) &&
+        wait_until(fd, POLLOUT, end_sec) && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 &&
+        error == 0) {
+        return fd;
+    }
+    (void)close(fd);
+    return -1;
+}
+
+static int receive(int fd, void *message, size_t bytes, double end_sec)
+{
+    size_t n_bytes = 0;
+
+    while (n_bytes < bytes && wait_until(fd, POLLIN, end_sec)) {
+        ssize_t n = recv(fd, (char *)message + n_bytes, bytes - n_bytes, 0);
+        if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) {
+            return 0;
+        }
+        n_bytes += n > 0 ? (size_t)n : 0;
+    }
+    return n_bytes == bytes;
+}
+
+static int send_all(int fd, const void *message, size_t bytes)
+{
+    return send(fd, message, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
+}
+
+/* ---- questions --------------------------------------------------------------------------------------------- */
+
+/** The door knows the meeting, and proves it. -1: nothing was said there. */
+static int reach(const tw_ip_place_t *place, double end_sec, tw_ip_session_t *session)
+{
+    tw_ip_hello_t hello;
+    tw_ip_welcome_t in;
+    int fd = sodium_init() >= 0 ? begin(place, end_sec) : -1;
+
+    if (fd < 0) {
+        return -1;
+    }
+    memcpy(hello.name, place->name, sizeof(hello.name));
+    randombytes_buf(hello.nonce, sizeof(hello.nonce));
+    memcpy(session->key, place->key, sizeof(session->key));
+    memcpy(session->guest_nonce, hello.nonce, sizeof(hello.nonce));
+    if (send_all(fd, &hello, sizeof(hello)) && receive(fd, &in, sizeof(in), end_sec)) {
+        memcpy(session->door_nonce, in.nonce, sizeof(in.nonce));
+        if (tw_ip_is_signed(session, 'w', in.nonce, sizeof(in.nonce), in.mac)) {
+            return fd;
+        }
+    }
+    (void)close(fd);
+    return -1;
+}
+
+static int exchange(int fd, const tw_ip_session_t *session, tw_ip_what_t what, const tw_ip_guest_t *guest,
+                    tw_ip_answer_t *answer)
+{
+    double wait_sec = ANSWER_SEC + (what == TW_IP_ASK ? guest->wait_ms * 1e-3 : 0);
+    tw_ip_question_t out;
+    tw_ip_reply_t in;
+
+    memset(&out, 0, sizeof(out));
+    out.what = (uint64_t)what;
+    out.guest = *guest;
+    tw_ip_sign(session, 'q', &out, offsetof(tw_ip_question_t, mac), out.mac);
+    if (!send_all(fd, &out, sizeof(out)) || !receive(fd, &in, sizeof(in), tw_time_sec() + wait_sec) ||
+        !tw_ip_is_signed(session, 'a', &in.answer, sizeof(in.answer), in.mac)) {
+        tw_error("nccl: rank %u of %u: the process that made the communicator's id does not answer",
+                 guest->rank, guest->world);
+        return 0;
+    }
+    *answer = in.answer;
+    answer->said[sizeof(answer->said) - 1] = '\0';
+    return 1;
+}
+
+tw_status_t tw_ip_door_register(const tw_ip_place_t *place, const tw_ip_guest_t *guest, double connect_sec)
+{
+    tw_ip_session_t session;
+    tw_ip_answer_t none;
+    int fd = reach(place, tw_time_sec() + connect_sec, &session);
+
+    if (fd < 0) {
+        return TW_ERR_NOT_FOUND;
+    }
+    int is_done = exchange(fd, &session, TW_IP_REGISTER, guest, &none);
+    (void)close(fd);
+    return is_done ? TW_OK : TW_ERR_PEER;
+}
+
+tw_status_t tw_ip_door_ask(const tw_ip_place_t *place, const tw_ip_guest_t *guest, tw_ip_answer_t *answer)
+{
+    tw_ip_session_t session;
+    int fd = reach(place, tw_time_sec() + ANSWER_SEC, &session);
+
+    if (fd < 0) {
+        tw_error("nccl: rank %u of %u: the process that made the communicator's id cannot be reached any more",
+                 guest->rank, guest->world);
+        return TW_ERR_PEER;
+    }
+    int is_done = exchange(fd, &session, TW_IP_ASK, guest, answer);
+    (void)close(fd);
+    return is_done && answer->verdict != 0 ? TW_OK : TW_ERR_PEER;
+}

@@ -1,0 +1,55 @@
+/** What a rank and a door say to each other, on a connection for each question:
+ *      rank                              door
+ *      hello      name, nonce        ->
+ *                                    <-  welcome    nonce; hash          a door that does not know the name closes
+ *      question   what, who; hash    ->
+ *                                    <-  answer     hash
+ *  Hashes are of the key, both nonces, and the message. Numbers are as the machine has them: both ends are of one kind. Private to the folder. */
+#ifndef TW_PLUGIN_INTERPOSE_DOOR_MESSAGES_H
+#define TW_PLUGIN_INTERPOSE_DOOR_MESSAGES_H
+
+#include "plugin/interpose/door.h"
+
+TW_C_BEGIN
+
+#define TW_IP_NONCE_BYTES 16
+#define TW_IP_MAC_BYTES 32
+
+typedef struct tw_ip_hello {
+    uint8_t name[TW_IP_NAME_BYTES];
+    uint8_t nonce[TW_IP_NONCE_BYTES];
+} tw_ip_hello_t;
+
+typedef struct tw_ip_welcome {
+    uint8_t nonce[TW_IP_NONCE_BYTES];
+    uint8_t mac[TW_IP_MAC_BYTES];
+} tw_ip_welcome_t;
+
+typedef enum tw_ip_what { TW_IP_REGISTER = 1, TW_IP_ASK } tw_ip_what_t;
+
+typedef struct tw_ip_question {
+    uint64_t what;
+    tw_ip_guest_t guest;
+    uint8_t mac[TW_IP_MAC_BYTES];
+} tw_ip_question_t;
+
+typedef struct tw_ip_reply {
+    tw_ip_answer_t answer;
+    uint8_t mac[TW_IP_MAC_BYTES];
+} tw_ip_reply_t;
+
+/** Of one connection. */
+typedef struct tw_ip_session {
+    uint8_t key[TW_IP_KEY_BYTES];
+    uint8_t guest_nonce[TW_IP_NONCE_BYTES], door_nonce[TW_IP_NONCE_BYTES];
+} tw_ip_session_t;
+
+/** `letter` tells the messages apart: 'w', 'q', 'a'. */
+void tw_ip_sign(const tw_ip_session_t *session, char letter, const void *message, size_t bytes,
+                uint8_t mac[TW_IP_MAC_BYTES]);
+int tw_ip_is_signed(const tw_ip_session_t *session, char letter, const void *message, size_t bytes,
+                    const uint8_t mac[TW_IP_MAC_BYTES]);
+
+TW_C_END
+
+#endif

@@ -1,0 +1,456 @@
+/** The mark in an id, what a rank tells of itself, and what it has heard. */
+#include "plugin/interpose/meet.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "plugin/interpose/door.h"
+#include "plugin/interpose/gpu.h"
+#include "plugin/interpose/options.h"
+#include "plugin/interpose/report.h"
+#include "transport/transport.h"
+
+#define CONNECT_SEC 10.0
+#define PROTOCOL 1 /**< of the door, and of what is sent between ranks */
+
+struct tw_ip_meeting {
+    LIST_ENTRY(tw_ip_meeting) link;
+    pthread_mutex_t lock; /**< of what follows */
+    tw_ip_place_t place;
+    tw_ip_guest_t own;
+    int is_decided;
+    int is_of_job;
+    int is_alone; /**< one rank: so are all that are split off it */
+    tw_ip_reason_t why;
+    ncclResult_t error; /**< of asking; it stays */
+};
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static LIST_HEAD(, tw_ip_meeting) meetings = LIST_HEAD_INITIALIZER(meetings);
+static tw_ip_meeting_t *of_job; /**< NULL: this process was not redirected */
+
+static tw_ip_meeting_t *create(void)
+{
+    tw_ip_meeting_t *meeting = calloc(1, sizeof(*meeting));
+
+    if (meeting == NULL) {
+        tw_error("nccl: out of memory");
+        return NULL;
+    }
+    (void)pthread_mutex_init(&meeting->lock, NULL);
+    (void)pthread_mutex_lock(&list_lock);
+    LIST_INSERT_HEAD(&meetings, meeting, link);
+    (void)pthread_mutex_unlock(&list_lock);
+    return meeting;
+}
+
+static void settle(tw_ip_meeting_t *meeting, tw_ip_reason_t why)
+{
+    meeting->is_decided = 1;
+    meeting->why = why;
+}
+
+tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why)
+{
+    tw_ip_meeting_t *meeting = create();
+
+    if (meeting != NULL) {
+        settle(meeting, why);
+    }
+    return meeting;
+}
+
+/* ---- the mark in an id ------------------------------------------------------------------------------------- */
+
+#define MARK 0x4431784e77546970u
+#define NCCL_ADDRESS_AT 8 /**< behind a magic number: a struct sockaddr */
+
+/** At the end of an id. */
+typedef struct mark {
+    uint64_t magic;
+    uint64_t sum; /**< of the rest of it and of NCCL's own bytes */
+    uint8_t address[16];
+    uint16_t port, unused[3];
+    uint8_t secret[16]; /**< name and key are made of it */
+} mark_t;
+
+#define MARK_AT (NCCL_UNIQUE_ID_BYTES - sizeof(mark_t))
+_Static_assert(MARK_AT >= 48, "NCCL has room for its own");
+
+static uint64_t sum_of(const ncclUniqueId *id, const mark_t *mark)
+{
+    mark_t bare = *mark;
+
+    bare.sum = 0;
+    return XXH3_64bits_withSeed(&bare, sizeof(bare), XXH3_64bits(id->internal, MARK_AT));
+}
+
+static void name_place(tw_ip_place_t *place, const void *secret, size_t bytes)
+{
+    (void)crypto_generichash(place->name, sizeof(place->name), secret, bytes, (const uint8_t *)"thinwire name ..",
+                             16);
+    (void)crypto_generichash(place->key, sizeof(place->key), secret, bytes, (const uint8_t *)"thinwire key ...",
+                             16);
+}
+
+/** Where NCCL's own ranks come to. */
+static int read_address(const ncclUniqueId *id, uint8_t address[16])
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } at;
+
+    memcpy(&at, id->internal + NCCL_ADDRESS_AT, sizeof(at));
+    if (at.any.sa_family == AF_INET) {
+        memset(address, 0, 10);
+        memset(address + 10, 0xff, 2);
+        memcpy(address + 12, &at.v4.sin_addr, 4);
+        return 1;
+    }
+    memcpy(address, &at.v6.sin6_addr, 16);
+    return at.any.sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&at.v6.sin6_addr);
+}
+
+static int is_free(const ncclUniqueId *id)
+{
+    for (size_t i = MARK_AT; i < sizeof(id->internal); i++) {
+        if (id->internal[i] != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+void tw_ip_meeting_invite(ncclUniqueId *id)
+{
+    mark_t mark = {.magic = MARK};
+    tw_ip_place_t place = {.port = 0};
+
+    if (getenv("NCCL_COMM_ID") != NULL || !is_free(id) || !read_address(id, place.address) ||
+        getrandom(mark.secret, sizeof(mark.secret), 0) != (ssize_t)sizeof(mark.secret)) {
+        tw_warn("nccl: a communicator is left alone: its id has no room, or no address of a usable kind");
+        return;
+    }
+    name_place(&place, mark.secret, sizeof(mark.secret));
+    if (tw_ip_door_open(&place) != TW_OK) {
+        tw_warn("nccl: a communicator is left alone: no socket or thread to meet its ranks");
+        return;
+    }
+    memcpy(mark.address, place.address, sizeof(mark.address));
+    mark.port = place.port;
+    mark.sum = sum_of(id, &mark);
+    memcpy(id->internal + MARK_AT, &mark, sizeof(mark));
+}
+
+static int read_mark(const ncclUniqueId *id, tw_ip_place_t *place)
+{
+    mark_t mark;
+
+    memcpy(&mark, id->internal + MARK_AT, sizeof(mark));
+    if (mark.magic != MARK || mark.sum != sum_of(id, &mark)) {
+        return 0;
+    }
+    memcpy(place->address, mark.address, sizeof(place->address));
+    place->port = mark.port;
+    name_place(place, mark.secret, sizeof(mark.secret));
+    return 1;
+}
+
+/* ---- this rank --------------------------------------------------------------------------------------------- */
+
+/** Another one after a fork. */
+static uint64_t own_process(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static pid_t known;
+    static uint64_t number;
+
+    (void)pthread_mutex_lock(&lock);
+    if (known != getpid()) {
+        known = getpid();
+        randombytes_buf(&number, sizeof(number));
+    }
+    uint64_t own = number;
+    (void)pthread_mutex_unlock(&lock);
+    return own;
+}
+
+/** Whoever came by the library in another way sees other communicators being made. */
+static uint64_t own_terms(int is_redirected)
+{
+    char text[96];
+    int n = snprintf(text, sizeof(text), "%s %d %d %llx", TW_VERSION, PROTOCOL, is_redirected,
+                     (unsigned long long)tw_ip_policy_hash());
+
+    return XXH3_64bits(text, (size_t)n);
+}
+
+static double join_timeout(void)
+{
+    tw_ip_options_t options;
+    double sec = 60;
+
+    if (tw_ip_options_init(&options) == TW_OK) {
+        sec = options.join_sec;
+        tw_ip_options_cleanup(&options);
+    }
+    return sec;
+}
+
+static tw_ip_guest_t introduce(int rank, int world)
+{
+    (void)pthread_mutex_lock(&list_lock);
+    int is_redirected = of_job != NULL;
+    (void)pthread_mutex_unlock(&list_lock);
+    return (tw_ip_guest_t){
+        .rank = (uint32_t)rank,
+        .world = (uint32_t)world,
+        .cannot = !tw_ip_gpu_works(),
+        .terms = own_terms(is_redirected),
+        .process = own_process(),
+    };
+}
+
+/* ---- registering ------------------------------------------------------------------------------------------- */
+
+ncclResult_t tw_ip_meeting_begin(const ncclUniqueId *id, int rank, int world, tw_ip_meeting_t **out)
+{
+    tw_ip_meeting_t *meeting = create();
+    tw_status_t status = TW_ERR_NOT_FOUND;
+
+    *out = meeting;
+    if (meeting == NULL || sodium_init() < 0) {
+        return ncclSystemError;
+    }
+    settle(meeting, TW_IP_ABSENT);
+    meeting->is_alone = world <= 1 || rank < 0 || rank >= world; /* or NCCL's to refuse */
+    if (meeting->is_alone) {
+        return ncclSuccess;
+    }
+    tw_ip_report_member(rank);
+    meeting->own = introduce(rank, world);
+    if (read_mark(id, &meeting->place)) {
+        status = tw_ip_door_register(&meeting->place, &meeting->own, CONNECT_SEC);
+        meeting->is_decided = status != TW_OK;
+    }
+    if (status == TW_ERR_NOT_FOUND && rank <= 1) { /* rank 0 makes the id in most jobs */
+        tw_ip_report_absent(rank, world, "the process that made its id has no interposer, or is not reached");
+    }
+    meeting->error = status == TW_OK || status == TW_ERR_NOT_FOUND ? ncclSuccess : ncclSystemError;
+    return meeting->error;
+}
+
+void tw_ip_meeting_drop(tw_ip_meeting_t *meeting)
+{
+    (void)pthread_mutex_lock(&list_lock);
+    LIST_REMOVE(meeting, link);
+    (void)pthread_mutex_unlock(&list_lock);
+    (void)pthread_mutex_destroy(&meeting->lock);
+    free(meeting);
+}
+
+/* ---- the job ----------------------------------------------------------------------------------------------- */
+
+#define JOB_PORT_FIRST 20000
+#define JOB_PORTS 12000
+#define JOB_TRIES 8
+#define POLL_NS 50000000
+
+static int find_host(const char *host, uint8_t address[16])
+{
+    const struct addrinfo hints = {
+        .ai_family = AF_INET6, .ai_socktype = SOCK_STREAM, .ai_flags = AI_V4MAPPED | AI_ALL};
+    struct addrinfo *found = NULL;
+
+    if (getaddrinfo(host, NULL, &hints, &found) != 0) {
+        return 0;
+    }
+    for (const struct addrinfo *at = found; at != NULL; at = at->ai_next) {
+        const struct in6_addr *in6 = &((const struct sockaddr_in6 *)(const void *)at->ai_addr)->sin6_addr;
+        memcpy(address, in6, 16);
+        if (IN6_IS_ADDR_V4MAPPED(in6)) {
+            break; /* rather than another one */
+        }
+    }
+    freeaddrinfo(found);
+    return 1;
+}
+
+/** The same on all ranks; rank 0 takes the first port that is free, the others look at all. */
+static uint16_t job_port(const tw_ip_place_t *place, int try)
+{
+    uint64_t hash = XXH3_64bits(place->name, sizeof(place->name));
+
+    return (uint16_t)(JOB_PORT_FIRST + (hash + 101 * (uint64_t)try) % JOB_PORTS);
+}
+
+/** On all addresses: the host's name may mean another one of them here. */
+static tw_status_t open_job_door(const tw_ip_place_t *place)
+{
+    tw_status_t status = TW_ERR_IO;
+
+    for (int i = 0; i < JOB_TRIES && status != TW_OK; i++) {
+        tw_ip_place_t at = *place;
+        memset(at.address, 0, sizeof(at.address));
+        at.port = job_port(place, i);
+        status = tw_ip_door_open(&at);
+    }
+    return status;
+}
+
+/** Rank 0 may come later. */
+static tw_status_t register_at_job(tw_ip_meeting_t *meeting)
+{
+    const struct timespec nap = {.tv_nsec = POLL_NS};
+    double end_sec = tw_time_sec() + join_timeout();
+    tw_status_t status = TW_ERR_NOT_FOUND;
+
+    for (int i = 0; status == TW_ERR_NOT_FOUND && tw_time_sec() < end_sec; i = (i + 1) % JOB_TRIES) {
+        meeting->place.port = job_port(&meeting->place, i);
+        status = tw_ip_door_register(&meeting->place, &meeting->own, 1);
+        if (status == TW_ERR_NOT_FOUND && i == JOB_TRIES - 1) {
+            (void)nanosleep(&nap, NULL);
+        }
+    }
+    return status;
+}
+
+static tw_status_t meet_job(tw_ip_meeting_t *meeting)
+{
+    char secret[2 * TW_JOB_NAME_BYTES + 64];
+    tw_job_t job;
+
+    if (!tw_job_launched() || tw_job_from_env(&job) != TW_OK ||
+        !find_host(job.master_addr, meeting->place.address)) {
+        tw_warn("nccl: communicators that were made before the interposer came are left alone: where rank 0 is, "
+                "a launcher's variables (RANK, WORLD_SIZE, MASTER_ADDR) would say; LD_PRELOAD needs none");
+        return TW_OK;
+    }
+    int n = snprintf(secret, sizeof(secret), "%s %s %d %d", job.token, job.master_addr, job.master_port, job.world);
+    name_place(&meeting->place, secret, (size_t)n);
+    meeting->own = introduce(job.rank, job.world);
+    if (job.rank == 0 && open_job_door(&meeting->place) != TW_OK) {
+        tw_warn("nccl: communicators that were made before the interposer came are left alone: rank 0 has no port "
+                "for the others");
+        return TW_OK;
+    }
+    tw_status_t status = register_at_job(meeting);
+    if (status == TW_ERR_NOT_FOUND && job.rank <= 1) {
+        tw_ip_report_absent(job.rank, job.world, "the interposer of rank 0 is not reached");
+    }
+    meeting->is_decided = status != TW_OK;
+    return status == TW_ERR_NOT_FOUND ? TW_OK : status;
+}
+
+tw_status_t tw_ip_meeting_of_job(void)
+{
+    tw_ip_meeting_t *meeting = create();
+
+    if (meeting == NULL || sodium_init() < 0) {
+        return TW_ERR_INTERNAL;
+    }
+    meeting->is_of_job = 1;
+    settle(meeting, TW_IP_ABSENT);
+    (void)pthread_mutex_lock(&list_lock);
+    of_job = meeting;
+    (void)pthread_mutex_unlock(&list_lock);
+    return meet_job(meeting);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------ */
+
+static tw_ip_reason_t reason_of(uint32_t verdict)
+{
+    switch (verdict) {
+    case TW_IP_ALL_HERE:
+        return TW_IP_REPLACED;
+    case TW_IP_TERMS_DIFFER:
+        return TW_IP_DIFFERENT;
+    case TW_IP_SHARED_PROCESS:
+        return TW_IP_ONE_PROCESS;
+    default:
+        return TW_IP_ABSENT;
+    }
+}
+
+/** With the lock. */
+static void ask(tw_ip_meeting_t *m)
+{
+    tw_ip_answer_t answer;
+    tw_ip_guest_t guest = m->own;
+
+    guest.wait_ms = m->is_of_job ? (uint32_t)(join_timeout() * 1e3) : 0;
+    m->is_decided = 1;
+    if (tw_ip_door_ask(&m->place, &guest, &answer) != TW_OK) {
+        m->error = ncclSystemError;
+        return;
+    }
+    m->why = reason_of(answer.verdict);
+    if (m->why != TW_IP_REPLACED && answer.speaker == m->own.rank) {
+        tw_ip_report_absent((int)m->own.rank, (int)m->own.world, answer.said);
+    }
+}
+
+static ncclResult_t ask_once(tw_ip_meeting_t *m, tw_ip_reason_t *why)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    if (!m->is_decided) {
+        ask(m);
+    }
+    *why = m->why;
+    ncclResult_t error = m->error;
+    (void)pthread_mutex_unlock(&m->lock);
+    return error;
+}
+
+/** Of a communicator that was not seen being made: it was split off one of those that were, in a group or in the background, whose out
+ *  parameter NCCL fills later. Where all of them have the same verdict, so has it; a rank that does not know fails, as others may. */
+static ncclResult_t ask_all(tw_ip_reason_t *why)
+{
+    tw_ip_reason_t first = TW_IP_REASONS, next;
+    ncclResult_t result = ncclSuccess;
+    tw_ip_meeting_t *m;
+
+    (void)pthread_mutex_lock(&list_lock);
+    LIST_FOREACH(m, &meetings, link)
+    {
+        if (m->is_alone) {
+            continue;
+        }
+        result = ask_once(m, &next);
+        if (result != ncclSuccess) {
+            break;
+        }
+        first = first == TW_IP_REASONS ? next : first;
+        if ((first == TW_IP_REPLACED) != (next == TW_IP_REPLACED)) {
+            tw_error("nccl: a communicator was split off in a group or without blocking, and only some of this "
+                     "process's communicators have the interposer on all ranks: which one it is of is not known");
+            result = ncclInvalidUsage;
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&list_lock);
+    *why = first == TW_IP_REASONS ? TW_IP_ABSENT : first;
+    return result;
+}
+
+ncclResult_t tw_ip_meeting_ask(tw_ip_meeting_t *meeting, tw_ip_reason_t *why)
+{
+    (void)pthread_mutex_lock(&list_lock);
+    tw_ip_meeting_t *asked = meeting != NULL ? meeting : of_job;
+    (void)pthread_mutex_unlock(&list_lock);
+    return asked != NULL ? ask_once(asked, why) : ask_all(why);
+}
