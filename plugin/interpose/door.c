@@ -18,6 +18,8 @@
 
 #define BACKLOG 4096
 #define GUESTS_MAX 1024
+#define PAUSE_MS 50
+#define DEAF_SEC 0.1
 #define TALK_SEC 10.0 /**< for a guest to say what he wants */
 #define WORLD_MAX (1u << 20)
 
@@ -51,10 +53,12 @@ typedef struct door {
     int listener;
     uint8_t address[16];
     uint16_t port;
-    pthread_mutex_t lock; /**< of the list: meetings come from any thread, and stay; what is in one is the door's thread's */
+    pthread_mutex_t
+        lock; /**< of the list: meetings come from any thread, and stay; what is in one is the door's thread's */
     LIST_HEAD(, meeting) meetings;
     visitor_t visitors[GUESTS_MAX];
     int n_visitors;
+    double deaf_sec; /**< nobody is let in before: there was no descriptor for him */
 } door_t;
 
 /* ---- verdicts ---------------------------------------------------------------------------------------------- */
@@ -64,8 +68,7 @@ static void decide(meeting_t *m, tw_ip_verdict_t verdict, const char *said)
     m->answer.verdict = (uint32_t)verdict;
     (void)snprintf(m->answer.said, sizeof(m->answer.said), "%s", said);
     m->answer.speaker = 0;
-    while (m->guests != NULL && m->answer.speaker + 1 < m->world &&
-           m->guests[m->answer.speaker].world == 0) {
+    while (m->guests != NULL && m->answer.speaker + 1 < m->world && m->guests[m->answer.speaker].world == 0) {
         m->answer.speaker++;
     }
     free(m->guests);
@@ -282,6 +285,8 @@ static void let_in(door_t *door)
     if (fd >= 0) {
         door->visitors[door->n_visitors++] =
             (visitor_t){.fd = fd, .step = HELLO, .end_sec = tw_time_sec() + TALK_SEC};
+    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+        door->deaf_sec = tw_time_sec() + DEAF_SEC;
     }
 }
 
@@ -303,7 +308,7 @@ static void attend_all(door_t *door, const struct pollfd *fds)
 /** What waits for others is looked at after whatever has happened, and now and then for its end. */
 static int pause_ms(const door_t *door)
 {
-    return door->n_visitors == 0 ? -1 : 50;
+    return door->n_visitors == 0 && tw_time_sec() >= door->deaf_sec ? -1 : PAUSE_MS;
 }
 
 static void *serve(void *arg)
@@ -312,7 +317,7 @@ static void *serve(void *arg)
     struct pollfd fds[GUESTS_MAX + 1];
 
     for (;;) {
-        int is_full = door->n_visitors == GUESTS_MAX;
+        int is_full = door->n_visitors == GUESTS_MAX || tw_time_sec() < door->deaf_sec;
         fds[0] = (struct pollfd){.fd = is_full ? -1 : door->listener, .events = POLLIN};
         for (int i = 0; i < door->n_visitors; i++) {
             int waits = door->visitors[i].step == WAITS;

@@ -160,8 +160,9 @@ tw_status_t tw_ip_door_ask(const tw_ip_place_t *place, const tw_ip_guest_t *gues
     int fd = reach(place, tw_time_sec() + ANSWER_SEC, &session);
 
     if (fd < 0) {
-        tw_error("nccl: rank %u of %u: the process that made the communicator's id cannot be reached any more",
-                 guest->rank, guest->world);
+        tw_error(
+            "nccl: rank %u of %u: the process that made the communicator's id cannot be reached any more",
+            guest->rank, guest->world);
         return TW_ERR_PEER;
     }
     int is_done = exchange(fd, &session, TW_IP_ASK, guest, answer);

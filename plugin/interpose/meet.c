@@ -98,10 +98,10 @@ static uint64_t sum_of(const ncclUniqueId *id, const mark_t *mark)
 
 static void name_place(tw_ip_place_t *place, const void *secret, size_t bytes)
 {
-    (void)crypto_generichash(place->name, sizeof(place->name), secret, bytes, (const uint8_t *)"thinwire name ..",
-                             16);
-    (void)crypto_generichash(place->key, sizeof(place->key), secret, bytes, (const uint8_t *)"thinwire key ...",
-                             16);
+    (void)crypto_generichash(place->name, sizeof(place->name), secret, bytes,
+                             (const uint8_t *)"thinwire name ..", 16);
+    (void)crypto_generichash(place->key, sizeof(place->key), secret, bytes,
+                             (const uint8_t *)"thinwire key ...", 16);
 }
 
 /** Where NCCL's own ranks come to. */
@@ -335,15 +335,18 @@ static tw_status_t meet_job(tw_ip_meeting_t *meeting)
 
     if (!tw_job_launched() || tw_job_from_env(&job) != TW_OK ||
         !find_host(job.master_addr, meeting->place.address)) {
-        tw_warn("nccl: communicators that were made before the interposer came are left alone: where rank 0 is, "
-                "a launcher's variables (RANK, WORLD_SIZE, MASTER_ADDR) would say; LD_PRELOAD needs none");
+        tw_warn(
+            "nccl: communicators that were made before the interposer came are left alone: where rank 0 is, "
+            "a launcher's variables (RANK, WORLD_SIZE, MASTER_ADDR) would say; LD_PRELOAD needs none");
         return TW_OK;
     }
-    int n = snprintf(secret, sizeof(secret), "%s %s %d %d", job.token, job.master_addr, job.master_port, job.world);
+    int n = snprintf(secret, sizeof(secret), "%s %s %d %d", job.token, job.master_addr, job.master_port,
+                     job.world);
     name_place(&meeting->place, secret, (size_t)n);
     meeting->own = introduce(job.rank, job.world);
     if (job.rank == 0 && open_job_door(&meeting->place) != TW_OK) {
-        tw_warn("nccl: communicators that were made before the interposer came are left alone: rank 0 has no port "
+        tw_warn("nccl: communicators that were made before the interposer came are left alone: rank 0 has no "
+                "port "
                 "for the others");
         return TW_OK;
     }
@@ -436,8 +439,9 @@ static ncclResult_t ask_all(tw_ip_reason_t *why)
         }
         first = first == TW_IP_REASONS ? next : first;
         if ((first == TW_IP_REPLACED) != (next == TW_IP_REPLACED)) {
-            tw_error("nccl: a communicator was split off in a group or without blocking, and only some of this "
-                     "process's communicators have the interposer on all ranks: which one it is of is not known");
+            tw_error(
+                "nccl: a communicator was split off in a group or without blocking, and only some of this "
+                "process's communicators have the interposer on all ranks: which one it is of is not known");
             result = ncclInvalidUsage;
             break;
         }

@@ -183,6 +183,9 @@ JobSpec plugin_spec_of(const PluginJob &job, const std::vector<std::string> &arg
         ChildSpec rank = {argv, nccl_env(r)};
         rank.env["RANK"] = std::to_string(r);
         rank.env["WORLD_SIZE"] = std::to_string(job.world);
+        rank.env["MASTER_ADDR"] = "127.0.0.1"; /* where ranks meet that the net plugin has redirected */
+        rank.env["MASTER_PORT"] = "29500";
+        rank.env["TW_JOB_TOKEN"] = folder;
         rank.env["TW_NET_DEVICES"] = "lo";
         rank.env["NCCL_RANK_FOLDER"] = folder;
         rank.env["NCCL_DEBUG"] = "INFO";

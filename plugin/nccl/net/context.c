@@ -14,6 +14,7 @@ static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 static tw_net_devices_t process_devices; /* n: 0 until they are found; they do not change then */
 static double process_latency_us;
 static pid_t process_id;                  /* who has a context; 0: nobody has */
+static int n_open_ends;                   /* of all contexts; atomic */
 static tw_net_context_t *process_context; /* of versions that have none */
 
 /* ---- devices ------------------------------------------------------------------------------------------------ */
@@ -93,10 +94,11 @@ static void context_free(tw_net_context_t *context)
     free(context);
 }
 
-/* A forked process has none of its parent's threads, without which UCX does not work: it has to begin as a program of its own. */
+/* A forked process has none of its parent's threads, without which what was open then does not work: it has to begin as a program of its own.
+ * Where nothing was open, it begins as its parent did. */
 static tw_status_t check_process(void)
 {
-    if (process_id != 0 && process_id != getpid()) {
+    if (process_id != 0 && process_id != getpid() && __atomic_load_n(&n_open_ends, __ATOMIC_ACQUIRE) > 0) {
         tw_error("net: this process was forked from one that uses the net already (process %d): it has to "
                  "start a program of "
                  "its own before it can",
@@ -233,6 +235,7 @@ static tw_status_t open_end(tw_net_domain_t *domain)
     if (status != TW_OK) {
         domain->p2p = NULL;
     }
+    (void)__atomic_fetch_add(&n_open_ends, status == TW_OK, __ATOMIC_ACQ_REL);
     return status;
 }
 
@@ -241,6 +244,7 @@ static void close_end(tw_net_domain_t *domain)
     tw_net_ticker_stop(domain);
     tw_p2p_destroy(domain->p2p);
     domain->p2p = NULL;
+    (void)__atomic_fetch_sub(&n_open_ends, 1, __ATOMIC_ACQ_REL);
 }
 
 tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain_t **out)

@@ -1,7 +1,8 @@
 /** The net: NCCL's messages between nodes, over transport/p2p.h. Read in this order:
  *    net.h        what NCCL's versions are made of
  *    options.c    variables
- *    device.c     the network devices of this machine
+ *    interfaces.h which of this machine's network devices are offered
+ *    device.c     what is known of them
  *    state.h      what the next four share
  *    ticker.c     what moves on when NCCL does not call
  *    context.c    a UCX end for each device in use
@@ -50,8 +51,8 @@ typedef struct tw_net_devices {
     tw_net_device_t device[TW_NET_DEVICES_MAX];
 } tw_net_devices_t;
 
-/** Those that the options name, or else all that are up and have an address, but for the loopback and bridges of containers, which are taken
- *  only when there is nothing else. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, logged.
+/** Those that the options name, or else those that NCCL's own sockets would take: see interfaces.h. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO,
+ *  TW_ERR_NO_MEMORY, logged.
  *
  *  Merged, one takes the place of all; it is not offered beside them. NCCL's graph search (2.19 to 2.30) takes every device in the list for a
  *  link of its own, unless two have the same guid and port: with both it would plan for twice the bandwidth there is, and lay some rings

@@ -9,8 +9,9 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_NET_DEVICES",
      .dflt = "",
      .unit = "",
-     .doc = "Network devices that NCCL is offered, separated by commas. Empty: all that are up and have an "
-            "address.",
+     .doc = "Network devices that NCCL is offered, separated by commas. Empty: as NCCL_SOCKET_IFNAME and "
+            "NCCL_SOCKET_FAMILY say; without these all that are up and have an address, but for those of "
+            "containers.",
      .type = TW_CONFIG_STRING,
      .offset = FIELD(devices)},
     {.name = "TW_NET_MERGE",

@@ -131,7 +131,7 @@ void tw_tuner_fill(tw_tuner_t *tuner, const tw_tuner_op_t *op, float *table, int
     if (tuner->n_nodes < 2 || op->func < 0 || op->func >= TW_NCCL_FUNCS || n_algos <= 0 || n_protos <= 0) {
         return;
     }
-    for (int i = 0; i < n_algos * n_protos; ++i) {
+    for (int i = 0; i < n_algos * n_protos && tuner->constants.inter.gbps > 0; ++i) {
         double time_us = tw_tuner_time_us(tuner, op, i / n_protos, i % n_protos);
 
         if (table[i] >= 0 && time_us >= 0) {

@@ -27,7 +27,7 @@ static const tw_config_field_t fields[] = {
      .dflt = "0",
      .unit = "Gb/s",
      .doc = "Speed between nodes, each way, of all links of a node together. 0: as TW_TUNER_FILE says, else "
-            "1. The same on "
+            "NCCL's own times are kept, which follow the speeds that all nodes' devices have. The same on "
             "all ranks.",
      .type = TW_CONFIG_DOUBLE,
      .offset = FIELD(gbps),
@@ -80,6 +80,12 @@ static tw_status_t read_codec(tw_tuner_constants_t *constants)
 
 static void log_constants(const tw_tuner_constants_t *constants, const char *file)
 {
+    if (constants->inter.gbps == 0) {
+        tw_info("tuner: neither TW_NET_GBPS nor TW_TUNER_FILE says how fast the links between nodes are: "
+                "NCCL's own times "
+                "are kept, by the speeds of all nodes' devices");
+        return;
+    }
     tw_info("tuner: %g us and %g Gb/s between nodes, %g us and %g Gb/s inside, %s%s",
             constants->inter.alpha_us, constants->inter.gbps, constants->node.alpha_us, constants->node.gbps,
             file[0] != '\0' ? "with " : "protocols as built in", file);
@@ -95,6 +101,7 @@ tw_status_t tw_tuner_configure(tw_tuner_constants_t *constants, int *explain)
         return status;
     }
     tw_tuner_constants_init(&read);
+    read.inter.gbps = 0;
     status = read_codec(&read);
     if (status == TW_OK && options.file[0] != '\0') {
         status = tw_tuner_file_read(options.file, &read);

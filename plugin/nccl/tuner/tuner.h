@@ -21,7 +21,7 @@ TW_C_BEGIN
 /** Links between nodes, or inside a node. */
 typedef struct tw_tuner_tier {
     double alpha_us; /**< from one rank's send to the next one's, for a small message */
-    double gbps;     /**< Gb/s each way; of all links of a node together */
+    double gbps;     /**< Gb/s each way; of all links of a node together. Between nodes, 0: not said */
 } tw_tuner_tier_t;
 
 typedef struct tw_tuner_proto {
@@ -57,7 +57,9 @@ typedef struct tw_tuner_options {
     int explain;
 } tw_tuner_options_t;
 
-/** From the variables, TW_NET_ALPHA_US and TW_NET_GBPS before the file. TW_ERR_CONFIG, and as tw_tuner_file_read; logged. */
+/** From the variables, TW_NET_ALPHA_US and TW_NET_GBPS before the file. Where neither says the speed between nodes it is 0, whatever is known
+ *  of this node's devices: another node's may differ, its ranks would choose otherwise, and both would wait for ever. NCCL's own times follow
+ *  the slowest of all nodes. TW_ERR_CONFIG, and as tw_tuner_file_read; logged. */
 tw_status_t tw_tuner_configure(tw_tuner_constants_t *constants, int *explain);
 
 /* ---- decisions ---------------------------------------------------------------------------------------------- */
@@ -78,7 +80,7 @@ typedef struct tw_tuner_op {
 /** Microseconds; negative: not known for this algorithm, function or protocol. */
 double tw_tuner_time_us(const tw_tuner_t *tuner, const tw_tuner_op_t *op, int algo, int proto);
 
-/** Fill in [n_algos][n_protos] expected times. What is forbidden stays so, and what is not known stays as it is. All-reduces that are
+/** Fill in [n_algos][n_protos] expected times, if the speed between nodes is said. What is forbidden stays so, and what is not known stays as it is. All-reduces that are
  *  too short for collnet are forbidden there if there is another way. Inside one node NCCL knows better: nothing changes. */
 void tw_tuner_fill(tw_tuner_t *tuner, const tw_tuner_op_t *op, float *table, int n_algos, int n_protos);
 

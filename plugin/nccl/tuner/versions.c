@@ -88,7 +88,8 @@ static tw_nccl_result_t ask_v2(void *context, int func, size_t bytes, int has_co
     tw_tuner_t *tuner = context;
 
     (void)has_collnet, (void)has_nvls, (void)n_channels;
-    if (tuner == NULL || tuner->n_nodes < 2 || func < 0 || func >= TW_NCCL_FUNCS || users_choice()) {
+    if (tuner == NULL || tuner->n_nodes < 2 || func < 0 || func >= TW_NCCL_FUNCS || users_choice() ||
+        tuner->constants.inter.gbps <= 0) {
         return TW_NCCL_SUCCESS;
     }
     always_allowed(func, table);

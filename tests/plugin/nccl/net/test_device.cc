@@ -4,8 +4,14 @@
 #include <cstring>
 #include <memory>
 
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "plugin/nccl/net/interfaces.h"
 #include "plugin/plugin.h"
 #include "tests/common/fixture.h"
+#include "tests/common/process.h"
 
 namespace
 {
@@ -104,6 +110,153 @@ TEST_F(Device, Unknown)
     EXPECT_EQ(find(std::string(2000, 'x').c_str(), false), TW_ERR_CONFIG);
     expect_log("there is no network device");
     EXPECT_EQ(find(" , ,", false), TW_ERR_NOT_FOUND);
+}
+
+/* ---- as NCCL has it ---------------------------------------------------------------------------------------- */
+
+TEST_F(Device, NcclsSyntax)
+{
+    struct Case {
+        const char *text;
+        bool eth0, eth10, docker0;
+    };
+    for (const Case &c : {
+             Case{"eth", true, true, false},
+             Case{"eth0", true, false, false},
+             Case{"eth1", false, true, false},
+             Case{"=eth1", false, false, false},
+             Case{"=eth0", true, false, false},
+             Case{"=eth0,eth10", true, true, false},
+             Case{"^docker", true, true, false},
+             Case{"^docker,eth1", true, false, false},
+             Case{"^=eth1", true, true, true},
+             Case{"^=eth10,docker0", true, false, false},
+             Case{"eth0:4000,docker", true, false, true},
+             Case{",,eth10,", false, true, false},
+             Case{"ib", false, false, false},
+         }) {
+        EXPECT_EQ(tw_net_interfaces_match(c.text, "eth0"), c.eth0) << c.text;
+        EXPECT_EQ(tw_net_interfaces_match(c.text, "eth10"), c.eth10) << c.text;
+        EXPECT_EQ(tw_net_interfaces_match(c.text, "docker0"), c.docker0) << c.text;
+    }
+}
+
+/* A network of one's own with these interfaces; each has an IPv4 and an IPv6 address. */
+class Zoo : public Device
+{
+  protected:
+    using Env = std::map<std::string, std::string>;
+    struct Found {
+        std::string names; /**< each followed by a blank */
+        std::string log;
+    };
+
+    void SetUp() override
+    {
+        Device::SetUp();
+        const process::Result result = process::run({"unshare", "-n", "ip", "link", "show"});
+        if (result.code != 0) {
+            GTEST_SKIP() << "no network of one's own here: " << result.err;
+        }
+    }
+
+    static void make_world(const std::vector<std::string> &names)
+    {
+        if (unshare(CLONE_NEWNET) != 0) {
+            _exit(3);
+        }
+        FILE *ip = popen("ip -batch -", "w");
+        fprintf(ip, "link set lo up\n");
+        for (size_t i = 0; i < names.size(); i++) {
+            const char *name = names[i].c_str();
+            fprintf(ip, "link add %s type veth peer name x%zu\nlink set %s up\nlink set x%zu up\n", name, i,
+                    name, i);
+            fprintf(ip, "addr add 10.0.%zu.1/24 dev %s\naddr add fd00:%zu::1/64 dev %s nodad\n", i, name, i,
+                    name);
+        }
+        if (pclose(ip) != 0) {
+            _exit(4);
+        }
+    }
+
+    static int look(const std::vector<std::string> &names, const Env &env)
+    {
+        make_world(names);
+        for (const char *name : {"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY", "TW_NET_DEVICES"}) {
+            unsetenv(name);
+        }
+        for (const auto &[name, value] : env) {
+            setenv(name.c_str(), value.c_str(), 1);
+        }
+        tw_net_options_t options;
+        tw_net_devices_t devices;
+        tw_log_set_sink(nullptr, nullptr);
+        if (tw_net_options_init(&options) != TW_OK || tw_net_devices_find(&options, &devices) != TW_OK) {
+            return 1;
+        }
+        for (int i = 0; i < devices.n; i++) {
+            printf("%s%s ", devices.device[i].name, devices.device[i].address[10] == 0xff ? "" : "/6");
+        }
+        fflush(stdout);
+        tw_config_cleanup(&tw_net_config_table, &options);
+        return 0;
+    }
+
+    /* "error": with what was logged. */
+    static Found found(const std::vector<std::string> &names, const Env &env = {})
+    {
+        process::Child child([&] { return look(names, env); });
+        const process::Result result = child.wait(60);
+        EXPECT_LE(result.code, 1) << result.err;
+        return {result.code == 0 ? result.out : "error", result.err};
+    }
+};
+
+const std::vector<std::string> kAnimals = {"br-0a1b", "cni0",   "lxcbr0", "podman0", "flannel.1",
+                                           "docker0", "veth12", "virbr0", "calif00", "eth0",
+                                           "enp3s0",  "ib0",    "br0"};
+
+TEST_F(Zoo, WhatLeadsNowhereIsNotOffered)
+{
+    EXPECT_EQ(found(kAnimals).names, "eth0 enp3s0 ib0 br0 ");
+    EXPECT_EQ(found({"cni0", "docker0"}).names, "cni0 docker0 ") << "there is nothing else but the loopback";
+    EXPECT_EQ(found({}).names, "lo ");
+}
+
+TEST_F(Zoo, NcclsVariables)
+{
+    EXPECT_EQ(found(kAnimals, {{"NCCL_SOCKET_IFNAME", "et,en"}}).names, "eth0 enp3s0 ");
+    EXPECT_EQ(found(kAnimals, {{"NCCL_SOCKET_IFNAME", "=cni0,lo"}}).names, "lo cni0 ");
+    EXPECT_EQ(
+        found({"eth0", "eth1"}, {{"NCCL_SOCKET_IFNAME", "^=lo"}, {"NCCL_SOCKET_FAMILY", "AF_INET6"}}).names,
+        "eth0/6 eth1/6 ");
+    EXPECT_EQ(found({"eth0"}, {{"NCCL_SOCKET_FAMILY", "AF_INET"}}).names, "eth0 ");
+    EXPECT_EQ(found(kAnimals, {{"NCCL_SOCKET_IFNAME", "e"}, {"TW_NET_DEVICES", "ib0,docker0"}}).names,
+              "ib0 docker0 ");
+    const Found none = found({"eth0"}, {{"NCCL_SOCKET_IFNAME", "=eth"}});
+    EXPECT_EQ(none.names, "error");
+    EXPECT_NE(none.log.find("NCCL_SOCKET_IFNAME==eth: no network device"), std::string::npos) << none.log;
+    EXPECT_NE(none.log.find("there are: lo eth0"), std::string::npos) << none.log;
+}
+
+TEST_F(Zoo, ManyOfThem)
+{
+    std::vector<std::string> names;
+    std::string all, first;
+    for (int i = 0; i < 18; i++) {
+        names.push_back("docker" + std::to_string(i));
+    }
+    for (int i = 0; i < 17; i++) {
+        names.push_back("eth" + std::to_string(i));
+        all += (i > 0 ? "," : "") + names.back();
+        first += i < 16 ? names.back() + " " : "";
+    }
+    const Found many = found(names);
+    EXPECT_EQ(many.names, first);
+    EXPECT_NE(many.log.find("of 17 network devices the first 16 are offered"), std::string::npos) << many.log;
+    EXPECT_EQ(found(names, {{"TW_NET_DEVICES", "eth16"}}).names, "eth16 ");
+    EXPECT_NE(found(names, {{"TW_NET_DEVICES", all}}).log.find("names 17 devices; at most 16"),
+              std::string::npos);
 }
 
 } // namespace

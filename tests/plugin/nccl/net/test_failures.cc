@@ -263,7 +263,16 @@ int status_of_child(const std::function<int()> &body)
     return WEXITSTATUS(status);
 }
 
-/* A child that has nothing to do with NCCL changes nothing; one that wants to use it is told that it cannot. */
+bool begins_and_listens(int number)
+{
+    auto own = version(number);
+    Handle handle(TW_NCCL_HANDLE_BYTES);
+    void *listener = nullptr;
+    return own->init() == TW_NCCL_SUCCESS && own->listen(handle.data(), &listener) == TW_NCCL_SUCCESS &&
+           own->close_listen(listener) == TW_NCCL_SUCCESS && own->finalize() == TW_NCCL_SUCCESS;
+}
+
+/* A child that has nothing to do with NCCL changes nothing; one that wants to use it is told that it cannot, unless its parent has closed all. */
 TEST_P(Failures, Fork)
 {
     const std::string text = run_pair(
@@ -282,6 +291,8 @@ TEST_P(Failures, Fork)
             finish(*net, after);
             expect(net->close_send(comm) == TW_NCCL_SUCCESS, "close_send");
             expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
+            expect(status_of_child([] { return begins_and_listens(GetParam()) ? 8 : 9; }) == 8,
+                   "a child after all is closed");
         },
         [](const Channel &channel) {
             auto net = ready();

@@ -120,6 +120,7 @@ TEST_F(File, VariablesComeFirst)
     int explain = 1;
     ASSERT_EQ(tw_tuner_configure(&constants, &explain), TW_OK);
     EXPECT_EQ(constants.inter.alpha_us, 50);
+    EXPECT_EQ(constants.inter.gbps, 0) << "not said";
     EXPECT_EQ(explain, 0);
     set_env("TW_TUNER_FILE", file(R"({"inter": {"alpha_us": 20, "gbps": 25}})"));
     set_env("TW_NET_GBPS", "10");

@@ -79,8 +79,33 @@ class Versions : public tw::Fixture
                                  "TW_LOG_LEVEL", "NCCL_ALGO", "NCCL_PROTO"}) {
             set_env(name, std::nullopt);
         }
+        set_env("TW_NET_GBPS", "1");
     }
 };
+
+/* Ranks whose devices differ would choose otherwise: NCCL's own times are of the slowest. */
+TEST_F(Versions, WithoutTheSpeedNcclsTimesStay)
+{
+    set_env("TW_NET_GBPS", std::nullopt);
+    void *v2, *v5;
+    int algo = -1, proto = -1, channels = 0;
+    ASSERT_EQ(ncclTunerPlugin_v2.init(8, 8, logger, &v2), TW_NCCL_SUCCESS);
+    ASSERT_EQ(ncclTunerPlugin_v5.init(&v5, 1, 8, 8, logger, nullptr, nullptr), TW_NCCL_SUCCESS);
+    EXPECT_EQ(
+        ncclTunerPlugin_v2.get_coll_info(v2, TW_NCCL_ALL_REDUCE, 1 << 20, 1, 1, 1, &algo, &proto, &channels),
+        TW_NCCL_SUCCESS);
+    EXPECT_TRUE(algo == -1 && proto == -1);
+    Table table = rings_and_trees(), want = table;
+    table[TW_NCCL_COLLNET_CHAIN * TW_NCCL_PROTOS + TW_NCCL_SIMPLE] = 1;
+    EXPECT_EQ(ncclTunerPlugin_v5.get_coll_info(v5, TW_NCCL_ALL_REDUCE, 1000, 1,
+                                               (float **)(void *)table.data(), TW_NCCL_ALGOS, TW_NCCL_PROTOS,
+                                               0, &channels),
+              TW_NCCL_SUCCESS);
+    EXPECT_EQ(table, want) << "but for short all-reduces, which stay off the collnet";
+    EXPECT_NE(logged.find("NCCL's own times are kept"), std::string::npos) << logged;
+    EXPECT_EQ(ncclTunerPlugin_v2.destroy(v2), TW_NCCL_SUCCESS);
+    EXPECT_EQ(ncclTunerPlugin_v5.finalize(v5), TW_NCCL_SUCCESS);
+}
 
 TEST_F(Versions, AllFillTheSameTable)
 {

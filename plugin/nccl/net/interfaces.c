@@ -1,0 +1,261 @@
+/* The system's interfaces, and the choice among them. */
+#include "plugin/nccl/net/interfaces.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMES_BYTES 512
+
+/* ---- what there is ------------------------------------------------------------------------------------------ */
+
+/* AF_INET, AF_INET6, or AF_UNSPEC; anything else means nothing to NCCL either. */
+static int wanted_family(void)
+{
+    const char *text = getenv("NCCL_SOCKET_FAMILY");
+
+    if (text != NULL && strcmp(text, "AF_INET") == 0) {
+        return AF_INET;
+    }
+    return text != NULL && strcmp(text, "AF_INET6") == 0 ? AF_INET6 : AF_UNSPEC;
+}
+
+/* An interface is worth a look if it is up. */
+static int usable_address(const struct ifaddrs *entry, int family, uint8_t address[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+    if (entry->ifa_addr == NULL || (entry->ifa_flags & (IFF_UP | IFF_RUNNING)) != (IFF_UP | IFF_RUNNING) ||
+        (family != AF_UNSPEC && entry->ifa_addr->sa_family != family)) {
+        return 0;
+    }
+    if (entry->ifa_addr->sa_family == AF_INET) {
+        memcpy(address, mapped, sizeof(mapped));
+        memcpy(address + 12, &((const struct sockaddr_in *)(const void *)entry->ifa_addr)->sin_addr, 4);
+        return 1;
+    }
+    if (entry->ifa_addr->sa_family == AF_INET6) {
+        const struct in6_addr *in6 = &((const struct sockaddr_in6 *)(const void *)entry->ifa_addr)->sin6_addr;
+
+        memcpy(address, in6, 16);
+        return !IN6_IS_ADDR_LINKLOCAL(in6); /* others need to know by which interface */
+    }
+    return 0;
+}
+
+static int is_v4(const uint8_t address[16])
+{
+    return IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)(const void *)address);
+}
+
+static tw_net_interface_t *find(const tw_net_interfaces_t *all, const char *name)
+{
+    for (int i = 0; i < all->n; ++i) {
+        if (strcmp(all->item[i].name, name) == 0) {
+            return &all->item[i];
+        }
+    }
+    return NULL;
+}
+
+static tw_status_t add(tw_net_interfaces_t *all, const tw_net_interface_t *one)
+{
+    tw_net_interface_t *larger = realloc(all->item, ((size_t)all->n + 1) * sizeof(*larger));
+
+    if (larger == NULL) {
+        tw_error("net: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    all->item = larger;
+    all->item[all->n++] = *one;
+    return TW_OK;
+}
+
+/* In the system's order; the first IPv4 address rather than another one. */
+static tw_status_t list(const struct ifaddrs *entries, tw_net_interfaces_t *all)
+{
+    int family = wanted_family();
+
+    for (const struct ifaddrs *entry = entries; entry != NULL; entry = entry->ifa_next) {
+        tw_net_interface_t one = {{0}}, *known = find(all, entry->ifa_name);
+        if (!usable_address(entry, family, one.address)) {
+            continue;
+        }
+        if (known == NULL) {
+            (void)snprintf(one.name, sizeof(one.name), "%s", entry->ifa_name);
+            TW_TRY(add(all, &one));
+        } else if (!is_v4(known->address) && is_v4(one.address)) {
+            memcpy(known->address, one.address, sizeof(one.address));
+        }
+    }
+    return TW_OK;
+}
+
+void tw_net_interfaces_cleanup(tw_net_interfaces_t *interfaces)
+{
+    free(interfaces->item);
+    *interfaces = (tw_net_interfaces_t){0};
+}
+
+/* ---- which of them ------------------------------------------------------------------------------------------ */
+
+/* One name of a list: at `text`, `length` long, a port cut off. */
+static int matches(const char *text, size_t length, const char *name, int is_exact)
+{
+    const char *port = memchr(text, ':', length);
+
+    length = port != NULL ? (size_t)(port - text) : length;
+    return length > 0 && strncmp(name, text, length) == 0 && (!is_exact || name[length] == '\0');
+}
+
+int tw_net_interfaces_match(const char *text, const char *name)
+{
+    int is_not = text[0] == '^', is_exact = text[is_not] == '=';
+    int found = 0;
+
+    for (text += is_not + is_exact; *text != '\0'; text += strspn(text, ",")) {
+        size_t length = strcspn(text, ",");
+        found |= matches(text, length, name, is_exact);
+        text += length;
+    }
+    return found != is_not;
+}
+
+/* Bridges, and ends of pairs, of containers and virtual machines, and the loopback; in NCCL's own words. */
+#define LEADS_NOWHERE "br-,cali,cni,docker,flannel,kube,lxcbr,lxdbr,podman,tunl,veth,virbr"
+
+static int leads_nowhere(const char *name)
+{
+    return strcmp(name, "lo") == 0 || tw_net_interfaces_match(LEADS_NOWHERE, name);
+}
+
+/* The loopback comes last of all: it leads to no other machine at all. */
+static tw_status_t choose_any(const tw_net_interfaces_t *all, tw_net_interfaces_t *chosen)
+{
+    for (int nowhere = 0; nowhere <= 2 && chosen->n == 0; ++nowhere) {
+        for (int i = 0; i < all->n; ++i) {
+            const char *name = all->item[i].name;
+            int kind = strcmp(name, "lo") == 0 ? 2 : leads_nowhere(name);
+            if (kind == nowhere) {
+                TW_TRY(add(chosen, &all->item[i]));
+            }
+        }
+    }
+    return TW_OK;
+}
+
+static const char *all_names(const tw_net_interfaces_t *all, char names[NAMES_BYTES])
+{
+    size_t n = 0;
+
+    names[0] = '\0';
+    for (int i = 0; i < all->n && n < NAMES_BYTES; ++i) {
+        n += (size_t)snprintf(names + n, NAMES_BYTES - n, "%s%s", i > 0 ? " " : "", all->item[i].name);
+    }
+    return names;
+}
+
+static tw_status_t choose_matching(const tw_net_interfaces_t *all, const char *text,
+                                   tw_net_interfaces_t *chosen)
+{
+    char names[NAMES_BYTES];
+
+    for (int i = 0; i < all->n; ++i) {
+        if (tw_net_interfaces_match(text, all->item[i].name)) {
+            TW_TRY(add(chosen, &all->item[i]));
+        }
+    }
+    if (chosen->n == 0) {
+        tw_error("net: NCCL_SOCKET_IFNAME=%s: no network device that is up and has an address is meant; there are: %s",
+                 text, all_names(all, names));
+        return TW_ERR_CONFIG;
+    }
+    return TW_OK;
+}
+
+static tw_status_t unknown(const tw_net_interfaces_t *all, const char *name)
+{
+    const char **names = calloc((size_t)all->n + 1, sizeof(*names)), *nearest = NULL;
+
+    for (int i = 0; names != NULL && i < all->n; ++i) {
+        names[i] = all->item[i].name;
+    }
+    nearest = names != NULL ? tw_nearest_name(name, names, (size_t)all->n) : NULL;
+    tw_error("net: TW_NET_DEVICES: \"%s\" is not up, or has no address%s%s", name,
+             nearest != NULL ? "; the nearest name is " : "", nearest != NULL ? nearest : "");
+    free(names);
+    return TW_ERR_CONFIG;
+}
+
+static tw_status_t choose_named(const tw_net_interfaces_t *all, const char *names,
+                                tw_net_interfaces_t *chosen)
+{
+    char text[1024], *rest = NULL;
+
+    if (snprintf(text, sizeof(text), "%s", names) >= (int)sizeof(text)) {
+        tw_error("net: TW_NET_DEVICES is too long");
+        return TW_ERR_CONFIG;
+    }
+    for (char *name = strtok_r(text, ", ", &rest); name != NULL; name = strtok_r(NULL, ", ", &rest)) {
+        const tw_net_interface_t *one = find(all, name);
+        if (one == NULL) {
+            return unknown(all, name);
+        }
+        if (find(chosen, name) == NULL) {
+            TW_TRY(add(chosen, one));
+        }
+    }
+    if (chosen->n > TW_NET_DEVICES_MAX) {
+        tw_error("net: TW_NET_DEVICES names %d devices; at most %d can be used", chosen->n, TW_NET_DEVICES_MAX);
+        return TW_ERR_CONFIG;
+    }
+    return TW_OK;
+}
+
+static tw_status_t choose(const tw_net_interfaces_t *all, const char *names, tw_net_interfaces_t *chosen)
+{
+    const char *ifname = getenv("NCCL_SOCKET_IFNAME");
+
+    if (names[0] != '\0') {
+        TW_TRY(choose_named(all, names, chosen));
+    } else if (ifname != NULL && strlen(ifname) > 1) { /* NCCL takes a single character for nothing */
+        TW_TRY(choose_matching(all, ifname, chosen));
+    } else {
+        TW_TRY(choose_any(all, chosen));
+    }
+    if (chosen->n == 0) {
+        tw_error("net: there is no network device that is up and has an address");
+        return TW_ERR_NOT_FOUND;
+    }
+    if (chosen->n > TW_NET_DEVICES_MAX) {
+        tw_warn("net: of %d network devices the first %d are offered; TW_NET_DEVICES or NCCL_SOCKET_IFNAME choose",
+                chosen->n, TW_NET_DEVICES_MAX);
+        chosen->n = TW_NET_DEVICES_MAX;
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_net_interfaces_choose(const char *names, tw_net_interfaces_t *out)
+{
+    tw_net_interfaces_t all = {0};
+    struct ifaddrs *entries;
+
+    *out = (tw_net_interfaces_t){0};
+    if (getifaddrs(&entries) != 0) {
+        tw_error("net: cannot list network devices: %s", strerror(errno));
+        return TW_ERR_IO;
+    }
+    tw_status_t status = list(entries, &all);
+    freeifaddrs(entries);
+    if (status == TW_OK) {
+        status = choose(&all, names, out);
+    }
+    tw_net_interfaces_cleanup(&all);
+    if (status != TW_OK) {
+        tw_net_interfaces_cleanup(out);
+    }
+    return status;
+}

@@ -1,0 +1,197 @@
+/* Ranks at a door: who is there, who is not, and strangers. */
+#include "plugin/interpose/door.h"
+
+#include <cstring>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+class Door : public tw::Fixture
+{
+  protected:
+    void SetUp() override
+    {
+        tw::Fixture::SetUp();
+        allow_descriptors("socket:"); /* the door stays open, and lets its guests go in its own time */
+    }
+    static tw_ip_place_t place(uint8_t number)
+    {
+        tw_ip_place_t place = {};
+        place.address[10] = place.address[11] = 0xff;
+        place.address[12] = 127;
+        place.address[15] = 1;
+        memset(place.name, number, sizeof(place.name));
+        memset(place.key, ~number, sizeof(place.key));
+        return place;
+    }
+    static tw_ip_place_t open(uint8_t number)
+    {
+        tw_ip_place_t opened = place(number);
+        EXPECT_EQ(tw_ip_door_open(&opened), TW_OK);
+        return opened;
+    }
+    static tw_ip_guest_t guest(uint32_t rank, uint32_t world)
+    {
+        return {.rank = rank, .world = world, .cannot = 0, .wait_ms = 0, .terms = 7, .process = 100 + rank};
+    }
+    static tw_ip_answer_t ask(const tw_ip_place_t &at, const tw_ip_guest_t &who)
+    {
+        tw_ip_answer_t answer = {};
+        EXPECT_EQ(tw_ip_door_ask(&at, &who, &answer), TW_OK);
+        return answer;
+    }
+    static void register_all(const tw_ip_place_t &at, const std::vector<tw_ip_guest_t> &guests)
+    {
+        for (const tw_ip_guest_t &who : guests) {
+            EXPECT_EQ(tw_ip_door_register(&at, &who, 10), TW_OK);
+        }
+    }
+    /* A connection, with some bytes. */
+    static int knock(const tw_ip_place_t &at, const std::string &bytes)
+    {
+        sockaddr_in address = {};
+        address.sin_family = AF_INET;
+        address.sin_port = htons(at.port);
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        EXPECT_EQ(connect(fd, (sockaddr *)&address, sizeof(address)), 0);
+        EXPECT_EQ(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), (ssize_t)bytes.size());
+        return fd;
+    }
+};
+
+TEST_F(Door, AllAreThere)
+{
+    const tw_ip_place_t at = open(1);
+    register_all(at, {guest(2, 3), guest(0, 3), guest(1, 3), guest(1, 3)});
+    for (uint32_t r = 0; r < 3; r++) {
+        EXPECT_EQ(ask(at, guest(r, 3)).verdict, (uint32_t)TW_IP_ALL_HERE);
+    }
+}
+
+TEST_F(Door, WhoIsNotThereIsNamedAndComesTooLate)
+{
+    const tw_ip_place_t at = open(2);
+    register_all(at, {guest(1, 4), guest(3, 4)});
+    const tw_ip_answer_t answer = ask(at, guest(3, 4));
+    EXPECT_EQ(answer.verdict, (uint32_t)TW_IP_NOT_ALL);
+    EXPECT_STREQ(answer.said, "rank 0, 2: no interposer there");
+    EXPECT_EQ(answer.speaker, 1u);
+    register_all(at, {guest(0, 4), guest(2, 4)});
+    EXPECT_EQ(ask(at, guest(0, 4)).verdict, (uint32_t)TW_IP_NOT_ALL) << "some have acted upon it";
+}
+
+TEST_F(Door, OneThatIsAwaited)
+{
+    const tw_ip_place_t at = open(3);
+    register_all(at, {guest(0, 2)});
+    tw_ip_guest_t patient = guest(0, 2);
+    patient.wait_ms = 60000;
+    auto answer = std::async(std::launch::async, [&] { return ask(at, patient); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    register_all(at, {guest(1, 2)});
+    EXPECT_EQ(answer.get().verdict, (uint32_t)TW_IP_ALL_HERE);
+}
+
+TEST_F(Door, RanksThatDiffer)
+{
+    struct Case {
+        tw_ip_guest_t second;
+        tw_ip_verdict_t verdict;
+        const char *said;
+    };
+    tw_ip_guest_t cannot = guest(1, 2), other_terms = guest(1, 2), same_process = guest(1, 2);
+    cannot.cannot = 1;
+    other_terms.terms = 8;
+    same_process.process = guest(0, 2).process;
+    tw_ip_guest_t same_rank = guest(0, 2);
+    same_rank.process = 5;
+    uint8_t number = 10;
+    for (const Case &c : {Case{cannot, TW_IP_ONE_CANNOT, "rank 1 cannot"},
+                          Case{other_terms, TW_IP_TERMS_DIFFER, "ranks 0 and 1 differ"},
+                          Case{same_process, TW_IP_SHARED_PROCESS, "ranks 0 and 1 are one process"},
+                          Case{guest(2, 3), TW_IP_TERMS_DIFFER, "different sizes"},
+                          Case{same_rank, TW_IP_TERMS_DIFFER, "the same rank"}}) {
+        const tw_ip_place_t at = open(number++);
+        register_all(at, {guest(0, 2), c.second});
+        const tw_ip_answer_t answer = ask(at, guest(0, 2));
+        EXPECT_EQ(answer.verdict, (uint32_t)c.verdict) << c.said;
+        EXPECT_NE(std::string(answer.said).find(c.said), std::string::npos) << answer.said;
+    }
+}
+
+TEST_F(Door, StrangersChangeNothing)
+{
+    const tw_ip_place_t at = open(4);
+    std::vector<int> fds;
+    for (const std::string &bytes :
+         {std::string(), std::string(1, 'x'), std::string(4000, '\xff'), std::string((char *)at.name, 16) +
+                                                                             std::string(300, 'x')}) {
+        fds.push_back(knock(at, bytes));
+    }
+    tw_ip_place_t forged = at;
+    forged.key[3] ^= 1;
+    const tw_ip_guest_t who = guest(1, 2);
+    EXPECT_EQ(tw_ip_door_register(&forged, &who, 10), TW_ERR_NOT_FOUND) << "a wrong key";
+    forged = at;
+    forged.name[3] ^= 1;
+    EXPECT_EQ(tw_ip_door_register(&forged, &who, 10), TW_ERR_NOT_FOUND) << "no such meeting";
+    register_all(at, {guest(0, 2)});
+    EXPECT_STREQ(ask(at, guest(0, 2)).said, "rank 1: no interposer there");
+    for (int fd : fds) {
+        close(fd);
+    }
+}
+
+TEST_F(Door, NoDoorThere)
+{
+    tw_ip_place_t at = open(5), nowhere = at;
+    const tw_ip_guest_t who = guest(0, 2);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* a port that nobody listens at */
+    sockaddr_in address = {};
+    socklen_t bytes = sizeof(address);
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(bind(fd, (sockaddr *)&address, sizeof(address)), 0);
+    ASSERT_EQ(getsockname(fd, (sockaddr *)&address, &bytes), 0);
+    nowhere.port = ntohs(address.sin_port);
+    EXPECT_EQ(tw_ip_door_register(&nowhere, &who, 10), TW_ERR_NOT_FOUND);
+    tw_ip_answer_t answer;
+    expect_log("cannot be reached any more");
+    EXPECT_EQ(tw_ip_door_ask(&nowhere, &who, &answer), TW_ERR_PEER) << "who has registered must not go on";
+    close(fd);
+}
+
+/* The door's process has no descriptor left for a moment. */
+TEST_F(Door, NoDescriptorsForAWhile)
+{
+    const tw_ip_place_t at = open(6);
+    rlimit before, none;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const int guest_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    none = before;
+    none.rlim_cur = (rlim_t)guest_fd + 1;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(at.port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(guest_fd, (sockaddr *)&address, sizeof(address)), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    register_all(at, {guest(0, 2), guest(1, 2)});
+    EXPECT_EQ(ask(at, guest(1, 2)).verdict, (uint32_t)TW_IP_ALL_HERE);
+    close(guest_fd);
+}
+
+} // namespace
