@@ -14,8 +14,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "plugin/interpose/door_messages.h"
-
 #define BACKLOG 4096
 #define GUESTS_MAX 1024
 #define PAUSE_MS 50

@@ -10,44 +10,9 @@
 #ifndef TW_PLUGIN_INTERPOSE_DOOR_H
 #define TW_PLUGIN_INTERPOSE_DOOR_H
 
-#include "core/core.h"
+#include "plugin/interpose/door_messages.h"
 
 TW_C_BEGIN
-
-#define TW_IP_NAME_BYTES 16
-#define TW_IP_KEY_BYTES 32
-#define TW_IP_SAID_BYTES 200
-
-/** A meeting, and where its door is. */
-typedef struct tw_ip_place {
-    uint8_t address[16]; /**< IPv4 mapped into IPv6 */
-    uint16_t port;
-    uint8_t name[TW_IP_NAME_BYTES];
-    uint8_t key[TW_IP_KEY_BYTES];
-} tw_ip_place_t;
-
-/** What a rank tells of itself. */
-typedef struct tw_ip_guest {
-    uint32_t rank, world;
-    uint32_t cannot;  /**< 1: it has the library, and cannot use it */
-    uint32_t wait_ms; /**< asking: for those who have not come */
-    uint64_t terms;   /**< of what must be the same on all ranks, a hash */
-    uint64_t process; /**< a number of its own for each process */
-} tw_ip_guest_t;
-
-typedef enum tw_ip_verdict {
-    TW_IP_ALL_HERE = 1, /**< all have it, can use it, on the same terms, each in a process of its own */
-    TW_IP_NOT_ALL,
-    TW_IP_ONE_CANNOT,
-    TW_IP_TERMS_DIFFER,
-    TW_IP_SHARED_PROCESS,
-} tw_ip_verdict_t;
-
-typedef struct tw_ip_answer {
-    uint32_t verdict;
-    uint32_t speaker;            /**< the lowest rank that has registered: it tells the user */
-    char said[TW_IP_SAID_BYTES]; /**< why not */
-} tw_ip_answer_t;
 
 /** Let ranks meet here under this name and key; the door opens with the first, at place->address and its port, or one that is free (0), which
  *  is then in `place`. Any thread. TW_ERR_IO: there is no such address, the port is taken, or no socket, or thread; silent. */

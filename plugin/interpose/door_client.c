@@ -7,33 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "plugin/interpose/door_messages.h"
+#include "plugin/interpose/door.h"
 
 #define ANSWER_SEC 20.0 /**< besides what the door was told to wait */
-
-/* ---- hashes ------------------------------------------------------------------------------------------------ */
-
-void tw_ip_sign(const tw_ip_session_t *session, char letter, const void *message, size_t bytes,
-                uint8_t mac[TW_IP_MAC_BYTES])
-{
-    crypto_generichash_state state;
-
-    (void)crypto_generichash_init(&state, session->key, sizeof(session->key), TW_IP_MAC_BYTES);
-    (void)crypto_generichash_update(&state, (const uint8_t *)&letter, 1);
-    (void)crypto_generichash_update(&state, session->guest_nonce, sizeof(session->guest_nonce));
-    (void)crypto_generichash_update(&state, session->door_nonce, sizeof(session->door_nonce));
-    (void)crypto_generichash_update(&state, message, bytes);
-    (void)crypto_generichash_final(&state, mac, TW_IP_MAC_BYTES);
-}
-
-int tw_ip_is_signed(const tw_ip_session_t *session, char letter, const void *message, size_t bytes,
-                    const uint8_t mac[TW_IP_MAC_BYTES])
-{
-    uint8_t own[TW_IP_MAC_BYTES];
-
-    tw_ip_sign(session, letter, message, bytes, own);
-    return sodium_memcmp(own, mac, sizeof(own)) == 0;
-}
 
 /* ---- sockets ----------------------------------------------------------------------------------------------- */
 

@@ -80,7 +80,7 @@ static tw_status_t list(const struct ifaddrs *entries, tw_net_interfaces_t *all)
     int family = wanted_family();
 
     for (const struct ifaddrs *entry = entries; entry != NULL; entry = entry->ifa_next) {
-        tw_net_interface_t one = {{0}}, *known = find(all, entry->ifa_name);
+        tw_net_interface_t one = {.name = ""}, *known = find(all, entry->ifa_name);
         if (!usable_address(entry, family, one.address)) {
             continue;
         }
@@ -169,7 +169,8 @@ static tw_status_t choose_matching(const tw_net_interfaces_t *all, const char *t
         }
     }
     if (chosen->n == 0) {
-        tw_error("net: NCCL_SOCKET_IFNAME=%s: no network device that is up and has an address is meant; there are: %s",
+        tw_error("net: NCCL_SOCKET_IFNAME=%s: no network device that is up and has an address is meant; "
+                 "there are: %s",
                  text, all_names(all, names));
         return TW_ERR_CONFIG;
     }
@@ -209,7 +210,8 @@ static tw_status_t choose_named(const tw_net_interfaces_t *all, const char *name
         }
     }
     if (chosen->n > TW_NET_DEVICES_MAX) {
-        tw_error("net: TW_NET_DEVICES names %d devices; at most %d can be used", chosen->n, TW_NET_DEVICES_MAX);
+        tw_error("net: TW_NET_DEVICES names %d devices; at most %d can be used", chosen->n,
+                 TW_NET_DEVICES_MAX);
         return TW_ERR_CONFIG;
     }
     return TW_OK;
@@ -231,7 +233,8 @@ static tw_status_t choose(const tw_net_interfaces_t *all, const char *names, tw_
         return TW_ERR_NOT_FOUND;
     }
     if (chosen->n > TW_NET_DEVICES_MAX) {
-        tw_warn("net: of %d network devices the first %d are offered; TW_NET_DEVICES or NCCL_SOCKET_IFNAME choose",
+        tw_warn("net: of %d network devices the first %d are offered; TW_NET_DEVICES or NCCL_SOCKET_IFNAME "
+                "choose",
                 chosen->n, TW_NET_DEVICES_MAX);
         chosen->n = TW_NET_DEVICES_MAX;
     }

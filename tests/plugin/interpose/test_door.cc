@@ -134,9 +134,8 @@ TEST_F(Door, StrangersChangeNothing)
 {
     const tw_ip_place_t at = open(4);
     std::vector<int> fds;
-    for (const std::string &bytes :
-         {std::string(), std::string(1, 'x'), std::string(4000, '\xff'), std::string((char *)at.name, 16) +
-                                                                             std::string(300, 'x')}) {
+    for (const std::string &bytes : {std::string(), std::string(1, 'x'), std::string(4000, '\xff'),
+                                     std::string((char *)at.name, 16) + std::string(300, 'x')}) {
         fds.push_back(knock(at, bytes));
     }
     tw_ip_place_t forged = at;
