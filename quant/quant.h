@@ -271,7 +271,7 @@ tw_status_t tw_quant_exact_decode(tw_quant_exact_t *exact, const tw_quant_exact_
  *
  * Format: quant/lossless/lossless.h; blocks of 32,768 elements decode independently; every backend gives the same bytes.
  * Worst case: tw_quant_lossless_bound_bytes, plain plus 16 bytes a message, whatever the values.
- * Speed and bits: ./bazelw run //bench:delta.
+ * Speed and bits: ./bazelw run //bench:lossless.
  * Source: rANS as in arXiv 1311.2540. */
 
 /** A codec with its tables and scratch, about 0.7 MB. Calls allocate only for more rows and columns than any before had:

@@ -76,8 +76,10 @@ void make_blocks_right(std::vector<uint8_t> &message, tw_type_t type, size_t n, 
         }
         memcpy(&entry, head + taken, sizeof(entry));
         size_t elems = codec->shape.n_live - done;
-        size_t coded = tw_lossless_raw_bytes(elems) + 2 * (entry.sizes & 0xffff) + 128 + 2 * (entry.sizes >> 16);
-        size_t bytes = (entry.sizes == TW_ENTROPY_RAW ? 2 * elems : coded) + tw_lossless_tail_bytes(type, elems);
+        size_t coded =
+            tw_lossless_raw_bytes(elems) + 2 * (entry.sizes & 0xffff) + 128 + 2 * (entry.sizes >> 16);
+        size_t bytes =
+            (entry.sizes == TW_ENTROPY_RAW ? 2 * elems : coded) + tw_lossless_tail_bytes(type, elems);
         if (bytes > left) {
             return;
         }

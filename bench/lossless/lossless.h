@@ -1,0 +1,53 @@
+/** Inside the bench of the lossless codec: main.c reads the command line and reports, data.c has the tensors, train.c makes them,
+ *  measure.c has the clock. */
+#ifndef TW_BENCH_LOSSLESS_LOSSLESS_H
+#define TW_BENCH_LOSSLESS_LOSSLESS_H
+
+#include "quant/quant.h"
+
+typedef struct lossless_options {
+    size_t steps, chunk_elems;
+    double seconds;
+    const char *file;
+    const char *json;
+} lossless_options_t;
+
+typedef struct lossless_tensor {
+    tw_type_t type;
+    size_t n_elems, row_elems;
+    void *values; /**< of `type`, owned */
+} lossless_tensor_t;
+
+/** Tensors of a kind, as a message has them. */
+typedef struct lossless_set {
+    const char *name;
+    lossless_tensor_t *tensors;
+    size_t n_tensors, n_elems;
+} lossless_set_t;
+
+/** One line. */
+typedef struct lossless_row {
+    const char *backend;
+    size_t n_elems, plain_bytes, message_bytes;
+    double encode_sec, decode_sec;
+    int ok; /**< every bit came back */
+} lossless_row_t;
+
+/** Room for n tensors. All that follow log their own errors. */
+tw_status_t lossless_set_init(lossless_set_t *set, const char *name, size_t n);
+/** Add one with uninitialised values. */
+tw_status_t lossless_set_add(lossless_set_t *set, tw_type_t type, size_t n_elems, size_t row_elems);
+void lossless_set_cleanup(lossless_set_t *set);
+/** The tensors of floating-point numbers of a safetensors file. */
+tw_status_t lossless_set_read(const char *path, lossless_set_t *set);
+/** Bits an element that the exponents' entropy and everything else take: under nothing but the tensor, and under the scales of
+ *  rows and columns, which cost nothing here. bf16 and fp32 only: otherwise NAN. */
+void lossless_set_entropy(const lossless_set_t *set, double *by_tensor, double *by_scales);
+
+/** Train a GPT-2 of 0.84 M parameters on the King James text: gradients and weights of the last step, bf16. */
+tw_status_t lossless_train(size_t steps, lossless_set_t *gradients, lossless_set_t *weights);
+
+/** Fill the rest of a row whose backend is set. chunk_elems: a message for each so many elements of a tensor; 0: one message. */
+tw_status_t lossless_measure(const lossless_set_t *set, size_t chunk_elems, double seconds, lossless_row_t *row);
+
+#endif
