@@ -17,7 +17,8 @@ static codec_fields_t fields_of(const tw_quant_codec_t *codec)
 
     if (codec != NULL) {
         fields = (codec_fields_t){
-            {1, codec->bits, codec->block, (int32_t)codec->scale, (int32_t)codec->round, codec->hadamard}};
+            {1 + codec->lossless, codec->bits, codec->block, (int32_t)codec->scale, (int32_t)codec->round,
+             codec->hadamard}};
     }
     return fields;
 }

@@ -8,8 +8,17 @@
 
 static const char *const scale_names[] = {"bf16", "fp32"};
 
+static const tw_quant_codec_t lossless = {.lossless = 1};
+
 tw_status_t tw_quant_codec_check(const tw_quant_codec_t *codec)
 {
+    if (codec->lossless) {
+        if (!tw_quant_codec_equal(codec, &lossless)) {
+            tw_error("quant: a lossless codec has neither bits nor options");
+            return TW_ERR_INVALID;
+        }
+        return TW_OK;
+    }
     if (codec->bits != 8 && codec->bits != 4 && codec->bits != 2) {
         tw_error("quant: bits is %d, must be 8, 4 or 2", codec->bits);
         return TW_ERR_INVALID;
@@ -40,7 +49,7 @@ tw_status_t tw_quant_codec_check(const tw_quant_codec_t *codec)
 int tw_quant_codec_equal(const tw_quant_codec_t *a, const tw_quant_codec_t *b)
 {
     return a->bits == b->bits && a->block == b->block && a->scale == b->scale && a->round == b->round &&
-           a->hadamard == b->hadamard;
+           a->hadamard == b->hadamard && a->lossless == b->lossless;
 }
 
 /* ---- text ------------------------------------------------------------------------------------------------------ */
@@ -100,12 +109,16 @@ tw_status_t tw_quant_codec_parse(const char *text, tw_quant_codec_t *codec)
 {
     tw_quant_codec_t parsed = {.bits = 8, .block = 2048};
     size_t length = strcspn(text, ":");
+    if (strcmp(text, "lossless") == 0) {
+        *codec = lossless;
+        return TW_OK;
+    }
     if (length == 4 && strncmp(text, "int4", 4) == 0) {
         parsed = (tw_quant_codec_t){.bits = 4, .block = 128};
     } else if (length == 4 && strncmp(text, "int2", 4) == 0) {
         parsed = (tw_quant_codec_t){.bits = 2, .block = 64};
     } else if (length != 4 || strncmp(text, "int8", 4) != 0) {
-        tw_error("quant: codec '%s': must begin with int8, int4 or int2", text);
+        tw_error("quant: codec '%s': must be lossless, or begin with int8, int4 or int2", text);
         return TW_ERR_INVALID;
     }
     tw_status_t status = parse_options(text, text + length, &parsed);
@@ -118,6 +131,10 @@ tw_status_t tw_quant_codec_parse(const char *text, tw_quant_codec_t *codec)
 const char *tw_quant_codec_format(const tw_quant_codec_t *codec, char *buf, size_t buf_bytes)
 {
     int fp32_scale = codec->scale == TW_QUANT_SCALE_FP32;
+    if (codec->lossless) {
+        snprintf(buf, buf_bytes, "lossless");
+        return buf;
+    }
     snprintf(buf, buf_bytes, "int%d:block=%d%s%s%s", codec->bits, codec->block,
              codec->hadamard ? ",hadamard" : "",
              codec->round == TW_QUANT_ROUND_STOCHASTIC ? ",stochastic" : "", fp32_scale ? ",scale=fp32" : "");

@@ -56,6 +56,10 @@ static void log_no_backend(tw_mem_t mem, const char *name)
 tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out)
 {
     tw_status_t status = tw_quant_codec_check(&params->codec);
+    if (status == TW_OK && params->codec.lossless) {
+        tw_error("quant: the lossless codec has no blocks of one size");
+        status = TW_ERR_INVALID;
+    }
     if (status != TW_OK) {
         return status;
     }

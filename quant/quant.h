@@ -61,19 +61,21 @@ typedef struct tw_quant_codec {
     tw_quant_scale_t scale; /**< type of the stored scale */
     tw_quant_round_t round;
     int hadamard; /**< 0 or 1 */
+    int lossless; /**< 1: nothing is lost, messages are as long as they come, and all else here is 0: for whoever takes
+                   *   a codec as data, such as the collectives; the calls for blocks below refuse it */
 } tw_quant_codec_t;
 
 /** TW_OK, or TW_ERR_INVALID with a log line naming the field that is out of range. */
 tw_status_t tw_quant_codec_check(const tw_quant_codec_t *codec);
 int tw_quant_codec_equal(const tw_quant_codec_t *a, const tw_quant_codec_t *b);
-/** Parse "int8", "int4", "int2", with options: "int4:block=128,hadamard,stochastic,scale=fp32". Default block: 2048 for
+/** Parse "lossless", or "int8", "int4", "int2", with options: "int4:block=128,hadamard,stochastic,scale=fp32". Default block: 2048 for
  *  int8, 128 for int4, 64 for int2. TW_ERR_INVALID, logged. */
 tw_status_t tw_quant_codec_parse(const char *text, tw_quant_codec_t *codec);
 /** The inverse of parse, into `buf`; returns buf. */
 const char *tw_quant_codec_format(const tw_quant_codec_t *codec, char *buf, size_t buf_bytes);
 
 /** Elements and bytes of a full frame, and bytes of an encoded segment of n_elems (0 for 0; SIZE_MAX, which no memory has, for
- *  more than TW_MEMORY_BYTES_MAX). The codec must be valid. */
+ *  more than TW_MEMORY_BYTES_MAX). The codec must be valid, and not lossless. */
 size_t tw_quant_frame_elems(const tw_quant_codec_t *codec);
 size_t tw_quant_frame_bytes(const tw_quant_codec_t *codec);
 size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems);
@@ -93,7 +95,7 @@ typedef struct tw_quant_params {
     const char *backend; /**< NULL or "auto", "ref", "avx2", "avx512", "cuda" */
 } tw_quant_params_t;
 
-/** TW_ERR_INVALID: bad codec; TW_ERR_UNSUPPORTED: no such backend on this machine (logged with those there are). */
+/** TW_ERR_INVALID: bad codec, or the lossless one; TW_ERR_UNSUPPORTED: no such backend on this machine (logged with those there are). */
 tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out);
 void tw_quant_destroy(tw_quant_t *quant);
 const tw_quant_codec_t *tw_quant_codec_get(const tw_quant_t *quant);

@@ -125,7 +125,7 @@ std::vector<tw_quant_codec_t> all_codecs(const std::vector<int> &blocks)
         for (int bits : {8, 4, 2}) {
             for (int options = 0; options < 8; options++) {
                 all.push_back({bits, block, tw_quant_scale_t(options & 1), tw_quant_round_t(options >> 1 & 1),
-                               options >> 2});
+                               options >> 2, 0});
             }
         }
     }

@@ -25,10 +25,10 @@ std::string format(const tw_quant_codec_t &codec)
 
 TEST_F(QuantCodec, ParsesNamesAndOptions)
 {
-    const tw_quant_codec_t int8 = {8, 2048, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
-    const tw_quant_codec_t int4 = {4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
-    const tw_quant_codec_t all = {4, 4096, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_STOCHASTIC, 1};
-    const tw_quant_codec_t last_wins = {8, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
+    const tw_quant_codec_t int8 = {8, 2048, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
+    const tw_quant_codec_t int4 = {4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
+    const tw_quant_codec_t all = {4, 4096, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_STOCHASTIC, 1, 0};
+    const tw_quant_codec_t last_wins = {8, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
     const tw_quant_codec_t got[] = {parse("int8"), parse("int4"),
                                     parse("int4:block=4096,hadamard,stochastic,scale=fp32"),
                                     parse("int8:block=32,stochastic,nearest,scale=bf16,block=64")};
@@ -38,11 +38,28 @@ TEST_F(QuantCodec, ParsesNamesAndOptions)
     EXPECT_TRUE(tw_quant_codec_equal(&got[3], &last_wins));
 }
 
+TEST_F(QuantCodec, LosslessHasNoOptions)
+{
+    tw_quant_codec_t codec = parse("lossless");
+    const tw_quant_codec_t zeros = {};
+    tw_quant_t *quant = nullptr;
+    EXPECT_EQ(codec.lossless, 1);
+    EXPECT_EQ(tw_quant_codec_check(&codec), TW_OK);
+    EXPECT_FALSE(tw_quant_codec_equal(&codec, &zeros));
+    EXPECT_EQ(format(codec), "lossless");
+    expect_log("no blocks of one size");
+    const tw_quant_params_t params = {codec, TW_MEM_HOST, nullptr};
+    EXPECT_EQ(tw_quant_create(&params, &quant), TW_ERR_INVALID);
+    expect_log("neither bits nor options");
+    codec.block = 128;
+    EXPECT_EQ(tw_quant_codec_check(&codec), TW_ERR_INVALID);
+}
+
 TEST_F(QuantCodec, RefusesWhatItDoesNotKnow)
 {
     expect_log("codec");
     expect_log("block is");
-    const tw_quant_codec_t before = {8, 32, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 1};
+    const tw_quant_codec_t before = {8, 32, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 1, 0};
     for (const char *text : {"",
                              "int",
                              "int5",
@@ -63,6 +80,8 @@ TEST_F(QuantCodec, RefusesWhatItDoesNotKnow)
                              "int4:scale=fp16",
                              "int4:scale=",
                              "int4:rotate",
+                             "lossless:",
+                             "lossless:block=64",
                              "int4:hadamard=1",
                              " int4",
                              "int4 "}) {
@@ -79,7 +98,7 @@ TEST_F(QuantCodec, FormatIsParsedBack)
         for (int block = 32; block <= 4096; block += 32) {
             for (int options = 0; options < 8; options++) {
                 const tw_quant_codec_t codec = {bits, block, tw_quant_scale_t(options & 1),
-                                                tw_quant_round_t(options >> 1 & 1), options >> 2};
+                                                tw_quant_round_t(options >> 1 & 1), options >> 2, 0};
                 const tw_quant_codec_t again = parse(format(codec).c_str());
                 ASSERT_TRUE(tw_quant_codec_equal(&codec, &again)) << format(codec);
             }
@@ -97,7 +116,7 @@ TEST_F(QuantCodec, FormatKeepsToTheBuffer)
 
 TEST_F(QuantCodec, CheckNamesTheField)
 {
-    const tw_quant_codec_t good = {8, 32, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 1};
+    const tw_quant_codec_t good = {8, 32, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 1, 0};
     EXPECT_EQ(tw_quant_codec_check(&good), TW_OK);
     tw_quant_codec_t bad = good;
     bad.bits = 5;

@@ -10,7 +10,7 @@ namespace
 
 tw_quant_codec_t codec_of(int bits, int block, tw_quant_scale_t scale)
 {
-    return {bits, block, scale, TW_QUANT_ROUND_NEAREST, 0};
+    return {bits, block, scale, TW_QUANT_ROUND_NEAREST, 0, 0};
 }
 
 /* Calls body for every block size, width and type of scale. */
