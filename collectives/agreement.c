@@ -16,9 +16,8 @@ static codec_fields_t fields_of(const tw_quant_codec_t *codec)
     codec_fields_t fields = {{0}};
 
     if (codec != NULL) {
-        fields = (codec_fields_t){
-            {1 + codec->lossless, codec->bits, codec->block, (int32_t)codec->scale, (int32_t)codec->round,
-             codec->hadamard}};
+        fields = (codec_fields_t){{1 + codec->lossless, codec->bits, codec->block, (int32_t)codec->scale,
+                                   (int32_t)codec->round, codec->hadamard}};
     }
     return fields;
 }

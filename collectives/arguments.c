@@ -49,6 +49,10 @@ static tw_status_t refuse(const tw_coll_t *coll, const tw_coll_args_t *args, con
 static tw_status_t check_one_codec(const tw_coll_t *coll, const tw_coll_args_t *args,
                                    const tw_quant_codec_t *codec)
 {
+    if (codec->lossless && coll->params.mem != TW_MEM_HOST) {
+        (void)refuse(coll, args, "the lossless codec is for tensors in host memory");
+        return TW_ERR_UNSUPPORTED;
+    }
     if (codec->bits == 2 && is_reduction(args->op)) {
         (void)refuse(coll, args, "2 bits are for changes of weights, sums need 4 or 8");
         return TW_ERR_UNSUPPORTED;
@@ -64,10 +68,13 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
         return args->inner_codec == NULL ? TW_OK : refuse(coll, args, "inner_codec needs a codec");
     }
     if (args->type == TW_TYPE_BYTE) {
-        return refuse(coll, args, "bytes cannot be quantized");
+        return refuse(coll, args, "bytes cannot be encoded");
     }
     if (!is_reduction(args->op) && args->op != TW_COLL_ALLGATHER && args->op != TW_COLL_ALLTOALL) {
         return refuse(coll, args, "this operation has no quantized form");
+    }
+    if (args->inner_codec != NULL && args->inner_codec->lossless) {
+        return refuse(coll, args, "inner_codec is lossless: inside a node exact is as good, and quicker");
     }
     status = check_one_codec(coll, args, args->codec);
     if (status == TW_OK && args->inner_codec != NULL) {

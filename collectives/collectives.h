@@ -180,9 +180,12 @@ typedef struct tw_coll_segment {
     const size_t *recv_counts;
     uint32_t tensor; /**< stochastic rounding: which tensor */
     uint64_t
-        first_elem; /**< stochastic rounding: where in that tensor the segment begins, if it is a part of one */
+        first_elem; /**< where in that tensor the segment begins, if it is a part of one: stochastic rounding, row_elems */
     const tw_quant_codec_t *codec; /**< NULL: the operation's, without which there is none here. Copied. */
-    int exact;                     /**< 1: not quantized, whatever the operation's codec (norms, biases) */
+    int exact;                     /**< 1: not encoded, whatever the operation's codec (norms, biases) */
+    size_t
+        row_elems; /**< the lossless codec, which takes fewer bits for a matrix that it knows: elements of a row of the
+                       *   tensor, its last dimension; 0: not known */
 } tw_coll_segment_t;
 
 /** The even split: n / W each, the first n % W shards one more. */
@@ -197,7 +200,8 @@ typedef struct tw_coll_args {
     tw_coll_reduction_t reduction;
     float factor; /**< of a reduction: multiplies the sum or mean before it is rounded; 0: 1 */
     int root;     /**< broadcast */
-    /** NULL: exact. All-gather and all-to-all; reduce-scatter and all-reduce with 4 or 8 bits. Copied. In an all-to-all what
+    /** NULL: exact. All-gather and all-to-all; reduce-scatter and all-reduce with 4 or 8 bits, or lossless: that has the bits
+     *  of the exact operation of that name, and is refused on GPU memory (TW_ERR_UNSUPPORTED). Copied. In an all-to-all what
      *  goes to other nodes is encoded; what stays on a node, the own share too, goes as it is. It is planned, and its codec
      *  declined, as if 2^18 elements went to each rank, as ranks may send different amounts. */
     const tw_quant_codec_t *codec;
@@ -267,8 +271,8 @@ typedef struct tw_coll_plan {
 /** From the post until test or wait has freed the request. */
 void tw_coll_request_plan(const tw_coll_request_t *request, tw_coll_plan_t *plan);
 
-/** Bytes that this rank sends to other nodes in an operation, as planned: what the counters must show. "native": as a ring of
- *  NCCL's sends them. */
+/** Bytes that this rank sends to other nodes in an operation, as planned: what the counters must show; with the lossless codec
+ *  together with what they say was spared. "native": as a ring of NCCL's sends them. */
 tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes);
 
 /** What this rank has sent with operations of this communicator: payload bytes and messages. Own rank counts in neither
@@ -276,6 +280,7 @@ tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args
 typedef struct tw_coll_counters {
     uint64_t inter_node_bytes, inter_node_messages;
     uint64_t in_node_bytes, in_node_messages;
+    uint64_t inter_node_spared_bytes; /**< by which lossless messages were shorter than planned */
 } tw_coll_counters_t;
 void tw_coll_counters_get(tw_coll_t *coll, tw_coll_counters_t *out);
 

@@ -152,7 +152,7 @@ struct tw_coll {
     tw_coll_request_list_t active; /**< in the order posted */
     tw_coll_request_list_t ended;  /**< nobody has asked for their status yet */
     tw_codecs_t codecs;
-    tw_transport_counters_t *sent; /**< [world] to each rank */
+    tw_sched_sent_t *sent; /**< [world] to each rank */
     tw_mem_t workspace_mem;
     struct tw_progress *progress; /**< the thread that owns the transport; NULL: the caller's does */
     tw_progress_member_t member;

@@ -445,6 +445,7 @@ static tw_status_t ask_counters(void *arg)
         } else {
             out->inter_node_bytes += coll->sent[r].bytes;
             out->inter_node_messages += coll->sent[r].messages;
+            out->inter_node_spared_bytes += coll->sent[r].spared_bytes;
         }
     }
     return TW_OK;

@@ -2,12 +2,14 @@
 
 static int encoder_index(const tw_quant_codec_t *codec)
 {
-    return (codec->bits == 4) + 2 * !!codec->hadamard + 4 * (codec->round == TW_QUANT_ROUND_STOCHASTIC);
+    return codec->lossless
+               ? TW_COLL_MODEL_LOSSLESS_ENCODER
+               : (codec->bits == 4) + 2 * !!codec->hadamard + 4 * (codec->round == TW_QUANT_ROUND_STOCHASTIC);
 }
 
 static int decoder_index(const tw_quant_codec_t *codec)
 {
-    return (codec->bits == 4) + 2 * !!codec->hadamard;
+    return codec->lossless ? TW_COLL_MODEL_LOSSLESS_DECODER : (codec->bits == 4) + 2 * !!codec->hadamard;
 }
 
 double tw_coll_model_encode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec)

@@ -36,8 +36,12 @@ typedef struct tw_coll_tier {
         noise; /**< how much slower typical readings of the speed were, as a share of beta_sec: 0 is certain */
 } tw_coll_tier_t;
 
-#define TW_COLL_MODEL_ENCODERS 8 /**< bits == 4, + 2 hadamard, + 4 stochastic */
-#define TW_COLL_MODEL_DECODERS 4 /**< bits == 4, + 2 hadamard */
+/** bits == 4, + 2 hadamard, + 4 stochastic; then the lossless one. */
+#define TW_COLL_MODEL_LOSSLESS_ENCODER 8
+#define TW_COLL_MODEL_ENCODERS (TW_COLL_MODEL_LOSSLESS_ENCODER + 1)
+/** bits == 4, + 2 hadamard; then the lossless one. */
+#define TW_COLL_MODEL_LOSSLESS_DECODER 4
+#define TW_COLL_MODEL_DECODERS (TW_COLL_MODEL_LOSSLESS_DECODER + 1)
 
 /** Processor times are per byte of the plain side, while all ranks of the node work at once. */
 typedef struct tw_coll_model {

@@ -64,10 +64,37 @@ static tw_status_t measure_codec(int index, void *plain, void *work, tw_cpu_samp
     };
     TW_TRY(tw_quant_create(&params, &job.quant));
     tw_status_t status = time_codec(run_encode, &job, &out->encode_sec[index]);
-    if (status == TW_OK && index < TW_COLL_MODEL_DECODERS) {
+    if (status == TW_OK && index < TW_COLL_MODEL_LOSSLESS_DECODER) {
         status = time_codec(run_decode, &job, &out->decode_sec[index]);
     }
     tw_quant_destroy(job.quant);
+    return status;
+}
+
+/** plain, work: room for fp32[CODEC_ELEMS]. */
+static tw_status_t measure_lossless(void *plain, void *work, tw_cpu_sample_t *out)
+{
+    const size_t room = CODEC_ELEMS * sizeof(float), plain_bytes = CODEC_ELEMS * tw_type_bytes(TW_TYPE_BF16);
+    const tw_quant_lossless_segment_t segment = {.src = plain, .dst = plain, .n_elems = CODEC_ELEMS};
+    double encode_sec = 0, decode_sec = 0;
+    tw_quant_lossless_t *codec;
+    size_t bytes;
+    TW_TRY(tw_quant_lossless_create(NULL, &codec));
+    tw_status_t status = TW_OK;
+    for (int i = 0; i < CODEC_REPEATS && status == TW_OK; i++) {
+        double start = tw_time_sec();
+        status = tw_quant_lossless_encode(codec, TW_TYPE_BF16, &segment, 1, work, room, &bytes);
+        double middle = tw_time_sec();
+        if (status == TW_OK) {
+            status = tw_quant_lossless_decode(codec, TW_TYPE_BF16, &segment, 1, work, bytes);
+        }
+        double end = tw_time_sec();
+        encode_sec = i == 0 || middle - start < encode_sec ? middle - start : encode_sec;
+        decode_sec = i == 0 || end - middle < decode_sec ? end - middle : decode_sec;
+    }
+    tw_quant_lossless_destroy(codec);
+    out->encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER] = encode_sec / (double)plain_bytes;
+    out->decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER] = decode_sec / (double)plain_bytes;
     return status;
 }
 
@@ -105,8 +132,11 @@ tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
     }
     measure_exact(plain, work, out);
     status = TW_OK;
-    for (int i = 0; i < TW_COLL_MODEL_ENCODERS && status == TW_OK; i++) {
+    for (int i = 0; i < TW_COLL_MODEL_LOSSLESS_ENCODER && status == TW_OK; i++) {
         status = measure_codec(i, plain, work, out);
+    }
+    if (status == TW_OK) {
+        status = measure_lossless(plain, work, out);
     }
 err_buffers:
     tw_buffer_free(work);

@@ -23,7 +23,7 @@ typedef struct model_text {
     tier_text_t inter, node;
     size_t copy, reduce; /**< bytes per second */
     double cpu_noise;
-    codec_text_t codec, int8, int4; /**< the last two: 0 is as codec */
+    codec_text_t codec, int8, int4, lossless; /**< all but the first: 0 is as codec */
 } model_text_t;
 
 #define FIELD(name_, dflt_, doc_, type_, member_, min_, max_)                   \
@@ -58,6 +58,8 @@ static const tw_config_field_t fields[] = {
     SPEED("int8:decode", "0", int8.decode, 0, "Decoding int8; 0: as codec."),
     SPEED("int4:encode", "0", int4.encode, 0, "Encoding int4; 0: as codec."),
     SPEED("int4:decode", "0", int4.decode, 0, "Decoding int4; 0: as codec."),
+    SPEED("lossless:encode", "0", lossless.encode, 0, "Encoding without loss; 0: as codec."),
+    SPEED("lossless:decode", "0", lossless.decode, 0, "Decoding without loss; 0: as codec."),
 };
 
 static const tw_config_table_t table = {
@@ -95,12 +97,14 @@ static void read_model(const model_text_t *text, tw_coll_model_t *model)
         .reduce_sec = 1 / (double)text->reduce,
         .cpu_noise = text->cpu_noise,
     };
-    for (int i = 0; i < TW_COLL_MODEL_ENCODERS; i++) {
+    for (int i = 0; i < TW_COLL_MODEL_LOSSLESS_ENCODER; i++) {
         model->encode_sec[i] = codec_sec(i % 2 ? text->int4.encode : text->int8.encode, text->codec.encode);
     }
-    for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++) {
+    for (int i = 0; i < TW_COLL_MODEL_LOSSLESS_DECODER; i++) {
         model->decode_sec[i] = codec_sec(i % 2 ? text->int4.decode : text->int8.decode, text->codec.decode);
     }
+    model->encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER] = codec_sec(text->lossless.encode, text->codec.encode);
+    model->decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER] = codec_sec(text->lossless.decode, text->codec.decode);
 }
 
 void tw_coll_model_default(tw_coll_model_t *model)
@@ -149,6 +153,8 @@ static void write_model(const tw_coll_model_t *model, model_text_t *text)
         .cpu_noise = model->cpu_noise,
         .int8 = {.encode = speed(model->encode_sec[0]), .decode = speed(model->decode_sec[0])},
         .int4 = {.encode = speed(model->encode_sec[1]), .decode = speed(model->decode_sec[1])},
+        .lossless = {.encode = speed(model->encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER]),
+                     .decode = speed(model->decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER])},
     };
     write_tier(&model->inter, &text->inter);
     write_tier(&model->node, &text->node);

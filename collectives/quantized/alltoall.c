@@ -45,17 +45,26 @@ static tw_quant_t *codec_between(const tw_qop_t *op, int peer, size_t chunk)
     return topo->node[peer] != topo->node[topo->rank] ? tw_qop_codec(op, chunk) : NULL;
 }
 
-/** A chunk of src in a buffer, encoded or as it is. */
-static tw_span_t fill_buffer(exchange_t *x, size_t chunk, tw_quant_t *codec, tw_task_t *filled)
+/** 1: the chunk is a lossless message between this rank and a peer. */
+static int is_packed(const tw_qop_t *op, int peer, size_t chunk)
 {
-    tw_sbuf_t buffer = tw_qop_buffer(x->out, chunk, codec);
+    const tw_topo_t *topo = op->topo;
 
-    *filled = tw_qop_encode(x->out, chunk, codec, buffer);
+    return tw_qop_is_lossless(op, chunk) && topo->node[peer] != topo->node[topo->rank];
+}
+
+/** A chunk of src in a buffer, encoded or as it is. */
+static tw_span_t fill_buffer(exchange_t *x, size_t chunk, tw_quant_t *codec, int packs, tw_task_t *filled)
+{
+    tw_sbuf_t buffer = packs ? tw_qop_message_buffer(x->out, chunk) : tw_qop_buffer(x->out, chunk, codec);
+
+    *filled =
+        packs ? tw_qop_encode_message(x->out, chunk, buffer) : tw_qop_encode(x->out, chunk, codec, buffer);
     if (x->build->aliased) {
         tw_sched_after(x->build->sched, *filled, x->read);
         x->read = *filled;
     }
-    return tw_qop_span(x->out, chunk, codec, buffer);
+    return packs ? tw_qop_message_span(x->out, chunk, buffer) : tw_qop_span(x->out, chunk, codec, buffer);
 }
 
 static void send_chunk(exchange_t *x, int to, size_t c)
@@ -67,8 +76,9 @@ static void send_chunk(exchange_t *x, int to, size_t c)
         return;
     }
     tw_quant_t *codec = codec_between(x->out, to, chunk);
-    tw_span_t message = codec != NULL || x->build->aliased ? fill_buffer(x, chunk, codec, &filled)
-                                                           : tw_qop_plain_span(x->out, chunk);
+    int packs = is_packed(x->out, to, chunk), fills = codec != NULL || packs || x->build->aliased;
+    tw_span_t message =
+        fills ? fill_buffer(x, chunk, codec, packs, &filled) : tw_qop_plain_span(x->out, chunk);
     tw_sched_after(x->build->sched, tw_sched_send(x->build->sched, to, message), filled);
 }
 
@@ -81,12 +91,13 @@ static void receive_chunk(const exchange_t *x, int from, size_t c)
         return;
     }
     tw_quant_t *codec = codec_between(x->in, from, chunk);
-    if (codec == NULL) {
+    int packs = is_packed(x->in, from, chunk);
+    if (codec == NULL && !packs) {
         tw_sched_after(sched, tw_sched_recv(sched, from, tw_qop_plain_span(x->in, chunk)), x->read);
         return;
     }
-    tw_sbuf_t buffer = tw_qop_buffer(x->in, chunk, codec);
-    tw_task_t received = tw_sched_recv(sched, from, tw_qop_span(x->in, chunk, codec, buffer));
+    tw_sbuf_t buffer = tw_qop_message_buffer(x->in, chunk);
+    tw_task_t received = tw_sched_recv(sched, from, tw_qop_message_span(x->in, chunk, buffer));
     tw_task_t decoded = tw_qop_decode(x->in, chunk, buffer);
     tw_sched_after(sched, decoded, received);
     tw_sched_after(sched, decoded, x->read);
@@ -115,7 +126,7 @@ static void exchange_in_place(exchange_t *x, size_t n_chunks)
     for (size_t c = 0; c < n_chunks && own != NULL; c++) {
         tw_task_t filled;
         if (shard_chunk(x->out, rank, c, &chunk)) {
-            own[c] = fill_buffer(x, chunk, NULL, &filled);
+            own[c] = fill_buffer(x, chunk, NULL, 0, &filled);
         }
         for (int step = 1; step < world; step++) {
             send_chunk(x, (rank + step) % world, c);

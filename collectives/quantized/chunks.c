@@ -8,8 +8,9 @@
 /** Elements in which every part but a segment's last is counted: whole frames of both codecs. */
 static size_t unit_elems(const tw_quant_codec_t *codec, const tw_quant_codec_t *inner)
 {
-    size_t a = codec != NULL ? tw_quant_frame_elems(codec) : EXACT_UNIT;
-    size_t b = codec != NULL && inner != NULL ? tw_quant_frame_elems(inner) : a;
+    int in_blocks = codec != NULL && !codec->lossless;
+    size_t a = in_blocks ? tw_quant_frame_elems(codec) : EXACT_UNIT;
+    size_t b = in_blocks && inner != NULL ? tw_quant_frame_elems(inner) : a;
     size_t x = a, y = b;
 
     while (y != 0) { /* x becomes the greatest common divisor */
@@ -205,6 +206,9 @@ size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_c
     const tw_grid_chunk_t *at = &grid->chunks[chunk];
     size_t bytes = 0;
 
+    if (codec != NULL && codec->lossless) {
+        return tw_quant_lossless_bound_bytes(type, at->n_elems);
+    }
     for (size_t i = 0; i < at->n_parts; i++) {
         bytes += tw_message_bytes(codec, type, grid->parts[at->first_part + i].n_elems);
     }
@@ -239,6 +243,15 @@ tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw
     return status;
 }
 
+tw_status_t tw_codecs_lossless(tw_codecs_t *codecs, tw_quant_lossless_t **out)
+{
+    if (codecs->lossless == NULL) {
+        TW_TRY(tw_quant_lossless_create(NULL, &codecs->lossless));
+    }
+    *out = codecs->lossless;
+    return TW_OK;
+}
+
 uint64_t tw_codecs_nonfinite_blocks(const tw_codecs_t *codecs)
 {
     uint64_t sum = 0;
@@ -254,6 +267,7 @@ void tw_codecs_cleanup(tw_codecs_t *codecs)
     for (size_t i = 0; i < codecs->n; i++) {
         tw_quant_destroy(codecs->items[i]);
     }
+    tw_quant_lossless_destroy(codecs->lossless);
     free(codecs->items);
     memset(codecs, 0, sizeof(*codecs));
 }

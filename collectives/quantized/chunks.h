@@ -1,6 +1,7 @@
 /** The shards of an operation cut into chunks: a chunk is one message, encoded by one task and decoded by another.
  *
- *  All of a chunk has the same codec, or none: a shard's segments are taken codec by codec, each time in their order.
+ *  All of a chunk has the same codec, or none: a shard's segments are taken codec by codec, each time in their order. With the
+ *  lossless codec a chunk is one message, of a length that is known only once it has been encoded.
  *  Long ones are cut at whole frames, so that every part is a valid encoded segment of its own; short ones share a chunk.
  *  The grid is the same on all ranks. */
 #ifndef TW_COLLECTIVES_QUANTIZED_CHUNKS_H
@@ -55,21 +56,33 @@ static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *arg
 tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world, size_t chunk_bytes);
 void tw_grid_cleanup(tw_grid_t *grid);
 
-/** The codec of a chunk; NULL: it is exact. */
-static inline const tw_quant_codec_t *tw_grid_codec(const tw_grid_t *grid, size_t chunk)
+/** The codec of a chunk, the lossless one too; NULL: it travels as it is. */
+static inline const tw_quant_codec_t *tw_grid_chunk_codec(const tw_grid_t *grid, size_t chunk)
 {
     int codec = grid->chunks[chunk].codec;
 
     return codec == TW_GRID_EXACT ? NULL : grid->codecs[codec];
 }
 
-/** Bytes of elements in a message: encoded, or as they are for a NULL codec. */
-static inline size_t tw_message_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems)
+/** The codec of blocks that a chunk is quantized with; NULL: it is exact, though its messages may be lossless ones. */
+static inline const tw_quant_codec_t *tw_grid_codec(const tw_grid_t *grid, size_t chunk)
 {
-    return codec != NULL ? tw_quant_encoded_bytes(codec, n_elems) : n_elems * tw_type_bytes(type);
+    const tw_quant_codec_t *codec = tw_grid_chunk_codec(grid, chunk);
+
+    return codec != NULL && codec->lossless ? NULL : codec;
 }
 
-/** Bytes of a chunk's message: its parts encoded one after another, or as they are for a NULL codec. */
+/** Bytes of elements in a message: encoded, or as they are for a NULL codec and, but for its header, at most with the lossless
+ *  one. */
+static inline size_t tw_message_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems)
+{
+    int in_blocks = codec != NULL && !codec->lossless;
+
+    return in_blocks ? tw_quant_encoded_bytes(codec, n_elems) : n_elems * tw_type_bytes(type);
+}
+
+/** Bytes of a chunk's message: its parts encoded one after another, or as they are for a NULL codec; with the lossless one, the
+ *  most that it may take. */
 size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_codec_t *codec,
                            tw_type_t type);
 
@@ -79,11 +92,14 @@ size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_c
 typedef struct tw_codecs {
     tw_quant_t **items;
     size_t n, max;
-    tw_mem_t mem; /**< that all of them are bound to */
+    tw_mem_t mem;                  /**< that all of them are bound to */
+    tw_quant_lossless_t *lossless; /**< NULL: not used yet */
 } tw_codecs_t;
 
 /** Borrow a codec; made if it is the first of its kind. Zeroed codecs are an empty set, bound to host memory. */
 tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw_quant_t **out);
+/** Likewise the lossless one, for host memory. */
+tw_status_t tw_codecs_lossless(tw_codecs_t *codecs, tw_quant_lossless_t **out);
 /** Blocks with NaN or Inf that their encoders have met. */
 uint64_t tw_codecs_nonfinite_blocks(const tw_codecs_t *codecs);
 void tw_codecs_cleanup(tw_codecs_t *codecs);

@@ -8,9 +8,31 @@ static tw_task_t send_after(const tw_qop_t *op, int peer, tw_span_t message, tw_
     return send;
 }
 
-/** A buffer that a message of an encoded (NULL: plain) chunk is received into, and the task that does it. */
+/** 1: what a lossless chunk sends to that rank, or gets from it, is packed: it crosses the network. */
+static int is_packed(const tw_qop_t *op, size_t chunk, int peer)
+{
+    const tw_topo_t *topo = op->topo;
+
+    return tw_qop_is_lossless(op, chunk) && topo->node[peer] != topo->node[topo->rank];
+}
+
+/** As receive, of a packed chunk: as it is once the task has ended. */
+static tw_sbuf_t receive_packed(const tw_qop_t *op, int peer, size_t chunk, tw_task_t *task)
+{
+    tw_sbuf_t message = tw_qop_message_buffer(op, chunk), buffer = tw_qop_buffer(op, chunk, NULL);
+    tw_task_t come = tw_sched_recv(op->sched, peer, tw_qop_message_span(op, chunk, message));
+
+    *task = tw_qop_unpack(op, chunk, message, buffer);
+    tw_sched_after(op->sched, *task, come);
+    return buffer;
+}
+
+/** A buffer that a message of a quantized (NULL: exact) chunk is received into, and the task that does it. */
 static tw_sbuf_t receive(const tw_qop_t *op, int peer, size_t chunk, const tw_quant_t *codec, tw_task_t *task)
 {
+    if (is_packed(op, chunk, peer)) {
+        return receive_packed(op, peer, chunk, task);
+    }
     tw_sbuf_t buffer = tw_qop_buffer(op, chunk, codec);
     *task = tw_sched_recv(op->sched, peer, tw_qop_span(op, chunk, codec, buffer));
     return buffer;
@@ -81,9 +103,10 @@ static void finish_chunk(const tw_collect_t *collect, size_t chunk, const tw_col
         .seed = op->args.seed,
     };
 
-    int in_type = !collect->encodes || (op->rounds_sums && sum.codec != NULL);
+    int in_type =
+        !collect->encodes || tw_qop_is_lossless(op, chunk) || (op->rounds_sums && sum.codec != NULL);
     if (collect->encodes) {
-        collect->results[chunk] = tw_qop_buffer(op, chunk, sum.codec);
+        collect->results[chunk] = tw_qop_message_buffer(op, chunk);
     }
     tw_task_t done =
         in_type ? tw_qop_sum_decode(op, &sum) : tw_qop_sum_encode(op, &sum, collect->results[chunk]);
@@ -128,10 +151,17 @@ static void give(const tw_collect_t *collect, int owner, size_t chunk, size_t ro
     const tw_qop_t *op = collect->op;
     tw_quant_t *codec = tw_qop_codec(op, chunk);
     tw_task_t *sent = &collect->sent[round % 2][owner], encode;
-    tw_sbuf_t buffer = encode_own(collect, chunk, codec, &encode);
+    tw_span_t message;
 
+    if (is_packed(op, chunk, owner)) {
+        tw_sbuf_t buffer = tw_qop_message_buffer(op, chunk);
+        encode = collect->read[chunk] = tw_qop_encode_message(op, chunk, buffer);
+        message = tw_qop_message_span(op, chunk, buffer);
+    } else {
+        message = tw_qop_span(op, chunk, codec, encode_own(collect, chunk, codec, &encode));
+    }
     tw_sched_after(op->sched, encode, *sent);
-    *sent = send_after(op, owner, tw_qop_span(op, chunk, codec, buffer), encode);
+    *sent = send_after(op, owner, message, encode);
 }
 
 void tw_collect_one_hop(const tw_collect_t *collect, size_t round)
@@ -251,6 +281,19 @@ static void finish_two_hop(const tw_collect_t *collect, size_t chunk, tw_sbuf_t 
     finish_chunk(collect, chunk, &inputs, outside_factor(op, codec));
 }
 
+/** The node's sum goes to the owner of the chunk. */
+static void send_sum(const tw_qop_t *op, int owner, size_t chunk, tw_sbuf_t sum, tw_task_t ready)
+{
+    if (!is_packed(op, chunk, owner)) {
+        send_after(op, owner, tw_qop_span(op, chunk, tw_qop_codec(op, chunk), sum), ready);
+        return;
+    }
+    tw_sbuf_t message = tw_qop_message_buffer(op, chunk);
+    tw_task_t pack = tw_qop_pack(op, chunk, sum, message);
+    tw_sched_after(op->sched, pack, ready);
+    send_after(op, owner, tw_qop_message_span(op, chunk, message), pack);
+}
+
 static void two_hop_chunk(const tw_collect_t *collect, int owner, size_t chunk)
 {
     const tw_qop_t *op = collect->op;
@@ -266,7 +309,7 @@ static void two_hop_chunk(const tw_collect_t *collect, int owner, size_t chunk)
     if (owner == topo->rank) {
         finish_two_hop(collect, chunk, buffer, task);
     } else {
-        send_after(op, owner, tw_qop_span(op, chunk, tw_qop_codec(op, chunk), buffer), task);
+        send_sum(op, owner, chunk, buffer, task);
     }
 }
 

@@ -4,6 +4,22 @@
 
 #include "collectives/quantized/chunks.h"
 
+/** What the lossless codec leaves of weights and gradients: their exponents, mostly. */
+static double lossless_share(tw_type_t type)
+{
+    return type == TW_TYPE_BF16 ? 0.65 : type == TW_TYPE_FP16 ? 0.84 : 0.82;
+}
+
+static double segment_bytes(tw_type_t type, const tw_quant_codec_t *codec, size_t n_elems)
+{
+    double plain = (double)(n_elems * tw_type_bytes(type));
+
+    if (codec == NULL) {
+        return plain;
+    }
+    return codec->lossless ? plain * lossless_share(type) : (double)tw_quant_encoded_bytes(codec, n_elems);
+}
+
 double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
 {
     double bytes = 0;
@@ -20,8 +36,7 @@ double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
         for (int r = 0; r < c->topo->world; r++) {
             size_t n = segment->counts != NULL ? segment->counts[r]
                                                : tw_coll_shard_elems(segment->n_elems, c->topo->world, r);
-            bytes += own != NULL ? (double)tw_quant_encoded_bytes(own, n)
-                                 : (double)(n * tw_type_bytes(c->args->type));
+            bytes += segment_bytes(c->args->type, own, n);
         }
     }
     return bytes;

@@ -107,12 +107,11 @@ static void arrive(const tw_spread_t *spread, int owner, size_t chunk)
 {
     const tw_qop_t *op = spread->op;
     const tw_topo_t *topo = op->topo;
-    tw_quant_t *codec = tw_qop_codec(op, chunk);
 
     if (owner != topo->rank) {
-        spread->buffers[chunk] = tw_qop_buffer(op, chunk, codec);
+        spread->buffers[chunk] = tw_qop_message_buffer(op, chunk);
         spread->ready[chunk] = tw_sched_recv(op->sched, spread->route->parent(topo, owner, topo->rank),
-                                             tw_qop_span(op, chunk, codec, spread->buffers[chunk]));
+                                             tw_qop_message_span(op, chunk, spread->buffers[chunk]));
     }
     tw_task_t decode = tw_qop_decode(op, chunk, spread->buffers[chunk]);
     tw_sched_after(op->sched, decode, spread->ready[chunk]);
@@ -129,7 +128,7 @@ static void send_on(const tw_spread_t *spread, int owner, size_t chunk, int step
     for (int i = spread->first_child[owner]; i < spread->first_child[owner + 1]; i++) {
         int rank = spread->children[i];
         if (spread->route->step(op->topo, owner, rank) == step) {
-            tw_span_t message = tw_qop_span(op, chunk, tw_qop_codec(op, chunk), spread->buffers[chunk]);
+            tw_span_t message = tw_qop_message_span(op, chunk, spread->buffers[chunk]);
             tw_sched_after(op->sched, tw_sched_send(op->sched, rank, message), spread->ready[chunk]);
         }
     }
@@ -171,9 +170,8 @@ static void build(const tw_build_t *build, const tw_route_t *route)
         size_t chunk = own->first_chunk + round;
         tw_sched_next_round(op->sched);
         if (round < own->n_chunks) {
-            tw_quant_t *codec = tw_qop_codec(op, chunk);
-            spread->buffers[chunk] = tw_qop_buffer(op, chunk, codec);
-            spread->ready[chunk] = tw_qop_encode(op, chunk, codec, spread->buffers[chunk]);
+            spread->buffers[chunk] = tw_qop_message_buffer(op, chunk);
+            spread->ready[chunk] = tw_qop_encode_message(op, chunk, spread->buffers[chunk]);
         }
         tw_spread_round(spread, round);
     }

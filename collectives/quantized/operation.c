@@ -26,7 +26,8 @@ tw_qop_tensor_t tw_qop_place(const tw_coll_segment_t *segment, tw_coll_op_t op, 
     tw_qop_tensor_t at = {.src = segment->src,
                           .dst = segment->dst,
                           .tensor = segment->tensor,
-                          .first_elem = segment->first_elem};
+                          .first_elem = segment->first_elem,
+                          .row_elems = segment->row_elems};
 
     if (op == TW_COLL_ALLGATHER) {
         at.src_first = shard_first(segment, rank);
@@ -64,6 +65,7 @@ int tw_qop_walk_next(tw_qop_walk_t *walk, tw_qop_part_t *part)
         .n_elems = at->n_elems,
         .tensor = tensor->tensor,
         .first_elem = tensor->first_elem + at->first,
+        .row_elems = tensor->row_elems,
     };
     walk->in_at += tw_message_bytes(walk->in, walk->in_type, at->n_elems);
     walk->out_at += tw_message_bytes(walk->out, walk->type, at->n_elems);
@@ -141,7 +143,11 @@ static tw_status_t get_codecs(tw_qop_t *op, const tw_build_t *build)
         return TW_ERR_NO_MEMORY;
     }
     for (size_t k = 0; k < op->grid.n_codecs; k++) {
-        TW_TRY(tw_codecs_get(build->codecs, op->grid.codecs[k], &op->codecs[k]));
+        if (op->grid.codecs[k]->lossless) {
+            TW_TRY(tw_codecs_lossless(build->codecs, &op->lossless));
+        } else {
+            TW_TRY(tw_codecs_get(build->codecs, op->grid.codecs[k], &op->codecs[k]));
+        }
     }
     if (build->args->inner_codec != NULL) {
         TW_TRY(tw_codecs_get(build->codecs, build->args->inner_codec, &op->inner));
@@ -172,7 +178,7 @@ uint64_t tw_qop_node_seed(uint64_t seed, int node)
 /** Elements of an exact chunk, or one encoded with `codec`, that are summed up at a time: whole frames. */
 static size_t sum_elems(const tw_quant_codec_t *codec)
 {
-    size_t frame = codec != NULL ? tw_quant_frame_elems(codec) : 1;
+    size_t frame = codec != NULL && !codec->lossless ? tw_quant_frame_elems(codec) : 1;
 
     return frame < SUM_ELEMS ? SUM_ELEMS / frame * frame : frame;
 }
@@ -238,7 +244,14 @@ tw_quant_t *tw_qop_codec(const tw_qop_t *op, size_t chunk)
 
 tw_quant_t *tw_qop_inner(const tw_qop_t *op, size_t chunk)
 {
-    return op->grid.chunks[chunk].codec == TW_GRID_EXACT ? NULL : op->inner;
+    return tw_grid_codec(&op->grid, chunk) == NULL ? NULL : op->inner;
+}
+
+int tw_qop_is_lossless(const tw_qop_t *op, size_t chunk)
+{
+    const tw_quant_codec_t *codec = tw_grid_chunk_codec(&op->grid, chunk);
+
+    return codec != NULL && codec->lossless;
 }
 
 static size_t chunk_bytes(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec)
@@ -255,6 +268,23 @@ tw_sbuf_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, const tw_quant_t *code
 tw_span_t tw_qop_span(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec, tw_sbuf_t buffer)
 {
     return tw_span_buffer(buffer, 0, chunk_bytes(op, chunk, codec));
+}
+
+static size_t message_bytes(const tw_qop_t *op, size_t chunk)
+{
+    return tw_grid_chunk_bytes(&op->grid, chunk, tw_grid_chunk_codec(&op->grid, chunk), op->args.type);
+}
+
+tw_sbuf_t tw_qop_message_buffer(const tw_qop_t *op, size_t chunk)
+{
+    return tw_sched_buffer(op->sched, message_bytes(op, chunk));
+}
+
+tw_span_t tw_qop_message_span(const tw_qop_t *op, size_t chunk, tw_sbuf_t buffer)
+{
+    size_t bytes = message_bytes(op, chunk);
+
+    return tw_qop_is_lossless(op, chunk) ? tw_span_bound(buffer, bytes) : tw_span_buffer(buffer, 0, bytes);
 }
 
 tw_span_t tw_qop_plain_span(const tw_qop_t *op, size_t chunk)
@@ -398,8 +428,114 @@ tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, tw_
     return emit_task(run_copy, task);
 }
 
+/* ---- lossless messages ----------------------------------------------------------------------------------- */
+
+/** Where a lossless chunk is, in as few pieces as it lies in. */
+typedef struct pack_task {
+    const tw_qop_t *op;
+    size_t chunk;
+    tw_sbuf_t plain; /**< TW_SBUF_NONE: in the tensors */
+    tw_sbuf_t message;
+    int at_dst;                          /**< in the tensors: dst, else src */
+    tw_quant_lossless_segment_t *pieces; /**< [parts of the chunk] */
+} pack_task_t;
+
+/** The parts of a chunk; in a buffer they follow each other. */
+static size_t find_pieces(tw_sched_t *sched, const pack_task_t *task)
+{
+    const tw_qop_t *op = task->op;
+    char *plain = task->plain != TW_SBUF_NONE ? buffer_at(sched, task->plain) : NULL;
+    tw_qop_walk_t walk = {.grid = &op->grid,
+                          .chunk = task->chunk,
+                          .tensors = op->tensors,
+                          .type = op->args.type,
+                          .in_type = op->args.type};
+    tw_qop_part_t part;
+    size_t n = 0;
+
+    while (tw_qop_walk_next(&walk, &part)) {
+        task->pieces[n++] = (tw_quant_lossless_segment_t){
+            .src = plain != NULL  ? plain + part.in_at
+                   : task->at_dst ? part.dst
+                                  : part.src,
+            .dst = plain != NULL ? plain + part.in_at : part.dst,
+            .n_elems = part.n_elems,
+            .row_elems = part.row_elems,
+            .first_elem = part.first_elem,
+        };
+    }
+    return n;
+}
+
+static tw_status_t run_pack(tw_sched_t *sched, const void *arg)
+{
+    const pack_task_t *task = arg;
+    const tw_qop_t *op = task->op;
+    char *message = buffer_at(sched, task->message);
+    size_t bytes, n = find_pieces(sched, task);
+
+    if (message == NULL) {
+        return TW_ERR_NO_MEMORY;
+    }
+    TW_TRY(tw_quant_lossless_encode(op->lossless, op->args.type, task->pieces, n, message,
+                                    message_bytes(op, task->chunk), &bytes));
+    tw_sched_fill(sched, task->message, bytes);
+    return TW_OK;
+}
+
+static tw_status_t run_unpack(tw_sched_t *sched, const void *arg)
+{
+    const pack_task_t *task = arg;
+    char *message = buffer_at(sched, task->message);
+    size_t n = find_pieces(sched, task);
+
+    return message == NULL ? TW_ERR_NO_MEMORY
+                           : tw_quant_lossless_decode(task->op->lossless, task->op->args.type, task->pieces,
+                                                      n, message, tw_sched_filled(sched, task->message));
+}
+
+static tw_task_t emit_pack(const tw_qop_t *op, tw_compute_fn_t run, const pack_task_t *what)
+{
+    size_t n_parts = op->grid.chunks[what->chunk].n_parts;
+    pack_task_t *task = tw_sched_alloc(op->sched, sizeof(*task));
+
+    if (task == NULL) {
+        return TW_TASK_NONE;
+    }
+    *task = *what;
+    task->op = op;
+    task->pieces = tw_sched_alloc(op->sched, n_parts * sizeof(*task->pieces));
+    if (task->pieces == NULL) {
+        return TW_TASK_NONE;
+    }
+    tw_task_t index = tw_sched_compute(op->sched, run, task);
+    tw_sched_use(op->sched, index, task->plain);
+    tw_sched_use(op->sched, index, task->message);
+    return index;
+}
+
+tw_task_t tw_qop_pack(const tw_qop_t *op, size_t chunk, tw_sbuf_t from, tw_sbuf_t to)
+{
+    return emit_pack(op, run_pack, &(pack_task_t){.chunk = chunk, .plain = from, .message = to});
+}
+
+tw_task_t tw_qop_unpack(const tw_qop_t *op, size_t chunk, tw_sbuf_t from, tw_sbuf_t to)
+{
+    return emit_pack(op, run_unpack, &(pack_task_t){.chunk = chunk, .plain = to, .message = from});
+}
+
+tw_task_t tw_qop_encode_message(const tw_qop_t *op, size_t chunk, tw_sbuf_t to)
+{
+    return tw_qop_is_lossless(op, chunk) ? tw_qop_pack(op, chunk, TW_SBUF_NONE, to)
+                                         : tw_qop_encode(op, chunk, tw_qop_codec(op, chunk), to);
+}
+
 tw_task_t tw_qop_encode_result(const tw_qop_t *op, size_t chunk, tw_sbuf_t to)
 {
+    if (tw_qop_is_lossless(op, chunk)) {
+        const pack_task_t from_dst = {.chunk = chunk, .plain = TW_SBUF_NONE, .message = to, .at_dst = 1};
+        return emit_pack(op, run_pack, &from_dst);
+    }
     qop_task_t *task = new_task(op, chunk, tw_qop_codec(op, chunk), 0);
 
     if (task == NULL) {
@@ -413,6 +549,9 @@ tw_task_t tw_qop_encode_result(const tw_qop_t *op, size_t chunk, tw_sbuf_t to)
 
 tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from)
 {
+    if (tw_qop_is_lossless(op, chunk)) {
+        return tw_qop_unpack(op, chunk, from, TW_SBUF_NONE);
+    }
     qop_task_t *task = new_task(op, chunk, tw_qop_codec(op, chunk), 1);
 
     if (task == NULL) {

@@ -18,6 +18,7 @@ typedef struct tw_qop_tensor {
     size_t dst_first;
     uint32_t tensor;
     uint64_t first_elem; /**< of the whole tensor that this is a part of */
+    size_t row_elems;    /**< of that tensor; 0: not known */
 } tw_qop_tensor_t;
 
 /** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but for an
@@ -32,6 +33,7 @@ typedef struct tw_qop_part {
     size_t n_elems;
     uint32_t tensor;
     uint64_t first_elem; /**< of the whole tensor */
+    size_t row_elems;
 } tw_qop_part_t;
 
 /** A walk over the parts of a chunk; what is not named is zero at the start. */
@@ -57,18 +59,19 @@ typedef struct tw_qop {
     tw_sched_t *sched;
     const tw_topo_t *topo;
     tw_grid_t grid;
-    tw_qop_tensor_t *tensors; /**< [n_segments] */
-    tw_quant_t **codecs;      /**< [n_codecs of the grid] */
-    tw_quant_t *inner;        /**< of the hop inside the node; NULL: exact there */
-    tw_quant_args_t args;     /**< factor: 1 */
-    uint64_t own_seed;        /**< of what this rank encodes */
-    uint64_t node_seed;       /**< of its node's sums */
-    int rounds_sums;          /**< as in tw_build_t */
-    float scale;              /**< tw_build_t's: of contributions to sums that travel exact, */
-    float rest;               /**< and of the last step after that */
-    float factor;             /**< of the last step of the reduction, where nothing was scaled before */
-    float limit;              /**< tw_build_t's */
-    tw_sbuf_t work;           /**< fp32 sums that are being made: of one computation at a time */
+    tw_qop_tensor_t *tensors;      /**< [n_segments] */
+    tw_quant_t **codecs;           /**< [n_codecs of the grid] NULL for the lossless one */
+    tw_quant_lossless_t *lossless; /**< NULL: no chunk is */
+    tw_quant_t *inner;             /**< of the hop inside the node; NULL: exact there */
+    tw_quant_args_t args;          /**< factor: 1 */
+    uint64_t own_seed;             /**< of what this rank encodes */
+    uint64_t node_seed;            /**< of its node's sums */
+    int rounds_sums;               /**< as in tw_build_t */
+    float scale;                   /**< tw_build_t's: of contributions to sums that travel exact, */
+    float rest;                    /**< and of the last step after that */
+    float factor;                  /**< of the last step of the reduction, where nothing was scaled before */
+    float limit;                   /**< tw_build_t's */
+    tw_sbuf_t work;                /**< fp32 sums that are being made: of one computation at a time */
     size_t elem_bytes;
     tw_view_t plain;     /**< all of src that exists here, in the order of the grid */
     size_t *plain_first; /**< [n_chunks] where a chunk begins in it */
@@ -77,22 +80,33 @@ typedef struct tw_qop {
 /** NULL: the error sticks to the schedule. */
 tw_qop_t *tw_qop_create(const tw_build_t *build);
 
-/** The codec of a chunk, and of the hop inside the node; NULL: exact. */
+/** What a chunk is quantized with, and in the hop inside the node; NULL: exact. */
 tw_quant_t *tw_qop_codec(const tw_qop_t *op, size_t chunk);
 tw_quant_t *tw_qop_inner(const tw_qop_t *op, size_t chunk);
+/** 1: the chunk's messages are lossless ones. Sums see it as it is: it is packed when it leaves a node, or is spread. */
+int tw_qop_is_lossless(const tw_qop_t *op, size_t chunk);
 
 /** A scratch buffer for a chunk encoded with `codec`, or as it is for NULL; and its bytes as a message. */
 tw_sbuf_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec);
 tw_span_t tw_qop_span(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec, tw_sbuf_t buffer);
+/** A buffer for the chunk as it is spread: quantized, packed, or as it is; and its bytes as a message. */
+tw_sbuf_t tw_qop_message_buffer(const tw_qop_t *op, size_t chunk);
+tw_span_t tw_qop_message_span(const tw_qop_t *op, size_t chunk, tw_sbuf_t buffer);
 /** A chunk of src as it is. */
 tw_span_t tw_qop_plain_span(const tw_qop_t *op, size_t chunk);
 
 /** src -> buffer, rounded with own_seed; packed for a NULL codec. */
 tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, tw_sbuf_t to);
-/** dst -> buffer (with the chunk's codec), rounded with the operation's seed: of an all-reduce, its sum in the tensor's type. */
+/** src -> message buffer. */
+tw_task_t tw_qop_encode_message(const tw_qop_t *op, size_t chunk, tw_sbuf_t to);
+/** dst -> message buffer, rounded with the operation's seed: of an all-reduce, its sum in the tensor's type. Not of an exact chunk
+ *  that travels as it is. */
 tw_task_t tw_qop_encode_result(const tw_qop_t *op, size_t chunk, tw_sbuf_t to);
-/** buffer (with the chunk's codec) -> dst. */
+/** message buffer -> dst. */
 tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from);
+/** Of a lossless chunk: a buffer with it as it is -> message buffer, and back. TW_SBUF_NONE: src, or dst. */
+tw_task_t tw_qop_pack(const tw_qop_t *op, size_t chunk, tw_sbuf_t from, tw_sbuf_t to);
+tw_task_t tw_qop_unpack(const tw_qop_t *op, size_t chunk, tw_sbuf_t from, tw_sbuf_t to);
 
 /** A sum of the same chunk from several ranks, in fp32 in the order of `from`. */
 typedef struct tw_qop_sum {
@@ -104,7 +118,7 @@ typedef struct tw_qop_sum {
     uint64_t seed; /**< of its encoding */
 } tw_qop_sum_t;
 
-/** The sum, encoded with the chunk's codec -> buffer. */
+/** The sum, quantized with the chunk's codec or as it is -> buffer. */
 tw_task_t tw_qop_sum_encode(const tw_qop_t *op, const tw_qop_sum_t *sum, tw_sbuf_t to);
 /** The sum of what was encoded with the chunk's codec -> dst. */
 tw_task_t tw_qop_sum_decode(const tw_qop_t *op, const tw_qop_sum_t *sum);

@@ -215,6 +215,7 @@ static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
     }
     if (env->sent != NULL) {
         env->sent[task->lane].bytes += message.bytes;
+        env->sent[task->lane].spared_bytes += tw_span_bytes(&task->span) - message.bytes;
         env->sent[task->lane].messages++;
     }
     return tw_transport_message_send(env->transport, &message, &task->request);

@@ -71,15 +71,22 @@ static inline tw_span_t tw_span_signal(void)
     return span;
 }
 
+/** What has been sent to a rank. */
+typedef struct tw_sched_sent {
+    uint64_t bytes, messages;
+    uint64_t
+        spared_bytes; /**< by which messages were shorter than their bound: with `bytes`, what was planned */
+} tw_sched_sent_t;
+
 /** Where a schedule runs. Borrowed: all of it outlives the schedule. */
 typedef struct tw_sched_env {
     tw_transport_t *transport;
     tw_scratch_t *scratch; /**< NULL: no buffers are asked for, and nothing is packed */
     const int *peer;       /**< [world] transport rank of each communicator rank */
     int rank, world;
-    int window;                    /**< messages in flight per peer and direction */
-    uint64_t tag;                  /**< tag of the first message: the low TW_SCHED_NUMBER_BITS are 0 */
-    tw_transport_counters_t *sent; /**< [world] what is sent to each rank is added here; NULL: nowhere */
+    int window;            /**< messages in flight per peer and direction */
+    uint64_t tag;          /**< tag of the first message: the low TW_SCHED_NUMBER_BITS are 0 */
+    tw_sched_sent_t *sent; /**< [world] what is sent to each rank is added here; NULL: nowhere */
 } tw_sched_env_t;
 
 #define TW_SCHED_NUMBER_BITS 24

@@ -127,7 +127,7 @@ TEST_F(Args, BytesAreNotQuantized)
     args.op = TW_COLL_ALLGATHER;
     args.type = TW_TYPE_BYTE;
     args.codec = &codec;
-    refused("bytes cannot be quantized");
+    refused("bytes cannot be encoded");
 }
 
 TEST_F(Args, BadCodec)
@@ -176,8 +176,8 @@ TEST_F(Args, SizesThatDoNotFitInMemory)
         args.op = op;
         refused("n_elems is more than fits in memory");
     }
-    const tw_coll_segment_t half = {src, dst, TW_MEMORY_BYTES_MAX / 8, nullptr, nullptr, 0, 0, nullptr, 0};
-    const tw_coll_segment_t segments[] = {half, half, {src, dst, 1, nullptr, nullptr, 0, 0, nullptr, 0}};
+    const tw_coll_segment_t half = {src, dst, TW_MEMORY_BYTES_MAX / 8, nullptr, nullptr, 0, 0, nullptr, 0, 0};
+    const tw_coll_segment_t segments[] = {half, half, {src, dst, 1, nullptr, nullptr, 0, 0, nullptr, 0, 0}};
     args.op = TW_COLL_ALLREDUCE;
     args.segments = segments;
     args.n_segments = 3;

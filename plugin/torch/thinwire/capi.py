@@ -34,7 +34,7 @@ CONFIG_BOOL, CONFIG_BYTES, CONFIG_TIME, CONFIG_STRING = 0, 3, 4, 6
 class Codec(C.Structure):
     """tw_quant_codec_t"""
 
-    _fields_ = [(name, C.c_int) for name in ("bits", "block", "scale", "round", "hadamard")]
+    _fields_ = [(name, C.c_int) for name in ("bits", "block", "scale", "round", "hadamard", "lossless")]
 
     def __str__(self) -> str:
         text = C.create_string_buffer(128)
@@ -101,6 +101,7 @@ class Segment(C.Structure):
         ("first_elem", C.c_uint64),
         ("codec", C.POINTER(Codec)),
         ("exact", C.c_int),
+        ("row_elems", C.c_size_t),
     ]
 
 
@@ -131,7 +132,7 @@ class Counters(C.Structure):
 
     _fields_ = [
         (name, C.c_uint64)
-        for name in ("inter_node_bytes", "inter_node_messages", "in_node_bytes", "in_node_messages")
+        for name in ("inter_node_bytes", "inter_node_messages", "in_node_bytes", "in_node_messages", "inter_node_spared_bytes")
     ]
 
 

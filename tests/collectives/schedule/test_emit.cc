@@ -275,7 +275,7 @@ TEST_F(Sched, AMessageMayBeShorterThanItsBound)
         tw_sched_fill(run, span->buffer, 4);
         return TW_OK;
     };
-    tw_transport_counters_t sent[2] = {};
+    tw_sched_sent_t sent[2] = {};
     tw_sched_destroy(sched[0]);
     tw_sched_env_t env = {transports[0], scratch[0], peers, 0, 2, 4, 5ull << 24, sent};
     ASSERT_EQ(tw_sched_create(&env, &sched[0]), TW_OK);
@@ -300,6 +300,7 @@ TEST_F(Sched, AMessageMayBeShorterThanItsBound)
     EXPECT_EQ(tw_sched_filled(sched[0], back), 4u);
     EXPECT_EQ(tw_sched_filled(sched[1], passing), 4u);
     EXPECT_EQ(sent[1].bytes, 4u);
+    EXPECT_EQ(sent[1].spared_bytes, 996u);
     tw_transport_counters_t counted;
     tw_transport_peer_counters(transports[1], 0, &counted);
     EXPECT_EQ(counted.bytes, 4u);

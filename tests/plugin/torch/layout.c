@@ -49,6 +49,7 @@ static void print_operations(void)
     FIELD(tw_quant_codec_t, scale);
     FIELD(tw_quant_codec_t, round);
     FIELD(tw_quant_codec_t, hadamard);
+    FIELD(tw_quant_codec_t, lossless);
     SIZE(tw_coll_segment_t);
     FIELD(tw_coll_segment_t, src);
     FIELD(tw_coll_segment_t, dst);
@@ -59,6 +60,7 @@ static void print_operations(void)
     FIELD(tw_coll_segment_t, first_elem);
     FIELD(tw_coll_segment_t, codec);
     FIELD(tw_coll_segment_t, exact);
+    FIELD(tw_coll_segment_t, row_elems);
     SIZE(tw_coll_args_t);
     FIELD(tw_coll_args_t, op);
     FIELD(tw_coll_args_t, type);
@@ -84,6 +86,7 @@ static void print_answers(void)
     FIELD(tw_coll_counters_t, inter_node_messages);
     FIELD(tw_coll_counters_t, in_node_bytes);
     FIELD(tw_coll_counters_t, in_node_messages);
+    FIELD(tw_coll_counters_t, inter_node_spared_bytes);
     SIZE(tw_config_field_t);
     FIELD(tw_config_field_t, name);
     FIELD(tw_config_field_t, dflt);
