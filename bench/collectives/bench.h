@@ -21,6 +21,7 @@ TW_C_BEGIN
 
 typedef enum tw_bench_mode {
     TW_BENCH_EXACT,
+    TW_BENCH_LOSSLESS,
     TW_BENCH_INT8,
     TW_BENCH_INT4,
     TW_BENCH_MODE_COUNT

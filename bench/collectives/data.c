@@ -61,6 +61,16 @@ struct tw_bench_data {
 
 /* ---- shapes ------------------------------------------------------------------------------------------------- */
 
+/* Of a matrix, made or read. */
+static size_t row_elems(const source_t *source)
+{
+    const tw_safetensors_tensor_t *file = source->file;
+    if (file) {
+        return file->n_dims > 1 ? file->dims[file->n_dims - 1] : 0;
+    }
+    return source->kind->rows > 0 ? source->columns : 0;
+}
+
 static tw_status_t add_tensor(tw_bench_data_t *data, size_t n_elems, source_t source)
 {
     if (data->n_tensors == data->capacity) {
@@ -80,7 +90,8 @@ static tw_status_t add_tensor(tw_bench_data_t *data, size_t n_elems, source_t so
         data->capacity = capacity;
     }
     size_t align = TW_CACHE_LINE_BYTES / tw_type_bytes(data->params.type);
-    data->tensors[data->n_tensors] = (tw_bench_tensor_t){.n_elems = n_elems, .offset = data->buffer_elems};
+    data->tensors[data->n_tensors] = (tw_bench_tensor_t){
+        .n_elems = n_elems, .row_elems = row_elems(&source), .offset = data->buffer_elems};
     data->sources[data->n_tensors++] = source;
     data->buffer_elems += (n_elems + align - 1) / align * align;
     return TW_OK;

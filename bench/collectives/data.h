@@ -10,6 +10,7 @@ TW_C_BEGIN
 /** One tensor of the set. */
 typedef struct tw_bench_tensor {
     size_t n_elems;
+    size_t row_elems; /**< of a row; 0: it has none */
     size_t
         offset; /**< of its first element in a buffer that holds the whole set; its bytes are 64-byte aligned */
 } tw_bench_tensor_t;

@@ -67,11 +67,15 @@ static tw_status_t run_op(run_t *run, mode_run_t *m)
 static tw_status_t timed_op(run_t *run, mode_run_t *m, double *sec, uint64_t *op_bytes)
 {
     tw_transport_counters_t before, after;
+    tw_coll_counters_t spared, then;
     tw_transport_inter_node_counters(run->rank->transport, &before);
+    tw_coll_counters_get(run->rank->measured, &spared);
     double start = tw_time_sec();
     tw_status_t status = run_op(run, m);
     *sec = tw_time_sec() - start;
     tw_transport_inter_node_counters(run->rank->transport, &after);
+    tw_coll_counters_get(run->rank->measured, &then);
+    m->summary.spared_bytes = then.inter_node_spared_bytes - spared.inter_node_spared_bytes;
     *op_bytes = run->rank->is_counted ? after.bytes - before.bytes : m->summary.planned_bytes;
     return status;
 }
@@ -132,7 +136,7 @@ static tw_status_t check_result(run_t *run, mode_run_t *m)
                                       .op = rank->options->op,
                                       .node_of = rank->node_of,
                                       .world = rank->world,
-                                      .codec = m->plan.quantized ? &m->codec : NULL,
+                                      .codec = m->plan.quantized && !m->codec.lossless ? &m->codec : NULL,
                                       .two_hop = strcmp(m->plan.algo, "two_hop") == 0,
                                       .inner = m->args.inner_codec};
     for (size_t t = 0; t < run->n_segments; t++) {

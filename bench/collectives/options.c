@@ -7,7 +7,7 @@
 
 #include "flags/flags.h"
 
-static const char *const mode_names[TW_BENCH_MODE_COUNT] = {"exact", "int8", "int4"};
+static const char *const mode_names[TW_BENCH_MODE_COUNT] = {"exact", "lossless", "int8", "int4"};
 
 const char *tw_bench_mode_name(tw_bench_mode_t mode)
 {
@@ -54,7 +54,7 @@ static const struct argp_option option_list[] = {
     {.name = "modes",
      .key = 'm',
      .arg = "LIST",
-     .doc = "Of exact, int8, int4 (default: exact,int8,int4)",
+     .doc = "Of exact, lossless, int8, int4 (default: all; with --device cuda all but lossless)",
      .group = 2},
     {.name = "algo",
      .key = 'a',
@@ -170,7 +170,7 @@ static void add_mode(struct argp_state *state, void *input, const char *item)
         options->modes[options->n_modes++] = (tw_bench_mode_t)mode;
         return;
     }
-    argp_error(state, "--modes: unknown mode '%s'; there are exact, int8 and int4", item);
+    argp_error(state, "--modes: unknown mode '%s'; there are exact, lossless, int8 and int4", item);
 }
 
 const tw_coll_algo_info_t *tw_bench_algo_get(const tw_bench_options_t *options, size_t index)
@@ -303,7 +303,7 @@ static void finish(struct argp_state *state, tw_bench_options_t *options)
         tw_flag_list(state, "64K,1M,16M,64M", add_size);
     }
     if (options->n_modes == 0) {
-        tw_flag_list(state, "exact,int8,int4", add_mode);
+        tw_flag_list(state, options->cuda ? "exact,int8,int4" : "exact,lossless,int8,int4", add_mode);
     }
     check_algo(state, options);
     for (size_t i = 0; i < options->n_sizes; i++) {

@@ -87,7 +87,7 @@ static void judge(const tw_bench_rank_t *rank, const summary_t *all, int wire_ag
         sums.n_nonfinite += all[r].sums.n_nonfinite;
         sums.max_abs_err = fmax(sums.max_abs_err, all[r].sums.max_abs_err);
         nonfinite += all[r].nonfinite_blocks;
-        planned &= all[r].planned_bytes == all[r].op_bytes;
+        planned &= all[r].planned_bytes == all[r].op_bytes + all[r].spared_bytes;
         row->identical &= all[r].n_unsteady == 0;
         row->identical &= !is_gathered(rank->options->op) || all[r].hash == all[0].hash;
     }

@@ -7,6 +7,7 @@
 /* What one rank found out about a mode, for all the others. */
 typedef struct summary {
     uint64_t op_bytes, planned_bytes; /* sent to other nodes, per operation */
+    uint64_t spared_bytes;            /* of what was planned, by lossless messages, per operation */
     uint64_t hash;
     uint64_t n_unsteady; /* iterations that sent other bytes, or left another result, than the first */
     uint64_t nonfinite_blocks;

@@ -65,7 +65,8 @@ static void make_segments(run_t *run, const size_t *shards)
             .src = run->src + (op == TW_COLL_ALLGATHER ? shards[t] : whole),
             .dst = run->dst + (op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLTOALL ? shards[t] : whole),
             .n_elems = tensor->n_elems,
-            .tensor = (uint32_t)t};
+            .tensor = (uint32_t)t,
+            .row_elems = tensor->row_elems};
         size_t *counts = &run->recv_counts[t * world];
         for (size_t r = 0; r < world && op == TW_COLL_ALLTOALL; r++) {
             counts[r] = share_elems(run, t) / world;
@@ -159,6 +160,9 @@ static void mode_init_args(mode_run_t *m, const run_t *run, tw_bench_mode_t mode
                                   .hadamard = options->hadamard};
     m->inner = m->codec;
     m->inner.bits = 8;
+    if (mode == TW_BENCH_LOSSLESS) {
+        m->codec = (tw_quant_codec_t){.lossless = 1};
+    }
     m->args =
         (tw_coll_args_t){.op = options->op,
                          .type = options->type,
@@ -169,7 +173,7 @@ static void mode_init_args(mode_run_t *m, const run_t *run, tw_bench_mode_t mode
                          .algo = choose_algo(options, quantized),
                          .force_codec = options->force,
                          .stream = run->rank->stream};
-    if (quantized && options->inner_int8 && options->op != TW_COLL_ALLGATHER) {
+    if (quantized && !m->codec.lossless && options->inner_int8 && options->op != TW_COLL_ALLGATHER) {
         m->args.inner_codec = &m->inner;
     }
 }
