@@ -97,8 +97,9 @@ TEST_F(QuantCodec, FormatIsParsedBack)
     for (int bits : {8, 4, 2}) {
         for (int block = 32; block <= 4096; block += 32) {
             for (int options = 0; options < 8; options++) {
-                const tw_quant_codec_t codec = {bits, block, tw_quant_scale_t(options & 1),
-                                                tw_quant_round_t(options >> 1 & 1), options >> 2, 0};
+                const tw_quant_codec_t codec = {
+                    bits,         block, tw_quant_scale_t(options & 1), tw_quant_round_t(options >> 1 & 1),
+                    options >> 2, 0};
                 const tw_quant_codec_t again = parse(format(codec).c_str());
                 ASSERT_TRUE(tw_quant_codec_equal(&codec, &again)) << format(codec);
             }

@@ -142,7 +142,8 @@ TEST_P(QuantError, TwoBitsAreAContraction)
 {
     const size_t n = 64 * 40 + 13, block = 64;
     for (int hadamard : {0, 1}) {
-        tw::Codec quant({2, int(block), TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard, 0}, GetParam());
+        tw::Codec quant({2, int(block), TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard, 0},
+                        GetParam());
         for (Data data : {Data::gauss, Data::outlier, Data::negative, Data::constant, Data::zeros}) {
             const std::vector<float> x =
                 tw::floats_of(TW_TYPE_FP32, tw::make_data(TW_TYPE_FP32, data, n, 11));

@@ -230,9 +230,9 @@ TEST_F(GpuStream, SegmentsWithCodecsOfTheirOwn)
 
 TEST_F(GpuStream, MeansOfFp16DoNotOverflow)
 {
-    std::vector<std::vector<int>> grids = few_grids;
-    grids.push_back({3});
-    for (const std::vector<int> &grid : grids) {
+    std::vector<std::vector<int>> with_one_node = few_grids;
+    with_one_node.push_back({3});
+    for (const std::vector<int> &grid : with_one_node) {
         tw::World cpu(tw::nodes_of(grid));
         tw::GpuWorld gpu(tw::nodes_of(grid), 12);
         expect_fp16_means(cpu, [&](const tw::Case &c) { return gpu.run(c); });

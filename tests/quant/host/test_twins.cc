@@ -282,8 +282,8 @@ TEST_F(QuantTwins, EveryBlockSize)
     size_t turn = 0;
     for (int block = 32; block <= 4096; block += 32) {
         for (int bits : {8, 4, 2}) {
-            const tw_quant_codec_t codec = {bits, block, tw_quant_scale_t(turn & 1), TW_QUANT_ROUND_NEAREST,
-                                            int(turn >> 1 & 1), 0};
+            const tw_quant_codec_t codec = {
+                bits, block, tw_quant_scale_t(turn & 1), TW_QUANT_ROUND_NEAREST, int(turn >> 1 & 1), 0};
             for (size_t which = 0; which < 7; which++, turn++) {
                 const Case c = {codec, types[turn % 3], Data::gauss, 9 * 160 + size_t(block), turn % 64};
                 ASSERT_NO_FATAL_FAILURE(compare_one(c, which));
