@@ -12,6 +12,17 @@ PUBLIC_HEADERS = [
 # The interface's version: it changes when programs have to be compiled again.
 SONAME = "libthinwire.so.0"
 
+# Linked in, and seen by nobody outside, so that glibc and UCX are all that has to be where the library runs. After --as-needed the
+# shared ones, which come later, are not needed.
+LINKED_IN = [
+    "-Wl,--as-needed",
+    "-l:libsodium.a",
+    "-l:libjansson.a",
+    "-l:libxxhash.a",
+    "-l:libstdc++.a",
+    "-static-libgcc",
+]
+
 INSTALL_ARGS = [
     "--library",
     "$(rootpath //package:libthinwire.so)",

@@ -4,6 +4,7 @@ Flags that a command line may set:
   --define=TW_CUDA_ARCHS=75,90    GPU architectures; the last one also as PTX for newer GPUs.
                                   Default 90. --config=release sets all that are supported.
   --define=TW_NVCC_WERROR=1       warnings are errors
+  --define=TW_LINEINFO=1          lines of the source in kernels, for profilers and compute-sanitizer: three times the size
 """
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
@@ -22,8 +23,7 @@ def _compile(ctx, src, headers, context):
     out = ctx.actions.declare_file("_cuda/%s/%s.o" % (ctx.label.name, src.basename))
     args = ctx.actions.args()
     args.add_all(["-c", src, "-o", out, "-std=c++17", "-O3"])
-    if ctx.var["COMPILATION_MODE"] != "opt":
-        # For profilers and compute-sanitizer; for all GPUs together it would be 100 MB.
+    if ctx.var.get("TW_LINEINFO") == "1":
         args.add("-lineinfo")
     args.add_all([f for h in _HOST_FLAGS for f in ["-Xcompiler", h]])
 

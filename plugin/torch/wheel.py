@@ -1,22 +1,38 @@
 #!/usr/bin/env python3
-"""wheel.py OUT --version-header core/core.h --library libthinwire.so FILE.py...: a wheel of the package `thinwire`, which
-carries the shared library. The same bytes for the same input; nothing is fetched."""
+"""wheel.py OUT --version-header core/core.h --library libthinwire.so FILE.py...: a wheel of the package `thinwire`,
+which carries the shared library. The same bytes for the same input; nothing is fetched."""
 
 import argparse
 import base64
 import hashlib
 import pathlib
 import re
-import subprocess
-import tempfile
 import zipfile
 
 SONAME = "libthinwire.so.0"
+# Libraries that are inside, and where Debian has their licences.
+LINKED_IN = {name: pathlib.Path("/usr/share/doc/%s/copyright" % name)
+             for name in ("libjansson-dev", "libsodium-dev", "libxxhash-dev", "libstdc++6")}
 METADATA = """Metadata-Version: 2.1
 Name: thinwire
 Version: %s
 Summary: Quantized collectives for training on slow networks: FSDP2, DDP and c10d over UCX and NCCL
 Requires-Python: >=3.10
+Requires-Dist: torch (>=2.9)
+Provides-Extra: ucx
+Requires-Dist: libucx-cu12 ; extra == "ucx"
+Classifier: Operating System :: POSIX :: Linux
+Classifier: Programming Language :: Python :: 3
+Classifier: Programming Language :: C
+Classifier: Topic :: System :: Distributed Computing
+Classifier: Typing :: Typed
+Description-Content-Type: text/markdown
+
+Thinwire sends the weights and gradients of FSDP2 and DDP with 8 and 4 bits an element between nodes.
+
+    TW_FSDP=1 torchrun ... job.py
+
+UCX is taken from the system (Debian: libucx0) or, with `pip install "thinwire[ucx]"`, from PyPI.
 """
 WHEEL = """Wheel-Version: 1.0
 Generator: thinwire
@@ -32,22 +48,17 @@ def version_of(header):
     return re.search(r'#define TW_VERSION "([^"]+)"', header.read_text(encoding="utf-8")).group(1)
 
 
-def stripped(library):
-    """The library without what debuggers need."""
-    with tempfile.NamedTemporaryFile() as out:
-        subprocess.run(["strip", "--strip-debug", "-o", out.name, str(library)], check=True)
-        return pathlib.Path(out.name).read_bytes()
-
-
 def contents(args):
     """{path in the wheel: bytes}"""
     version = version_of(args.version_header)
     info = "thinwire-%s.dist-info/" % version
     files = {"thinwire/" + path.name: path.read_bytes() for path in sorted(args.sources)}
     files["thinwire/version.py"] = b'__version__ = "%s"\n' % version.encode()
-    files["thinwire/" + SONAME] = stripped(args.library)
+    files["thinwire/py.typed"] = b""
+    files["thinwire/" + SONAME] = args.library.read_bytes()
     files[info + "METADATA"] = (METADATA % version).encode()
     files[info + "WHEEL"] = WHEEL.encode()
+    files |= {info + "licenses/" + name: path.read_bytes() for name, path in sorted(LINKED_IN.items()) if path.exists()}
     files[info + "entry_points.txt"] = ENTRY_POINTS.encode()
     record = "".join("%s,sha256=%s,%d\n" % (name, digest(data), len(data)) for name, data in files.items())
     files[info + "RECORD"] = (record + info + "RECORD,,\n").encode()

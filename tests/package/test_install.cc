@@ -167,6 +167,33 @@ TEST_F(Install, SonameIsWhatTheLinksSay)
     EXPECT_EQ(shell("test -f " + prefix + "/lib/libthinwire.so.0").code, 0);
 }
 
+/* What the library asks the loader for. */
+TEST_F(Install, NeedsGlibcAndUcxAlone)
+{
+    const process::Result dynamic = shell("readelf -d " + prefix + "/lib/libthinwire.so");
+    ASSERT_EQ(dynamic.code, 0) << dynamic.err;
+    std::istringstream lines(dynamic.out);
+    const std::regex library("NEEDED.*\\[(.*)\\]");
+    const std::regex expected("(libc|libm|libpthread|libdl|librt|ld-linux-x86-64|libucp|libuct|libucs)\\.so\\.[0-9]+");
+    size_t n_libraries = 0;
+    for (std::string line; std::getline(lines, line);) {
+        std::smatch match;
+        if (std::regex_search(line, match, library)) {
+            EXPECT_TRUE(std::regex_match(match[1].str(), expected)) << line;
+            n_libraries++;
+        }
+        EXPECT_EQ(line.find("PATH"), std::string::npos) << "a folder of the machine that built it: " << line;
+    }
+    EXPECT_GE(n_libraries, 3u);
+}
+
+TEST_F(Install, HasNothingForDebuggers)
+{
+    const process::Result sections = shell("readelf -SW " + prefix + "/lib/libthinwire.so");
+    EXPECT_EQ(sections.out.find(".debug"), std::string::npos) << sections.out;
+    EXPECT_EQ(sections.out.find(".symtab"), std::string::npos) << sections.out;
+}
+
 TEST_F(Install, SaysWhatIsWrong)
 {
     std::vector<std::string> args = g_install;

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes as C
+import importlib
 import logging
 import os
 import pathlib
+import re
 import threading
 from collections.abc import Iterator
 
@@ -257,15 +259,43 @@ def _no_signal_handlers() -> Iterator[None]:
             del os.environ[name]
 
 
-def _load() -> C.CDLL:
+UCX_MISSING = "UCX is missing: install Debian's libucx0, or `pip install libucx-cu12`"
+
+
+def _ucx_of_pypi() -> bool:
+    """Load UCX from PyPI's libucx, whose libraries the loader does not find by itself; False: it is not there."""
     try:
-        with _no_signal_handlers():
-            library = C.CDLL(_path())
+        importlib.import_module("libucx").load_library()
+    except (ImportError, OSError, AttributeError) as error:
+        log.debug("no libucx from PyPI: %s", error)
+        return False
+    return True
+
+
+def _open() -> C.CDLL:
+    path = _path()
+    try:
+        return C.CDLL(path)
     except OSError as error:
-        hint = ": UCX is missing, Debian's package is libucx0" if "libuc" in str(error) else ""
-        raise ImportError("cannot load %s%s (%s)" % (_path(), hint, error)) from error
+        missing = re.search(r"libuc\w*\.so", str(error)) is not None
+        if not missing:
+            raise ImportError("cannot load %s (%s)" % (path, error)) from error
+        try:
+            if _ucx_of_pypi():
+                return C.CDLL(path)
+        except OSError as still:
+            error = still
+        raise ImportError("cannot load %s (%s). %s" % (path, error, UCX_MISSING)) from error
+
+
+def _load() -> C.CDLL:
+    with _no_signal_handlers():
+        library = _open()
     for name, (result, *arguments) in _FUNCTIONS.items():
-        function = getattr(library, name)
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            raise ImportError("%s is of another version than this package: it has no %s" % (_path(), name)) from None
         function.restype, function.argtypes = result, arguments
     library.tw_log_set_sink(_log.sink, None)
     return library

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import ranks
+import thinwire
 from thinwire import capi, policy
 
 
@@ -94,10 +95,10 @@ def test_exact_nests_and_ends_with_an_error():
     assert not policy.is_exact()
 
 
-def error_of_loading(library):
+def error_of_loading(library, path=""):
     program = "import thinwire.capi as c\ntry: c.lib()\nexcept ImportError as e: print(e)"
-    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"TW_LIBRARY": str(library)},
-                          capture_output=True, text=True, check=True)
+    environment = os.environ | {"TW_LIBRARY": str(library), "PYTHONPATH": os.environ["PYTHONPATH"] + ":" + str(path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     return done.stdout
 
 
@@ -105,9 +106,43 @@ def test_a_missing_library_is_named():
     assert "/nowhere/lib.so" in error_of_loading("/nowhere/lib.so")
 
 
-def test_a_missing_ucx_is_named_with_its_package(tmp_path):
+def without_ucx(folder):
+    """The same library, but that it asks for one of UCX's that nobody has."""
     library = pathlib.Path(capi.__file__).parent / capi.LIBRARY
-    # The same library, but that it asks for one of UCX's that nobody has.
-    (tmp_path / "lib.so").write_bytes(library.read_bytes().replace(b"libucp.so.0", b"libucx.so.9"))
-    text = error_of_loading(tmp_path / "lib.so")
-    assert "UCX is missing, Debian's package is libucx0" in text and "libucx.so.9" in text
+    copy = folder / "lib.so"
+    copy.write_bytes(library.read_bytes().replace(b"libucp.so.0", b"libucx.so.9"))
+    return copy
+
+
+def test_a_missing_ucx_is_named_with_its_package(tmp_path):
+    text = error_of_loading(without_ucx(tmp_path))
+    assert "libucx.so.9" in text and capi.UCX_MISSING in text
+
+
+def test_ucx_of_pypi_is_taken_where_the_system_has_none(tmp_path):
+    def find():
+        capi.lib()
+        return next(line.split()[-1] for line in open("/proc/self/maps") if "libucp.so" in line)
+
+    # A package libucx as PyPI's is: it loads libraries by their paths, and they are known by their names from then on.
+    ucp = pathlib.Path(in_child(find)).read_bytes()
+    (tmp_path / "ucp.so").write_bytes(ucp.replace(b"libucp.so.0", b"libucx.so.9"))
+    (tmp_path / "libucx.py").write_text("import ctypes\ndef load_library():\n    return [ctypes.CDLL(%r)]\n" % str(tmp_path / "ucp.so"))
+    assert error_of_loading(without_ucx(tmp_path), tmp_path) == ""
+
+
+def test_a_library_of_another_version_is_named():
+    assert "is of another version than this package: it has no tw_" in error_of_loading("libm.so.6")
+
+
+def test_the_wheel():
+    """What is in it besides the modules."""
+    site = pathlib.Path(capi.__file__).parent.parent
+    info = next(site.glob("thinwire-*.dist-info"))
+    metadata = (info / "METADATA").read_text()
+    assert "Version: %s\n" % thinwire.__version__ in metadata and "Requires-Dist: torch" in metadata
+    assert info.name == "thinwire-%s.dist-info" % thinwire.__version__
+    assert (site / "thinwire/py.typed").exists()
+    recorded = {line.split(",")[0] for line in (info / "RECORD").read_text().splitlines()}
+    there = {str(path.relative_to(site)) for folder in (info, site / "thinwire") for path in folder.rglob("*") if path.is_file()}
+    assert recorded == {name for name in there if "__pycache__" not in name}
