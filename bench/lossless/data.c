@@ -103,7 +103,8 @@ static double tensor_bits(const lossless_tensor_t *tensor)
 /* scales: room for rows and columns. */
 static double scales_bits(const lossless_tensor_t *tensor, double *scales)
 {
-    size_t columns = tensor->row_elems ? tensor->row_elems : tensor->n_elems, rows = tensor->n_elems / columns;
+    size_t columns = tensor->row_elems ? tensor->row_elems : tensor->n_elems,
+           rows = tensor->n_elems / columns;
     double *of_column = scales + rows, (*counts)[CODED] = calloc(4, sizeof(*counts)), bits = 0;
     memset(scales, 0, (rows + columns) * sizeof(*scales));
     for (size_t i = 0; i < tensor->n_elems; i++) {

@@ -48,6 +48,7 @@ void lossless_set_entropy(const lossless_set_t *set, double *by_tensor, double *
 tw_status_t lossless_train(size_t steps, lossless_set_t *gradients, lossless_set_t *weights);
 
 /** Fill the rest of a row whose backend is set. chunk_elems: a message for each so many elements of a tensor; 0: one message. */
-tw_status_t lossless_measure(const lossless_set_t *set, size_t chunk_elems, double seconds, lossless_row_t *row);
+tw_status_t lossless_measure(const lossless_set_t *set, size_t chunk_elems, double seconds,
+                             lossless_row_t *row);
 
 #endif

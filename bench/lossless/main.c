@@ -12,7 +12,8 @@ enum { KEY_CHUNK = 256, KEY_SECONDS, KEY_FILE, KEY_JSON };
 static const struct argp_option option_list[] = {
     {"steps", 'n', "N", 0, "Steps to train before (default: 100)", 1},
     {"file", KEY_FILE, "FILE", 0, "The tensors of this safetensors file instead", 1},
-    {"chunk", KEY_CHUNK, "ELEMS", 0, "Elements of a tensor that go as messages of their own (default: 65536)", 2},
+    {"chunk", KEY_CHUNK, "ELEMS", 0, "Elements of a tensor that go as messages of their own (default: 65536)",
+     2},
     {"seconds", KEY_SECONDS, "S", 0, "Time to measure each line for (default: 0.3)", 2},
     {"json", KEY_JSON, "FILE", 0, "Write each line as a JSON object (default: do not)", 2},
     {0},
@@ -22,9 +23,12 @@ static const char doc[] =
     "Measures the lossless codec of tensors: bits an element beside the entropy, and speed of one thread."
     "\v"
     "A GPT-2 of 0.84 M parameters is trained on the King James text for --steps steps; measured are its last "
-    "gradients and its weights, in bf16, as one message and as a message for every --chunk elements. \"tensor\" "
-    "is the entropy of exponent and first mantissa bit within each tensor, with all other bits; \"scales\" the same "
-    "under the scales of rows and columns, which do not count. GB/s are 10^9 bytes of plain elements a second of this "
+    "gradients and its weights, in bf16, as one message and as a message for every --chunk elements. "
+    "\"tensor\" "
+    "is the entropy of exponent and first mantissa bit within each tensor, with all other bits; \"scales\" "
+    "the same "
+    "under the scales of rows and columns, which do not count. GB/s are 10^9 bytes of plain elements a "
+    "second of this "
     "thread's processor time; medians.\n"
     "JSON keys: source, elems, chunk_elems (0: one message), backend, plain_bytes, message_bytes, bits, "
     "tensor_bits, scales_bits (an element), encode_GBps, decode_GBps, ok (every bit came back).";

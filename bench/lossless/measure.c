@@ -72,8 +72,8 @@ static tw_status_t sample(run_t *run, size_t at, lossless_row_t *row)
         TW_TRY(tw_quant_lossless_encode(run->codec, message->type, segments, message->n, run->encoded, bound,
                                         &bytes));
         double between = thread_sec();
-        TW_TRY(tw_quant_lossless_decode(run->codec, message->type, segments, message->n, run->encoded,
-                                        bytes));
+        TW_TRY(
+            tw_quant_lossless_decode(run->codec, message->type, segments, message->n, run->encoded, bytes));
         run->samples[0][at] += between - start;
         run->samples[1][at] += thread_sec() - between;
         row->message_bytes += bytes;
@@ -122,7 +122,8 @@ static size_t count_segments(const lossless_set_t *set, size_t chunk_elems)
     return n;
 }
 
-tw_status_t lossless_measure(const lossless_set_t *set, size_t chunk_elems, double seconds, lossless_row_t *row)
+tw_status_t lossless_measure(const lossless_set_t *set, size_t chunk_elems, double seconds,
+                             lossless_row_t *row)
 {
     size_t n = count_segments(set, chunk_elems);
     run_t *run = calloc(1, sizeof(*run));

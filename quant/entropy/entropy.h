@@ -91,6 +91,20 @@ static inline uint32_t tw_entropy_push(uint32_t lane, uint64_t entry, uint32_t r
     return ((quotient + more) << TW_ENTROPY_FREQ_BITS) + first_slot + rest - more * freq;
 }
 
+/** Give a lane that has become too short the next word; 0 when there is none. */
+static inline int tw_entropy_refill(uint32_t *lane, const uint8_t **words, const uint8_t *begin)
+{
+    uint32_t short_of = *lane < TW_ENTROPY_START; /* no branch on it, either */
+    uint16_t word;
+    if ((size_t)(*words - begin) < 2 * short_of) {
+        return 0;
+    }
+    *words -= 2 * short_of;
+    memcpy(&word, *words, sizeof(word));
+    *lane = *lane << 16 * short_of | (word & (0u - short_of));
+    return 1;
+}
+
 /** Take the u16 before *at, which moves there; 0 when it stands at the beginning. */
 static inline int tw_entropy_pop(const uint8_t **at, const uint8_t *begin, uint16_t *value)
 {

@@ -20,8 +20,8 @@ static context_t context_of(const tw_exact_model_t *model, uint16_t old_bits, ui
     return (context_t){table, tw_exact_raw_bits(table), row >> 16};
 }
 
-static void encode_element(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t i,
-                           tw_entropy_writer_t *writer)
+static inline void encode_element(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t i,
+                                  tw_entropy_writer_t *writer)
 {
     uint8_t state = run->state ? run->state[i] : 0;
     context_t context = context_of(model, run->old_values[i], state);
@@ -45,15 +45,17 @@ static void encode_element(const tw_exact_model_t *model, const tw_exact_run_t *
 static void ref_encode(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
                        tw_entropy_writer_t *writer)
 {
+    tw_entropy_writer_t here = *writer; /* which what is written can not change */
     for (size_t i = first; i < run->n; i++) {
-        encode_element(model, run, i, writer);
+        encode_element(model, run, i, &here);
     }
+    *writer = here;
 }
 
-static int decode_element(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t i,
-                          tw_entropy_reader_t *reader)
+static inline int decode_element(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t i,
+                                 tw_entropy_reader_t *reader)
 {
-    uint16_t old_bits = run->old_values[i], new_bits, word;
+    uint16_t old_bits = run->old_values[i], new_bits;
     uint8_t state = run->state ? run->state[i] : 0;
     context_t context = context_of(model, old_bits, state);
     uint32_t *lane = &reader->lanes[i % TW_ENTROPY_LANES];
@@ -62,11 +64,8 @@ static int decode_element(const tw_exact_model_t *model, const tw_exact_run_t *r
              symbol = entry >> 21;
     uint32_t z = symbol << context.raw_bits | (x & ((1u << context.raw_bits) - 1));
     x >>= context.raw_bits;
-    if (x < TW_ENTROPY_START) {
-        if (!tw_entropy_pop(&reader->words, reader->words_begin, &word)) {
-            return 0;
-        }
-        x = x << 16 | word;
+    if (!tw_entropy_refill(&x, &reader->words, reader->words_begin)) {
+        return 0;
     }
     *lane = x;
     if (symbol == TW_ENTROPY_ESCAPE) {
@@ -88,11 +87,13 @@ static int decode_element(const tw_exact_model_t *model, const tw_exact_run_t *r
 static int ref_decode(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
                       tw_entropy_reader_t *reader)
 {
+    tw_entropy_reader_t here = *reader;
     for (size_t i = run->n; i-- > first;) {
-        if (!decode_element(model, run, i, reader)) {
+        if (!decode_element(model, run, i, &here)) {
             return 0;
         }
     }
+    *reader = here;
     return 1;
 }
 

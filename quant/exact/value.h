@@ -7,7 +7,7 @@
 /** A bf16 as an integer that is ordered like its value; its own inverse. -0 and +0, and all NaN, stay different. */
 static inline uint16_t tw_exact_order(uint16_t bits)
 {
-    return bits & 0x8000 ? bits ^ 0x7fff : bits;
+    return (uint16_t)(bits ^ (0x7fff & -(bits >> 15)));
 }
 
 /** The change in units in the last place, modulo 2^16. */
@@ -24,12 +24,12 @@ static inline uint16_t tw_exact_changed(uint16_t old_bits, int16_t change)
 /** 0, -1, 1, -2, 2 ... as 0, 1, 2, 3, 4 ... */
 static inline uint16_t tw_exact_zigzag(int16_t x)
 {
-    return (uint16_t)(x < 0 ? -2 * x - 1 : 2 * x);
+    return (uint16_t)((uint32_t)x << 1 ^ (uint32_t)(x >> 15));
 }
 
 static inline int16_t tw_exact_unzigzag(uint16_t z)
 {
-    return (int16_t)(z & 1 ? -(z >> 1) - 1 : z >> 1);
+    return (int16_t)(z >> 1 ^ -(z & 1));
 }
 
 /** A change as one byte: the sign, and 7 bits for its size, which is |change| + 8 as a number with three bits after the
@@ -74,14 +74,15 @@ static inline int32_t tw_exact_predict(uint8_t state, uint32_t factor)
 /** What is left of a change once it is turned into the previous one's direction and the expected one is taken away. */
 static inline int16_t tw_exact_rest(int16_t change, uint8_t state, uint32_t factor)
 {
-    int32_t turned = state & 0x80 ? -change : change;
+    int32_t sign = -(state >> 7), turned = (change ^ sign) - sign;
     return (int16_t)(turned - tw_exact_predict(state, factor));
 }
 
 static inline int16_t tw_exact_unrest(int16_t rest, uint8_t state, uint32_t factor)
 {
     int32_t turned = rest + tw_exact_predict(state, factor);
-    return (int16_t)(state & 0x80 ? -turned : turned);
+    int32_t sign = -(state >> 7);
+    return (int16_t)((turned ^ sign) - sign);
 }
 
 /** Raw bits of a table. Table 6 is for a mean z from 1 to 2, 7 from 2 to 4, and so on; symbols have a mean from 2 to 4. */

@@ -11,38 +11,37 @@ static int ref_usable(void)
 static void ref_encode(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
                        size_t n, tw_entropy_writer_t *writer)
 {
+    tw_entropy_writer_t here = *writer; /* which what is written can not change */
     for (size_t i = 0; i < n; i++) {
         uint32_t coded = tw_lossless_coded(heads[i]), symbol = tw_lossless_symbol(coded, expected[i]);
         uint64_t entry = model->encode[tw_lossless_context(expected[i]) * TW_ENTROPY_SYMBOLS + symbol];
-        uint32_t *lane = &writer->lanes[i % TW_ENTROPY_LANES];
-        *writer->escapes = (uint16_t)coded;
-        writer->escapes += entry >> 31 & 1;
-        *lane = tw_entropy_push(*lane, entry, 0, 0, &writer->words);
+        uint32_t *lane = &here.lanes[i % TW_ENTROPY_LANES];
+        *here.escapes = (uint16_t)coded;
+        here.escapes += entry >> 31 & 1;
+        *lane = tw_entropy_push(*lane, entry, 0, 0, &here.words);
     }
+    *writer = here;
 }
 
 static int ref_decode(const tw_lossless_model_t *model, const uint16_t *expected, size_t n,
                       tw_entropy_reader_t *reader, uint16_t *heads)
 {
+    tw_entropy_reader_t here = *reader;
     for (size_t i = n; i-- > 0;) {
-        uint32_t *lane = &reader->lanes[i % TW_ENTROPY_LANES];
+        uint32_t *lane = &here.lanes[i % TW_ENTROPY_LANES];
         uint32_t table = tw_lossless_context(expected[i]) * TW_ENTROPY_FREQ_SUM;
         uint32_t entry = model->decode[table + *lane % TW_ENTROPY_FREQ_SUM], symbol = entry >> 21;
         uint32_t x = (entry & 0x7ff) * (*lane >> TW_ENTROPY_FREQ_BITS) + (entry >> 11 & 0x3ff);
-        uint16_t word;
-        if (x < TW_ENTROPY_START) {
-            if (!tw_entropy_pop(&reader->words, reader->words_begin, &word)) {
-                return 0;
-            }
-            x = x << 16 | word;
+        if (!tw_entropy_refill(&x, &here.words, here.words_begin)) {
+            return 0;
         }
         *lane = x;
         heads[i] = (uint16_t)tw_lossless_coded_of(symbol, expected[i]);
-        if (symbol == TW_ENTROPY_ESCAPE &&
-            !tw_entropy_pop(&reader->escapes, reader->escapes_begin, &heads[i])) {
+        if (symbol == TW_ENTROPY_ESCAPE && !tw_entropy_pop(&here.escapes, here.escapes_begin, &heads[i])) {
             return 0;
         }
     }
+    *reader = here;
     return 1;
 }
 
