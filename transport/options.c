@@ -94,10 +94,20 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_NET_TLS",
      .dflt = "tcp",
      .unit = "",
-     .doc = "UCX transports between nodes (a value of UCX_TLS). To others than tcp, UCX's ways to GPU memory "
-            "are added where it has any; with tcp, GPU memory goes through the host's.",
+     .doc =
+         "tcp: connections of our own, on which both ends prove that they hold the job's token. Else UCX's "
+         "transports between nodes (a value of UCX_TLS); to these UCX's ways to GPU memory are added where "
+         "it has any, while with tcp GPU memory goes through the host's.",
      .type = TW_CONFIG_STRING,
      .offset = FIELD(net_tls)},
+    {.name = "TW_NET_ENCRYPT",
+     .dflt = "no",
+     .unit = "",
+     .doc = "Seal the messages between nodes: AES-256-GCM, or ChaCha20-Poly1305 where a processor has no "
+            "instructions for it; keys of each connection, from TW_JOB_TOKEN, which it needs. The same on "
+            "all ranks; TW_NET_TLS=tcp alone.",
+     .type = TW_CONFIG_BOOL,
+     .offset = FIELD(net_encrypt)},
     {.name = "TW_NODE_TLS",
      .dflt = "posix,sysv,cma",
      .unit = "",

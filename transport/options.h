@@ -13,11 +13,11 @@ typedef struct tw_transport_options {
     double join_timeout, handshake_timeout, peer_timeout, spin;
     char *net_devices, *net_tls, *node_tls, *node_id;
     int64_t net_streams;
+    int net_encrypt;
     size_t net_chunk, eager;
     int *listener; /**< no variable: where rank 0 listens already; NULL or -1: nowhere. -1 once it is taken */
 } tw_transport_options_t;
 
-/** UCX's TCP receive segment must hold a chunk: bounds for TW_NET_CHUNK. */
 #define TW_NET_CHUNK_MIN 4096
 #define TW_NET_CHUNK_MAX (1 << 20)
 #define TW_NET_STREAMS_MAX 64

@@ -1,7 +1,8 @@
-/** Point to point over UCX: tagged messages between this process and others; no ranks, no job. The transport's ucx backend and
+/** Point to point: tagged messages between this process and others; no ranks, no job. The transport's ucx backend and
  *  whoever has connections of its own use it. What lives under it is in p2p/, see p2p/state.h.
  *
- *  One tw_p2p_t has a UCX worker for shared memory, if asked for, and one for each network device. Another process is a peer:
+ *  One tw_p2p_t has a worker for shared memory, if asked for, and one for each network device: TCP connections of its own, on which both
+ *  ends prove that they share a secret before anything counts, or UCX for other networks. Another process is a peer:
  *  added by the addresses that it has told in some way (tw_p2p_peer_add), or met by a handle of at most
  *  TW_P2P_HANDLE_BYTES (tw_p2p_listen, tw_p2p_accept, tw_p2p_dial_start). The same process may be a peer several times; each is a
  *  world of tags and connections of its own.
@@ -23,7 +24,7 @@ typedef struct tw_p2p_request tw_p2p_request_t;
 /** For an owner that watches over its peers by other means, as a job does. Without hooks a peer that is lost or breaks the rules
  *  has failed: it is logged once, and its requests end with TW_ERR_PEER. */
 typedef struct tw_p2p_hooks {
-    /** 1: UCX is not to be called any more; progress, sleep and cancel see to it. */
+    /** 1: nothing is to be moved any more; progress, sleep and cancel see to it. */
     int (*is_over)(void *arg);
     /** A connection to the peer with this id broke. */
     void (*lost)(void *arg, int id);
@@ -37,24 +38,26 @@ typedef struct tw_p2p_params {
     void *arg;
     int n_peers;             /**< about so many are to be expected */
     const char *node_tls;    /**< UCX's transports inside a node; NULL: no shared memory */
-    const char *net_tls;     /**< and between nodes; NULL: no network */
+    const char *net_tls;     /**< "tcp", or UCX's transports between nodes; NULL: no network */
     const char *net_devices; /**< separated by commas */
-    int streams;             /**< to each network peer and device */
-    size_t chunk_bytes;      /**< over the network */
-    size_t eager_bytes;      /**< up to so long a message goes at once */
-    int sends_on_credit; /**< 1: so does one of up to a chunk, where a network peer has one stream and device, and room for it */
-    double spin_sec;    /**< look for so long before sleeping */
+    int streams;             /**< to each network peer and device; over TCP the same at both ends */
+    const char *
+        token; /**< secret of those peers over TCP that are added by their cards; NULL: there are none. Copied */
+    int encrypt;        /**< 1: all that goes over TCP is sealed; the same at both ends */
+    size_t chunk_bytes; /**< over the network */
+    size_t eager_bytes; /**< up to so long a message goes at once, but at most 1 MB */
+    int sends_on_credit; /**< 1: so does one of up to a chunk, where a network peer has one stream and device */
+    double spin_sec;     /**< look for so long before sleeping */
     double timeout_sec; /**< for what a peer must do that may be dead */
 } tw_p2p_params_t;
 
-/** TW_ERR_CONFIG (devices, transports), TW_ERR_UCX, TW_ERR_NO_MEMORY, logged. */
+/** TW_ERR_CONFIG (devices, transports, encrypt), TW_ERR_UCX, TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_create(const tw_p2p_params_t *params, tw_p2p_t **out);
-/** Requests that are left are gone; their buffers are no longer touched. Closing a TCP connection, UCX may wait for a peer
- *  that does not read: first close the peers, or abandon. Accepts NULL. */
+/** Requests that are left are gone; their buffers are no longer touched. What closed peers are still to get goes out first, within the
+ *  timeout, which is one for all of them (blocks), unless a peer was closed with messages under way. Accepts NULL. */
 void tw_p2p_destroy(tw_p2p_t *p2p);
-/** Leave the UCX workers to the end of the process. To close a TCP connection UCX sends a last message, and waits for as long as the
- *  other side does not read; a peer that has failed may never read again. The workers are not called any more, so they
- *  touch nobody's buffers; they cost memory and descriptors. */
+/** Leave UCX's workers to the end of the process: to close, UCX may wait for a peer that has failed and never answers. They are not
+ *  called any more, so they touch nobody's buffers; they cost memory and descriptors. TCP connections are closed by destroy. */
 void tw_p2p_abandon(tw_p2p_t *p2p);
 /** 1 if messages may be in the memory of a GPU at this end. */
 int tw_p2p_takes_cuda(const tw_p2p_t *p2p);
@@ -68,28 +71,29 @@ const char *tw_p2p_ucx_version(char *text, size_t bytes);
 
 /** The addresses of this end, to be told to peers. For the caller to free. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_card(const tw_p2p_t *p2p, void **card, size_t *bytes);
-/** Let in, over TCP, who comes from one of these IP addresses: [n][16], IPv4 mapped into IPv6; and who was let in before. TCP ports
- *  of UCX are closed to all others, since anyone who reaches one can end the process. */
-void tw_p2p_admit(tw_p2p_t *p2p, const void *addresses, size_t n);
-/** All are in: let nobody in any more. */
+/** All peers are connected: take no new TCP connections any more. */
 void tw_p2p_shut(tw_p2p_t *p2p);
 
 typedef struct tw_p2p_peer_params {
-    int id;           /**< of the peer at this end: 0 or more, not in use; -1: a new one */
-    int known_as;     /**< the id of this end at the peer; the two must agree on it */
-    int is_near;      /**< 1: over shared memory */
-    int is_self;      /**< 1: it is this end itself; no card */
+    int id;       /**< of the peer at this end: 0 or more, not in use; -1: a new one */
+    int known_as; /**< the id of this end at the peer; the two must agree on it */
+    int is_near;  /**< 1: over shared memory */
+    int is_self;  /**< 1: it is this end itself; no card */
+    int connects; /**< over TCP: 1: this end makes the connections; exactly one of both does */
+    const uint8_t
+        *key; /**< over TCP: [32] that the connections are proven with; NULL: made of the token. Copied */
     const void *card; /**< copied */
     size_t card_bytes;
 } tw_p2p_peer_params_t;
 
-/** Returns at once. TW_ERR_FORMAT, TW_ERR_NO_MEMORY, logged. */
+/** Returns at once. TW_ERR_FORMAT, TW_ERR_CONFIG (streams or encrypt differ), TW_ERR_AUTH (no secret), TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_peer_add(tw_p2p_t *p2p, const tw_p2p_peer_params_t *params, tw_p2p_peer_t **out);
-/** Open all its connections over TCP now rather than when they are used. TW_ERR_NO_MEMORY, logged. */
+/** Open its connections over TCP, where that is for this end to do. Returns at once. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_peer_greet(tw_p2p_peer_t *peer);
-/** 1 if all connections over TCP are open, those of this end and, once it has greeted, the peer's. */
+/** 1 if all connections over TCP are open: both ends have proven themselves. */
 int tw_p2p_peer_is_open(const tw_p2p_peer_t *peer);
-/** Cancel what is posted, let what was sent go out, and close, within the timeout (blocks). The peer is gone. Accepts NULL. */
+/** Cancel what is posted, and close. Over TCP what was sent still goes out in the background, as long as p2p is moved on, and within the
+ *  timeout; where something was canceled, or the peer has failed, the connections are just dropped. The peer is gone. Accepts NULL. */
 void tw_p2p_peer_close(tw_p2p_peer_t *peer);
 
 int tw_p2p_peer_id(const tw_p2p_peer_t *peer);
@@ -144,7 +148,7 @@ typedef struct tw_p2p_message {
 } tw_p2p_message_t;
 
 /** Equal tags match in posting order. The buffer is borrowed until the request is done. Sends of any number may be on the way;
- *  those up to eager_bytes, or on credit, are done when UCX has them, longer ones when the peer has. A message that does not fit ends the
+ *  those that go at once are done when the system has them, longer ones when the peer has asked for them. A message that does not fit ends the
  *  receive with TW_ERR_TRUNCATED (logged), and is sent nowhere. TW_ERR_PEER: the peer has failed, or all is over; TW_ERR_NO_MEMORY. */
 tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **request);
 tw_status_t tw_p2p_recv(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **request);

@@ -175,8 +175,10 @@ tw_status_t data_that_does_not_fit(tw_transport_t *t, const char *argument)
         header.value = strtoull(at, &end, 10);
         chunk.buffer = data.data();
         chunk.bytes = strtoull(end + 1, &end, 10);
+        header.tag = chunk.bytes;
         CONTRACT_EQ(tw_p2p_control_send(p2p, tw_p2p_peer_find(p2p, 0), &header, &chunk), TW_OK);
-        CONTRACT_EQ(chunk.n_ops, 0);
+        while (chunk.n_ops && tw_p2p_progress(p2p) >= 0) {
+        }
     }
     usleep(100000);
     return wait_for_ever(t);

@@ -4,15 +4,6 @@
 
 #include "transport/p2p/state.h"
 
-/** A message as UCX delivers it. */
-typedef struct tw_p2p_incoming {
-    tw_p2p_header_t header;
-    void *data; /**< the bytes, or UCX's handle of them */
-    size_t bytes;
-    int in_ucx;  /**< to be fetched */
-    int is_kept; /**< may be fetched */
-} tw_p2p_incoming_t;
-
 /** A message of `bytes` for a receive, which from now on is as long. */
 static int size_fits(const tw_p2p_t *p2p, tw_p2p_request_t *receive, size_t bytes)
 {
@@ -25,38 +16,51 @@ static int size_fits(const tw_p2p_t *p2p, tw_p2p_request_t *receive, size_t byte
     return 0;
 }
 
+/** TW_OK, or how the receive ends. */
+static tw_status_t eager_fits(const tw_p2p_t *p2p, tw_p2p_request_t *receive, size_t bytes)
+{
+    if (!size_fits(p2p, receive, bytes)) {
+        return TW_ERR_TRUNCATED;
+    }
+    if (receive->mem == TW_MEM_HOST) {
+        return TW_OK;
+    }
+    tw_error("%s: peer %d: a short message from host memory came where one from the memory of a GPU "
+             "was expected (tag %llu)",
+             p2p->name, receive->peer->id, (unsigned long long)receive->tag);
+    return TW_ERR_UNSUPPORTED;
+}
+
 static void accept_eager(tw_p2p_t *p2p, tw_p2p_request_t *receive, const void *data, size_t bytes)
 {
-    tw_status_t status = size_fits(p2p, receive, bytes) ? TW_OK : TW_ERR_TRUNCATED;
-    if (!status && receive->mem != TW_MEM_HOST) {
-        tw_error("%s: peer %d: a short message from host memory came where one from the memory of a GPU "
-                 "was expected (tag %llu)",
-                 p2p->name, receive->peer->id, (unsigned long long)receive->tag);
-        status = TW_ERR_UNSUPPORTED;
-    }
+    tw_status_t status = eager_fits(p2p, receive, bytes);
     if (!status && bytes) {
         memcpy(receive->buffer, data, bytes);
     }
     tw_p2p_request_finish(p2p, receive, status);
 }
 
-static void send_credit(tw_p2p_peer_t *peer, int is_last)
+/** A message was taken: its credit goes back, once there is enough of it. */
+static void give_back(tw_p2p_peer_t *peer, size_t bytes)
 {
-    const tw_p2p_header_t header = {
-        .kind = TW_P2P_CREDIT, .stream = (uint32_t)is_last, .value = peer->owed_bytes};
+    peer->owed_bytes += bytes + TW_P2P_CREDIT_MESSAGE;
+    if (peer->owed_bytes < TW_P2P_CREDIT_STEP || peer->streams[0].is_ended) {
+        return;
+    }
+    const tw_p2p_header_t header = {.kind = TW_P2P_CREDIT, .value = peer->owed_bytes};
+    peer->held_bytes -= peer->owed_bytes;
     peer->owed_bytes = 0;
     if (tw_p2p_control_send(peer->p2p, peer, &header, NULL)) {
         tw_p2p_peer_fail(peer->p2p, NULL, "out of memory for a message");
     }
 }
 
-/** What has come on credit has been taken. */
-static void give_back(tw_p2p_peer_t *peer, size_t bytes)
+/** The data of `landing` comes to the receive's buffer from now on. */
+static void land_at(tw_p2p_request_t *receive, uint8_t *to, tw_p2p_landing_t *landing)
 {
-    peer->owed_bytes += bytes;
-    if (peer->owed_bytes >= TW_P2P_CREDIT_STEP && !peer->streams[0].is_ended) {
-        send_credit(peer, 0);
-    }
+    landing->to = to;
+    landing->request = receive;
+    receive->n_ops++;
 }
 
 static void accept_self(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_request_t *send)
@@ -83,17 +87,35 @@ static void accept_rts(tw_p2p_t *p2p, tw_p2p_request_t *receive, uint64_t id, si
     }
 }
 
+/** Its data is still coming in: what is there moves to the receive's buffer, and the rest follows it. */
+static void accept_landing(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_arrival_t *arrival)
+{
+    tw_p2p_landing_t *landing = arrival->landing;
+    tw_status_t status = eager_fits(p2p, receive, arrival->bytes);
+    landing->arrival = NULL;
+    landing->to = NULL;
+    if (status) {
+        tw_p2p_request_finish(p2p, receive, status);
+        return;
+    }
+    memcpy(receive->buffer, arrival->data, landing->done);
+    receive->stage = TW_P2P_STAGE_MOVING;
+    land_at(receive, receive->buffer, landing);
+}
+
 void tw_p2p_arrival_accept(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_arrival_t *arrival)
 {
-    TAILQ_REMOVE(&receive->peer->arrivals, arrival, entry);
+    tw_p2p_peer_t *peer = receive->peer;
+    TAILQ_REMOVE(&peer->arrivals, arrival, entry);
     if (arrival->self) {
         accept_self(p2p, receive, arrival->self);
     } else if (arrival->id) {
         accept_rts(p2p, receive, arrival->id, arrival->bytes);
+    } else if (arrival->landing) {
+        accept_landing(p2p, receive, arrival);
     } else {
-        tw_p2p_peer_t *peer = receive->peer;
         accept_eager(p2p, receive, arrival->data, arrival->bytes);
-        give_back(peer, arrival->on_credit ? arrival->bytes : 0);
+        give_back(peer, arrival->bytes);
     }
     free(arrival);
 }
@@ -107,37 +129,43 @@ static tw_p2p_request_t *take_receive(tw_p2p_peer_t *peer, uint64_t tag)
     return request;
 }
 
-static int keep_arrival(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, const void *data,
-                        size_t data_bytes)
+/** NULL: out of memory. */
+static tw_p2p_arrival_t *keep_arrival(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
 {
-    tw_p2p_arrival_t *arrival = malloc(sizeof(*arrival) + data_bytes);
-    if (!arrival) {
-        return 0;
+    const size_t bytes = (size_t)header->value;
+    tw_p2p_arrival_t *arrival = malloc(sizeof(*arrival) + (header->kind == TW_P2P_EAGER ? bytes : 0));
+    if (arrival) {
+        *arrival = (tw_p2p_arrival_t){.tag = header->tag, .bytes = bytes, .id = header->id};
+        TAILQ_INSERT_TAIL(&peer->arrivals, arrival, entry);
     }
-    *arrival = (tw_p2p_arrival_t){.tag = header->tag,
-                                  .bytes = (size_t)header->value,
-                                  .id = header->id,
-                                  .on_credit = header->kind == TW_P2P_EAGER && header->stream};
-    if (data_bytes) {
-        memcpy(arrival->data, data, data_bytes);
-    }
-    TAILQ_INSERT_TAIL(&peer->arrivals, arrival, entry);
-    return 1;
+    return arrival;
 }
 
 static const char *on_eager(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_header_t *header,
-                            const void *data, size_t bytes)
+                            tw_p2p_landing_t *landing)
 {
-    if (header->id || header->value != bytes) {
+    const size_t bytes = (size_t)header->value;
+    if (header->id || header->value > TW_P2P_EAGER_MAX) {
         return "it sent a malformed message";
     }
+    peer->held_bytes += bytes + TW_P2P_CREDIT_MESSAGE;
+    if (peer->held_bytes > TW_P2P_CREDIT_BYTES) {
+        return "it sent more than it has credit for";
+    }
     tw_p2p_request_t *receive = take_receive(peer, header->tag);
-    peer->got_on_credit |= header->stream != 0;
-    if (receive) {
-        accept_eager(p2p, receive, data, bytes);
-        give_back(peer, header->stream ? bytes : 0);
-    } else if (!keep_arrival(peer, header, data, bytes)) {
-        return "its messages do not fit into memory";
+    const tw_status_t status = receive ? eager_fits(p2p, receive, bytes) : TW_OK;
+    if (status) {
+        tw_p2p_request_finish(p2p, receive, status);
+    } else if (receive) {
+        receive->stage = TW_P2P_STAGE_MOVING;
+        land_at(receive, receive->buffer, landing);
+    } else {
+        landing->arrival = keep_arrival(peer, header);
+        if (!landing->arrival) {
+            return "its messages do not fit into memory";
+        }
+        landing->arrival->landing = landing;
+        landing->to = landing->arrival->data;
     }
     return NULL;
 }
@@ -150,7 +178,7 @@ static const char *on_rts(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_heade
     tw_p2p_request_t *receive = take_receive(peer, header->tag);
     if (receive) {
         accept_rts(p2p, receive, header->id, (size_t)header->value);
-    } else if (!keep_arrival(peer, header, NULL, 0)) {
+    } else if (!keep_arrival(peer, header)) {
         return "its messages do not fit into memory";
     }
     return NULL;
@@ -208,41 +236,6 @@ static const char *on_credit(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
         return "it gave back credit that it had not given";
     }
     peer->credit_bytes += (size_t)header->value;
-    peer->n_sent_on_credit = header->stream ? 0 : peer->n_sent_on_credit;
-    return NULL;
-}
-
-static void on_received(void *handle, ucs_status_t status, size_t bytes, void *arg)
-{
-    (void)bytes;
-    tw_p2p_op_finish(arg, status);
-    ucp_request_free(handle);
-}
-
-/** Data in UCX's hands still: let it write to the place. Done is done: what UCX has written to the memory of a GPU through
- *  copies has ended on the GPU before it says so. */
-static const char *data_fetch(const tw_p2p_worker_t *worker, tw_p2p_request_t *receive,
-                              const tw_p2p_incoming_t *in)
-{
-    tw_p2p_op_t *op = tw_p2p_op_create(worker->p2p);
-    if (!op) {
-        return "its data does not fit into memory";
-    }
-    const ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                                                        UCP_OP_ATTR_FIELD_USER_DATA |
-                                                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-                                        .cb = {.recv_am = on_received},
-                                        .memory_type = worker->p2p->memory[receive->mem],
-                                        .user_data = op};
-    op->request = receive;
-    op->bytes = in->bytes;
-    tw_p2p_op_hand_over(op);
-    receive->n_ops++;
-    ucs_status_ptr_t handle = ucp_am_recv_data_nbx(worker->worker, in->data,
-                                                   receive->buffer + in->header.value, in->bytes, &params);
-    if (!UCS_PTR_IS_PTR(handle)) {
-        tw_p2p_op_finish(op, UCS_PTR_STATUS(handle));
-    }
     return NULL;
 }
 
@@ -263,39 +256,26 @@ static const char *on_ack(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
     return NULL;
 }
 
-static const char *on_data(const tw_p2p_worker_t *worker, tw_p2p_peer_t *peer, const tw_p2p_incoming_t *in)
+static const char *on_data(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_header_t *header, size_t bytes,
+                           tw_p2p_landing_t *landing)
 {
-    const uint64_t offset = in->header.value;
-    tw_p2p_request_t *receive = tw_p2p_number_find(&worker->p2p->numbers, in->header.id);
-    const char *wrong = in->header.stream ? acknowledge(worker->p2p, peer, in->header.stream) : NULL;
-    if (wrong || !receive) { /* canceled meanwhile */
-        return wrong;
+    const uint64_t offset = header->value;
+    tw_p2p_request_t *receive = tw_p2p_number_find(&p2p->numbers, header->id);
+    if (header->stream >= (uint32_t)peer->n_streams) {
+        return "it sent data on a connection that it does not have";
+    }
+    if (!receive) { /* canceled meanwhile */
+        return NULL;
     }
     if (receive->is_send || receive->peer != peer) {
         return "it sent data for a message that is not its own";
     }
-    if (offset > receive->bytes || in->bytes > receive->bytes - offset ||
-        in->bytes > receive->bytes - receive->moved) {
+    if (offset > receive->bytes || bytes > receive->bytes - offset ||
+        bytes > receive->bytes - receive->landed) {
         return "it sent data beyond the end of a message";
     }
-    if (in->in_ucx || (receive->mem != TW_MEM_HOST && in->is_kept)) {
-        return data_fetch(worker, receive, in);
-    }
-    if (receive->mem != TW_MEM_HOST) {
-        return "it sent data that cannot be copied to a GPU";
-    }
-    memcpy(receive->buffer + offset, in->data, in->bytes);
-    receive->moved += in->bytes;
-    tw_p2p_request_settle(worker->p2p, receive);
-    return NULL;
-}
-
-static const char *on_hello(tw_p2p_peer_t *peer)
-{
-    if (!tw_p2p_peer_is_over_tcp(peer) || peer->n_hellos == peer->n_streams) {
-        return "it greets more often than it has connections";
-    }
-    peer->n_hellos++;
+    receive->landed += bytes;
+    land_at(receive, receive->buffer + offset, landing);
     return NULL;
 }
 
@@ -308,34 +288,19 @@ static const char *on_bye(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
     }
     peer->streams[header->stream].is_ended = 1;
     peer->n_byes++;
-    if (header->stream == 0 && peer->got_on_credit) {
-        send_credit(peer, 1);
-    }
     return NULL;
 }
 
-/** NULL, or what is wrong with the message. */
-static const char *dispatch(const tw_p2p_worker_t *worker, tw_p2p_peer_t *peer, const tw_p2p_incoming_t *in)
+static const char *in_sequence(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_header_t *header,
+                               tw_p2p_landing_t *landing)
 {
-    tw_p2p_t *p2p = worker->p2p;
-    const tw_p2p_header_t *header = &in->header;
-    peer->counts.n_received++;
-    if (header->kind == TW_P2P_DATA) {
-        return on_data(worker, peer, in);
-    }
-    if (header->kind == TW_P2P_HELLO) {
-        return on_hello(peer);
-    }
-    if (header->kind == TW_P2P_BYE) {
-        return on_bye(peer, header);
-    }
-    if (in->in_ucx || header->sequence != (uint32_t)peer->n_control_received) {
+    if (header->sequence != (uint32_t)peer->n_control_received) {
         return "its messages do not come in order";
     }
     peer->n_control_received++;
     switch (header->kind) {
     case TW_P2P_EAGER:
-        return on_eager(p2p, peer, header, in->data, in->bytes);
+        return on_eager(p2p, peer, header, landing);
     case TW_P2P_RTS:
         return on_rts(p2p, peer, header);
     case TW_P2P_CTS:
@@ -351,59 +316,57 @@ static const char *dispatch(const tw_p2p_worker_t *worker, tw_p2p_peer_t *peer, 
     }
 }
 
-static ucs_status_t on_message(void *arg, const void *raw, size_t raw_bytes, void *data, size_t bytes,
-                               const ucp_am_recv_param_t *params)
+const char *tw_p2p_message_begin(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, size_t bytes,
+                                 tw_p2p_landing_t *landing)
 {
-    const tw_p2p_worker_t *worker = arg;
-    tw_p2p_t *p2p = worker->p2p;
-    tw_p2p_incoming_t in = {.data = data, .bytes = bytes};
+    tw_p2p_t *p2p = peer->p2p;
+    *landing = (tw_p2p_landing_t){.bytes = bytes};
     p2p->n_events++;
-    if (raw_bytes != sizeof(in.header)) {
-        return UCS_OK; /* from no peer */
+    if (tw_p2p_header_data(header) != bytes) {
+        return "it sent a malformed message";
     }
-    memcpy(&in.header, raw, sizeof(in.header));
-    in.in_ucx = (params->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-    in.is_kept = (params->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
-    tw_p2p_peer_t *peer = in.header.source <= INT32_MAX ? tw_p2p_peer_find(p2p, (int)in.header.source) : NULL;
-    if (!peer || !peer->n_streams || peer->has_failed) {
-        return UCS_OK;
+    if (header->kind == TW_P2P_DATA) {
+        return on_data(p2p, peer, header, bytes, landing);
     }
-    const char *wrong = dispatch(worker, peer, &in);
-    if (wrong) {
-        tw_p2p_peer_fail(p2p, peer, wrong);
-    }
-    return UCS_OK;
+    return header->kind == TW_P2P_BYE ? on_bye(peer, header) : in_sequence(p2p, peer, header, landing);
 }
 
-static ucs_status_t handler_set(tw_p2p_worker_t *worker, unsigned id, uint32_t flags)
+/** Its buffer has all that was to come there. */
+static void landing_end(tw_p2p_landing_t *landing)
 {
-    const ucp_am_handler_param_t params = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = id,
-        .flags = flags,
-        .cb = on_message,
-        .arg = worker};
-    return ucp_worker_set_am_recv_handler(worker->worker, &params);
+    tw_p2p_request_t *request = landing->request;
+    if (landing->arrival) {
+        landing->arrival->landing = NULL;
+    }
+    if (request) {
+        request->n_ops--;
+        request->moved += landing->bytes;
+        tw_p2p_request_settle(request->peer->p2p, request);
+    }
 }
 
-static tw_status_t handlers_set(tw_p2p_worker_t *worker)
+const char *tw_p2p_message_end(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, tw_p2p_landing_t *landing)
 {
-    ucs_status_t status = handler_set(worker, TW_P2P_AM, 0);
-    if (status == UCS_OK) {
-        status = handler_set(worker, TW_P2P_AM_KEEP, UCP_AM_FLAG_PERSISTENT_DATA);
+    const int is_kept = landing->arrival != NULL;
+    landing_end(landing);
+    *landing = (tw_p2p_landing_t){0};
+    peer->counts.n_received++;
+    if (header->kind == TW_P2P_EAGER && !is_kept) {
+        give_back(peer, (size_t)header->value);
     }
-    if (status == UCS_OK) {
-        return TW_OK;
-    }
-    tw_error("%s: UCX: no handler: %s", worker->p2p->name, ucs_status_string(status));
-    return TW_ERR_UCX;
+    return header->kind == TW_P2P_DATA && header->stream ? acknowledge(peer->p2p, peer, header->stream)
+                                                         : NULL;
 }
 
-tw_status_t tw_p2p_handlers_set(tw_p2p_t *p2p)
+void tw_p2p_landing_lose(tw_p2p_peer_t *peer, tw_p2p_landing_t *landing)
 {
-    for (int i = 0; i < p2p->n_workers; i++) {
-        TW_TRY(p2p->workers[i].worker ? handlers_set(&p2p->workers[i]) : TW_OK);
+    if (landing->request) {
+        landing->request->n_ops--;
+        landing->request->lost = 1;
     }
-    return TW_OK;
+    if (landing->arrival) {
+        TAILQ_REMOVE(&peer->arrivals, landing->arrival, entry);
+        free(landing->arrival);
+    }
+    *landing = (tw_p2p_landing_t){0};
 }

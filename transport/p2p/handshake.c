@@ -5,11 +5,13 @@
 
 #include "transport/rendezvous/socket.h"
 
-/** Of its IP addresses that an end tells; it hardly has more. */
-#define OWN_ADDRESSES_MAX 64
-
 /** What an end tells of itself. */
-enum { TOLD_ID, TOLD_ORIGINS, TOLD_CARD, TOLD_COUNT };
+enum { TOLD_ID, TOLD_CARD, TOLD_COUNT };
+
+static uint64_t deadline(const tw_p2p_t *p2p)
+{
+    return tw_time_ns() + (uint64_t)(p2p->params.timeout_sec * 1e9);
+}
 
 void tw_handshake_init(tw_handshake_t *handshake, tw_p2p_t *p2p, int fd, tw_token_side_t side,
                        const tw_token_key_t *key)
@@ -19,26 +21,14 @@ void tw_handshake_init(tw_handshake_t *handshake, tw_p2p_t *p2p, int fd, tw_toke
                                   .key = key,
                                   .side = side,
                                   .stage = is_client ? TW_HANDSHAKE_CONNECTING : TW_HANDSHAKE_PROVING,
-                                  .until_ns = tw_time_ns() + (uint64_t)(p2p->params.timeout_sec * 1e9),
+                                  .until_ns = is_client ? 0 : deadline(p2p),
                                   .id = -1};
     tw_connection_init(&handshake->connection, fd);
     tw_token_random(handshake->nonce, sizeof(handshake->nonce));
 }
 
-/** UCX's ports are open to `n` more, or fewer, who are being met. */
-static void count_opening(tw_p2p_t *p2p, int n)
-{
-    p2p->n_opening += n;
-    if (!p2p->n_opening) {
-        tw_p2p_shut(p2p);
-    }
-}
-
 void tw_handshake_cleanup(tw_handshake_t *handshake)
 {
-    if (handshake->stage == TW_HANDSHAKE_OPENING) {
-        count_opening(handshake->p2p, -1);
-    }
     if (handshake->peer) {
         handshake->peer->has_failed = 1; /* do not wait for it */
         tw_p2p_peer_close(handshake->peer);
@@ -63,17 +53,13 @@ static tw_status_t send_told(tw_handshake_t *handshake, const tw_msg_blob_t *tol
 
 static tw_status_t tell(tw_handshake_t *handshake)
 {
-    uint8_t origins[OWN_ADDRESSES_MAX * TW_GUARD_ADDRESS_BYTES];
-    const int n_origins = tw_net_addresses(1, origins, OWN_ADDRESSES_MAX);
     const uint32_t id = (uint32_t)handshake->id;
     const uint8_t raw[4] = {(uint8_t)id, (uint8_t)(id >> 8), (uint8_t)(id >> 16), (uint8_t)(id >> 24)};
     void *card = NULL;
     size_t card_bytes = 0;
     tw_status_t status = tw_p2p_card(handshake->p2p, &card, &card_bytes);
     const tw_msg_blob_t told[TOLD_COUNT] = {
-        [TOLD_ID] = {raw, sizeof(raw)},
-        [TOLD_ORIGINS] = {origins, (uint32_t)n_origins * TW_GUARD_ADDRESS_BYTES},
-        [TOLD_CARD] = {card, (uint32_t)card_bytes}};
+        [TOLD_ID] = {raw, sizeof(raw)}, [TOLD_CARD] = {card, (uint32_t)card_bytes}};
     if (!status) {
         status = send_told(handshake, told);
     }
@@ -89,7 +75,7 @@ static void note_where(tw_handshake_t *handshake)
     snprintf(peer->where, sizeof(peer->where), " at %s", name);
 }
 
-/** Let it in, and make it a peer. */
+/** Make it a peer. */
 static tw_status_t hear_told(tw_handshake_t *handshake, const tw_connection_message_t *message)
 {
     tw_msg_blob_t told[TOLD_COUNT] = {{0}};
@@ -104,11 +90,13 @@ static tw_status_t hear_told(tw_handshake_t *handshake, const tw_connection_mess
     if (known_as > INT32_MAX) {
         return TW_ERR_FORMAT;
     }
-    tw_p2p_admit(handshake->p2p, told[TOLD_ORIGINS].data, told[TOLD_ORIGINS].bytes / TW_GUARD_ADDRESS_BYTES);
+    uint8_t key[TW_TOKEN_KEY_BYTES];
+    tw_token_session_key(&handshake->connection.session, handshake->side, "thinwire streams 1", key);
     handshake->stage = TW_HANDSHAKE_OPENING;
-    count_opening(handshake->p2p, 1);
     const tw_p2p_peer_params_t params = {.id = handshake->id,
                                          .known_as = (int)known_as,
+                                         .connects = handshake->side == TW_TOKEN_CLIENT,
+                                         .key = key,
                                          .card = told[TOLD_CARD].data,
                                          .card_bytes = told[TOLD_CARD].bytes};
     status = tw_p2p_peer_add(handshake->p2p, &params, &handshake->peer);
@@ -124,6 +112,7 @@ static tw_status_t step_connecting(tw_handshake_t *handshake)
 {
     tw_connection_t *connection = &handshake->connection;
     TW_TRY(tw_socket_begun(connection->fd, &connection->error));
+    tw_socket_keep_alive(connection->fd, handshake->p2p->params.timeout_sec);
     handshake->stage = TW_HANDSHAKE_PROVING;
     return tw_connection_send(connection, TW_MSG_HELLO, handshake->nonce, sizeof(handshake->nonce));
 }
@@ -155,30 +144,40 @@ static tw_status_t step_proving(tw_handshake_t *handshake)
     return !status && is_client ? tell(handshake) : status;
 }
 
+/** The server tells before it judges: if the two do not fit, both say why. */
 static tw_status_t step_telling(tw_handshake_t *handshake)
 {
     tw_connection_message_t message;
     TW_TRY(tw_connection_receive(&handshake->connection, TW_CONNECTION_ACCEPTS(TW_MSG_ADDRESS), &message));
+    handshake->until_ns = 0;
+    if (handshake->side == TW_TOKEN_SERVER) {
+        TW_TRY(tell(handshake));
+    }
     TW_TRY(hear_told(handshake, &message));
-    return handshake->side == TW_TOKEN_SERVER ? tell(handshake) : tw_p2p_peer_greet(handshake->peer);
+    return tw_p2p_peer_greet(handshake->peer);
 }
 
-/** That the other side closes is no failure: it is done first. */
+/** The client closes when it is done, which may be first; then what is still to come of it is under way. */
+static void look_at_client(tw_handshake_t *handshake)
+{
+    tw_connection_message_t message;
+    if (handshake->side == TW_TOKEN_SERVER && !handshake->until_ns &&
+        tw_connection_receive(&handshake->connection, 0, &message) < 0) {
+        handshake->until_ns = deadline(handshake->p2p);
+    }
+}
+
 static tw_status_t step_opening(tw_handshake_t *handshake)
 {
     tw_p2p_peer_t *peer = handshake->peer;
-    const int all_came = !tw_p2p_peer_is_over_tcp(peer) || peer->n_hellos == peer->n_streams;
     if (peer->has_failed) {
         return TW_ERR_PEER;
     }
-    if (!peer->has_greeted && all_came) {
-        return tw_p2p_peer_greet(peer);
-    }
-    if (!peer->has_greeted || !tw_p2p_peer_is_open(peer)) {
+    if (!tw_p2p_peer_is_open(peer)) {
+        look_at_client(handshake);
         return TW_IN_PROGRESS;
     }
     handshake->stage = TW_HANDSHAKE_DONE;
-    count_opening(handshake->p2p, -1);
     return TW_OK;
 }
 
@@ -196,19 +195,22 @@ static tw_status_t take_steps(tw_handshake_t *handshake)
     return TW_OK;
 }
 
-tw_status_t tw_handshake_step(tw_handshake_t *handshake, tw_p2p_peer_t **out)
+tw_status_t tw_handshake_step(tw_handshake_t *handshake)
 {
     tw_status_t status = take_steps(handshake);
     if (status >= 0 && handshake->stage != TW_HANDSHAKE_CONNECTING) {
         const tw_status_t flushed = tw_connection_flush(&handshake->connection);
         status = flushed < 0 && handshake->stage < TW_HANDSHAKE_OPENING ? flushed : status;
     }
-    if (status == TW_IN_PROGRESS && tw_time_ns() > handshake->until_ns) {
+    if (status == TW_IN_PROGRESS && handshake->until_ns && tw_time_ns() > handshake->until_ns) {
         return TW_ERR_TIMEOUT;
     }
-    if (!status) {
-        *out = handshake->peer;
-        handshake->peer = NULL;
-    }
     return status;
+}
+
+tw_p2p_peer_t *tw_handshake_take(tw_handshake_t *handshake)
+{
+    tw_p2p_peer_t *peer = handshake->peer;
+    handshake->peer = NULL;
+    return peer;
 }

@@ -12,6 +12,7 @@ static void free_ops(struct tw_p2p_op_list *ops)
     tw_p2p_op_t *op;
     while ((op = TAILQ_FIRST(ops))) {
         TAILQ_REMOVE(ops, op, entry);
+        free(op->copy);
         free(op);
     }
 }
@@ -28,13 +29,9 @@ static void free_requests(tw_p2p_t *p2p)
 static void free_peers(tw_p2p_t *p2p)
 {
     for (int i = 0; i < p2p->n_peers; i++) {
-        tw_p2p_op_t *op;
         tw_p2p_peer_t *peer = p2p->peers[i];
         for (int s = 0; peer && s < peer->n_streams; s++) {
-            while ((op = TAILQ_FIRST(&peer->streams[s].waiting))) {
-                TAILQ_REMOVE(&peer->streams[s].waiting, op, entry);
-                free(op);
-            }
+            free_ops(&peer->streams[s].waiting);
         }
         if (peer) {
             tw_p2p_peer_free(peer);
@@ -54,9 +51,17 @@ void tw_p2p_destroy(tw_p2p_t *p2p)
     free_ops(&p2p->ops);
     free_ops(&p2p->free_ops);
     free(p2p->numbers.entries);
-    free(p2p->admitted);
+    tw_token_key_cleanup(&p2p->key);
     tw_p2p_sleep_cleanup(p2p);
     free(p2p);
+}
+
+static tw_status_t key_init(tw_p2p_t *p2p)
+{
+    const char *token = p2p->params.token;
+    p2p->params.token = NULL;
+    p2p->has_key = token != NULL;
+    return token ? tw_token_key_init(&p2p->key, token) : TW_OK;
 }
 
 tw_status_t tw_p2p_create(const tw_p2p_params_t *params, tw_p2p_t **out)
@@ -77,9 +82,11 @@ tw_status_t tw_p2p_create(const tw_p2p_params_t *params, tw_p2p_t **out)
     TAILQ_INIT(&p2p->free_ops);
     TAILQ_INIT(&p2p->busy_peers);
     TAILQ_INIT(&p2p->busy_streams);
-    tw_status_t status = tw_p2p_workers_create(p2p);
+    TAILQ_INIT(&p2p->listeners);
+    TAILQ_INIT(&p2p->dials);
+    tw_status_t status = key_init(p2p);
     if (!status) {
-        status = tw_p2p_handlers_set(p2p);
+        status = tw_p2p_workers_create(p2p);
     }
     if (!status) {
         status = tw_p2p_sleep_init(p2p);
@@ -107,73 +114,34 @@ static void turn(tw_p2p_t *p2p)
     }
 }
 
-/** Until UCX is done with it, the deadline, or it is over. What is not done is UCX's to free. */
-static void await_handle(tw_p2p_t *p2p, ucs_status_ptr_t handle, uint64_t until_ns)
-{
-    if (!UCS_PTR_IS_PTR(handle)) {
-        return;
-    }
-    while (ucp_request_check_status(handle) == UCS_INPROGRESS && tw_time_ns() < until_ns &&
-           !tw_p2p_is_over(p2p)) {
-        turn(p2p);
-    }
-    ucp_request_free(handle);
-}
-
 void tw_p2p_flush(tw_p2p_t *p2p)
 {
-    const ucp_request_param_t params = {0};
     const uint64_t until_ns = deadline(p2p);
-    ucs_status_ptr_t handles[TW_P2P_WORKERS_MAX] = {NULL};
     while (!TAILQ_EMPTY(&p2p->busy_streams) && tw_time_ns() < until_ns && !tw_p2p_is_over(p2p)) {
         turn(p2p);
     }
     for (int i = 0; i < p2p->n_workers; i++) {
-        if (p2p->workers[i].worker) {
-            handles[i] = ucp_worker_flush_nbx(p2p->workers[i].worker, &params);
+        if (p2p->workers[i].carrier) {
+            p2p->workers[i].carrier->flush(&p2p->workers[i], until_ns);
         }
-    }
-    for (int i = 0; i < p2p->n_workers; i++) {
-        await_handle(p2p, handles[i], until_ns);
     }
 }
 
 /* ---- closing a peer ---------------------------------------------------------------------------------------- */
 
-static void cancel_its_requests(tw_p2p_peer_t *peer)
+/** Returns how many there were. */
+static int cancel_its_requests(tw_p2p_peer_t *peer)
 {
+    int n = 0;
     tw_p2p_request_t *request, *next;
     for (request = TAILQ_FIRST(&peer->p2p->requests); request; request = next) {
         next = TAILQ_NEXT(request, owned);
         if (request->peer == peer) {
             tw_p2p_cancel(peer->p2p, request);
+            n++;
         }
     }
-}
-
-/** 1 if something is to go to it, or it owes an acknowledgement. */
-static int is_busy(const tw_p2p_peer_t *peer)
-{
-    for (int s = 0; s < peer->n_streams; s++) {
-        if (!peer->streams[s].broken && (peer->streams[s].is_busy || peer->streams[s].n_chunks)) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/** 1 if it owes an answer to our BYE: with the connection closed, credit that it gives back would end it on its side with messages in it
- *  that it has not read. It may have closed itself meanwhile, and not read our BYE. */
-static int is_awaited(const tw_p2p_peer_t *peer)
-{
-    return peer->n_sent_on_credit > 0 && !peer->streams[0].broken;
-}
-
-/** Nothing more is to be had from it, or not in time. */
-static int is_over_for(const tw_p2p_peer_t *peer, uint64_t until_ns)
-{
-    return peer->has_failed || tw_p2p_peer_has_closed(peer) || tw_time_ns() >= until_ns ||
-           tw_p2p_is_over(peer->p2p);
+    return n;
 }
 
 /** From here on nothing is sent to it, and nothing of it is heard. */
@@ -185,11 +153,9 @@ static void leave_lists(tw_p2p_peer_t *peer)
         tw_p2p_stream_t *stream = &peer->streams[s];
         stream->broken = 1;
         while ((op = TAILQ_FIRST(&stream->waiting))) {
-            tw_p2p_op_finish(op, UCS_ERR_CANCELED);
+            tw_p2p_op_finish(op, "canceled");
         }
-        if (stream->is_busy) {
-            TAILQ_REMOVE(&p2p->busy_streams, stream, busy);
-        }
+        tw_p2p_stream_set_busy(stream, 0);
     }
     TAILQ_FOREACH(op, &p2p->ops, entry)
     {
@@ -202,40 +168,27 @@ static void leave_lists(tw_p2p_peer_t *peer)
     }
 }
 
-/** What was sent is in the sockets by now. Over TCP UCX is not let say farewell of its own, for which the peer would have to read;
- *  shared memory knows only that way, and is not waited for. */
-static void close_endpoints(const tw_p2p_peer_t *peer)
-{
-    const ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                        .flags = tw_p2p_peer_is_over_tcp(peer) ? UCP_EP_CLOSE_FLAG_FORCE : 0};
-    for (int s = 0; s < peer->n_streams; s++) {
-        if (peer->streams[s].endpoint) {
-            await_handle(peer->p2p, ucp_ep_close_nbx(peer->streams[s].endpoint, &params), 0);
-        }
-    }
-}
-
 void tw_p2p_peer_close(tw_p2p_peer_t *peer)
 {
     if (!peer) {
         return;
     }
     tw_p2p_t *p2p = peer->p2p;
-    const uint64_t until_ns = deadline(p2p);
-    cancel_its_requests(peer);
-    if (!peer->has_failed && !tw_p2p_is_over(p2p)) {
-        (void)tw_p2p_streams_mark(peer, TW_P2P_BYE);
+    const int n_canceled = cancel_its_requests(peer);
+    const int is_orderly = !n_canceled && !peer->has_failed && !tw_p2p_is_over(p2p);
+    peer->is_closing = 1;
+    if (n_canceled) {
+        p2p->aborted_ns = tw_time_ns();
     }
-    while (is_busy(peer) && !is_over_for(peer, until_ns)) {
-        turn(p2p);
+    if (is_orderly && tw_p2p_peer_is_over_tcp(peer)) {
+        (void)tw_p2p_say_bye(peer);
     }
-    peer->has_said_bye = 1;
-    while (is_awaited(peer) && !is_over_for(peer, until_ns)) {
-        turn(p2p);
+    for (int s = 0; s < peer->n_streams; s++) {
+        const tw_p2p_carrier_t *carrier = peer->streams[s].worker->carrier;
+        if (carrier && (carrier->is_tcp || !tw_p2p_is_over(p2p))) {
+            carrier->close(&peer->streams[s], is_orderly);
+        }
     }
     leave_lists(peer);
-    if (!tw_p2p_is_over(p2p)) {
-        close_endpoints(peer);
-    }
     tw_p2p_peer_free(peer);
 }

@@ -24,18 +24,27 @@ typedef struct handle {
 
 static_assert(sizeof(handle_t) == TW_P2P_HANDLE_BYTES, "a handle has no holes");
 
+/** A dial that was sent away unheard tries again after so long. */
+#define REDIAL_NS 50000000u
+
 struct tw_p2p_listener {
+    TAILQ_ENTRY(tw_p2p_listener) entry;
     tw_p2p_t *p2p;
     int fd;
+    int error; /**< errno that ends it; 0: none */
     tw_token_key_t key;
     tw_handshake_t door[DOOR_MAX]; /**< in the order in which they came */
     int n_door;
 };
 
 struct tw_p2p_dial {
+    TAILQ_ENTRY(tw_p2p_dial) entry;
+    tw_p2p_t *p2p;
     handle_t handle;
     tw_token_key_t key;
     tw_handshake_t handshake;
+    tw_status_t status; /**< TW_OK: its peer can be taken */
+    uint64_t retry_ns;  /**< not 0: it is to be begun again then */
 };
 
 static tw_status_t key_init(tw_token_key_t *key, const handle_t *handle, const char *token)
@@ -89,6 +98,7 @@ tw_status_t tw_p2p_listen(tw_p2p_t *p2p, const uint8_t address[16], const char *
     }
     listener->p2p = p2p;
     listener->fd = -1;
+    TAILQ_INSERT_TAIL(&p2p->listeners, listener, entry);
     memcpy(handle.address, address, sizeof(handle.address));
     tw_status_t status = listener_open(listener, &handle, token);
     if (status) {
@@ -112,7 +122,7 @@ static void send_away(tw_p2p_listener_t *listener, int i)
 static int whom_to_send_away(const tw_p2p_listener_t *listener)
 {
     for (int i = 0; i < listener->n_door; i++) {
-        if (listener->door[i].stage < TW_HANDSHAKE_OPENING) {
+        if (listener->door[i].until_ns && listener->door[i].stage < TW_HANDSHAKE_OPENING) {
             return i;
         }
     }
@@ -122,31 +132,53 @@ static int whom_to_send_away(const tw_p2p_listener_t *listener)
 static void let_to_the_door(tw_p2p_listener_t *listener)
 {
     int fd;
-    while ((fd = tw_socket_accept(listener->fd)) >= 0) {
+    while ((fd = tw_socket_accept(listener->fd)) >= 0 || errno == ECONNABORTED || errno == EINTR) {
+        if (fd < 0) {
+            continue;
+        }
         if (listener->n_door == DOOR_MAX) {
             send_away(listener, whom_to_send_away(listener));
         }
         tw_handshake_init(&listener->door[listener->n_door++], listener->p2p, fd, TW_TOKEN_SERVER,
                           &listener->key);
     }
+    listener->error = errno == EAGAIN ? 0 : errno;
+}
+
+/** Returns how many of them have moved. */
+static unsigned listener_progress(tw_p2p_listener_t *listener)
+{
+    unsigned n = 0;
+    let_to_the_door(listener);
+    for (int i = 0; i < listener->n_door; i++) {
+        tw_handshake_t *handshake = &listener->door[i];
+        const tw_handshake_stage_t before = handshake->stage;
+        const tw_status_t status = tw_handshake_step(handshake);
+        n += handshake->stage != before;
+        if (status < 0) {
+            tw_debug("%s: %s: not let in: %s", listener->p2p->name, handshake->connection.name,
+                     tw_status_string(status));
+            send_away(listener, i--);
+        }
+    }
+    return n;
 }
 
 tw_status_t tw_p2p_accept(tw_p2p_listener_t *listener, tw_p2p_peer_t **out)
 {
-    tw_status_t status = TW_IN_PROGRESS;
-    let_to_the_door(listener);
     (void)tw_p2p_progress(listener->p2p);
-    for (int i = 0; i < listener->n_door && status; i++) {
-        status = tw_handshake_step(&listener->door[i], out);
-        if (status < 0) {
-            tw_debug("%s: %s: not let in: %s", listener->p2p->name, listener->door[i].connection.name,
-                     tw_status_string(status));
-        }
-        if (status != TW_IN_PROGRESS) {
-            send_away(listener, i--);
+    for (int i = 0; i < listener->n_door; i++) {
+        if (listener->door[i].stage == TW_HANDSHAKE_DONE) {
+            *out = tw_handshake_take(&listener->door[i]);
+            send_away(listener, i);
+            return TW_OK;
         }
     }
-    return status ? TW_IN_PROGRESS : TW_OK;
+    if (listener->error) {
+        tw_error("%s: cannot take a connection: %s", listener->p2p->name, strerror(listener->error));
+        return tw_status_from_errno(listener->error);
+    }
+    return TW_IN_PROGRESS;
 }
 
 void tw_p2p_listener_destroy(tw_p2p_listener_t *listener)
@@ -160,23 +192,20 @@ void tw_p2p_listener_destroy(tw_p2p_listener_t *listener)
     if (listener->fd >= 0) {
         close(listener->fd);
     }
+    TAILQ_REMOVE(&listener->p2p->listeners, listener, entry);
     tw_token_key_cleanup(&listener->key);
     free(listener);
 }
 
 /* ---- dialing ----------------------------------------------------------------------------------------------- */
 
-static void dial_free(tw_p2p_dial_t *dial)
-{
-    tw_handshake_cleanup(&dial->handshake);
-    tw_token_key_cleanup(&dial->key);
-    free(dial);
-}
-
 void tw_p2p_dial_cancel(tw_p2p_dial_t *dial)
 {
     if (dial) {
-        dial_free(dial);
+        TAILQ_REMOVE(&dial->p2p->dials, dial, entry);
+        tw_handshake_cleanup(&dial->handshake);
+        tw_token_key_cleanup(&dial->key);
+        free(dial);
     }
 }
 
@@ -186,16 +215,25 @@ static void cannot_meet(const tw_p2p_t *p2p, const handle_t *handle, const char 
     tw_error("%s: %s port %u: cannot meet it: %s", p2p->name, address_text(handle, host), handle->port, why);
 }
 
-static tw_status_t dial_open(tw_p2p_t *p2p, tw_p2p_dial_t *dial, const char *token)
+static tw_status_t dial_open(tw_p2p_dial_t *dial)
 {
-    TW_TRY(key_init(&dial->key, &dial->handle, token));
     const int fd = tw_socket_begin(dial->handle.address, (int)dial->handle.port);
     if (fd < 0) {
-        cannot_meet(p2p, &dial->handle, strerror(errno));
+        cannot_meet(dial->p2p, &dial->handle, strerror(errno));
         return TW_ERR_IO;
     }
-    tw_handshake_init(&dial->handshake, p2p, fd, TW_TOKEN_CLIENT, &dial->key);
+    tw_handshake_init(&dial->handshake, dial->p2p, fd, TW_TOKEN_CLIENT, &dial->key);
     return TW_OK;
+}
+
+static tw_status_t dial_begin(tw_p2p_dial_t *dial, const char *token)
+{
+    if (dial->handle.magic != MAGIC || !dial->handle.port || dial->handle.port > UINT16_MAX) {
+        tw_error("%s: that is no handle", dial->p2p->name);
+        return TW_ERR_FORMAT;
+    }
+    TW_TRY(key_init(&dial->key, &dial->handle, token));
+    return dial_open(dial);
 }
 
 tw_status_t tw_p2p_dial_start(tw_p2p_t *p2p, const uint8_t handle[TW_P2P_HANDLE_BYTES], const char *token,
@@ -206,18 +244,14 @@ tw_status_t tw_p2p_dial_start(tw_p2p_t *p2p, const uint8_t handle[TW_P2P_HANDLE_
         tw_error("%s: out of memory to meet a peer", p2p->name);
         return TW_ERR_NO_MEMORY;
     }
+    dial->p2p = p2p;
+    dial->status = TW_IN_PROGRESS;
     memcpy(&dial->handle, handle, sizeof(dial->handle));
     dial->handshake.connection.fd = -1;
-    tw_status_t status = TW_OK;
-    if (dial->handle.magic != MAGIC || !dial->handle.port || dial->handle.port > UINT16_MAX) {
-        tw_error("%s: that is no handle", p2p->name);
-        status = TW_ERR_FORMAT;
-    }
-    if (!status) {
-        status = dial_open(p2p, dial, token);
-    }
+    TAILQ_INSERT_TAIL(&p2p->dials, dial, entry);
+    tw_status_t status = dial_begin(dial, token);
     if (status) {
-        dial_free(dial);
+        tw_p2p_dial_cancel(dial);
         return status;
     }
     *out = dial;
@@ -230,19 +264,64 @@ static tw_status_t dial_status(const tw_handshake_t *handshake, tw_status_t stat
     return status == TW_ERR_IO && handshake->stage == TW_HANDSHAKE_TELLING ? TW_ERR_AUTH : status;
 }
 
+/** It was connected, and sent away before it was heard: who listens had no time, or too many at the door. */
+static int is_worth_another_try(const tw_p2p_dial_t *dial)
+{
+    return dial->status == TW_ERR_IO && dial->handshake.stage == TW_HANDSHAKE_PROVING;
+}
+
+static unsigned dial_progress(tw_p2p_dial_t *dial)
+{
+    if (dial->status != TW_IN_PROGRESS || tw_time_ns() < dial->retry_ns) {
+        return 0;
+    }
+    if (dial->retry_ns) {
+        dial->retry_ns = 0;
+        dial->status = dial_open(dial);
+        dial->status = dial->status ? dial->status : TW_IN_PROGRESS;
+        return 1;
+    }
+    const tw_handshake_stage_t before = dial->handshake.stage;
+    dial->status = dial_status(&dial->handshake, tw_handshake_step(&dial->handshake));
+    if (is_worth_another_try(dial)) {
+        tw_handshake_cleanup(&dial->handshake);
+        dial->status = TW_IN_PROGRESS;
+        dial->retry_ns = tw_time_ns() + REDIAL_NS;
+    } else if (dial->status < 0) {
+        const int error = dial->handshake.connection.error;
+        cannot_meet(dial->p2p, &dial->handle,
+                    dial->status == TW_ERR_IO && error ? strerror(error) : tw_status_string(dial->status));
+    }
+    return dial->handshake.stage != before;
+}
+
 tw_status_t tw_p2p_dial_test(tw_p2p_dial_t *dial, tw_p2p_peer_t **out)
 {
-    tw_handshake_t *handshake = &dial->handshake;
-    tw_p2p_t *p2p = handshake->p2p;
-    (void)tw_p2p_progress(p2p);
-    tw_status_t status = dial_status(handshake, tw_handshake_step(handshake, out));
-    if (status < 0) {
-        const int error = handshake->connection.error;
-        cannot_meet(p2p, &dial->handle,
-                    status == TW_ERR_IO && error ? strerror(error) : tw_status_string(status));
+    (void)tw_p2p_progress(dial->p2p);
+    const tw_status_t status = dial->status;
+    if (!status) {
+        *out = tw_handshake_take(&dial->handshake);
     }
     if (status != TW_IN_PROGRESS) {
-        dial_free(dial);
+        tw_p2p_dial_cancel(dial);
     }
     return status;
+}
+
+/* ---- both -------------------------------------------------------------------------------------------------- */
+
+unsigned tw_p2p_meetings_progress(tw_p2p_t *p2p)
+{
+    tw_p2p_listener_t *listener;
+    tw_p2p_dial_t *dial;
+    unsigned n = 0;
+    TAILQ_FOREACH(listener, &p2p->listeners, entry)
+    {
+        n += listener_progress(listener);
+    }
+    TAILQ_FOREACH(dial, &p2p->dials, entry)
+    {
+        n += dial_progress(dial);
+    }
+    return n;
 }

@@ -4,9 +4,8 @@
 
 #include "transport/p2p/state.h"
 
-/** Chunks on the way per stream: in UCX's hands, one that it is at and one that follows; acknowledged, enough to fill a
- *  long wire. */
-#define CHUNKS_IN_UCX 2
+/** Chunks on the way per stream: handed to it, one that it is at and one that follows; acknowledged, enough to fill a long wire. */
+#define CHUNKS_IN_HAND 2
 #define CHUNKS_TO_ACKNOWLEDGE 3
 /** Chunks handed out before anything else gets its turn. */
 #define CHUNKS_AT_ONCE 16
@@ -41,51 +40,58 @@ void tw_p2p_op_hand_over(tw_p2p_op_t *op)
     op_move(op, &op->p2p->ops);
 }
 
-void tw_p2p_op_finish(tw_p2p_op_t *op, ucs_status_t status)
+void tw_p2p_op_disown(tw_p2p_op_t *op)
+{
+    tw_p2p_request_t *request = op->request;
+    op->request = NULL;
+    if (request) {
+        request->n_ops--;
+        tw_p2p_request_settle(op->p2p, request);
+    }
+}
+
+void tw_p2p_op_finish(tw_p2p_op_t *op, const char *why)
 {
     tw_p2p_t *p2p = op->p2p;
-    tw_p2p_request_t *request = op->request;
     op_move(op, &p2p->free_ops);
+    free(op->copy);
+    op->copy = NULL;
     p2p->n_events++;
     if (op->stream && op->header.kind == TW_P2P_DATA && !op->header.stream) {
         op->stream->n_chunks--;
     }
-    if (status != UCS_OK && op->stream) {
-        tw_p2p_stream_break(op->stream, status);
+    if (why && op->stream) {
+        tw_p2p_stream_break(op->stream, why);
     }
-    if (!request) {
-        return;
+    if (op->request && why) {
+        op->request->lost = 1;
+    } else if (op->request && !op->request->is_send) {
+        op->request->moved += op->bytes;
     }
-    request->n_ops--;
-    if (status != UCS_OK) {
-        request->lost = 1;
-    } else if (!request->is_send) {
-        request->moved += op->bytes;
-    }
-    tw_p2p_request_settle(p2p, request);
+    tw_p2p_op_disown(op);
 }
 
-static void on_sent(void *handle, ucs_status_t status, void *arg)
+/** It has not begun to go. */
+static void op_take_back(tw_p2p_op_t *op)
 {
-    tw_p2p_op_finish(arg, status);
-    ucp_request_free(handle);
+    if (op->header.kind == TW_P2P_EAGER) {
+        op->stream->peer->credit_bytes += op->bytes + TW_P2P_CREDIT_MESSAGE;
+    }
+    tw_p2p_op_finish(op, NULL);
 }
 
 void tw_p2p_ops_take_back(tw_p2p_request_t *request)
 {
     tw_p2p_op_t *op, *next;
     for (int s = 0; s < request->peer->n_streams; s++) {
-        for (op = TAILQ_FIRST(&request->peer->streams[s].waiting); op; op = next) {
+        tw_p2p_stream_t *stream = &request->peer->streams[s];
+        for (op = TAILQ_FIRST(&stream->waiting); op; op = next) {
             next = TAILQ_NEXT(op, entry);
-            if (op->request != request) {
-                continue;
+            if (op->request == request && !op->sent) {
+                op_take_back(op);
             }
-            if (op->header.kind == TW_P2P_EAGER && op->header.stream) {
-                request->peer->credit_bytes += op->bytes;
-                request->peer->n_sent_on_credit--;
-            }
-            tw_p2p_op_finish(op, UCS_OK);
         }
+        stream->worker->carrier->release(stream, request);
     }
 }
 
@@ -100,47 +106,27 @@ void tw_p2p_ops_disown(tw_p2p_t *p2p, const tw_p2p_request_t *request)
 
 /* ---- sending ----------------------------------------------------------------------------------------------- */
 
-/** Returns UCX's handle, or a status in its place. */
-static ucs_status_ptr_t op_send(tw_p2p_op_t *op, uint32_t when)
+static int is_in_sequence(const tw_p2p_op_t *op)
 {
-    tw_p2p_peer_t *peer = op->stream->peer;
-    const int is_control = op->header.kind != TW_P2P_DATA && op->header.kind < TW_P2P_HELLO;
-    const ucp_request_param_t params = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS | when,
-        .flags = op->bytes && op->header.kind == TW_P2P_DATA ? 0 : UCP_AM_SEND_FLAG_EAGER,
-        .cb = {.send = on_sent},
-        .memory_type = op->memory,
-        .user_data = op};
-    op->header.sequence = is_control ? (uint32_t)peer->n_control_sent : 0;
-    ucs_status_ptr_t handle = ucp_am_send_nbx(op->stream->endpoint, op->keep ? TW_P2P_AM_KEEP : TW_P2P_AM,
-                                              &op->header, sizeof(op->header), op->data, op->bytes, &params);
-    if (!UCS_PTR_IS_ERR(handle)) {
-        peer->n_control_sent += (uint64_t)is_control;
-        peer->counts.n_sent++;
-    }
-    return handle;
+    return op->header.kind != TW_P2P_DATA && op->header.kind != TW_P2P_BYE;
 }
 
-/** TW_OK: gone, or in UCX's hands; TW_IN_PROGRESS: not yet. */
-static tw_status_t op_try(tw_p2p_op_t *op)
+uint32_t tw_p2p_op_number(tw_p2p_op_t *op, uint32_t n)
 {
-    const int at_once = op->stream->worker->at_once;
-    ucs_status_ptr_t handle = op_send(op, at_once ? UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL : 0);
-    const ucs_status_t status = UCS_PTR_STATUS(handle); /* a macro that looks twice */
-    if (at_once && status == UCS_ERR_NO_RESOURCE) {
-        return TW_IN_PROGRESS;
-    }
-    if (UCS_PTR_IS_PTR(handle)) {
-        tw_p2p_op_hand_over(op);
-    } else {
-        tw_p2p_op_finish(op, status);
-    }
-    return TW_OK;
+    const uint32_t counts = (uint32_t)is_in_sequence(op);
+    op->header.sequence = counts ? (uint32_t)op->stream->peer->n_control_sent + n : 0;
+    return n + counts;
 }
 
-static void stream_set_busy(tw_p2p_t *p2p, tw_p2p_stream_t *stream, int is_busy)
+void tw_p2p_op_count(tw_p2p_op_t *op)
 {
+    op->stream->peer->n_control_sent += (uint64_t)is_in_sequence(op);
+    op->stream->peer->counts.n_sent++;
+}
+
+void tw_p2p_stream_set_busy(tw_p2p_stream_t *stream, int is_busy)
+{
+    tw_p2p_t *p2p = stream->peer->p2p;
     if (is_busy && !stream->is_busy) {
         TAILQ_INSERT_TAIL(&p2p->busy_streams, stream, busy);
     } else if (!is_busy && stream->is_busy) {
@@ -154,31 +140,27 @@ static void stream_drop(tw_p2p_stream_t *stream)
 {
     tw_p2p_op_t *op;
     while ((op = TAILQ_FIRST(&stream->waiting))) {
-        tw_p2p_op_finish(op, UCS_ERR_CANCELED);
+        tw_p2p_op_finish(op, "canceled");
     }
 }
 
-/** Never from inside UCX: it may be delivering a message of the very connection that a send breaks, or that a new endpoint
+/** Never from inside a carrier: it may be delivering a message of the very connection that a send breaks, or that a new endpoint
  *  takes over. What comes up there is sent right after. */
-static void stream_flush(tw_p2p_t *p2p, tw_p2p_stream_t *stream)
+static void stream_flush(tw_p2p_stream_t *stream)
 {
-    tw_p2p_op_t *op;
-    if (!stream->endpoint && !stream->broken && !p2p->in_ucx) {
-        tw_p2p_stream_open(p2p, stream);
-    }
-    while (!p2p->in_ucx && !stream->broken && (op = TAILQ_FIRST(&stream->waiting)) && op_try(op) == TW_OK) {
-        ;
+    int is_pending = 0;
+    if (!stream->peer->p2p->in_callback && !stream->broken) {
+        is_pending = stream->worker->carrier->send(stream);
     }
     if (stream->broken) {
         stream_drop(stream);
     }
-    stream_set_busy(p2p, stream, !TAILQ_EMPTY(&stream->waiting));
+    tw_p2p_stream_set_busy(stream, !stream->broken && (is_pending || !TAILQ_EMPTY(&stream->waiting)));
 }
 
 /** A stream that is broken swallows the message. */
 static void message_send(tw_p2p_op_t *op)
 {
-    tw_p2p_t *p2p = op->p2p;
     tw_p2p_stream_t *stream = op->stream;
     if (op->request) {
         op->request->n_ops++;
@@ -191,7 +173,7 @@ static void message_send(tw_p2p_op_t *op)
     if (stream->broken) {
         stream_drop(stream);
     } else if (TAILQ_FIRST(&stream->waiting) == op) {
-        stream_flush(p2p, stream);
+        stream_flush(stream);
     }
 }
 
@@ -212,7 +194,7 @@ tw_status_t tw_p2p_control_send(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p
     return TW_OK;
 }
 
-tw_status_t tw_p2p_streams_mark(tw_p2p_peer_t *peer, tw_p2p_kind_t kind)
+tw_status_t tw_p2p_say_bye(tw_p2p_peer_t *peer)
 {
     for (int s = 0; s < peer->n_streams; s++) {
         tw_p2p_op_t *op = tw_p2p_op_create(peer->p2p);
@@ -221,35 +203,21 @@ tw_status_t tw_p2p_streams_mark(tw_p2p_peer_t *peer, tw_p2p_kind_t kind)
             return TW_ERR_NO_MEMORY;
         }
         op->stream = &peer->streams[s];
-        op->header = (tw_p2p_header_t){.kind = kind, .stream = (uint32_t)s};
+        op->header = (tw_p2p_header_t){.kind = TW_P2P_BYE, .stream = (uint32_t)s};
         message_send(op);
     }
     return TW_OK;
-}
-
-tw_status_t tw_p2p_peer_greet(tw_p2p_peer_t *peer)
-{
-    peer->has_greeted = 1;
-    return tw_p2p_peer_is_over_tcp(peer) ? tw_p2p_streams_mark(peer, TW_P2P_HELLO) : TW_OK;
-}
-
-static int chunk_limit(const tw_p2p_peer_t *peer, const tw_p2p_stream_t *stream)
-{
-    if (peer->n_streams > 2) {
-        return CHUNKS_TO_ACKNOWLEDGE;
-    }
-    return stream->worker->at_once ? 1 : CHUNKS_IN_UCX;
 }
 
 /** The least busy of the data streams, each first in turn, or NULL. */
 static tw_p2p_stream_t *free_stream(tw_p2p_peer_t *peer)
 {
     const int first = peer->n_streams > 1, n = peer->n_streams - first;
+    const int limit = peer->n_streams > 2 ? CHUNKS_TO_ACKNOWLEDGE : CHUNKS_IN_HAND;
     tw_p2p_stream_t *best = NULL;
     for (int i = 0; i < n; i++) {
         tw_p2p_stream_t *stream = &peer->streams[first + (peer->next_stream + i) % n];
-        if (!stream->broken && stream->n_chunks < chunk_limit(peer, stream) &&
-            (!best || stream->n_chunks < best->n_chunks)) {
+        if (!stream->broken && stream->n_chunks < limit && (!best || stream->n_chunks < best->n_chunks)) {
             best = stream;
         }
     }
@@ -269,10 +237,11 @@ static int chunk_send(tw_p2p_t *p2p, tw_p2p_request_t *request, tw_p2p_stream_t 
     op->stream = stream;
     op->request = request;
     op->data = request->buffer + offset;
-    op->memory = p2p->memory[request->mem];
+    op->mem = request->mem;
     op->keep = request->keep;
     op->bytes = left < request->peer->chunk_bytes ? left : request->peer->chunk_bytes;
-    op->header = (tw_p2p_header_t){.kind = TW_P2P_DATA, .id = request->their_number, .value = offset};
+    op->header = (tw_p2p_header_t){
+        .kind = TW_P2P_DATA, .tag = op->bytes, .id = request->their_number, .value = offset};
     if (request->peer->n_streams > 2) {
         op->header.stream = (uint32_t)(stream - request->peer->streams);
     }
@@ -303,7 +272,7 @@ void tw_p2p_pump(tw_p2p_t *p2p)
     tw_p2p_peer_t *peer, *next_peer;
     for (stream = TAILQ_FIRST(&p2p->busy_streams); stream; stream = next_stream) {
         next_stream = TAILQ_NEXT(stream, busy);
-        stream_flush(p2p, stream);
+        stream_flush(stream);
     }
     for (peer = TAILQ_FIRST(&p2p->busy_peers); peer; peer = next_peer) {
         next_peer = TAILQ_NEXT(peer, busy);

@@ -25,7 +25,7 @@ static tw_p2p_request_t *request_create(tw_p2p_t *p2p, const tw_p2p_message_t *m
     return request;
 }
 
-/** What UCX still does with it happens without it; only once nothing can reach its buffer any more. */
+/** What a carrier still does with it happens without it; only once nothing can reach its buffer any more. */
 static void request_destroy(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
     if (request->n_ops) {
@@ -69,18 +69,16 @@ static tw_status_t send_to_self(tw_p2p_t *p2p, tw_p2p_request_t *request)
     return TW_OK;
 }
 
-static tw_status_t send_eager(tw_p2p_t *p2p, tw_p2p_request_t *request, int on_credit)
+static tw_status_t send_eager(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
-    const tw_p2p_header_t header = {
-        .kind = TW_P2P_EAGER, .stream = (uint32_t)on_credit, .tag = request->tag, .value = request->bytes};
+    const tw_p2p_header_t header = {.kind = TW_P2P_EAGER, .tag = request->tag, .value = request->bytes};
+    const size_t cost = request->bytes + TW_P2P_CREDIT_MESSAGE;
     request->stage = TW_P2P_STAGE_MOVING;
     request->moved = request->bytes;
-    TW_TRY(tw_p2p_control_send(p2p, request->peer, &header, request));
-    if (on_credit) {
-        request->peer->credit_bytes -= request->bytes;
-        request->peer->n_sent_on_credit++;
-    }
-    return TW_OK;
+    request->peer->credit_bytes -= cost;
+    tw_status_t status = tw_p2p_control_send(p2p, request->peer, &header, request);
+    request->peer->credit_bytes += status ? cost : 0;
+    return status;
 }
 
 static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
@@ -91,13 +89,17 @@ static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
     return tw_p2p_control_send(p2p, request->peer, &header, NULL);
 }
 
-/** Several data streams are worth more than the way there and back. */
-static int has_credit(const tw_p2p_t *p2p, const tw_p2p_request_t *request)
+/** Without being asked for: short messages, and, where the owner wants it, those of up to a chunk; but several data streams are worth
+ *  more than the way there and back. */
+static int goes_at_once(const tw_p2p_t *p2p, const tw_p2p_request_t *request)
 {
     const tw_p2p_peer_t *peer = request->peer;
-    return p2p->params.sends_on_credit && tw_p2p_peer_is_over_tcp(peer) && peer->n_streams == 2 &&
-           request->bytes <= peer->chunk_bytes && request->bytes <= TW_P2P_CREDIT_STEP &&
-           request->bytes <= peer->credit_bytes;
+    const size_t limit = p2p->params.sends_on_credit && tw_p2p_peer_is_over_tcp(peer) &&
+                                 peer->n_streams == 2 && peer->chunk_bytes > p2p->params.eager_bytes
+                             ? peer->chunk_bytes
+                             : p2p->params.eager_bytes;
+    return request->mem == TW_MEM_HOST && request->bytes <= limit && request->bytes <= TW_P2P_EAGER_MAX &&
+           request->bytes + TW_P2P_CREDIT_MESSAGE <= peer->credit_bytes;
 }
 
 static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request)
@@ -105,11 +107,7 @@ static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request)
     if (!request->peer->n_streams) {
         return send_to_self(p2p, request);
     }
-    const int is_short = request->bytes <= p2p->params.eager_bytes;
-    if (request->mem != TW_MEM_HOST || !(is_short || has_credit(p2p, request))) {
-        return send_announced(p2p, request);
-    }
-    return send_eager(p2p, request, !is_short);
+    return goes_at_once(p2p, request) ? send_eager(p2p, request) : send_announced(p2p, request);
 }
 
 /** What a peer sent before it closed can still be received. */
@@ -198,7 +196,7 @@ tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes)
     if (!is_done && !tw_p2p_is_over(p2p) && !(request->peer->has_failed && !request->n_ops)) {
         return TW_IN_PROGRESS;
     }
-    /* If it is over, UCX is not called any more, so the buffer is safe. */
+    /* If it is over, no carrier is called any more, so the buffer is safe. */
     tw_status_t status = is_done ? request->status : TW_ERR_PEER;
     if (bytes) {
         *bytes = request->bytes;
@@ -231,8 +229,8 @@ static void withdraw(tw_p2p_t *p2p, tw_p2p_request_t *request)
     }
 }
 
-/** Until UCX has let go of the buffer. A peer that takes nothing for too long has failed; with hooks, all is over then, and UCX is
- *  called no more. Without, it is over TCP, where UCX never has a buffer for long. */
+/** Until UCX has let go of the buffer; TCP has already. A peer that takes nothing for too long has failed; with hooks, all is over
+ *  then, and UCX is called no more. */
 static void drain(tw_p2p_t *p2p, const tw_p2p_request_t *request)
 {
     const uint64_t until_ns = tw_time_ns() + (uint64_t)(p2p->params.timeout_sec * 1e9);

@@ -1,12 +1,13 @@
-/** The inside of p2p.h. Read protocol.h (the messages, and why), this header, then, each leaning on those before it: guard.c (who may
- *  reach UCX's port), memory.c (memory of GPUs), worker.c (contexts and workers), endpoint.c (peers and their endpoints), request.c (a
- *  request and its number), message.c (sending), arrive.c (what is done when a message comes), wait.c (progress and sleep),
- *  post.c (post, test, cancel), life.c (create, flush, close), handshake.c and meet.c (meeting by a handle).
+/** The inside of p2p.h. Read protocol.h (the messages, and why), this header, then, each leaning on those before it: worker.c (what
+ *  carries messages: shared memory, network devices), peer.c (peers and their streams), request.c (a request and its number),
+ *  message.c (sending), arrive.c (what is done when a message comes), wait.c (progress and sleep), post.c (post, test, cancel),
+ *  life.c (create, flush, close), handshake.c and meet.c (meeting by a handle). Below them, the two carriers:
+ *    ucx_memory.c, ucx_worker.c, ucx_message.c    UCX: shared memory, and networks that are not TCP
+ *    greeting.c, seal.c, tcp.h, tcp_*.c           TCP connections of our own
  *
- *  A peer is this end itself, shares memory with it, or is reached over the network; a UCX worker of its own
- *  serves each kind (and each network device), so no message can take a wrong way. A network peer has one control
- *  stream and some data streams per device (a stream is a UCX endpoint, hence a connection); a peer in shared
- *  memory has one stream for all. */
+ *  A peer is this end itself, shares memory with it, or is reached over the network; a worker of its own serves each kind (and each
+ *  network device), so no message can take a wrong way. A network peer has one control stream and some data streams per device (a
+ *  stream is a TCP connection, or a UCX endpoint); a peer in shared memory has one stream for all. */
 #ifndef TW_TRANSPORT_P2P_STATE_H
 #define TW_TRANSPORT_P2P_STATE_H
 
@@ -16,47 +17,72 @@
 #include <ucp/api/ucp.h>
 
 #include "transport/p2p.h"
-#include "transport/p2p/guard.h"
 #include "transport/p2p/protocol.h"
+#include "transport/p2p/seal.h"
+#include "transport/rendezvous/token.h"
 
 TW_C_BEGIN
 
-/** A UCX context and worker: the one for shared memory, or one per network device.
- *
- *  Over TCP a message is sent at once or not at all: what the socket does not take is copied by UCX, and while that waits,
- *  the next message waits here. So UCX never holds on to a buffer, which makes canceling plain; and it needs no handshake
- *  of its own between endpoints, in the midst of which UCX 1.13 aborts the process when the other side dies. */
-typedef struct tw_p2p_worker {
+typedef struct tw_p2p_worker tw_p2p_worker_t;
+typedef struct tw_p2p_stream tw_p2p_stream_t;
+typedef struct tw_tcp_device tw_tcp_device_t;
+typedef struct tw_tcp_link tw_tcp_link_t;
+
+/** What a worker does its work with. */
+typedef struct tw_p2p_carrier {
+    int is_tcp; /**< connections of our own: opened by greeting, proven, and closed with BYE */
+    /** Returns how much happened. */
+    unsigned (*progress)(tw_p2p_worker_t *worker);
+    /** Before sleeping on its descriptor. 1: something is there already, do not sleep. */
+    int (*arm)(tw_p2p_worker_t *worker);
+    /** Send what waits on a stream, as far as that goes now; what has gone is finished. 1: something is left that is in no list. */
+    int (*send)(tw_p2p_stream_t *stream);
+    /** Let a request go: what is under way with its buffer on this stream is ended, or goes on without the buffer. */
+    void (*release)(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
+    /** Its peer is gone. is_orderly: what still waits goes out first, in the background. */
+    void (*close)(tw_p2p_stream_t *stream, int is_orderly);
+    /** Until what was sent has gone out (blocks). */
+    void (*flush)(tw_p2p_worker_t *worker, uint64_t until_ns);
+    void (*destroy)(tw_p2p_worker_t *worker);
+} tw_p2p_carrier_t;
+
+/** What carries messages: the shared memory of this node, or one network device. */
+struct tw_p2p_worker {
     tw_p2p_t *p2p;
-    int at_once; /**< as said; else UCX finishes sends when it can */
+    const tw_p2p_carrier_t *carrier; /**< NULL: it is not there */
     int takes_cuda;
-    ucp_context_h context;
-    ucp_worker_h worker;
-    ucp_address_t *address;
+    void *address; /**< its part of the card, its own */
     size_t address_bytes;
     int event_fd;
-    tw_guard_t guard; /**< of its TCP port */
-} tw_p2p_worker_t;
+    tw_tcp_device_t *tcp;
+    ucp_context_h context;
+    ucp_worker_h worker;
+};
 
 TAILQ_HEAD(tw_p2p_request_list, tw_p2p_request);
 TAILQ_HEAD(tw_p2p_arrival_list, tw_p2p_arrival);
 TAILQ_HEAD(tw_p2p_op_list, tw_p2p_op);
 TAILQ_HEAD(tw_p2p_peer_list, tw_p2p_peer);
 TAILQ_HEAD(tw_p2p_stream_list, tw_p2p_stream);
+TAILQ_HEAD(tw_p2p_listener_list, tw_p2p_listener);
+TAILQ_HEAD(tw_p2p_dial_list, tw_p2p_dial);
 
-/** One connection to a peer, made when it is first used. */
-typedef struct tw_p2p_stream {
+/** One connection to a peer. */
+struct tw_p2p_stream {
     tw_p2p_peer_t *peer;
     tw_p2p_worker_t *worker;
-    const ucp_address_t *address; /**< in the peer's card */
-    ucp_ep_h endpoint;
+    const void *address; /**< the other end's worker, in the peer's card */
+    size_t address_bytes;
+    ucp_ep_h endpoint;               /**< UCX: made when it is first used */
+    tw_tcp_link_t *link;             /**< TCP: NULL until it is connected */
     struct tw_p2p_op_list waiting;   /**< for the connection to take more; in order */
     TAILQ_ENTRY(tw_p2p_stream) busy; /**< in the list of streams where something is waiting */
     int is_busy;
     int n_chunks; /**< on the way: not acknowledged, where chunks are, else not gone yet */
+    int is_open;  /**< TCP: both sides have proven themselves */
     int broken;   /**< of no use any more */
     int is_ended; /**< BYE has come */
-} tw_p2p_stream_t;
+};
 
 #define TW_P2P_WHERE_BYTES 80
 
@@ -66,9 +92,11 @@ struct tw_p2p_peer {
     int takes_cuda;
     int has_failed;                 /**< without hooks */
     char where[TW_P2P_WHERE_BYTES]; /**< " at 10.0.0.2:4711", for logs; "" unless met by a handle */
-    int has_greeted;
     void *card;
-    int n_streams, n_hellos, n_byes; /**< HELLOs come, one for each stream over TCP; BYEs, one for each */
+    int connects;                    /**< over TCP: this end makes the connections, else the peer */
+    uint8_t key[TW_TOKEN_KEY_BYTES]; /**< that its connections over TCP are proven with */
+    int cipher;                      /**< tw_cipher_t: what they are sealed with */
+    int n_streams, n_byes;           /**< BYEs come, one for each */
     tw_p2p_stream_t *
         streams; /**< [n_streams] none: this end itself; control first; data streams are the others, or the same if
                                  it is alone */
@@ -80,11 +108,10 @@ struct tw_p2p_peer {
     TAILQ_ENTRY(tw_p2p_peer) busy;
     int is_busy; /**< in the list of peers with something in `sending` */
     uint64_t n_control_sent, n_control_received;
-    size_t credit_bytes;       /**< that may be sent on credit yet */
-    size_t owed_bytes;         /**< came on credit, were taken, and are to be given back */
-    uint64_t n_sent_on_credit; /**< 0 again once the peer knows that nothing more comes */
-    int got_on_credit;         /**< something has come so */
-    int has_said_bye;          /**< it is told that it is closed: that it goes is no failure */
+    size_t credit_bytes; /**< that it may still be sent without being asked */
+    size_t owed_bytes;   /**< of its credit: taken, and to be given back */
+    size_t held_bytes;   /**< of its credit: come, and not given back yet */
+    int is_closing;      /**< that it goes is no failure */
     tw_p2p_counts_t counts;
 };
 
@@ -93,11 +120,20 @@ typedef struct tw_p2p_arrival {
     TAILQ_ENTRY(tw_p2p_arrival) entry;
     uint64_t tag;
     size_t bytes;
-    uint64_t id;            /**< RTS: the sender's number */
-    int on_credit;          /**< EAGER */
-    tw_p2p_request_t *self; /**< from this end itself */
-    uint8_t data[];         /**< EAGER */
+    uint64_t id;                    /**< RTS: the sender's number */
+    tw_p2p_request_t *self;         /**< from this end itself */
+    struct tw_p2p_landing *landing; /**< EAGER: where the rest is coming in; NULL: all is here */
+    uint8_t data[];                 /**< EAGER */
 } tw_p2p_arrival_t;
+
+/** Where the data of a message that is coming in goes. Zeroed: nowhere, it is thrown away. */
+typedef struct tw_p2p_landing {
+    uint8_t *to;
+    size_t bytes;              /**< that are to come */
+    size_t done;               /**< that lie there already */
+    tw_p2p_request_t *request; /**< whose buffer it is; counted among its operations */
+    tw_p2p_arrival_t *arrival; /**< or it is kept there */
+} tw_p2p_landing_t;
 
 /** Where a request stands. */
 typedef enum tw_p2p_stage {
@@ -118,7 +154,8 @@ struct tw_p2p_request {
     uint64_t tag;
     uint8_t *buffer;
     size_t bytes;          /**< a receive's: the message's, once matched */
-    size_t moved;          /**< send: handed to UCX; receive: arrived */
+    size_t moved;          /**< send: handed to a stream; receive: arrived */
+    size_t landed;         /**< receive, long: arrived or arriving */
     uint64_t number;       /**< by which the peer knows it; 0: none */
     uint64_t their_number; /**< a matched one's counterpart */
     int n_ops;             /**< operations with its buffer */
@@ -129,12 +166,15 @@ struct tw_p2p_request {
 typedef struct tw_p2p_op {
     TAILQ_ENTRY(tw_p2p_op) entry;
     struct tw_p2p_op_list *list; /**< that it is in: a stream's `waiting`, or `ops`, those in UCX's hands */
+    size_t sent;                 /**< TCP: bytes of header and data that have gone */
+    void *copy;                  /**< TCP: of what is left of the data, its own */
+    size_t copied_from;          /**< then `data` begins at this byte of it */
     tw_p2p_t *p2p;
     tw_p2p_request_t *request;
     tw_p2p_stream_t *stream; /**< sends */
     const void *data;
     size_t bytes;
-    ucs_memory_type_t memory; /**< that the data is in */
+    tw_mem_t mem; /**< that the data is in */
     int keep;
     tw_p2p_header_t header; /**< UCX reads it until the operation has finished */
 } tw_p2p_op_t;
@@ -168,10 +208,12 @@ struct tw_p2p {
     struct tw_p2p_peer_list busy_peers;
     struct tw_p2p_stream_list busy_streams;
     tw_p2p_numbers_t numbers;
-    uint8_t *admitted; /**< [n_admitted][TW_GUARD_ADDRESS_BYTES] where peers may come from */
-    size_t n_admitted;
-    int n_opening;        /**< peers that are just being met: ports are open to where they come from */
-    int in_ucx, n_events; /**< UCX is calling back; what progress has done since it began */
+    tw_token_key_t key; /**< that peers added by their cards share; has_key: there is one */
+    int has_key;
+    struct tw_p2p_listener_list listeners; /**< meet.c */
+    struct tw_p2p_dial_list dials;
+    uint64_t aborted_ns;       /**< when a peer was last closed with messages under way */
+    int in_callback, n_events; /**< a carrier is calling back; what progress has done since it began */
 };
 
 static inline int tw_p2p_is_over(const tw_p2p_t *p2p)
@@ -181,26 +223,42 @@ static inline int tw_p2p_is_over(const tw_p2p_t *p2p)
 }
 
 /* ---- worker.c ---------------------------------------------------------------------------------------------- */
-/** TW_ERR_CONFIG (devices), TW_ERR_UCX, TW_ERR_NO_MEMORY, logged. */
+/** TW_ERR_CONFIG (devices), TW_ERR_UCX, TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_workers_create(tw_p2p_t *p2p);
 void tw_p2p_workers_destroy(tw_p2p_t *p2p);
 /** Returns how much happened. */
 unsigned tw_p2p_workers_progress(tw_p2p_t *p2p);
 
-/* ---- memory.c ---------------------------------------------------------------------------------------------- */
+/* ---- ucx_memory.c ------------------------------------------------------------------------------------------ */
 /** A value of UCX_TLS: `tls`, and where UCX has GPUs also its ways to them, unless `tls` decides that by itself. For the caller
  *  to free; NULL: out of memory (logged). */
 char *tw_p2p_tls_with_cuda(const char *tls, int has_gpu);
 /** 1 if it does; 0 also after an error, which is logged. */
 int tw_p2p_context_takes_cuda(ucp_context_h context);
 
-/* ---- endpoint.c -------------------------------------------------------------------------------------------- */
+/* ---- ucx_worker.c, ucx_message.c --------------------------------------------------------------------------- */
+/** For shared memory; for a network device. TW_ERR_UCX, TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_ucx_shm_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker);
+tw_status_t tw_ucx_net_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *device);
+/** TW_ERR_UCX, logged. */
+tw_status_t tw_ucx_handlers_set(tw_p2p_worker_t *worker);
+int tw_ucx_send(tw_p2p_stream_t *stream);
+
+/* ---- tcp_device.c ------------------------------------------------------------------------------------------ */
+/** For a network device. TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_tcp_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *device);
+/** Whether what a card says of a device makes sense. */
+int tw_tcp_address_is_sound(const void *address, size_t bytes);
+/** Begin to connect a stream to its peer's device. TW_ERR_NO_MEMORY, logged; other failures break the stream. */
+tw_status_t tw_tcp_connect(tw_p2p_stream_t *stream);
+/** Take no new connections any more. */
+void tw_tcp_shut(tw_p2p_worker_t *worker);
+
+/* ---- peer.c ------------------------------------------------------------------------------------------------ */
 /** A peer cannot go on, or, NULL, this process: tell the owner. */
 void tw_p2p_peer_fail(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const char *why);
-/** Make the endpoint; the stream is broken if that fails. */
-void tw_p2p_stream_open(tw_p2p_t *p2p, tw_p2p_stream_t *stream);
 /** Note that a stream is of no use any more, and tell the owner. What waits on it is forgotten when it is pumped next. */
-void tw_p2p_stream_break(tw_p2p_stream_t *stream, ucs_status_t why);
+void tw_p2p_stream_break(tw_p2p_stream_t *stream, const char *why);
 int tw_p2p_peer_is_over_tcp(const tw_p2p_peer_t *peer);
 /** An id for a peer to come. -1: out of memory. */
 int tw_p2p_id_reserve(tw_p2p_t *p2p);
@@ -211,23 +269,36 @@ void tw_p2p_peer_free(tw_p2p_peer_t *peer);
 tw_p2p_op_t *tw_p2p_op_create(tw_p2p_t *p2p);
 /** Into UCX's hands. */
 void tw_p2p_op_hand_over(tw_p2p_op_t *op);
-/** It is over, one way or the other. */
-void tw_p2p_op_finish(tw_p2p_op_t *op, ucs_status_t status);
-/** Send a control message; `request` (EAGER) is counted as busy until UCX is done with its buffer. TW_ERR_NO_MEMORY, logged. */
+/** It is over; why: NULL if it has gone, else what was wrong with the connection. */
+void tw_p2p_op_finish(tw_p2p_op_t *op, const char *why);
+/** Its request is done with it, though it is not done itself. */
+void tw_p2p_op_disown(tw_p2p_op_t *op);
+/** Number it as the n-th (from 0) that goes next, and return the number that follows; once it goes for sure, count it. */
+uint32_t tw_p2p_op_number(tw_p2p_op_t *op, uint32_t n);
+void tw_p2p_op_count(tw_p2p_op_t *op);
+/** Send a control message; `request` (EAGER) is counted as busy until its buffer is free. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_control_send(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_header_t *header,
                                 tw_p2p_request_t *request);
-/** Send HELLO or BYE on all streams. TW_ERR_NO_MEMORY, logged. */
-tw_status_t tw_p2p_streams_mark(tw_p2p_peer_t *peer, tw_p2p_kind_t kind);
+/** Send BYE on all streams. TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_p2p_say_bye(tw_p2p_peer_t *peer);
+/** A stream may take more. */
+void tw_p2p_stream_set_busy(tw_p2p_stream_t *stream, int is_busy);
 /** Send what waits on streams that are free again, then hand them chunks of what is in `sending`. */
 void tw_p2p_pump(tw_p2p_t *p2p);
-/** Take back from the streams what has not gone yet. */
+/** Its buffer is free afterwards, but for what UCX has in hand: that ends, or is disowned. */
 void tw_p2p_ops_take_back(tw_p2p_request_t *request);
 /** What UCX has in hand goes on without its request. */
 void tw_p2p_ops_disown(tw_p2p_t *p2p, const tw_p2p_request_t *request);
 
 /* ---- arrive.c ---------------------------------------------------------------------------------------------- */
-/** TW_ERR_UCX, logged. */
-tw_status_t tw_p2p_handlers_set(tw_p2p_t *p2p);
+/** A message begins to come in; a control message is dealt with at once, all others when they end. NULL, or what is wrong with
+ *  it. `landing`: set up for its data, of which there are `bytes`; it stays where it is until the end. */
+const char *tw_p2p_message_begin(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, size_t bytes,
+                                 tw_p2p_landing_t *landing);
+/** All of it is there. NULL, or what is wrong. */
+const char *tw_p2p_message_end(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, tw_p2p_landing_t *landing);
+/** The rest will not come, as the connection is lost. */
+void tw_p2p_landing_lose(tw_p2p_peer_t *peer, tw_p2p_landing_t *landing);
 /** A receive takes what has come: EAGER is copied, RTS is answered. */
 void tw_p2p_arrival_accept(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_arrival_t *arrival);
 
@@ -249,6 +320,10 @@ void tw_p2p_request_finish(tw_p2p_t *p2p, tw_p2p_request_t *request, tw_status_t
 tw_status_t tw_p2p_sleep_init(tw_p2p_t *p2p);
 void tw_p2p_sleep_cleanup(tw_p2p_t *p2p);
 void tw_p2p_nap(tw_p2p_t *p2p, double timeout_sec);
+
+/* ---- meet.c ------------------------------------------------------------------------------------------------ */
+/** Move on who is being met. Returns how much happened. */
+unsigned tw_p2p_meetings_progress(tw_p2p_t *p2p);
 
 TW_C_END
 

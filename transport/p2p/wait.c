@@ -39,16 +39,16 @@ tw_status_t tw_p2p_progress(tw_p2p_t *p2p)
         return TW_ERR_PEER;
     }
     p2p->n_events = 0;
-    const unsigned n_ucx = tw_p2p_workers_progress(p2p);
+    const unsigned n_done = tw_p2p_workers_progress(p2p) + tw_p2p_meetings_progress(p2p);
     tw_p2p_pump(p2p);
-    return n_ucx || p2p->n_events ? TW_OK : TW_IN_PROGRESS;
+    return n_done || p2p->n_events ? TW_OK : TW_IN_PROGRESS;
 }
 
 /** 1: something is there already, do not sleep. */
 static int arm(tw_p2p_t *p2p)
 {
     for (int i = 0; i < p2p->n_workers; i++) {
-        if (p2p->workers[i].worker && ucp_worker_arm(p2p->workers[i].worker) != UCS_OK) {
+        if (p2p->workers[i].carrier && p2p->workers[i].carrier->arm(&p2p->workers[i])) {
             return 1;
         }
     }
@@ -80,7 +80,7 @@ static tw_status_t sleep_until(tw_p2p_t *p2p, int wake_fd, tw_p2p_sleep_args_t *
     p2p->pollfds[n++] = (struct pollfd){.fd = sleep->fd, .events = POLLIN};
     p2p->pollfds[n++] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
     for (int i = 0; i < p2p->n_workers; i++) {
-        if (p2p->workers[i].worker) {
+        if (p2p->workers[i].carrier) {
             p2p->pollfds[n++] = (struct pollfd){.fd = p2p->workers[i].event_fd, .events = POLLIN};
         }
     }

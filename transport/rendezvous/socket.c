@@ -122,19 +122,56 @@ static socklen_t fill_address(const uint8_t address[16], int port, struct sockad
     return sizeof(v6);
 }
 
+/** from: NULL: the system's choice. The socket, connecting, or -1 with errno set. */
+static int begin(const struct sockaddr_storage *from, const struct sockaddr_storage *to, socklen_t bytes)
+{
+    const int fd = socket(to->ss_family, SOCKET_FLAGS, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+    if ((from && bind(fd, (const struct sockaddr *)from, bytes)) ||
+        (connect(fd, (const struct sockaddr *)to, bytes) && errno != EINPROGRESS)) {
+        close_keeping_errno(fd);
+        return -1;
+    }
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    return fd;
+}
+
 int tw_socket_begin(const uint8_t address[16], int port)
 {
     struct sockaddr_storage to;
     const socklen_t bytes = fill_address(address, port, &to);
-    const int fd = socket(to.ss_family, SOCKET_FLAGS, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&to, bytes) && errno != EINPROGRESS) {
-        close_keeping_errno(fd);
-        return -1;
+    return begin(NULL, &to, bytes);
+}
+
+/** An address that means something on one link alone. */
+static void set_scope(struct sockaddr_storage *address, unsigned device)
+{
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
+    if (address->ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) {
+        v6->sin6_scope_id = device;
     }
-    if (fd >= 0) {
-        set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    }
-    return fd;
+}
+
+int tw_socket_begin_from(const uint8_t own[16], const uint8_t address[16], int port, unsigned device)
+{
+    struct sockaddr_storage from, to;
+    (void)fill_address(own, 0, &from);
+    const socklen_t bytes = fill_address(address, port, &to);
+    set_scope(&from, device);
+    set_scope(&to, device);
+    return begin(&from, &to, bytes);
+}
+
+void tw_socket_keep_alive(int fd, double timeout_sec)
+{
+    const int sec = timeout_sec < 4 ? 4 : timeout_sec > 3600 ? 3600 : (int)timeout_sec;
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, sec / 2);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, sec / 4);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
 tw_status_t tw_socket_begun(int fd, int *error)
@@ -275,24 +312,31 @@ int tw_net_device_usable(const char *device)
     return usable;
 }
 
-int tw_net_addresses(int with_loopback, uint8_t *out, int max)
+/** IPv4 first, then IPv6, then what means something on one link alone. */
+static int kind_of(const uint8_t *data, size_t bytes)
+{
+    return bytes == 4 ? 0 : data[0] == 0xfe && (data[1] & 0xc0) == 0x80 ? 2 : 1;
+}
+
+int tw_net_device_addresses(const char *device, uint8_t *out, int max)
 {
     struct ifaddrs *list = NULL;
     int n = 0;
     if (getifaddrs(&list)) {
         return 0;
     }
-    for (const struct ifaddrs *i = list; i && n < max; i = i->ifa_next) {
-        const uint8_t *data;
-        const size_t bytes = i->ifa_addr ? address_bytes(i->ifa_addr, &data) : 0;
-        uint8_t *address = out + 16 * n;
-        if (!bytes || (!with_loopback && (i->ifa_flags & IFF_LOOPBACK))) {
-            continue;
+    for (int kind = 0; kind < 3; kind++) {
+        for (const struct ifaddrs *i = list; i && n < max; i = i->ifa_next) {
+            const uint8_t *data;
+            const size_t bytes =
+                i->ifa_addr && !strcmp(i->ifa_name, device) ? address_bytes(i->ifa_addr, &data) : 0;
+            if (bytes && kind_of(data, bytes) == kind) {
+                uint8_t *address = out + 16 * n++;
+                memset(address, 0, 10);
+                memset(address + 10, 0xff, 2);
+                memcpy(address + 16 - bytes, data, bytes);
+            }
         }
-        memset(address, 0, 10);
-        memset(address + 10, 0xff, 2);
-        memcpy(address + 16 - bytes, data, bytes);
-        n++;
     }
     freeifaddrs(list);
     return n;

@@ -48,6 +48,19 @@ void tw_token_session_init(tw_token_session_t *session, const tw_token_key_t *ke
     sodium_memzero(keys, sizeof(keys));
 }
 
+void tw_token_session_key(const tw_token_session_t *session, tw_token_side_t side, const char *context,
+                          uint8_t key[TW_TOKEN_KEY_BYTES])
+{
+    const int is_client = side == TW_TOKEN_CLIENT;
+    const tw_token_key_t *to_server = is_client ? &session->send_key : &session->recv_key;
+    const tw_token_key_t *to_client = is_client ? &session->recv_key : &session->send_key;
+    crypto_generichash_state state;
+    crypto_generichash_init(&state, to_server->bytes, sizeof(to_server->bytes), TW_TOKEN_KEY_BYTES);
+    crypto_generichash_update(&state, (const uint8_t *)context, strlen(context) + 1);
+    crypto_generichash_update(&state, to_client->bytes, sizeof(to_client->bytes));
+    crypto_generichash_final(&state, key, TW_TOKEN_KEY_BYTES);
+}
+
 static void message_mac(const tw_token_key_t *key, uint64_t sequence, const uint8_t *header,
                         const uint8_t *payload, size_t payload_bytes, uint8_t mac[TW_TOKEN_MAC_BYTES])
 {

@@ -35,6 +35,9 @@ void tw_token_random(void *out, size_t bytes);
 void tw_token_session_init(tw_token_session_t *session, const tw_token_key_t *key, tw_token_side_t side,
                            const uint8_t client_nonce[TW_MSG_NONCE_BYTES],
                            const uint8_t server_nonce[TW_MSG_NONCE_BYTES]);
+/** A key of 32 bytes for something else that both ends do together. */
+void tw_token_session_key(const tw_token_session_t *session, tw_token_side_t side, const char *context,
+                          uint8_t key[TW_TOKEN_KEY_BYTES]);
 /** The hash of the next message sent. */
 void tw_token_sign(tw_token_session_t *session, const uint8_t *header, const uint8_t *payload,
                    size_t payload_bytes, uint8_t mac[TW_TOKEN_MAC_BYTES]);

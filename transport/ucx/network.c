@@ -8,13 +8,10 @@
 #include "transport/rendezvous/socket.h"
 #include "transport/ucx/state.h"
 
-/** Descriptors that UCX and the process need besides. */
+/** Descriptors that the process needs besides. */
 #define SPARE_DESCRIPTORS 32
 /** While connections are being opened: what waits to be sent is tried again. */
 #define HELLO_SLEEP_SEC 0.001
-/** Of its IP addresses that a rank tells; it hardly has more. */
-#define OWN_ADDRESSES_MAX 64
-#define ADDRESS_BYTES 16
 /** Where UCX's posix transport has its segments, about how much a rank needs there (6 MB seen), and what does without. */
 #define SHM_FOLDER "/dev/shm"
 #define SHM_RANK_BYTES ((size_t)7 << 20)
@@ -41,7 +38,6 @@ int tw_ucx_shares_memory(const tw_ucx_transport_t *ucx, int rank)
     return members[rank].shm_id == members[ucx->base.rank].shm_id;
 }
 
-/** UCX does not say so when it runs out of descriptors, and may end the process. */
 static void descriptors_check(const tw_ucx_transport_t *ucx)
 {
     struct rlimit limit;
@@ -53,9 +49,8 @@ static void descriptors_check(const tw_ucx_transport_t *ucx)
     if (lowest_free >= 0) {
         close(lowest_free);
     }
-    /* Of each stream one connection each way, at most. */
     const size_t n_connections =
-        2 * (size_t)ucx->n_far * (1 + (size_t)n_devices * ucx->rendezvous.settings.streams);
+        (size_t)ucx->n_far * (1 + (size_t)n_devices * ucx->rendezvous.settings.streams);
     if (getrlimit(RLIMIT_NOFILE, &limit)) {
         return;
     }
@@ -135,7 +130,7 @@ static void on_failed(void *arg, int id, const char *why)
 
 static const tw_p2p_hooks_t hooks = {.is_over = is_over, .lost = on_lost, .failed = on_failed};
 
-static tw_status_t open_own_end(tw_ucx_transport_t *ucx)
+static tw_status_t open_own_end(tw_ucx_transport_t *ucx, const char *token)
 {
     char name[32];
     const tw_msg_settings_t *settings = &ucx->rendezvous.settings;
@@ -147,6 +142,8 @@ static tw_status_t open_own_end(tw_ucx_transport_t *ucx)
                                     .net_tls = ucx->n_far ? ucx->options.net_tls : NULL,
                                     .net_devices = tw_ucx_device_list(ucx),
                                     .streams = (int)settings->streams,
+                                    .token = token,
+                                    .encrypt = ucx->options.net_encrypt,
                                     .chunk_bytes = settings->chunk_bytes,
                                     .eager_bytes = settings->eager_bytes,
                                     .spin_sec = ucx->options.spin,
@@ -172,27 +169,6 @@ static void count_others(tw_ucx_transport_t *ucx)
     }
 }
 
-/** The IP addresses that ranks on other nodes come from are known, and let in, before there is a port for them to come to: what a
- *  filter drops is sent again only after a second. */
-static tw_status_t exchange_origins(tw_ucx_transport_t *ucx, tw_msg_blob_t *all)
-{
-    uint8_t addresses[OWN_ADDRESSES_MAX * ADDRESS_BYTES];
-    const int with_loopback = strstr(tw_ucx_device_list(ucx), "lo") != NULL;
-    const int n = tw_net_addresses(with_loopback, addresses, OWN_ADDRESSES_MAX);
-    const tw_msg_blob_t own = {addresses, (uint32_t)n * ADDRESS_BYTES};
-    return tw_monitor_exchange(ucx->monitor, &own, all);
-}
-
-/** What exchange_origins has brought is gone with the next exchange. */
-static void admit(tw_ucx_transport_t *ucx, const tw_msg_blob_t *origins)
-{
-    for (int r = 0; r < ucx->base.world; r++) {
-        if (!tw_ucx_shares_memory(ucx, r)) {
-            tw_p2p_admit(ucx->p2p, origins[r].data, origins[r].bytes / ADDRESS_BYTES);
-        }
-    }
-}
-
 static tw_status_t peers_add(tw_ucx_transport_t *ucx, const tw_msg_blob_t *cards)
 {
     tw_status_t status = TW_OK;
@@ -202,6 +178,7 @@ static tw_status_t peers_add(tw_ucx_transport_t *ucx, const tw_msg_blob_t *cards
                                              .known_as = ucx->base.rank,
                                              .is_near = tw_ucx_shares_memory(ucx, r),
                                              .is_self = r == ucx->base.rank,
+                                             .connects = ucx->base.rank < r,
                                              .card = cards[r].data,
                                              .card_bytes = cards[r].bytes};
         status = tw_p2p_peer_add(ucx->p2p, &params, &peer);
@@ -244,8 +221,7 @@ static tw_status_t greet(tw_ucx_transport_t *ucx)
     return TW_OK;
 }
 
-/** All connections are opened while the other ranks are let in; then nobody has to be any more. If a rank fails meanwhile, the
- *  transport's calls name it. */
+/** All connections are opened; then nobody has to be let in any more. If a rank fails meanwhile, the transport's calls name it. */
 static tw_status_t greet_all(tw_ucx_transport_t *ucx)
 {
     const uint64_t until_ns = tw_time_ns() + (uint64_t)(ucx->options.join_timeout * 1e9);
@@ -264,19 +240,15 @@ static tw_status_t greet_all(tw_ucx_transport_t *ucx)
     return status == TW_ERR_PEER ? TW_OK : status;
 }
 
-tw_status_t tw_ucx_network_open(tw_ucx_transport_t *ucx)
+tw_status_t tw_ucx_network_open(tw_ucx_transport_t *ucx, const char *token)
 {
     tw_msg_blob_t *all = calloc((size_t)ucx->base.world, sizeof(*all));
     count_others(ucx);
     tw_status_t status = all ? shm_check(ucx) : TW_ERR_NO_MEMORY;
     if (!status) {
-        status = exchange_origins(ucx, all);
+        status = open_own_end(ucx, token);
     }
     if (!status) {
-        status = open_own_end(ucx);
-    }
-    if (!status) {
-        admit(ucx, all);
         status = exchange_cards(ucx, all);
     }
     free(all);

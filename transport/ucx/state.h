@@ -47,9 +47,9 @@ static inline int tw_ucx_job_failed(const tw_ucx_transport_t *ucx)
 int tw_ucx_shares_memory(const tw_ucx_transport_t *ucx, int rank);
 /** The devices in use between nodes, separated by commas. */
 const char *tw_ucx_device_list(const tw_ucx_transport_t *ucx);
-/** Reach all ranks, and be reached by them. Collective. TW_ERR_PEER: one has failed meanwhile; TW_ERR_CONFIG (devices), TW_ERR_UCX,
+/** Reach all ranks, and be reached by them; token: the job's. Collective. TW_ERR_PEER: one has failed meanwhile; TW_ERR_CONFIG (devices), TW_ERR_UCX,
  *  TW_ERR_FORMAT, TW_ERR_NO_MEMORY, logged. */
-tw_status_t tw_ucx_network_open(tw_ucx_transport_t *ucx);
+tw_status_t tw_ucx_network_open(tw_ucx_transport_t *ucx, const char *token);
 
 /* ---- post.c ------------------------------------------------------------------------------------------------ */
 

@@ -137,8 +137,9 @@ static void describe(tw_ucx_transport_t *ucx)
     const char *memory = ucx->base.takes[TW_MEM_CUDA] ? ", from and to CUDA memory" : "";
     char net[256] = "", node[128] = "", chunk[32], version[32];
     if (ucx->n_far) {
-        snprintf(net, sizeof(net), ", %s on %s (%u stream%s, chunks of %s)", ucx->options.net_tls,
-                 tw_ucx_device_list(ucx), settings->streams, settings->streams == 1 ? "" : "s",
+        snprintf(net, sizeof(net), ", %s%s on %s (%u stream%s, chunks of %s)",
+                 ucx->options.net_encrypt ? "sealed " : "", ucx->options.net_tls, tw_ucx_device_list(ucx),
+                 settings->streams, settings->streams == 1 ? "" : "s",
                  tw_format_bytes(settings->chunk_bytes, chunk, sizeof(chunk)));
     }
     if (ucx->n_near) {
@@ -180,7 +181,7 @@ static tw_status_t meet_and_connect(tw_ucx_transport_t *ucx, const tw_job_t *job
         status = start_monitor(ucx); /* from here on nobody waits in vain for a rank that has stopped */
     }
     if (!status) {
-        status = tw_ucx_network_open(ucx);
+        status = tw_ucx_network_open(ucx, job->token);
         if (status && status != TW_ERR_PEER) {
             tw_monitor_fail(ucx->monitor, ucx->base.rank, "it could not start");
         }
@@ -207,6 +208,10 @@ static tw_status_t read_options(const tw_transport_ucx_params_t *params, tw_tran
     }
     if (!status && params->node_id) {
         status = tw_config_set(table, options, "TW_NODE_ID", params->node_id);
+    }
+    if (!status && options->net_encrypt && !options->job_token[0]) {
+        tw_error("TW_NET_ENCRYPT=y needs TW_JOB_TOKEN, the same on all ranks: keys are made of it");
+        status = TW_ERR_CONFIG;
     }
     if (status) {
         tw_config_cleanup(table, options);

@@ -1,4 +1,4 @@
-/* Contexts, the devices of this process, and a UCX end for each device in use.
+/* Contexts, the devices of this process, and an end of p2p for each device in use.
  *
  * NCCL's functions devices and properties get no context, and before v11 no function does: that alone is why there is state here that
  * belongs to the process. */
@@ -217,6 +217,7 @@ static tw_status_t open_end(tw_net_domain_t *domain)
         .net_devices = domain->device->name,
         .n_peers = 16,
         .streams = (int)options->streams,
+        .encrypt = options->encrypt,
         .chunk_bytes = options->chunk_bytes,
         .eager_bytes = options->eager_bytes,
         .sends_on_credit = 1,

@@ -5,13 +5,13 @@
  *    device.c     what is known of them
  *    state.h      what the next four share
  *    ticker.c     what moves on when NCCL does not call
- *    context.c    a UCX end for each device in use
+ *    context.c    an end of p2p for each device in use
  *    comm.c       listen, connect, accept, close
  *    request.c    send, receive, test
  *    versions.c   NCCL's interface, v7 to v12
  *
- *  Any thread may call anything; what shares a device in one context waits for the other. Nothing blocks, but that a close lets go out
- *  what was sent, for TW_PEER_TIMEOUT at most. All errors are logged. */
+ *  Any thread may call anything; what shares a device in one context waits for the other. Nothing blocks, but that
+ *  the end of the last connection on a device lets go out what was sent, for TW_PEER_TIMEOUT at most. All errors are logged. */
 #ifndef TW_PLUGIN_NCCL_NET_NET_H
 #define TW_PLUGIN_NCCL_NET_NET_H
 
@@ -22,7 +22,7 @@ TW_C_BEGIN
 
 typedef struct tw_net_options {
     char *devices, *token;
-    int merge;
+    int merge, encrypt;
     int64_t streams;
     size_t chunk_bytes, eager_bytes;
     double timeout_sec, spin_sec;
@@ -39,7 +39,7 @@ tw_status_t tw_net_options_init(tw_net_options_t *options);
 #define TW_NET_PATH_BYTES 512
 
 typedef struct tw_net_device {
-    char name[TW_NET_NAME_BYTES];     /**< as UCX has it; several are separated by commas */
+    char name[TW_NET_NAME_BYTES];     /**< several are separated by commas */
     char pci_path[TW_NET_PATH_BYTES]; /**< "": none */
     uint64_t guid;
     int speed_mbps;

@@ -32,9 +32,9 @@ static const tw_config_field_t fields[] = {
      .min = 1,
      .max = 16},
     {.name = "TW_NET_CHUNK",
-     .dflt = "256K",
+     .dflt = "512K",
      .unit = "bytes",
-     .doc = "Longer messages are cut into chunks of this size.",
+     .doc = "Longer messages are cut into chunks of this size. NCCL's own steps are of 512K.",
      .type = TW_CONFIG_BYTES,
      .offset = FIELD(chunk_bytes),
      .min = 4096,
@@ -44,7 +44,7 @@ static const tw_config_field_t fields[] = {
      .unit = "bytes",
      .doc =
          "Up to so long a message is sent before the receiver has asked for it. With one connection and one "
-         "device so is one of up to TW_NET_CHUNK, while less than 2 MB wait for their receives.",
+         "device so is one of up to TW_NET_CHUNK. No more than 5 MB of a connection wait for their receives.",
      .type = TW_CONFIG_BYTES,
      .offset = FIELD(eager_bytes),
      .max = 1 << 20},
@@ -58,8 +58,8 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_PEER_TIMEOUT",
      .dflt = "10s",
      .unit = "s",
-     .doc =
-         "How long a peer may take to let this one in, or to take what was sent when a connection is closed.",
+     .doc = "How long what was sent may take to go out when the last connection is closed, and how long a "
+            "stranger may take to prove that it belongs to the job.",
      .type = TW_CONFIG_TIME,
      .offset = FIELD(timeout_sec),
      .min = 0.2,
@@ -72,6 +72,13 @@ static const tw_config_field_t fields[] = {
             "has a handle from NCCL may come in.",
      .type = TW_CONFIG_SECRET,
      .offset = FIELD(token)},
+    {.name = "TW_NET_ENCRYPT",
+     .dflt = "no",
+     .unit = "",
+     .doc = "Seal what NCCL sends: AES-256-GCM, or ChaCha20-Poly1305 where a processor has no instructions "
+            "for it; keys of each connection, from TW_JOB_TOKEN, which it needs. The same on all nodes.",
+     .type = TW_CONFIG_BOOL,
+     .offset = FIELD(encrypt)},
     {.name = "TW_NET_GBPS",
      .dflt = "0",
      .unit = "Gb/s",
@@ -99,5 +106,12 @@ const tw_config_table_t tw_net_config_table = {
 
 tw_status_t tw_net_options_init(tw_net_options_t *options)
 {
-    return tw_config_init(&tw_net_config_table, options);
+    tw_status_t status = tw_config_init(&tw_net_config_table, options);
+
+    if (status == TW_OK && options->encrypt && options->token[0] == '\0') {
+        tw_error("TW_NET_ENCRYPT=y needs TW_JOB_TOKEN, the same on all nodes: keys are made of it");
+        tw_config_cleanup(&tw_net_config_table, options);
+        status = TW_ERR_CONFIG;
+    }
+    return status;
 }

@@ -1,4 +1,4 @@
-/** What context.c, comm.c and request.c share. A domain is one device in one context: a UCX end (tw_p2p_t) with its lock, there as long as
+/** What context.c, comm.c and request.c share. A domain is one device in one context: an end of p2p (tw_p2p_t) with its lock, there as long as
  *  something uses it. */
 #ifndef TW_PLUGIN_NCCL_NET_STATE_H
 #define TW_PLUGIN_NCCL_NET_STATE_H
@@ -65,7 +65,7 @@ struct tw_net_context {
     tw_net_domain_t domain[TW_NET_DEVICES_MAX];
 };
 
-/** NCCL calls nobody once its requests are done, but what was sent may still be on its way out of UCX, or an answer be due: this
+/** NCCL calls nobody once its requests are done, but what was sent may still be on its way out, or an answer be due: this
  *  thread moves it on. While NCCL asks for its requests it keeps out of the way: it neither takes the lock from a thread of NCCL's nor
  *  makes it wake anybody. Domain's lock not held. TW_ERR_INTERNAL, logged. */
 tw_status_t tw_net_ticker_start(tw_net_domain_t *domain);

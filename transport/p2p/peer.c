@@ -1,6 +1,8 @@
-/** Peers, and the UCX endpoints that lead to them. */
+/** Peers, what they tell of themselves, and the streams that lead to them. */
 #include <stdlib.h>
 #include <string.h>
+
+#include <sodium.h>
 
 #include "transport/p2p/state.h"
 #include "transport/rendezvous/messages.h"
@@ -26,7 +28,7 @@ void tw_p2p_peer_fail(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const char *why)
     }
 }
 
-void tw_p2p_stream_break(tw_p2p_stream_t *stream, ucs_status_t why)
+void tw_p2p_stream_break(tw_p2p_stream_t *stream, const char *why)
 {
     tw_p2p_peer_t *peer = stream->peer;
     tw_p2p_t *p2p = peer->p2p;
@@ -34,58 +36,35 @@ void tw_p2p_stream_break(tw_p2p_stream_t *stream, ucs_status_t why)
         return;
     }
     stream->broken = 1;
-    tw_debug("%s: peer %d: connection lost: %s", p2p->name, peer->id, ucs_status_string(why));
+    p2p->n_events++;
+    tw_debug("%s: peer %d: connection lost: %s", p2p->name, peer->id, why);
     if (p2p->params.hooks) {
         p2p->params.hooks->lost(p2p->params.arg, peer->id);
-    } else if (!stream->is_ended && !peer->has_said_bye) {
+    } else if (!stream->is_ended && !peer->is_closing) {
         tw_p2p_peer_fail(p2p, peer, "connection lost");
     }
 }
 
-/* ---- endpoints --------------------------------------------------------------------------------------------- */
-
-static void on_endpoint_error(void *arg, ucp_ep_h endpoint, ucs_status_t status)
-{
-    (void)endpoint;
-    tw_p2p_stream_break(arg, status);
-}
-
-/** Shared memory reports no errors of its own; asking for them would exclude CMA. */
-static ucp_err_handling_mode_t error_mode(const tw_p2p_t *p2p, const tw_p2p_stream_t *stream)
-{
-    return stream->worker == &p2p->workers[TW_P2P_SHM_WORKER] ? UCP_ERR_HANDLING_MODE_NONE
-                                                              : UCP_ERR_HANDLING_MODE_PEER;
-}
-
-void tw_p2p_stream_open(tw_p2p_t *p2p, tw_p2p_stream_t *stream)
-{
-    const ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = stream->address,
-        .err_mode = error_mode(p2p, stream),
-        .err_handler = {.cb = on_endpoint_error, .arg = stream},
-    };
-    ucs_status_t status = ucp_ep_create(stream->worker->worker, &params, &stream->endpoint);
-    if (status == UCS_OK) {
-        return;
-    }
-    stream->endpoint = NULL;
-    tw_error("%s: peer %d: UCX: no way to it: %s", p2p->name, stream->peer->id, ucs_status_string(status));
-    tw_p2p_stream_break(stream, status);
-}
-
 /* ---- cards ------------------------------------------------------------------------------------------------- */
 
-/** What an end tells of itself: whether it takes CUDA memory, 1 or 0, then the addresses of its workers. */
+/** What an end tells of itself, first in its card. */
+typedef struct about {
+    uint8_t takes_cuda, seals, has_aes, zero;
+    uint32_t streams; /**< over TCP, per device */
+} about_t;
+
+/** An end's card: about it, then the addresses of its workers. */
 tw_status_t tw_p2p_card(const tw_p2p_t *p2p, void **card, size_t *bytes)
 {
-    const uint8_t takes_cuda = (uint8_t)tw_p2p_takes_cuda(p2p);
-    tw_msg_blob_t own[1 + TW_P2P_WORKERS_MAX] = {{&takes_cuda, 1}};
+    const about_t about = {.takes_cuda = (uint8_t)tw_p2p_takes_cuda(p2p),
+                           .seals = (uint8_t)p2p->params.encrypt,
+                           .has_aes = (uint8_t)tw_seal_has_aes(),
+                           .streams = (uint32_t)p2p->params.streams};
+    tw_msg_blob_t own[1 + TW_P2P_WORKERS_MAX] = {{(const uint8_t *)&about, sizeof(about)}};
     tw_msg_writer_t list = {0};
     for (int i = 0; i < p2p->n_workers; i++) {
         const tw_p2p_worker_t *worker = &p2p->workers[i];
-        own[1 + i] = (tw_msg_blob_t){(const uint8_t *)worker->address, (uint32_t)worker->address_bytes};
+        own[1 + i] = (tw_msg_blob_t){worker->address, (uint32_t)worker->address_bytes};
     }
     tw_msg_blobs_write(own, 1 + (uint32_t)p2p->n_workers, &list);
     if (list.failed) {
@@ -99,15 +78,33 @@ tw_status_t tw_p2p_card(const tw_p2p_t *p2p, void **card, size_t *bytes)
 }
 
 static tw_status_t card_parse(const tw_p2p_peer_params_t *params, const uint8_t *bytes, tw_msg_blob_t *card,
-                              uint32_t *n_addresses)
+                              about_t *about, uint32_t *n_addresses)
 {
     uint32_t n = 0;
-    tw_status_t status = tw_msg_blobs_parse(bytes, params->card_bytes, 1 + TW_P2P_WORKERS_MAX, card, &n);
-    if (!status && (card[0].bytes != 1 || card[0].data[0] > 1)) {
-        status = TW_ERR_FORMAT;
+    TW_TRY(tw_msg_blobs_parse(bytes, params->card_bytes, 1 + TW_P2P_WORKERS_MAX, card, &n));
+    if (!n || card[0].bytes != sizeof(*about)) {
+        return TW_ERR_FORMAT;
     }
-    *n_addresses = n > 0 ? n - 1 : 0;
-    return status;
+    memcpy(about, card[0].data, sizeof(*about));
+    *n_addresses = n - 1;
+    return about->takes_cuda > 1 || about->seals > 1 || about->has_aes > 1 ? TW_ERR_FORMAT : TW_OK;
+}
+
+/** What both ends must have alike for connections over TCP. TW_ERR_CONFIG, logged. */
+static tw_status_t settings_compare(const tw_p2p_peer_t *peer, const about_t *theirs)
+{
+    const tw_p2p_params_t *own = &peer->p2p->params;
+    if (theirs->seals != !!own->encrypt) {
+        tw_error("%s: peer %d: TW_NET_ENCRYPT is %s there and %s here", peer->p2p->name, peer->id,
+                 theirs->seals ? "y" : "n", own->encrypt ? "y" : "n");
+        return TW_ERR_CONFIG;
+    }
+    if (theirs->streams != (uint32_t)own->streams) {
+        tw_error("%s: peer %d: TW_NET_STREAMS is %u there and %d here", peer->p2p->name, peer->id,
+                 theirs->streams, own->streams);
+        return TW_ERR_CONFIG;
+    }
+    return TW_OK;
 }
 
 /* ---- peers ------------------------------------------------------------------------------------------------- */
@@ -117,7 +114,8 @@ static void stream_init(tw_p2p_stream_t *stream, tw_p2p_peer_t *peer, int worker
 {
     *stream = (tw_p2p_stream_t){.peer = peer,
                                 .worker = &peer->p2p->workers[worker],
-                                .address = (const ucp_address_t *)addresses[worker].data};
+                                .address = addresses[worker].data,
+                                .address_bytes = addresses[worker].bytes};
     TAILQ_INIT(&stream->waiting);
 }
 
@@ -139,6 +137,34 @@ static tw_status_t streams_init(tw_p2p_peer_t *peer, int is_near, int n_devices,
     return TW_OK;
 }
 
+static int addresses_are_sound(const tw_p2p_t *p2p, int n_devices, const tw_msg_blob_t *addresses)
+{
+    int is_sound = n_devices > 0;
+    for (int i = TW_P2P_FIRST_NET_WORKER; i < TW_P2P_FIRST_NET_WORKER + n_devices; i++) {
+        is_sound &= !p2p->workers[i].carrier->is_tcp ||
+                    tw_tcp_address_is_sound(addresses[i].data, addresses[i].bytes);
+    }
+    return is_sound;
+}
+
+/** How its connections over TCP are proven and sealed. */
+static tw_status_t security_init(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t *params,
+                                 const about_t *about)
+{
+    const tw_p2p_t *p2p = peer->p2p;
+    if (!params->key && !p2p->has_key) {
+        tw_error("%s: peer %d: there is no secret that it could prove itself with", p2p->name, peer->id);
+        return TW_ERR_AUTH;
+    }
+    TW_TRY(settings_compare(peer, about));
+    peer->connects = params->connects;
+    memcpy(peer->key, params->key ? params->key : p2p->key.bytes, sizeof(peer->key));
+    peer->cipher = !p2p->params.encrypt                  ? TW_CIPHER_NONE
+                   : about->has_aes && tw_seal_has_aes() ? TW_CIPHER_AES256_GCM
+                                                         : TW_CIPHER_CHACHA20_POLY1305;
+    return TW_OK;
+}
+
 static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t *params)
 {
     tw_msg_blob_t card[1 + TW_P2P_WORKERS_MAX] = {{0}};
@@ -146,21 +172,26 @@ static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t 
     const int n_own = peer->p2p->n_workers - TW_P2P_FIRST_NET_WORKER;
     uint32_t n_addresses = 0;
     int n_devices = 0;
+    about_t about;
     peer->card = malloc(params->card_bytes + 1);
     if (!peer->card) {
         return TW_ERR_NO_MEMORY;
     }
     memcpy(peer->card, params->card, params->card_bytes);
-    tw_status_t status = card_parse(params, peer->card, card, &n_addresses);
+    tw_status_t status = card_parse(params, peer->card, card, &about, &n_addresses);
     while (!status && n_devices < n_own && TW_P2P_FIRST_NET_WORKER + n_devices < (int)n_addresses) {
         n_devices++;
     }
-    if (status || (params->is_near ? !addresses[TW_P2P_SHM_WORKER].bytes : !n_devices)) {
+    if (status || (params->is_near ? !addresses[TW_P2P_SHM_WORKER].bytes
+                                   : !addresses_are_sound(peer->p2p, n_devices, addresses))) {
         tw_error("%s: peer %d: its list of addresses makes no sense", peer->p2p->name, peer->id);
         return TW_ERR_FORMAT;
     }
-    peer->takes_cuda = card[0].data[0];
+    peer->takes_cuda = about.takes_cuda;
     peer->chunk_bytes = params->is_near ? SHM_CHUNK_BYTES : peer->p2p->params.chunk_bytes;
+    if (!params->is_near && peer->p2p->workers[TW_P2P_FIRST_NET_WORKER].carrier->is_tcp) {
+        TW_TRY(security_init(peer, params, &about));
+    }
     return streams_init(peer, params->is_near, n_devices, addresses);
 }
 
@@ -226,6 +257,7 @@ void tw_p2p_peer_free(tw_p2p_peer_t *peer)
         free(arrival);
     }
     peer->p2p->peers[peer->id] = NULL;
+    sodium_memzero(peer->key, sizeof(peer->key));
     free(peer->streams);
     free(peer->card);
     free(peer);
@@ -265,18 +297,25 @@ int tw_p2p_peer_has_closed(const tw_p2p_peer_t *peer)
 
 int tw_p2p_peer_is_over_tcp(const tw_p2p_peer_t *peer)
 {
-    return peer->n_streams > 0 && peer->streams[0].worker->at_once;
+    return peer->n_streams > 0 && peer->streams[0].worker->carrier->is_tcp;
 }
 
 int tw_p2p_peer_is_open(const tw_p2p_peer_t *peer)
 {
-    if (tw_p2p_peer_is_over_tcp(peer) && peer->n_hellos < peer->n_streams) {
-        return 0;
-    }
+    const int is_tcp = tw_p2p_peer_is_over_tcp(peer);
     for (int s = 0; s < peer->n_streams; s++) {
-        if (peer->streams[s].is_busy) {
+        if (peer->streams[s].is_busy || (is_tcp && !peer->streams[s].is_open)) {
             return 0;
         }
     }
     return 1;
+}
+
+tw_status_t tw_p2p_peer_greet(tw_p2p_peer_t *peer)
+{
+    tw_status_t status = TW_OK;
+    for (int s = 0; s < peer->n_streams && !status && tw_p2p_peer_is_over_tcp(peer) && peer->connects; s++) {
+        status = tw_tcp_connect(&peer->streams[s]);
+    }
+    return status;
 }

@@ -1,0 +1,787 @@
+/* Connections of our own, against those who do not keep the rules: real sockets, and a man in the middle. */
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/common/fixture.h"
+#include "tests/common/process.h"
+#include "transport/p2p/tcp.h"
+#include "transport/rendezvous/messages.h"
+#include "transport/rendezvous/socket.h"
+
+namespace
+{
+
+constexpr size_t eager = 4096, chunk = 200000;
+constexpr double patience_sec = 30;
+
+struct Options {
+    const char *token = "a secret";
+    int encrypt = 0, streams = 1;
+    size_t chunk_bytes = chunk;
+    double timeout_sec = 20;
+};
+
+tw_p2p_t *make(const char *name, const Options &options)
+{
+    tw_p2p_params_t params = {};
+    params.name = name;
+    params.n_peers = 1;
+    params.net_tls = "tcp";
+    params.net_devices = "lo";
+    params.streams = options.streams;
+    params.token = options.token;
+    params.encrypt = options.encrypt;
+    params.chunk_bytes = options.chunk_bytes;
+    params.eager_bytes = eager;
+    params.sends_on_credit = 1;
+    params.timeout_sec = options.timeout_sec;
+    tw_p2p_t *p2p = nullptr;
+    EXPECT_EQ(tw_p2p_create(&params, &p2p), TW_OK);
+    return p2p;
+}
+
+std::vector<uint8_t> pattern(size_t bytes, size_t seed)
+{
+    std::vector<uint8_t> data(bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        data[i] = (uint8_t)(i * 7 + i / 251 + seed * 13);
+    }
+    return data;
+}
+
+std::vector<uint8_t> card_of(const tw_p2p_t *p2p)
+{
+    void *card = nullptr;
+    size_t bytes = 0;
+    EXPECT_EQ(tw_p2p_card(p2p, &card, &bytes), TW_OK);
+    std::vector<uint8_t> copy((uint8_t *)card, (uint8_t *)card + bytes);
+    free(card);
+    return copy;
+}
+
+int dial(int port)
+{
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_port = htons((uint16_t)port);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(connect(fd, (sockaddr *)&to, sizeof(to)), 0);
+    return fd;
+}
+
+/* Passes on, in both directions, what goes over connections; `forward` sees what who connects sends, `from` bytes after the start of its
+ * connection. */
+class Middle
+{
+  public:
+    using Change = std::function<void(std::vector<uint8_t> &piece, size_t from)>;
+    Middle(int port, Change forward) : to_(port), forward_(std::move(forward))
+    {
+        listener_ = tw_socket_listen("127.0.0.1", 0);
+        thread_ = std::thread([this] { run(); });
+    }
+    ~Middle()
+    {
+        stop_ = true;
+        thread_.join();
+        close(listener_);
+    }
+    int port() const
+    {
+        return tw_socket_port(listener_);
+    }
+    std::atomic<bool> cut{false};        /* close both ends */
+    std::atomic<size_t> limit{SIZE_MAX}; /* on the first connection: what is sent is kept back from here on */
+    std::atomic<size_t> n_forward{0};    /* that have passed there */
+
+  private:
+    void run()
+    {
+        std::vector<std::thread> passing;
+        while (!stop_) {
+            pollfd ready = {listener_, POLLIN, 0};
+            const int fd = poll(&ready, 1, 5) > 0 ? accept(listener_, nullptr, nullptr) : -1;
+            if (fd >= 0) {
+                const bool is_first = passing.empty();
+                passing.emplace_back([=] { pass(fd, dial(to_), is_first); });
+            }
+        }
+        for (std::thread &thread : passing) {
+            thread.join();
+        }
+    }
+    void pass(int client, int server, bool is_first)
+    {
+        size_t from = 0;
+        std::vector<uint8_t> piece;
+        bool is_open = true;
+        while (is_open && !stop_ && !cut) {
+            pollfd ready[2] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
+            (void)poll(ready, 2, 5);
+            for (int i = 0; i < 2 && is_open; i++) {
+                piece.resize(i || !is_first ? 65536 : std::min((size_t)65536, limit - from));
+                const ssize_t got = ready[i].revents && !piece.empty()
+                                        ? recv(ready[i].fd, piece.data(), piece.size(), MSG_DONTWAIT)
+                                        : -1;
+                piece.resize(got > 0 ? (size_t)got : 0);
+                is_open = got != 0;
+                if (got > 0 && i == 0) {
+                    forward_(piece, from);
+                    from += (size_t)got;
+                    n_forward += is_first ? (size_t)got : 0;
+                }
+                for (size_t sent = 0; sent < piece.size() && !stop_;) {
+                    const ssize_t now = send(i ? client : server, piece.data() + sent, piece.size() - sent,
+                                             MSG_NOSIGNAL | MSG_DONTWAIT);
+                    sent += now > 0 ? (size_t)now : 0;
+                    if (now < 0 && errno != EAGAIN) {
+                        break;
+                    }
+                }
+            }
+        }
+        close(client);
+        close(server);
+    }
+    const int to_;
+    Change forward_;
+    int listener_;
+    std::thread thread_;
+    std::atomic<bool> stop_{false};
+};
+
+class Tcp : public tw::Fixture
+{
+  protected:
+    void TearDown() override
+    {
+        end();
+        tw::Fixture::TearDown();
+    }
+    void end()
+    {
+        for (tw_p2p_t **p2p : {&a, &b}) {
+            if (*p2p) {
+                tw_p2p_cancel_all(*p2p);
+                tw_p2p_peer_close(tw_p2p_peer_find(*p2p, 0));
+                tw_p2p_destroy(*p2p);
+            }
+            *p2p = nullptr;
+        }
+    }
+    int port_of_a() const
+    {
+        return tw_socket_port(a->workers[TW_P2P_FIRST_NET_WORKER].tcp->listener);
+    }
+    /* Where the address of the device stands in a card: its last bytes. */
+    static void set_port(std::vector<uint8_t> &card, const tw_p2p_t *owner, int port)
+    {
+        const uint16_t number = (uint16_t)port;
+        memcpy(&card[card.size() - owner->workers[TW_P2P_FIRST_NET_WORKER].address_bytes], &number,
+               sizeof(number));
+    }
+    static tw_status_t add(tw_p2p_t *p2p, const std::vector<uint8_t> &card, int connects,
+                           tw_p2p_peer_t **peer)
+    {
+        tw_p2p_peer_params_t params = {};
+        params.connects = connects;
+        params.card = card.data();
+        params.card_bytes = card.size();
+        return tw_p2p_peer_add(p2p, &params, peer);
+    }
+    /* b connects to a. */
+    void begin(const Options &of_a = {}, const Options &of_b = {})
+    {
+        a = make("a", of_a);
+        b = make("b", of_b);
+        ASSERT_EQ(add(a, card_of(b), 0, &peer_a), TW_OK);
+        ASSERT_EQ(add(b, card_of(a), 1, &peer_b), TW_OK);
+    }
+    void connect(const Options &options = {})
+    {
+        begin(options, options);
+        greet();
+    }
+    void greet()
+    {
+        ASSERT_EQ(tw_p2p_peer_greet(peer_b), TW_OK);
+        ASSERT_TRUE(until([&] { return tw_p2p_peer_is_open(peer_a) && tw_p2p_peer_is_open(peer_b); }));
+    }
+    bool until(const std::function<bool()> &what)
+    {
+        const double limit = tw_time_sec() + patience_sec;
+        while (!what() && tw_time_sec() < limit) {
+            (void)tw_p2p_progress(a);
+            if (b) {
+                (void)tw_p2p_progress(b);
+            }
+        }
+        return what();
+    }
+    tw_p2p_request_t *post(tw_p2p_peer_t *peer, uint64_t tag, const std::vector<uint8_t> &data, bool is_send)
+    {
+        tw_p2p_request_t *request = nullptr;
+        tw_p2p_message_t message = {};
+        message.peer = peer;
+        message.tag = tag;
+        message.buffer = (void *)(uintptr_t)data.data();
+        message.bytes = data.size();
+        EXPECT_EQ(is_send ? tw_p2p_send(peer->p2p, &message, &request)
+                          : tw_p2p_recv(peer->p2p, &message, &request),
+                  TW_OK);
+        return request;
+    }
+    tw_p2p_request_t *send(tw_p2p_peer_t *peer, uint64_t tag, const std::vector<uint8_t> &data)
+    {
+        return post(peer, tag, data, true);
+    }
+    tw_p2p_request_t *recv(tw_p2p_peer_t *peer, uint64_t tag, const std::vector<uint8_t> &data)
+    {
+        return post(peer, tag, data, false);
+    }
+    tw_status_t wait(tw_p2p_request_t *request)
+    {
+        tw_p2p_t *p2p = tw_p2p_request_peer(request)->p2p;
+        tw_status_t status;
+        const double limit = tw_time_sec() + patience_sec;
+        while ((status = tw_p2p_test(p2p, request, nullptr)) == TW_IN_PROGRESS && tw_time_sec() < limit) {
+            (void)tw_p2p_progress(a);
+            (void)tw_p2p_progress(b);
+        }
+        return status;
+    }
+    void exchange(size_t bytes, uint64_t tag)
+    {
+        std::vector<uint8_t> in_a(bytes), in_b(bytes);
+        const auto out_a = pattern(bytes, tag), out_b = pattern(bytes, tag + 1);
+        tw_p2p_request_t *requests[] = {recv(peer_a, tag, in_a), send(peer_a, tag, out_a),
+                                        send(peer_b, tag, out_b), recv(peer_b, tag, in_b)};
+        for (tw_p2p_request_t *request : requests) {
+            EXPECT_EQ(wait(request), TW_OK) << bytes;
+        }
+        EXPECT_EQ(in_a, out_b) << bytes;
+        EXPECT_EQ(in_b, out_a) << bytes;
+    }
+    /* Small buffers: whatever is longer goes in many parts. */
+    void shrink_sockets()
+    {
+        for (tw_p2p_peer_t *peer : {peer_a, peer_b}) {
+            for (int s = 0; s < peer->n_streams; s++) {
+                const int bytes = 2048;
+                const int fd = peer->streams[s].link->fd;
+                EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)), 0);
+            }
+        }
+    }
+    /* b sends, through the middle, a message of which only some is at a. */
+    tw_p2p_request_t *send_half(Middle &middle, uint64_t tag, const std::vector<uint8_t> &data)
+    {
+        middle.limit = middle.n_forward + data.size() / 2;
+        tw_p2p_request_t *sent = send(peer_b, tag, data);
+        const tw_p2p_landing_t *landing = &peer_a->streams[0].link->landing;
+        EXPECT_TRUE(until([&] { return landing->done > data.size() / 3; }));
+        return sent;
+    }
+    void connect_through(std::unique_ptr<Middle> &middle, const Options &options, Middle::Change change)
+    {
+        a = make("a", options);
+        b = make("b", options);
+        middle = std::make_unique<Middle>(port_of_a(), std::move(change));
+        auto card = card_of(a);
+        set_port(card, a, middle->port());
+        ASSERT_EQ(add(a, card_of(b), 0, &peer_a), TW_OK);
+        ASSERT_EQ(add(b, card, 1, &peer_b), TW_OK);
+    }
+    tw_p2p_t *a = nullptr, *b = nullptr;
+    tw_p2p_peer_t *peer_a = nullptr, *peer_b = nullptr; /* peer_a is b as a sees it */
+};
+
+/* ---- at work ----------------------------------------------------------------------------------------------- */
+
+const size_t sizes[] = {0,
+                        1,
+                        39,
+                        eager,
+                        eager + 1,
+                        TW_TCP_IN_BYTES,
+                        TW_TCP_PIECE_BYTES - 1,
+                        TW_TCP_PIECE_BYTES,
+                        TW_TCP_PIECE_BYTES + 1,
+                        2 * TW_TCP_PIECE_BYTES,
+                        chunk,
+                        chunk + 1,
+                        1500001};
+
+TEST_F(Tcp, CarriesAllSizesPlainAndSealedOverOneAndSeveral)
+{
+    for (int streams : {1, 3}) {
+        for (int encrypt : {0, 1}) {
+            Options options;
+            options.streams = streams;
+            options.encrypt = encrypt;
+            connect(options);
+            uint64_t tag = 0;
+            for (size_t bytes : sizes) {
+                exchange(bytes, tag++);
+            }
+            shrink_sockets();
+            for (size_t bytes : sizes) {
+                exchange(bytes < 300000 ? bytes : 300000, tag++);
+            }
+            EXPECT_EQ(peer_a->streams[0].link->seal[0] != nullptr, encrypt != 0);
+            end();
+        }
+    }
+}
+
+TEST_F(Tcp, BothCiphersSeal)
+{
+    for (int has_aes : {0, 1}) {
+        Options options;
+        options.encrypt = 1;
+        begin(options, options);
+        if (!has_aes) {
+            peer_a->cipher = peer_b->cipher = TW_CIPHER_CHACHA20_POLY1305;
+        }
+        greet();
+        exchange(300000, 1);
+        end();
+    }
+}
+
+/* Nothing of it is in what goes over the wire. */
+TEST_F(Tcp, WhatIsSealedIsNotSeen)
+{
+    for (int encrypt : {0, 1}) {
+        Options options;
+        options.encrypt = encrypt;
+        std::vector<uint8_t> seen;
+        std::unique_ptr<Middle> middle;
+        connect_through(middle, options, [&](std::vector<uint8_t> &piece, size_t) {
+            seen.insert(seen.end(), piece.begin(), piece.end());
+        });
+        greet();
+        const std::string secret = "nobody else is to read this sentence";
+        const std::vector<uint8_t> out(secret.begin(), secret.end());
+        std::vector<uint8_t> in(out.size());
+        tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, out);
+        EXPECT_EQ(wait(received), TW_OK);
+        EXPECT_EQ(wait(sent), TW_OK);
+        EXPECT_EQ(in, out);
+        const bool is_seen =
+            std::search(seen.begin(), seen.end(), secret.begin(), secret.end()) != seen.end();
+        EXPECT_EQ(is_seen, !encrypt);
+        end();
+    }
+}
+
+TEST_F(Tcp, ChunksMayDiffer)
+{
+    Options other;
+    other.chunk_bytes = 4096;
+    begin(Options(), other);
+    greet();
+    for (size_t bytes : sizes) {
+        exchange(bytes, 3);
+    }
+}
+
+/* ---- canceling --------------------------------------------------------------------------------------------- */
+
+/* Half of it is in the socket: the rest goes out from a copy, as the buffer is the caller's again. */
+TEST_F(Tcp, WhatIsCanceledHalfwayGoesOnWithoutItsBuffer)
+{
+    for (int encrypt : {0, 1}) {
+        Options options;
+        options.encrypt = encrypt;
+        connect(options);
+        shrink_sockets();
+        const auto kept = pattern(chunk, 5);
+        auto out = kept;
+        tw_p2p_request_t *sent = send(peer_b, 1, out);
+        ASSERT_FALSE(tw_p2p_request_is_done(sent));
+        ASSERT_GT(TAILQ_FIRST(&peer_b->streams[0].waiting)->sent, 0u);
+        tw_p2p_cancel(b, sent);
+        std::fill(out.begin(), out.end(), 0);
+        std::vector<uint8_t> in(chunk);
+        EXPECT_EQ(wait(recv(peer_a, 1, in)), TW_OK);
+        EXPECT_EQ(in, kept);
+        exchange(1000, 2);
+        end();
+    }
+}
+
+TEST_F(Tcp, AReceiveThatIsCanceledHalfwayIsNotTouched)
+{
+    for (int encrypt : {0, 1}) {
+        std::unique_ptr<Middle> middle;
+        Options options;
+        options.encrypt = encrypt;
+        connect_through(middle, options, [](std::vector<uint8_t> &, size_t) {});
+        greet();
+        const auto out = pattern(chunk, 6);
+        std::vector<uint8_t> in(chunk);
+        tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send_half(*middle, 1, out);
+        tw_p2p_cancel(a, received);
+        std::fill(in.begin(), in.end(), 0xee);
+        middle->limit = SIZE_MAX;
+        EXPECT_EQ(wait(sent), TW_OK);
+        exchange(1000, 2);
+        EXPECT_TRUE(std::all_of(in.begin(), in.end(), [](uint8_t x) { return x == 0xee; }));
+        end();
+    }
+}
+
+/* Before there is a receive; then the rest goes straight to it. */
+TEST_F(Tcp, AReceiveMayTakeWhatIsHalfHere)
+{
+    for (int encrypt : {0, 1}) {
+        std::unique_ptr<Middle> middle;
+        Options options;
+        options.encrypt = encrypt;
+        connect_through(middle, options, [](std::vector<uint8_t> &, size_t) {});
+        greet();
+        const auto out = pattern(chunk, 7);
+        std::vector<uint8_t> in(chunk), small(7);
+        tw_p2p_request_t *sent = send_half(*middle, 1, out), *received = recv(peer_a, 1, in);
+        middle->limit = SIZE_MAX;
+        EXPECT_EQ(wait(received), TW_OK);
+        EXPECT_EQ(wait(sent), TW_OK);
+        EXPECT_EQ(in, out);
+        sent = send_half(*middle, 2, out);
+        expect_log("bytes came where 7 were expected");
+        EXPECT_EQ(wait(recv(peer_a, 2, small)), TW_ERR_TRUNCATED);
+        middle->limit = SIZE_MAX;
+        EXPECT_EQ(wait(sent), TW_OK);
+        exchange(1000, 3);
+        EXPECT_EQ(peer_a->held_bytes, peer_a->owed_bytes);
+        end();
+    }
+}
+
+/* ---- who does not belong ----------------------------------------------------------------------------------- */
+
+TEST_F(Tcp, WhoHasAnotherTokenIsNamed)
+{
+    Options other;
+    other.token = "another secret";
+    begin(Options(), other);
+    ASSERT_EQ(tw_p2p_peer_greet(peer_b), TW_OK);
+    expect_log("b: peer 0: failed: it does not hold the secret that both share (TW_JOB_TOKEN)");
+    EXPECT_TRUE(until([&] { return tw_p2p_peer_has_failed(peer_b) != 0; }));
+    EXPECT_FALSE(tw_p2p_peer_is_open(peer_a));
+}
+
+TEST_F(Tcp, WhatMustBeAlikeIsCompared)
+{
+    const struct {
+        int encrypt, streams;
+        const char *why;
+    } cases[] = {{1, 1, "a: peer 0: TW_NET_ENCRYPT is y there and n here"},
+                 {0, 3, "a: peer 0: TW_NET_STREAMS is 3 there and 1 here"}};
+    for (const auto &c : cases) {
+        Options other;
+        other.encrypt = c.encrypt;
+        other.streams = c.streams;
+        a = make("a", Options());
+        b = make("b", other);
+        expect_log(c.why);
+        EXPECT_EQ(add(a, card_of(b), 0, &peer_a), TW_ERR_CONFIG);
+        end();
+    }
+}
+
+TEST_F(Tcp, WithoutASecretNobodyIsAPeer)
+{
+    Options none;
+    none.token = nullptr;
+    a = make("a", none);
+    b = make("b", none);
+    expect_log("a: peer 0: there is no secret that it could prove itself with");
+    EXPECT_EQ(add(a, card_of(b), 0, &peer_a), TW_ERR_AUTH);
+}
+
+std::vector<uint8_t> hello_of(uint32_t stream)
+{
+    const uint8_t key[32] = {1};
+    std::vector<uint8_t> hello(TW_GREETING_HELLO_BYTES);
+    tw_greeting_t greeting;
+    tw_greeting_hello_t who = {};
+    who.stream = stream;
+    tw_greeting_hello_write(&greeting, &who, key, hello.data());
+    return hello;
+}
+
+/* Silent, noisy, half polite, and those who know the form but not the secret. More of them than there is room for. */
+TEST_F(Tcp, StrangersChangeNothing)
+{
+    begin();
+    std::vector<int> strangers;
+    for (int i = 0; i < 200; i++) {
+        const int fd = dial(port_of_a());
+        const std::string noise =
+            "GET / HTTP/1.1\r\nHost: somebody else altogether, and what else there is to say\r\n"
+            "Accept: */*\r\n\r\n";
+        auto hello = hello_of(0);
+        switch (i % 5) {
+        case 1:
+            EXPECT_GT(::send(fd, noise.data(), noise.size(), MSG_NOSIGNAL), 0);
+            break;
+        case 2:
+            EXPECT_GT(::send(fd, hello.data(), hello.size() / 2, MSG_NOSIGNAL), 0);
+            break;
+        case 3: /* and a proof that is none */
+            hello.resize(hello.size() + TW_GREETING_PROOF_BYTES);
+            EXPECT_GT(::send(fd, hello.data(), hello.size(), MSG_NOSIGNAL), 0);
+            break;
+        case 4: /* a stream that there is not */
+            hello = hello_of(99);
+            EXPECT_GT(::send(fd, hello.data(), hello.size(), MSG_NOSIGNAL), 0);
+            break;
+        default:
+            break;
+        }
+        strangers.push_back(fd);
+        (void)tw_p2p_progress(a);
+        EXPECT_LE(a->workers[TW_P2P_FIRST_NET_WORKER].tcp->n_strangers, 70);
+    }
+    greet();
+    exchange(5000, 1);
+    tw_p2p_shut(a);
+    EXPECT_EQ(a->workers[TW_P2P_FIRST_NET_WORKER].tcp->n_strangers, 0);
+    exchange(5000, 2);
+    for (int fd : strangers) {
+        close(fd);
+    }
+}
+
+/* What who belongs has said on a connection that was cut: said again word by word, it opens nothing. */
+TEST_F(Tcp, ARecordedConnectionCannotBePlayedAgain)
+{
+    std::vector<uint8_t> said;
+    std::atomic<bool> is_done{false};
+    std::unique_ptr<Middle> middle;
+    connect_through(middle, Options(), [&](std::vector<uint8_t> &piece, size_t from) {
+        if (!is_done) {
+            said.insert(said.end(), piece.begin(), piece.end());
+        }
+        if (from + piece.size() > TW_GREETING_HELLO_BYTES) { /* the proof is kept back */
+            piece.clear();
+            is_done = true;
+        }
+    });
+    allow_log("b: peer 0: failed: connection lost");
+    ASSERT_EQ(tw_p2p_peer_greet(peer_b), TW_OK);
+    EXPECT_TRUE(until([&] { return is_done.load(); }));
+    middle.reset();
+    ASSERT_GE(said.size(), (size_t)TW_GREETING_HELLO_BYTES + TW_GREETING_PROOF_BYTES);
+    said.resize(TW_GREETING_HELLO_BYTES + TW_GREETING_PROOF_BYTES);
+    const int fd = dial(port_of_a());
+    EXPECT_EQ(::send(fd, said.data(), said.size(), MSG_NOSIGNAL), (ssize_t)said.size());
+    uint8_t answer[TW_GREETING_CHALLENGE_BYTES];
+    ssize_t got = 1;
+    EXPECT_TRUE(until([&] { /* an answer, and then the end */
+                            got = ::recv(fd, answer, sizeof(answer), MSG_DONTWAIT);
+                            return got == 0 || (got < 0 && errno != EAGAIN);
+    }));
+    EXPECT_FALSE(peer_a->streams[0].is_open);
+    close(fd);
+}
+
+/* ---- a man in the middle ----------------------------------------------------------------------------------- */
+
+constexpr size_t greeting_bytes = TW_GREETING_HELLO_BYTES + TW_GREETING_PROOF_BYTES;
+constexpr size_t sealed_header = sizeof(tw_p2p_header_t) + TW_SEAL_TAG_BYTES;
+
+/* At byte `at` after the greeting, something happens to what b sends; a must say so, and take nothing of it. */
+TEST_F(Tcp, WhatIsChangedOnTheWayIsNamed)
+{
+    const size_t bytes = 70000;
+    using Bytes = std::vector<uint8_t>;
+    const struct {
+        const char *what;
+        size_t at;
+        std::function<void(Bytes &piece, size_t at)> change;
+    } cases[] = {
+        {"a bit of the header", 3, [](Bytes &piece, size_t at) { piece[at] ^= 1; }},
+        {"a bit of the header's tag", sealed_header - 1, [](Bytes &piece, size_t at) { piece[at] ^= 0x80; }},
+        {"a bit of the data", sealed_header + 100, [](Bytes &piece, size_t at) { piece[at] ^= 4; }},
+        {"a bit of the data's tag", sealed_header + TW_TCP_PIECE_BYTES + 2,
+         [](Bytes &piece, size_t at) { piece[at] ^= 1; }},
+        {"a byte less", sealed_header + 100,
+         [](Bytes &piece, size_t at) { piece.erase(piece.begin() + (long)at); }},
+        {"a header once more", 0,
+         [](Bytes &piece, size_t at) {
+             const Bytes header(piece.begin() + (long)at,
+                                piece.begin() + (long)std::min(at + sealed_header, piece.size()));
+             piece.insert(piece.begin() + (long)at, header.begin(), header.end());
+         }},
+    };
+    for (const auto &c : cases) {
+        SCOPED_TRACE(c.what);
+        Options options;
+        options.encrypt = 1;
+        std::unique_ptr<Middle> middle;
+        connect_through(middle, options, [&](std::vector<uint8_t> &piece, size_t from) {
+            const size_t at = greeting_bytes + c.at;
+            if (at >= from && at < from + piece.size()) {
+                c.change(piece, at - from);
+            }
+        });
+        greet();
+        Bytes in(bytes);
+        tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, pattern(bytes, 1));
+        expect_log("a: peer 0: failed: what it sent was changed on the way");
+        allow_log("b: peer 0: failed: connection lost");
+        EXPECT_EQ(wait(received), TW_ERR_PEER);
+        (void)wait(sent);
+        end();
+    }
+}
+
+TEST_F(Tcp, AConnectionThatIsCutIsNamed)
+{
+    for (int encrypt : {0, 1}) {
+        Options options;
+        options.encrypt = encrypt;
+        std::unique_ptr<Middle> middle;
+        connect_through(middle, options, [](std::vector<uint8_t> &, size_t) {});
+        greet();
+        std::vector<uint8_t> in((size_t)8 << 20);
+        tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, in);
+        ASSERT_TRUE(until([&] { return received->moved > 0; }));
+        middle->cut = true;
+        expect_log("a: peer 0: failed: connection lost");
+        expect_log("b: peer 0: failed: connection lost");
+        EXPECT_EQ(wait(received), TW_ERR_PEER);
+        EXPECT_TRUE(until([&] { return tw_p2p_peer_has_failed(peer_b) != 0; }));
+        (void)wait(sent); /* which may be done: the kernel had it */
+        end();
+    }
+}
+
+/* ---- a peer that holds the secret, and breaks the rules ---------------------------------------------------- */
+
+TEST_F(Tcp, LengthsBeyondReasonAreRefused)
+{
+    const struct {
+        uint32_t kind, stream;
+        uint64_t tag, id, value;
+        const char *why;
+    } cases[] = {
+        {TW_P2P_EAGER, 0, 1, 0, UINT64_MAX, "it sent a malformed message"},
+        {TW_P2P_EAGER, 0, 1, 0, TW_P2P_EAGER_MAX + 1, "it sent a malformed message"},
+        {TW_P2P_DATA, 99, 1, 0, 0, "it sent data on a connection that it does not have"},
+        {TW_P2P_CREDIT, 0, 0, 0, UINT64_MAX, "it gave back credit"},
+        {77, 0, 0, 0, 0, "it sent a message of an unknown kind"},
+    };
+    for (const auto &c : cases) {
+        connect();
+        tw_p2p_header_t header = {};
+        header.kind = c.kind;
+        header.stream = c.stream;
+        header.tag = c.tag;
+        header.id = c.id;
+        header.value = c.value;
+        expect_log(c.why);
+        allow_log("b: peer 0: failed: connection lost");
+        ASSERT_EQ(tw_p2p_control_send(b, peer_b, &header, nullptr), TW_OK);
+        EXPECT_TRUE(until([&] { return tw_p2p_peer_has_failed(peer_a) != 0; }));
+        end();
+    }
+}
+
+TEST_F(Tcp, MoreThanItHasCreditForIsRefused)
+{
+    connect();
+    peer_b->credit_bytes = (size_t)1 << 30; /* it gives itself */
+    const auto out = pattern(chunk, 1);
+    std::vector<tw_p2p_request_t *> sent;
+    expect_log("a: peer 0: failed: it sent more than it has credit for");
+    allow_log("b: peer 0: failed: connection lost");
+    for (size_t i = 0; i < 2 * TW_P2P_CREDIT_BYTES / chunk; i++) {
+        sent.push_back(send(peer_b, i, out));
+    }
+    EXPECT_TRUE(until([&] { return tw_p2p_peer_has_failed(peer_a) != 0; }));
+}
+
+/* ---- closing ----------------------------------------------------------------------------------------------- */
+
+/* It does not read, and what it should read does not fit into the sockets. To close is not to wait; the end of all waits, for all of
+ * them together, and not at all where something was given up. */
+TEST_F(Tcp, ClosingDoesNotWaitForWhoDoesNotRead)
+{
+    for (bool gives_up : {false, true}) {
+        Options options;
+        options.timeout_sec = 1;
+        connect(options);
+        shrink_sockets();
+        auto out = pattern(chunk, 1);
+        tw_p2p_request_t *sent = send(peer_b, 1, out);
+        ASSERT_FALSE(tw_p2p_request_is_done(sent));
+        if (!gives_up) {
+            tw_p2p_cancel(b, sent);
+        }
+        const double start = tw_time_sec();
+        tw_p2p_peer_close(peer_b);
+        EXPECT_LT(tw_time_sec() - start, 0.5);
+        tw_p2p_destroy(b);
+        b = nullptr;
+        const double took = tw_time_sec() - start;
+        EXPECT_EQ(took > 0.9, !gives_up) << took;
+        allow_log("a: peer 0: failed: connection lost");
+        end();
+    }
+}
+
+/* ---- without descriptors ----------------------------------------------------------------------------------- */
+
+/* In a process of its own: a connection comes, and there is no descriptor for it. */
+int accept_without_descriptors()
+{
+    const uint8_t loopback[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+    tw_p2p_t *p2p = make("a", Options());
+    uint8_t handle[TW_P2P_HANDLE_BYTES];
+    tw_p2p_listener_t *listener = nullptr;
+    tw_p2p_peer_t *peer = nullptr;
+    uint32_t port;
+    if (tw_p2p_listen(p2p, loopback, nullptr, handle, &listener)) {
+        return 2;
+    }
+    memcpy(&port, handle + 4, sizeof(port));
+    const int fd = dial((int)port);
+    const rlimit none = {(rlim_t)fd + 1, (rlim_t)fd + 1};
+    if (setrlimit(RLIMIT_NOFILE, &none)) {
+        return 3;
+    }
+    tw_status_t status;
+    const double limit = tw_time_sec() + patience_sec;
+    while ((status = tw_p2p_accept(listener, &peer)) == TW_IN_PROGRESS && tw_time_sec() < limit) {
+    }
+    return status < 0 ? 0 : 1;
+}
+
+TEST_F(Tcp, WithoutDescriptorsAcceptFails)
+{
+    process::Child child([] { return accept_without_descriptors(); });
+    const process::Result ending = child.wait(2 * patience_sec);
+    EXPECT_EQ(ending.code, 0) << ending.err;
+    EXPECT_NE(ending.err.find("cannot take a connection: Too many open files"), std::string::npos)
+        << ending.err;
+}
+
+} // namespace

@@ -1,0 +1,87 @@
+#include "transport/p2p/seal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#define NONCE_BYTES crypto_aead_aes256gcm_NPUBBYTES
+
+static_assert(crypto_aead_chacha20poly1305_ietf_NPUBBYTES == NONCE_BYTES, "one nonce for both");
+static_assert(crypto_aead_aes256gcm_ABYTES == TW_SEAL_TAG_BYTES, "one tag for both");
+static_assert(crypto_aead_chacha20poly1305_ietf_ABYTES == TW_SEAL_TAG_BYTES, "one tag for both");
+
+struct tw_seal {
+    crypto_aead_aes256gcm_state aes; /**< first: libsodium wants it aligned as malloc aligns */
+    uint8_t key[TW_SEAL_KEY_BYTES];
+    tw_cipher_t cipher;
+    uint64_t n_pieces;
+};
+
+int tw_seal_has_aes(void)
+{
+    return sodium_init() >= 0 && crypto_aead_aes256gcm_is_available();
+}
+
+tw_seal_t *tw_seal_create(tw_cipher_t cipher, const uint8_t key[TW_SEAL_KEY_BYTES])
+{
+    tw_seal_t *seal = calloc(1, sizeof(*seal));
+    if (!seal) {
+        return NULL;
+    }
+    seal->cipher = cipher;
+    memcpy(seal->key, key, sizeof(seal->key));
+    if (cipher == TW_CIPHER_AES256_GCM) {
+        crypto_aead_aes256gcm_beforenm(&seal->aes, key);
+    }
+    return seal;
+}
+
+void tw_seal_destroy(tw_seal_t *seal)
+{
+    if (seal) {
+        sodium_memzero(seal, sizeof(*seal));
+        free(seal);
+    }
+}
+
+/** Of 2^64 pieces none comes again. */
+static void next_nonce(tw_seal_t *seal, uint8_t nonce[NONCE_BYTES])
+{
+    const uint64_t number = seal->n_pieces++;
+    memset(nonce, 0, NONCE_BYTES);
+    for (int i = 0; i < 8; i++) {
+        nonce[4 + i] = (uint8_t)(number >> (8 * i));
+    }
+}
+
+void tw_seal_close(tw_seal_t *seal, const void *data, size_t bytes, uint8_t *out)
+{
+    uint8_t nonce[NONCE_BYTES];
+    next_nonce(seal, nonce);
+    if (seal->cipher == TW_CIPHER_AES256_GCM) {
+        crypto_aead_aes256gcm_encrypt_detached_afternm(out, out + bytes, NULL, data, bytes, NULL, 0, NULL,
+                                                       nonce, &seal->aes);
+    } else {
+        crypto_aead_chacha20poly1305_ietf_encrypt_detached(out, out + bytes, NULL, data, bytes, NULL, 0, NULL,
+                                                           nonce, seal->key);
+    }
+}
+
+tw_status_t tw_seal_open(tw_seal_t *seal, void *data, size_t bytes, const uint8_t tag[TW_SEAL_TAG_BYTES])
+{
+    uint8_t nonce[NONCE_BYTES];
+    next_nonce(seal, nonce);
+    const int failed = seal->cipher == TW_CIPHER_AES256_GCM
+                           ? crypto_aead_aes256gcm_decrypt_detached_afternm(data, NULL, data, bytes, tag,
+                                                                            NULL, 0, nonce, &seal->aes)
+                           : crypto_aead_chacha20poly1305_ietf_decrypt_detached(data, NULL, data, bytes, tag,
+                                                                                NULL, 0, nonce, seal->key);
+    return failed ? TW_ERR_AUTH : TW_OK;
+}
+
+void tw_seal_skip(tw_seal_t *seal)
+{
+    seal->n_pieces++;
+}

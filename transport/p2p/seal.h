@@ -1,0 +1,34 @@
+/** Sealing what goes over a connection, in one direction: authenticated encryption by libsodium. A nonce is the number of the piece on this
+ *  connection, and a key belongs to one direction of one connection, so no nonce is used twice; pieces that are changed, left out,
+ *  repeated or exchanged do not open. Private to the folder. */
+#ifndef TW_TRANSPORT_P2P_SEAL_H
+#define TW_TRANSPORT_P2P_SEAL_H
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+#define TW_SEAL_KEY_BYTES 32
+#define TW_SEAL_TAG_BYTES 16
+
+typedef enum tw_cipher { TW_CIPHER_NONE, TW_CIPHER_AES256_GCM, TW_CIPHER_CHACHA20_POLY1305 } tw_cipher_t;
+
+typedef struct tw_seal tw_seal_t;
+
+/** 1 if this processor has instructions for AES256_GCM. Starts libsodium. */
+int tw_seal_has_aes(void);
+
+/** NULL: out of memory. cipher: not NONE. */
+tw_seal_t *tw_seal_create(tw_cipher_t cipher, const uint8_t key[TW_SEAL_KEY_BYTES]);
+/** Accepts NULL. */
+void tw_seal_destroy(tw_seal_t *seal);
+/** Seal the next piece: `out` has its bytes, and then the tag. May be in place. */
+void tw_seal_close(tw_seal_t *seal, const void *data, size_t bytes, uint8_t *out);
+/** Open the next piece, in place. TW_ERR_AUTH, silent: it is not what was sealed; it is left as it is, or cleared. */
+tw_status_t tw_seal_open(tw_seal_t *seal, void *data, size_t bytes, const uint8_t tag[TW_SEAL_TAG_BYTES]);
+/** The next piece is thrown away unopened. */
+void tw_seal_skip(tw_seal_t *seal);
+
+TW_C_END
+
+#endif

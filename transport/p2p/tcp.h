@@ -1,0 +1,129 @@
+/** TCP connections of our own. Read this header, then tcp_device.c (a device: its port, its card, progress), tcp_open.c (connecting,
+ *  accepting, greeting), tcp_send.c, tcp_receive.c, tcp_close.c.
+ *
+ *  A stream is one connection, for both directions; the peer that connects is agreed (tw_p2p_peer_params_t). On it travels, after the
+ *  greeting (greeting.h), one frame after the other: a header of protocol.h and its data. Sealed, the header is a piece with its tag, and
+ *  the data are pieces of up to TW_TCP_PIECE_BYTES with theirs; nothing is looked at before its piece has opened.
+ *
+ *  Sockets do not block. The kernel tells by epoll, once each time, when one can be read or written again; until a call says that it
+ *  cannot (EAGAIN), it is taken to be able to. Private to the folder. */
+#ifndef TW_TRANSPORT_P2P_TCP_H
+#define TW_TRANSPORT_P2P_TCP_H
+
+#include "transport/p2p/greeting.h"
+#include "transport/p2p/seal.h"
+#include "transport/p2p/state.h"
+
+TW_C_BEGIN
+
+/** Of data that is sealed at once: small enough for the cache, large enough for its tag and its read not to matter. */
+#define TW_TCP_PIECE_BYTES ((size_t)64 << 10)
+/** Read ahead: headers and short messages. Of long data so much is copied at most, all else is read to its place. */
+#define TW_TCP_IN_BYTES ((size_t)8 << 10)
+/** A device's addresses that are told. */
+#define TW_TCP_ADDRESSES_MAX 16
+
+typedef enum tw_tcp_stage {
+    TW_TCP_CONNECTING, /**< who connects: the TCP connection is being made, or waits for the next try */
+    TW_TCP_CHALLENGE,  /**< who connects: CHALLENGE is awaited */
+    TW_TCP_HELLO,      /**< who listens: HELLO is awaited */
+    TW_TCP_PROOF,      /**< who listens: PROOF is awaited */
+    TW_TCP_OPEN,
+    TW_TCP_LEAVING, /**< its peer is closed: what is left goes out, what comes is thrown away */
+    TW_TCP_CLOSED   /**< to be freed */
+} tw_tcp_stage_t;
+
+struct tw_tcp_link {
+    TAILQ_ENTRY(tw_tcp_link) entry; /**< in the device's links, or its closed ones */
+    TAILQ_ENTRY(tw_tcp_link) ready; /**< in the device's list of those to be read */
+    tw_tcp_device_t *device;
+    tw_p2p_stream_t *stream; /**< NULL: not known yet, or no longer */
+    tw_tcp_stage_t stage;
+    int fd; /**< -1: the next try to connect is due */
+    int is_ready, can_write, is_shut;
+    int n_tries;
+    uint64_t until_ns; /**< for connecting, for strangers, for leaving */
+    uint64_t retry_ns;
+    tw_greeting_t greeting;
+    tw_seal_t *seal[2]; /**< of what is sent, and received; NULL: plain */
+
+    uint8_t *out; /**< [out_start, out_end) is to be sent before anything else */
+    size_t out_start, out_end, out_capacity;
+
+    tw_p2p_header_t header; /**< of the frame that is coming in */
+    int has_header;
+    size_t piece; /**< bytes of its current piece, sealed, that are not opened yet; they are there already */
+    tw_p2p_landing_t landing; /**< .done: of its data, opened or not */
+    size_t in_start, in_end;
+    uint8_t in[TW_TCP_IN_BYTES];
+};
+
+TAILQ_HEAD(tw_tcp_link_list, tw_tcp_link);
+
+struct tw_tcp_device {
+    tw_p2p_worker_t *worker;
+    char name[64];
+    unsigned index;
+    uint8_t addresses[TW_TCP_ADDRESSES_MAX][16];
+    int n_addresses;
+    int listener; /**< -1: closed */
+    int epoll_fd;
+    struct tw_tcp_link_list links, ready, closed;
+    int n_strangers;    /**< links that have not proven anything to this end */
+    int n_timed;        /**< links with something to be done at a time */
+    uint64_t accept_ns; /**< no descriptor was left: take no new ones until then; 0: do */
+    uint8_t *scratch;   /**< [TW_TCP_PIECE_BYTES] for what is thrown away */
+};
+
+/* ---- tcp_open.c -------------------------------------------------------------------------------------------- */
+/** Take the new connections. */
+void tw_tcp_accept(tw_tcp_device_t *device);
+/** Go on with the greeting: something may be there to read, or the connection is made. Returns 1 if something happened. */
+int tw_tcp_greet(tw_tcp_link_t *link);
+/** Try again, or give up, what is due. */
+void tw_tcp_look_at_clock(tw_tcp_device_t *device);
+
+/* ---- tcp_send.c -------------------------------------------------------------------------------------------- */
+int tw_tcp_send(tw_p2p_stream_t *stream);
+void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
+/** To be sent before anything else. 0: out of memory. */
+int tw_tcp_out_add(tw_tcp_link_t *link, const void *data, size_t bytes);
+/** TW_OK: nothing is left; TW_IN_PROGRESS; TW_ERR_IO, with *error set. */
+tw_status_t tw_tcp_out_flush(tw_tcp_link_t *link, int *error);
+/** All that waits on the link's stream, as bytes to be sent. 0: out of memory. */
+int tw_tcp_out_add_waiting(tw_tcp_link_t *link);
+
+/* ---- tcp_receive.c ----------------------------------------------------------------------------------------- */
+/** Read a bounded amount. Returns 1 if something came. */
+int tw_tcp_receive(tw_tcp_link_t *link);
+/** recv and its like: > 0, 0: nothing now (no longer ready), < 0: closed (*error 0) or broken. */
+ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error);
+
+/* ---- tcp_close.c ------------------------------------------------------------------------------------------- */
+/** Its stream is of no use any more: tell. */
+void tw_tcp_break(tw_tcp_link_t *link, const char *why);
+/** Close the socket; the link is freed later. */
+void tw_tcp_drop(tw_tcp_link_t *link);
+void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly);
+/** LEAVING: send and read on. Returns 1 if something happened. */
+int tw_tcp_leave(tw_tcp_link_t *link);
+/** Until nothing is left that a closed peer is to get (blocks). */
+void tw_tcp_await_leaving(tw_tcp_device_t *device);
+
+/* ---- tcp_device.c ------------------------------------------------------------------------------------------ */
+/** NULL: out of memory, logged. Takes the socket. */
+tw_tcp_link_t *tw_tcp_link_create(tw_tcp_device_t *device, int fd, tw_tcp_stage_t stage);
+/** Have the kernel watch its socket. 0: it does not, logged. */
+int tw_tcp_watch(tw_tcp_link_t *link);
+/** Something may be there to read. */
+void tw_tcp_set_ready(tw_tcp_link_t *link, int is_ready);
+
+/** One device's part of a card. */
+typedef struct tw_tcp_address {
+    uint16_t port;
+    uint16_t n; /**< addresses that follow, 16 bytes each */
+} tw_tcp_address_t;
+
+TW_C_END
+
+#endif

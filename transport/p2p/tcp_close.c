@@ -1,0 +1,129 @@
+/** Ends of connections. */
+#include <linux/sockios.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "transport/p2p/tcp.h"
+
+/** Between looks at whether all has gone out. */
+#define LOOK_MS 1
+
+static int is_stranger(const tw_tcp_link_t *link)
+{
+    return (link->stage == TW_TCP_HELLO || link->stage == TW_TCP_PROOF) && !link->stream;
+}
+
+void tw_tcp_drop(tw_tcp_link_t *link)
+{
+    tw_tcp_device_t *device = link->device;
+    if (link->stage == TW_TCP_CLOSED) {
+        return;
+    }
+    device->n_strangers -= is_stranger(link);
+    device->n_timed -= link->stage != TW_TCP_OPEN;
+    tw_tcp_set_ready(link, 0);
+    if (link->fd >= 0) {
+        close(link->fd);
+    }
+    link->fd = -1;
+    link->stage = TW_TCP_CLOSED;
+    TAILQ_REMOVE(&device->links, link, entry);
+    TAILQ_INSERT_TAIL(&device->closed, link, entry);
+}
+
+/** The stream goes on without it. */
+static void let_go(tw_tcp_link_t *link)
+{
+    tw_p2p_stream_t *stream = link->stream;
+    if (stream) {
+        tw_p2p_landing_lose(stream->peer, &link->landing);
+        stream->link = NULL;
+    }
+    link->stream = NULL;
+}
+
+void tw_tcp_break(tw_tcp_link_t *link, const char *why)
+{
+    tw_p2p_stream_t *stream = link->stream;
+    tw_tcp_drop(link);
+    let_go(link);
+    if (stream) {
+        tw_p2p_stream_break(stream, why);
+    }
+}
+
+/* ---- leaving ----------------------------------------------------------------------------------------------- */
+
+void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly)
+{
+    tw_tcp_link_t *link = stream->link;
+    if (!link) {
+        return;
+    }
+    const int leaves =
+        is_orderly && link->stage == TW_TCP_OPEN && !stream->broken && tw_tcp_out_add_waiting(link);
+    let_go(link);
+    if (!leaves) {
+        tw_tcp_drop(link);
+        return;
+    }
+    link->stage = TW_TCP_LEAVING;
+    link->device->n_timed++;
+    link->until_ns = tw_time_ns() + (uint64_t)(link->device->worker->p2p->params.timeout_sec * 1e9);
+    tw_tcp_set_ready(link, 1);
+    (void)tw_tcp_leave(link);
+}
+
+int tw_tcp_leave(tw_tcp_link_t *link)
+{
+    int error = 0;
+    const struct iovec nowhere = {link->device->scratch, TW_TCP_PIECE_BYTES};
+    tw_status_t status = tw_tcp_out_flush(link, &error);
+    if (!status && !link->is_shut) {
+        link->is_shut = 1;
+        (void)shutdown(link->fd, SHUT_WR);
+    }
+    const ssize_t got = tw_tcp_read(link, &nowhere, 1, &error);
+    if (status < 0 || got < 0) {
+        tw_tcp_drop(link);
+    }
+    return got > 0;
+}
+
+/** Something of it is not with the other end's kernel yet. */
+static int has_more(const tw_tcp_link_t *link)
+{
+    int unsent = 0;
+    return link->stage == TW_TCP_LEAVING &&
+           (!link->is_shut || (!ioctl(link->fd, SIOCOUTQ, &unsent) && unsent));
+}
+
+static int any_has_more(const tw_tcp_device_t *device)
+{
+    const tw_tcp_link_t *link;
+    TAILQ_FOREACH(link, &device->links, entry)
+    {
+        if (has_more(link)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/** Each has its deadline from when it was closed. Who gives up in the midst of something is not made to wait. */
+void tw_tcp_await_leaving(tw_tcp_device_t *device)
+{
+    const tw_p2p_t *p2p = device->worker->p2p;
+    const uint64_t recent_ns = (uint64_t)(p2p->params.timeout_sec * 1e9);
+    if (p2p->aborted_ns && tw_time_ns() - p2p->aborted_ns < recent_ns) {
+        return;
+    }
+    while (any_has_more(device)) {
+        (void)device->worker->carrier->progress(device->worker);
+        (void)poll(NULL, 0, LOOK_MS);
+    }
+}

@@ -1,0 +1,384 @@
+/** Connecting, accepting, and the greeting. */
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "transport/p2p/tcp.h"
+#include "transport/rendezvous/socket.h"
+
+/** Between two tries to connect. */
+#define RETRY_NS 50000000u
+/** A stranger has so long to prove itself: a rank may be stopped for some time. How many there may be is bounded, too. */
+#define STRANGER_NS 60000000000u
+#define STRANGERS_MAX 64
+/** No descriptor was left: the next look at who waits. */
+#define NO_DESCRIPTOR_NS 100000000u
+
+/* ---- connecting -------------------------------------------------------------------------------------------- */
+
+static int family_of(const uint8_t address[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    if (!memcmp(address, mapped, sizeof(mapped))) {
+        return 0;
+    }
+    return address[0] == 0xfe && (address[1] & 0xc0) == 0x80 ? 2 : 1; /* of one link alone, or IPv6 */
+}
+
+/** This end's address to reach that one from; NULL: none. */
+static const uint8_t *own_address_for(const tw_tcp_device_t *device, const uint8_t *theirs)
+{
+    for (int i = 0; i < device->n_addresses; i++) {
+        if (family_of(device->addresses[i]) == family_of(theirs)) {
+            return device->addresses[i];
+        }
+    }
+    return NULL;
+}
+
+/** The peer's addresses in turn. The socket, or -1 with errno set. */
+static int begin_socket(const tw_tcp_link_t *link)
+{
+    const uint8_t *told = link->stream->address;
+    tw_tcp_address_t head;
+    memcpy(&head, told, sizeof(head));
+    for (int i = 0; i < head.n; i++) {
+        const uint8_t *theirs = told + sizeof(head) + 16 * (size_t)((link->n_tries + i) % head.n);
+        const uint8_t *own = own_address_for(link->device, theirs);
+        if (own) {
+            return tw_socket_begin_from(own, theirs, head.port, link->device->index);
+        }
+    }
+    errno = EADDRNOTAVAIL;
+    return -1;
+}
+
+static void begin(tw_tcp_link_t *link)
+{
+    link->fd = begin_socket(link);
+    link->n_tries++;
+    if (link->fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+        tw_error("%s: no descriptor is left for a connection: raise RLIMIT_NOFILE (ulimit -n)",
+                 link->device->worker->p2p->name);
+        tw_tcp_break(link, "no descriptor is left");
+    } else if (link->fd < 0) {
+        link->retry_ns = tw_time_ns() + RETRY_NS;
+    } else if (!tw_tcp_watch(link)) {
+        tw_tcp_break(link, "out of memory");
+    }
+}
+
+tw_status_t tw_tcp_connect(tw_p2p_stream_t *stream)
+{
+    const tw_p2p_t *p2p = stream->peer->p2p;
+    tw_tcp_link_t *link = tw_tcp_link_create(stream->worker->tcp, -1, TW_TCP_CONNECTING);
+    if (!link) {
+        return TW_ERR_NO_MEMORY;
+    }
+    link->stream = stream;
+    stream->link = link;
+    link->until_ns = tw_time_ns() + (uint64_t)(p2p->params.timeout_sec * 1e9);
+    begin(link);
+    return TW_OK;
+}
+
+/** Nobody was there, or nobody had time: try again, for some time. */
+static void try_again(tw_tcp_link_t *link, const char *why)
+{
+    const uint64_t now = tw_time_ns();
+    close(link->fd);
+    link->fd = -1;
+    tw_tcp_set_ready(link, 0);
+    link->stage = TW_TCP_CONNECTING;
+    link->can_write = 0;
+    link->in_start = link->in_end = link->out_start = link->out_end = 0;
+    link->retry_ns = now + RETRY_NS;
+    if (now > link->until_ns) {
+        tw_tcp_break(link, why);
+    }
+}
+
+/* ---- accepting --------------------------------------------------------------------------------------------- */
+
+/** The oldest that has not even said who it is; else the oldest. */
+static tw_tcp_link_t *whom_to_send_away(const tw_tcp_device_t *device)
+{
+    tw_tcp_link_t *link, *oldest = NULL;
+    TAILQ_FOREACH(link, &device->links, entry)
+    {
+        if (link->stage == TW_TCP_HELLO) {
+            return link;
+        }
+        oldest = !oldest && link->stage == TW_TCP_PROOF ? link : oldest;
+    }
+    return oldest;
+}
+
+/** Connections that peers are still to make. */
+static int count_awaited(const tw_tcp_device_t *device)
+{
+    const tw_p2p_t *p2p = device->worker->p2p;
+    int n = 0;
+    for (int i = 0; i < p2p->n_peers; i++) {
+        const tw_p2p_peer_t *peer = p2p->peers[i];
+        for (int s = 0; peer && !peer->connects && s < peer->n_streams; s++) {
+            n += !peer->streams[s].is_open;
+        }
+    }
+    return n;
+}
+
+static void make_room(tw_tcp_device_t *device)
+{
+    if (device->n_strangers >= STRANGERS_MAX &&
+        device->n_strangers >= STRANGERS_MAX + count_awaited(device)) {
+        tw_tcp_drop(whom_to_send_away(device));
+    }
+}
+
+static void let_to_the_door(tw_tcp_device_t *device, int fd)
+{
+    make_room(device);
+    tw_tcp_link_t *link = tw_tcp_link_create(device, fd, TW_TCP_HELLO);
+    if (!link) {
+        close(fd);
+        return;
+    }
+    device->n_strangers++;
+    link->until_ns = tw_time_ns() + STRANGER_NS;
+    if (!tw_tcp_watch(link)) {
+        tw_tcp_drop(link);
+    }
+}
+
+void tw_tcp_accept(tw_tcp_device_t *device)
+{
+    int fd;
+    while ((fd = tw_socket_accept(device->listener)) >= 0 || errno == ECONNABORTED || errno == EINTR) {
+        if (fd >= 0) {
+            let_to_the_door(device, fd);
+        }
+    }
+    if (errno != EAGAIN) {
+        tw_error("%s: %s: cannot take a connection, will try again: %s", device->worker->p2p->name,
+                 device->name, strerror(errno));
+        device->accept_ns = tw_time_ns() + NO_DESCRIPTOR_NS;
+    }
+}
+
+/* ---- the greeting ------------------------------------------------------------------------------------------ */
+
+static void not_let_in(tw_tcp_link_t *link, const char *why)
+{
+    char name[80];
+    tw_socket_peer_name(link->fd, name, sizeof(name));
+    tw_debug("%s: %s: not let in: %s", link->device->worker->p2p->name, name, why);
+    tw_tcp_drop(link);
+}
+
+/** 0: out of memory. */
+static int seals_create(tw_tcp_link_t *link, int connects)
+{
+    uint8_t keys[2][TW_SEAL_KEY_BYTES];
+    const tw_cipher_t cipher = (tw_cipher_t)link->greeting.cipher;
+    if (cipher == TW_CIPHER_NONE) {
+        return 1;
+    }
+    if (tw_greeting_keys(&link->greeting, connects, keys)) {
+        return 0;
+    }
+    link->seal[0] = tw_seal_create(cipher, keys[!connects]);
+    link->seal[1] = tw_seal_create(cipher, keys[connects]);
+    memset(keys, 0, sizeof(keys));
+    return link->seal[0] && link->seal[1];
+}
+
+/** Both have proven themselves. */
+static void open_stream(tw_tcp_link_t *link, int connects)
+{
+    tw_p2p_stream_t *stream = link->stream;
+    if (!seals_create(link, connects)) {
+        tw_tcp_break(link, "no keys for it");
+        return;
+    }
+    tw_greeting_cleanup(&link->greeting);
+    link->stage = TW_TCP_OPEN;
+    link->device->n_timed--;
+    stream->is_open = 1;
+    if (link->out_end || !TAILQ_EMPTY(&stream->waiting)) {
+        tw_p2p_stream_set_busy(stream, 1);
+    }
+}
+
+/** The stream that a HELLO is for; NULL: none that is free. */
+static tw_p2p_stream_t *stream_for(const tw_tcp_device_t *device, const tw_greeting_hello_t *hello)
+{
+    tw_p2p_peer_t *peer =
+        hello->source <= INT32_MAX ? tw_p2p_peer_find(device->worker->p2p, (int)hello->source) : NULL;
+    if (!peer || peer->connects || !tw_p2p_peer_is_over_tcp(peer) || peer->has_failed ||
+        hello->target != (uint32_t)peer->known_as || hello->stream >= (uint32_t)peer->n_streams ||
+        hello->cipher != (uint32_t)peer->cipher) {
+        return NULL;
+    }
+    tw_p2p_stream_t *stream = &peer->streams[hello->stream];
+    return stream->worker == device->worker && !stream->link && !stream->broken ? stream : NULL;
+}
+
+static void hear_hello(tw_tcp_link_t *link)
+{
+    uint8_t challenge[TW_GREETING_CHALLENGE_BYTES];
+    tw_greeting_hello_t hello;
+    const tw_p2p_stream_t *stream =
+        tw_greeting_hello_parse(link->in, &hello) ? NULL : stream_for(link->device, &hello);
+    if (!stream) {
+        not_let_in(link, "it is nobody who is expected");
+        return;
+    }
+    tw_greeting_challenge_write(&link->greeting, link->in, stream->peer->key, challenge);
+    link->stage = TW_TCP_PROOF;
+    if (!tw_tcp_out_add(link, challenge, sizeof(challenge))) {
+        tw_tcp_drop(link);
+    }
+}
+
+static void hear_proof(tw_tcp_link_t *link)
+{
+    tw_greeting_hello_t hello;
+    (void)tw_greeting_hello_parse(link->greeting.said, &hello);
+    tw_p2p_stream_t *stream = stream_for(link->device, &hello); /* it may have gone, or be taken, meanwhile */
+    if (!stream || tw_greeting_proof_check(&link->greeting, link->in)) {
+        not_let_in(link, "it does not prove who it is");
+        return;
+    }
+    link->stream = stream;
+    stream->link = link;
+    link->device->n_strangers--;
+    open_stream(link, 0);
+}
+
+static void say_hello(tw_tcp_link_t *link)
+{
+    const tw_p2p_stream_t *stream = link->stream;
+    const tw_p2p_peer_t *peer = stream->peer;
+    const tw_greeting_hello_t who = {.source = (uint32_t)peer->known_as,
+                                     .target = (uint32_t)peer->id,
+                                     .stream = (uint32_t)(stream - peer->streams),
+                                     .cipher = (uint32_t)peer->cipher};
+    uint8_t hello[TW_GREETING_HELLO_BYTES];
+    tw_greeting_hello_write(&link->greeting, &who, peer->key, hello);
+    link->stage = TW_TCP_CHALLENGE;
+    if (!tw_tcp_out_add(link, hello, sizeof(hello))) {
+        tw_tcp_break(link, "out of memory");
+    }
+}
+
+static void hear_challenge(tw_tcp_link_t *link)
+{
+    tw_p2p_peer_t *peer = link->stream->peer;
+    uint8_t proof[TW_GREETING_PROOF_BYTES];
+    if (tw_greeting_proof_write(&link->greeting, link->in, proof)) {
+        tw_p2p_peer_fail(peer->p2p, peer, "it does not hold the secret that both share (TW_JOB_TOKEN)");
+        tw_tcp_break(link, "it does not hold the secret");
+    } else if (!tw_tcp_out_add(link, proof, sizeof(proof))) {
+        tw_tcp_break(link, "out of memory");
+    } else {
+        open_stream(link, 1);
+    }
+}
+
+/** The TCP connection is made, or is not. */
+static void connected(tw_tcp_link_t *link)
+{
+    int error = 0;
+    tw_status_t status = tw_socket_begun(link->fd, &error);
+    if (status == TW_IN_PROGRESS) {
+        tw_tcp_set_ready(link, 0);
+    } else if (status) {
+        try_again(link, strerror(error));
+    } else {
+        tw_socket_keep_alive(link->fd, link->device->worker->p2p->params.timeout_sec);
+        link->can_write = 1;
+        say_hello(link);
+    }
+}
+
+/** What is to come next of the greeting. */
+static const struct {
+    size_t bytes;
+    void (*hear)(tw_tcp_link_t *link);
+} expected[] = {
+    [TW_TCP_CHALLENGE] = {TW_GREETING_CHALLENGE_BYTES, hear_challenge},
+    [TW_TCP_HELLO] = {TW_GREETING_HELLO_BYTES, hear_hello},
+    [TW_TCP_PROOF] = {TW_GREETING_PROOF_BYTES, hear_proof},
+};
+
+/** Before CHALLENGE the other end may have had no time, or too many at its door. */
+static void lost(tw_tcp_link_t *link, int error)
+{
+    const char *why = error ? strerror(error) : "closed by the other end";
+    if (link->stage == TW_TCP_CHALLENGE) {
+        try_again(link, why);
+    } else {
+        not_let_in(link, why);
+    }
+}
+
+/** No more than the greeting is read: what comes after it is for who is proven. Returns 1 if a part of it was heard. */
+static int hear(tw_tcp_link_t *link)
+{
+    int error = 0;
+    const size_t bytes = expected[link->stage].bytes;
+    const struct iovec part = {link->in + link->in_end, bytes - link->in_end};
+    const ssize_t got = tw_tcp_read(link, &part, 1, &error);
+    if (got < 0) {
+        lost(link, error);
+        return 0;
+    }
+    link->in_end += (size_t)got;
+    if (link->in_end < bytes) {
+        return 0;
+    }
+    link->in_end = 0;
+    expected[link->stage].hear(link);
+    return 1;
+}
+
+static void flush_greeting(tw_tcp_link_t *link)
+{
+    int error = 0;
+    if (link->stage < TW_TCP_OPEN && link->fd >= 0 && tw_tcp_out_flush(link, &error) < 0) {
+        lost(link, error);
+    }
+}
+
+int tw_tcp_greet(tw_tcp_link_t *link)
+{
+    int n = 0;
+    if (link->stage == TW_TCP_CONNECTING) {
+        connected(link);
+    }
+    while (link->stage > TW_TCP_CONNECTING && link->stage < TW_TCP_OPEN && link->is_ready && hear(link)) {
+        n++;
+    }
+    flush_greeting(link);
+    return n > 0;
+}
+
+/* ---- the clock --------------------------------------------------------------------------------------------- */
+
+void tw_tcp_look_at_clock(tw_tcp_device_t *device)
+{
+    const uint64_t now = tw_time_ns();
+    tw_tcp_link_t *link, *next;
+    for (link = TAILQ_FIRST(&device->links); link; link = next) {
+        next = TAILQ_NEXT(link, entry);
+        if (link->stage == TW_TCP_CONNECTING && link->fd < 0 && now > link->retry_ns) {
+            begin(link);
+        } else if ((link->stage == TW_TCP_HELLO || link->stage == TW_TCP_PROOF) && now > link->until_ns) {
+            not_let_in(link, "it takes too long");
+        } else if (link->stage == TW_TCP_LEAVING && now > link->until_ns) {
+            tw_tcp_drop(link);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+/** Reading frames: straight to where their data belong. */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "transport/p2p/tcp.h"
+
+/** Of one connection, before others get their turn. */
+#define READS_AT_ONCE 8
+#define HEADER_BYTES sizeof(tw_p2p_header_t)
+
+ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error)
+{
+    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)n_parts};
+    ssize_t got;
+    do {
+        got = recvmsg(link->fd, &message, MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    if (got > 0) {
+        return got;
+    }
+    tw_tcp_set_ready(link, 0);
+    *error = got < 0 ? errno : 0;
+    return got < 0 && errno == EAGAIN ? 0 : -1;
+}
+
+/* ---- one frame --------------------------------------------------------------------------------------------- */
+
+static size_t buffered(const tw_tcp_link_t *link)
+{
+    return link->in_end - link->in_start;
+}
+
+/** How much of the frame's data may be read before a tag comes. */
+static size_t data_wanted(const tw_tcp_link_t *link)
+{
+    const size_t left = link->landing.bytes - link->landing.done;
+    if (!link->has_header || !link->seal[1]) {
+        return link->has_header ? left : 0;
+    }
+    const size_t piece_left = TW_TCP_PIECE_BYTES - link->piece;
+    return left < piece_left ? left : piece_left;
+}
+
+/** Bytes of the data have been put to their place. */
+static void data_came(tw_tcp_link_t *link, size_t bytes)
+{
+    link->landing.done += bytes;
+    link->piece += link->seal[1] ? bytes : 0;
+}
+
+/** NULL, or what is wrong. */
+static const char *open_piece(tw_tcp_link_t *link)
+{
+    const uint8_t *tag = link->in + link->in_start;
+    const size_t bytes = link->piece;
+    link->in_start += TW_SEAL_TAG_BYTES;
+    link->piece = 0;
+    if (!link->landing.to) {
+        tw_seal_skip(link->seal[1]);
+        return NULL;
+    }
+    return tw_seal_open(link->seal[1], link->landing.to + link->landing.done - bytes, bytes, tag)
+               ? "what it sent was changed on the way"
+               : NULL;
+}
+
+/** The header is in the buffer. */
+static const char *header_take(tw_tcp_link_t *link)
+{
+    tw_p2p_peer_t *peer = link->stream->peer;
+    uint8_t *raw = link->in + link->in_start;
+    link->in_start += HEADER_BYTES;
+    if (link->seal[1]) {
+        link->in_start += TW_SEAL_TAG_BYTES;
+        if (tw_seal_open(link->seal[1], raw, HEADER_BYTES, raw + HEADER_BYTES)) {
+            return "what it sent was changed on the way";
+        }
+    }
+    memcpy(&link->header, raw, sizeof(link->header));
+    link->has_header = 1;
+    const char *wrong = link->header.source == (uint32_t)peer->id
+                            ? tw_p2p_message_begin(peer, &link->header,
+                                                   (size_t)tw_p2p_header_data(&link->header), &link->landing)
+                            : "it says that it is somebody else";
+    return !wrong && link->landing.request && link->landing.request->mem != TW_MEM_HOST
+               ? "it sent data that cannot be copied to a GPU"
+               : wrong;
+}
+
+static void data_take(tw_tcp_link_t *link)
+{
+    const size_t wanted = data_wanted(link), here = buffered(link), bytes = wanted < here ? wanted : here;
+    if (link->landing.to && bytes) {
+        memcpy(link->landing.to + link->landing.done, link->in + link->in_start, bytes);
+    }
+    link->in_start += bytes;
+    data_came(link, bytes);
+}
+
+/** Take the next part of a frame out of the buffer. 0: it is not all there; or *wrong. */
+static int take_next(tw_tcp_link_t *link, const char **wrong)
+{
+    const size_t tag_bytes = link->seal[1] ? TW_SEAL_TAG_BYTES : 0;
+    if (!link->has_header) {
+        const int is_there = buffered(link) >= HEADER_BYTES + tag_bytes;
+        *wrong = is_there ? header_take(link) : NULL;
+        return is_there;
+    }
+    if (data_wanted(link)) {
+        const int is_there = buffered(link) > 0;
+        data_take(link);
+        return is_there;
+    }
+    if (link->piece) {
+        const int is_there = buffered(link) >= TW_SEAL_TAG_BYTES;
+        *wrong = is_there ? open_piece(link) : NULL;
+        return is_there;
+    }
+    link->has_header = 0;
+    *wrong = tw_p2p_message_end(link->stream->peer, &link->header, &link->landing);
+    return 1;
+}
+
+/** Returns 0 once the link is of no use any more. */
+static int take_all(tw_tcp_link_t *link)
+{
+    tw_p2p_peer_t *peer = link->stream->peer;
+    const char *wrong = NULL;
+    while (!wrong && take_next(link, &wrong)) {
+        ;
+    }
+    if (wrong) {
+        tw_p2p_peer_fail(peer->p2p, peer, wrong);
+        tw_tcp_break(link, wrong);
+        return 0;
+    }
+    memmove(link->in, link->in + link->in_start, buffered(link));
+    link->in_end -= link->in_start;
+    link->in_start = 0;
+    return 1;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------- */
+
+/** The data to their place, or nowhere, and what follows them to the buffer. */
+static ssize_t read_more(tw_tcp_link_t *link, int *error)
+{
+    struct iovec parts[2];
+    size_t wanted = data_wanted(link);
+    int n = 0;
+    if (wanted && !link->landing.to) {
+        wanted = wanted < TW_TCP_PIECE_BYTES ? wanted : TW_TCP_PIECE_BYTES;
+        parts[n++] = (struct iovec){link->device->scratch, wanted};
+    } else if (wanted) {
+        parts[n++] = (struct iovec){link->landing.to + link->landing.done, wanted};
+    }
+    if (!n || wanted == link->landing.bytes - link->landing.done || link->seal[1]) {
+        parts[n++] = (struct iovec){link->in + link->in_end, sizeof(link->in) - link->in_end};
+    }
+    const ssize_t got = tw_tcp_read(link, parts, n, error);
+    if (got > 0) {
+        const size_t of_data = (size_t)got < wanted ? (size_t)got : wanted;
+        data_came(link, of_data);
+        link->in_end += (size_t)got - of_data;
+    }
+    return got;
+}
+
+static void closed(tw_tcp_link_t *link, int error)
+{
+    tw_tcp_break(link, error ? strerror(error) : "closed by the other end");
+}
+
+/** Of a peer that has failed nothing is read. */
+int tw_tcp_receive(tw_tcp_link_t *link)
+{
+    int n = 0, error = 0;
+    ssize_t got = 1;
+    if (link->stream->peer->has_failed) {
+        tw_tcp_set_ready(link, 0);
+        return 0;
+    }
+    while (link->is_ready && n < READS_AT_ONCE && (got = read_more(link, &error)) > 0) {
+        n++;
+        if (!take_all(link) || link->stream->peer->has_failed) {
+            return n;
+        }
+    }
+    if (got < 0) {
+        closed(link, error);
+    }
+    return n;
+}

@@ -1,0 +1,293 @@
+/** Sending frames. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "transport/p2p/tcp.h"
+
+/** Frames in one call, at most. */
+#define FRAMES_AT_ONCE 16
+/** The buffer that sealed frames leave from: two pieces, and headers. */
+#define OUT_BYTES (2 * TW_TCP_PIECE_BYTES + 4096)
+#define HEADER_BYTES sizeof(tw_p2p_header_t)
+
+/* ---- operations -------------------------------------------------------------------------------------------- */
+
+static size_t frame_bytes(const tw_p2p_op_t *op)
+{
+    return HEADER_BYTES + op->bytes;
+}
+
+/** What of its data is still to go. */
+static const uint8_t *op_data(const tw_p2p_op_t *op, size_t *bytes)
+{
+    const size_t done = op->sent > HEADER_BYTES ? op->sent - HEADER_BYTES : 0;
+    *bytes = op->bytes - done;
+    return *bytes ? (const uint8_t *)op->data + (done - op->copied_from) : NULL;
+}
+
+/** So many bytes of the frame more have gone, or lie in the link's own buffer. Returns 1 if that was all of it. */
+static int op_advance(tw_p2p_op_t *op, size_t bytes)
+{
+    if (!op->sent && bytes) {
+        tw_p2p_op_count(op);
+    }
+    op->sent += bytes;
+    if (op->sent < frame_bytes(op)) {
+        return 0;
+    }
+    tw_p2p_op_finish(op, NULL);
+    return 1;
+}
+
+/** What is half gone must go on: from a copy. 0: out of memory. */
+static int op_keep_rest(tw_p2p_op_t *op)
+{
+    size_t bytes = 0;
+    const uint8_t *rest = op_data(op, &bytes);
+    void *copy = malloc(bytes + 1);
+    if (!copy) {
+        return 0;
+    }
+    if (bytes) {
+        memcpy(copy, rest, bytes);
+    }
+    free(op->copy);
+    op->copy = copy;
+    op->data = copy;
+    op->copied_from = op->bytes - bytes;
+    tw_p2p_op_disown(op);
+    return 1;
+}
+
+static void release_landing(tw_tcp_link_t *link, tw_p2p_request_t *request)
+{
+    if (link->landing.request == request) {
+        request->n_ops--;
+        link->landing.request = NULL;
+        link->landing.to = NULL;
+    }
+}
+
+void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request)
+{
+    tw_p2p_op_t *op, *next;
+    for (op = TAILQ_FIRST(&stream->waiting); op; op = next) {
+        next = TAILQ_NEXT(op, entry);
+        if (op->request == request && !op_keep_rest(op)) {
+            tw_p2p_stream_break(stream, "out of memory");
+            tw_p2p_op_disown(op);
+            op->data = NULL; /* it is dropped with the stream */
+        }
+    }
+    if (stream->link) {
+        release_landing(stream->link, request);
+    }
+}
+
+/* ---- the link's own buffer --------------------------------------------------------------------------------- */
+
+static int out_reserve(tw_tcp_link_t *link, size_t capacity)
+{
+    if (capacity <= link->out_capacity) {
+        return 1;
+    }
+    uint8_t *grown = realloc(link->out, capacity);
+    if (grown) {
+        link->out = grown;
+        link->out_capacity = capacity;
+    }
+    return grown != NULL;
+}
+
+int tw_tcp_out_add(tw_tcp_link_t *link, const void *data, size_t bytes)
+{
+    if (!out_reserve(link, link->out_end + bytes)) {
+        return 0;
+    }
+    memcpy(link->out + link->out_end, data, bytes);
+    link->out_end += bytes;
+    return 1;
+}
+
+/** > 0; 0: the socket takes nothing now; < 0: *error. */
+static ssize_t send_parts(tw_tcp_link_t *link, struct iovec *parts, int n_parts, int *error)
+{
+    const struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)n_parts};
+    ssize_t sent;
+    do {
+        sent = sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    } while (sent < 0 && errno == EINTR);
+    if (sent >= 0) {
+        return sent;
+    }
+    link->can_write = 0;
+    *error = errno;
+    return errno == EAGAIN ? 0 : -1;
+}
+
+tw_status_t tw_tcp_out_flush(tw_tcp_link_t *link, int *error)
+{
+    while (link->out_start < link->out_end) {
+        struct iovec part = {link->out + link->out_start, link->out_end - link->out_start};
+        const ssize_t sent = send_parts(link, &part, 1, error);
+        if (sent <= 0) {
+            return sent ? TW_ERR_IO : TW_IN_PROGRESS;
+        }
+        link->out_start += (size_t)sent;
+    }
+    link->out_start = link->out_end = 0;
+    return TW_OK;
+}
+
+/* ---- plain ------------------------------------------------------------------------------------------------- */
+
+/** The frames that wait, as parts of one call. */
+static int gather(const tw_p2p_stream_t *stream, struct iovec *parts)
+{
+    int n = 0, n_frames = 0;
+    uint32_t n_numbered = 0;
+    tw_p2p_op_t *op;
+    TAILQ_FOREACH(op, &stream->waiting, entry)
+    {
+        size_t bytes = 0;
+        const uint8_t *data = op_data(op, &bytes);
+        if (n_frames++ == FRAMES_AT_ONCE) {
+            break;
+        }
+        if (!op->sent) {
+            n_numbered = tw_p2p_op_number(op, n_numbered);
+        }
+        if (op->sent < HEADER_BYTES) {
+            parts[n++] = (struct iovec){(uint8_t *)&op->header + op->sent, HEADER_BYTES - op->sent};
+        }
+        if (bytes) {
+            parts[n++] = (struct iovec){(void *)(uintptr_t)data, bytes};
+        }
+    }
+    return n;
+}
+
+static void advance(tw_p2p_stream_t *stream, size_t bytes)
+{
+    while (bytes) {
+        tw_p2p_op_t *op = TAILQ_FIRST(&stream->waiting);
+        const size_t left = frame_bytes(op) - op->sent, now = bytes < left ? bytes : left;
+        bytes -= now;
+        (void)op_advance(op, now);
+    }
+}
+
+static tw_status_t send_plain(tw_tcp_link_t *link, int *error)
+{
+    struct iovec parts[2 * FRAMES_AT_ONCE];
+    const int n = gather(link->stream, parts);
+    const ssize_t sent = send_parts(link, parts, n, error);
+    if (sent <= 0) {
+        return sent ? TW_ERR_IO : TW_IN_PROGRESS;
+    }
+    advance(link->stream, (size_t)sent);
+    return TW_OK;
+}
+
+/* ---- sealed ------------------------------------------------------------------------------------------------ */
+
+/** The next piece of a frame: its header, or some of its data. Returns 0 if there is no room for it. */
+static int seal_piece(tw_tcp_link_t *link, tw_p2p_op_t *op)
+{
+    size_t bytes = HEADER_BYTES;
+    const void *data = &op->header;
+    if (op->sent) {
+        data = op_data(op, &bytes);
+        bytes = bytes < TW_TCP_PIECE_BYTES ? bytes : TW_TCP_PIECE_BYTES;
+    }
+    if (link->out_capacity - link->out_end < bytes + TW_SEAL_TAG_BYTES) {
+        return 0;
+    }
+    if (!op->sent) {
+        (void)tw_p2p_op_number(op, 0);
+    }
+    tw_seal_close(link->seal[0], data, bytes, link->out + link->out_end);
+    link->out_end += bytes + TW_SEAL_TAG_BYTES;
+    (void)op_advance(op, bytes);
+    return 1;
+}
+
+static tw_status_t send_sealed(tw_tcp_link_t *link, int *error)
+{
+    tw_p2p_op_t *op;
+    if (!out_reserve(link, OUT_BYTES)) {
+        *error = ENOMEM;
+        return TW_ERR_NO_MEMORY;
+    }
+    while ((op = TAILQ_FIRST(&link->stream->waiting)) && seal_piece(link, op)) {
+        ;
+    }
+    return tw_tcp_out_flush(link, error);
+}
+
+/* ---- both -------------------------------------------------------------------------------------------------- */
+
+int tw_tcp_send(tw_p2p_stream_t *stream)
+{
+    tw_tcp_link_t *link = stream->link;
+    tw_status_t status = TW_OK;
+    int error = 0;
+    if (!link || link->stage != TW_TCP_OPEN) {
+        return 0;
+    }
+    while (!status && link->can_write && (link->out_end || !TAILQ_EMPTY(&stream->waiting))) {
+        status = link->out_end   ? tw_tcp_out_flush(link, &error)
+                 : link->seal[0] ? send_sealed(link, &error)
+                                 : send_plain(link, &error);
+    }
+    if (status < 0) {
+        tw_tcp_break(link, strerror(error));
+        return 0;
+    }
+    return link->out_end > 0;
+}
+
+/** How many bytes the rest of a frame becomes. */
+static size_t bytes_on_wire(const tw_tcp_link_t *link, const tw_p2p_op_t *op)
+{
+    const size_t left = frame_bytes(op) - op->sent;
+    return left + (link->seal[0] ? (2 + left / TW_TCP_PIECE_BYTES) * TW_SEAL_TAG_BYTES : 0);
+}
+
+static int out_add_frame(tw_tcp_link_t *link, tw_p2p_op_t *op)
+{
+    size_t bytes = 0;
+    const uint8_t *data = op_data(op, &bytes);
+    if (!op->sent) {
+        (void)tw_p2p_op_number(op, 0);
+    }
+    if ((op->sent < HEADER_BYTES &&
+         !tw_tcp_out_add(link, (uint8_t *)&op->header + op->sent, HEADER_BYTES - op->sent)) ||
+        (bytes && !tw_tcp_out_add(link, data, bytes))) {
+        return 0;
+    }
+    (void)op_advance(op, frame_bytes(op) - op->sent);
+    return 1;
+}
+
+int tw_tcp_out_add_waiting(tw_tcp_link_t *link)
+{
+    tw_p2p_op_t *op;
+    size_t bytes = link->out_end;
+    TAILQ_FOREACH(op, &link->stream->waiting, entry)
+    {
+        bytes += bytes_on_wire(link, op);
+    }
+    if (!out_reserve(link, bytes)) {
+        return 0;
+    }
+    while ((op = TAILQ_FIRST(&link->stream->waiting))) {
+        if (!(link->seal[0] ? seal_piece(link, op) : out_add_frame(link, op))) {
+            return 0;
+        }
+    }
+    return 1;
+}
