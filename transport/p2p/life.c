@@ -122,7 +122,7 @@ void tw_p2p_flush(tw_p2p_t *p2p)
     }
     for (int i = 0; i < p2p->n_workers; i++) {
         if (p2p->workers[i].carrier) {
-            p2p->workers[i].carrier->flush(&p2p->workers[i], until_ns);
+            p2p->workers[i].carrier->flush(&p2p->workers[i], until_ns, turn);
         }
     }
 }

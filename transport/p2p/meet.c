@@ -47,6 +47,8 @@ struct tw_p2p_dial {
     uint64_t retry_ns;  /**< not 0: it is to be begun again then */
 };
 
+static unsigned meetings_progress(tw_p2p_t *p2p);
+
 static tw_status_t key_init(tw_token_key_t *key, const handle_t *handle, const char *token)
 {
     char hex[2 * SECRET_BYTES + 1];
@@ -99,6 +101,7 @@ tw_status_t tw_p2p_listen(tw_p2p_t *p2p, const uint8_t address[16], const char *
     listener->p2p = p2p;
     listener->fd = -1;
     TAILQ_INSERT_TAIL(&p2p->listeners, listener, entry);
+    p2p->meet = meetings_progress;
     memcpy(handle.address, address, sizeof(handle.address));
     tw_status_t status = listener_open(listener, &handle, token);
     if (status) {
@@ -249,6 +252,7 @@ tw_status_t tw_p2p_dial_start(tw_p2p_t *p2p, const uint8_t handle[TW_P2P_HANDLE_
     memcpy(&dial->handle, handle, sizeof(dial->handle));
     dial->handshake.connection.fd = -1;
     TAILQ_INSERT_TAIL(&p2p->dials, dial, entry);
+    p2p->meet = meetings_progress;
     tw_status_t status = dial_begin(dial, token);
     if (status) {
         tw_p2p_dial_cancel(dial);
@@ -310,7 +314,7 @@ tw_status_t tw_p2p_dial_test(tw_p2p_dial_t *dial, tw_p2p_peer_t **out)
 
 /* ---- both -------------------------------------------------------------------------------------------------- */
 
-unsigned tw_p2p_meetings_progress(tw_p2p_t *p2p)
+static unsigned meetings_progress(tw_p2p_t *p2p)
 {
     tw_p2p_listener_t *listener;
     tw_p2p_dial_t *dial;

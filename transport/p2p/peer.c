@@ -47,6 +47,17 @@ void tw_p2p_stream_break(tw_p2p_stream_t *stream, const char *why)
 
 /* ---- cards ------------------------------------------------------------------------------------------------- */
 
+/** All must: it is not known beforehand which of the peers a message in the memory of a GPU will be for. */
+int tw_p2p_takes_cuda(const tw_p2p_t *p2p)
+{
+    int n = 0, n_taking = 0;
+    for (int i = 0; i < p2p->n_workers; i++) {
+        n += p2p->workers[i].carrier != NULL;
+        n_taking += p2p->workers[i].takes_cuda;
+    }
+    return n > 0 && n_taking == n;
+}
+
 /** What an end tells of itself, first in its card. */
 typedef struct about {
     uint8_t takes_cuda, seals, has_aes, zero;
@@ -141,8 +152,8 @@ static int addresses_are_sound(const tw_p2p_t *p2p, int n_devices, const tw_msg_
 {
     int is_sound = n_devices > 0;
     for (int i = TW_P2P_FIRST_NET_WORKER; i < TW_P2P_FIRST_NET_WORKER + n_devices; i++) {
-        is_sound &= !p2p->workers[i].carrier->is_tcp ||
-                    tw_tcp_address_is_sound(addresses[i].data, addresses[i].bytes);
+        const tw_p2p_carrier_t *carrier = p2p->workers[i].carrier;
+        is_sound &= !carrier->is_tcp || carrier->address_is_sound(addresses[i].data, addresses[i].bytes);
     }
     return is_sound;
 }
@@ -315,7 +326,7 @@ tw_status_t tw_p2p_peer_greet(tw_p2p_peer_t *peer)
 {
     tw_status_t status = TW_OK;
     for (int s = 0; s < peer->n_streams && !status && tw_p2p_peer_is_over_tcp(peer) && peer->connects; s++) {
-        status = tw_tcp_connect(&peer->streams[s]);
+        status = peer->streams[s].worker->carrier->connect(&peer->streams[s]);
     }
     return status;
 }

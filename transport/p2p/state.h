@@ -41,9 +41,16 @@ typedef struct tw_p2p_carrier {
     void (*release)(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
     /** Its peer is gone. is_orderly: what still waits goes out first, in the background. */
     void (*close)(tw_p2p_stream_t *stream, int is_orderly);
-    /** Until what was sent has gone out (blocks). */
-    void (*flush)(tw_p2p_worker_t *worker, uint64_t until_ns);
+    /** Until what was sent has gone out, turning everything forward meanwhile (blocks). */
+    void (*flush)(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(tw_p2p_t *p2p));
     void (*destroy)(tw_p2p_worker_t *worker);
+    /* TCP alone: */
+    /** Begin to connect a stream to its peer's device. TW_ERR_NO_MEMORY, logged; other failures break the stream. */
+    tw_status_t (*connect)(tw_p2p_stream_t *stream);
+    /** Whether what a card says of a device makes sense. */
+    int (*address_is_sound)(const void *address, size_t bytes);
+    /** Take no new connections any more. */
+    void (*shut)(tw_p2p_worker_t *worker);
 } tw_p2p_carrier_t;
 
 /** What carries messages: the shared memory of this node, or one network device. */
@@ -210,9 +217,11 @@ struct tw_p2p {
     tw_p2p_numbers_t numbers;
     tw_token_key_t key; /**< that peers added by their cards share; has_key: there is one */
     int has_key;
-    struct tw_p2p_listener_list listeners; /**< meet.c */
+    struct tw_p2p_listener_list listeners;
     struct tw_p2p_dial_list dials;
-    uint64_t aborted_ns;       /**< when a peer was last closed with messages under way */
+    unsigned (*meet)(
+        tw_p2p_t *p2p);  /**< moves those two on, and returns how much happened; NULL: there were none yet */
+    uint64_t aborted_ns; /**< when a peer was last closed with messages under way */
     int in_callback, n_events; /**< a carrier is calling back; what progress has done since it began */
 };
 
@@ -247,12 +256,6 @@ int tw_ucx_send(tw_p2p_stream_t *stream);
 /* ---- tcp_device.c ------------------------------------------------------------------------------------------ */
 /** For a network device. TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_tcp_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *device);
-/** Whether what a card says of a device makes sense. */
-int tw_tcp_address_is_sound(const void *address, size_t bytes);
-/** Begin to connect a stream to its peer's device. TW_ERR_NO_MEMORY, logged; other failures break the stream. */
-tw_status_t tw_tcp_connect(tw_p2p_stream_t *stream);
-/** Take no new connections any more. */
-void tw_tcp_shut(tw_p2p_worker_t *worker);
 
 /* ---- peer.c ------------------------------------------------------------------------------------------------ */
 /** A peer cannot go on, or, NULL, this process: tell the owner. */
@@ -320,10 +323,6 @@ void tw_p2p_request_finish(tw_p2p_t *p2p, tw_p2p_request_t *request, tw_status_t
 tw_status_t tw_p2p_sleep_init(tw_p2p_t *p2p);
 void tw_p2p_sleep_cleanup(tw_p2p_t *p2p);
 void tw_p2p_nap(tw_p2p_t *p2p, double timeout_sec);
-
-/* ---- meet.c ------------------------------------------------------------------------------------------------ */
-/** Move on who is being met. Returns how much happened. */
-unsigned tw_p2p_meetings_progress(tw_p2p_t *p2p);
 
 TW_C_END
 

@@ -1,5 +1,5 @@
-/** TCP connections of our own. Read this header, then tcp_device.c (a device: its port, its card, progress), tcp_open.c (connecting,
- *  accepting, greeting), tcp_send.c, tcp_receive.c, tcp_close.c.
+/** TCP connections of our own. Read this header, then tcp_link.c (a connection's socket), tcp_send.c, tcp_receive.c, tcp_close.c,
+ *  tcp_open.c (connecting, accepting, greeting), tcp_device.c (a device: its port, its card, progress).
  *
  *  A stream is one connection, for both directions; the peer that connects is agreed (tw_p2p_peer_params_t). On it travels, after the
  *  greeting (greeting.h), one frame after the other: a header of protocol.h and its data. Sealed, the header is a piece with its tag, and
@@ -75,48 +75,57 @@ struct tw_tcp_device {
     uint8_t *scratch;   /**< [TW_TCP_PIECE_BYTES] for what is thrown away */
 };
 
-/* ---- tcp_open.c -------------------------------------------------------------------------------------------- */
-/** Take the new connections. */
-void tw_tcp_accept(tw_tcp_device_t *device);
-/** Go on with the greeting: something may be there to read, or the connection is made. Returns 1 if something happened. */
-int tw_tcp_greet(tw_tcp_link_t *link);
-/** Try again, or give up, what is due. */
-void tw_tcp_look_at_clock(tw_tcp_device_t *device);
-
-/* ---- tcp_send.c -------------------------------------------------------------------------------------------- */
-int tw_tcp_send(tw_p2p_stream_t *stream);
-void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
-/** To be sent before anything else. 0: out of memory. */
-int tw_tcp_out_add(tw_tcp_link_t *link, const void *data, size_t bytes);
-/** TW_OK: nothing is left; TW_IN_PROGRESS; TW_ERR_IO, with *error set. */
-tw_status_t tw_tcp_out_flush(tw_tcp_link_t *link, int *error);
-/** All that waits on the link's stream, as bytes to be sent. 0: out of memory. */
-int tw_tcp_out_add_waiting(tw_tcp_link_t *link);
-
-/* ---- tcp_receive.c ----------------------------------------------------------------------------------------- */
-/** Read a bounded amount. Returns 1 if something came. */
-int tw_tcp_receive(tw_tcp_link_t *link);
-/** recv and its like: > 0, 0: nothing now (no longer ready), < 0: closed (*error 0) or broken. */
-ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error);
-
-/* ---- tcp_close.c ------------------------------------------------------------------------------------------- */
-/** Its stream is of no use any more: tell. */
-void tw_tcp_break(tw_tcp_link_t *link, const char *why);
-/** Close the socket; the link is freed later. */
-void tw_tcp_drop(tw_tcp_link_t *link);
-void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly);
-/** LEAVING: send and read on. Returns 1 if something happened. */
-int tw_tcp_leave(tw_tcp_link_t *link);
-/** Until nothing is left that a closed peer is to get (blocks). */
-void tw_tcp_await_leaving(tw_tcp_device_t *device);
-
-/* ---- tcp_device.c ------------------------------------------------------------------------------------------ */
+/* ---- tcp_link.c -------------------------------------------------------------------------------------------- */
 /** NULL: out of memory, logged. Takes the socket. */
 tw_tcp_link_t *tw_tcp_link_create(tw_tcp_device_t *device, int fd, tw_tcp_stage_t stage);
 /** Have the kernel watch its socket. 0: it does not, logged. */
 int tw_tcp_watch(tw_tcp_link_t *link);
 /** Something may be there to read. */
 void tw_tcp_set_ready(tw_tcp_link_t *link, int is_ready);
+/** The stream goes on without it. */
+void tw_tcp_let_go(tw_tcp_link_t *link);
+/** Its stream is of no use any more: tell. */
+void tw_tcp_break(tw_tcp_link_t *link, const char *why);
+/** Close the socket; the link is freed later. */
+void tw_tcp_drop(tw_tcp_link_t *link);
+void tw_tcp_free_closed(tw_tcp_device_t *device);
+/** > 0; 0: nothing now (it is no longer ready); < 0: closed (*error 0) or broken. */
+ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error);
+/** > 0; 0: the socket takes nothing now; < 0: *error. */
+ssize_t tw_tcp_write(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error);
+/** Room in `out`. 0: out of memory. */
+int tw_tcp_out_reserve(tw_tcp_link_t *link, size_t capacity);
+/** To be sent before anything else. 0: out of memory. */
+int tw_tcp_out_add(tw_tcp_link_t *link, const void *data, size_t bytes);
+/** TW_OK: nothing is left; TW_IN_PROGRESS; TW_ERR_IO, with *error set. */
+tw_status_t tw_tcp_out_flush(tw_tcp_link_t *link, int *error);
+
+/* ---- tcp_send.c -------------------------------------------------------------------------------------------- */
+int tw_tcp_send(tw_p2p_stream_t *stream);
+void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
+/** All that waits on the link's stream, as bytes to be sent. 0: out of memory. */
+int tw_tcp_out_add_waiting(tw_tcp_link_t *link);
+
+/* ---- tcp_receive.c ----------------------------------------------------------------------------------------- */
+/** Read a bounded amount. Returns 1 if something came. */
+int tw_tcp_receive(tw_tcp_link_t *link);
+
+/* ---- tcp_close.c ------------------------------------------------------------------------------------------- */
+void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly);
+/** LEAVING: send and read on. Returns 1 if something happened. */
+int tw_tcp_leave(tw_tcp_link_t *link);
+/** Until nothing is left that a closed peer is to get (blocks). */
+void tw_tcp_await_leaving(tw_tcp_device_t *device);
+
+/* ---- tcp_open.c -------------------------------------------------------------------------------------------- */
+tw_status_t tw_tcp_connect(tw_p2p_stream_t *stream);
+int tw_tcp_address_is_sound(const void *address, size_t bytes);
+/** Take the new connections. */
+void tw_tcp_accept(tw_tcp_device_t *device);
+/** Go on with the greeting: something may be there to read, or the connection is made. Returns 1 if something happened. */
+int tw_tcp_greet(tw_tcp_link_t *link);
+/** Try again, or give up, what is due. */
+void tw_tcp_look_at_clock(tw_tcp_device_t *device);
 
 /** One device's part of a card. */
 typedef struct tw_tcp_address {

@@ -12,50 +12,6 @@
 /** Between looks at whether all has gone out. */
 #define LOOK_MS 1
 
-static int is_stranger(const tw_tcp_link_t *link)
-{
-    return (link->stage == TW_TCP_HELLO || link->stage == TW_TCP_PROOF) && !link->stream;
-}
-
-void tw_tcp_drop(tw_tcp_link_t *link)
-{
-    tw_tcp_device_t *device = link->device;
-    if (link->stage == TW_TCP_CLOSED) {
-        return;
-    }
-    device->n_strangers -= is_stranger(link);
-    device->n_timed -= link->stage != TW_TCP_OPEN;
-    tw_tcp_set_ready(link, 0);
-    if (link->fd >= 0) {
-        close(link->fd);
-    }
-    link->fd = -1;
-    link->stage = TW_TCP_CLOSED;
-    TAILQ_REMOVE(&device->links, link, entry);
-    TAILQ_INSERT_TAIL(&device->closed, link, entry);
-}
-
-/** The stream goes on without it. */
-static void let_go(tw_tcp_link_t *link)
-{
-    tw_p2p_stream_t *stream = link->stream;
-    if (stream) {
-        tw_p2p_landing_lose(stream->peer, &link->landing);
-        stream->link = NULL;
-    }
-    link->stream = NULL;
-}
-
-void tw_tcp_break(tw_tcp_link_t *link, const char *why)
-{
-    tw_p2p_stream_t *stream = link->stream;
-    tw_tcp_drop(link);
-    let_go(link);
-    if (stream) {
-        tw_p2p_stream_break(stream, why);
-    }
-}
-
 /* ---- leaving ----------------------------------------------------------------------------------------------- */
 
 void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly)
@@ -66,7 +22,7 @@ void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly)
     }
     const int leaves =
         is_orderly && link->stage == TW_TCP_OPEN && !stream->broken && tw_tcp_out_add_waiting(link);
-    let_go(link);
+    tw_tcp_let_go(link);
     if (!leaves) {
         tw_tcp_drop(link);
         return;

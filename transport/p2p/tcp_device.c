@@ -17,56 +17,6 @@ static tw_status_t failed(const tw_tcp_device_t *device, const char *what, int e
     return tw_status_from_errno(error);
 }
 
-/* ---- links ------------------------------------------------------------------------------------------------- */
-
-tw_tcp_link_t *tw_tcp_link_create(tw_tcp_device_t *device, int fd, tw_tcp_stage_t stage)
-{
-    tw_tcp_link_t *link = calloc(1, sizeof(*link));
-    if (!link) {
-        tw_error("%s: out of memory for a connection", device->worker->p2p->name);
-        return NULL;
-    }
-    link->device = device;
-    link->fd = fd;
-    link->stage = stage;
-    device->n_timed++;
-    TAILQ_INSERT_TAIL(&device->links, link, entry);
-    return link;
-}
-
-int tw_tcp_watch(tw_tcp_link_t *link)
-{
-    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = link};
-    if (!epoll_ctl(link->device->epoll_fd, EPOLL_CTL_ADD, link->fd, &event)) {
-        return 1;
-    }
-    (void)failed(link->device, "no way to be told of a connection", errno);
-    return 0;
-}
-
-void tw_tcp_set_ready(tw_tcp_link_t *link, int is_ready)
-{
-    if (is_ready && !link->is_ready) {
-        TAILQ_INSERT_TAIL(&link->device->ready, link, ready);
-    } else if (!is_ready && link->is_ready) {
-        TAILQ_REMOVE(&link->device->ready, link, ready);
-    }
-    link->is_ready = is_ready;
-}
-
-static void free_closed(tw_tcp_device_t *device)
-{
-    tw_tcp_link_t *link;
-    while ((link = TAILQ_FIRST(&device->closed))) {
-        TAILQ_REMOVE(&device->closed, link, entry);
-        tw_greeting_cleanup(&link->greeting);
-        tw_seal_destroy(link->seal[0]);
-        tw_seal_destroy(link->seal[1]);
-        free(link->out);
-        free(link);
-    }
-}
-
 /* ---- at work ----------------------------------------------------------------------------------------------- */
 
 static int watch_listener(tw_tcp_device_t *device, int operation)
@@ -138,7 +88,7 @@ static unsigned tcp_progress(tw_p2p_worker_t *worker)
         tw_tcp_look_at_clock(device);
     }
     accept_again(device);
-    free_closed(device);
+    tw_tcp_free_closed(device);
     return n_done;
 }
 
@@ -148,15 +98,16 @@ static int tcp_arm(tw_p2p_worker_t *worker)
 }
 
 /** What was sent is the kernel's. */
-static void tcp_flush(tw_p2p_worker_t *worker, uint64_t until_ns)
+static void tcp_flush(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(tw_p2p_t *p2p))
 {
     (void)worker;
     (void)until_ns;
+    (void)turn;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------- */
 
-void tw_tcp_shut(tw_p2p_worker_t *worker)
+static void tcp_shut(tw_p2p_worker_t *worker)
 {
     tw_tcp_device_t *device = worker->tcp;
     tw_tcp_link_t *link, *next;
@@ -171,7 +122,7 @@ void tw_tcp_shut(tw_p2p_worker_t *worker)
             tw_tcp_drop(link);
         }
     }
-    free_closed(device);
+    tw_tcp_free_closed(device);
 }
 
 static void tcp_destroy(tw_p2p_worker_t *worker)
@@ -184,7 +135,7 @@ static void tcp_destroy(tw_p2p_worker_t *worker)
     while ((link = TAILQ_FIRST(&device->links))) {
         tw_tcp_drop(link);
     }
-    free_closed(device);
+    tw_tcp_free_closed(device);
     if (device->listener >= 0) {
         close(device->listener);
     }
@@ -202,6 +153,9 @@ static const tw_p2p_carrier_t tcp = {.is_tcp = 1,
                                      .send = tw_tcp_send,
                                      .release = tw_tcp_release,
                                      .close = tw_tcp_close,
+                                     .connect = tw_tcp_connect,
+                                     .address_is_sound = tw_tcp_address_is_sound,
+                                     .shut = tcp_shut,
                                      .flush = tcp_flush,
                                      .destroy = tcp_destroy};
 
@@ -221,17 +175,6 @@ static tw_status_t tell(tw_p2p_worker_t *worker)
     memcpy(worker->address, &head, sizeof(head));
     memcpy((uint8_t *)worker->address + sizeof(head), device->addresses, list_bytes);
     return TW_OK;
-}
-
-int tw_tcp_address_is_sound(const void *address, size_t bytes)
-{
-    tw_tcp_address_t head;
-    if (bytes < sizeof(head)) {
-        return 0;
-    }
-    memcpy(&head, address, sizeof(head));
-    return head.port && head.n >= 1 && head.n <= TW_TCP_ADDRESSES_MAX &&
-           bytes == sizeof(head) + 16 * (size_t)head.n;
 }
 
 static tw_status_t device_open(tw_tcp_device_t *device)

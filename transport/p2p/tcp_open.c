@@ -17,6 +17,17 @@
 
 /* ---- connecting -------------------------------------------------------------------------------------------- */
 
+int tw_tcp_address_is_sound(const void *address, size_t bytes)
+{
+    tw_tcp_address_t head;
+    if (bytes < sizeof(head)) {
+        return 0;
+    }
+    memcpy(&head, address, sizeof(head));
+    return head.port && head.n >= 1 && head.n <= TW_TCP_ADDRESSES_MAX &&
+           bytes == sizeof(head) + 16 * (size_t)head.n;
+}
+
 static int family_of(const uint8_t address[16])
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};

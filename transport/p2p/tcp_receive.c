@@ -10,21 +10,6 @@
 #define READS_AT_ONCE 8
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
 
-ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error)
-{
-    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)n_parts};
-    ssize_t got;
-    do {
-        got = recvmsg(link->fd, &message, MSG_DONTWAIT);
-    } while (got < 0 && errno == EINTR);
-    if (got > 0) {
-        return got;
-    }
-    tw_tcp_set_ready(link, 0);
-    *error = got < 0 ? errno : 0;
-    return got < 0 && errno == EAGAIN ? 0 : -1;
-}
-
 /* ---- one frame --------------------------------------------------------------------------------------------- */
 
 static size_t buffered(const tw_tcp_link_t *link)

@@ -87,61 +87,6 @@ void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request)
     }
 }
 
-/* ---- the link's own buffer --------------------------------------------------------------------------------- */
-
-static int out_reserve(tw_tcp_link_t *link, size_t capacity)
-{
-    if (capacity <= link->out_capacity) {
-        return 1;
-    }
-    uint8_t *grown = realloc(link->out, capacity);
-    if (grown) {
-        link->out = grown;
-        link->out_capacity = capacity;
-    }
-    return grown != NULL;
-}
-
-int tw_tcp_out_add(tw_tcp_link_t *link, const void *data, size_t bytes)
-{
-    if (!out_reserve(link, link->out_end + bytes)) {
-        return 0;
-    }
-    memcpy(link->out + link->out_end, data, bytes);
-    link->out_end += bytes;
-    return 1;
-}
-
-/** > 0; 0: the socket takes nothing now; < 0: *error. */
-static ssize_t send_parts(tw_tcp_link_t *link, struct iovec *parts, int n_parts, int *error)
-{
-    const struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)n_parts};
-    ssize_t sent;
-    do {
-        sent = sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    } while (sent < 0 && errno == EINTR);
-    if (sent >= 0) {
-        return sent;
-    }
-    link->can_write = 0;
-    *error = errno;
-    return errno == EAGAIN ? 0 : -1;
-}
-
-tw_status_t tw_tcp_out_flush(tw_tcp_link_t *link, int *error)
-{
-    while (link->out_start < link->out_end) {
-        struct iovec part = {link->out + link->out_start, link->out_end - link->out_start};
-        const ssize_t sent = send_parts(link, &part, 1, error);
-        if (sent <= 0) {
-            return sent ? TW_ERR_IO : TW_IN_PROGRESS;
-        }
-        link->out_start += (size_t)sent;
-    }
-    link->out_start = link->out_end = 0;
-    return TW_OK;
-}
-
 /* ---- plain ------------------------------------------------------------------------------------------------- */
 
 /** The frames that wait, as parts of one call. */
@@ -184,7 +129,7 @@ static tw_status_t send_plain(tw_tcp_link_t *link, int *error)
 {
     struct iovec parts[2 * FRAMES_AT_ONCE];
     const int n = gather(link->stream, parts);
-    const ssize_t sent = send_parts(link, parts, n, error);
+    const ssize_t sent = tw_tcp_write(link, parts, n, error);
     if (sent <= 0) {
         return sent ? TW_ERR_IO : TW_IN_PROGRESS;
     }
@@ -218,7 +163,7 @@ static int seal_piece(tw_tcp_link_t *link, tw_p2p_op_t *op)
 static tw_status_t send_sealed(tw_tcp_link_t *link, int *error)
 {
     tw_p2p_op_t *op;
-    if (!out_reserve(link, OUT_BYTES)) {
+    if (!tw_tcp_out_reserve(link, OUT_BYTES)) {
         *error = ENOMEM;
         return TW_ERR_NO_MEMORY;
     }
@@ -281,7 +226,7 @@ int tw_tcp_out_add_waiting(tw_tcp_link_t *link)
     {
         bytes += bytes_on_wire(link, op);
     }
-    if (!out_reserve(link, bytes)) {
+    if (!tw_tcp_out_reserve(link, bytes)) {
         return 0;
     }
     while ((op = TAILQ_FIRST(&link->stream->waiting))) {

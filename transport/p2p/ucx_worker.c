@@ -1,5 +1,4 @@
 /** UCX contexts and workers. */
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,7 +126,7 @@ static int ucx_arm(tw_p2p_worker_t *worker)
 }
 
 /** What is not done is UCX's to free. */
-static void ucx_flush(tw_p2p_worker_t *worker, uint64_t until_ns)
+static void ucx_flush(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(tw_p2p_t *p2p))
 {
     const ucp_request_param_t params = {0};
     ucs_status_ptr_t handle = ucp_worker_flush_nbx(worker->worker, &params);
@@ -136,10 +135,7 @@ static void ucx_flush(tw_p2p_worker_t *worker, uint64_t until_ns)
     }
     while (ucp_request_check_status(handle) == UCS_INPROGRESS && tw_time_ns() < until_ns &&
            !tw_p2p_is_over(worker->p2p)) {
-        tw_p2p_pump(worker->p2p);
-        if (!tw_p2p_workers_progress(worker->p2p)) {
-            sched_yield();
-        }
+        turn(worker->p2p);
     }
     ucp_request_free(handle);
 }

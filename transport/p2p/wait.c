@@ -39,7 +39,7 @@ tw_status_t tw_p2p_progress(tw_p2p_t *p2p)
         return TW_ERR_PEER;
     }
     p2p->n_events = 0;
-    const unsigned n_done = tw_p2p_workers_progress(p2p) + tw_p2p_meetings_progress(p2p);
+    const unsigned n_done = tw_p2p_workers_progress(p2p) + (p2p->meet ? p2p->meet(p2p) : 0);
     tw_p2p_pump(p2p);
     return n_done || p2p->n_events ? TW_OK : TW_IN_PROGRESS;
 }

@@ -42,17 +42,6 @@ static tw_status_t net_workers_create(tw_p2p_t *p2p)
     return TW_OK;
 }
 
-/** All must: it is not known beforehand which of the peers a message in the memory of a GPU will be for. */
-int tw_p2p_takes_cuda(const tw_p2p_t *p2p)
-{
-    int n = 0, n_taking = 0;
-    for (int i = 0; i < p2p->n_workers; i++) {
-        n += p2p->workers[i].carrier != NULL;
-        n_taking += p2p->workers[i].takes_cuda;
-    }
-    return n > 0 && n_taking == n;
-}
-
 /** Sealing hides what the connections carry; it is for those of our own alone. */
 static tw_status_t encrypt_check(const tw_p2p_t *p2p)
 {
@@ -98,7 +87,7 @@ void tw_p2p_shut(tw_p2p_t *p2p)
 {
     for (int i = 0; i < p2p->n_workers; i++) {
         if (p2p->workers[i].carrier && p2p->workers[i].carrier->is_tcp) {
-            tw_tcp_shut(&p2p->workers[i]);
+            p2p->workers[i].carrier->shut(&p2p->workers[i]);
         }
     }
 }

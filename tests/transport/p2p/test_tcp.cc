@@ -83,8 +83,8 @@ int dial(int port)
     return fd;
 }
 
-/* Passes on, in both directions, what goes over connections; `forward` sees what who connects sends, `from` bytes after the start of its
- * connection. */
+/* Passes on, in both directions, what goes over connections; `forward` sees what who connects sends on the first of them, `from` bytes after
+ * its start. */
 class Middle
 {
   public:
@@ -139,10 +139,10 @@ class Middle
                                         : -1;
                 piece.resize(got > 0 ? (size_t)got : 0);
                 is_open = got != 0;
-                if (got > 0 && i == 0) {
+                if (got > 0 && i == 0 && is_first) {
                     forward_(piece, from);
                     from += (size_t)got;
-                    n_forward += is_first ? (size_t)got : 0;
+                    n_forward += (size_t)got;
                 }
                 for (size_t sent = 0; sent < piece.size() && !stop_;) {
                     const ssize_t now = send(i ? client : server, piece.data() + sent, piece.size() - sent,

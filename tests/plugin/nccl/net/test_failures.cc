@@ -121,7 +121,7 @@ TEST_P(Failures, TheReceiverIsKilledBeforeItTakesAnything)
                       raise(SIGKILL);
                   },
                   [](const Channel &channel) {
-                      constexpr size_t bytes = 200000, n_on_credit = 10, n = 20;
+                      constexpr size_t bytes = 200000, n_on_credit = 26, n = 40;
                       auto net = ready();
                       void *comm = make_sender(*net, channel);
                       std::vector<Message> messages;

@@ -330,8 +330,8 @@ TEST_P(Latest, AProcessAndItself)
                       void *listener = nullptr, *sender = nullptr, *receiver = nullptr;
                       expect(net->listen(handle.data(), &listener) == TW_NCCL_SUCCESS, "listen");
                       for (int i = 0; i < 100; ++i) {
-                          expect(net->connect(handle.data(), &sender) == TW_NCCL_SUCCESS, "connect");
-                          expect(sender == nullptr, "connected before anybody accepted");
+                          expect(sender || net->connect(handle.data(), &sender) == TW_NCCL_SUCCESS,
+                                 "connect");
                       }
                       (void)until_connected([&](void **out) {
                           tw_nccl_result_t result =

@@ -1,0 +1,173 @@
+/** A connection's socket, and its ends: being watched, read, written, given up. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "transport/p2p/tcp.h"
+
+/* ---- life -------------------------------------------------------------------------------------------------- */
+
+tw_tcp_link_t *tw_tcp_link_create(tw_tcp_device_t *device, int fd, tw_tcp_stage_t stage)
+{
+    tw_tcp_link_t *link = calloc(1, sizeof(*link));
+    if (!link) {
+        tw_error("%s: out of memory for a connection", device->worker->p2p->name);
+        return NULL;
+    }
+    link->device = device;
+    link->fd = fd;
+    link->stage = stage;
+    device->n_timed++;
+    TAILQ_INSERT_TAIL(&device->links, link, entry);
+    return link;
+}
+
+int tw_tcp_watch(tw_tcp_link_t *link)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = link};
+    if (!epoll_ctl(link->device->epoll_fd, EPOLL_CTL_ADD, link->fd, &event)) {
+        return 1;
+    }
+    tw_error("%s: no way to be told of a connection: %s", link->device->worker->p2p->name, strerror(errno));
+    return 0;
+}
+
+void tw_tcp_set_ready(tw_tcp_link_t *link, int is_ready)
+{
+    if (is_ready && !link->is_ready) {
+        TAILQ_INSERT_TAIL(&link->device->ready, link, ready);
+    } else if (!is_ready && link->is_ready) {
+        TAILQ_REMOVE(&link->device->ready, link, ready);
+    }
+    link->is_ready = is_ready;
+}
+
+void tw_tcp_free_closed(tw_tcp_device_t *device)
+{
+    tw_tcp_link_t *link;
+    while ((link = TAILQ_FIRST(&device->closed))) {
+        TAILQ_REMOVE(&device->closed, link, entry);
+        tw_greeting_cleanup(&link->greeting);
+        tw_seal_destroy(link->seal[0]);
+        tw_seal_destroy(link->seal[1]);
+        free(link->out);
+        free(link);
+    }
+}
+
+static int is_stranger(const tw_tcp_link_t *link)
+{
+    return (link->stage == TW_TCP_HELLO || link->stage == TW_TCP_PROOF) && !link->stream;
+}
+
+void tw_tcp_drop(tw_tcp_link_t *link)
+{
+    tw_tcp_device_t *device = link->device;
+    if (link->stage == TW_TCP_CLOSED) {
+        return;
+    }
+    device->n_strangers -= is_stranger(link);
+    device->n_timed -= link->stage != TW_TCP_OPEN;
+    tw_tcp_set_ready(link, 0);
+    if (link->fd >= 0) {
+        close(link->fd);
+    }
+    link->fd = -1;
+    link->stage = TW_TCP_CLOSED;
+    TAILQ_REMOVE(&device->links, link, entry);
+    TAILQ_INSERT_TAIL(&device->closed, link, entry);
+}
+
+void tw_tcp_let_go(tw_tcp_link_t *link)
+{
+    tw_p2p_stream_t *stream = link->stream;
+    if (stream) {
+        tw_p2p_landing_lose(stream->peer, &link->landing);
+        stream->link = NULL;
+    }
+    link->stream = NULL;
+}
+
+void tw_tcp_break(tw_tcp_link_t *link, const char *why)
+{
+    tw_p2p_stream_t *stream = link->stream;
+    tw_tcp_drop(link);
+    tw_tcp_let_go(link);
+    if (stream) {
+        tw_p2p_stream_break(stream, why);
+    }
+}
+
+/* ---- reading and writing ----------------------------------------------------------------------------------- */
+
+ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error)
+{
+    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)n_parts};
+    ssize_t got;
+    do {
+        got = recvmsg(link->fd, &message, MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    if (got > 0) {
+        return got;
+    }
+    tw_tcp_set_ready(link, 0);
+    *error = got < 0 ? errno : 0;
+    return got < 0 && errno == EAGAIN ? 0 : -1;
+}
+
+int tw_tcp_out_reserve(tw_tcp_link_t *link, size_t capacity)
+{
+    if (capacity <= link->out_capacity) {
+        return 1;
+    }
+    uint8_t *grown = realloc(link->out, capacity);
+    if (grown) {
+        link->out = grown;
+        link->out_capacity = capacity;
+    }
+    return grown != NULL;
+}
+
+int tw_tcp_out_add(tw_tcp_link_t *link, const void *data, size_t bytes)
+{
+    if (!tw_tcp_out_reserve(link, link->out_end + bytes)) {
+        return 0;
+    }
+    memcpy(link->out + link->out_end, data, bytes);
+    link->out_end += bytes;
+    return 1;
+}
+
+ssize_t tw_tcp_write(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error)
+{
+    const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts,
+                                   .msg_iovlen = (size_t)n_parts};
+    ssize_t sent;
+    do {
+        sent = sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    } while (sent < 0 && errno == EINTR);
+    if (sent >= 0) {
+        return sent;
+    }
+    link->can_write = 0;
+    *error = errno;
+    return errno == EAGAIN ? 0 : -1;
+}
+
+tw_status_t tw_tcp_out_flush(tw_tcp_link_t *link, int *error)
+{
+    while (link->out_start < link->out_end) {
+        const struct iovec part = {link->out + link->out_start, link->out_end - link->out_start};
+        const ssize_t sent = tw_tcp_write(link, &part, 1, error);
+        if (sent <= 0) {
+            return sent ? TW_ERR_IO : TW_IN_PROGRESS;
+        }
+        link->out_start += (size_t)sent;
+    }
+    link->out_start = link->out_end = 0;
+    return TW_OK;
+}
