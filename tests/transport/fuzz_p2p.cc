@@ -69,6 +69,7 @@ tw_tcp_link_t *open_link(const End &end, tw_p2p_stream_t *stream, int fd, bool s
     stream->is_open = 1;
     for (int i = 0; sealed && i < 2; i++) {
         link->seal[i] = tw_seal_create(TW_CIPHER_CHACHA20_POLY1305, key);
+        link->piece = (uint8_t *)(link->piece ? link->piece : malloc(TW_TCP_PIECE_BYTES + TW_SEAL_TAG_BYTES));
     }
     return link;
 }

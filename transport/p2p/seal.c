@@ -69,19 +69,15 @@ void tw_seal_close(tw_seal_t *seal, const void *data, size_t bytes, uint8_t *out
     }
 }
 
-tw_status_t tw_seal_open(tw_seal_t *seal, void *data, size_t bytes, const uint8_t tag[TW_SEAL_TAG_BYTES])
+tw_status_t tw_seal_open(tw_seal_t *seal, const uint8_t *piece, size_t bytes, void *out)
 {
     uint8_t nonce[NONCE_BYTES];
+    const uint8_t *tag = piece + bytes;
     next_nonce(seal, nonce);
     const int failed = seal->cipher == TW_CIPHER_AES256_GCM
-                           ? crypto_aead_aes256gcm_decrypt_detached_afternm(data, NULL, data, bytes, tag,
+                           ? crypto_aead_aes256gcm_decrypt_detached_afternm(out, NULL, piece, bytes, tag,
                                                                             NULL, 0, nonce, &seal->aes)
-                           : crypto_aead_chacha20poly1305_ietf_decrypt_detached(data, NULL, data, bytes, tag,
+                           : crypto_aead_chacha20poly1305_ietf_decrypt_detached(out, NULL, piece, bytes, tag,
                                                                                 NULL, 0, nonce, seal->key);
     return failed ? TW_ERR_AUTH : TW_OK;
-}
-
-void tw_seal_skip(tw_seal_t *seal)
-{
-    seal->n_pieces++;
 }

@@ -24,10 +24,9 @@ tw_seal_t *tw_seal_create(tw_cipher_t cipher, const uint8_t key[TW_SEAL_KEY_BYTE
 void tw_seal_destroy(tw_seal_t *seal);
 /** Seal the next piece: `out` has its bytes, and then the tag. May be in place. */
 void tw_seal_close(tw_seal_t *seal, const void *data, size_t bytes, uint8_t *out);
-/** Open the next piece, in place. TW_ERR_AUTH, silent: it is not what was sealed; it is left as it is, or cleared. */
-tw_status_t tw_seal_open(tw_seal_t *seal, void *data, size_t bytes, const uint8_t tag[TW_SEAL_TAG_BYTES]);
-/** The next piece is thrown away unopened. */
-void tw_seal_skip(tw_seal_t *seal);
+/** Open the next piece: its bytes, and then the tag, to `out`, [bytes]. May be in place. TW_ERR_AUTH, silent: it is not what was sealed;
+ *  what is in `out` then means nothing. */
+tw_status_t tw_seal_open(tw_seal_t *seal, const uint8_t *piece, size_t bytes, void *out);
 
 TW_C_END
 

@@ -52,8 +52,9 @@ struct tw_tcp_link {
 
     tw_p2p_header_t header; /**< of the frame that is coming in */
     int has_header;
-    size_t piece; /**< bytes of its current piece, sealed, that are not opened yet; they are there already */
-    tw_p2p_landing_t landing; /**< .done: of its data, opened or not */
+    uint8_t *piece;           /**< sealed: [TW_TCP_PIECE_BYTES, and a tag] of its data, what is coming in */
+    size_t piece_bytes;       /**< of it that are there */
+    tw_p2p_landing_t landing; /**< of its data */
     size_t in_start, in_end;
     uint8_t in[TW_TCP_IN_BYTES];
 };

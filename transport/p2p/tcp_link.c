@@ -54,6 +54,7 @@ void tw_tcp_free_closed(tw_tcp_device_t *device)
         tw_greeting_cleanup(&link->greeting);
         tw_seal_destroy(link->seal[0]);
         tw_seal_destroy(link->seal[1]);
+        free(link->piece);
         free(link->out);
         free(link);
     }

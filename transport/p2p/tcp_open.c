@@ -1,5 +1,6 @@
 /** Connecting, accepting, and the greeting. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -202,7 +203,8 @@ static int seals_create(tw_tcp_link_t *link, int connects)
     link->seal[0] = tw_seal_create(cipher, keys[!connects]);
     link->seal[1] = tw_seal_create(cipher, keys[connects]);
     memset(keys, 0, sizeof(keys));
-    return link->seal[0] && link->seal[1];
+    link->piece = malloc(TW_TCP_PIECE_BYTES + TW_SEAL_TAG_BYTES);
+    return link->seal[0] && link->seal[1] && link->piece;
 }
 
 /** Both have proven themselves. */

@@ -17,38 +17,49 @@ static size_t buffered(const tw_tcp_link_t *link)
     return link->in_end - link->in_start;
 }
 
-/** How much of the frame's data may be read before a tag comes. */
+/** Of the frame's data. */
+static size_t data_left(const tw_tcp_link_t *link)
+{
+    return link->has_header ? link->landing.bytes - link->landing.done : 0;
+}
+
+/** How much may be read of its data, or of their next piece and its tag. */
 static size_t data_wanted(const tw_tcp_link_t *link)
 {
-    const size_t left = link->landing.bytes - link->landing.done;
-    if (!link->has_header || !link->seal[1]) {
-        return link->has_header ? left : 0;
+    const size_t left = data_left(link);
+    if (!left || !link->seal[1]) {
+        return left;
     }
-    const size_t piece_left = TW_TCP_PIECE_BYTES - link->piece;
-    return left < piece_left ? left : piece_left;
+    return (left < TW_TCP_PIECE_BYTES ? left : TW_TCP_PIECE_BYTES) + TW_SEAL_TAG_BYTES - link->piece_bytes;
 }
 
-/** Bytes of the data have been put to their place. */
+/** Where that goes; NULL: nowhere. */
+static uint8_t *data_place(const tw_tcp_link_t *link)
+{
+    if (link->seal[1]) {
+        return link->piece + link->piece_bytes;
+    }
+    return link->landing.to ? link->landing.to + link->landing.done : NULL;
+}
+
 static void data_came(tw_tcp_link_t *link, size_t bytes)
 {
-    link->landing.done += bytes;
-    link->piece += link->seal[1] ? bytes : 0;
+    if (link->seal[1]) {
+        link->piece_bytes += bytes;
+    } else {
+        link->landing.done += bytes;
+    }
 }
 
-/** NULL, or what is wrong. */
+/** A piece is all there: from its own buffer to where it belongs, where nothing comes that has not been sealed by the peer. NULL, or what
+ *  is wrong. */
 static const char *open_piece(tw_tcp_link_t *link)
 {
-    const uint8_t *tag = link->in + link->in_start;
-    const size_t bytes = link->piece;
-    link->in_start += TW_SEAL_TAG_BYTES;
-    link->piece = 0;
-    if (!link->landing.to) {
-        tw_seal_skip(link->seal[1]);
-        return NULL;
-    }
-    return tw_seal_open(link->seal[1], link->landing.to + link->landing.done - bytes, bytes, tag)
-               ? "what it sent was changed on the way"
-               : NULL;
+    const size_t bytes = link->piece_bytes - TW_SEAL_TAG_BYTES;
+    uint8_t *to = link->landing.to ? link->landing.to + link->landing.done : link->device->scratch;
+    link->piece_bytes = 0;
+    link->landing.done += bytes;
+    return tw_seal_open(link->seal[1], link->piece, bytes, to) ? "what it sent was changed on the way" : NULL;
 }
 
 /** The header is in the buffer. */
@@ -59,7 +70,7 @@ static const char *header_take(tw_tcp_link_t *link)
     link->in_start += HEADER_BYTES;
     if (link->seal[1]) {
         link->in_start += TW_SEAL_TAG_BYTES;
-        if (tw_seal_open(link->seal[1], raw, HEADER_BYTES, raw + HEADER_BYTES)) {
+        if (tw_seal_open(link->seal[1], raw, HEADER_BYTES, raw)) {
             return "what it sent was changed on the way";
         }
     }
@@ -77,8 +88,9 @@ static const char *header_take(tw_tcp_link_t *link)
 static void data_take(tw_tcp_link_t *link)
 {
     const size_t wanted = data_wanted(link), here = buffered(link), bytes = wanted < here ? wanted : here;
-    if (link->landing.to && bytes) {
-        memcpy(link->landing.to + link->landing.done, link->in + link->in_start, bytes);
+    uint8_t *place = data_place(link);
+    if (place && bytes) {
+        memcpy(place, link->in + link->in_start, bytes);
     }
     link->in_start += bytes;
     data_came(link, bytes);
@@ -98,10 +110,9 @@ static int take_next(tw_tcp_link_t *link, const char **wrong)
         data_take(link);
         return is_there;
     }
-    if (link->piece) {
-        const int is_there = buffered(link) >= TW_SEAL_TAG_BYTES;
-        *wrong = is_there ? open_piece(link) : NULL;
-        return is_there;
+    if (link->piece_bytes) {
+        *wrong = open_piece(link);
+        return 1;
     }
     link->has_header = 0;
     *wrong = tw_p2p_message_end(link->stream->peer, &link->header, &link->landing);
@@ -134,14 +145,15 @@ static ssize_t read_more(tw_tcp_link_t *link, int *error)
 {
     struct iovec parts[2];
     size_t wanted = data_wanted(link);
+    uint8_t *place = data_place(link);
     int n = 0;
-    if (wanted && !link->landing.to) {
+    if (wanted && !place) {
         wanted = wanted < TW_TCP_PIECE_BYTES ? wanted : TW_TCP_PIECE_BYTES;
         parts[n++] = (struct iovec){link->device->scratch, wanted};
     } else if (wanted) {
-        parts[n++] = (struct iovec){link->landing.to + link->landing.done, wanted};
+        parts[n++] = (struct iovec){place, wanted};
     }
-    if (!n || wanted == link->landing.bytes - link->landing.done || link->seal[1]) {
+    if (wanted == data_wanted(link)) {
         parts[n++] = (struct iovec){link->in + link->in_end, sizeof(link->in) - link->in_end};
     }
     const ssize_t got = tw_tcp_read(link, parts, n, error);

@@ -151,8 +151,7 @@ TEST(Seal, OpensWhatWasClosedAndNothingElse)
         tw_seal_close(out.get(), plain.data(), plain.size(), second.data());
         EXPECT_NE(first, second) << "a nonce of its own for each";
         const auto opens = [&](const Seal &seal, Bytes piece) {
-            const tw_status_t status =
-                tw_seal_open(seal.get(), piece.data(), plain.size(), &piece[plain.size()]);
+            const tw_status_t status = tw_seal_open(seal.get(), piece.data(), plain.size(), piece.data());
             return status == TW_OK && std::equal(plain.begin(), plain.end(), piece.begin());
         };
         EXPECT_FALSE(opens(other, first));
@@ -161,9 +160,6 @@ TEST(Seal, OpensWhatWasClosedAndNothingElse)
         EXPECT_FALSE(opens(in, second)) << "twice";
         Seal late = make(cipher);
         EXPECT_FALSE(opens(late, second)) << "the first is left out";
-        Seal careless = make(cipher);
-        tw_seal_skip(careless.get());
-        EXPECT_TRUE(opens(careless, second));
         for (size_t at : {(size_t)0, plain.size() - 1, plain.size(), first.size() - 1}) {
             Seal fresh = make(cipher);
             Bytes changed = first;

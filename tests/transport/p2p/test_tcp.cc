@@ -293,7 +293,7 @@ class Tcp : public tw::Fixture
         middle.limit = middle.n_forward + data.size() / 2;
         tw_p2p_request_t *sent = send(peer_b, tag, data);
         const tw_p2p_landing_t *landing = &peer_a->streams[0].link->landing;
-        EXPECT_TRUE(until([&] { return landing->done > data.size() / 3; }));
+        EXPECT_TRUE(until([&] { return landing->done > data.size() / 4; }));
         return sent;
     }
     void connect_through(std::unique_ptr<Middle> &middle, const Options &options, Middle::Change change)

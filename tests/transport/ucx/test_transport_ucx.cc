@@ -40,6 +40,10 @@ const Way ways[] = {
      {{"TW_NET_STREAMS", "3"}, {"TW_NET_CHUNK", "8K"}, {"TW_EAGER", "100"}},
      true,
      "tcp on lo (3 streams, chunks of 8K)"},
+    {"TcpSealed",
+     {{"TW_NET_ENCRYPT", "y"}, {"TW_JOB_TOKEN", "a secret"}},
+     true,
+     "sealed tcp on lo (1 stream, chunks of 256K)"},
 };
 
 void expect_all_ok(const std::vector<process::Result> &endings)
@@ -448,6 +452,30 @@ TEST_F(UcxJob, TransportsThatUcxDoesNotHave)
     for (const process::Result &ending : ranks.wait_all(patience_sec)) {
         EXPECT_EQ(ending.code, 2);
         EXPECT_NE(ending.err.find("TW_NET_TLS=foo"), std::string::npos) << ending.err;
+    }
+}
+
+TEST_F(UcxJob, SealingNeedsATokenAndAllRanks)
+{
+    Ranks::Options options = on(ways[3], 2, "meet");
+    options.env["TW_JOB_TOKEN"] = "";
+    for (const process::Result &ending : Ranks(options).wait_all(patience_sec)) {
+        EXPECT_NE(ending.code, 0);
+        EXPECT_NE(ending.err.find("TW_NET_ENCRYPT=y needs TW_JOB_TOKEN"), std::string::npos) << ending.err;
+    }
+    options = on(ways[3], 2, "meet");
+    options.env["TW_PEER_TIMEOUT"] = "1";
+    options.rank_env = [](int rank) {
+        return Env{{"TW_NODE_ID", "node " + std::to_string(rank)}, {"TW_NET_ENCRYPT", rank ? "y" : "n"}};
+    };
+    const std::vector<process::Result> endings = Ranks(options).wait_all(patience_sec);
+    EXPECT_NE(endings[0].err.find("TW_NET_ENCRYPT is y there and n here"), std::string::npos)
+        << endings[0].err;
+    EXPECT_NE(endings[1].code, 0);
+    options = on(ways[3], 2, "meet");
+    options.env["TW_NET_TLS"] = "tcp,self";
+    for (const process::Result &ending : Ranks(options).wait_all(patience_sec)) {
+        EXPECT_NE(ending.code, 0);
     }
 }
 
