@@ -83,8 +83,8 @@ int dial(int port)
     return fd;
 }
 
-/* Passes on, in both directions, what goes over connections; `forward` sees what who connects sends on the first of them, `from` bytes after
- * its start. */
+/* Passes on, in both directions, what goes over connections; `forward` sees what who connects sends on the control stream's, `from` bytes
+ * after its start. */
 class Middle
 {
   public:
@@ -105,7 +105,7 @@ class Middle
         return tw_socket_port(listener_);
     }
     std::atomic<bool> cut{false};        /* close both ends */
-    std::atomic<size_t> limit{SIZE_MAX}; /* on the first connection: what is sent is kept back from here on */
+    std::atomic<size_t> limit{SIZE_MAX}; /* on the control stream: what is sent is kept back from here on */
     std::atomic<size_t> n_forward{0};    /* that have passed there */
 
   private:
@@ -116,16 +116,23 @@ class Middle
             pollfd ready = {listener_, POLLIN, 0};
             const int fd = poll(&ready, 1, 5) > 0 ? accept(listener_, nullptr, nullptr) : -1;
             if (fd >= 0) {
-                const bool is_first = passing.empty();
-                passing.emplace_back([=] { pass(fd, dial(to_), is_first); });
+                passing.emplace_back([this, fd] { pass(fd, dial(to_)); });
             }
         }
         for (std::thread &thread : passing) {
             thread.join();
         }
     }
-    void pass(int client, int server, bool is_first)
+    /* HELLO comes in one piece, and says of which stream it is. */
+    static bool is_of_control(const std::vector<uint8_t> &hello)
     {
+        tw_greeting_hello_t who = {};
+        return hello.size() == TW_GREETING_HELLO_BYTES && !tw_greeting_hello_parse(hello.data(), &who) &&
+               who.stream == 0;
+    }
+    void pass(int client, int server)
+    {
+        bool is_control = false;
         size_t from = 0;
         std::vector<uint8_t> piece;
         bool is_open = true;
@@ -133,13 +140,17 @@ class Middle
             pollfd ready[2] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
             (void)poll(ready, 2, 5);
             for (int i = 0; i < 2 && is_open; i++) {
-                piece.resize(i || !is_first ? 65536 : std::min((size_t)65536, limit - from));
+                piece.resize(i || !is_control ? 65536 : std::min((size_t)65536, limit - from));
                 const ssize_t got = ready[i].revents && !piece.empty()
                                         ? recv(ready[i].fd, piece.data(), piece.size(), MSG_DONTWAIT)
                                         : -1;
                 piece.resize(got > 0 ? (size_t)got : 0);
                 is_open = got != 0;
-                if (got > 0 && i == 0 && is_first) {
+                is_control |= got > 0 && i == 0 && from == 0 && is_of_control(piece);
+                if (got > 0 && i == 0) {
+                    from += is_control ? 0 : (size_t)got;
+                }
+                if (got > 0 && i == 0 && is_control) {
                     forward_(piece, from);
                     from += (size_t)got;
                     n_forward += (size_t)got;
