@@ -40,8 +40,9 @@ TW_C_BEGIN
 
 typedef struct tw_hpz_tensor {
     size_t n_elems;
-    int unit;  /**< 0, 1, ...; never less than that of the tensor before */
-    int exact; /**< 1: never quantized (norms, biases) */
+    int unit;         /**< 0, 1, ...; never less than that of the tensor before */
+    int exact;        /**< 1: never quantized (norms, biases) */
+    size_t row_elems; /**< of a matrix: its last dimension, for the lossless codec; 0: not known */
 } tw_hpz_tensor_t;
 
 /** A run of a tensor's elements in a part of its unit, or in the whole unit. */

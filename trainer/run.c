@@ -388,12 +388,17 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+static int is_as_planned(const tw_engine_totals_t *totals)
+{
+    return totals->inter_node_bytes + totals->spared_inter_node_bytes == totals->planned_inter_node_bytes;
+}
+
 static void add_account(tw_trainer_result_t *result, const account_t *account)
 {
     const tw_engine_totals_t *training = &account->training;
-    int as_planned = training->inter_node_bytes == training->planned_inter_node_bytes;
+    int as_planned = is_as_planned(training);
     for (int what = 0; what < TW_ENGINE_ASIDE_COUNT; what++) {
-        as_planned &= account->aside[what].inter_node_bytes == account->aside[what].planned_inter_node_bytes;
+        as_planned &= is_as_planned(&account->aside[what]);
     }
     result->bytes_as_planned &= as_planned;
     result->inter_node_bytes += training->inter_node_bytes;

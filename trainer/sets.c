@@ -7,22 +7,26 @@
 #define QWZ(on) "zero_optimization.zero_quantized_weights=" #on
 #define QGZ(on) "zero_optimization.zero_quantized_gradients=" #on
 #define HPZ(how) "thinwire.hpz=" #how
+#define LOSSLESS(weights, gradients) \
+    "thinwire.lossless_weights=" #weights, "thinwire.lossless_gradients=" #gradients
 #define DELTA(bits, exact) "thinwire.delta_bits=" #bits, "thinwire.delta_exact=" #exact
 
 static const tw_trainer_set_t sets[] = {
-    {"ddp", {STAGE(0), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n)}},
-    {"zero1", {STAGE(1), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n)}},
-    {"zero2", {STAGE(2), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n)}},
-    {"zero3", {STAGE(3), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n)}},
-    {"zero3-qwz", {STAGE(3), QWZ(y), QGZ(n), HPZ(off), DELTA(0, n)}},
-    {"zero3-qgz", {STAGE(3), QWZ(n), QGZ(y), HPZ(off), DELTA(0, n)}},
-    {"zero3-hpz", {STAGE(3), QWZ(n), QGZ(n), HPZ(on), DELTA(0, n)}},
-    {"zeropp", {STAGE(3), QWZ(y), QGZ(y), HPZ(on), DELTA(0, n)}},
-    {"delta8", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(8, n)}},
-    {"delta4", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(4, n)}},
-    {"delta2", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(2, n)}},
-    {"delta-exact", {STAGE(3), QWZ(n), QGZ(n), HPZ(on), DELTA(0, y)}},
-    {"delta-exact-g4", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(0, y)}},
+    {"ddp", {STAGE(0), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n), LOSSLESS(n, n)}},
+    {"zero1", {STAGE(1), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n), LOSSLESS(n, n)}},
+    {"zero2", {STAGE(2), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n), LOSSLESS(n, n)}},
+    {"zero3", {STAGE(3), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n), LOSSLESS(n, n)}},
+    {"zero3-qwz", {STAGE(3), QWZ(y), QGZ(n), HPZ(off), DELTA(0, n), LOSSLESS(n, n)}},
+    {"zero3-qgz", {STAGE(3), QWZ(n), QGZ(y), HPZ(off), DELTA(0, n), LOSSLESS(n, n)}},
+    {"zero3-hpz", {STAGE(3), QWZ(n), QGZ(n), HPZ(on), DELTA(0, n), LOSSLESS(n, n)}},
+    {"zeropp", {STAGE(3), QWZ(y), QGZ(y), HPZ(on), DELTA(0, n), LOSSLESS(n, n)}},
+    {"delta8", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(8, n), LOSSLESS(n, n)}},
+    {"delta4", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(4, n), LOSSLESS(n, n)}},
+    {"delta2", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(2, n), LOSSLESS(n, n)}},
+    {"delta-exact", {STAGE(3), QWZ(n), QGZ(n), HPZ(on), DELTA(0, y), LOSSLESS(n, n)}},
+    {"zero3-lossless", {STAGE(3), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n), LOSSLESS(y, y)}},
+    {"lossless", {STAGE(3), QWZ(n), QGZ(n), HPZ(on), DELTA(0, y), LOSSLESS(n, y)}},
+    {"delta-exact-g4", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(0, y), LOSSLESS(n, n)}},
 };
 
 const tw_trainer_set_t *tw_trainer_set_get(size_t index)

@@ -89,7 +89,7 @@ typedef struct tw_trainer_params {
 typedef struct tw_trainer_set {
     const char *name; /**< "zero3-qwz" */
     const char *keys
-        [8]; /**< for `sets`, NULL-terminated: what is on, and what is off whatever a configuration says */
+        [10]; /**< for `sets`, NULL-terminated: what is on, and what is off whatever a configuration says */
 } tw_trainer_set_t;
 /** Plain data parallelism first. NULL past the last one. */
 const tw_trainer_set_t *tw_trainer_set_get(size_t index);

@@ -35,7 +35,9 @@ enum {
 static const struct argp_option option_list[] = {
     {"sets", KEY_SETS, "LIST", 0,
      "Of ddp, zero1, zero2, zero3, zero3-qwz, zero3-qgz, zero3-hpz, zeropp, delta8, delta4, delta2, "
-     "delta-exact, delta-exact-g4 (default: all); deltas but delta-exact with int4 gradients",
+     "delta-exact, zero3-lossless, lossless, delta-exact-g4 (default: all); deltas but delta-exact and "
+     "lossless "
+     "with int4 gradients",
      1},
     {"nodes", KEY_NODES, "N", 0, "Nodes (default: 2)", 1},
     {"ranks-per-node", KEY_RANKS, "L", 0, "Ranks on each node (default: 2)", 1},

@@ -60,7 +60,7 @@ TEST_F(HpzSync, ExactSyncsMakeTheMastersOnEveryNode)
 }
 
 /* One unit: what several do is tested above. */
-const std::vector<tw_hpz_tensor_t> one_unit = {{700, 0, 0}, {3, 0, 1}, {1, 0, 0}, {351, 0, 0}};
+const std::vector<tw_hpz_tensor_t> one_unit = {{700, 0, 0, 0}, {3, 0, 1, 0}, {1, 0, 0, 0}, {351, 0, 0, 0}};
 
 void thousand_updates(const char *delta, tw_hpz_sync_t kind, const std::vector<int> &shape, uint64_t steps)
 {
@@ -144,7 +144,7 @@ TEST_F(HpzSync, BytesAreThoseOfThePieces)
     const size_t n = 4096;         /* of each tensor; pieces of 1,024 on 2 x 2 */
     uint64_t full = 0, delta = 0, planned_full = 0, planned_delta = 0;
     std::mutex mutex;
-    tw::on_ranks({2, 2}, {{n, 0, 0}, {n, 0, 1}}, tw::params_with("int4"), [&](tw::Rank &rank, int) {
+    tw::on_ranks({2, 2}, {{n, 0, 0, 0}, {n, 0, 1, 0}}, tw::params_with("int4"), [&](tw::Rank &rank, int) {
         tw_hpz_counters_t before, after;
         uint64_t plan_full = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_FULL, 0);
         uint64_t plan_delta = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_DELTA, 0);
@@ -175,7 +175,7 @@ TEST_F(HpzSync, WhatCannotBeginIsRefused)
     expect_log("to version 0");
     expect_log("no sync is under way");
     expect_log("one is under way");
-    tw::on_ranks({1, 1}, {{64, 0, 0}}, tw::params_with("", 0), [](tw::Rank &rank, int) {
+    tw::on_ranks({1, 1}, {{64, 0, 0, 0}}, tw::params_with("", 0), [](tw::Rank &rank, int) {
         const float *master = rank.masters[0].data();
         EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_DELTA, master, 1), TW_ERR_INVALID);
         EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_EXACT, master, 1), TW_ERR_INVALID);
@@ -185,7 +185,7 @@ TEST_F(HpzSync, WhatCannotBeginIsRefused)
         EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_FULL, master, 1), TW_ERR_INVALID);
         EXPECT_EQ(tw_hpz_sync_finish(rank.hpz, 0), TW_OK);
     });
-    tw::on_ranks({1, 1}, {{64, 0, 0}}, tw::params_with("int8"), [](tw::Rank &rank, int) {
+    tw::on_ranks({1, 1}, {{64, 0, 0, 0}}, tw::params_with("int8"), [](tw::Rank &rank, int) {
         EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_DELTA, rank.masters[0].data(), 1), TW_ERR_STALE);
         EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_EXACT, rank.masters[0].data(), 1), TW_ERR_STALE);
     });
@@ -198,7 +198,7 @@ TEST_F(HpzSync, NoMoreUnderWayThanThereIsRoomFor)
     const size_t n = 400, n_units = 10;
     std::vector<tw_hpz_tensor_t> tensors;
     for (size_t u = 0; u < n_units; u++) {
-        tensors.push_back({n, (int)u, 0});
+        tensors.push_back({n, (int)u, 0, 0});
     }
     for (tw_hpz_sync_t kind : {TW_HPZ_FULL, TW_HPZ_EXACT}) {
         tw_hpz_params_t params = tw::params_with("");
@@ -267,32 +267,34 @@ Made make(const std::vector<int> &shape, size_t n, tw_hpz_sync_t kind, size_t ro
     params.lag_bound = lag ? 1e-3 : 0;
     params.lag_exact = lag;
     made.hashes.resize(tw::nodes_of(shape).size());
-    tw::on_ranks(shape, {{n, 0, 0}, {3, 0, 1}, {n / 3, 0, 0}, {5, 1, 0}}, params, [&](tw::Rank &rank, int r) {
-        ASSERT_EQ(rank.sync_in_order(TW_HPZ_FULL, 1), TW_OK);
-        size_t held = tw_hpz_memory_bytes(rank.hpz), most = 0;
-        for (uint64_t version = 2; version < 4; version++) {
-            rank.update(version);
-            ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 0, kind, rank.masters[0].data(), version), TW_OK);
-            tw_status_t status = TW_IN_PROGRESS;
-            while (status == TW_IN_PROGRESS) {
-                most = std::max(most, tw_hpz_memory_bytes(rank.hpz) - held);
-                status = tw_hpz_sync_test(rank.hpz, 0);
-                std::this_thread::yield();
+    tw::on_ranks(
+        shape, {{n, 0, 0, 0}, {3, 0, 1, 0}, {n / 3, 0, 0, 0}, {5, 1, 0, 0}}, params,
+        [&](tw::Rank &rank, int r) {
+            ASSERT_EQ(rank.sync_in_order(TW_HPZ_FULL, 1), TW_OK);
+            size_t held = tw_hpz_memory_bytes(rank.hpz), most = 0;
+            for (uint64_t version = 2; version < 4; version++) {
+                rank.update(version);
+                ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 0, kind, rank.masters[0].data(), version), TW_OK);
+                tw_status_t status = TW_IN_PROGRESS;
+                while (status == TW_IN_PROGRESS) {
+                    most = std::max(most, tw_hpz_memory_bytes(rank.hpz) - held);
+                    status = tw_hpz_sync_test(rank.hpz, 0);
+                    std::this_thread::yield();
+                }
+                ASSERT_EQ(status, TW_OK);
+                ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 1, kind, rank.masters[1].data(), version), TW_OK);
+                ASSERT_EQ(tw_hpz_sync_finish(rank.hpz, 1), TW_OK);
+                ASSERT_EQ(tw_hpz_check(rank.hpz, version), TW_OK);
             }
-            ASSERT_EQ(status, TW_OK);
-            ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 1, kind, rank.masters[1].data(), version), TW_OK);
-            ASSERT_EQ(tw_hpz_sync_finish(rank.hpz, 1), TW_OK);
-            ASSERT_EQ(tw_hpz_check(rank.hpz, version), TW_OK);
-        }
-        expect_planned_bytes(rank);
-        EXPECT_LE(most, tw_hpz_sync_bytes_max(rank.hpz));
-        tw_hpz_counters_t counters;
-        tw_hpz_counters_get(rank.hpz, &counters);
-        made.hashes[(size_t)r] = rank.gathered_hash(3);
-        std::lock_guard<std::mutex> lock(mutex);
-        made.most = std::max(made.most, most);
-        made.lag_blocks += counters.lag_blocks;
-    });
+            expect_planned_bytes(rank);
+            EXPECT_LE(most, tw_hpz_sync_bytes_max(rank.hpz));
+            tw_hpz_counters_t counters;
+            tw_hpz_counters_get(rank.hpz, &counters);
+            made.hashes[(size_t)r] = rank.gathered_hash(3);
+            std::lock_guard<std::mutex> lock(mutex);
+            made.most = std::max(made.most, most);
+            made.lag_blocks += counters.lag_blocks;
+        });
     return made;
 }
 
@@ -325,7 +327,7 @@ TEST_F(HpzSync, SlicesAreSentAsPlanned)
         tw_hpz_params_t params = tw::params_with("int4:block=64");
         params.sync_elems = room;
         params.slice_elems = 64;
-        tw::on_ranks({2, 2}, {{4096, 0, 0}, {77, 0, 1}}, params, [](tw::Rank &rank, int) {
+        tw::on_ranks({2, 2}, {{4096, 0, 0, 0}, {77, 0, 1, 0}}, params, [](tw::Rank &rank, int) {
             tw_hpz_counters_t before, after;
             uint64_t full = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_FULL, 0);
             uint64_t delta = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_DELTA, 0);
@@ -350,7 +352,7 @@ TEST_F(HpzSync, FullSyncsForgetPreviousChanges)
         tw_hpz_params_t params = tw::params_with("");
         params.sync_elems = room;
         params.slice_elems = 100;
-        tw::on_ranks({1, 1}, {{2000, 0, 0}, {7, 0, 1}}, params, [](tw::Rank &rank, int) {
+        tw::on_ranks({1, 1}, {{2000, 0, 0, 0}, {7, 0, 1, 0}}, params, [](tw::Rank &rank, int) {
             const tw_hpz_unit_t *unit = &rank.hpz->units[0];
             auto changes = [&] { return 2007 - std::count(unit->states, unit->states + 2007, 0); };
             ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);

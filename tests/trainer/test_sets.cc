@@ -23,7 +23,7 @@ TEST_F(TrainerSets, EveryNameIsFound)
     for (const tw_trainer_set_t *set; (set = tw_trainer_set_get(n)); n++) {
         EXPECT_EQ(tw_trainer_set_find(set->name), set);
     }
-    EXPECT_EQ(n, 13U);
+    EXPECT_EQ(n, 15U);
     EXPECT_EQ(tw_trainer_set_find("zero4"), nullptr);
 }
 
@@ -45,13 +45,15 @@ TEST_F(TrainerSets, WhatAConfigurationHasOnIsSwitchedOff)
 {
     for (size_t i = 0; tw_trainer_set_get(i); i++) {
         const tw_trainer_set_t *set = tw_trainer_set_get(i);
-        EXPECT_EQ(hash_of({}, set), hash_of({"thinwire.delta_bits=4", "thinwire.hpz=on",
-                                             "zero_optimization.zero_quantized_gradients=y"},
-                                            set))
+        EXPECT_EQ(hash_of({}, set),
+                  hash_of({"thinwire.delta_bits=4", "thinwire.hpz=on",
+                           "zero_optimization.zero_quantized_gradients=y", "thinwire.lossless_weights=y"},
+                          set))
             << set->name;
-        EXPECT_EQ(hash_of({}, set), hash_of({"thinwire.delta_exact=y", "zero_optimization.stage=1",
-                                             "zero_optimization.zero_quantized_weights=y"},
-                                            set))
+        EXPECT_EQ(hash_of({}, set),
+                  hash_of({"thinwire.delta_exact=y", "zero_optimization.stage=1",
+                           "zero_optimization.zero_quantized_weights=y", "thinwire.lossless_gradients=y"},
+                          set))
             << set->name;
     }
 }

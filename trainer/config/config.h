@@ -40,7 +40,7 @@ typedef struct tw_train_options {
     int64_t warmup_steps, total_steps;
     int warmup_type;
     int64_t stage, hpz_size;
-    int quantized_weights, quantized_gradients;
+    int quantized_weights, quantized_gradients, lossless_weights, lossless_gradients;
     int64_t reduce_bucket, allgather_bucket, prefetch_elems, max_live_elems;
     int overlap;
     int offload_optimizer, offload_param; /* tw_train_place_t */

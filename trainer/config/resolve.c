@@ -154,6 +154,14 @@ static tw_status_t check_features(const tw_train_options_t *o)
     if (o->quantized_gradients && o->stage == 0) {
         return refuse("zero_quantized_gradients is for zero_optimization.stage 1 to 3");
     }
+    if (o->lossless_weights && (o->delta_bits > 0 || o->delta_exact || o->quantized_weights)) {
+        return refuse(
+            "thinwire.lossless_weights excludes zero_quantized_weights, and with delta weights never "
+            "cross the network; leave one of them out");
+    }
+    if (o->lossless_gradients && o->quantized_gradients) {
+        return refuse("thinwire.lossless_gradients and zero_quantized_gradients exclude each other");
+    }
     if (o->quantized_weights && (o->delta_bits > 0 || o->delta_exact)) {
         return refuse("zero_quantized_weights: with delta, weights never cross the network; leave it out");
     }

@@ -57,7 +57,8 @@ static tw_status_t create_hpz(tw_engine_t *engine)
         engine->names[t] = engine->tensors[t].name;
         tensors[t] = (tw_hpz_tensor_t){.n_elems = engine->tensors[t].n_elems,
                                        .unit = engine->tensors[t].unit,
-                                       .exact = engine->tensors[t].n_dims < 2};
+                                       .exact = engine->tensors[t].n_dims < 2,
+                                       .row_elems = tw_engine_row_elems(&engine->tensors[t])};
     }
     tw_status_t status = delta_codec(options, &params.delta);
     if (status == TW_OK) {
@@ -77,6 +78,7 @@ static tw_status_t init_codecs(tw_engine_t *engine)
     engine->gradient_codec = (tw_quant_codec_t){
         .bits = (int)o->gradient_bits, .block = (int)o->gradient_block, .hadamard = o->gradient_hadamard};
     engine->inner_codec = (tw_quant_codec_t){.bits = 8, .block = (int)o->gradient_block};
+    engine->lossless_codec = (tw_quant_codec_t){.lossless = 1};
     tw_status_t status = tw_quant_codec_check(&engine->weight_codec);
     return status == TW_OK ? tw_quant_codec_check(&engine->gradient_codec) : status;
 }

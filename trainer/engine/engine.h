@@ -78,7 +78,10 @@ uint64_t tw_engine_file_bytes(const tw_engine_t *engine);
 /** What one or all ranks have sent and waited for so far. */
 typedef struct tw_engine_totals {
     uint64_t inter_node_bytes, in_node_bytes;
-    uint64_t planned_inter_node_bytes; /**< equal, where nothing is in flight */
+    uint64_t
+        planned_inter_node_bytes; /**< equal, where nothing is in flight, to those sent and those spared */
+    uint64_t
+        spared_inter_node_bytes; /**< by which lossless messages were shorter than they might have been */
     uint64_t delta_bytes, delta_elems; /**< of weights' changes */
     double wait_sec;                   /**< the compute thread blocked in communication */
 } tw_engine_totals_t;

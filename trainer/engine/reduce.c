@@ -41,7 +41,10 @@ static void allreduce_args(tw_engine_t *engine, const tw_engine_unit_t *unit, tw
     for (size_t t = 0; t < unit->n_tensors; t++) {
         tw_hpz_piece_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), unit->first_tensor + t);
         engine->segments[t] =
-            (tw_coll_segment_t){.dst = unit->grads16 + whole.offset, .n_elems = whole.n_elems};
+            (tw_coll_segment_t){.dst = unit->grads16 + whole.offset,
+                                .n_elems = whole.n_elems,
+                                .exact = engine->tensors[unit->first_tensor + t].n_dims < 2,
+                                .row_elems = tw_engine_row_elems(&engine->tensors[unit->first_tensor + t])};
     }
     *args = (tw_coll_args_t){.op = TW_COLL_ALLREDUCE,
                              .type = TW_TYPE_BF16,
@@ -59,6 +62,8 @@ static void add_reduction(const tw_engine_t *engine, tw_coll_args_t *args)
         args->codec = &engine->gradient_codec;
         args->inner_codec = options->gradient_inner == 1 ? &engine->inner_codec : NULL;
         args->force_codec = 1;
+    } else if (options->lossless_gradients) {
+        args->codec = &engine->lossless_codec;
     }
 }
 

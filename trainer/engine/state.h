@@ -126,7 +126,7 @@ struct tw_engine {
     const uint16_t **weight_ptrs; /* [most tensors of a unit], for the model's calls */
     float **grad_ptrs;
     tw_coll_segment_t *segments;
-    tw_quant_codec_t weight_codec, gradient_codec, inner_codec;
+    tw_quant_codec_t weight_codec, gradient_codec, inner_codec, lossless_codec;
     /* computing */
     int32_t *tokens, *targets;
     float **x; /* [n_layer + 1] activations between units; inputs.c */
@@ -184,6 +184,12 @@ tw_status_t tw_engine_partition(tw_engine_t *engine);
 
 /* ---- operation.c */
 tw_status_t tw_engine_ops_init(tw_engine_t *engine, tw_engine_ops_t *ops, size_t max_requests);
+/** Of a matrix: what the lossless codec wants to know; else 0. */
+static inline size_t tw_engine_row_elems(const tw_model_tensor_t *tensor)
+{
+    return tensor->n_dims == 2 ? tensor->shape[1] : 0;
+}
+
 /** Post args, in operations of at most `bucket` elements (or one segment). Adds the inter-node bytes to planned_bytes; planned:
  *  what is known of them from before, or TW_ENGINE_NOT_PLANNED: then they are found out. */
 tw_status_t tw_engine_post(tw_engine_t *engine, tw_engine_ops_t *ops, const tw_coll_args_t *args,

@@ -50,6 +50,8 @@ static tw_status_t ask_world(tw_engine_t *engine, size_t index, tw_engine_slot_t
     if (engine->options->quantized_weights) {
         args.codec = &engine->weight_codec;
         args.force_codec = 1;
+    } else if (engine->options->lossless_weights) {
+        args.codec = &engine->lossless_codec;
     }
     args.seed = (uint64_t)engine->options->seed;
     args.step = (uint32_t)engine->version;

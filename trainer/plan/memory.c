@@ -128,7 +128,8 @@ static double moving_bytes(const tw_train_options_t *o, const totals_t *t, const
 static double codecs_bytes(const tw_train_options_t *o)
 {
     double weights = o->quantized_weights ? 5e5 : 0.0, gradients = o->quantized_gradients ? 3e5 : 0.0;
-    return weights + gradients + (o->delta_exact ? 4e5 : 0.0);
+    double lossless = o->lossless_weights || o->lossless_gradients ? 8e5 : 0.0;
+    return weights + gradients + lossless + (o->delta_exact ? 4e5 : 0.0);
 }
 
 /* ---- what is offloaded to files ----------------------------------------------------------------------------------- */

@@ -21,6 +21,7 @@ typedef enum tw_plan_codec {
     TW_PLAN_INT4,
     TW_PLAN_INT2,
     TW_PLAN_EXACT, /**< the exact delta's */
+    TW_PLAN_LOSSLESS,
     TW_PLAN_CODEC_COUNT
 } tw_plan_codec_t;
 
@@ -31,6 +32,10 @@ typedef struct tw_plan_speed {
 
 /** What the transport's buffers, pages of code and the like take in a process of the cluster in a box. */
 #define TW_PLAN_PROCESS_BYTES 1.8e6
+
+/** What the lossless codec takes of a bf16 value: of a GPT's, in runs of 600 steps. */
+#define TW_PLAN_LOSSLESS_WEIGHT_BITS 10.6
+#define TW_PLAN_LOSSLESS_GRADIENT_BITS 10.4
 
 /** What a run is planned for. */
 typedef struct tw_plan_cluster {

@@ -96,7 +96,7 @@ static tw_status_t trial_alloc(trial_t *trial, const size_t *piece_elems, size_t
     }
     size_t n_elems = set_pieces(trial, piece_elems);
     trial->n_elems = n_elems;
-    trial->message_bytes = tw_quant_exact_bound_bytes(n_elems);
+    trial->message_bytes = tw_quant_lossless_bound_bytes(TW_TYPE_BF16, n_elems); /* the longer one */
     trial->masters = malloc(n_elems * sizeof(*trial->masters));
     trial->old = malloc(n_elems * sizeof(*trial->old));
     trial->fresh = malloc(n_elems * sizeof(*trial->fresh));
@@ -218,6 +218,31 @@ static tw_status_t measure_exact(const trial_t *trial, tw_plan_speed_t *speed)
     return status;
 }
 
+/* As gradients: encoded, and decoded by the owner. */
+static tw_status_t measure_lossless(const trial_t *trial, tw_plan_speed_t *speed)
+{
+    const tw_quant_lossless_segment_t segment = {
+        .src = trial->fresh, .dst = trial->copy, .n_elems = trial->n_elems};
+    tw_quant_lossless_t *codec = NULL;
+    size_t bytes;
+    tw_status_t status = tw_quant_lossless_create(NULL, &codec);
+    for (int go = 0; go < GOES && status == TW_OK; go++) {
+        forget(trial->other);
+        double begin = core_sec();
+        status = tw_quant_lossless_encode(codec, TW_TYPE_BF16, &segment, 1, trial->message,
+                                          trial->message_bytes, &bytes);
+        note(&speed->encode_sec, begin, trial->n_elems);
+        forget(trial->other);
+        begin = core_sec();
+        status = status == TW_OK
+                     ? tw_quant_lossless_decode(codec, TW_TYPE_BF16, &segment, 1, trial->message, bytes)
+                     : status;
+        note(&speed->decode_sec, begin, trial->n_elems);
+    }
+    tw_quant_lossless_destroy(codec);
+    return status;
+}
+
 tw_status_t tw_plan_measure_codecs(const size_t *piece_elems, size_t n_pieces,
                                    tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT])
 {
@@ -227,8 +252,9 @@ tw_status_t tw_plan_measure_codecs(const size_t *piece_elems, size_t n_pieces,
     tw_status_t status = trial_init(&trial, piece_elems, n_pieces);
     for (int codec = 0; codec < TW_PLAN_CODEC_COUNT && status == TW_OK; codec++) {
         codecs[codec] = (tw_plan_speed_t){0};
-        status = codec == TW_PLAN_EXACT ? measure_exact(&trial, &codecs[codec])
-                                        : measure_quant(&trial, names[codec], &codecs[codec]);
+        status = codec == TW_PLAN_EXACT      ? measure_exact(&trial, &codecs[codec])
+                 : codec == TW_PLAN_LOSSLESS ? measure_lossless(&trial, &codecs[codec])
+                                             : measure_quant(&trial, names[codec], &codecs[codec]);
     }
     trial_cleanup(&trial);
     return status;

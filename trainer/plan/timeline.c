@@ -82,7 +82,8 @@ static void post(timeline_t *tl, tw_plan_op_t *op, const tw_plan_flow_t *flow)
 static void post_gather(timeline_t *tl, tw_plan_op_t *op, size_t unit, int is_first)
 {
     const tw_plan_unit_t *plan = &tl->traffic->units[unit];
-    int is_coded = tl->options->quantized_weights && (is_first || !tl->has_replicas);
+    int is_coded =
+        (tl->options->quantized_weights || tl->options->lossless_weights) && (is_first || !tl->has_replicas);
     *op = op_of(tl, is_first ? &plan->gather : &plan->gather_again);
     if (is_coded) {
         op->send_sec += tl->codecs.gather_encode * tl->n_elems[unit];
@@ -300,12 +301,16 @@ static codecs_work_t codecs_work(const tw_train_options_t *o, const tw_plan_clus
 {
     double n_nodes = cluster->n_nodes, ranks = n_nodes * cluster->ranks_per_node;
     codecs_work_t work = {0};
-    if (o->quantized_weights) {
-        work.gather_encode = cluster->codecs[TW_PLAN_INT8].encode_sec / ranks;
-        work.gather_decode = cluster->codecs[TW_PLAN_INT8].decode_sec;
+    if (o->quantized_weights || o->lossless_weights) {
+        const tw_plan_speed_t *speed =
+            &cluster->codecs[o->lossless_weights ? TW_PLAN_LOSSLESS : TW_PLAN_INT8];
+        work.gather_encode = speed->encode_sec / ranks;
+        work.gather_decode = speed->decode_sec;
     }
-    if (o->quantized_gradients) {
-        const tw_plan_speed_t *speed = &cluster->codecs[o->gradient_bits == 8 ? TW_PLAN_INT8 : TW_PLAN_INT4];
+    if (o->quantized_gradients || o->lossless_gradients) {
+        const tw_plan_speed_t *speed = &cluster->codecs[o->lossless_gradients   ? TW_PLAN_LOSSLESS
+                                                        : o->gradient_bits == 8 ? TW_PLAN_INT8
+                                                                                : TW_PLAN_INT4];
         work.reduce_encode = speed->encode_sec * n_nodes / ranks;
         work.reduce_decode = speed->decode_sec * n_nodes / ranks;
     }

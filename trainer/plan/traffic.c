@@ -15,6 +15,7 @@ typedef struct counting {
     const tw_plan_cluster_t *cluster;
     const tw_hpz_layout_t *layout;
     const tw_model_tensor_t *tensors;
+    double lossless_bits; /* of what is being counted */
 } counting_t;
 
 /* What of a unit goes in one operation. */
@@ -39,6 +40,15 @@ static size_t piece_elems(const counting_t *counting, const part_t *part, size_t
     return tw_hpz_slice_piece(counting->layout, tensor, rank / n_local, rank % n_local, part->slice).n_elems;
 }
 
+/* What a piece takes; lossless ones are estimated. */
+static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *codec, size_t n_elems)
+{
+    if (codec->lossless) {
+        return (double)n_elems * counting->lossless_bits / 8.0;
+    }
+    return (double)tw_quant_encoded_bytes(codec, n_elems);
+}
+
 /* All ranks' pieces. codec NULL: as bf16; tensors of one dimension always are. */
 static double pieces_bytes(const counting_t *counting, const part_t *part, const tw_quant_codec_t *codec)
 {
@@ -49,7 +59,7 @@ static double pieces_bytes(const counting_t *counting, const part_t *part, const
         for (int rank = 0; rank < cluster->n_nodes * cluster->ranks_per_node; rank++) {
             size_t n_elems = piece_elems(counting, part, t, rank);
             int is_plain = !codec || counting->tensors[t].n_dims < 2;
-            bytes += (double)(is_plain ? 2 * n_elems : tw_quant_encoded_bytes(codec, n_elems));
+            bytes += is_plain ? 2.0 * (double)n_elems : piece_bytes(counting, codec, n_elems);
         }
     }
     return bytes;
@@ -135,13 +145,15 @@ static int is_rank_major(const tw_plan_cluster_t *cluster)
 static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
-    const tw_quant_codec_t int8 = {.bits = 8, .block = (int)o->weight_block};
-    const tw_quant_codec_t *codec = o->quantized_weights ? &int8 : NULL;
+    const tw_quant_codec_t int8 = {.bits = 8, .block = (int)o->weight_block}, lossless = {.lossless = 1};
+    const tw_quant_codec_t *codec = o->quantized_weights ? &int8 : o->lossless_weights ? &lossless : NULL;
+    counting_t weights = *counting;
     part_t all = whole(counting, unit);
+    weights.lossless_bits = TW_PLAN_LOSSLESS_WEIGHT_BITS;
     double n_ops = o->stage == 3
                        ? 1.0
                        : count_buckets(counting, unit, is_rank_major(counting->cluster), o->allgather_bucket);
-    return world_flow(counting, &all, codec, codec, n_ops, 1.0);
+    return world_flow(&weights, &all, codec, codec, n_ops, 1.0);
 }
 
 /* From the replicas: each node's ranks hand all of it round among them. */
@@ -162,12 +174,16 @@ static tw_plan_flow_t reduce_part(const counting_t *counting, const part_t *part
 {
     const tw_train_options_t *o = counting->options;
     int is_alone = counting->cluster->n_nodes == 1, is_quantized = o->quantized_gradients != 0;
+    const tw_quant_codec_t lossless = {.lossless = 1};
     const tw_quant_codec_t between = {.bits = (int)o->gradient_bits, .block = (int)o->gradient_block};
     const tw_quant_codec_t within = {.bits = is_alone ? (int)o->gradient_bits : 8,
                                      .block = (int)o->gradient_block};
     int codes_within = is_quantized && (is_alone || o->gradient_inner == 1);
-    return world_flow(counting, part, is_quantized ? &between : NULL, codes_within ? &within : NULL, n_ops,
-                      o->stage == 0 ? 2.0 : 1.0);
+    return world_flow(counting, part,
+                      is_quantized            ? &between
+                      : o->lossless_gradients ? &lossless
+                                              : NULL,
+                      codes_within ? &within : NULL, n_ops, o->stage == 0 ? 2.0 : 1.0);
 }
 
 /* From stage 2 on what is more than a bucket goes in slices. */
@@ -298,7 +314,8 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *mo
         free(traffic.units);
         return status;
     }
-    const counting_t counting = {o, cluster, layout, tw_model_tensors(model, &n_tensors)};
+    const counting_t counting = {o, cluster, layout, tw_model_tensors(model, &n_tensors),
+                                 TW_PLAN_LOSSLESS_GRADIENT_BITS};
     plan_units(&counting, &traffic);
     tw_hpz_layout_destroy(layout);
     *out = traffic;

@@ -69,6 +69,12 @@ TEST_F(TrainResolve, WhatIsNotHereIsRefusedWithAReason)
     expect_log("zero_quantized_weights is for zero_optimization.stage 3");
     EXPECT_EQ(resolve({"zero_optimization.zero_quantized_weights=y", "zero_optimization.stage=1"}),
               TW_ERR_CONFIG);
+    expect_log("lossless_weights excludes zero_quantized_weights");
+    EXPECT_EQ(resolve({"thinwire.lossless_weights=y", "thinwire.delta_exact=y"}), TW_ERR_CONFIG);
+    EXPECT_EQ(resolve({"thinwire.lossless_weights=y", "zero_optimization.zero_quantized_weights=y"}),
+              TW_ERR_CONFIG);
+    EXPECT_EQ(resolve({"thinwire.lossless_gradients=y", "zero_optimization.zero_quantized_gradients=y"}),
+              TW_ERR_CONFIG);
     expect_log("weights never cross the network");
     EXPECT_EQ(resolve({"zero_optimization.zero_quantized_weights=y", "thinwire.delta_exact=y"}),
               TW_ERR_CONFIG);

@@ -4,6 +4,10 @@
 
 #include "tests/trainer/engine/job.h"
 
+static const char *const exact = "thinwire.delta_exact=y";
+static const char *const lossless_gradients = "thinwire.lossless_gradients=y";
+static const char *const lossless_weights = "thinwire.lossless_weights=y";
+
 struct Shape {
     int n_nodes, ranks_per_node;
 };
@@ -26,9 +30,18 @@ TEST_P(TrainExact, AllStagesHaveTheSameLosses)
     tw::Outcome plain = train({});
     EXPECT_LT(plain.result.last_loss, plain.result.first_loss - 0.3);
     const std::vector<std::vector<std::string>> others = {
-        {"zero_optimization.stage=0"}, {"zero_optimization.stage=1"},
-        {"zero_optimization.stage=2"}, {"thinwire.hpz=on"},
-        {"thinwire.delta_exact=y"},    {"thinwire.delta_exact=y", "thinwire.sync_every=2"},
+        {"zero_optimization.stage=0"},
+        {"zero_optimization.stage=1"},
+        {"zero_optimization.stage=2"},
+        {"thinwire.hpz=on"},
+        {"thinwire.delta_exact=y"},
+        {"thinwire.delta_exact=y", "thinwire.sync_every=2"},
+        {lossless_gradients},
+        {lossless_gradients, lossless_weights},
+        {lossless_gradients, exact},
+        {lossless_gradients, "zero_optimization.stage=0"},
+        {lossless_gradients, lossless_weights, "zero_optimization.stage=1"},
+        {lossless_gradients, lossless_weights, "thinwire.hpz=on", "zero_optimization.reduce_bucket_size=1"},
     };
     for (const std::vector<std::string> &sets : others) {
         tw::Outcome other = train(sets);
@@ -45,6 +58,20 @@ INSTANTIATE_TEST_SUITE_P(, TrainExact,
                                     std::to_string(shape.param.ranks_per_node);
                          });
 
+/* Of no use without this: fewer bytes between nodes, with and without replicas. */
+TEST(TrainLossless, SendsFewerBytes)
+{
+    auto bytes = [](const std::vector<std::string> &sets) {
+        tw::Outcome outcome = tw::train(2, 1, sets);
+        EXPECT_EQ(outcome.status, TW_OK);
+        EXPECT_TRUE(outcome.result.bytes_as_planned);
+        return (double)outcome.result.inter_node_bytes;
+    };
+    double zero3 = bytes({});
+    EXPECT_LT(bytes({lossless_gradients, lossless_weights}), 0.8 * zero3);
+    EXPECT_LT(bytes({lossless_gradients, exact}), 0.85 * bytes({exact}));
+}
+
 using TrainSame = tw::Fixture;
 
 static std::string folder()
@@ -57,7 +84,6 @@ static const char *const param_cpu = "zero_optimization.offload_param.device=cpu
 static const char *const param_nvme = "zero_optimization.offload_param.device=nvme";
 static const char *const optimizer_cpu = "zero_optimization.offload_optimizer.device=cpu";
 static const char *const optimizer_nvme = "zero_optimization.offload_optimizer.device=nvme";
-static const char *const exact = "thinwire.delta_exact=y";
 
 static std::string param_folder()
 {
