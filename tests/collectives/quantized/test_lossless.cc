@@ -50,7 +50,8 @@ std::vector<uint16_t> make_matrix(size_t rows, size_t columns, uint32_t seed)
     std::normal_distribution<float> normal;
     std::vector<uint16_t> values(rows * columns);
     for (size_t i = 0; i < values.size(); i++) {
-        float scale = (float)(1 + i / columns % 7) * (float)(1 + i % columns % 5), value = 0.01f * scale * normal(random);
+        float scale = (float)(1 + i / columns % 7) * (float)(1 + i % columns % 5),
+              value = 0.01f * scale * normal(random);
         uint32_t bits;
         memcpy(&bits, &value, sizeof(bits));
         values[i] = (uint16_t)(bits >> 16);
@@ -68,8 +69,9 @@ TEST_F(Lossless, HasTheBitsOfTheExactOperation)
         int kind = 0;
         for (tw_coll_op_t op : ops) {
             for (tw_type_t type : {TW_TYPE_BF16, TW_TYPE_FP16, TW_TYPE_FP32}) {
-                tw::Case c = tw::make_case(op, "auto", kind % 2 ? std::vector<size_t>{20011}
-                                                            : std::vector<size_t>{3, 9000, 0, 1, 4099});
+                tw::Case c = tw::make_case(op, "auto",
+                                           kind % 2 ? std::vector<size_t>{20011}
+                                                    : std::vector<size_t>{3, 9000, 0, 1, 4099});
                 c.type = type;
                 c.in_place = kind / 2 % 2;
                 c.uneven = kind / 4 % 2 && op != TW_COLL_ALLREDUCE;
@@ -93,7 +95,8 @@ TEST_F(Lossless, EveryAlgorithm)
             world.run([&](int rank) {
                 std::vector<uint8_t> two[2], one[2];
                 for (int i = 0; i < 2; i++) {
-                    two[i] = run(world, rank, tw::make_case(op, "two_hop", {70001, 5}), i ? &lossless : nullptr);
+                    two[i] =
+                        run(world, rank, tw::make_case(op, "two_hop", {70001, 5}), i ? &lossless : nullptr);
                     one[i] = run(world, rank, tw::make_case(op, i ? "one_hop" : "direct", {70001, 5}),
                                  i ? &lossless : nullptr);
                 }
