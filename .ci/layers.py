@@ -25,7 +25,14 @@ BELOW["bench"] = list(BELOW)
 BELOW["tests"] = list(BELOW)
 
 # Public headers besides <folder>/<folder>.h.
-ALSO_PUBLIC = ["transport/p2p.h", "plugin/nccl/abi/collnet.h", "plugin/nccl/abi/net.h"]
+ALSO_PUBLIC = [
+    "transport/p2p.h",
+    "plugin/nccl/abi/collnet.h",
+    "plugin/nccl/abi/net.h",
+    # For the benchmark that trains to have gradients.
+    "trainer/data/data.h",
+    "trainer/model/model.h",
+]
 
 # Tests mirror the sources, so they may look inside.
 MAY_LOOK_INSIDE = ["tests"]

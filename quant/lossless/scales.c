@@ -10,7 +10,7 @@
 #define SAMPLE_RUN 64
 #define SAMPLE_ODD 37    /* so that runs are in other columns each time */
 #define SAMPLE_SHARE 16  /* of a message, */
-#define SAMPLE_MIN 16384 /* but so much at least */
+#define SAMPLE_MIN 8192 /* but so much at least */
 #define CLASS_LEAST 512  /* of the sample: fewer do not pay for a table */
 
 /* Sixteenths of a quarter octave: where classes begin, but for the first, and what is in the middle of each. */
