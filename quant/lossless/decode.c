@@ -123,7 +123,8 @@ static void take_tails(const decoding_t *decoding, const uint8_t *at, size_t n)
         uint32_t words[3];
         memcpy(words, at + i / 32 * sizeof(words), sizeof(words));
         for (size_t k = 0; k < 32 && i + k < n; k++) {
-            tails[i + k] = (uint16_t)((words[0] >> k & 1) | (words[1] >> k & 1) << 1 | (words[2] >> k & 1) << 2);
+            tails[i + k] =
+                (uint16_t)((words[0] >> k & 1) | (words[1] >> k & 1) << 1 | (words[2] >> k & 1) << 2);
         }
     }
 }

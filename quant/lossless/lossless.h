@@ -33,6 +33,14 @@
  *    7 bits:  byte k has those of element k, and in its high bit one of elements 28 to 31: bit k mod 7 of element 28 + k / 7.
  *             A last group of n < 32: min(n, 28) bytes; an odd number of them in a block is followed by a zero byte
  *    tails:   fp32: u16 each. fp16: for 32 elements u32[3], word k has bit k of each
+ *
+ *  Why so: bits an element of the gradients of a GPT (0.84 M parameters, AdamW), at steps 5 / 20 / 100, one message, in bf16:
+ *    10.34 / 10.24 / 10.34   as above; lanes 0.034, scales and classes 0.06, tables 0.003 of it
+ *    10.44 / 10.41 / 10.44   one class for all rows
+ *    11.14 / 11.30 / 10.87   without scales of columns
+ *  Weights: 10.53, most of them without scales of their own. Messages of 65,536 elements of a tensor: 0.03 to 0.05 more.
+ *  Not better: a table for each phase (0.02 more: they are sent), densities without widths (0.02 more), a sample of half as
+ *  many elements where a message has enough of them (0.02 more at 8,192), scales in half octaves (0.01 more).
  */
 #ifndef TW_QUANT_LOSSLESS_LOSSLESS_H
 #define TW_QUANT_LOSSLESS_LOSSLESS_H

@@ -8,10 +8,10 @@
 #define TRIED_ON 32       /* of them, to choose which scales to have */
 #define FLAG_UNKNOWN 0x80 /* of a piece without rows; not sent */
 #define SAMPLE_RUN 64
-#define SAMPLE_ODD 37    /* so that runs are in other columns each time */
-#define SAMPLE_SHARE 16  /* of a message, */
+#define SAMPLE_ODD 37   /* so that runs are in other columns each time */
+#define SAMPLE_SHARE 16 /* of a message, */
 #define SAMPLE_MIN 8192 /* but so much at least */
-#define CLASS_LEAST 512  /* of the sample: fewer do not pay for a table */
+#define CLASS_LEAST 512 /* of the sample: fewer do not pay for a table */
 
 /* Sixteenths of a quarter octave: where classes begin, but for the first, and what is in the middle of each. */
 static const uint32_t class_edges[TW_LOSSLESS_CLASSES - 1] = {11, 16, 23, 32, 45, 64, 91};
