@@ -17,7 +17,7 @@ typedef struct options {
     int n_nodes, ranks_per_node;
     double link_bps;
     const char *config, *metrics;
-    const char *sets[MAX_SETS + 2]; /* and what follows from other flags */
+    const char *sets[MAX_SETS + 3]; /* and what follows from other flags */
     size_t n_sets;
     char *data; /* thinwire.data=... */
     int print_config;
@@ -28,7 +28,8 @@ typedef struct options {
 enum { KEY_METRICS = 256, KEY_PRINT, KEY_STEPS };
 
 static const struct argp_option option_list[] = {
-    {"config", 'c', "FILE", 0, "DeepSpeed configuration (default: exact delta on a small GPT)", 1},
+    {"config", 'c', "FILE", 0,
+     "DeepSpeed configuration (default: exact delta and lossless gradients, on a small GPT)", 1},
     {"set", 's', "KEY=VALUE", 0,
      "Any key of it: zero_optimization.stage=3, thinwire.delta_bits=2; repeatable", 1},
     {"data", 'd', "FILE", 0, "UTF-8 text, or .bin of uint16 tokens (default: the King James text)", 1},
@@ -101,10 +102,12 @@ static void finish_sets(options_t *options)
     for (size_t i = 0; i < options->n_sets; i++) {
         is_said |= strncmp(options->sets[i], "zero_optimization.", 18) == 0 ||
                    strncmp(options->sets[i], "thinwire.delta", 14) == 0 ||
+                   strncmp(options->sets[i], "thinwire.lossless", 17) == 0 ||
                    strncmp(options->sets[i], "thinwire.hpz", 12) == 0;
     }
     if (!is_said) {
         options->sets[options->n_sets++] = "thinwire.delta_exact=y";
+        options->sets[options->n_sets++] = "thinwire.lossless_gradients=y";
     }
     if (options->data) {
         options->sets[options->n_sets++] = options->data;

@@ -153,7 +153,8 @@ static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
     double n_ops = o->stage == 3
                        ? 1.0
                        : count_buckets(counting, unit, is_rank_major(counting->cluster), o->allgather_bucket);
-    return world_flow(&weights, &all, codec, codec, n_ops, 1.0);
+    const tw_quant_codec_t *within = o->lossless_weights && counting->cluster->n_nodes == 1 ? NULL : codec;
+    return world_flow(&weights, &all, codec, within, n_ops, 1.0);
 }
 
 /* From the replicas: each node's ranks hand all of it round among them. */

@@ -207,6 +207,21 @@ TEST_F(Plan, BytesAreThoseThatTheEngineCounts)
     }
 }
 
+/* Lossless messages are as long as they come: what the planner says is what those of a model of some size take, and of one this
+ * small a few per cent more. */
+TEST_F(Plan, BytesOfLosslessSetsAreEstimated)
+{
+    for (const char *set : {"zero3-lossless", "lossless"}) {
+        tw_plan_cluster_t cluster = cluster_of(2, 2);
+        tw_trainer_result_t result = train(set, cluster), plain = train("zero3", cluster);
+        cluster.delta_bits = result.delta_bits;
+        double counted = static_cast<double>(result.inter_node_bytes) / 3.0;
+        EXPECT_TRUE(result.bytes_as_planned) << set;
+        EXPECT_LT(result.inter_node_bytes, plain.inter_node_bytes) << set;
+        EXPECT_NEAR(counted / planned_bytes(set, cluster), 1.0, 0.15) << set;
+    }
+}
+
 /* Slices, and buckets' operations, tell each other what they are each for itself. */
 TEST_F(Plan, BytesOfLayersWiderThanABucket)
 {
