@@ -174,7 +174,8 @@ TEST_F(Install, NeedsGlibcAndUcxAlone)
     ASSERT_EQ(dynamic.code, 0) << dynamic.err;
     std::istringstream lines(dynamic.out);
     const std::regex library("NEEDED.*\\[(.*)\\]");
-    const std::regex expected("(libc|libm|libpthread|libdl|librt|ld-linux-x86-64|libucp|libuct|libucs)\\.so\\.[0-9]+");
+    const std::regex expected(
+        "(libc|libm|libpthread|libdl|librt|ld-linux-x86-64|libucp|libuct|libucs)\\.so\\.[0-9]+");
     size_t n_libraries = 0;
     for (std::string line; std::getline(lines, line);) {
         std::smatch match;
