@@ -271,12 +271,12 @@ tw_status_t tw_quant_exact_decode(tw_quant_exact_t *exact, const tw_quant_exact_
  * (rANS) under the scales of their row and column, signs and mantissas go as they are. NaN payloads, infinities, -0 and
  * denormals come back; rows of zeros take next to nothing. Gradients and weights in bf16: 10.2 to 10.6 bits.
  *
- * Format: quant/lossless/lossless.h; blocks of 32,768 elements decode independently; every backend gives the same bytes.
+ * Format: quant/lossless/lossless.h; blocks of 65,536 elements decode independently; every backend gives the same bytes.
  * Worst case: tw_quant_lossless_bound_bytes, plain plus 16 bytes a message, whatever the values.
  * Speed and bits: ./bazelw run //bench:lossless.
  * Source: rANS as in arXiv 1311.2540. */
 
-/** A codec with its tables and scratch, about 0.7 MB. Calls allocate only for more rows and columns than any before had:
+/** A codec with its tables and scratch, about 1 MB. Calls allocate only for more rows and columns than any before had:
  *  2 bytes a row of 64 elements or more, 10 a column. One thread at a time. */
 typedef struct tw_quant_lossless tw_quant_lossless_t;
 

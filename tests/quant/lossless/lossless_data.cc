@@ -54,7 +54,7 @@ struct Maker {
     bool is_bits(size_t i) const
     {
         return values == Values::random || values == Values::special || values == Values::tiny ||
-               (values == Values::mixed && i / 32768 % 2);
+               (values == Values::mixed && i / 65536 % 2);
     }
 
     uint32_t bits()

@@ -23,7 +23,7 @@ enum class Values {
     tiny,        /**< denormals of both signs, and zeros */
     mostly_zero, /**< one element of ten is not */
     outliers,    /**< normal, with a huge value here and there */
-    mixed,       /**< gradient and random, by turns of 32,768 elements */
+    mixed,       /**< gradient and random, by turns of 65,536 elements */
 };
 constexpr Values all_values[] = {Values::gradient,    Values::weight,   Values::zero,    Values::sparse,
                                  Values::constant,    Values::random,   Values::special, Values::tiny,
