@@ -188,6 +188,12 @@ int tw_tcp_send(tw_p2p_stream_t *stream)
                  : link->seal[0] ? send_sealed(link, &error)
                                  : send_plain(link, &error);
     }
+    if (status == TW_ERR_IO) {
+        /* The other end is gone. What it had sent before, its BYE too, may still lie here: reading comes to the end of it. */
+        link->can_write = 0;
+        tw_tcp_set_ready(link, 1);
+        return 0;
+    }
     if (status < 0) {
         tw_tcp_break(link, strerror(error));
         return 0;
