@@ -27,6 +27,8 @@
 #define MEETING_MESSAGES 32
 #define MEETING_CHUNK_BYTES ((size_t)32 << 10)
 #define MEETING_TURNS 2
+/** A lossless message carries scales and tables of its own: shorter ones cost bits. */
+#define LOSSLESS_CHUNK_BYTES ((size_t)256 << 10)
 /** Quantizing costs precision, so it has to be worth it: it saves more than the model may be wrong. That is a share of
  *  the time, and what a few more wake-ups on busy processors cost, of which the turn of a message is the measure. */
 #define WORTH_SHARE 0.05
@@ -167,6 +169,13 @@ static size_t meeting_chunk(const plan_t *plan)
     return chunk;
 }
 
+static int is_lossless(const plan_t *plan, size_t index)
+{
+    const tw_quant_codec_t *codec = plan->c.args->codec;
+
+    return codec != NULL && codec->lossless && tw_algo_get(index)->info.quantized;
+}
+
 /** The best chunk for an algorithm: small ones cost messages, large ones leave wire and processor waiting for each other. */
 static candidate_t make_candidate(const plan_t *plan, size_t index)
 {
@@ -174,8 +183,10 @@ static candidate_t make_candidate(const plan_t *plan, size_t index)
     size_t most = most_chunk(plan);
     if (given == 0 && tw_algo_get(index)->meets && plan->c.topo->max_local == 1) {
         given = meeting_chunk(plan);
+        given = is_lossless(plan, index) && given < LOSSLESS_CHUNK_BYTES ? LOSSLESS_CHUNK_BYTES : given;
     }
-    size_t min = clamp(given > 0 ? given : MIN_CHUNK_BYTES, (size_t)TW_COLL_CHUNK_LEAST, most);
+    size_t least = is_lossless(plan, index) ? LOSSLESS_CHUNK_BYTES : MIN_CHUNK_BYTES;
+    size_t min = clamp(given > 0 ? given : least, (size_t)TW_COLL_CHUNK_LEAST, most);
     size_t max = given > 0 ? min : most;
     candidate_t best = {.algo = index, .chunk_bytes = min};
 

@@ -108,6 +108,12 @@ static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
 
 /* ---- the check ---------------------------------------------------------------------------------------------- */
 
+/* What rounded the values; NULL: nothing did. */
+static const tw_quant_codec_t *rounding_codec(const mode_run_t *m)
+{
+    return m->plan.quantized && !m->codec.lossless ? &m->codec : NULL;
+}
+
 /* What came from each rank: encoded if that is on another node. */
 static tw_status_t check_received(run_t *run, mode_run_t *m, tw_bench_check_params_t *params, size_t tensor)
 {
@@ -117,7 +123,7 @@ static tw_status_t check_received(run_t *run, mode_run_t *m, tw_bench_check_para
     for (int from = 0; from < rank->world; from++) {
         int leaves = rank->node_of[from] != rank->node_of[rank->rank];
         params->from = from;
-        params->codec = m->plan.quantized && leaves ? &m->codec : NULL;
+        params->codec = leaves ? rounding_codec(m) : NULL;
         TW_TRY(tw_bench_check_shard(params, tensor, rank->rank, at, &m->summary.sums));
         at += segment->recv_counts[from] * tw_type_bytes(rank->options->type);
     }
@@ -136,7 +142,7 @@ static tw_status_t check_result(run_t *run, mode_run_t *m)
                                       .op = rank->options->op,
                                       .node_of = rank->node_of,
                                       .world = rank->world,
-                                      .codec = m->plan.quantized && !m->codec.lossless ? &m->codec : NULL,
+                                      .codec = rounding_codec(m),
                                       .two_hop = strcmp(m->plan.algo, "two_hop") == 0,
                                       .inner = m->args.inner_codec};
     for (size_t t = 0; t < run->n_segments; t++) {
