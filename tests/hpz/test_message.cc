@@ -33,7 +33,7 @@ TEST_F(HpzMessage, TheVersionIsTheStepOfTheRounding)
 {
     tw_hpz_params_t params = tw::params_with("int4:block=32,stochastic");
     params.seed = 77;
-    tw::on_ranks({1, 1}, {{1000, 0, 0}}, params, [&](tw::Rank &rank, int) {
+    tw::on_ranks({1, 1}, {{1000, 0, 0, 0}}, params, [&](tw::Rank &rank, int) {
         const size_t n = tw_hpz_primary_elems(rank.layout(), 0, tw_hpz_node(rank.hpz), 0);
         std::vector<float> master(n);
         std::vector<uint16_t> fresh(n), zeros(n);
