@@ -103,6 +103,9 @@ void expect_ok(const std::vector<Json> &rows, const Result &result)
 /* Bytes of one element on the wire, with blocks of 128 and a bf16 scale. */
 double wire_bytes(const std::string &mode)
 {
+    if (mode == "lossless") {
+        return 10.65 / 8; /* of such weights: a sign, 7 bits of mantissa, and what is left of 8 of exponent */
+    }
     return mode == "exact" ? 2 : (mode == "int8" ? 1 : 0.5) + 2.0 / 128;
 }
 
@@ -157,7 +160,7 @@ TEST_P(BenchClusterTest, TwoNodesSendWhatArithmeticSays)
     flags.push_back("--force");
     Result result = run(GetParam(), flags);
     std::vector<Json> all = rows();
-    ASSERT_EQ(3u, all.size()) << result.out << result.err;
+    ASSERT_EQ(4u, all.size()) << result.out << result.err;
     expect_ok(all, result);
     for (const Json &row : all) {
         for (const char *key : kKeys) {
@@ -182,7 +185,7 @@ TEST_P(BenchClusterTest, TwoNodesSendWhatArithmeticSays)
         EXPECT_NEAR(8 * number(row, "inter_node_bytes") / 2 / (us * 1e-6) / 1e9,
                     number(row, "link_utilization"), 1e-3);
         EXPECT_EQ(mode != "exact", flag(row, "quantized"));
-        EXPECT_GT(number(row, "rel_rmse"), mode == "exact" ? -1 : 0);
+        EXPECT_GT(number(row, "rel_rmse"), mode == "exact" || mode == "lossless" ? -1 : 0);
         EXPECT_LT(number(row, "rel_rmse"), mode == "int4" ? 0.5 : 0.05);
     }
     EXPECT_EQ(1, number(all[0], "speedup"));
@@ -195,7 +198,7 @@ TEST_P(BenchClusterTest, TwoRanksOnEachOfTwoNodesCrossOnce)
     flags.insert(flags.end(), {"--force", "--algo", GetParam() == "allgather" ? "hierarchical" : "two_hop"});
     Result result = run(GetParam(), flags);
     std::vector<Json> all = rows();
-    ASSERT_EQ(6u, all.size()) << result.out << result.err;
+    ASSERT_EQ(8u, all.size()) << result.out << result.err;
     expect_ok(all, result);
     for (const Json &row : all) {
         if (number(row, "bytes") == kBytes && flag(row, "quantized")) {
@@ -209,7 +212,7 @@ TEST_P(BenchClusterTest, TheModelMayDeclineAndSaysSo)
 {
     Result result = run(GetParam(), shape_flags({2, 1}, "4"));
     std::vector<Json> all = rows();
-    ASSERT_EQ(3u, all.size()) << result.out << result.err;
+    ASSERT_EQ(4u, all.size()) << result.out << result.err;
     expect_ok(all, result);
     for (const Json &row : all) {
         EXPECT_FALSE(flag(row, "quantized")) << "four bytes cannot get shorter";
@@ -233,7 +236,7 @@ TEST_F(BenchClusterOnceTest, AlltoallSendsWhatArithmeticSays)
         flags.push_back("--force");
         Result result = run("alltoall", flags);
         std::vector<Json> all = rows();
-        ASSERT_EQ(3u, all.size()) << result.out << result.err;
+        ASSERT_EQ(4u, all.size()) << result.out << result.err;
         expect_ok(all, result);
         for (const Json &row : all) {
             double want = (1 << 20) / 2 * shape.ranks * wire_bytes(text(row, "mode"));
@@ -249,7 +252,7 @@ TEST_F(BenchClusterOnceTest, OddWorldsAndSizes)
         for (const char *op : {"allgather", "alltoall"}) {
             Result result = run(op, shape_flags(shape, "2,6,200006"));
             std::vector<Json> all = rows();
-            ASSERT_EQ(9u, all.size()) << result.out << result.err;
+            ASSERT_EQ(12u, all.size()) << result.out << result.err;
             expect_ok(all, result);
         }
     }
@@ -261,7 +264,7 @@ TEST_F(BenchClusterOnceTest, TheTableHasUnitsAndOneLinePerRow)
     EXPECT_EQ(0, result.code) << result.err;
     for (const char *said : {"# thinwire allgather: 2 ranks on 2 nodes, link 1000 Mb/s", "from seed 1",
                              "# congestion control of the TCP connections between nodes: cubic\n",
-                             "time (us)", "(GB/s)", "(%)", "RMSE", "# 3 lines, 0 not ok"}) {
+                             "time (us)", "(GB/s)", "(%)", "RMSE", "# 4 lines, 0 not ok"}) {
         EXPECT_NE(std::string::npos, result.out.find(said)) << said << "\n" << result.out;
     }
     EXPECT_EQ("", result.err) << "progress belongs on a terminal";
@@ -295,7 +298,7 @@ TEST_F(BenchClusterOnceTest, TensorsWithNanAreNamedAsSuch)
             EXPECT_EQ("NaN or Inf in the input", text(row, "note")) << result.out;
             EXPECT_TRUE(json_is_null(json_object_get(row.get(), "rel_rmse")));
         }
-        EXPECT_EQ(3u, rows().size());
+        EXPECT_EQ(4u, rows().size());
     }
     unlink(path.c_str());
 }
@@ -308,7 +311,7 @@ TEST_F(BenchClusterOnceTest, RealTensorsAreTaken)
         flags.insert(flags.end(), {"--tensors", path, "--force"});
         Result result = run(op, flags);
         expect_ok(rows(), result);
-        EXPECT_EQ(3u, rows().size());
+        EXPECT_EQ(4u, rows().size());
         EXPECT_NE(std::string::npos, result.out.find("7 tensors of " + path)) << result.out;
     }
     unlink(path.c_str());
@@ -411,7 +414,7 @@ TEST_F(BenchTest, WithoutPrivilegesItRunsOnLoopbackAndSaysSo)
         GTEST_SKIP() << "cannot drop privileges here";
     }
     std::vector<Json> found = rows();
-    ASSERT_EQ(3u, found.size()) << result.out << result.err;
+    ASSERT_EQ(4u, found.size()) << result.out << result.err;
     expect_ok(found, result);
     EXPECT_NE(std::string::npos, result.err.find("no cluster can be made here (")) << result.err;
     EXPECT_EQ(0, number(found[0], "link_bps"));
@@ -436,7 +439,7 @@ TEST_F(BenchTest, JoinsTheJobOfALauncher)
     all.insert(all.end(), rest.begin(), rest.end());
     Result result = process::run(all);
     std::vector<Json> found = rows();
-    ASSERT_EQ(3u, found.size()) << result.out << result.err;
+    ASSERT_EQ(4u, found.size()) << result.out << result.err;
     expect_ok(found, result);
     EXPECT_EQ(1, number(found[0], "nodes"));
     EXPECT_EQ(0, number(found[0], "inter_node_bytes"));
