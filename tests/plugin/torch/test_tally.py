@@ -198,7 +198,8 @@ def test_of_a_job_of_torchrun_one_process_speaks(how, told, tmp_path):
     environment = os.environ | {"TW_FSDP": "1", "TW_NET_DEVICES": "lo"}
     done = subprocess.run(command + start, env=environment, capture_output=True, text=True)
     # torch's own threads of a DDP job may abort a process at its very end, with or without us
-    assert done.returncode == 0 or "terminate called without an active exception" in done.stderr, done.stderr
+    is_torchs_end = how == "ddp" and "terminate called without an active exception" in done.stderr
+    assert done.returncode == 0 or is_torchs_end, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("thinwire: ")]
     assert len([line for line in lines if "nothing went over thinwire" in line and told in line]) == 1, lines
     assert not any("FSDP2 over thinwire" in line or "as counted" in line for line in lines), lines
