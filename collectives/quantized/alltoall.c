@@ -45,14 +45,6 @@ static tw_quant_t *codec_between(const tw_qop_t *op, int peer, size_t chunk)
     return topo->node[peer] != topo->node[topo->rank] ? tw_qop_codec(op, chunk) : NULL;
 }
 
-/** 1: the chunk is a lossless message between this rank and a peer. */
-static int is_packed(const tw_qop_t *op, int peer, size_t chunk)
-{
-    const tw_topo_t *topo = op->topo;
-
-    return tw_qop_is_lossless(op, chunk) && topo->node[peer] != topo->node[topo->rank];
-}
-
 /** A chunk of src in a buffer, encoded or as it is. */
 static tw_span_t fill_buffer(exchange_t *x, size_t chunk, tw_quant_t *codec, int packs, tw_task_t *filled)
 {
@@ -76,7 +68,7 @@ static void send_chunk(exchange_t *x, int to, size_t c)
         return;
     }
     tw_quant_t *codec = codec_between(x->out, to, chunk);
-    int packs = is_packed(x->out, to, chunk), fills = codec != NULL || packs || x->build->aliased;
+    int packs = tw_qop_is_packed(x->out, chunk, to), fills = codec != NULL || packs || x->build->aliased;
     tw_span_t message =
         fills ? fill_buffer(x, chunk, codec, packs, &filled) : tw_qop_plain_span(x->out, chunk);
     tw_sched_after(x->build->sched, tw_sched_send(x->build->sched, to, message), filled);
@@ -91,7 +83,7 @@ static void receive_chunk(const exchange_t *x, int from, size_t c)
         return;
     }
     tw_quant_t *codec = codec_between(x->in, from, chunk);
-    int packs = is_packed(x->in, from, chunk);
+    int packs = tw_qop_is_packed(x->in, chunk, from);
     if (codec == NULL && !packs) {
         tw_sched_after(sched, tw_sched_recv(sched, from, tw_qop_plain_span(x->in, chunk)), x->read);
         return;

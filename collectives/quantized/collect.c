@@ -8,14 +8,6 @@ static tw_task_t send_after(const tw_qop_t *op, int peer, tw_span_t message, tw_
     return send;
 }
 
-/** 1: what a lossless chunk sends to that rank, or gets from it, is packed: it crosses the network. */
-static int is_packed(const tw_qop_t *op, size_t chunk, int peer)
-{
-    const tw_topo_t *topo = op->topo;
-
-    return tw_qop_is_lossless(op, chunk) && topo->node[peer] != topo->node[topo->rank];
-}
-
 /** As receive, of a packed chunk: as it is once the task has ended. */
 static tw_sbuf_t receive_packed(const tw_qop_t *op, int peer, size_t chunk, tw_task_t *task)
 {
@@ -30,7 +22,7 @@ static tw_sbuf_t receive_packed(const tw_qop_t *op, int peer, size_t chunk, tw_t
 /** A buffer that a message of a quantized (NULL: exact) chunk is received into, and the task that does it. */
 static tw_sbuf_t receive(const tw_qop_t *op, int peer, size_t chunk, const tw_quant_t *codec, tw_task_t *task)
 {
-    if (is_packed(op, chunk, peer)) {
+    if (tw_qop_is_packed(op, chunk, peer)) {
         return receive_packed(op, peer, chunk, task);
     }
     tw_sbuf_t buffer = tw_qop_buffer(op, chunk, codec);
@@ -153,7 +145,7 @@ static void give(const tw_collect_t *collect, int owner, size_t chunk, size_t ro
     tw_task_t *sent = &collect->sent[round % 2][owner], encode;
     tw_span_t message;
 
-    if (is_packed(op, chunk, owner)) {
+    if (tw_qop_is_packed(op, chunk, owner)) {
         tw_sbuf_t buffer = tw_qop_message_buffer(op, chunk);
         encode = collect->read[chunk] = tw_qop_encode_message(op, chunk, buffer);
         message = tw_qop_message_span(op, chunk, buffer);
@@ -284,7 +276,7 @@ static void finish_two_hop(const tw_collect_t *collect, size_t chunk, tw_sbuf_t 
 /** The node's sum goes to the owner of the chunk. */
 static void send_sum(const tw_qop_t *op, int owner, size_t chunk, tw_sbuf_t sum, tw_task_t ready)
 {
-    if (!is_packed(op, chunk, owner)) {
+    if (!tw_qop_is_packed(op, chunk, owner)) {
         send_after(op, owner, tw_qop_span(op, chunk, tw_qop_codec(op, chunk), sum), ready);
         return;
     }

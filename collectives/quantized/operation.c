@@ -254,6 +254,13 @@ int tw_qop_is_lossless(const tw_qop_t *op, size_t chunk)
     return codec != NULL && codec->lossless;
 }
 
+int tw_qop_is_packed(const tw_qop_t *op, size_t chunk, int peer)
+{
+    const tw_topo_t *topo = op->topo;
+
+    return tw_qop_is_lossless(op, chunk) && topo->node[peer] != topo->node[topo->rank];
+}
+
 static size_t chunk_bytes(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec)
 {
     return tw_grid_chunk_bytes(&op->grid, chunk, codec != NULL ? tw_quant_codec_get(codec) : NULL,

@@ -85,6 +85,8 @@ tw_quant_t *tw_qop_codec(const tw_qop_t *op, size_t chunk);
 tw_quant_t *tw_qop_inner(const tw_qop_t *op, size_t chunk);
 /** 1: the chunk's messages are lossless ones. Sums see it as it is: it is packed when it leaves a node, or is spread. */
 int tw_qop_is_lossless(const tw_qop_t *op, size_t chunk);
+/** 1: the chunk travels between this rank and a peer as a lossless message: it crosses the network. */
+int tw_qop_is_packed(const tw_qop_t *op, size_t chunk, int peer);
 
 /** A scratch buffer for a chunk encoded with `codec`, or as it is for NULL; and its bytes as a message. */
 tw_sbuf_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec);
