@@ -19,7 +19,7 @@
 
 extern const tw_nccl_collnet_v12_t ncclCollNetPlugin_v12;
 
-static const char *const modes[] = {"exact", "int8", "int4"};
+static const char *const modes[] = {"exact", "lossless", "int8", "int4"};
 #define N_MODES (sizeof(modes) / sizeof(modes[0]))
 
 /* ---- the command line --------------------------------------------------------------------------------------- */
@@ -35,7 +35,7 @@ enum { KEY_NODES = 256, KEY_ITERS, KEY_BYTES, KEY_WINDOW, KEY_IN_FLIGHT, KEY_JSO
 
 static const char doc[] =
     "All-reduces of bf16 between the nodes of a cluster in a box: through the NCCL collnet plugin, called as "
-    "NCCL calls it, and by the library's own collective, exact, int8 and int4.";
+    "NCCL calls it, and by the library's own collective, exact, lossless, int8 and int4.";
 
 static const struct argp_option flags[] = {
     {.name = "nodes", .key = KEY_NODES, .arg = "N", .doc = "Nodes of one rank (default: 4)"},
@@ -90,7 +90,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 typedef struct way {
     const char *mode;
     tw_quant_codec_t codec;
-    int is_exact;
+    int is_exact;                                       /**< it has no codec */
     void *context, *comm, *send_mhandle, *recv_mhandle; /* of the collnet; NULL: the library's own */
     double sec[ITERS_MAX];
     double rel_rmse;
@@ -278,7 +278,7 @@ static int is_right(const rank_t *rank, const way_t *way)
 {
     double rounding = 0x1p-8, bound = 1; /* of bf16; a quantized one is off by less than its size */
 
-    if (way->is_exact) {
+    if (way->is_exact || way->codec.lossless) {
         bound = rank->n_ranks * rounding;
     }
     return way->identical && way->rel_rmse < bound;
@@ -313,13 +313,13 @@ static int print_lines(rank_t *rank, FILE *json)
            rank->n_ranks, options->link_bps / 1e6);
     printf("# collnet: windows of %zu bytes, %d at a time; speed-up: over exact of the same kind\n",
            options->window_bytes, options->in_flight);
-    printf("#      by  mode   median (us)  speed-up  relative RMSE  same bits  ok\n");
+    printf("#      by     mode   median (us)  speed-up  relative RMSE  same bits  ok\n");
     for (size_t i = 0; i < 2 * N_MODES; i++) {
         way_t *way = &rank->ways[i];
         double us = 1e6 * tw_median(way->sec, (size_t)options->iters);
         exact_us[i % 2] = i < 2 ? us : exact_us[i % 2];
         int ok = is_right(rank, way);
-        printf("%9s %5s %13.1f %9.2f %14.2e %10s %3s\n", way->comm != NULL ? "collnet" : "library", way->mode,
+        printf("%9s %8s %13.1f %9.2f %14.2e %10s %3s\n", way->comm != NULL ? "collnet" : "library", way->mode,
                us, exact_us[i % 2] / us, way->rel_rmse, way->identical ? "yes" : "NO", ok ? "yes" : "NO");
         if (json != NULL) {
             write_json(rank, json, way, us, exact_us[i % 2] / us);

@@ -7,7 +7,7 @@
  *    comm.c       connect, operations, test, close
  *    versions.c   NCCL's interface, v8 to v12
  *
- *  All-reduces are quantized where TW_ALLREDUCE_CODEC names a codec, and exact otherwise; everything else is exact. What a rank gets has the
+ *  All-reduces are encoded where TW_ALLREDUCE_CODEC names a codec, and exact otherwise; everything else is exact. What a rank gets has the
  *  same bits on all of them. Any thread may call anything. Only connect and close wait for other ranks, both for a limited time: nothing
  *  else waits for more than a lock that is held for a moment. All errors are logged. */
 #ifndef TW_PLUGIN_NCCL_COLLNET_COLLNET_H
@@ -28,7 +28,7 @@ typedef struct tw_collnet_options {
 
 /** What is said by TW_ALLREDUCE_CODEC, and by the net's variables about who may come in. */
 typedef struct tw_collnet_settings {
-    int is_lossy;
+    int has_codec;          /**< 0: exact */
     tw_quant_codec_t codec; /**< of all-reduces, if it is */
     double timeout_sec;     /**< for others when it is closed */
     char token[TW_COLLNET_TOKEN_BYTES];

@@ -68,7 +68,7 @@ static void tell(const tw_collnet_comm_t *comm)
     const tw_collnet_settings_t *settings = &comm->meeting.settings;
     char codec[64] = "exact";
 
-    if (settings->is_lossy) {
+    if (settings->has_codec) {
         (void)tw_quant_codec_format(&settings->codec, codec, sizeof(codec));
     }
     tw_info("collnet: rank %d of %d on %s: all-reduces are sent as %s", comm->meeting.job.rank,

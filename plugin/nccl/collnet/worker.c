@@ -42,7 +42,7 @@ static tw_status_t post(tw_collnet_comm_t *comm, tw_collnet_request_t *request)
                                  .segments = &segment,
                                  .n_segments = 1,
                                  .reduction = TW_COLL_SUM,
-                                 .codec = is_allreduce && settings->is_lossy ? &settings->codec : NULL,
+                                 .codec = is_allreduce && settings->has_codec ? &settings->codec : NULL,
                                  .step = comm->n_operations++};
 
     return tw_coll_post(comm->coll, &args, &request->operation);
@@ -64,7 +64,7 @@ static void end(tw_collnet_comm_t *comm, tw_collnet_request_t *request, tw_statu
     const tw_collnet_work_t *work = &request->work;
 
     request->operation = NULL;
-    if (status == TW_OK && comm->meeting.settings.is_lossy && work->src != work->dst) {
+    if (status == TW_OK && comm->meeting.settings.has_codec && work->src != work->dst) {
         memset(work->src, 0, source_bytes(comm, work));
     }
     pthread_mutex_lock(&comm->lock);
@@ -219,14 +219,14 @@ static void serve(tw_collnet_comm_t *comm)
 
 /* What all ranks must mean alike. */
 typedef struct terms {
-    int is_lossy;
+    int has_codec;
     tw_quant_codec_t codec;
 } terms_t;
 
 static tw_status_t compare_terms(const tw_collnet_comm_t *comm, const terms_t *all)
 {
     for (int r = 1; r < comm->meeting.job.world; ++r) {
-        if (all[r].is_lossy != all[0].is_lossy || !tw_quant_codec_equal(&all[r].codec, &all[0].codec)) {
+        if (all[r].has_codec != all[0].has_codec || !tw_quant_codec_equal(&all[r].codec, &all[0].codec)) {
             tw_error("collnet: rank %d: TW_ALLREDUCE_CODEC is not the same on ranks 0 and %d",
                      comm->meeting.job.rank, r);
             return TW_ERR_CONFIG;
@@ -239,7 +239,7 @@ static tw_status_t compare_terms(const tw_collnet_comm_t *comm, const terms_t *a
 static tw_status_t agree(tw_collnet_comm_t *comm)
 {
     const tw_collnet_settings_t *settings = &comm->meeting.settings;
-    const terms_t own = {.is_lossy = settings->is_lossy, .codec = settings->codec};
+    const terms_t own = {.has_codec = settings->has_codec, .codec = settings->codec};
     const size_t bytes = (size_t)comm->meeting.job.world * sizeof(own);
     terms_t *all = malloc(bytes);
     const tw_coll_segment_t segment = {.src = &own, .dst = all, .n_elems = bytes};

@@ -171,10 +171,15 @@ TEST(Connect, AnotherToken)
 
 TEST(Connect, AnotherCodec)
 {
-    const std::string text = nobody_connects(
-        [](const Place &place) { setenv("TW_ALLREDUCE_CODEC", place.rank() == 2 ? "int4" : "int8", 1); });
-    all_ended_well(text);
-    EXPECT_TRUE(contains(text, "TW_ALLREDUCE_CODEC is not the same on ranks 0 and 2")) << text;
+    const std::pair<const char *, const char *> pairs[] = {
+        {"int8", "int4"}, {"lossless", "int8"}, {"exact", "lossless"}, {"lossless", "exact"}};
+    for (const auto &[most, last] : pairs) {
+        const std::string text = nobody_connects([most = most, last = last](const Place &place) {
+            setenv("TW_ALLREDUCE_CODEC", place.rank() == 2 ? last : most, 1);
+        });
+        all_ended_well(text);
+        EXPECT_TRUE(contains(text, "TW_ALLREDUCE_CODEC is not the same on ranks 0 and 2")) << text;
+    }
 }
 
 /* One dies when the others are about to connect: before it has a handle is NCCL's own business. */

@@ -364,6 +364,61 @@ TEST_P(Codecs, AllReduces)
 INSTANTIATE_TEST_SUITE_P(Some, Codecs,
                          testing::Values("int8", "int4", "int8:block=128,scale=fp32", "int4:stochastic"));
 
+/* ---- lossless ----------------------------------------------------------------------------------------------- */
+
+/* What gradients never are, but may be: everything that a type has. */
+Bytes any_bits(tw_type_t type, size_t count, int rank, size_t number)
+{
+    std::mt19937 random((unsigned)(rank * 1000 + (int)number));
+    std::vector<float> out = values(count, rank, number, false);
+    const float odd[] = {0, -0.0f, INFINITY, -INFINITY, std::nanf(""), 1e-41f, 6e-8f, 3e38f, 65504, 1};
+    for (size_t i = 0; i < count; i += 1 + random() % 61) {
+        out[i] = odd[random() % std::size(odd)];
+    }
+    return encoded(out, type);
+}
+
+/* A communicator each, made by what the variable said then; both in turn on the same slots, as a job would have them. */
+TEST(Lossless, HasTheBitsOfExact)
+{
+    for (int n : {1, 2, 3}) {
+        EXPECT_EQ(run(n,
+                      [](const Place &place) {
+                          auto net = version(12);
+                          expect(net->init() == TW_NCCL_SUCCESS, "init");
+                          void *comms[2];
+                          for (int k = 0; k < 2; ++k) {
+                              setenv("TW_ALLREDUCE_CODEC", k == 0 ? "exact" : "lossless", 1);
+                              comms[k] = join(*net, place);
+                          }
+                          size_t number = 0;
+                          for (const Type &type : types) {
+                              for (size_t count : {1, 129, 16384, 200001}) {
+                                  const Bytes in = any_bits(type.type, count, place.rank(), number++);
+                                  Bytes results[2];
+                                  for (int k = 0; k < 2; ++k) {
+                                      Bytes send = in;
+                                      results[k].resize(in.size());
+                                      finish(*net, taken([&](void **out) {
+                                          return net->allreduce(comms[k], send.data(), results[k].data(),
+                                                                count, type.nccl, TW_NCCL_SUM, out);
+                                      }),
+                                             in.size());
+                                  }
+                                  expect(results[0] == results[1], "other bits of " + std::to_string(count));
+                                  agree(place, results[1]);
+                              }
+                          }
+                          for (void *comm : comms) {
+                              expect(net->close(comm) == TW_NCCL_SUCCESS, "close");
+                          }
+                          expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
+                      }),
+                  "")
+            << n << " ranks";
+    }
+}
+
 /* What rank 0 sends in all-reduces of fp32, as it says at the end. */
 double sent_bytes(const std::string &codec, size_t count, size_t n_operations)
 {
@@ -403,6 +458,7 @@ TEST(Codec, SendsWhatItsBlocksTake)
     const double exact = sent_bytes("exact", count, n);
     EXPECT_GE(exact, 4.0 * count * n);
     EXPECT_LE(exact, 1.02 * 4.0 * count * n);
+    EXPECT_LE(sent_bytes("lossless", count, n), 0.85 * exact);
 }
 
 /* An operation of four bytes comes as a whole chunk, behind which lies what the one before has left. With that in its blocks a codec would

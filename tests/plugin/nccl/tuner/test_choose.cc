@@ -94,6 +94,9 @@ TEST_F(Choose, TheCodecIsTheCollnets)
     set_env("TW_ALLREDUCE_CODEC", "int8");
     ASSERT_EQ(tw_tuner_configure(&constants, &explains), TW_OK);
     EXPECT_NEAR(constants.collnet_bytes, 0.5 + 1.0 / 2048, 1e-9);
+    set_env("TW_ALLREDUCE_CODEC", "lossless");
+    ASSERT_EQ(tw_tuner_configure(&constants, &explains), TW_OK);
+    EXPECT_NEAR(constants.collnet_bytes, 0.65, 0.01);
     set_env("TW_ALLREDUCE_CODEC", "int9");
     expect_log("TW_ALLREDUCE_CODEC=int9");
     allow_log("int9");
