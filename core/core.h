@@ -247,6 +247,12 @@ void *tw_buffer_alloc(size_t bytes);
 void *tw_buffer_alloc_zero(size_t bytes);
 void tw_buffer_free(void *buffer);
 
+/* ---- checksums ------------------------------------------------------------------------------------------ */
+
+/** A checksum of `bytes` bytes (XXH3, 64 bits): it finds what is spoilt or mixed up, and is no protection against forgery.
+ *  data may be NULL for 0 bytes. The checksum of a first part as the seed of the next makes one of both, in that order. */
+uint64_t tw_checksum(const void *data, size_t bytes, uint64_t seed);
+
 /* ---- clock ---------------------------------------------------------------------------------------------- */
 
 /** Monotonic wall clock in nanoseconds. */

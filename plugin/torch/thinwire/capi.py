@@ -138,6 +138,30 @@ class Counters(C.Structure):
     ]
 
 
+class ExactSegment(C.Structure):
+    """tw_quant_exact_segment_t"""
+
+    _fields_ = [
+        ("base", C.c_void_p),
+        ("src", C.c_void_p),
+        ("dst", C.c_void_p),
+        ("state", C.c_void_p),
+        ("n_elems", C.c_size_t),
+    ]
+
+
+class LosslessSegment(C.Structure):
+    """tw_quant_lossless_segment_t"""
+
+    _fields_ = [
+        ("src", C.c_void_p),
+        ("dst", C.c_void_p),
+        ("n_elems", C.c_size_t),
+        ("row_elems", C.c_size_t),
+        ("first_elem", C.c_uint64),
+    ]
+
+
 class ConfigField(C.Structure):
     """tw_config_field_t"""
 
@@ -173,6 +197,8 @@ STRUCTURES = {
     "tw_coll_segment_t": Segment,
     "tw_coll_args_t": Args,
     "tw_coll_counters_t": Counters,
+    "tw_quant_exact_segment_t": ExactSegment,
+    "tw_quant_lossless_segment_t": LosslessSegment,
     "tw_config_field_t": ConfigField,
     "tw_config_table_t": ConfigTable,
 }
@@ -185,6 +211,18 @@ _FUNCTIONS = {
     "tw_config_init": (C.c_int, _P, _P),
     "tw_config_cleanup": (None, _P, _P),
     "tw_config_check_environment": (C.c_size_t, _P, C.c_size_t),
+    "tw_quant_backends": (C.c_size_t, C.c_int, _P, C.c_size_t),
+    "tw_checksum": (C.c_uint64, _P, C.c_size_t, C.c_uint64),
+    "tw_quant_exact_create": (C.c_int, C.c_char_p, _P),
+    "tw_quant_exact_destroy": (None, _P),
+    "tw_quant_exact_bound_bytes": (C.c_size_t, C.c_size_t),
+    "tw_quant_exact_encode": (C.c_int, _P, _P, C.c_size_t, _P, C.c_size_t, _P),
+    "tw_quant_exact_decode": (C.c_int, _P, _P, C.c_size_t, _P, C.c_size_t),
+    "tw_quant_lossless_create": (C.c_int, C.c_char_p, _P),
+    "tw_quant_lossless_destroy": (None, _P),
+    "tw_quant_lossless_bound_bytes": (C.c_size_t, C.c_int, C.c_size_t),
+    "tw_quant_lossless_encode": (C.c_int, _P, C.c_int, _P, C.c_size_t, _P, C.c_size_t, _P),
+    "tw_quant_lossless_decode": (C.c_int, _P, C.c_int, _P, C.c_size_t, _P, C.c_size_t),
     "tw_quant_codec_parse": (C.c_int, C.c_char_p, _P),
     "tw_quant_codec_format": (C.c_char_p, _P, _P, C.c_size_t),
     "tw_transport_ucx_create_with": (C.c_int, _P, _P),
@@ -240,7 +278,8 @@ _loading = threading.Lock()
 _log = _Log()
 
 
-def _path() -> str:
+def path() -> str:
+    """Where the library is, or what the loader is asked for."""
     given = os.environ.get("TW_LIBRARY")
     beside = pathlib.Path(__file__).parent / LIBRARY
     return given or (str(beside) if beside.exists() else LIBRARY)
@@ -273,19 +312,19 @@ def _ucx_of_pypi() -> bool:
 
 
 def _open() -> C.CDLL:
-    path = _path()
+    where = path()
     try:
-        return C.CDLL(path)
+        return C.CDLL(where)
     except OSError as error:
         missing = re.search(r"libuc\w*\.so", str(error)) is not None
         if not missing:
-            raise ImportError("cannot load %s (%s)" % (path, error)) from error
+            raise ImportError("cannot load %s (%s)" % (where, error)) from error
         try:
             if _ucx_of_pypi():
-                return C.CDLL(path)
+                return C.CDLL(where)
         except OSError as still:
             error = still
-        raise ImportError("cannot load %s (%s). %s" % (path, error, UCX_MISSING)) from error
+        raise ImportError("cannot load %s (%s). %s" % (where, error, UCX_MISSING)) from error
 
 
 def _load() -> C.CDLL:
@@ -295,7 +334,7 @@ def _load() -> C.CDLL:
         try:
             function = getattr(library, name)
         except AttributeError:
-            raise ImportError("%s is of another version than this package: it has no %s" % (_path(), name)) from None
+            raise ImportError("%s is of another version than this package: it has no %s" % (path(), name)) from None
         function.restype, function.argtypes = result, arguments
     library.tw_log_set_sink(_log.sink, None)
     return library

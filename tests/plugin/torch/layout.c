@@ -43,6 +43,20 @@ static void print_jobs(void)
 
 static void print_operations(void)
 {
+    SIZE(tw_quant_exact_segment_t);
+    FIELD(tw_quant_exact_segment_t, base);
+    FIELD(tw_quant_exact_segment_t, src);
+    FIELD(tw_quant_exact_segment_t, dst);
+    FIELD(tw_quant_exact_segment_t, state);
+    FIELD(tw_quant_exact_segment_t, n_elems);
+
+    SIZE(tw_quant_lossless_segment_t);
+    FIELD(tw_quant_lossless_segment_t, src);
+    FIELD(tw_quant_lossless_segment_t, dst);
+    FIELD(tw_quant_lossless_segment_t, n_elems);
+    FIELD(tw_quant_lossless_segment_t, row_elems);
+    FIELD(tw_quant_lossless_segment_t, first_elem);
+
     SIZE(tw_quant_codec_t);
     FIELD(tw_quant_codec_t, bits);
     FIELD(tw_quant_codec_t, block);

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Changes of bf16 weights as messages: bytes and GB/s of thinwire.delta beside what others send.
+
+Weights are fp32 masters under AdamW, rounded to bf16; a message has the change of some steps. Beside it: an int32 position and a bf16
+value for each element that has changed; old XOR new under zstd; and a copy of the weights in memory. GB/s are those of the weights."""
+
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+
+RATES = (1e-6, 1e-5, 1e-4, 6e-4)
+BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.1
+# Where messages promise to be a third of the pairs.
+DENSITY = (0.01, 0.03)
+HEADER = "%-8s %5s %9s %9s  %12s %12s %12s  %8s %8s %8s %8s %8s  %s" % (
+    "rate", "steps", "changed", "bits", "thinwire (B)", "pairs (B)", "xor+zstd (B)", "encode", "decode", "pairs", "zstd", "memcpy", "ok")
+
+
+def runfile(path):
+    """A file of this repository: beside this script, as Bazel puts it, or under the folder that Bazel runs things in."""
+    root = pathlib.Path(os.environ.get("RUNFILES_DIR", "."))
+    found = [base / path for base in (pathlib.Path.cwd(), root / "thinwire", pathlib.Path(__file__).resolve().parent.parent)]
+    return next(one for one in found if one.exists()).absolute()
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(prog="weights", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--elems", type=int, default=1 << 24, help="weights (16M)")
+    parser.add_argument("--rates", default=",".join("%g" % one for one in RATES), help="learning rates (%(default)s)")
+    parser.add_argument("--steps", default="1,4", help="of the optimizer between two messages (1,4)")
+    parser.add_argument("--rounds", type=int, default=5, help="of times; the median counts (5)")
+    parser.add_argument("--threads", type=int, help="of encode and decode (one a core)")
+    parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
+    parser.add_argument("--json", help="append a JSON line for each rate to this file")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def run_in_torch():
+    """This script again, in an interpreter with PyTorch, with the wheel unpacked."""
+    made = subprocess.run([sys.executable, runfile("tests/plugin/torch/torch_venv.py")], capture_output=True, text=True)
+    if made.returncode:
+        print("no interpreter with PyTorch: " + made.stderr, file=sys.stderr)
+        return 1
+    wheel = next(base for base in (runfile("plugin/torch"), runfile("bazel-bin/plugin/torch"))
+                 if list(base.glob("thinwire-*.whl")))
+    with tempfile.TemporaryDirectory() as folder:
+        zipfile.ZipFile(next(wheel.glob("thinwire-*.whl"))).extractall(folder)
+        command = [made.stdout.split()[-1], os.path.abspath(__file__), "--here", *sys.argv[1:]]
+        return subprocess.run(command, env=os.environ | {"PYTHONPATH": folder}).returncode
+
+
+class Masters:
+    """A model's fp32 weights under AdamW, with its moments as they are after many steps."""
+
+    def __init__(self, torch, n):
+        self.torch, self.generator, self.step = torch, torch.Generator().manual_seed(1), 1000
+        rows = max(n // 1024, 1)
+        # Rows differ in scale, as in a trained model.
+        self.scale = torch.exp(0.5 * self.noise(rows, 1))
+        self.weights = 0.02 * self.noise(rows, 1024) * torch.exp(0.3 * self.noise(rows, 1))
+        self.m = self.scale * self.noise(rows, 1024) * ((1 - BETAS[0]) / (1 + BETAS[0])) ** 0.5
+        self.v = (self.scale ** 2).expand_as(self.m).clone()
+
+    def noise(self, *shape):
+        return self.torch.randn(*shape, generator=self.generator)
+
+    def train(self, rate, steps):
+        for _ in range(steps):
+            gradient = self.scale * self.noise(*self.weights.shape)
+            self.m.lerp_(gradient, 1 - BETAS[0])
+            self.v.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+            self.weights.mul_(1 - rate * DECAY).addcdiv_(self.m, self.v.sqrt().add_(EPS), value=-rate)
+
+
+class Zstd:
+    """The system's libzstd, or nothing."""
+
+    def __init__(self):
+        try:
+            self.library = ctypes.CDLL("libzstd.so.1")
+        except OSError:
+            self.library = None
+            return
+        for name in ("ZSTD_compressBound", "ZSTD_compress"):
+            getattr(self.library, name).restype = ctypes.c_size_t
+        self.library.ZSTD_compressBound.argtypes = [ctypes.c_size_t]
+        self.library.ZSTD_compress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+    def bytes_of(self, tensor):
+        if self.library is None:
+            return 0
+        bound = self.library.ZSTD_compressBound(tensor.nbytes)
+        room = (ctypes.c_char * bound)()
+        return self.library.ZSTD_compress(room, bound, tensor.data_ptr(), tensor.nbytes, 1)
+
+
+def timed(times, name, function):
+    begin = time.perf_counter()
+    result = function()
+    times.setdefault(name, []).append(time.perf_counter() - begin)
+    return result
+
+
+def measure(torch, delta, masters, rate, steps, args):
+    words = torch.int32 if args.dtype == "float32" else torch.int16
+    old = masters.weights.to(getattr(torch, args.dtype))
+    masters.train(rate, steps)
+    new, zstd, times = masters.weights.to(old.dtype), Zstd(), {}
+    before, after, target = old.view(words).view(-1), new.view(words).view(-1), torch.empty_like(old)
+
+    def pairs():
+        at = (before != after).nonzero().view(-1)
+        return at.int(), after[at]
+
+    for _ in range(args.rounds):
+        message = timed(times, "encode", lambda: delta.encode(old, new, args.threads))
+        target.copy_(old)
+        timed(times, "decode", lambda: delta.decode(target, message, True, args.threads))
+        assert torch.equal(target.view(words), new.view(words))
+        at, values = timed(times, "pairs", pairs)
+        compressed = timed(times, "zstd", lambda: zstd.bytes_of(before ^ after))
+        timed(times, "memcpy", lambda: target.copy_(old))
+    changed, pair_bytes = at.numel() / old.numel(), at.nbytes + values.nbytes
+    ok = len(message) <= old.nbytes + 4096 and (not DENSITY[0] <= changed <= DENSITY[1] or len(message) <= pair_bytes / 3)
+    return {"rate": rate, "steps": steps, "changed": changed, "bits": 8 * len(message) / old.numel(), "thinwire_bytes": len(message),
+            "pairs_bytes": pair_bytes, "zstd_bytes": compressed, "dtype": args.dtype, "weights_bytes": old.nbytes, "ok": ok,
+            **{name + "_gb_per_sec": old.nbytes / statistics.median(found) / 1e9 for name, found in times.items()}}
+
+
+def show(row):
+    speeds = ["%.2f" % row[name + "_gb_per_sec"] for name in ("encode", "decode", "pairs", "zstd", "memcpy")]
+    print("%-8g %5d %7.2f %% %9.3f  %12d %12d %12s  %8s %8s %8s %8s %8s  %s" % (
+        row["rate"], row["steps"], 100 * row["changed"], row["bits"], row["thinwire_bytes"], row["pairs_bytes"],
+        row["zstd_bytes"] or "-", *speeds, "yes" if row["ok"] else "NO"), flush=True)
+
+
+def main():
+    args = parse_args()
+    if not args.here:
+        return run_in_torch()
+    import torch
+    from thinwire import delta
+
+    torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
+    masters, ok = Masters(torch, args.elems), True
+    print("# %d weights in %s, %d bytes" % (masters.weights.numel(), args.dtype,
+                                            masters.weights.numel() * (4 if args.dtype == "float32" else 2)))
+    print("# GB/s of weights; ok: no larger than plain and, where 1 to 3 % have changed, no more than a third of the pairs")
+    print(HEADER)
+    for rate in map(float, args.rates.split(",")):
+        for steps in map(int, args.steps.split(",")):
+            row = measure(torch, delta, masters, rate, steps, args)
+            show(row)
+            ok = ok and row["ok"]
+            if args.json:
+                with open(args.json, "a", encoding="utf-8") as file:
+                    print(json.dumps(row), file=file)
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""python -m thinwire info | diff OLD NEW -o FILE | patch OLD FILE -o NEW"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from .version import __version__
+
+
+class _Progress:
+    """A line on stderr now and then: over itself on a terminal, of its own elsewhere."""
+
+    def __init__(self, quiet: bool):
+        self._terminal = sys.stderr.isatty()
+        self._every_sec = float("inf") if quiet else 0.5 if self._terminal else 10.0
+        self._begin = self._last = time.monotonic()
+        self._said = False
+
+    def __call__(self, done: int, whole: int) -> None:
+        now = time.monotonic()
+        if now - self._last < self._every_sec:
+            return
+        self._last, self._said = now, True
+        text = "%.1f of %.1f GB, %.2f GB/s" % (done / 1e9, whole / 1e9, done / 1e9 / (now - self._begin))
+        print(("\r%s " if self._terminal else "%s\n") % text, end="", file=sys.stderr, flush=True)
+
+    def end(self) -> float:
+        """Seconds since the beginning."""
+        if self._said and self._terminal:
+            print(file=sys.stderr)
+        return time.monotonic() - self._begin
+
+
+def _describe(out: str, found, seconds: float) -> str:
+    changes = [(found.added, "added"), (found.renamed, "renamed"), (found.removed, "removed")]
+    text = "".join(", %d %s" % (n, word) for n, word in changes if n)
+    share = 100 * found.message_bytes / max(found.weights_bytes, 1)
+    return "%s: a message of %d bytes is %.2f %% of %d bytes of weights; %d tensors%s; %.1f s" % (
+        out, found.message_bytes, share, found.weights_bytes, found.tensors, text, seconds)
+
+
+def _transfer(args: argparse.Namespace) -> int:
+    from . import delta
+
+    progress = _Progress(args.quiet)
+    if args.command == "diff":
+        found = delta.diff(args.old, args.new, args.out, args.threads, progress)
+    else:
+        found = delta.patch(args.old, args.change, args.out, args.threads, progress)
+    seconds = progress.end()
+    if not args.quiet:
+        print(_describe(args.out, found, seconds))
+    return 0
+
+
+def _info(_args: argparse.Namespace) -> int:
+    from . import info
+
+    print(info.text())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m thinwire", description="What is here; changes of weights as files.")
+    parser.add_argument("--version", action="version", version="thinwire " + __version__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    info = commands.add_parser("info", help="versions, devices, what of torch is used, and why something is not")
+    info.set_defaults(run=_info)
+    diff = commands.add_parser("diff", help="write what makes NEW of OLD")
+    diff.add_argument("old", metavar="OLD", help="a .safetensors file, an index of one in parts, or the folder with it")
+    diff.add_argument("new", metavar="NEW", help="likewise")
+    patch = commands.add_parser("patch", help="make NEW of OLD and FILE, the same bytes as it was")
+    patch.add_argument("old", metavar="OLD", help="the weights that FILE was made from")
+    patch.add_argument("change", metavar="FILE", help="what diff has written")
+    for one, out in ((diff, "FILE"), (patch, "NEW")):
+        one.add_argument("-o", dest="out", metavar=out, required=True, help="what is written; a folder for weights in parts")
+        one.add_argument("--threads", type=int, help="default: one a core")
+        one.add_argument("--quiet", action="store_true", help="no progress, no summary")
+        one.set_defaults(run=_transfer)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit status: 1 for weights, files or a library that do not fit, with a line that says which."""
+    args = _parser().parse_args(arguments)
+    try:
+        return args.run(args)
+    except (ValueError, OSError, ImportError, RuntimeError) as error:
+        print("thinwire %s: %s" % (args.command, error), file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,313 @@
+"""Chunks of a message of changed weights: cut from tensors, coded, read back.
+
+A chunk has runs of tensors of one type, all with old values or all without. It is written as
+    u8 form, u32 bytes of the payload, u64 checksum of what follows;  for each run u8 1 if nothing has changed, u64 checksum of the old
+    values or 0, u64 of the new ones;  the payload, of the runs that have changed
+little-endian. Forms: PLAIN new values as they are; EXACT the library's exact delta; LOSSLESS its lossless codec, without old values;
+HALVES for fp32: u32 bytes, an exact delta of the upper 16 bits, then the lower 16 bits as they are."""
+
+from __future__ import annotations
+
+import ctypes as C
+import dataclasses
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from . import capi
+from .weights import DeltaError, Scratch, Source, Spec
+
+ELEMS = 1 << 21
+PLAIN, EXACT, LOSSLESS, HALVES = range(4)
+HEAD = struct.Struct("<BIQ")
+RUN = struct.Struct("<BQQ")
+LENGTH = struct.Struct("<I")
+# Above this share of plain, what does not need the old values may be shorter.
+DEAR = 0.6
+_libc = C.CDLL(None)
+_libc.memcmp.argtypes = (C.c_void_p, C.c_void_p, C.c_size_t)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Consecutive elements of a tensor, and what the old one is called, if there is one."""
+
+    name: str
+    base: str | None
+    spec: Spec
+    first: int
+    n: int
+
+    @property
+    def n_bytes(self) -> int:
+        return self.n * self.spec.itemsize
+
+
+Chunk = list[Run]
+
+
+def cut(specs: dict[str, Spec], bases: dict[str, str | None], elems: int) -> Iterator[Chunk]:
+    """The chunks of tensors in their order, each of `elems` elements at most."""
+    chunk: Chunk = []
+    room = elems
+    for name, spec in specs.items():
+        first, base = 0, bases[name]
+        while first < spec.n_elems:
+            if chunk and (not room or (chunk[0].spec.dtype, chunk[0].base is None) != (spec.dtype, base is None)):
+                yield chunk
+                chunk, room = [], elems
+            n = min(room, spec.n_elems - first)
+            chunk.append(Run(name, base, spec, first, n))
+            first, room = first + n, room - n
+    if chunk:
+        yield chunk
+
+
+@dataclasses.dataclass
+class _Part:
+    """A run in memory. The addresses are 0 where there is nothing."""
+
+    run: Run
+    old: int
+    new: int
+
+
+def checksum(address: int, n_bytes: int, seed: int = 0) -> int:
+    return capi.lib().tw_checksum(address, n_bytes, seed)
+
+
+class Coder:
+    """One thread's: codecs and memory."""
+
+    def __init__(self) -> None:
+        self._exact, self._lossless = C.c_void_p(), C.c_void_p()
+        capi.check(capi.lib().tw_quant_exact_create(None, C.byref(self._exact)), "exact delta")
+        capi.check(capi.lib().tw_quant_lossless_create(None, C.byref(self._lossless)), "lossless codec")
+        self._old, self._new, self._message, self._halves = Scratch(), Scratch(), Scratch(), Scratch()
+
+    def __del__(self) -> None:
+        capi.lib().tw_quant_exact_destroy(self._exact)
+        capi.lib().tw_quant_lossless_destroy(self._lossless)
+
+    # ---- encoding
+
+    def encode(self, chunk: Chunk, old: Source, new: Source) -> bytes:
+        """The chunk as it is written."""
+        parts, table, changed = self._load(chunk, old, new), [], []
+        for part in parts:
+            n_bytes = part.run.n_bytes
+            same = bool(part.old) and _libc.memcmp(part.old, part.new, n_bytes) == 0
+            after = checksum(part.new, n_bytes)
+            before = after if same else checksum(part.old, n_bytes) if part.old else 0
+            table.append(RUN.pack(same, before, after))
+            if not same:
+                changed.append(part)
+        form, payload = self._payload(changed) if changed else (PLAIN, b"")
+        runs = b"".join(table)
+        return HEAD.pack(form, len(payload), _check(runs, payload)) + runs + payload
+
+    def _load(self, chunk: Chunk, old: Source, new: Source) -> list[_Part]:
+        self._old.room(sum(run.n_bytes for run in chunk))
+        self._new.room(sum(run.n_bytes for run in chunk))
+        parts, offset = [], 0
+        for run in chunk:
+            before = old.read(run.base, run.first, run.n, self._old, offset) if run.base is not None else 0
+            parts.append(_Part(run, before, new.read(run.name, run.first, run.n, self._new, offset)))
+            offset += run.n_bytes
+        return parts
+
+    def _payload(self, parts: list[_Part]) -> tuple[int, bytes]:
+        """(form, bytes), the shortest."""
+        spec, plain = parts[0].run.spec, sum(part.run.n_bytes for part in parts)
+        found = PLAIN, b""
+        if parts[0].old and spec.code in (capi.BF16, capi.FP16):
+            found = EXACT, self._encode_exact([(part.old, part.new, part.run.n) for part in parts])
+        elif parts[0].old and spec.code == capi.FP32:
+            found = HALVES, self._encode_halves(parts)
+        if spec.code is not None and not 0 < len(found[1]) < DEAR * plain:
+            other = self._encode_lossless(spec.code, parts)
+            found = (LOSSLESS, other) if not found[1] or len(other) < len(found[1]) else found
+        if found[0] == PLAIN or len(found[1]) >= plain:
+            return PLAIN, b"".join(C.string_at(part.new, part.run.n_bytes) for part in parts)
+        return found
+
+    def _encode_exact(self, triples: list[tuple[int, int, int]]) -> bytes:
+        """Of (old, new, n) in 16 bits. The codec sees their bits: it serves fp16 and halves of fp32, too."""
+        segments, bound = (capi.ExactSegment * len(triples))(), capi.lib().tw_quant_exact_bound_bytes(sum(n for _, _, n in triples))
+        for segment, (old, new, n) in zip(segments, triples):
+            segment.base, segment.src, segment.n_elems = old, new, n
+        n_bytes, room = C.c_size_t(), self._message.room(bound)
+        capi.check(capi.lib().tw_quant_exact_encode(self._exact, segments, len(segments), room, bound, C.byref(n_bytes)), "encode")
+        return C.string_at(room, n_bytes.value)
+
+    def _encode_lossless(self, code: int, parts: list[_Part]) -> bytes:
+        segments = (capi.LosslessSegment * len(parts))()
+        bound = capi.lib().tw_quant_lossless_bound_bytes(code, sum(part.run.n for part in parts))
+        for segment, part in zip(segments, parts):
+            segment.src, segment.n_elems, segment.first_elem = part.new, part.run.n, part.run.first
+            segment.row_elems = part.run.spec.shape[-1] if len(part.run.spec.shape) > 1 else 0
+        n_bytes, room = C.c_size_t(), self._message.room(bound)
+        capi.check(capi.lib().tw_quant_lossless_encode(
+            self._lossless, code, segments, len(segments), room, bound, C.byref(n_bytes)), "encode")
+        return C.string_at(room, n_bytes.value)
+
+    def _encode_halves(self, parts: list[_Part]) -> bytes:
+        n = sum(part.run.n for part in parts)
+        old, new, low = _thirds(self._halves.room(6 * n), n)
+        for part, place in _places(parts):
+            old[place].copy_(_words(part.old, part.run.n)[1::2])
+            new[place].copy_(_words(part.new, part.run.n)[1::2])
+            low[place].copy_(_words(part.new, part.run.n)[0::2])
+        message = self._encode_exact([(old.data_ptr(), new.data_ptr(), n)])
+        return LENGTH.pack(len(message)) + message + C.string_at(low.data_ptr(), 2 * n)
+
+    # ---- decoding
+
+    def check(self, chunk: Chunk, written: Written, old: Source) -> list[int]:
+        """Where the runs' old values are. DeltaError if the chunk is spoilt, or they are not those that it was made from."""
+        if written.check != _check(written.table, written.payload):
+            raise DeltaError("%s: the message is spoilt" % chunk[0].name)
+        self._old.room(sum(run.n_bytes for run in chunk))
+        addresses, offset = [], 0
+        for run, (_, before, _) in zip(chunk, written.runs()):
+            address = old.read(run.base, run.first, run.n, self._old, offset) if run.base is not None else 0
+            if address and checksum(address, run.n_bytes) != before:
+                raise DeltaError("%s: the old values are not those that the message was made from" % run.base)
+            addresses.append(address)
+            offset += run.n_bytes
+        return addresses
+
+    def decode(self, chunk: Chunk, written: Written, old: Source, new: Callable[[Run], int] | None) -> memoryview | None:
+        """Make the new values where new(run) says, which may be where the old ones are; None: in memory of this coder, which is
+        returned and holds until the next call."""
+        addresses, room, offset, parts = self.check(chunk, written, old), 0, 0, []
+        if new is None:
+            room = self._new.room(sum(run.n_bytes for run in chunk))
+        for run, address in zip(chunk, addresses):
+            parts.append(_Part(run, address, room + offset if new is None else new(run)))
+            offset += run.n_bytes
+        runs = list(written.runs())
+        for part, (same, _, _) in zip(parts, runs):
+            if same and part.new != part.old:
+                C.memmove(part.new, part.old, part.run.n_bytes)
+        changed = [part for part, (same, _, _) in zip(parts, runs) if not same]
+        if changed:
+            self._read(written, changed)
+        for part, (_, _, after) in zip(parts, runs):
+            if checksum(part.new, part.run.n_bytes) != after:
+                raise DeltaError("%s: the new values are not those that the message was made of" % part.run.name)
+        return self._new.view(offset) if new is None else None
+
+    def _read(self, written: Written, parts: list[_Part]) -> None:
+        payload, name = written.payload, parts[0].run.name
+        if written.form == PLAIN:
+            _expect(len(payload) == sum(part.run.n_bytes for part in parts), name)
+            offset = 0
+            for part in parts:
+                C.memmove(part.new, payload[offset : offset + part.run.n_bytes], part.run.n_bytes)
+                offset += part.run.n_bytes
+        elif written.form == EXACT:
+            _expect(bool(parts[0].old) and parts[0].run.spec.itemsize == 2, name)
+            self._decode_exact([(part.old, part.new, part.run.n) for part in parts], payload, name)
+        elif written.form == LOSSLESS:
+            _expect(parts[0].run.spec.code is not None, name)
+            self._decode_lossless(parts, payload)
+        else:
+            _expect(written.form == HALVES and bool(parts[0].old) and parts[0].run.spec.code == capi.FP32, name)
+            self._decode_halves(parts, payload)
+
+    def _decode_exact(self, triples: list[tuple[int, int, int]], payload: bytes, name: str) -> None:
+        segments = (capi.ExactSegment * len(triples))()
+        for segment, (old, new, n) in zip(segments, triples):
+            segment.base, segment.dst, segment.n_elems = old, new, n
+        _decoded(capi.lib().tw_quant_exact_decode(self._exact, segments, len(segments), payload, len(payload)), name)
+
+    def _decode_lossless(self, parts: list[_Part], payload: bytes) -> None:
+        segments, code = (capi.LosslessSegment * len(parts))(), parts[0].run.spec.code
+        for segment, part in zip(segments, parts):
+            segment.dst, segment.n_elems = part.new, part.run.n
+        _decoded(capi.lib().tw_quant_lossless_decode(
+            self._lossless, code, segments, len(segments), payload, len(payload)), parts[0].run.name)
+
+    def _decode_halves(self, parts: list[_Part], payload: bytes) -> None:
+        n, name = sum(part.run.n for part in parts), parts[0].run.name
+        _expect(len(payload) >= LENGTH.size, name)
+        end = LENGTH.size + LENGTH.unpack_from(payload)[0]
+        _expect(len(payload) == end + 2 * n, name)
+        old, new, low = _thirds(self._halves.room(6 * n), n)
+        for part, place in _places(parts):
+            old[place].copy_(_words(part.old, part.run.n)[1::2])
+        self._decode_exact([(old.data_ptr(), new.data_ptr(), n)], payload[LENGTH.size : end], name)
+        C.memmove(low.data_ptr(), payload[end:], 2 * n)
+        for part, place in _places(parts):
+            words = _words(part.new, part.run.n)
+            words[1::2].copy_(new[place])
+            words[0::2].copy_(low[place])
+
+
+def _decoded(status: int, name: str) -> None:
+    if status < 0:
+        raise DeltaError("%s: the message does not decode: %s" % (name, capi.last_error()))
+
+
+def _expect(true: bool, name: str) -> None:
+    if not true:
+        raise DeltaError("%s: the message says what no encoder writes" % name)
+
+
+def _words(address: int, n: int) -> object:
+    """fp32 values in memory as a tensor of 2 n words, the lower half of each first."""
+    import torch
+
+    return torch.frombuffer((C.c_int16 * (2 * n)).from_address(address), dtype=torch.int16)
+
+
+def _thirds(address: int, n: int) -> Sequence[object]:
+    import torch
+
+    return torch.frombuffer((C.c_int16 * (3 * n)).from_address(address), dtype=torch.int16).view(3, n).unbind()
+
+
+def _places(parts: list[_Part]) -> Iterator[tuple[_Part, slice]]:
+    at = 0
+    for part in parts:
+        yield part, slice(at, at + part.run.n)
+        at += part.run.n
+
+
+def _check(table: bytes, payload: bytes) -> int:
+    library = capi.lib()
+    return library.tw_checksum(payload, len(payload), library.tw_checksum(table, len(table), 0))
+
+
+@dataclasses.dataclass
+class Written:
+    """A chunk as it was written."""
+
+    form: int
+    check: int
+    table: bytes
+    payload: bytes
+
+    def runs(self) -> Iterator[tuple[int, int, int]]:
+        """(1 if nothing has changed, checksum of the old values, of the new ones) of each run."""
+        return RUN.iter_unpack(self.table)
+
+
+def read(chunk: Chunk, take: Callable[[int], bytes]) -> Written:
+    """take(n): the next n bytes, DeltaError if there are fewer."""
+    form, n_bytes, check = HEAD.unpack(take(HEAD.size))
+    if n_bytes > sum(run.n_bytes for run in chunk) + LENGTH.size:
+        raise DeltaError("%s: the message says what no encoder writes" % chunk[0].name)
+    table = take(RUN.size * len(chunk))
+    return Written(form, check, table, take(n_bytes))
+
+
+_of_thread = threading.local()
+
+
+def coder() -> Coder:
+    """This thread's."""
+    if not hasattr(_of_thread, "coder"):
+        _of_thread.coder = Coder()
+    return _of_thread.coder
