@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """wheel.py OUT --version-header core/core.h --library libthinwire.so FILE.py...: a wheel of the package `thinwire`,
-which carries the shared library. The same bytes for the same input; nothing is fetched."""
+which carries the shared library. The same bytes for the same input; nothing is fetched.
+
+OUT's name says the platform: linux_x86_64, or manylinux_2_N_x86_64, which pip installs only where glibc is new enough; then the library
+may need no newer one. UCX is not inside: capi.py says what to install where there is none."""
 
 import argparse
 import base64
@@ -31,13 +34,16 @@ Description-Content-Type: text/markdown
 Thinwire sends the weights and gradients of FSDP2 and DDP with 8 and 4 bits an element between nodes.
 
     TW_FSDP=1 torchrun ... job.py
+    python -m thinwire info
+    python -m thinwire diff OLD.safetensors NEW.safetensors -o FILE
+    python -m thinwire patch OLD.safetensors FILE -o NEW.safetensors
 
 UCX is taken from the system (Debian: libucx0) or, with `pip install "thinwire[ucx]"`, from PyPI.
 """
 WHEEL = """Wheel-Version: 1.0
 Generator: thinwire
 Root-Is-Purelib: false
-Tag: py3-none-linux_x86_64
+Tag: py3-none-%s
 """
 ENTRY_POINTS = """[torch.backends]
 thinwire = thinwire:_autoload
@@ -57,12 +63,22 @@ def contents(args):
     files["thinwire/py.typed"] = b""
     files["thinwire/" + SONAME] = args.library.read_bytes()
     files[info + "METADATA"] = (METADATA % version).encode()
-    files[info + "WHEEL"] = WHEEL.encode()
+    files[info + "WHEEL"] = (WHEEL % platform_of(args.out, files["thinwire/" + SONAME])).encode()
     files |= {info + "licenses/" + name: path.read_bytes() for name, path in sorted(LINKED_IN.items()) if path.exists()}
     files[info + "entry_points.txt"] = ENTRY_POINTS.encode()
     record = "".join("%s,sha256=%s,%d\n" % (name, digest(data), len(data)) for name, data in files.items())
     files[info + "RECORD"] = (record + info + "RECORD,,\n").encode()
     return files
+
+
+def platform_of(out, library):
+    """The platform in a wheel's name. SystemExit if the library needs a newer glibc than that says."""
+    platform = pathlib.Path(out).stem.split("-")[-1]
+    newest = max((int(minor) for minor in re.findall(rb"\0GLIBC_2\.(\d+)", library)), default=0)
+    promised = re.fullmatch(r"manylinux_2_(\d+)_x86_64", platform)
+    if promised and int(promised.group(1)) < newest:
+        raise SystemExit("wheel.py: %s, but the library needs glibc 2.%d" % (platform, newest))
+    return platform
 
 
 def digest(data):

@@ -4,11 +4,14 @@
     thinwire.enable(model, weights="int8", grads="int4")         one line, after fully_shard
     model.register_comm_hook(None, thinwire.ddp_hook(grads="int4"))
     torch.distributed.init_process_group("cpu:thinwire,cuda:nccl")
+    thinwire.delta.encode(old, new)                              weights that have changed, for somewhere else
+    python -m thinwire info | diff | patch
 
 Nothing but this file is loaded before it is asked for: torch imports it, in every program."""
 
 from __future__ import annotations
 
+import importlib
 import typing
 
 from .version import __version__
@@ -16,11 +19,12 @@ from .version import __version__
 if typing.TYPE_CHECKING:
     import torch
 
+    from . import delta
     from .capi import ThinwireError
     from .policy import exact
     from .tally import Report
 
-__all__ = ["ThinwireError", "__version__", "ddp_hook", "disable", "enable", "exact", "quantize", "report"]
+__all__ = ["ThinwireError", "__version__", "ddp_hook", "delta", "disable", "enable", "exact", "quantize", "report"]
 
 
 def __getattr__(name: str) -> typing.Any:
@@ -32,6 +36,8 @@ def __getattr__(name: str) -> typing.Any:
         from .policy import exact
 
         return exact
+    if name == "delta":
+        return importlib.import_module(".delta", __name__)
     raise AttributeError("module %r has no attribute %r" % (__name__, name))
 
 

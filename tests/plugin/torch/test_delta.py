@@ -233,7 +233,7 @@ def test_wrong_files_are_named(tmp_path):
     assert said == "thinwire patch: norm.bias: the old values are not those that the message was made from\n"
     assert "layer.weight: the old weights have no such" in run("patch", second, tmp_path / "change", "-o", tmp_path / "made", good=False)
     spoilt = bytearray((tmp_path / "change").read_bytes())
-    for n in (10, len(spoilt) - 5):
+    for n in (30, len(spoilt) - 5):
         (tmp_path / "spoilt").write_bytes(spoilt[:n] + bytes([spoilt[n] ^ 1]) + spoilt[n + 1 :])
         assert "spoilt" in run("patch", first, tmp_path / "spoilt", "-o", tmp_path / "made", good=False)
     (tmp_path / "spoilt").unlink()
