@@ -7,24 +7,34 @@
 #define BLANKS " \t\n"
 #define NAME_BYTES 128
 
+tw_status_t tw_config_parse(const tw_config_field_t *field, void *options, const char *text)
+{
+    tw_config_value_t value;
+
+    TW_TRY(tw_config_value_parse(field, text, &value));
+    if (!tw_config_value_in_range(field, &value)) {
+        return TW_ERR_INVALID; /* no string has a range, so nothing is to be freed */
+    }
+    tw_config_value_store(field, options, &value);
+    return TW_OK;
+}
+
 /* Parse, check and store one value; says what is wrong with it. `source` is where it comes from, for the log. */
 static tw_status_t set_field(const tw_config_field_t *field, void *options, const char *source,
                              const char *text)
 {
     char allowed[512];
-    tw_config_value_t value;
-    tw_status_t status = tw_config_value_parse(field, text, &value);
+    tw_status_t status = tw_config_parse(field, options, text);
 
     if (status == TW_ERR_NO_MEMORY) {
         tw_error("config: out of memory for %s%s", source, field->name);
         return status;
     }
-    if (status != TW_OK || !tw_config_value_in_range(field, &value)) {
+    if (status != TW_OK) {
         tw_error("config: %s%s=%s: expected %s", source, field->name, text != NULL ? text : "(null)",
                  tw_config_describe(field, allowed, sizeof(allowed)));
         return TW_ERR_CONFIG;
     }
-    tw_config_value_store(field, options, &value);
     return TW_OK;
 }
 

@@ -86,6 +86,9 @@ static void format_value(const tw_config_field_t *field, const tw_config_value_t
     case TW_CONFIG_INT:
         snprintf(buf, buf_bytes, "%lld", (long long)value->number);
         break;
+    case TW_CONFIG_INT32:
+        snprintf(buf, buf_bytes, "%d", value->flag);
+        break;
     case TW_CONFIG_BYTES:
         format_exact_bytes(value->bytes, buf, buf_bytes);
         break;
@@ -100,9 +103,12 @@ static const char *kind_of(const tw_config_field_t *field)
     case TW_CONFIG_BOOL:
         return "y or n";
     case TW_CONFIG_INT:
+    case TW_CONFIG_INT32:
         return "a whole number";
     case TW_CONFIG_DOUBLE:
         return "a number";
+    case TW_CONFIG_COUNT:
+        return "a number such as 500K, 1M or 7.5G";
     case TW_CONFIG_BYTES:
         return "a size such as 65536, 64K or 1M";
     case TW_CONFIG_TIME:

@@ -10,10 +10,12 @@ static size_t value_bytes(tw_config_type_t type)
     switch (type) {
     case TW_CONFIG_BOOL:
     case TW_CONFIG_ENUM:
+    case TW_CONFIG_INT32:
         return sizeof(int);
     case TW_CONFIG_INT:
         return sizeof(int64_t);
     case TW_CONFIG_DOUBLE:
+    case TW_CONFIG_COUNT:
     case TW_CONFIG_TIME:
     case TW_CONFIG_RATE:
         return sizeof(double);
@@ -43,6 +45,18 @@ void tw_config_value_store(const tw_config_field_t *field, void *options, const 
     memcpy((char *)options + field->offset, value, value_bytes(field->type));
 }
 
+static tw_status_t parse_int32(const char *text, int *value)
+{
+    int64_t number;
+
+    TW_TRY(tw_parse_int(text, &number));
+    if (number < INT32_MIN || number > INT32_MAX) {
+        return TW_ERR_INVALID;
+    }
+    *value = (int)number;
+    return TW_OK;
+}
+
 tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *text, tw_config_value_t *value)
 {
     switch (field->type) {
@@ -50,8 +64,12 @@ tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *te
         return tw_parse_bool(text, &value->flag);
     case TW_CONFIG_INT:
         return tw_parse_int(text, &value->number);
+    case TW_CONFIG_INT32:
+        return parse_int32(text, &value->flag);
     case TW_CONFIG_DOUBLE:
         return tw_parse_double(text, &value->real);
+    case TW_CONFIG_COUNT:
+        return tw_parse_count(text, &value->real);
     case TW_CONFIG_BYTES:
         return tw_parse_bytes(text, &value->bytes);
     case TW_CONFIG_TIME:
@@ -89,10 +107,14 @@ int tw_config_value_in_range(const tw_config_field_t *field, const tw_config_val
     case TW_CONFIG_INT:
         number = (double)value->number;
         break;
+    case TW_CONFIG_INT32:
+        number = value->flag;
+        break;
     case TW_CONFIG_BYTES:
         number = (double)value->bytes;
         break;
     case TW_CONFIG_DOUBLE:
+    case TW_CONFIG_COUNT:
     case TW_CONFIG_TIME:
     case TW_CONFIG_RATE:
         number = value->real;

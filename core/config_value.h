@@ -8,9 +8,9 @@ TW_C_BEGIN
 
 /** A parsed value; which member holds it follows from the field's type. */
 typedef union tw_config_value {
-    int flag;       /* BOOL, ENUM */
+    int flag;       /* BOOL, ENUM, INT32 */
     int64_t number; /* INT */
-    double real;    /* DOUBLE, TIME, RATE */
+    double real;    /* DOUBLE, COUNT, TIME, RATE */
     size_t bytes;   /* BYTES */
     char *string;   /* STRING, SECRET */
 } tw_config_value_t;

@@ -165,7 +165,9 @@ void tw_log_held_cleanup(tw_log_held_t *held, int is_printed);
 typedef enum tw_config_type {
     TW_CONFIG_BOOL,   /**< int: y/n, yes/no, on/off, true/false, 1/0 */
     TW_CONFIG_INT,    /**< int64_t */
+    TW_CONFIG_INT32,  /**< int, within its own range whatever the field's is */
     TW_CONFIG_DOUBLE, /**< double */
+    TW_CONFIG_COUNT,  /**< double, a number of things: 1000, 500K, 1M, 7.5G (powers of 1000) */
     TW_CONFIG_BYTES,  /**< size_t: 64K, 1M, 2G (powers of 1024), plain bytes */
     TW_CONFIG_TIME,   /**< double, seconds: 10, 10s, 250ms, 50us */
     TW_CONFIG_RATE,   /**< double, bits per second: 1gbit, 100mbit, 1000000; "none" or "auto" is 0 */
@@ -193,6 +195,9 @@ typedef struct tw_config_table {
     size_t options_bytes; /**< sizeof the options struct */
 } tw_config_table_t;
 
+/** Parse `text` as a value of the field, and store it in `options` if it is in the field's range.
+ *  TW_ERR_INVALID (silent; tw_config_describe says what is allowed) or TW_ERR_NO_MEMORY; the old value stays then. */
+tw_status_t tw_config_parse(const tw_config_field_t *field, void *options, const char *text);
 /** Fill `options` (caller's storage, options_bytes) with the environment, and the defaults of what is not there. Words
  *  are compared without regard to case. Strings are never NULL.
  *  TW_ERR_CONFIG on a value that does not parse or is out of range: logged with the variable's name, its value and
@@ -234,6 +239,8 @@ const char *tw_nearest_name(const char *name, const char *const *candidates, siz
 tw_status_t tw_parse_bytes(const char *text, size_t *bytes);
 tw_status_t tw_parse_time(const char *text, double *seconds);
 tw_status_t tw_parse_rate(const char *text, double *bits_per_second);
+/** 1000, 500K, 1M, 7.5G, 124e6: here K, M and G are powers of 1000. */
+tw_status_t tw_parse_count(const char *text, double *count);
 /** Write a byte count as "64K", "1M", "1.50M" or "100" into `buf`; returns buf. */
 const char *tw_format_bytes(size_t bytes, char *buf, size_t buf_bytes);
 

@@ -184,6 +184,13 @@ tw_status_t tw_parse_rate(const char *text, double *bits_per_second)
     return parse_suffixed(text, suffixes, N_SUFFIXES(suffixes), bits_per_second);
 }
 
+tw_status_t tw_parse_count(const char *text, double *count)
+{
+    static const suffix_t suffixes[] = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}};
+
+    return parse_suffixed(text, suffixes, N_SUFFIXES(suffixes), count);
+}
+
 tw_status_t tw_parse_bool(const char *text, int *value)
 {
     static const char *const words[][2] = {

@@ -1,25 +1,74 @@
-/** Thinwire flags: what the programs' command lines share, on top of argp. A wrong value ends the program with a message that names the flag. */
+/** Thinwire flags: a program's command line as a table of core's configuration fields, on top of argp.
+ *  A wrong value ends the program with exit code 2 and a message that names the flag and what it takes. */
 #ifndef TW_FLAGS_FLAGS_H
 #define TW_FLAGS_FLAGS_H
 
 #include <argp.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "core/core.h"
 
 TW_C_BEGIN
 
-/** argp_parse with exit code 2 for what is wrong. Then goes to the folder that the user is in, which paths are meant from:
- *  `bazel run` starts programs elsewhere. flags: of argp_parse. */
+typedef struct tw_flag tw_flag_t;
+
+/** Parse a flag's text and store what it says in `options`; ends the program by argp_error where it cannot. */
+typedef void (*tw_flag_take_t)(struct argp_state *state, const tw_flag_t *flag, void *options,
+                               const char *text);
+
+/** One flag. Of the field:
+ *  - name: without "--";
+ *  - dflt: what it is without the flag, as text; --help shows it. NULL: `options` keeps what the caller put there;
+ *  - unit: the value's name in --help: N, FILE;
+ *  - type and offset: as in a configuration table, but BOOL takes no value and means 1, and STRING stores a pointer to the
+ *    text itself (const char *), which nobody frees;
+ *  - min, max, choices: as there. */
+struct tw_flag {
+    tw_config_field_t field;
+    /** The same flag as one letter: 'n' for -n. 0: none. */
+    char letter;
+    /** Flags are listed by group, from 1. 0: it is left out of --help. */
+    char group;
+    /** Takes the text in the place of the field's type, the default's too, which comes first. NULL: the type does. */
+    tw_flag_take_t take;
+};
+
+typedef struct tw_flags {
+    const tw_flag_t *flags;
+    size_t n_flags;
+    /** What the program does, "\v", and what follows the flags in --help. */
+    const char *doc;
+    /** Name of the words after the flags, such as "-- COMMAND [ARG...]"; NULL: there may be none. */
+    const char *args_doc;
+    /** Takes those words (`n` of them, at least one, NULL-terminated). */
+    void (*take_args)(void *options, char **args, int n);
+    /** Looks at what depends on several flags, once all are read; NULL: nothing does. Errors as tw_flag_take_t. */
+    void (*check)(struct argp_state *state, void *options);
+} tw_flags_t;
+
+/** Stores the flags' defaults, then what the command line says, in `options`. Then goes to the folder that the user is in,
+ *  which paths are meant from: `bazel run` starts programs elsewhere. */
+void tw_flags_read(const tw_flags_t *flags, int argc, char **argv, void *options);
+
+/** A tw_flag_take_t. A link's rate, a double in bit/s: 1mbit or more, or 0 for none. */
+void tw_flag_take_link(struct argp_state *state, const tw_flag_t *flag, void *options, const char *text);
+/** For a tw_flag_take_t of a list: calls add(state, flag, options, item) for each item between commas, cut after 127
+ *  characters. */
+void tw_flag_each(struct argp_state *state, const tw_flag_t *flag, void *options, const char *list,
+                  tw_flag_take_t add);
+/** Index of `text` in `names`; ends the program if it is not there, naming the flag and all of them. */
+size_t tw_flag_choice(struct argp_state *state, const tw_flag_t *flag, const char *text,
+                      const char *const *names, size_t n_names);
+
+/* ---- programs that keep a table and a switch of their own ----------------------------------------------------- */
+
+/** argp_parse with exit code 2 for what is wrong, and the folder as tw_flags_read has it. flags: of argp_parse. */
 void tw_flags_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *options);
 
 /** The value of --flag: a whole number, a number, a size (64K) from min to max. */
 int64_t tw_flag_int(struct argp_state *state, const char *flag, const char *text, int64_t min, int64_t max);
 double tw_flag_number(struct argp_state *state, const char *flag, const char *text, double min, double max);
 size_t tw_flag_bytes(struct argp_state *state, const char *flag, const char *text, size_t min, size_t max);
-/** A number of things from 1 to max: 1000, 500K, 1M, 7.5G, 124e6. */
-double tw_flag_count(struct argp_state *state, const char *flag, const char *text, double max);
 /** A link's rate in bit/s: 100mbit; 0: none. */
 double tw_flag_link(struct argp_state *state, const char *flag, const char *text);
 /** Calls add(state, state->input, item) for each item of a comma-separated list; what is longer than 127 characters is cut. */

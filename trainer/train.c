@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,75 +26,67 @@ typedef struct options {
 
 /* ---- flags -------------------------------------------------------------------------------------------------- */
 
-enum { KEY_METRICS = 256, KEY_PRINT, KEY_STEPS };
-
-static const struct argp_option option_list[] = {
-    {"config", 'c', "FILE", 0,
-     "DeepSpeed configuration (default: exact delta and lossless gradients, on a small GPT)", 1},
-    {"set", 's', "KEY=VALUE", 0,
-     "Any key of it: zero_optimization.stage=3, thinwire.delta_bits=2; repeatable", 1},
-    {"data", 'd', "FILE", 0, "UTF-8 text, or .bin of uint16 tokens (default: the King James text)", 1},
-    {"metrics", KEY_METRICS, "FILE", 0, "A JSON line for each step", 1},
-    {"print-config", KEY_PRINT, NULL, 0,
-     "Print every key, its value for --nodes and --ranks-per-node and where that comes from, and end", 1},
-    {"nodes", 'n', "N", 0, "Nodes of the cluster in a box (default: 2)", 2},
-    {"ranks-per-node", 'r', "L", 0, "Ranks on each node (default: 2)", 2},
-    {"link", 'l', "RATE", 0, "Of each node, each way: 100mbit; none: not shaped (default: 100mbit)", 2},
-    {NULL, 0, NULL, 0, NULL, 0}};
-
-static void add_set(struct argp_state *state, options_t *options, const char *set)
+static void take_set(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *set)
 {
+    options_t *options = ctx;
     if (options->n_sets == MAX_SETS) {
-        argp_error(state, "--set: more than %d", MAX_SETS);
+        argp_error(state, "--%s: more than %d", flag->field.name, MAX_SETS);
         return;
     }
     options->sets[options->n_sets++] = set;
 }
 
-static void add_data(struct argp_state *state, options_t *options, const char *path)
+static void take_data(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *path)
 {
+    options_t *options = ctx;
     free(options->data);
     if (asprintf(&options->data, "thinwire.data=%s", path) < 0) {
         options->data = NULL;
-        argp_failure(state, 1, ENOMEM, "--data");
+        argp_failure(state, 1, ENOMEM, "--%s", flag->field.name);
     }
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    options_t *options = state->input;
-    switch (key) {
-    case 'c':
-        options->config = arg;
-        return 0;
-    case 's':
-        add_set(state, options, arg);
-        return 0;
-    case 'd':
-        add_data(state, options, arg);
-        return 0;
-    case KEY_METRICS:
-        options->metrics = arg;
-        return 0;
-    case KEY_PRINT:
-        options->print_config = 1;
-        return 0;
-    case 'n':
-        options->n_nodes = (int)tw_flag_int(state, "nodes", arg, 1, TW_CLUSTER_MAX_NODES);
-        return 0;
-    case 'r':
-        options->ranks_per_node = (int)tw_flag_int(state, "ranks-per-node", arg, 1, TW_CLUSTER_MAX_RANKS);
-        return 0;
-    case 'l':
-        options->link_bps = tw_flag_link(state, "link", arg);
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "what is '%s'?", arg);
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+#define AT(member) offsetof(options_t, member)
+
+static const tw_flag_t flag_list[] = {
+    {.field = {"config", NULL, "FILE",
+               "DeepSpeed configuration (default: exact delta and lossless gradients, on a small GPT)",
+               TW_CONFIG_STRING, AT(config), 0, 0, NULL},
+     .letter = 'c',
+     .group = 1},
+    {.field = {"set", NULL, "KEY=VALUE",
+               "Any key of it: zero_optimization.stage=3, thinwire.delta_bits=2; repeatable",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .letter = 's',
+     .group = 1,
+     .take = take_set},
+    {.field = {"data", NULL, "FILE", "UTF-8 text, or .bin of uint16 tokens (default: the King James text)",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .letter = 'd',
+     .group = 1,
+     .take = take_data},
+    {.field = {"metrics", NULL, "FILE", "A JSON line for each step", TW_CONFIG_STRING, AT(metrics), 0, 0,
+               NULL},
+     .group = 1},
+    {.field =
+         {"print-config", NULL, NULL,
+          "Print every key, its value for --nodes and --ranks-per-node and where that comes from, and end",
+          TW_CONFIG_BOOL, AT(print_config), 0, 0, NULL},
+     .group = 1},
+    {.field = {"nodes", "2", "N", "Nodes of the cluster in a box", TW_CONFIG_INT32, AT(n_nodes), 1,
+               TW_CLUSTER_MAX_NODES, NULL},
+     .letter = 'n',
+     .group = 2},
+    {.field = {"ranks-per-node", "2", "L", "Ranks on each node", TW_CONFIG_INT32, AT(ranks_per_node), 1,
+               TW_CLUSTER_MAX_RANKS, NULL},
+     .letter = 'r',
+     .group = 2},
+    {.field = {"link", "100mbit", "RATE", "Of each node, each way: 100mbit; none: not shaped", TW_CONFIG_RATE,
+               AT(link_bps), 0, 0, NULL},
+     .letter = 'l',
+     .group = 2,
+     .take = tw_flag_take_link},
+};
 
 /* Without a configuration: the exact delta, unless the command line says how weights travel. */
 static void finish_sets(options_t *options)
@@ -116,17 +109,14 @@ static void finish_sets(options_t *options)
 
 static void parse(int argc, char **argv, options_t *options)
 {
-    static const struct argp argp = {
-        option_list,
-        parse_option,
-        NULL,
-        "Trains a GPT-2 with ZeRO over slow links. Makes a cluster in a box, or joins a launcher's job.\v"
-        "Without arguments: 2 nodes of 2 ranks behind links of 100 Mb/s, stage 3 with the exact delta.",
-        NULL,
-        NULL,
-        NULL};
-    *options = (options_t){.n_nodes = 2, .ranks_per_node = 2, .link_bps = 100e6};
-    tw_flags_parse(&argp, argc, argv, 0, options);
+    static const tw_flags_t flags = {
+        .flags = flag_list,
+        .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
+        .doc =
+            "Trains a GPT-2 with ZeRO over slow links. Makes a cluster in a box, or joins a launcher's job.\v"
+            "Without arguments: 2 nodes of 2 ranks behind links of 100 Mb/s, stage 3 with the exact delta."};
+    *options = (options_t){0};
+    tw_flags_read(&flags, argc, argv, options);
     finish_sets(options);
 }
 

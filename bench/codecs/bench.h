@@ -35,7 +35,7 @@ typedef struct qb_options {
     int cold, warm;       /**< which are wanted */
     int threads;          /**< 0: one, then all cores */
     int cuda;             /**< measure the GPU instead */
-    size_t n_inputs;      /**< of reductions */
+    int64_t n_inputs;     /**< of reductions */
     double seconds;       /**< to measure each line for, and what it is compared with */
     int speed, error;     /**< which tables are wanted */
     const char *json, *tensors;

@@ -157,7 +157,7 @@ tw_status_t qg_report_options(qg_report_t *report, const qb_options_t *options)
                            .out = options->codecs[i],
                            .type = options->types[t],
                            .n_segments = 1,
-                           .n_inputs = options->n_inputs,
+                           .n_inputs = (size_t)options->n_inputs,
                            .seconds = options->seconds};
             status = report_ops(report, options, &c);
         }

@@ -23,7 +23,7 @@ static void print_speed_head(const report_t *report)
     char cold[32], warm[32];
     printf("Speed, backend %s; source of %s (cold) or %s per thread (warm); reductions of %zu inputs.\n",
            report->backend, tw_format_bytes(options->bytes, cold, sizeof(cold)),
-           tw_format_bytes(options->warm_bytes, warm, sizeof(warm)), options->n_inputs);
+           tw_format_bytes(options->warm_bytes, warm, sizeof(warm)), (size_t)options->n_inputs);
     printf("%-14s %-36s %-4s %7s %-5s %8s %8s %8s %8s %8s\n", "op", "codec", "type", "threads", "cache",
            "GB/s", "memcpy", "/memcpy", "floor", "/floor");
 }

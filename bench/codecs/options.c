@@ -1,114 +1,14 @@
 /* bench/quant: the command line. */
 #include "bench/codecs/bench.h"
 
-#include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "flags/flags.h"
 
-#define DEFAULT_COLD_BYTES ((size_t)128 << 20)
-#define DEFAULT_WARM_BYTES ((size_t)64 << 10)
-#define DEFAULT_CODECS "int8,int4,int4:hadamard"
 #define ALL_CODECS                                                                           \
     "int8,int8:hadamard,int8:stochastic,int8:scale=fp32,int4,int4:hadamard,int4:stochastic," \
     "int4:hadamard,stochastic,int4:block=2048,int4:block=32"
-
-enum {
-    KEY_ALL = 256,
-    KEY_DEVICE,
-    KEY_BACKEND,
-    KEY_BYTES,
-    KEY_WARM_BYTES,
-    KEY_CACHE,
-    KEY_THREADS,
-    KEY_INPUTS,
-    KEY_SECONDS,
-    KEY_JSON,
-    KEY_TENSORS,
-    KEY_TABLE
-};
-
-static const struct argp_option option_list[] = {
-    {.name = "codecs",
-     .key = 'c',
-     .arg = "LIST",
-     .doc = "Codecs, each int8, int4 or int2 with options: int4:block=64,hadamard,stochastic,scale=fp32 "
-            "(default: " DEFAULT_CODECS ")",
-     .group = 1},
-    {.name = "types",
-     .key = 't',
-     .arg = "LIST",
-     .doc = "Source types, of bf16, fp16, fp32 (default: bf16)",
-     .group = 1},
-    {.name = "ops",
-     .key = 'o',
-     .arg = "LIST",
-     .doc = "Operations, of encode, decode, decode_add, delta_encode, decode_apply, reduce_encode, "
-            "reduce_decode "
-            "(default: all)",
-     .group = 1},
-    {.name = "device",
-     .key = KEY_DEVICE,
-     .arg = "NAME",
-     .doc = "host, or cuda: the current GPU, on 1 MB and on --bytes, beside a device-to-device copy "
-            "(default: host)",
-     .group = 1},
-    {.name = "all",
-     .key = KEY_ALL,
-     .doc = "All types, and codecs with every option; takes minutes",
-     .group = 1},
-    {.name = "backend",
-     .key = KEY_BACKEND,
-     .arg = "NAME",
-     .doc = "ref, avx2, avx512 (default: auto, the best there is)",
-     .group = 1},
-    {.name = "inputs",
-     .key = KEY_INPUTS,
-     .arg = "K",
-     .doc = "Inputs of reduce_encode and reduce_decode (default: 4)",
-     .group = 1},
-    {.name = "threads",
-     .key = KEY_THREADS,
-     .arg = "N",
-     .doc = "Threads (default: one, then as many as there are cores)",
-     .group = 2},
-    {.name = "cache",
-     .key = KEY_CACHE,
-     .arg = "STATE",
-     .doc = "cold: data larger than cache; warm: data in each core's own; both (default: both)",
-     .group = 2},
-    {.name = "bytes",
-     .key = 'b',
-     .arg = "SIZE",
-     .doc = "Source bytes when cold; well above the last-level cache (default: 128M)",
-     .group = 2},
-    {.name = "warm-bytes",
-     .key = KEY_WARM_BYTES,
-     .arg = "SIZE",
-     .doc = "Source bytes per thread when warm (default: 64K)",
-     .group = 2},
-    {.name = "seconds",
-     .key = KEY_SECONDS,
-     .arg = "S",
-     .doc = "Time to measure each line for (default: 0.15)",
-     .group = 2},
-    {.name = "table",
-     .key = KEY_TABLE,
-     .arg = "NAME",
-     .doc = "speed, error, or both (default: both)",
-     .group = 3},
-    {.name = "tensors",
-     .key = KEY_TENSORS,
-     .arg = "FILE",
-     .doc = "Also the error on the weights of a safetensors file (default: none)",
-     .group = 3},
-    {.name = "json",
-     .key = KEY_JSON,
-     .arg = "FILE",
-     .doc = "Write each line as a JSON object (default: do not)",
-     .group = 3},
-    {0},
-};
 
 static const char doc[] = "Measures the block codecs: speed beside memcpy of the same bytes, and "
                           "error of one round trip.\v"
@@ -120,20 +20,22 @@ static const char doc[] = "Measures the block codecs: speed beside memcpy of the
                           "only, and can be beaten: changing data "
                           "in place costs less than moving it.";
 
-static void add_codec(struct argp_state *state, qb_options_t *options, const char *text)
+static void add_codec(struct argp_state *state, const tw_flag_t *flag, qb_options_t *options,
+                      const char *text)
 {
     if (options->n_codecs == QB_MAX_CODECS) {
-        argp_error(state, "--codecs: more than %d", QB_MAX_CODECS);
+        argp_error(state, "--%s: more than %d", flag->field.name, QB_MAX_CODECS);
     } else if (tw_quant_codec_parse(text, &options->codecs[options->n_codecs]) != TW_OK) {
-        argp_error(state, "--codecs: '%s' is no codec", text);
+        argp_error(state, "--%s: '%s' is no codec", flag->field.name, text);
     } else {
         options->n_codecs++;
     }
 }
 
 /* A comma parts codecs as well as a codec's options; no option begins like a codec. */
-static void parse_codecs(struct argp_state *state, qb_options_t *options, const char *list)
+static void take_codecs(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
 {
+    qb_options_t *options = ctx;
     char text[128];
     options->n_codecs = 0;
     while (*list) {
@@ -142,133 +44,141 @@ static void parse_codecs(struct argp_state *state, qb_options_t *options, const 
             end += strcspn(end + 1, ",") + 1;
         } while (*end && strncmp(end, ",int", 4) != 0);
         snprintf(text, sizeof(text), "%.*s", (int)(end - list), list);
-        add_codec(state, options, text);
+        add_codec(state, flag, options, text);
         list = *end ? end + 1 : end;
     }
 }
 
-static void add_type(struct argp_state *state, void *input, const char *text)
+static void add_type(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
-    qb_options_t *options = input;
+    qb_options_t *options = ctx;
     tw_type_t type;
     if (tw_type_parse(text, &type) != TW_OK || type == TW_TYPE_BYTE || options->n_types == QB_MAX_TYPES) {
-        argp_error(state, "--types: '%s' is not one of bf16, fp16, fp32, each once", text);
+        argp_error(state, "--%s: '%s' is not one of bf16, fp16, fp32, each once", flag->field.name, text);
     } else {
         options->types[options->n_types++] = type;
     }
 }
 
-static void add_op(struct argp_state *state, void *input, const char *text)
+static void take_types(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
 {
-    qb_options_t *options = input;
+    ((qb_options_t *)ctx)->n_types = 0;
+    tw_flag_each(state, flag, ctx, list, add_type);
+}
+
+static void take_all(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    (void)text;
+    take_codecs(state, flag, ctx, ALL_CODECS);
+    take_types(state, flag, ctx, "bf16,fp16,fp32");
+}
+
+static void add_op(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    const char *names[QB_OP_COUNT];
     for (int op = 0; op < QB_OP_COUNT; op++) {
-        if (strcmp(text, qb_op_name((qb_op_t)op)) == 0) {
-            options->ops[op] = 1;
-            return;
-        }
+        names[op] = qb_op_name((qb_op_t)op);
     }
-    argp_error(state, "--ops: unknown operation '%s'", text);
+    ((qb_options_t *)ctx)->ops[tw_flag_choice(state, flag, text, names, QB_OP_COUNT)] = 1;
 }
 
-/* One of two words, or "both". */
-static void parse_either(struct argp_state *state, const char *flag, const char *text, const char *first,
-                         int *want_first, const char *second, int *want_second)
+static void take_ops(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
 {
-    int both = strcmp(text, "both") == 0;
-    *want_first = both || strcmp(text, first) == 0;
-    *want_second = both || strcmp(text, second) == 0;
-    if (!*want_first && !*want_second) {
-        argp_error(state, "--%s: '%s' is not %s, %s or both", flag, text, first, second);
-    }
+    qb_options_t *options = ctx;
+    memset(options->ops, 0, sizeof(options->ops));
+    tw_flag_each(state, flag, options, list, add_op);
 }
 
-static void take_all(struct argp_state *state, qb_options_t *options)
+static void take_cache(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
-    parse_codecs(state, options, ALL_CODECS);
-    options->n_types = 0;
-    tw_flag_list(state, "bf16,fp16,fp32", add_type);
+    static const char *const names[] = {"cold", "warm", "both"};
+    qb_options_t *options = ctx;
+    size_t choice = tw_flag_choice(state, flag, text, names, 3);
+    options->cold = choice != 1;
+    options->warm = choice != 0;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static void take_table(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
-    qb_options_t *options = state->input;
-    switch (key) {
-    case 'c':
-        parse_codecs(state, options, arg);
-        return 0;
-    case 't':
-        options->n_types = 0;
-        tw_flag_list(state, arg, add_type);
-        return 0;
-    case 'o':
-        memset(options->ops, 0, sizeof(options->ops));
-        tw_flag_list(state, arg, add_op);
-        return 0;
-    case KEY_ALL:
-        take_all(state, options);
-        return 0;
-    case KEY_DEVICE:
-        options->cuda = strcmp(arg, "cuda") == 0;
-        if (!options->cuda && strcmp(arg, "host") != 0) {
-            argp_error(state, "--device: '%s' is not host or cuda", arg);
-        }
-        return 0;
-    case KEY_BACKEND:
-        options->backend = arg;
-        return 0;
-    case KEY_INPUTS:
-        options->n_inputs = (size_t)tw_flag_int(state, "inputs", arg, 1, 1024);
-        return 0;
-    case KEY_THREADS:
-        options->threads = (int)tw_flag_int(state, "threads", arg, 1, 4096);
-        return 0;
-    case KEY_CACHE:
-        parse_either(state, "cache", arg, "cold", &options->cold, "warm", &options->warm);
-        return 0;
-    case 'b':
-        options->bytes = tw_flag_bytes(state, "bytes", arg, 4096, (size_t)64 << 30);
-        return 0;
-    case KEY_WARM_BYTES:
-        options->warm_bytes = tw_flag_bytes(state, "warm-bytes", arg, 4096, (size_t)64 << 30);
-        return 0;
-    case KEY_SECONDS:
-        options->seconds = tw_flag_number(state, "seconds", arg, 0.001, 3600);
-        return 0;
-    case KEY_TABLE:
-        parse_either(state, "table", arg, "speed", &options->speed, "error", &options->error);
-        return 0;
-    case KEY_TENSORS:
-        options->tensors = arg;
-        return 0;
-    case KEY_JSON:
-        options->json = arg;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_usage(state);
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    static const char *const names[] = {"speed", "error", "both"};
+    qb_options_t *options = ctx;
+    size_t choice = tw_flag_choice(state, flag, text, names, 3);
+    options->speed = choice != 1;
+    options->error = choice != 0;
 }
+
+#define AT(member) offsetof(qb_options_t, member)
+
+static const char *const devices[] = {"host", "cuda", NULL};
+
+static const tw_flag_t flag_list[] = {
+    {.field = {"codecs", "int8,int4,int4:hadamard", "LIST",
+               "Codecs, each int8, int4 or int2 with options: int4:block=64,hadamard,stochastic,scale=fp32",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .letter = 'c',
+     .group = 1,
+     .take = take_codecs},
+    {.field = {"types", "bf16", "LIST", "Source types, of bf16, fp16, fp32", TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .letter = 't',
+     .group = 1,
+     .take = take_types},
+    {.field = {"ops", NULL, "LIST",
+               "Operations, of encode, decode, decode_add, delta_encode, decode_apply, reduce_encode, "
+               "reduce_decode "
+               "(default: all)",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .letter = 'o',
+     .group = 1,
+     .take = take_ops},
+    {.field = {"device", "host", "NAME",
+               "host, or cuda: the current GPU, on 1 MB and on --bytes, beside a device-to-device copy",
+               TW_CONFIG_ENUM, AT(cuda), 0, 0, devices},
+     .group = 1},
+    {.field = {"all", NULL, NULL, "All types, and codecs with every option; takes minutes", TW_CONFIG_BOOL, 0,
+               0, 0, NULL},
+     .group = 1,
+     .take = take_all},
+    {.field = {"backend", NULL, "NAME", "ref, avx2, avx512 (default: auto, the best there is)",
+               TW_CONFIG_STRING, AT(backend), 0, 0, NULL},
+     .group = 1},
+    {.field = {"inputs", "4", "K", "Inputs of reduce_encode and reduce_decode", TW_CONFIG_INT, AT(n_inputs),
+               1, 1024, NULL},
+     .group = 1},
+    {.field = {"threads", NULL, "N", "Threads (default: one, then as many as there are cores)",
+               TW_CONFIG_INT32, AT(threads), 1, 4096, NULL},
+     .group = 2},
+    {.field = {"cache", "both", "STATE", "cold: data larger than cache; warm: data in each core's own; both",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .group = 2,
+     .take = take_cache},
+    {.field = {"bytes", "128M", "SIZE", "Source bytes when cold; well above the last-level cache",
+               TW_CONFIG_BYTES, AT(bytes), 4096, 0x1p36, NULL},
+     .letter = 'b',
+     .group = 2},
+    {.field = {"warm-bytes", "64K", "SIZE", "Source bytes per thread when warm", TW_CONFIG_BYTES,
+               AT(warm_bytes), 4096, 0x1p36, NULL},
+     .group = 2},
+    {.field = {"seconds", "0.15", "S", "Time to measure each line for", TW_CONFIG_DOUBLE, AT(seconds), 0.001,
+               3600, NULL},
+     .group = 2},
+    {.field = {"table", "both", "NAME", "speed, error, or both", TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .group = 3,
+     .take = take_table},
+    {.field = {"tensors", NULL, "FILE", "Also the error on the weights of a safetensors file (default: none)",
+               TW_CONFIG_STRING, AT(tensors), 0, 0, NULL},
+     .group = 3},
+    {.field = {"json", NULL, "FILE", "Write each line as a JSON object (default: do not)", TW_CONFIG_STRING,
+               AT(json), 0, 0, NULL},
+     .group = 3},
+};
 
 void qb_options_parse(int argc, char **argv, qb_options_t *options)
 {
-    static const struct argp parser = {.options = option_list, .parser = parse_option, .doc = doc};
-    *options = (qb_options_t){
-        .types = {TW_TYPE_BF16},
-        .n_types = 1,
-        .bytes = DEFAULT_COLD_BYTES,
-        .warm_bytes = DEFAULT_WARM_BYTES,
-        .cold = 1,
-        .warm = 1,
-        .n_inputs = 4,
-        .seconds = 0.15,
-        .speed = 1,
-        .error = 1,
-    };
+    static const tw_flags_t flags = {
+        .flags = flag_list, .n_flags = sizeof(flag_list) / sizeof(flag_list[0]), .doc = doc};
+    *options = (qb_options_t){0};
     for (int op = 0; op < QB_OP_COUNT; op++) {
         options->ops[op] = 1;
     }
-    parse_codecs(NULL, options, DEFAULT_CODECS);
-    tw_flags_parse(&parser, argc, argv, 0, options);
+    tw_flags_read(&flags, argc, argv, options);
 }

@@ -314,7 +314,7 @@ tw_status_t qb_arena_create(const qb_options_t *options, tw_type_t type, int thr
     arena->threads = threads;
     arena->cold = cold;
     arena->n_elems = cold ? options->bytes / bytes : warm_elems * (size_t)threads;
-    arena->n_inputs = options->n_inputs;
+    arena->n_inputs = (size_t)options->n_inputs;
     arena->seconds = options->seconds;
     arena->repeats = cold ? 1 : 1 + WARM_PASS_BYTES / options->warm_bytes;
     tw_status_t status = allocate(arena, warm_elems);

@@ -1,36 +1,13 @@
 /* The fault campaign's command line. */
 #include <errno.h>
+#include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "bench/faults/faults.h"
 #include "flags/flags.h"
-
-enum { KEY_SEED = 256, KEY_FIRST, KEY_JSON, KEY_RANK_FD };
-
-static const struct argp_option option_list[] = {
-    {.name = "n",
-     .key = 'n',
-     .arg = "N",
-     .doc = "Runs, each with one fault, or two in a quarter of them (default: 200)"},
-    {.name = "seed",
-     .key = KEY_SEED,
-     .arg = "S",
-     .doc = "Seed of what fails where and when (default: of the clock, and said)"},
-    {.name = "first",
-     .key = KEY_FIRST,
-     .arg = "I",
-     .doc = "The first run; --first 17 -n 1 repeats run 17 of a seed (default: 0)"},
-    {.name = "nodes", .key = 'N', .arg = "N", .doc = "Nodes of the cluster in a box (default: 3)"},
-    {.name = "ranks-per-node", .key = 'r', .arg = "L", .doc = "Ranks on each node (default: 2)"},
-    {.name = "json",
-     .key = KEY_JSON,
-     .arg = "FILE",
-     .doc = "Write each run as a JSON object (default: do not)"},
-    {.name = "rank-fd", .key = KEY_RANK_FD, .arg = "FD", .flags = OPTION_HIDDEN},
-    {0},
-};
 
 static const char doc[] = "Lets ranks and links of real jobs fail at random moments, and sees whether those "
                           "who are left end in time, name who has "
@@ -44,42 +21,39 @@ static const char doc[] = "Lets ranks and links of real jobs fail at random mome
                           "hang_sec is the time from the last fault to the last rank's end, named_by whom "
                           "each rank that failed names.";
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+#define AT(member) offsetof(tw_fault_options_t, member)
+
+static const tw_flag_t flag_list[] = {
+    {.field = {"n", "200", "N", "Runs, each with one fault, or two in a quarter of them", TW_CONFIG_INT,
+               AT(n_runs), 1, 1e6, NULL},
+     .letter = 'n',
+     .group = 1},
+    {.field = {"seed", NULL, "S", "Seed of what fails where and when (default: of the clock, and said)",
+               TW_CONFIG_INT, AT(seed), 0, INFINITY, NULL},
+     .group = 1},
+    {.field = {"first", "0", "I", "The first run; --first 17 -n 1 repeats run 17 of a seed", TW_CONFIG_INT,
+               AT(first), 0, INFINITY, NULL},
+     .group = 1},
+    {.field = {"nodes", "3", "N", "Nodes of the cluster in a box", TW_CONFIG_INT32, AT(n_nodes), 1,
+               TW_FAULTS_MAX_RANKS, NULL},
+     .letter = 'N',
+     .group = 1},
+    {.field = {"ranks-per-node", "2", "L", "Ranks on each node", TW_CONFIG_INT32, AT(ranks_per_node), 1,
+               TW_FAULTS_MAX_RANKS, NULL},
+     .letter = 'r',
+     .group = 1},
+    {.field = {"json", NULL, "FILE", "Write each run as a JSON object (default: do not)", TW_CONFIG_STRING,
+               AT(json), 0, 0, NULL},
+     .group = 1},
+    {.field = {"rank-fd", "-1", "FD", NULL, TW_CONFIG_INT32, AT(rank_fd), -1, INT32_MAX, NULL}},
+};
+
+static void check(struct argp_state *state, void *ctx)
 {
-    tw_fault_options_t *options = state->input;
-    switch (key) {
-    case 'n':
-        options->n_runs = (uint64_t)tw_flag_int(state, "n", arg, 1, 1000000);
-        return 0;
-    case KEY_SEED:
-        options->seed = (uint64_t)tw_flag_int(state, "seed", arg, 0, INT64_MAX);
-        return 0;
-    case KEY_FIRST:
-        options->first = (uint64_t)tw_flag_int(state, "first", arg, 0, INT64_MAX);
-        return 0;
-    case 'N':
-        options->n_nodes = (int)tw_flag_int(state, "nodes", arg, 1, TW_FAULTS_MAX_RANKS);
-        return 0;
-    case 'r':
-        options->ranks_per_node = (int)tw_flag_int(state, "ranks-per-node", arg, 1, TW_FAULTS_MAX_RANKS);
-        return 0;
-    case KEY_JSON:
-        options->json = arg;
-        return 0;
-    case KEY_RANK_FD:
-        options->rank_fd = (int)tw_flag_int(state, "rank-fd", arg, 0, INT32_MAX);
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "what is '%s'?", arg);
-        return EINVAL;
-    case ARGP_KEY_END:
-        if (options->n_nodes * options->ranks_per_node < 2 ||
-            options->n_nodes * options->ranks_per_node > TW_FAULTS_MAX_RANKS) {
-            argp_error(state, "a job of 2 to %d ranks is needed", TW_FAULTS_MAX_RANKS);
-        }
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+    const tw_fault_options_t *options = ctx;
+    if (options->n_nodes * options->ranks_per_node < 2 ||
+        options->n_nodes * options->ranks_per_node > TW_FAULTS_MAX_RANKS) {
+        argp_error(state, "a job of 2 to %d ranks is needed", TW_FAULTS_MAX_RANKS);
     }
 }
 
@@ -135,10 +109,10 @@ static int run_campaign(const tw_fault_options_t *options)
 
 int main(int argc, char **argv)
 {
-    const struct argp parser = {.options = option_list, .parser = parse_option, .doc = doc};
-    tw_fault_options_t options = {
-        .n_runs = 200, .seed = (uint64_t)time(NULL), .n_nodes = 3, .ranks_per_node = 2, .rank_fd = -1};
-    tw_flags_parse(&parser, argc, argv, 0, &options);
+    static const tw_flags_t flags = {
+        .flags = flag_list, .n_flags = sizeof(flag_list) / sizeof(flag_list[0]), .doc = doc, .check = check};
+    tw_fault_options_t options = {.seed = (uint64_t)time(NULL)};
+    tw_flags_read(&flags, argc, argv, &options);
     if (options.rank_fd >= 0) {
         tw_fault_plan_t plan;
         tw_fault_plan_make(&plan, options.seed, options.first, options.n_nodes, options.ranks_per_node);

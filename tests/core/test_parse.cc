@@ -29,6 +29,23 @@ struct Case {
 
 } // namespace
 
+TEST(Parse, Counts)
+{
+    const Case<double> cases[] = {{"0", 0},        {"1000", 1000},   {"500K", 500e3}, {"1m", 1e6},
+                                  {"7.5G", 7.5e9}, {"124e6", 124e6}, {"1.5k", 1500}};
+    for (const auto &c : cases) {
+        double value = -1;
+        EXPECT_EQ(tw_parse_count(c.text, &value), TW_OK) << c.text;
+        EXPECT_EQ(value, c.value) << c.text;
+    }
+    for (const char *text : never) {
+        double value = 5;
+        EXPECT_EQ(tw_parse_count(text, &value), TW_ERR_INVALID) << text;
+        EXPECT_EQ(value, 5) << text;
+    }
+    EXPECT_EQ(tw_parse_count("1KB", nullptr), TW_ERR_INVALID);
+}
+
 TEST(Parse, Bytes)
 {
     const Case<size_t> cases[] = {

@@ -1,6 +1,7 @@
 /* The planner's program. */
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,16 +17,12 @@
 
 enum { MAX_SETS = 256, MAX_ROWS = 32, BYTE_WORDS = 256 };
 
-/* Where nothing is said: a core of a processor in fp32, and its memory. */
-#define DEFAULT_FLOPS 50e9
-#define DEFAULT_IN_NODE_BPS 40e9
-#define DEFAULT_DELTA_BITS 3.0
-
 typedef struct plan {
     const char *config, *calibrate, *json;
     const char *sets[MAX_SETS + 8];
     size_t n_sets;
     char *params_key;
+    size_t device_bytes;
     double n_params;
     tw_plan_cluster_t cluster;
     double compute_sec; /* of a step; 0: from device_flops */
@@ -35,109 +32,94 @@ typedef struct plan {
 
 /* ---- flags ----------------------------------------------------------------------------------------------- */
 
-enum { KEY_IN_NODE = 256, KEY_MEM, KEY_FLOPS, KEY_PARAMS, KEY_BITS, KEY_CORES, KEY_CALIBRATE, KEY_JSON };
-
-static const struct argp_option option_list[] = {
-    {"config", 'c', "FILE", 0, "DeepSpeed configuration of the run", 1},
-    {"set", 's', "KEY=VALUE", 0, "Any key of it; repeatable", 1},
-    {"params", KEY_PARAMS, "N", 0, "A model of about so many parameters: 124M, 7.5e9", 1},
-    {"nodes", 'n', "N", 0, "Nodes (default: 2)", 2},
-    {"ranks-per-node", 'r', "L", 0, "Ranks on each (default: 2)", 2},
-    {"link", 'l', "RATE", 0, "Of each node, each way: 1gbit; none: no bottleneck (default: 100mbit)", 2},
-    {"in-node", KEY_IN_NODE, "RATE", 0, "Between the ranks of a node (default: 40gbit)", 2},
-    {"device-mem", KEY_MEM, "SIZE", 0, "Memory of a rank: 16G (default: not looked at)", 2},
-    {"device-flops", KEY_FLOPS, "N", 0, "Operations a second that training reaches: 100e12 (default: 50e9)",
-     2},
-    {"delta-bits", KEY_BITS, "N", 0, "Bits a parameter of the exact delta (default: 3)", 2},
-    {"cores", KEY_CORES, "N", 0,
-     "Of a node, shared by its ranks (default: one for each; with --calibrate: the run was in a box on this "
-     "machine, whose nodes share its cores)",
-     2},
-    {"calibrate", KEY_CALIBRATE, "FILE", 0,
-     "--metrics of a plain stage 3 run of this model on this cluster, the trainer's or //bench:zero's: "
-     "what computing and moving cost, the link and what a process takes are from it",
-     2},
-    {"json", KEY_JSON, "FILE", 0, "Write a JSON line for each set as well", 2},
-    {NULL, 0, NULL, 0, NULL, 0}};
-
 /* No link: no bottleneck. */
-static double rate_of(struct argp_state *state, const char *flag, const char *text)
+static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
-    double bps = tw_flag_link(state, flag, text);
-    return bps > 0.0 ? bps : INFINITY;
+    double bps = tw_flag_link(state, flag->field.name, text);
+    bps = bps > 0.0 ? bps : INFINITY;
+    memcpy((char *)ctx + flag->field.offset, &bps, sizeof(bps));
 }
 
-static void add_set(struct argp_state *state, plan_t *plan, const char *set)
+static void take_set(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *set)
 {
+    plan_t *plan = ctx;
     if (plan->n_sets == MAX_SETS) {
-        argp_error(state, "--set: more than %d", MAX_SETS);
+        argp_error(state, "--%s: more than %d", flag->field.name, MAX_SETS);
         return;
     }
     plan->sets[plan->n_sets++] = set;
 }
 
-static void add_params(struct argp_state *state, plan_t *plan, const char *text)
+#define AT(member) offsetof(plan_t, member)
+
+/* The defaults of rates and operations are a core of a processor in fp32, and its memory. */
+static const tw_flag_t flag_list[] = {
+    {.field = {"config", NULL, "FILE", "DeepSpeed configuration of the run", TW_CONFIG_STRING, AT(config), 0,
+               0, NULL},
+     .letter = 'c',
+     .group = 1},
+    {.field = {"set", NULL, "KEY=VALUE", "Any key of it; repeatable", TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .letter = 's',
+     .group = 1,
+     .take = take_set},
+    {.field = {"params", NULL, "N", "A model of about so many parameters: 124M, 7.5e9", TW_CONFIG_COUNT,
+               AT(n_params), 1, 1e15, NULL},
+     .group = 1},
+    {.field = {"nodes", "2", "N", "Nodes", TW_CONFIG_INT32, AT(cluster.n_nodes), 1, 10000, NULL},
+     .letter = 'n',
+     .group = 2},
+    {.field = {"ranks-per-node", "2", "L", "Ranks on each", TW_CONFIG_INT32, AT(cluster.ranks_per_node), 1,
+               1000, NULL},
+     .letter = 'r',
+     .group = 2},
+    {.field = {"link", "100mbit", "RATE", "Of each node, each way: 1gbit; none: no bottleneck",
+               TW_CONFIG_RATE, AT(cluster.link_bps), 0, 0, NULL},
+     .letter = 'l',
+     .group = 2,
+     .take = take_rate},
+    {.field = {"in-node", "40gbit", "RATE", "Between the ranks of a node", TW_CONFIG_RATE,
+               AT(cluster.in_node_bps), 0, 0, NULL},
+     .group = 2,
+     .take = take_rate},
+    {.field = {"device-mem", NULL, "SIZE", "Memory of a rank: 16G (default: not looked at)", TW_CONFIG_BYTES,
+               AT(device_bytes), 1, INFINITY, NULL},
+     .group = 2},
+    {.field = {"device-flops", "50e9", "N", "Operations a second that training reaches: 100e12",
+               TW_CONFIG_DOUBLE, AT(cluster.device_flops), 1, 1e18, NULL},
+     .group = 2},
+    {.field = {"delta-bits", "3", "N", "Bits a parameter of the exact delta", TW_CONFIG_DOUBLE,
+               AT(cluster.delta_bits), 0, 16, NULL},
+     .group = 2},
+    {.field = {"cores", NULL, "N",
+               "Of a node, shared by its ranks (default: one for each; with --calibrate: the run was in a "
+               "box on this "
+               "machine, whose nodes share its cores)",
+               TW_CONFIG_DOUBLE, AT(cluster.cores), 0.01, 10000, NULL},
+     .group = 2},
+    {.field =
+         {"calibrate", NULL, "FILE",
+          "--metrics of a plain stage 3 run of this model on this cluster, the trainer's or //bench:zero's: "
+          "what computing and moving cost, the link and what a process takes are from it",
+          TW_CONFIG_STRING, AT(calibrate), 0, 0, NULL},
+     .group = 2},
+    {.field = {"json", NULL, "FILE", "Write a JSON line for each set as well", TW_CONFIG_STRING, AT(json), 0,
+               0, NULL},
+     .group = 2},
+};
+
+/* --params as a key of the configuration, after all of --set. */
+static void check(struct argp_state *state, void *ctx)
 {
-    plan->n_params = tw_flag_count(state, "params", text, 1e15);
-    free(plan->params_key);
-    if (asprintf(&plan->params_key, "model.n_params=%.0f", plan->n_params < 1e12 ? plan->n_params : 1e12) <
-        0) {
+    plan_t *plan = ctx;
+    plan->cluster.device_bytes = (double)plan->device_bytes;
+    if (plan->n_params == 0.0) {
+        return;
+    }
+    if (asprintf(&plan->params_key, "model.n_params=%.0f", fmin(plan->n_params, 1e12)) < 0) {
         plan->params_key = NULL;
         argp_failure(state, 1, ENOMEM, "--params");
     }
-    add_set(state, plan, plan->params_key);
-}
-
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    plan_t *plan = state->input;
-    tw_plan_cluster_t *cluster = &plan->cluster;
-    switch (key) {
-    case 'c':
-        plan->config = arg;
-        return 0;
-    case 's':
-        add_set(state, plan, arg);
-        return 0;
-    case KEY_PARAMS:
-        add_params(state, plan, arg);
-        return 0;
-    case 'n':
-        cluster->n_nodes = (int)tw_flag_int(state, "nodes", arg, 1, 10000);
-        return 0;
-    case 'r':
-        cluster->ranks_per_node = (int)tw_flag_int(state, "ranks-per-node", arg, 1, 1000);
-        return 0;
-    case 'l':
-        cluster->link_bps = rate_of(state, "link", arg);
-        return 0;
-    case KEY_IN_NODE:
-        cluster->in_node_bps = rate_of(state, "in-node", arg);
-        return 0;
-    case KEY_MEM:
-        cluster->device_bytes = (double)tw_flag_bytes(state, "device-mem", arg, 1, SIZE_MAX);
-        return 0;
-    case KEY_FLOPS:
-        cluster->device_flops = tw_flag_number(state, "device-flops", arg, 1, 1e18);
-        return 0;
-    case KEY_BITS:
-        cluster->delta_bits = tw_flag_number(state, "delta-bits", arg, 0, 16);
-        return 0;
-    case KEY_CORES:
-        cluster->cores = tw_flag_number(state, "cores", arg, 0.01, 10000);
-        return 0;
-    case KEY_JSON:
-        plan->json = arg;
-        return 0;
-    case KEY_CALIBRATE:
-        plan->calibrate = arg;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "what is '%s'?", arg);
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    plan->sets[plan->n_sets++] = plan->params_key;
 }
 
 /* ---- planning -------------------------------------------------------------------------------------------- */
@@ -324,28 +306,18 @@ static tw_status_t write_json(const plan_t *plan)
 
 int main(int argc, char **argv)
 {
-    static const struct argp argp = {
-        option_list,
-        parse_option,
-        NULL,
-        "Says what a run will need and take before it runs: memory of a rank, bytes between nodes and time "
-        "of a step, for "
-        "every feature set, and what to switch on.\v"
-        "Times are of a simulated step; the codecs' are of this machine. Best after --calibrate.",
-        NULL,
-        NULL,
-        NULL};
-    plan_t plan = {0};
-    plan.cluster = (tw_plan_cluster_t){.n_nodes = 2,
-                                       .ranks_per_node = 2,
-                                       .link_bps = 100e6,
-                                       .in_node_bps = DEFAULT_IN_NODE_BPS,
-                                       .device_flops = DEFAULT_FLOPS,
-                                       .delta_bits = DEFAULT_DELTA_BITS,
-                                       .besides_bytes = TW_PLAN_PROCESS_BYTES};
+    static const tw_flags_t flags = {
+        .flags = flag_list,
+        .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
+        .doc = "Says what a run will need and take before it runs: memory of a rank, bytes between nodes and "
+               "time of "
+               "a step, for every feature set, and what to switch on.\v"
+               "Times are of a simulated step; the codecs' are of this machine. Best after --calibrate.",
+        .check = check};
+    plan_t plan = {.cluster.besides_bytes = TW_PLAN_PROCESS_BYTES};
     static char name[] = "plan"; /* the file is called main, in a folder of that name */
     argv[0] = name;
-    tw_flags_parse(&argp, argc, argv, 0, &plan);
+    tw_flags_read(&flags, argc, argv, &plan);
     tw_status_t status = plan_all(&plan);
     if (status == TW_OK) {
         tw_plan_print_memory(plan.rows, plan.n_rows, &plan.cluster, stdout);
