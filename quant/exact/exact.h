@@ -10,7 +10,7 @@
  *            even one in the low nibble;  16 tables;  an entry for each block;  the blocks
  *    table:  u8 number of frequencies (at most 31), each 7 bits a byte, low first, the high bit set on all but the last;
  *            what they leave of 1024, at least 1, is the escape's
- *    block of 32,768 elements (the last may be short): its entry is u32 words | escapes << 16, or RAW, and u32 a checksum of
+ *    block of 65,536 elements (the last may be short): its entry is u32 words | escapes << 16, or RAW, and u32 a checksum of
  *            its new values: the sum of (value + (index in the block + 1) * CHECK_FACTOR)^2
  *            coded: u16[words], u32[32] lanes, u16[escapes];  RAW: u16[elements] new values
  *
@@ -27,7 +27,7 @@
  *  Not better: statistics for each tensor (0.2 % less entropy, and 32 bytes a tensor), tables from a fixed geometric family
  *  (4 % more bits), 32 half-octave tables (1 % less, but the decoder's no longer fit the first cache), 8 sizes of the
  *  previous change (0.4 % less), one factor for all exponents (7 % more at step 600), an average of several changes (worse
- *  from step 100 on), blocks of 16,384 (0.024 bits more: the lanes). The previous message's tables would save 300 bytes and
+ *  from step 100 on), blocks of 32,768 (0.016 bits more: the lanes). The previous message's tables would save 300 bytes and
  *  make messages depend on each other.
  */
 #ifndef TW_QUANT_EXACT_EXACT_H
@@ -39,11 +39,11 @@
 TW_C_BEGIN
 
 #define TW_EXACT_MAGIC 0xd5
-#define TW_EXACT_VERSION 2
+#define TW_EXACT_VERSION 3
 #define TW_EXACT_FLAG_CODED 1
 #define TW_EXACT_FLAG_SECOND 2 /**< made with the second context */
 
-#define TW_EXACT_BLOCK_ELEMS 32768
+#define TW_EXACT_BLOCK_ELEMS 65536
 
 #define TW_EXACT_EXPONENTS 32
 #define TW_EXACT_SIZES 4 /**< of the previous change */

@@ -56,6 +56,7 @@ void tw_quant_lossless_destroy(tw_quant_lossless_t *codec)
         tw_lossless_shape_cleanup(&codec->shape);
         tw_buffer_free(codec->column_sums);
         tw_buffer_free(codec->column_live);
+        tw_buffer_free(codec->list);
     }
     tw_buffer_free(codec);
 }
@@ -165,14 +166,17 @@ static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16
                         tw_entropy_entry_t *entry, target_t *target)
 {
     tw_entropy_writer_t writer = {.words = codec->words, .escapes = codec->escapes};
+    size_t raw_bytes = pack_raw(codec, heads, n), tail_bytes = tw_lossless_tail_bytes(type, n);
+    size_t in_lanes = tw_lossless_raw_in_lanes(raw_bytes);
     for (size_t lane = 0; lane < TW_ENTROPY_LANES; lane++) {
-        writer.lanes[lane] = TW_ENTROPY_START;
+        uint16_t raw = 0;
+        memcpy(&raw, codec->body + 2 * lane, 2 * lane < in_lanes ? sizeof(raw) : 0);
+        writer.lanes[lane] = TW_ENTROPY_START | raw;
     }
     codec->backend->encode(&codec->model, heads, codec->expected, n, &writer);
     size_t n_words = (size_t)(writer.words - codec->words),
            n_escapes = (size_t)(writer.escapes - codec->escapes);
-    size_t raw_bytes = pack_raw(codec, heads, n), tail_bytes = tw_lossless_tail_bytes(type, n);
-    size_t bytes = raw_bytes + 2 * n_words + TW_ENTROPY_LANES_BYTES + 2 * n_escapes;
+    size_t bytes = raw_bytes - in_lanes + 2 * n_words + TW_ENTROPY_LANES_BYTES + 2 * n_escapes;
     int coded = bytes < 2 * n;
     if ((coded ? bytes : 2 * n) + tail_bytes > (size_t)(target->end - target->at)) {
         return 0;
@@ -180,7 +184,7 @@ static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16
     const uint8_t *begin = target->at;
     entry->sizes = coded ? (uint32_t)(n_words | n_escapes << 16) : TW_ENTROPY_RAW;
     if (coded) {
-        put(target, codec->body, raw_bytes);
+        put(target, codec->body + in_lanes, raw_bytes - in_lanes);
         put(target, codec->words, 2 * n_words);
         put(target, writer.lanes, TW_ENTROPY_LANES_BYTES);
         put(target, codec->escapes, 2 * n_escapes);

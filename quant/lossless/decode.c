@@ -1,6 +1,10 @@
 /* Lossless messages: decoding, of bytes that nobody vouches for. */
 #include "quant/lossless/value.h"
 
+/* Elements of which some have their 7 bits in lanes: whole groups. */
+#define FIRST_ELEMS ((size_t)96)
+#define FIRST_BYTES (FIRST_ELEMS / 32 * TW_LOSSLESS_RAW_BYTES)
+
 /* What becomes of the values. */
 typedef enum { STORE, STORE_FP32, ADD_FP32 } sink_t;
 
@@ -129,12 +133,40 @@ static void take_tails(const decoding_t *decoding, const uint8_t *at, size_t n)
     }
 }
 
+/* Nothing is left, and lanes are what they can have begun with. */
+static int came_back(const tw_entropy_reader_t *reader, size_t in_lanes)
+{
+    uint32_t differ = 0;
+    for (size_t lane = 0; lane < TW_ENTROPY_LANES; lane++) {
+        uint32_t any = 2 * lane < in_lanes ? 0xffff : 0;
+        differ |= (reader->lanes[lane] ^ TW_ENTROPY_START) & ~any;
+    }
+    return !differ && reader->words == reader->words_begin && reader->escapes == reader->escapes_begin;
+}
+
+/* The 7 bits: of the first elements out of the lanes. */
+static void unpack_raw(const tw_quant_lossless_t *codec, const tw_entropy_reader_t *reader, const uint8_t *at,
+                       size_t n, uint16_t *heads)
+{
+    uint8_t first[FIRST_BYTES + 4];
+    size_t raw_bytes = tw_lossless_raw_bytes(n), in_lanes = tw_lossless_raw_in_lanes(raw_bytes);
+    size_t in_first = raw_bytes < FIRST_BYTES ? raw_bytes : FIRST_BYTES;
+    size_t n_first = n < FIRST_ELEMS ? n : FIRST_ELEMS;
+    for (size_t lane = 0; lane < TW_ENTROPY_LANES; lane++) {
+        memcpy(first + 2 * lane, &reader->lanes[lane], 2);
+    }
+    memcpy(first + in_lanes, at, in_first - in_lanes);
+    codec->backend->unpack(first, n_first, heads);
+    codec->backend->unpack(at + in_first - in_lanes, n - n_first, heads + n_first);
+}
+
 /* A block whose bytes are there and fit its checksum. */
 static int decode_coded_block(tw_quant_lossless_t *codec, const uint8_t *at, size_t n, uint32_t sizes,
                               uint16_t *heads)
 {
-    size_t n_words = sizes & 0xffff, n_escapes = sizes >> 16;
-    const uint8_t *words = at + tw_lossless_raw_bytes(n);
+    size_t n_words = sizes & 0xffff, n_escapes = sizes >> 16, raw_bytes = tw_lossless_raw_bytes(n);
+    size_t in_lanes = tw_lossless_raw_in_lanes(raw_bytes);
+    const uint8_t *words = at + raw_bytes - in_lanes;
     tw_entropy_reader_t reader = {
         .words_begin = words,
         .words = words + 2 * n_words,
@@ -143,10 +175,10 @@ static int decode_coded_block(tw_quant_lossless_t *codec, const uint8_t *at, siz
     };
     memcpy(reader.lanes, reader.words, TW_ENTROPY_LANES_BYTES);
     if (!codec->backend->decode(&codec->model, codec->expected, n, &reader, heads) ||
-        !tw_entropy_came_back(&reader)) {
+        !came_back(&reader, in_lanes)) {
         return 0;
     }
-    codec->backend->unpack(at, n, heads);
+    unpack_raw(codec, &reader, at, n, heads);
     return 1;
 }
 
@@ -157,7 +189,9 @@ static tw_status_t decode_block(decoding_t *decoding, const tw_entropy_entry_t *
     size_t n_words = entry->sizes & 0xffff, n_escapes = entry->sizes >> 16;
     size_t tail_bytes = tw_lossless_tail_bytes(decoding->type, n);
     int raw = entry->sizes == TW_ENTROPY_RAW;
-    size_t coded_bytes = tw_lossless_raw_bytes(n) + 2 * n_words + TW_ENTROPY_LANES_BYTES + 2 * n_escapes;
+    size_t raw_bytes = tw_lossless_raw_bytes(n);
+    size_t coded_bytes = raw_bytes - tw_lossless_raw_in_lanes(raw_bytes) + 2 * n_words +
+                         TW_ENTROPY_LANES_BYTES + 2 * n_escapes;
     size_t bytes = (raw ? 2 * n : coded_bytes) + tail_bytes;
     if (bytes > bytes_left(decoding)) {
         return fail_format("the message ends within a block");

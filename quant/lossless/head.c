@@ -2,48 +2,74 @@
 #include "quant/lossless/value.h"
 
 #define GROUP TW_LOSSLESS_GROUP
-#define SCALES_WIDTH_MAX 12
-#define CLASSES_WIDTH_MAX 3
-
-static uint32_t width_of(uint32_t range)
-{
-    return range ? 32u - (uint32_t)__builtin_clz(range) : 0;
-}
+#define LONG_AFTER 12 /* ones in a row, and a list's value is written out */
+#define LONG_BITS 13
+#define LIST_K_MAX 11
+#define PIECE_BYTES_MIN 5
 
 static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-/* ---- out -------------------------------------------------------------------------------------------------------- */
+/* A list's values as they are sent: what they are more than its centre, small whatever the sign. */
+typedef struct {
+    const int16_t *values;
+    size_t n;
+    int32_t centre;
+    uint32_t shift; /* values, not the centre, are multiples of 1 << shift */
+} list_t;
 
-/* The lowest of a group, and how many bits the others need above it. */
-static int32_t lowest_of(const int16_t *values, size_t n, uint32_t *width)
+static uint32_t folded(const list_t *list, size_t i)
 {
-    int32_t low = values[0], high = values[0];
-    for (size_t i = 1; i < n; i++) {
-        low = values[i] < low ? values[i] : low;
-        high = values[i] > high ? values[i] : high;
-    }
-    *width = width_of((uint32_t)(high - low));
-    return low;
+    int32_t x = (list->values[i] >> list->shift) - list->centre;
+    return (uint32_t)x << 1 ^ (uint32_t)(x >> 31);
 }
 
-size_t tw_lossless_scales_bytes(const int16_t *scales, size_t n)
+/* ---- out -------------------------------------------------------------------------------------------------------- */
+
+static size_t list_bits(const list_t *list, uint32_t k)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; i < n; i += GROUP) {
-        uint32_t width;
-        lowest_of(scales + i, smaller(GROUP, n - i), &width);
-        bytes += 3 + 4 * (size_t)width;
+    size_t bits = list->n * (k + 1);
+    for (size_t i = 0; i < list->n; i++) {
+        uint32_t ones = folded(list, i) >> k;
+        bits += ones < LONG_AFTER ? ones : LONG_AFTER - 1 + LONG_BITS;
     }
-    return bytes;
+    return bits;
+}
+
+/* The low bits that go as they are: as many as the mean has, or one less. *bits: what it all takes. */
+static uint32_t choose_k(const list_t *list, size_t *bits)
+{
+    uint64_t sum = 0;
+    uint32_t k = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        sum += folded(list, i);
+    }
+    while (k < LIST_K_MAX && ((uint64_t)list->n << k) < sum) {
+        k++;
+    }
+    *bits = list_bits(list, k);
+    size_t other = k ? list_bits(list, k - 1) : SIZE_MAX;
+    k -= other < *bits;
+    *bits = other < *bits ? other : *bits;
+    return k;
+}
+
+size_t tw_lossless_list_bits(const int16_t *values, size_t n, int32_t centre, uint32_t shift)
+{
+    size_t bits;
+    list_t list = {values, n, centre, shift};
+    choose_k(&list, &bits);
+    return bits + 4;
 }
 
 /* Where to write, and whether all of it fitted so far. */
 typedef struct {
     uint8_t *at;
     const uint8_t *end;
+    uint64_t bits; /* not yet written, */
+    uint32_t n_bits;
     int fits;
 } target_t;
 
@@ -56,32 +82,60 @@ static void put(target_t *target, const void *data, size_t bytes)
     }
 }
 
-static void put_group(target_t *target, const int16_t *values, size_t n, int classes)
+static void put_number(target_t *target, uint32_t number)
 {
-    uint32_t width;
-    int32_t low = lowest_of(values, n, &width);
-    if (classes) {
-        uint8_t both = (uint8_t)(low | (int32_t)width << 4);
-        put(target, &both, 1);
-    } else {
-        int16_t low16 = (int16_t)low;
-        uint8_t width8 = (uint8_t)width;
-        put(target, &low16, sizeof(low16));
-        put(target, &width8, 1);
-    }
-    for (uint32_t b = 0; b < width; b++) {
-        uint32_t word = 0;
-        for (size_t i = 0; i < n; i++) {
-            word |= (uint32_t)(((values[i] - low) >> b) & 1) << i;
+    for (;; number >>= 7) {
+        uint8_t byte = (uint8_t)(number > 0x7f ? number | 0x80 : number);
+        put(target, &byte, 1);
+        if (number <= 0x7f) {
+            return;
         }
-        put(target, &word, sizeof(word));
     }
 }
 
-static void put_scales(target_t *target, const int16_t *scales, size_t n)
+/* n <= 32 bits, the lowest first. */
+static void put_bits(target_t *target, uint32_t bits, uint32_t n)
 {
-    for (size_t i = 0; i < n; i += GROUP) {
-        put_group(target, scales + i, smaller(GROUP, n - i), 0);
+    target->bits |= (uint64_t)bits << target->n_bits;
+    target->n_bits += n;
+    if (target->n_bits >= 32) {
+        uint32_t word = (uint32_t)target->bits;
+        put(target, &word, sizeof(word));
+        target->bits >>= 32;
+        target->n_bits -= 32;
+    }
+}
+
+/* The bits that are left, in whole bytes. */
+static void end_bits(target_t *target)
+{
+    uint32_t word = (uint32_t)target->bits;
+    put(target, &word, (target->n_bits + 7) / 8);
+    target->bits = target->n_bits = 0;
+}
+
+static void put_list(target_t *target, const int16_t *values, size_t n, int32_t centre, uint32_t shift)
+{
+    size_t bits;
+    list_t list = {values, n, centre, shift};
+    uint32_t k = choose_k(&list, &bits);
+    put_bits(target, k, 4);
+    for (size_t first = 0; first < n; first += GROUP) {
+        size_t end = smaller(first + GROUP, n);
+        for (size_t i = first; i < end; i++) {
+            uint32_t ones = folded(&list, i) >> k;
+            put_bits(target, (1u << smaller(ones, LONG_AFTER)) - 1,
+                     (uint32_t)(ones < LONG_AFTER ? ones + 1 : LONG_AFTER));
+        }
+        for (size_t i = first; i < end && k; i++) {
+            put_bits(target, folded(&list, i) & ((1u << k) - 1), k);
+        }
+        for (size_t i = first; i < end; i++) {
+            uint32_t ones = folded(&list, i) >> k;
+            if (ones >= LONG_AFTER) {
+                put_bits(target, ones, LONG_BITS);
+            }
+        }
     }
 }
 
@@ -96,59 +150,77 @@ static void put_zeros(target_t *target, const uint16_t *rows, size_t n)
     }
 }
 
-/* Scales or classes of the rows that are not all zeros. */
-static void put_rows(target_t *target, const uint16_t *rows, size_t n, int classes)
+size_t tw_lossless_list_rows(const tw_quant_lossless_t *codec, const uint16_t *rows, size_t n, int classes)
 {
-    int16_t group[GROUP];
-    size_t in_group = 0;
+    size_t live = 0;
     for (size_t r = 0; r < n; r++) {
-        if (rows[r] == TW_LOSSLESS_DEAD) {
-            continue;
-        }
-        int32_t scale = (int32_t)(rows[r] & TW_LOSSLESS_SCALE_MASK) - TW_LOSSLESS_BIAS;
-        group[in_group++] = (int16_t)(classes ? rows[r] >> TW_LOSSLESS_CLASS_SHIFT : scale);
-        if (in_group == GROUP) {
-            put_group(target, group, in_group, classes);
-            in_group = 0;
+        if (rows[r] != TW_LOSSLESS_DEAD) {
+            int32_t scale = (int32_t)(rows[r] & TW_LOSSLESS_SCALE_MASK) - TW_LOSSLESS_BIAS;
+            codec->list[live++] = (int16_t)(classes ? rows[r] >> TW_LOSSLESS_CLASS_SHIFT : scale);
         }
     }
-    if (in_group) {
-        put_group(target, group, in_group, classes);
+    return live;
+}
+
+static void put_piece(target_t *target, const tw_lossless_piece_t *piece)
+{
+    uint8_t flags = (uint8_t)(piece->flags | piece->row_class << TW_LOSSLESS_FLAG_BITS);
+    put(target, &flags, 1);
+    put_number(target, piece->n_elems);
+    put_number(target, piece->row_elems);
+    if (piece->flags & TW_LOSSLESS_FLAG_FIRST) {
+        put_number(target, piece->first);
+    }
+    put(target, &piece->scale, sizeof(piece->scale));
+}
+
+/* Scales and classes of a piece. */
+static void put_scales(const tw_quant_lossless_t *codec, target_t *target, const tw_lossless_piece_t *piece,
+                       const uint16_t *rows, const int16_t *columns)
+{
+    size_t n_rows = tw_lossless_piece_rows(piece);
+    if (piece->flags & TW_LOSSLESS_FLAG_SCALES) {
+        put_list(target, codec->list, tw_lossless_list_rows(codec, rows, n_rows, 0), piece->scale, 0);
+    }
+    if (piece->flags & TW_LOSSLESS_FLAG_CLASSES) {
+        put_list(target, codec->list, tw_lossless_list_rows(codec, rows, n_rows, 1), piece->row_class, 0);
+    }
+    if (piece->flags & TW_LOSSLESS_FLAG_COLUMNS) {
+        put_list(target, columns, piece->row_elems, 0, tw_lossless_column_shift(piece));
     }
 }
 
 uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, const uint8_t *end)
 {
     const tw_lossless_shape_t *shape = &codec->shape;
-    tw_lossless_head_t head = {.n_pieces = (uint32_t)shape->n_pieces, .classes = codec->classes};
-    target_t target = {at, end, 1};
-    put(&target, &head, sizeof(head));
-    put(&target, shape->pieces, shape->n_pieces * sizeof(*shape->pieces));
+    tw_lossless_head_t head = {.window = (int8_t)(codec->window / 4), .own = codec->own};
+    target_t target = {.at = at, .end = end, .fits = 1};
+    put(&target, &head, TW_LOSSLESS_HEAD_BYTES);
+    put_number(&target, (uint32_t)shape->n_pieces);
     const uint16_t *rows = shape->rows;
     const int16_t *columns = shape->columns;
     for (size_t p = 0; p < shape->n_pieces; p++) {
-        const tw_lossless_piece_t *piece = &shape->pieces[p];
-        size_t n_rows = tw_lossless_piece_rows(piece);
-        if (piece->flags & TW_LOSSLESS_FLAG_ZEROS) {
+        put_piece(&target, &shape->pieces[p]);
+    }
+    for (size_t p = 0; p < shape->n_pieces; p++) {
+        size_t n_rows = tw_lossless_piece_rows(&shape->pieces[p]);
+        if (shape->pieces[p].flags & TW_LOSSLESS_FLAG_ZEROS) {
             put_zeros(&target, rows, n_rows);
-        }
-        if (piece->flags & TW_LOSSLESS_FLAG_SCALES) {
-            put_rows(&target, rows, n_rows, 0);
-        }
-        if (piece->flags & TW_LOSSLESS_FLAG_CLASSES) {
-            put_rows(&target, rows, n_rows, 1);
-        }
-        if (piece->flags & TW_LOSSLESS_FLAG_COLUMNS) {
-            put_scales(&target, columns, piece->row_elems);
-            columns += piece->row_elems;
         }
         rows += n_rows;
     }
     for (size_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
-        if (codec->classes >> c & 1) {
+        if (codec->own >> c & 1) {
             put(&target, &codec->tables[c], sizeof(codec->tables[c]));
         }
     }
+    rows = shape->rows;
+    for (size_t p = 0; p < shape->n_pieces; p++) {
+        put_scales(codec, &target, &shape->pieces[p], rows, columns);
+        rows += tw_lossless_piece_rows(&shape->pieces[p]);
+        columns += shape->pieces[p].flags & TW_LOSSLESS_FLAG_COLUMNS ? shape->pieces[p].row_elems : 0;
+    }
+    end_bits(&target);
     if ((target.at - at) % 2) {
         put(&target, "", 1);
     }
@@ -160,6 +232,8 @@ uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, c
 /* Bytes not yet read, and whether something was wrong with those that were. */
 typedef struct {
     const uint8_t *at, *end;
+    uint64_t bits; /* taken from there, not yet used, */
+    uint32_t n_bits;
     int bad;
 } source_t;
 
@@ -175,34 +249,89 @@ static void take(source_t *source, void *data, size_t bytes)
     source->at += bytes;
 }
 
-/* Scales, or classes, all of them in a range. */
-static void take_group(source_t *source, int16_t *values, size_t n, int classes)
+static uint32_t take_number(source_t *source)
 {
-    int16_t low;
-    uint8_t width;
-    if (classes) {
-        take(source, &width, 1);
-        low = width & 15;
-        width >>= 4;
-    } else {
-        take(source, &low, sizeof(low));
-        take(source, &width, 1);
-    }
-    source->bad = source->bad || width > (classes ? CLASSES_WIDTH_MAX : SCALES_WIDTH_MAX);
-    int32_t added[GROUP] = {0};
-    for (uint32_t b = 0; b < width && !source->bad; b++) {
-        uint32_t word;
-        take(source, &word, sizeof(word));
-        for (size_t i = 0; i < n; i++) {
-            added[i] |= (int32_t)(word >> i & 1) << b;
+    uint64_t number = 0;
+    for (uint32_t shift = 0; shift < 35; shift += 7) {
+        uint8_t byte;
+        take(source, &byte, 1);
+        number |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte <= 0x7f) {
+            break;
         }
+        source->bad = source->bad || shift == 28;
     }
-    int32_t least = classes ? 0 : -TW_LOSSLESS_SCALE_MAX;
-    int32_t most = classes ? TW_LOSSLESS_CLASSES - 1 : TW_LOSSLESS_SCALE_MAX;
+    source->bad = source->bad || number > UINT32_MAX;
+    return source->bad ? 0 : (uint32_t)number;
+}
+
+/* At least 32 bits, or as many as there are. */
+static void look_ahead(source_t *source)
+{
+    while (source->n_bits <= 56 && source->at < source->end) {
+        source->bits |= (uint64_t)*source->at++ << source->n_bits;
+        source->n_bits += 8;
+    }
+}
+
+static uint32_t take_bits(source_t *source, uint32_t n)
+{
+    look_ahead(source);
+    source->bad = source->bad || source->n_bits < n;
+    if (source->bad) {
+        return 0;
+    }
+    uint32_t bits = (uint32_t)(source->bits & ((1ull << n) - 1));
+    source->bits >>= n;
+    source->n_bits -= n;
+    return bits;
+}
+
+/* Ones before a zero, which is taken, too; or LONG_AFTER. */
+static uint32_t take_ones(source_t *source)
+{
+    look_ahead(source);
+    uint32_t ones = (uint32_t)__builtin_ctzll(~source->bits | 1ull << LONG_AFTER);
+    take_bits(source, ones < LONG_AFTER ? ones + 1 : LONG_AFTER);
+    return ones;
+}
+
+/* Bytes of which no bit has been used go back. */
+static void end_bits_in(source_t *source)
+{
+    source->at -= source->n_bits / 8;
+    source->bad = source->bad || source->bits & ((1u << source->n_bits % 8) - 1);
+    source->bits = source->n_bits = 0;
+}
+
+/* A group of a list, all of it within `least` and `most`. */
+static void take_group(source_t *source, int16_t *values, size_t n, uint32_t k, int32_t centre,
+                       uint32_t shift, int32_t least, int32_t most)
+{
+    uint32_t high[GROUP], low[GROUP];
     for (size_t i = 0; i < n; i++) {
-        int32_t value = low + added[i];
+        high[i] = take_ones(source);
+    }
+    for (size_t i = 0; i < n; i++) {
+        low[i] = take_bits(source, k);
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint32_t all = (high[i] < LONG_AFTER ? high[i] : take_bits(source, LONG_BITS)) << k | low[i];
+        int32_t value = (int32_t)(all >> 1 ^ (0u - (all & 1))) + centre;
         source->bad = source->bad || value < least || value > most;
-        values[i] = (int16_t)(source->bad ? 0 : value);
+        values[i] = (int16_t)(source->bad ? 0 : value * (1 << shift));
+    }
+}
+
+static void take_list(source_t *source, int16_t *values, size_t n, int32_t centre, uint32_t shift,
+                      int classes)
+{
+    int32_t least = classes ? 0 : -(TW_LOSSLESS_SCALE_MAX >> shift);
+    int32_t most = classes ? TW_LOSSLESS_CLASSES - 1 : TW_LOSSLESS_SCALE_MAX >> shift;
+    uint32_t k = take_bits(source, 4);
+    source->bad = source->bad || k > LIST_K_MAX;
+    for (size_t i = 0; i < n && !source->bad; i += GROUP) {
+        take_group(source, values + i, smaller(GROUP, n - i), k, centre, shift, least, most);
     }
 }
 
@@ -226,25 +355,20 @@ static size_t live_rows(const uint16_t *rows, size_t n)
     return live;
 }
 
-static void take_rows(source_t *source, uint16_t *rows, size_t n, int classes)
+static void take_rows(const tw_quant_lossless_t *codec, source_t *source, const tw_lossless_piece_t *piece,
+                      uint16_t *rows, size_t n, int classes)
 {
-    int16_t group[GROUP];
-    size_t left = live_rows(rows, n), in_group = 0, at = 0;
+    size_t at = 0;
+    take_list(source, codec->list, live_rows(rows, n), classes ? piece->row_class : piece->scale, 0, classes);
     for (size_t r = 0; r < n && !source->bad; r++) {
         if (rows[r] == TW_LOSSLESS_DEAD) {
             continue;
         }
-        if (at == in_group) {
-            in_group = smaller(GROUP, left);
-            left -= in_group;
-            at = 0;
-            take_group(source, group, in_group, classes);
-        }
+        uint32_t value = (uint32_t)codec->list[at++];
         if (classes) {
-            rows[r] = (uint16_t)((rows[r] & TW_LOSSLESS_SCALE_MASK) | group[at++] << TW_LOSSLESS_CLASS_SHIFT);
+            rows[r] = (uint16_t)((rows[r] & TW_LOSSLESS_SCALE_MASK) | value << TW_LOSSLESS_CLASS_SHIFT);
         } else {
-            rows[r] = (uint16_t)((rows[r] & ~(uint32_t)TW_LOSSLESS_SCALE_MASK) |
-                                 (uint32_t)(group[at++] + TW_LOSSLESS_BIAS));
+            rows[r] = (uint16_t)((rows[r] & ~(uint32_t)TW_LOSSLESS_SCALE_MASK) | (value + TW_LOSSLESS_BIAS));
         }
     }
 }
@@ -254,24 +378,38 @@ static int is_piece(const tw_lossless_piece_t *piece)
 {
     int columns_fit = !(piece->flags & TW_LOSSLESS_FLAG_COLUMNS) || piece->row_elems <= piece->n_elems;
     return piece->n_elems && piece->row_elems >= TW_LOSSLESS_ROW_MIN && piece->first < piece->row_elems &&
-           piece->flags <= TW_LOSSLESS_FLAGS && columns_fit && piece->row_class < TW_LOSSLESS_CLASSES &&
+           !piece->first == !(piece->flags & TW_LOSSLESS_FLAG_FIRST) && columns_fit &&
            piece->scale <= TW_LOSSLESS_SCALE_MAX && piece->scale >= -TW_LOSSLESS_SCALE_MAX;
 }
 
-/* The pieces, which have n_elems together; counts rows and columns and makes room for them. */
-static tw_status_t take_pieces(source_t *source, tw_lossless_shape_t *shape, size_t n_pieces, size_t n_elems)
+static void take_piece(source_t *source, tw_lossless_piece_t *piece)
 {
-    size_t n = 0, n_rows = 0, n_columns = 0;
+    uint8_t flags;
+    take(source, &flags, 1);
+    piece->flags = flags & TW_LOSSLESS_FLAGS;
+    piece->row_class = flags >> TW_LOSSLESS_FLAG_BITS;
+    piece->n_elems = take_number(source);
+    piece->row_elems = take_number(source);
+    piece->first = piece->flags & TW_LOSSLESS_FLAG_FIRST ? take_number(source) : 0;
+    take(source, &piece->scale, sizeof(piece->scale));
+    source->bad = source->bad || !is_piece(piece);
+}
+
+/* The pieces, which have n_elems together; counts rows and columns and makes room for them. */
+static tw_status_t take_pieces(tw_quant_lossless_t *codec, source_t *source, size_t n_elems)
+{
+    tw_lossless_shape_t *shape = &codec->shape;
+    size_t n = 0, n_rows = 0, n_columns = 0, n_pieces = take_number(source);
     shape->n_pieces = shape->n_rows = shape->n_columns = 0;
-    source->bad = source->bad || n_pieces > (size_t)(source->end - source->at) / sizeof(*shape->pieces);
+    source->bad = source->bad || n_pieces > (size_t)(source->end - source->at) / PIECE_BYTES_MIN;
     if (source->bad) {
         return TW_OK;
     }
     TW_TRY(tw_lossless_reserve(shape, n_pieces, 0, 0));
-    take(source, shape->pieces, n_pieces * sizeof(*shape->pieces));
     for (size_t p = 0; p < n_pieces && !source->bad; p++) {
-        const tw_lossless_piece_t *piece = &shape->pieces[p];
-        source->bad = !is_piece(piece) || piece->n_elems > n_elems - n;
+        tw_lossless_piece_t *piece = &shape->pieces[p];
+        take_piece(source, piece);
+        source->bad = source->bad || piece->n_elems > n_elems - n;
         if (!source->bad) {
             n += piece->n_elems;
             n_rows += tw_lossless_piece_rows(piece);
@@ -283,13 +421,15 @@ static tw_status_t take_pieces(source_t *source, tw_lossless_shape_t *shape, siz
         return TW_OK;
     }
     TW_TRY(tw_lossless_reserve(shape, 0, n_rows, n_columns));
+    TW_TRY(tw_lossless_reserve_list(codec, n_rows));
     shape->n_pieces = n_pieces;
     shape->n_rows = n_rows;
     shape->n_columns = n_columns;
     return TW_OK;
 }
 
-static void take_piece(source_t *source, const tw_lossless_piece_t *piece, uint16_t *rows, int16_t *columns)
+/* What rows are without lists, and which are all zeros. */
+static void begin_rows(source_t *source, const tw_lossless_piece_t *piece, uint16_t *rows)
 {
     size_t n_rows = tw_lossless_piece_rows(piece);
     uint16_t row =
@@ -300,27 +440,33 @@ static void take_piece(source_t *source, const tw_lossless_piece_t *piece, uint1
     if (piece->flags & TW_LOSSLESS_FLAG_ZEROS) {
         take_zeros(source, rows, n_rows);
     }
+}
+
+static void take_scales(const tw_quant_lossless_t *codec, source_t *source, const tw_lossless_piece_t *piece,
+                        uint16_t *rows, int16_t *columns)
+{
+    size_t n_rows = tw_lossless_piece_rows(piece);
     if (piece->flags & TW_LOSSLESS_FLAG_SCALES) {
-        take_rows(source, rows, n_rows, 0);
+        take_rows(codec, source, piece, rows, n_rows, 0);
     }
     if (piece->flags & TW_LOSSLESS_FLAG_CLASSES) {
-        take_rows(source, rows, n_rows, 1);
+        take_rows(codec, source, piece, rows, n_rows, 1);
     }
-    for (size_t c = 0; piece->flags & TW_LOSSLESS_FLAG_COLUMNS && c < piece->row_elems; c += GROUP) {
-        take_group(source, columns + c, smaller(GROUP, piece->row_elems - c), 0);
+    if (piece->flags & TW_LOSSLESS_FLAG_COLUMNS) {
+        take_list(source, columns, piece->row_elems, 0, tw_lossless_column_shift(piece), 0);
     }
 }
 
-/* The elements that are coded, and that their classes have tables. */
-static void find_live(source_t *source, tw_quant_lossless_t *codec)
+/* The elements that are coded, and their classes. */
+static void find_live(tw_quant_lossless_t *codec)
 {
     tw_lossless_walk_t walk = tw_lossless_walk_begin(&codec->shape, NULL, 0, 0);
     tw_lossless_run_t run;
-    codec->shape.n_live = 0;
+    codec->shape.n_live = codec->classes = 0;
     while (tw_lossless_walk_next(&walk, SIZE_MAX, &run)) {
         if (run.value != TW_LOSSLESS_DEAD) {
             codec->shape.n_live += run.n;
-            source->bad = source->bad || !(codec->classes >> (run.value >> TW_LOSSLESS_CLASS_SHIFT) & 1);
+            codec->classes |= (uint8_t)(1u << (run.value >> TW_LOSSLESS_CLASS_SHIFT));
         }
     }
 }
@@ -329,36 +475,42 @@ tw_status_t tw_lossless_head_read(tw_quant_lossless_t *codec, const uint8_t *src
                                   size_t n_elems, size_t *taken)
 {
     tw_lossless_shape_t *shape = &codec->shape;
-    source_t source = {src, src + bytes, 0};
+    source_t source = {.at = src, .end = src + bytes};
     tw_lossless_head_t head;
-    take(&source, &head, sizeof(head));
-    source.bad = source.bad || head.zero[0] || head.zero[1] || head.zero[2];
-    TW_TRY(take_pieces(&source, shape, head.n_pieces, n_elems));
+    take(&source, &head, TW_LOSSLESS_HEAD_BYTES);
+    codec->own = head.own;
+    codec->window = 4 * head.window;
+    TW_TRY(take_pieces(codec, &source, n_elems));
     uint16_t *rows = shape->rows;
+    for (size_t p = 0; p < shape->n_pieces && !source.bad; p++) {
+        begin_rows(&source, &shape->pieces[p], rows);
+        rows += tw_lossless_piece_rows(&shape->pieces[p]);
+    }
+    for (size_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
+        if (head.own >> c & 1) {
+            take(&source, &codec->tables[c], sizeof(codec->tables[c]));
+        } else {
+            tw_lossless_table_common((uint32_t)c, codec->window, &codec->tables[c]);
+        }
+    }
+    rows = shape->rows;
     int16_t *columns = shape->columns;
     for (size_t p = 0; p < shape->n_pieces && !source.bad; p++) {
-        take_piece(&source, &shape->pieces[p], rows, columns);
+        take_scales(codec, &source, &shape->pieces[p], rows, columns);
         rows += tw_lossless_piece_rows(&shape->pieces[p]);
         columns += shape->pieces[p].flags & TW_LOSSLESS_FLAG_COLUMNS ? shape->pieces[p].row_elems : 0;
     }
-    codec->classes = head.classes;
-    for (size_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
-        if (head.classes >> c & 1) {
-            take(&source, &codec->tables[c], sizeof(codec->tables[c]));
-        }
-    }
+    end_bits_in(&source);
     if ((source.at - src) % 2) {
         uint8_t zero;
         take(&source, &zero, 1);
         source.bad = source.bad || zero;
     }
-    if (!source.bad) {
-        find_live(&source, codec);
-    }
     if (source.bad) {
         tw_error("quant: lossless_decode: bad scales or tables");
         return TW_ERR_FORMAT;
     }
+    find_live(codec);
     *taken = (size_t)(source.at - src);
     return TW_OK;
 }

@@ -17,31 +17,39 @@
  *             follows (plain: of all; coded: of what is before the blocks), the sum of (word + (index + 1) * CHECK_FACTOR)^2
  *             over words of 16 bits, the last one filled with a zero byte
  *    plain:   type[n]
- *    coded:   u32 bytes before the blocks, from here on;  u32 pieces;  u8 mask of classes, u8[3] zeros;  the pieces, 16
- *             bytes each;  for each piece, as its flags say:  a bit for each row (1: all zeros), whole bytes;  scales of its
- *             other rows;  their classes;  scales of its columns;  a table for each class of the mask;  a zero byte where the
- *             number of bytes is odd;  an entry for each block;  the blocks
- *    piece:   u32 elements, u32 elements of a row, u32 index in its row of the first element, i16 scale and u8 class of rows
- *             that have none of their own, u8 flags
- *    scales:  groups of 32 (the last may be short): i16 lowest, u8 width, u32[width] the bits of what is added to it: word k
- *             has bit k of each.  Classes: the same, but u8 lowest | width << 4 in front
- *    table:   u8[63] densities, u8 zeros, u8 escapes, see model.c
+ *    coded:   u32 bytes before the blocks, from here on;  i8 window, in octaves;  u8 mask of classes with tables of their own;
+ *             number of pieces;  the pieces;  of each piece with the flag ZEROS a bit for each row (1: all zeros), whole
+ *             bytes;  the tables of the mask's classes;  the lists of all pieces, bits, the last byte filled with zeros:  of
+ *             each piece, as its flags say, scales of its rows that are not all zeros, their classes, scales of its columns;
+ *             a zero byte where the number of bytes is odd;  an entry for each block;  the blocks
+ *    number:  7 bits a byte, low first, the high bit set on all but the last; below 2^32
+ *    piece:   u8 flags | class << 5;  number of elements;  number of elements in a row;  with the flag FIRST the number of the
+ *             first one's index in its row (otherwise 0, here not);  i16 scale.  Class and scale are those of rows that have none
+ *             of their own
+ *    list:    of values less a centre: of scales of rows the piece's scale, of classes the piece's class, of columns 0.  Scales
+ *             of columns are first divided by 1 << shift: 0 for 48 whole rows or more, 1 for 20, otherwise 2.  0, -1, 1, -2
+ *             ... are sent as x = 0, 1, 2, 3 ...  Bits, the lowest of a byte first: 4 bits k, at most 11;  for each 32 values
+ *             (the last may be fewer): of each x >> k ones and a zero, or 12 ones for 12 or more;  of each the low k bits;  of
+ *             each with 12 ones the 13 bits of x >> k
+ *    table:   u8[63] densities, u8 zeros, u8 escapes, see model.c, which has the tables of classes that are not in the mask
  *    block of 65,536 elements of rows that are not all zeros (the last may be short): entry u32 words | escapes << 16, or
  *             RAW, and u32 checksum of its bytes, as above
- *             coded: the 7 bits, 28 bytes for 32 elements; u16[words]; u32[32] lanes; u16[escapes] 9 bits each; the tails
+ *             coded: the 7 bits, 28 bytes for 32 elements, but for their first 64 bytes; u16[words]; u32[32] lanes;
+ *             u16[escapes] 9 bits each; the tails
  *             RAW: u16[elements] heads; the tails
+ *    lanes:   begin as START + the next two of those first 64 bytes, low first; 0 where there are fewer
  *    7 bits:  byte k has those of element k, and in its high bit one of elements 28 to 31: bit k mod 7 of element 28 + k / 7.
  *             A last group of n < 32: min(n, 28) bytes; an odd number of them in a block is followed by a zero byte
  *    tails:   fp32: u16 each. fp16: for 32 elements u32[3], word k has bit k of each
  *
- *  Why so: bits an element of the gradients of a GPT (0.84 M parameters, AdamW), at steps 5 / 20 / 100, one message, in bf16,
- *  with blocks of 32,768 elements (those of 65,536 take 0.015 less):
- *    10.34 / 10.24 / 10.34   as above; lanes 0.03, scales and classes 0.06, tables 0.003 of it
- *    10.44 / 10.41 / 10.44   one class for all rows
- *    11.14 / 11.30 / 10.87   without scales of columns
- *  Weights: 10.53, most of them without scales of their own. Messages of 65,536 elements of a tensor: 0.03 to 0.06 more.
- *  Not better: a table for each phase (0.02 more: they are sent), densities without widths (0.02 more), a sample of half as
- *  many elements where a message has enough of them (0.02 more at 8,192), scales in half octaves (0.01 more).
+ *  Why so: bits an element of the gradients of a GPT of 1.0 M parameters (AdamW, 600 steps), in bf16, in messages of 49,152
+ *  elements, 32 rows of each of four matrices:
+ *    10.44 as above: scales and classes take 0.08 of it, lanes 0.024
+ *    10.53 with a table of its own for each class, lists in which 32 values have as many bits as the widest of them needs,
+ *          lanes that begin with nothing, columns in quarters
+ *    0.2 to 0.3 more with one class for all rows; 0.5 to 1 more without scales of columns
+ *  Not better: a table for each phase, densities without widths (0.02 more each), scales of rows in half octaves (0.01 more),
+ *  columns' scales that no element pulls down far (0.016 less, but bad where columns differ by more than two octaves).
  */
 #ifndef TW_QUANT_LOSSLESS_LOSSLESS_H
 #define TW_QUANT_LOSSLESS_LOSSLESS_H
@@ -52,11 +60,12 @@
 TW_C_BEGIN
 
 #define TW_LOSSLESS_MAGIC 0xd6
-#define TW_LOSSLESS_VERSION 1
+#define TW_LOSSLESS_VERSION 2
 #define TW_LOSSLESS_PLAIN 0
 #define TW_LOSSLESS_CODED 1
 #define TW_LOSSLESS_ELEMS_MAX ((size_t)1 << 29)
 
+#define TW_LOSSLESS_HEAD_BYTES 6
 #define TW_LOSSLESS_BLOCK_ELEMS 65536
 #define TW_LOSSLESS_CLASSES 8
 #define TW_LOSSLESS_PHASES 4
@@ -81,15 +90,18 @@ typedef struct tw_lossless_header {
 } tw_lossless_header_t;
 
 typedef struct tw_lossless_head {
-    uint32_t bytes, n_pieces;
-    uint8_t classes, zero[3];
+    uint32_t bytes;
+    int8_t window; /**< in octaves */
+    uint8_t own;   /**< mask of the classes that have tables of their own */
 } tw_lossless_head_t;
 
 #define TW_LOSSLESS_FLAG_SCALES 1  /**< of rows */
 #define TW_LOSSLESS_FLAG_CLASSES 2 /**< of rows */
 #define TW_LOSSLESS_FLAG_COLUMNS 4
-#define TW_LOSSLESS_FLAG_ZEROS 8 /**< rows of zeros */
-#define TW_LOSSLESS_FLAGS 15
+#define TW_LOSSLESS_FLAG_ZEROS 8  /**< rows of zeros */
+#define TW_LOSSLESS_FLAG_FIRST 16 /**< does not begin with a row */
+#define TW_LOSSLESS_FLAGS 31
+#define TW_LOSSLESS_FLAG_BITS 5
 
 typedef struct tw_lossless_piece {
     uint32_t n_elems, row_elems, first;
@@ -99,8 +111,6 @@ typedef struct tw_lossless_piece {
 
 #ifndef __cplusplus
 _Static_assert(sizeof(tw_lossless_header_t) == TW_QUANT_LOSSLESS_HEADER_BYTES, "part of the format");
-_Static_assert(sizeof(tw_lossless_head_t) == 12, "part of the format");
-_Static_assert(sizeof(tw_lossless_piece_t) == 16, "part of the format");
 #endif
 
 /** A class's table as it is sent. */
@@ -183,11 +193,14 @@ struct tw_quant_lossless {
     const tw_lossless_backend_t *backend;
     tw_lossless_shape_t shape;
     tw_lossless_table_t tables[TW_LOSSLESS_CLASSES];
-    uint8_t classes; /**< mask of those that rows have */
+    int window;           /**< by which all scales were moved, a multiple of 4 */
+    uint8_t classes, own; /**< masks of those that rows have, and of those with tables of their own */
     tw_lossless_model_t model;
     int32_t *column_sums; /**< [column_room] scratch of scales.c */
     uint32_t *column_live;
     size_t column_room;
+    int16_t *list; /**< [list_room] scratch of head.c and scales.c: of the rows of a piece */
+    size_t list_room;
     /* A block. Vectors write up to 32 elements too many. */
     uint16_t expected[TW_LOSSLESS_BLOCK_ELEMS + 32], heads[TW_LOSSLESS_BLOCK_ELEMS + 32];
     uint16_t tails[TW_LOSSLESS_BLOCK_ELEMS + 32];
@@ -199,6 +212,8 @@ struct tw_quant_lossless {
 
 /** Make room in a shape, keeping what is there. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_lossless_reserve(tw_lossless_shape_t *shape, size_t n_pieces, size_t n_rows, size_t n_columns);
+/** Room for n numbers in the codec's list, which loses what is there. */
+tw_status_t tw_lossless_reserve_list(tw_quant_lossless_t *codec, size_t n);
 void tw_lossless_shape_cleanup(tw_lossless_shape_t *shape);
 size_t tw_lossless_piece_rows(const tw_lossless_piece_t *piece);
 /** segments may be NULL, for a walk over the shape alone. */
@@ -228,6 +243,13 @@ typedef struct tw_lossless_counts {
 /** How far expectations must be moved for symbols to begin where most of the sample is: a multiple of 4. */
 int tw_lossless_window(const tw_lossless_counts_t *counts);
 void tw_lossless_table_choose(const tw_lossless_counts_t *counts, int window, tw_lossless_table_t *table);
+/** log2(x) in 1/256, x >= 1. */
+uint64_t tw_lossless_log2(uint64_t x);
+/** The table of a class that has none of its own. */
+void tw_lossless_table_common(uint32_t row_class, int window, tw_lossless_table_t *table);
+/** Bits that a sample takes with a table, in 1/256; what symbols and phases add is left out. */
+uint64_t tw_lossless_table_bits(const tw_lossless_counts_t *counts, int window,
+                                const tw_lossless_table_t *table);
 /** Frequencies of a phase, from a table of any bytes. */
 void tw_lossless_freq(const tw_lossless_table_t *table, uint32_t phase, uint16_t *freq);
 void tw_lossless_model_encoder(const tw_lossless_table_t *tables, uint32_t classes,
@@ -244,8 +266,10 @@ tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
 
 /* ---- head.c ----------------------------------------------------------------------------------------------------- */
 
-/** Bits that a row's or column's scales take. */
-size_t tw_lossless_scales_bytes(const int16_t *scales, size_t n);
+/** Bits that a list of scales, or classes, takes. */
+size_t tw_lossless_list_bits(const int16_t *values, size_t n, int32_t centre, uint32_t shift);
+/** Scales, or classes, of those of n rows that are not all zeros, in the codec's list; returns their number. */
+size_t tw_lossless_list_rows(const tw_quant_lossless_t *codec, const uint16_t *rows, size_t n, int classes);
 /** Write what stands before the entries, head.bytes not yet filled in; NULL when it does not fit. */
 uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, const uint8_t *end);
 /** Read it from `bytes` untrusted bytes, for n_elems elements: shape, tables, classes. TW_ERR_FORMAT (logged) or

@@ -8,6 +8,45 @@
 /* log2(5/4), log2(6/5), log2(7/6), log2(8/7), in 1/256. */
 static const uint8_t widths[4] = {82, 67, 57, 50};
 
+/* Densities of classes that have no table of their own: of magnitudes from COMMON_FIRST above the expectation on. Means of
+ * gradients and weights of GPTs. */
+#define COMMON_FIRST (-56)
+#define COMMON_BINS 80
+static const uint8_t common[TW_LOSSLESS_CLASSES][COMMON_BINS] = {
+    {0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,
+     0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  3,  4,  3,   4,   5,   7,   8,   13,  16,
+     20, 24, 31, 36, 40, 44, 50, 54, 60, 66, 71, 80, 88, 104, 117, 162, 193, 176, 122, 99,
+     49, 7,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0},
+    {0,   0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0,
+     0,   0,  0,  0,  3,  4,  5,  5,  6,  8,  9,  11, 14,  17,  21,  22,  27,  32,  37,  41,
+     45,  49, 52, 57, 63, 67, 70, 74, 79, 83, 89, 97, 103, 114, 132, 153, 178, 183, 158, 121,
+     101, 66, 33, 9,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0},
+    {0,   0,   0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,
+     0,   3,   4,  5,  6,  8,  9,  11, 11, 13, 16,  18,  22,  26,  33,  36,  41,  45,  50,  53,
+     56,  61,  66, 70, 75, 80, 84, 87, 94, 99, 104, 113, 119, 129, 139, 151, 163, 173, 170, 155,
+     130, 112, 80, 46, 9,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
+    {0,   0,   0,   0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   3,
+     4,   5,   6,   6,  8,  10, 13, 17,  19,  23,  29,  33,  36,  39,  44,  49,  52,  57,  61,  66,
+     69,  74,  80,  83, 87, 91, 97, 101, 105, 112, 116, 121, 128, 132, 139, 146, 153, 160, 163, 162,
+     152, 137, 115, 98, 70, 36, 9,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
+    {0,   0,   0,   0,   0,   0,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   3,   3,   3,   4,
+     5,   7,   9,   11,  13,  16, 18,  21,  25,  30,  34,  37,  42,  47,  50,  54,  59,  64,  67,  72,
+     77,  81,  85,  89,  94,  98, 101, 106, 111, 115, 119, 124, 129, 134, 138, 144, 148, 152, 156, 157,
+     154, 147, 134, 117, 101, 78, 50,  20,  5,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
+    {0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   3,   3,   4,   5,   6,
+     7,   9,   11,  13,  15,  19,  23,  28,  33,  36,  40,  44,  49,  52,  56,  61,  65,  69,  72,  77,
+     81,  85,  89,  94,  98,  101, 105, 109, 114, 117, 121, 126, 130, 133, 137, 142, 145, 148, 150, 152,
+     152, 149, 144, 132, 116, 100, 76,  47,  14,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
+    {0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   3,   4,   4,   5,   6,   7,   8,
+     10,  11,  14,  17,  20,  24,  28,  33,  36,  39,  44,  49,  52,  55,  60,  65,  67,  71,  75,  80,
+     83,  86,  91,  97,  99,  101, 107, 112, 115, 117, 122, 128, 130, 132, 137, 142, 145, 145, 148, 150,
+     150, 147, 145, 138, 126, 107, 91,  67,  36,  9,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
+    {0,   0,   0,   0,   0,   0,   3,   3,   0,   3,   3,   4,   6,   6,   7,   8,   9,   11,  10,  13,
+     16,  22,  30,  31,  32,  33,  41,  45,  51,  52,  57,  59,  62,  65,  68,  72,  76,  80,  82,  86,
+     90,  96,  99,  102, 106, 111, 112, 115, 120, 122, 124, 127, 129, 130, 133, 134, 136, 137, 139, 142,
+     146, 145, 146, 144, 140, 131, 120, 104, 91,  73,  52,  28,  11,  3,   0,   0,   0,   0,   0,   0},
+};
+
 /* Magnitudes of a code: 0 to 15, then 16 steps an octave. */
 static uint64_t density_of(uint8_t code)
 {
@@ -58,6 +97,49 @@ void tw_lossless_table_choose(const tw_lossless_counts_t *counts, int window, tw
     uint64_t escapes = counts->n - counts->zeros - inside;
     table->zeros = code_of(((uint64_t)counts->zeros << 16) / n, counts->zeros > 0);
     table->escapes = code_of((escapes << 16) / n, 1);
+}
+
+void tw_lossless_table_common(uint32_t row_class, int window, tw_lossless_table_t *table)
+{
+    memset(table, 0, sizeof(*table));
+    for (int bin = 0; bin < TW_LOSSLESS_BINS; bin++) {
+        int at = bin - 3 + window - COMMON_FIRST;
+        table->density[bin] = at >= 0 && at < COMMON_BINS ? common[row_class][at] : 0;
+    }
+    table->escapes = 1;
+}
+
+/* log2(x) in 1/256, x >= 1. */
+uint64_t tw_lossless_log2(uint64_t x)
+{
+    uint64_t whole = 63u - (uint32_t)__builtin_clzll(x), fraction = 0;
+    uint64_t y = whole > 31 ? x >> (whole - 31) : x << (31 - whole); /* 1.0 is 2^31 */
+    for (int bit = 0; bit < 8; bit++) {
+        y = y * y >> 31;
+        uint64_t more = y >> 32;
+        y >>= more;
+        fraction = fraction << 1 | more;
+    }
+    return whole << 8 | fraction;
+}
+
+uint64_t tw_lossless_table_bits(const tw_lossless_counts_t *counts, int window,
+                                const tw_lossless_table_t *table)
+{
+    uint64_t sum = 1, bits = 0, n = 0;
+    for (int bin = 0; bin < TW_LOSSLESS_BINS; bin++) {
+        sum += density_of(table->density[bin]);
+    }
+    sum += density_of(table->zeros) + density_of(table->escapes);
+    uint64_t floor = sum >> TW_ENTROPY_FREQ_BITS, all = tw_lossless_log2(sum);
+    for (int bin = 0; bin < TW_LOSSLESS_BINS; bin++) {
+        int at = bin - 3 + window + 128;
+        uint64_t count = at >= 0 && at < 256 ? counts->above[at] : 0,
+                 density = density_of(table->density[bin]);
+        bits += count * (all - tw_lossless_log2((density > floor ? density : floor) + 1));
+        n += count;
+    }
+    return bits + (counts->n - n) * 256 * 10;
 }
 
 void tw_lossless_freq(const tw_lossless_table_t *table, uint32_t phase, uint16_t *freq)

@@ -11,11 +11,12 @@
 #define SAMPLE_ODD 37   /* so that runs are in other columns each time */
 #define SAMPLE_SHARE 16 /* of a message, */
 #define SAMPLE_MIN 8192 /* but so much at least */
-#define CLASS_LEAST 512 /* of the sample: fewer do not pay for a table */
+#define SAMPLE_LOSS_BITS \
+    40 /* that a table seems to save of the very sample it was made from, and does not of others */
 
 /* Sixteenths of a quarter octave: where classes begin, but for the first, and what is in the middle of each. */
-static const uint32_t class_edges[TW_LOSSLESS_CLASSES - 1] = {11, 16, 23, 32, 45, 64, 91};
-static const uint32_t class_means[TW_LOSSLESS_CLASSES] = {8, 13, 19, 27, 38, 54, 76, 108};
+static const uint32_t class_edges[TW_LOSSLESS_CLASSES - 1] = {16, 29, 45, 57, 66, 74, 91};
+static const uint32_t class_means[TW_LOSSLESS_CLASSES] = {11, 22, 36, 51, 62, 70, 82, 108};
 
 const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, const uint8_t *data, size_t n)
 {
@@ -24,20 +25,6 @@ const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, co
     }
     codec->backend->split(type, data, n, codec->heads, codec->tails);
     return codec->heads;
-}
-
-/* log2(x) in 1/256, x >= 1. */
-static uint64_t log2_256(uint64_t x)
-{
-    uint64_t whole = 63u - (uint32_t)__builtin_clzll(x), fraction = 0;
-    uint64_t y = whole > 31 ? x >> (whole - 31) : x << (31 - whole); /* 1.0 is 2^31 */
-    for (int bit = 0; bit < 8; bit++) {
-        y = y * y >> 31;
-        uint64_t more = y >> 32;
-        y >>= more;
-        fraction = fraction << 1 | more;
-    }
-    return whole << 8 | fraction;
 }
 
 /* ---- pieces ----------------------------------------------------------------------------------------------------- */
@@ -149,6 +136,7 @@ static tw_status_t find_columns(making_t *making)
 {
     tw_quant_lossless_t *codec = making->codec;
     size_t n = making->piece->row_elems, at = codec->shape.n_columns;
+    uint32_t shift = tw_lossless_column_shift(making->piece);
     TW_TRY(tw_lossless_reserve(&codec->shape, 0, 0, at + n));
     if (codec->column_room < n) {
         tw_buffer_free(codec->column_sums);
@@ -177,7 +165,8 @@ static tw_status_t find_columns(making_t *making)
         }
     }
     for (size_t c = 0; c < n; c++) {
-        codec->shape.columns[at + c] = (int16_t)mean_of(codec->column_sums[c], codec->column_live[c]);
+        int64_t live = (int64_t)codec->column_live[c] << shift;
+        codec->shape.columns[at + c] = (int16_t)(mean_of(codec->column_sums[c], live) * (1 << shift));
     }
     return TW_OK;
 }
@@ -210,21 +199,12 @@ static void find_deviations(making_t *making, int with_columns, uint64_t deviati
     }
 }
 
-static size_t row_scales_bytes(const making_t *making)
+static size_t rows_bits(const making_t *making, int classes)
 {
-    const uint16_t *rows = making->codec->shape.rows + making->first_row;
-    int16_t group[TW_LOSSLESS_GROUP];
-    size_t bytes = 0, n = 0;
-    for (size_t r = 0; r < making->n_rows; r++) {
-        if (rows[r] != TW_LOSSLESS_DEAD) {
-            group[n++] = (int16_t)scale_of(rows[r]);
-        }
-        if (n == TW_LOSSLESS_GROUP || r + 1 == making->n_rows) {
-            bytes += tw_lossless_scales_bytes(group, n);
-            n = 0;
-        }
-    }
-    return bytes;
+    const tw_quant_lossless_t *codec = making->codec;
+    size_t n = tw_lossless_list_rows(codec, codec->shape.rows + making->first_row, making->n_rows, classes);
+    return tw_lossless_list_bits(codec->list, n, classes ? making->piece->row_class : making->piece->scale,
+                                 0);
 }
 
 /* Scales where they save more than they take. */
@@ -233,13 +213,14 @@ static void choose_scales(making_t *making, int with_columns)
     uint64_t deviations[2][2] = {{0}}, least = UINT64_MAX;
     tw_lossless_shape_t *shape = &making->codec->shape;
     find_deviations(making, with_columns, deviations);
-    uint64_t bits[2] = {8 * row_scales_bytes(making),
-                        with_columns ? 8 * tw_lossless_scales_bytes(shape->columns + shape->n_columns,
-                                                                    making->piece->row_elems)
-                                     : 0};
+    uint64_t bits[2] = {rows_bits(making, 0), 0};
+    if (with_columns) {
+        bits[1] = tw_lossless_list_bits(shape->columns + shape->n_columns, making->piece->row_elems, 0,
+                                        tw_lossless_column_shift(making->piece));
+    }
     for (int rows = 0; rows < 2; rows++) {
         for (int columns = 0; columns <= with_columns; columns++) {
-            uint64_t cost = (making->live * log2_256(deviations[rows][columns] + 1) >> 8) +
+            uint64_t cost = (making->live * tw_lossless_log2(deviations[rows][columns] + 1) >> 8) +
                             (rows ? bits[0] : 0) + (columns ? bits[1] : 0);
             if (cost < least) {
                 least = cost;
@@ -269,7 +250,6 @@ static tw_lossless_walk_t choose_classes(making_t *making)
     tw_lossless_walk_t walk = making->begin;
     tw_lossless_run_t run;
     uint64_t deviation = 0, own_cost = 0;
-    uint32_t lowest = TW_LOSSLESS_CLASSES, highest = 0;
     for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
         uint64_t of_row = 0, live = 0;
         int dead = rows[r] == TW_LOSSLESS_DEAD;
@@ -282,16 +262,13 @@ static tw_lossless_walk_t choose_classes(making_t *making)
         if (!dead) {
             uint32_t row_class = class_of(of_row, live);
             rows[r] = (uint16_t)(rows[r] | row_class << TW_LOSSLESS_CLASS_SHIFT);
-            own_cost += live * log2_256(class_means[row_class]) >> 8;
-            lowest = row_class < lowest ? row_class : lowest;
-            highest = row_class > highest ? row_class : highest;
+            own_cost += live * tw_lossless_log2(class_means[row_class]) >> 8;
             deviation += of_row;
         }
     }
-    uint32_t width = highest > lowest ? 32u - (uint32_t)__builtin_clz(highest - lowest) : 0;
-    uint64_t one_cost = making->live * log2_256(16 * deviation / (making->live + 1) + 1) >> 8;
+    uint64_t one_cost = making->live * tw_lossless_log2(16 * deviation / (making->live + 1) + 1) >> 8;
     making->piece->row_class = (uint8_t)class_of(deviation, making->live);
-    if (one_cost > own_cost + making->n_rows * width + 64) {
+    if (one_cost > own_cost + rows_bits(making, 1)) {
         making->piece->flags |= TW_LOSSLESS_FLAG_CLASSES;
         return walk;
     }
@@ -310,7 +287,7 @@ static tw_status_t make_piece(making_t *making, tw_lossless_walk_t *end)
     tw_lossless_shape_t *shape = &making->codec->shape;
     tw_lossless_piece_t *piece = making->piece;
     int with_columns = !(piece->flags & FLAG_UNKNOWN);
-    piece->flags = 0;
+    piece->flags = piece->first ? TW_LOSSLESS_FLAG_FIRST : 0;
     find_rows(making);
     piece->scale = (int16_t)mean_of((int64_t)making->sum, (int64_t)making->live);
     making->step = (making->n_rows + LOOKED_AT - 1) / LOOKED_AT;
@@ -388,31 +365,29 @@ static void move_scales(tw_lossless_shape_t *shape, int window)
     }
 }
 
-/* A class that next to none of the sample is in has the table of the nearest that more is in. */
-static void merge_classes(tw_quant_lossless_t *codec, const tw_lossless_counts_t *counts)
+/* Tables of their own for the classes where these pay. */
+static void choose_tables(tw_quant_lossless_t *codec, const tw_lossless_counts_t *counts)
 {
     tw_lossless_shape_t *shape = &codec->shape;
-    uint16_t nearest[TW_LOSSLESS_CLASSES];
-    for (int c = 0; c < TW_LOSSLESS_CLASSES; c++) {
-        nearest[c] = (uint16_t)c;
-        for (int away = 0; away < TW_LOSSLESS_CLASSES && counts[nearest[c]].n < CLASS_LEAST; away++) {
-            int below = c - away, above = c + away;
-            below = below < 0 ? c : below;
-            above = above < TW_LOSSLESS_CLASSES ? above : c;
-            nearest[c] = (uint16_t)(counts[above].n > counts[below].n ? above : below);
-        }
-    }
-    codec->classes = 0;
+    uint64_t in_sample = 0;
+    codec->classes = codec->own = 0;
     for (size_t r = 0; r < shape->n_rows; r++) {
-        if (shape->rows[r] != TW_LOSSLESS_DEAD) {
-            uint32_t row_class = nearest[shape->rows[r] >> TW_LOSSLESS_CLASS_SHIFT];
-            shape->rows[r] =
-                (uint16_t)((shape->rows[r] & TW_LOSSLESS_SCALE_MASK) | row_class << TW_LOSSLESS_CLASS_SHIFT);
-            codec->classes |= (uint8_t)(1u << row_class);
-        }
+        uint32_t row_class = shape->rows[r] >> TW_LOSSLESS_CLASS_SHIFT;
+        codec->classes |= (uint8_t)(shape->rows[r] != TW_LOSSLESS_DEAD ? 1u << row_class : 0);
     }
-    for (size_t p = 0; p < shape->n_pieces; p++) {
-        shape->pieces[p].row_class = (uint8_t)nearest[shape->pieces[p].row_class];
+    for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
+        in_sample += counts[c].n;
+    }
+    for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
+        tw_lossless_table_t own, common;
+        tw_lossless_table_choose(&counts[c], codec->window, &own);
+        tw_lossless_table_common(c, codec->window, &common);
+        uint64_t with_own = tw_lossless_table_bits(&counts[c], codec->window, &own) + 256 * SAMPLE_LOSS_BITS;
+        uint64_t without = tw_lossless_table_bits(&counts[c], codec->window, &common);
+        uint64_t gain = without > with_own ? (without - with_own) >> 8 : 0;
+        int pays = gain * shape->n_live > 8 * TW_LOSSLESS_TABLE_BYTES * in_sample;
+        codec->tables[c] = pays ? own : common;
+        codec->own |= (uint8_t)((uint32_t)pays << c);
     }
 }
 
@@ -426,6 +401,7 @@ tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
         n_rows += tw_lossless_piece_rows(&shape->pieces[p]);
     }
     TW_TRY(tw_lossless_reserve(shape, 0, n_rows, 0));
+    TW_TRY(tw_lossless_reserve_list(codec, n_rows));
     tw_lossless_walk_t walk = tw_lossless_walk_begin(shape, segments, 1, tw_type_bytes(type));
     for (size_t p = 0; p < shape->n_pieces; p++) {
         making_t making = {
@@ -442,11 +418,8 @@ tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
     tw_lossless_counts_t counts[TW_LOSSLESS_CLASSES];
     memset(counts, 0, sizeof(counts));
     take_sample(codec, type, segments, counts);
-    int window = tw_lossless_window(counts);
-    merge_classes(codec, counts);
-    move_scales(shape, window);
-    for (size_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
-        tw_lossless_table_choose(&counts[c], window, &codec->tables[c]);
-    }
+    codec->window = tw_lossless_window(counts);
+    choose_tables(codec, counts);
+    move_scales(shape, codec->window);
     return TW_OK;
 }

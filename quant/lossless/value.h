@@ -59,11 +59,24 @@ static inline uint16_t tw_lossless_expected(uint16_t row, int16_t column)
                       (row & ~(uint32_t)TW_LOSSLESS_SCALE_MASK));
 }
 
+/** Columns' scales are multiples of 1 << this: what few rows say of a column is not worth more bits. */
+static inline uint32_t tw_lossless_column_shift(const tw_lossless_piece_t *piece)
+{
+    uint32_t rows = piece->n_elems / piece->row_elems;
+    return (uint32_t)(rows < 48) + (rows < 20);
+}
+
 /** Bytes of n elements' 7 bits, of their tails, and of a block without words and escapes. */
 static inline size_t tw_lossless_raw_bytes(size_t n)
 {
     size_t rest = n % 32, last = rest < TW_LOSSLESS_RAW_BYTES ? rest : TW_LOSSLESS_RAW_BYTES;
     return (n / 32 * TW_LOSSLESS_RAW_BYTES + last + 1) & ~(size_t)1;
+}
+
+/** Those of them that lanes begin with, two each: what is written of a lane at the end has room for them. */
+static inline size_t tw_lossless_raw_in_lanes(size_t raw_bytes)
+{
+    return raw_bytes < 2 * TW_ENTROPY_LANES ? raw_bytes : 2 * TW_ENTROPY_LANES;
 }
 
 static inline size_t tw_lossless_tail_bytes(tw_type_t type, size_t n)

@@ -33,6 +33,11 @@ tw_status_t tw_lossless_reserve(tw_lossless_shape_t *shape, size_t n_pieces, siz
                    &shape->columns_room);
 }
 
+tw_status_t tw_lossless_reserve_list(tw_quant_lossless_t *codec, size_t n)
+{
+    return reserve((void **)&codec->list, sizeof(*codec->list), 0, n, &codec->list_room);
+}
+
 void tw_lossless_shape_cleanup(tw_lossless_shape_t *shape)
 {
     tw_buffer_free(shape->pieces);

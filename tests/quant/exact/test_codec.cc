@@ -349,7 +349,7 @@ TEST_F(ExactHeader, EveryFieldIsChecked)
 {
     const Bytes good = message();
     ASSERT_EQ(good[2], TW_EXACT_FLAG_CODED);
-    expect_log("not an exact delta of version 2");
+    expect_log("not an exact delta of version 3");
     for (size_t at : {size_t(0), size_t(1), size_t(2), size_t(3)}) {
         Bytes bad = good;
         bad[at] ^= 0x80;

@@ -1,5 +1,6 @@
 /* Lossless messages from another rank. The first bytes say how many elements there are, of which type, and whether checksums
  * are made right, so that what is behind them is reached; the rest is the message. */
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -75,9 +76,10 @@ void make_blocks_right(std::vector<uint8_t> &message, tw_type_t type, size_t n, 
             return;
         }
         memcpy(&entry, head + taken, sizeof(entry));
-        size_t elems = codec->shape.n_live - done;
+        size_t elems = std::min(codec->shape.n_live - done, size_t(TW_LOSSLESS_BLOCK_ELEMS));
+        size_t raw = tw_lossless_raw_bytes(elems);
         size_t coded =
-            tw_lossless_raw_bytes(elems) + 2 * (entry.sizes & 0xffff) + 128 + 2 * (entry.sizes >> 16);
+            raw - tw_lossless_raw_in_lanes(raw) + 2 * (entry.sizes & 0xffff) + 128 + 2 * (entry.sizes >> 16);
         size_t bytes =
             (entry.sizes == TW_ENTROPY_RAW ? 2 * elems : coded) + tw_lossless_tail_bytes(type, elems);
         if (bytes > left) {
