@@ -5,6 +5,7 @@ PUBLIC_HEADERS = [
     "//collectives:collectives.h",
     "//core:core.h",
     "//hpz:hpz.h",
+    "//hpz:keeper.h",
     "//quant:quant.h",
     "//transport:transport.h",
 ]

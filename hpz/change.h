@@ -1,0 +1,72 @@
+/** The difference between two runs as a message. Private to the folder and its white-box tests.
+ *
+ *  A run falls into fields, by the types of its parts. What differs is a list of pieces, which begin and end at multiples of
+ *  TW_HPZ_STEP_BYTES; where a piece cuts a field's element, that field takes the whole element.
+ *
+ *  Message, little-endian:
+ *    u32 bytes of the list of pieces, u32 bytes of the first delta, u32 bytes of the second, u32 zero
+ *    the list: for each piece its distance from the end of the one before, and its length, in steps, 7 bits a byte, low first,
+ *              the high bit set on all but the last
+ *    from a multiple of 16 bytes on each:
+ *    an exact delta (quant.h) of all bf16 and fp16 in the pieces
+ *    an exact delta of the upper halves of all fp32
+ *    the lower halves of all fp32, then all other bytes, as they are */
+#ifndef TW_HPZ_CHANGE_H
+#define TW_HPZ_CHANGE_H
+
+#include "hpz/keeper.h"
+
+TW_C_BEGIN
+
+#define TW_HPZ_STEP_BYTES ((size_t)128)
+/** Pieces that are no more than so many steps apart are one. */
+#define TW_HPZ_GAP_STEPS ((size_t)4)
+
+/** Memory that grows and is used again. */
+typedef struct tw_hpz_bytes {
+    uint8_t *data;
+    size_t room;
+} tw_hpz_bytes_t;
+/** Room for n bytes; what was there is lost. TW_ERR_NO_MEMORY (logged). */
+tw_status_t tw_hpz_bytes_need(tw_hpz_bytes_t *bytes, size_t n);
+void tw_hpz_bytes_cleanup(tw_hpz_bytes_t *bytes);
+
+/** How a field's elements are coded; the value is the bytes of one. */
+typedef enum tw_hpz_coding { TW_HPZ_AS_BYTES = 1, TW_HPZ_AS_HALF = 2, TW_HPZ_AS_WORD = 4 } tw_hpz_coding_t;
+
+typedef struct tw_hpz_field {
+    size_t offset, n_bytes; /**< in the run */
+    tw_hpz_coding_t coding;
+    size_t first_state; /**< of its first element, among those of the run */
+} tw_hpz_field_t;
+
+/** Of the runs of a unit. */
+typedef struct tw_hpz_form {
+    size_t run_bytes, n_coded; /**< n_coded: elements that have a state */
+    tw_hpz_field_t *fields;    /**< they cover the run */
+    size_t n_fields;
+} tw_hpz_form_t;
+/** TW_ERR_INVALID (logged): parts that overlap or lie outside, a run of 0 bytes or too many; TW_ERR_NO_MEMORY. */
+tw_status_t tw_hpz_form_init(tw_hpz_form_t *form, const tw_hpz_kept_params_t *params);
+void tw_hpz_form_cleanup(tw_hpz_form_t *form);
+
+/** A coder with its scratch. One thread at a time. */
+typedef struct tw_hpz_change tw_hpz_change_t;
+tw_status_t tw_hpz_change_create(tw_hpz_change_t **out);
+void tw_hpz_change_destroy(tw_hpz_change_t *change);
+
+/** Write what `fresh` has instead of `run`, and make `run` and its states follow. *bytes: of the message, 0 where nothing
+ *  differs; *changed: of the pieces. */
+tw_status_t tw_hpz_change_encode(tw_hpz_change_t *change, const tw_hpz_form_t *form, uint8_t *run,
+                                 uint8_t *states, const uint8_t *fresh, tw_hpz_bytes_t *message,
+                                 size_t *bytes, size_t *changed);
+/** Make `run` and its states follow a message of exactly `bytes` bytes, which may be any. TW_ERR_FORMAT (logged): no encoder
+ *  writes that, or the run is not what it was made of; then the run is spoilt. */
+tw_status_t tw_hpz_change_decode(tw_hpz_change_t *change, const tw_hpz_form_t *form, uint8_t *run,
+                                 uint8_t *states, const uint8_t *message, size_t bytes);
+/** Most bytes of a message. */
+size_t tw_hpz_change_bound_bytes(const tw_hpz_form_t *form);
+
+TW_C_END
+
+#endif

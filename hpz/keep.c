@@ -1,0 +1,176 @@
+/** Making and ending a keeper. */
+#include "hpz/keeper.h"
+
+#include <stdlib.h>
+
+#include "hpz/keep_state.h"
+#include "hpz/state.h"
+
+/* ---- making --------------------------------------------------------------------------------------------------- */
+
+typedef enum members { ALL, NODE, RAIL } members_t;
+
+static tw_status_t make_group(const tw_hpz_keeper_t *keeper, tw_coll_t *world, members_t members,
+                              tw_coll_t **out)
+{
+    int n = 0, *ranks = malloc((size_t)keeper->n_ranks * sizeof(*ranks));
+
+    if (ranks == NULL) {
+        tw_error("rank %d: out of memory for a group", keeper->rank);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int r = 0; r < keeper->n_ranks; r++) {
+        int is_in_node = tw_coll_node_of(world, r) == keeper->node;
+        int is_in_rail = tw_coll_local_of(world, r) == keeper->local;
+        if (members == ALL || (members == NODE ? is_in_node : is_in_rail)) {
+            ranks[n++] = r;
+        }
+    }
+    tw_status_t status = tw_coll_group_create(world, ranks, n, out);
+    free(ranks);
+    return status;
+}
+
+static tw_status_t make_groups(tw_hpz_keeper_t *keeper, tw_coll_t *world)
+{
+    TW_TRY(make_group(keeper, world, ALL, &keeper->world));
+    TW_TRY(make_group(keeper, world, NODE, &keeper->in_node));
+    TW_TRY(make_group(keeper, world, RAIL, &keeper->rail));
+    return make_group(keeper, world, RAIL, &keeper->rail_records);
+}
+
+static tw_status_t find_places(tw_hpz_keeper_t *keeper, const tw_coll_t *world)
+{
+    keeper->rank = tw_coll_rank(world);
+    keeper->n_ranks = tw_coll_size(world);
+    keeper->n_nodes = tw_coll_n_nodes(world);
+    keeper->node = tw_coll_node_of(world, keeper->rank);
+    keeper->local = tw_coll_local_of(world, keeper->rank);
+    keeper->rail_ranks = calloc((size_t)keeper->n_nodes, sizeof(*keeper->rail_ranks));
+    if (keeper->rail_ranks == NULL) {
+        tw_error("rank %d: out of memory for %d nodes", keeper->rank, keeper->n_nodes);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int r = 0; r < keeper->n_ranks; r++) {
+        if (tw_coll_local_of(world, r) >= keeper->n_ranks / keeper->n_nodes) {
+            tw_error("rank %d: %d ranks on %d nodes, but more than %d on node %d: kept units need as many "
+                     "ranks on each",
+                     keeper->rank, keeper->n_ranks, keeper->n_nodes, keeper->n_ranks / keeper->n_nodes,
+                     tw_coll_node_of(world, r));
+            return TW_ERR_UNSUPPORTED;
+        }
+        if (tw_coll_local_of(world, r) == keeper->local) {
+            keeper->rail_ranks[tw_coll_node_of(world, r)] = r;
+        }
+    }
+    return TW_OK;
+}
+
+static tw_status_t make_rooms(tw_hpz_keeper_t *keeper)
+{
+    size_t ranks = (size_t)keeper->n_ranks;
+
+    keeper->segments = calloc(ranks, sizeof(*keeper->segments));
+    keeper->in_node_counts =
+        calloc(ranks * (ranks / (size_t)keeper->n_nodes), sizeof(*keeper->in_node_counts));
+    if (keeper->segments == NULL || keeper->in_node_counts == NULL) {
+        tw_error("rank %d: out of memory for %d ranks", keeper->rank, keeper->n_ranks);
+        return TW_ERR_NO_MEMORY;
+    }
+    TW_TRY(tw_hpz_change_create(&keeper->encoder));
+    return tw_hpz_change_create(&keeper->decoder);
+}
+
+static tw_status_t start(tw_hpz_keeper_t *keeper)
+{
+    int error = pthread_create(&keeper->thread, NULL, tw_hpz_keeper_run, keeper);
+
+    keeper->has_thread = error == 0;
+    if (error != 0) {
+        tw_error("rank %d: no thread for gathers: error %d", keeper->rank, error);
+    }
+    return error == 0 ? TW_OK : tw_status_from_errno(error);
+}
+
+static tw_status_t create(tw_hpz_keeper_t *keeper, tw_coll_t *world)
+{
+    tw_hpz_options_t options;
+
+    TW_TRY(tw_config_init(&tw_hpz_config_table, &options));
+    keeper->check_steps = (uint64_t)options.check_steps;
+    TW_TRY(find_places(keeper, world));
+    TW_TRY(make_rooms(keeper));
+    TW_TRY(make_groups(keeper, world));
+    return start(keeper);
+}
+
+tw_status_t tw_hpz_keeper_create(tw_coll_t *world, tw_hpz_keeper_t **out)
+{
+    tw_hpz_keeper_t *keeper = calloc(1, sizeof(*keeper));
+
+    if (keeper == NULL) {
+        tw_error("out of memory for a keeper");
+        return TW_ERR_NO_MEMORY;
+    }
+    pthread_mutex_init(&keeper->posting, NULL);
+    pthread_mutex_init(&keeper->lock, NULL);
+    pthread_cond_init(&keeper->changed, NULL);
+    STAILQ_INIT(&keeper->queue);
+    STAILQ_INIT(&keeper->spare);
+    tw_status_t status = create(keeper, world);
+    if (status != TW_OK) {
+        tw_hpz_keeper_destroy(keeper);
+        return status;
+    }
+    *out = keeper;
+    return TW_OK;
+}
+
+static void stop(tw_hpz_keeper_t *keeper)
+{
+    if (keeper->has_thread) {
+        pthread_mutex_lock(&keeper->lock);
+        keeper->is_stopping = 1;
+        pthread_cond_broadcast(&keeper->changed);
+        pthread_mutex_unlock(&keeper->lock);
+        pthread_join(keeper->thread, NULL);
+    }
+}
+
+void tw_hpz_keeper_destroy(tw_hpz_keeper_t *keeper)
+{
+    if (keeper == NULL) {
+        return;
+    }
+    stop(keeper);
+    tw_coll_destroy(keeper->rail_records);
+    tw_coll_destroy(keeper->rail);
+    tw_coll_destroy(keeper->in_node);
+    tw_coll_destroy(keeper->world);
+    for (tw_hpz_gather_t *gather; (gather = STAILQ_FIRST(&keeper->spare)) != NULL;) {
+        STAILQ_REMOVE_HEAD(&keeper->spare, link);
+        tw_hpz_gather_free(gather);
+    }
+    tw_hpz_change_destroy(keeper->encoder);
+    tw_hpz_change_destroy(keeper->decoder);
+    pthread_cond_destroy(&keeper->changed);
+    pthread_mutex_destroy(&keeper->lock);
+    pthread_mutex_destroy(&keeper->posting);
+    free(keeper->segments);
+    free(keeper->in_node_counts);
+    free(keeper->rail_ranks);
+    free(keeper);
+}
+
+static uint64_t sent_bytes(const tw_coll_t *coll)
+{
+    tw_coll_counters_t counters;
+
+    tw_coll_counters_get((tw_coll_t *)coll, &counters);
+    return counters.inter_node_bytes;
+}
+
+uint64_t tw_hpz_keeper_inter_node_bytes(const tw_hpz_keeper_t *keeper)
+{
+    return sent_bytes(keeper->rail) + sent_bytes(keeper->rail_records);
+}

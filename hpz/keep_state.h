@@ -1,0 +1,87 @@
+/** Kept units, inside. Private to the folder and its white-box tests.
+ *
+ *  Read keeper.h, then change.h (the difference between two runs as a message), form.c (what a run is made of), keep.c (a
+ *  keeper), kept.c (a unit), gather.c. */
+#ifndef TW_HPZ_KEEP_STATE_H
+#define TW_HPZ_KEEP_STATE_H
+
+#include <pthread.h>
+#include <sys/queue.h>
+
+#include "hpz/change.h"
+#include "hpz/keeper.h"
+
+TW_C_BEGIN
+
+/** What a rank tells its rail of a gather. */
+typedef struct tw_hpz_record {
+    uint64_t unit;    /**< a hash of the name and the parts */
+    uint64_t gather;  /**< its number, from 1 */
+    uint64_t version; /**< of the replica that it follows; 0: there is none yet, runs come as they are */
+    uint64_t bytes;   /**< of the message that follows; 0: nothing has changed */
+    uint64_t check;   /**< a hash of the own run, or 0: it is not asked for */
+} tw_hpz_record_t;
+
+/** A gather under way. Its memory is used again. */
+typedef struct tw_hpz_gather {
+    tw_hpz_kept_t *kept;
+    uint8_t *whole;
+    tw_hpz_record_t *records; /**< [N] */
+    size_t *counts;           /**< [N][N] bytes of messages, as the exchange takes them */
+    tw_hpz_bytes_t message, others;
+    tw_coll_request_t *meeting; /**< the exchange of records */
+    tw_hpz_gathered_t done;
+    double begin_sec;
+    STAILQ_ENTRY(tw_hpz_gather) link;
+} tw_hpz_gather_t;
+typedef STAILQ_HEAD(tw_hpz_gathers, tw_hpz_gather) tw_hpz_gathers_t;
+
+struct tw_hpz_keeper {
+    tw_coll_t *world; /**< of the keeper's own: all ranks */
+    tw_coll_t *in_node, *rail, *rail_records;
+    int rank, n_ranks, n_nodes, node, local;
+    int *rail_ranks; /**< [N] the rank of each node on this rail */
+    uint64_t check_steps;
+    tw_coll_segment_t *segments; /**< [W] of the thread's exchange */
+    size_t *in_node_counts;      /**< [W][L] whose a run is in the node, in bytes, of the unit before */
+    size_t in_node_run_bytes;
+    tw_hpz_change_t *encoder, *decoder;
+    pthread_mutex_t posting; /**< one at a time: the order of gathers; the encoder */
+    pthread_mutex_t lock;    /**< of what follows, and of a unit's `busy` and what it protects */
+    pthread_cond_t changed;
+    pthread_t thread;
+    int has_thread, is_stopping;
+    tw_status_t failed; /**< what ended the keeper */
+    tw_hpz_gathers_t queue, spare;
+};
+
+struct tw_hpz_kept {
+    tw_hpz_keeper_t *keeper;
+    char *name;
+    tw_hpz_form_t form;
+    uint64_t id, version, gathers;
+    uint8_t *runs;   /**< [N][run_bytes] replicas of the rail's runs */
+    uint8_t *states; /**< [N][form.n_coded] their previous changes */
+    int busy;
+    tw_status_t status; /**< of the last gather */
+    tw_hpz_gathered_t last;
+};
+
+/** gather.c: the thread's body, arg: the keeper; it ends when that is to stop and nothing is under way. */
+void *tw_hpz_keeper_run(void *arg);
+/** Accepts NULL. */
+void tw_hpz_gather_free(tw_hpz_gather_t *gather);
+
+static inline uint8_t *tw_hpz_kept_run(const tw_hpz_kept_t *kept, int node)
+{
+    return kept->runs + (size_t)node * kept->form.run_bytes;
+}
+
+static inline uint8_t *tw_hpz_kept_states(const tw_hpz_kept_t *kept, int node)
+{
+    return kept->states + (size_t)node * kept->form.n_coded;
+}
+
+TW_C_END
+
+#endif

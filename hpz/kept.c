@@ -1,0 +1,147 @@
+/** A kept unit: its memory, and that all ranks have the same. */
+#include "hpz/keep_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* What a rank says of a unit that it would keep. */
+typedef struct offer {
+    uint64_t id;
+    uint64_t has_room;
+} offer_t;
+
+/* Of everything that must be the same on all ranks. */
+static uint64_t hash_of(const tw_hpz_kept_params_t *params)
+{
+    uint64_t hash = XXH64(params->name, strlen(params->name), params->run_bytes);
+
+    for (size_t i = 0; i < params->n_parts; i++) {
+        const uint64_t part[] = {params->parts[i].offset_bytes, params->parts[i].n_elems,
+                                 (uint64_t)params->parts[i].type};
+        hash = XXH64(part, sizeof(part), hash);
+    }
+    return hash;
+}
+
+static size_t memory_bytes(const tw_hpz_keeper_t *keeper, const tw_hpz_form_t *form)
+{
+    return (size_t)keeper->n_nodes * (form->run_bytes + form->n_coded);
+}
+
+size_t tw_hpz_kept_memory_bytes(const tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t *params)
+{
+    tw_hpz_form_t form;
+    size_t bytes = tw_hpz_form_init(&form, params) == TW_OK ? memory_bytes(keeper, &form) : 0;
+
+    tw_hpz_form_cleanup(&form);
+    return bytes;
+}
+
+/* Whether the memory is there. */
+static int take_memory(tw_hpz_kept_t *kept)
+{
+    size_t nodes = (size_t)kept->keeper->n_nodes;
+
+    kept->runs = tw_buffer_alloc(nodes * kept->form.run_bytes);
+    kept->states = tw_buffer_alloc_zero(nodes * kept->form.n_coded);
+    return kept->runs != NULL && kept->states != NULL;
+}
+
+static void kept_free(tw_hpz_kept_t *kept)
+{
+    tw_buffer_free(kept->runs);
+    tw_buffer_free(kept->states);
+    tw_hpz_form_cleanup(&kept->form);
+    free(kept->name);
+    free(kept);
+}
+
+static tw_status_t exchange(tw_hpz_keeper_t *keeper, offer_t *offers)
+{
+    tw_coll_segment_t segment = {.dst = offers, .n_elems = (size_t)keeper->n_ranks * sizeof(*offers)};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    return tw_coll_run(keeper->world, &args);
+}
+
+static tw_status_t look_at(const tw_hpz_keeper_t *keeper, const char *name, const offer_t *offers,
+                           int *refusing)
+{
+    for (int r = keeper->n_ranks - 1; r >= 0; r--) {
+        if (offers[r].id != offers[keeper->rank].id) {
+            tw_error("rank %d: unit %s: rank %d gathers another unit, or one of another shape", keeper->rank,
+                     name, r);
+            return TW_ERR_MISMATCH;
+        }
+        *refusing = offers[r].has_room ? *refusing : r;
+    }
+    return TW_OK;
+}
+
+/* All have it, or somebody has no room for it. */
+static tw_status_t agree(tw_hpz_kept_t *kept, int has_room, int *refusing)
+{
+    tw_hpz_keeper_t *keeper = kept->keeper;
+    offer_t *offers = calloc((size_t)keeper->n_ranks, sizeof(*offers));
+
+    if (offers == NULL) {
+        tw_error("rank %d: unit %s: out of memory for %d ranks", keeper->rank, kept->name, keeper->n_ranks);
+        return TW_ERR_NO_MEMORY;
+    }
+    offers[keeper->rank] = (offer_t){.id = kept->id, .has_room = (uint64_t)has_room};
+    tw_status_t status = exchange(keeper, offers);
+    if (status == TW_OK) {
+        status = look_at(keeper, kept->name, offers, refusing);
+    }
+    free(offers);
+    return status;
+}
+
+static tw_status_t make(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t *params, tw_hpz_kept_t **out)
+{
+    tw_hpz_kept_t *kept = calloc(1, sizeof(*kept));
+
+    if (kept == NULL || (kept->name = strdup(params->name)) == NULL) {
+        tw_error("unit %s: out of memory", params->name);
+        free(kept);
+        return TW_ERR_NO_MEMORY;
+    }
+    kept->keeper = keeper;
+    kept->id = hash_of(params);
+    tw_status_t status = tw_hpz_form_init(&kept->form, params);
+    if (status != TW_OK) {
+        kept_free(kept);
+        return status;
+    }
+    *out = kept;
+    return TW_OK;
+}
+
+tw_status_t tw_hpz_kept_create(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t *params,
+                               tw_hpz_kept_t **out, int *refusing)
+{
+    tw_hpz_kept_t *kept;
+
+    *out = NULL;
+    *refusing = -1;
+    TW_TRY(make(keeper, params, &kept));
+    int has_room = params->has_room && take_memory(kept);
+    pthread_mutex_lock(&keeper->posting); /* in the order of gathers */
+    tw_status_t status = agree(kept, has_room, refusing);
+    pthread_mutex_unlock(&keeper->posting);
+    if (status != TW_OK || *refusing >= 0) {
+        kept_free(kept);
+        return status;
+    }
+    *out = kept;
+    return TW_OK;
+}
+
+void tw_hpz_kept_destroy(tw_hpz_kept_t *kept)
+{
+    if (kept != NULL) {
+        (void)tw_hpz_kept_wait(kept, NULL);
+        kept_free(kept);
+    }
+}
