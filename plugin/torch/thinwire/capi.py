@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import threading
+import time
 from collections.abc import Iterator
 
 LIBRARY = "libthinwire.so.0"
@@ -162,6 +163,30 @@ class LosslessSegment(C.Structure):
     ]
 
 
+class Part(C.Structure):
+    """tw_hpz_part_t"""
+
+    _fields_ = [("offset_bytes", C.c_size_t), ("n_elems", C.c_size_t), ("type", C.c_int)]
+
+
+class KeptParams(C.Structure):
+    """tw_hpz_kept_params_t"""
+
+    _fields_ = [
+        ("name", C.c_char_p),
+        ("run_bytes", C.c_size_t),
+        ("parts", C.POINTER(Part)),
+        ("n_parts", C.c_size_t),
+        ("has_room", C.c_int),
+    ]
+
+
+class Gathered(C.Structure):
+    """tw_hpz_gathered_t"""
+
+    _fields_ = [("inter_node_bytes", C.c_uint64), ("changed_bytes", C.c_uint64), ("elapsed_sec", C.c_double)]
+
+
 class ConfigField(C.Structure):
     """tw_config_field_t"""
 
@@ -199,6 +224,9 @@ STRUCTURES = {
     "tw_coll_counters_t": Counters,
     "tw_quant_exact_segment_t": ExactSegment,
     "tw_quant_lossless_segment_t": LosslessSegment,
+    "tw_hpz_part_t": Part,
+    "tw_hpz_kept_params_t": KeptParams,
+    "tw_hpz_gathered_t": Gathered,
     "tw_config_field_t": ConfigField,
     "tw_config_table_t": ConfigTable,
 }
@@ -242,8 +270,19 @@ _FUNCTIONS = {
     "tw_coll_planned_inter_node_bytes": (C.c_int, _P, _P, _P),
     "tw_coll_counters_get": (None, _P, _P),
     "tw_coll_nonfinite_blocks": (C.c_uint64, _P),
+    "tw_hpz_keeper_create": (C.c_int, _P, _P),
+    "tw_hpz_keeper_destroy": (None, _P),
+    "tw_hpz_keeper_inter_node_bytes": (C.c_uint64, _P),
+    "tw_hpz_kept_memory_bytes": (C.c_size_t, _P, _P),
+    "tw_hpz_kept_create": (C.c_int, _P, _P, _P, _P),
+    "tw_hpz_kept_destroy": (None, _P),
+    "tw_hpz_kept_gather_post": (C.c_int, _P, _P),
+    "tw_hpz_kept_test": (C.c_int, _P, _P),
+    "tw_hpz_kept_wait": (C.c_int, _P, _P),
 }
 TIMEOUT_HINT = "the limit is the process group's, init_process_group(timeout=...), unless TW_COLL_TIMEOUT is set"
+# A rank's line when it ends the job.
+FOLLOWING, FOLLOWS_SEC = "gave the job up", 5.0
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 
 
@@ -264,12 +303,19 @@ class _Log:
 
     def __init__(self) -> None:
         self.last_error = ""
+        self._since = -FOLLOWS_SEC
         self.sink = LOG_SINK(self._line)
+
+    def _keep(self, text: str) -> None:
+        """What only follows from an error of just now is not the cause."""
+        now = time.monotonic()
+        if FOLLOWING not in text or now - self._since > FOLLOWS_SEC:
+            self.last_error, self._since = text, now
 
     def _line(self, _ctx: int, level: int, _file: bytes, _number: int, message: bytes) -> None:
         text = message.decode(errors="replace")
         if level == 0:
-            self.last_error = text
+            self._keep(text)
         log.log(_LEVELS[level], "%s", text)
 
 

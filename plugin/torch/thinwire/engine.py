@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import threading
+import typing
 import weakref
 from collections.abc import Callable
 
@@ -20,6 +21,9 @@ import torch.distributed as dist
 
 from . import agreement, capi, segments, waiting
 from .meeting import Meeting
+
+if typing.TYPE_CHECKING:
+    from .replicas import Keeper
 
 log = logging.getLogger("thinwire")
 TYPES = {torch.float32: capi.FP32, torch.bfloat16: capi.BF16, torch.float16: capi.FP16, torch.uint8: capi.BYTE}
@@ -82,6 +86,8 @@ class Communicator:
         self.engine, self.pointer, self.rank, self.world, self.cuda = engine, pointer, rank, world, cuda
         self.n_nodes = capi.lib().tw_coll_n_nodes(pointer)
         self.aside_bytes = 0  # sent to other nodes for other purposes than the job's
+        self.keeper: Keeper | None = None  # replicas.keeper_of's
+        self.is_uneven, self.keeping = False, threading.Lock()
         self._flight: list[Request] = []
         self._lock = threading.Lock()
 
@@ -120,7 +126,8 @@ class Communicator:
         """What this rank has sent to other nodes for the job, as counted."""
         counters = capi.Counters()
         capi.lib().tw_coll_counters_get(self.pointer, C.byref(counters))
-        return counters.inter_node_bytes - self.aside_bytes
+        kept = self.keeper.sent_bytes() if self.keeper is not None else 0
+        return counters.inter_node_bytes - self.aside_bytes + kept
 
     def nonfinite_blocks(self) -> int:
         """Blocks with NaN or Inf that this rank has encoded."""
@@ -233,6 +240,8 @@ class Engine:
         self._watcher.join()
         library = capi.lib()
         for one in self._communicators.values():
+            if one.keeper is not None:
+                one.keeper.close()
             library.tw_coll_destroy(one.pointer)
         library.tw_coll_destroy(self._all)
         library.tw_transport_destroy(self._transport)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 import torch.distributed as dist
 
-from . import capi, operations, policy, prefetch, segments, tally, unused
+from . import capi, operations, policy, prefetch, replicas, segments, tally, unused
 from .engine import TYPES, Communicator, Use
 
 log = logging.getLogger("thinwire")
@@ -50,6 +50,7 @@ class _Comm:
         super().__init__()
         self._group, self._rules, self._use = group, rules, use
         self._shapes: dict[object, list[tuple[torch.dtype, operations.Shape]]] = {}
+        self._units: dict[object, tuple[replicas.Unit | None, str]] = {}
         self._steps = itertools.count()
 
     def allocate(self, size, *, dtype, device):
@@ -167,10 +168,43 @@ def _classes() -> tuple[type, type]:
             return self._shape(dtype, pieces, (ranks.world, ranks.rank),
                                lambda: segments.RankMajor(ranks.world, ranks.rank, pieces, dtype.itemsize))
 
+        def _kept_parts(self, dtype: torch.dtype, run: int) -> list[replicas.Part]:
+            """Of a run of so many elements of the buffer's type, which is bytes for mixed types."""
+            if dtype != torch.uint8:
+                return [replicas.Part(0, run, dtype)]
+            gathered = [_gathered(one) for one in self._group.fsdp_params]
+            if None in gathered or sum(n * one.itemsize for n, one in gathered) != run:
+                return []
+            offsets = itertools.accumulate((n * one.itemsize for n, one in gathered), initial=0)
+            return [replicas.Part(offset, n, one) for offset, (n, one) in zip(offsets, gathered) if one in TYPES]
+
+        def _unit(self, dtype: torch.dtype, run: int, ranks: Communicator) -> replicas.Unit | None:
+            """What is kept of such gathers, or None: counted with the reason."""
+            parts = self._kept_parts(dtype, run)
+            key = (ranks, run, dtype, tuple(parts))
+            if key not in self._units:
+                self._units[key] = self._new_unit(run * dtype.itemsize, parts, ranks)
+            unit, why = self._units[key]
+            if unit is None:
+                tally.book.unkept("all-gather", why)
+            return unit
+
+        def _new_unit(self, run_bytes: int, parts: list[replicas.Part], ranks: Communicator) -> tuple[replicas.Unit | None, str]:
+            if ranks.cuda:
+                return None, "GPU memory"
+            keeper = replicas.keeper_of(ranks)
+            if keeper is None:
+                return None, replicas.UNEVEN
+            return keeper.unit(self._group._module_fqn or "the root", run_bytes, parts, self._rules.replica_bytes)
+
         def __call__(self, output_tensor, input_tensor, group, async_op=False):
             ranks = self._carrier("all-gather", group, output_tensor)
             if ranks is None:
                 return super().__call__(output_tensor, input_tensor, group, async_op)
+            if self._rules.keeps and ranks.n_nodes > 1:
+                unit = self._unit(output_tensor.dtype, input_tensor.numel(), ranks)
+                if unit is not None:
+                    return prefetch.Gathering(unit.post(output_tensor), self._group)
             request = self._post(
                 "all-gather", capi.ALLGATHER, self._parts(output_tensor.dtype, input_tensor.numel(), ranks),
                 lambda table: table.gather(output_tensor.data_ptr()), self._rules.weights, (output_tensor,), ranks)

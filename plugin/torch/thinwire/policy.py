@@ -10,13 +10,17 @@ from collections.abc import Iterator
 from . import capi
 
 MIN_BYTES = 64 << 10
+DELTA = "delta"
+# Of weights whose replicas are not kept, where delta was asked for.
+UNKEPT = "lossless"
 
 # (name, default, unit, meaning, type): the same table form as the library's own variables.
 VARIABLES = [
     ("TW_FSDP", "n", "", "Patch FSDP2 when torch is imported.", capi.CONFIG_BOOL),
-    ("TW_WEIGHTS", "int8", "", "Codec of weights that are gathered, or exact.", capi.CONFIG_STRING),
+    ("TW_WEIGHTS", "int8", "", "Codec of weights that are gathered, exact, or delta: what has changed, without loss.", capi.CONFIG_STRING),
     ("TW_GRADS", "int4", "", "Codec of gradients that are reduced, or exact.", capi.CONFIG_STRING),
     ("TW_MIN_BYTES", "64K", "bytes", "Tensors below this size, over all ranks, stay exact.", capi.CONFIG_BYTES),
+    ("TW_REPLICA_MEM", "0", "bytes", "Most host memory that a process takes for delta's replicas. 0: any.", capi.CONFIG_BYTES),
     ("TW_JOIN_TIMEOUT", "60s", "s", "How long to wait for all ranks at the start.", capi.CONFIG_TIME),
     ("TW_LIBRARY", "", "", "Path of the shared library.", capi.CONFIG_STRING),
     ("TW_CLUSTER", "", "", "Set by the cluster in a box.", capi.CONFIG_STRING),
@@ -41,25 +45,31 @@ def _table() -> capi.ConfigTable:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """Codecs of weights and of gradients, None for exact, and the size from which tensors are quantized."""
+    """Codecs of weights and of gradients, None for exact, and the size from which tensors are quantized. keeps: only changes of
+    weights are sent, and `weights` is for what is not kept."""
 
     weights: capi.Codec | None
     grads: capi.Codec | None
     min_bytes: int = MIN_BYTES
+    keeps: bool = False
+    replica_bytes: int = 0  # the most that may be kept; 0: any
+
+    def weights_text(self) -> str:
+        return DELTA if self.keeps else str(self.weights or "exact")
 
     def __str__(self) -> str:
-        return "weights %s, gradients %s" % (self.weights or "exact", self.grads or "exact")
+        return "weights %s, gradients %s" % (self.weights_text(), self.grads or "exact")
 
     def settings(self) -> dict[str, str]:
         """What must be the same on all ranks, by the names of the variables."""
-        return {"TW_WEIGHTS": str(self.weights or "exact"), "TW_GRADS": str(self.grads or "exact"),
-                "TW_MIN_BYTES": str(self.min_bytes)}
+        found = {"TW_WEIGHTS": self.weights_text(), "TW_GRADS": str(self.grads or "exact"), "TW_MIN_BYTES": str(self.min_bytes)}
+        return found | ({"TW_REPLICA_MEM": str(self.replica_bytes)} if self.keeps else {})
 
 
 def check_environment() -> None:
     """Warn of TW_ variables that nobody knows, naming the nearest."""
     library, own = capi.lib(), _table()
-    names = ("tw_log_config_table", "tw_transport_config_table", "tw_coll_config_table")
+    names = ("tw_log_config_table", "tw_transport_config_table", "tw_coll_config_table", "tw_hpz_config_table")
     tables = [capi.ConfigTable.in_dll(library, name) for name in names] + [own]
     pointers = (C.POINTER(capi.ConfigTable) * len(tables))(*[C.pointer(table) for table in tables])
     library.tw_config_check_environment(pointers, len(tables))
@@ -76,16 +86,22 @@ def _options() -> Iterator[Options]:
         library.tw_config_cleanup(C.byref(table), C.byref(options))
 
 
+def _parse_weights(text: str) -> tuple[capi.Codec | None, bool]:
+    """(codec, whether replicas are kept)"""
+    return capi.parse_codec(UNKEPT if text == DELTA else text), text == DELTA
+
+
 def from_environment() -> Policy:
-    """TW_WEIGHTS, TW_GRADS and TW_MIN_BYTES. ValueError or ThinwireError for a value that makes no sense."""
+    """TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES and TW_REPLICA_MEM. ValueError or ThinwireError for a value that makes no sense."""
     with _options() as options:
-        codecs = []
-        for name in ("TW_WEIGHTS", "TW_GRADS"):
-            try:
-                codecs.append(capi.parse_codec((getattr(options, name) or b"").decode()))
-            except ValueError as error:
-                raise ValueError("%s: %s" % (name, error)) from None
-        return Policy(codecs[0], codecs[1], options.TW_MIN_BYTES)
+        name = "TW_WEIGHTS"
+        try:
+            weights, keeps = _parse_weights((options.TW_WEIGHTS or b"").decode())
+            name = "TW_GRADS"
+            grads = capi.parse_codec((options.TW_GRADS or b"").decode())
+        except ValueError as error:
+            raise ValueError("%s: %s" % (name, error)) from None
+        return Policy(weights, grads, options.TW_MIN_BYTES, keeps, options.TW_REPLICA_MEM)
 
 
 def join_timeout() -> float:
@@ -97,10 +113,13 @@ def join_timeout() -> float:
 def make(weights: str | None = None, grads: str | None = None, min_bytes: int | None = None) -> Policy:
     """The environment's policy with what the arguments say instead."""
     policy = from_environment()
+    codec, keeps = (policy.weights, policy.keeps) if weights is None else _parse_weights(weights)
     return Policy(
-        policy.weights if weights is None else capi.parse_codec(weights),
+        codec,
         policy.grads if grads is None else capi.parse_codec(grads),
         policy.min_bytes if min_bytes is None else min_bytes,
+        keeps,
+        policy.replica_bytes,
     )
 
 

@@ -28,13 +28,15 @@ class Tally:
     took_sec: float = 0.0  # from each post to its end, summed up
     wait_sec: float = 0.0  # of that, the job waited so long; futures are waited for unseen
     exact: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # reason: tensors
+    unkept: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # reason: gathers without replicas
 
     def line(self, name: str) -> str:
         ratio = " (%.2f)" % (self.sent_bytes / self.plain_bytes) if self.plain_bytes else ""
         text = "%s: %d calls, %.1f MB to other nodes where exact is %.1f MB%s, took %.2f s, waited for %.2f s" % (
             name, self.calls, self.sent_bytes / 1e6, self.plain_bytes / 1e6, ratio, self.took_sec, self.wait_sec)
         reasons = ", ".join("%s %d" % (reason, n) for reason, n in sorted(self.exact.items()))
-        return text + ("; exact: " + reasons if reasons else "")
+        unkept = ", ".join("%s %d" % (reason, n) for reason, n in sorted(self.unkept.items()))
+        return text + ("; exact: " + reasons if reasons else "") + ("; without replicas: " + unkept if unkept else "")
 
 
 @dataclasses.dataclass
@@ -112,6 +114,15 @@ class _Book:
             tally.sent_bytes += sent
             tally.exact.update(exact)
 
+    def sent(self, kind: str, n_bytes: int) -> None:
+        """Of an operation that was recorded before this was known."""
+        with self.lock:
+            self.tallies.setdefault(kind, Tally()).sent_bytes += n_bytes
+
+    def unkept(self, kind: str, reason: str) -> None:
+        with self.lock:
+            self.tallies.setdefault(kind, Tally()).unkept[reason] += 1
+
     def took(self, kind: str, seconds: float) -> None:
         with self.lock:
             self.tallies.setdefault(kind, Tally()).took_sec += seconds
@@ -143,7 +154,7 @@ def report() -> Report:
     from . import unused
 
     with book.lock:
-        tallies = {name: dataclasses.replace(tally, exact=tally.exact.copy()) for name, tally in book.tallies.items()}
+        tallies = {name: dataclasses.replace(tally, exact=tally.exact.copy(), unkept=tally.unkept.copy()) for name, tally in book.tallies.items()}
         elsewhere = {key: dataclasses.replace(one) for key, one in book.others.items()}
     running = engines.running()
     return Report(tallies, elsewhere | unused.found(), sum(one.sent_bytes() for one in running),

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "collectives/collectives.h"
+#include "hpz/keeper.h"
 #include "transport/transport.h"
 
 #define SIZE(type) printf(#type " - %zu\n", sizeof(type))
@@ -101,6 +102,20 @@ static void print_answers(void)
     FIELD(tw_coll_counters_t, in_node_bytes);
     FIELD(tw_coll_counters_t, in_node_messages);
     FIELD(tw_coll_counters_t, inter_node_spared_bytes);
+    SIZE(tw_hpz_part_t);
+    FIELD(tw_hpz_part_t, offset_bytes);
+    FIELD(tw_hpz_part_t, n_elems);
+    FIELD(tw_hpz_part_t, type);
+    SIZE(tw_hpz_kept_params_t);
+    FIELD(tw_hpz_kept_params_t, name);
+    FIELD(tw_hpz_kept_params_t, run_bytes);
+    FIELD(tw_hpz_kept_params_t, parts);
+    FIELD(tw_hpz_kept_params_t, n_parts);
+    FIELD(tw_hpz_kept_params_t, has_room);
+    SIZE(tw_hpz_gathered_t);
+    FIELD(tw_hpz_gathered_t, inter_node_bytes);
+    FIELD(tw_hpz_gathered_t, changed_bytes);
+    FIELD(tw_hpz_gathered_t, elapsed_sec);
     SIZE(tw_config_field_t);
     FIELD(tw_config_field_t, name);
     FIELD(tw_config_field_t, dflt);

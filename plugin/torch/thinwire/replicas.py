@@ -1,0 +1,193 @@
+"""Weights that each node keeps: gathers that carry only what has changed since the last one.
+
+The C library's keeper does the work, on host memory: see hpz/keeper.h. Here is what a group of parameters asks of it."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes as C
+import dataclasses
+import threading
+import weakref
+from collections.abc import Sequence
+
+import torch
+
+from . import capi, segments
+from .engine import TYPES, Communicator
+from .tally import book
+
+KIND = "all-gather"
+UNEVEN = "nodes have unequal numbers of ranks"
+NO_ROOM = "beyond TW_REPLICA_MEM"
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Of what a rank gives: numbers of one type that lie together."""
+
+    offset: int  # in bytes
+    n_elems: int
+    dtype: torch.dtype
+
+
+class Gather:
+    """A gather under way, for whoever waits for it: as engine.Request."""
+
+    def __init__(self, unit: Unit, keep: torch.Tensor):
+        self._unit, self._keep = unit, keep
+        self._lock = threading.Lock()
+        self._error: capi.ThinwireError | None = None
+        self._done, self._elapsed = False, 0.0
+
+    def _end(self, status: int, gathered: capi.Gathered) -> None:
+        self._done, self._keep = True, None
+        self._elapsed = gathered.elapsed_sec
+        try:
+            self._unit.communicator.engine.check(status, "gather of %s" % self._unit.name)
+        except capi.ThinwireError as error:
+            self._error = error
+        book.sent(KIND, gathered.inter_node_bytes)
+        self._unit.ended(self)
+
+    def _look(self, function: str) -> None:
+        gathered = capi.Gathered()
+        status = getattr(capi.lib(), function)(self._unit.pointer, C.byref(gathered))
+        if status != capi.IN_PROGRESS:
+            self._end(status, gathered)
+
+    def test(self) -> bool:
+        """Whether it has ended, well or not."""
+        if not self._done and self._lock.acquire(blocking=False):
+            try:
+                if not self._done:
+                    self._look("tw_hpz_kept_test")
+            finally:
+                self._lock.release()
+        return self._done
+
+    def wait(self) -> None:
+        """Until it has ended; ThinwireError if it failed."""
+        with self._lock:
+            if not self._done:
+                self._look("tw_hpz_kept_wait")
+        if self._error is not None:
+            raise self._error
+
+    def exception(self) -> capi.ThinwireError | None:
+        return self._error
+
+    def take_elapsed(self) -> float:
+        seconds, self._elapsed = self._elapsed, 0.0
+        return seconds
+
+
+class Unit:
+    """A group of parameters whose replicas are kept, for one shape of its shards. Frees them when it is not used any more."""
+
+    def __init__(self, keeper: Keeper, pointer: C.c_void_p, name: str, run_bytes: int, memory_bytes: int):
+        self.communicator, self.pointer, self.name = keeper.communicator, pointer, name
+        self.plain_bytes = _plain_bytes(keeper.communicator, run_bytes)
+        self._last: Gather | None = None  # under way
+        keeper.units.add(self)
+        self._free = weakref.finalize(self, _free, pointer, memory_bytes)
+        self._free.atexit = False
+
+    def ended(self, gather: Gather) -> None:
+        if self._last is gather:
+            self._last = None
+
+    def post(self, whole: torch.Tensor) -> Gather:
+        """whole: what all ranks give, the own part in its place."""
+        if (last := self._last) is not None:
+            last.wait()  # somebody may have dropped it
+        self.communicator.engine.check_usable()
+        status = capi.lib().tw_hpz_kept_gather_post(self.pointer, whole.data_ptr())
+        self.communicator.engine.check(status, "gather of %s" % self.name)
+        gather = self._last = Gather(self, whole)
+        book.record(KIND, self.plain_bytes, 0, collections.Counter())
+        return gather
+
+    def free(self) -> None:
+        if (last := self._last) is not None:
+            with contextlib.suppress(capi.ThinwireError):
+                last.wait()
+        self._free()
+
+
+def _plain_bytes(communicator: Communicator, run_bytes: int) -> int:
+    """What this rank sends to other nodes in a gather of everything."""
+    table = segments.RankMajor(communicator.world, communicator.rank, [segments.Piece(run_bytes, "")], 1)
+    table.gather(C.addressof(table.segments))  # nobody reads there
+    return communicator.planned_bytes(table.args(op=capi.ALLGATHER, type=capi.BYTE))
+
+
+class _Memory:
+    """What all units of this process take."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.taken = 0
+
+    def add(self, n_bytes: int) -> None:
+        with self.lock:
+            self.taken += n_bytes
+
+
+memory = _Memory()
+
+
+def _free(pointer: C.c_void_p, memory_bytes: int) -> None:
+    capi.lib().tw_hpz_kept_destroy(pointer)
+    memory.add(-memory_bytes)
+
+
+class Keeper:
+    """Of a communicator. Collective over its ranks."""
+
+    def __init__(self, communicator: Communicator):
+        self.communicator, self.pointer = communicator, C.c_void_p()
+        self.units: weakref.WeakSet[Unit] = weakref.WeakSet()
+        self._names: collections.Counter[str] = collections.Counter()
+        status = capi.lib().tw_hpz_keeper_create(communicator.pointer, C.byref(self.pointer))
+        communicator.engine.check(status, "replicas")
+
+    def unit(self, name: str, run_bytes: int, parts: Sequence[Part], limit: int) -> tuple[Unit | None, str]:
+        """One for a group whose ranks each give so many bytes, or why there is none. Collective. limit: on the memory of all units of
+        the process; 0: none."""
+        self._names[name] += 1
+        if self._names[name] > 1:  # of another model, or of another shape
+            name = "%s (%d)" % (name, self._names[name])
+        table = (capi.Part * len(parts))(*[capi.Part(one.offset, one.n_elems, TYPES[one.dtype]) for one in parts])
+        params = capi.KeptParams(name.encode(), run_bytes, table, len(parts), 1)
+        library, pointer, refusing = capi.lib(), C.c_void_p(), C.c_int(-1)
+        n_bytes = library.tw_hpz_kept_memory_bytes(self.pointer, C.byref(params))
+        params.has_room = int(not limit or memory.taken + n_bytes <= limit)
+        status = library.tw_hpz_kept_create(self.pointer, C.byref(params), C.byref(pointer), C.byref(refusing))
+        self.communicator.engine.check(status, "replicas of %s" % name)
+        if refusing.value >= 0:
+            return None, NO_ROOM
+        memory.add(n_bytes)
+        return Unit(self, pointer, name, run_bytes, n_bytes), ""
+
+    def sent_bytes(self) -> int:
+        return capi.lib().tw_hpz_keeper_inter_node_bytes(self.pointer)
+
+    def close(self) -> None:
+        for unit in list(self.units):
+            unit.free()
+        capi.lib().tw_hpz_keeper_destroy(self.pointer)
+
+
+def keeper_of(communicator: Communicator) -> Keeper | None:
+    """A communicator's; None where its nodes have unequal numbers of ranks. Collective over its ranks when it is new."""
+    with communicator.keeping:
+        if communicator.keeper is None and not communicator.is_uneven:
+            try:
+                communicator.keeper = Keeper(communicator)
+            except capi.ThinwireError as error:
+                if error.status != capi.UNSUPPORTED:
+                    raise
+                communicator.is_uneven = True
+        return communicator.keeper

@@ -1,0 +1,347 @@
+"""replicas.py: gathers of weights that carry what has changed, under FSDP2, between processes over UCX."""
+
+import gc
+
+import pytest
+import ranks
+import thinwire
+import torch
+import torch.distributed as dist
+from models import BF16, WIDTH, Block, loss_of, make, train
+from thinwire import fsdp, replicas
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+
+CHECKED = {"TW_HPZ_CHECK_STEPS": "2"}
+
+
+def sent():
+    return thinwire.report()["all-gather"].sent_bytes
+
+
+def bytes_of(action):
+    """What this rank has sent to other nodes for gathers meanwhile."""
+    before = sent() if "all-gather" in thinwire.report() else 0
+    action()
+    return sent() - before
+
+
+def gathered(model):
+    """What FSDP2 computes with, group by group."""
+    found = []
+    for group in fsdp._groups(model):
+        group.lazy_init()
+        group.unshard()
+        group.wait_for_unshard()
+        found += [param.unsharded_param.detach().clone() for param in group.fsdp_params]
+        group.reshard()
+    return found
+
+
+def bits(tensors):
+    return [one.contiguous().view(torch.uint8).clone() for one in tensors]
+
+
+def same(one, other):
+    """Bit for bit, NaN too."""
+    return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(bits(one), bits(other)))
+
+
+def enable(model, **kwargs):
+    return thinwire.enable(model, "delta", "exact", **kwargs)
+
+
+def twins(**kwargs):
+    """(torch's own, over Thinwire): the same model twice."""
+    return make(**kwargs), enable(make(**kwargs))
+
+
+def locals_of(model):
+    return [one.to_local() for one in model.parameters()]
+
+
+@torch.no_grad()
+def manual(model, rank):
+    """An edit of shards that no optimizer made, on some ranks alone."""
+    if rank % 2 == 0:
+        for one in locals_of(model)[:3]:
+            if one.numel():
+                one.view(-1)[-1] += 1.0
+
+
+@torch.no_grad()
+def nans(model, _rank):
+    for one in locals_of(model)[2:4]:
+        one.fill_(float("nan"))
+        if one.numel() > 1:
+            one.view(-1)[0] = -0.0
+
+
+def scaled_state(model, _rank):
+    state = {name: one * 0.5 for name, one in model.state_dict().items()}
+    model.load_state_dict(state)
+
+
+def swapped(model, _rank):
+    for one in locals_of(model):
+        one.data.copy_(one.data.roll(1, 0) if one.numel() else one.data)
+
+
+def one_step(model, rank):
+    train(model, rank, 1)
+
+
+def evaluated(model, rank):
+    with torch.no_grad():
+        loss_of(model, rank, 3)
+
+
+POLICIES = {
+    "bf16": BF16,
+    "fp32": MixedPrecisionPolicy(),
+    "fp16": MixedPrecisionPolicy(torch.float16, torch.float16),
+}
+
+
+@pytest.mark.parametrize("world, nodes, policy", [(2, None, "bf16"), (4, [0, 0, 1, 1], "bf16"), (3, None, "fp16"), (4, [0, 1, 0, 1], "fp32")])
+def test_what_is_gathered_is_what_torch_gathers(world, nodes, policy):
+    """After whatever has been done to the weights."""
+
+    def check(rank):
+        plain, ours = twins(policy=POLICIES[policy])
+        for change in (evaluated, one_step, evaluated, manual, one_step, scaled_state, swapped, one_step, nans, evaluated):
+            for model in (plain, ours):
+                torch.manual_seed(1)
+                change(model, rank)
+            # The reductions may add in another order: the weights are made the same.
+            for one, other in zip(locals_of(plain), locals_of(ours)):
+                other.data.copy_(one.data)
+            assert same(gathered(plain), gathered(ours)), change.__name__
+        return thinwire.report()
+
+    for found in ranks.run(world, check, nodes=nodes, **CHECKED):
+        tally = found["all-gather"]
+        assert not tally.unkept and tally.sent_bytes < tally.plain_bytes
+        assert found.counted_bytes == tally.sent_bytes + found["reduce-scatter"].sent_bytes
+
+
+def test_losses_are_those_of_exact():
+    def losses(rank, weights):
+        return train(thinwire.enable(make(), weights, "exact"), rank, 6, accumulate=2)
+
+    def check(rank):
+        expected = train(make(), rank, 6, accumulate=2)
+        assert losses(rank, "exact") == losses(rank, "delta")
+        return expected == losses(rank, "delta")
+
+    assert all(ranks.run(2, check))
+    ranks.run(4, lambda rank: losses(rank, "exact") == losses(rank, "delta") or pytest.fail("differ"), nodes=[0, 0, 1, 1])
+
+
+def test_lossless_without_replicas():
+    """Weights and gradients, in bf16 and fp32: the losses of exact, and of gloo on two ranks."""
+
+    def check(rank):
+        for policy in (BF16, MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16), MixedPrecisionPolicy()):
+            expected = train(make(policy=policy), rank)
+            found = train(thinwire.enable(make(policy=policy), "lossless", "lossless", min_bytes=0), rank)
+            assert found == expected
+            assert train(thinwire.enable(make(policy=policy), "delta", "lossless", min_bytes=0), rank) == expected
+        return True
+
+    assert all(ranks.run(2, check))
+
+
+def test_what_has_not_changed_costs_nothing():
+    """The backward gather, further micro-batches, an evaluation, and what is frozen."""
+
+    def check(rank):
+        model = enable(make(blocks=3))
+        for block in list(model)[:2]:
+            block.requires_grad_(False)
+        optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], 1e-3)
+
+        def passes(n):
+            for part in range(n):
+                loss_of(model, rank, part).backward()
+
+        def step():
+            optimizer.step()
+            optimizer.zero_grad()
+
+        first = bytes_of(lambda: passes(1))
+        again = bytes_of(lambda: passes(1))
+        step()
+        one = bytes_of(lambda: passes(1))
+        step()
+        four = bytes_of(lambda: passes(4))
+        looked = bytes_of(lambda: evaluated(model, rank))
+        calls = thinwire.report()["all-gather"].calls
+        return first, again, one, four, looked, calls
+
+    for first, again, one, four, looked, calls in ranks.run(2, check):
+        nothing = 60  # bytes a gather
+        assert again <= 8 * nothing and looked <= 4 * nothing
+        assert again < one < 0.4 * first
+        assert four <= 1.2 * one + 24 * nothing, calls
+
+
+def test_memory_is_freed_with_the_model():
+    def check(rank):
+        model, another = enable(make()), enable(make(seed=1))
+        evaluated(model, rank), evaluated(another, rank), evaluated(model, rank)
+        both = replicas.memory.taken
+        numbers = sum(one.padded_sharded_param_size.numel() for group in fsdp._groups(model) for one in group.fsdp_params)
+        assert both == 2 * 2 * 3 * numbers  # nodes, models, bytes of a number of bf16
+        del model
+        gc.collect()
+        assert replicas.memory.taken == both // 2
+        evaluated(another, rank)
+        again = enable(make())
+        evaluated(again, rank)
+        return replicas.memory.taken == both and same(gathered(again), gathered(make()))
+
+    assert all(ranks.run(2, check))
+
+
+def test_a_limit_on_memory():
+    """Groups beyond it are gathered another way, as exactly; all ranks find the same."""
+
+    def check(rank):
+        plain, ours = twins(blocks=4)
+        for model in (plain, ours):
+            torch.manual_seed(0)
+            train(model, rank, 2)
+        assert same(gathered(plain), gathered(ours))
+        return dict(thinwire.report()["all-gather"].unkept), replicas.memory.taken
+
+    results = ranks.run(2, check, TW_REPLICA_MEM="60K")
+    assert results[0] == results[1]
+    unkept, taken = results[0]
+    assert set(unkept) == {replicas.NO_ROOM} and 0 < taken <= 60 << 10
+    assert "without replicas: beyond TW_REPLICA_MEM" in str(ranks.run(2, lambda rank: (check(rank), str(thinwire.report()))[1], TW_REPLICA_MEM="60K")[0])
+
+
+@pytest.mark.parametrize("differing", [{"TW_REPLICA_MEM": "1M"}, {"TW_WEIGHTS": "int8"}])
+def test_ranks_that_differ_use_torch(differing):
+    def check(rank):
+        expected = train(make(), rank)
+        model = thinwire.enable(make(), grads="exact")
+        assert train(model, rank) == expected
+        name = next(iter(differing))
+        return name in str(thinwire.report()) and "all-gather" not in thinwire.report()
+
+    assert all(ranks.run(2, check, TW_WEIGHTS="delta", differing={1: differing}))
+
+
+def test_a_skipped_gather_is_an_error_that_names_the_group():
+    def check(rank):
+        model = enable(make())
+        evaluated(model, rank)
+        try:
+            for group in list(fsdp._groups(model))[rank:]:
+                group.unshard()
+                group.wait_for_unshard()
+        except thinwire.ThinwireError as error:
+            return str(error)
+        return "no error"
+
+    texts = ranks.run(2, check, leave=False)
+    assert "no error" not in texts
+    assert any("rank 1 gathers another unit" in one or "rank 0 gathers another unit" in one for one in texts), texts
+
+
+@pytest.mark.parametrize("reshard", [False, 2])
+def test_resharding(reshard):
+    def check(rank):
+        plain, ours = twins(reshard_after_forward=reshard)
+        assert train(plain, rank, 1) == train(ours, rank, 1)
+        manual(plain, rank), manual(ours, rank)
+        for one, other in zip(locals_of(plain), locals_of(ours)):
+            other.data.copy_(one.data)
+        plain_losses, losses = train(plain, rank, 3), train(ours, rank, 3)
+        torch.testing.assert_close(torch.tensor(losses), torch.tensor(plain_losses), rtol=1e-3, atol=1e-3)
+        return True
+
+    assert all(ranks.run(4, check))
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.block = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), Block()
+        self.last.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(self.block(self.first(x)))
+
+
+def tied(offload):
+    torch.manual_seed(0)
+    model, policy = Tied(), {"offload_policy": CPUOffloadPolicy(pin_memory=False)} if offload else {}
+    fully_shard(model.block, mp_policy=BF16, **policy)
+    return fully_shard(model, mp_policy=BF16, **policy)
+
+
+@pytest.mark.parametrize("offload", [False, True])
+def test_tied_weights_and_offload(offload):
+    def check(rank):
+        return train(tied(offload), rank) == train(enable(tied(offload)), rank)
+
+    assert all(ranks.run(2, check))
+
+
+def test_replicated_models():
+    """HSDP: each set of replicas keeps its own."""
+
+    def check(rank):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+        plain, ours = twins(mesh=mesh)
+        train(ours, rank)
+        assert not thinwire.report()["all-gather"].unkept
+        for one, other in zip(locals_of(plain), locals_of(ours)):
+            one.data.copy_(other.data)
+        return same(gathered(plain), gathered(ours))
+
+    assert all(ranks.run(4, check))
+
+
+class Mixed(nn.Module):
+    """Two types in one group: FSDP2 gathers bytes."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen, self.free = nn.Linear(WIDTH, WIDTH).requires_grad_(False), nn.Linear(WIDTH, 2 * WIDTH - 1)
+        self.frozen.to(torch.bfloat16)
+
+    def forward(self, x):
+        return self.free(self.frozen(x.bfloat16()).float())[:, :WIDTH]
+
+
+def test_mixed_types():
+    def mixed():
+        torch.manual_seed(0)
+        return fully_shard(Mixed())
+
+    def check(rank):
+        plain, ours = mixed(), enable(mixed())
+        assert train(plain, rank, 4) == train(ours, rank, 4)
+        assert not thinwire.report()["all-gather"].unkept
+        return same(gathered(plain), gathered(ours))
+
+    assert all(ranks.run(2, check))
+
+
+def test_unequal_nodes_and_one_node():
+    def unequal(rank):
+        plain, ours = twins()
+        train(ours, rank, 1)
+        for one, other in zip(locals_of(plain), locals_of(ours)):
+            one.data.copy_(other.data)
+        assert same(gathered(plain), gathered(ours))
+        return dict(thinwire.report()["all-gather"].unkept)
+
+    for found in ranks.run(3, unequal, nodes=[0, 0, 1]):
+        assert set(found) == {replicas.UNEVEN}
+    assert ranks.run(2, unequal, nodes=[0, 0]) == [{}, {}]
