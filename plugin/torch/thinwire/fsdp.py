@@ -2,7 +2,7 @@
 
 FSDP2 has a place for the first two on every group of parameters; its all-reduce is taken from where it calls it. The boundaries
 of parameters in its flat buffers are read from the group. Private names of torch are used in this file and in prefetch.py
-alone; SUPPORTED says for which versions they were read."""
+alone; inside.py lists them."""
 
 from __future__ import annotations
 
@@ -17,27 +17,21 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 import torch.distributed as dist
 
-from . import capi, operations, policy, prefetch, replicas, segments, tally, unused
+from . import capi, inside, operations, policy, prefetch, replicas, segments, tally, unused
 from .engine import TYPES, Communicator, Use
 
 log = logging.getLogger("thinwire")
-SUPPORTED = ((2, 9), (2, 15))
 UNKNOWN = "unknown boundaries"
 
 
 def check_version() -> None:
-    """RuntimeError for a torch that this file was not read against."""
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    if not SUPPORTED[0] <= version <= SUPPORTED[1]:
-        raise RuntimeError("FSDP2 of torch %s is not known here, only that of %d.%d to %d.%d"
-                           % ((torch.__version__,) + SUPPORTED[0] + SUPPORTED[1]))
+    """RuntimeError for a torch whose inside differs from what this file uses."""
+    inside.check()
 
 
 def _modules() -> tuple[types.ModuleType, types.ModuleType]:
     check_version()
-    from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param_group
-
-    return _fsdp_collectives, _fsdp_param_group
+    return inside.module("_fsdp_collectives"), inside.module("_fsdp_param_group")
 
 
 class _Comm:
@@ -290,9 +284,8 @@ def _count_elsewhere(comm: object, shards: dist.ProcessGroup | None, replicas: d
 def _watch_collectives() -> None:
     """Tell a reduction which parameters have gradients, as FSDP2 passes only a flat buffer; take the all-reduce; count what goes
     another way."""
-    from torch.distributed.fsdp._fully_shard import _fsdp_api
-
     collectives, module = _modules()
+    api = inside.module("_fsdp_api")
     if isinstance(collectives.dist, _Distributed):
         return
     collectives.dist = distributed = _Distributed("torch.distributed")
@@ -300,7 +293,7 @@ def _watch_collectives() -> None:
 
     @functools.wraps(reduce)
     def foreach_reduce(fsdp_params, unsharded_grads, group, *args, **kwargs):
-        comm = _of_kind(_fsdp_api.ReduceScatter, args, kwargs)
+        comm = _of_kind(api.ReduceScatter, args, kwargs)
         if not isinstance(comm, _classes()[1]):
             _count_elsewhere(comm, group, _of_kind(dist.ProcessGroup, args, kwargs), sum(one.nbytes for one in unsharded_grads))
             return reduce(fsdp_params, unsharded_grads, group, *args, **kwargs)
@@ -312,7 +305,7 @@ def _watch_collectives() -> None:
 
     @functools.wraps(gather)
     def foreach_all_gather(fsdp_params, group, *args, **kwargs):
-        result, comm = gather(fsdp_params, group, *args, **kwargs), _of_kind(_fsdp_api.AllGather, args, kwargs)
+        result, comm = gather(fsdp_params, group, *args, **kwargs), _of_kind(api.AllGather, args, kwargs)
         if result is not None and not isinstance(comm, _classes()[0]):
             operations.elsewhere("all-gather", _others(comm), group, result.all_gather_output.nbytes)
         return result

@@ -1,6 +1,6 @@
 """FSDP2 on CPUs: while one group of parameters computes in forward, the next one is gathered.
 
-FSDP2 itself does so in the backward pass alone. Private names of torch are used here as in fsdp.py."""
+FSDP2 itself does so in the backward pass alone. inside.py lists the private names of torch that are used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import functools
 
 import torch
 
-from . import operations
+from . import inside, operations
 from .engine import Request
 
 
@@ -131,8 +131,7 @@ def watch_state(state: object) -> None:
 
 def watch() -> None:
     """Know when forward passes begin and end."""
-    from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
-
-    _wrap(FSDPState, "init", _joins)
+    state = inside.module("_fsdp_state").FSDPState
+    _wrap(state, "init", _joins)
     # The last that FSDP2 does with each module's output, the root's at the end.
-    _wrap(FSDPState, "_register_pre_backward_hook", _ends)
+    _wrap(state, "_register_pre_backward_hook", _ends)

@@ -8,7 +8,7 @@ import thinwire
 import torch
 import torch.distributed as dist
 from models import BF16, WIDTH, Block, batch, loss_of, make, train
-from thinwire import engine, fsdp
+from thinwire import engine, fsdp, inside
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -636,18 +636,56 @@ def test_a_second_job_in_the_process(tmp_path):
     assert all(ranks.run(2, check, backend=None))
 
 
-@pytest.mark.parametrize("version", ["2.8.0", "2.16.0", "3.0.1"])
-def test_versions_that_are_not_known_are_refused(monkeypatch, version):
-    monkeypatch.setattr(torch, "__version__", version)
+@pytest.fixture
+def unprobed():
+    """What is known of this torch is found out anew, before and after."""
+    inside.difference.cache_clear()
+    yield
+    inside.difference.cache_clear()
+
+
+def without(monkeypatch, change):
+    """This torch as if something of FSDP2's inside were another way."""
+    module = inside.module("_fsdp_param_group")
+    if change == "renamed":
+        monkeypatch.delattr(module, "foreach_reduce")
+    elif change == "other parameters":
+        monkeypatch.setattr(module, "foreach_all_gather", lambda group, fsdp_params: None)
+    elif change == "moved":
+        monkeypatch.delattr(inside.module("_fsdp_collectives"), "dist")
+    else:
+        monkeypatch.setattr(torch, "__version__", change)
+
+
+@pytest.mark.parametrize("change, names", [
+    ("renamed", r"it has no foreach_reduce\(fsdp_params, unsharded_grads, reduce_scatter_group\)"),
+    ("other parameters", r"it has no foreach_all_gather\(fsdp_params, group\)"),
+    ("moved", "it has no _fsdp_collectives.dist"),
+    ("2.8.1", r"torch 2\.8\.1 is not known here: FSDP2 is known here from torch 2\.9 on"),
+    ("1.13.0", "from torch 2.9 on"),
+])
+def test_a_torch_that_differs_is_refused(monkeypatch, unprobed, change, names):
+    without(monkeypatch, change)
     for function in (fsdp.patch, lambda: thinwire.enable(nn.Linear(2, 2))):
-        with pytest.raises(RuntimeError, match=r"torch %s is not known here, only that of 2\.9 to 2\.15" % version):
+        with pytest.raises(RuntimeError, match=names):
             function()
 
 
-@pytest.mark.parametrize("version", ["2.9.0", "2.10.0a0+git", "2.15.0+cu132"])
-def test_versions_that_are_known(monkeypatch, version):
+@pytest.mark.parametrize("version", ["2.9.0", "2.10.0a0+git", "2.15.0+cu132", "2.16.0", "3.0.0"])
+def test_a_torch_with_the_same_inside_is_known(monkeypatch, unprobed, version):
     monkeypatch.setattr(torch, "__version__", version)
     fsdp.check_version()
+
+
+def test_a_job_on_a_torch_that_differs_keeps_its_collectives(monkeypatch, unprobed):
+    functions = inside._FUNCTIONS | {("_fsdp_param_group", "foreach_reduce"): ("params",)}
+    monkeypatch.setattr(inside, "_FUNCTIONS", functions)
+
+    def check(rank):
+        assert train(make(), rank)
+        return len(ranks.logged("it has no foreach_reduce(params)")), "all-gather" in thinwire.report()
+
+    assert ranks.run(2, check, TW_FSDP="1") == [(1, False), (0, False)]
 
 
 def test_default_group_is_needed():
