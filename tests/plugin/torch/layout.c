@@ -1,4 +1,5 @@
-/** Prints a line "structure field offset" for each field that Python declares again, and "structure - size". */
+/** Prints a line "structure field offset" for each field that Python declares again, "structure - size", and "constant name
+ *  value" for its constants. */
 #include <stddef.h>
 #include <stdio.h>
 
@@ -7,6 +8,7 @@
 #include "transport/transport.h"
 
 #define SIZE(type) printf(#type " - %zu\n", sizeof(type))
+#define CONSTANT(name, value) printf("constant " #name " %d\n", (int)value)
 #define FIELD(type, field) printf(#type " " #field " %zu\n", offsetof(type, field))
 
 static void print_jobs(void)
@@ -133,8 +135,34 @@ static void print_answers(void)
     FIELD(tw_config_table_t, options_bytes);
 }
 
+static void print_constants(void)
+{
+    CONSTANT(OK, TW_OK);
+    CONSTANT(IN_PROGRESS, TW_IN_PROGRESS);
+    CONSTANT(UNSUPPORTED, TW_ERR_UNSUPPORTED);
+    CONSTANT(TIMEOUT, TW_ERR_TIMEOUT);
+    CONSTANT(FP32, TW_TYPE_FP32);
+    CONSTANT(BF16, TW_TYPE_BF16);
+    CONSTANT(FP16, TW_TYPE_FP16);
+    CONSTANT(BYTE, TW_TYPE_BYTE);
+    CONSTANT(ALLGATHER, TW_COLL_ALLGATHER);
+    CONSTANT(REDUCE_SCATTER, TW_COLL_REDUCE_SCATTER);
+    CONSTANT(ALLREDUCE, TW_COLL_ALLREDUCE);
+    CONSTANT(SUM, TW_COLL_SUM);
+    CONSTANT(MEAN, TW_COLL_MEAN);
+    CONSTANT(HOST, TW_MEM_HOST);
+    CONSTANT(CUDA, TW_MEM_CUDA);
+    CONSTANT(WIRE_TRANSPORT, TW_COLL_WIRE_TRANSPORT);
+    CONSTANT(WIRE_NCCL, TW_COLL_WIRE_NCCL);
+    CONSTANT(CONFIG_BOOL, TW_CONFIG_BOOL);
+    CONSTANT(CONFIG_BYTES, TW_CONFIG_BYTES);
+    CONSTANT(CONFIG_TIME, TW_CONFIG_TIME);
+    CONSTANT(CONFIG_STRING, TW_CONFIG_STRING);
+}
+
 int main(void)
 {
+    print_constants();
     print_jobs();
     print_operations();
     print_answers();
