@@ -8,7 +8,8 @@
  *  In a deterministic communicator the model decides nothing that changes a bit: a codec is used wherever there are several
  *  nodes, and of the algorithms only those that give the bits of such a place of ranks are candidates. Of these it takes the
  *  one with the fewest inter-node bytes, for a tensor of REFERENCE_BYTES whatever the operation's size. Sizes only decide how
- *  large the messages are. */
+ *  large the messages are. What goes lossless has the bits of plain messages, so there, too, it goes plain where that is as
+ *  fast: by TW_COLL_MODEL, or the model that the library comes with, as such a communicator never measures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -408,11 +409,31 @@ static int is_worth_quantizing(const plan_t *plan)
                        exact->quiet_sec - quantized->quiet_sec > least_sec(plan->coll, exact->quiet_sec));
 }
 
-/** The best; exact when quantizing is not worth it, and then the reason is noted. */
-static const candidate_t *choose(const plan_t *plan, char *reason, size_t reason_bytes)
+/** The bits are the same: in doubt, the plain ones. */
+static int is_worth_packing(const plan_t *plan)
+{
+    const candidate_t *exact = plan->exact, *packed = plan->quantized;
+
+    return plan->c.encoded_bytes < plan->c.bytes &&
+           exact->sec - packed->sec > least_sec(plan->coll, exact->sec) &&
+           exact->quiet_sec - packed->quiet_sec > least_sec(plan->coll, exact->quiet_sec) &&
+           exact->typical_sec - packed->typical_sec > least_sec(plan->coll, exact->typical_sec);
+}
+
+static const candidate_t *decline(const plan_t *plan, char *reason, size_t reason_bytes)
 {
     char exact[128], quantized[128];
 
+    snprintf(reason, reason_bytes, "%s would save less than %.0f us of %s",
+             describe_candidate(plan, plan->quantized, quantized, sizeof(quantized)),
+             least_sec(plan->coll, plan->exact->sec) * 1e6,
+             describe_candidate(plan, plan->exact, exact, sizeof(exact)));
+    return plan->exact;
+}
+
+/** The best; exact when quantizing is not worth it, and then the reason is noted. */
+static const candidate_t *choose(const plan_t *plan, char *reason, size_t reason_bytes)
+{
     reason[0] = '\0';
     if (plan->exact == NULL || plan->quantized == NULL) {
         return plan->exact != NULL ? plan->exact : plan->quantized;
@@ -422,13 +443,32 @@ static const candidate_t *choose(const plan_t *plan, char *reason, size_t reason
         snprintf(reason, reason_bytes, "%s", spans_nodes ? "" : "all ranks are on one node");
         return spans_nodes ? plan->quantized : plan->exact;
     }
-    if (is_worth_quantizing(plan)) {
+    int is_worth = tw_args_lose_nothing(plan->c.args) ? is_worth_packing(plan) : is_worth_quantizing(plan);
+    return is_worth ? plan->quantized : decline(plan, reason, reason_bytes);
+}
+
+/** 1: in a deterministic communicator, which chose the lossless one whatever the size. */
+static int is_free_to_go_plain(const plan_t *plan, const candidate_t *chosen, const tw_coll_args_t *args)
+{
+    return plan->coll->deterministic && plan->exact != NULL && chosen == plan->quantized &&
+           tw_args_lose_nothing(args);
+}
+
+/** The algorithms were found for a tensor of another size, and have the same bits; now for the operation's own. */
+static const candidate_t *choose_packed(const plan_t *plan, const tw_case_t *own, char *reason,
+                                        size_t reason_bytes)
+{
+    plan_t sized = *plan;
+
+    sized.c = *own;
+    candidate_t exact = make_candidate(&sized, plan->exact->algo);
+    candidate_t packed = make_candidate(&sized, plan->quantized->algo);
+    sized.exact = &exact;
+    sized.quantized = &packed;
+    if (is_worth_packing(&sized)) {
         return plan->quantized;
     }
-    snprintf(reason, reason_bytes, "%s would save less than %.0f us of %s",
-             describe_candidate(plan, plan->quantized, quantized, sizeof(quantized)),
-             least_sec(plan->coll, plan->exact->sec) * 1e6,
-             describe_candidate(plan, plan->exact, exact, sizeof(exact)));
+    decline(&sized, reason, reason_bytes);
     return plan->exact;
 }
 
@@ -467,8 +507,12 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
     tw_status_t status = find_candidates(&plan);
     if (status == TW_OK) {
         const candidate_t *chosen = choose(&plan, choice->reason, sizeof(choice->reason));
+        const tw_case_t own = make_case(coll, &sized, n_elems);
+        if (is_free_to_go_plain(&plan, chosen, args)) {
+            chosen = choose_packed(&plan, &own, choice->reason, sizeof(choice->reason));
+        }
         explain(coll, &plan, chosen, choice->reason[0] != '\0');
-        plan.c = make_case(coll, &sized, n_elems);
+        plan.c = own;
         candidate_t made = make_candidate(&plan, chosen->algo);
         choice->algo = made.algo;
         choice->chunk_bytes = made.chunk_bytes;

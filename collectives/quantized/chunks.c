@@ -5,6 +5,17 @@
 
 #define EXACT_UNIT ((size_t)TW_QUANT_BLOCK_MIN) /**< exact parts are cut at whole multiples */
 
+int tw_args_lose_nothing(const tw_coll_args_t *args)
+{
+    int loses = args->codec == NULL;
+
+    for (size_t s = 0; s < args->n_segments && !loses; s++) {
+        const tw_quant_codec_t *codec = tw_segment_codec(args, &args->segments[s]);
+        loses = codec != NULL && !codec->lossless;
+    }
+    return !loses;
+}
+
 /** Elements in which every part but a segment's last is counted: whole frames of both codecs. */
 static size_t unit_elems(const tw_quant_codec_t *codec, const tw_quant_codec_t *inner)
 {

@@ -51,6 +51,9 @@ static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *arg
                                                  : args->codec;
 }
 
+/** 1: there is a codec, and going exact gives the same bits. */
+int tw_args_lose_nothing(const tw_coll_args_t *args);
+
 /** args: counts NULL are the even split; parts are whole frames of args->inner_codec, too. chunk_bytes: what a message is
  *  aimed at; it is larger only where a single frame is. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world, size_t chunk_bytes);

@@ -44,8 +44,11 @@ double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
 
 double tw_cost_plain_chunk(const tw_case_t *c)
 {
+    const tw_quant_codec_t *codec = c->args->codec;
     double encoded = c->encoded_bytes;
-    double ratio = encoded > 0 ? c->bytes / encoded : 1;
+    int in_blocks =
+        encoded > 0 && !(codec != NULL && codec->lossless); /* lossless chunks are cut by plain bytes */
+    double ratio = in_blocks ? c->bytes / encoded : 1;
 
     return fmin(c->chunk_bytes * ratio, c->bytes / c->topo->world);
 }

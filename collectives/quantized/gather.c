@@ -102,12 +102,15 @@ size_t tw_spread_rounds(const tw_spread_t *spread)
     return n > 0 ? n + (size_t)spread->last_step * TW_HOP_ROUNDS : 0;
 }
 
-/** A chunk comes to this rank; its own one is here. */
+/** A chunk comes to this rank; its own one is here, and in dst already if nothing is lost on the way. */
 static void arrive(const tw_spread_t *spread, int owner, size_t chunk)
 {
     const tw_qop_t *op = spread->op;
     const tw_topo_t *topo = op->topo;
 
+    if (owner == topo->rank && tw_qop_is_lossless(op, chunk)) {
+        return;
+    }
     if (owner != topo->rank) {
         spread->buffers[chunk] = tw_qop_message_buffer(op, chunk);
         spread->ready[chunk] = tw_sched_recv(op->sched, spread->route->parent(topo, owner, topo->rank),
@@ -172,6 +175,9 @@ static void build(const tw_build_t *build, const tw_route_t *route)
         if (round < own->n_chunks) {
             spread->buffers[chunk] = tw_qop_message_buffer(op, chunk);
             spread->ready[chunk] = tw_qop_encode_message(op, chunk, spread->buffers[chunk]);
+            if (tw_qop_is_lossless(op, chunk)) {
+                tw_qop_keep(op, chunk);
+            }
         }
         tw_spread_round(spread, round);
     }
@@ -207,8 +213,13 @@ static void build_direct(const tw_build_t *b)
 
 static void cost_direct(const tw_case_t *c, tw_coll_cost_t *cost)
 {
-    tw_cost_add_all_pairs(c, c->encoded_bytes / c->topo->world, cost);
+    double decode = tw_coll_model_decode_sec(c->model, c->args->codec);
+    int world = c->topo->world;
+
+    tw_cost_add_all_pairs(c, c->encoded_bytes / world, cost);
     tw_cost_add_spread_codec(c, cost);
+    /* the last chunks of all others come at a time */
+    cost->fill_sec += world > 2 ? decode * (world - 2) * tw_cost_plain_chunk(c) : 0;
 }
 
 static const tw_algo_t algos[] = {

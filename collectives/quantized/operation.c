@@ -435,6 +435,29 @@ tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, tw_
     return emit_task(run_copy, task);
 }
 
+/** src -> dst of an exact chunk, or of a lossless one; nothing where they are the same. */
+static tw_status_t run_keep(tw_sched_t *sched, const void *arg)
+{
+    const qop_task_t *task = arg;
+    tw_qop_walk_t walk = start_walk(task, NULL, NULL);
+    tw_qop_part_t part;
+
+    (void)sched;
+    while (tw_qop_walk_next(&walk, &part)) {
+        if (part.dst != part.src) {
+            memcpy(part.dst, part.src, part.n_elems * task->op->elem_bytes);
+        }
+    }
+    return TW_OK;
+}
+
+tw_task_t tw_qop_keep(const tw_qop_t *op, size_t chunk)
+{
+    const qop_task_t *task = new_task(op, chunk, NULL, 0);
+
+    return task != NULL ? emit_task(run_keep, task) : TW_TASK_NONE;
+}
+
 /* ---- lossless messages ----------------------------------------------------------------------------------- */
 
 /** Where a lossless chunk is, in as few pieces as it lies in. */

@@ -106,6 +106,8 @@ tw_task_t tw_qop_encode_message(const tw_qop_t *op, size_t chunk, tw_sbuf_t to);
 tw_task_t tw_qop_encode_result(const tw_qop_t *op, size_t chunk, tw_sbuf_t to);
 /** message buffer -> dst. */
 tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from);
+/** src -> dst, of a chunk that loses nothing: what is sent of it needs no decoding here. */
+tw_task_t tw_qop_keep(const tw_qop_t *op, size_t chunk);
 /** Of a lossless chunk: a buffer with it as it is -> message buffer, and back. TW_SBUF_NONE: src, or dst. */
 tw_task_t tw_qop_pack(const tw_qop_t *op, size_t chunk, tw_sbuf_t from, tw_sbuf_t to);
 tw_task_t tw_qop_unpack(const tw_qop_t *op, size_t chunk, tw_sbuf_t from, tw_sbuf_t to);

@@ -134,6 +134,56 @@ TEST_F(Plan, DeclinesOnAFastLink)
     EXPECT_STREQ(plan_of(world).reason, "");
 }
 
+/* What loses nothing goes plain where that is as fast, also in a deterministic communicator: the bits are the same. */
+TEST_F(Plan, LosslessGoesPlainWhereThatIsAsFast)
+{
+    const std::string codec = ";lossless:encode=1G,decode=1G";
+    set_env("TW_COLL_DETERMINISTIC", "y");
+    for (const std::vector<int> &grid : {std::vector<int>{1, 1, 1, 1}, {2, 2}}) {
+        for (const char *link : {"1gbit", "100gbit"}) {
+            set_env("TW_COLL_MODEL", std::string("inter:beta=") + link + codec);
+            tw::World world(tw::nodes_of(grid));
+            for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+                for (size_t n : {(size_t)2000, (size_t)1000000}) {
+                    const bool is_packed = n == 1000000 && std::string(link) == "1gbit";
+                    std::vector<tw::RankBuffers> results[2];
+                    for (int packs = 0; packs < 2; packs++) {
+                        tw::Case c = gather(n, packs ? "lossless" : "");
+                        c.op = op;
+                        results[packs] = run_case(world, c, 0);
+                    }
+                    EXPECT_EQ(plan_of(world).quantized, is_packed) << link << " " << n;
+                    const std::string reason = plan_of(world).reason;
+                    EXPECT_EQ(reason.empty(), is_packed) << reason;
+                    EXPECT_EQ(reason.find("lossless") != std::string::npos, !is_packed) << reason;
+                    for (int r = 0; r < world.size(); r++) {
+                        EXPECT_EQ(results[0][r].dst, results[1][r].dst) << tw_coll_op_name(op) << " " << n;
+                    }
+                    tw::Case c = gather(n, "lossless");
+                    c.op = op;
+                    run_case(world, c, 1);
+                    EXPECT_EQ(plan_of(world).quantized, 1) << "told to";
+                }
+            }
+        }
+    }
+}
+
+/* With a segment in it that is rounded, what is asked for is done whatever the size: going plain would change bits. */
+TEST_F(Plan, DeterministicNeverGoesPlainWithBlocks)
+{
+    set_env("TW_COLL_DETERMINISTIC", "y");
+    tw::World world(tw::nodes_of({1, 1, 1}));
+    tw::Case c = gather(2000, "lossless");
+    c.sizes = {2000, 2000};
+    c.own = {"", "int8"};
+    run_case(world, c, 0);
+    EXPECT_EQ(plan_of(world).quantized, 1);
+    c.own = {"", "exact"};
+    run_case(world, c, 0);
+    EXPECT_EQ(plan_of(world).quantized, 0);
+}
+
 /* Four bytes: the scales alone are more. */
 TEST_F(Plan, DeclinesATinyTensor)
 {
