@@ -34,6 +34,8 @@
  *  the time, and what a few more wake-ups on busy processors cost, of which the turn of a message is the measure. */
 #define WORTH_SHARE 0.05
 #define WORTH_TURNS 4
+/** What loses nothing only has to be worth the processor's time. */
+#define PACKING_TURNS 2
 /** Of two algorithms, the one that sends more than so many times the other's inter-node bytes needs evidence. */
 #define LEANER 1.25
 #define REFERENCE_BYTES ((size_t)64 << 20)
@@ -391,12 +393,14 @@ static void explain(tw_coll_t *coll, const plan_t *plan, const candidate_t *chos
 
 /* ---- choosing -------------------------------------------------------------------------------------------- */
 
-/** What quantizing has to save. */
-static double least_sec(const tw_coll_t *coll, double exact_sec)
+/** What encoding has to save. */
+static double least_sec(const plan_t *plan, double exact_sec)
 {
+    const tw_coll_t *coll = plan->coll;
     const tw_coll_tier_t *tier = coll->topo.n_nodes > 1 ? &coll->model.inter : &coll->model.node;
+    int turns = tw_args_lose_nothing(plan->c.args) ? PACKING_TURNS : WORTH_TURNS;
 
-    return WORTH_SHARE * exact_sec + WORTH_TURNS * tier->turn_sec;
+    return WORTH_SHARE * exact_sec + turns * tier->turn_sec;
 }
 
 /** As it was measured, or as it may be: in doubt, the fewer bytes that were asked for. */
@@ -405,8 +409,8 @@ static int is_worth_quantizing(const plan_t *plan)
     const candidate_t *exact = plan->exact, *quantized = plan->quantized;
     int shorter = plan->c.encoded_bytes < plan->c.bytes;
 
-    return shorter && (exact->sec - quantized->sec > least_sec(plan->coll, exact->sec) ||
-                       exact->quiet_sec - quantized->quiet_sec > least_sec(plan->coll, exact->quiet_sec));
+    return shorter && (exact->sec - quantized->sec > least_sec(plan, exact->sec) ||
+                       exact->quiet_sec - quantized->quiet_sec > least_sec(plan, exact->quiet_sec));
 }
 
 /** The bits are the same: in doubt, the plain ones. */
@@ -414,10 +418,9 @@ static int is_worth_packing(const plan_t *plan)
 {
     const candidate_t *exact = plan->exact, *packed = plan->quantized;
 
-    return plan->c.encoded_bytes < plan->c.bytes &&
-           exact->sec - packed->sec > least_sec(plan->coll, exact->sec) &&
-           exact->quiet_sec - packed->quiet_sec > least_sec(plan->coll, exact->quiet_sec) &&
-           exact->typical_sec - packed->typical_sec > least_sec(plan->coll, exact->typical_sec);
+    return plan->c.encoded_bytes < plan->c.bytes && exact->sec - packed->sec > least_sec(plan, exact->sec) &&
+           exact->quiet_sec - packed->quiet_sec > least_sec(plan, exact->quiet_sec) &&
+           exact->typical_sec - packed->typical_sec > least_sec(plan, exact->typical_sec);
 }
 
 static const candidate_t *decline(const plan_t *plan, char *reason, size_t reason_bytes)
@@ -426,7 +429,7 @@ static const candidate_t *decline(const plan_t *plan, char *reason, size_t reaso
 
     snprintf(reason, reason_bytes, "%s would save less than %.0f us of %s",
              describe_candidate(plan, plan->quantized, quantized, sizeof(quantized)),
-             least_sec(plan->coll, plan->exact->sec) * 1e6,
+             least_sec(plan, plan->exact->sec) * 1e6,
              describe_candidate(plan, plan->exact, exact, sizeof(exact)));
     return plan->exact;
 }

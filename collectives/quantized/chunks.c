@@ -7,13 +7,14 @@
 
 int tw_args_lose_nothing(const tw_coll_args_t *args)
 {
-    int loses = args->codec == NULL;
+    int n_lossless = 0, n_others = 0;
 
-    for (size_t s = 0; s < args->n_segments && !loses; s++) {
+    for (size_t s = 0; s < args->n_segments; s++) {
         const tw_quant_codec_t *codec = tw_segment_codec(args, &args->segments[s]);
-        loses = codec != NULL && !codec->lossless;
+        n_lossless += codec != NULL && codec->lossless;
+        n_others += codec != NULL && !codec->lossless;
     }
-    return !loses;
+    return n_lossless > 0 && n_others == 0;
 }
 
 /** Elements in which every part but a segment's last is counted: whole frames of both codecs. */

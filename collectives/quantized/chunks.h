@@ -51,7 +51,7 @@ static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *arg
                                                  : args->codec;
 }
 
-/** 1: there is a codec, and going exact gives the same bits. */
+/** 1: what has a codec has the lossless one, so going exact gives the same bits. */
 int tw_args_lose_nothing(const tw_coll_args_t *args);
 
 /** args: counts NULL are the even split; parts are whole frames of args->inner_codec, too. chunk_bytes: what a message is
