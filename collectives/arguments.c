@@ -49,8 +49,10 @@ static tw_status_t refuse(const tw_coll_t *coll, const tw_coll_args_t *args, con
 static tw_status_t check_one_codec(const tw_coll_t *coll, const tw_coll_args_t *args,
                                    const tw_quant_codec_t *codec)
 {
-    if (codec->lossless && coll->params.mem != TW_MEM_HOST) {
-        (void)refuse(coll, args, "the lossless codec is for tensors in host memory");
+    if (codec->lossless && coll->engine->fixes_lengths) {
+        (void)refuse(coll, args,
+                     "lossless messages have lengths of their own, and NCCL needs lengths beforehand: "
+                     "make the communicator for a transport (TW_WIRE_TRANSPORT)");
         return TW_ERR_UNSUPPORTED;
     }
     if (codec->bits == 2 && is_reduction(args->op)) {

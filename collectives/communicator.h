@@ -133,8 +133,9 @@ typedef struct tw_coll_engine {
     void (*trim)(tw_coll_t *coll);
     /** On a progress thread: make the communicator's device current. */
     void (*enter)(tw_coll_t *coll);
-    int is_polled; /**< 1: requests wait for what no message announces */
-    int drains;    /**< 1: what is in flight cannot be canceled: destroying waits for it */
+    int is_polled;     /**< 1: requests wait for what no message announces */
+    int fixes_lengths; /**< 1: both ends of a message know its length beforehand, so there is no lossless codec */
+    int drains;        /**< 1: what is in flight cannot be canceled: destroying waits for it */
 } tw_coll_engine_t;
 
 struct tw_coll {

@@ -1,5 +1,6 @@
 /** The computations of a tick, as calls of the codec: those that are alike and follow each other share a launch. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "collectives/gpu/gpu.h"
 
@@ -183,6 +184,72 @@ static tw_status_t flush(batch_t *batch)
     return status;
 }
 
+/* ---- lossless -------------------------------------------------------------------------------------------- */
+
+/** The parts of a chunk where it is plain: in a cell they follow each other. */
+static size_t find_pieces(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
+                          tw_quant_lossless_segment_t *pieces)
+{
+    tw_type_t type = call->shape->request->args.type;
+    int packs = compute->out == TW_GPU_PACKED;
+    size_t plain = packs ? compute->from : compute->to, n = 0;
+    tw_qop_walk_t walk = {.grid = &call->shape->plan.grid,
+                          .chunk = compute->chunk,
+                          .tensors = call->tensors,
+                          .type = type,
+                          .in_type = type};
+    tw_qop_part_t part;
+
+    while (tw_qop_walk_next(&walk, &part)) {
+        char *cell = plain < TW_GPU_RESULT ? call->workspace + plain + part.in_at : NULL;
+        pieces[n++] = (tw_quant_lossless_segment_t){
+            .src = cell != NULL             ? cell
+                   : plain == TW_GPU_RESULT ? part.dst
+                                            : part.src,
+            .dst = cell != NULL ? cell : part.dst,
+            .n_elems = part.n_elems,
+            .row_elems = part.row_elems,
+            .first_elem = part.first_elem,
+        };
+    }
+    return n;
+}
+
+/** Pack a chunk, or unpack it; the host reads how that went, and how long it is, when the tick has ended. */
+static tw_status_t launch_lossless(const batch_t *batch, const tw_gpu_compute_t *compute)
+{
+    const tw_gpu_call_t *call = batch->call;
+    const tw_gpu_plan_t *plan = &call->shape->plan;
+    const tw_grid_chunk_t *chunk = &plan->grid.chunks[compute->chunk];
+    tw_quant_lossless_stream_t *packer = call->coll->gpu->packer;
+    int packs = compute->out == TW_GPU_PACKED;
+    const tw_quant_lossless_args_t args = {
+        .type = call->shape->request->args.type,
+        .stream = batch->stream,
+        .workspace = call->packing,
+        .workspace_bytes = call->coll->gpu->packing.bytes,
+        .host = &call->outcomes[compute->packed + (packs ? 0 : plan->n_cells)],
+    };
+    tw_quant_lossless_segment_t *pieces = malloc((chunk->n_parts + 1) * sizeof(*pieces));
+    tw_status_t status;
+
+    if (pieces == NULL) {
+        tw_error("out of memory for the parts of a chunk");
+        return TW_ERR_NO_MEMORY;
+    }
+    size_t n = find_pieces(call, compute, pieces);
+    if (packs) {
+        status = tw_quant_lossless_stream_encode(packer, &args, pieces, n, call->workspace + compute->to,
+                                                 tw_quant_lossless_bound_bytes(args.type, chunk->n_elems));
+    } else {
+        status = tw_quant_lossless_stream_decode(packer, &args, TW_QUANT_SINK_STORE, pieces, n,
+                                                 call->workspace + compute->from,
+                                                 call->lengths[compute->packed], 0);
+    }
+    free(pieces);
+    return status;
+}
+
 /* ---- batches --------------------------------------------------------------------------------------------- */
 
 static int is_like(const tw_grid_t *grid, const tw_gpu_compute_t *a, const tw_gpu_compute_t *b)
@@ -237,6 +304,9 @@ static tw_status_t add_parts(batch_t *batch, const tw_gpu_compute_t *compute, co
         if (compute->to != TW_GPU_USER) {
             part.dst = call->workspace + compute->to + part.out_at;
         }
+        if (part.src == part.dst) { /* in place, and nothing to add */
+            continue;
+        }
         TW_TRY(add_item(batch, part));
     }
     return TW_OK;
@@ -269,6 +339,10 @@ static tw_status_t add_compute(batch_t *batch, const tw_gpu_compute_t *compute)
 {
     tw_status_t status = TW_OK;
 
+    if (compute->in == TW_GPU_PACKED || compute->out == TW_GPU_PACKED) {
+        TW_TRY(flush(batch));
+        return launch_lossless(batch, compute);
+    }
     if (batch->like == NULL || !is_like(&batch->call->shape->plan.grid, batch->like, compute)) {
         status = begin(batch, compute);
     }

@@ -32,6 +32,7 @@ static tw_status_t choose_workspace(tw_coll_t *coll)
         return TW_OK;
     }
     int takes = tw_transport_takes(coll->transport, gpu->device->wire);
+    gpu->outcomes.pinned = 1;
     gpu->memory.pinned = !takes || asked == TW_COLL_GPU_WORKSPACE_PINNED;
     coll->workspace_mem = gpu->memory.pinned ? TW_MEM_HOST : gpu->device->wire;
     if (takes || asked != TW_COLL_GPU_WORKSPACE_DEVICE) {
@@ -72,7 +73,10 @@ static void detach(tw_coll_t *coll)
 
     tw_gpu_workspace_free(coll); /* first: it waits for the device */
     tw_gpu_shapes_cleanup(gpu);
+    tw_quant_lossless_stream_destroy(gpu->packer);
     free(gpu->memory.blocks);
+    free(gpu->packing.blocks);
+    free(gpu->outcomes.blocks);
     destroy_queues(gpu);
     free(gpu->sources);
     tw_topo_cleanup(&gpu->flat);

@@ -28,6 +28,7 @@ typedef struct tw_gpu_shape {
     int is_native;
     tw_gpu_plan_t plan;       /**< unless native */
     tw_quant_t *inner;        /**< of the hop inside the node; NULL: exact */
+    size_t packing_bytes;     /**< workspace of the lossless codec */
     tw_qop_tensor_t *tensors; /**< [n_segments] NCCL: of the call that is being enqueued */
     uint64_t inter_node_bytes;
 } tw_gpu_shape_t;
@@ -40,11 +41,15 @@ typedef struct tw_gpu_call {
     const tw_gpu_shape_t *shape;
     const tw_qop_tensor_t *tensors;
     char *workspace;
+    char *packing; /**< workspace of the lossless codec */
+    tw_quant_outcome_t
+        *outcomes;   /**< [2 * cells of the plan] of packing into them, then of unpacking what is there */
+    size_t *lengths; /**< [cells of the plan] of packed chunks; NULL over NCCL */
     uint64_t seed;
     uint32_t step;
 } tw_gpu_call_t;
 
-/** The workspace. Memory that was outgrown stays until the end: graphs may still use it. */
+/** A workspace. Memory that was outgrown stays until the end: graphs may still use it. */
 typedef struct tw_gpu_memory {
     void **blocks;
     size_t n_blocks, max_blocks;
@@ -60,7 +65,10 @@ typedef struct tw_gpu {
     tw_gpu_shapes_t shapes;
     size_t n_shapes;
     tw_gpu_memory_t memory;
-    const void **sources; /**< [n_sources] inputs of sums, while a launch is put together */
+    tw_quant_lossless_stream_t *packer; /**< NULL: not used yet; this and what follows */
+    tw_gpu_memory_t packing;            /**< its workspace, which calls on a stream share */
+    tw_gpu_memory_t outcomes;           /**< what kernels tell the host of it: pinned */
+    const void **sources;               /**< [n_sources] inputs of sums, while a launch is put together */
     size_t n_sources;
     tw_stream_t wire_stream;                /**< NCCL: this and what follows */
     tw_gpu_event_t computed, arrived, done; /**< done: after the last operation */
@@ -76,6 +84,7 @@ typedef struct tw_gpu_run {
     int is_launched;                   /**< this tick's computations are enqueued */
     int is_posted;                     /**< its messages are under way */
     tw_transport_request_t **requests; /**< [messages of the largest tick]; NULL: ended */
+    const tw_gpu_message_t **messages; /**< what they are of */
     size_t n_requests, n_open;
     uint64_t *next_tag; /**< [2 * world] of the next message to each rank, and from each rank */
     /** After the computations of even ticks, and of odd ones; over NCCL, [0] is after everything. */
@@ -108,10 +117,10 @@ void tw_gpu_enter(tw_coll_t *coll);
 size_t tw_gpu_workspace_bytes(const tw_coll_t *coll);
 /** Also when the communicator ends. */
 void tw_gpu_workspace_free(tw_coll_t *coll);
-/** The workspace in use; NULL: none yet. */
-char *tw_gpu_workspace(const tw_gpu_t *gpu);
-/** A message is being sent, or received: see tw_coll_counters_t. */
-void tw_gpu_count(tw_coll_t *coll, const tw_gpu_message_t *message);
+/** Let a call that is about to begin use the memory as it is now. */
+void tw_gpu_take_workspace(tw_gpu_call_t *call);
+/** A message of so many bytes is being sent, or received: see tw_coll_counters_t. */
+void tw_gpu_count(tw_coll_t *coll, const tw_gpu_message_t *message, size_t bytes);
 
 /* ---- compute.c --------------------------------------------------------------------------------------------- */
 

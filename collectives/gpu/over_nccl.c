@@ -11,7 +11,7 @@ static tw_status_t enqueue_messages(const tw_gpu_call_t *call, const tw_gpu_tick
     for (size_t i = 0; i < tick->n_messages && status == TW_OK; i++) {
         const tw_gpu_message_t *message = &call->shape->plan.messages[tick->first_message + i];
         char *at = call->workspace + message->at;
-        tw_gpu_count(call->coll, message);
+        tw_gpu_count(call->coll, message, message->bytes);
         status = message->is_send ? wire->send(wire, message->peer, at, message->bytes, stream)
                                   : wire->recv(wire, message->peer, at, message->bytes, stream);
     }
@@ -192,5 +192,6 @@ const tw_coll_engine_t tw_gpu_nccl_engine = {
     .workspace_bytes = tw_gpu_workspace_bytes,
     .enter = tw_gpu_enter,
     .is_polled = 1,
+    .fixes_lengths = 1,
     .drains = 1,
 };

@@ -32,19 +32,21 @@ static tw_status_t post_message(tw_gpu_run_t *run, const tw_gpu_message_t *messa
 {
     tw_coll_t *coll = run->call.coll;
     const tw_gpu_t *gpu = coll->gpu;
+    int is_packed = message->packed != TW_GPU_NOT_PACKED;
     uint64_t *tag = &run->next_tag[message->is_send ? message->peer : coll->topo.world + message->peer];
     const tw_transport_message_t posted = {
         .peer = coll->topo.peer[message->peer],
         .tag = (*tag)++,
         .buffer = run->call.workspace + message->at,
-        .bytes = message->bytes,
+        .bytes = is_packed && message->is_send ? run->call.lengths[message->packed] : message->bytes,
         .mem = gpu->memory.pinned ? TW_MEM_HOST : gpu->device->wire,
+        .may_be_shorter = is_packed,
     };
 
     if (!message->is_send) {
         return tw_transport_message_recv(coll->transport, &posted, request);
     }
-    tw_gpu_count(coll, message);
+    tw_gpu_count(coll, message, posted.bytes);
     return tw_transport_message_send(coll->transport, &posted, request);
 }
 
@@ -62,6 +64,7 @@ static tw_status_t post_messages(tw_gpu_run_t *run)
                 continue;
             }
             run->requests[run->n_requests] = NULL;
+            run->messages[run->n_requests] = message;
             status = post_message(run, message, &run->requests[run->n_requests]);
             run->n_requests += status == TW_OK;
         }
@@ -90,7 +93,9 @@ static tw_status_t test_messages(tw_gpu_run_t *run, int *moved)
         if (run->requests[i] == NULL) {
             continue;
         }
-        tw_status_t status = tw_transport_test(transport, run->requests[i]);
+        const tw_gpu_message_t *message = run->messages[i];
+        size_t bytes;
+        tw_status_t status = tw_transport_test_bytes(transport, run->requests[i], &bytes);
         if (status == TW_IN_PROGRESS) {
             continue;
         }
@@ -100,8 +105,35 @@ static tw_status_t test_messages(tw_gpu_run_t *run, int *moved)
         if (status != TW_OK) {
             return explain_error(run, status);
         }
+        if (message->packed != TW_GPU_NOT_PACKED && !message->is_send) {
+            run->call.lengths[message->packed] = bytes;
+        }
     }
     return run->n_open > 0 ? TW_IN_PROGRESS : TW_OK;
+}
+
+/** What a tick's computations say of packed chunks, now that they have ended. */
+static tw_status_t read_outcomes(tw_gpu_run_t *run, size_t tick)
+{
+    const tw_gpu_plan_t *plan = &run->call.shape->plan;
+    const tw_gpu_tick_t *at = &plan->ticks[tick];
+
+    for (size_t i = 0; i < at->n_computes; i++) {
+        const tw_gpu_compute_t *compute = &plan->computes[at->first_compute + i];
+        if (compute->out == TW_GPU_PACKED) {
+            run->call.lengths[compute->packed] = run->call.outcomes[compute->packed].bytes;
+        } else if (compute->in == TW_GPU_PACKED) {
+            const tw_quant_outcome_t *outcome = &run->call.outcomes[plan->n_cells + compute->packed];
+            if (outcome->status != TW_OK) {
+                tw_error("rank %d: %s: a lossless message of %zu bytes is not one of %zu elements: %s",
+                         run->call.coll->topo.rank, tw_coll_op_name(run->call.shape->request->args.op),
+                         run->call.lengths[compute->packed], plan->grid.chunks[compute->chunk].n_elems,
+                         tw_status_string((tw_status_t)outcome->status));
+                return (tw_status_t)outcome->status;
+            }
+        }
+    }
+    return TW_OK;
 }
 
 /** Messages go when the computations of the tick before have ended. In GPU memory, that they have ended is not yet that
@@ -112,6 +144,7 @@ static tw_status_t move_messages(tw_gpu_run_t *run, int *moved)
 
     if (!run->is_posted && run->tick > 0) {
         TW_TRY(device->event_query(device, run->computed[(run->tick - 1) % 2]));
+        TW_TRY(read_outcomes(run, run->tick - 1));
     }
     if (!run->is_posted) {
         *moved = 1;
@@ -136,7 +169,11 @@ static tw_status_t move_run(tw_gpu_run_t *run, int *moved)
         run->tick++;
         run->is_launched = run->is_posted = 0;
     }
-    return n_ticks > 0 ? device->event_query(device, run->computed[(n_ticks - 1) % 2]) : TW_OK;
+    if (n_ticks == 0) {
+        return TW_OK;
+    }
+    TW_TRY(device->event_query(device, run->computed[(n_ticks - 1) % 2]));
+    return read_outcomes(run, n_ticks - 1);
 }
 
 /* ---- the engine ------------------------------------------------------------------------------------------ */
@@ -157,9 +194,14 @@ static tw_status_t complete_run(tw_coll_request_t *request)
     size_t n_channels = 2 * (size_t)request->coll->topo.world;
     tw_gpu_run_t *run = request->run;
 
-    run->requests = calloc(most_messages(&run->call.shape->plan) + 1, sizeof(*run->requests));
+    const tw_gpu_plan_t *plan = &run->call.shape->plan;
+    size_t n_messages = most_messages(plan) + 1;
+    run->requests = calloc(n_messages, sizeof(*run->requests));
+    run->messages = calloc(n_messages, sizeof(*run->messages));
     run->next_tag = malloc(n_channels * sizeof(*run->next_tag));
-    if (run->requests == NULL || run->next_tag == NULL) {
+    run->call.lengths = calloc(plan->n_cells + 1, sizeof(*run->call.lengths));
+    if (run->requests == NULL || run->messages == NULL || run->next_tag == NULL ||
+        run->call.lengths == NULL) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < n_channels; i++) {
@@ -209,7 +251,7 @@ static tw_status_t step(tw_coll_request_t *request, int *moved)
     }
     /* the workspace may have grown, and moved, since it was posted */
     if (run->tick == 0 && !run->is_launched) {
-        run->call.workspace = tw_gpu_workspace(request->coll->gpu);
+        tw_gpu_take_workspace(&run->call);
     }
     tw_status_t status = move_run(run, moved);
     if (status == TW_OK) {

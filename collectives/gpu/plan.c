@@ -18,6 +18,7 @@ typedef struct stage {
 /** Cells of equal size, one after another, at the same place of every slot. */
 typedef struct area {
     size_t at, cell_bytes;
+    size_t first_cell; /**< of a slot's */
 } area_t;
 
 struct planner {
@@ -33,6 +34,9 @@ struct planner {
     area_t sums;   /**< [n_owners] the node's sums */
     area_t finish; /**< [n_nodes] all nodes' sums of the own chunk */
     area_t shard;  /**< [world] encoded shards */
+    area_t packs;  /**< [n_owners] the node's sums, packed, for owners on other nodes */
+    area_t comes;  /**< [n_nodes] packed sums for the own chunk */
+    size_t slot_cells;
     stage_t stages[MAX_STAGES];
     size_t n_stages;
     tw_status_t status;
@@ -51,6 +55,27 @@ static tw_gpu_form_t form_of(const planner_t *p, size_t chunk)
     return tw_grid_codec(&p->plan->grid, chunk) != NULL ? TW_GPU_CODEC : TW_GPU_PLAIN;
 }
 
+static int is_lossless(const planner_t *p, size_t chunk)
+{
+    const tw_quant_codec_t *codec = tw_grid_chunk_codec(&p->plan->grid, chunk);
+
+    return codec != NULL && codec->lossless;
+}
+
+/** How a chunk is spread. */
+static tw_gpu_form_t spread_of(const planner_t *p, size_t chunk)
+{
+    return is_lossless(p, chunk) ? TW_GPU_PACKED : form_of(p, chunk);
+}
+
+/** How a node's sum travels between this rank and a peer: packed, if it is lossless and leaves a node. */
+static tw_gpu_form_t rail_of(const planner_t *p, size_t chunk, int peer)
+{
+    int leaves = p->topo->node[peer] != p->topo->node[p->rank];
+
+    return is_lossless(p, chunk) && leaves ? TW_GPU_PACKED : form_of(p, chunk);
+}
+
 static tw_gpu_form_t inner_of(const planner_t *p, size_t chunk)
 {
     return form_of(p, chunk) != TW_GPU_PLAIN && p->args->inner_codec != NULL ? TW_GPU_INNER : TW_GPU_PLAIN;
@@ -58,7 +83,8 @@ static tw_gpu_form_t inner_of(const planner_t *p, size_t chunk)
 
 static size_t chunk_bytes(const planner_t *p, size_t chunk, tw_gpu_form_t form)
 {
-    const tw_quant_codec_t *codec = form == TW_GPU_CODEC   ? tw_grid_codec(&p->plan->grid, chunk)
+    int is_chunks = form == TW_GPU_CODEC || form == TW_GPU_PACKED;
+    const tw_quant_codec_t *codec = is_chunks              ? tw_grid_chunk_codec(&p->plan->grid, chunk)
                                     : form == TW_GPU_INNER ? p->args->inner_codec
                                                            : NULL;
 
@@ -93,15 +119,22 @@ static size_t cell_bytes(const planner_t *p, tw_gpu_form_t (*form)(const planner
 
 static area_t add_area(planner_t *p, size_t n_cells, size_t bytes)
 {
-    area_t area = {p->plan->slot_bytes, bytes};
+    area_t area = {p->plan->slot_bytes, bytes, p->slot_cells};
 
     p->plan->slot_bytes += n_cells * bytes;
+    p->slot_cells += n_cells;
     return area;
 }
 
 static size_t cell(const planner_t *p, const area_t *area, size_t index, size_t round)
 {
     return round % p->plan->n_slots * p->plan->slot_bytes + area->at + index * area->cell_bytes;
+}
+
+/** Its number among all cells. */
+static size_t cell_number(const planner_t *p, const area_t *area, size_t index, size_t round)
+{
+    return round % p->plan->n_slots * p->slot_cells + area->first_cell + index;
 }
 
 static size_t gather_cell(const planner_t *p, int owner_index, int local, size_t round)
@@ -167,12 +200,42 @@ static void emit_message(planner_t *p, tw_gpu_message_t message)
 
 static void emit_send(planner_t *p, int peer, size_t chunk, tw_gpu_form_t form, size_t at)
 {
-    emit_message(p, (tw_gpu_message_t){peer, 1, at, chunk_bytes(p, chunk, form)});
+    emit_message(p, (tw_gpu_message_t){peer, 1, at, chunk_bytes(p, chunk, form), TW_GPU_NOT_PACKED});
 }
 
 static void emit_recv(planner_t *p, int peer, size_t chunk, tw_gpu_form_t form, size_t at)
 {
-    emit_message(p, (tw_gpu_message_t){peer, 0, at, chunk_bytes(p, chunk, form)});
+    emit_message(p, (tw_gpu_message_t){peer, 0, at, chunk_bytes(p, chunk, form), TW_GPU_NOT_PACKED});
+}
+
+/** A cell of an area to a peer, or from it; packed if the form says so. */
+static void emit_cell(planner_t *p, int peer, int is_send, size_t chunk, tw_gpu_form_t form,
+                      const area_t *area, size_t index, size_t round)
+{
+    size_t packed = form == TW_GPU_PACKED ? cell_number(p, area, index, round) : TW_GPU_NOT_PACKED;
+    size_t at = cell(p, area, index, round);
+
+    emit_message(p, (tw_gpu_message_t){peer, is_send, at, chunk_bytes(p, chunk, form), packed});
+}
+
+static void emit_pack(planner_t *p, size_t chunk, size_t from, const area_t *area, size_t index, size_t round)
+{
+    emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
+                                       .in = TW_GPU_PLAIN,
+                                       .out = TW_GPU_PACKED,
+                                       .from = from,
+                                       .to = cell(p, area, index, round),
+                                       .packed = cell_number(p, area, index, round)});
+}
+
+static void emit_unpack(planner_t *p, size_t chunk, const area_t *area, size_t index, size_t to, size_t round)
+{
+    emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
+                                       .in = TW_GPU_PACKED,
+                                       .out = TW_GPU_PLAIN,
+                                       .from = cell(p, area, index, round),
+                                       .to = to,
+                                       .packed = cell_number(p, area, index, round)});
 }
 
 /** What a node's sum is multiplied with. That of an exact chunk travels on as it is, and on one node it is the result. */
@@ -211,7 +274,12 @@ static void prepare_spread(planner_t *p, size_t round)
 {
     size_t chunk;
 
-    if (find_chunk(p, p->rank, round, &chunk)) {
+    if (!find_chunk(p, p->rank, round, &chunk)) {
+        return;
+    }
+    if (is_lossless(p, chunk)) {
+        emit_pack(p, chunk, TW_GPU_USER, &p->shard, (size_t)p->rank, round);
+    } else {
         emit_own(p, chunk, form_of(p, chunk), TW_GPU_FACTOR_NONE, cell(p, &p->shard, (size_t)p->rank, round));
     }
 }
@@ -272,17 +340,20 @@ static void node_sum(planner_t *p, size_t round)
         tw_gpu_factor_t factor = inside_factor(p, chunk);
         if (p->node_size == 1) { /* nothing to sum up */
             emit_own(p, chunk, form_of(p, chunk), factor, sum_cell(p, i, round));
-            continue;
+        } else {
+            emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
+                                               .in = inner_of(p, chunk),
+                                               .out = form_of(p, chunk),
+                                               .n_inputs = p->node_size,
+                                               .factor = factor,
+                                               .seed = TW_GPU_SEED_NODE,
+                                               .from = gather_cell(p, i, 0, round),
+                                               .stride = p->gather.cell_bytes,
+                                               .to = sum_cell(p, i, round)});
         }
-        emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
-                                           .in = inner_of(p, chunk),
-                                           .out = form_of(p, chunk),
-                                           .n_inputs = p->node_size,
-                                           .factor = factor,
-                                           .seed = TW_GPU_SEED_NODE,
-                                           .from = gather_cell(p, i, 0, round),
-                                           .stride = p->gather.cell_bytes,
-                                           .to = sum_cell(p, i, round)});
+        if (rail_of(p, chunk, p->owners[i]) == TW_GPU_PACKED) {
+            emit_pack(p, chunk, sum_cell(p, i, round), &p->packs, (size_t)i, round);
+        }
     }
 }
 
@@ -293,13 +364,27 @@ static void rail_hop(planner_t *p, size_t round)
     for (int i = 0; i < p->n_owners; i++) {
         int owner = p->owners[i];
         if (owner != p->rank && find_chunk(p, owner, round, &chunk)) {
-            emit_send(p, owner, chunk, form_of(p, chunk), sum_cell(p, i, round));
+            tw_gpu_form_t form = rail_of(p, chunk, owner);
+            emit_cell(p, owner, 1, chunk, form, form == TW_GPU_PACKED ? &p->packs : &p->sums, (size_t)i,
+                      round);
         }
     }
     for (int n = 0; n < p->hops->n_nodes; n++) {
         if (n != p->node && find_chunk(p, p->rank, round, &chunk)) {
-            emit_recv(p, gateway(p, p->rank, n), chunk, form_of(p, chunk),
-                      cell(p, &p->finish, (size_t)n, round));
+            int peer = gateway(p, p->rank, n);
+            tw_gpu_form_t form = rail_of(p, chunk, peer);
+            emit_cell(p, peer, 0, chunk, form, form == TW_GPU_PACKED ? &p->comes : &p->finish, (size_t)n,
+                      round);
+        }
+    }
+}
+
+/** What has come packed, to where it is added up. */
+static void unpack_sums(planner_t *p, size_t chunk, size_t round)
+{
+    for (int n = 0; n < p->hops->n_nodes; n++) {
+        if (n != p->node && rail_of(p, chunk, gateway(p, p->rank, n)) == TW_GPU_PACKED) {
+            emit_unpack(p, chunk, &p->comes, (size_t)n, cell(p, &p->finish, (size_t)n, round), round);
         }
     }
 }
@@ -312,8 +397,10 @@ static void finish_sum(planner_t *p, size_t round)
     if (!find_chunk(p, p->rank, round, &chunk)) {
         return;
     }
-    int twice = spreads && p->rounds_sums && form_of(p, chunk) != TW_GPU_PLAIN;
+    int packs = is_lossless(p, chunk);
+    int twice = spreads && (packs || (p->rounds_sums && form_of(p, chunk) != TW_GPU_PLAIN));
     size_t shard = spreads ? cell(p, &p->shard, (size_t)p->rank, round) : TW_GPU_USER;
+    unpack_sums(p, chunk, round);
     emit_compute(p, (tw_gpu_compute_t){
                         .chunk = chunk,
                         .in = form_of(p, chunk),
@@ -325,7 +412,9 @@ static void finish_sum(planner_t *p, size_t round)
                         .stride = p->finish.cell_bytes,
                         .to = twice ? TW_GPU_USER : shard,
                     });
-    if (twice) { /* what the others of a reduce-scatter would encode */
+    if (twice && packs) {
+        emit_pack(p, chunk, TW_GPU_RESULT, &p->shard, (size_t)p->rank, round);
+    } else if (twice) { /* what the others of a reduce-scatter would encode */
         emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
                                            .in = TW_GPU_PLAIN,
                                            .out = form_of(p, chunk),
@@ -335,20 +424,25 @@ static void finish_sum(planner_t *p, size_t round)
     }
 }
 
+static void spread_cell(planner_t *p, int peer, int is_send, size_t chunk, int owner, size_t round)
+{
+    emit_cell(p, peer, is_send, chunk, spread_of(p, chunk), &p->shard, (size_t)owner, round);
+}
+
 static void spread_rail(planner_t *p, size_t round)
 {
     for (int owner = 0; owner < p->hops->world; owner++) {
-        size_t chunk, at = cell(p, &p->shard, (size_t)owner, round);
+        size_t chunk;
         if (!find_chunk(p, owner, round, &chunk)) {
             continue;
         }
         for (int n = 0; n < p->hops->n_nodes && owner == p->rank; n++) {
             if (n != p->node) {
-                emit_send(p, gateway(p, owner, n), chunk, form_of(p, chunk), at);
+                spread_cell(p, gateway(p, owner, n), 1, chunk, owner, round);
             }
         }
         if (p->hops->node[owner] != p->node && gateway(p, owner, p->node) == p->rank) {
-            emit_recv(p, owner, chunk, form_of(p, chunk), at);
+            spread_cell(p, owner, 0, chunk, owner, round);
         }
     }
 }
@@ -357,27 +451,46 @@ static void spread_node(planner_t *p, size_t round)
 {
     for (int owner = 0; owner < p->hops->world; owner++) {
         int holder = p->hops->node[owner] == p->node ? owner : gateway(p, owner, p->node);
-        size_t chunk, at = cell(p, &p->shard, (size_t)owner, round);
+        size_t chunk;
         if (!find_chunk(p, owner, round, &chunk)) {
             continue;
         }
         if (holder != p->rank) {
-            emit_recv(p, holder, chunk, form_of(p, chunk), at);
+            spread_cell(p, holder, 0, chunk, owner, round);
             continue;
         }
         for (int l = 1; l < p->node_size; l++) {
             int local = (p->hops->local[p->rank] + l) % p->node_size;
-            emit_send(p, tw_topo_rank_at(p->hops, p->node, local), chunk, form_of(p, chunk), at);
+            spread_cell(p, tw_topo_rank_at(p->hops, p->node, local), 1, chunk, owner, round);
         }
     }
 }
 
-/** The own shard too: everybody has the same bits. */
+/** The own shard of what loses nothing: its sum is in dst already, or it is copied there. */
+static void deliver_own(planner_t *p, size_t chunk)
+{
+    if (p->args->op == TW_COLL_ALLGATHER) {
+        emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
+                                           .in = TW_GPU_PLAIN,
+                                           .out = TW_GPU_PLAIN,
+                                           .from = TW_GPU_USER,
+                                           .to = TW_GPU_USER});
+    }
+}
+
+/** What was encoded with loss is decoded by its owner, too: everybody has the same bits. */
 static void deliver(planner_t *p, size_t round)
 {
     for (int owner = 0; owner < p->hops->world; owner++) {
         size_t chunk;
-        if (find_chunk(p, owner, round, &chunk)) {
+        if (!find_chunk(p, owner, round, &chunk)) {
+            continue;
+        }
+        if (is_lossless(p, chunk) && owner == p->rank) {
+            deliver_own(p, chunk);
+        } else if (is_lossless(p, chunk)) {
+            emit_unpack(p, chunk, &p->shard, (size_t)owner, TW_GPU_USER, round);
+        } else {
             emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
                                                .in = form_of(p, chunk),
                                                .out = TW_GPU_PLAIN,
@@ -439,9 +552,20 @@ static tw_status_t find_owners(planner_t *p)
     return TW_OK;
 }
 
+static int has_lossless(const planner_t *p)
+{
+    int has = 0;
+
+    for (size_t c = 0; c < p->plan->grid.n_chunks && !has; c++) {
+        has = is_lossless(p, c);
+    }
+    return has;
+}
+
 static void lay_out(planner_t *p)
 {
     size_t form_bytes = cell_bytes(p, form_of), inner_bytes = cell_bytes(p, inner_of), temp_elems = 0;
+    size_t spread_bytes = cell_bytes(p, spread_of);
     size_t world = (size_t)p->hops->world, n_owners = (size_t)p->n_owners;
     int reduces = p->args->op != TW_COLL_ALLGATHER;
 
@@ -453,14 +577,19 @@ static void lay_out(planner_t *p)
         p->sums = add_area(p, n_owners, form_bytes);
         p->finish = add_area(p, (size_t)p->hops->n_nodes, form_bytes);
     }
+    if (reduces && has_lossless(p)) {
+        p->packs = add_area(p, n_owners, spread_bytes);
+        p->comes = add_area(p, (size_t)p->hops->n_nodes, spread_bytes);
+    }
     if (p->args->op != TW_COLL_REDUCE_SCATTER) {
-        p->shard = add_area(p, world, form_bytes);
+        p->shard = add_area(p, world, spread_bytes);
     }
     /* A round's first computation comes after the last one of the round whose slot it takes: see emit_ticks. */
     p->plan->n_slots = p->n_stages - 1;
     if (p->plan->n_slots > p->plan->n_rounds) {
         p->plan->n_slots = p->plan->n_rounds;
     }
+    p->plan->n_cells = p->plan->n_slots * p->slot_cells;
     p->plan->temp_at = p->plan->n_slots * p->plan->slot_bytes;
     int needs_temp = reduces && p->node_size > 1 && p->args->codec != NULL && p->args->inner_codec == NULL;
     for (size_t c = 0; c < p->plan->grid.n_chunks && needs_temp; c++) {

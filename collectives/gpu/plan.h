@@ -12,6 +12,10 @@
  *  sums; SPREAD_RAIL and SPREAD_NODE send encoded shards to one rank of every other node and on to its node; DELIVER
  *  decodes them. On a flat topology, where every rank is a node, this is one hop.
  *
+ *  Lossless chunks are summed up as they are. What leaves a node is packed, and unpacked by who gets it, by a computation of
+ *  its own in the tick of the sum; in a spread they stay packed until they are delivered. How long a packed chunk is, the host
+ *  learns when the tick's kernels have ended, or when it has come.
+ *
  *  Sums, seeds and block boundaries are those of the collectives on the CPU (operation.h, collect.h): the same bits. */
 #ifndef TW_COLLECTIVES_GPU_PLAN_H
 #define TW_COLLECTIVES_GPU_PLAN_H
@@ -24,9 +28,10 @@ TW_C_BEGIN
 
 /** How a chunk is represented. */
 typedef enum tw_gpu_form {
-    TW_GPU_PLAIN, /**< its parts one after another, as they are */
-    TW_GPU_CODEC, /**< encoded with the chunk's codec */
-    TW_GPU_INNER, /**< encoded with the codec of the hop inside the node */
+    TW_GPU_PLAIN,  /**< its parts one after another, as they are */
+    TW_GPU_CODEC,  /**< encoded with the chunk's codec */
+    TW_GPU_INNER,  /**< encoded with the codec of the hop inside the node */
+    TW_GPU_PACKED, /**< a lossless message, which is as long as it comes */
 } tw_gpu_form_t;
 
 /** Which numbers stochastic rounding takes. */
@@ -45,23 +50,29 @@ typedef enum tw_gpu_factor {
 /** Instead of an offset: dst, to read. */
 #define TW_GPU_RESULT (SIZE_MAX - 1)
 
+/** Instead of a cell: what is there is not packed. */
+#define TW_GPU_NOT_PACKED SIZE_MAX
+
 /** A computation on one chunk. */
 typedef struct tw_gpu_compute {
-    size_t chunk;          /**< of the grid */
-    tw_gpu_form_t in, out; /**< PLAIN to PLAIN: a copy, or a sum */
-    int n_inputs;          /**< 0: no sum, one input; else so many, summed up in fp32 in order */
+    size_t chunk; /**< of the grid */
+    tw_gpu_form_t in,
+        out;      /**< PLAIN to PLAIN: a copy, or a sum; PACKED only from and to PLAIN, and of one input */
+    int n_inputs; /**< 0: no sum, one input; else so many, summed up in fp32 in order */
     tw_gpu_factor_t factor;
     tw_gpu_seed_t seed;
     size_t from;   /**< of the first input */
     size_t stride; /**< bytes from an input to the next */
     size_t to;
+    size_t packed; /**< PACKED in or out: the cell with the message, see n_cells; else of no meaning */
 } tw_gpu_compute_t;
 
 /** k-th message from a to b as a lists them is the k-th as b does. */
 typedef struct tw_gpu_message {
     int peer;
     int is_send;
-    size_t at, bytes;
+    size_t at, bytes; /**< at most so many, if it is PACKED */
+    size_t packed;    /**< PACKED: the cell, see n_cells; else TW_GPU_NOT_PACKED */
 } tw_gpu_message_t;
 
 typedef struct tw_gpu_tick {
@@ -76,6 +87,8 @@ typedef struct tw_gpu_plan {
     tw_gpu_tick_t *ticks;
     size_t n_computes, max_computes, n_messages, max_messages, n_ticks;
     size_t n_rounds;
+    size_t
+        n_cells; /**< places that a chunk has in the workspace, counted through; a packed one's length belongs to its place */
     size_t slot_bytes, n_slots;
     size_t temp_at; /**< fp32 sums of plain inputs that are encoded, one chunk's at a time */
     size_t workspace_bytes;

@@ -21,9 +21,8 @@ static tw_status_t make_room_for_block(tw_gpu_memory_t *memory)
 }
 
 /** Half as much again at least, so that all outgrown blocks together are at most twice the last one. */
-static tw_status_t reserve(tw_gpu_t *gpu, size_t bytes)
+static tw_status_t grow(const tw_gpu_t *gpu, tw_gpu_memory_t *memory, size_t bytes)
 {
-    tw_gpu_memory_t *memory = &gpu->memory;
     size_t wanted = memory->bytes + memory->bytes / 2;
     void *block;
 
@@ -38,25 +37,50 @@ static tw_status_t reserve(tw_gpu_t *gpu, size_t bytes)
     return TW_OK;
 }
 
-char *tw_gpu_workspace(const tw_gpu_t *gpu)
+static tw_status_t reserve(tw_gpu_t *gpu, const tw_gpu_shape_t *shape)
 {
-    return gpu->memory.n_blocks > 0 ? (char *)gpu->memory.blocks[gpu->memory.n_blocks - 1] : NULL;
+    size_t outcomes = gpu->packer != NULL ? 2 * shape->plan.n_cells * sizeof(tw_quant_outcome_t) : 0;
+    TW_TRY(grow(gpu, &gpu->memory, shape->plan.workspace_bytes));
+    TW_TRY(grow(gpu, &gpu->packing, shape->packing_bytes));
+    return grow(gpu, &gpu->outcomes, outcomes);
+}
+
+static void *last_block(const tw_gpu_memory_t *memory)
+{
+    return memory->n_blocks > 0 ? memory->blocks[memory->n_blocks - 1] : NULL;
+}
+
+void tw_gpu_take_workspace(tw_gpu_call_t *call)
+{
+    const tw_gpu_t *gpu = call->coll->gpu;
+
+    call->workspace = last_block(&gpu->memory);
+    call->packing = last_block(&gpu->packing);
+    call->outcomes = last_block(&gpu->outcomes);
 }
 
 size_t tw_gpu_workspace_bytes(const tw_coll_t *coll)
 {
-    return coll->gpu->memory.bytes;
+    const tw_gpu_t *gpu = coll->gpu;
+
+    return gpu->memory.bytes + gpu->packing.bytes + gpu->outcomes.bytes;
 }
 
-void tw_gpu_workspace_free(tw_coll_t *coll)
+static void free_memory(const tw_gpu_device_t *device, tw_gpu_memory_t *memory)
 {
-    const tw_gpu_device_t *device = coll->gpu->device;
-    tw_gpu_memory_t *memory = &coll->gpu->memory;
-
     while (memory->n_blocks > 0) {
         device->free(device, memory->blocks[--memory->n_blocks], memory->pinned);
     }
     memory->bytes = 0;
+}
+
+void tw_gpu_workspace_free(tw_coll_t *coll)
+{
+    tw_gpu_t *gpu = coll->gpu;
+
+    free_memory(gpu->device, &gpu->memory);
+    free_memory(gpu->device, &gpu->packing);
+    free_memory(gpu->device, &gpu->outcomes);
 }
 
 void tw_gpu_enter(tw_coll_t *coll)
@@ -70,13 +94,18 @@ tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args)
 {
     tw_gpu_shape_t *shape;
     TW_TRY(tw_gpu_shape_get(coll, args, &shape));
-    return reserve(coll->gpu, shape->plan.workspace_bytes);
+    return reserve(coll->gpu, shape);
 }
 
-void tw_gpu_count(tw_coll_t *coll, const tw_gpu_message_t *message)
+void tw_gpu_count(tw_coll_t *coll, const tw_gpu_message_t *message, size_t bytes)
 {
-    coll->sent[message->peer].bytes += message->is_send ? message->bytes : 0;
-    coll->sent[message->peer].messages += message->is_send ? 1 : 0;
+    tw_sched_sent_t *sent = &coll->sent[message->peer];
+
+    if (message->is_send) {
+        sent->bytes += bytes;
+        sent->spared_bytes += message->bytes - bytes;
+        sent->messages++;
+    }
 }
 
 /* ---- requests -------------------------------------------------------------------------------------------- */
@@ -149,9 +178,9 @@ static tw_status_t create_run(tw_coll_t *coll, const tw_coll_args_t *args, tw_gp
         status = check_capture(coll, args, shape, &run->capture);
     }
     if (status == TW_OK) {
-        status = reserve(coll->gpu, shape->plan.workspace_bytes);
+        status = reserve(coll->gpu, shape);
     }
-    run->call.workspace = tw_gpu_workspace(coll->gpu);
+    tw_gpu_take_workspace(&run->call);
     return status;
 }
 
@@ -200,6 +229,8 @@ void tw_gpu_release(tw_coll_request_t *request)
         }
     }
     free(run->requests);
+    free(run->messages);
     free(run->next_tag);
+    free(run->call.lengths);
     free(run);
 }

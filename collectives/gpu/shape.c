@@ -25,7 +25,7 @@ static int same_segment(const tw_coll_segment_t *kept, const tw_coll_segment_t *
 {
     if (kept->n_elems != asked->n_elems || kept->tensor != asked->tensor ||
         kept->first_elem != asked->first_elem || kept->exact != asked->exact ||
-        !same_codec(kept->codec, asked->codec)) {
+        kept->row_elems != asked->row_elems || !same_codec(kept->codec, asked->codec)) {
         return 0;
     }
     for (int r = 0; r < world && kept->counts != NULL; r++) {
@@ -81,7 +81,8 @@ static const char *decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
     if (coll->topo.n_nodes == 1) {
         return "all ranks are on one node";
     }
-    if (!coll->deterministic && request->n_elems * tw_type_bytes(request->args.type) < MIN_QUANTIZED_BYTES) {
+    int changes_bits = coll->deterministic && !tw_args_lose_nothing(&request->args);
+    if (!changes_bits && request->n_elems * tw_type_bytes(request->args.type) < MIN_QUANTIZED_BYTES) {
         return "the tensors are so small that the codec would cost more time than it saves";
     }
     return "";
@@ -172,13 +173,12 @@ static const gpu_algo_t *choose(const tw_coll_t *coll, const tw_gpu_shape_t *sha
 static size_t choose_chunk(const tw_coll_t *coll, const tw_coll_request_t *request, int quantized)
 {
     size_t world = (size_t)coll->topo.world, bytes = 0;
-    size_t most = ROUND_BYTES / world, elem_bytes = tw_type_bytes(request->args.type);
+    size_t most = ROUND_BYTES / world;
 
     if (coll->options.chunk_bytes > 0) {
         return coll->options.chunk_bytes;
     }
-    bytes = quantized ? tw_quant_encoded_bytes(request->args.codec, request->n_elems)
-                      : request->n_elems * elem_bytes;
+    bytes = tw_message_bytes(quantized ? request->args.codec : NULL, request->args.type, request->n_elems);
     bytes /= world * ROUNDS;
     bytes = bytes < most ? bytes : most;
     return bytes > MIN_CHUNK_BYTES ? bytes : MIN_CHUNK_BYTES;
@@ -200,6 +200,44 @@ static uint64_t native_inter_node_bytes(const tw_coll_t *coll, const tw_coll_req
 
 /* ---- making one ------------------------------------------------------------------------------------------ */
 
+/** Of the lossless codec, to pack a chunk or to unpack it. */
+static size_t packing_bytes(const tw_coll_t *coll, const tw_gpu_shape_t *shape, size_t chunk,
+                            tw_quant_lossless_segment_t *pieces)
+{
+    const tw_coll_args_t *args = &shape->request->args;
+    const tw_grid_chunk_t *at = &shape->plan.grid.chunks[chunk];
+    tw_quant_lossless_stream_t *packer = coll->gpu->packer;
+
+    for (size_t i = 0; i < at->n_parts; i++) {
+        const tw_grid_part_t *part = &shape->plan.grid.parts[at->first_part + i];
+        const tw_coll_segment_t *segment = &args->segments[part->segment];
+        pieces[i] = (tw_quant_lossless_segment_t){.n_elems = part->n_elems,
+                                                  .row_elems = segment->row_elems,
+                                                  .first_elem = segment->first_elem + part->first};
+    }
+    size_t encode = tw_quant_lossless_encode_workspace_bytes(packer, args->type, pieces, at->n_parts);
+    size_t decode = tw_quant_lossless_decode_workspace_bytes(packer, args->type, at->n_elems, at->n_parts);
+    return encode > decode ? encode : decode;
+}
+
+static tw_status_t get_packer(tw_coll_t *coll, tw_gpu_shape_t *shape)
+{
+    const tw_grid_t *grid = &shape->plan.grid;
+    tw_quant_lossless_segment_t *pieces = malloc((grid->n_parts + 1) * sizeof(*pieces));
+    tw_status_t status = pieces != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+
+    if (status == TW_OK && coll->gpu->packer == NULL) {
+        status = tw_quant_lossless_stream_create(coll->gpu->device->mem, &coll->gpu->packer);
+    }
+    for (size_t c = 0; c < grid->n_chunks && status == TW_OK; c++) {
+        const tw_quant_codec_t *codec = tw_grid_chunk_codec(grid, c);
+        size_t bytes = codec != NULL && codec->lossless ? packing_bytes(coll, shape, c, pieces) : 0;
+        shape->packing_bytes = bytes > shape->packing_bytes ? bytes : shape->packing_bytes;
+    }
+    free(pieces);
+    return status;
+}
+
 static tw_status_t get_codecs(tw_coll_t *coll, tw_gpu_shape_t *shape)
 {
     const tw_coll_args_t *args = &shape->request->args;
@@ -207,7 +245,11 @@ static tw_status_t get_codecs(tw_coll_t *coll, tw_gpu_shape_t *shape)
     tw_quant_t *codec;
 
     for (size_t k = 0; k < grid->n_codecs; k++) { /* for compute.c, which finds them again */
-        TW_TRY(tw_codecs_get(&coll->codecs, grid->codecs[k], &codec));
+        if (grid->codecs[k]->lossless) {
+            TW_TRY(get_packer(coll, shape));
+        } else {
+            TW_TRY(tw_codecs_get(&coll->codecs, grid->codecs[k], &codec));
+        }
     }
     if (args->inner_codec != NULL) {
         TW_TRY(tw_codecs_get(&coll->codecs, args->inner_codec, &shape->inner));

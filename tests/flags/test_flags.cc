@@ -58,8 +58,14 @@ void check(struct argp_state *state, void *ctx)
 const char *const devices[] = {"host", "cuda", nullptr};
 
 const tw_flag_t flag_list[] = {
-    {{"nodes", "2", "N", "Nodes", TW_CONFIG_INT32, offsetof(Options, nodes), 1, 64, nullptr}, 'n', 1, nullptr},
-    {{"steps", nullptr, "N", "Steps", TW_CONFIG_INT, offsetof(Options, steps), 0, INFINITY, nullptr}, 0, 1, nullptr},
+    {{"nodes", "2", "N", "Nodes", TW_CONFIG_INT32, offsetof(Options, nodes), 1, 64, nullptr},
+     'n',
+     1,
+     nullptr},
+    {{"steps", nullptr, "N", "Steps", TW_CONFIG_INT, offsetof(Options, steps), 0, INFINITY, nullptr},
+     0,
+     1,
+     nullptr},
     {{"params", "1M", "N", "Parameters", TW_CONFIG_COUNT, offsetof(Options, params), 1, 1e12, nullptr},
      0,
      1,
@@ -68,7 +74,10 @@ const tw_flag_t flag_list[] = {
      'l',
      2,
      tw_flag_take_link},
-    {{"lr", "6e-4", "X", "Learning rate", TW_CONFIG_DOUBLE, offsetof(Options, lr), 0, 10, nullptr}, 0, 2, nullptr},
+    {{"lr", "6e-4", "X", "Learning rate", TW_CONFIG_DOUBLE, offsetof(Options, lr), 0, 10, nullptr},
+     0,
+     2,
+     nullptr},
     {{"bytes", "64K", "SIZE", "Bytes", TW_CONFIG_BYTES, offsetof(Options, bytes), 4096, 0x1p30, nullptr},
      0,
      2,
@@ -86,12 +95,16 @@ const tw_flag_t flag_list[] = {
      2,
      nullptr},
     {{"sizes", "8,4K", "LIST", "Sizes", TW_CONFIG_STRING, 0, 0, 0, nullptr}, 's', 2, take_sizes},
-    {{"child", "-1", "FD", "Nobody's", TW_CONFIG_INT32, offsetof(Options, n_words), -1, 9, nullptr}, 0, 0, nullptr},
+    {{"child", "-1", "FD", "Nobody's", TW_CONFIG_INT32, offsetof(Options, n_words), -1, 9, nullptr},
+     0,
+     0,
+     nullptr},
 };
 
 tw_flags_t table()
 {
-    return {flag_list, sizeof(flag_list) / sizeof(flag_list[0]), "Does it.\vAnd more.", nullptr, nullptr, check};
+    return {flag_list, sizeof(flag_list) / sizeof(flag_list[0]), "Does it.\vAnd more.", nullptr, nullptr,
+            check};
 }
 
 Options read(std::vector<std::string> words, tw_flags_t flags = table())
@@ -129,8 +142,8 @@ TEST(Flags, Defaults)
 TEST(Flags, Given)
 {
     const Options options =
-        read({"-n", "64", "--steps=9000000000", "--params", "7.5G", "-lnone", "--lr=0", "--bytes=1M", "--device",
-              "cuda", "-v", "--json", "a b", "--sizes=9", "-s", "1,2,3", "--child=3"});
+        read({"-n", "64", "--steps=9000000000", "--params", "7.5G", "-lnone", "--lr=0", "--bytes=1M",
+              "--device", "cuda", "-v", "--json", "a b", "--sizes=9", "-s", "1,2,3", "--child=3"});
     EXPECT_EQ(options.nodes, 64);
     EXPECT_EQ(options.steps, 9000000000);
     EXPECT_EQ(options.params, 7.5e9);
@@ -175,7 +188,8 @@ TEST(Flags, Help)
             read({"--help"});
         },
         testing::ExitedWithCode(0),
-        "Does it(.|\n)*-n, --nodes=N +Nodes \\(default: 2\\)(.|\n)*--link=RATE +Link \\(default: 100mbit\\)(.|\n)*"
+        "Does it(.|\n)*-n, --nodes=N +Nodes \\(default: 2\\)(.|\n)*--link=RATE +Link \\(default: "
+        "100mbit\\)(.|\n)*"
         "-v, --verbose +More lines\n(.|\n)*And more");
     testing::internal::GetCapturedStdout();
     EXPECT_EXIT(
@@ -200,7 +214,10 @@ TEST(Flags, AWrongDefaultEndsTheProgram)
 {
     tw_flags_t flags = table();
     const tw_flag_t wrong = {
-        {"nodes", "0", "N", "Nodes", TW_CONFIG_INT32, offsetof(Options, nodes), 1, 64, nullptr}, 0, 1, nullptr};
+        {"nodes", "0", "N", "Nodes", TW_CONFIG_INT32, offsetof(Options, nodes), 1, 64, nullptr},
+        0,
+        1,
+        nullptr};
     flags.flags = &wrong;
     flags.n_flags = 1;
     EXPECT_EXIT(read({}, flags), testing::ExitedWithCode(2), "--nodes: '0' is not");

@@ -585,6 +585,12 @@ TEST_F(GpuStream, BadArguments)
     expect_log("rank 0: allgather: there is no quantized algorithm \"two_hop\" for this");
     EXPECT_EQ(post(), TW_ERR_UNSUPPORTED);
     asked.args.algo = nullptr;
+    tw_quant_codec_t lossless = tw::parse_codec("lossless");
+    const tw_quant_codec_t *codec = asked.args.codec;
+    asked.args.codec = &lossless;
+    expect_log("lossless messages have lengths of their own, and NCCL needs lengths beforehand");
+    EXPECT_EQ(post(), TW_ERR_UNSUPPORTED);
+    asked.args.codec = codec;
     EXPECT_EQ(tw_coll_prepare(gpu.coll(0), &asked.args), TW_OK);
     asked.segments[0].dst = nullptr;
     expect_log("rank 0: allgather: segment 0: dst is NULL");

@@ -375,8 +375,152 @@ TEST_F(GpuHost, PlannedBytesAreSent)
     });
 }
 
+/* ---- lossless -------------------------------------------------------------------------------------------- */
+
+tw::Case lossless_case(tw_coll_op_t op, std::vector<size_t> sizes)
+{
+    tw::Case c;
+    c.op = op;
+    c.codec = "lossless";
+    c.sizes = std::move(sizes);
+    return c;
+}
+
+/* In one hop and in two, chunks of many parts and parts of many chunks: the bits of the exact operation, on the GPU and on the CPU. */
+void has_the_bits_of_exact(Reach reach)
+{
+    const std::vector<std::vector<int>> grids = {{1}, {1, 1}, {3}, {2, 2}, {2, 1, 1}, {3, 3}, {1, 2, 4}};
+    uint32_t seed = 40;
+    for (const std::vector<int> &grid : grids) {
+        tw::World world(tw::nodes_of(grid));
+        HostWorld gpu(world, ++seed, reach);
+        for (tw_coll_op_t op : ops) {
+            for (bool in_place : {false, true}) {
+                tw::Case c = lossless_case(op, {5003, 3, 0, 1, 700});
+                c.type = in_place ? TW_TYPE_BF16 : TW_TYPE_FP32;
+                c.reduction = seed % 2 ? TW_COLL_MEAN : TW_COLL_SUM;
+                c.in_place = in_place;
+                const auto packed = gpu.run(c);
+                c.codec = "";
+                expect_same(c, packed, gpu.run(c));
+                expect_same(c, packed, run_case(world, c));
+            }
+        }
+    }
+}
+
+TEST_F(GpuHost, LosslessHasTheBitsOfExact)
+{
+    set_env("TW_COLL_DETERMINISTIC", "y");
+    has_the_bits_of_exact(THROUGH_HOST);
+}
+
+TEST_F(GpuHost, LosslessHasTheBitsOfExactStraight)
+{
+    set_env("TW_COLL_DETERMINISTIC", "y");
+    has_the_bits_of_exact(STRAIGHT);
+}
+
+TEST_F(GpuHost, LosslessByName)
+{
+    set_env("TW_COLL_DETERMINISTIC", "y");
+    for (const std::vector<int> &grid : few_grids) {
+        tw::World world(tw::nodes_of(grid));
+        HostWorld gpu(world, 51);
+        tw::Case c = lossless_case(TW_COLL_ALLREDUCE, {5003, 700});
+        for (const char *algo : {"one_hop", "two_hop"}) {
+            c.algo = algo;
+            expect_same(c, gpu.run(c), run_case(world, c));
+        }
+    }
+}
+
+TEST_F(GpuHost, LosslessBesideOtherSegments)
+{
+    set_env("TW_COLL_DETERMINISTIC", "y");
+    for (const std::vector<int> &grid : few_grids) {
+        tw::World world(tw::nodes_of(grid));
+        HostWorld gpu(world, 52);
+        for (tw_coll_op_t op : ops) {
+            tw::Case c = lossless_case(op, {5003, 700, 900});
+            c.own = {"", "int8:block=32", "exact"};
+            expect_same(c, gpu.run(c), run_case(world, c));
+        }
+    }
+}
+
+/* Of no use without this. Planned is the most that it may be. */
+TEST_F(GpuHost, LosslessSendsFewerBytes)
+{
+    set_env("TW_COLL_CHUNK", "64K");
+    for (const std::vector<int> &grid : {std::vector<int>{1, 1, 1}, {2, 2}}) {
+        tw::World world(tw::nodes_of(grid));
+        HostWorld gpu(world, 53);
+        for (tw_coll_op_t op : ops) {
+            tw::Case c = lossless_case(op, {300001});
+            run_case_by(world, c, 1, [&](int rank, const tw_coll_args_t *args) {
+                tw_transport_counters_t before, after;
+                tw_coll_counters_t from, to;
+                uint64_t planned = 0;
+                tw_transport_inter_node_counters(world.transport(rank), &before);
+                tw_coll_counters_get(gpu.coll(rank), &from);
+                tw_status_t status = gpu.post_and_wait(rank, args);
+                tw_coll_counters_get(gpu.coll(rank), &to);
+                tw_transport_inter_node_counters(world.transport(rank), &after);
+                EXPECT_EQ(tw_coll_planned_inter_node_bytes(gpu.coll(rank), args, &planned), TW_OK);
+                uint64_t sent = to.inter_node_bytes - from.inter_node_bytes;
+                EXPECT_EQ(sent + to.inter_node_spared_bytes - from.inter_node_spared_bytes, planned);
+                EXPECT_EQ(after.bytes - before.bytes, sent);
+                if (planned > 10000) {
+                    EXPECT_LT((double)sent, 0.8 * (double)planned) << tw_coll_op_name(op);
+                    EXPECT_GT((double)sent, 0.5 * (double)planned) << tw_coll_op_name(op);
+                }
+                return status;
+            });
+        }
+    }
+}
+
+/* What comes to the GPU is not what was sent: cut, bits turned over, of another length than it says. */
+TEST_F(GpuHost, LosslessMessagesThatAreNone)
+{
+    const std::function<void(std::vector<char> *)> harm[] = {
+        [](std::vector<char> *message) { message->resize(message->size() / 2); },
+        [](std::vector<char> *message) { message->resize(0); },
+        [](std::vector<char> *message) { message->at(message->size() / 2) ^= 4; },
+        [](std::vector<char> *message) { std::fill(message->begin(), message->begin() + 8, (char)0xff); },
+        [](std::vector<char> *message) { message->push_back(0); },
+    };
+    for (const auto &tamper : harm) {
+        tw::World world(tw::nodes_of({1, 1}));
+        HostWorld gpu(world, 54, STRAIGHT);
+        tw::Case c = lossless_case(TW_COLL_ALLGATHER, {100000});
+        gpu.transport(1).tamper = [&](std::vector<char> *message) {
+            if (message->size() > 500) {
+                tamper(message);
+            }
+        };
+        expect_log("is not one of");
+        allow_log("quant");
+        allow_log("gave the job up");
+        world.run([&](int rank) {
+            tw::RankBuffers mine;
+            prepare(c, 2, rank, &mine);
+            tw::RankCase asked(c, &mine, 1);
+            tw_status_t status = gpu.post_and_wait(rank, &asked.args);
+            EXPECT_TRUE(status < 0 || rank == 0) << rank << ": " << tw_status_string(status);
+        });
+    }
+}
+
 /* Processes over UCX: what each gets on its GPU is what it gets on the CPU. Straight: as UCX does it in GPU memory, but that
  * the memory of simulated GPUs is the host's. */
+const std::pair<tw_coll_op_t, const char *> asked_over_ucx[] = {{TW_COLL_ALLGATHER, "int4:block=64"},
+                                                                {TW_COLL_REDUCE_SCATTER, "int4:block=64"},
+                                                                {TW_COLL_ALLREDUCE, "int4:block=64"},
+                                                                {TW_COLL_ALLGATHER, "lossless"},
+                                                                {TW_COLL_ALLREDUCE, "lossless"}};
+
 void over_ucx(Reach reach)
 {
     auto body = [reach](tw_coll_t *coll) -> std::string {
@@ -393,12 +537,12 @@ void over_ucx(Reach reach)
         if ((tw_coll_workspace_mem(gpu) == TW_MEM_HOST) != (reach == THROUGH_HOST)) {
             wrong = "the workspace is not where it should be; ";
         }
-        for (tw_coll_op_t op : ops) {
+        for (auto [op, codec] : asked_over_ucx) {
             tw::Case c;
             tw::RankBuffers on_cpu, on_gpu;
             c.op = op;
             c.algo = op == TW_COLL_ALLGATHER ? "hierarchical" : "two_hop";
-            c.codec = "int4:block=64";
+            c.codec = codec;
             c.sizes = {200003, 5, 0};
             prepare(c, world, rank, &on_cpu);
             prepare(c, world, rank, &on_gpu);

@@ -1,6 +1,7 @@
 /* Plans as data: what happens at the same time touches different memory, and both ends of a message agree. */
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "collectives/gpu/plan.h"
 #include "tests/collectives/quantized/quantized.h"
@@ -52,7 +53,8 @@ class Plans
     }
     size_t bytes(const tw_gpu_plan_t &plan, const tw_gpu_compute_t &compute, tw_gpu_form_t form) const
     {
-        const tw_quant_codec_t *codec = form == TW_GPU_CODEC   ? asked.args.codec
+        bool is_own = form == TW_GPU_CODEC || form == TW_GPU_PACKED;
+        const tw_quant_codec_t *codec = is_own                 ? asked.args.codec
                                         : form == TW_GPU_INNER ? asked.args.inner_codec
                                                                : nullptr;
         return tw_grid_chunk_bytes(&plan.grid, compute.chunk, codec, asked.args.type);
@@ -60,7 +62,7 @@ class Plans
     std::vector<Range> reads(const tw_gpu_plan_t &plan, const tw_gpu_compute_t &compute) const
     {
         std::vector<Range> out;
-        for (int k = 0; k < std::max(compute.n_inputs, 1) && compute.from != TW_GPU_USER; k++) {
+        for (int k = 0; k < std::max(compute.n_inputs, 1) && compute.from < TW_GPU_RESULT; k++) {
             out.push_back({compute.from + (size_t)k * compute.stride, bytes(plan, compute, compute.in)});
         }
         return out;
@@ -151,13 +153,50 @@ void check_messages(const Plans &plans)
     EXPECT_TRUE(sent == received);
 }
 
+/* The host reads a packed chunk's length when it sends it: it has been packed there, or has come, and it is where the data are. */
+void check_packed(const tw_gpu_plan_t &plan)
+{
+    std::map<size_t, size_t> place; /* of a cell */
+    std::set<size_t> filled;
+    auto is_at = [&](size_t packed, size_t at) {
+        EXPECT_LT(packed, plan.n_cells);
+        EXPECT_EQ(place.emplace(packed, at).first->second, at);
+    };
+    for (size_t t = 0; t < plan.n_ticks; t++) {
+        const tw_gpu_tick_t &tick = plan.ticks[t];
+        std::set<size_t> now; /* to be seen from the next tick on */
+        for (size_t i = 0; i < tick.n_computes; i++) {
+            const tw_gpu_compute_t &compute = plan.computes[tick.first_compute + i];
+            if (compute.out == TW_GPU_PACKED) {
+                is_at(compute.packed, compute.to);
+                now.insert(compute.packed);
+            } else if (compute.in == TW_GPU_PACKED) {
+                is_at(compute.packed, compute.from);
+                EXPECT_EQ(filled.count(compute.packed), 1u);
+            }
+        }
+        for (size_t i = 0; i < tick.n_messages; i++) {
+            const tw_gpu_message_t &message = plan.messages[tick.first_message + i];
+            if (message.packed == TW_GPU_NOT_PACKED) {
+                continue;
+            }
+            is_at(message.packed, message.at);
+            EXPECT_TRUE(!message.is_send || filled.count(message.packed) == 1);
+            if (!message.is_send) {
+                now.insert(message.packed);
+            }
+        }
+        filled.insert(now.begin(), now.end());
+    }
+}
+
 using GpuPlan = tw::Fixture;
 
 TEST_F(GpuPlan, WhatOverlapsIsApart)
 {
     for (const std::vector<int> &grid : grids) {
         for (tw_coll_op_t op : ops) {
-            for (const char *codec : {"", "int8:block=32", "int4:block=64"}) {
+            for (const char *codec : {"", "int8:block=32", "int4:block=64", "lossless"}) {
                 for (bool flat : {false, true}) {
                     for (size_t n : {0, 1, 5000, 40011}) {
                         bool inner = *codec != '\0' && op != TW_COLL_ALLGATHER && n % 2 == 1;
@@ -166,6 +205,7 @@ TEST_F(GpuPlan, WhatOverlapsIsApart)
                         check_messages(plans);
                         for (const tw_gpu_plan_t &plan : plans.all) {
                             check_memory(plans, plan);
+                            check_packed(plan);
                         }
                     }
                 }

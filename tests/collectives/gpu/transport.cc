@@ -61,6 +61,11 @@ tw_status_t GpuTransport::test(tw_transport_request_t *request, size_t *bytes)
         return status;
     }
     if (status == TW_OK) {
+        found->second.bytes.resize(*bytes);
+        if (tamper) {
+            tamper(&found->second.bytes);
+            *bytes = found->second.bytes.size();
+        }
         device->write_later(found->second.to, std::move(found->second.bytes));
     }
     receives.erase(found);

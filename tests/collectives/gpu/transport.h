@@ -3,6 +3,7 @@
 #ifndef TW_TESTS_COLLECTIVES_GPU_TRANSPORT_H
 #define TW_TESTS_COLLECTIVES_GPU_TRANSPORT_H
 
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -26,6 +27,8 @@ class GpuTransport
     }
 
     int n_messages = 0; /**< in the memory of the GPU */
+    /** What comes to the GPU, before it is there; it may be made shorter. */
+    std::function<void(std::vector<char> *message)> tamper;
 
   private:
     struct Handle {
