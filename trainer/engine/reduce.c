@@ -150,14 +150,47 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
     return tw_engine_post(engine, ops, &args, engine->options->reduce_bucket, &unit->planned_reduce);
 }
 
-tw_status_t tw_reduce_finish(tw_engine_t *engine)
+/* Every rank adds up what is its own, so each element counts once. norm: NULL if it is not wanted. */
+static void add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
 {
-    tw_status_t status = tw_engine_wait(engine, &engine->root_reduce_slot.ops);
+    const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
+    const tw_engine_unit_t *unit = &engine->units[index];
+    if (!norm) {
+        return;
+    }
+    if (engine->stage > 0) {
+        tw_norm_add(norm, unit->part_grads, unit->part_elems);
+        return;
+    }
+    for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
+        tw_hpz_piece_t own =
+            tw_hpz_primary_piece(layout, t, tw_hpz_node(engine->hpz), tw_hpz_local(engine->hpz));
+        tw_norm_add(norm, unit->part_grads + engine->piece_offsets[t] + own.first, own.n_elems);
+    }
+}
+
+/* The blocks' gradients have come before the root's, which left last: their norm is taken behind it. */
+static tw_status_t finish_blocks(tw_engine_t *engine, tw_norm_t *norm)
+{
+    tw_status_t status = TW_OK;
     for (size_t i = 0; i < TW_ENGINE_REDUCE_SLOTS && status == TW_OK; i++) {
         status = tw_engine_wait(engine, &engine->reduce_slots[i].ops);
     }
-    for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
-        status = tw_engine_wait(engine, &engine->units[u].reduce);
+    for (size_t u = TW_MODEL_ROOT + 1; u < engine->n_units && status == TW_OK; u++) {
+        TW_TRY(tw_engine_wait(engine, &engine->units[u].reduce));
+        add_norm(engine, u, norm);
     }
     return status;
+}
+
+tw_status_t tw_reduce_finish(tw_engine_t *engine, tw_norm_t *norm)
+{
+    double begin = tw_engine_processor_get().compute_sec;
+    TW_TRY(finish_blocks(engine, norm));
+    double norm_sec = tw_engine_processor_get().compute_sec - begin;
+    TW_TRY(tw_engine_wait(engine, &engine->root_reduce_slot.ops));
+    TW_TRY(tw_engine_wait(engine, &engine->units[TW_MODEL_ROOT].reduce));
+    engine->reduced_compute_sec = tw_engine_processor_get().compute_sec - norm_sec;
+    add_norm(engine, TW_MODEL_ROOT, norm);
+    return TW_OK;
 }

@@ -106,24 +106,6 @@ static tw_status_t micro_batch(tw_engine_t *engine, size_t micro, double *loss)
 
 /* ---- the step ----------------------------------------------------------------------------------------------- */
 
-/* Every rank adds up what is its own, so each element counts once. */
-static void own_norm(const tw_engine_t *engine, tw_norm_t *norm)
-{
-    const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
-    for (size_t u = 0; u < engine->n_units; u++) {
-        const tw_engine_unit_t *unit = &engine->units[u];
-        if (engine->stage > 0) {
-            tw_norm_add(norm, unit->part_grads, unit->part_elems);
-            continue;
-        }
-        for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
-            tw_hpz_piece_t own =
-                tw_hpz_primary_piece(layout, t, tw_hpz_node(engine->hpz), tw_hpz_local(engine->hpz));
-            tw_norm_add(norm, unit->part_grads + engine->piece_offsets[t] + own.first, own.n_elems);
-        }
-    }
-}
-
 static tw_status_t gradients(tw_engine_t *engine, tw_engine_report_t *report)
 {
     size_t n_micros = (size_t)engine->options->accumulation;
@@ -136,11 +118,9 @@ static tw_status_t gradients(tw_engine_t *engine, tw_engine_report_t *report)
         report->loss += loss / (double)n_micros;
     }
     if (status == TW_OK) {
-        status = tw_reduce_finish(engine);
+        status = tw_reduce_finish(engine, &report->norm);
     }
-    engine->reduced_compute_sec = tw_engine_processor_get().compute_sec;
     if (status == TW_OK) {
-        own_norm(engine, &report->norm);
         report->totals = tw_engine_training_totals(engine);
         status = tw_engine_exchange(engine, report);
     }

@@ -163,7 +163,7 @@ void tw_walk_leave(tw_engine_t *engine)
 
 tw_status_t tw_engine_drain(tw_engine_t *engine)
 {
-    tw_status_t status = tw_reduce_finish(engine);
+    tw_status_t status = tw_reduce_finish(engine, NULL);
     for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
         status = tw_engine_wait(engine, &engine->units[u].gather);
     }

@@ -13,7 +13,7 @@
 /* Units take up to so much more or less, by turns. */
 #define VARIATION 0.2
 
-/* Of norm and update together, as measured. */
+/* Of norm and update together, as measured; the rest is the norm. */
 #define UPDATE_SHARE 0.4
 
 /* Blocks' gradients on their way at a time, from stage 2 on. */
@@ -212,20 +212,28 @@ static void micro_batch(timeline_t *tl, int is_first, int is_last)
 
 /* ---- a step ------------------------------------------------------------------------------------------------------- */
 
-/* Stage 0 updates not only a part; but the norm is of the part there, too. */
-static double update_elem_sec(const timeline_t *tl)
+/* Of an element of a unit, norm and update together. */
+static double finish_elem_sec(const timeline_t *tl)
 {
-    double n_ranks = tl->cluster->n_nodes * tl->cluster->ranks_per_node, n_elems = 0.0;
+    double n_elems = 0.0;
     for (size_t unit = 0; unit < tl->n_units; unit++) {
         n_elems += tl->n_elems[unit];
     }
-    return tl->cluster->update_sec / n_elems *
-           (tl->options->stage == 0 ? 1.0 + UPDATE_SHARE * (n_ranks - 1.0) : 1.0);
+    return tl->cluster->update_sec / n_elems;
 }
 
+/* Gradients that have come. */
+static void take_norm(timeline_t *tl, size_t unit)
+{
+    tw_plan_machine_wait(&tl->machine, &tl->reduces[unit]);
+    tw_plan_machine_compute(&tl->machine, (1.0 - UPDATE_SHARE) * finish_elem_sec(tl) * tl->n_elems[unit]);
+}
+
+/* Stage 0 updates not only a part; but the norm is of the part there, too. */
 static void update(timeline_t *tl)
 {
-    double elem_sec = update_elem_sec(tl);
+    double n_ranks = tl->cluster->n_nodes * tl->cluster->ranks_per_node;
+    double elem_sec = UPDATE_SHARE * finish_elem_sec(tl) * (tl->options->stage == 0 ? n_ranks : 1.0);
     tl->synced = tl->sync_posted = tl->sync_due = 0;
     for (size_t unit = 0; unit < tl->n_units; unit++) {
         tw_plan_machine_compute(&tl->machine, elem_sec * tl->n_elems[unit]);
@@ -243,9 +251,10 @@ static void one_step(timeline_t *tl)
     for (int64_t micro = 0; micro < n_micros; micro++) {
         micro_batch(tl, micro == 0, micro + 1 == n_micros);
     }
-    for (size_t unit = 0; unit < tl->n_units; unit++) {
-        tw_plan_machine_wait(&tl->machine, &tl->reduces[unit]);
+    for (size_t unit = TW_MODEL_ROOT + 1; unit < tl->n_units; unit++) {
+        take_norm(tl, unit);
     }
+    take_norm(tl, TW_MODEL_ROOT); /* which comes last */
     post(tl, &tl->report, &tl->traffic->report);
     tw_plan_machine_wait(&tl->machine, &tl->report);
     update(tl);

@@ -366,6 +366,18 @@ TEST_F(Plan, OverlapIsPartial)
     EXPECT_NEAR(planned.step_sec, moving + planned.wait_sec, 1e-9);
 }
 
+/* The root's gradients leave last: the norm of the blocks' is taken while they travel, and costs a step nothing. */
+TEST_F(Plan, TheBlocksNormIsHiddenBehindTheRootsGradients)
+{
+    tw_plan_cluster_t cluster = cluster_of(2, 2, 1e7);
+    const double compute_sec = 1e-3, update_sec = 2e-3;
+    double without = time("zero3", cluster, compute_sec).step_sec;
+    cluster.update_sec = update_sec;
+    double more = time("zero3", cluster, compute_sec + update_sec).step_sec - without;
+    EXPECT_LT(more, 0.9 * update_sec);
+    EXPECT_GT(more, 0.4 * update_sec) << "AdamW waits for the norm of all";
+}
+
 /* What a rank's progress thread does in a step. */
 double Plan::progress_sec(const std::string &set, const tw_plan_cluster_t &cluster, double *report_sec)
 {
