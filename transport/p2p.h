@@ -107,6 +107,7 @@ int tw_p2p_peer_takes_cuda(const tw_p2p_peer_t *peer);
 /** Of all kinds, handshakes included. */
 typedef struct tw_p2p_counts {
     uint64_t n_sent, n_received;
+    uint64_t n_reads; /**< over TCP: how often something has come, also a part of a message */
 } tw_p2p_counts_t;
 tw_p2p_counts_t tw_p2p_peer_counts(const tw_p2p_peer_t *peer);
 

@@ -23,10 +23,11 @@ using contract::send;
 using contract::wait;
 
 /* Both neighbours, all the time, until something fails. */
-tw_status_t exchange_for_ever(tw_transport_t *t)
+tw_status_t exchange_for_ever(tw_transport_t *t, const char *argument)
 {
     const int world = tw_transport_world(t), rank = tw_transport_rank(t);
-    std::vector<uint8_t> in(300000), out(300000);
+    const size_t bytes = *argument ? strtoull(argument, nullptr, 10) : 300000;
+    std::vector<uint8_t> in(bytes), out(bytes);
     for (uint64_t i = 0;; i++) {
         tw_transport_request_t *received, *sent;
         tw_status_t status =
@@ -266,7 +267,7 @@ int run(tw_transport_t *&t, const std::string &what, const char *argument)
     } else if (what == "as_if_on_gpu") {
         as_if_on_gpu(t);
     } else if (what == "exchange_for_ever") {
-        status = exchange_for_ever(t);
+        status = exchange_for_ever(t, argument);
     } else if (what == "wait_for_ever") {
         status = wait_for_ever(t);
     } else if (what == "wait_without_rank_0") {

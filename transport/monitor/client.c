@@ -87,7 +87,7 @@ static void client_judge(tw_monitor_t *monitor, uint64_t now)
     const tw_connection_t *connection = monitor->connections;
     char reason[TW_MSG_TEXT_BYTES];
     if (!tw_connection_is_open(connection) || now < connection->heard_ns ||
-        now - connection->heard_ns <= monitor->silence_ns) {
+        now - connection->heard_ns <= tw_monitor_patience_ns(monitor, 0, now)) {
         return;
     }
     snprintf(reason, sizeof(reason), "no sign of life for %.1f s",

@@ -3,7 +3,15 @@
  *
  *  Every rank sends a sign of life there and back ten times per TW_PEER_TIMEOUT, from a thread of its own, so a rank that
  *  computes is not taken for dead but one that is stopped is. It also says from whom data has come since the last one: on a link
- *  with a long queue signs of life are as late as the data before them, but whoever gets those data knows that their sender is alive. Rank 0 notices when a connection closes, or is silent for
+ *  with a long queue signs of life are as late as the data before them, but whoever gets those data, or a part of them, knows that
+ *  their sender is alive, or was when it sent them: a process that is stopped is so for as much longer as its socket's buffer takes to
+ *  empty. That a machine acknowledges data says nothing of the process on it, so it does not count.
+ *
+ *  Where a queue has just become long, as on a link that has become slow, nothing comes from a rank whose signs of life wait
+ *  behind another's data. So while data come in from any other node, all ranks of other nodes may be silent for 5 s more. A rank
+ *  that is dead for sure has failed after that: those that need it stop sending sooner.
+ *
+ *  Rank 0 notices when a connection closes, or is silent for
  *  0.7 of the timeout (the lowest rank, if several are), and tells everyone before it acts on that itself; a rank that loses
  *  rank 0 names rank 0, and tells it. A verdict of another rank's own goes to rank 0 first and counts once rank 0 says so: so
  *  all survivors name the same rank. With the link of rank r's node down, the others name r, and the ranks behind it name 0; with

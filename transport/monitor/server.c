@@ -229,12 +229,13 @@ static void server_receive(tw_monitor_t *monitor)
     }
 }
 
-/** Silent for longer than `ns`, and not gone. */
-static int is_silent(const tw_monitor_t *monitor, int rank, uint64_t now, uint64_t ns)
+/** Silent for as long as it may be, or nearly, and not gone. */
+static int is_silent(const tw_monitor_t *monitor, int rank, uint64_t now, uint64_t nearly_ns)
 {
     const tw_connection_t *connection = &monitor->connections[rank];
     return tw_connection_is_open(connection) && !tw_monitor_is_gone(monitor, rank) &&
-           now > connection->heard_ns && now - connection->heard_ns > ns;
+           now > connection->heard_ns &&
+           now - connection->heard_ns > tw_monitor_patience_ns(monitor, rank, now) - nearly_ns;
 }
 
 /** Why destroying takes longer here than anywhere else. */
@@ -275,7 +276,7 @@ static void judge_silence(tw_monitor_t *monitor, uint64_t now)
 {
     char reason[TW_MSG_TEXT_BYTES];
     int lowest = 1;
-    while (!is_silent(monitor, lowest, now, monitor->silence_ns - monitor->heartbeat_ns * 3 / 2)) {
+    while (!is_silent(monitor, lowest, now, monitor->heartbeat_ns * 3 / 2)) {
         lowest++;
     }
     const uint64_t heard_ns = monitor->connections[lowest].heard_ns;
@@ -294,7 +295,7 @@ static void server_judge(tw_monitor_t *monitor, uint64_t now)
     judge_exchange(monitor, now);
     for (int r = 1; r < monitor->world; r++) {
         judge_suspicion(monitor, r, now);
-        if (is_silent(monitor, r, now, monitor->silence_ns)) {
+        if (is_silent(monitor, r, now, 0)) {
             judge_silence(monitor, now);
             return;
         }

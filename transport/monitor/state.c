@@ -5,6 +5,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+/** A queue on the way may be so long: the time to fill it, and to send again what did not fit. */
+#define QUEUE_NS 5000000000ull
+
 void tw_monitor_signal(int fd)
 {
     (void)eventfd_write(fd, 1); /* can only fail when it is signalled already */
@@ -19,6 +22,25 @@ void tw_monitor_publish(tw_monitor_t *monitor, int rank, const char *reason)
     }
     atomic_store(&monitor->failed_rank, rank);
     tw_monitor_signal(monitor->event_fd);
+}
+
+static int is_far(const tw_monitor_t *monitor, int rank)
+{
+    const int *node_of = monitor->outages.node_of;
+    return rank != monitor->rank && (!node_of || node_of[rank] != node_of[monitor->rank]);
+}
+
+void tw_monitor_note_data(tw_monitor_t *monitor, int rank, uint64_t now)
+{
+    if (is_far(monitor, rank)) {
+        monitor->data_ns = now;
+    }
+}
+
+uint64_t tw_monitor_patience_ns(const tw_monitor_t *monitor, int rank, uint64_t now)
+{
+    const int is_busy = monitor->data_ns && now < monitor->data_ns + monitor->outages.long_ns;
+    return monitor->silence_ns + (is_busy && is_far(monitor, rank) ? QUEUE_NS : 0);
 }
 
 void tw_monitor_mark_gone(tw_monitor_t *monitor, int rank, uint64_t count)

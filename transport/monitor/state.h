@@ -52,6 +52,7 @@ struct tw_monitor {
     uint32_t heard_bytes;   /**< 0 where there are too many ranks */
     uint64_t next_heartbeat_ns;
     uint64_t awake_ns; /**< when the thread last looked around */
+    uint64_t data_ns;  /**< when data last came here from another node; 0: never */
     int leaving;       /**< stop was ordered */
     int said_goodbye;
     uint64_t leave_by_ns;
@@ -70,6 +71,10 @@ void tw_monitor_signal(int fd);
  *  is told before. The thread's; once. */
 void tw_monitor_publish(tw_monitor_t *monitor, int rank, const char *reason);
 int tw_monitor_has_verdict(const tw_monitor_t *monitor);
+/** Data have come here from `rank`. */
+void tw_monitor_note_data(tw_monitor_t *monitor, int rank, uint64_t now);
+/** How long `rank` may be silent: longer where its signs of life may wait behind the data that are coming in. */
+uint64_t tw_monitor_patience_ns(const tw_monitor_t *monitor, int rank, uint64_t now);
 void tw_monitor_mark_gone(tw_monitor_t *monitor, int rank, uint64_t count);
 int tw_monitor_is_gone(const tw_monitor_t *monitor, int rank);
 int tw_monitor_everyone_is_gone(const tw_monitor_t *monitor);

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <linux/pkt_sched.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +109,7 @@ static void take_heard(tw_monitor_t *monitor, uint64_t now)
     for (int r = 0; r < monitor->world; r++) {
         if (atomic_load(&monitor->heard[r])) {
             atomic_store(&monitor->heard[r], 0);
+            tw_monitor_note_data(monitor, r, now);
             role_of(monitor)->hear(monitor, r, now);
         }
     }
@@ -389,11 +392,13 @@ static int monitor_open(tw_monitor_t *monitor, const int *node_of)
     return monitor->event_fd < 0 ? errno : 0;
 }
 
-/** Signs of life go before the data that waits in this machine's own queues, where those know priorities. */
+/** Signs of life go before the data that waits in this machine's own queues, where those know priorities; one that is lost is
+ *  not waited for longer each time. */
 static void prefer(const tw_connection_t *connection)
 {
-    const int priority = TC_PRIO_INTERACTIVE;
+    const int priority = TC_PRIO_INTERACTIVE, yes = 1;
     if (tw_connection_is_open(connection)) {
+        (void)setsockopt(connection->fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &yes, sizeof(yes));
         (void)setsockopt(connection->fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof(priority));
     }
 }

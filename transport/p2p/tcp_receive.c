@@ -181,6 +181,7 @@ int tw_tcp_receive(tw_tcp_link_t *link)
     }
     while (link->is_ready && n < READS_AT_ONCE && (got = read_more(link, &error)) > 0) {
         n++;
+        link->stream->peer->counts.n_reads++;
         if (!take_all(link) || link->stream->peer->has_failed) {
             return n;
         }

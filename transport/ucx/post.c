@@ -85,7 +85,8 @@ void tw_ucx_cancel(tw_transport_t *transport, tw_transport_request_t *opaque)
 
 /* ---- moving and sleeping ----------------------------------------------------------------------------------- */
 
-/** Whom messages have come from, for the monitor: more often than it says so. */
+/** Whom something has come from, for the monitor: more often than it says so. Parts of messages count, which on a slow link take
+ *  longer than a rank may be silent. */
 static void tell_heard(tw_ucx_transport_t *ucx)
 {
     const uint64_t now = tw_time_ns();
@@ -94,9 +95,10 @@ static void tell_heard(tw_ucx_transport_t *ucx)
     }
     ucx->tell_ns = now + (uint64_t)(ucx->peer_timeout_sec * 1e9 * TELL_SHARE);
     for (int r = 0; r < ucx->base.world; r++) {
-        const uint64_t n = tw_p2p_peer_counts(tw_p2p_peer_find(ucx->p2p, r)).n_received;
-        if (n != ucx->n_received[r]) {
-            ucx->n_received[r] = n;
+        const tw_p2p_counts_t counts = tw_p2p_peer_counts(tw_p2p_peer_find(ucx->p2p, r));
+        const uint64_t n = counts.n_received + counts.n_reads;
+        if (n != ucx->n_heard[r]) {
+            ucx->n_heard[r] = n;
             tw_monitor_heard(ucx->monitor, r);
         }
     }

@@ -26,9 +26,9 @@ typedef struct tw_ucx_transport {
     tw_rendezvous_t rendezvous;
     tw_p2p_t *p2p;               /**< peers' ids are their ranks */
     tw_ucx_departed_t *departed; /**< [world] */
-    uint64_t *n_received;        /**< [world] messages, when the monitor was last told who was heard */
-    uint64_t tell_ns;            /**< when it is told again */
-    int n_near, n_far;           /**< other ranks that share memory with this one, or do not */
+    uint64_t *n_heard; /**< [world] messages and reads, when the monitor was last told who was heard */
+    uint64_t tell_ns;  /**< when it is told again */
+    int n_near, n_far; /**< other ranks that share memory with this one, or do not */
     double peer_timeout_sec;
 } tw_ucx_transport_t;
 

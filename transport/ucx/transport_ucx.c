@@ -38,7 +38,7 @@ static void tw_ucx_free(tw_ucx_transport_t *ucx)
 {
     tw_p2p_destroy(ucx->p2p);
     free(ucx->departed);
-    free(ucx->n_received);
+    free(ucx->n_heard);
     tw_rendezvous_cleanup(&ucx->rendezvous);
     tw_transport_base_cleanup(&ucx->base);
     tw_config_cleanup(&tw_transport_config_table, &ucx->options);
@@ -174,8 +174,8 @@ static tw_status_t meet_and_connect(tw_ucx_transport_t *ucx, const tw_job_t *job
     tw_status_t status = number_nodes(ucx);
     if (!status) {
         ucx->departed = calloc((size_t)ucx->base.world, sizeof(*ucx->departed));
-        ucx->n_received = calloc((size_t)ucx->base.world, sizeof(*ucx->n_received));
-        status = ucx->departed && ucx->n_received ? TW_OK : TW_ERR_NO_MEMORY;
+        ucx->n_heard = calloc((size_t)ucx->base.world, sizeof(*ucx->n_heard));
+        status = ucx->departed && ucx->n_heard ? TW_OK : TW_ERR_NO_MEMORY;
     }
     if (!status) {
         status = start_monitor(ucx); /* from here on nobody waits in vain for a rank that has stopped */

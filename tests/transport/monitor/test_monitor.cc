@@ -303,6 +303,37 @@ TEST_F(Monitor, Rank0WhoseDataComeIsAlive)
     expect_verdict({1}, 0);
 }
 
+/* What a silent rank has sent may wait behind the data of another, but not for ever, and not inside a node. */
+TEST_F(Monitor, BehindOthersDataARankMayBeSilentForLonger)
+{
+    const double queue_sec = 5;
+    timeout = 2; /* a pause of a quarter of it in this loop is as if no data came */
+    const struct {
+        int mute;
+        size_t hearer;
+        std::vector<int> nodes;
+        bool may;
+    } cases[] = {{1, 0, {}, true}, {0, 1, {}, true}, {1, 0, {0, 0, 1}, false}};
+    for (const auto &c : cases) {
+        nodes = c.nodes;
+        make(3, {c.mute});
+        const double start_sec = tw_time_sec();
+        expect_log("peer " + std::to_string(c.mute) + " failed: no sign of life for");
+        while (tw_monitor_failed_rank(monitors[c.hearer]) < 0 && tw_time_sec() < start_sec + patience_sec) {
+            tw_monitor_heard(monitors[c.hearer], 2);
+            usleep(20000);
+        }
+        const double sec = tw_time_sec() - start_sec;
+        EXPECT_EQ(tw_monitor_failed_rank(monitors[c.hearer]), c.mute);
+        if (c.may) {
+            EXPECT_GT(sec, queue_sec);
+        } else {
+            EXPECT_LT(sec, queue_sec);
+        }
+        end();
+    }
+}
+
 /* All other nodes at once: that is this rank's own link. */
 TEST_F(Monitor, Rank0ThatHearsNobodyNamesItself)
 {

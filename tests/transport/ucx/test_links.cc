@@ -88,6 +88,7 @@ class UcxLinks : public ::testing::Test
             _exit(126);
         }
         (void)command("ip link set lo up");
+        (void)write_file("/proc/sys/net/ipv4/tcp_congestion_control", "cubic"); /* it fills queues */
         for (int i = 0; i < n_links; i++) {
             const std::string device = "eth" + std::to_string(i);
             for (int tries = 0; tries < 5000 && !if_nametoindex(device.c_str()); tries++) {
@@ -264,6 +265,41 @@ TEST_F(UcxLinks, TwoDevicesShareTheChunks)
     const process::Result ending = ranks->wait_one(0, patience_sec);
     EXPECT_NE(ending.out.find("failed rank 1 "), std::string::npos) << ending.out << ending.err;
     EXPECT_NE(ending.out.find("tcp on eth0,eth1"), std::string::npos) << ending.out;
+}
+
+/* The way to each node becomes slow, with a queue that takes longer to empty than a rank may be silent. All go on; a node that is
+ * cut off then has failed soon. */
+TEST_F(UcxLinks, DeepQueues)
+{
+    const int victim = 2;
+    Ranks::Options options;
+    options.world = 4;
+    options.arguments = {"exchange_for_ever", "30000000"};
+    options.env = {{"TW_NET_STREAMS", "4"}};
+    auto ranks = start(options, 1);
+    ASSERT_TRUE(ranks->wait_ready(patience_sec)) << ranks->transcript();
+    sleep(1);
+    for (int r = 0; r < options.world; r++) {
+        ASSERT_TRUE(
+            command("tc qdisc add dev " + link_of(r, 0) + " root tbf rate 25mbit burst 256k limit 6250000"));
+    }
+    const uint64_t before = received(ranks->pid(0), "eth0");
+    sleep(8);
+    EXPECT_GT(received(ranks->pid(0), "eth0"), before + 1000000);
+    if (ranks->transcript().find("failed") != std::string::npos) {
+        (void)ranks->wait_all(patience_sec);
+    }
+    ASSERT_EQ(ranks->transcript().find("failed"), std::string::npos) << ranks->transcript();
+    ASSERT_TRUE(command("ip link set " + link_of(victim, 0) + " down"));
+    const double start_sec = tw_time_sec();
+    for (int r = 0; r < options.world; r++) {
+        const process::Result ending = ranks->wait_one(r, patience_sec);
+        const int named = r != victim ? victim : 0;
+        EXPECT_TRUE(ending.in_time) << ending.out << ending.err;
+        EXPECT_NE(ending.out.find("failed rank " + std::to_string(named) + " "), std::string::npos)
+            << "rank " << r << ": " << ending.out << ending.err;
+    }
+    EXPECT_LT(tw_time_sec() - start_sec, peer_timeout_sec + slack_sec);
 }
 
 } // namespace
