@@ -16,7 +16,7 @@ static const char doc[] = "Runs COMMAND as every rank of a cluster in a box: nod
                           "  cluster --nodes 2 -- sh -c 'if [ $RANK = 0 ]; then sleep 1; iperf3 -c "
                           "10.77.0.2; else iperf3 -s -1; fi'";
 
-enum { KEY_NICS = 256 };
+enum { KEY_NICS = 256, KEY_IPV6 };
 
 static const struct argp_option options[] = {
     {.name = "nodes", .key = 'n', .arg = "N", .doc = "Nodes (default: 2)"},
@@ -29,6 +29,7 @@ static const struct argp_option options[] = {
      .key = KEY_NICS,
      .arg = "N",
      .doc = "Interfaces of each node, eth0 and on, each with such a link (default: 1)"},
+    {.name = "ipv6", .key = KEY_IPV6, .doc = "Nodes have IPv6 addresses alone: fd77::<k>:<n+1>"},
     {.name = "grace",
      .key = 'g',
      .arg = "TIME",
@@ -56,6 +57,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_NICS:
         params->n_nics = (int)tw_flag_int(state, "nics", arg, 1, TW_CLUSTER_MAX_NICS);
+        return 0;
+    case KEY_IPV6:
+        params->ipv6 = 1;
         return 0;
     case 'g':
         if (tw_parse_time(arg, &params->grace_sec) != TW_OK || params->grace_sec <= 0) {

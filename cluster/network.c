@@ -155,15 +155,20 @@ __attribute__((format(printf, 2, 3))) static int run_tool(char *reason, const ch
 
 /* ---- links -------------------------------------------------------------------------------------------------- */
 
-static const char *nic_address(int node, int nic, char buf[TW_CLUSTER_ADDRESS_BYTES])
+static const char *nic_address(int node, int nic, int ipv6, char buf[TW_CLUSTER_ADDRESS_BYTES])
 {
-    snprintf(buf, TW_CLUSTER_ADDRESS_BYTES, "10.77.%d.%d", nic, node + 1);
+    snprintf(buf, TW_CLUSTER_ADDRESS_BYTES, ipv6 ? "fd77::%x:%x" : "10.77.%d.%d", nic, node + 1);
     return buf;
 }
 
 const char *tw_cluster_node_address(int node, char buf[TW_CLUSTER_ADDRESS_BYTES])
 {
-    return nic_address(node, 0, buf);
+    return nic_address(node, 0, 0, buf);
+}
+
+const char *tw_cluster_master_address(const tw_cluster_t *cluster, char buf[TW_CLUSTER_ADDRESS_BYTES])
+{
+    return nic_address(0, 0, cluster->params->ipv6, buf);
 }
 
 size_t tw_cluster_burst_bytes(double link_bps)
@@ -203,28 +208,39 @@ int tw_cluster_make_port(int node, int nic, pid_t pid, double link_bps, char rea
 
 /* This machine may prefer another congestion control, and streams that meet at a link share it differently then. A
  * namespace's sysctl takes only what the machine allows to everybody; a route takes any that it has. */
-static void use_common_tcp(int node, int nic, const char *address, char *note)
+static void use_common_tcp(int node, int nic, int ipv6, char *note)
 {
-    char reason[REASON];
-    if (run_tool(
-            reason,
-            "ip route replace 10.77.%d.0/24 dev eth%d proto kernel scope link src %s congctl " COMMON_TCP,
-            nic, nic, address) != 0) {
+    char address[TW_CLUSTER_ADDRESS_BYTES], reason[REASON];
+    nic_address(node, nic, ipv6, address);
+    const int failed =
+        ipv6
+            ? run_tool(reason,
+                       "ip -6 route replace fd77::%x:0/112 dev eth%d proto kernel src %s congctl " COMMON_TCP,
+                       nic, nic, address)
+            : run_tool(reason,
+                       "ip route replace 10.77.%d.0/24 dev eth%d proto kernel scope link src %s "
+                       "congctl " COMMON_TCP,
+                       nic, nic, address);
+    if (failed) {
         snprintf(note, REASON, "node %d: TCP without " COMMON_TCP ": %.*s", node, REASON / 2, reason);
     }
 }
 
-int tw_cluster_make_device(int node, int nic, double link_bps, char reason[REASON], char note[REASON])
+int tw_cluster_make_device(const tw_cluster_t *cluster, int node, int nic, char reason[REASON],
+                           char note[REASON])
 {
+    const int ipv6 = cluster->params->ipv6;
     char address[TW_CLUSTER_ADDRESS_BYTES], device[16];
-    nic_address(node, nic, address);
+    nic_address(node, nic, ipv6, address);
     snprintf(device, sizeof(device), "eth%d", nic);
     if (run_tool(reason, "ip link set %s addrgenmode none", device) != 0 ||
-        run_tool(reason, "ip addr add %s/24 dev %s", address, device) != 0 ||
-        shape(device, link_bps, reason) != 0 || run_tool(reason, "ip link set %s up", device) != 0) {
+        run_tool(reason, ipv6 ? "ip addr add %s/112 dev %s nodad" : "ip addr add %s/24 dev %s", address,
+                 device) != 0 ||
+        shape(device, cluster->params->link_bps, reason) != 0 ||
+        run_tool(reason, "ip link set %s up", device) != 0) {
         return -1;
     }
-    use_common_tcp(node, nic, address, note);
+    use_common_tcp(node, nic, ipv6, note);
     return 0;
 }
 
@@ -239,7 +255,7 @@ static int mount_over(const char *type, const char *where, unsigned long flags, 
     return 0;
 }
 
-int tw_cluster_enter_node(int node, char reason[REASON])
+int tw_cluster_enter_node(const tw_cluster_t *cluster, int node, char reason[REASON])
 {
     char name[16];
     snprintf(name, sizeof(name), "node%d", node);
@@ -260,5 +276,8 @@ int tw_cluster_enter_node(int node, char reason[REASON])
         mount_over("tmpfs", "/dev/shm", 0, reason) != 0) {
         return -1;
     }
-    return run_tool(reason, "ip link set lo up");
+    if (run_tool(reason, "ip link set lo up") != 0) {
+        return -1;
+    }
+    return cluster->params->ipv6 ? run_tool(reason, "ip -4 addr flush dev lo") : 0;
 }

@@ -122,7 +122,7 @@ static void set_environment(const node_t *node, int local_rank)
     set_number("WORLD_SIZE", cluster->params->n_nodes * n_ranks);
     set_number("LOCAL_RANK", local_rank);
     set_number("LOCAL_WORLD_SIZE", n_ranks);
-    setenv("MASTER_ADDR", cluster->isolated ? tw_cluster_node_address(0, address) : "127.0.0.1", 1);
+    setenv("MASTER_ADDR", cluster->isolated ? tw_cluster_master_address(cluster, address) : "127.0.0.1", 1);
     set_number("MASTER_PORT", cluster->master_port);
     setenv("TW_JOB_TOKEN", cluster->token, 1);
     set_devices(cluster);
@@ -345,7 +345,7 @@ static int await_go(int fd, char text[TW_CLUSTER_TEXT_BYTES])
 static int make_devices(const tw_cluster_t *cluster, int node, char *reason, char *note)
 {
     for (int nic = 0; nic < cluster->n_nics; nic++) {
-        if (tw_cluster_make_device(node, nic, cluster->params->link_bps, reason, note) != 0) {
+        if (tw_cluster_make_device(cluster, node, nic, reason, note) != 0) {
             return -1;
         }
     }
@@ -358,7 +358,7 @@ int tw_cluster_node_main(const tw_cluster_t *cluster, int node, int fd)
     if (!await_go(fd, note)) {
         return 1;
     }
-    if (cluster->isolated && tw_cluster_enter_node(node, reason) != 0) {
+    if (cluster->isolated && tw_cluster_enter_node(cluster, node, reason) != 0) {
         tw_cluster_tell(fd, TW_CLUSTER_FAILED, reason);
         return 1;
     }

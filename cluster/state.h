@@ -61,10 +61,12 @@ int tw_cluster_make_bridge(int nic, char reason[TW_CLUSTER_TEXT_BYTES]);
 /** In the supervisor: a node's cable, one end on the nic's bridge and shaped, the other as eth<nic> in the namespace of pid. */
 int tw_cluster_make_port(int node, int nic, pid_t pid, double link_bps, char reason[TW_CLUSTER_TEXT_BYTES]);
 /** In a node: host name, mounts, loopback. */
-int tw_cluster_enter_node(int node, char reason[TW_CLUSTER_TEXT_BYTES]);
+int tw_cluster_enter_node(const tw_cluster_t *cluster, int node, char reason[TW_CLUSTER_TEXT_BYTES]);
 /** In a node: address, rate and state of eth<nic>. note: set where it works, but not as it should. */
-int tw_cluster_make_device(int node, int nic, double link_bps, char reason[TW_CLUSTER_TEXT_BYTES],
+int tw_cluster_make_device(const tw_cluster_t *cluster, int node, int nic, char reason[TW_CLUSTER_TEXT_BYTES],
                            char note[TW_CLUSTER_TEXT_BYTES]);
+/** Of node 0's first interface, as text; returns buf. */
+const char *tw_cluster_master_address(const tw_cluster_t *cluster, char buf[TW_CLUSTER_ADDRESS_BYTES]);
 
 /** The life of a node, from entering its namespaces to its last rank's end. `fd` leads to the supervisor. Returns the
  *  process's exit code. */

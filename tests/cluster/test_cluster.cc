@@ -106,6 +106,17 @@ TEST_F(ClusterTest, RanksKnowWhoTheyAre)
     EXPECT_EQ("", result.err);
 }
 
+TEST_F(ClusterTest, NodesWithIpv6Alone)
+{
+    Result result = run_cluster({"--ipv6", "--nics", "2"},
+                                "echo $RANK $MASTER_ADDR $TW_NET_DEVICES $(ip -4 addr | grep -c inet) "
+                                "$(ip -6 addr show eth1 | grep -c fd77::1:$((RANK + 1))/112)");
+    EXPECT_EQ(0, result.code) << result.err;
+    EXPECT_EQ((std::vector<std::string>{"0 fd77::0:1 eth0,eth1 0 1", "[rank 1] 1 fd77::0:1 eth0,eth1 0 1"}),
+              sorted_lines(result.out));
+    EXPECT_EQ("", result.err);
+}
+
 TEST_F(ClusterTest, TokensDifferBetweenJobs)
 {
     Result first = run_cluster({"--nodes", "1"}, "echo $TW_JOB_TOKEN");
