@@ -187,7 +187,7 @@ static tw_status_t device_open(tw_tcp_device_t *device)
     if (!device->n_addresses) {
         return failed(device, "no address", EADDRNOTAVAIL);
     }
-    device->listener = tw_socket_listen(strcmp(device->name, "lo") ? "" : "127.0.0.1", 0);
+    device->listener = tw_socket_listen(strcmp(device->name, "lo") ? "" : "localhost", 0);
     if (device->listener < 0) {
         return failed(device, "cannot listen for peers", errno);
     }

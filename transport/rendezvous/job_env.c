@@ -72,13 +72,16 @@ static int all_on_one_host(const tw_job_t *job)
     return job->world == 1 || job->local_world == job->world;
 }
 
+/** An IPv6 address may stand in brackets. */
 static tw_status_t set_master(tw_job_t *job, const char *host)
 {
-    if (strlen(host) >= sizeof(job->master_addr)) {
+    const size_t length = strlen(host);
+    const int brackets = length > 2 && host[0] == '[' && host[length - 1] == ']';
+    if (length >= sizeof(job->master_addr)) {
         tw_error("the name of rank 0's host is too long: %.80s...", host);
         return TW_ERR_CONFIG;
     }
-    strcpy(job->master_addr, host);
+    snprintf(job->master_addr, sizeof(job->master_addr), "%.*s", (int)length - 2 * brackets, host + brackets);
     return TW_OK;
 }
 

@@ -1,4 +1,5 @@
 /** Texts that launchers write: host lists, task counts, contacts. */
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,13 +77,27 @@ int tw_tasks_per_node(const char *list, int index)
     return -1;
 }
 
+/** "tcp6://[fd00::2]:36781" */
+static tw_status_t contact_ipv6(const char *contact, char *host, size_t host_bytes)
+{
+    static const char scheme[] = "tcp6://[";
+    const char *start = strstr(contact, scheme);
+    const size_t length = start ? strcspn(start + strlen(scheme), "],;") : 0;
+    struct in6_addr ignored;
+    if (!start || start[strlen(scheme) + length] != ']' ||
+        !append(host, host_bytes, start + strlen(scheme), length)) {
+        return TW_ERR_FORMAT;
+    }
+    return inet_pton(AF_INET6, host, &ignored) == 1 ? TW_OK : TW_ERR_FORMAT;
+}
+
 tw_status_t tw_contact_host(const char *contact, char *host, size_t host_bytes)
 {
     static const char scheme[] = "tcp://";
     const char *start = strstr(contact, scheme);
     host[0] = '\0';
     if (!start) {
-        return TW_ERR_FORMAT;
+        return contact_ipv6(contact, host, host_bytes);
     }
     start += strlen(scheme);
     if (!append(host, host_bytes, start, strcspn(start, ",:;"))) {

@@ -56,7 +56,11 @@ int tw_socket_listen(const char *host, int port)
     }
     if (!strcmp(host, "127.0.0.1") || !strcmp(host, "localhost")) {
         v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        return bind_and_listen((struct sockaddr *)&v4, sizeof(v4));
+        const int loopback = bind_and_listen((struct sockaddr *)&v4, sizeof(v4));
+        if (loopback >= 0 || errno != EADDRNOTAVAIL || strcmp(host, "localhost") != 0) {
+            return loopback;
+        }
+        v6.sin6_addr = in6addr_loopback; /* hosts without IPv4 */
     }
     const int fd = bind_and_listen((struct sockaddr *)&v6, sizeof(v6));
     /* Hosts without IPv6. */
@@ -227,18 +231,27 @@ tw_status_t tw_socket_connect(const char *host, int port, uint64_t deadline_ns, 
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
 
+/** IPv4 that is wrapped in IPv6, as IPv4. */
+static socklen_t unwrap(struct sockaddr_storage *address, socklen_t bytes)
+{
+    const struct sockaddr_in6 v6 = *(struct sockaddr_in6 *)address;
+    return v6.sin6_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)
+               ? fill_address(v6.sin6_addr.s6_addr, ntohs(v6.sin6_port), address)
+               : bytes;
+}
+
 void tw_socket_peer_name(int fd, char *name, size_t name_bytes)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t bytes = sizeof(address);
     char host[INET6_ADDRSTRLEN + 16], service[16];
     const int flags = NI_NUMERICHOST | NI_NUMERICSERV;
     if (getpeername(fd, (struct sockaddr *)&address, &bytes) ||
-        getnameinfo((struct sockaddr *)&address, bytes, host, sizeof(host), service, sizeof(service),
-                    flags)) {
+        getnameinfo((struct sockaddr *)&address, unwrap(&address, bytes), host, sizeof(host), service,
+                    sizeof(service), flags)) {
         snprintf(name, name_bytes, "?");
     } else {
-        snprintf(name, name_bytes, "%s:%s", host, service);
+        snprintf(name, name_bytes, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, service);
     }
 }
 
@@ -272,6 +285,12 @@ static int is_loopback(const struct sockaddr *address)
     return (bytes == 4 && data[0] == 127) || (bytes == 16 && !memcmp(data, &in6addr_loopback, 16));
 }
 
+/** The device that an address means something on; 0: all. */
+static unsigned scope_of(const struct sockaddr *address)
+{
+    return address->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)address)->sin6_scope_id : 0;
+}
+
 void tw_socket_device(int fd, char *device, size_t device_bytes)
 {
     struct sockaddr_storage storage;
@@ -286,9 +305,10 @@ void tw_socket_device(int fd, char *device, size_t device_bytes)
         if (!i->ifa_addr) {
             continue;
         }
-        /* All of 127.0.0.0/8 is the loopback device's, though it lists one address. */
-        const int match =
-            is_loopback(own) ? (i->ifa_flags & IFF_LOOPBACK) != 0 : same_address(i->ifa_addr, own);
+        /* A link's own address may be on several links. All of 127.0.0.0/8 is the loopback device's, though it lists one address. */
+        const int match = is_loopback(own)
+                              ? (i->ifa_flags & IFF_LOOPBACK) != 0
+                              : same_address(i->ifa_addr, own) && scope_of(i->ifa_addr) == scope_of(own);
         if (match) {
             snprintf(device, device_bytes, "%s", i->ifa_name);
         }

@@ -106,6 +106,15 @@ TEST_F(JobEnv, Torchrun)
     EXPECT_STREQ(job.token, "a secret");
 }
 
+TEST_F(JobEnv, AnIpv6AddressInBrackets)
+{
+    for (const char *host : {"[fd77::1]", "fd77::1"}) {
+        EXPECT_EQ(read({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", host}, {"MASTER_PORT", "29500"}}),
+                  TW_OK);
+        EXPECT_STREQ(job.master_addr, "fd77::1");
+    }
+}
+
 TEST_F(JobEnv, RendezvousPortWins)
 {
     EXPECT_EQ(read({{"RANK", "1"},

@@ -66,6 +66,10 @@ TEST(JobText, ContactHost)
 {
     EXPECT_EQ(contact("567017472.0;tcp://192.0.2.2:46787;tcp6://[fd00::2]:36781"), "192.0.2.2");
     EXPECT_EQ(contact("1.0;tcp://10.0.0.1,172.17.0.1:34567"), "10.0.0.1");
+    EXPECT_EQ(contact("567017472.0;tcp6://[fd00::2]:36781"), "fd00::2");
+    EXPECT_EQ(contact("567017472.0;tcp6://[fd00::2,fd00::3]:36781"), "refused");
+    EXPECT_EQ(contact("1.0;tcp6://[fd00::2"), "refused");
+    EXPECT_EQ(contact("1.0;tcp6://[host name]:1"), "refused");
     EXPECT_EQ(contact("1.0;usock"), "refused");
     EXPECT_EQ(contact("tcp://"), "refused");
     EXPECT_EQ(contact(""), "refused");
