@@ -1,4 +1,4 @@
-#include "transport/p2p/seal.h"
+#include "transport/seal.h"
 
 #include <assert.h>
 #include <stdlib.h>

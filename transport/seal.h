@@ -1,8 +1,8 @@
 /** Sealing what goes over a connection, in one direction: authenticated encryption by libsodium. A nonce is the number of the piece on this
  *  connection, and a key belongs to one direction of one connection, so no nonce is used twice; pieces that are changed, left out,
  *  repeated or exchanged do not open. Private to the folder. */
-#ifndef TW_TRANSPORT_P2P_SEAL_H
-#define TW_TRANSPORT_P2P_SEAL_H
+#ifndef TW_TRANSPORT_SEAL_H
+#define TW_TRANSPORT_SEAL_H
 
 #include "core/core.h"
 

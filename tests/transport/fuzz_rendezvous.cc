@@ -32,11 +32,12 @@ void stream(const uint8_t *data, size_t bytes)
     check(bytes <= 65536 && write(fds[0], data, bytes) == (ssize_t)bytes);
     close(fds[0]);
     tw_connection_init(&connection, fds[1]);
-    tw_token_random(&connection.session, sizeof(connection.session));
+    tw_token_random(&connection.session.send_key, sizeof(connection.session.send_key));
+    tw_token_random(&connection.session.recv_key, sizeof(connection.session.recv_key));
     tw_status_t status;
     while ((status = tw_connection_receive(&connection, ~0u, &message)) == TW_OK) {
         check(message.type == TW_MSG_HELLO || message.type == TW_MSG_CHALLENGE);
-        check(message.bytes <= TW_MSG_NONCE_BYTES);
+        check(message.bytes <= TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES);
     }
     check(status == TW_ERR_IO || status == TW_ERR_FORMAT || status == TW_ERR_AUTH);
     check(connection.in_capacity <= 2 * bytes + 512);

@@ -14,7 +14,7 @@
 #define TW_TRANSPORT_P2P_GREETING_H
 
 #include "core/core.h"
-#include "transport/p2p/seal.h"
+#include "transport/seal.h"
 
 TW_C_BEGIN
 

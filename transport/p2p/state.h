@@ -18,8 +18,8 @@
 
 #include "transport/p2p.h"
 #include "transport/p2p/protocol.h"
-#include "transport/p2p/seal.h"
 #include "transport/rendezvous/token.h"
+#include "transport/seal.h"
 
 TW_C_BEGIN
 

@@ -11,8 +11,8 @@
 #define TW_TRANSPORT_P2P_TCP_H
 
 #include "transport/p2p/greeting.h"
-#include "transport/p2p/seal.h"
 #include "transport/p2p/state.h"
+#include "transport/seal.h"
 
 TW_C_BEGIN
 

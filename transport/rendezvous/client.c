@@ -67,24 +67,55 @@ static tw_status_t lost_rank_0(const client_t *client, const char *step, tw_stat
 
 /* ---- one attempt ------------------------------------------------------------------------------------------- */
 
+/** Rank 0 does not seal its connections: it is to refuse, and everybody to know why. */
+static tw_status_t decline(const client_t *client)
+{
+    tw_msg_writer_t notice = {0};
+    tw_msg_notice_write(client->job->rank, "TW_NET_ENCRYPT", &notice);
+    tw_status_t status = notice.failed ? TW_ERR_NO_MEMORY
+                                       : tw_connection_send(client->rendezvous->connections, TW_MSG_REJECT,
+                                                            notice.data, notice.bytes);
+    tw_msg_writer_cleanup(&notice);
+    return status;
+}
+
+static tw_status_t say_who(const client_t *client)
+{
+    tw_msg_writer_t join = {0};
+    tw_msg_join_write(&client->join, &join);
+    tw_status_t status =
+        join.failed ? TW_ERR_NO_MEMORY
+                    : tw_connection_send(client->rendezvous->connections, TW_MSG_JOIN, join.data, join.bytes);
+    tw_msg_writer_cleanup(&join);
+    return status;
+}
+
 static tw_status_t prove(client_t *client, uint64_t deadline_ns)
 {
     tw_connection_t *connection = client->rendezvous->connections;
+    const int seals = client->options->net_encrypt;
     tw_connection_message_t message;
-    uint8_t nonce[TW_MSG_NONCE_BYTES];
-    tw_msg_writer_t join = {0};
-    tw_token_random(nonce, sizeof(nonce));
-    TW_TRY(tw_connection_send(connection, TW_MSG_HELLO, nonce, sizeof(nonce)));
+    uint8_t hello[TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES];
+    tw_token_share_t share;
+    tw_token_random(hello, TW_MSG_NONCE_BYTES);
+    tw_token_share_make(&share);
+    memcpy(hello + TW_MSG_NONCE_BYTES, share.open, sizeof(share.open));
+    const size_t hello_bytes = seals ? sizeof(hello) : TW_MSG_NONCE_BYTES;
+    TW_TRY(tw_connection_send(connection, TW_MSG_HELLO, hello, hello_bytes));
     TW_TRY(tw_connection_wait(connection, TW_CONNECTION_ACCEPTS(TW_MSG_CHALLENGE), deadline_ns, &message));
-    if (message.bytes != TW_MSG_NONCE_BYTES) {
+    if (message.bytes != TW_MSG_NONCE_BYTES && message.bytes != hello_bytes) {
         return TW_ERR_FORMAT;
     }
-    tw_token_session_init(&connection->session, client->key, TW_TOKEN_CLIENT, nonce, message.payload);
-    tw_msg_join_write(&client->join, &join);
-    tw_status_t status =
-        join.failed ? TW_ERR_NO_MEMORY : tw_connection_send(connection, TW_MSG_JOIN, join.data, join.bytes);
-    tw_msg_writer_cleanup(&join);
-    return status;
+    tw_token_session_init(&connection->session, client->key, TW_TOKEN_CLIENT, hello, message.payload);
+    if (!seals) {
+        return say_who(client);
+    }
+    if (message.bytes != hello_bytes) {
+        return decline(client);
+    }
+    TW_TRY(tw_token_session_seal(&connection->session, TW_TOKEN_CLIENT, &share,
+                                 message.payload + TW_MSG_NONCE_BYTES));
+    return say_who(client);
 }
 
 /** TW_OK: in. TW_IN_PROGRESS: try again; why is noted. Else it was logged. */

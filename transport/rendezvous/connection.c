@@ -26,8 +26,7 @@ void tw_connection_cleanup(tw_connection_t *connection)
     }
     free(connection->in);
     free(connection->out);
-    tw_token_key_cleanup(&connection->session.send_key);
-    tw_token_key_cleanup(&connection->session.recv_key);
+    tw_token_session_cleanup(&connection->session);
     *connection = (tw_connection_t){.fd = -1};
 }
 
@@ -75,22 +74,38 @@ static int reserve(uint8_t **buffer, size_t *capacity, size_t bytes)
     return 1;
 }
 
+/** What is on the wire around a message. */
+typedef struct frame {
+    size_t payload_at, total;
+} frame_t;
+
+static frame_t frame_of(const tw_seal_t *seal, int is_signed, size_t bytes)
+{
+    const size_t header_bytes = TW_MSG_HEADER_BYTES + (seal ? TW_SEAL_TAG_BYTES : 0);
+    const size_t tail_bytes = seal ? TW_SEAL_TAG_BYTES : is_signed ? TW_TOKEN_MAC_BYTES : 0;
+    return (frame_t){header_bytes, header_bytes + bytes + tail_bytes};
+}
+
 tw_status_t tw_connection_send(tw_connection_t *connection, int type, const void *payload, size_t bytes)
 {
-    const size_t mac_bytes = tw_msg_is_signed(type) ? TW_TOKEN_MAC_BYTES : 0;
-    const size_t needed = connection->out_bytes + TW_MSG_HEADER_BYTES + bytes + mac_bytes;
+    const int is_signed = tw_msg_is_signed(type);
+    tw_seal_t *seal = connection->session.seal[0];
+    const frame_t frame = frame_of(seal, is_signed, bytes);
+    const size_t needed = connection->out_bytes + frame.total;
     const tw_msg_header_t header = {type, (uint32_t)bytes};
     if (!reserve(&connection->out, &connection->out_capacity, needed)) {
         return TW_ERR_NO_MEMORY;
     }
-    uint8_t *start = connection->out + connection->out_bytes;
+    uint8_t *start = connection->out + connection->out_bytes, *body = start + frame.payload_at;
     tw_msg_header_write(&header, start);
     if (bytes) {
-        memcpy(start + TW_MSG_HEADER_BYTES, payload, bytes);
+        memcpy(body, payload, bytes);
     }
-    if (mac_bytes) {
-        tw_token_sign(&connection->session, start, start + TW_MSG_HEADER_BYTES, bytes,
-                      start + TW_MSG_HEADER_BYTES + bytes);
+    if (seal) {
+        tw_seal_close(seal, start, TW_MSG_HEADER_BYTES, start);
+        tw_seal_close(seal, body, bytes, body);
+    } else if (is_signed) {
+        tw_token_sign(&connection->session, start, body, bytes, body + bytes);
     }
     connection->out_bytes = needed;
     tw_status_t status = tw_connection_flush(connection);
@@ -147,28 +162,43 @@ static void consume(tw_connection_t *connection)
     }
 }
 
+/** Of the next message; a sealed one is opened once. */
+static tw_status_t read_header(tw_connection_t *connection, tw_msg_header_t *header)
+{
+    tw_seal_t *seal = connection->session.seal[1];
+    TW_TRY(fill(connection, frame_of(seal, 0, 0).payload_at));
+    if (seal && !connection->is_open) {
+        TW_TRY(tw_seal_open(seal, connection->in, TW_MSG_HEADER_BYTES, connection->in));
+        connection->is_open = 1;
+    }
+    return tw_msg_header_parse(connection->in, header);
+}
+
 tw_status_t tw_connection_receive(tw_connection_t *connection, unsigned accepted,
                                   tw_connection_message_t *message)
 {
     tw_msg_header_t header;
+    tw_seal_t *seal = connection->session.seal[1];
     if (connection->consumed) {
         consume(connection);
     }
-    TW_TRY(fill(connection, TW_MSG_HEADER_BYTES));
-    TW_TRY(tw_msg_header_parse(connection->in, &header));
+    TW_TRY(read_header(connection, &header));
     if (!(accepted & TW_CONNECTION_ACCEPTS(header.type))) {
         return TW_ERR_FORMAT;
     }
-    const size_t mac_bytes = tw_msg_is_signed(header.type) ? TW_TOKEN_MAC_BYTES : 0;
-    const size_t total = TW_MSG_HEADER_BYTES + (size_t)header.bytes + mac_bytes;
-    TW_TRY(fill(connection, total));
-    const uint8_t *payload = connection->in + TW_MSG_HEADER_BYTES;
-    if (mac_bytes) {
+    const int is_signed = tw_msg_is_signed(header.type);
+    const frame_t frame = frame_of(seal, is_signed, header.bytes);
+    TW_TRY(fill(connection, frame.total));
+    uint8_t *payload = connection->in + frame.payload_at;
+    if (seal) {
+        TW_TRY(tw_seal_open(seal, payload, header.bytes, payload));
+    } else if (is_signed) {
         TW_TRY(tw_token_verify(&connection->session, connection->in, payload, header.bytes,
                                payload + header.bytes));
     }
     *message = (tw_connection_message_t){header.type, payload, header.bytes};
-    connection->consumed = total;
+    connection->is_open = 0;
+    connection->consumed = frame.total;
     connection->heard_ns = tw_time_ns();
     return TW_OK;
 }

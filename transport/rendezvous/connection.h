@@ -1,4 +1,4 @@
-/** Messages (rendezvous_msg.h) over a non-blocking TCP connection, signed once a session is set. Private to the folder.
+/** Messages (rendezvous_msg.h) over a non-blocking TCP connection, signed or sealed once a session is set. Private to the folder.
  *
  *  Nothing here logs or blocks; a connection belongs to one thread at a time. */
 #ifndef TW_TRANSPORT_RENDEZVOUS_CONNECTION_H
@@ -17,6 +17,7 @@ typedef struct tw_connection {
     tw_token_session_t session;
     uint8_t *in, *out;
     size_t in_bytes, in_capacity, consumed;
+    int is_open; /**< of a sealed message that is coming in, the header is */
     size_t out_bytes, out_capacity, out_sent;
     uint64_t heard_ns; /**< tw_time_ns when a whole message last came */
 } tw_connection_t;
@@ -42,7 +43,7 @@ int tw_connection_wants_write(const tw_connection_t *connection);
 #define TW_CONNECTION_ACCEPTS(type) (1u << (type))
 
 /** The next whole message, read as far as the socket has it. TW_IN_PROGRESS: not yet. TW_ERR_FORMAT: garbage, or a type not
- *  in `accepted`; TW_ERR_AUTH: wrong hash; TW_ERR_IO: closed or broken; the connection is of no use afterwards. */
+ *  in `accepted`; TW_ERR_AUTH: wrong hash, or it does not open; TW_ERR_IO: closed or broken; the connection is of no use afterwards. */
 tw_status_t tw_connection_receive(tw_connection_t *connection, unsigned accepted,
                                   tw_connection_message_t *message);
 

@@ -11,6 +11,10 @@
  *                                           <-  MEMBERS    once all have joined
  *      ADDRESS    r's addresses             ->
  *                                           <-  ADDRESSES  everyone's
+ *  A rank that is to seal its connection adds a public key to its HELLO; where rank 0 is to, too, it adds one to CHALLENGE, and from JOIN
+ *  on the header is a sealed piece with its tag, and the payload another (seal.h). Otherwise they do not fit: rank 0 refuses a
+ *  JOIN that is not sealed, and a rank sends REJECT (its number) in place of one.
+ *
  *  From then on the same connections carry HEARTBEAT, GOODBYE, GONE, REPORT, LOST, ABORT and FAILED (monitor.h). */
 #ifndef TW_TRANSPORT_RENDEZVOUS_MESSAGES_H
 #define TW_TRANSPORT_RENDEZVOUS_MESSAGES_H
@@ -21,6 +25,7 @@ TW_C_BEGIN
 
 #define TW_MSG_HEADER_BYTES 12
 #define TW_MSG_NONCE_BYTES 32
+#define TW_MSG_SHARE_BYTES 32
 #define TW_MSG_INSTANCE_BYTES 16
 #define TW_MSG_DEVICE_BYTES 16
 #define TW_MSG_TEXT_BYTES 256
@@ -29,21 +34,21 @@ TW_C_BEGIN
 #define TW_MSG_ADDRESS_MAX (64u << 10)
 
 /** X(name, value, largest payload) */
-#define TW_MSG_LIST(X)                           \
-    X(TW_MSG_HELLO, 1, TW_MSG_NONCE_BYTES)       \
-    X(TW_MSG_CHALLENGE, 2, TW_MSG_NONCE_BYTES)   \
-    X(TW_MSG_JOIN, 3, 128)                       \
-    X(TW_MSG_ACCEPT, 4, 0)                       \
-    X(TW_MSG_REJECT, 5, 4 + TW_MSG_TEXT_BYTES)   \
-    X(TW_MSG_MEMBERS, 6, 2u << 20)               \
-    X(TW_MSG_ADDRESS, 7, TW_MSG_ADDRESS_MAX)     \
-    X(TW_MSG_ADDRESSES, 8, 256u << 20)           \
-    X(TW_MSG_HEARTBEAT, 9, 4 + TW_MSG_HEARD_MAX) \
-    X(TW_MSG_GOODBYE, 10, 1u << 20)              \
-    X(TW_MSG_GONE, 11, 12)                       \
-    X(TW_MSG_REPORT, 12, 4 + TW_MSG_TEXT_BYTES)  \
-    X(TW_MSG_ABORT, 13, 4 + TW_MSG_TEXT_BYTES)   \
-    X(TW_MSG_FAILED, 14, 4 + TW_MSG_TEXT_BYTES)  \
+#define TW_MSG_LIST(X)                                              \
+    X(TW_MSG_HELLO, 1, TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES)     \
+    X(TW_MSG_CHALLENGE, 2, TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES) \
+    X(TW_MSG_JOIN, 3, 128)                                          \
+    X(TW_MSG_ACCEPT, 4, 0)                                          \
+    X(TW_MSG_REJECT, 5, 4 + TW_MSG_TEXT_BYTES)                      \
+    X(TW_MSG_MEMBERS, 6, 2u << 20)                                  \
+    X(TW_MSG_ADDRESS, 7, TW_MSG_ADDRESS_MAX)                        \
+    X(TW_MSG_ADDRESSES, 8, 256u << 20)                              \
+    X(TW_MSG_HEARTBEAT, 9, 4 + TW_MSG_HEARD_MAX)                    \
+    X(TW_MSG_GOODBYE, 10, 1u << 20)                                 \
+    X(TW_MSG_GONE, 11, 12)                                          \
+    X(TW_MSG_REPORT, 12, 4 + TW_MSG_TEXT_BYTES)                     \
+    X(TW_MSG_ABORT, 13, 4 + TW_MSG_TEXT_BYTES)                      \
+    X(TW_MSG_FAILED, 14, 4 + TW_MSG_TEXT_BYTES)                     \
     X(TW_MSG_LOST, 15, 4 + TW_MSG_TEXT_BYTES)
 
 typedef enum tw_msg_type {

@@ -21,7 +21,6 @@
 
 typedef struct stranger {
     tw_connection_t connection;
-    uint8_t client_nonce[TW_MSG_NONCE_BYTES];
     int said_hello;
     uint64_t deadline_ns;
 } stranger_t;
@@ -139,18 +138,28 @@ static void accept_some(server_t *server)
     }
 }
 
+/** Sealed, where both are to. */
 static tw_status_t hello(server_t *server, stranger_t *stranger, const tw_connection_message_t *message)
 {
-    uint8_t nonce[TW_MSG_NONCE_BYTES];
-    if (message->bytes != sizeof(nonce)) {
+    uint8_t challenge[TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES],
+        theirs[TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES];
+    tw_connection_t *connection = &stranger->connection;
+    tw_token_share_t share;
+    if (message->bytes != TW_MSG_NONCE_BYTES && message->bytes != sizeof(theirs)) {
         return TW_ERR_FORMAT;
     }
-    memcpy(stranger->client_nonce, message->payload, sizeof(nonce));
-    tw_token_random(nonce, sizeof(nonce));
-    tw_token_session_init(&stranger->connection.session, server->key, TW_TOKEN_SERVER, stranger->client_nonce,
-                          nonce);
+    const int seals = server->options->net_encrypt && message->bytes == sizeof(theirs);
+    memcpy(theirs, message->payload, message->bytes);
+    tw_token_random(challenge, TW_MSG_NONCE_BYTES);
+    tw_token_share_make(&share);
+    memcpy(challenge + TW_MSG_NONCE_BYTES, share.open, sizeof(share.open));
     stranger->said_hello = 1;
-    return tw_connection_send(&stranger->connection, TW_MSG_CHALLENGE, nonce, sizeof(nonce));
+    TW_TRY(tw_connection_send(connection, TW_MSG_CHALLENGE, challenge,
+                              seals ? sizeof(challenge) : TW_MSG_NONCE_BYTES));
+    tw_token_session_init(&connection->session, server->key, TW_TOKEN_SERVER, theirs, challenge);
+    return seals ? tw_token_session_seal(&connection->session, TW_TOKEN_SERVER, &share,
+                                         theirs + TW_MSG_NONCE_BYTES)
+                 : TW_OK;
 }
 
 static const char *or_older(const char *version)
@@ -183,8 +192,9 @@ static tw_status_t ucx_check(server_t *server, const tw_msg_join_t *join, const 
 }
 
 /** It has the token; does what it says fit the job? */
-static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const char *name)
+static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const tw_connection_t *connection)
 {
+    const char *name = connection->name;
     const tw_rendezvous_t *rendezvous = server->rendezvous;
     const uint32_t world = (uint32_t)rendezvous->world;
     if (join->world != world) {
@@ -203,6 +213,10 @@ static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const
         return contradiction(server, "two processes claim rank %u: %s and %s", join->rank, taken->name, name);
     }
     TW_TRY(version_check(server, join, name));
+    if (server->options->net_encrypt && !connection->session.seal[0]) {
+        return contradiction(server, "rank %u (%s) lacks TW_NET_ENCRYPT=y, which rank 0 has", join->rank,
+                             name);
+    }
     return ucx_check(server, join, name);
 }
 
@@ -226,18 +240,32 @@ static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_jo
     return TW_OK;
 }
 
+/** It has the token, and would not say more to a rank 0 that does not seal. */
+static tw_status_t declined(server_t *server, const stranger_t *stranger,
+                            const tw_connection_message_t *message)
+{
+    tw_msg_notice_t notice;
+    TW_TRY(tw_msg_notice_parse(message->payload, message->bytes, &notice));
+    return contradiction(server, "rank %d (%s) has TW_NET_ENCRYPT=y, which rank 0 lacks", notice.number,
+                         stranger->connection.name);
+}
+
 /** TW_OK: the stranger has become a rank; TW_IN_PROGRESS; TW_ERR_CONFIG: contradiction; else: to be dropped. */
 static tw_status_t stranger_step(server_t *server, stranger_t *stranger)
 {
+    const unsigned answers = TW_CONNECTION_ACCEPTS(TW_MSG_JOIN) | TW_CONNECTION_ACCEPTS(TW_MSG_REJECT);
     tw_connection_message_t message;
     tw_msg_join_t join;
     if (!stranger->said_hello) {
         TW_TRY(tw_connection_receive(&stranger->connection, TW_CONNECTION_ACCEPTS(TW_MSG_HELLO), &message));
         TW_TRY(hello(server, stranger, &message));
     }
-    TW_TRY(tw_connection_receive(&stranger->connection, TW_CONNECTION_ACCEPTS(TW_MSG_JOIN), &message));
+    TW_TRY(tw_connection_receive(&stranger->connection, answers, &message));
+    if (message.type == TW_MSG_REJECT) {
+        return declined(server, stranger, &message);
+    }
     TW_TRY(tw_msg_join_parse(message.payload, message.bytes, &join));
-    TW_TRY(join_check(server, &join, stranger->connection.name));
+    TW_TRY(join_check(server, &join, &stranger->connection));
     return admit(server, stranger, &join);
 }
 

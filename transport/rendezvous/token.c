@@ -4,6 +4,7 @@
 #include <string.h>
 
 static const char job_context[] = "thinwire job 1";
+static const char sealed_context[] = "thinwire sealed 1";
 static const char direction_context[2][24] = {"thinwire client->server", "thinwire server->client"};
 
 tw_status_t tw_token_key_init(tw_token_key_t *key, const char *token)
@@ -46,6 +47,56 @@ void tw_token_session_init(tw_token_session_t *session, const tw_token_key_t *ke
     *session = (tw_token_session_t){.send_key = keys[side == TW_TOKEN_SERVER],
                                     .recv_key = keys[side == TW_TOKEN_CLIENT]};
     sodium_memzero(keys, sizeof(keys));
+}
+
+void tw_token_share_make(tw_token_share_t *share)
+{
+    randombytes_buf(share->secret, sizeof(share->secret));
+    crypto_scalarmult_base(share->open, share->secret);
+}
+
+/** NULL: out of memory. */
+static tw_seal_t *seal_of(const tw_token_key_t *key, const uint8_t *client, const uint8_t *server,
+                          const uint8_t common[crypto_scalarmult_BYTES])
+{
+    uint8_t own[TW_SEAL_KEY_BYTES];
+    crypto_generichash_state state;
+    crypto_generichash_init(&state, key->bytes, sizeof(key->bytes), sizeof(own));
+    crypto_generichash_update(&state, (const uint8_t *)sealed_context, sizeof(sealed_context));
+    crypto_generichash_update(&state, client, TW_TOKEN_SHARE_BYTES);
+    crypto_generichash_update(&state, server, TW_TOKEN_SHARE_BYTES);
+    crypto_generichash_update(&state, common, crypto_scalarmult_BYTES);
+    crypto_generichash_final(&state, own, sizeof(own));
+    /* Every processor has this one; the messages are few and short. */
+    tw_seal_t *seal = tw_seal_create(TW_CIPHER_CHACHA20_POLY1305, own);
+    sodium_memzero(own, sizeof(own));
+    return seal;
+}
+
+tw_status_t tw_token_session_seal(tw_token_session_t *session, tw_token_side_t side, tw_token_share_t *own,
+                                  const uint8_t theirs[TW_TOKEN_SHARE_BYTES])
+{
+    uint8_t common[crypto_scalarmult_BYTES];
+    const uint8_t *client = side == TW_TOKEN_CLIENT ? own->open : theirs;
+    const uint8_t *server = side == TW_TOKEN_CLIENT ? theirs : own->open;
+    const int agreed = !crypto_scalarmult(common, own->secret, theirs);
+    if (agreed) {
+        session->seal[0] = seal_of(&session->send_key, client, server, common);
+        session->seal[1] = seal_of(&session->recv_key, client, server, common);
+    }
+    sodium_memzero(common, sizeof(common));
+    sodium_memzero(own, sizeof(*own));
+    if (!agreed) {
+        return TW_ERR_AUTH;
+    }
+    return session->seal[0] && session->seal[1] ? TW_OK : TW_ERR_NO_MEMORY;
+}
+
+void tw_token_session_cleanup(tw_token_session_t *session)
+{
+    tw_seal_destroy(session->seal[0]);
+    tw_seal_destroy(session->seal[1]);
+    sodium_memzero(session, sizeof(*session));
 }
 
 void tw_token_session_key(const tw_token_session_t *session, tw_token_side_t side, const char *context,

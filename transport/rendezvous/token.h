@@ -2,17 +2,22 @@
  *
  *  The token itself is never sent. Each connection has two keys, one per direction, that are keyed hashes of both sides'
  *  random bytes; every message from JOIN on carries a keyed hash of its place in the sequence, its header and its
- *  payload. So nobody without the token can join, and nothing can be replayed, reordered or changed. Nothing is hidden:
- *  what is said is no secret. BLAKE2b, by libsodium. */
+ *  payload. So nobody without the token can join, and nothing can be replayed, reordered or changed. BLAKE2b, by libsodium.
+ *
+ *  With TW_NET_ENCRYPT=y both sides also exchange public keys of X25519, made for this connection alone. Messages from JOIN on are then
+ *  sealed (seal.h), under keys that follow from those of the session and from what the two agree on: whoever learns the token later cannot open
+ *  what was recorded. */
 #ifndef TW_TRANSPORT_RENDEZVOUS_TOKEN_H
 #define TW_TRANSPORT_RENDEZVOUS_TOKEN_H
 
 #include "transport/rendezvous/messages.h"
+#include "transport/seal.h"
 
 TW_C_BEGIN
 
 #define TW_TOKEN_KEY_BYTES 32
 #define TW_TOKEN_MAC_BYTES 32
+#define TW_TOKEN_SHARE_BYTES TW_MSG_SHARE_BYTES
 
 typedef struct tw_token_key {
     uint8_t bytes[TW_TOKEN_KEY_BYTES];
@@ -25,7 +30,14 @@ typedef enum tw_token_side { TW_TOKEN_CLIENT, TW_TOKEN_SERVER } tw_token_side_t;
 typedef struct tw_token_session {
     tw_token_key_t send_key, recv_key;
     uint64_t n_sent, n_received;
+    tw_seal_t *seal[2]; /**< of what is sent, and received; NULL: messages are signed */
 } tw_token_session_t;
+
+/** One end's half of an agreement on keys. */
+typedef struct tw_token_share {
+    uint8_t secret[TW_TOKEN_SHARE_BYTES];
+    uint8_t open[TW_TOKEN_SHARE_BYTES]; /**< that the other end is told */
+} tw_token_share_t;
 
 /** TW_ERR_INTERNAL, logged, if libsodium cannot be started. */
 tw_status_t tw_token_key_init(tw_token_key_t *key, const char *token);
@@ -35,6 +47,12 @@ void tw_token_random(void *out, size_t bytes);
 void tw_token_session_init(tw_token_session_t *session, const tw_token_key_t *key, tw_token_side_t side,
                            const uint8_t client_nonce[TW_MSG_NONCE_BYTES],
                            const uint8_t server_nonce[TW_MSG_NONCE_BYTES]);
+void tw_token_share_make(tw_token_share_t *share);
+/** From here on messages are sealed. theirs: what the other end has told; the own half is cleared. TW_ERR_AUTH: that is no public key;
+ *  TW_ERR_NO_MEMORY; silent. */
+tw_status_t tw_token_session_seal(tw_token_session_t *session, tw_token_side_t side, tw_token_share_t *own,
+                                  const uint8_t theirs[TW_TOKEN_SHARE_BYTES]);
+void tw_token_session_cleanup(tw_token_session_t *session);
 /** A key of 32 bytes for something else that both ends do together. */
 void tw_token_session_key(const tw_token_session_t *session, tw_token_side_t side, const char *context,
                           uint8_t key[TW_TOKEN_KEY_BYTES]);

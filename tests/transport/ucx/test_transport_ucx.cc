@@ -469,7 +469,7 @@ TEST_F(UcxJob, SealingNeedsATokenAndAllRanks)
         return Env{{"TW_NODE_ID", "node " + std::to_string(rank)}, {"TW_NET_ENCRYPT", rank ? "y" : "n"}};
     };
     const std::vector<process::Result> endings = Ranks(options).wait_all(patience_sec);
-    EXPECT_NE(endings[0].err.find("TW_NET_ENCRYPT is y there and n here"), std::string::npos)
+    EXPECT_NE(endings[0].err.find("has TW_NET_ENCRYPT=y, which rank 0 lacks"), std::string::npos)
         << endings[0].err;
     EXPECT_NE(endings[1].code, 0);
     options = on(ways[3], 2, "meet");
