@@ -15,6 +15,8 @@
 #define STRANGERS_MAX 64
 /** No descriptor was left: the next look at who waits. */
 #define NO_DESCRIPTOR_NS 100000000u
+/** Of a connection whose owner watches over its peers, for longer than any queue: until the probes give it up. */
+#define WATCHED_SEC 20.0
 
 /* ---- connecting -------------------------------------------------------------------------------------------- */
 
@@ -300,6 +302,12 @@ static void hear_challenge(tw_tcp_link_t *link)
     }
 }
 
+/** Probes wait in the queues on the way, and may be dropped there: an owner that watches over its peers knows better who is dead. */
+static double keep_alive_sec(const tw_p2p_t *p2p)
+{
+    return p2p->params.timeout_sec + (p2p->params.hooks ? WATCHED_SEC : 0);
+}
+
 /** The TCP connection is made, or is not. */
 static void connected(tw_tcp_link_t *link)
 {
@@ -310,7 +318,7 @@ static void connected(tw_tcp_link_t *link)
     } else if (status) {
         try_again(link, strerror(error));
     } else {
-        tw_socket_keep_alive(link->fd, link->device->worker->p2p->params.timeout_sec);
+        tw_socket_keep_alive(link->fd, keep_alive_sec(link->device->worker->p2p));
         link->can_write = 1;
         say_hello(link);
     }

@@ -21,18 +21,19 @@ def cluster():
     raise FileNotFoundError("bench/cluster")
 
 
-def in_cluster(program, *arguments, **environment):
+def in_cluster(program, *arguments, flags=(), **environment):
     """[what each rank has printed as JSON]"""
     setting = ["%s=%s" % pair for pair in environment.items()]
-    command = [cluster(), "--nodes", str(NODES), "--link", "none", "--", "env", "-u", "TW_NET_DEVICES", *setting,
+    command = [cluster(), "--nodes", str(NODES), "--link", "none", *flags, "--", "env", "-u", "TW_NET_DEVICES", *setting,
                "sh", "-c", 'hostname same 2>&-; exec "$@"', "sh", sys.executable, program, *arguments]
     done = subprocess.run([str(one) for one in command], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     return sorted((json.loads(text) for text in re.findall(r"{.*}", done.stdout)), key=lambda one: one["rank"])
 
 
-def test_groups_meet_where_names_do_not_resolve():
-    found = in_cluster(HERE / "nodes_job.py", TW_FSDP="1", TW_MIN_BYTES="1", GLOO_SOCKET_IFNAME="eth0")
+@pytest.mark.parametrize("flags, network", [((), "10.77.0."), (("--ipv6",), "fd77::")])
+def test_groups_meet_where_names_do_not_resolve(flags, network):
+    found = in_cluster(HERE / "nodes_job.py", flags=flags, TW_FSDP="1", TW_MIN_BYTES="1", GLOO_SOCKET_IFNAME="eth0")
     if not found[0]["in_nodes"]:
         pytest.skip("no network namespaces here")
     assert [one["host"] for one in found] == ["same"] * NODES and len({one["place"] for one in found}) == NODES
@@ -41,6 +42,6 @@ def test_groups_meet_where_names_do_not_resolve():
         assert one["groups"] == sorted([[0, 1, 2, 3], [shard, shard + 1], [pair, pair + 2]])
         # HSDP: gather, reduction, and one between the replicas; twice a gather and a reduction; one gather more for backward
         assert one["calls"] == 8
-        own = "10.77.0.%d" % (one["rank"] + 1)
-        assert one["by_gloo"] == own and one["by_name"] == "127.0.0.1"
+        own = network + str(one["rank"] + 1)
+        assert one["by_gloo"] == own and one["by_name"] == ("::1" if flags else "127.0.0.1")
         assert one["by_store"] == own

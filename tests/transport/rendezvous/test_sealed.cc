@@ -48,9 +48,10 @@ class Wire
 
   public:
     const int port;
-    std::string seen;               /**< to be read once it has ended */
-    std::atomic<int> changes{0};    /**< 1: of the next thing that comes from a rank, a bit is changed; 2: of rank 0 */
-    std::atomic<int> repeats{0};    /**< the same: it comes twice */
+    std::string seen; /**< to be read once it has ended */
+    std::atomic<int> changes{
+        0}; /**< 1: of the next thing that comes from a rank, a bit is changed; 2: of rank 0 */
+    std::atomic<int> repeats{0}; /**< the same: it comes twice */
 
   private:
     static int dial(int port)
@@ -152,7 +153,8 @@ class Sealed : public tw::Fixture
         });
         wire.reset();
     }
-    template <typename Body> void both(Body body)
+    template <typename Body>
+    void both(Body body)
     {
         std::thread other([&] { body(ranks[1]); });
         body(ranks[0]);

@@ -10,7 +10,8 @@ namespace
 
 process::Result on_nodes(const std::string &script)
 {
-    return process::run({"bench/cluster", "--ipv6", "--nodes", "3", "--link", "none", "--", "sh", "-c", script});
+    return process::run(
+        {"bench/cluster", "--ipv6", "--nodes", "3", "--link", "none", "--", "sh", "-c", script});
 }
 
 class Ipv6 : public ::testing::Test
