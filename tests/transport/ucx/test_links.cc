@@ -78,6 +78,11 @@ class UcxLinks : public ::testing::Test
             GTEST_SKIP() << why_not;
         }
     }
+    /* Another for each job: a namespace that is just going away would answer for its addresses. */
+    static std::string network()
+    {
+        return "10." + std::to_string(job) + ".";
+    }
     /* A rank's own end: its namespace, then its addresses once the links are there. */
     static void in_child(int rank, int n_links, int ready)
     {
@@ -94,7 +99,7 @@ class UcxLinks : public ::testing::Test
             for (int tries = 0; tries < 5000 && !if_nametoindex(device.c_str()); tries++) {
                 usleep(2000);
             }
-            (void)command("ip addr add 10.7." + std::to_string(i) + "." + std::to_string(rank + 1) +
+            (void)command("ip addr add " + network() + std::to_string(i) + "." + std::to_string(rank + 1) +
                           "/24 dev " + device);
             (void)command("ip link set " + device + " up");
             for (int tries = 0; tries < 500 && !command("ip link show " + device + " | grep -q LOWER_UP");
@@ -109,7 +114,7 @@ class UcxLinks : public ::testing::Test
         int ready[2];
         job++;
         EXPECT_EQ(pipe2(ready, O_CLOEXEC), 0);
-        options.master_addr = "10.7.0.1";
+        options.master_addr = network() + "0.1";
         options.port = 29000;
         options.env["TW_PEER_TIMEOUT"] = std::to_string(peer_timeout_sec);
         options.in_child = [=](int rank) { in_child(rank, n_links, ready[1]); };

@@ -479,6 +479,37 @@ TEST_F(UcxJob, SealingNeedsATokenAndAllRanks)
     }
 }
 
+/* Where UCX cannot have its segments in /dev/shm, others serve, and a rank says why. */
+TEST_F(UcxJob, NoRoomInTheFolderOfSharedMemory)
+{
+    const struct {
+        const char *flags, *said;
+    } cases[] = {{"size=1m", "/dev/shm has 1M free of 14M for 2 ranks: TW_NODE_TLS=sysv,cma is used"},
+                 {"ro", "/dev/shm cannot be written to: TW_NODE_TLS=sysv,cma is used"},
+                 {"size=64m", nullptr}};
+    for (const auto &c : cases) {
+        const std::string mounted = std::string("mount -t tmpfs -o ") + c.flags + " none /dev/shm";
+        if (process::run({"unshare", "-m", "sh", "-c", mounted}).code != 0) {
+            GTEST_SKIP() << "no mounts of one's own here";
+        }
+        /* One namespace of both: they share memory. */
+        const process::Result job =
+            process::run({"unshare", "-m", "sh", "-c",
+                          mounted + " && export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 TW_RENDEZVOUS_PORT=" +
+                              std::to_string(free_port()) +
+                              "; RANK=1 $RANK_MAIN contract & RANK=0 $RANK_MAIN contract && wait $!"});
+        EXPECT_EQ(job.code, 0) << job.out << job.err;
+        if (c.said) {
+            EXPECT_NE(job.err.find(std::string("rank 0: ") + c.said), std::string::npos) << job.err;
+            EXPECT_NE(job.err.find(std::string("rank 1: ") + c.said), std::string::npos) << job.err;
+            EXPECT_NE(job.out.find(", sysv,cma inside a node"), std::string::npos) << job.out;
+        } else {
+            EXPECT_EQ(job.err.find("/dev/shm"), std::string::npos) << job.err;
+            EXPECT_NE(job.out.find(", posix,sysv,cma inside a node"), std::string::npos) << job.out;
+        }
+    }
+}
+
 TEST_F(UcxJob, TooFewDescriptors)
 {
     for (rlim_t n : {(rlim_t)10, (rlim_t)36}) {
