@@ -223,6 +223,15 @@ uint64_t tw_check_inter_node_bytes(const tw_coll_t *coll)
     return tw_check_is_on(coll) && leaves ? sizeof(tw_coll_signature_t) : 0;
 }
 
+uint64_t tw_check_pairs_inter_node_bytes(const tw_coll_t *coll, const tw_coll_args_t *args)
+{
+    const tw_topo_t *topo = &coll->topo;
+    int outside = topo->world - tw_topo_node_size(topo, topo->node[topo->rank]);
+
+    return tw_check_is_on(coll) && args->op == TW_COLL_ALLTOALL ? (uint64_t)outside * sizeof(pair_sizes_t)
+                                                                : 0;
+}
+
 tw_status_t tw_check_build(tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &request->coll->topo;

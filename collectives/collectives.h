@@ -139,7 +139,7 @@ int tw_coll_local_of(const tw_coll_t *coll, int rank);
 
 /* ---- operations -------------------------------------------------------------------------------------------- */
 
-/** GPU memory: the first three. */
+/** GPU memory: the first three, and over a transport the all-to-all. */
 typedef enum tw_coll_op {
     TW_COLL_ALLGATHER,
     TW_COLL_REDUCE_SCATTER,

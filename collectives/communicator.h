@@ -240,6 +240,8 @@ tw_status_t tw_check_create_sched(tw_coll_request_t *request);
 int tw_check_is_on(const tw_coll_t *coll);
 /** Bytes of signatures that this rank sends to another node with each operation. */
 uint64_t tw_check_inter_node_bytes(const tw_coll_t *coll);
+/** Of counts that this rank sends to other nodes, with an all-to-all. */
+uint64_t tw_check_pairs_inter_node_bytes(const tw_coll_t *coll, const tw_coll_args_t *args);
 
 /* ---- request.c --------------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /** Inside of a communicator on GPU memory. Private to collectives.
  *
  *  What lives here, in the order to read it:
- *  plan.h              what an operation does, as data
+ *  plan.h              what an operation does, as data; plan_alltoall.c has one that is unlike the others
  *  shape.c             arguments of one shape, planned once
  *  run.c               an operation of a shape, with pointers
  *  over_transport.c    the engine that moves it with the host's help
@@ -26,6 +26,7 @@ typedef struct tw_gpu_shape {
     tw_coll_request_t *request; /**< the arguments, checked and copied, and what was chosen */
     char algo_asked[TW_GPU_ALGO_BYTES];
     int is_native;
+    int in_place;             /**< all-to-all; the others' plans hold either way */
     tw_gpu_plan_t plan;       /**< unless native */
     tw_quant_t *inner;        /**< of the hop inside the node; NULL: exact */
     size_t packing_bytes;     /**< workspace of the lossless codec */

@@ -7,7 +7,7 @@
 
 #include "collectives/gpu/gpu.h"
 
-#define FIRST_NUMBER 1 /**< the first message to a rank may be a signature */
+#define FIRST_NUMBER 2 /**< the first messages to a rank may be a signature and an all-to-all's counts */
 
 static const tw_gpu_tick_t *tick_of(const tw_gpu_run_t *run)
 {

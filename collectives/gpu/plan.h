@@ -96,16 +96,18 @@ typedef struct tw_gpu_plan {
 } tw_gpu_plan_t;
 
 typedef struct tw_gpu_plan_params {
-    const tw_topo_t *topo; /**< where the ranks are */
-    const tw_topo_t *hops; /**< how they are grouped into nodes here: topo, or a flat one */
-    const tw_coll_args_t
-        *args;          /**< an all-gather, reduce-scatter or all-reduce; pointers of segments are not read */
-    size_t chunk_bytes; /**< messages aimed at */
-    int rounds_sums;    /**< as in tw_build_t */
+    const tw_topo_t *topo;      /**< where the ranks are */
+    const tw_topo_t *hops;      /**< how they are grouped into nodes here: topo, or a flat one */
+    const tw_coll_args_t *args; /**< pointers of segments are not read */
+    size_t chunk_bytes;         /**< messages aimed at */
+    int rounds_sums;            /**< as in tw_build_t */
+    int in_place;               /**< all-to-all: src and dst of a segment are the same */
 } tw_gpu_plan_params_t;
 
-/** TW_ERR_NO_MEMORY (logged). */
+/** Of an all-gather, reduce-scatter or all-reduce. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_gpu_plan_init(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t *params);
+/** Of an all-to-all (plan_alltoall.c), where every rank is a node of its own to `hops`. */
+tw_status_t tw_gpu_plan_alltoall(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t *params);
 void tw_gpu_plan_cleanup(tw_gpu_plan_t *plan);
 
 TW_C_END

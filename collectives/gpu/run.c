@@ -133,6 +133,16 @@ static tw_status_t check_capture(const tw_coll_t *coll, const tw_coll_args_t *ar
     return TW_OK;
 }
 
+static int gets_any(const tw_coll_segment_t *segment, int world)
+{
+    int any = 0;
+
+    for (int r = 0; r < world && segment->recv_counts != NULL; r++) {
+        any |= segment->recv_counts[r] > 0;
+    }
+    return any;
+}
+
 /** Where the tensors of a call are; tensors: [n_segments]. */
 static tw_status_t place_tensors(const tw_coll_t *coll, const tw_coll_args_t *args,
                                  const tw_gpu_shape_t *shape, tw_qop_tensor_t *tensors)
@@ -140,14 +150,15 @@ static tw_status_t place_tensors(const tw_coll_t *coll, const tw_coll_args_t *ar
     size_t elem_bytes = tw_type_bytes(args->type);
 
     for (size_t s = 0; s < args->n_segments; s++) {
+        const tw_coll_segment_t *kept = &shape->request->args.segments[s];
         tw_coll_segment_t segment = args->segments[s];
         const void *needed = args->op == TW_COLL_REDUCE_SCATTER ? segment.src : segment.dst;
-        if (segment.n_elems > 0 && needed == NULL) {
+        if (needed == NULL && (segment.n_elems > 0 || gets_any(kept, coll->topo.world))) {
             tw_error("rank %d: %s: segment %zu: %s is NULL", coll->topo.rank, tw_coll_op_name(args->op), s,
                      args->op == TW_COLL_REDUCE_SCATTER ? "src" : "dst");
             return TW_ERR_INVALID;
         }
-        segment.counts = shape->request->args.segments[s].counts;
+        segment.counts = kept->counts;
         tensors[s] = tw_qop_place(&segment, args->op, coll->topo.rank, elem_bytes);
     }
     return TW_OK;

@@ -21,7 +21,7 @@ static int same_codec(const tw_quant_codec_t *a, const tw_quant_codec_t *b)
 }
 
 /** kept: its counts are filled in where the operation has any. */
-static int same_segment(const tw_coll_segment_t *kept, const tw_coll_segment_t *asked, int world)
+static int same_segment(const tw_coll_segment_t *kept, const tw_coll_segment_t *asked, int rank, int world)
 {
     if (kept->n_elems != asked->n_elems || kept->tensor != asked->tensor ||
         kept->first_elem != asked->first_elem || kept->exact != asked->exact ||
@@ -35,12 +35,31 @@ static int same_segment(const tw_coll_segment_t *kept, const tw_coll_segment_t *
             return 0;
         }
     }
+    for (int r = 0; r < world && kept->recv_counts != NULL; r++) {
+        size_t count = asked->recv_counts != NULL ? asked->recv_counts[r] : kept->counts[rank];
+        if (kept->recv_counts[r] != count) {
+            return 0;
+        }
+    }
     return 1;
+}
+
+/** An all-to-all of which anything is read and written at the same place. */
+static int is_in_place(const tw_coll_args_t *args)
+{
+    int in_place = 0;
+
+    for (size_t s = 0; s < args->n_segments && args->op == TW_COLL_ALLTOALL; s++) {
+        const tw_coll_segment_t *segment = &args->segments[s];
+        in_place |= segment->src == NULL || segment->src == segment->dst;
+    }
+    return in_place;
 }
 
 static int is_shape_of(const tw_gpu_shape_t *shape, const tw_coll_args_t *asked)
 {
     const tw_coll_args_t *kept = &shape->request->args;
+    const tw_topo_t *topo = &shape->request->coll->topo;
 
     if (kept->op != asked->op || kept->type != asked->type || kept->reduction != asked->reduction ||
         kept->factor != (asked->factor != 0 ? asked->factor : 1) || kept->n_segments != asked->n_segments ||
@@ -50,11 +69,11 @@ static int is_shape_of(const tw_gpu_shape_t *shape, const tw_coll_args_t *asked)
         return 0;
     }
     for (size_t s = 0; s < kept->n_segments; s++) {
-        if (!same_segment(&kept->segments[s], &asked->segments[s], shape->request->coll->topo.world)) {
+        if (!same_segment(&kept->segments[s], &asked->segments[s], topo->rank, topo->world)) {
             return 0;
         }
     }
-    return 1;
+    return shape->in_place == is_in_place(asked);
 }
 
 /* ---- choosing -------------------------------------------------------------------------------------------- */
@@ -105,6 +124,8 @@ static const char reduce_direct_doc[] =
     "raw inputs go to the owner, who sums in fp32 in rank order and rounds once, or gives it to all";
 static const char two_hop_doc[] =
     "summed up inside each node first (inner_codec, or exact), then encoded across nodes";
+static const char alltoall_doc[] =
+    "each shard goes straight to its rank, encoded if that is on another node; one hop";
 static const char one_hop_doc[] = "every rank encodes its piece for every owner, who sums them up";
 
 /** For each operation, best first. */
@@ -124,6 +145,8 @@ static const gpu_algo_t algos[] = {
     {{TW_COLL_ALLREDUCE, "direct", reduce_direct_doc, 0}, 0, 1},
     {{TW_COLL_ALLREDUCE, "two_hop", two_hop_doc, 1}, 0, 0},
     {{TW_COLL_ALLREDUCE, "one_hop", one_hop_doc, 1}, 0, 1},
+    {{TW_COLL_ALLTOALL, "pairwise", alltoall_doc, 0}, 0, 1},
+    {{TW_COLL_ALLTOALL, "pairwise", alltoall_doc, 1}, 0, 1},
 };
 
 #define N_ALGOS (sizeof(algos) / sizeof(algos[0]))
@@ -267,6 +290,7 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const gpu_a
         .args = &args,
         .chunk_bytes = request->choice.chunk_bytes,
         .rounds_sums = tw_coll_rounds_sums(coll, &args),
+        .in_place = shape->in_place,
     };
     tw_status_t status;
 
@@ -277,13 +301,15 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const gpu_a
     if (!algo->info.quantized) { /* asked for, perhaps, but declined */
         args.codec = args.inner_codec = NULL;
     }
-    status = tw_gpu_plan_init(&shape->plan, &params);
+    status = args.op == TW_COLL_ALLTOALL ? tw_gpu_plan_alltoall(&shape->plan, &params)
+                                         : tw_gpu_plan_init(&shape->plan, &params);
     if (status == TW_OK && algo->info.quantized) {
         status = get_codecs(coll, shape);
     }
     shape->inter_node_bytes = shape->plan.inter_node_bytes;
     if (coll->gpu->wire == NULL) {
-        shape->inter_node_bytes += tw_check_inter_node_bytes(coll);
+        shape->inter_node_bytes +=
+            tw_check_inter_node_bytes(coll) + tw_check_pairs_inter_node_bytes(coll, &args);
     }
     return status;
 }
@@ -345,8 +371,10 @@ static void destroy_shape(tw_gpu_shape_t *shape)
 
 static tw_status_t check_op(const tw_coll_t *coll, const tw_coll_args_t *args)
 {
+    int is_alltoall = args->op == TW_COLL_ALLTOALL && coll->gpu->wire == NULL; /* NCCL has one */
+
     if (args->op == TW_COLL_ALLGATHER || args->op == TW_COLL_REDUCE_SCATTER ||
-        args->op == TW_COLL_ALLREDUCE) {
+        args->op == TW_COLL_ALLREDUCE || is_alltoall) {
         return TW_OK;
     }
     tw_error("rank %d: operation %d (%s) does not work on GPU memory", coll->topo.rank, (int)args->op,
@@ -376,6 +404,7 @@ static tw_status_t create_shape(tw_coll_t *coll, const tw_coll_args_t *args, tw_
         goto err_shape;
     }
     shape->request->shape = tw_check_shape(shape->request);
+    shape->in_place = is_in_place(args);
     status = decide(coll, shape);
     if (status != TW_OK) {
         goto err_shape;

@@ -5,6 +5,7 @@
 #include "tests/collectives/gpu/transport.h"
 #include "tests/collectives/gpu/world.h"
 #include "tests/collectives/processes.h"
+#include "tests/collectives/quantized/alltoall.h"
 #include "tests/common/fixture.h"
 #include "transport/p2p/state.h"
 #include "transport/ucx/state.h"
@@ -511,6 +512,94 @@ TEST_F(GpuHost, LosslessMessagesThatAreNone)
             EXPECT_TRUE(status < 0 || rank == 0) << rank << ": " << tw_status_string(status);
         });
     }
+}
+
+/* ---- all-to-all -------------------------------------------------------------------------------------------- */
+
+/* What each rank gets is what it gets on the CPU, which its own tests compare with the codec alone; in place, too, and whatever
+ * the others send. What was sent was planned. */
+void alltoall_as_on_the_cpu(Reach reach)
+{
+    using namespace tw::alltoall;
+    std::mt19937 random(7);
+    uint32_t seed = 60;
+    for (const std::vector<int> &grid : std::vector<std::vector<int>>{{1}, {1, 1}, {3}, {2, 2}, {1, 2, 1}}) {
+        tw::World world(tw::nodes_of(grid));
+        HostWorld gpu(world, ++seed, reach);
+        for (const char *codec : {"", "int8", "int4:block=32,stochastic", "lossless"}) {
+            for (int turn = 0; turn < 4; turn++) {
+                Ask ask = {turn % 2 ? TW_TYPE_FP32 : TW_TYPE_BF16, codec, turn >= 2, {}};
+                ask.segments.push_back({random_counts(random, world.size(), 3000), ""});
+                ask.segments.push_back(
+                    {random_counts(random, world.size(), 300), codec[0] != '\0' && turn ? "exact" : ""});
+                ask.segments.push_back(
+                    {random_counts(random, world.size(), 900), codec[0] != '\0' ? "int8:block=64" : ""});
+                world.run([&](int rank) {
+                    Rank on_gpu(ask, rank), on_cpu(ask, rank);
+                    tw_coll_counters_t from, to;
+                    uint64_t planned = 0;
+                    EXPECT_EQ(tw_coll_planned_inter_node_bytes(gpu.coll(rank), &on_gpu.args, &planned),
+                              TW_OK);
+                    tw_coll_counters_get(gpu.coll(rank), &from);
+                    EXPECT_EQ(gpu.post_and_wait(rank, &on_gpu.args), TW_OK);
+                    tw_coll_counters_get(gpu.coll(rank), &to);
+                    EXPECT_EQ(to.inter_node_bytes - from.inter_node_bytes + to.inter_node_spared_bytes -
+                                  from.inter_node_spared_bytes,
+                              planned);
+                    EXPECT_EQ(world.run(rank, &on_cpu.args), TW_OK);
+                    EXPECT_EQ(on_gpu.dst, on_cpu.dst) << codec << ", turn " << turn << ", rank " << rank;
+                });
+            }
+        }
+    }
+}
+
+TEST_F(GpuHost, AlltoallAsOnTheCpu)
+{
+    alltoall_as_on_the_cpu(THROUGH_HOST);
+}
+
+TEST_F(GpuHost, AlltoallAsOnTheCpuStraight)
+{
+    alltoall_as_on_the_cpu(STRAIGHT);
+}
+
+/* The same tensors again in another place, in other shares, in place: another plan each. */
+TEST_F(GpuHost, AlltoallShapes)
+{
+    using namespace tw::alltoall;
+    tw::World world(tw::nodes_of({1, 2}));
+    HostWorld gpu(world, 70);
+    std::mt19937 random(9);
+    const Counts counts[] = {Counts(3, std::vector<size_t>(3, 700)), random_counts(random, 3, 900)};
+    for (int turn = 0; turn < 8; turn++) {
+        Ask ask = {TW_TYPE_BF16, "lossless", turn % 4 >= 2, {{counts[turn % 2], ""}}};
+        world.run([&](int rank) {
+            Rank on_gpu(ask, rank), on_cpu(ask, rank);
+            EXPECT_EQ(gpu.post_and_wait(rank, &on_gpu.args), TW_OK);
+            EXPECT_EQ(world.run(rank, &on_cpu.args), TW_OK);
+            EXPECT_EQ(on_gpu.dst, on_cpu.dst) << turn;
+        });
+    }
+    EXPECT_EQ(gpu.coll(0)->gpu->n_shapes, 4u);
+}
+
+TEST_F(GpuHost, AlltoallCountsThatDoNotFit)
+{
+    using namespace tw::alltoall;
+    tw::World world(tw::nodes_of({1, 1}));
+    HostWorld gpu(world, 71);
+    Ask ask = {TW_TYPE_BF16, "", false, {{Counts(2, std::vector<size_t>(2, 512)), ""}}};
+    expect_log("rank 0: alltoall: rank 1 sends 512 elements, here 1024 are expected");
+    allow_log("rank ");
+    world.run([&](int rank) {
+        Rank own(ask, rank);
+        own.dst[0].resize(1 << 14);
+        own.segments[0].dst = own.dst[0].data();
+        own.recv_counts[0][1] += rank == 0 ? 512 : 0;
+        tw_status_t status = gpu.post_and_wait(rank, &own.args);
+        EXPECT_TRUE(rank == 0 ? status == TW_ERR_MISMATCH : status <= TW_OK) << tw_status_string(status);
+    });
 }
 
 /* Processes over UCX: what each gets on its GPU is what it gets on the CPU. Straight: as UCX does it in GPU memory, but that

@@ -37,7 +37,7 @@ class Plans
             tw_topo_t topo, hops;
             EXPECT_EQ(tw_topo_init_nodes(&topo, r, world, ids.data()), TW_OK);
             EXPECT_EQ(tw_topo_init_nodes(&hops, r, world, flat ? own.data() : ids.data()), TW_OK);
-            tw_gpu_plan_params_t params = {&topo, &hops, &asked.args, chunk_bytes, 0};
+            tw_gpu_plan_params_t params = {&topo, &hops, &asked.args, chunk_bytes, 0, 0};
             EXPECT_EQ(tw_gpu_plan_init(&all[(size_t)r], &params), TW_OK);
             tw_topo_cleanup(&topo);
             tw_topo_cleanup(&hops);
