@@ -2,8 +2,8 @@
  *
  *  What lives here, in the order in which an operation meets it (a quantized all-gather, for one):
  *  request.c      post, test, wait; moves what is in flight
- *  host.c         the engine for host memory: the table of algorithms, which one (model/), with what chunks; gpu/ has those
- *                 for GPU memory
+ *  host.c         the engine for host memory; gpu/ has those for GPU memory
+ *  choose.c       its table of algorithms, which one (model/), with what chunks
  *  arguments.c    checks and copies the caller's arguments
  *  agreement.c    do the ranks agree?
  *  quantized/     gather.c emits what is sent, operation.c what is computed, of chunks (chunks.c); algorithms/ are exact
@@ -220,7 +220,7 @@ float tw_coll_limit(const tw_coll_args_t *args);
  *  reduce-scatter followed by an all-gather, and so that a sum beyond fp16 becomes infinite, which no codec may hide. */
 int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args);
 
-/* ---- host.c ------------------------------------------------------------------------------------------------ */
+/* ---- choose.c ---------------------------------------------------------------------------------------------- */
 
 /** Row `index` of the table of algorithms for host memory, exact ones first; NULL past its end. */
 const tw_algo_t *tw_algo_get(size_t index);

@@ -8,7 +8,7 @@
  *       chunks and its place in the order from the same numbers;
  *     - a cost function: what it does on the busiest rank and node (model.h), from sizes and topology alone;
  *     - its rows of the table: what the others see of it;
- *  2. list the rows below and in host.c.
+ *  2. list the rows below and in choose.c.
  *  The engine does the rest: arguments are checked and copied, tasks are run, memory is found, failures are cleaned up,
  *  the world may be 1 and any shard may be empty (spans of 0 elements emit nothing, on either side).
  *
@@ -70,7 +70,7 @@ typedef struct tw_algo {
     int nodes_first; /**< 1: a sum is made, and rounded, inside each node first */
 } tw_algo_t;
 
-/** What a file of algorithms exports, for the table (host.c). */
+/** What a file of algorithms exports, for the table (choose.c). */
 typedef struct tw_algo_rows {
     const tw_algo_t *algos; /**< [n] */
     size_t n;

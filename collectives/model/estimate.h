@@ -7,7 +7,7 @@
  *  2. over the members, a value is the median of their bests: one disturbed member does not change it. A member that
  *     really is slower counts, since the others wait for it, as far as its own readings agree: best - (typical - best);
  *  3. the noise of a tier and of the processor, how much slower than the value the typical reading was, becomes part of
- *     the model: a difference smaller than that is no evidence (host.c). */
+ *     the model: a difference smaller than that is no evidence (choose.c). */
 #ifndef TW_COLLECTIVES_MODEL_ESTIMATE_H
 #define TW_COLLECTIVES_MODEL_ESTIMATE_H
 
