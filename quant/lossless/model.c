@@ -47,6 +47,8 @@ static const uint8_t common[TW_LOSSLESS_CLASSES][COMMON_BINS] = {
      146, 145, 146, 144, 140, 131, 120, 104, 91,  73,  52,  28,  11,  3,   0,   0,   0,   0,   0,   0},
 };
 
+#define ESCAPED_BITS 26ull /* of an escape and what follows elsewhere */
+
 /* Magnitudes of a code: 0 to 15, then 16 steps an octave. */
 static uint64_t density_of(uint8_t code)
 {
@@ -123,23 +125,28 @@ uint64_t tw_lossless_log2(uint64_t x)
     return whole << 8 | fraction;
 }
 
+/* What a symbol of this density takes, in 1/256 bits: one of none is escaped, and none has less than one in 1024. */
+static uint64_t symbol_bits(uint64_t density, uint64_t sum)
+{
+    uint64_t least = sum >> TW_ENTROPY_FREQ_BITS, more = density > least ? density : least;
+    return density ? tw_lossless_log2(sum) - tw_lossless_log2(more + 1) : ESCAPED_BITS << 8;
+}
+
 uint64_t tw_lossless_table_bits(const tw_lossless_counts_t *counts, int window,
                                 const tw_lossless_table_t *table)
 {
-    uint64_t sum = 1, bits = 0, n = 0;
+    uint64_t sum = 1 + density_of(table->zeros) + density_of(table->escapes), n = 0;
     for (int bin = 0; bin < TW_LOSSLESS_BINS; bin++) {
         sum += density_of(table->density[bin]);
     }
-    sum += density_of(table->zeros) + density_of(table->escapes);
-    uint64_t floor = sum >> TW_ENTROPY_FREQ_BITS, all = tw_lossless_log2(sum);
+    uint64_t bits = counts->zeros * symbol_bits(density_of(table->zeros), sum);
     for (int bin = 0; bin < TW_LOSSLESS_BINS; bin++) {
         int at = bin - 3 + window + 128;
-        uint64_t count = at >= 0 && at < 256 ? counts->above[at] : 0,
-                 density = density_of(table->density[bin]);
-        bits += count * (all - tw_lossless_log2((density > floor ? density : floor) + 1));
+        uint64_t count = at >= 0 && at < 256 ? counts->above[at] : 0;
+        bits += count ? count * symbol_bits(density_of(table->density[bin]), sum) : 0;
         n += count;
     }
-    return bits + (counts->n - n) * 256 * 10;
+    return bits + (counts->n - counts->zeros - n) * (ESCAPED_BITS << 8);
 }
 
 void tw_lossless_freq(const tw_lossless_table_t *table, uint32_t phase, uint16_t *freq)
