@@ -139,14 +139,9 @@ static void put_tails(const tw_quant_lossless_t *codec, tw_type_t type, size_t n
     if (type == TW_TYPE_FP32) {
         put(target, codec->tails, 2 * n);
     }
-    for (size_t i = 0; type == TW_TYPE_FP16 && i < n; i += 32) {
-        uint32_t words[3] = {0};
-        for (size_t k = 0; k < 32 && i + k < n; k++) {
-            for (size_t b = 0; b < 3; b++) {
-                words[b] |= (uint32_t)(codec->tails[i + k] >> b & 1) << k;
-            }
-        }
-        put(target, words, sizeof(words));
+    if (type == TW_TYPE_FP16) {
+        codec->backend->pack_tails(codec->tails, n, target->at);
+        target->at += tw_lossless_tail_bytes(type, n);
     }
 }
 

@@ -123,13 +123,8 @@ static void take_tails(const decoding_t *decoding, const uint8_t *at, size_t n)
     if (decoding->type == TW_TYPE_FP32) {
         memcpy(tails, at, 2 * n);
     }
-    for (size_t i = 0; decoding->type == TW_TYPE_FP16 && i < n; i += 32) {
-        uint32_t words[3];
-        memcpy(words, at + i / 32 * sizeof(words), sizeof(words));
-        for (size_t k = 0; k < 32 && i + k < n; k++) {
-            tails[i + k] =
-                (uint16_t)((words[0] >> k & 1) | (words[1] >> k & 1) << 1 | (words[2] >> k & 1) << 2);
-        }
+    if (decoding->type == TW_TYPE_FP16) {
+        decoding->codec->backend->unpack_tails(at, n, tails);
     }
 }
 

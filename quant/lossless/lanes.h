@@ -173,7 +173,48 @@ static void lanes_unpack(const uint8_t *raw, size_t n, uint16_t *heads)
     tw_lossless_ref.unpack(raw, n - whole, heads + whole);
 }
 
-#define LANES \
-    LOOPS, .encode = lanes_encode, .decode = lanes_decode, .pack = lanes_pack, .unpack = lanes_unpack
+static void lanes_pack_tails(const uint16_t *tails, size_t n, uint8_t *planes)
+{
+    size_t whole = n - n % 32;
+    for (size_t i = 0; i < whole; i += 32) {
+        __m256i a = _mm256_loadu_si256((const __m256i *)(tails + i));
+        __m256i b = _mm256_loadu_si256((const __m256i *)(tails + i + 16));
+        __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8);
+        for (int bit = 0; bit < 3; bit++, planes += sizeof(uint32_t)) {
+            uint32_t word = (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(bytes, 7 - bit));
+            memcpy(planes, &word, sizeof(word));
+        }
+    }
+    tw_lossless_ref.pack_tails(tails + whole, n - whole, planes);
+}
+
+/* Bytes that are `value` where a word has a bit, else 0. */
+INLINE __m256i spread(const uint8_t *plane, char value)
+{
+    const __m256i from = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2,
+                                          2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bits = _mm256_set1_epi64x((long long)0x8040201008040201ull);
+    int word;
+    memcpy(&word, plane, sizeof(word));
+    __m256i chosen = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(word), from), bits);
+    return _mm256_and_si256(_mm256_cmpeq_epi8(chosen, bits), _mm256_set1_epi8(value));
+}
+
+static void lanes_unpack_tails(const uint8_t *planes, size_t n, uint16_t *tails)
+{
+    size_t whole = n - n % 32;
+    for (size_t i = 0; i < whole; i += 32, planes += 3 * sizeof(uint32_t)) {
+        __m256i bytes = _mm256_or_si256(spread(planes, 1), spread(planes + 4, 2));
+        bytes = _mm256_or_si256(bytes, spread(planes + 8, 4));
+        __m256i *to = (__m256i *)(tails + i);
+        _mm256_storeu_si256(to, _mm256_cvtepu8_epi16(_mm256_castsi256_si128(bytes)));
+        _mm256_storeu_si256(to + 1, _mm256_cvtepu8_epi16(_mm256_extracti128_si256(bytes, 1)));
+    }
+    tw_lossless_ref.unpack_tails(planes, n - whole, tails + whole);
+}
+
+#define LANES                                                                                            \
+    LOOPS, .encode = lanes_encode, .decode = lanes_decode, .pack = lanes_pack, .unpack = lanes_unpack, \
+        .pack_tails = lanes_pack_tails, .unpack_tails = lanes_unpack_tails
 
 #endif

@@ -180,6 +180,9 @@ typedef struct tw_lossless_backend {
     /** Heads and tails of n elements of a type that has tails. Tails are u16, for fp16 three bits each. */
     void (*split)(tw_type_t type, const void *src, size_t n, uint16_t *heads, uint16_t *tails);
     void (*join)(tw_type_t type, const uint16_t *heads, const uint16_t *tails, size_t n, void *dst);
+    /** The three bits of n tails of fp16 as they are sent, and back. */
+    void (*pack_tails)(const uint16_t *tails, size_t n, uint8_t *planes);
+    void (*unpack_tails)(const uint8_t *planes, size_t n, uint16_t *tails);
     /** tw_entropy_check over words of 16 bits, of which the first has this index. */
     uint32_t (*check)(const uint8_t *words, size_t n, size_t first);
 } tw_lossless_backend_t;

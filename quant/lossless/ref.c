@@ -80,6 +80,36 @@ static void ref_unpack(const uint8_t *raw, size_t n, uint16_t *heads)
     }
 }
 
+/* ---- tails ------------------------------------------------------------------------------------------------------ */
+
+static void ref_pack_tails(const uint16_t *tails, size_t n, uint8_t *planes)
+{
+    for (size_t i = 0; i < n; i += 32) {
+        uint32_t words[3] = {0};
+        size_t in_group = n - i < 32 ? n - i : 32;
+        for (size_t k = 0; k < in_group; k++) {
+            uint32_t tail = tails[i + k];
+            words[0] |= (tail & 1) << k;
+            words[1] |= (tail >> 1 & 1) << k;
+            words[2] |= (tail >> 2 & 1) << k;
+        }
+        memcpy(planes + i / 32 * sizeof(words), words, sizeof(words));
+    }
+}
+
+static void ref_unpack_tails(const uint8_t *planes, size_t n, uint16_t *tails)
+{
+    for (size_t i = 0; i < n; i += 32) {
+        uint32_t words[3];
+        size_t in_group = n - i < 32 ? n - i : 32;
+        memcpy(words, planes + i / 32 * sizeof(words), sizeof(words));
+        for (size_t k = 0; k < in_group; k++) {
+            tails[i + k] =
+                (uint16_t)((words[0] >> k & 1) | (words[1] >> k & 1) << 1 | (words[2] >> k & 1) << 2);
+        }
+    }
+}
+
 const tw_lossless_backend_t tw_lossless_ref = {
     .name = "ref",
     .usable = ref_usable,
@@ -88,4 +118,6 @@ const tw_lossless_backend_t tw_lossless_ref = {
     .decode = ref_decode,
     .pack = ref_pack,
     .unpack = ref_unpack,
+    .pack_tails = ref_pack_tails,
+    .unpack_tails = ref_unpack_tails,
 };
