@@ -27,7 +27,7 @@ struct tw_quant_exact {
     const tw_exact_backend_t *backend;
     tw_exact_stats_t stats;
     tw_exact_model_t model;
-    uint16_t words[TW_EXACT_BLOCK_ELEMS + VECTOR_SLACK], escapes[TW_EXACT_BLOCK_ELEMS];
+    uint16_t words[TW_EXACT_BLOCK_ELEMS + VECTOR_SLACK], escapes[TW_EXACT_BLOCK_ELEMS + 1];
     /* A block whose elements lie in several segments. */
     uint16_t old_values[TW_EXACT_BLOCK_ELEMS], new_values[TW_EXACT_BLOCK_ELEMS];
     uint8_t state[TW_EXACT_BLOCK_ELEMS];
