@@ -182,7 +182,7 @@ typedef struct tw_coll_segment {
     uint64_t
         first_elem; /**< where in that tensor the segment begins, if it is a part of one: stochastic rounding, row_elems */
     const tw_quant_codec_t *codec; /**< NULL: the operation's, without which there is none here. Copied. */
-    int exact;                     /**< 1: not encoded, whatever the operation's codec (norms, biases) */
+    int exact;                     /**< 1: loses nothing, whatever the operation's codec (norms, biases) */
     size_t
         row_elems; /**< the lossless codec, which takes fewer bits for a matrix that it knows: elements of a row of the
                        *   tensor, its last dimension; 0: not known */

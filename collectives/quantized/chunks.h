@@ -42,13 +42,14 @@ typedef struct tw_grid {
     int world;
 } tw_grid_t;
 
-/** The codec of a segment; NULL: it is exact. */
+/** The codec of a segment; NULL: it travels as it is. What may lose nothing can be a lossless message. */
 static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *args,
                                                        const tw_coll_segment_t *segment)
 {
-    return segment->exact || args->codec == NULL ? NULL
-           : segment->codec != NULL              ? segment->codec
-                                                 : args->codec;
+    if (args->codec == NULL || (segment->exact && !args->codec->lossless)) {
+        return NULL;
+    }
+    return segment->codec != NULL && !segment->exact ? segment->codec : args->codec;
 }
 
 /** 1: what has a codec has the lossless one, so going exact gives the same bits. */

@@ -49,7 +49,7 @@ static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *co
     return (double)tw_quant_encoded_bytes(codec, n_elems);
 }
 
-/* All ranks' pieces. codec NULL: as bf16; tensors of one dimension always are. */
+/* All ranks' pieces. codec NULL: as bf16, and tensors of one dimension unless the codec loses nothing. */
 static double pieces_bytes(const counting_t *counting, const part_t *part, const tw_quant_codec_t *codec)
 {
     size_t first, n = tw_hpz_layout_tensors(counting->layout, part->unit, &first);
@@ -58,7 +58,7 @@ static double pieces_bytes(const counting_t *counting, const part_t *part, const
     for (size_t t = first; t < first + n; t++) {
         for (int rank = 0; rank < cluster->n_nodes * cluster->ranks_per_node; rank++) {
             size_t n_elems = piece_elems(counting, part, t, rank);
-            int is_plain = !codec || counting->tensors[t].n_dims < 2;
+            int is_plain = !codec || (counting->tensors[t].n_dims < 2 && !codec->lossless);
             bytes += is_plain ? 2.0 * (double)n_elems : piece_bytes(counting, codec, n_elems);
         }
     }
@@ -102,7 +102,7 @@ static tw_plan_flow_t times(const tw_plan_flow_t *flow, double factor)
     return (tw_plan_flow_t){factor * flow->inter_node, factor * flow->in_node, factor * flow->messages};
 }
 
-/* In so many operations, whose pieces go round so many times. codecs NULL: plain; else what is encoded and what is not travel
+/* In so many operations, whose pieces go round so many times. codecs NULL: plain; else what is quantized and what is not travel
  * apart. */
 static tw_plan_flow_t world_flow(const counting_t *counting, const part_t *part,
                                  const tw_quant_codec_t *between, const tw_quant_codec_t *within,
@@ -114,7 +114,7 @@ static tw_plan_flow_t world_flow(const counting_t *counting, const part_t *part,
     tw_plan_flow_t signatures = world_signatures(cluster);
     pieces = times(&pieces, n_passes);
     signatures = times(&signatures, n_ops);
-    pieces.messages *= (between ? 2.0 : 1.0) * n_ops;
+    pieces.messages *= (between && !between->lossless ? 2.0 : 1.0) * n_ops;
     return sum_of(&pieces, &signatures);
 }
 
