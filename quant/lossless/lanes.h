@@ -67,6 +67,7 @@ static int take_escapes(uint16_t *heads, uint32_t escapes, tw_entropy_reader_t *
         if (!tw_entropy_pop(&reader->escapes, reader->escapes_begin, &heads[lane])) {
             return 0;
         }
+        heads[lane] &= 0x1ff;
         escapes ^= 1u << lane;
     }
     return 1;
@@ -213,8 +214,8 @@ static void lanes_unpack_tails(const uint8_t *planes, size_t n, uint16_t *tails)
     tw_lossless_ref.unpack_tails(planes, n - whole, tails + whole);
 }
 
-#define LANES                                                                                            \
+#define LANES                                                                                          \
     LOOPS, .encode = lanes_encode, .decode = lanes_decode, .pack = lanes_pack, .unpack = lanes_unpack, \
-        .pack_tails = lanes_pack_tails, .unpack_tails = lanes_unpack_tails
+           .pack_tails = lanes_pack_tails, .unpack_tails = lanes_unpack_tails
 
 #endif
