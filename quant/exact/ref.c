@@ -81,7 +81,8 @@ INLINE int decode_element(const uint32_t *table, const block_t *block, size_t i,
     uint16_t old_bits = block->old_values[i];
     context_t context = context_of(block->lookups, old_bits, second ? block->states[i] : 0);
     uint32_t *lane = &reader->lanes[i % TW_ENTROPY_LANES];
-    uint32_t entry = table[context.table * (TW_ENTROPY_FREQ_SUM / TW_ENTROPY_SYMBOLS) + *lane % TW_ENTROPY_FREQ_SUM];
+    uint32_t entry =
+        table[context.table * (TW_ENTROPY_FREQ_SUM / TW_ENTROPY_SYMBOLS) + *lane % TW_ENTROPY_FREQ_SUM];
     uint32_t x = (entry & 0x7ff) * (*lane >> TW_ENTROPY_FREQ_BITS) + (entry >> 11 & 0x3ff);
     uint32_t symbol = entry >> 21, z = symbol << context.raw_bits | (x & ((1u << context.raw_bits) - 1));
     x >>= context.raw_bits;
