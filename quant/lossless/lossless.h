@@ -118,8 +118,15 @@ typedef struct tw_lossless_table {
     uint8_t density[TW_LOSSLESS_BINS], zeros, escapes;
 } tw_lossless_table_t;
 
-/** What the coders look up. Of classes that the message does not have: anything. */
+/** Which tables something was made from: the classes that most messages have in common need not be made again. */
+typedef struct tw_lossless_made {
+    uint8_t classes; /**< mask of those that were made at all */
+    tw_lossless_table_t of[TW_LOSSLESS_CLASSES];
+} tw_lossless_made_t;
+
+/** What the coders look up. Of classes that the message does not have: anything. All zeros at first. */
 typedef struct tw_lossless_model {
+    tw_lossless_made_t encoder, decoder;
     uint64_t encode[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS];
     uint32_t decode[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_FREQ_SUM];
 } tw_lossless_model_t;

@@ -166,14 +166,26 @@ void tw_lossless_freq(const tw_lossless_table_t *table, uint32_t phase, uint16_t
     tw_entropy_freq_choose(weights, present, freq);
 }
 
+/* 1: what is looked up for a class is not that of its table, which it now is said to be. */
+static int is_new(tw_lossless_made_t *made, uint32_t row_class, const tw_lossless_table_t *table)
+{
+    int same = made->classes >> row_class & 1 && memcmp(&made->of[row_class], table, sizeof(*table)) == 0;
+    made->of[row_class] = *table;
+    made->classes |= (uint8_t)(1u << row_class);
+    return !same;
+}
+
 void tw_lossless_model_encoder(const tw_lossless_table_t *tables, uint32_t classes,
                                tw_lossless_model_t *model)
 {
     uint16_t freq[TW_ENTROPY_SYMBOLS];
-    for (uint32_t context = 0; context < TW_LOSSLESS_CONTEXTS; context++) {
-        uint32_t row_class = context / TW_LOSSLESS_PHASES;
-        if (classes >> row_class & 1) {
-            tw_lossless_freq(&tables[row_class], context % TW_LOSSLESS_PHASES, freq);
+    for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
+        if (!(classes >> c & 1) || !is_new(&model->encoder, c, &tables[c])) {
+            continue;
+        }
+        for (uint32_t phase = 0; phase < TW_LOSSLESS_PHASES; phase++) {
+            uint32_t context = c * TW_LOSSLESS_PHASES + phase;
+            tw_lossless_freq(&tables[c], phase, freq);
             tw_entropy_encode_table(freq, &model->encode[context * TW_ENTROPY_SYMBOLS]);
         }
     }
@@ -183,10 +195,13 @@ void tw_lossless_model_decoder(const tw_lossless_table_t *tables, uint32_t class
                                tw_lossless_model_t *model)
 {
     uint16_t freq[TW_ENTROPY_SYMBOLS];
-    for (uint32_t context = 0; context < TW_LOSSLESS_CONTEXTS; context++) {
-        uint32_t row_class = context / TW_LOSSLESS_PHASES;
-        if (classes >> row_class & 1) {
-            tw_lossless_freq(&tables[row_class], context % TW_LOSSLESS_PHASES, freq);
+    for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
+        if (!(classes >> c & 1) || !is_new(&model->decoder, c, &tables[c])) {
+            continue;
+        }
+        for (uint32_t phase = 0; phase < TW_LOSSLESS_PHASES; phase++) {
+            uint32_t context = c * TW_LOSSLESS_PHASES + phase;
+            tw_lossless_freq(&tables[c], phase, freq);
             tw_entropy_decode_table(freq, &model->decode[context * TW_ENTROPY_FREQ_SUM]);
         }
     }

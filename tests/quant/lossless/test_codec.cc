@@ -220,6 +220,23 @@ TEST_F(LosslessCodec, SegmentsAreCutAnywhereAtBothEnds)
     }
 }
 
+/* What a codec keeps of the message before does no harm to the next one. */
+TEST_F(LosslessCodec, ManyMessagesByOneCodec)
+{
+    const size_t n = 5000;
+    for (const std::string &backend : backends()) {
+        Codec codec(backend);
+        for (Values kind : {Values::gradient, Values::mostly_zero, Values::weight, Values::gradient}) {
+            const Bytes values = tw::make_values(kind, TW_TYPE_BF16, n, 100);
+            const Bytes message = Codec(backend).encode(values, 100);
+            EXPECT_EQ(codec.encode(values, 100), message) << backend << ", " << name_of(kind);
+            Bytes got;
+            ASSERT_EQ(codec.decode(message, n, &got), TW_OK) << backend << ", " << name_of(kind);
+            EXPECT_EQ(got, values) << backend << ", " << name_of(kind);
+        }
+    }
+}
+
 /* Messages may lie anywhere. */
 TEST_F(LosslessCodec, OddAddressesAreAsGood)
 {
