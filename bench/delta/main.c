@@ -1,10 +1,10 @@
 /* bench/delta: bits and speed of the exact delta. */
 #include "bench/delta/delta.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
+
+#include "bench/timing.h"
 
 static void print_row(const delta_data_t *data, const delta_row_t *row)
 {
@@ -80,21 +80,13 @@ int main(int argc, char **argv)
     delta_data_t data = {0};
     FILE *json = NULL;
     delta_options_parse(argc, argv, &options);
-    if (options.json) {
-        json = fopen(options.json, "w");
-        if (!json) {
-            tw_error("bench: %s: %s", options.json, strerror(errno));
-            return 1;
-        }
+    tw_status_t status = bench_json_open(options.json, &json);
+    if (status == TW_OK) {
+        status = delta_data_create(&options, &data);
     }
-    tw_status_t status = delta_data_create(&options, &data);
     if (status == TW_OK) {
         status = run(&options, &data, json);
     }
     delta_data_destroy(&data);
-    if (json && fclose(json) != 0) {
-        tw_error("bench: %s: %s", options.json, strerror(errno));
-        status = TW_ERR_IO;
-    }
-    return status == TW_OK ? 0 : 1;
+    return bench_json_close(options.json, json, status) == TW_OK ? 0 : 1;
 }

@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "bench/timing.h"
 
 #define MIN_SAMPLES 5
 #define MAX_SAMPLES 1000
@@ -17,14 +18,6 @@ typedef struct {
     size_t message_bytes;
     double samples[3][MAX_SAMPLES];
 } run_t;
-
-/* Other programs of a busy machine do not count. */
-static double thread_sec(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static tw_status_t encode(run_t *run, const uint16_t *from, const uint16_t *to, uint8_t *state)
 {
@@ -53,32 +46,20 @@ static tw_status_t sample(run_t *run, size_t at)
 {
     const delta_data_t *data = run->data;
     uint8_t *state = fresh_state(run);
-    double start = thread_sec();
+    double start = bench_thread_sec();
     tw_status_t status = encode(run, data->old, data->new, state);
-    run->samples[0][at] = thread_sec() - start;
-    start = thread_sec();
+    run->samples[0][at] = bench_thread_sec() - start;
+    start = bench_thread_sec();
     memcpy(run->replica, data->old, 2 * data->n);
     __asm__ volatile("" ::: "memory");
-    run->samples[2][at] = thread_sec() - start;
+    run->samples[2][at] = bench_thread_sec() - start;
     state = fresh_state(run);
-    start = thread_sec();
+    start = bench_thread_sec();
     if (status == TW_OK) {
         status = decode(run, state);
     }
-    run->samples[1][at] = thread_sec() - start;
+    run->samples[1][at] = bench_thread_sec() - start;
     return status;
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *samples, size_t n)
-{
-    qsort(samples, n, sizeof(*samples), compare_doubles);
-    return samples[n / 2];
 }
 
 static tw_status_t run_samples(const delta_options_t *options, run_t *run, delta_row_t *row)
@@ -89,9 +70,9 @@ static tw_status_t run_samples(const delta_options_t *options, run_t *run, delta
     if (run->state) {
         status = encode(run, data->older, data->old, run->state_before);
     }
-    double start = thread_sec();
+    double start = bench_thread_sec();
     while (status == TW_OK && n < MAX_SAMPLES &&
-           (n < MIN_SAMPLES || thread_sec() - start < options->seconds)) {
+           (n < MIN_SAMPLES || bench_thread_sec() - start < options->seconds)) {
         status = sample(run, n++);
     }
     if (status != TW_OK) {
@@ -100,9 +81,9 @@ static tw_status_t run_samples(const delta_options_t *options, run_t *run, delta
     row->ok = memcmp(run->replica, data->new, 2 * data->n) == 0;
     row->message_bytes = run->message_bytes;
     row->bits = 8.0 * (double)run->message_bytes / (double)data->n;
-    row->encode_sec = median(run->samples[0], n);
-    row->decode_sec = median(run->samples[1], n);
-    row->memcpy_sec = median(run->samples[2], n);
+    row->encode_sec = tw_median(run->samples[0], n);
+    row->decode_sec = tw_median(run->samples[1], n);
+    row->memcpy_sec = tw_median(run->samples[2], n);
     return TW_OK;
 }
 

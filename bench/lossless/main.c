@@ -1,10 +1,9 @@
 /* bench/lossless: bits and speed of the lossless codec. */
 #include "bench/lossless/lossless.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
+#include "bench/timing.h"
 #include "flags/flags.h"
 
 enum { KEY_CHUNK = 256, KEY_SECONDS, KEY_FILE, KEY_JSON };
@@ -145,17 +144,9 @@ int main(int argc, char **argv)
     lossless_options_t options = {.steps = 100, .chunk_elems = 65536, .seconds = 0.3};
     FILE *json = NULL;
     tw_flags_parse(&argp, argc, argv, 0, &options);
-    if (options.json) {
-        json = fopen(options.json, "w");
-        if (!json) {
-            tw_error("bench: %s: %s", options.json, strerror(errno));
-            return 1;
-        }
+    tw_status_t status = bench_json_open(options.json, &json);
+    if (status == TW_OK) {
+        status = run(&options, json);
     }
-    tw_status_t status = run(&options, json);
-    if (json && fclose(json) != 0) {
-        tw_error("bench: %s: %s", options.json, strerror(errno));
-        status = TW_ERR_IO;
-    }
-    return status == TW_OK ? 0 : 1;
+    return bench_json_close(options.json, json, status) == TW_OK ? 0 : 1;
 }

@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "bench/timing.h"
 
 #define MIN_SAMPLES 3
 #define MAX_SAMPLES 1000
@@ -22,14 +23,6 @@ typedef struct {
     uint8_t *encoded, *decoded; /* room for all of either; each message at its bound's place */
     double samples[2][MAX_SAMPLES];
 } run_t;
-
-/* Other programs of a busy machine do not count. */
-static double thread_sec(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Tensors of one type that follow each other, or a part of one, are a message. */
 static void make_messages(const lossless_set_t *set, size_t chunk_elems, run_t *run)
@@ -68,40 +61,28 @@ static tw_status_t sample(run_t *run, size_t at, lossless_row_t *row)
         const message_t *message = &run->messages[m];
         const tw_quant_lossless_segment_t *segments = run->segments + message->first;
         size_t bytes, bound = tw_quant_lossless_bound_bytes(message->type, message->n_elems);
-        double start = thread_sec();
+        double start = bench_thread_sec();
         TW_TRY(tw_quant_lossless_encode(run->codec, message->type, segments, message->n, run->encoded, bound,
                                         &bytes));
-        double between = thread_sec();
+        double between = bench_thread_sec();
         TW_TRY(
             tw_quant_lossless_decode(run->codec, message->type, segments, message->n, run->encoded, bytes));
         run->samples[0][at] += between - start;
-        run->samples[1][at] += thread_sec() - between;
+        run->samples[1][at] += bench_thread_sec() - between;
         row->message_bytes += bytes;
     }
     return TW_OK;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *samples, size_t n)
-{
-    qsort(samples, n, sizeof(*samples), compare_doubles);
-    return samples[n / 2];
-}
-
 static tw_status_t run_samples(run_t *run, double seconds, lossless_row_t *row)
 {
     size_t n = 0;
-    double start = thread_sec();
-    while (n < MAX_SAMPLES && (n < MIN_SAMPLES || thread_sec() - start < seconds)) {
+    double start = bench_thread_sec();
+    while (n < MAX_SAMPLES && (n < MIN_SAMPLES || bench_thread_sec() - start < seconds)) {
         TW_TRY(sample(run, n++, row));
     }
-    row->encode_sec = median(run->samples[0], n);
-    row->decode_sec = median(run->samples[1], n);
+    row->encode_sec = tw_median(run->samples[0], n);
+    row->decode_sec = tw_median(run->samples[1], n);
     row->ok = 1;
     for (size_t m = 0; m < run->n_messages; m++) {
         for (size_t s = run->messages[m].first; s < run->messages[m].first + run->messages[m].n; s++) {
