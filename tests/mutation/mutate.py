@@ -49,7 +49,7 @@ TESTS = {
         ("transport/monitor/", ["test_monitor_monitor", "test_rendezvous_rendezvous"]),
         ("transport/p2p/tcp_", ["test_p2p_tcp", "test_p2p", "fuzz_p2p"]),
         ("transport/p2p/greeting", ["test_p2p_greeting", "test_p2p_tcp"]),
-        ("transport/p2p/seal", ["test_p2p_greeting", "test_p2p_tcp"]),
+        ("transport/seal", ["test_p2p_greeting", "test_p2p_tcp"]),
         ("transport/p2p/ucx_memory", ["test_p2p_ucx_memory", "test_ucx_transport_ucx"]),
         ("transport/p2p/", ["test_p2p", "test_p2p_tcp", "test_ucx_transport_ucx"]),
         ("transport/local", ["test_local"]),
