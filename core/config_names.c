@@ -21,6 +21,7 @@ static const char *const names[] = {
     "TW_COLL_SCRATCH",
     "TW_COLL_TIMEOUT",
     "TW_COLL_WINDOW",
+    "TW_DDP",
     "TW_EAGER",
     "TW_FSDP",
     "TW_GRADS",

@@ -1,12 +1,12 @@
 """Whether Thinwire is used: all ranks of a job use it, or none.
 
 A rank that lacks something cannot be asked, as it may run no code of ours; and a rank that is late looks the same for a while. So
-every rank says early, in torch's store, that it is ready and with which settings: with TW_FSDP as soon as there is a default group,
+every rank says early, in torch's store, that it is ready and with which settings: with TW_FSDP or TW_DDP as soon as there is a default group,
 else when it first wants to use Thinwire. Before its first collective a rank looks for the verdict. The last one to speak writes it, or a
 rank that has waited for the others in vain; what is written first holds for all. A rank that never speaks makes it a no, and is then in
 the very collective of torch's own that the others fall back to.
 
-With TW_FSDP it is the whole job that agrees, within TW_JOIN_TIMEOUT. Where the program itself calls Thinwire, it is the ranks of a
+With a variable it is the whole job that agrees, within TW_JOIN_TIMEOUT. Where the program itself calls Thinwire, it is the ranks of a
 group, which then wait for one another as torch would."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 import torch.distributed as dist
 
-from . import capi, policy
+from . import autoload, capi, policy
 from .meeting import poll, ranks_text
 from .version import __version__
 
@@ -44,8 +44,9 @@ class State:
 
 
 def _settings(asked: bool) -> dict[str, str]:
-    found = {"Thinwire": __version__, "library": capi.LIBRARY, "TW_FSDP": "y" if asked else "n",
+    found = {"Thinwire": __version__, "library": capi.LIBRARY,
              "TW_JOB_TOKEN": "set" if os.environ.get("TW_JOB_TOKEN") else "not set"}
+    found |= {name: "y" if asked and autoload.is_on(name) else "n" for name in autoload.SWITCHES}
     found |= {name: os.environ.get(name) or "not set" for name in SAME}
     return found | (policy.from_environment().settings() if asked else {})
 
@@ -136,7 +137,7 @@ class _Life:
             self._remind(members, limit_sec)
             poll(is_known, limit_sec - patience)
         if not self._store.check([key]):
-            unknown = "TW_JOIN_TIMEOUT; is Thinwire installed there, and TW_FSDP set?" if self._asked else "the group's timeout"
+            unknown = "TW_JOIN_TIMEOUT; is Thinwire installed there, and TW_FSDP or TW_DDP set?" if self._asked else "the group's timeout"
             self._judge(members, "within %.0f s (%s)" % (limit_sec, unknown))
         why, teller = json.loads(self._store.get(key))
         if why and teller == self.rank:
@@ -171,7 +172,7 @@ def _life() -> _Life:
 
 
 def speak(prepare: Callable[[], None]) -> str:
-    """TW_FSDP is set here, and there is a new default group. prepare: what else has to be done first. Returns what this rank lacks."""
+    """TW_FSDP or TW_DDP is set here, and there is a new default group. prepare: what else has to be done first. Returns what this rank lacks."""
     state = _life().speak(True, prepare)
     return state.lacks if state is not None else READY
 

@@ -1,4 +1,4 @@
-"""What happens at the end of `import torch`: a name is registered and, with TW_FSDP, a function wrapped. The rest waits for a process
+"""What happens at the end of `import torch`: a name is registered and, with TW_FSDP or TW_DDP, a function wrapped. The rest waits for a process
 group: most programs that import torch never make one."""
 
 from __future__ import annotations
@@ -7,9 +7,15 @@ import functools
 import os
 import sys
 
+# Variables that switch something on, for models that the program makes.
+SWITCHES = ("TW_FSDP", "TW_DDP")
 OFF = ("", "0", "n", "no", "off", "false")
 # Where the function may have been put by name before it was wrapped.
 HOLDERS = ("torch.distributed", "torch.distributed.distributed_c10d", "torch.distributed.device_mesh")
+
+
+def is_on(switch: str) -> bool:
+    return os.environ.get(switch, "").lower() not in OFF
 
 
 def set_up_logging() -> None:
@@ -36,13 +42,18 @@ _patched = False
 
 
 def _prepare() -> None:
-    """Once in a process: the variables are looked at, and FSDP2's groups are ours from now on."""
+    """Once in a process: the variables are looked at, and what they switch on is ours from now on."""
     global _patched
     if not _patched:
-        from . import fsdp, policy
+        from . import ddp, fsdp, policy, unused
 
         policy.check_environment()
-        fsdp.patch()
+        policy.from_environment()
+        if is_on("TW_FSDP"):
+            fsdp.patch()
+        if is_on("TW_DDP"):
+            ddp.patch()
+        unused.watch()
         _patched = True
 
 
@@ -79,7 +90,7 @@ def _watch(distributed: object) -> None:
 
 def run() -> None:
     """The entry point of group torch.backends. Never fails: a job goes on as before."""
-    asked = os.environ.get("TW_FSDP", "").lower() not in OFF
+    asked = any(map(is_on, SWITCHES))
     try:
         import torch.distributed as distributed
 

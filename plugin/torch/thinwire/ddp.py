@@ -1,24 +1,35 @@
-"""DistributedDataParallel: a hook that averages its buckets of gradients over Thinwire."""
+"""DistributedDataParallel: a hook that averages its buckets of gradients over Thinwire. The program registers it, or with TW_DDP
+every model gets it that has none of its own when it is first used."""
 
 from __future__ import annotations
 
+import functools
 import itertools
+import weakref
 from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
-from . import capi, operations, policy, segments, tally
+from . import capi, operations, policy, segments, tally, unused
 from .engine import Use
 
 
 class _Hook:
-    """The hook of one model."""
+    """The hook of one model. torch keeps it in the model, which programs pickle; there it is as new."""
 
-    def __init__(self, rules: policy.Policy):
-        self._rules, self._use = rules, Use(rules.settings())
+    _thinwire = True
+
+    def __init__(self, rules: policy.Policy, group: dist.ProcessGroup | None = None):
+        """group: the model's, where none is given as the hook's state."""
+        self.__name__ = self.__qualname__ = "thinwire_hook"
+        self._rules, self._use, self._group = rules, Use(rules.settings()), group
         self._shapes: dict[object, operations.Shape] = {}
         self._steps = itertools.count()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return hook, ()
 
     def _shape(self, gradients: list[torch.Tensor]) -> operations.Shape:
         key = (gradients[0].dtype, tuple(one.shape for one in gradients))
@@ -27,8 +38,9 @@ class _Hook:
             self._shapes[key] = operations.shape(segments.Plain(pieces, gradients[0].itemsize), pieces)
         return self._shapes[key]
 
-    def __call__(self, state: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        group, buffer = state or dist.group.WORLD, bucket.buffer()
+    # Not annotated: torch compares annotations with types, and these are strings.
+    def __call__(self, state, bucket):
+        group, buffer = state or self._group or dist.group.WORLD, bucket.buffer()
         ranks = operations.carrier("ddp all-reduce", self._use, group, buffer, dist.ReduceOp.AVG)
         if ranks is None:
             from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -49,12 +61,38 @@ class _Hook:
 
 def hook(grads: str | None = None, min_bytes: int | None = None) -> Callable[..., torch.futures.Future[torch.Tensor]]:
     """For model.register_comm_hook(group or None, hook). One for each model, on all ranks."""
-    made = _Hook(policy.make(None, grads, min_bytes))
     tally.book.asked = True
+    return _Hook(policy.make(None, grads, min_bytes))
 
-    # Not annotated: torch compares annotations with types, and these are strings.
-    def thinwire_hook(state, bucket):
-        return made(state, bucket)
 
-    thinwire_hook._thinwire = True
-    return thinwire_hook
+# Models that have not been used, and what takes the look at them away.
+_new: weakref.WeakKeyDictionary[DistributedDataParallel, torch.utils.hooks.RemovableHandle] = weakref.WeakKeyDictionary()
+
+
+@torch._disable_dynamo
+def _first_use(model: DistributedDataParallel, _args: object) -> None:
+    """Before the first forward pass: give the model the hook, unless it has one."""
+    handle = _new.pop(model, None)
+    if handle is not None:
+        handle.remove()
+        if unused.is_left_alone(model):
+            return
+        try:
+            model.register_comm_hook(None, _Hook(policy.from_environment(), model.process_group))
+        except RuntimeError as error:  # there is one that was not registered as they usually are
+            unused.leave_alone(model, str(error).splitlines()[0])
+
+
+def patch() -> None:
+    """Every DDP model from now on."""
+    tally.book.asked = True
+    unused.watch()
+    original = DistributedDataParallel.__init__
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        if self.process_group.size() > 1:
+            _new[self] = self.register_forward_pre_hook(_first_use, prepend=True)
+
+    DistributedDataParallel.__init__ = __init__

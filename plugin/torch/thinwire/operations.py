@@ -61,6 +61,8 @@ def elsewhere(kind: str, reason: str, group: dist.ProcessGroup | None, whole_byt
 
 def _why_not(whole: torch.Tensor, op: dist.ReduceOp | None) -> str:
     """Why Thinwire has no such operation, or ""."""
+    if whole.layout != torch.strided:
+        return "sparse"
     if whole.dtype not in TYPES or (op is not None and not whole.is_floating_point()):
         return str(whole.dtype)
     return "" if op is None or reduction(op) is not None else "the reduction is %s" % getattr(op, "op", op)
@@ -88,7 +90,7 @@ def carrier(kind: str, use: Use, group: dist.ProcessGroup, whole: torch.Tensor,
                 raise
             log.warning("not over thinwire: %s", error)
             reason = _refused[group.group_name] = str(error)
-    elsewhere(kind, reason, group, whole.nbytes)
+    elsewhere(kind, reason, group, whole.nbytes if whole.layout == torch.strided else 0)
     return None
 
 

@@ -17,6 +17,7 @@ UNKEPT = "lossless"
 # (name, default, unit, meaning, type): the same table form as the library's own variables.
 VARIABLES = [
     ("TW_FSDP", "n", "", "Patch FSDP2 when torch is imported.", capi.CONFIG_BOOL),
+    ("TW_DDP", "n", "", "Give each DistributedDataParallel the hook.", capi.CONFIG_BOOL),
     ("TW_WEIGHTS", "int8", "", "Codec of weights that are gathered, exact, or delta: what has changed, without loss.", capi.CONFIG_STRING),
     ("TW_GRADS", "int4", "", "Codec of gradients that are reduced, or exact.", capi.CONFIG_STRING),
     ("TW_MIN_BYTES", "64K", "bytes", "Tensors below this size, over all ranks, stay exact.", capi.CONFIG_BYTES),

@@ -1,4 +1,4 @@
-"""Models of the job that do not go over Thinwire by themselves: DDP without the hook, FSDP1. For the report."""
+"""Models of the job that do not go over Thinwire by themselves: DDP without the hook or with another one, FSDP1. For the report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weakref
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from .tally import Elsewhere, book
+from .tally import Elsewhere, announce, book
 
 _DDP, _FSDP1 = "DistributedDataParallel", "FullyShardedDataParallel, FSDP1"
 
@@ -21,6 +21,11 @@ class _Model:
     step_bytes: int  # what a rank sends for a step's gradients, about
     steps: int = 0
     hooked: bool = False
+    why: str = ""  # it will not be
+
+
+MISSING = "TW_DDP=1 or register_comm_hook(None, thinwire.ddp_hook()) is missing"
+FSDP1_WHY = "fully_shard is what goes over thinwire"
 
 
 _models: list[_Model] = []
@@ -48,6 +53,20 @@ def _count(model: DistributedDataParallel, seen: _Model) -> None:
         first.register_post_accumulate_grad_hook(count)
 
 
+def is_left_alone(model: DistributedDataParallel) -> bool:
+    """Whether it has a hook, or cannot have one."""
+    if getattr(model, "_use_python_reducer", False):
+        leave_alone(model, "compiled autograd reduces its gradients")
+    seen = _seen.get(model)
+    return seen is not None and (seen.hooked or bool(seen.why))
+
+
+def leave_alone(model: DistributedDataParallel, why: str) -> None:
+    """The report says why."""
+    if model in _seen:
+        _seen[model].why = why
+
+
 def watch() -> None:
     """See such models from now on."""
     from torch.distributed.fsdp import FullyShardedDataParallel
@@ -55,6 +74,7 @@ def watch() -> None:
     if hasattr(DistributedDataParallel.__init__, "_thinwire"):
         return
     made, hooked, made1 = DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook, FullyShardedDataParallel.__init__
+    built_in = DistributedDataParallel._register_builtin_comm_hook
 
     @functools.wraps(made)
     def __init__(self, *args, **kwargs):
@@ -70,24 +90,33 @@ def watch() -> None:
         hooked(self, state, hook)
         if hasattr(hook, "_thinwire"):
             _seen[self].hooked = True
+        else:
+            leave_alone(self, "it has a hook of its own, %s" % getattr(hook, "__qualname__", type(hook).__name__))
+
+    @functools.wraps(built_in)
+    def _register_builtin_comm_hook(self, comm_hook_type):
+        built_in(self, comm_hook_type)
+        leave_alone(self, "it has a hook of its own, %s" % comm_hook_type)
 
     @functools.wraps(made1)
     def init1(self, *args, **kwargs):
         made1(self, *args, **kwargs)
         _fsdp1.append(type(self).__name__)
-        book.is_first()
+        announce("not over thinwire: %s; %s" % (_FSDP1, FSDP1_WHY))
 
     __init__._thinwire = True
     DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook = __init__, register_comm_hook
+    DistributedDataParallel._register_builtin_comm_hook = _register_builtin_comm_hook
     FullyShardedDataParallel.__init__ = init1
 
 
 def found() -> dict[tuple[str, str], Elsewhere]:
-    result = {}
-    plain = [one for one in _models if not one.hooked]
-    if plain:
-        sent = sum(one.steps * one.step_bytes for one in plain)
-        result[_DDP, "register_comm_hook(None, thinwire.ddp_hook()) is missing"] = Elsewhere(sum(one.steps for one in plain), sent)
+    result: dict[tuple[str, str], Elsewhere] = {}
+    for one in _models:
+        if not one.hooked:
+            other = result.setdefault((_DDP, one.why or MISSING), Elsewhere())
+            other.calls += one.steps
+            other.sent_bytes += one.steps * one.step_bytes
     if _fsdp1:
-        result[_FSDP1, "fully_shard is what goes over thinwire"] = Elsewhere()
+        result[_FSDP1, FSDP1_WHY] = Elsewhere()
     return result

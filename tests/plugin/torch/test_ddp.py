@@ -1,4 +1,8 @@
-"""ddp.py: DistributedDataParallel with Thinwire's hook."""
+"""ddp.py: DistributedDataParallel with Thinwire's hook, registered by the program or by TW_DDP."""
+
+import copy
+import io
+import pickle
 
 import pytest
 import ranks
@@ -6,6 +10,7 @@ import thinwire
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 WIDTH = 48
@@ -92,3 +97,135 @@ def test_a_wrong_codec_is_refused():
         return True
 
     assert all(ranks.run(1, check, backend=None))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_without_loss(dtype):
+    def check(rank):
+        losses, weights = train(rank, thinwire.ddp_hook("exact"), dtype=dtype, steps=6)
+        exact = thinwire.report().counted_bytes
+        own_losses, own = train(rank, thinwire.ddp_hook("lossless", min_bytes=1), dtype=dtype, steps=6)
+        assert own_losses == losses and all(torch.equal(a, b) for a, b in zip(weights, own))
+        found = thinwire.report()
+        assert found["ddp all-reduce"].exact["norms and biases"] > 0
+        return found.counted_bytes - exact, exact
+
+    for lossless, exact in ranks.run(3, check):
+        assert 0 < lossless < 0.9 * exact
+
+
+ON = {"TW_DDP": "1", "TW_MIN_BYTES": "1", "TW_JOIN_TIMEOUT": "10s"}
+
+
+def switched_on(world, function, **kwargs):
+    return ranks.run(world, function, **(ON | kwargs))
+
+
+def test_by_a_variable():
+    def check(rank):
+        losses, own = train(rank)
+        found = thinwire.report()
+        assert found["ddp all-reduce"].exact["norms and biases"] > 0 and not found.elsewhere
+        assert found["ddp all-reduce"].sent_bytes < 0.5 * found["ddp all-reduce"].plain_bytes
+        assert len(ranks.logged("DDP over thinwire: gradients int8")) == (rank == 0)
+        return same_everywhere(own)
+
+    assert all(switched_on(3, check, TW_GRADS="int8:block=128"))
+
+
+def test_by_a_variable_the_numbers_are_as_with_the_hook():
+    def by_hook(rank):
+        return train(rank, thinwire.ddp_hook("int4", min_bytes=1))
+
+    def by_variable(rank):
+        return train(rank)
+
+    for (losses, weights), (own_losses, own) in zip(ranks.run(2, by_hook), switched_on(2, by_variable, TW_GRADS="int4")):
+        assert own_losses == losses and all(torch.equal(a, b) for a, b in zip(weights, own))
+
+
+def test_a_group_of_some_ranks_by_a_variable():
+    def check(rank):
+        pair = dist.new_group([0, 2])
+        if rank != 1:
+            train(rank, group=pair)
+            assert thinwire.report()["ddp all-reduce"].calls > 0
+        return True
+
+    assert all(switched_on(3, check))
+
+
+def elsewhere():
+    return [reason for kind, reason in thinwire.report().elsewhere if kind == "DistributedDataParallel"]
+
+
+def test_hooks_of_the_job_stay():
+    def check(rank):
+        called = []
+
+        def theirs(state, bucket):
+            called.append(bucket.index())
+            return default_hooks.allreduce_hook(state, bucket)
+
+        model = DistributedDataParallel(make())
+        model.register_comm_hook(None, theirs)
+        model(torch.ones(2, WIDTH)).sum().backward()
+        assert called and "ddp all-reduce" not in thinwire.report()
+        assert elsewhere() == ["it has a hook of its own, test_hooks_of_the_job_stay.<locals>.check.<locals>.theirs"]
+        model = DistributedDataParallel(make())
+        model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+        model(torch.ones(2, WIDTH)).sum().backward()
+        model = DistributedDataParallel(make())
+        model._register_fused_optim(torch.optim.SGD, 0.1)
+        model(torch.ones(2, WIDTH)).sum().backward()
+        assert "ddp all-reduce" not in thinwire.report() and len(elsewhere()) == 3
+        # of the program's own: once
+        model = DistributedDataParallel(make())
+        model.register_comm_hook(None, thinwire.ddp_hook("exact"))
+        model(torch.ones(2, WIDTH)).sum().backward()
+        found = thinwire.report()["ddp all-reduce"]
+        return found.calls > 0 and found.sent_bytes == found.plain_bytes
+
+    assert all(switched_on(2, check))
+
+
+@pytest.mark.parametrize("differing", [{"TW_DDP": ""}, {"TW_DDP": "", "TW_FSDP": "1"}, {"TW_GRADS": "int8"}, {"TW_LIBRARY": "/nowhere"}], ids=str)
+def test_a_rank_that_differs(differing):
+    def plain(rank):
+        return train(rank)[0]
+
+    def check(rank):
+        losses, own = train(rank)
+        assert "ddp all-reduce" not in thinwire.report() and same_everywhere(own)
+        return losses, ranks.logged("nothing goes over Thinwire")
+
+    results = switched_on(2, check, differing={1: differing}, TW_JOIN_TIMEOUT="2s")
+    assert [losses for losses, _ in results] == ranks.run(2, plain)
+    (line,) = [line for _, lines in results for line in lines]
+    assert "rank 1" in line
+
+
+def test_models_are_pickled_and_copied_as_before():
+    def check(rank):
+        model = DistributedDataParallel(make())
+        copy.deepcopy(model), pickle.dumps(model)
+        model(torch.ones(2, WIDTH)).sum().backward()
+        copied, file = copy.deepcopy(model), io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        loaded = torch.load(file, weights_only=False)
+        assert all(torch.equal(a, b) for one in (copied, loaded) for a, b in zip(one.parameters(), model.parameters()))
+        return True
+
+    assert all(switched_on(2, check))
+
+
+def test_sparse_gradients_go_as_torch_sends_them():
+    def check(rank):
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Sequential(nn.Embedding(50, 64, sparse=True), nn.Linear(64, 64)))
+        model(torch.arange(rank, rank + 3)).sum().backward()
+        found = thinwire.report()
+        return [reason for _, reason in found.elsewhere] == ["sparse"] and found["ddp all-reduce"].calls > 0
+
+    assert all(switched_on(2, check))

@@ -62,7 +62,7 @@ def test_ddp_without_the_hook():
         del model
 
     lines = said_in(2, use)
-    assert lines[0].startswith("nothing went over thinwire to other nodes, because of DistributedDataParallel: register_comm_hook(")
+    assert lines[0].startswith("nothing went over thinwire to other nodes, because of DistributedDataParallel: TW_DDP=1 or register_comm_hook(")
     assert len(lines) == 2 and lines[1].endswith("3 calls, about 0.0 MB")
 
     def exactly(rank):
@@ -85,7 +85,12 @@ def test_ddp_with_the_hook():
 
 
 def test_fsdp1():
-    lines = said_in(2, lambda rank: step(FullyShardedDataParallel(nn.Linear(WIDTH, WIDTH), device_id=torch.device("cpu"))))
+    def use(rank):
+        for _ in range(2):
+            step(FullyShardedDataParallel(nn.Linear(WIDTH, WIDTH), device_id=torch.device("cpu")))
+
+    first, *lines = said_in(2, use)
+    assert first == "not over thinwire: FullyShardedDataParallel, FSDP1; fully_shard is what goes over thinwire"
     assert lines[0].startswith("nothing went over thinwire to other nodes, because of FullyShardedDataParallel, FSDP1: fully_shard")
 
 
