@@ -210,6 +210,8 @@ class _complete:
     """A file or folder under a name of its own until it is complete; removed if it does not become so."""
 
     def __init__(self, path: pathlib.Path):
+        if path.is_dir():
+            raise DeltaError("%s: there is such a folder" % path)
         self._path, self._partial = path, path.with_name("%s.%d.partial" % (path.name, os.getpid()))
 
     def __enter__(self) -> pathlib.Path:
@@ -218,7 +220,8 @@ class _complete:
     def __exit__(self, kind: object, *_rest: object) -> None:
         if kind is None:
             os.replace(self._partial, self._path)
-        elif self._partial.is_dir():
+            return
+        if self._partial.is_dir():
             for one in self._partial.iterdir():
                 one.unlink()
             self._partial.rmdir()

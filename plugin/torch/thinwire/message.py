@@ -172,7 +172,7 @@ def read_chunks(head: Head, take: Callable[[int], bytes]) -> Iterator[tuple[chun
 
 
 def taker(message: bytes | memoryview) -> Callable[[int], bytes]:
-    """The next bytes of a message in memory, a function of their number; None: DeltaError unless that was all."""
+    """The next bytes of a message in memory, as a function of their number."""
     at = 0
 
     def take(n: int) -> bytes:

@@ -1,10 +1,14 @@
-"""Models of the job that do not go over Thinwire by themselves: DDP without the hook or with another one, FSDP1. For the report."""
+"""Models of the job that do not go over Thinwire by themselves: DDP without the hook or with another one, FSDP1, those of libraries
+that call their own collectives, in compiled graphs, too. For the report."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import sys
 import weakref
+from collections.abc import Callable, Iterator
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -110,6 +114,25 @@ def watch() -> None:
     FullyShardedDataParallel.__init__ = init1
 
 
+# What helps where the collectives are not FSDP2's nor DDP's: NCCL's calls themselves are taken.
+INTERPOSER = "under NCCL: LD_PRELOAD=libthinwire-nccl.so"
+# (what, module that is loaded with it, whether it is used)
+_OTHERS: list[tuple[str, str, Callable[[object], bool]]] = [
+    ("DeepSpeed", "deepspeed.comm.comm", lambda module: getattr(module, "cdb", None) is not None),
+    ("Megatron", "megatron.core.parallel_state", lambda module: module.model_parallel_is_initialized()),
+    ("SimpleFSDP", "torchtitan.experiments.graph_trainer.simple_fsdp", lambda _module: True),
+    ("SimpleFSDP", "torchtitan.experiments.simple_fsdp.simple_fsdp", lambda _module: True),
+]
+
+
+def _others() -> Iterator[str]:
+    for what, name, is_used in _OTHERS:
+        module = sys.modules.get(name)
+        with contextlib.suppress(Exception):  # of other versions
+            if module is not None and is_used(module):
+                yield what
+
+
 def found() -> dict[tuple[str, str], Elsewhere]:
     result: dict[tuple[str, str], Elsewhere] = {}
     for one in _models:
@@ -119,4 +142,6 @@ def found() -> dict[tuple[str, str], Elsewhere]:
             other.sent_bytes += one.steps * one.step_bytes
     if _fsdp1:
         result[_FSDP1, FSDP1_WHY] = Elsewhere()
+    for what in _others():
+        result[what, "it calls collectives of its own; " + INTERPOSER] = Elsewhere()
     return result

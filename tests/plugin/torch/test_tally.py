@@ -94,6 +94,19 @@ def test_fsdp1():
     assert lines[0].startswith("nothing went over thinwire to other nodes, because of FullyShardedDataParallel, FSDP1: fully_shard")
 
 
+def test_libraries_with_collectives_of_their_own():
+    def use(rank):
+        sys.modules["deepspeed.comm.comm"] = types.SimpleNamespace(cdb=None)
+        sys.modules["megatron.core.parallel_state"] = types.SimpleNamespace()  # of a version that has not what is asked for
+        assert not thinwire.report().elsewhere
+        sys.modules["deepspeed.comm.comm"].cdb = object()
+        sys.modules["megatron.core.parallel_state"].model_parallel_is_initialized = lambda: True
+
+    first, *lines = said_in(2, use)
+    assert first.startswith("nothing went over thinwire to other nodes, because of DeepSpeed, Megatron: it calls collectives of its own")
+    assert len(lines) == 2 and all("LD_PRELOAD=libthinwire-nccl.so" in line for line in lines)
+
+
 def test_a_type_that_is_not_carried():
     def use(rank):
         step(fully_shard(nn.Linear(WIDTH, WIDTH).double()), torch.float64)

@@ -1,0 +1,236 @@
+"""client_job.py NAME FOLDER: a small job of those who train with FSDP2 or DDP through a library. It knows nothing of Thinwire. Rank 0
+prints the losses as a JSON line."""
+
+import json
+import os
+import pathlib
+import sys
+import typing
+
+import torch
+import torch.distributed as dist
+
+TEXT = """Ranks gather the weights of a layer before they compute with it, and forget them afterwards. Each keeps its own part, and
+its part of the optimizer's state. Gradients are summed where the part lives. What travels between nodes is most of a step on a slow
+network, so it is sent with fewer bits: weights as what has changed, gradients with a scale for each block.
+""" * 40
+LENGTH, BATCH, STEPS, RATE = 32, 4, 6, 1e-2
+
+
+def llama():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(
+        vocab_size=128, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=LENGTH, tie_word_embeddings=False))
+
+
+class Output(typing.NamedTuple):
+    loss: torch.Tensor
+
+
+class Plain(torch.nn.Module):
+    """Of torch alone."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.head = torch.nn.Embedding(128, 128), torch.nn.Linear(128, 128)
+        self.layers = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.LayerNorm(128), torch.nn.Linear(128, 256), torch.nn.GELU(),
+                                                              torch.nn.Linear(256, 128)) for _ in range(2))
+
+    def forward(self, input_ids, labels):
+        x = self.embed(input_ids)
+        for layer in self.layers:
+            x = x + layer(x)
+        return Output(torch.nn.functional.cross_entropy(self.head(x)[:, :-1].flatten(0, 1), labels[:, 1:].flatten()))
+
+
+def samples():
+    """[LENGTH] ids each, of characters."""
+    ids = torch.tensor([min(ord(one), 127) for one in TEXT])
+    return [ids[i : i + LENGTH] for i in range(0, len(ids) - LENGTH, LENGTH)]
+
+
+def batch(rank, step):
+    """(BATCH, LENGTH): another one on each rank and in each step, until they are used up."""
+    found = samples()
+    return torch.stack([found[(i + BATCH * (rank + 2 * (step % 4))) % len(found)] for i in range(BATCH)])
+
+
+def loop(model, optimizer, backward=None, first=0, steps=STEPS):
+    losses = []
+    for step in range(first, first + steps):
+        ids = batch(dist.get_rank(), step)
+        loss = model(input_ids=ids, labels=ids).loss
+        backward(loss) if backward else loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def train_hf(arguments, model):
+    from transformers import Trainer
+
+    class Data(torch.utils.data.Dataset):
+        def __len__(self):
+            return 64
+
+        def __getitem__(self, i):
+            return {"input_ids": samples()[i], "labels": samples()[i]}
+
+    trainer = Trainer(model=model, args=arguments, train_dataset=Data())
+    trainer.train()
+    return [one["loss"] for one in trainer.state.log_history if "loss" in one]
+
+
+def hf_arguments(folder, kind, **others):
+    return kind(output_dir=str(folder), max_steps=STEPS, per_device_train_batch_size=BATCH, learning_rate=RATE, logging_steps=1,
+                report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True, lr_scheduler_type="constant", **others)
+
+
+def trainer_ddp(folder):
+    """Hugging Face's Trainer, DDP."""
+    from transformers import TrainingArguments
+
+    return train_hf(hf_arguments(folder, TrainingArguments, ddp_backend="gloo"), llama())
+
+
+def accelerate(_folder):
+    """accelerate, fsdp_version 2. It shards on accelerators alone: its state says here that there is one."""
+    from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
+    from accelerate.state import AcceleratorState
+
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap",
+                                            transformer_cls_names_to_wrap=["LlamaDecoderLayer"], reshard_after_forward=True)
+    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
+    AcceleratorState._shared_state |= {"distributed_type": DistributedType.FSDP, "fsdp_plugin": plugin}
+    model = llama()
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), RATE))
+    return loop(model, optimizer, accelerator.backward)
+
+
+def shard(model, layers):
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in layers:
+        fully_shard(layer)
+    return fully_shard(model)
+
+
+def lora(_folder):
+    """peft's LoRA in bf16, its adapters in fp32."""
+    from peft import LoraConfig, get_peft_model
+
+    dist.init_process_group("gloo")
+    model = get_peft_model(llama(), LoraConfig(r=8, target_modules=["q_proj", "v_proj"]))
+    shard(model, model.base_model.model.model.layers)
+    return loop(model, torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], RATE))
+
+
+def trl_ddp(folder):
+    """TRL's SFTTrainer, DDP."""
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    rows = Dataset.from_dict({"input_ids": [one.tolist() for one in samples()[:64]]})
+    arguments = hf_arguments(folder, SFTConfig, max_length=LENGTH, dataset_kwargs={"skip_prepare_dataset": True}, ddp_backend="gloo")
+
+    found = SFTTrainer(model=llama(), args=arguments, train_dataset=rows, processing_class=tokenizer())
+    found.train()
+    return [one["loss"] for one in found.state.log_history if "loss" in one]
+
+
+def tokenizer():
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({chr(i): i for i in range(128)}, unk_token=chr(1)))
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token=chr(0), eos_token=chr(2), unk_token=chr(1))
+
+
+def fabric(_folder):
+    """Lightning Fabric, FSDP2: ModelParallelStrategy."""
+    from lightning.fabric import Fabric
+    from lightning.fabric.strategies import ModelParallelStrategy
+
+    strategy = ModelParallelStrategy(parallelize_fn=lambda model, mesh: shard(model, model.model.layers), data_parallel_size=2,
+                                     tensor_parallel_size=1)
+    return run_fabric(Fabric(accelerator="cpu", devices=2, strategy=strategy))
+
+
+def fabric_ddp(_folder):
+    from lightning.fabric import Fabric
+
+    return run_fabric(Fabric(accelerator="cpu", devices=2, strategy="ddp"))
+
+
+def run_fabric(found):
+    found.launch()
+    model = found.setup_module(llama())
+    optimizer = found.setup_optimizers(torch.optim.AdamW(model.parameters(), RATE))
+    return loop(model, optimizer, found.backward)
+
+
+def titan(_folder):
+    """torchtitan's Llama 3 of its tests, sharded as it shards it."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torchtitan.distributed.fsdp import apply_fsdp_to_decoder
+    from torchtitan.models.llama3 import model_registry
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = model_registry("debugmodel", attn_backend="sdpa").model.build()
+    apply_fsdp_to_decoder(model, init_device_mesh("cpu", (2,)), torch.float32, torch.float32, pp_enabled=False)
+    model.init_weights()
+    optimizer, losses = torch.optim.AdamW(model.parameters(), 1e-3), []
+    for step in range(STEPS):
+        ids = batch(dist.get_rank(), step)
+        logits = model(ids)
+        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def dcp(folder):
+    """Saved and loaded again by torch.distributed.checkpoint, into another model."""
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    dist.init_process_group("gloo")
+
+    def make():
+        model = Plain()
+        shard(model, model.layers)
+        return model, torch.optim.AdamW(model.parameters(), RATE)
+
+    whole = loop(*make())
+    model, optimizer = make()
+    losses = loop(model, optimizer, steps=STEPS // 2)
+    weights, moments = get_state_dict(model, optimizer)
+    checkpoint.save({"model": weights, "optimizer": moments}, checkpoint_id=str(folder / "saved"))
+    model, optimizer = make()
+    weights, moments = get_state_dict(model, optimizer)
+    checkpoint.load({"model": weights, "optimizer": moments}, checkpoint_id=str(folder / "saved"))
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    losses += loop(model, optimizer, first=STEPS // 2, steps=STEPS - STEPS // 2)
+    assert losses == whole, (losses, whole)
+    return losses
+
+
+def main():
+    losses = globals()[sys.argv[1]](pathlib.Path(sys.argv[2]))
+    if os.environ.get("RANK") == "0":
+        print(json.dumps(losses), flush=True)
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Libraries that train with FSDP2 and DDP, as they are: each test is skipped where its library is not installed."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+LIMIT_SEC = 150
+
+
+def run(job, folder, **environment):
+    """(losses, what was said on stderr) of two ranks, each a node of its own."""
+    start = ["--no-python", "sh", "-c", 'TW_NODE_ID=$RANK exec "$@"', "sh", sys.executable, str(HERE / "client_job.py"), job, str(folder)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+               "localhost:0", *start]
+    settings = {"TW_NET_DEVICES": "lo", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""} | environment
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=LIMIT_SEC)
+    assert done.returncode == 0, done.stdout + done.stderr
+    line = next(line for line in done.stdout.splitlines() if line.startswith("[") and "Gloo" not in line)
+    return json.loads(line), done.stderr
+
+
+# (job, libraries that it needs, what it says)
+FSDP2, DDP = "FSDP2 over thinwire: weights int8", "DDP over thinwire: gradients int4"
+JOBS = [
+    ("dcp", [], FSDP2),
+    ("accelerate", ["transformers", "accelerate"], FSDP2),
+    ("lora", ["transformers", "peft"], FSDP2),
+    ("fabric", ["transformers", "lightning"], FSDP2),
+    ("titan", ["torchtitan"], FSDP2),
+    ("trainer_ddp", ["transformers", "accelerate"], DDP),
+    ("trl_ddp", ["transformers", "trl", "datasets"], DDP),
+    ("fabric_ddp", ["transformers", "lightning"], DDP),
+]
+
+
+@pytest.mark.parametrize("job, needs, says", JOBS, ids=[job for job, _, _ in JOBS])
+def test_a_library_as_it_is(job, needs, says, tmp_path):
+    missing = [name for name in needs if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip("not installed: " + ", ".join(missing))
+    losses, said = run(job, tmp_path, **{"TW_FSDP" if says == FSDP2 else "TW_DDP": "1"})
+    assert len(losses) == 6 and losses[-1] < losses[0] - 0.2
+    assert said.count(says) == 1 and said.count("MB sent to other nodes, as counted") == 1
+    assert "not over thinwire" not in said
