@@ -110,7 +110,8 @@ def test_without_loss(dtype):
         assert found["ddp all-reduce"].exact["norms and biases"] > 0
         return found.counted_bytes - exact, exact
 
-    for lossless, exact in ranks.run(3, check):
+    # on a fast link such sizes would go plain
+    for lossless, exact in ranks.run(3, check, TW_COLL_MODEL="inter:beta=1mbit"):
         assert 0 < lossless < 0.9 * exact
 
 
