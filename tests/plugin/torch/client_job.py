@@ -174,29 +174,6 @@ def run_fabric(found):
     return loop(model, optimizer, found.backward)
 
 
-def titan(_folder):
-    """torchtitan's Llama 3 of its tests, sharded as it shards it."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torchtitan.distributed.fsdp import apply_fsdp_to_decoder
-    from torchtitan.models.llama3 import model_registry
-
-    dist.init_process_group("gloo")
-    torch.manual_seed(0)
-    model = model_registry("debugmodel", attn_backend="sdpa").model.build()
-    apply_fsdp_to_decoder(model, init_device_mesh("cpu", (2,)), torch.float32, torch.float32, pp_enabled=False)
-    model.init_weights()
-    optimizer, losses = torch.optim.AdamW(model.parameters(), 1e-3), []
-    for step in range(STEPS):
-        ids = batch(dist.get_rank(), step)
-        logits = model(ids)
-        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
-
-
 def dcp(folder):
     """Saved and loaded again by torch.distributed.checkpoint, into another model."""
     from torch.distributed import checkpoint
