@@ -70,10 +70,15 @@ static int is_known(const char *name)
     return 0;
 }
 
+static atomic_flag was_here = ATOMIC_FLAG_INIT;
+
+void tw_config_leave_names(void)
+{
+    (void)atomic_flag_test_and_set(&was_here);
+}
+
 void tw_config_check_names(void)
 {
-    static atomic_flag was_here = ATOMIC_FLAG_INIT;
-
     if (atomic_flag_test_and_set(&was_here)) {
         return;
     }

@@ -225,6 +225,8 @@ size_t tw_config_check_environment(const tw_config_table_t *const *tables, size_
 /** For libraries: warn about every TW_ variable that no part of Thinwire knows but whose name is near one of theirs. The first
  *  call in a process does, whoever makes it. */
 void tw_config_check_names(void);
+/** As if it had been called: another copy of this library in the process names them. */
+void tw_config_leave_names(void);
 /** Name `index` of all that are known, of whichever part; NULL past the end. */
 const char *tw_config_name_get(size_t index);
 /** The log's own table (TW_LOG_LEVEL). */

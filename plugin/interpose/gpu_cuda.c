@@ -34,6 +34,17 @@ int tw_ip_gpu_works(void)
     return works;
 }
 
+int tw_ip_gpu_device(void)
+{
+    int device = 0;
+
+    if (cudaGetDevice(&device) != cudaSuccess) {
+        (void)cudaGetLastError(); /* the job shall not find it */
+        return 0;
+    }
+    return device;
+}
+
 int tw_ip_gpu_captures(tw_stream_t stream)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;

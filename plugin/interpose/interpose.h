@@ -10,10 +10,13 @@
  *    report.h      what was saved, and what was left alone
  *    gpu.h         what is asked of CUDA besides
  *    redirect.h    calls of objects that are in the process already
+ *    lines.h       where all that is said goes
  *
  *  Here is what a job may call, found with dlsym; see TW_NCCL_OPTION_EXACT for a single call. */
 #ifndef TW_PLUGIN_INTERPOSE_INTERPOSE_H
 #define TW_PLUGIN_INTERPOSE_INTERPOSE_H
+
+#include "plugin/nccl/abi/common.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,6 +39,9 @@ int tw_nccl_set_policy(const char *weights, const char *grads);
 int tw_nccl_redirect(void);
 /** 1: the job's calls come here: it has made, or is making, a communicator through this library. */
 int tw_nccl_is_wrapped(void);
+/** For the net plugin: what is said from now on goes to NCCL's logger; NULL: it stays where it is. Misspelt variables are named there
+ *  if neither has been done so far, has_named: the caller has. Any thread. */
+void tw_nccl_log_to(tw_nccl_logger_t logger, int has_named);
 
 #ifdef __cplusplus
 }

@@ -50,6 +50,7 @@ static void begin(void)
 {
     tw_ip_policy_t policy = {.weights.is_exact = 1, .grads.is_exact = 1};
 
+    tw_config_check_names();
     if (read_environment(&policy) != TW_OK) {
         tw_error(
             "nccl: nothing is quantized: TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES or TW_REPORT_SEC makes no sense");

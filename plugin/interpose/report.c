@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "plugin/interpose/lines.h"
+
 #define LINE_BYTES 256
 
 typedef struct tally {
@@ -31,19 +33,17 @@ static void print_replaced(tw_ip_kind_t kind, const tally_t *tally)
         snprintf(time, sizeof(time), ", %.3f ms each on the stream (%llu timed)",
                  tally->sec * 1e3 / (double)tally->n_timed, (unsigned long long)tally->n_timed);
     }
-    fprintf(stderr,
-            "thinwire: rank %d: %s: %llu calls quantized, %.0f bytes between nodes before, %llu after%s\n",
-            rank_of_job, tw_ip_kind_name(kind), (unsigned long long)tally->n_replaced, tally->bytes_before,
-            (unsigned long long)tally->bytes_after, time);
+    tw_ip_print("rank %d: %s: %llu calls quantized, %.0f bytes between nodes before, %llu after%s",
+                rank_of_job, tw_ip_kind_name(kind), (unsigned long long)tally->n_replaced,
+                tally->bytes_before, (unsigned long long)tally->bytes_after, time);
 }
 
 static void print_left(tw_ip_kind_t kind, const tally_t *tally)
 {
     for (int why = TW_IP_REPLACED + 1; why < TW_IP_REASONS; why++) {
         if (tally->n_left[why] > 0) {
-            fprintf(stderr, "thinwire: rank %d: %s: %llu calls left alone: %s\n", rank_of_job,
-                    tw_ip_kind_name(kind), (unsigned long long)tally->n_left[why],
-                    tw_ip_reason_text((tw_ip_reason_t)why));
+            tw_ip_print("rank %d: %s: %llu calls left alone: %s", rank_of_job, tw_ip_kind_name(kind),
+                        (unsigned long long)tally->n_left[why], tw_ip_reason_text((tw_ip_reason_t)why));
         }
     }
 }
@@ -71,11 +71,13 @@ static pid_t member; /**< it may span nodes: no call was large enough to ask */
 static int has_one_node;
 
 /** A process that has no communicator between nodes has nothing to say, nor has one that it forked. */
-static void __attribute__((destructor)) report_at_exit(void)
+void __attribute__((destructor)) tw_ip_report_end(void)
 {
+    static int was_here;
     int is_due = reporter == getpid() || (member == getpid() && !has_one_node);
 
-    if (is_due && pthread_mutex_trylock(&lock) == 0) {
+    if (is_due && !was_here && pthread_mutex_trylock(&lock) == 0) {
+        was_here = 1;
         print();
         (void)pthread_mutex_unlock(&lock);
     }
@@ -113,8 +115,8 @@ void tw_ip_report_begin(int rank, int world, int n_nodes)
         if (real->ncclGetVersion != NULL) {
             (void)real->ncclGetVersion(&version);
         }
-        fprintf(stderr, "thinwire: rank %d of %d on %d nodes, NCCL %d: %s\n", rank, world, n_nodes, version,
-                tw_ip_policy_format(&policy, text, sizeof(text)));
+        tw_ip_print("rank %d of %d on %d nodes, NCCL %d: %s", rank, world, n_nodes, version,
+                    tw_ip_policy_format(&policy, text, sizeof(text)));
     }
     (void)pthread_mutex_unlock(&lock);
 }
@@ -124,11 +126,11 @@ void tw_ip_report_absent(int rank, int world, const char *why)
     static char said[LINE_BYTES];
     char line[LINE_BYTES];
 
-    snprintf(line, sizeof(line), "thinwire: rank %d of %d: nothing is quantized between these ranks: %s",
-             rank, world, why);
+    snprintf(line, sizeof(line), "rank %d of %d: nothing is quantized between these ranks: %s", rank, world,
+             why);
     (void)pthread_mutex_lock(&lock);
     if (strcmp(said, line) != 0) {
-        fprintf(stderr, "%s\n", line);
+        tw_ip_print("%s", line);
         memcpy(said, line, sizeof(said));
     }
     (void)pthread_mutex_unlock(&lock);
@@ -179,7 +181,7 @@ void tw_ip_report_bypass(tw_ip_bypass_t bypass)
 
     (void)pthread_mutex_lock(&lock);
     if (!was_said[bypass]) {
-        fprintf(stderr, "thinwire: %s\n", bypasses[bypass]);
+        tw_ip_print("%s", bypasses[bypass]);
     }
     was_said[bypass] = 1;
     (void)pthread_mutex_unlock(&lock);

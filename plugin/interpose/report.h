@@ -1,4 +1,4 @@
-/** What was saved, and what was left alone, by reason: of this process, on stderr, at exit and every TW_REPORT_SEC. Any thread. */
+/** What was saved, and what was left alone, by reason: of this process (lines.h), at exit and every TW_REPORT_SEC. Any thread. */
 #ifndef TW_PLUGIN_INTERPOSE_REPORT_H
 #define TW_PLUGIN_INTERPOSE_REPORT_H
 
@@ -20,6 +20,9 @@ void tw_ip_report_absent(int rank, int world, const char *why);
 void tw_ip_report_time(tw_ip_kind_t kind, double sec);
 /** A call was left to NCCL. */
 void tw_ip_report_left(tw_ip_kind_t kind, tw_ip_reason_t why);
+
+/** The process ends: once, whoever calls it. */
+void tw_ip_report_end(void);
 
 /** Ways past the net plugin: nothing of it is seen here but that a job begins with it. */
 typedef enum tw_ip_bypass {

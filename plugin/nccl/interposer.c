@@ -1,4 +1,4 @@
-/* TW_INTERPOSE: finds and opens the interposer. It stays in the process. */
+/* The interposer, which is a library of its own with a log of its own; with TW_INTERPOSE it is opened here, and stays in the process. */
 #include "plugin/nccl/interposer.h"
 
 #include <dlfcn.h>
@@ -12,6 +12,7 @@
 #define LIBRARY "libthinwire-nccl.so"
 #define REDIRECT "tw_nccl_redirect"
 #define IS_WRAPPED "tw_nccl_is_wrapped"
+#define LOG_TO "tw_nccl_log_to"
 #define PATH_BYTES 4096
 
 /* This library's own folder first. */
@@ -29,6 +30,41 @@ static void *open_library(void)
     }
     return library != NULL ? library : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 }
+
+/* ---- what both say ------------------------------------------------------------------------------------------ */
+
+typedef void (*log_to_t)(tw_nccl_logger_t logger, int has_named);
+
+static _Atomic(tw_nccl_logger_t) nccl_logger;
+
+/* What is misspelt is named by one of both. */
+static void share_log(void *library, int has_named)
+{
+    log_to_t log_to = NULL;
+    void *symbol = dlsym(library, LOG_TO);
+
+    memcpy(&log_to, &symbol, sizeof(log_to));
+    if (log_to != NULL) {
+        log_to(nccl_logger, has_named);
+    }
+}
+
+void tw_nccl_begin(tw_nccl_logger_t logger)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+
+    tw_nccl_log_install(logger);
+    nccl_logger = logger;
+    if (library == NULL) {
+        tw_config_check_names();
+        return;
+    }
+    share_log(library, 0);
+    tw_config_leave_names();
+    (void)dlclose(library);
+}
+
+/* ---- TW_INTERPOSE ------------------------------------------------------------------------------------------- */
 
 static int (*redirect)(void); /* NULL: not asked for, or it cannot be done */
 static tw_status_t verdict;
@@ -75,6 +111,7 @@ static tw_status_t open_interposer(void)
         tw_error("TW_INTERPOSE: %s", dlerror());
         return TW_ERR_CONFIG;
     }
+    share_log(library, 1);
     return redirect_first(library);
 }
 

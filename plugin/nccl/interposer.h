@@ -1,10 +1,14 @@
-/** The interposer, opened by the net plugin: a job needs no LD_PRELOAD then. */
+/** The interposer, opened by the net plugin (a job needs no LD_PRELOAD then) or preloaded, and what both say. */
 #ifndef TW_PLUGIN_NCCL_INTERPOSER_H
 #define TW_PLUGIN_NCCL_INTERPOSER_H
 
-#include "core/core.h"
+#include "plugin/nccl/log.h"
 
 TW_C_BEGIN
+
+/** A part of the plugin begins. Its log, and the interposer's if that is in the process by now or later, goes to NCCL's logger
+ *  (tw_nccl_log_install); misspelt variables are named there, once in a process. Any thread. */
+void tw_nccl_begin(tw_nccl_logger_t logger);
 
 /** A communicator is made. With TW_INTERPOSE, the first time in a process: open libthinwire-nccl.so, which lies beside this library or
  *  where the linker looks, and let it redirect what the process's objects call of NCCL; after that, what objects call that were loaded

@@ -3,6 +3,7 @@
 
 #include "plugin/nccl/abi/collnet.h"
 #include "plugin/nccl/collnet/collnet.h"
+#include "plugin/nccl/interposer.h"
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/net/properties.h"
 
@@ -21,7 +22,7 @@ static tw_nccl_result_t init_v8(tw_nccl_logger_t logger)
     tw_net_context_t *context;
     tw_status_t status;
 
-    tw_nccl_log_install(logger);
+    tw_nccl_begin(logger);
     status = check_settings();
     return tw_nccl_result(status == TW_OK ? tw_net_context_shared(&context) : status);
 }
@@ -32,7 +33,7 @@ static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, tw_nccl_logge
     tw_status_t status;
 
     (void)comm_id;
-    tw_nccl_log_install(logger);
+    tw_nccl_begin(logger);
     status = check_settings();
     if (status == TW_OK) {
         status = tw_net_context_create(&made);

@@ -18,7 +18,7 @@ static tw_nccl_result_t init_v7(tw_nccl_logger_t logger)
 {
     tw_net_context_t *context;
 
-    tw_nccl_log_install(logger);
+    tw_nccl_begin(logger);
     tw_status_t status = tw_interposer_open();
     return tw_nccl_result(status == TW_OK ? tw_net_context_shared(&context) : status);
 }
@@ -36,7 +36,7 @@ static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, void *config,
     tw_status_t status;
 
     (void)comm_id, (void)config, (void)profiler;
-    tw_nccl_log_install(logger);
+    tw_nccl_begin(logger);
     status = tw_interposer_open();
     if (status == TW_OK) {
         status = tw_net_context_create(&made);

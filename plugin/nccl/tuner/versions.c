@@ -1,4 +1,5 @@
 /* NCCL's interface to the tuner, v2 to v7: one core, a thin layer for each. Asking never fails: NCCL would end the operation. */
+#include "plugin/nccl/interposer.h"
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/tuner/tuner.h"
 
@@ -11,7 +12,7 @@ static tw_nccl_result_t create(size_t n_ranks, size_t n_nodes, tw_nccl_logger_t 
     tw_tuner_t *tuner;
     tw_status_t status;
 
-    tw_nccl_log_install(logger);
+    tw_nccl_begin(logger);
     if (n_ranks == 0 || n_nodes == 0 || n_nodes > n_ranks || context == NULL) {
         tw_error("tuner: %zu ranks on %zu nodes: not a communicator", n_ranks, n_nodes);
         return TW_NCCL_INVALID_ARGUMENT;

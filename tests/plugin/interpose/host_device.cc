@@ -107,6 +107,11 @@ int tw_ip_gpu_works(void)
     return getenv("STANDIN_NO_GPU") == nullptr;
 }
 
+int tw_ip_gpu_device(void)
+{
+    return 7;
+}
+
 int tw_ip_gpu_captures(tw_stream_t stream)
 {
     return Stream::of(stream)->is_captured();

@@ -1,6 +1,8 @@
 /* Jobs of several processes with the interposer in front of a stand-in for NCCL. */
 #include <filesystem>
 #include <memory>
+#include <regex>
+#include <sstream>
 
 #include <gtest/gtest.h>
 
@@ -447,6 +449,77 @@ TEST_F(Interpose, RedirectedWithoutALauncher)
     what.env["MASTER_ADDR"] = "";
     for (const std::string &said : run(what)) {
         EXPECT_EQ(count(said, "LD_PRELOAD needs none"), 1u) << said;
+    }
+}
+
+/* ---- what is said ------------------------------------------------------------------------------------------ */
+
+/** Lines that do not begin as one of NCCL's on stderr, but for what sanitizers may say. */
+std::vector<std::string> lines_of_another_form(const std::string &said)
+{
+    static const std::regex form("[^ ]+:[0-9]+:[0-9]+ \\[7\\] NCCL (INFO|WARN) thinwire: .+");
+    std::vector<std::string> others;
+    std::istringstream lines(said);
+    for (std::string line; std::getline(lines, line);) {
+        if (!std::regex_match(line, form)) {
+            others.push_back(line);
+        }
+    }
+    return others;
+}
+
+TEST_F(Interpose, LinesOnStderrAreInNcclsForm)
+{
+    for (const std::string &said : run({"exact", 2, 1, {{"TW_MIN_BYTES", "many"}}})) {
+        EXPECT_EQ(count(said, "[7] NCCL WARN thinwire: nccl: nothing is quantized"), 1u) << said;
+        EXPECT_TRUE(lines_of_another_form(said).empty()) << said;
+    }
+    for (const std::string &said : run({"gathers"})) {
+        EXPECT_EQ(count(said, "[7] NCCL INFO thinwire: rank "), 2u) << said;
+        EXPECT_TRUE(lines_of_another_form(said).empty()) << said;
+    }
+}
+
+/* A report is for everybody to see: NCCL's log has it where that shows such lines. */
+TEST_F(Interpose, LinesGoToNcclsLogWhereThereIsOne)
+{
+    std::map<std::string, std::string> env = plugin_env();
+    for (bool preload : {false, true}) {
+        env["TW_INTERPOSE"] = preload ? "0" : "1";
+        env["NCCL_DEBUG"] = "info";
+        for (const std::string &said : run({"gathers", 2, 1, env, "job", preload})) {
+            EXPECT_EQ(count(said, "log of NCCL: thinwire: rank "), 2u) << said;
+            EXPECT_EQ(count(said, "] NCCL "), 0u) << said;
+        }
+        env["NCCL_DEBUG"] = "WARN";
+        for (const std::string &said : run({"gathers", 2, 1, env, "job", preload})) {
+            EXPECT_EQ(count(said, "log of NCCL: thinwire: rank "), 0u) << said;
+            EXPECT_EQ(count(said, "[7] NCCL INFO thinwire: rank "), 2u) << said;
+        }
+    }
+    env = plugin_env();
+    env["MASTER_ADDR"] = "";
+    for (const std::string &said : run({"left_to_nccl", 2, 1, env, "job", false})) {
+        EXPECT_EQ(count(said, "log of NCCL: thinwire: nccl: communicators that were made before"), 1u)
+            << said;
+    }
+}
+
+/* By the interposer or by the plugin, which are two libraries of one process. */
+TEST_F(Interpose, AMisspeltVariableIsNamedOnce)
+{
+    std::map<std::string, std::string> misspelt = {{"TW_MIN_BITES", "1M"}}, env = plugin_env();
+    const std::string words = "config: unknown variable TW_MIN_BITES; did you mean TW_MIN_BYTES?";
+    for (const std::string &said : run({"gathers", 2, 1, misspelt})) {
+        EXPECT_EQ(count(said, "NCCL WARN thinwire: " + words), 1u) << said;
+    }
+    env.merge(misspelt);
+    for (const std::string &said : run({"gathers", 2, 1, env, "job", false})) {
+        EXPECT_EQ(count(said, "log of NCCL: thinwire: " + words), 1u) << said;
+        EXPECT_EQ(count(said, words), 1u) << said;
+    }
+    for (const std::string &said : run({"gathers", 2, 1, env})) {
+        EXPECT_EQ(count(said, words), 1u) << said;
     }
 }
 

@@ -127,7 +127,8 @@ const std::set<std::string> left = {
 };
 
 /** Besides NCCL's names. */
-const std::set<std::string> own = {"tw_nccl_set_policy", "tw_nccl_redirect", "tw_nccl_is_wrapped"};
+const std::set<std::string> own = {"tw_nccl_set_policy", "tw_nccl_redirect", "tw_nccl_is_wrapped",
+                                   "tw_nccl_log_to"};
 
 /** Of wrapped ones, what NCCL 2.19 lacks. */
 const std::set<std::string> later = {

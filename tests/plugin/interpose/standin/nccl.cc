@@ -318,11 +318,12 @@ void join(ncclComm *comm)
 
 void log_line(tw_nccl_log_level_t, unsigned long, const char *, int, const char *format, ...)
 {
+    char line[1024];
     va_list args;
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    fputc('\n', stderr);
+    fprintf(stderr, "log of NCCL: %s\n", line);
 }
 
 tw_nccl_net_v11_t *find_net_plugin()
