@@ -13,7 +13,8 @@ PUBLIC_HEADERS = [
 # The interface's version: it changes when programs have to be compiled again.
 SONAME = "libthinwire.so.0"
 
-# Linked in, and seen by nobody outside, so that glibc and UCX are all that has to be where the library runs. After --as-needed the
+# Linked in, and seen by nobody outside, so that glibc is all that has to be where the library runs, and UCX
+# where ranks share a node: it is loaded then. After --as-needed the
 # shared ones, which come later, are not needed.
 LINKED_IN = [
     "-Wl,--as-needed",

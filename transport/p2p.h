@@ -62,9 +62,11 @@ void tw_p2p_abandon(tw_p2p_t *p2p);
 /** 1 if messages may be in the memory of a GPU at this end. */
 int tw_p2p_takes_cuda(const tw_p2p_t *p2p);
 
-/** 1 if the UCX of this machine finds a GPU. */
+/** 1 if this machine has UCX: loaded for good when it is first needed, or by this. Any thread. */
+int tw_p2p_ucx_is_there(void);
+/** 1 if it finds a GPU. */
 int tw_p2p_ucx_finds_gpu(void);
-/** "1.13.1", into text, which is returned. */
+/** "1.13.1", or "none", into text, which is returned. */
 const char *tw_p2p_ucx_version(char *text, size_t bytes);
 
 /* ---- peers ------------------------------------------------------------------------------------------------- */

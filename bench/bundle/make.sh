@@ -47,9 +47,12 @@ for program in "$@"; do # or a library of our own
     add_libraries "$program"
 done
 
-# UCX looks for modules in the folder `ucx` beside its own libraries, under names that end as theirs do.
-ucs=$(libraries_of "$1" | awk '$1 ~ /^libucs\.so/ { print $2 }')
-[ -n "$ucs" ] || { echo "make.sh: $1 does not load UCX" >&2 && exit 1; }
+# UCX, which they load when they need it: it looks for modules in the folder `ucx` beside its own libraries, under names that end as theirs do.
+ucp=$(PATH=$PATH:/sbin ldconfig -p | awk '$1 == "libucp.so.0" && !found { print $NF; found = 1 }')
+[ -n "$ucp" ] || { echo "make.sh: UCX is not here" >&2 && exit 1; }
+cp -L "$ucp" "$top/lib/libucp.so.0"
+add_libraries "$ucp"
+ucs=$(libraries_of "$ucp" | awk '$1 ~ /^libucs\.so/ { print $2 }')
 shopt -s nullglob # it may have none
 for module in "$(dirname "$(readlink -f "$ucs")")"/ucx/libuc*.so.0; do
     cp -L "$module" "$top/lib/ucx/"

@@ -3,6 +3,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include "transport/p2p.h"
 #include "transport/transport.h"
 
 /* Set by the build: the configuration (default, release, asan, ...) and the compilation mode. */
@@ -30,11 +31,11 @@
 
 static void ucx(info_report_t *report)
 {
-    char built[32];
+    char built[32], version[32];
 
     snprintf(built, sizeof(built), "%d.%d", UCP_API_MAJOR, UCP_API_MINOR);
     info_begin(report, "ucx", NULL);
-    info_text(report, "version", ucp_get_version_string());
+    info_text(report, "version", tw_p2p_ucx_version(version, sizeof(version)));
     info_text(report, "built_for", built);
     info_text(report, "memory", tw_transport_ucx_knows(TW_MEM_CUDA) ? "host cuda" : "host");
     info_end(report);

@@ -168,14 +168,13 @@ TEST_F(Install, SonameIsWhatTheLinksSay)
 }
 
 /* What the library asks the loader for. */
-TEST_F(Install, NeedsGlibcAndUcxAlone)
+TEST_F(Install, NeedsGlibcAlone)
 {
     const process::Result dynamic = shell("readelf -d " + prefix + "/lib/libthinwire.so");
     ASSERT_EQ(dynamic.code, 0) << dynamic.err;
     std::istringstream lines(dynamic.out);
     const std::regex library("NEEDED.*\\[(.*)\\]");
-    const std::regex expected(
-        "(libc|libm|libpthread|libdl|librt|ld-linux-x86-64|libucp|libuct|libucs)\\.so\\.[0-9]+");
+    const std::regex expected("(libc|libm|libpthread|libdl|librt|ld-linux-x86-64)\\.so\\.[0-9]+");
     size_t n_libraries = 0;
     for (std::string line; std::getline(lines, line);) {
         std::smatch match;
@@ -185,7 +184,7 @@ TEST_F(Install, NeedsGlibcAndUcxAlone)
         }
         EXPECT_EQ(line.find("PATH"), std::string::npos) << "a folder of the machine that built it: " << line;
     }
-    EXPECT_GE(n_libraries, 3u);
+    EXPECT_GE(n_libraries, 1u);
 }
 
 TEST_F(Install, HasNothingForDebuggers)

@@ -35,7 +35,7 @@ void Ranks::start(int rank)
     if (options_.in_child) {
         spec.before = [this, rank]() { options_.in_child(rank); };
     }
-    spec.argv = {getenv("RANK_MAIN")};
+    spec.argv = {options_.program ? options_.program(rank) : getenv("RANK_MAIN")};
     spec.argv.insert(spec.argv.end(), options_.arguments.begin(), options_.arguments.end());
     children_[rank] = std::make_unique<process::Child>(spec);
 }

@@ -18,10 +18,11 @@ class Ranks
   public:
     struct Options {
         int world = 2;
-        std::vector<std::string> arguments;     /**< of rank_main */
-        Env env;                                /**< of all ranks, besides the job's own */
-        std::function<Env(int rank)> rank_env;  /**< of each */
-        std::function<void(int rank)> in_child; /**< before exec: namespaces */
+        std::vector<std::string> arguments;           /**< of rank_main */
+        Env env;                                      /**< of all ranks, besides the job's own */
+        std::function<Env(int rank)> rank_env;        /**< of each */
+        std::function<void(int rank)> in_child;       /**< before exec: namespaces */
+        std::function<std::string(int rank)> program; /**< instead of RANK_MAIN */
         std::string master_addr = "127.0.0.1";
         int port = 0; /**< 0: a free one */
     };

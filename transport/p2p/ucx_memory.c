@@ -2,9 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <uct/api/uct.h>
-
 #include "transport/p2p/state.h"
+#include "transport/p2p/ucx_load.h"
 
 /** Memory domains of a GPU come from this part of UCX. It is not there unless UCX was built with CUDA, and has none where
  *  there is no GPU or no driver. */
@@ -16,7 +15,7 @@ static int component_has_gpu(uct_component_h component)
 {
     uct_component_attr_t attr = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME |
                                                UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT};
-    return uct_component_query(component, &attr) == UCS_OK && attr.md_resource_count > 0 &&
+    return tw_ucx->uct_component_query(component, &attr) == UCS_OK && attr.md_resource_count > 0 &&
            !strcmp(attr.name, CUDA_COMPONENT);
 }
 
@@ -26,15 +25,18 @@ int tw_p2p_ucx_finds_gpu(void)
     uct_component_h *components;
     unsigned n_components = 0;
     int found = 0;
-    ucs_status_t status = uct_query_components(&components, &n_components);
+    if (!tw_ucx_load()) {
+        return 0;
+    }
+    ucs_status_t status = tw_ucx->uct_query_components(&components, &n_components);
     if (status != UCS_OK) {
-        tw_error("UCX: what it is made of: %s", ucs_status_string(status));
+        tw_error("UCX: what it is made of: %s", tw_ucx->ucs_status_string(status));
         return 0;
     }
     for (unsigned i = 0; i < n_components && !found; i++) {
         found = component_has_gpu(components[i]);
     }
-    uct_release_component_list(components);
+    tw_ucx->uct_release_component_list(components);
     return found;
 }
 
@@ -70,9 +72,9 @@ char *tw_p2p_tls_with_cuda(const char *tls, int has_gpu)
 int tw_p2p_context_takes_cuda(ucp_context_h context)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
-    ucs_status_t status = ucp_context_query(context, &attr);
+    ucs_status_t status = tw_ucx->ucp_context_query(context, &attr);
     if (status != UCS_OK) {
-        tw_error("UCX: what memory it takes: %s", ucs_status_string(status));
+        tw_error("UCX: what memory it takes: %s", tw_ucx->ucs_status_string(status));
     }
     return status == UCS_OK && (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
 }

@@ -2,13 +2,14 @@
 #include <string.h>
 
 #include "transport/p2p/state.h"
+#include "transport/p2p/ucx_load.h"
 
 /* ---- sending ----------------------------------------------------------------------------------------------- */
 
 static void on_endpoint_error(void *arg, ucp_ep_h endpoint, ucs_status_t status)
 {
     (void)endpoint;
-    tw_p2p_stream_break(arg, ucs_status_string(status));
+    tw_p2p_stream_break(arg, tw_ucx->ucs_status_string(status));
 }
 
 static void stream_open(tw_p2p_stream_t *stream)
@@ -23,24 +24,25 @@ static void stream_open(tw_p2p_stream_t *stream)
         .err_mode = is_shm ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = on_endpoint_error, .arg = stream},
     };
-    ucs_status_t status = ucp_ep_create(stream->worker->worker, &params, &stream->endpoint);
+    ucs_status_t status = tw_ucx->ucp_ep_create(stream->worker->worker, &params, &stream->endpoint);
     if (status == UCS_OK) {
         return;
     }
     stream->endpoint = NULL;
-    tw_error("%s: peer %d: UCX: no way to it: %s", p2p->name, stream->peer->id, ucs_status_string(status));
-    tw_p2p_stream_break(stream, ucs_status_string(status));
+    tw_error("%s: peer %d: UCX: no way to it: %s", p2p->name, stream->peer->id,
+             tw_ucx->ucs_status_string(status));
+    tw_p2p_stream_break(stream, tw_ucx->ucs_status_string(status));
 }
 
 static void op_finish(tw_p2p_op_t *op, ucs_status_t status)
 {
-    tw_p2p_op_finish(op, status == UCS_OK ? NULL : ucs_status_string(status));
+    tw_p2p_op_finish(op, status == UCS_OK ? NULL : tw_ucx->ucs_status_string(status));
 }
 
 static void on_sent(void *handle, ucs_status_t status, void *arg)
 {
     op_finish(arg, status);
-    ucp_request_free(handle);
+    tw_ucx->ucp_request_free(handle);
 }
 
 /** It has gone, or is in UCX's hands. */
@@ -54,8 +56,9 @@ static void op_send(tw_p2p_op_t *op)
         .memory_type = op->p2p->memory[op->mem],
         .user_data = op};
     tw_p2p_op_number(op, 0);
-    ucs_status_ptr_t handle = ucp_am_send_nbx(op->stream->endpoint, op->keep ? TW_P2P_AM_KEEP : TW_P2P_AM,
-                                              &op->header, sizeof(op->header), op->data, op->bytes, &params);
+    ucs_status_ptr_t handle =
+        tw_ucx->ucp_am_send_nbx(op->stream->endpoint, op->keep ? TW_P2P_AM_KEEP : TW_P2P_AM, &op->header,
+                                sizeof(op->header), op->data, op->bytes, &params);
     if (!UCS_PTR_IS_ERR(handle)) {
         tw_p2p_op_count(op);
     }
@@ -84,7 +87,7 @@ static void on_received(void *handle, ucs_status_t status, size_t bytes, void *a
 {
     (void)bytes;
     op_finish(arg, status);
-    ucp_request_free(handle);
+    tw_ucx->ucp_request_free(handle);
 }
 
 /** Data in UCX's hands still: let it write to the place. Done is done: what UCX has written to the memory of a GPU through
@@ -106,7 +109,7 @@ static const char *data_fetch(const tw_p2p_worker_t *worker, tw_p2p_landing_t *l
     landing->request = NULL;
     tw_p2p_op_hand_over(op);
     ucs_status_ptr_t handle =
-        ucp_am_recv_data_nbx(worker->worker, data, landing->to, landing->bytes, &params);
+        tw_ucx->ucp_am_recv_data_nbx(worker->worker, data, landing->to, landing->bytes, &params);
     if (!UCS_PTR_IS_PTR(handle)) {
         op_finish(op, UCS_PTR_STATUS(handle));
     }
@@ -181,7 +184,7 @@ static ucs_status_t handler_set(tw_p2p_worker_t *worker, unsigned id, uint32_t f
         .flags = flags,
         .cb = on_message,
         .arg = worker};
-    return ucp_worker_set_am_recv_handler(worker->worker, &params);
+    return tw_ucx->ucp_worker_set_am_recv_handler(worker->worker, &params);
 }
 
 tw_status_t tw_ucx_handlers_set(tw_p2p_worker_t *worker)
@@ -193,6 +196,6 @@ tw_status_t tw_ucx_handlers_set(tw_p2p_worker_t *worker)
     if (status == UCS_OK) {
         return TW_OK;
     }
-    tw_error("%s: UCX: no handler: %s", worker->p2p->name, ucs_status_string(status));
+    tw_error("%s: UCX: no handler: %s", worker->p2p->name, tw_ucx->ucs_status_string(status));
     return TW_ERR_UCX;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "transport/p2p/state.h"
+#include "transport/p2p/ucx_load.h"
 
 /** One setting for UCX. The user's own UCX_ variable wins, unless this layer depends on the setting. */
 typedef struct tw_p2p_setting {
@@ -12,18 +13,8 @@ typedef struct tw_p2p_setting {
 
 static tw_status_t ucx_failed(const tw_p2p_t *p2p, const char *what, ucs_status_t status)
 {
-    tw_error("%s: UCX: %s: %s", p2p->name, what, ucs_status_string(status));
+    tw_error("%s: UCX: %s: %s", p2p->name, what, tw_ucx->ucs_status_string(status));
     return TW_ERR_UCX;
-}
-
-/** UCX takes the process's signal handlers when it is loaded, to print a stack before it ends. They are not ours to take: whoever had
- *  them before has them again, unless the user asks UCX for its own. */
-__attribute__((constructor)) static void signals_give_back(void)
-{
-    extern void ucs_debug_disable_signals(void) __attribute__((weak));
-    if (ucs_debug_disable_signals && !getenv("UCX_HANDLE_ERRORS")) {
-        ucs_debug_disable_signals();
-    }
 }
 
 /* ---- contexts and workers ---------------------------------------------------------------------------------- */
@@ -36,12 +27,17 @@ static tw_status_t config_set(const tw_p2p_t *p2p, ucp_config_t *config, const t
         if (!settings->needed && getenv(variable)) {
             continue;
         }
-        ucs_status_t status = ucp_config_modify(config, settings->name, settings->value);
+        ucs_status_t status = tw_ucx->ucp_config_modify(config, settings->name, settings->value);
         if (status != UCS_OK && settings->needed) {
             return ucx_failed(p2p, variable, status);
         }
     }
     return TW_OK;
+}
+
+static const char *variable_of(const tw_p2p_worker_t *worker)
+{
+    return worker == &worker->p2p->workers[TW_P2P_SHM_WORKER] ? "TW_NODE_TLS" : "TW_NET_TLS";
 }
 
 static tw_status_t context_create(const tw_p2p_t *p2p, tw_p2p_worker_t *worker, ucp_config_t *config)
@@ -51,14 +47,15 @@ static tw_status_t context_create(const tw_p2p_t *p2p, tw_p2p_worker_t *worker, 
                                  .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
                                  .estimated_num_eps = (size_t)p2p->params.n_peers,
                                  .mt_workers_shared = 0};
-    ucs_status_t status = ucp_init(&params, config, &worker->context);
+    ucs_status_t status =
+        tw_ucx->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &worker->context);
     if (status == UCS_OK) {
         return TW_OK;
     }
     char what[128];
     const int shm = worker == &p2p->workers[TW_P2P_SHM_WORKER];
     worker->context = NULL;
-    snprintf(what, sizeof(what), "no context for %s=%s", shm ? "TW_NODE_TLS" : "TW_NET_TLS",
+    snprintf(what, sizeof(what), "no context for %s=%s", variable_of(worker),
              shm ? p2p->params.node_tls : p2p->params.net_tls);
     return ucx_failed(p2p, what, status);
 }
@@ -67,17 +64,17 @@ static tw_status_t worker_start(tw_p2p_t *p2p, tw_p2p_worker_t *worker)
 {
     const ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                         .thread_mode = UCS_THREAD_MODE_SERIALIZED};
-    ucs_status_t status = ucp_worker_create(worker->context, &params, &worker->worker);
+    ucs_status_t status = tw_ucx->ucp_worker_create(worker->context, &params, &worker->worker);
     if (status != UCS_OK) {
         worker->worker = NULL;
         return ucx_failed(p2p, "no worker", status);
     }
-    status = ucp_worker_get_efd(worker->worker, &worker->event_fd);
+    status = tw_ucx->ucp_worker_get_efd(worker->worker, &worker->event_fd);
     if (status != UCS_OK) {
         return ucx_failed(p2p, "no event descriptor", status);
     }
     ucp_address_t *address;
-    status = ucp_worker_get_address(worker->worker, &address, &worker->address_bytes);
+    status = tw_ucx->ucp_worker_get_address(worker->worker, &address, &worker->address_bytes);
     if (status != UCS_OK) {
         return ucx_failed(p2p, "no address", status);
     }
@@ -88,7 +85,7 @@ static tw_status_t worker_start(tw_p2p_t *p2p, tw_p2p_worker_t *worker)
 static tw_status_t worker_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const tw_p2p_setting_t *settings)
 {
     ucp_config_t *config;
-    ucs_status_t read = ucp_config_read(NULL, NULL, &config);
+    ucs_status_t read = tw_ucx->ucp_config_read(NULL, NULL, &config);
     if (read != UCS_OK) {
         return ucx_failed(p2p, "configuration", read);
     }
@@ -96,20 +93,20 @@ static tw_status_t worker_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const t
     if (!status) {
         status = context_create(p2p, worker, config);
     }
-    ucp_config_release(config);
+    tw_ucx->ucp_config_release(config);
     return status ? status : worker_start(p2p, worker);
 }
 
 static void ucx_destroy(tw_p2p_worker_t *worker)
 {
     if (worker->address) {
-        ucp_worker_release_address(worker->worker, worker->address);
+        tw_ucx->ucp_worker_release_address(worker->worker, worker->address);
     }
     if (worker->worker) {
-        ucp_worker_destroy(worker->worker);
+        tw_ucx->ucp_worker_destroy(worker->worker);
     }
     if (worker->context) {
-        ucp_cleanup(worker->context);
+        tw_ucx->ucp_cleanup(worker->context);
     }
 }
 
@@ -117,27 +114,27 @@ static void ucx_destroy(tw_p2p_worker_t *worker)
 
 static unsigned ucx_progress(tw_p2p_worker_t *worker)
 {
-    return ucp_worker_progress(worker->worker);
+    return tw_ucx->ucp_worker_progress(worker->worker);
 }
 
 static int ucx_arm(tw_p2p_worker_t *worker)
 {
-    return ucp_worker_arm(worker->worker) != UCS_OK;
+    return tw_ucx->ucp_worker_arm(worker->worker) != UCS_OK;
 }
 
 /** What is not done is UCX's to free. */
 static void ucx_flush(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(tw_p2p_t *p2p))
 {
     const ucp_request_param_t params = {0};
-    ucs_status_ptr_t handle = ucp_worker_flush_nbx(worker->worker, &params);
+    ucs_status_ptr_t handle = tw_ucx->ucp_worker_flush_nbx(worker->worker, &params);
     if (!UCS_PTR_IS_PTR(handle)) {
         return;
     }
-    while (ucp_request_check_status(handle) == UCS_INPROGRESS && tw_time_ns() < until_ns &&
+    while (tw_ucx->ucp_request_check_status(handle) == UCS_INPROGRESS && tw_time_ns() < until_ns &&
            !tw_p2p_is_over(worker->p2p)) {
         turn(worker->p2p);
     }
-    ucp_request_free(handle);
+    tw_ucx->ucp_request_free(handle);
 }
 
 /** What UCX has in hand ends, or is disowned. */
@@ -152,9 +149,9 @@ static void ucx_close(tw_p2p_stream_t *stream, int is_orderly)
 {
     const ucp_request_param_t params = {0};
     (void)is_orderly;
-    ucs_status_ptr_t handle = stream->endpoint ? ucp_ep_close_nbx(stream->endpoint, &params) : NULL;
+    ucs_status_ptr_t handle = stream->endpoint ? tw_ucx->ucp_ep_close_nbx(stream->endpoint, &params) : NULL;
     if (UCS_PTR_IS_PTR(handle)) {
-        ucp_request_free(handle);
+        tw_ucx->ucp_request_free(handle);
     }
 }
 
@@ -174,6 +171,11 @@ static const tw_p2p_carrier_t ucx = {.progress = ucx_progress,
 static tw_status_t worker_create_with_cuda(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *tls,
                                            tw_p2p_setting_t *settings)
 {
+    if (!tw_ucx_load()) {
+        tw_error("%s: %s=%s needs UCX (Debian: libucx0), which cannot be loaded: %s", p2p->name,
+                 variable_of(worker), tls, tw_ucx_why_not());
+        return TW_ERR_UCX;
+    }
     char *all = tw_p2p_tls_with_cuda(tls, tw_p2p_ucx_finds_gpu());
     if (!all) {
         return TW_ERR_NO_MEMORY;
@@ -201,12 +203,4 @@ tw_status_t tw_ucx_net_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char
 {
     tw_p2p_setting_t settings[] = {{0}, {"NET_DEVICES", device, 1}, {NULL, NULL, 0}};
     return worker_create_with_cuda(p2p, worker, p2p->params.net_tls, settings);
-}
-
-const char *tw_p2p_ucx_version(char *text, size_t bytes)
-{
-    unsigned major, minor, release;
-    ucp_get_version(&major, &minor, &release);
-    snprintf(text, bytes, "%u.%u.%u", major, minor, release);
-    return text;
 }

@@ -105,13 +105,24 @@ static const tw_transport_ops_t tw_ucx_ops = {
 
 /* ---- start ------------------------------------------------------------------------------------------------- */
 
+/** Who is alone on a node and sends over TCP does without it; where a launcher does not say how many a node has, there may be others. */
+static int needs_ucx(const tw_transport_options_t *options, const tw_job_t *job)
+{
+    const int may_share = job->local_world != 1 && job->world > 1 && strcmp(options->node_tls, "none") != 0;
+    return may_share || strcmp(options->net_tls, "tcp") != 0;
+}
+
 static void identify(const tw_ucx_transport_t *ucx, const tw_job_t *job, tw_msg_member_t *own)
 {
     own->local_rank = job->local_rank;
     own->node_id = tw_node_id(ucx->options.node_id);
     own->shm_id = tw_shm_id(own->node_id);
     memset(own->ucx, 0, sizeof(own->ucx));
-    (void)tw_p2p_ucx_version(own->ucx, sizeof(own->ucx));
+    if (needs_ucx(&ucx->options, job)) {
+        (void)tw_p2p_ucx_version(own->ucx, sizeof(own->ucx));
+    } else {
+        snprintf(own->ucx, sizeof(own->ucx), "none");
+    }
     if (!strcmp(ucx->options.node_tls, "none")) {
         own->shm_id ^= (uint64_t)job->rank + 1; /* shared with nobody */
     }
@@ -135,7 +146,7 @@ static void describe(tw_ucx_transport_t *ucx)
 {
     const tw_msg_settings_t *settings = &ucx->rendezvous.settings;
     const char *memory = ucx->base.takes[TW_MEM_CUDA] ? ", from and to CUDA memory" : "";
-    char net[256] = "", node[128] = "", chunk[32], version[32];
+    char net[256] = "", node[128] = "", chunk[32], version[32] = "";
     if (ucx->n_far) {
         snprintf(net, sizeof(net), ", %s%s on %s (%u stream%s, chunks of %s)",
                  ucx->options.net_encrypt ? "sealed " : "", ucx->options.net_tls, tw_ucx_device_list(ucx),
@@ -145,10 +156,13 @@ static void describe(tw_ucx_transport_t *ucx)
     if (ucx->n_near) {
         snprintf(node, sizeof(node), ", %s inside a node", ucx->options.node_tls);
     }
-    snprintf(ucx->base.describe, sizeof(ucx->base.describe), "%d rank%s on %d node%s, UCX %s%s%s%s",
+    if (ucx->n_near || (ucx->n_far && strcmp(ucx->options.net_tls, "tcp") != 0)) {
+        snprintf(version, sizeof(version), ", UCX ");
+        (void)tw_p2p_ucx_version(version + strlen(version), sizeof(version) - strlen(version));
+    }
+    snprintf(ucx->base.describe, sizeof(ucx->base.describe), "%d rank%s on %d node%s%s%s%s%s",
              ucx->base.world, ucx->base.world == 1 ? "" : "s", ucx->base.n_nodes,
-             ucx->base.n_nodes == 1 ? "" : "s", tw_p2p_ucx_version(version, sizeof(version)), net, node,
-             memory);
+             ucx->base.n_nodes == 1 ? "" : "s", version, net, node, memory);
     if (ucx->base.rank == 0) {
         tw_info("rank 0: %s", ucx->base.describe);
     }
@@ -272,5 +286,5 @@ int tw_transport_listen(const char *host, int *port)
 
 int tw_transport_ucx_knows(tw_mem_t mem)
 {
-    return mem == TW_MEM_HOST || (mem == TW_MEM_CUDA && tw_p2p_ucx_finds_gpu());
+    return mem == TW_MEM_HOST ? tw_p2p_ucx_is_there() : (mem == TW_MEM_CUDA && tw_p2p_ucx_finds_gpu());
 }

@@ -11,7 +11,6 @@ import importlib
 import logging
 import os
 import pathlib
-import re
 import threading
 import time
 from collections.abc import Iterator
@@ -258,6 +257,7 @@ _FUNCTIONS = {
     "tw_transport_destroy": (None, _P),
     "tw_transport_describe": (C.c_char_p, _P),
     "tw_transport_failed_rank": (C.c_int, _P),
+    "tw_transport_ucx_knows": (C.c_int, C.c_int),
     "tw_coll_create": (C.c_int, _P, _P),
     "tw_coll_destroy": (None, _P),
     "tw_coll_abort": (None, _P),
@@ -362,26 +362,26 @@ def _open() -> C.CDLL:
     try:
         return C.CDLL(where)
     except OSError as error:
-        missing = re.search(r"libuc\w*\.so", str(error)) is not None
-        if not missing:
-            raise ImportError("cannot load %s (%s)" % (where, error)) from error
-        try:
-            if _ucx_of_pypi():
-                return C.CDLL(where)
-        except OSError as still:
-            error = still
-        raise ImportError("cannot load %s (%s). %s" % (where, error, UCX_MISSING)) from error
+        raise ImportError("cannot load %s (%s)" % (where, error)) from error
+
+
+def _need_ucx(library: C.CDLL) -> None:
+    """The library loads UCX when it needs it, which is too late to say what is missing."""
+    knows = library.tw_transport_ucx_knows
+    with _no_signal_handlers():
+        if not knows(0) and not (_ucx_of_pypi() and knows(0)):
+            raise ImportError(UCX_MISSING)
 
 
 def _load() -> C.CDLL:
-    with _no_signal_handlers():
-        library = _open()
+    library = _open()
     for name, (result, *arguments) in _FUNCTIONS.items():
         try:
             function = getattr(library, name)
         except AttributeError:
             raise ImportError("%s is of another version than this package: it has no %s" % (path(), name)) from None
         function.restype, function.argtypes = result, arguments
+    _need_ucx(library)
     library.tw_log_set_sink(_log.sink, None)
     return library
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -31,6 +32,24 @@ TEST(Library, ExportsThePluginsSymbolsAndNothingElse)
         found.insert(line);
     }
     EXPECT_EQ(found, exported);
+}
+
+/* UCX is loaded where it is asked for, and what else is needed is inside. */
+TEST(Library, NeedsGlibcAndJanssonAlone)
+{
+    const process::Result dynamic = process::run({"readelf", "-d", g_library});
+    ASSERT_EQ(dynamic.code, 0) << dynamic.err;
+    const std::regex expected(
+        ".*\\[(libc|libm|libpthread|libdl|librt|ld-linux-x86-64|libjansson)\\.so\\.[0-9]+\\]");
+    std::istringstream lines(dynamic.out);
+    int n_needed = 0;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.find("(NEEDED)") != std::string::npos) {
+            ++n_needed;
+            EXPECT_TRUE(std::regex_match(line, expected)) << line;
+        }
+    }
+    EXPECT_GE(n_needed, 1);
 }
 
 TEST(Library, OpensInAPlainProgramAndStays)

@@ -1,4 +1,4 @@
-/* Two copies of the plugin in one process, as two libraries that both bring their own use of UCX: what the one sends, the other receives. */
+/* Two copies of the plugin in one process, as two libraries that both bring their own use of sockets: what the one sends, the other receives. */
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -65,6 +65,7 @@ void exchange(const Copy &a, const Copy &b, uint8_t seed)
         from[bytes] = 0;
         EXPECT_EQ(to, from);
     }
+    EXPECT_EQ(process::slurp("/proc/self/maps").find("libuc"), std::string::npos) << "UCX is of no use here";
     EXPECT_EQ(a.net->close_send(sender), TW_NCCL_SUCCESS);
     EXPECT_EQ(b.net->close_recv(receiver), TW_NCCL_SUCCESS);
     EXPECT_EQ(b.net->close_listen(listener), TW_NCCL_SUCCESS);

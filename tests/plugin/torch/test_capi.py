@@ -122,7 +122,7 @@ def without_ucx(folder):
 
 def test_a_missing_ucx_is_named_with_its_package(tmp_path):
     text = error_of_loading(without_ucx(tmp_path))
-    assert "libucx.so.9" in text and capi.UCX_MISSING in text
+    assert capi.UCX_MISSING in text
 
 
 def test_ucx_of_pypi_is_taken_where_the_system_has_none(tmp_path):

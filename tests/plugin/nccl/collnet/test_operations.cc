@@ -552,6 +552,8 @@ TEST(Communicators, Several)
                       for (size_t k = 0; k < 8; ++k) {
                           expect(out[k] == sums(10000, 2, k, true), "wrong sums");
                       }
+                      expect(process::slurp("/proc/self/maps").find("libuc") == std::string::npos,
+                             "UCX is of no use here");
                       for (void *comm : comms) {
                           expect(net->close(comm) == TW_NCCL_SUCCESS, "close");
                       }

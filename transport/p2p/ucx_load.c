@@ -1,0 +1,148 @@
+/** Finding UCX, and keeping it from what is not its own in somebody else's process: signals, and other places than our log. */
+#include "transport/p2p/ucx_load.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/p2p.h"
+
+/** It needs the rest of UCX, so all of it is found from there. */
+#define LIBRARY "libucp.so.0"
+#define LINE_BYTES 1024
+
+const tw_ucx_t *tw_ucx;
+static char why_not[256];
+
+/** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
+static int find(void *library, const char *name, void *function)
+{
+    void *symbol = dlsym(library, name);
+
+    memcpy(function, &symbol, sizeof(symbol));
+    return symbol != NULL;
+}
+
+/* ---- manners ----------------------------------------------------------------------------------------------- */
+
+/** UCX takes the process's signal handlers when it is loaded, to print a stack before it ends. They are not ours to take: whoever had
+ *  them before has them again, unless the user asks UCX for its own. */
+static void signals_give_back(void *library)
+{
+    void (*disable)(void) = NULL;
+
+    if (getenv("UCX_HANDLE_ERRORS") == NULL && find(library, "ucs_debug_disable_signals", &disable)) {
+        disable();
+    }
+}
+
+/** UCX's ucs_log_func_rc_t. */
+enum { LOG_STOP, LOG_CONTINUE };
+
+typedef int (*log_handler_t)(const char *file, unsigned line, const char *function, ucs_log_level_t level,
+                             const void *component, const char *format, va_list args);
+
+static tw_log_level_t level_of(ucs_log_level_t level)
+{
+    return level <= UCS_LOG_LEVEL_ERROR   ? TW_LOG_ERROR
+           : level == UCS_LOG_LEVEL_WARN  ? TW_LOG_WARN
+           : level <= UCS_LOG_LEVEL_INFO  ? TW_LOG_INFO
+           : level == UCS_LOG_LEVEL_DEBUG ? TW_LOG_DEBUG
+                                          : TW_LOG_TRACE;
+}
+
+/** UCX ends the process after a fatal line: it writes that itself, too. */
+static int log_line(const char *file, unsigned line, const char *function, ucs_log_level_t level,
+                    const void *component, const char *format, va_list args)
+{
+    const tw_log_level_t ours = level == UCS_LOG_LEVEL_PRINT ? TW_LOG_INFO : level_of(level);
+    char text[LINE_BYTES];
+
+    (void)function, (void)component;
+    (void)vsnprintf(text, sizeof(text), format, args);
+    if (ours <= tw_log_level()) {
+        tw_log(ours, file, (int)line, "UCX: %s", text);
+    }
+    return level == UCS_LOG_LEVEL_FATAL ? LOG_CONTINUE : LOG_STOP;
+}
+
+/** Handlers have had this form from 1.11 on. Who names a file for UCX's log has it there. */
+static void log_take(void *library)
+{
+    void (*push)(log_handler_t handler) = NULL;
+    unsigned major, minor, release;
+
+    tw_ucx->ucp_get_version(&major, &minor, &release);
+    if ((major > 1 || minor >= 11) && getenv("UCX_LOG_FILE") == NULL &&
+        find(library, "ucs_log_push_handler", &push)) {
+        push(log_line);
+    }
+}
+
+/* ---- loading ----------------------------------------------------------------------------------------------- */
+
+static int find_all(void *library, tw_ucx_t *found)
+{
+#define FIND(name)                                                              \
+    if (!find(library, #name, &found->name)) {                                  \
+        snprintf(why_not, sizeof(why_not), LIBRARY " has no %s", #name);        \
+        return 0;                                                               \
+    }
+    TW_UCX_FUNCTIONS(FIND)
+#undef FIND
+    return 1;
+}
+
+static void load(void)
+{
+    static tw_ucx_t found;
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+
+    if (library == NULL) {
+        snprintf(why_not, sizeof(why_not), "%s", dlerror());
+        return;
+    }
+    signals_give_back(library);
+    if (find_all(library, &found)) {
+        tw_ucx = &found;
+        log_take(library);
+    }
+}
+
+const tw_ucx_t *tw_ucx_load(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    const tw_ucx_t *found;
+
+    (void)pthread_mutex_lock(&lock);
+    if (tw_ucx == NULL) {
+        load();
+    }
+    found = tw_ucx;
+    (void)pthread_mutex_unlock(&lock);
+    return found;
+}
+
+const char *tw_ucx_why_not(void)
+{
+    return why_not;
+}
+
+int tw_p2p_ucx_is_there(void)
+{
+    return tw_ucx_load() != NULL;
+}
+
+const char *tw_p2p_ucx_version(char *text, size_t bytes)
+{
+    unsigned major, minor, release;
+
+    snprintf(text, bytes, "none");
+    if (tw_ucx_load() != NULL) {
+        tw_ucx->ucp_get_version(&major, &minor, &release);
+        snprintf(text, bytes, "%u.%u.%u", major, minor, release);
+    }
+    return text;
+}
