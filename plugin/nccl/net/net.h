@@ -121,7 +121,8 @@ typedef struct tw_net_part {
     int tag;
 } tw_net_part_t;
 
-/** TW_OK; TW_IN_PROGRESS: too many are under way, later; TW_ERR_PEER, TW_ERR_NO_MEMORY. */
+/** TW_OK; TW_IN_PROGRESS: too many are under way, later; TW_ERR_INVALID (more than TW_NCCL_MESSAGE_BYTES, or no memory given), TW_ERR_PEER,
+ *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_send(tw_net_comm_t *comm, const tw_net_part_t *part, tw_net_request_t **out);
 /** One request for up to TW_NET_RECVS_MAX messages; those with equal tags come in the order in which they were sent.
  *  Also TW_ERR_INVALID (n). */

@@ -37,6 +37,22 @@ static void give_up(tw_net_request_t *request)
     put_request(request);
 }
 
+static tw_status_t check_parts(const tw_net_part_t *parts, int n)
+{
+    for (int i = 0; i < n; ++i) {
+        if (parts[i].bytes > TW_NCCL_MESSAGE_BYTES) {
+            tw_error("net: a message of %zu bytes: up to %zu are possible", parts[i].bytes,
+                     (size_t)TW_NCCL_MESSAGE_BYTES);
+            return TW_ERR_INVALID;
+        }
+        if (parts[i].data == NULL && parts[i].bytes > 0) {
+            tw_error("net: a message of %zu bytes without memory for them", parts[i].bytes);
+            return TW_ERR_INVALID;
+        }
+    }
+    return TW_OK;
+}
+
 typedef tw_status_t (*post_t)(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **request);
 
 static tw_status_t post_parts(tw_net_request_t *request, const tw_net_part_t *parts, int n, post_t post)
@@ -63,8 +79,12 @@ static tw_status_t post_all(tw_net_comm_t *comm, const tw_net_part_t *parts, int
                             tw_net_request_t **out)
 {
     tw_net_request_t *request;
-    tw_status_t status = TW_IN_PROGRESS;
+    tw_status_t status = check_parts(parts, n);
 
+    if (status != TW_OK) {
+        return status;
+    }
+    status = TW_IN_PROGRESS;
     pthread_mutex_lock(&comm->domain->lock);
     request = take_request(comm);
     if (request != NULL) {

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -142,6 +143,116 @@ TEST_P(Failures, TheReceiverIsKilledBeforeItTakesAnything)
 }
 
 /* Its other connections go on, and new ones can be made. */
+/* ---- closing ----------------------------------------------------------------------------------------------- */
+
+constexpr int channels = 8;
+constexpr double timeout_sec = 2;
+
+/* Closes all connections and the context, as an abort does; fails if that takes more than one timeout, and some for a busy machine. */
+void close_in_time(Net &net, const std::vector<void *> &senders, const std::vector<void *> &receivers)
+{
+    const double begun = tw_time_sec();
+    for (void *comm : senders) {
+        expect(net.close_send(comm) == TW_NCCL_SUCCESS, "close_send");
+    }
+    for (void *comm : receivers) {
+        expect(net.close_receive(comm) == TW_NCCL_SUCCESS, "close_receive");
+    }
+    expect(net.finalize() == TW_NCCL_SUCCESS, "finalize");
+    const double sec = tw_time_sec() - begun;
+    fprintf(stderr, "closed in %.1f s\n", sec);
+    expect(sec < timeout_sec + 5, "closing took " + std::to_string(sec) + " s");
+}
+
+/* Eight channels each way; then `vanish` happens to the one, and the other closes, with messages under way or without. */
+std::string close_towards(bool under_way, const std::function<void(const Channel &)> &vanish)
+{
+    return run_pair(
+        [=](const Channel &channel) {
+            auto net = version(last_version);
+            expect(net->init() == TW_NCCL_SUCCESS, "init");
+            for (int i = 0; i < channels; ++i) {
+                (void)make_sender(*net, channel);
+                (void)make_receiver(*net, channel);
+            }
+            channel.meet();
+            vanish(channel);
+            raise(SIGKILL);
+        },
+        [=](const Channel &channel) {
+            auto net = version(last_version);
+            expect(net->init() == TW_NCCL_SUCCESS, "init");
+            std::vector<void *> senders, receivers;
+            std::vector<Message> messages;
+            for (int i = 0; i < channels; ++i) {
+                receivers.push_back(make_receiver(*net, channel));
+                senders.push_back(make_sender(*net, channel));
+            }
+            channel.meet();
+            (void)channel.hear(1); /* it is about to go */
+            usleep(200000);
+            for (int i = 0; i < channels; ++i) { /* small ones are done at once, and stay in the kernel */
+                Message small = send(*net, senders[(size_t)i], 1000, 0, 0);
+                finish(*net, small);
+                if (under_way) {
+                    messages.push_back(send(*net, senders[(size_t)i], 4 << 20, 1, 0));
+                    messages.push_back(receive(*net, receivers[(size_t)i], {1000}, {0}, {0}));
+                }
+            }
+            close_in_time(*net, senders, receivers);
+            channel.tell({'.'});
+        },
+        {{"TW_PEER_TIMEOUT", std::to_string(timeout_sec) + "s"}});
+}
+
+class Closing : public testing::TestWithParam<bool>
+{
+};
+
+TEST_P(Closing, TowardsAProcessThatIsStopped)
+{
+    const std::string text = close_towards(GetParam(), [](const Channel &channel) {
+        const pid_t self = getpid();
+        if (fork() == 0) { /* goes on for it when the other is through */
+            (void)channel.hear(1);
+            kill(self, SIGKILL);
+            _exit(0);
+        }
+        channel.tell({'.'});
+        raise(SIGSTOP);
+    });
+    EXPECT_NE(text.find("the other ended with 0"), std::string::npos) << text;
+}
+
+/* Both are in a network of their own, whose only device goes down: nobody answers, nor says that he does not. */
+TEST_P(Closing, TowardsAMachineThatIsGone)
+{
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        if (unshare(CLONE_NEWNET) != 0 || system("ip link set lo up") != 0) {
+            _exit(77);
+        }
+        const std::string text = close_towards(GetParam(), [](const Channel &channel) {
+            channel.tell({'.'});
+            expect(system("ip link set lo down") == 0, "lo stays up");
+            (void)channel.hear(1);
+        });
+        const bool is_right = text.find("the other ended with 0") != std::string::npos;
+        fprintf(stderr, "%s\n", text.c_str());
+        _exit(is_right ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        GTEST_SKIP() << "no network of its own can be made here";
+    }
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of8Channels, Closing, testing::Bool(),
+                         [](const auto &each) { return each.param ? "Aborted" : "InOrder"; });
+
 TEST_P(Failures, OthersGoOn)
 {
     only_said(run_pair(
@@ -209,6 +320,61 @@ TEST_P(Failures, AMessageThatDoesNotFit)
         });
     EXPECT_TRUE(contains(text, "2000 bytes")) << text;
     EXPECT_FALSE(contains(text, "one ended") || contains(text, "result")) << text;
+}
+
+/* Nothing is under way afterwards, and the next message is as any other. */
+TEST_P(Failures, ArgumentsThatMakeNoSense)
+{
+    const std::string text = run_pair(
+        [](const Channel &channel) {
+            auto net = ready();
+            void *comm = make_sender(*net, channel), *request = nullptr;
+            char byte = 0;
+            if (GetParam() >= 9) { /* before, sizes are ints */
+                for (size_t bytes : {SIZE_MAX, SIZE_MAX / 2 + 1, ((size_t)1 << 40) + 1}) {
+                    expect(net->send(comm, &byte, bytes, 0, nullptr, &request) == TW_NCCL_INVALID_ARGUMENT &&
+                               request == nullptr,
+                           "a send of " + std::to_string(bytes));
+                }
+            }
+            expect(net->send(comm, nullptr, 1, 0, nullptr, &request) == TW_NCCL_INVALID_ARGUMENT, "NULL");
+            Message message = send(*net, comm, 2000, -1, 0);
+            finish(*net, message);
+            channel.meet();
+            expect(net->close_send(comm) == TW_NCCL_SUCCESS, "close_send");
+        },
+        [](const Channel &channel) {
+            auto net = ready();
+            void *comm = make_receiver(*net, channel), *request = nullptr, *mhandle = nullptr;
+            void *nowhere = nullptr;
+            char byte = 0;
+            void *data = &byte;
+            size_t bytes = SIZE_MAX, one = 1;
+            int tag = -1;
+            if (GetParam() >= 9) {
+                expect(net->receive(comm, 1, &data, &bytes, &tag, &mhandle, &request) ==
+                               TW_NCCL_INVALID_ARGUMENT &&
+                           request == nullptr,
+                       "a receive");
+            }
+            expect(net->receive(comm, 1, &nowhere, &one, &tag, &mhandle, &request) ==
+                       TW_NCCL_INVALID_ARGUMENT,
+                   "NULL");
+            void *places[9] = {data, data, data, data, data, data, data, data, data}, *mhandles[9] = {};
+            size_t ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+            int tags[9] = {};
+            for (int n : {0, 9}) {
+                expect(net->receive(comm, n, places, ones, tags, mhandles, &request) ==
+                           TW_NCCL_INVALID_ARGUMENT,
+                       "a group of " + std::to_string(n));
+            }
+            Message message = receive(*net, comm, {2000}, {-1}, {0});
+            finish(*net, message);
+            channel.meet();
+            expect(net->close_receive(comm) == TW_NCCL_SUCCESS, "close_receive");
+        });
+    EXPECT_TRUE(contains(text, "one ended with 0") && contains(text, "the other ended with 0")) << text;
+    EXPECT_TRUE(contains(text, "without memory for them")) << text;
 }
 
 /* NCCL, when it is aborted, gives memory back under messages that will never be done: the other end's come to nothing, too. */
