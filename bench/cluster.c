@@ -1,5 +1,5 @@
 /** Runs a command on every rank of a cluster in a box. */
-#include <errno.h>
+#include <stddef.h>
 
 #include "cluster/cluster.h"
 #include "flags/flags.h"
@@ -16,76 +16,70 @@ static const char doc[] = "Runs COMMAND as every rank of a cluster in a box: nod
                           "  cluster --nodes 2 -- sh -c 'if [ $RANK = 0 ]; then sleep 1; iperf3 -c "
                           "10.77.0.2; else iperf3 -s -1; fi'";
 
-enum { KEY_NICS = 256, KEY_IPV6 };
+static void take_grace(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    tw_cluster_params_t *params = ctx;
+    if (tw_parse_time(text, &params->grace_sec) != TW_OK || params->grace_sec <= 0) {
+        argp_error(state, "--%s: '%s' is not a time such as 15s or 500ms", flag->field.name, text);
+    }
+}
 
-static const struct argp_option options[] = {
-    {.name = "nodes", .key = 'n', .arg = "N", .doc = "Nodes (default: 2)"},
-    {.name = "ranks-per-node", .key = 'r', .arg = "L", .doc = "Ranks on each node (default: 1)"},
-    {.name = "link",
-     .key = 'l',
-     .arg = "RATE",
-     .doc = "Rate of each node's link, each way: 1gbit, 100mbit, none (default: 1gbit)"},
-    {.name = "nics",
-     .key = KEY_NICS,
-     .arg = "N",
-     .doc = "Interfaces of each node, eth0 and on, each with such a link (default: 1)"},
-    {.name = "ipv6", .key = KEY_IPV6, .doc = "Nodes have IPv6 addresses alone: fd77::<k>:<n+1>"},
-    {.name = "grace",
-     .key = 'g',
-     .arg = "TIME",
-     .doc = "How long the others may go on after the first rank has failed, before they are killed (default: "
-            "5s more "
-            "than TW_PEER_TIMEOUT)"},
-    {.name = "loopback",
-     .key = 'b',
-     .doc = "Where no cluster can be made, run on loopback instead of failing"},
-    {0},
+static void take_loopback(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    (void)state, (void)flag, (void)text;
+    ((tw_cluster_params_t *)ctx)->no_loopback = 0;
+}
+
+#define AT(member) offsetof(tw_cluster_params_t, member)
+
+static const tw_flag_t flag_list[] = {
+    {.field = {"nodes", "2", "N", "Nodes", TW_CONFIG_INT32, AT(n_nodes), 1, TW_CLUSTER_MAX_NODES, NULL},
+     .letter = 'n',
+     .group = 1},
+    {.field = {"ranks-per-node", "1", "L", "Ranks on each node", TW_CONFIG_INT32, AT(ranks_per_node), 1,
+               TW_CLUSTER_MAX_RANKS, NULL},
+     .letter = 'r',
+     .group = 1},
+    {.field = {"link", "1gbit", "RATE", "Rate of each node's link, each way: 1gbit, 100mbit, none", TW_CONFIG_RATE,
+               AT(link_bps), 0, 0, NULL},
+     .letter = 'l',
+     .group = 1,
+     .take = tw_flag_take_link},
+    {.field = {"nics", "1", "N", "Interfaces of each node, eth0 and on, each with such a link", TW_CONFIG_INT32,
+               AT(n_nics), 1, TW_CLUSTER_MAX_NICS, NULL},
+     .group = 1},
+    {.field = {"ipv6", NULL, NULL, "Nodes have IPv6 addresses alone: fd77::<k>:<n+1>", TW_CONFIG_BOOL, AT(ipv6), 0, 0,
+               NULL},
+     .group = 1},
+    {.field = {"grace", NULL, "TIME",
+               "How long the others may go on after the first rank has failed, before they are killed (default: 5s "
+               "more than TW_PEER_TIMEOUT)",
+               TW_CONFIG_TIME, AT(grace_sec), 0, 0, NULL},
+     .letter = 'g',
+     .group = 1,
+     .take = take_grace},
+    {.field = {"loopback", NULL, NULL, "Where no cluster can be made, run on loopback instead of failing",
+               TW_CONFIG_BOOL, 0, 0, 0, NULL},
+     .letter = 'b',
+     .group = 1,
+     .take = take_loopback},
 };
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static void take_command(void *ctx, char **args, int n)
 {
-    tw_cluster_params_t *params = state->input;
-    switch (key) {
-    case 'n':
-        params->n_nodes = (int)tw_flag_int(state, "nodes", arg, 1, TW_CLUSTER_MAX_NODES);
-        return 0;
-    case 'r':
-        params->ranks_per_node = (int)tw_flag_int(state, "ranks-per-node", arg, 1, TW_CLUSTER_MAX_RANKS);
-        return 0;
-    case 'l':
-        params->link_bps = tw_flag_link(state, "link", arg);
-        return 0;
-    case KEY_NICS:
-        params->n_nics = (int)tw_flag_int(state, "nics", arg, 1, TW_CLUSTER_MAX_NICS);
-        return 0;
-    case KEY_IPV6:
-        params->ipv6 = 1;
-        return 0;
-    case 'g':
-        if (tw_parse_time(arg, &params->grace_sec) != TW_OK || params->grace_sec <= 0) {
-            argp_error(state, "--grace: '%s' is not a time such as 15s or 500ms", arg);
-        }
-        return 0;
-    case 'b':
-        params->no_loopback = 0;
-        return 0;
-    case ARGP_KEY_ARGS:
-        params->argv = (const char *const *)&state->argv[state->next];
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "no command");
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    (void)n;
+    ((tw_cluster_params_t *)ctx)->argv = (const char *const *)args;
 }
 
 int main(int argc, char **argv)
 {
-    tw_cluster_params_t params = {.n_nodes = 2, .ranks_per_node = 1, .link_bps = 1e9, .no_loopback = 1};
-    const struct argp argp = {
-        .options = options, .parser = parse_option, .args_doc = "-- COMMAND [ARG...]", .doc = doc};
-    tw_flags_parse(&argp, argc, argv, ARGP_IN_ORDER, &params);
+    static const tw_flags_t flags = {.flags = flag_list,
+                                     .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
+                                     .doc = doc,
+                                     .args_doc = "-- COMMAND [ARG...]",
+                                     .take_args = take_command};
+    tw_cluster_params_t params = {.no_loopback = 1};
+    tw_flags_read(&flags, argc, argv, &params);
     int exit_code = 1;
     return tw_cluster_run(&params, &exit_code) == TW_OK ? exit_code : 1;
 }

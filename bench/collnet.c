@@ -1,6 +1,7 @@
 /* The NCCL collnet plugin as NCCL calls it, window after window, beside the library's own all-reduce of the same tensor, in turn. */
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -31,57 +32,38 @@ typedef struct options {
     const char *json; /* NULL: none */
 } options_t;
 
-enum { KEY_NODES = 256, KEY_ITERS, KEY_BYTES, KEY_WINDOW, KEY_IN_FLIGHT, KEY_JSON };
-
 static const char doc[] =
     "All-reduces of bf16 between the nodes of a cluster in a box: through the NCCL collnet plugin, called as "
     "NCCL calls it, and by the library's own collective, exact, lossless, int8 and int4.";
 
-static const struct argp_option flags[] = {
-    {.name = "nodes", .key = KEY_NODES, .arg = "N", .doc = "Nodes of one rank (default: 4)"},
-    {.name = "link", .key = 'l', .arg = "RATE", .doc = "Rate of each node's link (default: 1gbit)"},
-    {.name = "bytes", .key = KEY_BYTES, .arg = "SIZE", .doc = "Of the tensor (default: 16M)"},
-    {.name = "window",
-     .key = KEY_WINDOW,
-     .arg = "SIZE",
-     .doc = "Of one request to the collnet; NCCL's are 256K to 4M (default: 512K)"},
-    {.name = "in-flight",
-     .key = KEY_IN_FLIGHT,
-     .arg = "N",
-     .doc = "Requests under way at a time, as NCCL's steps (default: 8)"},
-    {.name = "iters", .key = KEY_ITERS, .arg = "N", .doc = "Of which the median counts (default: 10)"},
-    {.name = "json", .key = KEY_JSON, .arg = "FILE", .doc = "Append a line of JSON for each line"},
-    {0},
+#define AT(member) offsetof(options_t, member)
+
+static const tw_flag_t flag_list[] = {
+    {.field = {"nodes", "4", "N", "Nodes of one rank", TW_CONFIG_INT32, AT(n_nodes), 2, 16, NULL}, .group = 1},
+    {.field = {"link", "1gbit", "RATE", "Rate of each node's link", TW_CONFIG_RATE, AT(link_bps), 0, 0, NULL},
+     .letter = 'l',
+     .group = 1,
+     .take = tw_flag_take_link},
+    {.field = {"bytes", "16M", "SIZE", "Of the tensor", TW_CONFIG_BYTES, AT(bytes), 2, 1 << 30, NULL}, .group = 1},
+    {.field = {"window", "512K", "SIZE", "Of one request to the collnet; NCCL's are 256K to 4M", TW_CONFIG_BYTES,
+               AT(window_bytes), 2, 1 << 30, NULL},
+     .group = 1},
+    {.field = {"in-flight", "8", "N", "Requests under way at a time, as NCCL's steps", TW_CONFIG_INT32, AT(in_flight),
+               1, IN_FLIGHT_MAX, NULL},
+     .group = 1},
+    {.field = {"iters", "10", "N", "Of which the median counts", TW_CONFIG_INT32, AT(iters), 1, ITERS_MAX, NULL},
+     .group = 1},
+    {.field = {"json", NULL, "FILE", "Append a line of JSON for each line", TW_CONFIG_STRING, AT(json), 0, 0, NULL},
+     .group = 1},
 };
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+/* Whole elements of bf16. */
+static void check_flags(struct argp_state *state, void *ctx)
 {
-    options_t *options = state->input;
-    switch (key) {
-    case KEY_NODES:
-        options->n_nodes = (int)tw_flag_int(state, "nodes", arg, 2, 16);
-        return 0;
-    case 'l':
-        options->link_bps = tw_flag_link(state, "link", arg);
-        return 0;
-    case KEY_BYTES:
-        options->bytes = tw_flag_bytes(state, "bytes", arg, 2, (size_t)1 << 30) / 2 * 2;
-        return 0;
-    case KEY_WINDOW:
-        options->window_bytes = tw_flag_bytes(state, "window", arg, 2, (size_t)1 << 30) / 2 * 2;
-        return 0;
-    case KEY_IN_FLIGHT:
-        options->in_flight = (int)tw_flag_int(state, "in-flight", arg, 1, IN_FLIGHT_MAX);
-        return 0;
-    case KEY_ITERS:
-        options->iters = (int)tw_flag_int(state, "iters", arg, 1, ITERS_MAX);
-        return 0;
-    case KEY_JSON:
-        options->json = arg;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    options_t *options = ctx;
+    (void)state;
+    options->bytes = options->bytes / 2 * 2;
+    options->window_bytes = options->window_bytes / 2 * 2;
 }
 
 /* ---- a rank ------------------------------------------------------------------------------------------------- */
@@ -435,16 +417,14 @@ static int run_rank(const options_t *options)
 
 int main(int argc, char **argv)
 {
-    const struct argp argp = {.options = flags, .parser = parse_option, .doc = doc};
-    options_t options = {.n_nodes = 4,
-                         .iters = 10,
-                         .in_flight = 8,
-                         .link_bps = 1e9,
-                         .bytes = (size_t)16 << 20,
-                         .window_bytes = (size_t)512 << 10};
+    static const tw_flags_t flags = {.flags = flag_list,
+                                     .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
+                                     .doc = doc,
+                                     .check = check_flags};
+    options_t options = {0};
     int code = 1;
 
-    tw_flags_parse(&argp, argc, argv, 0, &options);
+    tw_flags_read(&flags, argc, argv, &options);
     if (tw_job_launched()) {
         return run_rank(&options);
     }

@@ -1,7 +1,8 @@
 /* The command line. */
 #include "bench/collectives/bench.h"
 
-#include <errno.h>
+#include <math.h>
+#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,113 +14,6 @@ const char *tw_bench_mode_name(tw_bench_mode_t mode)
 {
     return (unsigned)mode < TW_BENCH_MODE_COUNT ? mode_names[mode] : "?";
 }
-
-enum {
-    KEY_HADAMARD = 256,
-    KEY_INNER,
-    KEY_TYPE,
-    KEY_ITERS,
-    KEY_TENSORS,
-    KEY_JSON,
-    KEY_SEED,
-    KEY_FORCE,
-    KEY_NO_IPERF,
-    KEY_BLOCK,
-    KEY_DEVICE,
-    KEY_WIRE
-};
-
-static const char *const wire_names[] = {"auto", "nccl", "transport"};
-
-static const struct argp_option option_list[] = {
-    {.name = "nodes",
-     .key = 'n',
-     .arg = "N",
-     .doc = "Nodes of the cluster in a box (default: 4)",
-     .group = 1},
-    {.name = "ranks-per-node", .key = 'r', .arg = "L", .doc = "Ranks on each node (default: 1)", .group = 1},
-    {.name = "link",
-     .key = 'l',
-     .arg = "RATE",
-     .doc =
-         "Rate of each node's link, each way: 1gbit, 100mbit; none: not shaped (default: 1gbit). In a job of "
-         "another launcher: "
-         "what the links' real rate is, for the table (default: not known)",
-     .group = 1},
-    {.name = "sizes",
-     .key = 's',
-     .arg = "LIST",
-     .doc = "Bytes of the whole tensors in their source type (default: 64K,1M,16M,64M)",
-     .group = 2},
-    {.name = "modes",
-     .key = 'm',
-     .arg = "LIST",
-     .doc = "Of exact, lossless, int8, int4 (default: all; with --device cuda all but lossless)",
-     .group = 2},
-    {.name = "algo",
-     .key = 'a',
-     .arg = "NAME",
-     .doc = "Algorithm, for the modes that have one of this name (default: auto, by the cost model)",
-     .group = 2},
-    {.name = "block",
-     .key = KEY_BLOCK,
-     .arg = "N",
-     .doc = "Elements that share a scale: 32 to 4096, a multiple of 32 (default: 128)",
-     .group = 2},
-    {.name = "inner",
-     .key = KEY_INNER,
-     .arg = "MODE",
-     .doc = "Inside the nodes, where a reduction has two hops: exact or int8 (default: exact)",
-     .group = 2},
-    {.name = "hadamard",
-     .key = KEY_HADAMARD,
-     .doc = "Rotate groups of 32 elements before quantizing (default: no)",
-     .group = 2},
-    {.name = "type",
-     .key = KEY_TYPE,
-     .arg = "TYPE",
-     .doc = "Source type: bf16, fp16 or fp32 (default: bf16)",
-     .group = 2},
-    {.name = "force",
-     .key = KEY_FORCE,
-     .doc = "Quantize also where the cost model expects exact to be faster (default: no)",
-     .group = 2},
-    {.name = "device",
-     .key = KEY_DEVICE,
-     .arg = "DEVICE",
-     .doc = "Where the tensors are: cpu, or cuda: in GPU memory (default: cpu)",
-     .group = 2},
-    {.name = "wire",
-     .key = KEY_WIRE,
-     .arg = "WIRE",
-     .doc = "Between GPUs: nccl; transport, straight from GPU memory or through pinned host memory as "
-            "TW_COLL_GPU_WORKSPACE says; auto: nccl where each rank has a GPU of its own (default: auto)",
-     .group = 2},
-    {.name = "iters",
-     .key = 'i',
-     .arg = "N",
-     .doc =
-         "Measured iterations of each mode and size, fewer where they take long, at least 3; more of small "
-         "ones, up to ten times as many in half a second (default: 10)",
-     .group = 3},
-    {.name = "tensors",
-     .key = KEY_TENSORS,
-     .arg = "FILE",
-     .doc =
-         "Real weights: a safetensors file, repeated and cut to each size (default: made up from the seed)",
-     .group = 3},
-    {.name = "seed", .key = KEY_SEED, .arg = "N", .doc = "Seed of made-up tensors (default: 1)", .group = 3},
-    {.name = "json",
-     .key = KEY_JSON,
-     .arg = "FILE",
-     .doc = "Write each line of the table as a JSON object (default: do not)",
-     .group = 3},
-    {.name = "no-iperf",
-     .key = KEY_NO_IPERF,
-     .doc = "Do not measure one TCP stream with iperf3 first (default: do)",
-     .group = 3},
-    {0},
-};
 
 static const char after_doc[] =
     "\vOn its own it makes a cluster in a box: nodes with a network of their own on this machine, joined by "
@@ -139,38 +33,42 @@ static const char *const op_docs[] = {
     [TW_COLL_ALLREDUCE] = "Measures the exact and the quantized all-reduce (mean).",
 };
 
-static void add_size(struct argp_state *state, void *input, const char *item)
+static void add_size(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
 {
-    tw_bench_options_t *options = input;
+    tw_bench_options_t *options = ctx;
     size_t bytes;
     if (tw_parse_bytes(item, &bytes) != TW_OK || bytes == 0) {
-        argp_error(state, "--sizes: '%s' is not a size such as 65536, 64K or 1M", item);
-        return;
+        argp_error(state, "--%s: '%s' is not a size such as 65536, 64K or 1M", flag->field.name, item);
+    } else if (options->n_sizes == TW_BENCH_MAX_SIZES) {
+        argp_error(state, "--%s: more than %d sizes", flag->field.name, TW_BENCH_MAX_SIZES);
+    } else {
+        options->sizes[options->n_sizes++] = bytes;
     }
-    if (options->n_sizes == TW_BENCH_MAX_SIZES) {
-        argp_error(state, "--sizes: more than %d sizes", TW_BENCH_MAX_SIZES);
-        return;
-    }
-    options->sizes[options->n_sizes++] = bytes;
 }
 
-static void add_mode(struct argp_state *state, void *input, const char *item)
+static void take_sizes(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
 {
-    tw_bench_options_t *options = input;
-    for (int mode = 0; mode < TW_BENCH_MODE_COUNT; mode++) {
-        if (strcmp(item, mode_names[mode]) != 0) {
-            continue;
+    ((tw_bench_options_t *)ctx)->n_sizes = 0;
+    tw_flag_each(state, flag, ctx, list, add_size);
+}
+
+static void add_mode(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
+{
+    tw_bench_options_t *options = ctx;
+    tw_bench_mode_t mode = (tw_bench_mode_t)tw_flag_choice(state, flag, item, mode_names, TW_BENCH_MODE_COUNT);
+    for (size_t i = 0; i < options->n_modes; i++) {
+        if (options->modes[i] == mode) {
+            argp_error(state, "--%s: %s twice", flag->field.name, item);
+            return;
         }
-        for (size_t i = 0; i < options->n_modes; i++) {
-            if ((int)options->modes[i] == mode) {
-                argp_error(state, "--modes: %s twice", item);
-                return;
-            }
-        }
-        options->modes[options->n_modes++] = (tw_bench_mode_t)mode;
-        return;
     }
-    argp_error(state, "--modes: unknown mode '%s'; there are exact, lossless, int8 and int4", item);
+    options->modes[options->n_modes++] = mode;
+}
+
+static void take_modes(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
+{
+    ((tw_bench_options_t *)ctx)->n_modes = 0;
+    tw_flag_each(state, flag, ctx, list, add_mode);
 }
 
 const tw_coll_algo_info_t *tw_bench_algo_get(const tw_bench_options_t *options, size_t index)
@@ -199,89 +97,121 @@ static void check_algo(struct argp_state *state, tw_bench_options_t *options)
     }
 }
 
-static error_t parse_cluster_option(int key, char *arg, struct argp_state *state)
+static void take_link(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
-    tw_bench_options_t *options = state->input;
-    switch (key) {
-    case 'n':
-        options->n_nodes = (int)tw_flag_int(state, "nodes", arg, 1, TW_CLUSTER_MAX_NODES);
-        return 0;
-    case 'r':
-        options->ranks_per_node = (int)tw_flag_int(state, "ranks-per-node", arg, 1, TW_CLUSTER_MAX_RANKS);
-        return 0;
-    case 'l':
-        options->link_bps = tw_flag_link(state, "link", arg);
-        options->link_given = 1;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+    tw_flag_take_link(state, flag, ctx, text);
+    ((tw_bench_options_t *)ctx)->link_given = text != flag->field.dflt;
+}
+
+static void take_algo(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    (void)state, (void)flag;
+    ((tw_bench_options_t *)ctx)->algo = strcmp(text, "auto") == 0 ? NULL : text;
+}
+
+static void take_block(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    tw_bench_options_t *options = ctx;
+    if (tw_config_parse(&flag->field, options, text) != TW_OK || options->block % TW_QUANT_BLOCK_MIN != 0) {
+        argp_error(state, "--%s: '%s' is not a multiple of %d from %d to %d", flag->field.name, text,
+                   TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX);
     }
 }
 
-static void parse_type(struct argp_state *state, tw_bench_options_t *options, const char *arg)
+static void take_type(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
-    if (tw_type_parse(arg, &options->type) != TW_OK || options->type == TW_TYPE_BYTE) {
-        argp_error(state, "--type: '%s' is not bf16, fp16 or fp32", arg);
+    tw_bench_options_t *options = ctx;
+    if (tw_type_parse(text, &options->type) != TW_OK || options->type == TW_TYPE_BYTE) {
+        argp_error(state, "--%s: '%s' is not bf16, fp16 or fp32", flag->field.name, text);
     }
 }
 
-static void parse_device(struct argp_state *state, tw_bench_options_t *options, const char *arg)
+static void take_wire(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
-    options->cuda = strcmp(arg, "cuda") == 0;
-    if (!options->cuda && strcmp(arg, "cpu") != 0) {
-        argp_error(state, "--device: '%s' is not cpu or cuda", arg);
-    }
+    static const char *const names[] = {"auto", "nccl", "transport"};
+    ((tw_bench_options_t *)ctx)->wire = (tw_bench_wire_t)tw_flag_choice(state, flag, text, names, 3);
 }
 
-static void parse_wire(struct argp_state *state, tw_bench_options_t *options, const char *arg)
-{
-    for (size_t i = 0; i < sizeof(wire_names) / sizeof(wire_names[0]); i++) {
-        if (strcmp(arg, wire_names[i]) == 0) {
-            options->wire = (tw_bench_wire_t)i;
-            return;
-        }
-    }
-    argp_error(state, "--wire: '%s' is not auto, nccl or transport", arg);
-}
+#define AT(member) offsetof(tw_bench_options_t, member)
 
-static error_t parse_codec_option(int key, char *arg, struct argp_state *state)
-{
-    tw_bench_options_t *options = state->input;
-    switch (key) {
-    case 'a':
-        options->algo = strcmp(arg, "auto") == 0 ? NULL : arg;
-        return 0;
-    case KEY_BLOCK:
-        options->block = (int)tw_flag_int(state, "block", arg, TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX);
-        if (options->block % TW_QUANT_BLOCK_MIN != 0) {
-            argp_error(state, "--block: %s is not a multiple of %d", arg, TW_QUANT_BLOCK_MIN);
-        }
-        return 0;
-    case KEY_INNER:
-        options->inner_int8 = strcmp(arg, "int8") == 0;
-        if (!options->inner_int8 && strcmp(arg, "exact") != 0) {
-            argp_error(state, "--inner: unknown mode '%s'; there are exact and int8", arg);
-        }
-        return 0;
-    case KEY_HADAMARD:
-        options->hadamard = 1;
-        return 0;
-    case KEY_TYPE:
-        parse_type(state, options, arg);
-        return 0;
-    case KEY_FORCE:
-        options->force = 1;
-        return 0;
-    case KEY_DEVICE:
-        parse_device(state, options, arg);
-        return 0;
-    case KEY_WIRE:
-        parse_wire(state, options, arg);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+static const char *const inner_names[] = {"exact", "int8", NULL};
+static const char *const device_names[] = {"cpu", "cuda", NULL};
+
+static const tw_flag_t flag_list[] = {
+    {.field = {"nodes", "4", "N", "Nodes of the cluster in a box", TW_CONFIG_INT32, AT(n_nodes), 1,
+               TW_CLUSTER_MAX_NODES, NULL},
+     .letter = 'n',
+     .group = 1},
+    {.field = {"ranks-per-node", "1", "L", "Ranks on each node", TW_CONFIG_INT32, AT(ranks_per_node), 1,
+               TW_CLUSTER_MAX_RANKS, NULL},
+     .letter = 'r',
+     .group = 1},
+    {.field = {"link", "1gbit", "RATE",
+               "Rate of each node's link, each way: 1gbit, 100mbit; none: not shaped. In a job of another launcher: "
+               "what the links' real rate is, for the table, where it is known",
+               TW_CONFIG_RATE, AT(link_bps), 0, 0, NULL},
+     .letter = 'l',
+     .group = 1,
+     .take = take_link},
+    {.field = {"sizes", "64K,1M,16M,64M", "LIST", "Bytes of the whole tensors in their source type", TW_CONFIG_STRING,
+               0, 0, 0, NULL},
+     .letter = 's',
+     .group = 2,
+     .take = take_sizes},
+    {.field = {"modes", NULL, "LIST", "Of exact, lossless, int8, int4 (default: all; with --device cuda all but lossless)", TW_CONFIG_STRING, 0, 0, 0,
+               NULL},
+     .letter = 'm',
+     .group = 2,
+     .take = take_modes},
+    {.field = {"algo", "auto", "NAME",
+               "Algorithm, for the modes that have one of this name; auto: by the cost model", TW_CONFIG_STRING, 0, 0,
+               0, NULL},
+     .letter = 'a',
+     .group = 2,
+     .take = take_algo},
+    {.field = {"block", "128", "N", "Elements that share a scale: 32 to 4096, a multiple of 32", TW_CONFIG_INT32,
+               AT(block), TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX, NULL},
+     .group = 2,
+     .take = take_block},
+    {.field = {"inner", "exact", "MODE", "Inside the nodes, where a reduction has two hops: exact or int8",
+               TW_CONFIG_ENUM, AT(inner_int8), 0, 0, inner_names},
+     .group = 2},
+    {.field = {"hadamard", NULL, NULL, "Rotate groups of 32 elements before quantizing (default: no)", TW_CONFIG_BOOL,
+               AT(hadamard), 0, 0, NULL},
+     .group = 2},
+    {.field = {"type", "bf16", "TYPE", "Source type: bf16, fp16 or fp32", TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .group = 2,
+     .take = take_type},
+    {.field = {"force", NULL, NULL, "Quantize also where the cost model expects exact to be faster (default: no)",
+               TW_CONFIG_BOOL, AT(force), 0, 0, NULL},
+     .group = 2},
+    {.field = {"device", "cpu", "DEVICE", "Where the tensors are: cpu, or cuda: in GPU memory", TW_CONFIG_ENUM,
+               AT(cuda), 0, 0, device_names},
+     .group = 2},
+    {.field = {"wire", "auto", "WIRE",
+               "Between GPUs: nccl; transport, straight from GPU memory or through pinned host memory as "
+               "TW_COLL_GPU_WORKSPACE says; auto: nccl where each rank has a GPU of its own",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .group = 2,
+     .take = take_wire},
+    {.field = {"iters", "10", "N",
+               "Measured iterations of each mode and size, fewer where they take long, at least 3; more of small ones, "
+               "up to ten times as many in half a second",
+               TW_CONFIG_INT32, AT(iters), 1, TW_BENCH_MAX_ITERS, NULL},
+     .letter = 'i',
+     .group = 3},
+    {.field = {"tensors", NULL, "FILE",
+               "Real weights: a safetensors file, repeated and cut to each size (default: made up from the seed)",
+               TW_CONFIG_STRING, AT(tensors), 0, 0, NULL},
+     .group = 3},
+    {.field = {"seed", "1", "N", "Seed of made-up tensors", TW_CONFIG_INT, AT(seed), 0, INFINITY, NULL}, .group = 3},
+    {.field = {"json", NULL, "FILE", "Write each line of the table as a JSON object (default: do not)",
+               TW_CONFIG_STRING, AT(json), 0, 0, NULL},
+     .group = 3},
+    {.field = {"no-iperf", NULL, NULL, "Do not measure one TCP stream with iperf3 first (default: do)", TW_CONFIG_BOOL,
+               AT(no_iperf), 0, 0, NULL},
+     .group = 3},
+};
 
 /* What no machine has room for would take long to be found out. All ranks of a cluster in a box are on this one. */
 static void check_memory(struct argp_state *state, const tw_bench_options_t *options, size_t bytes)
@@ -296,14 +226,13 @@ static void check_memory(struct argp_state *state, const tw_bench_options_t *opt
     }
 }
 
-/* What depends on several flags. */
-static void finish(struct argp_state *state, tw_bench_options_t *options)
+static void check(struct argp_state *state, void *ctx)
 {
-    if (options->n_sizes == 0) {
-        tw_flag_list(state, "64K,1M,16M,64M", add_size);
-    }
-    if (options->n_modes == 0) {
-        tw_flag_list(state, options->cuda ? "exact,int8,int4" : "exact,lossless,int8,int4", add_mode);
+    tw_bench_options_t *options = ctx;
+    for (int mode = 0, none = options->n_modes == 0; none && mode < TW_BENCH_MODE_COUNT; mode++) {
+        if (!options->cuda || mode != TW_BENCH_LOSSLESS) {
+            options->modes[options->n_modes++] = (tw_bench_mode_t)mode;
+        }
     }
     check_algo(state, options);
     for (size_t i = 0; i < options->n_sizes; i++) {
@@ -315,58 +244,14 @@ static void finish(struct argp_state *state, tw_bench_options_t *options)
     }
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    tw_bench_options_t *options = state->input;
-    switch (key) {
-    case 's':
-        options->n_sizes = 0;
-        tw_flag_list(state, arg, add_size);
-        return 0;
-    case 'm':
-        options->n_modes = 0;
-        tw_flag_list(state, arg, add_mode);
-        return 0;
-    case 'i':
-        options->iters = (int)tw_flag_int(state, "iters", arg, 1, TW_BENCH_MAX_ITERS);
-        return 0;
-    case KEY_TENSORS:
-        options->tensors = arg;
-        return 0;
-    case KEY_SEED:
-        options->seed = (uint64_t)tw_flag_int(state, "seed", arg, 0, INT64_MAX);
-        return 0;
-    case KEY_JSON:
-        options->json = arg;
-        return 0;
-    case KEY_NO_IPERF:
-        options->no_iperf = 1;
-        return 0;
-    case ARGP_KEY_END:
-        finish(state, options);
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "what is '%s'?", arg);
-        return EINVAL;
-    default: {
-        error_t status = parse_cluster_option(key, arg, state);
-        return status == ARGP_ERR_UNKNOWN ? parse_codec_option(key, arg, state) : status;
-    }
-    }
-}
-
 void tw_bench_options_parse(tw_bench_options_t *options, tw_coll_op_t op, int argc, char **argv)
 {
     char doc[sizeof(after_doc) + 128];
     snprintf(doc, sizeof(doc), "%s%s", op_docs[op], after_doc);
-    const struct argp argp = {.options = option_list, .parser = parse_option, .doc = doc};
-    *options = (tw_bench_options_t){.op = op,
-                                    .n_nodes = 4,
-                                    .ranks_per_node = 1,
-                                    .link_bps = 1e9,
-                                    .block = 128,
-                                    .type = TW_TYPE_BF16,
-                                    .iters = 10,
-                                    .seed = 1};
-    tw_flags_parse(&argp, argc, argv, 0, options);
+    const tw_flags_t flags = {.flags = flag_list,
+                              .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
+                              .doc = doc,
+                              .check = check};
+    *options = (tw_bench_options_t){.op = op};
+    tw_flags_read(&flags, argc, argv, options);
 }

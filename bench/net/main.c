@@ -1,5 +1,6 @@
 /* The program: a cluster of two nodes, each an end; the table of figures. */
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,8 +8,6 @@
 #include "bench/net/net.h"
 #include "flags/flags.h"
 
-#define SECONDS 0.5
-#define PAIRS 3
 #define PAIRS_MAX 101
 #define SIZES_MAX 32
 #define WHY_BYTES 256
@@ -28,97 +27,83 @@ typedef struct options {
     const char *json, *nccl;
 } options_t;
 
-enum { KEY_NICS = 256, KEY_SECONDS, KEY_JSON, KEY_PEER, KEY_NCCL, KEY_ITERS };
-
 static const char doc[] = "Latency and bandwidth of the NCCL net plugin between two nodes of a cluster in a "
                           "box, called as NCCL calls it, beside "
                           "one TCP stream (iperf3) of the same link, and NCCL's own sockets.";
 
-static const struct argp_option flags[] = {
-    {.name = "sizes", .key = 's', .arg = "LIST", .doc = "Message sizes (default: 8,4K,64K,512K,4M,64M)"},
-    {.name = "connections", .key = 'c', .arg = "LIST", .doc = "Connections in use at a time (default: 1,4)"},
-    {.name = "nics", .key = KEY_NICS, .arg = "N", .doc = "Interfaces of each node (default: 1)"},
-    {.name = "link",
-     .key = 'l',
-     .arg = "RATE",
-     .doc = "Rate of each interface's link: 1gbit, none (default: 1gbit)"},
-    {.name = "seconds", .key = KEY_SECONDS, .arg = "S", .doc = "For each line's bandwidth (default: 0.5)"},
-    {.name = "iters",
-     .key = KEY_ITERS,
-     .arg = "N",
-     .doc = "Measurements of each line, of which the median counts; with a peer, as many pairs (default: 3)"},
-    {.name = "peer",
-     .key = KEY_PEER,
-     .arg = "tcp|nccl-socket|sealed",
-     .doc = "In turn with ours, measure plain TCP sockets, or NCCL's own transport, which needs a GPU's "
-            "driver, or ours with TW_NET_ENCRYPT=y"},
-    {.name = "nccl",
-     .key = KEY_NCCL,
-     .arg = "FILE",
-     .doc = "NCCL's library (default: libnccl.so.2, where the loader finds it)"},
-    {.name = "json", .key = KEY_JSON, .arg = "FILE", .doc = "Append a line of JSON for each line"},
-    {0},
-};
-
-static void add_size(struct argp_state *state, void *input, const char *item)
+static void add_size(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
 {
-    options_t *options = input;
+    options_t *options = ctx;
     if (options->n_sizes == SIZES_MAX) {
-        argp_error(state, "--sizes: more than %d", SIZES_MAX);
+        argp_error(state, "--%s: more than %d", flag->field.name, SIZES_MAX);
     }
-    options->sizes[options->n_sizes++] = tw_flag_bytes(state, "sizes", item, 1, TW_NCCL_MESSAGE_BYTES);
+    options->sizes[options->n_sizes++] = tw_flag_bytes(state, flag->field.name, item, 1, TW_NCCL_MESSAGE_BYTES);
 }
 
-static void add_connections(struct argp_state *state, void *input, const char *item)
+static void take_sizes(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
 {
-    options_t *options = input;
+    ((options_t *)ctx)->n_sizes = 0;
+    tw_flag_each(state, flag, ctx, list, add_size);
+}
+
+static void add_connections(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
+{
+    options_t *options = ctx;
     if (options->n_connections == SIZES_MAX) {
-        argp_error(state, "--connections: more than %d", SIZES_MAX);
+        argp_error(state, "--%s: more than %d", flag->field.name, SIZES_MAX);
     }
     options->connections[options->n_connections++] =
-        (int)tw_flag_int(state, "connections", item, 1, NET_CONNECTIONS_MAX);
+        (int)tw_flag_int(state, flag->field.name, item, 1, NET_CONNECTIONS_MAX);
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static void take_connections(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
 {
-    options_t *options = state->input;
-    switch (key) {
-    case 's':
-        options->n_sizes = 0;
-        tw_flag_list(state, arg, add_size);
-        return 0;
-    case 'c':
-        options->n_connections = 0;
-        tw_flag_list(state, arg, add_connections);
-        return 0;
-    case KEY_NICS:
-        options->n_nics = (int)tw_flag_int(state, "nics", arg, 1, TW_CLUSTER_MAX_NICS);
-        return 0;
-    case 'l':
-        options->link_bps = tw_flag_link(state, "link", arg);
-        return 0;
-    case KEY_SECONDS:
-        options->seconds = tw_flag_number(state, "seconds", arg, 0.01, 600);
-        return 0;
-    case KEY_JSON:
-        options->json = arg;
-        return 0;
-    case KEY_ITERS:
-        options->n_pairs = (int)tw_flag_int(state, "iters", arg, 1, PAIRS_MAX);
-        return 0;
-    case KEY_PEER:
-        if (strcmp(arg, NCCL_SOCKET) != 0 && strcmp(arg, TCP) != 0 && strcmp(arg, SEALED) != 0) {
-            argp_error(state, "--peer: %s, %s or %s", TCP, NCCL_SOCKET, SEALED);
-        }
-        options->peer = arg;
-        return 0;
-    case KEY_NCCL:
-        options->nccl = arg;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    ((options_t *)ctx)->n_connections = 0;
+    tw_flag_each(state, flag, ctx, list, add_connections);
 }
+
+static void take_peer(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    static const char *const names[] = {TCP, NCCL_SOCKET, SEALED};
+    ((options_t *)ctx)->peer = names[tw_flag_choice(state, flag, text, names, 3)];
+}
+
+#define AT(member) offsetof(options_t, member)
+
+static const tw_flag_t flag_list[] = {
+    {.field = {"sizes", "8,4K,64K,512K,4M,64M", "LIST", "Message sizes", TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .letter = 's',
+     .group = 1,
+     .take = take_sizes},
+    {.field = {"connections", "1,4", "LIST", "Connections in use at a time", TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .letter = 'c',
+     .group = 1,
+     .take = take_connections},
+    {.field = {"nics", "1", "N", "Interfaces of each node", TW_CONFIG_INT32, AT(n_nics), 1, TW_CLUSTER_MAX_NICS, NULL},
+     .group = 1},
+    {.field = {"link", "1gbit", "RATE", "Rate of each interface's link: 1gbit, none", TW_CONFIG_RATE, AT(link_bps), 0,
+               0, NULL},
+     .letter = 'l',
+     .group = 1,
+     .take = tw_flag_take_link},
+    {.field = {"seconds", "0.5", "S", "For each line's bandwidth", TW_CONFIG_DOUBLE, AT(seconds), 0.01, 600, NULL},
+     .group = 1},
+    {.field = {"iters", "3", "N",
+               "Measurements of each line, of which the median counts; with a peer, as many pairs", TW_CONFIG_INT32,
+               AT(n_pairs), 1, PAIRS_MAX, NULL},
+     .group = 1},
+    {.field = {"peer", NULL, "tcp|nccl-socket|sealed",
+               "In turn with ours, measure plain TCP sockets, or NCCL's own transport, which needs a GPU's driver, or "
+               "ours with TW_NET_ENCRYPT=y",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .group = 1,
+     .take = take_peer},
+    {.field = {"nccl", NULL, "FILE", "NCCL's library (default: libnccl.so.2, where the loader finds it)",
+               TW_CONFIG_STRING, AT(nccl), 0, 0, NULL},
+     .group = 1},
+    {.field = {"json", NULL, "FILE", "Append a line of JSON for each line", TW_CONFIG_STRING, AT(json), 0, 0, NULL},
+     .group = 1},
+};
 
 /* ---- lines -------------------------------------------------------------------------------------------------- */
 
@@ -384,18 +369,11 @@ static int run_end(const options_t *options)
 
 int main(int argc, char **argv)
 {
-    const struct argp argp = {.options = flags, .parser = parse_option, .doc = doc};
-    options_t options = {.sizes = {8, 4 << 10, 64 << 10, 512 << 10, 4 << 20, 64 << 20},
-                         .n_sizes = 6,
-                         .connections = {1, 4},
-                         .n_connections = 2,
-                         .n_nics = 1,
-                         .link_bps = 1e9,
-                         .seconds = SECONDS,
-                         .n_pairs = PAIRS,
-                         .nccl = "libnccl.so.2"};
+    static const tw_flags_t flags = {
+        .flags = flag_list, .n_flags = sizeof(flag_list) / sizeof(flag_list[0]), .doc = doc};
+    options_t options = {.nccl = "libnccl.so.2"};
     int code = 1;
-    tw_flags_parse(&argp, argc, argv, 0, &options);
+    tw_flags_read(&flags, argc, argv, &options);
     if (getenv("RANK")) {
         return run_end(&options);
     }

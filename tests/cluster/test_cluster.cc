@@ -540,7 +540,7 @@ TEST(ClusterToolTest, SaysWhatIsWrong)
         {{kTool, "--nics", "17", "--", "true"}, "--nics: '17'"},
         {{kTool, "--grace", "soon", "--", "true"}, "--grace: 'soon'"},
         {{kTool, "--ranks-per-node", "0", "--", "true"}, "--ranks-per-node: '0'"},
-        {{kTool}, "no command"},
+        {{kTool}, "-- COMMAND [ARG...] is missing"},
         {{kTool, "--nonsense"}, "--nonsense"},
     };
     for (const auto &c : cases) {
