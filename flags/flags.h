@@ -60,20 +60,15 @@ void tw_flag_each(struct argp_state *state, const tw_flag_t *flag, void *options
 size_t tw_flag_choice(struct argp_state *state, const tw_flag_t *flag, const char *text,
                       const char *const *names, size_t n_names);
 
-/* ---- programs that keep a table and a switch of their own ----------------------------------------------------- */
+/** For a tw_flag_take_t: a whole number, or a size (64K), from min to max. */
+int64_t tw_flag_int(struct argp_state *state, const tw_flag_t *flag, const char *text, int64_t min,
+                    int64_t max);
+size_t tw_flag_bytes(struct argp_state *state, const tw_flag_t *flag, const char *text, size_t min,
+                     size_t max);
 
-/** argp_parse with exit code 2 for what is wrong, and the folder as tw_flags_read has it. flags: of argp_parse. */
-void tw_flags_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *options);
-
-/** The value of --flag: a whole number, a number, a size (64K) from min to max. */
-int64_t tw_flag_int(struct argp_state *state, const char *flag, const char *text, int64_t min, int64_t max);
-double tw_flag_number(struct argp_state *state, const char *flag, const char *text, double min, double max);
-size_t tw_flag_bytes(struct argp_state *state, const char *flag, const char *text, size_t min, size_t max);
-/** A link's rate in bit/s: 100mbit; 0: none. */
-double tw_flag_link(struct argp_state *state, const char *flag, const char *text);
-/** Calls add(state, state->input, item) for each item of a comma-separated list; what is longer than 127 characters is cut. */
-void tw_flag_list(struct argp_state *state, const char *list,
-                  void (*add)(struct argp_state *state, void *options, const char *item));
+/** For a program with a table of argp's own: argp_parse with exit code 2 for what is wrong, and the folder as tw_flags_read
+ *  has it. flags: of argp_parse; input: for argp's parser. */
+void tw_flags_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
 
 TW_C_END
 

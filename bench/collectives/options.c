@@ -55,7 +55,8 @@ static void take_sizes(struct argp_state *state, const tw_flag_t *flag, void *ct
 static void add_mode(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
 {
     tw_bench_options_t *options = ctx;
-    tw_bench_mode_t mode = (tw_bench_mode_t)tw_flag_choice(state, flag, item, mode_names, TW_BENCH_MODE_COUNT);
+    tw_bench_mode_t mode =
+        (tw_bench_mode_t)tw_flag_choice(state, flag, item, mode_names, TW_BENCH_MODE_COUNT);
     for (size_t i = 0; i < options->n_modes; i++) {
         if (options->modes[i] == mode) {
             argp_error(state, "--%s: %s twice", flag->field.name, item);
@@ -147,46 +148,49 @@ static const tw_flag_t flag_list[] = {
      .letter = 'r',
      .group = 1},
     {.field = {"link", "1gbit", "RATE",
-               "Rate of each node's link, each way: 1gbit, 100mbit; none: not shaped. In a job of another launcher: "
+               "Rate of each node's link, each way: 1gbit, 100mbit; none: not shaped. In a job of another "
+               "launcher: "
                "what the links' real rate is, for the table, where it is known",
                TW_CONFIG_RATE, AT(link_bps), 0, 0, NULL},
      .letter = 'l',
      .group = 1,
      .take = take_link},
-    {.field = {"sizes", "64K,1M,16M,64M", "LIST", "Bytes of the whole tensors in their source type", TW_CONFIG_STRING,
-               0, 0, 0, NULL},
+    {.field = {"sizes", "64K,1M,16M,64M", "LIST", "Bytes of the whole tensors in their source type",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 's',
      .group = 2,
      .take = take_sizes},
-    {.field = {"modes", NULL, "LIST", "Of exact, lossless, int8, int4 (default: all; with --device cuda all but lossless)", TW_CONFIG_STRING, 0, 0, 0,
-               NULL},
+    {.field = {"modes", NULL, "LIST",
+               "Of exact, lossless, int8, int4 (default: all; with --device cuda all but lossless)",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 'm',
      .group = 2,
      .take = take_modes},
     {.field = {"algo", "auto", "NAME",
-               "Algorithm, for the modes that have one of this name; auto: by the cost model", TW_CONFIG_STRING, 0, 0,
-               0, NULL},
+               "Algorithm, for the modes that have one of this name; auto: by the cost model",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 'a',
      .group = 2,
      .take = take_algo},
-    {.field = {"block", "128", "N", "Elements that share a scale: 32 to 4096, a multiple of 32", TW_CONFIG_INT32,
-               AT(block), TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX, NULL},
+    {.field = {"block", "128", "N", "Elements that share a scale: 32 to 4096, a multiple of 32",
+               TW_CONFIG_INT32, AT(block), TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX, NULL},
      .group = 2,
      .take = take_block},
     {.field = {"inner", "exact", "MODE", "Inside the nodes, where a reduction has two hops: exact or int8",
                TW_CONFIG_ENUM, AT(inner_int8), 0, 0, inner_names},
      .group = 2},
-    {.field = {"hadamard", NULL, NULL, "Rotate groups of 32 elements before quantizing (default: no)", TW_CONFIG_BOOL,
-               AT(hadamard), 0, 0, NULL},
+    {.field = {"hadamard", NULL, NULL, "Rotate groups of 32 elements before quantizing (default: no)",
+               TW_CONFIG_BOOL, AT(hadamard), 0, 0, NULL},
      .group = 2},
     {.field = {"type", "bf16", "TYPE", "Source type: bf16, fp16 or fp32", TW_CONFIG_STRING, 0, 0, 0, NULL},
      .group = 2,
      .take = take_type},
-    {.field = {"force", NULL, NULL, "Quantize also where the cost model expects exact to be faster (default: no)",
-               TW_CONFIG_BOOL, AT(force), 0, 0, NULL},
+    {.field = {"force", NULL, NULL,
+               "Quantize also where the cost model expects exact to be faster (default: no)", TW_CONFIG_BOOL,
+               AT(force), 0, 0, NULL},
      .group = 2},
-    {.field = {"device", "cpu", "DEVICE", "Where the tensors are: cpu, or cuda: in GPU memory", TW_CONFIG_ENUM,
-               AT(cuda), 0, 0, device_names},
+    {.field = {"device", "cpu", "DEVICE", "Where the tensors are: cpu, or cuda: in GPU memory",
+               TW_CONFIG_ENUM, AT(cuda), 0, 0, device_names},
      .group = 2},
     {.field = {"wire", "auto", "WIRE",
                "Between GPUs: nccl; transport, straight from GPU memory or through pinned host memory as "
@@ -195,21 +199,24 @@ static const tw_flag_t flag_list[] = {
      .group = 2,
      .take = take_wire},
     {.field = {"iters", "10", "N",
-               "Measured iterations of each mode and size, fewer where they take long, at least 3; more of small ones, "
+               "Measured iterations of each mode and size, fewer where they take long, at least 3; more of "
+               "small ones, "
                "up to ten times as many in half a second",
                TW_CONFIG_INT32, AT(iters), 1, TW_BENCH_MAX_ITERS, NULL},
      .letter = 'i',
      .group = 3},
-    {.field = {"tensors", NULL, "FILE",
-               "Real weights: a safetensors file, repeated and cut to each size (default: made up from the seed)",
-               TW_CONFIG_STRING, AT(tensors), 0, 0, NULL},
+    {.field =
+         {"tensors", NULL, "FILE",
+          "Real weights: a safetensors file, repeated and cut to each size (default: made up from the seed)",
+          TW_CONFIG_STRING, AT(tensors), 0, 0, NULL},
      .group = 3},
-    {.field = {"seed", "1", "N", "Seed of made-up tensors", TW_CONFIG_INT, AT(seed), 0, INFINITY, NULL}, .group = 3},
+    {.field = {"seed", "1", "N", "Seed of made-up tensors", TW_CONFIG_INT, AT(seed), 0, INFINITY, NULL},
+     .group = 3},
     {.field = {"json", NULL, "FILE", "Write each line of the table as a JSON object (default: do not)",
                TW_CONFIG_STRING, AT(json), 0, 0, NULL},
      .group = 3},
-    {.field = {"no-iperf", NULL, NULL, "Do not measure one TCP stream with iperf3 first (default: do)", TW_CONFIG_BOOL,
-               AT(no_iperf), 0, 0, NULL},
+    {.field = {"no-iperf", NULL, NULL, "Do not measure one TCP stream with iperf3 first (default: do)",
+               TW_CONFIG_BOOL, AT(no_iperf), 0, 0, NULL},
      .group = 3},
 };
 
@@ -248,10 +255,8 @@ void tw_bench_options_parse(tw_bench_options_t *options, tw_coll_op_t op, int ar
 {
     char doc[sizeof(after_doc) + 128];
     snprintf(doc, sizeof(doc), "%s%s", op_docs[op], after_doc);
-    const tw_flags_t flags = {.flags = flag_list,
-                              .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
-                              .doc = doc,
-                              .check = check};
+    const tw_flags_t flags = {
+        .flags = flag_list, .n_flags = sizeof(flag_list) / sizeof(flag_list[0]), .doc = doc, .check = check};
     *options = (tw_bench_options_t){.op = op};
     tw_flags_read(&flags, argc, argv, options);
 }

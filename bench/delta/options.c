@@ -46,36 +46,37 @@ static const tw_flag_t flag_list[] = {
     {.field = {"elems", "4194304", "N", "Weights to make", TW_CONFIG_INT, AT(elems), 1, 1 << 30, NULL},
      .letter = 'n',
      .group = 1},
-    {.field = {"seed", "1", "S", "Seed of the weights", TW_CONFIG_INT, AT(seed), 0, INFINITY, NULL}, .group = 1},
+    {.field = {"seed", "1", "S", "Seed of the weights", TW_CONFIG_INT, AT(seed), 0, INFINITY, NULL},
+     .group = 1},
     {.field = {"lr", "6e-4", "RATE", "Learning rate of the made steps", TW_CONFIG_DOUBLE, AT(lr), 0, 1, NULL},
      .group = 1},
-    {.field = {"old", NULL, "FILE", "Weights before the step instead, raw bf16; needs --new", TW_CONFIG_STRING,
-               AT(old_file), 0, 0, NULL},
+    {.field = {"old", NULL, "FILE", "Weights before the step instead, raw bf16; needs --new",
+               TW_CONFIG_STRING, AT(old_file), 0, 0, NULL},
      .group = 2},
-    {.field = {"new", NULL, "FILE", "Weights after the step", TW_CONFIG_STRING, AT(new_file), 0, 0, NULL}, .group = 2},
-    {.field = {"older", NULL, "FILE", "Weights one step before --old: for the second context", TW_CONFIG_STRING,
-               AT(older_file), 0, 0, NULL},
+    {.field = {"new", NULL, "FILE", "Weights after the step", TW_CONFIG_STRING, AT(new_file), 0, 0, NULL},
      .group = 2},
-    {.field = {"backend", NULL, "NAME", "ref, avx2 or avx512 (default: all that this machine has)", TW_CONFIG_STRING, 0,
-               0, 0, NULL},
+    {.field = {"older", NULL, "FILE", "Weights one step before --old: for the second context",
+               TW_CONFIG_STRING, AT(older_file), 0, 0, NULL},
+     .group = 2},
+    {.field = {"backend", NULL, "NAME", "ref, avx2 or avx512 (default: all that this machine has)",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
      .group = 3,
      .take = take_backend},
     {.field = {"contexts", NULL, "N", "1: exponent; 2: previous change too (default: both)", TW_CONFIG_INT32,
                AT(contexts), 1, 2, NULL},
      .group = 3},
-    {.field = {"seconds", "0.5", "S", "Time to measure each line for", TW_CONFIG_DOUBLE, AT(seconds), 0, 3600, NULL},
+    {.field = {"seconds", "0.5", "S", "Time to measure each line for", TW_CONFIG_DOUBLE, AT(seconds), 0, 3600,
+               NULL},
      .group = 3},
-    {.field = {"json", NULL, "FILE", "Write each line as a JSON object (default: do not)", TW_CONFIG_STRING, AT(json),
-               0, 0, NULL},
+    {.field = {"json", NULL, "FILE", "Write each line as a JSON object (default: do not)", TW_CONFIG_STRING,
+               AT(json), 0, 0, NULL},
      .group = 3},
 };
 
 void delta_options_parse(int argc, char **argv, delta_options_t *options)
 {
-    static const tw_flags_t flags = {.flags = flag_list,
-                                     .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
-                                     .doc = doc,
-                                     .check = check};
+    static const tw_flags_t flags = {
+        .flags = flag_list, .n_flags = sizeof(flag_list) / sizeof(flag_list[0]), .doc = doc, .check = check};
     *options = (delta_options_t){0};
     tw_flags_read(&flags, argc, argv, options);
 }

@@ -1,22 +1,11 @@
 /* bench/lossless: bits and speed of the lossless codec. */
 #include "bench/lossless/lossless.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
 #include "bench/timing.h"
 #include "flags/flags.h"
-
-enum { KEY_CHUNK = 256, KEY_SECONDS, KEY_FILE, KEY_JSON };
-
-static const struct argp_option option_list[] = {
-    {"steps", 'n', "N", 0, "Steps to train before (default: 100)", 1},
-    {"file", KEY_FILE, "FILE", 0, "The tensors of this safetensors file instead", 1},
-    {"chunk", KEY_CHUNK, "ELEMS", 0, "Elements of a tensor that go as messages of their own (default: 65536)",
-     2},
-    {"seconds", KEY_SECONDS, "S", 0, "Time to measure each line for (default: 0.3)", 2},
-    {"json", KEY_JSON, "FILE", 0, "Write each line as a JSON object (default: do not)", 2},
-    {0},
-};
 
 static const char doc[] =
     "Measures the lossless codec of tensors: bits an element beside the entropy, and speed of one thread."
@@ -32,33 +21,25 @@ static const char doc[] =
     "JSON keys: source, elems, chunk_elems (0: one message), backend, plain_bytes, message_bytes, bits, "
     "tensor_bits, scales_bits (an element), encode_GBps, decode_GBps, ok (every bit came back).";
 
-static error_t parse_option(int key, char *text, struct argp_state *state)
-{
-    lossless_options_t *options = state->input;
-    switch (key) {
-    case 'n':
-        options->steps = (size_t)tw_flag_int(state, "steps", text, 1, 100000);
-        break;
-    case KEY_CHUNK:
-        options->chunk_elems = (size_t)tw_flag_int(state, "chunk", text, 1, 1 << 29);
-        break;
-    case KEY_SECONDS:
-        options->seconds = tw_flag_number(state, "seconds", text, 0, 3600);
-        break;
-    case KEY_FILE:
-        options->file = text;
-        break;
-    case KEY_JSON:
-        options->json = text;
-        break;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s': no arguments are expected", text);
-        break;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-    return 0;
-}
+#define AT(member) offsetof(lossless_options_t, member)
+
+static const tw_flag_t flag_list[] = {
+    {.field = {"steps", "100", "N", "Steps to train before", TW_CONFIG_INT, AT(steps), 1, 100000, NULL},
+     .letter = 'n',
+     .group = 1},
+    {.field = {"file", NULL, "FILE", "The tensors of this safetensors file instead", TW_CONFIG_STRING,
+               AT(file), 0, 0, NULL},
+     .group = 1},
+    {.field = {"chunk", "65536", "ELEMS", "Elements of a tensor that go as messages of their own",
+               TW_CONFIG_INT, AT(chunk_elems), 1, 1 << 29, NULL},
+     .group = 2},
+    {.field = {"seconds", "0.3", "S", "Time to measure each line for", TW_CONFIG_DOUBLE, AT(seconds), 0, 3600,
+               NULL},
+     .group = 2},
+    {.field = {"json", NULL, "FILE", "Write each line as a JSON object (default: do not)", TW_CONFIG_STRING,
+               AT(json), 0, 0, NULL},
+     .group = 2},
+};
 
 /* What is printed of a line. */
 typedef struct {
@@ -140,10 +121,11 @@ static tw_status_t run(const lossless_options_t *options, FILE *json)
 
 int main(int argc, char **argv)
 {
-    static const struct argp argp = {.options = option_list, .parser = parse_option, .doc = doc};
-    lossless_options_t options = {.steps = 100, .chunk_elems = 65536, .seconds = 0.3};
+    static const tw_flags_t flags = {
+        .flags = flag_list, .n_flags = sizeof(flag_list) / sizeof(flag_list[0]), .doc = doc};
+    lossless_options_t options = {0};
     FILE *json = NULL;
-    tw_flags_parse(&argp, argc, argv, 0, &options);
+    tw_flags_read(&flags, argc, argv, &options);
     tw_status_t status = bench_json_open(options.json, &json);
     if (status == TW_OK) {
         status = run(&options, json);

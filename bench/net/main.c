@@ -37,7 +37,7 @@ static void add_size(struct argp_state *state, const tw_flag_t *flag, void *ctx,
     if (options->n_sizes == SIZES_MAX) {
         argp_error(state, "--%s: more than %d", flag->field.name, SIZES_MAX);
     }
-    options->sizes[options->n_sizes++] = tw_flag_bytes(state, flag->field.name, item, 1, TW_NCCL_MESSAGE_BYTES);
+    options->sizes[options->n_sizes++] = tw_flag_bytes(state, flag, item, 1, TW_NCCL_MESSAGE_BYTES);
 }
 
 static void take_sizes(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
@@ -53,7 +53,7 @@ static void add_connections(struct argp_state *state, const tw_flag_t *flag, voi
         argp_error(state, "--%s: more than %d", flag->field.name, SIZES_MAX);
     }
     options->connections[options->n_connections++] =
-        (int)tw_flag_int(state, flag->field.name, item, 1, NET_CONNECTIONS_MAX);
+        (int)tw_flag_int(state, flag, item, 1, NET_CONNECTIONS_MAX);
 }
 
 static void take_connections(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
@@ -79,21 +79,24 @@ static const tw_flag_t flag_list[] = {
      .letter = 'c',
      .group = 1,
      .take = take_connections},
-    {.field = {"nics", "1", "N", "Interfaces of each node", TW_CONFIG_INT32, AT(n_nics), 1, TW_CLUSTER_MAX_NICS, NULL},
+    {.field = {"nics", "1", "N", "Interfaces of each node", TW_CONFIG_INT32, AT(n_nics), 1,
+               TW_CLUSTER_MAX_NICS, NULL},
      .group = 1},
-    {.field = {"link", "1gbit", "RATE", "Rate of each interface's link: 1gbit, none", TW_CONFIG_RATE, AT(link_bps), 0,
-               0, NULL},
+    {.field = {"link", "1gbit", "RATE", "Rate of each interface's link: 1gbit, none", TW_CONFIG_RATE,
+               AT(link_bps), 0, 0, NULL},
      .letter = 'l',
      .group = 1,
      .take = tw_flag_take_link},
-    {.field = {"seconds", "0.5", "S", "For each line's bandwidth", TW_CONFIG_DOUBLE, AT(seconds), 0.01, 600, NULL},
+    {.field = {"seconds", "0.5", "S", "For each line's bandwidth", TW_CONFIG_DOUBLE, AT(seconds), 0.01, 600,
+               NULL},
      .group = 1},
     {.field = {"iters", "3", "N",
-               "Measurements of each line, of which the median counts; with a peer, as many pairs", TW_CONFIG_INT32,
-               AT(n_pairs), 1, PAIRS_MAX, NULL},
+               "Measurements of each line, of which the median counts; with a peer, as many pairs",
+               TW_CONFIG_INT32, AT(n_pairs), 1, PAIRS_MAX, NULL},
      .group = 1},
     {.field = {"peer", NULL, "tcp|nccl-socket|sealed",
-               "In turn with ours, measure plain TCP sockets, or NCCL's own transport, which needs a GPU's driver, or "
+               "In turn with ours, measure plain TCP sockets, or NCCL's own transport, which needs a GPU's "
+               "driver, or "
                "ours with TW_NET_ENCRYPT=y",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .group = 1,
@@ -101,7 +104,8 @@ static const tw_flag_t flag_list[] = {
     {.field = {"nccl", NULL, "FILE", "NCCL's library (default: libnccl.so.2, where the loader finds it)",
                TW_CONFIG_STRING, AT(nccl), 0, 0, NULL},
      .group = 1},
-    {.field = {"json", NULL, "FILE", "Append a line of JSON for each line", TW_CONFIG_STRING, AT(json), 0, 0, NULL},
+    {.field = {"json", NULL, "FILE", "Append a line of JSON for each line", TW_CONFIG_STRING, AT(json), 0, 0,
+               NULL},
      .group = 1},
 };
 

@@ -105,6 +105,15 @@ void parse_only(const char *arg, argp_state *state, Options *options)
     }
 }
 
+void parse_seconds(const char *arg, argp_state *state, Options *options)
+{
+    const tw_config_field_t field = {"seconds", nullptr, "S",  nullptr, TW_CONFIG_DOUBLE,
+                                     0,         1e-6,    3600, nullptr};
+    if (tw_config_parse(&field, &options->seconds, arg) != TW_OK) {
+        argp_error(state, "--seconds: '%s' is not a number from 1e-6 to 3600", arg);
+    }
+}
+
 /* A quick run has neither processes nor a bench. */
 void check_quick(argp_state *state, Options *options)
 {
@@ -135,7 +144,7 @@ error_t parse_option(int key, char *arg, argp_state *state)
         parse_only(arg, state, options);
         return 0;
     case KEY_SECONDS:
-        options->seconds = tw_flag_number(state, "seconds", arg, 1e-6, 3600);
+        parse_seconds(arg, state, options);
         return 0;
     case KEY_LIST:
         options->list = true;

@@ -35,9 +35,9 @@ typedef struct plan {
 /* No link: no bottleneck. */
 static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
-    double bps = tw_flag_link(state, flag->field.name, text);
-    bps = bps > 0.0 ? bps : INFINITY;
-    memcpy((char *)ctx + flag->field.offset, &bps, sizeof(bps));
+    double *bps = (double *)((char *)ctx + flag->field.offset);
+    tw_flag_take_link(state, flag, ctx, text);
+    *bps = *bps > 0.0 ? *bps : INFINITY;
 }
 
 static void take_set(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *set)

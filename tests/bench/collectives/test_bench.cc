@@ -494,7 +494,7 @@ TEST_F(BenchTest, MistakesAreNamed)
         {{"--nodes", "0"}, "--nodes: '0'"},
         {{"--nodes", "4x"}, "--nodes: '4x'"},
         {{"--ranks-per-node", "-1"}, "--ranks-per-node: '-1'"},
-        {{"--block", "100"}, "--block: 100"},
+        {{"--block", "100"}, "--block: '100' is not a multiple of 32"},
         {{"--block", "8192"}, "--block: '8192'"},
         {{"--type", "int32"}, "--type: 'int32'"},
         {{"--algo", "rnig"}, "--algo: allgather has no algorithm 'rnig'; there are auto, "},
