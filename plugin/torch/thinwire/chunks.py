@@ -1,7 +1,7 @@
 """Chunks of a message of changed weights: cut from tensors, coded, read back.
 
 A chunk has runs of tensors of one type, all with old values or all without. It is written as
-    u8 form, u32 bytes of the payload, u64 checksum of what follows;  for each run u8 1 if nothing has changed, u64 checksum of the old
+    u8 form, u32 bytes of the payload, u64 checksum of the form and of what follows;  for each run u8 1 if nothing has changed, u64 checksum of the old
     values or 0, u64 of the new ones;  the payload, of the runs that have changed
 little-endian. Forms: PLAIN new values as they are; EXACT the library's exact delta; LOSSLESS its lossless codec, without old values;
 HALVES for fp32: u32 bytes, an exact delta of the upper 16 bits, then the lower 16 bits as they are."""
@@ -104,7 +104,7 @@ class Coder:
                 changed.append(part)
         form, payload = self._payload(changed) if changed else (PLAIN, b"")
         runs = b"".join(table)
-        return HEAD.pack(form, len(payload), _check(runs, payload)) + runs + payload
+        return HEAD.pack(form, len(payload), _check(form, runs, payload)) + runs + payload
 
     def _load(self, chunk: Chunk, old: Source, new: Source) -> list[_Part]:
         self._old.room(sum(run.n_bytes for run in chunk))
@@ -165,7 +165,7 @@ class Coder:
 
     def check(self, chunk: Chunk, written: Written, old: Source) -> list[int]:
         """Where the runs' old values are. DeltaError if the chunk is spoilt, or they are not those that it was made from."""
-        if written.check != _check(written.table, written.payload):
+        if written.check != _check(written.form, written.table, written.payload):
             raise DeltaError("%s: the message is spoilt" % chunk[0].name)
         self._old.room(sum(run.n_bytes for run in chunk))
         addresses, offset = [], 0
@@ -275,9 +275,9 @@ def _places(parts: list[_Part]) -> Iterator[tuple[_Part, slice]]:
         at += part.run.n
 
 
-def _check(table: bytes, payload: bytes) -> int:
+def _check(form: int, table: bytes, payload: bytes) -> int:
     library = capi.lib()
-    return library.tw_checksum(payload, len(payload), library.tw_checksum(table, len(table), 0))
+    return library.tw_checksum(payload, len(payload), library.tw_checksum(table, len(table), form))
 
 
 @dataclasses.dataclass

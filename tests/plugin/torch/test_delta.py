@@ -157,10 +157,11 @@ def test_a_spoilt_message_is_refused():
     new = after(old | {"ids": torch.arange(3)})
     data = delta.encode(old, {name: one for name, one in new.items() if name != "ids"})
     generator = random.Random(0)
-    places = list(range(60)) + [generator.randrange(len(data)) for _ in range(200)]
+    head = message.FRONT.unpack_from(data)[1] + message.FRONT.size
+    places = list(range(60)) + list(range(head, head + 40)) + [generator.randrange(len(data)) for _ in range(200)]
     for place in places:
         spoilt = bytearray(data)
-        spoilt[place] ^= 1 << generator.randrange(8)
+        spoilt[place] ^= 1 << (generator.randrange(8) if place != head else 0)
         kept = {name: one.clone() for name, one in old.items()}
         with pytest.raises(delta.DeltaError):
             delta.decode(kept, bytes(spoilt), in_place=True)
