@@ -5,11 +5,11 @@
  *  goes backward and takes them from the end. A symbol is one of 32, of which the last is the escape: what it stands for
  *  follows elsewhere. Frequencies sum to 1024; a symbol with none is escaped.
  *
- *  vec_avx2.h and vec_avx512.h name vector operations, lanes.h is a coder's steps written in them, freq.c makes tables. */
+ *  vec_avx2.h and vec_avx512.h name vector operations, lanes.h is a coder's steps written in them. Compiles as C11, C++17 and CUDA. */
 #ifndef TW_QUANT_ENTROPY_ENTROPY_H
 #define TW_QUANT_ENTROPY_ENTROPY_H
 
-#include "core/core.h"
+#include "quant/arithmetic/float.h"
 
 #include <string.h>
 
@@ -52,23 +52,65 @@ typedef struct tw_entropy_reader {
 } tw_entropy_reader_t;
 
 /** Every lane is back where it began, and nothing is left. */
-int tw_entropy_came_back(const tw_entropy_reader_t *reader);
+static inline int tw_entropy_came_back(const tw_entropy_reader_t *reader)
+{
+    uint32_t differ = 0;
+    for (size_t lane = 0; lane < TW_ENTROPY_LANES; lane++) {
+        differ |= reader->lanes[lane] ^ TW_ENTROPY_START;
+    }
+    return !differ && reader->words == reader->words_begin && reader->escapes == reader->escapes_begin;
+}
 
 /* ---- tables ----------------------------------------------------------------------------------------------------- */
 
 /** Frequencies that are near to the shares of `weights` [SYMBOLS]: at least 1 for the escape and for each symbol of the mask
  *  `present`, 0 for others; 1024 together. The weights of symbols that are not present must be 0. */
-void tw_entropy_freq_choose(const uint64_t *weights, uint32_t present, uint16_t *freq);
+TW_HD static inline void tw_entropy_freq_choose(const uint64_t *weights, uint32_t present, uint16_t *freq)
+{
+    uint64_t total = 0;
+    uint32_t largest = 0;
+    int32_t left = TW_ENTROPY_FREQ_SUM;
+    present |= 1u << TW_ENTROPY_ESCAPE;
+    for (uint32_t s = 0; s < TW_ENTROPY_SYMBOLS; s++) {
+        total += weights[s];
+    }
+    for (uint32_t s = 0; s < TW_ENTROPY_SYMBOLS; s++) {
+        uint64_t share = total ? (weights[s] * TW_ENTROPY_FREQ_SUM + total / 2) / total : 0;
+        freq[s] = (uint16_t)(share || !(present >> s & 1) ? share : 1);
+        left -= freq[s];
+        largest = freq[s] > freq[largest] ? s : largest;
+    }
+    /* Each symbol is off by 1 at most, and the largest has 1/32 of the sum at least. */
+    freq[largest] = (uint16_t)(freq[largest] + left);
+}
 
 /** What encoders look up, [SYMBOLS]: freq | first slot << 11 | is escape << 31; in the upper half (2^32 - 1) / freq. */
-void tw_entropy_encode_table(const uint16_t *freq, uint64_t *table);
+TW_HD static inline void tw_entropy_encode_table(const uint16_t *freq, uint64_t *table)
+{
+    uint32_t escape = freq[TW_ENTROPY_ESCAPE], first_slot = 0;
+    uint32_t escape_entry = escape | (TW_ENTROPY_FREQ_SUM - escape) << 11 | 1u << 31;
+    for (size_t s = 0; s < TW_ENTROPY_SYMBOLS; s++) {
+        int escaped = s == TW_ENTROPY_ESCAPE || !freq[s];
+        uint32_t reciprocal = 0xffffffffu / (escaped ? escape : freq[s]);
+        table[s] = (escaped ? escape_entry : freq[s] | first_slot << 11) | (uint64_t)reciprocal << 32;
+        first_slot += freq[s];
+    }
+}
+
 /** What decoders look up, [FREQ_SUM]: freq | slot in symbol << 11 | symbol << 21. */
-void tw_entropy_decode_table(const uint16_t *freq, uint32_t *table);
+TW_HD static inline void tw_entropy_decode_table(const uint16_t *freq, uint32_t *table)
+{
+    for (uint32_t s = 0; s < TW_ENTROPY_SYMBOLS; s++) {
+        for (uint32_t slot = 0; slot < freq[s]; slot++) {
+            *table++ = freq[s] | slot << 11 | s << 21;
+        }
+    }
+}
 
 /* ---- checksums -------------------------------------------------------------------------------------------------- */
 
 /** What a 16-bit value adds to a checksum. */
-static inline uint32_t tw_entropy_check(size_t i, uint16_t value)
+TW_HD static inline uint32_t tw_entropy_check(size_t i, uint16_t value)
 {
     uint32_t term = value + ((uint32_t)i + 1) * TW_ENTROPY_CHECK_FACTOR;
     return term * term;
@@ -76,19 +118,26 @@ static inline uint32_t tw_entropy_check(size_t i, uint16_t value)
 
 /* ---- one element, one lane -------------------------------------------------------------------------------------- */
 
-/** Put raw bits (at most 6) and a symbol's entry into a lane; a word leaves it first where it would grow beyond 32 bits. */
-static inline uint32_t tw_entropy_push(uint32_t lane, uint64_t entry, uint32_t raw_bits, uint32_t raw,
-                                       uint16_t **words)
+/** Put a symbol's entry into a lane that has room for it. */
+TW_HD static inline uint32_t tw_entropy_put(uint32_t lane, uint64_t entry)
 {
     uint32_t freq = (uint32_t)entry & 0x7ff, first_slot = (uint32_t)entry >> 11 & 0x3ff;
-    uint32_t full = lane >> (32 - TW_ENTROPY_FREQ_BITS - raw_bits) >= freq;
-    **words = (uint16_t)lane; /* no branch: nobody can foresee it */
-    *words += full;
-    lane = (lane >> 16 * full) << raw_bits | raw;
     /* The reciprocal is rounded down: the quotient may be one too small. */
     uint32_t quotient = (uint32_t)((uint64_t)lane * (entry >> 32) >> 32), rest = lane - quotient * freq;
     uint32_t more = rest >= freq;
     return ((quotient + more) << TW_ENTROPY_FREQ_BITS) + first_slot + rest - more * freq;
+}
+
+/** Put raw bits (at most 6) and a symbol's entry into a lane; a word leaves it first where it would grow beyond 32 bits. */
+static inline uint32_t tw_entropy_push(uint32_t lane, uint64_t entry, uint32_t raw_bits, uint32_t raw,
+                                       uint16_t **words)
+{
+    uint32_t freq = (uint32_t)entry & 0x7ff;
+    uint32_t full = lane >> (32 - TW_ENTROPY_FREQ_BITS - raw_bits) >= freq;
+    **words = (uint16_t)lane; /* no branch: nobody can foresee it */
+    *words += full;
+    lane = (lane >> 16 * full) << raw_bits | raw;
+    return tw_entropy_put(lane, entry);
 }
 
 /** Give a lane that has become too short the next word; 0 when there is none. */

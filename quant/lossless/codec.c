@@ -1,9 +1,6 @@
 /* Lossless messages: codecs, and the public calls but for decoding. */
 #include "quant/lossless/value.h"
 
-/* Shorter messages go plain: what is sent of scales and tables alone would cost more than they can gain. */
-#define CODED_ELEMS_MIN 256
-
 /* Best first. */
 static const tw_lossless_backend_t *const backends[] = {
 #ifdef __x86_64__
@@ -257,7 +254,7 @@ tw_status_t tw_quant_lossless_encode(tw_quant_lossless_t *codec, tw_type_t type,
     target_t target = {body, (uint8_t *)dst + bound};
     uint32_t checked_bytes = 0;
     int coded = 0;
-    if (n_elems >= CODED_ELEMS_MIN) {
+    if (n_elems >= TW_LOSSLESS_CODED_MIN) {
         TW_TRY(append_coded(codec, type, segments, n_segments, &target, &checked_bytes, &coded));
     }
     if (!coded) {

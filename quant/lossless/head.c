@@ -1,10 +1,9 @@
 /* What stands before the blocks: written, and read back without trust. */
-#include "quant/lossless/value.h"
+#include "quant/lossless/model.h"
 
 #define GROUP TW_LOSSLESS_GROUP
-#define LONG_AFTER 12 /* ones in a row, and a list's value is written out */
-#define LONG_BITS 13
-#define LIST_K_MAX 11
+#define LONG_AFTER TW_LOSSLESS_LONG_AFTER
+#define LONG_BITS TW_LOSSLESS_LONG_BITS
 #define PIECE_BYTES_MIN 5
 
 static size_t smaller(size_t a, size_t b)
@@ -22,18 +21,16 @@ typedef struct {
 
 static uint32_t folded(const list_t *list, size_t i)
 {
-    int32_t x = (list->values[i] >> list->shift) - list->centre;
-    return (uint32_t)x << 1 ^ (uint32_t)(x >> 31);
+    return tw_lossless_folded(list->values[i], list->centre, list->shift);
 }
 
 /* ---- out -------------------------------------------------------------------------------------------------------- */
 
 static size_t list_bits(const list_t *list, uint32_t k)
 {
-    size_t bits = list->n * (k + 1);
+    size_t bits = 0;
     for (size_t i = 0; i < list->n; i++) {
-        uint32_t ones = folded(list, i) >> k;
-        bits += ones < LONG_AFTER ? ones : LONG_AFTER - 1 + LONG_BITS;
+        bits += tw_lossless_folded_bits(folded(list, i), k);
     }
     return bits;
 }
@@ -42,13 +39,10 @@ static size_t list_bits(const list_t *list, uint32_t k)
 static uint32_t choose_k(const list_t *list, size_t *bits)
 {
     uint64_t sum = 0;
-    uint32_t k = 0;
     for (size_t i = 0; i < list->n; i++) {
         sum += folded(list, i);
     }
-    while (k < LIST_K_MAX && ((uint64_t)list->n << k) < sum) {
-        k++;
-    }
+    uint32_t k = tw_lossless_list_k(list->n, sum);
     *bits = list_bits(list, k);
     size_t other = k ? list_bits(list, k - 1) : SIZE_MAX;
     k -= other < *bits;
@@ -61,7 +55,7 @@ size_t tw_lossless_list_bits(const int16_t *values, size_t n, int32_t centre, ui
     size_t bits;
     list_t list = {values, n, centre, shift};
     choose_k(&list, &bits);
-    return bits + 4;
+    return bits + TW_LOSSLESS_LIST_K_BITS;
 }
 
 /* Where to write, and whether all of it fitted so far. */
@@ -119,7 +113,7 @@ static void put_list(target_t *target, const int16_t *values, size_t n, int32_t 
     size_t bits;
     list_t list = {values, n, centre, shift};
     uint32_t k = choose_k(&list, &bits);
-    put_bits(target, k, 4);
+    put_bits(target, k, TW_LOSSLESS_LIST_K_BITS);
     for (size_t first = 0; first < n; first += GROUP) {
         size_t end = smaller(first + GROUP, n);
         for (size_t i = first; i < end; i++) {
@@ -317,7 +311,7 @@ static void take_group(source_t *source, int16_t *values, size_t n, uint32_t k, 
     }
     for (size_t i = 0; i < n; i++) {
         uint32_t all = (high[i] < LONG_AFTER ? high[i] : take_bits(source, LONG_BITS)) << k | low[i];
-        int32_t value = (int32_t)(all >> 1 ^ (0u - (all & 1))) + centre;
+        int32_t value = tw_lossless_unfolded(all, centre);
         source->bad = source->bad || value < least || value > most;
         values[i] = (int16_t)(source->bad ? 0 : value * (1 << shift));
     }
@@ -328,8 +322,8 @@ static void take_list(source_t *source, int16_t *values, size_t n, int32_t centr
 {
     int32_t least = classes ? 0 : -(TW_LOSSLESS_SCALE_MAX >> shift);
     int32_t most = classes ? TW_LOSSLESS_CLASSES - 1 : TW_LOSSLESS_SCALE_MAX >> shift;
-    uint32_t k = take_bits(source, 4);
-    source->bad = source->bad || k > LIST_K_MAX;
+    uint32_t k = take_bits(source, TW_LOSSLESS_LIST_K_BITS);
+    source->bad = source->bad || k > TW_LOSSLESS_LIST_K_MAX;
     for (size_t i = 0; i < n && !source->bad; i += GROUP) {
         take_group(source, values + i, smaller(GROUP, n - i), k, centre, shift, least, most);
     }
@@ -376,8 +370,12 @@ static void take_rows(const tw_quant_lossless_t *codec, source_t *source, const 
 /* What a piece says of itself, but for its sizes. */
 static int is_piece(const tw_lossless_piece_t *piece)
 {
-    int columns_fit = !(piece->flags & TW_LOSSLESS_FLAG_COLUMNS) || piece->row_elems <= piece->n_elems;
-    return piece->n_elems && piece->row_elems >= TW_LOSSLESS_ROW_MIN && piece->first < piece->row_elems &&
+    if (piece->row_elems < TW_LOSSLESS_ROW_MIN) {
+        return 0;
+    }
+    int columns_fit = !(piece->flags & TW_LOSSLESS_FLAG_COLUMNS) ||
+                      piece->n_elems / piece->row_elems >= TW_LOSSLESS_MATRIX_ROWS;
+    return piece->n_elems && piece->first < piece->row_elems &&
            !piece->first == !(piece->flags & TW_LOSSLESS_FLAG_FIRST) && columns_fit &&
            piece->scale <= TW_LOSSLESS_SCALE_MAX && piece->scale >= -TW_LOSSLESS_SCALE_MAX;
 }
@@ -401,7 +399,8 @@ static tw_status_t take_pieces(tw_quant_lossless_t *codec, source_t *source, siz
     tw_lossless_shape_t *shape = &codec->shape;
     size_t n = 0, n_rows = 0, n_columns = 0, n_pieces = take_number(source);
     shape->n_pieces = shape->n_rows = shape->n_columns = 0;
-    source->bad = source->bad || n_pieces > (size_t)(source->end - source->at) / PIECE_BYTES_MIN;
+    source->bad = source->bad || n_pieces > (size_t)(source->end - source->at) / PIECE_BYTES_MIN ||
+                  n_pieces > tw_lossless_pieces_max(n_elems);
     if (source->bad) {
         return TW_OK;
     }

@@ -1,7 +1,7 @@
 /** The lossless codec of floating-point tensors, inside: what a message is made of. Private to the room and its white-box tests.
  *
- *  Read value.h (one element), ref.c (one block, the oracle), then scales.c (what an encoder makes of a tensor), model.c (the
- *  coder's tables), head.c (what is sent of both), walk.c (which elements come next), codec.c (the public calls) and last
+ *  Read value.h (one element), ref.c (one block, the oracle), then scales.c (what an encoder makes of a tensor), model.h and
+ *  model.c (the coder's tables), head.c (what is sent of both), walk.c (which elements come next), codec.c (the public calls) and last
  *  lanes.h (ref.c again, 8 or 16 elements at a time).
  *
  *  An element is a head of 16 bits as a bf16 has it (sign, 8 bits of exponent, 7 of mantissa) and a tail: nothing for bf16, the
@@ -18,7 +18,7 @@
  *             over words of 16 bits, the last one filled with a zero byte
  *    plain:   type[n]
  *    coded:   u32 bytes before the blocks, from here on;  i8 window, in octaves;  u8 mask of classes with tables of their own;
- *             number of pieces;  the pieces;  of each piece with the flag ZEROS a bit for each row (1: all zeros), whole
+ *             number of pieces, n / 512 + 1 at most;  the pieces;  of each piece with the flag ZEROS a bit for each row (1: all zeros), whole
  *             bytes;  the tables of the mask's classes;  the lists of all pieces, bits, the last byte filled with zeros:  of
  *             each piece, as its flags say, scales of its rows that are not all zeros, their classes, scales of its columns;
  *             a zero byte where the number of bytes is odd;  an entry for each block;  the blocks
@@ -26,12 +26,12 @@
  *    piece:   u8 flags | class << 5;  number of elements;  number of elements in a row;  with the flag FIRST the number of the
  *             first one's index in its row (otherwise 0, here not);  i16 scale.  Class and scale are those of rows that have none
  *             of their own
- *    list:    of values less a centre: of scales of rows the piece's scale, of classes the piece's class, of columns 0.  Scales
+ *    list:    of values less a centre: of scales of rows the piece's scale, of classes the piece's class, of columns, where there are 16 rows at least, 0.  Scales
  *             of columns are first divided by 1 << shift: 0 for 48 whole rows or more, 1 for 20, otherwise 2.  0, -1, 1, -2
  *             ... are sent as x = 0, 1, 2, 3 ...  Bits, the lowest of a byte first: 4 bits k, at most 11;  for each 32 values
  *             (the last may be fewer): of each x >> k ones and a zero, or 12 ones for 12 or more;  of each the low k bits;  of
  *             each with 12 ones the 13 bits of x >> k
- *    table:   u8[63] densities, u8 zeros, u8 escapes, see model.c, which has the tables of classes that are not in the mask
+ *    table:   u8[63] densities, u8 zeros, u8 escapes, see model.h, which has the tables of classes that are not in the mask
  *    block of 65,536 elements of rows that are not all zeros (the last may be short): entry u32 words | escapes << 16, or
  *             RAW, and u32 checksum of its bytes, as above
  *             coded: the 7 bits, 28 bytes for 32 elements, but for their first 64 bytes; u16[words]; u32[32] lanes;
@@ -72,7 +72,9 @@ TW_C_BEGIN
 #define TW_LOSSLESS_CONTEXTS (TW_LOSSLESS_CLASSES * TW_LOSSLESS_PHASES)
 #define TW_LOSSLESS_BINS 63
 #define TW_LOSSLESS_TABLE_BYTES (TW_LOSSLESS_BINS + 2)
-#define TW_LOSSLESS_ROW_MIN 32 /**< elements of a row, at least */
+#define TW_LOSSLESS_ROW_MIN 32     /**< elements of a row, at least */
+#define TW_LOSSLESS_MATRIX_ROWS 16 /**< rows' lengths of a piece whose columns have scales, at least */
+#define TW_LOSSLESS_CODED_MIN 256  /**< elements of a message that is coded, at least */
 #define TW_LOSSLESS_SCALE_MAX 2047
 #define TW_LOSSLESS_GROUP 32
 #define TW_LOSSLESS_RAW_BYTES 28 /**< 7 bits of 32 elements */
@@ -226,6 +228,10 @@ tw_status_t tw_lossless_reserve(tw_lossless_shape_t *shape, size_t n_pieces, siz
 tw_status_t tw_lossless_reserve_list(tw_quant_lossless_t *codec, size_t n);
 void tw_lossless_shape_cleanup(tw_lossless_shape_t *shape);
 size_t tw_lossless_piece_rows(const tw_lossless_piece_t *piece);
+/** Pieces, rows and columns of a message of n elements, at most: others are refused. */
+size_t tw_lossless_pieces_max(size_t n_elems);
+size_t tw_lossless_rows_max(size_t n_elems);
+size_t tw_lossless_columns_max(size_t n_elems);
 /** segments may be NULL, for a walk over the shape alone. */
 tw_lossless_walk_t tw_lossless_walk_begin(const tw_lossless_shape_t *shape,
                                           const tw_quant_lossless_segment_t *segments, int encoding,
@@ -235,6 +241,11 @@ int tw_lossless_walk_next(tw_lossless_walk_t *walk, size_t most, tw_lossless_run
 
 /* ---- scales.c --------------------------------------------------------------------------------------------------- */
 
+/** Segments as pieces, into a shape that had others; those without rows that follow each other are one. TW_ERR_NO_MEMORY
+ *  (logged). */
+#define TW_LOSSLESS_PIECE_UNKNOWN 0x80 /**< a flag of pieces without rows; not sent */
+tw_status_t tw_lossless_make_pieces(tw_lossless_shape_t *shape, const tw_quant_lossless_segment_t *segments,
+                                    size_t n_segments);
 /** Fill shape, tables and classes for segments of a type. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
                                 const tw_quant_lossless_segment_t *segments, size_t n_segments);
@@ -243,25 +254,6 @@ const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, co
 
 /* ---- model.c ---------------------------------------------------------------------------------------------------- */
 
-/** What was counted in a sample, in one class. */
-typedef struct tw_lossless_counts {
-    uint32_t above[256];                 /**< by magnitude less expectation, + 128, clamped */
-    uint32_t phases[TW_LOSSLESS_PHASES]; /**< of expectations; with columns counted as if all were as many */
-    uint32_t zeros, n;
-} tw_lossless_counts_t;
-
-/** How far expectations must be moved for symbols to begin where most of the sample is: a multiple of 4. */
-int tw_lossless_window(const tw_lossless_counts_t *counts);
-void tw_lossless_table_choose(const tw_lossless_counts_t *counts, int window, tw_lossless_table_t *table);
-/** log2(x) in 1/256, x >= 1. */
-uint64_t tw_lossless_log2(uint64_t x);
-/** The table of a class that has none of its own. */
-void tw_lossless_table_common(uint32_t row_class, int window, tw_lossless_table_t *table);
-/** Bits that a sample takes with a table, in 1/256; what symbols and phases add is left out. */
-uint64_t tw_lossless_table_bits(const tw_lossless_counts_t *counts, int window,
-                                const tw_lossless_table_t *table);
-/** Frequencies of a phase, from a table of any bytes. */
-void tw_lossless_freq(const tw_lossless_table_t *table, uint32_t phase, uint16_t *freq);
 void tw_lossless_model_encoder(const tw_lossless_table_t *tables, uint32_t classes,
                                tw_lossless_model_t *model);
 void tw_lossless_model_decoder(const tw_lossless_table_t *tables, uint32_t classes,

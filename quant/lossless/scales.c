@@ -1,22 +1,8 @@
 /* What an encoder makes of tensors: pieces, scales of rows and columns, classes, and tables from a sample. */
-#include "quant/lossless/value.h"
+#include "quant/lossless/model.h"
 
-#define ROW_LEAST 64      /* shorter rows are taken together: a scale takes 5 bits */
-#define ROW_UNKNOWN 128   /* of tensors without rows, and of pieces with next to none */
-#define MATRIX_ROWS 16    /* fewer can not pay for scales of columns */
-#define LOOKED_AT 128     /* rows of a piece that scales of columns are taken from */
-#define TRIED_ON 32       /* of them, to choose which scales to have */
-#define FLAG_UNKNOWN 0x80 /* of a piece without rows; not sent */
-#define SAMPLE_RUN 64
-#define SAMPLE_ODD 37   /* so that runs are in other columns each time */
-#define SAMPLE_SHARE 16 /* of a message, */
-#define SAMPLE_MIN 8192 /* but so much at least */
-#define SAMPLE_LOSS_BITS \
-    40 /* that a table seems to save of the very sample it was made from, and does not of others */
-
-/* Sixteenths of a quarter octave: where classes begin, but for the first, and what is in the middle of each. */
-static const uint32_t class_edges[TW_LOSSLESS_CLASSES - 1] = {16, 29, 45, 57, 66, 74, 91};
-static const uint32_t class_means[TW_LOSSLESS_CLASSES] = {11, 22, 36, 51, 62, 70, 82, 108};
+#define ROW_LEAST 64    /* shorter rows are taken together: a scale takes 5 bits */
+#define ROW_UNKNOWN 128 /* of tensors without rows, and of pieces with next to none */
 
 const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, const uint8_t *data, size_t n)
 {
@@ -35,9 +21,10 @@ static tw_lossless_piece_t piece_of(const tw_quant_lossless_segment_t *segment)
     if (row && row < ROW_LEAST) {
         row *= (ROW_LEAST + row - 1) / row;
     }
-    if (!row || segment->n_elems / row < MATRIX_ROWS) {
-        return (tw_lossless_piece_t){
-            .n_elems = (uint32_t)segment->n_elems, .row_elems = ROW_UNKNOWN, .flags = FLAG_UNKNOWN};
+    if (!row || segment->n_elems / row < TW_LOSSLESS_MATRIX_ROWS) {
+        return (tw_lossless_piece_t){.n_elems = (uint32_t)segment->n_elems,
+                                     .row_elems = ROW_UNKNOWN,
+                                     .flags = TW_LOSSLESS_PIECE_UNKNOWN};
     }
     return (tw_lossless_piece_t){
         .n_elems = (uint32_t)segment->n_elems,
@@ -46,9 +33,8 @@ static tw_lossless_piece_t piece_of(const tw_quant_lossless_segment_t *segment)
     };
 }
 
-/* Segments as pieces; those without rows that follow each other are one. */
-static tw_status_t make_pieces(tw_lossless_shape_t *shape, const tw_quant_lossless_segment_t *segments,
-                               size_t n_segments)
+tw_status_t tw_lossless_make_pieces(tw_lossless_shape_t *shape, const tw_quant_lossless_segment_t *segments,
+                                    size_t n_segments)
 {
     shape->n_pieces = shape->n_rows = shape->n_columns = shape->n_live = 0;
     for (size_t s = 0; s < n_segments; s++) {
@@ -59,7 +45,7 @@ static tw_status_t make_pieces(tw_lossless_shape_t *shape, const tw_quant_lossle
         if (shape->n_pieces) {
             last = &shape->pieces[shape->n_pieces - 1];
         }
-        if (last && last->flags & piece.flags & FLAG_UNKNOWN) {
+        if (last && last->flags & piece.flags & TW_LOSSLESS_PIECE_UNKNOWN) {
             last->n_elems += piece.n_elems;
             continue;
         }
@@ -92,21 +78,6 @@ static int all_zero(const uint8_t *data, size_t bytes)
     return !data[0] && memcmp(data, data + 1, bytes - 1) == 0;
 }
 
-static uint16_t row_of(int64_t scale)
-{
-    return (uint16_t)(scale + TW_LOSSLESS_BIAS);
-}
-
-static int32_t scale_of(uint16_t row)
-{
-    return (int32_t)(row & TW_LOSSLESS_SCALE_MASK) - TW_LOSSLESS_BIAS;
-}
-
-static int64_t mean_of(int64_t sum, int64_t n)
-{
-    return n ? (sum + (sum < 0 ? -n : n) / 2) / n : 0;
-}
-
 /* Each row's mean magnitude, or that it is all zeros. */
 static void find_rows(making_t *making)
 {
@@ -123,7 +94,7 @@ static void find_rows(making_t *making)
             dead = dead && !live && all_zero(run.data, run.n * walk.elem_bytes);
             n += run.n;
         }
-        rows[r] = dead ? TW_LOSSLESS_DEAD : row_of(mean_of((int64_t)sum, (int64_t)live));
+        rows[r] = dead ? TW_LOSSLESS_DEAD : tw_lossless_row_of(tw_lossless_mean((int64_t)sum, (int64_t)live));
         making->piece->flags |= dead ? TW_LOSSLESS_FLAG_ZEROS : 0;
         making->sum += sum;
         making->live += live;
@@ -160,13 +131,13 @@ static tw_status_t find_columns(making_t *making)
         }
         if ((run.row - making->first_row) % making->step == 0 && run.value != TW_LOSSLESS_DEAD) {
             codec->backend->sum_columns(tw_lossless_heads(codec, making->type, run.data, run.n), run.n,
-                                        scale_of(run.value), codec->column_sums + column,
+                                        tw_lossless_scale_of(run.value), codec->column_sums + column,
                                         codec->column_live + column);
         }
     }
     for (size_t c = 0; c < n; c++) {
-        int64_t live = (int64_t)codec->column_live[c] << shift;
-        codec->shape.columns[at + c] = (int16_t)(mean_of(codec->column_sums[c], live) * (1 << shift));
+        codec->shape.columns[at + c] =
+            tw_lossless_column_of(codec->column_sums[c], codec->column_live[c], shift);
     }
     return TW_OK;
 }
@@ -178,7 +149,7 @@ static void find_deviations(making_t *making, int with_columns, uint64_t deviati
     const int16_t *columns = codec->shape.columns + codec->shape.n_columns;
     tw_lossless_walk_t walk = making->begin;
     tw_lossless_run_t run;
-    size_t step = (making->n_rows + TRIED_ON - 1) / TRIED_ON;
+    size_t step = (making->n_rows + TW_LOSSLESS_TRIED_ON - 1) / TW_LOSSLESS_TRIED_ON;
     for (;;) {
         size_t column = walk.in_row;
         if (!next_run(making, &walk, &run)) {
@@ -190,7 +161,7 @@ static void find_deviations(making_t *making, int with_columns, uint64_t deviati
         const uint16_t *heads = tw_lossless_heads(codec, making->type, run.data, run.n);
         uint64_t live = 0;
         for (int rows = 0; rows < 2; rows++) {
-            int32_t scale = rows ? scale_of(run.value) : making->piece->scale;
+            int32_t scale = rows ? tw_lossless_scale_of(run.value) : making->piece->scale;
             codec->backend->deviation(heads, run.n, scale, NULL, &deviations[rows][0], &live);
             if (with_columns) {
                 codec->backend->deviation(heads, run.n, scale, columns + column, &deviations[rows][1], &live);
@@ -220,8 +191,8 @@ static void choose_scales(making_t *making, int with_columns)
     }
     for (int rows = 0; rows < 2; rows++) {
         for (int columns = 0; columns <= with_columns; columns++) {
-            uint64_t cost = (making->live * tw_lossless_log2(deviations[rows][columns] + 1) >> 8) +
-                            (rows ? bits[0] : 0) + (columns ? bits[1] : 0);
+            uint64_t cost = tw_lossless_cost(making->live, deviations[rows][columns]) + (rows ? bits[0] : 0) +
+                            (columns ? bits[1] : 0);
             if (cost < least) {
                 least = cost;
                 making->piece->flags &= (uint8_t) ~(TW_LOSSLESS_FLAG_SCALES | TW_LOSSLESS_FLAG_COLUMNS);
@@ -230,16 +201,6 @@ static void choose_scales(making_t *making, int with_columns)
             }
         }
     }
-}
-
-static uint32_t class_of(uint64_t deviation, uint64_t live)
-{
-    uint64_t mean = live ? 16 * deviation / live : 0;
-    uint32_t row_class = 0;
-    while (row_class < TW_LOSSLESS_CLASSES - 1 && mean >= class_edges[row_class]) {
-        row_class++;
-    }
-    return row_class;
 }
 
 /* Each row's class, and the piece's; one for all rows where that costs less. Returns the walk behind them. */
@@ -256,26 +217,26 @@ static tw_lossless_walk_t choose_classes(making_t *making)
         while (walk.row == r && next_run(making, &walk, &run)) {
             if (!dead) {
                 const uint16_t *heads = tw_lossless_heads(codec, making->type, run.data, run.n);
-                codec->backend->deviation(heads, run.n, scale_of(run.value), run.columns, &of_row, &live);
+                codec->backend->deviation(heads, run.n, tw_lossless_scale_of(run.value), run.columns, &of_row,
+                                          &live);
             }
         }
         if (!dead) {
-            uint32_t row_class = class_of(of_row, live);
+            uint32_t row_class = tw_lossless_class_of(of_row, live);
             rows[r] = (uint16_t)(rows[r] | row_class << TW_LOSSLESS_CLASS_SHIFT);
-            own_cost += live * tw_lossless_log2(class_means[row_class]) >> 8;
+            own_cost += tw_lossless_class_cost(live, row_class);
             deviation += of_row;
         }
     }
-    uint64_t one_cost = making->live * tw_lossless_log2(16 * deviation / (making->live + 1) + 1) >> 8;
-    making->piece->row_class = (uint8_t)class_of(deviation, making->live);
+    uint64_t one_cost = tw_lossless_one_class_cost(making->live, deviation);
+    making->piece->row_class = (uint8_t)tw_lossless_class_of(deviation, making->live);
     if (one_cost > own_cost + rows_bits(making, 1)) {
         making->piece->flags |= TW_LOSSLESS_FLAG_CLASSES;
         return walk;
     }
     for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
         if (rows[r] != TW_LOSSLESS_DEAD) {
-            rows[r] = (uint16_t)((rows[r] & TW_LOSSLESS_SCALE_MASK) | making->piece->row_class
-                                                                          << TW_LOSSLESS_CLASS_SHIFT);
+            rows[r] = tw_lossless_with_class(rows[r], making->piece->row_class);
         }
     }
     return walk;
@@ -286,18 +247,18 @@ static tw_status_t make_piece(making_t *making, tw_lossless_walk_t *end)
 {
     tw_lossless_shape_t *shape = &making->codec->shape;
     tw_lossless_piece_t *piece = making->piece;
-    int with_columns = !(piece->flags & FLAG_UNKNOWN);
+    int with_columns = !(piece->flags & TW_LOSSLESS_PIECE_UNKNOWN);
     piece->flags = piece->first ? TW_LOSSLESS_FLAG_FIRST : 0;
     find_rows(making);
-    piece->scale = (int16_t)mean_of((int64_t)making->sum, (int64_t)making->live);
-    making->step = (making->n_rows + LOOKED_AT - 1) / LOOKED_AT;
+    piece->scale = (int16_t)tw_lossless_mean((int64_t)making->sum, (int64_t)making->live);
+    making->step = (making->n_rows + TW_LOSSLESS_LOOKED_AT - 1) / TW_LOSSLESS_LOOKED_AT;
     if (with_columns) {
         TW_TRY(find_columns(making));
     }
     choose_scales(making, with_columns);
     for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
         if (!(piece->flags & TW_LOSSLESS_FLAG_SCALES) && shape->rows[r] != TW_LOSSLESS_DEAD) {
-            shape->rows[r] = row_of(piece->scale);
+            shape->rows[r] = tw_lossless_row_of(piece->scale);
         }
     }
     *end = choose_classes(making);
@@ -312,8 +273,8 @@ static void count_run(tw_quant_lossless_t *codec, tw_type_t type, const tw_lossl
 {
     const uint16_t *heads = tw_lossless_heads(codec, type, run->data, run->n);
     tw_lossless_counts_t *of_class = &counts[run->value >> TW_LOSSLESS_CLASS_SHIFT];
-    int32_t scale = scale_of(run->value);
-    uint8_t above[SAMPLE_RUN];
+    int32_t scale = tw_lossless_scale_of(run->value);
+    uint8_t above[TW_LOSSLESS_SAMPLE_RUN];
     codec->backend->above(heads, run->n, scale, run->columns, above);
     for (size_t i = 0; i < run->n; i++) {
         uint32_t zero = tw_lossless_coded(heads[i]) == 0;
@@ -331,14 +292,14 @@ static void count_run(tw_quant_lossless_t *codec, tw_type_t type, const tw_lossl
 static void take_sample(tw_quant_lossless_t *codec, tw_type_t type,
                         const tw_quant_lossless_segment_t *segments, tw_lossless_counts_t *counts)
 {
-    size_t n = codec->shape.n_live, wanted = n / SAMPLE_SHARE > SAMPLE_MIN ? n / SAMPLE_SHARE : SAMPLE_MIN;
-    size_t times = (n + wanted - 1) / wanted, at = 0;
-    size_t distance = times > 1 ? SAMPLE_RUN * times + SAMPLE_ODD : SAMPLE_RUN;
+    size_t at = 0, distance = tw_lossless_sample_distance((uint32_t)codec->shape.n_live);
     tw_lossless_walk_t walk = tw_lossless_walk_begin(&codec->shape, segments, 1, tw_type_bytes(type));
     tw_lossless_run_t run;
     for (;;) {
         size_t in_step = at % distance;
-        if (!tw_lossless_walk_next(&walk, in_step < SAMPLE_RUN ? SAMPLE_RUN - in_step : distance - in_step,
+        if (!tw_lossless_walk_next(&walk,
+                                   in_step < TW_LOSSLESS_SAMPLE_RUN ? TW_LOSSLESS_SAMPLE_RUN - in_step
+                                                                    : distance - in_step,
                                    &run)) {
             return;
         }
@@ -346,7 +307,7 @@ static void take_sample(tw_quant_lossless_t *codec, tw_type_t type,
             continue;
         }
         at += run.n;
-        if (in_step < SAMPLE_RUN) {
+        if (in_step < TW_LOSSLESS_SAMPLE_RUN) {
             count_run(codec, type, &run, counts);
         }
     }
@@ -379,14 +340,8 @@ static void choose_tables(tw_quant_lossless_t *codec, const tw_lossless_counts_t
         in_sample += counts[c].n;
     }
     for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
-        tw_lossless_table_t own, common;
-        tw_lossless_table_choose(&counts[c], codec->window, &own);
-        tw_lossless_table_common(c, codec->window, &common);
-        uint64_t with_own = tw_lossless_table_bits(&counts[c], codec->window, &own) + 256 * SAMPLE_LOSS_BITS;
-        uint64_t without = tw_lossless_table_bits(&counts[c], codec->window, &common);
-        uint64_t gain = without > with_own ? (without - with_own) >> 8 : 0;
-        int pays = gain * shape->n_live > 8 * TW_LOSSLESS_TABLE_BYTES * in_sample;
-        codec->tables[c] = pays ? own : common;
+        int pays =
+            tw_lossless_table_of(&counts[c], c, codec->window, shape->n_live, in_sample, &codec->tables[c]);
         codec->own |= (uint8_t)((uint32_t)pays << c);
     }
 }
@@ -395,7 +350,7 @@ tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
                                 const tw_quant_lossless_segment_t *segments, size_t n_segments)
 {
     tw_lossless_shape_t *shape = &codec->shape;
-    TW_TRY(make_pieces(shape, segments, n_segments));
+    TW_TRY(tw_lossless_make_pieces(shape, segments, n_segments));
     size_t n_rows = 0;
     for (size_t p = 0; p < shape->n_pieces; p++) {
         n_rows += tw_lossless_piece_rows(&shape->pieces[p]);
@@ -418,7 +373,11 @@ tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
     tw_lossless_counts_t counts[TW_LOSSLESS_CLASSES];
     memset(counts, 0, sizeof(counts));
     take_sample(codec, type, segments, counts);
-    codec->window = tw_lossless_window(counts);
+    uint32_t above[256] = {0};
+    for (size_t i = 0; i < TW_LOSSLESS_CLASSES * 256; i++) {
+        above[i % 256] += counts[i / 256].above[i % 256];
+    }
+    codec->window = tw_lossless_window(above);
     choose_tables(codec, counts);
     move_scales(shape, codec->window);
     return TW_OK;

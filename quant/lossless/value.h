@@ -5,81 +5,81 @@
 #include "quant/lossless/lossless.h"
 
 /** In quarters of an octave: the exponent and the mantissa's first two bits. */
-static inline uint32_t tw_lossless_magnitude(uint16_t head)
+TW_HD static inline uint32_t tw_lossless_magnitude(uint16_t head)
 {
     return (head & 0x7fffu) >> 5;
 }
 
 /** What is coded of a head, 9 bits: the exponent and the mantissa's first bit. The rest goes as it is. */
-static inline uint32_t tw_lossless_coded(uint16_t head)
+TW_HD static inline uint32_t tw_lossless_coded(uint16_t head)
 {
     return head >> 6 & 0x1ffu;
 }
 
-static inline uint8_t tw_lossless_raw(uint16_t head)
+TW_HD static inline uint8_t tw_lossless_raw(uint16_t head)
 {
     return (uint8_t)((head & 0x3f) | (head >> 9 & 0x40));
 }
 
-static inline uint16_t tw_lossless_head_of(uint32_t coded, uint8_t raw)
+TW_HD static inline uint16_t tw_lossless_head_of(uint32_t coded, uint8_t raw)
 {
     return (uint16_t)(coded << 6 | (raw & 0x3f) | (uint32_t)(raw & 0x40) << 9);
 }
 
 /** Which table: by the class, and by where between two octaves the expectation is. */
-static inline uint32_t tw_lossless_context(uint16_t expected)
+TW_HD static inline uint32_t tw_lossless_context(uint16_t expected)
 {
     return (uint32_t)expected >> TW_LOSSLESS_CLASS_SHIFT << 2 | (expected & 3);
 }
 
 /** What symbol 1 stands for: the octave of the expectation, in halves, biased by BIAS / 2. */
-static inline uint32_t tw_lossless_bottom(uint16_t expected)
+TW_HD static inline uint32_t tw_lossless_bottom(uint16_t expected)
 {
     return (expected & TW_LOSSLESS_SCALE_MASK & ~3u) >> 1;
 }
 
 /** 0 for what is coded as 0; 1 to 30 from the bottom on; otherwise the escape. */
-static inline uint32_t tw_lossless_symbol(uint32_t coded, uint16_t expected)
+TW_HD static inline uint32_t tw_lossless_symbol(uint32_t coded, uint16_t expected)
 {
     uint32_t above = coded + TW_LOSSLESS_BIAS / 2 - tw_lossless_bottom(expected);
     return !coded ? 0 : (above < TW_ENTROPY_ESCAPE - 1 ? above : TW_ENTROPY_ESCAPE - 1) + 1;
 }
 
 /** The inverse, for symbols that are not the escape; within 9 bits for any expectation. */
-static inline uint32_t tw_lossless_coded_of(uint32_t symbol, uint16_t expected)
+TW_HD static inline uint32_t tw_lossless_coded_of(uint32_t symbol, uint16_t expected)
 {
     uint32_t coded = symbol - 1 + tw_lossless_bottom(expected) - TW_LOSSLESS_BIAS / 2;
     return symbol ? coded & 0x1ff : 0;
 }
 
 /** What is expected of an element of a row, which is not DEAD, in a column. */
-static inline uint16_t tw_lossless_expected(uint16_t row, int16_t column)
+TW_HD static inline uint16_t tw_lossless_expected(uint16_t row, int16_t column)
 {
     return (uint16_t)((((uint32_t)row + (uint32_t)column) & TW_LOSSLESS_SCALE_MASK) |
                       (row & ~(uint32_t)TW_LOSSLESS_SCALE_MASK));
 }
 
 /** Columns' scales are multiples of 1 << this: what few rows say of a column is not worth more bits. */
-static inline uint32_t tw_lossless_column_shift(const tw_lossless_piece_t *piece)
+TW_HD static inline uint32_t tw_lossless_column_shift(const tw_lossless_piece_t *piece)
 {
     uint32_t rows = piece->n_elems / piece->row_elems;
     return (uint32_t)(rows < 48) + (rows < 20);
 }
 
 /** Bytes of n elements' 7 bits, of their tails, and of a block without words and escapes. */
-static inline size_t tw_lossless_raw_bytes(size_t n)
+TW_HD static inline size_t tw_lossless_raw_bytes(size_t n)
 {
     size_t rest = n % 32, last = rest < TW_LOSSLESS_RAW_BYTES ? rest : TW_LOSSLESS_RAW_BYTES;
     return (n / 32 * TW_LOSSLESS_RAW_BYTES + last + 1) & ~(size_t)1;
 }
 
 /** Those of them that lanes begin with, two each: what is written of a lane at the end has room for them. */
-static inline size_t tw_lossless_raw_in_lanes(size_t raw_bytes)
+TW_HD static inline size_t tw_lossless_raw_in_lanes(size_t raw_bytes)
 {
     return raw_bytes < 2 * TW_ENTROPY_LANES ? raw_bytes : 2 * TW_ENTROPY_LANES;
 }
 
-static inline size_t tw_lossless_tail_bytes(tw_type_t type, size_t n)
+TW_HD static inline size_t tw_lossless_tail_bytes(tw_type_t type, size_t n)
 {
     return type == TW_TYPE_FP32 ? 2 * n : type == TW_TYPE_FP16 ? (n + 31) / 32 * 12 : 0;
 }

@@ -50,6 +50,23 @@ size_t tw_lossless_piece_rows(const tw_lossless_piece_t *piece)
     return ((size_t)piece->first + piece->n_elems + piece->row_elems - 1) / piece->row_elems;
 }
 
+/* Every second piece is a matrix of 1,024 elements at least. */
+size_t tw_lossless_pieces_max(size_t n_elems)
+{
+    return n_elems / 512 + 1;
+}
+
+/* Of each piece the first and the last row may be short. */
+size_t tw_lossless_rows_max(size_t n_elems)
+{
+    return n_elems / TW_LOSSLESS_ROW_MIN + 2 * tw_lossless_pieces_max(n_elems);
+}
+
+size_t tw_lossless_columns_max(size_t n_elems)
+{
+    return n_elems / TW_LOSSLESS_MATRIX_ROWS;
+}
+
 /* ---- walks ------------------------------------------------------------------------------------------------------ */
 
 tw_lossless_walk_t tw_lossless_walk_begin(const tw_lossless_shape_t *shape,

@@ -67,6 +67,59 @@ inline void atomicMax(uint32_t *at, uint32_t value)
     *at = std::max(*at, value);
 }
 
+inline void atomicAdd(uint32_t *at, uint32_t value)
+{
+    *at += value;
+}
+
+inline void atomicOr(uint32_t *at, uint32_t value)
+{
+    *at |= value;
+}
+
+inline uint32_t tw_dev_ballot(bool yes)
+{
+    return tw::emulator::block.ballot(yes);
+}
+
+inline uint32_t tw_dev_popc(uint32_t bits)
+{
+    return uint32_t(__builtin_popcount(bits));
+}
+
+inline void tw_dev_prefetch(const void *)
+{
+}
+
+inline uint32_t tw_dev_ones(uint32_t bits)
+{
+    return uint32_t(__builtin_ctz(~bits));
+}
+
+/* Thread blocks of 256 alone; the first thread adds. */
+template <class T>
+T tw_dev_block_scan(T value, T *all)
+{
+    static T values[257];
+    const uint32_t own = tw::emulator::block.current();
+    tw::emulator::block.barrier();
+    values[own] = value;
+    tw::emulator::block.barrier();
+    if (own == 0) {
+        T sum = 0;
+        for (T &each : values) {
+            const T next = sum + each;
+            each = sum;
+            sum = next;
+        }
+    }
+    tw::emulator::block.barrier();
+    const T before = values[own];
+    *all = values[256];
+    tw::emulator::block.barrier();
+    return before;
+}
+
 inline void atomicAdd(unsigned long long *at, unsigned long long value)
 {
     *at += value;

@@ -91,6 +91,21 @@ class Block
         return fibers_[partner].value[turn];
     }
 
+    /** A bit for each lane of the warp whose value is not 0. */
+    uint32_t ballot(bool yes)
+    {
+        Fiber &own = fibers_[current_];
+        const uint32_t turn = own.exchanges++ % 2, first = current_ / warp_lanes * warp_lanes;
+        own.value[turn] = yes;
+        own.mask = UINT32_MAX;
+        wait(State::exchange);
+        uint32_t bits = 0;
+        for (uint32_t t = first; t < std::min(first + warp_lanes, n_threads_); t++) {
+            bits |= uint32_t(fibers_[t].value[turn]) << (t - first);
+        }
+        return bits;
+    }
+
     void barrier()
     {
         wait(State::barrier);

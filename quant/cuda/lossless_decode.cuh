@@ -1,0 +1,291 @@
+/** The kernels that decode, in the order of their launches; floors as in lossless_encode.cuh.
+ *
+ *    open          -        the header                                                     one thread block
+ *    check         -        the checksum of the head, or of a plain message (n)            parts
+ *    read          head, 40 KB of tables: the head, without trust                          one thread block
+ *    expect        2        what is expected of each element that is coded                 a warp a row
+ *    check blocks  1.3 (+ 2) each block's checksum                                         parts of a block
+ *    decode        2 + 0.4 + 2: 9 bits of each element that is coded                       a warp a block of 65,536
+ *    scatter       2 + 1 (+ 2) + n: values                                                 a warp a row
+ *    close         -        the outcome                                                    one thread
+ *  Together 13 for bf16, where reading the message and writing the tensor alone are 3.3. */
+#ifndef TW_QUANT_CUDA_LOSSLESS_DECODE_CUH
+#define TW_QUANT_CUDA_LOSSLESS_DECODE_CUH
+
+#include "quant/cuda/lossless_read.cuh"
+
+/* ---- blocks ----------------------------------------------------------------------------------------------------- */
+
+struct tw_lossless_kernel_expect {
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        const tw_lossless_cuda_state_t *state = job.state;
+        if (!tw_lossless_is_good(job) || !state->coded) {
+            return;
+        }
+        for (uint32_t r = tw_lossless_warp(); r < state->n_rows; r += tw_lossless_warps()) {
+            const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, state->n_pieces, r);
+            uint16_t value = job.rows[r];
+            if (value == TW_LOSSLESS_DEAD) {
+                continue;
+            }
+            tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
+            uint32_t x = piece.first_live + job.live_before[r];
+            for (uint32_t i = tw_lossless_lane(); i < row.n; i += 32) {
+                job.heads[x + i] = tw_lossless_expected_at(job, piece, value, row.column + i);
+            }
+        }
+    }
+};
+
+/** Each block's sum, less what it should be: 0. */
+struct tw_lossless_kernel_check_blocks {
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        uint32_t b = blockIdx.x / TW_LOSSLESS_CUDA_PARTS,
+                 first = blockIdx.x % TW_LOSSLESS_CUDA_PARTS * TW_LOSSLESS_CUDA_THREADS + threadIdx.x;
+        if (!tw_lossless_is_good(job) || !job.state->coded || b >= job.state->n_blocks) {
+            return;
+        }
+        tw_lossless_cuda_block_t &block = job.blocks[b];
+        uint32_t check = tw_lossless_check_words(job.src + block.offset, block.bytes / 2, first,
+                                                 TW_LOSSLESS_CUDA_PARTS * TW_LOSSLESS_CUDA_THREADS);
+        tw_lossless_add(&block.check, 0u - check);
+    }
+};
+
+/** A warp a block, backward. What is looked up has 36 KB: a byte a slot, and a word a symbol. */
+struct tw_lossless_kernel_decode {
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        alignas(4) __shared__ uint8_t symbols[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_FREQ_SUM];
+        __shared__ uint32_t slots[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS];
+        const tw_lossless_cuda_state_t *state = job.state;
+        const uint32_t b = blockIdx.x;
+        if (!tw_lossless_is_good(job) || !state->coded || b >= state->n_blocks) {
+            return;
+        }
+        const tw_lossless_cuda_block_t block = job.blocks[b];
+        bool good = block.check == 0;
+        if (good && block.sizes != TW_ENTROPY_RAW) {
+            for (uint32_t i = threadIdx.x; i < sizeof(symbols) / 4; i += 32) {
+                ((uint32_t *)symbols)[i] = ((const uint32_t *)job.symbols)[i];
+            }
+            for (uint32_t i = threadIdx.x; i < TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS; i += 32) {
+                slots[i] = job.slots[i];
+            }
+            __syncthreads();
+            good = decode(job, b, block, symbols, slots);
+        }
+        if (!good && threadIdx.x == 0) {
+            job.state->status = TW_ERR_FORMAT;
+        }
+    }
+
+    /** A lane, and what is left for its warp. */
+    struct coder_t {
+        const uint8_t *symbols;
+        const uint32_t *slots;
+        const uint8_t *words, *escapes;
+        uint32_t x, n_words, n_escapes;
+    };
+
+    static TW_DEVICE bool decode(const tw_lossless_cuda_job_t &job, uint32_t b,
+                                 const tw_lossless_cuda_block_t &block, const uint8_t *symbols,
+                                 const uint32_t *slots)
+    {
+        const uint32_t n = tw_lossless_block_elems(job.state->n_live, b), lane = threadIdx.x;
+        const uint32_t n_words = block.sizes & 0xffff;
+        const uint8_t *words = job.src + block.offset + tw_lossless_raw_part_bytes(n);
+        const uint8_t *lanes = words + 2 * n_words;
+        uint16_t *heads = job.heads + (size_t)b * TW_LOSSLESS_BLOCK_ELEMS;
+        coder_t coder = {symbols,          slots, words, lanes + TW_ENTROPY_LANES_BYTES, 0, n_words,
+                         block.sizes >> 16};
+        coder.x = tw_dev_load_element<2>(lanes + 4 * lane) | tw_dev_load_element<2>(lanes + 4 * lane + 2)
+                                                                 << 16;
+        bool good = true;
+        const uint32_t chunk = 32 * TW_LOSSLESS_CUDA_AHEAD;
+        for (uint32_t i = (n + chunk - 1) / chunk * chunk; good && i > 0; i -= chunk) {
+            uint32_t ahead[TW_LOSSLESS_CUDA_AHEAD];
+            tw_dev_prefetch(words +
+                            2 * (coder.n_words > 64 * (lane + 1) ? coder.n_words - 64 * (lane + 1) : 0));
+            TW_UNROLL
+            for (uint32_t s = 0; s < TW_LOSSLESS_CUDA_AHEAD; s++) {
+                uint32_t at = i - 32 * (s + 1) + lane;
+                ahead[s] = at < n ? heads[at] : 0;
+            }
+            TW_UNROLL
+            for (uint32_t s = 0; s < TW_LOSSLESS_CUDA_AHEAD; s++) {
+                uint32_t at = i - 32 * (s + 1) + lane;
+                if (good && at - lane < n) {
+                    good = step(coder, (uint16_t)ahead[s], at < n, heads + at);
+                }
+            }
+        }
+        /* A lane is back where it began: the first of the 7 bits, and nothing else where there are none. */
+        job.lanes[b * TW_ENTROPY_LANES + lane] = coder.x;
+        uint32_t any = 2 * lane < tw_lossless_raw_in_lanes(tw_lossless_raw_bytes(n)) ? 0xffff : 0;
+        return good && !tw_dev_ballot((coder.x ^ TW_ENTROPY_START) & ~any) && !coder.n_words &&
+               !coder.n_escapes;
+    }
+
+    /** Decode an element; of the whole warp. False when words or escapes run out. */
+    static TW_DEVICE bool step(coder_t &coder, uint16_t expected, bool there, uint16_t *head)
+    {
+        const uint32_t below = (1u << threadIdx.x) - 1, context = tw_lossless_context(expected);
+        uint32_t slot = coder.x & (TW_ENTROPY_FREQ_SUM - 1);
+        uint32_t symbol = coder.symbols[context * TW_ENTROPY_FREQ_SUM + slot];
+        uint32_t entry = coder.slots[context * TW_ENTROPY_SYMBOLS + symbol];
+        uint32_t next = (entry & 0x7ff) * (coder.x >> TW_ENTROPY_FREQ_BITS) + slot - (entry >> 11);
+        coder.x = there ? next : coder.x;
+        bool wants = there && coder.x < TW_ENTROPY_START, escaped = there && symbol == TW_ENTROPY_ESCAPE;
+        uint32_t wanting = tw_dev_ballot(wants), escaping = tw_dev_ballot(escaped);
+        if (tw_dev_popc(wanting) > coder.n_words || tw_dev_popc(escaping) > coder.n_escapes) {
+            return false;
+        }
+        coder.n_words -= tw_dev_popc(wanting);
+        coder.n_escapes -= tw_dev_popc(escaping);
+        if (wants) {
+            uint32_t word = coder.n_words + tw_dev_popc(wanting & below);
+            coder.x = coder.x << 16 | tw_dev_load_element<2>(coder.words + 2 * word);
+        }
+        uint32_t coded = tw_lossless_coded_of(symbol, expected);
+        if (escaped) {
+            uint32_t escape = coder.n_escapes + tw_dev_popc(escaping & below);
+            coded = tw_dev_load_element<2>(coder.escapes + 2 * escape);
+        }
+        if (there) {
+            *head = (uint16_t)(coded & 0x1ff);
+        }
+        return true;
+    }
+};
+
+/* ---- values ----------------------------------------------------------------------------------------------------- */
+
+/** Writes values where they belong, as the sink says. */
+template <int TYPE>
+struct tw_lossless_writer {
+    const tw_lossless_cuda_job_t &job;
+    tw_lossless_cursor cursor;
+
+    TW_DEVICE void write(uint64_t element, uint32_t bits)
+    {
+        tw_lossless_seek(job, element, cursor);
+        uint8_t *at = (uint8_t *)(uintptr_t)cursor.at;
+        uint64_t i = element - cursor.first;
+        if (job.sink == TW_QUANT_SINK_STORE) {
+            const int bytes = tw_lossless_element<TYPE>::bytes;
+            tw_dev_store_element<bytes>(at + i * bytes, bits);
+            return;
+        }
+        float value = TYPE == TW_TYPE_FP32   ? tw_float_of_bits(bits)
+                      : TYPE == TW_TYPE_BF16 ? tw_float_from_bf16((uint16_t)bits)
+                                             : tw_float_from_fp16((uint16_t)bits);
+        if (job.sink == TW_QUANT_SINK_ADD_FP32) {
+            value = tw_float_add(tw_float_of_bits(tw_dev_load_element<4>(at + 4 * i)), value);
+        }
+        tw_dev_store_element<4>(at + 4 * i, tw_float_bits(value));
+    }
+};
+
+template <int TYPE>
+struct tw_lossless_kernel_scatter {
+    using element = tw_lossless_element<TYPE>;
+
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        const tw_lossless_cuda_state_t *state = job.state;
+        tw_lossless_writer<TYPE> writer = {job, {0, 0, 0}};
+        if (!tw_lossless_is_good(job)) {
+            return;
+        }
+        if (!state->coded) {
+            plain(job, writer);
+            return;
+        }
+        for (uint32_t r = tw_lossless_warp(); r < state->n_rows; r += tw_lossless_warps()) {
+            const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, state->n_pieces, r);
+            tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
+            bool dead = job.rows[r] == TW_LOSSLESS_DEAD;
+            uint32_t x = piece.first_live + job.live_before[r];
+            for (uint32_t i = tw_lossless_lane(); i < row.n; i += 32) {
+                writer.write(row.element + i, dead ? 0 : value(job, x + i));
+            }
+        }
+    }
+
+    /** The bits of the x-th element that is coded. */
+    static TW_DEVICE uint32_t value(const tw_lossless_cuda_job_t &job, uint32_t x)
+    {
+        const uint32_t b = x / TW_LOSSLESS_BLOCK_ELEMS, i = x % TW_LOSSLESS_BLOCK_ELEMS;
+        const tw_lossless_cuda_block_t &block = job.blocks[b];
+        const uint8_t *at = job.src + block.offset;
+        const uint32_t tail_bytes =
+            (uint32_t)tw_lossless_tail_bytes(job.type, tw_lossless_block_elems(job.state->n_live, b));
+        uint32_t tail = TYPE == TW_TYPE_BF16 ? 0 : tail_at(at + block.bytes - tail_bytes, i);
+        if (block.sizes == TW_ENTROPY_RAW) {
+            return element::join(tw_dev_load_element<2>(at + 2 * i), tail);
+        }
+        const raw_t raw = {at, job.lanes + b * TW_ENTROPY_LANES,
+                           (uint32_t)tw_lossless_raw_in_lanes(
+                               tw_lossless_raw_bytes(tw_lossless_block_elems(job.state->n_live, b)))};
+        const uint32_t first = i / 32 * TW_LOSSLESS_RAW_BYTES, k = i % 32;
+        uint32_t bits = 0;
+        if (k < TW_LOSSLESS_RAW_BYTES) {
+            bits = raw.byte(first + k) & 0x7f;
+        } else {
+            TW_UNROLL
+            for (uint32_t c = 0; c < 7; c++) {
+                bits |= raw.byte(first + (k - TW_LOSSLESS_RAW_BYTES) * 7 + c) >> 7 << c;
+            }
+        }
+        return element::join(tw_lossless_head_of(job.heads[x], (uint8_t)bits), tail);
+    }
+
+    /** The 7 bits of a block: the first of them lanes began with. */
+    struct raw_t {
+        const uint8_t *at;
+        const uint32_t *lanes;
+        uint32_t in_lanes;
+
+        TW_DEVICE uint32_t byte(uint32_t j) const
+        {
+            return j < in_lanes ? lanes[j / 2] >> 8 * (j % 2) & 0xff : at[j - in_lanes];
+        }
+    };
+
+    static TW_DEVICE uint32_t tail_at(const uint8_t *tails, uint32_t i)
+    {
+        if (TYPE == TW_TYPE_FP32) {
+            return tw_dev_load_element<2>(tails + 2 * i);
+        }
+        const uint8_t *half = tails + i / 32 * 12 + i % 32 / 16 * 2;
+        uint32_t k = i % 16;
+        return (tw_dev_load_element<2>(half) >> k & 1) | (tw_dev_load_element<2>(half + 4) >> k & 1) << 1 |
+               (tw_dev_load_element<2>(half + 8) >> k & 1) << 2;
+    }
+
+    static TW_DEVICE void plain(const tw_lossless_cuda_job_t &job, tw_lossless_writer<TYPE> &writer)
+    {
+        const int bytes = element::bytes;
+        const uint8_t *from = job.src + sizeof(tw_lossless_header_t);
+        for (uint32_t e = blockIdx.x * TW_LOSSLESS_CUDA_THREADS + threadIdx.x; e < job.n_elems;
+             e += gridDim.x * TW_LOSSLESS_CUDA_THREADS) {
+            writer.write(e, tw_dev_load_element<bytes>(from + (size_t)e * bytes));
+        }
+    }
+};
+
+struct tw_lossless_kernel_close {
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        if (threadIdx.x == 0) {
+            bool good = tw_lossless_is_good(job);
+            job.outcome->bytes = good ? job.state->bytes : 0;
+            job.outcome->status = job.state->status;
+        }
+    }
+};
+
+#endif

@@ -1,0 +1,46 @@
+/** What the lossless codec's kernels ask of a GPU besides device.cuh. */
+#ifndef TW_QUANT_CUDA_LOSSLESS_DEVICE_CUH
+#define TW_QUANT_CUDA_LOSSLESS_DEVICE_CUH
+
+#include "quant/cuda/device.cuh"
+
+#include <cub/block/block_scan.cuh>
+
+/** A bit for each lane of the warp that says yes; all take part. */
+TW_DEVICE uint32_t tw_dev_ballot(bool yes)
+{
+    return __ballot_sync(0xffffffffu, yes);
+}
+
+TW_DEVICE uint32_t tw_dev_popc(uint32_t bits)
+{
+    return (uint32_t)__popc(bits);
+}
+
+/** A line of global memory that will be read. */
+TW_DEVICE void tw_dev_prefetch(const void *at)
+{
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
+}
+
+/** Ones below the lowest zero, which there is. */
+TW_DEVICE uint32_t tw_dev_ones(uint32_t bits)
+{
+    return (uint32_t)__ffs((int)~bits) - 1;
+}
+
+/** The sum of the values of all threads before this one, and of all, of a thread block of 256. Begins and ends with a
+ *  barrier. */
+template <class T>
+TW_DEVICE T tw_dev_block_scan(T value, T *all)
+{
+    using scan = cub::BlockScan<T, 256>;
+    __shared__ typename scan::TempStorage storage;
+    T before;
+    __syncthreads();
+    scan(storage).ExclusiveSum(value, before, *all);
+    __syncthreads();
+    return before;
+}
+
+#endif

@@ -1,0 +1,363 @@
+/** The kernels that encode, in the order of their launches. Each is a struct with its body; floors are bytes an element of
+ *  memory that is read and written, n: the plain tensor's bytes an element.
+ *
+ *    rows       n         each row's mean magnitude, or that it is all zeros          a warp a row
+ *    columns    n, of 128 rows of a piece: each column's mean above its rows          a thread a column
+ *    deviations n, of 32 rows of a piece: how far elements are from each expectation  a warp a row
+ *    scales     2 a row: those that pay                                               a thread block a piece
+ *    classes    n         each row's                                                  a warp a row
+ *    pieces     4 a row: those that pay                                               a thread block a piece
+ *    count      -         what is coded                                               one thread block
+ *    sample     n / 16    counted in shared memory                                    a thread an element
+ *    model      -         the window, tables, what the coder looks up                 one thread block
+ *    head       -         where everything is                                         one thread block
+ *    write      2 a row, 2 a column: what is sent of rows and columns                 a thread block a piece
+ *    gather     n + 4 (+ 2 with tails): heads and codes, in the order of coding       a warp a row
+ *    code       2 + 0.4: words and escapes                                            a warp a block of 65,536
+ *    layout     -         how long each block is                                      one thread block
+ *    assemble   2.4 (+ 2) read, 1.3 (+ 2) written: the message                        parts of a block
+ *    finish     -         the header                                                  one thread block
+ *  Together 3 n + 10 for bf16: 16 bytes, where reading the tensor and writing the message alone are 3.3. */
+#ifndef TW_QUANT_CUDA_LOSSLESS_ENCODE_CUH
+#define TW_QUANT_CUDA_LOSSLESS_ENCODE_CUH
+
+#include "quant/cuda/lossless_head.cuh"
+
+/* ---- blocks ----------------------------------------------------------------------------------------------------- */
+
+/** An element as the coder wants it. */
+TW_DEVICE uint16_t tw_lossless_code(uint16_t head, uint16_t expected)
+{
+    uint32_t coded = tw_lossless_coded(head), symbol = tw_lossless_symbol(coded, expected);
+    uint32_t context = tw_lossless_context(expected);
+    return (uint16_t)(symbol == TW_ENTROPY_ESCAPE ? TW_LOSSLESS_CUDA_ESCAPED | context << 9 | coded
+                                                  : context << 5 | symbol);
+}
+
+template <int TYPE>
+struct tw_lossless_kernel_gather {
+    using element = tw_lossless_element<TYPE>;
+
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        tw_lossless_cursor cursor = {0, 0, 0};
+        for (uint32_t r = tw_lossless_warp(); job.state->coded && r < job.n_rows; r += tw_lossless_warps()) {
+            const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, job.n_pieces, r);
+            uint16_t value = job.rows[r];
+            if (value == TW_LOSSLESS_DEAD) {
+                continue;
+            }
+            tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
+            uint32_t x = piece.first_live + job.live_before[r];
+            for (uint32_t i = tw_lossless_lane(); i < row.n; i += 32) {
+                uint32_t bits = tw_lossless_load<element::bytes>(job, row.element + i, cursor);
+                uint16_t expected = tw_lossless_expected_at(job, piece, value, row.column + i);
+                job.heads[x + i] = element::head(bits);
+                job.codes[x + i] = tw_lossless_code(element::head(bits), expected);
+                if (TYPE != TW_TYPE_BF16) {
+                    job.tails[x + i] = element::tail(bits);
+                }
+            }
+        }
+    }
+};
+
+/** Byte j of a block's 7 bits. */
+TW_DEVICE uint32_t tw_lossless_raw_byte(const uint16_t *heads, uint32_t n, uint32_t j)
+{
+    uint32_t first = j / TW_LOSSLESS_RAW_BYTES * 32, k = j % TW_LOSSLESS_RAW_BYTES;
+    uint32_t last = first + TW_LOSSLESS_RAW_BYTES + k / 7;
+    if (first + k >= n) {
+        return 0;
+    }
+    uint32_t high = last < n ? (uint32_t)tw_lossless_raw(heads[last]) >> k % 7 & 1 : 0;
+    return tw_lossless_raw(heads[first + k]) | high << 7;
+}
+
+/** Two of those bytes: what a lane begins with, 0 where there are fewer. */
+TW_DEVICE uint32_t tw_lossless_raw_pair(const uint16_t *heads, uint32_t n, uint32_t pair)
+{
+    return tw_lossless_raw_byte(heads, n, 2 * pair) | tw_lossless_raw_byte(heads, n, 2 * pair + 1) << 8;
+}
+
+/** Bytes of those that lanes do not begin with. */
+TW_DEVICE uint32_t tw_lossless_raw_part_bytes(uint32_t n)
+{
+    size_t bytes = tw_lossless_raw_bytes(n);
+    return (uint32_t)(bytes - tw_lossless_raw_in_lanes(bytes));
+}
+
+/** A warp a block: lane i has elements i, 32 + i and so on, as in the format. Of a step, 25 instructions an element and two
+ *  ballots, only the coder's state waits for the step before: what it needs else is loaded ahead. */
+struct tw_lossless_kernel_code {
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        __shared__ uint64_t encode[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS];
+        const tw_lossless_cuda_state_t *state = job.state;
+        const uint32_t block = blockIdx.x, lane = threadIdx.x;
+        if (!state->coded || block >= state->n_blocks) {
+            return;
+        }
+        for (uint32_t i = lane; i < TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS; i += 32) {
+            encode[i] = job.encode[i];
+        }
+        __syncthreads();
+        const uint32_t n = tw_lossless_block_elems(state->n_live, block);
+        const uint16_t *codes = job.codes + (size_t)block * TW_LOSSLESS_BLOCK_ELEMS;
+        const uint16_t *heads = job.heads + (size_t)block * TW_LOSSLESS_BLOCK_ELEMS;
+        /* What is coded takes less than what is not. */
+        const uint32_t fixed = tw_lossless_raw_part_bytes(n) + TW_ENTROPY_LANES_BYTES;
+        coder_t coder = {encode,
+                         heads,
+                         job.words + (size_t)block * TW_LOSSLESS_CUDA_ROOM,
+                         fixed < 2 * n ? (2 * n - fixed - 1) / 2 : 0,
+                         TW_ENTROPY_START | tw_lossless_raw_pair(heads, n, lane),
+                         0,
+                         0};
+        bool fits = fixed < 2 * n;
+        for (uint32_t i = 0; fits && i < n; i += 32 * TW_LOSSLESS_CUDA_AHEAD) {
+            uint32_t ahead[TW_LOSSLESS_CUDA_AHEAD];
+            TW_UNROLL
+            for (uint32_t s = 0; s < TW_LOSSLESS_CUDA_AHEAD; s++) {
+                uint32_t at = i + 32 * s + lane;
+                ahead[s] = at < n ? codes[at] : 0;
+            }
+            TW_UNROLL
+            for (uint32_t s = 0; s < TW_LOSSLESS_CUDA_AHEAD; s++) {
+                uint32_t at = i + 32 * s + lane;
+                if (fits && at - lane < n) {
+                    fits = step(coder, ahead[s], at, at < n);
+                }
+            }
+        }
+        job.lanes[block * TW_ENTROPY_LANES + lane] = coder.x;
+        if (lane == 0) {
+            job.blocks[block].sizes = fits ? coder.n_words | coder.n_escapes << 16 : TW_ENTROPY_RAW;
+        }
+    }
+
+    /** A lane, and what its warp has written. */
+    struct coder_t {
+        const uint64_t *encode;
+        const uint16_t *heads; /**< of the block */
+        uint16_t *words;
+        uint32_t room, x, n_words, n_escapes;
+    };
+
+    /** Code an element; of the whole warp. False when there is no room. */
+    static TW_DEVICE bool step(coder_t &coder, uint32_t code, uint32_t at, bool there)
+    {
+        const uint32_t below = (1u << threadIdx.x) - 1, context = code >> 9 & (TW_LOSSLESS_CONTEXTS - 1);
+        uint64_t entry =
+            coder.encode[code & TW_LOSSLESS_CUDA_ESCAPED ? context * TW_ENTROPY_SYMBOLS + TW_ENTROPY_ESCAPE
+                                                         : code];
+        /* Symbols that the table lacks are escaped, too. */
+        bool escapes = there && entry >> 31 & 1;
+        bool full = there && coder.x >> (32 - TW_ENTROPY_FREQ_BITS) >= ((uint32_t)entry & 0x7ff);
+        uint32_t spilling = tw_dev_ballot(full), escaping = tw_dev_ballot(escapes);
+        uint32_t words = coder.n_words + tw_dev_popc(spilling & below),
+                 escape = coder.n_escapes + tw_dev_popc(escaping & below);
+        coder.n_words += tw_dev_popc(spilling);
+        coder.n_escapes += tw_dev_popc(escaping);
+        if (coder.n_words + coder.n_escapes > coder.room) {
+            return false;
+        }
+        if (full) {
+            coder.words[words] = (uint16_t)coder.x;
+            coder.x >>= 16;
+        }
+        if (escapes) {
+            coder.words[TW_LOSSLESS_CUDA_ROOM - 1 - escape] = (uint16_t)tw_lossless_coded(coder.heads[at]);
+        }
+        coder.x = there ? tw_entropy_put(coder.x, entry) : coder.x;
+        return true;
+    }
+};
+
+/** Bytes of a block with these sizes. */
+TW_DEVICE uint32_t tw_lossless_block_bytes(tw_type_t type, uint32_t sizes, uint32_t n)
+{
+    uint32_t coded =
+        tw_lossless_raw_part_bytes(n) + 2 * (sizes & 0xffff) + TW_ENTROPY_LANES_BYTES + 2 * (sizes >> 16);
+    return (sizes == TW_ENTROPY_RAW ? 2 * n : coded) + (uint32_t)tw_lossless_tail_bytes(type, n);
+}
+
+struct tw_lossless_kernel_layout {
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        tw_lossless_cuda_state_t *state = job.state;
+        uint64_t at = sizeof(tw_lossless_header_t) + state->head_bytes;
+        const uint32_t coded = state->coded, n_blocks = coded ? state->n_blocks : 0;
+        for (uint32_t base = 0; base < n_blocks; base += TW_LOSSLESS_CUDA_THREADS) {
+            uint32_t b = base + threadIdx.x, bytes = 0;
+            uint64_t all;
+            if (b < n_blocks) {
+                bytes = tw_lossless_block_bytes(job.type, job.blocks[b].sizes,
+                                                tw_lossless_block_elems(state->n_live, b));
+            }
+            uint64_t before = tw_dev_block_scan<uint64_t>(bytes, &all);
+            if (b < n_blocks) {
+                job.blocks[b].bytes = bytes;
+                job.blocks[b].offset = (uint32_t)(at + before);
+            }
+            at += all;
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            state->coded = coded && at <= job.bound;
+            state->bytes = (uint32_t)(state->coded ? at : job.bound);
+        }
+    }
+};
+
+/* ---- the message ------------------------------------------------------------------------------------------------ */
+
+/** A block's bytes, two at a time. */
+struct tw_lossless_block_words {
+    const tw_lossless_cuda_job_t &job;
+    uint32_t block, n, sizes, in_lanes, raw_end, words_end, lanes_end, heads_end;
+
+    TW_DEVICE tw_lossless_block_words(const tw_lossless_cuda_job_t &of_job, uint32_t of_block)
+        : job(of_job), block(of_block), n(tw_lossless_block_elems(of_job.state->n_live, of_block)),
+          sizes(of_job.blocks[of_block].sizes)
+    {
+        in_lanes = (uint32_t)tw_lossless_raw_in_lanes(tw_lossless_raw_bytes(n));
+        raw_end = tw_lossless_raw_part_bytes(n) / 2;
+        words_end = raw_end + (sizes & 0xffff);
+        lanes_end = words_end + TW_ENTROPY_LANES_BYTES / 2;
+        heads_end = sizes == TW_ENTROPY_RAW ? n : lanes_end + (sizes >> 16);
+    }
+
+    TW_DEVICE uint32_t at(uint32_t w) const
+    {
+        const uint16_t *words = job.words + (size_t)block * TW_LOSSLESS_CUDA_ROOM;
+        if (w >= heads_end) {
+            return tail(w - heads_end);
+        }
+        if (sizes == TW_ENTROPY_RAW) {
+            return head(w);
+        }
+        if (w < raw_end) {
+            return tw_lossless_raw_pair(job.heads + (size_t)block * TW_LOSSLESS_BLOCK_ELEMS, n,
+                                        w + in_lanes / 2);
+        }
+        if (w < words_end) {
+            return words[w - raw_end];
+        }
+        if (w < lanes_end) {
+            uint32_t lane = w - words_end;
+            return job.lanes[block * TW_ENTROPY_LANES + lane / 2] >> 16 * (lane % 2) & 0xffff;
+        }
+        return words[TW_LOSSLESS_CUDA_ROOM - 1 - (w - lanes_end)];
+    }
+
+    TW_DEVICE uint16_t head(uint32_t i) const
+    {
+        return job.heads[(size_t)block * TW_LOSSLESS_BLOCK_ELEMS + i];
+    }
+
+    TW_DEVICE uint32_t tail(uint32_t w) const
+    {
+        const uint16_t *tails = job.tails + (size_t)block * TW_LOSSLESS_BLOCK_ELEMS;
+        if (job.type == TW_TYPE_FP32) {
+            return tails[w];
+        }
+        /* A group has 3 words of 32 bits, bit k of each element's tail in one of them. */
+        uint32_t first = w / 6 * 32 + w % 2 * 16, bit = w % 6 / 2, word = 0;
+        for (uint32_t k = 0; k < 16 && first + k < n; k++) {
+            word |= (uint32_t)(tails[first + k] >> bit & 1) << k;
+        }
+        return word;
+    }
+};
+
+template <int TYPE>
+struct tw_lossless_kernel_assemble {
+    static const uint32_t step = TW_LOSSLESS_CUDA_PARTS * TW_LOSSLESS_CUDA_THREADS;
+
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        uint32_t block = blockIdx.x / TW_LOSSLESS_CUDA_PARTS,
+                 first = blockIdx.x % TW_LOSSLESS_CUDA_PARTS * TW_LOSSLESS_CUDA_THREADS + threadIdx.x;
+        if (!job.state->coded) {
+            plain(job);
+        } else if (block < job.state->n_blocks) {
+            coded(job, block, first);
+        }
+    }
+
+    static TW_DEVICE void coded(const tw_lossless_cuda_job_t &job, uint32_t block, uint32_t first)
+    {
+        const tw_lossless_block_words words(job, block);
+        uint8_t *to = job.dst + job.blocks[block].offset;
+        uint32_t check = 0;
+        for (uint32_t w = first; w < job.blocks[block].bytes / 2; w += step) {
+            uint32_t word = words.at(w);
+            tw_dev_store_element<2>(to + 2 * (size_t)w, word);
+            check += tw_entropy_check(w, (uint16_t)word);
+        }
+        tw_lossless_add(&job.blocks[block].check, check);
+    }
+
+    /** All elements as they are. */
+    static TW_DEVICE void plain(const tw_lossless_cuda_job_t &job)
+    {
+        const uint32_t bytes = tw_lossless_element<TYPE>::bytes;
+        uint8_t *to = job.dst + sizeof(tw_lossless_header_t);
+        tw_lossless_cursor cursor = {0, 0, 0};
+        uint32_t check = 0;
+        for (uint32_t e = blockIdx.x * TW_LOSSLESS_CUDA_THREADS + threadIdx.x; e < job.n_elems;
+             e += gridDim.x * TW_LOSSLESS_CUDA_THREADS) {
+            uint32_t bits = tw_lossless_load<bytes>(job, e, cursor);
+            tw_dev_store_element<bytes>(to + (size_t)e * bytes, bits);
+            if (bytes == 4) {
+                check += tw_entropy_check(2 * (size_t)e, (uint16_t)bits) +
+                         tw_entropy_check(2 * (size_t)e + 1, (uint16_t)(bits >> 16));
+            } else {
+                check += tw_entropy_check(e, (uint16_t)bits);
+            }
+        }
+        tw_lossless_add(&job.state->check, check);
+    }
+};
+
+struct tw_lossless_kernel_finish {
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        tw_lossless_cuda_state_t *state = job.state;
+        uint8_t *head = job.dst + sizeof(tw_lossless_header_t);
+        if (state->coded) {
+            uint8_t *entries =
+                head + state->head_bytes - (size_t)state->n_blocks * sizeof(tw_entropy_entry_t);
+            for (uint32_t b = threadIdx.x; b < state->n_blocks; b += TW_LOSSLESS_CUDA_THREADS) {
+                tw_lossless_put32(entries + 8 * (size_t)b, job.blocks[b].sizes);
+                tw_lossless_put32(entries + 8 * (size_t)b + 4, job.blocks[b].check);
+            }
+            __syncthreads();
+            tw_lossless_add(&state->check, tw_lossless_check_words(head, state->head_bytes / 2, threadIdx.x,
+                                                                   TW_LOSSLESS_CUDA_THREADS));
+            __syncthreads();
+        }
+        if (threadIdx.x == 0) {
+            header(job, *state);
+            if (job.outcome) {
+                job.outcome->bytes = state->bytes;
+                job.outcome->status = TW_OK;
+            }
+        }
+    }
+
+    static TW_DEVICE void header(const tw_lossless_cuda_job_t &job, const tw_lossless_cuda_state_t &state)
+    {
+        uint8_t *to = job.dst;
+        to[0] = TW_LOSSLESS_MAGIC;
+        to[1] = TW_LOSSLESS_VERSION;
+        to[2] = (uint8_t)job.type;
+        to[3] = (uint8_t)(state.coded ? TW_LOSSLESS_CODED : TW_LOSSLESS_PLAIN);
+        tw_lossless_put32(to + 4, state.bytes);
+        tw_lossless_put32(to + 8, job.n_elems);
+        tw_lossless_put32(to + 12, state.check);
+    }
+};
+
+#endif

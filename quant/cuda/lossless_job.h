@@ -1,0 +1,156 @@
+/** The lossless codec on a GPU: what its kernels are given, and how a call becomes launches. No CUDA needed: the tests run the
+ *  same launches on an emulated device. Compiles as C11, C++17 and CUDA.
+ *
+ *  Elements are counted through all segments; those of rows that are not all zeros, which are coded, are counted on their own.
+ *  Read lossless_rows.cuh (where elements, rows and pieces are), then for the encoder lossless_scales, lossless_model,
+ *  lossless_head and lossless_encode.cuh, for the decoder lossless_read and lossless_decode.cuh. They do what quant/lossless
+ *  does on the host, with its arithmetic (value.h, model.h). Only the order of work differs: all sums are of whole numbers, so
+ *  the order does not show. */
+#ifndef TW_QUANT_CUDA_LOSSLESS_JOB_H
+#define TW_QUANT_CUDA_LOSSLESS_JOB_H
+
+#include "quant/lossless/model.h"
+
+TW_C_BEGIN
+
+#define TW_LOSSLESS_CUDA_THREADS 256
+#define TW_LOSSLESS_CUDA_WARPS (TW_LOSSLESS_CUDA_THREADS / 32)
+/** A block's words and escapes, which grow towards each other: more of them and the block is not coded. */
+#define TW_LOSSLESS_CUDA_ROOM (TW_LOSSLESS_BLOCK_ELEMS - TW_LOSSLESS_BLOCK_ELEMS / 64 * TW_LOSSLESS_RAW_BYTES)
+/** Thread blocks that work on one block of a message, or on 65,536 words of anything else. */
+#define TW_LOSSLESS_CUDA_PARTS 8
+
+/** Steps of the coder whose elements are loaded at once, long before they are needed. */
+#define TW_LOSSLESS_CUDA_AHEAD 8
+
+typedef unsigned long long tw_lossless_sum_t; /**< what atomicAdd takes */
+
+/** A segment that has elements; behind the last one stands one that begins at n_elems. */
+typedef struct tw_lossless_cuda_segment {
+    uint64_t first; /**< element */
+    uint64_t at;    /**< its address */
+} tw_lossless_cuda_segment_t;
+
+/** Lists of a piece, in the order of the message. */
+#define TW_LOSSLESS_OF_ROWS 0
+#define TW_LOSSLESS_OF_CLASSES 1
+#define TW_LOSSLESS_OF_COLUMNS 2
+#define TW_LOSSLESS_CUDA_LISTS 3
+
+typedef struct tw_lossless_cuda_list {
+    uint32_t k, bits;
+    uint64_t at; /**< bits from behind the header */
+} tw_lossless_cuda_list_t;
+
+typedef struct tw_lossless_cuda_piece {
+    uint32_t first_elem, n_elems, row_elems, first; /**< as in tw_lossless_piece_t */
+    uint32_t first_row, n_rows, first_column;
+    uint32_t with_columns; /**< they may have scales */
+    /* What is found; zeros before. */
+    tw_lossless_sum_t sum, live, deviations[2][2], deviation, own_cost;
+    uint32_t n_live_rows, n_live, first_live; /**< n_live: elements of those rows */
+    tw_lossless_cuda_list_t lists[TW_LOSSLESS_CUDA_LISTS];
+    uint32_t offset, zeros_offset; /**< of the piece and of its rows' bits, from behind the header */
+    uint32_t row_class, flags;
+    int32_t scale;
+} tw_lossless_cuda_piece_t;
+
+typedef struct tw_lossless_cuda_block {
+    uint32_t sizes, check, offset, bytes; /**< offset: in the message */
+} tw_lossless_cuda_block_t;
+
+/** What kernels tell the next ones. */
+typedef struct tw_lossless_cuda_state {
+    int32_t status;
+    uint32_t coded;
+    uint32_t bytes, check;                 /**< of the message, of what its header's checksum is over */
+    uint32_t head_bytes, n_pieces, n_rows; /**< head_bytes: without the header */
+    uint32_t n_live, n_blocks;
+    uint32_t own; /**< classes that have tables of their own */
+    int32_t window;
+    uint8_t tables[TW_LOSSLESS_CLASSES][TW_LOSSLESS_TABLE_BYTES];
+    tw_quant_outcome_t outcome; /**< where the caller wants none */
+} tw_lossless_cuda_state_t;
+
+typedef struct tw_lossless_cuda_job {
+    tw_type_t type;
+    tw_quant_sink_t sink;
+    uint32_t n_elems, n_segments, n_pieces, n_rows, n_columns,
+        n_blocks; /**< the room there is, at least what is used */
+    uint32_t src_bytes, at_most;
+    uint64_t bound;
+    uint8_t *dst;       /**< the message */
+    const uint8_t *src; /**< the message to decode */
+    tw_quant_outcome_t *outcome;
+    /* In the workspace. */
+    tw_lossless_cuda_state_t *state;
+    tw_lossless_cuda_segment_t *segments;
+    tw_lossless_cuda_piece_t *pieces;
+    tw_lossless_counts_t *counts; /**< [CLASSES] */
+    tw_lossless_cuda_block_t *blocks;
+    uint64_t *encode;      /**< [CONTEXTS * SYMBOLS] */
+    uint8_t *symbols;      /**< [CONTEXTS * FREQ_SUM] of a slot */
+    uint32_t *slots;       /**< [CONTEXTS * SYMBOLS] freq | first slot << 11 */
+    uint16_t *rows;        /**< [n_rows] as in tw_lossless_shape_t */
+    uint32_t *live_before; /**< [n_rows] elements of the piece that are coded before this row's */
+    uint32_t *live_rows;   /**< [n_rows] those rows of a piece that are not all zeros */
+    int16_t *columns;      /**< [n_columns] */
+    uint16_t *heads; /**< [n_elems] of elements that are coded; decoding: what is expected, then 9 bits */
+    uint16_t *codes; /**< [n_elems] symbol | context << 5, or ESCAPED | 9 bits | context << 9 */
+    uint16_t *tails; /**< [n_elems] */
+    uint16_t *words; /**< [n_blocks * ROOM] */
+    uint32_t *lanes; /**< [n_blocks * LANES] as they are at the end; decoding: as they began */
+} tw_lossless_cuda_job_t;
+
+#define TW_LOSSLESS_CUDA_ESCAPED 0x8000
+
+typedef enum tw_lossless_cuda_kernel {
+    TW_LOSSLESS_CUDA_ROWS,
+    TW_LOSSLESS_CUDA_COLUMNS,
+    TW_LOSSLESS_CUDA_DEVIATIONS,
+    TW_LOSSLESS_CUDA_SCALES,
+    TW_LOSSLESS_CUDA_CLASSES,
+    TW_LOSSLESS_CUDA_PIECES,
+    TW_LOSSLESS_CUDA_COUNT,
+    TW_LOSSLESS_CUDA_SAMPLE,
+    TW_LOSSLESS_CUDA_MODEL,
+    TW_LOSSLESS_CUDA_HEAD,
+    TW_LOSSLESS_CUDA_WRITE,
+    TW_LOSSLESS_CUDA_GATHER,
+    TW_LOSSLESS_CUDA_CODE,
+    TW_LOSSLESS_CUDA_LAYOUT,
+    TW_LOSSLESS_CUDA_ASSEMBLE,
+    TW_LOSSLESS_CUDA_FINISH,
+    TW_LOSSLESS_CUDA_OPEN,
+    TW_LOSSLESS_CUDA_CHECK,
+    TW_LOSSLESS_CUDA_READ,
+    TW_LOSSLESS_CUDA_EXPECT,
+    TW_LOSSLESS_CUDA_CHECK_BLOCKS,
+    TW_LOSSLESS_CUDA_DECODE,
+    TW_LOSSLESS_CUDA_SCATTER,
+    TW_LOSSLESS_CUDA_CLOSE,
+    TW_LOSSLESS_CUDA_KERNELS
+} tw_lossless_cuda_kernel_t;
+
+/** A GPU, or what stands in for one. Everything is enqueued on `stream`. */
+typedef struct tw_lossless_cuda_device {
+    uint32_t n_multiprocessors;
+    tw_status_t (*run)(tw_lossless_cuda_kernel_t kernel, const tw_lossless_cuda_job_t *job, uint32_t grid,
+                       uint32_t threads, tw_stream_t stream);
+    /** The words go to device memory; the list is not needed afterwards. */
+    tw_status_t (*fill)(void *at, const uint64_t *words, size_t n, tw_stream_t stream);
+    tw_status_t (*zero)(void *at, size_t bytes, tw_stream_t stream);
+    /** From device to pinned host memory. */
+    tw_status_t (*copy)(void *host, const void *from, size_t bytes, tw_stream_t stream);
+} tw_lossless_cuda_device_t;
+
+/** The kernels are loaded when this returns. */
+tw_status_t tw_lossless_cuda_device_create(tw_lossless_cuda_device_t *device);
+
+/** A codec on a device, which is copied. */
+tw_status_t tw_lossless_stream_create_on(const tw_lossless_cuda_device_t *device,
+                                         tw_quant_lossless_stream_t **out);
+
+TW_C_END
+
+#endif

@@ -1,0 +1,108 @@
+/** The lossless encoder: the sample, and the tables that are made from it. */
+#ifndef TW_QUANT_CUDA_LOSSLESS_MODEL_CUH
+#define TW_QUANT_CUDA_LOSSLESS_MODEL_CUH
+
+#include "quant/cuda/lossless_scales.cuh"
+
+/* ---- the sample ------------------------------------------------------------------------------------------------- */
+
+template <int TYPE>
+struct tw_lossless_kernel_sample {
+    using element = tw_lossless_element<TYPE>;
+    static const uint32_t counters = sizeof(tw_lossless_counts_t) / 4 * TW_LOSSLESS_CLASSES;
+
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        __shared__ tw_lossless_counts_t counts[TW_LOSSLESS_CLASSES];
+        uint32_t *own = (uint32_t *)counts, *all = (uint32_t *)job.counts;
+        for (uint32_t i = threadIdx.x; i < counters; i += TW_LOSSLESS_CUDA_THREADS) {
+            own[i] = 0;
+        }
+        __syncthreads();
+        const uint32_t n_live = job.state->n_live, run_elems = TW_LOSSLESS_SAMPLE_RUN;
+        const uint32_t distance = tw_lossless_sample_distance(n_live ? n_live : 1);
+        const uint32_t rest = n_live % distance;
+        const uint32_t n = n_live / distance * run_elems + (rest < run_elems ? rest : run_elems);
+        tw_lossless_cursor cursor = {0, 0, 0};
+        for (uint32_t j = blockIdx.x * TW_LOSSLESS_CUDA_THREADS + threadIdx.x; j < n;
+             j += gridDim.x * TW_LOSSLESS_CUDA_THREADS) {
+            count(job, j / run_elems * distance + j % run_elems, cursor, counts);
+        }
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < counters; i += TW_LOSSLESS_CUDA_THREADS) {
+            if (own[i]) {
+                atomicAdd(&all[i], own[i]);
+            }
+        }
+    }
+
+    /** The x-th element that is coded. */
+    static TW_DEVICE void count(const tw_lossless_cuda_job_t &job, uint32_t x, tw_lossless_cursor &cursor,
+                                tw_lossless_counts_t *counts)
+    {
+        const tw_lossless_cuda_piece_t *pieces = job.pieces;
+        const tw_lossless_cuda_piece_t &piece =
+            pieces[tw_lossless_last(job.n_pieces, x, [&](uint32_t i) { return pieces[i].first_live; })];
+        const uint32_t *before = job.live_before + piece.first_row;
+        uint32_t in_piece = x - piece.first_live;
+        uint32_t r = tw_lossless_last(piece.n_rows, in_piece, [&](uint32_t i) { return before[i]; });
+        tw_lossless_row row = tw_lossless_row_at(piece, r);
+        uint16_t value = job.rows[piece.first_row + r];
+        uint32_t i = in_piece - before[r];
+        uint16_t head = element::head(tw_lossless_load<element::bytes>(job, row.element + i, cursor));
+        bool columns = piece.flags & TW_LOSSLESS_FLAG_COLUMNS;
+        int32_t scale = tw_lossless_scale_of(value);
+        int32_t above = (int32_t)tw_lossless_magnitude(head) - scale + 128 -
+                        (columns ? job.columns[piece.first_column + row.column + i] : 0);
+        tw_lossless_counts_t &of_class = counts[value >> TW_LOSSLESS_CLASS_SHIFT];
+        if (tw_lossless_coded(head)) {
+            atomicAdd(&of_class.above[above < 0 ? 0 : above > 255 ? 255 : above], 1u);
+        } else {
+            atomicAdd(&of_class.zeros, 1u);
+        }
+        for (uint32_t phase = 0; phase < TW_LOSSLESS_PHASES; phase++) {
+            uint32_t share = columns ? 1 : (uint32_t)(scale & 3) == phase ? 4 : 0;
+            if (share) {
+                atomicAdd(&of_class.phases[phase], share);
+            }
+        }
+        atomicAdd(&of_class.n, 1u);
+    }
+};
+
+struct tw_lossless_kernel_model {
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        __shared__ uint32_t above[256];
+        tw_lossless_cuda_state_t *state = job.state;
+        const uint32_t t = threadIdx.x;
+        uint32_t sum = 0;
+        for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
+            sum += job.counts[c].above[t];
+        }
+        above[t] = sum;
+        __syncthreads();
+        if (t == 0) {
+            state->window = tw_lossless_window(above);
+        }
+        __syncthreads();
+        if (t < TW_LOSSLESS_CLASSES) {
+            uint64_t in_sample = 0;
+            for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
+                in_sample += job.counts[c].n;
+            }
+            int own = tw_lossless_table_of(&job.counts[t], t, state->window, state->n_live, in_sample,
+                                           (tw_lossless_table_t *)state->tables[t]);
+            atomicOr(&state->own, (uint32_t)own << t);
+        }
+        __syncthreads();
+        if (t < TW_LOSSLESS_CONTEXTS) {
+            uint16_t freq[TW_ENTROPY_SYMBOLS];
+            tw_lossless_freq((const tw_lossless_table_t *)state->tables[t / TW_LOSSLESS_PHASES],
+                             t % TW_LOSSLESS_PHASES, freq);
+            tw_entropy_encode_table(freq, job.encode + t * TW_ENTROPY_SYMBOLS);
+        }
+    }
+};
+
+#endif

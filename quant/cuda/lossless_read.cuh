@@ -1,0 +1,418 @@
+/** The lossless decoder: what stands before the blocks, of bytes that nobody vouches for. All kernels are listed in
+ *  lossless_decode.cuh. */
+#ifndef TW_QUANT_CUDA_LOSSLESS_READ_CUH
+#define TW_QUANT_CUDA_LOSSLESS_READ_CUH
+
+#include "quant/cuda/lossless_encode.cuh"
+
+TW_DEVICE bool tw_lossless_is_good(const tw_lossless_cuda_job_t &job)
+{
+    return job.state->status == TW_OK;
+}
+
+/* ---- the header ------------------------------------------------------------------------------------------------- */
+
+struct tw_lossless_kernel_open {
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        if (threadIdx.x == 0) {
+            job.state->status = judge(job);
+        }
+    }
+
+    /** In the order of the host's decoder. */
+    static TW_DEVICE int32_t judge(const tw_lossless_cuda_job_t &job)
+    {
+        tw_lossless_cuda_state_t *state = job.state;
+        const uint8_t *src = job.src;
+        const uint32_t header_bytes = sizeof(tw_lossless_header_t);
+        if (job.src_bytes < header_bytes) {
+            return TW_ERR_TRUNCATED;
+        }
+        uint32_t bytes = tw_lossless_get32(src + 4);
+        if (src[0] != TW_LOSSLESS_MAGIC || src[1] != TW_LOSSLESS_VERSION || src[3] > TW_LOSSLESS_CODED ||
+            bytes < header_bytes) {
+            return TW_ERR_FORMAT;
+        }
+        if (bytes > job.src_bytes) {
+            return TW_ERR_TRUNCATED;
+        }
+        if (bytes < job.src_bytes && !job.at_most) {
+            return TW_ERR_FORMAT;
+        }
+        if (src[2] != (uint32_t)job.type || tw_lossless_get32(src + 8) != job.n_elems) {
+            return TW_ERR_MISMATCH;
+        }
+        state->bytes = bytes;
+        state->coded = src[3] == TW_LOSSLESS_CODED;
+        uint32_t body = bytes - header_bytes;
+        if (!state->coded) {
+            state->head_bytes = body;
+            return body == job.bound - header_bytes ? TW_OK : TW_ERR_FORMAT;
+        }
+        state->head_bytes = body < 4 ? 0 : tw_lossless_get32(src + header_bytes);
+        bool good = body >= 4 && state->head_bytes <= body && state->head_bytes % 2 == 0;
+        return good ? TW_OK : TW_ERR_FORMAT;
+    }
+};
+
+struct tw_lossless_kernel_check {
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        if (tw_lossless_is_good(job)) {
+            uint32_t first = blockIdx.x * TW_LOSSLESS_CUDA_THREADS + threadIdx.x;
+            tw_lossless_add(&job.state->check, tw_lossless_check_words(job.src + sizeof(tw_lossless_header_t),
+                                                                       job.state->head_bytes / 2, first,
+                                                                       gridDim.x * TW_LOSSLESS_CUDA_THREADS));
+        }
+    }
+};
+
+/* ---- the head --------------------------------------------------------------------------------------------------- */
+
+/** What is left of the head. All threads of the thread block know it. */
+struct tw_lossless_source {
+    const uint8_t *begin, *at, *end;
+    bool bad;
+
+    /** 1: there are as many. */
+    TW_DEVICE bool has(uint64_t bytes)
+    {
+        bad = bad || bytes > (uint64_t)(end - at);
+        return !bad;
+    }
+
+    TW_DEVICE uint32_t byte()
+    {
+        return has(1) ? *at++ : 0;
+    }
+
+    TW_DEVICE uint32_t number()
+    {
+        uint64_t number = 0;
+        for (uint32_t shift = 0; shift < 35; shift += 7) {
+            uint32_t next = byte();
+            number |= (uint64_t)(next & 0x7f) << shift;
+            if (next <= 0x7f) {
+                break;
+            }
+            bad = bad || shift == 28;
+        }
+        bad = bad || number > UINT32_MAX;
+        return bad ? 0 : (uint32_t)number;
+    }
+};
+
+/** Bits of the head, which begins aligned to words of 32; zeros behind its end. */
+struct tw_lossless_bit_source {
+    const uint32_t *words;
+    uint64_t at, end; /* in bits */
+
+    /** 32 bits from `from` on. */
+    TW_DEVICE uint32_t look(uint64_t from) const
+    {
+        uint64_t w = from / 32;
+        uint32_t n = (uint32_t)(from % 32), low = word(w);
+        return n ? low >> n | word(w + 1) << (32 - n) : low;
+    }
+
+    /** The last word of the head may be half of one. */
+    TW_DEVICE uint32_t word(uint64_t w) const
+    {
+        if (32 * w + 32 <= end) {
+            return words[w];
+        }
+        uint32_t bits = 0;
+        for (uint32_t b = 0; b < 4 && 32 * w + 8 * b < end; b++) {
+            bits |= (uint32_t)((const uint8_t *)(words + w))[b] << 8 * b;
+        }
+        return bits;
+    }
+};
+
+struct tw_lossless_kernel_read {
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        tw_lossless_cuda_state_t *state = job.state;
+        const uint8_t *head = job.src + sizeof(tw_lossless_header_t);
+        if (!tw_lossless_is_good(job)) {
+            return;
+        }
+        const bool spoilt = state->check != tw_lossless_get32(job.src + 12);
+        const bool coded = state->coded;
+        tw_lossless_source source = {head, head, head + state->head_bytes, spoilt};
+        __syncthreads();
+        if (coded && !spoilt) {
+            read(job, source);
+        }
+        if (threadIdx.x == 0 && source.bad) {
+            state->status = TW_ERR_FORMAT;
+        }
+    }
+
+    static TW_DEVICE void read(const tw_lossless_cuda_job_t &job, tw_lossless_source &source)
+    {
+        tw_lossless_cuda_state_t *state = job.state;
+        uint32_t n_pieces = 0, own = 0, n_live = 0;
+        int32_t window = 0;
+        if (source.has(TW_LOSSLESS_HEAD_BYTES)) {
+            window = 4 * (int8_t)source.at[4];
+            own = source.at[5];
+            source.at += TW_LOSSLESS_HEAD_BYTES;
+            pieces(job, source);
+            n_pieces = state->n_pieces;
+        }
+        for (uint32_t p = 0; p < n_pieces && !source.bad; p++) {
+            zeros(job, source, job.pieces[p], &n_live);
+        }
+        if (!source.bad) {
+            tables(job, source, own, window);
+        }
+        if (!source.bad) {
+            lists(job, source, n_pieces);
+        }
+        uint32_t n_blocks = tw_lossless_blocks_of(n_live);
+        source.bad = source.bad ||
+                     (uint64_t)(source.end - source.at) != (uint64_t)n_blocks * sizeof(tw_entropy_entry_t);
+        if (!source.bad) {
+            blocks(job, source, n_live, n_blocks);
+        }
+        if (threadIdx.x == 0) {
+            state->n_live = n_live;
+            state->n_blocks = n_blocks;
+        }
+    }
+
+    /** Pieces, which have all elements together: one thread reads them, one after the other. */
+    static TW_DEVICE void pieces(const tw_lossless_cuda_job_t &job, tw_lossless_source &source)
+    {
+        __shared__ uint32_t taken;
+        if (threadIdx.x == 0) {
+            tw_lossless_source own = source;
+            take_pieces(job, own);
+            taken = own.bad ? UINT32_MAX : (uint32_t)(own.at - source.at);
+        }
+        __syncthreads();
+        source.bad = taken == UINT32_MAX;
+        source.at += source.bad ? 0 : taken;
+    }
+
+    static TW_DEVICE void take_pieces(const tw_lossless_cuda_job_t &job, tw_lossless_source &source)
+    {
+        uint64_t n_elems = 0, n_rows = 0, n_columns = 0;
+        uint32_t n = source.number();
+        source.bad = source.bad || n > job.n_pieces;
+        for (uint32_t p = 0; p < n && !source.bad; p++) {
+            tw_lossless_cuda_piece_t piece = {};
+            take(source, piece);
+            piece.first_elem = (uint32_t)n_elems;
+            piece.first_row = (uint32_t)n_rows;
+            piece.first_column = (uint32_t)n_columns;
+            source.bad = source.bad || piece.n_elems > job.n_elems - n_elems;
+            if (!source.bad) {
+                uint64_t end = (uint64_t)piece.first + piece.n_elems + piece.row_elems - 1;
+                piece.n_rows = (uint32_t)(end / piece.row_elems);
+                n_elems += piece.n_elems;
+                n_rows += piece.n_rows;
+                n_columns += piece.flags & TW_LOSSLESS_FLAG_COLUMNS ? piece.row_elems : 0;
+                job.pieces[p] = piece;
+            }
+        }
+        source.bad = source.bad || n_elems != job.n_elems || n_rows > job.n_rows || n_columns > job.n_columns;
+        job.state->n_pieces = n;
+        job.state->n_rows = (uint32_t)n_rows;
+    }
+
+    static TW_DEVICE void take(tw_lossless_source &source, tw_lossless_cuda_piece_t &piece)
+    {
+        uint32_t flags = source.byte();
+        piece.flags = flags & TW_LOSSLESS_FLAGS;
+        piece.row_class = flags >> TW_LOSSLESS_FLAG_BITS;
+        piece.n_elems = source.number();
+        piece.row_elems = source.number();
+        piece.first = piece.flags & TW_LOSSLESS_FLAG_FIRST ? source.number() : 0;
+        uint32_t low = source.byte();
+        piece.scale = (int16_t)(low | source.byte() << 8);
+        if (piece.row_elems < TW_LOSSLESS_ROW_MIN) {
+            source.bad = true;
+            return;
+        }
+        bool columns_fit = !(piece.flags & TW_LOSSLESS_FLAG_COLUMNS) ||
+                           piece.n_elems / piece.row_elems >= TW_LOSSLESS_MATRIX_ROWS;
+        source.bad = source.bad || !piece.n_elems || piece.first >= piece.row_elems ||
+                     !piece.first != !(piece.flags & TW_LOSSLESS_FLAG_FIRST) || !columns_fit ||
+                     piece.scale > TW_LOSSLESS_SCALE_MAX || piece.scale < -TW_LOSSLESS_SCALE_MAX;
+    }
+
+    /** What rows are without lists, and which are all zeros. */
+    static TW_DEVICE void zeros(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
+                                tw_lossless_cuda_piece_t &piece, uint32_t *n_live)
+    {
+        uint32_t bytes = piece.flags & TW_LOSSLESS_FLAG_ZEROS ? (piece.n_rows + 7) / 8 : 0;
+        if (!source.has(bytes)) {
+            return;
+        }
+        uint16_t row = tw_lossless_with_class(tw_lossless_row_of(piece.scale), piece.row_class);
+        for (uint32_t r = threadIdx.x; r < piece.n_rows; r += TW_LOSSLESS_CUDA_THREADS) {
+            bool dead = bytes && source.at[r / 8] >> r % 8 & 1;
+            job.rows[piece.first_row + r] = dead ? TW_LOSSLESS_DEAD : row;
+        }
+        source.at += bytes;
+        __syncthreads();
+        tw_lossless_list_live(job, piece);
+        if (threadIdx.x == 0) {
+            piece.first_live = *n_live;
+        }
+        *n_live += piece.n_live;
+    }
+
+    /** The first warp reads the bits: a value says where the next one is. */
+    static TW_DEVICE void lists(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
+                                uint32_t n_pieces)
+    {
+        __shared__ uint32_t taken;
+        if (threadIdx.x < 32) {
+            tw_lossless_bit_source bits = {(const uint32_t *)source.begin,
+                                           8 * (uint64_t)(source.at - source.begin),
+                                           8 * (uint64_t)(source.end - source.begin)};
+            bool good = true;
+            for (uint32_t p = 0; p < n_pieces && good; p++) {
+                const tw_lossless_cuda_piece_t &piece = job.pieces[p];
+                good =
+                    !(piece.flags & TW_LOSSLESS_FLAG_SCALES) || list<TW_LOSSLESS_OF_ROWS>(job, piece, bits);
+                good = good && (!(piece.flags & TW_LOSSLESS_FLAG_CLASSES) ||
+                                list<TW_LOSSLESS_OF_CLASSES>(job, piece, bits));
+                good = good && (!(piece.flags & TW_LOSSLESS_FLAG_COLUMNS) ||
+                                list<TW_LOSSLESS_OF_COLUMNS>(job, piece, bits));
+            }
+            /* What is left of the last byte, and the byte that makes their number even. */
+            uint64_t end = bits.at + 15 - (bits.at + 15) % 16;
+            good = good && end <= bits.end &&
+                   (bits.at == end || !(bits.look(bits.at) << (32 - (end - bits.at))));
+            if (threadIdx.x == 0) {
+                taken = good ? (uint32_t)(end / 8) : UINT32_MAX;
+            }
+        }
+        __syncthreads();
+        source.bad = taken == UINT32_MAX;
+        source.at = source.bad ? source.at : source.begin + taken;
+    }
+
+    template <int KIND>
+    static TW_DEVICE bool list(const tw_lossless_cuda_job_t &job, const tw_lossless_cuda_piece_t &piece,
+                               tw_lossless_bit_source &bits)
+    {
+        const tw_lossless_list<KIND> values(job, piece);
+        const uint32_t k = bits.look(bits.at) & ((1u << TW_LOSSLESS_LIST_K_BITS) - 1);
+        bits.at += TW_LOSSLESS_LIST_K_BITS;
+        bool good = k <= TW_LOSSLESS_LIST_K_MAX && bits.at <= bits.end;
+        for (uint32_t first = 0; first < values.n && good; first += TW_LOSSLESS_GROUP) {
+            uint32_t left = values.n - first;
+            good = group(job, values, first, left < TW_LOSSLESS_GROUP ? left : TW_LOSSLESS_GROUP, k, bits);
+        }
+        return good;
+    }
+
+    /** All lanes read the unary parts, as a value says where the next one is; then each its own rest. */
+    template <int KIND>
+    static TW_DEVICE bool group(const tw_lossless_cuda_job_t &job, const tw_lossless_list<KIND> &values,
+                                uint32_t first, uint32_t n, uint32_t k, tw_lossless_bit_source &bits)
+    {
+        const uint32_t lane = threadIdx.x, after = TW_LOSSLESS_LONG_AFTER;
+        uint32_t high = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t ones = tw_dev_ones(bits.look(bits.at) & ((1u << after) - 1));
+            high = i == lane ? ones : high;
+            bits.at += ones < after ? ones + 1 : after;
+        }
+        uint32_t low = bits.look(bits.at + (uint64_t)k * lane) & ((1u << k) - 1);
+        bits.at += (uint64_t)k * n;
+        uint32_t longs = tw_dev_ballot(lane < n && high >= after);
+        if (lane < n && high >= after) {
+            uint64_t at = bits.at + TW_LOSSLESS_LONG_BITS * tw_dev_popc(longs & ((1u << lane) - 1));
+            high = bits.look(at) & ((1u << TW_LOSSLESS_LONG_BITS) - 1);
+        }
+        bits.at += TW_LOSSLESS_LONG_BITS * tw_dev_popc(longs);
+        bool wrong = lane < n && !value(job, values, first + lane, high << k | low);
+        return bits.at <= bits.end && !tw_dev_ballot(wrong);
+    }
+
+    template <int KIND>
+    static TW_DEVICE bool value(const tw_lossless_cuda_job_t &job, const tw_lossless_list<KIND> &values,
+                                uint32_t i, uint32_t folded)
+    {
+        const bool classes = KIND == TW_LOSSLESS_OF_CLASSES;
+        int32_t x = tw_lossless_unfolded(folded, values.centre);
+        int32_t least = classes ? 0 : -(TW_LOSSLESS_SCALE_MAX >> values.shift);
+        int32_t most = classes ? TW_LOSSLESS_CLASSES - 1 : TW_LOSSLESS_SCALE_MAX >> values.shift;
+        if (x < least || x > most) {
+            return false;
+        }
+        if (KIND == TW_LOSSLESS_OF_COLUMNS) {
+            job.columns[values.piece.first_column + i] = (int16_t)(x * (1 << values.shift));
+            return true;
+        }
+        uint16_t &row = values.row(i);
+        row = classes ? tw_lossless_with_class(row, (uint32_t)x)
+                      : (uint16_t)((row & ~(uint32_t)TW_LOSSLESS_SCALE_MASK) | tw_lossless_row_of(x));
+        return true;
+    }
+
+    /** The tables, and what the coder looks up. */
+    static TW_DEVICE void tables(const tw_lossless_cuda_job_t &job, tw_lossless_source &source, uint32_t own,
+                                 int32_t window)
+    {
+        __shared__ uint16_t freqs[TW_LOSSLESS_CONTEXTS][TW_ENTROPY_SYMBOLS];
+        const uint32_t t = threadIdx.x, c = t / TW_LOSSLESS_PHASES;
+        if (!source.has(tw_dev_popc(own) * TW_LOSSLESS_TABLE_BYTES)) {
+            return;
+        }
+        if (t < TW_LOSSLESS_CONTEXTS) {
+            tw_lossless_table_t table;
+            tw_lossless_table_common(c, window, &table);
+            const uint32_t before = tw_dev_popc(own & ((1u << c) - 1)) * TW_LOSSLESS_TABLE_BYTES;
+            for (uint32_t i = 0; own >> c & 1 && i < TW_LOSSLESS_TABLE_BYTES; i++) {
+                ((uint8_t *)&table)[i] = source.at[before + i];
+            }
+            tw_lossless_freq(&table, t % TW_LOSSLESS_PHASES, freqs[t]);
+        }
+        source.at += tw_dev_popc(own) * TW_LOSSLESS_TABLE_BYTES;
+        __syncthreads();
+        for (uint32_t i = t; i < TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS; i += TW_LOSSLESS_CUDA_THREADS) {
+            uint32_t context = i / TW_ENTROPY_SYMBOLS, symbol = i % TW_ENTROPY_SYMBOLS, first = 0;
+            for (uint32_t s = 0; s < symbol; s++) {
+                first += freqs[context][s];
+            }
+            job.slots[i] = freqs[context][symbol] | first << 11;
+            for (uint32_t slot = first; slot < first + freqs[context][symbol]; slot++) {
+                job.symbols[context * TW_ENTROPY_FREQ_SUM + slot] = (uint8_t)symbol;
+            }
+        }
+    }
+
+    /** The entries, and where blocks are. */
+    static TW_DEVICE void blocks(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
+                                 uint32_t n_live, uint32_t n)
+    {
+        uint64_t at = sizeof(tw_lossless_header_t) + job.state->head_bytes;
+        for (uint32_t base = 0; base < n; base += TW_LOSSLESS_CUDA_THREADS) {
+            uint32_t b = base + threadIdx.x;
+            tw_lossless_cuda_block_t block = {};
+            if (b < n) {
+                block.sizes = tw_lossless_get32(source.at + 8 * (size_t)b);
+                block.check = tw_lossless_get32(source.at + 8 * (size_t)b + 4);
+                block.bytes =
+                    tw_lossless_block_bytes(job.type, block.sizes, tw_lossless_block_elems(n_live, b));
+            }
+            uint64_t all, before = tw_dev_block_scan<uint64_t>(block.bytes, &all);
+            if (b < n) {
+                block.offset = (uint32_t)(at + before);
+                job.blocks[b] = block;
+            }
+            at += all;
+        }
+        source.bad = at != job.state->bytes;
+    }
+};
+
+#endif

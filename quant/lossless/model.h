@@ -1,0 +1,335 @@
+/** What is decided of scales, classes and tables, as arithmetic: the host's and the GPU's encoder share it, which is what makes
+ *  their bytes equal. Compiles as C11, C++17 and CUDA.
+ *
+ *  A table says how dense a class's elements are by magnitude less expectation, in quarters of an octave: byte k is for k - 3
+ *  above the bottom. A symbol covers two quarters, and which two depends on the expectation's phase. Quarters are not
+ *  equally wide, as magnitudes are straight lines between powers of two: a symbol's weight is the sum of density times width. */
+#ifndef TW_QUANT_LOSSLESS_MODEL_H
+#define TW_QUANT_LOSSLESS_MODEL_H
+
+#include "quant/lossless/value.h"
+
+#define TW_LOSSLESS_LOOKED_AT 128   /**< rows of a piece that scales of columns are taken from */
+#define TW_LOSSLESS_TRIED_ON 32     /**< of them, to choose which scales to have */
+#define TW_LOSSLESS_SAMPLE_RUN 64   /**< elements of the sample that lie together */
+#define TW_LOSSLESS_SAMPLE_ODD 37   /**< so that runs are in other columns each time */
+#define TW_LOSSLESS_SAMPLE_SHARE 16 /**< of a message, */
+#define TW_LOSSLESS_SAMPLE_MIN 8192 /**< but so much at least */
+/** Bits that a table seems to save of the very sample it was made from, and does not of others. */
+#define TW_LOSSLESS_SAMPLE_LOSS_BITS 40
+
+/* ---- whole numbers ---------------------------------------------------------------------------------------------- */
+
+TW_HD static inline uint32_t tw_lossless_bit_length(uint64_t x)
+{
+#ifdef __CUDA_ARCH__
+    return 64u - (uint32_t)__clzll((long long)x);
+#else
+    return x ? 64u - (uint32_t)__builtin_clzll(x) : 0;
+#endif
+}
+
+/** The nearest, 0 for a mean of nothing. */
+TW_HD static inline int64_t tw_lossless_mean(int64_t sum, int64_t n)
+{
+    return n ? (sum + (sum < 0 ? -n : n) / 2) / n : 0;
+}
+
+/** log2(x) in 1/256, x >= 1. */
+TW_HD static inline uint64_t tw_lossless_log2(uint64_t x)
+{
+    uint64_t whole = tw_lossless_bit_length(x) - 1, fraction = 0;
+    uint64_t y = whole > 31 ? x >> (whole - 31) : x << (31 - whole); /* 1.0 is 2^31 */
+    for (int bit = 0; bit < 8; bit++) {
+        y = y * y >> 31;
+        uint64_t more = y >> 32;
+        y >>= more;
+        fraction = fraction << 1 | more;
+    }
+    return whole << 8 | fraction;
+}
+
+/* ---- scales and classes ----------------------------------------------------------------------------------------- */
+
+TW_HD static inline uint16_t tw_lossless_row_of(int64_t scale)
+{
+    return (uint16_t)(scale + TW_LOSSLESS_BIAS);
+}
+
+TW_HD static inline int32_t tw_lossless_scale_of(uint16_t row)
+{
+    return (int32_t)(row & TW_LOSSLESS_SCALE_MASK) - TW_LOSSLESS_BIAS;
+}
+
+TW_HD static inline uint16_t tw_lossless_with_class(uint16_t row, uint32_t row_class)
+{
+    return (uint16_t)((row & TW_LOSSLESS_SCALE_MASK) | row_class << TW_LOSSLESS_CLASS_SHIFT);
+}
+
+/** Bits that n elements take of which the deviations have this sum. */
+TW_HD static inline uint64_t tw_lossless_cost(uint64_t n, uint64_t deviations)
+{
+    return n * tw_lossless_log2(deviations + 1) >> 8;
+}
+
+/** Classes begin at these sixteenths of a quarter octave, but for the first. */
+TW_HD static inline uint32_t tw_lossless_class_of(uint64_t deviation, uint64_t live)
+{
+    const uint32_t edges[TW_LOSSLESS_CLASSES - 1] = {16, 29, 45, 57, 66, 74, 91};
+    uint64_t mean = live ? 16 * deviation / live : 0;
+    uint32_t row_class = 0;
+    while (row_class < TW_LOSSLESS_CLASSES - 1 && mean >= edges[row_class]) {
+        row_class++;
+    }
+    return row_class;
+}
+
+/** Bits that n elements of a class take, by what is in the middle of it. */
+TW_HD static inline uint64_t tw_lossless_class_cost(uint64_t n, uint32_t row_class)
+{
+    const uint32_t means[TW_LOSSLESS_CLASSES] = {11, 22, 36, 51, 62, 70, 82, 108};
+    return n * tw_lossless_log2(means[row_class]) >> 8;
+}
+
+/** Bits that n elements take in one class. */
+TW_HD static inline uint64_t tw_lossless_one_class_cost(uint64_t n, uint64_t deviation)
+{
+    return n * tw_lossless_log2(16 * deviation / (n + 1) + 1) >> 8;
+}
+
+/** A column's scale, from what is above its rows. */
+TW_HD static inline int16_t tw_lossless_column_of(int64_t sum, int64_t live, uint32_t shift)
+{
+    return (int16_t)(tw_lossless_mean(sum, live << shift) * (1 << shift));
+}
+
+/* ---- lists ------------------------------------------------------------------------------------------------------ */
+
+#define TW_LOSSLESS_LONG_AFTER 12 /**< ones in a row, and a list's value is written out */
+#define TW_LOSSLESS_LONG_BITS 13
+#define TW_LOSSLESS_LIST_K_BITS 4
+#define TW_LOSSLESS_LIST_K_MAX 11
+
+/** A value as it is sent: what it is more than the list's centre, small whatever the sign. The value, not the centre, is a
+ *  multiple of 1 << shift. */
+TW_HD static inline uint32_t tw_lossless_folded(int32_t value, int32_t centre, uint32_t shift)
+{
+    int32_t x = (value >> shift) - centre;
+    return (uint32_t)x << 1 ^ (uint32_t)(x >> 31);
+}
+
+TW_HD static inline int32_t tw_lossless_unfolded(uint32_t folded, int32_t centre)
+{
+    return (int32_t)(folded >> 1 ^ (0u - (folded & 1))) + centre;
+}
+
+/** Bits of one with k low bits. */
+TW_HD static inline uint32_t tw_lossless_folded_bits(uint32_t folded, uint32_t k)
+{
+    uint32_t ones = folded >> k;
+    return k + (ones < TW_LOSSLESS_LONG_AFTER ? ones + 1 : TW_LOSSLESS_LONG_AFTER + TW_LOSSLESS_LONG_BITS);
+}
+
+/** As many low bits as the mean has, for n values with this sum; one less may be better. */
+TW_HD static inline uint32_t tw_lossless_list_k(uint64_t n, uint64_t sum)
+{
+    uint32_t k = 0;
+    while (k < TW_LOSSLESS_LIST_K_MAX && n << k < sum) {
+        k++;
+    }
+    return k;
+}
+
+/* ---- the sample ------------------------------------------------------------------------------------------------- */
+
+/** Of n elements that are coded, every `distance`-th run of SAMPLE_RUN is in the sample. */
+TW_HD static inline uint32_t tw_lossless_sample_distance(uint32_t n)
+{
+    uint32_t share = n / TW_LOSSLESS_SAMPLE_SHARE;
+    uint32_t wanted = share > TW_LOSSLESS_SAMPLE_MIN ? share : TW_LOSSLESS_SAMPLE_MIN;
+    uint32_t times = (n + wanted - 1) / wanted;
+    return times > 1 ? TW_LOSSLESS_SAMPLE_RUN * times + TW_LOSSLESS_SAMPLE_ODD : TW_LOSSLESS_SAMPLE_RUN;
+}
+
+/** What was counted in a sample, in one class. */
+typedef struct tw_lossless_counts {
+    uint32_t above[256];                 /**< by magnitude less expectation, + 128, clamped */
+    uint32_t phases[TW_LOSSLESS_PHASES]; /**< of expectations; with columns counted as if all were as many */
+    uint32_t zeros, n;
+} tw_lossless_counts_t;
+
+/* ---- tables ----------------------------------------------------------------------------------------------------- */
+
+/** log2(5/4), log2(6/5), log2(7/6), log2(8/7), in 1/256. */
+TW_HD static inline uint32_t tw_lossless_quarter_width(uint32_t quarter)
+{
+    return 0x32394352u >> 8 * (quarter & 3) & 0xff;
+}
+
+/** Magnitudes of a code: 0 to 15, then 16 steps an octave. */
+TW_HD static inline uint64_t tw_lossless_density_of(uint8_t code)
+{
+    return code < 16 ? code : (uint64_t)(16 + (code & 15)) << ((code >> 4) - 1);
+}
+
+/** The largest code that is not more; 1 at least for what is not 0. */
+TW_HD static inline uint8_t tw_lossless_code_of(uint64_t density, int any)
+{
+    if (density < 16) {
+        return (uint8_t)(density || !any ? density : 1);
+    }
+    uint32_t octave = tw_lossless_bit_length(density) - 5;
+    return (uint8_t)(octave > 14 ? 255 : (octave + 1) << 4 | (density >> octave & 15));
+}
+
+/** How far expectations must be moved for symbols to begin where most of the sample is: a multiple of 4. `above`: of all
+ *  classes together. */
+TW_HD static inline int tw_lossless_window(const uint32_t *above)
+{
+    uint64_t inside = 0, most = 0;
+    /* Of 60 quarters, those that symbols cover in every phase. */
+    int best = -128, sizes = 2 * (TW_ENTROPY_ESCAPE - 1) - 3;
+    for (int x = -128; x < 128; x++) {
+        inside += above[x + 128];
+        inside -= x - sizes >= -128 ? above[x - sizes + 128] : 0;
+        int bottom = x - sizes + 1;
+        if (bottom >= -128 && bottom % 4 == 0 && inside > most) {
+            most = inside;
+            best = bottom;
+        }
+    }
+    return best;
+}
+
+TW_HD static inline void tw_lossless_table_choose(const tw_lossless_counts_t *counts, int window,
+                                                  tw_lossless_table_t *table)
+{
+    uint64_t inside = 0, n = counts->n ? counts->n : 1;
+    for (int bin = 0; bin < TW_LOSSLESS_BINS; bin++) {
+        int above = bin - 3, at = above + window + 128;
+        uint64_t count = at >= 0 && at < 256 ? counts->above[at] : 0, width = 0;
+        for (int phase = 0; phase < TW_LOSSLESS_PHASES; phase++) {
+            width += (uint64_t)counts->phases[phase] * tw_lossless_quarter_width((uint32_t)(above + phase));
+        }
+        table->density[bin] = tw_lossless_code_of(width ? (count << 24) / width : 0, count > 0);
+        inside += count;
+    }
+    uint64_t escapes = counts->n - counts->zeros - inside;
+    table->zeros = tw_lossless_code_of(((uint64_t)counts->zeros << 16) / n, counts->zeros > 0);
+    table->escapes = tw_lossless_code_of((escapes << 16) / n, 1);
+}
+
+#define TW_LOSSLESS_COMMON_FIRST (-56)
+#define TW_LOSSLESS_COMMON_BINS 80
+
+/** The table of a class that has none of its own. */
+TW_HD static inline void tw_lossless_table_common(uint32_t row_class, int window, tw_lossless_table_t *table)
+{
+    /* Densities of magnitudes from COMMON_FIRST above the expectation on: means of gradients and weights of GPTs. */
+    static const uint8_t common[TW_LOSSLESS_CLASSES][TW_LOSSLESS_COMMON_BINS] = {
+        {0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,
+         0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  3,  4,  3,   4,   5,   7,   8,   13,  16,
+         20, 24, 31, 36, 40, 44, 50, 54, 60, 66, 71, 80, 88, 104, 117, 162, 193, 176, 122, 99,
+         49, 7,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0},
+        {0,   0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0,
+         0,   0,  0,  0,  3,  4,  5,  5,  6,  8,  9,  11, 14,  17,  21,  22,  27,  32,  37,  41,
+         45,  49, 52, 57, 63, 67, 70, 74, 79, 83, 89, 97, 103, 114, 132, 153, 178, 183, 158, 121,
+         101, 66, 33, 9,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0},
+        {0,   0,   0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,
+         0,   3,   4,  5,  6,  8,  9,  11, 11, 13, 16,  18,  22,  26,  33,  36,  41,  45,  50,  53,
+         56,  61,  66, 70, 75, 80, 84, 87, 94, 99, 104, 113, 119, 129, 139, 151, 163, 173, 170, 155,
+         130, 112, 80, 46, 9,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
+        {0,   0,   0,   0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   3,
+         4,   5,   6,   6,  8,  10, 13, 17,  19,  23,  29,  33,  36,  39,  44,  49,  52,  57,  61,  66,
+         69,  74,  80,  83, 87, 91, 97, 101, 105, 112, 116, 121, 128, 132, 139, 146, 153, 160, 163, 162,
+         152, 137, 115, 98, 70, 36, 9,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
+        {0,   0,   0,   0,   0,   0,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   3,   3,   3,   4,
+         5,   7,   9,   11,  13,  16, 18,  21,  25,  30,  34,  37,  42,  47,  50,  54,  59,  64,  67,  72,
+         77,  81,  85,  89,  94,  98, 101, 106, 111, 115, 119, 124, 129, 134, 138, 144, 148, 152, 156, 157,
+         154, 147, 134, 117, 101, 78, 50,  20,  5,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
+        {0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   3,   3,   4,   5,   6,
+         7,   9,   11,  13,  15,  19,  23,  28,  33,  36,  40,  44,  49,  52,  56,  61,  65,  69,  72,  77,
+         81,  85,  89,  94,  98,  101, 105, 109, 114, 117, 121, 126, 130, 133, 137, 142, 145, 148, 150, 152,
+         152, 149, 144, 132, 116, 100, 76,  47,  14,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
+        {0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   3,   4,   4,   5,   6,   7,   8,
+         10,  11,  14,  17,  20,  24,  28,  33,  36,  39,  44,  49,  52,  55,  60,  65,  67,  71,  75,  80,
+         83,  86,  91,  97,  99,  101, 107, 112, 115, 117, 122, 128, 130, 132, 137, 142, 145, 145, 148, 150,
+         150, 147, 145, 138, 126, 107, 91,  67,  36,  9,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
+        {0,   0,   0,   0,   0,   0,   3,   3,   0,   3,   3,   4,   6,   6,   7,   8,   9,   11,  10,  13,
+         16,  22,  30,  31,  32,  33,  41,  45,  51,  52,  57,  59,  62,  65,  68,  72,  76,  80,  82,  86,
+         90,  96,  99,  102, 106, 111, 112, 115, 120, 122, 124, 127, 129, 130, 133, 134, 136, 137, 139, 142,
+         146, 145, 146, 144, 140, 131, 120, 104, 91,  73,  52,  28,  11,  3,   0,   0,   0,   0,   0,   0},
+    };
+    for (int bin = 0; bin < TW_LOSSLESS_BINS; bin++) {
+        int at = bin - 3 + window - TW_LOSSLESS_COMMON_FIRST;
+        table->density[bin] = at >= 0 && at < TW_LOSSLESS_COMMON_BINS ? common[row_class][at] : 0;
+    }
+    table->zeros = 0;
+    table->escapes = 1;
+}
+
+#define TW_LOSSLESS_ESCAPED_BITS 26ull /**< of an escape and what follows elsewhere */
+
+/** What a symbol of this density takes, in 1/256 bits: one of none is escaped, and none has less than one in 1024. */
+TW_HD static inline uint64_t tw_lossless_symbol_bits(uint64_t density, uint64_t sum)
+{
+    uint64_t least = sum >> TW_ENTROPY_FREQ_BITS, more = density > least ? density : least;
+    return density ? tw_lossless_log2(sum) - tw_lossless_log2(more + 1) : TW_LOSSLESS_ESCAPED_BITS << 8;
+}
+
+/** Bits that a sample takes with a table, in 1/256; what symbols and phases add is left out. */
+TW_HD static inline uint64_t tw_lossless_table_bits(const tw_lossless_counts_t *counts, int window,
+                                                    const tw_lossless_table_t *table)
+{
+    uint64_t zeros = tw_lossless_density_of(table->zeros), n = 0;
+    uint64_t sum = 1 + zeros + tw_lossless_density_of(table->escapes);
+    for (int bin = 0; bin < TW_LOSSLESS_BINS; bin++) {
+        sum += tw_lossless_density_of(table->density[bin]);
+    }
+    uint64_t bits = counts->zeros * tw_lossless_symbol_bits(zeros, sum);
+    for (int bin = 0; bin < TW_LOSSLESS_BINS; bin++) {
+        int at = bin - 3 + window + 128;
+        uint64_t count = at >= 0 && at < 256 ? counts->above[at] : 0;
+        bits += count ? count * tw_lossless_symbol_bits(tw_lossless_density_of(table->density[bin]), sum) : 0;
+        n += count;
+    }
+    return bits + (counts->n - counts->zeros - n) * (TW_LOSSLESS_ESCAPED_BITS << 8);
+}
+
+/** The table of a class, its own where that pays for n_live elements, of which in_sample were counted: 1. */
+TW_HD static inline int tw_lossless_table_of(const tw_lossless_counts_t *counts, uint32_t row_class,
+                                             int window, uint64_t n_live, uint64_t in_sample,
+                                             tw_lossless_table_t *table)
+{
+    tw_lossless_table_t own;
+    tw_lossless_table_choose(counts, window, &own);
+    tw_lossless_table_common(row_class, window, table);
+    uint64_t with_own = tw_lossless_table_bits(counts, window, &own) + 256 * TW_LOSSLESS_SAMPLE_LOSS_BITS;
+    uint64_t without = tw_lossless_table_bits(counts, window, table);
+    uint64_t gain = without > with_own ? (without - with_own) >> 8 : 0;
+    int pays = gain * n_live > 8 * TW_LOSSLESS_TABLE_BYTES * in_sample;
+    if (pays) {
+        *table = own;
+    }
+    return pays;
+}
+
+/** Frequencies of a phase, from a table of any bytes. */
+TW_HD static inline void tw_lossless_freq(const tw_lossless_table_t *table, uint32_t phase, uint16_t *freq)
+{
+    uint64_t weights[TW_ENTROPY_SYMBOLS] = {0};
+    uint32_t present = 0;
+    weights[0] = 64 * tw_lossless_density_of(table->zeros);
+    weights[TW_ENTROPY_ESCAPE] = 64 * tw_lossless_density_of(table->escapes);
+    for (uint32_t s = 1; s < TW_ENTROPY_ESCAPE; s++) {
+        uint32_t quarter = 2 * (s - 1), bin = quarter + 3 - phase;
+        weights[s] = tw_lossless_density_of(table->density[bin]) * tw_lossless_quarter_width(quarter) +
+                     tw_lossless_density_of(table->density[bin + 1]) * tw_lossless_quarter_width(quarter + 1);
+    }
+    for (uint32_t s = 0; s < TW_ENTROPY_SYMBOLS; s++) {
+        present |= (uint32_t)(weights[s] > 0) << s;
+    }
+    tw_entropy_freq_choose(weights, present, freq);
+}
+
+#endif

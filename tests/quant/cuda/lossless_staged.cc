@@ -1,0 +1,58 @@
+/* The lossless codec on streams, on the GPU that is there. */
+#include <cuda_runtime_api.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/quant/cuda/lossless_world.h"
+#include "tests/quant/cuda/staged.h"
+
+namespace tw
+{
+namespace
+{
+
+tw_status_t create(tw_quant_lossless_stream_t **out)
+{
+    return tw_quant_lossless_stream_create(TW_MEM_CUDA, out);
+}
+
+void *alloc(size_t bytes)
+{
+    void *memory = nullptr;
+    EXPECT_EQ(cudaMalloc(&memory, bytes), cudaSuccess);
+    return memory;
+}
+
+void *alloc_host(size_t bytes)
+{
+    void *memory = nullptr;
+    EXPECT_EQ(cudaMallocHost(&memory, bytes), cudaSuccess);
+    return memory;
+}
+
+void free_device(void *memory)
+{
+    EXPECT_EQ(cudaFree(memory), cudaSuccess);
+}
+
+void free_host(void *memory)
+{
+    EXPECT_EQ(cudaFreeHost(memory), cudaSuccess);
+}
+
+void copy(void *to, const void *from, size_t bytes)
+{
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), cudaSuccess);
+}
+
+} // namespace
+
+const LosslessWorld &lossless_world()
+{
+    static const LosslessWorld world = {staged::available(), false,       create,    alloc,
+                                        alloc_host,          free_device, free_host, copy};
+    return world;
+}
+
+} // namespace tw

@@ -1,0 +1,41 @@
+#include "tests/quant/cuda/lossless_world.h"
+
+#include <gtest/gtest.h>
+
+namespace tw
+{
+
+/* Not to be seen by others: nothing is read from a buffer before it was written. */
+constexpr uint8_t untouched = 0xa5;
+
+DeviceBuffer::DeviceBuffer(size_t bytes, size_t shift)
+    : DeviceBuffer(std::vector<uint8_t>(bytes, untouched), shift)
+{
+}
+
+DeviceBuffer::DeviceBuffer(const std::vector<uint8_t> &content, size_t shift) : bytes_(content.size())
+{
+    std::vector<uint8_t> image(guard + shift + bytes_ + guard, untouched);
+    std::copy(content.begin(), content.end(), image.begin() + long(guard + shift));
+    memory_ = static_cast<uint8_t *>(lossless_world().alloc(image.size()));
+    data_ = memory_ + guard + shift;
+    lossless_world().copy(memory_, image.data(), image.size());
+}
+
+DeviceBuffer::~DeviceBuffer()
+{
+    std::vector<uint8_t> image(size_t(data_ - memory_) + bytes_ + guard);
+    lossless_world().copy(image.data(), memory_, image.size());
+    image.erase(image.begin() + (data_ - memory_), image.begin() + (data_ - memory_) + long(bytes_));
+    EXPECT_EQ(image, std::vector<uint8_t>(image.size(), untouched)) << "written beside a buffer";
+    lossless_world().free(memory_);
+}
+
+std::vector<uint8_t> DeviceBuffer::get() const
+{
+    std::vector<uint8_t> content(bytes_);
+    lossless_world().copy(content.data(), data_, bytes_);
+    return content;
+}
+
+} // namespace tw

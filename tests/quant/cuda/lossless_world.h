@@ -1,0 +1,56 @@
+/** Where the lossless codec on streams is tried: an emulated device, whose memory is the host's, or a GPU. */
+#ifndef TW_TESTS_QUANT_CUDA_LOSSLESS_WORLD_H
+#define TW_TESTS_QUANT_CUDA_LOSSLESS_WORLD_H
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "quant/quant.h"
+
+namespace tw
+{
+
+struct LosslessWorld {
+    bool there; /**< false: tests skip */
+    bool slow;  /**< fewer cases will do */
+    tw_status_t (*create)(tw_quant_lossless_stream_t **out);
+    void *(*alloc)(size_t bytes); /**< aligned to 256 bytes; of the host: pinned */
+    void *(*alloc_host)(size_t bytes);
+    void (*free)(void *memory);
+    void (*free_host)(void *memory);
+    void (*copy)(void *to, const void *from, size_t bytes); /**< either way, behind all that was enqueued */
+};
+
+const LosslessWorld &lossless_world();
+
+/** Device memory with a guard on both sides, which must not change. */
+class DeviceBuffer
+{
+  public:
+    /** `shift`: bytes from an address aligned to 256. */
+    explicit DeviceBuffer(size_t bytes, size_t shift = 0);
+    explicit DeviceBuffer(const std::vector<uint8_t> &content, size_t shift = 0);
+    ~DeviceBuffer();
+    DeviceBuffer(const DeviceBuffer &) = delete;
+    DeviceBuffer &operator=(const DeviceBuffer &) = delete;
+
+    uint8_t *data() const
+    {
+        return data_;
+    }
+    size_t bytes() const
+    {
+        return bytes_;
+    }
+    std::vector<uint8_t> get() const;
+
+  private:
+    static constexpr size_t guard = 256;
+    size_t bytes_;
+    uint8_t *memory_, *data_;
+};
+
+} // namespace tw
+
+#endif
