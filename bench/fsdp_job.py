@@ -85,8 +85,32 @@ def build(params: int, context: int) -> GPT:
     return GPT(width, layers, max(1, width // 32), context)
 
 
-def shard(model: GPT, replicas: int) -> FSDPModule:
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+class Adapted(nn.Module):
+    """LoRA: a frozen layer, and what is learnt beside it."""
+
+    def __init__(self, layer: nn.Linear, rank: int):
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.down, self.up = nn.Linear(layer.in_features, rank, bias=False), nn.Linear(rank, layer.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) + self.up(self.down(x))
+
+
+def adapt(model: GPT, rank: int) -> GPT:
+    """All linear layers of all blocks; the rest is frozen."""
+    if rank:
+        model.requires_grad_(False)
+        for block in model.blocks:
+            for name, layer in list(block.named_children()):
+                if isinstance(layer, nn.Linear):
+                    setattr(block, name, Adapted(layer, rank))
+    return model
+
+
+def shard(model: GPT, replicas: int, reduce: torch.dtype) -> FSDPModule:
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduce)
     mesh = None
     if replicas > 1:
         mesh = init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (replicas, dist.get_world_size() // replicas),
@@ -135,13 +159,15 @@ def set_rate(optimizer: torch.optim.Optimizer, args: argparse.Namespace, step: i
 
 
 def train(model: nn.Module, batches: Batches, device: torch.device, args: argparse.Namespace) -> dict[str, object]:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95))
+    learnt = [one for one in model.parameters() if one.requires_grad]
+    optimizer = torch.optim.AdamW(learnt, lr=args.lr, betas=(0.9, 0.95))
     seconds, losses, sent = [], [], []
     for step in range(args.steps):
         begin, before = time.perf_counter(), sent_bytes(args.nic)
         set_rate(optimizer, args, step)
-        loss = loss_of(model, batches, device)
-        loss.backward()
+        for _ in range(args.accumulate):
+            loss = loss_of(model, batches, device)
+            loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.detach())
@@ -160,6 +186,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=11)
     parser.add_argument("--batch", type=int, default=1, help="runs of text for each rank and step (1)")
     parser.add_argument("--context", type=int, default=64, help="bytes in each (64)")
+    parser.add_argument("--accumulate", type=int, default=1, metavar="N", help="batches in each step (1)")
+    parser.add_argument("--lora", type=int, default=0, metavar="RANK", help="learn adapters of this rank beside frozen layers")
+    parser.add_argument("--reduce", choices=("float32", "bfloat16"), default="float32", help="type in which gradients are reduced (float32)")
     parser.add_argument("--lr", type=float, default=6e-4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--validate", type=int, default=0, metavar="N", help="batches of validation at the end")
@@ -177,9 +206,10 @@ def main() -> None:
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
     device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count()) if cuda else torch.device("cpu")
     torch.manual_seed(args.seed)
-    model = shard(build(args.params, args.context).to(device), args.replicas)
+    model = shard(adapt(build(args.params, args.context), args.lora).to(device), args.replicas, getattr(torch, args.reduce))
     cut = int(len(text) * (1 - VALIDATION_PART))
-    result = {"params": sum(one.numel() for one in model.parameters()), "world": dist.get_world_size()}
+    result = {"params": sum(one.numel() for one in model.parameters()), "world": dist.get_world_size(),
+              "learnt": sum(one.numel() for one in model.parameters() if one.requires_grad)}
     seed = 1000 * args.seed + dist.get_rank()
     result |= train(model, Batches(text[:cut], args.batch, args.context, seed), device, args)
     if args.validate:

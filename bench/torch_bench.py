@@ -20,10 +20,13 @@ MODES = {
     "exact": {"TW_FSDP": "1", "TW_WEIGHTS": "exact", "TW_GRADS": "exact"},
     "int8-int4": {"TW_FSDP": "1", "TW_WEIGHTS": "int8", "TW_GRADS": "int4"},
     "int8-int4-hadamard": {"TW_FSDP": "1", "TW_WEIGHTS": "int8", "TW_GRADS": "int4:hadamard"},
+    "delta-int4": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "int4"},
+    "delta-lossless": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "lossless"},
 }
-QUANTIZED = [mode for mode in MODES if mode.startswith("int")]
-# What the quantized modes may send, as a part of gloo's bytes.
-BYTES_LIMIT = 0.22
+# What a mode may send, as a part of gloo's bytes.
+BYTES_LIMITS = {"int8-int4": 0.22, "int8-int4-hadamard": 0.22, "delta-int4": 0.17, "delta-lossless": 0.40}
+# Modes that lose nothing: their losses are exact's.
+LOSSLESS = ("delta-lossless",)
 # gloo's ring adds in another order from three ranks on.
 LOSS_LIMIT = 1e-4
 WARM_STEPS = 1
@@ -36,7 +39,8 @@ UNITS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3}
 NONE = "none"
 # Of rank 0's report: a kind of operation, how long it took, how long the job waited for it.
 TIMES = re.compile(r"thinwire: +(all-gather|reduce-scatter): .* took ([0-9.]+) s, waited for ([0-9.]+) s")
-HEADER = "%-20s %10s %10s %16s %8s %12s %12s  %s" % ("mode", "median (s)", "min (s)", "bytes/node/step", "speed-up", "hidden", "last losses", "ok")
+HEADER = "%-20s %10s %10s %16s %7s %8s %12s %12s  %s" % (
+    "mode", "median (s)", "min (s)", "bytes/node/step", "part", "speed-up", "hidden", "last losses", "ok")
 
 
 def runfile(path):
@@ -143,8 +147,10 @@ def compare_validation(found, bench):
                 row["ok"], row["why"] = False, "validation is %.2f %% worse than exact's" % (100 * row["validation_off_mean"])
 
 
-def check(row, first, baseline):
+def check(row, first, baseline, exact):
     """Why a row is not ok, or ""."""
+    if row["mode"] in LOSSLESS and exact is not None and first["losses"] != exact["losses"]:
+        return "losses are off from exact's by %.1e" % relative(first["losses"], exact["losses"])
     if baseline is None or row["mode"] == "gloo":
         return ""
     off = relative(first["losses"], baseline["losses"])
@@ -153,7 +159,7 @@ def check(row, first, baseline):
         row["losses_equal"] = same
         return "" if same or (row["nodes"] > 2 and off <= LOSS_LIMIT) else "losses are off by %.1e" % off
     ratio = row["bytes_ratio"]
-    return "" if ratio is None or ratio <= BYTES_LIMIT else "sends %.3f of gloo's bytes" % ratio
+    return "" if ratio is None or ratio <= BYTES_LIMITS[row["mode"]] else "sends %.3f of gloo's bytes" % ratio
 
 
 def hidden(runs):
@@ -178,10 +184,11 @@ def rows(bench):
     made = {mode: make_row(mode, runs, bench.args) for mode, runs in bench.runs.items()}
     plain = made.get("gloo")
     baseline = bench.runs["gloo"][0] if plain else None
+    exact = bench.runs["exact"][0] if "exact" in bench.runs else None
     for mode, row in made.items():
         row["speedup"] = plain["step_sec_median"] / row["step_sec_median"] if plain else None
         row["bytes_ratio"] = row["bytes_per_node_step"] / plain["bytes_per_node_step"] if plain and plain["bytes_per_node_step"] else None
-        row["why"] = check(row, bench.runs[mode][0], baseline)
+        row["why"] = check(row, bench.runs[mode][0], baseline, exact)
         row["ok"] = not row["why"]
     if bench.args.validate:
         compare_validation(list(made.values()), bench)
@@ -203,8 +210,9 @@ def line(row):
     speedup = "%.2f" % row["speedup"] if row["speedup"] else "-"
     note = (" (bit-equal to gloo's)" if row.get("losses_equal") else "") + validation_note(row)
     part = row["hidden"].get("all-gather")
-    return "%-20s %10.3f %10.3f %16d %8s %12s %12.5f  %s" % (
-        row["mode"], row["step_sec_median"], row["step_sec_min"], row["bytes_per_node_step"], speedup,
+    ratio = "%.3f" % row["bytes_ratio"] if row["bytes_ratio"] else "-"
+    return "%-20s %10.3f %10.3f %16d %7s %8s %12s %12.5f  %s" % (
+        row["mode"], row["step_sec_median"], row["step_sec_min"], row["bytes_per_node_step"], ratio, speedup,
         "%.0f %%" % (100 * part) if part is not None else "-", row["loss_last10"],
         ("yes" if row["ok"] else "NO: " + row["why"]) + note)
 

@@ -129,6 +129,12 @@ class Communicator:
         kept = self.keeper.sent_bytes() if self.keeper is not None else 0
         return counters.inter_node_bytes - self.aside_bytes + kept
 
+    def spared_bytes(self) -> int:
+        """By which lossless messages to other nodes were shorter than planned."""
+        counters = capi.Counters()
+        capi.lib().tw_coll_counters_get(self.pointer, C.byref(counters))
+        return counters.inter_node_spared_bytes
+
     def nonfinite_blocks(self) -> int:
         """Blocks with NaN or Inf that this rank has encoded."""
         return capi.lib().tw_coll_nonfinite_blocks(self.pointer)
@@ -210,6 +216,9 @@ class Engine:
 
     def sent_bytes(self) -> int:
         return sum(one.sent_bytes() for one in self._communicators.values()) if self._all else 0
+
+    def spared_bytes(self) -> int:
+        return sum(one.spared_bytes() for one in self._communicators.values()) if self._all else 0
 
     def nonfinite_blocks(self) -> int:
         return sum(one.nonfinite_blocks() for one in self._communicators.values()) if self._all else 0

@@ -12,6 +12,7 @@ import itertools
 import logging
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -45,6 +46,7 @@ class _Comm:
         self._group, self._rules, self._use = group, rules, use
         self._shapes: dict[object, list[tuple[torch.dtype, operations.Shape]]] = {}
         self._units: dict[object, tuple[replicas.Unit | None, str]] = {}
+        self._cuda = False
         self._steps = itertools.count()
 
     def allocate(self, size, *, dtype, device):
@@ -54,18 +56,25 @@ class _Comm:
     def _carrier(self, kind: str, group: dist.ProcessGroup, whole: torch.Tensor,
                  op: dist.ReduceOp | None = None) -> Communicator | None:
         found = operations.carrier(kind, self._use, group, whole, op)
+        self._cuda = whole.is_cuda
         if found is not None and found.n_nodes > 1:
             tally.announce("FSDP2 over thinwire: %s" % self._rules)
         return found
 
+    def _codec(self, cuda: bool) -> capi.Codec | None:
+        raise NotImplementedError
+
     def _why_exact(self, param: object, itemsize: int) -> str:
+        codec = self._codec(self._cuda)
+        if codec is not None and codec.lossless:
+            return ""
         return policy.why_exact(self._rules, len(param._orig_size), param._orig_size.numel() * itemsize)
 
     def _pieces(self, params: Sequence[object], sizes: Sequence[int], run: int, itemsize: int) -> tuple[segments.Piece, ...]:
         """Of a run in which all parameters have the same type."""
         if sum(sizes) != run:
             return (segments.Piece(run, UNKNOWN),)
-        return tuple(segments.Piece(n, self._why_exact(param, itemsize)) for param, n in zip(params, sizes))
+        return tuple(segments.Piece(n, self._why_exact(param, itemsize), _row(param)) for param, n in zip(params, sizes))
 
     def _shape(self, dtype: torch.dtype, pieces: tuple[segments.Piece, ...], key: object,
                make: Callable[[], segments.Table]) -> list[tuple[torch.dtype, operations.Shape]]:
@@ -80,6 +89,12 @@ class _Comm:
         step, of = next(self._steps), "%s of %s" % (kind, self._group._module_fqn)
         return operations.post([operations.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of)
                                 for dtype, shape in parts], communicator)
+
+
+def _row(param: object) -> int:
+    """Elements of a row of a shard; 0: it is no matrix."""
+    size = param.padded_sharded_param_size
+    return size[-1] if len(size) > 1 else 0
 
 
 def _gathered(param: object) -> tuple[int, torch.dtype] | None:
@@ -119,6 +134,19 @@ def _split(places: Sequence[_Place], run: int, communicator: Communicator) -> li
     if rest:
         parts.append(part(torch.uint8, [one.as_bytes(one.piece.exact) for one in rest], [one.offset for one in rest]))
     return parts
+
+
+_keeping: weakref.WeakSet[object] = weakref.WeakSet()  # groups whose weights are kept
+
+
+def _announce_memory(ranks: Communicator, limit: int) -> None:
+    """What the replicas of all groups there are will take, before any of it is taken."""
+    total = 0
+    for one in (one for group in list(_keeping) for one in group.fsdp_params):
+        dtype = getattr(one, "param_dtype", None) or one._sharded_param_data.dtype
+        total += one.padded_sharded_param_size.numel() * (dtype.itemsize + replicas.STATE_BYTES) * ranks.n_nodes
+    bound = ", at most %.1f MB (TW_REPLICA_MEM)" % (limit / 1e6) if limit else " (TW_REPLICA_MEM bounds it)"
+    tally.announce("weights are kept in host memory: %.1f MB on each rank%s" % (total / 1e6, bound))
 
 
 @functools.cache
@@ -162,6 +190,9 @@ def _classes() -> tuple[type, type]:
             return self._shape(dtype, pieces, (ranks.world, ranks.rank),
                                lambda: segments.RankMajor(ranks.world, ranks.rank, pieces, dtype.itemsize))
 
+        def _codec(self, cuda: bool) -> capi.Codec | None:
+            return self._rules.weights_of(cuda)
+
         def _kept_parts(self, dtype: torch.dtype, run: int) -> list[replicas.Part]:
             """Of a run of so many elements of the buffer's type, which is bytes for mixed types."""
             if dtype != torch.uint8:
@@ -186,6 +217,7 @@ def _classes() -> tuple[type, type]:
         def _new_unit(self, run_bytes: int, parts: list[replicas.Part], ranks: Communicator) -> tuple[replicas.Unit | None, str]:
             if ranks.cuda:
                 return None, "GPU memory"
+            _announce_memory(ranks, self._rules.replica_bytes)
             keeper = replicas.keeper_of(ranks)
             if keeper is None:
                 return None, replicas.UNEVEN
@@ -201,7 +233,7 @@ def _classes() -> tuple[type, type]:
                     return prefetch.Gathering(unit.post(output_tensor), self._group)
             request = self._post(
                 "all-gather", capi.ALLGATHER, self._parts(output_tensor.dtype, input_tensor.numel(), ranks),
-                lambda table: table.gather(output_tensor.data_ptr()), self._rules.weights, (output_tensor,), ranks)
+                lambda table: table.gather(output_tensor.data_ptr()), self._codec(ranks.cuda), (output_tensor,), ranks)
             if ranks.cuda:
                 return operations.StreamWork() if async_op else None
             # FSDP2 waits where it copies out, so that a prefetched gather runs beside the computation.
@@ -209,6 +241,9 @@ def _classes() -> tuple[type, type]:
 
     class ReduceScatter(_Comm, collectives.DefaultReduceScatter):
         params: Sequence[object] = ()  # of the reduction under way
+
+        def _codec(self, cuda: bool) -> capi.Codec | None:
+            return self._rules.grads
 
         def _sizes(self) -> list[int]:
             return [one.padded_sharded_param_size.numel() for one in self.params]
@@ -355,6 +390,8 @@ def _attach(group: object, rules: policy.Policy, use: Use) -> None:
             log.warning("%s of FSDP2 is left as it is", type(there).__name__)
             continue
         ours = kind(group, rules, use)
+        if rules.keeps and name == _NAMES[0]:
+            _keeping.add(group)
         ours.allocator = there if isinstance(there, allocating) else getattr(there, "allocator", None)
         setattr(group, name, ours)
 

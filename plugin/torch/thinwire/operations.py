@@ -130,8 +130,8 @@ class Operation:
             self.shape.bytes[key] = communicator.planned_bytes(args)
         return self.shape.bytes[key]
 
-    def _post(self, communicator: Communicator) -> tuple[Request, int, int, collections.Counter[str]]:
-        """(request, bytes had nothing been quantized, bytes, {why: how many tensors stay exact})"""
+    def _post(self, communicator: Communicator) -> tuple[Request, int, int, int, collections.Counter[str]]:
+        """(request, bytes had nothing been quantized, bytes, of them what may be fewer, {why: how many tensors stay exact})"""
         codec, reasons = self._codec(communicator)
         kind, factor = self.reduction
         args = self.shape.table.args(
@@ -145,7 +145,7 @@ class Operation:
             self.place(self.shape.table)
             request = communicator.post(args, self.keep, self.kind)
             sent, plain = self._planned(communicator, args, codec), self._planned(communicator, args, None)
-        return request, plain, sent, reasons
+        return request, plain, sent, sent if codec is not None and codec.lossless else 0, reasons
 
     def post(self, communicator: Communicator) -> AnyRequest:
         return post([self], communicator)
@@ -177,9 +177,8 @@ AnyRequest = Request | Requests
 def post(parts: Sequence[Operation], communicator: Communicator) -> AnyRequest:
     """Post operations that the report counts as one call."""
     posted = [one._post(communicator) for one in parts]
-    exact = sum((reasons for _, _, _, reasons in posted), collections.Counter())
-    book.record(parts[0].kind, sum(plain for _, plain, _, _ in posted), sum(sent for _, _, sent, _ in posted), exact)
-    requests = [request for request, _, _, _ in posted]
+    requests, plain, sent, bound, reasons = zip(*posted)
+    book.record(parts[0].kind, sum(plain), sum(sent), sum(reasons, collections.Counter()), sum(bound))
     return requests[0] if len(requests) == 1 else Requests(requests)
 
 

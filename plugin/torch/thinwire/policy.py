@@ -11,14 +11,14 @@ from . import capi
 
 MIN_BYTES = 64 << 10
 DELTA = "delta"
-# Of weights whose replicas are not kept, where delta was asked for.
-UNKEPT = "lossless"
+# Of weights whose replicas are not kept, where delta was asked for: in host memory, and in GPU memory.
+UNKEPT, UNKEPT_ON_GPU = "lossless", "int8"
 
 # (name, default, unit, meaning, type): the same table form as the library's own variables.
 VARIABLES = [
     ("TW_FSDP", "n", "", "Patch FSDP2 when torch is imported.", capi.CONFIG_BOOL),
     ("TW_DDP", "n", "", "Give each DistributedDataParallel the hook.", capi.CONFIG_BOOL),
-    ("TW_WEIGHTS", "int8", "", "Codec of weights that are gathered, exact, or delta: what has changed, without loss.", capi.CONFIG_STRING),
+    ("TW_WEIGHTS", DELTA, "", "Codec of weights that are gathered, exact, or delta: what has changed, without loss.", capi.CONFIG_STRING),
     ("TW_GRADS", "int4", "", "Codec of gradients that are reduced, or exact.", capi.CONFIG_STRING),
     ("TW_MIN_BYTES", "64K", "bytes", "Tensors below this size, over all ranks, stay exact.", capi.CONFIG_BYTES),
     ("TW_REPLICA_MEM", "0", "bytes", "Most host memory that a process takes for delta's replicas. 0: any.", capi.CONFIG_BYTES),
@@ -55,6 +55,10 @@ class Policy:
     keeps: bool = False
     replica_bytes: int = 0  # the most that may be kept; 0: any
 
+    def weights_of(self, cuda: bool) -> capi.Codec | None:
+        """The codec of weights that are not kept."""
+        return capi.parse_codec(UNKEPT_ON_GPU) if self.keeps and cuda else self.weights
+
     def weights_text(self) -> str:
         return DELTA if self.keeps else str(self.weights or "exact")
 
@@ -63,8 +67,8 @@ class Policy:
 
     def settings(self) -> dict[str, str]:
         """What must be the same on all ranks, by the names of the variables."""
-        found = {"TW_WEIGHTS": self.weights_text(), "TW_GRADS": str(self.grads or "exact"), "TW_MIN_BYTES": str(self.min_bytes)}
-        return found | ({"TW_REPLICA_MEM": str(self.replica_bytes)} if self.keeps else {})
+        return {"TW_WEIGHTS": self.weights_text(), "TW_GRADS": str(self.grads or "exact"), "TW_MIN_BYTES": str(self.min_bytes),
+                "TW_REPLICA_MEM": str(self.replica_bytes)}
 
 
 def check_environment() -> None:

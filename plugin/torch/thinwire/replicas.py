@@ -19,6 +19,7 @@ from .engine import TYPES, Communicator
 from .tally import book
 
 KIND = "all-gather"
+STATE_BYTES = 1  # that the codec keeps of each number
 UNEVEN = "nodes have unequal numbers of ranks"
 NO_ROOM = "beyond TW_REPLICA_MEM"
 

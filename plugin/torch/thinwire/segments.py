@@ -24,6 +24,7 @@ class Piece:
 
     n_elems: int
     exact: str
+    row_elems: int = 0  # of a matrix: its last dimension, for the lossless codec
 
 
 class Table:
@@ -39,6 +40,7 @@ class Table:
     def _fill(self, index: int, piece: Piece, tensor: int, counts: C.Array | None) -> None:
         segment = self.segments[index]
         segment.n_elems, segment.tensor, segment.exact = piece.n_elems, tensor, int(bool(piece.exact))
+        segment.row_elems = piece.row_elems
         segment.counts = C.addressof(counts) if counts is not None else None
         self._keep.append(counts)
 

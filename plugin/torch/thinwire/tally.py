@@ -25,6 +25,7 @@ class Tally:
     calls: int = 0
     plain_bytes: int = 0  # had nothing been quantized
     sent_bytes: int = 0
+    bound_bytes: int = 0  # of sent_bytes: what lossless messages could take at most
     took_sec: float = 0.0  # from each post to its end, summed up
     wait_sec: float = 0.0  # of that, the job waited so long; futures are waited for unseen
     exact: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # reason: tensors
@@ -105,13 +106,15 @@ class _Book:
             found.calls += calls
             found.sent_bytes += sent
 
-    def record(self, kind: str, plain: int, sent: int, exact: collections.Counter[str]) -> None:
+    def record(self, kind: str, plain: int, sent: int, exact: collections.Counter[str], bound: int = 0) -> None:
+        """bound: of `sent`, what is lossless, of which less may be sent."""
         self.is_first()
         with self.lock:
             tally = self.tallies.setdefault(kind, Tally())
             tally.calls += 1
             tally.plain_bytes += plain
             tally.sent_bytes += sent
+            tally.bound_bytes += bound
             tally.exact.update(exact)
 
     def sent(self, kind: str, n_bytes: int) -> None:
@@ -149,6 +152,15 @@ def announce(text: str) -> None:
             _say(text)
 
 
+def _spare(tallies: dict[str, Tally], spared: int) -> None:
+    """Lossless messages were shorter by so much, all kinds together: each gets its part."""
+    bound = sum(one.bound_bytes for one in tallies.values())
+    for one in (one for one in tallies.values() if one.bound_bytes):
+        part = spared * one.bound_bytes // bound
+        one.sent_bytes -= part
+        spared, bound = spared - part, bound - one.bound_bytes
+
+
 def report() -> Report:
     """A copy of what has been counted so far, of this rank."""
     from . import unused
@@ -157,6 +169,7 @@ def report() -> Report:
         tallies = {name: dataclasses.replace(tally, exact=tally.exact.copy(), unkept=tally.unkept.copy()) for name, tally in book.tallies.items()}
         elsewhere = {key: dataclasses.replace(one) for key, one in book.others.items()}
     running = engines.running()
+    _spare(tallies, sum(one.spared_bytes() for one in running))
     return Report(tallies, elsewhere | unused.found(), sum(one.sent_bytes() for one in running),
                   sum(one.nonfinite_blocks() for one in running))
 

@@ -49,7 +49,7 @@ LACKING = [
     ({"TW_LIBRARY": "/nowhere/lib.so"}, "rank 2: cannot load /nowhere/lib.so"),
     ({"TW_WEIGHTS": "int3"}, "rank 2: TW_WEIGHTS: 'int3' is not a codec"),
     ({"TW_MIN_BYTES": "many"}, "rank 2: variables: bad configuration value (config: TW_MIN_BYTES=many"),
-    ({"TW_WEIGHTS": "int4"}, "ranks 0-1: TW_WEIGHTS=int8:block=2048, rank 2: TW_WEIGHTS=int4:block=128"),
+    ({"TW_WEIGHTS": "int4"}, "ranks 0-1: TW_WEIGHTS=delta, rank 2: TW_WEIGHTS=int4:block=128"),
     ({"TW_MIN_BYTES": "2"}, "ranks 0-1: TW_MIN_BYTES=1, rank 2: TW_MIN_BYTES=2"),
     ({"TW_COLL_SCRATCH": "16M"}, "ranks 0-1: TW_COLL_SCRATCH=not set, rank 2: TW_COLL_SCRATCH=16M"),
 ]

@@ -26,7 +26,7 @@ def run(job, folder, **environment):
 
 
 # (job, libraries that it needs, what it says)
-FSDP2, DDP = "FSDP2 over thinwire: weights int8", "DDP over thinwire: gradients int4"
+FSDP2, DDP = "FSDP2 over thinwire: weights delta", "DDP over thinwire: gradients int4"
 JOBS = [
     ("dcp", [], FSDP2),
     ("accelerate", ["transformers", "accelerate"], FSDP2),

@@ -62,9 +62,9 @@ def parameter():
 GROUP = types.SimpleNamespace(size=lambda: 2, group_name="0")
 
 
-def comms():
+def comms(keeps=False):
     group = types.SimpleNamespace(fsdp_params=[parameter()], _module_fqn="")
-    rules = policy.Policy(capi.Codec(8, 128, 0, 0, 0), capi.Codec(4, 128, 0, 0, 0), 0)
+    rules = policy.Policy(capi.Codec(8, 128, 0, 0, 0), capi.Codec(4, 128, 0, 0, 0), 0, keeps)
     gather, scatter = fsdp._classes()
     use = engine.Use({})
     made = gather(group, rules, use), scatter(group, rules, use)
@@ -75,6 +75,16 @@ def comms():
 @pytest.fixture(autouse=True)
 def names(monkeypatch):
     monkeypatch.setattr(capi.Codec, "__str__", lambda self: "int%d" % self.bits)
+
+
+def test_weights_in_gpu_memory_are_not_kept(log, monkeypatch):
+    asked = []
+    monkeypatch.setattr(capi, "parse_codec", lambda text: asked.append(text) or capi.Codec(8, 128, 0, 0, 0))
+    whole, before = torch.zeros(2 * 64 * 64), tally.book.tallies.setdefault("all-gather", tally.Tally()).unkept["GPU memory"]
+    gather, _ = comms(keeps=True)
+    assert gather(output_tensor=whole, input_tensor=whole[: 64 * 64], group=GROUP, async_op=False) is None
+    assert log == [("post", capi.ALLGATHER, 0x1234, True, True)] and set(asked) == {"int8"}
+    assert tally.book.tallies["all-gather"].unkept["GPU memory"] == before + 1
 
 
 def test_a_gather_is_in_the_order_of_its_stream(log):

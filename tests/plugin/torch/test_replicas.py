@@ -187,6 +187,71 @@ def test_what_has_not_changed_costs_nothing():
         assert four <= 1.2 * one + 24 * nothing, calls
 
 
+class Adapted(nn.Module):
+    """A LoRA by hand: a layer that is frozen, as parameters or as a buffer, which FSDP2 does not see, and adapters."""
+
+    def __init__(self, n, rank, is_buffer):
+        super().__init__()
+        whole = nn.Linear(n, n, bias=False)
+        if is_buffer:
+            self.register_buffer("whole", whole.weight.detach())
+        else:
+            self.whole = nn.Parameter(whole.weight.detach(), requires_grad=False)
+        self.down, self.up = nn.Linear(n, rank, bias=False), nn.Linear(rank, n, bias=False)
+
+    def forward(self, x):
+        return x + nn.functional.linear(x, self.whole.to(x.dtype)) + self.up(self.down(x))
+
+
+def test_frozen_weights_cost_nothing():
+    """A step of adapters beside frozen weights costs what the adapters alone would."""
+    n, rank_of_adapters = 512, 16
+
+    def steps(rank, is_buffer):
+        torch.manual_seed(0)
+        model = nn.Sequential(*[Adapted(n, rank_of_adapters, is_buffer) for _ in range(2)])
+        for layer in model:
+            fully_shard(layer, mp_policy=BF16)
+        model = enable(fully_shard(model, mp_policy=BF16))
+        optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], 1e-3)
+
+        def step():
+            torch.manual_seed(rank)
+            model(torch.randn(4, n)).float().square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        step()
+        return bytes_of(lambda: [step() for _ in range(3)])
+
+    def check(rank):
+        return steps(rank, False), steps(rank, True)
+
+    for beside, alone in ranks.run(2, check):
+        assert 3 * 1000 < alone and beside <= 1.05 * alone
+
+
+def test_memory_is_said_beforehand():
+    def check(rank):
+        train(enable(make()), rank, 1)
+        return ranks.logged("weights are kept in host memory")
+
+    for limit, text in (("0", "on each rank (TW_REPLICA_MEM bounds it)"), ("60K", "at most 0.1 MB (TW_REPLICA_MEM)")):
+        lines, nothing = ranks.run(2, check, TW_REPLICA_MEM=limit)
+        assert len(lines) == 1 and lines[0].endswith(text) and nothing == []
+
+
+def test_the_report_says_what_lossless_messages_took():
+    def check(rank):
+        train(thinwire.enable(make(), "lossless", "lossless"), rank)
+        found = thinwire.report()
+        for kind in ("all-gather", "reduce-scatter"):
+            assert found[kind].sent_bytes < 0.95 * found[kind].plain_bytes and not found[kind].exact
+        return found.counted_bytes == found["all-gather"].sent_bytes + found["reduce-scatter"].sent_bytes
+
+    assert all(ranks.run(2, check))
+
+
 def test_memory_is_freed_with_the_model():
     def check(rank):
         model, another = enable(make()), enable(make(seed=1))
@@ -227,12 +292,12 @@ def test_a_limit_on_memory():
 def test_ranks_that_differ_use_torch(differing):
     def check(rank):
         expected = train(make(), rank)
-        model = thinwire.enable(make(), grads="exact")
+        model = thinwire.enable(make(), grads="exact")  # the environment's weights: delta by default
         assert train(model, rank) == expected
         name = next(iter(differing))
         return name in str(thinwire.report()) and "all-gather" not in thinwire.report()
 
-    assert all(ranks.run(2, check, TW_WEIGHTS="delta", differing={1: differing}))
+    assert all(ranks.run(2, check, differing={1: differing}))
 
 
 def test_a_skipped_gather_is_an_error_that_names_the_group():
