@@ -175,7 +175,7 @@ def test_exact_block_is_bit_equal_and_a_patched_torch_needs_no_call():
         assert found == expected and thinwire.report()["all-gather"].exact["exact()"] > 0
         return train(make(), rank) != expected
 
-    assert all(ranks.run(2, check, TW_MIN_BYTES="1"))
+    assert all(ranks.run(2, check, TW_MIN_BYTES="1", TW_WEIGHTS="int8"))
 
 
 @pytest.mark.parametrize("before", [False, True])

@@ -78,7 +78,7 @@ def test_torchrun_and_an_unchanged_job():
     result = json.loads(lines[0])
     assert result["losses"][-1] < result["losses"][0] - 0.5
     # one process speaks: torchrun's agent and the other rank do not
-    assert done.stderr.count("FSDP2 over thinwire: weights int8") == done.stderr.count("as counted") == 1
+    assert done.stderr.count("FSDP2 over thinwire: weights delta") == done.stderr.count("as counted") == 1
     # rank 0's report, with its counted bytes
     assert done.stderr.count("all-gather:") == 1 and "where exact is" in done.stderr and "norms and biases" in done.stderr
 

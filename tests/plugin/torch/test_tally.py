@@ -48,8 +48,9 @@ def test_the_first_line_comes_with_the_first_use():
         step(model)
 
     lines = said_in(2, use, TW_MIN_BYTES="1")
-    assert lines[0].startswith("FSDP2 over thinwire: weights int8:block=2048") and "gradients int4" in lines[0]
-    assert "MB sent to other nodes, as counted" in lines[1] and not any("FSDP2 over" in line for line in lines[1:])
+    assert lines[0].startswith("FSDP2 over thinwire: weights delta, gradients int4")
+    assert lines[1].startswith("weights are kept in host memory: ")
+    assert "MB sent to other nodes, as counted" in lines[2] and not any("FSDP2 over" in line for line in lines[1:])
 
 
 def test_ddp_without_the_hook():
@@ -136,7 +137,7 @@ def test_ranks_that_do_not_agree():
 
     first, second = ranks.run(2, check, differing={1: {"TW_WEIGHTS": "int4"}}, TW_FSDP="1", TW_MIN_BYTES="1")
     assert second == [] and len(first) == 3
-    assert first[0].startswith("nothing went over thinwire to other nodes, because of all-gather, reduce-scatter: rank 0: TW_WEIGHTS=int8")
+    assert first[0].startswith("nothing went over thinwire to other nodes, because of all-gather, reduce-scatter: rank 0: TW_WEIGHTS=delta")
     assert "rank 1: TW_WEIGHTS=int4" in first[0] and "reduce-scatter (rank 0: TW_WEIGHTS" in first[2]
 
 
