@@ -150,7 +150,7 @@ static void disconnect_way(way_t *way)
 {
     const tw_nccl_collnet_v12_t *net = &ncclCollNetPlugin_v12;
 
-    if (way->comm != NULL) {
+    if (way->comm) {
         (void)net->dereg_mr(way->comm, way->send_mhandle);
         (void)net->dereg_mr(way->comm, way->recv_mhandle);
         (void)net->close_coll(way->comm);
@@ -250,7 +250,7 @@ static tw_status_t measure(rank_t *rank, way_t *way, int iter)
     memset(rank->recv, 0xff, rank->n_elems * sizeof(*rank->recv)); /* NaN */
     TW_TRY(barrier(rank));
     double start = tw_time_sec();
-    TW_TRY(way->comm != NULL ? run_collnet(rank, way) : run_library(rank, way));
+    TW_TRY(way->comm ? run_collnet(rank, way) : run_library(rank, way));
     if (iter < 0) {
         return check(rank, way);
     }
@@ -274,7 +274,7 @@ static void write_json(const rank_t *rank, FILE *file, const way_t *way, double 
 {
     tw_json_t *json = tw_json_create();
 
-    tw_json_add_string(json, "by", way->comm != NULL ? "collnet" : "library");
+    tw_json_add_string(json, "by", way->comm ? "collnet" : "library");
     tw_json_add_string(json, "mode", way->mode);
     tw_json_add_int(json, "nodes", rank->n_ranks);
     tw_json_add_int(json, "bytes", (int64_t)rank->options->bytes);
@@ -305,9 +305,9 @@ static int print_lines(rank_t *rank, FILE *json)
         double us = 1e6 * tw_median(way->sec, (size_t)options->iters);
         exact_us[i % 2] = i < 2 ? us : exact_us[i % 2];
         int ok = is_right(rank, way);
-        printf("%9s %8s %13.1f %9.2f %14.2e %10s %3s\n", way->comm != NULL ? "collnet" : "library", way->mode,
-               us, exact_us[i % 2] / us, way->rel_rmse, way->identical ? "yes" : "NO", ok ? "yes" : "NO");
-        if (json != NULL) {
+        printf("%9s %8s %13.1f %9.2f %14.2e %10s %3s\n", way->comm ? "collnet" : "library", way->mode, us,
+               exact_us[i % 2] / us, way->rel_rmse, way->identical ? "yes" : "NO", ok ? "yes" : "NO");
+        if (json) {
             write_json(rank, json, way, us, exact_us[i % 2] / us);
         }
         n_bad += !ok;
@@ -356,7 +356,7 @@ static tw_status_t rank_init(rank_t *rank, const options_t *options)
     rank->send = malloc(n * sizeof(*rank->send));
     rank->recv = malloc(n * sizeof(*rank->recv));
     rank->sum = malloc(n * sizeof(*rank->sum));
-    if (rank->input == NULL || rank->send == NULL || rank->recv == NULL || rank->sum == NULL) {
+    if (!rank->input || !rank->send || !rank->recv || !rank->sum) {
         tw_error("rank %d: out of memory for %zu elements", rank->rank, n);
         return TW_ERR_NO_MEMORY;
     }
@@ -401,8 +401,7 @@ static int run_rank(const options_t *options)
     int n_bad = 0;
     tw_status_t status = rank_init(&rank, options);
 
-    if (status == TW_OK && rank.rank == 0 && options->json != NULL &&
-        (json = fopen(options->json, "ae")) == NULL) {
+    if (status == TW_OK && rank.rank == 0 && options->json && !(json = fopen(options->json, "ae"))) {
         tw_error("%s: %s", options->json, strerror(errno));
         status = TW_ERR_IO;
     }
@@ -412,7 +411,7 @@ static int run_rank(const options_t *options)
     if (status == TW_OK && rank.rank == 0) {
         n_bad = print_lines(&rank, json);
     }
-    if (json != NULL) {
+    if (json) {
         (void)fclose(json);
     }
     rank_cleanup(&rank);

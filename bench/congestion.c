@@ -16,7 +16,7 @@
 void tw_congestion_add(const char *name, char *list, size_t list_bytes)
 {
     size_t n = strlen(name), have = strlen(list);
-    for (const char *at = list; n > 0 && (at = strstr(at, name)) != NULL; at += n) {
+    for (const char *at = list; n > 0 && (at = strstr(at, name)); at += n) {
         if ((at == list || at[-1] == ',') && (at[n] == '\0' || at[n] == ',')) {
             return;
         }
@@ -52,7 +52,7 @@ const char *tw_congestion_in_use(int with_own, char *list, size_t list_bytes)
     DIR *folder = opendir("/proc/self/fd");
     const struct dirent *entry;
     list[0] = '\0';
-    while (folder && (entry = readdir(folder)) != NULL) {
+    while (folder && (entry = readdir(folder))) {
         int fd = atoi(entry->d_name);
         char name[NAME_BYTES + 1] = "";
         socklen_t bytes = NAME_BYTES;

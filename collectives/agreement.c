@@ -15,7 +15,7 @@ static codec_fields_t fields_of(const tw_quant_codec_t *codec)
 {
     codec_fields_t fields = {{0}};
 
-    if (codec != NULL) {
+    if (codec) {
         fields = (codec_fields_t){{1 + codec->lossless, codec->bits, codec->block, (int32_t)codec->scale,
                                    (int32_t)codec->round, codec->hadamard}};
     }
@@ -36,7 +36,7 @@ static uint64_t hash_segment(const tw_coll_request_t *request, const tw_coll_seg
                fields_of(has_codec ? segment->codec : NULL)};
 
     hash = XXH3_64bits_withSeed(&shape, sizeof(shape), hash);
-    if (has_sizes && segment->counts != NULL) {
+    if (has_sizes && segment->counts) {
         hash = XXH3_64bits_withSeed(segment->counts, world * sizeof(*segment->counts), hash);
     }
     return hash;
@@ -57,7 +57,7 @@ uint64_t tw_check_shape(const tw_coll_request_t *request)
 /* Which tensors they are: for stochastic rounding. */
 static uint64_t hash_tensors(const tw_coll_args_t *args, uint64_t hash)
 {
-    for (size_t s = 0; s < args->n_segments && args->codec != NULL; s++) {
+    for (size_t s = 0; s < args->n_segments && args->codec; s++) {
         uint64_t tensor[2] = {args->segments[s].tensor, args->segments[s].first_elem};
         hash = XXH3_64bits_withSeed(tensor, sizeof(tensor), hash);
     }
@@ -97,7 +97,7 @@ static const char *algo_name(const tw_coll_request_t *request, const tw_coll_sig
 {
     const tw_coll_algo_info_t *info = request->coll->engine->algo_get(signature->algo);
 
-    return info != NULL ? info->name : "?";
+    return info ? info->name : "?";
 }
 
 static void log_mismatch(const tw_coll_request_t *request, int peer)
@@ -187,7 +187,7 @@ static tw_status_t build_pairs(tw_coll_request_t *request)
     pair_sizes_t *sent = tw_sched_alloc(sched, (size_t)world * bytes);
     pair_check_t *pairs = tw_sched_alloc(sched, (size_t)world * sizeof(*pairs));
 
-    if (sent == NULL || pairs == NULL) {
+    if (!sent || !pairs) {
         return TW_ERR_NO_MEMORY;
     }
     TW_TRY(tw_view_init(&request->sent_view, 1, (size_t)world));

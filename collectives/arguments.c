@@ -66,8 +66,8 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
 {
     tw_status_t status = TW_OK;
 
-    if (args->codec == NULL) {
-        return args->inner_codec == NULL ? TW_OK : refuse(coll, args, "inner_codec needs a codec");
+    if (!args->codec) {
+        return !args->inner_codec ? TW_OK : refuse(coll, args, "inner_codec needs a codec");
     }
     if (args->type == TW_TYPE_BYTE) {
         return refuse(coll, args, "bytes cannot be encoded");
@@ -75,11 +75,11 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
     if (!is_reduction(args->op) && args->op != TW_COLL_ALLGATHER && args->op != TW_COLL_ALLTOALL) {
         return refuse(coll, args, "this operation has no quantized form");
     }
-    if (args->inner_codec != NULL && args->inner_codec->lossless) {
+    if (args->inner_codec && args->inner_codec->lossless) {
         return refuse(coll, args, "inner_codec is lossless: inside a node exact is as good, and quicker");
     }
     status = check_one_codec(coll, args, args->codec);
-    if (status == TW_OK && args->inner_codec != NULL) {
+    if (status == TW_OK && args->inner_codec) {
         status = check_one_codec(coll, args, args->inner_codec);
     }
     return status;
@@ -92,7 +92,7 @@ static tw_status_t check_even(const tw_coll_t *coll, const tw_coll_args_t *args)
 
     for (size_t s = 0; s < args->n_segments && args->op == TW_COLL_ALLTOALL; s++) {
         const tw_coll_segment_t *segment = &args->segments[s];
-        if (segment->counts == NULL && segment->recv_counts == NULL && segment->n_elems % world != 0) {
+        if (!segment->counts && !segment->recv_counts && segment->n_elems % world != 0) {
             return refuse(coll, args,
                           "n_elems is no multiple of the ranks: counts and recv_counts are needed");
         }
@@ -121,7 +121,7 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
     if (args->op == TW_COLL_BROADCAST && (args->root < 0 || args->root >= coll->topo.world)) {
         return refuse(coll, args, "root is not a rank of the communicator");
     }
-    if (args->n_segments > 0 && args->segments == NULL) {
+    if (args->n_segments > 0 && !args->segments) {
         return refuse(coll, args, "segments is NULL");
     }
     if (args->n_segments > TW_MEMORY_BYTES_MAX / sizeof(*args->segments) / (size_t)coll->topo.world) {
@@ -137,11 +137,11 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
 static tw_status_t check_segment_codec(const tw_coll_t *coll, const tw_coll_args_t *args,
                                        const tw_coll_segment_t *segment)
 {
-    if (segment->exact || segment->codec == NULL) {
+    if (segment->exact || !segment->codec) {
         return TW_OK;
     }
-    return args->codec != NULL ? check_one_codec(coll, args, segment->codec)
-                               : refuse(coll, args, "a segment's codec needs one of the operation");
+    return args->codec ? check_one_codec(coll, args, segment->codec)
+                       : refuse(coll, args, "a segment's codec needs one of the operation");
 }
 
 /* Counts are filled in already. *n_bytes: of the segments before, and then of this one, too. */
@@ -171,10 +171,10 @@ static tw_status_t check_segment(const tw_coll_request_t *request, const tw_coll
         return refuse(coll, args, "counts and recv_counts differ for the own rank");
     }
     if (args->op == TW_COLL_REDUCE_SCATTER) {
-        if (segment->src == NULL && segment->n_elems > 0) {
+        if (!segment->src && segment->n_elems > 0) {
             return refuse(coll, args, "src is NULL");
         }
-    } else if (segment->dst == NULL && n_out > 0) {
+    } else if (!segment->dst && n_out > 0) {
         return refuse(coll, args, "dst is NULL");
     }
     return check_segment_codec(coll, args, segment);
@@ -185,7 +185,7 @@ static tw_status_t check_segment(const tw_coll_request_t *request, const tw_coll
 static void copy_counts(size_t *to, const size_t *from, size_t n_elems, int world)
 {
     for (int r = 0; r < world; r++) {
-        to[r] = from != NULL ? from[r] : tw_coll_shard_elems(n_elems, world, r);
+        to[r] = from ? from[r] : tw_coll_shard_elems(n_elems, world, r);
     }
 }
 
@@ -203,14 +203,14 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
     request->segments = malloc((n + 1) * sizeof(*request->segments));
     request->segment_codecs = calloc(n + 1, sizeof(*request->segment_codecs));
     request->counts = calloc(n * per_segment + 1, sizeof(*request->counts));
-    if (request->segments == NULL || request->segment_codecs == NULL || request->counts == NULL) {
+    if (!request->segments || !request->segment_codecs || !request->counts) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t s = 0; s < n; s++) {
         tw_coll_segment_t *segment = &request->segments[s];
         size_t *counts = &request->counts[s * per_segment];
         *segment = args->segments[s];
-        if (segment->codec != NULL) {
+        if (segment->codec) {
             request->segment_codecs[s] = *segment->codec;
             segment->codec = &request->segment_codecs[s];
         }
@@ -224,17 +224,17 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
             continue;
         }
         for (int r = 0; r < world; r++) {
-            counts[world + r] = args->segments[s].recv_counts != NULL ? args->segments[s].recv_counts[r]
-                                                                      : counts[request->coll->topo.rank];
+            counts[world + r] = args->segments[s].recv_counts ? args->segments[s].recv_counts[r]
+                                                              : counts[request->coll->topo.rank];
         }
         segment->recv_counts = counts + world;
     }
     request->args.segments = request->segments;
-    if (args->codec != NULL) {
+    if (args->codec) {
         request->codec = *args->codec;
         request->args.codec = &request->codec;
     }
-    if (args->inner_codec != NULL) {
+    if (args->inner_codec) {
         request->inner_codec = *args->inner_codec;
         request->args.inner_codec = &request->inner_codec;
     }
@@ -267,7 +267,7 @@ int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args)
 
 static const char *elem(const tw_coll_request_t *request, const void *base, size_t index)
 {
-    return base != NULL ? (const char *)base + index * tw_type_bytes(request->args.type) : NULL;
+    return base ? (const char *)base + index * tw_type_bytes(request->args.type) : NULL;
 }
 
 static size_t own_offset(const tw_coll_request_t *request, const tw_coll_segment_t *segment)
@@ -283,12 +283,12 @@ static void segment_memory(const tw_coll_request_t *request, const tw_coll_segme
     *out = segment->dst;
     switch (request->args.op) {
     case TW_COLL_ALLGATHER:
-        if (segment->src == NULL) {
+        if (!segment->src) {
             *in = elem(request, segment->dst, own_offset(request, segment));
         }
         break;
     case TW_COLL_REDUCE_SCATTER:
-        if (segment->dst == NULL) {
+        if (!segment->dst) {
             *out = elem(request, segment->src, own_offset(request, segment));
         }
         break;
@@ -296,7 +296,7 @@ static void segment_memory(const tw_coll_request_t *request, const tw_coll_segme
         *in = segment->dst;
         break;
     default:
-        if (segment->src == NULL) {
+        if (!segment->src) {
             *in = segment->dst;
         }
     }
@@ -323,7 +323,7 @@ static tw_status_t fill_sharded(tw_coll_request_t *request, tw_view_t *view, siz
     int world = request->coll->topo.world;
     size_t *offset = calloc(args->n_segments + 1, sizeof(*offset));
 
-    if (offset == NULL) {
+    if (!offset) {
         return TW_ERR_NO_MEMORY;
     }
     for (int r = 0; r < world; r++) {
@@ -378,7 +378,7 @@ static tw_status_t fill_view(tw_coll_request_t *request, tw_view_t *view, size_t
         return fill_sharded(request, view, *first, is_out);
     }
     fill_flat(request, view, is_out);
-    if (*first != NULL) {
+    if (*first) {
         fill_even_split(request, *first);
     }
     return TW_OK;
@@ -401,7 +401,7 @@ static tw_status_t create_views(tw_coll_request_t *request)
         request->n_elems = world * ALLTOALL_ELEMS;
     }
     request->first_memory = calloc(2 * (world + 1), sizeof(*request->first_memory));
-    if (request->first_memory == NULL) {
+    if (!request->first_memory) {
         return TW_ERR_NO_MEMORY;
     }
     status = fill_view(request, &request->in, &request->in_first, 0);
@@ -414,7 +414,7 @@ tw_coll_request_t *tw_request_alloc(tw_coll_t *coll)
 {
     tw_coll_request_t *request = calloc(1, sizeof(*request));
 
-    if (request != NULL) {
+    if (request) {
         request->coll = coll;
         request->status = TW_IN_PROGRESS;
     }
@@ -425,7 +425,7 @@ tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_co
 {
     TW_TRY(check_args(coll, args));
     tw_coll_request_t *request = tw_request_alloc(coll);
-    if (request == NULL) {
+    if (!request) {
         return TW_ERR_NO_MEMORY;
     }
     tw_status_t status = copy_args(request, args);

@@ -86,7 +86,7 @@ const tw_algo_t *tw_algo_get(size_t index)
 
 static int is_named(const tw_coll_args_t *args)
 {
-    return args->algo != NULL && strcmp(args->algo, "auto") != 0;
+    return args->algo && strcmp(args->algo, "auto") != 0;
 }
 
 /** In a deterministic operation the owner of an element must not matter, and sums are made inside nodes first exactly where
@@ -171,7 +171,7 @@ static int is_lossless(const plan_t *plan, size_t index)
 {
     const tw_quant_codec_t *codec = plan->c.args->codec;
 
-    return codec != NULL && codec->lossless && tw_algo_get(index)->info.quantized;
+    return codec && codec->lossless && tw_algo_get(index)->info.quantized;
 }
 
 /** The best chunk for an algorithm: small ones cost messages, large ones leave wire and processor waiting for each other. */
@@ -204,7 +204,7 @@ static tw_status_t no_candidate(const plan_t *plan)
     const tw_coll_args_t *args = plan->c.args;
 
     tw_error("rank %d: %s: there is no %s algorithm \"%s\"", plan->c.topo->rank, tw_coll_op_name(args->op),
-             args->codec != NULL ? "quantized" : "exact", args->algo != NULL ? args->algo : "auto");
+             args->codec ? "quantized" : "exact", args->algo ? args->algo : "auto");
     return TW_ERR_INVALID;
 }
 
@@ -220,7 +220,7 @@ static const candidate_t *prefer_lean(const plan_t *plan, const candidate_t *qui
 {
     const candidate_t *best = quickest;
 
-    for (size_t i = 0; quickest != NULL && i < plan->n_candidates; i++) {
+    for (size_t i = 0; quickest && i < plan->n_candidates; i++) {
         const candidate_t *lean = &plan->candidates[i];
         int leaner = lean->inter_bytes * LEANER < quickest->inter_bytes;
         if (is_kind(lean, tw_algo_get(quickest->algo)->info.quantized) && leaner &&
@@ -238,7 +238,7 @@ static const candidate_t *find_quickest(const plan_t *plan, int quantized)
 
     for (size_t i = 0; i < plan->n_candidates; i++) {
         const candidate_t *other = &plan->candidates[i];
-        if (is_kind(other, quantized) && (best == NULL || other->sec < best->sec)) {
+        if (is_kind(other, quantized) && (!best || other->sec < best->sec)) {
             best = other;
         }
     }
@@ -255,7 +255,7 @@ static const candidate_t *find_leanest(const plan_t *plan, int quantized)
         if (!is_kind(other, quantized)) {
             continue;
         }
-        if (best == NULL || other->inter_bytes * EQUAL < best->inter_bytes ||
+        if (!best || other->inter_bytes * EQUAL < best->inter_bytes ||
             (other->inter_bytes <= best->inter_bytes * EQUAL && other->sec < best->sec)) {
             best = other;
         }
@@ -274,14 +274,14 @@ static tw_status_t find_candidates(plan_t *plan)
     const tw_algo_t *algo;
     size_t n = 0;
 
-    while (tw_algo_get(n) != NULL) {
+    while (tw_algo_get(n)) {
         n++;
     }
     plan->candidates = malloc(n * sizeof(*plan->candidates));
-    if (plan->candidates == NULL) {
+    if (!plan->candidates) {
         return TW_ERR_NO_MEMORY;
     }
-    for (size_t i = 0; (algo = tw_algo_get(i)) != NULL; i++) {
+    for (size_t i = 0; (algo = tw_algo_get(i)); i++) {
         if (!is_candidate(plan, algo)) {
             continue;
         }
@@ -290,7 +290,7 @@ static tw_status_t find_candidates(plan_t *plan)
     plan->exact = find_best(plan, 0);
     plan->quantized = find_best(plan, 1);
     /* a codec, but only exact algorithms: the name, if any, is wrong */
-    int found = plan->c.args->codec != NULL ? plan->quantized != NULL : plan->exact != NULL;
+    int found = plan->c.args->codec ? plan->quantized != NULL : plan->exact != NULL;
     return found ? TW_OK : no_candidate(plan);
 }
 
@@ -350,7 +350,7 @@ static int is_news(tw_coll_t *coll, const plan_t *plan)
     char text[128], codec[64] = "exact";
     const tw_coll_args_t *args = plan->c.args;
 
-    if (args->codec != NULL) {
+    if (args->codec) {
         tw_quant_codec_format(args->codec, codec, sizeof(codec));
     }
     snprintf(text, sizeof(text), "%d %s %.0f %s", (int)args->op, tw_type_name(args->type), plan->c.bytes,
@@ -433,8 +433,8 @@ static const candidate_t *decline(const plan_t *plan, char *reason, size_t reaso
 static const candidate_t *choose(const plan_t *plan, char *reason, size_t reason_bytes)
 {
     reason[0] = '\0';
-    if (plan->exact == NULL || plan->quantized == NULL) {
-        return plan->exact != NULL ? plan->exact : plan->quantized;
+    if (!plan->exact || !plan->quantized) {
+        return plan->exact ? plan->exact : plan->quantized;
     }
     if (plan->coll->deterministic) {
         int spans_nodes = plan->c.topo->n_nodes > 1;
@@ -448,7 +448,7 @@ static const candidate_t *choose(const plan_t *plan, char *reason, size_t reason
 /** 1: in a deterministic communicator, which chose the lossless one whatever the size. */
 static int is_free_to_go_plain(const plan_t *plan, const candidate_t *chosen, const tw_coll_args_t *args)
 {
-    return plan->coll->deterministic && plan->exact != NULL && chosen == plan->quantized &&
+    return plan->coll->deterministic && plan->exact && chosen == plan->quantized &&
            tw_args_lose_nothing(args);
 }
 

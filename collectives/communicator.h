@@ -181,7 +181,7 @@ extern const tw_coll_engine_t tw_coll_host_engine;
 /** The progress thread serves communicators on several GPUs. */
 static inline void tw_coll_enter(tw_coll_t *coll)
 {
-    if (coll->progress != NULL && coll->engine->enter != NULL) {
+    if (coll->progress && coll->engine->enter) {
         coll->engine->enter(coll);
     }
 }

@@ -108,7 +108,7 @@ static tw_status_t create_topo(tw_coll_t *coll, const tw_coll_setup_t *setup)
 {
     const tw_coll_params_t *params = setup->params;
 
-    if (params->transport != NULL) {
+    if (params->transport) {
         return tw_topo_init(&coll->topo, params->transport, params->ranks, params->n_ranks);
     }
     return tw_topo_init_nodes(&coll->topo, setup->rank, setup->world, setup->node_ids);
@@ -170,17 +170,17 @@ static tw_status_t create_model(tw_coll_t *coll)
 
 static void free_parts(tw_coll_t *coll)
 {
-    if (coll->transport != NULL) {
+    if (coll->transport) {
         tw_transport_mover_remove(coll->transport, &coll->mover);
     }
-    if (coll->progress != NULL) {
+    if (coll->progress) {
         tw_progress_leave(coll->progress, &coll->member);
     }
     if (coll->id > 0) {
         tw_identity_free(coll->transport, coll->id);
     }
     tw_coll_drop_requests(coll);
-    if (coll->detach != NULL) {
+    if (coll->detach) {
         coll->detach(coll);
     }
     tw_codecs_cleanup(&coll->codecs);
@@ -212,11 +212,11 @@ static tw_status_t create_common(tw_coll_t *coll, const tw_coll_setup_t *setup)
     TW_TRY(create_topo(coll, setup));
     coll->deterministic = setup->params->deterministic || coll->options.deterministic;
     coll->sent = calloc((size_t)coll->topo.world, sizeof(*coll->sent));
-    if (coll->sent == NULL) {
+    if (!coll->sent) {
         return TW_ERR_NO_MEMORY;
     }
     tw_status_t status = tw_scratch_create(coll->options.scratch_bytes, &coll->scratch);
-    return status == TW_OK && coll->transport != NULL ? agree(coll, setup->params) : status;
+    return status == TW_OK && coll->transport ? agree(coll, setup->params) : status;
 }
 
 tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
@@ -224,7 +224,7 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
     tw_coll_t *coll = calloc(1, sizeof(*coll));
     tw_status_t status = TW_ERR_NO_MEMORY;
 
-    if (coll != NULL) {
+    if (coll) {
         coll->engine = &tw_coll_host_engine;
         coll->transport = setup->params->transport;
         coll->params = *setup->params;
@@ -235,15 +235,15 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
         TAILQ_INIT(&coll->ended);
         status = create_common(coll, setup);
     }
-    if (status == TW_OK && setup->device == NULL) {
+    if (status == TW_OK && !setup->device) {
         status = create_model(coll);
     } else if (status == TW_OK) {
         status = tw_gpu_attach(coll, setup->device, setup->nccl);
-    } else if (setup->nccl != NULL) {
+    } else if (setup->nccl) {
         setup->nccl->destroy(setup->nccl);
     }
     if (status != TW_OK) {
-        if (coll != NULL) {
+        if (coll) {
             free_parts(coll);
         }
         return status;
@@ -251,10 +251,10 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
     tw_coll_timeout_set(coll, setup->params->patient ? 0 : coll->options.timeout_sec);
     coll->mover = (tw_transport_mover_t){.move = tw_coll_move, .arg = coll};
     coll->member = (tw_progress_member_t){.failed = tw_coll_failed, .arg = coll};
-    if (coll->transport != NULL) {
+    if (coll->transport) {
         tw_transport_mover_add(coll->transport, &coll->mover);
     }
-    if (coll->progress != NULL) {
+    if (coll->progress) {
         tw_progress_join(coll->progress, &coll->member);
     }
     *out = coll;
@@ -297,19 +297,19 @@ static tw_status_t check_params(const tw_coll_params_t *params)
     if (params->wire == TW_COLL_WIRE_NCCL && params->mem == TW_MEM_HOST) {
         return refuse("NCCL carries nothing from host memory");
     }
-    if (params->nccl_comm != NULL && (params->wire != TW_COLL_WIRE_NCCL || params->transport != NULL)) {
+    if (params->nccl_comm && (params->wire != TW_COLL_WIRE_NCCL || params->transport)) {
         return refuse("nccl_comm is for the NCCL wire, and takes the place of a transport");
     }
-    if (params->nccl_comm == NULL && params->transport == NULL) {
+    if (!params->nccl_comm && !params->transport) {
         return refuse("it needs a transport or an NCCL communicator");
     }
-    if (params->nccl_comm == NULL && params->nccl_shared) {
+    if (!params->nccl_comm && params->nccl_shared) {
         return refuse("nccl_shared is of nccl_comm");
     }
-    if (params->nccl_comm != NULL && params->progress_thread) {
+    if (params->nccl_comm && params->progress_thread) {
         return refuse("a progress thread needs a transport");
     }
-    return params->transport != NULL ? check_owner(params) : TW_OK;
+    return params->transport ? check_owner(params) : TW_OK;
 }
 
 /* On the progress thread, if there is one. */
@@ -324,7 +324,7 @@ static tw_status_t create_here(void *arg)
     tw_coll_setup_t *setup = &creation->setup;
     tw_status_t status = TW_OK;
 
-    if (setup->progress != NULL && setup->device != NULL) {
+    if (setup->progress && setup->device) {
         status = setup->device->use(setup->device, setup->device_index);
     }
     if (status == TW_OK && setup->params->wire == TW_COLL_WIRE_NCCL) {
@@ -354,8 +354,8 @@ tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out)
     tw_config_check_names();
     if (params->mem == TW_MEM_CUDA) {
         setup->device = tw_gpu_device_cuda();
-        status = setup->device != NULL ? setup->device->current(setup->device, &setup->device_index)
-                                       : TW_ERR_UNSUPPORTED;
+        status =
+            setup->device ? setup->device->current(setup->device, &setup->device_index) : TW_ERR_UNSUPPORTED;
     }
     if (status == TW_OK && params->progress_thread) {
         status = tw_progress_get(params->transport, &setup->progress);
@@ -383,7 +383,7 @@ static tw_status_t destroy_here(void *arg)
 
 void tw_coll_destroy(tw_coll_t *coll)
 {
-    if (coll == NULL) {
+    if (!coll) {
         return;
     }
     tw_transport_t *own = coll->owns_transport ? coll->transport : NULL;
@@ -499,7 +499,7 @@ static tw_status_t trim(void *arg)
 
     tw_coll_enter(coll);
     tw_scratch_trim(coll->scratch);
-    if (coll->engine->trim != NULL && coll->status == TW_OK && TAILQ_EMPTY(&coll->active)) {
+    if (coll->engine->trim && coll->status == TW_OK && TAILQ_EMPTY(&coll->active)) {
         coll->engine->trim(coll);
     }
     (void)malloc_trim(0);

@@ -12,7 +12,7 @@ static uint64_t key_of(const tw_coll_request_t *request)
     int32_t rest[3] = {(int32_t)args->op, (int32_t)args->type, args->force_codec};
     uint64_t key = XXH3_64bits_withSeed(rest, sizeof(rest), request->shape);
 
-    return args->algo != NULL ? XXH3_64bits_withSeed(args->algo, strlen(args->algo), key) : key;
+    return args->algo ? XXH3_64bits_withSeed(args->algo, strlen(args->algo), key) : key;
 }
 
 /** The same question again gets the same answer at once: planning is a good part of a small operation. */
@@ -96,7 +96,7 @@ static const tw_coll_algo_info_t *algo_get(size_t index)
 {
     const tw_algo_t *algo = tw_algo_get(index);
 
-    return algo != NULL ? &algo->info : NULL;
+    return algo ? &algo->info : NULL;
 }
 
 static size_t workspace_bytes(const tw_coll_t *coll)

@@ -157,7 +157,7 @@ tw_status_t tw_identity_agree(tw_bootstrap_t *boot, uint64_t terms, int asked, i
     tw_status_t status = TW_ERR_NO_MEMORY;
     int chosen = 0;
 
-    if (m.proposals != NULL && m.sent != NULL && m.got != NULL) {
+    if (m.proposals && m.sent && m.got) {
         m.proposals[topo->rank] = (proposal_t){
             .group = XXH3_64bits(topo->peer, world * sizeof(*topo->peer)),
             .terms = terms,

@@ -34,7 +34,7 @@ static command_t *take_command(tw_progress_t *progress)
 {
     tw_progress_lock(progress);
     command_t *command = STAILQ_FIRST(&progress->commands);
-    if (command != NULL) {
+    if (command) {
         STAILQ_REMOVE_HEAD(&progress->commands, link);
     }
     tw_progress_unlock(progress);
@@ -48,7 +48,7 @@ static void run_commands(void *arg, int *moved)
     tw_progress_t *progress = arg;
     command_t *command;
 
-    while ((command = take_command(progress)) != NULL) {
+    while ((command = take_command(progress))) {
         tw_status_t status = command->fn(command->arg);
         tw_progress_lock(progress);
         command->status = status;
@@ -62,7 +62,7 @@ static void run_commands(void *arg, int *moved)
 /** A transport that has failed neither moves nor sleeps. */
 static void live_on(tw_progress_t *progress, tw_status_t status)
 {
-    for (tw_progress_member_t *member = progress->members; member != NULL; member = member->next) {
+    for (tw_progress_member_t *member = progress->members; member; member = member->next) {
         member->failed(member->arg, status);
     }
     tw_progress_lock(progress);
@@ -126,7 +126,7 @@ tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out)
 {
     tw_progress_t *progress = tw_transport_owner(transport);
 
-    if (progress != NULL) {
+    if (progress) {
         tw_progress_lock(progress);
         progress->refs++;
         tw_progress_unlock(progress);
@@ -134,7 +134,7 @@ tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out)
         return TW_OK;
     }
     progress = calloc(1, sizeof(*progress));
-    if (progress == NULL) {
+    if (!progress) {
         return TW_ERR_NO_MEMORY;
     }
     progress->transport = transport;
@@ -153,7 +153,7 @@ tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out)
 
 void tw_progress_put(tw_progress_t *progress)
 {
-    if (progress == NULL) {
+    if (!progress) {
         return;
     }
     tw_progress_lock(progress);
@@ -177,7 +177,7 @@ tw_status_t tw_progress_call(tw_progress_t *progress, tw_progress_fn_t fn, void 
 {
     command_t command = {.fn = fn, .arg = arg};
 
-    if (progress == NULL || pthread_equal(pthread_self(), progress->thread)) {
+    if (!progress || pthread_equal(pthread_self(), progress->thread)) {
         return fn(arg);
     }
     tw_progress_lock(progress);
@@ -203,31 +203,31 @@ void tw_progress_leave(tw_progress_t *progress, tw_progress_member_t *member)
 {
     tw_progress_member_t **link = &progress->members;
 
-    while (*link != NULL && *link != member) {
+    while (*link && *link != member) {
         link = &(*link)->next;
     }
-    if (*link != NULL) {
+    if (*link) {
         *link = member->next;
     }
 }
 
 void tw_progress_lock(tw_progress_t *progress)
 {
-    if (progress != NULL) {
+    if (progress) {
         pthread_mutex_lock(&progress->lock);
     }
 }
 
 void tw_progress_unlock(tw_progress_t *progress)
 {
-    if (progress != NULL) {
+    if (progress) {
         pthread_mutex_unlock(&progress->lock);
     }
 }
 
 void tw_progress_notify(tw_progress_t *progress)
 {
-    if (progress != NULL) {
+    if (progress) {
         pthread_cond_broadcast(&progress->changed);
     }
 }

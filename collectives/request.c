@@ -21,12 +21,12 @@ static void finish(tw_coll_request_t *request, tw_status_t status)
     tw_coll_t *coll = request->coll;
 
     TAILQ_REMOVE(&coll->active, request, link);
-    if (coll->engine->release != NULL) {
+    if (coll->engine->release) {
         coll->engine->release(request);
     }
     tw_sched_destroy(request->sched);
     request->sched = NULL;
-    if (request->args.elapsed_sec != NULL) {
+    if (request->args.elapsed_sec) {
         *request->args.elapsed_sec = (double)(tw_time_ns() - request->posted_ns) / NS_PER_SEC;
     }
     if (request->is_detached) {
@@ -61,7 +61,7 @@ static tw_status_t fail(tw_coll_t *coll, tw_status_t status)
     while (!TAILQ_EMPTY(&coll->active)) {
         finish(TAILQ_FIRST(&coll->active), status);
     }
-    if (coll->engine->abort != NULL) {
+    if (coll->engine->abort) {
         coll->engine->abort(coll);
     } else {
         give_up(coll->transport, status);
@@ -74,7 +74,7 @@ static void drop(tw_coll_request_list_t *list)
     while (!TAILQ_EMPTY(list)) {
         tw_coll_request_t *request = TAILQ_FIRST(list);
         TAILQ_REMOVE(list, request, link);
-        if (request->coll->engine->release != NULL) {
+        if (request->coll->engine->release) {
             request->coll->engine->release(request);
         }
         tw_request_destroy(request);
@@ -95,14 +95,14 @@ static tw_status_t step(tw_coll_request_t *request, int *moved)
     const tw_coll_engine_t *engine = request->coll->engine;
     tw_status_t rest = TW_OK, status = TW_OK;
 
-    if (request->sched != NULL) {
+    if (request->sched) {
         status = tw_sched_step(request->sched, moved);
     }
     if (status == TW_OK) {
         tw_sched_destroy(request->sched);
         request->sched = NULL;
     }
-    if (status >= 0 && engine->step != NULL) {
+    if (status >= 0 && engine->step) {
         rest = engine->step(request, moved);
     }
     return rest != TW_OK ? rest : status;
@@ -113,7 +113,7 @@ static tw_status_t step_all(tw_coll_t *coll, int *moved)
 {
     tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
 
-    while (request != NULL) {
+    while (request) {
         tw_coll_request_t *next = TAILQ_NEXT(request, link);
         tw_status_t status = step(request, moved);
         if (status < 0) {
@@ -137,7 +137,7 @@ static tw_status_t compute_one(tw_coll_t *coll, int *moved)
     TAILQ_FOREACH(request, &coll->active, link)
     {
         tw_status_t status = TW_OK;
-        if (request->sched != NULL) {
+        if (request->sched) {
             status = tw_sched_compute_one(request->sched, &computed);
         }
         if (status < 0) {
@@ -177,7 +177,7 @@ void tw_coll_move(void *arg, int *all_moved)
 
 static const char *describe(const tw_coll_request_t *request, char *buf, size_t buf_bytes)
 {
-    if (request->sched != NULL) {
+    if (request->sched) {
         return tw_sched_describe(request->sched, buf, buf_bytes);
     }
     return request->coll->engine->describe(request, buf, buf_bytes);
@@ -188,7 +188,7 @@ static const tw_coll_request_t *first_awaited(const tw_coll_t *coll)
 {
     const tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
 
-    while (request != NULL && request->is_failed) {
+    while (request && request->is_failed) {
         request = TAILQ_NEXT(request, link);
     }
     return request;
@@ -229,7 +229,7 @@ static tw_status_t time_out(void *arg)
     const tw_coll_request_t *request = first_awaited(coll);
     char what[DESCRIBE_BYTES];
 
-    if (request == NULL || still_sec(coll) < limit_sec(coll)) {
+    if (!request || still_sec(coll) < limit_sec(coll)) {
         return TW_OK;
     }
     tw_error("rank %d: %s (%s, number %u) has not moved for %.1f s (TW_COLL_TIMEOUT): %s", coll->topo.rank,
@@ -244,13 +244,13 @@ static tw_status_t progress(tw_coll_t *coll, int *moved)
     tw_status_t status = coll->status;
 
     *moved = 0;
-    if (status == TW_OK && coll->engine->check != NULL) {
+    if (status == TW_OK && coll->engine->check) {
         status = coll->engine->check(coll);
     }
     if (status < 0) {
         return fail(coll, status);
     }
-    if (coll->transport != NULL) {
+    if (coll->transport) {
         status = tw_transport_progress(coll->transport);
         *moved = status == TW_OK;
     } else {
@@ -277,7 +277,7 @@ static void sleep_a_while(tw_coll_t *coll)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
 
-    if (coll->transport != NULL) {
+    if (coll->transport) {
         (void)tw_transport_sleep(coll->transport, sleep_sec(coll));
     } else if (tw_time_ns() - tw_load_ns(&coll->moved_ns) > SPIN_NS) {
         (void)nanosleep(&nap, NULL);
@@ -289,7 +289,7 @@ tw_status_t tw_coll_drain(tw_coll_t *coll)
 {
     tw_status_t status = coll->status;
 
-    while (status == TW_OK && first_awaited(coll) != NULL) {
+    while (status == TW_OK && first_awaited(coll)) {
         int moved;
         status = progress(coll, &moved);
         if (!moved && status == TW_OK) {
@@ -311,7 +311,7 @@ static tw_status_t start(tw_coll_request_t *request)
     request->posted_ns = tw_time_ns();
     tw_store_ns(&coll->moved_ns, request->posted_ns);
     TAILQ_INSERT_TAIL(&coll->active, request, link);
-    tw_status_t status = coll->engine->start != NULL ? coll->engine->start(request) : TW_OK;
+    tw_status_t status = coll->engine->start ? coll->engine->start(request) : TW_OK;
     if (status < 0) {
         return fail(coll, status);
     }
@@ -352,7 +352,7 @@ static void tell_failure(tw_coll_t *coll)
         return;
     }
     tw_coll_request_t *request = tw_request_alloc(coll);
-    if (request != NULL) {
+    if (request) {
         request->is_detached = request->is_failed = 1;
         if (tw_check_create_sched(request) == TW_OK) {
             (void)start(request);
@@ -379,7 +379,7 @@ static tw_status_t post(void *arg)
     tw_status_t status = coll->status;
 
     tw_coll_enter(coll);
-    if (status == TW_OK && coll->engine->check != NULL) {
+    if (status == TW_OK && coll->engine->check) {
         status = coll->engine->check(coll);
     }
     if (status != TW_OK) {
@@ -390,9 +390,9 @@ static tw_status_t post(void *arg)
         tell_failure(coll);
         return status;
     }
-    posted->is_detached = request == NULL;
+    posted->is_detached = !request;
     status = start(posted);
-    if (request == NULL) {
+    if (!request) {
         return status;
     }
     if (status != TW_OK) {
@@ -444,7 +444,7 @@ tw_status_t tw_coll_test(tw_coll_request_t *request)
 {
     int moved;
 
-    if (request->coll->progress != NULL) {
+    if (request->coll->progress) {
         return test_apart(request);
     }
     if (request->status == TW_IN_PROGRESS) {
@@ -455,7 +455,7 @@ tw_status_t tw_coll_test(tw_coll_request_t *request)
 
 tw_status_t tw_coll_wait(tw_coll_request_t *request)
 {
-    if (request->coll->progress != NULL) {
+    if (request->coll->progress) {
         return wait_apart(request);
     }
     while (request->status == TW_IN_PROGRESS) {
@@ -486,8 +486,7 @@ tw_status_t tw_coll_progress(tw_coll_t *coll)
 {
     int moved;
 
-    return coll->progress != NULL ? tw_progress_call(coll->progress, status_now, coll)
-                                  : progress(coll, &moved);
+    return coll->progress ? tw_progress_call(coll->progress, status_now, coll) : progress(coll, &moved);
 }
 
 static tw_status_t cancel(void *arg)
@@ -514,7 +513,7 @@ static tw_status_t prepare(void *arg)
     const call_t *call = arg;
     tw_coll_t *coll = call->coll;
 
-    if (coll->engine->prepare == NULL) {
+    if (!coll->engine->prepare) {
         tw_error("rank %d: %s: operations on host memory cannot be prepared", coll->topo.rank,
                  tw_coll_op_name(call->args->op));
         return TW_ERR_UNSUPPORTED;

@@ -82,7 +82,7 @@ tw_status_t tw_topo_init_nodes(tw_topo_t *topo, int rank, int world, const uint6
     size_t n = (size_t)world;
     int *all = calloc(6 * n + 1, sizeof(*all));
 
-    if (all == NULL) {
+    if (!all) {
         return TW_ERR_NO_MEMORY;
     }
     memset(topo, 0, sizeof(*topo));
@@ -104,21 +104,21 @@ tw_status_t tw_topo_init_nodes(tw_topo_t *topo, int rank, int world, const uint6
 
 tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const int *ranks, int n_ranks)
 {
-    int world = ranks != NULL ? n_ranks : tw_transport_world(transport);
+    int world = ranks ? n_ranks : tw_transport_world(transport);
     int own = tw_transport_rank(transport), rank = own;
-    TW_TRY(ranks != NULL ? check_ranks(transport, ranks, world) : TW_OK);
+    TW_TRY(ranks ? check_ranks(transport, ranks, world) : TW_OK);
     uint64_t *node_ids = malloc((size_t)world * sizeof(*node_ids));
-    if (node_ids == NULL) {
+    if (!node_ids) {
         return TW_ERR_NO_MEMORY;
     }
     for (int r = 0; r < world; r++) {
-        int peer = ranks != NULL ? ranks[r] : r;
+        int peer = ranks ? ranks[r] : r;
         node_ids[r] = (uint64_t)tw_transport_node_of(transport, peer);
         rank = peer == own ? r : rank;
     }
     tw_status_t status = tw_topo_init_nodes(topo, rank, world, node_ids);
     free(node_ids);
-    if (status == TW_OK && ranks != NULL) {
+    if (status == TW_OK && ranks) {
         memcpy(topo->peer, ranks, (size_t)world * sizeof(*ranks));
     }
     return status;

@@ -5,10 +5,10 @@
 
 tw_status_t tw_coll_world_create(const tw_coll_params_t *params, tw_coll_t **out)
 {
-    tw_coll_params_t own = params != NULL ? *params : (tw_coll_params_t){0};
+    tw_coll_params_t own = params ? *params : (tw_coll_params_t){0};
     tw_job_t job;
 
-    if (own.transport != NULL || own.nccl_comm != NULL || own.ranks != NULL) {
+    if (own.transport || own.nccl_comm || own.ranks) {
         tw_error("a communicator of the whole job finds its ranks and its transport by itself");
         return TW_ERR_INVALID;
     }
@@ -33,7 +33,7 @@ tw_status_t tw_coll_group_create(tw_coll_t *parent, const int *ranks, int n_rank
     const tw_topo_t *topo = &parent->topo;
     tw_coll_params_t params = parent->params;
 
-    if (parent->transport == NULL) {
+    if (!parent->transport) {
         tw_error("rank %d: ranks of a communicator that was made from one of NCCL's: split that one",
                  topo->rank);
         return TW_ERR_UNSUPPORTED;
@@ -43,7 +43,7 @@ tw_status_t tw_coll_group_create(tw_coll_t *parent, const int *ranks, int n_rank
         return TW_ERR_INVALID;
     }
     int *peers = malloc((size_t)n_ranks * sizeof(*peers));
-    if (peers == NULL) {
+    if (!peers) {
         tw_error("rank %d: out of memory for a group of %d ranks", topo->rank, n_ranks);
         return TW_ERR_NO_MEMORY;
     }

@@ -29,7 +29,7 @@ void *tw_buffer_alloc_zero(size_t bytes)
 {
     void *buffer = tw_buffer_alloc(bytes);
 
-    if (buffer != NULL) {
+    if (buffer) {
         memset(buffer, 0, bytes);
     }
     return buffer;

@@ -31,7 +31,7 @@ static tw_status_t set_field(const tw_config_field_t *field, void *options, cons
         return status;
     }
     if (status != TW_OK) {
-        tw_error("config: %s%s=%s: expected %s", source, field->name, text != NULL ? text : "(null)",
+        tw_error("config: %s%s=%s: expected %s", source, field->name, text ? text : "(null)",
                  tw_config_describe(field, allowed, sizeof(allowed)));
         return TW_ERR_CONFIG;
     }
@@ -43,11 +43,11 @@ tw_status_t tw_config_init(const tw_config_table_t *table, void *options)
     tw_status_t status = TW_OK;
 
     memset(options, 0, table->options_bytes);
-    for (size_t i = 0; i < table->n_fields && status == TW_OK; ++i) {
+    for (size_t i = 0; i < table->n_fields && status == TW_OK; i++) {
         const tw_config_field_t *field = &table->fields[i];
         const char *text = getenv(field->name);
 
-        if (text != NULL) {
+        if (text) {
             status = set_field(field, options, "", text);
         } else {
             status = set_field(field, options, "default of ", field->dflt);
@@ -61,7 +61,7 @@ tw_status_t tw_config_init(const tw_config_table_t *table, void *options)
 
 static const tw_config_field_t *find_field(const tw_config_table_t *table, const char *name)
 {
-    for (size_t i = 0; i < table->n_fields; ++i) {
+    for (size_t i = 0; i < table->n_fields; i++) {
         if (strcmp(table->fields[i].name, name) == 0) {
             return &table->fields[i];
         }
@@ -73,7 +73,7 @@ tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const c
 {
     const tw_config_field_t *field = find_field(table, name);
 
-    return field != NULL ? set_field(field, options, "", value) : TW_ERR_NOT_FOUND;
+    return field ? set_field(field, options, "", value) : TW_ERR_NOT_FOUND;
 }
 
 /* ---- lists: "section:key=value,key=value;section:key=value" ------------------------------------------------ */
@@ -89,7 +89,7 @@ static char *cut(char *text, char mark)
 {
     char *at = strchr(text, mark);
 
-    if (at == NULL) {
+    if (!at) {
         return NULL;
     }
     *at = '\0';
@@ -101,7 +101,7 @@ static char *trim(char *text)
     char *end;
 
     text += strspn(text, BLANKS);
-    for (end = text + strlen(text); end > text && strchr(BLANKS, end[-1]) != NULL; --end) {
+    for (end = text + strlen(text); end > text && strchr(BLANKS, end[-1]); end--) {
     }
     *end = '\0';
     return text;
@@ -118,12 +118,12 @@ static tw_status_t unknown_key(const list_t *list, const char *name)
     size_t n = list->table->n_fields;
     const char *names[n + 1], *nearest;
 
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = 0; i < n; i++) {
         names[i] = list->table->fields[i].name;
     }
     nearest = tw_nearest_name(name, names, n);
-    tw_error("config: %s: unknown key %s%s%s%s", list->source, name, nearest != NULL ? "; did you mean " : "",
-             nearest != NULL ? nearest : "", nearest != NULL ? "?" : "");
+    tw_error("config: %s: unknown key %s%s%s%s", list->source, name, nearest ? "; did you mean " : "",
+             nearest ? nearest : "", nearest ? "?" : "");
     return TW_ERR_CONFIG;
 }
 
@@ -133,13 +133,13 @@ static tw_status_t set_pair(const list_t *list, const char *section, char *pair)
     char *value = cut(pair, '=');
     const tw_config_field_t *field;
 
-    if (value == NULL) {
+    if (!value) {
         return bad_form(list, pair);
     }
     snprintf(name, sizeof(name), "%s:%s", section, trim(pair));
     snprintf(source, sizeof(source), "%s: ", list->source);
     field = find_field(list->table, name);
-    return field != NULL ? set_field(field, list->options, source, trim(value)) : unknown_key(list, name);
+    return field ? set_field(field, list->options, source, trim(value)) : unknown_key(list, name);
 }
 
 static tw_status_t set_section(const list_t *list, char *section)
@@ -147,10 +147,10 @@ static tw_status_t set_section(const list_t *list, char *section)
     char *pair = cut(section, ':');
 
     section = trim(section);
-    if (pair == NULL) {
+    if (!pair) {
         return *section != '\0' ? bad_form(list, section) : TW_OK;
     }
-    for (char *next; pair != NULL; pair = next) {
+    for (char *next; pair; pair = next) {
         next = cut(pair, ',');
         TW_TRY(set_pair(list, section, pair));
     }
@@ -164,11 +164,11 @@ tw_status_t tw_config_set_list(const tw_config_table_t *table, void *options, co
     char *copy = strdup(text);
     tw_status_t status = TW_OK;
 
-    if (copy == NULL) {
+    if (!copy) {
         tw_error("config: out of memory for %s", source);
         return TW_ERR_NO_MEMORY;
     }
-    for (char *section = copy, *next; section != NULL && status == TW_OK; section = next) {
+    for (char *section = copy, *next; section && status == TW_OK; section = next) {
         next = cut(section, ';');
         status = set_section(&list, section);
     }
@@ -178,7 +178,7 @@ tw_status_t tw_config_set_list(const tw_config_table_t *table, void *options, co
 
 void tw_config_cleanup(const tw_config_table_t *table, void *options)
 {
-    for (size_t i = 0; i < table->n_fields; ++i) {
+    for (size_t i = 0; i < table->n_fields; i++) {
         const tw_config_value_t none = {.string = NULL};
 
         if (tw_config_is_string(&table->fields[i])) {

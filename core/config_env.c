@@ -27,16 +27,16 @@ static size_t edit_distance(const char *a, const char *b)
     size_t *before_last = rows[0], *last = rows[1], *row = rows[2];
     size_t n = strlen(b);
 
-    for (size_t j = 0; j <= n; ++j) {
+    for (size_t j = 0; j <= n; j++) {
         row[j] = j;
     }
-    for (size_t i = 1; a[i - 1] != '\0'; ++i) {
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
         size_t *reused = before_last;
         before_last = last;
         last = row;
         row = reused;
         row[0] = i;
-        for (size_t j = 1; j <= n; ++j) {
+        for (size_t j = 1; j <= n; j++) {
             size_t substitute = last[j - 1] + !same_letter(a[i - 1], b[j - 1]);
             row[j] = min_size(substitute, 1 + min_size(last[j], row[j - 1]));
             if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) && same_letter(a[i - 2], b[j - 1])) {
@@ -56,14 +56,14 @@ const char *tw_nearest_name(const char *name, const char *const *candidates, siz
     if (strlen(name) >= NAME_BYTES) {
         return NULL;
     }
-    for (size_t i = 0; i < n_candidates; ++i) {
+    for (size_t i = 0; i < n_candidates; i++) {
         size_t distance;
 
         if (strlen(candidates[i]) >= NAME_BYTES) {
             continue;
         }
         distance = edit_distance(name, candidates[i]);
-        if (distance < limit || (distance == limit && nearest == NULL)) {
+        if (distance < limit || (distance == limit && !nearest)) {
             limit = distance;
             nearest = candidates[i];
         }
@@ -75,7 +75,7 @@ static size_t count_fields(const tw_config_table_t *const *tables, size_t n_tabl
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < n_tables; ++i) {
+    for (size_t i = 0; i < n_tables; i++) {
         n += tables[i]->n_fields;
     }
     return n;
@@ -83,7 +83,7 @@ static size_t count_fields(const tw_config_table_t *const *tables, size_t n_tabl
 
 static int is_known(const char *name, const char *const *known, size_t n_known)
 {
-    for (size_t i = 0; i < n_known; ++i) {
+    for (size_t i = 0; i < n_known; i++) {
         if (strcmp(name, known[i]) == 0) {
             return 1;
         }
@@ -107,7 +107,7 @@ static size_t check_entry(const char *entry, const char *const *known, size_t n_
         return 0;
     }
     nearest = tw_nearest_name(name, known, n_known);
-    if (nearest != NULL) {
+    if (nearest) {
         tw_warn("config: unknown variable %s; did you mean %s?", name, nearest);
     } else {
         tw_warn("config: unknown variable %s", name);
@@ -120,16 +120,16 @@ size_t tw_config_check_environment(const tw_config_table_t *const *tables, size_
     size_t n_known = 0, n_unknown = 0;
     const char **known = calloc(count_fields(tables, n_tables) + 1, sizeof(*known));
 
-    if (known == NULL) {
+    if (!known) {
         tw_error("config: out of memory");
         return 0;
     }
-    for (size_t i = 0; i < n_tables; ++i) {
-        for (size_t j = 0; j < tables[i]->n_fields; ++j) {
+    for (size_t i = 0; i < n_tables; i++) {
+        for (size_t j = 0; j < tables[i]->n_fields; j++) {
             known[n_known++] = tables[i]->fields[j].name;
         }
     }
-    for (char **entry = environ; *entry != NULL; ++entry) {
+    for (char **entry = environ; *entry; entry++) {
         n_unknown += check_entry(*entry, known, n_known);
     }
     free(known);

@@ -62,7 +62,7 @@ const char *tw_config_name_get(size_t index)
 
 static int is_known(const char *name)
 {
-    for (size_t i = 0; i < N_NAMES; ++i) {
+    for (size_t i = 0; i < N_NAMES; i++) {
         if (strcmp(name, names[i]) == 0) {
             return 1;
         }
@@ -82,7 +82,7 @@ void tw_config_check_names(void)
     if (atomic_flag_test_and_set(&was_here)) {
         return;
     }
-    for (char **entry = environ; *entry != NULL; ++entry) {
+    for (char **entry = environ; *entry; entry++) {
         char name[NAME_BYTES];
         size_t length = strcspn(*entry, "=");
         const char *nearest;
@@ -92,7 +92,7 @@ void tw_config_check_names(void)
         }
         snprintf(name, sizeof(name), "%.*s", (int)length, *entry);
         nearest = is_known(name) ? NULL : tw_nearest_name(name, names, N_NAMES);
-        if (nearest != NULL) {
+        if (nearest) {
             tw_warn("config: unknown variable %s; did you mean %s?", name, nearest);
         }
     }

@@ -33,7 +33,7 @@ static const char *format_rate(double rate, char *buf, size_t buf_bytes)
         return buf;
     }
     while (rate < units[i].factor) {
-        ++i;
+        i++;
     }
     snprintf(buf, buf_bytes, "%.15g%s", units[i].factor > 0 ? rate / units[i].factor : rate, units[i].unit);
     return buf;
@@ -78,10 +78,10 @@ static void format_value(const tw_config_field_t *field, const tw_config_value_t
         snprintf(buf, buf_bytes, "%s", field->choices[value->flag]);
         break;
     case TW_CONFIG_STRING:
-        snprintf(buf, buf_bytes, "%s", value->string != NULL ? value->string : "");
+        snprintf(buf, buf_bytes, "%s", value->string ? value->string : "");
         break;
     case TW_CONFIG_SECRET:
-        snprintf(buf, buf_bytes, "%s", value->string != NULL && value->string[0] != '\0' ? "(set)" : "");
+        snprintf(buf, buf_bytes, "%s", value->string && value->string[0] != '\0' ? "(set)" : "");
         break;
     case TW_CONFIG_INT:
         snprintf(buf, buf_bytes, "%lld", (long long)value->number);
@@ -153,7 +153,7 @@ const char *tw_config_describe(const tw_config_field_t *field, char *buf, size_t
 {
     snprintf(buf, buf_bytes, "%s", kind_of(field));
     if (field->type == TW_CONFIG_ENUM) {
-        for (int i = 0; field->choices[i] != NULL; ++i) {
+        for (int i = 0; field->choices[i]; i++) {
             append(buf, buf_bytes, i == 0 ? " " : ", ", field->choices[i]);
         }
     }
@@ -167,8 +167,8 @@ const char *tw_config_format(const tw_config_field_t *field, const void *options
     char dflt_text[1024];
     tw_config_value_t value, dflt;
 
-    snprintf(buf, buf_bytes, "%s", field->dflt != NULL ? field->dflt : "");
-    if (options == NULL || tw_config_value_parse(field, field->dflt, &dflt) != TW_OK) {
+    snprintf(buf, buf_bytes, "%s", field->dflt ? field->dflt : "");
+    if (!options || tw_config_value_parse(field, field->dflt, &dflt) != TW_OK) {
         return buf;
     }
     tw_config_value_load(field, options, &value);
@@ -178,7 +178,7 @@ const char *tw_config_format(const tw_config_field_t *field, const void *options
     }
     format_value(field, &value, buf, buf_bytes);
     if (strcmp(buf, dflt_text) == 0) {
-        snprintf(buf, buf_bytes, "%s", field->dflt != NULL ? field->dflt : "");
+        snprintf(buf, buf_bytes, "%s", field->dflt ? field->dflt : "");
     }
     return buf;
 }
@@ -196,7 +196,7 @@ static void print_wrapped(const char *text, FILE *out)
             column = DOC_INDENT;
         } else {
             fputc(' ', out);
-            ++column;
+            column++;
         }
         fwrite(text, 1, word, out);
         column += word;
@@ -210,13 +210,13 @@ void tw_config_print(const tw_config_table_t *table, const void *options, FILE *
     char value[1024], allowed[512];
 
     fprintf(out, "%s:\n", table->module);
-    for (size_t i = 0; i < table->n_fields; ++i) {
+    for (size_t i = 0; i < table->n_fields; i++) {
         const tw_config_field_t *field = &table->fields[i];
-        const char *dflt = field->dflt != NULL ? field->dflt : "";
+        const char *dflt = field->dflt ? field->dflt : "";
 
         fprintf(out, "  %s=%s\n", field->name, tw_config_format(field, options, value, sizeof(value)));
         fprintf(out, "%*sdefault: %s", DOC_INDENT, "", dflt[0] != '\0' ? dflt : "(empty)");
-        if (field->unit != NULL && field->unit[0] != '\0') {
+        if (field->unit && field->unit[0] != '\0') {
             fprintf(out, "; unit: %s", field->unit);
         }
         fprintf(out, "; %s\n", tw_config_describe(field, allowed, sizeof(allowed)));

@@ -78,8 +78,8 @@ tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *te
         return tw_parse_rate(text, &value->real);
     case TW_CONFIG_STRING:
     case TW_CONFIG_SECRET:
-        value->string = strdup(text != NULL ? text : "");
-        return value->string != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+        value->string = strdup(text ? text : "");
+        return value->string ? TW_OK : TW_ERR_NO_MEMORY;
     case TW_CONFIG_ENUM:
         return tw_parse_choice(text, field->choices, &value->flag);
     }

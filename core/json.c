@@ -18,11 +18,11 @@ tw_json_t *tw_json_create(void)
 {
     tw_json_t *json = calloc(1, sizeof(*json));
 
-    if (json == NULL) {
+    if (!json) {
         return NULL;
     }
     json->object = json_object();
-    if (json->object == NULL) {
+    if (!json->object) {
         free(json);
         return NULL;
     }
@@ -31,7 +31,7 @@ tw_json_t *tw_json_create(void)
 
 void tw_json_destroy(tw_json_t *json)
 {
-    if (json == NULL) {
+    if (!json) {
         return;
     }
     json_decref(json->object);
@@ -41,7 +41,7 @@ void tw_json_destroy(tw_json_t *json)
 /* Takes `value`, which is NULL when it could not be made. */
 static void add_value(tw_json_t *json, const char *key, json_t *value, tw_status_t failure)
 {
-    if (json == NULL) {
+    if (!json) {
         json_decref(value);
         return;
     }
@@ -63,7 +63,7 @@ void tw_json_add_double(tw_json_t *json, const char *key, double value)
 void tw_json_add_string(tw_json_t *json, const char *key, const char *value)
 {
     /* With memory to spare, what Jansson refuses is a text that is not UTF-8. */
-    add_value(json, key, value != NULL ? json_string(value) : json_null(), TW_ERR_INVALID);
+    add_value(json, key, value ? json_string(value) : json_null(), TW_ERR_INVALID);
 }
 
 void tw_json_add_bool(tw_json_t *json, const char *key, int value)
@@ -76,7 +76,7 @@ tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out)
     char *text;
     int failed;
 
-    if (json == NULL) {
+    if (!json) {
         return TW_ERR_NO_MEMORY;
     }
     if (json->status != TW_OK) {
@@ -84,7 +84,7 @@ tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out)
         return json->status;
     }
     text = json_dumps(json->object, JSON_FLAGS);
-    if (text == NULL) {
+    if (!text) {
         return TW_ERR_NO_MEMORY;
     }
     /* One call, so that lines of several processes in one file stay whole. */

@@ -51,7 +51,7 @@ static void stderr_sink(void *ctx, tw_log_level_t level, const char *file, int l
 
     (void)ctx, (void)file, (void)line;
     (void)clock_gettime(CLOCK_REALTIME, &now);
-    if (localtime_r(&now.tv_sec, &local) != NULL) {
+    if (localtime_r(&now.tv_sec, &local)) {
         (void)strftime(clock, sizeof(clock), "%H:%M:%S", &local);
     }
     fprintf(stderr, "%s.%03ld thinwire %s %s\n", clock, now.tv_nsec / 1000000, level_names[level], message);
@@ -60,8 +60,8 @@ static void stderr_sink(void *ctx, tw_log_level_t level, const char *file, int l
 void tw_log_set_sink(tw_log_sink_t sink, void *ctx)
 {
     pthread_mutex_lock(&sink_lock);
-    current_sink = sink != NULL ? sink : stderr_sink;
-    current_ctx = sink != NULL ? ctx : NULL;
+    current_sink = sink ? sink : stderr_sink;
+    current_ctx = sink ? ctx : NULL;
     pthread_mutex_unlock(&sink_lock);
 }
 
@@ -80,7 +80,7 @@ static tw_log_level_t init_level(void)
     char allowed[128];
     int unset = LEVEL_UNSET, before = TW_LOG_WARN;
 
-    if (!atomic_compare_exchange_strong(&current_level, &unset, TW_LOG_WARN) || text == NULL) {
+    if (!atomic_compare_exchange_strong(&current_level, &unset, TW_LOG_WARN) || !text) {
         return (tw_log_level_t)atomic_load(&current_level);
     }
     if (tw_config_value_parse(field, text, &value) == TW_OK) {
@@ -127,12 +127,12 @@ static int keep(tw_log_held_t *held, const char *file, int line, const char *mes
 {
     size_t n_bytes = strlen(message) + 1;
     tw_log_line_t *kept = malloc(sizeof(*kept) + n_bytes);
-    if (kept == NULL) {
+    if (!kept) {
         return 0;
     }
     *kept = (tw_log_line_t){.file = file, .line = line};
     memcpy(kept->message, message, n_bytes);
-    if (held->last != NULL) {
+    if (held->last) {
         held->last->next = kept;
     } else {
         held->first = kept;
@@ -144,8 +144,8 @@ static int keep(tw_log_held_t *held, const char *file, int line, const char *mes
 /* FNV-1a, over the ends of the lines, too. */
 uint64_t tw_log_held_hash(const tw_log_held_t *held)
 {
-    uint64_t hash = held->first != NULL ? 14695981039346656037u : 0;
-    for (const tw_log_line_t *line = held->first; line != NULL; line = line->next) {
+    uint64_t hash = held->first ? 14695981039346656037u : 0;
+    for (const tw_log_line_t *line = held->first; line; line = line->next) {
         const char *at = line->message;
         do {
             hash = (hash ^ (uint8_t)*at) * 1099511628211u;
@@ -163,7 +163,7 @@ static void print(tw_log_level_t level, const char *file, int line, const char *
 
 void tw_log_held_cleanup(tw_log_held_t *held, int is_printed)
 {
-    for (tw_log_line_t *line = held->first, *next; line != NULL; line = next) {
+    for (tw_log_line_t *line = held->first, *next; line; line = next) {
         if (is_printed) {
             print(TW_LOG_ERROR, line->file, line->line, line->message);
         }
@@ -190,7 +190,7 @@ void tw_log(tw_log_level_t level, const char *file, int line, const char *format
     if (length >= (int)sizeof(message)) {
         memcpy(message + sizeof(message) - 4, "...", 4);
     }
-    if (level != TW_LOG_ERROR || keeper == NULL || !keep(keeper, file, line, message)) {
+    if (level != TW_LOG_ERROR || !keeper || !keep(keeper, file, line, message)) {
         print(level, file, line, message);
     }
 }

@@ -27,12 +27,12 @@ static size_t number_length(const char *text)
     const char *p = text;
     size_t n_digits = 0;
 
-    for (; is_digit(*p); ++p) {
-        ++n_digits;
+    for (; is_digit(*p); p++) {
+        n_digits++;
     }
     if (*p == '.') {
-        for (++p; is_digit(*p); ++p) {
-            ++n_digits;
+        for (++p; is_digit(*p); p++) {
+            n_digits++;
         }
     }
     if (n_digits == 0) {
@@ -41,11 +41,11 @@ static size_t number_length(const char *text)
     if (*p == 'e' || *p == 'E') {
         const char *exponent = p + 1;
         if (*exponent == '+' || *exponent == '-') {
-            ++exponent;
+            exponent++;
         }
         if (is_digit(*exponent)) {
             for (p = exponent; is_digit(*p);) {
-                ++p;
+                p++;
             }
         }
     }
@@ -68,13 +68,13 @@ static tw_status_t parse_c_double(const char *text, double *value)
 static tw_status_t parse_suffixed(const char *text, const suffix_t *suffixes, size_t n_suffixes,
                                   double *value)
 {
-    size_t length = text != NULL ? number_length(text) : 0;
+    size_t length = text ? number_length(text) : 0;
     double number;
 
     if (length == 0) {
         return TW_ERR_INVALID;
     }
-    for (size_t i = 0; i < n_suffixes; ++i) {
+    for (size_t i = 0; i < n_suffixes; i++) {
         if (strcasecmp(text + length, suffixes[i].text) != 0) {
             continue;
         }
@@ -90,10 +90,10 @@ static tw_status_t parse_suffixed(const char *text, const suffix_t *suffixes, si
 tw_status_t tw_parse_double(const char *text, double *value)
 {
     static const suffix_t none[] = {{"", 1}};
-    int negative = text != NULL && text[0] == '-';
+    int negative = text && text[0] == '-';
     double magnitude;
 
-    if (parse_suffixed(text != NULL ? text + negative : NULL, none, 1, &magnitude) != TW_OK) {
+    if (parse_suffixed(text ? text + negative : NULL, none, 1, &magnitude) != TW_OK) {
         return TW_ERR_INVALID;
     }
     *value = negative ? -magnitude : magnitude;
@@ -106,7 +106,7 @@ tw_status_t tw_parse_int(const char *text, int64_t *value)
     char *end;
     long long number;
 
-    if (text == NULL) {
+    if (!text) {
         return TW_ERR_INVALID;
     }
     digits += *text == '-' || *text == '+';
@@ -148,7 +148,7 @@ tw_status_t tw_parse_bytes(const char *text, size_t *bytes)
     };
     double value;
 
-    if (text == NULL) {
+    if (!text) {
         return TW_ERR_INVALID;
     }
     if (parse_whole_bytes(text, bytes) == TW_OK) {
@@ -177,7 +177,7 @@ tw_status_t tw_parse_rate(const char *text, double *bits_per_second)
     static const suffix_t suffixes[] = {{"", 1},       {"bit", 1},    {"kbit", 1e3},
                                         {"mbit", 1e6}, {"gbit", 1e9}, {"tbit", 1e12}};
 
-    if (text != NULL && (strcasecmp(text, "none") == 0 || strcasecmp(text, "auto") == 0)) {
+    if (text && (strcasecmp(text, "none") == 0 || strcasecmp(text, "auto") == 0)) {
         *bits_per_second = 0;
         return TW_OK;
     }
@@ -196,8 +196,8 @@ tw_status_t tw_parse_bool(const char *text, int *value)
     static const char *const words[][2] = {
         {"n", "y"}, {"no", "yes"}, {"off", "on"}, {"false", "true"}, {"0", "1"}};
 
-    for (size_t i = 0; text != NULL && i < N_SUFFIXES(words); ++i) {
-        for (int truth = 0; truth < 2; ++truth) {
+    for (size_t i = 0; text && i < N_SUFFIXES(words); i++) {
+        for (int truth = 0; truth < 2; truth++) {
             if (strcasecmp(text, words[i][truth]) == 0) {
                 *value = truth;
                 return TW_OK;
@@ -209,7 +209,7 @@ tw_status_t tw_parse_bool(const char *text, int *value)
 
 tw_status_t tw_parse_choice(const char *text, const char *const *choices, int *index)
 {
-    for (int i = 0; text != NULL && choices[i] != NULL; ++i) {
+    for (int i = 0; text && choices[i]; i++) {
         if (strcasecmp(text, choices[i]) == 0) {
             *index = i;
             return TW_OK;
@@ -226,7 +226,7 @@ const char *tw_format_bytes(size_t bytes, char *buf, size_t buf_bytes)
 
     while (unit + 1 < (int)sizeof(units) && bytes / 1024 >= one) {
         one *= 1024;
-        ++unit;
+        unit++;
     }
     if (unit < 0) {
         snprintf(buf, buf_bytes, "%zu", bytes);

@@ -43,10 +43,10 @@ tw_status_t tw_type_parse(const char *name, tw_type_t *type)
         {"byte", TW_TYPE_BYTE},
     };
 
-    if (name == NULL) {
+    if (!name) {
         return TW_ERR_INVALID;
     }
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i].name) == 0) {
             *type = names[i].type;
             return TW_OK;

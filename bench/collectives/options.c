@@ -83,7 +83,7 @@ static void check_algo(struct argp_state *state, tw_bench_options_t *options)
     const char *name = options->algo;
     const tw_coll_algo_info_t *info;
     int found = !options->algo;
-    for (size_t i = 0; !found && (info = tw_bench_algo_get(options, i)) != NULL; i++) {
+    for (size_t i = 0; !found && (info = tw_bench_algo_get(options, i)); i++) {
         if (info->op != options->op) {
             continue;
         }

@@ -135,7 +135,7 @@ static tw_status_t write_json(const tw_bench_report_t *report, const tw_bench_ro
     tw_json_add_double(json, "rel_rmse", row->rel_rmse);
     tw_json_add_double(json, "max_abs_err", row->max_abs_err);
     tw_json_add_bool(json, "identical", row->identical);
-    tw_json_add_bool(json, "ok", row->fault == NULL);
+    tw_json_add_bool(json, "ok", !row->fault);
     tw_json_add_bool(json, "quantized", row->plan.quantized);
     tw_json_add_int(json, "iters", row->iters);
     tw_json_add_int(json, "block", options->block);

@@ -139,7 +139,7 @@ static tw_status_t run_init_bursts(run_t *run)
 static const char *choose_algo(const tw_bench_options_t *options, int quantized)
 {
     const tw_coll_algo_info_t *info;
-    for (size_t i = 0; options->algo && (info = tw_bench_algo_get(options, i)) != NULL; i++) {
+    for (size_t i = 0; options->algo && (info = tw_bench_algo_get(options, i)); i++) {
         if (info->op == options->op && info->quantized == quantized &&
             strcmp(info->name, options->algo) == 0) {
             return options->algo;

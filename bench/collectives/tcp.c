@@ -155,7 +155,7 @@ tw_status_t tw_bench_congestion(tw_bench_rank_t *rank, char list[TW_BENCH_REASON
     tw_status_t status = tw_bench_gather(rank, own, sizeof(own), all);
     for (int r = 0; r < rank->world && status == TW_OK; r++) {
         char *rest = all[r], *name;
-        while ((name = strsep(&rest, ",")) != NULL) {
+        while ((name = strsep(&rest, ","))) {
             tw_congestion_add(name, list, TW_BENCH_REASON_BYTES);
         }
     }

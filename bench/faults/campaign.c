@@ -134,7 +134,7 @@ static int count_group(pid_t group)
     int n = 0;
     DIR *folder = opendir("/proc");
     const struct dirent *entry;
-    while (folder && (entry = readdir(folder)) != NULL) {
+    while (folder && (entry = readdir(folder))) {
         n += atoi(entry->d_name) > 0 && group_of(entry->d_name) == (int)group;
     }
     if (folder) {

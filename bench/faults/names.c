@@ -27,7 +27,7 @@ static uint64_t parse_list(const char *text)
 uint64_t tw_fault_names_parse(const char *line)
 {
     const char *missing = strstr(line, "missing after "), *peer = strstr(line, "peer ");
-    if (missing && (missing = strstr(missing, ": rank ")) != NULL) {
+    if (missing && (missing = strstr(missing, ": rank "))) {
         return parse_list(missing + strlen(": rank "));
     }
     if (peer) {

@@ -33,7 +33,7 @@ static int find(void *library, const char *name, void *function)
 static int driver_open(driver_t *driver, char *reason, size_t reason_bytes)
 {
     driver->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (driver->library == NULL) {
+    if (!driver->library) {
         snprintf(reason, reason_bytes, "%s", dlerror());
         return 0;
     }
@@ -116,10 +116,10 @@ void info_gpus(info_report_t *report)
         driver_version(report, &driver);
     }
     info_end(report);
-    for (int i = 0; i < n_gpus; ++i) {
+    for (int i = 0; i < n_gpus; i++) {
         one_gpu(report, &driver, i);
     }
-    if (driver.library != NULL) {
+    if (driver.library) {
         dlclose(driver.library);
     }
 }
@@ -137,22 +137,22 @@ static void format_nccl_version(int code, char *buf, size_t buf_bytes)
 void info_nccl(info_report_t *report)
 {
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    const char *reason = library == NULL ? dlerror() : NULL;
+    const char *reason = !library ? dlerror() : NULL;
     int (*get_version)(int *) = NULL;
     int code = 0;
 
     info_begin(report, "nccl", NULL);
     info_bool(report, "found", library != NULL);
-    if (reason != NULL) {
+    if (reason) {
         info_text(report, "reason", reason);
     }
-    if (library != NULL && find(library, "ncclGetVersion", &get_version) && get_version(&code) == 0) {
+    if (library && find(library, "ncclGetVersion", &get_version) && get_version(&code) == 0) {
         char version[32];
         format_nccl_version(code, version, sizeof(version));
         info_text(report, "version", version);
     }
     info_end(report);
-    if (library != NULL) {
+    if (library) {
         dlclose(library);
     }
 }

@@ -36,7 +36,7 @@ static int read_line(const char *path, char *line, size_t line_bytes)
     int got;
 
     line[0] = '\0';
-    if (file == NULL) {
+    if (!file) {
         return 0;
     }
     got = fgets(line, (int)line_bytes, file) != NULL;
@@ -54,12 +54,12 @@ static void cpuinfo_value(const char *key, char *value, size_t value_bytes)
     FILE *file = fopen("/proc/cpuinfo", "re");
 
     value[0] = '\0';
-    if (file == NULL) {
+    if (!file) {
         return;
     }
-    while (value[0] == '\0' && fgets(line, sizeof(line), file) != NULL) {
+    while (value[0] == '\0' && fgets(line, sizeof(line), file)) {
         const char *text = strchr(line, ':');
-        if (text == NULL || strncmp(line, key, strlen(key)) != 0) {
+        if (!text || strncmp(line, key, strlen(key)) != 0) {
             continue;
         }
         text += strspn(text, ": \t");
@@ -82,8 +82,8 @@ static void cpu_features(char *list, size_t list_bytes)
     if (flags[0] == '\0') {
         cpuinfo_value("Features", flags, sizeof(flags));
     }
-    for (char *flag = strtok_r(flags, " ", &rest); flag != NULL; flag = strtok_r(NULL, " ", &rest)) {
-        for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); ++i) {
+    for (char *flag = strtok_r(flags, " ", &rest); flag; flag = strtok_r(NULL, " ", &rest)) {
+        for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
             if (strcmp(flag, wanted[i]) == 0) {
                 append_word(list, list_bytes, flag);
             }
@@ -104,7 +104,7 @@ static void backends(info_report_t *report, const char *key, tw_mem_t mem)
     size_t n = tw_quant_backends(mem, names, MAX_BACKENDS);
     char list[LIST_BYTES] = "";
 
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = 0; i < n; i++) {
         append_word(list, sizeof(list), names[i]);
     }
     info_text(report, key, list);
@@ -182,11 +182,11 @@ void info_tcp(info_report_t *report)
 static void nic_addresses(const struct ifaddrs *all, const char *name, char *list, size_t list_bytes)
 {
     list[0] = '\0';
-    for (const struct ifaddrs *entry = all; entry != NULL; entry = entry->ifa_next) {
+    for (const struct ifaddrs *entry = all; entry; entry = entry->ifa_next) {
         char host[128]; /* numeric, with a scope */
         socklen_t bytes;
 
-        if (entry->ifa_addr == NULL || strcmp(entry->ifa_name, name) != 0) {
+        if (!entry->ifa_addr || strcmp(entry->ifa_name, name) != 0) {
             continue;
         }
         if (entry->ifa_addr->sa_family == AF_INET) {
@@ -249,7 +249,7 @@ static void rdma_port(info_report_t *report, const char *device, const char *por
 
     snprintf(name, sizeof(name), "%s:%s", device, port);
     info_begin(report, "rdma", name);
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); ++i) {
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%s/%s", device, port, files[i].file);
         info_text(report, files[i].key, read_line(path, line, sizeof(line)) ? line : "unknown");
     }
@@ -263,10 +263,10 @@ static void each_entry(const char *path, void (*visit)(info_report_t *, const ch
     DIR *folder = opendir(path);
     const struct dirent *entry;
 
-    if (folder == NULL) {
+    if (!folder) {
         return;
     }
-    while ((entry = readdir(folder)) != NULL) {
+    while ((entry = readdir(folder))) {
         if (entry->d_name[0] != '.') {
             visit(report, parent, entry->d_name);
         }
@@ -288,10 +288,10 @@ void info_nics(info_report_t *report)
     struct ifaddrs *addresses = NULL;
     struct if_nameindex *names = if_nameindex();
 
-    if (names == NULL || getifaddrs(&addresses) != 0) {
+    if (!names || getifaddrs(&addresses) != 0) {
         tw_warn("cannot list the network interfaces: %s", strerror(errno));
     }
-    for (const struct if_nameindex *nic = names; nic != NULL && nic->if_name != NULL; ++nic) {
+    for (const struct if_nameindex *nic = names; nic && nic->if_name; nic++) {
         one_nic(report, addresses, nic->if_name);
     }
     freeifaddrs(addresses);

@@ -11,7 +11,7 @@ void info_begin(info_report_t *report, const char *kind, const char *name)
     if (report->as_json) {
         report->json = tw_json_create();
         tw_json_add_string(report->json, "kind", kind);
-        if (name != NULL) {
+        if (name) {
             tw_json_add_string(report->json, "name", name);
         }
         return;
@@ -20,7 +20,7 @@ void info_begin(info_report_t *report, const char *kind, const char *name)
         fprintf(report->out, "%s%s:\n", report->kind[0] != '\0' ? "\n" : "", kind);
         snprintf(report->kind, sizeof(report->kind), "%s", kind);
     }
-    if (name != NULL) {
+    if (name) {
         fprintf(report->out, "  %s:", name);
     }
 }
@@ -33,7 +33,7 @@ static void begin_field(info_report_t *report, const char *key)
     } else {
         fprintf(report->out, "  %-20s ", key);
     }
-    ++report->n_fields;
+    report->n_fields++;
 }
 
 static void end_field(info_report_t *report)

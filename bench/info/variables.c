@@ -12,7 +12,7 @@ static void one_variable(info_report_t *report, const char *module, const tw_con
     info_text(report, "module", module);
     info_text(report, "value", tw_config_format(field, options, text, sizeof(text)));
     info_text(report, "default", tw_config_format(field, NULL, text, sizeof(text)));
-    info_text(report, "unit", field->unit != NULL ? field->unit : "");
+    info_text(report, "unit", field->unit ? field->unit : "");
     info_text(report, "allowed", tw_config_describe(field, text, sizeof(text)));
     info_text(report, "doc", field->doc);
     info_end(report);
@@ -21,14 +21,14 @@ static void one_variable(info_report_t *report, const char *module, const tw_con
 static tw_status_t one_table(info_report_t *report, const tw_config_table_t *table)
 {
     void *options = malloc(table->options_bytes);
-    tw_status_t status = options != NULL ? tw_config_init(table, options) : TW_ERR_NO_MEMORY;
+    tw_status_t status = options ? tw_config_init(table, options) : TW_ERR_NO_MEMORY;
     const void *values = status == TW_OK ? options : NULL;
 
     if (!report->as_json) {
         fprintf(report->out, "\nvariables of ");
         tw_config_print(table, values, report->out);
     }
-    for (size_t i = 0; report->as_json && i < table->n_fields; ++i) {
+    for (size_t i = 0; report->as_json && i < table->n_fields; i++) {
         one_variable(report, table->module, &table->fields[i], values);
     }
     if (status == TW_OK) {
@@ -42,7 +42,7 @@ tw_status_t info_variables(info_report_t *report, const tw_config_table_t *const
 {
     tw_status_t first = TW_OK;
 
-    for (size_t i = 0; i < n_tables; ++i) {
+    for (size_t i = 0; i < n_tables; i++) {
         tw_status_t status = one_table(report, tables[i]);
         if (first == TW_OK) {
             first = status;

@@ -48,12 +48,11 @@ static const Elf64_Shdr *find_table(const image_t *image, const Elf64_Shdr **nam
     const Elf64_Ehdr *head = inside(image, 0, sizeof(*head), 1);
     const Elf64_Shdr *sections;
 
-    if (head == NULL || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 ||
-        head->e_ident[EI_CLASS] != ELFCLASS64) {
+    if (!head || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 || head->e_ident[EI_CLASS] != ELFCLASS64) {
         return NULL;
     }
     sections = inside(image, head->e_shoff, sizeof(*sections), head->e_shnum);
-    for (int i = 0; sections != NULL && i < head->e_shnum; i++) {
+    for (int i = 0; sections && i < head->e_shnum; i++) {
         if (sections[i].sh_type == SHT_SYMTAB && sections[i].sh_link < head->e_shnum) {
             *names = &sections[sections[i].sh_link];
             return &sections[i];
@@ -66,12 +65,12 @@ static const Elf64_Shdr *find_table(const image_t *image, const Elf64_Shdr **nam
 static uint64_t find_symbol(const image_t *image, const char *name)
 {
     const Elf64_Shdr *names = NULL, *table = find_table(image, &names);
-    const uint64_t n = table != NULL ? table->sh_size / sizeof(Elf64_Sym) : 0;
+    const uint64_t n = table ? table->sh_size / sizeof(Elf64_Sym) : 0;
     const Elf64_Sym *symbols = n > 0 ? inside(image, table->sh_offset, sizeof(*symbols), n) : NULL;
     const char *texts = n > 0 ? inside(image, names->sh_offset, 1, names->sh_size) : NULL;
     const size_t length = strlen(name) + 1;
 
-    for (uint64_t i = 0; symbols != NULL && texts != NULL && i < n; i++) {
+    for (uint64_t i = 0; symbols && texts && i < n; i++) {
         const uint64_t at = symbols[i].st_name;
         if (at < names->sh_size && names->sh_size - at >= length && memcmp(texts + at, name, length) == 0) {
             return symbols[i].st_value;
@@ -86,7 +85,7 @@ void *nccl_library_symbol(void *library, const char *name, char *why, size_t why
     image_t image;
 
     if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || !image_open(map->l_name, &image)) {
-        (void)snprintf(why, why_bytes, "%s cannot be read: %s", map != NULL ? map->l_name : "the library",
+        (void)snprintf(why, why_bytes, "%s cannot be read: %s", map ? map->l_name : "the library",
                        strerror(errno));
         return NULL;
     }

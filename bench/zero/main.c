@@ -90,11 +90,11 @@ static tw_status_t finish(bench_t *bench, const char *set, int64_t seed)
     TW_TRY(zero_rows_middle(&bench->rounds, &bench->options, set, seed, &row));
     const zero_row_t *base =
         strcmp(set, ZERO_BASE) == 0 ? &row : zero_rows_find(&bench->rows, &bench->options, ZERO_BASE, seed);
-    if (base != NULL) {
+    if (base) {
         zero_row_compare(&row, base);
     }
     TW_TRY(zero_rows_append(&bench->rows, &row));
-    return bench->json != NULL ? zero_row_write(&row, bench->json) : TW_OK;
+    return bench->json ? zero_row_write(&row, bench->json) : TW_OK;
 }
 
 static tw_status_t run_round(bench_t *bench, const tw_trainer_set_t *set, int64_t seed, int64_t round)
@@ -111,11 +111,11 @@ static tw_status_t run_round(bench_t *bench, const tw_trainer_set_t *set, int64_
 static void run_one(bench_t *bench, const tw_trainer_set_t *set, int64_t seed, int64_t round)
 {
     const zero_row_t *row = zero_rows_find(&bench->rows, &bench->options, set->name, seed);
-    if (row == NULL) {
+    if (!row) {
         bench->all_ok &= run_round(bench, set, seed, round) == TW_OK;
         row = zero_rows_find(&bench->rows, &bench->options, set->name, seed);
     }
-    if (row != NULL && round == bench->options.n_rounds - 1) {
+    if (row && round == bench->options.n_rounds - 1) {
         zero_report_row(row);
         bench->all_ok &= row->ok;
     }
@@ -155,7 +155,7 @@ static tw_status_t find_self(bench_t *bench)
     }
     bench->path[n] = '\0';
     const char *folder = getenv("TMPDIR");
-    snprintf(bench->out, sizeof(bench->out), "%s/thinwire-zero.XXXXXX", folder != NULL ? folder : "/tmp");
+    snprintf(bench->out, sizeof(bench->out), "%s/thinwire-zero.XXXXXX", folder ? folder : "/tmp");
     int fd = mkstemp(bench->out);
     if (fd < 0) {
         tw_error("%s: %s", bench->out, strerror(errno));
@@ -170,10 +170,10 @@ static tw_status_t open_json(bench_t *bench)
     const zero_options_t *options = &bench->options;
     tw_status_t status = TW_OK;
 
-    if (options->metrics != NULL && !options->resume) {
+    if (options->metrics && !options->resume) {
         (void)unlink(options->metrics); /* runs append to it */
     }
-    if (options->json == NULL) {
+    if (!options->json) {
         return TW_OK;
     }
     if (options->resume) {
@@ -183,7 +183,7 @@ static tw_status_t open_json(bench_t *bench)
         return status;
     }
     bench->json = fopen(options->json, options->resume ? "ae" : "we");
-    if (bench->json == NULL) {
+    if (!bench->json) {
         tw_error("%s: %s", options->json, strerror(errno));
         return TW_ERR_IO;
     }
@@ -207,7 +207,7 @@ static int run_bench(bench_t *bench)
     run_all(bench);
     zero_report_seeds(&bench->options, &bench->rows);
     (void)unlink(bench->out);
-    if (bench->json != NULL && fclose(bench->json) != 0) {
+    if (bench->json && fclose(bench->json) != 0) {
         tw_error("%s: %s", bench->options.json, strerror(errno));
         bench->all_ok = 0;
     }
@@ -219,7 +219,7 @@ int main(int argc, char **argv)
     bench_t bench = {.argv = argv, .argc = argc};
 
     zero_options_parse(argc, argv, &bench.options);
-    if (bench.options.child != NULL) {
+    if (bench.options.child) {
         return zero_rank_run(&bench.options);
     }
     if (argc > MAX_ARGS) {

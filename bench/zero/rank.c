@@ -58,10 +58,10 @@ static void make_keys(keys_t *keys, const zero_options_t *options)
     add_key(keys, "model.n_params=%.0f", options->params);
     add_key(keys, "optimizer.params.lr=%.9g", options->lr);
     add_key(keys, "scheduler.params.warmup_num_steps=%" PRId64, options->warmup);
-    if (options->data != NULL) {
+    if (options->data) {
         add_key(keys, "thinwire.data=%s", options->data);
     }
-    for (const char *const *key = options->child->keys; *key != NULL; key++) {
+    for (const char *const *key = options->child->keys; *key; key++) {
         add_key(keys, "%s", *key);
     }
 }
@@ -95,7 +95,7 @@ static void on_step(void *ctx, const tw_trainer_step_t *step)
 {
     run_t *run = ctx;
     XXH64_update(run->hash, &step->loss, sizeof(step->loss));
-    if (run->metrics != NULL && run->status == TW_OK) {
+    if (run->metrics && run->status == TW_OK) {
         run->status = write_step(run, step);
     }
 }
@@ -143,7 +143,7 @@ static tw_status_t write_row(const run_t *run, const tw_trainer_result_t *result
 {
     zero_row_t row = row_of(run, result);
     FILE *out = fopen(run->options->child_out, "we");
-    if (out == NULL) {
+    if (!out) {
         tw_error("%s: %s", run->options->child_out, strerror(errno));
         return TW_ERR_IO;
     }
@@ -166,8 +166,8 @@ static tw_status_t train(run_t *run, tw_coll_t *world, tw_trainer_result_t *resu
 static tw_status_t open_metrics(run_t *run)
 {
     const char *path = run->options->metrics;
-    run->metrics = path != NULL ? fopen(path, "ae") : NULL;
-    if (path != NULL && run->metrics == NULL) {
+    run->metrics = path ? fopen(path, "ae") : NULL;
+    if (path && !run->metrics) {
         tw_error("%s: %s", path, strerror(errno));
         return TW_ERR_IO;
     }
@@ -180,7 +180,7 @@ int zero_rank_run(const zero_options_t *options)
     run_t run = {.options = options, .hash = XXH64_createState()};
     tw_trainer_result_t result;
     tw_coll_t *world = NULL;
-    tw_status_t status = run.hash != NULL ? tw_coll_world_create(&params, &world) : TW_ERR_NO_MEMORY;
+    tw_status_t status = run.hash ? tw_coll_world_create(&params, &world) : TW_ERR_NO_MEMORY;
 
     if (status == TW_OK) {
         XXH64_reset(run.hash, 0);
@@ -192,7 +192,7 @@ int zero_rank_run(const zero_options_t *options)
     if (status == TW_OK && tw_coll_rank(world) == 0) {
         status = write_row(&run, &result);
     }
-    if (run.metrics != NULL && fclose(run.metrics) != 0 && status == TW_OK) {
+    if (run.metrics && fclose(run.metrics) != 0 && status == TW_OK) {
         tw_error("%s: %s", options->metrics, strerror(errno));
         status = TW_ERR_IO;
     }

@@ -60,8 +60,7 @@ static size_t differences(const zero_options_t *options, const zero_rows_t *rows
     for (size_t i = 0; i < rows->n_rows; i++) {
         const zero_row_t *row = &rows->rows[i];
         const zero_row_t *base = zero_rows_find(rows, options, ZERO_BASE, row->seed);
-        if (base != NULL && strcmp(row->set, set) == 0 &&
-            zero_rows_find(rows, options, set, row->seed) == row) {
+        if (base && strcmp(row->set, set) == 0 && zero_rows_find(rows, options, set, row->seed) == row) {
             out[n++] = 100 * (row->val_loss / base->val_loss - 1);
         }
     }
@@ -85,7 +84,7 @@ static void report_set(const char *set, const double *diff, size_t n)
 void zero_report_seeds(const zero_options_t *options, const zero_rows_t *rows)
 {
     double *diff = malloc((rows->n_rows + 1) * sizeof(*diff));
-    for (size_t i = 0; diff != NULL && i < options->n_sets; i++) {
+    for (size_t i = 0; diff && i < options->n_sets; i++) {
         const char *set = options->sets[i]->name;
         size_t n = strcmp(set, ZERO_BASE) == 0 ? 0 : differences(options, rows, set, diff);
         if (n > 1) {

@@ -107,7 +107,7 @@ static int take(const column_t *key, const json_t *value, void *at)
         return json_is_integer(value);
     case NUMBER:
         *(double *)at = json_is_number(value) ? json_number_value(value) : NAN;
-        return value == NULL || json_is_null(value) || json_is_number(value); /* rows of old may lack some */
+        return !value || json_is_null(value) || json_is_number(value); /* rows of old may lack some */
     case FLAG:
         *(int *)at = json_is_true(value);
         return json_is_boolean(value);
@@ -136,7 +136,7 @@ static tw_status_t parse_row(const char *path, size_t line, const char *text, ze
 tw_status_t zero_rows_append(zero_rows_t *rows, const zero_row_t *row)
 {
     zero_row_t *more = realloc(rows->rows, (rows->n_rows + 1) * sizeof(*more));
-    if (more == NULL) {
+    if (!more) {
         tw_error("out of memory for %zu rows", rows->n_rows + 1);
         return TW_ERR_NO_MEMORY;
     }
@@ -152,7 +152,7 @@ tw_status_t zero_rows_read(const char *path, zero_rows_t *rows)
     size_t room = 0, line = 0;
     tw_status_t status = TW_OK;
 
-    if (file == NULL) {
+    if (!file) {
         if (errno != ENOENT) {
             tw_error("%s: %s", path, strerror(errno));
         }

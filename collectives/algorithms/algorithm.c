@@ -12,7 +12,7 @@ tw_task_t tw_build_copy(const tw_build_t *build, size_t in_first, size_t out_fir
         return TW_TASK_NONE;
     }
     tw_task_t *copies = tw_sched_alloc(build->sched, n_chunks * sizeof(*copies));
-    if (copies == NULL) {
+    if (!copies) {
         return TW_TASK_NONE;
     }
     for (size_t c = 0; c < n_chunks; c++) {

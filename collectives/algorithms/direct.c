@@ -38,7 +38,7 @@ static int alloc_inputs(const tw_build_t *build, tw_span_t **inputs, tw_task_t *
 
     *inputs = tw_sched_alloc(build->sched, world * sizeof(**inputs));
     *ready = tw_sched_alloc(build->sched, world * sizeof(**ready));
-    return *inputs != NULL && *ready != NULL;
+    return *inputs && *ready;
 }
 
 /* Receive chunk c of everybody's contribution to `shard` and sum up; its task becomes the sum. */

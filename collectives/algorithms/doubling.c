@@ -75,7 +75,7 @@ static parts_t row(const doubling_t *d, int distance, int m)
 
     most = d->n_slices > 1 ? (size_t)m : most;
     parts.part = tw_sched_alloc(d->build->sched, (most + 1) * sizeof(part_t));
-    if (parts.part == NULL) {
+    if (!parts.part) {
         return parts;
     }
     if (d->n_slices > 1) {

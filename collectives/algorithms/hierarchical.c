@@ -208,7 +208,7 @@ static void reduce_scatter(const tw_build_t *build, tw_shard_t *shards)
         .ready = tw_sched_alloc(build->sched, most * sizeof(*sum.ready)),
     };
 
-    for (size_t round = 0; round < n_rounds && sum.inputs != NULL && sum.ready != NULL; round++) {
+    for (size_t round = 0; round < n_rounds && sum.inputs && sum.ready; round++) {
         tw_sched_next_round(build->sched);
         for (int hop = 0; hop < topo->n_nodes; hop++) {
             size_t c;

@@ -7,11 +7,11 @@ static tw_task_t add_up(const tw_build_t *build, const tw_shard_t *shard, size_t
                         int is_last)
 {
     tw_span_t own = tw_shard_in(build, shard, c);
-    tw_span_t inputs[2] = {partial != NULL ? *partial : own, own};
+    tw_span_t inputs[2] = {partial ? *partial : own, own};
     tw_work_sum_t sum = {
         .type = build->args->type,
         .inputs = inputs,
-        .n_inputs = partial != NULL ? 2 : 1,
+        .n_inputs = partial ? 2 : 1,
         .n_partial = partial != NULL,
         .scale = build->scale,
         .factor = is_last ? build->factor : 1.0f,

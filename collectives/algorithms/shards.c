@@ -3,7 +3,7 @@
 /* Shard r of a view; where the view is one shard, that is its rank's. */
 static tw_span_t shard_span(const tw_build_t *build, const tw_view_t *view, const size_t *first, int r)
 {
-    if (first != NULL) {
+    if (first) {
         return tw_span_view(view, first[r], first[r + 1] - first[r]);
     }
     return tw_span_view(view, 0, r == build->topo->rank ? view->n_elems : 0);
@@ -14,7 +14,7 @@ tw_shard_t *tw_shards_create(const tw_build_t *build)
     int world = build->topo->world;
     tw_shard_t *shards = tw_sched_alloc(build->sched, (size_t)world * sizeof(*shards));
 
-    for (int r = 0; r < world && shards != NULL; r++) {
+    for (int r = 0; r < world && shards; r++) {
         tw_shard_t *shard = &shards[r];
         shard->in = shard_span(build, build->in, build->in_first, r);
         shard->out = shard_span(build, build->out, build->out_first, r);
@@ -22,7 +22,7 @@ tw_shard_t *tw_shards_create(const tw_build_t *build)
         shard->n_chunks = tw_chunk_count(build, shard->n_elems);
         shard->task = tw_sched_alloc(build->sched, (shard->n_chunks + 1) * sizeof(*shard->task));
         shard->partial = tw_sched_alloc(build->sched, (shard->n_chunks + 1) * sizeof(*shard->partial));
-        if (shard->task == NULL || shard->partial == NULL) {
+        if (!shard->task || !shard->partial) {
             return NULL;
         }
         for (size_t c = 0; c < shard->n_chunks; c++) {
@@ -44,7 +44,7 @@ size_t tw_shards_most_chunks(const tw_build_t *build, const tw_shard_t *shards)
 
 void tw_shards_turn(const tw_build_t *build, tw_shard_t *shards)
 {
-    if (shards != NULL) {
+    if (shards) {
         shards[build->topo->rank].in = shards[build->topo->rank].out;
     }
 }
@@ -82,7 +82,7 @@ void tw_build_allgather(const tw_build_t *build, tw_phase_t gather)
 {
     tw_shard_t *shards = tw_shards_create(build);
 
-    if (shards == NULL) {
+    if (!shards) {
         return;
     }
     gather(build, shards);
@@ -93,7 +93,7 @@ void tw_build_reduce_scatter(const tw_build_t *build, tw_phase_t reduce)
 {
     tw_shard_t *shards = tw_shards_create(build);
 
-    if (shards != NULL) {
+    if (shards) {
         reduce(build, shards);
     }
 }
@@ -102,7 +102,7 @@ void tw_build_allreduce(const tw_build_t *build, tw_phase_t reduce, tw_phase_t g
 {
     tw_shard_t *shards = tw_shards_create(build);
 
-    if (shards == NULL) {
+    if (!shards) {
         return;
     }
     reduce(build, shards);

@@ -120,7 +120,7 @@ static void reduce_scatter(const tw_build_t *build, tw_shard_t *shards)
         .ready = tw_sched_alloc(build->sched, most * sizeof(*t.ready)),
     };
 
-    if (t.inputs == NULL || t.ready == NULL) {
+    if (!t.inputs || !t.ready) {
         return;
     }
     for (size_t c = 0; c < tw_shards_most_chunks(build, shards); c++) {

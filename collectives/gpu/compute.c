@@ -203,10 +203,10 @@ static size_t find_pieces(const tw_gpu_call_t *call, const tw_gpu_compute_t *com
     while (tw_qop_walk_next(&walk, &part)) {
         char *cell = plain < TW_GPU_RESULT ? call->workspace + plain + part.in_at : NULL;
         pieces[n++] = (tw_quant_lossless_segment_t){
-            .src = cell != NULL             ? cell
+            .src = cell                     ? cell
                    : plain == TW_GPU_RESULT ? part.dst
                                             : part.src,
-            .dst = cell != NULL ? cell : part.dst,
+            .dst = cell ? cell : part.dst,
             .n_elems = part.n_elems,
             .row_elems = part.row_elems,
             .first_elem = part.first_elem,
@@ -233,7 +233,7 @@ static tw_status_t launch_lossless(const batch_t *batch, const tw_gpu_compute_t 
     tw_quant_lossless_segment_t *pieces = malloc((chunk->n_parts + 1) * sizeof(*pieces));
     tw_status_t status;
 
-    if (pieces == NULL) {
+    if (!pieces) {
         tw_error("out of memory for the parts of a chunk");
         return TW_ERR_NO_MEMORY;
     }
@@ -343,7 +343,7 @@ static tw_status_t add_compute(batch_t *batch, const tw_gpu_compute_t *compute)
         TW_TRY(flush(batch));
         return launch_lossless(batch, compute);
     }
-    if (batch->like == NULL || !is_like(&batch->call->shape->plan.grid, batch->like, compute)) {
+    if (!batch->like || !is_like(&batch->call->shape->plan.grid, batch->like, compute)) {
         status = begin(batch, compute);
     }
     if (status != TW_OK) {

@@ -10,7 +10,7 @@ static tw_status_t create_flat_topo(tw_coll_t *coll)
     size_t world = (size_t)coll->topo.world;
     uint64_t *ids = malloc(world * sizeof(*ids));
 
-    if (ids == NULL) {
+    if (!ids) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t r = 0; r < world; r++) {
@@ -28,7 +28,7 @@ static tw_status_t choose_workspace(tw_coll_t *coll)
     int asked = coll->options.gpu_workspace;
 
     coll->workspace_mem = gpu->device->mem;
-    if (gpu->wire != NULL) {
+    if (gpu->wire) {
         return TW_OK;
     }
     int takes = tw_transport_takes(coll->transport, gpu->device->wire);
@@ -58,11 +58,11 @@ static void destroy_queues(tw_gpu_t *gpu)
     tw_gpu_event_t events[] = {gpu->computed, gpu->arrived, gpu->done};
 
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
-        if (events[i] != NULL) {
+        if (events[i]) {
             device->event_destroy(device, events[i]);
         }
     }
-    if (gpu->wire_stream != NULL) {
+    if (gpu->wire_stream) {
         device->stream_destroy(device, gpu->wire_stream);
     }
 }
@@ -80,7 +80,7 @@ static void detach(tw_coll_t *coll)
     destroy_queues(gpu);
     free(gpu->sources);
     tw_topo_cleanup(&gpu->flat);
-    if (gpu->wire != NULL) {
+    if (gpu->wire) {
         gpu->wire->destroy(gpu->wire);
     }
     free(gpu);
@@ -92,8 +92,8 @@ tw_status_t tw_gpu_attach(tw_coll_t *coll, const tw_gpu_device_t *device, tw_gpu
     size_t world = (size_t)coll->topo.world;
     tw_gpu_t *gpu = calloc(1, sizeof(*gpu));
 
-    if (gpu == NULL) {
-        if (wire != NULL) {
+    if (!gpu) {
+        if (wire) {
             wire->destroy(wire);
         }
         return TW_ERR_NO_MEMORY;
@@ -102,15 +102,15 @@ tw_status_t tw_gpu_attach(tw_coll_t *coll, const tw_gpu_device_t *device, tw_gpu
     gpu->wire = wire;
     LIST_INIT(&gpu->shapes);
     coll->gpu = gpu;
-    coll->engine = wire != NULL ? &tw_gpu_nccl_engine : &tw_gpu_transport_engine;
+    coll->engine = wire ? &tw_gpu_nccl_engine : &tw_gpu_transport_engine;
     coll->detach = detach;
     coll->codecs.mem = device->mem;
-    coll->options.check &= wire == NULL; /* signatures go over a transport */
+    coll->options.check &= !wire; /* signatures go over a transport */
     gpu->n_sources = world > N_SOURCES ? world : N_SOURCES;
     gpu->sources = malloc(gpu->n_sources * sizeof(*gpu->sources));
-    tw_status_t status = gpu->sources != NULL ? create_flat_topo(coll) : TW_ERR_NO_MEMORY;
+    tw_status_t status = gpu->sources ? create_flat_topo(coll) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
         status = choose_workspace(coll);
     }
-    return status == TW_OK && wire != NULL ? create_queues(gpu) : status;
+    return status == TW_OK && wire ? create_queues(gpu) : status;
 }

@@ -11,7 +11,7 @@
 
 tw_status_t tw_coll_gate_enter(tw_coll_gate_t *gate)
 {
-    if (gate == NULL) {
+    if (!gate) {
         return TW_OK;
     }
     int state = __atomic_fetch_add(&gate->state, ONE_CALL, __ATOMIC_ACQ_REL);
@@ -24,7 +24,7 @@ tw_status_t tw_coll_gate_enter(tw_coll_gate_t *gate)
 
 void tw_coll_gate_leave(tw_coll_gate_t *gate)
 {
-    if (gate != NULL) {
+    if (gate) {
         (void)__atomic_fetch_sub(&gate->state, ONE_CALL, __ATOMIC_ACQ_REL);
     }
 }

@@ -107,7 +107,7 @@ static tw_status_t wire_error(tw_gpu_wire_t *wire)
     nccl_wire_t *nccl = self(wire);
     ncclResult_t async = ncclSuccess;
 
-    if (nccl->error != TW_OK || nccl->comm == NULL) {
+    if (nccl->error != TW_OK || !nccl->comm) {
         return nccl->error != TW_OK ? nccl->error : TW_ERR_NCCL;
     }
     TW_TRY(tw_coll_gate_enter(nccl->gate));
@@ -129,7 +129,7 @@ static void wire_abort(tw_gpu_wire_t *wire)
     ncclComm_t comm = nccl->comm;
 
     nccl->comm = NULL;
-    if (comm == NULL || nccl->is_shared) {
+    if (!comm || nccl->is_shared) {
         return;
     }
     ncclResult_t result = nccl->api.ncclCommAbort(comm);
@@ -144,7 +144,7 @@ static void wire_destroy(tw_gpu_wire_t *wire)
     nccl_wire_t *nccl = self(wire);
     const tw_nccl_api_t *api = &nccl->api;
 
-    if (nccl->comm != NULL && !nccl->is_shared) {
+    if (nccl->comm && !nccl->is_shared) {
         (void)tw_nccl_check(api, nccl->rank, nccl->comm, api->ncclCommFinalize(nccl->comm),
                             "ncclCommFinalize");
         ncclResult_t result = api->ncclCommDestroy(nccl->comm);
@@ -160,7 +160,7 @@ tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, in
 {
     nccl_wire_t *nccl = calloc(1, sizeof(*nccl));
 
-    if (nccl == NULL) {
+    if (!nccl) {
         if (!is_shared) {
             (void)api->ncclCommAbort(comm);
         }

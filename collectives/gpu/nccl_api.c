@@ -18,7 +18,7 @@ static tw_status_t find(void *library, const char *name, void *function)
     void *symbol = dlsym(library, name);
 
     memcpy(function, &symbol, sizeof(symbol));
-    if (symbol != NULL) {
+    if (symbol) {
         return TW_OK;
     }
     tw_error("%s lacks %s: NCCL 2.18 or newer is needed", LIBRARY, name);
@@ -30,7 +30,7 @@ tw_status_t tw_nccl_load(tw_nccl_api_t *api)
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     tw_status_t status = TW_OK;
 
-    if (library == NULL) {
+    if (!library) {
         tw_error("there is no NCCL here: %s", dlerror());
         return TW_ERR_UNSUPPORTED;
     }
@@ -82,7 +82,7 @@ static tw_status_t settle(const tw_nccl_api_t *api, ncclComm_t comm, tw_coll_gat
     const struct timespec nap = {.tv_nsec = POLL_NS};
     double end_sec = tw_time_sec() + JOIN_SEC;
 
-    while (*result == ncclInProgress && comm != NULL && tw_time_sec() < end_sec) {
+    while (*result == ncclInProgress && comm && tw_time_sec() < end_sec) {
         TW_TRY(ask(api, comm, gate, result));
         if (*result == ncclInProgress) {
             (void)nanosleep(&nap, NULL);
@@ -110,7 +110,7 @@ tw_status_t tw_nccl_check_gated(const tw_nccl_api_t *api, int rank, ncclComm_t c
     }
     const char *last = api->ncclGetLastError(comm);
     tw_error("rank %d: %s: NCCL error %d (%s)%s%s", rank, what, (int)result, api->ncclGetErrorString(result),
-             last != NULL && last[0] != '\0' ? ": " : "", last != NULL ? last : "");
+             last && last[0] != '\0' ? ": " : "", last ? last : "");
     return status_of(result);
 }
 

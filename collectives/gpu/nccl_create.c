@@ -31,7 +31,7 @@ static uint64_t own_node_id(void)
     size_t n = 0;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (names[i] != NULL && names[i][0] != '\0') {
+        if (names[i] && names[i][0] != '\0') {
             return XXH3_64bits(names[i], strlen(names[i]));
         }
     }
@@ -40,8 +40,8 @@ static uint64_t own_node_id(void)
     }
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
     n = strlen(text);
-    n += file != NULL ? fread(text + n, 1, sizeof(text) - n, file) : 0;
-    if (file != NULL) {
+    n += file ? fread(text + n, 1, sizeof(text) - n, file) : 0;
+    if (file) {
         (void)fclose(file);
     }
     return XXH3_64bits(text, n);
@@ -122,12 +122,12 @@ static tw_status_t find_memory(const tw_gpu_device_t *device, size_t bytes, spar
     int index;
     TW_TRY(device->current(device, &index));
     spare_t *spare = take_spare(bytes, index);
-    if (spare != NULL) {
+    if (spare) {
         *out = spare;
         return TW_OK;
     }
     spare = malloc(sizeof(*spare));
-    if (spare == NULL) {
+    if (!spare) {
         return TW_ERR_NO_MEMORY;
     }
     *spare = (spare_t){.bytes = bytes, .index = index};
@@ -211,17 +211,17 @@ static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t 
     if (status == TW_OK) {
         status = gather(m, own, all);
     }
-    m->is_stuck = m->stream != NULL && device->event_query(device, m->done) == TW_IN_PROGRESS;
+    m->is_stuck = m->stream && device->event_query(device, m->done) == TW_IN_PROGRESS;
     if (m->is_stuck) {
         return status;
     }
-    if (m->stream != NULL) {
+    if (m->stream) {
         device->stream_destroy(device, m->stream);
     }
-    if (m->done != NULL) {
+    if (m->done) {
         device->event_destroy(device, m->done);
     }
-    if (memory != NULL) {
+    if (memory) {
         keep_spare(memory);
     }
     return status;
@@ -249,7 +249,7 @@ static tw_status_t exchange(meeting_t *m, const tw_coll_params_t *params, uint64
 {
     introduction_t *all = calloc((size_t)m->world, sizeof(*all));
     introduction_t own;
-    tw_status_t status = all != NULL ? introduce(params->terms, &own) : TW_ERR_NO_MEMORY;
+    tw_status_t status = all ? introduce(params->terms, &own) : TW_ERR_NO_MEMORY;
 
     if (status == TW_OK) {
         status = meet(m, &own, all);
@@ -286,7 +286,7 @@ static tw_status_t create_wire(const tw_nccl_api_t *api, const tw_coll_params_t 
     ncclComm_t comm = params->nccl_comm;
     TW_TRY(params->nccl_shared ? TW_OK : split_off(api, params->nccl_comm, joined->rank, &comm));
     joined->wire = tw_nccl_wire_create(api, comm, joined->rank, params->nccl_shared, params->nccl_gate);
-    return joined->wire != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    return joined->wire ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
 static tw_status_t ask_ranks(const tw_nccl_api_t *api, ncclComm_t comm, tw_nccl_joined_t *joined)
@@ -303,7 +303,7 @@ static tw_status_t join_comm(const tw_nccl_api_t *api, const tw_coll_params_t *p
     tw_coll_gate_leave(params->nccl_gate);
     TW_TRY(status);
     joined->node_ids = calloc((size_t)joined->world, sizeof(*joined->node_ids));
-    TW_TRY(joined->node_ids != NULL ? create_wire(api, params, joined) : TW_ERR_NO_MEMORY);
+    TW_TRY(joined->node_ids ? create_wire(api, params, joined) : TW_ERR_NO_MEMORY);
     meeting_t meeting = {
         .device = device, .wire = joined->wire, .rank = joined->rank, .world = joined->world};
     status = exchange(&meeting, params, joined->node_ids);
@@ -368,7 +368,7 @@ static tw_status_t join_over(const tw_nccl_api_t *api, const tw_coll_params_t *o
     tw_status_t status = join(api, over, &topo, &comm);
     if (status == TW_OK) {
         *wire = tw_nccl_wire_create(api, comm, topo.rank, 0, NULL);
-        status = *wire != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+        status = *wire ? TW_OK : TW_ERR_NO_MEMORY;
     }
     tw_topo_cleanup(&topo);
     return status;
@@ -379,7 +379,7 @@ tw_status_t tw_nccl_join(const tw_coll_params_t *params, const tw_gpu_device_t *
 {
     tw_nccl_api_t api;
     TW_TRY(tw_nccl_load(&api));
-    if (params->nccl_comm != NULL) {
+    if (params->nccl_comm) {
         return join_comm(&api, params, device, joined);
     }
     return join_over(&api, params, &joined->wire);

@@ -90,7 +90,7 @@ static tw_status_t test_messages(tw_gpu_run_t *run, int *moved)
     tw_transport_t *transport = run->call.coll->transport;
 
     for (size_t i = 0; i < run->n_requests && run->n_open > 0; i++) {
-        if (run->requests[i] == NULL) {
+        if (!run->requests[i]) {
             continue;
         }
         const tw_gpu_message_t *message = run->messages[i];
@@ -200,8 +200,7 @@ static tw_status_t complete_run(tw_coll_request_t *request)
     run->messages = calloc(n_messages, sizeof(*run->messages));
     run->next_tag = malloc(n_channels * sizeof(*run->next_tag));
     run->call.lengths = calloc(plan->n_cells + 1, sizeof(*run->call.lengths));
-    if (run->requests == NULL || run->messages == NULL || run->next_tag == NULL ||
-        run->call.lengths == NULL) {
+    if (!run->requests || !run->messages || !run->next_tag || !run->call.lengths) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < n_channels; i++) {
@@ -236,7 +235,7 @@ static int has_turn(const tw_coll_request_t *request)
 {
     const tw_coll_request_t *first = TAILQ_FIRST(&request->coll->active);
 
-    while (first != request && first->run == NULL) {
+    while (first != request && !first->run) {
         first = TAILQ_NEXT(first, link);
     }
     return first == request;
@@ -246,8 +245,8 @@ static tw_status_t step(tw_coll_request_t *request, int *moved)
 {
     tw_gpu_run_t *run = request->run;
 
-    if (run == NULL || !has_turn(request)) {
-        return run == NULL ? TW_OK : TW_IN_PROGRESS;
+    if (!run || !has_turn(request)) {
+        return !run ? TW_OK : TW_IN_PROGRESS;
     }
     /* the workspace may have grown, and moved, since it was posted */
     if (run->tick == 0 && !run->is_launched) {

@@ -52,14 +52,14 @@ static int gateway(const planner_t *p, int owner, int node)
 /** How a chunk goes from node to node, and inside. */
 static tw_gpu_form_t form_of(const planner_t *p, size_t chunk)
 {
-    return tw_grid_codec(&p->plan->grid, chunk) != NULL ? TW_GPU_CODEC : TW_GPU_PLAIN;
+    return tw_grid_codec(&p->plan->grid, chunk) ? TW_GPU_CODEC : TW_GPU_PLAIN;
 }
 
 static int is_lossless(const planner_t *p, size_t chunk)
 {
     const tw_quant_codec_t *codec = tw_grid_chunk_codec(&p->plan->grid, chunk);
 
-    return codec != NULL && codec->lossless;
+    return codec && codec->lossless;
 }
 
 /** How a chunk is spread. */
@@ -78,7 +78,7 @@ static tw_gpu_form_t rail_of(const planner_t *p, size_t chunk, int peer)
 
 static tw_gpu_form_t inner_of(const planner_t *p, size_t chunk)
 {
-    return form_of(p, chunk) != TW_GPU_PLAIN && p->args->inner_codec != NULL ? TW_GPU_INNER : TW_GPU_PLAIN;
+    return form_of(p, chunk) != TW_GPU_PLAIN && p->args->inner_codec ? TW_GPU_INNER : TW_GPU_PLAIN;
 }
 
 static size_t chunk_bytes(const planner_t *p, size_t chunk, tw_gpu_form_t form)
@@ -161,7 +161,7 @@ static void *grow(planner_t *p, void *items, size_t n, size_t *max, size_t item_
     }
     size_t wanted = *max > 0 ? 2 * *max : 64;
     void *larger = realloc(items, wanted * item_bytes);
-    if (larger == NULL) {
+    if (!larger) {
         tw_error("out of memory planning an operation");
         p->status = TW_ERR_NO_MEMORY;
         return NULL;
@@ -176,7 +176,7 @@ static void emit_compute(planner_t *p, tw_gpu_compute_t compute)
     void *items = p->status == TW_OK ? grow(p, plan->computes, plan->n_computes, &plan->max_computes,
                                             sizeof(*plan->computes))
                                      : NULL;
-    if (items != NULL) {
+    if (items) {
         plan->computes = items;
         plan->computes[plan->n_computes++] = compute;
     }
@@ -188,7 +188,7 @@ static void emit_message(planner_t *p, tw_gpu_message_t message)
     void *items = p->status == TW_OK ? grow(p, plan->messages, plan->n_messages, &plan->max_messages,
                                             sizeof(*plan->messages))
                                      : NULL;
-    if (items == NULL) {
+    if (!items) {
         return;
     }
     plan->messages = items;
@@ -540,7 +540,7 @@ static void choose_stages(planner_t *p)
 static tw_status_t find_owners(planner_t *p)
 {
     p->owners = calloc((size_t)p->hops->world, sizeof(*p->owners));
-    if (p->owners == NULL) {
+    if (!p->owners) {
         tw_error("out of memory planning an operation");
         return TW_ERR_NO_MEMORY;
     }
@@ -591,7 +591,7 @@ static void lay_out(planner_t *p)
     }
     p->plan->n_cells = p->plan->n_slots * p->slot_cells;
     p->plan->temp_at = p->plan->n_slots * p->plan->slot_bytes;
-    int needs_temp = reduces && p->node_size > 1 && p->args->codec != NULL && p->args->inner_codec == NULL;
+    int needs_temp = reduces && p->node_size > 1 && p->args->codec && !p->args->inner_codec;
     for (size_t c = 0; c < p->plan->grid.n_chunks && needs_temp; c++) {
         size_t n = p->plan->grid.chunks[c].n_elems;
         temp_elems = n > temp_elems ? n : temp_elems;
@@ -615,7 +615,7 @@ static void emit_ticks(planner_t *p)
 
     plan->n_ticks = plan->n_rounds > 0 ? plan->n_rounds + p->n_stages - 1 : 0;
     plan->ticks = calloc(plan->n_ticks + 1, sizeof(*plan->ticks));
-    if (plan->ticks == NULL) {
+    if (!plan->ticks) {
         tw_error("out of memory planning an operation");
         p->status = TW_ERR_NO_MEMORY;
         return;

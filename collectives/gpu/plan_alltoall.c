@@ -32,7 +32,7 @@ static tw_gpu_form_t form_of(const exchange_t *x, int peer, size_t chunk)
 {
     const tw_quant_codec_t *codec = tw_grid_chunk_codec(&x->plan->grid, chunk);
 
-    if (codec == NULL || x->topo->node[peer] == x->topo->node[x->topo->rank]) {
+    if (!codec || x->topo->node[peer] == x->topo->node[x->topo->rank]) {
         return TW_GPU_PLAIN;
     }
     return codec->lossless ? TW_GPU_PACKED : TW_GPU_CODEC;
@@ -155,10 +155,10 @@ static void emit_tick(const exchange_t *x, size_t tick)
 static tw_status_t append(tw_grid_t *grid, const tw_grid_t *more)
 {
     tw_grid_chunk_t *chunks = realloc(grid->chunks, (grid->n_chunks + more->n_chunks + 1) * sizeof(*chunks));
-    grid->chunks = chunks != NULL ? chunks : grid->chunks;
+    grid->chunks = chunks ? chunks : grid->chunks;
     tw_grid_part_t *parts = realloc(grid->parts, (grid->n_parts + more->n_parts + 1) * sizeof(*parts));
-    grid->parts = parts != NULL ? parts : grid->parts;
-    if (chunks == NULL || parts == NULL) {
+    grid->parts = parts ? parts : grid->parts;
+    if (!chunks || !parts) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t c = 0; c < more->n_chunks; c++) {
@@ -180,9 +180,9 @@ static tw_status_t add_come(exchange_t *x, size_t chunk_bytes)
     tw_coll_segment_t *segments = calloc(n + 1, sizeof(*segments));
     tw_coll_args_t args = *x->args;
     tw_grid_t come = {0};
-    tw_status_t status = segments != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_status_t status = segments ? TW_OK : TW_ERR_NO_MEMORY;
 
-    for (size_t s = 0; s < n && segments != NULL; s++) {
+    for (size_t s = 0; s < n && segments; s++) {
         segments[s] = args.segments[s];
         segments[s].counts = segments[s].recv_counts;
     }
@@ -230,7 +230,7 @@ static tw_status_t emit(const exchange_t *x)
     plan->computes = calloc(plan->max_computes + 1, sizeof(*plan->computes));
     plan->messages = calloc(plan->max_messages + 1, sizeof(*plan->messages));
     plan->ticks = calloc(plan->n_ticks + 1, sizeof(*plan->ticks));
-    if (plan->computes == NULL || plan->messages == NULL || plan->ticks == NULL) {
+    if (!plan->computes || !plan->messages || !plan->ticks) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t t = 0; t < plan->n_ticks; t++) {
@@ -247,7 +247,7 @@ tw_status_t tw_gpu_plan_alltoall(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t
                     .args = params->args,
                     .in_place = params->in_place,
                     .come = calloc(world, sizeof(*x.come))};
-    tw_status_t status = x.come != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_status_t status = x.come ? TW_OK : TW_ERR_NO_MEMORY;
 
     memset(plan, 0, sizeof(*plan));
     if (status == TW_OK) {

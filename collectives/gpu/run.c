@@ -12,7 +12,7 @@ static tw_status_t make_room_for_block(tw_gpu_memory_t *memory)
     }
     size_t wanted = memory->max_blocks > 0 ? 2 * memory->max_blocks : 8;
     void **larger = realloc(memory->blocks, wanted * sizeof(*larger));
-    if (larger == NULL) {
+    if (!larger) {
         return TW_ERR_NO_MEMORY;
     }
     memory->blocks = larger;
@@ -39,7 +39,7 @@ static tw_status_t grow(const tw_gpu_t *gpu, tw_gpu_memory_t *memory, size_t byt
 
 static tw_status_t reserve(tw_gpu_t *gpu, const tw_gpu_shape_t *shape)
 {
-    size_t outcomes = gpu->packer != NULL ? 2 * shape->plan.n_cells * sizeof(tw_quant_outcome_t) : 0;
+    size_t outcomes = gpu->packer ? 2 * shape->plan.n_cells * sizeof(tw_quant_outcome_t) : 0;
     TW_TRY(grow(gpu, &gpu->memory, shape->plan.workspace_bytes));
     TW_TRY(grow(gpu, &gpu->packing, shape->packing_bytes));
     return grow(gpu, &gpu->outcomes, outcomes);
@@ -120,7 +120,7 @@ static tw_status_t check_capture(const tw_coll_t *coll, const tw_coll_args_t *ar
     if (status != TW_OK || *capture == 0) {
         return status;
     }
-    if (gpu->wire == NULL) {
+    if (!gpu->wire) {
         tw_error("rank %d: %s: a graph cannot be captured over a transport: the host moves the bytes",
                  coll->topo.rank, tw_coll_op_name(args->op));
         return TW_ERR_UNSUPPORTED;
@@ -137,7 +137,7 @@ static int gets_any(const tw_coll_segment_t *segment, int world)
 {
     int any = 0;
 
-    for (int r = 0; r < world && segment->recv_counts != NULL; r++) {
+    for (int r = 0; r < world && segment->recv_counts; r++) {
         any |= segment->recv_counts[r] > 0;
     }
     return any;
@@ -153,7 +153,7 @@ static tw_status_t place_tensors(const tw_coll_t *coll, const tw_coll_args_t *ar
         const tw_coll_segment_t *kept = &shape->request->args.segments[s];
         tw_coll_segment_t segment = args->segments[s];
         const void *needed = args->op == TW_COLL_REDUCE_SCATTER ? segment.src : segment.dst;
-        if (needed == NULL && (segment.n_elems > 0 || gets_any(kept, coll->topo.world))) {
+        if (!needed && (segment.n_elems > 0 || gets_any(kept, coll->topo.world))) {
             tw_error("rank %d: %s: segment %zu: %s is NULL", coll->topo.rank, tw_coll_op_name(args->op), s,
                      args->op == TW_COLL_REDUCE_SCATTER ? "src" : "dst");
             return TW_ERR_INVALID;
@@ -171,7 +171,7 @@ static tw_status_t create_run(tw_coll_t *coll, const tw_coll_args_t *args, tw_gp
     size_t n_tensors = is_enqueued ? 0 : args->n_segments;
     tw_gpu_run_t *run = calloc(1, sizeof(*run) + n_tensors * sizeof(run->tensors[0]));
 
-    if (run == NULL) {
+    if (!run) {
         return TW_ERR_NO_MEMORY;
     }
     *out = run;
@@ -201,7 +201,7 @@ tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, t
     tw_gpu_shape_t *shape;
     TW_TRY(tw_gpu_shape_get(coll, args, &shape));
     tw_coll_request_t *request = tw_request_alloc(coll);
-    if (request == NULL) {
+    if (!request) {
         return TW_ERR_NO_MEMORY;
     }
     request->args = shape->request->args;
@@ -226,16 +226,16 @@ void tw_gpu_release(tw_coll_request_t *request)
     tw_gpu_run_t *run = request->run;
 
     request->run = NULL;
-    if (run == NULL) {
+    if (!run) {
         return;
     }
     for (size_t i = 0; i < run->n_requests; i++) {
-        if (run->requests[i] != NULL) {
+        if (run->requests[i]) {
             tw_transport_cancel(request->coll->transport, run->requests[i]);
         }
     }
     for (int i = 0; i < 2; i++) {
-        if (run->computed[i] != NULL) {
+        if (run->computed[i]) {
             device->event_destroy(device, run->computed[i]);
         }
     }

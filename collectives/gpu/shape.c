@@ -17,7 +17,7 @@
 
 static int same_codec(const tw_quant_codec_t *a, const tw_quant_codec_t *b)
 {
-    return a == NULL || b == NULL ? a == b : tw_quant_codec_equal(a, b);
+    return !a || !b ? a == b : tw_quant_codec_equal(a, b);
 }
 
 /** kept: its counts are filled in where the operation has any. */
@@ -28,15 +28,14 @@ static int same_segment(const tw_coll_segment_t *kept, const tw_coll_segment_t *
         kept->row_elems != asked->row_elems || !same_codec(kept->codec, asked->codec)) {
         return 0;
     }
-    for (int r = 0; r < world && kept->counts != NULL; r++) {
-        size_t count =
-            asked->counts != NULL ? asked->counts[r] : tw_coll_shard_elems(asked->n_elems, world, r);
+    for (int r = 0; r < world && kept->counts; r++) {
+        size_t count = asked->counts ? asked->counts[r] : tw_coll_shard_elems(asked->n_elems, world, r);
         if (kept->counts[r] != count) {
             return 0;
         }
     }
-    for (int r = 0; r < world && kept->recv_counts != NULL; r++) {
-        size_t count = asked->recv_counts != NULL ? asked->recv_counts[r] : kept->counts[rank];
+    for (int r = 0; r < world && kept->recv_counts; r++) {
+        size_t count = asked->recv_counts ? asked->recv_counts[r] : kept->counts[rank];
         if (kept->recv_counts[r] != count) {
             return 0;
         }
@@ -51,7 +50,7 @@ static int is_in_place(const tw_coll_args_t *args)
 
     for (size_t s = 0; s < args->n_segments && args->op == TW_COLL_ALLTOALL; s++) {
         const tw_coll_segment_t *segment = &args->segments[s];
-        in_place |= segment->src == NULL || segment->src == segment->dst;
+        in_place |= !segment->src || segment->src == segment->dst;
     }
     return in_place;
 }
@@ -65,7 +64,7 @@ static int is_shape_of(const tw_gpu_shape_t *shape, const tw_coll_args_t *asked)
         kept->factor != (asked->factor != 0 ? asked->factor : 1) || kept->n_segments != asked->n_segments ||
         kept->force_codec != asked->force_codec || !same_codec(kept->codec, asked->codec) ||
         !same_codec(kept->inner_codec, asked->inner_codec) ||
-        strcmp(shape->algo_asked, asked->algo != NULL ? asked->algo : "") != 0 || asked->segments == NULL) {
+        strcmp(shape->algo_asked, asked->algo ? asked->algo : "") != 0 || !asked->segments) {
         return 0;
     }
     for (size_t s = 0; s < kept->n_segments; s++) {
@@ -94,7 +93,7 @@ static const char *decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
 {
     const tw_coll_request_t *request = shape->request;
 
-    if (request->args.codec == NULL || request->args.force_codec) {
+    if (!request->args.codec || request->args.force_codec) {
         return "";
     }
     if (coll->topo.n_nodes == 1) {
@@ -165,7 +164,7 @@ static int is_sensible(const tw_coll_t *coll, const gpu_algo_t *algo)
 /** NCCL chooses by size and adds up in an order of its own: not for a deterministic communicator, unless asked for by name. */
 static int may_be_native(const tw_coll_t *coll, const tw_coll_args_t *args, int is_named)
 {
-    return coll->gpu->wire != NULL && is_even(args, coll->topo.world) && args->factor == 1 &&
+    return coll->gpu->wire && is_even(args, coll->topo.world) && args->factor == 1 &&
            (is_named || !coll->deterministic);
 }
 
@@ -173,7 +172,7 @@ static int may_be_native(const tw_coll_t *coll, const tw_coll_args_t *args, int 
 static const gpu_algo_t *choose(const tw_coll_t *coll, const tw_gpu_shape_t *shape, int quantized)
 {
     const tw_coll_args_t *args = &shape->request->args;
-    int declined = args->codec != NULL && !quantized;
+    int declined = args->codec && !quantized;
     int is_named = shape->algo_asked[0] != '\0' && strcmp(shape->algo_asked, "auto") != 0 && !declined;
 
     for (size_t i = 0; i < N_ALGOS; i++) {
@@ -247,14 +246,14 @@ static tw_status_t get_packer(tw_coll_t *coll, tw_gpu_shape_t *shape)
 {
     const tw_grid_t *grid = &shape->plan.grid;
     tw_quant_lossless_segment_t *pieces = malloc((grid->n_parts + 1) * sizeof(*pieces));
-    tw_status_t status = pieces != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_status_t status = pieces ? TW_OK : TW_ERR_NO_MEMORY;
 
-    if (status == TW_OK && coll->gpu->packer == NULL) {
+    if (status == TW_OK && !coll->gpu->packer) {
         status = tw_quant_lossless_stream_create(coll->gpu->device->mem, &coll->gpu->packer);
     }
     for (size_t c = 0; c < grid->n_chunks && status == TW_OK; c++) {
         const tw_quant_codec_t *codec = tw_grid_chunk_codec(grid, c);
-        size_t bytes = codec != NULL && codec->lossless ? packing_bytes(coll, shape, c, pieces) : 0;
+        size_t bytes = codec && codec->lossless ? packing_bytes(coll, shape, c, pieces) : 0;
         shape->packing_bytes = bytes > shape->packing_bytes ? bytes : shape->packing_bytes;
     }
     free(pieces);
@@ -274,7 +273,7 @@ static tw_status_t get_codecs(tw_coll_t *coll, tw_gpu_shape_t *shape)
             TW_TRY(tw_codecs_get(&coll->codecs, grid->codecs[k], &codec));
         }
     }
-    if (args->inner_codec != NULL) {
+    if (args->inner_codec) {
         TW_TRY(tw_codecs_get(&coll->codecs, args->inner_codec, &shape->inner));
     }
     return TW_OK;
@@ -307,7 +306,7 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const gpu_a
         status = get_codecs(coll, shape);
     }
     shape->inter_node_bytes = shape->plan.inter_node_bytes;
-    if (coll->gpu->wire == NULL) {
+    if (!coll->gpu->wire) {
         shape->inter_node_bytes +=
             tw_check_inter_node_bytes(coll) + tw_check_pairs_inter_node_bytes(coll, &args);
     }
@@ -319,10 +318,10 @@ static tw_status_t decide(tw_coll_t *coll, tw_gpu_shape_t *shape)
     const tw_coll_request_t *request = shape->request;
     tw_coll_choice_t *choice = &shape->request->choice;
     const char *reason = decline(coll, shape);
-    int quantized = request->args.codec != NULL && reason[0] == '\0';
+    int quantized = request->args.codec && reason[0] == '\0';
     const gpu_algo_t *algo = choose(coll, shape, quantized);
 
-    if (algo == NULL) {
+    if (!algo) {
         return TW_ERR_UNSUPPORTED;
     }
     shape->is_native = algo->native;
@@ -362,7 +361,7 @@ static void explain(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
 static void destroy_shape(tw_gpu_shape_t *shape)
 {
     tw_gpu_plan_cleanup(&shape->plan);
-    if (shape->request != NULL) {
+    if (shape->request) {
         tw_request_destroy(shape->request);
     }
     free(shape->tensors);
@@ -371,7 +370,7 @@ static void destroy_shape(tw_gpu_shape_t *shape)
 
 static tw_status_t check_op(const tw_coll_t *coll, const tw_coll_args_t *args)
 {
-    int is_alltoall = args->op == TW_COLL_ALLTOALL && coll->gpu->wire == NULL; /* NCCL has one */
+    int is_alltoall = args->op == TW_COLL_ALLTOALL && !coll->gpu->wire; /* NCCL has one */
 
     if (args->op == TW_COLL_ALLGATHER || args->op == TW_COLL_REDUCE_SCATTER ||
         args->op == TW_COLL_ALLREDUCE || is_alltoall) {
@@ -390,12 +389,12 @@ static tw_status_t create_shape(tw_coll_t *coll, const tw_coll_args_t *args, tw_
         return status;
     }
     tw_gpu_shape_t *shape = calloc(1, sizeof(*shape));
-    if (shape == NULL) {
+    if (!shape) {
         return TW_ERR_NO_MEMORY;
     }
-    snprintf(shape->algo_asked, sizeof(shape->algo_asked), "%s", args->algo != NULL ? args->algo : "");
+    snprintf(shape->algo_asked, sizeof(shape->algo_asked), "%s", args->algo ? args->algo : "");
     shape->tensors = calloc(args->n_segments + 1, sizeof(*shape->tensors));
-    if (shape->tensors == NULL) {
+    if (!shape->tensors) {
         status = TW_ERR_NO_MEMORY;
         goto err_shape;
     }
@@ -427,7 +426,7 @@ static void drop_oldest(tw_coll_t *coll)
     {
         last = shape;
     }
-    if (last != NULL) {
+    if (last) {
         LIST_REMOVE(last, link);
         destroy_shape(last);
         coll->gpu->n_shapes--;
@@ -444,7 +443,7 @@ tw_status_t tw_gpu_shape_get(tw_coll_t *coll, const tw_coll_args_t *args, tw_gpu
             break;
         }
     }
-    if (shape != NULL) {
+    if (shape) {
         LIST_REMOVE(shape, link);
     } else {
         TW_TRY(create_shape(coll, args, &shape));

@@ -30,7 +30,7 @@ tw_status_t tw_bootstrap_recv(tw_bootstrap_t *boot, int member, tw_bootstrap_tag
 
 tw_status_t tw_bootstrap_test(tw_bootstrap_t *boot, tw_bootstrap_message_t *message)
 {
-    if (message->request == NULL) {
+    if (!message->request) {
         return TW_OK;
     }
     tw_status_t status = tw_transport_test(boot->transport, message->request);
@@ -63,7 +63,7 @@ tw_status_t tw_bootstrap_step(tw_bootstrap_t *boot, int awaited)
 void tw_bootstrap_cancel(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (messages[i].request != NULL) {
+        if (messages[i].request) {
             tw_transport_cancel(boot->transport, messages[i].request);
             messages[i].request = NULL;
         }

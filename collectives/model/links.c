@@ -142,7 +142,7 @@ static tw_status_t exchange(burst_t *burst)
     burst->streams = streams;
     burst->n_streams = 1 + link->n_from;
     burst->buffer = tw_buffer_alloc_zero((1 + (size_t)link->n_from * (size_t)burst->window) * burst->bytes);
-    if (burst->buffer == NULL) {
+    if (!burst->buffer) {
         tw_error("out of memory measuring the links");
         return TW_ERR_NO_MEMORY;
     }
@@ -264,7 +264,7 @@ tw_status_t tw_measure_link_init(tw_measure_link_t *link, tw_bootstrap_t *boot, 
 
     memset(link, 0, sizeof(*link));
     link->from = calloc((size_t)topo->world, sizeof(*link->from));
-    if (link->from == NULL) {
+    if (!link->from) {
         tw_error("out of memory measuring the links");
         return TW_ERR_NO_MEMORY;
     }

@@ -80,7 +80,7 @@ static tw_status_t agree(tw_bootstrap_t *boot, const tw_estimate_report_t *mine,
     const tw_topo_t *topo = boot->topo;
     tw_estimate_report_t *all = calloc((size_t)topo->world, sizeof(*all));
 
-    if (all == NULL) {
+    if (!all) {
         tw_error("out of memory agreeing on the cost model");
         return TW_ERR_NO_MEMORY;
     }
@@ -97,7 +97,7 @@ tw_status_t tw_coll_model_measure(tw_bootstrap_t *boot, tw_coll_model_t *model)
     tw_estimate_report_t mine;
     measurement_t *m = calloc(1, sizeof(*m));
 
-    if (m == NULL) {
+    if (!m) {
         tw_error("out of memory measuring the cost model");
         return TW_ERR_NO_MEMORY;
     }

@@ -123,7 +123,7 @@ tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
     void *work = tw_buffer_alloc_zero(CODEC_ELEMS * sizeof(float));
     tw_status_t status = TW_ERR_NO_MEMORY;
 
-    if (plain == NULL || work == NULL) {
+    if (!plain || !work) {
         tw_error("out of memory measuring the codecs");
         goto err_buffers;
     }
@@ -150,10 +150,10 @@ void tw_measure_host_init(tw_measure_host_t *out)
     cpu_set_t set;
     FILE *file = fopen(BOOT_ID_PATH, "r");
 
-    if (file == NULL || fgets(id, sizeof(id), file) == NULL) {
+    if (!file || !fgets(id, sizeof(id), file)) {
         tw_debug("%s cannot be read: taking all ranks to share this machine", BOOT_ID_PATH);
     }
-    if (file != NULL) {
+    if (file) {
         fclose(file);
     }
     out->boot = XXH3_64bits(id, strlen(id));

@@ -20,14 +20,14 @@ static tw_qop_t *create_in(const tw_build_t *build)
     tw_coll_args_t args = *build->args;
     tw_build_t receiver = *build;
 
-    for (size_t s = 0; s < n && segments != NULL; s++) {
+    for (size_t s = 0; s < n && segments; s++) {
         segments[s] = args.segments[s];
         segments[s].src = segments[s].dst;
         segments[s].counts = segments[s].recv_counts;
     }
     args.segments = segments;
     receiver.args = &args;
-    return segments != NULL ? tw_qop_create(&receiver) : NULL;
+    return segments ? tw_qop_create(&receiver) : NULL;
 }
 
 /** Chunk c of a rank's shard; 0: it has fewer. */
@@ -68,7 +68,7 @@ static void send_chunk(exchange_t *x, int to, size_t c)
         return;
     }
     tw_quant_t *codec = codec_between(x->out, to, chunk);
-    int packs = tw_qop_is_packed(x->out, chunk, to), fills = codec != NULL || packs || x->build->aliased;
+    int packs = tw_qop_is_packed(x->out, chunk, to), fills = codec || packs || x->build->aliased;
     tw_span_t message =
         fills ? fill_buffer(x, chunk, codec, packs, &filled) : tw_qop_plain_span(x->out, chunk);
     tw_sched_after(x->build->sched, tw_sched_send(x->build->sched, to, message), filled);
@@ -84,7 +84,7 @@ static void receive_chunk(const exchange_t *x, int from, size_t c)
     }
     tw_quant_t *codec = codec_between(x->in, from, chunk);
     int packs = tw_qop_is_packed(x->in, chunk, from);
-    if (codec == NULL && !packs) {
+    if (!codec && !packs) {
         tw_sched_after(sched, tw_sched_recv(sched, from, tw_qop_plain_span(x->in, chunk)), x->read);
         return;
     }
@@ -102,7 +102,7 @@ static void keep_chunk(const exchange_t *x, size_t c, const tw_span_t *aside)
     size_t from, to;
 
     if (shard_chunk(x->out, rank, c, &from) && shard_chunk(x->in, rank, c, &to)) {
-        tw_span_t own = aside != NULL ? aside[c] : tw_qop_plain_span(x->out, from);
+        tw_span_t own = aside ? aside[c] : tw_qop_plain_span(x->out, from);
         tw_task_t copied = tw_work_copy(x->build->sched, own, tw_qop_plain_span(x->in, to));
         tw_sched_after(x->build->sched, copied, x->read);
     }
@@ -115,7 +115,7 @@ static void exchange_in_place(exchange_t *x, size_t n_chunks)
     tw_span_t *own = tw_sched_alloc(x->build->sched, (n_chunks + 1) * sizeof(*own));
     size_t chunk;
 
-    for (size_t c = 0; c < n_chunks && own != NULL; c++) {
+    for (size_t c = 0; c < n_chunks && own; c++) {
         tw_task_t filled;
         if (shard_chunk(x->out, rank, c, &chunk)) {
             own[c] = fill_buffer(x, chunk, NULL, 0, &filled);
@@ -124,7 +124,7 @@ static void exchange_in_place(exchange_t *x, size_t n_chunks)
             send_chunk(x, (rank + step) % world, c);
         }
     }
-    for (size_t c = 0; c < n_chunks && own != NULL; c++) {
+    for (size_t c = 0; c < n_chunks && own; c++) {
         for (int step = 1; step < world; step++) {
             receive_chunk(x, (rank - step + world) % world, c);
         }
@@ -151,8 +151,8 @@ static void build_pairwise(const tw_build_t *build)
     exchange_t x = {.build = build, .read = TW_TASK_NONE};
 
     x.out = tw_qop_create(build);
-    x.in = x.out != NULL ? create_in(build) : NULL;
-    if (x.in == NULL) {
+    x.in = x.out ? create_in(build) : NULL;
+    if (!x.in) {
         return;
     }
     size_t out = x.out->grid.shard_chunks, in = x.in->grid.shard_chunks, n_chunks = out > in ? out : in;

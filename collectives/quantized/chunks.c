@@ -11,8 +11,8 @@ int tw_args_lose_nothing(const tw_coll_args_t *args)
 
     for (size_t s = 0; s < args->n_segments; s++) {
         const tw_quant_codec_t *codec = tw_segment_codec(args, &args->segments[s]);
-        n_lossless += codec != NULL && codec->lossless;
-        n_others += codec != NULL && !codec->lossless;
+        n_lossless += codec && codec->lossless;
+        n_others += codec && !codec->lossless;
     }
     return n_lossless > 0 && n_others == 0;
 }
@@ -20,9 +20,9 @@ int tw_args_lose_nothing(const tw_coll_args_t *args)
 /** Elements in which every part but a segment's last is counted: whole frames of both codecs. */
 static size_t unit_elems(const tw_quant_codec_t *codec, const tw_quant_codec_t *inner)
 {
-    int in_blocks = codec != NULL && !codec->lossless;
+    int in_blocks = codec && !codec->lossless;
     size_t a = in_blocks ? tw_quant_frame_elems(codec) : EXACT_UNIT;
-    size_t b = in_blocks && inner != NULL ? tw_quant_frame_elems(inner) : a;
+    size_t b = in_blocks && inner ? tw_quant_frame_elems(inner) : a;
     size_t x = a, y = b;
 
     while (y != 0) { /* x becomes the greatest common divisor */
@@ -40,7 +40,7 @@ static tw_status_t grow(void **array, size_t *max, size_t n, size_t elem_bytes)
     }
     size_t wanted = *max > 0 ? 2 * *max : 64;
     void *grown = realloc(*array, wanted * elem_bytes);
-    if (grown == NULL) {
+    if (!grown) {
         tw_error("out of memory cutting an operation into chunks");
         return TW_ERR_NO_MEMORY;
     }
@@ -116,8 +116,7 @@ static tw_status_t cut_segment(cutter_t *cut, size_t segment, size_t first, size
 
 static size_t segment_count(const tw_coll_segment_t *segment, int world, int rank)
 {
-    return segment->counts != NULL ? segment->counts[rank]
-                                   : tw_coll_shard_elems(segment->n_elems, world, rank);
+    return segment->counts ? segment->counts[rank] : tw_coll_shard_elems(segment->n_elems, world, rank);
 }
 
 /** What a shard has of the segments with a codec. */
@@ -133,7 +132,7 @@ static tw_status_t cut_codec(cutter_t *cut, int rank, int codec, const tw_quant_
     cut->room = 0;
     for (size_t s = 0; s < args->n_segments && status == TW_OK; s++) {
         const tw_quant_codec_t *own = tw_segment_codec(args, &args->segments[s]);
-        if (own != wanted && (own == NULL || wanted == NULL || !tw_quant_codec_equal(own, wanted))) {
+        if (own != wanted && (!own || !wanted || !tw_quant_codec_equal(own, wanted))) {
             continue;
         }
         size_t count = segment_count(&args->segments[s], cut->grid->world, rank);
@@ -169,10 +168,10 @@ static void find_codecs(tw_grid_t *grid, const tw_coll_args_t *args)
     for (size_t s = 0; s < args->n_segments; s++) {
         const tw_quant_codec_t *codec = tw_segment_codec(args, &args->segments[s]);
         size_t k = 0;
-        while (codec != NULL && k < grid->n_codecs && !tw_quant_codec_equal(grid->codecs[k], codec)) {
+        while (codec && k < grid->n_codecs && !tw_quant_codec_equal(grid->codecs[k], codec)) {
             k++;
         }
-        if (codec != NULL && k == grid->n_codecs) {
+        if (codec && k == grid->n_codecs) {
             grid->codecs[grid->n_codecs++] = codec;
         }
     }
@@ -188,7 +187,7 @@ tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world,
     grid->shards = calloc((size_t)world, sizeof(*grid->shards));
     grid->codecs = calloc(args->n_segments + 1, sizeof(*grid->codecs));
     cut.offsets = calloc(args->n_segments + 1, sizeof(*cut.offsets));
-    if (cut.offsets == NULL || grid->shards == NULL || grid->codecs == NULL) {
+    if (!cut.offsets || !grid->shards || !grid->codecs) {
         tw_error("out of memory cutting an operation into chunks");
         status = TW_ERR_NO_MEMORY;
     } else {
@@ -218,7 +217,7 @@ size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_c
     const tw_grid_chunk_t *at = &grid->chunks[chunk];
     size_t bytes = 0;
 
-    if (codec != NULL && codec->lossless) {
+    if (codec && codec->lossless) {
         return tw_quant_lossless_bound_bytes(type, at->n_elems);
     }
     for (size_t i = 0; i < at->n_parts; i++) {
@@ -240,7 +239,7 @@ tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw
     if (codecs->n == codecs->max) {
         size_t max = codecs->max > 0 ? 2 * codecs->max : 4;
         tw_quant_t **items = realloc(codecs->items, max * sizeof(*items));
-        if (items == NULL) {
+        if (!items) {
             tw_error("out of memory for a codec");
             return TW_ERR_NO_MEMORY;
         }
@@ -257,7 +256,7 @@ tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw
 
 tw_status_t tw_codecs_lossless(tw_codecs_t *codecs, tw_quant_lossless_t **out)
 {
-    if (codecs->lossless == NULL) {
+    if (!codecs->lossless) {
         TW_TRY(tw_quant_lossless_create(NULL, &codecs->lossless));
     }
     *out = codecs->lossless;

@@ -46,10 +46,10 @@ typedef struct tw_grid {
 static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *args,
                                                        const tw_coll_segment_t *segment)
 {
-    if (args->codec == NULL || (segment->exact && !args->codec->lossless)) {
+    if (!args->codec || (segment->exact && !args->codec->lossless)) {
         return NULL;
     }
-    return segment->codec != NULL && !segment->exact ? segment->codec : args->codec;
+    return segment->codec && !segment->exact ? segment->codec : args->codec;
 }
 
 /** 1: what has a codec has the lossless one, so going exact gives the same bits. */
@@ -73,14 +73,14 @@ static inline const tw_quant_codec_t *tw_grid_codec(const tw_grid_t *grid, size_
 {
     const tw_quant_codec_t *codec = tw_grid_chunk_codec(grid, chunk);
 
-    return codec != NULL && codec->lossless ? NULL : codec;
+    return codec && codec->lossless ? NULL : codec;
 }
 
 /** Bytes of elements in a message: encoded, or as they are for a NULL codec and, but for its header, at most with the lossless
  *  one. */
 static inline size_t tw_message_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems)
 {
-    int in_blocks = codec != NULL && !codec->lossless;
+    int in_blocks = codec && !codec->lossless;
 
     return in_blocks ? tw_quant_encoded_bytes(codec, n_elems) : n_elems * tw_type_bytes(type);
 }

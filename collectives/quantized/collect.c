@@ -44,7 +44,7 @@ static int make_inputs(const tw_qop_t *op, int n, tw_collect_inputs_t *inputs)
     inputs->n = n;
     inputs->buffers = tw_sched_alloc(op->sched, (size_t)n * sizeof(*inputs->buffers));
     inputs->tasks = tw_sched_alloc(op->sched, (size_t)n * sizeof(*inputs->tasks));
-    return inputs->buffers != NULL && inputs->tasks != NULL;
+    return inputs->buffers && inputs->tasks;
 }
 
 tw_collect_t *tw_collect_create(const tw_qop_t *op, int encodes)
@@ -53,7 +53,7 @@ tw_collect_t *tw_collect_create(const tw_qop_t *op, int encodes)
     size_t n = op->grid.n_chunks + 1, world = (size_t)topo->world;
     tw_collect_t *collect = tw_sched_alloc(op->sched, sizeof(*collect));
 
-    if (collect == NULL) {
+    if (!collect) {
         return NULL;
     }
     *collect = (tw_collect_t){.op = op, .encodes = encodes};
@@ -63,9 +63,8 @@ tw_collect_t *tw_collect_create(const tw_qop_t *op, int encodes)
     collect->sent[0] = tw_sched_alloc(op->sched, world * sizeof(**collect->sent));
     collect->sent[1] = tw_sched_alloc(op->sched, world * sizeof(**collect->sent));
     int most = topo->max_local > topo->n_nodes ? topo->max_local : topo->n_nodes;
-    if (collect->read == NULL || collect->done == NULL || collect->results == NULL ||
-        collect->sent[0] == NULL || collect->sent[1] == NULL || !make_inputs(op, most, &collect->inside) ||
-        !make_inputs(op, topo->world, &collect->outside)) {
+    if (!collect->read || !collect->done || !collect->results || !collect->sent[0] || !collect->sent[1] ||
+        !make_inputs(op, most, &collect->inside) || !make_inputs(op, topo->world, &collect->outside)) {
         return NULL;
     }
     for (size_t r = 0; r < world; r++) {
@@ -95,8 +94,7 @@ static void finish_chunk(const tw_collect_t *collect, size_t chunk, const tw_col
         .seed = op->args.seed,
     };
 
-    int in_type =
-        !collect->encodes || tw_qop_is_lossless(op, chunk) || (op->rounds_sums && sum.codec != NULL);
+    int in_type = !collect->encodes || tw_qop_is_lossless(op, chunk) || (op->rounds_sums && sum.codec);
     if (collect->encodes) {
         collect->results[chunk] = tw_qop_message_buffer(op, chunk);
     }
@@ -181,7 +179,7 @@ static void send_inside(const tw_collect_t *collect, int gateway, size_t chunk)
     const tw_qop_t *op = collect->op;
 
     tw_quant_t *inner = tw_qop_inner(op, chunk);
-    if (inner == NULL) {
+    if (!inner) {
         collect->read[chunk] = send_after(op, gateway, tw_qop_plain_span(op, chunk), TW_TASK_NONE);
         return;
     }
@@ -196,13 +194,13 @@ static tw_sbuf_t own_inside(const tw_collect_t *collect, size_t chunk, tw_task_t
     tw_quant_t *inner = tw_qop_inner(collect->op, chunk);
 
     *task = TW_TASK_NONE;
-    return inner != NULL ? encode_own(collect, chunk, inner, task) : TW_SBUF_NONE;
+    return inner ? encode_own(collect, chunk, inner, task) : TW_SBUF_NONE;
 }
 
 /** What a node's sum is multiplied with. That of an exact chunk travels on as it is, and on one node it is the result. */
 static float inside_factor(const tw_qop_t *op, const tw_quant_t *codec)
 {
-    if (codec != NULL || op->topo->max_local == 1) {
+    if (codec || op->topo->max_local == 1) {
         return 1;
     }
     return op->topo->n_nodes == 1 ? op->factor : op->scale;
@@ -211,7 +209,7 @@ static float inside_factor(const tw_qop_t *op, const tw_quant_t *codec)
 /** What the sum over the nodes is multiplied with. */
 static float outside_factor(const tw_qop_t *op, const tw_quant_t *codec)
 {
-    if (codec != NULL || op->topo->max_local == 1) {
+    if (codec || op->topo->max_local == 1) {
         return op->factor;
     }
     return op->topo->n_nodes == 1 ? 1 : op->rest;
@@ -226,7 +224,7 @@ static tw_sbuf_t gather_inside(const tw_collect_t *collect, size_t chunk, tw_tas
     tw_quant_t *codec = tw_qop_codec(op, chunk), *inner = tw_qop_inner(op, chunk);
     tw_collect_inputs_t inputs = collect->inside;
 
-    if (size == 1 && codec != NULL) { /* nothing to sum up */
+    if (size == 1 && codec) { /* nothing to sum up */
         return encode_own(collect, chunk, codec, task);
     }
     inputs.n = size;
@@ -246,7 +244,7 @@ static tw_sbuf_t gather_inside(const tw_collect_t *collect, size_t chunk, tw_tas
     };
     *task = tw_qop_sum_encode(op, &sum, buffer);
     wait_for_inputs(op, *task, &inputs);
-    if (inner == NULL) {
+    if (!inner) {
         collect->read[chunk] = *task;
     }
     return buffer;

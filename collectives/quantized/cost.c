@@ -14,7 +14,7 @@ static double segment_bytes(tw_type_t type, const tw_quant_codec_t *codec, size_
 {
     double plain = (double)(n_elems * tw_type_bytes(type));
 
-    if (codec == NULL) {
+    if (!codec) {
         return plain;
     }
     return codec->lossless ? plain * lossless_share(type) : (double)tw_quant_encoded_bytes(codec, n_elems);
@@ -24,18 +24,18 @@ double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
 {
     double bytes = 0;
 
-    if (codec == NULL) {
+    if (!codec) {
         return c->bytes;
     }
     for (size_t s = 0; s < c->args->n_segments; s++) {
         const tw_coll_segment_t *segment = &c->args->segments[s];
         const tw_quant_codec_t *own = tw_segment_codec(c->args, segment);
-        if (own != NULL && codec != c->args->codec) {
+        if (own && codec != c->args->codec) {
             own = codec;
         }
         for (int r = 0; r < c->topo->world; r++) {
-            size_t n = segment->counts != NULL ? segment->counts[r]
-                                               : tw_coll_shard_elems(segment->n_elems, c->topo->world, r);
+            size_t n = segment->counts ? segment->counts[r]
+                                       : tw_coll_shard_elems(segment->n_elems, c->topo->world, r);
             bytes += segment_bytes(c->args->type, own, n);
         }
     }
@@ -46,8 +46,7 @@ double tw_cost_plain_chunk(const tw_case_t *c)
 {
     const tw_quant_codec_t *codec = c->args->codec;
     double encoded = c->encoded_bytes;
-    int in_blocks =
-        encoded > 0 && !(codec != NULL && codec->lossless); /* lossless chunks are cut by plain bytes */
+    int in_blocks = encoded > 0 && !(codec && codec->lossless); /* lossless chunks are cut by plain bytes */
     double ratio = in_blocks ? c->bytes / encoded : 1;
 
     return fmin(c->chunk_bytes * ratio, c->bytes / c->topo->world);
@@ -110,9 +109,9 @@ void tw_cost_add_two_hop(const tw_case_t *c, tw_coll_cost_t *cost)
     largest_node(topo, &inside, &outside);
     if (inside > 1) {
         double inner_bytes = c->inner_bytes;
-        double inner_sec = inner != NULL ? tw_coll_model_encode_sec(c->model, inner) +
-                                               tw_coll_model_decode_sec(c->model, inner)
-                                         : c->model->reduce_sec;
+        double inner_sec =
+            inner ? tw_coll_model_encode_sec(c->model, inner) + tw_coll_model_decode_sec(c->model, inner)
+                  : c->model->reduce_sec;
         cost->node_rounds += 1;
         cost->node_messages += tw_cost_messages(c, inner_bytes * (inside - 1) / inside);
         cost->node_bytes += inner_bytes * (inside - 1);

@@ -73,7 +73,7 @@ tw_spread_t *tw_spread_create(const tw_qop_t *op, const tw_route_t *route)
     size_t n = op->grid.n_chunks + 1, world = (size_t)topo->world;
     tw_spread_t *spread = tw_sched_alloc(op->sched, sizeof(*spread));
 
-    if (spread == NULL) {
+    if (!spread) {
         return NULL;
     }
     *spread = (tw_spread_t){.op = op, .route = route};
@@ -81,8 +81,7 @@ tw_spread_t *tw_spread_create(const tw_qop_t *op, const tw_route_t *route)
     spread->buffers = tw_sched_alloc(op->sched, n * sizeof(*spread->buffers));
     spread->first_child = tw_sched_alloc(op->sched, (world + 1) * sizeof(*spread->first_child));
     spread->children = tw_sched_alloc(op->sched, world * world * sizeof(*spread->children));
-    if (spread->ready == NULL || spread->buffers == NULL || spread->first_child == NULL ||
-        spread->children == NULL) {
+    if (!spread->ready || !spread->buffers || !spread->first_child || !spread->children) {
         return NULL;
     }
     int *end = spread->children;
@@ -118,7 +117,7 @@ static void arrive(const tw_spread_t *spread, int owner, size_t chunk)
     }
     tw_task_t decode = tw_qop_decode(op, chunk, spread->buffers[chunk]);
     tw_sched_after(op->sched, decode, spread->ready[chunk]);
-    if (spread->read != NULL) {
+    if (spread->read) {
         tw_sched_after(op->sched, decode, spread->read[chunk]);
     }
 }
@@ -166,9 +165,9 @@ void tw_spread_round(const tw_spread_t *spread, size_t round)
 static void build(const tw_build_t *build, const tw_route_t *route)
 {
     tw_qop_t *op = tw_qop_create(build);
-    tw_spread_t *spread = op != NULL ? tw_spread_create(op, route) : NULL;
+    tw_spread_t *spread = op ? tw_spread_create(op, route) : NULL;
 
-    for (size_t round = 0; spread != NULL && round < tw_spread_rounds(spread); round++) {
+    for (size_t round = 0; spread && round < tw_spread_rounds(spread); round++) {
         const tw_grid_shard_t *own = &op->grid.shards[op->topo->rank];
         size_t chunk = own->first_chunk + round;
         tw_sched_next_round(op->sched);

@@ -31,12 +31,12 @@ tw_qop_tensor_t tw_qop_place(const tw_coll_segment_t *segment, tw_coll_op_t op, 
 
     if (op == TW_COLL_ALLGATHER) {
         at.src_first = shard_first(segment, rank);
-        at.src = at.src != NULL ? at.src : at.dst + at.src_first * elem_bytes;
+        at.src = at.src ? at.src : at.dst + at.src_first * elem_bytes;
     } else if (op == TW_COLL_REDUCE_SCATTER) {
         at.dst_first = shard_first(segment, rank);
-        at.dst = at.dst != NULL ? at.dst : (char *)segment->src + at.dst_first * elem_bytes;
+        at.dst = at.dst ? at.dst : (char *)segment->src + at.dst_first * elem_bytes;
     } else {
-        at.src = at.src != NULL ? at.src : at.dst;
+        at.src = at.src ? at.src : at.dst;
     }
     return at;
 }
@@ -85,8 +85,7 @@ static tw_status_t adopt_grid(tw_qop_t *op, const tw_grid_t *grid)
     op->grid.chunks = tw_sched_alloc(op->sched, chunks_bytes + 1);
     op->grid.parts = tw_sched_alloc(op->sched, parts_bytes + 1);
     op->grid.codecs = tw_sched_alloc(op->sched, codecs_bytes + 1);
-    if (op->grid.shards == NULL || op->grid.chunks == NULL || op->grid.parts == NULL ||
-        op->grid.codecs == NULL) {
+    if (!op->grid.shards || !op->grid.chunks || !op->grid.parts || !op->grid.codecs) {
         return TW_ERR_NO_MEMORY;
     }
     memcpy(op->grid.shards, grid->shards, shards_bytes);
@@ -119,7 +118,7 @@ static tw_status_t make_plain_view(tw_qop_t *op, const tw_coll_args_t *args)
     op->plain = (tw_view_t){.elem_bytes = op->elem_bytes, .max_extents = grid->n_parts};
     op->plain.extents = tw_sched_alloc(op->sched, (grid->n_parts + 1) * sizeof(*op->plain.extents));
     op->plain_first = tw_sched_alloc(op->sched, (grid->n_chunks + 1) * sizeof(*op->plain_first));
-    if (op->plain.extents == NULL || op->plain_first == NULL) {
+    if (!op->plain.extents || !op->plain_first) {
         return TW_ERR_NO_MEMORY;
     }
     if (args->op == TW_COLL_ALLGATHER) {
@@ -139,7 +138,7 @@ static tw_status_t make_plain_view(tw_qop_t *op, const tw_coll_args_t *args)
 static tw_status_t get_codecs(tw_qop_t *op, const tw_build_t *build)
 {
     op->codecs = tw_sched_alloc(op->sched, (op->grid.n_codecs + 1) * sizeof(*op->codecs));
-    if (op->codecs == NULL) {
+    if (!op->codecs) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t k = 0; k < op->grid.n_codecs; k++) {
@@ -149,7 +148,7 @@ static tw_status_t get_codecs(tw_qop_t *op, const tw_build_t *build)
             TW_TRY(tw_codecs_get(build->codecs, op->grid.codecs[k], &op->codecs[k]));
         }
     }
-    if (build->args->inner_codec != NULL) {
+    if (build->args->inner_codec) {
         TW_TRY(tw_codecs_get(build->codecs, build->args->inner_codec, &op->inner));
     }
     return TW_OK;
@@ -178,7 +177,7 @@ uint64_t tw_qop_node_seed(uint64_t seed, int node)
 /** Elements of an exact chunk, or one encoded with `codec`, that are summed up at a time: whole frames. */
 static size_t sum_elems(const tw_quant_codec_t *codec)
 {
-    size_t frame = codec != NULL && !codec->lossless ? tw_quant_frame_elems(codec) : 1;
+    size_t frame = codec && !codec->lossless ? tw_quant_frame_elems(codec) : 1;
 
     return frame < SUM_ELEMS ? SUM_ELEMS / frame * frame : frame;
 }
@@ -200,7 +199,7 @@ tw_qop_t *tw_qop_create(const tw_build_t *build)
     tw_qop_t *op = tw_sched_alloc(build->sched, sizeof(*op));
     tw_qop_tensor_t *tensors = tw_sched_alloc(build->sched, (args->n_segments + 1) * sizeof(*tensors));
 
-    if (op == NULL || tensors == NULL) {
+    if (!op || !tensors) {
         return NULL;
     }
     op->sched = build->sched;
@@ -244,14 +243,14 @@ tw_quant_t *tw_qop_codec(const tw_qop_t *op, size_t chunk)
 
 tw_quant_t *tw_qop_inner(const tw_qop_t *op, size_t chunk)
 {
-    return tw_grid_codec(&op->grid, chunk) == NULL ? NULL : op->inner;
+    return !tw_grid_codec(&op->grid, chunk) ? NULL : op->inner;
 }
 
 int tw_qop_is_lossless(const tw_qop_t *op, size_t chunk)
 {
     const tw_quant_codec_t *codec = tw_grid_chunk_codec(&op->grid, chunk);
 
-    return codec != NULL && codec->lossless;
+    return codec && codec->lossless;
 }
 
 int tw_qop_is_packed(const tw_qop_t *op, size_t chunk, int peer)
@@ -263,8 +262,7 @@ int tw_qop_is_packed(const tw_qop_t *op, size_t chunk, int peer)
 
 static size_t chunk_bytes(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec)
 {
-    return tw_grid_chunk_bytes(&op->grid, chunk, codec != NULL ? tw_quant_codec_get(codec) : NULL,
-                               op->args.type);
+    return tw_grid_chunk_bytes(&op->grid, chunk, codec ? tw_quant_codec_get(codec) : NULL, op->args.type);
 }
 
 tw_sbuf_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec)
@@ -318,7 +316,7 @@ static qop_task_t *new_task(const tw_qop_t *op, size_t chunk, tw_quant_t *codec,
 {
     qop_task_t *task = tw_sched_alloc(op->sched, sizeof(*task) + (size_t)n_from * sizeof(task->from[0]));
 
-    if (task != NULL) {
+    if (task) {
         task->op = op;
         task->chunk = chunk;
         task->codec = codec;
@@ -370,7 +368,7 @@ static tw_status_t run_codec(tw_sched_t *sched, const qop_task_t *task, int deco
     const tw_quant_codec_t *codec = tw_quant_codec_get(task->codec);
     tw_qop_walk_t walk = start_walk(task, codec, codec);
     char *message = buffer_at(sched, decode ? task->from[0] : task->to);
-    tw_status_t status = message != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_status_t status = message ? TW_OK : TW_ERR_NO_MEMORY;
     tw_quant_args_t args = task->op->args;
     tw_quant_segment_t batch[BATCH];
     tw_qop_part_t part;
@@ -413,22 +411,22 @@ static tw_status_t run_copy(tw_sched_t *sched, const void *arg)
     char *message = buffer_at(sched, packs ? task->to : task->from[0]);
     tw_qop_part_t part;
 
-    while (message != NULL && tw_qop_walk_next(&walk, &part)) {
+    while (message && tw_qop_walk_next(&walk, &part)) {
         memcpy(packs ? message + part.out_at : part.dst, packs ? part.src : message + part.in_at,
                part.n_elems * task->op->elem_bytes);
     }
-    return message != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    return message ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
 tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, tw_sbuf_t to)
 {
-    qop_task_t *task = new_task(op, chunk, codec, codec == NULL);
+    qop_task_t *task = new_task(op, chunk, codec, !codec);
 
-    if (task == NULL) {
+    if (!task) {
         return TW_TASK_NONE;
     }
     task->to = to;
-    if (codec != NULL) {
+    if (codec) {
         return emit_task(run_encode, task);
     }
     task->from[0] = TW_SBUF_NONE;
@@ -455,7 +453,7 @@ tw_task_t tw_qop_keep(const tw_qop_t *op, size_t chunk)
 {
     const qop_task_t *task = new_task(op, chunk, NULL, 0);
 
-    return task != NULL ? emit_task(run_keep, task) : TW_TASK_NONE;
+    return task ? emit_task(run_keep, task) : TW_TASK_NONE;
 }
 
 /* ---- lossless messages ----------------------------------------------------------------------------------- */
@@ -485,10 +483,10 @@ static size_t find_pieces(tw_sched_t *sched, const pack_task_t *task)
 
     while (tw_qop_walk_next(&walk, &part)) {
         task->pieces[n++] = (tw_quant_lossless_segment_t){
-            .src = plain != NULL  ? plain + part.in_at
+            .src = plain          ? plain + part.in_at
                    : task->at_dst ? part.dst
                                   : part.src,
-            .dst = plain != NULL ? plain + part.in_at : part.dst,
+            .dst = plain ? plain + part.in_at : part.dst,
             .n_elems = part.n_elems,
             .row_elems = part.row_elems,
             .first_elem = part.first_elem,
@@ -504,7 +502,7 @@ static tw_status_t run_pack(tw_sched_t *sched, const void *arg)
     char *message = buffer_at(sched, task->message);
     size_t bytes, n = find_pieces(sched, task);
 
-    if (message == NULL) {
+    if (!message) {
         return TW_ERR_NO_MEMORY;
     }
     TW_TRY(tw_quant_lossless_encode(op->lossless, op->args.type, task->pieces, n, message,
@@ -519,9 +517,9 @@ static tw_status_t run_unpack(tw_sched_t *sched, const void *arg)
     char *message = buffer_at(sched, task->message);
     size_t n = find_pieces(sched, task);
 
-    return message == NULL ? TW_ERR_NO_MEMORY
-                           : tw_quant_lossless_decode(task->op->lossless, task->op->args.type, task->pieces,
-                                                      n, message, tw_sched_filled(sched, task->message));
+    return !message ? TW_ERR_NO_MEMORY
+                    : tw_quant_lossless_decode(task->op->lossless, task->op->args.type, task->pieces, n,
+                                               message, tw_sched_filled(sched, task->message));
 }
 
 static tw_task_t emit_pack(const tw_qop_t *op, tw_compute_fn_t run, const pack_task_t *what)
@@ -529,13 +527,13 @@ static tw_task_t emit_pack(const tw_qop_t *op, tw_compute_fn_t run, const pack_t
     size_t n_parts = op->grid.chunks[what->chunk].n_parts;
     pack_task_t *task = tw_sched_alloc(op->sched, sizeof(*task));
 
-    if (task == NULL) {
+    if (!task) {
         return TW_TASK_NONE;
     }
     *task = *what;
     task->op = op;
     task->pieces = tw_sched_alloc(op->sched, n_parts * sizeof(*task->pieces));
-    if (task->pieces == NULL) {
+    if (!task->pieces) {
         return TW_TASK_NONE;
     }
     tw_task_t index = tw_sched_compute(op->sched, run, task);
@@ -568,7 +566,7 @@ tw_task_t tw_qop_encode_result(const tw_qop_t *op, size_t chunk, tw_sbuf_t to)
     }
     qop_task_t *task = new_task(op, chunk, tw_qop_codec(op, chunk), 0);
 
-    if (task == NULL) {
+    if (!task) {
         return TW_TASK_NONE;
     }
     task->to = to;
@@ -584,11 +582,11 @@ tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from)
     }
     qop_task_t *task = new_task(op, chunk, tw_qop_codec(op, chunk), 1);
 
-    if (task == NULL) {
+    if (!task) {
         return TW_TASK_NONE;
     }
     task->from[0] = from;
-    return emit_task(task->codec != NULL ? run_decode : run_copy, task);
+    return emit_task(task->codec ? run_decode : run_copy, task);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------------ */
@@ -603,7 +601,7 @@ static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
     const char *inputs[task->n_from];
     tw_quant_args_t args = task->op->args;
     char *to = task->to != TW_SBUF_NONE ? buffer_at(sched, task->to) : NULL;
-    tw_status_t status = task->to != TW_SBUF_NONE && to == NULL ? TW_ERR_NO_MEMORY : TW_OK;
+    tw_status_t status = task->to != TW_SBUF_NONE && !to ? TW_ERR_NO_MEMORY : TW_OK;
     tw_qop_part_t part;
 
     args.factor = task->factor;
@@ -611,13 +609,13 @@ static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
     args.saturate = isfinite(task->op->limit);
     for (int i = 0; i < task->n_from; i++) {
         inputs[i] = buffer_at(sched, task->from[i]);
-        status = inputs[i] != NULL ? status : TW_ERR_NO_MEMORY;
+        status = inputs[i] ? status : TW_ERR_NO_MEMORY;
     }
     while (status == TW_OK && tw_qop_walk_next(&walk, &part)) {
         tw_quant_reduce_segment_t segment = {
             .srcs = srcs,
             .n_srcs = (size_t)task->n_from,
-            .dst = to != NULL ? to + part.out_at : part.dst,
+            .dst = to ? to + part.out_at : part.dst,
             .n_elems = part.n_elems,
             .tensor = part.tensor,
             .first_elem = part.first_elem,
@@ -625,8 +623,8 @@ static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
         for (int i = 0; i < task->n_from; i++) {
             srcs[i] = inputs[i] + part.in_at;
         }
-        status = to != NULL ? tw_quant_reduce_encode(task->codec, out, &args, &segment, 1)
-                            : tw_quant_reduce_decode(task->codec, &args, &segment, 1);
+        status = to ? tw_quant_reduce_encode(task->codec, out, &args, &segment, 1)
+                    : tw_quant_reduce_decode(task->codec, &args, &segment, 1);
     }
     return status;
 }
@@ -658,7 +656,7 @@ static tw_status_t put_sum(const qop_task_t *task, const tw_qop_part_t *elems, f
         .first_elem = elems->first_elem,
     };
 
-    if (codec == NULL) {
+    if (!codec) {
         tw_sum_round(args.type, acc, elems->n_elems, task->factor, task->op->limit, to);
         return TW_OK;
     }
@@ -679,11 +677,11 @@ static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
     char *to = task->to != TW_SBUF_NONE ? buffer_at(sched, task->to) : NULL;
     float *acc = (float *)(void *)buffer_at(sched, task->work);
     size_t step = sum_elems(codec), elem_bytes = task->op->elem_bytes;
-    tw_status_t status = (to != NULL || task->to == TW_SBUF_NONE) && acc != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_status_t status = (to || task->to == TW_SBUF_NONE) && acc ? TW_OK : TW_ERR_NO_MEMORY;
     tw_qop_part_t part;
 
     while (status == TW_OK && tw_qop_walk_next(&walk, &part)) {
-        char *out = to != NULL ? to + part.out_at : part.dst;
+        char *out = to ? to + part.out_at : part.dst;
         for (size_t at = 0; at < part.n_elems && status == TW_OK; at += step) {
             tw_qop_part_t elems = part;
             elems.n_elems = part.n_elems - at < step ? part.n_elems - at : step;
@@ -700,14 +698,14 @@ static tw_task_t emit_sum(const tw_qop_t *op, const tw_qop_sum_t *sum, tw_sbuf_t
 {
     qop_task_t *task = new_task(op, sum->chunk, sum->codec, sum->n_from);
 
-    if (task == NULL) {
+    if (!task) {
         return TW_TASK_NONE;
     }
     memcpy(task->from, sum->from, (size_t)sum->n_from * sizeof(*sum->from));
     task->factor = sum->factor;
     task->seed = sum->seed;
     task->to = to;
-    if (sum->codec != NULL) {
+    if (sum->codec) {
         return emit_task(run_sum_encoded, task);
     }
     task->work = op->work;

@@ -6,9 +6,9 @@
 static void build_reduce_scatter(const tw_build_t *build, tw_collect_round_t collect_round)
 {
     tw_qop_t *op = tw_qop_create(build);
-    tw_collect_t *collect = op != NULL ? tw_collect_create(op, 0) : NULL;
+    tw_collect_t *collect = op ? tw_collect_create(op, 0) : NULL;
 
-    for (size_t round = 0; collect != NULL && round < op->grid.shard_chunks; round++) {
+    for (size_t round = 0; collect && round < op->grid.shard_chunks; round++) {
         tw_sched_next_round(op->sched);
         collect_round(collect, round);
     }
@@ -18,10 +18,10 @@ static void build_reduce_scatter(const tw_build_t *build, tw_collect_round_t col
 static void build_allreduce(const tw_build_t *build, tw_collect_round_t collect_round)
 {
     tw_qop_t *op = tw_qop_create(build);
-    tw_collect_t *collect = op != NULL ? tw_collect_create(op, 1) : NULL;
-    tw_spread_t *spread = collect != NULL ? tw_spread_create(op, &tw_route_nodes) : NULL;
+    tw_collect_t *collect = op ? tw_collect_create(op, 1) : NULL;
+    tw_spread_t *spread = collect ? tw_spread_create(op, &tw_route_nodes) : NULL;
 
-    if (spread == NULL) {
+    if (!spread) {
         return;
     }
     const tw_grid_shard_t *own = &op->grid.shards[op->topo->rank];

@@ -14,14 +14,14 @@ tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out)
     tw_sched_t *sched = calloc(1, sizeof(*sched));
     size_t n_lanes = 2 * (size_t)env->world;
 
-    if (sched == NULL) {
+    if (!sched) {
         return TW_ERR_NO_MEMORY;
     }
     sched->env = *env;
     sched->urgent = sched->lazy = (tw_queue_t){TW_TASK_NONE, TW_TASK_NONE};
     sched->lanes = calloc(n_lanes, sizeof(*sched->lanes));
     sched->busy_lanes = calloc(n_lanes, sizeof(*sched->busy_lanes));
-    if (sched->lanes == NULL || sched->busy_lanes == NULL) {
+    if (!sched->lanes || !sched->busy_lanes) {
         tw_sched_free(sched);
         return TW_ERR_NO_MEMORY;
     }
@@ -35,7 +35,7 @@ tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out)
 
 void tw_sched_free(tw_sched_t *sched)
 {
-    while (sched->arena != NULL) {
+    while (sched->arena) {
         tw_arena_block_t *block = sched->arena;
         sched->arena = block->next;
         free(block);
@@ -65,7 +65,7 @@ static void *grow(tw_sched_t *sched, void *items, int n, int *max, size_t item_b
     }
     int wanted = *max > 0 ? *max * 2 : 64;
     void *larger = realloc(items, (size_t)wanted * item_bytes);
-    if (larger == NULL) {
+    if (!larger) {
         tw_sched_fail(sched, TW_ERR_NO_MEMORY);
         return NULL;
     }
@@ -76,11 +76,11 @@ static void *grow(tw_sched_t *sched, void *items, int n, int *max, size_t item_b
 void *tw_sched_alloc(tw_sched_t *sched, size_t bytes)
 {
     bytes = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-    if (bytes > sched->arena_left || sched->arena_at == NULL) {
+    if (bytes > sched->arena_left || !sched->arena_at) {
         size_t header = (sizeof(tw_arena_block_t) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
         size_t room = bytes > ARENA_BYTES ? bytes : ARENA_BYTES;
         tw_arena_block_t *block = malloc(header + room);
-        if (block == NULL) {
+        if (!block) {
             tw_sched_fail(sched, TW_ERR_NO_MEMORY);
             return NULL;
         }
@@ -103,7 +103,7 @@ void tw_sched_next_round(tw_sched_t *sched)
         return;
     }
     void *rounds = grow(sched, sched->rounds, sched->n_rounds, &sched->max_rounds, sizeof(*sched->rounds));
-    if (rounds != NULL) {
+    if (rounds) {
         sched->rounds = rounds;
         sched->rounds[sched->n_rounds++] = (tw_sched_round_t){.held = {TW_TASK_NONE, TW_TASK_NONE}};
     }
@@ -119,7 +119,7 @@ static tw_task_entry_t *add_task(tw_sched_t *sched, tw_task_kind_t kind, tw_task
         return NULL;
     }
     void *tasks = grow(sched, sched->tasks, sched->n_tasks, &sched->max_tasks, sizeof(*sched->tasks));
-    if (tasks == NULL) {
+    if (!tasks) {
         return NULL;
     }
     sched->tasks = tasks;
@@ -139,7 +139,7 @@ static void add_link(tw_sched_t *sched, tw_sched_links_t *links, int *first, int
 {
     void *items = grow(sched, links->items, links->n, &links->max, sizeof(*links->items));
 
-    if (items == NULL) {
+    if (!items) {
         return;
     }
     links->items = items;
@@ -150,13 +150,13 @@ static void add_link(tw_sched_t *sched, tw_sched_links_t *links, int *first, int
 static tw_task_t add_message(tw_sched_t *sched, tw_task_kind_t kind, int peer, tw_span_t span)
 {
     tw_task_t index;
-    int is_signal = span.view == NULL && span.buffer == TW_SBUF_NONE;
+    int is_signal = !span.view && span.buffer == TW_SBUF_NONE;
 
     if (span.n == 0 && !is_signal) {
         return TW_TASK_NONE;
     }
     tw_task_entry_t *task = add_task(sched, kind, &index);
-    if (task == NULL) {
+    if (!task) {
         return TW_TASK_NONE;
     }
     task->lane = kind == TW_TASK_SEND ? peer : sched->env.world + peer;
@@ -170,9 +170,9 @@ static tw_task_t add_message(tw_sched_t *sched, tw_task_kind_t kind, int peer, t
         sched->tasks[lane->last].next = index;
     }
     lane->last = index;
-    if (span.view == NULL) {
+    if (!span.view) {
         tw_sched_use(sched, index, span.buffer);
-    } else if (tw_view_contiguous(span.view, span.first, span.n) == NULL) {
+    } else if (!tw_view_contiguous(span.view, span.first, span.n)) {
         task->stage_bytes = tw_scratch_class_bytes(tw_span_bytes(&span));
         sched->rounds[task->round].bytes += task->stage_bytes;
     }
@@ -194,7 +194,7 @@ tw_task_t tw_sched_compute(tw_sched_t *sched, tw_compute_fn_t fn, const void *ar
     tw_task_t index;
     tw_task_entry_t *task = add_task(sched, TW_TASK_COMPUTE, &index);
 
-    if (task != NULL) {
+    if (task) {
         task->fn = fn;
         task->arg = arg;
     }
@@ -234,7 +234,7 @@ tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes)
     }
     void *buffers =
         grow(sched, sched->buffers, sched->n_buffers, &sched->max_buffers, sizeof(*sched->buffers));
-    if (buffers == NULL) {
+    if (!buffers) {
         return TW_SBUF_NONE;
     }
     sched->buffers = buffers;

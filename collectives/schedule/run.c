@@ -64,7 +64,7 @@ static char *buffer_memory(tw_sched_t *sched, tw_sbuf_t index)
 {
     tw_sched_buffer_entry_t *buffer = &sched->buffers[index];
 
-    if (buffer->memory == NULL) {
+    if (!buffer->memory) {
         buffer->memory = tw_scratch_get(sched->env.scratch, buffer->bytes);
     }
     return buffer->memory;
@@ -72,19 +72,19 @@ static char *buffer_memory(tw_sched_t *sched, tw_sbuf_t index)
 
 char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous)
 {
-    if (span.view != NULL) {
+    if (span.view) {
         size_t n;
         char *at = tw_view_at(span.view, span.first, span.n, &n);
-        if (contiguous != NULL) {
+        if (contiguous) {
             *contiguous = n;
         }
         return at;
     }
-    if (contiguous != NULL) {
+    if (contiguous) {
         *contiguous = span.n;
     }
     char *memory = buffer_memory(sched, span.buffer);
-    return memory != NULL ? memory + span.first : NULL;
+    return memory ? memory + span.first : NULL;
 }
 
 void tw_sched_fill(tw_sched_t *sched, tw_sbuf_t buffer, size_t bytes)
@@ -139,7 +139,7 @@ static void cancel(tw_sched_t *sched)
 {
     for (int i = 0; i < sched->n_tasks; i++) {
         tw_task_entry_t *task = &sched->tasks[i];
-        if (task->request != NULL) {
+        if (task->request) {
             tw_transport_cancel(sched->env.transport, task->request);
         }
         task->request = NULL;
@@ -158,7 +158,7 @@ static void cancel(tw_sched_t *sched)
 
 void tw_sched_destroy(tw_sched_t *sched)
 {
-    if (sched != NULL) {
+    if (sched) {
         cancel(sched);
         tw_sched_free(sched);
     }
@@ -170,23 +170,23 @@ static tw_status_t message_memory(tw_sched_t *sched, tw_task_entry_t *task, char
     const tw_span_t *span = &task->span;
 
     *memory = NULL;
-    if (span->view == NULL) {
+    if (!span->view) {
         if (span->buffer == TW_SBUF_NONE) {
             return TW_OK;
         }
         *memory = buffer_memory(sched, span->buffer);
-        if (*memory == NULL) {
+        if (!*memory) {
             return TW_ERR_NO_MEMORY;
         }
         *memory += span->first;
         return TW_OK;
     }
     *memory = tw_view_contiguous(span->view, span->first, span->n);
-    if (*memory != NULL) {
+    if (*memory) {
         return TW_OK;
     }
     task->stage = tw_scratch_get(sched->env.scratch, tw_span_bytes(span));
-    if (task->stage == NULL) {
+    if (!task->stage) {
         return TW_ERR_NO_MEMORY;
     }
     if (task->kind == TW_TASK_SEND) {
@@ -213,7 +213,7 @@ static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
     if (!is_send) {
         return tw_transport_message_recv(env->transport, &message, &task->request);
     }
-    if (env->sent != NULL) {
+    if (env->sent) {
         env->sent[task->lane].bytes += message.bytes;
         env->sent[task->lane].spared_bytes += tw_span_bytes(&task->span) - message.bytes;
         env->sent[task->lane].messages++;
@@ -247,7 +247,7 @@ static tw_status_t end_message(tw_sched_t *sched, tw_lane_t *lane)
     if (status != TW_OK) {
         return explain_error(sched, task, status);
     }
-    if (task->stage != NULL) {
+    if (task->stage) {
         if (task->kind == TW_TASK_RECV) {
             tw_view_write(task->span.view, task->span.first, task->span.n, task->stage);
         }
@@ -339,7 +339,7 @@ tw_status_t tw_sched_seal(tw_sched_t *sched)
 
 tw_status_t tw_sched_step(tw_sched_t *sched, int *moved)
 {
-    if (sched->env.scratch != NULL && !sched->is_running && sched->status == TW_OK) {
+    if (sched->env.scratch && !sched->is_running && sched->status == TW_OK) {
         sched->is_running = 1;
         tw_scratch_enter(sched->env.scratch, &sched->user);
     }

@@ -60,7 +60,7 @@ tw_status_t tw_scratch_create(size_t limit_bytes, tw_scratch_t **out)
 {
     tw_scratch_t *scratch = calloc(1, sizeof(*scratch));
 
-    if (scratch == NULL) {
+    if (!scratch) {
         return TW_ERR_NO_MEMORY;
     }
     scratch->limit_bytes = limit_bytes;
@@ -71,7 +71,7 @@ tw_status_t tw_scratch_create(size_t limit_bytes, tw_scratch_t **out)
 
 void tw_scratch_destroy(tw_scratch_t *scratch)
 {
-    if (scratch != NULL) {
+    if (scratch) {
         tw_scratch_trim(scratch);
         free(scratch);
     }
@@ -116,7 +116,7 @@ void tw_scratch_release(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t b
 static void shrink(tw_scratch_t *scratch, size_t bytes)
 {
     for (int class = N_CLASSES - 1; class >= 0; class --) {
-        while (scratch->free_list[class] != NULL && scratch->held_bytes > bytes) {
+        while (scratch->free_list[class] && scratch->held_bytes > bytes) {
             tw_scratch_free_t *buffer = scratch->free_list[class];
             scratch->free_list[class] = buffer->next;
             scratch->kept_bytes -= bytes_of_class(class);
@@ -137,7 +137,7 @@ void *tw_scratch_get(tw_scratch_t *scratch, size_t bytes)
     int class = class_of(bytes, &class_bytes);
     tw_scratch_free_t *buffer = scratch->free_list[class];
 
-    if (buffer != NULL) {
+    if (buffer) {
         scratch->free_list[class] = buffer->next;
         scratch->kept_bytes -= class_bytes;
         return buffer;
@@ -146,7 +146,7 @@ void *tw_scratch_get(tw_scratch_t *scratch, size_t bytes)
         shrink(scratch, scratch->limit_bytes > class_bytes ? scratch->limit_bytes - class_bytes : 0);
     }
     buffer = tw_buffer_alloc(class_bytes);
-    if (buffer != NULL) {
+    if (buffer) {
         scratch->held_bytes += class_bytes;
         scratch->peak_bytes =
             scratch->held_bytes > scratch->peak_bytes ? scratch->held_bytes : scratch->peak_bytes;
@@ -160,7 +160,7 @@ void tw_scratch_put(tw_scratch_t *scratch, void *buffer, size_t bytes)
     int class = class_of(bytes, &class_bytes);
     tw_scratch_free_t *head = buffer;
 
-    if (buffer == NULL) {
+    if (!buffer) {
         return;
     }
     if (scratch->held_bytes > scratch->limit_bytes) {

@@ -90,7 +90,7 @@ struct tw_sched {
 
 static inline size_t tw_span_bytes(const tw_span_t *span)
 {
-    return span->view != NULL ? span->n * span->view->elem_bytes : span->n;
+    return span->view ? span->n * span->view->elem_bytes : span->n;
 }
 
 /** Free the memory of a schedule that does not run. */

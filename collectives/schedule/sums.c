@@ -16,7 +16,7 @@ typedef struct copy_args {
 
 static size_t span_unit(const tw_span_t *span)
 {
-    return span->view != NULL ? span->view->elem_bytes : 1;
+    return span->view ? span->view->elem_bytes : 1;
 }
 
 /* Move a span's start forward. */
@@ -34,7 +34,7 @@ static tw_status_t run_copy(tw_sched_t *sched, const void *arg)
         size_t n_from, n_to;
         const char *src = tw_sched_at(sched, from, &n_from);
         char *dst = tw_sched_at(sched, to, &n_to);
-        if (src == NULL || dst == NULL) {
+        if (!src || !dst) {
             return TW_ERR_NO_MEMORY;
         }
         n_from *= span_unit(&from);
@@ -66,7 +66,7 @@ tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to)
 {
     copy_args_t *args = from.n > 0 ? tw_sched_alloc(sched, sizeof(*args)) : NULL;
 
-    if (args == NULL) {
+    if (!args) {
         return TW_TASK_NONE;
     }
     *args = (copy_args_t){from, to};
@@ -97,7 +97,7 @@ typedef struct sum_args {
 /* Address of a span's element, and how many of the next n are contiguous. */
 static char *elem_at(tw_sched_t *sched, const sum_args_t *args, tw_span_t span, size_t elem, size_t *n)
 {
-    size_t contiguous, unit = span.view != NULL ? 1 : args->elem_bytes;
+    size_t contiguous, unit = span.view ? 1 : args->elem_bytes;
 
     span.first += elem * unit;
     span.n = *n * unit;
@@ -113,7 +113,7 @@ static tw_status_t sum_input(tw_sched_t *sched, const sum_args_t *args, size_t i
     while (n > 0) {
         size_t run = n;
         const char *src = elem_at(sched, args, args->inputs[input], elem, &run);
-        if (src == NULL) {
+        if (!src) {
             return TW_ERR_NO_MEMORY;
         }
         if (is_first) {
@@ -133,7 +133,7 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
     while (n > 0) {
         size_t run = n;
         char *dst = elem_at(sched, args, args->to, elem, &run);
-        if (dst == NULL) {
+        if (!dst) {
             return TW_ERR_NO_MEMORY;
         }
         tw_sum_round(args->type, acc, run, args->factor, args->limit, dst);
@@ -184,7 +184,7 @@ static tw_status_t run_sum_of_two(tw_sched_t *sched, const void *arg)
         const char *a = elem_at(sched, args, args->inputs[0], elem, &n);
         const char *b = elem_at(sched, args, args->inputs[1], elem, &n);
         char *dst = elem_at(sched, args, args->to, elem, &n);
-        if (a == NULL || b == NULL || dst == NULL) {
+        if (!a || !b || !dst) {
             return TW_ERR_NO_MEMORY;
         }
         tw_convert_add(args->type, a, b, dst, n);
@@ -207,7 +207,7 @@ tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum)
         return TW_TASK_NONE;
     }
     sum_args_t *args = tw_sched_alloc(sched, sizeof(*args) + inputs_bytes);
-    if (args == NULL) {
+    if (!args) {
         return TW_TASK_NONE;
     }
     args->type = sum->type;
@@ -216,7 +216,7 @@ tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum)
     int at_once = sum->n_partial == 0; /* one multiplication, as in a quantized operation's exact sums */
     args->scale = at_once ? 1.0f : sum->scale;
     args->elem_bytes = elem_bytes;
-    args->n_elems = sum->to.n / (sum->to.view != NULL ? 1 : elem_bytes);
+    args->n_elems = sum->to.n / (sum->to.view ? 1 : elem_bytes);
     args->factor = at_once ? sum->scale * sum->factor : sum->factor;
     args->limit = sum->limit;
     args->to = sum->to;

@@ -9,7 +9,7 @@ tw_status_t tw_view_init(tw_view_t *view, size_t elem_bytes, size_t max_extents)
     view->elem_bytes = elem_bytes;
     view->max_extents = max_extents;
     view->extents = calloc(max_extents > 0 ? max_extents : 1, sizeof(*view->extents));
-    return view->extents != NULL ? TW_OK : TW_ERR_NO_MEMORY;
+    return view->extents ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
 void tw_view_cleanup(tw_view_t *view)

@@ -5,13 +5,13 @@
 
 static int has_marks(tw_ip_clock_t *clock, int at)
 {
-    if (clock->begin[at] == NULL && tw_ip_gpu_mark_create(&clock->begin[at]) != TW_OK) {
+    if (!clock->begin[at] && tw_ip_gpu_mark_create(&clock->begin[at]) != TW_OK) {
         clock->begin[at] = NULL;
     }
-    if (clock->end[at] == NULL && tw_ip_gpu_mark_create(&clock->end[at]) != TW_OK) {
+    if (!clock->end[at] && tw_ip_gpu_mark_create(&clock->end[at]) != TW_OK) {
         clock->end[at] = NULL;
     }
-    return clock->begin[at] != NULL && clock->end[at] != NULL;
+    return clock->begin[at] && clock->end[at];
 }
 
 int tw_ip_clock_begin(tw_ip_clock_t *clock, tw_ip_kind_t kind, tw_stream_t stream)
@@ -53,10 +53,10 @@ void tw_ip_clock_collect(tw_ip_clock_t *clock)
 void tw_ip_clock_cleanup(tw_ip_clock_t *clock)
 {
     for (int at = 0; at < TW_IP_CLOCK_CALLS; at++) {
-        if (clock->begin[at] != NULL) {
+        if (clock->begin[at]) {
             tw_ip_gpu_mark_destroy(clock->begin[at]);
         }
-        if (clock->end[at] != NULL) {
+        if (clock->end[at]) {
             tw_ip_gpu_mark_destroy(clock->end[at]);
         }
     }

@@ -27,7 +27,7 @@ static tw_ip_comm_t *create(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm = calloc(1, sizeof(*comm));
 
-    if (comm == NULL) {
+    if (!comm) {
         return NULL;
     }
     comm->nccl = nccl;
@@ -42,15 +42,15 @@ tw_ip_comm_t *tw_ip_comm_get(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm;
 
-    if (nccl == NULL) {
+    if (!nccl) {
         return NULL;
     }
     (void)pthread_mutex_lock(&table_lock);
     comm = find(nccl);
-    if (comm == NULL) {
+    if (!comm) {
         comm = create(nccl);
     }
-    if (comm != NULL) {
+    if (comm) {
         comm->n_users++;
     }
     (void)pthread_mutex_unlock(&table_lock);
@@ -87,7 +87,7 @@ static tw_ip_comm_t *take(ncclComm_t nccl)
 
     (void)pthread_mutex_lock(&table_lock);
     comm = find(nccl);
-    if (comm != NULL) {
+    if (comm) {
         LIST_REMOVE(comm, link);
     }
     (void)pthread_mutex_unlock(&table_lock);
@@ -101,7 +101,7 @@ int tw_ip_comm_world(tw_ip_comm_t *comm)
     const tw_ip_functions_t *real = tw_ip_real();
 
     if (comm->world == 0 &&
-        (real->ncclCommCount == NULL || real->ncclCommCount(comm->nccl, &comm->world) != ncclSuccess)) {
+        (!real->ncclCommCount || real->ncclCommCount(comm->nccl, &comm->world) != ncclSuccess)) {
         comm->world = 0;
     }
     return comm->world;
@@ -171,7 +171,7 @@ tw_ip_meeting_t *tw_ip_comm_meeting(ncclComm_t nccl)
 {
     (void)pthread_mutex_lock(&table_lock);
     const tw_ip_comm_t *comm = find(nccl);
-    tw_ip_meeting_t *meeting = comm != NULL ? comm->meeting : NULL;
+    tw_ip_meeting_t *meeting = comm ? comm->meeting : NULL;
     (void)pthread_mutex_unlock(&table_lock);
     return meeting;
 }
@@ -198,7 +198,7 @@ void tw_ip_comm_made(ncclComm_t nccl, tw_ip_meeting_t *meeting)
     tw_ip_comm_forget(nccl, 1);
     tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
 
-    if (comm != NULL) {
+    if (comm) {
         (void)pthread_mutex_lock(&table_lock);
         comm->meeting = meeting;
         (void)pthread_mutex_unlock(&table_lock);
@@ -210,7 +210,7 @@ void tw_ip_comm_close(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
 
-    if (comm != NULL) {
+    if (comm) {
         tw_coll_gate_close(&comm->gate);
         tw_ip_comm_put(comm);
     }
@@ -219,7 +219,7 @@ void tw_ip_comm_close(ncclComm_t nccl)
 static void end(tw_ip_comm_t *comm, int is_aborted, int has_gone)
 {
     (void)pthread_mutex_lock(&comm->lock);
-    if (comm->coll != NULL && is_aborted) {
+    if (comm->coll && is_aborted) {
         tw_coll_abort(comm->coll);
     }
     tw_coll_destroy(comm->coll);
@@ -235,7 +235,7 @@ void tw_ip_comm_revoke(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
 
-    if (comm != NULL) {
+    if (comm) {
         end(comm, 1, 0);
         tw_ip_comm_put(comm);
     }
@@ -243,9 +243,9 @@ void tw_ip_comm_revoke(ncclComm_t nccl)
 
 void tw_ip_comm_forget(ncclComm_t nccl, int is_aborted)
 {
-    tw_ip_comm_t *comm = nccl != NULL ? take(nccl) : NULL;
+    tw_ip_comm_t *comm = nccl ? take(nccl) : NULL;
 
-    if (comm != NULL) {
+    if (comm) {
         end(comm, is_aborted, 1);
         tw_ip_comm_put(comm);
     }
@@ -269,9 +269,9 @@ static tw_ip_scale_t *find_scale(const tw_ip_comm_t *comm, ncclRedOp_t op)
 void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, ncclDataType_t type, float factor)
 {
     tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
-    tw_ip_scale_t *scale = comm != NULL ? calloc(1, sizeof(*scale)) : NULL;
+    tw_ip_scale_t *scale = comm ? calloc(1, sizeof(*scale)) : NULL;
 
-    if (scale != NULL) {
+    if (scale) {
         scale->op = op;
         scale->type = type;
         scale->factor = factor;
@@ -279,7 +279,7 @@ void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, ncclDataType_t type, 
         LIST_INSERT_HEAD(&comm->scales, scale, link);
         (void)pthread_mutex_unlock(&comm->lock);
     }
-    if (comm != NULL) {
+    if (comm) {
         tw_ip_comm_put(comm);
     }
 }
@@ -287,7 +287,7 @@ void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, ncclDataType_t type, 
 int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, ncclDataType_t type, float *factor)
 {
     const tw_ip_scale_t *scale = find_scale(comm, op);
-    int is_known = scale != NULL && scale->type == type;
+    int is_known = scale && scale->type == type;
 
     if (is_known) {
         *factor = scale->factor;
@@ -299,12 +299,12 @@ void tw_ip_comm_scale_drop(ncclComm_t nccl, ncclRedOp_t op)
 {
     tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
 
-    if (comm == NULL) {
+    if (!comm) {
         return;
     }
     (void)pthread_mutex_lock(&comm->lock);
     tw_ip_scale_t *scale = find_scale(comm, op);
-    if (scale != NULL) {
+    if (scale) {
         LIST_REMOVE(scale, link);
         free(scale);
     }

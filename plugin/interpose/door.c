@@ -66,7 +66,7 @@ static void decide(meeting_t *m, tw_ip_verdict_t verdict, const char *said)
     m->answer.verdict = (uint32_t)verdict;
     (void)snprintf(m->answer.said, sizeof(m->answer.said), "%s", said);
     m->answer.speaker = 0;
-    while (m->guests != NULL && m->answer.speaker + 1 < m->world && m->guests[m->answer.speaker].world == 0) {
+    while (m->guests && m->answer.speaker + 1 < m->world && m->guests[m->answer.speaker].world == 0) {
         m->answer.speaker++;
     }
     free(m->guests);
@@ -101,15 +101,15 @@ static int shares_process(meeting_t *m)
 {
     tw_ip_guest_t **sorted = calloc(m->world, sizeof(tw_ip_guest_t *)); /* too little memory: said to share */
     char said[TW_IP_SAID_BYTES] = "out of memory";
-    int shares = sorted == NULL;
+    int shares = !sorted;
 
-    for (uint32_t r = 0; sorted != NULL && r < m->world; r++) {
+    for (uint32_t r = 0; sorted && r < m->world; r++) {
         sorted[r] = &m->guests[r];
     }
-    if (sorted != NULL) {
+    if (sorted) {
         qsort(sorted, m->world, sizeof(tw_ip_guest_t *), compare_processes);
     }
-    for (uint32_t r = 1; sorted != NULL && r < m->world && !shares; r++) {
+    for (uint32_t r = 1; sorted && r < m->world && !shares; r++) {
         shares = sorted[r]->process == sorted[r - 1]->process;
         (void)snprintf(said, sizeof(said), "ranks %u and %u are one process: each needs its own",
                        sorted[r - 1]->rank, sorted[r]->rank);
@@ -153,7 +153,7 @@ static void come_in(meeting_t *m, const tw_ip_guest_t *guest)
     }
     if (m->world == 0) {
         m->guests = calloc(guest->world, sizeof(*m->guests));
-        m->world = m->guests != NULL ? guest->world : 0;
+        m->world = m->guests ? guest->world : 0;
     }
     if (guest->world != m->world) {
         decide(m, TW_IP_TERMS_DIFFER, "ranks speak of communicators of different sizes, or out of memory");
@@ -206,7 +206,7 @@ static int welcome(door_t *door, visitor_t *v)
     tw_ip_welcome_t out;
 
     v->meeting = find(door, v->in.hello.name);
-    if (v->meeting == NULL) {
+    if (!v->meeting) {
         return 0;
     }
     memcpy(v->session.key, v->meeting->key, sizeof(v->session.key));
@@ -358,7 +358,7 @@ static door_t *create(const tw_ip_place_t *place)
     door_t *door = calloc(1, sizeof(*door));
     pthread_t thread;
 
-    if (door == NULL || sodium_init() < 0) {
+    if (!door || sodium_init() < 0) {
         free(door);
         return NULL;
     }
@@ -396,16 +396,16 @@ static door_t *door_for(const tw_ip_place_t *place)
     size_t n = sizeof(doors) / sizeof(doors[0]);
 
     for (size_t i = 0; i < n; i++) {
-        if (doors[i] != NULL && doors[i]->process != getpid()) {
+        if (doors[i] && doors[i]->process != getpid()) {
             (void)close(doors[i]->listener);
             doors[i] = NULL; /* its memory may be in use by a thread that was not forked */
         }
-        if (doors[i] != NULL && serves(doors[i], place)) {
+        if (doors[i] && serves(doors[i], place)) {
             return doors[i];
         }
     }
     for (size_t i = 0; i < n; i++) {
-        if (doors[i] == NULL) {
+        if (!doors[i]) {
             doors[i] = create(place);
             return doors[i];
         }
@@ -417,13 +417,13 @@ tw_status_t tw_ip_door_open(tw_ip_place_t *place)
 {
     meeting_t *meeting = calloc(1, sizeof(*meeting));
 
-    if (meeting == NULL) {
+    if (!meeting) {
         return TW_ERR_IO;
     }
     (void)pthread_mutex_lock(&doors_lock);
     door_t *door = door_for(place);
     (void)pthread_mutex_unlock(&doors_lock);
-    if (door == NULL) {
+    if (!door) {
         free(meeting);
         return TW_ERR_IO;
     }

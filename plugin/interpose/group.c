@@ -33,7 +33,7 @@ ncclResult_t tw_ip_group_add(const tw_ip_ready_t *ready)
     if (group.n_calls == group.max_calls) {
         size_t wanted = group.max_calls > 0 ? 2 * group.max_calls : 16;
         tw_ip_ready_t *larger = realloc(group.calls, wanted * sizeof(*larger));
-        if (larger == NULL) {
+        if (!larger) {
             tw_ip_replace_drop(ready);
             return ncclSystemError;
         }
@@ -50,7 +50,7 @@ ncclResult_t tw_ip_group_expect(ncclComm_t *out, tw_ip_meeting_t *meeting)
 {
     expected_t *larger = realloc(group.expected, (group.n_expected + 1) * sizeof(*larger));
 
-    if (larger == NULL) {
+    if (!larger) {
         return ncclSystemError;
     }
     group.expected = larger;
@@ -62,7 +62,7 @@ ncclResult_t tw_ip_group_expect(ncclComm_t *out, tw_ip_meeting_t *meeting)
 static void welcome(const group_t *ended, ncclResult_t result)
 {
     for (size_t i = 0; i < ended->n_expected && result == ncclSuccess; i++) {
-        if (*ended->expected[i].out != NULL) {
+        if (*ended->expected[i].out) {
             tw_ip_comm_made(*ended->expected[i].out, ended->expected[i].meeting);
         }
     }
@@ -72,7 +72,7 @@ static void welcome(const group_t *ended, ncclResult_t result)
 ncclResult_t tw_ip_group_start(void)
 {
     const tw_ip_functions_t *real = tw_ip_real();
-    ncclResult_t result = real->ncclGroupStart != NULL ? real->ncclGroupStart() : ncclInternalError;
+    ncclResult_t result = real->ncclGroupStart ? real->ncclGroupStart() : ncclInternalError;
 
     group.depth += result == ncclSuccess;
     return result;
@@ -126,7 +126,7 @@ static ncclResult_t run_calls(const group_t *ended, ncclResult_t result)
 ncclResult_t tw_ip_group_end(void)
 {
     const tw_ip_functions_t *real = tw_ip_real();
-    ncclResult_t result = real->ncclGroupEnd != NULL ? real->ncclGroupEnd() : ncclInternalError;
+    ncclResult_t result = real->ncclGroupEnd ? real->ncclGroupEnd() : ncclInternalError;
     group_t ended = group;
 
     if (group.depth > 1) {

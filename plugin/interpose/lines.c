@@ -54,7 +54,7 @@ void tw_nccl_log_to(tw_nccl_logger_t logger, int has_named)
 {
     static atomic_flag was_here = ATOMIC_FLAG_INIT;
 
-    if (logger != NULL) {
+    if (logger) {
         tw_nccl_log_install(logger);
         nccl_logger = logger;
         if (!atomic_flag_test_and_set(&was_here)) {
@@ -72,7 +72,7 @@ static int nccl_shows_info(void)
 {
     const char *level = getenv("NCCL_DEBUG");
 
-    return level != NULL && (strcasecmp(level, "INFO") == 0 || strcasecmp(level, "TRACE") == 0);
+    return level && (strcasecmp(level, "INFO") == 0 || strcasecmp(level, "TRACE") == 0);
 }
 
 void tw_ip_print(const char *format, ...)
@@ -84,7 +84,7 @@ void tw_ip_print(const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(message, sizeof(message), format, args);
     va_end(args);
-    if (logger != NULL && nccl_shows_info()) {
+    if (logger && nccl_shows_info()) {
         logger(TW_NCCL_LOG_INFO, SUBSYSTEMS, __FILE__, __LINE__, "thinwire: %s", message);
     } else {
         to_stderr("INFO", message);

@@ -44,7 +44,7 @@ static tw_ip_meeting_t *create(void)
 {
     tw_ip_meeting_t *meeting = calloc(1, sizeof(*meeting));
 
-    if (meeting == NULL) {
+    if (!meeting) {
         tw_error("nccl: out of memory");
         return NULL;
     }
@@ -65,7 +65,7 @@ tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why)
 {
     tw_ip_meeting_t *meeting = create();
 
-    if (meeting != NULL) {
+    if (meeting) {
         settle(meeting, why);
     }
     return meeting;
@@ -139,7 +139,7 @@ void tw_ip_meeting_invite(ncclUniqueId *id)
     mark_t mark = {.magic = MARK};
     tw_ip_place_t place = {.port = 0};
 
-    if (getenv("NCCL_COMM_ID") != NULL || !is_free(id) || !read_address(id, place.address) ||
+    if (getenv("NCCL_COMM_ID") || !is_free(id) || !read_address(id, place.address) ||
         getrandom(mark.secret, sizeof(mark.secret), 0) != (ssize_t)sizeof(mark.secret)) {
         tw_warn("nccl: a communicator is left alone: its id has no room, or no address of a usable kind");
         return;
@@ -232,7 +232,7 @@ ncclResult_t tw_ip_meeting_begin(const ncclUniqueId *id, int rank, int world, tw
     tw_status_t status = TW_ERR_NOT_FOUND;
 
     *out = meeting;
-    if (meeting == NULL || sodium_init() < 0) {
+    if (!meeting || sodium_init() < 0) {
         return ncclSystemError;
     }
     settle(meeting, TW_IP_ABSENT);
@@ -278,7 +278,7 @@ static int find_host(const char *host, uint8_t address[16])
     if (getaddrinfo(host, NULL, &hints, &found) != 0) {
         return 0;
     }
-    for (const struct addrinfo *at = found; at != NULL; at = at->ai_next) {
+    for (const struct addrinfo *at = found; at; at = at->ai_next) {
         const struct in6_addr *in6 = &((const struct sockaddr_in6 *)(const void *)at->ai_addr)->sin6_addr;
         memcpy(address, in6, 16);
         if (IN6_IS_ADDR_V4MAPPED(in6)) {
@@ -362,7 +362,7 @@ tw_status_t tw_ip_meeting_of_job(void)
 {
     tw_ip_meeting_t *meeting = create();
 
-    if (meeting == NULL || sodium_init() < 0) {
+    if (!meeting || sodium_init() < 0) {
         return TW_ERR_INTERNAL;
     }
     meeting->is_of_job = 1;
@@ -454,7 +454,7 @@ static ncclResult_t ask_all(tw_ip_reason_t *why)
 ncclResult_t tw_ip_meeting_ask(tw_ip_meeting_t *meeting, tw_ip_reason_t *why)
 {
     (void)pthread_mutex_lock(&list_lock);
-    tw_ip_meeting_t *asked = meeting != NULL ? meeting : of_job;
+    tw_ip_meeting_t *asked = meeting ? meeting : of_job;
     (void)pthread_mutex_unlock(&list_lock);
-    return asked != NULL ? ask_once(asked, why) : ask_all(why);
+    return asked ? ask_once(asked, why) : ask_all(why);
 }

@@ -30,7 +30,7 @@ static void find_all(void)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
 
-    if (library == NULL) {
+    if (!library) {
         tw_error("nccl: this process has no " LIBRARY);
         return;
     }
@@ -82,18 +82,18 @@ static ncclResult_t pass_config(const tw_ip_call_t *c)
 {
     const tw_ip_functions_t *r = tw_ip_real();
 
-    if (c->kind == TW_IP_ALLGATHER && r->ncclAllGatherConfig != NULL) {
+    if (c->kind == TW_IP_ALLGATHER && r->ncclAllGatherConfig) {
         return r->ncclAllGatherConfig(c->from, c->to, c->count, c->type, c->comm, c->stream, c->config);
     }
-    if (c->kind == TW_IP_REDUCE_SCATTER && r->ncclReduceScatterConfig != NULL) {
+    if (c->kind == TW_IP_REDUCE_SCATTER && r->ncclReduceScatterConfig) {
         return r->ncclReduceScatterConfig(c->from, c->to, c->count, c->type, c->op, c->comm, c->stream,
                                           c->config);
     }
-    if (c->kind == TW_IP_ALLREDUCE && r->ncclAllReduceConfig != NULL) {
+    if (c->kind == TW_IP_ALLREDUCE && r->ncclAllReduceConfig) {
         return r->ncclAllReduceConfig(c->from, c->to, c->count, c->type, c->op, c->comm, c->stream,
                                       c->config);
     }
-    if (c->kind == TW_IP_ALLTOALL && r->ncclAlltoAllConfig != NULL) {
+    if (c->kind == TW_IP_ALLTOALL && r->ncclAlltoAllConfig) {
         return r->ncclAlltoAllConfig(c->from, c->to, c->count, c->type, c->comm, c->stream, c->config);
     }
     return lacks(c);
@@ -106,16 +106,16 @@ ncclResult_t tw_ip_pass(const tw_ip_call_t *c)
     if (c->has_config) {
         return pass_config(c);
     }
-    if (c->kind == TW_IP_ALLGATHER && r->ncclAllGather != NULL) {
+    if (c->kind == TW_IP_ALLGATHER && r->ncclAllGather) {
         return r->ncclAllGather(c->from, c->to, c->count, c->type, c->comm, c->stream);
     }
-    if (c->kind == TW_IP_REDUCE_SCATTER && r->ncclReduceScatter != NULL) {
+    if (c->kind == TW_IP_REDUCE_SCATTER && r->ncclReduceScatter) {
         return r->ncclReduceScatter(c->from, c->to, c->count, c->type, c->op, c->comm, c->stream);
     }
-    if (c->kind == TW_IP_ALLREDUCE && r->ncclAllReduce != NULL) {
+    if (c->kind == TW_IP_ALLREDUCE && r->ncclAllReduce) {
         return r->ncclAllReduce(c->from, c->to, c->count, c->type, c->op, c->comm, c->stream);
     }
-    if (c->kind == TW_IP_ALLTOALL && r->ncclAlltoAll != NULL) {
+    if (c->kind == TW_IP_ALLTOALL && r->ncclAlltoAll) {
         return r->ncclAlltoAll(c->from, c->to, c->count, c->type, c->comm, c->stream);
     }
     return lacks(c);
@@ -126,16 +126,16 @@ static const tw_ip_config_t *config_of(const tw_ip_call_t *call, size_t end)
 {
     const tw_ip_config_t *config = (const tw_ip_config_t *)call->config;
 
-    return call->has_config && config != NULL && config->size >= end ? config : NULL;
+    return call->has_config && config && config->size >= end ? config : NULL;
 }
 
 const tw_ip_option_t *tw_ip_call_option(const tw_ip_call_t *call, int option)
 {
     const tw_ip_config_t *config =
         config_of(call, offsetof(tw_ip_config_t, options) + sizeof(config->options));
-    const tw_ip_option_t *at = config != NULL ? config->options : NULL;
+    const tw_ip_option_t *at = config ? config->options : NULL;
 
-    while (at != NULL && (at->vendor != TW_NCCL_VENDOR || at->option != option)) {
+    while (at && (at->vendor != TW_NCCL_VENDOR || at->option != option)) {
         at = at->next;
     }
     return at;
@@ -145,7 +145,7 @@ void *tw_ip_call_event(const tw_ip_call_t *call)
 {
     const tw_ip_config_t *config = config_of(call, sizeof(*config));
 
-    return config != NULL ? config->launch_event : NULL;
+    return config ? config->launch_event : NULL;
 }
 
 ncclResult_t tw_ip_result(tw_status_t status)

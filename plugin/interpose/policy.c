@@ -73,9 +73,9 @@ tw_ip_policy_t tw_ip_policy_get(void)
 tw_status_t tw_ip_policy_set(const char *weights, const char *grads)
 {
     tw_ip_policy_t policy = tw_ip_policy_get();
-    tw_status_t status = weights != NULL ? parse_side(weights, &policy.weights) : TW_OK;
+    tw_status_t status = weights ? parse_side(weights, &policy.weights) : TW_OK;
 
-    if (status == TW_OK && grads != NULL) {
+    if (status == TW_OK && grads) {
         status = parse_side(grads, &policy.grads);
     }
     if (status == TW_OK) {
@@ -169,13 +169,13 @@ tw_ip_reason_t tw_ip_policy_judge(const tw_ip_policy_t *policy, const tw_ip_call
     if (side->is_exact) {
         return TW_IP_EXACT;
     }
-    if (asked != NULL && asked->value.number != 0) {
+    if (asked && asked->value.number != 0) {
         return TW_IP_ASKED_EXACT;
     }
     if (!tw_nccl_type_get(call->type, &type)) {
         return TW_IP_TYPE;
     }
-    if (call->from == NULL || call->to == NULL || !whole_bytes(call, world, tw_type_bytes(type), &bytes)) {
+    if (!call->from || !call->to || !whole_bytes(call, world, tw_type_bytes(type), &bytes)) {
         return TW_IP_ARGUMENTS;
     }
     if (bytes < policy->min_bytes) {

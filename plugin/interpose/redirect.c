@@ -74,7 +74,7 @@ static void add_place(places_t *places, place_t place)
     if (places->n == places->max) {
         size_t wanted = places->max > 0 ? 2 * places->max : 64;
         place_t *larger = realloc(places->items, wanted * sizeof(*larger));
-        if (larger == NULL) {
+        if (!larger) {
             places->is_short = 1;
             return;
         }
@@ -103,7 +103,7 @@ static void look_at(const object_t *object, const ElfW(Rela) * relocation, place
     void *real = find_wrapped(object->strings + symbol->st_name, &to);
     void **holds = (void **)at; /* where the linker puts an address */
     int is_open = IS_CALL(type) && is_inside(object, (uintptr_t)*holds);
-    if (real != NULL && (*holds == real || is_open)) {
+    if (real && (*holds == real || is_open)) {
         add_place(places, (place_t){holds, to, at >= object->relro_first && at < object->relro_end});
     }
 }
@@ -196,13 +196,13 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *arg)
     const ElfW(Dyn) *dynamic = read_segments(info, &object);
 
     (void)size;
-    if (dynamic == NULL || is_ours_or_nccls(&object)) {
+    if (!dynamic || is_ours_or_nccls(&object)) {
         return 0;
     }
     read_dynamic(&object, dynamic);
-    if (object.symbols != NULL && object.strings != NULL) {
-        look_at_all(&object, object.calls, object.calls != NULL ? object.n_calls : 0, arg);
-        look_at_all(&object, object.relocations, object.relocations != NULL ? object.n_relocations : 0, arg);
+    if (object.symbols && object.strings) {
+        look_at_all(&object, object.calls, object.calls ? object.n_calls : 0, arg);
+        look_at_all(&object, object.relocations, object.relocations ? object.n_relocations : 0, arg);
     }
     return 0;
 }
@@ -303,7 +303,7 @@ static int redirect(void)
     if (is_refused) {
         return -1;
     }
-    if (tw_ip_real_at("ncclAllReduce") == NULL) {
+    if (!tw_ip_real_at("ncclAllReduce")) {
         tw_error(
             "nccl: the calls of this job cannot be redirected: there is no libnccl.so.2 here; nothing is "
             "quantized");

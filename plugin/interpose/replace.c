@@ -32,7 +32,7 @@ int tw_ip_replace_judge(const tw_ip_call_t *call, tw_ip_ready_t *ready)
     tw_ip_reason_t why = TW_IP_ARGUMENTS;
 
     *ready = (tw_ip_ready_t){.comm = comm, .call = *call, .factor = 1, .event = tw_ip_call_event(call)};
-    if (comm != NULL) {
+    if (comm) {
         (void)pthread_mutex_lock(&comm->lock);
         why = judge(comm, call, ready);
         (void)pthread_mutex_unlock(&comm->lock);
@@ -96,7 +96,7 @@ static ncclResult_t replace(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
 
     (void)tw_nccl_type_get(call->type, &type);
     tw_status_t status = post(comm, ready, type);
-    if (status == TW_OK && ready->event != NULL) {
+    if (status == TW_OK && ready->event) {
         status = tw_ip_gpu_record(ready->event, call->stream);
     }
     if (timed >= 0) {
@@ -135,7 +135,7 @@ ncclResult_t tw_ip_replace_run(const tw_ip_ready_t *ready)
 
 void tw_ip_replace_drop(const tw_ip_ready_t *ready)
 {
-    if (ready->comm != NULL) {
+    if (ready->comm) {
         tw_ip_comm_put(ready->comm);
     }
 }

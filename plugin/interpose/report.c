@@ -112,7 +112,7 @@ void tw_ip_report_begin(int rank, int world, int n_nodes)
         reporter = getpid();
         rank_of_job = rank;
         reported_sec = tw_time_sec();
-        if (real->ncclGetVersion != NULL) {
+        if (real->ncclGetVersion) {
             (void)real->ncclGetVersion(&version);
         }
         tw_ip_print("rank %d of %d on %d nodes, NCCL %d: %s", rank, world, n_nodes, version,

@@ -89,7 +89,7 @@ ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info)
     const tw_ip_functions_t *real = tw_ip_real();
 
     tw_ip_group_drop();
-    return real->ncclGroupSimulateEnd != NULL ? real->ncclGroupSimulateEnd(info) : ncclInvalidUsage;
+    return real->ncclGroupSimulateEnd ? real->ncclGroupSimulateEnd(info) : ncclInvalidUsage;
 }
 
 /* ---- communicators ----------------------------------------------------------------------------------------- */
@@ -98,9 +98,9 @@ ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info)
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     const tw_ip_functions_t *real = tw_ip_real();
-    ncclResult_t result = real->ncclGetUniqueId != NULL ? real->ncclGetUniqueId(id) : ncclInvalidUsage;
+    ncclResult_t result = real->ncclGetUniqueId ? real->ncclGetUniqueId(id) : ncclInvalidUsage;
 
-    if (result == ncclSuccess && id != NULL) {
+    if (result == ncclSuccess && id) {
         tw_ip_meeting_invite(id);
     }
     return result;
@@ -109,7 +109,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 /** NCCL sets the handle at once, also in a group and where the communicator does not block. */
 static ncclResult_t made(const ncclComm_t *out, tw_ip_meeting_t *meeting, ncclResult_t result)
 {
-    if ((result == ncclSuccess || result == ncclInProgress) && out != NULL && *out != NULL) {
+    if ((result == ncclSuccess || result == ncclInProgress) && out && *out) {
         tw_ip_comm_made(*out, meeting);
     } else if (result != ncclSuccess && result != ncclInProgress) {
         tw_ip_meeting_drop(meeting);
@@ -131,7 +131,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int world, ncclUniqueId id, int 
     const tw_ip_functions_t *real = tw_ip_real();
     tw_ip_meeting_t *meeting;
 
-    if (real->ncclCommInitRank == NULL) {
+    if (!real->ncclCommInitRank) {
         return ncclInvalidUsage;
     }
     ncclResult_t result = begin(&id, rank, world, &meeting);
@@ -145,7 +145,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int world, ncclUniqueId id
     const tw_ip_functions_t *real = tw_ip_real();
     tw_ip_meeting_t *meeting;
 
-    if (real->ncclCommInitRankConfig == NULL) {
+    if (!real->ncclCommInitRankConfig) {
         return ncclInvalidUsage;
     }
     ncclResult_t result = begin(&id, rank, world, &meeting);
@@ -162,10 +162,10 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int world, int rank, int
     const tw_ip_functions_t *real = tw_ip_real();
     tw_ip_meeting_t *meeting;
 
-    if (real->ncclCommInitRankScalable == NULL) {
+    if (!real->ncclCommInitRankScalable) {
         return ncclInvalidUsage;
     }
-    ncclResult_t result = begin(n_ids > 0 && ids != NULL ? ids : &none, rank, world, &meeting);
+    ncclResult_t result = begin(n_ids > 0 && ids ? ids : &none, rank, world, &meeting);
     return result == ncclSuccess
                ? made(comm, meeting, real->ncclCommInitRankScalable(comm, world, rank, n_ids, ids, config))
                : result;
@@ -175,11 +175,10 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int world, int rank, int
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
 {
     const tw_ip_functions_t *real = tw_ip_real();
-    ncclResult_t result =
-        real->ncclCommInitAll != NULL ? real->ncclCommInitAll(comms, n, devices) : ncclInvalidUsage;
+    ncclResult_t result = real->ncclCommInitAll ? real->ncclCommInitAll(comms, n, devices) : ncclInvalidUsage;
     tw_ip_meeting_t *meeting = result == ncclSuccess ? tw_ip_meeting_settled(TW_IP_ONE_PROCESS) : NULL;
 
-    for (int i = 0; i < n && meeting != NULL; i++) {
+    for (int i = 0; i < n && meeting; i++) {
         tw_ip_comm_made(comms[i], meeting);
     }
     return result;
@@ -190,11 +189,10 @@ static ncclResult_t parted(ncclComm_t parent, ncclComm_t *out, ncclResult_t resu
 {
     tw_ip_meeting_t *meeting = tw_ip_comm_meeting(parent);
 
-    if (meeting != NULL && out != NULL && result == ncclSuccess && tw_ip_group_is_open()) {
+    if (meeting && out && result == ncclSuccess && tw_ip_group_is_open()) {
         return tw_ip_group_expect(out, meeting);
     }
-    if (meeting != NULL && out != NULL && *out != NULL &&
-        (result == ncclSuccess || result == ncclInProgress)) {
+    if (meeting && out && *out && (result == ncclSuccess || result == ncclInProgress)) {
         tw_ip_comm_made(*out, meeting);
     }
     return result;
@@ -204,8 +202,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
 {
     const tw_ip_functions_t *real = tw_ip_real();
 
-    if (real->ncclCommSplit == NULL || tw_ip_redirect_loaded() != TW_OK) {
-        return real->ncclCommSplit == NULL ? ncclInvalidUsage : ncclSystemError;
+    if (!real->ncclCommSplit || tw_ip_redirect_loaded() != TW_OK) {
+        return !real->ncclCommSplit ? ncclInvalidUsage : ncclSystemError;
     }
     return parted(comm, out, real->ncclCommSplit(comm, color, key, out, config));
 }
@@ -215,8 +213,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n_excluded, nccl
 {
     const tw_ip_functions_t *real = tw_ip_real();
 
-    if (real->ncclCommShrink == NULL || tw_ip_redirect_loaded() != TW_OK) {
-        return real->ncclCommShrink == NULL ? ncclInvalidUsage : ncclSystemError;
+    if (!real->ncclCommShrink || tw_ip_redirect_loaded() != TW_OK) {
+        return !real->ncclCommShrink ? ncclInvalidUsage : ncclSystemError;
     }
     return parted(comm, out, real->ncclCommShrink(comm, excluded, n_excluded, out, config, flags));
 }
@@ -227,12 +225,12 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, in
 {
     const tw_ip_functions_t *real = tw_ip_real();
 
-    if (real->ncclCommGrow == NULL) {
+    if (!real->ncclCommGrow) {
         return ncclInvalidUsage;
     }
     tw_ip_meeting_t *meeting = tw_ip_meeting_settled(TW_IP_GROWN);
-    return meeting != NULL ? made(out, meeting, real->ncclCommGrow(comm, world, id, rank, out, config))
-                           : ncclSystemError;
+    return meeting ? made(out, meeting, real->ncclCommGrow(comm, world, id, rank, out, config))
+                   : ncclSystemError;
 }
 
 /** What was revoked can be asked, shrunk and destroyed, no more. */
@@ -240,7 +238,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t nccl, int flags)
 {
     const tw_ip_functions_t *real = tw_ip_real();
 
-    if (real->ncclCommRevoke == NULL) {
+    if (!real->ncclCommRevoke) {
         return ncclInvalidUsage;
     }
     tw_ip_comm_close(nccl);
@@ -256,7 +254,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     const tw_ip_functions_t *real = tw_ip_real();
 
-    return real->ncclCommFinalize != NULL ? real->ncclCommFinalize(comm) : ncclInvalidUsage;
+    return real->ncclCommFinalize ? real->ncclCommFinalize(comm) : ncclInvalidUsage;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
@@ -264,7 +262,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     const tw_ip_functions_t *real = tw_ip_real();
 
     tw_ip_comm_forget(comm, 0);
-    return real->ncclCommDestroy != NULL ? real->ncclCommDestroy(comm) : ncclInvalidUsage;
+    return real->ncclCommDestroy ? real->ncclCommDestroy(comm) : ncclInvalidUsage;
 }
 
 /** NCCL first: that is what ends whoever waits in a call. Who is between two calls makes no more. */
@@ -273,7 +271,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     const tw_ip_functions_t *real = tw_ip_real();
 
     tw_ip_comm_close(comm);
-    ncclResult_t result = real->ncclCommAbort != NULL ? real->ncclCommAbort(comm) : ncclInvalidUsage;
+    ncclResult_t result = real->ncclCommAbort ? real->ncclCommAbort(comm) : ncclInvalidUsage;
 
     tw_ip_comm_forget(comm, 1);
     return result;
@@ -287,9 +285,8 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
     const tw_ip_functions_t *real = tw_ip_real();
 
     tw_ip_report_bypass(TW_IP_WINDOWS);
-    return real->ncclCommWindowRegister != NULL
-               ? real->ncclCommWindowRegister(comm, memory, bytes, window, flags)
-               : ncclInvalidUsage;
+    return real->ncclCommWindowRegister ? real->ncclCommWindowRegister(comm, memory, bytes, window, flags)
+                                        : ncclInvalidUsage;
 }
 
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const struct ncclDevCommRequirements *requirements,
@@ -298,8 +295,7 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const struct ncclDevCommRequirem
     const tw_ip_functions_t *real = tw_ip_real();
 
     tw_ip_report_bypass(TW_IP_DEVICE_COMM);
-    return real->ncclDevCommCreate != NULL ? real->ncclDevCommCreate(comm, requirements, out)
-                                           : ncclInvalidUsage;
+    return real->ncclDevCommCreate ? real->ncclDevCommCreate(comm, requirements, out) : ncclInvalidUsage;
 }
 
 ncclResult_t ncclPutSignal(const void *from, size_t count, ncclDataType_t type, int peer, ncclWindow_t window,
@@ -309,9 +305,9 @@ ncclResult_t ncclPutSignal(const void *from, size_t count, ncclDataType_t type, 
     const tw_ip_functions_t *real = tw_ip_real();
 
     tw_ip_report_bypass(TW_IP_ONE_SIDED);
-    return real->ncclPutSignal != NULL ? real->ncclPutSignal(from, count, type, peer, window, offset, signal,
-                                                             context, flags, comm, stream)
-                                       : ncclInvalidUsage;
+    return real->ncclPutSignal ? real->ncclPutSignal(from, count, type, peer, window, offset, signal, context,
+                                                     flags, comm, stream)
+                               : ncclInvalidUsage;
 }
 
 ncclResult_t ncclSignal(int peer, int signal, int context, unsigned int flags, ncclComm_t comm,
@@ -320,8 +316,7 @@ ncclResult_t ncclSignal(int peer, int signal, int context, unsigned int flags, n
     const tw_ip_functions_t *real = tw_ip_real();
 
     tw_ip_report_bypass(TW_IP_ONE_SIDED);
-    return real->ncclSignal != NULL ? real->ncclSignal(peer, signal, context, flags, comm, stream)
-                                    : ncclInvalidUsage;
+    return real->ncclSignal ? real->ncclSignal(peer, signal, context, flags, comm, stream) : ncclInvalidUsage;
 }
 
 ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *awaited, ncclComm_t comm, cudaStream_t stream)
@@ -329,7 +324,7 @@ ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *awaited, ncclComm_t com
     const tw_ip_functions_t *real = tw_ip_real();
 
     tw_ip_report_bypass(TW_IP_ONE_SIDED);
-    return real->ncclWaitSignal != NULL ? real->ncclWaitSignal(n, awaited, comm, stream) : ncclInvalidUsage;
+    return real->ncclWaitSignal ? real->ncclWaitSignal(n, awaited, comm, stream) : ncclInvalidUsage;
 }
 
 /* ---- sums with a factor ------------------------------------------------------------------------------------ */
@@ -340,7 +335,7 @@ static float read_scalar(const void *scalar, ncclDataType_t type)
     float value = 0;
     tw_type_t ours;
 
-    if (scalar != NULL && tw_nccl_type_get(type, &ours)) {
+    if (scalar && tw_nccl_type_get(type, &ours)) {
         tw_convert_to_fp32(ours, scalar, &value, 1);
     }
     return isfinite(value) ? value : 0;
@@ -350,7 +345,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
                                       ncclScalarResidence_t residence, ncclComm_t comm)
 {
     const tw_ip_functions_t *real = tw_ip_real();
-    ncclResult_t result = real->ncclRedOpCreatePreMulSum != NULL
+    ncclResult_t result = real->ncclRedOpCreatePreMulSum
                               ? real->ncclRedOpCreatePreMulSum(op, scalar, type, residence, comm)
                               : ncclInvalidUsage;
 
@@ -368,7 +363,7 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
     const tw_ip_functions_t *real = tw_ip_real();
 
     tw_ip_comm_scale_drop(comm, op);
-    return real->ncclRedOpDestroy != NULL ? real->ncclRedOpDestroy(op, comm) : ncclInvalidUsage;
+    return real->ncclRedOpDestroy ? real->ncclRedOpDestroy(op, comm) : ncclInvalidUsage;
 }
 
 /* ---- ours -------------------------------------------------------------------------------------------------- */

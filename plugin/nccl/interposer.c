@@ -22,13 +22,13 @@ static void *open_library(void)
     Dl_info own;
     void *library = NULL;
 
-    if (dladdr(LIBRARY, &own) != 0 && own.dli_fname != NULL) {
+    if (dladdr(LIBRARY, &own) != 0 && own.dli_fname) {
         const char *end = strrchr(own.dli_fname, '/');
-        int n = end != NULL ? (int)(end - own.dli_fname + 1) : 0;
+        int n = end ? (int)(end - own.dli_fname + 1) : 0;
         snprintf(path, sizeof(path), "%.*s" LIBRARY, n, own.dli_fname);
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
-    return library != NULL ? library : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    return library ? library : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 }
 
 /* ---- what both say ------------------------------------------------------------------------------------------ */
@@ -44,7 +44,7 @@ static void share_log(void *library, int has_named)
     void *symbol = dlsym(library, LOG_TO);
 
     memcpy(&log_to, &symbol, sizeof(log_to));
-    if (log_to != NULL) {
+    if (log_to) {
         log_to(nccl_logger, has_named);
     }
 }
@@ -55,7 +55,7 @@ void tw_nccl_begin(tw_nccl_logger_t logger)
 
     tw_nccl_log_install(logger);
     nccl_logger = logger;
-    if (library == NULL) {
+    if (!library) {
         tw_config_check_names();
         return;
     }
@@ -76,7 +76,7 @@ static int (*find(void *library, const char *name))(void)
     void *symbol = dlsym(library, name);
 
     memcpy(&function, &symbol, sizeof(function));
-    if (function == NULL) {
+    if (!function) {
         tw_error("TW_INTERPOSE: %s", dlerror());
     }
     return function;
@@ -85,7 +85,7 @@ static int (*find(void *library, const char *name))(void)
 static tw_status_t redirect_first(void *library)
 {
     int (*first)(void) = find(library, REDIRECT), (*is_wrapped)(void) = find(library, IS_WRAPPED);
-    int n = first != NULL && is_wrapped != NULL ? first() : -1;
+    int n = first && is_wrapped ? first() : -1;
 
     if (n < 0) {
         return TW_ERR_CONFIG;
@@ -107,7 +107,7 @@ static tw_status_t open_interposer(void)
 {
     void *library = open_library();
 
-    if (library == NULL) {
+    if (!library) {
         tw_error("TW_INTERPOSE: %s", dlerror());
         return TW_ERR_CONFIG;
     }
@@ -135,7 +135,7 @@ tw_status_t tw_interposer_open(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     (void)pthread_once(&once, begin);
-    int n = verdict == TW_OK && redirect != NULL ? redirect() : 0;
+    int n = verdict == TW_OK && redirect ? redirect() : 0;
     if (n > 0) {
         tw_info("TW_INTERPOSE: %d calls of NCCL redirected, of objects that were loaded later", n);
     }

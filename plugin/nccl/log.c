@@ -21,11 +21,11 @@ static void to_nccl(void *ctx, tw_log_level_t level, const char *file, int line,
 
 void tw_nccl_log_install(tw_nccl_logger_t logger)
 {
-    if (logger == NULL) {
+    if (!logger) {
         return;
     }
     tw_log_set_sink(to_nccl, (void *)(uintptr_t)logger);
-    if (getenv("TW_LOG_LEVEL") == NULL) {
+    if (!getenv("TW_LOG_LEVEL")) {
         tw_log_set_level(TW_LOG_INFO);
     }
 }

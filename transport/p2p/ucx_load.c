@@ -33,7 +33,7 @@ static void signals_give_back(void *library)
 {
     void (*disable)(void) = NULL;
 
-    if (getenv("UCX_HANDLE_ERRORS") == NULL && find(library, "ucs_debug_disable_signals", &disable)) {
+    if (!getenv("UCX_HANDLE_ERRORS") && find(library, "ucs_debug_disable_signals", &disable)) {
         disable();
     }
 }
@@ -75,7 +75,7 @@ static void log_take(void *library)
     unsigned major, minor, release;
 
     tw_ucx->ucp_get_version(&major, &minor, &release);
-    if ((major > 1 || minor >= 11) && getenv("UCX_LOG_FILE") == NULL &&
+    if ((major > 1 || minor >= 11) && !getenv("UCX_LOG_FILE") &&
         find(library, "ucs_log_push_handler", &push)) {
         push(log_line);
     }
@@ -85,10 +85,10 @@ static void log_take(void *library)
 
 static int find_all(void *library, tw_ucx_t *found)
 {
-#define FIND(name)                                                              \
-    if (!find(library, #name, &found->name)) {                                  \
-        snprintf(why_not, sizeof(why_not), LIBRARY " has no %s", #name);        \
-        return 0;                                                               \
+#define FIND(name)                                                       \
+    if (!find(library, #name, &found->name)) {                           \
+        snprintf(why_not, sizeof(why_not), LIBRARY " has no %s", #name); \
+        return 0;                                                        \
     }
     TW_UCX_FUNCTIONS(FIND)
 #undef FIND
@@ -100,7 +100,7 @@ static void load(void)
     static tw_ucx_t found;
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 
-    if (library == NULL) {
+    if (!library) {
         snprintf(why_not, sizeof(why_not), "%s", dlerror());
         return;
     }
@@ -117,7 +117,7 @@ const tw_ucx_t *tw_ucx_load(void)
     const tw_ucx_t *found;
 
     (void)pthread_mutex_lock(&lock);
-    if (tw_ucx == NULL) {
+    if (!tw_ucx) {
         load();
     }
     found = tw_ucx;
@@ -140,7 +140,7 @@ const char *tw_p2p_ucx_version(char *text, size_t bytes)
     unsigned major, minor, release;
 
     snprintf(text, bytes, "none");
-    if (tw_ucx_load() != NULL) {
+    if (tw_ucx_load()) {
         tw_ucx->ucp_get_version(&major, &minor, &release);
         snprintf(text, bytes, "%u.%u.%u", major, minor, release);
     }

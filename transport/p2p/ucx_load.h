@@ -10,32 +10,32 @@
 TW_C_BEGIN
 
 /** All that is called of it. */
-#define TW_UCX_FUNCTIONS(FUNCTION)            \
-    FUNCTION(ucp_am_recv_data_nbx)            \
-    FUNCTION(ucp_am_send_nbx)                 \
-    FUNCTION(ucp_cleanup)                     \
-    FUNCTION(ucp_config_modify)               \
-    FUNCTION(ucp_config_read)                 \
-    FUNCTION(ucp_config_release)              \
-    FUNCTION(ucp_context_query)               \
-    FUNCTION(ucp_ep_close_nbx)                \
-    FUNCTION(ucp_ep_create)                   \
-    FUNCTION(ucp_get_version)                 \
-    FUNCTION(ucp_init_version)                \
-    FUNCTION(ucp_request_check_status)        \
-    FUNCTION(ucp_request_free)                \
-    FUNCTION(ucp_worker_arm)                  \
-    FUNCTION(ucp_worker_create)               \
-    FUNCTION(ucp_worker_destroy)              \
-    FUNCTION(ucp_worker_flush_nbx)            \
-    FUNCTION(ucp_worker_get_address)          \
-    FUNCTION(ucp_worker_get_efd)              \
-    FUNCTION(ucp_worker_progress)             \
-    FUNCTION(ucp_worker_release_address)      \
-    FUNCTION(ucp_worker_set_am_recv_handler)  \
-    FUNCTION(ucs_status_string)               \
-    FUNCTION(uct_component_query)             \
-    FUNCTION(uct_query_components)            \
+#define TW_UCX_FUNCTIONS(FUNCTION)           \
+    FUNCTION(ucp_am_recv_data_nbx)           \
+    FUNCTION(ucp_am_send_nbx)                \
+    FUNCTION(ucp_cleanup)                    \
+    FUNCTION(ucp_config_modify)              \
+    FUNCTION(ucp_config_read)                \
+    FUNCTION(ucp_config_release)             \
+    FUNCTION(ucp_context_query)              \
+    FUNCTION(ucp_ep_close_nbx)               \
+    FUNCTION(ucp_ep_create)                  \
+    FUNCTION(ucp_get_version)                \
+    FUNCTION(ucp_init_version)               \
+    FUNCTION(ucp_request_check_status)       \
+    FUNCTION(ucp_request_free)               \
+    FUNCTION(ucp_worker_arm)                 \
+    FUNCTION(ucp_worker_create)              \
+    FUNCTION(ucp_worker_destroy)             \
+    FUNCTION(ucp_worker_flush_nbx)           \
+    FUNCTION(ucp_worker_get_address)         \
+    FUNCTION(ucp_worker_get_efd)             \
+    FUNCTION(ucp_worker_progress)            \
+    FUNCTION(ucp_worker_release_address)     \
+    FUNCTION(ucp_worker_set_am_recv_handler) \
+    FUNCTION(ucs_status_string)              \
+    FUNCTION(uct_component_query)            \
+    FUNCTION(uct_query_components)           \
     FUNCTION(uct_release_component_list)
 
 typedef struct tw_ucx {

@@ -20,7 +20,7 @@ static void init_lists(tw_collnet_comm_t *comm)
     TAILQ_INIT(&comm->idle);
     TAILQ_INIT(&comm->posted);
     TAILQ_INIT(&comm->running);
-    for (int i = 0; i < TW_COLLNET_REQUESTS; ++i) {
+    for (int i = 0; i < TW_COLLNET_REQUESTS; i++) {
         comm->requests[i].comm = comm;
         TAILQ_INSERT_TAIL(&comm->idle, &comm->requests[i], link);
     }
@@ -31,10 +31,10 @@ static tw_collnet_comm_t *comm_create(int n_ranks)
     tw_collnet_comm_t *comm = calloc(1, sizeof(*comm));
     pthread_condattr_t attributes;
 
-    if (comm != NULL) {
+    if (comm) {
         comm->counts = calloc(n_ranks > 0 ? (size_t)n_ranks : 1, sizeof(*comm->counts));
     }
-    if (comm == NULL || comm->counts == NULL) {
+    if (!comm || !comm->counts) {
         tw_error("collnet: out of memory for a communicator");
         free(comm);
         return NULL;
@@ -81,7 +81,7 @@ tw_status_t tw_collnet_connect(void **handles, int n_ranks, int rank, tw_collnet
     tw_collnet_comm_t *comm = comm_create(n_ranks);
     tw_status_t status;
 
-    if (comm == NULL) {
+    if (!comm) {
         return TW_ERR_NO_MEMORY;
     }
     status = tw_collnet_meeting_init(&comm->meeting, handles, n_ranks, rank, listener);
@@ -125,7 +125,7 @@ void tw_collnet_close(tw_collnet_comm_t *comm)
     struct timespec until;
     int has_ended, error = 0;
 
-    if (comm == NULL) {
+    if (!comm) {
         return;
     }
     until = after(comm->meeting.settings.timeout_sec);
@@ -154,7 +154,7 @@ tw_status_t tw_collnet_register(tw_collnet_comm_t *comm, void *data, size_t byte
 {
     tw_collnet_region_t *region = malloc(sizeof(*region));
 
-    if (region == NULL) {
+    if (!region) {
         tw_error("collnet: out of memory for a region");
         return TW_ERR_NO_MEMORY;
     }
@@ -225,7 +225,7 @@ tw_status_t tw_collnet_post(tw_collnet_comm_t *comm, const tw_collnet_work_t *wo
     pthread_mutex_lock(&comm->lock);
     status = comm->gives_up ? TW_ERR_CANCELED : comm->status;
     request = TAILQ_FIRST(&comm->idle);
-    if (status == TW_OK && request == NULL) {
+    if (status == TW_OK && !request) {
         status = TW_IN_PROGRESS;
     }
     if (status == TW_OK) {

@@ -68,12 +68,12 @@ tw_status_t tw_collnet_listen(int dev, void *handle, tw_collnet_listener_t **out
     tw_collnet_listener_t *listener;
     tw_status_t status;
 
-    if (device == NULL) {
+    if (!device) {
         tw_error("collnet: there is no device %d", dev);
         return TW_ERR_INVALID;
     }
     listener = calloc(1, sizeof(*listener));
-    if (listener == NULL) {
+    if (!listener) {
         tw_error("collnet: out of memory for a listener");
         return TW_ERR_NO_MEMORY;
     }
@@ -95,7 +95,7 @@ tw_status_t tw_collnet_listen(int dev, void *handle, tw_collnet_listener_t **out
 
 void tw_collnet_listener_close(tw_collnet_listener_t *listener)
 {
-    if (listener == NULL) {
+    if (!listener) {
         return;
     }
     if (listener->fd >= 0) {
@@ -111,7 +111,7 @@ static void make_token(const handle_t *handle, const char *token, char out[TW_JO
 {
     size_t length = 0;
 
-    for (int i = 0; i < SECRET_BYTES; ++i) {
+    for (int i = 0; i < SECRET_BYTES; i++) {
         length += (size_t)snprintf(out + length, TW_JOB_NAME_BYTES - length, "%02x", handle->secret[i]);
     }
     (void)snprintf(out + length, TW_JOB_NAME_BYTES - length, " %s", token);

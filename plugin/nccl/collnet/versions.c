@@ -271,7 +271,7 @@ static tw_nccl_result_t test(void *request, int *done, int *size)
     tw_status_t status = tw_collnet_test(request, &bytes);
 
     *done = status == TW_OK;
-    if (*done && size != NULL) {
+    if (*done && size) {
         *size = bytes <= INT_MAX ? (int)bytes : INT_MAX;
     }
     return tw_nccl_result(status);

@@ -22,7 +22,7 @@ static size_t window_part(const tw_collnet_work_t *work, int rank)
 
 static const size_t *window_counts(tw_collnet_comm_t *comm, const tw_collnet_work_t *work)
 {
-    for (int r = 0; r < comm->meeting.job.world; ++r) {
+    for (int r = 0; r < comm->meeting.job.world; r++) {
         comm->counts[r] = window_part(work, r);
     }
     return comm->counts;
@@ -82,7 +82,7 @@ static tw_collnet_request_t *take_posted(tw_collnet_comm_t *comm)
 
     pthread_mutex_lock(&comm->lock);
     request = TAILQ_FIRST(&comm->posted);
-    if (request != NULL) {
+    if (request) {
         TAILQ_REMOVE(&comm->posted, request, link);
         TAILQ_INSERT_TAIL(&comm->running, request, link);
     }
@@ -95,7 +95,7 @@ static tw_status_t post_all(tw_collnet_comm_t *comm)
     tw_collnet_request_t *request;
     tw_status_t status = TW_OK;
 
-    while (status == TW_OK && (request = take_posted(comm)) != NULL) {
+    while (status == TW_OK && (request = take_posted(comm))) {
         status = post(comm, request);
         if (status != TW_OK) {
             end(comm, request, status);
@@ -110,7 +110,7 @@ static tw_status_t look_at_all(tw_collnet_comm_t *comm)
     tw_collnet_request_t *request = TAILQ_FIRST(&comm->running), *next;
     tw_status_t status = TW_IN_PROGRESS;
 
-    for (; request != NULL && status >= 0; request = next) {
+    for (; request && status >= 0; request = next) {
         next = TAILQ_NEXT(request, link);
         status = tw_coll_test(request->operation);
         if (status != TW_IN_PROGRESS) {
@@ -174,10 +174,10 @@ static void fail(tw_collnet_comm_t *comm, tw_status_t status)
 
     publish(comm, status);
     tw_coll_abort(comm->coll);
-    while (take_posted(comm) != NULL) {
+    while (take_posted(comm)) {
     }
-    while ((request = TAILQ_FIRST(&comm->running)) != NULL) {
-        if (request->operation != NULL) {
+    while ((request = TAILQ_FIRST(&comm->running))) {
+        if (request->operation) {
             (void)tw_coll_test(request->operation);
         }
         end(comm, request, status);
@@ -225,7 +225,7 @@ typedef struct terms {
 
 static tw_status_t compare_terms(const tw_collnet_comm_t *comm, const terms_t *all)
 {
-    for (int r = 1; r < comm->meeting.job.world; ++r) {
+    for (int r = 1; r < comm->meeting.job.world; r++) {
         if (all[r].has_codec != all[0].has_codec || !tw_quant_codec_equal(&all[r].codec, &all[0].codec)) {
             tw_error("collnet: rank %d: TW_ALLREDUCE_CODEC is not the same on ranks 0 and %d",
                      comm->meeting.job.rank, r);
@@ -247,7 +247,7 @@ static tw_status_t agree(tw_collnet_comm_t *comm)
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
     tw_status_t status = TW_ERR_NO_MEMORY;
 
-    if (all != NULL) {
+    if (all) {
         status = tw_coll_run(comm->coll, &args);
     }
     if (status == TW_OK) {
@@ -290,7 +290,7 @@ static void *run(void *arg)
     if (status == TW_OK) {
         serve(comm);
         tell_traffic(comm);
-    } else if (comm->transport != NULL) {
+    } else if (comm->transport) {
         tw_transport_abort(comm->transport, "it cannot take part in NCCL's collnet");
     }
     tw_coll_destroy(comm->coll);

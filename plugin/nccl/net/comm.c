@@ -26,12 +26,12 @@ static tw_net_comm_t *comm_create(tw_net_domain_t *domain)
 {
     tw_net_comm_t *comm = calloc(1, sizeof(*comm));
 
-    if (comm == NULL) {
+    if (!comm) {
         tw_error("net: out of memory for a connection");
         return NULL;
     }
     comm->domain = domain;
-    for (int i = 0; i < TW_NET_REQUESTS; ++i) {
+    for (int i = 0; i < TW_NET_REQUESTS; i++) {
         comm->requests[i].comm = comm;
         comm->requests[i].next_free = comm->free;
         comm->free = &comm->requests[i];
@@ -62,7 +62,7 @@ tw_status_t tw_net_listen(tw_net_context_t *context, int dev, void *handle, tw_n
         return status;
     }
     listener = calloc(1, sizeof(*listener));
-    if (listener == NULL) {
+    if (!listener) {
         tw_error("net: out of memory for a listener");
         status = TW_ERR_NO_MEMORY;
         goto err_domain;
@@ -89,7 +89,7 @@ static tw_status_t adopt(tw_net_domain_t *domain, tw_p2p_peer_t *peer, tw_net_co
     tw_net_domain_t *taken;
     tw_status_t status = TW_ERR_NO_MEMORY;
 
-    if (comm != NULL) {
+    if (comm) {
         status = tw_net_domain_take(domain->context, (int)(domain - domain->context->domain), &taken);
     }
     if (status != TW_OK) {
@@ -118,7 +118,7 @@ tw_status_t tw_net_accept(tw_net_listener_t *listener, tw_net_comm_t **out)
 
 void tw_net_listener_close(tw_net_listener_t *listener)
 {
-    if (listener == NULL) {
+    if (!listener) {
         return;
     }
     pthread_mutex_lock(&listener->domain->lock);
@@ -139,12 +139,11 @@ static tw_net_dial_t *take_dial(tw_net_context_t *context, const uint8_t *handle
     memcpy(&number, handle + NUMBER_AT, sizeof(number));
     pthread_mutex_lock(&context->lock);
     at = &context->dials;
-    while (*at != NULL &&
-           ((*at)->number != number || memcmp((*at)->handle, handle, sizeof((*at)->handle)) != 0)) {
+    while (*at && ((*at)->number != number || memcmp((*at)->handle, handle, sizeof((*at)->handle)) != 0)) {
         at = &(*at)->next;
     }
     dial = *at;
-    if (dial != NULL) {
+    if (dial) {
         *at = dial->next;
     }
     pthread_mutex_unlock(&context->lock);
@@ -174,7 +173,7 @@ static tw_status_t start_dial(tw_net_context_t *context, int dev, uint8_t *handl
     tw_net_dial_t *dial = calloc(1, sizeof(*dial));
     tw_status_t status;
 
-    if (dial == NULL) {
+    if (!dial) {
         tw_error("net: out of memory for a connection");
         return TW_ERR_NO_MEMORY;
     }
@@ -206,7 +205,7 @@ static tw_status_t finish_dial(tw_net_dial_t *dial, tw_p2p_peer_t *peer, tw_net_
 {
     tw_net_comm_t *comm = comm_create(dial->domain);
 
-    if (comm == NULL) {
+    if (!comm) {
         pthread_mutex_lock(&dial->domain->lock);
         tw_p2p_peer_close(peer);
         pthread_mutex_unlock(&dial->domain->lock);
@@ -223,7 +222,7 @@ tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, tw_
     tw_status_t status = TW_OK;
     tw_p2p_peer_t *peer;
 
-    if (dial == NULL) {
+    if (!dial) {
         status = start_dial(context, dev, handle, &dial);
     }
     if (status != TW_OK) {
@@ -250,7 +249,7 @@ tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, tw_
 
 void tw_net_comm_close(tw_net_comm_t *comm)
 {
-    if (comm == NULL) {
+    if (!comm) {
         return;
     }
     pthread_mutex_lock(&comm->domain->lock);

@@ -21,7 +21,7 @@ static tw_net_context_t *process_context; /* of versions that have none */
 
 static void log_devices(const tw_net_devices_t *devices)
 {
-    for (int i = 0; i < devices->n; ++i) {
+    for (int i = 0; i < devices->n; i++) {
         const tw_net_device_t *device = &devices->device[i];
 
         tw_info("net: device %d: %s, %d Mb/s%s%s", i, device->name, device->speed_mbps,
@@ -61,7 +61,7 @@ const tw_net_device_t *tw_net_device_get(int dev)
 {
     const tw_net_devices_t *devices = tw_net_devices_get();
 
-    return devices != NULL && dev >= 0 && dev < devices->n ? &devices->device[dev] : NULL;
+    return devices && dev >= 0 && dev < devices->n ? &devices->device[dev] : NULL;
 }
 
 float tw_net_latency_us(void)
@@ -75,7 +75,7 @@ static void context_init(tw_net_context_t *context)
 {
     context->n_users = 1;
     (void)pthread_mutex_init(&context->lock, NULL);
-    for (int i = 0; i < TW_NET_DEVICES_MAX; ++i) {
+    for (int i = 0; i < TW_NET_DEVICES_MAX; i++) {
         context->domain[i].context = context;
         context->domain[i].device = &process_devices.device[i];
         (void)pthread_mutex_init(&context->domain[i].lock, NULL);
@@ -85,7 +85,7 @@ static void context_init(tw_net_context_t *context)
 
 static void context_free(tw_net_context_t *context)
 {
-    for (int i = 0; i < TW_NET_DEVICES_MAX; ++i) {
+    for (int i = 0; i < TW_NET_DEVICES_MAX; i++) {
         (void)pthread_mutex_destroy(&context->domain[i].lock);
         (void)pthread_mutex_destroy(&context->domain[i].use_lock);
     }
@@ -119,7 +119,7 @@ static tw_status_t create(tw_net_context_t **out)
         return status;
     }
     context = calloc(1, sizeof(*context));
-    if (context == NULL) {
+    if (!context) {
         tw_error("net: out of memory");
         return TW_ERR_NO_MEMORY;
     }
@@ -154,7 +154,7 @@ tw_status_t tw_net_context_shared(tw_net_context_t **out)
 
     pthread_mutex_lock(&process_lock);
     status = check_process();
-    if (status == TW_OK && process_context == NULL) {
+    if (status == TW_OK && !process_context) {
         status = create(&process_context);
     }
     if (status == TW_OK) {
@@ -185,9 +185,9 @@ static void give_dials_up(tw_net_context_t *context)
     for (;;) {
         pthread_mutex_lock(&context->lock);
         dial = context->dials;
-        context->dials = dial != NULL ? dial->next : NULL;
+        context->dials = dial ? dial->next : NULL;
         pthread_mutex_unlock(&context->lock);
-        if (dial == NULL) {
+        if (!dial) {
             return;
         }
         pthread_mutex_lock(&dial->domain->lock);
@@ -200,7 +200,7 @@ static void give_dials_up(tw_net_context_t *context)
 
 void tw_net_context_destroy(tw_net_context_t *context)
 {
-    if (context != NULL) {
+    if (context) {
         give_dials_up(context);
         context_put(context);
     }
@@ -253,7 +253,7 @@ tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain
     tw_net_domain_t *domain;
     tw_status_t status = TW_OK;
 
-    if (tw_net_device_get(dev) == NULL) {
+    if (!tw_net_device_get(dev)) {
         tw_error("net: there is no device %d", dev);
         return TW_ERR_INVALID;
     }
@@ -266,7 +266,7 @@ tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain
     pthread_mutex_unlock(&domain->use_lock);
     if (status == TW_OK) {
         pthread_mutex_lock(&context->lock);
-        ++context->n_users;
+        context->n_users++;
         pthread_mutex_unlock(&context->lock);
         *out = domain;
     }

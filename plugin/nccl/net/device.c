@@ -23,7 +23,7 @@ static int read_line(const char *name, const char *what, char *line, int bytes)
 
     (void)snprintf(path, sizeof(path), "/sys/class/net/%.64s/%s", name, what);
     file = fopen(path, "re");
-    if (file == NULL) {
+    if (!file) {
         return 0;
     }
     found = fgets(line, bytes, file) != NULL;
@@ -46,7 +46,7 @@ static uint64_t guid_of(const char *name, int place)
     uint64_t guid = 0;
 
     if (read_line(name, "address", line, sizeof(line))) {
-        for (const char *c = line; *c != '\0'; ++c) {
+        for (const char *c = line; *c != '\0'; c++) {
             int digit = isdigit((unsigned char)*c) ? *c - '0' : tolower((unsigned char)*c) - 'a' + 10;
 
             guid = isxdigit((unsigned char)*c) ? guid << 4 | (uint64_t)digit : guid;
@@ -60,7 +60,7 @@ static int is_pci_address(const char *text, size_t length)
 {
     static const char form[] = "hhhh:hh:hh.h";
 
-    for (size_t i = 0; i < length; ++i) {
+    for (size_t i = 0; i < length; i++) {
         if (i >= sizeof(form) - 1 ||
             (form[i] == 'h' ? !isxdigit((unsigned char)text[i]) : text[i] != form[i])) {
             return 0;
@@ -77,7 +77,7 @@ void tw_net_pci_path(char *path)
         size_t begin = end;
 
         while (begin > 0 && path[begin - 1] != '/') {
-            --begin;
+            begin--;
         }
         if (is_pci_address(path + begin, end - begin)) {
             break;
@@ -93,7 +93,7 @@ static void read_pci_path(const char *name, char out[TW_NET_PATH_BYTES])
 
     (void)snprintf(link, sizeof(link), "/sys/class/net/%.64s/device", name);
     path = realpath(link, NULL);
-    (void)snprintf(out, TW_NET_PATH_BYTES, "%s", path != NULL ? path : "");
+    (void)snprintf(out, TW_NET_PATH_BYTES, "%s", path ? path : "");
     free(path);
     tw_net_pci_path(out);
 }
@@ -109,7 +109,7 @@ static void guess_speeds(tw_net_devices_t *devices, double gbps)
 {
     int speed_mbps = gbps > 0 ? (int)(gbps * 1e3 / devices->n) : UNKNOWN_SPEED_MBPS;
 
-    for (int i = 0; i < devices->n; ++i) {
+    for (int i = 0; i < devices->n; i++) {
         if (devices->device[i].speed_mbps == 0) {
             devices->device[i].speed_mbps = speed_mbps > 0 ? speed_mbps : 1;
         }
@@ -122,7 +122,7 @@ static void merge(tw_net_devices_t *devices)
     tw_net_device_t *first = &devices->device[0];
     size_t length = strlen(first->name);
 
-    for (int i = 1; i < devices->n; ++i) {
+    for (int i = 1; i < devices->n; i++) {
         length += (size_t)snprintf(first->name + length, sizeof(first->name) - length, ",%s",
                                    devices->device[i].name);
         first->speed_mbps += devices->device[i].speed_mbps;
@@ -135,7 +135,7 @@ tw_status_t tw_net_devices_find(const tw_net_options_t *options, tw_net_devices_
     tw_net_interfaces_t chosen;
     TW_TRY(tw_net_interfaces_choose(options->devices, &chosen));
     *devices = (tw_net_devices_t){.n = chosen.n};
-    for (int i = 0; i < chosen.n; ++i) {
+    for (int i = 0; i < chosen.n; i++) {
         tw_net_device_t *device = &devices->device[i];
         (void)snprintf(device->name, sizeof(device->name), "%s", chosen.item[i].name);
         memcpy(device->address, chosen.item[i].address, sizeof(device->address));

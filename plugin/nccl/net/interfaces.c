@@ -17,10 +17,10 @@ static int wanted_family(void)
 {
     const char *text = getenv("NCCL_SOCKET_FAMILY");
 
-    if (text != NULL && strcmp(text, "AF_INET") == 0) {
+    if (text && strcmp(text, "AF_INET") == 0) {
         return AF_INET;
     }
-    return text != NULL && strcmp(text, "AF_INET6") == 0 ? AF_INET6 : AF_UNSPEC;
+    return text && strcmp(text, "AF_INET6") == 0 ? AF_INET6 : AF_UNSPEC;
 }
 
 /* An interface is worth a look if it is up. */
@@ -28,7 +28,7 @@ static int usable_address(const struct ifaddrs *entry, int family, uint8_t addre
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 
-    if (entry->ifa_addr == NULL || (entry->ifa_flags & (IFF_UP | IFF_RUNNING)) != (IFF_UP | IFF_RUNNING) ||
+    if (!entry->ifa_addr || (entry->ifa_flags & (IFF_UP | IFF_RUNNING)) != (IFF_UP | IFF_RUNNING) ||
         (family != AF_UNSPEC && entry->ifa_addr->sa_family != family)) {
         return 0;
     }
@@ -53,7 +53,7 @@ static int is_v4(const uint8_t address[16])
 
 static tw_net_interface_t *find(const tw_net_interfaces_t *all, const char *name)
 {
-    for (int i = 0; i < all->n; ++i) {
+    for (int i = 0; i < all->n; i++) {
         if (strcmp(all->item[i].name, name) == 0) {
             return &all->item[i];
         }
@@ -65,7 +65,7 @@ static tw_status_t add(tw_net_interfaces_t *all, const tw_net_interface_t *one)
 {
     tw_net_interface_t *larger = realloc(all->item, ((size_t)all->n + 1) * sizeof(*larger));
 
-    if (larger == NULL) {
+    if (!larger) {
         tw_error("net: out of memory");
         return TW_ERR_NO_MEMORY;
     }
@@ -79,12 +79,12 @@ static tw_status_t list(const struct ifaddrs *entries, tw_net_interfaces_t *all)
 {
     int family = wanted_family();
 
-    for (const struct ifaddrs *entry = entries; entry != NULL; entry = entry->ifa_next) {
+    for (const struct ifaddrs *entry = entries; entry; entry = entry->ifa_next) {
         tw_net_interface_t one = {.name = ""}, *known = find(all, entry->ifa_name);
         if (!usable_address(entry, family, one.address)) {
             continue;
         }
-        if (known == NULL) {
+        if (!known) {
             (void)snprintf(one.name, sizeof(one.name), "%s", entry->ifa_name);
             TW_TRY(add(all, &one));
         } else if (!is_v4(known->address) && is_v4(one.address)) {
@@ -107,7 +107,7 @@ static int matches(const char *text, size_t length, const char *name, int is_exa
 {
     const char *port = memchr(text, ':', length);
 
-    length = port != NULL ? (size_t)(port - text) : length;
+    length = port ? (size_t)(port - text) : length;
     return length > 0 && strncmp(name, text, length) == 0 && (!is_exact || name[length] == '\0');
 }
 
@@ -135,8 +135,8 @@ static int leads_nowhere(const char *name)
 /* The loopback comes last of all: it leads to no other machine at all. */
 static tw_status_t choose_any(const tw_net_interfaces_t *all, tw_net_interfaces_t *chosen)
 {
-    for (int nowhere = 0; nowhere <= 2 && chosen->n == 0; ++nowhere) {
-        for (int i = 0; i < all->n; ++i) {
+    for (int nowhere = 0; nowhere <= 2 && chosen->n == 0; nowhere++) {
+        for (int i = 0; i < all->n; i++) {
             const char *name = all->item[i].name;
             int kind = strcmp(name, "lo") == 0 ? 2 : leads_nowhere(name);
             if (kind == nowhere) {
@@ -152,7 +152,7 @@ static const char *all_names(const tw_net_interfaces_t *all, char names[NAMES_BY
     size_t n = 0;
 
     names[0] = '\0';
-    for (int i = 0; i < all->n && n < NAMES_BYTES; ++i) {
+    for (int i = 0; i < all->n && n < NAMES_BYTES; i++) {
         n += (size_t)snprintf(names + n, NAMES_BYTES - n, "%s%s", i > 0 ? " " : "", all->item[i].name);
     }
     return names;
@@ -163,7 +163,7 @@ static tw_status_t choose_matching(const tw_net_interfaces_t *all, const char *t
 {
     char names[NAMES_BYTES];
 
-    for (int i = 0; i < all->n; ++i) {
+    for (int i = 0; i < all->n; i++) {
         if (tw_net_interfaces_match(text, all->item[i].name)) {
             TW_TRY(add(chosen, &all->item[i]));
         }
@@ -181,12 +181,12 @@ static tw_status_t unknown(const tw_net_interfaces_t *all, const char *name)
 {
     const char **names = calloc((size_t)all->n + 1, sizeof(*names)), *nearest = NULL;
 
-    for (int i = 0; names != NULL && i < all->n; ++i) {
+    for (int i = 0; names && i < all->n; i++) {
         names[i] = all->item[i].name;
     }
-    nearest = names != NULL ? tw_nearest_name(name, names, (size_t)all->n) : NULL;
+    nearest = names ? tw_nearest_name(name, names, (size_t)all->n) : NULL;
     tw_error("net: TW_NET_DEVICES: \"%s\" is not up, or has no address%s%s", name,
-             nearest != NULL ? "; the nearest name is " : "", nearest != NULL ? nearest : "");
+             nearest ? "; the nearest name is " : "", nearest ? nearest : "");
     free(names);
     return TW_ERR_CONFIG;
 }
@@ -200,12 +200,12 @@ static tw_status_t choose_named(const tw_net_interfaces_t *all, const char *name
         tw_error("net: TW_NET_DEVICES is too long");
         return TW_ERR_CONFIG;
     }
-    for (char *name = strtok_r(text, ", ", &rest); name != NULL; name = strtok_r(NULL, ", ", &rest)) {
+    for (char *name = strtok_r(text, ", ", &rest); name; name = strtok_r(NULL, ", ", &rest)) {
         const tw_net_interface_t *one = find(all, name);
-        if (one == NULL) {
+        if (!one) {
             return unknown(all, name);
         }
-        if (find(chosen, name) == NULL) {
+        if (!find(chosen, name)) {
             TW_TRY(add(chosen, one));
         }
     }
@@ -223,7 +223,7 @@ static tw_status_t choose(const tw_net_interfaces_t *all, const char *names, tw_
 
     if (names[0] != '\0') {
         TW_TRY(choose_named(all, names, chosen));
-    } else if (ifname != NULL && strlen(ifname) > 1) { /* NCCL takes a single character for nothing */
+    } else if (ifname && strlen(ifname) > 1) { /* NCCL takes a single character for nothing */
         TW_TRY(choose_matching(all, ifname, chosen));
     } else {
         TW_TRY(choose_any(all, chosen));

@@ -29,7 +29,7 @@ static const tw_net_device_t *device_for(int dev)
 {
     const tw_net_device_t *device = tw_net_device_get(dev);
 
-    if (device == NULL) {
+    if (!device) {
         tw_error("net: there is no device %d", dev);
     }
     return device;
@@ -40,7 +40,7 @@ static const tw_net_device_t *device_for(int dev)
     tw_nccl_result_t tw_net_properties_##version(int dev, tw_nccl_net_props_##version##_t *props) \
     {                                                                                             \
         const tw_net_device_t *device = device_for(dev);                                          \
-        if (device == NULL) {                                                                     \
+        if (!device) {                                                                            \
             return TW_NCCL_INVALID_ARGUMENT;                                                      \
         }                                                                                         \
         *props = (tw_nccl_net_props_##version##_t){PROPERTIES_OF(device), __VA_ARGS__};           \

@@ -9,7 +9,7 @@ static tw_net_request_t *take_request(tw_net_comm_t *comm)
 {
     tw_net_request_t *request = comm->free;
 
-    if (request != NULL) {
+    if (request) {
         comm->free = request->next_free;
         request->n = request->n_done = request->is_void = 0;
     }
@@ -26,7 +26,7 @@ static void put_request(tw_net_request_t *request)
 /* What is left of it will not be waited for. */
 static void cancel_parts(tw_net_request_t *request)
 {
-    for (; request->n_done < request->n; ++request->n_done) {
+    for (; request->n_done < request->n; request->n_done++) {
         tw_p2p_cancel(request->comm->domain->p2p, request->part[request->n_done]);
     }
 }
@@ -39,13 +39,13 @@ static void give_up(tw_net_request_t *request)
 
 static tw_status_t check_parts(const tw_net_part_t *parts, int n)
 {
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < n; i++) {
         if (parts[i].bytes > TW_NCCL_MESSAGE_BYTES) {
             tw_error("net: a message of %zu bytes: up to %zu are possible", parts[i].bytes,
                      (size_t)TW_NCCL_MESSAGE_BYTES);
             return TW_ERR_INVALID;
         }
-        if (parts[i].data == NULL && parts[i].bytes > 0) {
+        if (!parts[i].data && parts[i].bytes > 0) {
             tw_error("net: a message of %zu bytes without memory for them", parts[i].bytes);
             return TW_ERR_INVALID;
         }
@@ -60,7 +60,7 @@ static tw_status_t post_parts(tw_net_request_t *request, const tw_net_part_t *pa
     tw_net_comm_t *comm = request->comm;
     tw_status_t status = TW_OK;
 
-    for (int i = 0; i < n && status == TW_OK; ++i) {
+    for (int i = 0; i < n && status == TW_OK; i++) {
         tw_p2p_message_t message = {.peer = comm->peer,
                                     .tag = (uint32_t)parts[i].tag,
                                     .buffer = parts[i].data,
@@ -87,7 +87,7 @@ static tw_status_t post_all(tw_net_comm_t *comm, const tw_net_part_t *parts, int
     status = TW_IN_PROGRESS;
     pthread_mutex_lock(&comm->domain->lock);
     request = take_request(comm);
-    if (request != NULL) {
+    if (request) {
         status = post_parts(request, parts, n, post);
         if (status == TW_OK) {
             tw_net_ticker_note(comm->domain);
@@ -126,7 +126,7 @@ static tw_status_t test_parts(tw_net_request_t *request)
         if (status == TW_IN_PROGRESS) {
             return status;
         }
-        ++request->n_done;
+        request->n_done++;
         if (status != TW_OK) {
             return status;
         }
@@ -146,7 +146,7 @@ tw_status_t tw_net_register(tw_net_comm_t *comm, void *data, size_t bytes, tw_ne
 {
     tw_net_region_t *region = malloc(sizeof(*region));
 
-    if (region == NULL) {
+    if (!region) {
         tw_error("net: out of memory for a region");
         return TW_ERR_NO_MEMORY;
     }
@@ -157,7 +157,7 @@ tw_status_t tw_net_register(tw_net_comm_t *comm, void *data, size_t bytes, tw_ne
 
 static int touches(const tw_net_request_t *request, const tw_net_region_t *region)
 {
-    for (int i = request->n_done; i < request->n; ++i) {
+    for (int i = request->n_done; i < request->n; i++) {
         if ((uintptr_t)request->data[i] - (uintptr_t)region->data < region->bytes) {
             return 1;
         }
@@ -170,7 +170,7 @@ void tw_net_deregister(tw_net_region_t *region)
     tw_net_comm_t *comm = region->comm;
 
     pthread_mutex_lock(&comm->domain->lock);
-    for (int i = 0; i < TW_NET_REQUESTS; ++i) {
+    for (int i = 0; i < TW_NET_REQUESTS; i++) {
         if (touches(&comm->requests[i], region)) {
             cancel_parts(&comm->requests[i]);
             comm->requests[i].is_void = 1;
@@ -184,7 +184,7 @@ void tw_net_deregister(tw_net_region_t *region)
 
 static void tell_sizes(const tw_net_request_t *request, int *sizes)
 {
-    for (int i = 0; sizes != NULL && i < request->n; ++i) {
+    for (int i = 0; sizes && i < request->n; i++) {
         sizes[i] = request->bytes[i] <= INT_MAX ? (int)request->bytes[i] : INT_MAX;
     }
 }
@@ -198,7 +198,7 @@ tw_status_t tw_net_test(tw_net_request_t *request, int *sizes)
     status = request->is_void ? TW_ERR_CANCELED : test_parts(request);
     if (status == TW_IN_PROGRESS) {
         (void)tw_p2p_progress(domain->p2p);
-        ++domain->n_turned;
+        domain->n_turned++;
         status = test_parts(request);
     }
     if (status == TW_OK) {

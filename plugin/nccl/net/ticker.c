@@ -69,7 +69,7 @@ static void wake(tw_net_domain_t *domain, int to_end)
 /* To wake it costs a system call, and its thread a processor: once, where it is idle. */
 void tw_net_ticker_note(tw_net_domain_t *domain)
 {
-    ++domain->n_posted;
+    domain->n_posted++;
     if (domain->is_idle) {
         domain->is_idle = 0;
         wake(domain, 0);

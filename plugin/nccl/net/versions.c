@@ -192,7 +192,7 @@ static tw_nccl_result_t irecv_v9(void *recv_comm, int n, void **data, size_t *si
     tw_status_t status;
 
     (void)mhandles;
-    for (int i = 0; i < n && i < TW_NET_RECVS_MAX; ++i) {
+    for (int i = 0; i < n && i < TW_NET_RECVS_MAX; i++) {
         parts[i] = (tw_net_part_t){.data = data[i], .bytes = sizes[i], .tag = tags[i]};
     }
     status = tw_net_recv(recv_comm, parts, n, &made);
@@ -211,7 +211,7 @@ static tw_nccl_result_t irecv_v7(void *recv_comm, int n, void **data, int *sizes
 {
     size_t wide[TW_NET_RECVS_MAX] = {0};
 
-    for (int i = 0; i < n && i < TW_NET_RECVS_MAX; ++i) {
+    for (int i = 0; i < n && i < TW_NET_RECVS_MAX; i++) {
         if (sizes[i] < 0) {
             tw_error("net: a message of %d bytes", sizes[i]);
             return TW_NCCL_INVALID_ARGUMENT;

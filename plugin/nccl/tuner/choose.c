@@ -30,7 +30,7 @@ int tw_tuner_lowest(const float *table, int n_algos, int n_protos, int *algo, in
 {
     int best = -1;
 
-    for (int i = 0; i < n_algos * n_protos; ++i) {
+    for (int i = 0; i < n_algos * n_protos; i++) {
         if (table[i] >= 0 && (best < 0 || table[i] < table[best])) {
             best = i;
         }
@@ -50,7 +50,7 @@ static int needs_collnet(int algo)
 
 static int has_another_way(const float *table, int n_algos, int n_protos)
 {
-    for (int i = 0; i < n_algos * n_protos; ++i) {
+    for (int i = 0; i < n_algos * n_protos; i++) {
         if (table[i] >= 0 && !needs_collnet(i / n_protos)) {
             return 1;
         }
@@ -60,7 +60,7 @@ static int has_another_way(const float *table, int n_algos, int n_protos)
 
 static void forbid_collnet(float *table, int n_algos, int n_protos)
 {
-    for (int i = 0; i < n_algos * n_protos; ++i) {
+    for (int i = 0; i < n_algos * n_protos; i++) {
         if (needs_collnet(i / n_protos)) {
             table[i] = TW_NCCL_FORBIDDEN;
         }
@@ -113,7 +113,7 @@ static void explain(tw_tuner_t *tuner, const tw_tuner_op_t *op, const float *tab
     }
     add(&line, "tuner: %s of %zu bytes, %zu ranks on %zu nodes:", tw_tuner_func_name(op->func), op->bytes,
         tuner->n_ranks, tuner->n_nodes);
-    for (int i = 0; i < n_algos * n_protos; ++i) {
+    for (int i = 0; i < n_algos * n_protos; i++) {
         if (table[i] >= 0) {
             add(&line, " %s/%s %.1f us,", tw_tuner_algo_name(i / n_protos), tw_tuner_proto_name(i % n_protos),
                 (double)table[i]);
@@ -131,7 +131,7 @@ void tw_tuner_fill(tw_tuner_t *tuner, const tw_tuner_op_t *op, float *table, int
     if (tuner->n_nodes < 2 || op->func < 0 || op->func >= TW_NCCL_FUNCS || n_algos <= 0 || n_protos <= 0) {
         return;
     }
-    for (int i = 0; i < n_algos * n_protos && tuner->constants.inter.gbps > 0; ++i) {
+    for (int i = 0; i < n_algos * n_protos && tuner->constants.inter.gbps > 0; i++) {
         double time_us = tw_tuner_time_us(tuner, op, i / n_protos, i % n_protos);
 
         if (table[i] >= 0 && time_us >= 0) {

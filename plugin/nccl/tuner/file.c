@@ -59,7 +59,7 @@ static const file_key_t keys[] = {
 
 static const file_key_t *find_key(const char *path)
 {
-    for (size_t i = 0; i < N_KEYS; ++i) {
+    for (size_t i = 0; i < N_KEYS; i++) {
         if (strcmp(keys[i].path, path) == 0) {
             return &keys[i];
         }
@@ -72,7 +72,7 @@ static int is_section(const char *path)
 {
     size_t length = strlen(path);
 
-    for (size_t i = 0; i < N_KEYS; ++i) {
+    for (size_t i = 0; i < N_KEYS; i++) {
         if (strncmp(keys[i].path, path, length) == 0 && keys[i].path[length] == '.') {
             return 1;
         }
@@ -84,12 +84,12 @@ static tw_status_t unknown_key(const char *file, const char *path)
 {
     const char *names[N_KEYS], *nearest;
 
-    for (size_t i = 0; i < N_KEYS; ++i) {
+    for (size_t i = 0; i < N_KEYS; i++) {
         names[i] = keys[i].path;
     }
     nearest = tw_nearest_name(path, names, N_KEYS);
-    tw_error("%s: unknown key \"%s\"%s%s%s", file, path, nearest != NULL ? "; \"" : "",
-             nearest != NULL ? nearest : "", nearest != NULL ? "\" is the nearest" : "");
+    tw_error("%s: unknown key \"%s\"%s%s%s", file, path, nearest ? "; \"" : "", nearest ? nearest : "",
+             nearest ? "\" is the nearest" : "");
     return TW_ERR_FORMAT;
 }
 
@@ -119,7 +119,7 @@ static tw_status_t read_member(const char *file, const char *path, json_t *json,
 {
     const file_key_t *key = find_key(path);
 
-    if (key != NULL) {
+    if (key) {
         return read_value(file, key, json, constants);
     }
     if (!is_section(path)) {
@@ -155,7 +155,7 @@ static tw_status_t read_stream(const char *path, FILE *stream, tw_tuner_constant
     json_t *json = json_loadf(stream, JSON_REJECT_DUPLICATES, &error);
     tw_status_t status = TW_ERR_FORMAT;
 
-    if (json == NULL) {
+    if (!json) {
         tw_error("%s:%d: %s", path, error.line, error.text);
     } else if (!json_is_object(json)) {
         tw_error("%s: expected an object", path);
@@ -189,7 +189,7 @@ tw_status_t tw_tuner_file_read(const char *path, tw_tuner_constants_t *constants
     FILE *stream = fopen(path, "re");
     tw_status_t status;
 
-    if (stream == NULL) {
+    if (!stream) {
         tw_error("%s: %s", path, strerror(errno));
         return tw_status_from_errno(errno);
     }

@@ -21,7 +21,7 @@ static double rounds_of_tree(double n)
     double rounds = 0;
 
     for (double reached = 1; reached < n; reached *= 2) {
-        ++rounds;
+        rounds++;
     }
     return rounds;
 }

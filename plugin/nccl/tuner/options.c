@@ -60,7 +60,7 @@ void tw_tuner_constants_init(tw_tuner_constants_t *constants)
         .collnet_min_bytes = (size_t)1 << 20,
         .collnet_bytes = 1,
     };
-    for (int algo = 0; algo < TW_NCCL_ALGOS; ++algo) {
+    for (int algo = 0; algo < TW_NCCL_ALGOS; algo++) {
         constants->share[algo] = 1;
     }
     constants->share[TW_NCCL_TREE] = 0.92;

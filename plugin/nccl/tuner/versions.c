@@ -13,12 +13,12 @@ static tw_nccl_result_t create(size_t n_ranks, size_t n_nodes, tw_nccl_logger_t 
     tw_status_t status;
 
     tw_nccl_begin(logger);
-    if (n_ranks == 0 || n_nodes == 0 || n_nodes > n_ranks || context == NULL) {
+    if (n_ranks == 0 || n_nodes == 0 || n_nodes > n_ranks || !context) {
         tw_error("tuner: %zu ranks on %zu nodes: not a communicator", n_ranks, n_nodes);
         return TW_NCCL_INVALID_ARGUMENT;
     }
     tuner = calloc(1, sizeof(*tuner));
-    if (tuner == NULL) {
+    if (!tuner) {
         tw_error("tuner: out of memory");
         return TW_NCCL_SYSTEM_ERROR;
     }
@@ -52,7 +52,7 @@ static tw_nccl_result_t ask_v3(void *context, int func, size_t bytes, int n_ops,
     tw_tuner_op_t op = {.func = func, .bytes = bytes, .n_ops = n_ops};
 
     (void)n_channels;
-    if (context != NULL && table != NULL) {
+    if (context && table) {
         tw_tuner_fill(context, &op, (float *)(void *)table, n_algos, n_protos);
     }
     return TW_NCCL_SUCCESS;
@@ -68,12 +68,12 @@ static tw_nccl_result_t ask_v4(void *context, int func, size_t bytes, int n_ops,
 /* v2 does not say what is allowed. Rings and trees with LL and Simple always are, unless the user chooses. */
 static int users_choice(void)
 {
-    return getenv("NCCL_ALGO") != NULL || getenv("NCCL_PROTO") != NULL;
+    return getenv("NCCL_ALGO") || getenv("NCCL_PROTO");
 }
 
 static void always_allowed(int func, float table[TW_NCCL_ALGOS * TW_NCCL_PROTOS])
 {
-    for (int i = 0; i < TW_NCCL_ALGOS * TW_NCCL_PROTOS; ++i) {
+    for (int i = 0; i < TW_NCCL_ALGOS * TW_NCCL_PROTOS; i++) {
         int algo = i / TW_NCCL_PROTOS;
         int is_known = algo == TW_NCCL_RING || (algo == TW_NCCL_TREE && func == TW_NCCL_ALL_REDUCE);
 
@@ -89,7 +89,7 @@ static tw_nccl_result_t ask_v2(void *context, int func, size_t bytes, int has_co
     tw_tuner_t *tuner = context;
 
     (void)has_collnet, (void)has_nvls, (void)n_channels;
-    if (tuner == NULL || tuner->n_nodes < 2 || func < 0 || func >= TW_NCCL_FUNCS || users_choice() ||
+    if (!tuner || tuner->n_nodes < 2 || func < 0 || func >= TW_NCCL_FUNCS || users_choice() ||
         tuner->constants.inter.gbps <= 0) {
         return TW_NCCL_SUCCESS;
     }

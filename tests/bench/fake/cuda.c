@@ -16,7 +16,7 @@ int cuInit(unsigned flags)
     const char *error = getenv("FAKE_CUDA_ERROR");
 
     (void)flags;
-    return error != NULL ? atoi(error) : 0;
+    return error ? atoi(error) : 0;
 }
 
 int cuDriverGetVersion(int *version)

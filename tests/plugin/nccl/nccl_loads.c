@@ -19,7 +19,7 @@ static load_t find(void *library, const char *name)
     char why[256];
     load_t load = (load_t)(uintptr_t)nccl_library_symbol(library, name, why, sizeof(why));
 
-    if (load == NULL) {
+    if (!load) {
         fprintf(stderr, "%s\n", why);
     }
     return load;
@@ -33,17 +33,17 @@ int main(int argc, char **argv)
     load_t load_net, load_tuner;
     void *communicator;
 
-    if (library != NULL) {
+    if (library) {
         get_version = (int (*)(int *))(uintptr_t)dlsym(library, "ncclGetVersion");
     }
-    if (get_version == NULL || get_version(&version) != 0 || version < VERSION_MIN) {
-        fprintf(stderr, "%s\n", library == NULL ? dlerror() : "NCCL is older than 2.28");
+    if (!get_version || get_version(&version) != 0 || version < VERSION_MIN) {
+        fprintf(stderr, "%s\n", !library ? dlerror() : "NCCL is older than 2.28");
         return SKIPPED;
     }
     load_net = find(library, "_Z11ncclNetInitP8ncclComm");
     load_tuner = find(library, "_Z19ncclTunerPluginLoadP8ncclComm");
     communicator = calloc(1, COMMUNICATOR_BYTES);
-    if (load_net == NULL || load_tuner == NULL || communicator == NULL) {
+    if (!load_net || !load_tuner || !communicator) {
         return SKIPPED;
     }
     printf("NCCL %d\n", version);

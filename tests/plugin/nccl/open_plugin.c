@@ -7,19 +7,19 @@ int main(int argc, char **argv)
 {
     void *library = argc > 2 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
 
-    if (library == NULL) {
+    if (!library) {
         fprintf(stderr, "%s\n", argc > 2 ? dlerror() : "usage: open_plugin LIBRARY SYMBOL...");
         return 1;
     }
-    for (int i = 2; i < argc; ++i) {
+    for (int i = 2; i < argc; i++) {
         const char *const *table = dlsym(library, argv[i]);
-        if (table == NULL) {
+        if (!table) {
             fprintf(stderr, "%s\n", dlerror());
             return 1;
         }
         printf("%s is \"%s\"\n", argv[i], *table);
     }
-    if (dlclose(library) != 0 || dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD) == NULL) {
+    if (dlclose(library) != 0 || !dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD)) {
         fprintf(stderr, "it is gone after dlclose\n");
         return 1;
     }
