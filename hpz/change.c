@@ -41,7 +41,7 @@ tw_status_t tw_hpz_bytes_need(tw_hpz_bytes_t *bytes, size_t n)
     }
     tw_hpz_bytes_cleanup(bytes);
     bytes->data = tw_buffer_alloc(n);
-    if (bytes->data == NULL) {
+    if (!bytes->data) {
         tw_error("out of memory for %zu bytes of changes", n);
         return TW_ERR_NO_MEMORY;
     }
@@ -59,7 +59,7 @@ tw_status_t tw_hpz_change_create(tw_hpz_change_t **out)
 {
     tw_hpz_change_t *change = calloc(1, sizeof(*change));
 
-    if (change == NULL) {
+    if (!change) {
         tw_error("out of memory for a coder of changes");
         return TW_ERR_NO_MEMORY;
     }
@@ -74,7 +74,7 @@ tw_status_t tw_hpz_change_create(tw_hpz_change_t **out)
 
 void tw_hpz_change_destroy(tw_hpz_change_t *change)
 {
-    if (change != NULL) {
+    if (change) {
         tw_quant_exact_destroy(change->exact);
         tw_hpz_bytes_cleanup(&change->pieces);
         tw_hpz_bytes_cleanup(&change->cuts);
@@ -131,7 +131,7 @@ static void add_step(tw_hpz_change_t *change, size_t step)
 {
     piece_t *last = change->n_pieces > 0 ? pieces_of(change) + change->n_pieces - 1 : NULL;
 
-    if (last != NULL && step - (last->first + last->n) <= TW_HPZ_GAP_STEPS) {
+    if (last && step - (last->first + last->n) <= TW_HPZ_GAP_STEPS) {
         last->n = (uint32_t)(step + 1 - last->first);
     } else {
         pieces_of(change)[change->n_pieces++] = (piece_t){(uint32_t)step, 1};
@@ -220,7 +220,7 @@ static size_t half_segments(const tw_hpz_change_t *change, uint8_t *run, uint8_t
         const cut_t *cut = &cuts_of(change)[i];
         if (cut->field->coding == TW_HPZ_AS_HALF) {
             segments[n++] = (tw_quant_exact_segment_t){.base = run + cut->offset,
-                                                       .src = fresh != NULL ? fresh + cut->offset : NULL,
+                                                       .src = fresh ? fresh + cut->offset : NULL,
                                                        .dst = run + cut->offset,
                                                        .state = states + state_of(cut),
                                                        .n_elems = cut->n_bytes / sizeof(uint16_t)};
@@ -264,7 +264,7 @@ static void take_words(const tw_hpz_change_t *change, const uint8_t *run, uint16
             memcpy(&word, run + cut->offset + e * sizeof(word), sizeof(word));
             uint16_t lower = (uint16_t)word;
             uppers[at] = (uint16_t)(word >> 16);
-            if (lowers != NULL) {
+            if (lowers) {
                 memcpy(lowers + at * sizeof(lower), &lower, sizeof(lower));
             }
         }

@@ -49,7 +49,7 @@ static int first_of_rail(const tw_hpz_t *hpz, int rank)
 static const char *name_of(const tw_hpz_t *hpz, size_t tensor, char number[32])
 {
     snprintf(number, 32, "tensor %zu", tensor);
-    return hpz->params.names != NULL ? hpz->params.names[tensor] : number;
+    return hpz->params.names ? hpz->params.names[tensor] : number;
 }
 
 /* One rank's stamp beside that of the first of its rail. */
@@ -91,7 +91,7 @@ tw_status_t tw_hpz_check(tw_hpz_t *hpz, uint64_t version)
         return TW_OK;
     }
     stamp_t *stamps = calloc((size_t)hpz->world * n_stamps(hpz) + 1, sizeof(*stamps));
-    if (stamps == NULL) {
+    if (!stamps) {
         tw_error("rank %d: out of memory for a check of replicas", hpz->rank);
         return TW_ERR_NO_MEMORY;
     }

@@ -22,7 +22,7 @@ static void append(tw_hpz_form_t *form, size_t offset, size_t n_bytes, tw_hpz_co
     if (n_bytes == 0) {
         return;
     }
-    if (last != NULL && last->coding == coding) {
+    if (last && last->coding == coding) {
         last->n_bytes += n_bytes;
     } else {
         form->fields[form->n_fields++] = (tw_hpz_field_t){
@@ -60,7 +60,7 @@ tw_status_t tw_hpz_form_init(tw_hpz_form_t *form, const tw_hpz_kept_params_t *pa
     *form = (tw_hpz_form_t){.run_bytes = params->run_bytes};
     TW_TRY(check(params));
     form->fields = calloc(2 * params->n_parts + 1, sizeof(*form->fields));
-    if (form->fields == NULL) {
+    if (!form->fields) {
         tw_error("unit %s: out of memory for %zu parts", params->name, params->n_parts);
         return TW_ERR_NO_MEMORY;
     }

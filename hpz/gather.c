@@ -15,7 +15,7 @@
 
 void tw_hpz_gather_free(tw_hpz_gather_t *gather)
 {
-    if (gather != NULL) {
+    if (gather) {
         tw_hpz_bytes_cleanup(&gather->message);
         tw_hpz_bytes_cleanup(&gather->others);
         free(gather->records);
@@ -29,11 +29,11 @@ static tw_hpz_gather_t *gather_alloc(const tw_hpz_keeper_t *keeper)
     size_t nodes = (size_t)keeper->n_nodes;
     tw_hpz_gather_t *gather = calloc(1, sizeof(*gather));
 
-    if (gather != NULL) {
+    if (gather) {
         gather->records = calloc(nodes, sizeof(*gather->records));
         gather->counts = calloc(nodes * nodes, sizeof(*gather->counts));
     }
-    if (gather == NULL || gather->records == NULL || gather->counts == NULL) {
+    if (!gather || !gather->records || !gather->counts) {
         tw_error("rank %d: out of memory for a gather", keeper->rank);
         tw_hpz_gather_free(gather);
         return NULL;
@@ -45,11 +45,11 @@ static tw_hpz_gather_t *take_gather(tw_hpz_keeper_t *keeper)
 {
     pthread_mutex_lock(&keeper->lock);
     tw_hpz_gather_t *gather = STAILQ_FIRST(&keeper->spare);
-    if (gather != NULL) {
+    if (gather) {
         STAILQ_REMOVE_HEAD(&keeper->spare, link);
     }
     pthread_mutex_unlock(&keeper->lock);
-    return gather != NULL ? gather : gather_alloc(keeper);
+    return gather ? gather : gather_alloc(keeper);
 }
 
 /* ---- posting -------------------------------------------------------------------------------------------------- */
@@ -158,7 +158,7 @@ static tw_status_t post(tw_hpz_kept_t *kept, void *whole)
 
     TW_TRY(await_turn(kept));
     tw_hpz_gather_t *gather = take_gather(keeper);
-    if (gather == NULL) {
+    if (!gather) {
         return TW_ERR_NO_MEMORY;
     }
     gather->kept = kept;
@@ -199,7 +199,7 @@ static tw_status_t look(tw_hpz_kept_t *kept, int wait, tw_hpz_gathered_t *out)
         pthread_cond_wait(&keeper->changed, &keeper->lock);
     }
     tw_status_t status = kept->busy ? TW_IN_PROGRESS : kept->status;
-    if (out != NULL) {
+    if (out) {
         *out = kept->last;
     }
     pthread_mutex_unlock(&keeper->lock);
@@ -451,7 +451,7 @@ static tw_hpz_gather_t *next(tw_hpz_keeper_t *keeper)
         pthread_cond_wait(&keeper->changed, &keeper->lock);
     }
     tw_hpz_gather_t *gather = STAILQ_FIRST(&keeper->queue);
-    if (gather != NULL) {
+    if (gather) {
         STAILQ_REMOVE_HEAD(&keeper->queue, link);
     }
     pthread_mutex_unlock(&keeper->lock);
@@ -463,7 +463,7 @@ void *tw_hpz_keeper_run(void *arg)
     tw_hpz_keeper_t *keeper = arg;
     tw_hpz_gather_t *gather;
 
-    while ((gather = next(keeper)) != NULL) {
+    while ((gather = next(keeper))) {
         move_on(keeper, gather);
     }
     return NULL;

@@ -48,7 +48,7 @@ static tw_status_t make_group(const tw_hpz_t *hpz, int by_node, tw_coll_t **out)
     tw_coll_t *world = hpz->params.world;
     int n = 0, *ranks = malloc((size_t)hpz->world * sizeof(*ranks));
 
-    if (ranks == NULL) {
+    if (!ranks) {
         tw_error("rank %d: out of memory for a group", hpz->rank);
         return TW_ERR_NO_MEMORY;
     }
@@ -82,7 +82,7 @@ static tw_status_t copy_tensors(tw_hpz_t *hpz)
     size_t n = hpz->params.n_tensors;
     tw_hpz_tensor_t *tensors = calloc(n + 1, sizeof(*tensors));
 
-    if (tensors == NULL) {
+    if (!tensors) {
         hpz->params.tensors = NULL;
         tw_error("rank %d: out of memory for %zu tensors", hpz->rank, n);
         return TW_ERR_NO_MEMORY;
@@ -114,8 +114,7 @@ static tw_status_t make_rooms(tw_hpz_t *hpz)
     hpz->counts = calloc(tensors * world * world, sizeof(*hpz->counts));
     hpz->pieces = calloc(tensors, sizeof(*hpz->pieces));
     hpz->exact_pieces = calloc(tensors, sizeof(*hpz->exact_pieces));
-    if (hpz->units == NULL || hpz->segments == NULL || hpz->counts == NULL || hpz->pieces == NULL ||
-        hpz->exact_pieces == NULL) {
+    if (!hpz->units || !hpz->segments || !hpz->counts || !hpz->pieces || !hpz->exact_pieces) {
         tw_error("rank %d: out of memory for %d units", hpz->rank, hpz->n_units);
         return TW_ERR_NO_MEMORY;
     }
@@ -128,7 +127,7 @@ static tw_status_t make_last(tw_hpz_t *hpz, int unit)
     size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
 
     own->last = tw_buffer_alloc_zero(n_own * sizeof(*own->last));
-    if (own->last == NULL) {
+    if (!own->last) {
         tw_error("rank %d: unit %d: out of memory for %zu masters", hpz->rank, unit, n_own);
         return TW_ERR_NO_MEMORY;
     }
@@ -143,9 +142,9 @@ static void *take_all(tw_hpz_t *hpz, size_t elem_bytes, void **own)
     for (int u = 0; u < hpz->n_units; u++) {
         n_bytes += tw_hpz_secondary_elems(hpz->layout, u, hpz->local) * elem_bytes;
     }
-    void *all = hpz->params.take != NULL ? hpz->params.take(hpz->params.take_ctx, n_bytes)
-                                         : (*own = tw_buffer_alloc_zero(n_bytes));
-    if (all == NULL) {
+    void *all = hpz->params.take ? hpz->params.take(hpz->params.take_ctx, n_bytes)
+                                 : (*own = tw_buffer_alloc_zero(n_bytes));
+    if (!all) {
         tw_error("rank %d: out of memory for replicas: %zu bytes", hpz->rank, n_bytes);
     }
     return all;
@@ -156,8 +155,7 @@ static tw_status_t take_replicas(tw_hpz_t *hpz)
     uint16_t *replicas = take_all(hpz, sizeof(*replicas), &hpz->replicas);
     uint8_t *states = NULL;
 
-    if (replicas == NULL ||
-        (hpz->params.exact_delta && (states = take_all(hpz, sizeof(*states), &hpz->states)) == NULL)) {
+    if (!replicas || (hpz->params.exact_delta && !(states = take_all(hpz, sizeof(*states), &hpz->states)))) {
         return TW_ERR_NO_MEMORY;
     }
     for (int u = 0; u < hpz->n_units; u++) {
@@ -165,7 +163,7 @@ static tw_status_t take_replicas(tw_hpz_t *hpz)
         hpz->units[u].replica = replicas;
         hpz->units[u].states = states;
         replicas += n;
-        states = states != NULL ? states + n : NULL;
+        states = states ? states + n : NULL;
     }
     return TW_OK;
 }
@@ -221,7 +219,7 @@ tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out)
 {
     tw_hpz_t *hpz = calloc(1, sizeof(*hpz));
 
-    if (hpz == NULL) {
+    if (!hpz) {
         tw_error("out of memory for an hpz");
         return TW_ERR_NO_MEMORY;
     }
@@ -250,14 +248,14 @@ static void unit_cleanup(tw_hpz_unit_t *unit)
 
 void tw_hpz_destroy(tw_hpz_t *hpz)
 {
-    if (hpz == NULL) {
+    if (!hpz) {
         return;
     }
     /* First, as they may still write to the memory of syncs under way. */
     tw_coll_destroy(hpz->rail_lengths);
     tw_coll_destroy(hpz->rail);
     tw_coll_destroy(hpz->in_node);
-    for (int u = 0; u < hpz->n_units && hpz->units != NULL; u++) {
+    for (int u = 0; u < hpz->n_units && hpz->units; u++) {
         unit_cleanup(&hpz->units[u]);
     }
     tw_buffer_free(hpz->replicas);
@@ -295,7 +293,7 @@ static void add_counters(tw_coll_t *coll, tw_hpz_counters_t *out)
 {
     tw_coll_counters_t counters;
 
-    if (coll != NULL) {
+    if (coll) {
         tw_coll_counters_get(coll, &counters);
         out->inter_node_bytes += counters.inter_node_bytes;
         out->in_node_bytes += counters.in_node_bytes;
@@ -323,7 +321,7 @@ static size_t job_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
     size_t bytes = job->n_own * sizeof(*job->fresh);
 
     bytes += tw_hpz_message_bytes(hpz, job->unit, job->slice, kind, hpz->node);
-    for (int node = 0; job->others != NULL && node < hpz->n_nodes; node++) {
+    for (int node = 0; job->others && node < hpz->n_nodes; node++) {
         bytes += node == hpz->node ? 0 : (size_t)job->bytes[node];
     }
     return bytes;
@@ -335,10 +333,10 @@ static size_t unit_bytes(const tw_hpz_t *hpz, int unit)
     const tw_hpz_job_t *job;
     size_t n = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
     size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
-    size_t bytes = hpz->replicas != NULL ? n * sizeof(*own->replica) : 0;
+    size_t bytes = hpz->replicas ? n * sizeof(*own->replica) : 0;
 
-    bytes += hpz->states != NULL ? n : 0;
-    bytes += own->last != NULL ? n_own * sizeof(*own->last) : 0;
+    bytes += hpz->states ? n : 0;
+    bytes += own->last ? n_own * sizeof(*own->last) : 0;
     STAILQ_FOREACH(job, &own->sync.jobs, in_unit)
     {
         bytes += job_bytes(hpz, job);
@@ -389,7 +387,7 @@ static size_t place_bytes_max(const tw_hpz_t *hpz, place_t place)
     for (int node = 0; node < hpz->n_nodes; node++) {
         size_t most = 0;
         for (int kind = 0; kind < TW_HPZ_SYNC_COUNT; kind++) {
-            int is_possible = kind != TW_HPZ_DELTA || hpz->quant != NULL;
+            int is_possible = kind != TW_HPZ_DELTA || hpz->quant;
             size_t one = is_possible
                              ? tw_hpz_message_bytes(hpz, place.unit, place.slice, (tw_hpz_sync_t)kind, node)
                              : 0;

@@ -15,7 +15,7 @@ static tw_status_t make_group(const tw_hpz_keeper_t *keeper, tw_coll_t *world, m
 {
     int n = 0, *ranks = malloc((size_t)keeper->n_ranks * sizeof(*ranks));
 
-    if (ranks == NULL) {
+    if (!ranks) {
         tw_error("rank %d: out of memory for a group", keeper->rank);
         return TW_ERR_NO_MEMORY;
     }
@@ -47,7 +47,7 @@ static tw_status_t find_places(tw_hpz_keeper_t *keeper, const tw_coll_t *world)
     keeper->node = tw_coll_node_of(world, keeper->rank);
     keeper->local = tw_coll_local_of(world, keeper->rank);
     keeper->rail_ranks = calloc((size_t)keeper->n_nodes, sizeof(*keeper->rail_ranks));
-    if (keeper->rail_ranks == NULL) {
+    if (!keeper->rail_ranks) {
         tw_error("rank %d: out of memory for %d nodes", keeper->rank, keeper->n_nodes);
         return TW_ERR_NO_MEMORY;
     }
@@ -73,7 +73,7 @@ static tw_status_t make_rooms(tw_hpz_keeper_t *keeper)
     keeper->segments = calloc(ranks, sizeof(*keeper->segments));
     keeper->in_node_counts =
         calloc(ranks * (ranks / (size_t)keeper->n_nodes), sizeof(*keeper->in_node_counts));
-    if (keeper->segments == NULL || keeper->in_node_counts == NULL) {
+    if (!keeper->segments || !keeper->in_node_counts) {
         tw_error("rank %d: out of memory for %d ranks", keeper->rank, keeper->n_ranks);
         return TW_ERR_NO_MEMORY;
     }
@@ -108,7 +108,7 @@ tw_status_t tw_hpz_keeper_create(tw_coll_t *world, tw_hpz_keeper_t **out)
 {
     tw_hpz_keeper_t *keeper = calloc(1, sizeof(*keeper));
 
-    if (keeper == NULL) {
+    if (!keeper) {
         tw_error("out of memory for a keeper");
         return TW_ERR_NO_MEMORY;
     }
@@ -139,7 +139,7 @@ static void stop(tw_hpz_keeper_t *keeper)
 
 void tw_hpz_keeper_destroy(tw_hpz_keeper_t *keeper)
 {
-    if (keeper == NULL) {
+    if (!keeper) {
         return;
     }
     stop(keeper);
@@ -147,7 +147,7 @@ void tw_hpz_keeper_destroy(tw_hpz_keeper_t *keeper)
     tw_coll_destroy(keeper->rail);
     tw_coll_destroy(keeper->in_node);
     tw_coll_destroy(keeper->world);
-    for (tw_hpz_gather_t *gather; (gather = STAILQ_FIRST(&keeper->spare)) != NULL;) {
+    for (tw_hpz_gather_t *gather; (gather = STAILQ_FIRST(&keeper->spare));) {
         STAILQ_REMOVE_HEAD(&keeper->spare, link);
         tw_hpz_gather_free(gather);
     }

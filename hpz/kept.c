@@ -45,7 +45,7 @@ static int take_memory(tw_hpz_kept_t *kept)
 
     kept->runs = tw_buffer_alloc(nodes * kept->form.run_bytes);
     kept->states = tw_buffer_alloc_zero(nodes * kept->form.n_coded);
-    return kept->runs != NULL && kept->states != NULL;
+    return kept->runs && kept->states;
 }
 
 static void kept_free(tw_hpz_kept_t *kept)
@@ -85,7 +85,7 @@ static tw_status_t agree(tw_hpz_kept_t *kept, int has_room, int *refusing)
     tw_hpz_keeper_t *keeper = kept->keeper;
     offer_t *offers = calloc((size_t)keeper->n_ranks, sizeof(*offers));
 
-    if (offers == NULL) {
+    if (!offers) {
         tw_error("rank %d: unit %s: out of memory for %d ranks", keeper->rank, kept->name, keeper->n_ranks);
         return TW_ERR_NO_MEMORY;
     }
@@ -102,7 +102,7 @@ static tw_status_t make(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t *par
 {
     tw_hpz_kept_t *kept = calloc(1, sizeof(*kept));
 
-    if (kept == NULL || (kept->name = strdup(params->name)) == NULL) {
+    if (!kept || !(kept->name = strdup(params->name))) {
         tw_error("unit %s: out of memory", params->name);
         free(kept);
         return TW_ERR_NO_MEMORY;
@@ -140,7 +140,7 @@ tw_status_t tw_hpz_kept_create(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params
 
 void tw_hpz_kept_destroy(tw_hpz_kept_t *kept)
 {
-    if (kept != NULL) {
+    if (kept) {
         (void)tw_hpz_kept_wait(kept, NULL);
         kept_free(kept);
     }

@@ -57,7 +57,7 @@ static tw_status_t note_late(const tw_hpz_t *hpz, tw_hpz_lag_t *lag, uint32_t te
 {
     tw_hpz_late_t *late = realloc(lag->late, (lag->n_late + 1) * sizeof(*late));
 
-    if (late == NULL) {
+    if (!late) {
         tw_error("rank %d: out of memory for %zu blocks that lag", hpz->rank, lag->n_late + 1);
         return TW_ERR_NO_MEMORY;
     }
@@ -111,7 +111,7 @@ tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_job_t *job)
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
     tw_status_t status = TW_OK;
 
-    if (own->last == NULL) {
+    if (!own->last) {
         return TW_OK;
     }
     for (size_t i = 0; i < n_tensors && own->sync.kind == TW_HPZ_DELTA && status == TW_OK; i++) {

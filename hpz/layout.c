@@ -237,8 +237,8 @@ static tw_status_t allocate(tw_hpz_layout_t *layout)
     layout->primary = calloc(tw_size_mul(n, places_of(layout)), sizeof(size_t));
     layout->first = calloc(n_units, sizeof(size_t));
     layout->unit_elems = calloc(tw_size_mul(n_units, parts_of(layout)), sizeof(size_t));
-    if (layout->sizes == NULL || layout->full == NULL || layout->secondary == NULL ||
-        layout->primary == NULL || layout->first == NULL || layout->unit_elems == NULL) {
+    if (!layout->sizes || !layout->full || !layout->secondary || !layout->primary || !layout->first ||
+        !layout->unit_elems) {
         tw_error("out of memory for the layout of %zu tensors", layout->n_tensors);
         return TW_ERR_NO_MEMORY;
     }
@@ -254,7 +254,7 @@ tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensor
         return status;
     }
     tw_hpz_layout_t *layout = calloc(1, sizeof(*layout));
-    if (layout == NULL) {
+    if (!layout) {
         tw_error("out of memory for a layout");
         return TW_ERR_NO_MEMORY;
     }
@@ -278,7 +278,7 @@ tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensor
 
 void tw_hpz_layout_destroy(tw_hpz_layout_t *layout)
 {
-    if (layout == NULL) {
+    if (!layout) {
         return;
     }
     free(layout->sizes);

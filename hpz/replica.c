@@ -30,12 +30,12 @@ tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const uint16_t *full, uint64_t
     tw_hpz_unit_t *own = &hpz->units[unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first);
 
-    if (own->replica == NULL || own->sync.active || version == 0) {
+    if (!own->replica || own->sync.active || version == 0) {
         tw_error("rank %d: unit %d: a replica cannot be stored at version %" PRIu64 "%s", hpz->rank, unit,
                  version,
-                 own->replica == NULL ? ": there are none"
-                 : own->sync.active   ? ": a sync is under way"
-                                      : "");
+                 !own->replica      ? ": there are none"
+                 : own->sync.active ? ": a sync is under way"
+                                    : "");
         return TW_ERR_INVALID;
     }
     for (size_t t = first; t < first + n_tensors; t++) {
@@ -43,7 +43,7 @@ tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const uint16_t *full, uint64_t
         memcpy(own->replica + piece.offset, full + tw_hpz_full_piece(hpz->layout, t).offset + piece.first,
                piece.n_elems * sizeof(*full));
     }
-    if (own->states != NULL) {
+    if (own->states) {
         memset(own->states, 0, tw_hpz_secondary_elems(hpz->layout, unit, hpz->local));
     }
     own->version = version;

@@ -52,7 +52,7 @@ size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
 
 static void job_free(tw_hpz_job_t *job)
 {
-    if (job != NULL) {
+    if (job) {
         tw_buffer_free(job->fresh);
         tw_buffer_free(job->message);
         tw_buffer_free(job->others);
@@ -66,7 +66,7 @@ void tw_hpz_jobs_cleanup(tw_hpz_unit_t *unit)
 {
     tw_hpz_job_t *job;
 
-    while ((job = STAILQ_FIRST(&unit->sync.jobs)) != NULL) {
+    while ((job = STAILQ_FIRST(&unit->sync.jobs))) {
         STAILQ_REMOVE_HEAD(&unit->sync.jobs, in_unit);
         job_free(job);
     }
@@ -78,7 +78,7 @@ static tw_hpz_job_t *job_alloc(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t sli
     size_t nodes = (size_t)hpz->n_nodes;
     tw_hpz_job_t *job = calloc(1, sizeof(*job));
 
-    if (job == NULL) {
+    if (!job) {
         return NULL;
     }
     job->unit = unit;
@@ -89,7 +89,7 @@ static tw_hpz_job_t *job_alloc(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t sli
     job->n_elems = tw_hpz_rail_elems(hpz, unit, slice);
     job->bytes = calloc(nodes, sizeof(*job->bytes));
     job->counts = calloc(nodes * nodes, sizeof(*job->counts));
-    if (job->bytes == NULL || job->counts == NULL) {
+    if (!job->bytes || !job->counts) {
         job_free(job);
         return NULL;
     }
@@ -101,11 +101,11 @@ static tw_status_t job_create(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slic
     tw_hpz_sync_t kind = hpz->units[unit].sync.kind;
     tw_hpz_job_t *job = job_alloc(hpz, unit, slice);
 
-    if (job != NULL) {
+    if (job) {
         job->fresh = tw_buffer_alloc(job->n_own * sizeof(*job->fresh));
         job->message = tw_buffer_alloc(tw_hpz_message_bytes(hpz, unit, slice, kind, hpz->node));
     }
-    if (job == NULL || job->fresh == NULL || job->message == NULL) {
+    if (!job || !job->fresh || !job->message) {
         tw_error("rank %d: unit %d: out of memory for a sync", hpz->rank, unit);
         job_free(job);
         return TW_ERR_NO_MEMORY;
@@ -188,9 +188,9 @@ static tw_status_t post_payload(tw_hpz_t *hpz, tw_hpz_job_t *job)
     for (int n = 0; n < hpz->n_nodes; n++) {
         others += n == hpz->node ? 0 : aligned((size_t)job->bytes[n]);
     }
-    if (status == TW_OK && job->others == NULL) {
+    if (status == TW_OK && !job->others) {
         job->others = tw_buffer_alloc(others);
-        if (job->others == NULL) {
+        if (!job->others) {
             tw_error("rank %d: unit %d: out of memory for %zu bytes of changes", hpz->rank, job->unit,
                      others);
             status = TW_ERR_NO_MEMORY;
@@ -206,7 +206,7 @@ static tw_status_t post_payload(tw_hpz_t *hpz, tw_hpz_job_t *job)
 /* The lengths of a job: TW_IN_PROGRESS unless they are there. */
 static tw_status_t look_for_lengths(tw_hpz_job_t *job, int wait)
 {
-    if (job->lengths == NULL) {
+    if (!job->lengths) {
         return TW_OK;
     }
     tw_status_t status = wait ? tw_coll_wait(job->lengths) : tw_coll_test(job->lengths);
@@ -248,7 +248,7 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
     const tw_hpz_unit_t *own = &hpz->units[unit];
     const char *wrong = NULL;
 
-    if (own->replica == NULL) {
+    if (!own->replica) {
         wrong = "there are no replicas";
     } else if ((unsigned)kind >= TW_HPZ_SYNC_COUNT) {
         wrong = "of no kind";
@@ -256,12 +256,12 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
         wrong = "one is under way";
     } else if (version == 0) {
         wrong = "to version 0";
-    } else if (kind == TW_HPZ_DELTA && hpz->quant == NULL) {
+    } else if (kind == TW_HPZ_DELTA && !hpz->quant) {
         wrong = "no codec was given";
-    } else if (kind == TW_HPZ_EXACT && hpz->exact == NULL) {
+    } else if (kind == TW_HPZ_EXACT && !hpz->exact) {
         wrong = "without memory for exact deltas";
     }
-    if (wrong != NULL) {
+    if (wrong) {
         tw_error("rank %d: unit %d: %s sync: %s", hpz->rank, unit, tw_hpz_sync_name(kind), wrong);
         return TW_ERR_INVALID;
     }
@@ -397,7 +397,7 @@ static tw_status_t exchange(tw_hpz_t *hpz, tw_hpz_job_t *job, int wait)
 {
     tw_status_t status = TW_OK;
 
-    while (job->payload == NULL && status == TW_OK) {
+    while (!job->payload && status == TW_OK) {
         status = advance(hpz, wait);
     }
     if (status == TW_OK) {
@@ -424,7 +424,7 @@ static void forget_states(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
 static tw_status_t apply(tw_hpz_t *hpz, const tw_hpz_job_t *job)
 {
     const tw_hpz_unit_t *own = &hpz->units[job->unit];
-    if (own->sync.kind == TW_HPZ_FULL && own->states != NULL) {
+    if (own->sync.kind == TW_HPZ_FULL && own->states) {
         forget_states(hpz, job);
     }
     TW_TRY(apply_all(hpz, job));
@@ -521,7 +521,7 @@ uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, 
 
     for (;;) {
         tw_hpz_job_t *job = job_alloc(hpz, unit, slice);
-        bytes += job != NULL ? planned_slice_bytes(hpz, job, kind, bits) : 0;
+        bytes += job ? planned_slice_bytes(hpz, job, kind, bits) : 0;
         job_free(job);
         if (slice.end == unit_end(hpz, unit)) {
             return bytes;
