@@ -11,7 +11,6 @@
 
 #include "plugin/interpose/gpu.h"
 #include "plugin/interpose/interpose.h"
-#include "plugin/interpose/report.h"
 #include "plugin/nccl/log.h"
 
 #define LINE_BYTES 1024
@@ -19,6 +18,7 @@
 #define SUBSYSTEMS (TW_NCCL_SUBSYSTEM_INIT | TW_NCCL_SUBSYSTEM_NET)
 
 static _Atomic(tw_nccl_logger_t) nccl_logger;
+static void (*print_last)(void);
 
 /** "node1:4711:4712 [0] NCCL WARN thinwire: ..." */
 static void to_stderr(const char *level, const char *message)
@@ -42,10 +42,17 @@ static void __attribute__((constructor)) begin(void)
     tw_log_set_sink(sink, NULL);
 }
 
+void tw_ip_lines_last(void (*print)(void))
+{
+    print_last = print;
+}
+
 /** NCCL is still there: what begins later ends sooner. */
 static void end(void)
 {
-    tw_ip_report_end();
+    if (print_last != NULL) {
+        print_last();
+    }
     nccl_logger = NULL;
     begin();
 }

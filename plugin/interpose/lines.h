@@ -10,6 +10,9 @@ TW_C_BEGIN
  *  out of NCCL's log. Any thread; not under a lock that a logger could want. */
 __attribute__((format(printf, 1, 2))) void tw_ip_print(const char *format, ...);
 
+/** Where lines go to NCCL's logger, `print` is called when the process ends, while NCCL is still there. Before the job calls anything. */
+void tw_ip_lines_last(void (*print)(void));
+
 TW_C_END
 
 #endif

@@ -71,7 +71,7 @@ static pid_t member; /**< it may span nodes: no call was large enough to ask */
 static int has_one_node;
 
 /** A process that has no communicator between nodes has nothing to say, nor has one that it forked. */
-void __attribute__((destructor)) tw_ip_report_end(void)
+static void __attribute__((destructor)) report_at_exit(void)
 {
     static int was_here;
     int is_due = reporter == getpid() || (member == getpid() && !has_one_node);
@@ -81,6 +81,11 @@ void __attribute__((destructor)) tw_ip_report_end(void)
         print();
         (void)pthread_mutex_unlock(&lock);
     }
+}
+
+static void __attribute__((constructor)) begin(void)
+{
+    tw_ip_lines_last(report_at_exit);
 }
 
 void tw_ip_report_member(int rank)

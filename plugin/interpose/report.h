@@ -21,9 +21,6 @@ void tw_ip_report_time(tw_ip_kind_t kind, double sec);
 /** A call was left to NCCL. */
 void tw_ip_report_left(tw_ip_kind_t kind, tw_ip_reason_t why);
 
-/** The process ends: once, whoever calls it. */
-void tw_ip_report_end(void);
-
 /** Ways past the net plugin: nothing of it is seen here but that a job begins with it. */
 typedef enum tw_ip_bypass {
     TW_IP_WINDOWS,     /**< memory that NCCL's own collectives may take other ways from */
