@@ -1,4 +1,5 @@
 /* Latency and bandwidth of one size. */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,23 +106,33 @@ static tw_status_t lane_test(lane_t *lane)
     return TW_OK;
 }
 
-/** All of them until all are done. */
+static tw_status_t lane_turn(lane_t *lane)
+{
+    tw_status_t status = TW_OK;
+
+    if (lane->posted < lane->n && lane->posted - lane->done < WINDOW) {
+        status = lane_post(lane);
+    }
+    return !status && lane->done < lane->posted ? lane_test(lane) : status;
+}
+
+/** All of them until all are done. A round in which nothing happened ends as such a round of NCCL's thread does: with sched_yield. */
 static tw_status_t lanes_run(lane_t *lanes, int n_lanes)
 {
     tw_status_t status = TW_OK;
     int n_left = n_lanes;
 
     while (!status && n_left) {
+        int n_moved = 0;
         n_left = 0;
         for (int i = 0; i < n_lanes && !status; i++) {
-            lane_t *lane = &lanes[i];
-            if (lane->posted < lane->n && lane->posted - lane->done < WINDOW) {
-                status = lane_post(lane);
-            }
-            if (!status && lane->done < lane->posted) {
-                status = lane_test(lane);
-            }
-            n_left += lane->done < lane->n;
+            const int before = lanes[i].posted + lanes[i].done;
+            status = lane_turn(&lanes[i]);
+            n_moved += lanes[i].posted + lanes[i].done - before;
+            n_left += lanes[i].done < lanes[i].n;
+        }
+        if (!n_moved) {
+            (void)sched_yield();
         }
     }
     return status;

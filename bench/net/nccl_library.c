@@ -98,3 +98,27 @@ void *nccl_library_symbol(void *library, const char *name, char *why, size_t why
     }
     return (void *)(uintptr_t)(map->l_addr + value);
 }
+
+/* mov rax, the address; jmp rax */
+#define JUMP_BYTES 12
+
+int nccl_library_replace(void *old, const void *instead)
+{
+#ifdef __x86_64__
+    uint8_t jump[JUMP_BYTES] = {0x48, 0xb8, [10] = 0xff, [11] = 0xe0};
+    const uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)old;
+    const uintptr_t page = at & ~(page_bytes - 1);
+    const size_t bytes = at + JUMP_BYTES - page;
+
+    memcpy(&jump[2], &instead, sizeof(instead));
+    if (mprotect((void *)page, bytes, PROT_READ | PROT_WRITE | PROT_EXEC) != 0) {
+        return 0;
+    }
+    memcpy(old, jump, sizeof(jump));
+    return mprotect((void *)page, bytes, PROT_READ | PROT_EXEC) == 0;
+#else
+    (void)old, (void)instead;
+    errno = ENOSYS;
+    return 0;
+#endif
+}

@@ -1,12 +1,39 @@
-/* NCCL's own sockets. Its library exports none of them, but has them as a table in the form of a plugin's. */
+/* NCCL's own sockets. Its library exports none of them, but has them as a table in the form of a plugin's. All that they want of CUDA is the
+ * number of the current GPU, once for each connection: where CUDA knows none, they are told one here, and it is never used. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "bench/net/nccl_library.h"
 #include "bench/net/net.h"
 
 #define VERSION_MIN 22800
 #define VERSION_MAX 23299
+
+/* cudaGetDevice where there is none. */
+static int first_gpu(int *device)
+{
+    *device = 0;
+    return 0;
+}
+
+/* CUDA's runtime is inside NCCL's library. 0: there is no GPU, and no way to do without. */
+static int provide_gpu(void *library, char *why, size_t why_bytes)
+{
+    void *symbol = nccl_library_symbol(library, "cudaGetDevice", why, why_bytes);
+    int (*const get_device)(int *) = (int (*)(int *))(uintptr_t)symbol;
+    int device;
+
+    if (!symbol || !get_device(&device)) {
+        return symbol != NULL;
+    }
+    if (!nccl_library_replace(symbol, (const void *)(uintptr_t)first_gpu)) {
+        (void)snprintf(why, why_bytes, "no GPU, and none can be made up: %s", strerror(errno));
+        return 0;
+    }
+    return 1;
+}
 
 const tw_nccl_net_v12_t *net_peer_open(const char *library, char *why, size_t why_bytes)
 {
@@ -22,5 +49,6 @@ const tw_nccl_net_v12_t *net_peer_open(const char *library, char *why, size_t wh
         (void)snprintf(why, why_bytes, "%s is not NCCL 2.28 to 2.32 (version %d)", library, version);
         return NULL;
     }
-    return nccl_library_symbol(handle, "ncclNetSocket", why, why_bytes);
+    const tw_nccl_net_v12_t *net = nccl_library_symbol(handle, "ncclNetSocket", why, why_bytes);
+    return net && provide_gpu(handle, why, why_bytes) ? net : NULL;
 }
