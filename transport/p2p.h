@@ -43,8 +43,9 @@ typedef struct tw_p2p_params {
     int streams;             /**< to each network peer and device; over TCP the same at both ends */
     const char *
         token; /**< secret of those peers over TCP that are added by their cards; NULL: there are none. Copied */
-    int encrypt;        /**< 1: all that goes over TCP is sealed; the same at both ends */
-    size_t chunk_bytes; /**< over the network */
+    int encrypt; /**< 1: all that goes over TCP is sealed; the same at both ends */
+    size_t
+        chunk_bytes; /**< over the network; with sends_on_credit and one data stream: up to this on credit, and longer chunks */
     size_t eager_bytes; /**< up to so long a message goes at once, but at most 1 MB */
     int sends_on_credit; /**< 1: so does one of up to a chunk, where a network peer has one stream and device */
     double spin_sec;     /**< look for so long before sleeping */
@@ -163,6 +164,10 @@ void tw_p2p_cancel(tw_p2p_t *p2p, tw_p2p_request_t *request);
 void tw_p2p_cancel_all(tw_p2p_t *p2p);
 /** Move everything forward. TW_OK if something happened, TW_IN_PROGRESS if nothing did, TW_ERR_PEER: it is over. */
 tw_status_t tw_p2p_progress(tw_p2p_t *p2p);
+/** The same, for whoever asks for one request again and again: looks first, and mostly alone, at what that one waits for. */
+tw_status_t tw_p2p_progress_for(tw_p2p_t *p2p, const tw_p2p_request_t *request);
+/** 1 if something is left to be sent that the system has not taken yet. */
+int tw_p2p_has_unsent(const tw_p2p_t *p2p);
 /** Until everything has gone out, it is over, or the timeout has passed (blocks). */
 void tw_p2p_flush(tw_p2p_t *p2p);
 

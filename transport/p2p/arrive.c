@@ -316,6 +316,15 @@ static const char *in_sequence(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_
     }
 }
 
+/** Shorter ones are taken from where several may lie already, and cost little to keep. */
+#define WAITS_FROM ((size_t)16 << 10)
+
+int tw_p2p_message_can_wait(const tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
+{
+    return header->kind == TW_P2P_EAGER && header->value >= WAITS_FROM && header->value <= TW_P2P_EAGER_MAX &&
+           !peer->n_pending;
+}
+
 const char *tw_p2p_message_begin(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, size_t bytes,
                                  tw_p2p_landing_t *landing)
 {

@@ -106,6 +106,11 @@ void tw_p2p_ops_disown(tw_p2p_t *p2p, const tw_p2p_request_t *request)
 
 /* ---- sending ----------------------------------------------------------------------------------------------- */
 
+int tw_p2p_has_unsent(const tw_p2p_t *p2p)
+{
+    return !TAILQ_EMPTY(&p2p->busy_streams) || !TAILQ_EMPTY(&p2p->busy_peers);
+}
+
 static int is_in_sequence(const tw_p2p_op_t *op)
 {
     return op->header.kind != TW_P2P_DATA && op->header.kind != TW_P2P_BYE;

@@ -9,6 +9,8 @@
 
 /** Shared memory needs no streams; long messages are still cut, so that several move together. */
 #define SHM_CHUNK_BYTES ((size_t)4 << 20)
+/** Over the network, where one stream has all data. */
+#define LONG_CHUNK_BYTES ((size_t)8 << 20)
 
 /* ---- failing ----------------------------------------------------------------------------------------------- */
 
@@ -176,6 +178,19 @@ static tw_status_t security_init(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t
     return TW_OK;
 }
 
+/** One data stream alone: nothing is to be spread, and each chunk costs. What has begun to go and is canceled is copied, so there is a limit. */
+static size_t chunk_bytes(const tw_p2p_peer_t *peer, int is_near)
+{
+    const tw_p2p_params_t *params = &peer->p2p->params;
+    if (is_near) {
+        return SHM_CHUNK_BYTES;
+    }
+    return params->sends_on_credit && tw_p2p_peer_is_over_tcp(peer) && peer->n_streams == 2 &&
+                   params->chunk_bytes < LONG_CHUNK_BYTES
+               ? LONG_CHUNK_BYTES
+               : params->chunk_bytes;
+}
+
 static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t *params)
 {
     tw_msg_blob_t card[1 + TW_P2P_WORKERS_MAX] = {{0}};
@@ -199,11 +214,12 @@ static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t 
         return TW_ERR_FORMAT;
     }
     peer->takes_cuda = about.takes_cuda;
-    peer->chunk_bytes = params->is_near ? SHM_CHUNK_BYTES : peer->p2p->params.chunk_bytes;
     if (!params->is_near && peer->p2p->workers[TW_P2P_FIRST_NET_WORKER].carrier->is_tcp) {
         TW_TRY(security_init(peer, params, &about));
     }
-    return streams_init(peer, params->is_near, n_devices, addresses);
+    TW_TRY(streams_init(peer, params->is_near, n_devices, addresses));
+    peer->chunk_bytes = chunk_bytes(peer, params->is_near);
+    return TW_OK;
 }
 
 /** Room for one with this id. */

@@ -4,23 +4,27 @@
 
 #include "transport/p2p/state.h"
 
+/** With less than this, look whether more has come back. */
+#define CREDIT_LOW_BYTES (TW_P2P_CREDIT_BYTES / 2)
+
 /* ---- life -------------------------------------------------------------------------------------------------- */
 
 static tw_p2p_request_t *request_create(tw_p2p_t *p2p, const tw_p2p_message_t *message, int is_send)
 {
-    tw_p2p_request_t *request = calloc(1, sizeof(*request));
+    tw_p2p_request_t *request = malloc(sizeof(*request));
     if (!request) {
         tw_error("%s: out of memory for a request", p2p->name);
         return NULL;
     }
-    request->peer = message->peer;
-    request->is_send = is_send;
-    request->may_be_shorter = !is_send && message->may_be_shorter;
-    request->status = TW_IN_PROGRESS;
-    request->tag = message->tag;
-    request->buffer = message->buffer;
-    request->bytes = message->bytes;
-    request->mem = message->bytes ? message->mem : TW_MEM_HOST;
+    *request = (tw_p2p_request_t){.peer = message->peer,
+                                  .is_send = is_send,
+                                  .may_be_shorter = !is_send && message->may_be_shorter,
+                                  .status = TW_IN_PROGRESS,
+                                  .tag = message->tag,
+                                  .buffer = message->buffer,
+                                  .bytes = message->bytes,
+                                  .mem = message->bytes ? message->mem : TW_MEM_HOST};
+    request->peer->n_pending++;
     TAILQ_INSERT_TAIL(&p2p->requests, request, owned);
     return request;
 }
@@ -36,6 +40,7 @@ static void request_destroy(tw_p2p_t *p2p, tw_p2p_request_t *request)
     }
     tw_p2p_request_unqueue(request);
     tw_p2p_number_release(&p2p->numbers, request);
+    request->peer->n_pending -= request->stage != TW_P2P_STAGE_DONE;
     TAILQ_REMOVE(&p2p->requests, request, owned);
     free(request);
 }
@@ -95,11 +100,19 @@ static int goes_at_once(const tw_p2p_t *p2p, const tw_p2p_request_t *request)
 {
     const tw_p2p_peer_t *peer = request->peer;
     const size_t limit = p2p->params.sends_on_credit && tw_p2p_peer_is_over_tcp(peer) &&
-                                 peer->n_streams == 2 && peer->chunk_bytes > p2p->params.eager_bytes
-                             ? peer->chunk_bytes
+                                 peer->n_streams == 2 && p2p->params.chunk_bytes > p2p->params.eager_bytes
+                             ? p2p->params.chunk_bytes
                              : p2p->params.eager_bytes;
     return request->mem == TW_MEM_HOST && request->bytes <= limit && request->bytes <= TW_P2P_EAGER_MAX &&
            request->bytes + TW_P2P_CREDIT_MESSAGE <= peer->credit_bytes;
+}
+
+/** Something may lie at the connection, ahead of what the new request waits for. */
+static void resume(const tw_p2p_peer_t *peer)
+{
+    if (peer->n_streams && peer->streams[0].worker->carrier->resume) {
+        peer->streams[0].worker->carrier->resume(&peer->streams[0]);
+    }
 }
 
 static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request)
@@ -108,6 +121,17 @@ static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request)
         return send_to_self(p2p, request);
     }
     return goes_at_once(p2p, request) ? send_eager(p2p, request) : send_announced(p2p, request);
+}
+
+/** A sender whose messages go at once need never ask for anything: that its credit is back is read here. */
+static void look_for_credit(tw_p2p_t *p2p, tw_p2p_peer_t *peer)
+{
+    if (peer->credit_bytes < CREDIT_LOW_BYTES && !p2p->in_callback &&
+        peer->streams[0].worker->carrier->receive) {
+        p2p->in_callback = 1;
+        (void)peer->streams[0].worker->carrier->receive(&peer->streams[0]);
+        p2p->in_callback = 0;
+    }
 }
 
 /** What a peer sent before it closed can still be received. */
@@ -121,6 +145,9 @@ static int can_post(tw_p2p_t *p2p, tw_p2p_peer_t *peer, int is_send)
 
 tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **out)
 {
+    if (message->peer->n_streams) {
+        look_for_credit(p2p, message->peer);
+    }
     if (!can_post(p2p, message->peer, 1)) {
         return TW_ERR_PEER;
     }
@@ -129,6 +156,7 @@ tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_r
         return TW_ERR_NO_MEMORY;
     }
     tw_status_t status = send_start(p2p, request);
+    resume(message->peer);
     if (status) {
         request_destroy(p2p, request);
     } else {
@@ -151,6 +179,7 @@ tw_status_t tw_p2p_recv(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_r
         tw_p2p_arrival_accept(p2p, request, arrival);
     } else {
         tw_p2p_request_queue(request, &request->peer->receives);
+        resume(message->peer);
     }
     *out = request;
     return TW_OK;

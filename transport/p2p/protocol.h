@@ -20,10 +20,15 @@
  *  Credit. What is sent without being asked for may lie there for receives that are late, so all EAGER messages are covered by credit:
  *  TW_P2P_CREDIT_BYTES for each peer, of which a message takes its bytes and TW_P2P_CREDIT_MESSAGE, and which is given back (CREDIT) as
  *  receives take what has come. A message without credit goes as RTS. Where the owner wants it and there is one data stream, a message
- *  of up to a chunk goes as EAGER, too: it saves RTS, CTS and the round trip.
+ *  of up to a chunk goes as EAGER, too: it saves RTS, CTS and the round trip. A longer one is then a single chunk, of 8 MB at most.
  *
- *  What an EAGER message costs over TCP: one sendmsg, with 40 bytes more than the message has, and at the other end epoll_wait and
- *  one read, of the data's end and whatever comes next. An announced one costs two messages more, without data.
+ *  Over TCP a long EAGER message that no receive waits for is left with the system, and with it all that comes behind it on its stream, as
+ *  long as no request of this peer is under way: kept here, it would be copied once more, and whoever posts his receives one at a time,
+ *  as NCCL does, would stay behind for good. If the sender closes, or the connection breaks, it is taken.
+ *
+ *  What an EAGER message costs over TCP: one send, with 40 bytes more than the message has, and at the other end one read, of the
+ *  data's end and whatever comes next; whoever asks for one request (tw_p2p_progress_for) reads without asking epoll first. An announced
+ *  one costs two messages more, without data.
  *
  *  Memory of a GPU is touched by UCX alone, never by this code: from there even short messages go by RTS, and a CTS that
  *  names such memory asks for chunks that UCX keeps until it is told where to copy them. */
@@ -69,12 +74,12 @@ static inline uint64_t tw_p2p_header_data(const tw_p2p_header_t *header)
     return header->kind == TW_P2P_EAGER ? header->value : header->kind == TW_P2P_DATA ? header->tag : 0;
 }
 
-/** Eight messages of half a megabyte: as many of its steps as NCCL has under way on a connection. */
-#define TW_P2P_CREDIT_BYTES ((size_t)5 << 20)
+/** Eight messages of half a megabyte, as many of its steps as NCCL has under way on a connection, beside what is not given back yet. */
+#define TW_P2P_CREDIT_BYTES ((size_t)9 << 20)
 /** What a message takes besides its data: about what it costs to keep. */
 #define TW_P2P_CREDIT_MESSAGE 128
 /** Given back when it has come to so much. The longest message on credit and this are less than all there is. */
-#define TW_P2P_CREDIT_STEP ((size_t)1 << 20)
+#define TW_P2P_CREDIT_STEP ((size_t)4 << 20)
 /** The longest message that is ever sent without being asked for. */
 #define TW_P2P_EAGER_MAX ((size_t)1 << 20)
 

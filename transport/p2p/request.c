@@ -87,6 +87,7 @@ void tw_p2p_request_finish(tw_p2p_t *p2p, tw_p2p_request_t *request, tw_status_t
     }
     tw_p2p_request_unqueue(request);
     tw_p2p_number_release(&p2p->numbers, request);
+    request->peer->n_pending--;
     request->stage = TW_P2P_STAGE_DONE;
     request->status = status;
     p2p->n_events++;

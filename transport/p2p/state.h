@@ -37,6 +37,10 @@ typedef struct tw_p2p_carrier {
     int (*arm)(tw_p2p_worker_t *worker);
     /** Send what waits on a stream, as far as that goes now; what has gone is finished. 1: something is left that is in no list. */
     int (*send)(tw_p2p_stream_t *stream);
+    /** Read what is there on a stream, without asking first whether something is. Returns how much happened. NULL: that is not possible. */
+    unsigned (*receive)(tw_p2p_stream_t *stream);
+    /** Somebody waits for a message of its peer's now: one that was left where it was may go on. NULL: none is left anywhere. */
+    void (*resume)(tw_p2p_stream_t *stream);
     /** Let a request go: what is under way with its buffer on this stream is ended, or goes on without the buffer. */
     void (*release)(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
     /** Its peer is gone. is_orderly: what still waits goes out first, in the background. */
@@ -115,6 +119,7 @@ struct tw_p2p_peer {
     TAILQ_ENTRY(tw_p2p_peer) busy;
     int is_busy; /**< in the list of peers with something in `sending` */
     uint64_t n_control_sent, n_control_received;
+    int n_pending;       /**< requests that are not done */
     size_t credit_bytes; /**< that it may still be sent without being asked */
     size_t owed_bytes;   /**< of its credit: taken, and to be given back */
     size_t held_bytes;   /**< of its credit: come, and not given back yet */
@@ -223,6 +228,7 @@ struct tw_p2p {
         tw_p2p_t *p2p);  /**< moves those two on, and returns how much happened; NULL: there were none yet */
     uint64_t aborted_ns; /**< when a peer was last closed with messages under way */
     int in_callback, n_events; /**< a carrier is calling back; what progress has done since it began */
+    int n_for_one;             /**< progress for one request alone, since all was moved on */
 };
 
 static inline int tw_p2p_is_over(const tw_p2p_t *p2p)
@@ -294,6 +300,8 @@ void tw_p2p_ops_take_back(tw_p2p_request_t *request);
 void tw_p2p_ops_disown(tw_p2p_t *p2p, const tw_p2p_request_t *request);
 
 /* ---- arrive.c ---------------------------------------------------------------------------------------------- */
+/** It may stay with the system until a receive is posted: it is long, and nobody waits for it or for anything that comes behind it. */
+int tw_p2p_message_can_wait(const tw_p2p_peer_t *peer, const tw_p2p_header_t *header);
 /** A message begins to come in; a control message is dealt with at once, all others when they end. NULL, or what is wrong with
  *  it. `landing`: set up for its data, of which there are `bytes`; it stays where it is until the end. */
 const char *tw_p2p_message_begin(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, size_t bytes,

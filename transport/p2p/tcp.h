@@ -41,6 +41,7 @@ struct tw_tcp_link {
     tw_tcp_stage_t stage;
     int fd; /**< -1: the next try to connect is due */
     int is_ready, can_write, is_shut;
+    int has_end; /**< the end of what comes, or an error, is behind what is there to read */
     int n_tries;
     uint64_t until_ns; /**< for connecting, for strangers, for leaving */
     uint64_t retry_ns;
@@ -52,8 +53,9 @@ struct tw_tcp_link {
 
     tw_p2p_header_t header; /**< of the frame that is coming in */
     int has_header;
-    uint8_t *piece;           /**< sealed: [TW_TCP_PIECE_BYTES, and a tag] of its data, what is coming in */
-    size_t piece_bytes;       /**< of it that are there */
+    int has_begun;      /**< what comes has its place; else it waits for a receive, and nothing is read */
+    uint8_t *piece;     /**< sealed: [TW_TCP_PIECE_BYTES, and a tag] of its data, what is coming in */
+    size_t piece_bytes; /**< of it that are there */
     tw_p2p_landing_t landing; /**< of its data */
     size_t in_start, in_end;
     uint8_t in[TW_TCP_IN_BYTES];
@@ -108,8 +110,11 @@ void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
 int tw_tcp_out_add_waiting(tw_tcp_link_t *link);
 
 /* ---- tcp_receive.c ----------------------------------------------------------------------------------------- */
-/** Read a bounded amount. Returns 1 if something came. */
+/** Read a bounded amount. Returns how much happened. */
 int tw_tcp_receive(tw_tcp_link_t *link);
+/** The same, whether or not something is known to be there. */
+unsigned tw_tcp_receive_now(tw_p2p_stream_t *stream);
+void tw_tcp_resume(tw_p2p_stream_t *stream);
 
 /* ---- tcp_close.c ------------------------------------------------------------------------------------------- */
 void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly);

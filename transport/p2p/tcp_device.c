@@ -49,6 +49,7 @@ static void note_event(const struct epoll_event *event)
         return;
     }
     link->can_write |= (event->events & EPOLLOUT) != 0;
+    link->has_end |= (event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
     tw_tcp_set_ready(link,
                      link->is_ready || (event->events & ~(uint32_t)EPOLLOUT) || link->stage != TW_TCP_OPEN);
     if (link->stream && link->stage == TW_TCP_OPEN &&
@@ -151,6 +152,8 @@ static const tw_p2p_carrier_t tcp = {.is_tcp = 1,
                                      .progress = tcp_progress,
                                      .arm = tcp_arm,
                                      .send = tw_tcp_send,
+                                     .receive = tw_tcp_receive_now,
+                                     .resume = tw_tcp_resume,
                                      .release = tw_tcp_release,
                                      .close = tw_tcp_close,
                                      .connect = tw_tcp_connect,

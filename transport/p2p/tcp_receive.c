@@ -20,7 +20,7 @@ static size_t buffered(const tw_tcp_link_t *link)
 /** Of the frame's data. */
 static size_t data_left(const tw_tcp_link_t *link)
 {
-    return link->has_header ? link->landing.bytes - link->landing.done : 0;
+    return link->has_begun ? link->landing.bytes - link->landing.done : 0;
 }
 
 /** How much may be read of its data, or of their next piece and its tag. */
@@ -65,7 +65,6 @@ static const char *open_piece(tw_tcp_link_t *link)
 /** The header is in the buffer. */
 static const char *header_take(tw_tcp_link_t *link)
 {
-    tw_p2p_peer_t *peer = link->stream->peer;
     uint8_t *raw = link->in + link->in_start;
     link->in_start += HEADER_BYTES;
     if (link->seal[1]) {
@@ -76,6 +75,14 @@ static const char *header_take(tw_tcp_link_t *link)
     }
     memcpy(&link->header, raw, sizeof(link->header));
     link->has_header = 1;
+    return NULL;
+}
+
+/** Its data get their place. */
+static const char *frame_begin(tw_tcp_link_t *link)
+{
+    tw_p2p_peer_t *peer = link->stream->peer;
+    link->has_begun = 1;
     const char *wrong = link->header.source == (uint32_t)peer->id
                             ? tw_p2p_message_begin(peer, &link->header,
                                                    (size_t)tw_p2p_header_data(&link->header), &link->landing)
@@ -96,7 +103,14 @@ static void data_take(tw_tcp_link_t *link)
     data_came(link, bytes);
 }
 
-/** Take the next part of a frame out of the buffer. 0: it is not all there; or *wrong. */
+/** It waits for a receive where it is, unless what is behind it has to be heard. */
+static int is_left(const tw_tcp_link_t *link)
+{
+    return link->has_header && !link->has_begun && !link->has_end &&
+           tw_p2p_message_can_wait(link->stream->peer, &link->header);
+}
+
+/** Take the next part of a frame out of the buffer. 0: it is not all there, or is left; or *wrong. */
 static int take_next(tw_tcp_link_t *link, const char **wrong)
 {
     const size_t tag_bytes = link->seal[1] ? TW_SEAL_TAG_BYTES : 0;
@@ -104,6 +118,11 @@ static int take_next(tw_tcp_link_t *link, const char **wrong)
         const int is_there = buffered(link) >= HEADER_BYTES + tag_bytes;
         *wrong = is_there ? header_take(link) : NULL;
         return is_there;
+    }
+    if (!link->has_begun) {
+        const int goes_on = !is_left(link);
+        *wrong = goes_on ? frame_begin(link) : NULL;
+        return goes_on;
     }
     if (data_wanted(link)) {
         const int is_there = buffered(link) > 0;
@@ -114,7 +133,7 @@ static int take_next(tw_tcp_link_t *link, const char **wrong)
         *wrong = open_piece(link);
         return 1;
     }
-    link->has_header = 0;
+    link->has_header = link->has_begun = 0;
     *wrong = tw_p2p_message_end(link->stream->peer, &link->header, &link->landing);
     return 1;
 }
@@ -132,19 +151,22 @@ static int take_all(tw_tcp_link_t *link)
         tw_tcp_break(link, wrong);
         return 0;
     }
-    memmove(link->in, link->in + link->in_start, buffered(link));
-    link->in_end -= link->in_start;
-    link->in_start = 0;
+    if (link->in_start) {
+        memmove(link->in, link->in + link->in_start, buffered(link));
+        link->in_end -= link->in_start;
+        link->in_start = 0;
+    }
     return 1;
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------- */
 
-/** The data to their place, or nowhere, and what follows them to the buffer. */
+/** The data to their place, or nowhere, and what follows them to the buffer. If less came than there was room for, that was all: the kernel
+ *  tells when more is there. */
 static ssize_t read_more(tw_tcp_link_t *link, int *error)
 {
     struct iovec parts[2];
-    size_t wanted = data_wanted(link);
+    size_t wanted = data_wanted(link), room = 0;
     uint8_t *place = data_place(link);
     int n = 0;
     if (wanted && !place) {
@@ -156,7 +178,11 @@ static ssize_t read_more(tw_tcp_link_t *link, int *error)
     if (wanted == data_wanted(link)) {
         parts[n++] = (struct iovec){link->in + link->in_end, sizeof(link->in) - link->in_end};
     }
+    for (int i = 0; i < n; i++) {
+        room += parts[i].iov_len;
+    }
     const ssize_t got = tw_tcp_read(link, parts, n, error);
+    tw_tcp_set_ready(link, got > 0 && ((size_t)got == room || link->has_end));
     if (got > 0) {
         const size_t of_data = (size_t)got < wanted ? (size_t)got : wanted;
         data_came(link, of_data);
@@ -170,6 +196,12 @@ static void closed(tw_tcp_link_t *link, int error)
     tw_tcp_break(link, error ? strerror(error) : "closed by the other end");
 }
 
+/** 0: it is of no use any more. */
+static int goes_on(tw_tcp_link_t *link)
+{
+    return take_all(link) && !link->stream->peer->has_failed;
+}
+
 /** Of a peer that has failed nothing is read. */
 int tw_tcp_receive(tw_tcp_link_t *link)
 {
@@ -179,15 +211,38 @@ int tw_tcp_receive(tw_tcp_link_t *link)
         tw_tcp_set_ready(link, 0);
         return 0;
     }
-    while (link->is_ready && n < READS_AT_ONCE && (got = read_more(link, &error)) > 0) {
+    if (link->has_header && !link->has_begun && !goes_on(link)) {
+        return 1;
+    }
+    while (link->is_ready && !is_left(link) && n < READS_AT_ONCE && (got = read_more(link, &error)) > 0) {
         n++;
         link->stream->peer->counts.n_reads++;
-        if (!take_all(link) || link->stream->peer->has_failed) {
+        if (!goes_on(link)) {
             return n;
         }
     }
     if (got < 0) {
         closed(link, error);
+    } else if (is_left(link)) {
+        tw_tcp_set_ready(link, 0);
     }
     return n;
+}
+
+unsigned tw_tcp_receive_now(tw_p2p_stream_t *stream)
+{
+    tw_tcp_link_t *link = stream->link;
+    if (!link || link->stage != TW_TCP_OPEN) {
+        return 0;
+    }
+    tw_tcp_set_ready(link, 1);
+    return (unsigned)tw_tcp_receive(link);
+}
+
+void tw_tcp_resume(tw_p2p_stream_t *stream)
+{
+    tw_tcp_link_t *link = stream->link;
+    if (link && link->has_header && !link->has_begun) {
+        tw_tcp_set_ready(link, 1);
+    }
 }

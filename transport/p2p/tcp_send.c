@@ -9,6 +9,8 @@
 
 /** Frames in one call, at most. */
 #define FRAMES_AT_ONCE 16
+/** Of a short frame. */
+#define SHORT_BYTES 512
 /** The buffer that sealed frames leave from: two pieces, and headers. */
 #define OUT_BYTES (2 * TW_TCP_PIECE_BYTES + 4096)
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
@@ -125,10 +127,23 @@ static void advance(tw_p2p_stream_t *stream, size_t bytes)
     }
 }
 
+/** A short frame is copied to one part, which costs less than to hand over two. Returns how many parts are left. */
+static int join_short(struct iovec *parts, int n, uint8_t *room)
+{
+    if (n != 2 || parts[0].iov_len + parts[1].iov_len > SHORT_BYTES) {
+        return n;
+    }
+    memcpy(room, parts[0].iov_base, parts[0].iov_len);
+    memcpy(room + parts[0].iov_len, parts[1].iov_base, parts[1].iov_len);
+    parts[0] = (struct iovec){room, parts[0].iov_len + parts[1].iov_len};
+    return 1;
+}
+
 static tw_status_t send_plain(tw_tcp_link_t *link, int *error)
 {
     struct iovec parts[2 * FRAMES_AT_ONCE];
-    const int n = gather(link->stream, parts);
+    uint8_t room[SHORT_BYTES];
+    const int n = join_short(parts, gather(link->stream, parts), room);
     const ssize_t sent = tw_tcp_write(link, parts, n, error);
     if (sent <= 0) {
         return sent ? TW_ERR_IO : TW_IN_PROGRESS;

@@ -9,6 +9,9 @@
 
 #include "transport/p2p/state.h"
 
+/** Progress for one request alone, before everything gets its turn. */
+#define ALL_EVERY 16
+
 tw_status_t tw_p2p_sleep_init(tw_p2p_t *p2p)
 {
     p2p->pollfds = calloc(2 + (size_t)p2p->n_workers, sizeof(*p2p->pollfds));
@@ -40,6 +43,35 @@ tw_status_t tw_p2p_progress(tw_p2p_t *p2p)
     }
     p2p->n_events = 0;
     const unsigned n_done = tw_p2p_workers_progress(p2p) + (p2p->meet ? p2p->meet(p2p) : 0);
+    tw_p2p_pump(p2p);
+    return n_done || p2p->n_events ? TW_OK : TW_IN_PROGRESS;
+}
+
+/** The stream on which it comes, or the answer to it; NULL: it needs more than to read one. */
+static tw_p2p_stream_t *stream_of(const tw_p2p_request_t *request)
+{
+    tw_p2p_peer_t *peer = request->peer;
+    const int is_sending = request->is_send && request->stage == TW_P2P_STAGE_MOVING;
+    if (is_sending || !tw_p2p_peer_is_over_tcp(peer) || peer->n_streams > 2) {
+        return NULL;
+    }
+    return !request->is_send && request->number ? &peer->streams[peer->n_streams - 1] : &peer->streams[0];
+}
+
+tw_status_t tw_p2p_progress_for(tw_p2p_t *p2p, const tw_p2p_request_t *request)
+{
+    tw_p2p_stream_t *stream = stream_of(request);
+    if (!stream || ++p2p->n_for_one == ALL_EVERY) {
+        p2p->n_for_one = 0;
+        return tw_p2p_progress(p2p);
+    }
+    if (tw_p2p_is_over(p2p)) {
+        return TW_ERR_PEER;
+    }
+    p2p->n_events = 0;
+    p2p->in_callback = 1;
+    const unsigned n_done = stream->worker->carrier->receive(stream);
+    p2p->in_callback = 0;
     tw_p2p_pump(p2p);
     return n_done || p2p->n_events ? TW_OK : TW_IN_PROGRESS;
 }

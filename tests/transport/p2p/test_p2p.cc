@@ -356,6 +356,8 @@ TEST_F(P2p, WithoutCreditItIsAskedFor)
     constexpr size_t n = n_on_credit + 5;
     std::vector<std::vector<uint8_t>> in(n), out(n);
     std::vector<tw_p2p_request_t *> sent(n), received(n);
+    std::vector<uint8_t> other(1);
+    (void)recv(peer_a, 2, other); /* so that what comes before it is taken */
     for (int round = 0; round < 2; round++) {
         const uint64_t before = tw_p2p_peer_counts(peer_a).n_received;
         const size_t n_credit = peer_b->credit_bytes / cost;
@@ -377,6 +379,67 @@ TEST_F(P2p, WithoutCreditItIsAskedFor)
             EXPECT_EQ(in[i], out[i]) << i;
         }
         EXPECT_TRUE(until([&] { return peer_b->credit_bytes + peer_a->owed_bytes == TW_P2P_CREDIT_BYTES; }));
+    }
+}
+
+/* It posts and tests, and never has to wait: that its credit is back it sees nevertheless. */
+TEST_F(P2p, WhoNeverWaitsKeepsItsCredit)
+{
+    connect_on_credit();
+    const auto out = pattern(2 * eager, 7);
+    constexpr size_t n = 2 * TW_P2P_CREDIT_BYTES / (2 * eager);
+    std::vector<uint8_t> in(out.size());
+    const uint64_t from_b = tw_p2p_peer_counts(peer_b).n_sent;
+    for (size_t i = 0; i < n; i++) {
+        tw_p2p_request_t *received = recv(peer_a, 1, in);
+        ASSERT_EQ(tw_p2p_test(b, send(peer_b, 1, out), nullptr), TW_OK) << i;
+        while (!tw_p2p_request_is_done(received)) {
+            ASSERT_GE(tw_p2p_progress(a), 0);
+        }
+        EXPECT_EQ(tw_p2p_test(a, received, nullptr), TW_OK);
+    }
+    EXPECT_EQ(tw_p2p_peer_counts(peer_b).n_sent - from_b, n) << "a message for each";
+}
+
+/* Who asks for one request alone gets it, and leaves the others their turn. */
+TEST_F(P2p, ProgressForOne)
+{
+    for (int streams : {-1, 1, 3}) {
+        tw_p2p_peer_t *others_a = nullptr, *others_b = nullptr;
+        connect(std::abs(streams), streams < 0);
+        ASSERT_EQ(meet(&others_a, &others_b), TW_OK);
+        for (size_t bytes : {(size_t)0, (size_t)1, eager + 1, chunk, chunk + 1, (size_t)9000001}) {
+            std::vector<uint8_t> in(bytes), in_other(bytes);
+            const auto out = pattern(bytes, 1), out_other = pattern(bytes, 2);
+            tw_p2p_request_t *other_in = recv(others_a, 1, in_other),
+                             *other_out = send(others_b, 1, out_other);
+            tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, out);
+            for (tw_p2p_request_t *asked_in : {received, other_in}) {
+                tw_p2p_request_t *asked_out = asked_in == received ? sent : other_out;
+                const double limit = tw_time_sec() + patience_sec;
+                while (!(tw_p2p_request_is_done(asked_in) && tw_p2p_request_is_done(asked_out)) &&
+                       tw_time_sec() < limit) {
+                    EXPECT_GE(tw_p2p_progress_for(a, asked_in), 0);
+                    EXPECT_GE(tw_p2p_progress_for(b, asked_out), 0);
+                }
+            }
+            for (tw_p2p_request_t *request : {received, sent, other_in, other_out}) {
+                EXPECT_EQ(wait(request), TW_OK) << bytes;
+            }
+            EXPECT_EQ(in, out);
+            EXPECT_EQ(in_other, out_other);
+        }
+        std::vector<uint8_t> never(1), in(chunk);
+        const auto out = pattern(chunk, 3);
+        tw_p2p_request_t *asked = recv(peer_a, 1, never), *received = recv(others_a, 1, in);
+        EXPECT_EQ(wait(send(others_b, 1, out)), TW_OK);
+        const double limit = tw_time_sec() + patience_sec;
+        while (!tw_p2p_request_is_done(received) && tw_time_sec() < limit) {
+            EXPECT_GE(tw_p2p_progress_for(a, asked), 0);
+        }
+        EXPECT_EQ(tw_p2p_test(a, received, nullptr), TW_OK);
+        EXPECT_EQ(in, out);
+        end();
     }
 }
 

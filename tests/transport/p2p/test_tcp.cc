@@ -467,7 +467,8 @@ TEST_F(Tcp, AReceiveMayTakeWhatIsHalfHere)
         connect_through(middle, options, [](std::vector<uint8_t> &, size_t) {});
         greet();
         const auto out = pattern(chunk, 7);
-        std::vector<uint8_t> in(chunk), small(7);
+        std::vector<uint8_t> in(chunk), small(7), other(1);
+        (void)recv(peer_a, 99, other); /* so that what comes before it is taken */
         tw_p2p_request_t *sent = send_half(*middle, 1, out), *received = recv(peer_a, 1, in);
         middle->limit = SIZE_MAX;
         EXPECT_EQ(wait(received), TW_OK);
@@ -482,6 +483,58 @@ TEST_F(Tcp, AReceiveMayTakeWhatIsHalfHere)
         EXPECT_EQ(peer_a->held_bytes, peer_a->owed_bytes);
         end();
     }
+}
+
+/* ---- what nobody waits for --------------------------------------------------------------------------------- */
+
+/* It is long: only its header is read, and the end sleeps, until a receive is posted. For it, so that it goes straight there; or for something
+ * that may be behind it, so that it has to be kept. */
+TEST_F(Tcp, ALongMessageThatNobodyWaitsForIsLeft)
+{
+    for (int encrypt : {0, 1}) {
+        Options options;
+        options.encrypt = encrypt;
+        connect(options);
+        const tw_tcp_link_t *link = peer_a->streams[0].link;
+        const auto out = pattern(chunk, 8);
+        std::vector<uint8_t> in(chunk), other(1);
+        for (bool is_kept : {false, true}) {
+            tw_p2p_request_t *sent = send(peer_b, 1, out), *waits = nullptr;
+            ASSERT_TRUE(until([&] { return link->has_header != 0; }));
+            tw_p2p_sleep_args_t sleep = {};
+            sleep.timeout_sec = 0.01;
+            sleep.fd = -1;
+            EXPECT_TRUE(until([&] { return tw_p2p_sleep(a, &sleep) == TW_IN_PROGRESS; }));
+            EXPECT_FALSE(link->has_begun);
+            EXPECT_TRUE(TAILQ_EMPTY(&peer_a->arrivals));
+            if (is_kept) {
+                waits = recv(peer_a, 2, other);
+                EXPECT_TRUE(until([&] { return !TAILQ_EMPTY(&peer_a->arrivals); }));
+            }
+            std::fill(in.begin(), in.end(), 0);
+            EXPECT_EQ(wait(recv(peer_a, 1, in)), TW_OK);
+            EXPECT_EQ(wait(sent), TW_OK);
+            EXPECT_EQ(in, out);
+            if (waits) {
+                tw_p2p_cancel(a, waits);
+            }
+        }
+        end();
+    }
+}
+
+/* That its sender has closed is heard, though it comes behind it. */
+TEST_F(Tcp, BehindWhatIsLeftTheEndIsHeard)
+{
+    connect();
+    const auto out = pattern(20000, 9);
+    std::vector<uint8_t> in(out.size());
+    EXPECT_EQ(wait(send(peer_b, 1, out)), TW_OK);
+    ASSERT_TRUE(until([&] { return peer_a->streams[0].link->has_header != 0; }));
+    tw_p2p_peer_close(peer_b);
+    EXPECT_TRUE(until([&] { return tw_p2p_peer_has_closed(peer_a) != 0; }));
+    EXPECT_EQ(wait(recv(peer_a, 1, in)), TW_OK);
+    EXPECT_EQ(in, out);
 }
 
 /* ---- who does not belong ----------------------------------------------------------------------------------- */
@@ -672,9 +725,9 @@ TEST_F(Tcp, AConnectionThatIsCutIsNamed)
         std::unique_ptr<Middle> middle;
         connect_through(middle, options, [](std::vector<uint8_t> &, size_t) {});
         greet();
-        std::vector<uint8_t> in((size_t)8 << 20);
+        std::vector<uint8_t> in((size_t)32 << 20);
         tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, in);
-        ASSERT_TRUE(until([&] { return received->moved > 0; }));
+        ASSERT_TRUE(until([&] { return received->landed > 0; }));
         middle->cut = true;
         expect_log("a: peer 0: failed: connection lost");
         expect_log("b: peer 0: failed: connection lost");
@@ -722,6 +775,8 @@ TEST_F(Tcp, MoreThanItHasCreditForIsRefused)
     peer_b->credit_bytes = (size_t)1 << 30; /* it gives itself */
     const auto out = pattern(chunk, 1);
     std::vector<tw_p2p_request_t *> sent;
+    std::vector<uint8_t> other(1);
+    (void)recv(peer_a, SIZE_MAX, other); /* so that what comes before it is taken */
     expect_log("a: peer 0: failed: it sent more than it has credit for");
     allow_log("b: peer 0: failed: connection lost");
     for (size_t i = 0; i < 2 * TW_P2P_CREDIT_BYTES / chunk; i++) {
