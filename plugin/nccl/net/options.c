@@ -34,7 +34,8 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_NET_CHUNK",
      .dflt = "512K",
      .unit = "bytes",
-     .doc = "Longer messages are cut into chunks of this size. NCCL's own steps are of 512K.",
+     .doc = "Longer messages are cut into chunks of this size, with one connection and one device of 8 MB at "
+            "least. NCCL's own steps are of 512K.",
      .type = TW_CONFIG_BYTES,
      .offset = FIELD(chunk_bytes),
      .min = 4096,
@@ -44,7 +45,7 @@ static const tw_config_field_t fields[] = {
      .unit = "bytes",
      .doc =
          "Up to so long a message is sent before the receiver has asked for it. With one connection and one "
-         "device so is one of up to TW_NET_CHUNK. No more than 5 MB of a connection wait for their receives.",
+         "device so is one of up to TW_NET_CHUNK. No more than 9 MB of a connection wait for their receives.",
      .type = TW_CONFIG_BYTES,
      .offset = FIELD(eager_bytes),
      .max = 1 << 20},

@@ -12,15 +12,22 @@ static tw_net_request_t *take_request(tw_net_comm_t *comm)
     if (request) {
         comm->free = request->next_free;
         request->n = request->n_done = request->is_void = 0;
+        comm->domain->n_open++;
     }
     return request;
 }
 
 static void put_request(tw_net_request_t *request)
 {
+    tw_net_domain_t *domain = request->comm->domain;
+
     request->n = request->n_done = 0;
     request->next_free = request->comm->free;
     request->comm->free = request;
+    domain->n_open--;
+    if (domain->n_open == 0 && tw_p2p_has_unsent(domain->p2p)) {
+        tw_net_ticker_wake(domain);
+    }
 }
 
 /* What is left of it will not be waited for. */
@@ -90,7 +97,6 @@ static tw_status_t post_all(tw_net_comm_t *comm, const tw_net_part_t *parts, int
     if (request) {
         status = post_parts(request, parts, n, post);
         if (status == TW_OK) {
-            tw_net_ticker_note(comm->domain);
             *out = request;
         } else {
             give_up(request);
@@ -197,7 +203,7 @@ tw_status_t tw_net_test(tw_net_request_t *request, int *sizes)
     pthread_mutex_lock(&domain->lock);
     status = request->is_void ? TW_ERR_CANCELED : test_parts(request);
     if (status == TW_IN_PROGRESS) {
-        (void)tw_p2p_progress(domain->p2p);
+        (void)tw_p2p_progress_for(domain->p2p, request->part[request->n_done]);
         domain->n_turned++;
         status = test_parts(request);
     }

@@ -20,9 +20,9 @@ typedef struct tw_net_domain {
     int n_users;
     pthread_mutex_t lock; /**< of p2p, and of all that hangs on it */
     tw_p2p_t *p2p;        /**< NULL: nothing uses it */
-    int n_posted,
-        n_turned; /**< messages, and progress made by NCCL's threads, since the ticker's last look */
-    int is_idle;  /**< the ticker sleeps for long, and wants to be woken */
+    int n_open;           /**< requests that NCCL holds */
+    int n_turned;         /**< progress made by NCCL's threads since the ticker's last look */
+    int is_idle;          /**< the ticker sleeps for long */
     pthread_t ticker;
     pthread_mutex_t tick_lock; /**< of the next; taken after `lock` */
     pthread_cond_t tick;       /**< for the ticker: it is woken, or is to end */
@@ -66,13 +66,13 @@ struct tw_net_context {
 };
 
 /** NCCL calls nobody once its requests are done, but what was sent may still be on its way out, or an answer be due: this
- *  thread moves it on. While NCCL asks for its requests it keeps out of the way: it neither takes the lock from a thread of NCCL's nor
- *  makes it wake anybody. Domain's lock not held. TW_ERR_INTERNAL, logged. */
+ *  thread moves it on. While NCCL asks for its requests it sleeps; it neither takes the lock from a thread of NCCL's nor
+ *  makes it wake anybody, but for the last request's end, where something is left. Domain's lock not held. TW_ERR_INTERNAL, logged. */
 tw_status_t tw_net_ticker_start(tw_net_domain_t *domain);
 /** Ends before p2p does. */
 void tw_net_ticker_stop(tw_net_domain_t *domain);
-/** Something was posted; under the domain's lock. */
-void tw_net_ticker_note(tw_net_domain_t *domain);
+/** NCCL has no requests any more, though something is left to be sent; under the domain's lock. */
+void tw_net_ticker_wake(tw_net_domain_t *domain);
 
 /** The device's end, made if need be, in use until it is put back. TW_ERR_INVALID (device) and as tw_p2p_create. */
 tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain_t **out);

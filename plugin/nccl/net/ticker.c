@@ -5,10 +5,9 @@
 
 #include "plugin/nccl/net/state.h"
 
-/* Soon while something may be left of what was posted; now and then after so many looks that found nothing. */
-#define BUSY_NS 500000L
-#define IDLE_NS 50000000L
-#define QUIET_LOOKS 100
+/* Soon where something is left to do that nobody asks for, then less and less often. */
+#define SOON_NS 500000L
+#define LATER_NS 50000000L
 
 /* Returns 0 once it is to end. */
 static int sleep_for(tw_net_domain_t *domain, long sleep_ns)
@@ -30,29 +29,32 @@ static int sleep_for(tw_net_domain_t *domain, long sleep_ns)
     return !ends;
 }
 
-/* Whoever has the lock moves things on himself. Returns the number of looks in a row that have found nothing. */
-static int look(tw_net_domain_t *domain, int n_quiet)
+/* Whoever has the lock moves things on himself, and so does who asks for his requests. Returns when to look again. */
+static long look(tw_net_domain_t *domain, long sleep_ns)
 {
-    int is_quiet;
-
     if (pthread_mutex_trylock(&domain->lock) != 0) {
-        return 0;
+        return sleep_ns;
     }
-    is_quiet = domain->n_turned == 0 && tw_p2p_progress(domain->p2p) != TW_OK && domain->n_posted == 0;
-    n_quiet = !is_quiet ? 0 : n_quiet < QUIET_LOOKS ? n_quiet + 1 : n_quiet;
-    domain->n_turned = domain->n_posted = 0;
-    domain->is_idle = n_quiet == QUIET_LOOKS;
+    if (domain->n_open > 0 && domain->n_turned > 0) {
+        sleep_ns = LATER_NS;
+    } else if (tw_p2p_progress(domain->p2p) == TW_OK || tw_p2p_has_unsent(domain->p2p)) {
+        sleep_ns = SOON_NS;
+    } else {
+        sleep_ns = 2 * sleep_ns < LATER_NS ? 2 * sleep_ns : LATER_NS;
+    }
+    domain->n_turned = 0;
+    domain->is_idle = sleep_ns > SOON_NS;
     pthread_mutex_unlock(&domain->lock);
-    return n_quiet;
+    return sleep_ns;
 }
 
 static void *tick(void *arg)
 {
     tw_net_domain_t *domain = arg;
-    int n_quiet = QUIET_LOOKS;
+    long sleep_ns = LATER_NS;
 
-    while (sleep_for(domain, n_quiet < QUIET_LOOKS ? BUSY_NS : IDLE_NS)) {
-        n_quiet = look(domain, n_quiet);
+    while (sleep_for(domain, sleep_ns)) {
+        sleep_ns = look(domain, sleep_ns);
     }
     return NULL;
 }
@@ -66,10 +68,9 @@ static void wake(tw_net_domain_t *domain, int to_end)
     pthread_mutex_unlock(&domain->tick_lock);
 }
 
-/* To wake it costs a system call, and its thread a processor: once, where it is idle. */
-void tw_net_ticker_note(tw_net_domain_t *domain)
+/* It costs a system call, and its thread a processor: once, where it sleeps for long. */
+void tw_net_ticker_wake(tw_net_domain_t *domain)
 {
-    domain->n_posted++;
     if (domain->is_idle) {
         domain->is_idle = 0;
         wake(domain, 0);
@@ -98,7 +99,7 @@ tw_status_t tw_net_ticker_start(tw_net_domain_t *domain)
     int error;
 
     locks_init(domain);
-    domain->ends = domain->is_woken = domain->n_posted = domain->n_turned = 0;
+    domain->ends = domain->is_woken = domain->n_turned = domain->n_open = 0;
     domain->is_idle = 1;
     error = pthread_create(&domain->ticker, NULL, tick, domain);
     if (error != 0) {

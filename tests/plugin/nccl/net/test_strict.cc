@@ -175,8 +175,8 @@ long ticker_sleeps()
     throw std::runtime_error("the plugin has no thread");
 }
 
-/* Back and forth, each message awaited: what the plugin's thread does in that time depends on the time alone, not on the messages. Were it
- * woken for each, it would take the processor and the lock from NCCL's. */
+/* Back and forth, each message awaited: what the plugin's thread does in that time depends on the time alone, not on the messages, and is
+ * next to nothing. Were it awake, it would take the processor and the lock from NCCL's. */
 TEST_P(Strict, ItsThreadStaysOutOfTheWay)
 {
     constexpr int n_trips = 5000;
@@ -200,7 +200,7 @@ TEST_P(Strict, ItsThreadStaysOutOfTheWay)
         }
         const double ms =
             std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-        const double sleeps = (double)(ticker_sleeps() - sleeps_before), most = 10 + 2 * ms;
+        const double sleeps = (double)(ticker_sleeps() - sleeps_before), most = 10 + ms / 2;
         expect(sleeps <= most, std::to_string(sleeps) + " sleeps in " + std::to_string(ms) + " ms");
         channel.meet();
         expect(net->close_send(to) == TW_NCCL_SUCCESS, "close_send");
