@@ -95,9 +95,8 @@ static const tw_flag_t flag_list[] = {
                TW_CONFIG_INT32, AT(n_pairs), 1, PAIRS_MAX, NULL},
      .group = 1},
     {.field = {"peer", NULL, "tcp|nccl-socket|sealed",
-               "In turn with ours, measure plain TCP sockets, or NCCL's own transport, which needs a GPU's "
-               "driver, or "
-               "ours with TW_NET_ENCRYPT=y",
+               "In turn with ours, measure plain TCP sockets, or NCCL's own transport, or ours with "
+               "TW_NET_ENCRYPT=y",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .group = 1,
      .take = take_peer},
@@ -303,14 +302,13 @@ static tw_status_t begin_peer(run_t *run, const tw_nccl_net_v12_t *net)
     return status;
 }
 
-/** NCCL's sockets ask CUDA for the current device when they connect: without a driver that is as far as they come, at both ends. */
+/** NCCL's sockets may not work here: at neither end then. */
 static int can_connect(run_t *run, char *why)
 {
     const tw_status_t status = net_end_connect(&run->peer, 1);
     net_end_disconnect(&run->peer);
     if (status) {
-        (void)snprintf(why, WHY_BYTES,
-                       "it is there, but cannot connect, for which NCCL wants CUDA to name a GPU");
+        (void)snprintf(why, WHY_BYTES, "it is there, but cannot connect");
     }
     return !status;
 }
