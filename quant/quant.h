@@ -361,12 +361,12 @@ typedef struct tw_quant_lossless_args {
 tw_status_t tw_quant_lossless_stream_create(tw_mem_t mem, tw_quant_lossless_stream_t **out);
 void tw_quant_lossless_stream_destroy(tw_quant_lossless_stream_t *codec);
 
-/** Bytes of workspace that are enough to encode these segments, whose pointers are not read: about 5.2 an element of bf16
- *  and fp16, 7.2 of fp32. SIZE_MAX: the call would be refused. */
+/** Bytes of workspace that are enough to encode these segments, whose pointers are not read: about 5.2 an element of bf16,
+ *  7.2 of fp16 and fp32. SIZE_MAX: the call would be refused. */
 size_t tw_quant_lossless_encode_workspace_bytes(tw_quant_lossless_stream_t *codec, tw_type_t type,
                                                 const tw_quant_lossless_segment_t *segments,
                                                 size_t n_segments);
-/** And to decode n_elems in n_segments segments: about 2.5 an element. */
+/** And to decode n_elems in n_segments segments: about 2.8 an element. */
 size_t tw_quant_lossless_decode_workspace_bytes(tw_quant_lossless_stream_t *codec, tw_type_t type,
                                                 size_t n_elems, size_t n_segments);
 
