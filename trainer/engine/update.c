@@ -61,6 +61,7 @@ static tw_status_t gather_whole(tw_engine_t *engine, size_t index)
     tw_coll_args_t args;
     tw_hpz_gather_args(engine->hpz, (int)index, TW_TYPE_BF16, unit->part, unit->weights, &args);
     args.codec = engine->options->lossless_weights ? &engine->lossless_codec : NULL;
+    args.force_codec = args.codec && tw_coll_n_nodes(engine->world) > 1;
     return tw_engine_post(engine, &unit->gather, &args, engine->options->allgather_bucket,
                           &unit->planned_gather);
 }

@@ -52,6 +52,7 @@ static tw_status_t ask_world(tw_engine_t *engine, size_t index, tw_engine_slot_t
         args.force_codec = 1;
     } else if (engine->options->lossless_weights) {
         args.codec = &engine->lossless_codec;
+        args.force_codec = tw_coll_n_nodes(engine->world) > 1;
     }
     args.seed = (uint64_t)engine->options->seed;
     args.step = (uint32_t)engine->version;

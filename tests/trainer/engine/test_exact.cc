@@ -63,7 +63,6 @@ using TrainSame = tw::Fixture;
 /* Of no use without this: fewer bytes between nodes, with and without replicas. */
 TEST_F(TrainSame, LosslessSendsFewerBytes)
 {
-    set_env("TW_COLL_MODEL", "inter:beta=1mbit"); /* or operations of this size go plain */
     auto bytes = [](const std::vector<std::string> &sets) {
         tw::Outcome outcome = tw::train(2, 1, sets);
         EXPECT_EQ(outcome.status, TW_OK);

@@ -211,7 +211,6 @@ TEST_F(Plan, BytesAreThoseThatTheEngineCounts)
  * small a few per cent more. */
 TEST_F(Plan, BytesOfLosslessSetsAreEstimated)
 {
-    set_env("TW_COLL_MODEL", "inter:beta=1mbit"); /* or operations of this size go plain */
     for (const char *set : {"zero3-lossless", "lossless"}) {
         tw_plan_cluster_t cluster = cluster_of(2, 2);
         tw_trainer_result_t result = train(set, cluster), plain = train("zero3", cluster);
