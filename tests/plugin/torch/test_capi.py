@@ -55,7 +55,7 @@ def test_codecs():
 def test_policy_of_the_environment():
     def check():
         rules = policy.from_environment()
-        assert str(rules.weights).startswith("int8") and rules.grads is None and rules.min_bytes == 2048
+        assert rules.keeps and str(rules.weights) == "lossless" and rules.grads is None and rules.min_bytes == 2048
         rules = policy.make(weights="exact", grads="int4", min_bytes=1)
         assert rules.weights is None and rules.grads.bits == 4 and rules.min_bytes == 1
         return True
