@@ -265,7 +265,6 @@ TEST_F(HpzKeeper, UnequalNodesAreUnsupported)
 TEST_F(HpzKeeper, ASkippedGatherIsAnError)
 {
     begin({1, 1});
-    expect_log("unit a: rank 1 gathers another unit");
     allow_log("");
     run([](Rank &rank, int r) {
         tw_hpz_kept_t *kept[2];
@@ -284,6 +283,10 @@ TEST_F(HpzKeeper, ASkippedGatherIsAnError)
         tw_hpz_kept_destroy(kept[0]);
         tw_hpz_kept_destroy(kept[1]);
     });
+    /* who is first ends the job, perhaps before the other one has looked */
+    EXPECT_GT(log_count("unit a: rank 1 gathers another unit") +
+                  log_count("unit b: rank 0 gathers another unit"),
+              0U);
 }
 
 TEST_F(HpzKeeper, ReplicasThatDifferAreFound)
@@ -310,7 +313,6 @@ TEST_F(HpzKeeper, ReplicasThatDifferAreFound)
 TEST_F(HpzKeeper, ReplicasOfOtherVersionsAreAnError)
 {
     begin({1, 1});
-    expect_log("unit layer: gather 2 of a replica at version 1, but rank 1 is at gather 2 and version 7");
     allow_log("");
     with_unit([](Rank &rank, tw_hpz_kept_t *kept) {
         std::vector<uint16_t> whole = own_of(rank, 0);
@@ -318,6 +320,11 @@ TEST_F(HpzKeeper, ReplicasOfOtherVersionsAreAnError)
         kept->version = rank.rank == 1 ? 7 : 1;
         EXPECT_LT(gather(kept, &whole), 0);
     });
+    EXPECT_GT(
+        log_count("unit layer: gather 2 of a replica at version 1, but rank 1 is at gather 2 and version 7") +
+            log_count(
+                "unit layer: gather 2 of a replica at version 7, but rank 0 is at gather 2 and version 1"),
+        0U);
 }
 
 } // namespace

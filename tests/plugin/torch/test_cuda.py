@@ -131,7 +131,7 @@ def test_without_cuda_in_the_library_torch_goes_its_own_way(monkeypatch):
 
     monkeypatch.setattr(capi, "lib", lambda: types.SimpleNamespace(tw_status_string=lambda status: b"not supported"))
     monkeypatch.setattr(engine.Use, "communicator", refuse)
-    on_gpu = types.SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, nbytes=10**6)
+    on_gpu = types.SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, nbytes=10**6, layout=torch.strided)
     error, asked = capi.ThinwireError("communicator", capi.UNSUPPORTED), []
     assert [operations.carrier("all-gather", engine.Use({}), GROUP, on_gpu) for _ in range(2)] == [None, None]
     # it is not asked for again, and the report says what went NCCL's way
