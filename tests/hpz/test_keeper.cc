@@ -202,7 +202,8 @@ TEST_F(HpzKeeper, UnitsUnderWay)
         std::vector<uint16_t> whole[3];
         int refusing;
         for (int u = 0; u < 3; u++) {
-            tw_hpz_kept_params_t params = params_of(("layer" + std::to_string(u)).c_str());
+            const std::string name = "layer" + std::to_string(u);
+            tw_hpz_kept_params_t params = params_of(name.c_str());
             ASSERT_EQ(tw_hpz_kept_create(rank.keeper, &params, &kept[u], &refusing), TW_OK);
         }
         for (int step = 0; step < 4; step++) {
