@@ -249,7 +249,7 @@ def test_the_report_says_what_lossless_messages_took():
             assert found[kind].sent_bytes < 0.95 * found[kind].plain_bytes and not found[kind].exact
         return found.counted_bytes == found["all-gather"].sent_bytes + found["reduce-scatter"].sent_bytes
 
-    assert all(ranks.run(2, check))
+    assert all(ranks.run(2, check, TW_COLL_MODEL="inter:beta=1mbit"))  # or what is so small goes as it is
 
 
 def test_memory_is_freed_with_the_model():
