@@ -8,6 +8,8 @@
 
 /** Of one connection, before others get their turn. */
 #define READS_AT_ONCE 8
+/** Of a read; a call of progress takes no longer than so many of them. */
+#define READ_BYTES ((size_t)512 << 10)
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
 
 /* ---- one frame --------------------------------------------------------------------------------------------- */
@@ -173,6 +175,7 @@ static ssize_t read_more(tw_tcp_link_t *link, int *error)
         wanted = wanted < TW_TCP_PIECE_BYTES ? wanted : TW_TCP_PIECE_BYTES;
         parts[n++] = (struct iovec){link->device->scratch, wanted};
     } else if (wanted) {
+        wanted = wanted < READ_BYTES ? wanted : READ_BYTES;
         parts[n++] = (struct iovec){place, wanted};
     }
     if (wanted == data_wanted(link)) {

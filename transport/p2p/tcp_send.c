@@ -11,6 +11,9 @@
 #define FRAMES_AT_ONCE 16
 /** Of a short frame. */
 #define SHORT_BYTES 512
+/** Of a write, and writes of one connection, before the caller gets its turn: NCCL waits in no call for longer than a copy. */
+#define SEND_BYTES ((size_t)1 << 20)
+#define SENDS_AT_ONCE 4
 /** The buffer that sealed frames leave from: two pieces, and headers. */
 #define OUT_BYTES (2 * TW_TCP_PIECE_BYTES + 4096)
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
@@ -139,11 +142,25 @@ static int join_short(struct iovec *parts, int n, uint8_t *room)
     return 1;
 }
 
+/** Cuts what is more than SEND_BYTES. Returns how many parts are left. */
+static int cut_long(struct iovec *parts, int n)
+{
+    size_t left = SEND_BYTES;
+    for (int i = 0; i < n; i++) {
+        if (parts[i].iov_len >= left) {
+            parts[i].iov_len = left;
+            return i + 1;
+        }
+        left -= parts[i].iov_len;
+    }
+    return n;
+}
+
 static tw_status_t send_plain(tw_tcp_link_t *link, int *error)
 {
     struct iovec parts[2 * FRAMES_AT_ONCE];
     uint8_t room[SHORT_BYTES];
-    const int n = join_short(parts, gather(link->stream, parts), room);
+    const int n = cut_long(parts, join_short(parts, gather(link->stream, parts), room));
     const ssize_t sent = tw_tcp_write(link, parts, n, error);
     if (sent <= 0) {
         return sent ? TW_ERR_IO : TW_IN_PROGRESS;
@@ -194,11 +211,12 @@ int tw_tcp_send(tw_p2p_stream_t *stream)
 {
     tw_tcp_link_t *link = stream->link;
     tw_status_t status = TW_OK;
-    int error = 0;
+    int error = 0, n = 0;
     if (!link || link->stage != TW_TCP_OPEN) {
         return 0;
     }
-    while (!status && link->can_write && (link->out_end || !TAILQ_EMPTY(&stream->waiting))) {
+    while (!status && link->can_write && n++ < SENDS_AT_ONCE &&
+           (link->out_end || !TAILQ_EMPTY(&stream->waiting))) {
         status = link->out_end   ? tw_tcp_out_flush(link, &error)
                  : link->seal[0] ? send_sealed(link, &error)
                                  : send_plain(link, &error);
@@ -212,6 +230,9 @@ int tw_tcp_send(tw_p2p_stream_t *stream)
     if (status < 0) {
         tw_tcp_break(link, strerror(error));
         return 0;
+    }
+    if (link->can_write && (link->out_end || !TAILQ_EMPTY(&stream->waiting))) {
+        tw_tcp_set_ready(link, 1); /* nobody sleeps before the rest has gone */
     }
     return link->out_end > 0;
 }
