@@ -61,7 +61,9 @@ void *alloc(size_t bytes)
 
 void copy(void *to, const void *from, size_t bytes)
 {
-    memcpy(to, from, bytes);
+    if (bytes) { /* else either may be NULL */
+        memcpy(to, from, bytes);
+    }
 }
 
 } // namespace
