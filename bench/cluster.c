@@ -53,8 +53,7 @@ static const tw_flag_t flag_list[] = {
      .group = 1},
     {.field = {"grace", NULL, "TIME",
                "How long the others may go on after the first rank has failed, before they are killed "
-               "(default: 5s "
-               "more than TW_PEER_TIMEOUT)",
+               "(default: 5s more than TW_PEER_TIMEOUT)",
                TW_CONFIG_TIME, AT(grace_sec), 0, 0, NULL},
      .letter = 'g',
      .group = 1,
