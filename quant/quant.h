@@ -220,7 +220,7 @@ tw_status_t tw_quant_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t
  * under the old value's exponent and, as second context, under the previous step's change, which both ends know. NaN,
  * infinities, -0 and denormals come back bit for bit. The receiver needs the old values, the message and the states.
  *
- * Format: quant/exact/exact.h; blocks of 32,768 elements decode independently; every backend gives the same bytes.
+ * Format: quant/exact/exact.h; blocks of 65,536 elements decode independently; every backend gives the same bytes.
  * Worst case: tw_quant_exact_bound_bytes, plain plus 12 bytes a message, whatever the values.
  * Speed and bits: ./bazelw run //bench:delta.
  * Source: rANS as in arXiv 1311.2540. */

@@ -1,17 +1,10 @@
 /* Messages of exact deltas: the public calls. */
-#include "quant/exact/value.h"
+#include "quant/exact/model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Shorter messages go plain: what is sent of a model alone would cost more than they can gain. */
-#define CODED_ELEMS_MIN 1024
-#define ELEMS_MAX ((size_t)1 << 30)
 #define VECTOR_SLACK 32 /* elements that a vector may write too many */
-#define SAMPLE_RUN 64
-/* A sample is this share of a message, between these bounds: it takes ten times as long an element as the coder does. */
-#define SAMPLE_SHARE 16
-#define SAMPLE_MIN 8192
 
 /* Best first. */
 static const tw_exact_backend_t *const backends[] = {
@@ -35,7 +28,7 @@ struct tw_quant_exact {
 };
 
 _Static_assert(sizeof(tw_exact_header_t) + 4 + TW_EXACT_STATS_BYTES_MAX + sizeof(tw_entropy_entry_t) <=
-                   2 * CODED_ELEMS_MIN,
+                   2 * TW_EXACT_CODED_MIN,
                "the head of a coded message fits where a plain one does");
 
 /* ---- codecs ----------------------------------------------------------------------------------------------------- */
@@ -92,9 +85,8 @@ size_t tw_quant_exact_bound_bytes(size_t n_elems)
 
 /* ---- segments --------------------------------------------------------------------------------------------------- */
 
-/* Check the segments of a call, which hold n_elems together. */
-static tw_status_t check_segments(const char *operation, const tw_quant_exact_segment_t *segments,
-                                  size_t n_segments, int encoding, size_t *n_elems, int *second)
+tw_status_t tw_exact_check_call(const char *operation, const tw_quant_exact_segment_t *segments,
+                                size_t n_segments, int encoding, size_t *n_elems, int *second)
 {
     size_t n = 0, with_state = 0, not_empty = 0;
     for (size_t s = 0; s < n_segments; s++) {
@@ -103,9 +95,9 @@ static tw_status_t check_segments(const char *operation, const tw_quant_exact_se
             continue;
         }
         const void *values = encoding ? segment->src : segment->dst;
-        if (!segment->base || !values || segment->n_elems > ELEMS_MAX - n) {
+        if (!segment->base || !values || segment->n_elems > TW_EXACT_ELEMS_MAX - n) {
             tw_error("quant: %s: segment %zu has a NULL pointer, or there are more than %zu elements",
-                     operation, s, ELEMS_MAX);
+                     operation, s, TW_EXACT_ELEMS_MAX);
             return TW_ERR_INVALID;
         }
         n += segment->n_elems;
@@ -232,17 +224,15 @@ static void update_states(const tw_exact_run_t *run)
 static void take_sample(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments, size_t n_elems)
 {
     tw_exact_sample_t *sample = &exact->sample;
-    size_t wanted_elems = n_elems / SAMPLE_SHARE > SAMPLE_MIN ? n_elems / SAMPLE_SHARE : SAMPLE_MIN;
-    size_t most = wanted_elems < TW_EXACT_SAMPLE_MAX ? wanted_elems : TW_EXACT_SAMPLE_MAX;
-    size_t distance = SAMPLE_RUN * ((n_elems + most - 1) / most);
+    size_t distance = tw_exact_sample_distance((uint32_t)n_elems);
     cursor_t cursor = {segments, 0};
     sample->n = 0;
     for (size_t at = 0; at < n_elems;) {
         size_t in_step = at % distance;
-        size_t wanted = in_step < SAMPLE_RUN ? SAMPLE_RUN - in_step : distance - in_step;
+        size_t wanted = in_step < TW_EXACT_SAMPLE_RUN ? TW_EXACT_SAMPLE_RUN - in_step : distance - in_step;
         tw_exact_run_t run = next_run(&cursor, wanted < n_elems - at ? wanted : n_elems - at, 1);
         at += run.n;
-        if (in_step >= SAMPLE_RUN) {
+        if (in_step >= TW_EXACT_SAMPLE_RUN) {
             continue;
         }
         memcpy(sample->old_values + sample->n, run.old_values, 2 * run.n);
@@ -361,7 +351,7 @@ tw_status_t tw_quant_exact_encode(tw_quant_exact_t *exact, const tw_quant_exact_
 {
     size_t n_elems;
     int second;
-    TW_TRY(check_segments("exact_encode", segments, n_segments, 1, &n_elems, &second));
+    TW_TRY(tw_exact_check_call("exact_encode", segments, n_segments, 1, &n_elems, &second));
     size_t bound = tw_quant_exact_bound_bytes(n_elems);
     if (!dst || dst_bytes < bound) {
         tw_error("quant: exact_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0, bound);
@@ -369,7 +359,7 @@ tw_status_t tw_quant_exact_encode(tw_quant_exact_t *exact, const tw_quant_exact_
     }
     uint8_t *body = (uint8_t *)dst + sizeof(tw_exact_header_t);
     target_t target = {body, (uint8_t *)dst + bound};
-    int try_coded = n_elems >= CODED_ELEMS_MIN;
+    int try_coded = n_elems >= TW_EXACT_CODED_MIN;
     int coded = try_coded && append_coded(exact, segments, n_elems, second, &target);
     if (!coded) {
         target.at = body;
@@ -564,7 +554,7 @@ tw_status_t tw_quant_exact_decode(tw_quant_exact_t *exact, const tw_quant_exact_
 {
     size_t n_elems;
     int second, coded;
-    TW_TRY(check_segments("exact_decode", segments, n_segments, 0, &n_elems, &second));
+    TW_TRY(tw_exact_check_call("exact_decode", segments, n_segments, 0, &n_elems, &second));
     source_t source = {src, src ? (const uint8_t *)src + src_bytes : NULL};
     TW_TRY(read_header(&source, second, &coded));
     return coded ? decode_coded(exact, segments, n_elems, second, &source)

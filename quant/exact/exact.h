@@ -1,7 +1,7 @@
 /** The codec of the exact delta, inside: what a message is made of. Private to the room and its white-box tests.
  *
- *  Read value.h (one element), ref.c (one block, the oracle), then model.c (what the coder believes), codec.c (messages,
- *  the public calls) and last lanes.h (ref.c again, 8 or 16 elements at a time).
+ *  Read value.h (one element), ref.c (one block, the oracle), then model.h and model.c (what the coder believes), codec.c
+ *  (messages, the public calls) and last lanes.h (ref.c again, 8 or 16 elements at a time).
  *
  *  Message, little-endian, without padding (n elements; the segments' elements one after the other):
  *    u8 magic, u8 version, u8 flags, u8 zero, u32 bytes of the message
@@ -44,6 +44,9 @@ TW_C_BEGIN
 #define TW_EXACT_FLAG_SECOND 2 /**< made with the second context */
 
 #define TW_EXACT_BLOCK_ELEMS 65536
+#define TW_EXACT_ELEMS_MAX ((size_t)1 << 30)
+/** Shorter messages go plain: what is sent of a model alone would cost more than they can gain. */
+#define TW_EXACT_CODED_MIN 1024
 
 #define TW_EXACT_EXPONENTS 32
 #define TW_EXACT_SIZES 4 /**< of the previous change */
@@ -125,6 +128,10 @@ extern const tw_exact_backend_t tw_exact_ref;
 #ifdef __x86_64__
 extern const tw_exact_backend_t tw_exact_avx2, tw_exact_avx512;
 #endif
+
+/** What a call checks of its segments; how many elements they have, and whether they have states. TW_ERR_INVALID, logged. */
+tw_status_t tw_exact_check_call(const char *operation, const tw_quant_exact_segment_t *segments,
+                                size_t n_segments, int encoding, size_t *n_elems, int *second);
 
 /** Choose factors, contexts and tables for a sample; n >= 1. */
 void tw_exact_stats_choose(tw_exact_sample_t *sample, int second, tw_exact_stats_t *stats);
