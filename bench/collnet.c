@@ -8,6 +8,7 @@
 
 #include <xxhash.h>
 
+#include "bench/columns.h"
 #include "cluster/cluster.h"
 #include "collectives/collectives.h"
 #include "flags/flags.h"
@@ -270,24 +271,33 @@ static int is_right(const rank_t *rank, const way_t *way)
     return way->identical && way->rel_rmse < bound;
 }
 
-static void write_json(const rank_t *rank, FILE *file, const way_t *way, double us, double speedup)
-{
-    tw_json_t *json = tw_json_create();
+typedef struct {
+    const char *by, *mode;
+    int n_nodes, in_flight;
+    size_t bytes, window_bytes;
+    double link_bps, us, speedup, rel_rmse; /* speedup: over exact of the same kind */
+    int identical, ok;
+} row_t;
 
-    tw_json_add_string(json, "by", way->comm ? "collnet" : "library");
-    tw_json_add_string(json, "mode", way->mode);
-    tw_json_add_int(json, "nodes", rank->n_ranks);
-    tw_json_add_int(json, "bytes", (int64_t)rank->options->bytes);
-    tw_json_add_int(json, "window", (int64_t)rank->options->window_bytes);
-    tw_json_add_int(json, "in_flight", rank->options->in_flight);
-    tw_json_add_double(json, "link_bps", rank->options->link_bps);
-    tw_json_add_double(json, "us_median", us);
-    tw_json_add_double(json, "speedup", speedup);
-    tw_json_add_double(json, "rel_rmse", way->rel_rmse);
-    tw_json_add_bool(json, "ok", is_right(rank, way));
-    (void)tw_json_write_line(json, file);
-    tw_json_destroy(json);
-}
+#define ROW(member) offsetof(row_t, member)
+
+static const bench_column_t columns[] = {
+    {"by", "by", "%9s", BENCH_STRING, ROW(by), 0, 0},
+    {"mode", "mode", "%8s", BENCH_STRING, ROW(mode), 0, 0},
+    {"nodes", NULL, NULL, BENCH_INT, ROW(n_nodes), 0, 0},
+    {"bytes", NULL, NULL, BENCH_SIZE, ROW(bytes), 0, 0},
+    {"window", NULL, NULL, BENCH_SIZE, ROW(window_bytes), 0, 0},
+    {"in_flight", NULL, NULL, BENCH_INT, ROW(in_flight), 0, 0},
+    {"link_bps", NULL, NULL, BENCH_DOUBLE, ROW(link_bps), 0, 0},
+    {"us_median", "median, us", "%13.1f", BENCH_DOUBLE, ROW(us), 0, 0},
+    {"speedup", "speed-up", "%9.2f", BENCH_DOUBLE, ROW(speedup), 0, 0},
+    {"rel_rmse", "relative RMSE", "%14.2e", BENCH_DOUBLE, ROW(rel_rmse), 0, 0},
+    {"identical", "same bits", "%10s", BENCH_BOOL, ROW(identical), 0, 0},
+    {"ok", "ok", "%3s", BENCH_BOOL, ROW(ok), 0, 0},
+};
+
+static const bench_table_t table = {
+    .columns = columns, .n_columns = sizeof(columns) / sizeof(columns[0]), .is_remarked = 1};
 
 static int print_lines(rank_t *rank, FILE *json)
 {
@@ -299,18 +309,24 @@ static int print_lines(rank_t *rank, FILE *json)
            rank->n_ranks, options->link_bps / 1e6);
     printf("# collnet: windows of %zu bytes, %d at a time; speed-up: over exact of the same kind\n",
            options->window_bytes, options->in_flight);
-    printf("#      by     mode   median (us)  speed-up  relative RMSE  same bits  ok\n");
+    bench_table_head(&table);
     for (size_t i = 0; i < 2 * N_MODES; i++) {
         way_t *way = &rank->ways[i];
         double us = 1e6 * tw_median(way->sec, (size_t)options->iters);
         exact_us[i % 2] = i < 2 ? us : exact_us[i % 2];
-        int ok = is_right(rank, way);
-        printf("%9s %8s %13.1f %9.2f %14.2e %10s %3s\n", way->comm ? "collnet" : "library", way->mode, us,
-               exact_us[i % 2] / us, way->rel_rmse, way->identical ? "yes" : "NO", ok ? "yes" : "NO");
-        if (json) {
-            write_json(rank, json, way, us, exact_us[i % 2] / us);
-        }
-        n_bad += !ok;
+        const row_t row = {.by = way->comm ? "collnet" : "library",
+                           .mode = way->mode,
+                           .n_nodes = rank->n_ranks,
+                           .in_flight = options->in_flight,
+                           .bytes = options->bytes,
+                           .window_bytes = options->window_bytes,
+                           .link_bps = options->link_bps,
+                           .us = us,
+                           .speedup = exact_us[i % 2] / us,
+                           .rel_rmse = way->rel_rmse,
+                           .identical = way->identical,
+                           .ok = is_right(rank, way)};
+        n_bad += bench_table_report(&table, &row, NULL, json) != TW_OK || !row.ok;
     }
     return n_bad;
 }

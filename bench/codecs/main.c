@@ -1,7 +1,10 @@
 /* bench/quant: speed and error of the block codecs. */
 #include "bench/codecs/bench.h"
 #include "bench/codecs/gpu.h"
+#include "bench/columns.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,6 +20,37 @@ typedef struct report {
 
 /* ---- speed -------------------------------------------------------------------------------------------------- */
 
+/* GB are 10^9 bytes of the plain side, a second; by_...: times the speed of memcpy, of the floor. */
+typedef struct {
+    const char *table, *op, *codec, *type, *backend, *cache;
+    int threads;
+    size_t bytes;
+    double moved_bytes, us, gbytes, memcpy_gbytes, by_memcpy, floor_gbytes, by_floor;
+} speed_row_t;
+
+#define ROW(member) offsetof(speed_row_t, member)
+
+static const bench_column_t speed_columns[] = {
+    {"table", NULL, NULL, BENCH_STRING, ROW(table), 0, 0},
+    {"op", "op", "%-14s", BENCH_STRING, ROW(op), 0, 0},
+    {"codec", "codec", "%-36s", BENCH_STRING, ROW(codec), 0, 0},
+    {"type", "type", "%-4s", BENCH_STRING, ROW(type), 0, 0},
+    {"backend", NULL, NULL, BENCH_STRING, ROW(backend), 0, 0},
+    {"threads", "threads", "%7lld", BENCH_INT, ROW(threads), 0, 0},
+    {"cache", "cache", "%-5s", BENCH_STRING, ROW(cache), 0, 0},
+    {"bytes", NULL, NULL, BENCH_SIZE, ROW(bytes), 0, 0},
+    {"moved_bytes", NULL, NULL, BENCH_DOUBLE, ROW(moved_bytes), 0, 0},
+    {"time_us_median", NULL, NULL, BENCH_DOUBLE, ROW(us), 0, 0},
+    {"GBps", "GB/s", "%8.2f", BENCH_DOUBLE, ROW(gbytes), 0, 0},
+    {"memcpy_GBps", "memcpy", "%8.2f", BENCH_DOUBLE, ROW(memcpy_gbytes), 0, 0},
+    {NULL, "/memcpy", "%8.2f", BENCH_DOUBLE, ROW(by_memcpy), 0, 0},
+    {"floor_GBps", "floor", "%8.2f", BENCH_DOUBLE, ROW(floor_gbytes), 0, 0},
+    {NULL, "/floor", "%8.2f", BENCH_DOUBLE, ROW(by_floor), 0, 0},
+};
+
+static const bench_table_t speed_table = {.columns = speed_columns,
+                                          .n_columns = sizeof(speed_columns) / sizeof(speed_columns[0])};
+
 static void print_speed_head(const report_t *report)
 {
     const qb_options_t *options = report->options;
@@ -24,52 +58,32 @@ static void print_speed_head(const report_t *report)
     printf("Speed, backend %s; source of %s (cold) or %s per thread (warm); reductions of %zu inputs.\n",
            report->backend, tw_format_bytes(options->bytes, cold, sizeof(cold)),
            tw_format_bytes(options->warm_bytes, warm, sizeof(warm)), (size_t)options->n_inputs);
-    printf("%-14s %-36s %-4s %7s %-5s %8s %8s %8s %8s %8s\n", "op", "codec", "type", "threads", "cache",
-           "GB/s", "memcpy", "/memcpy", "floor", "/floor");
+    bench_table_head(&speed_table);
 }
 
-static tw_status_t write_speed_json(const report_t *report, const qb_speed_t *speed, const char *codec,
-                                    double floor_sec)
-{
-    tw_json_t *json = tw_json_create();
-    double bytes = (double)speed->bytes * 1e-9;
-    tw_json_add_string(json, "table", "speed");
-    tw_json_add_string(json, "op", qb_op_name(speed->op));
-    tw_json_add_string(json, "codec", codec);
-    tw_json_add_string(json, "type", tw_type_name(speed->type));
-    tw_json_add_string(json, "backend", report->backend);
-    tw_json_add_int(json, "threads", speed->threads);
-    tw_json_add_string(json, "cache", speed->cold ? "cold" : "warm");
-    tw_json_add_int(json, "bytes", (int64_t)speed->bytes);
-    tw_json_add_double(json, "moved_bytes", speed->moved_bytes);
-    tw_json_add_double(json, "time_us_median", speed->op_sec * 1e6);
-    tw_json_add_double(json, "GBps", bytes / speed->op_sec);
-    tw_json_add_double(json, "memcpy_GBps", bytes / speed->memcpy_sec);
-    if (speed->cold) {
-        tw_json_add_double(json, "floor_GBps", bytes / floor_sec);
-    }
-    tw_status_t status = tw_json_write_line(json, report->json);
-    tw_json_destroy(json);
-    return status;
-}
-
-/* memcpy reads and writes each byte; its speed is the memory's. */
+/* memcpy reads and writes each byte; its speed is the memory's. Data in a cache have no floor of the memory's. */
 static tw_status_t report_speed(const report_t *report, const qb_speed_t *speed)
 {
     char codec[CODEC_TEXT_BYTES];
     double gigabytes = (double)speed->bytes * 1e-9;
-    double floor_sec = speed->memcpy_sec * speed->moved_bytes / (2.0 * (double)speed->bytes);
-    tw_quant_codec_format(&speed->codec, codec, sizeof(codec));
-    printf("%-14s %-36s %-4s %7d %-5s %8.2f %8.2f %8.2f", qb_op_name(speed->op), codec,
-           tw_type_name(speed->type), speed->threads, speed->cold ? "cold" : "warm",
-           gigabytes / speed->op_sec, gigabytes / speed->memcpy_sec, speed->memcpy_sec / speed->op_sec);
-    if (speed->cold) {
-        printf(" %8.2f %8.2f\n", gigabytes / floor_sec, floor_sec / speed->op_sec);
-    } else {
-        printf(" %8s %8s\n", "-", "-");
-    }
-    fflush(stdout);
-    return report->json ? write_speed_json(report, speed, codec, floor_sec) : TW_OK;
+    double floor_sec =
+        speed->cold ? speed->memcpy_sec * speed->moved_bytes / (2.0 * (double)speed->bytes) : NAN;
+    const speed_row_t row = {.table = "speed",
+                             .op = qb_op_name(speed->op),
+                             .codec = tw_quant_codec_format(&speed->codec, codec, sizeof(codec)),
+                             .type = tw_type_name(speed->type),
+                             .backend = report->backend,
+                             .cache = speed->cold ? "cold" : "warm",
+                             .threads = speed->threads,
+                             .bytes = speed->bytes,
+                             .moved_bytes = speed->moved_bytes,
+                             .us = speed->op_sec * 1e6,
+                             .gbytes = gigabytes / speed->op_sec,
+                             .memcpy_gbytes = gigabytes / speed->memcpy_sec,
+                             .by_memcpy = speed->memcpy_sec / speed->op_sec,
+                             .floor_gbytes = gigabytes / floor_sec,
+                             .by_floor = floor_sec / speed->op_sec};
+    return bench_table_report(&speed_table, &row, NULL, report->json);
 }
 
 static tw_status_t measure_codec(const report_t *report, qb_arena_t *arena, const tw_quant_codec_t *codec)
@@ -124,7 +138,7 @@ static tw_status_t measure_threads(const report_t *report, int threads)
     return TW_OK;
 }
 
-static tw_status_t speed_table(const report_t *report)
+static tw_status_t measure_speeds(const report_t *report)
 {
     int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), given = report->options->threads;
     print_speed_head(report);
@@ -219,7 +233,7 @@ static tw_status_t run(report_t *report)
 {
     tw_status_t status = find_backend(report);
     if (status == TW_OK && report->options->speed) {
-        status = speed_table(report);
+        status = measure_speeds(report);
     }
     if (status == TW_OK && report->options->error) {
         status = error_table(report);

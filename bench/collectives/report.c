@@ -2,20 +2,72 @@
 #include "bench/collectives/bench.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#define RULE_COLUMNS 141
+#include "bench/columns.h"
+
+/* ---- columns ------------------------------------------------------------------------------------------------- */
+
+/* algbw, busbw: GB/s, 10^9 bytes. utilization: of the busiest node's link, 0 to 1; NAN: its rate is not known. */
+typedef struct {
+    const char *op, *mode, *algo, *algorithm,
+        *type; /* algorithm: as algo, "exact ..." where a mode declined */
+    int nodes, ranks_per_node, identical, ok, quantized, iters, block, hadamard;
+    int64_t link_bps, tcp_bps;
+    size_t bytes;
+    double us_median, us_min, us_max, algbw, busbw, utilization, speedup, rel_rmse, max_abs_err, model_us;
+    uint64_t inter_node_bytes;
+    const char *inner, *congestion, *device, *transport, *data, *note;
+} line_t;
+
+#define AT(member) offsetof(line_t, member)
+
+static const bench_column_t columns[] = {
+    {"op", NULL, NULL, BENCH_STRING, AT(op), 0, 0},
+    {"bytes", "bytes", "%10lld", BENCH_SIZE, AT(bytes), 0, 0},
+    {"mode", "mode", "%-8s", BENCH_STRING, AT(mode), 0, 0},
+    {NULL, "algorithm", "%-18s", BENCH_STRING, AT(algorithm), 0, 0},
+    {"algo", NULL, NULL, BENCH_STRING, AT(algo), 0, 0},
+    {"type", NULL, NULL, BENCH_STRING, AT(type), 0, 0},
+    {"nodes", NULL, NULL, BENCH_INT, AT(nodes), 0, 0},
+    {"ranks_per_node", NULL, NULL, BENCH_INT, AT(ranks_per_node), 0, 0},
+    {"link_bps", NULL, NULL, BENCH_INT64, AT(link_bps), 0, 0},
+    {"time_us_median", "median, us", "%10.1f", BENCH_DOUBLE, AT(us_median), 0, 0},
+    {"time_us_min", "min, us", "%9.1f", BENCH_DOUBLE, AT(us_min), 0, 0},
+    {"time_us_max", "max, us", "%9.1f", BENCH_DOUBLE, AT(us_max), 0, 0},
+    {"algbw_GBps", "alg GB/s", "%8.3f", BENCH_DOUBLE, AT(algbw), 0, 0},
+    {"busbw_GBps", "bus GB/s", "%8.3f", BENCH_DOUBLE, AT(busbw), 0, 0},
+    {"inter_node_bytes", "inter-node", "%11lld", BENCH_UINT64, AT(inter_node_bytes), 0, 0},
+    {"link_utilization", "link, %", "%7.1f", BENCH_DOUBLE, AT(utilization), 100, 0},
+    {"speedup", "speed-up", "%8.2f", BENCH_DOUBLE, AT(speedup), 0, 0},
+    {"rel_rmse", "rel. RMSE", "%9.2e", BENCH_DOUBLE, AT(rel_rmse), 0, 0},
+    {"max_abs_err", NULL, NULL, BENCH_DOUBLE, AT(max_abs_err), 0, 0},
+    {"identical", "same bits", "%9s", BENCH_BOOL, AT(identical), 0, 0},
+    {"ok", "ok", "%3s", BENCH_BOOL, AT(ok), 0, 0},
+    {"quantized", NULL, NULL, BENCH_BOOL, AT(quantized), 0, 0},
+    {"iters", NULL, NULL, BENCH_INT, AT(iters), 0, 0},
+    {"block", NULL, NULL, BENCH_INT, AT(block), 0, 0},
+    {"inner", NULL, NULL, BENCH_STRING, AT(inner), 0, 0},
+    {"hadamard", NULL, NULL, BENCH_BOOL, AT(hadamard), 0, 0},
+    {"model_us", NULL, NULL, BENCH_DOUBLE, AT(model_us), 0, 0},
+    {"tcp_bps", NULL, NULL, BENCH_INT64, AT(tcp_bps), 0, 0},
+    {"congestion", NULL, NULL, BENCH_STRING, AT(congestion), 0, 0},
+    {"device", NULL, NULL, BENCH_STRING, AT(device), 0, 0},
+    {"transport", NULL, NULL, BENCH_STRING, AT(transport), 0, 0},
+    {"data", NULL, NULL, BENCH_STRING, AT(data), 0, 0},
+    {"note", NULL, NULL, BENCH_STRING, AT(note), 0, 0},
+};
+
+static const bench_table_t table = {
+    .columns = columns, .n_columns = sizeof(columns) / sizeof(columns[0]), .is_remarked = 1};
 
 static double busbw_factor(tw_coll_op_t op, int world)
 {
     double share = (world - 1.0) / world;
     return op == TW_COLL_ALLREDUCE ? 2 * share : share;
-}
-
-static double algbw(const tw_bench_row_t *row)
-{
-    return (double)row->bytes / row->us_median * 1e-3;
 }
 
 /* Bits per second that the busiest node sent. */
@@ -26,7 +78,7 @@ static double wire_bps(const tw_bench_row_t *row)
 
 static double utilization(const tw_bench_report_t *report, const tw_bench_row_t *row)
 {
-    return report->link_bps > 0 ? wire_bps(row) / report->link_bps : 0;
+    return report->link_bps > 0 ? wire_bps(row) / report->link_bps : NAN;
 }
 
 static void print_link(const tw_bench_report_t *report)
@@ -36,15 +88,6 @@ static void print_link(const tw_bench_report_t *report)
     } else {
         printf("links not shaped, or their rate not known");
     }
-}
-
-static void print_rule(void)
-{
-    printf("# ");
-    for (int i = 0; i < RULE_COLUMNS; i++) {
-        putchar('-');
-    }
-    putchar('\n');
 }
 
 static void print_tcp(const tw_bench_report_t *report)
@@ -75,88 +118,59 @@ void tw_bench_report_head(const tw_bench_report_t *report)
     if (report->link_bps > 0 && report->is_box) {
         printf("# the burst that a shaped link grants after a pause is spent before each operation\n");
     }
-    printf("#\n# %10s %-6s %-18s %29s %8s %8s %11s %6s %6s %9s %5s\n", "", "", "", "time (us)          ",
-           "algbw", "busbw", "inter-node", "link", "speed", "relative", "same");
-    printf("# %10s %-6s %-18s %9s %9s %9s %8s %8s %11s %6s %6s %9s %5s %s\n", "bytes", "mode", "algorithm",
-           "median", "min", "max", "(GB/s)", "(GB/s)", "bytes", "(%)", "-up", "RMSE", "bits", "ok");
-    print_rule();
-    fflush(stdout);
+    printf("#\n");
+    bench_table_head(&table);
 }
 
-static void print_ratio(const char *format, double value, int width)
+/* Why the row is not what its mode says, or what is wrong with it. */
+static void describe(const tw_bench_row_t *row, int declined, char *text, size_t text_bytes)
 {
-    if (isfinite(value) && value > 0) {
-        printf(format, width, value);
-    } else {
-        printf(" %*s", width, "-");
-    }
-}
-
-static void print_row(const tw_bench_report_t *report, const tw_bench_row_t *row)
-{
-    int declined = row->mode != TW_BENCH_EXACT && !row->plan.quantized;
-    char algo[64];
-    snprintf(algo, sizeof(algo), "%s%s", declined ? "exact " : "", row->plan.algo);
-    printf("  %10zu %-6s %-18s %9.1f %9.1f %9.1f %8.3f %8.3f %11llu", row->bytes,
-           tw_bench_mode_name(row->mode), algo, row->us_median, row->us_min, row->us_max, algbw(row),
-           algbw(row) * busbw_factor(report->options->op, report->world),
-           (unsigned long long)row->inter_node_bytes);
-    print_ratio(" %*.1f", 100 * utilization(report, row), 6);
-    print_ratio(" %*.2f", row->speedup, 6);
-    printf(" %9.2e %5s %s", row->rel_rmse, row->identical ? "yes" : "NO", row->fault ? "NO: " : "yes");
-    printf("%s", row->fault ? row->fault : "");
-    if (declined) {
-        printf("  (%s)", row->reason);
-    }
-    printf("\n");
-    fflush(stdout);
-}
-
-static tw_status_t write_json(const tw_bench_report_t *report, const tw_bench_row_t *row)
-{
-    const tw_bench_options_t *options = report->options;
-    tw_json_t *json = tw_json_create();
-    tw_json_add_string(json, "op", tw_coll_op_name(options->op));
-    tw_json_add_string(json, "mode", tw_bench_mode_name(row->mode));
-    tw_json_add_string(json, "algo", row->plan.algo);
-    tw_json_add_string(json, "type", tw_type_name(options->type));
-    tw_json_add_int(json, "nodes", report->n_nodes);
-    tw_json_add_int(json, "ranks_per_node", report->world / report->n_nodes);
-    tw_json_add_int(json, "link_bps", (int64_t)report->link_bps);
-    tw_json_add_int(json, "bytes", (int64_t)row->bytes);
-    tw_json_add_double(json, "time_us_median", row->us_median);
-    tw_json_add_double(json, "time_us_min", row->us_min);
-    tw_json_add_double(json, "time_us_max", row->us_max);
-    tw_json_add_double(json, "algbw_GBps", algbw(row));
-    tw_json_add_double(json, "busbw_GBps", algbw(row) * busbw_factor(options->op, report->world));
-    tw_json_add_int(json, "inter_node_bytes", (int64_t)row->inter_node_bytes);
-    tw_json_add_double(json, "link_utilization", utilization(report, row));
-    tw_json_add_double(json, "speedup", row->speedup);
-    tw_json_add_double(json, "rel_rmse", row->rel_rmse);
-    tw_json_add_double(json, "max_abs_err", row->max_abs_err);
-    tw_json_add_bool(json, "identical", row->identical);
-    tw_json_add_bool(json, "ok", !row->fault);
-    tw_json_add_bool(json, "quantized", row->plan.quantized);
-    tw_json_add_int(json, "iters", row->iters);
-    tw_json_add_int(json, "block", options->block);
-    tw_json_add_string(json, "inner", options->inner_int8 ? "int8" : "exact");
-    tw_json_add_bool(json, "hadamard", options->hadamard);
-    tw_json_add_double(json, "model_us", row->plan.model_sec * 1e6);
-    tw_json_add_int(json, "tcp_bps", (int64_t)report->tcp_bps);
-    tw_json_add_string(json, "congestion", report->congestion);
-    tw_json_add_string(json, "device", options->cuda ? "cuda" : "cpu");
-    tw_json_add_string(json, "transport", report->transport);
-    tw_json_add_string(json, "data", report->data);
-    tw_json_add_string(json, "note", row->fault ? row->fault : row->reason);
-    tw_status_t status = tw_json_write_line(json, report->json);
-    tw_json_destroy(json);
-    return status;
+    const char *why = row->fault ? row->fault : declined ? row->reason : "";
+    snprintf(text, text_bytes, *why ? "  (%s)" : "%s", why);
 }
 
 tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_row_t *row)
 {
-    print_row(report, row);
-    return report->json ? write_json(report, row) : TW_OK;
+    const tw_bench_options_t *options = report->options;
+    int declined = row->mode != TW_BENCH_EXACT && !row->plan.quantized;
+    double bandwidth = (double)row->bytes / row->us_median * 1e-3;
+    char algorithm[64], note[TW_BENCH_REASON_BYTES + 8];
+    snprintf(algorithm, sizeof(algorithm), "%s%s", declined ? "exact " : "", row->plan.algo);
+    describe(row, declined, note, sizeof(note));
+    const line_t line = {.op = tw_coll_op_name(options->op),
+                         .mode = tw_bench_mode_name(row->mode),
+                         .algo = row->plan.algo,
+                         .algorithm = algorithm,
+                         .type = tw_type_name(options->type),
+                         .nodes = report->n_nodes,
+                         .ranks_per_node = report->world / report->n_nodes,
+                         .link_bps = (int64_t)report->link_bps,
+                         .bytes = row->bytes,
+                         .us_median = row->us_median,
+                         .us_min = row->us_min,
+                         .us_max = row->us_max,
+                         .algbw = bandwidth,
+                         .busbw = bandwidth * busbw_factor(options->op, report->world),
+                         .inter_node_bytes = row->inter_node_bytes,
+                         .utilization = utilization(report, row),
+                         .speedup = row->speedup,
+                         .rel_rmse = row->rel_rmse,
+                         .max_abs_err = row->max_abs_err,
+                         .identical = row->identical,
+                         .ok = !row->fault,
+                         .quantized = row->plan.quantized,
+                         .iters = row->iters,
+                         .block = options->block,
+                         .inner = options->inner_int8 ? "int8" : "exact",
+                         .hadamard = options->hadamard,
+                         .model_us = row->plan.model_sec * 1e6,
+                         .tcp_bps = (int64_t)report->tcp_bps,
+                         .congestion = report->congestion,
+                         .device = options->cuda ? "cuda" : "cpu",
+                         .transport = report->transport,
+                         .data = report->data,
+                         .note = row->fault ? row->fault : row->reason};
+    return bench_table_report(&table, &line, note, report->json);
 }
 
 void tw_bench_report_progress(const char *text)

@@ -22,14 +22,17 @@ typedef struct delta_data {
     uint16_t *old, *new;
 } delta_data_t;
 
-/** One line. */
+/** One line. GB are 10^9 bytes of plain weights. */
 typedef struct delta_row {
+    const char *source; /**< the new weights' file, or "synthetic" */
+    double lr;          /**< of synthetic weights; else NAN */
+    size_t n_elems;
     const char *backend;
     int contexts;
     size_t message_bytes;
-    double bits, floor_bits; /**< a parameter */
-    double encode_sec, decode_sec, memcpy_sec;
-    int ok; /**< every bit came back */
+    double bits, floor_bits, above; /**< bits a parameter; above: of the floor, a share of it */
+    double encode_gbytes, decode_gbytes, memcpy_gbytes; /**< a second */
+    int ok;                                             /**< every bit came back */
 } delta_row_t;
 
 /** Ends the program on --help and on errors. */
@@ -41,7 +44,7 @@ void delta_data_destroy(delta_data_t *data);
 /** The entropy of the changes, in bits a parameter, given what a code of so many contexts knows. */
 tw_status_t delta_data_entropy(const delta_data_t *data, int contexts, double *bits);
 
-/** Fill the rest of a row whose backend and contexts are set; logs its own errors. */
+/** Fill the rest of a row whose backend, contexts and floor_bits are set; logs its own errors. */
 tw_status_t delta_measure(const delta_options_t *options, const delta_data_t *data, delta_row_t *row);
 
 #endif

@@ -1,41 +1,31 @@
 /* bench/delta: bits and speed of the exact delta. */
 #include "bench/delta/delta.h"
 
-#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 
+#include "bench/columns.h"
 #include "bench/timing.h"
 
-static void print_row(const delta_data_t *data, const delta_row_t *row)
-{
-    double gigabytes = 2e-9 * (double)data->n;
-    printf("%8d %-8s %8.3f %8.3f %7.1f%% %8.2f %8.2f %8.2f %4s\n", row->contexts, row->backend, row->bits,
-           row->floor_bits, 100 * (row->bits / row->floor_bits - 1), gigabytes / row->encode_sec,
-           gigabytes / row->decode_sec, gigabytes / row->memcpy_sec, row->ok ? "yes" : "NO");
-    fflush(stdout);
-}
+#define ROW(member) offsetof(delta_row_t, member)
 
-static tw_status_t write_json(const delta_options_t *options, const delta_data_t *data,
-                              const delta_row_t *row, FILE *file)
-{
-    double gigabytes = 2e-9 * (double)data->n;
-    tw_json_t *json = tw_json_create();
-    tw_json_add_string(json, "source", options->new_file ? options->new_file : "synthetic");
-    tw_json_add_int(json, "elems", (int64_t)data->n);
-    tw_json_add_double(json, "lr", options->new_file ? NAN : options->lr);
-    tw_json_add_int(json, "contexts", row->contexts);
-    tw_json_add_string(json, "backend", row->backend);
-    tw_json_add_int(json, "message_bytes", (int64_t)row->message_bytes);
-    tw_json_add_double(json, "bits", row->bits);
-    tw_json_add_double(json, "floor_bits", row->floor_bits);
-    tw_json_add_double(json, "encode_GBps", gigabytes / row->encode_sec);
-    tw_json_add_double(json, "decode_GBps", gigabytes / row->decode_sec);
-    tw_json_add_double(json, "memcpy_GBps", gigabytes / row->memcpy_sec);
-    tw_json_add_bool(json, "ok", row->ok);
-    tw_status_t status = tw_json_write_line(json, file);
-    tw_json_destroy(json);
-    return status;
-}
+static const bench_column_t columns[] = {
+    {"source", NULL, NULL, BENCH_STRING, ROW(source), 0, 0},
+    {"elems", NULL, NULL, BENCH_SIZE, ROW(n_elems), 0, 0},
+    {"lr", NULL, NULL, BENCH_DOUBLE, ROW(lr), 0, 0},
+    {"contexts", "contexts", "%8lld", BENCH_INT, ROW(contexts), 0, 0},
+    {"backend", "backend", "%-8s", BENCH_STRING, ROW(backend), 0, 0},
+    {"message_bytes", NULL, NULL, BENCH_SIZE, ROW(message_bytes), 0, 0},
+    {"bits", "bits", "%8.3f", BENCH_DOUBLE, ROW(bits), 0, 0},
+    {"floor_bits", "floor", "%8.3f", BENCH_DOUBLE, ROW(floor_bits), 0, 0},
+    {NULL, "above, %", "%8.1f", BENCH_DOUBLE, ROW(above), 100, 0},
+    {"encode_GBps", "encode", "%8.2f", BENCH_DOUBLE, ROW(encode_gbytes), 0, 0},
+    {"decode_GBps", "decode", "%8.2f", BENCH_DOUBLE, ROW(decode_gbytes), 0, 0},
+    {"memcpy_GBps", "memcpy", "%8.2f", BENCH_DOUBLE, ROW(memcpy_gbytes), 0, 0},
+    {"ok", "ok", "%4s", BENCH_BOOL, ROW(ok), 0, 0},
+};
+
+static const bench_table_t table = {.columns = columns, .n_columns = sizeof(columns) / sizeof(columns[0])};
 
 /* Every backend with as many contexts. */
 static tw_status_t run_contexts(const delta_options_t *options, const delta_data_t *data, int contexts,
@@ -48,10 +38,7 @@ static tw_status_t run_contexts(const delta_options_t *options, const delta_data
     for (size_t b = 0; status == TW_OK && b < n; b++) {
         delta_row_t row = {.backend = names[b], .contexts = contexts, .floor_bits = floor_bits};
         TW_TRY(delta_measure(options, data, &row));
-        print_row(data, &row);
-        if (json) {
-            status = write_json(options, data, &row, json);
-        }
+        status = bench_table_report(&table, &row, NULL, json);
         if (!row.ok) {
             tw_error("bench: %s: what was decoded is not what was encoded", row.backend);
             return TW_ERR_INTERNAL;
@@ -63,8 +50,7 @@ static tw_status_t run_contexts(const delta_options_t *options, const delta_data
 static tw_status_t run(const delta_options_t *options, const delta_data_t *data, FILE *json)
 {
     printf("Exact delta of %zu bf16 weights, one thread; bits a parameter, GB/s of weights.\n", data->n);
-    printf("%8s %-8s %8s %8s %8s %8s %8s %8s %4s\n", "contexts", "backend", "bits", "floor", "above",
-           "encode", "decode", "memcpy", "ok");
+    bench_table_head(&table);
     for (int contexts = 1; contexts <= 2; contexts++) {
         int wanted = options->contexts ? options->contexts == contexts : contexts == 1 || data->older;
         if (wanted) {

@@ -1,6 +1,7 @@
 /* bench/delta: one codec on the weights, beside memcpy. */
 #include "bench/delta/delta.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,9 +82,11 @@ static tw_status_t run_samples(const delta_options_t *options, run_t *run, delta
     row->ok = memcmp(run->replica, data->new, 2 * data->n) == 0;
     row->message_bytes = run->message_bytes;
     row->bits = 8.0 * (double)run->message_bytes / (double)data->n;
-    row->encode_sec = tw_median(run->samples[0], n);
-    row->decode_sec = tw_median(run->samples[1], n);
-    row->memcpy_sec = tw_median(run->samples[2], n);
+    row->above = row->bits / row->floor_bits - 1;
+    double gigabytes = 2e-9 * (double)data->n;
+    row->encode_gbytes = gigabytes / tw_median(run->samples[0], n);
+    row->decode_gbytes = gigabytes / tw_median(run->samples[1], n);
+    row->memcpy_gbytes = gigabytes / tw_median(run->samples[2], n);
     return TW_OK;
 }
 
@@ -94,6 +97,9 @@ tw_status_t delta_measure(const delta_options_t *options, const delta_data_t *da
     if (status != TW_OK) {
         goto err_free;
     }
+    row->source = options->new_file ? options->new_file : "synthetic";
+    row->lr = options->new_file ? NAN : options->lr;
+    row->n_elems = data->n;
     run->data = data;
     run->message = tw_buffer_alloc_zero(tw_quant_exact_bound_bytes(data->n));
     run->replica = tw_buffer_alloc_zero(2 * data->n);

@@ -25,12 +25,14 @@ typedef struct lossless_set {
     size_t n_tensors, n_elems;
 } lossless_set_t;
 
-/** One line. */
+/** One line. GB are 10^9 bytes of plain elements. */
 typedef struct lossless_row {
-    const char *backend;
+    const char *source, *backend;
+    size_t chunk_elems; /**< 0: one message */
     size_t n_elems, plain_bytes, message_bytes;
-    double encode_sec, decode_sec;
-    int ok; /**< every bit came back */
+    double bits, tensor_bits, scales_bits; /**< an element */
+    double encode_gbytes, decode_gbytes;   /**< a second */
+    int ok;                                /**< every bit came back */
 } lossless_row_t;
 
 /** Room for n tensors. All that follow log their own errors. */
@@ -47,8 +49,8 @@ void lossless_set_entropy(const lossless_set_t *set, double *by_tensor, double *
 /** Train a GPT-2 of 0.84 M parameters on the King James text: gradients and weights of the last step, bf16. */
 tw_status_t lossless_train(size_t steps, lossless_set_t *gradients, lossless_set_t *weights);
 
-/** Fill the rest of a row whose backend is set. chunk_elems: a message for each so many elements of a tensor; 0: one message. */
-tw_status_t lossless_measure(const lossless_set_t *set, size_t chunk_elems, double seconds,
-                             lossless_row_t *row);
+/** Measure with the row's backend, a message for each chunk_elems elements of a tensor: fill what these two and the set's
+ *  entropy do not say. */
+tw_status_t lossless_measure(const lossless_set_t *set, double seconds, lossless_row_t *row);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "bench/columns.h"
 #include "bench/timing.h"
 #include "flags/flags.h"
 
@@ -41,55 +42,39 @@ static const tw_flag_t flag_list[] = {
      .group = 2},
 };
 
-/* What is printed of a line. */
-typedef struct {
-    const lossless_set_t *set;
-    size_t chunk_elems;
-    double tensor_bits, scales_bits;
-    FILE *json;
-} report_t;
+#define ROW(member) offsetof(lossless_row_t, member)
 
-static tw_status_t report_row(const report_t *report, const lossless_row_t *row)
-{
-    double bits = 8.0 * (double)row->message_bytes / (double)row->n_elems;
-    double gigabytes = 1e-9 * (double)row->plain_bytes;
-    printf("%-10.10s %9zu %-8s %8.3f %8.3f %8.3f %8.2f %8.2f %4s\n", report->set->name, report->chunk_elems,
-           row->backend, bits, report->tensor_bits, report->scales_bits, gigabytes / row->encode_sec,
-           gigabytes / row->decode_sec, row->ok ? "yes" : "NO");
-    fflush(stdout);
-    if (!report->json) {
-        return TW_OK;
-    }
-    tw_json_t *json = tw_json_create();
-    tw_json_add_string(json, "source", report->set->name);
-    tw_json_add_int(json, "elems", (int64_t)row->n_elems);
-    tw_json_add_int(json, "chunk_elems", (int64_t)report->chunk_elems);
-    tw_json_add_string(json, "backend", row->backend);
-    tw_json_add_int(json, "plain_bytes", (int64_t)row->plain_bytes);
-    tw_json_add_int(json, "message_bytes", (int64_t)row->message_bytes);
-    tw_json_add_double(json, "bits", bits);
-    tw_json_add_double(json, "tensor_bits", report->tensor_bits);
-    tw_json_add_double(json, "scales_bits", report->scales_bits);
-    tw_json_add_double(json, "encode_GBps", gigabytes / row->encode_sec);
-    tw_json_add_double(json, "decode_GBps", gigabytes / row->decode_sec);
-    tw_json_add_bool(json, "ok", row->ok);
-    tw_status_t status = tw_json_write_line(json, report->json);
-    tw_json_destroy(json);
-    return status;
-}
+static const bench_column_t columns[] = {
+    {"source", "source", "%-10.10s", BENCH_STRING, ROW(source), 0, 0},
+    {"elems", NULL, NULL, BENCH_SIZE, ROW(n_elems), 0, 0},
+    {"chunk_elems", "chunk", "%9lld", BENCH_SIZE, ROW(chunk_elems), 0, 0},
+    {"backend", "backend", "%-8s", BENCH_STRING, ROW(backend), 0, 0},
+    {"plain_bytes", NULL, NULL, BENCH_SIZE, ROW(plain_bytes), 0, 0},
+    {"message_bytes", NULL, NULL, BENCH_SIZE, ROW(message_bytes), 0, 0},
+    {"bits", "bits", "%8.3f", BENCH_DOUBLE, ROW(bits), 0, 0},
+    {"tensor_bits", "tensor", "%8.3f", BENCH_DOUBLE, ROW(tensor_bits), 0, 0},
+    {"scales_bits", "scales", "%8.3f", BENCH_DOUBLE, ROW(scales_bits), 0, 0},
+    {"encode_GBps", "encode", "%8.2f", BENCH_DOUBLE, ROW(encode_gbytes), 0, 0},
+    {"decode_GBps", "decode", "%8.2f", BENCH_DOUBLE, ROW(decode_gbytes), 0, 0},
+    {"ok", "ok", "%4s", BENCH_BOOL, ROW(ok), 0, 0},
+};
+
+static const bench_table_t table = {.columns = columns, .n_columns = sizeof(columns) / sizeof(columns[0])};
 
 static tw_status_t run_set(const lossless_options_t *options, const lossless_set_t *set, FILE *json)
 {
     const char *names[8];
     size_t n = tw_quant_lossless_backends(names, 8);
-    report_t report = {.set = set, .json = json};
-    lossless_set_entropy(set, &report.tensor_bits, &report.scales_bits);
+    double tensor_bits, scales_bits;
+    lossless_set_entropy(set, &tensor_bits, &scales_bits);
     for (int chunks = 0; chunks < 2; chunks++) {
-        report.chunk_elems = chunks ? options->chunk_elems : 0;
         for (size_t b = 0; b < n; b++) {
-            lossless_row_t row = {.backend = names[b]};
-            TW_TRY(lossless_measure(set, report.chunk_elems, options->seconds, &row));
-            TW_TRY(report_row(&report, &row));
+            lossless_row_t row = {.backend = names[b],
+                                  .chunk_elems = chunks ? options->chunk_elems : 0,
+                                  .tensor_bits = tensor_bits,
+                                  .scales_bits = scales_bits};
+            TW_TRY(lossless_measure(set, options->seconds, &row));
+            TW_TRY(bench_table_report(&table, &row, NULL, json));
             if (!row.ok) {
                 tw_error("bench: %s: what was decoded is not what was encoded", row.backend);
                 return TW_ERR_INTERNAL;
@@ -107,8 +92,7 @@ static tw_status_t run(const lossless_options_t *options, FILE *json)
     if (status == TW_OK) {
         printf("Lossless codec of %zu elements, one thread; bits an element, GB/s of plain ones.\n",
                first.n_elems);
-        printf("%-10s %9s %-8s %8s %8s %8s %8s %8s %4s\n", "source", "chunk", "backend", "bits", "tensor",
-               "scales", "encode", "decode", "ok");
+        bench_table_head(&table);
         status = run_set(options, &first, json);
     }
     if (status == TW_OK && second.n_elems) {

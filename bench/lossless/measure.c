@@ -81,8 +81,9 @@ static tw_status_t run_samples(run_t *run, double seconds, lossless_row_t *row)
     while (n < MAX_SAMPLES && (n < MIN_SAMPLES || bench_thread_sec() - start < seconds)) {
         TW_TRY(sample(run, n++, row));
     }
-    row->encode_sec = tw_median(run->samples[0], n);
-    row->decode_sec = tw_median(run->samples[1], n);
+    row->encode_gbytes = 1e-9 * (double)row->plain_bytes / tw_median(run->samples[0], n);
+    row->decode_gbytes = 1e-9 * (double)row->plain_bytes / tw_median(run->samples[1], n);
+    row->bits = 8.0 * (double)row->message_bytes / (double)row->n_elems;
     row->ok = 1;
     for (size_t m = 0; m < run->n_messages; m++) {
         for (size_t s = run->messages[m].first; s < run->messages[m].first + run->messages[m].n; s++) {
@@ -103,15 +104,15 @@ static size_t count_segments(const lossless_set_t *set, size_t chunk_elems)
     return n;
 }
 
-tw_status_t lossless_measure(const lossless_set_t *set, size_t chunk_elems, double seconds,
-                             lossless_row_t *row)
+tw_status_t lossless_measure(const lossless_set_t *set, double seconds, lossless_row_t *row)
 {
-    size_t n = count_segments(set, chunk_elems);
+    size_t n = count_segments(set, row->chunk_elems);
     run_t *run = calloc(1, sizeof(*run));
     tw_status_t status = run ? tw_quant_lossless_create(row->backend, &run->codec) : TW_ERR_NO_MEMORY;
     if (status != TW_OK) {
         goto err_free;
     }
+    row->source = set->name;
     row->n_elems = set->n_elems;
     row->plain_bytes = 0;
     for (size_t t = 0; t < set->n_tensors; t++) {
@@ -122,7 +123,7 @@ tw_status_t lossless_measure(const lossless_set_t *set, size_t chunk_elems, doub
     run->encoded = tw_buffer_alloc_zero(row->plain_bytes + TW_QUANT_LOSSLESS_HEADER_BYTES);
     run->decoded = tw_buffer_alloc_zero(row->plain_bytes);
     if (run->segments && run->messages && run->encoded && run->decoded) {
-        make_messages(set, chunk_elems, run);
+        make_messages(set, row->chunk_elems, run);
         status = run_samples(run, seconds, row);
     } else {
         tw_error("bench: no memory for %zu elements", set->n_elems);

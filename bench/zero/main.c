@@ -94,7 +94,7 @@ static tw_status_t finish(bench_t *bench, const char *set, int64_t seed)
         zero_row_compare(&row, base);
     }
     TW_TRY(zero_rows_append(&bench->rows, &row));
-    return bench->json ? zero_row_write(&row, bench->json) : TW_OK;
+    return bench_table_write(&zero_table, &row, bench->json);
 }
 
 static tw_status_t run_round(bench_t *bench, const tw_trainer_set_t *set, int64_t seed, int64_t round)

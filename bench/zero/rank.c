@@ -147,7 +147,7 @@ static tw_status_t write_row(const run_t *run, const tw_trainer_result_t *result
         tw_error("%s: %s", run->options->child_out, strerror(errno));
         return TW_ERR_IO;
     }
-    tw_status_t status = zero_row_write(&row, out);
+    tw_status_t status = bench_table_write(&zero_table, &row, out);
     return fclose(out) != 0 && status == TW_OK ? TW_ERR_IO : status;
 }
 

@@ -12,27 +12,13 @@ void zero_report_head(const zero_options_t *options)
     snprintf(link, sizeof(link), options->link_bps > 0 ? "%g Mb/s" : "not shaped", options->link_bps * 1e-6);
     printf("# %d x %d ranks, links %s; %" PRId64 " steps, learning rate %g, warm-up %" PRId64 "\n",
            options->n_nodes, options->ranks_per_node, link, options->steps, options->lr, options->warmup);
-    printf("%-15s %4s %9s %8s %6s %9s %7s %6s %8s %9s %8s %6s  %s\n", "set", "seed", "ms/step", "speed-up",
-           "wait", "MB/step", "bytes", "bits", "loss", "val loss", "RSS MB", "ok", "losses");
-    fflush(stdout);
-}
-
-/* A figure against the base's is none without a base, or where the base sends nothing between nodes. */
-static const char *relative(double value, int decimals, char text[32])
-{
-    snprintf(text, 32, "%.*f", decimals, value);
-    return isnan(value) ? "-" : text;
+    bench_table_head(&zero_table);
 }
 
 void zero_report_row(const zero_row_t *row)
 {
-    char speedup[32], bytes[32];
-    printf("%-15s %4" PRId64 " %9.1f %8s %5.1f%% %9.4f %7s %6.2f %8.4f %9.5f %8.1f %6s  %s%s\n", row->set,
-           row->seed, row->step_sec_median * 1e3, relative(row->speedup, 2, speedup), row->wait_share * 100,
-           row->inter_node_bytes_per_step * 1e-6, relative(row->bytes_ratio, 4, bytes), row->delta_bits,
-           row->last_loss, row->val_loss, row->peak_rss_bytes * 1e-6, row->ok ? "yes" : "NO", row->losses,
-           row->losses_equal == 1 && strcmp(row->set, ZERO_BASE) != 0 ? " as " ZERO_BASE : "");
-    fflush(stdout);
+    int is_equal = row->losses_equal == 1 && strcmp(row->set, ZERO_BASE) != 0;
+    bench_table_row(&zero_table, row, is_equal ? " as " ZERO_BASE : "");
 }
 
 void zero_report_round(const zero_options_t *options, int64_t round, const zero_row_t *row)

@@ -1,135 +1,63 @@
-/* Rows as JSON lines, written and read by one table. */
+/* Rows: the table's columns, files of JSON lines, what rows are to each other. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "bench/zero/zero.h"
 
-typedef enum { TEXT, COUNT, NUMBER, FLAG, MAYBE } kind_t;
-
-typedef struct column {
-    const char *name;
-    kind_t kind;
-    size_t offset, bytes;
-} column_t;
-
-#define KEY(member, kind_)                                                      \
-    {                                                                           \
-        .name = #member, .kind = kind_, .offset = offsetof(zero_row_t, member), \
-        .bytes = sizeof(((zero_row_t *)NULL)->member)                           \
+/* A member whose name is its key. */
+#define COLUMN(member, header_, format_, kind_, scale_)                      \
+    {                                                                        \
+        .key = #member, .header = header_, .format = format_, .kind = kind_, \
+        .offset = offsetof(zero_row_t, member), .scale = scale_,             \
+        .bytes = sizeof(((zero_row_t *)NULL)->member)                        \
     }
+#define KEY(member, kind_) COLUMN(member, NULL, NULL, kind_, 0)
 
-static const column_t keys[] = {KEY(set, TEXT),
-                                KEY(seed, COUNT),
-                                KEY(stage, COUNT),
-                                KEY(nodes, COUNT),
-                                KEY(ranks_per_node, COUNT),
-                                KEY(link_bps, NUMBER),
-                                KEY(params, COUNT),
-                                KEY(steps, COUNT),
-                                KEY(tokens, COUNT),
-                                KEY(lr, NUMBER),
-                                KEY(warmup, COUNT),
-                                KEY(step_sec_median, NUMBER),
-                                KEY(wait_share, NUMBER),
-                                KEY(inter_node_bytes_per_step, NUMBER),
-                                KEY(in_node_bytes_per_step, NUMBER),
-                                KEY(bytes_ratio, NUMBER),
-                                KEY(speedup, NUMBER),
-                                KEY(delta_bits, NUMBER),
-                                KEY(first_loss, NUMBER),
-                                KEY(last_loss, NUMBER),
-                                KEY(val_loss, NUMBER),
-                                KEY(losses, TEXT),
-                                KEY(losses_equal, MAYBE),
-                                KEY(load_inter_node_bytes, NUMBER),
-                                KEY(val_inter_node_bytes, NUMBER),
-                                KEY(upkeep_inter_node_bytes, NUMBER),
-                                KEY(peak_rss_bytes, NUMBER),
-                                KEY(planned_rss_bytes, NUMBER),
-                                KEY(before_rss_bytes, NUMBER),
-                                KEY(ok, FLAG)};
-#define N_KEYS (sizeof(keys) / sizeof(keys[0]))
+static const bench_column_t columns[] = {
+    COLUMN(set, "set", "%-15s", BENCH_TEXT, 0),
+    COLUMN(seed, "seed", "%4lld", BENCH_INT64, 0),
+    KEY(stage, BENCH_INT64),
+    KEY(nodes, BENCH_INT64),
+    KEY(ranks_per_node, BENCH_INT64),
+    KEY(link_bps, BENCH_DOUBLE),
+    KEY(params, BENCH_INT64),
+    KEY(steps, BENCH_INT64),
+    KEY(tokens, BENCH_INT64),
+    KEY(lr, BENCH_DOUBLE),
+    KEY(warmup, BENCH_INT64),
+    COLUMN(step_sec_median, "ms/step", "%9.1f", BENCH_DOUBLE, 1e3),
+    COLUMN(speedup, "speed-up", "%8.2f", BENCH_DOUBLE, 0),
+    COLUMN(wait_share, "wait, %", "%7.1f", BENCH_DOUBLE, 100),
+    COLUMN(inter_node_bytes_per_step, "MB/step", "%9.4f", BENCH_DOUBLE, 1e-6),
+    KEY(in_node_bytes_per_step, BENCH_DOUBLE),
+    COLUMN(bytes_ratio, "bytes", "%7.4f", BENCH_DOUBLE, 0),
+    COLUMN(delta_bits, "bits", "%6.2f", BENCH_DOUBLE, 0),
+    KEY(first_loss, BENCH_DOUBLE),
+    COLUMN(last_loss, "loss", "%8.4f", BENCH_DOUBLE, 0),
+    COLUMN(val_loss, "val loss", "%9.5f", BENCH_DOUBLE, 0),
+    KEY(load_inter_node_bytes, BENCH_DOUBLE),
+    KEY(val_inter_node_bytes, BENCH_DOUBLE),
+    KEY(upkeep_inter_node_bytes, BENCH_DOUBLE),
+    COLUMN(peak_rss_bytes, "RSS MB", "%8.1f", BENCH_DOUBLE, 1e-6),
+    KEY(planned_rss_bytes, BENCH_DOUBLE),
+    KEY(before_rss_bytes, BENCH_DOUBLE),
+    COLUMN(ok, "ok", "%6s", BENCH_BOOL, 0),
+    COLUMN(losses, "losses", "%-16s", BENCH_TEXT, 0),
+    KEY(losses_equal, BENCH_MAYBE),
+};
 
-/* ---- writing ------------------------------------------------------------------------------------------------- */
-
-static void add(tw_json_t *json, const column_t *key, const void *value)
-{
-    switch (key->kind) {
-    case TEXT:
-        tw_json_add_string(json, key->name, value);
-        return;
-    case COUNT:
-        tw_json_add_int(json, key->name, *(const int64_t *)value);
-        return;
-    case NUMBER:
-        tw_json_add_double(json, key->name, *(const double *)value);
-        return;
-    case FLAG:
-        tw_json_add_bool(json, key->name, *(const int *)value);
-        return;
-    case MAYBE:
-        if (*(const int *)value < 0) {
-            tw_json_add_double(json, key->name, NAN);
-        } else {
-            tw_json_add_bool(json, key->name, *(const int *)value);
-        }
-        return;
-    }
-}
-
-tw_status_t zero_row_write(const zero_row_t *row, FILE *out)
-{
-    tw_json_t *json = tw_json_create();
-    for (size_t i = 0; i < N_KEYS; i++) {
-        add(json, &keys[i], (const char *)row + keys[i].offset);
-    }
-    tw_status_t status = tw_json_write_line(json, out);
-    tw_json_destroy(json);
-    return status;
-}
-
-/* ---- reading ------------------------------------------------------------------------------------------------- */
-
-/* 0: not of its kind. */
-static int take(const column_t *key, const json_t *value, void *at)
-{
-    switch (key->kind) {
-    case TEXT:
-        return json_is_string(value) &&
-               snprintf(at, key->bytes, "%s", json_string_value(value)) < (int)key->bytes;
-    case COUNT:
-        *(int64_t *)at = json_integer_value(value);
-        return json_is_integer(value);
-    case NUMBER:
-        *(double *)at = json_is_number(value) ? json_number_value(value) : NAN;
-        return !value || json_is_null(value) || json_is_number(value); /* rows of old may lack some */
-    case FLAG:
-        *(int *)at = json_is_true(value);
-        return json_is_boolean(value);
-    case MAYBE:
-        *(int *)at = json_is_null(value) ? -1 : json_is_true(value);
-        return json_is_null(value) || json_is_boolean(value);
-    }
-    return 0;
-}
+const bench_table_t zero_table = {.columns = columns, .n_columns = sizeof(columns) / sizeof(columns[0])};
 
 static tw_status_t parse_row(const char *path, size_t line, const char *text, zero_row_t *row)
 {
-    json_t *object = json_loads(text, 0, NULL);
-    tw_status_t status = TW_OK;
-
-    for (size_t i = 0; i < N_KEYS && status == TW_OK; i++) {
-        if (!take(&keys[i], json_object_get(object, keys[i].name), (char *)row + keys[i].offset)) {
-            tw_error("%s:%zu: no row of this benchmark: '%s'", path, line, keys[i].name);
-            status = TW_ERR_FORMAT;
-        }
+    const char *key = NULL;
+    tw_status_t status = bench_table_parse(&zero_table, text, row, &key);
+    if (status != TW_OK) {
+        tw_error("%s:%zu: no row of this benchmark: '%s'", path, line, key);
     }
-    json_decref(object);
     return status;
 }
 

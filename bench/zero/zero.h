@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "bench/columns.h"
 #include "core/core.h"
 #include "trainer/trainer.h"
 
@@ -54,7 +55,9 @@ typedef struct zero_rows {
 /** One rank's part of a set's run; rank 0 writes the row to options->child_out. Returns the exit code. */
 int zero_rank_run(const zero_options_t *options);
 
-tw_status_t zero_row_write(const zero_row_t *row, FILE *out);
+/** The columns of a zero_row_t, with their keys. */
+extern const bench_table_t zero_table;
+
 /** Add the rows of a file of JSON lines. TW_ERR_NOT_FOUND: no such file (silent); TW_ERR_FORMAT, TW_ERR_IO (logged). */
 tw_status_t zero_rows_read(const char *path, zero_rows_t *rows);
 /** NULL: no row of this set and seed that was made with these options. */

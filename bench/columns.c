@@ -1,0 +1,208 @@
+#include "bench/columns.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+/* ---- the table ------------------------------------------------------------------------------------------------ */
+
+/* A format's width; to the left: negative, as printf's `*` takes it. */
+static int width_of(const char *format)
+{
+    return atoi(format + 1);
+}
+
+static void print_text(const bench_column_t *column, const char *text)
+{
+    printf("%*s", width_of(column->format), text);
+}
+
+static void print_bool(const bench_column_t *column, int value)
+{
+    print_text(column, value < 0 ? "-" : value ? "yes" : "NO");
+}
+
+static void print_double(const bench_column_t *column, double value)
+{
+    if (isfinite(value)) {
+        printf(column->format, column->scale != 0 ? value * column->scale : value);
+    } else {
+        print_text(column, "-");
+    }
+}
+
+static void print_cell(const bench_column_t *column, const void *value)
+{
+    switch (column->kind) {
+    case BENCH_STRING:
+        printf(column->format, *(const char *const *)value);
+        return;
+    case BENCH_TEXT:
+        printf(column->format, (const char *)value);
+        return;
+    case BENCH_INT:
+        printf(column->format, (long long)*(const int *)value);
+        return;
+    case BENCH_INT64:
+        printf(column->format, (long long)*(const int64_t *)value);
+        return;
+    case BENCH_SIZE:
+        printf(column->format, (long long)*(const size_t *)value);
+        return;
+    case BENCH_UINT64:
+        printf(column->format, (long long)*(const uint64_t *)value);
+        return;
+    case BENCH_DOUBLE:
+        print_double(column, *(const double *)value);
+        return;
+    case BENCH_BOOL:
+    case BENCH_MAYBE:
+        print_bool(column, *(const int *)value);
+        return;
+    }
+}
+
+void bench_table_head(const bench_table_t *table)
+{
+    const char *space = table->is_remarked ? "# " : "";
+    for (size_t i = 0; i < table->n_columns; i++) {
+        const bench_column_t *column = &table->columns[i];
+        if (column->header) {
+            printf("%s%*s", space, width_of(column->format), column->header);
+            space = " ";
+        }
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+void bench_table_row(const bench_table_t *table, const void *row, const char *note)
+{
+    const char *space = table->is_remarked ? "  " : "";
+    for (size_t i = 0; i < table->n_columns; i++) {
+        const bench_column_t *column = &table->columns[i];
+        if (column->header) {
+            printf("%s", space);
+            print_cell(column, (const char *)row + column->offset);
+            space = " ";
+        }
+    }
+    printf("%s\n", note ? note : "");
+    fflush(stdout);
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------------------------- */
+
+static void add_cell(const bench_column_t *column, const void *value, tw_json_t *json)
+{
+    switch (column->kind) {
+    case BENCH_STRING:
+        tw_json_add_string(json, column->key, *(const char *const *)value);
+        return;
+    case BENCH_TEXT:
+        tw_json_add_string(json, column->key, value);
+        return;
+    case BENCH_INT:
+        tw_json_add_int(json, column->key, *(const int *)value);
+        return;
+    case BENCH_INT64:
+        tw_json_add_int(json, column->key, *(const int64_t *)value);
+        return;
+    case BENCH_SIZE:
+        tw_json_add_int(json, column->key, (int64_t)*(const size_t *)value);
+        return;
+    case BENCH_UINT64:
+        tw_json_add_int(json, column->key, (int64_t)*(const uint64_t *)value);
+        return;
+    case BENCH_DOUBLE:
+        tw_json_add_double(json, column->key, *(const double *)value);
+        return;
+    case BENCH_BOOL:
+    case BENCH_MAYBE:
+        if (*(const int *)value < 0) {
+            tw_json_add_double(json, column->key, NAN);
+        } else {
+            tw_json_add_bool(json, column->key, *(const int *)value);
+        }
+        return;
+    }
+}
+
+void bench_table_add(const bench_table_t *table, const void *row, tw_json_t *json)
+{
+    for (size_t i = 0; i < table->n_columns; i++) {
+        if (table->columns[i].key) {
+            add_cell(&table->columns[i], (const char *)row + table->columns[i].offset, json);
+        }
+    }
+}
+
+tw_status_t bench_table_write(const bench_table_t *table, const void *row, FILE *out)
+{
+    if (!out) {
+        return TW_OK;
+    }
+    tw_json_t *json = tw_json_create();
+    bench_table_add(table, row, json);
+    tw_status_t status = tw_json_write_line(json, out);
+    tw_json_destroy(json);
+    return status;
+}
+
+tw_status_t bench_table_report(const bench_table_t *table, const void *row, const char *note, FILE *out)
+{
+    bench_table_row(table, row, note);
+    return bench_table_write(table, row, out);
+}
+
+/* Returns 0 if the value is not of the column's kind. */
+static int take_cell(const bench_column_t *column, const json_t *value, void *at)
+{
+    switch (column->kind) {
+    case BENCH_TEXT:
+        return json_is_string(value) &&
+               snprintf(at, column->bytes, "%s", json_string_value(value)) < (int)column->bytes;
+    case BENCH_INT:
+        *(int *)at = (int)json_integer_value(value);
+        return json_is_integer(value) && *(int *)at == json_integer_value(value);
+    case BENCH_INT64:
+        *(int64_t *)at = json_integer_value(value);
+        return json_is_integer(value);
+    case BENCH_SIZE:
+        *(size_t *)at = (size_t)json_integer_value(value);
+        return json_is_integer(value) && json_integer_value(value) >= 0;
+    case BENCH_UINT64:
+        *(uint64_t *)at = (uint64_t)json_integer_value(value);
+        return json_is_integer(value) && json_integer_value(value) >= 0;
+    case BENCH_DOUBLE:
+        *(double *)at = json_is_number(value) ? json_number_value(value) : NAN;
+        return !value || json_is_null(value) || json_is_number(value);
+    case BENCH_BOOL:
+        *(int *)at = json_is_true(value);
+        return json_is_boolean(value);
+    case BENCH_MAYBE:
+        *(int *)at = json_is_null(value) ? -1 : json_is_true(value);
+        return json_is_null(value) || json_is_boolean(value);
+    case BENCH_STRING:
+        break; /* has no memory of its own */
+    }
+    return 0;
+}
+
+tw_status_t bench_table_parse(const bench_table_t *table, const char *line, void *row, const char **key)
+{
+    json_t *object = json_loads(line, 0, NULL);
+    tw_status_t status = TW_OK;
+    for (size_t i = 0; i < table->n_columns && status == TW_OK; i++) {
+        const bench_column_t *column = &table->columns[i];
+        const json_t *value = column->key ? json_object_get(object, column->key) : NULL;
+        if (column->key && !take_cell(column, value, (char *)row + column->offset)) {
+            *key = column->key;
+            status = TW_ERR_FORMAT;
+        }
+    }
+    json_decref(object);
+    return status;
+}

@@ -1,0 +1,60 @@
+/** A bench's row as a table of columns: one table prints the head and the rows, and writes the row as a line of JSON.
+ *  A row is a plain struct that has every figure as it is printed or written. */
+#ifndef TW_BENCH_COLUMNS_H
+#define TW_BENCH_COLUMNS_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+typedef enum bench_kind {
+    BENCH_STRING, /**< const char * */
+    BENCH_TEXT,   /**< char[] */
+    BENCH_INT,    /**< int */
+    BENCH_INT64,  /**< int64_t */
+    BENCH_SIZE,   /**< size_t */
+    BENCH_UINT64, /**< uint64_t */
+    BENCH_DOUBLE, /**< double; not finite: "-" in the table, null in JSON */
+    BENCH_BOOL,   /**< int: "yes" or "NO" in the table */
+    BENCH_MAYBE   /**< int: as BENCH_BOOL, below 0 not known: "-" and null */
+} bench_kind_t;
+
+typedef struct bench_column {
+    const char *key;    /**< in JSON; NULL: not there */
+    const char *header; /**< in the table; NULL: not there */
+    /** Of a cell, as printf's: of a long long for integers, of a text for texts and bools. Its width is the header's, too. NULL
+     *  where there is no header. */
+    const char *format;
+    bench_kind_t kind;
+    size_t offset; /**< in the row */
+    double scale;  /**< a double is printed times this; 0: as it is. JSON has it as it is. */
+    size_t bytes;  /**< of a BENCH_TEXT */
+} bench_column_t;
+
+/** The columns of a bench. Shared, not owned. */
+typedef struct bench_table {
+    const bench_column_t *columns;
+    size_t n_columns;
+    int is_remarked; /**< the head begins with "# ", rows with two spaces, so that programs can skip the head */
+} bench_table_t;
+
+/** Print the headers in a line to stdout. */
+void bench_table_head(const bench_table_t *table);
+/** Print the row in a line to stdout, at once. `note` ends the line; NULL: nothing. */
+void bench_table_row(const bench_table_t *table, const void *row, const char *note);
+/** Append the row's keys to `json`. */
+void bench_table_add(const bench_table_t *table, const void *row, tw_json_t *json);
+/** Write the row as a line of JSON; `out` NULL: TW_OK. Errors are tw_json_write_line's. */
+tw_status_t bench_table_write(const bench_table_t *table, const void *row, FILE *out);
+/** Fill the columns with a key from a line of JSON; a double that is missing or null is NaN. TW_ERR_FORMAT (not logged): *key
+ *  says which column is not as it should be. Not for BENCH_STRING. */
+tw_status_t bench_table_parse(const bench_table_t *table, const char *line, void *row, const char **key);
+/** Both: print and write. */
+tw_status_t bench_table_report(const bench_table_t *table, const void *row, const char *note, FILE *out);
+
+TW_C_END
+
+#endif
