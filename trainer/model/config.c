@@ -9,22 +9,121 @@ typedef struct preset {
     tw_model_config_t config;
 } preset_t;
 
+#define GPT2(layers, heads, width)                                                                     \
+    {                                                                                                  \
+        .vocab_size = 50257, .n_positions = 1024, .n_layer = layers, .n_head = heads, .n_embd = width, \
+        .layer_norm_epsilon = 1e-5                                                                     \
+    }
+
 static const preset_t presets[] = {
-    {"gpt2", {50257, 1024, 12, 12, 768, 1e-5}},
-    {"gpt2-medium", {50257, 1024, 24, 16, 1024, 1e-5}},
-    {"gpt2-large", {50257, 1024, 36, 20, 1280, 1e-5}},
-    {"gpt2-xl", {50257, 1024, 48, 25, 1600, 1e-5}},
+    {"gpt2", GPT2(12, 12, 768)},
+    {"gpt2-medium", GPT2(24, 16, 1024)},
+    {"gpt2-large", GPT2(36, 20, 1280)},
+    {"gpt2-xl", GPT2(48, 25, 1600)},
+    {"llama2-7b",
+     {.vocab_size = 32000,
+      .n_positions = 4096,
+      .n_layer = 32,
+      .n_head = 32,
+      .n_embd = 4096,
+      .layer_norm_epsilon = 1e-5,
+      .family = TW_MODEL_LLAMA,
+      .llama =
+          {.n_kv_head = 32, .head_dim = 128, .n_inner = 11008, .rope = {.theta = 10000.0}, .has_head = 1}}},
+    {"llama3.1-8b",
+     {.vocab_size = 128256,
+      .n_positions = 131072,
+      .n_layer = 32,
+      .n_head = 32,
+      .n_embd = 4096,
+      .layer_norm_epsilon = 1e-5,
+      .family = TW_MODEL_LLAMA,
+      .llama = {.n_kv_head = 8,
+                .head_dim = 128,
+                .n_inner = 14336,
+                .rope = {.theta = 500000.0,
+                         .type = TW_MODEL_ROPE_LLAMA3,
+                         .factor = 8.0,
+                         .n_positions = 8192,
+                         .low_freq_factor = 1.0,
+                         .high_freq_factor = 4.0},
+                .has_head = 1}}},
+    {"llama3.2-1b",
+     {.vocab_size = 128256,
+      .n_positions = 131072,
+      .n_layer = 16,
+      .n_head = 32,
+      .n_embd = 2048,
+      .layer_norm_epsilon = 1e-5,
+      .family = TW_MODEL_LLAMA,
+      .llama = {.n_kv_head = 8,
+                .head_dim = 64,
+                .n_inner = 8192,
+                .rope = {.theta = 500000.0,
+                         .type = TW_MODEL_ROPE_LLAMA3,
+                         .factor = 32.0,
+                         .n_positions = 8192,
+                         .low_freq_factor = 1.0,
+                         .high_freq_factor = 4.0}}}},
+    {"mistral-7b",
+     {.vocab_size = 32000,
+      .n_positions = 32768,
+      .n_layer = 32,
+      .n_head = 32,
+      .n_embd = 4096,
+      .layer_norm_epsilon = 1e-5,
+      .family = TW_MODEL_MISTRAL,
+      .llama = {.n_kv_head = 8,
+                .head_dim = 128,
+                .n_inner = 14336,
+                .rope = {.theta = 10000.0},
+                .has_head = 1,
+                .window = 4096}}},
+    {"qwen2.5-0.5b",
+     {.vocab_size = 151936,
+      .n_positions = 32768,
+      .n_layer = 24,
+      .n_head = 14,
+      .n_embd = 896,
+      .layer_norm_epsilon = 1e-6,
+      .family = TW_MODEL_QWEN2,
+      .llama = {.n_kv_head = 2, .head_dim = 64, .n_inner = 4864, .rope = {.theta = 1e6}}}},
+    {"qwen3-0.6b",
+     {.vocab_size = 151936,
+      .n_positions = 40960,
+      .n_layer = 28,
+      .n_head = 16,
+      .n_embd = 1024,
+      .layer_norm_epsilon = 1e-6,
+      .family = TW_MODEL_QWEN3,
+      .llama = {.n_kv_head = 8, .head_dim = 128, .n_inner = 3072, .rope = {.theta = 1e6}}}},
 };
+enum { N_PRESETS = sizeof(presets) / sizeof(presets[0]) };
+
+static const char *const families[TW_MODEL_FAMILY_COUNT] = {[TW_MODEL_GPT2] = "gpt2",
+                                                            [TW_MODEL_LLAMA] = "llama",
+                                                            [TW_MODEL_MISTRAL] = "mistral",
+                                                            [TW_MODEL_QWEN2] = "qwen2",
+                                                            [TW_MODEL_QWEN3] = "qwen3"};
+
+const char *tw_model_family_name(tw_model_family_t family)
+{
+    return (int)family >= 0 && family < TW_MODEL_FAMILY_COUNT ? families[family] : NULL;
+}
 
 tw_status_t tw_model_config_preset(const char *name, tw_model_config_t *config)
 {
-    for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++) {
+    char names[256];
+    size_t used = 0;
+    for (size_t i = 0; i < N_PRESETS; i++) {
         if (strcmp(presets[i].name, name) == 0) {
             *config = presets[i].config;
             return TW_OK;
         }
+        used +=
+            (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "", presets[i].name);
     }
-    tw_error("model: no model '%s'; there are gpt2, gpt2-medium, gpt2-large and gpt2-xl", name);
+    tw_error("model: no model '%s'; there are %s", name, names);
     return TW_ERR_NOT_FOUND;
 }
 
@@ -74,26 +173,87 @@ static tw_status_t check_field(const char *field, size_t value, size_t most)
     return TW_OK;
 }
 
-tw_status_t tw_model_config_check(const tw_model_config_t *config)
+typedef struct field {
+    const char *name;
+    size_t value, most;
+} field_t;
+
+static tw_status_t check_fields(const field_t *fields, size_t n)
 {
-    const struct {
-        const char *field;
-        size_t value, most;
-    } fields[] = {{"vocab_size", config->vocab_size, 65536},
-                  {"n_positions", config->n_positions, 1 << 20},
-                  {"n_layer", config->n_layer, 1 << 12},
-                  {"n_head", config->n_head, 1 << 10},
-                  {"n_embd", config->n_embd, 1 << 16}};
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        TW_TRY(check_field(fields[i].field, fields[i].value, fields[i].most));
+    for (size_t i = 0; i < n; i++) {
+        TW_TRY(check_field(fields[i].name, fields[i].value, fields[i].most));
     }
+    return TW_OK;
+}
+
+static tw_status_t check_real(const char *field, double value, double least, double most)
+{
+    if (!(value >= least && value <= most)) {
+        tw_error("model: %s is %g, but must be from %g to %g", field, value, least, most);
+        return TW_ERR_INVALID;
+    }
+    return TW_OK;
+}
+
+static tw_status_t check_rope(const tw_model_rope_t *rope)
+{
+    TW_TRY(check_real("rope_theta", rope->theta, 1.001, 1e12));
+    if (rope->type == TW_MODEL_ROPE_DEFAULT) {
+        return TW_OK;
+    }
+    TW_TRY(check_real("rope_scaling.factor", rope->factor, 1.0, 1e6));
+    if (rope->type == TW_MODEL_ROPE_LINEAR) {
+        return TW_OK;
+    }
+    TW_TRY(check_field("rope_scaling.original_max_position_embeddings", rope->n_positions, 1 << 24));
+    if (rope->type == TW_MODEL_ROPE_LLAMA3) {
+        TW_TRY(check_real("rope_scaling.low_freq_factor", rope->low_freq_factor, 1e-6, 1e6));
+        return check_real("rope_scaling.high_freq_factor", rope->high_freq_factor,
+                          rope->low_freq_factor * 1.000001, 1e6);
+    }
+    TW_TRY(check_real("rope_scaling.beta_slow", rope->beta_slow, 1e-6, 1e6));
+    TW_TRY(check_real("rope_scaling.beta_fast", rope->beta_fast, rope->beta_slow, 1e6));
+    return check_real("rope_scaling.attention_factor", rope->attention_factor, 0.0, 1e3);
+}
+
+static tw_status_t check_llama(const tw_model_config_t *config)
+{
+    const tw_model_llama_t *llama = &config->llama;
+    const field_t fields[] = {{"n_kv_head", llama->n_kv_head, config->n_head},
+                              {"head_dim", llama->head_dim, 1 << 10},
+                              {"n_inner", llama->n_inner, 1 << 18}};
+    TW_TRY(check_fields(fields, sizeof(fields) / sizeof(fields[0])));
+    if (config->n_head % llama->n_kv_head != 0) {
+        tw_error("model: n_kv_head %zu does not divide n_head %zu", llama->n_kv_head, config->n_head);
+        return TW_ERR_INVALID;
+    }
+    if (llama->head_dim % 2 != 0) {
+        tw_error("model: head_dim is %zu, but channels turn in pairs", llama->head_dim);
+        return TW_ERR_INVALID;
+    }
+    return check_rope(&llama->rope);
+}
+
+static tw_status_t check_gpt2(const tw_model_config_t *config)
+{
     if (config->n_embd % config->n_head != 0) {
         tw_error("model: n_embd %zu does not divide into n_head %zu heads", config->n_embd, config->n_head);
         return TW_ERR_INVALID;
     }
+    return TW_OK;
+}
+
+tw_status_t tw_model_config_check(const tw_model_config_t *config)
+{
+    const field_t fields[] = {{"vocab_size", config->vocab_size, 1 << 20},
+                              {"n_positions", config->n_positions, 1 << 24},
+                              {"n_layer", config->n_layer, 1 << 12},
+                              {"n_head", config->n_head, 1 << 10},
+                              {"n_embd", config->n_embd, 1 << 16}};
+    TW_TRY(check_fields(fields, sizeof(fields) / sizeof(fields[0])));
     if (!(config->layer_norm_epsilon > 0.0 && config->layer_norm_epsilon < 1.0)) {
         tw_error("model: layer_norm_epsilon is %g, but must be between 0 and 1", config->layer_norm_epsilon);
         return TW_ERR_INVALID;
     }
-    return TW_OK;
+    return config->family == TW_MODEL_GPT2 ? check_gpt2(config) : check_llama(config);
 }

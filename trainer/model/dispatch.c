@@ -11,7 +11,10 @@ tw_status_t tw_model_create(const tw_model_config_t *config, tw_model_t **out)
     if (status == TW_OK) {
         status = tw_blas_prepare();
     }
-    return status == TW_OK ? tw_gpt2_create(config, out) : status;
+    if (status != TW_OK) {
+        return status;
+    }
+    return config->family == TW_MODEL_GPT2 ? tw_gpt2_create(config, out) : tw_llama_create(config, out);
 }
 
 void tw_model_destroy(tw_model_t *model)
@@ -47,9 +50,19 @@ const tw_model_unit_t *tw_model_unit_get(const tw_model_t *model, size_t unit)
     return &model->units[unit];
 }
 
+double tw_model_unit_products(const tw_model_t *model, size_t unit, size_t seq_len)
+{
+    return model->ops->unit_products(model, unit, seq_len);
+}
+
+/* A product is 2 operations forwards, and twice that backwards. */
 double tw_model_step_flops(const tw_model_t *model, size_t batch, size_t seq_len)
 {
-    return model->ops->step_flops(model, batch, seq_len);
+    double products = 0.0;
+    for (size_t unit = 0; unit < model->n_units; unit++) {
+        products += tw_model_unit_products(model, unit, seq_len);
+    }
+    return 6.0 * products * (double)batch * (double)seq_len;
 }
 
 /* ---- computing ----------------------------------------------------------------------------------------------------- */

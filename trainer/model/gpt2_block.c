@@ -26,7 +26,11 @@ static block_t block_of(tw_model_t *model, const uint16_t *const *weights, float
                      .grads = grads,
                      .n = n,
                      .c = config->n_embd,
-                     .attention = {model->batch, model->seq_len, config->n_head, config->n_embd},
+                     .attention = {.batch = model->batch,
+                                   .seq_len = model->seq_len,
+                                   .heads = config->n_head,
+                                   .kv_heads = config->n_head,
+                                   .width = config->n_embd / config->n_head},
                      .saved = tw_gpt2_saved_parts(config, n, saved)};
 }
 

@@ -1,38 +1,22 @@
 /* Where GPT-2's saved and scratch memory lies: one buffer each, parts begin on cache lines. */
+#include "trainer/model/carve.h"
 #include "trainer/model/gpt2.h"
+#include "trainer/model/head.h"
 
-/* Hands out parts of a buffer; without a buffer it counts bytes only. */
-typedef struct carver {
-    char *base;
-    size_t used;
-} carver_t;
-
-static void *carve_bytes(carver_t *carver, size_t bytes)
+static tw_layernorm_stats_t carve_stats(tw_carver_t *carver, size_t n)
 {
-    void *part = carver->base ? carver->base + carver->used : NULL;
-    carver->used += (bytes + TW_CACHE_LINE_BYTES - 1) / TW_CACHE_LINE_BYTES * TW_CACHE_LINE_BYTES;
-    return part;
+    float *mean = tw_carve(carver, n);
+    return (tw_layernorm_stats_t){.mean = mean, .rstd = tw_carve(carver, n)};
 }
 
-static float *carve(carver_t *carver, size_t n_floats)
-{
-    return carve_bytes(carver, n_floats * sizeof(float));
-}
-
-static tw_layernorm_stats_t carve_stats(carver_t *carver, size_t n)
-{
-    float *mean = carve(carver, n);
-    return (tw_layernorm_stats_t){.mean = mean, .rstd = carve(carver, n)};
-}
-
-static tw_gpt2_saved_t carve_saved(carver_t *carver, const tw_model_config_t *config, size_t n)
+static tw_gpt2_saved_t carve_saved(tw_carver_t *carver, const tw_model_config_t *config, size_t n)
 {
     size_t c = config->n_embd;
     tw_gpt2_saved_t saved;
-    saved.qkv = carve(carver, n * 3 * c);
-    saved.attended = carve(carver, n * c);
-    saved.middle = carve(carver, n * c);
-    saved.hidden = carve(carver, n * 4 * c);
+    saved.qkv = tw_carve(carver, n * 3 * c);
+    saved.attended = tw_carve(carver, n * c);
+    saved.middle = tw_carve(carver, n * c);
+    saved.hidden = tw_carve(carver, n * 4 * c);
     saved.ln_1 = carve_stats(carver, n);
     saved.ln_2 = carve_stats(carver, n);
     return saved;
@@ -40,45 +24,38 @@ static tw_gpt2_saved_t carve_saved(carver_t *carver, const tw_model_config_t *co
 
 size_t tw_gpt2_saved_bytes(const tw_model_config_t *config, size_t n)
 {
-    carver_t carver = {0};
+    tw_carver_t carver = {0};
     carve_saved(&carver, config, n);
     return carver.used;
 }
 
 tw_gpt2_saved_t tw_gpt2_saved_parts(const tw_model_config_t *config, size_t n, void *saved)
 {
-    carver_t carver = {.base = saved};
+    tw_carver_t carver = {.base = saved};
     return carve_saved(&carver, config, n);
 }
 
-/* Rows of logits at a time: about 16 MB of them, so that they and their gradient stay small beside the weights. */
-static size_t logit_rows(const tw_model_config_t *config, size_t n)
-{
-    size_t rows = ((size_t)4 << 20) / config->vocab_size;
-    return rows < 16 ? 16 : rows < n ? rows : n;
-}
-
-static void carve_scratch(carver_t *carver, const tw_model_config_t *config, size_t batch, size_t seq_len,
+static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, size_t batch, size_t seq_len,
                           tw_gpt2_scratch_t *scratch)
 {
     size_t c = config->n_embd, n = batch * seq_len;
     size_t wide_rows = config->vocab_size > 4 * c ? config->vocab_size : 4 * c;
-    scratch->saved = carve_bytes(carver, tw_gpt2_saved_bytes(config, n));
-    scratch->wide = carve(carver, wide_rows * c);
-    scratch->wide_bias = carve(carver, 4 * c);
-    scratch->norm = carve(carver, n * c);
-    scratch->d_norm = carve(carver, n * c);
-    scratch->hidden = carve(carver, n * 4 * c);
-    scratch->d_hidden = carve(carver, n * 4 * c);
-    scratch->attention = carve(carver, tw_attention_scratch_elems(seq_len));
-    scratch->logit_rows = logit_rows(config, n);
-    scratch->logits = carve(carver, scratch->logit_rows * config->vocab_size);
+    scratch->saved = tw_carve_bytes(carver, tw_gpt2_saved_bytes(config, n));
+    scratch->wide = tw_carve(carver, wide_rows * c);
+    scratch->wide_bias = tw_carve(carver, 4 * c);
+    scratch->norm = tw_carve(carver, n * c);
+    scratch->d_norm = tw_carve(carver, n * c);
+    scratch->hidden = tw_carve(carver, n * 4 * c);
+    scratch->d_hidden = tw_carve(carver, n * 4 * c);
+    scratch->attention = tw_carve(carver, tw_attention_scratch_elems(seq_len));
+    scratch->logit_rows = tw_head_rows(config->vocab_size, n);
+    scratch->logits = tw_carve(carver, tw_size_mul(scratch->logit_rows, config->vocab_size));
     scratch->stats = carve_stats(carver, n);
 }
 
 size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len)
 {
-    carver_t carver = {0};
+    tw_carver_t carver = {0};
     tw_gpt2_scratch_t unused;
     carve_scratch(&carver, config, batch, seq_len, &unused);
     return carver.used;
@@ -88,7 +65,7 @@ tw_status_t tw_gpt2_scratch_init(tw_gpt2_scratch_t *scratch, const tw_model_conf
                                  size_t seq_len)
 {
     size_t bytes = tw_gpt2_scratch_bytes(config, batch, seq_len);
-    carver_t carver = {.base = tw_buffer_alloc(bytes)};
+    tw_carver_t carver = {.base = tw_buffer_alloc(bytes)};
     if (!carver.base) {
         tw_error("model: out of memory for %zu bytes of scratch (%zu sequences of %zu tokens)", bytes, batch,
                  seq_len);

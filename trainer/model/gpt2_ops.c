@@ -11,15 +11,11 @@ static void destroy(tw_model_t *model)
     free(gpt2);
 }
 
-/* Products: 2 operations per weight and token forwards, twice that backwards; and two T x T products per head, of which
- * causality leaves half. Embeddings look up; wte counts once, for the logits. */
-static double step_flops(const tw_model_t *model, size_t batch, size_t seq_len)
+static double unit_products(const tw_model_t *model, size_t unit, size_t seq_len)
 {
-    const tw_model_config_t *config = &model->config;
-    double c = (double)config->n_embd, layers = (double)config->n_layer;
-    double weights = layers * 12.0 * c * c + (double)config->vocab_size * c;
-    double attention = layers * 2.0 * c * (double)seq_len / 2.0;
-    return 6.0 * (weights + attention) * (double)batch * (double)seq_len;
+    double c = (double)model->config.n_embd;
+    return unit == TW_MODEL_ROOT ? (double)model->config.vocab_size * c
+                                 : 12.0 * c * c + 2.0 * c * (double)seq_len / 2.0;
 }
 
 static tw_model_sizes_t sizes(const tw_model_t *model, size_t batch, size_t seq_len)
@@ -38,7 +34,7 @@ static tw_status_t reserve(tw_model_t *model)
 }
 
 static const tw_model_ops_t ops = {.destroy = destroy,
-                                   .step_flops = step_flops,
+                                   .unit_products = unit_products,
                                    .sizes = sizes,
                                    .reserve = reserve,
                                    .embed_forward = tw_gpt2_embed_forward,

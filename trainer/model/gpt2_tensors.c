@@ -1,13 +1,6 @@
 /* GPT-2's parameters: names and shapes as Hugging Face's GPT2LMHeadModel has them, and how they start. */
 #include "trainer/model/gpt2.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* Deviation of the initial weights; of what is added to the residual stream, less the deeper the model. */
-#define INIT_STD 0.02
-
 typedef enum dim { NONE, C, C3, C4, WORDS, POSITIONS } dim_t;
 typedef enum start { NORMAL, RESIDUAL, ONES, ZEROS } start_t;
 
@@ -50,18 +43,6 @@ static size_t dim_size(const tw_model_config_t *config, dim_t dim)
     return sizes[dim];
 }
 
-static double init_std(const tw_model_config_t *config, start_t start)
-{
-    switch (start) {
-    case NORMAL:
-        return INIT_STD;
-    case RESIDUAL:
-        return INIT_STD / sqrt(2.0 * (double)config->n_layer);
-    default:
-        return 0.0;
-    }
-}
-
 static tw_status_t add_tensor(tw_model_t *model, const tensor_form_t *form, size_t unit)
 {
     char name[96];
@@ -70,49 +51,26 @@ static tw_status_t add_tensor(tw_model_t *model, const tensor_form_t *form, size
     } else {
         snprintf(name, sizeof(name), "transformer.h.%zu.%s", unit - 1, form->name);
     }
-    int n_dims = form->dims[1] == NONE ? 1 : 2;
-    tw_model_tensor_t tensor = {
-        .name = strdup(name),
-        .unit = (int)unit,
-        .n_dims = n_dims,
-        .shape = {dim_size(&model->config, form->dims[0]), dim_size(&model->config, form->dims[1])},
-        .decay = n_dims == 2,
-        .init_std = init_std(&model->config, form->start),
+    int is_drawn = form->start == NORMAL || form->start == RESIDUAL;
+    const tw_model_form_t tensor = {
+        .name = name,
+        .rows = dim_size(&model->config, form->dims[0]),
+        .cols = form->dims[1] == NONE ? 0 : dim_size(&model->config, form->dims[1]),
+        .init_std = is_drawn ? tw_model_init_std(model, form->start == RESIDUAL) : 0.0,
         .init_value = form->start == ONES ? 1.0f : 0.0f};
-    if (!tensor.name) {
-        tw_error("model: out of memory for a name");
-        return TW_ERR_NO_MEMORY;
-    }
-    tensor.n_elems = tensor.shape[0] * tensor.shape[1];
-    model->units[unit].n_elems += tensor.n_elems;
-    model->n_params += tensor.n_elems;
-    model->tensors[model->n_tensors++] = tensor;
-    return TW_OK;
-}
-
-static tw_status_t add_unit(tw_model_t *model, size_t unit)
-{
-    const tensor_form_t *forms = unit == TW_MODEL_ROOT ? root_forms : block_forms;
-    size_t n_forms = unit == TW_MODEL_ROOT ? TW_GPT2_ROOT_TENSORS : TW_GPT2_BLOCK_TENSORS;
-    model->units[unit] = (tw_model_unit_t){.first_tensor = model->n_tensors, .n_tensors = n_forms};
-    for (size_t t = 0; t < n_forms; t++) {
-        TW_TRY(add_tensor(model, &forms[t], unit));
-    }
-    return TW_OK;
+    return tw_model_tensor_add(model, unit, &tensor);
 }
 
 tw_status_t tw_gpt2_tensors(tw_model_t *model)
 {
     size_t n_blocks = model->config.n_layer;
-    model->units = calloc(1 + n_blocks, sizeof(*model->units));
-    model->tensors = calloc(TW_GPT2_ROOT_TENSORS + n_blocks * TW_GPT2_BLOCK_TENSORS, sizeof(*model->tensors));
-    if (!model->units || !model->tensors) {
-        tw_error("model: out of memory for the list of %zu blocks", n_blocks);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_TRY(tw_model_tables_init(model, n_blocks, TW_GPT2_ROOT_TENSORS + n_blocks * TW_GPT2_BLOCK_TENSORS));
     for (size_t unit = 0; unit <= n_blocks; unit++) {
-        TW_TRY(add_unit(model, unit));
-        model->n_units++;
+        const tensor_form_t *forms = unit == TW_MODEL_ROOT ? root_forms : block_forms;
+        size_t n_forms = unit == TW_MODEL_ROOT ? TW_GPT2_ROOT_TENSORS : TW_GPT2_BLOCK_TENSORS;
+        for (size_t t = 0; t < n_forms; t++) {
+            TW_TRY(add_tensor(model, &forms[t], unit));
+        }
     }
     return TW_OK;
 }

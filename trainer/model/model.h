@@ -1,7 +1,7 @@
 /** trainer/model: the network that is trained, as units and tensors, and its mathematics on the CPU.
  *
- *  The engine knows a model only by what stands here; GPT-2 is the one there is (gpt2.h), others join by a table of functions
- *  (ops.h). A model has units: unit 0, the root (embeddings and the last norm), and units 1 to n_layer, one per block. A unit is what is gathered
+ *  The engine knows a model only by what stands here. There are GPT-2 (gpt2.h) and the Llama family (llama.h): Llama 2 and 3, Mistral,
+ *  Qwen2, Qwen3. Others join by a table of functions (ops.h). A model has units: unit 0, the root (embeddings and the last norm), and units 1 to n_layer, one per block. A unit is what is gathered
  *  and reduced at a time. Weights are bf16, mathematics and gradients fp32.
  *
  *  A micro-batch of B sequences of T tokens, forwards and backwards:
@@ -15,8 +15,9 @@
  *  Same inputs, same bits: one thread, sums in a fixed order. A model is used by one thread at a time; several models live
  *  side by side.
  *
- *  Source: Radford et al., "Language models are unsupervised multitask learners" (2019); names and layouts as
- *  Hugging Face's GPT2LMHeadModel saves them (a weight of a product is [in, out]). */
+ *  Source: Radford et al., "Language models are unsupervised multitask learners" (2019); Touvron et al. (arXiv 2302.13971,
+ *  2307.09288). Names and layouts are those that Hugging Face's transformers saves: a weight of a product is [in, out] in GPT-2, [out, in]
+ *  in the Llama family. */
 #ifndef TW_TRAINER_MODEL_MODEL_H
 #define TW_TRAINER_MODEL_MODEL_H
 
@@ -26,19 +27,66 @@ TW_C_BEGIN
 
 #define TW_MODEL_ROOT 0
 
-/** A GPT-2 (C = n_embd, V = vocab_size). */
+/** What a model is built like; the names are model_type's of config.json. All but GPT-2 are of the Llama family. */
+typedef enum tw_model_family {
+    TW_MODEL_GPT2,
+    TW_MODEL_LLAMA,
+    TW_MODEL_MISTRAL,
+    TW_MODEL_QWEN2, /**< biases on q, k and v */
+    TW_MODEL_QWEN3, /**< norms on q and k, of each head */
+    TW_MODEL_FAMILY_COUNT
+} tw_model_family_t;
+
+/** "gpt2", "llama", "mistral", "qwen2", "qwen3"; NULL outside the range. */
+const char *tw_model_family_name(tw_model_family_t family);
+
+/** How rotary angles are stretched for texts longer than those of the first training; the names are rope_type's of config.json. */
+typedef enum tw_model_rope_type {
+    TW_MODEL_ROPE_DEFAULT, /**< not at all */
+    TW_MODEL_ROPE_LINEAR,  /**< all of them, by factor */
+    TW_MODEL_ROPE_LLAMA3,  /**< the slow ones by factor, those between two wavelengths by less */
+    TW_MODEL_ROPE_YARN,    /**< likewise, between two numbers of turns (arXiv 2309.00071) */
+    TW_MODEL_ROPE_COUNT
+} tw_model_rope_type_t;
+
+/** Rotary embeddings (arXiv 2104.09864). What a type does not name is not looked at. */
+typedef struct tw_model_rope {
+    double theta; /**< pair i of D / 2 turns by theta^(-2i / D) from a position to the next */
+    tw_model_rope_type_t type;
+    double factor;                            /**< all but default: at least 1 */
+    size_t n_positions;                       /**< llama3, yarn: the longest text of the first training */
+    double low_freq_factor, high_freq_factor; /**< llama3: 1 and 4 */
+    double beta_fast, beta_slow;              /**< yarn: 32 and 1 turns */
+    double attention_factor;                  /**< yarn, of cosines and sines; 0: 0.1 ln(factor) + 1 */
+} tw_model_rope_t;
+
+/** What the Llama family has besides (D = head_dim). GPT-2: all 0. */
+typedef struct tw_model_llama {
+    size_t n_kv_head; /**< divides n_head: heads of q that share one of k and v lie side by side */
+    size_t head_dim;  /**< even; n_head * head_dim need not be n_embd */
+    size_t n_inner;   /**< width of gate and up */
+    tw_model_rope_t rope;
+    int has_head;             /**< 1: the output layer has weights of its own; 0: it is the embedding */
+    size_t window;            /**< a token sees so many, itself among them; 0: all before it */
+    size_t window_from_layer; /**< in layers from this one on */
+} tw_model_llama_t;
+
+/** A model (C = n_embd, V = vocab_size). */
 typedef struct tw_model_config {
-    size_t vocab_size;  /**< 1 to 65536 */
-    size_t n_positions; /**< longest sequence, the rows of wpe */
+    size_t vocab_size;  /**< 1 to 2^20 */
+    size_t n_positions; /**< longest sequence; in GPT-2 the rows of wpe */
     size_t n_layer;
-    size_t n_head; /**< divides n_embd */
+    size_t n_head; /**< in GPT-2 it divides n_embd */
     size_t n_embd;
-    double layer_norm_epsilon;
+    double layer_norm_epsilon; /**< of all norms */
+    tw_model_family_t family;
+    tw_model_llama_t llama;
 } tw_model_config_t;
 
-/** "gpt2" (124M), "gpt2-medium", "gpt2-large", "gpt2-xl" as published. TW_ERR_NOT_FOUND, logged with the names there are. */
+/** Shapes as published: "gpt2" (124M), "gpt2-medium", "gpt2-large", "gpt2-xl", "llama2-7b", "llama3.1-8b", "llama3.2-1b",
+ *  "mistral-7b", "qwen2.5-0.5b", "qwen3-0.6b". TW_ERR_NOT_FOUND, logged with the names there are. */
 tw_status_t tw_model_config_preset(const char *name, tw_model_config_t *config);
-/** The shape of about n_params parameters for a vocabulary and a length: width a multiple of 64 and at least 128, heads of
+/** The shape of a GPT-2 of about n_params parameters for a vocabulary and a length: width a multiple of 64 and at least 128, heads of
  *  32 or 64, depth so that the count comes nearest. */
 tw_model_config_t tw_model_config_for_params(size_t n_params, size_t vocab_size, size_t n_positions);
 
@@ -76,7 +124,10 @@ size_t tw_model_n_units(const tw_model_t *model);
 const tw_model_tensor_t *tw_model_tensors(const tw_model_t *model, size_t *n_tensors);
 /** unit < n_units; borrowed. */
 const tw_model_unit_t *tw_model_unit_get(const tw_model_t *model, size_t unit);
-/** Floating-point operations of a forward and a backward pass of a B x T micro-batch, without recomputation. */
+/** Multiplications that a unit's products take for a token in a forward pass: one for each weight, and of attention two for each
+ *  channel and token that is seen, half of T on average. Embeddings look up; the root has the output layer's. */
+double tw_model_unit_products(const tw_model_t *model, size_t unit, size_t seq_len);
+/** Floating-point operations of a forward and a backward pass of a B x T micro-batch, without recomputation: 6 for each product. */
 double tw_model_step_flops(const tw_model_t *model, size_t batch, size_t seq_len);
 
 /** Initial values of elements first_elem .. first_elem + n_elems - 1 of a tensor: a function of seed, tensor and element
@@ -104,10 +155,10 @@ tw_status_t tw_model_reserve(tw_model_t *model, size_t batch, size_t seq_len);
  *   x, y, dx, dy  fp32 (B,T,C), saved: saved_bytes aligned to 64 bytes; all of it the caller's, borrowed for the call.
  * Pointers need element alignment. Nothing fails once the arguments are right; tokens are the exception. */
 
-/** x = wte[token] + wpe[position]. tokens int32 (B,T). TW_ERR_INVALID: a token outside the vocabulary; logged. */
+/** x = wte[token] + wpe[position], the latter in GPT-2 only. tokens int32 (B,T). TW_ERR_INVALID: a token outside the vocabulary; logged. */
 tw_status_t tw_model_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
                                    float *x);
-/** Adds dx to the gradients of wte and wpe. The tokens have been through embed_forward. */
+/** Adds dx to the gradients of the embeddings. The tokens have been through embed_forward. */
 void tw_model_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
 
 /** y must not overlap x. saved may be NULL: nothing is kept (evaluation, or recomputation later). */
@@ -118,7 +169,7 @@ void tw_model_block_forward(tw_model_t *model, size_t unit, const uint16_t *cons
 void tw_model_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
                              const void *saved, float *d, float *const *grads);
 
-/** Last norm, logits (tied to wte), cross-entropy. loss: the mean over the B * T targets, unscaled. dx and grads are of
+/** Last norm, logits, cross-entropy. loss: the mean over the B * T targets, unscaled. dx and grads are of
  *  scale * loss (scale: 1 / number of micro-batches of a step); both NULL for evaluation; dx may be x.
  *  targets int32 (B,T). TW_ERR_INVALID: a target outside the vocabulary; logged. */
 tw_status_t tw_model_head(tw_model_t *model, const uint16_t *const *weights, const float *x,

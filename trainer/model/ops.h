@@ -8,7 +8,7 @@ TW_C_BEGIN
 
 typedef struct tw_model_ops {
     void (*destroy)(tw_model_t *model);
-    double (*step_flops)(const tw_model_t *model, size_t batch, size_t seq_len);
+    double (*unit_products)(const tw_model_t *model, size_t unit, size_t seq_len);
     tw_model_sizes_t (*sizes)(const tw_model_t *model, size_t batch, size_t seq_len);
     tw_status_t (*reserve)(tw_model_t *model); /* for model->batch and seq_len, which are valid */
     tw_status_t (*embed_forward)(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
@@ -38,8 +38,28 @@ struct tw_model {
 
 /** Frees tensors, their names and units. */
 void tw_model_cleanup(tw_model_t *model);
-/** The kind that a config describes; the config is valid. TW_ERR_NO_MEMORY, logged. */
+
+/** A tensor as a kind's table says it; the model takes a copy of the name. */
+typedef struct tw_model_form {
+    const char *name;
+    size_t rows, cols; /* cols 0: a vector */
+    double init_std;
+    float init_value;
+} tw_model_form_t;
+
+/** Room for n_blocks units beside the root, and n_tensors in all. TW_ERR_NO_MEMORY, logged; tw_model_cleanup frees what is there. */
+tw_status_t tw_model_tables_init(tw_model_t *model, size_t n_blocks, size_t n_tensors);
+/** Add a tensor to a unit: those of a unit one after the other, units in order. TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_model_tensor_add(tw_model_t *model, size_t unit, const tw_model_form_t *form);
+
+/** Of the initial weights; of what is added to the residual stream, less the deeper the model. */
+double tw_model_init_std(const tw_model_t *model, int is_residual);
+/** Are these B x T numbers words? TW_ERR_INVALID, logged; what: "token", "target". */
+tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens, const char *what);
+
+/** The kinds that a config describes; the config is valid. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_gpt2_create(const tw_model_config_t *config, tw_model_t **out);
+tw_status_t tw_llama_create(const tw_model_config_t *config, tw_model_t **out);
 
 TW_C_END
 

@@ -283,9 +283,9 @@ static void run(timeline_t *tl, tw_plan_time_t *out)
 /* Blocks take two thirds of their time backwards; the root's is the head's products. */
 static void share_compute(timeline_t *tl, const tw_model_t *model, double compute_sec)
 {
-    const tw_model_config_t *config = tw_model_config_get(model);
-    double head = (double)config->vocab_size * (double)config->n_embd, c = (double)config->n_embd;
-    double block = 12.0 * c * c + c * (double)tl->options->sequence;
+    size_t sequence = (size_t)tl->options->sequence;
+    double head = tw_model_unit_products(model, TW_MODEL_ROOT, sequence);
+    double block = tw_model_unit_products(model, 1, sequence);
     double all = head + (double)tl->n_layer * block;
     double micro_sec = fmax(compute_sec - tl->cluster->update_sec, 0.0) / (double)tl->options->accumulation;
     for (size_t visit = 0; visit < tl->n_visits; visit++) {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <random>
+
+#include "quant/arithmetic/float.h"
 #include "quant/quant.h"
 
 namespace tw
@@ -106,6 +110,95 @@ double Network::train(const std::vector<int32_t> &tokens, const std::vector<int3
     }
     tw_model_embed_backward(model, tokens.data(), d.data(), unit_grads(0).data());
     return loss;
+}
+
+std::vector<int32_t> random_tokens(size_t n, size_t vocab_size, uint32_t seed)
+{
+    std::mt19937 random(seed);
+    std::vector<int32_t> tokens(n);
+    for (int32_t &token : tokens) {
+        token = static_cast<int32_t>(random() % vocab_size);
+    }
+    return tokens;
+}
+
+double norm(const std::vector<float> &values)
+{
+    double sum = 0.0;
+    for (float value : values) {
+        sum += static_cast<double>(value) * value;
+    }
+    return std::sqrt(sum);
+}
+
+void scatter(Network *network)
+{
+    for (size_t t = 0; t < network->n_tensors; t++) {
+        std::mt19937 random(static_cast<uint32_t>(t));
+        for (uint16_t &weight : network->weights[t]) {
+            float offset = (static_cast<float>(random() % 2001) - 1000.0f) * 1e-4f;
+            weight = tw_float_to_bf16(tw_float_from_bf16(weight) + offset);
+        }
+    }
+}
+
+Nudge::Nudge(Network *network, size_t tensor, uint32_t seed) : network_(network), tensor_(tensor)
+{
+    std::mt19937 random(seed);
+    before_ = network->weights[tensor];
+    for (uint16_t weight : before_) {
+        float step = random() % 2 ? 0.003f : -0.003f;
+        up_.push_back(tw_float_to_bf16(tw_float_from_bf16(weight) + step));
+        down_.push_back(tw_float_to_bf16(tw_float_from_bf16(weight) - step));
+    }
+}
+
+double Nudge::measured(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets)
+{
+    network_->weights[tensor_] = up_;
+    double up = network_->evaluate(tokens, targets);
+    network_->weights[tensor_] = down_;
+    double down = network_->evaluate(tokens, targets);
+    network_->weights[tensor_] = before_;
+    return up - down;
+}
+
+double Nudge::moved(size_t i) const
+{
+    return static_cast<double>(tw_float_from_bf16(up_[i])) - tw_float_from_bf16(down_[i]);
+}
+
+double Nudge::predicted() const
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < up_.size(); i++) {
+        sum += moved(i) * network_->grads[tensor_][i];
+    }
+    return sum;
+}
+
+double Nudge::length() const
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < up_.size(); i++) {
+        sum += moved(i) * moved(i);
+    }
+    return std::sqrt(sum);
+}
+
+void expect_gradients_agree_with_differences(Network *network, const std::vector<int32_t> &tokens,
+                                             const std::vector<int32_t> &targets)
+{
+    network->train(tokens, targets);
+    for (size_t t = 0; t < network->n_tensors; t++) {
+        for (uint32_t seed = 0; seed < 4; seed++) {
+            Nudge nudge(network, t, 10 * static_cast<uint32_t>(t) + seed);
+            double scale = norm(network->grads[t]) * nudge.length() /
+                           std::sqrt(static_cast<double>(network->grads[t].size()));
+            EXPECT_NEAR(nudge.predicted(), nudge.measured(tokens, targets), 0.02 * scale)
+                << network->tensors[t].name;
+        }
+    }
 }
 
 } // namespace tw

@@ -42,6 +42,35 @@ class Network
     tw_model_sizes_t sizes_;
 };
 
+/** From 0 to vocab_size - 1. */
+std::vector<int32_t> random_tokens(size_t n, size_t vocab_size, uint32_t seed);
+double norm(const std::vector<float> &values);
+/** Move all weights by up to 0.1 each: away from the start, where biases are 0. */
+void scatter(Network *network);
+
+/** A tensor's weights all move a little, up or down at random; the loss must move as the gradient says. */
+class Nudge
+{
+  public:
+    Nudge(Network *network, size_t tensor, uint32_t seed);
+    /** The loss up minus the loss down, and what the gradients that the network has say of it. */
+    double measured(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets);
+    double predicted() const;
+    /** How far the weights have moved: 2-norm. */
+    double length() const;
+
+  private:
+    double moved(size_t i) const;
+
+    Network *network_;
+    size_t tensor_;
+    std::vector<uint16_t> before_, up_, down_;
+};
+
+/** Every tensor's gradient along four random directions. */
+void expect_gradients_agree_with_differences(Network *network, const std::vector<int32_t> &tokens,
+                                             const std::vector<int32_t> &targets);
+
 } // namespace tw
 
 #endif

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -16,27 +15,11 @@ namespace
 {
 
 /* As reference.py has it. */
-constexpr tw_model_config_t kReference = {31, 13, 2, 3, 24, 1e-5};
+constexpr tw_model_config_t kReference = {31, 13, 2, 3, 24, 1e-5, TW_MODEL_GPT2, {}};
 constexpr size_t kBatch = 2, kLength = 11;
 
-std::vector<int32_t> random_tokens(size_t n, size_t vocab_size, uint32_t seed)
-{
-    std::mt19937 random(seed);
-    std::vector<int32_t> tokens(n);
-    for (int32_t &token : tokens) {
-        token = static_cast<int32_t>(random() % vocab_size);
-    }
-    return tokens;
-}
-
-double norm(const std::vector<float> &values)
-{
-    double sum = 0.0;
-    for (float value : values) {
-        sum += static_cast<double>(value) * value;
-    }
-    return std::sqrt(sum);
-}
+using tw::norm;
+using tw::random_tokens;
 
 class Gpt2 : public tw::Fixture
 {
@@ -116,84 +99,19 @@ TEST_F(Gpt2AndPyTorch, GradientsAreEqual)
     }
 }
 
-/* A tensor's weights all move a little, up or down at random; the loss must move as the gradient says. */
-class Nudge
-{
-  public:
-    Nudge(tw::Network *network, size_t tensor, uint32_t seed) : network_(network), tensor_(tensor)
-    {
-        std::mt19937 random(seed);
-        before_ = network->weights[tensor];
-        for (size_t i = 0; i < before_.size(); i++) {
-            int sign = random() % 2 ? 1 : -1;
-            float step = 0.003f * static_cast<float>(sign);
-            up_.push_back(tw_float_to_bf16(tw_float_from_bf16(before_[i]) + step));
-            down_.push_back(tw_float_to_bf16(tw_float_from_bf16(before_[i]) - step));
-        }
-    }
-    double measured(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets)
-    {
-        network_->weights[tensor_] = up_;
-        double up = network_->evaluate(tokens, targets);
-        network_->weights[tensor_] = down_;
-        double down = network_->evaluate(tokens, targets);
-        network_->weights[tensor_] = before_;
-        return up - down;
-    }
-    double predicted() const
-    {
-        double sum = 0.0;
-        for (size_t i = 0; i < up_.size(); i++) {
-            double moved = static_cast<double>(tw_float_from_bf16(up_[i])) - tw_float_from_bf16(down_[i]);
-            sum += moved * network_->grads[tensor_][i];
-        }
-        return sum;
-    }
-    double length() const
-    {
-        double sum = 0.0;
-        for (size_t i = 0; i < up_.size(); i++) {
-            double moved = static_cast<double>(tw_float_from_bf16(up_[i])) - tw_float_from_bf16(down_[i]);
-            sum += moved * moved;
-        }
-        return std::sqrt(sum);
-    }
-
-  private:
-    tw::Network *network_;
-    size_t tensor_;
-    std::vector<uint16_t> before_, up_, down_;
-};
-
-/* With a length above the tile of attention and several chunks of logits' rows would be too slow here: test_attention.cc. */
+/* With a length above the tile of attention and several chunks of logits' rows would be too slow here: test_kernels.cc. */
 TEST_F(Gpt2, GradientsAgreeWithDifferences)
 {
-    constexpr tw_model_config_t config = {19, 9, 2, 2, 12, 1e-5};
+    constexpr tw_model_config_t config = {19, 9, 2, 2, 12, 1e-5, TW_MODEL_GPT2, {}};
     tw::Network network(config, 3, 7);
     network.init(5);
-    for (size_t t = 0; t < network.n_tensors; t++) { /* away from the start, where biases are 0 */
-        std::mt19937 random(static_cast<uint32_t>(t));
-        for (uint16_t &weight : network.weights[t]) {
-            float offset = (static_cast<float>(random() % 2001) - 1000.0f) * 1e-4f;
-            weight = tw_float_to_bf16(tw_float_from_bf16(weight) + offset);
-        }
-    }
-    auto tokens = random_tokens(21, 19, 1), targets = random_tokens(21, 19, 2);
-    network.train(tokens, targets);
-    for (size_t t = 0; t < network.n_tensors; t++) {
-        for (uint32_t seed = 0; seed < 4; seed++) {
-            Nudge nudge(&network, t, 10 * static_cast<uint32_t>(t) + seed);
-            double scale = norm(network.grads[t]) * nudge.length() /
-                           std::sqrt(static_cast<double>(network.grads[t].size()));
-            EXPECT_NEAR(nudge.predicted(), nudge.measured(tokens, targets), 0.02 * scale)
-                << network.tensors[t].name;
-        }
-    }
+    tw::scatter(&network);
+    tw::expect_gradients_agree_with_differences(&network, random_tokens(21, 19, 1), random_tokens(21, 19, 2));
 }
 
 TEST_F(Gpt2, RecomputingGivesTheSameBits)
 {
-    constexpr tw_model_config_t config = {50, 80, 3, 2, 16, 1e-5};
+    constexpr tw_model_config_t config = {50, 80, 3, 2, 16, 1e-5, TW_MODEL_GPT2, {}};
     tw::Network kept(config, 2, 70), again(config, 2, 70);
     kept.init(1);
     again.init(1);
@@ -207,7 +125,7 @@ TEST_F(Gpt2, RecomputingGivesTheSameBits)
 /* Two micro-batches of half the scale add up to about what one batch of both gives. */
 TEST_F(Gpt2, GradientsAddUp)
 {
-    constexpr tw_model_config_t config = {50, 16, 2, 2, 16, 1e-5};
+    constexpr tw_model_config_t config = {50, 16, 2, 2, 16, 1e-5, TW_MODEL_GPT2, {}};
     tw::Network whole(config, 2, 9), halves(config, 1, 9);
     whole.init(1);
     halves.init(1);
@@ -230,7 +148,7 @@ TEST_F(Gpt2, GradientsAddUp)
 /* A vocabulary so large that the logits are made some rows at a time. */
 TEST_F(Gpt2, ChunksOfLogitsChangeNothing)
 {
-    constexpr tw_model_config_t config = {65536, 100, 1, 1, 4, 1e-5};
+    constexpr tw_model_config_t config = {65536, 100, 1, 1, 4, 1e-5, TW_MODEL_GPT2, {}};
     tw::Network many(config, 1, 100), few(config, 1, 5);
     many.init(1);
     few.init(1);
@@ -248,7 +166,7 @@ TEST_F(Gpt2, ChunksOfLogitsChangeNothing)
 
 TEST_F(Gpt2, TokensOutsideTheVocabularyAreRefused)
 {
-    constexpr tw_model_config_t config = {7, 4, 1, 1, 4, 1e-5};
+    constexpr tw_model_config_t config = {7, 4, 1, 1, 4, 1e-5, TW_MODEL_GPT2, {}};
     tw::Network network(config, 1, 3);
     std::vector<const uint16_t *> root;
     for (size_t t = 0; t < 4; t++) {
@@ -266,7 +184,7 @@ TEST_F(Gpt2, TokensOutsideTheVocabularyAreRefused)
 
 TEST_F(Gpt2, NanWeightsGiveANanLoss)
 {
-    constexpr tw_model_config_t config = {7, 4, 1, 1, 4, 1e-5};
+    constexpr tw_model_config_t config = {7, 4, 1, 1, 4, 1e-5, TW_MODEL_GPT2, {}};
     tw::Network network(config, 1, 3);
     network.init(1);
     network.weights[network.find("transformer.h.0.mlp.c_fc.weight")][5] = 0x7fc0;
@@ -276,7 +194,7 @@ TEST_F(Gpt2, NanWeightsGiveANanLoss)
 /* It learns: plain descent on one batch. */
 TEST_F(Gpt2, DescentLowersTheLoss)
 {
-    constexpr tw_model_config_t config = {16, 8, 1, 2, 16, 1e-5};
+    constexpr tw_model_config_t config = {16, 8, 1, 2, 16, 1e-5, TW_MODEL_GPT2, {}};
     tw::Network network(config, 2, 8);
     network.init(3);
     auto tokens = random_tokens(16, 16, 1), targets = random_tokens(16, 16, 2);

@@ -1,4 +1,4 @@
-/* exp, layer norm, GELU, softmax and attention, each against its definition in fp64, backwards against differences of it. */
+/* exp, layer norm, RMS norm, GELU, SwiGLU, softmax and attention, each against its definition in fp64, backwards against differences of it. */
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -183,30 +183,107 @@ TEST(Softmax, LargeLogitsDoNotOverflow)
     EXPECT_LT(row[2], 1e-37f);
 }
 
-/* (B,T,3C) -> (B,T,C) */
+Doubles rmsnorm(const Doubles &x, const Doubles &gamma, size_t c)
+{
+    Doubles y(x.size());
+    for (size_t row = 0; row < x.size() / c; row++) {
+        double squares = 0.0;
+        for (size_t i = 0; i < c; i++) {
+            squares += x[row * c + i] * x[row * c + i] / static_cast<double>(c);
+        }
+        for (size_t i = 0; i < c; i++) {
+            y[row * c + i] = x[row * c + i] / std::sqrt(squares + 1e-3) * gamma[i];
+        }
+    }
+    return y;
+}
+
+TEST(RmsNorm, ForwardAgainAndBackward)
+{
+    for (size_t c : {1, 2, 15, 64}) {
+        const size_t n = 3;
+        Floats x = random_floats(n * c, 1), gamma = random_floats(c, 2), dy = random_floats(n * c, 3);
+        Floats rstd(n), y(n * c), again(n * c), dx(n * c), dgamma(c, 0.0f);
+        Doubles xd(x.begin(), x.end()), gd(gamma.begin(), gamma.end());
+        tw_rmsnorm_forward(x.data(), gamma.data(), n, c, 1e-3, rstd.data(), y.data());
+        expect_near(rmsnorm(xd, gd, c), y, 1e-5);
+        tw_rmsnorm_apply(x.data(), gamma.data(), n, c, rstd.data(), again.data());
+        EXPECT_EQ(y, again);
+        tw_rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 0, dx.data(),
+                            dgamma.data());
+        double bound = c == 1 ? 1e-2 : 1e-4; /* of one channel it hardly depends on x */
+        expect_near(difference([&](const Doubles &at) { return rmsnorm(at, gd, c); }, x, dy), dx, bound);
+        expect_near(difference([&](const Doubles &at) { return rmsnorm(xd, at, c); }, gamma, dy), dgamma,
+                    1e-4);
+        Floats in_place = dy, sum = dy, unused(c);
+        tw_rmsnorm_backward(in_place.data(), x.data(), gamma.data(), n, c, rstd.data(), 0, in_place.data(),
+                            unused.data());
+        EXPECT_EQ(dx, in_place);
+        tw_rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 1, sum.data(),
+                            unused.data());
+        for (size_t i = 0; i < n * c; i++) {
+            EXPECT_FLOAT_EQ(dy[i] + dx[i], sum[i]);
+        }
+    }
+}
+
+TEST(SwiGlu, ForwardAndBackward)
+{
+    const size_t n = 33;
+    Floats gate = random_floats(n, 1, 3.0f), up = random_floats(n, 2), dy = random_floats(n, 3);
+    gate[0] = 0.0f;
+    gate[1] = -80.0f;
+    gate[2] = 80.0f;
+    auto swiglu = [&](const Doubles &g, const Doubles &u) {
+        Doubles y(n);
+        for (size_t i = 0; i < n; i++) {
+            y[i] = g[i] / (1.0 + std::exp(-g[i])) * u[i];
+        }
+        return y;
+    };
+    Doubles gd(gate.begin(), gate.end()), ud(up.begin(), up.end());
+    Floats y(n), d_gate(n), d_up = dy;
+    tw_swiglu_forward(gate.data(), up.data(), n, y.data());
+    expect_near(swiglu(gd, ud), y, 1e-5);
+    tw_swiglu_backward(gate.data(), up.data(), n, d_up.data(), d_gate.data());
+    expect_near(difference([&](const Doubles &at) { return swiglu(at, ud); }, gate, dy), d_gate, 1e-4);
+    expect_near(difference([&](const Doubles &at) { return swiglu(gd, at); }, up, dy), d_up, 1e-4);
+}
+
+size_t qkv_width(const tw_attention_shape_t &shape)
+{
+    return (shape.heads + 2 * shape.kv_heads) * shape.width;
+}
+
+/* (B,T,(H+2K)D) -> (B,T,HD) */
 Doubles attention(const tw_attention_shape_t &shape, const Doubles &qkv)
 {
-    size_t c = shape.channels, t = shape.seq_len, width = c / shape.heads;
+    size_t width = shape.width, c = shape.heads * width, t = shape.seq_len, stride = qkv_width(shape);
     Doubles y(shape.batch * t * c, 0.0);
-    auto at = [&](size_t b, size_t row, size_t part, size_t h, size_t i) {
-        return qkv[(b * t + row) * 3 * c + part * c + h * width + i];
+    auto at = [&](size_t b, size_t row, size_t first_head, size_t h, size_t i) {
+        return qkv[(b * t + row) * stride + (first_head + h) * width + i];
     };
     for (size_t b = 0; b < shape.batch; b++) {
         for (size_t h = 0; h < shape.heads; h++) {
+            size_t shared = h * shape.kv_heads / shape.heads;
             for (size_t row = 0; row < t; row++) {
-                Doubles weight(row + 1);
+                Doubles weight(row + 1, 0.0);
                 double sum = 0.0;
                 for (size_t col = 0; col <= row; col++) {
+                    if (shape.window > 0 && col + shape.window <= row) {
+                        continue;
+                    }
                     double dot = 0.0;
                     for (size_t i = 0; i < width; i++) {
-                        dot += at(b, row, 0, h, i) * at(b, col, 1, h, i);
+                        dot += at(b, row, 0, h, i) * at(b, col, shape.heads, shared, i);
                     }
                     weight[col] = std::exp(dot / std::sqrt(static_cast<double>(width)));
                     sum += weight[col];
                 }
                 for (size_t col = 0; col <= row; col++) {
                     for (size_t i = 0; i < width; i++) {
-                        y[(b * t + row) * c + h * width + i] += weight[col] / sum * at(b, col, 2, h, i);
+                        y[(b * t + row) * c + h * width + i] +=
+                            weight[col] / sum * at(b, col, shape.heads + shape.kv_heads, shared, i);
                     }
                 }
             }
@@ -223,7 +300,7 @@ TEST_P(Attention, Forward)
 {
     tw_attention_shape_t shape = GetParam();
     size_t n = shape.batch * shape.seq_len;
-    Floats qkv = random_floats(n * 3 * shape.channels, 1), y(n * shape.channels, NAN);
+    Floats qkv = random_floats(n * qkv_width(shape), 1), y(n * shape.heads * shape.width, NAN);
     Floats scratch(tw_attention_scratch_elems(shape.seq_len), NAN);
     tw_attention_forward(&shape, qkv.data(), scratch.data(), y.data());
     expect_near(attention(shape, Doubles(qkv.begin(), qkv.end())), y, 1e-5);
@@ -234,7 +311,8 @@ TEST_P(Attention, Backward)
 {
     tw_attention_shape_t shape = GetParam();
     size_t n = shape.batch * shape.seq_len;
-    Floats qkv = random_floats(n * 3 * shape.channels, 1), dy = random_floats(n * shape.channels, 2);
+    Floats qkv = random_floats(n * qkv_width(shape), 1);
+    Floats dy = random_floats(n * shape.heads * shape.width, 2);
     Floats scratch(tw_attention_scratch_elems(shape.seq_len), NAN), dqkv(qkv.size(), NAN);
     tw_attention_backward(&shape, qkv.data(), dy.data(), scratch.data(), dqkv.data());
     auto f = [&](const Doubles &x) { return attention(shape, x); };
@@ -260,12 +338,16 @@ TEST_P(Attention, Backward)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
-                         ::testing::Values(tw_attention_shape_t{1, 1, 1, 1}, tw_attention_shape_t{2, 5, 3, 6},
-                                           tw_attention_shape_t{1, 9, 1, 4},
-                                           tw_attention_shape_t{1, 63, 1, 2},
-                                           tw_attention_shape_t{1, 64, 1, 2},
-                                           tw_attention_shape_t{1, 65, 2, 4},
-                                           tw_attention_shape_t{2, 130, 1, 3}));
+/* batch, length, heads, those of k and v, width, window */
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Attention,
+    ::testing::Values(tw_attention_shape_t{1, 1, 1, 1, 1, 0}, tw_attention_shape_t{2, 5, 3, 3, 2, 0},
+                      tw_attention_shape_t{1, 9, 1, 1, 4, 0}, tw_attention_shape_t{1, 63, 1, 1, 2, 0},
+                      tw_attention_shape_t{1, 64, 1, 1, 2, 0}, tw_attention_shape_t{1, 65, 2, 2, 2, 0},
+                      tw_attention_shape_t{2, 130, 1, 1, 3, 0}, tw_attention_shape_t{2, 5, 6, 2, 2, 0},
+                      tw_attention_shape_t{1, 7, 4, 1, 2, 3}, tw_attention_shape_t{2, 6, 2, 2, 2, 1},
+                      tw_attention_shape_t{1, 6, 2, 1, 2, 6}, tw_attention_shape_t{1, 6, 2, 1, 2, 9},
+                      tw_attention_shape_t{1, 130, 2, 1, 2, 64}, tw_attention_shape_t{1, 130, 2, 1, 2, 65},
+                      tw_attention_shape_t{1, 130, 2, 1, 2, 2}));
 
 } // namespace

@@ -28,15 +28,17 @@ class Model : public tw::Fixture
     tw_model_t *model_ = nullptr;
 };
 
-constexpr tw_model_config_t kSmall = {11, 5, 2, 2, 6, 1e-5};
+constexpr tw_model_config_t kSmall = {11, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}};
 
-TEST_F(Model, Gpt2HasThePublishedSizes)
+TEST_F(Model, PresetsHaveThePublishedSizes)
 {
     const struct {
         const char *name;
         size_t n_params;
-    } published[] = {
-        {"gpt2", 124439808}, {"gpt2-medium", 354823168}, {"gpt2-large", 774030080}, {"gpt2-xl", 1557611200}};
+    } published[] = {{"gpt2", 124439808},         {"gpt2-medium", 354823168}, {"gpt2-large", 774030080},
+                     {"gpt2-xl", 1557611200},     {"llama2-7b", 6738415616},  {"llama3.1-8b", 8030261248},
+                     {"llama3.2-1b", 1235814400}, {"mistral-7b", 7241732096}, {"qwen2.5-0.5b", 494032768},
+                     {"qwen3-0.6b", 596049920}};
     for (const auto &want : published) {
         tw_model_config_t config;
         ASSERT_EQ(TW_OK, tw_model_config_preset(want.name, &config));
@@ -94,7 +96,7 @@ TEST_F(Model, InitialValuesDoNotDependOnTheCut)
 
 TEST_F(Model, InitialValuesAreNormalAndDiffer)
 {
-    create({256, 128, 8, 4, 128, 1e-5});
+    create({256, 128, 8, 4, 128, 1e-5, TW_MODEL_GPT2, {}});
     std::vector<float> wte(32768), other(32768), seeded(32768);
     tw_model_init(model_, 0, 0, wte.size(), 1, wte.data());
     tw_model_init(model_, 0, 0, seeded.size(), 2, seeded.data());
@@ -123,11 +125,14 @@ TEST_F(Model, WhatIsNoModelIsRefused)
     const struct {
         tw_model_config_t config;
         const char *said;
-    } wrong[] = {
-        {{0, 5, 2, 2, 6, 1e-5}, "vocab_size is 0"},   {{65537, 5, 2, 2, 6, 1e-5}, "vocab_size is 65537"},
-        {{11, 0, 2, 2, 6, 1e-5}, "n_positions is 0"}, {{11, 5, 0, 2, 6, 1e-5}, "n_layer is 0"},
-        {{11, 5, 2, 0, 6, 1e-5}, "n_head is 0"},      {{11, 5, 2, 2, 0, 1e-5}, "n_embd is 0"},
-        {{11, 5, 2, 4, 6, 1e-5}, "does not divide"},  {{11, 5, 2, 2, 6, NAN}, "layer_norm_epsilon"}};
+    } wrong[] = {{{0, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}}, "vocab_size is 0"},
+                 {{1048577, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}}, "vocab_size is 1048577"},
+                 {{11, 0, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}}, "n_positions is 0"},
+                 {{11, 5, 0, 2, 6, 1e-5, TW_MODEL_GPT2, {}}, "n_layer is 0"},
+                 {{11, 5, 2, 0, 6, 1e-5, TW_MODEL_GPT2, {}}, "n_head is 0"},
+                 {{11, 5, 2, 2, 0, 1e-5, TW_MODEL_GPT2, {}}, "n_embd is 0"},
+                 {{11, 5, 2, 4, 6, 1e-5, TW_MODEL_GPT2, {}}, "does not divide"},
+                 {{11, 5, 2, 2, 6, NAN, TW_MODEL_GPT2, {}}, "layer_norm_epsilon"}};
     for (const auto &one : wrong) {
         expect_log(one.said);
         EXPECT_EQ(TW_ERR_INVALID, tw_model_create(&one.config, &model_)) << one.said;
@@ -139,6 +144,54 @@ TEST_F(Model, WhatIsNoModelIsRefused)
     EXPECT_EQ(TW_ERR_INVALID, tw_model_reserve(model_, 1, 6));
     EXPECT_EQ(TW_OK, tw_model_reserve(model_, 1, 5));
     EXPECT_EQ(TW_OK, tw_model_reserve(model_, 3, 2));
+}
+
+TEST_F(Model, WhatIsNoLlamaIsRefused)
+{
+    tw_model_config_t good;
+    ASSERT_EQ(TW_OK, tw_model_config_preset("llama3.2-1b", &good));
+    const struct {
+        void (*change)(tw_model_config_t *config);
+        const char *said;
+    } wrong[] = {
+        {[](tw_model_config_t *c) { c->llama.n_kv_head = 0; }, "n_kv_head is 0"},
+        {[](tw_model_config_t *c) { c->llama.n_kv_head = 33; }, "n_kv_head is 33, but must be from 1 to 32"},
+        {[](tw_model_config_t *c) { c->llama.n_kv_head = 5; }, "n_kv_head 5 does not divide n_head 32"},
+        {[](tw_model_config_t *c) { c->llama.head_dim = 0; }, "head_dim is 0"},
+        {[](tw_model_config_t *c) { c->llama.head_dim = 63; }, "head_dim is 63, but channels turn in pairs"},
+        {[](tw_model_config_t *c) { c->llama.n_inner = 0; }, "n_inner is 0"},
+        {[](tw_model_config_t *c) { c->llama.rope.theta = 1.0; }, "rope_theta is 1"},
+        {[](tw_model_config_t *c) { c->llama.rope.factor = 0.5; }, "rope_scaling.factor is 0.5"},
+        {[](tw_model_config_t *c) { c->llama.rope.n_positions = 0; },
+         "original_max_position_embeddings is 0"},
+        {[](tw_model_config_t *c) { c->llama.rope.low_freq_factor = NAN; }, "low_freq_factor is nan"},
+        {[](tw_model_config_t *c) { c->llama.rope.high_freq_factor = 1; }, "high_freq_factor is 1"},
+        {[](tw_model_config_t *c) { c->llama.rope.type = TW_MODEL_ROPE_YARN; }, "beta_slow is 0"},
+    };
+    for (const auto &one : wrong) {
+        tw_model_config_t config = good;
+        one.change(&config);
+        expect_log(one.said);
+        EXPECT_EQ(TW_ERR_INVALID, tw_model_create(&config, &model_)) << one.said;
+    }
+    EXPECT_STREQ("qwen3", tw_model_family_name(TW_MODEL_QWEN3));
+    EXPECT_EQ(nullptr, tw_model_family_name(TW_MODEL_FAMILY_COUNT));
+}
+
+/* 6 operations for each weight of a product and token, and of attention 12 for each channel and token that is seen. */
+TEST_F(Model, OperationsAreCounted)
+{
+    tw_model_config_t config;
+    ASSERT_EQ(TW_OK, tw_model_config_preset("mistral-7b", &config));
+    create(config);
+    double c = 4096, block = c * (c + 2 * 1024) + c * c + 3 * c * 14336;
+    for (double length : {1000.0, 4096.0}) {
+        EXPECT_DOUBLE_EQ(32000 * c, tw_model_unit_products(model_, 0, (size_t)length));
+        EXPECT_DOUBLE_EQ(block + c * length, tw_model_unit_products(model_, 5, (size_t)length));
+    }
+    EXPECT_DOUBLE_EQ(block + 2 * c * (4096 - 1024), tw_model_unit_products(model_, 1, 8192));
+    EXPECT_DOUBLE_EQ(6 * 2 * 1000 * (32000 * c + 32 * (block + 1000 * c)),
+                     tw_model_step_flops(model_, 2, 1000));
 }
 
 TEST_F(Model, AShapeForACount)

@@ -1,0 +1,26 @@
+/** Private to trainer/model: a buffer in parts that begin on cache lines. */
+#ifndef TW_TRAINER_MODEL_CARVE_H
+#define TW_TRAINER_MODEL_CARVE_H
+
+#include "core/core.h"
+
+/** Hands out parts of a buffer; without a buffer it counts bytes only, up to SIZE_MAX where they do not fit. */
+typedef struct tw_carver {
+    char *base;
+    size_t used;
+} tw_carver_t;
+
+static inline void *tw_carve_bytes(tw_carver_t *carver, size_t bytes)
+{
+    void *part = carver->base ? carver->base + carver->used : NULL;
+    size_t lines = bytes / TW_CACHE_LINE_BYTES + (bytes % TW_CACHE_LINE_BYTES > 0);
+    carver->used = tw_size_add(carver->used, tw_size_mul(lines, TW_CACHE_LINE_BYTES));
+    return part;
+}
+
+static inline float *tw_carve(tw_carver_t *carver, size_t n_floats)
+{
+    return (float *)tw_carve_bytes(carver, tw_size_mul(n_floats, sizeof(float)));
+}
+
+#endif

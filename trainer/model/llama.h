@@ -1,0 +1,107 @@
+/** Private to trainer/model: the Llama family, its memory and its tensors' places.
+ *  N = B * T rows of C channels; H heads of q and K of k and v, of D channels each; Q = (H + 2K) D; F = n_inner; V words. */
+#ifndef TW_TRAINER_MODEL_LLAMA_H
+#define TW_TRAINER_MODEL_LLAMA_H
+
+#include "trainer/model/kernels.h"
+#include "trainer/model/ops.h"
+
+TW_C_BEGIN
+
+/* Tensors that a unit may have, in the order of their computing; llama_tensors.c says which family has which. */
+enum { TW_LLAMA_EMBED, TW_LLAMA_NORM, TW_LLAMA_HEAD, TW_LLAMA_ROOT_TENSORS };
+enum {
+    TW_LLAMA_NORM_1,
+    TW_LLAMA_Q,
+    TW_LLAMA_Q_BIAS,
+    TW_LLAMA_K,
+    TW_LLAMA_K_BIAS,
+    TW_LLAMA_V,
+    TW_LLAMA_V_BIAS,
+    TW_LLAMA_Q_NORM,
+    TW_LLAMA_K_NORM,
+    TW_LLAMA_O,
+    TW_LLAMA_NORM_2,
+    TW_LLAMA_GATE,
+    TW_LLAMA_UP,
+    TW_LLAMA_DOWN,
+    TW_LLAMA_BLOCK_TENSORS
+};
+
+/** Scratch memory. */
+typedef struct tw_llama_scratch {
+    void *memory;           /* one buffer; the others point into it */
+    void *saved;            /* what a block would save, where nobody wants it */
+    float *wide;            /* one weight as fp32 */
+    float *vector;          /* one vector as fp32, or two of a head: max(C, HD, 2D) */
+    float *norm, *d_norm;   /* (N,C) */
+    float *qkv, *d_qkv;     /* (N,Q): turned; gradients */
+    float *d_attended;      /* (N,HD) */
+    float *hidden;          /* (N,F): what down gets; the gradient by gate */
+    float *d_hidden;        /* (N,F): the gradient by hidden, then by up */
+    float *attention;       /* tiles */
+    float *logits;          /* (logit_rows,V) */
+    size_t logit_rows;      /* rows of logits at a time */
+    float *rstd;            /* (N) */
+    float *cosines, *sines; /* (T,D/2) */
+} tw_llama_scratch_t;
+
+typedef struct tw_llama {
+    tw_model_t model; /* first: a tw_model_t is a tw_llama_t */
+    tw_llama_scratch_t scratch;
+    int root[TW_LLAMA_ROOT_TENSORS],
+        block[TW_LLAMA_BLOCK_TENSORS]; /* a tensor's place in its unit; -1: none */
+} tw_llama_t;
+
+/** What a block's backward pass needs of its forward pass besides x; norms, turns, SwiGLU and probabilities are computed again. */
+typedef struct tw_llama_saved {
+    float *qkv;             /* (N,Q): with biases, before norms and turns */
+    float *attended;        /* (N,HD): attention before its projection */
+    float *middle;          /* (N,C): x after attention */
+    float *gate, *up;       /* (N,F) */
+    float *rstd_1, *rstd_2; /* (N) */
+} tw_llama_saved_t;
+
+/** Of shapes. */
+static inline size_t tw_llama_q_width(const tw_model_config_t *config)
+{
+    return config->n_head * config->llama.head_dim;
+}
+static inline size_t tw_llama_kv_width(const tw_model_config_t *config)
+{
+    return config->llama.n_kv_head * config->llama.head_dim;
+}
+static inline size_t tw_llama_qkv_width(const tw_model_config_t *config)
+{
+    return tw_llama_q_width(config) + 2 * tw_llama_kv_width(config);
+}
+
+/* llama_tensors.c */
+/** Fill model->tensors, units and places from its config. TW_ERR_NO_MEMORY, logged; tw_model_cleanup frees what is there. */
+tw_status_t tw_llama_tensors(tw_llama_t *llama);
+
+/* llama_memory.c */
+size_t tw_llama_saved_bytes(const tw_model_config_t *config, size_t n);
+/** The parts of a block's saved memory of n rows. */
+tw_llama_saved_t tw_llama_saved_parts(const tw_model_config_t *config, size_t n, void *saved);
+size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len);
+tw_status_t tw_llama_scratch_init(tw_llama_scratch_t *scratch, const tw_model_config_t *config, size_t batch,
+                                  size_t seq_len);
+void tw_llama_scratch_cleanup(tw_llama_scratch_t *scratch);
+
+/* llama_root.c, llama_block.c: as in ops.h */
+tw_status_t tw_llama_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+                                   float *x);
+void tw_llama_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
+tw_status_t tw_llama_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                          const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
+tw_status_t tw_llama_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                            const int32_t *targets, double *losses);
+void tw_llama_block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+                            float *y, void *saved);
+void tw_llama_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+                             const void *saved, float *d, float *const *grads);
+
+TW_C_END
+
+#endif

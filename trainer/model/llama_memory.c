@@ -1,0 +1,90 @@
+/* Where the saved and scratch memory of the Llama family lies: one buffer each. */
+#include "trainer/model/carve.h"
+#include "trainer/model/head.h"
+#include "trainer/model/llama.h"
+#include "trainer/model/rope.h"
+
+static tw_llama_saved_t carve_saved(tw_carver_t *carver, const tw_model_config_t *config, size_t n)
+{
+    tw_llama_saved_t saved;
+    saved.qkv = tw_carve(carver, tw_size_mul(n, tw_llama_qkv_width(config)));
+    saved.attended = tw_carve(carver, tw_size_mul(n, tw_llama_q_width(config)));
+    saved.middle = tw_carve(carver, tw_size_mul(n, config->n_embd));
+    saved.gate = tw_carve(carver, tw_size_mul(n, config->llama.n_inner));
+    saved.up = tw_carve(carver, tw_size_mul(n, config->llama.n_inner));
+    saved.rstd_1 = tw_carve(carver, n);
+    saved.rstd_2 = tw_carve(carver, n);
+    return saved;
+}
+
+size_t tw_llama_saved_bytes(const tw_model_config_t *config, size_t n)
+{
+    tw_carver_t carver = {0};
+    carve_saved(&carver, config, n);
+    return carver.used;
+}
+
+tw_llama_saved_t tw_llama_saved_parts(const tw_model_config_t *config, size_t n, void *saved)
+{
+    tw_carver_t carver = {.base = saved};
+    return carve_saved(&carver, config, n);
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, size_t batch, size_t seq_len,
+                          tw_llama_scratch_t *scratch)
+{
+    size_t c = config->n_embd, inner = config->llama.n_inner, n = tw_size_mul(batch, seq_len);
+    size_t q = tw_llama_q_width(config), qkv = tw_llama_qkv_width(config);
+    size_t angles = tw_size_mul(seq_len, config->llama.head_dim / 2);
+    scratch->saved = tw_carve_bytes(carver, tw_llama_saved_bytes(config, n));
+    scratch->wide = tw_carve(carver, tw_size_mul(larger(larger(config->vocab_size, inner), q), c));
+    scratch->vector = tw_carve(carver, larger(larger(c, q), 2 * config->llama.head_dim));
+    scratch->norm = tw_carve(carver, tw_size_mul(n, c));
+    scratch->d_norm = tw_carve(carver, tw_size_mul(n, c));
+    scratch->qkv = tw_carve(carver, tw_size_mul(n, qkv));
+    scratch->d_qkv = tw_carve(carver, tw_size_mul(n, qkv));
+    scratch->d_attended = tw_carve(carver, tw_size_mul(n, q));
+    scratch->hidden = tw_carve(carver, tw_size_mul(n, inner));
+    scratch->d_hidden = tw_carve(carver, tw_size_mul(n, inner));
+    scratch->attention = tw_carve(carver, tw_attention_scratch_elems(seq_len));
+    scratch->logit_rows = tw_head_rows(config->vocab_size, n);
+    scratch->logits = tw_carve(carver, tw_size_mul(scratch->logit_rows, config->vocab_size));
+    scratch->rstd = tw_carve(carver, n);
+    scratch->cosines = tw_carve(carver, angles);
+    scratch->sines = tw_carve(carver, angles);
+}
+
+size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len)
+{
+    tw_carver_t carver = {0};
+    tw_llama_scratch_t unused;
+    carve_scratch(&carver, config, batch, seq_len, &unused);
+    return carver.used;
+}
+
+tw_status_t tw_llama_scratch_init(tw_llama_scratch_t *scratch, const tw_model_config_t *config, size_t batch,
+                                  size_t seq_len)
+{
+    size_t bytes = tw_llama_scratch_bytes(config, batch, seq_len);
+    tw_carver_t carver = {.base = bytes <= TW_MEMORY_BYTES_MAX ? tw_buffer_alloc(bytes) : NULL};
+    if (!carver.base) {
+        tw_error("model: out of memory for %zu bytes of scratch (%zu sequences of %zu tokens)", bytes, batch,
+                 seq_len);
+        return TW_ERR_NO_MEMORY;
+    }
+    carve_scratch(&carver, config, batch, seq_len, scratch);
+    scratch->memory = carver.base;
+    tw_rope_table(&config->llama.rope, config->llama.head_dim, seq_len, scratch->cosines, scratch->sines);
+    return TW_OK;
+}
+
+void tw_llama_scratch_cleanup(tw_llama_scratch_t *scratch)
+{
+    tw_buffer_free(scratch->memory);
+    *scratch = (tw_llama_scratch_t){0};
+}

@@ -1,0 +1,75 @@
+/* The Llama family as a kind of model. */
+#include <stdlib.h>
+
+#include "trainer/model/llama.h"
+
+static void destroy(tw_model_t *model)
+{
+    tw_llama_t *llama = (tw_llama_t *)model;
+    tw_llama_scratch_cleanup(&llama->scratch);
+    tw_model_cleanup(model);
+    free(llama);
+}
+
+/* Tokens that one sees on average: half of them, or of a window all but at the beginning. */
+static double mean_seen(const tw_model_config_t *config, size_t unit, size_t seq_len)
+{
+    double length = (double)seq_len, window = (double)config->llama.window;
+    int is_cut = window > 0.0 && window < length && unit > config->llama.window_from_layer;
+    return is_cut ? window - window * window / (2.0 * length) : length / 2.0;
+}
+
+static double unit_products(const tw_model_t *model, size_t unit, size_t seq_len)
+{
+    const tw_model_config_t *config = &model->config;
+    double c = (double)config->n_embd, q = (double)tw_llama_q_width(config);
+    if (unit == TW_MODEL_ROOT) {
+        return (double)config->vocab_size * c;
+    }
+    double weights = c * ((double)tw_llama_qkv_width(config) + q + 3.0 * (double)config->llama.n_inner);
+    return weights + 2.0 * q * mean_seen(config, unit, seq_len);
+}
+
+static tw_model_sizes_t sizes(const tw_model_t *model, size_t batch, size_t seq_len)
+{
+    size_t n = tw_size_mul(batch, seq_len);
+    return (tw_model_sizes_t){.x_elems = tw_size_mul(n, model->config.n_embd),
+                              .saved_bytes = tw_llama_saved_bytes(&model->config, n),
+                              .scratch_bytes = tw_llama_scratch_bytes(&model->config, batch, seq_len)};
+}
+
+static tw_status_t reserve(tw_model_t *model)
+{
+    tw_llama_t *llama = (tw_llama_t *)model;
+    tw_llama_scratch_cleanup(&llama->scratch);
+    return tw_llama_scratch_init(&llama->scratch, &model->config, model->batch, model->seq_len);
+}
+
+static const tw_model_ops_t ops = {.destroy = destroy,
+                                   .unit_products = unit_products,
+                                   .sizes = sizes,
+                                   .reserve = reserve,
+                                   .embed_forward = tw_llama_embed_forward,
+                                   .embed_backward = tw_llama_embed_backward,
+                                   .block_forward = tw_llama_block_forward,
+                                   .block_backward = tw_llama_block_backward,
+                                   .head = tw_llama_head,
+                                   .losses = tw_llama_losses};
+
+tw_status_t tw_llama_create(const tw_model_config_t *config, tw_model_t **out)
+{
+    tw_llama_t *llama = calloc(1, sizeof(*llama));
+    if (!llama) {
+        tw_error("model: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    llama->model.ops = &ops;
+    llama->model.config = *config;
+    tw_status_t status = tw_llama_tensors(llama);
+    if (status != TW_OK) {
+        destroy(&llama->model);
+        return status;
+    }
+    *out = &llama->model;
+    return TW_OK;
+}
