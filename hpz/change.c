@@ -398,8 +398,8 @@ static size_t follow(const tw_hpz_change_t *change, uint8_t *run, const uint8_t 
 }
 
 tw_status_t tw_hpz_change_encode(tw_hpz_change_t *change, const tw_hpz_form_t *form, uint8_t *run,
-                                 uint8_t *states, const uint8_t *fresh, tw_hpz_bytes_t *message,
-                                 size_t *bytes, size_t *changed)
+                                 uint8_t *states, const uint8_t *fresh, uint8_t *message, size_t *bytes,
+                                 size_t *changed)
 {
     *bytes = *changed = 0;
     TW_TRY(compare(change, form, run, fresh));
@@ -407,8 +407,7 @@ tw_status_t tw_hpz_change_encode(tw_hpz_change_t *change, const tw_hpz_form_t *f
         return TW_OK;
     }
     TW_TRY(make_cuts(change, form));
-    TW_TRY(tw_hpz_bytes_need(message, tw_hpz_change_bound_bytes(form)));
-    TW_TRY(write_all(change, run, states, fresh, message->data, bytes));
+    TW_TRY(write_all(change, run, states, fresh, message, bytes));
     *changed = follow(change, run, fresh);
     return TW_OK;
 }

@@ -85,20 +85,49 @@ static uint64_t check_of(const uint8_t *run, const tw_hpz_kept_t *kept)
     return XXH64(run, kept->form.run_bytes, 0) | 1; /* 0 has a meaning */
 }
 
-/* Make the own replica follow the own run, and the record of it. */
-static tw_status_t encode(tw_hpz_gather_t *gather)
+/* The first gather: the run goes as it is. */
+static void begin(tw_hpz_kept_t *kept, uint8_t *run, const uint8_t *fresh, size_t *bytes, size_t *changed)
+{
+    *bytes = *changed = kept->form.run_bytes;
+    memcpy(run, fresh, *bytes);
+    if (kept->round) {
+        tw_hpz_round_begin(kept->round, fresh);
+    }
+}
+
+/* What has changed since, rounded parts first. */
+static tw_status_t change(tw_hpz_gather_t *gather, uint8_t *run, uint8_t *fresh, int exact, size_t *bytes,
+                          size_t *changed)
 {
     tw_hpz_kept_t *kept = gather->kept;
     tw_hpz_keeper_t *keeper = kept->keeper;
-    const uint8_t *fresh = gather->whole + (size_t)keeper->rank * kept->form.run_bytes;
+    size_t at = 0, rounded = 0;
+
+    TW_TRY(tw_hpz_bytes_need(&gather->message, tw_hpz_kept_bound_bytes(kept)));
+    if (kept->round) {
+        TW_TRY(tw_hpz_round_encode(kept->round, run, fresh, exact, gather->message.data, &at, &rounded));
+    }
+    TW_TRY(tw_hpz_change_encode(keeper->encoder, &kept->form, run, tw_hpz_kept_states(kept, keeper->node),
+                                fresh, gather->message.data + at, bytes, changed));
+    *bytes += *bytes > 0 || rounded > 0 ? at : 0;
+    *changed += rounded;
+    gather->done.rounded_bytes = rounded;
+    return TW_OK;
+}
+
+/* Make the own replica follow the own run, and the record of it. */
+static tw_status_t encode(tw_hpz_gather_t *gather, int exact)
+{
+    tw_hpz_kept_t *kept = gather->kept;
+    tw_hpz_keeper_t *keeper = kept->keeper;
+    uint8_t *fresh = gather->whole + (size_t)keeper->rank * kept->form.run_bytes;
     uint8_t *run = tw_hpz_kept_run(kept, keeper->node);
-    size_t bytes = kept->form.run_bytes, changed = bytes;
+    size_t bytes, changed;
 
     if (kept->version == 0) {
-        memcpy(run, fresh, bytes);
+        begin(kept, run, fresh, &bytes, &changed);
     } else {
-        TW_TRY(tw_hpz_change_encode(keeper->encoder, &kept->form, run, tw_hpz_kept_states(kept, keeper->node),
-                                    fresh, &gather->message, &bytes, &changed));
+        TW_TRY(change(gather, run, fresh, exact, &bytes, &changed));
     }
     gather->done.changed_bytes = changed;
     gather->records[keeper->node] = (tw_hpz_record_t){.unit = kept->id,
@@ -151,7 +180,7 @@ static tw_status_t failed(tw_hpz_keeper_t *keeper)
     return status;
 }
 
-static tw_status_t post(tw_hpz_kept_t *kept, void *whole)
+static tw_status_t post(tw_hpz_kept_t *kept, void *whole, int exact)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
     double begin = tw_time_sec();
@@ -165,7 +194,7 @@ static tw_status_t post(tw_hpz_kept_t *kept, void *whole)
     gather->whole = whole;
     gather->begin_sec = begin;
     gather->done = (tw_hpz_gathered_t){0};
-    tw_status_t status = encode(gather);
+    tw_status_t status = encode(gather, exact);
     if (status == TW_OK) {
         status = post_record(keeper, gather);
     }
@@ -177,12 +206,12 @@ static tw_status_t post(tw_hpz_kept_t *kept, void *whole)
     return TW_OK;
 }
 
-tw_status_t tw_hpz_kept_gather_post(tw_hpz_kept_t *kept, void *whole)
+tw_status_t tw_hpz_kept_gather_post(tw_hpz_kept_t *kept, void *whole, int exact)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
 
     pthread_mutex_lock(&keeper->posting);
-    tw_status_t status = post(kept, whole);
+    tw_status_t status = post(kept, whole, exact);
     if (status != TW_OK) {
         give_up(keeper, status); /* the others count on it */
     }
@@ -235,7 +264,7 @@ static tw_status_t check_record(const tw_hpz_kept_t *kept, const tw_hpz_record_t
                  keeper->rank, kept->name, own->gather, own->version, rank, other->gather, other->version);
         return TW_ERR_MISMATCH;
     }
-    size_t most = own->version > 0 ? tw_hpz_change_bound_bytes(&kept->form) : kept->form.run_bytes;
+    size_t most = own->version > 0 ? tw_hpz_kept_bound_bytes(kept) : kept->form.run_bytes;
     if (other->bytes > most || (own->version == 0 && other->bytes < most)) {
         tw_error("rank %d: unit %s: rank %d announces %" PRIu64 " bytes of changes", keeper->rank, kept->name,
                  rank, other->bytes);
@@ -290,6 +319,20 @@ static tw_status_t exchange_messages(tw_hpz_gather_t *gather)
     return tw_coll_wait(request);
 }
 
+/* A node's replica and its message. */
+static tw_status_t follow_one(tw_hpz_kept_t *kept, int node, const uint8_t *message, size_t bytes)
+{
+    uint8_t *run = tw_hpz_kept_run(kept, node);
+    size_t used = 0;
+
+    if (kept->round) {
+        TW_TRY(tw_hpz_round_decode(kept->round, run, message, bytes, &used));
+    }
+    return used == bytes ? TW_OK
+                         : tw_hpz_change_decode(kept->keeper->decoder, &kept->form, run,
+                                                tw_hpz_kept_states(kept, node), message + used, bytes - used);
+}
+
 static tw_status_t follow(const tw_hpz_gather_t *gather)
 {
     tw_hpz_kept_t *kept = gather->kept;
@@ -301,8 +344,7 @@ static tw_status_t follow(const tw_hpz_gather_t *gather)
         if (n == keeper->node || bytes == 0) {
             continue;
         }
-        tw_status_t status = tw_hpz_change_decode(keeper->decoder, &kept->form, tw_hpz_kept_run(kept, n),
-                                                  tw_hpz_kept_states(kept, n), at, bytes);
+        tw_status_t status = follow_one(kept, n, at, bytes);
         if (status != TW_OK) {
             tw_error("rank %d: unit %s: the changes of rank %d do not fit the replica", keeper->rank,
                      kept->name, keeper->rail_ranks[n]);

@@ -1,7 +1,7 @@
 /** Kept units, inside. Private to the folder and its white-box tests.
  *
- *  Read keeper.h, then change.h (the difference between two runs as a message), form.c (what a run is made of), keep.c (a
- *  keeper), kept.c (a unit), gather.c. */
+ *  Read keeper.h, then change.h (the difference between two runs as a message), form.c (what a run is made of), round.h (changes
+ *  with loss), keep.c (a keeper), kept.c (a unit), gather.c. */
 #ifndef TW_HPZ_KEEP_STATE_H
 #define TW_HPZ_KEEP_STATE_H
 
@@ -10,6 +10,7 @@
 
 #include "hpz/change.h"
 #include "hpz/keeper.h"
+#include "hpz/round.h"
 
 TW_C_BEGIN
 
@@ -59,6 +60,7 @@ struct tw_hpz_kept {
     tw_hpz_keeper_t *keeper;
     char *name;
     tw_hpz_form_t form;
+    tw_hpz_round_t *round; /**< or NULL */
     uint64_t id, version, gathers;
     uint8_t *runs;   /**< [N][run_bytes] replicas of the rail's runs */
     uint8_t *states; /**< [N][form.n_coded] their previous changes */
@@ -71,6 +73,12 @@ struct tw_hpz_kept {
 void *tw_hpz_keeper_run(void *arg);
 /** Accepts NULL. */
 void tw_hpz_gather_free(tw_hpz_gather_t *gather);
+
+/** Most bytes of a message of changes: of rounded parts, then without loss. */
+static inline size_t tw_hpz_kept_bound_bytes(const tw_hpz_kept_t *kept)
+{
+    return tw_hpz_round_bound_bytes(kept->round) + tw_hpz_change_bound_bytes(&kept->form);
+}
 
 static inline uint8_t *tw_hpz_kept_run(const tw_hpz_kept_t *kept, int node)
 {

@@ -12,6 +12,11 @@
  *  other runs come from the replicas of the node. So it is exact whatever has been done to the run, and costs less than 60
  *  bytes a rank where nothing has. The first gather sends runs as they are.
  *
+ *  Parts may be rounded: their changes then go through a block codec. All ranks, the owner too, get the replica, which is the
+ *  same bit for bit everywhere; it is off by no more than the codec's error for the last change, since the next change is measured
+ *  from the replica. What is given unchanged costs nothing. A part that has NaN or Inf, or has moved by more than an eighth of
+ *  its 2-norm (a checkpoint was loaded), goes without loss.
+ *
  *  Errors are loud: each message says which unit it is of, which gather that is and which replica it follows. Where these are
  *  not the same along a rail, or by TW_HPZ_CHECK_STEPS a replica is not the run it was made of, all ranks get an error, and the
  *  log names the rank and the unit.
@@ -42,6 +47,7 @@ typedef struct tw_hpz_part {
     size_t offset_bytes; /**< in the run */
     size_t n_elems;
     tw_type_t type;
+    int rounded; /**< 1: its changes go through the codec, with loss; bf16, fp16 or fp32 at a multiple of its size */
 } tw_hpz_part_t;
 
 typedef struct tw_hpz_kept_params {
@@ -51,6 +57,8 @@ typedef struct tw_hpz_kept_params {
     const tw_hpz_part_t *parts;
     size_t n_parts;
     int has_room; /**< 0: this rank must not take memory for it */
+    const tw_quant_codec_t
+        *codec; /**< of rounded parts, copied, the same on all ranks; NULL: there are none */
 } tw_hpz_kept_params_t;
 
 #define TW_HPZ_RUN_BYTES_MAX ((size_t)1 << 31)
@@ -73,13 +81,15 @@ void tw_hpz_kept_destroy(tw_hpz_kept_t *kept);
 typedef struct tw_hpz_gathered {
     uint64_t inter_node_bytes; /**< sent by this rank, as planned: what the counters must show */
     uint64_t changed_bytes;    /**< of the own run, in the pieces that were sent */
+    uint64_t rounded_bytes;    /**< of the own run, in the parts that were sent with loss */
     double elapsed_sec;        /**< from the post to its end */
 } tw_hpz_gathered_t;
 
 /** Gather the unit. whole: [W * run_bytes], the own run in its place; borrowed until the gather has ended, and nobody writes the
- *  own run meanwhile. Encodes before it returns; waits for an earlier gather of this unit. TW_ERR_NO_MEMORY, or the error that
- *  has ended the keeper. */
-tw_status_t tw_hpz_kept_gather_post(tw_hpz_kept_t *kept, void *whole);
+ *  own run meanwhile. Rounded parts of it become what all ranks get; exact: 1: they are not rounded, the same on all ranks.
+ *  Encodes before it returns; waits for an earlier gather of this unit. TW_ERR_NO_MEMORY, or the error that has ended the
+ *  keeper. */
+tw_status_t tw_hpz_kept_gather_post(tw_hpz_kept_t *kept, void *whole, int exact);
 /** Of the gather posted last: TW_OK, TW_IN_PROGRESS or its error; wait does not return TW_IN_PROGRESS. out may be NULL.
  *  TW_ERR_MISMATCH (logged with the rank and the unit): ranks are not at the same gather, or replicas differ; TW_ERR_FORMAT
  *  (logged likewise): a message does not fit the replica. After an error the keeper's ranks are given up. */

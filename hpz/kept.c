@@ -18,10 +18,10 @@ static uint64_t hash_of(const tw_hpz_kept_params_t *params)
 
     for (size_t i = 0; i < params->n_parts; i++) {
         const uint64_t part[] = {params->parts[i].offset_bytes, params->parts[i].n_elems,
-                                 (uint64_t)params->parts[i].type};
+                                 (uint64_t)params->parts[i].type, (uint64_t)params->parts[i].rounded};
         hash = XXH64(part, sizeof(part), hash);
     }
-    return hash;
+    return params->codec ? XXH64(params->codec, sizeof(*params->codec), hash) : hash;
 }
 
 static size_t memory_bytes(const tw_hpz_keeper_t *keeper, const tw_hpz_form_t *form)
@@ -52,6 +52,7 @@ static void kept_free(tw_hpz_kept_t *kept)
 {
     tw_buffer_free(kept->runs);
     tw_buffer_free(kept->states);
+    tw_hpz_round_destroy(kept->round);
     tw_hpz_form_cleanup(&kept->form);
     free(kept->name);
     free(kept);
@@ -110,6 +111,9 @@ static tw_status_t make(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t *par
     kept->keeper = keeper;
     kept->id = hash_of(params);
     tw_status_t status = tw_hpz_form_init(&kept->form, params);
+    if (status == TW_OK) {
+        status = tw_hpz_round_create(params, &kept->round);
+    }
     if (status != TW_OK) {
         kept_free(kept);
         return status;

@@ -29,7 +29,7 @@ class HpzChange : public tw::Fixture
     }
     static tw_hpz_kept_params_t params_of(size_t run_bytes, const std::vector<tw_hpz_part_t> &parts)
     {
-        return {"layer", run_bytes, parts.data(), parts.size(), 1};
+        return {"layer", run_bytes, parts.data(), parts.size(), 1, nullptr};
     }
     void begin(size_t run_bytes, const std::vector<tw_hpz_part_t> &parts)
     {
@@ -45,8 +45,9 @@ class HpzChange : public tw::Fixture
     size_t encode()
     {
         size_t bytes = 0;
+        EXPECT_EQ(tw_hpz_bytes_need(&message, tw_hpz_change_bound_bytes(&form)), TW_OK);
         EXPECT_EQ(tw_hpz_change_encode(change, &form, sender.data(), sender_states.data(), fresh.data(),
-                                       &message, &bytes, &changed),
+                                       message.data, &bytes, &changed),
                   TW_OK);
         EXPECT_EQ(sender, fresh);
         EXPECT_LE(bytes, tw_hpz_change_bound_bytes(&form));
@@ -104,7 +105,7 @@ void step(std::vector<uint8_t> *run, size_t offset, size_t n_elems, Random *rand
 
 TEST_F(HpzChange, NothingIsNothing)
 {
-    begin(1000, {{0, 500, TW_TYPE_BF16}});
+    begin(1000, {{0, 500, TW_TYPE_BF16, 0}});
     EXPECT_EQ(send(), 0U);
     EXPECT_EQ(changed, 0U);
 }
@@ -113,7 +114,7 @@ TEST_F(HpzChange, SmallStepsTakeAFewBits)
 {
     const size_t n = 100000;
     Random random(1);
-    begin(2 * n, {{0, n, TW_TYPE_BF16}});
+    begin(2 * n, {{0, n, TW_TYPE_BF16, 0}});
     fill(&fresh, 0, n, &random);
     send();
     step(&fresh, 0, n, &random);
@@ -126,7 +127,7 @@ TEST_F(HpzChange, WhatIsFrozenCostsNothing)
 {
     const size_t n = 1000000, first = 300001, n_adapter = 2000;
     Random random(2);
-    begin(2 * n, {{0, n, TW_TYPE_BF16}});
+    begin(2 * n, {{0, n, TW_TYPE_BF16, 0}});
     fill(&fresh, 0, n, &random);
     send();
     step(&fresh, 2 * first, n_adapter, &random);
@@ -142,7 +143,7 @@ TEST_F(HpzChange, Words)
 {
     const size_t n = 20000;
     Random random(3);
-    begin(4 * n, {{0, n, TW_TYPE_FP32}});
+    begin(4 * n, {{0, n, TW_TYPE_FP32, 0}});
     std::vector<float> values(n);
     for (size_t i = 0; i < n; i++) {
         values[i] = 0.01F + (float)random.below(10000) / 1e5F;
@@ -161,10 +162,13 @@ TEST_F(HpzChange, AnyPartsAnyBytes)
 {
     const std::vector<std::vector<tw_hpz_part_t>> shapes = {
         {},
-        {{0, 501, TW_TYPE_BF16}},
-        {{2, 100, TW_TYPE_FP16}, {202, 100, TW_TYPE_FP32}, {700, 300, TW_TYPE_BF16}},
-        {{1, 100, TW_TYPE_BF16}, {203, 199, TW_TYPE_FP32}, {1000, 2, TW_TYPE_BYTE}},
-        {{0, 1, TW_TYPE_FP32}, {4, 1, TW_TYPE_BF16}, {6, 1, TW_TYPE_FP32}, {1310, 0, TW_TYPE_BF16}},
+        {{0, 501, TW_TYPE_BF16, 0}},
+        {{2, 100, TW_TYPE_FP16, 0}, {202, 100, TW_TYPE_FP32, 0}, {700, 300, TW_TYPE_BF16, 0}},
+        {{1, 100, TW_TYPE_BF16, 0}, {203, 199, TW_TYPE_FP32, 0}, {1000, 2, TW_TYPE_BYTE, 0}},
+        {{0, 1, TW_TYPE_FP32, 0},
+         {4, 1, TW_TYPE_BF16, 0},
+         {6, 1, TW_TYPE_FP32, 0},
+         {1310, 0, TW_TYPE_BF16, 0}},
     };
     for (size_t run_bytes : {1310, 1311}) {
         for (const auto &parts : shapes) {
@@ -188,7 +192,7 @@ TEST_F(HpzChange, AnyPartsAnyBytes)
 TEST_F(HpzChange, ManyPieces)
 {
     for (size_t apart = 1; apart < 9; apart++) {
-        begin(64 * TW_HPZ_STEP_BYTES * 9 + 1, {{0, 100, TW_TYPE_BF16}});
+        begin(64 * TW_HPZ_STEP_BYTES * 9 + 1, {{0, 100, TW_TYPE_BF16, 0}});
         for (size_t at = 0; at < fresh.size(); at += apart * TW_HPZ_STEP_BYTES) {
             fresh[at] = 1;
         }
@@ -203,12 +207,12 @@ TEST_F(HpzChange, BadPartsAreRefused)
     expect_log("does not fit into a run");
     expect_log("a run of 0 bytes");
     expect_log("a run of 2147483649 bytes");
-    EXPECT_EQ(init_status(100, {{0, 50, TW_TYPE_BF16}, {98, 1, TW_TYPE_BF16}}), TW_ERR_INVALID);
-    EXPECT_EQ(init_status(100, {{0, 51, TW_TYPE_BF16}}), TW_ERR_INVALID);
-    EXPECT_EQ(init_status(100, {{4, 1, TW_TYPE_BF16}, {0, 1, TW_TYPE_BF16}}), TW_ERR_INVALID);
-    EXPECT_EQ(init_status(100, {{SIZE_MAX, 1, TW_TYPE_BF16}}), TW_ERR_INVALID);
-    EXPECT_EQ(init_status(100, {{0, SIZE_MAX / 2 + 2, TW_TYPE_FP32}}), TW_ERR_INVALID);
-    EXPECT_EQ(init_status(100, {{0, 1, (tw_type_t)9}}), TW_ERR_INVALID);
+    EXPECT_EQ(init_status(100, {{0, 50, TW_TYPE_BF16, 0}, {98, 1, TW_TYPE_BF16, 0}}), TW_ERR_INVALID);
+    EXPECT_EQ(init_status(100, {{0, 51, TW_TYPE_BF16, 0}}), TW_ERR_INVALID);
+    EXPECT_EQ(init_status(100, {{4, 1, TW_TYPE_BF16, 0}, {0, 1, TW_TYPE_BF16, 0}}), TW_ERR_INVALID);
+    EXPECT_EQ(init_status(100, {{SIZE_MAX, 1, TW_TYPE_BF16, 0}}), TW_ERR_INVALID);
+    EXPECT_EQ(init_status(100, {{0, SIZE_MAX / 2 + 2, TW_TYPE_FP32, 0}}), TW_ERR_INVALID);
+    EXPECT_EQ(init_status(100, {{0, 1, (tw_type_t)9, 0}}), TW_ERR_INVALID);
     EXPECT_EQ(init_status(0, {}), TW_ERR_INVALID);
     EXPECT_EQ(init_status(TW_HPZ_RUN_BYTES_MAX + 1, {}), TW_ERR_INVALID);
 }
@@ -218,7 +222,7 @@ TEST_F(HpzChange, AnotherReplicaIsNoticed)
 {
     const size_t n = 10000;
     Random random(4);
-    begin(2 * n, {{0, n, TW_TYPE_BF16}});
+    begin(2 * n, {{0, n, TW_TYPE_BF16, 0}});
     fill(&fresh, 0, n, &random);
     send();
     step(&fresh, 0, n, &random);
@@ -234,7 +238,7 @@ TEST_F(HpzChange, AnyMessageIsHarmless)
     Random random(5);
     allow_log("");
     for (int i = 0; i < 400; i++) {
-        begin(5000, {{0, 1000, TW_TYPE_BF16}, {2100, 500, TW_TYPE_FP32}});
+        begin(5000, {{0, 1000, TW_TYPE_BF16, 0}, {2100, 500, TW_TYPE_FP32, 0}});
         for (size_t k = 0; k < 200; k++) {
             fresh[random.below(fresh.size())] = (uint8_t)random.below(256);
         }

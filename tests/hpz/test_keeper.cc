@@ -18,14 +18,16 @@ struct Rank {
     tw_coll_t *coll = nullptr;
     tw_hpz_keeper_t *keeper = nullptr;
     int rank = 0, world = 0;
+    tw_hpz_kept_t *kept = nullptr;
+    int step = -1; /* of the gather before */
 };
 
 constexpr size_t n_elems = 3000, run_bytes = 2 * n_elems;
-const tw_hpz_part_t part = {0, n_elems, TW_TYPE_BF16};
+const tw_hpz_part_t part = {0, n_elems, TW_TYPE_BF16, 0};
 
 tw_hpz_kept_params_t params_of(const char *name, int has_room = 1)
 {
-    return {name, run_bytes, &part, 1, has_room};
+    return {name, run_bytes, &part, 1, has_room, nullptr};
 }
 
 /* Of a rank, an element and a step: a tenth of the elements moves. */
@@ -56,9 +58,10 @@ std::vector<uint16_t> own_of(const Rank &rank, int step)
     return whole;
 }
 
-tw_status_t gather(tw_hpz_kept_t *kept, std::vector<uint16_t> *whole, tw_hpz_gathered_t *done = nullptr)
+tw_status_t gather(tw_hpz_kept_t *kept, std::vector<uint16_t> *whole, tw_hpz_gathered_t *done = nullptr,
+                   int exact = 0)
 {
-    tw_status_t status = tw_hpz_kept_gather_post(kept, whole->data());
+    tw_status_t status = tw_hpz_kept_gather_post(kept, whole->data(), exact);
     return status == TW_OK ? tw_hpz_kept_wait(kept, done) : status;
 }
 
@@ -209,10 +212,10 @@ TEST_F(HpzKeeper, UnitsUnderWay)
         for (int step = 0; step < 4; step++) {
             for (int u = 0; u < 3; u++) {
                 whole[u] = own_of(rank, step + u);
-                ASSERT_EQ(tw_hpz_kept_gather_post(kept[u], whole[u].data()), TW_OK);
+                ASSERT_EQ(tw_hpz_kept_gather_post(kept[u], whole[u].data(), 0), TW_OK);
             }
             std::vector<uint16_t> again = own_of(rank, step + 7);
-            ASSERT_EQ(tw_hpz_kept_gather_post(kept[0], again.data()), TW_OK);
+            ASSERT_EQ(tw_hpz_kept_gather_post(kept[0], again.data(), 0), TW_OK);
             while (tw_hpz_kept_test(kept[2], nullptr) == TW_IN_PROGRESS) {
                 std::this_thread::yield();
             }
@@ -225,6 +228,77 @@ TEST_F(HpzKeeper, UnitsUnderWay)
         for (tw_hpz_kept_t *one : kept) {
             tw_hpz_kept_destroy(one);
         }
+    });
+}
+
+/* Values near 1 that move by a little each step. */
+std::vector<uint16_t> own_near_one(const Rank &rank, int step)
+{
+    std::vector<uint16_t> whole((size_t)rank.world * n_elems, 0xffff);
+    for (size_t e = 0; e < n_elems; e++) {
+        whole[(size_t)rank.rank * n_elems + e] = (uint16_t)(0x3f80 + (e * 7 + (size_t)step * 3) % 8);
+    }
+    return whole;
+}
+
+/* A norm, then a rounded matrix: all ranks get the same, off by no more than the change was; the norm is what was given. */
+TEST_F(HpzKeeper, RoundedPartsAreTheSameEverywhere)
+{
+    const size_t n_norm = 100;
+    const tw_hpz_part_t parts[] = {{0, n_norm, TW_TYPE_BF16, 0},
+                                   {2 * n_norm, n_elems - n_norm, TW_TYPE_BF16, 1}};
+    set_env("TW_HPZ_CHECK_STEPS", "2");
+    for (const std::vector<int> &shape : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1}}) {
+        begin(shape);
+        std::vector<std::vector<uint16_t>> found(ranks.size());
+        for (int step : {0, 1, 1, 2, 3}) {
+            run([&](Rank &rank, int r) {
+                tw_quant_codec_t codec;
+                ASSERT_EQ(tw_quant_codec_parse("int4", &codec), TW_OK);
+                tw_hpz_kept_params_t params = {"layer", run_bytes, parts, 2, 1, &codec};
+                int refusing;
+                if (step == 0) {
+                    ASSERT_EQ(tw_hpz_kept_create(rank.keeper, &params, &rank.kept, &refusing), TW_OK);
+                }
+                std::vector<uint16_t> own = own_near_one(rank, step);
+                found[(size_t)r] = own;
+                tw_hpz_gathered_t done;
+                ASSERT_EQ(gather(rank.kept, &found[(size_t)r], &done, step == 3), TW_OK);
+                bool is_again = step == rank.step || step == 0 || step == 3;
+                EXPECT_EQ(done.rounded_bytes, is_again ? 0 : 2 * (n_elems - n_norm)) << step;
+                for (size_t e = 0; e < n_elems; e++) {
+                    size_t at = (size_t)r * n_elems + e;
+                    int off = std::abs((int)found[(size_t)r][at] - (int)own[at]);
+                    EXPECT_LE(off, e < n_norm || step == 0 || step == 3 ? 0 : 1) << e;
+                }
+                if (step == rank.step) {
+                    EXPECT_EQ(done.changed_bytes, 0U);
+                    EXPECT_LE(done.inter_node_bytes, (shape.size() - 1) * 80);
+                }
+                rank.step = step;
+            });
+            for (const std::vector<uint16_t> &one : found) {
+                EXPECT_EQ(one, found[0]) << step;
+            }
+        }
+        run([](Rank &rank, int) { tw_hpz_kept_destroy(rank.kept); });
+        end();
+    }
+}
+
+TEST_F(HpzKeeper, AnotherCodecIsAnError)
+{
+    begin({1, 1});
+    expect_log("unit layer: rank 1 gathers another unit, or one of another shape");
+    allow_log("");
+    run([](Rank &rank, int r) {
+        const tw_hpz_part_t rounded = {0, n_elems, TW_TYPE_BF16, 1};
+        tw_quant_codec_t codec;
+        ASSERT_EQ(tw_quant_codec_parse(r == 0 ? "int4" : "int2", &codec), TW_OK);
+        tw_hpz_kept_params_t params = {"layer", run_bytes, &rounded, 1, 1, &codec};
+        tw_hpz_kept_t *kept = nullptr;
+        int refusing;
+        EXPECT_EQ(tw_hpz_kept_create(rank.keeper, &params, &kept, &refusing), TW_ERR_MISMATCH);
     });
 }
 

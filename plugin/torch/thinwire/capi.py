@@ -165,7 +165,7 @@ class LosslessSegment(C.Structure):
 class Part(C.Structure):
     """tw_hpz_part_t"""
 
-    _fields_ = [("offset_bytes", C.c_size_t), ("n_elems", C.c_size_t), ("type", C.c_int)]
+    _fields_ = [("offset_bytes", C.c_size_t), ("n_elems", C.c_size_t), ("type", C.c_int), ("rounded", C.c_int)]
 
 
 class KeptParams(C.Structure):
@@ -177,13 +177,14 @@ class KeptParams(C.Structure):
         ("parts", C.POINTER(Part)),
         ("n_parts", C.c_size_t),
         ("has_room", C.c_int),
+        ("codec", C.POINTER(Codec)),
     ]
 
 
 class Gathered(C.Structure):
     """tw_hpz_gathered_t"""
 
-    _fields_ = [("inter_node_bytes", C.c_uint64), ("changed_bytes", C.c_uint64), ("elapsed_sec", C.c_double)]
+    _fields_ = [("inter_node_bytes", C.c_uint64), ("changed_bytes", C.c_uint64), ("rounded_bytes", C.c_uint64), ("elapsed_sec", C.c_double)]
 
 
 class ConfigField(C.Structure):
@@ -276,7 +277,7 @@ _FUNCTIONS = {
     "tw_hpz_kept_memory_bytes": (C.c_size_t, _P, _P),
     "tw_hpz_kept_create": (C.c_int, _P, _P, _P, _P),
     "tw_hpz_kept_destroy": (None, _P),
-    "tw_hpz_kept_gather_post": (C.c_int, _P, _P),
+    "tw_hpz_kept_gather_post": (C.c_int, _P, _P, C.c_int),
     "tw_hpz_kept_test": (C.c_int, _P, _P),
     "tw_hpz_kept_wait": (C.c_int, _P, _P),
 }

@@ -195,13 +195,18 @@ def _classes() -> tuple[type, type]:
 
         def _kept_parts(self, dtype: torch.dtype, run: int) -> list[replicas.Part]:
             """Of a run of so many elements of the buffer's type, which is bytes for mixed types."""
-            if dtype != torch.uint8:
-                return [replicas.Part(0, run, dtype)]
+            whole, rounds, run = dtype != torch.uint8, self._rules.rounds is not None, run * dtype.itemsize
+            if whole and not rounds:
+                return [replicas.Part(0, run // dtype.itemsize, dtype)]
             gathered = [_gathered(one) for one in self._group.fsdp_params]
             if None in gathered or sum(n * one.itemsize for n, one in gathered) != run:
-                return []
-            offsets = itertools.accumulate((n * one.itemsize for n, one in gathered), initial=0)
-            return [replicas.Part(offset, n, one) for offset, (n, one) in zip(offsets, gathered) if one in TYPES]
+                return [replicas.Part(0, run // dtype.itemsize, dtype, UNKNOWN)] if whole else []
+            return [replicas.Part(one.offset, one.piece.n_elems, one.dtype, self._why_not_rounded(param, one) if rounds else "")
+                    for param, one in zip(self._group.fsdp_params, self._places(gathered, run)) if one.dtype in TYPES]
+
+        def _why_not_rounded(self, param: object, place: _Place) -> str:
+            size = param._orig_size
+            return place.piece.exact or policy.why_exact(self._rules, len(size), size.numel() * place.dtype.itemsize)
 
         def _unit(self, dtype: torch.dtype, run: int, ranks: Communicator) -> replicas.Unit | None:
             """What is kept of such gathers, or None: counted with the reason."""
@@ -221,7 +226,7 @@ def _classes() -> tuple[type, type]:
             keeper = replicas.keeper_of(ranks)
             if keeper is None:
                 return None, replicas.UNEVEN
-            return keeper.unit(self._group._module_fqn or "the root", run_bytes, parts, self._rules.replica_bytes)
+            return keeper.unit(self._group._module_fqn or "the root", run_bytes, parts, self._rules.replica_bytes, self._rules.rounds)
 
         def __call__(self, output_tensor, input_tensor, group, async_op=False):
             ranks = self._carrier("all-gather", group, output_tensor)

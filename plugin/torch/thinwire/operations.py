@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from . import capi, policy, segments
+from . import capi, estimate, policy, segments
 from .engine import TYPES, Communicator, Request, Use
 from .tally import book
 
@@ -143,6 +143,8 @@ class Operation:
             args.stream = torch.cuda.current_stream().cuda_stream
         with self.shape.lock:
             self.place(self.shape.table)
+            if codec is not None and not codec.lossless and self.op != capi.ALLGATHER and not communicator.cuda and estimate.sampler.due(self.kind):
+                estimate.sampler.look(self.kind, TYPES[self.dtype], self.dtype.itemsize, self.shape.table)
             request = communicator.post(args, self.keep, self.kind)
             sent, plain = self._planned(communicator, args, codec), self._planned(communicator, args, None)
         return request, plain, sent, sent if codec is not None and codec.lossless else 0, reasons

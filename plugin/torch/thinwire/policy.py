@@ -11,6 +11,7 @@ from . import capi
 
 MIN_BYTES = 64 << 10
 DELTA = "delta"
+_INT = "int"  # delta4's codec is int4
 # Of weights whose replicas are not kept, where delta was asked for: in host memory, and in GPU memory.
 UNKEPT, UNKEPT_ON_GPU = "lossless", "int8"
 
@@ -18,7 +19,7 @@ UNKEPT, UNKEPT_ON_GPU = "lossless", "int8"
 VARIABLES = [
     ("TW_FSDP", "n", "", "Patch FSDP2 when torch is imported.", capi.CONFIG_BOOL),
     ("TW_DDP", "n", "", "Give each DistributedDataParallel the hook.", capi.CONFIG_BOOL),
-    ("TW_WEIGHTS", DELTA, "", "Codec of weights that are gathered, exact, or delta: what has changed, without loss.", capi.CONFIG_STRING),
+    ("TW_WEIGHTS", DELTA, "", "Codec of weights that are gathered, exact, or delta: what has changed, without loss; delta4, delta2: with.", capi.CONFIG_STRING),
     ("TW_GRADS", "int4", "", "Codec of gradients that are reduced, or exact.", capi.CONFIG_STRING),
     ("TW_MIN_BYTES", "64K", "bytes", "Tensors below this size, over all ranks, stay exact.", capi.CONFIG_BYTES),
     ("TW_REPLICA_MEM", "0", "bytes", "Most host memory that a process takes for delta's replicas. 0: any.", capi.CONFIG_BYTES),
@@ -54,12 +55,15 @@ class Policy:
     min_bytes: int = MIN_BYTES
     keeps: bool = False
     replica_bytes: int = 0  # the most that may be kept; 0: any
+    rounds: capi.Codec | None = None  # of changes of what is kept; None: they go without loss
 
     def weights_of(self, cuda: bool) -> capi.Codec | None:
         """The codec of weights that are not kept."""
         return capi.parse_codec(UNKEPT_ON_GPU) if self.keeps and cuda else self.weights
 
     def weights_text(self) -> str:
+        if self.rounds is not None:
+            return DELTA + str(self.rounds).removeprefix(_INT)
         return DELTA if self.keeps else str(self.weights or "exact")
 
     def __str__(self) -> str:
@@ -91,9 +95,12 @@ def _options() -> Iterator[Options]:
         library.tw_config_cleanup(C.byref(table), C.byref(options))
 
 
-def _parse_weights(text: str) -> tuple[capi.Codec | None, bool]:
-    """(codec, whether replicas are kept)"""
-    return capi.parse_codec(UNKEPT if text == DELTA else text), text == DELTA
+def _parse_weights(text: str) -> tuple[capi.Codec | None, bool, capi.Codec | None]:
+    """(codec, whether replicas are kept, the codec of their changes or None)"""
+    if not text.startswith(DELTA):
+        return capi.parse_codec(text), False, None
+    bits = text.removeprefix(DELTA)
+    return capi.parse_codec(UNKEPT), True, capi.parse_codec(_INT + bits) if bits else None
 
 
 def from_environment() -> Policy:
@@ -101,12 +108,12 @@ def from_environment() -> Policy:
     with _options() as options:
         name = "TW_WEIGHTS"
         try:
-            weights, keeps = _parse_weights((options.TW_WEIGHTS or b"").decode())
+            weights, keeps, rounds = _parse_weights((options.TW_WEIGHTS or b"").decode())
             name = "TW_GRADS"
             grads = capi.parse_codec((options.TW_GRADS or b"").decode())
         except ValueError as error:
             raise ValueError("%s: %s" % (name, error)) from None
-        return Policy(weights, grads, options.TW_MIN_BYTES, keeps, options.TW_REPLICA_MEM)
+        return Policy(weights, grads, options.TW_MIN_BYTES, keeps, options.TW_REPLICA_MEM, rounds)
 
 
 def join_timeout() -> float:
@@ -118,13 +125,14 @@ def join_timeout() -> float:
 def make(weights: str | None = None, grads: str | None = None, min_bytes: int | None = None) -> Policy:
     """The environment's policy with what the arguments say instead."""
     policy = from_environment()
-    codec, keeps = (policy.weights, policy.keeps) if weights is None else _parse_weights(weights)
+    codec, keeps, rounds = (policy.weights, policy.keeps, policy.rounds) if weights is None else _parse_weights(weights)
     return Policy(
         codec,
         policy.grads if grads is None else capi.parse_codec(grads),
         policy.min_bytes if min_bytes is None else min_bytes,
         keeps,
         policy.replica_bytes,
+        rounds,
     )
 
 

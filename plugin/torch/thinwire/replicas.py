@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import torch
 
-from . import capi, segments
+from . import capi, policy, segments
 from .engine import TYPES, Communicator
 from .tally import book
 
@@ -31,6 +31,7 @@ class Part:
     offset: int  # in bytes
     n_elems: int
     dtype: torch.dtype
+    exact: str = ""  # why its changes are not rounded, where others are
 
 
 class Gather:
@@ -50,6 +51,8 @@ class Gather:
         except capi.ThinwireError as error:
             self._error = error
         book.sent(KIND, gathered.inter_node_bytes)
+        if gathered.rounded_bytes:
+            book.rounded(KIND, self._unit.codec)
         self._unit.ended(self)
 
     def _look(self, function: str) -> None:
@@ -87,8 +90,11 @@ class Gather:
 class Unit:
     """A group of parameters whose replicas are kept, for one shape of its shards. Frees them when it is not used any more."""
 
-    def __init__(self, keeper: Keeper, pointer: C.c_void_p, name: str, run_bytes: int, memory_bytes: int):
+    def __init__(self, keeper: Keeper, pointer: C.c_void_p, name: str, run_bytes: int, memory_bytes: int,
+                 codec: str, reasons: collections.Counter[str]):
+        """codec: of changes that are rounded; reasons: {why: how many tensors are not}"""
         self.communicator, self.pointer, self.name = keeper.communicator, pointer, name
+        self.codec, self._reasons = codec, reasons
         self.plain_bytes = _plain_bytes(keeper.communicator, run_bytes)
         self._last: Gather | None = None  # under way
         keeper.units.add(self)
@@ -100,14 +106,14 @@ class Unit:
             self._last = None
 
     def post(self, whole: torch.Tensor) -> Gather:
-        """whole: what all ranks give, the own part in its place."""
+        """whole: what all ranks give, the own part in its place; where changes are rounded that becomes what the others get."""
         if (last := self._last) is not None:
             last.wait()  # somebody may have dropped it
         self.communicator.engine.check_usable()
-        status = capi.lib().tw_hpz_kept_gather_post(self.pointer, whole.data_ptr())
+        status = capi.lib().tw_hpz_kept_gather_post(self.pointer, whole.data_ptr(), int(policy.is_exact()))
         self.communicator.engine.check(status, "gather of %s" % self.name)
         gather = self._last = Gather(self, whole)
-        book.record(KIND, self.plain_bytes, 0, collections.Counter())
+        book.record(KIND, self.plain_bytes, 0, self._reasons)
         return gather
 
     def free(self) -> None:
@@ -154,14 +160,17 @@ class Keeper:
         status = capi.lib().tw_hpz_keeper_create(communicator.pointer, C.byref(self.pointer))
         communicator.engine.check(status, "replicas")
 
-    def unit(self, name: str, run_bytes: int, parts: Sequence[Part], limit: int) -> tuple[Unit | None, str]:
+    def unit(self, name: str, run_bytes: int, parts: Sequence[Part], limit: int,
+             rounds: capi.Codec | None = None) -> tuple[Unit | None, str]:
         """One for a group whose ranks each give so many bytes, or why there is none. Collective. limit: on the memory of all units of
-        the process; 0: none."""
+        the process; 0: none. rounds: the codec of changes, None: they go without loss."""
         self._names[name] += 1
         if self._names[name] > 1:  # of another model, or of another shape
             name = "%s (%d)" % (name, self._names[name])
-        table = (capi.Part * len(parts))(*[capi.Part(one.offset, one.n_elems, TYPES[one.dtype]) for one in parts])
-        params = capi.KeptParams(name.encode(), run_bytes, table, len(parts), 1)
+        table = (capi.Part * len(parts))(*[
+            capi.Part(one.offset, one.n_elems, TYPES[one.dtype], int(rounds is not None and not one.exact)) for one in parts])
+        codec = C.pointer(rounds) if rounds is not None else None
+        params = capi.KeptParams(name.encode(), run_bytes, table, len(parts), 1, codec)
         library, pointer, refusing = capi.lib(), C.c_void_p(), C.c_int(-1)
         n_bytes = library.tw_hpz_kept_memory_bytes(self.pointer, C.byref(params))
         params.has_room = int(not limit or memory.taken + n_bytes <= limit)
@@ -170,7 +179,8 @@ class Keeper:
         if refusing.value >= 0:
             return None, NO_ROOM
         memory.add(n_bytes)
-        return Unit(self, pointer, name, run_bytes, n_bytes), ""
+        reasons = collections.Counter(one.exact for one in parts if one.exact)
+        return Unit(self, pointer, name, run_bytes, n_bytes, str(rounds or ""), reasons), ""
 
     def sent_bytes(self) -> int:
         return capi.lib().tw_hpz_keeper_inter_node_bytes(self.pointer)

@@ -30,14 +30,28 @@ class Tally:
     wait_sec: float = 0.0  # of that, the job waited so long; futures are waited for unseen
     exact: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # reason: tensors
     unkept: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # reason: gathers without replicas
+    rounded: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # codec: gathers with loss of changes
+    samples: int = 0  # of what lossless messages would have been
+    sampled_bytes: int = 0  # plain
+    sampled_lossless_bytes: int = 0
+
+    def lossless_bytes(self) -> int:
+        """What lossless messages would have taken, about, from samples of what was sent with loss; 0: there are none."""
+        return self.plain_bytes * self.sampled_lossless_bytes // self.sampled_bytes if self.sampled_bytes else 0
+
+    def _rest(self) -> list[str]:
+        def listed(counts: collections.Counter[str]) -> str:
+            return ", ".join("%s %d" % (reason, n) for reason, n in sorted(counts.items()))
+
+        lossless = "lossless would have been about %.1f MB, an estimate from samples (%d)" % (self.lossless_bytes() / 1e6, self.samples)
+        texts = [(self.exact, "exact: "), (self.unkept, "without replicas: "), (self.rounded, "changes with loss: ")]
+        return [name + listed(counts) for counts, name in texts if counts] + ([lossless] if self.lossless_bytes() else [])
 
     def line(self, name: str) -> str:
         ratio = " (%.2f)" % (self.sent_bytes / self.plain_bytes) if self.plain_bytes else ""
         text = "%s: %d calls, %.1f MB to other nodes where exact is %.1f MB%s, took %.2f s, waited for %.2f s" % (
             name, self.calls, self.sent_bytes / 1e6, self.plain_bytes / 1e6, ratio, self.took_sec, self.wait_sec)
-        reasons = ", ".join("%s %d" % (reason, n) for reason, n in sorted(self.exact.items()))
-        unkept = ", ".join("%s %d" % (reason, n) for reason, n in sorted(self.unkept.items()))
-        return text + ("; exact: " + reasons if reasons else "") + ("; without replicas: " + unkept if unkept else "")
+        return "; ".join([text] + self._rest())
 
 
 @dataclasses.dataclass
@@ -117,6 +131,14 @@ class _Book:
             tally.bound_bytes += bound
             tally.exact.update(exact)
 
+    def sampled(self, kind: str, plain: int, lossless: int) -> None:
+        """What so many bytes of an operation would have taken."""
+        with self.lock:
+            tally = self.tallies.setdefault(kind, Tally())
+            tally.samples += 1
+            tally.sampled_bytes += plain
+            tally.sampled_lossless_bytes += lossless
+
     def sent(self, kind: str, n_bytes: int) -> None:
         """Of an operation that was recorded before this was known."""
         with self.lock:
@@ -125,6 +147,10 @@ class _Book:
     def unkept(self, kind: str, reason: str) -> None:
         with self.lock:
             self.tallies.setdefault(kind, Tally()).unkept[reason] += 1
+
+    def rounded(self, kind: str, codec: str) -> None:
+        with self.lock:
+            self.tallies.setdefault(kind, Tally()).rounded[codec] += 1
 
     def took(self, kind: str, seconds: float) -> None:
         with self.lock:
@@ -166,7 +192,8 @@ def report() -> Report:
     from . import unused
 
     with book.lock:
-        tallies = {name: dataclasses.replace(tally, exact=tally.exact.copy(), unkept=tally.unkept.copy()) for name, tally in book.tallies.items()}
+        tallies = {name: dataclasses.replace(tally, exact=tally.exact.copy(), unkept=tally.unkept.copy(), rounded=tally.rounded.copy())
+                   for name, tally in book.tallies.items()}
         elsewhere = {key: dataclasses.replace(one) for key, one in book.others.items()}
     running = engines.running()
     _spare(tallies, sum(one.spared_bytes() for one in running))

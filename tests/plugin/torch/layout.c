@@ -108,15 +108,18 @@ static void print_answers(void)
     FIELD(tw_hpz_part_t, offset_bytes);
     FIELD(tw_hpz_part_t, n_elems);
     FIELD(tw_hpz_part_t, type);
+    FIELD(tw_hpz_part_t, rounded);
     SIZE(tw_hpz_kept_params_t);
     FIELD(tw_hpz_kept_params_t, name);
     FIELD(tw_hpz_kept_params_t, run_bytes);
     FIELD(tw_hpz_kept_params_t, parts);
     FIELD(tw_hpz_kept_params_t, n_parts);
     FIELD(tw_hpz_kept_params_t, has_room);
+    FIELD(tw_hpz_kept_params_t, codec);
     SIZE(tw_hpz_gathered_t);
     FIELD(tw_hpz_gathered_t, inter_node_bytes);
     FIELD(tw_hpz_gathered_t, changed_bytes);
+    FIELD(tw_hpz_gathered_t, rounded_bytes);
     FIELD(tw_hpz_gathered_t, elapsed_sec);
     SIZE(tw_config_field_t);
     FIELD(tw_config_field_t, name);

@@ -8,7 +8,7 @@ import thinwire
 import torch
 import torch.distributed as dist
 from models import BF16, WIDTH, Block, loss_of, make, train
-from thinwire import fsdp, replicas
+from thinwire import estimate, fsdp, replicas
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
@@ -153,6 +153,72 @@ def test_lossless_without_replicas():
     assert all(ranks.run(2, check))
 
 
+def worst(values, others):
+    return max((one.float() - other.float()).abs().max().item() for one, other in zip(values, others))
+
+
+@torch.no_grad()
+def moved(model, rank, by):
+    generator = torch.Generator().manual_seed(rank)
+    for one in locals_of(model):
+        one += by * (2 * torch.rand(one.shape, generator=generator) - 1)
+
+
+@pytest.mark.parametrize("world, nodes, policy", [(2, None, "bf16"), (4, [0, 0, 1, 1], "fp32")])
+def test_changes_with_loss(world, nodes, policy):
+    """All ranks compute with the same weights, which are not far from the shards; norms and biases are the shards. exact() is."""
+    by, four = 0.005, 1 / 14 + 1 / 64  # of the largest change: half a step of int4, and its scale's rounding
+
+    def check(rank):
+        plain, ours = make(policy=POLICIES[policy]), thinwire.enable(make(policy=POLICIES[policy]), "delta4", "exact", min_bytes=0)
+        assert same(gathered(plain), gathered(ours))  # the first time
+        found, costs = [], []
+        for _ in range(3):
+            moved(plain, rank, by), moved(ours, rank, by)
+            costs.append(bytes_of(lambda: found.append(gathered(ours))))
+            expected = gathered(plain)
+            for one, other in zip(found[-1], expected):
+                limit = 2 * by * four + (2**-9 if policy == "bf16" else 1e-6) if one.dim() > 1 else 0  # what was left, too
+                assert worst([one], [other]) <= limit
+            assert worst(found[-1], expected) > 0
+        again = bytes_of(lambda: found.append(gathered(ours)))
+        assert same(found[-1], found[-2]) and again <= 4 * 80 < min(costs)
+        with thinwire.exact():
+            assert same(gathered(ours), gathered(plain))
+        text = str(thinwire.report())
+        assert "changes with loss: int4:block=128 " in text and "exact: norms and biases" in text
+        assert ranks.logged("FSDP2 over thinwire: weights delta4:block=128, gradients exact") or rank
+        return bits(found[0] + found[-1])
+
+    first, *others = ranks.run(world, check, nodes=nodes, **CHECKED)
+    assert all(same(first, one) for one in others)
+
+
+def test_training_with_loss():
+    """A third of the bytes of delta where weights are fp32, about the same losses."""
+
+    def check(rank):
+        def steps(weights):
+            model, losses = thinwire.enable(make(POLICIES["fp32"]), weights, "exact", min_bytes=0), []
+            optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
+            gathered(model)
+            taken = bytes_of(lambda: [one_loss(model, optimizer, losses, step) for step in range(8)])
+            return losses, taken
+
+        def one_loss(model, optimizer, losses, step):
+            loss = loss_of(model, rank, step)
+            loss.backward()
+            optimizer.step(), optimizer.zero_grad()
+            losses.append(loss.item())
+
+        return [steps(weights) for weights in ("delta", "delta4", "delta2:hadamard")]
+
+    for (losses, lossless), (four_losses, four), (two_losses, two) in ranks.run(2, check):
+        assert two < four < 0.4 * lossless
+        assert max(abs(one - other) for one, other in zip(losses, four_losses)) < 0.02 * losses[0]
+        assert max(abs(one - other) for one, other in zip(losses, two_losses)) < 0.1 * losses[0]
+
+
 def test_what_has_not_changed_costs_nothing():
     """The backward gather, further micro-batches, an evaluation, and what is frozen."""
 
@@ -242,11 +308,22 @@ def test_memory_is_said_beforehand():
 
 
 def test_the_report_says_what_lossless_messages_took():
+    """And, of gradients with loss, what they would have taken."""
+
     def check(rank):
+        estimate.EVERY = 10
+        train(thinwire.enable(make(), "exact", "int4", min_bytes=0), rank, 30)
+        before = thinwire.report()["reduce-scatter"]
+        assert ("lossless would have been about" in str(thinwire.report())) == (before.samples == 6) == (rank == 0)
+        train(thinwire.enable(make(), "exact", "lossless"), rank, 30)
+        after = thinwire.report()["reduce-scatter"]
+        taken = (after.sent_bytes - before.sent_bytes) / (after.plain_bytes - before.plain_bytes)
+        assert before.samples == 0 or abs(before.lossless_bytes() / before.plain_bytes - taken) < 0.05
+        gathered = thinwire.report()["all-gather"]
         train(thinwire.enable(make(), "lossless", "lossless"), rank)
         found = thinwire.report()
-        for kind in ("all-gather", "reduce-scatter"):
-            assert found[kind].sent_bytes < 0.95 * found[kind].plain_bytes and not found[kind].exact
+        sent, plain = [found["all-gather"].__dict__[name] - gathered.__dict__[name] for name in ("sent_bytes", "plain_bytes")]
+        assert sent < 0.95 * plain and not found["all-gather"].exact
         return found.counted_bytes == found["all-gather"].sent_bytes + found["reduce-scatter"].sent_bytes
 
     assert all(ranks.run(2, check, TW_COLL_MODEL="inter:beta=1mbit"))  # or what is so small goes as it is
