@@ -117,8 +117,8 @@ static const char native_doc[] = "NCCL's own collective; where all shards of a t
 static const char gather_doc[] =
     "each shard goes to one rank of every other node, which spreads it inside its node";
 static const char gather_direct_doc[] = "each shard goes from its owner to every rank";
-static const char reduce_doc[] =
-    "summed up in fp32 inside each node, rounded, then across nodes; an all-reduce is gathered likewise";
+static const char two_sums_doc[] =
+    "summed up in fp32 inside each node in rank order, rounded, then at the owner in node order";
 static const char reduce_direct_doc[] =
     "raw inputs go to the owner, who sums in fp32 in rank order and rounds once, or gives it to all";
 static const char two_hop_doc[] =
@@ -135,12 +135,12 @@ static const gpu_algo_t algos[] = {
     {{TW_COLL_ALLGATHER, "hierarchical", gather_doc, 1}, 0, 0},
     {{TW_COLL_ALLGATHER, "direct", gather_direct_doc, 1}, 0, 1},
     {{TW_COLL_REDUCE_SCATTER, "native", native_doc, 0}, 1, 0},
-    {{TW_COLL_REDUCE_SCATTER, "hierarchical", reduce_doc, 0}, 0, 0},
+    {{TW_COLL_REDUCE_SCATTER, "two_hop", two_sums_doc, 0}, 0, 0},
     {{TW_COLL_REDUCE_SCATTER, "direct", reduce_direct_doc, 0}, 0, 1},
     {{TW_COLL_REDUCE_SCATTER, "two_hop", two_hop_doc, 1}, 0, 0},
     {{TW_COLL_REDUCE_SCATTER, "one_hop", one_hop_doc, 1}, 0, 1},
     {{TW_COLL_ALLREDUCE, "native", native_doc, 0}, 1, 0},
-    {{TW_COLL_ALLREDUCE, "hierarchical", reduce_doc, 0}, 0, 0},
+    {{TW_COLL_ALLREDUCE, "two_hop", two_sums_doc, 0}, 0, 0},
     {{TW_COLL_ALLREDUCE, "direct", reduce_direct_doc, 0}, 0, 1},
     {{TW_COLL_ALLREDUCE, "two_hop", two_hop_doc, 1}, 0, 0},
     {{TW_COLL_ALLREDUCE, "one_hop", one_hop_doc, 1}, 0, 1},

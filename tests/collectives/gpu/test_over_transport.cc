@@ -2,6 +2,7 @@
  * Bit for bit those of the CPU. */
 #include <atomic>
 
+#include "tests/collectives/bits.h"
 #include "tests/collectives/gpu/transport.h"
 #include "tests/collectives/gpu/world.h"
 #include "tests/collectives/processes.h"
@@ -143,6 +144,18 @@ TEST_F(GpuHost, EveryGrid)
 TEST_F(GpuHost, EveryGridStraight)
 {
     every_grid(STRAIGHT);
+}
+
+/* By name, the bits that were recorded on the host. */
+TEST_F(GpuHost, RecordedBits)
+{
+    for (const std::vector<int> &grid : tw::bits_grids) {
+        tw::World world(tw::nodes_of(grid));
+        HostWorld gpu(world, 5);
+        for (const tw::BitsCase &bits : tw::bits_cases(TW_MEM_CUDA, true)) {
+            expect_recorded(grid, bits, bits_of(bits, [&](const tw::Case &c) { return gpu.run(c); }));
+        }
+    }
 }
 
 /* Without a name, each chooses by itself. */
