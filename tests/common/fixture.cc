@@ -179,6 +179,20 @@ void Fixture::set_env(const std::string &name, const std::optional<std::string> 
     env_.push_back(std::make_unique<ScopedEnv>(name, value));
 }
 
+void Fixture::unset_env(const std::string &prefix)
+{
+    std::vector<std::string> names;
+    for (char **entry = environ; *entry; ++entry) {
+        const std::string text = *entry;
+        if (text.compare(0, prefix.size(), prefix) == 0) {
+            names.push_back(text.substr(0, text.find('=')));
+        }
+    }
+    for (const std::string &name : names) {
+        set_env(name, std::nullopt);
+    }
+}
+
 void Fixture::check_log()
 {
     for (const std::string &line : log_->unexpected()) {

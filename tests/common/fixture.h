@@ -115,6 +115,8 @@ class Fixture : public ::testing::Test
     }
     /** Set an environment variable until the end of the test; nullopt unsets it. */
     void set_env(const std::string &name, const std::optional<std::string> &value);
+    /** Unset all variables whose names begin with `prefix`, until the end of the test. */
+    void unset_env(const std::string &prefix);
     /** Descriptors whose description contains `substring` may stay open: for what libraries keep until exit. */
     void allow_descriptors(const std::string &substring)
     {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "core/config_value.h"
 #include "core/core.h"
@@ -296,6 +297,20 @@ TEST_F(Config, SetReplacesStrings)
     EXPECT_EQ(tw_config_set(&table, &options, "TW_T_TEXT", "second"), TW_OK);
     EXPECT_STREQ(options.text, "second");
 }
+
+#if __GLIBC_PREREQ(2, 33)
+TEST_F(Config, SetGivesTheOldStringBack)
+{
+    const std::string text(10000, 'x');
+    ASSERT_EQ(init(), TW_OK);
+    EXPECT_EQ(tw_config_set(&table, &options, "TW_T_TEXT", text.c_str()), TW_OK);
+    const size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < 1000; i++) {
+        EXPECT_EQ(tw_config_set(&table, &options, "TW_T_TEXT", text.c_str()), TW_OK);
+    }
+    EXPECT_LT(mallinfo2().uordblks, before + 100 * text.size());
+}
+#endif
 
 TEST_F(Config, SetOfAnUnknownNameIsSilent)
 {

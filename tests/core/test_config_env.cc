@@ -34,17 +34,7 @@ class ConfigEnv : public tw::Fixture
     void SetUp() override
     {
         Fixture::SetUp();
-        /* Whatever the caller of the test has set. */
-        std::vector<std::string> names;
-        for (char **entry = environ; *entry != nullptr; ++entry) {
-            std::string text = *entry;
-            if (text.compare(0, 3, "TW_") == 0) {
-                names.push_back(text.substr(0, text.find('=')));
-            }
-        }
-        for (const std::string &name : names) {
-            set_env(name, std::nullopt);
-        }
+        unset_env("TW_"); /* whatever the caller of the test has set */
     }
     size_t check()
     {
@@ -143,4 +133,10 @@ TEST_F(ConfigEnv, NearestOrNone)
     std::string very_long(1000, 'a');
     EXPECT_EQ(nearest(very_long.c_str(), {very_long.c_str(), "a"}), nullptr);
     EXPECT_STREQ(nearest("a", {very_long.c_str(), "a"}), "a");
+    const std::string longest(127, 'a'), too_long(128, 'a');
+    EXPECT_STREQ(nearest(longest.c_str(), {longest.c_str()}), longest.c_str());
+    EXPECT_EQ(nearest(too_long.c_str(), {longest.c_str()}), nullptr);
+    EXPECT_EQ(nearest(longest.c_str(), {too_long.c_str()}), nullptr);
+    /* Letters that have changed places are one mistake, also the first two. */
+    EXPECT_STREQ(nearest("ba", {"ab"}), "ab");
 }

@@ -12,6 +12,12 @@ namespace
 
 class ConfigNames : public tw::Fixture
 {
+  protected:
+    void SetUp() override
+    {
+        Fixture::SetUp();
+        unset_env("TW_"); /* whatever the caller of the test has set */
+    }
 };
 
 TEST_F(ConfigNames, AreSortedAndEachThereOnce)
@@ -29,6 +35,7 @@ TEST_F(ConfigNames, AMisspeltOneIsNamedOnce)
     set_env("TW_WEIGHTS", "int8");          /* of another part */
     set_env("TW_QUITE_ANOTHER_THING", "1"); /* of somebody else, who may have chosen the same prefix */
     set_env("TW_" + std::string(500, 'X'), "1");
+    set_env("W_PEER_TIMEOUT", "1"); /* near one of ours, but without its prefix */
     expect_log("config: unknown variable TW_PEER_TIMEOT; did you mean TW_PEER_TIMEOUT?");
     tw_config_check_names();
     tw_config_check_names();

@@ -3,7 +3,7 @@
 
     tests/mutation/mutate.py MODULE [--n 100] [--seed 1] [--work DIR] [--only PREFIX] [--ids 3,17] [--config asan]
 
-copies the tree to DIR, changes MODULE (quant, transport or collectives) in `n` places drawn by `seed`, and builds that once:
+copies the tree to DIR, changes MODULE (core, quant, transport or collectives) in `n` places drawn by `seed`, and builds that once:
 each change is `(tw_mutant(17) ? changed : original)`, and the environment variable MUTANT picks one. Then it runs the tests
 of the changed file for each mutant, the quick ones first, until one fails. The outcome is one JSON line for each mutant in
 DIR/results.jsonl: {id, file, line, before, after, outcome, test, sec}; `outcome` is "failed", "timeout", "crashed" (killed so far)
@@ -39,6 +39,11 @@ TESTS = {
         ("quant/host/host", ["test_quant_ref", "test_quant"]),
         ("quant/host/ref", ["test_quant_ref", "test_quant_compose", "test_quant_stochastic", "test_quant", "test_quant_twins"]),
         ("quant/host/", ["test_quant_compose", "test_quant_stochastic", "test_convert", "test_quant_error", "test_quant_twins"]),
+        ("quant/lossless/", ["lossless:test_lossless_codec", "lossless:test_lossless_stream", "lossless:fuzz_lossless"]),
+        ("quant/exact/", ["exact:test_exact_value", "exact:test_exact_model", "exact:test_exact_codec", "exact:fuzz_exact"]),
+        ("quant/entropy/", ["exact:test_exact_model", "exact:test_exact_codec", "lossless:test_lossless_codec", "exact:fuzz_exact",
+                            "lossless:fuzz_lossless"]),
+        ("quant/cuda/lossless", ["test_lossless_cuda"]),
         ("quant/cuda/tiling", ["test_quant_cuda_tiling", "test_quant_cuda_job", "test_quant_cuda_twins"]),
         ("quant/cuda/strip", ["test_quant_cuda_strip", "test_quant_cuda_twins"]),
         ("quant/cuda/job", ["test_quant_cuda_job", "test_quant_cuda_tiling", "test_quant_cuda_twins", "test_adamw_cuda_emulated"]),
@@ -46,21 +51,23 @@ TESTS = {
     ],
     "transport": [
         ("transport/monitor/outage", ["test_monitor_outage", "test_monitor_monitor"]),
-        ("transport/monitor/", ["test_monitor_monitor", "test_rendezvous_rendezvous"]),
+        ("transport/monitor/", ["test_monitor_outage", "test_monitor_monitor", "test_rendezvous_rendezvous"]),
         ("transport/p2p/tcp_", ["test_p2p_tcp", "test_p2p", "fuzz_p2p"]),
         ("transport/p2p/greeting", ["test_p2p_greeting", "test_p2p_tcp"]),
-        ("transport/seal", ["test_p2p_greeting", "test_p2p_tcp"]),
+        ("transport/seal", ["test_p2p_greeting", "test_p2p_tcp", "test_rendezvous_connection", "test_rendezvous_sealed"]),
         ("transport/p2p/ucx_memory", ["test_p2p_ucx_memory", "test_ucx_transport_ucx"]),
         ("transport/p2p/", ["test_p2p", "test_p2p_tcp", "test_ucx_transport_ucx"]),
         ("transport/local", ["test_local"]),
         ("transport/options", ["test_options", "test_rendezvous_rendezvous"]),
         ("transport/rendezvous/", ["test_rendezvous_token", "test_rendezvous_messages", "test_rendezvous_job_env",
                                    "test_rendezvous_job_text", "test_rendezvous_node_id", "test_rendezvous_socket",
-                                   "test_rendezvous_connection", "fuzz_rendezvous", "test_rendezvous_rendezvous", "test_monitor_monitor"]),
+                                   "test_rendezvous_connection", "fuzz_rendezvous", "test_rendezvous_rendezvous",
+                                   "test_rendezvous_sealed", "test_monitor_monitor"]),
         ("transport/", ["test_local", "test_ucx_transport_ucx"]),
     ],
     # Of the files that are not here, all tests.
     "collectives": [],
+    "core": [],
 }
 # What a test finds in its environment: a program of its own.
 PROGRAMS = {"RANK_MAIN": "tests/transport/rank_main"}
@@ -69,6 +76,7 @@ SOURCES = {
     "quant": ("quant/",),
     "transport": ("transport/",),
     "collectives": ("collectives/",),
+    "core": ("core/",),
 }
 # Not built without CUDA, or no code.
 SKIPPED = re.compile(r"\.cu$|device\.cuh$|launch\.cuh$|select\.cuh$|/gpu/device|nccl|_cuda\.c$")
@@ -252,7 +260,7 @@ def copy_tree(tree):
 def tests_of(module, name):
     for prefix, tests in TESTS[module]:
         if name.startswith(prefix):
-            return ["//tests/%s:%s" % (module, t) for t in tests]
+            return ["//tests/%s/%s" % (module, t) if ":" in t else "//tests/%s:%s" % (module, t) for t in tests]
     return None
 
 
@@ -293,17 +301,28 @@ def build(tree, targets, flags, files, mutants):
 
 # ---- running --------------------------------------------------------------------------------------------------------
 
+def test_environment(config):
+    """What every test is run with: nothing of Thinwire's from here, and for a sanitizer what .bazelrc gives it."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
+    with open(os.path.join(ROOT, ".bazelrc")) as lines:
+        for line in lines:
+            given = re.match(r"test:(\S+) --test_env=(\w+)=(\S+)", line)
+            if given and given[1] in ("sanitizer", config) and config:
+                env[given[2]] = given[3]
+    return env
+
+
 def limits():
     os.setsid()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def run_test(tree, work, target, mutant, limit_sec):
+def run_test(tree, work, env, target, mutant, limit_sec):
     """(outcome, seconds) of one test program; outcome: passed, failed, crashed, timeout."""
     path = target[2:].replace(":", "/")
     binary = os.path.join(tree, "bazel-bin", path)
     runfiles = binary + ".runfiles/thinwire"
-    env = dict(os.environ, MUTANT=str(mutant), GTEST_FAIL_FAST="1", GTEST_BRIEF="1", TEST_TMPDIR=os.path.join(work, "tmp"),
+    env = dict(env, MUTANT=str(mutant), GTEST_FAIL_FAST="1", GTEST_BRIEF="1", TEST_TMPDIR=os.path.join(work, "tmp"),
                TEST_SRCDIR=binary + ".runfiles", TEST_WORKSPACE="thinwire")
     env.update({name: os.path.join(tree, "bazel-bin", program) for name, program in PROGRAMS.items()})
     args = [binary]
@@ -329,22 +348,27 @@ def run_test(tree, work, target, mutant, limit_sec):
     return outcome, time.monotonic() - start
 
 
-def baseline(tree, work, targets):
-    """Seconds of each test without a mutant; a test that fails then is left out."""
-    seconds = {}
+def baseline(tree, work, env, targets):
+    """Seconds of each test without a mutant, as an earlier run found it; a test that fails then is left out."""
+    path = os.path.join(work, "baseline.jsonl")
+    seconds = {line["test"]: line["sec"] for line in read_lines(path)}
     for target in targets:
-        outcome, sec = run_test(tree, work, target, 0, 300)
-        if outcome == "passed":
-            seconds[target] = sec
-        else:
+        if target in seconds:
+            continue
+        outcome, sec = run_test(tree, work, env, target, 0, 300)
+        if outcome != "passed":
             print("%s: %s without a mutant; left out" % (target, outcome), flush=True)
+            continue
+        seconds[target] = sec
+        with open(path, "a") as out:
+            out.write(json.dumps({"test": target, "sec": round(sec, 2)}) + "\n")
     return seconds
 
 
-def judge(tree, work, mutant, targets, seconds):
+def judge(tree, work, env, mutant, targets, seconds):
     start = time.monotonic()
     for target in targets:
-        outcome, _ = run_test(tree, work, target, mutant["id"], 10 + 6 * seconds[target])
+        outcome, _ = run_test(tree, work, env, target, mutant["id"], 10 + 6 * seconds[target])
         if outcome != "passed":
             return outcome, target, time.monotonic() - start
     return "survived", None, time.monotonic() - start
@@ -400,7 +424,8 @@ def main():
         mutants = build(tree, targets, flags, files, mutants)
         with open(known, "w") as out:
             out.writelines(json.dumps(m) + "\n" for m in mutants)
-    seconds = baseline(tree, work, targets)
+    env = test_environment(options.config)
+    seconds = baseline(tree, work, env, targets)
 
     ids = {int(i) for i in options.ids.split(",") if i}
     done = {r["id"] for r in read_lines(results)} - ids
@@ -408,7 +433,7 @@ def main():
         if m["id"] in done or (ids and m["id"] not in ids) or time.monotonic() > stop:
             continue
         mine = [t for t in tests_of(options.module, m["file"]) or sorted(everything, key=lambda t: seconds.get(t, 0)) if t in seconds]
-        outcome = judge(tree, work, m, mine, seconds)
+        outcome = judge(tree, work, env, m, mine, seconds)
         with open(results, "a") as out:
             out.write(report(m, *outcome) + "\n")
         if outcome[0] == "survived":
