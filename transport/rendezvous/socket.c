@@ -194,14 +194,15 @@ tw_status_t tw_socket_begun(int fd, int *error)
 static tw_status_t connect_any(const struct addrinfo *list, uint64_t deadline_ns, int *fd, int *error)
 {
     for (const struct addrinfo *info = list; info; info = info->ai_next) {
-        *fd = socket(info->ai_family, SOCKET_FLAGS, 0);
-        *error = *fd < 0 ? errno : connect_one(*fd, info, deadline_ns);
+        const int made = socket(info->ai_family, SOCKET_FLAGS, 0);
+        *error = made < 0 ? errno : connect_one(made, info, deadline_ns);
         if (!*error) {
-            set_option(*fd, IPPROTO_TCP, TCP_NODELAY, 1);
+            set_option(made, IPPROTO_TCP, TCP_NODELAY, 1);
+            *fd = made;
             return TW_OK;
         }
-        if (*fd >= 0) {
-            close(*fd);
+        if (made >= 0) {
+            close(made);
         }
     }
     return *error == ETIMEDOUT ? TW_ERR_TIMEOUT : TW_ERR_IO;

@@ -13,7 +13,7 @@ int tw_socket_listen(const char *host, int port);
 int tw_socket_port(int fd);
 /** A new connection, or -1 with errno set (EAGAIN: none). */
 int tw_socket_accept(int listener);
-/** Connect, waiting until `deadline_ns`. TW_ERR_IO or TW_ERR_TIMEOUT with why in `reason`, silent. */
+/** Connect, waiting until `deadline_ns`. TW_ERR_IO or TW_ERR_TIMEOUT with why in `reason`, silent; *fd is then as it was. */
 tw_status_t tw_socket_connect(const char *host, int port, uint64_t deadline_ns, int *fd, char *reason,
                               size_t reason_bytes);
 /** Begin to connect to an IP address of 16 bytes, IPv4 mapped into IPv6. The socket, or -1 with errno set. */

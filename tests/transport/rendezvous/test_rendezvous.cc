@@ -446,9 +446,9 @@ TEST_F(Rendezvous, WhoIsMissingIsNamed)
 {
     make(9);
     for (Rank &rank : ranks) {
-        rank.options.join_timeout = 0.5;
+        rank.options.join_timeout = 2;
     }
-    expect_log("missing after 0.5 s: rank 2, 4-6, 8");
+    expect_log("missing after 2 s: rank 2, 4-6, 8");
     run([&](Rank &rank) {
         if (rank.job.rank < 2 || rank.job.rank == 3 || rank.job.rank == 7) {
             join(rank);

@@ -162,7 +162,8 @@ class Sealed : public tw::Fixture
     }
     void make(bool of_0, bool of_1)
     {
-        const int port = free_port();
+        listener = tw_socket_listen("127.0.0.1", 0); /* now: nobody can take the port in between */
+        const int port = tw_socket_port(listener);
         wire = std::make_unique<Wire>(port);
         for (int r = 0; r < 2; r++) {
             Rank &rank = ranks[r] = Rank();
@@ -175,6 +176,7 @@ class Sealed : public tw::Fixture
             rank.options.peer_timeout = 10;
             rank.options.net_encrypt = r ? of_1 : of_0;
         }
+        ranks[0].options.listener = &listener;
     }
     void join()
     {
@@ -214,6 +216,7 @@ class Sealed : public tw::Fixture
         return tw_monitor_failed_rank(ranks[r].monitor);
     }
     Rank ranks[2];
+    int listener = -1; /* rank 0 takes it when it joins */
     std::unique_ptr<Wire> wire;
 };
 

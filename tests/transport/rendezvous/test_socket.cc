@@ -58,6 +58,7 @@ TEST_F(NetSocket, WhyItDoesNotConnect)
     close(listener);
     EXPECT_EQ(tw_socket_connect("127.0.0.1", port, soon(), &fd, why, sizeof(why)), TW_ERR_IO);
     EXPECT_NE(strstr(why, "Connection refused"), nullptr) << why;
+    EXPECT_EQ(fd, -1); /* not a number that is somebody else's by now */
     EXPECT_EQ(tw_socket_connect("no such host", port, soon(), &fd, why, sizeof(why)), TW_ERR_IO);
     EXPECT_NE(strstr(why, "no such host: "), nullptr) << why;
 }
