@@ -135,7 +135,8 @@ static tw_status_t create_model(run_t *run)
                  (long long)o->sequence, config.n_positions);
         return TW_ERR_CONFIG;
     }
-    return tw_model_create(&config, &run->model);
+    TW_TRY(tw_model_create(&config, &run->model));
+    return tw_trainer_check_sizes(o, run->model);
 }
 
 static tw_status_t create_engine(run_t *run)
@@ -146,7 +147,7 @@ static tw_status_t create_engine(run_t *run)
     tw_status_t status = tw_engine_create(&params, &run->engine);
     run->step_secs = calloc((size_t)run->options->steps + 1, sizeof(*run->step_secs));
     if (status == TW_OK && !run->step_secs) {
-        tw_error("out of memory for the times of %lld steps", (long long)run->options->steps);
+        tw_error("out of memory for the times of thinwire.steps %lld", (long long)run->options->steps);
         status = TW_ERR_NO_MEMORY;
     }
     return status;

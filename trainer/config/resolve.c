@@ -41,6 +41,26 @@ static tw_status_t batch_error(const tw_train_options_t *o, int n_ranks)
     return TW_ERR_CONFIG;
 }
 
+/* Sequences of a step; SIZE_MAX where that does not fit. */
+static size_t batch_of(int64_t micro, int64_t accumulation, int64_t n_ranks)
+{
+    return tw_size_mul((size_t)micro, tw_size_mul((size_t)accumulation, (size_t)n_ranks));
+}
+
+/* What the key itself may be at most. */
+static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t n_ranks)
+{
+    const double most = tw_train_options_table.fields[tw_train_field_of("train_batch_size")].max;
+    if ((double)batch_of(micro, accumulation, n_ranks) <= most) {
+        return TW_OK;
+    }
+    tw_error(
+        "train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps %lld x %lld ranks is more than "
+        "a train_batch_size of %.15g",
+        (long long)micro, (long long)accumulation, (long long)n_ranks, most);
+    return TW_ERR_CONFIG;
+}
+
 /* batch = micro * accumulation * ranks: any two give the third; of one, the others are 1 as far as that goes. */
 static tw_status_t resolve_batch(tw_train_config_t *config, int64_t n_ranks)
 {
@@ -56,9 +76,11 @@ static tw_status_t resolve_batch(tw_train_config_t *config, int64_t n_ranks)
     }
     micro = micro > 0 || o->batch > 0 ? micro : 1;
     accumulation = accumulation > 0 || o->batch > 0 ? accumulation : 1;
-    if (o->batch > 0 && (micro < 1 || accumulation < 1 || micro * accumulation * n_ranks != o->batch)) {
+    if (o->batch > 0 &&
+        (micro < 1 || accumulation < 1 || batch_of(micro, accumulation, n_ranks) != (size_t)o->batch)) {
         return batch_error(o, (int)n_ranks);
     }
+    TW_TRY(check_batch(micro, accumulation, n_ranks));
     follow(config, &o->micro_batch, micro);
     follow(config, &o->accumulation, accumulation);
     follow(config, &o->batch, micro * accumulation * n_ranks);

@@ -168,7 +168,10 @@ static tw_status_t make_model(const tw_train_options_t *o, tw_model_t **model)
     if (status == TW_OK) {
         status = tw_trainer_shape(o, vocab_size, &shape);
     }
-    return status == TW_OK ? tw_model_create(&shape, model) : status;
+    if (status == TW_OK) {
+        status = tw_model_create(&shape, model);
+    }
+    return status == TW_OK ? tw_trainer_check_sizes(o, *model) : status;
 }
 
 static tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t *model)

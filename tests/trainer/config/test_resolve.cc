@@ -54,6 +54,24 @@ TEST_F(TrainResolve, ABatchThatDoesNotDivideIsRefused)
         TW_ERR_CONFIG);
 }
 
+/* On 10 million ranks the product is more than 2^63. */
+TEST_F(TrainResolve, ABatchBeyondItsKeyIsRefused)
+{
+    const std::vector<const char *> both = {"train_micro_batch_size_per_gpu=1000000",
+                                            "gradient_accumulation_steps=1000000"};
+    tw_train_options_t o;
+    ASSERT_EQ(resolve(both, 1, 1, &o), TW_OK);
+    EXPECT_EQ(o.batch, 1000000000000);
+    expect_log(
+        "train_micro_batch_size_per_gpu 1000000 x gradient_accumulation_steps 1000000 x 2 ranks is more "
+        "than a train_batch_size of 1000000000000");
+    EXPECT_EQ(resolve(both, 2, 1), TW_ERR_CONFIG);
+    expect_log("x 10000000 ranks is more");
+    EXPECT_EQ(resolve(both, 10000000, 10000), TW_ERR_CONFIG);
+    expect_log("train_batch_size 4 is not");
+    EXPECT_EQ(resolve({both[0], both[1], "train_batch_size=4"}, 10000000, 10000), TW_ERR_CONFIG);
+}
+
 TEST_F(TrainResolve, WhatIsNotHereIsRefusedWithAReason)
 {
     expect_log("fp16 needs loss scaling");

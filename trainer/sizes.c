@@ -1,0 +1,50 @@
+/* Sizes that follow from several keys: none of them wraps, whatever the keys say. */
+#include "trainer/shape.h"
+
+/* Weights and gradients of 2 bytes, master weights and two moments of 4. */
+#define PARAM_BYTES 16
+
+static int is_too_much(size_t bytes)
+{
+    return bytes > TW_MEMORY_BYTES_MAX;
+}
+
+/* floats of (B,T,C), between two layers */
+static size_t activation_bytes(const tw_train_options_t *o, const tw_model_config_t *config)
+{
+    size_t n_tokens = tw_size_mul((size_t)o->micro_batch, (size_t)o->sequence);
+    return tw_size_mul(n_tokens, tw_size_mul(config->n_embd, sizeof(float)));
+}
+
+static tw_status_t check_params(const tw_model_t *model)
+{
+    const tw_model_config_t *config = tw_model_config_get(model);
+    size_t n_params = tw_model_n_params(model);
+    if (!is_too_much(tw_size_mul(n_params, PARAM_BYTES))) {
+        return TW_OK;
+    }
+    tw_error("model.n_layer %zu and model.n_embd %zu are %zu parameters: no machine has memory for %d bytes "
+             "of each",
+             config->n_layer, config->n_embd, n_params, PARAM_BYTES);
+    return TW_ERR_CONFIG;
+}
+
+tw_status_t tw_trainer_check_sizes(const tw_train_options_t *o, const tw_model_t *model)
+{
+    const tw_model_config_t *config = tw_model_config_get(model);
+    size_t n_layer = tw_model_n_units(model) - 1, bytes = activation_bytes(o, config);
+    TW_TRY(check_params(model));
+    if (!is_too_much(bytes)) {
+        /* a small multiple of what was just found to be possible */
+        tw_model_sizes_t sizes =
+            tw_model_sizes_get(model, (size_t)o->micro_batch, (size_t)o->sequence);
+        bytes = tw_size_mul(n_layer, tw_size_add(bytes, sizes.saved_bytes));
+    }
+    if (!is_too_much(bytes)) {
+        return TW_OK;
+    }
+    tw_error("train_micro_batch_size_per_gpu %lld (of train_batch_size %lld) x thinwire.sequence_length %lld x "
+             "model.n_embd %zu in model.n_layer %zu layers: no machine has memory for such activations",
+             (long long)o->micro_batch, (long long)o->batch, (long long)o->sequence, config->n_embd, n_layer);
+    return TW_ERR_CONFIG;
+}
