@@ -334,11 +334,11 @@ class Use:
         self._groups: dict[object, tuple[Engine, str]] = {}  # why not, if its ranks do not agree
         self._locks: dict[object, threading.Lock] = {}
 
-    def communicator(self, group: dist.ProcessGroup, cuda: bool = False) -> Communicator | None:
-        """The one of a process group, for host memory or for GPU memory; None: its operations are torch's own. Collective over the
-        group when it is new here."""
+    def communicator(self, group: dist.ProcessGroup, cuda: bool = False, staged: bool = False) -> Communicator | None:
+        """The one of a process group, for host memory or for GPU memory, which may be staged in host memory; None: its operations are
+        torch's own. Collective over the group when it is new here."""
         ranks = dist.get_process_group_ranks(group)
-        return self.communicator_of(group.group_name, ranks, timeout_of(group, cuda), group if cuda else None)
+        return self.communicator_of(group.group_name, ranks, timeout_of(group, cuda), group if cuda and not staged else None)
 
     def communicator_of(self, name: str, ranks: list[int], timeout_sec: float,
                         nccl_group: dist.ProcessGroup | None = None) -> Communicator | None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 import torch.distributed as dist
 
-from . import capi, inside, operations, policy, prefetch, replicas, segments, tally, unused
+from . import capi, inside, operations, policy, prefetch, replicas, segments, staging, tally, unused
 from .engine import TYPES, Communicator, Use
 
 log = logging.getLogger("thinwire")
@@ -54,8 +54,8 @@ class _Comm:
         return take(size, dtype=dtype, device=device)
 
     def _carrier(self, kind: str, group: dist.ProcessGroup, whole: torch.Tensor,
-                 op: dist.ReduceOp | None = None) -> Communicator | None:
-        found = operations.carrier(kind, self._use, group, whole, op)
+                 op: dist.ReduceOp | None = None, staged: bool = False) -> Communicator | None:
+        found = operations.carrier(kind, self._use, group, whole, op, staged)
         self._cuda = whole.is_cuda
         if found is not None and found.n_nodes > 1:
             tally.announce("FSDP2 over thinwire: %s" % self._rules)
@@ -220,8 +220,6 @@ def _classes() -> tuple[type, type]:
             return unit
 
         def _new_unit(self, run_bytes: int, parts: list[replicas.Part], ranks: Communicator) -> tuple[replicas.Unit | None, str]:
-            if ranks.cuda:
-                return None, "GPU memory"
             _announce_memory(ranks, self._rules.replica_bytes)
             keeper = replicas.keeper_of(ranks)
             if keeper is None:
@@ -229,13 +227,20 @@ def _classes() -> tuple[type, type]:
             return keeper.unit(self._group._module_fqn or "the root", run_bytes, parts, self._rules.replica_bytes, self._rules.rounds)
 
         def __call__(self, output_tensor, input_tensor, group, async_op=False):
-            ranks = self._carrier("all-gather", group, output_tensor)
+            staged = self._rules.keeps and staging.holds(output_tensor)
+            ranks = self._carrier("all-gather", group, output_tensor, None, staged)
             if ranks is None:
                 return super().__call__(output_tensor, input_tensor, group, async_op)
             if self._rules.keeps and ranks.n_nodes > 1:
                 unit = self._unit(output_tensor.dtype, input_tensor.numel(), ranks)
+                if unit is not None and staged:
+                    return operations.Work(staging.gather(unit, output_tensor, input_tensor), "all-gather")
                 if unit is not None:
-                    return prefetch.Gathering(unit.post(output_tensor), self._group)
+                    return prefetch.Gathering(unit.post(output_tensor, policy.is_exact()), self._group)
+            if staged:  # there is no replica
+                ranks = self._carrier("all-gather", group, output_tensor)
+                if ranks is None:
+                    return super().__call__(output_tensor, input_tensor, group, async_op)
             request = self._post(
                 "all-gather", capi.ALLGATHER, self._parts(output_tensor.dtype, input_tensor.numel(), ranks),
                 lambda table: table.gather(output_tensor.data_ptr()), self._codec(ranks.cuda), (output_tensor,), ranks)

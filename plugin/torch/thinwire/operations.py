@@ -72,21 +72,21 @@ _refused: dict[str, str] = {}  # {group: why GPU memory does not go over Thinwir
 
 
 def carrier(kind: str, use: Use, group: dist.ProcessGroup, whole: torch.Tensor,
-            op: dist.ReduceOp | None = None) -> Communicator | None:
-    """The communicator for an operation on such a tensor, None for torch's own way, which the report then names. Collective
-    over the group when it is new."""
+            op: dist.ReduceOp | None = None, staged: bool = False) -> Communicator | None:
+    """The communicator for an operation on such a tensor, or on host memory in its place if that is staged; None for torch's own way,
+    which the report then names. Collective over the group when it is new."""
     if group.size() == 1:
         return None
-    reason = _why_not(whole, op) or (_refused.get(group.group_name, "") if whole.is_cuda else "")
+    reason = _why_not(whole, op) or (_refused.get(group.group_name, "") if whole.is_cuda and not staged else "")
     if not reason:
         try:
-            found = use.communicator(group, whole.is_cuda)
+            found = use.communicator(group, whole.is_cuda, staged)
             if found is not None:
                 return found
-            reason = use.why_not(group, whole.is_cuda)
+            reason = use.why_not(group, whole.is_cuda and not staged)
         except capi.ThinwireError as error:
             # Only GPU memory can be refused: by a library that was built without CUDA.
-            if not whole.is_cuda or error.status != capi.UNSUPPORTED:
+            if not whole.is_cuda or staged or error.status != capi.UNSUPPORTED:
                 raise
             log.warning("not over thinwire: %s", error)
             reason = _refused[group.group_name] = str(error)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import torch
 
-from . import capi, policy, segments
+from . import capi, segments
 from .engine import TYPES, Communicator
 from .tally import book
 
@@ -105,12 +105,13 @@ class Unit:
         if self._last is gather:
             self._last = None
 
-    def post(self, whole: torch.Tensor) -> Gather:
-        """whole: what all ranks give, the own part in its place; where changes are rounded that becomes what the others get."""
+    def post(self, whole: torch.Tensor, exact: bool) -> Gather:
+        """whole: what all ranks give, the own part in its place; where changes are rounded that becomes what the others get. exact: they
+        are not."""
         if (last := self._last) is not None:
             last.wait()  # somebody may have dropped it
         self.communicator.engine.check_usable()
-        status = capi.lib().tw_hpz_kept_gather_post(self.pointer, whole.data_ptr(), int(policy.is_exact()))
+        status = capi.lib().tw_hpz_kept_gather_post(self.pointer, whole.data_ptr(), int(exact))
         self.communicator.engine.check(status, "gather of %s" % self.name)
         gather = self._last = Gather(self, whole)
         book.record(KIND, self.plain_bytes, 0, self._reasons)

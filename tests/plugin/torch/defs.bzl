@@ -19,6 +19,7 @@ def torch_test(name, data = [], **kwargs):
         data = [
             name + ".py",
             "conftest.py",
+            "device.py",
             "models.py",
             "ranks.py",
             "torch_venv.py",

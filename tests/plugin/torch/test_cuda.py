@@ -4,7 +4,7 @@ import types
 
 import pytest
 import torch
-from thinwire import capi, engine, fsdp, operations, policy, tally
+from thinwire import capi, engine, fsdp, operations, policy, replicas, staging, tally
 from thinwire.engine import Communicator
 
 
@@ -48,7 +48,7 @@ def log(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream(calls, 0x1234))
     owner = types.SimpleNamespace(check_usable=lambda: None, check=lambda status, what: None)
     made = Communicator(owner, capi.C.c_void_p(1), rank=0, world=2, timeout_sec=1.0, cuda=True)
-    monkeypatch.setattr(engine.Use, "communicator", lambda self, group, cuda: made)
+    monkeypatch.setattr(engine.Use, "communicator", lambda self, group, cuda, staged: made)
     return calls
 
 
@@ -77,14 +77,89 @@ def names(monkeypatch):
     monkeypatch.setattr(capi.Codec, "__str__", lambda self: "int%d" % self.bits)
 
 
-def test_weights_in_gpu_memory_are_not_kept(log, monkeypatch):
+class Device:
+    """Writes down what is asked of a GPU, and does copies at once."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def holds(self, _tensor):
+        return True
+
+    def current(self, _tensor):
+        return Staging(self.log, "current")
+
+    def stream(self, _tensor):
+        return Staging(self.log, "out" if len(self.log) == 0 else "into")
+
+    def pinned(self, n_bytes):
+        self.log.append("pinned")
+        return torch.zeros(n_bytes, dtype=torch.uint8)
+
+    def copy(self, target, source, stream):
+        self.log.append("copy on " + stream.name)
+        target.copy_(source)
+
+
+class Staging:
+    def __init__(self, log, name):
+        self.log, self.name = log, name
+        log.append("stream " + name)
+
+    def record_event(self):
+        self.log.append("record on " + self.name)
+        return types.SimpleNamespace(of=self.name, synchronize=lambda: self.log.append("host waits for " + self.name))
+
+    def wait_event(self, event):
+        self.log.append("%s waits for %s" % (self.name, event.of))
+
+
+def kept(log, error=None):
+    """A unit that gives what it gets plus one."""
+
+    def post(stage, exact):
+        log.append("post%s" % (" exact" if exact else ""))
+        stage += 1
+        return types.SimpleNamespace(wait=wait, take_elapsed=lambda: 2.5)
+
+    def wait():
+        log.append("gathered")
+        if error is not None:
+            raise error
+
+    return types.SimpleNamespace(communicator=types.SimpleNamespace(rank=1), post=post)
+
+
+def test_a_staged_gather(monkeypatch):
+    """Out after the shard is written, posted when that is here, in when all is here, and the stream of whoever waits waits for that."""
+    calls, whole = [], torch.tensor([7, 8], dtype=torch.uint8)
+    monkeypatch.setattr(staging, "device", Device(calls))
+    monkeypatch.setattr(staging, "_copiers", {})
+    with policy.exact():
+        work = staging.gather(kept(calls), whole, whole[1:])
+    work.wait()
+    order = [one for one in calls if not one.startswith("stream ")]
+    assert order == ["pinned", "record on current", "out waits for current", "into waits for current", "copy on out", "record on out",
+                     "host waits for out", "post exact", "gathered", "copy on into", "record on into", "current waits for into"]
+    assert whole.tolist() == [1, 9] and work.test() and work.take_elapsed() == 2.5
+    failing = staging.gather(kept(calls, ValueError("rank 3")), whole, whole[1:])
+    with pytest.raises(ValueError, match="rank 3"):
+        failing.wait()
+    assert whole.tolist() == [1, 9] and failing.exception() is not None
+
+
+def test_weights_that_cannot_be_kept_go_from_gpu_memory(log, monkeypatch):
+    """As int8, in the order of their stream."""
     asked = []
     monkeypatch.setattr(capi, "parse_codec", lambda text: asked.append(text) or capi.Codec(8, 128, 0, 0, 0))
-    whole, before = torch.zeros(2 * 64 * 64), tally.book.tallies.setdefault("all-gather", tally.Tally()).unkept["GPU memory"]
+    monkeypatch.setattr(staging, "device", Device([]))
+    monkeypatch.setattr(replicas, "keeper_of", lambda ranks: None)
+    monkeypatch.setattr(fsdp, "_announce_memory", lambda ranks, limit: None)
+    whole, before = torch.zeros(2 * 64 * 64), tally.book.tallies.setdefault("all-gather", tally.Tally()).unkept[replicas.UNEVEN]
     gather, _ = comms(keeps=True)
     assert gather(output_tensor=whole, input_tensor=whole[: 64 * 64], group=GROUP, async_op=False) is None
     assert log == [("post", capi.ALLGATHER, 0x1234, True, True)] and set(asked) == {"int8"}
-    assert tally.book.tallies["all-gather"].unkept["GPU memory"] == before + 1
+    assert tally.book.tallies["all-gather"].unkept[replicas.UNEVEN] == before + 1
 
 
 def test_a_gather_is_in_the_order_of_its_stream(log):
@@ -125,7 +200,7 @@ def test_a_gather_of_mixed_types_is_two_operations_and_one_work(log):
 
 
 def test_without_cuda_in_the_library_torch_goes_its_own_way(monkeypatch):
-    def refuse(self, group, cuda):
+    def refuse(self, group, cuda, staged):
         asked.append(group)
         raise error
 
