@@ -65,16 +65,12 @@ if [ "$mode" = fix ]; then
     exit 0
 fi
 
-report=$(mktemp)
-trap 'rm -f "$report"' EXIT
-bad=()
-for file in "${files[@]}"; do
-    if ! "$clang_format" --style=file --dry-run -Werror "$file" 2>"$report"; then
-        bad+=("$file")
-        head -n 3 "$report"
-    fi
-done
-if [ ${#bad[@]} -gt 0 ]; then
+# One line for each place: "FILE:LINE:COLUMN: error: ...".
+report=$(printf '%s\0' "${files[@]}" |
+    xargs -0 -n 32 -P "$(nproc)" "$clang_format" --style=file --dry-run -Werror 2>&1 || true)
+mapfile -t bad < <(sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: error: .*/\1/p' <<<"$report" | sort -u)
+if [ ${#bad[@]} -gt 0 ] || [ -n "$report" ]; then
+    head -n 60 <<<"$report"
     echo "misformatted (./bazelw run //:format fixes them):"
     printf '  %s\n' "${bad[@]}"
     exit 1

@@ -111,10 +111,10 @@ static void add_cell(const bench_column_t *column, const void *value, tw_json_t 
         tw_json_add_int(json, column->key, *(const int64_t *)value);
         return;
     case BENCH_SIZE:
-        tw_json_add_int(json, column->key, (int64_t)*(const size_t *)value);
+        tw_json_add_int(json, column->key, (int64_t) * (const size_t *)value);
         return;
     case BENCH_UINT64:
-        tw_json_add_int(json, column->key, (int64_t)*(const uint64_t *)value);
+        tw_json_add_int(json, column->key, (int64_t) * (const uint64_t *)value);
         return;
     case BENCH_DOUBLE:
         tw_json_add_double(json, column->key, *(const double *)value);

@@ -245,10 +245,10 @@ uint64_t tw_check_pairs_inter_node_bytes(const tw_coll_t *coll, const tw_coll_ar
 
 /* ---- request.c --------------------------------------------------------------------------------------------- */
 
-/** A transport's mover of a communicator: messages of all its requests, and one computation. */
-void tw_coll_move(void *coll, int *moved);
+/** A transport's mover of a communicator, its arg: messages of all its requests, and one computation. */
+void tw_coll_move(void *arg, int *all_moved);
 /** The transport has failed: on the progress thread. */
-void tw_coll_failed(void *coll, tw_status_t status);
+void tw_coll_failed(void *arg, tw_status_t status);
 /** Until no operation is in flight, or an error. */
 tw_status_t tw_coll_drain(tw_coll_t *coll);
 /** Cancel and free all requests. */

@@ -154,8 +154,8 @@ typedef struct tw_p2p_message {
 /** Equal tags match in posting order. The buffer is borrowed until the request is done. Sends of any number may be on the way;
  *  those that go at once are done when the system has them, longer ones when the peer has asked for them. A message that does not fit ends the
  *  receive with TW_ERR_TRUNCATED (logged), and is sent nowhere. TW_ERR_PEER: the peer has failed, or all is over; TW_ERR_NO_MEMORY. */
-tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **request);
-tw_status_t tw_p2p_recv(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **request);
+tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **out);
+tw_status_t tw_p2p_recv(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **out);
 /** TW_OK: done, *bytes (may be NULL) is the message's size, the request freed; TW_IN_PROGRESS; an error: freed too. Does not
  *  progress. TW_ERR_PEER: as above; also TW_ERR_CANCELED, when the sender has taken it back. */
 tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes);

@@ -63,9 +63,9 @@ tw_status_t zero_rows_read(const char *path, zero_rows_t *rows);
 /** NULL: no row of this set and seed that was made with these options. */
 const zero_row_t *zero_rows_find(const zero_rows_t *rows, const zero_options_t *options, const char *set,
                                  int64_t seed);
-/** Of the rounds of a set and seed, the row with the middle time (of two, the faster); ok only if all are, with the same losses.
+/** Of the rows of a set and seed, a row for each round, the one with the middle time (of two, the faster); ok only if all are, with the same losses.
  *  TW_ERR_NOT_FOUND: there is none (silent). */
-tw_status_t zero_rows_middle(const zero_rows_t *rounds, const zero_options_t *options, const char *set,
+tw_status_t zero_rows_middle(const zero_rows_t *rows, const zero_options_t *options, const char *set,
                              int64_t seed, zero_row_t *middle);
 tw_status_t zero_rows_append(zero_rows_t *rows, const zero_row_t *row);
 /** bytes_ratio, speedup, losses_equal. */

@@ -135,12 +135,12 @@ tw_status_t tw_bootstrap_broadcast(tw_bootstrap_t *boot, void *data, size_t byte
 
 tw_status_t tw_bootstrap_any(tw_bootstrap_t *boot, int *flag)
 {
-    char wishes[boot->topo->world], wish = (char)*flag;
+    char wishes[boot->topo->world], wish = *flag != 0;
     tw_status_t status = tw_bootstrap_gather(boot, &wish, 1, wishes);
 
     if (status == TW_OK && boot->topo->rank == 0) {
         for (int i = 0; i < boot->topo->world; i++) {
-            wish |= wishes[i];
+            wish = wish || wishes[i];
         }
     }
     if (status == TW_OK) {

@@ -10,19 +10,28 @@
 
 INLINE group_t group_add(group_t a, group_t b)
 {
-    UNROLL for (int r = 0; r < 4; r++) a.v[r] = _mm256_add_ps(a.v[r], b.v[r]);
+    UNROLL
+    for (int r = 0; r < 4; r++) {
+        a.v[r] = _mm256_add_ps(a.v[r], b.v[r]);
+    }
     return a;
 }
 
 INLINE group_t group_sub(group_t a, group_t b)
 {
-    UNROLL for (int r = 0; r < 4; r++) a.v[r] = _mm256_sub_ps(a.v[r], b.v[r]);
+    UNROLL
+    for (int r = 0; r < 4; r++) {
+        a.v[r] = _mm256_sub_ps(a.v[r], b.v[r]);
+    }
     return a;
 }
 
 INLINE group_t group_mul(group_t g, float factor)
 {
-    UNROLL for (int r = 0; r < 4; r++) g.v[r] = _mm256_mul_ps(g.v[r], _mm256_set1_ps(factor));
+    UNROLL
+    for (int r = 0; r < 4; r++) {
+        g.v[r] = _mm256_mul_ps(g.v[r], _mm256_set1_ps(factor));
+    }
     return g;
 }
 
@@ -39,8 +48,8 @@ INLINE group_t group_rotate(group_t g)
     const __m256 signs1 = _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1);
     const __m256 signs2 = _mm256_setr_ps(1, 1, -1, -1, 1, 1, -1, -1);
     const __m256 signs4 = _mm256_setr_ps(1, 1, 1, 1, -1, -1, -1, -1);
-    UNROLL for (int r = 0; r < 4; r++)
-    {
+    UNROLL
+    for (int r = 0; r < 4; r++) {
         g.v[r] = butterfly(g.v[r], _mm256_permute_ps(g.v[r], 0xb1), signs1);
         g.v[r] = butterfly(g.v[r], _mm256_permute_ps(g.v[r], 0x4e), signs2);
         g.v[r] = butterfly(g.v[r], _mm256_permute2f128_ps(g.v[r], g.v[r], 1), signs4);
@@ -66,8 +75,10 @@ INLINE amax_t amax_zero(void)
 INLINE amax_t amax_of_group(amax_t amax, group_t g)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-    UNROLL for (int r = 0; r < 4; r++) amax.bits =
-        _mm256_max_epi32(amax.bits, _mm256_and_si256(_mm256_castps_si256(g.v[r]), magnitude));
+    UNROLL
+    for (int r = 0; r < 4; r++) {
+        amax.bits = _mm256_max_epi32(amax.bits, _mm256_and_si256(_mm256_castps_si256(g.v[r]), magnitude));
+    }
     return amax;
 }
 
@@ -126,8 +137,8 @@ INLINE void codes_store(int bits, uint8_t *codes, const __m256i q[4])
 INLINE void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
 {
     __m256i q[4];
-    UNROLL for (int r = 0; r < 4; r++)
-    {
+    UNROLL
+    for (int r = 0; r < 4; r++) {
         q[r] = _mm256_cvtps_epi32(_mm256_mul_ps(g.v[r], _mm256_set1_ps(inverse)));
         if (bits == 2) {
             q[r] = _mm256_min_epi32(_mm256_set1_epi32(1), _mm256_max_epi32(_mm256_set1_epi32(-1), q[r]));
@@ -143,8 +154,8 @@ INLINE void group_quantize_stochastic(int bits, group_t g, float inverse, const 
     const __m256i qmax = _mm256_set1_epi32(tw_block_qmax(bits)),
                   qmin = _mm256_set1_epi32(-tw_block_qmax(bits));
     __m256i q[4];
-    UNROLL for (int r = 0; r < 4; r++)
-    {
+    UNROLL
+    for (int r = 0; r < 4; r++) {
         __m256 v = _mm256_mul_ps(g.v[r], _mm256_set1_ps(inverse)), whole = _mm256_floor_ps(v);
         __m256i word = _mm256_loadu_si256((const __m256i *)(words + 8 * r));
         __m256 uniform =
@@ -175,8 +186,8 @@ INLINE group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decode
     const __m256i low = _mm256_setr_epi32(30, 28, 26, 24, 22, 20, 18, 16),
                   high = _mm256_setr_epi32(14, 12, 10, 8, 6, 4, 2, 0);
     group_t g;
-    UNROLL for (int r = 0; r < 4; r++)
-    {
+    UNROLL
+    for (int r = 0; r < 4; r++) {
         __m256i q;
         if (bits == 8) {
             q = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(codes + 8 * r)));
@@ -228,8 +239,8 @@ INLINE void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t
 {
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
     counters_t x[2];
-    UNROLL for (int half = 0; half < 2; half++)
-    {
+    UNROLL
+    for (int half = 0; half < 2; half++) {
         __m256i counter = _mm256_add_epi64(_mm256_set1_epi64x((long long)(quad + 4 * (uint64_t)half)),
                                            _mm256_setr_epi64x(0, 2, 1, 3));
         x[half] = (counters_t){

@@ -33,8 +33,8 @@ INLINE group_t group_rotate(group_t g)
     const __m512 signs2 = _mm512_set4_ps(-1, -1, 1, 1);
     const __m512 signs4 = _mm512_setr_ps(1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1);
     const __m512 signs8 = _mm512_setr_ps(1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1);
-    UNROLL for (int r = 0; r < 2; r++)
-    {
+    UNROLL
+    for (int r = 0; r < 2; r++) {
         __m512 x = g.v[r];
         x = _mm512_fmadd_ps(x, signs1, _mm512_permute_ps(x, 0xb1));
         x = _mm512_fmadd_ps(x, signs2, _mm512_permute_ps(x, 0x4e));
@@ -59,8 +59,10 @@ INLINE amax_t amax_zero(void)
 INLINE amax_t amax_of_group(amax_t amax, group_t g)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-    UNROLL for (int r = 0; r < 2; r++) amax.bits =
-        _mm512_max_epi32(amax.bits, _mm512_and_si512(_mm512_castps_si512(g.v[r]), magnitude));
+    UNROLL
+    for (int r = 0; r < 2; r++) {
+        amax.bits = _mm512_max_epi32(amax.bits, _mm512_and_si512(_mm512_castps_si512(g.v[r]), magnitude));
+    }
     return amax;
 }
 
@@ -111,8 +113,8 @@ INLINE void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
 {
     const __m512i one = _mm512_set1_epi32(1), minus = _mm512_set1_epi32(-1);
     __m512i q[2];
-    UNROLL for (int r = 0; r < 2; r++)
-    {
+    UNROLL
+    for (int r = 0; r < 2; r++) {
         q[r] = _mm512_cvtps_epi32(_mm512_mul_ps(g.v[r], _mm512_set1_ps(inverse)));
         if (bits == 2) {
             q[r] = _mm512_min_epi32(one, _mm512_max_epi32(minus, q[r]));
@@ -129,8 +131,8 @@ INLINE void group_quantize_stochastic(int bits, group_t g, float inverse, const 
                   qmin = _mm512_set1_epi32(-tw_block_qmax(bits));
     const __m512i one = _mm512_set1_epi32(1);
     __m512i q[2];
-    UNROLL for (int r = 0; r < 2; r++)
-    {
+    UNROLL
+    for (int r = 0; r < 2; r++) {
         __m512 v = _mm512_mul_ps(g.v[r], _mm512_set1_ps(inverse));
         __m512 whole = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
         __m512i word = _mm512_srli_epi32(_mm512_loadu_si512(words + 16 * r), 8);
@@ -161,8 +163,8 @@ INLINE group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decode
 {
     group_t g;
     if (bits == 8) {
-        UNROLL for (int r = 0; r < 2; r++)
-        {
+        UNROLL
+        for (int r = 0; r < 2; r++) {
             __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(codes + 16 * r)));
             g.v[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(q), decoder.v);
         }
@@ -170,8 +172,8 @@ INLINE group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decode
     }
     if (bits == 2) {
         const __m512i pairs = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-        UNROLL for (int r = 0; r < 2; r++)
-        {
+        UNROLL
+        for (int r = 0; r < 2; r++) {
             int sixteen;
             memcpy(&sixteen, codes + 4 * r, sizeof(sixteen));
             g.v[r] = _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi32(sixteen), pairs), decoder.v);
@@ -226,8 +228,8 @@ INLINE void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t
 {
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
     counters_t x[2];
-    UNROLL for (int half = 0; half < 2; half++)
-    {
+    UNROLL
+    for (int half = 0; half < 2; half++) {
         __m512i counter = _mm512_add_epi64(_mm512_set1_epi64((long long)(quad + 8 * (uint64_t)half)),
                                            _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7));
         x[half] = (counters_t){

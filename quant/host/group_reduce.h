@@ -17,13 +17,16 @@ typedef struct {
 INLINE void sum_groups(int bits, int n_inputs, int add, const inputs_t *inputs, float *y, size_t n)
 {
     decoder_t decoder[SUM_INPUTS];
-    UNROLL for (int k = 0; k < n_inputs; k++) decoder[k] = decoder_for(bits, inputs->scale[k]);
+    UNROLL
+    for (int k = 0; k < n_inputs; k++) {
+        decoder[k] = decoder_for(bits, inputs->scale[k]);
+    }
     for (size_t i = 0; i < n; i += GROUP) {
         size_t at = i * (size_t)bits / 8;
         group_t g =
             add ? group_load(TW_TYPE_FP32, y, i) : group_dequantize(bits, inputs->codes[0] + at, decoder[0]);
-        UNROLL for (int k = 0; k < n_inputs; k++)
-        {
+        UNROLL
+        for (int k = 0; k < n_inputs; k++) {
             __builtin_prefetch(inputs->codes[k] + at + AHEAD_ELEMS * (size_t)bits / 8);
             if (add || k > 0) {
                 g = group_add(g, group_dequantize(bits, inputs->codes[k] + at, decoder[k]));

@@ -16,14 +16,20 @@ typedef struct {
 INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
 {
     group_t g;
-    UNROLL for (int r = 0; r < 4; r++) g.v[r] = load8(type, src, i + 8 * (size_t)r);
+    UNROLL
+    for (int r = 0; r < 4; r++) {
+        g.v[r] = load8(type, src, i + 8 * (size_t)r);
+    }
     return g;
 }
 
 /** As tw_float_store. */
 INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
 {
-    UNROLL for (int r = 0; r < 4; r++) store8(type, dst, i + 8 * (size_t)r, g.v[r]);
+    UNROLL
+    for (int r = 0; r < 4; r++) {
+        store8(type, dst, i + 8 * (size_t)r, g.v[r]);
+    }
 }
 
 /** As tw_float_store, for values that are no NaN. */
@@ -33,8 +39,8 @@ INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
         group_store(type, dst, i, g);
         return;
     }
-    UNROLL for (int r = 0; r < 4; r += 2)
-    {
+    UNROLL
+    for (int r = 0; r < 4; r += 2) {
         __m256i packed = _mm256_packus_epi32(bf16_round8(g.v[r]), bf16_round8(g.v[r + 1]));
         packed = _mm256_permute4x64_epi64(packed, 0xd8);
         _mm256_storeu_si256((__m256i *)((uint16_t *)dst + i + 8 * (size_t)r), packed);
@@ -55,8 +61,10 @@ INLINE int group_is_below(group_t g, float max)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff), top = _mm256_set1_epi32((int)tw_float_bits(max));
     __m256i m = _mm256_setzero_si256();
-    UNROLL for (int r = 0; r < 4; r++) m =
-        _mm256_max_epi32(m, _mm256_and_si256(_mm256_castps_si256(g.v[r]), magnitude));
+    UNROLL
+    for (int r = 0; r < 4; r++) {
+        m = _mm256_max_epi32(m, _mm256_and_si256(_mm256_castps_si256(g.v[r]), magnitude));
+    }
     return _mm256_movemask_epi8(_mm256_cmpgt_epi32(top, m)) == -1;
 }
 
@@ -65,8 +73,8 @@ INLINE group_t group_saturate(group_t g, float max)
 {
     const __m256 top = _mm256_set1_ps(max), bottom = _mm256_set1_ps(-max), sign = _mm256_set1_ps(-0.0f);
     const __m256 infinity = _mm256_set1_ps(tw_float_of_bits(TW_FLOAT_INF_BITS));
-    UNROLL for (int r = 0; r < 4; r++)
-    {
+    UNROLL
+    for (int r = 0; r < 4; r++) {
         __m256 is_infinite = _mm256_cmp_ps(_mm256_andnot_ps(sign, g.v[r]), infinity, _CMP_EQ_OQ);
         __m256 inside = _mm256_max_ps(bottom, _mm256_min_ps(top, g.v[r])); /* NaN: the second operand */
         g.v[r] = _mm256_blendv_ps(inside, g.v[r], is_infinite);

@@ -18,8 +18,8 @@ typedef struct {
 INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
 {
     group_t g;
-    UNROLL for (int r = 0; r < 2; r++)
-    {
+    UNROLL
+    for (int r = 0; r < 2; r++) {
         size_t at = i + 16 * (size_t)r;
         if (type == TW_TYPE_FP32) {
             g.v[r] = _mm512_loadu_ps((const float *)src + at);
@@ -55,8 +55,8 @@ INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
         bf16_store32(dst, i, bf16_round16(g.v[0]), bf16_round16(g.v[1]));
         return;
     }
-    UNROLL for (int r = 0; r < 2; r++)
-    {
+    UNROLL
+    for (int r = 0; r < 2; r++) {
         size_t at = i + 16 * (size_t)r;
         if (type == TW_TYPE_FP32) {
             _mm512_storeu_ps((float *)dst + at, g.v[r]);
@@ -75,8 +75,8 @@ INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
         return;
     }
     __m512i rounded[2];
-    UNROLL for (int r = 0; r < 2; r++)
-    {
+    UNROLL
+    for (int r = 0; r < 2; r++) {
         __mmask16 nan = _mm512_cmp_ps_mask(g.v[r], g.v[r], _CMP_UNORD_Q);
         rounded[r] = _mm512_mask_or_epi32(bf16_round16(g.v[r]), nan, _mm512_castps_si512(g.v[r]),
                                           _mm512_set1_epi32(0x400000));
@@ -112,8 +112,8 @@ INLINE group_t group_saturate(group_t g, float max)
 {
     const __m512 top = _mm512_set1_ps(max), bottom = _mm512_set1_ps(-max);
     const __m512 infinity = _mm512_set1_ps(tw_float_of_bits(TW_FLOAT_INF_BITS));
-    UNROLL for (int r = 0; r < 2; r++)
-    {
+    UNROLL
+    for (int r = 0; r < 2; r++) {
         __mmask16 infinite = _mm512_cmp_ps_mask(_mm512_abs_ps(g.v[r]), infinity, _CMP_EQ_OQ);
         __m512 inside = _mm512_max_ps(bottom, _mm512_min_ps(top, g.v[r])); /* NaN: the second operand */
         g.v[r] = _mm512_mask_mov_ps(inside, infinite, g.v[r]);

@@ -24,7 +24,7 @@ tw_status_t tw_checkpoint_remove_folder(const char *path);
 
 /** Steps whose folders lie in `folder`, ascending; *steps is the caller's to free. `unfinished`: those that a crash left.
  *  TW_ERR_NOT_FOUND: no such folder (silent); TW_ERR_NO_MEMORY. */
-tw_status_t tw_checkpoint_steps(const char *folder, int unfinished, uint64_t **steps, size_t *n_steps);
+tw_status_t tw_checkpoint_steps(const char *path, int unfinished, uint64_t **steps, size_t *n_steps);
 
 /** Checksum and size of a file. Logged. */
 tw_status_t tw_checkpoint_checksum(const char *path, uint64_t *checksum, uint64_t *bytes);

@@ -221,9 +221,9 @@ size_t tw_sync_replica_elems(const tw_engine_t *engine, size_t unit);
 
 /* ---- reduce.c */
 /** Where backward adds a unit's gradients: engine->grad_ptrs; zeroed if it is the step's first micro-batch. */
-void tw_reduce_begin(tw_engine_t *engine, size_t unit, int is_first);
+void tw_reduce_begin(tw_engine_t *engine, size_t index, int is_first);
 /** They are whole: post their reduction. */
-tw_status_t tw_reduce_post(tw_engine_t *engine, size_t unit);
+tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index);
 /** Wait for all, and add the own parts to the norm, unless it is NULL: the blocks' while the root's are still on their way. */
 tw_status_t tw_reduce_finish(tw_engine_t *engine, tw_norm_t *norm);
 /** Most elements that travel at a time, of a unit that has more. */

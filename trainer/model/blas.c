@@ -102,7 +102,8 @@ static int is_right(const tw_blas_product_t *p, const float *before, size_t row,
     }
     double old = before[row * p->c_stride + col];
     double want = p->alpha * sum + p->beta * old;
-    double bound = (double)(p->inner + 2) * 0x1p-24 * (fabs(p->alpha) * magnitude + fabs(p->beta * old));
+    double bound =
+        (double)(p->inner + 2) * 0x1p-24 * (fabs((double)p->alpha) * magnitude + fabs(p->beta * old));
     return fabs(p->c[row * p->c_stride + col] - want) <= bound;
 }
 

@@ -261,7 +261,7 @@ int tw_ucx_send(tw_p2p_stream_t *stream);
 
 /* ---- tcp_device.c ------------------------------------------------------------------------------------------ */
 /** For a network device. TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
-tw_status_t tw_tcp_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *device);
+tw_status_t tw_tcp_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *name);
 
 /* ---- peer.c ------------------------------------------------------------------------------------------------ */
 /** A peer cannot go on, or, NULL, this process: tell the owner. */
