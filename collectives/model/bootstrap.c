@@ -140,7 +140,7 @@ tw_status_t tw_bootstrap_any(tw_bootstrap_t *boot, int *flag)
 
     if (status == TW_OK && boot->topo->rank == 0) {
         for (int i = 0; i < boot->topo->world; i++) {
-            wish = wish || wishes[i];
+            wish = wish != 0 || wishes[i] != 0;
         }
     }
     if (status == TW_OK) {
