@@ -140,12 +140,12 @@ tw_status_t tw_bootstrap_any(tw_bootstrap_t *boot, int *flag)
 
     if (status == TW_OK && boot->topo->rank == 0) {
         for (int i = 0; i < boot->topo->world; i++) {
-            wish = wish != 0 || wishes[i] != 0;
+            wish |= wishes[i];
         }
     }
     if (status == TW_OK) {
         status = tw_bootstrap_broadcast(boot, &wish, 1);
     }
-    *flag = wish;
+    *flag = wish != 0;
     return status;
 }
