@@ -1,9 +1,8 @@
-/** The operations that coders are written in, on 8 elements. AVX2. */
+/** The operations that coders are written in, on 8 elements, and on 16 of 16 bits. AVX2. */
 #ifndef TW_QUANT_ENTROPY_VEC_AVX2_H
 #define TW_QUANT_ENTROPY_VEC_AVX2_H
 
-#include <immintrin.h>
-#include <stdint.h>
+#include "quant/entropy/vec_loads.h"
 
 #define WIDTH 8
 typedef __m256i vec_t;
@@ -24,17 +23,32 @@ typedef __m256i mask_t; /* all ones or zeros */
 #define vec_sar(a, n) _mm256_srai_epi32(a, n)
 #define vec_shlv(a, n) _mm256_sllv_epi32(a, n)
 #define vec_shrv(a, n) _mm256_srlv_epi32(a, n)
-#define vec_gather(table, index) _mm256_i32gather_epi32((const int *)(table), index, 4)
 #define vec_lookup32(table, index) vec_gather(table, index)
 #define vec_float(a) _mm256_castps_si256(_mm256_cvtepi32_ps(a)) /* the bits of the integer as a float */
 #define vec_select(mask, a, b) _mm256_blendv_epi8(b, a, mask)
 #define vec_zero_where(mask, a) _mm256_andnot_si256(mask, a)
 #define mask_ge(a, b) _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a)
+#define mask_less(a, b) _mm256_cmpgt_epi32(b, a) /* of numbers below 2^31 */
 #define mask_sign(a) _mm256_srai_epi32(a, 31)
 #define mask_bits(mask) ((uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(mask)))
 
 #define vec_load16(at) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(at)))
 #define vec_load8(at) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(at)))
+
+#define WIDTH16 16
+typedef __m256i vec16_t;
+
+#define vec16_set(x) _mm256_set1_epi16((short)(x))
+#define vec16_add(a, b) _mm256_add_epi16(a, b)
+#define vec16_sub(a, b) _mm256_sub_epi16(a, b)
+#define vec16_and(a, b) _mm256_and_si256(a, b)
+#define vec16_or(a, b) _mm256_or_si256(a, b)
+#define vec16_min(a, b) _mm256_min_epu16(a, b)
+#define vec16_shl(a, n) _mm256_slli_epi16(a, n)
+#define vec16_shr(a, n) _mm256_srli_epi16(a, n)
+#define vec16_zero_where_zero(a, b) _mm256_andnot_si256(_mm256_cmpeq_epi16(a, _mm256_setzero_si256()), b)
+#define vec16_load(at) _mm256_loadu_si256((const __m256i *)(at))
+#define vec16_store(at, a) _mm256_storeu_si256((__m256i *)(at), a)
 
 /* The low halves of 8 elements. */
 static inline __m128i vec_halves(__m256i a)
@@ -53,16 +67,21 @@ static inline void vec_store8(uint8_t *at, __m256i a)
     _mm_storel_epi64((__m128i *)at, _mm_packus_epi16(vec_halves(a), _mm_setzero_si128()));
 }
 
+static inline __m256i vec_gather(const uint32_t *table, __m256i index)
+{
+    uint32_t i[WIDTH];
+    _mm256_storeu_si256((__m256i *)i, index);
+    return vec_load8_of(table, i);
+}
+
 /* The lower and upper halves of 64-bit entries. */
 static inline __m256i vec_gather_pair(const uint64_t *table, __m256i index, __m256i *upper)
 {
-    __m256 a = _mm256_castsi256_ps(
-        _mm256_i32gather_epi64((const long long *)table, _mm256_castsi256_si128(index), 8));
-    __m256 b = _mm256_castsi256_ps(
-        _mm256_i32gather_epi64((const long long *)table, _mm256_extracti128_si256(index, 1), 8));
-    __m256i low = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
-    *upper = _mm256_permute4x64_epi64(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)), 0xd8);
-    return _mm256_permute4x64_epi64(low, 0xd8);
+    uint32_t i[WIDTH];
+    _mm256_storeu_si256((__m256i *)i, index);
+    __m256 a = vec_load2_2(table, i), b = vec_load2_2(table, i + 2);
+    *upper = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd));
+    return _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
 }
 
 static inline __m256i vec_mul_high(__m256i a, __m256i b)

@@ -1,9 +1,8 @@
-/** The operations that coders are written in, on 16 elements. AVX-512 F, BW, VL. */
+/** The operations that coders are written in, on 16 elements, and on 32 of 16 bits. AVX-512 F, BW, VL. */
 #ifndef TW_QUANT_ENTROPY_VEC_AVX512_H
 #define TW_QUANT_ENTROPY_VEC_AVX512_H
 
-#include <immintrin.h>
-#include <stdint.h>
+#include "quant/entropy/vec_loads.h"
 
 #define WIDTH 16
 typedef __m512i vec_t;
@@ -24,13 +23,13 @@ typedef __mmask16 mask_t;
 #define vec_sar(a, n) _mm512_srai_epi32(a, n)
 #define vec_shlv(a, n) _mm512_sllv_epi32(a, n)
 #define vec_shrv(a, n) _mm512_srlv_epi32(a, n)
-#define vec_gather(table, index) _mm512_i32gather_epi32(index, table, 4)
 #define vec_lookup32(table, index) \
     _mm512_permutex2var_epi32(_mm512_loadu_si512(table), index, _mm512_loadu_si512((table) + 16))
 #define vec_float(a) _mm512_castps_si512(_mm512_cvtepi32_ps(a)) /* the bits of the integer as a float */
 #define vec_select(mask, a, b) _mm512_mask_blend_epi32(mask, b, a)
 #define vec_zero_where(mask, a) _mm512_maskz_mov_epi32((mask_t) ~(mask), a)
 #define mask_ge(a, b) _mm512_cmpge_epu32_mask(a, b)
+#define mask_less(a, b) _mm512_cmplt_epu32_mask(a, b)
 #define mask_sign(a) _mm512_movepi32_mask(a)
 #define mask_bits(mask) ((uint32_t)(mask))
 
@@ -39,14 +38,38 @@ typedef __mmask16 mask_t;
 #define vec_store16(at, a) _mm256_storeu_si256((__m256i *)(at), _mm512_cvtepi32_epi16(a))
 #define vec_store8(at, a) _mm_storeu_si128((__m128i *)(at), _mm512_cvtepi32_epi8(a))
 
+#define WIDTH16 32
+typedef __m512i vec16_t;
+
+#define vec16_set(x) _mm512_set1_epi16((short)(x))
+#define vec16_add(a, b) _mm512_add_epi16(a, b)
+#define vec16_sub(a, b) _mm512_sub_epi16(a, b)
+#define vec16_and(a, b) _mm512_and_si512(a, b)
+#define vec16_or(a, b) _mm512_or_si512(a, b)
+#define vec16_min(a, b) _mm512_min_epu16(a, b)
+#define vec16_shl(a, n) _mm512_slli_epi16(a, n)
+#define vec16_shr(a, n) _mm512_srli_epi16(a, n)
+#define vec16_zero_where_zero(a, b) _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(a, a), b)
+#define vec16_load(at) _mm512_loadu_si512(at)
+
+static inline __m512i vec_gather(const uint32_t *table, __m512i index)
+{
+    uint32_t i[WIDTH];
+    _mm512_storeu_si512(i, index);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(vec_load8_of(table, i)), vec_load8_of(table, i + 8), 1);
+}
+
 /* The lower and upper halves of 64-bit entries. */
 static inline __m512i vec_gather_pair(const uint64_t *table, __m512i index, __m512i *upper)
 {
-    __m512i a = _mm512_i32gather_epi64(_mm512_castsi512_si256(index), table, 8);
-    __m512i b = _mm512_i32gather_epi64(_mm512_extracti64x4_epi64(index, 1), table, 8);
-    *upper = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(_mm512_srli_epi64(a, 32))),
-                                _mm512_cvtepi64_epi32(_mm512_srli_epi64(b, 32)), 1);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b), 1);
+    uint32_t i[WIDTH];
+    _mm512_storeu_si512(i, index);
+    __m512 a = _mm512_castps256_ps512(vec_load2_2(table, i));
+    __m512 b = _mm512_castps256_ps512(vec_load2_2(table, i + 2));
+    a = _mm512_insertf32x8(a, vec_load2_2(table, i + 8), 1);
+    b = _mm512_insertf32x8(b, vec_load2_2(table, i + 10), 1);
+    *upper = _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd));
+    return _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88));
 }
 
 static inline __m512i vec_mul_high(__m512i a, __m512i b)
