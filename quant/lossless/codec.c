@@ -142,15 +142,26 @@ static void put_tails(const tw_quant_lossless_t *codec, tw_type_t type, size_t n
     }
 }
 
-/* The 7 bits of a block, in the codec's memory; returns their bytes. */
-static size_t pack_raw(tw_quant_lossless_t *codec, const uint16_t *heads, size_t n)
+/* The 7 bits of a block: the first of them where lanes begin, the others at `at`. */
+static void pack_raw(const tw_quant_lossless_t *codec, const uint16_t *heads, size_t n, uint32_t *lanes,
+                     uint8_t *at)
 {
-    size_t bytes = tw_lossless_raw_bytes(n);
-    codec->backend->pack(heads, n, codec->body);
-    if (n % 32 < TW_LOSSLESS_RAW_BYTES && n % 2) {
-        codec->body[bytes - 1] = 0;
+    uint8_t first[TW_LOSSLESS_FIRST_BYTES + 4];
+    size_t raw_bytes = tw_lossless_raw_bytes(n), in_lanes = tw_lossless_raw_in_lanes(raw_bytes);
+    size_t in_first = raw_bytes < TW_LOSSLESS_FIRST_BYTES ? raw_bytes : TW_LOSSLESS_FIRST_BYTES;
+    size_t n_first = n < TW_LOSSLESS_FIRST_ELEMS ? n : TW_LOSSLESS_FIRST_ELEMS;
+    int padded = n % 32 < TW_LOSSLESS_RAW_BYTES && n % 2;
+    codec->backend->pack(heads, n_first, first);
+    codec->backend->pack(heads + n_first, n - n_first, at + in_first - in_lanes);
+    if (padded) {
+        *(raw_bytes > in_first ? &at[raw_bytes - in_lanes - 1] : &first[raw_bytes - 1]) = 0;
     }
-    return bytes;
+    memcpy(at, first + in_lanes, in_first - in_lanes);
+    for (size_t lane = 0; lane < TW_ENTROPY_LANES; lane++) {
+        uint16_t raw = 0;
+        memcpy(&raw, first + 2 * lane, 2 * lane < in_lanes ? sizeof(raw) : 0);
+        lanes[lane] = TW_ENTROPY_START | raw;
+    }
 }
 
 /* Encode a block and append it; 0 when it does not fit. */
@@ -158,25 +169,24 @@ static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16
                         tw_entropy_entry_t *entry, target_t *target)
 {
     tw_entropy_writer_t writer = {.words = codec->words, .escapes = codec->escapes};
-    size_t raw_bytes = pack_raw(codec, heads, n), tail_bytes = tw_lossless_tail_bytes(type, n);
-    size_t in_lanes = tw_lossless_raw_in_lanes(raw_bytes);
-    for (size_t lane = 0; lane < TW_ENTROPY_LANES; lane++) {
-        uint16_t raw = 0;
-        memcpy(&raw, codec->body + 2 * lane, 2 * lane < in_lanes ? sizeof(raw) : 0);
-        writer.lanes[lane] = TW_ENTROPY_START | raw;
-    }
+    size_t raw_bytes = tw_lossless_raw_bytes(n), tail_bytes = tw_lossless_tail_bytes(type, n);
+    size_t in_lanes = tw_lossless_raw_in_lanes(raw_bytes), room = (size_t)(target->end - target->at);
+    int direct = room >= raw_bytes + 4;
+    uint8_t *raw = direct ? target->at : codec->body;
+    pack_raw(codec, heads, n, writer.lanes, raw);
     codec->backend->encode(&codec->model, heads, codec->expected, n, &writer);
     size_t n_words = (size_t)(writer.words - codec->words),
            n_escapes = (size_t)(writer.escapes - codec->escapes);
     size_t bytes = raw_bytes - in_lanes + 2 * n_words + TW_ENTROPY_LANES_BYTES + 2 * n_escapes;
     int coded = bytes < 2 * n;
-    if ((coded ? bytes : 2 * n) + tail_bytes > (size_t)(target->end - target->at)) {
+    if ((coded ? bytes : 2 * n) + tail_bytes > room) {
         return 0;
     }
     const uint8_t *begin = target->at;
     entry->sizes = coded ? (uint32_t)(n_words | n_escapes << 16) : TW_ENTROPY_RAW;
     if (coded) {
-        put(target, codec->body + in_lanes, raw_bytes - in_lanes);
+        put(target, raw, direct ? 0 : raw_bytes - in_lanes);
+        target->at = (uint8_t *)(uintptr_t)begin + raw_bytes - in_lanes;
         put(target, codec->words, 2 * n_words);
         put(target, writer.lanes, TW_ENTROPY_LANES_BYTES);
         put(target, codec->escapes, 2 * n_escapes);
@@ -222,7 +232,7 @@ static tw_status_t append_coded(tw_quant_lossless_t *codec, tw_type_t type,
 {
     uint8_t *head = target->at;
     TW_TRY(tw_lossless_analyse(codec, type, segments, n_segments));
-    tw_lossless_model_encoder(codec->tables, codec->classes, &codec->model);
+    tw_lossless_model_encoder(codec);
     target->at = tw_lossless_head_write(codec, head, target->end);
     *coded = target->at && append_blocks(codec, type, segments, head, target);
     memcpy(head_bytes, head, sizeof(*head_bytes));

@@ -1,10 +1,6 @@
 /* Lossless messages: decoding, of bytes that nobody vouches for. */
 #include "quant/lossless/value.h"
 
-/* Elements of which some have their 7 bits in lanes: whole groups. */
-#define FIRST_ELEMS ((size_t)96)
-#define FIRST_BYTES (FIRST_ELEMS / 32 * TW_LOSSLESS_RAW_BYTES)
-
 /* What becomes of the values. */
 typedef enum { STORE, STORE_FP32, ADD_FP32 } sink_t;
 
@@ -143,10 +139,10 @@ static int came_back(const tw_entropy_reader_t *reader, size_t in_lanes)
 static void unpack_raw(const tw_quant_lossless_t *codec, const tw_entropy_reader_t *reader, const uint8_t *at,
                        size_t n, uint16_t *heads)
 {
-    uint8_t first[FIRST_BYTES + 4];
+    uint8_t first[TW_LOSSLESS_FIRST_BYTES + 4];
     size_t raw_bytes = tw_lossless_raw_bytes(n), in_lanes = tw_lossless_raw_in_lanes(raw_bytes);
-    size_t in_first = raw_bytes < FIRST_BYTES ? raw_bytes : FIRST_BYTES;
-    size_t n_first = n < FIRST_ELEMS ? n : FIRST_ELEMS;
+    size_t in_first = raw_bytes < TW_LOSSLESS_FIRST_BYTES ? raw_bytes : TW_LOSSLESS_FIRST_BYTES;
+    size_t n_first = n < TW_LOSSLESS_FIRST_ELEMS ? n : TW_LOSSLESS_FIRST_ELEMS;
     for (size_t lane = 0; lane < TW_ENTROPY_LANES; lane++) {
         memcpy(first + 2 * lane, &reader->lanes[lane], 2);
     }
@@ -228,7 +224,7 @@ static tw_status_t read_head(decoding_t *decoding, uint32_t check, const uint8_t
     }
     *entries = decoding->at + taken;
     decoding->at += head_bytes;
-    tw_lossless_model_decoder(codec->tables, codec->classes, &codec->model);
+    tw_lossless_model_decoder(codec);
     return TW_OK;
 }
 

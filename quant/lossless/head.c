@@ -11,51 +11,27 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* A list's values as they are sent: what they are more than its centre, small whatever the sign. */
-typedef struct {
-    const int16_t *values;
-    size_t n;
-    int32_t centre;
-    uint32_t shift; /* values, not the centre, are multiples of 1 << shift */
-} list_t;
-
-static uint32_t folded(const list_t *list, size_t i)
-{
-    return tw_lossless_folded(list->values[i], list->centre, list->shift);
-}
-
 /* ---- out -------------------------------------------------------------------------------------------------------- */
 
-static size_t list_bits(const list_t *list, uint32_t k)
+/* A list's values as they are sent, in the codec's list; *k: the low bits that go as they are, as many as the mean has, or one
+ * less. Returns the bits that they take. */
+static uint64_t fold(const tw_quant_lossless_t *codec, const int16_t *values, size_t n, int32_t centre,
+                     uint32_t shift, uint32_t *k)
 {
-    size_t bits = 0;
-    for (size_t i = 0; i < list->n; i++) {
-        bits += tw_lossless_folded_bits(folded(list, i), k);
-    }
-    return bits;
+    const tw_lossless_backend_t *backend = codec->backend;
+    uint16_t *folded = (uint16_t *)codec->list;
+    *k = tw_lossless_list_k(n, backend->fold(values, n, centre, shift, folded));
+    uint64_t bits = backend->folded_bits(folded, n, *k);
+    uint64_t other = *k ? backend->folded_bits(folded, n, *k - 1) : UINT64_MAX;
+    *k -= other < bits;
+    return other < bits ? other : bits;
 }
 
-/* The low bits that go as they are: as many as the mean has, or one less. *bits: what it all takes. */
-static uint32_t choose_k(const list_t *list, size_t *bits)
+size_t tw_lossless_list_bits(const tw_quant_lossless_t *codec, const int16_t *values, size_t n,
+                             int32_t centre, uint32_t shift)
 {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < list->n; i++) {
-        sum += folded(list, i);
-    }
-    uint32_t k = tw_lossless_list_k(list->n, sum);
-    *bits = list_bits(list, k);
-    size_t other = k ? list_bits(list, k - 1) : SIZE_MAX;
-    k -= other < *bits;
-    *bits = other < *bits ? other : *bits;
-    return k;
-}
-
-size_t tw_lossless_list_bits(const int16_t *values, size_t n, int32_t centre, uint32_t shift)
-{
-    size_t bits;
-    list_t list = {values, n, centre, shift};
-    choose_k(&list, &bits);
-    return bits + TW_LOSSLESS_LIST_K_BITS;
+    uint32_t k;
+    return fold(codec, values, n, centre, shift, &k) + TW_LOSSLESS_LIST_K_BITS;
 }
 
 /* Where to write, and whether all of it fitted so far. */
@@ -108,24 +84,25 @@ static void end_bits(target_t *target)
     target->bits = target->n_bits = 0;
 }
 
-static void put_list(target_t *target, const int16_t *values, size_t n, int32_t centre, uint32_t shift)
+static void put_list(const tw_quant_lossless_t *codec, target_t *target, const int16_t *values, size_t n,
+                     int32_t centre, uint32_t shift)
 {
-    size_t bits;
-    list_t list = {values, n, centre, shift};
-    uint32_t k = choose_k(&list, &bits);
+    uint32_t k;
+    const uint16_t *folded = (const uint16_t *)codec->list;
+    fold(codec, values, n, centre, shift, &k);
     put_bits(target, k, TW_LOSSLESS_LIST_K_BITS);
     for (size_t first = 0; first < n; first += GROUP) {
         size_t end = smaller(first + GROUP, n);
         for (size_t i = first; i < end; i++) {
-            uint32_t ones = folded(&list, i) >> k;
+            uint32_t ones = folded[i] >> k;
             put_bits(target, (1u << smaller(ones, LONG_AFTER)) - 1,
                      (uint32_t)(ones < LONG_AFTER ? ones + 1 : LONG_AFTER));
         }
         for (size_t i = first; i < end && k; i++) {
-            put_bits(target, folded(&list, i) & ((1u << k) - 1), k);
+            put_bits(target, folded[i] & ((1u << k) - 1), k);
         }
         for (size_t i = first; i < end; i++) {
-            uint32_t ones = folded(&list, i) >> k;
+            uint32_t ones = folded[i] >> k;
             if (ones >= LONG_AFTER) {
                 put_bits(target, ones, LONG_BITS);
             }
@@ -174,13 +151,14 @@ static void put_scales(const tw_quant_lossless_t *codec, target_t *target, const
 {
     size_t n_rows = tw_lossless_piece_rows(piece);
     if (piece->flags & TW_LOSSLESS_FLAG_SCALES) {
-        put_list(target, codec->list, tw_lossless_list_rows(codec, rows, n_rows, 0), piece->scale, 0);
+        put_list(codec, target, codec->list, tw_lossless_list_rows(codec, rows, n_rows, 0), piece->scale, 0);
     }
     if (piece->flags & TW_LOSSLESS_FLAG_CLASSES) {
-        put_list(target, codec->list, tw_lossless_list_rows(codec, rows, n_rows, 1), piece->row_class, 0);
+        put_list(codec, target, codec->list, tw_lossless_list_rows(codec, rows, n_rows, 1), piece->row_class,
+                 0);
     }
     if (piece->flags & TW_LOSSLESS_FLAG_COLUMNS) {
-        put_list(target, columns, piece->row_elems, 0, tw_lossless_column_shift(piece));
+        put_list(codec, target, columns, piece->row_elems, 0, tw_lossless_column_shift(piece));
     }
 }
 

@@ -6,6 +6,78 @@
 #include "quant/entropy/lanes.h"
 #include "quant/lossless/loops.h"
 
+/* ---- sums ------------------------------------------------------------------------------------------------------- */
+
+/* The magnitudes of 16 heads. */
+INLINE __m256i magnitudes(const uint16_t *heads)
+{
+    return _mm256_srli_epi16(_mm256_slli_epi16(_mm256_loadu_si256((const __m256i *)heads), 1), 6);
+}
+
+/* Pairs of 16 bits, added. */
+INLINE __m256i pairs(__m256i x)
+{
+    return _mm256_madd_epi16(x, _mm256_set1_epi16(1));
+}
+
+INLINE uint32_t total8(__m256i x)
+{
+    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1)));
+}
+
+static void lanes_sum(const uint16_t *heads, size_t n, uint64_t *sum, uint64_t *live)
+{
+    __m256i sums = _mm256_setzero_si256(), zeros = sums;
+    size_t whole = n - n % 16;
+    for (size_t i = 0; i < whole; i += 16) {
+        __m256i magnitude = magnitudes(heads + i);
+        sums = _mm256_add_epi32(sums, pairs(magnitude));
+        zeros = _mm256_sub_epi16(zeros, _mm256_cmpeq_epi16(magnitude, _mm256_setzero_si256()));
+    }
+    *sum += total8(sums);
+    *live += whole - total8(pairs(zeros));
+    loops_sum(heads + whole, n - whole, sum, live);
+}
+
+static void lanes_deviation(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns,
+                            uint64_t *sum, uint64_t *live)
+{
+    __m256i sums = _mm256_setzero_si256(), zeros = sums, expect = _mm256_set1_epi16((short)scale);
+    size_t whole = n - n % 16;
+    for (size_t i = 0; i < whole; i += 16) {
+        __m256i magnitude = magnitudes(heads + i), off = _mm256_sub_epi16(magnitude, expect);
+        if (columns) {
+            off = _mm256_sub_epi16(off, _mm256_loadu_si256((const __m256i *)(columns + i)));
+        }
+        __m256i zero = _mm256_cmpeq_epi16(magnitude, _mm256_setzero_si256());
+        sums = _mm256_add_epi32(sums, pairs(_mm256_andnot_si256(zero, _mm256_abs_epi16(off))));
+        zeros = _mm256_sub_epi16(zeros, zero);
+    }
+    *sum += total8(sums);
+    *live += whole - total8(pairs(zeros));
+    loops_deviation(heads + whole, n - whole, scale, columns ? columns + whole : NULL, sum, live);
+}
+
+static void lanes_bins(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint16_t *bins)
+{
+    const __m256i zeros_bin = _mm256_set1_epi16(TW_LOSSLESS_ZEROS_BIN), coded = _mm256_set1_epi16(0x7fc0);
+    __m256i down = _mm256_set1_epi16((short)(scale - 128));
+    size_t whole = n - n % 16;
+    for (size_t i = 0; i < whole; i += 16) {
+        __m256i x = _mm256_sub_epi16(magnitudes(heads + i), down);
+        if (columns) {
+            x = _mm256_sub_epi16(x, _mm256_loadu_si256((const __m256i *)(columns + i)));
+        }
+        x = _mm256_min_epi16(_mm256_max_epi16(x, _mm256_setzero_si256()), _mm256_set1_epi16(255));
+        __m256i bits = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(heads + i)), coded);
+        x = _mm256_blendv_epi8(x, zeros_bin, _mm256_cmpeq_epi16(bits, _mm256_setzero_si256()));
+        _mm256_storeu_si256((__m256i *)(bins + i), x);
+    }
+    loops_bins(heads + whole, n - whole, scale, columns ? columns + whole : NULL, bins + whole);
+}
+
 /* ---- symbols ---------------------------------------------------------------------------------------------------- */
 
 INLINE vec_t context_of(vec_t expected)
@@ -19,35 +91,31 @@ INLINE vec_t bottom_of(vec_t expected)
     return vec_shr(vec_and(expected, vec_set(TW_LOSSLESS_SCALE_MASK & ~3)), 1);
 }
 
-/* Push one vector's elements into its lanes; returns those that took the escape. */
-INLINE uint32_t push(const tw_lossless_model_t *model, vec_t coded, vec_t expected, vec_t *lanes,
-                     uint16_t **words)
+/* Push one vector's entries into its lanes. */
+INLINE void push(vec_t entry, vec_t reciprocal, vec_t *lanes, uint16_t **words)
 {
-    vec_t above = vec_sub(vec_add(coded, vec_set(TW_LOSSLESS_BIAS / 2)), bottom_of(expected));
-    vec_t symbol = vec_add(vec_min(above, vec_set(TW_ENTROPY_ESCAPE - 1)), vec_set(1));
-    symbol = vec_zero_where(mask_ge(vec_set(0), coded), symbol);
-    vec_t index = vec_or(vec_shl(context_of(expected), 5), symbol);
-    vec_t reciprocal, entry = vec_gather_pair(model->encode, index, &reciprocal);
     vec_t freq = vec_and(entry, vec_set(0x7ff)), first_slot = vec_and(vec_shr(entry, 11), vec_set(0x3ff));
     mask_t full = mask_ge(vec_shr(*lanes, 32 - TW_ENTROPY_FREQ_BITS), freq);
     *lanes = put_symbol(spill(*lanes, full, words), freq, first_slot, reciprocal);
-    return mask_bits(mask_sign(entry));
 }
 
 static void lanes_encode(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
                          size_t n, tw_entropy_writer_t *writer)
 {
+    encode_tables_t tables;
     vec_t lanes[VECTORS];
     uint16_t *words = writer->words, *escaped = writer->escapes;
     size_t whole = n - n % TW_ENTROPY_LANES;
+    make_tables(model, &tables);
     memcpy(lanes, writer->lanes, sizeof(lanes));
     for (size_t i = 0; i < whole; i += TW_ENTROPY_LANES) {
+        vec_t entries[VECTORS], reciprocals[VECTORS];
+        look_up(&tables, heads + i, expected + i, entries, reciprocals);
         uint32_t escapes = 0;
 #pragma GCC unroll 4
         for (size_t v = 0; v < VECTORS; v++) {
-            size_t at = i + v * WIDTH;
-            vec_t coded = vec_and(vec_shr(vec_load16(heads + at), 6), vec_set(0x1ff));
-            escapes |= push(model, coded, vec_load16(expected + at), &lanes[v], &words) << (v * WIDTH);
+            escapes |= mask_bits(mask_sign(entries[v])) << (v * WIDTH);
+            push(entries[v], reciprocals[v], &lanes[v], &words);
         }
         for (; __builtin_expect(escapes != 0, 0); escapes &= escapes - 1) {
             *escaped++ = (uint16_t)tw_lossless_coded(heads[i + (size_t)__builtin_ctz(escapes)]);
@@ -215,7 +283,8 @@ static void lanes_unpack_tails(const uint8_t *planes, size_t n, uint16_t *tails)
 }
 
 #define LANES                                                                                          \
-    LOOPS, .encode = lanes_encode, .decode = lanes_decode, .pack = lanes_pack, .unpack = lanes_unpack, \
+    LOOPS, .sum = lanes_sum, .deviation = lanes_deviation, .bins = lanes_bins, .encode = lanes_encode, \
+           .decode = lanes_decode, .pack = lanes_pack, .unpack = lanes_unpack,                         \
            .pack_tails = lanes_pack_tails, .unpack_tails = lanes_unpack_tails
 
 #endif

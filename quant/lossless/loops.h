@@ -2,7 +2,7 @@
 #ifndef TW_QUANT_LOSSLESS_LOOPS_H
 #define TW_QUANT_LOSSLESS_LOOPS_H
 
-#include "quant/lossless/value.h"
+#include "quant/lossless/model.h"
 
 static void loops_sum(const uint16_t *heads, size_t n, uint64_t *sum, uint64_t *live)
 {
@@ -47,17 +47,35 @@ static void loops_deviation(const uint16_t *heads, size_t n, int32_t scale, cons
     *live += n - zeros;
 }
 
-/* Magnitudes less expectations, + 128, clamped to a byte; those of zeros may be anything. */
-static void loops_above(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns,
-                        uint8_t *above)
+static void loops_bins(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint16_t *bins)
 {
     int16_t down = (int16_t)(scale - 128);
     for (size_t i = 0; i < n; i++) {
         int16_t magnitude = (int16_t)((heads[i] & 0x7fff) >> 5);
         int16_t x = (int16_t)(magnitude - down - (columns ? columns[i] : 0));
         x = x < 0 ? 0 : x;
-        above[i] = (uint8_t)(x > 255 ? 255 : x);
+        bins[i] = (uint16_t)(tw_lossless_coded(heads[i]) == 0 ? TW_LOSSLESS_ZEROS_BIN : x > 255 ? 255 : x);
     }
+}
+
+static uint64_t loops_fold(const int16_t *values, size_t n, int32_t centre, uint32_t shift, uint16_t *folded)
+{
+    uint32_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t x = (uint16_t)tw_lossless_folded(values[i], centre, shift);
+        folded[i] = x;
+        sum += x;
+    }
+    return sum;
+}
+
+static uint64_t loops_folded_bits(const uint16_t *folded, size_t n, uint32_t k)
+{
+    uint32_t bits = 0;
+    for (size_t i = 0; i < n; i++) {
+        bits += tw_lossless_folded_bits(folded[i], k);
+    }
+    return bits;
 }
 
 static void loops_expect(uint16_t value, const int16_t *columns, size_t n, uint16_t *expected)
@@ -119,9 +137,27 @@ static uint32_t loops_check(const uint8_t *words, size_t n, size_t first)
     return check;
 }
 
-/* The table of operations but for the coder's. */
-#define LOOPS                                                                                               \
-    .sum = loops_sum, .sum_columns = loops_sum_columns, .deviation = loops_deviation, .above = loops_above, \
-    .expect = loops_expect, .split = loops_split, .join = loops_join, .check = loops_check
+/* As tw_entropy_decode_table, eight entries at a time: the next symbol takes back those that were too many. */
+static void loops_decode_table(const uint16_t *freq, uint32_t *table)
+{
+    const uint32_t *end = table + TW_ENTROPY_FREQ_SUM;
+    for (uint32_t s = 0; s < TW_ENTROPY_SYMBOLS; table += freq[s++]) {
+        uint32_t entry = freq[s] | s << 21, slot = 0;
+        for (; slot < freq[s] && end - table >= slot + 8; slot += 8) {
+            for (uint32_t k = 0; k < 8; k++) {
+                table[slot + k] = entry + ((slot + k) << 11);
+            }
+        }
+        for (; slot < freq[s]; slot++) {
+            table[slot] = entry + (slot << 11);
+        }
+    }
+}
+
+/* The table of operations but for the coder's, sums and deviations. */
+#define LOOPS                                                                                           \
+    .sum_columns = loops_sum_columns, .expect = loops_expect, .split = loops_split, .join = loops_join, \
+    .fold = loops_fold, .folded_bits = loops_folded_bits, .decode_table = loops_decode_table,           \
+    .check = loops_check
 
 #endif

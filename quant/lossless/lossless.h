@@ -77,7 +77,12 @@ TW_C_BEGIN
 #define TW_LOSSLESS_CODED_MIN 256  /**< elements of a message that is coded, at least */
 #define TW_LOSSLESS_SCALE_MAX 2047
 #define TW_LOSSLESS_GROUP 32
+#define TW_LOSSLESS_ZEROS_BIN 256
+#define TW_LOSSLESS_SAMPLE_BINS 264
 #define TW_LOSSLESS_RAW_BYTES 28 /**< 7 bits of 32 elements */
+/* Elements of which some have their 7 bits in lanes: whole groups. */
+#define TW_LOSSLESS_FIRST_ELEMS ((size_t)96)
+#define TW_LOSSLESS_FIRST_BYTES (TW_LOSSLESS_FIRST_ELEMS / 32 * TW_LOSSLESS_RAW_BYTES)
 
 /* A row as the coder wants it: its scale, biased so that it is never negative with a column's added, and its class. An
  * element's expectation looks the same. */
@@ -174,8 +179,12 @@ typedef struct tw_lossless_backend {
      *  columns may be NULL. */
     void (*deviation)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint64_t *sum,
                       uint64_t *live);
-    /** above[i] = magnitude - scale - columns[i] + 128, clamped to 0 to 255. */
-    void (*above)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint8_t *above);
+    /** bins[i] = magnitude - scale - columns[i] + 128, clamped to 0 to 255; ZEROS_BIN for what is coded as 0. */
+    void (*bins)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint16_t *bins);
+    /** A list's values as they are sent (tw_lossless_folded), which may lie where they do; returns their sum. */
+    uint64_t (*fold)(const int16_t *values, size_t n, int32_t centre, uint32_t shift, uint16_t *folded);
+    /** Bits that they take with k low bits each. */
+    uint64_t (*folded_bits)(const uint16_t *folded, size_t n, uint32_t k);
     /** expected[i] = value with columns[i], if not NULL, added to its scale. */
     void (*expect)(uint16_t value, const int16_t *columns, size_t n, uint16_t *expected);
     /** A block's symbols: its n elements forward, or backward (0 when words or escapes run out; heads then hold 9 bits). */
@@ -192,6 +201,8 @@ typedef struct tw_lossless_backend {
     /** The three bits of n tails of fp16 as they are sent, and back. */
     void (*pack_tails)(const uint16_t *tails, size_t n, uint8_t *planes);
     void (*unpack_tails)(const uint8_t *planes, size_t n, uint16_t *tails);
+    /** tw_entropy_decode_table of frequencies that are 1024 together. */
+    void (*decode_table)(const uint16_t *freq, uint32_t *table);
     /** tw_entropy_check over words of 16 bits, of which the first has this index. */
     uint32_t (*check)(const uint8_t *words, size_t n, size_t first);
 } tw_lossless_backend_t;
@@ -211,8 +222,12 @@ struct tw_quant_lossless {
     int32_t *column_sums; /**< [column_room] scratch of scales.c */
     uint32_t *column_live;
     size_t column_room;
-    int16_t *list; /**< [list_room] scratch of head.c and scales.c: of the rows of a piece */
+    int16_t
+        *list; /**< [list_room] scratch of head.c and scales.c: of the rows of a piece, or of its columns */
     size_t list_room;
+    /** Scratch of scales.c: what was counted of the sample, of each class every fourth element in an array of its own, so that
+     *  no count has to wait for the one before. */
+    uint32_t sample[TW_LOSSLESS_CLASSES][4][TW_LOSSLESS_SAMPLE_BINS];
     /* A block. Vectors write up to 32 elements too many. */
     uint16_t expected[TW_LOSSLESS_BLOCK_ELEMS + 32], heads[TW_LOSSLESS_BLOCK_ELEMS + 32];
     uint16_t tails[TW_LOSSLESS_BLOCK_ELEMS + 32];
@@ -238,6 +253,8 @@ tw_lossless_walk_t tw_lossless_walk_begin(const tw_lossless_shape_t *shape,
                                           size_t elem_bytes);
 /** The next elements, at most `most` (> 0); 0 at the end. */
 int tw_lossless_walk_next(tw_lossless_walk_t *walk, size_t most, tw_lossless_run_t *run);
+/** Past at most `most` elements of the walk's piece and segment, of any rows; returns their number, 0 at the end. */
+size_t tw_lossless_walk_skip(tw_lossless_walk_t *walk, size_t most);
 
 /* ---- scales.c --------------------------------------------------------------------------------------------------- */
 
@@ -254,10 +271,9 @@ const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, co
 
 /* ---- model.c ---------------------------------------------------------------------------------------------------- */
 
-void tw_lossless_model_encoder(const tw_lossless_table_t *tables, uint32_t classes,
-                               tw_lossless_model_t *model);
-void tw_lossless_model_decoder(const tw_lossless_table_t *tables, uint32_t classes,
-                               tw_lossless_model_t *model);
+/** What the codec's classes look up, from their tables. */
+void tw_lossless_model_encoder(tw_quant_lossless_t *codec);
+void tw_lossless_model_decoder(tw_quant_lossless_t *codec);
 
 /* ---- codec.c ---------------------------------------------------------------------------------------------------- */
 
@@ -268,8 +284,9 @@ tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
 
 /* ---- head.c ----------------------------------------------------------------------------------------------------- */
 
-/** Bits that a list of scales, or classes, takes. */
-size_t tw_lossless_list_bits(const int16_t *values, size_t n, int32_t centre, uint32_t shift);
+/** Bits that a list of scales, or classes, takes. Its values may be the codec's list, which is lost. */
+size_t tw_lossless_list_bits(const tw_quant_lossless_t *codec, const int16_t *values, size_t n,
+                             int32_t centre, uint32_t shift);
 /** Scales, or classes, of those of n rows that are not all zeros, in the codec's list; returns their number. */
 size_t tw_lossless_list_rows(const tw_quant_lossless_t *codec, const uint16_t *rows, size_t n, int classes);
 /** Write what stands before the entries, head.bytes not yet filled in; NULL when it does not fit. */

@@ -10,34 +10,34 @@ static int is_new(tw_lossless_made_t *made, uint32_t row_class, const tw_lossles
     return !same;
 }
 
-void tw_lossless_model_encoder(const tw_lossless_table_t *tables, uint32_t classes,
-                               tw_lossless_model_t *model)
+void tw_lossless_model_encoder(tw_quant_lossless_t *codec)
 {
+    tw_lossless_model_t *model = &codec->model;
     uint16_t freq[TW_ENTROPY_SYMBOLS];
     for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
-        if (!(classes >> c & 1) || !is_new(&model->encoder, c, &tables[c])) {
+        if (!(codec->classes >> c & 1) || !is_new(&model->encoder, c, &codec->tables[c])) {
             continue;
         }
         for (uint32_t phase = 0; phase < TW_LOSSLESS_PHASES; phase++) {
             uint32_t context = c * TW_LOSSLESS_PHASES + phase;
-            tw_lossless_freq(&tables[c], phase, freq);
+            tw_lossless_freq(&codec->tables[c], phase, freq);
             tw_entropy_encode_table(freq, &model->encode[context * TW_ENTROPY_SYMBOLS]);
         }
     }
 }
 
-void tw_lossless_model_decoder(const tw_lossless_table_t *tables, uint32_t classes,
-                               tw_lossless_model_t *model)
+void tw_lossless_model_decoder(tw_quant_lossless_t *codec)
 {
+    tw_lossless_model_t *model = &codec->model;
     uint16_t freq[TW_ENTROPY_SYMBOLS];
     for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
-        if (!(classes >> c & 1) || !is_new(&model->decoder, c, &tables[c])) {
+        if (!(codec->classes >> c & 1) || !is_new(&model->decoder, c, &codec->tables[c])) {
             continue;
         }
         for (uint32_t phase = 0; phase < TW_LOSSLESS_PHASES; phase++) {
             uint32_t context = c * TW_LOSSLESS_PHASES + phase;
-            tw_lossless_freq(&tables[c], phase, freq);
-            tw_entropy_decode_table(freq, &model->decode[context * TW_ENTROPY_FREQ_SUM]);
+            tw_lossless_freq(&codec->tables[c], phase, freq);
+            codec->backend->decode_table(freq, &model->decode[context * TW_ENTROPY_FREQ_SUM]);
         }
     }
 }

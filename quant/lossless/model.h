@@ -7,6 +7,7 @@
 #ifndef TW_QUANT_LOSSLESS_MODEL_H
 #define TW_QUANT_LOSSLESS_MODEL_H
 
+#include "quant/lossless/tables.h"
 #include "quant/lossless/value.h"
 
 #define TW_LOSSLESS_LOOKED_AT 128   /**< rows of a piece that scales of columns are taken from */
@@ -78,17 +79,23 @@ TW_HD static inline uint32_t tw_lossless_class_of(uint64_t deviation, uint64_t l
     const uint32_t edges[TW_LOSSLESS_CLASSES - 1] = {16, 29, 45, 57, 66, 74, 91};
     uint64_t mean = live ? 16 * deviation / live : 0;
     uint32_t row_class = 0;
-    while (row_class < TW_LOSSLESS_CLASSES - 1 && mean >= edges[row_class]) {
-        row_class++;
+    for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES - 1; c++) { /* no branch: nobody can foresee it */
+        row_class += mean >= edges[c];
     }
     return row_class;
 }
 
-/** Bits that n elements of a class take, by what is in the middle of it. */
-TW_HD static inline uint64_t tw_lossless_class_cost(uint64_t n, uint32_t row_class)
+/** Bits that an element of a class takes, by what is in the middle of it, in 1/256. */
+TW_HD static inline uint64_t tw_lossless_class_bits(uint32_t row_class)
 {
     const uint32_t means[TW_LOSSLESS_CLASSES] = {11, 22, 36, 51, 62, 70, 82, 108};
-    return n * tw_lossless_log2(means[row_class]) >> 8;
+    return tw_lossless_log2(means[row_class]);
+}
+
+/** Bits that n elements of a class take. */
+TW_HD static inline uint64_t tw_lossless_class_cost(uint64_t n, uint32_t row_class)
+{
+    return n * tw_lossless_class_bits(row_class) >> 8;
 }
 
 /** Bits that n elements take in one class. */
@@ -219,81 +226,30 @@ TW_HD static inline void tw_lossless_table_choose(const tw_lossless_counts_t *co
     table->escapes = tw_lossless_code_of((escapes << 16) / n, 1);
 }
 
-#define TW_LOSSLESS_COMMON_FIRST (-56)
-#define TW_LOSSLESS_COMMON_BINS 80
-
-/** The table of a class that has none of its own. */
-TW_HD static inline void tw_lossless_table_common(uint32_t row_class, int window, tw_lossless_table_t *table)
-{
-    /* Densities of magnitudes from COMMON_FIRST above the expectation on: means of gradients and weights of GPTs. */
-    static const uint8_t common[TW_LOSSLESS_CLASSES][TW_LOSSLESS_COMMON_BINS] = {
-        {0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,
-         0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  3,  4,  3,   4,   5,   7,   8,   13,  16,
-         20, 24, 31, 36, 40, 44, 50, 54, 60, 66, 71, 80, 88, 104, 117, 162, 193, 176, 122, 99,
-         49, 7,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0},
-        {0,   0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0,
-         0,   0,  0,  0,  3,  4,  5,  5,  6,  8,  9,  11, 14,  17,  21,  22,  27,  32,  37,  41,
-         45,  49, 52, 57, 63, 67, 70, 74, 79, 83, 89, 97, 103, 114, 132, 153, 178, 183, 158, 121,
-         101, 66, 33, 9,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0},
-        {0,   0,   0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,
-         0,   3,   4,  5,  6,  8,  9,  11, 11, 13, 16,  18,  22,  26,  33,  36,  41,  45,  50,  53,
-         56,  61,  66, 70, 75, 80, 84, 87, 94, 99, 104, 113, 119, 129, 139, 151, 163, 173, 170, 155,
-         130, 112, 80, 46, 9,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
-        {0,   0,   0,   0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   3,
-         4,   5,   6,   6,  8,  10, 13, 17,  19,  23,  29,  33,  36,  39,  44,  49,  52,  57,  61,  66,
-         69,  74,  80,  83, 87, 91, 97, 101, 105, 112, 116, 121, 128, 132, 139, 146, 153, 160, 163, 162,
-         152, 137, 115, 98, 70, 36, 9,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
-        {0,   0,   0,   0,   0,   0,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   3,   3,   3,   4,
-         5,   7,   9,   11,  13,  16, 18,  21,  25,  30,  34,  37,  42,  47,  50,  54,  59,  64,  67,  72,
-         77,  81,  85,  89,  94,  98, 101, 106, 111, 115, 119, 124, 129, 134, 138, 144, 148, 152, 156, 157,
-         154, 147, 134, 117, 101, 78, 50,  20,  5,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
-        {0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   3,   3,   4,   5,   6,
-         7,   9,   11,  13,  15,  19,  23,  28,  33,  36,  40,  44,  49,  52,  56,  61,  65,  69,  72,  77,
-         81,  85,  89,  94,  98,  101, 105, 109, 114, 117, 121, 126, 130, 133, 137, 142, 145, 148, 150, 152,
-         152, 149, 144, 132, 116, 100, 76,  47,  14,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
-        {0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   3,   4,   4,   5,   6,   7,   8,
-         10,  11,  14,  17,  20,  24,  28,  33,  36,  39,  44,  49,  52,  55,  60,  65,  67,  71,  75,  80,
-         83,  86,  91,  97,  99,  101, 107, 112, 115, 117, 122, 128, 130, 132, 137, 142, 145, 145, 148, 150,
-         150, 147, 145, 138, 126, 107, 91,  67,  36,  9,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0},
-        {0,   0,   0,   0,   0,   0,   3,   3,   0,   3,   3,   4,   6,   6,   7,   8,   9,   11,  10,  13,
-         16,  22,  30,  31,  32,  33,  41,  45,  51,  52,  57,  59,  62,  65,  68,  72,  76,  80,  82,  86,
-         90,  96,  99,  102, 106, 111, 112, 115, 120, 122, 124, 127, 129, 130, 133, 134, 136, 137, 139, 142,
-         146, 145, 146, 144, 140, 131, 120, 104, 91,  73,  52,  28,  11,  3,   0,   0,   0,   0,   0,   0},
-    };
-    for (int bin = 0; bin < TW_LOSSLESS_BINS; bin++) {
-        int at = bin - 3 + window - TW_LOSSLESS_COMMON_FIRST;
-        table->density[bin] = at >= 0 && at < TW_LOSSLESS_COMMON_BINS ? common[row_class][at] : 0;
-    }
-    table->zeros = 0;
-    table->escapes = 1;
-}
-
 #define TW_LOSSLESS_ESCAPED_BITS 26ull /**< of an escape and what follows elsewhere */
 
-/** What a symbol of this density takes, in 1/256 bits: one of none is escaped, and none has less than one in 1024. */
-TW_HD static inline uint64_t tw_lossless_symbol_bits(uint64_t density, uint64_t sum)
-{
-    uint64_t least = sum >> TW_ENTROPY_FREQ_BITS, more = density > least ? density : least;
-    return density ? tw_lossless_log2(sum) - tw_lossless_log2(more + 1) : TW_LOSSLESS_ESCAPED_BITS << 8;
-}
-
-/** Bits that a sample takes with a table, in 1/256; what symbols and phases add is left out. */
+/** Bits that a sample takes with a table, in 1/256; what symbols and phases add is left out. What has no density is escaped,
+ *  and nothing has less than one in 1024. */
 TW_HD static inline uint64_t tw_lossless_table_bits(const tw_lossless_counts_t *counts, int window,
                                                     const tw_lossless_table_t *table)
 {
-    uint64_t zeros = tw_lossless_density_of(table->zeros), n = 0;
+    uint64_t zeros = tw_lossless_density_of(table->zeros), inside = counts->zeros;
     uint64_t sum = 1 + zeros + tw_lossless_density_of(table->escapes);
     for (int bin = 0; bin < TW_LOSSLESS_BINS; bin++) {
         sum += tw_lossless_density_of(table->density[bin]);
     }
-    uint64_t bits = counts->zeros * tw_lossless_symbol_bits(zeros, sum);
-    for (int bin = 0; bin < TW_LOSSLESS_BINS; bin++) {
+    uint64_t least = sum >> TW_ENTROPY_FREQ_BITS, escaped = TW_LOSSLESS_ESCAPED_BITS << 8;
+    uint64_t log_sum = tw_lossless_log2(sum), most = log_sum - tw_lossless_log2(least + 1), bits = 0;
+    for (int bin = -1; bin < TW_LOSSLESS_BINS; bin++) {
         int at = bin - 3 + window + 128;
-        uint64_t count = at >= 0 && at < 256 ? counts->above[at] : 0;
-        bits += count ? count * tw_lossless_symbol_bits(tw_lossless_density_of(table->density[bin]), sum) : 0;
-        n += count;
+        uint64_t count = bin < 0 ? counts->zeros : at >= 0 && at < 256 ? counts->above[at] : 0;
+        uint8_t code = bin < 0 ? table->zeros : table->density[bin];
+        uint64_t density = tw_lossless_density_of(code);
+        uint64_t symbol = density > least ? log_sum - tw_lossless_code_log(code) : most;
+        bits += count * (density ? symbol : escaped);
+        inside += bin < 0 ? 0 : count;
     }
-    return bits + (counts->n - counts->zeros - n) * (TW_LOSSLESS_ESCAPED_BITS << 8);
+    return bits + (counts->n - inside) * escaped;
 }
 
 /** The table of a class, its own where that pays for n_live elements, of which in_sample were counted: 1. */

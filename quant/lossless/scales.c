@@ -78,37 +78,13 @@ static int all_zero(const uint8_t *data, size_t bytes)
     return !data[0] && memcmp(data, data + 1, bytes - 1) == 0;
 }
 
-/* Each row's mean magnitude, or that it is all zeros. */
-static void find_rows(making_t *making)
-{
-    const tw_lossless_backend_t *backend = making->codec->backend;
-    uint16_t *rows = making->codec->shape.rows;
-    tw_lossless_walk_t walk = making->begin;
-    tw_lossless_run_t run;
-    for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
-        uint64_t sum = 0, live = 0, n = 0;
-        int dead = 1;
-        rows[r] = 0;
-        while (walk.row == r && next_run(making, &walk, &run)) {
-            backend->sum(tw_lossless_heads(making->codec, making->type, run.data, run.n), run.n, &sum, &live);
-            dead = dead && !live && all_zero(run.data, run.n * walk.elem_bytes);
-            n += run.n;
-        }
-        rows[r] = dead ? TW_LOSSLESS_DEAD : tw_lossless_row_of(tw_lossless_mean((int64_t)sum, (int64_t)live));
-        making->piece->flags |= dead ? TW_LOSSLESS_FLAG_ZEROS : 0;
-        making->sum += sum;
-        making->live += live;
-        making->codec->shape.n_live += dead ? 0 : n;
-    }
-}
-
-/* Each column's mean above its rows. */
-static tw_status_t find_columns(making_t *making)
+/* Room for the columns' sums, which are 0. */
+static tw_status_t begin_columns(making_t *making)
 {
     tw_quant_lossless_t *codec = making->codec;
-    size_t n = making->piece->row_elems, at = codec->shape.n_columns;
-    uint32_t shift = tw_lossless_column_shift(making->piece);
-    TW_TRY(tw_lossless_reserve(&codec->shape, 0, 0, at + n));
+    size_t n = making->piece->row_elems;
+    TW_TRY(tw_lossless_reserve(&codec->shape, 0, 0, codec->shape.n_columns + n));
+    TW_TRY(tw_lossless_reserve_list(codec, n));
     if (codec->column_room < n) {
         tw_buffer_free(codec->column_sums);
         tw_buffer_free(codec->column_live);
@@ -122,24 +98,66 @@ static tw_status_t find_columns(making_t *making)
     }
     memset(codec->column_sums, 0, n * sizeof(*codec->column_sums));
     memset(codec->column_live, 0, n * sizeof(*codec->column_live));
+    return TW_OK;
+}
+
+/* A row that is one run, from index `column` on, is added to the columns' sums. */
+static void add_row(const making_t *making, const uint16_t *heads, size_t n, size_t column, int32_t scale)
+{
+    tw_quant_lossless_t *codec = making->codec;
+    codec->backend->sum_columns(heads, n, scale, codec->column_sums + column, codec->column_live + column);
+}
+
+/* Each row's mean magnitude, or that it is all zeros; and the columns' sums above the rows, of every step-th. */
+static void find_rows(making_t *making, int with_columns)
+{
+    const tw_lossless_backend_t *backend = making->codec->backend;
+    uint16_t *rows = making->codec->shape.rows;
     tw_lossless_walk_t walk = making->begin;
     tw_lossless_run_t run;
-    for (;;) {
+    for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
+        const uint16_t *heads = NULL;
+        uint64_t sum = 0, live = 0, n = 0;
         size_t column = walk.in_row;
-        if (!next_run(making, &walk, &run)) {
-            break;
+        int dead = 1;
+        rows[r] = 0;
+        while (walk.row == r && next_run(making, &walk, &run)) {
+            heads = tw_lossless_heads(making->codec, making->type, run.data, run.n);
+            backend->sum(heads, run.n, &sum, &live);
+            dead = dead && !live && all_zero(run.data, run.n * walk.elem_bytes);
+            n += run.n;
         }
-        if ((run.row - making->first_row) % making->step == 0 && run.value != TW_LOSSLESS_DEAD) {
-            codec->backend->sum_columns(tw_lossless_heads(codec, making->type, run.data, run.n), run.n,
-                                        tw_lossless_scale_of(run.value), codec->column_sums + column,
-                                        codec->column_live + column);
+        int64_t mean = tw_lossless_mean((int64_t)sum, (int64_t)live);
+        if (with_columns && !dead && (r - making->first_row) % making->step == 0) {
+            add_row(making, heads, n, column, (int32_t)mean);
         }
+        rows[r] = dead ? TW_LOSSLESS_DEAD : tw_lossless_row_of(mean);
+        making->piece->flags |= dead ? TW_LOSSLESS_FLAG_ZEROS : 0;
+        making->sum += sum;
+        making->live += live;
+        making->codec->shape.n_live += dead ? 0 : n;
     }
-    for (size_t c = 0; c < n; c++) {
-        codec->shape.columns[at + c] =
-            tw_lossless_column_of(codec->column_sums[c], codec->column_live[c], shift);
+}
+
+/* Each column's mean above its rows. */
+static void find_columns(const making_t *making)
+{
+    tw_quant_lossless_t *codec = making->codec;
+    uint32_t shift = tw_lossless_column_shift(making->piece);
+    int16_t *columns = codec->shape.columns + codec->shape.n_columns;
+    for (size_t c = 0; c < making->piece->row_elems; c++) {
+        columns[c] = tw_lossless_column_of(codec->column_sums[c], codec->column_live[c], shift);
     }
-    return TW_OK;
+}
+
+/* Past rows that are not looked at, where every step-th is; 0 at the end of the piece. */
+static int skip_rows(const making_t *making, tw_lossless_walk_t *walk, size_t step)
+{
+    while (walk->piece == making->begin.piece && (walk->row - making->first_row) % step) {
+        size_t rows = step - (walk->row - making->first_row) % step;
+        tw_lossless_walk_skip(walk, rows * making->piece->row_elems - walk->in_row);
+    }
+    return walk->piece == making->begin.piece;
 }
 
 /* How far all elements of the rows that are looked at are from what is expected of them: [rows have scales][columns have]. */
@@ -150,12 +168,10 @@ static void find_deviations(making_t *making, int with_columns, uint64_t deviati
     tw_lossless_walk_t walk = making->begin;
     tw_lossless_run_t run;
     size_t step = (making->n_rows + TW_LOSSLESS_TRIED_ON - 1) / TW_LOSSLESS_TRIED_ON;
-    for (;;) {
+    while (skip_rows(making, &walk, step)) {
         size_t column = walk.in_row;
-        if (!next_run(making, &walk, &run)) {
-            break;
-        }
-        if ((run.row - making->first_row) % step || run.value == TW_LOSSLESS_DEAD) {
+        next_run(making, &walk, &run);
+        if (run.value == TW_LOSSLESS_DEAD) {
             continue;
         }
         const uint16_t *heads = tw_lossless_heads(codec, making->type, run.data, run.n);
@@ -174,8 +190,8 @@ static size_t rows_bits(const making_t *making, int classes)
 {
     const tw_quant_lossless_t *codec = making->codec;
     size_t n = tw_lossless_list_rows(codec, codec->shape.rows + making->first_row, making->n_rows, classes);
-    return tw_lossless_list_bits(codec->list, n, classes ? making->piece->row_class : making->piece->scale,
-                                 0);
+    return tw_lossless_list_bits(codec, codec->list, n,
+                                 classes ? making->piece->row_class : making->piece->scale, 0);
 }
 
 /* Scales where they save more than they take. */
@@ -186,8 +202,8 @@ static void choose_scales(making_t *making, int with_columns)
     find_deviations(making, with_columns, deviations);
     uint64_t bits[2] = {rows_bits(making, 0), 0};
     if (with_columns) {
-        bits[1] = tw_lossless_list_bits(shape->columns + shape->n_columns, making->piece->row_elems, 0,
-                                        tw_lossless_column_shift(making->piece));
+        bits[1] = tw_lossless_list_bits(making->codec, shape->columns + shape->n_columns,
+                                        making->piece->row_elems, 0, tw_lossless_column_shift(making->piece));
     }
     for (int rows = 0; rows < 2; rows++) {
         for (int columns = 0; columns <= with_columns; columns++) {
@@ -210,7 +226,10 @@ static tw_lossless_walk_t choose_classes(making_t *making)
     uint16_t *rows = codec->shape.rows;
     tw_lossless_walk_t walk = making->begin;
     tw_lossless_run_t run;
-    uint64_t deviation = 0, own_cost = 0;
+    uint64_t deviation = 0, own_cost = 0, bits[TW_LOSSLESS_CLASSES];
+    for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
+        bits[c] = tw_lossless_class_bits(c);
+    }
     for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
         uint64_t of_row = 0, live = 0;
         int dead = rows[r] == TW_LOSSLESS_DEAD;
@@ -224,7 +243,7 @@ static tw_lossless_walk_t choose_classes(making_t *making)
         if (!dead) {
             uint32_t row_class = tw_lossless_class_of(of_row, live);
             rows[r] = (uint16_t)(rows[r] | row_class << TW_LOSSLESS_CLASS_SHIFT);
-            own_cost += tw_lossless_class_cost(live, row_class);
+            own_cost += live * bits[row_class] >> 8;
             deviation += of_row;
         }
     }
@@ -249,11 +268,14 @@ static tw_status_t make_piece(making_t *making, tw_lossless_walk_t *end)
     tw_lossless_piece_t *piece = making->piece;
     int with_columns = !(piece->flags & TW_LOSSLESS_PIECE_UNKNOWN);
     piece->flags = piece->first ? TW_LOSSLESS_FLAG_FIRST : 0;
-    find_rows(making);
-    piece->scale = (int16_t)tw_lossless_mean((int64_t)making->sum, (int64_t)making->live);
     making->step = (making->n_rows + TW_LOSSLESS_LOOKED_AT - 1) / TW_LOSSLESS_LOOKED_AT;
     if (with_columns) {
-        TW_TRY(find_columns(making));
+        TW_TRY(begin_columns(making));
+    }
+    find_rows(making, with_columns);
+    piece->scale = (int16_t)tw_lossless_mean((int64_t)making->sum, (int64_t)making->live);
+    if (with_columns) {
+        find_columns(making);
     }
     choose_scales(making, with_columns);
     for (size_t r = making->first_row; r < making->first_row + making->n_rows; r++) {
@@ -272,14 +294,14 @@ static void count_run(tw_quant_lossless_t *codec, tw_type_t type, const tw_lossl
                       tw_lossless_counts_t *counts)
 {
     const uint16_t *heads = tw_lossless_heads(codec, type, run->data, run->n);
-    tw_lossless_counts_t *of_class = &counts[run->value >> TW_LOSSLESS_CLASS_SHIFT];
+    size_t row_class = run->value >> TW_LOSSLESS_CLASS_SHIFT;
+    tw_lossless_counts_t *of_class = &counts[row_class];
+    uint32_t(*sample)[TW_LOSSLESS_SAMPLE_BINS] = codec->sample[row_class];
     int32_t scale = tw_lossless_scale_of(run->value);
-    uint8_t above[TW_LOSSLESS_SAMPLE_RUN];
-    codec->backend->above(heads, run->n, scale, run->columns, above);
+    uint16_t bins[TW_LOSSLESS_SAMPLE_RUN];
+    codec->backend->bins(heads, run->n, scale, run->columns, bins);
     for (size_t i = 0; i < run->n; i++) {
-        uint32_t zero = tw_lossless_coded(heads[i]) == 0;
-        of_class->above[above[i]] += 1 - zero;
-        of_class->zeros += zero;
+        sample[i % 4][bins[i]]++;
     }
     for (size_t phase = 0; phase < TW_LOSSLESS_PHASES; phase++) {
         uint32_t all = (scale & 3) == (int32_t)phase ? 4 : 0;
@@ -288,29 +310,45 @@ static void count_run(tw_quant_lossless_t *codec, tw_type_t type, const tw_lossl
     of_class->n += (uint32_t)run->n;
 }
 
+/* The four counts of each bin, together. */
+static void sum_counts(const tw_quant_lossless_t *codec, tw_lossless_counts_t *counts)
+{
+    for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
+        const uint32_t(*sample)[TW_LOSSLESS_SAMPLE_BINS] = codec->sample[c];
+        for (size_t i = 0; counts[c].n && i < 256; i++) {
+            counts[c].above[i] = sample[0][i] + sample[1][i] + sample[2][i] + sample[3][i];
+        }
+        for (size_t i = 0; counts[c].n && i < 4; i++) {
+            counts[c].zeros += sample[i][TW_LOSSLESS_ZEROS_BIN];
+        }
+    }
+}
+
 /* Short runs at equal distances. */
 static void take_sample(tw_quant_lossless_t *codec, tw_type_t type,
                         const tw_quant_lossless_segment_t *segments, tw_lossless_counts_t *counts)
 {
-    size_t at = 0, distance = tw_lossless_sample_distance((uint32_t)codec->shape.n_live);
-    tw_lossless_walk_t walk = tw_lossless_walk_begin(&codec->shape, segments, 1, tw_type_bytes(type));
+    const tw_lossless_shape_t *shape = &codec->shape;
+    size_t at = 0, distance = tw_lossless_sample_distance((uint32_t)shape->n_live);
+    tw_lossless_walk_t walk = tw_lossless_walk_begin(shape, segments, 1, tw_type_bytes(type));
     tw_lossless_run_t run;
-    for (;;) {
+    while (walk.piece < shape->n_pieces) {
         size_t in_step = at % distance;
-        if (!tw_lossless_walk_next(&walk,
-                                   in_step < TW_LOSSLESS_SAMPLE_RUN ? TW_LOSSLESS_SAMPLE_RUN - in_step
-                                                                    : distance - in_step,
-                                   &run)) {
-            return;
-        }
-        if (run.value == TW_LOSSLESS_DEAD) {
+        int counted = in_step < TW_LOSSLESS_SAMPLE_RUN;
+        size_t most = counted ? TW_LOSSLESS_SAMPLE_RUN - in_step : distance - in_step;
+        if (!counted && !(shape->pieces[walk.piece].flags & TW_LOSSLESS_FLAG_ZEROS)) {
+            at += tw_lossless_walk_skip(&walk, most);
             continue;
         }
-        at += run.n;
-        if (in_step < TW_LOSSLESS_SAMPLE_RUN) {
-            count_run(codec, type, &run, counts);
+        tw_lossless_walk_next(&walk, most, &run);
+        if (run.value != TW_LOSSLESS_DEAD) {
+            at += run.n;
+            if (counted) {
+                count_run(codec, type, &run, counts);
+            }
         }
     }
+    sum_counts(codec, counts);
 }
 
 /* Move all expectations so that symbols begin where they should. */
@@ -326,23 +364,39 @@ static void move_scales(tw_lossless_shape_t *shape, int window)
     }
 }
 
-/* Tables of their own for the classes where these pay. */
-static void choose_tables(tw_quant_lossless_t *codec, const tw_lossless_counts_t *counts)
+/* The classes that rows have; of each nothing is counted yet. */
+static void find_classes(tw_quant_lossless_t *codec)
 {
-    tw_lossless_shape_t *shape = &codec->shape;
-    uint64_t in_sample = 0;
-    codec->classes = codec->own = 0;
+    const tw_lossless_shape_t *shape = &codec->shape;
+    codec->classes = 0;
     for (size_t r = 0; r < shape->n_rows; r++) {
         uint32_t row_class = shape->rows[r] >> TW_LOSSLESS_CLASS_SHIFT;
         codec->classes |= (uint8_t)(shape->rows[r] != TW_LOSSLESS_DEAD ? 1u << row_class : 0);
     }
     for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
-        in_sample += counts[c].n;
+        memset(codec->sample[c], 0, codec->classes >> c & 1 ? sizeof(codec->sample[c]) : 0);
     }
+}
+
+/* The window, and tables of their own for the classes where these pay. */
+static void choose_tables(tw_quant_lossless_t *codec, const tw_lossless_counts_t *counts)
+{
+    uint32_t above[256] = {0};
+    uint64_t in_sample = 0;
     for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
-        int pays =
-            tw_lossless_table_of(&counts[c], c, codec->window, shape->n_live, in_sample, &codec->tables[c]);
-        codec->own |= (uint8_t)((uint32_t)pays << c);
+        in_sample += counts[c].n;
+        for (size_t i = 0; counts[c].n && i < 256; i++) {
+            above[i] += counts[c].above[i];
+        }
+    }
+    codec->window = tw_lossless_window(above);
+    codec->own = 0;
+    for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
+        if (codec->classes >> c & 1) {
+            int pays = tw_lossless_table_of(&counts[c], c, codec->window, codec->shape.n_live, in_sample,
+                                            &codec->tables[c]);
+            codec->own |= (uint8_t)((uint32_t)pays << c);
+        }
     }
 }
 
@@ -372,12 +426,8 @@ tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
     }
     tw_lossless_counts_t counts[TW_LOSSLESS_CLASSES];
     memset(counts, 0, sizeof(counts));
+    find_classes(codec);
     take_sample(codec, type, segments, counts);
-    uint32_t above[256] = {0};
-    for (size_t i = 0; i < TW_LOSSLESS_CLASSES * 256; i++) {
-        above[i % 256] += counts[i / 256].above[i % 256];
-    }
-    codec->window = tw_lossless_window(above);
     choose_tables(codec, counts);
     move_scales(shape, codec->window);
     return TW_OK;

@@ -102,6 +102,16 @@ static size_t take_data(tw_lossless_walk_t *walk, size_t most, const uint8_t **d
     return most;
 }
 
+/* Behind the last element of a piece. */
+static void end_piece(tw_lossless_walk_t *walk, const tw_lossless_piece_t *piece)
+{
+    walk->columns += piece->flags & TW_LOSSLESS_FLAG_COLUMNS ? piece->row_elems : 0;
+    walk->row++;
+    walk->piece++;
+    walk->in_piece = 0;
+    walk->in_row = walk->piece < walk->shape->n_pieces ? walk->shape->pieces[walk->piece].first : 0;
+}
+
 /* Past n elements of the current row. */
 static void advance(tw_lossless_walk_t *walk, size_t n)
 {
@@ -109,11 +119,7 @@ static void advance(tw_lossless_walk_t *walk, size_t n)
     walk->in_piece += n;
     walk->in_row += n;
     if (walk->in_piece == piece->n_elems) {
-        walk->columns += piece->flags & TW_LOSSLESS_FLAG_COLUMNS ? piece->row_elems : 0;
-        walk->row++;
-        walk->piece++;
-        walk->in_piece = 0;
-        walk->in_row = walk->piece < walk->shape->n_pieces ? walk->shape->pieces[walk->piece].first : 0;
+        end_piece(walk, piece);
     } else if (walk->in_row == piece->row_elems) {
         walk->row++;
         walk->in_row = 0;
@@ -135,4 +141,25 @@ int tw_lossless_walk_next(tw_lossless_walk_t *walk, size_t most, tw_lossless_run
     run->n = take_data(walk, n < most ? n : most, &run->data);
     advance(walk, run->n);
     return 1;
+}
+
+size_t tw_lossless_walk_skip(tw_lossless_walk_t *walk, size_t most)
+{
+    if (walk->piece == walk->shape->n_pieces) {
+        return 0;
+    }
+    const tw_lossless_piece_t *piece = &walk->shape->pieces[walk->piece];
+    const uint8_t *data;
+    size_t in_piece = piece->n_elems - walk->in_piece;
+    size_t n = take_data(walk, in_piece < most ? in_piece : most, &data);
+    size_t rows = (walk->in_row + n) / piece->row_elems;
+    if (n == in_piece) {
+        walk->row += rows - (walk->in_row + n == rows * piece->row_elems);
+        end_piece(walk, piece);
+    } else {
+        walk->row += rows;
+        walk->in_row += n - rows * piece->row_elems;
+        walk->in_piece += n;
+    }
+    return n;
 }

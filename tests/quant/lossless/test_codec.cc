@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "quant/lossless/value.h"
+#include "quant/lossless/model.h"
 #include "tests/common/fixture.h"
 #include "tests/quant/lossless/lossless_data.h"
 
@@ -160,6 +160,38 @@ TEST_F(LosslessCodec, EveryTypeAndRow)
             }
             round_trip(kind, type, block + 40, 128);
         }
+    }
+}
+
+/* Rows of 100 of which every other one has magnitudes of many octaves: the elements that are coded together are of several
+ * classes. */
+TEST_F(LosslessCodec, ClassesChangeAnywhere)
+{
+    const size_t rows = 400, columns = 100;
+    Bytes values(2 * rows * columns);
+    uint32_t state = 1;
+    for (size_t i = 0; i < rows * columns; i++) {
+        state = state * 1664525u + 1013904223u;
+        const uint32_t octave = i / columns % 2 ? 100 + (state >> 27) : 120;
+        const auto bits = uint16_t((state >> 8 & 0x8000) | octave << 7 | (state >> 13 & 0x7f));
+        memcpy(&values[2 * i], &bits, 2);
+    }
+    const Bytes expected = Codec("ref").encode(values, columns);
+    for (const std::string &backend : backends()) {
+        Codec codec(backend);
+        EXPECT_EQ(codec.encode(values, columns), expected) << backend;
+        EXPECT_GT(__builtin_popcount(codec.get()->classes), 1) << backend;
+        Bytes got;
+        ASSERT_EQ(codec.decode(expected, rows * columns, &got), TW_OK) << backend;
+        EXPECT_EQ(got, values) << backend;
+    }
+}
+
+TEST_F(LosslessCodec, CodesHaveTheirDensitiesLogarithms)
+{
+    for (uint32_t code = 0; code < 256; code++) {
+        const auto byte = uint8_t(code);
+        EXPECT_EQ(tw_lossless_code_log(byte), tw_lossless_log2(tw_lossless_density_of(byte) + 1)) << code;
     }
 }
 
