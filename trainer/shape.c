@@ -1,6 +1,28 @@
 /* The model's keys as a model's shape. */
 #include "trainer/shape.h"
 
+/* Where a key says nothing: heads alike, that divide the width; gate and up as wide as makes a block as large as GPT-2's. */
+static tw_model_llama_t llama_of(const tw_train_options_t *o, size_t n_positions)
+{
+    size_t inner = ((size_t)o->n_embd * 8 / 3 + 63) / 64 * 64;
+    return (tw_model_llama_t){
+        .n_kv_head = (size_t)(o->n_kv_head > 0 ? o->n_kv_head : o->n_head),
+        .head_dim = (size_t)(o->head_dim > 0 ? o->head_dim : o->n_embd / o->n_head),
+        .n_inner = o->n_inner > 0 ? (size_t)o->n_inner : inner,
+        .rope = {.theta = o->rope_theta,
+                 .type = (tw_model_rope_type_t)o->rope_type,
+                 .factor = o->rope_factor,
+                 .n_positions = o->rope_positions > 0 ? (size_t)o->rope_positions : n_positions,
+                 .low_freq_factor = o->rope_low,
+                 .high_freq_factor = o->rope_high,
+                 .beta_fast = o->rope_fast,
+                 .beta_slow = o->rope_slow,
+                 .attention_factor = o->rope_attention},
+        .has_head = !o->tied,
+        .window = (size_t)o->window,
+        .window_from_layer = (size_t)o->window_from_layer};
+}
+
 tw_status_t tw_trainer_shape(const tw_train_options_t *o, size_t vocab_size, tw_model_config_t *config)
 {
     size_t vocab = o->vocab_size > 0 ? (size_t)o->vocab_size : vocab_size;
@@ -17,6 +39,10 @@ tw_status_t tw_trainer_shape(const tw_train_options_t *o, size_t vocab_size, tw_
                                   .n_layer = (size_t)o->n_layer,
                                   .n_head = (size_t)o->n_head,
                                   .n_embd = (size_t)o->n_embd,
-                                  .layer_norm_epsilon = o->layer_norm_epsilon};
+                                  .layer_norm_epsilon = o->layer_norm_epsilon,
+                                  .family = (tw_model_family_t)o->family};
+    if (config->family != TW_MODEL_GPT2) {
+        config->llama = llama_of(o, n_positions);
+    }
     return TW_OK;
 }

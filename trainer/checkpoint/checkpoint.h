@@ -99,9 +99,9 @@ tw_status_t tw_checkpoint_read(tw_checkpoint_t *checkpoint, const tw_checkpoint_
 /** Safetensors files with a model's weights, open to be read. */
 typedef struct tw_weights tw_weights_t;
 
-/** path: a file, an index of several (model.safetensors.index.json), or a folder with either. Names may lack "transformer."; masks and an
- *  lm_head that repeats wte are passed over. TW_ERR_MISMATCH: a tensor is missing, of another shape or not of a float type, or an lm_head
- *  that is not wte (logged with its name); TW_ERR_FORMAT: no such index (logged); errors of tw_safetensors_open. `model` is borrowed. */
+/** path: a file, an index of several (model.safetensors.index.json), or a folder with either. Names may lack "transformer." or "model."; what the
+ *  model does not have is passed over, and an lm_head that repeats the embedding. TW_ERR_MISMATCH: a tensor is missing, of another shape or
+ *  not of a float type, or an lm_head that is not the embedding where the model has none of its own (logged with its name); TW_ERR_FORMAT: no such index (logged); errors of tw_safetensors_open. `model` is borrowed. */
 tw_status_t tw_weights_open(const char *path, const tw_model_t *model, tw_weights_t **out);
 void tw_weights_close(tw_weights_t *weights);
 /** What tells these weights from others: of each tensor some runs at even distances, so that little is read. */
@@ -110,7 +110,7 @@ uint64_t tw_weights_checksum(const tw_weights_t *weights);
 void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, size_t n_elems, float *out);
 
 /** Write a checkpoint's weights into `folder`, made if it is not there: model.safetensors (bf16 or fp32) and config.json, which
- *  transformers opens with GPT2LMHeadModel.from_pretrained. One process. Errors of tw_checkpoint_read and of
+ *  transformers opens with AutoModelForCausalLM.from_pretrained. One process. Errors of tw_checkpoint_read and of
  *  tw_safetensors_writer_create. */
 tw_status_t tw_weights_export(tw_checkpoint_t *checkpoint, const tw_model_t *model, tw_type_t type,
                               const char *folder);

@@ -55,30 +55,69 @@ static json_t *shard_list(const tw_manifest_t *manifest)
 }
 
 /* What of a model its tensors do not say, and what they do. */
+typedef enum value_type { COUNT, REAL, NUMBER } value_type_t; /* size_t, double, int or enum */
 static const struct {
     const char *key;
     size_t offset;
-} shape[] = {{"vocab_size", offsetof(tw_model_config_t, vocab_size)},
-             {"n_positions", offsetof(tw_model_config_t, n_positions)},
-             {"n_layer", offsetof(tw_model_config_t, n_layer)},
-             {"n_head", offsetof(tw_model_config_t, n_head)},
-             {"n_embd", offsetof(tw_model_config_t, n_embd)}};
+    value_type_t type;
+    int is_llama; /* GPT-2 does not have it */
+} shape[] = {
+    {"vocab_size", offsetof(tw_model_config_t, vocab_size), COUNT, 0},
+    {"n_positions", offsetof(tw_model_config_t, n_positions), COUNT, 0},
+    {"n_layer", offsetof(tw_model_config_t, n_layer), COUNT, 0},
+    {"n_head", offsetof(tw_model_config_t, n_head), COUNT, 0},
+    {"n_embd", offsetof(tw_model_config_t, n_embd), COUNT, 0},
+    {"layer_norm_epsilon", offsetof(tw_model_config_t, layer_norm_epsilon), REAL, 0},
+    {"n_kv_head", offsetof(tw_model_config_t, llama.n_kv_head), COUNT, 1},
+    {"head_dim", offsetof(tw_model_config_t, llama.head_dim), COUNT, 1},
+    {"n_inner", offsetof(tw_model_config_t, llama.n_inner), COUNT, 1},
+    {"rope_theta", offsetof(tw_model_config_t, llama.rope.theta), REAL, 1},
+    {"rope_scaling.rope_type", offsetof(tw_model_config_t, llama.rope.type), NUMBER, 1},
+    {"rope_scaling.factor", offsetof(tw_model_config_t, llama.rope.factor), REAL, 1},
+    {"rope_scaling.original_max_position_embeddings", offsetof(tw_model_config_t, llama.rope.n_positions),
+     COUNT, 1},
+    {"rope_scaling.low_freq_factor", offsetof(tw_model_config_t, llama.rope.low_freq_factor), REAL, 1},
+    {"rope_scaling.high_freq_factor", offsetof(tw_model_config_t, llama.rope.high_freq_factor), REAL, 1},
+    {"rope_scaling.beta_fast", offsetof(tw_model_config_t, llama.rope.beta_fast), REAL, 1},
+    {"rope_scaling.beta_slow", offsetof(tw_model_config_t, llama.rope.beta_slow), REAL, 1},
+    {"rope_scaling.attention_factor", offsetof(tw_model_config_t, llama.rope.attention_factor), REAL, 1},
+    {"sliding_window", offsetof(tw_model_config_t, llama.window), COUNT, 1},
+    {"max_window_layers", offsetof(tw_model_config_t, llama.window_from_layer), COUNT, 1},
+};
 #define N_SHAPE (sizeof(shape) / sizeof(shape[0]))
-#define EPSILON "layer_norm_epsilon"
+#define FAMILY "family" /* a name; older programs knew GPT-2 alone and did not say it */
 
-static json_int_t shape_value(const tw_model_config_t *config, size_t i)
+static int has_key(const tw_model_config_t *config, size_t i)
 {
-    return (json_int_t) * (const size_t *)(const void *)((const char *)config + shape[i].offset);
+    return !shape[i].is_llama || config->family != TW_MODEL_GPT2;
+}
+
+/* Counts are small enough. */
+static double shape_value(const tw_model_config_t *config, size_t i)
+{
+    const void *at = (const char *)config + shape[i].offset;
+    switch (shape[i].type) {
+    case COUNT:
+        return (double)*(const size_t *)at;
+    case REAL:
+        return *(const double *)at;
+    default:
+        return *(const int *)at;
+    }
 }
 
 static json_t *model_json(const tw_model_t *model)
 {
     const tw_model_config_t *config = tw_model_config_get(model);
     json_t *json = json_object();
+    json_object_set_new(json, FAMILY, json_string(tw_model_family_name(config->family)));
     for (size_t i = 0; i < N_SHAPE; i++) {
-        json_object_set_new(json, shape[i].key, json_integer(shape_value(config, i)));
+        if (has_key(config, i)) {
+            double value = shape_value(config, i);
+            json_object_set_new(json, shape[i].key,
+                                shape[i].type == REAL ? json_real(value) : json_integer((json_int_t)value));
+        }
     }
-    json_object_set_new(json, EPSILON, json_real(config->layer_norm_epsilon));
     return json;
 }
 
@@ -166,19 +205,31 @@ static tw_status_t another_model(const char *path, const char *key, const json_t
     return TW_ERR_MISMATCH;
 }
 
+static tw_status_t check_family(const char *path, const json_t *json, const tw_model_config_t *config)
+{
+    const char *was = json_string_value(json_object_get(json, FAMILY));
+    const char *is = tw_model_family_name(config->family);
+    if (json && strcmp(was ? was : "gpt2", is) != 0) {
+        tw_error("%s: of another model: model.family was %s when it was saved, and is %s now", path,
+                 was ? was : "gpt2", is);
+        return TW_ERR_MISMATCH;
+    }
+    return TW_OK;
+}
+
 /* What tensors' sizes do not show, above all. */
 static tw_status_t check_model(const char *path, const json_t *json, const tw_model_t *model)
 {
     const tw_model_config_t *config = tw_model_config_get(model);
+    TW_TRY(check_family(path, json, config));
     for (size_t i = 0; i < N_SHAPE; i++) {
         const json_t *was = json_object_get(json, shape[i].key);
-        if (was && json_integer_value(was) != shape_value(config, i)) {
-            return another_model(path, shape[i].key, was, (double)shape_value(config, i));
+        double is = shape_value(config, i);
+        if (was && has_key(config, i) && json_number_value(was) != is) {
+            return another_model(path, shape[i].key, was, is);
         }
     }
-    const json_t *was = json_object_get(json, EPSILON);
-    double difference = json_number_value(was) - config->layer_norm_epsilon;
-    return was && difference != 0.0 ? another_model(path, EPSILON, was, config->layer_norm_epsilon) : TW_OK;
+    return TW_OK;
 }
 
 /* A checksum as it is written; 0: not there. -1: something else is. */

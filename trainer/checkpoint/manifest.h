@@ -2,7 +2,7 @@
  *
  *      {"body": {"format": 1, "step": 600, "seed": 1, "batch": 8, "seq_len": 128, "n_ranks": 4,
  *                "run": "0123456789abcdef", "recent_loss": 2.5, "facts": {"optimizer.params.lr": "0.0006", ...},
- *                "model": {"n_layer": 4, "n_head": 4, ..., "layer_norm_epsilon": 1e-05},
+ *                "model": {"family": "gpt2", "n_layer": 4, "n_head": 4, ..., "layer_norm_epsilon": 1e-05},
  *                "tensors": [{"name": "transformer.wte.weight", "n_elems": 32768}, ...],
  *                "shards": [{"bytes": 1234, "xxh3": "0123456789abcdef"}, ...]},
  *       "xxh3": "..."}

@@ -1,5 +1,4 @@
 /* Whole models in safetensors files, by Hugging Face's names. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,8 +10,9 @@
 #include "safetensors/safetensors.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/files.h"
+#include "trainer/checkpoint/model_config.h"
 
-#define PREFIX "transformer."
+#define HEAD "lm_head.weight"
 
 /* ---- reading --------------------------------------------------------------------------------------------- */
 
@@ -32,11 +32,11 @@ static const tw_safetensors_tensor_t *find_name(const tw_weights_t *weights, con
     return found;
 }
 
-/* Files of the bare model lack the prefix. */
+/* Files of the bare model lack the prefix: "transformer.", "model.". */
 static const tw_safetensors_tensor_t *find(const tw_weights_t *weights, const char *name)
 {
     const tw_safetensors_tensor_t *found = find_name(weights, name);
-    return found ? found : find_name(weights, name + strlen(PREFIX));
+    return found || strcmp(name, HEAD) == 0 ? found : find_name(weights, strchr(name, '.') + 1);
 }
 
 static tw_status_t check_tensor(const char *path, const tw_model_tensor_t *want,
@@ -80,19 +80,19 @@ static tw_status_t find_tensors(const char *path, const tw_model_t *model, tw_we
     return TW_OK;
 }
 
-/* The embedding is the output layer here; one that repeats it is passed over. */
-static tw_status_t check_head(const char *path, const tw_weights_t *weights)
+/* Where the embedding, the first tensor, is the output layer, one that repeats it is passed over. */
+static tw_status_t check_head(const char *path, const tw_model_t *model, const tw_weights_t *weights)
 {
-    const tw_safetensors_tensor_t *head = find_name(weights, "lm_head.weight");
-    const tw_safetensors_tensor_t *embedding = find(weights, PREFIX "wte.weight");
-    if (!head || (head->bytes == embedding->bytes && strcmp(head->dtype, embedding->dtype) == 0 &&
-                  memcmp(head->data, embedding->data, head->bytes) == 0)) {
+    size_t n_tensors, n_root = tw_model_unit_get(model, TW_MODEL_ROOT)->n_tensors;
+    const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
+    const tw_safetensors_tensor_t *head = find_name(weights, HEAD), *embedding = weights->tensors[0];
+    if (!head || strcmp(tensors[n_root - 1].name, HEAD) == 0 ||
+        (head->bytes == embedding->bytes && strcmp(head->dtype, embedding->dtype) == 0 &&
+         memcmp(head->data, embedding->data, head->bytes) == 0)) {
         return TW_OK;
     }
-    tw_error(
-        "%s: lm_head.weight is not transformer.wte.weight: a model whose output layer has weights of its "
-        "own is not known here",
-        path);
+    tw_error("%s: " HEAD " is not %s: this model's output layer has no weights of its own", path,
+             tensors[0].name);
     return TW_ERR_MISMATCH;
 }
 
@@ -199,7 +199,7 @@ tw_status_t tw_weights_open(const char *path, const tw_model_t *model, tw_weight
         status = find_tensors(path, model, weights);
     }
     if (status == TW_OK) {
-        status = check_head(path, weights);
+        status = check_head(path, model, weights);
     }
     if (status != TW_OK) {
         tw_weights_close(weights);
@@ -250,30 +250,6 @@ void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, s
 }
 
 /* ---- writing --------------------------------------------------------------------------------------------- */
-
-static tw_status_t write_config(const char *folder, const tw_model_config_t *config, tw_type_t type)
-{
-    char path[TW_CHECKPOINT_PATH_BYTES];
-    TW_TRY(tw_checkpoint_path(path, "%s/config.json", folder));
-    json_t *json =
-        json_pack("{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:s, s:n, s:n}", "architectures",
-                  "GPT2LMHeadModel", "model_type", "gpt2", "activation_function", "gelu_new", "vocab_size",
-                  (json_int_t)config->vocab_size, "n_positions", (json_int_t)config->n_positions, "n_embd",
-                  (json_int_t)config->n_embd, "n_layer", (json_int_t)config->n_layer, "n_head",
-                  (json_int_t)config->n_head, "layer_norm_epsilon", config->layer_norm_epsilon,
-                  "tie_word_embeddings", 1, "torch_dtype",
-                  type == TW_TYPE_BF16   ? "bfloat16"
-                  : type == TW_TYPE_FP16 ? "float16"
-                                         : "float32",
-                  "bos_token_id", "eos_token_id"); /* not known here; else transformers takes GPT-2's */
-    int failed = !json || json_dump_file(json, path, JSON_INDENT(2)) != 0;
-    json_decref(json);
-    if (failed) {
-        tw_error("%s: cannot write it: %s", path, strerror(errno));
-        return TW_ERR_IO;
-    }
-    return TW_OK;
-}
 
 static tw_status_t begin_file(const char *folder, const tw_model_t *model, tw_type_t type,
                               tw_safetensors_writer_t **writer)
@@ -347,7 +323,7 @@ tw_status_t tw_weights_export(tw_checkpoint_t *checkpoint, const tw_model_t *mod
 {
     tw_status_t status = tw_checkpoint_make_folder(folder);
     if (status == TW_OK) {
-        status = write_config(folder, tw_model_config_get(model), type);
+        status = tw_checkpoint_write_config(folder, tw_model_config_get(model), type);
     }
     return status == TW_OK ? write_weights(checkpoint, model, type, folder) : status;
 }

@@ -6,7 +6,7 @@
  *
  *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c what there is to say of them; resolve.c what
  *  depends on several keys and on the ranks; compare.c which keys ranks and runs compare; effect.c
- *  keys that change nothing in the mode that is asked for; pretrained.c the shape of a model that weights come from. */
+ *  keys that change nothing in the mode that is asked for; pretrained.c, pretrained_llama.c the shape of a model that weights come from. */
 #ifndef TW_TRAINER_CONFIG_CONFIG_H
 #define TW_TRAINER_CONFIG_CONFIG_H
 
@@ -69,6 +69,14 @@ typedef struct tw_train_options {
     char *preset;
     int64_t n_params, n_layer, n_head, n_embd, n_positions, vocab_size;
     double layer_norm_epsilon;
+    int family; /* tw_model_family_t */
+    int64_t n_kv_head, head_dim, n_inner;
+    int tied;
+    double rope_theta;
+    int rope_type; /* tw_model_rope_type_t */
+    double rope_factor, rope_low, rope_high, rope_fast, rope_slow, rope_attention;
+    int64_t rope_positions;
+    int64_t window, window_from_layer;
     char *init_from;
 } tw_train_options_t;
 

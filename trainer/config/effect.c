@@ -2,7 +2,14 @@
 #include "trainer/config/state.h"
 #include "trainer/config/table.h"
 
-#define MOST_KEYS 8
+#define MOST_KEYS 32
+#define LLAMA_KEYS                                                                                         \
+    "model.n_kv_head", "model.head_dim", "model.n_inner", "model.tie_word_embeddings", "model.rope_theta", \
+        "model.rope_scaling.rope_type", "model.rope_scaling.factor",                                       \
+        "model.rope_scaling.original_max_position_embeddings", "model.rope_scaling.low_freq_factor",       \
+        "model.rope_scaling.high_freq_factor", "model.rope_scaling.beta_fast",                             \
+        "model.rope_scaling.beta_slow", "model.rope_scaling.attention_factor", "model.sliding_window",     \
+        "model.max_window_layers"
 
 /* ---- when they count --------------------------------------------------------------------------------------- */
 
@@ -91,6 +98,11 @@ static int has_no_preset(const tw_train_options_t *o)
     return *o->preset == '\0';
 }
 
+static int is_llama_or_preset(const tw_train_options_t *o)
+{
+    return o->family != 0 || *o->preset != '\0';
+}
+
 static int has_a_shape(const tw_train_options_t *o)
 {
     return o->n_params == 0;
@@ -153,9 +165,10 @@ static const struct {
     {{"thinwire.val_share"}, shares_text, "thinwire.val_data is given"},
     {{"thinwire.val_every"}, validates, "thinwire.val_sequences is 0"},
     {{"model.n_params", "model.n_layer", "model.n_head", "model.n_embd", "model.n_positions",
-      "model.vocab_size", "model.layer_norm_epsilon"},
+      "model.vocab_size", "model.layer_norm_epsilon", "model.family", LLAMA_KEYS},
      has_no_preset,
      "model.preset says it"},
+    {{LLAMA_KEYS}, is_llama_or_preset, "model.family is gpt2"},
     {{"model.n_layer", "model.n_head", "model.n_embd", "model.layer_norm_epsilon"},
      has_a_shape,
      "it follows from model.n_params"},

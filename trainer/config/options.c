@@ -42,6 +42,9 @@ static const char *const schedules[] = {"none", "WarmupLR", "WarmupDecayLR", "Wa
 static const char *const warmups[] = {"linear", "log", NULL};
 static const char *const places[] = {"none", "cpu", "nvme", NULL};
 static const char *const switches[] = {"auto", "off", "on", NULL};
+/* in the order of tw_model_family_t and tw_model_rope_type_t */
+static const char *const families[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", NULL};
+static const char *const ropes[] = {"default", "linear", "llama3", "yarn", NULL};
 static const char *const inners[] = {"exact", "int8", NULL};
 
 static const tw_config_field_t fields[] = {
@@ -164,18 +167,45 @@ static const tw_config_field_t fields[] = {
          "Folder for the trained weights as transformers reads them; needs thinwire.checkpoint; nothing: "
          "none."),
     /* ---- the model ---- */
-    TEXT("model.preset", preset, "gpt2, gpt2-medium, gpt2-large, gpt2-xl; nothing: as the other keys say."),
-    COUNT("model.n_params", "0", n_params, 0, 1e12, "", "A shape of about so many parameters; 0: as below."),
+    TEXT("model.preset", preset,
+         "gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama2-7b, llama3.1-8b, llama3.2-1b, mistral-7b, "
+         "qwen2.5-0.5b, qwen3-0.6b; nothing: as the other keys say."),
+    CHOICE("model.family", "gpt2", family, families,
+           "What the model is built like: Qwen2 has biases on q, k and v, Qwen3 norms of their heads."),
+    COUNT("model.n_params", "0", n_params, 0, 1e12, "",
+          "A GPT-2's shape of about so many parameters; 0: as below."),
     COUNT("model.n_layer", "4", n_layer, 1, 10000, "", "Layers."),
-    COUNT("model.n_head", "4", n_head, 1, 10000, "", "Attention heads; divides n_embd."),
+    COUNT("model.n_head", "4", n_head, 1, 10000, "", "Attention heads; in GPT-2 a divisor of n_embd."),
     COUNT("model.n_embd", "128", n_embd, 1, 1e6, "", "Width."),
-    COUNT("model.n_positions", "0", n_positions, 0, 1e6, "tokens",
+    COUNT("model.n_positions", "0", n_positions, 0, 16777216, "tokens",
           "Longest sequence; 0: thinwire.sequence_length."),
-    COUNT("model.vocab_size", "0", vocab_size, 0, 65536, "", "0: the data's."),
+    COUNT("model.vocab_size", "0", vocab_size, 0, 1048576, "", "0: the data's."),
     REAL("model.layer_norm_epsilon", "1e-5", layer_norm_epsilon, 0, 1, "Of all norms."),
+    /* the Llama family's: all but gpt2 */
+    COUNT("model.n_kv_head", "0", n_kv_head, 0, 1024, "", "Heads of k and v; divides n_head. 0: n_head."),
+    COUNT("model.head_dim", "0", head_dim, 0, 1024, "", "Width of a head, even; 0: n_embd / n_head."),
+    COUNT("model.n_inner", "0", n_inner, 0, 262144, "",
+          "Width between gate and down; 0: 8/3 of n_embd, up to a multiple of 64."),
+    FLAG("model.tie_word_embeddings", "n", tied, "The output layer is the embedding, as in GPT-2."),
+    REAL("model.rope_theta", "10000", rope_theta, 1.001, 1e12, "Base of the rotary angles."),
+    CHOICE("model.rope_scaling.rope_type", "default", rope_type, ropes,
+           "How rotary angles are stretched; the keys below are config.json's."),
+    REAL("model.rope_scaling.factor", "1", rope_factor, 1, 1e6, "By how much."),
+    COUNT("model.rope_scaling.original_max_position_embeddings", "0", rope_positions, 0, 16777216, "tokens",
+          "llama3, yarn: longest text of the first training; 0: n_positions."),
+    REAL("model.rope_scaling.low_freq_factor", "1", rope_low, 1e-6, 1e6, "llama3."),
+    REAL("model.rope_scaling.high_freq_factor", "4", rope_high, 1e-6, 1e6, "llama3."),
+    REAL("model.rope_scaling.beta_fast", "32", rope_fast, 1e-6, 1e6, "yarn."),
+    REAL("model.rope_scaling.beta_slow", "1", rope_slow, 1e-6, 1e6, "yarn."),
+    REAL("model.rope_scaling.attention_factor", "0", rope_attention, 0, 1e3,
+         "yarn: of cosines and sines; 0: 0.1 ln(factor) + 1."),
+    COUNT("model.sliding_window", "0", window, 0, 16777216, "tokens",
+          "A token sees so many, itself among them; 0: all before it."),
+    COUNT("model.max_window_layers", "0", window_from_layer, 0, 10000, "",
+          "Layers at the bottom that see all the same."),
     TEXT("model.init_from", init_from,
-         "Folder of a GPT-2 as transformers saves it, or a safetensors file, to start from its weights; "
-         "config.json beside them gives the shape."),
+         "Folder of a model as transformers saves it, or a safetensors file, to start from its weights; "
+         "config.json beside them gives family and shape."),
 };
 
 const tw_config_table_t tw_train_options_table = {.module = "trainer",

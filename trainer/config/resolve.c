@@ -190,6 +190,24 @@ static tw_status_t check_features(const tw_train_options_t *o)
     return TW_OK;
 }
 
+/* model.family's choices */
+enum { LLAMA = 1, MISTRAL = 2 };
+
+/* What config.json could not say is refused. Once the family is known, which may come with the weights. */
+static tw_status_t check_model(const tw_train_options_t *o)
+{
+    if (o->n_params > 0 && o->family != 0 && !*o->preset) {
+        return refuse("model.n_params makes the shape of a GPT-2; leave it or model.family out");
+    }
+    if (o->window > 0 && o->family == LLAMA) {
+        return refuse("model.sliding_window is for model.family mistral, qwen2 and qwen3");
+    }
+    if (o->window_from_layer > 0 && o->family == MISTRAL) {
+        return refuse("model.max_window_layers is for model.family qwen2 and qwen3");
+    }
+    return TW_OK;
+}
+
 static tw_status_t check_places(const tw_train_options_t *o)
 {
     if (o->offload_param != TW_TRAIN_NONE && o->stage != 3) {
@@ -216,6 +234,9 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int 
     }
     if (status == TW_OK) {
         status = tw_train_pretrained(config);
+    }
+    if (status == TW_OK) {
+        status = check_model(o);
     }
     if (status == TW_OK) {
         status = resolve_batch(config, n_ranks);

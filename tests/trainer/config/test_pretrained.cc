@@ -1,4 +1,5 @@
 /* The shape of a model that weights come from. */
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 
@@ -36,7 +37,7 @@ class Pretrained : public tw::Fixture
     tw_status_t resolve(std::vector<std::string> sets = {}, const std::string &what = "")
     {
         std::vector<const char *> pointers;
-        sets.push_back("model.init_from=" + folder_ + what);
+        sets.insert(sets.begin(), "model.init_from=" + folder_ + what);
         for (const auto &set : sets) {
             pointers.push_back(set.c_str());
         }
@@ -88,7 +89,7 @@ TEST_F(Pretrained, KeysThatSayOtherwiseAreRefused)
 
 TEST_F(Pretrained, WhatIsNoSuchModelIsRefused)
 {
-    const char *others[][2] = {{"model_type", "\"llama\""},
+    const char *others[][2] = {{"model_type", "\"bert\""},
                                {"activation_function", "\"relu\""},
                                {"scale_attn_weights", "false"},
                                {"scale_attn_by_inverse_layer_idx", "true"},
@@ -106,6 +107,123 @@ TEST_F(Pretrained, WhatIsNoSuchModelIsRefused)
     write(R"({"model_type": "gpt2", "n_layer": 0})");
     expect_log("model.n_layer=0: expected a whole number");
     EXPECT_EQ(TW_ERR_CONFIG, resolve());
+}
+
+/* As transformers 4 writes it; what is not there has transformers' defaults. */
+constexpr const char *kQwen3 =
+    R"("model_type": "qwen3", "hidden_act": "silu", "num_hidden_layers": 3, "num_attention_heads": 6,
+       "hidden_size": 96, "intermediate_size": 200, "max_position_embeddings": 64, "vocab_size": 151936)";
+
+TEST_F(Pretrained, AKeyOfLlamasHasTransformersDefaults)
+{
+    write(std::string("{") + kQwen3 + "}");
+    ASSERT_EQ(TW_OK, resolve());
+    expect_shape(3, 6, 1e-6);
+    const tw_train_options_t &o = options_of(config_);
+    EXPECT_EQ(4, o.family);
+    EXPECT_EQ(200, o.n_inner);
+    EXPECT_EQ(151936, o.vocab_size);
+    EXPECT_EQ(6, o.n_kv_head);
+    EXPECT_EQ(128, o.head_dim);
+    EXPECT_EQ(10000, o.rope_theta);
+    EXPECT_EQ(0, o.rope_type);
+    EXPECT_FALSE(o.tied);
+    EXPECT_EQ(0, o.window);
+}
+
+TEST_F(Pretrained, RotaryAnglesAreTaken)
+{
+    write(std::string("{") + kQwen3 +
+          R"(, "rms_norm_eps": 1e-5, "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": true,
+               "rope_theta": 1000000, "rope_scaling": {"type": "yarn", "factor": 4.0, "beta_fast": 16,
+               "original_max_position_embeddings": 32, "mscale": 2.0, "mscale_all_dim": 1.0}})");
+    ASSERT_EQ(TW_OK, resolve());
+    expect_shape(3, 6, 1e-5);
+    const tw_train_options_t &o = options_of(config_);
+    EXPECT_EQ(2, o.n_kv_head);
+    EXPECT_EQ(16, o.head_dim);
+    EXPECT_TRUE(o.tied);
+    EXPECT_EQ(1e6, o.rope_theta);
+    EXPECT_EQ(3, o.rope_type);
+    EXPECT_EQ(4, o.rope_factor);
+    EXPECT_EQ(16, o.rope_fast);
+    EXPECT_EQ(1, o.rope_slow);
+    EXPECT_EQ(32, o.rope_positions);
+    EXPECT_NEAR((0.2 * std::log(4.0) + 1) / (0.1 * std::log(4.0) + 1), o.rope_attention, 1e-12);
+    write(std::string("{") + kQwen3 +
+          R"(, "rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8,
+               "low_freq_factor": 2, "high_freq_factor": 5.0, "original_max_position_embeddings": 16}})");
+    ASSERT_EQ(TW_OK, resolve());
+    EXPECT_EQ(2, options_of(config_).rope_type);
+    EXPECT_EQ(5e5, options_of(config_).rope_theta);
+    EXPECT_EQ(8, options_of(config_).rope_factor);
+    EXPECT_EQ(2, options_of(config_).rope_low);
+    EXPECT_EQ(5, options_of(config_).rope_high);
+    expect_log("model.rope_theta is 10000, but " + folder_ + "/config.json says 500000");
+    EXPECT_EQ(TW_ERR_CONFIG, resolve({"model.rope_theta=1e4"}));
+}
+
+TEST_F(Pretrained, WindowsAreTaken)
+{
+    const std::string used = R"(, "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 2)";
+    write(std::string("{") + kQwen3 + used + R"(, "layer_types": ["full_attention", "full_attention",
+               "sliding_attention"]})");
+    ASSERT_EQ(TW_OK, resolve());
+    EXPECT_EQ(9, options_of(config_).window);
+    EXPECT_EQ(2, options_of(config_).window_from_layer);
+    write(std::string("{") + kQwen3 + R"(, "use_sliding_window": false, "sliding_window": 9})");
+    ASSERT_EQ(TW_OK, resolve());
+    EXPECT_EQ(0, options_of(config_).window);
+    std::string mistral = kQwen3;
+    mistral.replace(mistral.find("qwen3"), 5, "mistral");
+    write("{" + mistral + R"(, "sliding_window": 7})");
+    ASSERT_EQ(TW_OK, resolve());
+    EXPECT_EQ(7, options_of(config_).window);
+    EXPECT_EQ(0, options_of(config_).window_from_layer);
+    EXPECT_EQ(16, options_of(config_).head_dim);
+    write("{" + mistral + R"(, "sliding_window": null})");
+    ASSERT_EQ(TW_OK, resolve());
+    EXPECT_EQ(0, options_of(config_).window);
+    write(std::string("{") + kQwen3 + used + R"(, "layer_types": ["sliding_attention", "full_attention",
+               "sliding_attention"]})");
+    expect_log("config.json: layer_types is ");
+    EXPECT_EQ(TW_ERR_CONFIG, resolve());
+}
+
+TEST_F(Pretrained, WhatNoModelOfTheFamilyHasIsRefused)
+{
+    const char *others[][2] = {{"hidden_act", "\"gelu\""},
+                               {"attention_bias", "true"},
+                               {"mlp_bias", "true"},
+                               {"partial_rotary_factor", "0.5"},
+                               {"num_hidden_layers", "\"three\""},
+                               {"rope_type", "\"longrope\""},
+                               {"long_factor", "[1]"},
+                               {"truncate", "false"}};
+    for (const auto &other : others) {
+        std::string pair = std::string("\"") + other[0] + "\": " + other[1], text = kQwen3;
+        std::string name = other[0];
+        if (name == "rope_type") {
+            text += ", \"rope_scaling\": {" + pair + "}";
+        } else if (name == "long_factor" || name == "truncate") {
+            text += ", \"rope_scaling\": {\"rope_type\": \"yarn\", " + pair + "}";
+        } else {
+            text += ", " + pair; /* the later one counts */
+        }
+        write("{" + text + "}");
+        expect_log("config.json: " + name + " is " + other[1]);
+        EXPECT_EQ(TW_ERR_CONFIG, resolve()) << name;
+    }
+    write(R"({"model_type": "llama"})");
+    expect_log("config.json: num_hidden_layers is missing");
+    EXPECT_EQ(TW_ERR_CONFIG, resolve());
+    expect_log("model.sliding_window is for");
+    EXPECT_EQ(TW_ERR_CONFIG, resolve({"model.init_from=", "model.sliding_window=9", "model.family=llama"}));
+    expect_log("model.max_window_layers is for");
+    EXPECT_EQ(TW_ERR_CONFIG,
+              resolve({"model.init_from=", "model.max_window_layers=1", "model.family=mistral"}));
+    expect_log("model.n_params makes the shape of a GPT-2");
+    EXPECT_EQ(TW_ERR_CONFIG, resolve({"model.n_params=1e6", "model.family=llama"}));
 }
 
 TEST_F(Pretrained, WithoutItTheKeysGiveTheShape)

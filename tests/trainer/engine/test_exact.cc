@@ -60,6 +60,35 @@ INSTANTIATE_TEST_SUITE_P(, TrainExact,
 
 using TrainSame = tw::Fixture;
 
+/* The engine knows a model by its units and tensors: with fewer elements than ranks, and an output layer in the root. */
+TEST_F(TrainSame, ALlamaHasTheSameLossesInAllStages)
+{
+    const std::vector<std::vector<std::string>> all = {
+        {},
+        {"zero_optimization.stage=0"},
+        {"zero_optimization.stage=1"},
+        {"zero_optimization.stage=2"},
+        {"thinwire.hpz=on"},
+        {exact},
+        {lossless_gradients, lossless_weights},
+        {lossless_gradients, exact},
+    };
+    for (const char *family : {"qwen2", "qwen3"}) {
+        std::vector<double> losses;
+        for (std::vector<std::string> sets : all) {
+            sets.insert(sets.end(), {std::string("model.family=") + family, "model.n_kv_head=1",
+                                     "model.head_dim=2", "model.n_inner=24", "model.sliding_window=9"});
+            tw::Outcome outcome = tw::train(2, 2, sets);
+            EXPECT_EQ(outcome.status, TW_OK) << sets[0];
+            EXPECT_TRUE(outcome.result.bytes_as_planned) << sets[0];
+            EXPECT_TRUE(outcome.result.replicas_equal) << sets[0];
+            EXPECT_LT(outcome.result.last_loss, outcome.result.first_loss - 0.3) << sets[0];
+            losses = losses.empty() ? outcome.losses() : losses;
+            EXPECT_EQ(outcome.losses(), losses) << sets[0];
+        }
+    }
+}
+
 /* Of no use without this: fewer bytes between nodes, with and without replicas. */
 TEST_F(TrainSame, LosslessSendsFewerBytes)
 {

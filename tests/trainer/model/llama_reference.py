@@ -6,8 +6,8 @@ leaves them, and what PyTorch says of their loss and gradients for one batch.
     python3 tests/trainer/model/llama_reference.py tests/trainer/model/llama
 
 Made with torch 2.15.0 and transformers 5.23.0. A folder has config.json, the weights (bf16; "mistral" in two files with
-an index), and expected.safetensors: "grad.NAME" (fp32), "tokens", "targets" (int32), "loss" (fp32), "angles" (fp32: the
-rotary frequencies). Shapes are odd on purpose, and all features are on.
+an index), and expected.safetensors: "grad.NAME" (fp32), "tokens", "targets" (int32: a text, cut into sequences), "loss"
+(fp32), "angles" (fp32: the rotary frequencies). Shapes are odd on purpose, and all features are on.
 """
 
 import os
@@ -79,13 +79,13 @@ def make(folder, name):
         for key, weight in model.named_parameters():
             centre = 1.0 if "norm" in key else 0.0
             weight.copy_((centre + 0.3 * torch.randn(weight.shape)).bfloat16().double())
-    tokens = torch.randint(0, config.vocab_size, (BATCH, LENGTH))
-    targets = torch.randint(0, config.vocab_size, (BATCH, LENGTH))
+    text = torch.randint(0, config.vocab_size, (BATCH * LENGTH + 1,))
+    tokens, targets = text[:-1].reshape(BATCH, LENGTH), text[1:].reshape(BATCH, LENGTH)
     logits = model(tokens).logits
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, config.vocab_size), targets.reshape(-1))
     loss.backward()
 
-    out = {"tokens": tokens.int(), "targets": targets.int(), "loss": loss.detach().float().reshape(1)}
+    out = {"tokens": tokens.int().contiguous(), "targets": targets.int().contiguous(), "loss": loss.detach().float().reshape(1)}
     out["angles"] = model.model.rotary_emb.inv_freq.float().clone()
     for key, weight in model.named_parameters():
         out["grad." + key] = weight.grad.float().contiguous()

@@ -1,0 +1,14 @@
+/** Private to trainer/checkpoint: config.json beside a model's weights. */
+#ifndef TW_TRAINER_CHECKPOINT_MODEL_CONFIG_H
+#define TW_TRAINER_CHECKPOINT_MODEL_CONFIG_H
+
+#include "trainer/model/model.h"
+
+TW_C_BEGIN
+
+/** Write folder/config.json as transformers (4 and 5) reads it. type: of the weights. TW_ERR_IO, TW_ERR_INVALID (a name too long); logged. */
+tw_status_t tw_checkpoint_write_config(const char *folder, const tw_model_config_t *config, tw_type_t type);
+
+TW_C_END
+
+#endif

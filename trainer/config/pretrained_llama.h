@@ -1,0 +1,13 @@
+/** Private to config: the shape of a model of the Llama family, of its config.json. */
+#ifndef TW_TRAINER_CONFIG_PRETRAINED_LLAMA_H
+#define TW_TRAINER_CONFIG_PRETRAINED_LLAMA_H
+
+#include <jansson.h>
+
+#include "trainer/config/state.h"
+
+/** `json`: the file at `path`, model.family being taken from it already. TW_ERR_CONFIG, logged: keys that say otherwise, or a model that
+ *  is not known here. */
+tw_status_t tw_train_pretrained_llama(tw_train_config_t *config, const char *path, const json_t *json);
+
+#endif
