@@ -187,7 +187,7 @@ void tw_p2p_wake(tw_p2p_t *p2p);
 typedef enum tw_p2p_need {
     TW_P2P_NEEDS_ANSWER, /**< only something from the peer can bring it to its end */
     TW_P2P_NEEDS_UCX,    /**< it may end by itself */
-    TW_P2P_NEEDS_WONDER  /**< a part of it is lost: it will never be complete */
+    TW_P2P_NEEDS_LOST    /**< a part of it is lost: it will never be complete */
 } tw_p2p_need_t;
 tw_p2p_need_t tw_p2p_request_needs(const tw_p2p_request_t *request);
 tw_p2p_peer_t *tw_p2p_request_peer(const tw_p2p_request_t *request);

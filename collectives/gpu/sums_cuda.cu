@@ -1,4 +1,4 @@
-/* Launches of the sums and copies of gpu_sum_kernels.cuh. */
+/* Launches of the sums and copies of sums_kernels.cuh. */
 #include <cuda_runtime.h>
 
 #include "collectives/gpu/sums_kernels.cuh"

@@ -1,4 +1,4 @@
-/* The kernels of gpu_sum.cu as functions of one thread, and their launches' geometry: tests run them on a CPU. A thread
+/* The kernels of sums_cuda.cu as functions of one thread, and their launches' geometry: tests run them on a CPU. A thread
  * takes 8 neighbouring elements at a time where everything is aligned to 16 bytes, else one; a row of the grid is one
  * segment. */
 #ifndef TW_COLLECTIVES_GPU_SUMS_KERNELS_CUH

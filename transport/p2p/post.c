@@ -190,7 +190,7 @@ tw_status_t tw_p2p_recv(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_r
 tw_p2p_need_t tw_p2p_request_needs(const tw_p2p_request_t *request)
 {
     if (request->lost) {
-        return TW_P2P_NEEDS_WONDER;
+        return TW_P2P_NEEDS_LOST;
     }
     return request->n_ops || (request->is_send && request->stage == TW_P2P_STAGE_MOVING && !request->queue)
                ? TW_P2P_NEEDS_UCX

@@ -1,4 +1,4 @@
-/** Messages (rendezvous_msg.h) over a non-blocking TCP connection, signed or sealed once a session is set. Private to the folder.
+/** Messages (messages.h) over a non-blocking TCP connection, signed or sealed once a session is set. Private to the folder.
  *
  *  Nothing here logs or blocks; a connection belongs to one thread at a time. */
 #ifndef TW_TRANSPORT_RENDEZVOUS_CONNECTION_H

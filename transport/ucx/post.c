@@ -61,7 +61,7 @@ static int is_hopeless(tw_ucx_transport_t *ucx, const tw_p2p_request_t *request)
         return 0;
     }
     const tw_p2p_need_t needs = tw_p2p_request_needs(request);
-    return departed->silent || needs == TW_P2P_NEEDS_WONDER ||
+    return departed->silent || needs == TW_P2P_NEEDS_LOST ||
            (departed->all_said && needs == TW_P2P_NEEDS_ANSWER);
 }
 

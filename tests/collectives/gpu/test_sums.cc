@@ -109,7 +109,7 @@ std::vector<SumCase> all_cases()
     return cases;
 }
 
-/* Element by element, as gpu_sum.h says. */
+/* Element by element, as sums.h says. */
 TEST_F(GpuSum, ReferenceFollowsTheRule)
 {
     for (const SumCase &c : all_cases()) {

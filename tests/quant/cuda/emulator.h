@@ -1,4 +1,4 @@
-/** Runs CUDA kernels on the CPU, for tests: blocks follow one another, the threads of a block are fibers (cuda_fibers.h).
+/** Runs CUDA kernels on the CPU, for tests: blocks follow one another, the threads of a block are fibers (fibers.h).
  *  Accesses that are not aligned end the program.
  *
  *  Include it before the kernels, in place of device.cuh, in one source file. */

@@ -1,6 +1,6 @@
 /** A CUDA thread block on the CPU, for tests: every thread is a fiber that runs until it has to wait for others. What it
  *  watches: exchanges that not all lanes of a warp take part in, barriers that not all threads reach. Warps run in random
- *  order and get ahead of one another, so that a missing barrier shows. Private to cuda_emulator.h. */
+ *  order and get ahead of one another, so that a missing barrier shows. Private to emulator.h. */
 #ifndef TW_TESTS_QUANT_CUDA_FIBERS_H
 #define TW_TESTS_QUANT_CUDA_FIBERS_H
 

@@ -1,5 +1,5 @@
 /* What only a GPU can show: streams, graphs, launches with many parameters, more elements than 32 bits count. Linked with
- * test_quant_twins.cc and test_adamw.cc, which then compare every operation with the reference on the GPU. */
+ * test_twins.cc and test_adamw.cc, which then compare every operation with the reference on the GPU. */
 #include <cuda_runtime_api.h>
 
 #include <cstring>
