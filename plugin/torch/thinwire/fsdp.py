@@ -48,6 +48,7 @@ class _Comm:
         self._units: dict[object, tuple[replicas.Unit | None, str]] = {}
         self._cuda = False
         self._steps = itertools.count()
+        self._text = "FSDP2 over thinwire: %s" % rules
 
     def allocate(self, size, *, dtype, device):
         take = self.allocator.allocate if self.allocator is not None else super().allocate
@@ -58,7 +59,7 @@ class _Comm:
         found = operations.carrier(kind, self._use, group, whole, op, staged)
         self._cuda = whole.is_cuda
         if found is not None and found.n_nodes > 1:
-            tally.announce("FSDP2 over thinwire: %s" % self._rules)
+            tally.announce(self._text)
         return found
 
     def _codec(self, cuda: bool) -> capi.Codec | None:

@@ -11,9 +11,10 @@ WIDTH = 48
 class Block(nn.Module):
     """Sizes that no number of ranks divides."""
 
-    def __init__(self, n=WIDTH):
+    def __init__(self, n=WIDTH, hidden=None):
         super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(n), nn.Linear(n, 2 * n - 1), nn.Linear(2 * n - 1, n)
+        hidden = hidden or 2 * n - 1
+        self.norm, self.up, self.down = nn.LayerNorm(n), nn.Linear(n, hidden), nn.Linear(hidden, n)
 
     def forward(self, x):
         return x + self.down(torch.relu(self.up(self.norm(x))))

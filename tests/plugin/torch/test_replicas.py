@@ -13,6 +13,8 @@ from thinwire import estimate, fsdp, replicas, staging
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 CHECKED = {"TW_HPZ_CHECK_STEPS": "2"}
 
@@ -38,6 +40,10 @@ def gathered(model):
         found += [param.unsharded_param.detach().clone() for param in group.fsdp_params]
         group.reshard()
     return found
+
+
+def gathered_locals(model):
+    return [one.to_local() if isinstance(one, DTensor) else one for one in gathered(model)]
 
 
 def bits(tensors):
@@ -452,6 +458,44 @@ def test_replicated_models():
         return same(gathered(plain), gathered(ours))
 
     assert all(ranks.run(4, check))
+
+
+def parallel(mesh):
+    """Each layer split over two ranks, whose parts are sharded over the nodes."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[Block(hidden=2 * WIDTH) for _ in range(2)])
+    for block in model:
+        parallelize_module(block, mesh["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        fully_shard(block, mesh=mesh["shard"], mp_policy=BF16)
+    return fully_shard(model, mesh=mesh["shard"], mp_policy=BF16)
+
+
+@pytest.mark.parametrize("nodes", [[0, 0, 1, 1], [0, 1, 2, 3]])
+def test_tensor_parallel(nodes):
+    """What is sharded over the nodes goes over Thinwire, the same bits; what a layer's ranks exchange is torch's own."""
+
+    def check(rank):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("shard", "tensor"))
+        plain, ours = parallel(mesh), enable(parallel(mesh))
+        assert train(plain, rank // 2, 4) == train(ours, rank // 2, 4)
+        assert not thinwire.report()["all-gather"].unkept and thinwire.report()["reduce-scatter"].sent_bytes > 0
+        return same(gathered_locals(plain), gathered_locals(ours))
+
+    assert all(ranks.run(4, check, nodes=nodes, **CHECKED))
+
+
+def test_compiled():
+    """A compiled layer is gathered and reduced as others are."""
+
+    def check(rank):
+        plain, ours = twins()
+        ours[0].compile(backend="eager")
+        assert train(plain, rank, 2) == train(ours, rank, 2)
+        found = thinwire.report()
+        assert found["all-gather"].sent_bytes > 0 and found["reduce-scatter"].sent_bytes > 0 and not found["all-gather"].unkept
+        return same(gathered(plain), gathered(ours))
+
+    assert all(ranks.run(2, check))
 
 
 class Mixed(nn.Module):
