@@ -4,7 +4,7 @@
 
 #include "hpz/hpz.h"
 
-struct tw_hpz_layout {
+struct tw_hpz_partitions {
     int n_nodes, ranks_per_node, n_units;
     size_t n_tensors;
     size_t *sizes;      /* [n_tensors] elements */
