@@ -344,7 +344,18 @@ typedef struct tw_quant_outcome {
     int32_t status; /**< a tw_status_t: TW_OK, or the verdict of the host's decoder; a GPU does not log it */
 } tw_quant_outcome_t;
 
-/** What the calls share. Memory is the caller's, borrowed until the stream has passed the call. */
+/** What calls on a stream share. Memory is the caller's, borrowed until the stream has passed the call. */
+typedef struct tw_quant_stream_args {
+    tw_stream_t stream;
+    void *
+        workspace; /**< in the codec's memory, aligned to 256 bytes; not needed where its bytes are said to be 0 */
+    size_t workspace_bytes;
+    tw_quant_outcome_t
+        *outcome; /**< in the codec's memory; NULL: not wanted. Kernels and the collectives may read it */
+    tw_quant_outcome_t *host; /**< in pinned host memory, written on the stream as well; NULL: not wanted */
+} tw_quant_stream_args_t;
+
+/** Likewise, and the type of the tensors. */
 typedef struct tw_quant_lossless_args {
     tw_type_t type;
     tw_stream_t stream;
@@ -396,6 +407,44 @@ tw_status_t tw_quant_lossless_stream_decode(tw_quant_lossless_stream_t *codec,
                                             const tw_quant_lossless_args_t *args, tw_quant_sink_t sink,
                                             const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                             const void *src, size_t src_bytes, int at_most);
+
+/* ---- the exact delta on streams -----------------------------------------------------------------------------------
+ *
+ * The messages of tw_quant_exact_encode, bit for bit, for replicas and states in memory of a GPU; otherwise as the lossless
+ * codec on streams: what becomes of a call stands in its outcome, for host memory the calls work at once. */
+
+/** A codec on one device; the same rules as for tw_quant_lossless_stream_t. */
+typedef struct tw_quant_exact_stream tw_quant_exact_stream_t;
+
+/** mem: where values, states, messages, workspaces and outcomes are. TW_ERR_UNSUPPORTED: CUDA memory without CUDA or without a
+ *  GPU; TW_ERR_NO_MEMORY, TW_ERR_CUDA; logged. */
+tw_status_t tw_quant_exact_stream_create(tw_mem_t mem, tw_quant_exact_stream_t **out);
+void tw_quant_exact_stream_destroy(tw_quant_exact_stream_t *codec);
+
+/** Bytes of workspace that are enough to encode n_elems in n_segments segments: about 2 an element. SIZE_MAX: the call would be
+ *  refused. And to decode them: next to nothing an element. */
+size_t tw_quant_exact_encode_workspace_bytes(const tw_quant_exact_stream_t *codec, size_t n_elems,
+                                             size_t n_segments);
+size_t tw_quant_exact_decode_workspace_bytes(const tw_quant_exact_stream_t *codec, size_t n_elems,
+                                             size_t n_segments);
+
+/** Write the change of all segments as one message, as tw_quant_exact_encode does; states move on. The list of segments may go
+ *  when this returns. dst: aligned to 16 bytes, of dst_bytes, at least the bound. The outcome's status is TW_OK.
+ *  TW_ERR_INVALID, before anything is enqueued: as tw_quant_exact_encode, a workspace too small, what is not aligned;
+ *  TW_ERR_NO_MEMORY (of the host), TW_ERR_CUDA; logged. */
+tw_status_t tw_quant_exact_stream_encode(tw_quant_exact_stream_t *codec, const tw_quant_stream_args_t *args,
+                                         const tw_quant_exact_segment_t *segments, size_t n_segments,
+                                         void *dst, size_t dst_bytes);
+
+/** Read a message and make the new values, as tw_quant_exact_decode does. src: aligned to 16 bytes, any bytes. src_bytes: the
+ *  message's; or with `at_most` those that may be read, of which the message says how many it has. Nothing outside of them is
+ *  read, nothing outside of the segments written.
+ *  The outcome's status is what the host's decoder returns: TW_OK, TRUNCATED, MISMATCH or FORMAT. After FORMAT dst and the states
+ *  are spoilt; they are as they were after the others.
+ *  TW_ERR_INVALID, before anything is enqueued: as tw_quant_exact_stream_encode; TW_ERR_NO_MEMORY, TW_ERR_CUDA; logged. */
+tw_status_t tw_quant_exact_stream_decode(tw_quant_exact_stream_t *codec, const tw_quant_stream_args_t *args,
+                                         const tw_quant_exact_segment_t *segments, size_t n_segments,
+                                         const void *src, size_t src_bytes, int at_most);
 
 /* Plain conversions on the host, used wherever exact sums are taken; SIMD at run time, same bits as the scalar rule. */
 

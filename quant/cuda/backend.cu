@@ -1,5 +1,6 @@
 /* The backend "cuda": what a context has on a GPU, and the table of operations. */
 #include "quant/cuda/launch.cuh"
+#include "quant/cuda/words.cuh"
 
 #include <cstdlib>
 
@@ -31,36 +32,10 @@ extern "C" tw_status_t tw_quant_cuda_status(int error, const char *what)
 namespace
 {
 
-struct table_part {
-    uint64_t *table;
-    uint32_t n;
-    uint64_t words[TW_CUDA_WORDS_LARGE];
-};
-
-__global__ void fill_table(const __grid_constant__ table_part part)
-{
-    for (uint32_t i = threadIdx.x; i < part.n; i += blockDim.x) {
-        part.table[i] = part.words[i];
-    }
-}
-
-/* The pointers travel as kernel parameters, like everything else: the caller's list may be gone when the stream gets
- * here, and a captured graph keeps what it was given. */
 tw_status_t table_fill(uint64_t *table, const void *const *pointers, size_t n, tw_stream_t stream)
 {
-    table_part part;
-    for (size_t first = 0; first < n; first += TW_CUDA_WORDS_LARGE) {
-        part.table = table + first;
-        part.n = (uint32_t)(n - first < TW_CUDA_WORDS_LARGE ? n - first : TW_CUDA_WORDS_LARGE);
-        for (uint32_t i = 0; i < part.n; i++) {
-            part.words[i] = (uint64_t)(uintptr_t)pointers[first + i];
-        }
-        void *params[] = {&part};
-        TW_TRY(tw_quant_cuda_status(
-            cudaLaunchKernel((const void *)fill_table, dim3(1), dim3(256), params, 0, (cudaStream_t)stream),
-            "launch of fill_table"));
-    }
-    return TW_OK;
+    static_assert(sizeof(*pointers) == sizeof(*table), "a pointer is a word");
+    return tw_quant_cuda_words_fill(table, pointers, n, stream);
 }
 
 /* ---- contexts --------------------------------------------------------------------------------------------------- */
@@ -90,11 +65,7 @@ tw_status_t load_kernels(const tw_quant_codec_t *codec)
     static const tw_type_t types[] = {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16};
     static const uint32_t widths[] = {8, 4, 2};
     tw_cuda_job_t *job = (tw_cuda_job_t *)calloc(1, sizeof(*job));
-    cudaFuncAttributes attributes;
-    tw_status_t status =
-        job ? tw_quant_cuda_status(cudaFuncGetAttributes(&attributes, (const void *)fill_table),
-                                   "loading of fill_table")
-            : TW_ERR_NO_MEMORY;
+    tw_status_t status = job ? tw_quant_cuda_words_load() : TW_ERR_NO_MEMORY;
     for (tw_cuda_op_t op : ops) {
         for (tw_type_t type : types) {
             for (uint32_t bits : widths) {

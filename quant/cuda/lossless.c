@@ -3,18 +3,15 @@
 
 #include <stdlib.h>
 
-#define ALIGN_BYTES ((size_t)256)
-#define MESSAGE_ALIGN_BYTES 16
-#define THREADS TW_LOSSLESS_CUDA_THREADS
+#define THREADS TW_ENTROPY_CUDA_THREADS
 
 struct tw_quant_lossless_stream {
-    tw_lossless_cuda_device_t device;
+    tw_entropy_cuda_device_t device;
     int on_device;
     tw_quant_lossless_t *host; /* a codec of the host instead; on a device NULL */
     /* What goes to the device first. */
     tw_lossless_shape_t shape;
-    uint64_t *words;
-    size_t words_room;
+    tw_entropy_staging_t staging;
 };
 
 /* ---- codecs ----------------------------------------------------------------------------------------------------- */
@@ -35,7 +32,7 @@ static tw_status_t create_host(tw_quant_lossless_stream_t **out)
     return TW_OK;
 }
 
-tw_status_t tw_lossless_stream_create_on(const tw_lossless_cuda_device_t *device,
+tw_status_t tw_lossless_stream_create_on(const tw_entropy_cuda_device_t *device,
                                          tw_quant_lossless_stream_t **out)
 {
     tw_quant_lossless_stream_t *codec = calloc(1, sizeof(*codec));
@@ -52,7 +49,7 @@ tw_status_t tw_lossless_stream_create_on(const tw_lossless_cuda_device_t *device
 static tw_status_t create_cuda(tw_quant_lossless_stream_t **out)
 {
 #ifdef TW_HAVE_CUDA
-    tw_lossless_cuda_device_t device;
+    tw_entropy_cuda_device_t device;
     TW_TRY(tw_lossless_cuda_device_create(&device));
     return tw_lossless_stream_create_on(&device, out);
 #else
@@ -72,49 +69,42 @@ void tw_quant_lossless_stream_destroy(tw_quant_lossless_stream_t *codec)
     if (codec) {
         tw_quant_lossless_destroy(codec->host);
         tw_lossless_shape_cleanup(&codec->shape);
-        free(codec->words);
+        tw_entropy_staging_cleanup(&codec->staging);
     }
     free(codec);
 }
 
 /* ---- workspaces ------------------------------------------------------------------------------------------------- */
 
-/* Hands out a workspace; what a call needs is the end of one that begins at 0. */
-typedef struct {
-    uintptr_t at;
-} arena_t;
-
-static void *take(arena_t *arena, size_t n, size_t elem_bytes)
-{
-    uintptr_t at = arena->at;
-    arena->at += (n * elem_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-    return (void *)at;
-}
-
 /* What is filled first: state, segments, pieces. What is zeroed follows them. */
 static void place(tw_lossless_cuda_job_t *job, void *workspace, int encoding, size_t *bytes)
 {
-    arena_t arena = {(uintptr_t)workspace};
+    tw_entropy_arena_t arena = {(uintptr_t)workspace};
     size_t n_live = job->n_elems, rows = job->n_rows;
-    job->segments = take(&arena, job->n_segments + 1, sizeof(*job->segments));
-    job->pieces = take(&arena, job->n_pieces, sizeof(*job->pieces));
-    job->state = take(&arena, 1, sizeof(*job->state));
-    job->blocks = take(&arena, job->n_blocks, sizeof(*job->blocks));
-    job->rows = take(&arena, rows, sizeof(*job->rows));
-    job->live_before = take(&arena, rows, sizeof(*job->live_before));
-    job->live_rows = take(&arena, rows, sizeof(*job->live_rows));
-    job->columns = take(&arena, job->n_columns, sizeof(*job->columns));
-    job->heads = take(&arena, n_live, sizeof(*job->heads));
-    job->lanes = take(&arena, (size_t)job->n_blocks * TW_ENTROPY_LANES, sizeof(*job->lanes));
+    job->segments = tw_entropy_arena_take(&arena, job->n_segments + 1, sizeof(*job->segments));
+    job->pieces = tw_entropy_arena_take(&arena, job->n_pieces, sizeof(*job->pieces));
+    job->state = tw_entropy_arena_take(&arena, 1, sizeof(*job->state));
+    job->blocks = tw_entropy_arena_take(&arena, job->n_blocks, sizeof(*job->blocks));
+    job->rows = tw_entropy_arena_take(&arena, rows, sizeof(*job->rows));
+    job->live_before = tw_entropy_arena_take(&arena, rows, sizeof(*job->live_before));
+    job->live_rows = tw_entropy_arena_take(&arena, rows, sizeof(*job->live_rows));
+    job->columns = tw_entropy_arena_take(&arena, job->n_columns, sizeof(*job->columns));
+    job->heads = tw_entropy_arena_take(&arena, n_live, sizeof(*job->heads));
+    job->lanes = tw_entropy_arena_take(&arena, (size_t)job->n_blocks * TW_ENTROPY_LANES, sizeof(*job->lanes));
     if (encoding) {
-        job->counts = take(&arena, TW_LOSSLESS_CLASSES, sizeof(*job->counts));
-        job->encode = take(&arena, TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS, sizeof(*job->encode));
-        job->codes = take(&arena, n_live, sizeof(*job->codes));
-        job->tails = take(&arena, job->type == TW_TYPE_BF16 ? 0 : n_live, sizeof(*job->tails));
-        job->words = take(&arena, (size_t)job->n_blocks * TW_LOSSLESS_CUDA_ROOM, sizeof(*job->words));
+        job->counts = tw_entropy_arena_take(&arena, TW_LOSSLESS_CLASSES, sizeof(*job->counts));
+        job->encode =
+            tw_entropy_arena_take(&arena, TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS, sizeof(*job->encode));
+        job->codes = tw_entropy_arena_take(&arena, n_live, sizeof(*job->codes));
+        job->tails =
+            tw_entropy_arena_take(&arena, job->type == TW_TYPE_BF16 ? 0 : n_live, sizeof(*job->tails));
+        job->words =
+            tw_entropy_arena_take(&arena, (size_t)job->n_blocks * TW_LOSSLESS_CUDA_ROOM, sizeof(*job->words));
     } else {
-        job->symbols = take(&arena, TW_LOSSLESS_CONTEXTS * TW_ENTROPY_FREQ_SUM, sizeof(*job->symbols));
-        job->slots = take(&arena, TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS, sizeof(*job->slots));
+        job->symbols =
+            tw_entropy_arena_take(&arena, TW_LOSSLESS_CONTEXTS * TW_ENTROPY_FREQ_SUM, sizeof(*job->symbols));
+        job->slots =
+            tw_entropy_arena_take(&arena, TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS, sizeof(*job->slots));
     }
     *bytes = arena.at - (uintptr_t)workspace;
 }
@@ -198,35 +188,14 @@ size_t tw_quant_lossless_decode_workspace_bytes(tw_quant_lossless_stream_t *code
 
 /* ---- calls ------------------------------------------------------------------------------------------------------ */
 
-static tw_status_t check_args(const char *operation, const tw_quant_lossless_args_t *args,
-                              const void *message, size_t needed)
+/* What all calls on streams have. */
+static tw_quant_stream_args_t shared(const tw_quant_lossless_args_t *args)
 {
-    size_t given = args->workspace ? args->workspace_bytes : 0;
-    if (given < needed || (uintptr_t)args->workspace % ALIGN_BYTES) {
-        tw_error("quant: %s needs %zu bytes of workspace, aligned to %zu; given were %zu at %p", operation,
-                 needed, ALIGN_BYTES, given, args->workspace);
-        return TW_ERR_INVALID;
-    }
-    if ((uintptr_t)message % MESSAGE_ALIGN_BYTES || (uintptr_t)args->outcome % sizeof(*args->outcome)) {
-        tw_error("quant: %s: the message at %p must be aligned to %d, the outcome at %p to %zu", operation,
-                 message, MESSAGE_ALIGN_BYTES, (const void *)args->outcome, sizeof(*args->outcome));
-        return TW_ERR_INVALID;
-    }
-    return TW_OK;
-}
-
-static tw_status_t reserve_words(tw_quant_lossless_stream_t *codec, size_t n)
-{
-    if (n > codec->words_room) {
-        uint64_t *grown = realloc(codec->words, n * sizeof(*grown));
-        if (!grown) {
-            tw_error("quant: lossless: out of memory");
-            return TW_ERR_NO_MEMORY;
-        }
-        codec->words = grown;
-        codec->words_room = n;
-    }
-    return TW_OK;
+    return (tw_quant_stream_args_t){.stream = args->stream,
+                                    .workspace = args->workspace,
+                                    .workspace_bytes = args->workspace_bytes,
+                                    .outcome = args->outcome,
+                                    .host = args->host};
 }
 
 /* Where elements are, to the device. */
@@ -236,8 +205,8 @@ static tw_status_t fill_segments(tw_quant_lossless_stream_t *codec, const tw_los
 {
     size_t n = 0, words = (n_segments + 1) * sizeof(tw_lossless_cuda_segment_t) / sizeof(uint64_t);
     uint64_t first = 0;
-    TW_TRY(reserve_words(codec, words));
-    tw_lossless_cuda_segment_t *to = (tw_lossless_cuda_segment_t *)codec->words;
+    TW_TRY(tw_entropy_staging_need(&codec->staging, words));
+    tw_lossless_cuda_segment_t *to = (void *)codec->staging.words;
     for (size_t s = 0; s < n_segments; s++) {
         const void *at = encoding ? segments[s].src : segments[s].dst;
         if (segments[s].n_elems) {
@@ -246,7 +215,8 @@ static tw_status_t fill_segments(tw_quant_lossless_stream_t *codec, const tw_los
         }
     }
     to[n++] = (tw_lossless_cuda_segment_t){first, 0};
-    return codec->device.fill(job->segments, codec->words, n * sizeof(*to) / sizeof(uint64_t), stream);
+    return codec->device.fill(job->segments, codec->staging.words, n * sizeof(*to) / sizeof(uint64_t),
+                              stream);
 }
 
 static tw_status_t fill_pieces(tw_quant_lossless_stream_t *codec, const tw_lossless_cuda_job_t *job,
@@ -254,8 +224,8 @@ static tw_status_t fill_pieces(tw_quant_lossless_stream_t *codec, const tw_lossl
 {
     size_t words = job->n_pieces * sizeof(tw_lossless_cuda_piece_t) / sizeof(uint64_t);
     tw_lossless_cuda_piece_t next = {0};
-    TW_TRY(reserve_words(codec, words));
-    tw_lossless_cuda_piece_t *to = (tw_lossless_cuda_piece_t *)codec->words;
+    TW_TRY(tw_entropy_staging_need(&codec->staging, words));
+    tw_lossless_cuda_piece_t *to = (void *)codec->staging.words;
     for (size_t p = 0; p < codec->shape.n_pieces; p++) {
         const tw_lossless_piece_t *piece = &codec->shape.pieces[p];
         next.n_elems = piece->n_elems;
@@ -268,23 +238,7 @@ static tw_status_t fill_pieces(tw_quant_lossless_stream_t *codec, const tw_lossl
         next.first_row += next.n_rows;
         next.first_column += next.with_columns ? next.row_elems : 0;
     }
-    return codec->device.fill(job->pieces, codec->words, words, stream);
-}
-
-/* A call's launches, one after the other. */
-typedef struct {
-    const tw_lossless_cuda_device_t *device;
-    const tw_lossless_cuda_job_t *job;
-    tw_stream_t stream;
-    tw_status_t status;
-} launching_t;
-
-static void launch(launching_t *launching, tw_lossless_cuda_kernel_t kernel, size_t grid, uint32_t threads)
-{
-    if (launching->status == TW_OK && grid) {
-        launching->status =
-            launching->device->run(kernel, launching->job, (uint32_t)grid, threads, launching->stream);
-    }
+    return codec->device.fill(job->pieces, codec->staging.words, words, stream);
 }
 
 static size_t divided(size_t n, size_t by)
@@ -292,59 +246,45 @@ static size_t divided(size_t n, size_t by)
     return (n + by - 1) / by;
 }
 
-/* Thread blocks for so much work of one each, as long as they fit on the device. */
-static size_t persistent(const launching_t *launching, size_t wanted)
-{
-    size_t most = (size_t)launching->device->n_multiprocessors * (2048 / THREADS);
-    return wanted < most ? wanted : most;
-}
-
-static void launch_analysis(launching_t *l)
+static void launch_analysis(tw_entropy_launching_t *l)
 {
     const tw_lossless_cuda_job_t *job = l->job;
-    size_t rows = persistent(l, divided(job->n_rows, TW_LOSSLESS_CUDA_WARPS));
+    size_t rows = tw_entropy_launch_persistent(l, divided(job->n_rows, TW_ENTROPY_CUDA_WARPS));
     size_t sample = tw_lossless_sample_distance(job->n_elems ? job->n_elems : 1);
     sample =
         divided((size_t)job->n_elems * TW_LOSSLESS_SAMPLE_RUN / sample + TW_LOSSLESS_SAMPLE_RUN, 4 * THREADS);
-    launch(l, TW_LOSSLESS_CUDA_ROWS, rows, THREADS);
-    launch(l, TW_LOSSLESS_CUDA_COLUMNS, divided(job->n_columns, THREADS), THREADS);
-    launch(l, TW_LOSSLESS_CUDA_DEVIATIONS,
-           persistent(l, divided((size_t)job->n_pieces * TW_LOSSLESS_TRIED_ON, TW_LOSSLESS_CUDA_WARPS)),
-           THREADS);
-    launch(l, TW_LOSSLESS_CUDA_SCALES, job->n_pieces, THREADS);
-    launch(l, TW_LOSSLESS_CUDA_CLASSES, rows, THREADS);
-    launch(l, TW_LOSSLESS_CUDA_PIECES, job->n_pieces, THREADS);
-    launch(l, TW_LOSSLESS_CUDA_COUNT, 1, THREADS);
-    launch(l, TW_LOSSLESS_CUDA_SAMPLE, persistent(l, sample), THREADS);
-    launch(l, TW_LOSSLESS_CUDA_MODEL, 1, THREADS);
-    launch(l, TW_LOSSLESS_CUDA_HEAD, 1, THREADS);
-    launch(l, TW_LOSSLESS_CUDA_WRITE, job->n_pieces, THREADS);
-    launch(l, TW_LOSSLESS_CUDA_GATHER, rows, THREADS);
-    launch(l, TW_LOSSLESS_CUDA_CODE, job->n_blocks, TW_ENTROPY_LANES);
-}
-
-static tw_status_t finish(launching_t *launching, const tw_quant_lossless_args_t *args)
-{
-    if (launching->status == TW_OK && args->host) {
-        launching->status = launching->device->copy(args->host, launching->job->outcome, sizeof(*args->host),
-                                                    launching->stream);
-    }
-    return launching->status;
+    tw_entropy_launch(l, TW_LOSSLESS_CUDA_ROWS, rows, THREADS);
+    tw_entropy_launch(l, TW_LOSSLESS_CUDA_COLUMNS, divided(job->n_columns, THREADS), THREADS);
+    tw_entropy_launch(l, TW_LOSSLESS_CUDA_DEVIATIONS,
+                      tw_entropy_launch_persistent(
+                          l, divided((size_t)job->n_pieces * TW_LOSSLESS_TRIED_ON, TW_ENTROPY_CUDA_WARPS)),
+                      THREADS);
+    tw_entropy_launch(l, TW_LOSSLESS_CUDA_SCALES, job->n_pieces, THREADS);
+    tw_entropy_launch(l, TW_LOSSLESS_CUDA_CLASSES, rows, THREADS);
+    tw_entropy_launch(l, TW_LOSSLESS_CUDA_PIECES, job->n_pieces, THREADS);
+    tw_entropy_launch(l, TW_LOSSLESS_CUDA_COUNT, 1, THREADS);
+    tw_entropy_launch(l, TW_LOSSLESS_CUDA_SAMPLE, tw_entropy_launch_persistent(l, sample), THREADS);
+    tw_entropy_launch(l, TW_LOSSLESS_CUDA_MODEL, 1, THREADS);
+    tw_entropy_launch(l, TW_LOSSLESS_CUDA_HEAD, 1, THREADS);
+    tw_entropy_launch(l, TW_LOSSLESS_CUDA_WRITE, job->n_pieces, THREADS);
+    tw_entropy_launch(l, TW_LOSSLESS_CUDA_GATHER, rows, THREADS);
+    tw_entropy_launch(l, TW_LOSSLESS_CUDA_CODE, job->n_blocks, TW_ENTROPY_LANES);
 }
 
 static tw_status_t encode_on_device(tw_quant_lossless_stream_t *codec, const tw_quant_lossless_args_t *args,
                                     const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                     size_t n_elems, void *dst)
 {
+    const tw_quant_stream_args_t call = shared(args);
     tw_lossless_cuda_job_t job;
     size_t needed;
     TW_TRY(plan_encode(codec, args->type, n_elems, segments, n_segments, &job));
     place(&job, args->workspace, 1, &needed);
-    TW_TRY(check_args("lossless_stream_encode", args, dst, needed));
+    TW_TRY(tw_entropy_call_check("lossless_stream_encode", &call, dst, needed));
     job.dst = dst;
     job.outcome = args->outcome ? args->outcome : &job.state->outcome;
     int coded = n_elems >= TW_LOSSLESS_CODED_MIN;
-    launching_t l = {&codec->device, &job, args->stream, TW_OK};
+    tw_entropy_launching_t l = {&codec->device, &job, args->stream, TW_OK};
     TW_TRY(fill_segments(codec, &job, segments, n_segments, 1, args->stream));
     TW_TRY(codec->device.zero(job.state, (size_t)((char *)job.rows - (char *)job.state), args->stream));
     TW_TRY(codec->device.zero(job.counts, TW_LOSSLESS_CLASSES * sizeof(*job.counts), args->stream));
@@ -352,10 +292,10 @@ static tw_status_t encode_on_device(tw_quant_lossless_stream_t *codec, const tw_
         TW_TRY(fill_pieces(codec, &job, args->stream));
         launch_analysis(&l);
     }
-    launch(&l, TW_LOSSLESS_CUDA_LAYOUT, 1, THREADS);
-    launch(&l, TW_LOSSLESS_CUDA_ASSEMBLE, (size_t)job.n_blocks * TW_LOSSLESS_CUDA_PARTS, THREADS);
-    launch(&l, TW_LOSSLESS_CUDA_FINISH, 1, THREADS);
-    return finish(&l, args);
+    tw_entropy_launch(&l, TW_LOSSLESS_CUDA_LAYOUT, 1, THREADS);
+    tw_entropy_launch(&l, TW_LOSSLESS_CUDA_ASSEMBLE, (size_t)job.n_blocks * TW_ENTROPY_CUDA_PARTS, THREADS);
+    tw_entropy_launch(&l, TW_LOSSLESS_CUDA_FINISH, 1, THREADS);
+    return tw_entropy_launch_finish(&l, &call, job.outcome);
 }
 
 static tw_status_t decode_on_device(tw_quant_lossless_stream_t *codec, const tw_quant_lossless_args_t *args,
@@ -363,49 +303,41 @@ static tw_status_t decode_on_device(tw_quant_lossless_stream_t *codec, const tw_
                                     size_t n_segments, size_t n_elems, const void *src, size_t src_bytes,
                                     int at_most)
 {
+    const tw_quant_stream_args_t call = shared(args);
     tw_lossless_cuda_job_t job;
     size_t needed;
     plan_decode(args->type, n_elems, n_segments, &job);
     place(&job, args->workspace, 0, &needed);
-    TW_TRY(check_args("lossless_stream_decode", args, src, needed));
+    TW_TRY(tw_entropy_call_check("lossless_stream_decode", &call, src, needed));
     job.sink = sink;
     job.src = src;
     job.src_bytes = src_bytes < UINT32_MAX ? (uint32_t)src_bytes : UINT32_MAX;
     job.at_most = (uint32_t)(at_most != 0);
     job.outcome = args->outcome ? args->outcome : &job.state->outcome;
-    launching_t l = {&codec->device, &job, args->stream, TW_OK};
-    size_t rows = persistent(&l, divided(job.n_rows, TW_LOSSLESS_CUDA_WARPS));
-    size_t parts = (size_t)job.n_blocks * TW_LOSSLESS_CUDA_PARTS;
+    tw_entropy_launching_t l = {&codec->device, &job, args->stream, TW_OK};
+    size_t rows = tw_entropy_launch_persistent(&l, divided(job.n_rows, TW_ENTROPY_CUDA_WARPS));
+    size_t parts = (size_t)job.n_blocks * TW_ENTROPY_CUDA_PARTS;
     TW_TRY(fill_segments(codec, &job, segments, n_segments, 0, args->stream));
     TW_TRY(codec->device.zero(job.state, sizeof(*job.state), args->stream));
-    launch(&l, TW_LOSSLESS_CUDA_OPEN, 1, TW_ENTROPY_LANES);
-    launch(&l, TW_LOSSLESS_CUDA_CHECK, persistent(&l, parts ? parts : 1), THREADS);
-    launch(&l, TW_LOSSLESS_CUDA_READ, 1, THREADS);
-    launch(&l, TW_LOSSLESS_CUDA_EXPECT, rows, THREADS);
-    launch(&l, TW_LOSSLESS_CUDA_CHECK_BLOCKS, parts, THREADS);
-    launch(&l, TW_LOSSLESS_CUDA_DECODE, job.n_blocks, TW_ENTROPY_LANES);
-    launch(&l, TW_LOSSLESS_CUDA_SCATTER, rows, THREADS);
-    launch(&l, TW_LOSSLESS_CUDA_CLOSE, 1, TW_ENTROPY_LANES);
-    return finish(&l, args);
+    tw_entropy_launch(&l, TW_LOSSLESS_CUDA_OPEN, 1, TW_ENTROPY_LANES);
+    tw_entropy_launch(&l, TW_LOSSLESS_CUDA_CHECK, tw_entropy_launch_persistent(&l, parts ? parts : 1),
+                      THREADS);
+    tw_entropy_launch(&l, TW_LOSSLESS_CUDA_READ, 1, THREADS);
+    tw_entropy_launch(&l, TW_LOSSLESS_CUDA_EXPECT, rows, THREADS);
+    tw_entropy_launch(&l, TW_LOSSLESS_CUDA_CHECK_BLOCKS, parts, THREADS);
+    tw_entropy_launch(&l, TW_LOSSLESS_CUDA_DECODE, job.n_blocks, TW_ENTROPY_LANES);
+    tw_entropy_launch(&l, TW_LOSSLESS_CUDA_SCATTER, rows, THREADS);
+    tw_entropy_launch(&l, TW_LOSSLESS_CUDA_CLOSE, 1, TW_ENTROPY_LANES);
+    return tw_entropy_launch_finish(&l, &call, job.outcome);
 }
 
 /* ---- the host's memory ------------------------------------------------------------------------------------------ */
-
-static void put_outcome(const tw_quant_lossless_args_t *args, size_t bytes, tw_status_t status)
-{
-    tw_quant_outcome_t outcome = {status == TW_OK ? (uint32_t)bytes : 0, status};
-    if (args->outcome) {
-        *args->outcome = outcome;
-    }
-    if (args->host) {
-        *args->host = outcome;
-    }
-}
 
 static tw_status_t decode_on_host(tw_quant_lossless_stream_t *codec, const tw_quant_lossless_args_t *args,
                                   tw_quant_sink_t sink, const tw_quant_lossless_segment_t *segments,
                                   size_t n_segments, const void *src, size_t src_bytes, int at_most)
 {
+    const tw_quant_stream_args_t call = shared(args);
     size_t bytes = src_bytes;
     tw_status_t status = TW_OK;
     if (at_most) {
@@ -418,7 +350,7 @@ static tw_status_t decode_on_host(tw_quant_lossless_stream_t *codec, const tw_qu
                      : tw_quant_lossless_decode_fp32(codec->host, args->type, sink == TW_QUANT_SINK_ADD_FP32,
                                                      segments, n_segments, src, bytes);
     }
-    put_outcome(args, bytes, status);
+    tw_entropy_put_outcome(&call, bytes, status);
     return status == TW_ERR_INVALID || status == TW_ERR_NO_MEMORY ? status : TW_OK;
 }
 
@@ -433,7 +365,8 @@ tw_status_t tw_quant_lossless_stream_encode(tw_quant_lossless_stream_t *codec,
     if (!codec->on_device) {
         TW_TRY(
             tw_quant_lossless_encode(codec->host, args->type, segments, n_segments, dst, dst_bytes, &bytes));
-        put_outcome(args, bytes, TW_OK);
+        const tw_quant_stream_args_t call = shared(args);
+        tw_entropy_put_outcome(&call, bytes, TW_OK);
         return TW_OK;
     }
     TW_TRY(tw_lossless_check_call("lossless_stream_encode", args->type, segments, n_segments, 1, &n_elems));

@@ -23,7 +23,7 @@ struct tw_lossless_kernel_expect {
         if (!tw_lossless_is_good(job) || !state->coded) {
             return;
         }
-        for (uint32_t r = tw_lossless_warp(); r < state->n_rows; r += tw_lossless_warps()) {
+        for (uint32_t r = tw_entropy_warp(); r < state->n_rows; r += tw_entropy_warps()) {
             const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, state->n_pieces, r);
             uint16_t value = job.rows[r];
             if (value == TW_LOSSLESS_DEAD) {
@@ -31,7 +31,7 @@ struct tw_lossless_kernel_expect {
             }
             tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
             uint32_t x = piece.first_live + job.live_before[r];
-            for (uint32_t i = tw_lossless_lane(); i < row.n; i += 32) {
+            for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
                 job.heads[x + i] = tw_lossless_expected_at(job, piece, value, row.column + i);
             }
         }
@@ -42,15 +42,15 @@ struct tw_lossless_kernel_expect {
 struct tw_lossless_kernel_check_blocks {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
-        uint32_t b = blockIdx.x / TW_LOSSLESS_CUDA_PARTS,
-                 first = blockIdx.x % TW_LOSSLESS_CUDA_PARTS * TW_LOSSLESS_CUDA_THREADS + threadIdx.x;
+        uint32_t b = blockIdx.x / TW_ENTROPY_CUDA_PARTS,
+                 first = blockIdx.x % TW_ENTROPY_CUDA_PARTS * TW_ENTROPY_CUDA_THREADS + threadIdx.x;
         if (!tw_lossless_is_good(job) || !job.state->coded || b >= job.state->n_blocks) {
             return;
         }
-        tw_lossless_cuda_block_t &block = job.blocks[b];
-        uint32_t check = tw_lossless_check_words(job.src + block.offset, block.bytes / 2, first,
-                                                 TW_LOSSLESS_CUDA_PARTS * TW_LOSSLESS_CUDA_THREADS);
-        tw_lossless_add(&block.check, 0u - check);
+        tw_entropy_cuda_block_t &block = job.blocks[b];
+        uint32_t check = tw_entropy_check_words<true>(job.src + block.offset, block.bytes / 2, first,
+                                                      TW_ENTROPY_CUDA_PARTS * TW_ENTROPY_CUDA_THREADS);
+        tw_entropy_add(&block.check, 0u - check);
     }
 };
 
@@ -65,57 +65,38 @@ struct tw_lossless_kernel_decode {
         if (!tw_lossless_is_good(job) || !state->coded || b >= state->n_blocks) {
             return;
         }
-        const tw_lossless_cuda_block_t block = job.blocks[b];
+        const tw_entropy_cuda_block_t block = job.blocks[b];
         bool good = block.check == 0;
         if (good && block.sizes != TW_ENTROPY_RAW) {
-            for (uint32_t i = threadIdx.x; i < sizeof(symbols) / 4; i += 32) {
-                ((uint32_t *)symbols)[i] = ((const uint32_t *)job.symbols)[i];
-            }
-            for (uint32_t i = threadIdx.x; i < TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS; i += 32) {
-                slots[i] = job.slots[i];
-            }
+            const tw_entropy_lookup lookup = {symbols, slots};
+            tw_entropy_lookup_copy(lookup, {job.symbols, job.slots}, TW_LOSSLESS_CONTEXTS);
             __syncthreads();
-            good = decode(job, b, block, symbols, slots);
+            good = decode(job, b, block, lookup);
         }
         if (!good && threadIdx.x == 0) {
             job.state->status = TW_ERR_FORMAT;
         }
     }
 
-    /** A lane, and what is left for its warp. */
-    struct coder_t {
-        const uint8_t *symbols;
-        const uint32_t *slots;
-        const uint8_t *words, *escapes;
-        uint32_t x, n_words, n_escapes;
-    };
-
     static TW_DEVICE bool decode(const tw_lossless_cuda_job_t &job, uint32_t b,
-                                 const tw_lossless_cuda_block_t &block, const uint8_t *symbols,
-                                 const uint32_t *slots)
+                                 const tw_entropy_cuda_block_t &block, const tw_entropy_lookup &lookup)
     {
-        const uint32_t n = tw_lossless_block_elems(job.state->n_live, b), lane = threadIdx.x;
-        const uint32_t n_words = block.sizes & 0xffff;
-        const uint8_t *words = job.src + block.offset + tw_lossless_raw_part_bytes(n);
-        const uint8_t *lanes = words + 2 * n_words;
+        const uint32_t n = tw_entropy_block_elems(job.state->n_live, b), lane = threadIdx.x;
         uint16_t *heads = job.heads + (size_t)b * TW_LOSSLESS_BLOCK_ELEMS;
-        coder_t coder = {symbols,          slots, words, lanes + TW_ENTROPY_LANES_BYTES, 0, n_words,
-                         block.sizes >> 16};
-        coder.x = tw_dev_load_element<2>(lanes + 4 * lane) | tw_dev_load_element<2>(lanes + 4 * lane + 2)
-                                                                 << 16;
+        tw_entropy_decoder coder = tw_entropy_decoder_of(
+            lookup, job.src + block.offset + tw_lossless_raw_part_bytes(n), block.sizes);
         bool good = true;
-        const uint32_t chunk = 32 * TW_LOSSLESS_CUDA_AHEAD;
+        const uint32_t chunk = 32 * TW_ENTROPY_CUDA_AHEAD;
         for (uint32_t i = (n + chunk - 1) / chunk * chunk; good && i > 0; i -= chunk) {
-            uint32_t ahead[TW_LOSSLESS_CUDA_AHEAD];
-            tw_dev_prefetch(words +
-                            2 * (coder.n_words > 64 * (lane + 1) ? coder.n_words - 64 * (lane + 1) : 0));
+            uint32_t ahead[TW_ENTROPY_CUDA_AHEAD];
+            tw_entropy_prefetch(coder);
             TW_UNROLL
-            for (uint32_t s = 0; s < TW_LOSSLESS_CUDA_AHEAD; s++) {
+            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
                 uint32_t at = i - 32 * (s + 1) + lane;
                 ahead[s] = at < n ? heads[at] : 0;
             }
             TW_UNROLL
-            for (uint32_t s = 0; s < TW_LOSSLESS_CUDA_AHEAD; s++) {
+            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
                 uint32_t at = i - 32 * (s + 1) + lane;
                 if (good && at - lane < n) {
                     good = step(coder, (uint16_t)ahead[s], at < n, heads + at);
@@ -130,30 +111,14 @@ struct tw_lossless_kernel_decode {
     }
 
     /** Decode an element; of the whole warp. False when words or escapes run out. */
-    static TW_DEVICE bool step(coder_t &coder, uint16_t expected, bool there, uint16_t *head)
+    static TW_DEVICE bool step(tw_entropy_decoder &coder, uint16_t expected, bool there, uint16_t *head)
     {
-        const uint32_t below = (1u << threadIdx.x) - 1, context = tw_lossless_context(expected);
-        uint32_t slot = coder.x & (TW_ENTROPY_FREQ_SUM - 1);
-        uint32_t symbol = coder.symbols[context * TW_ENTROPY_FREQ_SUM + slot];
-        uint32_t entry = coder.slots[context * TW_ENTROPY_SYMBOLS + symbol];
-        uint32_t next = (entry & 0x7ff) * (coder.x >> TW_ENTROPY_FREQ_BITS) + slot - (entry >> 11);
-        coder.x = there ? next : coder.x;
-        bool wants = there && coder.x < TW_ENTROPY_START, escaped = there && symbol == TW_ENTROPY_ESCAPE;
-        uint32_t wanting = tw_dev_ballot(wants), escaping = tw_dev_ballot(escaped);
-        if (tw_dev_popc(wanting) > coder.n_words || tw_dev_popc(escaping) > coder.n_escapes) {
+        tw_entropy_taken taken = {};
+        if (!tw_entropy_take_warp<true>(coder, there, tw_lossless_context(expected), 0, taken)) {
             return false;
         }
-        coder.n_words -= tw_dev_popc(wanting);
-        coder.n_escapes -= tw_dev_popc(escaping);
-        if (wants) {
-            uint32_t word = coder.n_words + tw_dev_popc(wanting & below);
-            coder.x = coder.x << 16 | tw_dev_load_element<2>(coder.words + 2 * word);
-        }
-        uint32_t coded = tw_lossless_coded_of(symbol, expected);
-        if (escaped) {
-            uint32_t escape = coder.n_escapes + tw_dev_popc(escaping & below);
-            coded = tw_dev_load_element<2>(coder.escapes + 2 * escape);
-        }
+        uint32_t coded =
+            taken.symbol == TW_ENTROPY_ESCAPE ? taken.escape : tw_lossless_coded_of(taken.symbol, expected);
         if (there) {
             *head = (uint16_t)(coded & 0x1ff);
         }
@@ -204,12 +169,12 @@ struct tw_lossless_kernel_scatter {
             plain(job, writer);
             return;
         }
-        for (uint32_t r = tw_lossless_warp(); r < state->n_rows; r += tw_lossless_warps()) {
+        for (uint32_t r = tw_entropy_warp(); r < state->n_rows; r += tw_entropy_warps()) {
             const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, state->n_pieces, r);
             tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
             bool dead = job.rows[r] == TW_LOSSLESS_DEAD;
             uint32_t x = piece.first_live + job.live_before[r];
-            for (uint32_t i = tw_lossless_lane(); i < row.n; i += 32) {
+            for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
                 writer.write(row.element + i, dead ? 0 : value(job, x + i));
             }
         }
@@ -219,17 +184,17 @@ struct tw_lossless_kernel_scatter {
     static TW_DEVICE uint32_t value(const tw_lossless_cuda_job_t &job, uint32_t x)
     {
         const uint32_t b = x / TW_LOSSLESS_BLOCK_ELEMS, i = x % TW_LOSSLESS_BLOCK_ELEMS;
-        const tw_lossless_cuda_block_t &block = job.blocks[b];
+        const tw_entropy_cuda_block_t &block = job.blocks[b];
         const uint8_t *at = job.src + block.offset;
         const uint32_t tail_bytes =
-            (uint32_t)tw_lossless_tail_bytes(job.type, tw_lossless_block_elems(job.state->n_live, b));
+            (uint32_t)tw_lossless_tail_bytes(job.type, tw_entropy_block_elems(job.state->n_live, b));
         uint32_t tail = TYPE == TW_TYPE_BF16 ? 0 : tail_at(at + block.bytes - tail_bytes, i);
         if (block.sizes == TW_ENTROPY_RAW) {
             return element::join(tw_dev_load_element<2>(at + 2 * i), tail);
         }
         const raw_t raw = {at, job.lanes + b * TW_ENTROPY_LANES,
                            (uint32_t)tw_lossless_raw_in_lanes(
-                               tw_lossless_raw_bytes(tw_lossless_block_elems(job.state->n_live, b)))};
+                               tw_lossless_raw_bytes(tw_entropy_block_elems(job.state->n_live, b)))};
         const uint32_t first = i / 32 * TW_LOSSLESS_RAW_BYTES, k = i % 32;
         uint32_t bits = 0;
         if (k < TW_LOSSLESS_RAW_BYTES) {
@@ -270,8 +235,8 @@ struct tw_lossless_kernel_scatter {
     {
         const int bytes = element::bytes;
         const uint8_t *from = job.src + sizeof(tw_lossless_header_t);
-        for (uint32_t e = blockIdx.x * TW_LOSSLESS_CUDA_THREADS + threadIdx.x; e < job.n_elems;
-             e += gridDim.x * TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t e = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x; e < job.n_elems;
+             e += gridDim.x * TW_ENTROPY_CUDA_THREADS) {
             writer.write(e, tw_dev_load_element<bytes>(from + (size_t)e * bytes));
         }
     }

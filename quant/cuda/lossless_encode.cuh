@@ -41,7 +41,7 @@ struct tw_lossless_kernel_gather {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         tw_lossless_cursor cursor = {0, 0, 0};
-        for (uint32_t r = tw_lossless_warp(); job.state->coded && r < job.n_rows; r += tw_lossless_warps()) {
+        for (uint32_t r = tw_entropy_warp(); job.state->coded && r < job.n_rows; r += tw_entropy_warps()) {
             const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, job.n_pieces, r);
             uint16_t value = job.rows[r];
             if (value == TW_LOSSLESS_DEAD) {
@@ -49,7 +49,7 @@ struct tw_lossless_kernel_gather {
             }
             tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
             uint32_t x = piece.first_live + job.live_before[r];
-            for (uint32_t i = tw_lossless_lane(); i < row.n; i += 32) {
+            for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
                 uint32_t bits = tw_lossless_load<element::bytes>(job, row.element + i, cursor);
                 uint16_t expected = tw_lossless_expected_at(job, piece, value, row.column + i);
                 job.heads[x + i] = element::head(bits);
@@ -102,31 +102,33 @@ struct tw_lossless_kernel_code {
             encode[i] = job.encode[i];
         }
         __syncthreads();
-        const uint32_t n = tw_lossless_block_elems(state->n_live, block);
+        const uint32_t n = tw_entropy_block_elems(state->n_live, block);
         const uint16_t *codes = job.codes + (size_t)block * TW_LOSSLESS_BLOCK_ELEMS;
         const uint16_t *heads = job.heads + (size_t)block * TW_LOSSLESS_BLOCK_ELEMS;
         /* What is coded takes less than what is not. */
         const uint32_t fixed = tw_lossless_raw_part_bytes(n) + TW_ENTROPY_LANES_BYTES;
-        coder_t coder = {encode,
-                         heads,
-                         job.words + (size_t)block * TW_LOSSLESS_CUDA_ROOM,
-                         fixed < 2 * n ? (2 * n - fixed - 1) / 2 : 0,
-                         TW_ENTROPY_START | tw_lossless_raw_pair(heads, n, lane),
-                         0,
-                         0};
+        uint16_t *words = job.words + (size_t)block * TW_LOSSLESS_CUDA_ROOM;
+        tw_entropy_encoder coder = {words,
+                                    words + TW_LOSSLESS_CUDA_ROOM,
+                                    fixed < 2 * n ? (2 * n - fixed - 1) / 2 : 0,
+                                    TW_ENTROPY_START | tw_lossless_raw_pair(heads, n, lane),
+                                    0,
+                                    0};
         bool fits = fixed < 2 * n;
-        for (uint32_t i = 0; fits && i < n; i += 32 * TW_LOSSLESS_CUDA_AHEAD) {
-            uint32_t ahead[TW_LOSSLESS_CUDA_AHEAD];
+        for (uint32_t i = 0; fits && i < n; i += 32 * TW_ENTROPY_CUDA_AHEAD) {
+            uint32_t ahead[TW_ENTROPY_CUDA_AHEAD];
             TW_UNROLL
-            for (uint32_t s = 0; s < TW_LOSSLESS_CUDA_AHEAD; s++) {
+            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
                 uint32_t at = i + 32 * s + lane;
                 ahead[s] = at < n ? codes[at] : 0;
             }
             TW_UNROLL
-            for (uint32_t s = 0; s < TW_LOSSLESS_CUDA_AHEAD; s++) {
+            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
                 uint32_t at = i + 32 * s + lane;
                 if (fits && at - lane < n) {
-                    fits = step(coder, ahead[s], at, at < n);
+                    uint64_t entry = encode[index_of(ahead[s])];
+                    fits = tw_entropy_push_warp(coder, at < n, entry, 0, 0,
+                                                [&] { return tw_lossless_coded(heads[at]); });
                 }
             }
         }
@@ -136,41 +138,11 @@ struct tw_lossless_kernel_code {
         }
     }
 
-    /** A lane, and what its warp has written. */
-    struct coder_t {
-        const uint64_t *encode;
-        const uint16_t *heads; /**< of the block */
-        uint16_t *words;
-        uint32_t room, x, n_words, n_escapes;
-    };
-
-    /** Code an element; of the whole warp. False when there is no room. */
-    static TW_DEVICE bool step(coder_t &coder, uint32_t code, uint32_t at, bool there)
+    /** Where the coder finds an element's entry: symbols that a table lacks are escaped by it. */
+    static TW_DEVICE uint32_t index_of(uint32_t code)
     {
-        const uint32_t below = (1u << threadIdx.x) - 1, context = code >> 9 & (TW_LOSSLESS_CONTEXTS - 1);
-        uint64_t entry =
-            coder.encode[code & TW_LOSSLESS_CUDA_ESCAPED ? context * TW_ENTROPY_SYMBOLS + TW_ENTROPY_ESCAPE
-                                                         : code];
-        /* Symbols that the table lacks are escaped, too. */
-        bool escapes = there && entry >> 31 & 1;
-        bool full = there && coder.x >> (32 - TW_ENTROPY_FREQ_BITS) >= ((uint32_t)entry & 0x7ff);
-        uint32_t spilling = tw_dev_ballot(full), escaping = tw_dev_ballot(escapes);
-        uint32_t words = coder.n_words + tw_dev_popc(spilling & below),
-                 escape = coder.n_escapes + tw_dev_popc(escaping & below);
-        coder.n_words += tw_dev_popc(spilling);
-        coder.n_escapes += tw_dev_popc(escaping);
-        if (coder.n_words + coder.n_escapes > coder.room) {
-            return false;
-        }
-        if (full) {
-            coder.words[words] = (uint16_t)coder.x;
-            coder.x >>= 16;
-        }
-        if (escapes) {
-            coder.words[TW_LOSSLESS_CUDA_ROOM - 1 - escape] = (uint16_t)tw_lossless_coded(coder.heads[at]);
-        }
-        coder.x = there ? tw_entropy_put(coder.x, entry) : coder.x;
-        return true;
+        const uint32_t context = code >> 9 & (TW_LOSSLESS_CONTEXTS - 1);
+        return code & TW_LOSSLESS_CUDA_ESCAPED ? context * TW_ENTROPY_SYMBOLS + TW_ENTROPY_ESCAPE : code;
     }
 };
 
@@ -188,20 +160,10 @@ struct tw_lossless_kernel_layout {
         tw_lossless_cuda_state_t *state = job.state;
         uint64_t at = sizeof(tw_lossless_header_t) + state->head_bytes;
         const uint32_t coded = state->coded, n_blocks = coded ? state->n_blocks : 0;
-        for (uint32_t base = 0; base < n_blocks; base += TW_LOSSLESS_CUDA_THREADS) {
-            uint32_t b = base + threadIdx.x, bytes = 0;
-            uint64_t all;
-            if (b < n_blocks) {
-                bytes = tw_lossless_block_bytes(job.type, job.blocks[b].sizes,
-                                                tw_lossless_block_elems(state->n_live, b));
-            }
-            uint64_t before = tw_dev_block_scan<uint64_t>(bytes, &all);
-            if (b < n_blocks) {
-                job.blocks[b].bytes = bytes;
-                job.blocks[b].offset = (uint32_t)(at + before);
-            }
-            at += all;
-        }
+        at = tw_entropy_place(job.blocks, n_blocks, at, [&](uint32_t b) {
+            const uint32_t sizes = job.blocks[b].sizes, n = tw_entropy_block_elems(state->n_live, b);
+            return tw_entropy_cuda_block_t{sizes, 0, 0, tw_lossless_block_bytes(job.type, sizes, n)};
+        });
         __syncthreads();
         if (threadIdx.x == 0) {
             state->coded = coded && at <= job.bound;
@@ -218,7 +180,7 @@ struct tw_lossless_block_words {
     uint32_t block, n, sizes, in_lanes, raw_end, words_end, lanes_end, heads_end;
 
     TW_DEVICE tw_lossless_block_words(const tw_lossless_cuda_job_t &of_job, uint32_t of_block)
-        : job(of_job), block(of_block), n(tw_lossless_block_elems(of_job.state->n_live, of_block)),
+        : job(of_job), block(of_block), n(tw_entropy_block_elems(of_job.state->n_live, of_block)),
           sizes(of_job.blocks[of_block].sizes)
     {
         in_lanes = (uint32_t)tw_lossless_raw_in_lanes(tw_lossless_raw_bytes(n));
@@ -273,12 +235,12 @@ struct tw_lossless_block_words {
 
 template <int TYPE>
 struct tw_lossless_kernel_assemble {
-    static const uint32_t step = TW_LOSSLESS_CUDA_PARTS * TW_LOSSLESS_CUDA_THREADS;
+    static const uint32_t step = TW_ENTROPY_CUDA_PARTS * TW_ENTROPY_CUDA_THREADS;
 
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
-        uint32_t block = blockIdx.x / TW_LOSSLESS_CUDA_PARTS,
-                 first = blockIdx.x % TW_LOSSLESS_CUDA_PARTS * TW_LOSSLESS_CUDA_THREADS + threadIdx.x;
+        uint32_t block = blockIdx.x / TW_ENTROPY_CUDA_PARTS,
+                 first = blockIdx.x % TW_ENTROPY_CUDA_PARTS * TW_ENTROPY_CUDA_THREADS + threadIdx.x;
         if (!job.state->coded) {
             plain(job);
         } else if (block < job.state->n_blocks) {
@@ -296,7 +258,7 @@ struct tw_lossless_kernel_assemble {
             tw_dev_store_element<2>(to + 2 * (size_t)w, word);
             check += tw_entropy_check(w, (uint16_t)word);
         }
-        tw_lossless_add(&job.blocks[block].check, check);
+        tw_entropy_add(&job.blocks[block].check, check);
     }
 
     /** All elements as they are. */
@@ -306,8 +268,8 @@ struct tw_lossless_kernel_assemble {
         uint8_t *to = job.dst + sizeof(tw_lossless_header_t);
         tw_lossless_cursor cursor = {0, 0, 0};
         uint32_t check = 0;
-        for (uint32_t e = blockIdx.x * TW_LOSSLESS_CUDA_THREADS + threadIdx.x; e < job.n_elems;
-             e += gridDim.x * TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t e = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x; e < job.n_elems;
+             e += gridDim.x * TW_ENTROPY_CUDA_THREADS) {
             uint32_t bits = tw_lossless_load<bytes>(job, e, cursor);
             tw_dev_store_element<bytes>(to + (size_t)e * bytes, bits);
             if (bytes == 4) {
@@ -317,7 +279,7 @@ struct tw_lossless_kernel_assemble {
                 check += tw_entropy_check(e, (uint16_t)bits);
             }
         }
-        tw_lossless_add(&job.state->check, check);
+        tw_entropy_add(&job.state->check, check);
     }
 };
 
@@ -329,13 +291,13 @@ struct tw_lossless_kernel_finish {
         if (state->coded) {
             uint8_t *entries =
                 head + state->head_bytes - (size_t)state->n_blocks * sizeof(tw_entropy_entry_t);
-            for (uint32_t b = threadIdx.x; b < state->n_blocks; b += TW_LOSSLESS_CUDA_THREADS) {
-                tw_lossless_put32(entries + 8 * (size_t)b, job.blocks[b].sizes);
-                tw_lossless_put32(entries + 8 * (size_t)b + 4, job.blocks[b].check);
+            for (uint32_t b = threadIdx.x; b < state->n_blocks; b += TW_ENTROPY_CUDA_THREADS) {
+                tw_entropy_put32(entries + 8 * (size_t)b, job.blocks[b].sizes);
+                tw_entropy_put32(entries + 8 * (size_t)b + 4, job.blocks[b].check);
             }
             __syncthreads();
-            tw_lossless_add(&state->check, tw_lossless_check_words(head, state->head_bytes / 2, threadIdx.x,
-                                                                   TW_LOSSLESS_CUDA_THREADS));
+            tw_entropy_add(&state->check, tw_entropy_check_words<true>(head, state->head_bytes / 2,
+                                                                       threadIdx.x, TW_ENTROPY_CUDA_THREADS));
             __syncthreads();
         }
         if (threadIdx.x == 0) {
@@ -354,9 +316,9 @@ struct tw_lossless_kernel_finish {
         to[1] = TW_LOSSLESS_VERSION;
         to[2] = (uint8_t)job.type;
         to[3] = (uint8_t)(state.coded ? TW_LOSSLESS_CODED : TW_LOSSLESS_PLAIN);
-        tw_lossless_put32(to + 4, state.bytes);
-        tw_lossless_put32(to + 8, job.n_elems);
-        tw_lossless_put32(to + 12, state.check);
+        tw_entropy_put32(to + 4, state.bytes);
+        tw_entropy_put32(to + 8, job.n_elems);
+        tw_entropy_put32(to + 12, state.check);
     }
 };
 

@@ -32,7 +32,7 @@ struct tw_lossless_kernel_head {
         tw_lossless_cuda_state_t *state = job.state;
         uint32_t at = TW_LOSSLESS_HEAD_BYTES + tw_lossless_number_bytes(job.n_pieces), zeros = 0;
         uint64_t bits = 0;
-        for (uint32_t base = 0; base < job.n_pieces; base += TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t base = 0; base < job.n_pieces; base += TW_ENTROPY_CUDA_THREADS) {
             uint32_t p = base + threadIdx.x, all_bytes, all_zeros;
             uint64_t all_bits;
             tw_lossless_cuda_piece_t none = {};
@@ -59,14 +59,14 @@ struct tw_lossless_kernel_head {
         taken += taken % 2;
         uint64_t head_bytes = taken + (uint64_t)state->n_blocks * sizeof(tw_entropy_entry_t);
         bool fits = sizeof(tw_lossless_header_t) + head_bytes <= job.bound;
-        for (uint32_t p = threadIdx.x; p < job.n_pieces; p += TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t p = threadIdx.x; p < job.n_pieces; p += TW_ENTROPY_CUDA_THREADS) {
             job.pieces[p].zeros_offset += at;
             for (uint32_t k = 0; k < TW_LOSSLESS_CUDA_LISTS; k++) {
                 job.pieces[p].lists[k].at += 8 * (uint64_t)lists;
             }
         }
         /* Bits are added to what is there. */
-        for (uint64_t i = lists + threadIdx.x; fits && i < taken; i += TW_LOSSLESS_CUDA_THREADS) {
+        for (uint64_t i = lists + threadIdx.x; fits && i < taken; i += TW_ENTROPY_CUDA_THREADS) {
             job.dst[sizeof(tw_lossless_header_t) + i] = 0;
         }
         if (threadIdx.x == 0) {
@@ -93,7 +93,7 @@ struct tw_lossless_kernel_head {
     {
         const tw_lossless_cuda_state_t *state = job.state;
         uint8_t *head = job.dst + sizeof(tw_lossless_header_t);
-        tw_lossless_put32(head, head_bytes);
+        tw_entropy_put32(head, head_bytes);
         head[4] = (uint8_t)(state->window / 4);
         head[5] = (uint8_t)state->own;
         tw_lossless_put_number(head + TW_LOSSLESS_HEAD_BYTES, job.n_pieces);
@@ -164,7 +164,7 @@ struct tw_lossless_kernel_write {
             list<TW_LOSSLESS_OF_COLUMNS>(job, piece);
         }
         __syncthreads();
-        for (uint32_t r = threadIdx.x; r < piece.n_rows; r += TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t r = threadIdx.x; r < piece.n_rows; r += TW_ENTROPY_CUDA_THREADS) {
             uint16_t &row = job.rows[piece.first_row + r];
             row = row == TW_LOSSLESS_DEAD ? row : (uint16_t)(row + window);
         }
@@ -178,14 +178,14 @@ struct tw_lossless_kernel_write {
         if (piece.first) {
             at = tw_lossless_put_number(at, piece.first);
         }
-        tw_lossless_put16(at, (uint32_t)(piece.scale + window));
+        tw_entropy_put16(at, (uint32_t)(piece.scale + window));
     }
 
     static TW_DEVICE void zeros(const tw_lossless_cuda_job_t &job, const tw_lossless_cuda_piece_t &piece,
                                 uint8_t *at)
     {
         uint32_t n_bytes = (piece.n_rows + 7) / 8;
-        for (uint32_t i = threadIdx.x; i < n_bytes; i += TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t i = threadIdx.x; i < n_bytes; i += TW_ENTROPY_CUDA_THREADS) {
             uint32_t bits = 0;
             for (uint32_t k = 0; k < 8 && 8 * i + k < piece.n_rows; k++) {
                 bits |= (uint32_t)(job.rows[piece.first_row + 8 * i + k] == TW_LOSSLESS_DEAD) << k;
@@ -207,7 +207,7 @@ struct tw_lossless_kernel_write {
             bits.flush();
         }
         at += TW_LOSSLESS_LIST_K_BITS;
-        for (uint32_t base = 0; base < n; base += TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t base = 0; base < n; base += TW_ENTROPY_CUDA_THREADS) {
             uint32_t first = (base + threadIdx.x) * TW_LOSSLESS_GROUP, own = 0, all;
             uint32_t end = first + TW_LOSSLESS_GROUP < values.n ? first + TW_LOSSLESS_GROUP : values.n;
             for (uint32_t i = first; i < end; i++) {

@@ -9,21 +9,13 @@
 #ifndef TW_QUANT_CUDA_LOSSLESS_JOB_H
 #define TW_QUANT_CUDA_LOSSLESS_JOB_H
 
+#include "quant/cuda/entropy_job.h"
 #include "quant/lossless/model.h"
 
 TW_C_BEGIN
 
-#define TW_LOSSLESS_CUDA_THREADS 256
-#define TW_LOSSLESS_CUDA_WARPS (TW_LOSSLESS_CUDA_THREADS / 32)
 /** A block's words and escapes, which grow towards each other: more of them and the block is not coded. */
 #define TW_LOSSLESS_CUDA_ROOM (TW_LOSSLESS_BLOCK_ELEMS - TW_LOSSLESS_BLOCK_ELEMS / 64 * TW_LOSSLESS_RAW_BYTES)
-/** Thread blocks that work on one block of a message, or on 65,536 words of anything else. */
-#define TW_LOSSLESS_CUDA_PARTS 8
-
-/** Steps of the coder whose elements are loaded at once, long before they are needed. */
-#define TW_LOSSLESS_CUDA_AHEAD 8
-
-typedef unsigned long long tw_lossless_sum_t; /**< what atomicAdd takes */
 
 /** A segment that has elements; behind the last one stands one that begins at n_elems. */
 typedef struct tw_lossless_cuda_segment {
@@ -47,17 +39,13 @@ typedef struct tw_lossless_cuda_piece {
     uint32_t first_row, n_rows, first_column;
     uint32_t with_columns; /**< they may have scales */
     /* What is found; zeros before. */
-    tw_lossless_sum_t sum, live, deviations[2][2], deviation, own_cost;
+    tw_entropy_sum_t sum, live, deviations[2][2], deviation, own_cost;
     uint32_t n_live_rows, n_live, first_live; /**< n_live: elements of those rows */
     tw_lossless_cuda_list_t lists[TW_LOSSLESS_CUDA_LISTS];
     uint32_t offset, zeros_offset; /**< of the piece and of its rows' bits, from behind the header */
     uint32_t row_class, flags;
     int32_t scale;
 } tw_lossless_cuda_piece_t;
-
-typedef struct tw_lossless_cuda_block {
-    uint32_t sizes, check, offset, bytes; /**< offset: in the message */
-} tw_lossless_cuda_block_t;
 
 /** What kernels tell the next ones. */
 typedef struct tw_lossless_cuda_state {
@@ -87,7 +75,7 @@ typedef struct tw_lossless_cuda_job {
     tw_lossless_cuda_segment_t *segments;
     tw_lossless_cuda_piece_t *pieces;
     tw_lossless_counts_t *counts; /**< [CLASSES] */
-    tw_lossless_cuda_block_t *blocks;
+    tw_entropy_cuda_block_t *blocks;
     uint64_t *encode;      /**< [CONTEXTS * SYMBOLS] */
     uint8_t *symbols;      /**< [CONTEXTS * FREQ_SUM] of a slot */
     uint32_t *slots;       /**< [CONTEXTS * SYMBOLS] freq | first slot << 11 */
@@ -132,23 +120,11 @@ typedef enum tw_lossless_cuda_kernel {
     TW_LOSSLESS_CUDA_KERNELS
 } tw_lossless_cuda_kernel_t;
 
-/** A GPU, or what stands in for one. Everything is enqueued on `stream`. */
-typedef struct tw_lossless_cuda_device {
-    uint32_t n_multiprocessors;
-    tw_status_t (*run)(tw_lossless_cuda_kernel_t kernel, const tw_lossless_cuda_job_t *job, uint32_t grid,
-                       uint32_t threads, tw_stream_t stream);
-    /** The words go to device memory; the list is not needed afterwards. */
-    tw_status_t (*fill)(void *at, const uint64_t *words, size_t n, tw_stream_t stream);
-    tw_status_t (*zero)(void *at, size_t bytes, tw_stream_t stream);
-    /** From device to pinned host memory. */
-    tw_status_t (*copy)(void *host, const void *from, size_t bytes, tw_stream_t stream);
-} tw_lossless_cuda_device_t;
-
-/** The kernels are loaded when this returns. */
-tw_status_t tw_lossless_cuda_device_create(tw_lossless_cuda_device_t *device);
+/** The GPU that is current. The kernels are loaded when this returns. */
+tw_status_t tw_lossless_cuda_device_create(tw_entropy_cuda_device_t *device);
 
 /** A codec on a device, which is copied. */
-tw_status_t tw_lossless_stream_create_on(const tw_lossless_cuda_device_t *device,
+tw_status_t tw_lossless_stream_create_on(const tw_entropy_cuda_device_t *device,
                                          tw_quant_lossless_stream_t **out);
 
 TW_C_END

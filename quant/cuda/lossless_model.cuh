@@ -15,7 +15,7 @@ struct tw_lossless_kernel_sample {
     {
         __shared__ tw_lossless_counts_t counts[TW_LOSSLESS_CLASSES];
         uint32_t *own = (uint32_t *)counts, *all = (uint32_t *)job.counts;
-        for (uint32_t i = threadIdx.x; i < counters; i += TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t i = threadIdx.x; i < counters; i += TW_ENTROPY_CUDA_THREADS) {
             own[i] = 0;
         }
         __syncthreads();
@@ -24,12 +24,12 @@ struct tw_lossless_kernel_sample {
         const uint32_t rest = n_live % distance;
         const uint32_t n = n_live / distance * run_elems + (rest < run_elems ? rest : run_elems);
         tw_lossless_cursor cursor = {0, 0, 0};
-        for (uint32_t j = blockIdx.x * TW_LOSSLESS_CUDA_THREADS + threadIdx.x; j < n;
-             j += gridDim.x * TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t j = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x; j < n;
+             j += gridDim.x * TW_ENTROPY_CUDA_THREADS) {
             count(job, j / run_elems * distance + j % run_elems, cursor, counts);
         }
         __syncthreads();
-        for (uint32_t i = threadIdx.x; i < counters; i += TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t i = threadIdx.x; i < counters; i += TW_ENTROPY_CUDA_THREADS) {
             if (own[i]) {
                 atomicAdd(&all[i], own[i]);
             }
@@ -42,10 +42,10 @@ struct tw_lossless_kernel_sample {
     {
         const tw_lossless_cuda_piece_t *pieces = job.pieces;
         const tw_lossless_cuda_piece_t &piece =
-            pieces[tw_lossless_last(job.n_pieces, x, [&](uint32_t i) { return pieces[i].first_live; })];
+            pieces[tw_entropy_last(job.n_pieces, x, [&](uint32_t i) { return pieces[i].first_live; })];
         const uint32_t *before = job.live_before + piece.first_row;
         uint32_t in_piece = x - piece.first_live;
-        uint32_t r = tw_lossless_last(piece.n_rows, in_piece, [&](uint32_t i) { return before[i]; });
+        uint32_t r = tw_entropy_last(piece.n_rows, in_piece, [&](uint32_t i) { return before[i]; });
         tw_lossless_row row = tw_lossless_row_at(piece, r);
         uint16_t value = job.rows[piece.first_row + r];
         uint32_t i = in_piece - before[r];

@@ -29,7 +29,7 @@ struct tw_lossless_kernel_open {
         if (job.src_bytes < header_bytes) {
             return TW_ERR_TRUNCATED;
         }
-        uint32_t bytes = tw_lossless_get32(src + 4);
+        uint32_t bytes = tw_entropy_get32(src + 4);
         if (src[0] != TW_LOSSLESS_MAGIC || src[1] != TW_LOSSLESS_VERSION || src[3] > TW_LOSSLESS_CODED ||
             bytes < header_bytes) {
             return TW_ERR_FORMAT;
@@ -40,7 +40,7 @@ struct tw_lossless_kernel_open {
         if (bytes < job.src_bytes && !job.at_most) {
             return TW_ERR_FORMAT;
         }
-        if (src[2] != (uint32_t)job.type || tw_lossless_get32(src + 8) != job.n_elems) {
+        if (src[2] != (uint32_t)job.type || tw_entropy_get32(src + 8) != job.n_elems) {
             return TW_ERR_MISMATCH;
         }
         state->bytes = bytes;
@@ -50,7 +50,7 @@ struct tw_lossless_kernel_open {
             state->head_bytes = body;
             return body == job.bound - header_bytes ? TW_OK : TW_ERR_FORMAT;
         }
-        state->head_bytes = body < 4 ? 0 : tw_lossless_get32(src + header_bytes);
+        state->head_bytes = body < 4 ? 0 : tw_entropy_get32(src + header_bytes);
         bool good = body >= 4 && state->head_bytes <= body && state->head_bytes % 2 == 0;
         return good ? TW_OK : TW_ERR_FORMAT;
     }
@@ -60,10 +60,11 @@ struct tw_lossless_kernel_check {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         if (tw_lossless_is_good(job)) {
-            uint32_t first = blockIdx.x * TW_LOSSLESS_CUDA_THREADS + threadIdx.x;
-            tw_lossless_add(&job.state->check, tw_lossless_check_words(job.src + sizeof(tw_lossless_header_t),
-                                                                       job.state->head_bytes / 2, first,
-                                                                       gridDim.x * TW_LOSSLESS_CUDA_THREADS));
+            uint32_t first = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x;
+            tw_entropy_add(&job.state->check,
+                           tw_entropy_check_words<true>(job.src + sizeof(tw_lossless_header_t),
+                                                        job.state->head_bytes / 2, first,
+                                                        gridDim.x * TW_ENTROPY_CUDA_THREADS));
         }
     }
 };
@@ -138,7 +139,7 @@ struct tw_lossless_kernel_read {
         if (!tw_lossless_is_good(job)) {
             return;
         }
-        const bool spoilt = state->check != tw_lossless_get32(job.src + 12);
+        const bool spoilt = state->check != tw_entropy_get32(job.src + 12);
         const bool coded = state->coded;
         tw_lossless_source source = {head, head, head + state->head_bytes, spoilt};
         __syncthreads();
@@ -253,7 +254,7 @@ struct tw_lossless_kernel_read {
             return;
         }
         uint16_t row = tw_lossless_with_class(tw_lossless_row_of(piece.scale), piece.row_class);
-        for (uint32_t r = threadIdx.x; r < piece.n_rows; r += TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t r = threadIdx.x; r < piece.n_rows; r += TW_ENTROPY_CUDA_THREADS) {
             bool dead = bytes && source.at[r / 8] >> r % 8 & 1;
             job.rows[piece.first_row + r] = dead ? TW_LOSSLESS_DEAD : row;
         }
@@ -378,16 +379,7 @@ struct tw_lossless_kernel_read {
         }
         source.at += tw_dev_popc(own) * TW_LOSSLESS_TABLE_BYTES;
         __syncthreads();
-        for (uint32_t i = t; i < TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS; i += TW_LOSSLESS_CUDA_THREADS) {
-            uint32_t context = i / TW_ENTROPY_SYMBOLS, symbol = i % TW_ENTROPY_SYMBOLS, first = 0;
-            for (uint32_t s = 0; s < symbol; s++) {
-                first += freqs[context][s];
-            }
-            job.slots[i] = freqs[context][symbol] | first << 11;
-            for (uint32_t slot = first; slot < first + freqs[context][symbol]; slot++) {
-                job.symbols[context * TW_ENTROPY_FREQ_SUM + slot] = (uint8_t)symbol;
-            }
-        }
+        tw_entropy_lookup_fill({job.symbols, job.slots}, freqs[0], TW_LOSSLESS_CONTEXTS);
     }
 
     /** The entries, and where blocks are. */
@@ -395,22 +387,12 @@ struct tw_lossless_kernel_read {
                                  uint32_t n_live, uint32_t n)
     {
         uint64_t at = sizeof(tw_lossless_header_t) + job.state->head_bytes;
-        for (uint32_t base = 0; base < n; base += TW_LOSSLESS_CUDA_THREADS) {
-            uint32_t b = base + threadIdx.x;
-            tw_lossless_cuda_block_t block = {};
-            if (b < n) {
-                block.sizes = tw_lossless_get32(source.at + 8 * (size_t)b);
-                block.check = tw_lossless_get32(source.at + 8 * (size_t)b + 4);
-                block.bytes =
-                    tw_lossless_block_bytes(job.type, block.sizes, tw_lossless_block_elems(n_live, b));
-            }
-            uint64_t all, before = tw_dev_block_scan<uint64_t>(block.bytes, &all);
-            if (b < n) {
-                block.offset = (uint32_t)(at + before);
-                job.blocks[b] = block;
-            }
-            at += all;
-        }
+        at = tw_entropy_place(job.blocks, n, at, [&](uint32_t b) {
+            const uint32_t sizes = tw_entropy_get32(source.at + 8 * (size_t)b);
+            return tw_entropy_cuda_block_t{
+                sizes, tw_entropy_get32(source.at + 8 * (size_t)b + 4), 0,
+                tw_lossless_block_bytes(job.type, sizes, tw_entropy_block_elems(n_live, b))};
+        });
         source.bad = at != job.state->bytes;
     }
 };

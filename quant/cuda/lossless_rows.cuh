@@ -3,50 +3,8 @@
 #define TW_QUANT_CUDA_LOSSLESS_ROWS_CUH
 
 #include "quant/arithmetic/float.h"
+#include "quant/cuda/entropy.cuh"
 #include "quant/cuda/lossless_job.h"
-
-/** The last of n entries whose key is not above x; the first one's is not. */
-template <class KEY>
-TW_DEVICE uint32_t tw_lossless_last(uint32_t n, uint64_t x, const KEY &key)
-{
-    uint32_t low = 0, high = n;
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (key(middle) <= x) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-TW_DEVICE uint32_t tw_lossless_lane()
-{
-    return threadIdx.x % 32;
-}
-
-/** This thread's warp among those of the grid, and how many there are: of kernels with THREADS threads. */
-TW_DEVICE uint32_t tw_lossless_warp()
-{
-    return blockIdx.x * TW_LOSSLESS_CUDA_WARPS + threadIdx.x / 32;
-}
-
-TW_DEVICE uint32_t tw_lossless_warps()
-{
-    return gridDim.x * TW_LOSSLESS_CUDA_WARPS;
-}
-
-/** The sum over the warp, in all lanes. */
-template <class T>
-TW_DEVICE T tw_lossless_total(T value)
-{
-    TW_UNROLL
-    for (uint32_t step = 1; step < 32; step *= 2) {
-        value += tw_dev_exchange(value, step);
-    }
-    return value;
-}
 
 /* ---- elements --------------------------------------------------------------------------------------------------- */
 
@@ -85,7 +43,7 @@ TW_DEVICE void tw_lossless_seek(const tw_lossless_cuda_job_t &job, uint64_t elem
         return;
     }
     const tw_lossless_cuda_segment_t *segments = job.segments;
-    uint32_t s = tw_lossless_last(job.n_segments, element, [&](uint32_t i) { return segments[i].first; });
+    uint32_t s = tw_entropy_last(job.n_segments, element, [&](uint32_t i) { return segments[i].first; });
     cursor.first = segments[s].first;
     cursor.end = segments[s + 1].first;
     cursor.at = segments[s].at;
@@ -121,7 +79,7 @@ TW_DEVICE tw_lossless_cuda_piece_t &tw_lossless_piece_of_row(const tw_lossless_c
                                                              uint32_t n_pieces, uint32_t row)
 {
     tw_lossless_cuda_piece_t *pieces = job.pieces;
-    return pieces[tw_lossless_last(n_pieces, row, [&](uint32_t i) { return pieces[i].first_row; })];
+    return pieces[tw_entropy_last(n_pieces, row, [&](uint32_t i) { return pieces[i].first_row; })];
 }
 
 /** What is expected of an element of a row, in the column of this index or, where the piece has no scales of columns, any. */
@@ -139,7 +97,7 @@ TW_DEVICE uint16_t tw_lossless_expected_at(const tw_lossless_cuda_job_t &job,
 TW_DEVICE void tw_lossless_list_live(const tw_lossless_cuda_job_t &job, tw_lossless_cuda_piece_t &piece)
 {
     uint32_t n_live_rows = 0, n_live = 0;
-    for (uint32_t base = 0; base < piece.n_rows; base += TW_LOSSLESS_CUDA_THREADS) {
+    for (uint32_t base = 0; base < piece.n_rows; base += TW_ENTROPY_CUDA_THREADS) {
         uint32_t r = base + threadIdx.x, rows, elems;
         bool there = r < piece.n_rows, live = there && job.rows[piece.first_row + r] != TW_LOSSLESS_DEAD;
         uint32_t rank = tw_dev_block_scan<uint32_t>(live, &rows);
@@ -160,67 +118,9 @@ TW_DEVICE void tw_lossless_list_live(const tw_lossless_cuda_job_t &job, tw_lossl
     __syncthreads();
 }
 
-/** Elements of a block of the message that are coded. */
-TW_DEVICE uint32_t tw_lossless_block_elems(uint32_t n_live, uint32_t block)
-{
-    uint32_t left = n_live - block * TW_LOSSLESS_BLOCK_ELEMS;
-    return left < TW_LOSSLESS_BLOCK_ELEMS ? left : TW_LOSSLESS_BLOCK_ELEMS;
-}
-
 TW_DEVICE uint32_t tw_lossless_blocks_of(uint32_t n_live)
 {
     return (n_live + TW_LOSSLESS_BLOCK_ELEMS - 1) / TW_LOSSLESS_BLOCK_ELEMS;
-}
-
-/* ---- bytes of a message ----------------------------------------------------------------------------------------- */
-
-TW_DEVICE uint32_t tw_lossless_get16(const uint8_t *at)
-{
-    return at[0] | (uint32_t)at[1] << 8;
-}
-
-TW_DEVICE uint32_t tw_lossless_get32(const uint8_t *at)
-{
-    return tw_lossless_get16(at) | tw_lossless_get16(at + 2) << 16;
-}
-
-TW_DEVICE void tw_lossless_put16(uint8_t *at, uint32_t value)
-{
-    at[0] = (uint8_t)value;
-    at[1] = (uint8_t)(value >> 8);
-}
-
-TW_DEVICE void tw_lossless_put32(uint8_t *at, uint32_t value)
-{
-    tw_lossless_put16(at, value);
-    tw_lossless_put16(at + 2, value >> 16);
-}
-
-/** The checksum of the words from index `first` on, every `step`-th of n: the thread's part of it. `at` is aligned to 2 bytes. */
-TW_DEVICE uint32_t tw_lossless_check_words(const uint8_t *at, uint32_t n, uint32_t first, uint32_t step)
-{
-    uint32_t check = 0;
-    for (uint32_t i = first; i < n; i += step) {
-        check += tw_entropy_check(i, (uint16_t)tw_dev_load_element<2>(at + 2 * (size_t)i));
-    }
-    return check;
-}
-
-/** Add what the lanes of a warp have to a sum in memory. */
-TW_DEVICE void tw_lossless_add(uint32_t *sum, uint32_t value)
-{
-    value = tw_lossless_total(value);
-    if (tw_lossless_lane() == 0) {
-        atomicAdd(sum, value);
-    }
-}
-
-TW_DEVICE void tw_lossless_add(tw_lossless_sum_t *sum, tw_lossless_sum_t value)
-{
-    value = tw_lossless_total(value);
-    if (tw_lossless_lane() == 0 && value) {
-        atomicAdd(sum, value);
-    }
 }
 
 #endif

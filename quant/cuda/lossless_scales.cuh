@@ -13,29 +13,29 @@ struct tw_lossless_kernel_rows {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         tw_lossless_cursor cursor = {0, 0, 0};
-        for (uint32_t r = tw_lossless_warp(); r < job.n_rows; r += tw_lossless_warps()) {
+        for (uint32_t r = tw_entropy_warp(); r < job.n_rows; r += tw_entropy_warps()) {
             tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, job.n_pieces, r);
             tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
-            tw_lossless_sum_t sum = 0;
+            tw_entropy_sum_t sum = 0;
             uint32_t live = 0, any = 0;
-            for (uint32_t i = tw_lossless_lane(); i < row.n; i += 32) {
+            for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
                 uint32_t bits = tw_lossless_load<element::bytes>(job, row.element + i, cursor);
                 uint32_t magnitude = tw_lossless_magnitude(element::head(bits));
                 sum += magnitude;
                 live += magnitude != 0;
                 any |= bits;
             }
-            sum = tw_lossless_total(sum);
-            live = tw_lossless_total(live);
+            sum = tw_entropy_total(sum);
+            live = tw_entropy_total(live);
             bool dead = !tw_dev_ballot(any != 0);
-            if (tw_lossless_lane() == 0) {
+            if (tw_entropy_lane() == 0) {
                 int64_t scale = tw_lossless_mean((int64_t)sum, live);
                 job.rows[r] = dead ? TW_LOSSLESS_DEAD : tw_lossless_row_of(scale);
                 if (dead) {
                     atomicOr(&piece.flags, (uint32_t)TW_LOSSLESS_FLAG_ZEROS);
                 } else {
                     atomicAdd(&piece.sum, sum);
-                    atomicAdd(&piece.live, (tw_lossless_sum_t)live);
+                    atomicAdd(&piece.live, (tw_entropy_sum_t)live);
                 }
             }
         }
@@ -59,13 +59,13 @@ struct tw_lossless_kernel_columns {
 
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
-        uint32_t c = blockIdx.x * TW_LOSSLESS_CUDA_THREADS + threadIdx.x;
+        uint32_t c = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x;
         if (c >= job.n_columns) {
             return;
         }
         const tw_lossless_cuda_piece_t *pieces = job.pieces;
         const tw_lossless_cuda_piece_t &piece =
-            pieces[tw_lossless_last(job.n_pieces, c, [&](uint32_t i) { return pieces[i].first_column; })];
+            pieces[tw_entropy_last(job.n_pieces, c, [&](uint32_t i) { return pieces[i].first_column; })];
         uint32_t column = c - piece.first_column,
                  step = (piece.n_rows + TW_LOSSLESS_LOOKED_AT - 1) / TW_LOSSLESS_LOOKED_AT;
         int32_t sum = 0, live = 0;
@@ -101,7 +101,7 @@ struct tw_lossless_kernel_deviations {
     {
         tw_lossless_cursor cursor = {0, 0, 0};
         const uint32_t n = job.n_pieces * TW_LOSSLESS_TRIED_ON;
-        for (uint32_t u = tw_lossless_warp(); u < n; u += tw_lossless_warps()) {
+        for (uint32_t u = tw_entropy_warp(); u < n; u += tw_entropy_warps()) {
             tw_lossless_cuda_piece_t &piece = job.pieces[u / TW_LOSSLESS_TRIED_ON];
             uint32_t step = (piece.n_rows + TW_LOSSLESS_TRIED_ON - 1) / TW_LOSSLESS_TRIED_ON;
             uint32_t r = u % TW_LOSSLESS_TRIED_ON * step;
@@ -115,9 +115,9 @@ struct tw_lossless_kernel_deviations {
     static TW_DEVICE void tried(const tw_lossless_cuda_job_t &job, tw_lossless_cuda_piece_t &piece,
                                 const tw_lossless_row &row, int32_t own, tw_lossless_cursor &cursor)
     {
-        tw_lossless_sum_t sums[2][2] = {{0, 0}, {0, 0}};
+        tw_entropy_sum_t sums[2][2] = {{0, 0}, {0, 0}};
         int32_t one = tw_lossless_piece_scale(piece);
-        for (uint32_t i = tw_lossless_lane(); i < row.n; i += 32) {
+        for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
             uint32_t bits = tw_lossless_load<element::bytes>(job, row.element + i, cursor);
             int32_t magnitude = (int32_t)tw_lossless_magnitude(element::head(bits));
             int32_t above = piece.with_columns ? job.columns[piece.first_column + row.column + i] : 0;
@@ -128,7 +128,7 @@ struct tw_lossless_kernel_deviations {
         }
         TW_UNROLL
         for (int k = 0; k < 4; k++) {
-            tw_lossless_add(&piece.deviations[k / 2][k % 2], sums[k / 2][k % 2]);
+            tw_entropy_add(&piece.deviations[k / 2][k % 2], sums[k / 2][k % 2]);
         }
     }
 };
@@ -172,12 +172,12 @@ struct tw_lossless_list {
     {
         uint64_t sum = 0, all;
         uint32_t bits[2] = {0, 0}, total[2];
-        for (uint32_t i = threadIdx.x; i < n; i += TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t i = threadIdx.x; i < n; i += TW_ENTROPY_CUDA_THREADS) {
             sum += folded(i);
         }
         tw_dev_block_scan<uint64_t>(sum, &all);
         uint32_t k = tw_lossless_list_k(n, all), other = k ? k - 1 : 0;
-        for (uint32_t i = threadIdx.x; i < n; i += TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t i = threadIdx.x; i < n; i += TW_ENTROPY_CUDA_THREADS) {
             uint32_t value = folded(i);
             bits[0] += tw_lossless_folded_bits(value, k);
             bits[1] += tw_lossless_folded_bits(value, other);
@@ -204,7 +204,7 @@ struct tw_lossless_kernel_scales {
         }
         uint32_t flags = choose(piece, rows.bits, columns.bits);
         for (uint32_t r = threadIdx.x; !(flags & TW_LOSSLESS_FLAG_SCALES) && r < piece.n_rows;
-             r += TW_LOSSLESS_CUDA_THREADS) {
+             r += TW_ENTROPY_CUDA_THREADS) {
             uint16_t &row = job.rows[piece.first_row + r];
             row = row == TW_LOSSLESS_DEAD ? row : tw_lossless_row_of(piece.scale);
         }
@@ -244,16 +244,16 @@ struct tw_lossless_kernel_classes {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         tw_lossless_cursor cursor = {0, 0, 0};
-        for (uint32_t r = tw_lossless_warp(); r < job.n_rows; r += tw_lossless_warps()) {
+        for (uint32_t r = tw_entropy_warp(); r < job.n_rows; r += tw_entropy_warps()) {
             tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, job.n_pieces, r);
             uint16_t value = job.rows[r];
             if (value == TW_LOSSLESS_DEAD) {
                 continue;
             }
             tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
-            tw_lossless_sum_t deviation = 0;
+            tw_entropy_sum_t deviation = 0;
             uint32_t live = 0;
-            for (uint32_t i = tw_lossless_lane(); i < row.n; i += 32) {
+            for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
                 uint32_t bits = tw_lossless_load<element::bytes>(job, row.element + i, cursor);
                 int32_t magnitude = (int32_t)tw_lossless_magnitude(element::head(bits));
                 int32_t above = piece.flags & TW_LOSSLESS_FLAG_COLUMNS
@@ -262,20 +262,20 @@ struct tw_lossless_kernel_classes {
                 deviation += tw_lossless_off(magnitude, tw_lossless_scale_of(value) + above);
                 live += magnitude != 0;
             }
-            deviation = tw_lossless_total(deviation);
-            live = tw_lossless_total(live);
-            if (tw_lossless_lane() == 0) {
+            deviation = tw_entropy_total(deviation);
+            live = tw_entropy_total(live);
+            if (tw_entropy_lane() == 0) {
                 found(piece, deviation, live, job.rows[r]);
             }
         }
     }
 
-    static TW_DEVICE void found(tw_lossless_cuda_piece_t &piece, tw_lossless_sum_t deviation, uint32_t live,
+    static TW_DEVICE void found(tw_lossless_cuda_piece_t &piece, tw_entropy_sum_t deviation, uint32_t live,
                                 uint16_t &row)
     {
         uint32_t row_class = tw_lossless_class_of(deviation, live);
         row = tw_lossless_with_class(row, row_class);
-        atomicAdd(&piece.own_cost, (tw_lossless_sum_t)tw_lossless_class_cost(live, row_class));
+        atomicAdd(&piece.own_cost, (tw_entropy_sum_t)tw_lossless_class_cost(live, row_class));
         atomicAdd(&piece.deviation, deviation);
     }
 };
@@ -291,7 +291,7 @@ struct tw_lossless_kernel_pieces {
         __syncthreads();
         tw_lossless_cuda_list_t list = tw_lossless_list<TW_LOSSLESS_OF_CLASSES>(job, piece).measure();
         bool pays = tw_lossless_one_class_cost(piece.live, piece.deviation) > piece.own_cost + list.bits;
-        for (uint32_t r = threadIdx.x; !pays && r < piece.n_rows; r += TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t r = threadIdx.x; !pays && r < piece.n_rows; r += TW_ENTROPY_CUDA_THREADS) {
             uint16_t &row = job.rows[piece.first_row + r];
             row = row == TW_LOSSLESS_DEAD ? row : tw_lossless_with_class(row, piece.row_class);
         }
@@ -307,7 +307,7 @@ struct tw_lossless_kernel_count {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         uint32_t n_live = 0;
-        for (uint32_t base = 0; base < job.n_pieces; base += TW_LOSSLESS_CUDA_THREADS) {
+        for (uint32_t base = 0; base < job.n_pieces; base += TW_ENTROPY_CUDA_THREADS) {
             uint32_t p = base + threadIdx.x, all;
             uint32_t before = tw_dev_block_scan<uint32_t>(p < job.n_pieces ? job.pieces[p].n_live : 0, &all);
             if (p < job.n_pieces) {

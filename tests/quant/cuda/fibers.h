@@ -5,7 +5,9 @@
 #define TW_TESTS_QUANT_CUDA_FIBERS_H
 
 #include <sys/mman.h>
+#ifndef __x86_64__
 #include <ucontext.h>
+#endif
 
 #include <algorithm>
 #include <cstdint>
@@ -35,8 +37,47 @@ constexpr uint32_t warp_lanes = 32, threads_max = 256;
 
 enum class State { ready, exchange, barrier, done };
 
+/* Where a fiber or the scheduler was left. On x86-64 its stack says all; elsewhere ucontext, whose switch is a call of the
+ * kernel: most of what a test would take. */
+#ifdef __x86_64__
+using Context = void *;
+
+__attribute__((naked, noinline)) static void switch_context(Context * /*from*/, Context * /*to*/)
+{
+    asm("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
+        "movq %rsp, (%rdi)\n movq (%rsi), %rsp\n"
+        "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret");
+}
+
+/* The first switch to it calls `enter`, which does not return. */
+inline void prepare_context(Context *context, uint8_t *stack, size_t bytes, void (*enter)())
+{
+    /* Six registers, where `ret` goes to, and an address that nobody returns to: at `enter` the stack is as after a call. */
+    void **top = reinterpret_cast<void **>(stack + bytes) - 8;
+    memset(top, 0, 8 * sizeof(*top));
+    top[6] = reinterpret_cast<void *>(enter);
+    *context = top;
+}
+#else
+using Context = ucontext_t;
+
+inline void switch_context(Context *from, Context *to)
+{
+    swapcontext(from, to);
+}
+
+inline void prepare_context(Context *context, uint8_t *stack, size_t bytes, void (*enter)())
+{
+    getcontext(context);
+    context->uc_stack.ss_sp = stack;
+    context->uc_stack.ss_size = bytes;
+    context->uc_link = nullptr;
+    makecontext(context, enter, 0);
+}
+#endif
+
 struct Fiber {
-    ucontext_t context;
+    Context context;
     void *fake_stack;
     State state;
     uint32_t mask;      /* of the exchange it waits in */
@@ -121,18 +162,12 @@ class Block
     {
         Fiber &fiber = fibers_[t];
         fiber = Fiber();
-        getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = stacks_ + t * stack_bytes;
-        fiber.context.uc_stack.ss_size = stack_bytes;
-        fiber.context.uc_link = nullptr;
-        const uintptr_t self = reinterpret_cast<uintptr_t>(this);
-        makecontext(&fiber.context, reinterpret_cast<void (*)()>(&Block::enter), 2, uint32_t(self),
-                    uint32_t(uint64_t(self) >> 32));
+        prepare_context(&fiber.context, stacks_ + t * stack_bytes, stack_bytes, enter);
     }
 
-    static void enter(uint32_t low, uint32_t high)
+    static void enter()
     {
-        Block *self = reinterpret_cast<Block *>(uintptr_t(low) | uintptr_t(uint64_t(high) << 32));
+        Block *self = running_;
         self->arrived(nullptr);
         (*self->body_)();
         self->wait(State::done);
@@ -142,10 +177,11 @@ class Block
     void resume(uint32_t t)
     {
         current_ = t;
+        running_ = this;
 #ifdef __SANITIZE_ADDRESS__
         __sanitizer_start_switch_fiber(&fake_stack_, stacks_ + t * stack_bytes, stack_bytes);
 #endif
-        swapcontext(&scheduler_, &fibers_[t].context);
+        switch_context(&scheduler_, &fibers_[t].context);
 #ifdef __SANITIZE_ADDRESS__
         __sanitizer_finish_switch_fiber(fake_stack_, nullptr, nullptr);
 #endif
@@ -160,7 +196,7 @@ class Block
         __sanitizer_start_switch_fiber(state == State::done ? nullptr : &own.fake_stack, scheduler_stack_,
                                        scheduler_stack_bytes_);
 #endif
-        swapcontext(&own.context, &scheduler_);
+        switch_context(&own.context, &scheduler_);
         arrived(own.fake_stack);
     }
 
@@ -233,7 +269,8 @@ class Block
 
     uint8_t *stacks_;
     Fiber fibers_[threads_max];
-    ucontext_t scheduler_;
+    static inline Block *running_ = nullptr;
+    Context scheduler_;
     [[maybe_unused]] void *fake_stack_ = nullptr;
     [[maybe_unused]] const void *scheduler_stack_ = nullptr;
     [[maybe_unused]] size_t scheduler_stack_bytes_ = 0;

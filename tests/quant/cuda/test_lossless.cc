@@ -8,7 +8,7 @@
 
 #include "quant/lossless/lossless.h"
 #include "tests/common/fixture.h"
-#include "tests/quant/cuda/lossless_world.h"
+#include "tests/quant/cuda/stream_world.h"
 #include "tests/quant/lossless/lossless_data.h"
 
 namespace
@@ -53,20 +53,20 @@ class LosslessCuda : public tw::Fixture
     void SetUp() override
     {
         tw::Fixture::SetUp();
-        if (!tw::lossless_world().there) {
+        if (!tw::stream_world().there) {
             GTEST_SKIP() << "no GPU";
         }
         allow_descriptors(""); /* a driver opens files when it likes */
-        ASSERT_EQ(tw::lossless_world().create(&codec_), TW_OK);
+        ASSERT_EQ(tw::stream_world().create(&codec_), TW_OK);
         ASSERT_EQ(tw_quant_lossless_create(nullptr, &host_), TW_OK);
-        said_ = static_cast<tw_quant_outcome_t *>(tw::lossless_world().alloc_host(sizeof(*said_)));
+        said_ = static_cast<tw_quant_outcome_t *>(tw::stream_world().alloc_host(sizeof(*said_)));
     }
     void TearDown() override
     {
         tw_quant_lossless_stream_destroy(codec_);
         tw_quant_lossless_destroy(host_);
         if (said_) {
-            tw::lossless_world().free_host(said_);
+            tw::stream_world().free_host(said_);
         }
         tw::Fixture::TearDown();
     }
@@ -377,7 +377,7 @@ TEST_F(LosslessCudaMessage, OthersElementsAndTypesAreMismatches)
 TEST_F(LosslessCudaMessage, SpoiltOnesAreJudgedAsOnTheHost)
 {
     std::mt19937 random(3);
-    const size_t times = tw::lossless_world().slow ? 60 : 500;
+    const size_t times = tw::stream_world().slow ? 60 : 500;
     size_t refused = 0;
     for (Values kind : {Values::gradient, Values::sparse, Values::special}) {
         for (tw_type_t type : types) {

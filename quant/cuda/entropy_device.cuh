@@ -1,6 +1,6 @@
-/** What the lossless codec's kernels ask of a GPU besides device.cuh. */
-#ifndef TW_QUANT_CUDA_LOSSLESS_DEVICE_CUH
-#define TW_QUANT_CUDA_LOSSLESS_DEVICE_CUH
+/** What the kernels of entropy-coded messages ask of a GPU besides device.cuh. */
+#ifndef TW_QUANT_CUDA_ENTROPY_DEVICE_CUH
+#define TW_QUANT_CUDA_ENTROPY_DEVICE_CUH
 
 #include "quant/cuda/device.cuh"
 

@@ -1,10 +1,10 @@
-/* The lossless codec on streams, on the GPU that is there. */
+/* The entropy codecs on streams, on the GPU that is there. */
 #include <cuda_runtime_api.h>
 
 #include <gtest/gtest.h>
 
-#include "tests/quant/cuda/lossless_world.h"
 #include "tests/quant/cuda/staged.h"
+#include "tests/quant/cuda/stream_world.h"
 
 namespace tw
 {
@@ -14,6 +14,11 @@ namespace
 tw_status_t create(tw_quant_lossless_stream_t **out)
 {
     return tw_quant_lossless_stream_create(TW_MEM_CUDA, out);
+}
+
+tw_status_t create_exact(tw_quant_exact_stream_t **out)
+{
+    return tw_quant_exact_stream_create(TW_MEM_CUDA, out);
 }
 
 void *alloc(size_t bytes)
@@ -48,10 +53,10 @@ void copy(void *to, const void *from, size_t bytes)
 
 } // namespace
 
-const LosslessWorld &lossless_world()
+const StreamWorld &stream_world()
 {
-    static const LosslessWorld world = {staged::available(), false,       create,    alloc,
-                                        alloc_host,          free_device, free_host, copy};
+    static const StreamWorld world = {staged::available(), false,       create,    create_exact, alloc,
+                                      alloc_host,          free_device, free_host, copy};
     return world;
 }
 

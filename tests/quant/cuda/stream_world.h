@@ -1,6 +1,6 @@
-/** Where the lossless codec on streams is tried: an emulated device, whose memory is the host's, or a GPU. */
-#ifndef TW_TESTS_QUANT_CUDA_LOSSLESS_WORLD_H
-#define TW_TESTS_QUANT_CUDA_LOSSLESS_WORLD_H
+/** Where the entropy codecs on streams are tried: an emulated device, whose memory is the host's, or a GPU. */
+#ifndef TW_TESTS_QUANT_CUDA_STREAM_WORLD_H
+#define TW_TESTS_QUANT_CUDA_STREAM_WORLD_H
 
 #include <cstddef>
 #include <cstdint>
@@ -11,10 +11,11 @@
 namespace tw
 {
 
-struct LosslessWorld {
+struct StreamWorld {
     bool there; /**< false: tests skip */
     bool slow;  /**< fewer cases will do */
     tw_status_t (*create)(tw_quant_lossless_stream_t **out);
+    tw_status_t (*create_exact)(tw_quant_exact_stream_t **out);
     void *(*alloc)(size_t bytes); /**< aligned to 256 bytes; of the host: pinned */
     void *(*alloc_host)(size_t bytes);
     void (*free)(void *memory);
@@ -22,7 +23,7 @@ struct LosslessWorld {
     void (*copy)(void *to, const void *from, size_t bytes); /**< either way, behind all that was enqueued */
 };
 
-const LosslessWorld &lossless_world();
+const StreamWorld &stream_world();
 
 /** Device memory with a guard on both sides, which must not change. */
 class DeviceBuffer

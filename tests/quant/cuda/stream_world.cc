@@ -1,4 +1,4 @@
-#include "tests/quant/cuda/lossless_world.h"
+#include "tests/quant/cuda/stream_world.h"
 
 #include <gtest/gtest.h>
 
@@ -17,24 +17,24 @@ DeviceBuffer::DeviceBuffer(const std::vector<uint8_t> &content, size_t shift) : 
 {
     std::vector<uint8_t> image(guard + shift + bytes_ + guard, untouched);
     std::copy(content.begin(), content.end(), image.begin() + long(guard + shift));
-    memory_ = static_cast<uint8_t *>(lossless_world().alloc(image.size()));
+    memory_ = static_cast<uint8_t *>(stream_world().alloc(image.size()));
     data_ = memory_ + guard + shift;
-    lossless_world().copy(memory_, image.data(), image.size());
+    stream_world().copy(memory_, image.data(), image.size());
 }
 
 DeviceBuffer::~DeviceBuffer()
 {
     std::vector<uint8_t> image(size_t(data_ - memory_) + bytes_ + guard);
-    lossless_world().copy(image.data(), memory_, image.size());
+    stream_world().copy(image.data(), memory_, image.size());
     image.erase(image.begin() + (data_ - memory_), image.begin() + (data_ - memory_) + long(bytes_));
     EXPECT_EQ(image, std::vector<uint8_t>(image.size(), untouched)) << "written beside a buffer";
-    lossless_world().free(memory_);
+    stream_world().free(memory_);
 }
 
 std::vector<uint8_t> DeviceBuffer::get() const
 {
     std::vector<uint8_t> content(bytes_);
-    lossless_world().copy(content.data(), data_, bytes_);
+    stream_world().copy(content.data(), data_, bytes_);
     return content;
 }
 

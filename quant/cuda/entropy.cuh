@@ -1,0 +1,273 @@
+/** What kernels of entropy-coded messages have in common: sums, bytes of a message, where its blocks are, and the coder's steps,
+ *  a warp a block, lane i with elements i, 32 + i and so on. */
+#ifndef TW_QUANT_CUDA_ENTROPY_CUH
+#define TW_QUANT_CUDA_ENTROPY_CUH
+
+#include "quant/cuda/entropy_job.h"
+
+/** The last of n entries whose key is not above x; the first one's is not. */
+template <class KEY>
+TW_DEVICE uint32_t tw_entropy_last(uint32_t n, uint64_t x, const KEY &key)
+{
+    uint32_t low = 0, high = n;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (key(middle) <= x) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* ---- warps ------------------------------------------------------------------------------------------------------ */
+
+TW_DEVICE uint32_t tw_entropy_lane()
+{
+    return threadIdx.x % 32;
+}
+
+/** This thread's warp among those of the grid, and how many there are: of kernels with THREADS threads. */
+TW_DEVICE uint32_t tw_entropy_warp()
+{
+    return blockIdx.x * TW_ENTROPY_CUDA_WARPS + threadIdx.x / 32;
+}
+
+TW_DEVICE uint32_t tw_entropy_warps()
+{
+    return gridDim.x * TW_ENTROPY_CUDA_WARPS;
+}
+
+/** The sum over the warp, in all lanes. */
+template <class T>
+TW_DEVICE T tw_entropy_total(T value)
+{
+    TW_UNROLL
+    for (uint32_t step = 1; step < 32; step *= 2) {
+        value += tw_dev_exchange(value, step);
+    }
+    return value;
+}
+
+/** Add what the lanes of a warp have to a sum in memory. */
+TW_DEVICE void tw_entropy_add(uint32_t *sum, uint32_t value)
+{
+    value = tw_entropy_total(value);
+    if (tw_entropy_lane() == 0) {
+        atomicAdd(sum, value);
+    }
+}
+
+TW_DEVICE void tw_entropy_add(tw_entropy_sum_t *sum, tw_entropy_sum_t value)
+{
+    value = tw_entropy_total(value);
+    if (tw_entropy_lane() == 0 && value) {
+        atomicAdd(sum, value);
+    }
+}
+
+/* ---- bytes of a message ----------------------------------------------------------------------------------------- */
+
+TW_DEVICE uint32_t tw_entropy_get16(const uint8_t *at)
+{
+    return at[0] | (uint32_t)at[1] << 8;
+}
+
+TW_DEVICE uint32_t tw_entropy_get32(const uint8_t *at)
+{
+    return tw_entropy_get16(at) | tw_entropy_get16(at + 2) << 16;
+}
+
+TW_DEVICE void tw_entropy_put16(uint8_t *at, uint32_t value)
+{
+    at[0] = (uint8_t)value;
+    at[1] = (uint8_t)(value >> 8);
+}
+
+TW_DEVICE void tw_entropy_put32(uint8_t *at, uint32_t value)
+{
+    tw_entropy_put16(at, value);
+    tw_entropy_put16(at + 2, value >> 16);
+}
+
+/** A word of a message: in one access where messages keep words at even addresses. */
+template <bool EVEN>
+TW_DEVICE uint32_t tw_entropy_word(const uint8_t *at)
+{
+    return EVEN ? tw_dev_load_element<2>(at) : tw_entropy_get16(at);
+}
+
+/** The checksum of the words from index `first` on, every `step`-th of n: the thread's part of it. */
+template <bool EVEN>
+TW_DEVICE uint32_t tw_entropy_check_words(const uint8_t *at, uint32_t n, uint32_t first, uint32_t step)
+{
+    uint32_t check = 0;
+    for (uint32_t i = first; i < n; i += step) {
+        check += tw_entropy_check(i, (uint16_t)tw_entropy_word<EVEN>(at + 2 * (size_t)i));
+    }
+    return check;
+}
+
+/** Elements of a block of 65,536 of n. */
+TW_DEVICE uint32_t tw_entropy_block_elems(uint32_t n, uint32_t block)
+{
+    uint32_t left = n - (block << 16);
+    return left < 65536 ? left : 65536;
+}
+
+/** Blocks one after the other from `at` on; BLOCK(b) is what is known of one, its bytes too. Returns where they end. Of a whole
+ *  thread block. */
+template <class BLOCK>
+TW_DEVICE uint64_t tw_entropy_place(tw_entropy_cuda_block_t *blocks, uint32_t n, uint64_t at,
+                                    const BLOCK &block_of)
+{
+    for (uint32_t base = 0; base < n; base += TW_ENTROPY_CUDA_THREADS) {
+        uint32_t b = base + threadIdx.x;
+        tw_entropy_cuda_block_t block = {};
+        if (b < n) {
+            block = block_of(b);
+        }
+        uint64_t all, before = tw_dev_block_scan<uint64_t>(block.bytes, &all);
+        if (b < n) {
+            block.offset = (uint32_t)(at + before);
+            blocks[b] = block;
+        }
+        at += all;
+    }
+    return at;
+}
+
+/* ---- encoding --------------------------------------------------------------------------------------------------- */
+
+/** A lane of an encoder, and what its warp has written: words forward from `words` on, escapes backward from `end`. */
+struct tw_entropy_encoder {
+    uint16_t *words, *end;
+    uint32_t room; /**< of both; more of them and the block is not coded */
+    uint32_t x, n_words, n_escapes;
+};
+
+/** Put an element into each lane of a warp that has one: at most 6 raw bits, then the symbol of the entry, whose frequency may be
+ *  the escape's: then what escaped_value() says goes with the escapes. False when there is no room. */
+template <class VALUE>
+TW_DEVICE bool tw_entropy_push_warp(tw_entropy_encoder &coder, bool there, uint64_t entry, uint32_t raw_bits,
+                                    uint32_t raw, const VALUE &escaped_value)
+{
+    const uint32_t below = (1u << tw_entropy_lane()) - 1;
+    bool escapes = there && entry >> 31 & 1;
+    bool full = there && coder.x >> (32 - TW_ENTROPY_FREQ_BITS - raw_bits) >= ((uint32_t)entry & 0x7ff);
+    uint32_t spilling = tw_dev_ballot(full), escaping = tw_dev_ballot(escapes);
+    uint32_t word = coder.n_words + tw_dev_popc(spilling & below),
+             escape = coder.n_escapes + tw_dev_popc(escaping & below);
+    coder.n_words += tw_dev_popc(spilling);
+    coder.n_escapes += tw_dev_popc(escaping);
+    if (coder.n_words + coder.n_escapes > coder.room) {
+        return false;
+    }
+    if (full) {
+        coder.words[word] = (uint16_t)coder.x;
+        coder.x >>= 16;
+    }
+    if (escapes) {
+        *(coder.end - 1 - escape) = (uint16_t)escaped_value();
+    }
+    coder.x = there ? tw_entropy_put(coder.x << raw_bits | raw, entry) : coder.x;
+    return true;
+}
+
+/* ---- decoding --------------------------------------------------------------------------------------------------- */
+
+/** What a decoder looks up: a byte a slot, and a word a symbol, which is its frequency | first slot << 11. */
+struct tw_entropy_lookup {
+    uint8_t *symbols; /**< [tables * FREQ_SUM], aligned to 4 */
+    uint32_t *slots;  /**< [tables * SYMBOLS] */
+};
+
+/** Fill it from frequencies [tables][SYMBOLS], which sum to FREQ_SUM each. Of a whole thread block. */
+TW_DEVICE void tw_entropy_lookup_fill(const tw_entropy_lookup &lookup, const uint16_t *freqs,
+                                      uint32_t n_tables)
+{
+    for (uint32_t i = threadIdx.x; i < n_tables * TW_ENTROPY_SYMBOLS; i += TW_ENTROPY_CUDA_THREADS) {
+        uint32_t table = i / TW_ENTROPY_SYMBOLS, first = 0;
+        for (uint32_t k = table * TW_ENTROPY_SYMBOLS; k < i; k++) {
+            first += freqs[k];
+        }
+        lookup.slots[i] = freqs[i] | first << 11;
+        for (uint32_t slot = first; slot < first + freqs[i]; slot++) {
+            lookup.symbols[table * TW_ENTROPY_FREQ_SUM + slot] = (uint8_t)(i % TW_ENTROPY_SYMBOLS);
+        }
+    }
+}
+
+/** A copy of one, by a warp. */
+TW_DEVICE void tw_entropy_lookup_copy(const tw_entropy_lookup &to, const tw_entropy_lookup &from,
+                                      uint32_t n_tables)
+{
+    for (uint32_t i = tw_entropy_lane(); i < n_tables * TW_ENTROPY_FREQ_SUM / 4; i += 32) {
+        ((uint32_t *)to.symbols)[i] = ((const uint32_t *)from.symbols)[i];
+    }
+    for (uint32_t i = tw_entropy_lane(); i < n_tables * TW_ENTROPY_SYMBOLS; i += 32) {
+        to.slots[i] = from.slots[i];
+    }
+}
+
+/** A lane of a decoder, and what is left for its warp. */
+struct tw_entropy_decoder {
+    tw_entropy_lookup lookup;
+    const uint8_t *words, *escapes;
+    uint32_t x, n_words, n_escapes;
+};
+
+/** The decoder of a block whose words are at `words`: lanes follow them, then escapes. */
+TW_DEVICE tw_entropy_decoder tw_entropy_decoder_of(const tw_entropy_lookup &lookup, const uint8_t *words,
+                                                   uint32_t sizes)
+{
+    const uint32_t n_words = sizes & 0xffff;
+    const uint8_t *lanes = words + 2 * n_words;
+    return {
+        lookup,  words,      lanes + TW_ENTROPY_LANES_BYTES, tw_entropy_get32(lanes + 4 * tw_entropy_lane()),
+        n_words, sizes >> 16};
+}
+
+/** What an element was coded as. */
+struct tw_entropy_taken {
+    uint32_t symbol, raw, escape; /**< escape: what stands with the escapes, if the symbol is that */
+};
+
+/** Take an element out of each lane of a warp that has one. False when words or escapes run out. */
+template <bool EVEN>
+TW_DEVICE bool tw_entropy_take_warp(tw_entropy_decoder &coder, bool there, uint32_t table, uint32_t raw_bits,
+                                    tw_entropy_taken &taken)
+{
+    const uint32_t below = (1u << tw_entropy_lane()) - 1, slot = coder.x & (TW_ENTROPY_FREQ_SUM - 1);
+    taken.symbol = coder.lookup.symbols[table * TW_ENTROPY_FREQ_SUM + slot];
+    uint32_t entry = coder.lookup.slots[table * TW_ENTROPY_SYMBOLS + taken.symbol];
+    uint32_t next = (entry & 0x7ff) * (coder.x >> TW_ENTROPY_FREQ_BITS) + slot - (entry >> 11);
+    taken.raw = next & ((1u << raw_bits) - 1);
+    coder.x = there ? next >> raw_bits : coder.x;
+    bool wants = there && coder.x < TW_ENTROPY_START, escaped = there && taken.symbol == TW_ENTROPY_ESCAPE;
+    uint32_t wanting = tw_dev_ballot(wants), escaping = tw_dev_ballot(escaped);
+    if (tw_dev_popc(wanting) > coder.n_words || tw_dev_popc(escaping) > coder.n_escapes) {
+        return false;
+    }
+    coder.n_words -= tw_dev_popc(wanting);
+    coder.n_escapes -= tw_dev_popc(escaping);
+    if (wants) {
+        uint32_t word = coder.n_words + tw_dev_popc(wanting & below);
+        coder.x = coder.x << 16 | tw_entropy_word<EVEN>(coder.words + 2 * word);
+    }
+    if (escaped) {
+        uint32_t escape = coder.n_escapes + tw_dev_popc(escaping & below);
+        taken.escape = tw_entropy_word<EVEN>(coder.escapes + 2 * escape);
+    }
+    return true;
+}
+
+/** Words that this warp will read soon: a line a lane. */
+TW_DEVICE void tw_entropy_prefetch(const tw_entropy_decoder &coder)
+{
+    uint32_t back = 64 * (tw_entropy_lane() + 1);
+    tw_dev_prefetch(coder.words + 2 * (coder.n_words > back ? coder.n_words - back : 0));
+}
+
+#endif

@@ -1,0 +1,126 @@
+/** Elements of the exact delta, for its kernels: where they are, and what their contexts say. */
+#ifndef TW_QUANT_CUDA_EXACT_ELEMENT_CUH
+#define TW_QUANT_CUDA_EXACT_ELEMENT_CUH
+
+#include "quant/cuda/entropy.cuh"
+#include "quant/cuda/exact_job.h"
+
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
+
+/** Where a thread reads and writes: a segment, kept until an element lies in another one. */
+struct tw_exact_cursor {
+    uint64_t first, end, old_values, new_values, states;
+
+    TW_DEVICE void seek(const tw_exact_cuda_job_t &job, uint64_t element)
+    {
+        if (element - first < end - first) {
+            return;
+        }
+        const tw_exact_cuda_segment_t *segments = job.segments;
+        uint32_t s = tw_entropy_last(job.n_segments, element, [&](uint32_t i) { return segments[i].first; });
+        first = segments[s].first;
+        end = segments[s + 1].first;
+        old_values = segments[s].old_values;
+        new_values = segments[s].new_values;
+        states = segments[s].states;
+    }
+    TW_DEVICE uint16_t get_old(uint64_t element) const
+    {
+        return (uint16_t)tw_dev_load_element<2>(
+            (const void *)(uintptr_t)(old_values + 2 * (element - first)));
+    }
+    TW_DEVICE uint16_t get_new(uint64_t element) const
+    {
+        return (uint16_t)tw_dev_load_element<2>(
+            (const void *)(uintptr_t)(new_values + 2 * (element - first)));
+    }
+    /** 0 without the second context. */
+    TW_DEVICE uint8_t get_state(uint64_t element) const
+    {
+        return (uint8_t)(states
+                             ? tw_dev_load_element<1>((const void *)(uintptr_t)(states + (element - first)))
+                             : 0);
+    }
+    TW_DEVICE void put_new(uint64_t element, uint16_t value) const
+    {
+        tw_dev_store_element<2>((void *)(uintptr_t)(new_values + 2 * (element - first)), value);
+    }
+    TW_DEVICE void put_state(uint64_t element, int16_t change) const
+    {
+        if (states) {
+            tw_dev_store_element<1>((void *)(uintptr_t)(states + (element - first)), tw_exact_state(change));
+        }
+    }
+};
+
+/** An element that was loaded long before it is needed. */
+struct tw_exact_loaded {
+    uint32_t values; /**< old | new << 16 */
+    uint32_t state;
+
+    TW_DEVICE uint16_t old_bits() const
+    {
+        return (uint16_t)values;
+    }
+    TW_DEVICE uint16_t new_bits() const
+    {
+        return (uint16_t)(values >> 16);
+    }
+};
+
+/** Those of AHEAD steps from element `at` of a block on, which begins at element `first` and has n. */
+struct tw_exact_ahead {
+    tw_exact_loaded elements[TW_ENTROPY_CUDA_AHEAD];
+
+    template <bool NEW>
+    TW_DEVICE void load(const tw_exact_cuda_job_t &job, tw_exact_cursor &cursor, uint32_t first, uint32_t at,
+                        uint32_t n)
+    {
+        TW_UNROLL
+        for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
+            uint32_t i = at + 32 * s + tw_entropy_lane();
+            if (i < n) {
+                cursor.seek(job, first + i);
+                elements[s].values = cursor.get_old(first + i);
+                elements[s].values |= NEW ? (uint32_t)cursor.get_new(first + i) << 16 : 0;
+                elements[s].state = cursor.get_state(first + i);
+            }
+        }
+    }
+};
+
+/* ---- contexts --------------------------------------------------------------------------------------------------- */
+
+/** What the previous change and the old value say of a change. */
+struct tw_exact_belief {
+    uint32_t table, raw_bits, factor;
+    uint8_t state;
+
+    TW_DEVICE tw_exact_belief(const uint32_t *rows, uint32_t base, uint16_t old_bits, uint8_t of_state)
+        : state(of_state)
+    {
+        uint32_t row = rows[tw_exact_exponent(base, old_bits)];
+        table = row >> 4 * tw_exact_state_class(state) & 0xf;
+        raw_bits = tw_exact_raw_bits(table);
+        factor = row >> 16;
+    }
+    TW_DEVICE uint32_t z_of(int16_t change) const
+    {
+        return tw_exact_zigzag(tw_exact_rest(change, state, factor));
+    }
+    TW_DEVICE int16_t change_of(uint32_t z) const
+    {
+        return tw_exact_unrest(tw_exact_unzigzag((uint16_t)z), state, factor);
+    }
+};
+
+/** Bytes of a block with these sizes. */
+TW_DEVICE uint32_t tw_exact_block_bytes(uint32_t sizes, uint32_t n)
+{
+    return sizes == TW_ENTROPY_RAW ? 2 * n
+                                   : 2 * (sizes & 0xffff) + TW_ENTROPY_LANES_BYTES + 2 * (sizes >> 16);
+}
+
+#define TW_EXACT_CUDA_BODY 12 /**< where the statistics begin, or the values of a plain message */
+
+#endif

@@ -1,0 +1,412 @@
+/** The kernels that encode the exact delta, in the order of their launches. Each is a struct with its body. Floors
+ *  are bytes an element of memory that is read and written, at 2.4 bits a change; a state is 1, a value 2:
+ *
+ *    exponents  2 / 16   of the sample: which exponents there are                       a thread an element
+ *    factors    5 / 16   how much of a change goes on; with the second context          a thread an element
+ *    contexts   5 / 16   how large what remains is in each context                      a thread an element
+ *    symbols    5 / 16   what each table would code                                     a thread an element
+ *    model      -        tables, what the coder looks up, what is sent of them          one thread block
+ *    code       5 + 1 + 0.3: words, escapes, states, checksums                          a warp a block of 65,536
+ *    layout     -        how long each block is                                         one thread block
+ *    assemble   0.3 + 0.3: the message                                                  parts of a block
+ *    finish     -        the header and the entries                                     one thread block
+ *  Together 7 to 8 (the sample is of 32,768 elements at most), where reading what there is and writing states and message alone
+ *  are 6.3: at 4.8 TB/s 1.3 ns for 1,000 elements, 1,500 GB/s of bf16. A step of the coder, 32 elements, is about 80
+ *  instructions, of which 30 wait for the step before: a message of fewer blocks than there are places for warps takes what a
+ *  warp takes for its 2,048 steps, however short it is. So what needs no coder is not done in a kernel of its own: it would
+ *  read everything twice, and the warp has to wait anyway. */
+#ifndef TW_QUANT_CUDA_EXACT_ENCODE_CUH
+#define TW_QUANT_CUDA_EXACT_ENCODE_CUH
+
+#include "quant/cuda/exact_element.cuh"
+
+/* ---- the sample ------------------------------------------------------------------------------------------------- */
+
+/** What has been found so far; of the whole thread block, in shared memory. */
+struct tw_exact_found {
+    tw_exact_stats_t stats;
+    uint32_t best;
+
+    /** The window of exponents that most of the sample is in; of equals the highest. */
+    TW_DEVICE void find_base(const tw_exact_cuda_sums_t &sums)
+    {
+        const uint32_t t = threadIdx.x;
+        uint32_t inside = 0;
+        if (t == 0) {
+            best = 0;
+        }
+        __syncthreads();
+        for (uint32_t e = t; e < t + TW_EXACT_EXPONENTS && t <= 256 - TW_EXACT_EXPONENTS; e++) {
+            inside += sums.exponents[e];
+        }
+        if (t <= 256 - TW_EXACT_EXPONENTS) {
+            atomicMax(&best, inside << 8 | t);
+        }
+        __syncthreads();
+        if (t == 0) {
+            stats.base = (uint8_t)best;
+        }
+        __syncthreads();
+    }
+    TW_DEVICE void find_factors(const tw_exact_cuda_sums_t &sums)
+    {
+        const uint32_t t = threadIdx.x;
+        if (t < TW_EXACT_EXPONENTS) {
+            stats.factor[t] = tw_exact_factor_of(sums.parts[t], sums.sizes[t]);
+        }
+        __syncthreads();
+    }
+    /** A context that the sample lacks gets the table of the exponent below it. */
+    TW_DEVICE void find_tables(const tw_exact_cuda_sums_t &sums)
+    {
+        const uint32_t t = threadIdx.x, lacking = TW_EXACT_TABLES;
+        if (t < TW_EXACT_CONTEXTS) {
+            stats.table[t] =
+                (uint8_t)(sums.contexts[t] ? tw_exact_table_of(sums.z[t], sums.contexts[t]) : lacking);
+        }
+        __syncthreads();
+        uint8_t below = 0;
+        for (uint32_t c = t; t < TW_EXACT_SIZES && c < TW_EXACT_CONTEXTS; c += TW_EXACT_SIZES) {
+            below = stats.table[c] == lacking ? below : stats.table[c];
+            stats.table[c] = below;
+        }
+        __syncthreads();
+    }
+};
+
+/** Calls COUNT(old bits, new bits, state) for this thread's elements of the sample. */
+template <class COUNT>
+TW_DEVICE void tw_exact_each_of_sample(const tw_exact_cuda_job_t &job, const COUNT &count)
+{
+    const uint32_t run = TW_EXACT_SAMPLE_RUN, distance = tw_exact_sample_distance(job.n_elems);
+    const uint32_t rest = job.n_elems % distance;
+    const uint32_t n = job.n_elems / distance * run + (rest < run ? rest : run);
+    tw_exact_cursor cursor = {};
+    for (uint32_t j = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x; j < n;
+         j += gridDim.x * TW_ENTROPY_CUDA_THREADS) {
+        const uint32_t e = j / run * distance + j % run;
+        cursor.seek(job, e);
+        count(cursor.get_old(e), cursor.get_new(e), cursor.get_state(e));
+    }
+}
+
+/** Counters of a thread block, in shared memory: zeros first, then added to those of all. */
+TW_DEVICE void tw_exact_counters_clear(uint32_t *counters, uint32_t n)
+{
+    for (uint32_t i = threadIdx.x; i < n; i += TW_ENTROPY_CUDA_THREADS) {
+        counters[i] = 0;
+    }
+    __syncthreads();
+}
+
+TW_DEVICE void tw_exact_counters_add(const uint32_t *counters, uint32_t n, uint32_t *sums)
+{
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < n; i += TW_ENTROPY_CUDA_THREADS) {
+        if (counters[i]) {
+            atomicAdd(&sums[i], counters[i]);
+        }
+    }
+}
+
+struct tw_exact_kernel_exponents {
+    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+    {
+        __shared__ uint32_t counts[256];
+        tw_exact_counters_clear(counts, 256);
+        tw_exact_each_of_sample(
+            job, [&](uint16_t old_bits, uint16_t, uint8_t) { atomicAdd(&counts[old_bits >> 7 & 0xff], 1u); });
+        tw_exact_counters_add(counts, 256, job.sums->exponents);
+    }
+};
+
+struct tw_exact_kernel_factors {
+    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+    {
+        __shared__ tw_exact_found found;
+        __shared__ uint32_t parts[TW_EXACT_EXPONENTS], sizes[TW_EXACT_EXPONENTS];
+        found.find_base(*job.sums);
+        tw_exact_counters_clear(parts, TW_EXACT_EXPONENTS);
+        tw_exact_counters_clear(sizes, TW_EXACT_EXPONENTS);
+        tw_exact_each_of_sample(job, [&](uint16_t old_bits, uint16_t new_bits, uint8_t state) {
+            uint32_t row = tw_exact_exponent(found.stats.base, old_bits);
+            atomicAdd(&parts[row], tw_exact_sample_part(tw_exact_change(old_bits, new_bits), state));
+            atomicAdd(&sizes[row], tw_exact_sample_size(state));
+        });
+        tw_exact_counters_add(parts, TW_EXACT_EXPONENTS, job.sums->parts);
+        tw_exact_counters_add(sizes, TW_EXACT_EXPONENTS, job.sums->sizes);
+    }
+};
+
+struct tw_exact_kernel_contexts {
+    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+    {
+        __shared__ tw_exact_found found;
+        __shared__ uint32_t z[TW_EXACT_CONTEXTS], contexts[TW_EXACT_CONTEXTS];
+        found.find_base(*job.sums);
+        found.find_factors(*job.sums);
+        tw_exact_counters_clear(z, TW_EXACT_CONTEXTS);
+        tw_exact_counters_clear(contexts, TW_EXACT_CONTEXTS);
+        tw_exact_each_of_sample(job, [&](uint16_t old_bits, uint16_t new_bits, uint8_t state) {
+            uint32_t row = tw_exact_exponent(found.stats.base, old_bits);
+            uint32_t context = row * TW_EXACT_SIZES + tw_exact_state_class(state);
+            int16_t change = tw_exact_change(old_bits, new_bits);
+            uint32_t own = tw_exact_zigzag(tw_exact_rest(change, state, found.stats.factor[row]));
+            atomicAdd(&z[context], own < TW_EXACT_MEAN_Z_MAX ? own : TW_EXACT_MEAN_Z_MAX);
+            atomicAdd(&contexts[context], 1u);
+        });
+        tw_exact_counters_add(z, TW_EXACT_CONTEXTS, job.sums->z);
+        tw_exact_counters_add(contexts, TW_EXACT_CONTEXTS, job.sums->contexts);
+    }
+};
+
+struct tw_exact_kernel_symbols {
+    static const uint32_t counters = TW_EXACT_TABLES * TW_ENTROPY_SYMBOLS;
+
+    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+    {
+        __shared__ tw_exact_found found;
+        __shared__ uint32_t rows[TW_EXACT_EXPONENTS], counts[counters];
+        found.find_base(*job.sums);
+        found.find_factors(*job.sums);
+        found.find_tables(*job.sums);
+        if (threadIdx.x < TW_EXACT_EXPONENTS) {
+            rows[threadIdx.x] = tw_exact_row_of(&found.stats, threadIdx.x);
+        }
+        tw_exact_counters_clear(counts, counters);
+        tw_exact_each_of_sample(job, [&](uint16_t old_bits, uint16_t new_bits, uint8_t state) {
+            const tw_exact_belief belief(rows, found.stats.base, old_bits, state);
+            uint32_t symbol = belief.z_of(tw_exact_change(old_bits, new_bits)) >> belief.raw_bits;
+            symbol = symbol < TW_ENTROPY_ESCAPE ? symbol : TW_ENTROPY_ESCAPE;
+            atomicAdd(&counts[belief.table * TW_ENTROPY_SYMBOLS + symbol], 1u);
+        });
+        tw_exact_counters_add(counts, counters, job.sums->symbols);
+    }
+};
+
+/** A thread a table makes, writes and prepares it. */
+struct tw_exact_kernel_model {
+    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+    {
+        __shared__ tw_exact_found found;
+        __shared__ uint32_t bytes[TW_EXACT_TABLES], tables_at;
+        const uint32_t t = threadIdx.x;
+        tw_exact_cuda_state_t *state = job.state;
+        found.find_base(*job.sums);
+        found.find_factors(*job.sums);
+        found.find_tables(*job.sums);
+        if (t < TW_EXACT_TABLES) {
+            tw_exact_freq_of(job.sums->symbols + t * TW_ENTROPY_SYMBOLS, found.stats.freq[t]);
+            tw_entropy_encode_table(found.stats.freq[t], job.encode + t * TW_ENTROPY_SYMBOLS);
+            bytes[t] = tw_exact_freq_bytes(found.stats.freq[t]);
+        }
+        if (t < TW_EXACT_EXPONENTS) {
+            state->rows[t] = tw_exact_row_of(&found.stats, t);
+        }
+        if (t == 0) {
+            uint8_t *at = job.dst + TW_EXACT_CUDA_BODY;
+            state->base = found.stats.base;
+            tables_at = (uint32_t)(tw_exact_contexts_write(&found.stats, (int)job.second, at) - job.dst);
+        }
+        __syncthreads();
+        if (t < TW_EXACT_TABLES) {
+            uint32_t at = tables_at;
+            for (uint32_t before = 0; before < t; before++) {
+                at += bytes[before];
+            }
+            tw_exact_freq_write(found.stats.freq[t], job.dst + at);
+            if (t == TW_EXACT_TABLES - 1) {
+                state->head_bytes = at + bytes[t];
+            }
+        }
+    }
+};
+
+/* ---- blocks ----------------------------------------------------------------------------------------------------- */
+
+/** A warp a block. The elements of the next AHEAD steps are loaded before those of the last ones are coded. */
+struct tw_exact_kernel_code {
+    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+    {
+        __shared__ uint64_t encode[TW_EXACT_TABLES * TW_ENTROPY_SYMBOLS];
+        __shared__ uint32_t rows[TW_EXACT_EXPONENTS];
+        const uint32_t block = blockIdx.x, lane = threadIdx.x, first = block * TW_EXACT_BLOCK_ELEMS;
+        for (uint32_t i = lane; i < TW_EXACT_TABLES * TW_ENTROPY_SYMBOLS; i += 32) {
+            encode[i] = job.encode[i];
+        }
+        rows[lane] = job.state->rows[lane];
+        __syncthreads();
+        const uint32_t n = tw_entropy_block_elems(job.n_elems, block), chunk = 32 * TW_ENTROPY_CUDA_AHEAD;
+        uint16_t *words = job.words + (size_t)first;
+        /* What is coded takes less than what is not. */
+        const uint32_t fixed = TW_ENTROPY_LANES_BYTES / 2 + 1;
+        coder_t coder = {
+            encode,
+            rows,
+            job.state->base,
+            0,
+            n >= fixed,
+            {words, words + TW_EXACT_BLOCK_ELEMS, n < fixed ? 0 : n - fixed, TW_ENTROPY_START, 0, 0}};
+        tw_exact_cursor loads = {}, stores = {};
+        tw_exact_ahead now = {}, next = {};
+        next.load<true>(job, loads, first, 0, n);
+        for (uint32_t i = 0; i < n; i += chunk) {
+            now = next;
+            next.load<true>(job, loads, first, i + chunk, n);
+            TW_UNROLL
+            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
+                uint32_t at = i + 32 * s + lane;
+                if (at - lane < n) {
+                    int16_t change = step(coder, now.elements[s], at, at < n);
+                    if (at < n && job.second) {
+                        stores.seek(job, first + at);
+                        stores.put_state(first + at, change);
+                    }
+                }
+            }
+        }
+        job.lanes[block * TW_ENTROPY_LANES + lane] = coder.words.x;
+        uint32_t check = tw_entropy_total(coder.check);
+        if (lane == 0) {
+            job.blocks[block].sizes =
+                coder.fits ? coder.words.n_words | coder.words.n_escapes << 16 : TW_ENTROPY_RAW;
+            job.blocks[block].check = check;
+        }
+    }
+
+    struct coder_t {
+        const uint64_t *encode;
+        const uint32_t *rows;
+        uint32_t base, check;
+        bool fits; /**< in what the values take */
+        tw_entropy_encoder words;
+    };
+
+    /** Code an element; of the whole warp. Returns its change. */
+    static TW_DEVICE int16_t step(coder_t &coder, const tw_exact_loaded &element, uint32_t at, bool there)
+    {
+        const uint16_t new_bits = element.new_bits();
+        const tw_exact_belief belief(coder.rows, coder.base, element.old_bits(), (uint8_t)element.state);
+        int16_t change = tw_exact_change(element.old_bits(), new_bits);
+        uint32_t z = belief.z_of(change), symbol = z >> belief.raw_bits;
+        symbol = symbol < TW_ENTROPY_ESCAPE ? symbol : TW_ENTROPY_ESCAPE;
+        uint64_t entry = coder.encode[belief.table * TW_ENTROPY_SYMBOLS + symbol];
+        /* What is escaped has raw bits, too, which mean nothing. */
+        uint32_t raw = entry >> 31 & 1 ? 0 : z & ((1u << belief.raw_bits) - 1);
+        coder.check += there ? tw_entropy_check(at, new_bits) : 0;
+        coder.fits = coder.fits && tw_entropy_push_warp(coder.words, there, entry, belief.raw_bits, raw,
+                                                        [&] { return new_bits; });
+        return change;
+    }
+};
+
+struct tw_exact_kernel_layout {
+    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+    {
+        tw_exact_cuda_state_t *state = job.state;
+        uint64_t at = state->head_bytes + (uint64_t)job.n_blocks * sizeof(tw_entropy_entry_t);
+        if (job.tried) {
+            at = tw_entropy_place(job.blocks, job.n_blocks, at, [&](uint32_t b) {
+                const tw_entropy_cuda_block_t &block = job.blocks[b];
+                return tw_entropy_cuda_block_t{
+                    block.sizes, block.check, 0,
+                    tw_exact_block_bytes(block.sizes, tw_entropy_block_elems(job.n_elems, b))};
+            });
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            state->coded = job.tried && at <= job.bound;
+            state->bytes = (uint32_t)(state->coded ? at : job.bound);
+        }
+    }
+};
+
+/* ---- the message ------------------------------------------------------------------------------------------------ */
+
+struct tw_exact_kernel_assemble {
+    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+    {
+        if (job.state->coded) {
+            coded(job);
+        } else {
+            plain(job);
+        }
+    }
+
+    /** A part of a block, a word at a time: blocks may begin anywhere. */
+    static TW_DEVICE void coded(const tw_exact_cuda_job_t &job)
+    {
+        const uint32_t b = blockIdx.x / TW_ENTROPY_CUDA_PARTS;
+        const tw_entropy_cuda_block_t block = job.blocks[b];
+        uint8_t *to = job.dst + block.offset;
+        tw_exact_cursor cursor = {};
+        for (uint32_t w = blockIdx.x % TW_ENTROPY_CUDA_PARTS * TW_ENTROPY_CUDA_THREADS + threadIdx.x;
+             w < block.bytes / 2; w += TW_ENTROPY_CUDA_PARTS * TW_ENTROPY_CUDA_THREADS) {
+            tw_entropy_put16(to + 2 * (size_t)w, word(job, b, block.sizes, w, cursor));
+        }
+    }
+
+    /** Words, lanes, escapes; or values. */
+    static TW_DEVICE uint32_t word(const tw_exact_cuda_job_t &job, uint32_t b, uint32_t sizes, uint32_t w,
+                                   tw_exact_cursor &cursor)
+    {
+        const uint32_t n_words = sizes & 0xffff, lanes_end = n_words + TW_ENTROPY_LANES_BYTES / 2;
+        const uint16_t *words = job.words + (size_t)b * TW_EXACT_BLOCK_ELEMS;
+        if (sizes == TW_ENTROPY_RAW) {
+            uint64_t e = (uint64_t)b * TW_EXACT_BLOCK_ELEMS + w;
+            cursor.seek(job, e);
+            return cursor.get_new(e);
+        }
+        if (w < n_words) {
+            return words[w];
+        }
+        if (w < lanes_end) {
+            uint32_t lane = (w - n_words) / 2;
+            return job.lanes[b * TW_ENTROPY_LANES + lane] >> 16 * ((w - n_words) % 2) & 0xffff;
+        }
+        return words[TW_EXACT_BLOCK_ELEMS - 1 - (w - lanes_end)];
+    }
+
+    /** All values as they are; states move on where the coder has not seen to it. */
+    static TW_DEVICE void plain(const tw_exact_cuda_job_t &job)
+    {
+        tw_exact_cursor cursor = {};
+        uint32_t check = 0;
+        for (uint32_t e = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x; e < job.n_elems;
+             e += gridDim.x * TW_ENTROPY_CUDA_THREADS) {
+            cursor.seek(job, e);
+            uint16_t new_bits = cursor.get_new(e);
+            if (!job.tried) {
+                cursor.put_state(e, tw_exact_change(cursor.get_old(e), new_bits));
+            }
+            tw_dev_store_element<2>(job.dst + TW_EXACT_CUDA_BODY + 2 * (size_t)e, new_bits);
+            check += tw_entropy_check(e, new_bits);
+        }
+        tw_entropy_add(&job.state->check, check);
+    }
+};
+
+struct tw_exact_kernel_finish {
+    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+    {
+        const tw_exact_cuda_state_t *state = job.state;
+        uint8_t *entries = job.dst + state->head_bytes;
+        for (uint32_t b = threadIdx.x; state->coded && b < job.n_blocks; b += TW_ENTROPY_CUDA_THREADS) {
+            tw_entropy_put32(entries + 8 * (size_t)b, job.blocks[b].sizes);
+            tw_entropy_put32(entries + 8 * (size_t)b + 4, job.blocks[b].check);
+        }
+        if (threadIdx.x == 0) {
+            job.dst[0] = TW_EXACT_MAGIC;
+            job.dst[1] = TW_EXACT_VERSION;
+            job.dst[2] =
+                (uint8_t)((state->coded ? TW_EXACT_FLAG_CODED : 0) | (job.second ? TW_EXACT_FLAG_SECOND : 0));
+            job.dst[3] = 0;
+            tw_entropy_put32(job.dst + 4, state->bytes);
+            tw_entropy_put32(job.dst + 8, state->coded ? job.n_elems : state->check);
+            job.outcome->bytes = state->bytes;
+            job.outcome->status = TW_OK;
+        }
+    }
+};
+
+#endif
