@@ -24,36 +24,50 @@ struct tw_exact_cursor {
         new_values = segments[s].new_values;
         states = segments[s].states;
     }
+    /** Seek an element; true if so many from it on lie in the same segment. */
+    TW_DEVICE bool covers(const tw_exact_cuda_job_t &job, uint64_t element, uint32_t n)
+    {
+        seek(job, element);
+        return end - element >= n;
+    }
+    TW_DEVICE const uint8_t *old_at(uint64_t element) const
+    {
+        return (const uint8_t *)(uintptr_t)old_values + 2 * (element - first);
+    }
+    TW_DEVICE uint8_t *new_at(uint64_t element) const
+    {
+        return (uint8_t *)(uintptr_t)new_values + 2 * (element - first);
+    }
+    TW_DEVICE uint8_t *state_at(uint64_t element) const
+    {
+        return (uint8_t *)(uintptr_t)states + (element - first);
+    }
     TW_DEVICE uint16_t get_old(uint64_t element) const
     {
-        return (uint16_t)tw_dev_load_element<2>(
-            (const void *)(uintptr_t)(old_values + 2 * (element - first)));
+        return (uint16_t)tw_dev_load_element<2>(old_at(element));
     }
     TW_DEVICE uint16_t get_new(uint64_t element) const
     {
-        return (uint16_t)tw_dev_load_element<2>(
-            (const void *)(uintptr_t)(new_values + 2 * (element - first)));
+        return (uint16_t)tw_dev_load_element<2>(new_at(element));
     }
     /** 0 without the second context. */
     TW_DEVICE uint8_t get_state(uint64_t element) const
     {
-        return (uint8_t)(states
-                             ? tw_dev_load_element<1>((const void *)(uintptr_t)(states + (element - first)))
-                             : 0);
+        return (uint8_t)(states ? tw_dev_load_element<1>(state_at(element)) : 0);
     }
-    TW_DEVICE void put_new(uint64_t element, uint16_t value) const
+    TW_DEVICE void put_new(uint64_t element, uint32_t value) const
     {
-        tw_dev_store_element<2>((void *)(uintptr_t)(new_values + 2 * (element - first)), value);
+        tw_dev_store_element<2>(new_at(element), value);
     }
-    TW_DEVICE void put_state(uint64_t element, int16_t change) const
+    TW_DEVICE void put_state(uint64_t element, uint32_t state) const
     {
         if (states) {
-            tw_dev_store_element<1>((void *)(uintptr_t)(states + (element - first)), tw_exact_state(change));
+            tw_dev_store_element<1>(state_at(element), state);
         }
     }
 };
 
-/** An element that was loaded long before it is needed. */
+/** An element that was loaded long before it is needed, or will be stored. */
 struct tw_exact_loaded {
     uint32_t values; /**< old | new << 16 */
     uint32_t state;
@@ -68,22 +82,75 @@ struct tw_exact_loaded {
     }
 };
 
-/** Those of AHEAD steps from element `at` of a block on, which begins at element `first` and has n. */
+/** A lane's elements of AHEAD steps, from element `at` of a block on, which begins at element `first` and has n. Where all lie in
+ *  one segment, their addresses differ by constants. */
 struct tw_exact_ahead {
     tw_exact_loaded elements[TW_ENTROPY_CUDA_AHEAD];
 
+    static TW_DEVICE bool are_near(const tw_exact_cuda_job_t &job, tw_exact_cursor &cursor, uint32_t first,
+                                   uint32_t at, uint32_t n)
+    {
+        return at < n && n - at >= 32 * TW_ENTROPY_CUDA_AHEAD &&
+               cursor.covers(job, first + at + tw_entropy_lane(), 32 * (TW_ENTROPY_CUDA_AHEAD - 1) + 1);
+    }
+
+    /** NEW: with the new values. */
     template <bool NEW>
     TW_DEVICE void load(const tw_exact_cuda_job_t &job, tw_exact_cursor &cursor, uint32_t first, uint32_t at,
                         uint32_t n)
     {
+        const uint32_t own = at + tw_entropy_lane();
+        if (are_near(job, cursor, first, at, n)) {
+            const uint8_t *old_at = cursor.old_at(first + own), *new_at = cursor.new_at(first + own),
+                          *state_at = cursor.state_at(first + own);
+            TW_UNROLL
+            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
+                elements[s].values = tw_dev_load_element<2>(old_at + 64 * s);
+                elements[s].values |= NEW ? tw_dev_load_element<2>(new_at + 64 * s) << 16 : 0;
+                elements[s].state = job.second ? tw_dev_load_element<1>(state_at + 32 * s) : 0;
+            }
+            return;
+        }
         TW_UNROLL
         for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
-            uint32_t i = at + 32 * s + tw_entropy_lane();
+            const uint32_t i = own + 32 * s;
             if (i < n) {
                 cursor.seek(job, first + i);
                 elements[s].values = cursor.get_old(first + i);
                 elements[s].values |= NEW ? (uint32_t)cursor.get_new(first + i) << 16 : 0;
                 elements[s].state = cursor.get_state(first + i);
+            }
+        }
+    }
+
+    /** States, and with NEW the new values. */
+    template <bool NEW>
+    TW_DEVICE void store(const tw_exact_cuda_job_t &job, tw_exact_cursor &cursor, uint32_t first, uint32_t at,
+                         uint32_t n) const
+    {
+        const uint32_t own = at + tw_entropy_lane();
+        if (are_near(job, cursor, first, at, n)) {
+            uint8_t *new_at = cursor.new_at(first + own), *state_at = cursor.state_at(first + own);
+            TW_UNROLL
+            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
+                if (NEW) {
+                    tw_dev_store_element<2>(new_at + 64 * s, elements[s].new_bits());
+                }
+                if (job.second) {
+                    tw_dev_store_element<1>(state_at + 32 * s, elements[s].state);
+                }
+            }
+            return;
+        }
+        TW_UNROLL
+        for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
+            const uint32_t i = own + 32 * s;
+            if (i < n) {
+                cursor.seek(job, first + i);
+                if (NEW) {
+                    cursor.put_new(first + i, elements[s].new_bits());
+                }
+                cursor.put_state(first + i, elements[s].state);
             }
         }
     }

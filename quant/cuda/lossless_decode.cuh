@@ -74,7 +74,7 @@ struct tw_lossless_kernel_decode {
             good = decode(job, b, block, lookup);
         }
         if (!good && threadIdx.x == 0) {
-            job.state->status = TW_ERR_FORMAT;
+            job.state->failed = 1;
         }
     }
 
@@ -162,7 +162,7 @@ struct tw_lossless_kernel_scatter {
     {
         const tw_lossless_cuda_state_t *state = job.state;
         tw_lossless_writer<TYPE> writer = {job, {0, 0, 0}};
-        if (!tw_lossless_is_good(job)) {
+        if (!tw_lossless_is_good(job) || state->failed) {
             return;
         }
         if (!state->coded) {
@@ -246,9 +246,9 @@ struct tw_lossless_kernel_close {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         if (threadIdx.x == 0) {
-            bool good = tw_lossless_is_good(job);
-            job.outcome->bytes = good ? job.state->bytes : 0;
-            job.outcome->status = job.state->status;
+            int32_t status = job.state->failed ? TW_ERR_FORMAT : job.state->status;
+            job.outcome->bytes = status == TW_OK ? job.state->bytes : 0;
+            job.outcome->status = status;
         }
     }
 };

@@ -50,6 +50,7 @@ typedef struct tw_lossless_cuda_piece {
 /** What kernels tell the next ones. */
 typedef struct tw_lossless_cuda_state {
     int32_t status;
+    uint32_t failed; /**< a block does not decode; beside the status, which other warps look at meanwhile */
     uint32_t coded;
     uint32_t bytes, check;                 /**< of the message, of what its header's checksum is over */
     uint32_t head_bytes, n_pieces, n_rows; /**< head_bytes: without the header */

@@ -123,7 +123,12 @@ TW_HD static inline uint32_t tw_entropy_put(uint32_t lane, uint64_t entry)
 {
     uint32_t freq = (uint32_t)entry & 0x7ff, first_slot = (uint32_t)entry >> 11 & 0x3ff;
     /* The reciprocal is rounded down: the quotient may be one too small. */
-    uint32_t quotient = (uint32_t)((uint64_t)lane * (entry >> 32) >> 32), rest = lane - quotient * freq;
+#ifdef __CUDA_ARCH__
+    uint32_t quotient = __umulhi(lane, (uint32_t)(entry >> 32));
+#else
+    uint32_t quotient = (uint32_t)((uint64_t)lane * (entry >> 32) >> 32);
+#endif
+    uint32_t rest = lane - quotient * freq;
     uint32_t more = rest >= freq;
     return ((quotient + more) << TW_ENTROPY_FREQ_BITS) + first_slot + rest - more * freq;
 }

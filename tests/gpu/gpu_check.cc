@@ -13,6 +13,7 @@
 #include "bench/codecs/gpu.h"
 #include "tests/collectives/gpu/checks.h"
 #include "tests/gpu/codec_bench.h"
+#include "tests/gpu/entropy_bench.h"
 #include "tests/gpu/machine.h"
 #include "tests/gpu/options.h"
 #include "tests/gpu/rank.h"
@@ -262,7 +263,39 @@ Count run_bench(const Options &options, const std::string &command, FILE *json)
     return count;
 }
 
+const std::vector<size_t> entropy_sizes = {size_t{1} << 20, size_t{64} << 20, size_t{512} << 20};
+
+Count run_entropy_bench(const Options &options, const std::string &command, FILE *json)
+{
+    Count count;
+    try {
+        const std::vector<EntropyLine> lines = entropy_bench(entropy_sizes, options.seconds);
+        for (const EntropyLine &line : lines) {
+            const bool written = entropy_json(line, describe_gpu(), command, json);
+            (written && line.same ? count.passed : count.failed)++;
+        }
+        printf("%s\n", entropy_table(lines).c_str());
+    } catch (const std::exception &error) {
+        printf("entropy codecs: %s\n", error.what());
+        count.failed++;
+    }
+    return count;
+}
+
 /* ---- all ---- */
+
+void list_entropy_bench(const Options &options)
+{
+    for (size_t size : entropy_sizes) {
+        for (const std::string &op : entropy_ops()) {
+            char bytes[32];
+            if (options.parts & part_bench) {
+                printf("%-11s %s bf16 %s\n", "bench", op.c_str(),
+                       tw_format_bytes(size, bytes, sizeof(bytes)));
+            }
+        }
+    }
+}
 
 void list(const Options &options)
 {
@@ -284,6 +317,7 @@ void list(const Options &options)
     if (options.parts & part_plugin) {
         list_plugin();
     }
+    list_entropy_bench(options);
     for (const qg_case_t &each : bench_cases(options.seconds)) {
         char codec[64], bytes[32];
         if (options.parts & part_bench) {
@@ -351,6 +385,7 @@ int run(const Options &options, const std::string &command)
     }
     if (options.parts & part_bench) {
         counts[part_bench] = run_bench(options, command, json);
+        counts[part_bench] += run_entropy_bench(options, command, json);
     }
     Count total = total_of(counts);
     bool written = write_counts(json, total, command);

@@ -70,8 +70,8 @@ std::string filter_of(const std::vector<std::string> &suites, unsigned parts, bo
         }
     }
     if (!filter.empty() && quick) {
-        filter += "-*MoreThan2To31*:*EverySizeOfInt8AndInt4*:LosslessCudaMessage.*:GpuCuda.OneRankOverNccl:"
-                  "GpuCuda.GraphReplay";
+        filter += "-*MoreThan2To31*:*EverySizeOfInt8AndInt4*:ExactCudaMessage.*:LosslessCudaMessage.*:"
+                  "GpuCuda.OneRankOverNccl:GpuCuda.GraphReplay";
     }
     return filter;
 }

@@ -85,7 +85,8 @@ void copy(void *to, const void *from, size_t bytes)
 
 const StreamWorld &stream_world()
 {
-    static const StreamWorld world = {true, true, create, create_exact, alloc, alloc, free, free, copy};
+    static const StreamWorld world = {true, true, create, create_exact, alloc,  alloc,
+                                      free, free, copy,   copy,         nullptr};
     return world;
 }
 

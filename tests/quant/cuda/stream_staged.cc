@@ -51,12 +51,49 @@ void copy(void *to, const void *from, size_t bytes)
     EXPECT_EQ(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), cudaSuccess);
 }
 
+void copy_on_device(void *to, const void *from, size_t bytes)
+{
+    EXPECT_EQ(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, nullptr), cudaSuccess);
+}
+
+double time_once(const std::function<void()> &work)
+{
+    cudaEvent_t start, stop;
+    float ms = 0;
+    EXPECT_EQ(cudaEventCreate(&start), cudaSuccess);
+    EXPECT_EQ(cudaEventCreate(&stop), cudaSuccess);
+    EXPECT_EQ(cudaEventRecord(start, nullptr), cudaSuccess);
+    work();
+    EXPECT_EQ(cudaEventRecord(stop, nullptr), cudaSuccess);
+    EXPECT_EQ(cudaEventSynchronize(stop), cudaSuccess);
+    EXPECT_EQ(cudaEventElapsedTime(&ms, start, stop), cudaSuccess);
+    cudaEventDestroy(start);
+    cudaEventDestroy(stop);
+    return double(ms) * 1e-3;
+}
+
+double time(double seconds, const std::function<void()> &before, const std::function<void()> &work)
+{
+    std::vector<double> samples;
+    const double start = tw_time_sec();
+    for (int warm_up = 0; warm_up < 3; warm_up++) {
+        before();
+        time_once(work);
+    }
+    while (samples.size() < 5 || tw_time_sec() - start < seconds) {
+        before();
+        samples.push_back(time_once(work));
+    }
+    return tw_median(samples.data(), samples.size());
+}
+
 } // namespace
 
 const StreamWorld &stream_world()
 {
-    static const StreamWorld world = {staged::available(), false,       create,    create_exact, alloc,
-                                      alloc_host,          free_device, free_host, copy};
+    static const StreamWorld world = {
+        staged::available(), false,     create, create_exact,   alloc, alloc_host,
+        free_device,         free_host, copy,   copy_on_device, time};
     return world;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "quant/quant.h"
@@ -21,6 +22,11 @@ struct StreamWorld {
     void (*free)(void *memory);
     void (*free_host)(void *memory);
     void (*copy)(void *to, const void *from, size_t bytes); /**< either way, behind all that was enqueued */
+    /** Enqueue a copy within the device's memory. */
+    void (*copy_on_device)(void *to, const void *from, size_t bytes);
+    /** Seconds that what `work` enqueues takes the device, the median of many in about `seconds`, with `before` before each.
+     *  NULL: the device is emulated and has no time. */
+    double (*time)(double seconds, const std::function<void()> &before, const std::function<void()> &work);
 };
 
 const StreamWorld &stream_world();
