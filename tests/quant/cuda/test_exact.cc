@@ -228,7 +228,7 @@ TEST_F(ExactCuda, Lengths)
 TEST_F(ExactCuda, SeveralBlocks)
 {
     const size_t n = 2 * block + 40;
-    round_trips(Change::mixed, n, true, {0, 1, 128, 0, block - 200, 5, block - 1, 40 + 67, 0}, 1);
+    round_trips(Change::mixed, n, true, {0, 1, 465, 0, block - 537, 5, block - 1, 40 + 67, 0}, 1);
     round_trips(Change::rare, block, false, {}, 1);
 }
 
