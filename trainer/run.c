@@ -95,6 +95,8 @@ static tw_status_t open_data(run_t *run)
                                      .val_path = o->val_data,
                                      .vocab = o->vocab,
                                      .merges = o->merges,
+                                     .tokenizer = o->tokenizer,
+                                     .token_bytes = (size_t)o->token_bytes,
                                      .cache_dir = o->cache,
                                      .val_share = o->val_share};
     TW_TRY(tw_data_open(&config, &run->data));

@@ -48,7 +48,8 @@ typedef struct tw_train_options {
     int cpu_checkpointing;
     /* thinwire's */
     int64_t steps, seed, sequence;
-    char *data, *val_data, *vocab, *merges, *cache;
+    char *data, *val_data, *vocab, *merges, *tokenizer, *cache;
+    int64_t token_bytes;
     double val_share;
     int64_t val_every, val_sequences;
     int hpz; /* tw_train_hpz_t */

@@ -18,31 +18,77 @@
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|[" SPACE "]+(?![^" SPACE \
     "])|[" SPACE "]+"
 
-static tw_status_t compile(tw_bpe_t *bpe)
+/* `\s` is Unicode's white space in the patterns of tokenizer.json; PCRE2's has one character more. Each takes sizeof(SPACE) + 3 bytes at most. */
+static void widen_spaces(const char *pattern, char *out)
+{
+    int in_class = 0;
+    for (; *pattern; pattern++) {
+        if (*pattern == '\\' && (pattern[1] == 's' || (pattern[1] == 'S' && !in_class))) {
+            pattern++;
+            out += sprintf(out, in_class ? SPACE : *pattern == 's' ? "[" SPACE "]" : "[^" SPACE "]");
+        } else if (*pattern == '\\' && pattern[1]) {
+            *out++ = *pattern++;
+            *out++ = *pattern;
+        } else {
+            in_class = *pattern == '[' || (in_class && *pattern != ']');
+            *out++ = *pattern;
+        }
+    }
+    *out = '\0';
+}
+
+static size_t count_spaces(const char *pattern)
+{
+    size_t n = 0;
+    for (; *pattern; pattern++) {
+        n += *pattern == '\\';
+    }
+    return n;
+}
+
+static tw_status_t compile_pattern(tw_bpe_t *bpe, const char *path, const char *pattern)
 {
     int error;
     PCRE2_SIZE offset;
-    pcre2_code *regex =
-        pcre2_compile((PCRE2_SPTR)PATTERN, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error, &offset, NULL);
+    pcre2_code *regex = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
+                                      &error, &offset, NULL);
     if (!regex) {
-        tw_error("data: the pattern of words does not compile: error %d at %zu", error, (size_t)offset);
-        return TW_ERR_INTERNAL;
+        tw_error("%s: the pattern of words does not compile: error %d at %zu", path, error, (size_t)offset);
+        return TW_ERR_FORMAT;
     }
     (void)pcre2_jit_compile(regex, PCRE2_JIT_COMPLETE); /* slower without */
     bpe->regex = regex;
     return TW_OK;
 }
 
-tw_status_t tw_bpe_create(const char *vocab_path, const char *merges_path, tw_bpe_t **out)
+static tw_status_t compile(tw_bpe_t *bpe, const char *path)
+{
+    if (!bpe->pattern) {
+        return compile_pattern(bpe, path, PATTERN);
+    }
+    char *wide = malloc(strlen(bpe->pattern) + count_spaces(bpe->pattern) * (sizeof(SPACE) + 3) + 1);
+    if (!wide) {
+        tw_error("%s: out of memory", path);
+        return TW_ERR_NO_MEMORY;
+    }
+    widen_spaces(bpe->pattern, wide);
+    tw_status_t status = compile_pattern(bpe, path, wide);
+    free(wide);
+    return status;
+}
+
+/* vocab_path alone: a tokenizer.json. */
+static tw_status_t create(const char *vocab_path, const char *merges_path, tw_bpe_t **out)
 {
     tw_bpe_t *bpe = calloc(1, sizeof(*bpe));
     if (!bpe) {
         tw_error("%s: out of memory", vocab_path);
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = tw_bpe_load(bpe, vocab_path, merges_path);
+    tw_status_t status =
+        merges_path ? tw_bpe_load(bpe, vocab_path, merges_path) : tw_bpe_load_json(bpe, vocab_path);
     if (status == TW_OK) {
-        status = compile(bpe);
+        status = compile(bpe, vocab_path);
     }
     if (status != TW_OK) {
         tw_bpe_destroy(bpe);
@@ -52,9 +98,25 @@ tw_status_t tw_bpe_create(const char *vocab_path, const char *merges_path, tw_bp
     return TW_OK;
 }
 
+tw_status_t tw_bpe_create(const char *vocab_path, const char *merges_path, tw_bpe_t **out)
+{
+    return create(vocab_path, merges_path, out);
+}
+
+tw_status_t tw_bpe_create_json(const char *tokenizer_path, tw_bpe_t **out)
+{
+    return create(tokenizer_path, NULL, out);
+}
+
 void tw_bpe_destroy(tw_bpe_t *bpe)
 {
     if (bpe) {
+        for (size_t i = 0; i < bpe->n_added; i++) {
+            free(bpe->added[i].text);
+        }
+        free(bpe->added);
+        free(bpe->pattern);
+        json_decref(bpe->words);
         pcre2_code_free(bpe->regex);
         tw_merges_cleanup(&bpe->merges);
         free(bpe);
@@ -71,11 +133,11 @@ size_t tw_bpe_vocab_size(const tw_bpe_t *bpe)
 typedef struct encoding {
     const tw_bpe_t *bpe;
     const char *label;
-    const unsigned char *text; /* all of it */
     tw_bpe_emit_t emit;
     void *ctx;
-    uint16_t *tokens; /* of a word */
-    size_t room;
+    uint32_t *tokens; /* of a word */
+    char *name;       /* of it, as the vocabulary writes it */
+    size_t room;      /* bytes of a word that both have room for */
     pcre2_match_data *match;
 } encoding_t;
 
@@ -85,15 +147,40 @@ static tw_status_t no_memory(const encoding_t *encoding)
     return TW_ERR_NO_MEMORY;
 }
 
+static tw_status_t make_room(encoding_t *encoding, size_t bytes)
+{
+    if (bytes <= encoding->room) {
+        return TW_OK;
+    }
+    uint32_t *tokens = realloc(encoding->tokens, 2 * bytes * sizeof(*tokens));
+    encoding->tokens = tokens ? tokens : encoding->tokens;
+    char *name = realloc(encoding->name, 4 * bytes + 1);
+    encoding->name = name ? name : encoding->name;
+    if (!tokens || !name) {
+        return no_memory(encoding);
+    }
+    encoding->room = 2 * bytes;
+    return TW_OK;
+}
+
+/* The word's own token; NULL: it has none. */
+static const json_t *find_whole(const encoding_t *encoding, const unsigned char *word, size_t bytes)
+{
+    char *end = encoding->name;
+    for (size_t i = 0; i < bytes; i++) {
+        tw_bpe_byte_name(word[i], end);
+        end += strlen(end);
+    }
+    return json_object_get(encoding->bpe->words, encoding->name);
+}
+
 static tw_status_t encode_word(encoding_t *encoding, const unsigned char *word, size_t bytes)
 {
-    if (bytes > encoding->room) {
-        uint16_t *longer = realloc(encoding->tokens, 2 * bytes * sizeof(*longer));
-        if (!longer) {
-            return no_memory(encoding);
-        }
-        encoding->tokens = longer;
-        encoding->room = 2 * bytes;
+    TW_TRY(make_room(encoding, bytes));
+    const json_t *whole = encoding->bpe->words ? find_whole(encoding, word, bytes) : NULL;
+    if (whole) {
+        uint32_t token = (uint32_t)json_integer_value(whole);
+        return encoding->emit(encoding->ctx, &token, 1);
     }
     for (size_t i = 0; i < bytes; i++) {
         encoding->tokens[i] = encoding->bpe->bytes[word[i]];
@@ -102,51 +189,101 @@ static tw_status_t encode_word(encoding_t *encoding, const unsigned char *word, 
     return encoding->emit(encoding->ctx, encoding->tokens, n);
 }
 
-static tw_status_t no_match(const encoding_t *encoding, const unsigned char *part, size_t at, int code)
+/* What of a text lies between added tokens; first: where it lies in the text. */
+typedef struct part {
+    const unsigned char *at;
+    size_t bytes, first;
+} part_t;
+
+static tw_status_t no_match(const encoding_t *encoding, const part_t *part, size_t at, int code)
 {
-    size_t place = (size_t)(part - encoding->text) + at;
     if (code <= PCRE2_ERROR_UTF8_ERR1 && code >= PCRE2_ERROR_UTF8_ERR21) {
-        place = (size_t)(part - encoding->text) + pcre2_get_startchar(encoding->match);
-        tw_error("%s: not UTF-8 at byte %zu", encoding->label, place);
+        tw_error("%s: not UTF-8 at byte %zu", encoding->label,
+                 part->first + pcre2_get_startchar(encoding->match));
     } else {
-        tw_error("%s: no word at byte %zu (error %d)", encoding->label, place, code);
+        tw_error("%s: no word at byte %zu (error %d)", encoding->label, part->first + at, code);
     }
     return TW_ERR_FORMAT;
 }
 
-/* Text without end-of-text marks. Its words lie side by side. The first match checks that all of it is UTF-8. */
-static tw_status_t encode_part(encoding_t *encoding, const unsigned char *part, size_t bytes)
+/* Its words, and what lies between them, where the pattern leaves something out. The first match checks that all of it is UTF-8. */
+static tw_status_t encode_words(encoding_t *encoding, const part_t *part)
 {
     tw_status_t status = TW_OK;
-    for (size_t at = 0; at < bytes && status == TW_OK;) {
-        int code = pcre2_match(encoding->bpe->regex, part, bytes, at, at > 0 ? PCRE2_NO_UTF_CHECK : 0,
-                               encoding->match, NULL);
+    for (size_t at = 0; at < part->bytes && status == TW_OK;) {
+        int code = pcre2_match(encoding->bpe->regex, part->at, part->bytes, at,
+                               at > 0 ? PCRE2_NO_UTF_CHECK : 0, encoding->match, NULL);
         const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(encoding->match);
-        if (code < 1 || ends[0] != at || ends[1] <= at) {
+        if (code == PCRE2_ERROR_NOMATCH) {
+            return encode_word(encoding, part->at + at, part->bytes - at);
+        }
+        if (code < 1 || ends[1] <= ends[0]) {
             return no_match(encoding, part, at, code);
         }
-        status = encode_word(encoding, part + at, ends[1] - at);
+        if (ends[0] > at) {
+            status = encode_word(encoding, part->at + at, ends[0] - at);
+        }
+        status = status == TW_OK ? encode_word(encoding, part->at + ends[0], ends[1] - ends[0]) : status;
         at = ends[1];
     }
     return status;
 }
 
-static tw_status_t encode_parts(encoding_t *encoding, size_t bytes)
+static tw_status_t encode_part(encoding_t *encoding, part_t part)
 {
-    const size_t mark_bytes = strlen(TW_BPE_END_OF_TEXT);
-    const unsigned char *part = encoding->text, *end = encoding->text + bytes;
-    uint16_t token = (uint16_t)encoding->bpe->end_of_text;
+    unsigned char *composed = NULL;
+    if (encoding->bpe->is_composed) {
+        TW_TRY(tw_bpe_compose(encoding->label, part.at, part.bytes, &composed, &part.bytes));
+    }
+    part.at = composed ? composed : part.at;
+    tw_status_t status = encode_words(encoding, &part);
+    free(composed);
+    return status;
+}
+
+/* The longest added token that begins here; NULL: none. */
+static const tw_bpe_added_t *added_at(const tw_bpe_t *bpe, const unsigned char *at, size_t bytes)
+{
+    const tw_bpe_added_t *longest = NULL;
+    for (size_t i = 0; i < bpe->n_added; i++) {
+        const tw_bpe_added_t *added = &bpe->added[i];
+        if (added->bytes <= bytes && memcmp(added->text, at, added->bytes) == 0 &&
+            (!longest || added->bytes > longest->bytes)) {
+            longest = added;
+        }
+    }
+    return longest;
+}
+
+/* The next added token from `at` on; *at becomes its place, or the end. begins [256]: bytes that one begins with. */
+static const tw_bpe_added_t *next_added(const tw_bpe_t *bpe, const unsigned char *text, size_t bytes,
+                                        const char *begins, size_t *at)
+{
+    for (; *at < bytes; (*at)++) {
+        const tw_bpe_added_t *added = begins[text[*at]] ? added_at(bpe, text + *at, bytes - *at) : NULL;
+        if (added) {
+            return added;
+        }
+    }
+    return NULL;
+}
+
+static tw_status_t encode_parts(encoding_t *encoding, const unsigned char *text, size_t bytes)
+{
+    const tw_bpe_t *bpe = encoding->bpe;
+    char begins[256] = {0};
     tw_status_t status = TW_OK;
-    while (status == TW_OK && part < end) {
-        const unsigned char *mark = NULL;
-        if (encoding->bpe->end_of_text >= 0) {
-            mark = memmem(part, (size_t)(end - part), TW_BPE_END_OF_TEXT, mark_bytes);
+    for (size_t i = 0; i < bpe->n_added; i++) {
+        begins[(unsigned char)bpe->added[i].text[0]] = 1;
+    }
+    for (size_t first = 0; first < bytes && status == TW_OK;) {
+        size_t at = first;
+        const tw_bpe_added_t *added = next_added(bpe, text, bytes, begins, &at);
+        status = encode_part(encoding, (part_t){text + first, at - first, first});
+        if (status == TW_OK && added) {
+            status = encoding->emit(encoding->ctx, &added->token, 1);
         }
-        status = encode_part(encoding, part, (size_t)((mark ? mark : end) - part));
-        if (status == TW_OK && mark) {
-            status = encoding->emit(encoding->ctx, &token, 1);
-        }
-        part = mark ? mark + mark_bytes : end;
+        first = at + (added ? added->bytes : 0);
     }
     return status;
 }
@@ -154,10 +291,11 @@ static tw_status_t encode_parts(encoding_t *encoding, size_t bytes)
 tw_status_t tw_bpe_encode(const tw_bpe_t *bpe, const char *label, const unsigned char *text, size_t bytes,
                           tw_bpe_emit_t emit, void *ctx)
 {
-    encoding_t encoding = {.bpe = bpe, .label = label, .text = text, .emit = emit, .ctx = ctx};
+    encoding_t encoding = {.bpe = bpe, .label = label, .emit = emit, .ctx = ctx};
     encoding.match = pcre2_match_data_create(1, NULL);
-    tw_status_t status = encoding.match ? encode_parts(&encoding, bytes) : no_memory(&encoding);
+    tw_status_t status = encoding.match ? encode_parts(&encoding, text, bytes) : no_memory(&encoding);
     pcre2_match_data_free(encoding.match);
     free(encoding.tokens);
+    free(encoding.name);
     return status;
 }

@@ -7,7 +7,8 @@
 
 #include "trainer/data/bpe_state.h"
 
-enum { MAX_TOKENS = 65536 };
+#define MAX_TOKENS (1 << 20)
+#define END_OF_TEXT "<|endoftext|>"
 
 static tw_status_t bad(const char *path, const char *what, const char *which)
 {
@@ -20,8 +21,7 @@ static int is_printable(unsigned byte)
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
 }
 
-/* The character of a byte, as UTF-8 of two bytes at most. */
-static void byte_name(unsigned byte, char name[3])
+void tw_bpe_byte_name(unsigned byte, char name[3])
 {
     unsigned code = byte;
     if (!is_printable(byte)) {
@@ -55,7 +55,7 @@ static tw_status_t check_ids(const char *path, json_t *vocab, size_t *vocab_size
     {
         json_int_t value = json_is_integer(id) ? json_integer_value(id) : -1;
         if (value < 0 || value >= MAX_TOKENS) {
-            return bad(path, "no id from 0 to 65535 for token ", token);
+            return bad(path, "no id from 0 to 1048575 for token ", token);
         }
         *vocab_size = (size_t)value + 1 > *vocab_size ? (size_t)value + 1 : *vocab_size;
     }
@@ -66,14 +66,37 @@ static tw_status_t read_bytes(const char *path, const json_t *vocab, tw_bpe_t *b
 {
     for (unsigned byte = 0; byte < 256; byte++) {
         char name[3];
-        byte_name(byte, name);
+        tw_bpe_byte_name(byte, name);
         int32_t id = id_of(vocab, name);
         if (id < 0) {
             return bad(path, "no token for the byte that is written ", name);
         }
-        bpe->bytes[byte] = (uint16_t)id;
+        bpe->bytes[byte] = (uint32_t)id;
     }
-    bpe->end_of_text = id_of(vocab, TW_BPE_END_OF_TEXT);
+    return TW_OK;
+}
+
+tw_status_t tw_bpe_read_vocab(tw_bpe_t *bpe, const char *path, json_t *vocab)
+{
+    TW_TRY(check_ids(path, vocab, &bpe->vocab_size));
+    return read_bytes(path, vocab, bpe);
+}
+
+tw_status_t tw_bpe_add_token(tw_bpe_t *bpe, const char *path, const char *text, uint32_t token)
+{
+    if (!*text || token >= MAX_TOKENS) {
+        return bad(path, "an added token without a text, or of no id from 0 to 1048575: ", text);
+    }
+    tw_bpe_added_t *longer = realloc(bpe->added, (bpe->n_added + 1) * sizeof(*longer));
+    char *copy = strdup(text);
+    bpe->added = longer ? longer : bpe->added;
+    if (!longer || !copy) {
+        free(copy);
+        tw_error("%s: out of memory", path);
+        return TW_ERR_NO_MEMORY;
+    }
+    bpe->added[bpe->n_added++] = (tw_bpe_added_t){.text = copy, .bytes = strlen(text), .token = token};
+    bpe->vocab_size = token + 1 > bpe->vocab_size ? token + 1 : bpe->vocab_size;
     return TW_OK;
 }
 
@@ -92,21 +115,33 @@ static tw_status_t bad_line(const line_t *line, const char *what)
     return TW_ERR_FORMAT;
 }
 
-static tw_status_t add_line(const json_t *vocab, const line_t *line, uint32_t rank, tw_merges_t *merges)
+tw_status_t tw_bpe_add_merge(tw_bpe_t *bpe, const json_t *vocab, const char *left, const char *right,
+                             uint32_t rank)
+{
+    char *both = malloc(strlen(left) + strlen(right) + 1);
+    if (!both) {
+        tw_error("data: out of memory for a merge");
+        return TW_ERR_NO_MEMORY;
+    }
+    stpcpy(stpcpy(both, left), right);
+    int32_t left_id = id_of(vocab, left), right_id = id_of(vocab, right), merged = id_of(vocab, both);
+    free(both);
+    if (left_id < 0 || right_id < 0 || merged < 0) {
+        return TW_ERR_FORMAT;
+    }
+    tw_merges_add(&bpe->merges, (uint32_t)left_id, (uint32_t)right_id, rank, (uint32_t)merged);
+    return TW_OK;
+}
+
+static tw_status_t add_line(const json_t *vocab, const line_t *line, uint32_t rank, tw_bpe_t *bpe)
 {
     char *space = strchr(line->text, ' ');
     if (!space || strchr(space + 1, ' ')) {
         return bad_line(line, "not two tokens");
     }
     *space = '\0';
-    int32_t left = id_of(vocab, line->text), right = id_of(vocab, space + 1);
-    memmove(space, space + 1, strlen(space + 1) + 1); /* the two as one */
-    int32_t merged = id_of(vocab, line->text);
-    if (left < 0 || right < 0 || merged < 0) {
-        return bad_line(line, "a token that the vocabulary lacks");
-    }
-    tw_merges_add(merges, (uint16_t)left, (uint16_t)right, rank, (uint16_t)merged);
-    return TW_OK;
+    tw_status_t status = tw_bpe_add_merge(bpe, vocab, line->text, space + 1, rank);
+    return status == TW_ERR_FORMAT ? bad_line(line, "a token that the vocabulary lacks") : status;
 }
 
 static size_t count_lines(FILE *file)
@@ -120,7 +155,7 @@ static size_t count_lines(FILE *file)
     return n;
 }
 
-static tw_status_t read_lines(const char *path, FILE *file, const json_t *vocab, tw_merges_t *merges)
+static tw_status_t read_lines(const char *path, FILE *file, const json_t *vocab, tw_bpe_t *bpe)
 {
     line_t line = {.path = path};
     size_t room = 0;
@@ -134,14 +169,14 @@ static tw_status_t read_lines(const char *path, FILE *file, const json_t *vocab,
         }
         int is_head = line.number == 1 && strncmp(line.text, "#version", 8) == 0;
         if (length > 0 && !is_head) {
-            status = add_line(vocab, &line, rank++, merges);
+            status = add_line(vocab, &line, rank++, bpe);
         }
     }
     free(line.text);
     return status;
 }
 
-static tw_status_t read_merges(const char *path, const json_t *vocab, tw_merges_t *merges)
+static tw_status_t read_merges(const char *path, const json_t *vocab, tw_bpe_t *bpe)
 {
     FILE *file = fopen(path, "re");
     if (!file) {
@@ -149,9 +184,9 @@ static tw_status_t read_merges(const char *path, const json_t *vocab, tw_merges_
         tw_error("%s: cannot open: %s", path, strerror(error));
         return tw_status_from_errno(error);
     }
-    tw_status_t status = tw_merges_init(merges, count_lines(file));
+    tw_status_t status = tw_merges_init(&bpe->merges, count_lines(file));
     if (status == TW_OK) {
-        status = read_lines(path, file, vocab, merges);
+        status = read_lines(path, file, vocab, bpe);
     }
     fclose(file);
     return status;
@@ -171,13 +206,14 @@ tw_status_t tw_bpe_load(tw_bpe_t *bpe, const char *vocab_path, const char *merge
     tw_status_t status =
         json_is_object(vocab) ? TW_OK : bad(vocab_path, "not a JSON object ", vocab ? "" : error.text);
     if (status == TW_OK) {
-        status = check_ids(vocab_path, vocab, &bpe->vocab_size);
+        status = tw_bpe_read_vocab(bpe, vocab_path, vocab);
     }
     if (status == TW_OK) {
-        status = read_bytes(vocab_path, vocab, bpe);
+        status = read_merges(merges_path, vocab, bpe);
     }
-    if (status == TW_OK) {
-        status = read_merges(merges_path, vocab, &bpe->merges);
+    int32_t end_of_text = status == TW_OK ? id_of(vocab, END_OF_TEXT) : -1;
+    if (end_of_text >= 0) {
+        status = tw_bpe_add_token(bpe, vocab_path, END_OF_TEXT, (uint32_t)end_of_text);
     }
     json_decref(vocab);
     return status;

@@ -2,23 +2,49 @@
 #ifndef TW_TRAINER_DATA_BPE_STATE_H
 #define TW_TRAINER_DATA_BPE_STATE_H
 
+#include <jansson.h>
+
 #include "trainer/data/bpe.h"
 #include "trainer/data/merges.h"
 
 TW_C_BEGIN
 
-#define TW_BPE_END_OF_TEXT "<|endoftext|>"
+/** A token that stands for a text as it is. */
+typedef struct tw_bpe_added {
+    char *text; /* not empty */
+    size_t bytes;
+    uint32_t token;
+} tw_bpe_added_t;
 
 struct tw_bpe {
-    uint16_t bytes[256]; /* token of each byte */
-    int32_t end_of_text; /* its token, or -1 */
+    uint32_t bytes[256]; /* token of each byte */
     size_t vocab_size;
     tw_merges_t merges;
-    void *regex; /* pcre2_code */
+    tw_bpe_added_t *added; /* [n_added] */
+    size_t n_added;
+    char *pattern;   /* of words; NULL: GPT-2's */
+    void *regex;     /* pcre2_code */
+    json_t *words;   /* a word that is there is one token, whatever the merges say; NULL: none */
+    int is_composed; /* text is taken in Unicode's normal form C */
 };
 
-/** Fill `bpe` from the two files. Errors of tw_bpe_create. */
+/** What both kinds of files have: vocabulary into bpe->bytes and vocab_size; a merge, of `rank`, of two tokens by name. TW_ERR_FORMAT,
+ *  logged with `path`; of tw_bpe_add_merge it is not logged. */
+tw_status_t tw_bpe_read_vocab(tw_bpe_t *bpe, const char *path, json_t *vocab);
+tw_status_t tw_bpe_add_merge(tw_bpe_t *bpe, const json_t *vocab, const char *left, const char *right,
+                             uint32_t rank);
+/** TW_ERR_NO_MEMORY, TW_ERR_FORMAT (an empty text); logged. */
+tw_status_t tw_bpe_add_token(tw_bpe_t *bpe, const char *path, const char *text, uint32_t token);
+/** The character that a byte is written as, as UTF-8 of two bytes at most. */
+void tw_bpe_byte_name(unsigned byte, char name[3]);
+/** Fill `bpe` from the two files, or from tokenizer.json. Errors of tw_bpe_create, tw_bpe_create_json. */
 tw_status_t tw_bpe_load(tw_bpe_t *bpe, const char *vocab_path, const char *merges_path);
+tw_status_t tw_bpe_load_json(tw_bpe_t *bpe, const char *path);
+
+/** A text of `bytes` in normal form C: NULL if it is that already. TW_ERR_FORMAT: it is not UTF-8, or too long; logged with label.
+ *  *composed is the caller's, to be freed. */
+tw_status_t tw_bpe_compose(const char *label, const unsigned char *text, size_t bytes,
+                           unsigned char **composed, size_t *n_composed);
 
 TW_C_END
 

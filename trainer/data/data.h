@@ -1,7 +1,7 @@
 /** trainer/data: the tokens that are trained on, and which of them a rank gets in a step.
  *
- *  A source is UTF-8 text, one token per byte or by a GPT-2 BPE vocabulary, or a file of uint16 tokens as nanoGPT and llm.c
- *  write them; it is mapped, never read whole. Text that goes through a vocabulary is encoded once and kept beside others in a
+ *  A source is UTF-8 text, one token per byte or by a byte-level BPE vocabulary, or a file of uint16 or uint32 tokens as nanoGPT
+ *  and llm.c write them; it is mapped, never read whole. Text that goes through a vocabulary is encoded once and kept beside others in a
  *  folder of caches. An open source is only read: any threads may use it at once.
  *
  *  Order: the training part is cut into sequences of T tokens; an epoch goes through all of them once in an order drawn from (seed,
@@ -22,6 +22,8 @@ typedef struct tw_data_config {
     const char *val_path; /**< of the same kind; NULL or "": the end of `path` */
     const char *vocab;    /**< GPT-2's vocab.json, with merges.txt; both NULL or "": a token per byte */
     const char *merges;
+    const char *tokenizer; /**< instead of both: tokenizer.json; NULL or "": none */
+    size_t token_bytes;    /**< of a token in a bare token file: 2 or 4; 0: 2 */
     const char *
         cache_dir; /**< NULL or "": $XDG_CACHE_HOME/thinwire, ~/.cache/thinwire or the system's temporary folder */
     double val_share; /**< without val_path: this share of the tokens, from 0 up to 0.5, is for validation */

@@ -21,16 +21,30 @@ static tw_status_t checksum_of(const char *text_path, const tw_data_vocab_t *voc
 {
     *checksum = 1; /* of the encoding itself */
     tw_status_t status = add_checksum(vocab->vocab_path, checksum);
-    if (status == TW_OK) {
+    if (status == TW_OK && vocab->merges_path) {
         status = add_checksum(vocab->merges_path, checksum);
     }
     return status == TW_OK ? add_checksum(text_path, checksum) : status;
 }
 
+size_t tw_data_encoded_bytes(const tw_bpe_t *bpe)
+{
+    return tw_bpe_vocab_size(bpe) > (size_t)UINT16_MAX + 1 ? sizeof(uint32_t) : sizeof(uint16_t);
+}
+
 /* What goes wrong stays in the file, and shows when it is closed. */
-static tw_status_t write_tokens(void *ctx, const uint16_t *tokens, size_t n)
+static tw_status_t write_wide(void *ctx, const uint32_t *tokens, size_t n)
 {
     fwrite(tokens, sizeof(*tokens), n, ctx);
+    return TW_OK;
+}
+
+static tw_status_t write_narrow(void *ctx, const uint32_t *tokens, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t word = (uint16_t)tokens[i];
+        fwrite(&word, sizeof(word), 1, ctx);
+    }
     return TW_OK;
 }
 
@@ -41,7 +55,9 @@ static tw_status_t write_file(const char *text_path, const tw_data_vocab_t *voca
     TW_TRY(tw_data_map(text_path, &text));
     tw_status_t status = tw_data_writer_open(&writer, path);
     if (status == TW_OK) {
-        status = tw_bpe_encode(vocab->bpe, text_path, text.at, text.bytes, write_tokens, writer.out);
+        int is_wide = tw_data_encoded_bytes(vocab->bpe) == sizeof(uint32_t);
+        status = tw_bpe_encode(vocab->bpe, text_path, text.at, text.bytes,
+                               is_wide ? write_wide : write_narrow, writer.out);
         status = tw_data_writer_close(&writer, status);
     }
     tw_data_unmap(&text);

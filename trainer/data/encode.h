@@ -8,11 +8,14 @@
 TW_C_BEGIN
 
 typedef struct tw_data_vocab {
-    const char *vocab_path, *merges_path;
+    const char *vocab_path, *merges_path; /* the latter NULL: a tokenizer.json */
     const tw_bpe_t *bpe;
 } tw_data_vocab_t;
 
-/** The path of a text's tokens (uint16), into `path` [TW_DATA_PATH_BYTES]: in `folder`, encoded unless the same text has been by the same
+/** Of a token in the files of encoded text: 2, or 4 where the vocabulary is larger. */
+size_t tw_data_encoded_bytes(const tw_bpe_t *bpe);
+
+/** The path of a text's tokens, bare, into `path` [TW_DATA_PATH_BYTES]: in `folder`, encoded unless the same text has been by the same
  *  vocabulary before. Errors of tw_data_map, tw_bpe_encode and tw_data_writer_close. */
 tw_status_t tw_data_encode(const char *text_path, const tw_data_vocab_t *vocab, const char *folder,
                            char *path);

@@ -22,9 +22,12 @@ static uint64_t checksum_of(const unsigned char *at, uint64_t n_bytes, uint64_t 
 
 static tw_status_t add_file(const tw_data_tokens_t *tokens, uint64_t *checksum)
 {
-    const void *at = tokens->words ? (const void *)tokens->words : tokens->bytes;
+    const void *at = tokens->words  ? (const void *)tokens->words
+                     : tokens->wide ? (const void *)tokens->wide
+                                    : tokens->bytes;
+    size_t token_bytes = tokens->words ? sizeof(*tokens->words) : tokens->wide ? sizeof(*tokens->wide) : 1;
     TW_TRY(tw_data_map_check(&tokens->map));
-    *checksum = checksum_of(at, tokens->n * (tokens->words ? sizeof(*tokens->words) : 1), *checksum);
+    *checksum = checksum_of(at, tokens->n * token_bytes, *checksum);
     tw_data_rest(&tokens->map);
     return TW_OK;
 }

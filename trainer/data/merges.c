@@ -27,9 +27,9 @@ void tw_merges_cleanup(tw_merges_t *merges)
 }
 
 /* The pair's entry, or the empty one where it would be. */
-static tw_merge_t *entry_of(const tw_merges_t *merges, uint32_t pair)
+static tw_merge_t *entry_of(const tw_merges_t *merges, uint64_t pair)
 {
-    uint32_t at = (pair * 0x9e3779b1u) >> 8;
+    uint32_t at = (uint32_t)((pair * 0x9e3779b97f4a7c15u) >> 32);
     for (;; at++) {
         tw_merge_t *entry = &merges->entries[at & merges->mask];
         if (entry->rank == TW_MERGE_NONE || entry->pair == pair) {
@@ -38,24 +38,24 @@ static tw_merge_t *entry_of(const tw_merges_t *merges, uint32_t pair)
     }
 }
 
-static uint32_t pair_of(uint16_t left, uint16_t right)
+static uint64_t pair_of(uint32_t left, uint32_t right)
 {
-    return (uint32_t)left << 16 | right;
+    return (uint64_t)left << 32 | right;
 }
 
-void tw_merges_add(tw_merges_t *merges, uint16_t left, uint16_t right, uint32_t rank, uint16_t merged)
+void tw_merges_add(tw_merges_t *merges, uint32_t left, uint32_t right, uint32_t rank, uint32_t merged)
 {
-    uint32_t pair = pair_of(left, right);
+    uint64_t pair = pair_of(left, right);
     *entry_of(merges, pair) = (tw_merge_t){.pair = pair, .rank = rank, .merged = merged};
 }
 
-const tw_merge_t *tw_merges_find(const tw_merges_t *merges, uint16_t left, uint16_t right)
+const tw_merge_t *tw_merges_find(const tw_merges_t *merges, uint32_t left, uint32_t right)
 {
     const tw_merge_t *entry = entry_of(merges, pair_of(left, right));
     return entry->rank == TW_MERGE_NONE ? NULL : entry;
 }
 
-static const tw_merge_t *first_merge(const tw_merges_t *merges, const uint16_t *tokens, size_t n)
+static const tw_merge_t *first_merge(const tw_merges_t *merges, const uint32_t *tokens, size_t n)
 {
     const tw_merge_t *best = NULL;
     for (size_t i = 0; i + 1 < n; i++) {
@@ -68,7 +68,7 @@ static const tw_merge_t *first_merge(const tw_merges_t *merges, const uint16_t *
 }
 
 /* All its occurrences, from the left. */
-static size_t merge_all(const tw_merge_t *merge, uint16_t *tokens, size_t n)
+static size_t merge_all(const tw_merge_t *merge, uint32_t *tokens, size_t n)
 {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
@@ -79,7 +79,7 @@ static size_t merge_all(const tw_merge_t *merge, uint16_t *tokens, size_t n)
     return kept;
 }
 
-size_t tw_merges_apply(const tw_merges_t *merges, uint16_t *tokens, size_t n)
+size_t tw_merges_apply(const tw_merges_t *merges, uint32_t *tokens, size_t n)
 {
     const tw_merge_t *merge;
     while ((merge = first_merge(merges, tokens, n))) {

@@ -9,9 +9,9 @@ TW_C_BEGIN
 #define TW_MERGE_NONE UINT32_MAX
 
 typedef struct tw_merge {
-    uint32_t pair;   /**< left << 16 | right */
+    uint64_t pair;   /**< left << 32 | right */
     uint32_t rank;   /**< lower ones first; TW_MERGE_NONE: no entry */
-    uint16_t merged; /**< what they become */
+    uint32_t merged; /**< what they become */
 } tw_merge_t;
 
 /** A hash table with open addressing, never more than half full. */
@@ -24,11 +24,11 @@ typedef struct tw_merges {
 tw_status_t tw_merges_init(tw_merges_t *merges, size_t n_merges);
 void tw_merges_cleanup(tw_merges_t *merges);
 /** Add one; of two for the same pair the later one counts. */
-void tw_merges_add(tw_merges_t *merges, uint16_t left, uint16_t right, uint32_t rank, uint16_t merged);
+void tw_merges_add(tw_merges_t *merges, uint32_t left, uint32_t right, uint32_t rank, uint32_t merged);
 /** NULL: they stay two. */
-const tw_merge_t *tw_merges_find(const tw_merges_t *merges, uint16_t left, uint16_t right);
+const tw_merge_t *tw_merges_find(const tw_merges_t *merges, uint32_t left, uint32_t right);
 /** Merge tokens [n] in place until nothing is left to merge; returns how many remain. */
-size_t tw_merges_apply(const tw_merges_t *merges, uint16_t *tokens, size_t n);
+size_t tw_merges_apply(const tw_merges_t *merges, uint32_t *tokens, size_t n);
 
 TW_C_END
 

@@ -31,15 +31,20 @@ static tw_status_t open_text(const opening_t *opening, const char *path, tw_data
     if (!opening->bpe) {
         return tw_data_tokens_of_bytes(path, tokens);
     }
-    tw_data_vocab_t vocab = {opening->config->vocab, opening->config->merges, opening->bpe};
+    const tw_data_config_t *config = opening->config;
+    tw_data_vocab_t vocab = {.vocab_path = given(config->tokenizer) ? config->tokenizer : config->vocab,
+                             .merges_path = given(config->tokenizer) ? NULL : config->merges,
+                             .bpe = opening->bpe};
     char encoded[TW_DATA_PATH_BYTES];
     tw_status_t status = tw_data_encode(path, &vocab, opening->folder, encoded);
-    return status == TW_OK ? tw_data_tokens_of_words(encoded, tokens) : status;
+    return status == TW_OK ? tw_data_tokens_of_words(encoded, tw_data_encoded_bytes(opening->bpe), tokens)
+                           : status;
 }
 
 static tw_status_t open_given(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
-    TW_TRY(is_token_file(path) ? tw_data_tokens_of_words(path, tokens) : open_text(opening, path, tokens));
+    TW_TRY(is_token_file(path) ? tw_data_tokens_of_words(path, opening->config->token_bytes, tokens)
+                               : open_text(opening, path, tokens));
     if (tokens->n == 0) {
         tw_error("%s: there is no token in it", path);
         return TW_ERR_FORMAT;
@@ -62,7 +67,7 @@ static size_t vocab_size_of(const tw_data_tokens_t *tokens)
     return tokens->bytes ? BYTE_WORDS : tw_data_tokens_vocab_size(tokens);
 }
 
-static void find_splits(const tw_data_config_t *config, tw_data_t *data)
+static tw_status_t find_splits(const tw_data_config_t *config, tw_data_t *data)
 {
     tw_data_tokens_t *file = &data->files[0], *other = &data->files[1];
     uint64_t n_val = given(config->val_path) ? 0 : (uint64_t)((double)file->n * config->val_share);
@@ -71,8 +76,14 @@ static void find_splits(const tw_data_config_t *config, tw_data_t *data)
                                                         : (tw_data_range_t){file, file->n - n_val, n_val};
     size_t sizes[] = {vocab_size_of(file), given(config->val_path) ? vocab_size_of(other) : 0};
     for (int i = 0; i < 2; i++) { /* a vocabulary that is given may be larger */
+        if (sizes[i] == SIZE_MAX) {
+            tw_error("%s: numbers that are no tokens: from 2147483647 on",
+                     i == 0 ? config->path : config->val_path);
+            return TW_ERR_FORMAT;
+        }
         data->vocab_size = sizes[i] > data->vocab_size ? sizes[i] : data->vocab_size;
     }
+    return TW_OK;
 }
 
 static tw_status_t check_config(const tw_data_config_t *config)
@@ -85,13 +96,21 @@ static tw_status_t check_config(const tw_data_config_t *config)
         tw_error("data: a vocabulary needs both of its files, vocab.json and merges.txt");
         return TW_ERR_INVALID;
     }
+    if (given(config->tokenizer) && given(config->vocab)) {
+        tw_error("data: %s has all of a vocabulary; leave vocab.json and merges.txt out", config->tokenizer);
+        return TW_ERR_INVALID;
+    }
+    if (config->token_bytes != 0 && config->token_bytes != 2 && config->token_bytes != 4) {
+        tw_error("data: token_bytes is %zu, but must be 2 or 4", config->token_bytes);
+        return TW_ERR_INVALID;
+    }
     return TW_OK;
 }
 
 /* A folder of caches is made only for those who need one. */
 static int needs_folder(const tw_data_config_t *config)
 {
-    return !given(config->path) || given(config->vocab);
+    return !given(config->path) || given(config->vocab) || given(config->tokenizer);
 }
 
 static tw_status_t open_files(opening_t *opening, tw_data_t *data)
@@ -99,8 +118,9 @@ static tw_status_t open_files(opening_t *opening, tw_data_t *data)
     const tw_data_config_t *config = opening->config;
     tw_status_t status =
         needs_folder(config) ? tw_data_cache_folder(config->cache_dir, opening->folder) : TW_OK;
-    if (status == TW_OK && given(config->vocab)) {
-        status = tw_bpe_create(config->vocab, config->merges, &opening->bpe);
+    if (status == TW_OK && (given(config->vocab) || given(config->tokenizer))) {
+        status = given(config->tokenizer) ? tw_bpe_create_json(config->tokenizer, &opening->bpe)
+                                          : tw_bpe_create(config->vocab, config->merges, &opening->bpe);
         data->vocab_size = status == TW_OK ? tw_bpe_vocab_size(opening->bpe) : 0;
     }
     if (status == TW_OK) {
@@ -123,11 +143,13 @@ tw_status_t tw_data_open(const tw_data_config_t *config, tw_data_t **out)
     }
     opening_t opening = {.config = config};
     tw_status_t status = open_files(&opening, data);
+    if (status == TW_OK) {
+        status = find_splits(config, data);
+    }
     if (status != TW_OK) {
         tw_data_close(data);
         return status;
     }
-    find_splits(config, data);
     *out = data;
     return TW_OK;
 }

@@ -3,11 +3,13 @@
 
 #include <string.h>
 
-#define LLMC_MAGIC 20240520
-#define LLMC_VERSION 1
 #define LLMC_HEADER_BYTES 1024u
-/* Of the same form, with tokens of four bytes: Llama 3's. */
-#define LLMC_MAGIC_WIDE 20240801
+/* llm.c's kinds: GPT-2's, and Llama 3's. */
+static const struct {
+    int32_t magic, version;
+    size_t token_bytes;
+} kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens)
 {
@@ -32,64 +34,71 @@ static int has_header(const tw_data_map_t *map, int32_t header[3])
         return 0;
     }
     memcpy(header, map->at, 3 * sizeof(header[0]));
-    return header[0] == LLMC_MAGIC || (is_date(header[0]) && header[1] >= 0 && header[1] < 256);
+    return header[0] == kinds[0].magic || (is_date(header[0]) && header[1] >= 0 && header[1] < 256);
 }
 
-static tw_status_t check_kind(const char *path, const int32_t header[3])
+static tw_status_t check_kind(const char *path, const int32_t header[3], size_t *token_bytes)
 {
-    if (header[0] == LLMC_MAGIC_WIDE) {
-        tw_error("%s: tokens of four bytes, as llm.c writes them for Llama 3 (%d); this reads tokens of two, "
-                 "as for GPT-2 (%d)",
-                 path, (int)header[0], LLMC_MAGIC);
+    for (size_t i = 0; i < N_KINDS; i++) {
+        if (header[0] != kinds[i].magic) {
+            continue;
+        }
+        if (header[1] != kinds[i].version) {
+            tw_error("%s: a token file of version %d; this reads version %d", path, (int)header[1],
+                     (int)kinds[i].version);
+            return TW_ERR_FORMAT;
+        }
+        if (*token_bytes != 0 && *token_bytes != kinds[i].token_bytes) {
+            tw_error("%s: tokens of %zu bytes, not %zu (thinwire.token_bytes)", path, kinds[i].token_bytes,
+                     *token_bytes);
+            return TW_ERR_FORMAT;
+        }
+        *token_bytes = kinds[i].token_bytes;
+        return TW_OK;
+    }
+    tw_error("%s: a file of kind %d, version %d; this reads token files: bare, or of kind %d or %d", path,
+             (int)header[0], (int)header[1], (int)kinds[0].magic, (int)kinds[1].magic);
+    return TW_ERR_FORMAT;
+}
+
+/* From a place in the file to its end. */
+static tw_status_t set_words(const char *path, size_t first, size_t token_bytes, tw_data_tokens_t *tokens)
+{
+    const void *at = tokens->map.at + first;
+    size_t bytes = tokens->map.bytes - first;
+    if (bytes % token_bytes != 0) {
+        tw_error("%s: %zu bytes are no whole number of tokens of %s bytes", path, tokens->map.bytes,
+                 token_bytes == 2 ? "two" : "four");
         return TW_ERR_FORMAT;
     }
-    if (header[0] != LLMC_MAGIC) {
-        tw_error("%s: a file of kind %d, version %d; this reads token files: bare, or of kind %d", path,
-                 (int)header[0], (int)header[1], LLMC_MAGIC);
-        return TW_ERR_FORMAT;
-    }
+    tokens->words = token_bytes == 2 ? at : NULL;
+    tokens->wide = token_bytes == 4 ? at : NULL;
+    tokens->n = bytes / token_bytes;
     return TW_OK;
 }
 
-static tw_status_t read_header(const char *path, tw_data_tokens_t *tokens, const int32_t header[3])
-{
-    uint64_t there = (tokens->map.bytes - LLMC_HEADER_BYTES) / sizeof(uint16_t);
-    TW_TRY(check_kind(path, header));
-    if (header[1] != LLMC_VERSION) {
-        tw_error("%s: a token file of version %d; this reads version %d", path, (int)header[1], LLMC_VERSION);
-        return TW_ERR_FORMAT;
-    }
-    if (header[2] < 0 || (uint64_t)header[2] != there) {
-        tw_error("%s: its header says %d tokens, but %llu follow", path, (int)header[2],
-                 (unsigned long long)there);
-        return TW_ERR_FORMAT;
-    }
-    tokens->words = (const uint16_t *)(const void *)(tokens->map.at + LLMC_HEADER_BYTES);
-    tokens->n = there;
-    return TW_OK;
-}
-
-static tw_status_t read_words(const char *path, tw_data_tokens_t *tokens)
+static tw_status_t read_words(const char *path, size_t token_bytes, tw_data_tokens_t *tokens)
 {
     int32_t header[3];
-    if (tokens->map.bytes % sizeof(uint16_t) != 0) {
-        tw_error("%s: %zu bytes are no whole number of tokens of two bytes", path, tokens->map.bytes);
+    if (tokens->map.bytes % sizeof(uint16_t) != 0 || !has_header(&tokens->map, header)) {
+        return set_words(path, 0, token_bytes == 4 ? 4 : 2, tokens);
+    }
+    TW_TRY(check_kind(path, header, &token_bytes));
+    TW_TRY(set_words(path, LLMC_HEADER_BYTES, token_bytes, tokens));
+    if (header[2] < 0 || (uint64_t)header[2] != tokens->n) {
+        tw_error("%s: its header says %d tokens, but %llu follow", path, (int)header[2],
+                 (unsigned long long)tokens->n);
         return TW_ERR_FORMAT;
     }
-    if (has_header(&tokens->map, header)) {
-        return read_header(path, tokens, header);
-    }
-    tokens->words = (const uint16_t *)(const void *)tokens->map.at;
-    tokens->n = tokens->map.bytes / sizeof(uint16_t);
     return TW_OK;
 }
 
-tw_status_t tw_data_tokens_of_words(const char *path, tw_data_tokens_t *tokens)
+tw_status_t tw_data_tokens_of_words(const char *path, size_t token_bytes, tw_data_tokens_t *tokens)
 {
     *tokens = (tw_data_tokens_t){0};
     tw_status_t status = tw_data_map(path, &tokens->map);
     if (status == TW_OK) {
-        status = read_words(path, tokens);
+        status = read_words(path, token_bytes, tokens);
     }
     if (status != TW_OK) {
         tw_data_tokens_cleanup(tokens);
@@ -108,7 +117,8 @@ size_t tw_data_tokens_vocab_size(const tw_data_tokens_t *tokens)
     tw_data_range_t all = {.tokens = tokens, .n = tokens->n};
     size_t size = 0;
     for (uint64_t i = 0; i < all.n; i++) {
-        size_t needed = (size_t)tw_data_token(&all, i) + 1;
+        int32_t token = tw_data_token(&all, i);
+        size_t needed = token >= 0 && token < INT32_MAX ? (size_t)token + 1 : SIZE_MAX;
         size = needed > size ? needed : size;
     }
     tw_data_rest(&tokens->map);

@@ -6,11 +6,12 @@
 
 TW_C_BEGIN
 
-/** Tokens in a mapped file: of one byte, or little-endian of two. */
+/** Tokens in a mapped file: of one byte, or little-endian of two or four. */
 typedef struct tw_data_tokens {
     tw_data_map_t map;
-    const uint8_t *bytes; /**< one of the two is NULL */
+    const uint8_t *bytes; /**< two of the three are NULL */
     const uint16_t *words;
+    const uint32_t *wide;
     uint64_t n;
 } tw_data_tokens_t;
 
@@ -24,17 +25,17 @@ static inline int32_t tw_data_token(const tw_data_range_t *range, uint64_t index
 {
     const tw_data_tokens_t *tokens = range->tokens;
     uint64_t at = range->first + index;
-    return tokens->words ? tokens->words[at] : tokens->bytes[at];
+    return tokens->words ? tokens->words[at] : tokens->bytes ? tokens->bytes[at] : (int32_t)tokens->wide[at];
 }
 
 /** Any file, a token per byte. Errors as in tw_data_map. */
 tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens);
-/** A file of uint16: bare (nanoGPT), or with llm.c's header of 256 int32 (20240520, 1, number of tokens).
- *  TW_ERR_FORMAT, logged: half a token at the end, another kind (20240801: tokens of four bytes) or version, fewer tokens than the header
- *  says. */
-tw_status_t tw_data_tokens_of_words(const char *path, tw_data_tokens_t *tokens);
+/** A file of numbers: with llm.c's header of 256 int32 (20240520, 1, number of tokens: uint16; 20240801, 7, number: uint32), or bare
+ *  (nanoGPT), of token_bytes, 2 or 4, each; 0: of 2. TW_ERR_FORMAT, logged: half a token at the end, another kind or version, tokens of
+ *  another size than token_bytes, fewer tokens than the header says. */
+tw_status_t tw_data_tokens_of_words(const char *path, size_t token_bytes, tw_data_tokens_t *tokens);
 void tw_data_tokens_cleanup(tw_data_tokens_t *tokens);
-/** The largest token + 1; 0 of none. Reads all of them. */
+/** The largest token + 1; 0 of none. Reads all of them. SIZE_MAX: one is beyond what an int32 holds. */
 size_t tw_data_tokens_vocab_size(const tw_data_tokens_t *tokens);
 
 TW_C_END

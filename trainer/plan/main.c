@@ -145,8 +145,12 @@ static tw_status_t configure(const plan_t *plan, const tw_trainer_set_t *set, tw
 /* Of the data that the configuration names; without any it is text in bytes. */
 static tw_status_t find_vocab_size(const tw_train_options_t *o, size_t *vocab_size)
 {
-    const tw_data_config_t config = {
-        .path = o->data, .vocab = o->vocab, .merges = o->merges, .cache_dir = o->cache};
+    const tw_data_config_t config = {.path = o->data,
+                                     .vocab = o->vocab,
+                                     .merges = o->merges,
+                                     .tokenizer = o->tokenizer,
+                                     .token_bytes = (size_t)o->token_bytes,
+                                     .cache_dir = o->cache};
     tw_data_t *data;
     *vocab_size = BYTE_WORDS;
     if (!*o->data || o->vocab_size > 0) {

@@ -68,7 +68,7 @@ struct Written {
     std::string text;
 };
 
-tw_status_t write_out(void *ctx, const uint16_t *tokens, size_t n)
+tw_status_t write_out(void *ctx, const uint32_t *tokens, size_t n)
 {
     auto *written = static_cast<Written *>(ctx);
     for (size_t i = 0; i < n; i++) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -21,11 +22,11 @@ std::string read_file(const std::string &path)
     return std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
 }
 
-std::vector<uint16_t> read_ids()
+std::vector<uint32_t> read_ids(const std::string &name = "ids.bin")
 {
-    std::string bytes = read_file(kFolder + "ids.bin");
+    std::string bytes = read_file(kFolder + name);
     const uint16_t *ids = reinterpret_cast<const uint16_t *>(bytes.data());
-    return std::vector<uint16_t>(ids, ids + bytes.size() / 2);
+    return std::vector<uint32_t>(ids, ids + bytes.size() / 2);
 }
 
 class Bpe : public tw::Fixture
@@ -56,14 +57,14 @@ class Bpe : public tw::Fixture
         bpe_ = nullptr;
         return tw_bpe_create(vocab.c_str(), merges.c_str(), &bpe_);
     }
-    tw_status_t encode(const std::string &text, std::vector<uint16_t> *ids)
+    tw_status_t encode(const std::string &text, std::vector<uint32_t> *ids)
     {
         std::vector<unsigned char> bytes(text.begin(),
                                          text.end()); /* exactly as long, for the sanitizer to guard */
         return tw_bpe_encode(
             bpe_, "text", bytes.data(), bytes.size(),
-            [](void *ctx, const uint16_t *tokens, size_t n) {
-                auto *all = static_cast<std::vector<uint16_t> *>(ctx);
+            [](void *ctx, const uint32_t *tokens, size_t n) {
+                auto *all = static_cast<std::vector<uint32_t> *>(ctx);
                 all->insert(all->end(), tokens, tokens + n);
                 return TW_OK;
             },
@@ -85,15 +86,93 @@ TEST_F(Bpe, GivesTheIdsOfTransformers)
 {
     ASSERT_EQ(TW_OK, create());
     EXPECT_EQ(500u, tw_bpe_vocab_size(bpe_));
-    std::vector<uint16_t> ids;
+    std::vector<uint32_t> ids;
     ASSERT_EQ(TW_OK, encode(read_file(kFolder + "text.txt"), &ids));
     EXPECT_EQ(read_ids(), ids);
+}
+
+/* As Llama 3, Qwen and GPT-2 have theirs: patterns, words before merges, normal form C. */
+TEST_F(Bpe, GivesTheIdsOfTokenizers)
+{
+    for (const char *name : {"llama3", "qwen", "gpt2"}) {
+        std::string path = kFolder + name + ".json";
+        tw_bpe_destroy(bpe_);
+        bpe_ = nullptr;
+        ASSERT_EQ(TW_OK, tw_bpe_create_json(path.c_str(), &bpe_)) << name;
+        EXPECT_EQ(402u, tw_bpe_vocab_size(bpe_)) << name;
+        std::vector<uint32_t> ids, none;
+        ASSERT_EQ(TW_OK, encode(read_file(kFolder + "more.txt"), &ids));
+        EXPECT_EQ(read_ids(name + std::string(".ids")), ids) << name;
+        EXPECT_EQ(TW_OK, encode("", &none));
+        EXPECT_TRUE(none.empty());
+    }
+    std::vector<uint32_t> ids;
+    expect_log("text: not UTF-8 at byte 5");
+    EXPECT_EQ(TW_ERR_FORMAT, encode("good \xff rest", &ids));
+}
+
+TEST_F(Bpe, WhatATokenizerAsksForAndIsNotDoneIsNamed)
+{
+    const struct {
+        const char *from, *to, *said;
+    } changes[] = {
+        {"\"type\": \"BPE\"", "\"type\": \"Unigram\"", "model.type is \"Unigram\""},
+        {"\"byte_fallback\": false", "\"byte_fallback\": true", "byte_fallback is true"},
+        {"\"type\": \"NFC\"", "\"type\": \"NFKC\"", "normalizer is {"},
+        {"\"Isolated\"", "\"Removed\"", "pre_tokenizer is {"},
+        {"\"use_regex\": false", "\"use_regex\": true", "pre_tokenizer is {"},
+        {"\"add_prefix_space\": false", "\"add_prefix_space\": true", "pre_tokenizer is {"},
+        {"\"lstrip\": false", "\"lstrip\": true", "an added token is {"},
+        {"(?!", "(?!(", "the pattern of words does not compile"},
+        {"\"merges\": [", "\"merges\": [\"Q\",", "merge 0 is not of two tokens"},
+        {"{", "[", "qwen.json:"},
+    };
+    const std::string good = read_file(kFolder + "qwen.json");
+    for (const auto &change : changes) {
+        std::string text = good;
+        ASSERT_NE(std::string::npos, text.find(change.from)) << change.from;
+        text.replace(text.find(change.from), strlen(change.from), change.to);
+        expect_log(change.said);
+        EXPECT_EQ(TW_ERR_FORMAT, tw_bpe_create_json(write("qwen.json", text).c_str(), &bpe_)) << change.to;
+    }
+    expect_log("nothing.json:");
+    EXPECT_EQ(TW_ERR_NOT_FOUND, tw_bpe_create_json((folder_ + "/nothing.json").c_str(), &bpe_));
+}
+
+/* Of a vocabulary too large for two bytes the cache has tokens of four. */
+TEST_F(Bpe, LargeVocabulariesAreKeptWide)
+{
+    std::string json = read_file(kFolder + "gpt2.json");
+    size_t at = json.find("\"id\": 401");
+    ASSERT_NE(std::string::npos, at);
+    json.replace(at, 9, "\"id\": 128000");
+    std::string tokenizer = write("tokenizer.json", json), text = write("text", "ab<|end|>ab");
+    tw_data_config_t config = {};
+    config.path = text.c_str();
+    config.tokenizer = tokenizer.c_str();
+    config.cache_dir = folder_.c_str();
+    for (int time = 0; time < 2; time++) {
+        tw_data_t *data;
+        ASSERT_EQ(TW_OK, tw_data_open(&config, &data));
+        EXPECT_EQ(128001u, tw_data_vocab_size(data));
+        size_t n = tw_data_n_tokens(data, TW_DATA_TRAIN);
+        std::vector<int32_t> tokens(n - 1), targets(n - 1);
+        tw_data_place_t place = {1, 0, 1, 0, 1, 0, 1, n - 1};
+        ASSERT_EQ(TW_OK, tw_data_batch(data, TW_DATA_TRAIN, &place, tokens.data(), targets.data()));
+        EXPECT_EQ(128000, targets[n / 2 - 1]);
+        EXPECT_EQ(tokens[0], targets[n / 2]);
+        tw_data_close(data);
+    }
+    config.vocab = config.merges = tokenizer.c_str();
+    tw_data_t *data;
+    expect_log("tokenizer.json has all of a vocabulary");
+    EXPECT_EQ(TW_ERR_INVALID, tw_data_open(&config, &data));
 }
 
 TEST_F(Bpe, NothingAndLongWords)
 {
     ASSERT_EQ(TW_OK, create());
-    std::vector<uint16_t> ids;
+    std::vector<uint32_t> ids;
     EXPECT_EQ(TW_OK, encode("", &ids));
     EXPECT_TRUE(ids.empty());
     EXPECT_EQ(TW_OK, encode(std::string(100000, 'z'), &ids));
@@ -103,7 +182,7 @@ TEST_F(Bpe, NothingAndLongWords)
 TEST_F(Bpe, WhatIsNotUtf8IsRefusedWithItsPlace)
 {
     ASSERT_EQ(TW_OK, create());
-    std::vector<uint16_t> ids;
+    std::vector<uint32_t> ids;
     expect_log("text: not UTF-8 at byte 4");
     EXPECT_EQ(TW_ERR_FORMAT, encode("good\xff rest", &ids));
     expect_log("text: not UTF-8 at byte 17"); /* the part after a mark */
@@ -115,7 +194,7 @@ TEST_F(Bpe, WhatIsNoVocabularyIsRefused)
     std::string vocab = read_file(kFolder + "vocab.json");
     expect_refused(TW_ERR_FORMAT, "[]", "", "vocab.json: not a JSON object");
     expect_refused(TW_ERR_FORMAT, "{\"a\": 1", "", "vocab.json: not a JSON object");
-    expect_refused(TW_ERR_FORMAT, "{\"a\": 65536}", "", "vocab.json: no id from 0 to 65535 for token a");
+    expect_refused(TW_ERR_FORMAT, "{\"a\": 1048576}", "", "vocab.json: no id from 0 to 1048575 for token a");
     expect_refused(TW_ERR_FORMAT, "{\"a\": -1}", "", "for token a");
     expect_refused(TW_ERR_FORMAT, "{\"a\": \"1\"}", "", "for token a");
     expect_refused(TW_ERR_FORMAT, "{\"a\": 1}", "", "no token for the byte");
@@ -133,7 +212,7 @@ TEST_F(Bpe, WhatIsNoVocabularyIsRefused)
 TEST_F(Bpe, TextIsEncodedOnce)
 {
     std::string vocab = kFolder + "vocab.json", merges = kFolder + "merges.txt", text = kFolder + "text.txt";
-    std::vector<uint16_t> ids = read_ids();
+    std::vector<uint32_t> ids = read_ids();
     tw_data_config_t config = {};
     config.path = text.c_str();
     config.vocab = vocab.c_str();

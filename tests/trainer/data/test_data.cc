@@ -201,12 +201,48 @@ TEST_F(Data, WhatIsNoDataIsRefused)
     EXPECT_EQ(TW_ERR_INVALID, tw_data_open(&config, &data_));
 }
 
-/* Tokens of four bytes are not to be read as twice as many of two. */
+/* llm.c's of Llama 3, and bare ones where they are said to be. */
+TEST_F(Data, TokensOfFourBytes)
+{
+    std::vector<uint16_t> wide = {7, 1, 8, 1, 9, 0};
+    const std::vector<int32_t> want = {65543, 65544};
+    ASSERT_EQ(TW_OK, open(write_words("llama3.bin", wide, {20240801, 7, 3})));
+    EXPECT_EQ(65545u, tw_data_vocab_size(data_));
+    EXPECT_EQ(3u, tw_data_n_tokens(data_, TW_DATA_TRAIN));
+    EXPECT_EQ(want, batch({1, 0, 1, 0, 1, 0, 1, 2}));
+    tw_data_fingerprint_t of_one = {}, of_other = {};
+    ASSERT_EQ(TW_OK, tw_data_fingerprint_get(data_, &of_one));
+    tw_data_close(data_);
+    data_ = nullptr;
+    tw_data_config_t config = {};
+    std::string bare = write_words("bare.bin", wide), narrow = write_words("n.bin", wide, {20240520, 1, 6});
+    config.path = bare.c_str();
+    config.token_bytes = 4;
+    ASSERT_EQ(TW_OK, tw_data_open(&config, &data_));
+    EXPECT_EQ(want, batch({1, 0, 1, 0, 1, 0, 1, 2}));
+    ASSERT_EQ(TW_OK, tw_data_fingerprint_get(data_, &of_other));
+    EXPECT_EQ(of_one.checksum, of_other.checksum);
+    tw_data_close(data_);
+    data_ = nullptr;
+    auto refused = [&](const std::string &path, tw_status_t status, const std::string &said) {
+        config.path = path.c_str();
+        expect_log(said);
+        EXPECT_EQ(status, tw_data_open(&config, &data_)) << said;
+    };
+    refused(narrow, TW_ERR_FORMAT, "n.bin: tokens of 2 bytes, not 4");
+    refused(write_words("odd.bin", {1, 2, 3}), TW_ERR_FORMAT, "no whole number of tokens of four bytes");
+    refused(write_words("large.bin", {0xffff, 0x7fff, 1, 0}), TW_ERR_FORMAT, "numbers that are no tokens");
+    refused(write_words("negative.bin", {1, 0xffff}), TW_ERR_FORMAT, "numbers that are no tokens");
+    config.token_bytes = 3;
+    refused(bare, TW_ERR_INVALID, "token_bytes is 3");
+}
+
+/* What has another header is not to be read as so many tokens. */
 TEST_F(Data, OtherKindsOfFilesAreNotReadAsTokens)
 {
     std::vector<uint16_t> wide = {7, 1, 8, 1};
-    expect_refused(TW_ERR_FORMAT, write_words("llama3.bin", wide, {20240801, 7, 2}),
-                   "llama3.bin: tokens of four bytes, as llm.c writes them for Llama 3 (20240801)");
+    expect_refused(TW_ERR_FORMAT, write_words("llama3.bin", wide, {20240801, 6, 2}),
+                   "llama3.bin: a token file of version 6; this reads version 7");
     expect_refused(TW_ERR_FORMAT, write_words("model.bin", wide, {20240326, 3, 1024}),
                    "model.bin: a file of kind 20240326, version 3");
     ASSERT_EQ(TW_OK, open(write_words("bare.bin", counting(700)))); /* no header: a file of tokens */

@@ -1,0 +1,182 @@
+/* tokenizer.json, as Hugging Face's tokenizers writes it: what it says is done, or refused by name. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/data/bpe_state.h"
+
+static tw_status_t refuse(const char *path, const char *what, const json_t *value)
+{
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    tw_error("%s: %s is %.100s, which is not done here", path, what, text ? text : "missing");
+    free(text);
+    return TW_ERR_FORMAT;
+}
+
+static int is_type(const json_t *object, const char *type)
+{
+    const char *name = json_string_value(json_object_get(object, "type"));
+    return name && strcmp(name, type) == 0;
+}
+
+/* ---- the model --------------------------------------------------------------------------------------------- */
+
+/* "a b", or ["a", "b"] */
+static tw_status_t add_merge(tw_bpe_t *bpe, const json_t *vocab, const json_t *merge, uint32_t rank)
+{
+    const char *left = json_string_value(json_array_get(merge, 0));
+    const char *right = json_string_value(json_array_get(merge, 1));
+    if (left && right) {
+        return tw_bpe_add_merge(bpe, vocab, left, right, rank);
+    }
+    const char *space = json_is_string(merge) ? strchr(json_string_value(merge), ' ') : NULL;
+    char *copy = space ? strdup(json_string_value(merge)) : NULL;
+    tw_status_t status = TW_ERR_FORMAT;
+    if (copy) {
+        copy[space - json_string_value(merge)] = '\0';
+        status = tw_bpe_add_merge(bpe, vocab, copy, copy + strlen(copy) + 1, rank);
+    }
+    free(copy);
+    return status;
+}
+
+static tw_status_t read_merges(tw_bpe_t *bpe, const char *path, const json_t *vocab, const json_t *merges)
+{
+    size_t i, n = json_array_size(merges);
+    const json_t *merge;
+    if (!json_is_array(merges) || n >= UINT32_MAX / 4) {
+        return refuse(path, "model.merges", merges);
+    }
+    TW_TRY(tw_merges_init(&bpe->merges, n));
+    json_array_foreach(merges, i, merge)
+    {
+        tw_status_t status = add_merge(bpe, vocab, merge, (uint32_t)i);
+        if (status == TW_ERR_FORMAT) {
+            tw_error("%s: merge %zu is not of two tokens of the vocabulary", path, i);
+        }
+        TW_TRY(status);
+    }
+    return TW_OK;
+}
+
+/* What would change the ids. */
+static tw_status_t check_model(const char *path, const json_t *model)
+{
+    static const char *const names[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
+                                        "byte_fallback"};
+    if (!is_type(model, "BPE")) {
+        return refuse(path, "model.type", json_object_get(model, "type"));
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const json_t *value = json_object_get(model, names[i]);
+        int is_empty = json_is_string(value) && !*json_string_value(value);
+        if (value && !json_is_null(value) && !json_is_false(value) && !is_empty) {
+            return refuse(path, names[i], value);
+        }
+    }
+    return TW_OK;
+}
+
+static tw_status_t read_model(tw_bpe_t *bpe, const char *path, const json_t *model)
+{
+    json_t *vocab = json_object_get(model, "vocab");
+    TW_TRY(check_model(path, model));
+    if (!json_is_object(vocab)) {
+        return refuse(path, "model.vocab", vocab);
+    }
+    TW_TRY(tw_bpe_read_vocab(bpe, path, vocab));
+    if (json_is_true(json_object_get(model, "ignore_merges"))) {
+        bpe->words = json_incref(vocab);
+    }
+    return read_merges(bpe, path, vocab, json_object_get(model, "merges"));
+}
+
+/* ---- what happens before it --------------------------------------------------------------------------------- */
+
+static tw_status_t check_byte_level(const char *path, const json_t *step, int uses_regex)
+{
+    const json_t *regex = json_object_get(step, "use_regex");
+    int uses = !regex || json_is_true(regex);
+    int has_prefix = !json_is_false(json_object_get(step, "add_prefix_space"));
+    return is_type(step, "ByteLevel") && uses == uses_regex && !has_prefix
+               ? TW_OK
+               : refuse(path, "pre_tokenizer", step);
+}
+
+static tw_status_t read_split(tw_bpe_t *bpe, const char *path, const json_t *split)
+{
+    const char *pattern = json_string_value(json_object_get(json_object_get(split, "pattern"), "Regex"));
+    const char *behavior = json_string_value(json_object_get(split, "behavior"));
+    if (!is_type(split, "Split") || !pattern || !behavior || strcmp(behavior, "Isolated") != 0 ||
+        json_is_true(json_object_get(split, "invert"))) {
+        return refuse(path, "pre_tokenizer", split);
+    }
+    bpe->pattern = strdup(pattern);
+    if (!bpe->pattern) {
+        tw_error("%s: out of memory", path);
+        return TW_ERR_NO_MEMORY;
+    }
+    return TW_OK;
+}
+
+/* GPT-2's own pattern, or another one and then bytes. */
+static tw_status_t read_pre_tokenizer(tw_bpe_t *bpe, const char *path, const json_t *json)
+{
+    const json_t *steps = json_object_get(json, "pretokenizers");
+    if (is_type(json, "ByteLevel")) {
+        return check_byte_level(path, json, 1);
+    }
+    if (!is_type(json, "Sequence") || json_array_size(steps) != 2) {
+        return refuse(path, "pre_tokenizer", json);
+    }
+    TW_TRY(read_split(bpe, path, json_array_get(steps, 0)));
+    return check_byte_level(path, json_array_get(steps, 1), 0);
+}
+
+static tw_status_t read_normalizer(tw_bpe_t *bpe, const char *path, const json_t *json)
+{
+    bpe->is_composed = is_type(json, "NFC");
+    return !json || json_is_null(json) || bpe->is_composed ? TW_OK : refuse(path, "normalizer", json);
+}
+
+static tw_status_t read_added(tw_bpe_t *bpe, const char *path, const json_t *list)
+{
+    static const char *const flags[] = {"single_word", "lstrip", "rstrip"};
+    size_t i;
+    const json_t *added;
+    json_array_foreach(list, i, added)
+    {
+        const char *text = json_string_value(json_object_get(added, "content"));
+        json_int_t id = json_integer_value(json_object_get(added, "id"));
+        int is_plain = text && id >= 0 && id < INT32_MAX;
+        for (size_t f = 0; f < sizeof(flags) / sizeof(flags[0]); f++) {
+            is_plain = is_plain && !json_is_true(json_object_get(added, flags[f]));
+        }
+        if (!is_plain) {
+            return refuse(path, "an added token", added);
+        }
+        TW_TRY(tw_bpe_add_token(bpe, path, text, (uint32_t)id));
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_bpe_load_json(tw_bpe_t *bpe, const char *path)
+{
+    json_error_t error;
+    json_t *json = json_load_file(path, 0, &error);
+    if (!json) {
+        tw_error("%s:%d:%d: %s", path, error.line, error.column, error.text);
+        return json_error_code(&error) == json_error_cannot_open_file ? TW_ERR_NOT_FOUND : TW_ERR_FORMAT;
+    }
+    tw_status_t status = read_model(bpe, path, json_object_get(json, "model"));
+    if (status == TW_OK) {
+        status = read_normalizer(bpe, path, json_object_get(json, "normalizer"));
+    }
+    if (status == TW_OK) {
+        status = read_pre_tokenizer(bpe, path, json_object_get(json, "pre_tokenizer"));
+    }
+    if (status == TW_OK) {
+        status = read_added(bpe, path, json_object_get(json, "added_tokens"));
+    }
+    json_decref(json);
+    return status;
+}
