@@ -60,7 +60,7 @@ static const tw_flag_t flag_list[] = {
      .letter = 's',
      .group = 1,
      .take = take_set},
-    {.field = {"data", NULL, "FILE", "UTF-8 text, or .bin of uint16 tokens (default: the King James text)",
+    {.field = {"data", NULL, "FILE", "UTF-8 text, or .bin of tokens (default: the King James text)",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 'd',
      .group = 1,
@@ -113,7 +113,8 @@ static void parse(int argc, char **argv, options_t *options)
         .flags = flag_list,
         .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
         .doc =
-            "Trains a GPT-2 with ZeRO over slow links. Makes a cluster in a box, or joins a launcher's job.\v"
+            "Trains GPT-2 or a Llama with ZeRO over slow links. Makes a cluster in a box, or joins a "
+            "launcher's job.\v"
             "Without arguments: 2 nodes of 2 ranks behind links of 100 Mb/s, stage 3 with the exact delta."};
     *options = (options_t){0};
     tw_flags_read(&flags, argc, argv, options);
