@@ -357,9 +357,9 @@ class Use:
                 known = self._groups[key] = (engine, _disagreement(by_host, ranks, self._settings))
         return None if known[1] else found
 
-    def why_not(self, group: dist.ProcessGroup, cuda: bool = False) -> str:
+    def why_not(self, group: dist.ProcessGroup, cuda: bool = False, staged: bool = False) -> str:
         """Why communicator() has returned None for it."""
-        known = self._groups.get((group.group_name, cuda))
+        known = self._groups.get((group.group_name, cuda and not staged))
         if known is not None and known[1]:
             return known[1]
         return agreement.refused(tuple(sorted(dist.get_process_group_ranks(group))), timeout_of(group, cuda))

@@ -83,7 +83,7 @@ def carrier(kind: str, use: Use, group: dist.ProcessGroup, whole: torch.Tensor,
             found = use.communicator(group, whole.is_cuda, staged)
             if found is not None:
                 return found
-            reason = use.why_not(group, whole.is_cuda and not staged)
+            reason = use.why_not(group, whole.is_cuda, staged)
         except capi.ThinwireError as error:
             # Only GPU memory can be refused: by a library that was built without CUDA.
             if not whole.is_cuda or staged or error.status != capi.UNSUPPORTED:

@@ -217,6 +217,19 @@ def test_without_cuda_in_the_library_torch_goes_its_own_way(monkeypatch):
         operations.carrier("all-gather", engine.Use({}), types.SimpleNamespace(size=lambda: 2, group_name="1"), on_gpu)
 
 
+def test_staged_gathers_need_no_backend_for_host_memory(monkeypatch):
+    def backend(device):
+        assert device.type == "cuda"
+        return types.SimpleNamespace()
+
+    group = types.SimpleNamespace(size=lambda: 2, group_name="2", _get_backend=backend)
+    monkeypatch.setattr(torch.distributed, "get_process_group_ranks", lambda group: [0, 1])
+    monkeypatch.setattr(engine.agreement, "refused", lambda members, timeout_sec: "rank 1 lacks the package")
+    on_gpu = types.SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, nbytes=10**6, layout=torch.strided)
+    assert operations.carrier("all-gather", engine.Use({}), group, on_gpu, None, staged=True) is None
+    assert ("all-gather", "rank 1 lacks the package") in tally.report().elsewhere
+
+
 def test_the_communicator_of_nccl_is_the_groups(monkeypatch):
     used = []
     backend = types.SimpleNamespace(_comm_ptr=lambda: 77 if used else 0)

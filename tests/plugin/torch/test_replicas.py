@@ -111,7 +111,7 @@ POLICIES = {
 }
 
 
-@pytest.mark.parametrize("world, nodes, policy", [(2, None, "bf16"), (4, [0, 0, 1, 1], "bf16"), (3, None, "fp16"), (4, [0, 1, 0, 1], "fp32")])
+@pytest.mark.parametrize("world, nodes, policy", [(4, [0, 0, 1, 1], "bf16"), (3, None, "fp16"), (4, [0, 1, 0, 1], "fp32")])
 def test_what_is_gathered_is_what_torch_gathers(world, nodes, policy):
     """After whatever has been done to the weights. Of three ranks, two have a GPU."""
 
@@ -374,7 +374,7 @@ def test_a_limit_on_memory():
     assert "without replicas: beyond TW_REPLICA_MEM" in str(ranks.run(2, lambda rank: (check(rank), str(thinwire.report()))[1], TW_REPLICA_MEM="60K")[0])
 
 
-@pytest.mark.parametrize("differing", [{"TW_REPLICA_MEM": "1M"}, {"TW_WEIGHTS": "int8"}])
+@pytest.mark.parametrize("differing", [{"TW_REPLICA_MEM": "1M"}, {"TW_WEIGHTS": "delta4"}])
 def test_ranks_that_differ_use_torch(differing):
     def check(rank):
         expected = train(make(), rank)
