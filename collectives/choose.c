@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "collectives/communicator.h"
-#include "collectives/quantized/cost.h"
 
 #define MIN_CHUNK_BYTES ((size_t)64 << 10)
 #define MAX_CHUNK_BYTES ((size_t)2 << 20)
@@ -40,6 +39,7 @@
 /** An algorithm that does what was asked for. */
 typedef struct candidate {
     size_t algo;
+    const tw_traffic_t *traffic;
     size_t chunk_bytes;
     double sec;
     double quiet_sec, typical_sec; /**< by those models */
@@ -100,7 +100,7 @@ static int is_ordered(const plan_t *plan, const tw_algo_t *algo)
     if (!plan->coll->deterministic || is_asked_for || !reduces) {
         return 1;
     }
-    return !algo->owner_matters && algo->nodes_first == tw_topo_has_tiers(plan->c.topo);
+    return !algo->owner_matters && algo->flows.nodes_first == tw_topo_has_tiers(plan->c.topo);
 }
 
 /** A name is one of the quantized algorithms when there is a codec; the exact ones then stay candidates. */
@@ -118,14 +118,33 @@ static int is_candidate(const plan_t *plan, const tw_algo_t *algo)
     return !is_named(args) || strcmp(algo->info.name, args->algo) == 0;
 }
 
+/** What an algorithm's flows come to; read once. NULL: out of memory. */
+static const tw_traffic_t *get_traffic(tw_coll_t *coll, size_t index, int inner)
+{
+    const tw_algo_t *algo = tw_algo_get(index);
+    tw_traffic_t **traffic = &coll->traffic[index][inner];
+
+    if (*traffic) {
+        return *traffic;
+    }
+    tw_traffic_t *read = malloc(sizeof(*read));
+    tw_status_t status = read ? tw_traffic_read(&coll->topo, &algo->flows, algo->info.quantized, inner, read)
+                              : TW_ERR_NO_MEMORY;
+    if (status != TW_OK) {
+        free(read);
+        return NULL;
+    }
+    return *traffic = read;
+}
+
 static double model_sec(const plan_t *plan, const tw_coll_model_t *model, candidate_t *candidate)
 {
-    tw_coll_cost_t cost = {0};
+    tw_coll_cost_t cost;
     tw_case_t c = plan->c;
 
     c.model = model;
     c.chunk_bytes = (double)candidate->chunk_bytes;
-    tw_algo_get(candidate->algo)->cost(&c, &cost);
+    tw_cost_read(&c, &tw_algo_get(candidate->algo)->flows, candidate->traffic, &cost);
     candidate->inter_bytes = cost.inter_bytes;
     return tw_coll_model_time(model, &cost);
 }
@@ -175,7 +194,7 @@ static int is_lossless(const plan_t *plan, size_t index)
 }
 
 /** The best chunk for an algorithm: small ones cost messages, large ones leave wire and processor waiting for each other. */
-static candidate_t make_candidate(const plan_t *plan, size_t index)
+static candidate_t make_candidate(const plan_t *plan, size_t index, const tw_traffic_t *traffic)
 {
     size_t given = plan->coll->options.chunk_bytes;
     size_t most = most_chunk(plan);
@@ -186,11 +205,11 @@ static candidate_t make_candidate(const plan_t *plan, size_t index)
     size_t least = is_lossless(plan, index) ? LOSSLESS_CHUNK_BYTES : MIN_CHUNK_BYTES;
     size_t min = clamp(given > 0 ? given : least, (size_t)TW_COLL_CHUNK_LEAST, most);
     size_t max = given > 0 ? min : most;
-    candidate_t best = {.algo = index, .chunk_bytes = min};
+    candidate_t best = {.algo = index, .traffic = traffic, .chunk_bytes = min};
 
     best.sec = model_sec(plan, plan->c.model, &best);
     for (size_t chunk = 2 * min; chunk <= max; chunk *= 2) {
-        candidate_t next = {.algo = index, .chunk_bytes = chunk};
+        candidate_t next = {.algo = index, .traffic = traffic, .chunk_bytes = chunk};
         next.sec = model_sec(plan, plan->c.model, &next);
         best = next.sec < best.sec ? next : best;
     }
@@ -285,7 +304,11 @@ static tw_status_t find_candidates(plan_t *plan)
         if (!is_candidate(plan, algo)) {
             continue;
         }
-        plan->candidates[plan->n_candidates++] = make_candidate(plan, i);
+        const tw_traffic_t *traffic = get_traffic(plan->coll, i, plan->c.args->inner_codec != NULL);
+        if (!traffic) {
+            return TW_ERR_NO_MEMORY;
+        }
+        plan->candidates[plan->n_candidates++] = make_candidate(plan, i, traffic);
     }
     plan->exact = find_best(plan, 0);
     plan->quantized = find_best(plan, 1);
@@ -459,8 +482,8 @@ static const candidate_t *choose_packed(const plan_t *plan, const tw_case_t *own
     plan_t sized = *plan;
 
     sized.c = *own;
-    candidate_t exact = make_candidate(&sized, plan->exact->algo);
-    candidate_t packed = make_candidate(&sized, plan->quantized->algo);
+    candidate_t exact = make_candidate(&sized, plan->exact->algo, plan->exact->traffic);
+    candidate_t packed = make_candidate(&sized, plan->quantized->algo, plan->quantized->traffic);
     sized.exact = &exact;
     sized.quantized = &packed;
     if (is_worth_packing(&sized)) {
@@ -511,7 +534,7 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
         }
         explain(coll, &plan, chosen, choice->reason[0] != '\0');
         plan.c = own;
-        candidate_t made = make_candidate(&plan, chosen->algo);
+        candidate_t made = make_candidate(&plan, chosen->algo, chosen->traffic);
         choice->algo = made.algo;
         choice->chunk_bytes = made.chunk_bytes;
         choice->model_sec = made.sec;

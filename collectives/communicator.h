@@ -27,6 +27,7 @@ TW_C_BEGIN
 #define TW_COLL_MEETING_TAG (((uint64_t)1 << TW_COLL_ID_SHIFT) - TW_BOOTSTRAP_TAGS)
 #define TW_COLL_CHUNK_LEAST 256 /**< bytes, if not what is chosen */
 #define TW_COLL_KNOWN 64
+#define TW_COLL_ALGOS 32 /**< at most, in the table for host memory */
 #define TW_COLL_EXPLAINED 32
 #define TW_COLL_EXPLAINED_BYTES 128
 #define TW_COLL_REASON_BYTES 320
@@ -165,6 +166,8 @@ struct tw_coll {
 
     /* host memory */
     tw_coll_model_t model;
+    tw_traffic_t *traffic[TW_COLL_ALGOS]
+                         [2]; /**< by row of the table, with an inner codec or without; NULL: not read yet */
     tw_coll_known_t known[TW_COLL_KNOWN]; /**< the last ones */
     size_t n_known;                       /**< so many there were */
     char explained[TW_COLL_EXPLAINED]

@@ -185,6 +185,10 @@ static void free_parts(tw_coll_t *coll)
     }
     tw_codecs_cleanup(&coll->codecs);
     tw_scratch_destroy(coll->scratch);
+    for (size_t i = 0; i < TW_COLL_ALGOS; i++) {
+        free(coll->traffic[i][0]);
+        free(coll->traffic[i][1]);
+    }
     free(coll->sent);
     tw_topo_cleanup(&coll->topo);
     tw_config_cleanup(&tw_coll_config_table, &coll->options);

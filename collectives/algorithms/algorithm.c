@@ -1,8 +1,6 @@
 /** What several algorithms do alike. */
 #include "collectives/algorithms/algorithm.h"
 
-#include <math.h>
-
 tw_task_t tw_build_copy(const tw_build_t *build, size_t in_first, size_t out_first, size_t n)
 {
     tw_task_t last = TW_TASK_NONE;
@@ -29,38 +27,4 @@ tw_task_t tw_build_copy(const tw_build_t *build, size_t in_first, size_t out_fir
         tw_sched_after(build->sched, last, copies[c]);
     }
     return last;
-}
-
-double tw_cost_messages(const tw_case_t *c, double bytes)
-{
-    return bytes > 0 ? ceil(bytes / c->chunk_bytes) : 0;
-}
-
-void tw_cost_add_ring(const tw_case_t *c, int rounds, double bytes, tw_coll_cost_t *cost)
-{
-    const tw_topo_t *topo = c->topo;
-    double messages = fmax(rounds, tw_cost_messages(c, bytes));
-    int several_nodes = topo->n_nodes > 1, crossings = 0;
-
-    if (several_nodes) {
-        crossings = rounds < topo->n_nodes ? rounds : topo->n_nodes;
-        cost->inter_messages += messages;
-        cost->inter_bytes += bytes;
-    }
-    cost->inter_rounds += crossings;
-    cost->node_rounds += rounds - crossings;
-    if (topo->max_local > 1) {
-        cost->node_messages += messages;
-        cost->node_bytes += bytes * (topo->max_local - several_nodes);
-    }
-}
-
-int tw_log2_ceil(int n)
-{
-    int k = 0;
-
-    while ((1 << k) < n) {
-        k++;
-    }
-    return k;
 }

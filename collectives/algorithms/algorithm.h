@@ -6,7 +6,7 @@
  *       sums.h: copies and exact sums), reading build->in and writing build->out. It has no result: errors stick to the schedule.
  *       It runs on every rank with the same arguments (but for pointers), so both ends of a message derive its size, its
  *       chunks and its place in the order from the same numbers;
- *     - a cost function: what it does on the busiest rank and node (model.h), from sizes and topology alone;
+ *     - its flows (flow.h): what the shard of an owner goes through. Its cost is read off them;
  *     - its rows of the table: what the others see of it;
  *  2. list the rows below and in choose.c.
  *  The engine does the rest: arguments are checked and copied, tasks are run, memory is found, failures are cleaned up,
@@ -23,7 +23,7 @@
 #define TW_COLLECTIVES_ALGORITHMS_ALGORITHM_H
 
 #include "collectives/collectives.h"
-#include "collectives/model/model.h"
+#include "collectives/program/cost.h"
 #include "collectives/schedule/schedule.h"
 #include "collectives/schedule/sums.h"
 #include "collectives/topology.h"
@@ -50,24 +50,12 @@ typedef struct tw_build {
     tw_codecs_t *codecs; /**< the communicator's */
 } tw_build_t;
 
-/** What a cost function looks at: the same on all ranks. */
-typedef struct tw_case {
-    const tw_coll_model_t *model;
-    const tw_topo_t *topo;
-    const tw_coll_args_t *args; /**< as in tw_build_t */
-    double bytes;               /**< the whole tensor in its type: all segments, all shards */
-    double encoded_bytes;       /**< the same encoded with args->codec (bytes without one), */
-    double inner_bytes;         /**< and with args->inner_codec */
-    double chunk_bytes;
-} tw_case_t;
-
 typedef struct tw_algo {
     tw_coll_algo_info_t info;
     void (*build)(const tw_build_t *build);
-    void (*cost)(const tw_case_t *c, tw_coll_cost_t *cost); /**< `cost` comes zeroed */
+    tw_flows_t flows; /**< what it does, for the cost model */
     int meets; /**< 1: where nodes have one rank each, every rank sends to every other one all the time */
     int owner_matters; /**< 1: the bits of a sum depend on which rank owns the element: not for deterministic operations */
-    int nodes_first; /**< 1: a sum is made, and rounded, inside each node first */
 } tw_algo_t;
 
 /** What a file of algorithms exports, for the table (choose.c). */
@@ -117,18 +105,6 @@ static inline int tw_hop_chunk(size_t round, int hop, size_t n_chunks, size_t *c
 /** Copy a range of build->in to a range of build->out in chunks; emits nothing when in_place and they are the same.
  *  Returns a task that ends when all is there, or TW_TASK_NONE when nothing had to be done. */
 tw_task_t tw_build_copy(const tw_build_t *build, size_t in_first, size_t out_first, size_t n);
-
-/* ---- cost helpers ---------------------------------------------------------------------------------------- */
-
-/** Messages that `bytes` make. */
-double tw_cost_messages(const tw_case_t *c, double bytes);
-/** Add one pass around the ring of all ranks: each rank sends `bytes` to the next, in `rounds` that wait for one another.
- */
-void tw_cost_add_ring(const tw_case_t *c, int rounds, double bytes, tw_coll_cost_t *cost);
-/** Add a message of `bytes` from each rank to every other one. */
-void tw_cost_add_all_pairs(const tw_case_t *c, double bytes, tw_coll_cost_t *cost);
-/** Smallest k with 2^k >= n. */
-int tw_log2_ceil(int n);
 
 TW_C_END
 

@@ -98,16 +98,11 @@ static void build_pairwise_alltoall(const tw_build_t *build)
     keep_own(build, own, copied);
 }
 
-static void cost_pairwise_alltoall(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
-}
-
 static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_ALLTOALL, "pairwise", "each shard goes straight to its rank; one hop", 0},
         .build = build_pairwise_alltoall,
-        .cost = cost_pairwise_alltoall,
+        .flows = {.spread = tw_flow_spread_direct, .by_pair = 1},
     },
 };
 

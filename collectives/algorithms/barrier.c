@@ -16,21 +16,11 @@ static void build_dissemination_barrier(const tw_build_t *build)
     }
 }
 
-static void cost_dissemination_barrier(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    int hops = tw_log2_ceil(c->topo->world), several_nodes = c->topo->n_nodes > 1;
-
-    cost->inter_rounds += several_nodes ? hops : 0;
-    cost->inter_messages += several_nodes ? hops : 0;
-    cost->node_rounds += several_nodes ? 0 : hops;
-    cost->node_messages += several_nodes ? 0 : hops;
-}
-
 static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_BARRIER, "dissemination", "log2(W) hops of empty messages", 0},
         .build = build_dissemination_barrier,
-        .cost = cost_dissemination_barrier,
+        .flows = {.spread = tw_flow_spread_doubling, .merges = 1},
     },
 };
 

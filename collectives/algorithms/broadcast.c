@@ -57,47 +57,16 @@ static void build_binomial_broadcast(const tw_build_t *build)
     relay(build, me > 0 ? (me & (me - 1)) : -1, children, n_children);
 }
 
-static void cost_chain_broadcast(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    const tw_topo_t *topo = c->topo;
-    double chunk = c->bytes < c->chunk_bytes ? c->bytes : c->chunk_bytes;
-    double messages = tw_cost_messages(c, c->bytes);
-    int inter_hops = topo->n_nodes - 1, node_hops = topo->world - 1 - inter_hops;
-
-    cost->inter_rounds += inter_hops;
-    cost->inter_messages += inter_hops > 0 ? messages : 0;
-    cost->inter_bytes += inter_hops > 0 ? c->bytes : 0;
-    cost->node_rounds += node_hops;
-    cost->node_messages += node_hops > 0 ? messages : 0;
-    cost->node_bytes += c->bytes * (topo->max_local - 1);
-    cost->fill_sec += chunk * (inter_hops * c->model->inter.beta_sec + node_hops * c->model->node.beta_sec);
-}
-
-/* The root, alone on its node, sends everything once per child. */
-static void cost_binomial_broadcast(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    const tw_topo_t *topo = c->topo;
-    int inter_hops = tw_log2_ceil(topo->n_nodes), node_hops = tw_log2_ceil(topo->world) - inter_hops;
-    double messages = tw_cost_messages(c, c->bytes);
-
-    cost->inter_rounds += inter_hops;
-    cost->inter_messages += messages * inter_hops;
-    cost->inter_bytes += c->bytes * inter_hops * (topo->max_local > 1 ? 2 : 1);
-    cost->node_rounds += node_hops;
-    cost->node_messages += messages * node_hops;
-    cost->node_bytes += c->bytes * (topo->max_local - 1);
-}
-
 static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_BROADCAST, "chain", "from rank to rank, chunk after chunk; for large tensors", 0},
         .build = build_chain_broadcast,
-        .cost = cost_chain_broadcast,
+        .flows = {.spread = tw_flow_spread_ring, .of = TW_FLOWS_ROOT},
     },
     {
         .info = {TW_COLL_BROADCAST, "binomial", "a binomial tree; log2(W) hops", 0},
         .build = build_binomial_broadcast,
-        .cost = cost_binomial_broadcast,
+        .flows = {.spread = tw_flow_spread_binomial, .of = TW_FLOWS_ROOT},
     },
 };
 

@@ -162,48 +162,11 @@ static void build_exchange_allreduce(const tw_build_t *build)
     }
 }
 
-void tw_cost_add_all_pairs(const tw_case_t *c, double bytes, tw_coll_cost_t *cost)
-{
-    const tw_topo_t *topo = c->topo;
-    int mates = topo->max_local - 1, remote = topo->world - topo->min_local;
-
-    cost->inter_rounds += topo->n_nodes > 1;
-    cost->inter_messages += topo->n_nodes > 1 ? tw_cost_messages(c, bytes) * remote : 0;
-    cost->inter_bytes += bytes * tw_topo_remote_pairs(topo);
-    cost->crowded |= topo->n_nodes > 2;
-    cost->node_rounds += topo->n_nodes == 1 && mates > 0;
-    cost->node_messages += tw_cost_messages(c, bytes) * mates;
-    cost->node_bytes += bytes * mates * topo->max_local;
-}
-
-static void cost_allgather(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
-}
-
-static void cost_reduce_scatter(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
-    cost->cpu_sec += c->bytes * c->model->reduce_sec;
-}
-
-static void cost_allreduce(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    cost_reduce_scatter(c, cost);
-    tw_cost_add_all_pairs(c, c->bytes / c->topo->world, cost);
-}
-
-static void cost_exchange_allreduce(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    tw_cost_add_all_pairs(c, c->bytes, cost);
-    cost->cpu_sec += c->bytes * c->topo->world * c->model->reduce_sec;
-}
-
 static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_ALLGATHER, "direct", "each rank sends its shard to every other rank; one hop", 0},
         .build = build_allgather,
-        .cost = cost_allgather,
+        .flows = {.spread = tw_flow_spread_direct},
     },
     {
         .info = {TW_COLL_REDUCE_SCATTER, "direct",
@@ -211,13 +174,13 @@ static const tw_algo_t algos[] = {
                  "most accurate",
                  0},
         .build = build_reduce_scatter,
-        .cost = cost_reduce_scatter,
+        .flows = {.reduce = tw_flow_reduce_direct},
     },
     {
         .info = {TW_COLL_ALLREDUCE, "direct",
                  "direct reduce-scatter, then all-gather; two hops, rounded once", 0},
         .build = build_allreduce,
-        .cost = cost_allreduce,
+        .flows = {.reduce = tw_flow_reduce_direct, .spread = tw_flow_spread_direct},
     },
     {
         .info = {TW_COLL_ALLREDUCE, "exchange",
@@ -225,7 +188,7 @@ static const tw_algo_t algos[] = {
                  "tensors",
                  0},
         .build = build_exchange_allreduce,
-        .cost = cost_exchange_allreduce,
+        .flows = {.reduce = tw_flow_reduce_direct, .of = TW_FLOWS_WHOLES},
     },
 };
 

@@ -317,52 +317,11 @@ static void build_halving_doubling_allreduce(const tw_build_t *build)
     }
 }
 
-/* Either way: on the hop of distance d, at most d ranks of a node have their partner elsewhere. */
-static void add_hops(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    const tw_topo_t *topo = c->topo;
-    double shard = c->bytes / topo->world;
-
-    for (int distance = 1; distance < topo->world; distance *= 2) {
-        int m = distance < topo->world - distance ? distance : topo->world - distance;
-        int crossing = distance < topo->max_local ? distance : topo->max_local;
-        int staying = topo->max_local - (topo->n_nodes > 1 ? crossing : 0);
-        double messages = tw_cost_messages(c, shard * m);
-        if (topo->n_nodes > 1) {
-            cost->inter_rounds++;
-            cost->inter_messages += messages;
-            cost->inter_bytes += shard * m * crossing;
-            cost->crowded |= topo->n_nodes > 2; /* chunks of two hops at once */
-        } else {
-            cost->node_rounds++;
-        }
-        cost->node_messages += staying > 0 ? messages : 0;
-        cost->node_bytes += shard * m * staying;
-    }
-}
-
-static void cost_allgather(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    add_hops(c, cost);
-}
-
-static void cost_halving_reduce_scatter(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    add_hops(c, cost);
-    cost->cpu_sec += c->bytes * c->model->reduce_sec;
-}
-
-static void cost_halving_doubling_allreduce(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    cost_halving_reduce_scatter(c, cost);
-    add_hops(c, cost);
-}
-
 static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_ALLGATHER, "doubling", "recursive doubling for any W; log2(W) hops", 0},
         .build = build_allgather,
-        .cost = cost_allgather,
+        .flows = {.spread = tw_flow_spread_doubling, .merges = 1},
     },
     {
         .info = {TW_COLL_REDUCE_SCATTER, "halving",
@@ -370,14 +329,14 @@ static const tw_algo_t algos[] = {
                  "log2(W) hops",
                  0},
         .build = build_halving_reduce_scatter,
-        .cost = cost_halving_reduce_scatter,
+        .flows = {.reduce = tw_flow_reduce_halving, .merges = 1},
         .owner_matters = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "halving_doubling",
                  "recursive halving, then doubling, for any W; 2 log2(W) hops", 0},
         .build = build_halving_doubling_allreduce,
-        .cost = cost_halving_doubling_allreduce,
+        .flows = {.reduce = tw_flow_reduce_halving, .spread = tw_flow_spread_doubling, .merges = 1},
         .owner_matters = 1,
     },
 };

@@ -5,8 +5,6 @@
  *  which spreads it in its node. Reduce-scatter: every rank of a node gives its contribution to the handler, who sums
  *  them in fp32 in rank order together with what comes from the node before, rounds to the tensor's type, and sends that
  *  on; the sum starts on node m+1 and ends at the owner. */
-#include <math.h>
-
 #include "collectives/algorithms/hierarchical.h"
 
 /* The node `distance` further on. */
@@ -236,39 +234,6 @@ static void build_allreduce(const tw_build_t *build)
     tw_build_allreduce(build, reduce_scatter, tw_hierarchical_gather);
 }
 
-/* Either phase: a node receives, or gives away, what is not its own; inside, everyone needs, or gives, everything. */
-void tw_hierarchical_add_phase(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    const tw_topo_t *topo = c->topo;
-    double shard = c->bytes / topo->world, remote = shard * (topo->world - topo->min_local);
-    int hops = topo->n_nodes - 1, mates = topo->max_local - 1;
-    double handled = remote / topo->min_local;
-
-    cost->inter_rounds += hops;
-    cost->inter_bytes += remote;
-    cost->inter_messages += hops > 0 ? fmax(tw_cost_messages(c, handled), hops) : 0;
-    cost->node_rounds += mates > 0;
-    cost->node_bytes += c->bytes * mates;
-    cost->node_messages += mates > 0 ? fmax(tw_cost_messages(c, handled + shard), topo->n_nodes) * mates : 0;
-}
-
-static void cost_allgather(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    tw_hierarchical_add_phase(c, cost);
-}
-
-static void cost_reduce_scatter(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    tw_hierarchical_add_phase(c, cost);
-    cost->cpu_sec += c->bytes * (1 + (double)c->topo->n_nodes / c->topo->world) * c->model->reduce_sec;
-}
-
-static void cost_allreduce(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    cost_reduce_scatter(c, cost);
-    tw_hierarchical_add_phase(c, cost);
-}
-
 static const tw_algo_t algos[] = {
     {
         .info =
@@ -276,20 +241,20 @@ static const tw_algo_t algos[] = {
              "shards travel from node to node, the ranks of a node share that work and spread them inside",
              0},
         .build = build_allgather,
-        .cost = cost_allgather,
+        .flows = {.spread = tw_flow_spread_hierarchical},
     },
     {
         .info = {TW_COLL_REDUCE_SCATTER, "hierarchical",
                  "summed inside the node in fp32 in rank order, then from node to node, rounded on each hop",
                  0},
         .build = build_reduce_scatter,
-        .cost = cost_reduce_scatter,
+        .flows = {.reduce = tw_flow_reduce_hierarchical},
         .owner_matters = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "hierarchical", "hierarchical reduce-scatter, then all-gather", 0},
         .build = build_allreduce,
-        .cost = cost_allreduce,
+        .flows = {.reduce = tw_flow_reduce_hierarchical, .spread = tw_flow_spread_hierarchical},
         .owner_matters = 1,
     },
 };

@@ -8,8 +8,6 @@ TW_C_BEGIN
 
 /** The all-gather's phase. */
 void tw_hierarchical_gather(const tw_build_t *build, tw_shard_t *shards);
-/** The cost of either phase, but for the processor's. */
-void tw_hierarchical_add_phase(const tw_case_t *c, tw_coll_cost_t *cost);
 
 TW_C_END
 

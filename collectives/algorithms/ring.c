@@ -122,37 +122,12 @@ static void build_allreduce(const tw_build_t *build)
     tw_build_allreduce(build, reduce_scatter, allgather);
 }
 
-/* Every rank sends all shards but one to the next rank. */
-static void add_pass(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    int hops = c->topo->world - 1;
-
-    tw_cost_add_ring(c, hops, c->bytes * hops / c->topo->world, cost);
-}
-
-static void cost_allgather(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    add_pass(c, cost);
-}
-
-static void cost_reduce_scatter(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    add_pass(c, cost);
-    cost->cpu_sec += c->bytes * c->model->reduce_sec;
-}
-
-static void cost_allreduce(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    cost_reduce_scatter(c, cost);
-    add_pass(c, cost);
-}
-
 static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_ALLGATHER, "ring",
                  "each shard travels from rank to rank, leaving each node once; W - 1 hops", 0},
         .build = build_allgather,
-        .cost = cost_allgather,
+        .flows = {.spread = tw_flow_spread_ring},
     },
     {
         .info =
@@ -160,13 +135,13 @@ static const tw_algo_t algos[] = {
              "partial sums travel from rank to rank, rounded to the tensor's type on each hop; W - 1 hops",
              0},
         .build = build_reduce_scatter,
-        .cost = cost_reduce_scatter,
+        .flows = {.reduce = tw_flow_reduce_ring},
         .owner_matters = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "ring", "ring reduce-scatter, then ring all-gather; 2 (W - 1) hops", 0},
         .build = build_allreduce,
-        .cost = cost_allreduce,
+        .flows = {.reduce = tw_flow_reduce_ring, .spread = tw_flow_spread_ring},
         .owner_matters = 1,
     },
 };

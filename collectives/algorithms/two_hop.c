@@ -147,20 +147,6 @@ static void build_allreduce(const tw_build_t *build)
     tw_build_allreduce(build, reduce_scatter, tw_hierarchical_gather);
 }
 
-/** As many bytes as hierarchical's; the nodes' sums are added up once more. */
-static void cost_reduce_scatter(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    tw_hierarchical_add_phase(c, cost);
-    cost->crowded |= c->topo->n_nodes > 2;
-    cost->cpu_sec += c->bytes * (1 + 2.0 * c->topo->n_nodes / c->topo->world) * c->model->reduce_sec;
-}
-
-static void cost_allreduce(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    cost_reduce_scatter(c, cost);
-    tw_hierarchical_add_phase(c, cost);
-}
-
 static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_REDUCE_SCATTER, "two_hop",
@@ -169,14 +155,12 @@ static const tw_algo_t algos[] = {
                  "for any owner",
                  0},
         .build = build_reduce_scatter,
-        .cost = cost_reduce_scatter,
-        .nodes_first = 1,
+        .flows = {.reduce = tw_flow_reduce_two_hop, .nodes_first = 1},
     },
     {
         .info = {TW_COLL_ALLREDUCE, "two_hop", "two-hop reduce-scatter, then hierarchical all-gather", 0},
         .build = build_allreduce,
-        .cost = cost_allreduce,
-        .nodes_first = 1,
+        .flows = {.reduce = tw_flow_reduce_two_hop, .spread = tw_flow_spread_hierarchical, .nodes_first = 1},
     },
 };
 

@@ -1,7 +1,6 @@
 /** Quantized all-to-all: what goes to a rank of another node is encoded for it, and decoded there. What stays on a node goes as
  *  it is, as in the exact one: bytes are cheap there, and rounding is not. In place, all that is sent is put aside first,
  *  encoded where it is sent so. */
-#include "collectives/quantized/cost.h"
 #include "collectives/quantized/operation.h"
 
 /** What is emitted, chunk by chunk. */
@@ -163,27 +162,12 @@ static void build_pairwise(const tw_build_t *build)
     }
 }
 
-static void cost_pairwise(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    const tw_topo_t *topo = c->topo;
-    double codec_sec = tw_coll_model_encode_sec(c->model, c->args->codec) +
-                       tw_coll_model_decode_sec(c->model, c->args->codec);
-    tw_coll_cost_t plain = {0};
-
-    tw_cost_add_all_pairs(c, c->encoded_bytes / topo->world, cost);
-    tw_cost_add_all_pairs(c, c->bytes / topo->world, &plain);
-    cost->node_messages = plain.node_messages;
-    cost->node_bytes = plain.node_bytes;
-    cost->cpu_sec += codec_sec * c->bytes * (topo->world - topo->min_local) / topo->world;
-    cost->fill_sec += topo->n_nodes > 1 ? codec_sec * tw_cost_plain_chunk(c) : 0;
-}
-
 static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_ALLTOALL, "pairwise",
                  "each shard goes straight to its rank, encoded if that is on another node; one hop", 1},
         .build = build_pairwise,
-        .cost = cost_pairwise,
+        .flows = {.spread = tw_flow_spread_direct, .by_pair = 1},
     },
 };
 

@@ -1,7 +1,5 @@
 #include "collectives/quantized/gather.h"
 
-#include "collectives/quantized/cost.h"
-
 /* ---- routes ---------------------------------------------------------------------------------------------- */
 
 static int ring_distance(const tw_topo_t *topo, int from, int to)
@@ -187,22 +185,9 @@ static void build_ring(const tw_build_t *b)
     build(b, &tw_route_ring);
 }
 
-static void cost_ring(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    int world = c->topo->world;
-
-    tw_cost_add_ring(c, world - 1, c->encoded_bytes * (world - 1) / world, cost);
-    tw_cost_add_spread_codec(c, cost);
-}
-
 static void build_hierarchical(const tw_build_t *b)
 {
     build(b, &tw_route_nodes);
-}
-
-static void cost_hierarchical(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    tw_cost_add_spread_nodes(c, cost);
 }
 
 static void build_direct(const tw_build_t *b)
@@ -210,35 +195,24 @@ static void build_direct(const tw_build_t *b)
     build(b, &tw_route_direct);
 }
 
-static void cost_direct(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    double decode = tw_coll_model_decode_sec(c->model, c->args->codec);
-    int world = c->topo->world;
-
-    tw_cost_add_all_pairs(c, c->encoded_bytes / world, cost);
-    tw_cost_add_spread_codec(c, cost);
-    /* the last chunks of all others come at a time */
-    cost->fill_sec += world > 2 ? decode * (world - 2) * tw_cost_plain_chunk(c) : 0;
-}
-
 static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_ALLGATHER, "ring",
                  "each encoded shard travels from rank to rank, leaving each node once; W - 1 hops", 1},
         .build = build_ring,
-        .cost = cost_ring,
+        .flows = {.spread = tw_flow_spread_ring},
     },
     {
         .info = {TW_COLL_ALLGATHER, "hierarchical",
                  "each encoded shard travels from node to node and is spread inside; N - 1 hops and one", 1},
         .build = build_hierarchical,
-        .cost = cost_hierarchical,
+        .flows = {.spread = tw_flow_spread_hierarchical},
     },
     {
         .info = {TW_COLL_ALLGATHER, "direct",
                  "each encoded shard goes from its owner to every rank; one hop, for small tensors", 1},
         .build = build_direct,
-        .cost = cost_direct,
+        .flows = {.spread = tw_flow_spread_direct},
     },
 };
 

@@ -1,6 +1,5 @@
 /* Quantized reduce-scatter, and all-reduce: a reduce-scatter whose results are encoded again and spread, chunk by chunk. */
 #include "collectives/quantized/collect.h"
-#include "collectives/quantized/cost.h"
 #include "collectives/quantized/gather.h"
 
 static void build_reduce_scatter(const tw_build_t *build, tw_collect_round_t collect_round)
@@ -60,56 +59,32 @@ static void build_allreduce_two_hop(const tw_build_t *build)
     build_allreduce(build, tw_collect_two_hop);
 }
 
-static void cost_scatter_one_hop(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    tw_cost_add_one_hop(c, cost);
-}
-
-static void cost_scatter_two_hop(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    tw_cost_add_two_hop(c, cost);
-}
-
-static void cost_allreduce_one_hop(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    tw_cost_add_one_hop(c, cost);
-    tw_cost_add_spread_nodes(c, cost);
-}
-
-static void cost_allreduce_two_hop(const tw_case_t *c, tw_coll_cost_t *cost)
-{
-    tw_cost_add_two_hop(c, cost);
-    tw_cost_add_spread_nodes(c, cost);
-}
-
 static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_REDUCE_SCATTER, "one_hop",
                  "every rank encodes its share for every owner, who sums them up", 1},
         .build = build_scatter_one_hop,
-        .cost = cost_scatter_one_hop,
+        .flows = {.reduce = tw_flow_reduce_direct},
         .meets = 1,
     },
     {
         .info = {TW_COLL_REDUCE_SCATTER, "two_hop",
                  "summed up inside each node first (inner_codec, or exact), then encoded across nodes", 1},
         .build = build_scatter_two_hop,
-        .cost = cost_scatter_two_hop,
+        .flows = {.reduce = tw_flow_reduce_two_hop, .nodes_first = 1},
         .meets = 1,
-        .nodes_first = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "one_hop",
                  "the reduce-scatter of that name, then the hierarchical all-gather", 1},
         .build = build_allreduce_one_hop,
-        .cost = cost_allreduce_one_hop,
+        .flows = {.reduce = tw_flow_reduce_direct, .spread = tw_flow_spread_hierarchical},
     },
     {
         .info = {TW_COLL_ALLREDUCE, "two_hop",
                  "the reduce-scatter of that name, then the hierarchical all-gather", 1},
         .build = build_allreduce_two_hop,
-        .cost = cost_allreduce_two_hop,
-        .nodes_first = 1,
+        .flows = {.reduce = tw_flow_reduce_two_hop, .spread = tw_flow_spread_hierarchical, .nodes_first = 1},
     },
 };
 

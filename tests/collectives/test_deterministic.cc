@@ -210,8 +210,11 @@ class DeterministicChoice : public Deterministic
         c.args = &args;
         c.bytes = c.encoded_bytes = c.inner_bytes = bytes;
         c.chunk_bytes = 1 << 20;
-        tw_coll_cost_t cost = {};
-        tw_algo_get(algo)->cost(&c, &cost);
+        const tw_flows_t *flows = &tw_algo_get(algo)->flows;
+        tw_coll_cost_t cost;
+        tw_traffic_t traffic;
+        EXPECT_EQ(tw_traffic_read(c.topo, flows, 0, 0, &traffic), TW_OK);
+        tw_cost_read(&c, flows, &traffic, &cost);
         return cost;
     }
 };

@@ -1,0 +1,116 @@
+/** From traffic and sizes to a cost. */
+#include "collectives/program/cost.h"
+
+#include <math.h>
+
+#include "collectives/quantized/chunks.h"
+
+/** What the lossless codec leaves of weights and gradients: their exponents, mostly. */
+static double lossless_share(tw_type_t type)
+{
+    return type == TW_TYPE_BF16 ? 0.65 : type == TW_TYPE_FP16 ? 0.84 : 0.82;
+}
+
+static double segment_bytes(tw_type_t type, const tw_quant_codec_t *codec, size_t n_elems)
+{
+    double plain = (double)(n_elems * tw_type_bytes(type));
+
+    if (!codec) {
+        return plain;
+    }
+    return codec->lossless ? plain * lossless_share(type) : (double)tw_quant_encoded_bytes(codec, n_elems);
+}
+
+double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
+{
+    double bytes = 0;
+
+    if (!codec) {
+        return c->bytes;
+    }
+    for (size_t s = 0; s < c->args->n_segments; s++) {
+        const tw_coll_segment_t *segment = &c->args->segments[s];
+        const tw_quant_codec_t *own = tw_segment_codec(c->args, segment);
+        if (own && codec != c->args->codec) {
+            own = codec;
+        }
+        for (int r = 0; r < c->topo->world; r++) {
+            size_t n = segment->counts ? segment->counts[r]
+                                       : tw_coll_shard_elems(segment->n_elems, c->topo->world, r);
+            bytes += segment_bytes(c->args->type, own, n);
+        }
+    }
+    return bytes;
+}
+
+double tw_cost_plain_chunk(const tw_case_t *c)
+{
+    const tw_quant_codec_t *codec = c->args->codec;
+    double encoded = c->encoded_bytes;
+    int in_blocks = encoded > 0 && !(codec && codec->lossless); /* lossless chunks are cut by plain bytes */
+    double ratio = in_blocks ? c->bytes / encoded : 1;
+
+    return fmin(c->chunk_bytes * ratio, c->bytes / c->topo->world);
+}
+
+double tw_cost_messages(const tw_case_t *c, double bytes)
+{
+    return bytes > 0 ? ceil(bytes / c->chunk_bytes) : 0;
+}
+
+/** Computations of so many plain bytes each. */
+static double work_sec(const tw_case_t *c, const tw_work_count_t *work, double bytes)
+{
+    const tw_quant_codec_t *codecs[TW_FORM_COUNT] = {
+        [TW_FORM_CODEC] = c->args->codec, [TW_FORM_INNER] = c->args->inner_codec};
+    double sec = work->adds * c->model->reduce_sec;
+
+    for (int f = 0; f < TW_FORM_COUNT; f++) {
+        if (codecs[f]) {
+            sec += work->encodes[f] * tw_coll_model_encode_sec(c->model, codecs[f]) +
+                   work->decodes[f] * tw_coll_model_decode_sec(c->model, codecs[f]);
+        }
+    }
+    return sec * bytes;
+}
+
+static double row_messages(const tw_case_t *c, const int *row, double shard)
+{
+    double messages = 0;
+
+    for (int hop = 0; hop < TW_TRAFFIC_HOPS; hop++) {
+        messages += row[hop] > 0 ? fmax(1, tw_cost_messages(c, row[hop] * shard)) : 0;
+    }
+    return messages;
+}
+
+void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_t *traffic,
+                  tw_coll_cost_t *cost)
+{
+    double share = flows->of == TW_FLOWS_SHARDS ? 1.0 / c->topo->world : 1;
+    double shard[TW_FORM_COUNT] = {[TW_FORM_PLAIN] = c->bytes * share,
+                                   [TW_FORM_CODEC] = c->encoded_bytes * share,
+                                   [TW_FORM_INNER] = c->inner_bytes * share};
+    int encodes = traffic->work.encodes[TW_FORM_CODEC] > 0;
+    double chunk = fmin(c->chunk_bytes, c->bytes);
+
+    *cost = (tw_coll_cost_t){.inter_rounds = traffic->inter_rounds,
+                             .node_rounds = traffic->node_rounds,
+                             .crowded = traffic->crowded};
+    for (int f = 0; f < TW_FORM_COUNT; f++) {
+        cost->inter_bytes += traffic->inter_shards[f] * shard[f];
+        cost->node_bytes += traffic->node_shards[f] * shard[f];
+        cost->inter_messages += traffic->inter_moves[f] * tw_cost_messages(c, shard[f]);
+        cost->node_messages += traffic->node_moves[f] * tw_cost_messages(c, shard[f]);
+    }
+    if (flows->merges) {
+        cost->inter_messages = row_messages(c, traffic->inter_row, shard[TW_FORM_PLAIN]);
+        cost->node_messages = row_messages(c, traffic->node_row, shard[TW_FORM_PLAIN]);
+    }
+    cost->cpu_sec = work_sec(c, &traffic->work, shard[TW_FORM_PLAIN]);
+    cost->fill_sec = encodes ? work_sec(c, &traffic->fill, tw_cost_plain_chunk(c)) : 0;
+    if (flows->of == TW_FLOWS_ROOT) { /* nothing else is on the way while it passes from rank to rank */
+        cost->fill_sec += chunk * (traffic->inter_rounds * c->model->inter.beta_sec +
+                                   traffic->node_rounds * c->model->node.beta_sec);
+    }
+}

@@ -1,0 +1,84 @@
+/** What an operation costs, read off its flows.
+ *
+ *  Traffic is what the flows of all owners come to on the busiest rank and node, counted in shards: it depends on the topology
+ *  alone, so it is read once. With sizes, a chunk and a model it becomes a cost. */
+#ifndef TW_COLLECTIVES_PROGRAM_COST_H
+#define TW_COLLECTIVES_PROGRAM_COST_H
+
+#include "collectives/collectives.h"
+#include "collectives/model/model.h"
+#include "collectives/program/flow.h"
+
+TW_C_BEGIN
+
+/** How a value travels. */
+typedef enum tw_form {
+    TW_FORM_PLAIN, /**< as it is */
+    TW_FORM_CODEC, /**< encoded with the operation's codec */
+    TW_FORM_INNER, /**< encoded with the codec of the hop inside the node */
+    TW_FORM_COUNT
+} tw_form_t;
+
+/** An algorithm: what the shard of every owner goes through. */
+typedef struct tw_flows {
+    tw_flow_reduce_t reduce; /**< NULL: nothing is added up */
+    tw_flow_spread_t spread; /**< NULL: the owner alone has the result */
+    enum {
+        TW_FLOWS_SHARDS, /**< every rank owns a shard */
+        TW_FLOWS_WHOLES, /**< every rank owns the whole tensor */
+        TW_FLOWS_ROOT,   /**< one rank owns the whole tensor */
+    } of;
+    int merges; /**< 1: what a rank sends in a hop is one row, of several owners' shards */
+    int nodes_first; /**< 1: contributions are added up inside nodes first; with a codec, encoded there with the inner one */
+    int by_pair; /**< 1: what each rank gets is its own, and is encoded only for ranks of other nodes */
+} tw_flows_t;
+
+/** Computations, in shards (or chunks). */
+typedef struct tw_work_count {
+    double encodes[TW_FORM_COUNT], decodes[TW_FORM_COUNT];
+    double adds; /**< inputs of plain sums */
+} tw_work_count_t;
+
+#define TW_TRAFFIC_HOPS 32 /**< of flows that merge */
+
+typedef struct tw_traffic {
+    int inter_rounds, node_rounds;      /**< moves on the longest path, between nodes and inside */
+    int crowded;                        /**< a node gets something from several others */
+    double inter_shards[TW_FORM_COUNT]; /**< through the busiest node's link: the larger of in and out */
+    double node_shards[TW_FORM_COUNT];  /**< inside the busiest node */
+    int inter_moves[TW_FORM_COUNT];     /**< by the busiest rank, each a message or several */
+    int node_moves[TW_FORM_COUNT];
+    int inter_row[TW_TRAFFIC_HOPS], node_row[TW_TRAFFIC_HOPS]; /**< with merges: shards in the row of a hop */
+    tw_work_count_t work;                                      /**< of the busiest rank */
+    tw_work_count_t fill; /**< of the first chunk, and the last one, on the longest path */
+} tw_traffic_t;
+
+/** codec: the operation is encoded; inner: its hop inside the node, too. TW_ERR_NO_MEMORY (logged). */
+tw_status_t tw_traffic_read(const tw_topo_t *topo, const tw_flows_t *flows, int codec, int inner,
+                            tw_traffic_t *traffic);
+
+/** What an operation is: the same on all ranks. */
+typedef struct tw_case {
+    const tw_coll_model_t *model;
+    const tw_topo_t *topo;
+    const tw_coll_args_t *args; /**< checked, or a size to plan with */
+    double bytes;               /**< the whole tensor in its type: all segments, all shards */
+    double encoded_bytes;       /**< the same encoded with args->codec (bytes without one), */
+    double inner_bytes;         /**< and with args->inner_codec */
+    double chunk_bytes;
+} tw_case_t;
+
+void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_t *traffic,
+                  tw_coll_cost_t *cost);
+
+/** Bytes of all shards of all segments, encoded with the operation's codec (or their own) or its inner one; as they are
+ *  for a NULL codec, or where they are exact. */
+double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec);
+/** Plain bytes of one chunk of a shard. */
+double tw_cost_plain_chunk(const tw_case_t *c);
+/** Messages that `bytes` make. */
+double tw_cost_messages(const tw_case_t *c, double bytes);
+
+TW_C_END
+
+#endif

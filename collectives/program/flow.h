@@ -1,0 +1,87 @@
+/** Flows: what an algorithm does with the shard of one owner, said once, from the topology alone.
+ *
+ *  A flow moves values from rank to rank and adds them up: a value is what a rank has of the shard, its own contribution to
+ *  begin with. Nothing is said of sizes, types and codecs; "plain" is one form of many. Read from a flow are
+ *  - what an operation costs (cost.h): bytes, messages, hops and computations;
+ *  - a rank's program (program.h): its sends, receives and sums.
+ *
+ *  Hops: what has a higher number comes later, and a value is moved on in a later hop than it came in, or in the same. Inside
+ *  a hop, messages between two ranks are ordered by owner (program.h). */
+#ifndef TW_COLLECTIVES_PROGRAM_FLOW_H
+#define TW_COLLECTIVES_PROGRAM_FLOW_H
+
+#include "collectives/topology.h"
+
+TW_C_BEGIN
+
+/** The index of the operation that makes it; below 0: a rank's own contribution. */
+typedef int tw_value_t;
+
+static inline tw_value_t tw_flow_own(int rank)
+{
+    return -1 - rank;
+}
+
+typedef struct tw_flow_op {
+    int is_sum; /**< 0: a move, of one input */
+    int hop;
+    int at; /**< the rank that has the value then */
+    int first_input, n_inputs;
+} tw_flow_op_t;
+
+/** Zeroed but for the topology: an empty one. */
+typedef struct tw_flow {
+    const tw_topo_t *topo;
+    tw_flow_op_t *ops;
+    tw_value_t *inputs;
+    int n_ops, max_ops, n_inputs, max_inputs;
+    int hop;            /**< of what is emitted next */
+    tw_status_t status; /**< TW_ERR_NO_MEMORY sticks; values are then of no meaning */
+} tw_flow_t;
+
+void tw_flow_cleanup(tw_flow_t *flow);
+/** Forget all operations. */
+void tw_flow_clear(tw_flow_t *flow);
+
+/** Where a value is. */
+static inline int tw_flow_rank(const tw_flow_t *flow, tw_value_t value)
+{
+    return value < 0 ? -1 - value : flow->ops[value].at;
+}
+
+/** The value, at another rank; where it is there already, it is nothing. */
+tw_value_t tw_flow_move(tw_flow_t *flow, tw_value_t value, int to);
+/** A sum at a rank that is begun, then gets its inputs in order, each moved there. A sum of sums has those first. */
+tw_value_t tw_flow_sum(tw_flow_t *flow, int at, const tw_value_t *inputs, int n_inputs);
+
+/** Smallest k with 2^k >= n. */
+int tw_log2_ceil(int n);
+
+/** All contributions to what belongs to `owner` become one value there. */
+typedef tw_value_t (*tw_flow_reduce_t)(tw_flow_t *flow, int owner);
+/** What `owner` has (`from`) goes to all others. */
+typedef void (*tw_flow_spread_t)(tw_flow_t *flow, int owner, tw_value_t from);
+
+/** One after the other along the ring, each adding its own. */
+tw_value_t tw_flow_reduce_ring(tw_flow_t *flow, int owner);
+/** Straight to the owner, who adds up in rank order. */
+tw_value_t tw_flow_reduce_direct(tw_flow_t *flow, int owner);
+/** From node to node; on each, its ranks' contributions and what came are added up by one of them. */
+tw_value_t tw_flow_reduce_hierarchical(tw_flow_t *flow, int owner);
+/** In each node by one of its ranks, then by the owner in node order; where that is the same, once. */
+tw_value_t tw_flow_reduce_two_hop(tw_flow_t *flow, int owner);
+/** Recursive halving. */
+tw_value_t tw_flow_reduce_halving(tw_flow_t *flow, int owner);
+
+void tw_flow_spread_ring(tw_flow_t *flow, int owner, tw_value_t from);
+void tw_flow_spread_direct(tw_flow_t *flow, int owner, tw_value_t from);
+/** From node to node by way of one rank each, who gives it to the others of its node. */
+void tw_flow_spread_hierarchical(tw_flow_t *flow, int owner, tw_value_t from);
+/** Recursive doubling. */
+void tw_flow_spread_doubling(tw_flow_t *flow, int owner, tw_value_t from);
+/** A binomial tree along the ring. */
+void tw_flow_spread_binomial(tw_flow_t *flow, int owner, tw_value_t from);
+
+TW_C_END
+
+#endif

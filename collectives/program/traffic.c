@@ -1,0 +1,298 @@
+/** From flows to traffic. */
+#include <stdlib.h>
+
+#include "collectives/program/cost.h"
+
+/** A value on its way. */
+typedef struct point {
+    tw_form_t form;
+    int inter, node; /**< moves that it took */
+    int spread;      /**< since it began to spread */
+    tw_work_count_t work;
+} point_t;
+
+typedef struct rank_count {
+    int inter_moves[TW_FORM_COUNT], node_moves[TW_FORM_COUNT];
+    int inter_row[TW_TRAFFIC_HOPS], node_row[TW_TRAFFIC_HOPS];
+    int arrivals; /**< encoded shards that come to stay */
+    tw_work_count_t work;
+} rank_count_t;
+
+typedef struct node_count {
+    double in[TW_FORM_COUNT], out[TW_FORM_COUNT], inside[TW_FORM_COUNT];
+    int source; /**< a node, + 1, that something has come from */
+} node_count_t;
+
+typedef struct reader {
+    const tw_topo_t *topo;
+    const tw_flows_t *flows;
+    int codec, inner;
+    tw_flow_t flow;
+    rank_count_t *ranks; /**< [world] */
+    node_count_t *nodes; /**< [n_nodes] */
+    point_t *points;     /**< [world] own contributions, then a value of each operation */
+    int max_points;
+    point_t longest;
+    int is_spread; /**< operations from here on spread */
+    int n_spread;  /**< moves of the longest spread */
+    tw_traffic_t *traffic;
+} reader_t;
+
+static point_t *point_of(const reader_t *r, tw_value_t value)
+{
+    return &r->points[value < 0 ? -1 - value : r->topo->world + value];
+}
+
+static double total(const tw_work_count_t *work)
+{
+    double sum = work->adds;
+
+    for (int f = 0; f < TW_FORM_COUNT; f++) {
+        sum += work->encodes[f] + work->decodes[f];
+    }
+    return sum;
+}
+
+static int is_longer(const point_t *a, const point_t *b)
+{
+    if (a->inter != b->inter) {
+        return a->inter > b->inter;
+    }
+    return a->node != b->node ? a->node > b->node : total(&a->work) > total(&b->work);
+}
+
+static void encode(reader_t *r, tw_value_t value, tw_form_t form)
+{
+    point_t *point = point_of(r, value);
+
+    if (form != TW_FORM_PLAIN && point->form == TW_FORM_PLAIN) {
+        point->form = form;
+        point->work.encodes[form]++;
+        r->ranks[tw_flow_rank(&r->flow, value)].work.encodes[form]++;
+    }
+}
+
+/** How a value that is plain here is moved. */
+static tw_form_t form_of(const reader_t *r, tw_value_t value, int crosses)
+{
+    if (!r->codec || (r->flows->by_pair && !crosses)) {
+        return TW_FORM_PLAIN;
+    }
+    if (r->flows->nodes_first && !r->is_spread && value < 0 && !crosses) {
+        return r->inner ? TW_FORM_INNER : TW_FORM_PLAIN;
+    }
+    return TW_FORM_CODEC;
+}
+
+static void count_move(reader_t *r, const tw_flow_op_t *op, int from, tw_form_t form)
+{
+    int a = r->topo->node[from], b = r->topo->node[op->at], hop = op->hop % TW_TRAFFIC_HOPS;
+    rank_count_t *rank = &r->ranks[from];
+
+    if (a == b) {
+        rank->node_moves[form]++;
+        rank->node_row[hop]++;
+        r->nodes[a].inside[form]++;
+        return;
+    }
+    rank->inter_moves[form]++;
+    rank->inter_row[hop]++;
+    r->nodes[a].out[form]++;
+    r->nodes[b].in[form]++;
+    r->traffic->crowded |= r->nodes[b].source != 0 && r->nodes[b].source != a + 1;
+    r->nodes[b].source = a + 1;
+}
+
+static void read_move(reader_t *r, const tw_flow_op_t *op, point_t *to)
+{
+    tw_value_t value = r->flow.inputs[op->first_input];
+    int from = tw_flow_rank(&r->flow, value), crosses = r->topo->node[from] != r->topo->node[op->at];
+    tw_form_t form = form_of(r, value, crosses);
+
+    if (r->flows->by_pair) { /* not what another rank gets */
+        point_of(r, value)->form = TW_FORM_PLAIN;
+        point_of(r, value)->work = (tw_work_count_t){0};
+    }
+    encode(r, value, form);
+    *to = *point_of(r, value);
+    to->inter += crosses;
+    to->node += !crosses;
+    to->spread += r->is_spread;
+    count_move(r, op, from, form);
+    if (r->is_spread && form != TW_FORM_PLAIN) {
+        r->ranks[op->at].arrivals++;
+    }
+    r->n_spread = to->spread > r->n_spread ? to->spread : r->n_spread;
+}
+
+static void read_sum(reader_t *r, const tw_flow_op_t *op, point_t *to)
+{
+    const tw_value_t *inputs = &r->flow.inputs[op->first_input];
+    tw_work_count_t *work = &r->ranks[op->at].work;
+    tw_form_t form = TW_FORM_PLAIN;
+
+    for (int i = 0; i < op->n_inputs; i++) {
+        tw_form_t other = point_of(r, inputs[i])->form;
+        form = other != TW_FORM_PLAIN ? other : form;
+    }
+    *to = (point_t){0};
+    for (int i = 0; i < op->n_inputs; i++) {
+        encode(r, inputs[i], form);
+        *to = is_longer(point_of(r, inputs[i]), to) ? *point_of(r, inputs[i]) : *to;
+    }
+    to->form = TW_FORM_PLAIN;
+    if (form != TW_FORM_PLAIN) {
+        work->decodes[form] += op->n_inputs;
+        to->work.decodes[form] += op->n_inputs;
+    } else {
+        int in_one_pass = op->n_inputs == 1 || (op->n_inputs == 2 && !r->codec); /* not through fp32 memory */
+        int adds = in_one_pass ? op->n_inputs - 1 : op->n_inputs;
+        work->adds += adds;
+        to->work.adds += adds;
+    }
+}
+
+static tw_status_t make_room(reader_t *r)
+{
+    int n = r->topo->world + r->flow.n_ops;
+
+    if (r->flow.status == TW_OK && n > r->max_points) {
+        point_t *larger = realloc(r->points, 2 * (size_t)n * sizeof(*larger));
+        if (!larger) {
+            tw_error("out of memory planning an operation");
+            return TW_ERR_NO_MEMORY;
+        }
+        r->points = larger;
+        r->max_points = 2 * n;
+    }
+    return r->flow.status;
+}
+
+/** Operations from the first-th on. */
+static void read_ops(reader_t *r, int first)
+{
+    for (int i = first; i < r->flow.n_ops; i++) {
+        const tw_flow_op_t *op = &r->flow.ops[i];
+        point_t *point = point_of(r, i);
+        if (op->is_sum) {
+            read_sum(r, op, point);
+        } else {
+            read_move(r, op, point);
+        }
+        r->longest = is_longer(point, &r->longest) ? *point : r->longest;
+    }
+}
+
+static tw_status_t read_owner(reader_t *r, int owner)
+{
+    tw_value_t result = tw_flow_own(owner);
+    int n_reduce = 0;
+
+    tw_flow_clear(&r->flow);
+    if (r->flows->reduce) {
+        result = r->flows->reduce(&r->flow, owner);
+        n_reduce = r->flow.n_ops;
+    }
+    if (r->flows->spread) {
+        r->flows->spread(&r->flow, owner, result);
+    }
+    TW_TRY(make_room(r));
+    for (int rank = 0; rank < r->topo->world; rank++) {
+        r->points[rank] = (point_t){0};
+    }
+    r->is_spread = 0;
+    int n_ops = r->flow.n_ops;
+    r->flow.n_ops = n_reduce;
+    read_ops(r, 0);
+    if (r->codec && r->flows->nodes_first && r->topo->n_nodes == 1) { /* encoded all the same */
+        encode(r, result, TW_FORM_CODEC);
+        r->ranks[owner].work.decodes[TW_FORM_CODEC]++;
+        r->longest = *point_of(r, result);
+        r->longest.work.decodes[TW_FORM_CODEC]++;
+    }
+    r->flow.n_ops = n_ops;
+    r->is_spread = 1;
+    read_ops(r, n_reduce);
+    return TW_OK;
+}
+
+static double max2(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static void take_work(const tw_work_count_t *work, tw_work_count_t *most)
+{
+    for (int f = 0; f < TW_FORM_COUNT; f++) {
+        most->encodes[f] = max2(most->encodes[f], work->encodes[f]);
+        most->decodes[f] = max2(most->decodes[f], work->decodes[f]);
+    }
+    most->adds = max2(most->adds, work->adds);
+}
+
+static void take_ints(const int *counts, int n, int *most)
+{
+    for (int i = 0; i < n; i++) {
+        most[i] = counts[i] > most[i] ? counts[i] : most[i];
+    }
+}
+
+/** The busiest rank and node. What comes to stay is decoded; by the owner, too, as all have the same bits. */
+static void take_busiest(const reader_t *r)
+{
+    tw_traffic_t *traffic = r->traffic;
+    int most_arrivals = 0;
+
+    for (int rank = 0; rank < r->topo->world; rank++) {
+        rank_count_t *count = &r->ranks[rank];
+        int own = r->codec && r->flows->spread && !r->flows->by_pair;
+        count->work.decodes[TW_FORM_CODEC] += count->arrivals + own;
+        take_work(&count->work, &traffic->work);
+        take_ints(count->inter_moves, TW_FORM_COUNT, traffic->inter_moves);
+        take_ints(count->node_moves, TW_FORM_COUNT, traffic->node_moves);
+        take_ints(count->inter_row, TW_TRAFFIC_HOPS, traffic->inter_row);
+        take_ints(count->node_row, TW_TRAFFIC_HOPS, traffic->node_row);
+        most_arrivals = count->arrivals > most_arrivals ? count->arrivals : most_arrivals;
+    }
+    for (int n = 0; n < r->topo->n_nodes; n++) {
+        for (int f = 0; f < TW_FORM_COUNT; f++) {
+            const node_count_t *node = &r->nodes[n];
+            traffic->inter_shards[f] = max2(traffic->inter_shards[f], max2(node->in[f], node->out[f]));
+            traffic->node_shards[f] = max2(traffic->node_shards[f], node->inside[f]);
+        }
+    }
+    traffic->inter_rounds = r->longest.inter;
+    traffic->node_rounds = r->longest.node;
+    traffic->fill = r->longest.work;
+    if (most_arrivals > 0) { /* in a single hop, all of them come at once */
+        traffic->fill.decodes[TW_FORM_CODEC] += r->n_spread == 1 ? most_arrivals : 1;
+    }
+}
+
+tw_status_t tw_traffic_read(const tw_topo_t *topo, const tw_flows_t *flows, int codec, int inner,
+                            tw_traffic_t *traffic)
+{
+    reader_t r = {.topo = topo,
+                  .flows = flows,
+                  .codec = codec,
+                  .inner = inner,
+                  .flow = {.topo = topo},
+                  .ranks = calloc((size_t)topo->world, sizeof(*r.ranks)),
+                  .nodes = calloc((size_t)topo->n_nodes, sizeof(*r.nodes)),
+                  .traffic = traffic};
+    int n_owners = flows->of == TW_FLOWS_ROOT ? 1 : topo->world;
+    tw_status_t status = r.ranks && r.nodes ? TW_OK : TW_ERR_NO_MEMORY;
+
+    *traffic = (tw_traffic_t){0};
+    for (int owner = 0; owner < n_owners && status == TW_OK; owner++) {
+        status = read_owner(&r, owner);
+    }
+    if (status == TW_OK) {
+        take_busiest(&r);
+    }
+    tw_flow_cleanup(&r.flow);
+    free(r.points);
+    free(r.nodes);
+    free(r.ranks);
+    return status;
+}
