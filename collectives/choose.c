@@ -58,11 +58,9 @@ typedef struct plan {
 /* ---- the table -------------------------------------------------------------------------------------------- */
 
 static const tw_algo_rows_t *const all_rows[] = {
-    &tw_ring_rows,
+    &tw_shard_rows,
     &tw_doubling_rows,
-    &tw_hierarchical_rows,
-    &tw_two_hop_rows,
-    &tw_direct_rows,
+    &tw_exchange_rows,
     &tw_broadcast_rows,
     &tw_alltoall_rows,
     &tw_barrier_rows,

@@ -6,7 +6,9 @@
  *  choose.c       its table of algorithms, which one (model/), with what chunks
  *  arguments.c    checks and copies the caller's arguments
  *  agreement.c    do the ranks agree?
- *  quantized/     gather.c emits what is sent, operation.c what is computed, of chunks (chunks.c); algorithms/ are exact
+ *  program/       flow.c says an algorithm; its cost (cost.c) and each rank's program (program.c) are read off that
+ *  algorithms/    shards.c emits a plain program; the others have build functions
+ *  quantized/     gather.c emits what is sent, operation.c what is computed, of chunks (chunks.c)
  *  schedule/      emit.c takes the tasks, run.c runs them over the transport
  *  create.c makes communicators, world.c for those who have no transport; topology.h says which rank is where. */
 #ifndef TW_COLLECTIVES_COMMUNICATOR_H
@@ -168,8 +170,9 @@ struct tw_coll {
     tw_coll_model_t model;
     tw_traffic_t *traffic[TW_COLL_ALGOS]
                          [2]; /**< by row of the table, with an inner codec or without; NULL: not read yet */
-    tw_coll_known_t known[TW_COLL_KNOWN]; /**< the last ones */
-    size_t n_known;                       /**< so many there were */
+    tw_program_t *programs[TW_COLL_ALGOS]; /**< by row of the table; NULL: not made yet, or it has none */
+    tw_coll_known_t known[TW_COLL_KNOWN];  /**< the last ones */
+    size_t n_known;                        /**< so many there were */
     char explained[TW_COLL_EXPLAINED]
                   [TW_COLL_EXPLAINED_BYTES]; /**< operations that TW_COLL_EXPLAIN has printed */
     size_t n_explained;

@@ -33,9 +33,25 @@ static tw_status_t choose_again(tw_coll_request_t *request)
     return TW_OK;
 }
 
+/** Emit the algorithm's tasks; a program is made once. */
+static tw_status_t emit(tw_coll_t *coll, size_t index, const tw_build_t *build)
+{
+    const tw_algo_t *algo = tw_algo_get(index);
+
+    if (algo->build) {
+        algo->build(build);
+        return TW_OK;
+    }
+    if (!coll->programs[index]) {
+        TW_TRY(tw_program_create(&coll->topo, &algo->flows, &coll->programs[index]));
+    }
+    tw_build_program(build, coll->programs[index]);
+    return TW_OK;
+}
+
 static tw_status_t build(tw_coll_request_t *request)
 {
-    const tw_coll_t *coll = request->coll;
+    tw_coll_t *coll = request->coll;
     TW_TRY(tw_request_create_sched(request));
     TW_TRY(tw_check_build(request));
     size_t elem_bytes = tw_type_bytes(request->args.type);
@@ -58,7 +74,7 @@ static tw_status_t build(tw_coll_request_t *request)
         .codecs = &request->coll->codecs,
         .rounds_sums = tw_coll_rounds_sums(coll, &request->args),
     };
-    tw_algo_get(request->choice.algo)->build(&build);
+    TW_TRY(emit(coll, request->choice.algo, &build));
     return tw_sched_seal(request->sched);
 }
 

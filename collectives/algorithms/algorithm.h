@@ -1,14 +1,12 @@
 /** What an algorithm is and what it gets.
  *
- *  To add one:
- *  1. write one file, with
- *     - a build function: it emits this rank's tasks into build->sched (schedule.h: sends, receives, computations;
- *       sums.h: copies and exact sums), reading build->in and writing build->out. It has no result: errors stick to the schedule.
- *       It runs on every rank with the same arguments (but for pointers), so both ends of a message derive its size, its
- *       chunks and its place in the order from the same numbers;
- *     - its flows (flow.h): what the shard of an owner goes through. Its cost is read off them;
- *     - its rows of the table: what the others see of it;
- *  2. list the rows below and in choose.c.
+ *  To add one, say its flows (flow.h), what the shard of an owner goes through, and give it a row in shards.c: its cost and each
+ *  rank's program are read off them. One that is not chunk by chunk of shards also has a file with
+ *  - a build function: it emits this rank's tasks into build->sched (schedule.h: sends, receives, computations;
+ *    sums.h: copies and exact sums), reading build->in and writing build->out. It has no result: errors stick to the schedule.
+ *    It runs on every rank with the same arguments (but for pointers), so both ends of a message derive its size, its
+ *    chunks and its place in the order from the same numbers;
+ *  - its rows of the table, listed below and in choose.c.
  *  The engine does the rest: arguments are checked and copied, tasks are run, memory is found, failures are cleaned up,
  *  the world may be 1 and any shard may be empty (spans of 0 elements emit nothing, on either side).
  *
@@ -23,7 +21,7 @@
 #define TW_COLLECTIVES_ALGORITHMS_ALGORITHM_H
 
 #include "collectives/collectives.h"
-#include "collectives/program/cost.h"
+#include "collectives/program/program.h"
 #include "collectives/schedule/schedule.h"
 #include "collectives/schedule/sums.h"
 #include "collectives/topology.h"
@@ -52,8 +50,8 @@ typedef struct tw_build {
 
 typedef struct tw_algo {
     tw_coll_algo_info_t info;
-    void (*build)(const tw_build_t *build);
-    tw_flows_t flows; /**< what it does, for the cost model */
+    void (*build)(const tw_build_t *build); /**< NULL: the program of its flows is run */
+    tw_flows_t flows;                       /**< what it does */
     int meets; /**< 1: where nodes have one rank each, every rank sends to every other one all the time */
     int owner_matters; /**< 1: the bits of a sum depend on which rank owns the element: not for deterministic operations */
 } tw_algo_t;
@@ -64,11 +62,9 @@ typedef struct tw_algo_rows {
     size_t n;
 } tw_algo_rows_t;
 
-extern const tw_algo_rows_t tw_ring_rows;
+extern const tw_algo_rows_t tw_shard_rows;
 extern const tw_algo_rows_t tw_doubling_rows;
-extern const tw_algo_rows_t tw_hierarchical_rows;
-extern const tw_algo_rows_t tw_two_hop_rows;
-extern const tw_algo_rows_t tw_direct_rows;
+extern const tw_algo_rows_t tw_exchange_rows;
 extern const tw_algo_rows_t tw_broadcast_rows;
 extern const tw_algo_rows_t tw_alltoall_rows;
 extern const tw_algo_rows_t tw_barrier_rows;
@@ -101,6 +97,9 @@ static inline int tw_hop_chunk(size_t round, int hop, size_t n_chunks, size_t *c
     *chunk = round - delay;
     return round >= delay && *chunk < n_chunks;
 }
+
+/** shards.c: emit a program for every chunk. */
+void tw_build_program(const tw_build_t *build, const tw_program_t *program);
 
 /** Copy a range of build->in to a range of build->out in chunks; emits nothing when in_place and they are the same.
  *  Returns a task that ends when all is there, or TW_TASK_NONE when nothing had to be done. */

@@ -1,0 +1,163 @@
+/* The programs of all ranks, run together without any bytes: every contribution is added up once, and everybody gets the result. */
+#include <deque>
+#include <map>
+#include <set>
+
+#include "collectives/communicator.h"
+#include "tests/collectives/sweep.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+using Contributions = std::multiset<int>;
+
+struct Message {
+    int owner;
+    Contributions value;
+};
+
+/** A rank that runs a phase. */
+struct Rank {
+    tw_topo_t topo = {};
+    tw_program_t *program = nullptr;
+    std::map<int, Contributions> own;                  /**< of each owner's shard */
+    std::map<std::pair<int, int>, Contributions> made; /**< by owner and value */
+    std::map<int, Contributions> result;
+    int next = 0;
+};
+
+/** One rank after the other, as far as it gets: sends are buffered. Fails where they wait for each other for ever. */
+class Ranks
+{
+  public:
+    explicit Ranks(const std::vector<int> &node_of, const tw_flows_t &flows) : ranks(node_of.size())
+    {
+        std::vector<uint64_t> ids(node_of.begin(), node_of.end());
+        for (size_t r = 0; r < ranks.size(); r++) {
+            EXPECT_EQ(tw_topo_init_nodes(&ranks[r].topo, (int)r, (int)ids.size(), ids.data()), TW_OK);
+            EXPECT_EQ(tw_program_create(&ranks[r].topo, &flows, &ranks[r].program), TW_OK);
+            for (size_t owner = 0; owner < ranks.size(); owner++) {
+                ranks[r].own[(int)owner] = {(int)r};
+            }
+        }
+    }
+    Ranks(const Ranks &) = delete;
+    Ranks &operator=(const Ranks &) = delete;
+    ~Ranks()
+    {
+        for (Rank &rank : ranks) {
+            tw_program_destroy(rank.program);
+            tw_topo_cleanup(&rank.topo);
+        }
+    }
+    void run(bool spreads)
+    {
+        bool moved = true;
+        for (Rank &rank : ranks) {
+            rank.next = 0;
+            rank.made.clear();
+        }
+        while (moved) {
+            moved = false;
+            for (Rank &rank : ranks) {
+                const tw_phase_t &phase = spreads ? rank.program->spread : rank.program->reduce;
+                while (rank.next < phase.n_steps && step(&rank, phase, phase.steps[rank.next], spreads)) {
+                    rank.next++;
+                    moved = true;
+                }
+            }
+        }
+        for (const Rank &rank : ranks) {
+            EXPECT_EQ(rank.next, (spreads ? rank.program->spread : rank.program->reduce).n_steps);
+        }
+        for (const auto &lane : lanes) {
+            EXPECT_TRUE(lane.second.empty());
+        }
+    }
+
+    std::vector<Rank> ranks;
+
+  private:
+    static Contributions input(const Rank &rank, const tw_phase_t &phase, const tw_step_t &at, int i)
+    {
+        int value = phase.inputs[at.first_input + i];
+        return value == TW_STEP_OWN ? rank.own.at(at.owner) : rank.made.at({at.owner, value});
+    }
+    /** False: it waits for a message. */
+    bool step(Rank *rank, const tw_phase_t &phase, const tw_step_t &at, bool spreads)
+    {
+        Contributions value;
+        if (at.kind == TW_STEP_SEND) {
+            lanes[{rank->topo.rank, at.peer}].push_back({at.owner, input(*rank, phase, at, 0)});
+            return true;
+        }
+        if (at.kind == TW_STEP_RECV) {
+            std::deque<Message> &lane = lanes[{at.peer, rank->topo.rank}];
+            if (lane.empty()) {
+                return false;
+            }
+            EXPECT_EQ(lane.front().owner, at.owner) << "both ends have messages in the same order";
+            value = lane.front().value;
+            lane.pop_front();
+        }
+        for (int i = 0; at.kind == TW_STEP_SUM && i < at.n_inputs; i++) {
+            Contributions more = input(*rank, phase, at, i);
+            EXPECT_TRUE(i < at.n_partial || more.size() == 1) << "sums come first";
+            value.insert(more.begin(), more.end());
+        }
+        rank->made[{at.owner, at.value}] = value;
+        if (at.is_last || spreads) {
+            EXPECT_EQ(rank->result.count(at.owner), 0u);
+            rank->result[at.owner] = value;
+        }
+        return true;
+    }
+
+    std::map<std::pair<int, int>, std::deque<Message>> lanes;
+};
+
+using Program = tw::Fixture;
+
+TEST_F(Program, EveryContributionIsAddedOnceAndTheResultGetsEverywhere)
+{
+    const tw_algo_t *algo;
+    for (size_t a = 0; (algo = tw_algo_get(a)) != nullptr; a++) {
+        if (algo->build != nullptr) {
+            continue;
+        }
+        for (const std::vector<int> &node_of : tw::all_worlds()) {
+            SCOPED_TRACE(std::string(tw_coll_op_name(algo->info.op)) + " " + algo->info.name + " of " +
+                         std::to_string(node_of.size()));
+            Ranks all(node_of, algo->flows);
+            Contributions everybody;
+            for (Rank &rank : all.ranks) {
+                everybody.insert(rank.topo.rank);
+            }
+            if (algo->flows.reduce != nullptr) {
+                all.run(false);
+            }
+            for (Rank &rank : all.ranks) {
+                int own = rank.topo.rank;
+                if (algo->flows.reduce != nullptr) {
+                    ASSERT_EQ(rank.result.size(), 1u);
+                    EXPECT_EQ(rank.result[own], everybody);
+                    rank.own[own] = everybody;
+                }
+                rank.result.erase(own);
+            }
+            all.run(true);
+            for (Rank &rank : all.ranks) {
+                int own = rank.topo.rank;
+                EXPECT_EQ(rank.result.size(), algo->flows.spread != nullptr ? all.ranks.size() - 1 : 0);
+                for (const auto &got : rank.result) {
+                    EXPECT_NE(got.first, own);
+                    EXPECT_EQ(got.second,
+                              algo->flows.reduce != nullptr ? everybody : Contributions{got.first});
+                }
+            }
+        }
+    }
+}
+
+} // namespace
