@@ -60,8 +60,6 @@ typedef struct plan {
 static const tw_algo_rows_t *const all_rows[] = {
     &tw_shard_rows,
     &tw_doubling_rows,
-    &tw_exchange_rows,
-    &tw_broadcast_rows,
     &tw_alltoall_rows,
     &tw_barrier_rows,
     &tw_quantized_gather_rows,

@@ -45,7 +45,7 @@ static tw_status_t emit(tw_coll_t *coll, size_t index, const tw_build_t *build)
     if (!coll->programs[index]) {
         TW_TRY(tw_program_create(&coll->topo, &algo->flows, &coll->programs[index]));
     }
-    tw_build_program(build, coll->programs[index]);
+    tw_build_program(build, &algo->flows, coll->programs[index]);
     return TW_OK;
 }
 

@@ -64,8 +64,6 @@ typedef struct tw_algo_rows {
 
 extern const tw_algo_rows_t tw_shard_rows;
 extern const tw_algo_rows_t tw_doubling_rows;
-extern const tw_algo_rows_t tw_exchange_rows;
-extern const tw_algo_rows_t tw_broadcast_rows;
 extern const tw_algo_rows_t tw_alltoall_rows;
 extern const tw_algo_rows_t tw_barrier_rows;
 extern const tw_algo_rows_t tw_quantized_gather_rows;
@@ -99,7 +97,7 @@ static inline int tw_hop_chunk(size_t round, int hop, size_t n_chunks, size_t *c
 }
 
 /** shards.c: emit a program for every chunk. */
-void tw_build_program(const tw_build_t *build, const tw_program_t *program);
+void tw_build_program(const tw_build_t *build, const tw_flows_t *flows, const tw_program_t *program);
 
 /** Copy a range of build->in to a range of build->out in chunks; emits nothing when in_place and they are the same.
  *  Returns a task that ends when all is there, or TW_TASK_NONE when nothing had to be done. */

@@ -1,7 +1,8 @@
-/** Plain operations in which every rank owns a shard: a program (program.h) becomes tasks, chunk by chunk.
+/** Plain operations whose programs (program.h) become tasks, chunk by chunk.
  *
  *  A reduce-scatter turns everybody's `in` of a shard into the owner's `out`; an all-gather turns the owner's `in` into
- *  everybody's `out`; an all-reduce is one after the other, the owner's `out` between them. */
+ *  everybody's `out`; an all-reduce is one after the other, the owner's `out` between them. Where an owner has the whole tensor, that
+ *  is its shard. */
 #include "collectives/algorithms/algorithm.h"
 
 /** What this rank has of a chunk. */
@@ -21,6 +22,7 @@ typedef struct shard {
 
 typedef struct run {
     const tw_build_t *build;
+    const tw_flows_t *flows;
     const tw_phase_t *phase;
     shard_t *shards;  /**< [world] */
     size_t n_chunks;  /**< most of a shard */
@@ -31,12 +33,15 @@ typedef struct run {
 /* ---- shards ---------------------------------------------------------------------------------------------- */
 
 /** Shard r of a view; where the view is one shard, that is its rank's. */
-static tw_span_t shard_span(const tw_build_t *build, const tw_view_t *view, const size_t *first, int r)
+static tw_span_t shard_span(const run_t *run, const tw_view_t *view, const size_t *first, int r)
 {
-    if (first) {
+    const tw_build_t *build = run->build;
+    int owner = run->flows->of == TW_FLOWS_ROOT ? build->args->root : build->topo->rank;
+
+    if (first && run->flows->of == TW_FLOWS_SHARDS) {
         return tw_span_view(view, first[r], first[r + 1] - first[r]);
     }
-    return tw_span_view(view, 0, r == build->topo->rank ? view->n_elems : 0);
+    return tw_span_view(view, 0, run->flows->of == TW_FLOWS_WHOLES || r == owner ? view->n_elems : 0);
 }
 
 /** 0: out of memory; the error sticks to the schedule. */
@@ -49,8 +54,8 @@ static int create_shards(run_t *run)
     run->spans = tw_sched_alloc(build->sched, ((size_t)world + 1) * sizeof(*run->spans));
     for (int r = 0; r < world && run->shards; r++) {
         shard_t *shard = &run->shards[r];
-        shard->in = shard_span(build, build->in, build->in_first, r);
-        shard->out = shard_span(build, build->out, build->out_first, r);
+        shard->in = shard_span(run, build->in, build->in_first, r);
+        shard->out = shard_span(run, build->out, build->out_first, r);
         shard->n_elems = shard->in.n > shard->out.n ? shard->in.n : shard->out.n;
         shard->n_chunks = tw_chunk_count(build, shard->n_elems);
         shard->task = tw_sched_alloc(build->sched, (shard->n_chunks + 1) * sizeof(*shard->task));
@@ -159,6 +164,11 @@ static void add_up(const run_t *run, const tw_step_t *step, size_t c)
         tw_sched_after(build->sched, value->task, input.task);
         reads_own |= input.is_own;
     }
+    int waits = step->is_last && build->aliased && run->flows->of == TW_FLOWS_WHOLES;
+    for (int r = 0; waits && r < build->topo->world;
+         r++) { /* for what is sent of `in`, which is `out`, too */
+        tw_sched_after(build->sched, value->task, run->shards[r].task[c]);
+    }
     if (reads_own || step->is_last) {
         shard->task[c] = value->task;
     }
@@ -221,22 +231,28 @@ static void reduce(run_t *run, const tw_phase_t *phase)
     }
 }
 
-/** Hop by hop, whatever is long there: nothing is kept but what is packed while it travels. */
+/** Hop by hop, whatever is long there: nothing is kept but what is packed while it travels. From a root, chunk by chunk: a rank
+ *  has nothing else to pass on. */
 static void spread(run_t *run, const tw_phase_t *phase)
 {
+    size_t n_hops = (size_t)phase->n_hops, n = run->n_chunks;
+    int by_chunk = run->flows->of == TW_FLOWS_ROOT;
+
     if (!begin(run, phase, 1)) {
         return;
     }
-    for (size_t i = 0; i < run->n_chunks * (size_t)phase->n_hops; i++) {
-        tw_sched_next_round(run->build->sched);
-        emit_hop(run, (int)(i / run->n_chunks), i % run->n_chunks);
+    for (size_t i = 0; i < n * n_hops; i++) {
+        if (!by_chunk || i % n_hops == 0) {
+            tw_sched_next_round(run->build->sched);
+        }
+        emit_hop(run, (int)(by_chunk ? i % n_hops : i / n), by_chunk ? i / n_hops : i % n);
     }
 }
 
-void tw_build_program(const tw_build_t *build, const tw_program_t *program)
+void tw_build_program(const tw_build_t *build, const tw_flows_t *flows, const tw_program_t *program)
 {
     int rank = build->topo->rank, reduces = program->reduce.n_steps > 0;
-    run_t run = {.build = build};
+    run_t run = {.build = build, .flows = flows};
 
     if (!create_shards(&run)) {
         return;
@@ -320,6 +336,21 @@ static const tw_algo_t algos[] = {
         .info = {TW_COLL_ALLREDUCE, "direct",
                  "direct reduce-scatter, then all-gather; two hops, rounded once", 0},
         .flows = {.reduce = tw_flow_reduce_direct, .spread = tw_flow_spread_direct},
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "exchange",
+                 "everybody sends everything to everybody and sums in fp32 in rank order; one hop, for tiny "
+                 "tensors",
+                 0},
+        .flows = {.reduce = tw_flow_reduce_direct, .of = TW_FLOWS_WHOLES},
+    },
+    {
+        .info = {TW_COLL_BROADCAST, "chain", "from rank to rank, chunk after chunk; for large tensors", 0},
+        .flows = {.spread = tw_flow_spread_ring, .of = TW_FLOWS_ROOT},
+    },
+    {
+        .info = {TW_COLL_BROADCAST, "binomial", "a binomial tree; log2(W) hops", 0},
+        .flows = {.spread = tw_flow_spread_binomial, .of = TW_FLOWS_ROOT},
     },
 };
 

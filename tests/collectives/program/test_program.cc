@@ -2,6 +2,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "collectives/communicator.h"
 #include "tests/collectives/sweep.h"
@@ -31,7 +32,8 @@ struct Rank {
 class Ranks
 {
   public:
-    explicit Ranks(const std::vector<int> &node_of, const tw_flows_t &flows) : ranks(node_of.size())
+    explicit Ranks(const std::vector<int> &node_of, const tw_flows_t &flows)
+        : ranks(node_of.size()), is_one_owner(flows.of == TW_FLOWS_ROOT)
     {
         std::vector<uint64_t> ids(node_of.begin(), node_of.end());
         for (size_t r = 0; r < ranks.size(); r++) {
@@ -89,11 +91,11 @@ class Ranks
     {
         Contributions value;
         if (at.kind == TW_STEP_SEND) {
-            lanes[{rank->topo.rank, at.peer}].push_back({at.owner, input(*rank, phase, at, 0)});
+            lane_of(rank->topo.rank, at.peer, at.owner).push_back({at.owner, input(*rank, phase, at, 0)});
             return true;
         }
         if (at.kind == TW_STEP_RECV) {
-            std::deque<Message> &lane = lanes[{at.peer, rank->topo.rank}];
+            std::deque<Message> &lane = lane_of(at.peer, rank->topo.rank, at.owner);
             if (lane.empty()) {
                 return false;
             }
@@ -114,7 +116,14 @@ class Ranks
         return true;
     }
 
-    std::map<std::pair<int, int>, std::deque<Message>> lanes;
+    /** Of several roots, only one runs at a time. */
+    std::deque<Message> &lane_of(int from, int to, int owner)
+    {
+        return lanes[{from, to, is_one_owner ? owner : 0}];
+    }
+
+    bool is_one_owner;
+    std::map<std::tuple<int, int, int>, std::deque<Message>> lanes;
 };
 
 using Program = tw::Fixture;
