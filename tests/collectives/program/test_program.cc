@@ -33,7 +33,7 @@ class Ranks
 {
   public:
     explicit Ranks(const std::vector<int> &node_of, const tw_flows_t &flows)
-        : ranks(node_of.size()), is_one_owner(flows.of == TW_FLOWS_ROOT)
+        : ranks(node_of.size()), is_one_owner(flows.of == tw_flows_t::TW_FLOWS_ROOT)
     {
         std::vector<uint64_t> ids(node_of.begin(), node_of.end());
         for (size_t r = 0; r < ranks.size(); r++) {
