@@ -74,15 +74,6 @@ typedef struct tw_exact_stats {
                  [TW_ENTROPY_SYMBOLS]; /**< each table sums to FREQ_SUM; 0: the symbol is escaped */
 } tw_exact_stats_t;
 
-/** The portable coder's shortcuts. */
-#define TW_EXACT_SMALL 256
-typedef struct tw_exact_lookups {
-    uint8_t exponents[256];               /**< an exponent's first context */
-    uint8_t small[2 * TW_EXACT_SMALL];    /**< states of changes from -SMALL on */
-    uint32_t states[256];                 /**< the context of a state beside the exponent | its size << 2 */
-    uint32_t contexts[TW_EXACT_CONTEXTS]; /**< factor | raw bits << 8 | table * SYMBOLS << 16 */
-} tw_exact_lookups_t;
-
 /** What the coders look up, made from the statistics. */
 typedef struct tw_exact_model {
     uint32_t base;
@@ -90,7 +81,8 @@ typedef struct tw_exact_model {
         rows[TW_EXACT_EXPONENTS]; /**< of an exponent: its contexts' tables, 4 bits each, | factor << 16 */
     /** freq | first slot << 11 | is escape << 31; in the upper half (2^32 - 1) / freq */
     uint64_t encode[TW_EXACT_TABLES * TW_ENTROPY_SYMBOLS];
-    tw_exact_lookups_t lookups;
+    /** The portable coder's: factor | raw bits << 8 | table * SYMBOLS << 16. */
+    uint32_t contexts[TW_EXACT_CONTEXTS];
     uint32_t decode[TW_EXACT_TABLES * TW_ENTROPY_FREQ_SUM]; /**< freq | slot in symbol << 11 | symbol << 21 */
 } tw_exact_model_t;
 

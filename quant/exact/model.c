@@ -117,30 +117,17 @@ size_t tw_exact_stats_read(tw_exact_stats_t *stats, int second, const uint8_t *s
 
 /* ---- tables ----------------------------------------------------------------------------------------------------- */
 
-static void fill_lookups(const tw_exact_stats_t *stats, tw_exact_lookups_t *lookups)
-{
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t exponent = tw_exact_exponent(stats->base, (uint16_t)(i << 7));
-        lookups->exponents[i] = (uint8_t)(exponent * TW_EXACT_SIZES);
-        lookups->states[i] = tw_exact_state_class((uint8_t)i) | tw_exact_state_size((uint8_t)i) << 2;
-    }
-    for (int change = -TW_EXACT_SMALL; change < TW_EXACT_SMALL; change++) {
-        lookups->small[change + TW_EXACT_SMALL] = tw_exact_state((int16_t)change);
-    }
-    for (uint32_t c = 0; c < TW_EXACT_CONTEXTS; c++) {
-        uint32_t table = stats->table[c];
-        lookups->contexts[c] = stats->factor[c / TW_EXACT_SIZES] | tw_exact_raw_bits(table) << 8 |
-                               table * TW_ENTROPY_SYMBOLS << 16;
-    }
-}
-
 static void fill_rows(const tw_exact_stats_t *stats, tw_exact_model_t *model)
 {
     model->base = stats->base;
     for (uint32_t row = 0; row < TW_EXACT_EXPONENTS; row++) {
         model->rows[row] = tw_exact_row_of(stats, row);
     }
-    fill_lookups(stats, &model->lookups);
+    for (uint32_t c = 0; c < TW_EXACT_CONTEXTS; c++) {
+        uint32_t table = stats->table[c];
+        model->contexts[c] = stats->factor[c / TW_EXACT_SIZES] | tw_exact_raw_bits(table) << 8 |
+                             table * TW_ENTROPY_SYMBOLS << 16;
+    }
 }
 
 void tw_exact_model_encoder(const tw_exact_stats_t *stats, tw_exact_model_t *model)

@@ -8,16 +8,36 @@ static int ref_usable(void)
 
 /* ---- symbols ---------------------------------------------------------------------------------------------------- */
 
+#define BATCH \
+    512 /* elements whose entries are looked for in a loop of its own, which a compiler makes vectors of */
+
+/* Where elements' entries are in the encoder's table. */
+static void find_entries(const uint16_t *heads, const uint16_t *expected, size_t n, uint16_t *index)
+{
+    for (size_t i = 0; i < n; i++) {
+        int16_t coded = (int16_t)tw_lossless_coded(heads[i]);
+        int16_t above = (int16_t)(coded + TW_LOSSLESS_BIAS / 2 - (int16_t)tw_lossless_bottom(expected[i]));
+        above = above < 0 ? TW_ENTROPY_ESCAPE - 1 : above;
+        above = above < TW_ENTROPY_ESCAPE - 1 ? above : TW_ENTROPY_ESCAPE - 1;
+        uint16_t symbol = (uint16_t)(coded ? above + 1 : 0);
+        index[i] = (uint16_t)(tw_lossless_context(expected[i]) * TW_ENTROPY_SYMBOLS + symbol);
+    }
+}
+
 static void ref_encode(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
                        size_t n, tw_entropy_writer_t *writer)
 {
     tw_entropy_writer_t here = *writer; /* which what is written can not change */
+    uint16_t index[BATCH];
     for (size_t i = 0; i < n; i++) {
-        uint32_t coded = tw_lossless_coded(heads[i]), symbol = tw_lossless_symbol(coded, expected[i]);
-        uint64_t entry = model->encode[tw_lossless_context(expected[i]) * TW_ENTROPY_SYMBOLS + symbol];
+        if (i % BATCH == 0) {
+            find_entries(heads + i, expected + i, n - i < BATCH ? n - i : BATCH, index);
+        }
+        uint64_t entry = model->encode[index[i % BATCH]];
         uint32_t *lane = &here.lanes[i % TW_ENTROPY_LANES];
-        *here.escapes = (uint16_t)coded;
-        here.escapes += entry >> 31 & 1;
+        if (entry >> 31 & 1) {
+            *here.escapes++ = (uint16_t)tw_lossless_coded(heads[i]);
+        }
         *lane = tw_entropy_push(*lane, entry, 0, 0, &here.words);
     }
     *writer = here;
@@ -47,36 +67,74 @@ static int ref_decode(const tw_lossless_model_t *model, const uint16_t *expected
 
 /* ---- the other bits --------------------------------------------------------------------------------------------- */
 
+/* Bit b of 7 bits as bit 7 of byte b, and back. */
+static uint64_t spread(uint64_t bits)
+{
+    return (bits * 0x0002040810204080) & 0x0080808080808080;
+}
+
+static uint8_t unspread(uint64_t bytes)
+{
+    return (uint8_t)(((bytes >> 7 & 0x0001010101010101) * 0x0102040810204000) >> 56 & 0x7f);
+}
+
+/* A whole group; takes 4 bytes more. */
+static void pack_group(const uint16_t *heads, uint8_t *raw)
+{
+    for (size_t k = 0; k < 32; k++) {
+        raw[k] = tw_lossless_raw(heads[k]);
+    }
+    for (size_t k = TW_LOSSLESS_RAW_BYTES, at = 0; k < 32; k++, at += 7) {
+        uint64_t bytes, bits = spread(tw_lossless_raw(heads[k]));
+        memcpy(&bytes, raw + at, sizeof(bytes));
+        bytes |= bits;
+        memcpy(raw + at, &bytes, sizeof(bytes));
+    }
+}
+
 static void ref_pack(const uint16_t *heads, size_t n, uint8_t *raw)
 {
-    for (size_t i = 0; i < n; i += 32, raw += TW_LOSSLESS_RAW_BYTES) {
-        size_t in_group = n - i < 32 ? n - i : 32;
-        for (size_t k = 0; k < in_group && k < TW_LOSSLESS_RAW_BYTES; k++) {
-            raw[k] = tw_lossless_raw(heads[i + k]);
-        }
-        for (size_t k = TW_LOSSLESS_RAW_BYTES; k < in_group; k++) {
-            for (size_t b = 0; b < 7; b++) {
-                uint32_t bit = tw_lossless_raw(heads[i + k]) >> b & 1;
-                raw[(k - TW_LOSSLESS_RAW_BYTES) * 7 + b] |= (uint8_t)(bit << 7);
-            }
-        }
+    size_t whole = n - n % 32;
+    for (size_t i = 0; i < whole; i += 32, raw += TW_LOSSLESS_RAW_BYTES) {
+        pack_group(heads + i, raw);
+    }
+    if (n > whole) {
+        uint16_t last[32] = {0};
+        uint8_t bytes[32];
+        size_t n_last = n - whole;
+        memcpy(last, heads + whole, 2 * n_last);
+        pack_group(last, bytes);
+        memcpy(raw, bytes, n_last < TW_LOSSLESS_RAW_BYTES ? n_last : TW_LOSSLESS_RAW_BYTES);
+    }
+}
+
+/* A whole group; reads 4 bytes more. */
+static void unpack_group(const uint8_t *raw, uint16_t *heads)
+{
+    for (size_t k = 0; k < TW_LOSSLESS_RAW_BYTES; k++) {
+        heads[k] = tw_lossless_head_of(heads[k] & 0x1ff, raw[k]);
+    }
+    for (size_t k = TW_LOSSLESS_RAW_BYTES, at = 0; k < 32; k++, at += 7) {
+        uint64_t bytes;
+        memcpy(&bytes, raw + at, sizeof(bytes));
+        heads[k] = tw_lossless_head_of(heads[k] & 0x1ff, unspread(bytes));
     }
 }
 
 static void ref_unpack(const uint8_t *raw, size_t n, uint16_t *heads)
 {
-    for (size_t i = 0; i < n; i += 32, raw += TW_LOSSLESS_RAW_BYTES) {
-        size_t in_group = n - i < 32 ? n - i : 32;
-        for (size_t k = 0; k < in_group && k < TW_LOSSLESS_RAW_BYTES; k++) {
-            heads[i + k] = tw_lossless_head_of(heads[i + k] & 0x1ff, raw[k] & 0x7f);
-        }
-        for (size_t k = TW_LOSSLESS_RAW_BYTES; k < in_group; k++) {
-            uint8_t bits = 0;
-            for (size_t b = 0; b < 7; b++) {
-                bits |= (uint8_t)(raw[(k - TW_LOSSLESS_RAW_BYTES) * 7 + b] >> 7 << b);
-            }
-            heads[i + k] = tw_lossless_head_of(heads[i + k] & 0x1ff, bits);
-        }
+    size_t whole = n - n % 32;
+    for (size_t i = 0; i < whole; i += 32, raw += TW_LOSSLESS_RAW_BYTES) {
+        unpack_group(raw, heads + i);
+    }
+    if (n > whole) {
+        uint16_t last[32] = {0};
+        uint8_t bytes[32] = {0};
+        size_t n_last = n - whole;
+        memcpy(last, heads + whole, 2 * n_last);
+        memcpy(bytes, raw, n_last < TW_LOSSLESS_RAW_BYTES ? n_last : TW_LOSSLESS_RAW_BYTES);
+        unpack_group(bytes, last);
+        memcpy(heads + whole, last, 2 * n_last);
     }
 }
 
