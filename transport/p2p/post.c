@@ -94,14 +94,13 @@ static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
     return tw_p2p_control_send(p2p, request->peer, &header, NULL);
 }
 
-/** Without being asked for: short messages, and, where the owner wants it, those of up to a chunk; but several data streams are worth
- *  more than the way there and back. */
+/** Without being asked for: short messages, and, where the owner wants it, long ones, too; but several data streams are worth more
+ *  than the way there and back. */
 static int goes_at_once(const tw_p2p_t *p2p, const tw_p2p_request_t *request)
 {
     const tw_p2p_peer_t *peer = request->peer;
-    const size_t limit = p2p->params.sends_on_credit && tw_p2p_peer_is_over_tcp(peer) &&
-                                 peer->n_streams == 2 && p2p->params.chunk_bytes > p2p->params.eager_bytes
-                             ? p2p->params.chunk_bytes
+    const size_t limit = p2p->params.sends_on_credit && tw_p2p_peer_is_over_tcp(peer) && peer->n_streams == 2
+                             ? TW_P2P_EAGER_MAX
                              : p2p->params.eager_bytes;
     return request->mem == TW_MEM_HOST && request->bytes <= limit && request->bytes <= TW_P2P_EAGER_MAX &&
            request->bytes + TW_P2P_CREDIT_MESSAGE <= peer->credit_bytes;

@@ -20,7 +20,7 @@
  *  Credit. What is sent without being asked for may lie there for receives that are late, so all EAGER messages are covered by credit:
  *  TW_P2P_CREDIT_BYTES for each peer, of which a message takes its bytes and TW_P2P_CREDIT_MESSAGE, and which is given back (CREDIT) as
  *  receives take what has come. A message without credit goes as RTS. Where the owner wants it and there is one data stream, a message
- *  of up to a chunk goes as EAGER, too: it saves RTS, CTS and the round trip. A longer one is then a single chunk, of 8 MB at most.
+ *  of up to TW_P2P_EAGER_MAX goes as EAGER, too: it saves RTS, CTS and the round trip. A longer one is then cut into chunks of 8 MB.
  *
  *  Over TCP a long EAGER message that no receive waits for is left with the system, and with it all that comes behind it on its stream, as
  *  long as no request of this peer is under way: kept here, it would be copied once more, and whoever posts his receives one at a time,
@@ -81,7 +81,7 @@ static inline uint64_t tw_p2p_header_data(const tw_p2p_header_t *header)
 /** Given back when it has come to so much. The longest message on credit and this are less than all there is. */
 #define TW_P2P_CREDIT_STEP ((size_t)4 << 20)
 /** The longest message that is ever sent without being asked for. */
-#define TW_P2P_EAGER_MAX ((size_t)1 << 20)
+#define TW_P2P_EAGER_MAX ((size_t)4 << 20)
 
 /** UCX's active messages: the usual one, and the same for chunks that UCX keeps. */
 #define TW_P2P_AM 1

@@ -1,4 +1,5 @@
 /** Sending frames. */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,16 +8,19 @@
 
 #include "transport/p2p/tcp.h"
 
+#define HEADER_BYTES sizeof(tw_p2p_header_t)
 /** Frames in one call, at most. */
 #define FRAMES_AT_ONCE 16
 /** Of a short frame. */
 #define SHORT_BYTES 512
-/** Of a write, and writes of one connection, before the caller gets its turn: NCCL waits in no call for longer than a copy. */
-#define SEND_BYTES ((size_t)1 << 20)
+/** Of a write, and writes of one connection, before the caller gets its turn: NCCL waits in no call for longer than a copy. Together
+ *  they take a message of 4 MB with its header: what is left of one costs a round. */
+#define SEND_BYTES (((size_t)1 << 20) + HEADER_BYTES)
 #define SENDS_AT_ONCE 4
+static_assert(SENDS_AT_ONCE * SEND_BYTES >= TW_P2P_EAGER_MAX + HEADER_BYTES,
+              "a message on credit can go in one turn");
 /** The buffer that sealed frames leave from: two pieces, and headers. */
 #define OUT_BYTES (2 * TW_TCP_PIECE_BYTES + 4096)
-#define HEADER_BYTES sizeof(tw_p2p_header_t)
 
 /* ---- operations -------------------------------------------------------------------------------------------- */
 

@@ -350,6 +350,22 @@ TEST_F(P2p, OnCreditNothingIsAskedFor)
     EXPECT_EQ(tw_p2p_peer_counts(peer_a).n_sent - from_a, n / n_for_a_step) << "credit alone";
 }
 
+/* Also one that is longer than a chunk, while there is credit for it. */
+TEST_F(P2p, OnCreditALongMessageIsOne)
+{
+    connect_on_credit();
+    for (size_t bytes : {chunk + 1, TW_P2P_EAGER_MAX, TW_P2P_EAGER_MAX + 1}) {
+        const auto out = pattern(bytes, 3);
+        std::vector<uint8_t> in(bytes);
+        const uint64_t before = tw_p2p_peer_counts(peer_b).n_sent;
+        tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, out);
+        EXPECT_EQ(wait(sent), TW_OK);
+        EXPECT_EQ(wait(received), TW_OK);
+        EXPECT_EQ(in, out) << bytes;
+        EXPECT_EQ(tw_p2p_peer_counts(peer_b).n_sent - before, bytes <= TW_P2P_EAGER_MAX ? 1u : 2u) << bytes;
+    }
+}
+
 TEST_F(P2p, WithoutCreditItIsAskedFor)
 {
     connect_on_credit();
