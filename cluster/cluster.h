@@ -29,7 +29,7 @@ TW_C_BEGIN
 /** What to run on what. Zeros are defaults, but for the counts of nodes and ranks, and argv. Borrowed during the run. */
 typedef struct tw_cluster_params {
     int n_nodes, ranks_per_node;
-    int ipv6;        /**< 1: nodes have IPv6 addresses alone; benches then measure no TCP of others beside */
+    int ipv6;        /**< 1: nodes have IPv6 addresses alone */
     int n_nics;      /**< interfaces of each node, each with a link of its own; 0: one */
     double link_bps; /**< each link, each way, bits per second; 0: not shaped */
     double
@@ -72,7 +72,7 @@ const char *tw_cluster_note(char buf[TW_CLUSTER_TEXT_BYTES]);
  *  into frames at a multiple of the cost, or a quarter of a millisecond, for timers are no finer. */
 size_t tw_cluster_burst_bytes(double link_bps);
 
-/** IPv4 address of a node's first interface, inside a cluster without `ipv6`, as text; returns buf. */
+/** Address of a node's first interface, inside a cluster, as text; returns buf. */
 const char *tw_cluster_node_address(int node, char buf[TW_CLUSTER_ADDRESS_BYTES]);
 
 /** TW_CLUSTER and TW_CLUSTER_NOTE, set by the cluster for its ranks. */

@@ -163,7 +163,8 @@ static const char *nic_address(int node, int nic, int ipv6, char buf[TW_CLUSTER_
 
 const char *tw_cluster_node_address(int node, char buf[TW_CLUSTER_ADDRESS_BYTES])
 {
-    return nic_address(node, 0, 0, buf);
+    const char *master = getenv("MASTER_ADDR"); /* that the cluster has given this rank */
+    return nic_address(node, 0, master && strchr(master, ':'), buf);
 }
 
 const char *tw_cluster_master_address(const tw_cluster_t *cluster, char buf[TW_CLUSTER_ADDRESS_BYTES])

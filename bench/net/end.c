@@ -22,20 +22,27 @@ static tw_status_t failed(const char *what)
     return TW_ERR_IO;
 }
 
-static struct sockaddr_in word_address(void)
+struct sockaddr_in6 net_end_address(const char *text, int port)
+{
+    struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    char mapped[INET6_ADDRSTRLEN];
+
+    (void)snprintf(mapped, sizeof(mapped), strchr(text, ':') ? "%s" : "::ffff:%s", text);
+    (void)inet_pton(AF_INET6, mapped, &address.sin6_addr);
+    return address;
+}
+
+static struct sockaddr_in6 word_address(void)
 {
     const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
-    struct sockaddr_in address = {.sin_family = AF_INET};
 
-    address.sin_port = htons((uint16_t)(port ? atoi(port) : 0));
-    (void)inet_pton(AF_INET, host ? host : "127.0.0.1", &address.sin_addr);
-    return address;
+    return net_end_address(host ? host : "127.0.0.1", port ? atoi(port) : 0);
 }
 
 static tw_status_t wait_for_other(int *out)
 {
-    const struct sockaddr_in address = word_address();
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
+    const struct sockaddr_in6 address = word_address();
+    const int listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
     int fd = -1;
 
     if (listener < 0) {
@@ -53,11 +60,11 @@ static tw_status_t wait_for_other(int *out)
 
 static tw_status_t go_to_other(int *out)
 {
-    const struct sockaddr_in address = word_address();
+    const struct sockaddr_in6 address = word_address();
     const double until = tw_time_sec() + MEET_SEC;
 
     do {
-        *out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        *out = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (*out >= 0 && !connect(*out, (const struct sockaddr *)&address, sizeof(address))) {
             return TW_OK;
         }

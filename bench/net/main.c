@@ -14,6 +14,7 @@
 #define NCCL_SOCKET "nccl-socket"
 #define TCP "tcp"
 #define SEALED "sealed"
+#define THINWIRE "thinwire"
 
 extern const tw_nccl_net_v12_t ncclNetPlugin_v12;
 
@@ -21,6 +22,7 @@ typedef struct options {
     size_t sizes[SIZES_MAX];
     int connections[SIZES_MAX];
     int n_sizes, n_connections, n_nics;
+    int32_t ipv6;
     double link_bps, seconds;
     int n_pairs;
     const char *peer; /**< NULL: none */
@@ -64,8 +66,8 @@ static void take_connections(struct argp_state *state, const tw_flag_t *flag, vo
 
 static void take_peer(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
-    static const char *const names[] = {TCP, NCCL_SOCKET, SEALED};
-    ((options_t *)ctx)->peer = names[tw_flag_choice(state, flag, text, names, 3)];
+    static const char *const names[] = {TCP, NCCL_SOCKET, SEALED, THINWIRE};
+    ((options_t *)ctx)->peer = names[tw_flag_choice(state, flag, text, names, 4)];
 }
 
 #define AT(member) offsetof(options_t, member)
@@ -82,6 +84,8 @@ static const tw_flag_t flag_list[] = {
     {.field = {"nics", "1", "N", "Interfaces of each node", TW_CONFIG_INT32, AT(n_nics), 1,
                TW_CLUSTER_MAX_NICS, NULL},
      .group = 1},
+    {.field = {"ipv6", NULL, NULL, "Nodes have IPv6 addresses alone", TW_CONFIG_BOOL, AT(ipv6), 0, 0, NULL},
+     .group = 1},
     {.field = {"link", "1gbit", "RATE", "Rate of each interface's link: 1gbit, none", TW_CONFIG_RATE,
                AT(link_bps), 0, 0, NULL},
      .letter = 'l',
@@ -94,10 +98,11 @@ static const tw_flag_t flag_list[] = {
                "Measurements of each line, of which the median counts; with a peer, as many pairs",
                TW_CONFIG_INT32, AT(n_pairs), 1, PAIRS_MAX, NULL},
      .group = 1},
-    {.field = {"peer", NULL, "tcp|nccl-socket|sealed",
-               "In turn with ours, measure plain TCP sockets, or NCCL's own transport, or ours with "
-               "TW_NET_ENCRYPT=y",
-               TW_CONFIG_STRING, 0, 0, 0, NULL},
+    {.field =
+         {"peer", NULL, "TRANSPORT",
+          "In turn with ours, measure another: tcp (plain sockets), nccl-socket (NCCL's own), sealed (ours "
+          "with TW_NET_ENCRYPT=y), thinwire (ours once more: what differs then is noise)",
+          TW_CONFIG_STRING, 0, 0, 0, NULL},
      .group = 1,
      .take = take_peer},
     {.field = {"nccl", NULL, "FILE", "NCCL's library (default: libnccl.so.2, where the loader finds it)",
@@ -282,7 +287,7 @@ static const tw_nccl_net_v12_t *find_peer(const options_t *options, char *why)
     if (!options->peer) {
         return NULL;
     }
-    if (strcmp(options->peer, SEALED) == 0) {
+    if (strcmp(options->peer, SEALED) == 0 || strcmp(options->peer, THINWIRE) == 0) {
         return &ncclNetPlugin_v12;
     }
     return strcmp(options->peer, TCP) == 0 ? &net_tcp : net_peer_open(options->nccl, why, WHY_BYTES);
@@ -291,7 +296,7 @@ static const tw_nccl_net_v12_t *find_peer(const options_t *options, char *why)
 /** Ours reads its variables when it begins. */
 static tw_status_t begin_peer(run_t *run, const tw_nccl_net_v12_t *net)
 {
-    const int is_sealed = net == &ncclNetPlugin_v12;
+    const int is_sealed = strcmp(run->options->peer, SEALED) == 0;
     if (is_sealed && (setenv("TW_NET_ENCRYPT", "y", 1) || setenv("TW_JOB_TOKEN", "of this bench", 0))) {
         return TW_ERR_NO_MEMORY;
     }
@@ -382,6 +387,7 @@ int main(int argc, char **argv)
     const tw_cluster_params_t params = {.n_nodes = 2,
                                         .ranks_per_node = 1,
                                         .n_nics = options.n_nics,
+                                        .ipv6 = options.ipv6,
                                         .link_bps = options.link_bps,
                                         .path = "/proc/self/exe",
                                         .argv = (const char *const *)argv,

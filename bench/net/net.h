@@ -13,6 +13,8 @@
 #ifndef TW_BENCH_NET_NET_H
 #define TW_BENCH_NET_NET_H
 
+#include <netinet/in.h>
+
 #include "cluster/cluster.h"
 #include "core/core.h"
 #include "plugin/nccl/abi/net.h"
@@ -42,6 +44,8 @@ tw_status_t net_end_init(net_end_t *end, const tw_nccl_net_v12_t *net, const net
 tw_status_t net_end_connect(net_end_t *end, int n_connections);
 void net_end_disconnect(net_end_t *end);
 void net_end_cleanup(net_end_t *end);
+/** An address as text, IPv4 or IPv6, as one of IPv6's. */
+struct sockaddr_in6 net_end_address(const char *text, int port);
 /** Both ends tell the other one a number. */
 tw_status_t net_end_swap(const net_end_t *end, double own, double *other);
 /** The other end has come to the same place. */

@@ -37,7 +37,7 @@ struct tcp_comm {
 };
 
 typedef struct tcp_handle {
-    struct sockaddr_in address;
+    struct sockaddr_in6 address;
     int fd; /* of whoever connects, while it does; 0: not begun */
 } tcp_handle_t;
 
@@ -65,14 +65,14 @@ static tw_nccl_result_t tcp_devices(int *n)
 
 static tw_nccl_result_t tcp_listen(void *context, int dev, void *handle_bytes, void **out)
 {
-    tcp_handle_t handle = {.address = {.sin_family = AF_INET}};
+    tcp_handle_t handle = {.fd = 0};
     socklen_t bytes = sizeof(handle.address);
     char host[TW_CLUSTER_ADDRESS_BYTES];
     const char *rank = getenv("RANK");
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     (void)context, (void)dev;
-    (void)inet_pton(AF_INET, tw_cluster_node_address(rank ? atoi(rank) : 0, host), &handle.address.sin_addr);
+    handle.address = net_end_address(tw_cluster_node_address(rank ? atoi(rank) : 0, host), 0);
     if (fd < 0 || bind(fd, (const struct sockaddr *)&handle.address, bytes) || listen(fd, 1) ||
         getsockname(fd, (struct sockaddr *)&handle.address, &bytes)) {
         return failed("listen");
@@ -105,7 +105,7 @@ static tw_nccl_result_t tcp_connect(void *context, int dev, void *handle_bytes, 
     (void)context, (void)dev, (void)device;
     memcpy(&handle, handle_bytes, sizeof(handle));
     if (!handle.fd) {
-        handle.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        handle.fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         memcpy(handle_bytes, &handle, sizeof(handle));
     }
     if (connect(handle.fd, (const struct sockaddr *)&handle.address, sizeof(handle.address)) &&

@@ -152,6 +152,25 @@ TEST_F(Door, StrangersChangeNothing)
     }
 }
 
+/* On a network that has IPv6 alone. */
+TEST_F(Door, Ipv6)
+{
+    tw_ip_place_t at = place(6);
+    const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in6 loopback = {};
+    loopback.sin6_family = AF_INET6;
+    loopback.sin6_addr = in6addr_loopback;
+    const bool able = bind(fd, (sockaddr *)&loopback, sizeof(loopback)) == 0;
+    close(fd);
+    if (!able) {
+        GTEST_SKIP() << "this machine has no IPv6";
+    }
+    memcpy(at.address, &in6addr_loopback, sizeof(at.address));
+    ASSERT_EQ(tw_ip_door_open(&at), TW_OK);
+    register_all(at, {guest(0, 2), guest(1, 2)});
+    EXPECT_EQ(ask(at, guest(0, 2)).verdict, (uint32_t)TW_IP_ALL_HERE);
+}
+
 TEST_F(Door, NoDoorThere)
 {
     tw_ip_place_t at = open(5), nowhere = at;

@@ -64,4 +64,27 @@ TEST_F(Cluster, ASingleDeviceKeepsToItself)
     EXPECT_LT(bytes[0], bytes[1] / 20);
 }
 
+/* Nodes with IPv6 addresses alone: the device is found without being named, open and sealed. */
+TEST_F(Cluster, Ipv6)
+{
+    const char *const settings[] = {"", "TW_JOB_TOKEN=of_both TW_NET_ENCRYPT=y",
+                                    "NCCL_SOCKET_IFNAME==eth0 NCCL_SOCKET_FAMILY=AF_INET6"};
+    for (const char *setting : settings) {
+        const process::Result result = process::run(
+            {kCluster, "--ipv6", "--nodes", "2", "--link", "none", "--", "sh", "-c",
+             "if ip -4 addr | grep -q inet; then echo IPv4; fi; env -u TW_NET_DEVICES -u TW_JOB_TOKEN -u "
+             "TW_CLUSTER " +
+                 std::string(setting) + " " + kNet +
+                 " --sizes 8,100K --connections 1,3 --link none --seconds 0.01 --iters 1 --peer tcp"});
+        EXPECT_EQ(result.code, 0) << result.out << result.err;
+        size_t n = 0;
+        for (size_t at = 0; (at = result.out.find(" yes\n", at)) != std::string::npos; at++) {
+            n++;
+        }
+        EXPECT_EQ(n, 16u) << setting << ": " << result.out
+                          << result.err; /* two sizes, connections, ways, transports */
+        EXPECT_EQ(result.out.find("IPv4"), std::string::npos) << result.out;
+    }
+}
+
 } // namespace
