@@ -28,7 +28,7 @@ from .version import __version__
 
 log = logging.getLogger("thinwire")
 # Of the library's variables, those without which ranks do not understand each other.
-SAME = ("TW_COLL_CHECK", "TW_COLL_MODEL", "TW_COLL_SCRATCH")
+SAME = ("TW_COLL_CHECK", "TW_COLL_MODEL", "TW_COLL_SCRATCH", "TW_NET_ENCRYPT")
 READY = ""
 
 
@@ -144,15 +144,20 @@ class _Life:
             log.warning("nothing goes over Thinwire: %s", why)
         return why
 
-    def refused(self, ranks: tuple[int, ...], limit_sec: float) -> str:
-        if ranks in self._verdicts:
-            return self._verdicts[ranks]
+    def _agree(self, ranks: tuple[int, ...], limit_sec: float) -> None:
         self.speak(asked=False)
         with self._lock:
             if ranks not in self._verdicts:
                 members = tuple(range(self.world)) if self._asked else ranks
                 self._verdicts[ranks] = self._verdict(members, limit_sec) if len(members) > 1 else ""
-            return self._verdicts[ranks]
+
+    def refused(self, ranks: tuple[int, ...], limit_sec: float) -> str:
+        if ranks not in self._verdicts:
+            self._agree(ranks, limit_sec)
+        why = self._verdicts[ranks]
+        if why and autoload.is_on("TW_NET_ENCRYPT"):
+            raise RuntimeError("TW_NET_ENCRYPT=y, and what torch would fall back to is not sealed: " + why)
+        return why
 
     def reasons(self) -> list[str]:
         return [why for why in dict.fromkeys(self._verdicts.values()) if why]
