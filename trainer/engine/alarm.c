@@ -14,25 +14,40 @@ static int is_vector(const tw_engine_t *engine, size_t tensor)
     return engine->tensors[tensor].n_dims < 2;
 }
 
-/* The tensors in the order in which backward comes to them, into order [n_tensors]: the root's norm, the blocks from the last one's last
- * tensor on, the embeddings. What is not finite spreads that way. */
+/* The root has embeddings, the last norm, and after it an output layer if that has weights of its own. */
+typedef enum root_part { OUTPUT, NORM, EMBEDDINGS } root_part_t;
+
+static root_part_t root_part_of(const tw_engine_t *engine, size_t tensor)
+{
+    size_t first = engine->units[TW_MODEL_ROOT].first_tensor;
+    if (is_vector(engine, tensor)) {
+        return NORM;
+    }
+    return tensor > first && is_vector(engine, tensor - 1) ? OUTPUT : EMBEDDINGS;
+}
+
+static size_t add_root_part(const tw_engine_t *engine, root_part_t part, size_t *order, size_t n)
+{
+    const tw_engine_unit_t *root = &engine->units[TW_MODEL_ROOT];
+    for (size_t t = root->first_tensor; t < root->first_tensor + root->n_tensors; t++) {
+        if (root_part_of(engine, t) == part) {
+            order[n++] = t;
+        }
+    }
+    return n;
+}
+
+/* The tensors in the order in which backward comes to them, into order [n_tensors]: the root's output layer and norm, the blocks from the
+ * last one's last tensor on, the embeddings. What is not finite spreads that way. */
 static void backward_order(const tw_engine_t *engine, size_t *order)
 {
     const tw_engine_unit_t *root = &engine->units[TW_MODEL_ROOT];
-    size_t n = 0, first_of_blocks = root->first_tensor + root->n_tensors;
-    for (size_t t = root->first_tensor; t < first_of_blocks; t++) {
-        if (is_vector(engine, t)) {
-            order[n++] = t;
-        }
-    }
-    for (size_t t = engine->n_tensors; t-- > first_of_blocks;) {
+    size_t n = add_root_part(engine, OUTPUT, order, 0);
+    n = add_root_part(engine, NORM, order, n);
+    for (size_t t = engine->n_tensors; t-- > root->first_tensor + root->n_tensors;) {
         order[n++] = t;
     }
-    for (size_t t = root->first_tensor; t < first_of_blocks; t++) {
-        if (!is_vector(engine, t)) {
-            order[n++] = t;
-        }
-    }
+    (void)add_root_part(engine, EMBEDDINGS, order, n);
 }
 
 static int are_weights_finite(const tw_engine_piece_t *piece)

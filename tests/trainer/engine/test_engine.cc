@@ -44,6 +44,14 @@ class TrainEngine : public tw::Fixture
             shape.n_head = (size_t)o->n_head;
             shape.n_embd = (size_t)o->n_embd;
             shape.layer_norm_epsilon = o->layer_norm_epsilon;
+            if (o->family == TW_MODEL_LLAMA) {
+                shape.family = TW_MODEL_LLAMA;
+                shape.llama.n_kv_head = shape.n_head;
+                shape.llama.head_dim = shape.n_embd / shape.n_head;
+                shape.llama.n_inner = 40;
+                shape.llama.rope.theta = 10000;
+                shape.llama.has_head = 1;
+            }
             ASSERT_EQ(tw_model_create(&shape, &model), TW_OK);
             tw_engine_params_t params = {o, model, data, world};
             ASSERT_EQ(tw_engine_create(&params, &engine), TW_OK);
@@ -210,6 +218,22 @@ TEST_F(TrainEngine, TheGradientWhereItBeganIsNamed)
         EXPECT_EQ(tw_engine_alarm(engine, &report, NAN), TW_ERR_MISMATCH);
     });
     EXPECT_EQ(log_count("is not finite"), 1u);
+}
+
+/* An output layer of its own is what backward comes to first, the embedding last. */
+TEST_F(TrainEngine, AnOutputLayersGradientIsNamedFirst)
+{
+    expect_log("rank 0: step 1: the gradient of lm_head.weight is not finite");
+    run({0, 1}, {"zero_optimization.stage=2", "model.family=llama"},
+        [&](int, tw_engine_t *engine, tw_model_t *) {
+            tw_engine_unit_t *root = &engine->units[TW_MODEL_ROOT];
+            for (size_t t = root->first_tensor; t < root->first_tensor + root->n_tensors; t++) {
+                root->part_grads[engine->piece_offsets[t]] = 0x7f80;
+            }
+            tw_engine_report_t report = {};
+            report.norm.n_nonfinite = 1;
+            EXPECT_EQ(tw_engine_alarm(engine, &report, NAN), TW_ERR_MISMATCH);
+        });
 }
 
 /* What was held for a while before, by a tokenizer say, is none of the engine's. */
