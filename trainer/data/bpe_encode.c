@@ -217,7 +217,7 @@ static tw_status_t encode_words(encoding_t *encoding, const part_t *part)
         if (code == PCRE2_ERROR_NOMATCH) {
             return encode_word(encoding, part->at + at, part->bytes - at);
         }
-        if (code < 1 || ends[1] <= ends[0]) {
+        if (code < 1 || ends[0] < at || ends[1] <= ends[0]) {
             return no_match(encoding, part, at, code);
         }
         if (ends[0] > at) {

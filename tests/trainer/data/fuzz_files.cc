@@ -1,4 +1,5 @@
-/* Any bytes as merges.txt ('m' and what follows), vocab.json ('v') or a file of tokens (anything else): what is accepted is used. */
+/* Any bytes as merges.txt ('m' and what follows), vocab.json ('v'), tokenizer.json ('t') or a file of tokens (anything else): what is
+ * accepted is used. */
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -59,6 +60,22 @@ void read_vocabulary(const char *vocab, const char *merges)
     tw_bpe_destroy(bpe);
 }
 
+/* Its pattern may find no word, or too long: an error that names the text. */
+void read_tokenizer()
+{
+    static const char text[] = "And the earth was <|endoftext|> and void;\n\n it's 1st  \xc3\xa4 e\xcc\x81";
+    tw_bpe_t *bpe = nullptr;
+    if (tw_bpe_create_json(path.c_str(), &bpe) != TW_OK) {
+        check(is_named, "an error names the file");
+        return;
+    }
+    size_t vocab_size = tw_bpe_vocab_size(bpe);
+    tw_status_t status = tw_bpe_encode(bpe, path.c_str(), reinterpret_cast<const unsigned char *>(text),
+                                       strlen(text), look_at, &vocab_size);
+    check(status == TW_OK || (status == TW_ERR_FORMAT && is_named), "text is encoded, or an error names it");
+    tw_bpe_destroy(bpe);
+}
+
 void read_tokens()
 {
     tw_data_t *data = nullptr;
@@ -95,13 +112,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         tw_log_set_sink(look_for_path, nullptr);
     }
     bool is_merges = size > 0 && data[0] == 'm', is_vocab = size > 0 && data[0] == 'v';
-    size_t skip = is_merges || is_vocab ? 1 : 0;
+    bool is_tokenizer = size > 0 && data[0] == 't';
+    size_t skip = is_merges || is_vocab || is_tokenizer ? 1 : 0;
     FILE *file = fopen(path.c_str(), "w");
     check(file && fwrite(data + skip, 1, size - skip, file) == size - skip && fclose(file) == 0,
           "the file is written");
     is_named = false;
     if (is_merges || is_vocab) {
         read_vocabulary(is_vocab ? path.c_str() : kVocab, is_merges ? path.c_str() : kMerges);
+    } else if (is_tokenizer) {
+        read_tokenizer();
     } else {
         read_tokens();
     }
