@@ -41,8 +41,8 @@ void tw_bpe_byte_name(unsigned byte, char name[3]);
 tw_status_t tw_bpe_load(tw_bpe_t *bpe, const char *vocab_path, const char *merges_path);
 tw_status_t tw_bpe_load_json(tw_bpe_t *bpe, const char *path);
 
-/** A text of `bytes` in normal form C: NULL if it is that already. TW_ERR_FORMAT: it is not UTF-8, or too long; logged with label.
- *  *composed is the caller's, to be freed. */
+/** A text of `bytes` in normal form C: NULL if it is that already, or not UTF-8. TW_ERR_FORMAT: it is too long, or memory is short;
+ *  logged with label. *composed is the caller's, to be freed. */
 tw_status_t tw_bpe_compose(const char *label, const unsigned char *text, size_t bytes,
                            unsigned char **composed, size_t *n_composed);
 

@@ -59,6 +59,9 @@ tw_status_t tw_bpe_compose(const char *label, const unsigned char *text, size_t 
         error = U_FAILURE(error) ? error : compose(wide, n, composed, n_composed);
     }
     free(wide);
+    if (error == U_INVALID_CHAR_FOUND) { /* not UTF-8: who looks for words says where */
+        return TW_OK;
+    }
     if (!wide || error == U_MEMORY_ALLOCATION_ERROR || U_FAILURE(error)) {
         tw_error("%s: cannot be brought to normal form C: %s", label,
                  wide ? u_errorName(error) : "out of memory");
