@@ -199,4 +199,30 @@ TEST_F(Processes, DisagreementEndsTheJob)
     EXPECT_EQ(tw::run_processes({0, 1, 2}, body, LIMIT_SEC), "");
 }
 
+/* What each rank reads for itself, and operations lean on. */
+TEST_F(Processes, VariablesThatDifferAreAMismatch)
+{
+    auto body = [](tw_coll_t *coll) -> std::string {
+        const char *const variables[][2] = {{"TW_COLL_DETERMINISTIC", "y"},
+                                            {"TW_COLL_CHECK", "n"},
+                                            {"TW_COLL_SCRATCH", "9M"},
+                                            {"TW_COLL_MODEL", "inter:beta=1gbit"}};
+        std::string wrong;
+        for (const auto &variable : variables) {
+            const std::string before = getenv(variable[0]) ? getenv(variable[0]) : "";
+            if (tw_coll_rank(coll) == 1) {
+                setenv(variable[0], variable[1], 1);
+            }
+            const std::string one = expect_create(coll, 0, TW_ERR_MISMATCH, 0);
+            wrong += one.empty() ? "" : std::string(variable[0]) + ": " + one + "; ";
+            unsetenv(variable[0]);
+            if (!before.empty()) {
+                setenv(variable[0], before.c_str(), 1);
+            }
+        }
+        return wrong;
+    };
+    EXPECT_EQ(tw::run_processes({0, 1}, body, LIMIT_SEC), "");
+}
+
 } // namespace

@@ -113,11 +113,14 @@ std::vector<Key> extremes()
     const struct {
         const char *name;
         long long most;
-    } of_model[] = {{"model.n_layer", 4096}, {"model.n_embd", 65536}, {"model.n_positions", 1000000},
+    } of_model[] = {{"model.n_layer", 4096},
+                    {"model.n_embd", 65536},
+                    {"model.n_positions", 1000000},
                     {"model.vocab_size", 65536}};
     std::vector<Key> keys;
     const auto add = [&](const tw_config_field_t *field, double value) {
-        keys.push_back({field, field->name, std::string(field->name) + "=" + std::to_string((long long)value)});
+        keys.push_back(
+            {field, field->name, std::string(field->name) + "=" + std::to_string((long long)value)});
     };
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
         const tw_config_field_t *field = &tw_train_options_table.fields[i];
@@ -180,8 +183,9 @@ TEST_F(Sizes, ThreeFactors)
         }
         return found;
     };
-    const Key *micro = at_most("train_micro_batch_size_per_gpu"), *sequence = at_most("thinwire.sequence_length"),
-              *width = at_most("model.n_embd"), *depth = at_most("model.n_layer");
+    const Key *micro = at_most("train_micro_batch_size_per_gpu"),
+              *sequence = at_most("thinwire.sequence_length"), *width = at_most("model.n_embd"),
+              *depth = at_most("model.n_layer");
     look({micro, sequence, width}, 4, 2);
     look({micro, sequence, depth}, 4, 2);
     look({micro, sequence, width, depth}, 4, 2);

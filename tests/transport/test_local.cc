@@ -148,6 +148,19 @@ TEST(TransportLocal, ProgressMovesEveryMoverOnce)
     tw_transport_mover_remove(t, &second.mover);
 }
 
+TEST(TransportLocal, AnOwnerIsKept)
+{
+    tw_transport_t *transport = nullptr;
+    int owner = 0;
+    ASSERT_EQ(tw_transport_local_create(1, nullptr, &transport), TW_OK);
+    EXPECT_EQ(tw_transport_owner(transport), nullptr);
+    tw_transport_owner_set(transport, &owner);
+    EXPECT_EQ(tw_transport_owner(transport), &owner);
+    tw_transport_owner_set(transport, nullptr);
+    EXPECT_EQ(tw_transport_owner(transport), nullptr);
+    tw_transport_destroy(transport);
+}
+
 TEST(TransportLocal, SleepTimesOutAndWakes)
 {
     World w(2);

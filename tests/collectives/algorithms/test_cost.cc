@@ -115,10 +115,29 @@ TEST_F(Cost, CountsWhatIsSent)
             EXPECT_NEAR(cost.inter_bytes, (double)counted.inter_bytes, 1e-6);
             EXPECT_EQ(cost.inter_rounds > 0, counted.inter_messages > 0); /* somebody waits for them */
             EXPECT_NEAR(cost.node_bytes, (double)counted.node_bytes, 1e-6);
+            EXPECT_EQ(cost.node_messages > 0, counted.node_bytes > 0);
             /* Halving and doubling: a row of shards that goes round the world is two messages. */
             bool rows = c.algo.find("ing") != std::string::npos && c.algo != "ring";
             EXPECT_NEAR(cost.inter_messages, (double)counted.inter_messages, rows ? 1 : 1e-6);
         }
+    }
+}
+
+/* Empty messages, log2(W) of them one after the other. */
+TEST_F(Cost, OfABarrier)
+{
+    for (const std::vector<int> &grid : std::vector<std::vector<int>>{{4}, {1, 1, 1, 1}, {2, 2}, {1}}) {
+        tw_coll_cost_t cost = {};
+        tw::Case c;
+        c.op = TW_COLL_BARRIER;
+        c.algo = "dissemination";
+        run(tw::nodes_of(grid), c, &cost);
+        const double hops = grid == std::vector<int>{1} ? 0 : 2, between = grid.size() > 1 ? hops : 0;
+        EXPECT_EQ(cost.inter_messages, between);
+        EXPECT_EQ(cost.inter_rounds, between);
+        EXPECT_EQ(cost.node_messages, hops - between);
+        EXPECT_EQ(cost.node_rounds, hops - between);
+        EXPECT_EQ(cost.inter_bytes + cost.node_bytes, 0);
     }
 }
 

@@ -373,6 +373,32 @@ TEST_F(LosslessCudaMessage, OthersElementsAndTypesAreMismatches)
     EXPECT_EQ(decode(TW_TYPE_FP16, good, {{n, 0, 0}}).status, TW_ERR_MISMATCH);
 }
 
+/* Pieces and columns that a head may not have, and the last ones that it may. */
+TEST_F(LosslessCudaMessage, PiecesAreAsOnTheHost)
+{
+    const std::vector<tw::ZeroPiece> good[] = {std::vector<tw::ZeroPiece>(6, {5, 100, false}),
+                                               {{16, 100, true}, {14, 100, false}}};
+    const std::vector<tw::ZeroPiece> bad[] = {{{5, 100, false},
+                                               {5, 100, false},
+                                               {5, 100, false},
+                                               {5, 100, false},
+                                               {5, 100, false},
+                                               {3, 100, false},
+                                               {2, 100, false}},
+                                              {{15, 100, true}, {15, 100, false}}};
+    for (const auto &pieces : good) {
+        const Decoded decoded =
+            decode(TW_TYPE_BF16, tw::make_zero_message(TW_TYPE_BF16, pieces), {{n, 0, 0}});
+        EXPECT_EQ(decoded.status, TW_OK);
+        EXPECT_TRUE(decoded.values == Bytes(2 * n));
+    }
+    for (const auto &pieces : bad) {
+        const Bytes message = tw::make_zero_message(TW_TYPE_BF16, pieces);
+        EXPECT_EQ(decode(TW_TYPE_BF16, message, {{n, 0, 0}}).status, TW_ERR_FORMAT);
+        expect_same_verdict(message);
+    }
+}
+
 /* Bits that are wrong, and bytes that are anything, in messages whose checksums are then made right or not. */
 TEST_F(LosslessCudaMessage, SpoiltOnesAreJudgedAsOnTheHost)
 {

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <random>
 
+#include "quant/lossless/lossless.h"
+
 namespace tw
 {
 namespace
@@ -90,6 +92,42 @@ std::vector<uint8_t> make_values(Values values, tw_type_t type, size_t n, size_t
             tw_convert_from_fp32(type, &x, 1.0f, &bytes[i * elem_bytes], 1);
         }
     }
+    return bytes;
+}
+
+/* The head alone, as no element is coded: pieces; of each a bit for each of its rows; lists of scales, bits that are all zero. */
+std::vector<uint8_t> make_zero_message(tw_type_t type, const std::vector<ZeroPiece> &pieces)
+{
+    std::vector<uint8_t> bytes, zeros;
+    size_t list_bits = 0;
+    uint32_t n_elems = 0;
+    bytes.reserve(1000);
+    bytes.resize(TW_QUANT_LOSSLESS_HEADER_BYTES + TW_LOSSLESS_HEAD_BYTES);
+    bytes.push_back(uint8_t(pieces.size()));
+    for (const ZeroPiece &piece : pieces) {
+        const uint32_t n = piece.n_rows * piece.row_elems;
+        bytes.push_back(uint8_t(TW_LOSSLESS_FLAG_ZEROS | (piece.has_columns ? TW_LOSSLESS_FLAG_COLUMNS : 0)));
+        bytes.insert(bytes.end(), {uint8_t(n | 0x80), uint8_t(n >> 7), uint8_t(piece.row_elems), 0, 0});
+        for (uint32_t row = 0; row < piece.n_rows; row += 8) {
+            zeros.push_back(uint8_t(piece.n_rows - row < 8 ? (1u << (piece.n_rows - row)) - 1 : 0xff));
+        }
+        list_bits += piece.has_columns ? 4 + piece.row_elems : 0;
+        n_elems += n;
+    }
+    bytes.insert(bytes.end(), zeros.begin(), zeros.end());
+    bytes.resize(bytes.size() + (list_bits + 7) / 8);
+    bytes.resize((bytes.size() + 1) / 2 * 2);
+    const auto head_bytes = uint32_t(bytes.size() - TW_QUANT_LOSSLESS_HEADER_BYTES);
+    uint8_t *head = bytes.data() + TW_QUANT_LOSSLESS_HEADER_BYTES;
+    memcpy(head, &head_bytes, sizeof(head_bytes));
+    const tw_lossless_header_t header = {TW_LOSSLESS_MAGIC,
+                                         TW_LOSSLESS_VERSION,
+                                         uint8_t(type),
+                                         TW_LOSSLESS_CODED,
+                                         uint32_t(bytes.size()),
+                                         n_elems,
+                                         tw_lossless_ref.check(head, head_bytes / 2, 0)};
+    memcpy(bytes.data(), &header, sizeof(header));
     return bytes;
 }
 

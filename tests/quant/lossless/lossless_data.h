@@ -33,6 +33,14 @@ std::string name_of(Values values);
 /** n elements of a type as bytes, a matrix of rows of `columns`; always the same for the same arguments. */
 std::vector<uint8_t> make_values(Values values, tw_type_t type, size_t n, size_t columns);
 
+/** A piece of a tensor of zeros, as a message may describe it. */
+struct ZeroPiece {
+    uint32_t n_rows, row_elems; /**< row_elems: 32 to 127 */
+    bool has_columns;           /**< columns have scales */
+};
+/** A coded message of zeros in these pieces, right in all that a codec does not look at pieces for. */
+std::vector<uint8_t> make_zero_message(tw_type_t type, const std::vector<ZeroPiece> &pieces);
+
 } // namespace tw
 
 #endif

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -327,6 +328,35 @@ TEST_F(LosslessCodec, GradientsAndWeightsTakeWhatTheyShould)
     EXPECT_LT(bits_an_element(Codec("ref", TW_TYPE_FP16).encode(half, 256), n), 13.7);
 }
 
+/* A change of the encoder that makes these longer is to be meant. */
+TEST_F(LosslessCodec, MessagesDoNotGrow)
+{
+    const struct {
+        Values kind;
+        size_t columns, bytes;
+    } cases[] = {{Values::gradient, 64, 6724}, {Values::gradient, 129, 6748}, {Values::sparse, 64, 408},
+                 {Values::sparse, 100, 468},   {Values::sparse, 129, 408},    {Values::outliers, 100, 6782}};
+    for (const auto &c : cases) {
+        const Bytes values = tw::make_values(c.kind, TW_TYPE_BF16, 5003, c.columns);
+        EXPECT_LE(Codec("ref").encode(values, c.columns).size(), c.bytes)
+            << name_of(c.kind) << " " << c.columns;
+    }
+}
+
+/* Of fewer rows than the one before, some of them zeros. */
+TEST_F(LosslessCodec, RowsOfTheMessageBeforeAreForgotten)
+{
+    Codec codec("ref");
+    const Bytes many(2 * 64 * 100);
+    (void)codec.encode(many, 100);
+    for (size_t n_rows : {17, 20, 23}) {
+        const Bytes values = tw::make_values(Values::sparse, TW_TYPE_BF16, n_rows * 100, 100);
+        const Bytes expected = Codec("ref").encode(values, 100);
+        (void)codec.encode(many, 100);
+        EXPECT_EQ(codec.encode(values, 100), expected) << n_rows;
+    }
+}
+
 /* Cut anywhere, in the middle of rows, and sent piece by piece. */
 TEST_F(LosslessCodec, PiecesCostLittleMoreThanTheWhole)
 {
@@ -452,6 +482,76 @@ TEST_F(LosslessMessage, EveryBitThatIsWrongIsNoticed)
             bad[bit / 8] = good[bit / 8];
         }
         EXPECT_EQ(codec.decode(good, n, &got), TW_OK);
+    }
+}
+
+/* What could make a decoder's memory large beside the elements. */
+TEST_F(LosslessMessage, NoMorePiecesThanElementsAreWorth)
+{
+    const std::vector<tw::ZeroPiece> most(6, {5, 100, false});
+    std::vector<tw::ZeroPiece> more = most;
+    more[5].n_rows = 3;
+    more.push_back({2, 100, false});
+    EXPECT_EQ(tw_lossless_pieces_max(n), most.size());
+    for (const std::string &backend : backends()) {
+        Codec codec(backend);
+        Bytes got;
+        EXPECT_EQ(codec.decode(tw::make_zero_message(TW_TYPE_BF16, most), n, &got), TW_OK) << backend;
+        EXPECT_EQ(got, Bytes(2 * n)) << backend;
+        expect_log("bad scales or tables");
+        EXPECT_EQ(codec.decode(tw::make_zero_message(TW_TYPE_BF16, more), n, &got), TW_ERR_FORMAT) << backend;
+    }
+}
+
+TEST_F(LosslessMessage, ColumnsOfFewRowsHaveNoScales)
+{
+    for (const std::string &backend : backends()) {
+        Codec codec(backend);
+        Bytes got;
+        EXPECT_EQ(
+            codec.decode(tw::make_zero_message(TW_TYPE_BF16, {{16, 100, true}, {14, 100, false}}), n, &got),
+            TW_OK)
+            << backend;
+        EXPECT_EQ(got, Bytes(2 * n)) << backend;
+        expect_log("bad scales or tables");
+        EXPECT_EQ(
+            codec.decode(tw::make_zero_message(TW_TYPE_BF16, {{15, 100, true}, {15, 100, false}}), n, &got),
+            TW_ERR_FORMAT)
+            << backend;
+    }
+}
+
+/* ---- arithmetic ------------------------------------------------------------------------------------------------- */
+
+TEST(LosslessModel, LogarithmsOfAnything)
+{
+    for (int whole = 0; whole < 64; whole++) {
+        for (uint64_t part : {0, 1, 3, 5, 7}) {
+            const uint64_t x = (uint64_t(1) << whole) + (whole > 3 ? part << (whole - 3) : 0);
+            const double expected = 256 * std::log2(double(x));
+            EXPECT_LE(double(tw_lossless_log2(x)), expected + 1e-9) << x;
+            EXPECT_GT(double(tw_lossless_log2(x)), expected - 1.01) << x;
+        }
+    }
+}
+
+/* A list goes with the best k there is. */
+TEST(LosslessModel, AListTakesTheFewestBits)
+{
+    std::vector<int16_t> values(100);
+    for (int spread = 1; spread < 300; spread++) {
+        size_t best = SIZE_MAX;
+        for (size_t i = 0; i < values.size(); i++) {
+            values[i] = int16_t(int(i * i * 7919 % 601) * spread / 300 - spread);
+        }
+        for (uint32_t k = 0; k <= TW_LOSSLESS_LIST_K_MAX; k++) {
+            size_t bits = TW_LOSSLESS_LIST_K_BITS;
+            for (int16_t value : values) {
+                bits += tw_lossless_folded_bits(tw_lossless_folded(value, 0, 0), k);
+            }
+            best = std::min(best, bits);
+        }
+        EXPECT_LE(tw_lossless_list_bits(values.data(), values.size(), 0, 0), best + best / 50) << spread;
     }
 }
 

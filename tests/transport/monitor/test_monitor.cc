@@ -519,6 +519,15 @@ TEST_F(Monitor, GarbageFromARank)
     expect_log("peer 1 failed: malformed input");
     ASSERT_EQ(write(held[1].fd, "what is this?", 13), 13);
     expect_verdict({0, 2}, 1);
+    /* And nobody listens to it any more. */
+    char data[256];
+    ssize_t got;
+    do {
+        pollfd end = {held[1].fd, POLLIN, 0};
+        ASSERT_EQ(poll(&end, 1, (int)(1000 * patience_sec)), 1);
+        got = recv(held[1].fd, data, sizeof(data), 0);
+    } while (got > 0);
+    EXPECT_TRUE(got == 0 || errno == ECONNRESET) << errno;
 }
 
 /* A number that is no rank's is not an index. */

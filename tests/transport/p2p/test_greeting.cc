@@ -59,6 +59,20 @@ TEST(Greeting, BothProveThemselvesAndHaveTheSameKeys)
     }
 }
 
+/* Who has the token, and has heard all that was said, still lacks what neither end said. */
+TEST(Greeting, KeysAreOfTheSecretsToo)
+{
+    Ends ends;
+    uint8_t keys[2][TW_SEAL_KEY_BYTES], others[2][TW_SEAL_KEY_BYTES];
+    ASSERT_EQ(ends.prove(), TW_OK);
+    tw_greeting_t listens_in = ends.connector;
+    listens_in.secret[5] ^= 1;
+    ASSERT_EQ(tw_greeting_keys(&ends.connector, 1, keys), TW_OK);
+    ASSERT_EQ(tw_greeting_keys(&listens_in, 1, others), TW_OK);
+    EXPECT_NE(memcmp(keys[0], others[0], sizeof(keys[0])), 0);
+    EXPECT_NE(memcmp(keys[1], others[1], sizeof(keys[1])), 0);
+}
+
 TEST(Greeting, NoBitOfItMayBeAnother)
 {
     for (size_t bit = 0; bit < 8 * TW_GREETING_CHALLENGE_BYTES; bit += 3) {

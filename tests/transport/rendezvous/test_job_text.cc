@@ -57,6 +57,8 @@ TEST(JobText, TasksPerNode)
     EXPECT_EQ(tw_tasks_per_node("", 0), -1);
     EXPECT_EQ(tw_tasks_per_node("x", 0), -1);
     EXPECT_EQ(tw_tasks_per_node("2(x0)", 0), -1);
+    EXPECT_EQ(tw_tasks_per_node("2(x0),3", 0), -1);
+    EXPECT_EQ(tw_tasks_per_node("0,3", 1), -1);
     EXPECT_EQ(tw_tasks_per_node("2(x", 1), -1);
     EXPECT_EQ(tw_tasks_per_node("99999999999999999999", 0), -1);
     EXPECT_EQ(tw_tasks_per_node("2(x99999999999999999999)", 5), 2);
@@ -67,6 +69,7 @@ TEST(JobText, ContactHost)
     EXPECT_EQ(contact("567017472.0;tcp://192.0.2.2:46787;tcp6://[fd00::2]:36781"), "192.0.2.2");
     EXPECT_EQ(contact("1.0;tcp://10.0.0.1,172.17.0.1:34567"), "10.0.0.1");
     EXPECT_EQ(contact("567017472.0;tcp6://[fd00::2]:36781"), "fd00::2");
+    EXPECT_EQ(contact("1.0;tcp6://[fd00::12:34]:36781"), "fd00::12:34");
     EXPECT_EQ(contact("567017472.0;tcp6://[fd00::2,fd00::3]:36781"), "refused");
     EXPECT_EQ(contact("1.0;tcp6://[fd00::2"), "refused");
     EXPECT_EQ(contact("1.0;tcp6://[host name]:1"), "refused");

@@ -63,6 +63,27 @@ TEST_F(NetSocket, WhyItDoesNotConnect)
     EXPECT_NE(strstr(why, "no such host: "), nullptr) << why;
 }
 
+/* The loopback device has all of 127.0.0.0/8, though it lists one address. */
+TEST_F(NetSocket, TheDeviceOfAnyLoopbackAddress)
+{
+    const int listener = tw_socket_listen("0.0.0.0", 0);
+    ASSERT_GE(listener, 0);
+    for (const char *host : {"127.0.0.1", "127.0.0.2"}) {
+        char why[256], device[64];
+        int client = -1, server = -1;
+        ASSERT_EQ(tw_socket_connect(host, tw_socket_port(listener), soon(), &client, why, sizeof(why)), TW_OK)
+            << why;
+        while ((server = tw_socket_accept(listener)) < 0) {
+            ASSERT_EQ(errno, EAGAIN);
+        }
+        tw_socket_device(server, device, sizeof(device));
+        EXPECT_STREQ(device, "lo") << host;
+        close(client);
+        close(server);
+    }
+    close(listener);
+}
+
 TEST_F(NetSocket, ATakenPort)
 {
     const int first = tw_socket_listen("127.0.0.1", 0);
