@@ -76,6 +76,22 @@ TEST_P(Mismatch, IsAnErrorOnAllRanks)
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Mismatch, ::testing::Range(0, 7));
 
+/* What is said of both operations is what they are. */
+TEST_F(Check, TheErrorSaysWhatBothTakeItFor)
+{
+    allow_log("another size than");
+    allow_log("were expected");
+    expect_log("disagrees about an operation");
+    expect_log("gave the job up: ranks disagree about an operation");
+    expect_mismatch(make_case(TW_COLL_ALLREDUCE, "ring", {4000, 7}),
+                    make_case(TW_COLL_ALLREDUCE, "ring", {4000, 8}));
+    const size_t before = log_count("(ring) of 4007 bf16, there"),
+                 behind = log_count("(ring) of 4008 bf16, there");
+    EXPECT_GE(before + behind, 1u); /* either neighbour may be the first to notice */
+    EXPECT_EQ(log_count("allreduce (ring) of 4008 bf16"), before + behind);
+    EXPECT_EQ(log_count("allreduce (ring) of 4007 bf16"), before + behind);
+}
+
 /* Whoever it is, the one after it in the ring hears of it and says who: in worlds of 2 to 8. */
 TEST_F(Check, TheRankThatDisagreesIsNamed)
 {

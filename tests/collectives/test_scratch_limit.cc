@@ -44,7 +44,8 @@ class ScratchLimit : public tw::Fixture
             c.type = TW_TYPE_BF16;
             c.codec = info->quantized ? "int4:block=32" : "";
             c.inner = inner;
-            c.sizes.assign(8, bytes / 16 / w * w); /* all-to-all: everybody sends alike */
+            c.sizes.assign(n_segments,
+                           bytes / 2 / n_segments / w * w); /* all-to-all: everybody sends alike */
             tw::RankBuffers mine;
             if (info->op == TW_COLL_ALLTOALL || info->op == TW_COLL_BROADCAST) {
                 tw::Case like = c;
@@ -57,6 +58,7 @@ class ScratchLimit : public tw::Fixture
             EXPECT_EQ(tw_coll_run(world.coll(rank), &asked.args), TW_OK) << info->name;
         });
     }
+    size_t n_segments = 8;
 };
 
 TEST_F(ScratchLimit, HoldsForEveryAlgorithm)
@@ -64,6 +66,25 @@ TEST_F(ScratchLimit, HoldsForEveryAlgorithm)
     for (const std::vector<int> &grid :
          std::vector<std::vector<int>>{{1}, {1, 1}, {1, 1, 1}, {2, 2}, {4}, {3, 1, 2}}) {
         check(tw::nodes_of(grid), 128 << 10, 1 << 19);
+    }
+}
+
+/* Each message is of many small segments, and so is packed: a copy goes when its message has gone. */
+TEST_F(ScratchLimit, HoldsForPackedMessages)
+{
+    constexpr size_t LIMIT = 64 << 10;
+    n_segments = 512;
+    set_env("TW_COLL_SCRATCH", std::to_string(LIMIT));
+    set_env("TW_COLL_CHUNK", "8192");
+    tw::World world({0, 1, 2});
+    for (size_t i = 0; tw_coll_algo_get(TW_MEM_HOST, i); i++) {
+        const tw_coll_algo_info_t *info = tw_coll_algo_get(TW_MEM_HOST, i);
+        if (info->op != TW_COLL_BARRIER && !info->quantized) {
+            run_one(world, info, "", 1 << 19);
+        }
+        for (int r = 0; r < world.size(); r++) {
+            EXPECT_LE(tw_scratch_peak_bytes(world.coll(r)->scratch), LIMIT) << info->name << ", rank " << r;
+        }
     }
 }
 
