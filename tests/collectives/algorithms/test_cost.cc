@@ -123,22 +123,4 @@ TEST_F(Cost, CountsWhatIsSent)
     }
 }
 
-/* Empty messages, log2(W) of them one after the other. */
-TEST_F(Cost, OfABarrier)
-{
-    for (const std::vector<int> &grid : std::vector<std::vector<int>>{{4}, {1, 1, 1, 1}, {2, 2}, {1}}) {
-        tw_coll_cost_t cost = {};
-        tw::Case c;
-        c.op = TW_COLL_BARRIER;
-        c.algo = "dissemination";
-        run(tw::nodes_of(grid), c, &cost);
-        const double hops = grid == std::vector<int>{1} ? 0 : 2, between = grid.size() > 1 ? hops : 0;
-        EXPECT_EQ(cost.inter_messages, between);
-        EXPECT_EQ(cost.inter_rounds, between);
-        EXPECT_EQ(cost.node_messages, hops - between);
-        EXPECT_EQ(cost.node_rounds, hops - between);
-        EXPECT_EQ(cost.inter_bytes + cost.node_bytes, 0);
-    }
-}
-
 } // namespace

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -532,26 +531,6 @@ TEST(LosslessModel, LogarithmsOfAnything)
             EXPECT_LE(double(tw_lossless_log2(x)), expected + 1e-9) << x;
             EXPECT_GT(double(tw_lossless_log2(x)), expected - 1.01) << x;
         }
-    }
-}
-
-/* A list goes with the best k there is. */
-TEST(LosslessModel, AListTakesTheFewestBits)
-{
-    std::vector<int16_t> values(100);
-    for (int spread = 1; spread < 300; spread++) {
-        size_t best = SIZE_MAX;
-        for (size_t i = 0; i < values.size(); i++) {
-            values[i] = int16_t(int(i * i * 7919 % 601) * spread / 300 - spread);
-        }
-        for (uint32_t k = 0; k <= TW_LOSSLESS_LIST_K_MAX; k++) {
-            size_t bits = TW_LOSSLESS_LIST_K_BITS;
-            for (int16_t value : values) {
-                bits += tw_lossless_folded_bits(tw_lossless_folded(value, 0, 0), k);
-            }
-            best = std::min(best, bits);
-        }
-        EXPECT_LE(tw_lossless_list_bits(values.data(), values.size(), 0, 0), best + best / 50) << spread;
     }
 }
 
