@@ -69,6 +69,11 @@ fi
 report=$(printf '%s\0' "${files[@]}" |
     xargs -0 -n 32 -P "$(nproc)" "$clang_format" --style=file --dry-run -Werror 2>&1 || true)
 mapfile -t bad < <(sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: error: .*/\1/p' <<<"$report" | sort -u)
+long=$(awk 'length($0) > 110 { print FILENAME ":" FNR ": more than 110 columns" }' "${files[@]}")
+if [ -n "$long" ]; then
+    head -n 20 <<<"$long"
+    exit 1
+fi
 if [ ${#bad[@]} -gt 0 ] || [ -n "$report" ]; then
     head -n 60 <<<"$report"
     echo "misformatted (./bazelw run //:format fixes them):"

@@ -1,4 +1,5 @@
-/* The NCCL collnet plugin as NCCL calls it, window after window, beside the library's own all-reduce of the same tensor, in turn. */
+/* The NCCL collnet plugin as NCCL calls it, window after window, beside the library's own all-reduce of the
+ * same tensor, in turn. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -24,7 +25,7 @@ extern const tw_nccl_collnet_v12_t ncclCollNetPlugin_v12;
 static const char *const modes[] = {"exact", "lossless", "int8", "int4"};
 #define N_MODES (sizeof(modes) / sizeof(modes[0]))
 
-/* ---- the command line --------------------------------------------------------------------------------------- */
+/* ---- the command line ---------------------------------------------------------------------------------- */
 
 typedef struct options {
     int n_nodes, iters, in_flight;
@@ -71,7 +72,7 @@ static void check_flags(struct argp_state *state, void *ctx)
     options->window_bytes = options->window_bytes / 2 * 2;
 }
 
-/* ---- a rank ------------------------------------------------------------------------------------------------- */
+/* ---- a rank -------------------------------------------------------------------------------------------- */
 
 /** One way to do it in one mode. */
 typedef struct way {
@@ -159,7 +160,7 @@ static void disconnect_way(way_t *way)
     }
 }
 
-/* ---- operations --------------------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 /** Windows in order, so many at a time; the oldest is asked for. */
 static tw_status_t run_collnet(rank_t *rank, way_t *way)
@@ -259,7 +260,7 @@ static tw_status_t measure(rank_t *rank, way_t *way, int iter)
     return barrier(rank);
 }
 
-/* ---- lines -------------------------------------------------------------------------------------------------- */
+/* ---- lines --------------------------------------------------------------------------------------------- */
 
 static int is_right(const rank_t *rank, const way_t *way)
 {
@@ -331,7 +332,7 @@ static int print_lines(rank_t *rank, FILE *json)
     return n_bad;
 }
 
-/* ---- the program -------------------------------------------------------------------------------------------- */
+/* ---- the program --------------------------------------------------------------------------------------- */
 
 /** Bell-shaped enough: the sum of four uniform numbers. */
 static float value_of(uint64_t rank, uint64_t i)

@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-/* ---- the table ------------------------------------------------------------------------------------------------ */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
 /* A format's width; to the left: negative, as printf's `*` takes it. */
 static int width_of(const char *format)
@@ -93,7 +93,7 @@ void bench_table_row(const bench_table_t *table, const void *row, const char *no
     fflush(stdout);
 }
 
-/* ---- JSON ----------------------------------------------------------------------------------------------------- */
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
 
 static void add_cell(const bench_column_t *column, const void *value, tw_json_t *json)
 {

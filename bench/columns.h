@@ -1,5 +1,5 @@
-/** A bench's row as a table of columns: one table prints the head and the rows, and writes the row as a line of JSON.
- *  A row is a plain struct that has every figure as it is printed or written. */
+/** A bench's row as a table of columns: one table prints the head and the rows, and writes the row as a line
+ *  of JSON. A row is a plain struct that has every figure as it is printed or written. */
 #ifndef TW_BENCH_COLUMNS_H
 #define TW_BENCH_COLUMNS_H
 
@@ -25,8 +25,8 @@ typedef enum bench_kind {
 typedef struct bench_column {
     const char *key;    /**< in JSON; NULL: not there */
     const char *header; /**< in the table; NULL: not there */
-    /** Of a cell, as printf's: of a long long for integers, of a text for texts and bools. Its width is the header's, too. NULL
-     *  where there is no header. */
+    /** Of a cell, as printf's: of a long long for integers, of a text for texts and bools. Its width is the
+     *  header's, too. NULL where there is no header. */
     const char *format;
     bench_kind_t kind;
     size_t offset; /**< in the row */
@@ -38,7 +38,8 @@ typedef struct bench_column {
 typedef struct bench_table {
     const bench_column_t *columns;
     size_t n_columns;
-    int is_remarked; /**< the head begins with "# ", rows with two spaces, so that programs can skip the head */
+    /** the head begins with "# ", rows with two spaces, so that programs can skip the head */
+    int is_remarked;
 } bench_table_t;
 
 /** Print the headers in a line to stdout. */
@@ -49,8 +50,8 @@ void bench_table_row(const bench_table_t *table, const void *row, const char *no
 void bench_table_add(const bench_table_t *table, const void *row, tw_json_t *json);
 /** Write the row as a line of JSON; `out` NULL: TW_OK. Errors are tw_json_write_line's. */
 tw_status_t bench_table_write(const bench_table_t *table, const void *row, FILE *out);
-/** Fill the columns with a key from a line of JSON; a double that is missing or null is NaN. TW_ERR_FORMAT (not logged): *key
- *  says which column is not as it should be. Not for BENCH_STRING. */
+/** Fill the columns with a key from a line of JSON; a double that is missing or null is NaN. TW_ERR_FORMAT
+ *  (not logged): *key says which column is not as it should be. Not for BENCH_STRING. */
 tw_status_t bench_table_parse(const bench_table_t *table, const char *line, void *row, const char **key);
 /** Both: print and write. */
 tw_status_t bench_table_report(const bench_table_t *table, const void *row, const char *note, FILE *out);

@@ -66,7 +66,7 @@ const char *tw_congestion_in_use(int with_own, char *list, size_t list_bytes)
     return list;
 }
 
-/* ---- routes ------------------------------------------------------------------------------------------------- */
+/* ---- routes -------------------------------------------------------------------------------------------- */
 
 /* The attribute of this type among `bytes` of them, or NULL. */
 static const struct rtattr *find_attribute(const struct rtattr *first, size_t bytes, int type)

@@ -1,4 +1,5 @@
-/** Congestion control as it is in effect: what the kernel says of connections that are open, and of routes. */
+/** Congestion control as it is in effect: what the kernel says of connections that are open, and of
+ *  routes. */
 #ifndef TW_BENCH_CONGESTION_H
 #define TW_BENCH_CONGESTION_H
 
@@ -8,12 +9,13 @@
 
 TW_C_BEGIN
 
-/** Names, "cubic" or "bbr,cubic", of the congestion control of every TCP connection that this process has open to other
- *  addresses than its own, each once, or "" where there is none. with_own: also of those to its own. Returns list, cut to
- *  list_bytes. */
+/** Names, "cubic" or "bbr,cubic", of the congestion control of every TCP connection that this process has
+ *  open to other addresses than its own, each once, or "" where there is none. with_own: also of those to its
+ *  own. Returns list, cut to list_bytes. */
 const char *tw_congestion_in_use(int with_own, char *list, size_t list_bytes);
 
-/** Names that the IPv4 routes by this interface have of their own, each once, or "": their connections have the system's. */
+/** Names that the IPv4 routes by this interface have of their own, each once, or "": their connections have
+ *  the system's. */
 const char *tw_congestion_of_routes(const char *device, char *list, size_t list_bytes);
 
 /** Add `name` to a list as above unless it is there. */

@@ -16,7 +16,7 @@
 #define MASTER_PORT 29500
 #define OUTER_NAMESPACES (CLONE_NEWNET | CLONE_NEWPID)
 
-/* ---- what a rank can ask ------------------------------------------------------------------------------------ */
+/* ---- what a rank can ask ------------------------------------------------------------------------------- */
 
 typedef struct cluster_options {
     int kind;
@@ -70,7 +70,7 @@ const char *tw_cluster_note(char buf[TW_CLUSTER_TEXT_BYTES])
     return buf;
 }
 
-/* ---- caller ------------------------------------------------------------------------------------------------- */
+/* ---- caller -------------------------------------------------------------------------------------------- */
 
 typedef struct identity {
     uid_t uid;

@@ -1,10 +1,11 @@
 /** The cluster in a box: N nodes on this machine, joined by bridges, each behind links of a given rate.
  *
- *  A node is a network, IPC, UTS, PID and mount namespace (host name node<n>, own /dev/shm, /proc and /sys), so that nothing
- *  takes a short cut between nodes; its interfaces, eth0 and on, are shaped to the link's rate in both directions. All of it
- *  lives in a network namespace of its own: this machine's interfaces are never touched, and when the caller ends, however
- *  it ends, the kernel takes everything away. TCP between nodes uses cubic, Linux's default, whatever this machine uses;
- *  where that cannot be had, tw_cluster_note says so.
+ *  A node is a network, IPC, UTS, PID and mount namespace (host name node<n>, own /dev/shm, /proc and /sys),
+ *  so that nothing takes a short cut between nodes; its interfaces, eth0 and on, are shaped to the link's
+ *  rate in both directions. All of it lives in a network namespace of its own: this machine's interfaces are
+ *  never touched, and when the caller ends, however it ends, the kernel takes everything away. TCP between
+ *  nodes uses cubic, Linux's default, whatever this machine uses; where that cannot be had, tw_cluster_note
+ *  says so.
  *
  *  A link that was idle lets tw_cluster_burst_bytes pass at once before its rate holds. */
 #ifndef TW_CLUSTER_CLUSTER_H
@@ -26,36 +27,40 @@ TW_C_BEGIN
 /** Beyond TW_PEER_TIMEOUT, that ranks get to end by themselves after the first failure. */
 #define TW_CLUSTER_GRACE_SEC 5.0
 
-/** What to run on what. Zeros are defaults, but for the counts of nodes and ranks, and argv. Borrowed during the run. */
+/** What to run on what. Zeros are defaults, but for the counts of nodes and ranks, and argv. Borrowed during
+ *  the run. */
 typedef struct tw_cluster_params {
     int n_nodes, ranks_per_node;
     int ipv6;        /**< 1: nodes have IPv6 addresses alone */
     int n_nics;      /**< interfaces of each node, each with a link of its own; 0: one */
     double link_bps; /**< each link, each way, bits per second; 0: not shaped */
     double
-        grace_sec; /**< from the first failure to the others' end; 0: TW_PEER_TIMEOUT + TW_CLUSTER_GRACE_SEC */
+        /** from the first failure to the others' end; 0: TW_PEER_TIMEOUT + TW_CLUSTER_GRACE_SEC */
+        grace_sec;
     const char *path;        /**< program; NULL: argv[0], looked up in PATH */
     const char *const *argv; /**< NULL-terminated: what every rank runs */
     int no_loopback;         /**< 1: where no cluster can be made, fail; 0: run on loopback, unshaped */
 } tw_cluster_params_t;
 
-/** Run a command as the ranks of a job and wait for all of them. Each rank gets torchrun's variables (RANK, WORLD_SIZE,
- *  LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), a random TW_JOB_TOKEN, TW_NET_DEVICES (all interfaces of its
- *  node), TW_CLUSTER and TW_CLUSTER_NOTE. Rank 0 has the caller's terminal; what the others print appears line by line behind
- *  "[rank 3] ".
+/** Run a command as the ranks of a job and wait for all of them. Each rank gets torchrun's variables (RANK,
+ *  WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), a random TW_JOB_TOKEN, TW_NET_DEVICES
+ *  (all interfaces of its node), TW_CLUSTER and TW_CLUSTER_NOTE. Rank 0 has the caller's terminal; what the
+ *  others print appears line by line behind "[rank 3] ".
  *
  *  When a rank fails the others get grace_sec to end by themselves and are then killed.
  *
- *  exit_code: 0, or that of the first rank that failed (128 + signal when one killed it). Set only with TW_OK.
- *  Returns TW_OK when the command ran; TW_ERR_INVALID: params make no sense; TW_ERR_UNSUPPORTED: no cluster can be made here,
- *  and no_loopback is set; TW_ERR_IO or TW_ERR_INTERNAL: the system failed. All are logged with the reason. Without
- *  no_loopback the reason is a warning, and all nodes are processes on the loopback interface.
+ *  exit_code: 0, or that of the first rank that failed (128 + signal when one killed it). Set only with
+ *  TW_OK. Returns TW_OK when the command ran; TW_ERR_INVALID: params make no sense; TW_ERR_UNSUPPORTED: no
+ *  cluster can be made here, and no_loopback is set; TW_ERR_IO or TW_ERR_INTERNAL: the system failed. All are
+ *  logged with the reason. Without no_loopback the reason is a warning, and all nodes are processes on the
+ *  loopback interface.
  *
- *  Works as root, or in an unprivileged user namespace; needs `ip` and `tc` (iproute2). Forks: to be called from a process
- *  with one thread. */
+ *  Works as root, or in an unprivileged user namespace; needs `ip` and `tc` (iproute2). Forks: to be called
+ *  from a process with one thread. */
 tw_status_t tw_cluster_run(const tw_cluster_params_t *params, int *exit_code);
 
-/** A link's rate from the command line: as tw_parse_rate, but TW_ERR_INVALID (silent) also below TW_CLUSTER_LINK_MIN_BPS. */
+/** A link's rate from the command line: as tw_parse_rate, but TW_ERR_INVALID (silent) also below
+ *  TW_CLUSTER_LINK_MIN_BPS. */
 tw_status_t tw_cluster_parse_link(const char *text, double *link_bps);
 
 /** Where this process runs, by TW_CLUSTER. */
@@ -68,8 +73,9 @@ tw_cluster_kind_t tw_cluster_kind(void);
 /** What the cluster could not set up as it should though figures depend on it, or ""; returns buf. */
 const char *tw_cluster_note(char buf[TW_CLUSTER_TEXT_BYTES]);
 
-/** What a link of this rate lets pass at once: one packet of the largest size that TCP hands down, which would else be cut
- *  into frames at a multiple of the cost, or a quarter of a millisecond, for timers are no finer. */
+/** What a link of this rate lets pass at once: one packet of the largest size that TCP hands down, which
+ *  would else be cut into frames at a multiple of the cost, or a quarter of a millisecond, for timers are no
+ *  finer. */
 size_t tw_cluster_burst_bytes(double link_bps);
 
 /** Address of a node's first interface, inside a cluster, as text; returns buf. */

@@ -39,7 +39,7 @@ pid_t tw_cluster_fork(int namespaces)
     return pid;
 }
 
-/* ---- files and tools --------------------------------------------------------------------------------------- */
+/* ---- files and tools ----------------------------------------------------------------------------------- */
 
 static int write_file(const char *path, const char *text, char *reason)
 {
@@ -68,7 +68,8 @@ int tw_cluster_map_user(uid_t uid, gid_t gid, char reason[REASON])
     return write_file("/proc/self/gid_map", map, reason);
 }
 
-/* Start argv with stderr into `errors`. Tools that set up networks are often in a folder that users lack in PATH. */
+/* Start argv with stderr into `errors`. Tools that set up networks are often in a folder that users lack in
+ * PATH. */
 static int spawn_tool(char **argv, int errors, pid_t *pid)
 {
     static const char *const folders[] = {"", "/usr/sbin/", "/sbin/"};
@@ -153,7 +154,7 @@ __attribute__((format(printf, 2, 3))) static int run_tool(char *reason, const ch
     return run_words(argv, command, reason);
 }
 
-/* ---- links -------------------------------------------------------------------------------------------------- */
+/* ---- links --------------------------------------------------------------------------------------------- */
 
 static const char *nic_address(int node, int nic, int ipv6, char buf[TW_CLUSTER_ADDRESS_BYTES])
 {
@@ -207,8 +208,9 @@ int tw_cluster_make_port(int node, int nic, pid_t pid, double link_bps, char rea
     return shape(port, link_bps, reason);
 }
 
-/* This machine may prefer another congestion control, and streams that meet at a link share it differently then. A
- * namespace's sysctl takes only what the machine allows to everybody; a route takes any that it has. */
+/* This machine may prefer another congestion control, and streams that meet at a link share it differently
+ * then. A namespace's sysctl takes only what the machine allows to everybody; a route takes any that it
+ * has. */
 static void use_common_tcp(int node, int nic, int ipv6, char *note)
 {
     char address[TW_CLUSTER_ADDRESS_BYTES], reason[REASON];
@@ -245,7 +247,7 @@ int tw_cluster_make_device(const tw_cluster_t *cluster, int node, int nic, char 
     return 0;
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------------------- */
+/* ---- nodes --------------------------------------------------------------------------------------------- */
 
 static int mount_over(const char *type, const char *where, unsigned long flags, char *reason)
 {

@@ -33,7 +33,7 @@ typedef struct node {
     sigset_t signals; /* as they were */
 } node_t;
 
-/* ---- output ------------------------------------------------------------------------------------------------- */
+/* ---- output -------------------------------------------------------------------------------------------- */
 
 /* One write per line, so that lines of different ranks do not mix. */
 static void stream_put_line(stream_t *stream, const char *line, size_t n)
@@ -95,7 +95,7 @@ static stream_t *rank_streams(const node_t *node, int local_rank)
     return node->streams + (size_t)local_rank * STREAMS_PER_RANK;
 }
 
-/* ---- ranks -------------------------------------------------------------------------------------------------- */
+/* ---- ranks --------------------------------------------------------------------------------------------- */
 
 static void set_number(const char *name, int value)
 {
@@ -239,7 +239,7 @@ static void reap(node_t *node)
     }
 }
 
-/* ---- the node ----------------------------------------------------------------------------------------------- */
+/* ---- the node ------------------------------------------------------------------------------------------ */
 
 static int node_init(node_t *node)
 {

@@ -1,10 +1,11 @@
-/** Inside the cluster in a box. To be read in this order: cluster.c (the caller's side), supervisor.c, node.c (ranks and
- *  their output), network.c (namespaces and links), message.c.
+/** Inside the cluster in a box. To be read in this order: cluster.c (the caller's side), supervisor.c, node.c
+ *  (ranks and their output), network.c (namespaces and links), message.c.
  *
  *  caller -- supervisor (PID 1 of the outer namespaces, owns the bridge)
  *                |-- node 0 (PID 1 of its namespaces) -- ranks
  *                |-- node 1 ...
- *  Each arrow is also a socket pair that carries tw_cluster_message_t; whoever sees the other end closed ends too. */
+ *  Each arrow is also a socket pair that carries tw_cluster_message_t; whoever sees the other end closed ends
+ *  too. */
 #ifndef TW_CLUSTER_STATE_H
 #define TW_CLUSTER_STATE_H
 
@@ -28,7 +29,8 @@ typedef enum tw_cluster_event {
 typedef struct tw_cluster_message {
     tw_cluster_event_t event;
     int rank, wait_status; /**< TW_CLUSTER_EXITED; exit code in TW_CLUSTER_FINISHED */
-    /** TW_CLUSTER_FAILED: why; TW_CLUSTER_READY and TW_CLUSTER_GO: what could not be set up as it should, or "". */
+    /** TW_CLUSTER_FAILED: why; TW_CLUSTER_READY and TW_CLUSTER_GO: what could not be set up as it should, or
+     *  "". */
     char text[TW_CLUSTER_TEXT_BYTES];
 } tw_cluster_message_t;
 
@@ -49,8 +51,9 @@ int tw_cluster_receive(int fd, tw_cluster_message_t *message);
 /** Send an event with a text, which may be NULL. */
 void tw_cluster_tell(int fd, tw_cluster_event_t event, const char *text);
 
-/** fork, in new namespaces (CLONE_NEW* flags, or none); -1 with errno. The child is killed when the caller's thread ends.
- *  Nobody's fork handlers run: those of a library whose threads the caller has lost by such a fork would wait for them. */
+/** fork, in new namespaces (CLONE_NEW* flags, or none); -1 with errno. The child is killed when the caller's
+ *  thread ends. Nobody's fork handlers run: those of a library whose threads the caller has lost by such a
+ *  fork would wait for them. */
 pid_t tw_cluster_fork(int namespaces);
 /** In a child of tw_cluster_fork with CLONE_NEWUSER: be root there. 0, or -1 with a reason. */
 int tw_cluster_map_user(uid_t uid, gid_t gid, char reason[TW_CLUSTER_TEXT_BYTES]);
@@ -58,7 +61,8 @@ int tw_cluster_map_user(uid_t uid, gid_t gid, char reason[TW_CLUSTER_TEXT_BYTES]
 
 /** In the supervisor: the bridge of a nic. */
 int tw_cluster_make_bridge(int nic, char reason[TW_CLUSTER_TEXT_BYTES]);
-/** In the supervisor: a node's cable, one end on the nic's bridge and shaped, the other as eth<nic> in the namespace of pid. */
+/** In the supervisor: a node's cable, one end on the nic's bridge and shaped, the other as eth<nic> in the
+ *  namespace of pid. */
 int tw_cluster_make_port(int node, int nic, pid_t pid, double link_bps, char reason[TW_CLUSTER_TEXT_BYTES]);
 /** In a node: host name, mounts, loopback. */
 int tw_cluster_enter_node(const tw_cluster_t *cluster, int node, char reason[TW_CLUSTER_TEXT_BYTES]);
@@ -68,11 +72,12 @@ int tw_cluster_make_device(const tw_cluster_t *cluster, int node, int nic, char 
 /** Of node 0's first interface, as text; returns buf. */
 const char *tw_cluster_master_address(const tw_cluster_t *cluster, char buf[TW_CLUSTER_ADDRESS_BYTES]);
 
-/** The life of a node, from entering its namespaces to its last rank's end. `fd` leads to the supervisor. Returns the
- *  process's exit code. */
+/** The life of a node, from entering its namespaces to its last rank's end. `fd` leads to the supervisor.
+ *  Returns the process's exit code. */
 int tw_cluster_node_main(const tw_cluster_t *cluster, int node, int fd);
 
-/** Make the nodes and watch them to their end; `up` leads to the caller. Returns the last message to the caller. */
+/** Make the nodes and watch them to their end; `up` leads to the caller. Returns the last message to the
+ *  caller. */
 tw_cluster_message_t tw_cluster_supervise(const tw_cluster_t *cluster, int up);
 
 #endif

@@ -1,5 +1,6 @@
-/** Do the ranks agree? Each tells the next one in the ring what it takes the operation to be. Whoever hears something
- *  else ends the job, since neither the data nor the order of operations can be trusted any more. */
+/** Do the ranks agree? Each tells the next one in the ring what it takes the operation to be. Whoever hears
+ *  something else ends the job, since neither the data nor the order of operations can be trusted any
+ *  more. */
 #include <string.h>
 #include <xxhash.h>
 
@@ -22,7 +23,8 @@ static codec_fields_t fields_of(const tw_quant_codec_t *codec)
     return fields;
 }
 
-/* A segment without its pointers, its name and, in an all-to-all, its sizes, which differ from rank to rank there. */
+/* A segment without its pointers, its name and, in an all-to-all, its sizes, which differ from rank to rank
+ * there. */
 static uint64_t hash_segment(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
                              uint64_t hash)
 {
@@ -137,7 +139,7 @@ static tw_status_t compare(tw_sched_t *sched, const void *arg)
     return TW_ERR_MISMATCH;
 }
 
-/* ---- all-to-all ------------------------------------------------------------------------------------------- */
+/* ---- all-to-all ---------------------------------------------------------------------------------------- */
 
 /* What goes from one rank to another, as each of the two sees it. */
 typedef struct pair_sizes {
@@ -177,8 +179,8 @@ static tw_status_t compare_pair(tw_sched_t *sched, const void *arg)
     return TW_ERR_MISMATCH;
 }
 
-/* Every rank tells every other one how much it sends: a wrong count would else be a message that never comes, or that nobody
- * takes. */
+/* Every rank tells every other one how much it sends: a wrong count would else be a message that never comes,
+ * or that nobody takes. */
 static tw_status_t build_pairs(tw_coll_request_t *request)
 {
     tw_sched_t *sched = request->sched;
@@ -208,7 +210,7 @@ static tw_status_t build_pairs(tw_coll_request_t *request)
     return TW_OK;
 }
 
-/* ---- the exchange ----------------------------------------------------------------------------------------- */
+/* ---- the exchange -------------------------------------------------------------------------------------- */
 
 int tw_check_is_on(const tw_coll_t *coll)
 {

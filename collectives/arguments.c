@@ -6,7 +6,8 @@
 #include "collectives/communicator.h"
 #include "collectives/schedule/run.h"
 
-/* Ranks may send different amounts, but have to plan alike: all-to-all is planned as if each shard were of this size. */
+/* Ranks may send different amounts, but have to plan alike: all-to-all is planned as if each shard were of
+ * this size. */
 #define ALLTOALL_ELEMS ((size_t)1 << 18)
 
 const char *tw_coll_op_name(tw_coll_op_t op)
@@ -17,7 +18,7 @@ const char *tw_coll_op_name(tw_coll_op_t op)
     return (unsigned)op < TW_COLL_OP_COUNT ? names[op] : "?";
 }
 
-/* ---- checks ---------------------------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------------------------- */
 
 static int is_reduction(tw_coll_op_t op)
 {
@@ -180,7 +181,7 @@ static tw_status_t check_segment(const tw_coll_request_t *request, const tw_coll
     return check_segment_codec(coll, args, segment);
 }
 
-/* ---- copies ---------------------------------------------------------------------------------------------- */
+/* ---- copies -------------------------------------------------------------------------------------------- */
 
 static void copy_counts(size_t *to, const size_t *from, size_t n_elems, int world)
 {
@@ -263,7 +264,7 @@ int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args)
     return coll->deterministic || args->type == TW_TYPE_FP16;
 }
 
-/* ---- views ----------------------------------------------------------------------------------------------- */
+/* ---- views --------------------------------------------------------------------------------------------- */
 
 static const char *elem(const tw_coll_request_t *request, const void *base, size_t index)
 {
@@ -408,7 +409,7 @@ static tw_status_t create_views(tw_coll_request_t *request)
     return status == TW_OK ? fill_view(request, &request->out, &request->out_first, 1) : status;
 }
 
-/* ---- requests -------------------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------------------ */
 
 tw_coll_request_t *tw_request_alloc(tw_coll_t *coll)
 {

@@ -1,12 +1,14 @@
-/** What an operation in host memory becomes: which algorithm, how large its messages are, and whether to quantize at all. It is
- *  the candidate that the model expects to be the quickest, but in doubt one with fewer inter-node bytes. Nothing but the model,
- *  the sizes, the topology and TW_COLL_CHUNK is looked at, and these are the same on all ranks, so they choose alike.
+/** What an operation in host memory becomes: which algorithm, how large its messages are, and whether to
+ *  quantize at all. It is the candidate that the model expects to be the quickest, but in doubt one with
+ *  fewer inter-node bytes. Nothing but the model, the sizes, the topology and TW_COLL_CHUNK is looked at, and
+ *  these are the same on all ranks, so they choose alike.
  *
- *  In a deterministic communicator the model decides nothing that changes a bit: a codec is used wherever there are several
- *  nodes, and of the algorithms only those that give the bits of such a place of ranks are candidates. Of these it takes the
- *  one with the fewest inter-node bytes, for a tensor of REFERENCE_BYTES whatever the operation's size. Sizes only decide how
- *  large the messages are. What goes lossless has the bits of plain messages, so there, too, it goes plain where that is as
- *  fast: by TW_COLL_MODEL, or the model that the library comes with, as such a communicator never measures. */
+ *  In a deterministic communicator the model decides nothing that changes a bit: a codec is used wherever
+ *  there are several nodes, and of the algorithms only those that give the bits of such a place of ranks are
+ *  candidates. Of these it takes the one with the fewest inter-node bytes, for a tensor of REFERENCE_BYTES
+ *  whatever the operation's size. Sizes only decide how large the messages are. What goes lossless has the
+ *  bits of plain messages, so there, too, it goes plain where that is as fast: by TW_COLL_MODEL, or the model
+ *  that the library comes with, as such a communicator never measures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,22 +17,25 @@
 
 #define MIN_CHUNK_BYTES ((size_t)64 << 10)
 #define MAX_CHUNK_BYTES ((size_t)2 << 20)
-/** Where everybody sends to everybody, a message is one of about so many to a rank, and no shorter than this. Longer ones let
- *  some peers get ahead of others at a link that they share, and then it idles at the end; shorter ones cost the processor
- *  more. Measured on 4 nodes with 1 Gb/s and on 8 with 250 Mb/s. On a fast link they are longer: those to all peers together
- *  take it longer than so many turns of a message, or it would wait for handshakes. */
+/** Where everybody sends to everybody, a message is one of about so many to a rank, and no shorter than this.
+ *  Longer ones let some peers get ahead of others at a link that they share, and then it idles at the end;
+ *  shorter ones cost the processor more. Measured on 4 nodes with 1 Gb/s and on 8 with 250 Mb/s. On a fast
+ *  link they are longer: those to all peers together take it longer than so many turns of a message, or it
+ *  would wait for handshakes. */
 #define MEETING_MESSAGES 32
 #define MEETING_CHUNK_BYTES ((size_t)32 << 10)
 #define MEETING_TURNS 2
 /** A lossless message carries scales and tables of its own: shorter ones cost bits. */
 #define LOSSLESS_CHUNK_BYTES ((size_t)256 << 10)
-/** Quantizing costs precision, so it has to be worth it: it saves more than the model may be wrong. That is a share of
- *  the time, and what a few more wake-ups on busy processors cost, of which the turn of a message is the measure. */
+/** Quantizing costs precision, so it has to be worth it: it saves more than the model may be wrong. That is a
+ *  share of the time, and what a few more wake-ups on busy processors cost, of which the turn of a message is
+ *  the measure. */
 #define WORTH_SHARE 0.05
 #define WORTH_TURNS 4
 /** What loses nothing only has to be worth the processor's time. */
 #define PACKING_TURNS 2
-/** Of two algorithms, the one that sends more than so many times the other's inter-node bytes needs evidence. */
+/** Of two algorithms, the one that sends more than so many times the other's inter-node bytes needs
+ *  evidence. */
 #define LEANER 1.25
 #define REFERENCE_BYTES ((size_t)64 << 20)
 /** Inter-node bytes that differ by no more are equal: they are sums of fractions. */
@@ -55,7 +60,7 @@ typedef struct plan {
     const candidate_t *exact, *quantized; /**< the best of their kind; NULL: there is none */
 } plan_t;
 
-/* ---- the table -------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
 static const tw_algo_rows_t *const all_rows[] = {
     &tw_shard_rows,
@@ -78,15 +83,16 @@ const tw_algo_t *tw_algo_get(size_t index)
     return NULL;
 }
 
-/* ---- candidates ------------------------------------------------------------------------------------------- */
+/* ---- candidates ---------------------------------------------------------------------------------------- */
 
 static int is_named(const tw_coll_args_t *args)
 {
     return args->algo && strcmp(args->algo, "auto") != 0;
 }
 
-/** In a deterministic operation the owner of an element must not matter, and sums are made inside nodes first exactly where
- *  nodes have several ranks and there are several of them; unless an algorithm is asked for by name. */
+/** In a deterministic operation the owner of an element must not matter, and sums are made inside nodes first
+ *  exactly where nodes have several ranks and there are several of them; unless an algorithm is asked for by
+ *  name. */
 static int is_ordered(const plan_t *plan, const tw_algo_t *algo)
 {
     const tw_coll_args_t *args = plan->c.args;
@@ -145,9 +151,9 @@ static double model_sec(const plan_t *plan, const tw_coll_model_t *model, candid
     return tw_coll_model_time(model, &cost);
 }
 
-/** The largest chunk with which a round of any algorithm, and what earlier rounds have left to it, is within half of the
- *  scratch memory (the other half may be other operations'): 8 chunks per rank at most, or more where what travels inside
- *  a node is larger. A power of two. */
+/** The largest chunk with which a round of any algorithm, and what earlier rounds have left to it, is within
+ *  half of the scratch memory (the other half may be other operations'): 8 chunks per rank at most, or more
+ *  where what travels inside a node is larger. A power of two. */
 static size_t most_chunk(const plan_t *plan)
 {
     int is_larger = plan->c.topo->max_local > 1 && plan->c.inner_bytes > plan->c.encoded_bytes;
@@ -189,7 +195,8 @@ static int is_lossless(const plan_t *plan, size_t index)
     return codec && codec->lossless && tw_algo_get(index)->info.quantized;
 }
 
-/** The best chunk for an algorithm: small ones cost messages, large ones leave wire and processor waiting for each other. */
+/** The best chunk for an algorithm: small ones cost messages, large ones leave wire and processor waiting for
+ *  each other. */
 static candidate_t make_candidate(const plan_t *plan, size_t index, const tw_traffic_t *traffic)
 {
     size_t given = plan->coll->options.chunk_bytes;
@@ -228,9 +235,9 @@ static int is_kind(const candidate_t *candidate, int quantized)
     return tw_algo_get(candidate->algo)->info.quantized == quantized;
 }
 
-/** The inter-node bytes of an algorithm are certain; its processor and in-node times were measured at a moment that may have
- *  been a busy one. So the quickest loses to one with fewer bytes unless it is faster under both models, even if it is as slow
- *  as typical and the other one as fast as when quiet. */
+/** The inter-node bytes of an algorithm are certain; its processor and in-node times were measured at a
+ *  moment that may have been a busy one. So the quickest loses to one with fewer bytes unless it is faster
+ *  under both models, even if it is as slow as typical and the other one as fast as when quiet. */
 static const candidate_t *prefer_lean(const plan_t *plan, const candidate_t *quickest)
 {
     const candidate_t *best = quickest;
@@ -313,7 +320,7 @@ static tw_status_t find_candidates(plan_t *plan)
     return found ? TW_OK : no_candidate(plan);
 }
 
-/* ---- explaining ------------------------------------------------------------------------------------------ */
+/* ---- explaining ---------------------------------------------------------------------------------------- */
 
 static const char *format_sec(double sec, char *buf, size_t buf_bytes)
 {
@@ -405,7 +412,7 @@ static void explain(tw_coll_t *coll, const plan_t *plan, const candidate_t *chos
     }
 }
 
-/* ---- choosing -------------------------------------------------------------------------------------------- */
+/* ---- choosing ------------------------------------------------------------------------------------------ */
 
 /** What encoding has to save. */
 static double least_sec(const plan_t *plan, double exact_sec)
@@ -471,7 +478,8 @@ static int is_free_to_go_plain(const plan_t *plan, const candidate_t *chosen, co
            tw_args_lose_nothing(args);
 }
 
-/** The algorithms were found for a tensor of another size, and have the same bits; now for the operation's own. */
+/** The algorithms were found for a tensor of another size, and have the same bits; now for the operation's
+ *  own. */
 static const candidate_t *choose_packed(const plan_t *plan, const tw_case_t *own, char *reason,
                                         size_t reason_bytes)
 {

@@ -6,11 +6,13 @@
  *  choose.c       its table of algorithms, which one (model/), with what chunks
  *  arguments.c    checks and copies the caller's arguments
  *  agreement.c    do the ranks agree?
- *  program/       flow.c says an algorithm; its cost (cost.c) and each rank's program (program.c) are read off that
+ *  program/       flow.c says an algorithm; its cost (cost.c) and each rank's program (program.c) are read
+ *                 off that
  *  algorithms/    shards.c emits a plain program; the others have build functions
  *  quantized/     gather.c emits what is sent, operation.c what is computed, of chunks (chunks.c)
  *  schedule/      emit.c takes the tasks, run.c runs them over the transport
- *  create.c makes communicators, world.c for those who have no transport; topology.h says which rank is where. */
+ *  create.c makes communicators, world.c for those who have no transport; topology.h says which rank is
+ *  where. */
 #ifndef TW_COLLECTIVES_COMMUNICATOR_H
 #define TW_COLLECTIVES_COMMUNICATOR_H
 
@@ -109,8 +111,8 @@ struct tw_coll_request {
 
 typedef TAILQ_HEAD(tw_coll_request_list, tw_coll_request) tw_coll_request_list_t;
 
-/** What differs between host memory, GPU memory over a transport and GPU memory over NCCL. NULL: nothing is to be done, but
- *  where it says otherwise. Whoever finds an error logs it. */
+/** What differs between host memory, GPU memory over a transport and GPU memory over NCCL. NULL: nothing is
+ *  to be done, but where it says otherwise. Whoever finds an error logs it. */
 typedef struct tw_coll_engine {
     /** The table that choices refer to. */
     const tw_coll_algo_info_t *(*algo_get)(size_t index);
@@ -121,7 +123,8 @@ typedef struct tw_coll_engine {
     tw_status_t (*prepare)(tw_coll_t *coll, const tw_coll_args_t *args);
     /** Set a request going. An error ends the communicator. */
     tw_status_t (*start)(tw_coll_request_t *request);
-    /** Do what can be done for a request besides its schedule, without waiting. TW_OK: ended; TW_IN_PROGRESS. */
+    /** Do what can be done for a request besides its schedule, without waiting. TW_OK: ended;
+     *  TW_IN_PROGRESS. */
     tw_status_t (*step)(tw_coll_request_t *request, int *moved);
     /** Cancel and free what the engine has in a request. */
     void (*release)(tw_coll_request_t *request);
@@ -136,9 +139,10 @@ typedef struct tw_coll_engine {
     void (*trim)(tw_coll_t *coll);
     /** On a progress thread: make the communicator's device current. */
     void (*enter)(tw_coll_t *coll);
-    int is_polled;     /**< 1: requests wait for what no message announces */
-    int fixes_lengths; /**< 1: both ends of a message know its length beforehand, so there is no lossless codec */
-    int drains;        /**< 1: what is in flight cannot be canceled: destroying waits for it */
+    int is_polled; /**< 1: requests wait for what no message announces */
+    /** 1: both ends of a message know its length beforehand, so there is no lossless codec */
+    int fixes_lengths;
+    int drains; /**< 1: what is in flight cannot be canceled: destroying waits for it */
 } tw_coll_engine_t;
 
 struct tw_coll {
@@ -203,7 +207,7 @@ static inline uint64_t tw_load_ns(const uint64_t *at)
     return __atomic_load_n(at, __ATOMIC_RELAXED);
 }
 
-/* ---- arguments.c ------------------------------------------------------------------------------------------- */
+/* ---- arguments.c --------------------------------------------------------------------------------------- */
 
 /** A request of which nothing is known yet; NULL: out of memory. */
 tw_coll_request_t *tw_request_alloc(tw_coll_t *coll);
@@ -216,17 +220,18 @@ uint64_t tw_request_tag(const tw_coll_request_t *request);
 void tw_request_destroy(tw_coll_request_t *request);
 /** What a request's sum is multiplied with. */
 float tw_coll_factor(const tw_coll_args_t *args, int world);
-/** What a rank's contribution to a sum that travels in the tensor's type is multiplied with before: the sums on the way to
- *  a mean of fp16 are means of what they have so far, since sums might overflow. */
+/** What a rank's contribution to a sum that travels in the tensor's type is multiplied with before: the sums
+ *  on the way to a mean of fp16 are means of what they have so far, since sums might overflow. */
 float tw_coll_scale(const tw_coll_args_t *args, int world);
-/** No mean of finite numbers is larger than the largest of them, but a rounding on the way may lead there: what finite sums are
- *  held to, the largest number of fp16 in its means, else infinity. */
+/** No mean of finite numbers is larger than the largest of them, but a rounding on the way may lead there:
+ *  what finite sums are held to, the largest number of fp16 in its means, else infinity. */
 float tw_coll_limit(const tw_coll_args_t *args);
-/** Whether the sums of a quantized all-reduce are rounded to the tensor's type before they are encoded again: for the bits of a
- *  reduce-scatter followed by an all-gather, and so that a sum beyond fp16 becomes infinite, which no codec may hide. */
+/** Whether the sums of a quantized all-reduce are rounded to the tensor's type before they are encoded again:
+ *  for the bits of a reduce-scatter followed by an all-gather, and so that a sum beyond fp16 becomes
+ *  infinite, which no codec may hide. */
 int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args);
 
-/* ---- choose.c ---------------------------------------------------------------------------------------------- */
+/* ---- choose.c ------------------------------------------------------------------------------------------ */
 
 /** Row `index` of the table of algorithms for host memory, exact ones first; NULL past its end. */
 const tw_algo_t *tw_algo_get(size_t index);
@@ -234,7 +239,7 @@ const tw_algo_t *tw_algo_get(size_t index);
 tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems,
                            tw_coll_choice_t *choice);
 
-/* ---- agreement.c ------------------------------------------------------------------------------------------- */
+/* ---- agreement.c --------------------------------------------------------------------------------------- */
 
 /** A hash of the segments' sizes and of all codecs; the same on all ranks. */
 uint64_t tw_check_shape(const tw_coll_request_t *request);
@@ -249,7 +254,7 @@ uint64_t tw_check_inter_node_bytes(const tw_coll_t *coll);
 /** Of counts that this rank sends to other nodes, with an all-to-all. */
 uint64_t tw_check_pairs_inter_node_bytes(const tw_coll_t *coll, const tw_coll_args_t *args);
 
-/* ---- request.c --------------------------------------------------------------------------------------------- */
+/* ---- request.c ----------------------------------------------------------------------------------------- */
 
 /** A transport's mover of a communicator, its arg: messages of all its requests, and one computation. */
 void tw_coll_move(void *arg, int *all_moved);

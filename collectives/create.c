@@ -102,7 +102,7 @@ const tw_config_table_t tw_coll_config_table = {
     .options_bytes = sizeof(tw_coll_options_t),
 };
 
-/* ---- creating ---------------------------------------------------------------------------------------------- */
+/* ---- creating ------------------------------------------------------------------------------------------ */
 
 static tw_status_t create_topo(tw_coll_t *coll, const tw_coll_setup_t *setup)
 {
@@ -398,7 +398,7 @@ void tw_coll_destroy(tw_coll_t *coll)
     tw_transport_destroy(own);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------ */
+/* ---- asking -------------------------------------------------------------------------------------------- */
 
 int tw_coll_rank(const tw_coll_t *coll)
 {

@@ -55,8 +55,8 @@ static tw_status_t post(meeting_t *m)
     return status;
 }
 
-/** TW_IN_PROGRESS: *awaited has not been heard. Looks at all of them each time: one that disagrees is heard at once,
- *  whoever else is late. */
+/** TW_IN_PROGRESS: *awaited has not been heard. Looks at all of them each time: one that disagrees is heard
+ *  at once, whoever else is late. */
 static tw_status_t listen(meeting_t *m, int *awaited)
 {
     tw_status_t status = TW_OK;

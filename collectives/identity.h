@@ -1,4 +1,5 @@
-/** What the members of a communicator agree on before anything else: that they mean the same communicator, and its id. */
+/** What the members of a communicator agree on before anything else: that they mean the same communicator,
+ *  and its id. */
 #ifndef TW_COLLECTIVES_IDENTITY_H
 #define TW_COLLECTIVES_IDENTITY_H
 
@@ -8,11 +9,12 @@ TW_C_BEGIN
 
 #define TW_COLL_MAX_ID 255
 
-/** boot: on tags that are the same whatever the id. terms: a hash of what must be the same on all members besides the list of ranks. asked: 1 to
- *  TW_COLL_MAX_ID, or 0: the lowest id that is free on all members. *id is in use from then on.
- *  TW_ERR_INVALID (logged with the rank): `asked` is in use on a member, or no id is free. TW_ERR_MISMATCH (logged with the
- *  rank): members ask for different ids or differ in their terms; or they list different ranks: then the job is given up,
- *  since members may wait for ranks that do not list them. TW_ERR_TIMEOUT (logged) as in bootstrap.h. */
+/** boot: on tags that are the same whatever the id. terms: a hash of what must be the same on all members
+ *  besides the list of ranks. asked: 1 to TW_COLL_MAX_ID, or 0: the lowest id that is free on all members.
+ *  *id is in use from then on. TW_ERR_INVALID (logged with the rank): `asked` is in use on a member, or no id
+ *  is free. TW_ERR_MISMATCH (logged with the rank): members ask for different ids or differ in their terms;
+ *  or they list different ranks: then the job is given up, since members may wait for ranks that do not list
+ *  them. TW_ERR_TIMEOUT (logged) as in bootstrap.h. */
 tw_status_t tw_identity_agree(tw_bootstrap_t *boot, uint64_t terms, int asked, int *id);
 /** 1 if an id is in use on this rank: the transport has a communicator. */
 int tw_identity_any(tw_transport_t *transport);

@@ -28,7 +28,7 @@ struct tw_progress {
     int is_stopping;
 };
 
-/* ---- the thread -------------------------------------------------------------------------------------------- */
+/* ---- the thread ---------------------------------------------------------------------------------------- */
 
 static command_t *take_command(tw_progress_t *progress)
 {
@@ -41,8 +41,9 @@ static command_t *take_command(tw_progress_t *progress)
     return command;
 }
 
-/** A mover too, so that others get through while a command waits for the transport, as making a communicator does. Commands
- *  add and remove movers but never this one, which is the only one that the transport can be at meanwhile. */
+/** A mover too, so that others get through while a command waits for the transport, as making a communicator
+ *  does. Commands add and remove movers but never this one, which is the only one that the transport can be
+ *  at meanwhile. */
 static void run_commands(void *arg, int *moved)
 {
     tw_progress_t *progress = arg;
@@ -98,7 +99,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* ---- other threads ----------------------------------------------------------------------------------------- */
+/* ---- other threads ------------------------------------------------------------------------------------- */
 
 static tw_status_t start(tw_progress_t *progress)
 {

@@ -1,5 +1,6 @@
-/** A thread that owns a transport: it moves everything there, sleeps when there is nothing to do, and runs what other
- *  threads ask of it. All communicators of the transport that want one share it. Private to collectives. */
+/** A thread that owns a transport: it moves everything there, sleeps when there is nothing to do, and runs
+ *  what other threads ask of it. All communicators of the transport that want one share it. Private to
+ *  collectives. */
 #ifndef TW_COLLECTIVES_PROGRESS_H
 #define TW_COLLECTIVES_PROGRESS_H
 
@@ -16,12 +17,14 @@ typedef struct tw_progress_member {
     struct tw_progress_member *next;
 } tw_progress_member_t;
 
-/** Start the transport's thread, or share it. The first get and the last put are not made while others use the transport. */
+/** Start the transport's thread, or share it. The first get and the last put are not made while others use
+ *  the transport. */
 tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out);
 /** Accepts NULL. */
 void tw_progress_put(tw_progress_t *progress);
 
-/** Run fn(arg) on the thread, wait for it and return its result. progress NULL, or this is the thread: run it here. */
+/** Run fn(arg) on the thread, wait for it and return its result. progress NULL, or this is the thread: run it
+ *  here. */
 typedef tw_status_t (*tw_progress_fn_t)(void *arg);
 tw_status_t tw_progress_call(tw_progress_t *progress, tw_progress_fn_t fn, void *arg);
 

@@ -13,7 +13,7 @@
 #define NAP_NS 50000       /* and then how often */
 #define DESCRIBE_BYTES 512
 
-/* ---- ends -------------------------------------------------------------------------------------------------- */
+/* ---- ends ---------------------------------------------------------------------------------------------- */
 
 /* Bring a request to its end, good or bad. */
 static void finish(tw_coll_request_t *request, tw_status_t status)
@@ -40,8 +40,8 @@ static void finish(tw_coll_request_t *request, tw_status_t status)
     tw_progress_unlock(coll->progress);
 }
 
-/* The other ranks cannot end an operation that has failed here and are told, by giving the job up, unless the transport has
- * told them or they are as late themselves. */
+/* The other ranks cannot end an operation that has failed here and are told, by giving the job up, unless the
+ * transport has told them or they are as late themselves. */
 static void give_up(tw_transport_t *transport, tw_status_t status)
 {
     if (status == TW_ERR_PEER || status == TW_ERR_TIMEOUT || tw_transport_failed_rank(transport) >= 0) {
@@ -87,7 +87,7 @@ void tw_coll_drop_requests(tw_coll_t *coll)
     drop(&coll->ended);
 }
 
-/* ---- moving ------------------------------------------------------------------------------------------------ */
+/* ---- moving -------------------------------------------------------------------------------------------- */
 
 /* The schedule's messages, and the rest. TW_OK: ended. */
 static tw_status_t step(tw_coll_request_t *request, int *moved)
@@ -238,7 +238,8 @@ static tw_status_t time_out(void *arg)
     return fail(coll, TW_ERR_TIMEOUT);
 }
 
-/* One look at everything, whosever it is: the transport moves its communicators. *moved: 1 if anything happened. */
+/* One look at everything, whosever it is: the transport moves its communicators. *moved: 1 if anything
+ * happened. */
 static tw_status_t progress(tw_coll_t *coll, int *moved)
 {
     tw_status_t status = coll->status;
@@ -272,7 +273,8 @@ static double sleep_sec(const tw_coll_t *coll)
     return share > 0 && share < SLEEP_SEC ? share : SLEEP_SEC;
 }
 
-/* Until something may have happened; the transport spins a little first. Time slept counts for the watchdog: somebody is waiting. */
+/* Until something may have happened; the transport spins a little first. Time slept counts for the watchdog:
+ * somebody is waiting. */
 static void sleep_a_while(tw_coll_t *coll)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -299,7 +301,7 @@ tw_status_t tw_coll_drain(tw_coll_t *coll)
     return status;
 }
 
-/* ---- posting ----------------------------------------------------------------------------------------------- */
+/* ---- posting ------------------------------------------------------------------------------------------- */
 
 /* Number the request and set it going. */
 static tw_status_t start(tw_coll_request_t *request)
@@ -344,8 +346,8 @@ static tw_status_t take_status(tw_coll_request_t *request)
     return status;
 }
 
-/* An operation that this rank cannot post is one that the others wait for: they are told in place of the arguments. It
- * counts as an operation, so that ranks that all fail alike can go on. */
+/* An operation that this rank cannot post is one that the others wait for: they are told in place of the
+ * arguments. It counts as an operation, so that ranks that all fail alike can go on. */
 static void tell_failure(tw_coll_t *coll)
 {
     if (!tw_check_is_on(coll)) {
@@ -410,7 +412,7 @@ tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_re
     return tw_progress_call(coll->progress, post, &call);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------ */
+/* ---- asking -------------------------------------------------------------------------------------------- */
 
 /* With a progress thread, nobody moves anything but that. */
 static tw_status_t test_apart(tw_coll_request_t *request)

@@ -6,8 +6,8 @@
 
 TW_C_BEGIN
 
-/** All numbers are communicator ranks, nodes are numbered from 0 in the order of their lowest rank; plain data, read only
- *  after init. Ranks per node may differ. */
+/** All numbers are communicator ranks, nodes are numbered from 0 in the order of their lowest rank; plain
+ *  data, read only after init. Ranks per node may differ. */
 typedef struct tw_topo {
     int rank, world;
     int n_nodes;
@@ -20,8 +20,8 @@ typedef struct tw_topo {
     int min_local, max_local; /**< fewest and most ranks on a node */
 } tw_topo_t;
 
-/** ranks: [n_ranks] transport ranks in communicator order; NULL: all. TW_ERR_INVALID (logged) if the transport's own rank is not
- *  among them, or one is out of range or there twice. */
+/** ranks: [n_ranks] transport ranks in communicator order; NULL: all. TW_ERR_INVALID (logged) if the
+ *  transport's own rank is not among them, or one is out of range or there twice. */
 tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const int *ranks, int n_ranks);
 /** Without a transport: node_ids: [world] equal for ranks of one node; peer[r] is r. */
 tw_status_t tw_topo_init_nodes(tw_topo_t *topo, int rank, int world, const uint64_t *node_ids);
@@ -52,7 +52,8 @@ static inline int tw_topo_ring_rank(const tw_topo_t *topo, int distance)
     return topo->ring[position < 0 ? position + topo->world : position];
 }
 
-/** The rank of `node` that handles there what belongs to `owner`: the owner itself on its own node. Nodes may be of different sizes. */
+/** The rank of `node` that handles there what belongs to `owner`: the owner itself on its own node. Nodes may
+ *  be of different sizes. */
 static inline int tw_topo_gateway(const tw_topo_t *topo, int owner, int node)
 {
     return tw_topo_rank_at(topo, node, topo->local[owner] % tw_topo_node_size(topo, node));

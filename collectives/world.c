@@ -1,4 +1,5 @@
-/** Communicators for those who know no transport: of the whole job, and of some of another communicator's ranks. */
+/** Communicators for those who know no transport: of the whole job, and of some of another communicator's
+ *  ranks. */
 #include <stdlib.h>
 
 #include "collectives/communicator.h"

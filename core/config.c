@@ -19,7 +19,8 @@ tw_status_t tw_config_parse(const tw_config_field_t *field, void *options, const
     return TW_OK;
 }
 
-/* Parse, check and store one value; says what is wrong with it. `source` is where it comes from, for the log. */
+/* Parse, check and store one value; says what is wrong with it. `source` is where it comes from, for the
+ * log. */
 static tw_status_t set_field(const tw_config_field_t *field, void *options, const char *source,
                              const char *text)
 {
@@ -76,7 +77,7 @@ tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const c
     return field ? set_field(field, options, "", value) : TW_ERR_NOT_FOUND;
 }
 
-/* ---- lists: "section:key=value,key=value;section:key=value" ------------------------------------------------ */
+/* ---- lists: "section:key=value,key=value;section:key=value" -------------------------------------------- */
 
 typedef struct list {
     const tw_config_table_t *table;

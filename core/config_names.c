@@ -1,5 +1,5 @@
-/* The names of all variables, whichever part of Thinwire reads them: a part knows its own table alone, and a variable that it does
- * not know may be another's. */
+/* The names of all variables, whichever part of Thinwire reads them: a part knows its own table alone, and a
+ * variable that it does not know may be another's. */
 #include "core/core.h"
 
 #include <stdatomic.h>

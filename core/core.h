@@ -1,5 +1,5 @@
-/** Thinwire core: status codes, element types, log, configuration tables, buffers, clock, quantiles, JSON lines.
- *  Every other folder may include this header; it includes only the C library's. */
+/** Thinwire core: status codes, element types, log, configuration tables, buffers, clock, quantiles, JSON
+ *  lines. Every other folder may include this header; it includes only the C library's. */
 #ifndef TW_CORE_CORE_H
 #define TW_CORE_CORE_H
 
@@ -20,9 +20,10 @@ TW_C_BEGIN
 
 #define TW_VERSION "0.1.0"
 
-/* ---- status ---------------------------------------------------------------------------------------------- */
+/* ---- status -------------------------------------------------------------------------------------------- */
 
-/** The one list of status codes: X(name, value, text). 0 is success, 1 is "in progress", negatives are failures. */
+/** The one list of status codes: X(name, value, text). 0 is success, 1 is "in progress", negatives are
+ *  failures. */
 #define TW_STATUS_LIST(X)                                         \
     X(TW_OK, 0, "success")                                        \
     X(TW_IN_PROGRESS, 1, "operation in progress")                 \
@@ -67,7 +68,7 @@ tw_status_t tw_status_from_errno(int error);
         }                            \
     } while (0)
 
-/* ---- element types --------------------------------------------------------------------------------------- */
+/* ---- element types ------------------------------------------------------------------------------------- */
 
 typedef enum tw_type {
     TW_TYPE_FP32 = 0,
@@ -82,7 +83,8 @@ size_t tw_type_bytes(tw_type_t type);
 /** "fp32", "bf16", "fp16", "byte"; "?" for an unknown type. */
 const char *tw_type_name(tw_type_t type);
 
-/** Parse a name (as above, also "float32", "bfloat16", "float16", "half", "f32"); TW_ERR_INVALID if unknown. */
+/** Parse a name (as above, also "float32", "bfloat16", "float16", "half", "f32"); TW_ERR_INVALID if
+ *  unknown. */
 tw_status_t tw_type_parse(const char *name, tw_type_t *type);
 
 /** Where memory lives. */
@@ -91,14 +93,14 @@ typedef enum tw_mem { TW_MEM_HOST = 0, TW_MEM_CUDA = 1 } tw_mem_t;
 /** A CUDA stream, or NULL for the default stream and for host memory. */
 typedef void *tw_stream_t;
 
-/* ---- sizes ----------------------------------------------------------------------------------------------- */
+/* ---- sizes --------------------------------------------------------------------------------------------- */
 
-/** No machine has so much memory: a caller's size beyond it is a mistake and refused. Small enough that what is made of it, a
- *  few bytes more each, for each of some thousand ranks, still fits a size_t. */
+/** No machine has so much memory: a caller's size beyond it is a mistake and refused. Small enough that what
+ *  is made of it, a few bytes more each, for each of some thousand ranks, still fits a size_t. */
 #define TW_MEMORY_BYTES_MAX ((size_t)1 << 48)
 
-/** a + b; SIZE_MAX where that does not fit, and whenever a or b is SIZE_MAX: sums and products of callers' sizes are made with
- *  these and compared once. */
+/** a + b; SIZE_MAX where that does not fit, and whenever a or b is SIZE_MAX: sums and products of callers'
+ *  sizes are made with these and compared once. */
 static inline size_t tw_size_add(size_t a, size_t b)
 {
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
@@ -109,7 +111,7 @@ static inline size_t tw_size_mul(size_t a, size_t b)
     return b != 0 && a > SIZE_MAX / b ? SIZE_MAX : a * b;
 }
 
-/* ---- log ------------------------------------------------------------------------------------------------- */
+/* ---- log ----------------------------------------------------------------------------------------------- */
 
 typedef enum tw_log_level {
     TW_LOG_ERROR = 0,
@@ -119,8 +121,8 @@ typedef enum tw_log_level {
     TW_LOG_TRACE
 } tw_log_level_t;
 
-/** Receives every line at or above the level (no newline, no level prefix; cut with "..." at 4095 bytes). May be called
- *  from any thread, one call at a time. Must not log. */
+/** Receives every line at or above the level (no newline, no level prefix; cut with "..." at 4095 bytes). May
+ *  be called from any thread, one call at a time. Must not log. */
 typedef void (*tw_log_sink_t)(void *ctx, tw_log_level_t level, const char *file, int line,
                               const char *message);
 
@@ -139,8 +141,8 @@ typedef struct tw_log_held {
     struct tw_log_held *outer; /**< of the same thread, begun before */
 } tw_log_held_t;
 
-/** Keep back the errors that this thread logs from now on, until tw_log_keep_end. What cannot be kept for want of memory is logged at
- *  once. */
+/** Keep back the errors that this thread logs from now on, until tw_log_keep_end. What cannot be kept for
+ *  want of memory is logged at once. */
 void tw_log_keep_begin(tw_log_held_t *held);
 /** Of what is kept, text and order; 0: nothing is. */
 uint64_t tw_log_held_hash(const tw_log_held_t *held);
@@ -160,7 +162,7 @@ void tw_log_held_cleanup(tw_log_held_t *held, int is_printed);
 #define tw_debug(...) TW_LOG_AT(TW_LOG_DEBUG, __VA_ARGS__)
 #define tw_trace(...) TW_LOG_AT(TW_LOG_TRACE, __VA_ARGS__)
 
-/* ---- configuration tables -------------------------------------------------------------------------------- */
+/* ---- configuration tables ------------------------------------------------------------------------------ */
 
 typedef enum tw_config_type {
     TW_CONFIG_BOOL,   /**< int: y/n, yes/no, on/off, true/false, 1/0 */
@@ -196,25 +198,29 @@ typedef struct tw_config_table {
 } tw_config_table_t;
 
 /** Parse `text` as a value of the field, and store it in `options` if it is in the field's range.
- *  TW_ERR_INVALID (silent; tw_config_describe says what is allowed) or TW_ERR_NO_MEMORY; the old value stays then. */
+ *  TW_ERR_INVALID (silent; tw_config_describe says what is allowed) or TW_ERR_NO_MEMORY; the old value stays
+ *  then. */
 tw_status_t tw_config_parse(const tw_config_field_t *field, void *options, const char *text);
-/** Fill `options` (caller's storage, options_bytes) with the environment, and the defaults of what is not there. Words
- *  are compared without regard to case. Strings are never NULL.
- *  TW_ERR_CONFIG on a value that does not parse or is out of range: logged with the variable's name, its value and
- *  what is allowed; nothing needs cleaning up then. */
+/** Fill `options` (caller's storage, options_bytes) with the environment, and the defaults of what is not
+ *  there. Words are compared without regard to case. Strings are never NULL.
+ *  TW_ERR_CONFIG on a value that does not parse or is out of range: logged with the variable's name, its
+ *  value and what is allowed; nothing needs cleaning up then. */
 tw_status_t tw_config_init(const tw_config_table_t *table, void *options);
-/** Set one field by its full name. TW_ERR_NOT_FOUND (silent) or TW_ERR_CONFIG (logged); the old value stays then. */
+/** Set one field by its full name. TW_ERR_NOT_FOUND (silent) or TW_ERR_CONFIG (logged); the old value stays
+ *  then. */
 tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const char *name, const char *value);
-/** Set fields from "section:key=value,key=value;section:key=value", where "section:key" is a field's name; blanks around
- *  each word are ignored. TW_ERR_CONFIG on an unknown name, a value that is not allowed, or another form: logged with
- *  `source` (the variable that held the text) and the nearest name; fields before that one are set then. */
+/** Set fields from "section:key=value,key=value;section:key=value", where "section:key" is a field's name;
+ *  blanks around each word are ignored. TW_ERR_CONFIG on an unknown name, a value that is not allowed, or
+ *  another form: logged with `source` (the variable that held the text) and the nearest name; fields before
+ *  that one are set then. */
 tw_status_t tw_config_set_list(const tw_config_table_t *table, void *options, const char *source,
                                const char *text);
 /** Frees the strings. */
 void tw_config_cleanup(const tw_config_table_t *table, void *options);
 /** Print the table: name, current value (options may be NULL: defaults), default, unit, range and doc. */
 void tw_config_print(const tw_config_table_t *table, const void *options, FILE *out);
-/** The field's current value (options may be NULL: its default), as tw_config_print shows it, into `buf`; returns buf. */
+/** The field's current value (options may be NULL: its default), as tw_config_print shows it, into `buf`;
+ *  returns buf. */
 const char *tw_config_format(const tw_config_field_t *field, const void *options, char *buf,
                              size_t buf_bytes);
 /** What the field accepts, "a size such as 65536, 64K or 1M, from 1 to 1G", into `buf`; returns buf. */
@@ -222,8 +228,8 @@ const char *tw_config_describe(const tw_config_field_t *field, char *buf, size_t
 /** Warn about every TW_ variable of the environment that no table knows, naming the nearest one.
  *  Returns how many there were. */
 size_t tw_config_check_environment(const tw_config_table_t *const *tables, size_t n_tables);
-/** For libraries: warn about every TW_ variable that no part of Thinwire knows but whose name is near one of theirs. The first
- *  call in a process does, whoever makes it. */
+/** For libraries: warn about every TW_ variable that no part of Thinwire knows but whose name is near one of
+ *  theirs. The first call in a process does, whoever makes it. */
 void tw_config_check_names(void);
 /** As if it had been called: another copy of this library in the process names them. */
 void tw_config_leave_names(void);
@@ -232,12 +238,13 @@ const char *tw_config_name_get(size_t index);
 /** The log's own table (TW_LOG_LEVEL). */
 extern const tw_config_table_t tw_log_config_table;
 
-/** The candidate with the smallest edit distance to `name` (case does not matter), the first of equals, or NULL if
- *  all are more than length / 3 + 1 edits away. */
+/** The candidate with the smallest edit distance to `name` (case does not matter), the first of equals, or
+ *  NULL if all are more than length / 3 + 1 edits away. */
 const char *tw_nearest_name(const char *name, const char *const *candidates, size_t n_candidates);
 
-/* Parsers of the types above, for command lines; TW_ERR_INVALID, silent. The whole text must fit; no blanks, no signs.
- * Sizes also as 1.5M, 64KB, 64KiB (all powers of 1024); times also in ns; rates in bit, kbit, mbit, gbit, tbit. */
+/* Parsers of the types above, for command lines; TW_ERR_INVALID, silent. The whole text must fit; no blanks,
+ * no signs. Sizes also as 1.5M, 64KB, 64KiB (all powers of 1024); times also in ns; rates in bit, kbit, mbit,
+ * gbit, tbit. */
 tw_status_t tw_parse_bytes(const char *text, size_t *bytes);
 tw_status_t tw_parse_time(const char *text, double *seconds);
 tw_status_t tw_parse_rate(const char *text, double *bits_per_second);
@@ -246,23 +253,24 @@ tw_status_t tw_parse_count(const char *text, double *count);
 /** Write a byte count as "64K", "1M", "1.50M" or "100" into `buf`; returns buf. */
 const char *tw_format_bytes(size_t bytes, char *buf, size_t buf_bytes);
 
-/* ---- buffers --------------------------------------------------------------------------------------------- */
+/* ---- buffers ------------------------------------------------------------------------------------------- */
 
 #define TW_CACHE_LINE_BYTES 64
 
-/** `bytes` of uninitialised memory aligned to 64 bytes (to 2 MiB, advised huge, from 4 MiB on); NULL when out of
- *  memory; a valid pointer for 0. Free with tw_buffer_free, which accepts NULL. */
+/** `bytes` of uninitialised memory aligned to 64 bytes (to 2 MiB, advised huge, from 4 MiB on); NULL when out
+ *  of memory; a valid pointer for 0. Free with tw_buffer_free, which accepts NULL. */
 void *tw_buffer_alloc(size_t bytes);
 void *tw_buffer_alloc_zero(size_t bytes);
 void tw_buffer_free(void *buffer);
 
-/* ---- checksums ------------------------------------------------------------------------------------------ */
+/* ---- checksums ----------------------------------------------------------------------------------------- */
 
-/** A checksum of `bytes` bytes (XXH3, 64 bits): it finds what is spoilt or mixed up, and is no protection against forgery.
- *  data may be NULL for 0 bytes. The checksum of a first part as the seed of the next makes one of both, in that order. */
+/** A checksum of `bytes` bytes (XXH3, 64 bits): it finds what is spoilt or mixed up, and is no protection
+ *  against forgery. data may be NULL for 0 bytes. The checksum of a first part as the seed of the next makes
+ *  one of both, in that order. */
 uint64_t tw_checksum(const void *data, size_t bytes, uint64_t seed);
 
-/* ---- clock ---------------------------------------------------------------------------------------------- */
+/* ---- clock --------------------------------------------------------------------------------------------- */
 
 /** Monotonic wall clock in nanoseconds. */
 uint64_t tw_time_ns(void);
@@ -271,19 +279,19 @@ static inline double tw_time_sec(void)
     return (double)tw_time_ns() * 1e-9;
 }
 
-/* ---- measurements ---------------------------------------------------------------------------------------- */
+/* ---- measurements -------------------------------------------------------------------------------------- */
 
-/** The value below which `share` (0 to 1) of the `n_values` values lie, linear between two of them; sorts `values`.
- *  NaN if there are none; no value may be NaN. */
+/** The value below which `share` (0 to 1) of the `n_values` values lie, linear between two of them; sorts
+ *  `values`. NaN if there are none; no value may be NaN. */
 double tw_quantile(double *values, size_t n_values, double share);
 /** tw_quantile of 0.5: the one in the middle, or the mean of the two. Sorts `values`. */
 double tw_median(double *values, size_t n_values);
 
-/* ---- JSON lines ------------------------------------------------------------------------------------------ */
+/* ---- JSON lines ---------------------------------------------------------------------------------------- */
 
-/** One object under construction; keys keep the order in which they were added. The first failure sticks and is
- *  returned by tw_json_write_line. NaN, infinities and NULL strings are written as null. A NULL object (no memory) may be
- *  added to, written (TW_ERR_NO_MEMORY) and destroyed. */
+/** One object under construction; keys keep the order in which they were added. The first failure sticks and
+ *  is returned by tw_json_write_line. NaN, infinities and NULL strings are written as null. A NULL object (no
+ *  memory) may be added to, written (TW_ERR_NO_MEMORY) and destroyed. */
 typedef struct tw_json tw_json_t;
 tw_json_t *tw_json_create(void);
 void tw_json_destroy(tw_json_t *json);
@@ -291,7 +299,8 @@ void tw_json_add_int(tw_json_t *json, const char *key, int64_t value);
 void tw_json_add_double(tw_json_t *json, const char *key, double value);
 void tw_json_add_string(tw_json_t *json, const char *key, const char *value);
 void tw_json_add_bool(tw_json_t *json, const char *key, int value);
-/** Write the object as one line and flush. TW_ERR_NO_MEMORY, TW_ERR_INVALID (a text was not UTF-8) or TW_ERR_IO. */
+/** Write the object as one line and flush. TW_ERR_NO_MEMORY, TW_ERR_INVALID (a text was not UTF-8) or
+ *  TW_ERR_IO. */
 tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out);
 
 TW_C_END

@@ -1,4 +1,5 @@
-/* The log: the one place of the product with global state. Its level does not come from tw_config_init, which logs. */
+/* The log: the one place of the product with global state. Its level does not come from tw_config_init, which
+ * logs. */
 #include "core/config_value.h"
 
 #include <pthread.h>
@@ -100,7 +101,7 @@ tw_log_level_t tw_log_level(void)
     return level == LEVEL_UNSET ? init_level() : (tw_log_level_t)level;
 }
 
-/* ---- errors that are kept back ------------------------------------------------------------------------------- */
+/* ---- errors that are kept back ------------------------------------------------------------------------- */
 
 typedef struct tw_log_line {
     struct tw_log_line *next;
@@ -173,7 +174,7 @@ void tw_log_held_cleanup(tw_log_held_t *held, int is_printed)
     *held = (tw_log_held_t){.first = NULL};
 }
 
-/* -------------------------------------------------------------------------------------------------------------- */
+/* ------------------------------------------------------------------------------------------------------ */
 
 void tw_log(tw_log_level_t level, const char *file, int line, const char *format, ...)
 {

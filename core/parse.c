@@ -1,4 +1,5 @@
-/* Text to numbers: sizes, times, rates. They take the whole text or none of it, and do not depend on the locale. */
+/* Text to numbers: sizes, times, rates. They take the whole text or none of it, and do not depend on the
+ * locale. */
 #include "core/parse.h"
 
 #include <errno.h>
@@ -20,8 +21,8 @@ static int is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Length of digits[.digits][e[+-]digits] with at least one digit, or 0. strtod would also take blanks, signs, hexadecimal,
- * inf and nan. */
+/* Length of digits[.digits][e[+-]digits] with at least one digit, or 0. strtod would also take blanks, signs,
+ * hexadecimal, inf and nan. */
 static size_t number_length(const char *text)
 {
     const char *p = text;

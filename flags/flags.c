@@ -19,7 +19,7 @@ typedef struct reader {
 /* Keys of argp that are no letters: FIRST_KEY + the flag's index. */
 #define FIRST_KEY 256
 
-/* ---- one value ----------------------------------------------------------------------------------------------- */
+/* ---- one value ----------------------------------------------------------------------------------------- */
 
 static void store_switch(const tw_flag_t *flag, void *options)
 {
@@ -99,7 +99,7 @@ size_t tw_flag_choice(struct argp_state *state, const tw_flag_t *flag, const cha
     return 0;
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
 static int key_of(const tw_flags_t *flags, size_t i)
 {

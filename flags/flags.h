@@ -12,16 +12,18 @@ TW_C_BEGIN
 
 typedef struct tw_flag tw_flag_t;
 
-/** Parse a flag's text and store what it says in `options`; ends the program by argp_error where it cannot. */
+/** Parse a flag's text and store what it says in `options`; ends the program by argp_error where it
+ *  cannot. */
 typedef void (*tw_flag_take_t)(struct argp_state *state, const tw_flag_t *flag, void *options,
                                const char *text);
 
 /** One flag. Of the field:
  *  - name: without "--";
- *  - dflt: what it is without the flag, as text; --help shows it. NULL: `options` keeps what the caller put there;
+ *  - dflt: what it is without the flag, as text; --help shows it. NULL: `options` keeps what the caller put
+ *    there;
  *  - unit: the value's name in --help: N, FILE;
- *  - type and offset: as in a configuration table, but BOOL takes no value and means 1, and STRING stores a pointer to the
- *    text itself (const char *), which nobody frees;
+ *  - type and offset: as in a configuration table, but BOOL takes no value and means 1, and STRING stores a
+ *    pointer to the text itself (const char *), which nobody frees;
  *  - min, max, choices: as there. */
 struct tw_flag {
     tw_config_field_t field;
@@ -29,7 +31,8 @@ struct tw_flag {
     char letter;
     /** Flags are listed by group, from 1. 0: it is left out of --help. */
     char group;
-    /** Takes the text in the place of the field's type, the default's too, which comes first. NULL: the type does. */
+    /** Takes the text in the place of the field's type, the default's too, which comes first. NULL: the type
+     *  does. */
     tw_flag_take_t take;
 };
 
@@ -42,18 +45,19 @@ typedef struct tw_flags {
     const char *args_doc;
     /** Takes those words (`n` of them, at least one, NULL-terminated). */
     void (*take_args)(void *options, char **args, int n);
-    /** Looks at what depends on several flags, once all are read; NULL: nothing does. Errors as tw_flag_take_t. */
+    /** Looks at what depends on several flags, once all are read; NULL: nothing does. Errors as
+     *  tw_flag_take_t. */
     void (*check)(struct argp_state *state, void *options);
 } tw_flags_t;
 
-/** Stores the flags' defaults, then what the command line says, in `options`. Then goes to the folder that the user is in,
- *  which paths are meant from: `bazel run` starts programs elsewhere. */
+/** Stores the flags' defaults, then what the command line says, in `options`. Then goes to the folder that
+ *  the user is in, which paths are meant from: `bazel run` starts programs elsewhere. */
 void tw_flags_read(const tw_flags_t *flags, int argc, char **argv, void *options);
 
 /** A tw_flag_take_t. A link's rate, a double in bit/s: 1mbit or more, or 0 for none. */
 void tw_flag_take_link(struct argp_state *state, const tw_flag_t *flag, void *options, const char *text);
-/** For a tw_flag_take_t of a list: calls add(state, flag, options, item) for each item between commas, cut after 127
- *  characters. */
+/** For a tw_flag_take_t of a list: calls add(state, flag, options, item) for each item between commas, cut
+ *  after 127 characters. */
 void tw_flag_each(struct argp_state *state, const tw_flag_t *flag, void *options, const char *list,
                   tw_flag_take_t add);
 /** Index of `text` in `names`; ends the program if it is not there, naming the flag and all of them. */
@@ -66,8 +70,8 @@ int64_t tw_flag_int(struct argp_state *state, const tw_flag_t *flag, const char 
 size_t tw_flag_bytes(struct argp_state *state, const tw_flag_t *flag, const char *text, size_t min,
                      size_t max);
 
-/** For a program with a table of argp's own: argp_parse with exit code 2 for what is wrong, and the folder as tw_flags_read
- *  has it. flags: of argp_parse; input: for argp's parser. */
+/** For a program with a table of argp's own: argp_parse with exit code 2 for what is wrong, and the folder as
+ *  tw_flags_read has it. flags: of argp_parse; input: for argp's parser. */
 void tw_flags_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
 
 TW_C_END

@@ -32,7 +32,7 @@ typedef struct sizes {
     size_t list, halves, uppers, n_words, n_bytes;
 } sizes_t;
 
-/* ---- memory -------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 tw_status_t tw_hpz_bytes_need(tw_hpz_bytes_t *bytes, size_t n)
 {
@@ -125,7 +125,7 @@ size_t tw_hpz_change_bound_bytes(const tw_hpz_form_t *form)
            2 * tw_quant_exact_bound_bytes(0);
 }
 
-/* ---- what differs -------------------------------------------------------------------------------------------- */
+/* ---- what differs -------------------------------------------------------------------------------------- */
 
 static void add_step(tw_hpz_change_t *change, size_t step)
 {
@@ -207,7 +207,7 @@ static size_t state_of(const cut_t *cut)
     return cut->field->first_state + (cut->offset - cut->field->offset) / (size_t)cut->field->coding;
 }
 
-/* ---- the two deltas ------------------------------------------------------------------------------------------ */
+/* ---- the two deltas ------------------------------------------------------------------------------------ */
 
 /* Segments of all halves, from the run to `fresh`; NULL: decoded in place. */
 static size_t half_segments(const tw_hpz_change_t *change, uint8_t *run, uint8_t *states,
@@ -288,7 +288,7 @@ static void put_words(const tw_hpz_change_t *change, uint8_t *run, const uint16_
     }
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 static uint8_t *write_number(uint8_t *at, uint32_t number)
 {
@@ -412,7 +412,7 @@ tw_status_t tw_hpz_change_encode(tw_hpz_change_t *change, const tw_hpz_form_t *f
     return TW_OK;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* 0: there is none before `end`. */
 static int read_number(const uint8_t **at, const uint8_t *end, uint32_t *number)

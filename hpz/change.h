@@ -1,11 +1,13 @@
 /** The difference between two runs as a message. Private to the folder and its white-box tests.
  *
- *  A run falls into fields, by the types of its parts. What differs is a list of pieces, which begin and end at multiples of
- *  TW_HPZ_STEP_BYTES; where a piece cuts a field's element, that field takes the whole element.
+ *  A run falls into fields, by the types of its parts. What differs is a list of pieces, which begin and end
+ *  at multiples of TW_HPZ_STEP_BYTES; where a piece cuts a field's element, that field takes the whole
+ *  element.
  *
  *  Message, little-endian:
  *    u32 bytes of the list of pieces, u32 bytes of the first delta, u32 bytes of the second, u32 zero
- *    the list: for each piece its distance from the end of the one before, and its length, in steps, 7 bits a byte, low first,
+ *    the list: for each piece its distance from the end of the one before, and its length, in steps, 7 bits a
+ *    byte, low first,
  *              the high bit set on all but the last
  *    from a multiple of 16 bytes on each:
  *    an exact delta (quant.h) of all bf16 and fp16 in the pieces
@@ -46,7 +48,8 @@ typedef struct tw_hpz_form {
     tw_hpz_field_t *fields;    /**< they cover the run */
     size_t n_fields;
 } tw_hpz_form_t;
-/** TW_ERR_INVALID (logged): parts that overlap or lie outside, a run of 0 bytes or too many; TW_ERR_NO_MEMORY. */
+/** TW_ERR_INVALID (logged): parts that overlap or lie outside, a run of 0 bytes or too many;
+ *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_hpz_form_init(tw_hpz_form_t *form, const tw_hpz_kept_params_t *params);
 void tw_hpz_form_cleanup(tw_hpz_form_t *form);
 
@@ -55,13 +58,13 @@ typedef struct tw_hpz_change tw_hpz_change_t;
 tw_status_t tw_hpz_change_create(tw_hpz_change_t **out);
 void tw_hpz_change_destroy(tw_hpz_change_t *change);
 
-/** Write what `fresh` has instead of `run`, and make `run` and its states follow. message: [bound]; *bytes: of it, 0 where
- *  nothing differs; *changed: of the pieces. */
+/** Write what `fresh` has instead of `run`, and make `run` and its states follow. message: [bound]; *bytes:
+ *  of it, 0 where nothing differs; *changed: of the pieces. */
 tw_status_t tw_hpz_change_encode(tw_hpz_change_t *change, const tw_hpz_form_t *form, uint8_t *run,
                                  uint8_t *states, const uint8_t *fresh, uint8_t *message, size_t *bytes,
                                  size_t *changed);
-/** Make `run` and its states follow a message of exactly `bytes` bytes, which may be any. TW_ERR_FORMAT (logged): no encoder
- *  writes that, or the run is not what it was made of; then the run is spoilt. */
+/** Make `run` and its states follow a message of exactly `bytes` bytes, which may be any. TW_ERR_FORMAT
+ *  (logged): no encoder writes that, or the run is not what it was made of; then the run is spoilt. */
 tw_status_t tw_hpz_change_decode(tw_hpz_change_t *change, const tw_hpz_form_t *form, uint8_t *run,
                                  uint8_t *states, const uint8_t *message, size_t bytes);
 /** Most bytes of a message. */

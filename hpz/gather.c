@@ -1,7 +1,9 @@
-/** Gathers of kept units: posted by any thread, which encodes, and moved on by one thread in the order of posting.
+/** Gathers of kept units: posted by any thread, which encodes, and moved on by one thread in the order of
+ *  posting.
  *
- *  Records and messages travel on a communicator each, and so does what stays in the node: a gather's records may be posted
- *  before the messages of those before it, and the order on each of them is the same on all ranks. */
+ *  Records and messages travel on a communicator each, and so does what stays in the node: a gather's records
+ *  may be posted before the messages of those before it, and the order on each of them is the same on all
+ *  ranks. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +13,7 @@
 
 #define ALIGN_BYTES ((size_t)64)
 
-/* ---- one gather's memory -------------------------------------------------------------------------------------- */
+/* ---- one gather's memory ------------------------------------------------------------------------------- */
 
 void tw_hpz_gather_free(tw_hpz_gather_t *gather)
 {
@@ -52,7 +54,7 @@ static tw_hpz_gather_t *take_gather(tw_hpz_keeper_t *keeper)
     return gather ? gather : gather_alloc(keeper);
 }
 
-/* ---- posting -------------------------------------------------------------------------------------------------- */
+/* ---- posting ------------------------------------------------------------------------------------------- */
 
 static tw_status_t post_counted(tw_coll_t *coll, const tw_coll_args_t *args, tw_hpz_gather_t *gather,
                                 tw_coll_request_t **request)
@@ -245,7 +247,7 @@ tw_status_t tw_hpz_kept_wait(tw_hpz_kept_t *kept, tw_hpz_gathered_t *out)
     return look(kept, 1, out);
 }
 
-/* ---- along the rail ------------------------------------------------------------------------------------------- */
+/* ---- along the rail ------------------------------------------------------------------------------------ */
 
 static tw_status_t check_record(const tw_hpz_kept_t *kept, const tw_hpz_record_t *own,
                                 const tw_hpz_record_t *other, int rank)
@@ -408,7 +410,7 @@ static tw_status_t update(tw_hpz_gather_t *gather)
     return TW_OK;
 }
 
-/* ---- in the node ---------------------------------------------------------------------------------------------- */
+/* ---- in the node --------------------------------------------------------------------------------------- */
 
 /* Runs of a length belong to the ranks of the node by their place on it. */
 static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)
@@ -453,7 +455,7 @@ static tw_status_t gather_in_node(tw_hpz_gather_t *gather)
     return tw_coll_run(keeper->in_node, &args);
 }
 
-/* ---- the thread ----------------------------------------------------------------------------------------------- */
+/* ---- the thread ---------------------------------------------------------------------------------------- */
 
 static void settle(tw_hpz_gather_t *gather, tw_status_t status)
 {
@@ -470,7 +472,8 @@ static void settle(tw_hpz_gather_t *gather, tw_status_t status)
     pthread_mutex_unlock(&keeper->lock);
 }
 
-/* After a failure the request may still write to the memory of gathers: that is kept until the communicators have ended. */
+/* After a failure the request may still write to the memory of gathers: that is kept until the communicators
+ * have ended. */
 static void move_on(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
 {
     tw_status_t status = failed(keeper);

@@ -19,7 +19,7 @@ const tw_config_table_t tw_hpz_config_table = {
     .options_bytes = sizeof(tw_hpz_options_t),
 };
 
-/* ---- where the ranks are ------------------------------------------------------------------------------------- */
+/* ---- where the ranks are ------------------------------------------------------------------------------- */
 
 static tw_status_t find_places(tw_hpz_t *hpz)
 {
@@ -75,7 +75,7 @@ static tw_status_t make_groups(tw_hpz_t *hpz)
     return status;
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 static tw_status_t copy_tensors(tw_hpz_t *hpz)
 {
@@ -195,7 +195,7 @@ static tw_status_t make_replicas(tw_hpz_t *hpz)
     return status == TW_OK ? make_groups(hpz) : status;
 }
 
-/* ---- creating ------------------------------------------------------------------------------------------------ */
+/* ---- creating ------------------------------------------------------------------------------------------ */
 
 static tw_status_t create(tw_hpz_t *hpz)
 {
@@ -272,7 +272,7 @@ void tw_hpz_destroy(tw_hpz_t *hpz)
     free(hpz);
 }
 
-/* ---- what can be asked --------------------------------------------------------------------------------------- */
+/* ---- what can be asked --------------------------------------------------------------------------------- */
 
 const tw_hpz_layout_t *tw_hpz_layout(const tw_hpz_t *hpz)
 {
@@ -354,7 +354,7 @@ size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz)
     return bytes;
 }
 
-/* ---- the most that syncs take --------------------------------------------------------------------------------- */
+/* ---- the most that syncs take -------------------------------------------------------------------------- */
 
 /* A slice of a unit, in the order in which they begin. */
 typedef struct {

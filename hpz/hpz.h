@@ -1,34 +1,37 @@
-/** Thinwire hpz: who owns which part of the weights, the copy of the weights that stays inside a node, and how that copy
- *  follows the optimizer. Weights are bf16, masters fp32, all in host memory.
+/** Thinwire hpz: who owns which part of the weights, the copy of the weights that stays inside a node, and
+ *  how that copy follows the optimizer. Weights are bf16, masters fp32, all in host memory.
  *
  *  Words:
  *  unit       tensors that are gathered together: a layer
  *  primary    partition over all W = N * L ranks: the part of a rank is what its optimizer updates
- *  secondary  partition over the L ranks of a node: the part of a rank is its replica. Every node has the whole model in its
- *             replicas; with one rank per node, each rank has it (hpZ in host memory)
- *  rail       the ranks with the same place l on their nodes, one per node. They hold the same secondary part, and each is
- *             the owner of a primary one inside it
+ *  secondary  partition over the L ranks of a node: the part of a rank is its replica. Every node has the
+ *             whole model in its replicas; with one rank per node, each rank has it (hpZ in host memory)
+ *  rail       the ranks with the same place l on their nodes, one per node. They hold the same secondary
+ *             part, and each is the owner of a primary one inside it
  *  piece      the run of one tensor's elements in a part
  *  slice      of a unit: a run of each of its parts, so that buffers need not grow with the unit
  *  version    of a replica: the optimizer step whose weights it holds, stamped by whoever wrote it
  *
- *  Partition: a tensor of n elements is split evenly over l (the first n % L parts one element more), each such part evenly
- *  over the nodes. So the piece of rank (node, local) is a run of the tensor, perhaps an empty one, and any n, N, L work. A
- *  part of a unit is the pieces of its tensors, one after the other, without gaps; a whole unit likewise.
+ *  Partition: a tensor of n elements is split evenly over l (the first n % L parts one element more), each
+ *  such part evenly over the nodes. So the piece of rank (node, local) is a run of the tensor, perhaps an
+ *  empty one, and any n, N, L work. A part of a unit is the pieces of its tensors, one after the other,
+ *  without gaps; a whole unit likewise.
  *
- *  Inter-node bytes of a step, for M = 2 bytes a parameter and N = 2 (times N - 1 in general): weights M twice or once, and
- *  gradients M, without replicas kept; with them, weights only as changes, sent once by their owners along the rail:
+ *  Inter-node bytes of a step, for M = 2 bytes a parameter and N = 2 (times N - 1 in general): weights M
+ *  twice or once, and gradients M, without replicas kept; with them, weights only as changes, sent once by
+ *  their owners along the rail:
  *    8 bits, block 2048       8.008 / 16 M = 0.501 M
  *    4 bits, block 128        4.125 / 16 M = 0.258 M
  *    2 bits, block 64         2.25  / 16 M = 0.141 M
  *    exact, b bits a weight   b     / 16 M, b about 1 to 4
- *  With gradients of 4 bits (0.258 M) that is 0.516 M, 0.172 of ZeRO-3's 3 M, for 4 bits and 0.133 for 2; what is exact in
- *  either (norms and biases, 0.9 % of a GPT of width 128) adds 0.005.
+ *  With gradients of 4 bits (0.258 M) that is 0.516 M, 0.172 of ZeRO-3's 3 M, for 4 bits and 0.133 for 2;
+ *  what is exact in either (norms and biases, 0.9 % of a GPT of width 128) adds 0.005.
  *
- *  Threads: one at a time for an hpz and its communicators, or any where the world has a progress thread, but never two calls
- *  of one hpz at the same time. All ranks call in the same order.
+ *  Threads: one at a time for an hpz and its communicators, or any where the world has a progress thread, but
+ *  never two calls of one hpz at the same time. All ranks call in the same order.
  *
- *  Source: ZeRO++ (arXiv 2306.10209), section 3.2, for the secondary partition; the delta is error feedback as of EF21-P. */
+ *  Source: ZeRO++ (arXiv 2306.10209), section 3.2, for the secondary partition; the delta is error feedback
+ *  as of EF21-P. */
 #ifndef TW_HPZ_HPZ_H
 #define TW_HPZ_HPZ_H
 
@@ -36,7 +39,7 @@
 
 TW_C_BEGIN
 
-/* ---- who owns what ----------------------------------------------------------------------------------------- */
+/* ---- who owns what ------------------------------------------------------------------------------------- */
 
 typedef struct tw_hpz_tensor {
     size_t n_elems;
@@ -52,12 +55,12 @@ typedef struct tw_hpz_piece {
     size_t offset;  /**< its first element, in the part */
 } tw_hpz_piece_t;
 
-/** The partitions of a list of tensors: arithmetic only. Read by any number of threads. In C++ a struct of the type's name would hide
- *  tw_hpz_layout(). */
+/** The partitions of a list of tensors: arithmetic only. Read by any number of threads. In C++ a struct of
+ *  the type's name would hide tw_hpz_layout(). */
 typedef struct tw_hpz_partitions tw_hpz_layout_t;
 
-/** tensors: copied. TW_ERR_INVALID (logged): units that do not ascend by at most one from 0, n_nodes or ranks_per_node below 1,
- *  more elements than fit in memory (TW_MEMORY_BYTES_MAX); TW_ERR_NO_MEMORY. */
+/** tensors: copied. TW_ERR_INVALID (logged): units that do not ascend by at most one from 0, n_nodes or
+ *  ranks_per_node below 1, more elements than fit in memory (TW_MEMORY_BYTES_MAX); TW_ERR_NO_MEMORY. */
 tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes,
                                  int ranks_per_node, tw_hpz_layout_t **out);
 void tw_hpz_layout_destroy(tw_hpz_layout_t *layout);
@@ -74,25 +77,25 @@ tw_hpz_piece_t tw_hpz_full_piece(const tw_hpz_layout_t *layout, size_t tensor);
 tw_hpz_piece_t tw_hpz_secondary_piece(const tw_hpz_layout_t *layout, size_t tensor, int local);
 tw_hpz_piece_t tw_hpz_primary_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local);
 
-/** A slice of a unit. It is counted in the primary part of rank (0, 0), where each piece is as long as any other rank's; at
- *  another rank it has the same elements of each piece, where that is long enough. Slices that follow one another, from 0 to
- *  that part's end, make the unit. */
+/** A slice of a unit. It is counted in the primary part of rank (0, 0), where each piece is as long as any
+ *  other rank's; at another rank it has the same elements of each piece, where that is long enough. Slices
+ *  that follow one another, from 0 to that part's end, make the unit. */
 typedef struct tw_hpz_slice {
     size_t first, end;
 } tw_hpz_slice_t;
 
-/** Slices end where a piece does, or after a multiple of `step` of its elements. The usual one; smaller slices would be all
- *  latency. */
+/** Slices end where a piece does, or after a multiple of `step` of its elements. The usual one; smaller
+ *  slices would be all latency. */
 #define TW_HPZ_SLICE_ELEMS 32768
 /** `elems` (0: the usual), rounded up to whole blocks of a codec (bits 0: none), which are never parted. */
 size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec);
-/** The slice that follows the one that ends at `first` (0: the first one), of at most `most` elements a rank, or `step` if
- *  that is more. The last one ends at the end of rank (0, 0)'s part. */
+/** The slice that follows the one that ends at `first` (0: the first one), of at most `most` elements a rank,
+ *  or `step` if that is more. The last one ends at the end of rank (0, 0)'s part. */
 tw_hpz_slice_t tw_hpz_slice_next(const tw_hpz_layout_t *layout, int unit, size_t first, size_t most,
                                  size_t step);
-/** For a sync of a unit, of whose weights, counted by node, so many may be under way (tw_hpz_params_t.sync_elems; 0: any number):
- *  the most elements of a slice at a rank. A unit that there is no room for goes in slices of half the room: one travels while the
- *  next is coded. */
+/** For a sync of a unit, of whose weights, counted by node, so many may be under way
+ *  (tw_hpz_params_t.sync_elems; 0: any number): the most elements of a slice at a rank. A unit that there is
+ *  no room for goes in slices of half the room: one travels while the next is coded. */
 size_t tw_hpz_sync_slice_most(const tw_hpz_layout_t *layout, int unit, int local, size_t sync_elems,
                               size_t step);
 /** What of a tensor's piece at (node, local) is in a slice; offset: in the whole part. */
@@ -101,7 +104,7 @@ tw_hpz_piece_t tw_hpz_slice_piece(const tw_hpz_layout_t *layout, size_t tensor, 
 /** Elements of a slice of a unit at (node, local). In that rank's part they are one run. */
 size_t tw_hpz_slice_elems(const tw_hpz_layout_t *layout, int unit, int node, int local, tw_hpz_slice_t slice);
 
-/* ---- on a communicator ------------------------------------------------------------------------------------- */
+/* ---- on a communicator --------------------------------------------------------------------------------- */
 
 typedef struct tw_hpz tw_hpz_t;
 
@@ -115,24 +118,27 @@ typedef struct tw_hpz_params {
     int exact_delta; /**< 1: memory for exact deltas (a byte per replicated weight: the previous change) */
     tw_quant_codec_t delta; /**< of TW_HPZ_DELTA; bits 0: there are none */
     uint64_t seed;          /**< of its stochastic rounding */
-    /** > 0: blocks whose lag, max |bf16(master) - replica| over max |last update of the master|, is larger after a delta are
-     *  counted. Keeps the masters of the last sync: 4 bytes for each weight of the primary part. */
+    /** > 0: blocks whose lag, max |bf16(master) - replica| over max |last update of the master|, is larger
+     *  after a delta are counted. Keeps the masters of the last sync: 4 bytes for each weight of the primary
+     *  part. */
     double lag_bound;
     int lag_exact; /**< 1: such blocks are sent exact with the next delta */
-    /** Most weights, counted by node, whose syncs are under way at a time; 0: any number. Bounds the memory of syncs, whatever
-     *  the number and the size of units: 2 bytes a weight, and 2 more for each of the own part. A unit that has more goes in
-     *  slices of half as many, but at least of a step of slices at each node, of which one may always be under way. */
+    /** Most weights, counted by node, whose syncs are under way at a time; 0: any number. Bounds the memory
+     *  of syncs, whatever the number and the size of units: 2 bytes a weight, and 2 more for each of the own
+     *  part. A unit that has more goes in slices of half as many, but at least of a step of slices at each
+     *  node, of which one may always be under way. */
     size_t sync_elems;
     size_t slice_elems; /**< the step of slices; 0: the usual one */
-    /** Where replicas and the previous changes lie: zeroed memory, the caller's, that outlives the hpz and does not count in
-     *  tw_hpz_memory_bytes. NULL where there is none. take NULL: memory of the hpz's own. */
+    /** Where replicas and the previous changes lie: zeroed memory, the caller's, that outlives the hpz and
+     *  does not count in tw_hpz_memory_bytes. NULL where there is none. take NULL: memory of the hpz's
+     *  own. */
     void *(*take)(void *ctx, size_t n_bytes);
     void *take_ctx;
 } tw_hpz_params_t;
 
-/** Collective over the world: makes communicators for the node and for the rail, like the world otherwise. TW_ERR_UNSUPPORTED
- *  (logged): the nodes have unequal numbers of ranks; TW_ERR_INVALID, TW_ERR_CONFIG (TW_HPZ_ variables), TW_ERR_NO_MEMORY,
- *  errors of tw_coll_group_create. */
+/** Collective over the world: makes communicators for the node and for the rail, like the world otherwise.
+ *  TW_ERR_UNSUPPORTED (logged): the nodes have unequal numbers of ranks; TW_ERR_INVALID, TW_ERR_CONFIG
+ *  (TW_HPZ_ variables), TW_ERR_NO_MEMORY, errors of tw_coll_group_create. */
 tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out);
 /** Before the world is destroyed. Accepts NULL. */
 void tw_hpz_destroy(tw_hpz_t *hpz);
@@ -142,33 +148,37 @@ const tw_hpz_layout_t *tw_hpz_layout(const tw_hpz_t *hpz);
 int tw_hpz_node(const tw_hpz_t *hpz);
 int tw_hpz_local(const tw_hpz_t *hpz);
 
-/** Arguments of an all-gather of a unit over the world, from primary parts to the whole unit, and of a reduce-scatter back.
- *  part: [tw_hpz_primary_elems] of `type`, own; full: [tw_hpz_full_elems]. The caller adds codec, reduction, factor, seed and
- *  step, and runs, posts or plans it on the world. args->segments is the hpz's, until the next of these calls. */
+/** Arguments of an all-gather of a unit over the world, from primary parts to the whole unit, and of a
+ *  reduce-scatter back. part: [tw_hpz_primary_elems] of `type`, own; full: [tw_hpz_full_elems]. The caller
+ *  adds codec, reduction, factor, seed and step, and runs, posts or plans it on the world. args->segments is
+ *  the hpz's, until the next of these calls. */
 void tw_hpz_gather_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *part, void *full,
                         tw_coll_args_t *args);
 void tw_hpz_reduce_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *full, void *part,
                         tw_coll_args_t *args);
-/** The latter of a slice: `staged` has the slice's elements alone, segment after segment: of segment s the elements from
- *  s.first_elem on of tensor s.tensor. part: the whole part. */
+/** The latter of a slice: `staged` has the slice's elements alone, segment after segment: of segment s the
+ *  elements from s.first_elem on of tensor s.tensor. part: the whole part. */
 void tw_hpz_reduce_slice_args(tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_type_t type,
                               const void *staged, void *part, tw_coll_args_t *args);
 
-/* ---- replicas ---------------------------------------------------------------------------------------------- */
+/* ---- replicas ------------------------------------------------------------------------------------------ */
 
 /** Own replica of a unit, [tw_hpz_secondary_elems]: borrowed, written by the calls below. */
 const uint16_t *tw_hpz_replica(const tw_hpz_t *hpz, int unit);
-/** With exact_delta, its previous changes, which a sync reads and writes: [tw_hpz_secondary_elems], borrowed; else NULL. */
+/** With exact_delta, its previous changes, which a sync reads and writes: [tw_hpz_secondary_elems], borrowed;
+ *  else NULL. */
 const uint8_t *tw_hpz_states(const tw_hpz_t *hpz, int unit);
 /** Of what is in a replica now; 0: nothing yet, or it is spoilt. */
 uint64_t tw_hpz_version(const tw_hpz_t *hpz, int unit);
 
-/** Take the own part out of a whole unit (as gathered over the world) and stamp it: hpZ as of ZeRO++. version > 0. */
+/** Take the own part out of a whole unit (as gathered over the world) and stamp it: hpZ as of ZeRO++. version
+ *  > 0. */
 tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const uint16_t *full, uint64_t version);
 
-/** Gather a whole unit from the replicas of the node: no byte leaves it. full: [tw_hpz_full_elems], the caller's until the
- *  request is done. TW_ERR_STALE (logged with both versions): the replica holds another version, or a sync of the unit is
- *  under way; then the node's communicator is given up, so that no rank waits for this one. */
+/** Gather a whole unit from the replicas of the node: no byte leaves it. full: [tw_hpz_full_elems], the
+ *  caller's until the request is done. TW_ERR_STALE (logged with both versions): the replica holds another
+ *  version, or a sync of the unit is under way; then the node's communicator is given up, so that no rank
+ *  waits for this one. */
 tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, uint16_t *full,
                                tw_coll_request_t **request);
 
@@ -180,16 +190,16 @@ typedef enum tw_hpz_sync {
 } tw_hpz_sync_t;
 const char *tw_hpz_sync_name(tw_hpz_sync_t kind);
 
-/** Bring the replicas of a unit from their version to `version`, > 0, on all nodes, the owner's included. Deltas need a
- *  replica (TW_ERR_STALE).
- *  begin encodes and posts; master [tw_hpz_primary_elems], own, is borrowed until finish, which waits, applies and stamps.
- *  As many weights may be under way as params.sync_elems allows; they take memory for what is sent and received. After
- *  TW_HPZ_FULL and TW_HPZ_EXACT the replica is bf16(master), bit for bit.
- *  begin: TW_IN_PROGRESS: no room, or not all slices of the unit before are under way yet; nothing was done: finish another
- *  one first.
+/** Bring the replicas of a unit from their version to `version`, > 0, on all nodes, the owner's included.
+ *  Deltas need a replica (TW_ERR_STALE).
+ *  begin encodes and posts; master [tw_hpz_primary_elems], own, is borrowed until finish, which waits,
+ *  applies and stamps. As many weights may be under way as params.sync_elems allows; they take memory for
+ *  what is sent and received. After TW_HPZ_FULL and TW_HPZ_EXACT the replica is bf16(master), bit for bit.
+ *  begin: TW_IN_PROGRESS: no room, or not all slices of the unit before are under way yet; nothing was done:
+ *  finish another one first.
  *  test is finish that does not wait: TW_IN_PROGRESS as long as changes of other nodes are not there.
- *  TW_ERR_FORMAT (logged with the rank and the unit): a change does not fit the replica; version is 0 then, and tw_hpz_check
- *  tells the other ranks. Errors of collectives. */
+ *  TW_ERR_FORMAT (logged with the rank and the unit): a change does not fit the replica; version is 0 then,
+ *  and tw_hpz_check tells the other ranks. Errors of collectives. */
 tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const float *master,
                               uint64_t version);
 tw_status_t tw_hpz_sync_finish(tw_hpz_t *hpz, int unit);
@@ -200,18 +210,20 @@ tw_status_t tw_hpz_progress(tw_hpz_t *hpz);
 /** Inter-node bytes that this rank would send in a sync of a unit; exact deltas: at `bits` bits a weight. */
 uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, double bits);
 
-/** Collective over the world: are all replicas at `version`, and equal to those of their rail? TW_ERR_MISMATCH on all ranks if
- *  not (logged with the rank, the unit and the tensor): a full sync mends it. 16 bytes a tensor and rank. */
+/** Collective over the world: are all replicas at `version`, and equal to those of their rail?
+ *  TW_ERR_MISMATCH on all ranks if not (logged with the rank, the unit and the tensor): a full sync mends it.
+ *  16 bytes a tensor and rank. */
 tw_status_t tw_hpz_check(tw_hpz_t *hpz, uint64_t version);
 /** Whether TW_HPZ_CHECK_STEPS asks for a check of replicas, these or others, at this version. */
 int tw_hpz_check_due(const tw_hpz_t *hpz, uint64_t version);
 
-/* ---- what can be asked ------------------------------------------------------------------------------------- */
+/* ---- what can be asked --------------------------------------------------------------------------------- */
 
 /** Of this rank, since it was made. */
 typedef struct tw_hpz_counters {
     uint64_t inter_node_bytes, in_node_bytes; /**< sent on the communicators of node and rail */
-    /** what inter_node_bytes must be: by the sizes of what was sent, exact deltas' after their lengths were known */
+    /** what inter_node_bytes must be: by the sizes of what was sent, exact deltas' after their lengths were
+     *  known */
     uint64_t planned_inter_node_bytes;
     uint64_t delta_bytes,
         delta_elems; /**< of own deltas, lossy and exact: 8 * bytes / elems are bits a weight */

@@ -1,7 +1,7 @@
 /** Kept units, inside. Private to the folder and its white-box tests.
  *
- *  Read keeper.h, then change.h (the difference between two runs as a message), form.c (what a run is made of), round.h (changes
- *  with loss), keep.c (a keeper), kept.c (a unit), gather.c. */
+ *  Read keeper.h, then change.h (the difference between two runs as a message), form.c (what a run is made
+ *  of), round.h (changes with loss), keep.c (a keeper), kept.c (a unit), gather.c. */
 #ifndef TW_HPZ_KEEP_STATE_H
 #define TW_HPZ_KEEP_STATE_H
 

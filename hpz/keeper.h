@@ -1,27 +1,33 @@
-/** Thinwire hpz: gathers that remember. The ranks of a communicator gather units again and again, as FSDP does in each forward
- *  and backward pass; what a gather found stays in host memory, so that the next one only carries what has changed since.
+/** Thinwire hpz: gathers that remember. The ranks of a communicator gather units again and again, as FSDP
+ *  does in each forward and backward pass; what a gather found stays in host memory, so that the next one
+ *  only carries what has changed since.
  *
  *  Words, besides those of hpz.h:
  *  run      what one rank gives to a unit: consecutive bytes, the same number on each rank
- *  whole    a unit gathered: the runs of all ranks in rank order (rank-major, as FSDP2 lays out a group of parameters)
+ *  whole    a unit gathered: the runs of all ranks in rank order (rank-major, as FSDP2 lays out a group of
+ *           parameters)
  *  part     of a run: consecutive elements of one type; the same in every run
- *  kept     a unit whose replicas are kept: each rank keeps the runs of its rail, 1/L of the whole; so every node has all
+ *  kept     a unit whose replicas are kept: each rank keeps the runs of its rail, 1/L of the whole; so every
+ *           node has all
  *
- *  A gather compares the own run with what the own replica says of it, and sends the difference along the rail: bf16 and fp16
- *  as an exact delta, fp32 in halves, the upper one as an exact delta and the lower one as it is, anything else as it is. The
- *  other runs come from the replicas of the node. So it is exact whatever has been done to the run, and costs less than 60
- *  bytes a rank where nothing has. The first gather sends runs as they are.
+ *  A gather compares the own run with what the own replica says of it, and sends the difference along the
+ *  rail: bf16 and fp16 as an exact delta, fp32 in halves, the upper one as an exact delta and the lower one
+ *  as it is, anything else as it is. The other runs come from the replicas of the node. So it is exact
+ *  whatever has been done to the run, and costs less than 60 bytes a rank where nothing has. The first gather
+ *  sends runs as they are.
  *
- *  Parts may be rounded: their changes then go through a block codec. All ranks, the owner too, get the replica, which is the
- *  same bit for bit everywhere; it is off by no more than the codec's error for the last change, since the next change is measured
- *  from the replica. What is given unchanged costs nothing. A part that has NaN or Inf, or has moved by more than an eighth of
- *  its 2-norm (a checkpoint was loaded), goes without loss.
+ *  Parts may be rounded: their changes then go through a block codec. All ranks, the owner too, get the
+ *  replica, which is the same bit for bit everywhere; it is off by no more than the codec's error for the
+ *  last change, since the next change is measured from the replica. What is given unchanged costs nothing. A
+ *  part that has NaN or Inf, or has moved by more than an eighth of its 2-norm (a checkpoint was loaded),
+ *  goes without loss.
  *
- *  Errors are loud: each message says which unit it is of, which gather that is and which replica it follows. Where these are
- *  not the same along a rail, or by TW_HPZ_CHECK_STEPS a replica is not the run it was made of, all ranks get an error, and the
- *  log names the rank and the unit.
+ *  Errors are loud: each message says which unit it is of, which gather that is and which replica it follows.
+ *  Where these are not the same along a rail, or by TW_HPZ_CHECK_STEPS a replica is not the run it was made
+ *  of, all ranks get an error, and the log names the rank and the unit.
  *
- *  Threads: any, at any time, but that nobody uses what is being destroyed. The ranks gather in the same order.
+ *  Threads: any, at any time, but that nobody uses what is being destroyed. The ranks gather in the same
+ *  order.
  *
  *  Source: as hpz.h. */
 #ifndef TW_HPZ_KEEPER_H
@@ -31,12 +37,13 @@
 
 TW_C_BEGIN
 
-/** What the kept units of a communicator share: communicators of the node and of the rail, and a thread that moves gathers. */
+/** What the kept units of a communicator share: communicators of the node and of the rail, and a thread that
+ *  moves gathers. */
 typedef struct tw_hpz_keeper tw_hpz_keeper_t;
 
-/** Collective over `world`, which is borrowed, outlives the keeper, and has a progress thread; host memory. TW_ERR_UNSUPPORTED
- *  (logged): the nodes have unequal numbers of ranks; TW_ERR_CONFIG (TW_HPZ_ variables), TW_ERR_NO_MEMORY, errors of
- *  tw_coll_group_create. */
+/** Collective over `world`, which is borrowed, outlives the keeper, and has a progress thread; host memory.
+ *  TW_ERR_UNSUPPORTED (logged): the nodes have unequal numbers of ranks; TW_ERR_CONFIG (TW_HPZ_ variables),
+ *  TW_ERR_NO_MEMORY, errors of tw_coll_group_create. */
 tw_status_t tw_hpz_keeper_create(tw_coll_t *world, tw_hpz_keeper_t **out);
 /** After its units. Accepts NULL. */
 void tw_hpz_keeper_destroy(tw_hpz_keeper_t *keeper);
@@ -47,7 +54,8 @@ typedef struct tw_hpz_part {
     size_t offset_bytes; /**< in the run */
     size_t n_elems;
     tw_type_t type;
-    int rounded; /**< 1: its changes go through the codec, with loss; bf16, fp16 or fp32 at a multiple of its size */
+    /** 1: its changes go through the codec, with loss; bf16, fp16 or fp32 at a multiple of its size */
+    int rounded;
 } tw_hpz_part_t;
 
 typedef struct tw_hpz_kept_params {
@@ -57,8 +65,8 @@ typedef struct tw_hpz_kept_params {
     const tw_hpz_part_t *parts;
     size_t n_parts;
     int has_room; /**< 0: this rank must not take memory for it */
-    const tw_quant_codec_t
-        *codec; /**< of rounded parts, copied, the same on all ranks; NULL: there are none */
+    /** of rounded parts, copied, the same on all ranks; NULL: there are none */
+    const tw_quant_codec_t *codec;
 } tw_hpz_kept_params_t;
 
 #define TW_HPZ_RUN_BYTES_MAX ((size_t)1 << 31)
@@ -66,12 +74,12 @@ typedef struct tw_hpz_kept_params {
 /** A unit whose replicas are kept. */
 typedef struct tw_hpz_kept tw_hpz_kept_t;
 
-/** Bytes of host memory that a unit takes on this rank: its replicas, and a byte for each of their numbers. 0: the parts make no
- *  sense. While a gather is under way it takes what is sent and received besides. */
+/** Bytes of host memory that a unit takes on this rank: its replicas, and a byte for each of their numbers.
+ *  0: the parts make no sense. While a gather is under way it takes what is sent and received besides. */
 size_t tw_hpz_kept_memory_bytes(const tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t *params);
-/** Collective over the keeper's ranks: all get it, or none. *refusing: -1, or the lowest rank that has no room; then *out is
- *  NULL and the status TW_OK. TW_ERR_INVALID (logged): parts that make no sense; TW_ERR_MISMATCH (logged with the rank): another
- *  name, run or parts there. */
+/** Collective over the keeper's ranks: all get it, or none. *refusing: -1, or the lowest rank that has no
+ *  room; then *out is NULL and the status TW_OK. TW_ERR_INVALID (logged): parts that make no sense;
+ *  TW_ERR_MISMATCH (logged with the rank): another name, run or parts there. */
 tw_status_t tw_hpz_kept_create(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t *params,
                                tw_hpz_kept_t **out, int *refusing);
 /** Waits for a gather under way. Not collective. Accepts NULL. */
@@ -85,14 +93,15 @@ typedef struct tw_hpz_gathered {
     double elapsed_sec;        /**< from the post to its end */
 } tw_hpz_gathered_t;
 
-/** Gather the unit. whole: [W * run_bytes], the own run in its place; borrowed until the gather has ended, and nobody writes the
- *  own run meanwhile. Rounded parts of it become what all ranks get; exact: 1: they are not rounded, the same on all ranks.
- *  Encodes before it returns; waits for an earlier gather of this unit. TW_ERR_NO_MEMORY, or the error that has ended the
- *  keeper. */
+/** Gather the unit. whole: [W * run_bytes], the own run in its place; borrowed until the gather has ended,
+ *  and nobody writes the own run meanwhile. Rounded parts of it become what all ranks get; exact: 1: they are
+ *  not rounded, the same on all ranks. Encodes before it returns; waits for an earlier gather of this unit.
+ *  TW_ERR_NO_MEMORY, or the error that has ended the keeper. */
 tw_status_t tw_hpz_kept_gather_post(tw_hpz_kept_t *kept, void *whole, int exact);
-/** Of the gather posted last: TW_OK, TW_IN_PROGRESS or its error; wait does not return TW_IN_PROGRESS. out may be NULL.
- *  TW_ERR_MISMATCH (logged with the rank and the unit): ranks are not at the same gather, or replicas differ; TW_ERR_FORMAT
- *  (logged likewise): a message does not fit the replica. After an error the keeper's ranks are given up. */
+/** Of the gather posted last: TW_OK, TW_IN_PROGRESS or its error; wait does not return TW_IN_PROGRESS. out
+ *  may be NULL. TW_ERR_MISMATCH (logged with the rank and the unit): ranks are not at the same gather, or
+ *  replicas differ; TW_ERR_FORMAT (logged likewise): a message does not fit the replica. After an error the
+ *  keeper's ranks are given up. */
 tw_status_t tw_hpz_kept_test(tw_hpz_kept_t *kept, tw_hpz_gathered_t *out);
 tw_status_t tw_hpz_kept_wait(tw_hpz_kept_t *kept, tw_hpz_gathered_t *out);
 

@@ -1,7 +1,8 @@
-/** Blocks of the lossy delta that lag behind their master: measured against what an exact sync would have made of them, in
- *  units of the master's last update; on request sent as they are with the next delta.
+/** Blocks of the lossy delta that lag behind their master: measured against what an exact sync would have
+ *  made of them, in units of the master's last update; on request sent as they are with the next delta.
  *
- *  Late blocks in a message: for each u32 tensor (in the unit), u32 block, then the block's new values in bf16. */
+ *  Late blocks in a message: for each u32 tensor (in the unit), u32 block, then the block's new values in
+ *  bf16. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static tw_hpz_piece_t piece_in_unit(const tw_hpz_t *hpz, int unit, uint32_t tens
     return tw_hpz_primary_piece(hpz->layout, *in_list, node, hpz->local);
 }
 
-/* ---- measuring --------------------------------------------------------------------------------------------- */
+/* ---- measuring ----------------------------------------------------------------------------------------- */
 
 static float widen(uint16_t value)
 {
@@ -138,7 +139,7 @@ void tw_hpz_lag_end(tw_hpz_unit_t *unit)
     unit->now = before; /* its memory */
 }
 
-/* ---- in a message ------------------------------------------------------------------------------------------ */
+/* ---- in a message -------------------------------------------------------------------------------------- */
 
 static size_t late_elems(const tw_hpz_t *hpz, int unit, tw_hpz_late_t late)
 {

@@ -1,4 +1,5 @@
-/** Who owns what: arithmetic alone. A tensor is split over the places of a node, and each such part over the nodes. */
+/** Who owns what: arithmetic alone. A tensor is split over the places of a node, and each such part over the
+ *  nodes. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -25,7 +26,7 @@ static size_t parts_of(const tw_hpz_layout_t *layout)
     return 1 + (size_t)layout->ranks_per_node + places_of(layout);
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------------------ */
+/* ---- pieces -------------------------------------------------------------------------------------------- */
 
 static tw_hpz_piece_t secondary_run(const tw_hpz_layout_t *layout, size_t tensor, int local)
 {
@@ -92,7 +93,7 @@ size_t tw_hpz_primary_elems(const tw_hpz_layout_t *layout, int unit, int node, i
                               place_of(layout, node, local)];
 }
 
-/* ---- slices ------------------------------------------------------------------------------------------------- */
+/* ---- slices -------------------------------------------------------------------------------------------- */
 
 size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec)
 {
@@ -172,7 +173,7 @@ size_t tw_hpz_slice_elems(const tw_hpz_layout_t *layout, int unit, int node, int
     return n_elems;
 }
 
-/* ---- making ------------------------------------------------------------------------------------------------ */
+/* ---- making -------------------------------------------------------------------------------------------- */
 
 static tw_status_t check(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes, int ranks_per_node)
 {

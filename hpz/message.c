@@ -1,9 +1,9 @@
-/** What a rank sends to its rail in a sync of a slice of a unit, and what becomes of it there. A piece here is what of it is in
- *  the slice.
+/** What a rank sends to its rail in a sync of a slice of a unit, and what becomes of it there. A piece here
+ *  is what of it is in the slice.
  *
  *  FULL    its pieces in bf16, in the order of the tensors
- *  DELTA   pieces of quantized tensors, encoded, each from a multiple of 16 bytes on; then those of exact ones in bf16; then,
- *          with params.lag_exact, the late blocks (lag.c)
+ *  DELTA   pieces of quantized tensors, encoded, each from a multiple of 16 bytes on; then those of exact
+ *          ones in bf16; then, with params.lag_exact, the late blocks (lag.c)
  *  EXACT   all pieces as one message of tw_quant_exact_encode; nothing for an empty part */
 #include <string.h>
 
@@ -14,7 +14,7 @@ int tw_hpz_message_varies(const tw_hpz_t *hpz, tw_hpz_sync_t kind)
     return kind == TW_HPZ_EXACT || (kind == TW_HPZ_DELTA && hpz->params.lag_exact);
 }
 
-/* ---- lengths ----------------------------------------------------------------------------------------------- */
+/* ---- lengths ------------------------------------------------------------------------------------------- */
 
 static int is_plain(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor)
 {
@@ -53,7 +53,7 @@ size_t tw_hpz_message_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice,
     return pieces_bytes(hpz, unit, slice, kind, node) + late;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 static tw_quant_args_t args_of(const tw_hpz_t *hpz, int unit)
 {
@@ -106,7 +106,8 @@ static void write_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t **
     }
 }
 
-/* A node's pieces as the exact codec takes them; has_fresh: the own ones, with their new values, else to be decoded in place. */
+/* A node's pieces as the exact codec takes them; has_fresh: the own ones, with their new values, else to be
+ * decoded in place. */
 static size_t exact_pieces(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, int has_fresh)
 {
     const tw_hpz_unit_t *own = &hpz->units[job->unit];
@@ -159,7 +160,7 @@ tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t
     return status;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 static tw_status_t apply_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t **at)
 {

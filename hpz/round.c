@@ -26,7 +26,7 @@ struct tw_hpz_round {
     uint32_t step;      /* of the codec's rounding, where that is stochastic */
 };
 
-/* ---- making --------------------------------------------------------------------------------------------------- */
+/* ---- making -------------------------------------------------------------------------------------------- */
 
 static tw_status_t check(const tw_hpz_kept_params_t *params, size_t index)
 {
@@ -130,7 +130,7 @@ size_t tw_hpz_round_bound_bytes(const tw_hpz_round_t *round)
     return bytes;
 }
 
-/* ---- writing -------------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 /* Notes what is given; whether it is what was given last. */
 static int is_given_again(part_t *part, const uint8_t *fresh)
@@ -239,7 +239,7 @@ tw_status_t tw_hpz_round_encode(tw_hpz_round_t *round, uint8_t *run, uint8_t *fr
     return TW_OK;
 }
 
-/* ---- reading -------------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 static int has_change(const uint8_t *message, size_t index)
 {

@@ -1,14 +1,15 @@
-/** Rounded parts: their changes go through a block codec, with loss, and what all ranks get is the replica. Private to the folder
- *  and its white-box tests.
+/** Rounded parts: their changes go through a block codec, with loss, and what all ranks get is the replica.
+ *  Private to the folder and its white-box tests.
  *
- *  The owner encodes what a part has more than its replica, and makes the replica follow like everybody else, so all replicas
- *  stay equal bit for bit; the next change is measured from the replica, so what one leaves out the next one brings. Then the
- *  part in the owner's run becomes the replica, so that nothing of it is left for the change without loss that follows
- *  (change.h). A part goes there instead if it is to be exact, has NaN or Inf, or has moved too far: by more than an eighth of its
- *  size, in the 2-norm. What is given unchanged stays as all ranks have it.
+ *  The owner encodes what a part has more than its replica, and makes the replica follow like everybody else,
+ *  so all replicas stay equal bit for bit; the next change is measured from the replica, so what one leaves
+ *  out the next one brings. Then the part in the owner's run becomes the replica, so that nothing of it is
+ *  left for the change without loss that follows (change.h). A part goes there instead if it is to be exact,
+ *  has NaN or Inf, or has moved too far: by more than an eighth of its size, in the 2-norm. What is given
+ *  unchanged stays as all ranks have it.
  *
- *  Message: a bit for each rounded part, low first, whether its change follows; from a multiple of 16 bytes on, the encoded
- *  changes one after the other. */
+ *  Message: a bit for each rounded part, low first, whether its change follows; from a multiple of 16 bytes
+ *  on, the encoded changes one after the other. */
 #ifndef TW_HPZ_ROUND_H
 #define TW_HPZ_ROUND_H
 
@@ -19,8 +20,9 @@ TW_C_BEGIN
 /** The rounded parts of a unit. One thread at a time, but that one may encode while another decodes. */
 typedef struct tw_hpz_round tw_hpz_round_t;
 
-/** *out is NULL where no part is rounded. TW_ERR_INVALID (logged): a rounded part without a codec, of bytes, or that does not begin
- *  at a multiple of its type's size; errors of tw_quant_create; TW_ERR_NO_MEMORY. The parts fit into the run. */
+/** *out is NULL where no part is rounded. TW_ERR_INVALID (logged): a rounded part without a codec, of bytes,
+ *  or that does not begin at a multiple of its type's size; errors of tw_quant_create; TW_ERR_NO_MEMORY. The
+ *  parts fit into the run. */
 tw_status_t tw_hpz_round_create(const tw_hpz_kept_params_t *params, tw_hpz_round_t **out);
 /** Accepts NULL. */
 void tw_hpz_round_destroy(tw_hpz_round_t *round);
@@ -29,12 +31,12 @@ size_t tw_hpz_round_bound_bytes(const tw_hpz_round_t *round);
 
 /** What a first gather gives, which goes as it is. */
 void tw_hpz_round_begin(tw_hpz_round_t *round, const uint8_t *fresh);
-/** Make `run` and `fresh` follow each other. exact: only note what is given. *bytes: of the message, a multiple of 16;
- *  *rounded: of the parts in it. */
+/** Make `run` and `fresh` follow each other. exact: only note what is given. *bytes: of the message, a
+ *  multiple of 16; *rounded: of the parts in it. */
 tw_status_t tw_hpz_round_encode(tw_hpz_round_t *round, uint8_t *run, uint8_t *fresh, int exact,
                                 uint8_t *message, size_t *bytes, size_t *rounded);
-/** Make `run` follow a message at the beginning of `bytes` bytes, which may be any; *used of them are its. TW_ERR_FORMAT
- *  (logged). */
+/** Make `run` follow a message at the beginning of `bytes` bytes, which may be any; *used of them are its.
+ *  TW_ERR_FORMAT (logged). */
 tw_status_t tw_hpz_round_decode(tw_hpz_round_t *round, uint8_t *run, const uint8_t *message, size_t bytes,
                                 size_t *used);
 

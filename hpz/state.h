@@ -1,7 +1,9 @@
-/** hpz, inside: an hpz, its units, and a sync of a unit under way. Private to the folder and its white-box tests.
+/** hpz, inside: an hpz, its units, and a sync of a unit under way. Private to the folder and its white-box
+ *  tests.
  *
- *  Read layout.c (who owns what), world.c (operations over the world), replica.c (store and gather), then sync.c (the exchange
- *  along the rail), message.c (what a rank sends in it), lag.c (which blocks lag behind) and check.c. */
+ *  Read layout.c (who owns what), world.c (operations over the world), replica.c (store and gather), then
+ *  sync.c (the exchange along the rail), message.c (what a rank sends in it), lag.c (which blocks lag behind)
+ *  and check.c. */
 #ifndef TW_HPZ_STATE_H
 #define TW_HPZ_STATE_H
 
@@ -74,9 +76,9 @@ struct tw_hpz {
     tw_hpz_layout_t *layout;
     int rank, world, n_nodes, ranks_per_node, node, local, n_units;
     tw_coll_t *in_node, *rail;
-    tw_coll_t
-        *rail_lengths; /**< so that changes are posted in one order on all ranks, whenever lengths arrive */
-    tw_quant_t *quant; /**< or NULL */
+    /** so that changes are posted in one order on all ranks, whenever lengths arrive */
+    tw_coll_t *rail_lengths;
+    tw_quant_t *quant;       /**< or NULL */
     tw_quant_exact_t *exact; /**< or NULL */
     void *replicas, *states; /**< of all units, if they are the hpz's own */
     tw_hpz_unit_t *units;
@@ -91,12 +93,12 @@ struct tw_hpz {
     tw_hpz_counters_t counters; /**< without those of the communicators */
 };
 
-/* ---- replica.c ----------------------------------------------------------------------------------------------- */
+/* ---- replica.c ----------------------------------------------------------------------------------------- */
 
 /** Where a node's piece of a tensor lies in the own replica. */
 size_t tw_hpz_replica_offset(const tw_hpz_t *hpz, size_t tensor, tw_hpz_piece_t piece);
 
-/* ---- message.c: what a rank sends of a slice ------------------------------------------------------------------ */
+/* ---- message.c: what a rank sends of a slice ----------------------------------------------------------- */
 
 /** Whether the ranks of a rail cannot know how long the messages are. */
 int tw_hpz_message_varies(const tw_hpz_t *hpz, tw_hpz_sync_t kind);
@@ -109,7 +111,7 @@ tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t
 tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t *message,
                                  size_t bytes);
 
-/* ---- sync.c -------------------------------------------------------------------------------------------------- */
+/* ---- sync.c -------------------------------------------------------------------------------------------- */
 
 /** The slice of a unit that follows the one that ends at `first`. */
 tw_hpz_slice_t tw_hpz_sync_slice(const tw_hpz_t *hpz, int unit, size_t first);
@@ -118,7 +120,7 @@ size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice);
 /** Free the slices of a unit that are on their way, once their communicators have ended. */
 void tw_hpz_jobs_cleanup(tw_hpz_unit_t *unit);
 
-/* ---- lag.c -------------------------------------------------------------------------------------------------- */
+/* ---- lag.c --------------------------------------------------------------------------------------------- */
 
 /** After a slice has been applied: which own blocks lag, and by how much. */
 tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_job_t *job);

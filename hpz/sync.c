@@ -1,7 +1,8 @@
-/** The exchange of a unit's changes along the rail, slice by slice where it is large. Messages whose lengths vary are posted when
- *  all lengths are there, in the order in which slices began: lengths and messages have a communicator each, so that this order
- *  is the same on all ranks whenever the lengths arrive. Which slices are under way together depends on the room and on who is
- *  quick; their order does not, as no unit begins before all slices of the one before have begun. */
+/** The exchange of a unit's changes along the rail, slice by slice where it is large. Messages whose lengths
+ *  vary are posted when all lengths are there, in the order in which slices began: lengths and messages have
+ *  a communicator each, so that this order is the same on all ranks whenever the lengths arrive. Which slices
+ *  are under way together depends on the room and on who is quick; their order does not, as no unit begins
+ *  before all slices of the one before have begun. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ const char *tw_hpz_sync_name(tw_hpz_sync_t kind)
     return (unsigned)kind < TW_HPZ_SYNC_COUNT ? names[kind] : "?";
 }
 
-/* ---- slices -------------------------------------------------------------------------------------------------- */
+/* ---- slices -------------------------------------------------------------------------------------------- */
 
 static size_t unit_end(const tw_hpz_t *hpz, int unit)
 {
@@ -48,7 +49,7 @@ size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
     return n_elems;
 }
 
-/* ---- a job's memory ----------------------------------------------------------------------------------------- */
+/* ---- a job's memory ------------------------------------------------------------------------------------ */
 
 static void job_free(tw_hpz_job_t *job)
 {
@@ -114,7 +115,7 @@ static tw_status_t job_create(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slic
     return TW_OK;
 }
 
-/* ---- the exchange ------------------------------------------------------------------------------------------- */
+/* ---- the exchange -------------------------------------------------------------------------------------- */
 
 static tw_coll_args_t lengths_args(const tw_hpz_t *hpz, tw_hpz_job_t *job, tw_coll_segment_t *segment)
 {
@@ -216,7 +217,8 @@ static tw_status_t look_for_lengths(tw_hpz_job_t *job, int wait)
     return status;
 }
 
-/* Post the first of the queue; wait: for its lengths. TW_IN_PROGRESS: they are not there. What fails stays: it fails again. */
+/* Post the first of the queue; wait: for its lengths. TW_IN_PROGRESS: they are not there. What fails stays:
+ * it fails again. */
 static tw_status_t advance(tw_hpz_t *hpz, int wait)
 {
     tw_hpz_job_t *job = STAILQ_FIRST(&hpz->queue);
@@ -241,7 +243,7 @@ tw_status_t tw_hpz_progress(tw_hpz_t *hpz)
     return status == TW_IN_PROGRESS ? TW_OK : status;
 }
 
-/* ---- begin --------------------------------------------------------------------------------------------------- */
+/* ---- begin --------------------------------------------------------------------------------------------- */
 
 static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, uint64_t version)
 {
@@ -371,7 +373,7 @@ tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const
     return status == TW_OK ? tw_hpz_progress(hpz) : status;
 }
 
-/* ---- finish -------------------------------------------------------------------------------------------------- */
+/* ---- finish -------------------------------------------------------------------------------------------- */
 
 /* In node order, which is the order of the pieces too. */
 static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_job_t *job)
@@ -431,7 +433,8 @@ static tw_status_t apply(tw_hpz_t *hpz, const tw_hpz_job_t *job)
     return tw_hpz_lag_measure(hpz, job);
 }
 
-/* The first slice of a unit that is on its way. The others are sent also where it does not fit: the rail counts on them. */
+/* The first slice of a unit that is on its way. The others are sent also where it does not fit: the rail
+ * counts on them. */
 static tw_status_t finish_slice(tw_hpz_t *hpz, tw_hpz_under_way_t *sync, int wait)
 {
     tw_hpz_job_t *job = STAILQ_FIRST(&sync->jobs);
@@ -483,7 +486,7 @@ tw_status_t tw_hpz_sync_test(tw_hpz_t *hpz, int unit)
     return finish(hpz, unit, 0);
 }
 
-/* ---- planning ------------------------------------------------------------------------------------------------ */
+/* ---- planning ------------------------------------------------------------------------------------------ */
 
 static uint64_t expected_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job, tw_hpz_sync_t kind, double bits,
                                int node)

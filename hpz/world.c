@@ -3,8 +3,8 @@
 
 #include "hpz/state.h"
 
-/* A unit's pieces are shards in rank order where a node has one rank or there is one node; otherwise each is a segment of its
- * own that belongs to one rank alone. */
+/* A unit's pieces are shards in rank order where a node has one rank or there is one node; otherwise each is
+ * a segment of its own that belongs to one rank alone. */
 static int is_rank_major(const tw_hpz_t *hpz)
 {
     return hpz->n_nodes == 1 || hpz->ranks_per_node == 1;

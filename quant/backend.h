@@ -6,8 +6,9 @@
 
 TW_C_BEGIN
 
-/** One backend: a table of operations. Arguments have been checked: the codec and the type are valid, the pointers of
- *  every segment with elements are not NULL. Encoding counts the non-finite blocks that it meets. */
+/** One backend: a table of operations. Arguments have been checked: the codec and the type are valid, the
+ *  pointers of every segment with elements are not NULL. Encoding counts the non-finite blocks that it
+ *  meets. */
 typedef struct tw_quant_backend {
     const char *name;
     tw_mem_t mem;

@@ -52,7 +52,7 @@ int tw_quant_codec_equal(const tw_quant_codec_t *a, const tw_quant_codec_t *b)
            a->hadamard == b->hadamard && a->lossless == b->lossless;
 }
 
-/* ---- text ------------------------------------------------------------------------------------------------------ */
+/* ---- text ---------------------------------------------------------------------------------------------- */
 
 static int parse_block(const char *text, int *block)
 {
@@ -141,7 +141,7 @@ const char *tw_quant_codec_format(const tw_quant_codec_t *codec, char *buf, size
     return buf;
 }
 
-/* ---- sizes and bounds ------------------------------------------------------------------------------------------ */
+/* ---- sizes and bounds ---------------------------------------------------------------------------------- */
 
 size_t tw_quant_frame_elems(const tw_quant_codec_t *codec)
 {
@@ -158,8 +158,9 @@ size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems)
     return n_elems <= TW_MEMORY_BYTES_MAX ? tw_layout_encoded_bytes(codec, n_elems) : SIZE_MAX;
 }
 
-/* Half a step, or with 2 bits what clips: a whole one; and what fp32 adds: v = y * (1 / scale) is off by two roundings, 2^-23 of at most qmax steps, a scale
- * that was not rounded up clips by 2^-24 of them, q * scale is rounded once more. 2^-21 covers the sum. */
+/* Half a step, or with 2 bits what clips: a whole one; and what fp32 adds: v = y * (1 / scale) is off by two
+ * roundings, 2^-23 of at most qmax steps, a scale that was not rounded up clips by 2^-24 of them, q * scale
+ * is rounded once more. 2^-21 covers the sum. */
 double tw_quant_error_bound(const tw_quant_codec_t *codec, double amax)
 {
     int qmax = tw_block_qmax(codec->bits);

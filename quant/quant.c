@@ -116,7 +116,7 @@ uint64_t tw_quant_nonfinite_blocks(const tw_quant_t *quant)
     return elsewhere + __atomic_load_n(&quant->nonfinite_blocks, __ATOMIC_RELAXED);
 }
 
-/* ---- checks ---------------------------------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------------------------- */
 
 static tw_status_t check_type(const char *operation, tw_type_t type)
 {
@@ -217,7 +217,7 @@ static tw_status_t check_adamw(const tw_quant_args_t *args, const tw_quant_adamw
     return TW_OK;
 }
 
-/* ---- operations ------------------------------------------------------------------------------------------------ */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 static tw_status_t encode(const char *operation, tw_quant_t *quant, const tw_quant_args_t *args,
                           const tw_quant_segment_t *segments, size_t n_segments, int delta)

@@ -2,9 +2,9 @@
  *
  *  An open file is only read: any threads may use it at the same time, but for its close.
  *
- *  Format: 8 bytes little-endian length of the header; the header, a JSON object {"name": {"dtype": "BF16", "shape": [2, 3],
- *  "data_offsets": [begin, end]}, ..., "__metadata__": {...}}; then the data, in which the tensors lie back to back without
- *  holes, offsets counting from its start.
+ *  Format: 8 bytes little-endian length of the header; the header, a JSON object {"name": {"dtype": "BF16",
+ *  "shape": [2, 3], "data_offsets": [begin, end]}, ..., "__metadata__": {...}}; then the data, in which the
+ *  tensors lie back to back without holes, offsets counting from its start.
  *  Source: https://huggingface.co/docs/safetensors. */
 #ifndef TW_SAFETENSORS_SAFETENSORS_H
 #define TW_SAFETENSORS_SAFETENSORS_H
@@ -16,7 +16,8 @@ TW_C_BEGIN
 #define TW_SAFETENSORS_MAX_DIMS 8
 #define TW_SAFETENSORS_DTYPE_BYTES 16
 
-/** One tensor; everything in it lives as long as the file is open. n_elems is the product of dims, 1 for a scalar; bytes may be
+/** One tensor; everything in it lives as long as the file is open. n_elems is the product of dims, 1 for a
+ *  scalar; bytes may be
  *  0. */
 typedef struct tw_safetensors_tensor {
     const char *name;
@@ -30,13 +31,14 @@ typedef struct tw_safetensors_tensor {
 
 typedef struct tw_safetensors tw_safetensors_t;
 
-/** Map `path` read-only and check its header whole; what a tensor says of itself needs no further check. *out is the caller's
- *  until tw_safetensors_close. TW_ERR_NOT_FOUND or TW_ERR_IO: it cannot be opened or mapped; TW_ERR_INVALID: not a regular
- *  file; TW_ERR_TRUNCATED: shorter than it says; TW_ERR_FORMAT: anything else that is wrong with it; TW_ERR_NO_MEMORY. All
- *  are logged with the file's and the tensor's name. The file must not shrink while it is open. */
+/** Map `path` read-only and check its header whole; what a tensor says of itself needs no further check. *out
+ *  is the caller's until tw_safetensors_close. TW_ERR_NOT_FOUND or TW_ERR_IO: it cannot be opened or mapped;
+ *  TW_ERR_INVALID: not a regular file; TW_ERR_TRUNCATED: shorter than it says; TW_ERR_FORMAT: anything else
+ *  that is wrong with it; TW_ERR_NO_MEMORY. All are logged with the file's and the tensor's name. The file
+ *  must not shrink while it is open. */
 tw_status_t tw_safetensors_open(const char *path, tw_safetensors_t **out);
-/** The same for a file of n_bytes that is in memory already; `bytes` is borrowed until close, `label` names it in messages and
- *  is copied. */
+/** The same for a file of n_bytes that is in memory already; `bytes` is borrowed until close, `label` names
+ *  it in messages and is copied. */
 tw_status_t tw_safetensors_parse(const void *bytes, size_t n_bytes, const char *label,
                                  tw_safetensors_t **out);
 /** Frees everything that was got from the file. Accepts NULL. */
@@ -48,7 +50,7 @@ const tw_safetensors_tensor_t *tw_safetensors_get(const tw_safetensors_t *file, 
 /** By name, looking at one after the other; NULL if there is none. */
 const tw_safetensors_tensor_t *tw_safetensors_find(const tw_safetensors_t *file, const char *name);
 
-/* ---- writing --------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 /** A tensor that a file shall have. */
 typedef struct tw_safetensors_spec {
@@ -58,19 +60,22 @@ typedef struct tw_safetensors_spec {
     size_t dims[TW_SAFETENSORS_MAX_DIMS];
 } tw_safetensors_spec_t;
 
-/** A file being written, its data from the front to the end. Until it is finished it has another name (path + ".tmp"): who finds
- *  `path` finds it whole. One thread at a time. */
+/** A file being written, its data from the front to the end. Until it is finished it has another name (path +
+ *  ".tmp"): who finds `path` finds it whole. One thread at a time. */
 typedef struct tw_safetensors_writer tw_safetensors_writer_t;
 
-/** Start a file with these tensors, in this order. metadata: NULL, or a NULL-terminated list of key, value, key, value, ...
- *  (transformers wants "format", "pt"). TW_ERR_INVALID: a name twice, not UTF-8 or "__metadata__", a type or shape that cannot be; TW_ERR_IO,
- *  TW_ERR_NOT_FOUND (the folder), TW_ERR_NO_MEMORY. All are logged with the file's name. */
+/** Start a file with these tensors, in this order. metadata: NULL, or a NULL-terminated list of key, value,
+ *  key, value, ... (transformers wants "format", "pt"). TW_ERR_INVALID: a name twice, not UTF-8 or
+ *  "__metadata__", a type or shape that cannot be; TW_ERR_IO, TW_ERR_NOT_FOUND (the folder),
+ *  TW_ERR_NO_MEMORY. All are logged with the file's name. */
 tw_status_t tw_safetensors_writer_create(const char *path, const tw_safetensors_spec_t *specs, size_t n_specs,
                                          const char *const *metadata, tw_safetensors_writer_t **out);
-/** The next bytes of data, in pieces of any size. TW_ERR_INVALID: more than the tensors have (logged); TW_ERR_IO. */
+/** The next bytes of data, in pieces of any size. TW_ERR_INVALID: more than the tensors have (logged);
+ *  TW_ERR_IO. */
 tw_status_t tw_safetensors_writer_write(tw_safetensors_writer_t *writer, const void *data, size_t bytes);
-/** All is written: bring it to the disk and give it its name. Frees the writer in any case. TW_ERR_INVALID: bytes are missing
- *  (logged); TW_ERR_IO. After an error there is no file, or the one that was there before. */
+/** All is written: bring it to the disk and give it its name. Frees the writer in any case. TW_ERR_INVALID:
+ *  bytes are missing (logged); TW_ERR_IO. After an error there is no file, or the one that was there
+ *  before. */
 tw_status_t tw_safetensors_writer_finish(tw_safetensors_writer_t *writer);
 /** Give up; nothing is left. Accepts NULL. */
 void tw_safetensors_writer_destroy(tw_safetensors_writer_t *writer);

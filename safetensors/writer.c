@@ -39,7 +39,7 @@ static const char *dtype_of(tw_type_t type)
     return type == TW_TYPE_FP32 ? "F32" : type == TW_TYPE_BF16 ? "BF16" : type == TW_TYPE_FP16 ? "F16" : NULL;
 }
 
-/* ---- the header ------------------------------------------------------------------------------------------ */
+/* ---- the header ---------------------------------------------------------------------------------------- */
 
 static tw_status_t spec_bytes(const char *path, const tw_safetensors_spec_t *spec, size_t *bytes)
 {
@@ -136,7 +136,7 @@ static void write_header(FILE *out, const char *text)
     fprintf(out, "%-*s", (int)padded, text);
 }
 
-/* ---- the file -------------------------------------------------------------------------------------------- */
+/* ---- the file ------------------------------------------------------------------------------------------ */
 
 static tw_status_t open_temporary(tw_safetensors_writer_t *writer, const char *path)
 {

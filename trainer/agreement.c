@@ -27,7 +27,7 @@ static void *alloc_all(const tw_coll_t *world, size_t n_bytes)
     return all;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------------------- */
+/* ---- lines --------------------------------------------------------------------------------------------- */
 
 static void name_line(int rank, const tw_line_t *line, const char *value)
 {
@@ -105,7 +105,7 @@ tw_status_t tw_agree_on(tw_coll_t *world, const tw_lines_t *lines)
     return status == TW_ERR_MISMATCH ? exchange_lines(world, lines, most) : status;
 }
 
-/* ---- failures ---------------------------------------------------------------------------------------------- */
+/* ---- failures ------------------------------------------------------------------------------------------ */
 
 tw_status_t tw_agree_status(tw_coll_t *world, tw_status_t status)
 {

@@ -7,17 +7,18 @@
 
 TW_C_BEGIN
 
-/** Have all ranks the same lines? Collective: 8 bytes a rank, and all lines where they differ. TW_ERR_MISMATCH on all ranks: rank 0
- *  logs, of each rank that differs, name and both values of the first few lines. TW_ERR_NO_MEMORY, also where the lines are not whole;
- *  errors of tw_coll_run. */
+/** Have all ranks the same lines? Collective: 8 bytes a rank, and all lines where they differ.
+ *  TW_ERR_MISMATCH on all ranks: rank 0 logs, of each rank that differs, name and both values of the first
+ *  few lines. TW_ERR_NO_MEMORY, also where the lines are not whole; errors of tw_coll_run. */
 tw_status_t tw_agree_on(tw_coll_t *world, const tw_lines_t *lines);
 /** A failure of one rank is everybody's: the status of the first rank that failed. */
 tw_status_t tw_agree_status(tw_coll_t *world, tw_status_t status);
 /** `n_bytes` of every rank, in rank order. */
 tw_status_t tw_agree_gather(tw_coll_t *world, const void *own, size_t n_bytes, void *all);
 
-/** What every rank does for itself. An error that all ranks have is to be read once, and one that a single rank has must not be lost.
- *  Which it is shows once all have met: until then all but rank 0 keep their errors back. */
+/** What every rank does for itself. An error that all ranks have is to be read once, and one that a single
+ *  rank has must not be lost. Which it is shows once all have met: until then all but rank 0 keep their
+ *  errors back. */
 typedef struct tw_attempt {
     tw_coll_t *world;
     const char *what; /**< "begin", "resume": what a rank cannot do where it fails */
@@ -26,7 +27,8 @@ typedef struct tw_attempt {
 
 /** `what` stays the caller's. Between the two: no collective, and no return. */
 void tw_attempt_begin(tw_attempt_t *attempt, tw_coll_t *world, const char *what);
-/** Collective. The own status, or where that is TW_OK, that of the first rank that failed: rank 0 logs which one, if it did not itself. */
+/** Collective. The own status, or where that is TW_OK, that of the first rank that failed: rank 0 logs which
+ *  one, if it did not itself. */
 tw_status_t tw_attempt_end(tw_attempt_t *attempt, tw_status_t status);
 
 TW_C_END

@@ -1,4 +1,5 @@
-/* What is trained with: what ranks compare and a checkpoint keeps, and what of it is another when a run goes on. */
+/* What is trained with: what ranks compare and a checkpoint keeps, and what of it is another when a run goes
+ * on. */
 #include "trainer/facts.h"
 
 #include <inttypes.h>

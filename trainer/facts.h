@@ -10,7 +10,8 @@ TW_C_BEGIN
 
 /** "data.train_tokens=..." and the like. Errors of tw_data_fingerprint_get. */
 tw_status_t tw_facts_of_data(const tw_data_t *data, tw_lines_t *lines);
-/** The keys that decide what is learned, and the data: what a checkpoint keeps. Errors of tw_data_fingerprint_get; TW_ERR_NO_MEMORY. */
+/** The keys that decide what is learned, and the data: what a checkpoint keeps. Errors of
+ *  tw_data_fingerprint_get; TW_ERR_NO_MEMORY. */
 tw_status_t tw_facts_of_run(const tw_train_config_t *config, const tw_data_t *data, tw_lines_t *lines);
 /** Warn of facts that were others when a checkpoint was saved. `source`: whose. */
 void tw_facts_say_differences(const char *source, const char *before, const char *now);

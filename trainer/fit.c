@@ -14,7 +14,7 @@
 #define PATH_BYTES 4096
 #define DELTA_BITS 4.0 /* of an exact delta, about */
 
-/* ---- what there is ----------------------------------------------------------------------------------------- */
+/* ---- what there is ------------------------------------------------------------------------------------- */
 
 /* The number after a word at the beginning of a line; -1: there is none. */
 static double read_number(const char *path, const char *word)
@@ -93,7 +93,7 @@ tw_room_t tw_room_of_group(const char *proc, const char *cgroups)
     return room;
 }
 
-/* ---- what is needed ---------------------------------------------------------------------------------------- */
+/* ---- what is needed ------------------------------------------------------------------------------------ */
 
 tw_status_t tw_need_of(const tw_train_options_t *o, const tw_model_t *model, int n_ranks, int n_nodes,
                        tw_need_t *need)
@@ -140,7 +140,7 @@ tw_status_t tw_fit_check_here(const tw_need_t *need, int n_ranks)
     return tw_fit_check("this control group", &group, need, n_ranks, 0);
 }
 
-/* ---- a job ------------------------------------------------------------------------------------------------- */
+/* ---- a job --------------------------------------------------------------------------------------------- */
 
 /* Where a rank is: ranks of the same machine and of the same group have the same numbers. */
 typedef struct place {
@@ -158,7 +158,8 @@ static uint64_t hash_file(const char *path, uint64_t hash)
     return XXH3_64bits_withSeed(text, n, hash);
 }
 
-/* Nodes in a box are one machine, and containers on one machine are different groups, whatever name each has for its own. */
+/* Nodes in a box are one machine, and containers on one machine are different groups, whatever name each has
+ * for its own. */
 static place_t own_place(void)
 {
     struct stat info = {0};

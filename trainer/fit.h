@@ -21,7 +21,8 @@ tw_room_t tw_room_of_group(const char *proc, const char *cgroups);
 /** What a rank will hold, by the planner. */
 typedef struct tw_need {
     double
-        sure; /**< weights, optimizer, gradients, activations: all of it is written to; without what lies in files */
+        /** weights, optimizer, gradients, activations: all of it is written to; without what lies in files */
+        sure;
     double all; /**< and what moves, and what the process takes besides */
 } tw_need_t;
 
@@ -29,11 +30,13 @@ typedef struct tw_need {
 tw_status_t tw_need_of(const tw_train_options_t *options, const tw_model_t *model, int n_ranks, int n_nodes,
                        tw_need_t *need);
 
-/** Can n_ranks such ranks share this room? TW_ERR_CONFIG (logged) if what is sure is more than there is at all: nothing but swapping
- *  elsewhere or being killed could come of it; says: a warning where it is only more than is available now. */
+/** Can n_ranks such ranks share this room? TW_ERR_CONFIG (logged) if what is sure is more than there is at
+ *  all: nothing but swapping elsewhere or being killed could come of it; says: a warning where it is only
+ *  more than is available now. */
 tw_status_t tw_fit_check(const char *where, const tw_room_t *room, const tw_need_t *need, int n_ranks,
                          int says);
-/** The same of all of a job's ranks, each for the machine and control group that it shares with others. Collective. */
+/** The same of all of a job's ranks, each for the machine and control group that it shares with others.
+ *  Collective. */
 tw_status_t tw_fit_check_job(tw_coll_t *world, const tw_need_t *need);
 /** The same of a job whose ranks are all to run here. No warning. */
 tw_status_t tw_fit_check_here(const tw_need_t *need, int n_ranks);

@@ -1,4 +1,5 @@
-/** Private to trainer: facts as text, a line "NAME=VALUE" each: what ranks compare, and what a checkpoint keeps of a run. */
+/** Private to trainer: facts as text, a line "NAME=VALUE" each: what ranks compare, and what a checkpoint
+ *  keeps of a run. */
 #ifndef TW_TRAINER_LINES_H
 #define TW_TRAINER_LINES_H
 

@@ -71,7 +71,7 @@ static tw_checkpoint_piece_t *pieces_of(const tw_persist_t *persist, size_t *n_p
     return pieces;
 }
 
-/* ---- starting -------------------------------------------------------------------------------------------- */
+/* ---- starting ------------------------------------------------------------------------------------------ */
 
 static void compare_run(const tw_persist_t *persist, const tw_checkpoint_run_t *run)
 {
@@ -106,7 +106,8 @@ static tw_status_t agree_checkpoint(const tw_persist_t *persist, const tw_checkp
     return status;
 }
 
-/* A run keeps its id, unless it goes on from where it has been further before: its later steps would be taken for the newer ones. */
+/* A run keeps its id, unless it goes on from where it has been further before: its later steps would be taken
+ * for the newer ones. */
 static tw_status_t keep_id(tw_persist_t *persist, const tw_checkpoint_run_t *run)
 {
     const char *folder = persist->options->checkpoint;
@@ -228,7 +229,7 @@ tw_status_t tw_persist_restore(tw_persist_t *persist)
     return tw_agree_status(persist->own, tw_coll_rank(persist->own) == 0 ? claim_folder(persist) : TW_OK);
 }
 
-/* ---- leaving --------------------------------------------------------------------------------------------- */
+/* ---- leaving ------------------------------------------------------------------------------------------- */
 
 /* In stage 0 every rank has everything: one of them writes it. */
 static int writes_pieces(const tw_persist_t *persist)

@@ -1,4 +1,5 @@
-/* A rank's whole run: what was asked for, the data, the model, the engine, step after step, and what it came to. */
+/* A rank's whole run: what was asked for, the data, the model, the engine, step after step, and what it came
+ * to. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ typedef struct run {
     tw_trainer_result_t *result;
 } run_t;
 
-/* ---- setting up --------------------------------------------------------------------------------------------- */
+/* ---- setting up ---------------------------------------------------------------------------------------- */
 
 static tw_status_t join(run_t *run)
 {
@@ -271,7 +272,7 @@ static void tear_down(run_t *run, tw_status_t status)
     free(run->step_secs);
 }
 
-/* ---- steps -------------------------------------------------------------------------------------------------- */
+/* ---- steps --------------------------------------------------------------------------------------------- */
 
 static int is_due(int64_t every, uint64_t step)
 {
@@ -305,7 +306,8 @@ static tw_status_t check(run_t *run)
     return status;
 }
 
-/* What a step leaves in flight, the next one waits for. Where none follows at once, the wait is still training's. */
+/* What a step leaves in flight, the next one waits for. Where none follows at once, the wait is still
+ * training's. */
 static tw_status_t drain(run_t *run)
 {
     double begin = tw_time_sec();
@@ -346,7 +348,7 @@ static tw_status_t one_step(run_t *run)
     return status;
 }
 
-/* ---- what it came to ---------------------------------------------------------------------------------------- */
+/* ---- what it came to ----------------------------------------------------------------------------------- */
 
 /* What each rank tells the others at the end. */
 typedef struct account {
@@ -462,7 +464,7 @@ static tw_status_t settle(run_t *run)
     return status;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------------ */
+/* ---- the run ------------------------------------------------------------------------------------------- */
 
 tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_t *result)
 {

@@ -24,7 +24,7 @@ typedef struct options {
     int print_config;
 } options_t;
 
-/* ---- flags -------------------------------------------------------------------------------------------------- */
+/* ---- flags --------------------------------------------------------------------------------------------- */
 
 static void take_set(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *set)
 {
@@ -121,7 +121,7 @@ static void parse(int argc, char **argv, options_t *options)
     finish_sets(options);
 }
 
-/* ---- a rank's output ---------------------------------------------------------------------------------------- */
+/* ---- a rank's output ----------------------------------------------------------------------------------- */
 
 typedef struct output {
     const char *path; /* of the metrics; NULL: none are wanted */
@@ -130,7 +130,8 @@ typedef struct output {
     tw_trainer_output_t wanted;
     double begin_sec;
     uint64_t begin_step; /* the run's first one, less 1 */
-    /* Of the last steps, older ones counting less. A step's waiting is taken from norm to norm, so that only sums compare. */
+    /* Of the last steps, older ones counting less. A step's waiting is taken from norm to norm, so that only
+     * sums compare. */
     double tokens, step_sec, wait_sec;
     tw_status_t status;
 } output_t;
@@ -292,7 +293,7 @@ static void print_summary(const tw_trainer_result_t *r)
            r->replicas_equal ? "equal" : "NOT EQUAL");
 }
 
-/* ---- the program -------------------------------------------------------------------------------------------- */
+/* ---- the program --------------------------------------------------------------------------------------- */
 
 static int run_rank(const options_t *options)
 {

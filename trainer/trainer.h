@@ -1,9 +1,11 @@
-/** Thinwire trainer: trains a GPT-2 with ZeRO stages 0 to 3 over the collectives, from a DeepSpeed configuration file.
+/** Thinwire trainer: trains a GPT-2 with ZeRO stages 0 to 3 over the collectives, from a DeepSpeed
+ *  configuration file.
  *
- *  One call is one rank's whole run; the rooms behind it: config/ (what was asked for), model/ (the network), data/ (tokens),
- *  engine/ (the ZeRO stages), checkpoint/ and plan/.
+ *  One call is one rank's whole run; the rooms behind it: config/ (what was asked for), model/ (the network),
+ *  data/ (tokens), engine/ (the ZeRO stages), checkpoint/ and plan/.
  *
- *  Threads: a run belongs to one thread; several may go on in one process, each with a communicator of its own. */
+ *  Threads: a run belongs to one thread; several may go on in one process, each with a communicator of its
+ *  own. */
 #ifndef TW_TRAINER_TRAINER_H
 #define TW_TRAINER_TRAINER_H
 
@@ -12,7 +14,8 @@
 
 TW_C_BEGIN
 
-/** What a step did. The same on all ranks, but for what a rank measures of itself: step_sec to exchange_processor_sec. */
+/** What a step did. The same on all ranks, but for what a rank measures of itself: step_sec to
+ *  exchange_processor_sec. */
 typedef struct tw_trainer_step {
     uint64_t step;   /**< 1 for the first */
     double loss;     /**< mean over the batch, before the update */
@@ -22,18 +25,21 @@ typedef struct tw_trainer_step {
     uint64_t tokens;                              /**< of all ranks */
     double step_sec;                              /**< without validation and checkpoint; of it: */
     double forward_sec, backward_sec, update_sec; /**< the rest: last reductions, and the norm */
-    /** Processor time of the step: of the thread that computes, and of this process's others, which move what it asks for. */
+    /** Processor time of the step: of the thread that computes, and of this process's others, which move what
+     *  it asks for. */
     double compute_processor_sec, progress_processor_sec;
-    /** Of the former, once the gradients are there: norm and update. Of the latter, in the ranks' exchange of what they know of
-     *  the step: an operation with next to no bytes. */
+    /** Of the former, once the gradients are there: norm and update. Of the latter, in the ranks' exchange of
+     *  what they know of the step: an operation with next to no bytes. */
     double update_processor_sec, exchange_processor_sec;
-    /* What follows is of the time from the last step's norm to this step's: the new weights that an update sends count with
-     * the step that needs them. */
+    /* What follows is of the time from the last step's norm to this step's: the new weights that an update
+     * sends count with the step that needs them. */
     double wait_sec; /**< the compute thread blocked in communication; mean over the ranks */
-    /** Sent by all ranks together: counted, and planned. An exact delta's plan is made once its lengths are known. */
+    /** Sent by all ranks together: counted, and planned. An exact delta's plan is made once its lengths are
+     *  known. */
     uint64_t inter_node_bytes, in_node_bytes, planned_inter_node_bytes;
     double delta_bits; /**< of the weights' changes, a parameter, everything included; 0 without delta */
-    /** Most that a rank's process has held so far, beyond what it held before the engine was made: of the rank with the most. */
+    /** Most that a rank's process has held so far, beyond what it held before the engine was made: of the
+     *  rank with the most. */
     uint64_t memory_bytes;
 } tw_trainer_step_t;
 
@@ -52,13 +58,14 @@ typedef struct tw_trainer_result {
     uint64_t inter_node_bytes, planned_inter_node_bytes, in_node_bytes;
     /** Besides: the first weights; validation; full syncs and checks. */
     uint64_t load_inter_node_bytes, val_inter_node_bytes, upkeep_inter_node_bytes;
-    /** Of the rank that needed most; before: the engine was made; planned: that, and what plan/ says of the rest. */
+    /** Of the rank that needed most; before: the engine was made; planned: that, and what plan/ says of the
+     *  rest. */
     uint64_t peak_rss_bytes, planned_rss_bytes, before_rss_bytes;
     uint64_t file_bytes;   /**< of all ranks together: what is offloaded to files */
     uint64_t device_bytes; /**< largest of a rank: what is not offloaded, as thinwire.device_mem counts it */
     int bytes_as_planned, replicas_equal, losses_finite; /**< 0 or 1 */
-    /** With thinwire.lag_bound: blocks whose replica lagged further behind the master, over all deltas and ranks, and the
-     *  largest lag of the last deltas. */
+    /** With thinwire.lag_bound: blocks whose replica lagged further behind the master, over all deltas and
+     *  ranks, and the largest lag of the last deltas. */
     uint64_t lag_blocks;
     double lag_max;
 } tw_trainer_result_t;
@@ -76,9 +83,11 @@ typedef struct tw_trainer_params {
     const char *config;      /**< path of a JSON file; NULL: the defaults */
     const char *const *sets; /**< [n_sets] "zero_optimization.stage=3", stronger than the file */
     size_t n_sets;
-    /** Deterministic, with a progress thread, on host memory. NULL: joins the launcher's job, and leaves it. */
+    /** Deterministic, with a progress thread, on host memory. NULL: joins the launcher's job, and leaves
+     *  it. */
     tw_coll_t *world;
-    /** Or NULL; on rank 0, with what it does before it needs the others: where it fails (it logs why), no rank begins. */
+    /** Or NULL; on rank 0, with what it does before it needs the others: where it fails (it logs why), no
+     *  rank begins. */
     tw_status_t (*prepare)(void *ctx);
     void (*on_step)(void *ctx, const tw_trainer_step_t *step); /**< or NULL; on every rank, after each step */
     void *ctx;
@@ -96,19 +105,21 @@ const tw_trainer_set_t *tw_trainer_set_get(size_t index);
 /** NULL: there is none of that name. */
 const tw_trainer_set_t *tw_trainer_set_find(const char *name);
 
-/** Run as one rank, collective over the ranks. TW_ERR_CONFIG: the file or a key (logged), or a machine has less memory than its ranks
- *  need (logged); TW_ERR_MISMATCH: an alarm, or the ranks were given different configurations, data, checkpoints or weights (rank 0 logs
- *  what, with rank and values); TW_ERR_IO, TW_ERR_FORMAT: data or checkpoint (logged with the file); TW_ERR_TIMEOUT: a rank that lives has
- *  not come for TW_COLL_TIMEOUT (logged with the operation and the rank); TW_ERR_PEER and others of the communicator. What is wrong with
- *  the configuration, data or model is logged by rank 0, and by each other rank with which something else is wrong; a rank that is fine
- *  returns the status of the first that is not. */
+/** Run as one rank, collective over the ranks. TW_ERR_CONFIG: the file or a key (logged), or a machine has
+ *  less memory than its ranks need (logged); TW_ERR_MISMATCH: an alarm, or the ranks were given different
+ *  configurations, data, checkpoints or weights (rank 0 logs what, with rank and values); TW_ERR_IO,
+ *  TW_ERR_FORMAT: data or checkpoint (logged with the file); TW_ERR_TIMEOUT: a rank that lives has not come
+ *  for TW_COLL_TIMEOUT (logged with the operation and the rank); TW_ERR_PEER and others of the communicator.
+ *  What is wrong with the configuration, data or model is logged by rank 0, and by each other rank with which
+ *  something else is wrong; a rank that is fine returns the status of the first that is not. */
 tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_t *result);
 
-/** Look at what a job of so many ranks, all on this machine, would be given, before it is started: configuration, data, model, memory.
- *  What is wrong is logged once; errors as in tw_trainer_run. */
+/** Look at what a job of so many ranks, all on this machine, would be given, before it is started:
+ *  configuration, data, model, memory. What is wrong is logged once; errors as in tw_trainer_run. */
 tw_status_t tw_trainer_check(const tw_trainer_params_t *params, int n_ranks, int n_nodes);
 
-/** Print every key in force in a job of so many ranks, and where its value comes from. TW_ERR_CONFIG as above. */
+/** Print every key in force in a job of so many ranks, and where its value comes from. TW_ERR_CONFIG as
+ *  above. */
 tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, int n_ranks, int n_nodes, FILE *out);
 
 TW_C_END

@@ -1,4 +1,5 @@
-/** What a transport backend implements, and the part of a transport that all backends share. Private to the folder. */
+/** What a transport backend implements, and the part of a transport that all backends share. Private to the
+ *  folder. */
 #ifndef TW_TRANSPORT_BACKEND_H
 #define TW_TRANSPORT_BACKEND_H
 
@@ -10,8 +11,8 @@ TW_C_BEGIN
 
 #define TW_TRANSPORT_MEMS 2 /**< kinds of memory: tw_mem_t */
 
-/** The calls of transport.h, same contracts; messages are checked. `failed_rank` may be asked at any time and says -1 while
- *  all is well. */
+/** The calls of transport.h, same contracts; messages are checked. `failed_rank` may be asked at any time and
+ *  says -1 while all is well. */
 typedef struct tw_transport_ops {
     const char *name;
     void (*destroy)(tw_transport_t *transport);
@@ -42,7 +43,8 @@ struct tw_transport {
     char describe[TW_TRANSPORT_DESCRIBE_BYTES];
 };
 
-/** Fill the shared part, for host memory alone. node_ids: [world], equal for ranks of one node; NULL: one rank per node. */
+/** Fill the shared part, for host memory alone. node_ids: [world], equal for ranks of one node; NULL: one
+ *  rank per node. */
 tw_status_t tw_transport_base_init(tw_transport_t *transport, const tw_transport_ops_t *ops, int rank,
                                    int world, const uint64_t *node_ids);
 void tw_transport_base_cleanup(tw_transport_t *transport);

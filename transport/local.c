@@ -1,7 +1,8 @@
 /** The local backend: ranks are threads of one process that share a hub.
  *
- *  A send waits in the receiver's port until a receive takes it. Nothing is ever buffered, so code that counts on
- *  buffering hangs here rather than on a cluster. One lock guards everything, the copies included. */
+ *  A send waits in the receiver's port until a receive takes it. Nothing is ever buffered, so code that
+ *  counts on buffering hangs here rather than on a cluster. One lock guards everything, the copies
+ *  included. */
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@ typedef struct local_request {
     tw_status_t status;
 } local_request_t;
 
-/** One rank's end of the hub: what it posted to receive, and what others posted to send to it, both unmatched. */
+/** One rank's end of the hub: what it posted to receive, and what others posted to send to it, both
+ *  unmatched. */
 typedef struct local_port {
     pthread_cond_t wake;
     local_queue_t receives, sends;
@@ -50,7 +52,7 @@ static local_transport_t *local_of(tw_transport_t *transport)
     return (local_transport_t *)transport;
 }
 
-/* ---- the hub; its lock is held in all of these ------------------------------------------------------------- */
+/* ---- the hub; its lock is held in all of these --------------------------------------------------------- */
 
 static void hub_wake(local_hub_t *hub, int rank)
 {
@@ -126,7 +128,7 @@ static void hub_destroy(local_hub_t *hub)
     free(hub);
 }
 
-/* ---- messages ---------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 static tw_status_t request_create(local_transport_t *local, const tw_transport_message_t *message, int source,
                                   local_request_t **out)
@@ -192,7 +194,8 @@ static tw_status_t local_recv_post(tw_transport_t *transport, const tw_transport
     return post(transport, message, 0, out);
 }
 
-/** A message to or from a rank that has left can no longer come about; to need one ends the job. Lock held. */
+/** A message to or from a rank that has left can no longer come about; to need one ends the job. Lock
+ *  held. */
 static tw_status_t request_look(local_transport_t *local, local_request_t *request)
 {
     local_hub_t *hub = local->hub;
@@ -235,7 +238,7 @@ static void local_cancel(tw_transport_t *transport, tw_transport_request_t *opaq
     request_destroy(local, request);
 }
 
-/* ---- waiting and failing ----------------------------------------------------------------------------------- */
+/* ---- waiting and failing ------------------------------------------------------------------------------- */
 
 /** Lock held. Takes note of what happened since the last look. */
 static tw_status_t port_look(local_transport_t *local)
@@ -328,7 +331,7 @@ static int local_failed_rank(const tw_transport_t *transport)
     return failed_rank;
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 static void local_destroy(tw_transport_t *transport)
 {

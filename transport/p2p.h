@@ -1,11 +1,12 @@
-/** Point to point: tagged messages between this process and others; no ranks, no job. The transport's ucx backend and
- *  whoever has connections of its own use it. What lives under it is in p2p/, see p2p/state.h.
+/** Point to point: tagged messages between this process and others; no ranks, no job. The transport's ucx
+ *  backend and whoever has connections of its own use it. What lives under it is in p2p/, see p2p/state.h.
  *
- *  One tw_p2p_t has a worker for shared memory, if asked for, and one for each network device: TCP connections of its own, on which both
- *  ends prove that they share a secret before anything counts, or UCX for other networks. Another process is a peer:
- *  added by the addresses that it has told in some way (tw_p2p_peer_add), or met by a handle of at most
- *  TW_P2P_HANDLE_BYTES (tw_p2p_listen, tw_p2p_accept, tw_p2p_dial_start). The same process may be a peer several times; each is a
- *  world of tags and connections of its own.
+ *  One tw_p2p_t has a worker for shared memory, if asked for, and one for each network device: TCP
+ *  connections of its own, on which both ends prove that they share a secret before anything counts, or UCX
+ *  for other networks. Another process is a peer: added by the addresses that it has told in some way
+ *  (tw_p2p_peer_add), or met by a handle of at most TW_P2P_HANDLE_BYTES (tw_p2p_listen, tw_p2p_accept,
+ *  tw_p2p_dial_start). The same process may be a peer several times; each is a world of tags and connections
+ *  of its own.
  *
  *  All belongs to one thread at a time, but for tw_p2p_wake. Nothing blocks except where it says so. */
 #ifndef TW_TRANSPORT_P2P_H
@@ -19,10 +20,10 @@ typedef struct tw_p2p tw_p2p_t;
 typedef struct tw_p2p_peer tw_p2p_peer_t;
 typedef struct tw_p2p_request tw_p2p_request_t;
 
-/* ---- life -------------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
-/** For an owner that watches over its peers by other means, as a job does. Without hooks a peer that is lost or breaks the rules
- *  has failed: it is logged once, and its requests end with TW_ERR_PEER. */
+/** For an owner that watches over its peers by other means, as a job does. Without hooks a peer that is lost
+ *  or breaks the rules has failed: it is logged once, and its requests end with TW_ERR_PEER. */
 typedef struct tw_p2p_hooks {
     /** 1: nothing is to be moved any more; progress, sleep and cancel see to it. */
     int (*is_over)(void *arg);
@@ -41,8 +42,8 @@ typedef struct tw_p2p_params {
     const char *net_tls;     /**< "tcp", or UCX's transports between nodes; NULL: no network */
     const char *net_devices; /**< separated by commas */
     int streams;             /**< to each network peer and device; over TCP the same at both ends */
-    const char *
-        token; /**< secret of those peers over TCP that are added by their cards; NULL: there are none. Copied */
+    /** secret of those peers over TCP that are added by their cards; NULL: there are none. Copied */
+    const char *token;
     int encrypt;         /**< 1: all that goes over TCP is sealed; the same at both ends */
     size_t chunk_bytes;  /**< over the network; with sends_on_credit and one data stream: longer */
     size_t eager_bytes;  /**< up to so long a message goes at once, but at most 4 MB */
@@ -53,11 +54,13 @@ typedef struct tw_p2p_params {
 
 /** TW_ERR_CONFIG (devices, transports, encrypt), TW_ERR_UCX, TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_create(const tw_p2p_params_t *params, tw_p2p_t **out);
-/** Requests that are left are gone; their buffers are no longer touched. What closed peers are still to get goes out first, within the
- *  timeout, which is one for all of them (blocks), unless a peer was closed with messages under way. Accepts NULL. */
+/** Requests that are left are gone; their buffers are no longer touched. What closed peers are still to get
+ *  goes out first, within the timeout, which is one for all of them (blocks), unless a peer was closed with
+ *  messages under way. Accepts NULL. */
 void tw_p2p_destroy(tw_p2p_t *p2p);
-/** Leave UCX's workers to the end of the process: to close, UCX may wait for a peer that has failed and never answers. They are not
- *  called any more, so they touch nobody's buffers; they cost memory and descriptors. TCP connections are closed by destroy. */
+/** Leave UCX's workers to the end of the process: to close, UCX may wait for a peer that has failed and never
+ *  answers. They are not called any more, so they touch nobody's buffers; they cost memory and descriptors.
+ *  TCP connections are closed by destroy. */
 void tw_p2p_abandon(tw_p2p_t *p2p);
 /** 1 if messages may be in the memory of a GPU at this end. */
 int tw_p2p_takes_cuda(const tw_p2p_t *p2p);
@@ -69,7 +72,7 @@ int tw_p2p_ucx_finds_gpu(void);
 /** "1.13.1", or "none", into text, which is returned. */
 const char *tw_p2p_ucx_version(char *text, size_t bytes);
 
-/* ---- peers ------------------------------------------------------------------------------------------------- */
+/* ---- peers --------------------------------------------------------------------------------------------- */
 
 /** The addresses of this end, to be told to peers. For the caller to free. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_card(const tw_p2p_t *p2p, void **card, size_t *bytes);
@@ -82,27 +85,30 @@ typedef struct tw_p2p_peer_params {
     int is_near;  /**< 1: over shared memory */
     int is_self;  /**< 1: it is this end itself; no card */
     int connects; /**< over TCP: 1: this end makes the connections; exactly one of both does */
-    const uint8_t
-        *key; /**< over TCP: [32] that the connections are proven with; NULL: made of the token. Copied */
+    /** over TCP: [32] that the connections are proven with; NULL: made of the token. Copied */
+    const uint8_t *key;
     const void *card; /**< copied */
     size_t card_bytes;
 } tw_p2p_peer_params_t;
 
-/** Returns at once. TW_ERR_FORMAT, TW_ERR_CONFIG (streams or encrypt differ), TW_ERR_AUTH (no secret), TW_ERR_NO_MEMORY, logged. */
+/** Returns at once. TW_ERR_FORMAT, TW_ERR_CONFIG (streams or encrypt differ), TW_ERR_AUTH (no secret),
+ *  TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_peer_add(tw_p2p_t *p2p, const tw_p2p_peer_params_t *params, tw_p2p_peer_t **out);
-/** Open its connections over TCP, where that is for this end to do. Returns at once. TW_ERR_NO_MEMORY, logged. */
+/** Open its connections over TCP, where that is for this end to do. Returns at once. TW_ERR_NO_MEMORY,
+ *  logged. */
 tw_status_t tw_p2p_peer_greet(tw_p2p_peer_t *peer);
 /** 1 if all connections over TCP are open: both ends have proven themselves. */
 int tw_p2p_peer_is_open(const tw_p2p_peer_t *peer);
-/** Cancel what is posted, and close. Over TCP what was sent still goes out in the background, as long as p2p is moved on, and within the
- *  timeout; where something was canceled, or the peer has failed, the connections are just dropped. The peer is gone. Accepts NULL. */
+/** Cancel what is posted, and close. Over TCP what was sent still goes out in the background, as long as p2p
+ *  is moved on, and within the timeout; where something was canceled, or the peer has failed, the connections
+ *  are just dropped. The peer is gone. Accepts NULL. */
 void tw_p2p_peer_close(tw_p2p_peer_t *peer);
 
 int tw_p2p_peer_id(const tw_p2p_peer_t *peer);
 /** NULL: there is none. */
 tw_p2p_peer_t *tw_p2p_peer_find(const tw_p2p_t *p2p, int id);
-/** Without hooks: 1 if it has failed; 1 if it has closed, in order, and all that it sent is here. What is posted for it then ends
- *  with TW_ERR_PEER (logged once). */
+/** Without hooks: 1 if it has failed; 1 if it has closed, in order, and all that it sent is here. What is
+ *  posted for it then ends with TW_ERR_PEER (logged once). */
 int tw_p2p_peer_has_failed(const tw_p2p_peer_t *peer);
 int tw_p2p_peer_has_closed(const tw_p2p_peer_t *peer);
 int tw_p2p_peer_takes_cuda(const tw_p2p_peer_t *peer);
@@ -113,33 +119,37 @@ typedef struct tw_p2p_counts {
 } tw_p2p_counts_t;
 tw_p2p_counts_t tw_p2p_peer_counts(const tw_p2p_peer_t *peer);
 
-/* ---- meeting by a handle ----------------------------------------------------------------------------------- */
+/* ---- meeting by a handle ------------------------------------------------------------------------------- */
 
 #define TW_P2P_HANDLE_BYTES 64
 
 typedef struct tw_p2p_listener tw_p2p_listener_t;
 typedef struct tw_p2p_dial tw_p2p_dial_t;
 
-/** Listen on a TCP port, to be reached by `address`: 16 bytes, IPv4 mapped into IPv6. The handle goes to the others in some way.
- *  `token`: a secret that both ends share; NULL: who has the handle may come in. Its holder proves it without sending it, and
- *  all others are refused. The listener ends before p2p. TW_ERR_IO, TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
+/** Listen on a TCP port, to be reached by `address`: 16 bytes, IPv4 mapped into IPv6. The handle goes to the
+ *  others in some way. `token`: a secret that both ends share; NULL: who has the handle may come in. Its
+ *  holder proves it without sending it, and all others are refused. The listener ends before p2p. TW_ERR_IO,
+ *  TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
 tw_status_t tw_p2p_listen(tw_p2p_t *p2p, const uint8_t address[16], const char *token,
                           uint8_t handle[TW_P2P_HANDLE_BYTES], tw_p2p_listener_t **out);
-/** TW_OK: a peer has come, and is open; TW_IN_PROGRESS: not yet. Progresses p2p. Errors of strangers are not ours. */
+/** TW_OK: a peer has come, and is open; TW_IN_PROGRESS: not yet. Progresses p2p. Errors of strangers are not
+ *  ours. */
 tw_status_t tw_p2p_accept(tw_p2p_listener_t *listener, tw_p2p_peer_t **out);
 /** Who is still at the door is sent away. Accepts NULL. */
 void tw_p2p_listener_destroy(tw_p2p_listener_t *listener);
 
-/** Begin to meet whoever made the handle. TW_ERR_FORMAT: it is none; TW_ERR_IO, TW_ERR_NO_MEMORY, TW_ERR_INTERNAL; logged. */
+/** Begin to meet whoever made the handle. TW_ERR_FORMAT: it is none; TW_ERR_IO, TW_ERR_NO_MEMORY,
+ *  TW_ERR_INTERNAL; logged. */
 tw_status_t tw_p2p_dial_start(tw_p2p_t *p2p, const uint8_t handle[TW_P2P_HANDLE_BYTES], const char *token,
                               tw_p2p_dial_t **out);
-/** TW_OK: the peer is open; TW_IN_PROGRESS; or an error, logged with the address: TW_ERR_AUTH (another token), TW_ERR_IO, TW_ERR_PEER,
- *  TW_ERR_TIMEOUT, TW_ERR_FORMAT, TW_ERR_NO_MEMORY. Progresses p2p. Unless it is in progress, the dial is freed. */
+/** TW_OK: the peer is open; TW_IN_PROGRESS; or an error, logged with the address: TW_ERR_AUTH (another
+ *  token), TW_ERR_IO, TW_ERR_PEER, TW_ERR_TIMEOUT, TW_ERR_FORMAT, TW_ERR_NO_MEMORY. Progresses p2p. Unless it
+ *  is in progress, the dial is freed. */
 tw_status_t tw_p2p_dial_test(tw_p2p_dial_t *dial, tw_p2p_peer_t **out);
 /** Give it up. Accepts NULL. */
 void tw_p2p_dial_cancel(tw_p2p_dial_t *dial);
 
-/* ---- messages ---------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 typedef struct tw_p2p_message {
     tw_p2p_peer_t *peer;
@@ -150,20 +160,25 @@ typedef struct tw_p2p_message {
     int may_be_shorter; /**< receive: the message may have fewer bytes */
 } tw_p2p_message_t;
 
-/** Equal tags match in posting order. The buffer is borrowed until the request is done. Sends of any number may be on the way;
- *  those that go at once are done when the system has them, longer ones when the peer has asked for them. A message that does not fit ends the
- *  receive with TW_ERR_TRUNCATED (logged), and is sent nowhere. TW_ERR_PEER: the peer has failed, or all is over; TW_ERR_NO_MEMORY. */
+/** Equal tags match in posting order. The buffer is borrowed until the request is done. Sends of any number
+ *  may be on the way; those that go at once are done when the system has them, longer ones when the peer has
+ *  asked for them. A message that does not fit ends the receive with TW_ERR_TRUNCATED (logged), and is sent
+ *  nowhere. TW_ERR_PEER: the peer has failed, or all is over; TW_ERR_NO_MEMORY. */
 tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **out);
 tw_status_t tw_p2p_recv(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **out);
-/** TW_OK: done, *bytes (may be NULL) is the message's size, the request freed; TW_IN_PROGRESS; an error: freed too. Does not
- *  progress. TW_ERR_PEER: as above; also TW_ERR_CANCELED, when the sender has taken it back. */
+/** TW_OK: done, *bytes (may be NULL) is the message's size, the request freed; TW_IN_PROGRESS; an error:
+ *  freed too. Does not progress. TW_ERR_PEER: as above; also TW_ERR_CANCELED, when the sender has taken it
+ *  back. */
 tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes);
-/** Cancel if not done, and free; afterwards the buffer is no longer touched. Waits for UCX, up to the timeout. */
+/** Cancel if not done, and free; afterwards the buffer is no longer touched. Waits for UCX, up to the
+ *  timeout. */
 void tw_p2p_cancel(tw_p2p_t *p2p, tw_p2p_request_t *request);
 void tw_p2p_cancel_all(tw_p2p_t *p2p);
-/** Move everything forward. TW_OK if something happened, TW_IN_PROGRESS if nothing did, TW_ERR_PEER: it is over. */
+/** Move everything forward. TW_OK if something happened, TW_IN_PROGRESS if nothing did, TW_ERR_PEER: it is
+ *  over. */
 tw_status_t tw_p2p_progress(tw_p2p_t *p2p);
-/** The same, for whoever asks for one request again and again: looks first, and mostly alone, at what that one waits for. */
+/** The same, for whoever asks for one request again and again: looks first, and mostly alone, at what that
+ *  one waits for. */
 tw_status_t tw_p2p_progress_for(tw_p2p_t *p2p, const tw_p2p_request_t *request);
 /** 1 if something is left to be sent that the system has not taken yet. */
 int tw_p2p_has_unsent(const tw_p2p_t *p2p);
@@ -177,7 +192,8 @@ typedef struct tw_p2p_sleep_args {
     int fd_is_ready; /**< out */
 } tw_p2p_sleep_args_t;
 
-/** Progress, and sleep until something may have happened (TW_OK), or until the timeout (TW_IN_PROGRESS). TW_ERR_PEER: it is over. */
+/** Progress, and sleep until something may have happened (TW_OK), or until the timeout (TW_IN_PROGRESS).
+ *  TW_ERR_PEER: it is over. */
 tw_status_t tw_p2p_sleep(tw_p2p_t *p2p, tw_p2p_sleep_args_t *sleep);
 /** Make the running tw_p2p_sleep, or else the next one, return at once with TW_OK. Any thread. */
 void tw_p2p_wake(tw_p2p_t *p2p);

@@ -1,6 +1,7 @@
-/** Sealing what goes over a connection, in one direction: authenticated encryption by libsodium. A nonce is the number of the piece on this
- *  connection, and a key belongs to one direction of one connection, so no nonce is used twice; pieces that are changed, left out,
- *  repeated or exchanged do not open. Private to the folder. */
+/** Sealing what goes over a connection, in one direction: authenticated encryption by libsodium. A nonce is
+ *  the number of the piece on this connection, and a key belongs to one direction of one connection, so no
+ *  nonce is used twice; pieces that are changed, left out, repeated or exchanged do not open. Private to the
+ *  folder. */
 #ifndef TW_TRANSPORT_SEAL_H
 #define TW_TRANSPORT_SEAL_H
 
@@ -24,8 +25,8 @@ tw_seal_t *tw_seal_create(tw_cipher_t cipher, const uint8_t key[TW_SEAL_KEY_BYTE
 void tw_seal_destroy(tw_seal_t *seal);
 /** Seal the next piece: `out` has its bytes, and then the tag. May be in place. */
 void tw_seal_close(tw_seal_t *seal, const void *data, size_t bytes, uint8_t *out);
-/** Open the next piece: its bytes, and then the tag, to `out`, [bytes]. May be in place. TW_ERR_AUTH, silent: it is not what was sealed;
- *  what is in `out` then means nothing. */
+/** Open the next piece: its bytes, and then the tag, to `out`, [bytes]. May be in place. TW_ERR_AUTH, silent:
+ *  it is not what was sealed; what is in `out` then means nothing. */
 tw_status_t tw_seal_open(tw_seal_t *seal, const uint8_t *piece, size_t bytes, void *out);
 
 TW_C_END

@@ -1,12 +1,13 @@
 /** Thinwire transport: rendezvous, tagged non-blocking messages between the ranks of a job, counters.
  *
- *  A transport belongs to one thread at a time, but for tw_transport_wake, which any thread may call; different transports
- *  are independent. Nothing here blocks except where it says so. Once a peer has failed, every call returns TW_ERR_PEER, and
- *  tw_transport_failed_rank names it.
+ *  A transport belongs to one thread at a time, but for tw_transport_wake, which any thread may call;
+ *  different transports are independent. Nothing here blocks except where it says so. Once a peer has failed,
+ *  every call returns TW_ERR_PEER, and tw_transport_failed_rank names it.
  *
- *  The rooms, in the order in which to read them: backend.h, transport.c and local.c, what a backend is, and the one for threads;
- *  rendezvous/, how ranks find and prove themselves (rendezvous.h, then messages.h); monitor/, who is alive (monitor.h); p2p.h and
- *  p2p/, messages over UCX between processes that know nothing of ranks (p2p/state.h); ucx/, a job's ranks on top of all that. */
+ *  The rooms, in the order in which to read them: backend.h, transport.c and local.c, what a backend is, and
+ *  the one for threads; rendezvous/, how ranks find and prove themselves (rendezvous.h, then messages.h);
+ *  monitor/, who is alive (monitor.h); p2p.h and p2p/, messages over UCX between processes that know nothing
+ *  of ranks (p2p/state.h); ucx/, a job's ranks on top of all that. */
 #ifndef TW_TRANSPORT_TRANSPORT_H
 #define TW_TRANSPORT_TRANSPORT_H
 
@@ -14,7 +15,7 @@
 
 TW_C_BEGIN
 
-/* ---- the job ----------------------------------------------------------------------------------------------- */
+/* ---- the job ------------------------------------------------------------------------------------------- */
 
 #define TW_JOB_NAME_BYTES 256
 
@@ -28,14 +29,15 @@ typedef struct tw_job {
     const char *launcher;          /**< "torchrun", "openmpi", "pmi", "slurm", "single": static storage */
 } tw_job_t;
 
-/** Read the environment: torchrun's RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT, Open MPI's
- *  OMPI_COMM_WORLD_*, PMI(x)'s PMI_RANK PMI_SIZE, Slurm's SLURM_PROCID SLURM_NTASKS ...; in that order; none of them: a job of
- *  one rank. TW_ERR_CONFIG, logged with the variable's name, when a set is incomplete or makes no sense. */
+/** Read the environment: torchrun's RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT, Open
+ *  MPI's OMPI_COMM_WORLD_*, PMI(x)'s PMI_RANK PMI_SIZE, Slurm's SLURM_PROCID SLURM_NTASKS ...; in that order;
+ *  none of them: a job of one rank. TW_ERR_CONFIG, logged with the variable's name, when a set is incomplete
+ *  or makes no sense. */
 tw_status_t tw_job_from_env(tw_job_t *job);
 /** 1 if a launcher's variables are there. */
 int tw_job_launched(void);
 
-/* ---- transport --------------------------------------------------------------------------------------------- */
+/* ---- transport ----------------------------------------------------------------------------------------- */
 
 typedef struct tw_transport tw_transport_t;
 typedef struct tw_transport_request tw_transport_request_t;
@@ -48,7 +50,8 @@ tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out);
 /** A job whose ranks have found each other in a way of their own. */
 typedef struct tw_transport_ucx_params {
     const tw_job_t *job;
-    /** On rank 0 what tw_transport_listen has returned, with its port in the job; taken, also on failure. -1: none yet. */
+    /** On rank 0 what tw_transport_listen has returned, with its port in the job; taken, also on failure. -1:
+     *  none yet. */
     int listener;
     const char *net_devices; /**< instead of TW_NET_DEVICES; NULL: as that says */
     const char *node_id;     /**< instead of TW_NODE_ID; NULL: as that says */
@@ -56,16 +59,17 @@ typedef struct tw_transport_ucx_params {
 
 /** As tw_transport_ucx_create. */
 tw_status_t tw_transport_ucx_create_with(const tw_transport_ucx_params_t *params, tw_transport_t **out);
-/** Where other ranks may come as soon as one knows that this is rank 0: a socket on any free port, on the loopback device alone if
- *  `host` is its address. For tw_transport_ucx_params_t, or to be closed. -1: errno says why. */
+/** Where other ranks may come as soon as one knows that this is rank 0: a socket on any free port, on the
+ *  loopback device alone if `host` is its address. For tw_transport_ucx_params_t, or to be closed. -1: errno
+ *  says why. */
 int tw_transport_listen(const char *host, int *port);
 
-/** Transports of all ranks of an in-process world, for threads: rank r uses out[r] alone. node_of: [world] node of each
- *  rank, or NULL for one rank per node. Each is destroyed by itself. */
+/** Transports of all ranks of an in-process world, for threads: rank r uses out[r] alone. node_of: [world]
+ *  node of each rank, or NULL for one rank per node. Each is destroyed by itself. */
 tw_status_t tw_transport_local_create(int world, const int *node_of, tw_transport_t **out);
 
-/** Posted requests are canceled. Bounded in time, also after a failure; but rank 0, which watches over the others, stays until
- *  they have destroyed theirs or one of them has failed. Accepts NULL. */
+/** Posted requests are canceled. Bounded in time, also after a failure; but rank 0, which watches over the
+ *  others, stays until they have destroyed theirs or one of them has failed. Accepts NULL. */
 void tw_transport_destroy(tw_transport_t *transport);
 
 int tw_transport_rank(const tw_transport_t *transport);
@@ -79,17 +83,18 @@ const char *tw_transport_describe(const tw_transport_t *transport);
 
 #define TW_TRANSPORT_TAG_BITS 48
 
-/** Post a send or receive of `bytes` (0 allowed) to or from `peer` (own rank allowed). Sender and receiver must agree on tag
- *  (below 2^48) and bytes; equal tags match in posting order. The buffer is borrowed until the request is done.
- *  A message of another size than posted ends the receive with TW_ERR_TRUNCATED; see may_be_shorter. */
+/** Post a send or receive of `bytes` (0 allowed) to or from `peer` (own rank allowed). Sender and receiver
+ *  must agree on tag (below 2^48) and bytes; equal tags match in posting order. The buffer is borrowed until
+ *  the request is done. A message of another size than posted ends the receive with TW_ERR_TRUNCATED; see
+ *  may_be_shorter. */
 tw_status_t tw_transport_send_post(tw_transport_t *transport, int peer, uint64_t tag, const void *buffer,
                                    size_t bytes, tw_transport_request_t **request);
 tw_status_t tw_transport_recv_post(tw_transport_t *transport, int peer, uint64_t tag, void *buffer,
                                    size_t bytes, tw_transport_request_t **request);
 
-/** 1 if messages may be in such memory; the same on all ranks. Host memory: always. CUDA: over UCX, if on every rank it was
- *  built with CUDA and finds a GPU, and all are on one node or TW_NET_TLS is not tcp: sockets do not reach into a GPU, so the
- *  caller had better send from pinned host memory. */
+/** 1 if messages may be in such memory; the same on all ranks. Host memory: always. CUDA: over UCX, if on
+ *  every rank it was built with CUDA and finds a GPU, and all are on one node or TW_NET_TLS is not tcp:
+ *  sockets do not reach into a GPU, so the caller had better send from pinned host memory. */
 int tw_transport_takes(const tw_transport_t *transport, tw_mem_t mem);
 /** 1 if the UCX of this machine knows such memory. */
 int tw_transport_ucx_knows(tw_mem_t mem);
@@ -104,36 +109,38 @@ typedef struct tw_transport_message {
     int may_be_shorter; /**< receive: `bytes` is what there is room for; the message may have fewer */
 } tw_transport_message_t;
 
-/** As the two above, for any memory that the transport takes (TW_ERR_UNSUPPORTED, logged, for other memory, and for own rank
- *  outside host memory). What is in GPU memory must not be in the hands of kernels meanwhile; the GPU must be current.
- *  Both sides should say the same kind: a short message from host memory into another's ends the receive with
- *  TW_ERR_UNSUPPORTED (logged). */
+/** As the two above, for any memory that the transport takes (TW_ERR_UNSUPPORTED, logged, for other memory,
+ *  and for own rank outside host memory). What is in GPU memory must not be in the hands of kernels
+ *  meanwhile; the GPU must be current. Both sides should say the same kind: a short message from host memory
+ *  into another's ends the receive with TW_ERR_UNSUPPORTED (logged). */
 tw_status_t tw_transport_message_send(tw_transport_t *transport, const tw_transport_message_t *message,
                                       tw_transport_request_t **request);
 tw_status_t tw_transport_message_recv(tw_transport_t *transport, const tw_transport_message_t *message,
                                       tw_transport_request_t **request);
-/** TW_OK: done, request freed; TW_IN_PROGRESS; an error: freed too. Does not progress. TW_ERR_PEER also when the peer
- *  has destroyed its transport without this message: that ends the job. */
+/** TW_OK: done, request freed; TW_IN_PROGRESS; an error: freed too. Does not progress. TW_ERR_PEER also when
+ *  the peer has destroyed its transport without this message: that ends the job. */
 tw_status_t tw_transport_test(tw_transport_t *transport, tw_transport_request_t *request);
 /** The same; TW_OK: *bytes is the message's size, for a receive that may be shorter. */
 tw_status_t tw_transport_test_bytes(tw_transport_t *transport, tw_transport_request_t *request,
                                     size_t *bytes);
 /** Cancel if not done, and free; afterwards the buffer is no longer touched. */
 void tw_transport_cancel(tw_transport_t *transport, tw_transport_request_t *request);
-/** Move everything forward, messages and then movers; never sleeps. TW_OK if something happened, TW_IN_PROGRESS if nothing
- *  did, or an error. */
+/** Move everything forward, messages and then movers; never sleeps. TW_OK if something happened,
+ *  TW_IN_PROGRESS if nothing did, or an error. */
 tw_status_t tw_transport_progress(tw_transport_t *transport);
-/** Sleep until something may have happened (TW_OK), or until the timeout or the time when a mover polls (TW_IN_PROGRESS), or
- *  an error. */
+/** Sleep until something may have happened (TW_OK), or until the timeout or the time when a mover polls
+ *  (TW_IN_PROGRESS), or an error. */
 tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec);
-/** Make the running tw_transport_sleep, or else the next one, return at once with TW_OK. Several calls before that count as
- *  one. Any thread, at any time between creation and destruction. */
+/** Make the running tw_transport_sleep, or else the next one, return at once with TW_OK. Several calls before
+ *  that count as one. Any thread, at any time between creation and destruction. */
 void tw_transport_wake(tw_transport_t *transport);
 
-/** Somebody who has work to do when messages have come or gone: whoever progresses a transport moves all of its users, or a
- *  rank that waits for one thing would keep another rank waiting for another. In its owner's memory. */
+/** Somebody who has work to do when messages have come or gone: whoever progresses a transport moves all of
+ *  its users, or a rank that waits for one thing would keep another rank waiting for another. In its owner's
+ *  memory. */
 typedef struct tw_transport_mover {
-    /** Do what can be done now, without progressing the transport and without waiting; *moved = 1 if there was anything. */
+    /** Do what can be done now, without progressing the transport and without waiting; *moved = 1 if there
+     *  was anything. */
     void (*move)(void *arg, int *moved);
     void *arg;
     int polls;                       /**< 1: it also awaits what no message announces: sleeps are short */
@@ -143,22 +150,24 @@ typedef struct tw_transport_mover {
 void tw_transport_mover_add(tw_transport_t *transport, tw_transport_mover_t *mover);
 void tw_transport_mover_remove(tw_transport_t *transport, tw_transport_mover_t *mover);
 
-/** A thread that has the transport for itself, if its users have agreed on one; kept for them, not looked at here. NULL: none. */
+/** A thread that has the transport for itself, if its users have agreed on one; kept for them, not looked at
+ *  here. NULL: none. */
 void *tw_transport_owner(const tw_transport_t *transport);
 void tw_transport_owner_set(tw_transport_t *transport, void *owner);
-/** Numbers that the users of a transport take so that their tags differ, a bit each: kept here because all of them see the
- *  transport. Read and written by whoever may call the transport. */
+/** Numbers that the users of a transport take so that their tags differ, a bit each: kept here because all of
+ *  them see the transport. Read and written by whoever may call the transport. */
 typedef struct tw_transport_ids {
     uint64_t bits[4];
 } tw_transport_ids_t;
 tw_transport_ids_t *tw_transport_ids_get(tw_transport_t *transport);
 
-/** Give the job up: every rank's calls return TW_ERR_PEER naming this rank, or the one that failed just before. Returns once
- *  that is so here, within TW_PEER_TIMEOUT. */
+/** Give the job up: every rank's calls return TW_ERR_PEER naming this rank, or the one that failed just
+ *  before. Returns once that is so here, within TW_PEER_TIMEOUT. */
 void tw_transport_abort(tw_transport_t *transport, const char *reason);
-/** The rank whose failure ended the job, or -1. All who are left name the same rank when a rank has failed. When the link of a
- *  node has failed, a rank behind it is named, and those behind it may name one that they lost. Which of two links it was shows
- *  in what a third node hears: with two nodes nobody can know, and a rank at either end is named. */
+/** The rank whose failure ended the job, or -1. All who are left name the same rank when a rank has failed.
+ *  When the link of a node has failed, a rank behind it is named, and those behind it may name one that they
+ *  lost. Which of two links it was shows in what a third node hears: with two nodes nobody can know, and a
+ *  rank at either end is named. */
 int tw_transport_failed_rank(const tw_transport_t *transport);
 
 /** Counted at the sender when a send is posted: payload bytes and messages. */

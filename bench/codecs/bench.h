@@ -1,7 +1,7 @@
 /** bench/quant, the benchmark of the codecs. Names begin with qb_, on a GPU with qg_.
  *
- *  To be read in this order: options.c (the command line), main.c (the tables), speed.c, error.c; gpu.h, gpu.c, gpu_report.c
- *  (the same on a GPU). */
+ *  To be read in this order: options.c (the command line), main.c (the tables), speed.c, error.c; gpu.h,
+ *  gpu.c, gpu_report.c (the same on a GPU). */
 #ifndef TW_BENCH_CODECS_BENCH_H
 #define TW_BENCH_CODECS_BENCH_H
 
@@ -41,7 +41,8 @@ typedef struct qb_options {
     const char *json, *tensors;
 } qb_options_t;
 
-/** One line of the table of speeds. Bytes are of the plain side: what is encoded, decoded into, or each summed input. */
+/** One line of the table of speeds. Bytes are of the plain side: what is encoded, decoded into, or each
+ *  summed input. */
 typedef struct qb_speed {
     qb_op_t op;
     tw_quant_codec_t codec;

@@ -31,7 +31,8 @@ static double normal(uint64_t *state)
     return radius * cos(2 * PI * uniform(state));
 }
 
-/* Encode and decode n values as a segment of their own; `work` holds n floats and the encoded bytes after them. */
+/* Encode and decode n values as a segment of their own; `work` holds n floats and the encoded bytes after
+ * them. */
 static tw_status_t add_segment(tw_quant_t *quant, const float *x, size_t n, float *work, sums_t *sums)
 {
     const tw_quant_args_t args = {.type = TW_TYPE_FP32, .seed = 1};

@@ -64,7 +64,7 @@ typedef struct rig {
     const void **srcs; /* [n_segments][n_inputs] */
 } rig_t;
 
-/* ---- buffers ------------------------------------------------------------------------------------------------ */
+/* ---- buffers ------------------------------------------------------------------------------------------- */
 
 static size_t take(layout_t *at, size_t bytes, double passes)
 {
@@ -195,7 +195,7 @@ static tw_status_t prepare(const rig_t *rig)
     return status;
 }
 
-/* ---- the operation ------------------------------------------------------------------------------------------ */
+/* ---- the operation ------------------------------------------------------------------------------------- */
 
 static tw_status_t run_adamw(rig_t *rig, const tw_quant_args_t *args, uint8_t *base)
 {
@@ -298,7 +298,7 @@ static tw_status_t run_copy(rig_t *rig, size_t set)
     return CUDA_TRY(cudaMemcpyAsync(base + half, base, half, cudaMemcpyDeviceToDevice, rig->stream));
 }
 
-/* ---- times -------------------------------------------------------------------------------------------------- */
+/* ---- times --------------------------------------------------------------------------------------------- */
 
 static tw_status_t capture(rig_t *rig, tw_status_t (*run)(rig_t *, size_t), cudaGraphExec_t *exec)
 {
@@ -358,7 +358,7 @@ static tw_status_t time_graph(rig_t *rig, tw_status_t (*run)(rig_t *, size_t), d
     return TW_OK;
 }
 
-/* ---- the rig ------------------------------------------------------------------------------------------------ */
+/* ---- the rig ------------------------------------------------------------------------------------------- */
 
 static tw_status_t allocate(rig_t *rig)
 {

@@ -1,5 +1,5 @@
-/** Speed of the codecs on a GPU, beside a device-to-device copy in the same run: bench/quant --device cuda and gpu_check.
- *  Built without CUDA, everything here says so and returns TW_ERR_UNSUPPORTED. */
+/** Speed of the codecs on a GPU, beside a device-to-device copy in the same run: bench/quant --device cuda
+ *  and gpu_check. Built without CUDA, everything here says so and returns TW_ERR_UNSUPPORTED. */
 #ifndef TW_BENCH_CODECS_GPU_H
 #define TW_BENCH_CODECS_GPU_H
 
@@ -38,9 +38,9 @@ const char *qg_op_name(int op);
 tw_status_t qg_device(qg_gpu_t *device);
 tw_status_t qg_measure(const qg_case_t *c, qg_result_t *result);
 
-/** The fraction of the floor (a copy that moves as many bytes) that is wanted of a case: 0.85 from 64 MB of the plain tensor
- *  on, 0.75 for reduce_encode, which has K streams to read; 0.60 from 1 MB on, where launching counts; 0 below: anything
- *  will do. */
+/** The fraction of the floor (a copy that moves as many bytes) that is wanted of a case: 0.85 from 64 MB of
+ *  the plain tensor on, 0.75 for reduce_encode, which has K streams to read; 0.60 from 1 MB on, where
+ *  launching counts; 0 below: anything will do. */
 double qg_bar(const qg_case_t *c);
 /** One line, as in the table. */
 typedef struct qg_line {

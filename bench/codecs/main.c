@@ -18,7 +18,7 @@ typedef struct report {
     const char *backend;
 } report_t;
 
-/* ---- speed -------------------------------------------------------------------------------------------------- */
+/* ---- speed --------------------------------------------------------------------------------------------- */
 
 /* GB are 10^9 bytes of the plain side, a second; by_...: times the speed of memcpy, of the floor. */
 typedef struct {
@@ -61,7 +61,8 @@ static void print_speed_head(const report_t *report)
     bench_table_head(&speed_table);
 }
 
-/* memcpy reads and writes each byte; its speed is the memory's. Data in a cache have no floor of the memory's. */
+/* memcpy reads and writes each byte; its speed is the memory's. Data in a cache have no floor of the
+ * memory's. */
 static tw_status_t report_speed(const report_t *report, const qb_speed_t *speed)
 {
     char codec[CODEC_TEXT_BYTES];
@@ -150,7 +151,7 @@ static tw_status_t measure_speeds(const report_t *report)
     return status;
 }
 
-/* ---- error -------------------------------------------------------------------------------------------------- */
+/* ---- error --------------------------------------------------------------------------------------------- */
 
 static tw_status_t report_error(const report_t *report, const char *codec, const char *data, double rel_rmse)
 {
@@ -204,7 +205,7 @@ static tw_status_t error_table(const report_t *report)
     return TW_OK;
 }
 
-/* ---- main --------------------------------------------------------------------------------------------------- */
+/* ---- main ---------------------------------------------------------------------------------------------- */
 
 /* The name behind "auto", and whether the one that was asked for exists. */
 static tw_status_t find_backend(report_t *report)

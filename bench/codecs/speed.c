@@ -1,4 +1,5 @@
-/* bench/quant: speed of the operations beside memcpy, on several threads, with data in or out of the cache. */
+/* bench/quant: speed of the operations beside memcpy, on several threads, with data in or out of the
+ * cache. */
 #include "bench/codecs/bench.h"
 
 #include <pthread.h>
@@ -38,7 +39,7 @@ struct qb_arena {
     tw_status_t status; /* atomic */
 };
 
-/* ---- what is measured --------------------------------------------------------------------------------------- */
+/* ---- what is measured ---------------------------------------------------------------------------------- */
 
 /* Encoded segment k of a part; every codec fits. */
 static uint8_t *encoded_at(const part_t *part, size_t k)
@@ -128,7 +129,7 @@ static double moved_bytes(const qb_arena_t *arena, qb_op_t op)
     }
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------ */
+/* ---- threads ------------------------------------------------------------------------------------------- */
 
 static void run_part(const part_t *part)
 {
@@ -230,7 +231,7 @@ tw_status_t qb_arena_measure(qb_arena_t *arena, tw_quant_t *quant, qb_op_t op, q
     return sample(arena, speed);
 }
 
-/* ---- arena -------------------------------------------------------------------------------------------------- */
+/* ---- arena --------------------------------------------------------------------------------------------- */
 
 /* Parts begin at whole frames of every codec: 8 blocks of 4096. A warm part is its own, whatever its size. */
 static void cut(qb_arena_t *arena, size_t warm_elems)

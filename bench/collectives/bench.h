@@ -1,8 +1,8 @@
 /** The benchmarks of the collectives: one program, four operations.
  *
- *  To be read in this order: options.c (the command line), main.c (a rank and its table), setup.c, measure.c and rows.c (one
- *  size, around run.h), data.h and check.h (input, and what must come of it), netdev.h and tcp.c (what the system counts),
- *  report.c, gpu.c, exchange.c. */
+ *  To be read in this order: options.c (the command line), main.c (a rank and its table), setup.c, measure.c
+ *  and rows.c (one size, around run.h), data.h and check.h (input, and what must come of it), netdev.h and
+ *  tcp.c (what the system counts), report.c, gpu.c, exchange.c. */
 #ifndef TW_BENCH_COLLECTIVES_BENCH_H
 #define TW_BENCH_COLLECTIVES_BENCH_H
 
@@ -59,7 +59,8 @@ typedef struct tw_bench_options {
     tw_bench_wire_t wire;
 } tw_bench_options_t;
 
-/** Fills `options` for `op`; prints and exits on --help and on mistakes, which it names. Strings point into argv. */
+/** Fills `options` for `op`; prints and exits on --help and on mistakes, which it names. Strings point into
+ *  argv. */
 void tw_bench_options_parse(tw_bench_options_t *options, tw_coll_op_t op, int argc, char **argv);
 
 /** Row `index` of the algorithms that there are where the tensors are; NULL past the end. */
@@ -88,8 +89,8 @@ typedef struct tw_bench_report {
     double link_bps; /**< 0: unshaped, or not known */
     int is_box;      /**< 1: links are the cluster in a box's */
     double tcp_bps;  /**< one TCP stream through the link; 0: not measured */
-    const char
-        *congestion;  /**< control, of all ranks' connections to other nodes; "": there is none over TCP */
+    /** control, of all ranks' connections to other nodes; "": there is none over TCP */
+    const char *congestion;
     const char *data; /**< description of the input */
     const char *transport;
     const char *wire; /**< how the counted bytes are cross-checked */
@@ -143,16 +144,16 @@ tw_status_t tw_bench_measure(tw_bench_rank_t *rank, size_t bytes, double budget_
 /** What the input at this size is; the caller frees it. NULL: out of memory. */
 char *tw_bench_describe_data(const tw_bench_rank_t *rank, size_t bytes);
 
-/** Rate of one TCP stream from node 0 to node 1, measured with iperf3, on every rank; 0: not measured, as it is not
- *  installed, or there is no link. Collective. */
+/** Rate of one TCP stream from node 0 to node 1, measured with iperf3, on every rank; 0: not measured, as it
+ *  is not installed, or there is no link. Collective. */
 tw_status_t tw_bench_tcp_rate(tw_bench_rank_t *rank, double *bps);
 
-/** The congestion control of all ranks' TCP connections as they are now, "cubic" or "bbr,cubic"; "" without any. Collective;
- *  logs its own errors. */
+/** The congestion control of all ranks' TCP connections as they are now, "cubic" or "bbr,cubic"; "" without
+ *  any. Collective; logs its own errors. */
 tw_status_t tw_bench_congestion(tw_bench_rank_t *rank, char list[TW_BENCH_REASON_BYTES]);
 
-/** A GPU for each rank, or shared; sets rank->gpu, measured, stream, wire and is_counted. Collective. TW_ERR_UNSUPPORTED (logged) where there is
- *  none. */
+/** A GPU for each rank, or shared; sets rank->gpu, measured, stream, wire and is_counted. Collective.
+ *  TW_ERR_UNSUPPORTED (logged) where there is none. */
 tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank);
 /** Before the communicator is destroyed. Accepts NULL. */
 void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu);

@@ -66,7 +66,7 @@ static tw_status_t block_init(block_t *block, const tw_bench_check_params_t *par
     return TW_OK;
 }
 
-/* ---- bounds ------------------------------------------------------------------------------------------------- */
+/* ---- bounds -------------------------------------------------------------------------------------------- */
 
 static void turn_group(double *x)
 {
@@ -111,7 +111,7 @@ static double unit_roundoff(tw_type_t type)
     return type == TW_TYPE_BF16 ? 0x1p-8 : type == TW_TYPE_FP16 ? 0x1p-11 : FP32_ROUNDOFF;
 }
 
-/* ---- reference ---------------------------------------------------------------------------------------------- */
+/* ---- reference ----------------------------------------------------------------------------------------- */
 
 /* Nothing is summed up: the reference is somebody's input. */
 static int is_moved(const tw_bench_check_params_t *params)
@@ -144,7 +144,8 @@ static double gather(block_t *block, size_t tensor, size_t first)
     return codec ? hop_error(block, codec, block->ref, 0) : 0;
 }
 
-/* Sums of all inputs, all of them and by node; returns the bound of the first hop's errors, node_error by node. */
+/* Sums of all inputs, all of them and by node; returns the bound of the first hop's errors, node_error by
+ * node. */
 static double sum_inputs(block_t *block, size_t tensor, size_t first, double *node_error)
 {
     const tw_bench_check_params_t *params = block->params;
@@ -189,9 +190,10 @@ static double reduce(block_t *block, size_t tensor, size_t first, double *node_e
     return error;
 }
 
-/* ---- comparison --------------------------------------------------------------------------------------------- */
+/* ---- comparison ---------------------------------------------------------------------------------------- */
 
-/* Rounding, beside the codec's error: fp32 sums, and the tensor's type once; in exact sums once for every partial sum. */
+/* Rounding, beside the codec's error: fp32 sums, and the tensor's type once; in exact sums once for every
+ * partial sum. */
 static double rounding(const block_t *block, size_t i, double error)
 {
     const tw_bench_check_params_t *params = block->params;
@@ -203,7 +205,8 @@ static double rounding(const block_t *block, size_t i, double error)
     return sums + (params->codec ? 2 * unit : pow(1 + unit, params->world + 1) - 1) * magnitude;
 }
 
-/* Elements [first, last) of the block, whose error the codec bounds by element, or by the norm of a rotated group. */
+/* Elements [first, last) of the block, whose error the codec bounds by element, or by the norm of a rotated
+ * group. */
 static uint64_t count_outside(const block_t *block, const float *result, size_t first, size_t last,
                               double error, int by_norm)
 {

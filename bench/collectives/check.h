@@ -1,4 +1,5 @@
-/** Checks results of collectives against a reference computed in fp64 from the inputs, within the codecs' stated bounds. */
+/** Checks results of collectives against a reference computed in fp64 from the inputs, within the codecs'
+ *  stated bounds. */
 #ifndef TW_BENCH_COLLECTIVES_CHECK_H
 #define TW_BENCH_COLLECTIVES_CHECK_H
 
@@ -28,8 +29,8 @@ typedef struct tw_bench_check_sums {
     uint64_t n_nonfinite; /**< elements whose reference is NaN or infinite: there is no bound then */
 } tw_bench_check_sums_t;
 
-/** Check the shard that rank `shard` owns of a tensor, or gets in an all-to-all: result, [its elements] of params->type. Blocks start at the shard's
- *  first element, as in the collectives. TW_ERR_NO_MEMORY. */
+/** Check the shard that rank `shard` owns of a tensor, or gets in an all-to-all: result, [its elements] of
+ *  params->type. Blocks start at the shard's first element, as in the collectives. TW_ERR_NO_MEMORY. */
 tw_status_t tw_bench_check_shard(const tw_bench_check_params_t *params, size_t tensor, int shard,
                                  const void *result, tw_bench_check_sums_t *sums);
 

@@ -59,7 +59,7 @@ struct tw_bench_data {
     char description[DESCRIPTION_BYTES];
 };
 
-/* ---- shapes ------------------------------------------------------------------------------------------------- */
+/* ---- shapes -------------------------------------------------------------------------------------------- */
 
 /* Of a matrix, made or read. */
 static size_t row_elems(const source_t *source)
@@ -220,7 +220,7 @@ const char *tw_bench_data_describe(const tw_bench_data_t *data)
     return data->description;
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 /* splitmix64's finalizer: a counter in, 64 well-mixed bits out. */
 static uint64_t mix(uint64_t x)
@@ -238,8 +238,8 @@ static float normal(uint64_t bits)
     return (float)(sum - 2 * 0xffff) * (1.7320508f / 65536);
 }
 
-/* Weights as trained models have them: rows of different scale (a factor of up to 4), one element in 2048 an outlier of
- * 8 to 24 times its row's scale. */
+/* Weights as trained models have them: rows of different scale (a factor of up to 4), one element in 2048 an
+ * outlier of 8 to 24 times its row's scale. */
 static void make_values(const tw_bench_data_t *data, size_t tensor, int version, size_t first, size_t n,
                         float *out)
 {

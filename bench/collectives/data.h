@@ -1,5 +1,6 @@
-/** Input of the benchmarks: tensors shaped like a transformer's, made from a seed or read from a file. Every rank can make
- *  every other rank's values again, any part of them, which is what the results are checked against. */
+/** Input of the benchmarks: tensors shaped like a transformer's, made from a seed or read from a file. Every
+ *  rank can make every other rank's values again, any part of them, which is what the results are checked
+ *  against. */
 #ifndef TW_BENCH_COLLECTIVES_DATA_H
 #define TW_BENCH_COLLECTIVES_DATA_H
 
@@ -11,8 +12,8 @@ TW_C_BEGIN
 typedef struct tw_bench_tensor {
     size_t n_elems;
     size_t row_elems; /**< of a row; 0: it has none */
-    size_t
-        offset; /**< of its first element in a buffer that holds the whole set; its bytes are 64-byte aligned */
+    /** of its first element in a buffer that holds the whole set; its bytes are 64-byte aligned */
+    size_t offset;
 } tw_bench_tensor_t;
 
 typedef struct tw_bench_data tw_bench_data_t;
@@ -21,8 +22,8 @@ typedef struct tw_bench_data_params {
     tw_type_t type; /**< of the values: a float type */
     size_t n_elems; /**< in all tensors together */
     uint64_t seed;
-    const char *
-        tensors; /**< a safetensors file whose tensors are repeated and cut to n_elems; NULL: made from the seed */
+    /** a safetensors file whose tensors are repeated and cut to n_elems; NULL: made from the seed */
+    const char *tensors;
 } tw_bench_data_params_t;
 
 /** TW_ERR_INVALID (logged): not a float type, or no float tensor in the file; else as tw_safetensors_open. */
@@ -34,11 +35,13 @@ size_t tw_bench_data_count(const tw_bench_data_t *data);
 const tw_bench_tensor_t *tw_bench_data_tensor(const tw_bench_data_t *data, size_t index);
 /** Elements, gaps for alignment included, of a buffer that holds the whole set. */
 size_t tw_bench_data_buffer_elems(const tw_bench_data_t *data);
-/** "26 transformer-shaped tensors with outliers, from seed 1" or "105 tensors of FILE, ...". Lives as long as data. */
+/** "26 transformer-shaped tensors with outliers, from seed 1" or "105 tensors of FILE, ...". Lives as long as
+ *  data. */
 const char *tw_bench_data_describe(const tw_bench_data_t *data);
 
-/** Elements [first, first + n) of a tensor in the `version` that rank `version` reduces (0 where all ranks have the same),
- *  as `type`. From a file, version v is the tensor rotated by v steps of a fixed length, so values stay real. */
+/** Elements [first, first + n) of a tensor in the `version` that rank `version` reduces (0 where all ranks
+ *  have the same), as `type`. From a file, version v is the tensor rotated by v steps of a fixed length, so
+ *  values stay real. */
 void tw_bench_data_fill(const tw_bench_data_t *data, size_t tensor, int version, size_t first, size_t n,
                         void *dst);
 

@@ -23,7 +23,7 @@ static tw_status_t check(cudaError_t error, const char *what)
     return tw_quant_cuda_status(error, what);
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------------ */
+/* ---- tensors ------------------------------------------------------------------------------------------- */
 
 static tw_status_t reserve(char **memory, size_t *have, size_t bytes)
 {
@@ -94,7 +94,7 @@ void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu)
     free(gpu);
 }
 
-/* ---- who has which GPU -------------------------------------------------------------------------------------- */
+/* ---- who has which GPU --------------------------------------------------------------------------------- */
 
 /* Where a rank runs, as the other ranks see it. */
 typedef struct seat {
@@ -154,10 +154,10 @@ static tw_status_t find_gpus(tw_bench_rank_t *rank, int *most)
     return status == TW_OK ? found : status;
 }
 
-/* ---- the wire ----------------------------------------------------------------------------------------------- */
+/* ---- the wire ------------------------------------------------------------------------------------------ */
 
-/* NCCL refuses two ranks on one GPU of one host, unless they say they are on different hosts. In a cluster in a box only
- * sockets go through the shaped links. What the user has set stays. */
+/* NCCL refuses two ranks on one GPU of one host, unless they say they are on different hosts. In a cluster in
+ * a box only sockets go through the shaped links. What the user has set stays. */
 static void prepare_nccl(const tw_bench_rank_t *rank, int is_shared)
 {
     char name[32];

@@ -11,7 +11,7 @@
 /* Of measured operations, over all sizes. */
 #define BUDGET_SEC 60.0
 
-/* ---- a rank ------------------------------------------------------------------------------------------------- */
+/* ---- a rank -------------------------------------------------------------------------------------------- */
 
 static tw_status_t rank_init_nodes(tw_bench_rank_t *rank)
 {
@@ -69,7 +69,7 @@ static tw_status_t rank_init(tw_bench_rank_t *rank, const tw_bench_options_t *op
     return status;
 }
 
-/* ---- the table ---------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
 static const char *describe_wire(const tw_bench_rank_t *rank)
 {
@@ -201,7 +201,7 @@ static int run_rank(const tw_bench_options_t *options)
     return status != TW_OK || (is_first && n_faults > 0);
 }
 
-/* ---- the program -------------------------------------------------------------------------------------------- */
+/* ---- the program --------------------------------------------------------------------------------------- */
 
 /* This program again, as every rank of a cluster. */
 static int run_cluster(const tw_bench_options_t *options, char **argv)

@@ -11,7 +11,7 @@
 #define SMALL_SEC 0.5 /* small operations, whose times vary most, are repeated for so long */
 #define POISON 0xff   /* NaN in every float type */
 
-/* ---- one operation ------------------------------------------------------------------------------------------ */
+/* ---- one operation ------------------------------------------------------------------------------------- */
 
 typedef struct snapshot {
     tw_transport_counters_t sent;
@@ -36,8 +36,9 @@ static void add_traffic(summary_t *summary, const snapshot_t *before, const snap
     summary->n_pauses++;
 }
 
-/* A link that was idle is fast for a moment (tw_cluster_burst_bytes), as no real one is. Every node sends that much to the
- * next, so that the operation that follows finds the link as it is in the middle of a stream. */
+/* A link that was idle is fast for a moment (tw_cluster_burst_bytes), as no real one is. Every node sends
+ * that much to the next, so that the operation that follows finds the link as it is in the middle of a
+ * stream. */
 static tw_status_t spend_bursts(run_t *run)
 {
     if (!run->spent) {
@@ -80,7 +81,8 @@ static tw_status_t timed_op(run_t *run, mode_run_t *m, double *sec, uint64_t *op
     return status;
 }
 
-/* An operation between barriers, and the traffic of them all. The interface's counters are read while nothing is sent. */
+/* An operation between barriers, and the traffic of them all. The interface's counters are read while nothing
+ * is sent. */
 static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
 {
     tw_bench_rank_t *rank = run->rank;
@@ -106,7 +108,7 @@ static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
     return TW_OK;
 }
 
-/* ---- the check ---------------------------------------------------------------------------------------------- */
+/* ---- the check ----------------------------------------------------------------------------------------- */
 
 /* What rounded the values; NULL: nothing did. */
 static const tw_quant_codec_t *rounding_codec(const mode_run_t *m)
@@ -179,7 +181,7 @@ static tw_status_t warm_up(run_t *run, mode_run_t *m)
     return check_result(run, m);
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------------------- */
+/* ---- all of it ----------------------------------------------------------------------------------------- */
 
 static void show_progress(const run_t *run, const mode_run_t *m, int done)
 {

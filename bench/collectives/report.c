@@ -9,9 +9,10 @@
 
 #include "bench/columns.h"
 
-/* ---- columns ------------------------------------------------------------------------------------------------- */
+/* ---- columns ------------------------------------------------------------------------------------------- */
 
-/* algbw, busbw: GB/s, 10^9 bytes. utilization: of the busiest node's link, 0 to 1; NAN: its rate is not known. */
+/* algbw, busbw: GB/s, 10^9 bytes. utilization: of the busiest node's link, 0 to 1; NAN: its rate is not
+ * known. */
 typedef struct {
     const char *op, *mode, *algo, *algorithm,
         *type; /* algorithm: as algo, "exact ..." where a mode declined */

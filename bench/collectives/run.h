@@ -1,4 +1,5 @@
-/** Inside the measuring loop: input and modes (setup.c), iterations (measure.c), lines of the table (rows.c). */
+/** Inside the measuring loop: input and modes (setup.c), iterations (measure.c), lines of the table
+ *  (rows.c). */
 #ifndef TW_BENCH_COLLECTIVES_RUN_H
 #define TW_BENCH_COLLECTIVES_RUN_H
 
@@ -44,7 +45,8 @@ typedef struct run {
 /** Buffers, input and modes for tensors of `bytes`; logs a lack of memory. */
 tw_status_t tw_bench_run_init(run_t *run, tw_bench_rank_t *rank, size_t bytes);
 void tw_bench_run_cleanup(run_t *run);
-/** What all ranks found out about a mode, as a line of the table; its speed-up is not yet known. Collective. */
+/** What all ranks found out about a mode, as a line of the table; its speed-up is not yet known.
+ *  Collective. */
 tw_status_t tw_bench_make_row(run_t *run, mode_run_t *m, tw_bench_row_t *row);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- input and output --------------------------------------------------------------------------------------- */
+/* ---- input and output ---------------------------------------------------------------------------------- */
 
 static tw_bench_data_params_t data_params(const tw_bench_options_t *options, size_t bytes)
 {
@@ -34,7 +34,8 @@ static size_t align_up(size_t bytes)
     return (bytes + TW_CACHE_LINE_BYTES - 1) / TW_CACHE_LINE_BYTES * TW_CACHE_LINE_BYTES;
 }
 
-/* Elements of a tensor that a rank puts in or gets, where it is not the whole: its shard; from all ranks in an all-to-all. */
+/* Elements of a tensor that a rank puts in or gets, where it is not the whole: its shard; from all ranks in
+ * an all-to-all. */
 static size_t share_elems(const run_t *run, size_t tensor)
 {
     size_t world = (size_t)run->rank->world;
@@ -133,7 +134,7 @@ static tw_status_t run_init_bursts(run_t *run)
     return TW_OK;
 }
 
-/* ---- modes -------------------------------------------------------------------------------------------------- */
+/* ---- modes --------------------------------------------------------------------------------------------- */
 
 /* The algorithm asked for, if this mode has one of that name. */
 static const char *choose_algo(const tw_bench_options_t *options, int quantized)

@@ -1,4 +1,5 @@
-/* What TCP makes of the link: one stream of iperf3 from node 0 to node 1, and the congestion control in effect. */
+/* What TCP makes of the link: one stream of iperf3 from node 0 to node 1, and the congestion control in
+ * effect. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -11,7 +11,7 @@
 #define BETA1 0.9f
 #define BETA2 0.95f
 
-/* ---- synthetic -------------------------------------------------------------------------------------------------- */
+/* ---- synthetic ----------------------------------------------------------------------------------------- */
 
 /* A sum of uniforms: near enough to a normal distribution, and cheap. */
 static float normal(uint64_t *state)
@@ -47,7 +47,7 @@ static void make_weight(const delta_data_t *data, size_t i, float lr, uint64_t *
     }
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------ */
+/* ---- files --------------------------------------------------------------------------------------------- */
 
 static tw_status_t read_file(const char *name, uint16_t **values, size_t *n)
 {
@@ -122,7 +122,7 @@ void delta_data_destroy(delta_data_t *data)
     tw_buffer_free(data->new);
 }
 
-/* ---- entropy ---------------------------------------------------------------------------------------------------- */
+/* ---- entropy ------------------------------------------------------------------------------------------- */
 
 /* In units in the last place. */
 static int16_t change(uint16_t from, uint16_t to)

@@ -1,5 +1,5 @@
-/** Inside the bench of the exact delta: main.c reports, options.c reads the command line, data.c has the weights, measure.c
- *  the clock. */
+/** Inside the bench of the exact delta: main.c reports, options.c reads the command line, data.c has the
+ *  weights, measure.c the clock. */
 #ifndef TW_BENCH_DELTA_DELTA_H
 #define TW_BENCH_DELTA_DELTA_H
 

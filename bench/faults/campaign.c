@@ -33,7 +33,7 @@ typedef struct run {
     pid_t child;
 } run_t;
 
-/* ---- the job ------------------------------------------------------------------------------------------------ */
+/* ---- the job ------------------------------------------------------------------------------------------- */
 
 /* In the child: this program again, as every rank of a cluster. */
 static int run_cluster(const run_t *run)
@@ -109,7 +109,7 @@ static void watch(const run_t *run, tw_fault_story_t *story)
     }
 }
 
-/* ---- afterwards --------------------------------------------------------------------------------------------- */
+/* ---- afterwards ---------------------------------------------------------------------------------------- */
 
 /* The process group of a process, from "123 (name) S 1 GROUP ..."; -1 if it is gone, or waits to be. */
 static int group_of(const char *pid)

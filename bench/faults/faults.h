@@ -1,8 +1,9 @@
-/** The fault campaign: real jobs in the cluster in a box, of which one or two ranks or links fail at a random moment.
+/** The fault campaign: real jobs in the cluster in a box, of which one or two ranks or links fail at a random
+ *  moment.
  *
- *  To be read in this order: plan.c (what fails, from a seed), main.c (the command line), campaign.c (a run from start to
- *  end), rank.c (what the ranks of the job do), inject.c (how a rank fails), judge.c (whether the others took it rightly),
- *  report.c. */
+ *  To be read in this order: plan.c (what fails, from a seed), main.c (the command line), campaign.c (a run
+ *  from start to end), rank.c (what the ranks of the job do), inject.c (how a rank fails), judge.c (whether
+ *  the others took it rightly), report.c. */
 #ifndef TW_BENCH_FAULTS_FAULTS_H
 #define TW_BENCH_FAULTS_FAULTS_H
 
@@ -14,7 +15,7 @@ TW_C_BEGIN
 #define TW_FAULTS_MAX 2
 #define TW_FAULTS_TEXT_BYTES 160
 
-/* ---- what fails -------------------------------------------------------------------------------------------- */
+/* ---- what fails ---------------------------------------------------------------------------------------- */
 
 typedef enum tw_fault_kind {
     TW_FAULT_KILL, /**< the rank is killed */
@@ -52,8 +53,9 @@ typedef struct tw_fault_plan {
     tw_fault_phase_t phase;
     int n_faults;
     tw_fault_t faults[TW_FAULTS_MAX];
-    int at_op;         /**< the operation in or before which it fails, or after which rank 0 leaves */
-    int exits_at_once; /**< 1: ranks that see the failure exit at once; 0: they destroy what they have first */
+    int at_op; /**< the operation in or before which it fails, or after which rank 0 leaves */
+    /** 1: ranks that see the failure exit at once; 0: they destroy what they have first */
+    int exits_at_once;
 } tw_fault_plan_t;
 
 #define TW_FAULTS_OPS 8
@@ -66,7 +68,7 @@ const char *tw_fault_phase_name(tw_fault_phase_t phase);
 int tw_fault_ends_rank(const tw_fault_t *fault);
 int tw_fault_node_of(const tw_fault_plan_t *plan, int rank);
 
-/* ---- what happened ----------------------------------------------------------------------------------------- */
+/* ---- what happened ------------------------------------------------------------------------------------- */
 
 /** Written by the ranks into the campaign's pipe. */
 typedef struct tw_fault_record {
@@ -97,7 +99,8 @@ int tw_fault_story_open(const tw_fault_story_t *story, const tw_fault_plan_t *pl
 /** Counts of what is wrong; all zero: the run is ok. */
 typedef struct tw_fault_verdict {
     int n_hangs; /**< ranks that did not end in time */
-    int n_wrong_names; /**< ranks that failed naming nobody, or a rank that had not failed, or another than the others */
+    /** ranks that failed naming nobody, or a rank that had not failed, or another than the others */
+    int n_wrong_names;
     int n_wrong_results;
     int n_left_over;
     double hang_sec;                /**< from the last fault to the last rank's end */
@@ -107,14 +110,14 @@ typedef struct tw_fault_verdict {
 int tw_fault_verdict_ok(const tw_fault_verdict_t *verdict);
 void tw_fault_judge(const tw_fault_plan_t *plan, const tw_fault_story_t *story, tw_fault_verdict_t *verdict);
 
-/* ---- a rank ------------------------------------------------------------------------------------------------ */
+/* ---- a rank -------------------------------------------------------------------------------------------- */
 
 /** Faults of this rank, waiting for their moment. */
 typedef struct tw_fault_injector tw_fault_injector_t;
 /** fd: the campaign's pipe. NULL: no memory (logged). */
 tw_fault_injector_t *tw_fault_injector_create(const tw_fault_plan_t *plan, int rank, int fd);
-/** The phase has begun: this rank's faults happen after their delays, from a thread of their own. Only the first call of a
- *  plan's own phase counts. in_line: they happen before this returns. */
+/** The phase has begun: this rank's faults happen after their delays, from a thread of their own. Only the
+ *  first call of a plan's own phase counts. in_line: they happen before this returns. */
 void tw_fault_injector_begin(tw_fault_injector_t *injector, tw_fault_phase_t phase, int in_line);
 /** Wait until the faults that began have happened. Accepts NULL. */
 void tw_fault_injector_destroy(tw_fault_injector_t *injector);
@@ -122,7 +125,7 @@ void tw_fault_injector_destroy(tw_fault_injector_t *injector);
 /** The life of a rank of the job. Returns the exit code. */
 int tw_fault_rank_main(const tw_fault_plan_t *plan, int fd);
 
-/* ---- the campaign ------------------------------------------------------------------------------------------ */
+/* ---- the campaign -------------------------------------------------------------------------------------- */
 
 typedef struct tw_fault_options {
     uint64_t n_runs, first, seed;
@@ -136,7 +139,8 @@ typedef struct tw_fault_totals {
     uint64_t n_runs, n_bad, n_hangs, n_wrong_names, n_wrong_results, n_left_over;
 } tw_fault_totals_t;
 
-/** One run, judged; what its ranks say goes to stderr if it is not ok. An error when it could not be made (logged). */
+/** One run, judged; what its ranks say goes to stderr if it is not ok. An error when it could not be made
+ *  (logged). */
 tw_status_t tw_fault_run(const tw_fault_plan_t *plan, tw_fault_story_t *story, tw_fault_verdict_t *verdict);
 
 /** A line for people, and one of JSON. TW_ERR_IO (logged) if that cannot be written. */

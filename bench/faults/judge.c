@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* ---- the story --------------------------------------------------------------------------------------------- */
+/* ---- the story ----------------------------------------------------------------------------------------- */
 
 void tw_fault_story_add(tw_fault_story_t *story, const tw_fault_plan_t *plan, const tw_fault_record_t *record)
 {
@@ -31,7 +31,7 @@ int tw_fault_story_open(const tw_fault_story_t *story, const tw_fault_plan_t *pl
     return n;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------- */
+/* ---- names --------------------------------------------------------------------------------------------- */
 
 static int is_link_fault_at(const tw_fault_plan_t *plan, int node)
 {
@@ -43,7 +43,8 @@ static int is_link_fault_at(const tw_fault_plan_t *plan, int node)
     return 0;
 }
 
-/* Links have failed between this node and all others, so that to all who are on it, it may as well have been its own. */
+/* Links have failed between this node and all others, so that to all who are on it, it may as well have been
+ * its own. */
 static int is_cut_off(const tw_fault_plan_t *plan, int node)
 {
     for (int other = 0; other < plan->n_nodes; other++) {
@@ -54,7 +55,8 @@ static int is_cut_off(const tw_fault_plan_t *plan, int node)
     return plan->n_nodes > 1;
 }
 
-/* May rank `by` say that rank `named` has failed? Who is behind a link that failed cannot know which side of it did. */
+/* May rank `by` say that rank `named` has failed? Who is behind a link that failed cannot know which side of
+ * it did. */
 static int is_true(const tw_fault_plan_t *plan, int by, int named)
 {
     const int node = tw_fault_node_of(plan, by), there = tw_fault_node_of(plan, named);
@@ -94,7 +96,7 @@ static int must_agree(const tw_fault_plan_t *plan)
     return plan->phase != TW_FAULT_RENDEZVOUS;
 }
 
-/* ---- the verdict ------------------------------------------------------------------------------------------- */
+/* ---- the verdict --------------------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 2, 3))) static void complain(tw_fault_verdict_t *verdict, const char *format,
                                                            ...)

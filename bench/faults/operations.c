@@ -34,7 +34,8 @@ typedef struct tensors {
     float *src, *dst; /* [n_elems], of which the operation uses what it needs */
 } tensors_t;
 
-/* Integers that a codec of these bits gives back as they are: each block has its largest one, so that the scale is 1. */
+/* Integers that a codec of these bits gives back as they are: each block has its largest one, so that the
+ * scale is 1. */
 static float value(const operation_t *operation, int rank, size_t elem)
 {
     int most = operation->bits == 4 ? 7 : 127;

@@ -1,10 +1,11 @@
-/* GPUs and NCCL as found at run time: through the driver's own library, so that one binary runs with and without. */
+/* GPUs and NCCL as found at run time: through the driver's own library, so that one binary runs with and
+ * without. */
 #include "bench/info/info.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
-/* ---- CUDA's driver API, as far as it is used here; its ABI is stable --------------------------------------- */
+/* ---- CUDA's driver API, as far as it is used here; its ABI is stable ----------------------------------- */
 
 enum { ATTRIBUTE_CAPABILITY_MAJOR = 75, ATTRIBUTE_CAPABILITY_MINOR = 76 };
 
@@ -124,7 +125,7 @@ void info_gpus(info_report_t *report)
     }
 }
 
-/* ---- NCCL -------------------------------------------------------------------------------------------------- */
+/* ---- NCCL ---------------------------------------------------------------------------------------------- */
 
 /* 22809 is 2.28.9; before 2.9 it was 2809 for 2.8.9. */
 static void format_nccl_version(int code, char *buf, size_t buf_bytes)

@@ -45,7 +45,7 @@ static int read_line(const char *path, char *line, size_t line_bytes)
     return got && line[0] != '\0';
 }
 
-/* ---- CPU --------------------------------------------------------------------------------------------------- */
+/* ---- CPU ----------------------------------------------------------------------------------------------- */
 
 /* The value of the first "key : value" of /proc/cpuinfo; empty if there is none. */
 static void cpuinfo_value(const char *key, char *value, size_t value_bytes)
@@ -133,7 +133,7 @@ void info_cpu(info_report_t *report)
     info_end(report);
 }
 
-/* ---- tcp --------------------------------------------------------------------------------------------------- */
+/* ---- tcp ----------------------------------------------------------------------------------------------- */
 
 /* A connection of this process to itself: 0, or -1 with errno. fds: listener, caller, called. */
 static int connect_self(int fds[3])
@@ -176,7 +176,7 @@ void info_tcp(info_report_t *report)
     }
 }
 
-/* ---- network ----------------------------------------------------------------------------------------------- */
+/* ---- network ------------------------------------------------------------------------------------------- */
 
 /* IPv4 and IPv6 addresses of one interface. */
 static void nic_addresses(const struct ifaddrs *all, const char *name, char *list, size_t list_bytes)
@@ -256,7 +256,8 @@ static void rdma_port(info_report_t *report, const char *device, const char *por
     info_end(report);
 }
 
-/* Calls `visit` for every entry of a folder whose name does not begin with a dot; none if there is no such folder. */
+/* Calls `visit` for every entry of a folder whose name does not begin with a dot; none if there is no such
+ * folder. */
 static void each_entry(const char *path, void (*visit)(info_report_t *, const char *, const char *),
                        info_report_t *report, const char *parent)
 {

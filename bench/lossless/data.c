@@ -62,7 +62,7 @@ tw_status_t lossless_set_read(const char *path, lossless_set_t *set)
     return status;
 }
 
-/* ---- entropy ---------------------------------------------------------------------------------------------------- */
+/* ---- entropy ------------------------------------------------------------------------------------------- */
 
 static uint16_t head_of(const lossless_tensor_t *tensor, size_t i)
 {

@@ -1,5 +1,5 @@
-/** Inside the bench of the lossless codec: main.c reads the command line and reports, data.c has the tensors, train.c makes them,
- *  measure.c has the clock. */
+/** Inside the bench of the lossless codec: main.c reads the command line and reports, data.c has the tensors,
+ *  train.c makes them, measure.c has the clock. */
 #ifndef TW_BENCH_LOSSLESS_LOSSLESS_H
 #define TW_BENCH_LOSSLESS_LOSSLESS_H
 
@@ -42,15 +42,16 @@ tw_status_t lossless_set_add(lossless_set_t *set, tw_type_t type, size_t n_elems
 void lossless_set_cleanup(lossless_set_t *set);
 /** The tensors of floating-point numbers of a safetensors file. */
 tw_status_t lossless_set_read(const char *path, lossless_set_t *set);
-/** Bits an element that the exponents' entropy and everything else take: under nothing but the tensor, and under the scales of
- *  rows and columns, which cost nothing here. bf16 and fp32 only: otherwise NAN. */
+/** Bits an element that the exponents' entropy and everything else take: under nothing but the tensor, and
+ *  under the scales of rows and columns, which cost nothing here. bf16 and fp32 only: otherwise NAN. */
 void lossless_set_entropy(const lossless_set_t *set, double *by_tensor, double *by_scales);
 
-/** Train a GPT-2 of 0.84 M parameters on the King James text: gradients and weights of the last step, bf16. */
+/** Train a GPT-2 of 0.84 M parameters on the King James text: gradients and weights of the last step,
+ *  bf16. */
 tw_status_t lossless_train(size_t steps, lossless_set_t *gradients, lossless_set_t *weights);
 
-/** Measure with the row's backend, a message for each chunk_elems elements of a tensor: fill what these two and the set's
- *  entropy do not say. */
+/** Measure with the row's backend, a message for each chunk_elems elements of a tensor: fill what these two
+ *  and the set's entropy do not say. */
 tw_status_t lossless_measure(const lossless_set_t *set, double seconds, lossless_row_t *row);
 
 #endif

@@ -14,7 +14,7 @@
 
 #define MEET_SEC 20.0
 
-/* ---- words between the ends --------------------------------------------------------------------------------- */
+/* ---- words between the ends ---------------------------------------------------------------------------- */
 
 static tw_status_t failed(const char *what)
 {
@@ -97,7 +97,7 @@ tw_status_t net_end_meet(const net_end_t *end)
     return net_end_swap(end, 0, &other);
 }
 
-/* ---- connections -------------------------------------------------------------------------------------------- */
+/* ---- connections --------------------------------------------------------------------------------------- */
 
 static tw_status_t from_nccl(tw_nccl_result_t result, const char *what)
 {

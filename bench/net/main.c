@@ -113,7 +113,7 @@ static const tw_flag_t flag_list[] = {
      .group = 1},
 };
 
-/* ---- lines -------------------------------------------------------------------------------------------------- */
+/* ---- lines --------------------------------------------------------------------------------------------- */
 
 /** A run: both transports, and where their lines go. */
 typedef struct run {
@@ -201,7 +201,7 @@ static void print_head(const run_t *run, const char *why_no_peer)
         "latency  bandwidth");
 }
 
-/* ---- measuring ---------------------------------------------------------------------------------------------- */
+/* ---- measuring ----------------------------------------------------------------------------------------- */
 
 /** Figures of the pairs, apart. */
 typedef struct figures {
@@ -280,7 +280,7 @@ static tw_status_t measure_all(run_t *run)
     return status;
 }
 
-/* ---- an end ------------------------------------------------------------------------------------------------- */
+/* ---- an end -------------------------------------------------------------------------------------------- */
 
 static const tw_nccl_net_v12_t *find_peer(const options_t *options, char *why)
 {

@@ -24,7 +24,7 @@ typedef struct lane {
     int ok;
 } lane_t;
 
-/* ---- lanes -------------------------------------------------------------------------------------------------- */
+/* ---- lanes --------------------------------------------------------------------------------------------- */
 
 static void lane_cleanup(lane_t *lane)
 {
@@ -116,7 +116,8 @@ static tw_status_t lane_turn(lane_t *lane)
     return !status && lane->done < lane->posted ? lane_test(lane) : status;
 }
 
-/** All of them until all are done. A round in which nothing happened ends as such a round of NCCL's thread does: with sched_yield. */
+/** All of them until all are done. A round in which nothing happened ends as such a round of NCCL's thread
+ *  does: with sched_yield. */
 static tw_status_t lanes_run(lane_t *lanes, int n_lanes)
 {
     tw_status_t status = TW_OK;
@@ -138,7 +139,7 @@ static tw_status_t lanes_run(lane_t *lanes, int n_lanes)
     return status;
 }
 
-/* ---- figures ------------------------------------------------------------------------------------------------ */
+/* ---- figures ------------------------------------------------------------------------------------------- */
 
 /** There and back, over the first lanes of both directions. */
 static tw_status_t measure_latency(const net_end_t *end, lane_t *out, lane_t *in, int n, double *latency_us)

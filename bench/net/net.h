@@ -1,5 +1,5 @@
-/** The net plugin through its table, as NCCL would call it: latency and bandwidth between two nodes, beside NCCL's own sockets. Read in this
- *  order:
+/** The net plugin through its table, as NCCL would call it: latency and bandwidth between two nodes, beside
+ *  NCCL's own sockets. Read in this order:
  *    net.h             this
  *    nccl_library.[ch] what is inside NCCL's library
  *    peer.c            NCCL's own transport as such a table
@@ -9,7 +9,8 @@
  *    iperf.c           what one TCP stream makes of the link
  *    main.c            options, the cluster, the table of figures
  *
- *  Node 0 measures latency, node 1 receives what bandwidth is measured of; each tells the other over a TCP connection of their own. */
+ *  Node 0 measures latency, node 1 receives what bandwidth is measured of; each tells the other over a TCP
+ *  connection of their own. */
 #ifndef TW_BENCH_NET_NET_H
 #define TW_BENCH_NET_NET_H
 
@@ -23,8 +24,8 @@
 
 /** One plain TCP socket for each connection, on the first device. */
 extern const tw_nccl_net_v12_t net_tcp;
-/** NCCL's own socket transport (2.28 to 2.32, whose table is that of v12 plugins), as `library` has it: a file, or a name for the
- *  loader. NULL: it cannot be reached, and `why` says so. */
+/** NCCL's own socket transport (2.28 to 2.32, whose table is that of v12 plugins), as `library` has it: a
+ *  file, or a name for the loader. NULL: it cannot be reached, and `why` says so. */
 const tw_nccl_net_v12_t *net_peer_open(const char *library, char *why, size_t why_bytes);
 
 typedef struct net_end {
@@ -38,8 +39,8 @@ typedef struct net_end {
     void *receiver[NET_CONNECTIONS_MAX];
 } net_end_t;
 
-/** Begin with a transport, and meet the other end; beside: by the words of this one, which is cleaned up later; NULL: newly.
- *  TW_ERR_IO, TW_ERR_NCCL, logged. */
+/** Begin with a transport, and meet the other end; beside: by the words of this one, which is cleaned up
+ *  later; NULL: newly. TW_ERR_IO, TW_ERR_NCCL, logged. */
 tw_status_t net_end_init(net_end_t *end, const tw_nccl_net_v12_t *net, const net_end_t *beside);
 tw_status_t net_end_connect(net_end_t *end, int n_connections);
 void net_end_disconnect(net_end_t *end);
@@ -59,8 +60,8 @@ typedef struct net_row {
     int ok;                /**< sizes and stamps of all messages were right */
 } net_row_t;
 
-/** Both ends measure a row, and hold the same figures then. bytes, connections, both_ways: in. seconds: to spend on the bandwidth, at
- *  link_bps (0: unknown). */
+/** Both ends measure a row, and hold the same figures then. bytes, connections, both_ways: in. seconds: to
+ *  spend on the bandwidth, at link_bps (0: unknown). */
 tw_status_t net_measure(net_end_t *end, net_row_t *row, double seconds, double link_bps);
 
 /** Bits per second of one TCP stream from node 0 to node 1, at both ends; 0: not measured. */

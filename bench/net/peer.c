@@ -1,5 +1,6 @@
-/* NCCL's own sockets. Its library exports none of them, but has them as a table in the form of a plugin's. All that they want of CUDA is the
- * number of the current GPU, once for each connection: where CUDA knows none, they are told one here, and it is never used. */
+/* NCCL's own sockets. Its library exports none of them, but has them as a table in the form of a plugin's.
+ * All that they want of CUDA is the number of the current GPU, once for each connection: where CUDA knows
+ * none, they are told one here, and it is never used. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,10 +1,12 @@
-/* The plainest peer: one TCP socket for each connection, a length before each message, nothing else. A transport that is to be worth its while
- * must not be slower. In the form of a plugin's table, so that it is driven as the others are.
+/* The plainest peer: one TCP socket for each connection, a length before each message, nothing else. A
+ * transport that is to be worth its while must not be slower. In the form of a plugin's table, so that it is
+ * driven as the others are.
  *
- * It keeps what NCCL's interface asks for, as NCCL's own sockets do: messages with their real size (so a length comes first, and what follows is
- * read once that is known), no copies, no call that waits. It is quicker than those where they leave room: it begins in isend and irecv and not
- * in the first test, sends length and data by one call, in one packet (NCCL's: up to 128 bytes only), and goes on with the next message in the
- * same call. Tags and groups of receives it has not. */
+ * It keeps what NCCL's interface asks for, as NCCL's own sockets do: messages with their real size (so a
+ * length comes first, and what follows is read once that is known), no copies, no call that waits. It is
+ * quicker than those where they leave room: it begins in isend and irecv and not in the first test, sends
+ * length and data by one call, in one packet (NCCL's: up to 128 bytes only), and goes on with the next
+ * message in the same call. Tags and groups of receives it has not. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -47,7 +49,7 @@ static tw_nccl_result_t failed(const char *what)
     return TW_NCCL_SYSTEM_ERROR;
 }
 
-/* ---- connections -------------------------------------------------------------------------------------------- */
+/* ---- connections --------------------------------------------------------------------------------------- */
 
 static tw_nccl_result_t tcp_init(void **context, uint64_t id, void *config, tw_nccl_logger_t logger,
                                  void *profiler)
@@ -145,7 +147,7 @@ static tw_nccl_result_t tcp_finalize(void *context)
     return TW_NCCL_SUCCESS;
 }
 
-/* ---- messages ----------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 static int is_done(const tcp_request_t *request)
 {

@@ -21,7 +21,7 @@ typedef struct bench {
     int all_ok, is_over; /* is_over: no run can come to anything */
 } bench_t;
 
-/* ---- a run --------------------------------------------------------------------------------------------------- */
+/* ---- a run --------------------------------------------------------------------------------------------- */
 
 static tw_status_t start(const bench_t *bench, const tw_trainer_set_t *set, int64_t seed, int64_t round)
 {
@@ -144,7 +144,7 @@ static void run_all(bench_t *bench)
     }
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------------------------------------- */
 
 static tw_status_t find_self(bench_t *bench)
 {

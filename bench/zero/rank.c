@@ -25,7 +25,7 @@ typedef struct run {
     tw_status_t status;
 } run_t;
 
-/* ---- the configuration --------------------------------------------------------------------------------------- */
+/* ---- the configuration --------------------------------------------------------------------------------- */
 
 static void __attribute__((format(printf, 2, 3))) add_key(keys_t *keys, const char *format, ...)
 {
@@ -66,7 +66,7 @@ static void make_keys(keys_t *keys, const zero_options_t *options)
     }
 }
 
-/* ---- a step -------------------------------------------------------------------------------------------------- */
+/* ---- a step -------------------------------------------------------------------------------------------- */
 
 static tw_status_t write_step(const run_t *run, const tw_trainer_step_t *step)
 {
@@ -100,7 +100,7 @@ static void on_step(void *ctx, const tw_trainer_step_t *step)
     }
 }
 
-/* ---- what it came to ----------------------------------------------------------------------------------------- */
+/* ---- what it came to ----------------------------------------------------------------------------------- */
 
 static zero_row_t row_of(const run_t *run, const tw_trainer_result_t *result)
 {
@@ -151,7 +151,7 @@ static tw_status_t write_row(const run_t *run, const tw_trainer_result_t *result
     return fclose(out) != 0 && status == TW_OK ? TW_ERR_IO : status;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------------- */
+/* ---- the run ------------------------------------------------------------------------------------------- */
 
 static tw_status_t train(run_t *run, tw_coll_t *world, tw_trainer_result_t *result)
 {

@@ -28,7 +28,7 @@ void zero_report_round(const zero_options_t *options, int64_t round, const zero_
     fflush(stdout);
 }
 
-/* ---- seeds --------------------------------------------------------------------------------------------------- */
+/* ---- seeds --------------------------------------------------------------------------------------------- */
 
 /* Student's 97.5 % quantile. */
 static double t_quantile(size_t freedom)

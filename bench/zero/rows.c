@@ -102,9 +102,10 @@ void zero_rows_cleanup(zero_rows_t *rows)
     *rows = (zero_rows_t){.rows = NULL};
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------------------- */
+/* ---- comparing ----------------------------------------------------------------------------------------- */
 
-/* The model and the batch follow from the rest, so that what was asked for is compared, not what came of it. */
+/* The model and the batch follow from the rest, so that what was asked for is compared, not what came of
+ * it. */
 static int is_of(const zero_row_t *row, const zero_options_t *options)
 {
     double params = (double)row->params / options->params;
@@ -134,7 +135,8 @@ static int is_before(const zero_row_t *row, const zero_row_t *other)
            (row->step_sec_median == other->step_sec_median && row < other);
 }
 
-/* What the rounds of a row's set and seed come to: how many there are, how many are faster, whether all went alike. */
+/* What the rounds of a row's set and seed come to: how many there are, how many are faster, whether all went
+ * alike. */
 typedef struct rounds {
     size_t n, n_faster;
     int ok;

@@ -1,6 +1,6 @@
-/** The benchmark of the trainer's feature sets: each is a run of its own in a cluster in a box, all in one call, compared with
- *  plain ZeRO-3 of the same seed. Read rank.c (a run), rows.c (what comes of it, and rows of
- *  earlier calls), report.c. */
+/** The benchmark of the trainer's feature sets: each is a run of its own in a cluster in a box, all in one
+ *  call, compared with plain ZeRO-3 of the same seed. Read rank.c (a run), rows.c (what comes of it, and rows
+ *  of earlier calls), report.c. */
 #ifndef TW_BENCH_ZERO_ZERO_H
 #define TW_BENCH_ZERO_ZERO_H
 
@@ -58,13 +58,14 @@ int zero_rank_run(const zero_options_t *options);
 /** The columns of a zero_row_t, with their keys. */
 extern const bench_table_t zero_table;
 
-/** Add the rows of a file of JSON lines. TW_ERR_NOT_FOUND: no such file (silent); TW_ERR_FORMAT, TW_ERR_IO (logged). */
+/** Add the rows of a file of JSON lines. TW_ERR_NOT_FOUND: no such file (silent); TW_ERR_FORMAT, TW_ERR_IO
+ *  (logged). */
 tw_status_t zero_rows_read(const char *path, zero_rows_t *rows);
 /** NULL: no row of this set and seed that was made with these options. */
 const zero_row_t *zero_rows_find(const zero_rows_t *rows, const zero_options_t *options, const char *set,
                                  int64_t seed);
-/** Of the rows of a set and seed, a row for each round, the one with the middle time (of two, the faster); ok only if all are, with the same losses.
- *  TW_ERR_NOT_FOUND: there is none (silent). */
+/** Of the rows of a set and seed, a row for each round, the one with the middle time (of two, the faster); ok
+ *  only if all are, with the same losses. TW_ERR_NOT_FOUND: there is none (silent). */
 tw_status_t zero_rows_middle(const zero_rows_t *rows, const zero_options_t *options, const char *set,
                              int64_t seed, zero_row_t *middle);
 tw_status_t zero_rows_append(zero_rows_t *rows, const zero_row_t *row);

@@ -1,21 +1,25 @@
 /** What an algorithm is and what it gets.
  *
- *  To add one, say its flows (flow.h), what the shard of an owner goes through, and give it a row in shards.c: its cost and each
- *  rank's program are read off them. One that is not chunk by chunk of shards also has a file with
- *  - a build function: it emits this rank's tasks into build->sched (schedule.h: sends, receives, computations;
- *    sums.h: copies and exact sums), reading build->in and writing build->out. It has no result: errors stick to the schedule.
- *    It runs on every rank with the same arguments (but for pointers), so both ends of a message derive its size, its
- *    chunks and its place in the order from the same numbers;
+ *  To add one, say its flows (flow.h), what the shard of an owner goes through, and give it a row in
+ *  shards.c: its cost and each rank's program are read off them. One that is not chunk by chunk of shards
+ *  also has a file with
+ *  - a build function: it emits this rank's tasks into build->sched (schedule.h: sends, receives,
+ *    computations; sums.h: copies and exact sums), reading build->in and writing build->out. It has no
+ *    result: errors stick to the schedule. It runs on every rank with the same arguments (but for pointers),
+ *    so both ends of a message derive its size, its chunks and its place in the order from the same numbers;
  *  - its rows of the table, listed below and in choose.c.
- *  The engine does the rest: arguments are checked and copied, tasks are run, memory is found, failures are cleaned up,
- *  the world may be 1 and any shard may be empty (spans of 0 elements emit nothing, on either side).
+ *  The engine does the rest: arguments are checked and copied, tasks are run, memory is found, failures are
+ *  cleaned up, the world may be 1 and any shard may be empty (spans of 0 elements emit nothing, on either
+ *  side).
  *
  *  in and out, as streams of elements (W = topo->world; segments in order within each shard):
  *    all-gather      in: own shard                         out: shard 0, shard 1, ... (out_first)
  *    reduce-scatter  in: shard 0, shard 1, ... (in_first)  out: own shard
- *    all-reduce      in, out: the segments one after the other; in_first, out_first: an even split of that into W
+ *    all-reduce      in, out: the segments one after the other; in_first, out_first: an even split of that
+ *                    into W
  *    broadcast       in, out: as all-reduce, both are dst
- *    all-to-all      in: what goes to rank 0, 1, ... (in_first)   out: what comes from rank 0, 1, ... (out_first)
+ *    all-to-all      in: what goes to rank 0, 1, ... (in_first)   out: what comes from rank 0, 1, ...
+ *                    (out_first)
  *  In place, in and out share memory: see in_place and aliased. */
 #ifndef TW_COLLECTIVES_ALGORITHMS_ALGORITHM_H
 #define TW_COLLECTIVES_ALGORITHMS_ALGORITHM_H
@@ -38,8 +42,9 @@ typedef struct tw_build {
     const size_t *in_first;  /**< [W + 1] where each shard begins in `in`; NULL where `in` is one shard */
     const size_t *out_first; /**< [W + 1] likewise */
     size_t chunk_elems;      /**< a message carries at most so many elements; >= 1 */
-    float
-        scale; /**< of what a rank contributes to a sum that travels: 1 / W for a mean whose sums might overflow, else 1 */
+    /** of what a rank contributes to a sum that travels: 1 / W for a mean whose sums might overflow, else
+     *  1 */
+    float scale;
     float factor;        /**< of the last step of a reduction, besides scale */
     float limit;         /**< of finite results: see tw_coll_limit */
     int in_place;        /**< every segment lies where it belongs: nothing to copy */
@@ -53,7 +58,8 @@ typedef struct tw_algo {
     void (*build)(const tw_build_t *build); /**< NULL: the program of its flows is run */
     tw_flows_t flows;                       /**< what it does */
     int meets; /**< 1: where nodes have one rank each, every rank sends to every other one all the time */
-    int owner_matters; /**< 1: the bits of a sum depend on which rank owns the element: not for deterministic operations */
+    /** 1: the bits of a sum depend on which rank owns the element: not for deterministic operations */
+    int owner_matters;
 } tw_algo_t;
 
 /** What a file of algorithms exports, for the table (choose.c). */
@@ -99,8 +105,8 @@ static inline int tw_hop_chunk(size_t round, int hop, size_t n_chunks, size_t *c
 /** shards.c: emit a program for every chunk. */
 void tw_build_program(const tw_build_t *build, const tw_flows_t *flows, const tw_program_t *program);
 
-/** Copy a range of build->in to a range of build->out in chunks; emits nothing when in_place and they are the same.
- *  Returns a task that ends when all is there, or TW_TASK_NONE when nothing had to be done. */
+/** Copy a range of build->in to a range of build->out in chunks; emits nothing when in_place and they are the
+ *  same. Returns a task that ends when all is there, or TW_TASK_NONE when nothing had to be done. */
 tw_task_t tw_build_copy(const tw_build_t *build, size_t in_first, size_t out_first, size_t n);
 
 TW_C_END

@@ -1,8 +1,10 @@
-/** All-to-all: on step s every rank sends to the one s further on and receives from the one s before; steps overlap. In
- *  place, all that is sent is put aside first: this takes as much scratch memory as the tensors do. */
+/** All-to-all: on step s every rank sends to the one s further on and receives from the one s before; steps
+ *  overlap. In place, all that is sent is put aside first: this takes as much scratch memory as the tensors
+ *  do. */
 #include "collectives/algorithms/algorithm.h"
 
-/* Put a chunk of `in` aside, after `*copied`, which becomes this copy: the last one has everything behind it. */
+/* Put a chunk of `in` aside, after `*copied`, which becomes this copy: the last one has everything behind
+ * it. */
 static tw_span_t set_aside(const tw_build_t *build, tw_span_t chunk, tw_task_t *copied)
 {
     size_t bytes = chunk.n * build->in->elem_bytes;

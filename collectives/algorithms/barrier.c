@@ -1,4 +1,5 @@
-/** Barrier by dissemination: on hop k a rank signals the one 2^k further on, once it has heard from all hops before. */
+/** Barrier by dissemination: on hop k a rank signals the one 2^k further on, once it has heard from all hops
+ *  before. */
 #include "collectives/algorithms/algorithm.h"
 
 static void build_dissemination_barrier(const tw_build_t *build)

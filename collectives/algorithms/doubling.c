@@ -1,12 +1,13 @@
 /** Recursive doubling and halving, for any world: log2(W) hops, rounded up.
  *
- *  All-gather: before the hop of distance d = 1, 2, 4, ... a rank has its own shard and the d - 1 after it (round the
- *  world); it sends the first m = min(d, W - d) of them to the rank d before it and gets as many from the rank d after
- *  it. Reduce-scatter is the same backwards: for d = ..., 4, 2, 1 a rank sends its partial sums of the m shards that
- *  begin d after its own to the rank d after it. What a rank has received is summed in fp32, in the order of the hops,
- *  when it is sent or at the end; partial sums travel in the tensor's type, so each hop rounds once.
- *  Long shards are done chunk by chunk: a slice is the same chunk of every shard.
- *  Source: J. Bruck et al., "Efficient algorithms for all-to-all communications", IEEE TPDS 8(11), 1997 (any world). */
+ *  All-gather: before the hop of distance d = 1, 2, 4, ... a rank has its own shard and the d - 1 after it
+ *  (round the world); it sends the first m = min(d, W - d) of them to the rank d before it and gets as many
+ *  from the rank d after it. Reduce-scatter is the same backwards: for d = ..., 4, 2, 1 a rank sends its
+ *  partial sums of the m shards that begin d after its own to the rank d after it. What a rank has received
+ *  is summed in fp32, in the order of the hops, when it is sent or at the end; partial sums travel in the
+ *  tensor's type, so each hop rounds once. Long shards are done chunk by chunk: a slice is the same chunk of
+ *  every shard. Source: J. Bruck et al., "Efficient algorithms for all-to-all communications", IEEE TPDS
+ *  8(11), 1997 (any world). */
 #include "collectives/algorithms/algorithm.h"
 
 #define MAX_HOPS 32
@@ -38,7 +39,7 @@ typedef struct doubling {
     int n_got;
 } doubling_t;
 
-/* ---- rows of shards -------------------------------------------------------------------------------------- */
+/* ---- rows of shards ------------------------------------------------------------------------------------ */
 
 static void add_run(const doubling_t *d, parts_t *parts, size_t first, size_t n)
 {
@@ -113,10 +114,10 @@ static void after_overlapping(const doubling_t *d, tw_task_t task, const parts_t
     }
 }
 
-/* ---- halving --------------------------------------------------------------------------------------------- */
+/* ---- halving ------------------------------------------------------------------------------------------- */
 
-/* Sum up everything that is here of a range: elements [at, at + n) of the row that begins with the own shard. All of the
- * range, or nothing of it, came with each hop. */
+/* Sum up everything that is here of a range: elements [at, at + n) of the row that begins with the own shard.
+ * All of the range, or nothing of it, came with each hop. */
 static tw_task_t sum_range(doubling_t *d, const part_t *range, tw_span_t to, float factor)
 {
     const tw_build_t *build = d->build;
@@ -165,7 +166,8 @@ static size_t same_hops(const doubling_t *d, size_t at, size_t n, int *any)
     return n;
 }
 
-/* Send the partial sum of a part that begins `at` elements after the own shard; what is all ours goes as it is. */
+/* Send the partial sum of a part that begins `at` elements after the own shard; what is all ours goes as it
+ * is. */
 static tw_task_t send_part(doubling_t *d, int peer, const part_t *part, size_t at)
 {
     tw_sched_t *sched = d->build->sched;
@@ -226,7 +228,7 @@ static void halve(doubling_t *d, size_t first)
     }
 }
 
-/* ---- doubling -------------------------------------------------------------------------------------------- */
+/* ---- doubling ------------------------------------------------------------------------------------------ */
 
 /* Needs d->own, its tasks set; what halving sent of the other shards is overwritten once it is sent. */
 static void redouble(doubling_t *d)
@@ -258,7 +260,7 @@ static void redouble(doubling_t *d)
     }
 }
 
-/* ---- operations ------------------------------------------------------------------------------------------ */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 static size_t count_slices(const tw_build_t *build, const size_t *first)
 {

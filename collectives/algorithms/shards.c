@@ -1,8 +1,8 @@
 /** Plain operations whose programs (program.h) become tasks, chunk by chunk.
  *
- *  A reduce-scatter turns everybody's `in` of a shard into the owner's `out`; an all-gather turns the owner's `in` into
- *  everybody's `out`; an all-reduce is one after the other, the owner's `out` between them. Where an owner has the whole tensor, that
- *  is its shard. */
+ *  A reduce-scatter turns everybody's `in` of a shard into the owner's `out`; an all-gather turns the owner's
+ *  `in` into everybody's `out`; an all-reduce is one after the other, the owner's `out` between them. Where
+ *  an owner has the whole tensor, that is its shard. */
 #include "collectives/algorithms/algorithm.h"
 
 /** What this rank has of a chunk. */
@@ -15,7 +15,8 @@ typedef struct value {
 typedef struct shard {
     tw_span_t in, out;
     size_t n_elems, n_chunks;
-    /** [n_chunks] of the own shard: who makes `in`, or the sum; of others: the last to read `in`, then who makes `out` */
+    /** [n_chunks] of the own shard: who makes `in`, or the sum; of others: the last to read `in`, then who
+     *  makes `out` */
     tw_task_t *task;
     value_t *values; /**< [n_chunks][n_values of the phase] */
 } shard_t;
@@ -30,7 +31,7 @@ typedef struct run {
     tw_span_t *spans; /**< [world + 1] inputs of a sum */
 } run_t;
 
-/* ---- shards ---------------------------------------------------------------------------------------------- */
+/* ---- shards -------------------------------------------------------------------------------------------- */
 
 /** Shard r of a view; where the view is one shard, that is its rank's. */
 static tw_span_t shard_span(const run_t *run, const tw_view_t *view, const size_t *first, int r)
@@ -84,7 +85,7 @@ static tw_span_t make_scratch(const tw_build_t *build, const shard_t *shard, siz
     return tw_span_buffer(tw_sched_buffer(build->sched, bytes), 0, bytes);
 }
 
-/* ---- steps ----------------------------------------------------------------------------------------------- */
+/* ---- steps --------------------------------------------------------------------------------------------- */
 
 static value_t *value_at(const run_t *run, const tw_step_t *step, size_t c, int value)
 {
@@ -194,7 +195,7 @@ static void emit_hop(const run_t *run, int hop, size_t c)
     }
 }
 
-/* ---- phases ---------------------------------------------------------------------------------------------- */
+/* ---- phases -------------------------------------------------------------------------------------------- */
 
 static int begin(run_t *run, const tw_phase_t *phase, int is_spread)
 {
@@ -231,8 +232,8 @@ static void reduce(run_t *run, const tw_phase_t *phase)
     }
 }
 
-/** Hop by hop, whatever is long there: nothing is kept but what is packed while it travels. From a root, chunk by chunk: a rank
- *  has nothing else to pass on. */
+/** Hop by hop, whatever is long there: nothing is kept but what is packed while it travels. From a root,
+ *  chunk by chunk: a rank has nothing else to pass on. */
 static void spread(run_t *run, const tw_phase_t *phase)
 {
     size_t n_hops = (size_t)phase->n_hops, n = run->n_chunks;
@@ -270,7 +271,7 @@ void tw_build_program(const tw_build_t *build, const tw_flows_t *flows, const tw
     }
 }
 
-/* ---- the rows -------------------------------------------------------------------------------------------- */
+/* ---- the rows ------------------------------------------------------------------------------------------ */
 
 static const tw_algo_t algos[] = {
     {

@@ -1,4 +1,5 @@
-/** The computations of a tick, as calls of the codec: those that are alike and follow each other share a launch. */
+/** The computations of a tick, as calls of the codec: those that are alike and follow each other share a
+ *  launch. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -84,7 +85,7 @@ static tw_quant_args_t quant_args(const batch_t *batch)
     };
 }
 
-/* ---- launches -------------------------------------------------------------------------------------------- */
+/* ---- launches ------------------------------------------------------------------------------------------ */
 
 /** encode or decode */
 static tw_status_t launch_codec(const batch_t *batch, tw_type_t type)
@@ -184,7 +185,7 @@ static tw_status_t flush(batch_t *batch)
     return status;
 }
 
-/* ---- lossless -------------------------------------------------------------------------------------------- */
+/* ---- lossless ------------------------------------------------------------------------------------------ */
 
 /** The parts of a chunk where it is plain: in a cell they follow each other. */
 static size_t find_pieces(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
@@ -250,7 +251,7 @@ static tw_status_t launch_lossless(const batch_t *batch, const tw_gpu_compute_t 
     return status;
 }
 
-/* ---- batches --------------------------------------------------------------------------------------------- */
+/* ---- batches ------------------------------------------------------------------------------------------- */
 
 static int is_like(const tw_grid_t *grid, const tw_gpu_compute_t *a, const tw_gpu_compute_t *b)
 {

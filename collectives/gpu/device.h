@@ -1,5 +1,5 @@
-/** What a collective asks of a GPU and of NCCL: two tables of operations, so that all decisions are made in code that also
- *  runs in tests on a machine without either. Every operation logs its own errors. */
+/** What a collective asks of a GPU and of NCCL: two tables of operations, so that all decisions are made in
+ *  code that also runs in tests on a machine without either. Every operation logs its own errors. */
 #ifndef TW_COLLECTIVES_GPU_DEVICE_H
 #define TW_COLLECTIVES_GPU_DEVICE_H
 
@@ -13,13 +13,13 @@ typedef void *tw_gpu_event_t;
 /** Enqueues kernels on `stream`. */
 typedef tw_status_t (*tw_gpu_kernels_fn_t)(const void *arg, tw_stream_t stream);
 
-/** The current GPU. Streams and events as in CUDA: waiting refers to the last time an event was recorded, and nothing is
- *  waited for if it never was. */
+/** The current GPU. Streams and events as in CUDA: waiting refers to the last time an event was recorded, and
+ *  nothing is waited for if it never was. */
 typedef struct tw_gpu_device tw_gpu_device_t;
 struct tw_gpu_device {
     tw_mem_t mem; /**< of tensors and codecs */
-    tw_mem_t
-        wire; /**< of a workspace that is not pinned, to a transport; differs from `mem` in simulations only */
+    /** of a workspace that is not pinned, to a transport; differs from `mem` in simulations only */
+    tw_mem_t wire;
     /** Which GPU is current; make another one so. */
     tw_status_t (*current)(const tw_gpu_device_t *device, int *index);
     tw_status_t (*use)(const tw_gpu_device_t *device, int index);
@@ -32,13 +32,14 @@ struct tw_gpu_device {
     tw_status_t (*event_create)(const tw_gpu_device_t *device, tw_gpu_event_t *out);
     void (*event_destroy)(const tw_gpu_device_t *device, tw_gpu_event_t event);
     tw_status_t (*event_record)(const tw_gpu_device_t *device, tw_gpu_event_t event, tw_stream_t stream);
-    /** Between this GPU's memory and the host's, either way; the host's stays as it is until the stream has passed. */
+    /** Between this GPU's memory and the host's, either way; the host's stays as it is until the stream has
+     *  passed. */
     tw_status_t (*copy)(const tw_gpu_device_t *device, void *to, const void *from, size_t bytes,
                         tw_stream_t stream);
     /** TW_OK: passed, or never recorded; TW_IN_PROGRESS; TW_ERR_CUDA. */
     tw_status_t (*event_query)(const tw_gpu_device_t *device, tw_gpu_event_t event);
-    /** What others have written to memory of this GPU, and the host knows to have ended, is there for all kernels that are
-     *  enqueued from now on. */
+    /** What others have written to memory of this GPU, and the host knows to have ended, is there for all
+     *  kernels that are enqueued from now on. */
     tw_status_t (*fence)(const tw_gpu_device_t *device);
     /** Which graph capture the stream is part of; 0: none. */
     tw_status_t (*capture_id)(const tw_gpu_device_t *device, tw_stream_t stream, uint64_t *id);

@@ -99,10 +99,10 @@ static tw_status_t cuda_event_query(const tw_gpu_device_t *device, tw_gpu_event_
                                       : tw_quant_cuda_status(error, "an earlier operation on the GPU");
 }
 
-/** Copies that were made for a transport have ended: their stream was waited for. What a network card writes by itself may
- *  still be on its way to the GPU when the host hears of its end; NVIDIA's GPUs either order such writes before work that is
- *  launched later (the attribute says OWNER or more), or must be told to. One that offers neither does not let network
- *  cards in. */
+/** Copies that were made for a transport have ended: their stream was waited for. What a network card writes
+ *  by itself may still be on its way to the GPU when the host hears of its end; NVIDIA's GPUs either order
+ *  such writes before work that is launched later (the attribute says OWNER or more), or must be told to. One
+ *  that offers neither does not let network cards in. */
 static tw_status_t cuda_fence(const tw_gpu_device_t *device)
 {
     int current = 0, ordering = 0, options = 0;

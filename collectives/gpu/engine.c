@@ -21,7 +21,8 @@ static tw_status_t create_flat_topo(tw_coll_t *coll)
     return status;
 }
 
-/** NCCL works in GPU memory. A transport does if it takes such memory; else the host's is between it and the kernels. */
+/** NCCL works in GPU memory. A transport does if it takes such memory; else the host's is between it and the
+ *  kernels. */
 static tw_status_t choose_workspace(tw_coll_t *coll)
 {
     tw_gpu_t *gpu = coll->gpu;

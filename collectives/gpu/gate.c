@@ -1,4 +1,5 @@
-/** How many calls are inside, and whether more may come in: one number, whose lowest bit says that it is closed. */
+/** How many calls are inside, and whether more may come in: one number, whose lowest bit says that it is
+ *  closed. */
 #include <time.h>
 
 #include "collectives/gpu/gpu.h"

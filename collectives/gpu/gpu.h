@@ -5,7 +5,8 @@
  *  shape.c             arguments of one shape, planned once
  *  run.c               an operation of a shape, with pointers
  *  over_transport.c    the engine that moves it with the host's help
- *  over_nccl.c         the engine that enqueues it at once; nccl.c is its wire, nccl_create.c and nccl_api.c find it
+ *  over_nccl.c         the engine that enqueues it at once; nccl.c is its wire, nccl_create.c and nccl_api.c
+ *                      find it
  *  compute.c, sums.h   its kernels
  *  engine.c            the GPU's part of making a communicator; device.h, device_cuda.c the GPU */
 #ifndef TW_COLLECTIVES_GPU_GPU_H
@@ -43,8 +44,8 @@ typedef struct tw_gpu_call {
     const tw_qop_tensor_t *tensors;
     char *workspace;
     char *packing; /**< workspace of the lossless codec */
-    tw_quant_outcome_t
-        *outcomes;   /**< [2 * cells of the plan] of packing into them, then of unpacking what is there */
+    /** [2 * cells of the plan] of packing into them, then of unpacking what is there */
+    tw_quant_outcome_t *outcomes;
     size_t *lengths; /**< [cells of the plan] of packed chunks; NULL over NCCL */
     uint64_t seed;
     uint32_t step;
@@ -93,13 +94,13 @@ typedef struct tw_gpu_run {
     tw_qop_tensor_t tensors[]; /**< [n_segments] over a transport */
 } tw_gpu_run_t;
 
-/* ---- engine.c ---------------------------------------------------------------------------------------------- */
+/* ---- engine.c ------------------------------------------------------------------------------------------ */
 
-/** Make a communicator that has all but an engine one on GPU memory. Takes `wire` (NULL: the transport), also when it
- *  fails; tw_coll.detach frees what is made. */
+/** Make a communicator that has all but an engine one on GPU memory. Takes `wire` (NULL: the transport), also
+ *  when it fails; tw_coll.detach frees what is made. */
 tw_status_t tw_gpu_attach(tw_coll_t *coll, const tw_gpu_device_t *device, tw_gpu_wire_t *wire);
 
-/* ---- shape.c ----------------------------------------------------------------------------------------------- */
+/* ---- shape.c ------------------------------------------------------------------------------------------- */
 
 const tw_coll_algo_info_t *tw_gpu_algo_get(size_t index);
 /** Find or make the shape of an operation. */
@@ -108,7 +109,7 @@ void tw_gpu_shapes_cleanup(tw_gpu_t *gpu);
 /** As in tw_coll_engine_t. */
 tw_status_t tw_gpu_planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes);
 
-/* ---- run.c ------------------------------------------------------------------------------------------------- */
+/* ---- run.c --------------------------------------------------------------------------------------------- */
 
 /** As in tw_coll_engine_t; the request has a run, and its schedule is not made yet. */
 tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
@@ -123,12 +124,12 @@ void tw_gpu_take_workspace(tw_gpu_call_t *call);
 /** A message of so many bytes is being sent, or received: see tw_coll_counters_t. */
 void tw_gpu_count(tw_coll_t *coll, const tw_gpu_message_t *message, size_t bytes);
 
-/* ---- compute.c --------------------------------------------------------------------------------------------- */
+/* ---- compute.c ----------------------------------------------------------------------------------------- */
 
 /** Enqueue a tick's computations. */
 tw_status_t tw_gpu_compute_tick(const tw_gpu_call_t *call, size_t tick, tw_stream_t stream);
 
-/* ---- the engines ------------------------------------------------------------------------------------------- */
+/* ---- the engines --------------------------------------------------------------------------------------- */
 
 extern const tw_coll_engine_t tw_gpu_nccl_engine;
 extern const tw_coll_engine_t tw_gpu_transport_engine;

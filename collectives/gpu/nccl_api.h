@@ -1,5 +1,5 @@
-/** NCCL's functions, found when they are needed: one binary runs with and without the library, and in a process that has
- *  loaded one already it is that one. Private to collectives. */
+/** NCCL's functions, found when they are needed: one binary runs with and without the library, and in a
+ *  process that has loaded one already it is that one. Private to collectives. */
 #ifndef TW_COLLECTIVES_GPU_NCCL_API_H
 #define TW_COLLECTIVES_GPU_NCCL_API_H
 
@@ -43,16 +43,18 @@ typedef struct tw_nccl_api {
 /** TW_ERR_UNSUPPORTED (logged): there is no NCCL here, or it lacks a function. It stays loaded. */
 tw_status_t tw_nccl_load(tw_nccl_api_t *api);
 
-/** A result as a status. Anything but success is logged with its number, name and NCCL's own last words. A call that NCCL
- *  goes on with in the background, as it does where communicators are non-blocking, is waited for; TW_ERR_TIMEOUT
- *  (logged) after five minutes. comm may be NULL; rank -1: not known yet. */
+/** A result as a status. Anything but success is logged with its number, name and NCCL's own last words. A
+ *  call that NCCL goes on with in the background, as it does where communicators are non-blocking, is waited
+ *  for; TW_ERR_TIMEOUT (logged) after five minutes. comm may be NULL; rank -1: not known yet. */
 tw_status_t tw_nccl_check(const tw_nccl_api_t *api, int rank, ncclComm_t comm, ncclResult_t result,
                           const char *what);
-/** The same, where comm may be ended meanwhile: what is asked of it goes through the gate. TW_ERR_CANCELED: it was. */
+/** The same, where comm may be ended meanwhile: what is asked of it goes through the gate. TW_ERR_CANCELED:
+ *  it was. */
 tw_status_t tw_nccl_check_gated(const tw_nccl_api_t *api, int rank, ncclComm_t comm, tw_coll_gate_t *gate,
                                 ncclResult_t result, const char *what);
 
-/** Takes comm, also when it fails (NULL: out of memory); shared: borrows it, and its calls go through the gate (NULL: none). */
+/** Takes comm, also when it fails (NULL: out of memory); shared: borrows it, and its calls go through the
+ *  gate (NULL: none). */
 tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, int rank, int is_shared,
                                    tw_coll_gate_t *gate);
 

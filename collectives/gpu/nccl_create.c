@@ -21,7 +21,7 @@
 #define POLL_NS 20000
 #define MEETING_SEC 300.0
 
-/* ---- nodes ----------------------------------------------------------------------------------------------- */
+/* ---- nodes --------------------------------------------------------------------------------------------- */
 
 /** As NCCL tells hosts apart, so that what is one node to us is one to it. */
 static uint64_t own_node_id(void)
@@ -80,10 +80,11 @@ static tw_status_t introduce(uint64_t terms, introduction_t *own)
     return process_status;
 }
 
-/* ---- telling the others ---------------------------------------------------------------------------------- */
+/* ---- telling the others -------------------------------------------------------------------------------- */
 
-/** Memory of exchanges that have ended, kept for the next ones: to free it waits for all that the device does, and that may be an operation
- *  of another thread, on another communicator, whose other ranks wait here. */
+/** Memory of exchanges that have ended, kept for the next ones: to free it waits for all that the device
+ *  does, and that may be an operation of another thread, on another communicator, whose other ranks wait
+ *  here. */
 typedef struct spare {
     SLIST_ENTRY(spare) link;
     void *memory;
@@ -266,7 +267,7 @@ static tw_status_t exchange(meeting_t *m, const tw_coll_params_t *params, uint64
     return status;
 }
 
-/* ---- from a communicator --------------------------------------------------------------------------------- */
+/* ---- from a communicator ------------------------------------------------------------------------------- */
 
 static tw_status_t split_off(const tw_nccl_api_t *api, ncclComm_t parent, int rank, ncclComm_t *own)
 {
@@ -314,9 +315,10 @@ static tw_status_t join_comm(const tw_nccl_api_t *api, const tw_coll_params_t *p
     return status;
 }
 
-/* ---- over a transport ------------------------------------------------------------------------------------ */
+/* ---- over a transport ---------------------------------------------------------------------------------- */
 
-/** What the first rank tells the others: under which id they find each other in NCCL, or that there is none. */
+/** What the first rank tells the others: under which id they find each other in NCCL, or that there is
+ *  none. */
 typedef struct invitation {
     tw_status_t status;
     ncclUniqueId id;

@@ -1,4 +1,5 @@
-/** Over NCCL: the ticks of a plan on two streams, the caller's for computations and one of ours for the wire. */
+/** Over NCCL: the ticks of a plan on two streams, the caller's for computations and one of ours for the
+ *  wire. */
 #include <stdio.h>
 
 #include "collectives/gpu/gpu.h"
@@ -34,8 +35,8 @@ static tw_status_t run_in_order(const tw_gpu_call_t *call, tw_stream_t stream)
     return status;
 }
 
-/** Waiting refers to the last record: so both sides wait for the tick before first, and record theirs at the end. The
- *  wire is served first, it is the slower one. */
+/** Waiting refers to the last record: so both sides wait for the tick before first, and record theirs at the
+ *  end. The wire is served first, it is the slower one. */
 static tw_status_t run_tick(const tw_gpu_call_t *call, size_t t, tw_stream_t stream)
 {
     const tw_gpu_t *gpu = call->coll->gpu;
@@ -98,7 +99,7 @@ static tw_status_t run_native(const tw_gpu_call_t *call, tw_stream_t stream)
     return status == TW_OK ? end_status : status;
 }
 
-/* ---- the engine ------------------------------------------------------------------------------------------ */
+/* ---- the engine ---------------------------------------------------------------------------------------- */
 
 static tw_status_t enqueue_all(const tw_gpu_run_t *run)
 {
@@ -111,7 +112,8 @@ static tw_status_t enqueue_all(const tw_gpu_run_t *run)
                                           : run_in_order(call, run->stream);
 }
 
-/** One after another: they share the workspace. A graph cannot wait for what is outside of it, nor the other way round. */
+/** One after another: they share the workspace. A graph cannot wait for what is outside of it, nor the other
+ *  way round. */
 static tw_status_t start(tw_coll_request_t *request)
 {
     const tw_gpu_run_t *run = request->run;

@@ -1,7 +1,8 @@
-/** Over a transport: the host takes a plan's messages from and to the workspace, tick by tick, while kernels of the same
- *  tick write and read other parts of it. The workspace is in pinned host memory, or in the GPU's if the transport takes
- *  that. Either way a message is posted once the host has seen the end of the kernels of the tick before, which wrote what it
- *  sends and read what it overwrites; and kernels that read what came are launched once the host has seen its end. */
+/** Over a transport: the host takes a plan's messages from and to the workspace, tick by tick, while kernels
+ *  of the same tick write and read other parts of it. The workspace is in pinned host memory, or in the GPU's
+ *  if the transport takes that. Either way a message is posted once the host has seen the end of the kernels
+ *  of the tick before, which wrote what it sends and read what it overwrites; and kernels that read what came
+ *  are launched once the host has seen its end. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -136,8 +137,8 @@ static tw_status_t read_outcomes(tw_gpu_run_t *run, size_t tick)
     return TW_OK;
 }
 
-/** Messages go when the computations of the tick before have ended. In GPU memory, that they have ended is not yet that
- *  kernels see them. */
+/** Messages go when the computations of the tick before have ended. In GPU memory, that they have ended is
+ *  not yet that kernels see them. */
 static tw_status_t move_messages(tw_gpu_run_t *run, int *moved)
 {
     const tw_gpu_device_t *device = run->call.coll->gpu->device;
@@ -176,7 +177,7 @@ static tw_status_t move_run(tw_gpu_run_t *run, int *moved)
     return read_outcomes(run, n_ticks - 1);
 }
 
-/* ---- the engine ------------------------------------------------------------------------------------------ */
+/* ---- the engine ---------------------------------------------------------------------------------------- */
 
 static size_t most_messages(const tw_gpu_plan_t *plan)
 {

@@ -42,7 +42,7 @@ struct planner {
     tw_status_t status;
 };
 
-/* ---- places ---------------------------------------------------------------------------------------------- */
+/* ---- places -------------------------------------------------------------------------------------------- */
 
 static int gateway(const planner_t *p, int owner, int node)
 {
@@ -151,7 +151,7 @@ static size_t sum_cell(const planner_t *p, int owner_index, size_t round)
     return cell(p, &p->sums, (size_t)owner_index, round);
 }
 
-/* ---- emitting -------------------------------------------------------------------------------------------- */
+/* ---- emitting ------------------------------------------------------------------------------------------ */
 
 /** Room for one more; NULL: out of memory. */
 static void *grow(planner_t *p, void *items, size_t n, size_t *max, size_t item_bytes)
@@ -238,7 +238,8 @@ static void emit_unpack(planner_t *p, size_t chunk, const area_t *area, size_t i
                                        .packed = cell_number(p, area, index, round)});
 }
 
-/** What a node's sum is multiplied with. That of an exact chunk travels on as it is, and on one node it is the result. */
+/** What a node's sum is multiplied with. That of an exact chunk travels on as it is, and on one node it is
+ *  the result. */
 static tw_gpu_factor_t inside_factor(const planner_t *p, size_t chunk)
 {
     if (form_of(p, chunk) != TW_GPU_PLAIN || p->hops->max_local == 1) {
@@ -268,7 +269,7 @@ static void emit_own(planner_t *p, size_t chunk, tw_gpu_form_t form, tw_gpu_fact
                                        .to = to});
 }
 
-/* ---- stages ---------------------------------------------------------------------------------------------- */
+/* ---- stages -------------------------------------------------------------------------------------------- */
 
 static void prepare_spread(planner_t *p, size_t round)
 {
@@ -535,7 +536,7 @@ static void choose_stages(planner_t *p)
     add_stage(p, deliver, 0);
 }
 
-/* ---- the plan -------------------------------------------------------------------------------------------- */
+/* ---- the plan ------------------------------------------------------------------------------------------ */
 
 static tw_status_t find_owners(planner_t *p)
 {
@@ -584,7 +585,8 @@ static void lay_out(planner_t *p)
     if (p->args->op != TW_COLL_REDUCE_SCATTER) {
         p->shard = add_area(p, world, spread_bytes);
     }
-    /* A round's first computation comes after the last one of the round whose slot it takes: see emit_ticks. */
+    /* A round's first computation comes after the last one of the round whose slot it takes: see
+     * emit_ticks. */
     p->plan->n_slots = p->n_stages - 1;
     if (p->plan->n_slots > p->plan->n_rounds) {
         p->plan->n_slots = p->plan->n_rounds;

@@ -1,22 +1,25 @@
 /** What a collective on a GPU does, as data: which bytes are encoded, sent, summed up and decoded, and when.
  *
- *  A plan is made from sizes and topology alone, so it holds for every call of the same shape. All its memory is one
- *  workspace; places in it are byte offsets. It runs in ticks; in a tick
+ *  A plan is made from sizes and topology alone, so it holds for every call of the same shape. All its memory
+ *  is one workspace; places in it are byte offsets. It runs in ticks; in a tick
  *  - computations and messages run at the same time: they touch different memory;
- *  - computations start when the messages of the tick before have arrived, messages when its computations have ended.
- *  A chunk of every shard makes a round; a round's stages follow each other tick by tick, and while one round is on the
- *  wire, another one is encoded and a third decoded. Rounds in flight have different slots of the workspace.
+ *  - computations start when the messages of the tick before have arrived, messages when its computations
+ *    have ended.
+ *  A chunk of every shard makes a round; a round's stages follow each other tick by tick, and while one round
+ *  is on the wire, another one is encoded and a third decoded. Rounds in flight have different slots of the
+ *  workspace.
  *
- *  The stages: PREPARE encodes (or packs) what other ranks of the node shall add up; NODE_HOP sends it; NODE_SUM adds
- *  up what the node has for an owner and encodes it; RAIL_HOP sends that to the owner; FINISH adds up the nodes'
- *  sums; SPREAD_RAIL and SPREAD_NODE send encoded shards to one rank of every other node and on to its node; DELIVER
- *  decodes them. On a flat topology, where every rank is a node, this is one hop.
+ *  The stages: PREPARE encodes (or packs) what other ranks of the node shall add up; NODE_HOP sends it;
+ *  NODE_SUM adds up what the node has for an owner and encodes it; RAIL_HOP sends that to the owner; FINISH
+ *  adds up the nodes' sums; SPREAD_RAIL and SPREAD_NODE send encoded shards to one rank of every other node
+ *  and on to its node; DELIVER decodes them. On a flat topology, where every rank is a node, this is one hop.
  *
- *  Lossless chunks are summed up as they are. What leaves a node is packed, and unpacked by who gets it, by a computation of
- *  its own in the tick of the sum; in a spread they stay packed until they are delivered. How long a packed chunk is, the host
- *  learns when the tick's kernels have ended, or when it has come.
+ *  Lossless chunks are summed up as they are. What leaves a node is packed, and unpacked by who gets it, by a
+ *  computation of its own in the tick of the sum; in a spread they stay packed until they are delivered. How
+ *  long a packed chunk is, the host learns when the tick's kernels have ended, or when it has come.
  *
- *  Sums, seeds and block boundaries are those of the collectives on the CPU (operation.h, collect.h): the same bits. */
+ *  Sums, seeds and block boundaries are those of the collectives on the CPU (operation.h, collect.h): the
+ *  same bits. */
 #ifndef TW_COLLECTIVES_GPU_PLAN_H
 #define TW_COLLECTIVES_GPU_PLAN_H
 
@@ -87,8 +90,9 @@ typedef struct tw_gpu_plan {
     tw_gpu_tick_t *ticks;
     size_t n_computes, max_computes, n_messages, max_messages, n_ticks;
     size_t n_rounds;
-    size_t
-        n_cells; /**< places that a chunk has in the workspace, counted through; a packed one's length belongs to its place */
+    /** places that a chunk has in the workspace, counted through; a packed one's length belongs to its
+     *  place */
+    size_t n_cells;
     size_t slot_bytes, n_slots;
     size_t temp_at; /**< fp32 sums of plain inputs that are encoded, one chunk's at a time */
     size_t workspace_bytes;

@@ -1,8 +1,10 @@
-/** Plans of an all-to-all: what goes to a rank of another node is encoded for it, what stays on a node goes as it is. A round is a
- *  chunk to every rank and one from every rank: PREPARE puts each where it is sent from, HOP sends them, DELIVER takes what
- *  has come to dst. In place, all that is sent is put aside first, and a round does not give its place to another one.
+/** Plans of an all-to-all: what goes to a rank of another node is encoded for it, what stays on a node goes
+ *  as it is. A round is a chunk to every rank and one from every rank: PREPARE puts each where it is sent
+ *  from, HOP sends them, DELIVER takes what has come to dst. In place, all that is sent is put aside first,
+ *  and a round does not give its place to another one.
  *
- *  The grid has what is sent, the shards of the ranks in src, and behind that what comes, the shards of the ranks in dst. */
+ *  The grid has what is sent, the shards of the ranks in src, and behind that what comes, the shards of the
+ *  ranks in dst. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,7 +55,7 @@ static int find_chunk(const tw_grid_shard_t *shards, int rank, size_t round, siz
     return round < shards[rank].n_chunks;
 }
 
-/* ---- stages ---------------------------------------------------------------------------------------------- */
+/* ---- stages -------------------------------------------------------------------------------------------- */
 
 static tw_gpu_compute_t *next_compute(const exchange_t *x)
 {
@@ -150,7 +152,7 @@ static void emit_tick(const exchange_t *x, size_t tick)
     at->n_messages = plan->n_messages - at->first_message;
 }
 
-/* ---- the plan -------------------------------------------------------------------------------------------- */
+/* ---- the plan ------------------------------------------------------------------------------------------ */
 
 static tw_status_t append(tw_grid_t *grid, const tw_grid_t *more)
 {

@@ -3,7 +3,7 @@
 
 #include "collectives/gpu/gpu.h"
 
-/* ---- workspace ------------------------------------------------------------------------------------------- */
+/* ---- workspace ----------------------------------------------------------------------------------------- */
 
 static tw_status_t make_room_for_block(tw_gpu_memory_t *memory)
 {
@@ -108,9 +108,10 @@ void tw_gpu_count(tw_coll_t *coll, const tw_gpu_message_t *message, size_t bytes
     }
 }
 
-/* ---- requests -------------------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------------------ */
 
-/** Into a capture, only what is ready: memory is not allocated there, and the workspace must not move afterwards. */
+/** Into a capture, only what is ready: memory is not allocated there, and the workspace must not move
+ *  afterwards. */
 static tw_status_t check_capture(const tw_coll_t *coll, const tw_coll_args_t *args,
                                  const tw_gpu_shape_t *shape, uint64_t *capture)
 {

@@ -6,14 +6,15 @@
 #include "collectives/gpu/gpu.h"
 
 #define MAX_SHAPES 256
-/** A round's messages to all ranks together; a shard makes about so many rounds, and no smaller chunks than this. */
+/** A round's messages to all ranks together; a shard makes about so many rounds, and no smaller chunks than
+ *  this. */
 #define ROUND_BYTES ((size_t)16 << 20)
 #define ROUNDS 8
 #define MIN_CHUNK_BYTES ((size_t)256 << 10)
 /** Below, what the codec saves on a 10 Gb/s link (8 bits of 16: 26 us) is what its two launches cost. */
 #define MIN_QUANTIZED_BYTES ((size_t)64 << 10)
 
-/* ---- comparing ------------------------------------------------------------------------------------------- */
+/* ---- comparing ----------------------------------------------------------------------------------------- */
 
 static int same_codec(const tw_quant_codec_t *a, const tw_quant_codec_t *b)
 {
@@ -75,7 +76,7 @@ static int is_shape_of(const tw_gpu_shape_t *shape, const tw_coll_args_t *asked)
     return shape->in_place == is_in_place(asked);
 }
 
-/* ---- choosing -------------------------------------------------------------------------------------------- */
+/* ---- choosing ------------------------------------------------------------------------------------------ */
 
 static int is_even(const tw_coll_args_t *args, int world)
 {
@@ -161,7 +162,8 @@ static int is_sensible(const tw_coll_t *coll, const gpu_algo_t *algo)
     return algo->native || algo->flat || algo->info.op == TW_COLL_ALLGATHER || tw_topo_has_tiers(&coll->topo);
 }
 
-/** NCCL chooses by size and adds up in an order of its own: not for a deterministic communicator, unless asked for by name. */
+/** NCCL chooses by size and adds up in an order of its own: not for a deterministic communicator, unless
+ *  asked for by name. */
 static int may_be_native(const tw_coll_t *coll, const tw_coll_args_t *args, int is_named)
 {
     return coll->gpu->wire && is_even(args, coll->topo.world) && args->factor == 1 &&
@@ -206,7 +208,8 @@ static size_t choose_chunk(const tw_coll_t *coll, const tw_coll_request_t *reque
     return bytes > MIN_CHUNK_BYTES ? bytes : MIN_CHUNK_BYTES;
 }
 
-/** As NCCL's rings pass from node to node: everything but what already is on the next node, once; twice to reduce and gather. */
+/** As NCCL's rings pass from node to node: everything but what already is on the next node, once; twice to
+ *  reduce and gather. */
 static uint64_t native_inter_node_bytes(const tw_coll_t *coll, const tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &coll->topo;
@@ -220,7 +223,7 @@ static uint64_t native_inter_node_bytes(const tw_coll_t *coll, const tw_coll_req
     return request->args.op == TW_COLL_ALLREDUCE ? 2 * bytes : bytes;
 }
 
-/* ---- making one ------------------------------------------------------------------------------------------ */
+/* ---- making one ---------------------------------------------------------------------------------------- */
 
 /** Of the lossless codec, to pack a chunk or to unpack it. */
 static size_t packing_bytes(const tw_coll_t *coll, const tw_gpu_shape_t *shape, size_t chunk,

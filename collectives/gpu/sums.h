@@ -6,15 +6,16 @@
 
 TW_C_BEGIN
 
-/** Input k of a segment is at src + k * stride. Pointers need the alignment of their elements; where they and the stride
- *  are multiples of 16 bytes it is faster. */
+/** Input k of a segment is at src + k * stride. Pointers need the alignment of their elements; where they and
+ *  the stride are multiples of 16 bytes it is faster. */
 typedef struct tw_gpu_sum_segment {
     const void *src;
     void *dst;
     size_t n_elems;
 } tw_gpu_sum_segment_t;
 
-/** dst: out[n] = round(factor * (in 0 + in 1 + ...)), summed in fp32 in that order; src and dst must not overlap. */
+/** dst: out[n] = round(factor * (in 0 + in 1 + ...)), summed in fp32 in that order; src and dst must not
+ *  overlap. */
 typedef struct tw_gpu_sum {
     tw_type_t in;  /**< a float type; TW_TYPE_BYTE for a copy: one input, out the same type, factor 1 */
     tw_type_t out; /**< fp32, or the type of the inputs; what it cannot hold becomes infinite */

@@ -1,6 +1,6 @@
-/* The kernels of sums_cuda.cu as functions of one thread, and their launches' geometry: tests run them on a CPU. A thread
- * takes 8 neighbouring elements at a time where everything is aligned to 16 bytes, else one; a row of the grid is one
- * segment. */
+/* The kernels of sums_cuda.cu as functions of one thread, and their launches' geometry: tests run them on a
+ * CPU. A thread takes 8 neighbouring elements at a time where everything is aligned to 16 bytes, else one; a
+ * row of the grid is one segment. */
 #ifndef TW_COLLECTIVES_GPU_SUMS_KERNELS_CUH
 #define TW_COLLECTIVES_GPU_SUMS_KERNELS_CUH
 
@@ -62,7 +62,7 @@ TW_SUM_FN bool is_aligned(const void *a, const void *b, size_t stride)
     return (((size_t)a | (size_t)b | stride) & 15) == 0;
 }
 
-/* ---- elements -------------------------------------------------------------------------------------------- */
+/* ---- elements ------------------------------------------------------------------------------------------ */
 
 TW_SUM_FN float to_float(float x)
 {
@@ -168,7 +168,7 @@ TW_SUM_FN float scaled(float sum, const Params &params)
     return size > params.limit && size < INFINITY ? copysignf(params.limit, x) : x;
 }
 
-/* ---- bodies ---------------------------------------------------------------------------------------------- */
+/* ---- bodies -------------------------------------------------------------------------------------------- */
 
 template <class In, class Out>
 struct SumBody {
@@ -234,7 +234,7 @@ struct CopyBody {
     }
 };
 
-/* ---- choosing -------------------------------------------------------------------------------------------- */
+/* ---- choosing ------------------------------------------------------------------------------------------ */
 
 /** LAUNCHER::of<BODY>() is what launches a body; NULL for types that there is no kernel for. */
 template <class LAUNCHER>

@@ -1,5 +1,6 @@
-/** How the members of a communicator agree on something while it is made, before there are schedules: short messages, all
- *  calls collective. Nothing is waited for longer than a time limit; the log then names the rank that is awaited. */
+/** How the members of a communicator agree on something while it is made, before there are schedules: short
+ *  messages, all calls collective. Nothing is waited for longer than a time limit; the log then names the
+ *  rank that is awaited. */
 #ifndef TW_COLLECTIVES_MODEL_BOOTSTRAP_H
 #define TW_COLLECTIVES_MODEL_BOOTSTRAP_H
 
@@ -38,8 +39,8 @@ tw_status_t tw_bootstrap_recv(tw_bootstrap_t *boot, int member, tw_bootstrap_tag
                               size_t bytes, tw_bootstrap_message_t *message);
 /** TW_OK if it is done or there is none. */
 tw_status_t tw_bootstrap_test(tw_bootstrap_t *boot, tw_bootstrap_message_t *message);
-/** Progress the transport, or sleep until something may have happened. TW_ERR_TIMEOUT (logged) when nothing has moved for
- *  timeout_sec: `awaited` is the member to name. */
+/** Progress the transport, or sleep until something may have happened. TW_ERR_TIMEOUT (logged) when nothing
+ *  has moved for timeout_sec: `awaited` is the member to name. */
 tw_status_t tw_bootstrap_step(tw_bootstrap_t *boot, int awaited);
 /** messages: [n]. After an error none of them is under way any more. */
 tw_status_t tw_bootstrap_wait(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages, int n);

@@ -19,7 +19,7 @@ void tw_estimate_values(const double *readings, int n_readings, int n_values, do
     }
 }
 
-/* ---- over the members ------------------------------------------------------------------------------------ */
+/* ---- over the members ---------------------------------------------------------------------------------- */
 
 /** Of those that have measured it, the lower one of two in the middle; 0: nobody has. */
 static double median_of(double *values, int n)
@@ -77,10 +77,10 @@ static double find_contention(const tw_estimate_report_t *reports, int world)
     return most;
 }
 
-/* ---- the model ------------------------------------------------------------------------------------------- */
+/* ---- the model ----------------------------------------------------------------------------------------- */
 
-/** What a longer message that nothing hides costs beyond its bytes and the acknowledgement. A shaped link lets a single one
- *  through at once: then there is nothing to subtract for the bytes. */
+/** What a longer message that nothing hides costs beyond its bytes and the acknowledgement. A shaped link
+ *  lets a single one through at once: then there is nothing to subtract for the bytes. */
 static double turn_sec(const tw_tier_sample_t *value, int max_local)
 {
     double hops_sec = value->trip_sec - value->alpha_sec,

@@ -1,5 +1,6 @@
-/** The receiver acknowledges every message; the sender's acknowledgement times give latency and speed. A stream's speed is
- *  that of its later part: shaped links and deep queues let the first 100 or 200 KB through faster than what follows. */
+/** The receiver acknowledges every message; the sender's acknowledgement times give latency and speed. A
+ *  stream's speed is that of its later part: shaped links and deep queues let the first 100 or 200 KB through
+ *  faster than what follows. */
 #include "collectives/model/links.h"
 
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 #define BURST_MAX_BYTES ((size_t)128 << 10)
 #define BURST_MIN_SEC 200e-6 /**< a shorter burst says little: repeat with larger messages */
 
-/* ---- streams --------------------------------------------------------------------------------------------- */
+/* ---- streams ------------------------------------------------------------------------------------------- */
 
 /** One direction between two members: a few messages under way, each acknowledged. */
 typedef struct stream {
@@ -131,8 +132,8 @@ static tw_status_t run_streams(burst_t *burst)
     return status;
 }
 
-/** Send to the neighbour while the others do the same. All members take part in the agreement that starts it, also
- *  those without neighbours. */
+/** Send to the neighbour while the others do the same. All members take part in the agreement that starts it,
+ *  also those without neighbours. */
 static tw_status_t exchange(burst_t *burst)
 {
     const tw_measure_link_t *link = burst->link;
@@ -160,7 +161,7 @@ static tw_status_t exchange(burst_t *burst)
     return status;
 }
 
-/* ---- readings -------------------------------------------------------------------------------------------- */
+/* ---- readings ------------------------------------------------------------------------------------------ */
 
 /** The quickest of `count` round trips, one at a time; 0 without a neighbour. */
 static tw_status_t measure_trip(const tw_measure_link_t *link, size_t bytes, int count, double *trip_sec)
@@ -191,8 +192,8 @@ static tw_status_t measure_flood(const tw_measure_link_t *link, double *message_
     return status;
 }
 
-/** Time of BURST_SPAN messages: the median of all such spans, since an acknowledgement that is noticed late makes some longer
- *  and others shorter. */
+/** Time of BURST_SPAN messages: the median of all such spans, since an acknowledgement that is noticed late
+ *  makes some longer and others shorter. */
 static double median_span_sec(const double *ack_sec)
 {
     double spans[BURST_COUNT - BURST_WARM - BURST_SPAN + 1];
@@ -256,7 +257,7 @@ tw_status_t tw_measure_link_read(tw_measure_link_t *link, tw_tier_sample_t *out)
     return measure_speed(link, out);
 }
 
-/* ---- neighbours ------------------------------------------------------------------------------------------ */
+/* ---- neighbours ---------------------------------------------------------------------------------------- */
 
 tw_status_t tw_measure_link_init(tw_measure_link_t *link, tw_bootstrap_t *boot, int inter)
 {

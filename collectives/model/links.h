@@ -1,5 +1,5 @@
-/** Measuring links: all members stream to a neighbour at once, as they do in a collective operation, so that ranks that
- *  share a link or a processor are measured sharing it. */
+/** Measuring links: all members stream to a neighbour at once, as they do in a collective operation, so that
+ *  ranks that share a link or a processor are measured sharing it. */
 #ifndef TW_COLLECTIVES_MODEL_LINKS_H
 #define TW_COLLECTIVES_MODEL_LINKS_H
 

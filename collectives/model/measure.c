@@ -1,5 +1,6 @@
-/** Rounds that take turns between processor and tiers, so that what disturbs the machine for a moment spoils some readings
- *  of each rather than all of one. Member 0 then makes one model of everybody's readings and sends it to all. */
+/** Rounds that take turns between processor and tiers, so that what disturbs the machine for a moment spoils
+ *  some readings of each rather than all of one. Member 0 then makes one model of everybody's readings and
+ *  sends it to all. */
 #include "collectives/model/measure.h"
 
 #include <stdlib.h>

@@ -30,10 +30,12 @@ typedef struct tw_coll_tier {
     double beta_sec;    /**< one byte through a node's link, which all ranks of the node share; full duplex */
     double message_sec; /**< one more message in a stream, beyond its bytes */
     double
-        turn_sec; /**< what a message of TW_COLL_TURN_BYTES costs beyond that when none is under way before it */
+        /** what a message of TW_COLL_TURN_BYTES costs beyond that when none is under way before it */
+        turn_sec;
     double busy; /**< share of the stream's time that a rank's processor spends on it, 0 to 1 */
     double
-        noise; /**< how much slower typical readings of the speed were, as a share of beta_sec: 0 is certain */
+        /** how much slower typical readings of the speed were, as a share of beta_sec: 0 is certain */
+        noise;
 } tw_coll_tier_t;
 
 /** bits == 4, + 2 hadamard, + 4 stochastic; then the lossless one. */
@@ -58,10 +60,12 @@ typedef struct tw_coll_model {
 double tw_coll_model_encode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec);
 double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec);
 
-/** What streams that meet at a link lose against a single one: 3 to 6 % were measured with four nodes on 1 Gb/s Ethernet. */
+/** What streams that meet at a link lose against a single one: 3 to 6 % were measured with four nodes on 1
+ *  Gb/s Ethernet. */
 #define TW_COLL_CROWD 1.05
 
-/** What an algorithm does; each algorithm fills one in from sizes alone, so that it is the same on all ranks. */
+/** What an algorithm does; each algorithm fills one in from sizes alone, so that it is the same on all
+ *  ranks. */
 typedef struct tw_coll_cost {
     int inter_rounds, node_rounds; /**< messages that wait for one another, on the longest path; in each
                                            *   such round inter_messages / inter_rounds follow each other */
@@ -73,15 +77,16 @@ typedef struct tw_coll_cost {
     double fill_sec; /**< what overlaps nothing: the first chunk's encoding, the last one's decoding, ... */
 } tw_coll_cost_t;
 
-/** Seconds: the rounds one after another, each with a turn unless more messages hide it; links and processor at once; then
- *  what does not overlap. */
+/** Seconds: the rounds one after another, each with a turn unless more messages hide it; links and processor
+ *  at once; then what does not overlap. */
 double tw_coll_model_time(const tw_coll_model_t *model, const tw_coll_cost_t *cost);
 
 /** The model with its noise added to every time: how slow things typically were while they were measured. */
 void tw_coll_model_typical(const tw_coll_model_t *model, tw_coll_model_t *typical);
 
-/** The model as it may be when nothing else runs: bytes inside a node move by copying, so a link there that seems slower
- *  than TW_COLL_QUIET_COPIES copies, by one rank, was measured while somebody else had the processors. */
+/** The model as it may be when nothing else runs: bytes inside a node move by copying, so a link there that
+ *  seems slower than TW_COLL_QUIET_COPIES copies, by one rank, was measured while somebody else had the
+ *  processors. */
 void tw_coll_model_quiet(const tw_coll_model_t *model, tw_coll_model_t *quiet);
 #define TW_COLL_QUIET_COPIES 4
 

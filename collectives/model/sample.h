@@ -1,5 +1,5 @@
-/** Readings: what a member of a communicator measures, before the members agree on a model. Times are in seconds or seconds
- *  per byte, so that of two readings the larger is the slower. */
+/** Readings: what a member of a communicator measures, before the members agree on a model. Times are in
+ *  seconds or seconds per byte, so that of two readings the larger is the slower. */
 #ifndef TW_COLLECTIVES_MODEL_SAMPLE_H
 #define TW_COLLECTIVES_MODEL_SAMPLE_H
 

@@ -1,12 +1,12 @@
-/** The text is a list in the form of core's configuration tables, in units that people use; the model is in seconds and seconds
- *  per byte. */
+/** The text is a list in the form of core's configuration tables, in units that people use; the model is in
+ *  seconds and seconds per byte. */
 #include "collectives/model/text.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the table ------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
 typedef struct tier_text {
     double alpha, message, turn; /**< seconds */
@@ -69,7 +69,7 @@ static const tw_config_table_t table = {
     .options_bytes = sizeof(model_text_t),
 };
 
-/* ---- from text ------------------------------------------------------------------------------------------- */
+/* ---- from text ----------------------------------------------------------------------------------------- */
 
 static tw_coll_tier_t read_tier(const tier_text_t *text)
 {
@@ -125,7 +125,7 @@ tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model)
     return TW_OK;
 }
 
-/* ---- to text --------------------------------------------------------------------------------------------- */
+/* ---- to text ------------------------------------------------------------------------------------------- */
 
 static void write_tier(const tw_coll_tier_t *tier, tier_text_t *text)
 {

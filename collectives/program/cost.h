@@ -1,7 +1,7 @@
 /** What an operation costs, read off its flows.
  *
- *  Traffic is what the flows of all owners come to on the busiest rank and node, counted in shards: it depends on the topology
- *  alone, so it is read once. With sizes, a chunk and a model it becomes a cost. */
+ *  Traffic is what the flows of all owners come to on the busiest rank and node, counted in shards: it
+ *  depends on the topology alone, so it is read once. With sizes, a chunk and a model it becomes a cost. */
 #ifndef TW_COLLECTIVES_PROGRAM_COST_H
 #define TW_COLLECTIVES_PROGRAM_COST_H
 
@@ -29,7 +29,8 @@ typedef struct tw_flows {
         TW_FLOWS_ROOT,   /**< one rank owns the whole tensor */
     } of;
     int merges; /**< 1: what a rank sends in a hop is one row, of several owners' shards */
-    int nodes_first; /**< 1: contributions are added up inside nodes first; with a codec, encoded there with the inner one */
+    /** 1: contributions are added up inside nodes first; with a codec, encoded there with the inner one */
+    int nodes_first;
     int by_pair; /**< 1: what each rank gets is its own, and is encoded only for ranks of other nodes */
 } tw_flows_t;
 
@@ -71,8 +72,8 @@ typedef struct tw_case {
 void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_t *traffic,
                   tw_coll_cost_t *cost);
 
-/** Bytes of all shards of all segments, encoded with the operation's codec (or their own) or its inner one; as they are
- *  for a NULL codec, or where they are exact. */
+/** Bytes of all shards of all segments, encoded with the operation's codec (or their own) or its inner one;
+ *  as they are for a NULL codec, or where they are exact. */
 double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec);
 /** Plain bytes of one chunk of a shard. */
 double tw_cost_plain_chunk(const tw_case_t *c);

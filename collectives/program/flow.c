@@ -96,7 +96,7 @@ static int node_inputs(const tw_topo_t *topo, int node, tw_value_t *inputs)
     return size;
 }
 
-/* ---- sums ------------------------------------------------------------------------------------------------ */
+/* ---- sums ---------------------------------------------------------------------------------------------- */
 
 tw_value_t tw_flow_reduce_ring(tw_flow_t *flow, int owner)
 {
@@ -157,7 +157,8 @@ tw_value_t tw_flow_reduce_two_hop(tw_flow_t *flow, int owner)
     return tw_flow_sum(flow, owner, sums, topo->n_nodes);
 }
 
-/** Rank owner - k holds what it has of the shard in sums[k]; those of the hop's upper half give it to the lower half. */
+/** Rank owner - k holds what it has of the shard in sums[k]; those of the hop's upper half give it to the
+ *  lower half. */
 tw_value_t tw_flow_reduce_halving(tw_flow_t *flow, int owner)
 {
     int world = flow->topo->world, n_hops = tw_log2_ceil(world), n[world];
@@ -178,7 +179,7 @@ tw_value_t tw_flow_reduce_halving(tw_flow_t *flow, int owner)
     return tw_flow_sum(flow, owner, inputs[0], n[0]);
 }
 
-/* ---- spreading ------------------------------------------------------------------------------------------- */
+/* ---- spreading ----------------------------------------------------------------------------------------- */
 
 void tw_flow_spread_ring(tw_flow_t *flow, int owner, tw_value_t from)
 {

@@ -1,12 +1,13 @@
 /** Flows: what an algorithm does with the shard of one owner, said once, from the topology alone.
  *
- *  A flow moves values from rank to rank and adds them up: a value is what a rank has of the shard, its own contribution to
- *  begin with. Nothing is said of sizes, types and codecs; "plain" is one form of many. Read from a flow are
+ *  A flow moves values from rank to rank and adds them up: a value is what a rank has of the shard, its own
+ *  contribution to begin with. Nothing is said of sizes, types and codecs; "plain" is one form of many. Read
+ *  from a flow are
  *  - what an operation costs (cost.h): bytes, messages, hops and computations;
  *  - a rank's program (program.h): its sends, receives and sums.
  *
- *  Hops: what has a higher number comes later, and a value is moved on in a later hop than it came in, or in the same. Inside
- *  a hop, messages between two ranks are ordered by owner (program.h). */
+ *  Hops: what has a higher number comes later, and a value is moved on in a later hop than it came in, or in
+ *  the same. Inside a hop, messages between two ranks are ordered by owner (program.h). */
 #ifndef TW_COLLECTIVES_PROGRAM_FLOW_H
 #define TW_COLLECTIVES_PROGRAM_FLOW_H
 
@@ -51,7 +52,8 @@ static inline int tw_flow_rank(const tw_flow_t *flow, tw_value_t value)
 
 /** The value, at another rank; where it is there already, it is nothing. */
 tw_value_t tw_flow_move(tw_flow_t *flow, tw_value_t value, int to);
-/** A sum at a rank that is begun, then gets its inputs in order, each moved there. A sum of sums has those first. */
+/** A sum at a rank that is begun, then gets its inputs in order, each moved there. A sum of sums has those
+ *  first. */
 tw_value_t tw_flow_sum(tw_flow_t *flow, int at, const tw_value_t *inputs, int n_inputs);
 
 /** Smallest k with 2^k >= n. */

@@ -1,7 +1,7 @@
 /** A rank's program: what it does in the flows of all owners, in the order in which it does it.
  *
- *  It is made from the topology alone and kept: an operation of any size runs it for each chunk of the shards. Values are counted
- *  for each owner: what comes to this rank, and what it adds up. */
+ *  It is made from the topology alone and kept: an operation of any size runs it for each chunk of the
+ *  shards. Values are counted for each owner: what comes to this rank, and what it adds up. */
 #ifndef TW_COLLECTIVES_PROGRAM_PROGRAM_H
 #define TW_COLLECTIVES_PROGRAM_PROGRAM_H
 
@@ -30,9 +30,9 @@ typedef struct tw_step {
 } tw_step_t;
 
 typedef struct tw_phase {
-    tw_step_t
-        *steps;  /**< by hop; in a hop the owners of the next node come first, those of the own one last */
-    int *inputs; /**< values, or TW_STEP_OWN */
+    /** by hop; in a hop the owners of the next node come first, those of the own one last */
+    tw_step_t *steps;
+    int *inputs;     /**< values, or TW_STEP_OWN */
     int *first_step; /**< [n_hops + 1] */
     int *n_values;   /**< [world] of each owner */
     int n_steps, max_steps, n_inputs, max_inputs, n_hops;

@@ -1,6 +1,6 @@
-/** Quantized all-to-all: what goes to a rank of another node is encoded for it, and decoded there. What stays on a node goes as
- *  it is, as in the exact one: bytes are cheap there, and rounding is not. In place, all that is sent is put aside first,
- *  encoded where it is sent so. */
+/** Quantized all-to-all: what goes to a rank of another node is encoded for it, and decoded there. What stays
+ *  on a node goes as it is, as in the exact one: bytes are cheap there, and rounding is not. In place, all
+ *  that is sent is put aside first, encoded where it is sent so. */
 #include "collectives/quantized/operation.h"
 
 /** What is emitted, chunk by chunk. */
@@ -11,7 +11,8 @@ typedef struct exchange {
     tw_task_t read; /**< in place: after all that has read src so far */
 } exchange_t;
 
-/** The operation as its receiver sees it: the shards are what each rank sends here, and all of them lie in dst. */
+/** The operation as its receiver sees it: the shards are what each rank sends here, and all of them lie in
+ *  dst. */
 static tw_qop_t *create_in(const tw_build_t *build)
 {
     size_t n = build->args->n_segments;

@@ -226,7 +226,7 @@ size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_c
     return bytes;
 }
 
-/* ---- codecs ---------------------------------------------------------------------------------------------- */
+/* ---- codecs -------------------------------------------------------------------------------------------- */
 
 tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw_quant_t **out)
 {

@@ -1,9 +1,10 @@
-/** The shards of an operation cut into chunks: a chunk is one message, encoded by one task and decoded by another.
+/** The shards of an operation cut into chunks: a chunk is one message, encoded by one task and decoded by
+ *  another.
  *
- *  All of a chunk has the same codec, or none: a shard's segments are taken codec by codec, each time in their order. With the
- *  lossless codec a chunk is one message, of a length that is known only once it has been encoded.
- *  Long ones are cut at whole frames, so that every part is a valid encoded segment of its own; short ones share a chunk.
- *  The grid is the same on all ranks. */
+ *  All of a chunk has the same codec, or none: a shard's segments are taken codec by codec, each time in
+ *  their order. With the lossless codec a chunk is one message, of a length that is known only once it has
+ *  been encoded. Long ones are cut at whole frames, so that every part is a valid encoded segment of its own;
+ *  short ones share a chunk. The grid is the same on all ranks. */
 #ifndef TW_COLLECTIVES_QUANTIZED_CHUNKS_H
 #define TW_COLLECTIVES_QUANTIZED_CHUNKS_H
 
@@ -55,8 +56,8 @@ static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *arg
 /** 1: what has a codec has the lossless one, so going exact gives the same bits. */
 int tw_args_lose_nothing(const tw_coll_args_t *args);
 
-/** args: counts NULL are the even split; parts are whole frames of args->inner_codec, too. chunk_bytes: what a message is
- *  aimed at; it is larger only where a single frame is. TW_ERR_NO_MEMORY (logged). */
+/** args: counts NULL are the even split; parts are whole frames of args->inner_codec, too. chunk_bytes: what
+ *  a message is aimed at; it is larger only where a single frame is. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world, size_t chunk_bytes);
 void tw_grid_cleanup(tw_grid_t *grid);
 
@@ -68,7 +69,8 @@ static inline const tw_quant_codec_t *tw_grid_chunk_codec(const tw_grid_t *grid,
     return codec == TW_GRID_EXACT ? NULL : grid->codecs[codec];
 }
 
-/** The codec of blocks that a chunk is quantized with; NULL: it is exact, though its messages may be lossless ones. */
+/** The codec of blocks that a chunk is quantized with; NULL: it is exact, though its messages may be lossless
+ *  ones. */
 static inline const tw_quant_codec_t *tw_grid_codec(const tw_grid_t *grid, size_t chunk)
 {
     const tw_quant_codec_t *codec = tw_grid_chunk_codec(grid, chunk);
@@ -76,8 +78,8 @@ static inline const tw_quant_codec_t *tw_grid_codec(const tw_grid_t *grid, size_
     return codec && codec->lossless ? NULL : codec;
 }
 
-/** Bytes of elements in a message: encoded, or as they are for a NULL codec and, but for its header, at most with the lossless
- *  one. */
+/** Bytes of elements in a message: encoded, or as they are for a NULL codec and, but for its header, at most
+ *  with the lossless one. */
 static inline size_t tw_message_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems)
 {
     int in_blocks = codec && !codec->lossless;
@@ -85,12 +87,12 @@ static inline size_t tw_message_bytes(const tw_quant_codec_t *codec, tw_type_t t
     return in_blocks ? tw_quant_encoded_bytes(codec, n_elems) : n_elems * tw_type_bytes(type);
 }
 
-/** Bytes of a chunk's message: its parts encoded one after another, or as they are for a NULL codec; with the lossless one, the
- *  most that it may take. */
+/** Bytes of a chunk's message: its parts encoded one after another, or as they are for a NULL codec; with the
+ *  lossless one, the most that it may take. */
 size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_codec_t *codec,
                            tw_type_t type);
 
-/* ---- codecs -------------------------------------------------------------------------------------------------- */
+/* ---- codecs -------------------------------------------------------------------------------------------- */
 
 /** The codecs that a communicator has used: made once, kept with it. */
 typedef struct tw_codecs {
@@ -100,7 +102,8 @@ typedef struct tw_codecs {
     tw_quant_lossless_t *lossless; /**< NULL: not used yet */
 } tw_codecs_t;
 
-/** Borrow a codec; made if it is the first of its kind. Zeroed codecs are an empty set, bound to host memory. */
+/** Borrow a codec; made if it is the first of its kind. Zeroed codecs are an empty set, bound to host
+ *  memory. */
 tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw_quant_t **out);
 /** Likewise the lossless one, for host memory. */
 tw_status_t tw_codecs_lossless(tw_codecs_t *codecs, tw_quant_lossless_t **out);

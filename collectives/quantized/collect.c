@@ -116,7 +116,7 @@ static int shard_chunk(const tw_qop_t *op, int owner, size_t index, size_t *chun
     return index < shard->n_chunks;
 }
 
-/* ---- one hop --------------------------------------------------------------------------------------------- */
+/* ---- one hop ------------------------------------------------------------------------------------------- */
 
 static void finish_one_hop(const tw_collect_t *collect, size_t chunk)
 {
@@ -134,8 +134,8 @@ static void finish_one_hop(const tw_collect_t *collect, size_t chunk)
     finish_chunk(collect, chunk, &inputs, op->factor);
 }
 
-/** Not encoded before the message of two rounds ago has been sent: one on the way and one that follows are enough, and
- *  encoding more would keep the processor from the messages. */
+/** Not encoded before the message of two rounds ago has been sent: one on the way and one that follows are
+ *  enough, and encoding more would keep the processor from the messages. */
 static void give(const tw_collect_t *collect, int owner, size_t chunk, size_t round)
 {
     const tw_qop_t *op = collect->op;
@@ -171,7 +171,7 @@ void tw_collect_one_hop(const tw_collect_t *collect, size_t round)
     }
 }
 
-/* ---- two hops -------------------------------------------------------------------------------------------- */
+/* ---- two hops ------------------------------------------------------------------------------------------ */
 
 /** Give this rank's contribution to the one of its node that gathers the chunk. */
 static void send_inside(const tw_collect_t *collect, int gateway, size_t chunk)
@@ -197,7 +197,8 @@ static tw_sbuf_t own_inside(const tw_collect_t *collect, size_t chunk, tw_task_t
     return inner ? encode_own(collect, chunk, inner, task) : TW_SBUF_NONE;
 }
 
-/** What a node's sum is multiplied with. That of an exact chunk travels on as it is, and on one node it is the result. */
+/** What a node's sum is multiplied with. That of an exact chunk travels on as it is, and on one node it is
+ *  the result. */
 static float inside_factor(const tw_qop_t *op, const tw_quant_t *codec)
 {
     if (codec || op->topo->max_local == 1) {

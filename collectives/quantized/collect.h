@@ -1,5 +1,5 @@
-/** How encoded contributions come together at the owner of each shard: one all-to-all hop, or one inside the nodes and one
- *  between them. Never a chain of re-quantized partial sums. */
+/** How encoded contributions come together at the owner of each shard: one all-to-all hop, or one inside the
+ *  nodes and one between them. Never a chain of re-quantized partial sums. */
 #ifndef TW_COLLECTIVES_QUANTIZED_COLLECT_H
 #define TW_COLLECTIVES_QUANTIZED_COLLECT_H
 
@@ -33,8 +33,8 @@ typedef void (*tw_collect_round_t)(const tw_collect_t *collect, size_t round);
 
 /** Every rank encodes its contribution for every owner, who sums them up in rank order. */
 void tw_collect_one_hop(const tw_collect_t *collect, size_t round);
-/** Inside each node the contributions for an owner meet at one rank, op->inner or exact, which sums them up in rank order and
- *  sends the encoded sum to the owner, who sums up those of all nodes in node order. */
+/** Inside each node the contributions for an owner meet at one rank, op->inner or exact, which sums them up
+ *  in rank order and sends the encoded sum to the owner, who sums up those of all nodes in node order. */
 void tw_collect_two_hop(const tw_collect_t *collect, size_t round);
 
 TW_C_END

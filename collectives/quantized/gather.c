@@ -1,6 +1,6 @@
 #include "collectives/quantized/gather.h"
 
-/* ---- routes ---------------------------------------------------------------------------------------------- */
+/* ---- routes -------------------------------------------------------------------------------------------- */
 
 static int ring_distance(const tw_topo_t *topo, int from, int to)
 {
@@ -47,7 +47,7 @@ static int direct_step(const tw_topo_t *topo, int owner, int rank)
 
 const tw_route_t tw_route_direct = {direct_parent, direct_step};
 
-/* ---- emitting -------------------------------------------------------------------------------------------- */
+/* ---- emitting ------------------------------------------------------------------------------------------ */
 
 /** Who gets the shard of `owner` from this rank; returns the end of the list. */
 static int *add_children(tw_spread_t *spread, int owner, int *end)
@@ -158,7 +158,7 @@ void tw_spread_round(const tw_spread_t *spread, size_t round)
     }
 }
 
-/* ---- all-gather ------------------------------------------------------------------------------------------ */
+/* ---- all-gather ---------------------------------------------------------------------------------------- */
 
 static void build(const tw_build_t *build, const tw_route_t *route)
 {

@@ -1,8 +1,10 @@
-/** Quantized all-gather, and the second half of an all-reduce: encoded shards spread to all ranks. Each is encoded once, by
- *  its owner, and travels, unchanged, along a tree of its own. Everybody decodes the same bytes, the owner too.
+/** Quantized all-gather, and the second half of an all-reduce: encoded shards spread to all ranks. Each is
+ *  encoded once, by its owner, and travels, unchanged, along a tree of its own. Everybody decodes the same
+ *  bytes, the owner too.
  *
- *  A route says from whom a rank gets a shard, and in which step. Trees of one route must agree on the order of messages
- *  between two ranks: what `parent` gives to a rank in step s, it gets itself in a step t(s), with t ascending. */
+ *  A route says from whom a rank gets a shard, and in which step. Trees of one route must agree on the order
+ *  of messages between two ranks: what `parent` gives to a rank in step s, it gets itself in a step t(s),
+ *  with t ascending. */
 #ifndef TW_COLLECTIVES_QUANTIZED_GATHER_H
 #define TW_COLLECTIVES_QUANTIZED_GATHER_H
 
@@ -40,8 +42,8 @@ typedef struct tw_spread {
 tw_spread_t *tw_spread_create(const tw_qop_t *op, const tw_route_t *route);
 /** How many rounds it takes. */
 size_t tw_spread_rounds(const tw_spread_t *spread);
-/** Emit what a round has: chunks are sent on as the route says, and decoded into dst, the own ones too. Own chunk c is to
- *  be in its buffer from round c on. */
+/** Emit what a round has: chunks are sent on as the route says, and decoded into dst, the own ones too. Own
+ *  chunk c is to be in its buffer from round c on. */
 void tw_spread_round(const tw_spread_t *spread, size_t round);
 
 TW_C_END

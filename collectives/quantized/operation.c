@@ -8,7 +8,7 @@
 #define BATCH 16                 /**< parts handed to the codec at once */
 #define SUM_ELEMS ((size_t)8192) /**< of an exact sum at a time, or a frame if that is longer */
 
-/* ---- making one ------------------------------------------------------------------------------------------ */
+/* ---- making one ---------------------------------------------------------------------------------------- */
 
 /** Elements of a segment before rank's shard. */
 static size_t shard_first(const tw_coll_segment_t *segment, int rank)
@@ -232,7 +232,7 @@ tw_qop_t *tw_qop_create(const tw_build_t *build)
     return op;
 }
 
-/* ---- buffers --------------------------------------------------------------------------------------------- */
+/* ---- buffers ------------------------------------------------------------------------------------------- */
 
 tw_quant_t *tw_qop_codec(const tw_qop_t *op, size_t chunk)
 {
@@ -297,7 +297,7 @@ tw_span_t tw_qop_plain_span(const tw_qop_t *op, size_t chunk)
     return tw_span_view(&op->plain, op->plain_first[chunk], op->grid.chunks[chunk].n_elems);
 }
 
-/* ---- computations ---------------------------------------------------------------------------------------- */
+/* ---- computations -------------------------------------------------------------------------------------- */
 
 typedef struct qop_task {
     const tw_qop_t *op;
@@ -456,7 +456,7 @@ tw_task_t tw_qop_keep(const tw_qop_t *op, size_t chunk)
     return task ? emit_task(run_keep, task) : TW_TASK_NONE;
 }
 
-/* ---- lossless messages ----------------------------------------------------------------------------------- */
+/* ---- lossless messages --------------------------------------------------------------------------------- */
 
 /** Where a lossless chunk is, in as few pieces as it lies in. */
 typedef struct pack_task {
@@ -589,7 +589,7 @@ tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from)
     return emit_task(task->codec ? run_decode : run_copy, task);
 }
 
-/* ---- sums ------------------------------------------------------------------------------------------------ */
+/* ---- sums ---------------------------------------------------------------------------------------------- */
 
 /** Encoded inputs -> to, or dst if there is no `to`. */
 static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)

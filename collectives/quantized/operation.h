@@ -1,7 +1,7 @@
 /** The codec's share of a quantized operation: computations on the chunks of its grid.
  *
- *  An algorithm makes a tw_qop_t while it is built; from then on it thinks in chunks (chunks.h). A chunk's encoded bytes
- *  live in a scratch buffer of their own, so that they are sent on as they are. */
+ *  An algorithm makes a tw_qop_t while it is built; from then on it thinks in chunks (chunks.h). A chunk's
+ *  encoded bytes live in a scratch buffer of their own, so that they are sent on as they are. */
 #ifndef TW_COLLECTIVES_QUANTIZED_OPERATION_H
 #define TW_COLLECTIVES_QUANTIZED_OPERATION_H
 
@@ -21,8 +21,8 @@ typedef struct tw_qop_tensor {
     size_t row_elems;    /**< of that tensor; 0: not known */
 } tw_qop_tensor_t;
 
-/** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but for an
- *  all-reduce. */
+/** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but
+ *  for an all-reduce. */
 tw_qop_tensor_t tw_qop_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes);
 
 /** One part of a chunk, where it lies. */
@@ -50,7 +50,8 @@ typedef struct tw_qop_walk {
 /** 1 and the next part; 0: there is none left. */
 int tw_qop_walk_next(tw_qop_walk_t *walk, tw_qop_part_t *part);
 
-/** Seeds of what a rank encodes, and of a node's sum: in a reduction all different, lest all round the same way. */
+/** Seeds of what a rank encodes, and of a node's sum: in a reduction all different, lest all round the same
+ *  way. */
 uint64_t tw_qop_rank_seed(tw_coll_op_t op, uint64_t seed, int rank);
 uint64_t tw_qop_node_seed(uint64_t seed, int node);
 
@@ -83,7 +84,8 @@ tw_qop_t *tw_qop_create(const tw_build_t *build);
 /** What a chunk is quantized with, and in the hop inside the node; NULL: exact. */
 tw_quant_t *tw_qop_codec(const tw_qop_t *op, size_t chunk);
 tw_quant_t *tw_qop_inner(const tw_qop_t *op, size_t chunk);
-/** 1: the chunk's messages are lossless ones. Sums see it as it is: it is packed when it leaves a node, or is spread. */
+/** 1: the chunk's messages are lossless ones. Sums see it as it is: it is packed when it leaves a node, or is
+ *  spread. */
 int tw_qop_is_lossless(const tw_qop_t *op, size_t chunk);
 /** 1: the chunk travels between this rank and a peer as a lossless message: it crosses the network. */
 int tw_qop_is_packed(const tw_qop_t *op, size_t chunk, int peer);
@@ -101,8 +103,8 @@ tw_span_t tw_qop_plain_span(const tw_qop_t *op, size_t chunk);
 tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, tw_sbuf_t to);
 /** src -> message buffer. */
 tw_task_t tw_qop_encode_message(const tw_qop_t *op, size_t chunk, tw_sbuf_t to);
-/** dst -> message buffer, rounded with the operation's seed: of an all-reduce, its sum in the tensor's type. Not of an exact chunk
- *  that travels as it is. */
+/** dst -> message buffer, rounded with the operation's seed: of an all-reduce, its sum in the tensor's type.
+ *  Not of an exact chunk that travels as it is. */
 tw_task_t tw_qop_encode_result(const tw_qop_t *op, size_t chunk, tw_sbuf_t to);
 /** message buffer -> dst. */
 tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from);

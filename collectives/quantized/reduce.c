@@ -1,4 +1,5 @@
-/* Quantized reduce-scatter, and all-reduce: a reduce-scatter whose results are encoded again and spread, chunk by chunk. */
+/* Quantized reduce-scatter, and all-reduce: a reduce-scatter whose results are encoded again and spread,
+ * chunk by chunk. */
 #include "collectives/quantized/collect.h"
 #include "collectives/quantized/gather.h"
 
@@ -13,7 +14,8 @@ static void build_reduce_scatter(const tw_build_t *build, tw_collect_round_t col
     }
 }
 
-/** In place, a chunk's result comes in after everybody, this rank too, has contributed to it; the spread is told when. */
+/** In place, a chunk's result comes in after everybody, this rank too, has contributed to it; the spread is
+ *  told when. */
 static void build_allreduce(const tw_build_t *build, tw_collect_round_t collect_round)
 {
     tw_qop_t *op = tw_qop_create(build);

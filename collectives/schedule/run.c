@@ -297,7 +297,8 @@ static tw_status_t run_status(const tw_sched_t *sched)
     return sched->n_ended == sched->n_tasks ? TW_OK : TW_IN_PROGRESS;
 }
 
-/* A computation is urgent if a message, or an urgent computation, waits for it. Successors come later in program order. */
+/* A computation is urgent if a message, or an urgent computation, waits for it. Successors come later in
+ * program order. */
 static void mark_urgent(tw_sched_t *sched)
 {
     for (int i = sched->n_tasks - 1; i >= 0; i--) {

@@ -1,22 +1,23 @@
-/** A schedule: what one operation does on this rank, as tasks with dependencies. The folder, in the order of reading:
- *  view (tensors as one run of elements), schedule (emitting tasks), sums (those that add up), scratch (memory), run (the
- *  executor).
+/** A schedule: what one operation does on this rank, as tasks with dependencies. The folder, in the order of
+ *  reading: view (tensors as one run of elements), schedule (emitting tasks), sums (those that add up),
+ *  scratch (memory), run (the executor).
  *
- *  An algorithm emits tasks in program order: sends, receives, and computations on the calling thread. A task starts
- *  when all tasks that it was put after have ended; nothing else orders them, except:
- *  - messages between two ranks match in the order in which both emit them (the k-th send to p, the k-th receive from
- *    here that p emits), and they start in that order, a few at a time (the window). So an algorithm is correct if the
- *    program, run task by task with buffered sends, would end; receives should depend on as little as possible, because a
- *    receive that is posted late costs a copy or a stall;
+ *  An algorithm emits tasks in program order: sends, receives, and computations on the calling thread. A task
+ *  starts when all tasks that it was put after have ended; nothing else orders them, except:
+ *  - messages between two ranks match in the order in which both emit them (the k-th send to p, the k-th
+ *    receive from here that p emits), and they start in that order, a few at a time (the window). So an
+ *    algorithm is correct if the program, run task by task with buffered sends, would end; receives should
+ *    depend on as little as possible, because a receive that is posted late costs a copy or a stall;
  *  - computations that a send waits for run before those that only this rank waits for.
  *
- *  Memory of a task is a span: a range of a view (a tensor of the caller, perhaps scattered: messages are packed and
- *  unpacked as needed, contiguous ones travel straight from and to the caller's memory), or a range of a scratch
- *  buffer. A scratch buffer exists from the start of the first task that uses it to the end of the last one.
+ *  Memory of a task is a span: a range of a view (a tensor of the caller, perhaps scattered: messages are
+ *  packed and unpacked as needed, contiguous ones travel straight from and to the caller's memory), or a
+ *  range of a scratch buffer. A scratch buffer exists from the start of the first task that uses it to the
+ *  end of the last one.
  *
- *  Tasks belong to rounds, which begin in program order and as many at a time as the communicator's scratch memory has
- *  room for; the oldest one is always under way. So memory is bounded, and nothing waits for ever, if a message is of
- *  the same round on both of its ends (rounds without tasks may be left out).
+ *  Tasks belong to rounds, which begin in program order and as many at a time as the communicator's scratch
+ *  memory has room for; the oldest one is always under way. So memory is bounded, and nothing waits for ever,
+ *  if a message is of the same round on both of its ends (rounds without tasks may be left out).
  *
  *  Emitting never fails on the spot: the first error sticks and tw_sched_seal (run.h) returns it. */
 #ifndef TW_COLLECTIVES_SCHEDULE_SCHEDULE_H
@@ -43,7 +44,8 @@ typedef struct tw_span {
     tw_sbuf_t buffer;      /**< TW_SBUF_NONE with view NULL: an empty message (a signal) */
     size_t first;          /**< element of the view, or byte of the buffer */
     size_t n;              /**< elements of the view, or bytes of the buffer */
-    int is_bound; /**< 1: a message of at most so many bytes, as many as the buffer holds: see tw_sched_fill */
+    /** 1: a message of at most so many bytes, as many as the buffer holds: see tw_sched_fill */
+    int is_bound;
 } tw_span_t;
 
 static inline tw_span_t tw_span_view(const tw_view_t *view, size_t first, size_t n_elems)
@@ -74,8 +76,8 @@ static inline tw_span_t tw_span_signal(void)
 /** What has been sent to a rank. */
 typedef struct tw_sched_sent {
     uint64_t bytes, messages;
-    uint64_t
-        spared_bytes; /**< by which messages were shorter than their bound: with `bytes`, what was planned */
+    /** by which messages were shorter than their bound: with `bytes`, what was planned */
+    uint64_t spared_bytes;
 } tw_sched_sent_t;
 
 /** Where a schedule runs. Borrowed: all of it outlives the schedule. */
@@ -94,19 +96,20 @@ typedef struct tw_sched_env {
 /** tw_sched_destroy (run.h) ends it. */
 tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out);
 
-/* ---- emitting -------------------------------------------------------------------------------------------- */
+/* ---- emitting ------------------------------------------------------------------------------------------ */
 
-/** Zeroed memory that lives as long as the schedule, for arguments of computations; NULL (the error sticks) when out
- *  of memory. */
+/** Zeroed memory that lives as long as the schedule, for arguments of computations; NULL (the error sticks)
+ *  when out of memory. */
 void *tw_sched_alloc(tw_sched_t *sched, size_t bytes);
 
-/** Send to, receive from communicator rank `peer`. TW_TASK_NONE for a span of no elements (both sides skip it), except
- *  the signal, which is a message of 0 bytes. */
+/** Send to, receive from communicator rank `peer`. TW_TASK_NONE for a span of no elements (both sides skip
+ *  it), except the signal, which is a message of 0 bytes. */
 tw_task_t tw_sched_send(tw_sched_t *sched, int peer, tw_span_t from);
 tw_task_t tw_sched_recv(tw_sched_t *sched, int peer, tw_span_t to);
 
 /** A computation on the calling thread. It should take well under a millisecond, as nothing moves meanwhile.
- *  arg: lives as long as the schedule (tw_sched_alloc). An error that it returns (and logs) ends the operation. */
+ *  arg: lives as long as the schedule (tw_sched_alloc). An error that it returns (and logs) ends the
+ *  operation. */
 typedef tw_status_t (*tw_compute_fn_t)(tw_sched_t *sched, const void *arg);
 tw_task_t tw_sched_compute(tw_sched_t *sched, tw_compute_fn_t fn, const void *arg);
 
@@ -119,12 +122,13 @@ void tw_sched_next_round(tw_sched_t *sched);
 /** `later` starts when `earlier` has ended. Either may be TW_TASK_NONE: nothing happens. */
 void tw_sched_after(tw_sched_t *sched, tw_task_t later, tw_task_t earlier);
 
-/** A scratch buffer (of 0 bytes is allowed). Sends and receives use their span's buffer by themselves; computations say
- *  which ones they use. */
+/** A scratch buffer (of 0 bytes is allowed). Sends and receives use their span's buffer by themselves;
+ *  computations say which ones they use. */
 tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes);
 void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer);
 
-/** From a computation: the buffer holds a message of so many bytes. A receive into a tw_span_bound does it by itself. */
+/** From a computation: the buffer holds a message of so many bytes. A receive into a tw_span_bound does it by
+ *  itself. */
 void tw_sched_fill(tw_sched_t *sched, tw_sbuf_t buffer, size_t bytes);
 /** What the buffer holds of such a message. */
 size_t tw_sched_filled(const tw_sched_t *sched, tw_sbuf_t buffer);
@@ -132,7 +136,8 @@ size_t tw_sched_filled(const tw_sched_t *sched, tw_sbuf_t buffer);
 /** Make an error stick. */
 void tw_sched_fail(tw_sched_t *sched, tw_status_t status);
 
-/** Payload bytes, and messages, that a sealed schedule sends to communicator rank `peer`: at most, where some are tw_span_bound. */
+/** Payload bytes, and messages, that a sealed schedule sends to communicator rank `peer`: at most, where some
+ *  are tw_span_bound. */
 uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer);
 uint64_t tw_sched_sent_messages(const tw_sched_t *sched, int peer);
 

@@ -77,7 +77,7 @@ void tw_scratch_destroy(tw_scratch_t *scratch)
     }
 }
 
-/* ---- reservations ---------------------------------------------------------------------------------------- */
+/* ---- reservations -------------------------------------------------------------------------------------- */
 
 void tw_scratch_enter(tw_scratch_t *scratch, tw_scratch_user_t *user)
 {
@@ -110,7 +110,7 @@ void tw_scratch_release(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t b
     scratch->reserved_bytes -= bytes;
 }
 
-/* ---- buffers --------------------------------------------------------------------------------------------- */
+/* ---- buffers ------------------------------------------------------------------------------------------- */
 
 /* Free kept buffers, the largest first, until at most so many bytes are held. */
 static void shrink(tw_scratch_t *scratch, size_t bytes)

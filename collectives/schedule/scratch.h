@@ -1,7 +1,7 @@
 /** Scratch memory of a communicator: buffers are handed out by size class and kept for the next operation.
  *
- *  It has a limit. Who wants memory reserves it first, and asks again later when there is no room; the oldest user gets
- *  what it says it cannot do without, so that somebody always goes on. */
+ *  It has a limit. Who wants memory reserves it first, and asks again later when there is no room; the oldest
+ *  user gets what it says it cannot do without, so that somebody always goes on. */
 #ifndef TW_COLLECTIVES_SCHEDULE_SCRATCH_H
 #define TW_COLLECTIVES_SCHEDULE_SCRATCH_H
 
@@ -26,8 +26,8 @@ void tw_scratch_destroy(tw_scratch_t *scratch);
 /** Join the users as the youngest; leave them, with all that is still reserved. */
 void tw_scratch_enter(tw_scratch_t *scratch, tw_scratch_user_t *user);
 void tw_scratch_leave(tw_scratch_t *scratch, tw_scratch_user_t *user);
-/** 1: `bytes` more are reserved; 0: there is no room, which for all but the oldest user is half of it. is_needed: nothing
- *  of the user goes on without; the oldest user then gets it, even beyond the limit. */
+/** 1: `bytes` more are reserved; 0: there is no room, which for all but the oldest user is half of it.
+ *  is_needed: nothing of the user goes on without; the oldest user then gets it, even beyond the limit. */
 int tw_scratch_reserve(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes, int is_needed);
 void tw_scratch_release(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes);
 /** What a buffer of `bytes` takes. */

@@ -8,7 +8,7 @@
 
 #define SUM_ELEMS 2048 /* of an fp32 sum on the stack: stays in the first-level cache */
 
-/* ---- copy ------------------------------------------------------------------------------------------------ */
+/* ---- copy ---------------------------------------------------------------------------------------------- */
 
 typedef struct copy_args {
     tw_span_t from, to;
@@ -73,7 +73,7 @@ tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to)
     return emit(sched, run_copy, args, &from, 1, to);
 }
 
-/* ---- sum ------------------------------------------------------------------------------------------------- */
+/* ---- sum ----------------------------------------------------------------------------------------------- */
 
 void tw_sum_round(tw_type_t type, float *acc, size_t n, float factor, float limit, void *dst)
 {

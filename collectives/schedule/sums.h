@@ -1,5 +1,5 @@
-/** Computations that exact algorithms emit. Spans may be of views or of buffers, in any mixture; those of views count
- *  elements, those of buffers bytes. */
+/** Computations that exact algorithms emit. Spans may be of views or of buffers, in any mixture; those of
+ *  views count elements, those of buffers bytes. */
 #ifndef TW_COLLECTIVES_SCHEDULE_SUMS_H
 #define TW_COLLECTIVES_SCHEDULE_SUMS_H
 
@@ -25,8 +25,9 @@ typedef struct tw_work_sum {
     tw_span_t to;     /**< may be one of the inputs, element for element */
 } tw_work_sum_t;
 
-/** to = round(factor * (partial inputs + scale * other inputs)), not beyond the limit: summed in fp32 in the order of inputs (with a scale, the
- *  others first), rounded once; without partial inputs, multiplied once with scale * factor. TW_TASK_NONE for nothing. */
+/** to = round(factor * (partial inputs + scale * other inputs)), not beyond the limit: summed in fp32 in the
+ *  order of inputs (with a scale, the others first), rounded once; without partial inputs, multiplied once
+ *  with scale * factor. TW_TASK_NONE for nothing. */
 tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum);
 
 TW_C_END

@@ -8,7 +8,7 @@
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, tw_ip_comm) table = LIST_HEAD_INITIALIZER(table);
 
-/* ---- the table --------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
 static tw_ip_comm_t *find(ncclComm_t nccl)
 {
@@ -94,7 +94,7 @@ static tw_ip_comm_t *take(ncclComm_t nccl)
     return comm;
 }
 
-/* ---- learning ---------------------------------------------------------------------------------------------- */
+/* ---- learning ------------------------------------------------------------------------------------------ */
 
 int tw_ip_comm_world(tw_ip_comm_t *comm)
 {
@@ -251,7 +251,7 @@ void tw_ip_comm_forget(ncclComm_t nccl, int is_aborted)
     }
 }
 
-/* ---- sums with a factor ------------------------------------------------------------------------------------ */
+/* ---- sums with a factor -------------------------------------------------------------------------------- */
 
 static tw_ip_scale_t *find_scale(const tw_ip_comm_t *comm, ncclRedOp_t op)
 {

@@ -1,6 +1,7 @@
-/** The job's communicators: which ranks share a node, and the collectives on them. What is learned is learned once, together with the
- *  other ranks, with the first call that would be quantized; one that has none costs nothing. Whether all ranks have the interposer is
- *  asked before, elsewhere (meet.h): until that is known, no other call of NCCL is made than the job's own. */
+/** The job's communicators: which ranks share a node, and the collectives on them. What is learned is learned
+ *  once, together with the other ranks, with the first call that would be quantized; one that has none costs
+ *  nothing. Whether all ranks have the interposer is asked before, elsewhere (meet.h): until that is known,
+ *  no other call of NCCL is made than the job's own. */
 #ifndef TW_PLUGIN_INTERPOSE_COMMS_H
 #define TW_PLUGIN_INTERPOSE_COMMS_H
 
@@ -40,7 +41,8 @@ typedef struct tw_ip_comm {
     LIST_HEAD(, tw_ip_scale) scales;
 } tw_ip_comm_t;
 
-/** The one of this handle, made if it is new; NULL: out of memory, or no handle. Give it back with put. Any thread. */
+/** The one of this handle, made if it is new; NULL: out of memory, or no handle. Give it back with put. Any
+ *  thread. */
 tw_ip_comm_t *tw_ip_comm_get(ncclComm_t nccl);
 void tw_ip_comm_put(tw_ip_comm_t *comm);
 
@@ -52,18 +54,22 @@ ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm);
 /** Nothing is quantized from now on. */
 void tw_ip_comm_rule_out(tw_ip_comm_t *comm, tw_ip_reason_t why);
 
-/** A communicator was made, in or outside of a group; its ranks meet there. What was known of an older one with this handle is gone. */
+/** A communicator was made, in or outside of a group; its ranks meet there. What was known of an older one
+ *  with this handle is gone. */
 void tw_ip_comm_made(ncclComm_t nccl, tw_ip_meeting_t *meeting);
 /** Where the ranks of one meet; NULL: not known. */
 tw_ip_meeting_t *tw_ip_comm_meeting(ncclComm_t nccl);
-/** It is about to be aborted or revoked: calls of it that are under way in other threads make no more of NCCL. */
+/** It is about to be aborted or revoked: calls of it that are under way in other threads make no more of
+ *  NCCL. */
 void tw_ip_comm_close(ncclComm_t nccl);
 /** A communicator ends: waits for what is under way, or, when it was aborted, gives it up. */
 void tw_ip_comm_forget(ncclComm_t nccl, int is_aborted);
-/** A communicator does nothing any more, but is there: what is under way is given up, and calls are NCCL's to refuse. */
+/** A communicator does nothing any more, but is there: what is under way is given up, and calls are NCCL's to
+ *  refuse. */
 void tw_ip_comm_revoke(ncclComm_t nccl);
 
-/** What the job calls its sums: remember, look up for a call of this type (with comm->lock; 0: unknown), forget. */
+/** What the job calls its sums: remember, look up for a call of this type (with comm->lock; 0: unknown),
+ *  forget. */
 void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, ncclDataType_t type, float factor);
 int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, ncclDataType_t type, float *factor);
 void tw_ip_comm_scale_drop(ncclComm_t nccl, ncclRedOp_t op);

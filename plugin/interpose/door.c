@@ -51,15 +51,15 @@ typedef struct door {
     int listener;
     uint8_t address[16];
     uint16_t port;
-    pthread_mutex_t
-        lock; /**< of the list: meetings come from any thread, and stay; what is in one is the door's thread's */
+    /** of the list: meetings come from any thread, and stay; what is in one is the door's thread's */
+    pthread_mutex_t lock;
     LIST_HEAD(, meeting) meetings;
     visitor_t visitors[GUESTS_MAX];
     int n_visitors;
     double deaf_sec; /**< nobody is let in before: there was no descriptor for him */
 } door_t;
 
-/* ---- verdicts ---------------------------------------------------------------------------------------------- */
+/* ---- verdicts ------------------------------------------------------------------------------------------ */
 
 static void decide(meeting_t *m, tw_ip_verdict_t verdict, const char *said)
 {
@@ -178,7 +178,7 @@ static int settle(meeting_t *m, double end_sec)
     return m->answer.verdict != 0;
 }
 
-/* ---- visitors ---------------------------------------------------------------------------------------------- */
+/* ---- visitors ------------------------------------------------------------------------------------------ */
 
 static meeting_t *find(door_t *door, const uint8_t *name)
 {
@@ -331,7 +331,7 @@ static void *serve(void *arg)
     }
 }
 
-/* ---- opening ----------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------------- */
 
 static int listen_at(const uint8_t address[16], uint16_t port, uint16_t *got)
 {
@@ -380,7 +380,8 @@ static door_t *create(const tw_ip_place_t *place)
     return NULL;
 }
 
-/** Doors stay until the process ends. One for each address that NCCL has, and one at a port that was asked for. */
+/** Doors stay until the process ends. One for each address that NCCL has, and one at a port that was asked
+ *  for. */
 static door_t *doors[8];
 static pthread_mutex_t doors_lock = PTHREAD_MUTEX_INITIALIZER;
 

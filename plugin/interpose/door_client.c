@@ -11,7 +11,7 @@
 
 #define ANSWER_SEC 20.0 /**< besides what the door was told to wait */
 
-/* ---- sockets ----------------------------------------------------------------------------------------------- */
+/* ---- sockets ------------------------------------------------------------------------------------------- */
 
 /** 0: not in time. */
 static int wait_until(int fd, short events, double end_sec)
@@ -68,7 +68,7 @@ static int send_all(int fd, const void *message, size_t bytes)
     return send(fd, message, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
-/* ---- questions --------------------------------------------------------------------------------------------- */
+/* ---- questions ----------------------------------------------------------------------------------------- */
 
 /** The door knows the meeting, and proves it. -1: nothing was said there. */
 static int reach(const tw_ip_place_t *place, double end_sec, tw_ip_session_t *session)

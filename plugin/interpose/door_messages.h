@@ -1,10 +1,12 @@
 /** What a rank and a door say to each other, on a connection for each question:
  *      rank                              door
  *      hello      name, nonce        ->
- *                                    <-  welcome    nonce; hash          a door that does not know the name closes
+ *                                    <-  welcome    nonce; hash          a door that does not know the name
+ *                                                                        closes
  *      question   what, who; hash    ->
  *                                    <-  answer     hash
- *  Hashes are of the key, both nonces, and the message. Numbers are as the machine has them: both ends are of one kind. Private to the folder. */
+ *  Hashes are of the key, both nonces, and the message. Numbers are as the machine has them: both ends are of
+ *  one kind. Private to the folder. */
 #ifndef TW_PLUGIN_INTERPOSE_DOOR_MESSAGES_H
 #define TW_PLUGIN_INTERPOSE_DOOR_MESSAGES_H
 

@@ -10,8 +10,8 @@ TW_C_BEGIN
 int tw_ip_gpu_works(void);
 /** The calling thread's, for the log; 0 where CUDA does not say. Logs nothing. */
 int tw_ip_gpu_device(void);
-/** 1 if what is put on the stream goes into a graph. 0 also where CUDA does not say: then the call fails, as what this rank alone left to
- *  NCCL would meet something else on the others. */
+/** 1 if what is put on the stream goes into a graph. 0 also where CUDA does not say: then the call fails, as
+ *  what this rank alone left to NCCL would meet something else on the others. */
 int tw_ip_gpu_captures(tw_stream_t stream);
 /** event: a cudaEvent_t. */
 tw_status_t tw_ip_gpu_record(void *event, tw_stream_t stream);

@@ -1,5 +1,5 @@
-/** libthinwire-nccl.so: NCCL's collectives between nodes, quantized, for a job that knows nothing of it. It stands between the job
- *  and libnccl: preloaded, or put there by the net plugin. Read in this order:
+/** libthinwire-nccl.so: NCCL's collectives between nodes, quantized, for a job that knows nothing of it. It
+ *  stands between the job and libnccl: preloaded, or put there by the net plugin. Read in this order:
  *    wrappers.c    what a job calls
  *    nccl_calls.h  NCCL's real functions, and one call of a collective
  *    policy.h      which calls are quantized, and how
@@ -27,20 +27,20 @@ extern "C" {
 /** optionId: an int, 1: this call stays exact. The same on all ranks, as all of a call's configuration. */
 #define TW_NCCL_OPTION_EXACT 1
 
-/** Change TW_WEIGHTS and TW_GRADS from now on: "exact", or a codec as they have it; NULL: as it is. On all ranks, between the same
- *  calls; any thread, but not between ncclGroupStart and ncclGroupEnd. Returns 0 (ncclSuccess), or 4 (ncclInvalidArgument, the
- *  reason is logged) and nothing has changed. */
+/** Change TW_WEIGHTS and TW_GRADS from now on: "exact", or a codec as they have it; NULL: as it is. On all
+ *  ranks, between the same calls; any thread, but not between ncclGroupStart and ncclGroupEnd. Returns 0
+ *  (ncclSuccess), or 4 (ncclInvalidArgument, the reason is logged) and nothing has changed. */
 int tw_nccl_set_policy(const char *weights, const char *grads);
 
-/** For the net plugin, for each communicator that NCCL makes: point what the objects of this process call of NCCL to this library;
- *  later on, what objects call that were loaded since. The first time, the ranks of the job meet (plugin/interpose/meet.h). Returns how many
- *  places were changed; 0: nothing was there to change, and -1: it cannot be done, and no communicator is to be made (the reason is logged,
- *  once). Any thread. */
+/** For the net plugin, for each communicator that NCCL makes: point what the objects of this process call of
+ *  NCCL to this library; later on, what objects call that were loaded since. The first time, the ranks of the
+ *  job meet (plugin/interpose/meet.h). Returns how many places were changed; 0: nothing was there to change,
+ *  and -1: it cannot be done, and no communicator is to be made (the reason is logged, once). Any thread. */
 int tw_nccl_redirect(void);
 /** 1: the job's calls come here: it has made, or is making, a communicator through this library. */
 int tw_nccl_is_wrapped(void);
-/** For the net plugin: what is said from now on goes to NCCL's logger; NULL: it stays where it is. Misspelt variables are named there
- *  if neither has been done so far, has_named: the caller has. Any thread. */
+/** For the net plugin: what is said from now on goes to NCCL's logger; NULL: it stays where it is. Misspelt
+ *  variables are named there if neither has been done so far, has_named: the caller has. Any thread. */
 void tw_nccl_log_to(tw_nccl_logger_t logger, int has_named);
 
 #ifdef __cplusplus

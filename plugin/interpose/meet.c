@@ -71,7 +71,7 @@ tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why)
     return meeting;
 }
 
-/* ---- the mark in an id ------------------------------------------------------------------------------------- */
+/* ---- the mark in an id --------------------------------------------------------------------------------- */
 
 #define MARK 0x4431784e77546970u
 #define NCCL_ADDRESS_AT 8 /**< behind a magic number: a struct sockaddr */
@@ -169,7 +169,7 @@ static int read_mark(const ncclUniqueId *id, tw_ip_place_t *place)
     return 1;
 }
 
-/* ---- this rank --------------------------------------------------------------------------------------------- */
+/* ---- this rank ----------------------------------------------------------------------------------------- */
 
 /** Another one after a fork. */
 static uint64_t own_process(void)
@@ -224,7 +224,7 @@ static tw_ip_guest_t introduce(int rank, int world)
     };
 }
 
-/* ---- registering ------------------------------------------------------------------------------------------- */
+/* ---- registering --------------------------------------------------------------------------------------- */
 
 ncclResult_t tw_ip_meeting_begin(const ncclUniqueId *id, int rank, int world, tw_ip_meeting_t **out)
 {
@@ -262,7 +262,7 @@ void tw_ip_meeting_drop(tw_ip_meeting_t *meeting)
     free(meeting);
 }
 
-/* ---- the job ----------------------------------------------------------------------------------------------- */
+/* ---- the job ------------------------------------------------------------------------------------------- */
 
 #define JOB_PORT_FIRST 20000
 #define JOB_PORTS 12000
@@ -373,7 +373,7 @@ tw_status_t tw_ip_meeting_of_job(void)
     return meet_job(meeting);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------ */
+/* ---- asking -------------------------------------------------------------------------------------------- */
 
 static tw_ip_reason_t reason_of(uint32_t verdict)
 {
@@ -419,8 +419,9 @@ static ncclResult_t ask_once(tw_ip_meeting_t *m, tw_ip_reason_t *why)
     return error;
 }
 
-/** Of a communicator that was not seen being made: it was split off one of those that were, in a group or in the background, whose out
- *  parameter NCCL fills later. Where all of them have the same verdict, so has it; a rank that does not know fails, as others may. */
+/** Of a communicator that was not seen being made: it was split off one of those that were, in a group or in
+ *  the background, whose out parameter NCCL fills later. Where all of them have the same verdict, so has it;
+ *  a rank that does not know fails, as others may. */
 static ncclResult_t ask_all(tw_ip_reason_t *why)
 {
     tw_ip_reason_t first = TW_IP_REASONS, next;

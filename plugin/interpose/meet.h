@@ -1,5 +1,6 @@
-/** Whether all ranks of a communicator have the interposer, and mean the same with it: asked at a door (door.h), never over the communicator.
- *  The way to the door is in the communicator's id, in bytes that NCCL leaves zero (2.19 to 2.32 use 48 of 128, and compare them all). */
+/** Whether all ranks of a communicator have the interposer, and mean the same with it: asked at a door
+ *  (door.h), never over the communicator. The way to the door is in the communicator's id, in bytes that NCCL
+ *  leaves zero (2.19 to 2.32 use 48 of 128, and compare them all). */
 #ifndef TW_PLUGIN_INTERPOSE_MEET_H
 #define TW_PLUGIN_INTERPOSE_MEET_H
 
@@ -10,24 +11,26 @@ TW_C_BEGIN
 /** Of a communicator and of all that were split off it. The process keeps it. */
 typedef struct tw_ip_meeting tw_ip_meeting_t;
 
-/** An id was made here: open a door for it. Where that cannot be (logged), or NCCL_COMM_ID is set, so that each rank makes the id by itself,
- *  it stays as it is, and the communicator is left alone. */
+/** An id was made here: open a door for it. Where that cannot be (logged), or NCCL_COMM_ID is set, so that
+ *  each rank makes the id by itself, it stays as it is, and the communicator is left alone. */
 void tw_ip_meeting_invite(ncclUniqueId *id);
-/** NCCL is about to make a communicator of this id: register. NULL: out of memory. ncclSystemError: this rank cannot know whether it is
- *  registered (logged), and NCCL is not to be asked. */
+/** NCCL is about to make a communicator of this id: register. NULL: out of memory. ncclSystemError: this rank
+ *  cannot know whether it is registered (logged), and NCCL is not to be asked. */
 ncclResult_t tw_ip_meeting_begin(const ncclUniqueId *id, int rank, int world, tw_ip_meeting_t **out);
 /** NCCL did not make it after all. */
 void tw_ip_meeting_drop(tw_ip_meeting_t *meeting);
-/** One that is settled: of a communicator whose ranks need not, or cannot, be asked, whichever rank looks at it. */
+/** One that is settled: of a communicator whose ranks need not, or cannot, be asked, whichever rank looks at
+ *  it. */
 tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why);
-/** Calls of this process have been redirected after NCCL had begun to make communicators: their ranks, all of the launcher's job, meet at a
- *  door at rank 0 (MASTER_ADDR). Blocks until rank 0 opens it, for TW_JOIN_TIMEOUT at most. TW_ERR_PEER (logged): as ncclSystemError
- *  above. Where there are no launcher's variables, those communicators are left alone. */
+/** Calls of this process have been redirected after NCCL had begun to make communicators: their ranks, all of
+ *  the launcher's job, meet at a door at rank 0 (MASTER_ADDR). Blocks until rank 0 opens it, for
+ *  TW_JOIN_TIMEOUT at most. TW_ERR_PEER (logged): as ncclSystemError above. Where there are no launcher's
+ *  variables, those communicators are left alone. */
 tw_status_t tw_ip_meeting_of_job(void);
 
-/** *why: TW_IP_REPLACED if all have it. Blocks as long as an answer takes: where all ranks of a communicator have registered, no longer.
- *  NULL: of a communicator that this library has not seen being made. ncclSystemError, ncclInvalidUsage (logged): this rank cannot
- *  know, and must not go on. Any thread. */
+/** *why: TW_IP_REPLACED if all have it. Blocks as long as an answer takes: where all ranks of a communicator
+ *  have registered, no longer. NULL: of a communicator that this library has not seen being made.
+ *  ncclSystemError, ncclInvalidUsage (logged): this rank cannot know, and must not go on. Any thread. */
 ncclResult_t tw_ip_meeting_ask(tw_ip_meeting_t *meeting, tw_ip_reason_t *why);
 
 TW_C_END

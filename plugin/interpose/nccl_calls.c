@@ -62,7 +62,7 @@ void *tw_ip_real_at(const char *name)
     return at;
 }
 
-/* ---- one call ---------------------------------------------------------------------------------------------- */
+/* ---- one call ------------------------------------------------------------------------------------------ */
 
 static const char *const names[] = {"all-gather", "reduce-scatter", "all-reduce", "all-to-all"};
 

@@ -1,5 +1,6 @@
-/** NCCL's calls as the interposer sees them: what later headers declare, in our own words, and the real functions. Nothing is linked:
- *  they are looked up when they are first needed, and what this NCCL lacks is NULL. */
+/** NCCL's calls as the interposer sees them: what later headers declare, in our own words, and the real
+ *  functions. Nothing is linked: they are looked up when they are first needed, and what this NCCL lacks is
+ *  NULL. */
 #ifndef TW_PLUGIN_INTERPOSE_NCCL_CALLS_H
 #define TW_PLUGIN_INTERPOSE_NCCL_CALLS_H
 
@@ -11,7 +12,7 @@
 
 TW_C_BEGIN
 
-/* ---- what older headers lack ------------------------------------------------------------------------------- */
+/* ---- what older headers lack --------------------------------------------------------------------------- */
 
 /** ncclConfigExt_t (2.31): one of a list of options that NCCL itself ignores. */
 typedef struct tw_ip_option {
@@ -83,7 +84,7 @@ ncclResult_t ncclAllReduceConfig(const void *from, void *to, size_t count, ncclD
 ncclResult_t ncclAlltoAllConfig(const void *from, void *to, size_t count, ncclDataType_t type,
                                 ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
 
-/* ---- the real functions ------------------------------------------------------------------------------------ */
+/* ---- the real functions -------------------------------------------------------------------------------- */
 
 /** What is wrapped: exported under NCCL's names. */
 #define TW_IP_WRAPPED(X)        \
@@ -137,7 +138,7 @@ const tw_ip_functions_t *tw_ip_real(void);
 /** Where one of them is, by name; NULL: there is none, or it is not one of the wrapped. */
 void *tw_ip_real_at(const char *name);
 
-/* ---- one call of a collective ------------------------------------------------------------------------------ */
+/* ---- one call of a collective -------------------------------------------------------------------------- */
 
 typedef enum tw_ip_kind {
     TW_IP_ALLGATHER,

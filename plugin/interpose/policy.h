@@ -42,7 +42,8 @@ typedef struct tw_ip_policy {
     double report_sec;    /**< 0: at exit alone */
 } tw_ip_policy_t;
 
-/** The environment's, or as it was set since. A variable that makes no sense is logged, and all is exact. Any thread. */
+/** The environment's, or as it was set since. A variable that makes no sense is logged, and all is exact. Any
+ *  thread. */
 tw_ip_policy_t tw_ip_policy_get(void);
 /** As tw_nccl_set_policy. */
 tw_status_t tw_ip_policy_set(const char *weights, const char *grads);
@@ -51,8 +52,8 @@ uint64_t tw_ip_policy_hash(void);
 /** "weights int8, gradients exact, from 1.00 MiB on", into buf; returns buf. */
 const char *tw_ip_policy_format(const tw_ip_policy_t *policy, char *buf, size_t buf_bytes);
 
-/** Of a call, by what it says itself. is_scaled: its operation is a PreMulSum whose scalar is known. Bytes are counted over all
- *  ranks. On TW_IP_REPLACED `codec` is set. */
+/** Of a call, by what it says itself. is_scaled: its operation is a PreMulSum whose scalar is known. Bytes
+ *  are counted over all ranks. On TW_IP_REPLACED `codec` is set. */
 tw_ip_reason_t tw_ip_policy_judge(const tw_ip_policy_t *policy, const tw_ip_call_t *call, int world,
                                   int is_scaled, tw_quant_codec_t *codec);
 

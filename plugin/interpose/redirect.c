@@ -1,7 +1,8 @@
-/** Calls of objects that are in the process already. Each keeps the addresses of the functions that it takes from others in a table of
- *  its own (its GOT), one relocation for each; where such a relocation names a function of NCCL's that is wrapped, the address
- *  becomes the wrapper's. Tables that were made read-only once they were filled (RELRO) are writable for that moment. Objects that are
- *  loaded later are looked at when the next communicator is made. */
+/** Calls of objects that are in the process already. Each keeps the addresses of the functions that it takes
+ *  from others in a table of its own (its GOT), one relocation for each; where such a relocation names a
+ *  function of NCCL's that is wrapped, the address becomes the wrapper's. Tables that were made read-only
+ *  once they were filled (RELRO) are writable for that moment. Objects that are loaded later are looked at
+ *  when the next communicator is made. */
 #include <elf.h>
 #include <errno.h>
 #include <link.h>
@@ -50,7 +51,7 @@ typedef struct object {
     size_t n_calls, n_relocations;
 } object_t;
 
-/* ---- what there is ----------------------------------------------------------------------------------------- */
+/* ---- what there is ------------------------------------------------------------------------------------- */
 
 /** Which of the real functions is at this name; its wrapper in `to`. NULL: it is none of them. */
 static void *find_wrapped(const char *name, void **to)
@@ -207,7 +208,7 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *arg)
     return 0;
 }
 
-/* ---- changing it ------------------------------------------------------------------------------------------- */
+/* ---- changing it --------------------------------------------------------------------------------------- */
 
 /** An address is aligned, and so within one page. */
 static int protect(const place_t *place, int protection)
@@ -254,7 +255,7 @@ static int set_all(const places_t *places)
     return 0;
 }
 
-/* ---- once, and again --------------------------------------------------------------------------------------- */
+/* ---- once, and again ----------------------------------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int is_on;                /**< calls have been redirected */

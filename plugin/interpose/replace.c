@@ -7,7 +7,7 @@
 
 #define SEED 0x7457 /**< of stochastic rounding; the step tells calls apart */
 
-/* ---- judging ----------------------------------------------------------------------------------------------- */
+/* ---- judging ------------------------------------------------------------------------------------------- */
 
 /** With comm->lock. */
 static tw_ip_reason_t judge(tw_ip_comm_t *comm, const tw_ip_call_t *call, tw_ip_ready_t *ready)
@@ -44,7 +44,7 @@ int tw_ip_replace_judge(const tw_ip_call_t *call, tw_ip_ready_t *ready)
     return why == TW_IP_REPLACED;
 }
 
-/* ---- running ----------------------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------------------- */
 
 static double ring_bytes(const tw_ip_comm_t *comm, const tw_ip_call_t *call, size_t elem_bytes)
 {

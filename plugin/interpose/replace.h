@@ -7,7 +7,8 @@
 
 TW_C_BEGIN
 
-/** A call that the policy wants quantized; whether its communicator spans nodes may not be known yet. To be run or dropped. */
+/** A call that the policy wants quantized; whether its communicator spans nodes may not be known yet. To be
+ *  run or dropped. */
 typedef struct tw_ip_ready {
     struct tw_ip_comm *comm; /**< got */
     tw_ip_call_t call;       /**< without its configuration, unless it is left to NCCL at once */
@@ -18,7 +19,8 @@ typedef struct tw_ip_ready {
 
 /** 1: `ready` is to be run, outside of groups; 0: the call is NCCL's, as counted for the report. */
 int tw_ip_replace_judge(const tw_ip_call_t *call, tw_ip_ready_t *ready);
-/** Run it (once), or let NCCL if its communicator is inside a node. Collective if the communicator is new. Enqueues and returns. */
+/** Run it (once), or let NCCL if its communicator is inside a node. Collective if the communicator is new.
+ *  Enqueues and returns. */
 ncclResult_t tw_ip_replace_run(const tw_ip_ready_t *ready);
 /** It is not run. */
 void tw_ip_replace_drop(const tw_ip_ready_t *ready);

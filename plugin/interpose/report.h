@@ -1,4 +1,5 @@
-/** What was saved, and what was left alone, by reason: of this process (lines.h), at exit and every TW_REPORT_SEC. Any thread. */
+/** What was saved, and what was left alone, by reason: of this process (lines.h), at exit and every
+ *  TW_REPORT_SEC. Any thread. */
 #ifndef TW_PLUGIN_INTERPOSE_REPORT_H
 #define TW_PLUGIN_INTERPOSE_REPORT_H
 
@@ -6,11 +7,12 @@
 
 TW_C_BEGIN
 
-/** A rank of a communicator, of which it is not known yet where its ranks are; and one that has learned that they share a node. A process that
- *  knows of nothing else but nodes of its own has nothing to tell. */
+/** A rank of a communicator, of which it is not known yet where its ranks are; and one that has learned that
+ *  they share a node. A process that knows of nothing else but nodes of its own has nothing to tell. */
 void tw_ip_report_member(int rank);
 void tw_ip_report_one_node(void);
-/** A communicator spans nodes: says once what will be quantized. From here on this process reports, not one that it forks. */
+/** A communicator spans nodes: says once what will be quantized. From here on this process reports, not one
+ *  that it forks. */
 void tw_ip_report_begin(int rank, int world, int n_nodes);
 /** A call was quantized. bytes: what this rank sends to other nodes; before: as a ring of NCCL's would. */
 void tw_ip_report_replaced(tw_ip_kind_t kind, double bytes_before, uint64_t bytes_after);

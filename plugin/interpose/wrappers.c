@@ -1,4 +1,5 @@
-/** What a job calls, under NCCL's own names. Everything that is not about to be quantized goes on to NCCL as it came. */
+/** What a job calls, under NCCL's own names. Everything that is not about to be quantized goes on to NCCL as
+ *  it came. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 #include "plugin/interpose/report.h"
 #include "plugin/nccl/abi/types.h"
 
-/* ---- collectives ------------------------------------------------------------------------------------------- */
+/* ---- collectives --------------------------------------------------------------------------------------- */
 
 static ncclResult_t handle(const tw_ip_call_t *call)
 {
@@ -71,7 +72,7 @@ ncclResult_t ncclAlltoAllConfig(const void *from, void *to, size_t count, ncclDa
     return handle(&(tw_ip_call_t){TW_IP_ALLTOALL, from, to, count, type, ncclSum, comm, stream, 1, config});
 }
 
-/* ---- groups ------------------------------------------------------------------------------------------------ */
+/* ---- groups -------------------------------------------------------------------------------------------- */
 
 ncclResult_t ncclGroupStart(void)
 {
@@ -92,7 +93,7 @@ ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info)
     return real->ncclGroupSimulateEnd ? real->ncclGroupSimulateEnd(info) : ncclInvalidUsage;
 }
 
-/* ---- communicators ----------------------------------------------------------------------------------------- */
+/* ---- communicators ------------------------------------------------------------------------------------- */
 
 /** The id's ranks may meet here. */
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
@@ -184,7 +185,8 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
     return result;
 }
 
-/** Who has a part of a communicator's ranks meets where that did. NCCL sets this handle when it is done: after the group, or later. */
+/** Who has a part of a communicator's ranks meets where that did. NCCL sets this handle when it is done:
+ *  after the group, or later. */
 static ncclResult_t parted(ncclComm_t parent, ncclComm_t *out, ncclResult_t result)
 {
     tw_ip_meeting_t *meeting = tw_ip_comm_meeting(parent);
@@ -277,7 +279,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     return result;
 }
 
-/* ---- past the net plugin ----------------------------------------------------------------------------------- */
+/* ---- past the net plugin ------------------------------------------------------------------------------- */
 
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *window,
                                     int flags)
@@ -327,7 +329,7 @@ ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *awaited, ncclComm_t com
     return real->ncclWaitSignal ? real->ncclWaitSignal(n, awaited, comm, stream) : ncclInvalidUsage;
 }
 
-/* ---- sums with a factor ------------------------------------------------------------------------------------ */
+/* ---- sums with a factor -------------------------------------------------------------------------------- */
 
 /** A scalar in host memory; 0: none that sums can be multiplied with here. */
 static float read_scalar(const void *scalar, ncclDataType_t type)
@@ -366,7 +368,7 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
     return real->ncclRedOpDestroy ? real->ncclRedOpDestroy(op, comm) : ncclInvalidUsage;
 }
 
-/* ---- ours -------------------------------------------------------------------------------------------------- */
+/* ---- ours ---------------------------------------------------------------------------------------------- */
 
 int tw_nccl_set_policy(const char *weights, const char *grads)
 {

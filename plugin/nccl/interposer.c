@@ -1,4 +1,5 @@
-/* The interposer, which is a library of its own with a log of its own; with TW_INTERPOSE it is opened here, and stays in the process. */
+/* The interposer, which is a library of its own with a log of its own; with TW_INTERPOSE it is opened here,
+ * and stays in the process. */
 #include "plugin/nccl/interposer.h"
 
 #include <dlfcn.h>
@@ -31,7 +32,7 @@ static void *open_library(void)
     return library ? library : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* ---- what both say ------------------------------------------------------------------------------------------ */
+/* ---- what both say ------------------------------------------------------------------------------------- */
 
 typedef void (*log_to_t)(tw_nccl_logger_t logger, int has_named);
 
@@ -64,7 +65,7 @@ void tw_nccl_begin(tw_nccl_logger_t logger)
     (void)dlclose(library);
 }
 
-/* ---- TW_INTERPOSE ------------------------------------------------------------------------------------------- */
+/* ---- TW_INTERPOSE -------------------------------------------------------------------------------------- */
 
 static int (*redirect)(void); /* NULL: not asked for, or it cannot be done */
 static tw_status_t verdict;

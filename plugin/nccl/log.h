@@ -1,4 +1,5 @@
-/** The two translations at NCCL's boundary: its logger as the sink of this library's log, and statuses as its results. */
+/** The two translations at NCCL's boundary: its logger as the sink of this library's log, and statuses as its
+ *  results. */
 #ifndef TW_PLUGIN_NCCL_LOG_H
 #define TW_PLUGIN_NCCL_LOG_H
 
@@ -7,8 +8,9 @@
 
 TW_C_BEGIN
 
-/** Everything that is logged from now on goes to NCCL's logger, and NCCL_DEBUG decides what is seen: errors and warnings from WARN
- *  on, info from INFO on. TW_LOG_LEVEL, where it is set, limits it further. NULL: the log stays where it is. */
+/** Everything that is logged from now on goes to NCCL's logger, and NCCL_DEBUG decides what is seen: errors
+ *  and warnings from WARN on, info from INFO on. TW_LOG_LEVEL, where it is set, limits it further. NULL: the
+ *  log stays where it is. */
 void tw_nccl_log_install(tw_nccl_logger_t logger);
 
 /** What NCCL, and so the job, is told of a failure:

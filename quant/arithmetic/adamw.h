@@ -1,6 +1,6 @@
-/** AdamW: its factors, and one element of it, shared by the CPU and the CUDA kernel. Compiles as C11, C++17 and CUDA.
- *  Source: Loshchilov and Hutter, "Decoupled weight decay regularization" (arXiv 1711.05101), algorithm 2, with the
- *  bias corrections folded into the step size and the second moment's root. */
+/** AdamW: its factors, and one element of it, shared by the CPU and the CUDA kernel. Compiles as C11, C++17
+ *  and CUDA. Source: Loshchilov and Hutter, "Decoupled weight decay regularization" (arXiv 1711.05101),
+ *  algorithm 2, with the bias corrections folded into the step size and the second moment's root. */
 #ifndef TW_QUANT_ARITHMETIC_ADAMW_H
 #define TW_QUANT_ARITHMETIC_ADAMW_H
 

@@ -1,5 +1,5 @@
-/** The arithmetic of one block: scale, rounding, rotation. Shared by the reference, the SIMD twins' scalar tails and
- *  the CUDA kernels, which is what makes their bytes equal. Specification: the head of quant.h.
+/** The arithmetic of one block: scale, rounding, rotation. Shared by the reference, the SIMD twins' scalar
+ *  tails and the CUDA kernels, which is what makes their bytes equal. Specification: the head of quant.h.
  *  Compiles as C11, C++17 and CUDA. */
 #ifndef TW_QUANT_BLOCK_H
 #define TW_QUANT_BLOCK_H
@@ -15,9 +15,10 @@
     0x01000000u /**< bits of 2^-125: scales and, but for 2 bits, their inverses stay normal numbers */
 #define TW_BLOCK_HADAMARD_NORM 0x1.6a09e6p-3f /**< 2^-2.5 */
 
-/* ---- scale ----------------------------------------------------------------------------------------------------
- * Magnitudes are compared as integers: the order of abs_bits is that of |x|, with NaN above infinity, so that one
- * maximum finds both the amax and any non-finite element. */
+/* ---- scale
+ * ----------------------------------------------------------------------------------------------------
+ * Magnitudes are compared as integers: the order of abs_bits is that of |x|, with NaN above infinity, so that
+ * one maximum finds both the amax and any non-finite element. */
 
 TW_HD static inline int tw_block_qmax(int bits)
 {
@@ -63,15 +64,16 @@ TW_HD static inline int tw_block_scale_is_nonfinite(float scale)
     return tw_float_abs_bits(scale) >= TW_FLOAT_INF_BITS;
 }
 
-/** Can a code times this scale, with Hadamard after being rotated back, exceed the type's range? Then the block takes
- *  the path that clamps and saturates. 2^(bits-1) rather than qmax: a foreign encoder may use the lowest code. */
+/** Can a code times this scale, with Hadamard after being rotated back, exceed the type's range? Then the
+ *  block takes the path that clamps and saturates. 2^(bits-1) rather than qmax: a foreign encoder may use the
+ *  lowest code. */
 TW_HD static inline int tw_block_may_overflow(float scale, int bits, int hadamard, tw_type_t type)
 {
     float reach = tw_float_mul(tw_float_of_bits(tw_float_abs_bits(scale)), (float)(1 << (bits - 1)));
     return !(tw_float_mul(reach, hadamard ? 8.0f : 1.0f) <= tw_float_type_max(type)); /* 8 > 2^2.5 */
 }
 
-/* ---- rounding ------------------------------------------------------------------------------------------------- */
+/* ---- rounding ------------------------------------------------------------------------------------------ */
 
 TW_HD static inline int tw_block_clamp_code(int q, int qmax)
 {
@@ -100,7 +102,8 @@ TW_HD static inline int tw_block_round_stochastic(float v, float uniform, int qm
     return tw_block_clamp_code(whole + (uniform < tw_float_sub(v, (float)whole) ? 1 : 0), qmax);
 }
 
-/** Decoded value, still rotated; clamped because a rounded-up scale may carry the largest fp32 over the top. */
+/** Decoded value, still rotated; clamped because a rounded-up scale may carry the largest fp32 over the
+ *  top. */
 TW_HD static inline float tw_block_dequantize(int q, float scale)
 {
     float z = tw_float_mul((float)q, scale);
@@ -118,7 +121,7 @@ TW_HD static inline float tw_block_decode_code(const uint8_t *codes, int bits, s
                : tw_block_dequantize(tw_layout_code_get(codes, bits, i), scale);
 }
 
-/* ---- Hadamard ------------------------------------------------------------------------------------------------- */
+/* ---- Hadamard ------------------------------------------------------------------------------------------ */
 
 /** In place on 32 values. */
 TW_HD static inline void tw_block_hadamard32(float *y)

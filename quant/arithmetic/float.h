@@ -1,10 +1,11 @@
-/** Floats as bits, fp32 arithmetic that is never contracted, and bf16 / fp16 conversions by integer operations: the
- *  same bits from the host's compiler, from SIMD code and from nvcc. Compiles as C11, C++17 and CUDA.
+/** Floats as bits, fp32 arithmetic that is never contracted, and bf16 / fp16 conversions by integer
+ *  operations: the same bits from the host's compiler, from SIMD code and from nvcc. Compiles as C11, C++17
+ *  and CUDA.
  *
- *  In this folder a name begins with its file's: tw_float_, tw_layout_, tw_philox_, tw_block_, tw_adamw_; read them in that
- *  order. Every function is pure and, but for AdamW's factors, free of libm. nvcc can not contract tw_float_mul and its
- *  sisters; host compilers are told not to with -ffp-contract=off. Requires the default floating-point environment:
- *  round to nearest, denormals kept. */
+ *  In this folder a name begins with its file's: tw_float_, tw_layout_, tw_philox_, tw_block_, tw_adamw_;
+ *  read them in that order. Every function is pure and, but for AdamW's factors, free of libm. nvcc can not
+ *  contract tw_float_mul and its sisters; host compilers are told not to with -ffp-contract=off. Requires the
+ *  default floating-point environment: round to nearest, denormals kept. */
 #ifndef TW_QUANT_FLOAT_H
 #define TW_QUANT_FLOAT_H
 
@@ -18,7 +19,7 @@
 #define TW_HD
 #endif
 
-/* ---- bits of a float and arithmetic without contraction ---------------------------------------------------- */
+/* ---- bits of a float and arithmetic without contraction ------------------------------------------------ */
 
 #define TW_FLOAT_INF_BITS 0x7f800000u /**< +Inf; above it NaN */
 #define TW_FLOAT_MAX_BITS 0x7f7fffffu /**< largest finite fp32 */
@@ -79,8 +80,9 @@ TW_HD static inline float tw_float_div(float a, float b)
 #endif
 }
 
-/* ---- types ----------------------------------------------------------------------------------------------------
- * NaN keeps its sign and the leading bits of its payload and becomes quiet, as x86's F16C does. */
+/* ---- types
+ * ---------------------------------------------------------------------------------------------------- NaN
+ * keeps its sign and the leading bits of its payload and becomes quiet, as x86's F16C does. */
 
 TW_HD static inline float tw_float_from_bf16(uint16_t h)
 {

@@ -35,7 +35,8 @@ TW_HD static inline float tw_layout_scale_get(const uint8_t *at, tw_quant_scale_
 }
 
 /* ---- codes ------------------------------------------------------------------------------------------
- * Bit i * bits of a block's codes, lowest first, begins code i; `bits` divides 8, so no code straddles bytes. */
+ * Bit i * bits of a block's codes, lowest first, begins code i; `bits` divides 8, so no code straddles
+ * bytes. */
 
 /** Bytes of n codes. */
 TW_HD static inline size_t tw_layout_code_bytes(int bits, size_t n)

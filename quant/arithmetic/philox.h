@@ -1,5 +1,5 @@
-/** Philox4x32-10, the counter-based generator of stochastic rounding: any rank can reproduce any other's numbers.
- *  Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC11). */
+/** Philox4x32-10, the counter-based generator of stochastic rounding: any rank can reproduce any other's
+ *  numbers. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC11). */
 #ifndef TW_QUANT_PHILOX_H
 #define TW_QUANT_PHILOX_H
 

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-/* ---- errors ----------------------------------------------------------------------------------------------------- */
+/* ---- errors -------------------------------------------------------------------------------------------- */
 
 extern "C" tw_status_t tw_quant_cuda_status(int error, const char *what)
 {
@@ -27,7 +27,7 @@ extern "C" tw_status_t tw_quant_cuda_status(int error, const char *what)
     }
 }
 
-/* ---- tables of pointers ------------------------------------------------------------------------------------------ */
+/* ---- tables of pointers -------------------------------------------------------------------------------- */
 
 namespace
 {
@@ -38,7 +38,7 @@ tw_status_t table_fill(uint64_t *table, const void *const *pointers, size_t n, t
     return tw_quant_cuda_words_fill(table, pointers, n, stream);
 }
 
-/* ---- contexts --------------------------------------------------------------------------------------------------- */
+/* ---- contexts ------------------------------------------------------------------------------------------ */
 
 tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
 {
@@ -56,7 +56,8 @@ tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
     }
 }
 
-/* Load the kernels that a context with this codec may launch: as only codec, and as input or output of a reduction. */
+/* Load the kernels that a context with this codec may launch: as only codec, and as input or output of a
+ * reduction. */
 tw_status_t load_kernels(const tw_quant_codec_t *codec)
 {
     static const tw_cuda_op_t ops[] = {TW_CUDA_ENCODE,       TW_CUDA_DELTA_ENCODE, TW_CUDA_ADAMW,

@@ -1,5 +1,5 @@
-/** The few things that the kernels ask of a GPU, so that the tests can run the same kernels on a CPU: besides these,
- *  threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and atomics. */
+/** The few things that the kernels ask of a GPU, so that the tests can run the same kernels on a CPU: besides
+ *  these, threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and atomics. */
 #ifndef TW_QUANT_CUDA_DEVICE_CUH
 #define TW_QUANT_CUDA_DEVICE_CUH
 
@@ -24,9 +24,10 @@ using tw_dev_maximum = ::cuda::maximum<>;
 using tw_dev_maximum = cub::Max;
 #endif
 
-/** The largest value in the thread's group of 2^lane_steps neighbouring lanes, the same in all of them. Whole warps are
- *  CUB's, one instruction from sm_80 on. CUB's narrower widths are template parameters, while here the width follows from
- *  the codec's block at run time and one kernel serves them all: those are exchanges. */
+/** The largest value in the thread's group of 2^lane_steps neighbouring lanes, the same in all of them. Whole
+ *  warps are CUB's, one instruction from sm_80 on. CUB's narrower widths are template parameters, while here
+ *  the width follows from the codec's block at run time and one kernel serves them all: those are
+ *  exchanges. */
 TW_DEVICE uint32_t tw_dev_group_max(uint32_t value, uint32_t lane_steps)
 {
     if (lane_steps == 5) {

@@ -1,5 +1,5 @@
-/** What kernels of entropy-coded messages have in common: sums, bytes of a message, where its blocks are, and the coder's steps,
- *  a warp a block, lane i with elements i, 32 + i and so on. */
+/** What kernels of entropy-coded messages have in common: sums, bytes of a message, where its blocks are, and
+ *  the coder's steps, a warp a block, lane i with elements i, 32 + i and so on. */
 #ifndef TW_QUANT_CUDA_ENTROPY_CUH
 #define TW_QUANT_CUDA_ENTROPY_CUH
 
@@ -21,7 +21,7 @@ TW_DEVICE uint32_t tw_entropy_last(uint32_t n, uint64_t x, const KEY &key)
     return low;
 }
 
-/* ---- warps ------------------------------------------------------------------------------------------------------ */
+/* ---- warps --------------------------------------------------------------------------------------------- */
 
 TW_DEVICE uint32_t tw_entropy_lane()
 {
@@ -67,7 +67,7 @@ TW_DEVICE void tw_entropy_add(tw_entropy_sum_t *sum, tw_entropy_sum_t value)
     }
 }
 
-/* ---- bytes of a message ----------------------------------------------------------------------------------------- */
+/* ---- bytes of a message -------------------------------------------------------------------------------- */
 
 TW_DEVICE uint32_t tw_entropy_get16(const uint8_t *at)
 {
@@ -116,8 +116,8 @@ TW_DEVICE uint32_t tw_entropy_block_elems(uint32_t n, uint32_t block)
     return left < 65536 ? left : 65536;
 }
 
-/** Blocks one after the other from `at` on; BLOCK(b) is what is known of one, its bytes too. Returns where they end. Of a whole
- *  thread block. */
+/** Blocks one after the other from `at` on; BLOCK(b) is what is known of one, its bytes too. Returns where
+ *  they end. Of a whole thread block. */
 template <class BLOCK>
 TW_DEVICE uint64_t tw_entropy_place(tw_entropy_cuda_block_t *blocks, uint32_t n, uint64_t at,
                                     const BLOCK &block_of)
@@ -138,17 +138,19 @@ TW_DEVICE uint64_t tw_entropy_place(tw_entropy_cuda_block_t *blocks, uint32_t n,
     return at;
 }
 
-/* ---- encoding --------------------------------------------------------------------------------------------------- */
+/* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/** A lane of an encoder, and what its warp has written: words forward from `words` on, escapes backward from `end`. */
+/** A lane of an encoder, and what its warp has written: words forward from `words` on, escapes backward from
+ *  `end`. */
 struct tw_entropy_encoder {
     uint16_t *words, *end;
     uint32_t room; /**< of both; more of them and the block is not coded */
     uint32_t x, n_words, n_escapes;
 };
 
-/** Put an element into each lane of a warp that has one: at most 6 raw bits, then the symbol of the entry, whose frequency may be
- *  the escape's: then what escaped_value() says goes with the escapes. False when there is no room. */
+/** Put an element into each lane of a warp that has one: at most 6 raw bits, then the symbol of the entry,
+ *  whose frequency may be the escape's: then what escaped_value() says goes with the escapes. False when
+ *  there is no room. */
 template <class VALUE>
 TW_DEVICE bool tw_entropy_push_warp(tw_entropy_encoder &coder, bool there, uint64_t entry, uint32_t raw_bits,
                                     uint32_t raw, const VALUE &escaped_value)
@@ -175,7 +177,7 @@ TW_DEVICE bool tw_entropy_push_warp(tw_entropy_encoder &coder, bool there, uint6
     return true;
 }
 
-/* ---- decoding --------------------------------------------------------------------------------------------------- */
+/* ---- decoding ------------------------------------------------------------------------------------------ */
 
 /** What a decoder looks up: a byte a slot, and a word a symbol, which is its frequency | first slot << 11. */
 struct tw_entropy_lookup {

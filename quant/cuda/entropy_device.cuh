@@ -29,8 +29,8 @@ TW_DEVICE uint32_t tw_dev_ones(uint32_t bits)
     return (uint32_t)__ffs((int)~bits) - 1;
 }
 
-/** The sum of the values of all threads before this one, and of all, of a thread block of 256. Begins and ends with a
- *  barrier. */
+/** The sum of the values of all threads before this one, and of all, of a thread block of 256. Begins and
+ *  ends with a barrier. */
 template <class T>
 TW_DEVICE T tw_dev_block_scan(T value, T *all)
 {

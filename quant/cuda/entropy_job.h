@@ -1,5 +1,5 @@
-/** Entropy-coded messages on a GPU: what the exact delta's and the lossless codec's calls have in common. No CUDA needed: the
- *  tests run the same launches on an emulated device. Compiles as C11, C++17 and CUDA. */
+/** Entropy-coded messages on a GPU: what the exact delta's and the lossless codec's calls have in common. No
+ *  CUDA needed: the tests run the same launches on an emulated device. Compiles as C11, C++17 and CUDA. */
 #ifndef TW_QUANT_CUDA_ENTROPY_JOB_H
 #define TW_QUANT_CUDA_ENTROPY_JOB_H
 
@@ -34,7 +34,7 @@ typedef struct tw_entropy_cuda_device {
     tw_status_t (*copy)(void *host, const void *from, size_t bytes, tw_stream_t stream);
 } tw_entropy_cuda_device_t;
 
-/* ---- workspaces ------------------------------------------------------------------------------------------------- */
+/* ---- workspaces ---------------------------------------------------------------------------------------- */
 
 #define TW_ENTROPY_CUDA_ALIGN_BYTES ((size_t)256)
 
@@ -61,7 +61,7 @@ typedef struct tw_entropy_staging {
 tw_status_t tw_entropy_staging_need(tw_entropy_staging_t *staging, size_t n);
 void tw_entropy_staging_cleanup(tw_entropy_staging_t *staging);
 
-/* ---- calls ------------------------------------------------------------------------------------------------------ */
+/* ---- calls --------------------------------------------------------------------------------------------- */
 
 /** A workspace of `needed` bytes, and everything aligned: else TW_ERR_INVALID, logged. */
 tw_status_t tw_entropy_call_check(const char *operation, const tw_quant_stream_args_t *args,
@@ -86,7 +86,7 @@ tw_status_t tw_entropy_launch_finish(const tw_entropy_launching_t *launching,
 /** Say what became of a call on the host's memory. */
 void tw_entropy_put_outcome(const tw_quant_stream_args_t *args, size_t bytes, tw_status_t status);
 
-/* ---- CUDA ------------------------------------------------------------------------------------------------------- */
+/* ---- CUDA ---------------------------------------------------------------------------------------------- */
 
 /** The current GPU but for `run`; its own kernels are loaded when this returns. */
 tw_status_t tw_entropy_cuda_device_create(tw_entropy_cuda_device_t *device);

@@ -12,7 +12,7 @@ struct tw_quant_exact_stream {
     tw_entropy_staging_t staging;
 };
 
-/* ---- codecs ----------------------------------------------------------------------------------------------------- */
+/* ---- codecs -------------------------------------------------------------------------------------------- */
 
 static tw_status_t create_host(tw_quant_exact_stream_t **out)
 {
@@ -70,7 +70,7 @@ void tw_quant_exact_stream_destroy(tw_quant_exact_stream_t *codec)
     free(codec);
 }
 
-/* ---- workspaces ------------------------------------------------------------------------------------------------- */
+/* ---- workspaces ---------------------------------------------------------------------------------------- */
 
 static tw_exact_cuda_job_t plan(size_t n_elems, size_t n_segments, int second)
 {
@@ -131,7 +131,7 @@ size_t tw_quant_exact_decode_workspace_bytes(const tw_quant_exact_stream_t *code
     return workspace_bytes(codec, n_elems, n_segments, 0);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------ */
+/* ---- calls --------------------------------------------------------------------------------------------- */
 
 /* Where elements are, to the device; the job learns how many segments have some. */
 static tw_status_t fill_segments(tw_quant_exact_stream_t *codec, tw_exact_cuda_job_t *job,
@@ -212,7 +212,7 @@ static tw_status_t decode_on_device(tw_quant_exact_stream_t *codec, const tw_qua
     return tw_entropy_launch_finish(&l, args, job->outcome);
 }
 
-/* ---- the host's memory ------------------------------------------------------------------------------------------ */
+/* ---- the host's memory --------------------------------------------------------------------------------- */
 
 static tw_status_t decode_on_host(tw_quant_exact_stream_t *codec, const tw_quant_stream_args_t *args,
                                   const tw_quant_exact_segment_t *segments, size_t n_segments,
@@ -234,7 +234,7 @@ static tw_status_t decode_on_host(tw_quant_exact_stream_t *codec, const tw_quant
     return TW_OK;
 }
 
-/* ---- public ----------------------------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------------------- */
 
 tw_status_t tw_quant_exact_stream_encode(tw_quant_exact_stream_t *codec, const tw_quant_stream_args_t *args,
                                          const tw_quant_exact_segment_t *segments, size_t n_segments,

@@ -1,14 +1,18 @@
 /** The kernels that decode the exact delta, in the order of their launches; bytes as in exact_encode.cuh.
  *
- *    read    -          the header, tables of 18 KB, where blocks are: bytes nobody vouches for   one thread block
+ *    read    -          the header, tables of 18 KB, where blocks are: bytes nobody vouches for   one thread
+ *                       block
  *    check   2          the checksum of a plain message                                           parts
- *    decode  3 + 0.3 + 3: values and states of a coded message                                    a warp a block of 65,536
- *    apply   5 + 3      of a plain one                                                            a thread an element
- *    close   -          the outcome                                                               one thread block
- *  Together 6.3 where a message is coded, which is also what there is to read and write: at 4.8 TB/s 1.3 us for a million
- *  elements. A step of the coder, 32 elements, is 160 instructions of PTX, of which 50 wait for the step before (two look-ups in
- *  shared memory, a ballot, a word that was prefetched): a warp needs 2,048 of them, and 12 warps fit on a multiprocessor beside
- *  their tables. */
+ *    decode  3 + 0.3 + 3: values and states of a coded message                                    a warp a
+ *            block of 65,536
+ *    apply   5 + 3      of a plain one                                                            a thread an
+ *                       element
+ *    close   -          the outcome                                                               one thread
+ *                       block
+ *  Together 6.3 where a message is coded, which is also what there is to read and write: at 4.8 TB/s 1.3 us
+ *  for a million elements. A step of the coder, 32 elements, is 160 instructions of PTX, of which 50 wait for
+ *  the step before (two look-ups in shared memory, a ballot, a word that was prefetched): a warp needs 2,048
+ *  of them, and 12 warps fit on a multiprocessor beside their tables. */
 #ifndef TW_QUANT_CUDA_EXACT_DECODE_CUH
 #define TW_QUANT_CUDA_EXACT_DECODE_CUH
 
@@ -19,7 +23,7 @@ TW_DEVICE bool tw_exact_is_good(const tw_exact_cuda_job_t &job)
     return job.state->status == TW_OK;
 }
 
-/* ---- the header ------------------------------------------------------------------------------------------------- */
+/* ---- the header ---------------------------------------------------------------------------------------- */
 
 /** In the order of the host's decoder. */
 struct tw_exact_kernel_read {
@@ -79,8 +83,8 @@ struct tw_exact_kernel_read {
         return fits ? TW_OK : TW_ERR_MISMATCH;
     }
 
-    /** Read what is sent of the model; returns where it ends, 0 where it makes no sense. A number says where the next one is: one
-     *  thread reads them, from shared memory. */
+    /** Read what is sent of the model; returns where it ends, 0 where it makes no sense. A number says where
+     *  the next one is: one thread reads them, from shared memory. */
     static TW_DEVICE uint32_t statistics(const tw_exact_cuda_job_t &job, uint32_t bytes,
                                          tw_exact_stats_t &stats)
     {
@@ -128,9 +132,10 @@ struct tw_exact_kernel_read {
     }
 };
 
-/* ---- values ----------------------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
-/** An element gets a value that was sent as it is; the new value may lie where the old one does, which is read first. */
+/** An element gets a value that was sent as it is; the new value may lie where the old one does, which is
+ *  read first. */
 TW_DEVICE void tw_exact_apply(const tw_exact_cuda_job_t &job, tw_exact_cursor &cursor, uint32_t element,
                               uint32_t new_bits)
 {
@@ -151,7 +156,8 @@ struct tw_exact_kernel_check {
     }
 };
 
-/** A warp a block, backward. The elements of the next AHEAD steps are loaded before those of the last ones are decoded. */
+/** A warp a block, backward. The elements of the next AHEAD steps are loaded before those of the last ones
+ *  are decoded. */
 struct tw_exact_kernel_decode {
     static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
     {

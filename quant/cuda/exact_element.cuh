@@ -5,7 +5,7 @@
 #include "quant/cuda/entropy.cuh"
 #include "quant/cuda/exact_job.h"
 
-/* ---- memory ----------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 /** Where a thread reads and writes: a segment, kept until an element lies in another one. */
 struct tw_exact_cursor {
@@ -82,8 +82,8 @@ struct tw_exact_loaded {
     }
 };
 
-/** A lane's elements of AHEAD steps, from element `at` of a block on, which begins at element `first` and has n. Where all lie in
- *  one segment, their addresses differ by constants. */
+/** A lane's elements of AHEAD steps, from element `at` of a block on, which begins at element `first` and has
+ *  n. Where all lie in one segment, their addresses differ by constants. */
 struct tw_exact_ahead {
     tw_exact_loaded elements[TW_ENTROPY_CUDA_AHEAD];
 
@@ -156,7 +156,7 @@ struct tw_exact_ahead {
     }
 };
 
-/* ---- contexts --------------------------------------------------------------------------------------------------- */
+/* ---- contexts ------------------------------------------------------------------------------------------ */
 
 /** What the previous change and the old value say of a change. */
 struct tw_exact_belief {

@@ -1,25 +1,28 @@
-/** The kernels that encode the exact delta, in the order of their launches. Each is a struct with its body. Floors
- *  are bytes an element of memory that is read and written, at 2.4 bits a change; a state is 1, a value 2:
+/** The kernels that encode the exact delta, in the order of their launches. Each is a struct with its body.
+ *  Floors are bytes an element of memory that is read and written, at 2.4 bits a change; a state is 1, a
+ *  value 2:
  *
  *    exponents  2 / 16   of the sample: which exponents there are                       a thread an element
  *    factors    5 / 16   how much of a change goes on; with the second context          a thread an element
  *    contexts   5 / 16   how large what remains is in each context                      a thread an element
  *    symbols    5 / 16   what each table would code                                     a thread an element
  *    model      -        tables, what the coder looks up, what is sent of them          one thread block
- *    code       5 + 1 + 0.3: words, escapes, states, checksums                          a warp a block of 65,536
+ *    code       5 + 1 + 0.3: words, escapes, states, checksums                          a warp a block of
+ *               65,536
  *    layout     -        how long each block is                                         one thread block
  *    assemble   0.3 + 0.3: the message                                                  parts of a block
  *    finish     -        the header and the entries                                     one thread block
- *  Together 7 to 8 (the sample is of 32,768 elements at most), where reading what there is and writing states and message alone
- *  are 6.3: at 4.8 TB/s 1.3 us for a million elements, 1,500 GB/s of bf16. A step of the coder, 32 elements, is 170
- *  instructions of PTX, of which 40 wait for the step before: a message of fewer blocks than there are places for warps takes
- *  what a warp takes for its 2,048 steps, however short it is. */
+ *  Together 7 to 8 (the sample is of 32,768 elements at most), where reading what there is and writing states
+ *  and message alone are 6.3: at 4.8 TB/s 1.3 us for a million elements, 1,500 GB/s of bf16. A step of the
+ *  coder, 32 elements, is 170 instructions of PTX, of which 40 wait for the step before: a message of fewer
+ *  blocks than there are places for warps takes what a warp takes for its 2,048 steps, however short it
+ *  is. */
 #ifndef TW_QUANT_CUDA_EXACT_ENCODE_CUH
 #define TW_QUANT_CUDA_EXACT_ENCODE_CUH
 
 #include "quant/cuda/exact_element.cuh"
 
-/* ---- the sample ------------------------------------------------------------------------------------------------- */
+/* ---- the sample ---------------------------------------------------------------------------------------- */
 
 /** What has been found so far; of the whole thread block, in shared memory. */
 struct tw_exact_found {
@@ -221,9 +224,10 @@ struct tw_exact_kernel_model {
     }
 };
 
-/* ---- blocks ----------------------------------------------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** A warp a block. The elements of the next AHEAD steps are loaded before those of the last ones are coded. */
+/** A warp a block. The elements of the next AHEAD steps are loaded before those of the last ones are
+ *  coded. */
 struct tw_exact_kernel_code {
     static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
     {
@@ -319,7 +323,7 @@ struct tw_exact_kernel_layout {
     }
 };
 
-/* ---- the message ------------------------------------------------------------------------------------------------ */
+/* ---- the message --------------------------------------------------------------------------------------- */
 
 struct tw_exact_kernel_assemble {
     static TW_DEVICE void run(const tw_exact_cuda_job_t &job)

@@ -1,9 +1,9 @@
-/** The exact delta on a GPU: what its kernels are given, and how a call becomes launches. No CUDA needed: the tests run the same
- *  launches on an emulated device. Compiles as C11, C++17 and CUDA.
+/** The exact delta on a GPU: what its kernels are given, and how a call becomes launches. No CUDA needed: the
+ *  tests run the same launches on an emulated device. Compiles as C11, C++17 and CUDA.
  *
- *  Read exact_encode.cuh, then exact_decode.cuh. They do what quant/exact does on the host, with its arithmetic (value.h,
- *  model.h); what entropy-coded messages have in common is in entropy.cuh. All sums are of whole numbers, so that the order in
- *  which threads add does not show. */
+ *  Read exact_encode.cuh, then exact_decode.cuh. They do what quant/exact does on the host, with its
+ *  arithmetic (value.h, model.h); what entropy-coded messages have in common is in entropy.cuh. All sums are
+ *  of whole numbers, so that the order in which threads add does not show. */
 #ifndef TW_QUANT_CUDA_EXACT_JOB_H
 #define TW_QUANT_CUDA_EXACT_JOB_H
 

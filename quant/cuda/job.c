@@ -8,7 +8,7 @@
 /* Tiles per multiprocessor below which they are made smaller. */
 #define TILES_PER_MULTIPROCESSOR 4
 
-/* ---- filling a job ---------------------------------------------------------------------------------------------- */
+/* ---- filling a job ------------------------------------------------------------------------------------- */
 
 /* What the segments of the different operations have in common, and the pointers that need a list. */
 typedef struct {
@@ -101,7 +101,7 @@ static tw_status_t push(filling_t *f, const entry_t *entry)
     return status;
 }
 
-/* ---- operations with one input ---------------------------------------------------------------------------------- */
+/* ---- operations with one input ------------------------------------------------------------------------- */
 
 static void init_job(tw_cuda_job_t *job, tw_cuda_op_t op, const tw_quant_args_t *args, const tw_quant_t *in,
                      const tw_quant_t *out)
@@ -165,7 +165,7 @@ tw_status_t tw_cuda_decode(tw_quant_t *quant, const tw_quant_args_t *args, const
     return run_plain(&job, quant, segments, n_segments);
 }
 
-/* ---- reductions ------------------------------------------------------------------------------------------------- */
+/* ---- reductions ---------------------------------------------------------------------------------------- */
 
 /* Do the inputs lie at equal distances? A receive buffer has them so. */
 static int are_strided(const void *const *srcs, size_t n, int64_t *stride)
@@ -286,7 +286,7 @@ tw_status_t tw_cuda_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args
     return run_reduce(&job, quant, args, segments, n_segments);
 }
 
-/* ---- AdamW ------------------------------------------------------------------------------------------------------ */
+/* ---- AdamW --------------------------------------------------------------------------------------------- */
 
 tw_status_t tw_cuda_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
                                        const tw_quant_adamw_t *adamw,

@@ -1,5 +1,5 @@
-/** The CUDA backend's front: what a kernel is given, and how operations on segments become launches. No CUDA needed: the
- *  tests run the same jobs on an emulated device. Compiles as C11, C++17 and CUDA.
+/** The CUDA backend's front: what a kernel is given, and how operations on segments become launches. No CUDA
+ *  needed: the tests run the same jobs on an emulated device. Compiles as C11, C++17 and CUDA.
  *
  *  In this folder, in the order of reading:
  *    tiling.h, job.[ch]    tw_cuda_    what the host decides: tiles, parameters, launches
@@ -16,10 +16,11 @@
 
 TW_C_BEGIN
 
-/* ---- parameters of a launch --------------------------------------------------------------------------------------
- * Everything travels by value, as kernel parameters: nothing is allocated, copied or waited for, and a captured graph
- * owns it. After the arguments comes an array of 64-bit words: the segments, then the lists of pointers that they refer
- * to. Kernels exist for two sizes of it, because a launch costs more with more parameters. */
+/* ---- parameters of a launch
+ * -------------------------------------------------------------------------------------- Everything travels
+ * by value, as kernel parameters: nothing is allocated, copied or waited for, and a captured graph owns it.
+ * After the arguments comes an array of 64-bit words: the segments, then the lists of pointers that they
+ * refer to. Kernels exist for two sizes of it, because a launch costs more with more parameters. */
 
 typedef struct tw_cuda_args {
     tw_cuda_codec_t in, out; /**< of encoded inputs and of the output; the same where there is only one */
@@ -59,7 +60,8 @@ typedef struct tw_cuda_segment {
 #define TW_CUDA_WORDS_LARGE \
     4000 /**< parameters are limited to 32764 bytes since CUDA 12.1 (Volta and later) */
 
-/** The segment that a tile belongs to: the last one with first_tile <= tile, known not to come before `from`. */
+/** The segment that a tile belongs to: the last one with first_tile <= tile, known not to come before
+ *  `from`. */
 TW_HD static inline uint32_t tw_cuda_segment_find(const tw_cuda_segment_t *segments, uint32_t n_segments,
                                                   uint32_t from, uint64_t tile)
 {
@@ -75,7 +77,7 @@ TW_HD static inline uint32_t tw_cuda_segment_find(const tw_cuda_segment_t *segme
     return low;
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------------------------- */
+/* ---- jobs ---------------------------------------------------------------------------------------------- */
 
 typedef enum tw_cuda_op {
     TW_CUDA_ENCODE,
@@ -106,8 +108,8 @@ typedef struct tw_cuda_device {
     unsigned long long *nonfinite; /**< in the device's memory */
     /** Enqueue a launch of `grid` blocks of args.tiling.threads threads. */
     tw_status_t (*run)(const tw_cuda_job_t *job, uint32_t grid);
-    /** Enqueue on `stream`: table[i] = pointers[i], in the device's memory; the list itself is not needed afterwards. Only
-     *  for more inputs than the parameters of a launch can hold. */
+    /** Enqueue on `stream`: table[i] = pointers[i], in the device's memory; the list itself is not needed
+     *  afterwards. Only for more inputs than the parameters of a launch can hold. */
     tw_status_t (*table_fill)(uint64_t *table, const void *const *pointers, size_t n, tw_stream_t stream);
 } tw_cuda_device_t;
 

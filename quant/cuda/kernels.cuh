@@ -1,15 +1,16 @@
-/** The kernels: each is a struct with its body, with at most how many threads it runs, and how many thread blocks are to fit
- *  on a multiprocessor, which bounds the registers. A thread holds its strips of a tile in registers between reading and
- *  writing, so that memory is passed over once; the tiles of all segments are dealt out over a persistent grid. */
+/** The kernels: each is a struct with its body, with at most how many threads it runs, and how many thread
+ *  blocks are to fit on a multiprocessor, which bounds the registers. A thread holds its strips of a tile in
+ *  registers between reading and writing, so that memory is passed over once; the tiles of all segments are
+ *  dealt out over a persistent grid. */
 #ifndef TW_QUANT_CUDA_KERNELS_CUH
 #define TW_QUANT_CUDA_KERNELS_CUH
 
 #include "quant/cuda/source.cuh"
 
-/* ---- encoding --------------------------------------------------------------------------------------------------- */
+/* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/** In: the largest magnitude of each row's strip; out: of its block. `shared`: zeros, for blocks that extend further than
- *  over neighbouring lanes and rows. */
+/** In: the largest magnitude of each row's strip; out: of its block. `shared`: zeros, for blocks that extend
+ *  further than over neighbouring lanes and rows. */
 template <int ROWS>
 TW_DEVICE void tw_kernel_block_amax(const tw_kernel_view &view, uint32_t (&amax)[ROWS], uint32_t *shared)
 {
@@ -137,7 +138,8 @@ struct tw_kernel_encode {
                          blocks_min = SOURCE::blocks_min;
     static TW_DEVICE void run(const tw_cuda_args_t &args, const uint64_t *words)
     {
-        /* Maxima of blocks that need more than exchanges. Three sets: while one is in use, the one before it may still be read
+        /* Maxima of blocks that need more than exchanges. Three sets: while one is in use, the one before it
+         * may still be read
      * by slower warps, and the next has been cleared: so one barrier per tile is enough. */
         __shared__ uint32_t shared[3][TW_CUDA_TILE_BLOCKS_MAX];
         uint32_t segment = 0, nonfinite = 0, turn = 0;
@@ -166,7 +168,7 @@ struct tw_kernel_encode {
     }
 };
 
-/* ---- decoding --------------------------------------------------------------------------------------------------- */
+/* ---- decoding ------------------------------------------------------------------------------------------ */
 
 /** dst: type[n], the decoded value. */
 template <int TYPE>

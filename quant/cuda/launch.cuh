@@ -13,8 +13,8 @@ __global__ void __launch_bounds__(KERNEL::threads_max, KERNEL::blocks_min)
     KERNEL::run(launch.args, launch.words);
 }
 
-/** The RUNNER that launches on a GPU; a job with `load_only` loads its kernels instead: a module that is loaded by the
- *  first launch may wait for the device, which a capture does not allow. */
+/** The RUNNER that launches on a GPU; a job with `load_only` loads its kernels instead: a module that is
+ *  loaded by the first launch may wait for the device, which a capture does not allow. */
 struct tw_kernel_runner {
     template <class KERNEL>
     static tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)

@@ -14,7 +14,7 @@ struct tw_quant_lossless_stream {
     tw_entropy_staging_t staging;
 };
 
-/* ---- codecs ----------------------------------------------------------------------------------------------------- */
+/* ---- codecs -------------------------------------------------------------------------------------------- */
 
 static tw_status_t create_host(tw_quant_lossless_stream_t **out)
 {
@@ -74,7 +74,7 @@ void tw_quant_lossless_stream_destroy(tw_quant_lossless_stream_t *codec)
     free(codec);
 }
 
-/* ---- workspaces ------------------------------------------------------------------------------------------------- */
+/* ---- workspaces ---------------------------------------------------------------------------------------- */
 
 /* What is filled first: state, segments, pieces. What is zeroed follows them. */
 static void place(tw_lossless_cuda_job_t *job, void *workspace, int encoding, size_t *bytes)
@@ -186,7 +186,7 @@ size_t tw_quant_lossless_decode_workspace_bytes(tw_quant_lossless_stream_t *code
     return bytes;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------ */
+/* ---- calls --------------------------------------------------------------------------------------------- */
 
 /* What all calls on streams have. */
 static tw_quant_stream_args_t shared(const tw_quant_lossless_args_t *args)
@@ -331,7 +331,7 @@ static tw_status_t decode_on_device(tw_quant_lossless_stream_t *codec, const tw_
     return tw_entropy_launch_finish(&l, &call, job.outcome);
 }
 
-/* ---- the host's memory ------------------------------------------------------------------------------------------ */
+/* ---- the host's memory --------------------------------------------------------------------------------- */
 
 static tw_status_t decode_on_host(tw_quant_lossless_stream_t *codec, const tw_quant_lossless_args_t *args,
                                   tw_quant_sink_t sink, const tw_quant_lossless_segment_t *segments,
@@ -354,7 +354,7 @@ static tw_status_t decode_on_host(tw_quant_lossless_stream_t *codec, const tw_qu
     return status == TW_ERR_INVALID || status == TW_ERR_NO_MEMORY ? status : TW_OK;
 }
 
-/* ---- public ----------------------------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------------------- */
 
 tw_status_t tw_quant_lossless_stream_encode(tw_quant_lossless_stream_t *codec,
                                             const tw_quant_lossless_args_t *args,

@@ -5,7 +5,8 @@
  *    read          head, 40 KB of tables: the head, without trust                          one thread block
  *    expect        2        what is expected of each element that is coded                 a warp a row
  *    check blocks  1.3 (+ 2) each block's checksum                                         parts of a block
- *    decode        2 + 0.4 + 2: 9 bits of each element that is coded                       a warp a block of 65,536
+ *    decode        2 + 0.4 + 2: 9 bits of each element that is coded                       a warp a block of
+ *                  65,536
  *    scatter       2 + 1 (+ 2) + n: values                                                 a warp a row
  *    close         -        the outcome                                                    one thread
  *  Together 13 for bf16, where reading the message and writing the tensor alone are 3.3. */
@@ -14,7 +15,7 @@
 
 #include "quant/cuda/lossless_read.cuh"
 
-/* ---- blocks ----------------------------------------------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------------------------------------- */
 
 struct tw_lossless_kernel_expect {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
@@ -126,7 +127,7 @@ struct tw_lossless_kernel_decode {
     }
 };
 
-/* ---- values ----------------------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 /** Writes values where they belong, as the sink says. */
 template <int TYPE>

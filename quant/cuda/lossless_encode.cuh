@@ -1,5 +1,5 @@
-/** The kernels that encode, in the order of their launches. Each is a struct with its body; floors are bytes an element of
- *  memory that is read and written, n: the plain tensor's bytes an element.
+/** The kernels that encode, in the order of their launches. Each is a struct with its body; floors are bytes
+ *  an element of memory that is read and written, n: the plain tensor's bytes an element.
  *
  *    rows       n         each row's mean magnitude, or that it is all zeros          a warp a row
  *    columns    n, of 128 rows of a piece: each column's mean above its rows          a thread a column
@@ -13,7 +13,8 @@
  *    head       -         where everything is                                         one thread block
  *    write      2 a row, 2 a column: what is sent of rows and columns                 a thread block a piece
  *    gather     n + 4 (+ 2 with tails): heads and codes, in the order of coding       a warp a row
- *    code       2 + 0.4: words and escapes                                            a warp a block of 65,536
+ *    code       2 + 0.4: words and escapes                                            a warp a block of
+ *               65,536
  *    layout     -         how long each block is                                      one thread block
  *    assemble   2.4 (+ 2) read, 1.3 (+ 2) written: the message                        parts of a block
  *    finish     -         the header                                                  one thread block
@@ -23,7 +24,7 @@
 
 #include "quant/cuda/lossless_head.cuh"
 
-/* ---- blocks ----------------------------------------------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------------------------------------- */
 
 /** An element as the coder wants it. */
 TW_DEVICE uint16_t tw_lossless_code(uint16_t head, uint16_t expected)
@@ -87,8 +88,9 @@ TW_DEVICE uint32_t tw_lossless_raw_part_bytes(uint32_t n)
     return (uint32_t)(bytes - tw_lossless_raw_in_lanes(bytes));
 }
 
-/** A warp a block: lane i has elements i, 32 + i and so on, as in the format. Of a step, 25 instructions an element and two
- *  ballots, only the coder's state waits for the step before: what it needs else is loaded ahead. */
+/** A warp a block: lane i has elements i, 32 + i and so on, as in the format. Of a step, 25 instructions an
+ *  element and two ballots, only the coder's state waits for the step before: what it needs else is loaded
+ *  ahead. */
 struct tw_lossless_kernel_code {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
@@ -172,7 +174,7 @@ struct tw_lossless_kernel_layout {
     }
 };
 
-/* ---- the message ------------------------------------------------------------------------------------------------ */
+/* ---- the message --------------------------------------------------------------------------------------- */
 
 /** A block's bytes, two at a time. */
 struct tw_lossless_block_words {

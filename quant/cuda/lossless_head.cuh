@@ -4,7 +4,7 @@
 
 #include "quant/cuda/lossless_model.cuh"
 
-/* ---- the head --------------------------------------------------------------------------------------------------- */
+/* ---- the head ------------------------------------------------------------------------------------------ */
 
 /** Bytes of a number, and the number. */
 TW_DEVICE uint32_t tw_lossless_number_bytes(uint32_t number)

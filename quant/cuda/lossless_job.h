@@ -1,11 +1,11 @@
-/** The lossless codec on a GPU: what its kernels are given, and how a call becomes launches. No CUDA needed: the tests run the
- *  same launches on an emulated device. Compiles as C11, C++17 and CUDA.
+/** The lossless codec on a GPU: what its kernels are given, and how a call becomes launches. No CUDA needed:
+ *  the tests run the same launches on an emulated device. Compiles as C11, C++17 and CUDA.
  *
- *  Elements are counted through all segments; those of rows that are not all zeros, which are coded, are counted on their own.
- *  Read lossless_rows.cuh (where elements, rows and pieces are), then for the encoder lossless_scales, lossless_model,
- *  lossless_head and lossless_encode.cuh, for the decoder lossless_read and lossless_decode.cuh. They do what quant/lossless
- *  does on the host, with its arithmetic (value.h, model.h). Only the order of work differs: all sums are of whole numbers, so
- *  the order does not show. */
+ *  Elements are counted through all segments; those of rows that are not all zeros, which are coded, are
+ *  counted on their own. Read lossless_rows.cuh (where elements, rows and pieces are), then for the encoder
+ *  lossless_scales, lossless_model, lossless_head and lossless_encode.cuh, for the decoder lossless_read and
+ *  lossless_decode.cuh. They do what quant/lossless does on the host, with its arithmetic (value.h, model.h).
+ *  Only the order of work differs: all sums are of whole numbers, so the order does not show. */
 #ifndef TW_QUANT_CUDA_LOSSLESS_JOB_H
 #define TW_QUANT_CUDA_LOSSLESS_JOB_H
 

@@ -1,5 +1,5 @@
-/** The lossless decoder: what stands before the blocks, of bytes that nobody vouches for. All kernels are listed in
- *  lossless_decode.cuh. */
+/** The lossless decoder: what stands before the blocks, of bytes that nobody vouches for. All kernels are
+ *  listed in lossless_decode.cuh. */
 #ifndef TW_QUANT_CUDA_LOSSLESS_READ_CUH
 #define TW_QUANT_CUDA_LOSSLESS_READ_CUH
 
@@ -10,7 +10,7 @@ TW_DEVICE bool tw_lossless_is_good(const tw_lossless_cuda_job_t &job)
     return job.state->status == TW_OK;
 }
 
-/* ---- the header ------------------------------------------------------------------------------------------------- */
+/* ---- the header ---------------------------------------------------------------------------------------- */
 
 struct tw_lossless_kernel_open {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
@@ -69,7 +69,7 @@ struct tw_lossless_kernel_check {
     }
 };
 
-/* ---- the head --------------------------------------------------------------------------------------------------- */
+/* ---- the head ------------------------------------------------------------------------------------------ */
 
 /** What is left of the head. All threads of the thread block know it. */
 struct tw_lossless_source {

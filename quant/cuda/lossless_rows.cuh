@@ -6,7 +6,7 @@
 #include "quant/cuda/entropy.cuh"
 #include "quant/cuda/lossless_job.h"
 
-/* ---- elements --------------------------------------------------------------------------------------------------- */
+/* ---- elements ------------------------------------------------------------------------------------------ */
 
 /** Bits of an element as a number; heads and tails of them, as in lossless.h. */
 template <int TYPE>
@@ -58,7 +58,7 @@ TW_DEVICE uint32_t tw_lossless_load(const tw_lossless_cuda_job_t &job, uint64_t 
                                       (element - cursor.first) * BYTES);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
 /** A row of a piece: n elements from `element` on, the first one in `column`. */
 struct tw_lossless_row {
@@ -82,7 +82,8 @@ TW_DEVICE tw_lossless_cuda_piece_t &tw_lossless_piece_of_row(const tw_lossless_c
     return pieces[tw_entropy_last(n_pieces, row, [&](uint32_t i) { return pieces[i].first_row; })];
 }
 
-/** What is expected of an element of a row, in the column of this index or, where the piece has no scales of columns, any. */
+/** What is expected of an element of a row, in the column of this index or, where the piece has no scales of
+ *  columns, any. */
 TW_DEVICE uint16_t tw_lossless_expected_at(const tw_lossless_cuda_job_t &job,
                                            const tw_lossless_cuda_piece_t &piece, uint16_t row,
                                            uint32_t column)
@@ -92,8 +93,8 @@ TW_DEVICE uint16_t tw_lossless_expected_at(const tw_lossless_cuda_job_t &job,
                : row;
 }
 
-/** List the rows of a piece that are not all zeros, and count their elements: of the whole thread block, which has THREADS
- *  threads. Ends with a barrier. */
+/** List the rows of a piece that are not all zeros, and count their elements: of the whole thread block,
+ *  which has THREADS threads. Ends with a barrier. */
 TW_DEVICE void tw_lossless_list_live(const tw_lossless_cuda_job_t &job, tw_lossless_cuda_piece_t &piece)
 {
     uint32_t n_live_rows = 0, n_live = 0;

@@ -1,10 +1,11 @@
-/** The lossless encoder: scales of rows and columns, and classes. All kernels are listed in lossless_encode.cuh. */
+/** The lossless encoder: scales of rows and columns, and classes. All kernels are listed in
+ *  lossless_encode.cuh. */
 #ifndef TW_QUANT_CUDA_LOSSLESS_SCALES_CUH
 #define TW_QUANT_CUDA_LOSSLESS_SCALES_CUH
 
 #include "quant/cuda/lossless_rows.cuh"
 
-/* ---- rows and columns ------------------------------------------------------------------------------------------- */
+/* ---- rows and columns ---------------------------------------------------------------------------------- */
 
 template <int TYPE>
 struct tw_lossless_kernel_rows {
@@ -133,7 +134,7 @@ struct tw_lossless_kernel_deviations {
     }
 };
 
-/* ---- what pays -------------------------------------------------------------------------------------------------- */
+/* ---- what pays ----------------------------------------------------------------------------------------- */
 
 /** A list of a piece: scales or classes of its rows, or scales of its columns. */
 template <int KIND>
@@ -167,7 +168,8 @@ struct tw_lossless_list {
         return tw_lossless_folded(value, centre, shift);
     }
 
-    /** The low bits that go as they are, and what it all takes: of the whole thread block, the same in all threads. */
+    /** The low bits that go as they are, and what it all takes: of the whole thread block, the same in all
+     *  threads. */
     TW_DEVICE tw_lossless_cuda_list_t measure() const
     {
         uint64_t sum = 0, all;

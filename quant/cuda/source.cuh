@@ -1,12 +1,12 @@
-/** What is encoded: a plain array, a difference, a sum of encoded inputs, the outcome of an AdamW step. A source fills
- *  all rows of a thread with fp32 values, 0 past the segment's end. `rows`: strips per thread; `blocks_min`: thread blocks
- *  that are to fit on a multiprocessor, which bounds the registers. */
+/** What is encoded: a plain array, a difference, a sum of encoded inputs, the outcome of an AdamW step. A
+ *  source fills all rows of a thread with fp32 values, 0 past the segment's end. `rows`: strips per thread;
+ *  `blocks_min`: thread blocks that are to fit on a multiprocessor, which bounds the registers. */
 #ifndef TW_QUANT_CUDA_SOURCE_CUH
 #define TW_QUANT_CUDA_SOURCE_CUH
 
 #include "quant/cuda/view.cuh"
 
-/* ---- encoded inputs --------------------------------------------------------------------------------------------- */
+/* ---- encoded inputs ------------------------------------------------------------------------------------ */
 
 TW_DEVICE const uint8_t *tw_kernel_input(const tw_kernel_view &view, uint32_t k)
 {
@@ -199,7 +199,7 @@ struct tw_kernel_source_sum {
     }
 };
 
-/* ---- plain arrays ----------------------------------------------------------------------------------------------- */
+/* ---- plain arrays -------------------------------------------------------------------------------------- */
 
 /** src: type[n]. */
 template <int TYPE>
@@ -237,10 +237,10 @@ struct tw_kernel_source_delta {
     }
 };
 
-/* ---- AdamW ------------------------------------------------------------------------------------------------------ */
+/* ---- AdamW --------------------------------------------------------------------------------------------- */
 
-/** src: gradient[n], base: replica type[n]; words[list], [list + 1], [list + 2]: master, m, v, fp32[n], which are updated;
- *  new master - replica. One row: it holds five arrays at a time. */
+/** src: gradient[n], base: replica type[n]; words[list], [list + 1], [list + 2]: master, m, v, fp32[n], which
+ *  are updated; new master - replica. One row: it holds five arrays at a time. */
 template <int TYPE>
 struct tw_kernel_source_adamw {
     static constexpr int rows = 1, blocks_min = 2;

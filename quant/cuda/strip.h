@@ -1,6 +1,7 @@
-/** Arithmetic on strips: what block.h does to one element, done to the 16 that a CUDA thread holds, without the
- *  instructions that are slow on GPUs (divisions, conversions between integers and floats) and with the rare cases moved
- *  out of the common path. The same bits; runs on the CPU too, where the tests compare the two. C++17 and CUDA. */
+/** Arithmetic on strips: what block.h does to one element, done to the 16 that a CUDA thread holds, without
+ *  the instructions that are slow on GPUs (divisions, conversions between integers and floats) and with the
+ *  rare cases moved out of the common path. The same bits; runs on the CPU too, where the tests compare the
+ *  two. C++17 and CUDA. */
 #ifndef TW_QUANT_CUDA_STRIP_H
 #define TW_QUANT_CUDA_STRIP_H
 
@@ -12,7 +13,7 @@
 /** 32-bit words that the codes of a strip fill. */
 #define TW_STRIP_CODE_WORDS(bits) ((bits) / 2)
 
-/* ---- primitives ------------------------------------------------------------------------------------------------- */
+/* ---- primitives ---------------------------------------------------------------------------------------- */
 
 /** Byte i of the result is byte (selector >> 4 * i & 7) of a (0-3) and b (4-7). */
 TW_HD static inline uint32_t tw_strip_bytes(uint32_t a, uint32_t b, uint32_t selector)
@@ -77,9 +78,10 @@ TW_HD static inline uint32_t tw_strip_amax_bits(const float (&x)[TW_STRIP_ELEMS]
     return tw_float_abs_bits(amax);
 }
 
-/* ---- scale ------------------------------------------------------------------------------------------------------ */
+/* ---- scale --------------------------------------------------------------------------------------------- */
 
-/** a / reach, correctly rounded where the result is at least 2^-125: the residual of the first guess is exact. */
+/** a / reach, correctly rounded where the result is at least 2^-125: the residual of the first guess is
+ *  exact. */
 TW_HD static inline float tw_strip_divide(float a, float reach, float reach_inv)
 {
     float q = tw_float_mul(a, reach_inv);
@@ -112,8 +114,9 @@ TW_HD static inline bool tw_strip_scale_is_small(float scale)
     return tw_float_bits(scale) < 0x7b000000u;
 }
 
-/* ---- codes ------------------------------------------------------------------------------------------------------
- * A float in [2^23, 2^24) holds an integer in its lowest bits: conversions are byte moves and one addition. */
+/* ---- codes
+ * ------------------------------------------------------------------------------------------------------ A
+ * float in [2^23, 2^24) holds an integer in its lowest bits: conversions are byte moves and one addition. */
 
 template <int BITS>
 TW_HD static inline void tw_strip_unpack(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(BITS)],
@@ -164,8 +167,8 @@ TW_HD static inline void tw_strip_pack(const uint32_t (&q)[TW_STRIP_ELEMS],
     }
 }
 
-/** Nearest even. No clamp but for 2 bits: |x * inverse| <= qmax * (1 + 2^-22) for a scale that tw_block_scale chose, which
- *  rounds to at most qmax. */
+/** Nearest even. No clamp but for 2 bits: |x * inverse| <= qmax * (1 + 2^-22) for a scale that tw_block_scale
+ *  chose, which rounds to at most qmax. */
 template <int BITS>
 TW_HD static inline void tw_strip_quantize_nearest(const float (&x)[TW_STRIP_ELEMS], float inverse,
                                                    uint32_t (&q)[TW_STRIP_ELEMS])
@@ -242,8 +245,8 @@ TW_HD static inline void tw_strip_dequantize(const uint32_t (&codes)[TW_STRIP_CO
     }
 }
 
-/** sum += decoded, for a scale that tw_strip_scale_is_small. With a bf16 scale (8 bits of mantissa) and a code of at most 8
- *  bits the product is `exact`: then one fused operation does both. */
+/** sum += decoded, for a scale that tw_strip_scale_is_small. With a bf16 scale (8 bits of mantissa) and a
+ *  code of at most 8 bits the product is `exact`: then one fused operation does both. */
 template <int BITS>
 TW_HD static inline void tw_strip_accumulate(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(BITS)], float scale,
                                              bool exact, float (&sum)[TW_STRIP_ELEMS])
@@ -268,7 +271,7 @@ TW_HD static inline void tw_strip_accumulate_any(const uint32_t (&codes)[TW_STRI
     }
 }
 
-/* ---- rotation --------------------------------------------------------------------------------------------------- */
+/* ---- rotation ------------------------------------------------------------------------------------------ */
 
 /** The butterflies inside a strip: strides 1 to 8. Stride 16 is between two neighbouring threads. */
 TW_HD static inline void tw_strip_rotate_inside(float (&y)[TW_STRIP_ELEMS])

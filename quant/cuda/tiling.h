@@ -1,9 +1,10 @@
-/** Launch geometry of the CUDA kernels: which tile, strip and byte belongs to which thread. Pure arithmetic, tested on
- *  the CPU over every ragged size; no CUDA needed. Compiles as C11, C++17 and CUDA.
+/** Launch geometry of the CUDA kernels: which tile, strip and byte belongs to which thread. Pure arithmetic,
+ *  tested on the CPU over every ragged size; no CUDA needed. Compiles as C11, C++17 and CUDA.
  *
- *  Words: a strip is 16 consecutive elements, what one thread holds of one row; two strips, held by neighbouring lanes, are a
- *  Hadamard group, so that a strip never crosses a block. A tile is what a thread block works on at a time: whole blocks of
- *  one segment. It is seen as `rows` strips per thread, a warp's part in one piece: strip (warp * rows + row) * 32 + lane. */
+ *  Words: a strip is 16 consecutive elements, what one thread holds of one row; two strips, held by
+ *  neighbouring lanes, are a Hadamard group, so that a strip never crosses a block. A tile is what a thread
+ *  block works on at a time: whole blocks of one segment. It is seen as `rows` strips per thread, a warp's
+ *  part in one piece: strip (warp * rows + row) * 32 + lane. */
 #ifndef TW_QUANT_CUDA_TILING_H
 #define TW_QUANT_CUDA_TILING_H
 
@@ -16,7 +17,7 @@
 #define TW_CUDA_TILE_STRIPS_MAX (TW_CUDA_TILE_ELEMS_MAX / TW_STRIP_ELEMS)
 #define TW_CUDA_TILE_BLOCKS_MAX (TW_CUDA_TILE_ELEMS_MAX / TW_QUANT_BLOCK_MIN)
 
-/* ---- a codec as the kernels see it ------------------------------------------------------------------------------ */
+/* ---- a codec as the kernels see it --------------------------------------------------------------------- */
 
 typedef struct tw_cuda_codec {
     uint32_t bits, block;
@@ -93,7 +94,7 @@ TW_HD static inline tw_cuda_origin_t tw_cuda_origin_of_elem(const tw_cuda_codec_
     return origin;
 }
 
-/* ---- tiles ------------------------------------------------------------------------------------------------------ */
+/* ---- tiles --------------------------------------------------------------------------------------------- */
 
 typedef struct tw_cuda_tiling {
     uint32_t threads, rows;
@@ -123,8 +124,8 @@ static inline tw_cuda_tiling_t tw_cuda_tiling_of_rows(const tw_cuda_codec_t *cod
     return t;
 }
 
-/** For a kernel whose threads hold `rows_max` strips each. Smaller tiles where there is little work: `min_tiles` is what
- *  it takes to fill the GPU. */
+/** For a kernel whose threads hold `rows_max` strips each. Smaller tiles where there is little work:
+ *  `min_tiles` is what it takes to fill the GPU. */
 static inline tw_cuda_tiling_t tw_cuda_tiling_choose(const tw_cuda_codec_t *codec, uint32_t rows_max,
                                                      uint64_t n_elems, uint64_t min_tiles)
 {
@@ -204,8 +205,8 @@ TW_HD static inline int tw_cuda_strip_is_stored(const tw_cuda_tile_t *tile, uint
     return o * TW_STRIP_ELEMS < tile->padded_elems;
 }
 
-/** Scales of the tile's last frame that no block uses, to be written as zeros: slots [first, 8), 8 if there are none.
- *  Only a segment's last tile has any. */
+/** Scales of the tile's last frame that no block uses, to be written as zeros: slots [first, 8), 8 if there
+ *  are none. Only a segment's last tile has any. */
 TW_HD static inline uint32_t tw_cuda_first_unused_scale(const tw_cuda_codec_t *codec,
                                                         const tw_cuda_tile_t *tile, uint64_t n_elems)
 {
@@ -217,8 +218,8 @@ TW_HD static inline uint32_t tw_cuda_first_unused_scale(const tw_cuda_codec_t *c
     return last % TW_QUANT_FRAME_BLOCKS + 1;
 }
 
-/** Strips from the tile's frame (tw_cuda_origin_of_block) to the first of the block that scale `slot` of the last frame
- *  belongs to. */
+/** Strips from the tile's frame (tw_cuda_origin_of_block) to the first of the block that scale `slot` of the
+ *  last frame belongs to. */
 TW_HD static inline uint32_t tw_cuda_last_frame_strip(const tw_cuda_codec_t *codec,
                                                       const tw_cuda_tile_t *tile, uint32_t slot)
 {

@@ -1,5 +1,5 @@
-/** What every kernel is made of: its parameters, a thread's view of a tile, strips of plain and of encoded memory, the
- *  rotation. Which thread holds what is tiling.h's business, what is done to a strip strip.h's.
+/** What every kernel is made of: its parameters, a thread's view of a tile, strips of plain and of encoded
+ *  memory, the rotation. Which thread holds what is tiling.h's business, what is done to a strip strip.h's.
  *  The tests compile this for the CPU, with a header of theirs in place of device.cuh. */
 #ifndef TW_QUANT_CUDA_VIEW_CUH
 #define TW_QUANT_CUDA_VIEW_CUH
@@ -17,7 +17,7 @@ struct tw_kernel_launch {
     uint64_t words[WORDS]; /**< segments, then lists of pointers: see job.h */
 };
 
-/* ---- strips in registers ---------------------------------------------------------------------------------------- */
+/* ---- strips in registers ------------------------------------------------------------------------------- */
 
 using tw_kernel_values = float[TW_STRIP_ELEMS];
 
@@ -30,7 +30,7 @@ using tw_kernel_plain = uint32_t[TW_STRIP_PLAIN_WORDS(TYPE)];
 template <int TYPE>
 constexpr int tw_kernel_bytes = TYPE == TW_TYPE_FP32 ? 4 : 2; /**< of an element */
 
-/* ---- what a thread looks at ------------------------------------------------------------------------------------- */
+/* ---- what a thread looks at ---------------------------------------------------------------------------- */
 
 struct tw_kernel_view {
     const tw_cuda_args_t *args;
@@ -73,7 +73,7 @@ TW_DEVICE uint32_t tw_kernel_elems(const tw_kernel_view &view, int row)
     return tw_kernel_has_row(view, row) ? tw_cuda_strip_elems(&view.tile, tw_kernel_strip(view, row)) : 0;
 }
 
-/* ---- plain memory ----------------------------------------------------------------------------------------------- */
+/* ---- plain memory -------------------------------------------------------------------------------------- */
 
 /** The first n elements of a strip, one by one; 0 for the others. */
 template <int TYPE>
@@ -143,8 +143,8 @@ TW_DEVICE void tw_kernel_load_rows(const tw_kernel_view &view, const uint8_t *ar
     }
 }
 
-/** Neighbouring lanes swap parts of their strips, so that each store of the warp fills whole sectors of 32 bytes: of every
- *  8 words, the even lane gets the first 4 of both strips, the odd lane the last 4. */
+/** Neighbouring lanes swap parts of their strips, so that each store of the warp fills whole sectors of 32
+ *  bytes: of every 8 words, the even lane gets the first 4 of both strips, the odd lane the last 4. */
 template <int WORDS>
 TW_DEVICE void tw_kernel_swap_quads(uint32_t lane, uint32_t (&words)[WORDS])
 {
@@ -184,7 +184,7 @@ TW_DEVICE void tw_kernel_store(const tw_kernel_view &view, int row, uint8_t *arr
     }
 }
 
-/* ---- encoded memory: `aligned` to 16 bytes or not at all --------------------------------------------------------- */
+/* ---- encoded memory: `aligned` to 16 bytes or not at all ----------------------------------------------- */
 
 template <int BITS>
 TW_DEVICE void tw_kernel_load_codes(const uint8_t *from, bool aligned, tw_kernel_codes<BITS> &codes)
@@ -213,7 +213,8 @@ TW_DEVICE void tw_kernel_store_codes(uint8_t *to, bool aligned, const tw_kernel_
     }
 }
 
-/** The scale's bits as stored; tw_kernel_scale makes a number of them. Apart, because that would wait for the load. */
+/** The scale's bits as stored; tw_kernel_scale makes a number of them. Apart, because that would wait for the
+ *  load. */
 TW_DEVICE uint32_t tw_kernel_load_scale(const uint8_t *from, uint32_t scale_type, bool aligned)
 {
     bool wide = scale_type == TW_QUANT_SCALE_FP32;
@@ -253,7 +254,7 @@ TW_DEVICE void tw_kernel_store_scale(uint8_t *to, uint32_t scale_type, bool alig
     }
 }
 
-/* ---- rotation --------------------------------------------------------------------------------------------------- */
+/* ---- rotation ------------------------------------------------------------------------------------------ */
 
 /** A row's strip in place; two neighbouring lanes hold a group. A group that is cut short stays as it is. */
 TW_DEVICE void tw_kernel_rotate(const tw_kernel_view &view, int row, tw_kernel_values &x)

@@ -1,11 +1,13 @@
 /** Entropy-coded messages: what the exact delta and the lossless codec have in common. Private to quant.
  *
- *  A block is coded by 32 interleaved rANS coders (arXiv 1311.2540), element i in lane i mod 32, so that a vector or a warp
- *  takes 32 elements a time. Encoding goes forward and writes 16-bit words, lane after lane within a group of 32; decoding
- *  goes backward and takes them from the end. A symbol is one of 32, of which the last is the escape: what it stands for
- *  follows elsewhere. Frequencies sum to 1024; a symbol with none is escaped.
+ *  A block is coded by 32 interleaved rANS coders (arXiv 1311.2540), element i in lane i mod 32, so that a
+ *  vector or a warp takes 32 elements a time. Encoding goes forward and writes 16-bit words, lane after lane
+ *  within a group of 32; decoding goes backward and takes them from the end. A symbol is one of 32, of which
+ *  the last is the escape: what it stands for follows elsewhere. Frequencies sum to 1024; a symbol with none
+ *  is escaped.
  *
- *  vec_avx2.h and vec_avx512.h name vector operations, lanes.h is a coder's steps written in them. Compiles as C11, C++17 and CUDA. */
+ *  vec_avx2.h and vec_avx512.h name vector operations, lanes.h is a coder's steps written in them. Compiles
+ *  as C11, C++17 and CUDA. */
 #ifndef TW_QUANT_ENTROPY_ENTROPY_H
 #define TW_QUANT_ENTROPY_ENTROPY_H
 
@@ -43,7 +45,8 @@ typedef struct tw_entropy_writer {
     uint32_t check;            /**< of the values so far, where the codec counts them */
 } tw_entropy_writer_t;
 
-/** Where the decoder of a block stands: it goes backward. Up to 32 bytes behind `words` are read, never used. */
+/** Where the decoder of a block stands: it goes backward. Up to 32 bytes behind `words` are read, never
+ *  used. */
 typedef struct tw_entropy_reader {
     uint32_t lanes[TW_ENTROPY_LANES];
     const uint8_t *words_begin, *words;     /**< bytes, as a message may lie at an odd address */
@@ -61,10 +64,11 @@ static inline int tw_entropy_came_back(const tw_entropy_reader_t *reader)
     return !differ && reader->words == reader->words_begin && reader->escapes == reader->escapes_begin;
 }
 
-/* ---- tables ----------------------------------------------------------------------------------------------------- */
+/* ---- tables -------------------------------------------------------------------------------------------- */
 
-/** Frequencies that are near to the shares of `weights` [SYMBOLS]: at least 1 for the escape and for each symbol of the mask
- *  `present`, 0 for others; 1024 together. The weights of symbols that are not present must be 0. */
+/** Frequencies that are near to the shares of `weights` [SYMBOLS]: at least 1 for the escape and for each
+ *  symbol of the mask `present`, 0 for others; 1024 together. The weights of symbols that are not present
+ *  must be 0. */
 TW_HD static inline void tw_entropy_freq_choose(const uint64_t *weights, uint32_t present, uint16_t *freq)
 {
     uint64_t total = 0;
@@ -84,7 +88,8 @@ TW_HD static inline void tw_entropy_freq_choose(const uint64_t *weights, uint32_
     freq[largest] = (uint16_t)(freq[largest] + left);
 }
 
-/** What encoders look up, [SYMBOLS]: freq | first slot << 11 | is escape << 31; in the upper half (2^32 - 1) / freq. */
+/** What encoders look up, [SYMBOLS]: freq | first slot << 11 | is escape << 31; in the upper half (2^32 - 1)
+ *  / freq. */
 TW_HD static inline void tw_entropy_encode_table(const uint16_t *freq, uint64_t *table)
 {
     uint32_t escape = freq[TW_ENTROPY_ESCAPE], first_slot = 0;
@@ -107,7 +112,7 @@ TW_HD static inline void tw_entropy_decode_table(const uint16_t *freq, uint32_t 
     }
 }
 
-/* ---- checksums -------------------------------------------------------------------------------------------------- */
+/* ---- checksums ----------------------------------------------------------------------------------------- */
 
 /** What a 16-bit value adds to a checksum. */
 TW_HD static inline uint32_t tw_entropy_check(size_t i, uint16_t value)
@@ -116,7 +121,7 @@ TW_HD static inline uint32_t tw_entropy_check(size_t i, uint16_t value)
     return term * term;
 }
 
-/* ---- one element, one lane -------------------------------------------------------------------------------------- */
+/* ---- one element, one lane ----------------------------------------------------------------------------- */
 
 /** Put a symbol's entry into a lane that has room for it. */
 TW_HD static inline uint32_t tw_entropy_put(uint32_t lane, uint64_t entry)
@@ -133,7 +138,8 @@ TW_HD static inline uint32_t tw_entropy_put(uint32_t lane, uint64_t entry)
     return ((quotient + more) << TW_ENTROPY_FREQ_BITS) + first_slot + rest - more * freq;
 }
 
-/** Put raw bits (at most 6) and a symbol's entry into a lane; a word leaves it first where it would grow beyond 32 bits. */
+/** Put raw bits (at most 6) and a symbol's entry into a lane; a word leaves it first where it would grow
+ *  beyond 32 bits. */
 static inline uint32_t tw_entropy_push(uint32_t lane, uint64_t entry, uint32_t raw_bits, uint32_t raw,
                                        uint16_t **words)
 {

@@ -1,5 +1,5 @@
-/** The steps of a coder, one vector of lanes at a time. vec_avx2.h or vec_avx512.h comes first: it defines WIDTH, vec_t,
- *  mask_t and the operations. */
+/** The steps of a coder, one vector of lanes at a time. vec_avx2.h or vec_avx512.h comes first: it defines
+ *  WIDTH, vec_t, mask_t and the operations. */
 #ifndef TW_QUANT_ENTROPY_LANES_H
 #define TW_QUANT_ENTROPY_LANES_H
 

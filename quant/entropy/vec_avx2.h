@@ -91,8 +91,8 @@ static inline __m256i vec_mul_high(__m256i a, __m256i b)
     return _mm256_blend_epi32(even, odd, 0xaa);
 }
 
-/* Where each element goes when the chosen ones are moved together, and where it comes from when they are moved apart:
- * one byte for each. */
+/* Where each element goes when the chosen ones are moved together, and where it comes from when they are
+ * moved apart: one byte for each. */
 #define BIT(m, i) (((m) >> (i)) & 1)
 #define BELOW(m, i) ((uint64_t)__builtin_popcount((m) & ((1u << (i)) - 1)))
 #define TOGETHER(m, i) (BIT(m, i) ? (uint64_t)(i) << (8 * BELOW(m, i)) : 0)
@@ -105,7 +105,8 @@ static inline __m256i vec_mul_high(__m256i a, __m256i b)
 
 static const uint64_t together[256] = {ROWS(TOGETHER)}, apart[256] = {ROWS(APART)};
 
-/* The low halves of the chosen elements, one after the other; returns where the next ones go. Writes 16 bytes. */
+/* The low halves of the chosen elements, one after the other; returns where the next ones go. Writes 16
+ * bytes. */
 static inline uint16_t *vec_store_words(uint16_t *at, __m256i a, __m256i mask)
 {
     uint32_t bits = mask_bits(mask);

@@ -79,7 +79,8 @@ static inline __m512i vec_mul_high(__m512i a, __m512i b)
     return _mm512_mask_blend_epi32(0xaaaa, even, odd);
 }
 
-/* The low halves of the chosen elements, one after the other; returns where the next ones go. Writes 32 bytes. */
+/* The low halves of the chosen elements, one after the other; returns where the next ones go. Writes 32
+ * bytes. */
 static inline uint16_t *vec_store_words(uint16_t *at, __m512i a, __mmask16 mask)
 {
     _mm256_storeu_si256((__m256i *)at, _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(mask, a)));

@@ -25,7 +25,8 @@ static inline __m128 vec_load2(const uint64_t *table, size_t a, size_t b)
     return _mm_castpd_ps(_mm_loadh_pd(low, (const double *)(table + b)));
 }
 
-/* The lower and upper halves of four elements in each half of the vectors, from the first two and the last two. */
+/* The lower and upper halves of four elements in each half of the vectors, from the first two and the last
+ * two. */
 static inline __m256 vec_load2_2(const uint64_t *table, const uint32_t *index)
 {
     return _mm256_set_m128(vec_load2(table, index[4], index[5]), vec_load2(table, index[0], index[1]));

@@ -31,7 +31,7 @@ _Static_assert(sizeof(tw_exact_header_t) + 4 + TW_EXACT_STATS_BYTES_MAX + sizeof
                    2 * TW_EXACT_CODED_MIN,
                "the head of a coded message fits where a plain one does");
 
-/* ---- codecs ----------------------------------------------------------------------------------------------------- */
+/* ---- codecs -------------------------------------------------------------------------------------------- */
 
 size_t tw_quant_exact_backends(const char **names, size_t max)
 {
@@ -83,7 +83,7 @@ size_t tw_quant_exact_bound_bytes(size_t n_elems)
                                           : SIZE_MAX;
 }
 
-/* ---- segments --------------------------------------------------------------------------------------------------- */
+/* ---- segments ------------------------------------------------------------------------------------------ */
 
 tw_status_t tw_exact_check_call(const char *operation, const tw_quant_exact_segment_t *segments,
                                 size_t n_segments, int encoding, size_t *n_elems, int *second)
@@ -218,7 +218,7 @@ static void update_states(const tw_exact_run_t *run)
     }
 }
 
-/* ---- encoding --------------------------------------------------------------------------------------------------- */
+/* ---- encoding ------------------------------------------------------------------------------------------ */
 
 /* Short runs at equal distances over all segments. */
 static void take_sample(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments, size_t n_elems)
@@ -257,7 +257,8 @@ static void put(target_t *target, const void *data, size_t bytes)
     target->at += bytes;
 }
 
-/* Encode a block into the codec's memory and append it; 0 when it does not fit. The states move on in any case. */
+/* Encode a block into the codec's memory and append it; 0 when it does not fit. The states move on in any
+ * case. */
 static int append_block(tw_quant_exact_t *exact, const tw_exact_run_t *run, tw_entropy_entry_t *entry,
                         target_t *target)
 {
@@ -376,7 +377,7 @@ tw_status_t tw_quant_exact_encode(tw_quant_exact_t *exact, const tw_quant_exact_
     return TW_OK;
 }
 
-/* ---- decoding --------------------------------------------------------------------------------------------------- */
+/* ---- decoding ------------------------------------------------------------------------------------------ */
 
 /* What is left of a message, and what to call it. */
 typedef struct {

@@ -1,34 +1,41 @@
-/** The codec of the exact delta, inside: what a message is made of. Private to the room and its white-box tests.
+/** The codec of the exact delta, inside: what a message is made of. Private to the room and its white-box
+ *  tests.
  *
- *  Read value.h (one element), ref.c (one block, the oracle), then model.h and model.c (what the coder believes), codec.c
- *  (messages, the public calls) and last lanes.h (ref.c again, 8 or 16 elements at a time).
+ *  Read value.h (one element), ref.c (one block, the oracle), then model.h and model.c (what the coder
+ *  believes), codec.c (messages, the public calls) and last lanes.h (ref.c again, 8 or 16 elements at a
+ *  time).
  *
  *  Message, little-endian, without padding (n elements; the segments' elements one after the other):
  *    u8 magic, u8 version, u8 flags, u8 zero, u32 bytes of the message
  *    plain (flag CODED not set):  u32 a checksum, as a block's but over the whole message;  u16[n] new values
- *    coded:  u32 n;  u8 base;  with the second context u8[32] factors;  contexts / 2 bytes: a table for each context, the
+ *    coded:  u32 n;  u8 base;  with the second context u8[32] factors;  contexts / 2 bytes: a table for each
+ *                              context, the
  *            even one in the low nibble;  16 tables;  an entry for each block;  the blocks
- *    table:  u8 number of frequencies (at most 31), each 7 bits a byte, low first, the high bit set on all but the last;
- *            what they leave of 1024, at least 1, is the escape's
- *    block of 65,536 elements (the last may be short): its entry is u32 words | escapes << 16, or RAW, and u32 a checksum of
+ *    table:  u8 number of frequencies (at most 31), each 7 bits a byte, low first, the high bit set on all
+ *            but the last; what they leave of 1024, at least 1, is the escape's
+ *    block of 65,536 elements (the last may be short): its entry is u32 words | escapes << 16, or RAW, and
+ *    u32 a checksum of
  *            its new values: the sum of (value + (index in the block + 1) * CHECK_FACTOR)^2
  *            coded: u16[words], u32[32] lanes, u16[escapes];  RAW: u16[elements] new values
  *
- *  An element's change d, in the order of bf16 values, is predicted by the previous one p as |p| * factor / 128 in p's
- *  direction; what remains is zigzagged into z. Context: the old value's exponent, clamped to 32 exponents from `base` on,
- *  and how large p was: 0, 1, 2 to 3, 4 or more. It names one of 16 tables, one per octave of mean z. A table has k raw
- *  low bits; the symbol is z >> k, or 31, the escape: then the new value follows among the escapes. Symbols and raw bits
- *  go into 32 rANS coders (arXiv 1311.2540), element i into lane i mod 32: a warp decodes a block.
+ *  An element's change d, in the order of bf16 values, is predicted by the previous one p as |p| * factor /
+ *  128 in p's direction; what remains is zigzagged into z. Context: the old value's exponent, clamped to 32
+ *  exponents from `base` on, and how large p was: 0, 1, 2 to 3, 4 or more. It names one of 16 tables, one per
+ *  octave of mean z. A table has k raw low bits; the symbol is z >> k, or 31, the escape: then the new value
+ *  follows among the escapes. Symbols and raw bits go into 32 rANS coders (arXiv 1311.2540), element i into
+ *  lane i mod 32: a warp decodes a block.
  *
- *  Why so: bits a parameter of a GPT (0.82 M parameters, AdamW, warm-up to 6e-4 at step 100, cosine to step 600), at steps
- *  20 / 100 / 300 / 600, one message:
- *    2.88 / 3.83 / 3.18 / 1.26   without the second context; the entropy under exponent and tensor is 2.72 / 3.65 / 3.05
- *    2.01 / 3.27 / 2.66 / 1.15   with it, as above; the entropy under exponent and state is 1.76 / 3.00 / 2.42
- *  Not better: statistics for each tensor (0.2 % less entropy, and 32 bytes a tensor), tables from a fixed geometric family
- *  (4 % more bits), 32 half-octave tables (1 % less, but the decoder's no longer fit the first cache), 8 sizes of the
- *  previous change (0.4 % less), one factor for all exponents (7 % more at step 600), an average of several changes (worse
- *  from step 100 on), blocks of 32,768 (0.016 bits more: the lanes). The previous message's tables would save 300 bytes and
- *  make messages depend on each other.
+ *  Why so: bits a parameter of a GPT (0.82 M parameters, AdamW, warm-up to 6e-4 at step 100, cosine to step
+ *  600), at steps 20 / 100 / 300 / 600, one message:
+ *    2.88 / 3.83 / 3.18 / 1.26   without the second context; the entropy under exponent and tensor is 2.72 /
+ *                                3.65 / 3.05
+ *    2.01 / 3.27 / 2.66 / 1.15   with it, as above; the entropy under exponent and state is 1.76 / 3.00 /
+ *                                2.42
+ *  Not better: statistics for each tensor (0.2 % less entropy, and 32 bytes a tensor), tables from a fixed
+ *  geometric family (4 % more bits), 32 half-octave tables (1 % less, but the decoder's no longer fit the
+ *  first cache), 8 sizes of the previous change (0.4 % less), one factor for all exponents (7 % more at step
+ *  600), an average of several changes (worse from step 100 on), blocks of 32,768 (0.016 bits more: the
+ *  lanes). The previous message's tables would save 300 bytes and make messages depend on each other.
  */
 #ifndef TW_QUANT_EXACT_EXACT_H
 #define TW_QUANT_EXACT_EXACT_H
@@ -77,8 +84,8 @@ typedef struct tw_exact_stats {
 /** What the coders look up, made from the statistics. */
 typedef struct tw_exact_model {
     uint32_t base;
-    uint32_t
-        rows[TW_EXACT_EXPONENTS]; /**< of an exponent: its contexts' tables, 4 bits each, | factor << 16 */
+    /** of an exponent: its contexts' tables, 4 bits each, | factor << 16 */
+    uint32_t rows[TW_EXACT_EXPONENTS];
     /** freq | first slot << 11 | is escape << 31; in the upper half (2^32 - 1) / freq */
     uint64_t encode[TW_EXACT_TABLES * TW_ENTROPY_SYMBOLS];
     /** The portable coder's: factor | raw bits << 8 | table * SYMBOLS << 16. */
@@ -121,7 +128,8 @@ extern const tw_exact_backend_t tw_exact_ref;
 extern const tw_exact_backend_t tw_exact_avx2, tw_exact_avx512;
 #endif
 
-/** What a call checks of its segments; how many elements they have, and whether they have states. TW_ERR_INVALID, logged. */
+/** What a call checks of its segments; how many elements they have, and whether they have states.
+ *  TW_ERR_INVALID, logged. */
 tw_status_t tw_exact_check_call(const char *operation, const tw_quant_exact_segment_t *segments,
                                 size_t n_segments, int encoding, size_t *n_elems, int *second);
 
@@ -129,7 +137,8 @@ tw_status_t tw_exact_check_call(const char *operation, const tw_quant_exact_segm
 void tw_exact_stats_choose(tw_exact_sample_t *sample, int second, tw_exact_stats_t *stats);
 /** Write what is sent of them to dst, STATS_BYTES_MAX at most; returns the bytes. */
 size_t tw_exact_stats_write(const tw_exact_stats_t *stats, int second, uint8_t *dst);
-/** Read them from at most `bytes` untrusted bytes; returns the bytes taken, 0 (silent) where they make no sense. */
+/** Read them from at most `bytes` untrusted bytes; returns the bytes taken, 0 (silent) where they make no
+ *  sense. */
 size_t tw_exact_stats_read(tw_exact_stats_t *stats, int second, const uint8_t *src, size_t bytes);
 #define TW_EXACT_STATS_BYTES_MAX \
     (1 + TW_EXACT_EXPONENTS + TW_EXACT_CONTEXTS / 2 + TW_EXACT_TABLES * (1 + 2 * (TW_ENTROPY_SYMBOLS - 1)))

@@ -127,7 +127,8 @@ static void lanes_encode(const tw_exact_model_t *model, const tw_exact_run_t *ru
     tw_exact_ref.encode(model, run, n, writer);
 }
 
-/* One vector's symbols leave its lanes; *z is what they say, `lanes` still lack their words. Returns the escapes. */
+/* One vector's symbols leave its lanes; *z is what they say, `lanes` still lack their words. Returns the
+ * escapes. */
 INLINE mask_t take(const tw_exact_model_t *model, const belief_t *belief, vec_t *lanes, vec_t *z)
 {
     vec_t slot = vec_and(*lanes, vec_set(TW_ENTROPY_FREQ_SUM - 1)), raw_bits = belief->raw_bits;

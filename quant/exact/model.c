@@ -1,9 +1,10 @@
-/* What the coders believe of a message: chosen from a sample, written, read back without trust, made into tables. */
+/* What the coders believe of a message: chosen from a sample, written, read back without trust, made into
+ * tables. */
 #include "quant/exact/model.h"
 
 #include <string.h>
 
-/* ---- choosing --------------------------------------------------------------------------------------------------- */
+/* ---- choosing ------------------------------------------------------------------------------------------ */
 
 /* The window of exponents that most of the sample is in; of equals the highest. */
 static uint8_t choose_base(const tw_exact_sample_t *sample)
@@ -91,7 +92,7 @@ void tw_exact_stats_choose(tw_exact_sample_t *sample, int second, tw_exact_stats
     choose_freqs(sample, stats);
 }
 
-/* ---- on the wire ------------------------------------------------------------------------------------------------ */
+/* ---- on the wire --------------------------------------------------------------------------------------- */
 
 size_t tw_exact_stats_write(const tw_exact_stats_t *stats, int second, uint8_t *dst)
 {
@@ -115,7 +116,7 @@ size_t tw_exact_stats_read(tw_exact_stats_t *stats, int second, const uint8_t *s
     return (size_t)(source.at - src);
 }
 
-/* ---- tables ----------------------------------------------------------------------------------------------------- */
+/* ---- tables -------------------------------------------------------------------------------------------- */
 
 static void fill_rows(const tw_exact_stats_t *stats, tw_exact_model_t *model)
 {

@@ -1,14 +1,15 @@
-/** What is decided of factors, contexts and tables, and how it is sent, as arithmetic: the host's and the GPU's codec share it,
- *  which is what makes their bytes equal. Compiles as C11, C++17 and CUDA. */
+/** What is decided of factors, contexts and tables, and how it is sent, as arithmetic: the host's and the
+ *  GPU's codec share it, which is what makes their bytes equal. Compiles as C11, C++17 and CUDA. */
 #ifndef TW_QUANT_EXACT_MODEL_H
 #define TW_QUANT_EXACT_MODEL_H
 
 #include "quant/exact/value.h"
 
-/* ---- the sample ------------------------------------------------------------------------------------------------- */
+/* ---- the sample ---------------------------------------------------------------------------------------- */
 
-/* Short runs at equal distances. A sample is this share of a message, between these bounds: an element of it takes ten times
- * as long as the coder does. All sums below are of SAMPLE_MAX elements at most and fit into 32 bits. */
+/* Short runs at equal distances. A sample is this share of a message, between these bounds: an element of it
+ * takes ten times as long as the coder does. All sums below are of SAMPLE_MAX elements at most and fit into
+ * 32 bits. */
 #define TW_EXACT_SAMPLE_RUN 64
 #define TW_EXACT_SAMPLE_SHARE 16
 #define TW_EXACT_SAMPLE_MIN 8192
@@ -36,16 +37,18 @@ TW_HD static inline uint32_t tw_exact_sample_size(uint8_t state)
     return size < TW_EXACT_SIZE_MAX ? size : TW_EXACT_SIZE_MAX;
 }
 
-/** How much of a change goes on in the direction of the previous one: 0 to 2 of its size, what lies outside is not predicted. */
+/** How much of a change goes on in the direction of the previous one: 0 to 2 of its size, what lies outside
+ *  is not predicted. */
 TW_HD static inline uint32_t tw_exact_sample_part(int16_t change, uint8_t state)
 {
     int32_t turned = state & 0x80 ? -change : change;
     return (uint32_t)tw_exact_clamp(turned, 0, 2 * (int32_t)tw_exact_sample_size(state));
 }
 
-/* ---- choices ---------------------------------------------------------------------------------------------------- */
+/* ---- choices ------------------------------------------------------------------------------------------- */
 
-/** The mean ratio of changes to the previous ones, weighted by the latter's sizes: the sums of parts and of sizes. */
+/** The mean ratio of changes to the previous ones, weighted by the latter's sizes: the sums of parts and of
+ *  sizes. */
 TW_HD static inline uint8_t tw_exact_factor_of(uint32_t parts, uint32_t sizes)
 {
     uint64_t factor = sizes ? (128 * (uint64_t)parts + sizes / 2) / sizes : 0;
@@ -59,7 +62,8 @@ TW_HD static inline uint8_t tw_exact_table_of(uint32_t sum, uint32_t n)
     return (uint8_t)tw_exact_clamp((int32_t)tw_exact_octave(mean64 | 1), 0, TW_EXACT_TABLES - 1);
 }
 
-/** Counts as frequencies of at least 1 up to the last symbol met; rarer ones are escaped, as is what comes later. */
+/** Counts as frequencies of at least 1 up to the last symbol met; rarer ones are escaped, as is what comes
+ *  later. */
 TW_HD static inline void tw_exact_freq_of(const uint32_t *counts, uint16_t *freq)
 {
     uint64_t weights[TW_ENTROPY_SYMBOLS];
@@ -81,7 +85,7 @@ TW_HD static inline uint32_t tw_exact_row_of(const tw_exact_stats_t *stats, uint
     return entry;
 }
 
-/* ---- what is sent of them --------------------------------------------------------------------------------------- */
+/* ---- what is sent of them ------------------------------------------------------------------------------ */
 
 /** Contexts that travel: without the second one, every exponent's first. */
 TW_HD static inline uint32_t tw_exact_context_stride(int second)

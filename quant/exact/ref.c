@@ -34,8 +34,8 @@ INLINE uint8_t state_of(int16_t change)
     return (uint8_t)(((bits >> STATE_BITS) - STATE_BIAS) | (wide < 0 ? 0x80 : 0));
 }
 
-/* A batch of a block. Its functions are inlined and its address goes nowhere: then compilers know that what is written to
- * states, bytes of the caller's, can not change it. */
+/* A batch of a block. Its functions are inlined and its address goes nowhere: then compilers know that what
+ * is written to states, bytes of the caller's, can not change it. */
 typedef struct {
     const uint32_t *entries; /* the model's, of contexts */
     uint16_t *new_values;

@@ -1,11 +1,12 @@
-/** One element of an exact delta: changes, states, contexts. Written to be read; lanes.h does the same in vectors. Compiles as
- *  C11, C++17 and CUDA. */
+/** One element of an exact delta: changes, states, contexts. Written to be read; lanes.h does the same in
+ *  vectors. Compiles as C11, C++17 and CUDA. */
 #ifndef TW_QUANT_EXACT_VALUE_H
 #define TW_QUANT_EXACT_VALUE_H
 
 #include "quant/exact/exact.h"
 
-/** A bf16 as an integer that is ordered like its value; its own inverse. -0 and +0, and all NaN, stay different. */
+/** A bf16 as an integer that is ordered like its value; its own inverse. -0 and +0, and all NaN, stay
+ *  different. */
 TW_HD static inline uint16_t tw_exact_order(uint16_t bits)
 {
     return (uint16_t)(bits ^ (0x7fff & -(bits >> 15)));
@@ -43,8 +44,8 @@ TW_HD static inline uint32_t tw_exact_octave(uint32_t x)
 #endif
 }
 
-/** A change as one byte: the sign, and 7 bits for its size, which is |change| + 8 as a number with three bits after the
- *  leading one, less 24: sizes to 7 are exact, then 8 steps an octave. 0 for no change. */
+/** A change as one byte: the sign, and 7 bits for its size, which is |change| + 8 as a number with three bits
+ *  after the leading one, less 24: sizes to 7 are exact, then 8 steps an octave. 0 for no change. */
 TW_HD static inline uint8_t tw_exact_state(int16_t change)
 {
     uint32_t size = (uint32_t)(change < 0 ? -change : change) + 8;
@@ -53,7 +54,8 @@ TW_HD static inline uint8_t tw_exact_state(int16_t change)
     return (uint8_t)(code | (change < 0 ? 0x80 : 0));
 }
 
-/** The least size that has this code. States are the caller's memory: codes above 96 have no meaning but do no harm. */
+/** The least size that has this code. States are the caller's memory: codes above 96 have no meaning but do
+ *  no harm. */
 TW_HD static inline uint32_t tw_exact_state_size(uint8_t state)
 {
     uint32_t code = state & 0x7f;
@@ -82,7 +84,8 @@ TW_HD static inline int32_t tw_exact_predict(uint8_t state, uint32_t factor)
     return (int32_t)((tw_exact_state_size(state) * factor + 64) >> 7);
 }
 
-/** What is left of a change once it is turned into the previous one's direction and the expected one is taken away. */
+/** What is left of a change once it is turned into the previous one's direction and the expected one is taken
+ *  away. */
 TW_HD static inline int16_t tw_exact_rest(int16_t change, uint8_t state, uint32_t factor)
 {
     int32_t sign = -(state >> 7), turned = (change ^ sign) - sign;
@@ -96,7 +99,8 @@ TW_HD static inline int16_t tw_exact_unrest(int16_t rest, uint8_t state, uint32_
     return (int16_t)((turned ^ sign) - sign);
 }
 
-/** Raw bits of a table. Table 6 is for a mean z from 1 to 2, 7 from 2 to 4, and so on; symbols have a mean from 2 to 4. */
+/** Raw bits of a table. Table 6 is for a mean z from 1 to 2, 7 from 2 to 4, and so on; symbols have a mean
+ *  from 2 to 4. */
 TW_HD static inline uint32_t tw_exact_raw_bits(uint32_t table)
 {
     uint32_t bits = table > 7 ? table - 7 : 0;

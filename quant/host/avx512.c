@@ -1,5 +1,5 @@
-/* The AVX-512 twin. Compiled with -mavx512{f,bw,vl,dq,bf16} and what avx2.c is; used only where the machine has
- * them all: Zen 4, Sapphire Rapids and later. */
+/* The AVX-512 twin. Compiled with -mavx512{f,bw,vl,dq,bf16} and what avx2.c is; used only where the machine
+ * has them all: Zen 4, Sapphire Rapids and later. */
 #include "quant/host/group_avx512.h"
 
 #include "quant/host/group_decode.h"

@@ -1,9 +1,11 @@
-/* Plain conversions, 8 elements at a time. Compiled with -mavx2 -mf16c; called only where the machine has both.
- * Each type gets a loop of its own: `type` is a constant wherever the always-inlined loops are expanded. */
+/* Plain conversions, 8 elements at a time. Compiled with -mavx2 -mf16c; called only where the machine has
+ * both. Each type gets a loop of its own: `type` is a constant wherever the always-inlined loops are
+ * expanded. */
 #include "quant/host/convert_avx2.h"
 #include "quant/host/simd_avx2.h"
 
-/* Found once, when the program is loaded: every conversion asks, and CPUID may take microseconds under a hypervisor. */
+/* Found once, when the program is loaded: every conversion asks, and CPUID may take microseconds under a
+ * hypervisor. */
 static int usable;
 
 __attribute__((constructor)) static void look_at_cpu(void)

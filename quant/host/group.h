@@ -1,11 +1,11 @@
-/** The fast host codec: the codec over groups of 32 elements, which fill the registers of one instruction set. avx2.c and
- *  avx512.c each include their group_<isa>.h, which defines a group and what is done to one, then group_decode.h and
- *  group_reduce.h, which includes group_encode.h. Private to the folder.
+/** The fast host codec: the codec over groups of 32 elements, which fill the registers of one instruction
+ *  set. avx2.c and avx512.c each include their group_<isa>.h, which defines a group and what is done to one,
+ *  then group_decode.h and group_reduce.h, which includes group_encode.h. Private to the folder.
  *
- *  A block is read twice, the second time from the first-level cache: once for its largest magnitude, once for its codes.
- *  What has to be computed before the magnitude is known (rotation, differences, sums) is kept in between as fp32 in
- *  a scratch of one block. Elements beyond the last whole group of a segment, and blocks whose scale is so large that
- *  a result may overflow, are done one by one. */
+ *  A block is read twice, the second time from the first-level cache: once for its largest magnitude, once
+ *  for its codes. What has to be computed before the magnitude is known (rotation, differences, sums) is kept
+ *  in between as fp32 in a scratch of one block. Elements beyond the last whole group of a segment, and
+ *  blocks whose scale is so large that a result may overflow, are done one by one. */
 #ifndef TW_QUANT_HOST_GROUP_H
 #define TW_QUANT_HOST_GROUP_H
 

@@ -1,12 +1,13 @@
 /** Groups of 32 floats in four AVX2 registers: what group.h builds the codec from. For files compiled with
- *  -mavx2 -mfma -mf16c only; private to the folder. Every operation gives the bits of its scalar counterpart. */
+ *  -mavx2 -mfma -mf16c only; private to the folder. Every operation gives the bits of its scalar
+ *  counterpart. */
 #ifndef TW_QUANT_HOST_GROUP_AVX2_H
 #define TW_QUANT_HOST_GROUP_AVX2_H
 
 #include "quant/host/plain_avx2.h"
 #include "quant/host/scale_avx2.h"
 
-/* ---- arithmetic ------------------------------------------------------------------------------------------------ */
+/* ---- arithmetic ---------------------------------------------------------------------------------------- */
 
 INLINE group_t group_add(group_t a, group_t b)
 {
@@ -35,8 +36,8 @@ INLINE group_t group_mul(group_t g, float factor)
     return g;
 }
 
-/* One butterfly stage inside a register: `other` holds the partner of each lane. a * (+-1) + b is exact in the product,
- * so the fused operation rounds like the sum or difference alone. */
+/* One butterfly stage inside a register: `other` holds the partner of each lane. a * (+-1) + b is exact in
+ * the product, so the fused operation rounds like the sum or difference alone. */
 INLINE __m256 butterfly(__m256 x, __m256 other, __m256 signs)
 {
     return _mm256_fmadd_ps(x, signs, other);
@@ -61,7 +62,7 @@ INLINE group_t group_rotate(group_t g)
     return group_mul(k, TW_BLOCK_HADAMARD_NORM);
 }
 
-/* ---- largest magnitude ------------------------------------------------------------------------------------------ */
+/* ---- largest magnitude --------------------------------------------------------------------------------- */
 
 typedef struct {
     __m256i bits; /* of fp32 magnitudes */
@@ -108,7 +109,7 @@ INLINE uint16_t amax_of_halves(const uint16_t *src, size_t n)
     return (uint16_t)~_mm_cvtsi128_si32(least);
 }
 
-/* ---- codes ------------------------------------------------------------------------------------------------------ */
+/* ---- codes --------------------------------------------------------------------------------------------- */
 
 /** 32 integers in order, a byte each. */
 INLINE void codes_store(int bits, uint8_t *codes, const __m256i q[4])
@@ -133,7 +134,8 @@ INLINE void codes_store(int bits, uint8_t *codes, const __m256i q[4])
     _mm_storel_epi64((__m128i *)codes, _mm_packus_epi16(packed, packed));
 }
 
-/** Round y * inverse to nearest even. No clamp but for 2 bits: |y * inverse| < qmax + 0.5 by the choice of the scale. */
+/** Round y * inverse to nearest even. No clamp but for 2 bits: |y * inverse| < qmax + 0.5 by the choice of
+ *  the scale. */
 INLINE void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
 {
     __m256i q[4];
@@ -206,7 +208,7 @@ INLINE group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decode
     return g;
 }
 
-/* ---- random words ----------------------------------------------------------------------------------------------- */
+/* ---- random words -------------------------------------------------------------------------------------- */
 
 #define RANDOM_QUADS 8 /* per call of random_quads */
 

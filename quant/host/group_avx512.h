@@ -1,12 +1,13 @@
 /** Groups of 32 floats in two AVX-512 registers: what group.h builds the codec from. For files compiled with
- *  -mavx512{f,bw,vl,dq,bf16} only; private to the folder. Every operation gives the bits of its scalar counterpart. */
+ *  -mavx512{f,bw,vl,dq,bf16} only; private to the folder. Every operation gives the bits of its scalar
+ *  counterpart. */
 #ifndef TW_QUANT_HOST_GROUP_AVX512_H
 #define TW_QUANT_HOST_GROUP_AVX512_H
 
 #include "quant/host/plain_avx512.h"
 #include "quant/host/scale_avx2.h"
 
-/* ---- arithmetic ------------------------------------------------------------------------------------------------ */
+/* ---- arithmetic ---------------------------------------------------------------------------------------- */
 
 INLINE group_t group_add(group_t a, group_t b)
 {
@@ -24,8 +25,8 @@ INLINE group_t group_mul(group_t g, float factor)
     return (group_t){{_mm512_mul_ps(g.v[0], f), _mm512_mul_ps(g.v[1], f)}};
 }
 
-/** As tw_block_hadamard32. Within a register, a stage is x * (+-1) + the partner of each lane: the product is exact, so
- *  the fused operation rounds like the sum or difference alone. */
+/** As tw_block_hadamard32. Within a register, a stage is x * (+-1) + the partner of each lane: the product is
+ *  exact, so the fused operation rounds like the sum or difference alone. */
 INLINE group_t group_rotate(group_t g)
 {
     const __m512 signs1 =
@@ -45,7 +46,7 @@ INLINE group_t group_rotate(group_t g)
     return group_mul(h, TW_BLOCK_HADAMARD_NORM);
 }
 
-/* ---- largest magnitude ------------------------------------------------------------------------------------------ */
+/* ---- largest magnitude --------------------------------------------------------------------------------- */
 
 typedef struct {
     __m512i bits; /* of fp32 magnitudes */
@@ -86,7 +87,7 @@ INLINE uint16_t amax_of_halves(const uint16_t *src, size_t n)
     return (uint16_t)~_mm_cvtsi128_si32(least);
 }
 
-/* ---- codes ------------------------------------------------------------------------------------------------------ */
+/* ---- codes --------------------------------------------------------------------------------------------- */
 
 /** 32 integers in order, a byte, a nibble or two bits each. */
 INLINE void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
@@ -108,7 +109,8 @@ INLINE void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
     _mm_storel_epi64((__m128i *)codes, _mm_cvtepi16_epi8(_mm_maddubs_epi16(packed, _mm_set1_epi16(0x1001))));
 }
 
-/** Round y * inverse to nearest even. No clamp but for 2 bits: |y * inverse| < qmax + 0.5 by the choice of the scale. */
+/** Round y * inverse to nearest even. No clamp but for 2 bits: |y * inverse| < qmax + 0.5 by the choice of
+ *  the scale. */
 INLINE void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
 {
     const __m512i one = _mm512_set1_epi32(1), minus = _mm512_set1_epi32(-1);
@@ -145,7 +147,8 @@ INLINE void group_quantize_stochastic(int bits, group_t g, float inverse, const 
     codes_store(bits, codes, q[0], q[1]);
 }
 
-/** What a block is decoded with: its scale, or for 4 bits all 16 values that a code can have; for 2 bits its 4, repeated. */
+/** What a block is decoded with: its scale, or for 4 bits all 16 values that a code can have; for 2 bits its
+ *  4, repeated. */
 typedef struct {
     __m512 v;
 } decoder_t;
@@ -192,7 +195,7 @@ INLINE group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decode
     return g;
 }
 
-/* ---- random words ----------------------------------------------------------------------------------------------- */
+/* ---- random words -------------------------------------------------------------------------------------- */
 
 #define RANDOM_QUADS 16 /* per call of random_quads */
 

@@ -1,7 +1,8 @@
 /** Encoding over groups: see group.h.
  *
- *  Blocks go through in batches of up to 8 that stay within the first-level cache and within a frame: first the largest
- *  magnitude of each, then all scales at once (the divisions of one block would be waited for), then the codes. */
+ *  Blocks go through in batches of up to 8 that stay within the first-level cache and within a frame: first
+ *  the largest magnitude of each, then all scales at once (the divisions of one block would be waited for),
+ *  then the codes. */
 #ifndef TW_QUANT_HOST_GROUP_ENCODE_H
 #define TW_QUANT_HOST_GROUP_ENCODE_H
 
@@ -33,7 +34,7 @@ typedef struct {
     tw_type_t type;  /**< of src */
 } batch_t;
 
-/* ---- batches ---------------------------------------------------------------------------------------------------- */
+/* ---- batches ------------------------------------------------------------------------------------------- */
 
 static size_t batch_blocks(const tw_quant_codec_t *codec)
 {
@@ -58,9 +59,10 @@ INLINE size_t elems_of_block(const batch_t *batch, size_t j, size_t block)
     return left < block ? left : block;
 }
 
-/* ---- codes ------------------------------------------------------------------------------------------------------ */
+/* ---- codes --------------------------------------------------------------------------------------------- */
 
-/* Straight from the source. Prefetches the next batch's: the processor's own prefetching stops at the end of a page. */
+/* Straight from the source. Prefetches the next batch's: the processor's own prefetching stops at the end of
+ * a page. */
 INLINE int quantize_groups(tw_type_t type, int bits, const void *src, size_t first, size_t n, float inverse,
                            uint8_t *codes)
 {
@@ -159,7 +161,7 @@ static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scr
     return nonfinite;
 }
 
-/* ---- magnitudes ------------------------------------------------------------------------------------------------- */
+/* ---- magnitudes ---------------------------------------------------------------------------------------- */
 
 INLINE uint32_t amax_groups(tw_type_t type, const void *src, size_t first, size_t n)
 {
@@ -233,7 +235,7 @@ INLINE uint32_t load_block(const batch_t *batch, int delta, int rotate, const tw
                  : FOR_TYPE(batch->type, load_plain, rotate, segment, first, n, y);
 }
 
-/* ---- segments --------------------------------------------------------------------------------------------------- */
+/* ---- segments ------------------------------------------------------------------------------------------ */
 
 /* Make the bytes that no block writes zero: the last frame's unused scales, and the padding. */
 static void pad_segment(const encoder_t *encoder)

@@ -112,7 +112,8 @@ INLINE uint32_t finish_groups(int rotate_before, int rotate_after, float factor,
     return amax_bits(amax);
 }
 
-/* Undo the inputs' rotation, scale, rotate for the output; zero y up to a whole group. Returns the largest magnitude. */
+/* Undo the inputs' rotation, scale, rotate for the output; zero y up to a whole group. Returns the largest
+ * magnitude. */
 static uint32_t finish_sum(int undo, int redo, float factor, float *y, size_t n)
 {
     size_t whole = whole_groups(n), padded = whole_groups(n + GROUP - 1);

@@ -1,4 +1,5 @@
-/** A group's plain side: 32 floats in four AVX2 registers, to and from memory of any type. Private to group_avx2.h. */
+/** A group's plain side: 32 floats in four AVX2 registers, to and from memory of any type. Private to
+ *  group_avx2.h. */
 #ifndef TW_QUANT_HOST_PLAIN_AVX2_H
 #define TW_QUANT_HOST_PLAIN_AVX2_H
 

@@ -1,4 +1,5 @@
-/** A group's plain side: 32 floats in two AVX-512 registers, to and from memory of any type. Private to group_avx512.h. */
+/** A group's plain side: 32 floats in two AVX-512 registers, to and from memory of any type. Private to
+ *  group_avx512.h. */
 #ifndef TW_QUANT_HOST_PLAIN_AVX512_H
 #define TW_QUANT_HOST_PLAIN_AVX512_H
 
@@ -84,8 +85,9 @@ INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
     bf16_store32(dst, i, rounded[0], rounded[1]);
 }
 
-/** Decoding is fast for scales beyond this, and for 0: no decoded value is a denormal then, which the bf16 instruction
- *  would drop. Codes times scales are multiples of 2^-23 of the scale's power of two; rotation divides by less than 2^3. */
+/** Decoding is fast for scales beyond this, and for 0: no decoded value is a denormal then, which the bf16
+ *  instruction would drop. Codes times scales are multiples of 2^-23 of the scale's power of two; rotation
+ *  divides by less than 2^3. */
 #define GROUP_SCALE_TINY_BITS 0x0d7fffffu /* just below 2^-100 */
 
 /** As tw_float_store, for values of blocks that decode fast. */

@@ -1,5 +1,5 @@
-/* The reference: the specification at the head of quant.h, one element at a time. Every other backend is tested
- * against it; it is written to be read, not to be fast. */
+/* The reference: the specification at the head of quant.h, one element at a time. Every other backend is
+ * tested against it; it is written to be read, not to be fast. */
 #include "quant/arithmetic/block.h"
 #include "quant/host/host.h"
 
@@ -35,8 +35,8 @@ static int round_code(const tw_quant_codec_t *codec, const ref_random_t *random,
     return tw_block_round_stochastic(v, tw_block_uniform(word), qmax);
 }
 
-/* Write block b of a segment that was zeroed, from its n values (rotated if the codec says so). Returns how many
- * non-finite blocks that makes: 0 or 1. */
+/* Write block b of a segment that was zeroed, from its n values (rotated if the codec says so). Returns how
+ * many non-finite blocks that makes: 0 or 1. */
 static uint64_t put_block(const tw_quant_codec_t *codec, const ref_random_t *random, uint8_t *segment,
                           size_t b, const float *y, size_t n)
 {

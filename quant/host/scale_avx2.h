@@ -6,8 +6,9 @@
 
 #include <immintrin.h>
 
-/** Scales, as bits, of 8 blocks from the bits of their largest magnitudes, with NaN where that is beyond `limit`, and what to
- *  quantize with: the inverses, 0 for zero and NaN. As tw_block_scale and tw_block_inverse. */
+/** Scales, as bits, of 8 blocks from the bits of their largest magnitudes, with NaN where that is beyond
+ *  `limit`, and what to quantize with: the inverses, 0 for zero and NaN. As tw_block_scale and
+ *  tw_block_inverse. */
 static inline void scales8(const uint32_t amax[8], uint32_t limit, int reach, tw_quant_scale_t type,
                            uint32_t scale[8], float inverse[8])
 {

@@ -1,4 +1,5 @@
-/** Vectors of 8 floats to and from the plain types. For files compiled with -mavx2 -mf16c only; private to the folder. */
+/** Vectors of 8 floats to and from the plain types. For files compiled with -mavx2 -mf16c only; private to
+ *  the folder. */
 #ifndef TW_QUANT_HOST_SIMD_AVX2_H
 #define TW_QUANT_HOST_SIMD_AVX2_H
 

@@ -11,7 +11,7 @@ static const tw_lossless_backend_t *const backends[] = {
 };
 #define N_BACKENDS (sizeof(backends) / sizeof(backends[0]))
 
-/* ---- codecs ----------------------------------------------------------------------------------------------------- */
+/* ---- codecs -------------------------------------------------------------------------------------------- */
 
 size_t tw_quant_lossless_backends(const char **names, size_t max)
 {
@@ -90,7 +90,7 @@ tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
     return TW_OK;
 }
 
-/* ---- encoding --------------------------------------------------------------------------------------------------- */
+/* ---- encoding ------------------------------------------------------------------------------------------ */
 
 /* Where the next bytes go. */
 typedef struct {
@@ -104,7 +104,8 @@ static void put(target_t *target, const void *data, size_t bytes)
     target->at += bytes;
 }
 
-/* Heads, tails and expectations of the next n elements that are coded. Heads stay where they are if they lie together. */
+/* Heads, tails and expectations of the next n elements that are coded. Heads stay where they are if they lie
+ * together. */
 static const uint16_t *gather_block(tw_quant_lossless_t *codec, tw_type_t type, tw_lossless_walk_t *walk,
                                     size_t n)
 {

@@ -30,7 +30,7 @@ static size_t sink_bytes(const decoding_t *decoding)
     return decoding->sink == STORE ? tw_type_bytes(decoding->type) : sizeof(float);
 }
 
-/* ---- values ----------------------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 static void sink_values(const decoding_t *decoding, const void *values, size_t n, uint8_t *dst)
 {
@@ -70,10 +70,10 @@ static void sink_block(const decoding_t *decoding, size_t from, size_t n, uint8_
     }
 }
 
-/* ---- blocks ----------------------------------------------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/* What is expected of the next n elements that are coded; where they all go, if bf16 goes to one place without rows of zeros
- * between: then the walk moves on. */
+/* What is expected of the next n elements that are coded; where they all go, if bf16 goes to one place
+ * without rows of zeros between: then the walk moves on. */
 static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t *at, size_t n)
 {
     tw_lossless_walk_t walk = *at;
@@ -201,7 +201,7 @@ static tw_status_t decode_block(decoding_t *decoding, const tw_entropy_entry_t *
     return TW_OK;
 }
 
-/* ---- messages --------------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 /* What stands before the blocks; *entries is where theirs are. */
 static tw_status_t read_head(decoding_t *decoding, uint32_t check, const uint8_t **entries)

@@ -11,10 +11,10 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* ---- out -------------------------------------------------------------------------------------------------------- */
+/* ---- out ----------------------------------------------------------------------------------------------- */
 
-/* A list's values as they are sent, in the codec's list; *k: the low bits that go as they are, as many as the mean has, or one
- * less. Returns the bits that they take. */
+/* A list's values as they are sent, in the codec's list; *k: the low bits that go as they are, as many as the
+ * mean has, or one less. Returns the bits that they take. */
 static uint64_t fold(const tw_quant_lossless_t *codec, const int16_t *values, size_t n, int32_t centre,
                      uint32_t shift, uint32_t *k)
 {
@@ -199,7 +199,7 @@ uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, c
     return target.fits ? target.at : NULL;
 }
 
-/* ---- in --------------------------------------------------------------------------------------------------------- */
+/* ---- in ------------------------------------------------------------------------------------------------ */
 
 /* Bytes not yet read, and whether something was wrong with those that were. */
 typedef struct {

@@ -1,12 +1,12 @@
-/** A block, one vector of 32-bit elements at a time: the same steps as ref.c. entropy/vec_avx2.h or entropy/vec_avx512.h comes
- *  first. What is left after whole groups of 32 is ref.c's. */
+/** A block, one vector of 32-bit elements at a time: the same steps as ref.c. entropy/vec_avx2.h or
+ *  entropy/vec_avx512.h comes first. What is left after whole groups of 32 is ref.c's. */
 #ifndef TW_QUANT_LOSSLESS_LANES_H
 #define TW_QUANT_LOSSLESS_LANES_H
 
 #include "quant/entropy/lanes.h"
 #include "quant/lossless/loops.h"
 
-/* ---- sums ------------------------------------------------------------------------------------------------------- */
+/* ---- sums ---------------------------------------------------------------------------------------------- */
 
 /* The magnitudes of 16 heads. */
 INLINE __m256i magnitudes(const uint16_t *heads)
@@ -78,7 +78,7 @@ static void lanes_bins(const uint16_t *heads, size_t n, int32_t scale, const int
     loops_bins(heads + whole, n - whole, scale, columns ? columns + whole : NULL, bins + whole);
 }
 
-/* ---- symbols ---------------------------------------------------------------------------------------------------- */
+/* ---- symbols ------------------------------------------------------------------------------------------- */
 
 INLINE vec_t context_of(vec_t expected)
 {
@@ -192,7 +192,7 @@ static int lanes_decode(const tw_lossless_model_t *model, const uint16_t *expect
            decode_groups(model, expected, whole, reader, heads);
 }
 
-/* ---- the other bits --------------------------------------------------------------------------------------------- */
+/* ---- the other bits ------------------------------------------------------------------------------------ */
 
 /* Which of elements 28 to 31 has a bit in the high bit of byte k, and which bit. */
 #define HIGH_ELEMENT(k) ((k) < 28 ? (char)((k) / 7) : 0)

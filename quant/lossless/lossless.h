@@ -1,55 +1,63 @@
-/** The lossless codec of floating-point tensors, inside: what a message is made of. Private to the room and its white-box tests.
+/** The lossless codec of floating-point tensors, inside: what a message is made of. Private to the room and
+ *  its white-box tests.
  *
- *  Read value.h (one element), ref.c (one block, the oracle), then scales.c (what an encoder makes of a tensor), model.h and
- *  model.c (the coder's tables), head.c (what is sent of both), walk.c (which elements come next), codec.c (the public calls) and last
- *  lanes.h and symbols.h (ref.c again, 8 or 16 elements at a time). tables.h has constants.
+ *  Read value.h (one element), ref.c (one block, the oracle), then scales.c (what an encoder makes of a
+ *  tensor), model.h and model.c (the coder's tables), head.c (what is sent of both), walk.c (which elements
+ *  come next), codec.c (the public calls) and last lanes.h and symbols.h (ref.c again, 8 or 16 elements at a
+ *  time). tables.h has constants.
  *
- *  An element is a head of 16 bits as a bf16 has it (sign, 8 bits of exponent, 7 of mantissa) and a tail: nothing for bf16, the
- *  low 16 bits of fp32, the low 3 bits of fp16, whose exponent has 5 bits. Magnitudes are counted in quarters of an octave:
- *  (head & 0x7fff) >> 5, which is a logarithm but for straight lines between powers of two. A message is a list of pieces,
- *  which are matrices, or parts of them that begin and end anywhere. A row of a piece has a scale and a class (how far its
- *  elements are from what is expected of them); rows of zeros have nothing else. A column may have a scale. What is expected
- *  of an element is the sum of the two. Coded is where between powers of two and their halves it lies (9 bits), relative to
- *  that; the other 7 bits of the head, and the tail, are noise and go as they are.
+ *  An element is a head of 16 bits as a bf16 has it (sign, 8 bits of exponent, 7 of mantissa) and a tail:
+ *  nothing for bf16, the low 16 bits of fp32, the low 3 bits of fp16, whose exponent has 5 bits. Magnitudes
+ *  are counted in quarters of an octave: (head & 0x7fff) >> 5, which is a logarithm but for straight lines
+ *  between powers of two. A message is a list of pieces, which are matrices, or parts of them that begin and
+ *  end anywhere. A row of a piece has a scale and a class (how far its elements are from what is expected of
+ *  them); rows of zeros have nothing else. A column may have a scale. What is expected of an element is the
+ *  sum of the two. Coded is where between powers of two and their halves it lies (9 bits), relative to that;
+ *  the other 7 bits of the head, and the tail, are noise and go as they are.
  *
  *  Message, little-endian, without padding but for what is named:
- *    header:  u8 magic, u8 version, u8 type, u8 form;  u32 bytes of the message;  u32 n elements;  u32 checksum of what
- *             follows (plain: of all; coded: of what is before the blocks), the sum of (word + (index + 1) * CHECK_FACTOR)^2
- *             over words of 16 bits, the last one filled with a zero byte
+ *    header:  u8 magic, u8 version, u8 type, u8 form;  u32 bytes of the message;  u32 n elements;  u32
+ *           checksum of what follows (plain: of all; coded: of what is before the blocks), the sum of (word +
+ *           (index + 1) * CHECK_FACTOR)^2 over words of 16 bits, the last one filled with a zero byte
  *    plain:   type[n]
- *    coded:   u32 bytes before the blocks, from here on;  i8 window, in octaves;  u8 mask of classes with tables of their own;
- *             number of pieces, n / 512 + 1 at most;  the pieces;  of each piece with the flag ZEROS a bit for each row (1: all zeros), whole
- *             bytes;  the tables of the mask's classes;  the lists of all pieces, bits, the last byte filled with zeros:  of
- *             each piece, as its flags say, scales of its rows that are not all zeros, their classes, scales of its columns;
- *             a zero byte where the number of bytes is odd;  an entry for each block;  the blocks
+ *    coded:   u32 bytes before the blocks, from here on;  i8 window, in octaves;  u8 mask of classes with
+ *           tables of their own; number of pieces, n / 512 + 1 at most;  the pieces;  of each piece with the
+ *           flag ZEROS a bit for each row (1: all zeros), whole bytes;  the tables of the mask's classes;
+ *           the lists of all pieces, bits, the last byte filled with zeros:  of each piece, as its flags say,
+ *           scales of its rows that are not all zeros, their classes, scales of its columns; a zero byte
+ *           where the number of bytes is odd;  an entry for each block;  the blocks
  *    number:  7 bits a byte, low first, the high bit set on all but the last; below 2^32
- *    piece:   u8 flags | class << 5;  number of elements;  number of elements in a row;  with the flag FIRST the number of the
- *             first one's index in its row (otherwise 0, here not);  i16 scale.  Class and scale are those of rows that have none
- *             of their own
- *    list:    of values less a centre: of scales of rows the piece's scale, of classes the piece's class, of columns, where there are 16 rows at least, 0.  Scales
- *             of columns are first divided by 1 << shift: 0 for 48 whole rows or more, 1 for 20, otherwise 2.  0, -1, 1, -2
- *             ... are sent as x = 0, 1, 2, 3 ...  Bits, the lowest of a byte first: 4 bits k, at most 11;  for each 32 values
- *             (the last may be fewer): of each x >> k ones and a zero, or 12 ones for 12 or more;  of each the low k bits;  of
- *             each with 12 ones the 13 bits of x >> k
- *    table:   u8[63] densities, u8 zeros, u8 escapes, see model.h, which has the tables of classes that are not in the mask
- *    block of 65,536 elements of rows that are not all zeros (the last may be short): entry u32 words | escapes << 16, or
- *             RAW, and u32 checksum of its bytes, as above
- *             coded: the 7 bits, 28 bytes for 32 elements, but for their first 64 bytes; u16[words]; u32[32] lanes;
- *             u16[escapes] 9 bits each; the tails
- *             RAW: u16[elements] heads; the tails
+ *    piece:   u8 flags | class << 5;  number of elements;  number of elements in a row;  with the flag FIRST
+ *           the number of the first one's index in its row (otherwise 0, here not);  i16 scale.  Class and
+ *           scale are those of rows that have none of their own
+ *    list:    of values less a centre: of scales of rows the piece's scale, of classes the piece's class, of
+ *           columns, where there are 16 rows at least, 0.  Scales of columns are first divided by 1 << shift:
+ *           0 for 48 whole rows or more, 1 for 20, otherwise 2.  0, -1, 1, -2 ... are sent as x = 0, 1, 2, 3
+ *           ...  Bits, the lowest of a byte first: 4 bits k, at most 11;  for each 32 values (the last may be
+ *           fewer): of each x >> k ones and a zero, or 12 ones for 12 or more;  of each the low k bits;  of
+ *           each with 12 ones the 13 bits of x >> k
+ *    table:   u8[63] densities, u8 zeros, u8 escapes, see model.h, which has the tables of classes that are
+ *           not in the mask
+ *    block of 65,536 elements of rows that are not all zeros (the last may be short): entry u32 words |
+ *           escapes << 16, or RAW, and u32 checksum of its bytes, as above
+ *           coded: the 7 bits, 28 bytes for 32 elements, but for their first 64 bytes; u16[words]; u32[32]
+ *           lanes; u16[escapes] 9 bits each; the tails
+ *           RAW: u16[elements] heads; the tails
  *    lanes:   begin as START + the next two of those first 64 bytes, low first; 0 where there are fewer
- *    7 bits:  byte k has those of element k, and in its high bit one of elements 28 to 31: bit k mod 7 of element 28 + k / 7.
- *             A last group of n < 32: min(n, 28) bytes; an odd number of them in a block is followed by a zero byte
+ *    7 bits:  byte k has those of element k, and in its high bit one of elements 28 to 31: bit k mod 7 of
+ *           element 28 + k / 7. A last group of n < 32: min(n, 28) bytes; an odd number of them in a block is
+ *           followed by a zero byte
  *    tails:   fp32: u16 each. fp16: for 32 elements u32[3], word k has bit k of each
  *
- *  Why so: bits an element of the gradients of a GPT of 1.0 M parameters (AdamW, 600 steps), in bf16, in messages of 49,152
- *  elements, 32 rows of each of four matrices:
+ *  Why so: bits an element of the gradients of a GPT of 1.0 M parameters (AdamW, 600 steps), in bf16, in
+ *  messages of 49,152 elements, 32 rows of each of four matrices:
  *    10.44 as above: scales and classes take 0.08 of it, lanes 0.024
- *    10.53 with a table of its own for each class, lists in which 32 values have as many bits as the widest of them needs,
- *          lanes that begin with nothing, columns in quarters
+ *    10.53 with a table of its own for each class, lists in which 32 values have as many bits as the widest
+ *        of them needs, lanes that begin with nothing, columns in quarters
  *    0.2 to 0.3 more with one class for all rows; 0.5 to 1 more without scales of columns
- *  Not better: a table for each phase, densities without widths (0.02 more each), scales of rows in half octaves (0.01 more),
- *  columns' scales that no element pulls down far (0.016 less, but bad where columns differ by more than two octaves).
+ *  Not better: a table for each phase, densities without widths (0.02 more each), scales of rows in half
+ *  octaves (0.01 more), columns' scales that no element pulls down far (0.016 less, but bad where columns
+ *  differ by more than two octaves).
  */
 #ifndef TW_QUANT_LOSSLESS_LOSSLESS_H
 #define TW_QUANT_LOSSLESS_LOSSLESS_H

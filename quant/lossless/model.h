@@ -1,9 +1,10 @@
-/** What is decided of scales, classes and tables, as arithmetic: the host's and the GPU's encoder share it, which is what makes
- *  their bytes equal. Compiles as C11, C++17 and CUDA.
+/** What is decided of scales, classes and tables, as arithmetic: the host's and the GPU's encoder share it,
+ *  which is what makes their bytes equal. Compiles as C11, C++17 and CUDA.
  *
- *  A table says how dense a class's elements are by magnitude less expectation, in quarters of an octave: byte k is for k - 3
- *  above the bottom. A symbol covers two quarters, and which two depends on the expectation's phase. Quarters are not
- *  equally wide, as magnitudes are straight lines between powers of two: a symbol's weight is the sum of density times width. */
+ *  A table says how dense a class's elements are by magnitude less expectation, in quarters of an octave:
+ *  byte k is for k - 3 above the bottom. A symbol covers two quarters, and which two depends on the
+ *  expectation's phase. Quarters are not equally wide, as magnitudes are straight lines between powers of
+ *  two: a symbol's weight is the sum of density times width. */
 #ifndef TW_QUANT_LOSSLESS_MODEL_H
 #define TW_QUANT_LOSSLESS_MODEL_H
 
@@ -19,7 +20,7 @@
 /** Bits that a table seems to save of the very sample it was made from, and does not of others. */
 #define TW_LOSSLESS_SAMPLE_LOSS_BITS 40
 
-/* ---- whole numbers ---------------------------------------------------------------------------------------------- */
+/* ---- whole numbers ------------------------------------------------------------------------------------- */
 
 TW_HD static inline uint32_t tw_lossless_bit_length(uint64_t x)
 {
@@ -50,7 +51,7 @@ TW_HD static inline uint64_t tw_lossless_log2(uint64_t x)
     return whole << 8 | fraction;
 }
 
-/* ---- scales and classes ----------------------------------------------------------------------------------------- */
+/* ---- scales and classes -------------------------------------------------------------------------------- */
 
 TW_HD static inline uint16_t tw_lossless_row_of(int64_t scale)
 {
@@ -110,15 +111,15 @@ TW_HD static inline int16_t tw_lossless_column_of(int64_t sum, int64_t live, uin
     return (int16_t)(tw_lossless_mean(sum, live << shift) * (1 << shift));
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------------------ */
+/* ---- lists --------------------------------------------------------------------------------------------- */
 
 #define TW_LOSSLESS_LONG_AFTER 12 /**< ones in a row, and a list's value is written out */
 #define TW_LOSSLESS_LONG_BITS 13
 #define TW_LOSSLESS_LIST_K_BITS 4
 #define TW_LOSSLESS_LIST_K_MAX 11
 
-/** A value as it is sent: what it is more than the list's centre, small whatever the sign. The value, not the centre, is a
- *  multiple of 1 << shift. */
+/** A value as it is sent: what it is more than the list's centre, small whatever the sign. The value, not the
+ *  centre, is a multiple of 1 << shift. */
 TW_HD static inline uint32_t tw_lossless_folded(int32_t value, int32_t centre, uint32_t shift)
 {
     int32_t x = (value >> shift) - centre;
@@ -147,7 +148,7 @@ TW_HD static inline uint32_t tw_lossless_list_k(uint64_t n, uint64_t sum)
     return k;
 }
 
-/* ---- the sample ------------------------------------------------------------------------------------------------- */
+/* ---- the sample ---------------------------------------------------------------------------------------- */
 
 /** Of n elements that are coded, every `distance`-th run of SAMPLE_RUN is in the sample. */
 TW_HD static inline uint32_t tw_lossless_sample_distance(uint32_t n)
@@ -165,7 +166,7 @@ typedef struct tw_lossless_counts {
     uint32_t zeros, n;
 } tw_lossless_counts_t;
 
-/* ---- tables ----------------------------------------------------------------------------------------------------- */
+/* ---- tables -------------------------------------------------------------------------------------------- */
 
 /** log2(5/4), log2(6/5), log2(7/6), log2(8/7), in 1/256. */
 TW_HD static inline uint32_t tw_lossless_quarter_width(uint32_t quarter)
@@ -189,8 +190,8 @@ TW_HD static inline uint8_t tw_lossless_code_of(uint64_t density, int any)
     return (uint8_t)(octave > 14 ? 255 : (octave + 1) << 4 | (density >> octave & 15));
 }
 
-/** How far expectations must be moved for symbols to begin where most of the sample is: a multiple of 4. `above`: of all
- *  classes together. */
+/** How far expectations must be moved for symbols to begin where most of the sample is: a multiple of 4.
+ *  `above`: of all classes together. */
 TW_HD static inline int tw_lossless_window(const uint32_t *above)
 {
     uint64_t inside = 0, most = 0;
@@ -228,8 +229,8 @@ TW_HD static inline void tw_lossless_table_choose(const tw_lossless_counts_t *co
 
 #define TW_LOSSLESS_ESCAPED_BITS 26ull /**< of an escape and what follows elsewhere */
 
-/** Bits that a sample takes with a table, in 1/256; what symbols and phases add is left out. What has no density is escaped,
- *  and nothing has less than one in 1024. */
+/** Bits that a sample takes with a table, in 1/256; what symbols and phases add is left out. What has no
+ *  density is escaped, and nothing has less than one in 1024. */
 TW_HD static inline uint64_t tw_lossless_table_bits(const tw_lossless_counts_t *counts, int window,
                                                     const tw_lossless_table_t *table)
 {

@@ -6,7 +6,7 @@ static int ref_usable(void)
     return 1;
 }
 
-/* ---- symbols ---------------------------------------------------------------------------------------------------- */
+/* ---- symbols ------------------------------------------------------------------------------------------- */
 
 #define BATCH \
     512 /* elements whose entries are looked for in a loop of its own, which a compiler makes vectors of */
@@ -65,7 +65,7 @@ static int ref_decode(const tw_lossless_model_t *model, const uint16_t *expected
     return 1;
 }
 
-/* ---- the other bits --------------------------------------------------------------------------------------------- */
+/* ---- the other bits ------------------------------------------------------------------------------------ */
 
 /* Bit b of 7 bits as bit 7 of byte b, and back. */
 static uint64_t spread(uint64_t bits)
@@ -138,7 +138,7 @@ static void ref_unpack(const uint8_t *raw, size_t n, uint16_t *heads)
     }
 }
 
-/* ---- tails ------------------------------------------------------------------------------------------------------ */
+/* ---- tails --------------------------------------------------------------------------------------------- */
 
 static void ref_pack_tails(const uint16_t *tails, size_t n, uint8_t *planes)
 {

@@ -13,7 +13,7 @@ const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, co
     return codec->heads;
 }
 
-/* ---- pieces ----------------------------------------------------------------------------------------------------- */
+/* ---- pieces -------------------------------------------------------------------------------------------- */
 
 static tw_lossless_piece_t piece_of(const tw_quant_lossless_segment_t *segment)
 {
@@ -55,7 +55,7 @@ tw_status_t tw_lossless_make_pieces(tw_lossless_shape_t *shape, const tw_quant_l
     return TW_OK;
 }
 
-/* ---- rows and columns of a piece -------------------------------------------------------------------------------- */
+/* ---- rows and columns of a piece ----------------------------------------------------------------------- */
 
 /* A piece in the making. Its walk begins at its first element. */
 typedef struct {
@@ -108,7 +108,8 @@ static void add_row(const making_t *making, const uint16_t *heads, size_t n, siz
     codec->backend->sum_columns(heads, n, scale, codec->column_sums + column, codec->column_live + column);
 }
 
-/* Each row's mean magnitude, or that it is all zeros; and the columns' sums above the rows, of every step-th. */
+/* Each row's mean magnitude, or that it is all zeros; and the columns' sums above the rows, of every
+ * step-th. */
 static void find_rows(making_t *making, int with_columns)
 {
     const tw_lossless_backend_t *backend = making->codec->backend;
@@ -160,7 +161,8 @@ static int skip_rows(const making_t *making, tw_lossless_walk_t *walk, size_t st
     return walk->piece == making->begin.piece;
 }
 
-/* How far all elements of the rows that are looked at are from what is expected of them: [rows have scales][columns have]. */
+/* How far all elements of the rows that are looked at are from what is expected of them: [rows have
+ * scales][columns have]. */
 static void find_deviations(making_t *making, int with_columns, uint64_t deviations[2][2])
 {
     tw_quant_lossless_t *codec = making->codec;
@@ -288,7 +290,7 @@ static tw_status_t make_piece(making_t *making, tw_lossless_walk_t *end)
     return TW_OK;
 }
 
-/* ---- the sample ------------------------------------------------------------------------------------------------- */
+/* ---- the sample ---------------------------------------------------------------------------------------- */
 
 static void count_run(tw_quant_lossless_t *codec, tw_type_t type, const tw_lossless_run_t *run,
                       tw_lossless_counts_t *counts)

@@ -1,4 +1,5 @@
-/** Elements' symbols, a vector of 16-bit elements at a time. entropy/vec_avx2.h or entropy/vec_avx512.h comes first. */
+/** Elements' symbols, a vector of 16-bit elements at a time. entropy/vec_avx2.h or entropy/vec_avx512.h comes
+ *  first. */
 #ifndef TW_QUANT_LOSSLESS_SYMBOLS_H
 #define TW_QUANT_LOSSLESS_SYMBOLS_H
 

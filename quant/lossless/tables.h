@@ -34,7 +34,8 @@ TW_HD static inline uint32_t tw_lossless_code_log(uint8_t code)
 /** The table of a class that has none of its own. */
 TW_HD static inline void tw_lossless_table_common(uint32_t row_class, int window, tw_lossless_table_t *table)
 {
-    /* Densities of magnitudes from COMMON_FIRST above the expectation on: means of gradients and weights of GPTs. */
+    /* Densities of magnitudes from COMMON_FIRST above the expectation on: means of gradients and weights of
+     * GPTs. */
     static const uint8_t common[TW_LOSSLESS_CLASSES][TW_LOSSLESS_COMMON_BINS] = {
         {0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,
          0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  3,  4,  3,   4,   5,   7,   8,   13,  16,

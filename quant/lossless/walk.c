@@ -1,7 +1,7 @@
 /* Which elements come next: rows of pieces, where they lie in segments. And the memory that shapes take. */
 #include "quant/lossless/value.h"
 
-/* ---- shapes ----------------------------------------------------------------------------------------------------- */
+/* ---- shapes -------------------------------------------------------------------------------------------- */
 
 /* Make room for n elements, twice as much as before at least. */
 static tw_status_t reserve(void **array, size_t elem_bytes, size_t used, size_t n, size_t *room)
@@ -67,7 +67,7 @@ size_t tw_lossless_columns_max(size_t n_elems)
     return n_elems / TW_LOSSLESS_MATRIX_ROWS;
 }
 
-/* ---- walks ------------------------------------------------------------------------------------------------------ */
+/* ---- walks --------------------------------------------------------------------------------------------- */
 
 tw_lossless_walk_t tw_lossless_walk_begin(const tw_lossless_shape_t *shape,
                                           const tw_quant_lossless_segment_t *segments, int encoding,

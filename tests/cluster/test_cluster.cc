@@ -154,7 +154,7 @@ TEST_F(ClusterTest, LinksAreShapedInBothDirectionsAndTheHostIsNotTouched)
     EXPECT_NE(std::string::npos, result.out.find("rate 50Mbit")) << result.out;
 }
 
-/* ---- rank bodies: this program again, see main() ------------------------------------------------------------ */
+/* ---- rank bodies: this program again, see main() ------------------------------------------------------- */
 
 constexpr size_t kTransferBytes = 2000000;
 constexpr double kTransferRate = 40e6;
@@ -215,7 +215,8 @@ int rank_congestion()
     return 0;
 }
 
-/* Nodes 1 and 2 send to node 0, which takes what one link takes for both; then the other way round. Prints seconds. */
+/* Nodes 1 and 2 send to node 0, which takes what one link takes for both; then the other way round. Prints
+ * seconds. */
 int rank_incast()
 {
     int rank = atoi(getenv("RANK"));
@@ -317,7 +318,8 @@ TEST_F(ClusterTest, TcpBetweenNodesUsesCubicOrTheNoteSaysWhyNot)
     }
 }
 
-/* The only bound on time here, and the link itself keeps it: a transfer cannot be faster than its rate allows. */
+/* The only bound on time here, and the link itself keeps it: a transfer cannot be faster than its rate
+ * allows. */
 double least_seconds(size_t bytes)
 {
     return static_cast<double>(bytes - 2 * tw_cluster_burst_bytes(kTransferRate)) * 8 / kTransferRate * 0.95;
@@ -349,7 +351,7 @@ TEST_F(ClusterTest, NoNodeSendsFasterThanItsLink)
     EXPECT_GE(slowest, least_seconds(2 * kTransferBytes));
 }
 
-/* ---- endings ------------------------------------------------------------------------------------------------ */
+/* ---- endings ------------------------------------------------------------------------------------------- */
 
 TEST_F(ClusterTest, AFailingRankEndsTheOthersAndIsNamed)
 {
@@ -396,7 +398,8 @@ TEST_F(ClusterTest, AProgramThatIsNotThereIsNamed)
 class ClusterEndTest : public ClusterTest
 {
   protected:
-    /* Starts a cluster, ends it with `end`, and sees everything go away: caller, supervisor, 2 nodes, 4 ranks. */
+    /* Starts a cluster, ends it with `end`, and sees everything go away: caller, supervisor, 2 nodes, 4
+     * ranks. */
     void expect_gone(const std::function<void(pid_t)> &end)
     {
         std::string mark = unique_seconds();
@@ -423,7 +426,7 @@ TEST_F(ClusterEndTest, NothingIsLeftAfterTermination)
     expect_gone([](pid_t pid) { kill(pid, SIGTERM); });
 }
 
-/* ---- without privileges ------------------------------------------------------------------------------------- */
+/* ---- without privileges -------------------------------------------------------------------------------- */
 
 /* Dumpable, so that the process still owns its files in /proc, as one that was started like this does. */
 bool become_nobody()
@@ -498,7 +501,7 @@ TEST(ClusterGraceTest, KnowsTheTransportsTimeout)
     EXPECT_EQ(seconds, TW_CLUSTER_PEER_TIMEOUT_SEC);
 }
 
-/* ---- what is wrong with the parameters ---------------------------------------------------------------------- */
+/* ---- what is wrong with the parameters ----------------------------------------------------------------- */
 
 TEST(ClusterParamsTest, BadOnesAreRefused)
 {

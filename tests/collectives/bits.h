@@ -1,4 +1,5 @@
-/** The bits that algorithms give by name, as they were recorded (recorded_bits.h): a change of them is a change for users. */
+/** The bits that algorithms give by name, as they were recorded (recorded_bits.h): a change of them is a
+ *  change for users. */
 #ifndef TW_TESTS_COLLECTIVES_BITS_H
 #define TW_TESTS_COLLECTIVES_BITS_H
 
@@ -19,8 +20,8 @@ struct BitsCase {
     std::string codec, inner;
 };
 
-/** Every algorithm for such memory whose bits are its own, with every codec that it takes. Barriers have none; NCCL adds up as
- *  it likes. What goes packed over NCCL has no length. */
+/** Every algorithm for such memory whose bits are its own, with every codec that it takes. Barriers have
+ *  none; NCCL adds up as it likes. What goes packed over NCCL has no length. */
 inline std::vector<BitsCase> bits_cases(tw_mem_t mem, bool packs)
 {
     std::vector<BitsCase> cases;

@@ -1,4 +1,5 @@
-/** Made-up measurements: 2 nodes of 2 ranks on a machine of 2 cores with 1 Gb/s between the nodes, as one was measured. */
+/** Made-up measurements: 2 nodes of 2 ranks on a machine of 2 cores with 1 Gb/s between the nodes, as one was
+ *  measured. */
 #ifndef TW_TESTS_COLLECTIVES_MACHINE_H
 #define TW_TESTS_COLLECTIVES_MACHINE_H
 

@@ -50,8 +50,8 @@ class Job
     {
         return &args_;
     }
-    /** Compare what is in the buffers now with what belongs there; the empty string, or what is wrong. n_roundings: of the
-     *  path of a sum, to the tensor's type. */
+    /** Compare what is in the buffers now with what belongs there; the empty string, or what is wrong.
+     *  n_roundings: of the path of a sum, to the tensor's type. */
     std::string check(const Reference &reference, int n_roundings) const;
     /** The result, without what belongs to this rank alone. */
     std::vector<uint8_t> result() const;
@@ -72,15 +72,18 @@ class Job
     tw_coll_args_t args_;
 };
 
-/** Worlds of 1 to 8 ranks, each on a node of its own, and grids of nodes and ranks, even, uneven and interleaved. */
+/** Worlds of 1 to 8 ranks, each on a node of its own, and grids of nodes and ranks, even, uneven and
+ *  interleaved. */
 std::vector<std::vector<int>> all_worlds();
 
-/** Run every case in every world, in order; fails with the case's name and the rank. Reductions: roundings(world) says how
- *  often the longest path rounds to the tensor's type. Results that must be the same on all ranks are compared. */
+/** Run every case in every world, in order; fails with the case's name and the rank. Reductions:
+ *  roundings(world) says how often the longest path rounds to the tensor's type. Results that must be the
+ *  same on all ranks are compared. */
 void sweep(const std::vector<std::vector<int>> &worlds, const std::vector<Case> &cases,
            int (*roundings)(int world, int n_nodes));
 
-/** All sizes, types, places and vectors of tensors for an operation and algorithm. chunk_bytes: what TW_COLL_CHUNK is. */
+/** All sizes, types, places and vectors of tensors for an operation and algorithm. chunk_bytes: what
+ *  TW_COLL_CHUNK is. */
 std::vector<Case> all_cases(tw_coll_op_t op, const std::string &algo, size_t chunk_bytes);
 
 } // namespace tw

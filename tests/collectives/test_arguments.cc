@@ -166,7 +166,8 @@ TEST_F(Args, InnerCodecAlone)
     refused("inner_codec needs a codec");
 }
 
-/* Sums and products of sizes that wrap would pass for small ones, and be written in front of the caller's memory. */
+/* Sums and products of sizes that wrap would pass for small ones, and be written in front of the caller's
+ * memory. */
 TEST_F(Args, SizesThatDoNotFitInMemory)
 {
     const size_t endless[] = {SIZE_MAX};

@@ -1,5 +1,5 @@
-/* Deterministic communicators: a tensor's result has the same bits alone and in any bucket, whatever the timing and the chunks,
- * and an all-reduce has those of the reduce-scatter followed by the all-gather. */
+/* Deterministic communicators: a tensor's result has the same bits alone and in any bucket, whatever the
+ * timing and the chunks, and an all-reduce has those of the reduce-scatter followed by the all-gather. */
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -51,8 +51,8 @@ class Deterministic : public tw::Fixture
         return bits;
     }
 
-    /** The results of an operation on tensors in one bucket, as rank 0 has them: all of a tensor. A reduce-scatter is followed by
-     *  an all-gather. */
+    /** The results of an operation on tensors in one bucket, as rank 0 has them: all of a tensor. A
+     *  reduce-scatter is followed by an all-gather. */
     static std::vector<Bits> run_bucket(tw::World &world, const Kind &kind, bool in_two,
                                         const std::vector<uint32_t> &tensors,
                                         const std::vector<size_t> &sizes, uint32_t delay_seed = 0)
@@ -110,7 +110,8 @@ class Deterministic : public tw::Fixture
         return results[0];
     }
 
-    /** Tensors in buckets of random neighbours and orders, with random delays; how many results differ from those alone. */
+    /** Tensors in buckets of random neighbours and orders, with random delays; how many results differ from
+     *  those alone. */
     static int count_differences(const std::vector<int> &grid)
     {
         tw::World world(tw::nodes_of(grid));
@@ -219,7 +220,8 @@ class DeterministicChoice : public Deterministic
     }
 };
 
-/* One algorithm for all sizes, none of which has fewer inter-node bytes among those where the owner does not matter. */
+/* One algorithm for all sizes, none of which has fewer inter-node bytes among those where the owner does not
+ * matter. */
 TEST_F(DeterministicChoice, TheFewestInterNodeBytesAtAnySize)
 {
     for (const std::vector<int> &grid : {std::vector<int>{1, 1, 1, 1}, {2, 2}, {4}, {3, 2, 1}}) {

@@ -1,5 +1,6 @@
-/* Deterministic communicators in random worlds: whatever was asked for, in whatever mixture of segments, an all-reduce has the
- * bits of the reduce-scatter followed by the all-gather, a segment those that it has alone, and TW_COLL_MODEL changes none. */
+/* Deterministic communicators in random worlds: whatever was asked for, in whatever mixture of segments, an
+ * all-reduce has the bits of the reduce-scatter followed by the all-gather, a segment those that it has
+ * alone, and TW_COLL_MODEL changes none. */
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -111,7 +112,8 @@ class DeterministicWorlds : public tw::Fixture
         return bits;
     }
 
-    /** The whole of each segment as rank 0 has it; in two: reduced and scattered, then gathered. quantized: of all that ran. */
+    /** The whole of each segment as rank 0 has it; in two: reduced and scattered, then gathered. quantized:
+     *  of all that ran. */
     static std::vector<Bits> run(tw::World &world, const Ask &ask, bool in_two, int *quantized)
     {
         std::vector<std::vector<Bits>> results((size_t)world.size());
@@ -235,7 +237,8 @@ TEST_F(DeterministicWorlds, NothingButTheQuestionAndTheTopologyCounts)
     }
 }
 
-/* As it was found: the constants of a fast network, and enough elements for quantizing to seem worth it in one operation alone. */
+/* As it was found: the constants of a fast network, and enough elements for quantizing to seem worth it in
+ * one operation alone. */
 TEST_F(DeterministicWorlds, ConstantsOfAFastNetwork)
 {
     set_env("TW_COLL_MODEL", models[1]);
@@ -244,8 +247,9 @@ TEST_F(DeterministicWorlds, ConstantsOfAFastNetwork)
     check(world, ask);
 }
 
-/* An exact segment beside a quantized one is multiplied and rounded as often as alone: by 1 / W and 0.3 at once in fp16, and not
- * on its way where there is one node. Many elements, as few of them are near enough to the middle of two numbers. */
+/* An exact segment beside a quantized one is multiplied and rounded as often as alone: by 1 / W and 0.3 at
+ * once in fp16, and not on its way where there is one node. Many elements, as few of them are near enough to
+ * the middle of two numbers. */
 TEST_F(DeterministicWorlds, ExactBesideQuantized)
 {
     tw::World flat(tw::nodes_of({1, 1, 1})), node(tw::nodes_of({3}));
@@ -261,7 +265,8 @@ TEST_F(DeterministicWorlds, ExactBesideQuantized)
     }
 }
 
-/* Two nodes, one of a single rank: as many bytes leave the busier one whether sums are made inside it first or not. */
+/* Two nodes, one of a single rank: as many bytes leave the busier one whether sums are made inside it first
+ * or not. */
 TEST_F(DeterministicWorlds, ANodeOfOneRank)
 {
     for (const char *model : models) {

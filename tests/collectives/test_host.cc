@@ -50,7 +50,8 @@ TEST_F(Plan, QuantizesOnASlowLink)
     EXPECT_GT(plan_of(world).model_sec, 0);
 }
 
-/* An operation is thought about once: posted again, whatever its tensors and seeds, it becomes what it was. */
+/* An operation is thought about once: posted again, whatever its tensors and seeds, it becomes what it
+ * was. */
 TEST_F(Plan, TheSameAgainAtOnce)
 {
     set_env("TW_COLL_MODEL", "inter:beta=1gbit,alpha=50us,turn=50us");
@@ -79,7 +80,8 @@ TEST_F(Plan, TheSameAgainAtOnce)
     }
 }
 
-/* Everything that decides makes it another operation; and those that were longest ago are forgotten, and thought about again. */
+/* Everything that decides makes it another operation; and those that were longest ago are forgotten, and
+ * thought about again. */
 TEST_F(Plan, WhatDecidesIsAskedAgain)
 {
     tw::World world(tw::nodes_of({1, 1}));
@@ -134,7 +136,8 @@ TEST_F(Plan, DeclinesOnAFastLink)
     EXPECT_STREQ(plan_of(world).reason, "");
 }
 
-/* What loses nothing goes plain where that is as fast, also in a deterministic communicator: the bits are the same. */
+/* What loses nothing goes plain where that is as fast, also in a deterministic communicator: the bits are the
+ * same. */
 TEST_F(Plan, LosslessGoesPlainWhereThatIsAsFast)
 {
     const std::string codec = ";lossless:encode=1G,decode=1G";
@@ -169,7 +172,8 @@ TEST_F(Plan, LosslessGoesPlainWhereThatIsAsFast)
     }
 }
 
-/* With a segment in it that is rounded, what is asked for is done whatever the size: going plain would change bits. */
+/* With a segment in it that is rounded, what is asked for is done whatever the size: going plain would change
+ * bits. */
 TEST_F(Plan, DeterministicNeverGoesPlainWithBlocks)
 {
     set_env("TW_COLL_DETERMINISTIC", "y");
@@ -240,7 +244,7 @@ TEST_F(Plan, EstimatesAreAboveTheFloor)
     }
 }
 
-/* ---- bytes ----------------------------------------------------------------------------------------------- */
+/* ---- bytes --------------------------------------------------------------------------------------------- */
 
 /** Runs the case and returns what was planned, after checking that just this was sent. */
 uint64_t check_bytes(tw::World &world, const tw::Case &c)
@@ -310,7 +314,8 @@ TEST_F(Plan, PlannedBytesAreSent)
     }
 }
 
-/* Inter-node bytes of all nodes together, by the arithmetic of each algorithm, to 5 %: M is the plain tensor. */
+/* Inter-node bytes of all nodes together, by the arithmetic of each algorithm, to 5 %: M is the plain
+ * tensor. */
 TEST_F(Plan, BytesAreThePayloadArithmetic)
 {
     set_env("TW_COLL_MODEL", "inter:beta=100mbit");
@@ -344,7 +349,7 @@ TEST_F(Plan, BytesAreThePayloadArithmetic)
     }
 }
 
-/* ---- disturbed measurements ------------------------------------------------------------------------------ */
+/* ---- disturbed measurements ---------------------------------------------------------------------------- */
 
 /** What is chosen for `bytes` of bf16 on 2 nodes of 2; the same on all ranks. */
 std::string choice_of(const tw_coll_model_t &model, tw_coll_op_t op, const char *codec_text, size_t bytes)
@@ -394,8 +399,8 @@ std::function<void(std::vector<tw_estimate_report_t> *)> on_all(Fn change)
     };
 }
 
-/* The last two are what two busy loops on two cores made of the measurement: every reading inside the nodes 40 to 150 times
- * too slow, however often it is repeated. */
+/* The last two are what two busy loops on two cores made of the measurement: every reading inside the nodes
+ * 40 to 150 times too slow, however often it is repeated. */
 const Disturbance disturbances[] = {
     {"nothing", [](std::vector<tw_estimate_report_t> *) {}},
     {"one rank, in the node, 10x",
@@ -480,7 +485,7 @@ TEST_F(Plan, SlowCodecsAndFastLinksStayExact)
     }
 }
 
-/* ---- explaining ------------------------------------------------------------------------------------------ */
+/* ---- explaining ---------------------------------------------------------------------------------------- */
 
 size_t count_of_text(const std::string &text, const std::string &what)
 {
@@ -524,7 +529,7 @@ TEST_F(Plan, ExplainsDoubt)
     EXPECT_NE(text.find("(quiet "), std::string::npos) << text;
 }
 
-/* ---- timing must not matter ------------------------------------------------------------------------------ */
+/* ---- timing must not matter ---------------------------------------------------------------------------- */
 
 /** As run_case, with ranks that dawdle. */
 std::vector<tw::Bytes> run_late(tw::World &world, const tw::Case &c, unsigned seed)
@@ -640,7 +645,8 @@ TEST_F(Plan, MessagesThatMeetAreShort)
     }
 }
 
-/* Not where that would leave a fast link waiting: two turns of 100 us at 100 Gb/s are 2.5 MB, of three peers together. */
+/* Not where that would leave a fast link waiting: two turns of 100 us at 100 Gb/s are 2.5 MB, of three peers
+ * together. */
 TEST_F(Plan, MessagesThatMeetAreLongOnAFastLink)
 {
     set_env("TW_COLL_MODEL", "inter:beta=100gbit,turn=100us");

@@ -17,7 +17,8 @@ struct Ask {
 
 constexpr size_t N = 2000;
 
-/* What every rank gets: the whole of an all-reduce, the own shard of a reduce-scatter where it belongs, 0 elsewhere. */
+/* What every rank gets: the whole of an all-reduce, the own shard of a reduce-scatter where it belongs, 0
+ * elsewhere. */
 std::vector<std::vector<float>> run(tw::World &world, const Ask &ask, float (*value)(int rank, size_t elem))
 {
     std::vector<std::vector<float>> all((size_t)world.size(), std::vector<float>(N));
@@ -94,7 +95,8 @@ TEST_F(Means, OfFp16DoNotOverflow)
                                            : -64000.0f;
                 });
                 int w = world.size();
-                /* each of up to W + 1 roundings of numbers up to the largest one: half a unit of 32; int8: of a step */
+                /* each of up to W + 1 roundings of numbers up to the largest one: half a unit of 32; int8: of
+                 * a step */
                 bool quantized = ask.info->quantized && !ask.exact_segment;
                 double bound = quantized ? 65504.0 / 127 * 3 : 16.0 * (w + 1);
                 for (int r = 0; r < w; r++) {
@@ -136,9 +138,9 @@ TEST_F(Means, SumsBeyondFp16AreNotFinite)
     }
 }
 
-/* The error of an exact sum of W numbers that is rounded k times on its way: at most ((1 + u)^k - 1) * sum |x|, where u is
- * half a unit in the last place (2^-8 in bf16) and k is W - 1 for the ring, log2(W) rounded up for the halving, the number
- * of nodes for the hierarchical one and 1 for the direct ones. */
+/* The error of an exact sum of W numbers that is rounded k times on its way: at most ((1 + u)^k - 1) * sum
+ * |x|, where u is half a unit in the last place (2^-8 in bf16) and k is W - 1 for the ring, log2(W) rounded
+ * up for the halving, the number of nodes for the hierarchical one and 1 for the direct ones. */
 TEST_F(Means, SumsOfBf16AreWithinTheFormula)
 {
     set_env("TW_COLL_CHUNK", "512");

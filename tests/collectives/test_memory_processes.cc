@@ -10,8 +10,8 @@ namespace
 
 constexpr int LIMIT_SEC = 100;
 constexpr size_t SCRATCH_BYTES = 8 << 20, TENSOR_BYTES = 64 << 20, N = TENSOR_BYTES / 2;
-/* What is not scratch memory: tasks (about 200 bytes each; a chunk of each shard makes up to 2 * W of them), and what UCX
- * buffers of messages on their way, for each peer and direction about two windows of its own. */
+/* What is not scratch memory: tasks (about 200 bytes each; a chunk of each shard makes up to 2 * W of them),
+ * and what UCX buffers of messages on their way, for each peer and direction about two windows of its own. */
 constexpr size_t BESIDE_BYTES = 2 << 20;
 
 struct Kind {

@@ -127,7 +127,8 @@ TEST_F(Progress, Questions)
     });
 }
 
-/* Rank 1 joins in making a communicator only after an operation of another one that rank 0 posts meanwhile. */
+/* Rank 1 joins in making a communicator only after an operation of another one that rank 0 posts
+ * meanwhile. */
 TEST_F(Progress, PostsWhileACommunicatorIsMade)
 {
     set_env("TW_COLL_TIMEOUT", "20s");

@@ -1,4 +1,5 @@
-/* Rank-major buffers: one segment per (rank, tensor). The same bits as one segment per tensor, whose shards lie elsewhere. */
+/* Rank-major buffers: one segment per (rank, tensor). The same bits as one segment per tensor, whose shards
+ * lie elsewhere. */
 #include <algorithm>
 
 #include "tests/collectives/quantized/quantized.h"

@@ -1,4 +1,5 @@
-/* Requests: several in flight, in any order, on several communicators; what happens when ranks stop or fail. */
+/* Requests: several in flight, in any order, on several communicators; what happens when ranks stop or
+ * fail. */
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -172,8 +173,8 @@ TEST_F(Request, CommunicatorMadeMeanwhile)
     });
 }
 
-/* Rows and columns of a grid, and everybody, on one transport, with operations of all three in flight, which every rank waits
- * for in an order of its own. */
+/* Rows and columns of a grid, and everybody, on one transport, with operations of all three in flight, which
+ * every rank waits for in an order of its own. */
 TEST_F(Request, SeveralCommunicators)
 {
     set_env("TW_COLL_TIMEOUT", "20s");
@@ -250,7 +251,7 @@ TEST_F(Request, DestroyWhileInFlight)
     });
 }
 
-/* ---- failure --------------------------------------------------------------------------------------------- */
+/* ---- failure ------------------------------------------------------------------------------------------- */
 
 TEST_F(Request, TimeoutNamesWhatIsAwaited)
 {

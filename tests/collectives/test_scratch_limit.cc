@@ -10,7 +10,8 @@ namespace
 class ScratchLimit : public tw::Fixture
 {
   protected:
-    /* Operations of every algorithm on many times as much as may be held; in pieces, so that messages are packed. */
+    /* Operations of every algorithm on many times as much as may be held; in pieces, so that messages are
+     * packed. */
     void check(const std::vector<int> &node_of, size_t limit, size_t bytes)
     {
         set_env("TW_COLL_SCRATCH", std::to_string(limit));

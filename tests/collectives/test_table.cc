@@ -11,7 +11,8 @@ namespace
 
 using Algos = tw::Fixture;
 
-/* A name says one thing: within an operation it is there once among the exact and once among the quantized ones. */
+/* A name says one thing: within an operation it is there once among the exact and once among the quantized
+ * ones. */
 TEST_F(Algos, RowsAreCompleteAndNamesUnique)
 {
     std::set<std::string> seen;

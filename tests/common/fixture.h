@@ -13,8 +13,9 @@
  *    - a file descriptor is open at its end that was not open at its start.
  *  Unexpected lines and, as far as TW_LOG_LEVEL lets them through, all others go to stderr as well.
  *
- *  The log is captured in this process: a forked child has a copy, and calls unexpected_logs() itself if it wants to know.
- *  All functions may be called from any thread. A subclass with its own SetUp or TearDown calls the one here. */
+ *  The log is captured in this process: a forked child has a copy, and calls unexpected_logs() itself if it
+ *  wants to know. All functions may be called from any thread. A subclass with its own SetUp or TearDown
+ *  calls the one here. */
 #ifndef TW_TESTS_COMMON_FIXTURE_H
 #define TW_TESTS_COMMON_FIXTURE_H
 
@@ -108,7 +109,8 @@ class Fixture : public ::testing::Test
     {
         return log_->unexpected();
     }
-    /** Capture lines up to this level until the end of the test (at the start: warn, or TW_LOG_LEVEL if more verbose). */
+    /** Capture lines up to this level until the end of the test (at the start: warn, or TW_LOG_LEVEL if more
+     *  verbose). */
     void capture_level(tw_log_level_t level)
     {
         tw_log_set_level(level);
@@ -117,7 +119,8 @@ class Fixture : public ::testing::Test
     void set_env(const std::string &name, const std::optional<std::string> &value);
     /** Unset all variables whose names begin with `prefix`, until the end of the test. */
     void unset_env(const std::string &prefix);
-    /** Descriptors whose description contains `substring` may stay open: for what libraries keep until exit. */
+    /** Descriptors whose description contains `substring` may stay open: for what libraries keep until
+     *  exit. */
     void allow_descriptors(const std::string &substring)
     {
         allowed_descriptors_.push_back(substring);

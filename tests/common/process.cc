@@ -33,8 +33,8 @@ constexpr int look_ms = 20; /* how often a child's end is looked for */
     throw std::runtime_error(std::string(what) + ": " + strerror(errno));
 }
 
-/* A program's arguments and environment, made before the fork: this process may have threads, so its child must not
- * allocate. */
+/* A program's arguments and environment, made before the fork: this process may have threads, so its child
+ * must not allocate. */
 class Image
 {
   public:

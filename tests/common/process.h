@@ -1,4 +1,5 @@
-/** Processes that a test starts: their output is collected, they are waited for with a limit, and they die with the test. */
+/** Processes that a test starts: their output is collected, they are waited for with a limit, and they die
+ *  with the test. */
 #ifndef TW_TESTS_COMMON_PROCESS_H
 #define TW_TESTS_COMMON_PROCESS_H
 
@@ -12,7 +13,8 @@
 namespace process
 {
 
-/** Where a child's stderr goes: collected apart, into the same text as stdout, or wherever this process's goes. */
+/** Where a child's stderr goes: collected apart, into the same text as stdout, or wherever this process's
+ *  goes. */
 enum class Stderr { apart, with_stdout, inherited };
 
 /** What to start: a program, or a function in a forked process. */
@@ -31,7 +33,8 @@ struct Result {
     bool in_time = true; /**< false: killed, for it took too long */
 };
 
-/** A child is the leader of a process group, and reads nothing. It dies with this object, and with the thread that made it. */
+/** A child is the leader of a process group, and reads nothing. It dies with this object, and with the thread
+ *  that made it. */
 class Child
 {
   public:
@@ -65,8 +68,8 @@ class Child
     Result result_;
 };
 
-/** Wait until one of them says something or ends, take in what all have said and who has ended. Whoever waits for one of
- *  several calls this for all, so that none blocks on a full pipe. */
+/** Wait until one of them says something or ends, take in what all have said and who has ended. Whoever waits
+ *  for one of several calls this for all, so that none blocks on a full pipe. */
 void listen(const std::vector<Child *> &children, int timeout_ms);
 
 /** Start and wait. */

@@ -1,4 +1,5 @@
-/* The fixture's own test: what must make a test fail does. Each inner test runs in GoogleTest's result recorder. */
+/* The fixture's own test: what must make a test fail does. Each inner test runs in GoogleTest's result
+ * recorder. */
 #include "tests/common/fixture.h"
 
 #include <functional>

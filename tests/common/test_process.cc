@@ -65,7 +65,8 @@ TEST_F(Process, NobodyBlocksOnAFullPipe)
     }
 }
 
-/* A child that takes too long is killed; one that leaves a process behind with its pipes open is not waited for. */
+/* A child that takes too long is killed; one that leaves a process behind with its pipes open is not waited
+ * for. */
 TEST_F(Process, Limits)
 {
     const process::Result late = process::Child({"sleep", "1000"}).wait(0.1);

@@ -1,4 +1,5 @@
-/* Parsers of text from outside: sizes, times, rates, every type of configuration field. First byte: which one. */
+/* Parsers of text from outside: sizes, times, rates, every type of configuration field. First byte: which
+ * one. */
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -32,8 +32,9 @@ class Random
 /** No input grows beyond this. */
 constexpr size_t max_input_bytes = 1 << 16;
 
-/** A new input from one of `corpus` (not empty): 1 to 8 changes, each of bits, bytes, integers of 1 to 8 bytes that are
- *  on some limit, digits, or of the length, by cutting, repeating or splicing with another one. */
+/** A new input from one of `corpus` (not empty): 1 to 8 changes, each of bits, bytes, integers of 1 to 8
+ *  bytes that are on some limit, digits, or of the length, by cutting, repeating or splicing with another
+ *  one. */
 Input mutate(const std::vector<Input> &corpus, Random &random);
 
 } // namespace tw::fuzz

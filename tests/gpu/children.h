@@ -37,7 +37,8 @@ class Children
   public:
     explicit Children(const std::vector<ChildSpec> &specs);
 
-    /** The next thing that happens before `until_sec` (as tw_time_sec). A child's lines come before its end. */
+    /** The next thing that happens before `until_sec` (as tw_time_sec). A child's lines come before its
+     *  end. */
     ChildEvent next(double until_sec);
     /** SIGKILL to all that live; their ends are still reported. */
     void kill_all();

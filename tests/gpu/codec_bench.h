@@ -10,8 +10,8 @@
 namespace tw::gpu
 {
 
-/** Every operation of the codecs people use, in bf16; the other types where they matter; a hop of a two-hop reduction; a
- *  model's worth of segments. `seconds`: to measure each for. */
+/** Every operation of the codecs people use, in bf16; the other types where they matter; a hop of a two-hop
+ *  reduction; a model's worth of segments. `seconds`: to measure each for. */
 std::vector<qg_case_t> bench_cases(double seconds);
 
 /** Operation, codec, size, fraction of the floor, bar, and whether it is reached; a line each. */

@@ -111,7 +111,7 @@ double time_of_copy(double moved_bytes, double seconds)
         n_sets, seconds, [] {}, [&](size_t) { stream_world().copy_on_device(to.data(), from.data(), half); });
 }
 
-/* ---- the lossless codec ------------------------------------------------------------------------------------------ */
+/* ---- the lossless codec -------------------------------------------------------------------------------- */
 
 struct Lossless {
     size_t n;
@@ -186,7 +186,7 @@ struct Lossless {
     }
 };
 
-/* ---- the exact delta --------------------------------------------------------------------------------------------- */
+/* ---- the exact delta ----------------------------------------------------------------------------------- */
 
 struct Exact {
     size_t n;

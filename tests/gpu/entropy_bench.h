@@ -1,5 +1,5 @@
-/** How fast the entropy codecs' kernels are, and whether their bytes are the host's: on a GPU, or on an emulated device, which
- *  has no time. */
+/** How fast the entropy codecs' kernels are, and whether their bytes are the host's: on a GPU, or on an
+ *  emulated device, which has no time. */
 #ifndef TW_TESTS_GPU_ENTROPY_BENCH_H
 #define TW_TESTS_GPU_ENTROPY_BENCH_H
 
@@ -18,8 +18,8 @@ struct EntropyLine {
     bool same;               /**< bytes, values and states are the host's */
 };
 
-/** Both codecs, both ways, on the device of tests/quant/cuda/stream_world.h; bf16 tensors of so many bytes, each operation for
- *  about so many seconds. */
+/** Both codecs, both ways, on the device of tests/quant/cuda/stream_world.h; bf16 tensors of so many bytes,
+ *  each operation for about so many seconds. */
 std::vector<EntropyLine> entropy_bench(const std::vector<size_t> &sizes, double seconds);
 
 /** Names of what entropy_bench measures of each size. */

@@ -40,16 +40,16 @@ struct Verdict {
     double sec;      /**< since the verdict before it */
 };
 
-/** Run it. A verdict for each case, in order, and one for the end of the job; each is told to `progress` when it is known.
- *  Whoever hangs is killed. */
+/** Run it. A verdict for each case, in order, and one for the end of the job; each is told to `progress` when
+ *  it is known. Whoever hangs is killed. */
 std::vector<Verdict> run_job(const JobSpec &spec, const std::function<void(const Verdict &)> &progress);
 
-/** For a rank of a job over NCCL: a host of its own, whatever we call a node, as several ranks of a host may not share a GPU; and nothing
- *  of NCCL's between the ranks but sockets on the loopback device. */
+/** For a rank of a job over NCCL: a host of its own, whatever we call a node, as several ranks of a host may
+ *  not share a GPU; and nothing of NCCL's between the ranks but sockets on the loopback device. */
 std::map<std::string, std::string> nccl_env(int rank);
 
-/** A rank's way through its cases, with its lines about them: `run` returns "" or what is wrong with one; false if anything is. It ends early
- *  where there is no going on. */
+/** A rank's way through its cases, with its lines about them: `run` returns "" or what is wrong with one;
+ *  false if anything is. It ends early where there is no going on. */
 bool run_cases(size_t n_cases, const std::function<std::string(size_t)> &run, const bool &is_broken);
 
 /** The one of that name; NULL: there is none. */

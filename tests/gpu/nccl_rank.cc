@@ -32,7 +32,8 @@ using interposed::to_floats;
 
 /* ---- values ---- */
 
-/* A rank's tensor. What is not encoded is small integers, whose sums and means over four ranks every type holds, in whatever order. */
+/* A rank's tensor. What is not encoded is small integers, whose sums and means over four ranks every type
+ * holds, in whatever order. */
 float value_of(const PluginCase &c, int rank, size_t i)
 {
     if (c.codec.empty()) {
@@ -217,8 +218,8 @@ class Ops
     cudaStream_t stream;
 };
 
-/* Each input is off by so much at most, a mean by as much; an all-reduce encodes the sum once more; results are rounded, to 8 bits at
- * worst. */
+/* Each input is off by so much at most, a mean by as much; an all-reduce encodes the sum once more; results
+ * are rounded, to 8 bits at worst. */
 double bound_of(const PluginCase &c, size_t world)
 {
     tw_quant_codec_t codec;
@@ -453,7 +454,8 @@ class NcclRank
         return wrong;
     }
 
-    /* A whole all-reduce; then one without the victim. What waits on the GPU ends when the communicator is aborted. */
+    /* A whole all-reduce; then one without the victim. What waits on the GPU ends when the communicator is
+     * aborted. */
     std::string run_death(const PluginCase &c)
     {
         std::string wrong = run_op(c, world);

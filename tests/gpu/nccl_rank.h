@@ -23,8 +23,8 @@ class NcclDevice
     virtual void release(void *memory) = 0;
 };
 
-/** Be the rank that the environment says: go through the job's cases and tell the parent, as job.h has it. Returns the exit status: 0,
- *  or 1 if something was wrong. */
+/** Be the rank that the environment says: go through the job's cases and tell the parent, as job.h has it.
+ *  Returns the exit status: 0, or 1 if something was wrong. */
 int run_nccl_rank(const PluginJob &job, NcclDevice &device);
 
 } // namespace tw::gpu

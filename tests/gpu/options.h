@@ -43,7 +43,8 @@ Options parse_options(int argc, char **argv);
 
 /** The part that a suite of GoogleTest's belongs to. */
 Part part_of_suite(const std::string &suite);
-/** The filter for those of the suites that belong to the wanted parts, without what is too slow for a quick run; "": none. */
+/** The filter for those of the suites that belong to the wanted parts, without what is too slow for a quick
+ *  run; "": none. */
 std::string filter_of(const std::vector<std::string> &suites, unsigned parts, bool quick);
 
 } // namespace tw::gpu

@@ -1,5 +1,5 @@
-/** What programs that call NCCL do on a GPU with the plugin and the interposer loaded: jobs of processes, each with its cases. The
- *  program (nccl_rank.h) knows nothing of Thinwire; variables turn it on. */
+/** What programs that call NCCL do on a GPU with the plugin and the interposer loaded: jobs of processes,
+ *  each with its cases. The program (nccl_rank.h) knows nothing of Thinwire; variables turn it on. */
 #ifndef TW_TESTS_GPU_PLUGIN_JOBS_H
 #define TW_TESTS_GPU_PLUGIN_JOBS_H
 

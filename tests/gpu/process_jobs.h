@@ -34,8 +34,8 @@ const std::vector<ProcessJob> &process_jobs();
 /** NULL: there is none of that name. */
 const ProcessJob *find_process_job(const std::string &name);
 
-/** The same as processes: `argv` once per rank, with the variables of a launcher for the rendezvous on this machine, and
- *  for NCCL a host of its own for each, as several ranks of a host may not share a GPU. */
+/** The same as processes: `argv` once per rank, with the variables of a launcher for the rendezvous on this
+ *  machine, and for NCCL a host of its own for each, as several ranks of a host may not share a GPU. */
 JobSpec spec_of(const ProcessJob &job, const std::vector<std::string> &argv);
 
 } // namespace tw::gpu

@@ -274,7 +274,8 @@ class Rank
         return wrong.empty() ? differs : wrong;
     }
 
-    /* One operation; another, in which the others may hear already of what happens to the victim in the third. */
+    /* One operation; another, in which the others may hear already of what happens to the victim in the
+     * third. */
     std::string run_death(const Case &c)
     {
         RankBuffers buffers;

@@ -24,15 +24,15 @@ class RankGpu
     virtual tw_status_t fill(void *memory, int byte, size_t n_bytes) = 0;
     virtual tw_status_t fetch(void *bytes, const void *memory, size_t n_bytes) = 0;
     virtual void release(void *memory) = 0;
-    /** Capture what `post` enqueues on stream(), then replay it, `n_replays` times: before(), the graph until it has ended,
-     *  after(). The first failure of anything ends it. */
+    /** Capture what `post` enqueues on stream(), then replay it, `n_replays` times: before(), the graph until
+     *  it has ended, after(). The first failure of anything ends it. */
     virtual tw_status_t replay(const std::function<tw_status_t()> &post, int n_replays,
                                const std::function<tw_status_t()> &before,
                                const std::function<tw_status_t()> &after) = 0;
 };
 
-/** Be the rank that the environment says: go through the job's cases and tell the parent, as job.h has it. Returns the exit
- *  status: 0, or 1 if something was wrong. */
+/** Be the rank that the environment says: go through the job's cases and tell the parent, as job.h has it.
+ *  Returns the exit status: 0, or 1 if something was wrong. */
 int run_rank(const ProcessJob &job, RankGpu &gpu);
 
 /** The CUDA device that is current; rank_cuda.cc, where there is CUDA. */

@@ -1,5 +1,5 @@
-/* nccl_rank on the stand-in for NCCL and its GPU of host memory: sim_nccl_rank JOB [HOW]. HOW, to see that it is noticed: "flip" spoils
- * a byte of a result; rank 1 does it. */
+/* nccl_rank on the stand-in for NCCL and its GPU of host memory: sim_nccl_rank JOB [HOW]. HOW, to see that it
+ * is noticed: "flip" spoils a byte of a result; rank 1 does it. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -1,5 +1,6 @@
-/* A rank of a job of processes, with a simulated GPU: sim_rank JOB [HOW], the rest from the environment. HOW, to see that it is
- * noticed: "flip" spoils a byte of a result, "hang" does not come back from an operation; rank 1 does it. */
+/* A rank of a job of processes, with a simulated GPU: sim_rank JOB [HOW], the rest from the environment. HOW,
+ * to see that it is noticed: "flip" spoils a byte of a result, "hang" does not come back from an operation;
+ * rank 1 does it. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

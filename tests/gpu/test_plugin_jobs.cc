@@ -1,5 +1,5 @@
-/* The programs that gpu_check runs under NCCL with our plugin, here on a stand-in for NCCL: over it there is neither a log nor a
- * collnet, but the interposer is the product's, but for the GPU. */
+/* The programs that gpu_check runs under NCCL with our plugin, here on a stand-in for NCCL: over it there is
+ * neither a log nor a collnet, but the interposer is the product's, but for the GPU. */
 #include <filesystem>
 #include <set>
 

@@ -1,4 +1,5 @@
-/* The jobs of processes that gpu_check runs on a GPU, on simulated ones: over UCX as they are, over NCCL their operations. */
+/* The jobs of processes that gpu_check runs on a GPU, on simulated ones: over UCX as they are, over NCCL
+ * their operations. */
 #include <set>
 
 #include "tests/collectives/gpu/world.h"

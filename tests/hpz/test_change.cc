@@ -1,4 +1,5 @@
-/* The difference between two runs as a message: any parts, any changes, nothing but what an encoder writes. */
+/* The difference between two runs as a message: any parts, any changes, nothing but what an encoder
+ * writes. */
 #include <cstring>
 
 #include "hpz/change.h"

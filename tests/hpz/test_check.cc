@@ -35,7 +35,8 @@ TEST_F(HpzCheck, AnotherVersionIsAMismatch)
     });
 }
 
-/* A replica that has gone wrong is seen by the exact delta itself, whole or slice by slice; the unit is refused until a full sync. */
+/* A replica that has gone wrong is seen by the exact delta itself, whole or slice by slice; the unit is
+ * refused until a full sync. */
 TEST_F(HpzCheck, AnExactDeltaThatDoesNotFitIsAnError)
 {
     expect_log("do not fit the replica");

@@ -1,4 +1,5 @@
-/* Gathers that remember: what all ranks get is what all ranks gave, for a fraction of the bytes, or an error. */
+/* Gathers that remember: what all ranks get is what all ranks gave, for a fraction of the bytes, or an
+ * error. */
 #include "hpz/keeper.h"
 
 #include <cstring>
@@ -241,7 +242,8 @@ std::vector<uint16_t> own_near_one(const Rank &rank, int step)
     return whole;
 }
 
-/* A norm, then a rounded matrix: all ranks get the same, off by no more than the change was; the norm is what was given. */
+/* A norm, then a rounded matrix: all ranks get the same, off by no more than the change was; the norm is what
+ * was given. */
 TEST_F(HpzKeeper, RoundedPartsAreTheSameEverywhere)
 {
     const size_t n_norm = 100;

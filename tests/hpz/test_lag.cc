@@ -16,7 +16,8 @@ tw_hpz_params_t params(int exact)
     return params;
 }
 
-/* Every weight of the first block of a rank's piece moves by `small`, the first one by `large`; the others stand still. */
+/* Every weight of the first block of a rank's piece moves by `small`, the first one by `large`; the others
+ * stand still. */
 void move(tw::Rank &rank, float large, float small)
 {
     rank.for_own([&](size_t t, size_t e, float *master) {

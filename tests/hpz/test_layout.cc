@@ -1,4 +1,5 @@
-/* Every element belongs to one primary part, inside the secondary part of its place, for all N and L up to 8. */
+/* Every element belongs to one primary part, inside the secondary part of its place, for all N and L up to
+ * 8. */
 #include "tests/hpz/replicas.h"
 
 namespace
@@ -86,7 +87,8 @@ TEST_F(HpzLayout, PartsHaveNoGaps)
     }
 }
 
-/* The slices of a unit, each of at most `most` elements a rank or a step: they part no piece but after a multiple of the step. */
+/* The slices of a unit, each of at most `most` elements a rank or a step: they part no piece but after a
+ * multiple of the step. */
 void expect_slices(const Layout &layout, const std::vector<tw_hpz_tensor_t> &tensors, int unit, size_t most,
                    size_t step)
 {

@@ -1,4 +1,5 @@
-/* What nobody has thought of: random shapes, tensors and syncs must keep what syncs promise, and no message does harm. */
+/* What nobody has thought of: random shapes, tensors and syncs must keep what syncs promise, and no message
+ * does harm. */
 #include <limits>
 #include <mutex>
 

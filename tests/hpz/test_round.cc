@@ -1,4 +1,5 @@
-/* Changes with loss: all replicas follow alike, the error is the codec's, and what must not be rounded is not. */
+/* Changes with loss: all replicas follow alike, the error is the codec's, and what must not be rounded is
+ * not. */
 #include "hpz/round.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-/* Syncs: replicas equal on all nodes whatever the kind, exact kinds give bf16(master), counted bytes are planned ones. */
+/* Syncs: replicas equal on all nodes whatever the kind, exact kinds give bf16(master), counted bytes are
+ * planned ones. */
 #include <algorithm>
 #include <mutex>
 #include <thread>
@@ -101,7 +102,8 @@ TEST_F(HpzSync, ThousandLossyDeltas)
     thousand_updates("int8", TW_HPZ_DELTA, {1, 1, 1}, 100);
 }
 
-/* What one delta rounds away, the next ones send: with masters that stand still, the replica comes to bf16(master). */
+/* What one delta rounds away, the next ones send: with masters that stand still, the replica comes to
+ * bf16(master). */
 TEST_F(HpzSync, LossyDeltasCatchUp)
 {
     tw::on_ranks({2, 2}, tw::tensors_of(700), tw::params_with("int4"), [](tw::Rank &rank, int) {
@@ -191,8 +193,8 @@ TEST_F(HpzSync, WhatCannotBeginIsRefused)
     });
 }
 
-/* Ten equal units, room for three: begin says so, memory stays below what the header promises, and testing alone, without a
- * wait, brings all of them home. */
+/* Ten equal units, room for three: begin says so, memory stays below what the header promises, and testing
+ * alone, without a wait, brings all of them home. */
 TEST_F(HpzSync, NoMoreUnderWayThanThereIsRoomFor)
 {
     const size_t n = 400, n_units = 10;
@@ -246,7 +248,8 @@ TEST_F(HpzSync, AUnitLargerThanTheRoomGoesAlone)
     });
 }
 
-/* What a sync of a unit makes, and the most memory that it took: slice by slice, where there is no room for the unit. */
+/* What a sync of a unit makes, and the most memory that it took: slice by slice, where there is no room for
+ * the unit. */
 struct Made {
     std::vector<uint64_t> hashes;
     size_t most = 0;
@@ -345,7 +348,8 @@ TEST_F(HpzSync, SlicesAreSentAsPlanned)
     }
 }
 
-/* A full sync begins exact deltas anew: no previous change is left, of the own piece nor of the others', in any slice. */
+/* A full sync begins exact deltas anew: no previous change is left, of the own piece nor of the others', in
+ * any slice. */
 TEST_F(HpzSync, FullSyncsForgetPreviousChanges)
 {
     for (size_t room : {0, 500}) {

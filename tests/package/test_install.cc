@@ -1,4 +1,5 @@
-/* What `./bazelw run //:install` leaves, and that a program of somebody else's compiles against it, links and runs. */
+/* What `./bazelw run //:install` leaves, and that a program of somebody else's compiles against it, links and
+ * runs. */
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-/* What comes from outside: text that names a codec, and encoded bytes from another rank. First byte: which of the two. */
+/* What comes from outside: text that names a codec, and encoded bytes from another rank. First byte: which of
+ * the two. */
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

@@ -14,7 +14,8 @@
 namespace tw
 {
 
-/** Kinds of input; all but `nan` and `infinity` (and, with Hadamard, `huge`) are to survive the round trip. */
+/** Kinds of input; all but `nan` and `infinity` (and, with Hadamard, `huge`) are to survive the round
+ *  trip. */
 enum class Data {
     gauss,
     outlier,  /**< Gaussian, one element of every 500 is 200 sigma */
@@ -39,7 +40,8 @@ std::vector<tw_quant_codec_t> all_codecs(const std::vector<int> &blocks);
 std::vector<tw_quant_codec_t> sum_codecs(const std::vector<int> &blocks);
 std::string text_of(const tw_quant_codec_t &codec);
 
-/** Bytes at a chosen offset from a 64-byte boundary between guards; check() tells whether somebody wrote on those. */
+/** Bytes at a chosen offset from a 64-byte boundary between guards; check() tells whether somebody wrote on
+ *  those. */
 class Guarded
 {
   public:
@@ -95,8 +97,8 @@ std::vector<uint8_t> bytes_of(const std::vector<float> &values);
 /** Every element of a plain array as fp32, exactly. */
 std::vector<float> floats_of(tw_type_t type, const std::vector<uint8_t> &array);
 
-/** Backends that only one test program has, if it defines these: then it tests those and no others, with every n-th case.
- *  They take pointers to host memory, wherever they work. */
+/** Backends that only one test program has, if it defines these: then it tests those and no others, with
+ *  every n-th case. They take pointers to host memory, wherever they work. */
 std::optional<std::vector<const tw_quant_backend_t *>> extra_backends();
 size_t extra_backends_take_every();
 

@@ -90,8 +90,8 @@ TEST_P(QuantCompose, DecodeApplyIsDecodeAddRound)
     }
 }
 
-/* A replica at the edge of its range saturates (bf16: by just over half a unit in its last place, so that fp32 can hold
- * the sum); one that is infinite or NaN already stays so. */
+/* A replica at the edge of its range saturates (bf16: by just over half a unit in its last place, so that
+ * fp32 can hold the sum); one that is infinite or NaN already stays so. */
 TEST_P(QuantCompose, DecodeApplySaturatesWhatIsFinite)
 {
     for (const char *text : {"int8:block=64", "int4:block=64", "int8:block=64,hadamard"}) {
@@ -189,8 +189,8 @@ TEST_P(QuantCompose, ReduceEncodeIsDecodeSumEncode)
     }
 }
 
-/* With rotation the sum is taken before it is undone: the same up to fp32 rounding. For K inputs, each of which carries
- * the roundings of two rotations: 14 * 2^-24 of the norm of what was summed, and K sums. */
+/* With rotation the sum is taken before it is undone: the same up to fp32 rounding. For K inputs, each of
+ * which carries the roundings of two rotations: 14 * 2^-24 of the norm of what was summed, and K sums. */
 TEST_P(QuantCompose, ReduceDecodeIsTheSum)
 {
     for (const tw_quant_codec_t &codec : tw::sum_codecs({32, 160})) {
@@ -219,8 +219,8 @@ TEST_P(QuantCompose, ReduceDecodeIsTheSum)
     }
 }
 
-/* Rotated in, rotated out: nothing is rotated in between, so one input with the same codec goes through unchanged but for
- * its scale, which was rounded up. */
+/* Rotated in, rotated out: nothing is rotated in between, so one input with the same codec goes through
+ * unchanged but for its scale, which was rounded up. */
 TEST_P(QuantCompose, ReduceEncodeKeepsTheRotation)
 {
     tw_quant_codec_t codec;
@@ -261,7 +261,8 @@ TEST_P(QuantCompose, ReduceDecodeShowsOverflow)
     }
 }
 
-/* The codec rounds the largest number up, beyond the type. What was no number before it is rounded stays none. */
+/* The codec rounds the largest number up, beyond the type. What was no number before it is rounded stays
+ * none. */
 TEST_P(QuantCompose, ReduceDecodeSaturatesIfAsked)
 {
     for (const tw_quant_codec_t &codec : tw::sum_codecs({32, 160})) {

@@ -79,8 +79,8 @@ class QuantError : public tw::Fixture, public testing::WithParamInterface<std::s
         }
     }
 
-    /* In the 2-norm of each group of 32: the bound of the rotated block times sqrt(32), and what two rotations in fp32 add:
-     * six roundings each and a norm that is 2^-2.5 to 2^-25, of at most both norms. */
+    /* In the 2-norm of each group of 32: the bound of the rotated block times sqrt(32), and what two
+     * rotations in fp32 add: six roundings each and a norm that is 2^-2.5 to 2^-25, of at most both norms. */
     void check_rotated(const tw_quant_codec_t &codec, const std::vector<float> &x,
                        const std::vector<float> &decoded, size_t first, size_t n)
     {
@@ -136,8 +136,8 @@ TEST_P(QuantError, EveryBlockSize)
     }
 }
 
-/* 2 bits: changes that are coded again and again come to rest. Block by block, in the norm, up to what fp32 rounds away; and
- * nothing becomes of a block's zeros. */
+/* 2 bits: changes that are coded again and again come to rest. Block by block, in the norm, up to what fp32
+ * rounds away; and nothing becomes of a block's zeros. */
 TEST_P(QuantError, TwoBitsAreAContraction)
 {
     const size_t n = 64 * 40 + 13, block = 64;
@@ -182,8 +182,8 @@ TEST_P(QuantError, TwoBitsLeaveZerosBesideAnOutlier)
     }
 }
 
-/* An outlier of 8 sigma makes the grid of its block coarse; rotated, its group of 32 shares it. (One of 200 sigma drowns
- * all else either way.) */
+/* An outlier of 8 sigma makes the grid of its block coarse; rotated, its group of 32 shares it. (One of 200
+ * sigma drowns all else either way.) */
 TEST_P(QuantError, RotationHelpsAgainstOutliers)
 {
     const size_t n = 1 << 16;

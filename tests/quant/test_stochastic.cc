@@ -19,8 +19,9 @@ tw_quant_codec_t stochastic(int bits, int block, int hadamard)
     return {bits, block, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_STOCHASTIC, hadamard, 0};
 }
 
-/* One sample lies on one of the two neighbours on the grid, so its variance is at most step^2 / 4, and the mean of N
- * samples has a standard deviation of at most step / (2 sqrt N). Six of those: with a right generator, once in 5e8. */
+/* One sample lies on one of the two neighbours on the grid, so its variance is at most step^2 / 4, and the
+ * mean of N samples has a standard deviation of at most step / (2 sqrt N). Six of those: with a right
+ * generator, once in 5e8. */
 TEST_P(QuantStochastic, MeanIsTheValue)
 {
     const size_t n = 256;
@@ -75,8 +76,8 @@ TEST_P(QuantStochastic, EveryPartOfTheKeyMatters)
     }
 }
 
-/* A shard that begins anywhere in the tensor rounds its elements as the whole tensor does. All blocks have the same
- * largest value, so that the scale does not depend on where the blocks begin. */
+/* A shard that begins anywhere in the tensor rounds its elements as the whole tensor does. All blocks have
+ * the same largest value, so that the scale does not depend on where the blocks begin. */
 TEST_P(QuantStochastic, DoesNotDependOnSharding)
 {
     const tw_quant_codec_t codec = stochastic(8, 32, 0);
@@ -99,7 +100,8 @@ TEST_P(QuantStochastic, DoesNotDependOnSharding)
     }
 }
 
-/* Values on the grid stay, also where the random number is 0: element 41841907 of tensor 0 at step 0 with seed 1. */
+/* Values on the grid stay, also where the random number is 0: element 41841907 of tensor 0 at step 0 with
+ * seed 1. */
 TEST_P(QuantStochastic, ValuesOnTheGridStay)
 {
     const uint64_t elem = 41841907;

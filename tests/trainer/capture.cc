@@ -1,5 +1,6 @@
-/* capture COMMAND [ARG...]: runs it, and says how often bfloat16 ones stand eight in a row in what goes over eth0 meanwhile, as the
- * first weights of norms do, and how many bytes that was. As root of a network namespace. */
+/* capture COMMAND [ARG...]: runs it, and says how often bfloat16 ones stand eight in a row in what goes over
+ * eth0 meanwhile, as the first weights of norms do, and how many bytes that was. As root of a network
+ * namespace. */
 #include <cstdio>
 #include <string>
 

@@ -1,4 +1,5 @@
-/* A rank that is killed, stopped or cut off in the middle of training: all others end in time, by themselves, and name it. */
+/* A rank that is killed, stopped or cut off in the middle of training: all others end in time, by themselves,
+ * and name it. */
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -198,8 +199,8 @@ class TrainFault : public ::testing::TestWithParam<Fault>
     }
 };
 
-/* The box would end what is left, but only TW_PEER_TIMEOUT + 5 s after the first end: a stopped rank, which cannot end by
- * itself, is still there when the others have ended. */
+/* The box would end what is left, but only TW_PEER_TIMEOUT + 5 s after the first end: a stopped rank, which
+ * cannot end by itself, is still there when the others have ended. */
 TEST_P(TrainFault, EndsAllOthersInTimeWhichNameIt)
 {
     process::Child child(job());

@@ -1,5 +1,5 @@
-/* Configurations whose numbers are as large as their keys allow, alone and several at a time: refused with the keys' names, or of
- * sizes that did not wrap. ubsan sees what wraps on the way. */
+/* Configurations whose numbers are as large as their keys allow, alone and several at a time: refused with
+ * the keys' names, or of sizes that did not wrap. ubsan sees what wraps on the way. */
 #include <cmath>
 #include <cstring>
 #include <string>

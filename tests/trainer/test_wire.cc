@@ -1,4 +1,5 @@
-/* What a job's training puts on the wire: sealed, nothing that can be read, and the same losses; over IPv6, too. */
+/* What a job's training puts on the wire: sealed, nothing that can be read, and the same losses; over IPv6,
+ * too. */
 #include <cstdlib>
 #include <fstream>
 #include <string>

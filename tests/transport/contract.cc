@@ -307,7 +307,8 @@ void leave_after_sending(tw_transport_t *&t)
     }
 }
 
-/* Who does not need a rank that has left goes on. Then rank 0 waits for it in vain, and that is everyone's end. */
+/* Who does not need a rank that has left goes on. Then rank 0 waits for it in vain, and that is everyone's
+ * end. */
 void to_need_who_has_left(tw_transport_t *&t)
 {
     const int world = tw_transport_world(t), rank = tw_transport_rank(t);
@@ -365,7 +366,8 @@ void fall_asleep(tw_transport_t *t)
     }
 }
 
-/* A sleep that would be long ends when another thread says so, before it or during it, and a later one does not. */
+/* A sleep that would be long ends when another thread says so, before it or during it, and a later one does
+ * not. */
 void woken_from_another_thread(tw_transport_t *&t)
 {
     barrier(t);

@@ -1,5 +1,5 @@
-/* Bytes that a TCP connection reads. First byte: 0, from a stranger who greets; 1, from a peer that holds the secret, plain; 2, sealed.
- * An end of p2p with a peer that sends them, and a few receives. */
+/* Bytes that a TCP connection reads. First byte: 0, from a stranger who greets; 1, from a peer that holds the
+ * secret, plain; 2, sealed. An end of p2p with a peer that sends them, and a few receives. */
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

@@ -1,5 +1,5 @@
-/* Bytes from a stranger: as a stream that a connection reads from a socket, and as the payload of each message.
- * First byte: 0, a stream; else the type of a payload. */
+/* Bytes from a stranger: as a stream that a connection reads from a socket, and as the payload of each
+ * message. First byte: 0, a stream; else the type of a payload. */
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -21,8 +21,8 @@ void check(bool holds)
     }
 }
 
-/* What a connection takes from the stream is always a whole message, of a type it accepts, within the type's size; without
- * the token, none that is signed. */
+/* What a connection takes from the stream is always a whole message, of a type it accepts, within the type's
+ * size; without the token, none that is signed. */
 void stream(const uint8_t *data, size_t bytes)
 {
     int fds[2];
@@ -73,7 +73,8 @@ void heartbeat(const uint8_t *data, size_t bytes)
     }
 }
 
-/* What is parsed and written again is the same, but for texts and for what a newer version may say behind them. */
+/* What is parsed and written again is the same, but for texts and for what a newer version may say behind
+ * them. */
 void join(const uint8_t *data, size_t bytes)
 {
     tw_msg_join_t parsed;

@@ -1,6 +1,6 @@
-/* One rank of a job over UCX: rank_main WHAT [ARGUMENT], the job from the environment. WHAT: a case of the contract, all that
- * can follow each other ("contract"), or one of the cases below. Ends with a line on stdout,
- * "ok" or "failed rank R after S s: STATUS", and exit status 0; anything else has gone wrong. */
+/* One rank of a job over UCX: rank_main WHAT [ARGUMENT], the job from the environment. WHAT: a case of the
+ * contract, all that can follow each other ("contract"), or one of the cases below. Ends with a line on
+ * stdout, "ok" or "failed rank R after S s: STATUS", and exit status 0; anything else has gone wrong. */
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -80,7 +80,8 @@ tw_status_t compute(tw_transport_t *t, double sec)
 
 const size_t eager = 16384; /* TW_EAGER's default */
 
-/* Everyone to everyone else, each side in memory of some kind; TW_ERR_UNSUPPORTED is for short ones into a GPU only. */
+/* Everyone to everyone else, each side in memory of some kind; TW_ERR_UNSUPPORTED is for short ones into a
+ * GPU only. */
 void exchange_between(tw_transport_t *t, tw_mem_t from, tw_mem_t to, size_t bytes)
 {
     const int world = tw_transport_world(t), rank = tw_transport_rank(t);
@@ -185,7 +186,8 @@ tw_status_t data_that_does_not_fit(tw_transport_t *t, const char *argument)
     return wait_for_ever(t);
 }
 
-/* What UCX has in hand when a message is canceled is the sender's own again afterwards, whatever the receiver does. */
+/* What UCX has in hand when a message is canceled is the sender's own again afterwards, whatever the receiver
+ * does. */
 void cancel_what_ucx_has(tw_transport_t *t)
 {
     std::vector<uint8_t> buffer(8 << 20, 3);

@@ -1,13 +1,15 @@
 /** trainer/checkpoint: what a run needs to go on, on disk; and whole models as others read them.
  *
- *  A folder of checkpoints, which all ranks see, holds step-00000600/ and the like: one safetensors file per rank with its pieces
- *  of the optimizer's state, and manifest.json with their sizes and checksums. A step's folder has another name until all of
- *  it is on the disk: whoever finds it finds it whole, and a crash at any moment costs no more than the steps since.
+ *  A folder of checkpoints, which all ranks see, holds step-00000600/ and the like: one safetensors file per
+ *  rank with its pieces of the optimizer's state, and manifest.json with their sizes and checksums. A step's
+ *  folder has another name until all of it is on the disk: whoever finds it finds it whole, and a crash at
+ *  any moment costs no more than the steps since.
  *
- *  A piece is a run of a tensor's elements, wherever the ranks' cuts were: reading takes any run from whatever files hold it, so
- *  a job of another shape goes on with it.
+ *  A piece is a run of a tensor's elements, wherever the ranks' cuts were: reading takes any run from
+ *  whatever files hold it, so a job of another shape goes on with it.
  *
- *  Files: files.h names and disk; manifest.h; claim.c whose steps a folder holds; save.c, load.c; weights.c whole models. */
+ *  Files: files.h names and disk; manifest.h; claim.c whose steps a folder holds; save.c, load.c; weights.c
+ *  whole models. */
 #ifndef TW_TRAINER_CHECKPOINT_CHECKPOINT_H
 #define TW_TRAINER_CHECKPOINT_CHECKPOINT_H
 
@@ -38,28 +40,29 @@ typedef struct tw_checkpoint_run {
     int n_ranks;
     uint64_t id;        /**< of the run, which keeps it when it goes on; 0: not said, by an older program */
     double recent_loss; /**< what tw_engine_loaded wants; 0: not said */
-    const char
-        *facts; /**< lines (trainer/lines.h) of what else it was trained with; NULL: not said. Borrowed. */
+    /** lines (trainer/lines.h) of what else it was trained with; NULL: not said. Borrowed. */
+    const char *facts;
     uint64_t checksum; /**< of the manifest; only read */
 } tw_checkpoint_run_t;
 
-/* ---- saving -------------------------------------------------------------------------------------------------- */
+/* ---- saving -------------------------------------------------------------------------------------------- */
 
 typedef struct tw_checkpoint_state {
     const char *folder; /**< made if it is not there */
     size_t keep;        /**< so many checkpoints stay, the newest; at least 1 */
     const tw_model_t *model;
     tw_checkpoint_run_t run;
-    const tw_checkpoint_piece_t
-        *pieces; /**< this rank's; together the ranks' are every element exactly once */
+    /** this rank's; together the ranks' are every element exactly once */
+    const tw_checkpoint_piece_t *pieces;
     size_t n_pieces;
 } tw_checkpoint_state_t;
 
-/** Make a folder for checkpoints, or for a model, with all that it lies in, and see that it can be written into: better before the first step
- *  than at the first checkpoint. One process. TW_ERR_IO and the like; logged. */
+/** Make a folder for checkpoints, or for a model, with all that it lies in, and see that it can be written
+ *  into: better before the first step than at the first checkpoint. One process. TW_ERR_IO and the like;
+ *  logged. */
 tw_status_t tw_checkpoint_prepare(const char *path);
-/** Collective over `world`. All ranks get the same status: TW_ERR_IO and the like are logged by the rank that met them. After an
- *  error the checkpoints that were there are still there. */
+/** Collective over `world`. All ranks get the same status: TW_ERR_IO and the like are logged by the rank that
+ *  met them. After an error the checkpoints that were there are still there. */
 tw_status_t tw_checkpoint_save(tw_coll_t *world, const tw_checkpoint_state_t *save);
 
 /** Steps in a folder that are not a run's. */
@@ -68,50 +71,56 @@ typedef struct tw_checkpoint_others {
     uint64_t last_step;
 } tw_checkpoint_others_t;
 
-/** Leave a run's id in a folder of checkpoints: from now on the steps that are gone on from there are this run's, until another one's id
- *  is left. `others`: what the folder holds of other runs. One process. TW_ERR_IO and the like; logged. */
+/** Leave a run's id in a folder of checkpoints: from now on the steps that are gone on from there are this
+ *  run's, until another one's id is left. `others`: what the folder holds of other runs. One process.
+ *  TW_ERR_IO and the like; logged. */
 tw_status_t tw_checkpoint_claim(const char *folder, uint64_t id, tw_checkpoint_others_t *others);
 /** Does the folder hold later steps of this run? */
 int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step);
 
-/* ---- loading ------------------------------------------------------------------------------------------------- */
+/* ---- loading ------------------------------------------------------------------------------------------- */
 
 /** An open checkpoint; one thread at a time. */
 typedef struct tw_checkpoint tw_checkpoint_t;
 
-/** Open a step's folder, or of a folder of checkpoints the newest step of the run whose id was last left there (tw_checkpoint_claim); of
- *  any run, if none was. Every rank for itself. TW_ERR_NOT_FOUND: none there;
- *  TW_ERR_FORMAT: a damaged manifest; TW_ERR_MISMATCH: of another model, logged with what differs; TW_ERR_NOT_FOUND, TW_ERR_TRUNCATED, TW_ERR_FORMAT: a rank's file
- *  is missing, too short, or no checkpoint's: all logged with the file's name. */
+/** Open a step's folder, or of a folder of checkpoints the newest step of the run whose id was last left
+ *  there (tw_checkpoint_claim); of any run, if none was. Every rank for itself. TW_ERR_NOT_FOUND: none there;
+ *  TW_ERR_FORMAT: a damaged manifest; TW_ERR_MISMATCH: of another model, logged with what differs;
+ *  TW_ERR_NOT_FOUND, TW_ERR_TRUNCATED, TW_ERR_FORMAT: a rank's file is missing, too short, or no
+ *  checkpoint's: all logged with the file's name. */
 tw_status_t tw_checkpoint_open(const char *path, const tw_model_t *model, tw_checkpoint_t **out);
 /** Of a folder of checkpoints, that of a step. */
 tw_status_t tw_checkpoint_open_step(const char *folder, uint64_t step, const tw_model_t *model,
                                     tw_checkpoint_t **out);
 void tw_checkpoint_close(tw_checkpoint_t *checkpoint);
 const tw_checkpoint_run_t *tw_checkpoint_run_get(const tw_checkpoint_t *checkpoint);
-/** Fill the values of these pieces; a NULL pointer skips its kind. The checksum of a file is compared the first time something is taken
- *  from it: TW_ERR_FORMAT, logged with the file. TW_ERR_NOT_FOUND: elements that no file holds, logged with the tensor. */
+/** Fill the values of these pieces; a NULL pointer skips its kind. The checksum of a file is compared the
+ *  first time something is taken from it: TW_ERR_FORMAT, logged with the file. TW_ERR_NOT_FOUND: elements
+ *  that no file holds, logged with the tensor. */
 tw_status_t tw_checkpoint_read(tw_checkpoint_t *checkpoint, const tw_checkpoint_piece_t *pieces,
                                size_t n_pieces);
 
-/* ---- whole models, as transformers writes and reads them -------------------------------------------------------------- */
+/* ---- whole models, as transformers writes and reads them ----------------------------------------------- */
 
 /** Safetensors files with a model's weights, open to be read. */
 typedef struct tw_weights tw_weights_t;
 
-/** path: a file, an index of several (model.safetensors.index.json), or a folder with either. Names may lack "transformer." or "model."; what the
- *  model does not have is passed over, and an lm_head that repeats the embedding. TW_ERR_MISMATCH: a tensor is missing, of another shape or
- *  not of a float type, or an lm_head that is not the embedding where the model has none of its own (logged with its name); TW_ERR_FORMAT: no such index (logged); errors of tw_safetensors_open. `model` is borrowed. */
+/** path: a file, an index of several (model.safetensors.index.json), or a folder with either. Names may lack
+ *  "transformer." or "model."; what the model does not have is passed over, and an lm_head that repeats the
+ *  embedding. TW_ERR_MISMATCH: a tensor is missing, of another shape or not of a float type, or an lm_head
+ *  that is not the embedding where the model has none of its own (logged with its name); TW_ERR_FORMAT: no
+ *  such index (logged); errors of tw_safetensors_open. `model` is borrowed. */
 tw_status_t tw_weights_open(const char *path, const tw_model_t *model, tw_weights_t **out);
 void tw_weights_close(tw_weights_t *weights);
-/** What tells these weights from others: of each tensor some runs at even distances, so that little is read. */
+/** What tells these weights from others: of each tensor some runs at even distances, so that little is
+ *  read. */
 uint64_t tw_weights_checksum(const tw_weights_t *weights);
 /** out [n_elems] = elements first .. of a tensor, as fp32. */
 void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, size_t n_elems, float *out);
 
-/** Write a checkpoint's weights into `folder`, made if it is not there: model.safetensors (bf16 or fp32) and config.json, which
- *  transformers opens with AutoModelForCausalLM.from_pretrained. One process. Errors of tw_checkpoint_read and of
- *  tw_safetensors_writer_create. */
+/** Write a checkpoint's weights into `folder`, made if it is not there: model.safetensors (bf16 or fp32) and
+ *  config.json, which transformers opens with AutoModelForCausalLM.from_pretrained. One process. Errors of
+ *  tw_checkpoint_read and of tw_safetensors_writer_create. */
 tw_status_t tw_weights_export(tw_checkpoint_t *checkpoint, const tw_model_t *model, tw_type_t type,
                               const char *folder);
 

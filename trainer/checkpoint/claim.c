@@ -1,4 +1,5 @@
-/* Whose steps a folder of checkpoints holds: each says its run's id, and a file beside them the id of the run that goes on. */
+/* Whose steps a folder of checkpoints holds: each says its run's id, and a file beside them the id of the run
+ * that goes on. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

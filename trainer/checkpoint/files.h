@@ -9,7 +9,8 @@ TW_C_BEGIN
 #define TW_CHECKPOINT_PATH_BYTES 4096
 #define TW_CHECKPOINT_MANIFEST "manifest.json"
 
-/** A path under construction; TW_ERR_INVALID (logged) if it does not fit. `path` has TW_CHECKPOINT_PATH_BYTES. */
+/** A path under construction; TW_ERR_INVALID (logged) if it does not fit. `path` has
+ *  TW_CHECKPOINT_PATH_BYTES. */
 tw_status_t tw_checkpoint_path(char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** "step-00000600", and "shard-00003.safetensors", into name [32]. */
 void tw_checkpoint_step_name(uint64_t step, char *name);
@@ -22,8 +23,8 @@ tw_status_t tw_checkpoint_sync_folder(const char *path);
 /** Remove a folder and the files in it; what is not there is no error. Logged. */
 tw_status_t tw_checkpoint_remove_folder(const char *path);
 
-/** Steps whose folders lie in `folder`, ascending; *steps is the caller's to free. `unfinished`: those that a crash left.
- *  TW_ERR_NOT_FOUND: no such folder (silent); TW_ERR_NO_MEMORY. */
+/** Steps whose folders lie in `folder`, ascending; *steps is the caller's to free. `unfinished`: those that a
+ *  crash left. TW_ERR_NOT_FOUND: no such folder (silent); TW_ERR_NO_MEMORY. */
 tw_status_t tw_checkpoint_steps(const char *path, int unfinished, uint64_t **steps, size_t *n_steps);
 
 /** Checksum and size of a file. Logged. */

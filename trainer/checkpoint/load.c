@@ -33,7 +33,7 @@ static tw_status_t shard_path(const tw_checkpoint_t *checkpoint, int rank, char 
     return tw_checkpoint_path(path, "%s/%s", checkpoint->folder, name);
 }
 
-/* ---- opening --------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------------- */
 
 static int has_manifest(const char *folder)
 {
@@ -234,7 +234,7 @@ const tw_checkpoint_run_t *tw_checkpoint_run_get(const tw_checkpoint_t *checkpoi
     return &checkpoint->manifest.run;
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 static tw_status_t verify(tw_checkpoint_t *checkpoint, int rank)
 {

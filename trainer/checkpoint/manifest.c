@@ -28,7 +28,7 @@ static uint64_t body_checksum(const json_t *body)
     return checksum;
 }
 
-/* ---- out ------------------------------------------------------------------------------------------------- */
+/* ---- out ----------------------------------------------------------------------------------------------- */
 
 static json_t *tensor_list(const tw_model_t *model)
 {
@@ -169,7 +169,7 @@ tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, c
     return TW_OK;
 }
 
-/* ---- in -------------------------------------------------------------------------------------------------- */
+/* ---- in ------------------------------------------------------------------------------------------------ */
 
 static tw_status_t damaged(const char *path, const char *what)
 {

@@ -1,14 +1,14 @@
 /** Private to trainer/checkpoint: manifest.json, which makes a folder a checkpoint.
  *
  *      {"body": {"format": 1, "step": 600, "seed": 1, "batch": 8, "seq_len": 128, "n_ranks": 4,
- *                "run": "0123456789abcdef", "recent_loss": 2.5, "facts": {"optimizer.params.lr": "0.0006", ...},
- *                "model": {"family": "gpt2", "n_layer": 4, "n_head": 4, ..., "layer_norm_epsilon": 1e-05},
- *                "tensors": [{"name": "transformer.wte.weight", "n_elems": 32768}, ...],
+ *                "run": "0123456789abcdef", "recent_loss": 2.5, "facts": {"optimizer.params.lr": "0.0006",
+ *                ...}, "model": {"family": "gpt2", "n_layer": 4, "n_head": 4, ..., "layer_norm_epsilon":
+ *                1e-05}, "tensors": [{"name": "transformer.wte.weight", "n_elems": 32768}, ...],
  *                "shards": [{"bytes": 1234, "xxh3": "0123456789abcdef"}, ...]},
  *       "xxh3": "..."}
  *
- *  The last checksum is of the body, written compactly with sorted keys. "run", "recent_loss", "facts" and "model" may be missing: older
- *  programs did not write them. */
+ *  The last checksum is of the body, written compactly with sorted keys. "run", "recent_loss", "facts" and
+ *  "model" may be missing: older programs did not write them. */
 #ifndef TW_TRAINER_CHECKPOINT_MANIFEST_H
 #define TW_TRAINER_CHECKPOINT_MANIFEST_H
 
@@ -29,7 +29,8 @@ typedef struct tw_manifest {
 
 /** Write it and bring it to the disk. TW_ERR_IO, TW_ERR_NO_MEMORY; logged. */
 tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, const tw_model_t *model);
-/** TW_ERR_NOT_FOUND, TW_ERR_IO; TW_ERR_FORMAT: damaged; TW_ERR_MISMATCH: its tensors are not the model's. Logged. */
+/** TW_ERR_NOT_FOUND, TW_ERR_IO; TW_ERR_FORMAT: damaged; TW_ERR_MISMATCH: its tensors are not the model's.
+ *  Logged. */
 tw_status_t tw_manifest_read(const char *path, const tw_model_t *model, tw_manifest_t *manifest);
 /** The run's id alone, whatever the model: 0 if there is none, or no manifest. Silent. */
 uint64_t tw_manifest_run_id(const char *path);

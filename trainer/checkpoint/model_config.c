@@ -1,4 +1,5 @@
-/* config.json of each family. What it does not say, transformers fills in by its own defaults: all is said that these get wrong. */
+/* config.json of each family. What it does not say, transformers fills in by its own defaults: all is said
+ * that these get wrong. */
 #include "trainer/checkpoint/model_config.h"
 
 #include <errno.h>

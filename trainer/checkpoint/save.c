@@ -1,4 +1,5 @@
-/* Saving: rank 0 makes a folder, all write their files into it, rank 0 adds the manifest and gives the folder its name. */
+/* Saving: rank 0 makes a folder, all write their files into it, rank 0 adds the manifest and gives the folder
+ * its name. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@ enum { NAME_BYTES = 160 };
 
 static const char *const kind_names[TW_CHECKPOINT_KIND_COUNT] = {"master", "m", "v"};
 
-/* ---- out ------------------------------------------------------------------------------------------------- */
+/* ---- out ----------------------------------------------------------------------------------------------- */
 
 /* What the header of a file is made of. */
 typedef struct listing {
@@ -91,7 +91,7 @@ tw_status_t tw_shard_write(const char *path, const tw_model_t *model, const tw_c
     return status;
 }
 
-/* ---- in -------------------------------------------------------------------------------------------------- */
+/* ---- in ------------------------------------------------------------------------------------------------ */
 
 /* "KIND/TENSOR/FIRST" in parts; 1 if it has that form. */
 static int split_name(const char *name, int *kind, char tensor[NAME_BYTES], size_t *first)

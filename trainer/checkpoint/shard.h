@@ -1,5 +1,5 @@
-/** Private to trainer/checkpoint: a rank's file. Its tensors are called "master/transformer.wte.weight/4096": the kind, the
- *  model's tensor, the first element. */
+/** Private to trainer/checkpoint: a rank's file. Its tensors are called "master/transformer.wte.weight/4096":
+ *  the kind, the model's tensor, the first element. */
 #ifndef TW_TRAINER_CHECKPOINT_SHARD_H
 #define TW_TRAINER_CHECKPOINT_SHARD_H
 
@@ -16,7 +16,8 @@ typedef struct tw_shard_part {
     int rank;         /**< whose file */
 } tw_shard_part_t;
 
-/** Write a rank's pieces to `path`. Errors of the safetensors writer; TW_ERR_INVALID (logged): a piece outside its tensor. */
+/** Write a rank's pieces to `path`. Errors of the safetensors writer; TW_ERR_INVALID (logged): a piece
+ *  outside its tensor. */
 tw_status_t tw_shard_write(const char *path, const tw_model_t *model, const tw_checkpoint_piece_t *pieces,
                            size_t n_pieces);
 /** What a tensor of rank's file is. TW_ERR_FORMAT, logged with `path`: nothing that save has written. */

@@ -14,7 +14,7 @@
 
 #define HEAD "lm_head.weight"
 
-/* ---- reading --------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 struct tw_weights {
     tw_safetensors_t **files; /* [n_files] */
@@ -96,7 +96,7 @@ static tw_status_t check_head(const char *path, const tw_model_t *model, const t
     return TW_ERR_MISMATCH;
 }
 
-/* ---- which files ------------------------------------------------------------------------------------------ */
+/* ---- which files --------------------------------------------------------------------------------------- */
 
 static int is_file(const char *path)
 {
@@ -249,7 +249,7 @@ void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, s
     }
 }
 
-/* ---- writing --------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 static tw_status_t begin_file(const char *folder, const tw_model_t *model, tw_type_t type,
                               tw_safetensors_writer_t **writer)

@@ -1,12 +1,14 @@
-/** What a run is asked for: a DeepSpeed JSON file with its own key names, ours under "thinwire", the model under "model".
+/** What a run is asked for: a DeepSpeed JSON file with its own key names, ours under "thinwire", the model
+ *  under "model".
  *
  *  One table (options.c) names every key with default, range and meaning; a key is its dotted path,
- *  "zero_optimization.stage". Keys of DeepSpeed that mean nothing here are accepted with one line that says why (ignored.c);
- *  any other key is an error that names the nearest. "auto" is the default, said once.
+ *  "zero_optimization.stage". Keys of DeepSpeed that mean nothing here are accepted with one line that says
+ *  why (ignored.c); any other key is an error that names the nearest. "auto" is the default, said once.
  *
- *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c what there is to say of them; resolve.c what
- *  depends on several keys and on the ranks; compare.c which keys ranks and runs compare; effect.c
- *  keys that change nothing in the mode that is asked for; pretrained.c, pretrained_llama.c the shape of a model that weights come from. */
+ *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c what there is
+ *  to say of them; resolve.c what depends on several keys and on the ranks; compare.c which keys ranks and
+ *  runs compare; effect.c keys that change nothing in the mode that is asked for; pretrained.c,
+ *  pretrained_llama.c the shape of a model that weights come from. */
 #ifndef TW_TRAINER_CONFIG_CONFIG_H
 #define TW_TRAINER_CONFIG_CONFIG_H
 
@@ -25,7 +27,8 @@ typedef enum tw_train_schedule {
 typedef enum tw_train_place { TW_TRAIN_NONE, TW_TRAIN_CPU, TW_TRAIN_NVME } tw_train_place_t;
 typedef enum tw_train_hpz { TW_TRAIN_HPZ_AUTO, TW_TRAIN_HPZ_OFF, TW_TRAIN_HPZ_ON } tw_train_hpz_t;
 
-/** Every key's value; the table in options.c has what each means. Counts of elements and steps are int64_t, flags int. */
+/** Every key's value; the table in options.c has what each means. Counts of elements and steps are int64_t,
+ *  flags int. */
 typedef struct tw_train_options {
     /* DeepSpeed's */
     int64_t batch, micro_batch, accumulation; /* sequences; 0: follows from the others */
@@ -83,21 +86,21 @@ typedef struct tw_train_options {
 
 typedef struct tw_train_config tw_train_config_t;
 
-/** The defaults, then the file (NULL: none), then sets [n_sets] of "key=value", each stronger than the one before.
- *  TW_ERR_CONFIG (logged with file and key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
+/** The defaults, then the file (NULL: none), then sets [n_sets] of "key=value", each stronger than the one
+ *  before. TW_ERR_CONFIG (logged with file and key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
 tw_status_t tw_train_config_create(const char *path, const char *const *sets, size_t n_sets,
                                    tw_train_config_t **out);
 /** From text, as if it were the file called `name`. */
 tw_status_t tw_train_config_parse(const char *name, const char *text, size_t text_bytes,
                                   const char *const *sets, size_t n_sets, tw_train_config_t **out);
 void tw_train_config_destroy(tw_train_config_t *config);
-/** Log what a person should know: keys without meaning here, a line for each reason, and what "auto" comes to. Once in a job, after
- *  tw_train_config_resolve. */
+/** Log what a person should know: keys without meaning here, a line for each reason, and what "auto" comes
+ *  to. Once in a job, after tw_train_config_resolve. */
 void tw_train_config_say(const tw_train_config_t *config);
 const tw_train_options_t *tw_train_config_options(const tw_train_config_t *config);
 
-/** What depends on several keys and on the job: the batch's three numbers, the schedule's length, hpZ on or off. Call it
- *  once, before training. TW_ERR_CONFIG (logged): they contradict each other. */
+/** What depends on several keys and on the job: the batch's three numbers, the schedule's length, hpZ on or
+ *  off. Call it once, before training. TW_ERR_CONFIG (logged): they contradict each other. */
 tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int n_nodes);
 
 /** Every key in force, its value, where it comes from and its meaning. */
@@ -106,11 +109,12 @@ void tw_train_config_print(const tw_train_config_t *config, FILE *out);
 /** Of all values but texts. */
 uint64_t tw_train_config_hash(const tw_train_config_t *config);
 
-/** Add a line for each key that all ranks must have alike, texts included: all but places on a node, such as thinwire.data and
- *  thinwire.cache. */
+/** Add a line for each key that all ranks must have alike, texts included: all but places on a node, such as
+ *  thinwire.data and thinwire.cache. */
 void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines);
-/** Does this key decide what is learned, so that a run that goes on with another value is told so? Not those that a checkpoint is
- *  compared by otherwise (the model's, seed, batch), nor those that change nothing but where and how fast it is learned. */
+/** Does this key decide what is learned, so that a run that goes on with another value is told so? Not those
+ *  that a checkpoint is compared by otherwise (the model's, seed, batch), nor those that change nothing but
+ *  where and how fast it is learned. */
 int tw_train_key_teaches(const char *key);
 
 /** The learning rate of a step, 1 for the first. */

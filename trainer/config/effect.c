@@ -11,7 +11,7 @@
         "model.rope_scaling.beta_slow", "model.rope_scaling.attention_factor", "model.sliding_window",     \
         "model.max_window_layers"
 
-/* ---- when they count --------------------------------------------------------------------------------------- */
+/* ---- when they count ----------------------------------------------------------------------------------- */
 
 static int deltas_are_rounded(const tw_train_options_t *o)
 {
@@ -128,7 +128,7 @@ static int begins_anew(const tw_train_options_t *o)
     return *o->resume == '\0';
 }
 
-/* ---- the rules --------------------------------------------------------------------------------------------- */
+/* ---- the rules ----------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *keys[MOST_KEYS]; /* NULL-terminated */

@@ -20,7 +20,7 @@ static tw_status_t take_count(tw_train_config_t *config, const char *path, const
     return status;
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------------------- */
+/* ---- sizes --------------------------------------------------------------------------------------------- */
 
 static tw_status_t take_sizes(tw_train_config_t *config, const char *path, const json_t *json)
 {
@@ -60,7 +60,7 @@ static tw_status_t take_others(tw_train_config_t *config, const char *path, cons
     return tw_shape_take(config, path, "model.tie_word_embeddings", is_tied ? "true" : "false");
 }
 
-/* ---- rotary angles ------------------------------------------------------------------------------------------ */
+/* ---- rotary angles ------------------------------------------------------------------------------------- */
 
 /* YaRN's factor of cosines and sines, of the two numbers that some models give for it. */
 static double mscale(double factor, double of)
@@ -134,7 +134,7 @@ static tw_status_t take_rope(tw_train_config_t *config, const char *path, const 
     return tw_shape_unlike(path, "rope_type", type, "default, linear, llama3 or yarn");
 }
 
-/* ---- windows -------------------------------------------------------------------------------------------------- */
+/* ---- windows ------------------------------------------------------------------------------------------- */
 
 /* 0: none */
 static json_int_t window_of(const json_t *json)

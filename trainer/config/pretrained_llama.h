@@ -6,8 +6,8 @@
 
 #include "trainer/config/state.h"
 
-/** `json`: the file at `path`, model.family being taken from it already. TW_ERR_CONFIG, logged: keys that say otherwise, or a model that
- *  is not known here. */
+/** `json`: the file at `path`, model.family being taken from it already. TW_ERR_CONFIG, logged: keys that say
+ *  otherwise, or a model that is not known here. */
 tw_status_t tw_train_pretrained_llama(tw_train_config_t *config, const char *path, const json_t *json);
 
 #endif

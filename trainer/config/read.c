@@ -13,7 +13,7 @@
 #define MAX_NAMES 256
 #define MAX_FILE_BYTES (1 << 20)
 
-/* ---- one key ------------------------------------------------------------------------------------------------ */
+/* ---- one key ------------------------------------------------------------------------------------------- */
 
 static tw_status_t unknown_key(const char *source, const char *key)
 {
@@ -75,7 +75,7 @@ static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *k
     return TW_OK;
 }
 
-/* ---- the file ----------------------------------------------------------------------------------------------- */
+/* ---- the file ------------------------------------------------------------------------------------------ */
 
 typedef struct walk {
     tw_train_config_t *config;
@@ -248,7 +248,7 @@ static tw_status_t read_file(const char *path, char **text, size_t *bytes)
     return status;
 }
 
-/* ---- the command line --------------------------------------------------------------------------------------- */
+/* ---- the command line ---------------------------------------------------------------------------------- */
 
 static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
 {
@@ -262,7 +262,7 @@ static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
     return set_key(config, 0, key, equals + 1);
 }
 
-/* ---- what is public ----------------------------------------------------------------------------------------- */
+/* ---- what is public ------------------------------------------------------------------------------------ */
 
 /* Not from the environment, where "train_batch_size" may be anybody's. */
 static tw_status_t set_defaults(tw_train_config_t *config)

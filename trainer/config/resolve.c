@@ -61,7 +61,8 @@ static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t n_ra
     return TW_ERR_CONFIG;
 }
 
-/* batch = micro * accumulation * ranks: any two give the third; of one, the others are 1 as far as that goes. */
+/* batch = micro * accumulation * ranks: any two give the third; of one, the others are 1 as far as that
+ * goes. */
 static tw_status_t resolve_batch(tw_train_config_t *config, int64_t n_ranks)
 {
     tw_train_options_t *o = &config->options;

@@ -1,6 +1,6 @@
-/* Learning rates, as DeepSpeed's schedulers give them: in the warm-up and in a linear decay, step s (1 is the first) has the rate of
- * their iteration s; the cosine ends at total_num_steps, an iteration later than theirs. DeepSpeed itself makes its first two steps at the
- * rate where the warm-up begins: 0, mostly. */
+/* Learning rates, as DeepSpeed's schedulers give them: in the warm-up and in a linear decay, step s (1 is the
+ * first) has the rate of their iteration s; the cosine ends at total_num_steps, an iteration later than
+ * theirs. DeepSpeed itself makes its first two steps at the rate where the warm-up begins: 0, mostly. */
 #include <math.h>
 
 #include "trainer/config/config.h"

@@ -6,13 +6,15 @@
 
 #include "trainer/config/state.h"
 
-/** Let a key of ours follow from the file. TW_ERR_CONFIG, logged: it is out of range, or somebody has set another value. */
+/** Let a key of ours follow from the file. TW_ERR_CONFIG, logged: it is out of range, or somebody has set
+ *  another value. */
 tw_status_t tw_shape_take(tw_train_config_t *config, const char *path, const char *key, const char *text);
 /** The same of a number; of what is none, nothing. */
 tw_status_t tw_shape_take_number(tw_train_config_t *config, const char *path, const char *key,
                                  const json_t *value);
 
-/** A key of the file and the one value that the models here have, as JSON; where it is not there or null it has that by default. */
+/** A key of the file and the one value that the models here have, as JSON; where it is not there or null it
+ *  has that by default. */
 typedef struct tw_shape_known {
     const char *key, *value;
 } tw_shape_known_t;

@@ -30,12 +30,14 @@ struct tw_train_config {
 /** To be said later; where memory is short, not at all. */
 void tw_train_note(tw_train_config_t *config, int is_file, const char *key, const char *reason);
 void tw_train_notes_cleanup(tw_train_config_t *config);
-/** The shape of the model that model.init_from names, where it says it (config.json beside the weights): keys that nobody has set follow from
- *  it. TW_ERR_CONFIG, logged: keys that say otherwise, or a model that is none of those known here. */
+/** The shape of the model that model.init_from names, where it says it (config.json beside the weights): keys
+ *  that nobody has set follow from it. TW_ERR_CONFIG, logged: keys that say otherwise, or a model that is
+ *  none of those known here. */
 tw_status_t tw_train_pretrained(tw_train_config_t *config);
 /** The same of a key of the table, if somebody has set it. */
 void tw_train_note_key(tw_train_config_t *config, const char *key, const char *reason);
-/** Note each key that somebody has set and that changes nothing with the others as they are, once they are resolved. */
+/** Note each key that somebody has set and that changes nothing with the others as they are, once they are
+ *  resolved. */
 void tw_train_note_without_effect(tw_train_config_t *config);
 /** Note that a member's value follows from other keys. */
 void tw_train_note_follows(tw_train_config_t *config, const void *member);

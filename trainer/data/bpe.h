@@ -1,10 +1,12 @@
-/** Private to trainer/data: byte-level BPE, the same ids as transformers' tokenizers give. GPT-2's vocabulary is vocab.json and merges.txt;
- *  tokenizer.json has that of others (Llama 3, Qwen), with a pattern of their own.
+/** Private to trainer/data: byte-level BPE, the same ids as transformers' tokenizers give. GPT-2's vocabulary
+ *  is vocab.json and merges.txt; tokenizer.json has that of others (Llama 3, Qwen), with a pattern of their
+ *  own.
  *
- *  Text is cut into words by a regular expression; a word's bytes are tokens at first, and of the neighbouring pairs that the merges
- *  list, the one that stands highest there becomes one token, again and again. The vocabulary numbers the tokens.
- *  What is a letter and what a digit, PCRE2 knows (10.42: Unicode 14); of characters that are newer, transformers may know better.
- *  Source: Radford et al. (2019), section 2.2; Sennrich, Haddow, Birch (arXiv 1508.07909). */
+ *  Text is cut into words by a regular expression; a word's bytes are tokens at first, and of the
+ *  neighbouring pairs that the merges list, the one that stands highest there becomes one token, again and
+ *  again. The vocabulary numbers the tokens. What is a letter and what a digit, PCRE2 knows (10.42: Unicode
+ *  14); of characters that are newer, transformers may know better. Source: Radford et al. (2019), section
+ *  2.2; Sennrich, Haddow, Birch (arXiv 1508.07909). */
 #ifndef TW_TRAINER_DATA_BPE_H
 #define TW_TRAINER_DATA_BPE_H
 
@@ -14,12 +16,13 @@ TW_C_BEGIN
 
 typedef struct tw_bpe tw_bpe_t;
 
-/** Errors are logged with the file and, in merges, the line. TW_ERR_NOT_FOUND, TW_ERR_IO; TW_ERR_FORMAT: no such vocabulary: not JSON, an
- *  id beyond 1048575, a byte without a token, a merge of tokens that it lacks; TW_ERR_NO_MEMORY. */
+/** Errors are logged with the file and, in merges, the line. TW_ERR_NOT_FOUND, TW_ERR_IO; TW_ERR_FORMAT: no
+ *  such vocabulary: not JSON, an id beyond 1048575, a byte without a token, a merge of tokens that it lacks;
+ *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_bpe_create(const char *vocab_path, const char *merges_path, tw_bpe_t **out);
-/** The same from a tokenizer.json. TW_ERR_FORMAT, too: what is not done here is named: another model than byte-level BPE, a pattern that
- *  PCRE2 cannot take, another normal form than NFC, added tokens that swallow blanks. What is put before and after a text (post_processor)
- *  is left out. */
+/** The same from a tokenizer.json. TW_ERR_FORMAT, too: what is not done here is named: another model than
+ *  byte-level BPE, a pattern that PCRE2 cannot take, another normal form than NFC, added tokens that swallow
+ *  blanks. What is put before and after a text (post_processor) is left out. */
 tw_status_t tw_bpe_create_json(const char *tokenizer_path, tw_bpe_t **out);
 void tw_bpe_destroy(tw_bpe_t *bpe);
 /** The largest id + 1. */
@@ -27,8 +30,8 @@ size_t tw_bpe_vocab_size(const tw_bpe_t *bpe);
 
 /** Gets a word's tokens, in order. What it returns, if not TW_OK, ends the encoding. */
 typedef tw_status_t (*tw_bpe_emit_t)(void *ctx, const uint32_t *tokens, size_t n);
-/** Added tokens in the text, such as "<|endoftext|>", are the tokens of that name. TW_ERR_FORMAT: the text is not UTF-8, logged with `label` and
- *  the place; TW_ERR_NO_MEMORY; what emit returned. */
+/** Added tokens in the text, such as "<|endoftext|>", are the tokens of that name. TW_ERR_FORMAT: the text is
+ *  not UTF-8, logged with `label` and the place; TW_ERR_NO_MEMORY; what emit returned. */
 tw_status_t tw_bpe_encode(const tw_bpe_t *bpe, const char *label, const unsigned char *text, size_t bytes,
                           tw_bpe_emit_t emit, void *ctx);
 

@@ -9,8 +9,8 @@
 
 #include "trainer/data/bpe_state.h"
 
-/* Unicode's white space, and GPT-2's pattern of words with it: endings after an apostrophe; letters, digits or others, each with
- * a blank before; blanks, of which the last one belongs to the word that follows. */
+/* Unicode's white space, and GPT-2's pattern of words with it: endings after an apostrophe; letters, digits
+ * or others, each with a blank before; blanks, of which the last one belongs to the word that follows. */
 #define SPACE                                                                                                \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{" \
     "3000}"
@@ -18,7 +18,8 @@
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|[" SPACE "]+(?![^" SPACE \
     "])|[" SPACE "]+"
 
-/* `\s` is Unicode's white space in the patterns of tokenizer.json; PCRE2's has one character more. Each takes sizeof(SPACE) + 3 bytes at most. */
+/* `\s` is Unicode's white space in the patterns of tokenizer.json; PCRE2's has one character more. Each takes
+ * sizeof(SPACE) + 3 bytes at most. */
 static void widen_spaces(const char *pattern, char *out)
 {
     int in_class = 0;
@@ -128,7 +129,7 @@ size_t tw_bpe_vocab_size(const tw_bpe_t *bpe)
     return bpe->vocab_size;
 }
 
-/* ---- encoding -------------------------------------------------------------------------------------------- */
+/* ---- encoding ------------------------------------------------------------------------------------------ */
 
 typedef struct encoding {
     const tw_bpe_t *bpe;
@@ -206,7 +207,8 @@ static tw_status_t no_match(const encoding_t *encoding, const part_t *part, size
     return TW_ERR_FORMAT;
 }
 
-/* Its words, and what lies between them, where the pattern leaves something out. The first match checks that all of it is UTF-8. */
+/* Its words, and what lies between them, where the pattern leaves something out. The first match checks that
+ * all of it is UTF-8. */
 static tw_status_t encode_words(encoding_t *encoding, const part_t *part)
 {
     tw_status_t status = TW_OK;
@@ -255,7 +257,8 @@ static const tw_bpe_added_t *added_at(const tw_bpe_t *bpe, const unsigned char *
     return longest;
 }
 
-/* The next added token from `at` on; *at becomes its place, or the end. begins [256]: bytes that one begins with. */
+/* The next added token from `at` on; *at becomes its place, or the end. begins [256]: bytes that one begins
+ * with. */
 static const tw_bpe_added_t *next_added(const tw_bpe_t *bpe, const unsigned char *text, size_t bytes,
                                         const char *begins, size_t *at)
 {

@@ -18,7 +18,7 @@ static int is_type(const json_t *object, const char *type)
     return name && strcmp(name, type) == 0;
 }
 
-/* ---- the model --------------------------------------------------------------------------------------------- */
+/* ---- the model ----------------------------------------------------------------------------------------- */
 
 /* "a b", or ["a", "b"] */
 static tw_status_t add_merge(tw_bpe_t *bpe, const json_t *vocab, const json_t *merge, uint32_t rank)
@@ -90,7 +90,7 @@ static tw_status_t read_model(tw_bpe_t *bpe, const char *path, const json_t *mod
     return read_merges(bpe, path, vocab, json_object_get(model, "merges"));
 }
 
-/* ---- what happens before it --------------------------------------------------------------------------------- */
+/* ---- what happens before it ---------------------------------------------------------------------------- */
 
 static tw_status_t check_byte_level(const char *path, const json_t *step, int uses_regex)
 {

@@ -1,4 +1,5 @@
-/* vocab.json and merges.txt. Both write a byte as a character: a printable one as itself, the others as those from 256 on. */
+/* vocab.json and merges.txt. Both write a byte as a character: a printable one as itself, the others as those
+ * from 256 on. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +101,7 @@ tw_status_t tw_bpe_add_token(tw_bpe_t *bpe, const char *path, const char *text, 
     return TW_OK;
 }
 
-/* ---- merges ---------------------------------------------------------------------------------------------- */
+/* ---- merges -------------------------------------------------------------------------------------------- */
 
 /* One line of merges.txt. */
 typedef struct line {

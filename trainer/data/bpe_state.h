@@ -28,8 +28,8 @@ struct tw_bpe {
     int is_composed; /* text is taken in Unicode's normal form C */
 };
 
-/** What both kinds of files have: vocabulary into bpe->bytes and vocab_size; a merge, of `rank`, of two tokens by name. TW_ERR_FORMAT,
- *  logged with `path`; of tw_bpe_add_merge it is not logged. */
+/** What both kinds of files have: vocabulary into bpe->bytes and vocab_size; a merge, of `rank`, of two
+ *  tokens by name. TW_ERR_FORMAT, logged with `path`; of tw_bpe_add_merge it is not logged. */
 tw_status_t tw_bpe_read_vocab(tw_bpe_t *bpe, const char *path, json_t *vocab);
 tw_status_t tw_bpe_add_merge(tw_bpe_t *bpe, const json_t *vocab, const char *left, const char *right,
                              uint32_t rank);
@@ -41,8 +41,8 @@ void tw_bpe_byte_name(unsigned byte, char name[3]);
 tw_status_t tw_bpe_load(tw_bpe_t *bpe, const char *vocab_path, const char *merges_path);
 tw_status_t tw_bpe_load_json(tw_bpe_t *bpe, const char *path);
 
-/** A text of `bytes` in normal form C: NULL if it is that already, or not UTF-8. TW_ERR_FORMAT: it is too long, or memory is short;
- *  logged with label. *composed is the caller's, to be freed. */
+/** A text of `bytes` in normal form C: NULL if it is that already, or not UTF-8. TW_ERR_FORMAT: it is too
+ *  long, or memory is short; logged with label. *composed is the caller's, to be freed. */
 tw_status_t tw_bpe_compose(const char *label, const unsigned char *text, size_t bytes,
                            unsigned char **composed, size_t *n_composed);
 

@@ -17,7 +17,8 @@ static int is_simple(const unsigned char *text, size_t bytes)
     return largest < 0xcc;
 }
 
-/* wide [n]: UTF-16. What is composed has no more than three times as many units, and those no more than three bytes each. */
+/* wide [n]: UTF-16. What is composed has no more than three times as many units, and those no more than three
+ * bytes each. */
 static UErrorCode compose(const UChar *wide, int32_t n, unsigned char **composed, size_t *n_composed)
 {
     UErrorCode error = U_ZERO_ERROR;

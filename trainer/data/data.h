@@ -1,12 +1,14 @@
 /** trainer/data: the tokens that are trained on, and which of them a rank gets in a step.
  *
- *  A source is UTF-8 text, one token per byte or by a byte-level BPE vocabulary, or a file of uint16 or uint32 tokens as nanoGPT
- *  and llm.c write them; it is mapped, never read whole. Text that goes through a vocabulary is encoded once and kept beside others in a
- *  folder of caches. An open source is only read: any threads may use it at once.
+ *  A source is UTF-8 text, one token per byte or by a byte-level BPE vocabulary, or a file of uint16 or
+ *  uint32 tokens as nanoGPT and llm.c write them; it is mapped, never read whole. Text that goes through a
+ *  vocabulary is encoded once and kept beside others in a folder of caches. An open source is only read: any
+ *  threads may use it at once.
  *
- *  Order: the training part is cut into sequences of T tokens; an epoch goes through all of them once in an order drawn from (seed,
- *  epoch). What a rank gets is a function of (seed, step, place in the step) alone: nothing needs to be saved to resume in mid-epoch,
- *  and with the same global batch another number of ranks trains on the same sequences in the same steps. */
+ *  Order: the training part is cut into sequences of T tokens; an epoch goes through all of them once in an
+ *  order drawn from (seed, epoch). What a rank gets is a function of (seed, step, place in the step) alone:
+ *  nothing needs to be saved to resume in mid-epoch, and with the same global batch another number of ranks
+ *  trains on the same sequences in the same steps. */
 #ifndef TW_TRAINER_DATA_DATA_H
 #define TW_TRAINER_DATA_DATA_H
 
@@ -17,26 +19,28 @@ TW_C_BEGIN
 typedef enum tw_data_split { TW_DATA_TRAIN = 0, TW_DATA_VAL = 1 } tw_data_split_t;
 
 typedef struct tw_data_config {
-    const char
-        *path; /**< "NAME.bin": tokens; else text. NULL or "": the King James text (Debian's bible-kjv) */
+    /** "NAME.bin": tokens; else text. NULL or "": the King James text (Debian's bible-kjv) */
+    const char *path;
     const char *val_path; /**< of the same kind; NULL or "": the end of `path` */
     const char *vocab;    /**< GPT-2's vocab.json, with merges.txt; both NULL or "": a token per byte */
     const char *merges;
     const char *tokenizer; /**< instead of both: tokenizer.json; NULL or "": none */
     size_t token_bytes;    /**< of a token in a bare token file: 2 or 4; 0: 2 */
-    const char *
-        cache_dir; /**< NULL or "": $XDG_CACHE_HOME/thinwire, ~/.cache/thinwire or the system's temporary folder */
+    /** NULL or "": $XDG_CACHE_HOME/thinwire, ~/.cache/thinwire or the system's temporary folder */
+    const char *cache_dir;
     double val_share; /**< without val_path: this share of the tokens, from 0 up to 0.5, is for validation */
 } tw_data_config_t;
 
 typedef struct tw_data tw_data_t;
 
-/** All errors are logged with the file's name. TW_ERR_NOT_FOUND, TW_ERR_IO: it cannot be read (or the cache not written);
- *  TW_ERR_FORMAT: no such vocabulary or token file, or no token in it; TW_ERR_INVALID: config; TW_ERR_NO_MEMORY. */
+/** All errors are logged with the file's name. TW_ERR_NOT_FOUND, TW_ERR_IO: it cannot be read (or the cache
+ *  not written); TW_ERR_FORMAT: no such vocabulary or token file, or no token in it; TW_ERR_INVALID: config;
+ *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_data_open(const tw_data_config_t *config, tw_data_t **out);
 void tw_data_close(tw_data_t *data);
 
-/** Tokens are below it: 256 for bytes, the vocabulary's, and for a token file at least the largest token + 1. */
+/** Tokens are below it: 256 for bytes, the vocabulary's, and for a token file at least the largest token +
+ *  1. */
 size_t tw_data_vocab_size(const tw_data_t *data);
 uint64_t tw_data_n_tokens(const tw_data_t *data, tw_data_split_t split);
 /** Sequences of seq_len tokens and their targets that the split holds; 0 if it is too short for one. */
@@ -45,25 +49,27 @@ uint64_t tw_data_n_sequences(const tw_data_t *data, tw_data_split_t split, size_
 /** What tells one source from another. */
 typedef struct tw_data_fingerprint {
     uint64_t n_train, n_val, vocab_size; /**< tokens; see above */
-    /** Of the tokens of all files: of a file of more than 16 MB that of 4,096 of its pages, the first, the last and others at even
-     *  distances, so that nothing is read for long. Files that differ only between these pages are taken for the same. */
+    /** Of the tokens of all files: of a file of more than 16 MB that of 4,096 of its pages, the first, the
+     *  last and others at even distances, so that nothing is read for long. Files that differ only between
+     *  these pages are taken for the same. */
     uint64_t checksum;
 } tw_data_fingerprint_t;
 
 /** TW_ERR_TRUNCATED, logged: a file has been cut since it was opened. */
 tw_status_t tw_data_fingerprint_get(const tw_data_t *data, tw_data_fingerprint_t *out);
 
-/** Which micro-batch: of `step` (0 is the first), number `micro` of n_micros, of `rank` of n_ranks, `batch` sequences of
- *  seq_len tokens. Sequence b of it is number (micro * n_ranks + rank) * batch + b of the step's. */
+/** Which micro-batch: of `step` (0 is the first), number `micro` of n_micros, of `rank` of n_ranks, `batch`
+ *  sequences of seq_len tokens. Sequence b of it is number (micro * n_ranks + rank) * batch + b of the
+ *  step's. */
 typedef struct tw_data_place {
     uint64_t seed, step;
     size_t n_micros, micro, n_ranks, rank, batch, seq_len;
 } tw_data_place_t;
 
-/** tokens, targets int32 [batch * seq_len], the caller's; a target is the token that follows. The training split is shuffled; the
- *  validation split is in order, its seed not used; both begin again at their end.
- *  TW_ERR_INVALID, logged: a place outside its ranges, or a split too short for one sequence; TW_ERR_TRUNCATED, logged: the file has been
- *  cut since it was opened. */
+/** tokens, targets int32 [batch * seq_len], the caller's; a target is the token that follows. The training
+ *  split is shuffled; the validation split is in order, its seed not used; both begin again at their end.
+ *  TW_ERR_INVALID, logged: a place outside its ranges, or a split too short for one sequence;
+ *  TW_ERR_TRUNCATED, logged: the file has been cut since it was opened. */
 tw_status_t tw_data_batch(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *place,
                           int32_t *tokens, int32_t *targets);
 

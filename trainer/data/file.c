@@ -16,7 +16,7 @@ static tw_status_t failed(const char *path, const char *what)
     return tw_status_from_errno(error);
 }
 
-/* ---- mapping ------------------------------------------------------------------------------------------------------- */
+/* ---- mapping ------------------------------------------------------------------------------------------- */
 
 static tw_status_t map_descriptor(const char *path, int fd, tw_data_map_t *map)
 {
@@ -94,7 +94,7 @@ void tw_data_unmap(tw_data_map_t *map)
     *map = (tw_data_map_t){0};
 }
 
-/* ---- the folder of caches ------------------------------------------------------------------------------------------ */
+/* ---- the folder of caches ------------------------------------------------------------------------------ */
 
 /* Others may write where temporary files lie: a folder there must be ours. */
 static tw_status_t make_folder(const char *folder)
@@ -162,7 +162,7 @@ tw_status_t tw_data_cache_folder(const char *wanted, char *folder)
     return temporary_folder(folder);
 }
 
-/* ---- writing --------------------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 static tw_status_t open_temporary(tw_data_writer_t *writer)
 {

@@ -30,9 +30,10 @@ static inline int32_t tw_data_token(const tw_data_range_t *range, uint64_t index
 
 /** Any file, a token per byte. Errors as in tw_data_map. */
 tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens);
-/** A file of numbers: with llm.c's header of 256 int32 (20240520, 1, number of tokens: uint16; 20240801, 7, number: uint32), or bare
- *  (nanoGPT), of token_bytes, 2 or 4, each; 0: of 2. TW_ERR_FORMAT, logged: half a token at the end, another kind or version, tokens of
- *  another size than token_bytes, fewer tokens than the header says. */
+/** A file of numbers: with llm.c's header of 256 int32 (20240520, 1, number of tokens: uint16; 20240801, 7,
+ *  number: uint32), or bare (nanoGPT), of token_bytes, 2 or 4, each; 0: of 2. TW_ERR_FORMAT, logged: half a
+ *  token at the end, another kind or version, tokens of another size than token_bytes, fewer tokens than the
+ *  header says. */
 tw_status_t tw_data_tokens_of_words(const char *path, size_t token_bytes, tw_data_tokens_t *tokens);
 void tw_data_tokens_cleanup(tw_data_tokens_t *tokens);
 /** The largest token + 1; 0 of none. Reads all of them. SIZE_MAX: one is beyond what an int32 holds. */

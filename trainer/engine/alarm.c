@@ -7,7 +7,7 @@
 /* Of the moving mean: about the last 20 steps. */
 #define RECENT_SHARE 0.05
 
-/* ---- where it began ------------------------------------------------------------------------------------------ */
+/* ---- where it began ------------------------------------------------------------------------------------ */
 
 static int is_vector(const tw_engine_t *engine, size_t tensor)
 {
@@ -37,8 +37,9 @@ static size_t add_root_part(const tw_engine_t *engine, root_part_t part, size_t 
     return n;
 }
 
-/* The tensors in the order in which backward comes to them, into order [n_tensors]: the root's output layer and norm, the blocks from the
- * last one's last tensor on, the embeddings. What is not finite spreads that way. */
+/* The tensors in the order in which backward comes to them, into order [n_tensors]: the root's output layer
+ * and norm, the blocks from the last one's last tensor on, the embeddings. What is not finite spreads that
+ * way. */
 static void backward_order(const tw_engine_t *engine, size_t *order)
 {
     const tw_engine_unit_t *root = &engine->units[TW_MODEL_ROOT];
@@ -68,8 +69,8 @@ static int is_gradient_finite(const tw_engine_t *engine, size_t tensor)
     return norm.n_nonfinite == 0;
 }
 
-/* Of this rank's parts: weights first (0 .. n_tensors - 1), as what is wrong with them is wrong everywhere, then gradients as they come
- * (n_tensors + place in the order); UINT64_MAX: all are finite. */
+/* Of this rank's parts: weights first (0 .. n_tensors - 1), as what is wrong with them is wrong everywhere,
+ * then gradients as they come (n_tensors + place in the order); UINT64_MAX: all are finite. */
 static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
 {
     for (size_t t = 0; t < engine->n_tensors; t++) {
@@ -119,7 +120,7 @@ static void name_nonfinite(const tw_engine_t *engine)
     free(all);
 }
 
-/* ---- alarms -------------------------------------------------------------------------------------------------- */
+/* ---- alarms -------------------------------------------------------------------------------------------- */
 
 /* What all ranks see is said by the first. */
 static tw_status_t alarm_norm(const tw_engine_t *engine, const tw_engine_report_t *report, double norm)
@@ -157,7 +158,8 @@ static tw_status_t alarm_loss(const tw_engine_t *engine, double loss)
     return TW_ERR_MISMATCH;
 }
 
-/* Blocks of this rank that the last deltas have left behind: said when it begins, and then as often as steps are printed. */
+/* Blocks of this rank that the last deltas have left behind: said when it begins, and then as often as steps
+ * are printed. */
 static void report_lag(tw_engine_t *engine)
 {
     tw_hpz_counters_t counters;

@@ -4,7 +4,7 @@
 
 #include "trainer/engine/state.h"
 
-/* ---- hpZ ---------------------------------------------------------------------------------------------------- */
+/* ---- hpZ ----------------------------------------------------------------------------------------------- */
 
 static tw_status_t delta_codec(const tw_train_options_t *options, tw_quant_codec_t *codec)
 {
@@ -83,7 +83,7 @@ static tw_status_t init_codecs(tw_engine_t *engine)
     return status == TW_OK ? tw_quant_codec_check(&engine->gradient_codec) : status;
 }
 
-/* ---- what moves --------------------------------------------------------------------------------------------- */
+/* ---- what moves ---------------------------------------------------------------------------------------- */
 
 /* hpz makes a segment for each rank and tensor at most. */
 static size_t max_segments(const tw_engine_t *engine, const tw_engine_unit_t *unit)
@@ -180,7 +180,7 @@ static tw_status_t moving(tw_engine_t *engine)
     return status;
 }
 
-/* ---- what is computed with ---------------------------------------------------------------------------------- */
+/* ---- what is computed with ----------------------------------------------------------------------------- */
 
 /* Recomputing, the layers share a place for what they save. */
 static tw_status_t take_saved(tw_engine_t *engine, size_t saved_bytes)
@@ -217,7 +217,7 @@ static tw_status_t activations(tw_engine_t *engine)
     return status;
 }
 
-/* ---- from first to last ------------------------------------------------------------------------------------- */
+/* ---- from first to last -------------------------------------------------------------------------------- */
 
 static tw_status_t load(tw_engine_t *engine)
 {
@@ -321,7 +321,7 @@ void tw_engine_destroy(tw_engine_t *engine)
     free(engine);
 }
 
-/* ---- what can be asked -------------------------------------------------------------------------------------- */
+/* ---- what can be asked --------------------------------------------------------------------------------- */
 
 const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_pieces)
 {

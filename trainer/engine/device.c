@@ -1,5 +1,5 @@
-/* Where each part of the memory lies, and whether the device holds what is to lie there. On CPUs the device is a count: of all
- * memory but what is offloaded to host memory or to files. */
+/* Where each part of the memory lies, and whether the device holds what is to lie there. On CPUs the device
+ * is a count: of all memory but what is offloaded to host memory or to files. */
 #include "trainer/engine/state.h"
 
 static const char *const names[TW_ENGINE_PART_COUNT] = {

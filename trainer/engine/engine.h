@@ -1,11 +1,14 @@
-/** trainer/engine: the ZeRO stages. It knows a model by its units and tensors only, and the network by communicators and hpZ.
+/** trainer/engine: the ZeRO stages. It knows a model by its units and tensors only, and the network by
+ *  communicators and hpZ.
  *
- *  Every unit's tensors are cut evenly over the ranks: what belongs to a rank is its shard. Stage 0 holds everything and
- *  reduces all of a gradient on all ranks; 1 holds the optimizer's shard only; 2 the gradients' too; 3 the weights' too, and
- *  gathers a unit when it is needed. Sums over ranks are of bf16 gradients, in an order that does not depend on the stage, and
- *  the norm is an exact integer: in exact modes all stages give the same losses bit for bit.
+ *  Every unit's tensors are cut evenly over the ranks: what belongs to a rank is its shard. Stage 0 holds
+ *  everything and reduces all of a gradient on all ranks; 1 holds the optimizer's shard only; 2 the
+ *  gradients' too; 3 the weights' too, and gathers a unit when it is needed. Sums over ranks are of bf16
+ *  gradients, in an order that does not depend on the stage, and the norm is an exact integer: in exact modes
+ *  all stages give the same losses bit for bit.
  *
- *  Threads: an engine belongs to one thread; the communicator's progress thread moves gathers and reductions meanwhile. */
+ *  Threads: an engine belongs to one thread; the communicator's progress thread moves gathers and reductions
+ *  meanwhile. */
 #ifndef TW_TRAINER_ENGINE_ENGINE_H
 #define TW_TRAINER_ENGINE_ENGINE_H
 
@@ -27,45 +30,51 @@ typedef struct tw_engine_params {
     tw_coll_t *world; /**< deterministic, with a progress thread */
 } tw_engine_params_t;
 
-/** Takes the memory; initial weights by the seed. Collective. TW_ERR_NO_MEMORY, TW_ERR_CONFIG (logged; also where this rank
- *  needs more than thinwire.device_mem), or the communicator's
+/** Takes the memory; initial weights by the seed. Collective. TW_ERR_NO_MEMORY, TW_ERR_CONFIG (logged; also
+ *  where this rank needs more than thinwire.device_mem), or the communicator's
  *  errors. */
 tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out);
 void tw_engine_destroy(tw_engine_t *engine);
 
-/** What of the optimizer's state lies on this rank: elements first .. first + n - 1 of a tensor. Stage 0: all of each. */
+/** What of the optimizer's state lies on this rank: elements first .. first + n - 1 of a tensor. Stage 0: all
+ *  of each. */
 typedef struct tw_engine_piece {
     size_t tensor, first, n_elems;
     float *master, *m, *v;
 } tw_engine_piece_t;
 /** Borrowed. To load a checkpoint: write into the pieces, then tw_engine_loaded. */
 const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_pieces);
-/** The masters have been written from outside: make the weights again from them, on all ranks, exactly, at a step (the number
- *  of steps done). recent_loss: as tw_engine_recent_loss said then; 0: not known. Collective. */
+/** The masters have been written from outside: make the weights again from them, on all ranks, exactly, at a
+ *  step (the number of steps done). recent_loss: as tw_engine_recent_loss said then; 0: not known.
+ *  Collective. */
 tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step, double recent_loss);
 /** The moving mean of the losses that thinwire.loss_jump compares with; 0: none yet. */
 double tw_engine_recent_loss(const tw_engine_t *engine);
 uint64_t tw_engine_steps_done(const tw_engine_t *engine);
 
-/** Train on the next batch. Collective. TW_ERR_MISMATCH: an alarm (logged with rank and tensor): zero or non-finite gradient
- *  norm, loss jump, replicas that differ. */
+/** Train on the next batch. Collective. TW_ERR_MISMATCH: an alarm (logged with rank and tensor): zero or
+ *  non-finite gradient norm, loss jump, replicas that differ. */
 tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out);
-/** Mean loss over the validation split's first thinwire.val_sequences sequences, the same ones on any number of ranks, or over all it has;
- *  NaN if there is none. Of the same weights it is the same but for fp32's last bits, where micro-batches are of another size. Collective. */
+/** Mean loss over the validation split's first thinwire.val_sequences sequences, the same ones on any number
+ *  of ranks, or over all it has; NaN if there is none. Of the same weights it is the same but for fp32's last
+ *  bits, where micro-batches are of another size. Collective. */
 tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss);
-/** What a lossy delta owes: a full exact sync, as a checkpoint needs it. Collective; nothing to do in other modes. */
+/** What a lossy delta owes: a full exact sync, as a checkpoint needs it. Collective; nothing to do in other
+ *  modes. */
 tw_status_t tw_engine_sync(tw_engine_t *engine);
-/** Do all copies of weights hold the same? Of stages 0 to 2 those of all ranks, of hpZ its replicas; the log names rank and
- *  tensor where not. Collective. */
+/** Do all copies of weights hold the same? Of stages 0 to 2 those of all ranks, of hpZ its replicas; the log
+ *  names rank and tensor where not. Collective. */
 tw_status_t tw_engine_check(tw_engine_t *engine, int *equal);
 /** Does TW_HPZ_CHECK_STEPS ask for that now? */
 int tw_engine_check_due(const tw_engine_t *engine);
 /** With a lag_bound: the largest lag of the last deltas, and how many blocks lagged more so far. */
 double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks);
 
-/** Bytes of memory that the engine, its hpZ, its communicator and the model's scratch hold, at most so far. */
+/** Bytes of memory that the engine, its hpZ, its communicator and the model's scratch hold, at most so
+ *  far. */
 size_t tw_engine_memory_bytes(const tw_engine_t *engine);
-/** What this process held when the engine was made, and the most it has held so far beyond that, as the system counts it. */
+/** What this process held when the engine was made, and the most it has held so far beyond that, as the
+ *  system counts it. */
 size_t tw_engine_resident_before(const tw_engine_t *engine);
 size_t tw_engine_resident_bytes(const tw_engine_t *engine);
 /** The latter of the rank with the most, as of the last step's or validation's exchange. */
@@ -78,10 +87,10 @@ uint64_t tw_engine_file_bytes(const tw_engine_t *engine);
 /** What one or all ranks have sent and waited for so far. */
 typedef struct tw_engine_totals {
     uint64_t inter_node_bytes, in_node_bytes;
-    uint64_t
-        planned_inter_node_bytes; /**< equal, where nothing is in flight, to those sent and those spared */
-    uint64_t
-        spared_inter_node_bytes; /**< by which lossless messages were shorter than they might have been */
+    /** equal, where nothing is in flight, to those sent and those spared */
+    uint64_t planned_inter_node_bytes;
+    /** by which lossless messages were shorter than they might have been */
+    uint64_t spared_inter_node_bytes;
     uint64_t delta_bytes, delta_elems; /**< of weights' changes */
     double wait_sec;                   /**< the compute thread blocked in communication */
 } tw_engine_totals_t;
@@ -99,8 +108,8 @@ tw_engine_totals_t tw_engine_training_totals(const tw_engine_t *engine);
 tw_engine_totals_t tw_engine_aside_totals(const tw_engine_t *engine, tw_engine_aside_t what);
 /** What a rank tells every other one at the end of a step. */
 size_t tw_engine_report_bytes(void);
-/** Of gradients from stage 2 on: a unit of more than a bucket goes in slices (tw_hpz_slice_next) of so many elements at a rank at
- *  most, and of this step. */
+/** Of gradients from stage 2 on: a unit of more than a bucket goes in slices (tw_hpz_slice_next) of so many
+ *  elements at a rank at most, and of this step. */
 size_t tw_engine_reduce_slice_most(const tw_train_options_t *options, int n_ranks);
 size_t tw_engine_reduce_slice_step(const tw_train_options_t *options);
 /** Wait until nothing is in flight: then the totals are complete. */

@@ -1,4 +1,5 @@
-/* What the ranks tell each other of a step: the parts of the norm, their losses, and what they have sent and hold. */
+/* What the ranks tell each other of a step: the parts of the norm, their losses, and what they have sent and
+ * hold. */
 #include "trainer/engine/state.h"
 
 #include <stdlib.h>

@@ -1,8 +1,9 @@
-/* Layers' inputs, which backward needs again. On the device they stay where they were computed. Elsewhere, in host memory or in
- * a file, they are copied there, and back when backward comes to them; the device then has three places: two that forward
- * takes in turn, and one for an input that is back.
+/* Layers' inputs, which backward needs again. On the device they stay where they were computed. Elsewhere, in
+ * host memory or in a file, they are copied there, and back when backward comes to them; the device then has
+ * three places: two that forward takes in turn, and one for an input that is back.
  *
- *  x[unit]  output of a unit, input of the next; the last one's is never kept, its gradient takes its place. */
+ *  x[unit]  output of a unit, input of the next; the last one's is never kept, its gradient takes its
+ *           place. */
 #include <string.h>
 
 #include "trainer/engine/state.h"

@@ -1,5 +1,6 @@
-/* The engine's memory: counted, and freed all at once. What is offloaded to a file is mapped: the system reads ahead where it
- * is told that something will be needed, and writes behind; what is not in use takes no memory that anyone else could want. */
+/* The engine's memory: counted, and freed all at once. What is offloaded to a file is mapped: the system
+ * reads ahead where it is told that something will be needed, and writes behind; what is not in use takes no
+ * memory that anyone else could want. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -40,9 +41,10 @@ static void *alloc_memory(tw_engine_t *engine, size_t n_bytes)
     return block;
 }
 
-/* ---- offloaded ---------------------------------------------------------------------------------------------- */
+/* ---- offloaded ----------------------------------------------------------------------------------------- */
 
-/* A file without a name, of so many bytes, which are there: a full disk shows now, not when a page is written. */
+/* A file without a name, of so many bytes, which are there: a full disk shows now, not when a page is
+ * written. */
 static int open_file(const tw_engine_t *engine, const char *folder, size_t n_bytes)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -145,7 +147,7 @@ void tw_engine_trim(void)
     (void)malloc_trim(0);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------ */
+/* ---- the end ------------------------------------------------------------------------------------------- */
 
 void tw_engine_free_all(tw_engine_t *engine)
 {

@@ -1,5 +1,6 @@
-/** The gradient's norm, without rounding: squares of bf16 values are small integers times a power of two, and are added up as
- *  one wide integer. So the sum is the same however the values are spread over ranks, and in whatever order. */
+/** The gradient's norm, without rounding: squares of bf16 values are small integers times a power of two, and
+ *  are added up as one wide integer. So the sum is the same however the values are spread over ranks, and in
+ *  whatever order. */
 #ifndef TW_TRAINER_ENGINE_NORM_H
 #define TW_TRAINER_ENGINE_NORM_H
 
@@ -12,8 +13,8 @@ TW_C_BEGIN
 
 #define TW_NORM_LIMBS 10
 
-/** The sum of squares in units of 2^-266 (the square of the smallest bf16), least significant limb first. It has room for
- *  2^60 of the largest squares. Zeroed: nothing yet. */
+/** The sum of squares in units of 2^-266 (the square of the smallest bf16), least significant limb first. It
+ *  has room for 2^60 of the largest squares. Zeroed: nothing yet. */
 typedef struct tw_norm {
     uint64_t limbs[TW_NORM_LIMBS];
     uint64_t n_nonfinite; /**< NaN and Inf met; they are not in the sum */

@@ -1,5 +1,6 @@
-/* Gradients, reduced behind the backward pass: sums in fp32 become bf16 and travel while the next unit is computed. From stage 2
- * on they travel from places of their own, which do not grow with the model: a unit of more than a bucket goes in slices. */
+/* Gradients, reduced behind the backward pass: sums in fp32 become bf16 and travel while the next unit is
+ * computed. From stage 2 on they travel from places of their own, which do not grow with the model: a unit of
+ * more than a bucket goes in slices. */
 #include <string.h>
 
 #include "trainer/engine/state.h"
@@ -33,7 +34,7 @@ static uint16_t *leave_from(tw_engine_t *engine, tw_engine_unit_t *unit, tw_engi
     return slot->elems;
 }
 
-/* ---- what is asked for --------------------------------------------------------------------------------------- */
+/* ---- what is asked for --------------------------------------------------------------------------------- */
 
 /* Stage 0: in place, a segment per tensor. */
 static void allreduce_args(tw_engine_t *engine, const tw_engine_unit_t *unit, tw_coll_args_t *args)
@@ -64,12 +65,13 @@ static void add_reduction(const tw_engine_t *engine, tw_coll_args_t *args)
         args->force_codec = 1;
     } else if (options->lossless_gradients) {
         args->codec = &engine->lossless_codec;
-        /* A deterministic world measures no link, and its model is of a fast one: bytes are what was asked for. */
+        /* A deterministic world measures no link, and its model is of a fast one: bytes are what was asked
+         * for. */
         args->force_codec = tw_coll_n_nodes(engine->world) > 1;
     }
 }
 
-/* ---- slices --------------------------------------------------------------------------------------------------- */
+/* ---- slices -------------------------------------------------------------------------------------------- */
 
 size_t tw_engine_reduce_slice_step(const tw_train_options_t *o)
 {
@@ -130,7 +132,7 @@ static tw_status_t post_slices(tw_engine_t *engine, size_t index)
     return status;
 }
 
-/* ---- from first to last --------------------------------------------------------------------------------------- */
+/* ---- from first to last -------------------------------------------------------------------------------- */
 
 tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
 {

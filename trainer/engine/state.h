@@ -34,8 +34,8 @@ typedef struct tw_engine_slot {
     tw_engine_ops_t ops;
 } tw_engine_slot_t;
 
-/** A unit as this rank has it. Whole: [n_elems], its tensors one after the other. Part: [part_elems], the pieces of them that
- *  belong to this rank, likewise; stage 0: the same as whole. */
+/** A unit as this rank has it. Whole: [n_elems], its tensors one after the other. Part: [part_elems], the
+ *  pieces of them that belong to this rank, likewise; stage 0: the same as whole. */
 typedef struct tw_engine_unit {
     size_t first_tensor, n_tensors, n_elems, part_elems;
     float *master, *m, *v;                   /* part */
@@ -75,7 +75,8 @@ typedef enum tw_engine_part {
     TW_ENGINE_PART_COUNT
 } tw_engine_part_t;
 
-/** Processor time: of the calling thread, which computes, and of the process's other threads, which move what it asks for. */
+/** Processor time: of the calling thread, which computes, and of the process's other threads, which move what
+ *  it asks for. */
 typedef struct tw_engine_processor {
     double compute_sec, progress_sec;
 } tw_engine_processor_t;
@@ -153,7 +154,8 @@ struct tw_engine {
 /** In memory, or in a nameless file, mapped, as the part's home says. NULL (logged, with the folder). */
 void *tw_engine_alloc(tw_engine_t *engine, tw_engine_part_t part, size_t n, size_t elem_bytes,
                       const char *what);
-/** What a run of memory holds will be needed soon; is not needed for now. Nothing to do where it is not in a file. */
+/** What a run of memory holds will be needed soon; is not needed for now. Nothing to do where it is not in a
+ *  file. */
 void tw_engine_fetch(const tw_engine_t *engine, const void *start, size_t n_bytes);
 void tw_engine_put_away(const tw_engine_t *engine, const void *start, size_t n_bytes);
 /** What has been freed goes back to the system. */
@@ -171,8 +173,8 @@ tw_status_t tw_engine_check_device(const tw_engine_t *engine);
 
 /* ---- inputs.c */
 tw_status_t tw_inputs_init(tw_engine_t *engine, size_t x_elems);
-/** Where a unit's output goes in the forward pass (0: the embedding's), to be used until the next but one is asked for; where
- *  the last one's stays, and its gradient takes its place. */
+/** Where a unit's output goes in the forward pass (0: the embedding's), to be used until the next but one is
+ *  asked for; where the last one's stays, and its gradient takes its place. */
 float *tw_inputs_output(const tw_engine_t *engine, size_t unit);
 /** It is there: keep it for backward. */
 void tw_inputs_keep(tw_engine_t *engine, size_t unit);
@@ -190,8 +192,9 @@ static inline size_t tw_engine_row_elems(const tw_model_tensor_t *tensor)
     return tensor->n_dims == 2 ? tensor->shape[1] : 0;
 }
 
-/** Post args, in operations of at most `bucket` elements (or one segment). Adds the inter-node bytes to planned_bytes; planned:
- *  what is known of them from before, or TW_ENGINE_NOT_PLANNED: then they are found out. */
+/** Post args, in operations of at most `bucket` elements (or one segment). Adds the inter-node bytes to
+ *  planned_bytes; planned: what is known of them from before, or TW_ENGINE_NOT_PLANNED: then they are found
+ *  out. */
 tw_status_t tw_engine_post(tw_engine_t *engine, tw_engine_ops_t *ops, const tw_coll_args_t *args,
                            int64_t bucket, uint64_t *planned);
 /** Note a request that somebody else has posted. */
@@ -202,7 +205,8 @@ tw_status_t tw_engine_run(tw_engine_t *engine, const tw_coll_args_t *args);
 
 /* ---- walk.c */
 void tw_walk_begin(tw_engine_t *engine, size_t n_micros, int forward_only);
-/** Wait for the next visit's unit, and ask for those that follow it. Its weights are in engine->weight_ptrs. */
+/** Wait for the next visit's unit, and ask for those that follow it. Its weights are in
+ *  engine->weight_ptrs. */
 tw_status_t tw_walk_enter(tw_engine_t *engine);
 void tw_walk_leave(tw_engine_t *engine);
 
@@ -220,18 +224,20 @@ tw_status_t tw_sync_need(tw_engine_t *engine, size_t unit);
 size_t tw_sync_replica_elems(const tw_engine_t *engine, size_t unit);
 
 /* ---- reduce.c */
-/** Where backward adds a unit's gradients: engine->grad_ptrs; zeroed if it is the step's first micro-batch. */
+/** Where backward adds a unit's gradients: engine->grad_ptrs; zeroed if it is the step's first
+ *  micro-batch. */
 void tw_reduce_begin(tw_engine_t *engine, size_t index, int is_first);
 /** They are whole: post their reduction. */
 tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index);
-/** Wait for all, and add the own parts to the norm, unless it is NULL: the blocks' while the root's are still on their way. */
+/** Wait for all, and add the own parts to the norm, unless it is NULL: the blocks' while the root's are still
+ *  on their way. */
 tw_status_t tw_reduce_finish(tw_engine_t *engine, tw_norm_t *norm);
 /** Most elements that travel at a time, of a unit that has more. */
 size_t tw_reduce_slice_elems(const tw_engine_t *engine);
 
 /* ---- exchange.c */
-/** Own part on entry, that of all ranks on return: loss and wait_sec are averaged in rank order, the rest is added up, but for
- *  resident_bytes. */
+/** Own part on entry, that of all ranks on return: loss and wait_sec are averaged in rank order, the rest is
+ *  added up, but for resident_bytes. */
 typedef struct tw_engine_report {
     tw_norm_t norm;
     double loss;

@@ -3,7 +3,7 @@
 
 #include "trainer/engine/state.h"
 
-/* ---- a micro-batch ------------------------------------------------------------------------------------------ */
+/* ---- a micro-batch ------------------------------------------------------------------------------------- */
 
 static tw_data_place_t place_of(const tw_engine_t *engine, size_t micro)
 {
@@ -104,7 +104,7 @@ static tw_status_t micro_batch(tw_engine_t *engine, size_t micro, double *loss)
     return status;
 }
 
-/* ---- the step ----------------------------------------------------------------------------------------------- */
+/* ---- the step ------------------------------------------------------------------------------------------ */
 
 static tw_status_t gradients(tw_engine_t *engine, tw_engine_report_t *report)
 {

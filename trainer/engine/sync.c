@@ -1,10 +1,12 @@
-/* Replicas that follow the masters: the changes of all units, in order, as many under way as there is room for. A unit's sync
- * begins when its master is new and there is room; nobody waits for it but who needs that unit.
+/* Replicas that follow the masters: the changes of all units, in order, as many under way as there is room
+ * for. A unit's sync begins when its master is new and there is room; nobody waits for it but who needs that
+ * unit.
  *
- * What is left of it when nothing else waits, for a million own weights: computing, coding at 0.7 to 1 GB/s of bf16 and
- * decoding the other nodes' at 1.3 to 1.9, about 2.5 ms + 1.3 ms * (N - 1) of a core for an exact delta; and on the wire, behind
- * other computing, its bits: 0.25 MB at 2 bits, 2 ms at 1 Gb/s, where plain ZeRO-3 sends 4 MB. Before the first layer there
- * remain the root's lengths and message: two times the link's latency. */
+ * What is left of it when nothing else waits, for a million own weights: computing, coding at 0.7 to 1 GB/s
+ * of bf16 and decoding the other nodes' at 1.3 to 1.9, about 2.5 ms + 1.3 ms * (N - 1) of a core for an exact
+ * delta; and on the wire, behind other computing, its bits: 0.25 MB at 2 bits, 2 ms at 1 Gb/s, where plain
+ * ZeRO-3 sends 4 MB. Before the first layer there remain the root's lengths and message: two times the link's
+ * latency. */
 #include "trainer/engine/state.h"
 
 void tw_sync_start(tw_engine_t *engine, tw_hpz_sync_t kind)
@@ -17,7 +19,8 @@ size_t tw_sync_replica_elems(const tw_engine_t *engine, size_t unit)
     return tw_hpz_secondary_elems(tw_hpz_layout(engine->hpz), (int)unit, tw_hpz_local(engine->hpz));
 }
 
-/* It is done: until the unit is gathered nobody needs its replica, and until the next sync nobody its previous changes. */
+/* It is done: until the unit is gathered nobody needs its replica, and until the next sync nobody its
+ * previous changes. */
 static void end(tw_engine_t *engine)
 {
     int unit = (int)engine->sync.done++;

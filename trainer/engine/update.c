@@ -1,10 +1,11 @@
 /* AdamW on what belongs to this rank, and the new weights on their way to the others. */
 #include "trainer/engine/state.h"
 
-/* quant's AdamW also encodes a change, which is not asked for here: it goes to a scratch of this many elements. */
+/* quant's AdamW also encodes a change, which is not asked for here: it goes to a scratch of this many
+ * elements. */
 #define CHUNK_ELEMS ((size_t)1 << 16)
 
-/* ---- AdamW -------------------------------------------------------------------------------------------------- */
+/* ---- AdamW --------------------------------------------------------------------------------------------- */
 
 tw_status_t tw_update_init(tw_engine_t *engine)
 {
@@ -53,7 +54,7 @@ static tw_status_t adamw_unit(tw_engine_t *engine, const tw_engine_unit_t *unit,
     return status;
 }
 
-/* ---- the weights after it ----------------------------------------------------------------------------------- */
+/* ---- the weights after it ------------------------------------------------------------------------------ */
 
 static tw_status_t gather_whole(tw_engine_t *engine, size_t index)
 {
@@ -99,7 +100,8 @@ static void advise_state(const tw_engine_t *engine, size_t index,
     }
 }
 
-/* A unit's masters and moments are not needed before the next update, its shard in stage 3 not before its visit. */
+/* A unit's masters and moments are not needed before the next update, its shard in stage 3 not before its
+ * visit. */
 static void put_away(const tw_engine_t *engine, size_t index)
 {
     const tw_engine_unit_t *unit = &engine->units[index];

@@ -32,8 +32,9 @@ static tw_status_t forward_losses(tw_engine_t *engine, double *losses)
     return status;
 }
 
-/* The validation split's first sequences, dealt to the ranks a micro-batch at a time, round after round. The same ones whatever the
- * number of ranks; where the last round has places left, more are computed and not counted. */
+/* The validation split's first sequences, dealt to the ranks a micro-batch at a time, round after round. The
+ * same ones whatever the number of ranks; where the last round has places left, more are computed and not
+ * counted. */
 typedef struct dealt {
     size_t n, n_rounds, micro, n_ranks;
     double *own, *all; /* losses: [n_rounds * micro], and of each rank */

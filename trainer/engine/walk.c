@@ -1,8 +1,10 @@
-/* The walk through the units: in stage 3 each is gathered ahead of need, into one of a few slots, and given up after use.
+/* The walk through the units: in stage 3 each is gathered ahead of need, into one of a few slots, and given
+ * up after use.
  *
  *  visits of a micro-batch:  root  1  2 ... n  root  n ... 2  1       (forward only: root  1 ... n  root)
  *  where from:  stage 3           the world, every time
- *               hpZ               the world the first time, which also fills the replica; then the replicas of the node
+ *               hpZ               the world the first time, which also fills the replica; then the replicas
+ *                                 of the node
  *               delta             the replicas of the node
  *               stages 1 and 2    nothing to do but to wait for the gather that followed the update */
 #include <string.h>
@@ -24,7 +26,7 @@ static tw_engine_slot_t *slot_of(tw_engine_t *engine, size_t unit, size_t n_bloc
                                  : &engine->block_slots[n_blocks_before % engine->n_block_slots];
 }
 
-/* ---- what lies in files ---------------------------------------------------------------------------------------- */
+/* ---- what lies in files -------------------------------------------------------------------------------- */
 
 /* Advice on what a unit is gathered from. */
 static void advise_shard(const tw_engine_t *engine, size_t index,
@@ -40,7 +42,7 @@ static void advise_shard(const tw_engine_t *engine, size_t index,
     }
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------- */
+/* ---- asking -------------------------------------------------------------------------------------------- */
 
 static tw_status_t ask_world(tw_engine_t *engine, size_t index, tw_engine_slot_t *slot)
 {
@@ -112,7 +114,7 @@ static tw_status_t ask_ahead(tw_engine_t *engine)
     return status;
 }
 
-/* ---- visiting ----------------------------------------------------------------------------------------------- */
+/* ---- visiting ------------------------------------------------------------------------------------------ */
 
 void tw_walk_begin(tw_engine_t *engine, size_t n_micros, int forward_only)
 {

@@ -1,5 +1,5 @@
-/* Causal attention, a head and a tile of rows at a time: a row of the T x T matrix needs the columns up to its own only,
- * or so many of them as the window is wide. */
+/* Causal attention, a head and a tile of rows at a time: a row of the T x T matrix needs the columns up to
+ * its own only, or so many of them as the window is wide. */
 #include "trainer/model/kernels.h"
 
 #include <math.h>
@@ -9,7 +9,8 @@
 
 enum { TILE_ROWS = 64 };
 
-/* Rows first .. first + rows - 1 of a head's matrix; columns from .. from + cols - 1 of them are not all zero. */
+/* Rows first .. first + rows - 1 of a head's matrix; columns from .. from + cols - 1 of them are not all
+ * zero. */
 typedef struct tile {
     size_t first, rows, from, cols;
 } tile_t;

@@ -1,4 +1,5 @@
-/* Some builds of OpenBLAS compute wrong on processors that they do not know; nothing but a comparison shows it. */
+/* Some builds of OpenBLAS compute wrong on processors that they do not know; nothing but a comparison shows
+ * it. */
 #include "trainer/model/blas.h"
 
 #include <cblas.h>
@@ -69,7 +70,7 @@ void tw_linear_backward_input(const float *dy, const float *w, size_t n, size_t 
                                           .alpha = 1.0f});
 }
 
-/* ---- the comparison with plain C ------------------------------------------------------------------------------- */
+/* ---- the comparison with plain C ----------------------------------------------------------------------- */
 
 enum { MOST_ROWS = 97, MOST_COLS = 130, MOST_INNER = 65, PADDING = 3 };
 
@@ -91,7 +92,8 @@ static double element(const tw_blas_view_t *view, size_t row, size_t col)
     return view->transposed ? view->at[col * view->stride + row] : view->at[row * view->stride + col];
 }
 
-/* fp32 sums of `inner` products in whatever order: inner + 2 roundings at most, each of the sum of magnitudes. */
+/* fp32 sums of `inner` products in whatever order: inner + 2 roundings at most, each of the sum of
+ * magnitudes. */
 static int is_right(const tw_blas_product_t *p, const float *before, size_t row, size_t col)
 {
     double sum = 0.0, magnitude = 0.0;
@@ -123,7 +125,8 @@ static int product_is_right(tw_blas_multiply_t multiply, tw_blas_product_t *p, c
     return 1;
 }
 
-/* Small and odd shapes take other paths through a BLAS than large ones; each of the three forms, in parts of matrices. */
+/* Small and odd shapes take other paths through a BLAS than large ones; each of the three forms, in parts of
+ * matrices. */
 static int all_are_right(tw_blas_multiply_t multiply, const check_buffers_t *buffers)
 {
     static const size_t shapes[][3] = {

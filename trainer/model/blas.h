@@ -14,7 +14,8 @@ typedef struct tw_blas_view {
     int transposed;
 } tw_blas_view_t;
 
-/** c (rows, cols) = alpha * a (rows, inner) * b (inner, cols) + beta * c; a and b are meant after their transposition. */
+/** c (rows, cols) = alpha * a (rows, inner) * b (inner, cols) + beta * c; a and b are meant after their
+ *  transposition. */
 typedef struct tw_blas_product {
     tw_blas_view_t a, b;
     float *c;
@@ -27,8 +28,9 @@ typedef void (*tw_blas_multiply_t)(const tw_blas_product_t *product);
 
 void tw_blas_multiply(const tw_blas_product_t *product);
 
-/** Compare `multiply` with plain C on products of all the forms that the models use. TW_ERR_INTERNAL: it is wrong beyond
- *  rounding, logged with the processor that OpenBLAS takes this for; TW_ERR_NO_MEMORY. A few milliseconds. */
+/** Compare `multiply` with plain C on products of all the forms that the models use. TW_ERR_INTERNAL: it is
+ *  wrong beyond rounding, logged with the processor that OpenBLAS takes this for; TW_ERR_NO_MEMORY. A few
+ *  milliseconds. */
 tw_status_t tw_blas_check(tw_blas_multiply_t multiply);
 /** One thread, unless OPENBLAS_NUM_THREADS says otherwise; then tw_blas_check. */
 tw_status_t tw_blas_prepare(void);

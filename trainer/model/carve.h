@@ -4,7 +4,8 @@
 
 #include "core/core.h"
 
-/** Hands out parts of a buffer; without a buffer it counts bytes only, up to SIZE_MAX where they do not fit. */
+/** Hands out parts of a buffer; without a buffer it counts bytes only, up to SIZE_MAX where they do not
+ *  fit. */
 typedef struct tw_carver {
     char *base;
     size_t used;

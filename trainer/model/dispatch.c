@@ -65,7 +65,7 @@ double tw_model_step_flops(const tw_model_t *model, size_t batch, size_t seq_len
     return 6.0 * products * (double)batch * (double)seq_len;
 }
 
-/* ---- computing ----------------------------------------------------------------------------------------------------- */
+/* ---- computing ----------------------------------------------------------------------------------------- */
 
 tw_model_sizes_t tw_model_sizes_get(const tw_model_t *model, size_t batch, size_t seq_len)
 {

@@ -1,5 +1,5 @@
-/** Private to trainer/model: exp without calls or branches, so that compilers make vectors of loops with it, and with the same bits
- *  on every machine. */
+/** Private to trainer/model: exp without calls or branches, so that compilers make vectors of loops with it,
+ *  and with the same bits on every machine. */
 #ifndef TW_TRAINER_MODEL_EXP_H
 #define TW_TRAINER_MODEL_EXP_H
 

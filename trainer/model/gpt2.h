@@ -44,7 +44,8 @@ typedef struct tw_gpt2 {
     tw_gpt2_scratch_t scratch;
 } tw_gpt2_t;
 
-/** What a block's backward pass needs of its forward pass besides x; norms, GELU and probabilities are computed again. */
+/** What a block's backward pass needs of its forward pass besides x; norms, GELU and probabilities are
+ *  computed again. */
 typedef struct tw_gpt2_saved {
     float *qkv;                      /* (N,3C) */
     float *attended;                 /* (N,C): attention before its projection */
@@ -54,7 +55,8 @@ typedef struct tw_gpt2_saved {
 } tw_gpt2_saved_t;
 
 /* gpt2_tensors.c */
-/** Fill model->tensors and units from its config. TW_ERR_NO_MEMORY, logged; tw_model_cleanup frees what is there. */
+/** Fill model->tensors and units from its config. TW_ERR_NO_MEMORY, logged; tw_model_cleanup frees what is
+ *  there. */
 tw_status_t tw_gpt2_tensors(tw_model_t *model);
 
 /* gpt2_memory.c */

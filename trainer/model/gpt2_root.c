@@ -1,4 +1,5 @@
-/* GPT-2's root: embeddings at one end, the last norm and the loss at the other. N = B * T rows of C channels, V words. */
+/* GPT-2's root: embeddings at one end, the last norm and the loss at the other. N = B * T rows of C channels,
+ * V words. */
 #include "trainer/model/gpt2.h"
 
 #include "quant/quant.h"

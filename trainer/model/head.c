@@ -19,8 +19,8 @@ typedef struct chunk {
     size_t first, rows;
 } chunk_t;
 
-/* logits = norm w'; returns the sum of the rows' losses, which are added to their sequences' sums [B] if that is not NULL. Logits become
- * the gradient by themselves. */
+/* logits = norm w'; returns the sum of the rows' losses, which are added to their sequences' sums [B] if that
+ * is not NULL. Logits become the gradient by themselves. */
 static double chunk_loss(const chunk_t *chunk, float scale, double *sums)
 {
     const tw_head_t *head = chunk->head;

@@ -1,5 +1,5 @@
-/** Private to trainer/model: the output layer and the loss, some rows of logits at a time, which are made and used up at once.
- *  N = B * T rows of C channels, V words. */
+/** Private to trainer/model: the output layer and the loss, some rows of logits at a time, which are made and
+ *  used up at once. N = B * T rows of C channels, V words. */
 #ifndef TW_TRAINER_MODEL_HEAD_H
 #define TW_TRAINER_MODEL_HEAD_H
 
@@ -16,9 +16,11 @@ typedef struct tw_head {
     size_t logit_rows;
 } tw_head_t;
 
-/** Rows of logits at a time: about 16 MB of them, so that they and their gradient stay small beside the weights. */
+/** Rows of logits at a time: about 16 MB of them, so that they and their gradient stay small beside the
+ *  weights. */
 size_t tw_head_rows(size_t vocab_size, size_t n);
-/** The mean loss. If d_weight is not NULL: d_norm (N,C) = the gradient of scale times it, d_weight (V,C) += that by the weight. */
+/** The mean loss. If d_weight is not NULL: d_norm (N,C) = the gradient of scale times it, d_weight (V,C) +=
+ *  that by the weight. */
 double tw_head_loss(const tw_head_t *head, float scale, float *d_norm, float *d_weight);
 /** The mean loss of each sequence, [N / seq_len]. */
 void tw_head_losses(const tw_head_t *head, double *losses);

@@ -3,7 +3,8 @@
 
 #include "trainer/model/ops.h"
 
-/* A step of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014). */
+/* A step of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
+ * 2014). */
 static uint64_t mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;

@@ -52,7 +52,8 @@ void tw_layernorm_apply(const float *x, const float *gamma, const float *beta, s
     }
 }
 
-/* What the gradient needs of a row: the means of g and of g * x^, where x^ = (x - mean) * rstd and g = dy * gamma. */
+/* What the gradient needs of a row: the means of g and of g * x^, where x^ = (x - mean) * rstd and g = dy *
+ * gamma. */
 typedef struct row_means {
     float g, g_x;
 } row_means_t;

@@ -1,5 +1,6 @@
 /** Private to trainer/model: the Llama family, its memory and its tensors' places.
- *  N = B * T rows of C channels; H heads of q and K of k and v, of D channels each; Q = (H + 2K) D; F = n_inner; V words. */
+ *  N = B * T rows of C channels; H heads of q and K of k and v, of D channels each; Q = (H + 2K) D; F =
+ *  n_inner; V words. */
 #ifndef TW_TRAINER_MODEL_LLAMA_H
 #define TW_TRAINER_MODEL_LLAMA_H
 
@@ -8,7 +9,8 @@
 
 TW_C_BEGIN
 
-/* Tensors that a unit may have, in the order of their computing; llama_tensors.c says which family has which. */
+/* Tensors that a unit may have, in the order of their computing; llama_tensors.c says which family has
+ * which. */
 enum { TW_LLAMA_EMBED, TW_LLAMA_NORM, TW_LLAMA_HEAD, TW_LLAMA_ROOT_TENSORS };
 enum {
     TW_LLAMA_NORM_1,
@@ -53,7 +55,8 @@ typedef struct tw_llama {
         block[TW_LLAMA_BLOCK_TENSORS]; /* a tensor's place in its unit; -1: none */
 } tw_llama_t;
 
-/** What a block's backward pass needs of its forward pass besides x; norms, turns, SwiGLU and probabilities are computed again. */
+/** What a block's backward pass needs of its forward pass besides x; norms, turns, SwiGLU and probabilities
+ *  are computed again. */
 typedef struct tw_llama_saved {
     float *qkv;             /* (N,Q): with biases, before norms and turns */
     float *attended;        /* (N,HD): attention before its projection */
@@ -77,7 +80,8 @@ static inline size_t tw_llama_qkv_width(const tw_model_config_t *config)
 }
 
 /* llama_tensors.c */
-/** Fill model->tensors, units and places from its config. TW_ERR_NO_MEMORY, logged; tw_model_cleanup frees what is there. */
+/** Fill model->tensors, units and places from its config. TW_ERR_NO_MEMORY, logged; tw_model_cleanup frees
+ *  what is there. */
 tw_status_t tw_llama_tensors(tw_llama_t *llama);
 
 /* llama_memory.c */

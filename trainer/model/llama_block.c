@@ -1,4 +1,5 @@
-/* A block of the Llama family: x + attention(norm(x)), then that + mlp(norm(that)). Sizes as in llama.h; a weight is (out, in). */
+/* A block of the Llama family: x + attention(norm(x)), then that + mlp(norm(that)). Sizes as in llama.h; a
+ * weight is (out, in). */
 #include <string.h>
 
 #include "quant/quant.h"
@@ -62,7 +63,7 @@ static const float *widen(const block_t *block, int tensor, size_t n_elems, floa
     return to;
 }
 
-/* ---- products ---------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 /* A weight (out, in) between x (N,in) and y (N,out), whose rows lie y_stride apart. */
 typedef struct layer {
@@ -130,7 +131,7 @@ static void bias_backward(const block_t *block, layer_t layer, int tensor, const
     }
 }
 
-/* ---- q, k and v ----------------------------------------------------------------------------------------------- */
+/* ---- q, k and v ---------------------------------------------------------------------------------------- */
 
 /* One of the three, its bias, and where it begins in a row of Q. */
 typedef struct part {
@@ -174,7 +175,8 @@ static void qkv_backward(const block_t *block, const float *d_qkv, float *d_norm
     }
 }
 
-/* What is done with each head of q and k between product and attention: a norm where there is one, then the turn. */
+/* What is done with each head of q and k between product and attention: a norm where there is one, then the
+ * turn. */
 typedef struct heads {
     size_t width, pairs, n_q, n;    /* D, D / 2; heads of q, and of q and k */
     const float *q_gamma, *k_gamma; /* [D], or NULL */
@@ -232,7 +234,8 @@ static void head_norm_backward(const heads_t *heads, size_t h, const float *x, f
                             is_q ? heads->d_q_gamma : heads->d_k_gamma);
 }
 
-/* d_qkv (N,Q) in scratch: the gradient by the turned one becomes that by the saved one. The turned one is used up. */
+/* d_qkv (N,Q) in scratch: the gradient by the turned one becomes that by the saved one. The turned one is
+ * used up. */
 static void turn_backward(const block_t *block)
 {
     heads_t heads = heads_of(block);
@@ -249,7 +252,7 @@ static void turn_backward(const block_t *block)
     }
 }
 
-/* ---- norms ------------------------------------------------------------------------------------------------------ */
+/* ---- norms --------------------------------------------------------------------------------------------- */
 
 static void norm_forward(const block_t *block, int tensor, const float *x, float *rstd)
 {
@@ -272,7 +275,7 @@ static void norm_backward(const block_t *block, int tensor, const float *x, cons
                         grad_of(block, tensor));
 }
 
-/* ---- the two halves ------------------------------------------------------------------------------------------- */
+/* ---- the two halves ------------------------------------------------------------------------------------ */
 
 static layer_t o_layer(const block_t *block)
 {

@@ -1,4 +1,5 @@
-/* The Llama family's parameters: names and shapes as Hugging Face's transformers saves them, how they start, and who has which. */
+/* The Llama family's parameters: names and shapes as Hugging Face's transformers saves them, how they start,
+ * and who has which. */
 #include "trainer/model/llama.h"
 
 typedef enum dim { NONE, C, F, Q, KV, D, WORDS } dim_t;

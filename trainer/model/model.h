@@ -1,8 +1,9 @@
 /** trainer/model: the network that is trained, as units and tensors, and its mathematics on the CPU.
  *
- *  The engine knows a model only by what stands here. There are GPT-2 (gpt2.h) and the Llama family (llama.h): Llama 2 and 3, Mistral,
- *  Qwen2, Qwen3. Others join by a table of functions (ops.h). A model has units: unit 0, the root (embeddings and the last norm), and units 1 to n_layer, one per block. A unit is what is gathered
- *  and reduced at a time. Weights are bf16, mathematics and gradients fp32.
+ *  The engine knows a model only by what stands here. There are GPT-2 (gpt2.h) and the Llama family
+ *  (llama.h): Llama 2 and 3, Mistral, Qwen2, Qwen3. Others join by a table of functions (ops.h). A model has
+ *  units: unit 0, the root (embeddings and the last norm), and units 1 to n_layer, one per block. A unit is
+ *  what is gathered and reduced at a time. Weights are bf16, mathematics and gradients fp32.
  *
  *  A micro-batch of B sequences of T tokens, forwards and backwards:
  *
@@ -12,12 +13,12 @@
  *      block_backward(n_layer .. 1)   dy -> dx, the block's gradients
  *      embed_backward                 dx -> root's gradients
  *
- *  Same inputs, same bits: one thread, sums in a fixed order. A model is used by one thread at a time; several models live
- *  side by side.
+ *  Same inputs, same bits: one thread, sums in a fixed order. A model is used by one thread at a time;
+ *  several models live side by side.
  *
- *  Source: Radford et al., "Language models are unsupervised multitask learners" (2019); Touvron et al. (arXiv 2302.13971,
- *  2307.09288). Names and layouts are those that Hugging Face's transformers saves: a weight of a product is [in, out] in GPT-2, [out, in]
- *  in the Llama family. */
+ *  Source: Radford et al., "Language models are unsupervised multitask learners" (2019); Touvron et al.
+ *  (arXiv 2302.13971, 2307.09288). Names and layouts are those that Hugging Face's transformers saves: a
+ *  weight of a product is [in, out] in GPT-2, [out, in] in the Llama family. */
 #ifndef TW_TRAINER_MODEL_MODEL_H
 #define TW_TRAINER_MODEL_MODEL_H
 
@@ -27,7 +28,8 @@ TW_C_BEGIN
 
 #define TW_MODEL_ROOT 0
 
-/** What a model is built like; the names are model_type's of config.json. All but GPT-2 are of the Llama family. */
+/** What a model is built like; the names are model_type's of config.json. All but GPT-2 are of the Llama
+ *  family. */
 typedef enum tw_model_family {
     TW_MODEL_GPT2,
     TW_MODEL_LLAMA,
@@ -40,7 +42,8 @@ typedef enum tw_model_family {
 /** "gpt2", "llama", "mistral", "qwen2", "qwen3"; NULL outside the range. */
 const char *tw_model_family_name(tw_model_family_t family);
 
-/** How rotary angles are stretched for texts longer than those of the first training; the names are rope_type's of config.json. */
+/** How rotary angles are stretched for texts longer than those of the first training; the names are
+ *  rope_type's of config.json. */
 typedef enum tw_model_rope_type {
     TW_MODEL_ROPE_DEFAULT, /**< not at all */
     TW_MODEL_ROPE_LINEAR,  /**< all of them, by factor */
@@ -83,11 +86,12 @@ typedef struct tw_model_config {
     tw_model_llama_t llama;
 } tw_model_config_t;
 
-/** Shapes as published: "gpt2" (124M), "gpt2-medium", "gpt2-large", "gpt2-xl", "llama2-7b", "llama3.1-8b", "llama3.2-1b",
- *  "mistral-7b", "qwen2.5-0.5b", "qwen3-0.6b". TW_ERR_NOT_FOUND, logged with the names there are. */
+/** Shapes as published: "gpt2" (124M), "gpt2-medium", "gpt2-large", "gpt2-xl", "llama2-7b", "llama3.1-8b",
+ *  "llama3.2-1b", "mistral-7b", "qwen2.5-0.5b", "qwen3-0.6b". TW_ERR_NOT_FOUND, logged with the names there
+ *  are. */
 tw_status_t tw_model_config_preset(const char *name, tw_model_config_t *config);
-/** The shape of a GPT-2 of about n_params parameters for a vocabulary and a length: width a multiple of 64 and at least 128, heads of
- *  32 or 64, depth so that the count comes nearest. */
+/** The shape of a GPT-2 of about n_params parameters for a vocabulary and a length: width a multiple of 64
+ *  and at least 128, heads of 32 or 64, depth so that the count comes nearest. */
 tw_model_config_t tw_model_config_for_params(size_t n_params, size_t vocab_size, size_t n_positions);
 
 typedef struct tw_model tw_model_t;
@@ -111,9 +115,9 @@ typedef struct tw_model_unit {
     size_t n_elems; /**< of all of them together */
 } tw_model_unit_t;
 
-/** Describe a model; takes no memory worth counting. The first model of a process checks the products of OpenBLAS against plain C.
- *  TW_ERR_INVALID: a config that is no model, logged with the field; TW_ERR_INTERNAL: OpenBLAS computes wrong on this processor, logged
- *  with what to do; TW_ERR_NO_MEMORY. */
+/** Describe a model; takes no memory worth counting. The first model of a process checks the products of
+ *  OpenBLAS against plain C. TW_ERR_INVALID: a config that is no model, logged with the field;
+ *  TW_ERR_INTERNAL: OpenBLAS computes wrong on this processor, logged with what to do; TW_ERR_NO_MEMORY. */
 tw_status_t tw_model_create(const tw_model_config_t *config, tw_model_t **out);
 void tw_model_destroy(tw_model_t *model);
 
@@ -124,18 +128,20 @@ size_t tw_model_n_units(const tw_model_t *model);
 const tw_model_tensor_t *tw_model_tensors(const tw_model_t *model, size_t *n_tensors);
 /** unit < n_units; borrowed. */
 const tw_model_unit_t *tw_model_unit_get(const tw_model_t *model, size_t unit);
-/** Multiplications that a unit's products take for a token in a forward pass: one for each weight, and of attention two for each
- *  channel and token that is seen, half of T on average. Embeddings look up; the root has the output layer's. */
+/** Multiplications that a unit's products take for a token in a forward pass: one for each weight, and of
+ *  attention two for each channel and token that is seen, half of T on average. Embeddings look up; the root
+ *  has the output layer's. */
 double tw_model_unit_products(const tw_model_t *model, size_t unit, size_t seq_len);
-/** Floating-point operations of a forward and a backward pass of a B x T micro-batch, without recomputation: 6 for each product. */
+/** Floating-point operations of a forward and a backward pass of a B x T micro-batch, without recomputation:
+ *  6 for each product. */
 double tw_model_step_flops(const tw_model_t *model, size_t batch, size_t seq_len);
 
-/** Initial values of elements first_elem .. first_elem + n_elems - 1 of a tensor: a function of seed, tensor and element
- *  alone, so every rank can make its own shard. out [n_elems]. */
+/** Initial values of elements first_elem .. first_elem + n_elems - 1 of a tensor: a function of seed, tensor
+ *  and element alone, so every rank can make its own shard. out [n_elems]. */
 void tw_model_init(const tw_model_t *model, size_t tensor, size_t first_elem, size_t n_elems, uint64_t seed,
                    float *out);
 
-/* ---- computing ------------------------------------------------------------------------------------------------- */
+/* ---- computing ----------------------------------------------------------------------------------------- */
 
 /** Memory of a micro-batch of B sequences of T tokens. */
 typedef struct tw_model_sizes {
@@ -145,17 +151,19 @@ typedef struct tw_model_sizes {
 } tw_model_sizes_t;
 
 tw_model_sizes_t tw_model_sizes_get(const tw_model_t *model, size_t batch, size_t seq_len);
-/** Take the scratch memory for micro-batches of exactly B x T, in place of what was reserved before; the calls below need it.
- *  TW_ERR_INVALID: 0, or seq_len > n_positions (logged); TW_ERR_NO_MEMORY. */
+/** Take the scratch memory for micro-batches of exactly B x T, in place of what was reserved before; the
+ *  calls below need it. TW_ERR_INVALID: 0, or seq_len > n_positions (logged); TW_ERR_NO_MEMORY. */
 tw_status_t tw_model_reserve(tw_model_t *model, size_t batch, size_t seq_len);
 
 /* In what follows
  *   weights  one pointer per tensor of the unit, each bf16[n_elems] (whole tensors);
  *   grads    one pointer per tensor of the unit, each fp32[n_elems], to which gradients are added;
- *   x, y, dx, dy  fp32 (B,T,C), saved: saved_bytes aligned to 64 bytes; all of it the caller's, borrowed for the call.
+ *   x, y, dx, dy  fp32 (B,T,C), saved: saved_bytes aligned to 64 bytes; all of it the caller's, borrowed for
+ *                 the call.
  * Pointers need element alignment. Nothing fails once the arguments are right; tokens are the exception. */
 
-/** x = wte[token] + wpe[position], the latter in GPT-2 only. tokens int32 (B,T). TW_ERR_INVALID: a token outside the vocabulary; logged. */
+/** x = wte[token] + wpe[position], the latter in GPT-2 only. tokens int32 (B,T). TW_ERR_INVALID: a token
+ *  outside the vocabulary; logged. */
 tw_status_t tw_model_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
                                    float *x);
 /** Adds dx to the gradients of the embeddings. The tokens have been through embed_forward. */
@@ -164,8 +172,8 @@ void tw_model_embed_backward(tw_model_t *model, const int32_t *tokens, const flo
 /** y must not overlap x. saved may be NULL: nothing is kept (evaluation, or recomputation later). */
 void tw_model_block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
                             float *y, void *saved);
-/** x: what the block got; saved: what block_forward left (recomputing: call it again first). On entry d is the loss's
- *  gradient by y, on return that by x. */
+/** x: what the block got; saved: what block_forward left (recomputing: call it again first). On entry d is
+ *  the loss's gradient by y, on return that by x. */
 void tw_model_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
                              const void *saved, float *d, float *const *grads);
 
@@ -174,7 +182,8 @@ void tw_model_block_backward(tw_model_t *model, size_t unit, const uint16_t *con
  *  targets int32 (B,T). TW_ERR_INVALID: a target outside the vocabulary; logged. */
 tw_status_t tw_model_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
-/** The mean loss of each sequence, [B], for evaluation: its last bits may depend on B. TW_ERR_INVALID as above. */
+/** The mean loss of each sequence, [B], for evaluation: its last bits may depend on B. TW_ERR_INVALID as
+ *  above. */
 tw_status_t tw_model_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
                             const int32_t *targets, double *losses);
 

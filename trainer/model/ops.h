@@ -1,4 +1,5 @@
-/** Private to trainer/model: what a kind of model provides. dispatch.c checks arguments that all kinds share and calls these. */
+/** Private to trainer/model: what a kind of model provides. dispatch.c checks arguments that all kinds share
+ *  and calls these. */
 #ifndef TW_TRAINER_MODEL_OPS_H
 #define TW_TRAINER_MODEL_OPS_H
 
@@ -47,7 +48,8 @@ typedef struct tw_model_form {
     float init_value;
 } tw_model_form_t;
 
-/** Room for n_blocks units beside the root, and n_tensors in all. TW_ERR_NO_MEMORY, logged; tw_model_cleanup frees what is there. */
+/** Room for n_blocks units beside the root, and n_tensors in all. TW_ERR_NO_MEMORY, logged; tw_model_cleanup
+ *  frees what is there. */
 tw_status_t tw_model_tables_init(tw_model_t *model, size_t n_blocks, size_t n_tensors);
 /** Add a tensor to a unit: those of a unit one after the other, units in order. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_model_tensor_add(tw_model_t *model, size_t unit, const tw_model_form_t *form);

@@ -1,5 +1,5 @@
-/** Private to trainer/model: rotary embeddings (arXiv 2104.09864). A head's channels i and i + D / 2 are a pair, which turns by an
- *  angle that grows with the position; D is even. */
+/** Private to trainer/model: rotary embeddings (arXiv 2104.09864). A head's channels i and i + D / 2 are a
+ *  pair, which turns by an angle that grows with the position; D is even. */
 #ifndef TW_TRAINER_MODEL_ROPE_H
 #define TW_TRAINER_MODEL_ROPE_H
 

@@ -11,8 +11,8 @@
 /* Steps of a run before memory and connections are warm. */
 #define WARM_UP 3
 
-/* Of a link's rate: Ethernet, IP and TCP with time stamps leave 1448 of 1514 bytes; the rest is acknowledgements and messages'
- * headers. */
+/* Of a link's rate: Ethernet, IP and TCP with time stamps leave 1448 of 1514 bytes; the rest is
+ * acknowledgements and messages' headers. */
 #define LINK_SHARE 0.945
 /* Steps that wait less of their time say little of the link. */
 #define LEAST_WAIT 0.5
@@ -99,8 +99,8 @@ typedef struct fit {
     double times[N_TIMES]; /* typical ones */
 } fit_t;
 
-/* Of the progress thread's time, messages take what they take where there are next to no bytes, copies inside a node what was
- * measured of them, and bytes between nodes the rest. */
+/* Of the progress thread's time, messages take what they take where there are next to no bytes, copies inside
+ * a node what was measured of them, and bytes between nodes the rest. */
 static void fit_moving(const fit_t *fit, const tw_plan_traffic_t *traffic)
 {
     tw_plan_cluster_t *cluster = fit->cluster;
@@ -116,7 +116,8 @@ static void fit_moving(const fit_t *fit, const tw_plan_traffic_t *traffic)
     cluster->inter_byte_sec = fmax(rest, 0.0) * ranks / step->inter_node;
 }
 
-/* Halve an interval until the simulated step takes as long as the measured one: the larger the value, the shorter the step. */
+/* Halve an interval until the simulated step takes as long as the measured one: the larger the value, the
+ * shorter the step. */
 static tw_status_t fit_value(const fit_t *fit, double *value, double low, double high)
 {
     for (int i = 0; i < 60; i++) {
@@ -128,7 +129,8 @@ static tw_status_t fit_value(const fit_t *fit, double *value, double low, double
     return TW_OK;
 }
 
-/* What a step waits for most is what is fitted: the link's rate, or else the cores, which are not the ranks' alone. */
+/* What a step waits for most is what is fitted: the link's rate, or else the cores, which are not the ranks'
+ * alone. */
 static tw_status_t fit_waiting(const fit_t *fit)
 {
     tw_plan_cluster_t *cluster = fit->cluster;
@@ -163,8 +165,8 @@ static tw_status_t fit_all(const fit_t *fit, double measured_bytes)
     return fit_memory(fit, measured_bytes);
 }
 
-/* The median; of the exchange somewhat less: in many an exchange the progress thread still has to do with the reductions before
- * it. */
+/* The median; of the exchange somewhat less: in many an exchange the progress thread still has to do with the
+ * reductions before it. */
 static double typical(const measured_t *measured, int which)
 {
     return tw_quantile(measured->times[which], measured->n, which == EXCHANGE_SEC ? 0.35 : 0.5);

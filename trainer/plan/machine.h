@@ -1,8 +1,9 @@
-/** Private to trainer/plan: a rank's two threads, on its share of the cores, and its node's link, in simulated time.
+/** Private to trainer/plan: a rank's two threads, on its share of the cores, and its node's link, in
+ *  simulated time.
  *
- *  The compute thread calls; the progress thread does what operations ask of it, one after the other; where both have something
- *  to do they share the cores evenly. The link carries one operation after the other. All ranks do the same at the same time:
- *  none has a core that another one leaves. */
+ *  The compute thread calls; the progress thread does what operations ask of it, one after the other; where
+ *  both have something to do they share the cores evenly. The link carries one operation after the other. All
+ *  ranks do the same at the same time: none has a core that another one leaves. */
 #ifndef TW_TRAINER_PLAN_MACHINE_H
 #define TW_TRAINER_PLAN_MACHINE_H
 

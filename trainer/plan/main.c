@@ -30,7 +30,7 @@ typedef struct plan {
     size_t n_rows;
 } plan_t;
 
-/* ---- flags ----------------------------------------------------------------------------------------------- */
+/* ---- flags --------------------------------------------------------------------------------------------- */
 
 /* No link: no bottleneck. */
 static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
@@ -122,7 +122,7 @@ static void check(struct argp_state *state, void *ctx)
     plan->sets[plan->n_sets++] = plan->params_key;
 }
 
-/* ---- planning -------------------------------------------------------------------------------------------- */
+/* ---- planning ------------------------------------------------------------------------------------------ */
 
 /* The configuration with a set's keys on top. */
 static tw_status_t configure(const plan_t *plan, const tw_trainer_set_t *set, tw_train_config_t **config)

@@ -23,7 +23,8 @@ double tw_plan_memory_sum(const tw_plan_memory_t *m)
     return m->optimizer + m->weights + m->gradients + m->moving + m->activations + m->scratch + m->besides;
 }
 
-/* Elements of all units on rank (0, 0), which has the most of any: of the whole, of a part, of a node's replica. */
+/* Elements of all units on rank (0, 0), which has the most of any: of the whole, of a part, of a node's
+ * replica. */
 typedef struct totals {
     double whole, part, secondary, root, block;
 } totals_t;
@@ -68,7 +69,8 @@ static double gradients_bytes(const tw_train_options_t *o, const totals_t *t)
     return whole + part + sums;
 }
 
-/* Own weights whose replicas are followed at a time: a bucket's, of all nodes, but a step of slices at least. */
+/* Own weights whose replicas are followed at a time: a bucket's, of all nodes, but a step of slices at
+ * least. */
 static double syncing_elems(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster)
 {
     double ranks = cluster->n_nodes * cluster->ranks_per_node, unit = fmax(t->root, t->block) / ranks;
@@ -92,11 +94,12 @@ static double first_sync_bytes(const tw_train_options_t *o, const totals_t *t,
     return has_delta(o) ? syncing_elems(o, t, cluster) * (2.0 + 2.0 * cluster->n_nodes) : 0.0;
 }
 
-/* Most scratch memory of operations that wait for the link: half of a communicator's, unless TW_COLL_SCRATCH says otherwise. */
+/* Most scratch memory of operations that wait for the link: half of a communicator's, unless TW_COLL_SCRATCH
+ * says otherwise. */
 #define MOST_CHUNKS_BYTES 16777216.0
 
-/* Chunks on their way, as multiples of a layer's bf16: what was measured, on layers of 0.4 to 4.8 MB. In stage 1 all units'
- * reductions may wait for the link. With replicas the node's communicator has its own. */
+/* Chunks on their way, as multiples of a layer's bf16: what was measured, on layers of 0.4 to 4.8 MB. In
+ * stage 1 all units' reductions may wait for the link. With replicas the node's communicator has its own. */
 static double chunks_bytes(const tw_train_options_t *o, const totals_t *t, size_t n_layer)
 {
     const double layers[] = {6.0, (double)n_layer + 1.0, 4.0, 3.0};
@@ -105,8 +108,8 @@ static double chunks_bytes(const tw_train_options_t *o, const totals_t *t, size_
     return fmin(chunks, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
 }
 
-/* Places that gradients leave from: the root's and two blocks', where a bucket has room for them; what it has no room for goes in
- * slices, two at a time. */
+/* Places that gradients leave from: the root's and two blocks', where a bucket has room for them; what it has
+ * no room for goes in slices, two at a time. */
 static double reducing_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster)
 {
     int n_ranks = cluster->n_nodes * cluster->ranks_per_node;
@@ -132,7 +135,7 @@ static double codecs_bytes(const tw_train_options_t *o)
     return weights + gradients + lossless + (o->delta_exact ? 4e5 : 0.0);
 }
 
-/* ---- what is offloaded to files ----------------------------------------------------------------------------------- */
+/* ---- what is offloaded to files ------------------------------------------------------------------------ */
 
 /* Of masters and moments the unit that is updated, and the next. */
 static double optimizer_in_use(const tw_train_options_t *o, const totals_t *t)
@@ -142,8 +145,8 @@ static double optimizer_in_use(const tw_train_options_t *o, const totals_t *t)
     return o->offload_optimizer == TW_TRAIN_NVME ? fmin(all, two_units) : all;
 }
 
-/* Of shards and replicas, which only stage 3 offloads, those of the units that are gathered: in the walk, when no optimizer's is in use. Replicas
- * that follow the masters are in use in the update too. */
+/* Of shards and replicas, which only stage 3 offloads, those of the units that are gathered: in the walk,
+ * when no optimizer's is in use. Replicas that follow the masters are in use in the update too. */
 static double weights_in_use(const tw_train_options_t *o, const totals_t *t, size_t n_layer)
 {
     double all = weights_bytes(o, t);

@@ -1,12 +1,15 @@
-/** trainer/plan: what a run will need and take, before it runs: memory of a rank, bytes of a step, time of a step.
+/** trainer/plan: what a run will need and take, before it runs: memory of a rank, bytes of a step, time of a
+ *  step.
  *
- *  Memory and bytes follow the engine's own arithmetic. Times come from a small simulation of a step: the units in the order in
- *  which the engine visits them, gathers asked for ahead and reductions left behind as the engine does it, by a rank's two
- *  threads, one that computes and one that moves, on cores that may be too few, over one link a node. What the second costs,
- *  messages, bytes and codecs, delays the first where they share a core.
+ *  Memory and bytes follow the engine's own arithmetic. Times come from a small simulation of a step: the
+ *  units in the order in which the engine visits them, gathers asked for ahead and reductions left behind as
+ *  the engine does it, by a rank's two threads, one that computes and one that moves, on cores that may be
+ *  too few, over one link a node. What the second costs, messages, bytes and codecs, delays the first where
+ *  they share a core.
  *
- *  Files: memory.c; traffic.c bytes and messages; speeds.c what codecs and copies take; timeline.c the simulated step; machine.c
- *  threads and link in simulated time; calibrate.c what a measured run says of a machine; report.c tables; main.c the program. */
+ *  Files: memory.c; traffic.c bytes and messages; speeds.c what codecs and copies take; timeline.c the
+ *  simulated step; machine.c threads and link in simulated time; calibrate.c what a measured run says of a
+ *  machine; report.c tables; main.c the program. */
 #ifndef TW_TRAINER_PLAN_PLAN_H
 #define TW_TRAINER_PLAN_PLAN_H
 
@@ -56,13 +59,15 @@ typedef struct tw_plan_cluster {
     double besides_bytes; /**< that a rank's process takes of its own: TW_PLAN_PROCESS_BYTES */
 } tw_plan_cluster_t;
 
-/* ---- memory ------------------------------------------------------------------------------------------------ */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
-/** Bytes of the states of mixed-precision Adam on a rank: weights 2, gradients 2, optimizer 12 a parameter, of which stage 1
- *  divides the last by the ranks, stage 2 the last two, stage 3 all. Source: ZeRO (arXiv 1910.02054), figure 1. */
+/** Bytes of the states of mixed-precision Adam on a rank: weights 2, gradients 2, optimizer 12 a parameter,
+ *  of which stage 1 divides the last by the ranks, stage 2 the last two, stage 3 all. Source: ZeRO (arXiv
+ *  1910.02054), figure 1. */
 double tw_plan_states_bytes(double n_params, int stage, int n_ranks);
 
-/** What the process of this trainer's fullest rank holds, bytes; of what is offloaded to files what is in use. */
+/** What the process of this trainer's fullest rank holds, bytes; of what is offloaded to files what is in
+ *  use. */
 typedef struct tw_plan_memory {
     double optimizer;   /**< masters and moments, fp32 */
     double weights;     /**< whole or part, bf16; hpZ's replicas */
@@ -70,8 +75,8 @@ typedef struct tw_plan_memory {
     double moving;      /**< places for what is gathered and reduced, messages of deltas */
     double activations; /**< between and inside units */
     double scratch;     /**< the model's */
-    /** Chunks that the collectives have on their way (some layers' weights, depending on how ranks meet; at most
-     *  half of TW_COLL_SCRATCH), and besides_bytes. */
+    /** Chunks that the collectives have on their way (some layers' weights, depending on how ranks meet; at
+     *  most half of TW_COLL_SCRATCH), and besides_bytes. */
     double besides;
     double off_device; /**< of all that, offloaded: to host memory, or what is in use of files */
 } tw_plan_memory_t;
@@ -81,7 +86,7 @@ tw_status_t tw_plan_memory_of(const tw_train_options_t *options, const tw_model_
                               const tw_plan_cluster_t *cluster, tw_plan_memory_t *out);
 double tw_plan_memory_sum(const tw_plan_memory_t *memory);
 
-/* ---- bytes ------------------------------------------------------------------------------------------------- */
+/* ---- bytes --------------------------------------------------------------------------------------------- */
 
 /** An operation. */
 typedef struct tw_plan_flow {
@@ -110,14 +115,15 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *options, const tw_model
                                const tw_plan_cluster_t *cluster, tw_plan_traffic_t *out);
 void tw_plan_traffic_cleanup(tw_plan_traffic_t *traffic);
 
-/* ---- time -------------------------------------------------------------------------------------------------- */
+/* ---- time ---------------------------------------------------------------------------------------------- */
 
-/** Measure the codecs on this machine, on messages of such pieces of tensors (of larger ones, on smaller ones in proportion), as a
- *  step does it: caches hold nothing of them. Half a second. TW_ERR_NO_MEMORY and errors of quant. */
+/** Measure the codecs on this machine, on messages of such pieces of tensors (of larger ones, on smaller ones
+ *  in proportion), as a step does it: caches hold nothing of them. Half a second. TW_ERR_NO_MEMORY and errors
+ *  of quant. */
 tw_status_t tw_plan_measure_codecs(const size_t *piece_elems, size_t n_pieces,
                                    tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]);
-/** Seconds of a core a byte of such a message takes that is read from another process's memory, as ranks of a node do it.
- *  TW_ERR_NO_MEMORY and the system's errors (logged). */
+/** Seconds of a core a byte of such a message takes that is read from another process's memory, as ranks of a
+ *  node do it. TW_ERR_NO_MEMORY and the system's errors (logged). */
 tw_status_t tw_plan_measure_copies(size_t message_elems, double *byte_sec);
 
 typedef struct tw_plan_time {
@@ -128,11 +134,13 @@ typedef struct tw_plan_time {
 tw_status_t tw_plan_time_of(const tw_train_options_t *options, const tw_model_t *model,
                             const tw_plan_cluster_t *cluster, double compute_sec, tw_plan_time_t *out);
 
-/** From --metrics of a plain stage 3 run with these options on this cluster, the trainer's or //bench:zero's. What computing, the
- *  norm and the update, and what moving takes is its processor time: a message from the smallest operation there is, a byte inside a node from
- *  in_byte_sec as measured, one between nodes from what is left. The link is what makes the simulated step take as long as the
- *  measured one, where that mostly waits; else what headers leave of it, and cores, where they are given, are what makes it so, down to
- *  half of them: other things run there, too. And besides_bytes. TW_ERR_IO, TW_ERR_FORMAT (logged with the file). */
+/** From --metrics of a plain stage 3 run with these options on this cluster, the trainer's or //bench:zero's.
+ *  What computing, the norm and the update, and what moving takes is its processor time: a message from the
+ *  smallest operation there is, a byte inside a node from in_byte_sec as measured, one between nodes from
+ *  what is left. The link is what makes the simulated step take as long as the measured one, where that
+ *  mostly waits; else what headers leave of it, and cores, where they are given, are what makes it so, down
+ *  to half of them: other things run there, too. And besides_bytes. TW_ERR_IO, TW_ERR_FORMAT (logged with the
+ *  file). */
 tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *options, const tw_model_t *model,
                               tw_plan_cluster_t *cluster, double *compute_sec);
 

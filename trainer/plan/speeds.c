@@ -11,8 +11,8 @@
 
 /* The quickest of so many goes counts: others were disturbed. */
 #define GOES 7
-/* A step goes through more memory than a processor's caches hold: before each go so much of other memory is written. Buffers of
- * copies still lie in small pages, as messages do. */
+/* A step goes through more memory than a processor's caches hold: before each go so much of other memory is
+ * written. Buffers of copies still lie in small pages, as messages do. */
 #define OTHER_BYTES ((size_t)32 << 20)
 #define COPY_BYTES ((size_t)3 << 20)
 #define MOST_ELEMS ((size_t)1 << 20)

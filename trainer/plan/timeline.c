@@ -1,6 +1,7 @@
-/* A step of a rank, in the order in which the engine does things (trainer/engine: walk.c, reduce.c, sync.c, update.c). Some steps
- * go by first, so that what one leaves behind for the next is seen. Then the mean of many counts: whether a layer's weights are
- * there just before they are needed or just after makes a difference to all that follows, and no two real steps are alike. */
+/* A step of a rank, in the order in which the engine does things (trainer/engine: walk.c, reduce.c, sync.c,
+ * update.c). Some steps go by first, so that what one leaves behind for the next is seen. Then the mean of
+ * many counts: whether a layer's weights are there just before they are needed or just after makes a
+ * difference to all that follows, and no two real steps are alike. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -19,7 +20,8 @@
 /* Blocks' gradients on their way at a time, from stage 2 on. */
 #define REDUCE_SLOTS 2
 
-/* Seconds of a core a parameter, of the unit's, that codecs take: of the progress thread, and of the compute thread. */
+/* Seconds of a core a parameter, of the unit's, that codecs take: of the progress thread, and of the compute
+ * thread. */
 typedef struct codecs_work {
     double gather_encode, gather_decode, reduce_encode, reduce_decode;
     double sync_encode, sync_decode;
@@ -57,7 +59,7 @@ static int is_backward(const timeline_t *tl, size_t visit)
     return visit > tl->n_layer;
 }
 
-/* ---- operations ------------------------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 static tw_plan_op_t op_of(const timeline_t *tl, const tw_plan_flow_t *flow)
 {
@@ -107,7 +109,7 @@ static void post_reduce(timeline_t *tl, size_t unit)
     tw_plan_machine_post(&tl->machine, op);
 }
 
-/* ---- changes of replicas ------------------------------------------------------------------------------------------ */
+/* ---- changes of replicas ------------------------------------------------------------------------------- */
 
 /* Changes whose lengths are known are sent, in order; what has come is put into the replicas. */
 static void advance_syncs(timeline_t *tl)
@@ -143,7 +145,7 @@ static void need_sync(timeline_t *tl, size_t unit)
     }
 }
 
-/* ---- the walk ----------------------------------------------------------------------------------------------------- */
+/* ---- the walk ------------------------------------------------------------------------------------------ */
 
 /* Is there a place for what it gathers, and what it gathers from? */
 static int may_ask(const timeline_t *tl, size_t visit, int is_first_micro)
@@ -210,7 +212,7 @@ static void micro_batch(timeline_t *tl, int is_first, int is_last)
     }
 }
 
-/* ---- a step ------------------------------------------------------------------------------------------------------- */
+/* ---- a step -------------------------------------------------------------------------------------------- */
 
 /* Of an element of a unit, norm and update together. */
 static double finish_elem_sec(const timeline_t *tl)
@@ -278,7 +280,7 @@ static void run(timeline_t *tl, tw_plan_time_t *out)
                             .wait_sec = tl->machine.waited / STEPS};
 }
 
-/* ---- setting up --------------------------------------------------------------------------------------------------- */
+/* ---- setting up ---------------------------------------------------------------------------------------- */
 
 /* Blocks take two thirds of their time backwards; the root's is the head's products. */
 static void share_compute(timeline_t *tl, const tw_model_t *model, double compute_sec)
@@ -304,8 +306,8 @@ static const tw_plan_speed_t *delta_speed(const tw_train_options_t *o, const tw_
                                                  : TW_PLAN_INT8];
 }
 
-/* A rank encodes its own part of weights and changes, and of gradients what its node sends on; it decodes all weights, and of
- * changes and gradients what comes for its part; an exact change of its own it has. */
+/* A rank encodes its own part of weights and changes, and of gradients what its node sends on; it decodes all
+ * weights, and of changes and gradients what comes for its part; an exact change of its own it has. */
 static codecs_work_t codecs_work(const tw_train_options_t *o, const tw_plan_cluster_t *cluster)
 {
     double n_nodes = cluster->n_nodes, ranks = n_nodes * cluster->ranks_per_node;

@@ -1,5 +1,5 @@
-/* Bytes between nodes and inside them. Whatever moves, moves once to each other node, and inside a node once to each other rank:
- * the gathers' and reductions' hierarchies see to it. */
+/* Bytes between nodes and inside them. Whatever moves, moves once to each other node, and inside a node once
+ * to each other rank: the gathers' and reductions' hierarchies see to it. */
 #include <stdlib.h>
 
 #include "quant/quant.h"
@@ -65,7 +65,7 @@ static double pieces_bytes(const counting_t *counting, const part_t *part, const
     return bytes;
 }
 
-/* ---- operations --------------------------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 static int world_size(const tw_plan_cluster_t *cluster)
 {
@@ -81,8 +81,9 @@ static tw_plan_flow_t world_signatures(const tw_plan_cluster_t *cluster)
                             .messages = n_ranks > 1 ? 2.0 : 0.0};
 }
 
-/* All ranks' pieces go to all other nodes, or come from there, so many bytes as `between` says; and inside every node to all
- * other ranks, or come from them, so many as `within` says. A piece and node are one rank's business, who sends and receives. */
+/* All ranks' pieces go to all other nodes, or come from there, so many bytes as `between` says; and inside
+ * every node to all other ranks, or come from them, so many as `within` says. A piece and node are one rank's
+ * business, who sends and receives. */
 static tw_plan_flow_t world_pieces(const tw_plan_cluster_t *cluster, double between, double within)
 {
     double others = cluster->n_nodes - 1, mates = cluster->ranks_per_node - 1, n_nodes = cluster->n_nodes;
@@ -102,8 +103,8 @@ static tw_plan_flow_t times(const tw_plan_flow_t *flow, double factor)
     return (tw_plan_flow_t){factor * flow->inter_node, factor * flow->in_node, factor * flow->messages};
 }
 
-/* In so many operations, whose pieces go round so many times. codecs NULL: plain; else what is quantized and what is not travel
- * apart. */
+/* In so many operations, whose pieces go round so many times. codecs NULL: plain; else what is quantized and
+ * what is not travel apart. */
 static tw_plan_flow_t world_flow(const counting_t *counting, const part_t *part,
                                  const tw_quant_codec_t *between, const tw_quant_codec_t *within,
                                  double n_ops, double n_passes)
@@ -118,8 +119,8 @@ static tw_plan_flow_t world_flow(const counting_t *counting, const part_t *part,
     return sum_of(&pieces, &signatures);
 }
 
-/* Operations of a whole unit, of at most a bucket's elements or one segment (tw_engine_post). Segments are tensors, or the
- * pieces of each, where a rank's do not follow one another. */
+/* Operations of a whole unit, of at most a bucket's elements or one segment (tw_engine_post). Segments are
+ * tensors, or the pieces of each, where a rank's do not follow one another. */
 static double count_buckets(const counting_t *counting, int unit, int by_tensor, int64_t bucket)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first), n_ops = 0, held = 0;
@@ -169,8 +170,8 @@ static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
                             .messages = mates > 0.0 ? 2.0 * mates + 2.0 : 0.0};
 }
 
-/* Inside a node exact, or in 8 bits where thinwire.gradient_inner says so; where there is no other node, as between nodes.
- * Stage 0 hands the sums round as well. */
+/* Inside a node exact, or in 8 bits where thinwire.gradient_inner says so; where there is no other node, as
+ * between nodes. Stage 0 hands the sums round as well. */
 static tw_plan_flow_t reduce_part(const counting_t *counting, const part_t *part, double n_ops)
 {
     const tw_train_options_t *o = counting->options;
@@ -271,7 +272,7 @@ static tw_plan_unit_t plan_unit(const counting_t *counting, int unit)
     return plan;
 }
 
-/* ---- a step ---------------------------------------------------------------------------------------------------- */
+/* ---- a step -------------------------------------------------------------------------------------------- */
 
 static tw_plan_flow_t unit_flow(const tw_plan_unit_t *unit, const tw_train_options_t *o)
 {

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/** Rank 0 itself is lost, before all have left; should it be alive after all, it judges which of the two is. */
+/** Rank 0 itself is lost, before all have left; should it be alive after all, it judges which of the two
+ *  is. */
 static void lose_rank_0(tw_monitor_t *monitor, const char *reason)
 {
     if (tw_monitor_everyone_is_gone(monitor) || tw_monitor_has_verdict(monitor)) {

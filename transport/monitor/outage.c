@@ -2,11 +2,13 @@
 
 #include <stdlib.h>
 
-/** So many long silences ago is not about what happens now: twice the timeout, after which everybody has a verdict. */
+/** So many long silences ago is not about what happens now: twice the timeout, after which everybody has a
+ *  verdict. */
 #define LATELY 8
 
-/** Of a silence that is judged, so much must have been an outage. Of seven signs of life that did not come, the first was due up to
- *  one later than the last that did, and what is sent again after an outage comes up to as much later as it lasted. */
+/** Of a silence that is judged, so much must have been an outage. Of seven signs of life that did not come,
+ *  the first was due up to one later than the last that did, and what is sent again after an outage comes up
+ *  to as much later as it lasted. */
 #define OUTAGE_SHARE (3.0 / 7)
 
 static int node_of(const tw_outages_t *outages, int rank)
@@ -44,7 +46,7 @@ void tw_outages_cleanup(tw_outages_t *outages)
     *outages = (tw_outages_t){0};
 }
 
-/* ---- what is heard ----------------------------------------------------------------------------------------- */
+/* ---- what is heard ------------------------------------------------------------------------------------- */
 
 static void hear(tw_silence_t *silence, uint64_t long_ns, uint64_t now)
 {
@@ -101,7 +103,7 @@ void tw_outages_pause(tw_outages_t *outages, uint64_t pause_ns, uint64_t now)
     }
 }
 
-/* ---- what follows from it ---------------------------------------------------------------------------------- */
+/* ---- what follows from it ------------------------------------------------------------------------------ */
 
 /** Of [from, to], what is in [a, b]. */
 static uint64_t overlap(uint64_t a, uint64_t b, uint64_t from, uint64_t to)

@@ -1,13 +1,15 @@
-/** Whose link is down? What rank 0 has heard of the other nodes, and when, and the decision that follows from it. Pure: no
- *  clock, no sockets.
+/** Whose link is down? What rank 0 has heard of the other nodes, and when, and the decision that follows from
+ *  it. Pure: no clock, no sockets.
  *
- *  A link that fails cuts a node off from all others. So what is silent on one node while other nodes are heard is behind that
- *  node's link, and when all other nodes are silent at one time it is rank 0's own link; a rank that complains of rank 0 afterwards is
- *  judged by the same. That takes two other nodes: with one, nobody can know which end of the link it was.
+ *  A link that fails cuts a node off from all others. So what is silent on one node while other nodes are
+ *  heard is behind that node's link, and when all other nodes are silent at one time it is rank 0's own link;
+ *  a rank that complains of rank 0 afterwards is judged by the same. That takes two other nodes: with one,
+ *  nobody can know which end of the link it was.
  *
- *  Nor is any moment in which no other node is heard an outage: where ranks wait for processors, several may be late at once. What
- *  was sent during an outage comes after it, while a rank that did not run has sent nothing, and says so (tw_outages_late). That
- *  time proves nothing, and what remains must be nearly half of the silence that is judged. */
+ *  Nor is any moment in which no other node is heard an outage: where ranks wait for processors, several may
+ *  be late at once. What was sent during an outage comes after it, while a rank that did not run has sent
+ *  nothing, and says so (tw_outages_late). That time proves nothing, and what remains must be nearly half of
+ *  the silence that is judged. */
 #ifndef TW_TRANSPORT_MONITOR_OUTAGE_H
 #define TW_TRANSPORT_MONITOR_OUTAGE_H
 
@@ -18,8 +20,8 @@ TW_C_BEGIN
 /** Signs of life from somewhere. */
 typedef struct tw_silence {
     uint64_t heard_ns; /**< the last one */
-    uint64_t
-        late_ns; /**< since then, this process did not run for so long, or who is heard now says so of itself */
+    /** since then, this process did not run for so long, or who is heard now says so of itself */
+    uint64_t late_ns;
     uint64_t from_ns, to_ns; /**< the last long silence that is over */
     uint64_t excused_ns;     /**< of that: its late_ns */
 } tw_silence_t;

@@ -74,7 +74,8 @@ static void suspect(tw_monitor_t *monitor, int rank)
     note_suspicion(monitor, 0, rank);
 }
 
-/** A rank has named rank 0. If that was because of its own link, it has failed; or else everybody hears the same of rank 0. */
+/** A rank has named rank 0. If that was because of its own link, it has failed; or else everybody hears the
+ *  same of rank 0. */
 static void read_complaint(tw_monitor_t *monitor, int rank, const char *text)
 {
     if (tw_monitor_is_gone(monitor, rank)) {
@@ -103,7 +104,7 @@ static tw_status_t read_notice(tw_monitor_t *monitor, int rank, const tw_connect
     return TW_OK;
 }
 
-/* ---- the exchange ------------------------------------------------------------------------------------------ */
+/* ---- the exchange -------------------------------------------------------------------------------------- */
 
 static tw_status_t send_lists(tw_monitor_t *monitor)
 {
@@ -158,7 +159,7 @@ static void judge_exchange(tw_monitor_t *monitor, uint64_t now)
     server_fail(monitor, r, "it did not say in time where it can be reached");
 }
 
-/* ---- receiving and judging --------------------------------------------------------------------------------- */
+/* ---- receiving and judging ----------------------------------------------------------------------------- */
 
 /** A rank is alive, as data shows that have come from it, here or elsewhere. */
 static void server_hear(tw_monitor_t *monitor, int rank, uint64_t now)
@@ -271,7 +272,8 @@ static void judge_suspicion(tw_monitor_t *monitor, int rank, uint64_t now)
                                : "it was cut off, and has lost its data connections");
 }
 
-/** Several may have lost the same link, each up to a heartbeat and a half apart: the lowest is named, unless it was rank 0's. */
+/** Several may have lost the same link, each up to a heartbeat and a half apart: the lowest is named, unless
+ *  it was rank 0's. */
 static void judge_silence(tw_monitor_t *monitor, uint64_t now)
 {
     char reason[TW_MSG_TEXT_BYTES];

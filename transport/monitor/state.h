@@ -1,5 +1,5 @@
-/** The inside of a monitor: state.c (what both sides do), outage.c (whose link is down), server.c (rank 0), client.c (the others), thread.c (the thread, and
- *  what its owner calls). */
+/** The inside of a monitor: state.c (what both sides do), outage.c (whose link is down), server.c (rank 0),
+ *  client.c (the others), thread.c (the thread, and what its owner calls). */
 #ifndef TW_TRANSPORT_MONITOR_STATE_H
 #define TW_TRANSPORT_MONITOR_STATE_H
 
@@ -67,13 +67,14 @@ struct tw_monitor {
 };
 
 void tw_monitor_signal(int fd);
-/** The verdict for this rank: logged, then seen by the owner, who may end the process upon it. So whoever else is to hear of it
- *  is told before. The thread's; once. */
+/** The verdict for this rank: logged, then seen by the owner, who may end the process upon it. So whoever
+ *  else is to hear of it is told before. The thread's; once. */
 void tw_monitor_publish(tw_monitor_t *monitor, int rank, const char *reason);
 int tw_monitor_has_verdict(const tw_monitor_t *monitor);
 /** Data have come here from `rank`. */
 void tw_monitor_note_data(tw_monitor_t *monitor, int rank, uint64_t now);
-/** How long `rank` may be silent: longer where its signs of life may wait behind the data that are coming in. */
+/** How long `rank` may be silent: longer where its signs of life may wait behind the data that are coming
+ *  in. */
 uint64_t tw_monitor_patience_ns(const tw_monitor_t *monitor, int rank, uint64_t now);
 void tw_monitor_mark_gone(tw_monitor_t *monitor, int rank, uint64_t count);
 int tw_monitor_is_gone(const tw_monitor_t *monitor, int rank);

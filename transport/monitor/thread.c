@@ -17,10 +17,11 @@
 #define HEARTBEATS_PER_TIMEOUT 10
 /** The verdict must also reach the others within the timeout. */
 #define SILENCE_SHARE 0.7
-/** So many signs of life are not missed by accident: less than half of the silence that is judged, since what is sent again
- *  after an outage comes up to as much later as it lasted. */
+/** So many signs of life are not missed by accident: less than half of the silence that is judged, since what
+ *  is sent again after an outage comes up to as much later as it lasted. */
 #define HEARTBEATS_MISSED 2.5
-/** A rank that has said goodbye stays as long for the others to do so: then all can close without cutting anyone off. */
+/** A rank that has said goodbye stays as long for the others to do so: then all can close without cutting
+ *  anyone off. */
 #define LINGER_SEC 2.0
 /** After the last message: until the other side has closed too, so that nothing sent is lost. */
 #define FAREWELL_SEC 1.0
@@ -37,7 +38,7 @@ static void clear_fd(int fd)
     (void)got;
 }
 
-/* ---- the thread -------------------------------------------------------------------------------------------- */
+/* ---- the thread ---------------------------------------------------------------------------------------- */
 
 static void begin_to_leave(tw_monitor_t *monitor, const uint64_t *goodbye)
 {
@@ -152,7 +153,8 @@ static int any_open(const tw_monitor_t *monitor)
     return 0;
 }
 
-/** Say no more, and wait a moment until the others close: closing with something unread would cut off what we sent. */
+/** Say no more, and wait a moment until the others close: closing with something unread would cut off what we
+ *  sent. */
 static void farewell(tw_monitor_t *monitor)
 {
     const uint64_t until_ns = tw_time_ns() + (uint64_t)(FAREWELL_SEC * 1e9);
@@ -213,8 +215,8 @@ static void *monitor_main(void *arg)
     tw_monitor_t *monitor = arg;
     const tw_monitor_role_t *role = role_of(monitor);
     for (;;) {
-        /* Read before judging, by the time before reading: what the others sent meanwhile counts. A sign of life that is late says
-         * so, and goes before all else that this rank sends. */
+        /* Read before judging, by the time before reading: what the others sent meanwhile counts. A sign of
+         * life that is late says so, and goes before all else that this rank sends. */
         forgive_pause(monitor);
         take_heard(monitor, monitor->awake_ns);
         send_heartbeats(monitor, monitor->awake_ns);
@@ -235,7 +237,7 @@ static void *monitor_main(void *arg)
     return NULL;
 }
 
-/* ---- the owner's side -------------------------------------------------------------------------------------- */
+/* ---- the owner's side ---------------------------------------------------------------------------------- */
 
 int tw_monitor_failed_rank(const tw_monitor_t *monitor)
 {
@@ -317,7 +319,7 @@ tw_status_t tw_monitor_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own,
     return TW_ERR_FORMAT;
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 static void monitor_free(tw_monitor_t *monitor)
 {
@@ -392,8 +394,8 @@ static int monitor_open(tw_monitor_t *monitor, const int *node_of)
     return monitor->event_fd < 0 ? errno : 0;
 }
 
-/** Signs of life go before the data that waits in this machine's own queues, where those know priorities; one that is lost is
- *  not waited for longer each time. */
+/** Signs of life go before the data that waits in this machine's own queues, where those know priorities; one
+ *  that is lost is not waited for longer each time. */
 static void prefer(const tw_connection_t *connection)
 {
     const int priority = TC_PRIO_INTERACTIVE, yes = 1;

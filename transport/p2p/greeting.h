@@ -1,15 +1,17 @@
-/** How both ends of a TCP connection prove that they hold the peer's key, before any message counts. Pure functions on bytes: no sockets.
+/** How both ends of a TCP connection prove that they hold the peer's key, before any message counts. Pure
+ *  functions on bytes: no sockets.
  *
  *      who connects                                       who listens
  *      HELLO      which stream of whom; 32 random bytes ->
  *                                                       <-  CHALLENGE  32 random bytes, keyed hash
  *      PROOF      keyed hash                            ->
  *
- *  The hashes cover all that was said before, and who says it; so nobody without the key comes in, a recorded connection cannot be
- *  played again, and one for another stream or rank does not fit. The key itself is never sent. BLAKE2b, by libsodium.
+ *  The hashes cover all that was said before, and who says it; so nobody without the key comes in, a recorded
+ *  connection cannot be played again, and one for another stream or rank does not fit. The key itself is
+ *  never sent. BLAKE2b, by libsodium.
  *
- *  Sealed connections also exchange public keys of X25519 that are made for this connection alone: whoever learns the job's token
- *  later cannot open what was recorded. Private to the folder. */
+ *  Sealed connections also exchange public keys of X25519 that are made for this connection alone: whoever
+ *  learns the job's token later cannot open what was recorded. Private to the folder. */
 #ifndef TW_TRANSPORT_P2P_GREETING_H
 #define TW_TRANSPORT_P2P_GREETING_H
 
@@ -53,8 +55,8 @@ tw_status_t tw_greeting_proof_write(tw_greeting_t *greeting, const uint8_t in[TW
                                     uint8_t out[TW_GREETING_PROOF_BYTES]);
 /** Who listens: is it? TW_ERR_AUTH, silent. */
 tw_status_t tw_greeting_proof_check(const tw_greeting_t *greeting, const uint8_t in[TW_GREETING_PROOF_BYTES]);
-/** The keys that follow from it: [0] what who connects sends, [1] what it receives. TW_ERR_AUTH, silent: the other's public key
- *  is none. */
+/** The keys that follow from it: [0] what who connects sends, [1] what it receives. TW_ERR_AUTH, silent: the
+ *  other's public key is none. */
 tw_status_t tw_greeting_keys(const tw_greeting_t *greeting, int connects, uint8_t keys[2][TW_SEAL_KEY_BYTES]);
 void tw_greeting_cleanup(tw_greeting_t *greeting);
 

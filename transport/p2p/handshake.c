@@ -38,7 +38,7 @@ void tw_handshake_cleanup(tw_handshake_t *handshake)
     handshake->stage = TW_HANDSHAKE_CONNECTING;
 }
 
-/* ---- telling ----------------------------------------------------------------------------------------------- */
+/* ---- telling ------------------------------------------------------------------------------------------- */
 
 static tw_status_t send_told(tw_handshake_t *handshake, const tw_msg_blob_t *told)
 {
@@ -106,7 +106,7 @@ static tw_status_t hear_told(tw_handshake_t *handshake, const tw_connection_mess
     return status;
 }
 
-/* ---- steps: TW_OK: on to the next ------------------------------------------------------------------------- */
+/* ---- steps: TW_OK: on to the next ---------------------------------------------------------------------- */
 
 static tw_status_t step_connecting(tw_handshake_t *handshake)
 {

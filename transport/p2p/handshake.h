@@ -1,5 +1,6 @@
-/** Two ends meet over a TCP connection of their own: each proves that it holds the listener's key, and tells where it can be reached;
- *  then the client makes the connections of the streams, with a key that follows from this one (greeting.h).
+/** Two ends meet over a TCP connection of their own: each proves that it holds the listener's key, and tells
+ *  where it can be reached; then the client makes the connections of the streams, with a key that follows
+ *  from this one (greeting.h).
  *
  *      client                                             server
  *      HELLO      32 random bytes                     ->
@@ -8,8 +9,8 @@
  *                                                     <-  ADDRESS    likewise
  *      connections                                    ->
  *
- *  Nothing here blocks. Who has proven itself is waited for as long as the connection is up, since a process may be stopped, or have
- *  other things to do; so is the server's first answer. A stranger is not. */
+ *  Nothing here blocks. Who has proven itself is waited for as long as the connection is up, since a process
+ *  may be stopped, or have other things to do; so is the server's first answer. A stranger is not. */
 #ifndef TW_TRANSPORT_P2P_HANDSHAKE_H
 #define TW_TRANSPORT_P2P_HANDSHAKE_H
 
@@ -38,12 +39,14 @@ typedef struct tw_handshake {
     tw_p2p_peer_t *peer;
 } tw_handshake_t;
 
-/** Takes the socket: connected (server), or just connecting (client). The first answer of a server may be given by a process that
- *  has no time for us: that it sends us away before that is TW_ERR_IO in stage PROVING, and worth another try. */
+/** Takes the socket: connected (server), or just connecting (client). The first answer of a server may be
+ *  given by a process that has no time for us: that it sends us away before that is TW_ERR_IO in stage
+ *  PROVING, and worth another try. */
 void tw_handshake_init(tw_handshake_t *handshake, tw_p2p_t *p2p, int fd, tw_token_side_t side,
                        const tw_token_key_t *key);
-/** Do what can be done now. TW_OK: its peer is open, and can be taken; TW_IN_PROGRESS; TW_ERR_AUTH, TW_ERR_FORMAT, TW_ERR_CONFIG (logged),
- *  TW_ERR_IO (connection.error says which), TW_ERR_TIMEOUT, TW_ERR_PEER (it failed meanwhile, logged), TW_ERR_NO_MEMORY: silent. */
+/** Do what can be done now. TW_OK: its peer is open, and can be taken; TW_IN_PROGRESS; TW_ERR_AUTH,
+ *  TW_ERR_FORMAT, TW_ERR_CONFIG (logged), TW_ERR_IO (connection.error says which), TW_ERR_TIMEOUT,
+ *  TW_ERR_PEER (it failed meanwhile, logged), TW_ERR_NO_MEMORY: silent. */
 tw_status_t tw_handshake_step(tw_handshake_t *handshake);
 /** The peer, which is the caller's from now on. */
 tw_p2p_peer_t *tw_handshake_take(tw_handshake_t *handshake);

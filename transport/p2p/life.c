@@ -5,7 +5,7 @@
 
 #include "transport/p2p/state.h"
 
-/* ---- create and destroy ------------------------------------------------------------------------------------ */
+/* ---- create and destroy -------------------------------------------------------------------------------- */
 
 static void free_ops(struct tw_p2p_op_list *ops)
 {
@@ -99,7 +99,7 @@ tw_status_t tw_p2p_create(const tw_p2p_params_t *params, tw_p2p_t **out)
     return TW_OK;
 }
 
-/* ---- letting go -------------------------------------------------------------------------------------------- */
+/* ---- letting go ---------------------------------------------------------------------------------------- */
 
 static uint64_t deadline(const tw_p2p_t *p2p)
 {
@@ -127,7 +127,7 @@ void tw_p2p_flush(tw_p2p_t *p2p)
     }
 }
 
-/* ---- closing a peer ---------------------------------------------------------------------------------------- */
+/* ---- closing a peer ------------------------------------------------------------------------------------ */
 
 /** Returns how many there were. */
 static int cancel_its_requests(tw_p2p_peer_t *peer)

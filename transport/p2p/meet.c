@@ -73,7 +73,7 @@ static const char *address_text(const handle_t *handle, char text[INET6_ADDRSTRL
                  : inet_ntop(AF_INET6, handle->address, text, INET6_ADDRSTRLEN);
 }
 
-/* ---- listening --------------------------------------------------------------------------------------------- */
+/* ---- listening ----------------------------------------------------------------------------------------- */
 
 static tw_status_t listener_open(tw_p2p_listener_t *listener, handle_t *handle, const char *token)
 {
@@ -200,7 +200,7 @@ void tw_p2p_listener_destroy(tw_p2p_listener_t *listener)
     free(listener);
 }
 
-/* ---- dialing ----------------------------------------------------------------------------------------------- */
+/* ---- dialing ------------------------------------------------------------------------------------------- */
 
 void tw_p2p_dial_cancel(tw_p2p_dial_t *dial)
 {
@@ -312,7 +312,7 @@ tw_status_t tw_p2p_dial_test(tw_p2p_dial_t *dial, tw_p2p_peer_t **out)
     return status;
 }
 
-/* ---- both -------------------------------------------------------------------------------------------------- */
+/* ---- both ---------------------------------------------------------------------------------------------- */
 
 static unsigned meetings_progress(tw_p2p_t *p2p)
 {

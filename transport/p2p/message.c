@@ -4,13 +4,14 @@
 
 #include "transport/p2p/state.h"
 
-/** Chunks on the way per stream: handed to it, one that it is at and one that follows; acknowledged, enough to fill a long wire. */
+/** Chunks on the way per stream: handed to it, one that it is at and one that follows; acknowledged, enough
+ *  to fill a long wire. */
 #define CHUNKS_IN_HAND 2
 #define CHUNKS_TO_ACKNOWLEDGE 3
 /** Chunks handed out before anything else gets its turn. */
 #define CHUNKS_AT_ONCE 16
 
-/* ---- operations -------------------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 static void op_move(tw_p2p_op_t *op, struct tw_p2p_op_list *list)
 {
@@ -104,7 +105,7 @@ void tw_p2p_ops_disown(tw_p2p_t *p2p, const tw_p2p_request_t *request)
     }
 }
 
-/* ---- sending ----------------------------------------------------------------------------------------------- */
+/* ---- sending ------------------------------------------------------------------------------------------- */
 
 int tw_p2p_has_unsent(const tw_p2p_t *p2p)
 {
@@ -149,8 +150,8 @@ static void stream_drop(tw_p2p_stream_t *stream)
     }
 }
 
-/** Never from inside a carrier: it may be delivering a message of the very connection that a send breaks, or that a new endpoint
- *  takes over. What comes up there is sent right after. */
+/** Never from inside a carrier: it may be delivering a message of the very connection that a send breaks, or
+ *  that a new endpoint takes over. What comes up there is sent right after. */
 static void stream_flush(tw_p2p_stream_t *stream)
 {
     int is_pending = 0;

@@ -12,9 +12,10 @@
 /** Over the network, where one stream has all data. */
 #define LONG_CHUNK_BYTES ((size_t)8 << 20)
 
-/* ---- failing ----------------------------------------------------------------------------------------------- */
+/* ---- failing ------------------------------------------------------------------------------------------- */
 
-/** Without hooks: once, and of a peer. Memory that is short here ends what waits for it by its peer's timeout. */
+/** Without hooks: once, and of a peer. Memory that is short here ends what waits for it by its peer's
+ *  timeout. */
 void tw_p2p_peer_fail(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const char *why)
 {
     if (p2p->params.hooks) {
@@ -47,7 +48,7 @@ void tw_p2p_stream_break(tw_p2p_stream_t *stream, const char *why)
     }
 }
 
-/* ---- cards ------------------------------------------------------------------------------------------------- */
+/* ---- cards --------------------------------------------------------------------------------------------- */
 
 /** All must: it is not known beforehand which of the peers a message in the memory of a GPU will be for. */
 int tw_p2p_takes_cuda(const tw_p2p_t *p2p)
@@ -120,7 +121,7 @@ static tw_status_t settings_compare(const tw_p2p_peer_t *peer, const about_t *th
     return TW_OK;
 }
 
-/* ---- peers ------------------------------------------------------------------------------------------------- */
+/* ---- peers --------------------------------------------------------------------------------------------- */
 
 static void stream_init(tw_p2p_stream_t *stream, tw_p2p_peer_t *peer, int worker,
                         const tw_msg_blob_t *addresses)
@@ -178,7 +179,8 @@ static tw_status_t security_init(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t
     return TW_OK;
 }
 
-/** One data stream alone: nothing is to be spread, and each chunk costs. What has begun to go and is canceled is copied, so there is a limit. */
+/** One data stream alone: nothing is to be spread, and each chunk costs. What has begun to go and is canceled
+ *  is copied, so there is a limit. */
 static size_t chunk_bytes(const tw_p2p_peer_t *peer, int is_near)
 {
     const tw_p2p_params_t *params = &peer->p2p->params;
@@ -290,7 +292,7 @@ void tw_p2p_peer_free(tw_p2p_peer_t *peer)
     free(peer);
 }
 
-/* ---- looking ----------------------------------------------------------------------------------------------- */
+/* ---- looking ------------------------------------------------------------------------------------------- */
 
 int tw_p2p_peer_id(const tw_p2p_peer_t *peer)
 {

@@ -7,7 +7,7 @@
 /** With less than this, look whether more has come back. */
 #define CREDIT_LOW_BYTES (TW_P2P_CREDIT_BYTES / 2)
 
-/* ---- life -------------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 static tw_p2p_request_t *request_create(tw_p2p_t *p2p, const tw_p2p_message_t *message, int is_send)
 {
@@ -45,7 +45,7 @@ static void request_destroy(tw_p2p_t *p2p, tw_p2p_request_t *request)
     free(request);
 }
 
-/* ---- posting ----------------------------------------------------------------------------------------------- */
+/* ---- posting ------------------------------------------------------------------------------------------- */
 
 static tw_p2p_arrival_t *find_arrival(tw_p2p_peer_t *peer, uint64_t tag)
 {
@@ -94,8 +94,8 @@ static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
     return tw_p2p_control_send(p2p, request->peer, &header, NULL);
 }
 
-/** Without being asked for: short messages, and, where the owner wants it, long ones, too; but several data streams are worth more
- *  than the way there and back. */
+/** Without being asked for: short messages, and, where the owner wants it, long ones, too; but several data
+ *  streams are worth more than the way there and back. */
 static int goes_at_once(const tw_p2p_t *p2p, const tw_p2p_request_t *request)
 {
     const tw_p2p_peer_t *peer = request->peer;
@@ -184,7 +184,7 @@ tw_status_t tw_p2p_recv(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_r
     return TW_OK;
 }
 
-/* ---- looking ----------------------------------------------------------------------------------------------- */
+/* ---- looking ------------------------------------------------------------------------------------------- */
 
 tw_p2p_need_t tw_p2p_request_needs(const tw_p2p_request_t *request)
 {
@@ -233,7 +233,7 @@ tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes)
     return status;
 }
 
-/* ---- canceling --------------------------------------------------------------------------------------------- */
+/* ---- canceling ----------------------------------------------------------------------------------------- */
 
 /** Tell the other side, if it knows of this message. */
 static void withdraw(tw_p2p_t *p2p, tw_p2p_request_t *request)
@@ -257,8 +257,8 @@ static void withdraw(tw_p2p_t *p2p, tw_p2p_request_t *request)
     }
 }
 
-/** Until UCX has let go of the buffer; TCP has already. A peer that takes nothing for too long has failed; with hooks, all is over
- *  then, and UCX is called no more. */
+/** Until UCX has let go of the buffer; TCP has already. A peer that takes nothing for too long has failed;
+ *  with hooks, all is over then, and UCX is called no more. */
 static void drain(tw_p2p_t *p2p, const tw_p2p_request_t *request)
 {
     const uint64_t until_ns = tw_time_ns() + (uint64_t)(p2p->params.timeout_sec * 1e9);

@@ -1,37 +1,46 @@
 /** The messages of p2p.h.
  *
- *  Why TCP connections of our own, where UCX has TCP, too. (1) UCX's port is open to anyone who reaches it, and a greeting that it does
- *  not like ends the process; here nothing counts before both ends have proven that they hold the key (greeting.h), and all can be
- *  sealed (seal.h). (2) UCX reads into a buffer of its own, and each byte is copied once more from there; here the kernel writes
- *  to the posted buffer. (3) UCX cannot take a message back when the other side dies, before 1.15; and it splits a long one over lanes
- *  by their estimated bandwidth, where here each chunk goes to the connection that is free. (4) It replaces the process's signal
- *  handlers and patches mmap. UCX carries what it is good at: shared memory, and networks that are not TCP.
+ *  Why TCP connections of our own, where UCX has TCP, too. (1) UCX's port is open to anyone who reaches it,
+ *  and a greeting that it does not like ends the process; here nothing counts before both ends have proven
+ *  that they hold the key (greeting.h), and all can be sealed (seal.h). (2) UCX reads into a buffer of its
+ *  own, and each byte is copied once more from there; here the kernel writes to the posted buffer. (3) UCX
+ *  cannot take a message back when the other side dies, before 1.15; and it splits a long one over lanes by
+ *  their estimated bandwidth, where here each chunk goes to the connection that is free. (4) It replaces the
+ *  process's signal handlers and patches mmap. UCX carries what it is good at: shared memory, and networks
+ *  that are not TCP.
  *
- *  Data is not sent with MSG_ZEROCOPY: the receiver's copy remains and is the dearer one, over loopback and virtual devices the kernel
- *  copies all the same, and each send needs an answer from the error queue before its buffer is free.
+ *  Data is not sent with MSG_ZEROCOPY: the receiver's copy remains and is the dearer one, over loopback and
+ *  virtual devices the kernel copies all the same, and each send needs an answer from the error queue before
+ *  its buffer is free.
  *
- *  The messages. A header as below, then the data, if any: as a frame over TCP, as an active message of UCX's. Up to eager_bytes: EAGER,
- *  with the data. Longer: RTS; the receiver, once a receive matches, answers CTS with its request's number; then DATA chunks, each on
- *  whichever stream is free, in any order. Where there are several data streams, each chunk is acknowledged (ACK): a stream is as busy
- *  as its chunks on the way are many, and that is not what a socket with its large buffers would tell. CANCEL takes an RTS back. All
- *  but DATA travel on the control stream in order; that is what keeps equal tags in posting order, and small messages out of the
- *  bulk's queue. BYE is the last one on each stream over TCP, of a peer that is closed; the backend's are not, they end with the job.
+ *  The messages. A header as below, then the data, if any: as a frame over TCP, as an active message of
+ *  UCX's. Up to eager_bytes: EAGER, with the data. Longer: RTS; the receiver, once a receive matches, answers
+ *  CTS with its request's number; then DATA chunks, each on whichever stream is free, in any order. Where
+ *  there are several data streams, each chunk is acknowledged (ACK): a stream is as busy as its chunks on the
+ *  way are many, and that is not what a socket with its large buffers would tell. CANCEL takes an RTS back.
+ *  All but DATA travel on the control stream in order; that is what keeps equal tags in posting order, and
+ *  small messages out of the bulk's queue. BYE is the last one on each stream over TCP, of a peer that is
+ *  closed; the backend's are not, they end with the job.
  *
- *  Credit. What is sent without being asked for may lie there for receives that are late, so all EAGER messages are covered by credit:
- *  TW_P2P_CREDIT_BYTES for each peer, of which a message takes its bytes and TW_P2P_CREDIT_MESSAGE, and which is given back (CREDIT) as
- *  receives take what has come. A message without credit goes as RTS. Where the owner wants it and there is one data stream, a message
- *  of up to TW_P2P_EAGER_MAX goes as EAGER, too: it saves RTS, CTS and the round trip. A longer one is then cut into chunks of 8 MB.
+ *  Credit. What is sent without being asked for may lie there for receives that are late, so all EAGER
+ *  messages are covered by credit: TW_P2P_CREDIT_BYTES for each peer, of which a message takes its bytes and
+ *  TW_P2P_CREDIT_MESSAGE, and which is given back (CREDIT) as receives take what has come. A message without
+ *  credit goes as RTS. Where the owner wants it and there is one data stream, a message of up to
+ *  TW_P2P_EAGER_MAX goes as EAGER, too: it saves RTS, CTS and the round trip. A longer one is then cut into
+ *  chunks of 8 MB.
  *
- *  Over TCP a long EAGER message that no receive waits for is left with the system, and with it all that comes behind it on its stream, as
- *  long as no request of this peer is under way: kept here, it would be copied once more, and whoever posts his receives one at a time,
- *  as NCCL does, would stay behind for good. If the sender closes, or the connection breaks, it is taken.
+ *  Over TCP a long EAGER message that no receive waits for is left with the system, and with it all that
+ *  comes behind it on its stream, as long as no request of this peer is under way: kept here, it would be
+ *  copied once more, and whoever posts his receives one at a time, as NCCL does, would stay behind for good.
+ *  If the sender closes, or the connection breaks, it is taken.
  *
- *  What an EAGER message costs over TCP: one send, with 40 bytes more than the message has, and at the other end one read, of the
- *  data's end and whatever comes next; whoever asks for one request (tw_p2p_progress_for) reads without asking epoll first. An announced
- *  one costs two messages more, without data.
+ *  What an EAGER message costs over TCP: one send, with 40 bytes more than the message has, and at the other
+ *  end one read, of the data's end and whatever comes next; whoever asks for one request
+ *  (tw_p2p_progress_for) reads without asking epoll first. An announced one costs two messages more, without
+ *  data.
  *
- *  Memory of a GPU is touched by UCX alone, never by this code: from there even short messages go by RTS, and a CTS that
- *  names such memory asks for chunks that UCX keeps until it is told where to copy them. */
+ *  Memory of a GPU is touched by UCX alone, never by this code: from there even short messages go by RTS, and
+ *  a CTS that names such memory asks for chunks that UCX keeps until it is told where to copy them. */
 #ifndef TW_TRANSPORT_P2P_PROTOCOL_H
 #define TW_TRANSPORT_P2P_PROTOCOL_H
 
@@ -51,8 +60,8 @@ typedef struct tw_p2p_header {
     uint32_t stream;   /**< DATA, ACK: the sender's stream, 0: no ACK wanted; BYE: its stream; CTS: 1: keep */
     uint64_t tag;      /**< EAGER, RTS; DATA: bytes */
     uint64_t id;       /**< RTS: the sender's number; CTS, CANCEL: that again; DATA: the receiver's number */
-    uint64_t
-        value; /**< EAGER, RTS, CREDIT: bytes; CTS, CANCEL: the receiver's number, 0: none; DATA: offset */
+    /** EAGER, RTS, CREDIT: bytes; CTS, CANCEL: the receiver's number, 0: none; DATA: offset */
+    uint64_t value;
 } tw_p2p_header_t;
 
 static_assert(sizeof(tw_p2p_header_t) == 40, "the header has no holes");
@@ -74,11 +83,13 @@ static inline uint64_t tw_p2p_header_data(const tw_p2p_header_t *header)
     return header->kind == TW_P2P_EAGER ? header->value : header->kind == TW_P2P_DATA ? header->tag : 0;
 }
 
-/** Eight messages of half a megabyte, as many of its steps as NCCL has under way on a connection, beside what is not given back yet. */
+/** Eight messages of half a megabyte, as many of its steps as NCCL has under way on a connection, beside what
+ *  is not given back yet. */
 #define TW_P2P_CREDIT_BYTES ((size_t)9 << 20)
 /** What a message takes besides its data: about what it costs to keep. */
 #define TW_P2P_CREDIT_MESSAGE 128
-/** Given back when it has come to so much. The longest message on credit and this are less than all there is. */
+/** Given back when it has come to so much. The longest message on credit and this are less than all there
+ *  is. */
 #define TW_P2P_CREDIT_STEP ((size_t)4 << 20)
 /** The longest message that is ever sent without being asked for. */
 #define TW_P2P_EAGER_MAX ((size_t)4 << 20)

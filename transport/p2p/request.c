@@ -3,7 +3,7 @@
 
 #include "transport/p2p/state.h"
 
-/* ---- numbers ----------------------------------------------------------------------------------------------- */
+/* ---- numbers ------------------------------------------------------------------------------------------- */
 
 #define NO_NUMBER UINT32_MAX
 
@@ -55,7 +55,7 @@ void tw_p2p_number_release(tw_p2p_numbers_t *numbers, tw_p2p_request_t *request)
     request->number = 0;
 }
 
-/* ---- life of a request ------------------------------------------------------------------------------------- */
+/* ---- life of a request --------------------------------------------------------------------------------- */
 
 void tw_p2p_request_queue(tw_p2p_request_t *request, struct tw_p2p_request_list *queue)
 {

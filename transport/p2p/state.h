@@ -1,13 +1,15 @@
-/** The inside of p2p.h. Read protocol.h (the messages, and why), this header, then, each leaning on those before it: worker.c (what
- *  carries messages: shared memory, network devices), peer.c (peers and their streams), request.c (a request and its number),
- *  message.c (sending), arrive.c (what is done when a message comes), wait.c (progress and sleep), post.c (post, test, cancel),
- *  life.c (create, flush, close), handshake.c and meet.c (meeting by a handle). Below them, the two carriers:
+/** The inside of p2p.h. Read protocol.h (the messages, and why), this header, then, each leaning on those
+ *  before it: worker.c (what carries messages: shared memory, network devices), peer.c (peers and their
+ *  streams), request.c (a request and its number), message.c (sending), arrive.c (what is done when a message
+ *  comes), wait.c (progress and sleep), post.c (post, test, cancel), life.c (create, flush, close),
+ *  handshake.c and meet.c (meeting by a handle). Below them, the two carriers:
  *    ucx_memory.c, ucx_worker.c, ucx_message.c    UCX: shared memory, and networks that are not TCP
  *    greeting.c, seal.c, tcp.h, tcp_*.c           TCP connections of our own
  *
- *  A peer is this end itself, shares memory with it, or is reached over the network; a worker of its own serves each kind (and each
- *  network device), so no message can take a wrong way. A network peer has one control stream and some data streams per device (a
- *  stream is a TCP connection, or a UCX endpoint); a peer in shared memory has one stream for all. */
+ *  A peer is this end itself, shares memory with it, or is reached over the network; a worker of its own
+ *  serves each kind (and each network device), so no message can take a wrong way. A network peer has one
+ *  control stream and some data streams per device (a stream is a TCP connection, or a UCX endpoint); a peer
+ *  in shared memory has one stream for all. */
 #ifndef TW_TRANSPORT_P2P_STATE_H
 #define TW_TRANSPORT_P2P_STATE_H
 
@@ -35,13 +37,17 @@ typedef struct tw_p2p_carrier {
     unsigned (*progress)(tw_p2p_worker_t *worker);
     /** Before sleeping on its descriptor. 1: something is there already, do not sleep. */
     int (*arm)(tw_p2p_worker_t *worker);
-    /** Send what waits on a stream, as far as that goes now; what has gone is finished. 1: something is left that is in no list. */
+    /** Send what waits on a stream, as far as that goes now; what has gone is finished. 1: something is left
+     *  that is in no list. */
     int (*send)(tw_p2p_stream_t *stream);
-    /** Read what is there on a stream, without asking first whether something is. Returns how much happened. NULL: that is not possible. */
+    /** Read what is there on a stream, without asking first whether something is. Returns how much happened.
+     *  NULL: that is not possible. */
     unsigned (*receive)(tw_p2p_stream_t *stream);
-    /** Somebody waits for a message of its peer's now: one that was left where it was may go on. NULL: none is left anywhere. */
+    /** Somebody waits for a message of its peer's now: one that was left where it was may go on. NULL: none
+     *  is left anywhere. */
     void (*resume)(tw_p2p_stream_t *stream);
-    /** Let a request go: what is under way with its buffer on this stream is ended, or goes on without the buffer. */
+    /** Let a request go: what is under way with its buffer on this stream is ended, or goes on without the
+     *  buffer. */
     void (*release)(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
     /** Its peer is gone. is_orderly: what still waits goes out first, in the background. */
     void (*close)(tw_p2p_stream_t *stream, int is_orderly);
@@ -49,7 +55,8 @@ typedef struct tw_p2p_carrier {
     void (*flush)(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(tw_p2p_t *p2p));
     void (*destroy)(tw_p2p_worker_t *worker);
     /* TCP alone: */
-    /** Begin to connect a stream to its peer's device. TW_ERR_NO_MEMORY, logged; other failures break the stream. */
+    /** Begin to connect a stream to its peer's device. TW_ERR_NO_MEMORY, logged; other failures break the
+     *  stream. */
     tw_status_t (*connect)(tw_p2p_stream_t *stream);
     /** Whether what a card says of a device makes sense. */
     int (*address_is_sound)(const void *address, size_t bytes);
@@ -108,9 +115,9 @@ struct tw_p2p_peer {
     uint8_t key[TW_TOKEN_KEY_BYTES]; /**< that its connections over TCP are proven with */
     int cipher;                      /**< tw_cipher_t: what they are sealed with */
     int n_streams, n_byes;           /**< BYEs come, one for each */
-    tw_p2p_stream_t *
-        streams; /**< [n_streams] none: this end itself; control first; data streams are the others, or the same if
-                                 it is alone */
+    /** [n_streams] none: this end itself; control first; data streams are the others, or the same if it is
+     *  alone */
+    tw_p2p_stream_t *streams;
     size_t chunk_bytes;
     int next_stream;                     /**< where the search for a free one begins */
     struct tw_p2p_request_list receives; /**< posted, no message yet */
@@ -149,7 +156,8 @@ typedef struct tw_p2p_landing {
 
 /** Where a request stands. */
 typedef enum tw_p2p_stage {
-    TW_P2P_STAGE_UNMATCHED, /**< receive: in `receives`; send: RTS out, or waiting in this end's own `arrivals` */
+    /** receive: in `receives`; send: RTS out, or waiting in this end's own `arrivals` */
+    TW_P2P_STAGE_UNMATCHED,
     TW_P2P_STAGE_MOVING, /**< data under way */
     TW_P2P_STAGE_DONE
 } tw_p2p_stage_t;
@@ -207,8 +215,8 @@ struct tw_p2p {
     tw_p2p_params_t params;
     char name[64];
     ucs_memory_type_t memory[2]; /**< [tw_mem_t] UCX's name of each kind */
-    tw_p2p_worker_t
-        workers[TW_P2P_WORKERS_MAX]; /**< shared memory first (may lack: context NULL), then the devices */
+    /** shared memory first (may lack: context NULL), then the devices */
+    tw_p2p_worker_t workers[TW_P2P_WORKERS_MAX];
     int n_workers;
     tw_p2p_peer_t **peers; /**< [n_peers] by id; NULL: none */
     int n_peers;
@@ -237,21 +245,21 @@ static inline int tw_p2p_is_over(const tw_p2p_t *p2p)
     return hooks && hooks->is_over(p2p->params.arg);
 }
 
-/* ---- worker.c ---------------------------------------------------------------------------------------------- */
+/* ---- worker.c ------------------------------------------------------------------------------------------ */
 /** TW_ERR_CONFIG (devices), TW_ERR_UCX, TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_workers_create(tw_p2p_t *p2p);
 void tw_p2p_workers_destroy(tw_p2p_t *p2p);
 /** Returns how much happened. */
 unsigned tw_p2p_workers_progress(tw_p2p_t *p2p);
 
-/* ---- ucx_memory.c ------------------------------------------------------------------------------------------ */
-/** A value of UCX_TLS: `tls`, and where UCX has GPUs also its ways to them, unless `tls` decides that by itself. For the caller
- *  to free; NULL: out of memory (logged). */
+/* ---- ucx_memory.c -------------------------------------------------------------------------------------- */
+/** A value of UCX_TLS: `tls`, and where UCX has GPUs also its ways to them, unless `tls` decides that by
+ *  itself. For the caller to free; NULL: out of memory (logged). */
 char *tw_p2p_tls_with_cuda(const char *tls, int has_gpu);
 /** 1 if it does; 0 also after an error, which is logged. */
 int tw_p2p_context_takes_cuda(ucp_context_h context);
 
-/* ---- ucx_worker.c, ucx_message.c --------------------------------------------------------------------------- */
+/* ---- ucx_worker.c, ucx_message.c ----------------------------------------------------------------------- */
 /** For shared memory; for a network device. TW_ERR_UCX, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_ucx_shm_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker);
 tw_status_t tw_ucx_net_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *device);
@@ -259,14 +267,15 @@ tw_status_t tw_ucx_net_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char
 tw_status_t tw_ucx_handlers_set(tw_p2p_worker_t *worker);
 int tw_ucx_send(tw_p2p_stream_t *stream);
 
-/* ---- tcp_device.c ------------------------------------------------------------------------------------------ */
+/* ---- tcp_device.c -------------------------------------------------------------------------------------- */
 /** For a network device. TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_tcp_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *name);
 
-/* ---- peer.c ------------------------------------------------------------------------------------------------ */
+/* ---- peer.c -------------------------------------------------------------------------------------------- */
 /** A peer cannot go on, or, NULL, this process: tell the owner. */
 void tw_p2p_peer_fail(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const char *why);
-/** Note that a stream is of no use any more, and tell the owner. What waits on it is forgotten when it is pumped next. */
+/** Note that a stream is of no use any more, and tell the owner. What waits on it is forgotten when it is
+ *  pumped next. */
 void tw_p2p_stream_break(tw_p2p_stream_t *stream, const char *why);
 int tw_p2p_peer_is_over_tcp(const tw_p2p_peer_t *peer);
 /** An id for a peer to come. -1: out of memory. */
@@ -274,7 +283,7 @@ int tw_p2p_id_reserve(tw_p2p_t *p2p);
 /** Nothing may be under way any more. */
 void tw_p2p_peer_free(tw_p2p_peer_t *peer);
 
-/* ---- message.c --------------------------------------------------------------------------------------------- */
+/* ---- message.c ----------------------------------------------------------------------------------------- */
 tw_p2p_op_t *tw_p2p_op_create(tw_p2p_t *p2p);
 /** Into UCX's hands. */
 void tw_p2p_op_hand_over(tw_p2p_op_t *op);
@@ -282,10 +291,12 @@ void tw_p2p_op_hand_over(tw_p2p_op_t *op);
 void tw_p2p_op_finish(tw_p2p_op_t *op, const char *why);
 /** Its request is done with it, though it is not done itself. */
 void tw_p2p_op_disown(tw_p2p_op_t *op);
-/** Number it as the n-th (from 0) that goes next, and return the number that follows; once it goes for sure, count it. */
+/** Number it as the n-th (from 0) that goes next, and return the number that follows; once it goes for sure,
+ *  count it. */
 uint32_t tw_p2p_op_number(tw_p2p_op_t *op, uint32_t n);
 void tw_p2p_op_count(tw_p2p_op_t *op);
-/** Send a control message; `request` (EAGER) is counted as busy until its buffer is free. TW_ERR_NO_MEMORY, logged. */
+/** Send a control message; `request` (EAGER) is counted as busy until its buffer is free. TW_ERR_NO_MEMORY,
+ *  logged. */
 tw_status_t tw_p2p_control_send(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_header_t *header,
                                 tw_p2p_request_t *request);
 /** Send BYE on all streams. TW_ERR_NO_MEMORY, logged. */
@@ -299,11 +310,13 @@ void tw_p2p_ops_take_back(tw_p2p_request_t *request);
 /** What UCX has in hand goes on without its request. */
 void tw_p2p_ops_disown(tw_p2p_t *p2p, const tw_p2p_request_t *request);
 
-/* ---- arrive.c ---------------------------------------------------------------------------------------------- */
-/** It may stay with the system until a receive is posted: it is long, and nobody waits for it or for anything that comes behind it. */
+/* ---- arrive.c ------------------------------------------------------------------------------------------ */
+/** It may stay with the system until a receive is posted: it is long, and nobody waits for it or for anything
+ *  that comes behind it. */
 int tw_p2p_message_can_wait(const tw_p2p_peer_t *peer, const tw_p2p_header_t *header);
-/** A message begins to come in; a control message is dealt with at once, all others when they end. NULL, or what is wrong with
- *  it. `landing`: set up for its data, of which there are `bytes`; it stays where it is until the end. */
+/** A message begins to come in; a control message is dealt with at once, all others when they end. NULL, or
+ *  what is wrong with it. `landing`: set up for its data, of which there are `bytes`; it stays where it is
+ *  until the end. */
 const char *tw_p2p_message_begin(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, size_t bytes,
                                  tw_p2p_landing_t *landing);
 /** All of it is there. NULL, or what is wrong. */
@@ -313,7 +326,7 @@ void tw_p2p_landing_lose(tw_p2p_peer_t *peer, tw_p2p_landing_t *landing);
 /** A receive takes what has come: EAGER is copied, RTS is answered. */
 void tw_p2p_arrival_accept(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_arrival_t *arrival);
 
-/* ---- request.c --------------------------------------------------------------------------------------------- */
+/* ---- request.c ----------------------------------------------------------------------------------------- */
 tw_p2p_request_t *tw_p2p_number_find(const tw_p2p_numbers_t *numbers, uint64_t number);
 tw_status_t tw_p2p_number_take(tw_p2p_numbers_t *numbers, tw_p2p_request_t *request);
 void tw_p2p_number_release(tw_p2p_numbers_t *numbers, tw_p2p_request_t *request);
@@ -326,7 +339,7 @@ void tw_p2p_request_settle(tw_p2p_t *p2p, tw_p2p_request_t *request);
 /** Decide how it ends; UCX may still be busy with its buffer. */
 void tw_p2p_request_finish(tw_p2p_t *p2p, tw_p2p_request_t *request, tw_status_t status);
 
-/* ---- wait.c ------------------------------------------------------------------------------------------------ */
+/* ---- wait.c -------------------------------------------------------------------------------------------- */
 /** After the workers are there. TW_ERR_NO_MEMORY, TW_ERR_IO, logged. */
 tw_status_t tw_p2p_sleep_init(tw_p2p_t *p2p);
 void tw_p2p_sleep_cleanup(tw_p2p_t *p2p);

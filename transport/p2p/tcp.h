@@ -1,12 +1,14 @@
-/** TCP connections of our own. Read this header, then tcp_link.c (a connection's socket), tcp_send.c, tcp_receive.c, tcp_close.c,
- *  tcp_open.c (connecting, accepting, greeting), tcp_device.c (a device: its port, its card, progress).
+/** TCP connections of our own. Read this header, then tcp_link.c (a connection's socket), tcp_send.c,
+ *  tcp_receive.c, tcp_close.c, tcp_open.c (connecting, accepting, greeting), tcp_device.c (a device: its
+ *  port, its card, progress).
  *
- *  A stream is one connection, for both directions; the peer that connects is agreed (tw_p2p_peer_params_t). On it travels, after the
- *  greeting (greeting.h), one frame after the other: a header of protocol.h and its data. Sealed, the header is a piece with its tag, and
- *  the data are pieces of up to TW_TCP_PIECE_BYTES with theirs; nothing is looked at before its piece has opened.
+ *  A stream is one connection, for both directions; the peer that connects is agreed (tw_p2p_peer_params_t).
+ *  On it travels, after the greeting (greeting.h), one frame after the other: a header of protocol.h and its
+ *  data. Sealed, the header is a piece with its tag, and the data are pieces of up to TW_TCP_PIECE_BYTES with
+ *  theirs; nothing is looked at before its piece has opened.
  *
- *  Sockets do not block. The kernel tells by epoll, once each time, when one can be read or written again; until a call says that it
- *  cannot (EAGAIN), it is taken to be able to. Private to the folder. */
+ *  Sockets do not block. The kernel tells by epoll, once each time, when one can be read or written again;
+ *  until a call says that it cannot (EAGAIN), it is taken to be able to. Private to the folder. */
 #ifndef TW_TRANSPORT_P2P_TCP_H
 #define TW_TRANSPORT_P2P_TCP_H
 
@@ -16,9 +18,11 @@
 
 TW_C_BEGIN
 
-/** Of data that is sealed at once: small enough for the cache, large enough for its tag and its read not to matter. */
+/** Of data that is sealed at once: small enough for the cache, large enough for its tag and its read not to
+ *  matter. */
 #define TW_TCP_PIECE_BYTES ((size_t)64 << 10)
-/** Read ahead: headers and short messages. Of long data so much is copied at most, all else is read to its place. */
+/** Read ahead: headers and short messages. Of long data so much is copied at most, all else is read to its
+ *  place. */
 #define TW_TCP_IN_BYTES ((size_t)8 << 10)
 /** A device's addresses that are told. */
 #define TW_TCP_ADDRESSES_MAX 16
@@ -78,7 +82,7 @@ struct tw_tcp_device {
     uint8_t *scratch;   /**< [TW_TCP_PIECE_BYTES] for what is thrown away */
 };
 
-/* ---- tcp_link.c -------------------------------------------------------------------------------------------- */
+/* ---- tcp_link.c ---------------------------------------------------------------------------------------- */
 /** NULL: out of memory, logged. Takes the socket. */
 tw_tcp_link_t *tw_tcp_link_create(tw_tcp_device_t *device, int fd, tw_tcp_stage_t stage);
 /** Have the kernel watch its socket. 0: it does not, logged. */
@@ -103,32 +107,33 @@ int tw_tcp_out_add(tw_tcp_link_t *link, const void *data, size_t bytes);
 /** TW_OK: nothing is left; TW_IN_PROGRESS; TW_ERR_IO, with *error set. */
 tw_status_t tw_tcp_out_flush(tw_tcp_link_t *link, int *error);
 
-/* ---- tcp_send.c -------------------------------------------------------------------------------------------- */
+/* ---- tcp_send.c ---------------------------------------------------------------------------------------- */
 int tw_tcp_send(tw_p2p_stream_t *stream);
 void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
 /** All that waits on the link's stream, as bytes to be sent. 0: out of memory. */
 int tw_tcp_out_add_waiting(tw_tcp_link_t *link);
 
-/* ---- tcp_receive.c ----------------------------------------------------------------------------------------- */
+/* ---- tcp_receive.c ------------------------------------------------------------------------------------- */
 /** Read a bounded amount. Returns how much happened. */
 int tw_tcp_receive(tw_tcp_link_t *link);
 /** The same, whether or not something is known to be there. */
 unsigned tw_tcp_receive_now(tw_p2p_stream_t *stream);
 void tw_tcp_resume(tw_p2p_stream_t *stream);
 
-/* ---- tcp_close.c ------------------------------------------------------------------------------------------- */
+/* ---- tcp_close.c --------------------------------------------------------------------------------------- */
 void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly);
 /** LEAVING: send and read on. Returns 1 if something happened. */
 int tw_tcp_leave(tw_tcp_link_t *link);
 /** Until nothing is left that a closed peer is to get (blocks). */
 void tw_tcp_await_leaving(tw_tcp_device_t *device);
 
-/* ---- tcp_open.c -------------------------------------------------------------------------------------------- */
+/* ---- tcp_open.c ---------------------------------------------------------------------------------------- */
 tw_status_t tw_tcp_connect(tw_p2p_stream_t *stream);
 int tw_tcp_address_is_sound(const void *address, size_t bytes);
 /** Take the new connections. */
 void tw_tcp_accept(tw_tcp_device_t *device);
-/** Go on with the greeting: something may be there to read, or the connection is made. Returns 1 if something happened. */
+/** Go on with the greeting: something may be there to read, or the connection is made. Returns 1 if something
+ *  happened. */
 int tw_tcp_greet(tw_tcp_link_t *link);
 /** Try again, or give up, what is due. */
 void tw_tcp_look_at_clock(tw_tcp_device_t *device);

@@ -12,7 +12,7 @@
 /** Between looks at whether all has gone out. */
 #define LOOK_MS 1
 
-/* ---- leaving ----------------------------------------------------------------------------------------------- */
+/* ---- leaving ------------------------------------------------------------------------------------------- */
 
 void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly)
 {
@@ -70,7 +70,8 @@ static int any_has_more(const tw_tcp_device_t *device)
     return 0;
 }
 
-/** Each has its deadline from when it was closed. Who gives up in the midst of something is not made to wait. */
+/** Each has its deadline from when it was closed. Who gives up in the midst of something is not made to
+ *  wait. */
 void tw_tcp_await_leaving(tw_tcp_device_t *device)
 {
     const tw_p2p_t *p2p = device->worker->p2p;

@@ -17,7 +17,7 @@ static tw_status_t failed(const tw_tcp_device_t *device, const char *what, int e
     return tw_status_from_errno(error);
 }
 
-/* ---- at work ----------------------------------------------------------------------------------------------- */
+/* ---- at work ------------------------------------------------------------------------------------------- */
 
 static int watch_listener(tw_tcp_device_t *device, int operation)
 {
@@ -106,7 +106,7 @@ static void tcp_flush(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(t
     (void)turn;
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 static void tcp_shut(tw_p2p_worker_t *worker)
 {

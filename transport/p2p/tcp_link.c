@@ -9,7 +9,7 @@
 
 #include "transport/p2p/tcp.h"
 
-/* ---- life -------------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 tw_tcp_link_t *tw_tcp_link_create(tw_tcp_device_t *device, int fd, tw_tcp_stage_t stage)
 {
@@ -103,7 +103,7 @@ void tw_tcp_break(tw_tcp_link_t *link, const char *why)
     }
 }
 
-/* ---- reading and writing ----------------------------------------------------------------------------------- */
+/* ---- reading and writing ------------------------------------------------------------------------------- */
 
 ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error)
 {

@@ -10,15 +10,17 @@
 
 /** Between two tries to connect. */
 #define RETRY_NS 50000000u
-/** A stranger has so long to prove itself: a rank may be stopped for some time. How many there may be is bounded, too. */
+/** A stranger has so long to prove itself: a rank may be stopped for some time. How many there may be is
+ *  bounded, too. */
 #define STRANGER_NS 60000000000u
 #define STRANGERS_MAX 64
 /** No descriptor was left: the next look at who waits. */
 #define NO_DESCRIPTOR_NS 100000000u
-/** Of a connection whose owner watches over its peers, for longer than any queue: until the probes give it up. */
+/** Of a connection whose owner watches over its peers, for longer than any queue: until the probes give it
+ *  up. */
 #define WATCHED_SEC 20.0
 
-/* ---- connecting -------------------------------------------------------------------------------------------- */
+/* ---- connecting ---------------------------------------------------------------------------------------- */
 
 int tw_tcp_address_is_sound(const void *address, size_t bytes)
 {
@@ -113,7 +115,7 @@ static void try_again(tw_tcp_link_t *link, const char *why)
     }
 }
 
-/* ---- accepting --------------------------------------------------------------------------------------------- */
+/* ---- accepting ----------------------------------------------------------------------------------------- */
 
 /** The oldest that has not even said who it is; else the oldest. */
 static tw_tcp_link_t *whom_to_send_away(const tw_tcp_device_t *device)
@@ -181,7 +183,7 @@ void tw_tcp_accept(tw_tcp_device_t *device)
     }
 }
 
-/* ---- the greeting ------------------------------------------------------------------------------------------ */
+/* ---- the greeting -------------------------------------------------------------------------------------- */
 
 static void not_let_in(tw_tcp_link_t *link, const char *why)
 {
@@ -302,7 +304,8 @@ static void hear_challenge(tw_tcp_link_t *link)
     }
 }
 
-/** Probes wait in the queues on the way, and may be dropped there: an owner that watches over its peers knows better who is dead. */
+/** Probes wait in the queues on the way, and may be dropped there: an owner that watches over its peers knows
+ *  better who is dead. */
 static double keep_alive_sec(const tw_p2p_t *p2p)
 {
     return p2p->params.timeout_sec + (p2p->params.hooks ? WATCHED_SEC : 0);
@@ -345,7 +348,8 @@ static void lost(tw_tcp_link_t *link, int error)
     }
 }
 
-/** No more than the greeting is read: what comes after it is for who is proven. Returns 1 if a part of it was heard. */
+/** No more than the greeting is read: what comes after it is for who is proven. Returns 1 if a part of it was
+ *  heard. */
 static int hear(tw_tcp_link_t *link)
 {
     int error = 0;
@@ -386,7 +390,7 @@ int tw_tcp_greet(tw_tcp_link_t *link)
     return n > 0;
 }
 
-/* ---- the clock --------------------------------------------------------------------------------------------- */
+/* ---- the clock ----------------------------------------------------------------------------------------- */
 
 void tw_tcp_look_at_clock(tw_tcp_device_t *device)
 {

@@ -12,7 +12,7 @@
 #define READ_BYTES ((size_t)512 << 10)
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
 
-/* ---- one frame --------------------------------------------------------------------------------------------- */
+/* ---- one frame ----------------------------------------------------------------------------------------- */
 
 static size_t buffered(const tw_tcp_link_t *link)
 {
@@ -53,8 +53,8 @@ static void data_came(tw_tcp_link_t *link, size_t bytes)
     }
 }
 
-/** A piece is all there: from its own buffer to where it belongs, where nothing comes that has not been sealed by the peer. NULL, or what
- *  is wrong. */
+/** A piece is all there: from its own buffer to where it belongs, where nothing comes that has not been
+ *  sealed by the peer. NULL, or what is wrong. */
 static const char *open_piece(tw_tcp_link_t *link)
 {
     const size_t bytes = link->piece_bytes - TW_SEAL_TAG_BYTES;
@@ -161,10 +161,10 @@ static int take_all(tw_tcp_link_t *link)
     return 1;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
-/** The data to their place, or nowhere, and what follows them to the buffer. If less came than there was room for, that was all: the kernel
- *  tells when more is there. */
+/** The data to their place, or nowhere, and what follows them to the buffer. If less came than there was room
+ *  for, that was all: the kernel tells when more is there. */
 static ssize_t read_more(tw_tcp_link_t *link, int *error)
 {
     struct iovec parts[2];

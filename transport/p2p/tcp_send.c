@@ -13,8 +13,9 @@
 #define FRAMES_AT_ONCE 16
 /** Of a short frame. */
 #define SHORT_BYTES 512
-/** Of a write, and writes of one connection, before the caller gets its turn: NCCL waits in no call for longer than a copy. Together
- *  they take a message of 4 MB with its header: what is left of one costs a round. */
+/** Of a write, and writes of one connection, before the caller gets its turn: NCCL waits in no call for
+ *  longer than a copy. Together they take a message of 4 MB with its header: what is left of one costs a
+ *  round. */
 #define SEND_BYTES (((size_t)1 << 20) + HEADER_BYTES)
 #define SENDS_AT_ONCE 4
 static_assert(SENDS_AT_ONCE * SEND_BYTES >= TW_P2P_EAGER_MAX + HEADER_BYTES,
@@ -22,7 +23,7 @@ static_assert(SENDS_AT_ONCE * SEND_BYTES >= TW_P2P_EAGER_MAX + HEADER_BYTES,
 /** The buffer that sealed frames leave from: two pieces, and headers. */
 #define OUT_BYTES (2 * TW_TCP_PIECE_BYTES + 4096)
 
-/* ---- operations -------------------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 static size_t frame_bytes(const tw_p2p_op_t *op)
 {
@@ -37,7 +38,8 @@ static const uint8_t *op_data(const tw_p2p_op_t *op, size_t *bytes)
     return *bytes ? (const uint8_t *)op->data + (done - op->copied_from) : NULL;
 }
 
-/** So many bytes of the frame more have gone, or lie in the link's own buffer. Returns 1 if that was all of it. */
+/** So many bytes of the frame more have gone, or lie in the link's own buffer. Returns 1 if that was all of
+ *  it. */
 static int op_advance(tw_p2p_op_t *op, size_t bytes)
 {
     if (!op->sent && bytes) {
@@ -96,7 +98,7 @@ void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request)
     }
 }
 
-/* ---- plain ------------------------------------------------------------------------------------------------- */
+/* ---- plain --------------------------------------------------------------------------------------------- */
 
 /** The frames that wait, as parts of one call. */
 static int gather(const tw_p2p_stream_t *stream, struct iovec *parts)
@@ -134,7 +136,8 @@ static void advance(tw_p2p_stream_t *stream, size_t bytes)
     }
 }
 
-/** A short frame is copied to one part, which costs less than to hand over two. Returns how many parts are left. */
+/** A short frame is copied to one part, which costs less than to hand over two. Returns how many parts are
+ *  left. */
 static int join_short(struct iovec *parts, int n, uint8_t *room)
 {
     if (n != 2 || parts[0].iov_len + parts[1].iov_len > SHORT_BYTES) {
@@ -173,7 +176,7 @@ static tw_status_t send_plain(tw_tcp_link_t *link, int *error)
     return TW_OK;
 }
 
-/* ---- sealed ------------------------------------------------------------------------------------------------ */
+/* ---- sealed -------------------------------------------------------------------------------------------- */
 
 /** The next piece of a frame: its header, or some of its data. Returns 0 if there is no room for it. */
 static int seal_piece(tw_tcp_link_t *link, tw_p2p_op_t *op)
@@ -209,7 +212,7 @@ static tw_status_t send_sealed(tw_tcp_link_t *link, int *error)
     return tw_tcp_out_flush(link, error);
 }
 
-/* ---- both -------------------------------------------------------------------------------------------------- */
+/* ---- both ---------------------------------------------------------------------------------------------- */
 
 int tw_tcp_send(tw_p2p_stream_t *stream)
 {
@@ -226,7 +229,8 @@ int tw_tcp_send(tw_p2p_stream_t *stream)
                                  : send_plain(link, &error);
     }
     if (status == TW_ERR_IO) {
-        /* The other end is gone. What it had sent before, its BYE too, may still lie here: reading comes to the end of it. */
+        /* The other end is gone. What it had sent before, its BYE too, may still lie here: reading comes to
+         * the end of it. */
         link->can_write = 0;
         tw_tcp_set_ready(link, 1);
         return 0;

@@ -1,4 +1,5 @@
-/** Finding UCX, and keeping it from what is not its own in somebody else's process: signals, and other places than our log. */
+/** Finding UCX, and keeping it from what is not its own in somebody else's process: signals, and other places
+ *  than our log. */
 #include "transport/p2p/ucx_load.h"
 
 #include <dlfcn.h>
@@ -25,10 +26,10 @@ static int find(void *library, const char *name, void *function)
     return symbol != NULL;
 }
 
-/* ---- manners ----------------------------------------------------------------------------------------------- */
+/* ---- manners ------------------------------------------------------------------------------------------- */
 
-/** UCX takes the process's signal handlers when it is loaded, to print a stack before it ends. They are not ours to take: whoever had
- *  them before has them again, unless the user asks UCX for its own. */
+/** UCX takes the process's signal handlers when it is loaded, to print a stack before it ends. They are not
+ *  ours to take: whoever had them before has them again, unless the user asks UCX for its own. */
 static void signals_give_back(void *library)
 {
     void (*disable)(void) = NULL;
@@ -81,7 +82,7 @@ static void log_take(void *library)
     }
 }
 
-/* ---- loading ----------------------------------------------------------------------------------------------- */
+/* ---- loading ------------------------------------------------------------------------------------------- */
 
 static int find_all(void *library, tw_ucx_t *found)
 {

@@ -1,4 +1,5 @@
-/** UCX, loaded when it is first needed: a process whose messages all go over TCP connections of its own has none of it. */
+/** UCX, loaded when it is first needed: a process whose messages all go over TCP connections of its own has
+ *  none of it. */
 #ifndef TW_TRANSPORT_P2P_UCX_LOAD_H
 #define TW_TRANSPORT_P2P_UCX_LOAD_H
 

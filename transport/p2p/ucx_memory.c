@@ -5,10 +5,11 @@
 #include "transport/p2p/state.h"
 #include "transport/p2p/ucx_load.h"
 
-/** Memory domains of a GPU come from this part of UCX. It is not there unless UCX was built with CUDA, and has none where
- *  there is no GPU or no driver. */
+/** Memory domains of a GPU come from this part of UCX. It is not there unless UCX was built with CUDA, and
+ *  has none where there is no GPU or no driver. */
 #define CUDA_COMPONENT "cuda_cpy"
-/** UCX's name for all its ways to the memory of a GPU. It does not complain when only some of them are there. */
+/** UCX's name for all its ways to the memory of a GPU. It does not complain when only some of them are
+ *  there. */
 #define CUDA_TLS "cuda"
 
 static int component_has_gpu(uct_component_h component)

@@ -4,7 +4,7 @@
 #include "transport/p2p/state.h"
 #include "transport/p2p/ucx_load.h"
 
-/* ---- sending ----------------------------------------------------------------------------------------------- */
+/* ---- sending ------------------------------------------------------------------------------------------- */
 
 static void on_endpoint_error(void *arg, ucp_ep_h endpoint, ucs_status_t status)
 {
@@ -81,7 +81,7 @@ int tw_ucx_send(tw_p2p_stream_t *stream)
     return 0;
 }
 
-/* ---- receiving --------------------------------------------------------------------------------------------- */
+/* ---- receiving ----------------------------------------------------------------------------------------- */
 
 static void on_received(void *handle, ucs_status_t status, size_t bytes, void *arg)
 {
@@ -90,8 +90,8 @@ static void on_received(void *handle, ucs_status_t status, size_t bytes, void *a
     tw_ucx->ucp_request_free(handle);
 }
 
-/** Data in UCX's hands still: let it write to the place. Done is done: what UCX has written to the memory of a GPU through
- *  copies has ended on the GPU before it says so. */
+/** Data in UCX's hands still: let it write to the place. Done is done: what UCX has written to the memory of
+ *  a GPU through copies has ended on the GPU before it says so. */
 static const char *data_fetch(const tw_p2p_worker_t *worker, tw_p2p_landing_t *landing, void *data)
 {
     tw_p2p_op_t *op = tw_p2p_op_create(worker->p2p);

@@ -17,7 +17,7 @@ static tw_status_t ucx_failed(const tw_p2p_t *p2p, const char *what, ucs_status_
     return TW_ERR_UCX;
 }
 
-/* ---- contexts and workers ---------------------------------------------------------------------------------- */
+/* ---- contexts and workers ------------------------------------------------------------------------------ */
 
 static tw_status_t config_set(const tw_p2p_t *p2p, ucp_config_t *config, const tw_p2p_setting_t *settings)
 {
@@ -110,7 +110,7 @@ static void ucx_destroy(tw_p2p_worker_t *worker)
     }
 }
 
-/* ---- at work ----------------------------------------------------------------------------------------------- */
+/* ---- at work ------------------------------------------------------------------------------------------- */
 
 static unsigned ucx_progress(tw_p2p_worker_t *worker)
 {
@@ -163,7 +163,7 @@ static const tw_p2p_carrier_t ucx = {.progress = ucx_progress,
                                      .flush = ucx_flush,
                                      .destroy = ucx_destroy};
 
-/* ---- kinds ------------------------------------------------------------------------------------------------- */
+/* ---- kinds --------------------------------------------------------------------------------------------- */
 
 /* Transports and devices are ours alone to say: that is what keeps node and network apart. */
 
@@ -193,7 +193,8 @@ static tw_status_t worker_create_with_cuda(tw_p2p_t *p2p, tw_p2p_worker_t *worke
 
 tw_status_t tw_ucx_shm_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker)
 {
-    /* Its cache of registered memory, which shared memory does not need, patches mmap, munmap and more in the whole process. */
+    /* Its cache of registered memory, which shared memory does not need, patches mmap, munmap and more in the
+     * whole process. */
     tw_p2p_setting_t settings[] = {
         {0}, {"MAX_RNDV_RAILS", "1", 0}, {"RCACHE_ENABLE", "n", 0}, {NULL, NULL, 0}};
     return worker_create_with_cuda(p2p, worker, p2p->params.node_tls, settings);

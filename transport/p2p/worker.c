@@ -4,7 +4,7 @@
 #include "transport/p2p/state.h"
 #include "transport/rendezvous/socket.h"
 
-/* ---- devices ----------------------------------------------------------------------------------------------- */
+/* ---- devices ------------------------------------------------------------------------------------------- */
 
 /** Whether a device is in a list of them before byte `end`. */
 static int is_named_before(const char *list, const char *device, size_t end)

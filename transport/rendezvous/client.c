@@ -9,8 +9,8 @@
 
 #define RETRY_FIRST_NS 20000000u
 #define RETRY_MAX_NS 500000000u
-/** Rank 0 says every tenth of a second that it is alive, whatever TW_PEER_TIMEOUT is. It gives up by itself after TW_JOIN_TIMEOUT
- *  and says who is missing. */
+/** Rank 0 says every tenth of a second that it is alive, whatever TW_PEER_TIMEOUT is. It gives up by itself
+ *  after TW_JOIN_TIMEOUT and says who is missing. */
 #define SILENCE_MIN_SEC 1.0
 
 typedef struct client {
@@ -65,7 +65,7 @@ static tw_status_t lost_rank_0(const client_t *client, const char *step, tw_stat
     return status == TW_ERR_TIMEOUT ? TW_ERR_TIMEOUT : TW_ERR_PEER;
 }
 
-/* ---- one attempt ------------------------------------------------------------------------------------------- */
+/* ---- one attempt --------------------------------------------------------------------------------------- */
 
 /** Rank 0 does not seal its connections: it is to refuse, and everybody to know why. */
 static tw_status_t decline(const client_t *client)
@@ -174,7 +174,7 @@ static tw_status_t get_in(client_t *client)
     return status;
 }
 
-/* ---- inside ------------------------------------------------------------------------------------------------ */
+/* ---- inside -------------------------------------------------------------------------------------------- */
 
 /** Rank 0 is there until we hear nothing of it for too long. */
 static tw_status_t wait_next(const client_t *client, tw_connection_message_t *message)

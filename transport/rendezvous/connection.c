@@ -58,7 +58,7 @@ static void shrink(uint8_t **buffer, size_t *capacity)
     *capacity = 0;
 }
 
-/* ---- sending ----------------------------------------------------------------------------------------------- */
+/* ---- sending ------------------------------------------------------------------------------------------- */
 
 static int reserve(uint8_t **buffer, size_t *capacity, size_t bytes)
 {
@@ -130,9 +130,10 @@ int tw_connection_wants_write(const tw_connection_t *connection)
     return connection->out_bytes > 0;
 }
 
-/* ---- receiving --------------------------------------------------------------------------------------------- */
+/* ---- receiving ----------------------------------------------------------------------------------------- */
 
-/** Read until `bytes` of the message are there. Memory grows with what has come, not with what was announced. */
+/** Read until `bytes` of the message are there. Memory grows with what has come, not with what was
+ *  announced. */
 static tw_status_t fill(tw_connection_t *connection, size_t bytes)
 {
     while (connection->in_bytes < bytes) {
@@ -203,7 +204,7 @@ tw_status_t tw_connection_receive(tw_connection_t *connection, unsigned accepted
     return TW_OK;
 }
 
-/* ---- blocking ---------------------------------------------------------------------------------------------- */
+/* ---- blocking ------------------------------------------------------------------------------------------ */
 
 /** TW_OK: look again; TW_ERR_TIMEOUT. */
 static tw_status_t wait_ready(tw_connection_t *connection, short events, uint64_t deadline_ns)

@@ -1,4 +1,5 @@
-/** Messages (messages.h) over a non-blocking TCP connection, signed or sealed once a session is set. Private to the folder.
+/** Messages (messages.h) over a non-blocking TCP connection, signed or sealed once a session is set. Private
+ *  to the folder.
  *
  *  Nothing here logs or blocks; a connection belongs to one thread at a time. */
 #ifndef TW_TRANSPORT_RENDEZVOUS_CONNECTION_H
@@ -33,7 +34,8 @@ void tw_connection_init(tw_connection_t *connection, int fd);
 void tw_connection_cleanup(tw_connection_t *connection);
 int tw_connection_is_open(const tw_connection_t *connection);
 
-/** Queue a message and send what the socket takes. TW_OK also when some of it waits. TW_ERR_IO, TW_ERR_NO_MEMORY. */
+/** Queue a message and send what the socket takes. TW_OK also when some of it waits. TW_ERR_IO,
+ *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_connection_send(tw_connection_t *connection, int type, const void *payload, size_t bytes);
 /** TW_OK: nothing waits; TW_IN_PROGRESS; TW_ERR_IO. */
 tw_status_t tw_connection_flush(tw_connection_t *connection);
@@ -42,12 +44,14 @@ int tw_connection_wants_write(const tw_connection_t *connection);
 /** A set of types. */
 #define TW_CONNECTION_ACCEPTS(type) (1u << (type))
 
-/** The next whole message, read as far as the socket has it. TW_IN_PROGRESS: not yet. TW_ERR_FORMAT: garbage, or a type not
- *  in `accepted`; TW_ERR_AUTH: wrong hash, or it does not open; TW_ERR_IO: closed or broken; the connection is of no use afterwards. */
+/** The next whole message, read as far as the socket has it. TW_IN_PROGRESS: not yet. TW_ERR_FORMAT: garbage,
+ *  or a type not in `accepted`; TW_ERR_AUTH: wrong hash, or it does not open; TW_ERR_IO: closed or broken;
+ *  the connection is of no use afterwards. */
 tw_status_t tw_connection_receive(tw_connection_t *connection, unsigned accepted,
                                   tw_connection_message_t *message);
 
-/** Block until a message is there, sending what waits meanwhile; as tw_connection_receive, or TW_ERR_TIMEOUT. */
+/** Block until a message is there, sending what waits meanwhile; as tw_connection_receive, or
+ *  TW_ERR_TIMEOUT. */
 tw_status_t tw_connection_wait(tw_connection_t *connection, unsigned accepted, uint64_t deadline_ns,
                                tw_connection_message_t *message);
 /** Block until all is sent. */

@@ -8,15 +8,15 @@ TW_C_BEGIN
 
 #define TW_JOB_WORLD_MAX 65536
 
-/** First host of a Slurm host list, "node[01-04,7],gpu3" -> "node01". TW_ERR_FORMAT, silent, if the text is none or the
- *  name does not fit. */
+/** First host of a Slurm host list, "node[01-04,7],gpu3" -> "node01". TW_ERR_FORMAT, silent, if the text is
+ *  none or the name does not fit. */
 tw_status_t tw_hostlist_first(const char *list, char *host, size_t host_bytes);
 
 /** Entry `index` of Slurm's run-length list, "4(x2),1" -> 4, 4, 1. -1 if there is none. */
 int tw_tasks_per_node(const char *list, int index);
 
-/** First IPv4 address of an Open MPI contact, "123.0;tcp://10.0.0.1,172.17.0.1:4321;tcp6://[fd00::1]:4321" -> "10.0.0.1"; where there is
- *  none, its first IPv6 address.
+/** First IPv4 address of an Open MPI contact, "123.0;tcp://10.0.0.1,172.17.0.1:4321;tcp6://[fd00::1]:4321" ->
+ *  "10.0.0.1"; where there is none, its first IPv6 address.
  *  TW_ERR_FORMAT, silent. */
 tw_status_t tw_contact_host(const char *contact, char *host, size_t host_bytes);
 

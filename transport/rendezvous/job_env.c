@@ -1,9 +1,9 @@
 /** The job as the launcher's variables describe it.
  *
- *  Where rank 0 is: MASTER_ADDR if set; else, when the launcher says that all ranks are on one host, 127.0.0.1; else
- *  Slurm's node list (task 0 runs on its first node), or the host of Open MPI's mpirun (right unless that host runs no rank).
- *  The port: TW_RENDEZVOUS_PORT; else MASTER_PORT + 1, because torchrun's and PyTorch's own store sits on MASTER_PORT;
- *  else one made of the job id, below the ephemeral range. */
+ *  Where rank 0 is: MASTER_ADDR if set; else, when the launcher says that all ranks are on one host,
+ *  127.0.0.1; else Slurm's node list (task 0 runs on its first node), or the host of Open MPI's mpirun (right
+ *  unless that host runs no rank). The port: TW_RENDEZVOUS_PORT; else MASTER_PORT + 1, because torchrun's and
+ *  PyTorch's own store sits on MASTER_PORT; else one made of the job id, below the ephemeral range. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,8 @@
 typedef struct launcher {
     const char *name;
     const char *rank, *world, *local_rank, *local_world;
-    const char
-        *step; /**< or NULL; without it the rank is that of a batch script, which starts the job itself */
+    /** or NULL; without it the rank is that of a batch script, which starts the job itself */
+    const char *step;
     tw_status_t (*locate)(const struct launcher *launcher,
                           tw_job_t *job); /**< master_addr, without MASTER_ADDR */
     void (*job_id)(char *id, size_t id_bytes);
@@ -65,7 +65,7 @@ static tw_status_t env_int_optional(const char *name, int min, int max, int *out
     return status == TW_ERR_NOT_FOUND ? TW_OK : status;
 }
 
-/* ---- where rank 0 is --------------------------------------------------------------------------------------- */
+/* ---- where rank 0 is ----------------------------------------------------------------------------------- */
 
 static int all_on_one_host(const tw_job_t *job)
 {
@@ -131,7 +131,7 @@ static tw_status_t locate_slurm(const launcher_t *launcher, tw_job_t *job)
     return locate_nowhere(launcher, job);
 }
 
-/* ---- job ids: what a token and a port are made of when nobody gives them ------------------------------------ */
+/* ---- job ids: what a token and a port are made of when nobody gives them ------------------------------- */
 
 static void id_torchrun(char *id, size_t id_bytes)
 {
@@ -158,7 +158,7 @@ static void id_slurm(char *id, size_t id_bytes)
     snprintf(id, id_bytes, "%s.%s", env("SLURM_JOB_ID"), env("SLURM_STEP_ID"));
 }
 
-/* ---- launchers --------------------------------------------------------------------------------------------- */
+/* ---- launchers ----------------------------------------------------------------------------------------- */
 
 /** In the order in which they are asked: who starts a job inside another's allocation comes first. */
 static const launcher_t launchers[] = {

@@ -1,4 +1,5 @@
-/** Writing and parsing of the rendezvous messages. Nothing read here is trusted: every length is checked before use. */
+/** Writing and parsing of the rendezvous messages. Nothing read here is trusted: every length is checked
+ *  before use. */
 #include "transport/rendezvous/messages.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 #define MAGIC 0x52495754u /* "TWIR" */
 #define VERSION 1
 
-/* ---- bytes ------------------------------------------------------------------------------------------------- */
+/* ---- bytes --------------------------------------------------------------------------------------------- */
 
 void tw_msg_write(tw_msg_writer_t *writer, const void *data, size_t bytes)
 {
@@ -82,7 +83,7 @@ static tw_status_t read_end(const reader_t *reader)
     return reader->failed || reader->left ? TW_ERR_FORMAT : TW_OK;
 }
 
-/* ---- header ------------------------------------------------------------------------------------------------ */
+/* ---- header -------------------------------------------------------------------------------------------- */
 
 const char *tw_msg_type_name(int type)
 {
@@ -134,7 +135,7 @@ tw_status_t tw_msg_header_parse(const uint8_t in[TW_MSG_HEADER_BYTES], tw_msg_he
     return (int64_t)header->bytes <= max_bytes_of(header->type) ? TW_OK : TW_ERR_FORMAT;
 }
 
-/* ---- payloads ---------------------------------------------------------------------------------------------- */
+/* ---- payloads ------------------------------------------------------------------------------------------ */
 
 void tw_msg_join_write(const tw_msg_join_t *join, tw_msg_writer_t *out)
 {

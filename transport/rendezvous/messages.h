@@ -1,7 +1,8 @@
-/** The messages of the rendezvous and of the monitor, as bytes. Pure functions: no sockets, no keys. Private to the folder.
+/** The messages of the rendezvous and of the monitor, as bytes. Pure functions: no sockets, no keys. Private
+ *  to the folder.
  *
- *  A message is a header of 12 bytes (magic "TWIR", version, type, two zero bytes, payload length), the payload and, from
- *  JOIN on, a 32-byte keyed hash (token.h). Numbers are little-endian.
+ *  A message is a header of 12 bytes (magic "TWIR", version, type, two zero bytes, payload length), the
+ *  payload and, from JOIN on, a 32-byte keyed hash (token.h). Numbers are little-endian.
  *
  *      rank r                                   rank 0
  *      HELLO      32 random bytes           ->
@@ -11,11 +12,13 @@
  *                                           <-  MEMBERS    once all have joined
  *      ADDRESS    r's addresses             ->
  *                                           <-  ADDRESSES  everyone's
- *  A rank that is to seal its connection adds a public key to its HELLO; where rank 0 is to, too, it adds one to CHALLENGE, and from JOIN
- *  on the header is a sealed piece with its tag, and the payload another (seal.h). Otherwise they do not fit: rank 0 refuses a
- *  JOIN that is not sealed, and a rank sends REJECT (its number) in place of one.
+ *  A rank that is to seal its connection adds a public key to its HELLO; where rank 0 is to, too, it adds one
+ *  to CHALLENGE, and from JOIN on the header is a sealed piece with its tag, and the payload another
+ *  (seal.h). Otherwise they do not fit: rank 0 refuses a JOIN that is not sealed, and a rank sends REJECT
+ *  (its number) in place of one.
  *
- *  From then on the same connections carry HEARTBEAT, GOODBYE, GONE, REPORT, LOST, ABORT and FAILED (monitor.h). */
+ *  From then on the same connections carry HEARTBEAT, GOODBYE, GONE, REPORT, LOST, ABORT and FAILED
+ *  (monitor.h). */
 #ifndef TW_TRANSPORT_RENDEZVOUS_MESSAGES_H
 #define TW_TRANSPORT_RENDEZVOUS_MESSAGES_H
 
@@ -84,15 +87,14 @@ typedef struct tw_msg_writer {
 void tw_msg_write(tw_msg_writer_t *writer, const void *data, size_t bytes);
 void tw_msg_writer_cleanup(tw_msg_writer_t *writer);
 
-/* The parsers below return TW_ERR_FORMAT, silently, unless the payload is exactly what they expect; what they point to
- * stays in the payload. */
+/* The parsers below return TW_ERR_FORMAT, silently, unless the payload is exactly what they expect; what they
+ * point to stays in the payload. */
 
-/** Who a rank is. Versions are asked for before anything that could differ between them: a rank that does not say them, or says
- *  more behind them, is understood, too. */
+/** Who a rank is. Versions are asked for before anything that could differ between them: a rank that does not
+ *  say them, or says more behind them, is understood, too. */
 typedef struct tw_msg_join {
-    uint8_t instance
-        [TW_MSG_INSTANCE_BYTES]; /**< random, one per process and attempt to join: tells a second try from a
-                                                second process */
+    /** random, one per process and attempt to join: tells a second try from a second process */
+    uint8_t instance[TW_MSG_INSTANCE_BYTES];
     uint32_t rank, world;
     int32_t local_rank;
     uint64_t node_id; /**< equal on one node */
@@ -133,8 +135,8 @@ void tw_msg_blobs_write(const tw_msg_blob_t *blobs, uint32_t n_blobs, tw_msg_wri
 tw_status_t tw_msg_blobs_parse(const uint8_t *in, size_t bytes, uint32_t max, tw_msg_blob_t *blobs,
                                uint32_t *n_blobs);
 
-/** REJECT (number: a status); REPORT (a rank that cannot be reached), LOST (0, likewise), ABORT and FAILED (a rank that is to be,
- *  and that is, failed). */
+/** REJECT (number: a status); REPORT (a rank that cannot be reached), LOST (0, likewise), ABORT and FAILED (a
+ *  rank that is to be, and that is, failed). */
 typedef struct tw_msg_notice {
     int32_t number;
     char text[TW_MSG_TEXT_BYTES + 1]; /**< cut to fit; parsed: unprintable bytes are '?' */
@@ -143,8 +145,9 @@ typedef struct tw_msg_notice {
 void tw_msg_notice_write(int32_t number, const char *text, tw_msg_writer_t *out);
 tw_status_t tw_msg_notice_parse(const uint8_t *in, size_t bytes, tw_msg_notice_t *notice);
 
-/** HEARTBEAT: the sender did not run for `late_ms`, and sent nothing meanwhile; and the ranks that data has come from since the
- *  last one, a bit for each (bit r % 8 of byte r / 8), as far as there are any. Without a payload: 0 and none. */
+/** HEARTBEAT: the sender did not run for `late_ms`, and sent nothing meanwhile; and the ranks that data has
+ *  come from since the last one, a bit for each (bit r % 8 of byte r / 8), as far as there are any. Without a
+ *  payload: 0 and none. */
 typedef struct tw_msg_heartbeat {
     uint32_t late_ms, heard_bytes;
     const uint8_t *heard; /**< [heard_bytes], TW_MSG_HEARD_MAX at most */

@@ -1,9 +1,9 @@
-/** How the ranks of a job meet: rank 0 listens, the others connect, each proves that it has the job's token. Private to the
- *  folder.
+/** How the ranks of a job meet: rank 0 listens, the others connect, each proves that it has the job's token.
+ *  Private to the folder.
  *
- *  Strangers - who send garbage, a wrong hash, a message too long or too short, or nothing - are dropped with a line at
- *  info level and change nothing. A rank that has the token but contradicts the job (another world size, a rank that is taken
- *  or out of range) ends the attempt for everyone, with an error that says so. */
+ *  Strangers - who send garbage, a wrong hash, a message too long or too short, or nothing - are dropped with
+ *  a line at info level and change nothing. A rank that has the token but contradicts the job (another world
+ *  size, a rank that is taken or out of range) ends the attempt for everyone, with an error that says so. */
 #ifndef TW_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H
 #define TW_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H
 
@@ -18,8 +18,8 @@ typedef struct tw_rendezvous {
     tw_msg_settings_t settings;   /**< rank 0's */
     tw_msg_member_t *members;     /**< [world] */
     tw_connection_t *connections; /**< rank 0: [world], its own closed; others: [1], to rank 0 */
-    char device
-        [TW_MSG_DEVICE_BYTES]; /**< on the way to rank 0; on rank 0, to the first rank of another node */
+    /** on the way to rank 0; on rank 0, to the first rank of another node */
+    char device[TW_MSG_DEVICE_BYTES];
 } tw_rendezvous_t;
 
 /** Meet. `own`: this rank; settings.device is filled in. Blocks until all are there.

@@ -1,5 +1,5 @@
-/** The rendezvous as rank 0 sees it: one poll loop over the listener, strangers and ranks that have joined, so that nobody
- *  can make the others wait. */
+/** The rendezvous as rank 0 sees it: one poll loop over the listener, strangers and ranks that have joined,
+ *  so that nobody can make the others wait. */
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -44,7 +44,7 @@ static uint64_t after(double sec)
     return tw_time_ns() + (uint64_t)(sec * 1e9);
 }
 
-/* ---- ending for everyone ----------------------------------------------------------------------------------- */
+/* ---- ending for everyone ------------------------------------------------------------------------------- */
 
 /** Turn every rank that is there away, and wait a moment for that to leave. */
 static void reject_all(tw_rendezvous_t *rendezvous, tw_status_t why, const char *text)
@@ -106,7 +106,7 @@ static void list_missing(const tw_rendezvous_t *rendezvous, char *text, size_t t
     }
 }
 
-/* ---- strangers --------------------------------------------------------------------------------------------- */
+/* ---- strangers ----------------------------------------------------------------------------------------- */
 
 static void stranger_remove(server_t *server, int index)
 {
@@ -250,7 +250,8 @@ static tw_status_t declined(server_t *server, const stranger_t *stranger,
                          stranger->connection.name);
 }
 
-/** TW_OK: the stranger has become a rank; TW_IN_PROGRESS; TW_ERR_CONFIG: contradiction; else: to be dropped. */
+/** TW_OK: the stranger has become a rank; TW_IN_PROGRESS; TW_ERR_CONFIG: contradiction; else: to be
+ *  dropped. */
 static tw_status_t stranger_step(server_t *server, stranger_t *stranger)
 {
     const unsigned answers = TW_CONNECTION_ACCEPTS(TW_MSG_JOIN) | TW_CONNECTION_ACCEPTS(TW_MSG_REJECT);
@@ -302,7 +303,7 @@ static tw_status_t strangers_step(server_t *server)
     return TW_OK;
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------------------- */
+/* ---- the loop ------------------------------------------------------------------------------------------ */
 
 /** A rank that has joined has nothing to say yet: this finds those that are gone again. */
 static void ranks_step(server_t *server)

@@ -27,7 +27,7 @@ static void set_option(int fd, int level, int option, int value)
     (void)setsockopt(fd, level, option, &value, sizeof(value)); /* better with it, possible without */
 }
 
-/* ---- listening --------------------------------------------------------------------------------------------- */
+/* ---- listening ----------------------------------------------------------------------------------------- */
 
 static int bind_and_listen(const struct sockaddr *address, socklen_t bytes)
 {
@@ -90,7 +90,7 @@ int tw_socket_accept(int listener)
     return fd;
 }
 
-/* ---- connecting -------------------------------------------------------------------------------------------- */
+/* ---- connecting ---------------------------------------------------------------------------------------- */
 
 /** 0, or the errno of the attempt. */
 static int connect_one(int fd, const struct addrinfo *info, uint64_t deadline_ns)
@@ -230,7 +230,7 @@ tw_status_t tw_socket_connect(const char *host, int port, uint64_t deadline_ns, 
     return status;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------- */
+/* ---- names --------------------------------------------------------------------------------------------- */
 
 /** IPv4 that is wrapped in IPv6, as IPv4. */
 static socklen_t unwrap(struct sockaddr_storage *address, socklen_t bytes)
@@ -306,7 +306,8 @@ void tw_socket_device(int fd, char *device, size_t device_bytes)
         if (!i->ifa_addr) {
             continue;
         }
-        /* A link's own address may be on several links. All of 127.0.0.0/8 is the loopback device's, though it lists one address. */
+        /* A link's own address may be on several links. All of 127.0.0.0/8 is the loopback device's, though
+         * it lists one address. */
         const int match = is_loopback(own)
                               ? (i->ifa_flags & IFF_LOOPBACK) != 0
                               : same_address(i->ifa_addr, own) && scope_of(i->ifa_addr) == scope_of(own);

@@ -6,21 +6,24 @@
 
 TW_C_BEGIN
 
-/** Listen on `port` (0: any free one): on the loopback device alone if `host` is its address, else on all, IPv4 and IPv6.
- *  Returns the socket, or -1 with errno set. */
+/** Listen on `port` (0: any free one): on the loopback device alone if `host` is its address, else on all,
+ *  IPv4 and IPv6. Returns the socket, or -1 with errno set. */
 int tw_socket_listen(const char *host, int port);
 /** The port a listening socket got. */
 int tw_socket_port(int fd);
 /** A new connection, or -1 with errno set (EAGAIN: none). */
 int tw_socket_accept(int listener);
-/** Connect, waiting until `deadline_ns`. TW_ERR_IO or TW_ERR_TIMEOUT with why in `reason`, silent; *fd is then as it was. */
+/** Connect, waiting until `deadline_ns`. TW_ERR_IO or TW_ERR_TIMEOUT with why in `reason`, silent; *fd is
+ *  then as it was. */
 tw_status_t tw_socket_connect(const char *host, int port, uint64_t deadline_ns, int *fd, char *reason,
                               size_t reason_bytes);
 /** Begin to connect to an IP address of 16 bytes, IPv4 mapped into IPv6. The socket, or -1 with errno set. */
 int tw_socket_begin(const uint8_t address[16], int port);
-/** The same from one of this host's own addresses; device: its number, for addresses that mean something on one link alone. */
+/** The same from one of this host's own addresses; device: its number, for addresses that mean something on
+ *  one link alone. */
 int tw_socket_begin_from(const uint8_t own[16], const uint8_t address[16], int port, unsigned device);
-/** Have a connection break within about the timeout once the other host does not answer any more, though nothing is sent. */
+/** Have a connection break within about the timeout once the other host does not answer any more, though
+ *  nothing is sent. */
 void tw_socket_keep_alive(int fd, double timeout_sec);
 /** TW_OK: it is connected; TW_IN_PROGRESS; TW_ERR_IO with *error set. */
 tw_status_t tw_socket_begun(int fd, int *error);
@@ -28,8 +31,8 @@ tw_status_t tw_socket_begun(int fd, int *error);
 void tw_socket_peer_name(int fd, char *name, size_t name_bytes);
 /** The device that carries this end's address; "" if none does. */
 void tw_socket_device(int fd, char *device, size_t device_bytes);
-/** The IP addresses of a device, 16 bytes each (IPv4 mapped into IPv6, and first). out: [max]. Returns how many; none after an
- *  error. */
+/** The IP addresses of a device, 16 bytes each (IPv4 mapped into IPv6, and first). out: [max]. Returns how
+ *  many; none after an error. */
 int tw_net_device_addresses(const char *device, uint8_t *out, int max);
 /** Whether `device` exists, is up, has a carrier and an address. */
 int tw_net_device_usable(const char *device);

@@ -1,12 +1,13 @@
 /** Keys of a job and of a connection, made of the job's token. Private to the folder.
  *
- *  The token itself is never sent. Each connection has two keys, one per direction, that are keyed hashes of both sides'
- *  random bytes; every message from JOIN on carries a keyed hash of its place in the sequence, its header and its
- *  payload. So nobody without the token can join, and nothing can be replayed, reordered or changed. BLAKE2b, by libsodium.
+ *  The token itself is never sent. Each connection has two keys, one per direction, that are keyed hashes of
+ *  both sides' random bytes; every message from JOIN on carries a keyed hash of its place in the sequence,
+ *  its header and its payload. So nobody without the token can join, and nothing can be replayed, reordered
+ *  or changed. BLAKE2b, by libsodium.
  *
- *  With TW_NET_ENCRYPT=y both sides also exchange public keys of X25519, made for this connection alone. Messages from JOIN on are then
- *  sealed (seal.h), under keys that follow from those of the session and from what the two agree on: whoever learns the token later cannot open
- *  what was recorded. */
+ *  With TW_NET_ENCRYPT=y both sides also exchange public keys of X25519, made for this connection alone.
+ *  Messages from JOIN on are then sealed (seal.h), under keys that follow from those of the session and from
+ *  what the two agree on: whoever learns the token later cannot open what was recorded. */
 #ifndef TW_TRANSPORT_RENDEZVOUS_TOKEN_H
 #define TW_TRANSPORT_RENDEZVOUS_TOKEN_H
 
@@ -48,8 +49,8 @@ void tw_token_session_init(tw_token_session_t *session, const tw_token_key_t *ke
                            const uint8_t client_nonce[TW_MSG_NONCE_BYTES],
                            const uint8_t server_nonce[TW_MSG_NONCE_BYTES]);
 void tw_token_share_make(tw_token_share_t *share);
-/** From here on messages are sealed. theirs: what the other end has told; the own half is cleared. TW_ERR_AUTH: that is no public key;
- *  TW_ERR_NO_MEMORY; silent. */
+/** From here on messages are sealed. theirs: what the other end has told; the own half is cleared.
+ *  TW_ERR_AUTH: that is no public key; TW_ERR_NO_MEMORY; silent. */
 tw_status_t tw_token_session_seal(tw_token_session_t *session, tw_token_side_t side, tw_token_share_t *own,
                                   const uint8_t theirs[TW_TOKEN_SHARE_BYTES]);
 void tw_token_session_cleanup(tw_token_session_t *session);
@@ -59,7 +60,8 @@ void tw_token_session_key(const tw_token_session_t *session, tw_token_side_t sid
 /** The hash of the next message sent. */
 void tw_token_sign(tw_token_session_t *session, const uint8_t *header, const uint8_t *payload,
                    size_t payload_bytes, uint8_t mac[TW_TOKEN_MAC_BYTES]);
-/** Whether `mac` is the hash of the next message received; TW_ERR_AUTH, silent, if not. Takes the same time either way. */
+/** Whether `mac` is the hash of the next message received; TW_ERR_AUTH, silent, if not. Takes the same time
+ *  either way. */
 tw_status_t tw_token_verify(tw_token_session_t *session, const uint8_t *header, const uint8_t *payload,
                             size_t payload_bytes, const uint8_t mac[TW_TOKEN_MAC_BYTES]);
 

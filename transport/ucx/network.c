@@ -12,12 +12,13 @@
 #define SPARE_DESCRIPTORS 32
 /** While connections are being opened: what waits to be sent is tried again. */
 #define HELLO_SLEEP_SEC 0.001
-/** Where UCX's posix transport has its segments, about how much a rank needs there (6 MB seen), and what does without. */
+/** Where UCX's posix transport has its segments, about how much a rank needs there (6 MB seen), and what does
+ *  without. */
 #define SHM_FOLDER "/dev/shm"
 #define SHM_RANK_BYTES ((size_t)7 << 20)
 #define SHM_OTHER_TLS "sysv,cma"
 
-/* ---- devices ----------------------------------------------------------------------------------------------- */
+/* ---- devices ------------------------------------------------------------------------------------------- */
 
 /** Own choice, the way to rank 0, or, where that way stays in the node, rank 0's own way out. */
 const char *tw_ucx_device_list(const tw_ucx_transport_t *ucx)
@@ -64,7 +65,7 @@ static void descriptors_check(const tw_ucx_transport_t *ucx)
     }
 }
 
-/* ---- shared memory ----------------------------------------------------------------------------------------- */
+/* ---- shared memory ------------------------------------------------------------------------------------- */
 
 /** 1 if UCX can have its segments there, for so many ranks. Else `why` says why not. */
 static int shm_folder_serves(int n_ranks, char *why, size_t why_bytes)
@@ -101,7 +102,7 @@ static tw_status_t shm_check(tw_ucx_transport_t *ucx)
     return tw_config_set(&tw_transport_config_table, &ucx->options, "TW_NODE_TLS", SHM_OTHER_TLS);
 }
 
-/* ---- what the job decides ---------------------------------------------------------------------------------- */
+/* ---- what the job decides ------------------------------------------------------------------------------ */
 
 /* The monitor ends before UCX does. */
 
@@ -157,7 +158,7 @@ static tw_status_t open_own_end(tw_ucx_transport_t *ucx, const char *token)
     return status;
 }
 
-/* ---- everyone's addresses ---------------------------------------------------------------------------------- */
+/* ---- everyone's addresses ------------------------------------------------------------------------------ */
 
 /** Who of the others is where. */
 static void count_others(tw_ucx_transport_t *ucx)
@@ -200,7 +201,7 @@ static tw_status_t exchange_cards(tw_ucx_transport_t *ucx, tw_msg_blob_t *all)
     return status ? status : peers_add(ucx, all);
 }
 
-/* ---- connections ------------------------------------------------------------------------------------------- */
+/* ---- connections --------------------------------------------------------------------------------------- */
 
 /** A rank to which, or from which, not all connections are open; -1: none. */
 static int awaited(const tw_ucx_transport_t *ucx)
@@ -221,7 +222,8 @@ static tw_status_t greet(tw_ucx_transport_t *ucx)
     return TW_OK;
 }
 
-/** All connections are opened; then nobody has to be let in any more. If a rank fails meanwhile, the transport's calls name it. */
+/** All connections are opened; then nobody has to be let in any more. If a rank fails meanwhile, the
+ *  transport's calls name it. */
 static tw_status_t greet_all(tw_ucx_transport_t *ucx)
 {
     const uint64_t until_ns = tw_time_ns() + (uint64_t)(ucx->options.join_timeout * 1e9);

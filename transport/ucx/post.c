@@ -1,7 +1,8 @@
 /** Messages between ranks, and what becomes of those that need a rank which has left. */
 #include "transport/ucx/state.h"
 
-/** Longest sleep while a rank that has left may still be needed: its silence is judged when the caller tests. */
+/** Longest sleep while a rank that has left may still be needed: its silence is judged when the caller
+ *  tests. */
 #define LEFT_SLEEP_SEC 0.1
 /** Of the timeout: between looks at whom messages have come from. */
 #define TELL_SHARE 0.02
@@ -32,9 +33,10 @@ tw_status_t tw_ucx_recv_post(tw_transport_t *transport, const tw_transport_messa
     return tw_p2p_recv(ucx->p2p, &between, (tw_p2p_request_t **)out);
 }
 
-/* ---- looking ----------------------------------------------------------------------------------------------- */
+/* ---- looking ------------------------------------------------------------------------------------------- */
 
-/** NULL: the peer has not left. Else whether nothing more can come of it: all it said is here, or it has been silent for too long. */
+/** NULL: the peer has not left. Else whether nothing more can come of it: all it said is here, or it has been
+ *  silent for too long. */
 static const tw_ucx_departed_t *look_at_departed(tw_ucx_transport_t *ucx, const tw_p2p_peer_t *peer)
 {
     uint64_t count;
@@ -83,10 +85,10 @@ void tw_ucx_cancel(tw_transport_t *transport, tw_transport_request_t *opaque)
     tw_p2p_cancel(tw_ucx_of(transport)->p2p, (tw_p2p_request_t *)opaque);
 }
 
-/* ---- moving and sleeping ----------------------------------------------------------------------------------- */
+/* ---- moving and sleeping ------------------------------------------------------------------------------- */
 
-/** Whom something has come from, for the monitor: more often than it says so. Parts of messages count, which on a slow link take
- *  longer than a rank may be silent. */
+/** Whom something has come from, for the monitor: more often than it says so. Parts of messages count, which
+ *  on a slow link take longer than a rank may be silent. */
 static void tell_heard(tw_ucx_transport_t *ucx)
 {
     const uint64_t now = tw_time_ns();

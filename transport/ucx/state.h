@@ -1,6 +1,6 @@
-/** The inside of the ucx backend: a job's ranks as peers of p2p.h, watched by the monitor. Read this header, then network.c (devices,
- *  and who is reached how), post.c (messages, and what becomes of those that need a rank which has left), transport_ucx.c (life
- *  and failing). */
+/** The inside of the ucx backend: a job's ranks as peers of p2p.h, watched by the monitor. Read this header,
+ *  then network.c (devices, and who is reached how), post.c (messages, and what becomes of those that need a
+ *  rank which has left), transport_ucx.c (life and failing). */
 #ifndef TW_TRANSPORT_UCX_STATE_H
 #define TW_TRANSPORT_UCX_STATE_H
 
@@ -42,16 +42,16 @@ static inline int tw_ucx_job_failed(const tw_ucx_transport_t *ucx)
     return tw_monitor_failed_rank(ucx->monitor) >= 0;
 }
 
-/* ---- network.c --------------------------------------------------------------------------------------------- */
+/* ---- network.c ----------------------------------------------------------------------------------------- */
 
 int tw_ucx_shares_memory(const tw_ucx_transport_t *ucx, int rank);
 /** The devices in use between nodes, separated by commas. */
 const char *tw_ucx_device_list(const tw_ucx_transport_t *ucx);
-/** Reach all ranks, and be reached by them; token: the job's. Collective. TW_ERR_PEER: one has failed meanwhile; TW_ERR_CONFIG (devices), TW_ERR_UCX,
- *  TW_ERR_FORMAT, TW_ERR_NO_MEMORY, logged. */
+/** Reach all ranks, and be reached by them; token: the job's. Collective. TW_ERR_PEER: one has failed
+ *  meanwhile; TW_ERR_CONFIG (devices), TW_ERR_UCX, TW_ERR_FORMAT, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_ucx_network_open(tw_ucx_transport_t *ucx, const char *token);
 
-/* ---- post.c ------------------------------------------------------------------------------------------------ */
+/* ---- post.c -------------------------------------------------------------------------------------------- */
 
 tw_status_t tw_ucx_send_post(tw_transport_t *transport, const tw_transport_message_t *message,
                              tw_transport_request_t **out);

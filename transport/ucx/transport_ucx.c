@@ -12,7 +12,7 @@
 /** Between looks at whether all have said goodbye. */
 #define LEFT_SLEEP_SEC 0.1
 
-/* ---- failing ----------------------------------------------------------------------------------------------- */
+/* ---- failing ------------------------------------------------------------------------------------------- */
 
 /** Ends: rank 0 answers, or is taken for dead. */
 static void tw_ucx_abort(tw_transport_t *transport, const char *reason)
@@ -31,7 +31,7 @@ static int tw_ucx_failed_rank(const tw_transport_t *transport)
     return tw_monitor_failed_rank(((const tw_ucx_transport_t *)transport)->monitor);
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 /** Everything but the requests and the monitor. */
 static void tw_ucx_free(tw_ucx_transport_t *ucx)
@@ -45,8 +45,8 @@ static void tw_ucx_free(tw_ucx_transport_t *ucx)
     free(ucx);
 }
 
-/** Everyone hears how much this rank has said to them, so that they know when they have heard it all. Then UCX has to work
- *  on until they have. */
+/** Everyone hears how much this rank has said to them, so that they know when they have heard it all. Then
+ *  UCX has to work on until they have. */
 static void say_goodbye(tw_ucx_transport_t *ucx)
 {
     uint64_t *counts = calloc((size_t)ucx->base.world, sizeof(*counts));
@@ -103,9 +103,10 @@ static const tw_transport_ops_t tw_ucx_ops = {
     .failed_rank = tw_ucx_failed_rank,
 };
 
-/* ---- start ------------------------------------------------------------------------------------------------- */
+/* ---- start --------------------------------------------------------------------------------------------- */
 
-/** Who is alone on a node and sends over TCP does without it; where a launcher does not say how many a node has, there may be others. */
+/** Who is alone on a node and sends over TCP does without it; where a launcher does not say how many a node
+ *  has, there may be others. */
 static int needs_ucx(const tw_transport_options_t *options, const tw_job_t *job)
 {
     const int may_share = job->local_world != 1 && job->world > 1 && strcmp(options->node_tls, "none") != 0;

@@ -1,5 +1,5 @@
-/** NCCL's collnet plugins, v8 to v12: operations between nodes that the network does as a whole. A collnet has the net's name, devices and
- *  properties. What differs from version to version is said at each. */
+/** NCCL's collnet plugins, v8 to v12: operations between nodes that the network does as a whole. A collnet
+ *  has the net's name, devices and properties. What differs from version to version is said at each. */
 #ifndef TW_PLUGIN_NCCL_ABI_COLLNET_H
 #define TW_PLUGIN_NCCL_ABI_COLLNET_H
 
@@ -24,8 +24,8 @@ typedef struct tw_nccl_sge_v9 {
     size_t bytes;
 } tw_nccl_sge_v9_t;
 
-/** connect is made once, by every rank, and may block. If it fails, NCCL forgets the listener: it is the plugin's again. handles: those of all
- *  ranks, in their order. */
+/** connect is made once, by every rank, and may block. If it fails, NCCL forgets the listener: it is the
+ *  plugin's again. handles: those of all ranks, in their order. */
 typedef tw_nccl_result_t (*tw_nccl_collnet_connect_t)(void **handles, int n_ranks, int rank,
                                                       void *listen_comm, void **coll_comm);
 typedef tw_nccl_result_t (*tw_nccl_collnet_support_t)(int type, int op, int *is_supported);
@@ -39,10 +39,12 @@ typedef tw_nccl_result_t (*tw_nccl_collnet_flush_t)(void *coll_comm, void *data,
     tw_nccl_net_reg_dmabuf_t reg_mr_dma_buf; \
     tw_nccl_net_dereg_t dereg_mr;
 
-/** The operations; *request is NULL if it cannot be taken now. All ranks pass the same counts and windows in the same order.
+/** The operations; *request is NULL if it cannot be taken now. All ranks pass the same counts and windows in
+ *  the same order.
  *
- *  A gather's whole is rank-major, bytes_per_rank of each; so is a scatter's. The window is the bytes from window_offset on. What is a rank's
- *  own (send_data of a gather, recv_data of a scatter) is the part of the window that belongs to it, perhaps none. */
+ *  A gather's whole is rank-major, bytes_per_rank of each; so is a scatter's. The window is the bytes from
+ *  window_offset on. What is a rank's own (send_data of a gather, recv_data of a scatter) is the part of the
+ *  window that belongs to it, perhaps none. */
 #define TW_NCCL_COLLNET_OPERATIONS(count_t, sge_t)                                                       \
     tw_nccl_result_t (*iallreduce)(void *coll_comm, void *send_data, void *recv_data, count_t count,     \
                                    int type, int op, void *send_mhandle, void *recv_mhandle,             \

@@ -1,5 +1,5 @@
-/** NCCL's plugin interface: what all kinds of plugins share. Written from the facts of NCCL 2.19 to 2.32; nothing here needs NCCL's
- *  own headers. */
+/** NCCL's plugin interface: what all kinds of plugins share. Written from the facts of NCCL 2.19 to 2.32;
+ *  nothing here needs NCCL's own headers. */
 #ifndef TW_PLUGIN_NCCL_ABI_COMMON_H
 #define TW_PLUGIN_NCCL_ABI_COMMON_H
 

@@ -1,5 +1,6 @@
-/** NCCL's net plugins, v7 to v12: how NCCL moves bytes between nodes. What NCCL reads by position is declared once for all versions
- *  where it is the same in all, and a version differs from the one before it as its comment says. */
+/** NCCL's net plugins, v7 to v12: how NCCL moves bytes between nodes. What NCCL reads by position is declared
+ *  once for all versions where it is the same in all, and a version differs from the one before it as its
+ *  comment says. */
 #ifndef TW_PLUGIN_NCCL_ABI_NET_H
 #define TW_PLUGIN_NCCL_ABI_NET_H
 
@@ -25,7 +26,7 @@ TW_C_BEGIN
 /** railId, planeId. */
 #define TW_NCCL_ID_UNDEFINED (-1)
 
-/* ---- what a device is ---------------------------------------------------------------------------------------- */
+/* ---- what a device is ---------------------------------------------------------------------------------- */
 
 /** v7. Names and paths stay the plugin's. */
 typedef struct tw_nccl_net_props_v7 {
@@ -106,10 +107,11 @@ typedef struct tw_nccl_net_props_v12 {
     int16_t rail_id, plane_id;
 } tw_nccl_net_props_v12_t;
 
-/* ---- functions that are the same in all versions ------------------------------------------------------------ */
+/* ---- functions that are the same in all versions ------------------------------------------------------- */
 
-/** connect and accept: *comm is NULL as long as the other side is not there; neither may block. isend, irecv: *request is NULL
- *  if it cannot be taken now. test: sizes may be NULL. iflush: *request NULL: nothing to wait for. */
+/** connect and accept: *comm is NULL as long as the other side is not there; neither may block. isend, irecv:
+ *  *request is NULL if it cannot be taken now. test: sizes may be NULL. iflush: *request NULL: nothing to
+ *  wait for. */
 typedef tw_nccl_result_t (*tw_nccl_net_devices_t)(int *n);
 typedef tw_nccl_result_t (*tw_nccl_net_accept_t)(void *listen_comm, void **recv_comm, void **device_handle);
 typedef tw_nccl_result_t (*tw_nccl_net_reg_t)(void *comm, void *data, size_t bytes, int type, void **mhandle);
@@ -140,7 +142,7 @@ typedef tw_nccl_result_t (*tw_nccl_net_make_vdevice_t)(int *dev, void *props);
     tw_nccl_net_device_mr_t device_mr; \
     tw_nccl_net_consumed_t irecv_consumed;
 
-/* ---- tables --------------------------------------------------------------------------------------------------- */
+/* ---- tables -------------------------------------------------------------------------------------------- */
 
 /** v7 (from 2.19): sizes are ints. */
 typedef struct tw_nccl_net_v7 {

@@ -1,4 +1,5 @@
-/** NCCL's tuner plugins, v2 to v7: NCCL asks one, for each collective operation, which algorithm and protocol to take. */
+/** NCCL's tuner plugins, v2 to v7: NCCL asks one, for each collective operation, which algorithm and protocol
+ *  to take. */
 #ifndef TW_PLUGIN_NCCL_ABI_TUNER_H
 #define TW_PLUGIN_NCCL_ABI_TUNER_H
 
@@ -28,14 +29,15 @@ typedef enum tw_nccl_algo {
     TW_NCCL_ALGOS
 } tw_nccl_algo_t;
 
-/** Columns of a cost table: flags of 4 bytes beside 4 of data; of 8 beside 120; whole chunks with a flag each. */
+/** Columns of a cost table: flags of 4 bytes beside 4 of data; of 8 beside 120; whole chunks with a flag
+ *  each. */
 typedef enum tw_nccl_proto { TW_NCCL_LL = 0, TW_NCCL_LL128, TW_NCCL_SIMPLE, TW_NCCL_PROTOS } tw_nccl_proto_t;
 
 /** In a cost table: cannot be taken. */
 #define TW_NCCL_FORBIDDEN (-1.0f)
 
-/** v2 (from 2.21): the tuner names one algorithm and protocol, or leaves both. `bytes` is of the whole: of all ranks' parts in
- *  gathers and scatters. */
+/** v2 (from 2.21): the tuner names one algorithm and protocol, or leaves both. `bytes` is of the whole: of
+ *  all ranks' parts in gathers and scatters. */
 typedef struct tw_nccl_tuner_v2 {
     const char *name;
     tw_nccl_result_t (*init)(size_t n_ranks, size_t n_nodes, tw_nccl_logger_t logger, void **context);
@@ -44,8 +46,8 @@ typedef struct tw_nccl_tuner_v2 {
     tw_nccl_result_t (*destroy)(void *context);
 } tw_nccl_tuner_v2_t;
 
-/** v3 (from 2.22): the tuner gets a table, float[n_algos][n_protos] under a wrong type, of microseconds; NCCL takes the lowest
- *  that is not negative. */
+/** v3 (from 2.22): the tuner gets a table, float[n_algos][n_protos] under a wrong type, of microseconds; NCCL
+ *  takes the lowest that is not negative. */
 typedef struct tw_nccl_tuner_v3 {
     const char *name;
     tw_nccl_result_t (*init)(size_t n_ranks, size_t n_nodes, tw_nccl_logger_t logger, void **context);
@@ -63,7 +65,8 @@ typedef struct tw_nccl_tuner_v4 {
     tw_nccl_result_t (*destroy)(void *context);
 } tw_nccl_tuner_v4_t;
 
-/** v5 (from 2.28): the communicator's id, NVLink domains, and NCCL's own constants, which a tuner may change. */
+/** v5 (from 2.28): the communicator's id, NVLink domains, and NCCL's own constants, which a tuner may
+ *  change. */
 typedef struct tw_nccl_tuner_v5 {
     const char *name;
     tw_nccl_result_t (*init)(void **context, uint64_t comm_id, size_t n_ranks, size_t n_nodes,

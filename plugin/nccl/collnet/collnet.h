@@ -1,4 +1,5 @@
-/** The collnet: all-reduces, and gathers and scatters, between nodes, as the library's collectives do them. Read in this order:
+/** The collnet: all-reduces, and gathers and scatters, between nodes, as the library's collectives do them.
+ *  Read in this order:
  *    collnet.h    what NCCL's versions are made of
  *    options.c    variables
  *    meet.c       how the ranks find each other by NCCL's handles
@@ -7,9 +8,10 @@
  *    comm.c       connect, operations, test, close
  *    versions.c   NCCL's interface, v8 to v12
  *
- *  All-reduces are encoded where TW_ALLREDUCE_CODEC names a codec, and exact otherwise; everything else is exact. What a rank gets has the
- *  same bits on all of them. Any thread may call anything. Only connect and close wait for other ranks, both for a limited time: nothing
- *  else waits for more than a lock that is held for a moment. All errors are logged. */
+ *  All-reduces are encoded where TW_ALLREDUCE_CODEC names a codec, and exact otherwise; everything else is
+ *  exact. What a rank gets has the same bits on all of them. Any thread may call anything. Only connect and
+ *  close wait for other ranks, both for a limited time: nothing else waits for more than a lock that is held
+ *  for a moment. All errors are logged. */
 #ifndef TW_PLUGIN_NCCL_COLLNET_COLLNET_H
 #define TW_PLUGIN_NCCL_COLLNET_COLLNET_H
 
@@ -18,7 +20,7 @@
 
 TW_C_BEGIN
 
-/* ---- options ------------------------------------------------------------------------------------------------ */
+/* ---- options ------------------------------------------------------------------------------------------- */
 
 typedef struct tw_collnet_options {
     char *codec;
@@ -37,40 +39,43 @@ typedef struct tw_collnet_settings {
 /** TW_ERR_CONFIG. */
 tw_status_t tw_collnet_settings_read(tw_collnet_settings_t *settings);
 
-/* ---- communicators ------------------------------------------------------------------------------------------ */
+/* ---- communicators ------------------------------------------------------------------------------------- */
 
 typedef struct tw_collnet_listener tw_collnet_listener_t;
 typedef struct tw_collnet_comm tw_collnet_comm_t;
 
-/** Write a handle of TW_NCCL_HANDLE_BYTES. TW_ERR_INVALID (device), TW_ERR_CONFIG, TW_ERR_IO, TW_ERR_INTERNAL (no random numbers),
- *  TW_ERR_NO_MEMORY. */
+/** Write a handle of TW_NCCL_HANDLE_BYTES. TW_ERR_INVALID (device), TW_ERR_CONFIG, TW_ERR_IO, TW_ERR_INTERNAL
+ *  (no random numbers), TW_ERR_NO_MEMORY. */
 tw_status_t tw_collnet_listen(int dev, void *handle, tw_collnet_listener_t **out);
 /** Accepts NULL. */
 void tw_collnet_listener_close(tw_collnet_listener_t *listener);
 
-/** Collective over the ranks, blocks until all are there, not longer than TW_JOIN_TIMEOUT. Either all ranks get a communicator or none
- *  does, unless one fails at the very end. Does not close the listener. TW_ERR_INVALID, TW_ERR_FORMAT (handles), TW_ERR_TIMEOUT,
- *  TW_ERR_PEER, and as tw_coll_create. */
+/** Collective over the ranks, blocks until all are there, not longer than TW_JOIN_TIMEOUT. Either all ranks
+ *  get a communicator or none does, unless one fails at the very end. Does not close the listener.
+ *  TW_ERR_INVALID, TW_ERR_FORMAT (handles), TW_ERR_TIMEOUT, TW_ERR_PEER, and as tw_coll_create. */
 tw_status_t tw_collnet_connect(void **handles, int n_ranks, int rank, tw_collnet_listener_t *listener,
                                tw_collnet_comm_t **out);
-/** Lets go out what was sent, for TW_PEER_TIMEOUT at most; operations that are left are gone. Accepts NULL. */
+/** Lets go out what was sent, for TW_PEER_TIMEOUT at most; operations that are left are gone. Accepts
+ *  NULL. */
 void tw_collnet_close(tw_collnet_comm_t *comm);
 
-/* ---- memory ------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 typedef struct tw_collnet_region tw_collnet_region_t;
 
-/** Nothing needs registration, but an operation that is given up may still be at work in the memory: see the next. TW_ERR_NO_MEMORY. */
+/** Nothing needs registration, but an operation that is given up may still be at work in the memory: see the
+ *  next. TW_ERR_NO_MEMORY. */
 tw_status_t tw_collnet_register(tw_collnet_comm_t *comm, void *data, size_t bytes, tw_collnet_region_t **out);
 /** Afterwards nothing touches that memory: if an operation does, the communicator is given up. */
 void tw_collnet_deregister(tw_collnet_region_t *region);
 
-/* ---- operations --------------------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 typedef struct tw_collnet_request tw_collnet_request_t;
 
-/** An all-reduce is of n_elems from src to dst. A gather and a scatter are of a window: n_elems from window_first on of a whole that is
- *  made of elems_per_rank for each rank; src (gather: own part of the window, type byte) or dst (scatter) may be empty. */
+/** An all-reduce is of n_elems from src to dst. A gather and a scatter are of a window: n_elems from
+ *  window_first on of a whole that is made of elems_per_rank for each rank; src (gather: own part of the
+ *  window, type byte) or dst (scatter) may be empty. */
 typedef struct tw_collnet_work {
     tw_coll_op_t op;
     tw_type_t type;
@@ -80,8 +85,8 @@ typedef struct tw_collnet_work {
 } tw_collnet_work_t;
 
 /** TW_OK; TW_IN_PROGRESS: too many are under way, later; TW_ERR_INVALID; or what has ended the communicator.
- *  NCCL reuses its send buffers, and passes more of them than it has written: what an earlier operation left there would spoil the
- *  scales of a codec. So with a codec, src is all zeros before an operation is done. */
+ *  NCCL reuses its send buffers, and passes more of them than it has written: what an earlier operation left
+ *  there would spoil the scales of a codec. So with a codec, src is all zeros before an operation is done. */
 tw_status_t tw_collnet_post(tw_collnet_comm_t *comm, const tw_collnet_work_t *work,
                             tw_collnet_request_t **out);
 /** TW_OK: done and gone, *bytes are those of the result; TW_IN_PROGRESS; an error: gone too. */

@@ -1,4 +1,5 @@
-/* Communicators as NCCL's threads see them: what they ask goes to the worker, and they look whether it is done. */
+/* Communicators as NCCL's threads see them: what they ask goes to the worker, and they look whether it is
+ * done. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@ struct tw_collnet_region {
     size_t bytes;
 };
 
-/* ---- life --------------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 static void init_lists(tw_collnet_comm_t *comm)
 {
@@ -148,7 +149,7 @@ void tw_collnet_close(tw_collnet_comm_t *comm)
     }
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 tw_status_t tw_collnet_register(tw_collnet_comm_t *comm, void *data, size_t bytes, tw_collnet_region_t **out)
 {
@@ -197,7 +198,7 @@ void tw_collnet_deregister(tw_collnet_region_t *region)
     free(region);
 }
 
-/* ---- operations --------------------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 static tw_status_t check_window(const tw_collnet_comm_t *comm, const tw_collnet_work_t *work)
 {

@@ -1,5 +1,5 @@
-/* How the ranks meet. Each makes a handle before it knows its rank: where it listens, and a secret. Of all the handles, that of rank 0 counts:
- * the others come there and prove that they have the secret. */
+/* How the ranks meet. Each makes a handle before it knows its rank: where it listens, and a secret. Of all
+ * the handles, that of rank 0 counts: the others come there and prove that they have the secret. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -39,7 +39,7 @@ static const char *address_text(const uint8_t address[16], char *text, size_t by
                  : inet_ntop(AF_INET6, address, text, (socklen_t)bytes);
 }
 
-/* ---- listening ---------------------------------------------------------------------------------------------- */
+/* ---- listening ----------------------------------------------------------------------------------------- */
 
 static tw_status_t open_listener(tw_collnet_listener_t *listener)
 {
@@ -104,7 +104,7 @@ void tw_collnet_listener_close(tw_collnet_listener_t *listener)
     free(listener);
 }
 
-/* ---- meeting ------------------------------------------------------------------------------------------------ */
+/* ---- meeting ------------------------------------------------------------------------------------------- */
 
 /* Whoever has the handle may come in, and has the user's token if there is one. */
 static void make_token(const handle_t *handle, const char *token, char out[TW_JOB_NAME_BYTES])

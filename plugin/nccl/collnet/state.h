@@ -13,7 +13,7 @@ TW_C_BEGIN
 /** Requests that one communicator has at a time: more than NCCL's steps times its groups of channels. */
 #define TW_COLLNET_REQUESTS 128
 
-/* ---- meet.c ------------------------------------------------------------------------------------------------- */
+/* ---- meet.c -------------------------------------------------------------------------------------------- */
 
 /** What the handles say, and the listener's device and settings: all that it takes to meet. */
 typedef struct tw_collnet_meeting {
@@ -26,10 +26,11 @@ typedef struct tw_collnet_meeting {
 /** TW_ERR_FORMAT, TW_ERR_INVALID, logged. */
 tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handles, int n_ranks, int rank,
                                     tw_collnet_listener_t *listener);
-/** Collective, blocks. A transport on which every rank is a node of its own, as NCCL says. Errors as tw_transport_ucx_create. */
+/** Collective, blocks. A transport on which every rank is a node of its own, as NCCL says. Errors as
+ *  tw_transport_ucx_create. */
 tw_status_t tw_collnet_meet(tw_collnet_meeting_t *meeting, tw_transport_t **out);
 
-/* ---- worker.c, comm.c --------------------------------------------------------------------------------------- */
+/* ---- worker.c, comm.c ---------------------------------------------------------------------------------- */
 
 struct tw_collnet_request {
     TAILQ_ENTRY(tw_collnet_request) link; /**< of one of the lists below */

@@ -7,7 +7,7 @@
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/net/properties.h"
 
-/* ---- init --------------------------------------------------------------------------------------------------- */
+/* ---- init ---------------------------------------------------------------------------------------------- */
 
 /* What is wrong with the variables is said before anybody connects. */
 static tw_status_t check_settings(void)
@@ -48,7 +48,7 @@ static tw_nccl_result_t finalize(void *context)
     return TW_NCCL_SUCCESS;
 }
 
-/* ---- communicators ------------------------------------------------------------------------------------------ */
+/* ---- communicators ------------------------------------------------------------------------------------- */
 
 static tw_nccl_result_t listen_v8(int dev, void *handle, void **listen_comm)
 {
@@ -91,7 +91,7 @@ static tw_nccl_result_t close_coll(void *coll_comm)
     return TW_NCCL_SUCCESS;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 static tw_nccl_result_t reg_mr(void *coll_comm, void *data, size_t bytes, int type, void **mhandle)
 {
@@ -122,7 +122,7 @@ static tw_nccl_result_t dereg_mr(void *coll_comm, void *mhandle)
     return TW_NCCL_SUCCESS;
 }
 
-/* ---- operations --------------------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 static tw_nccl_result_t support(int nccl_type, int op, int *is_supported)
 {
@@ -277,7 +277,7 @@ static tw_nccl_result_t test(void *request, int *done, int *size)
     return tw_nccl_result(status);
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------- */
+/* ---- tables -------------------------------------------------------------------------------------------- */
 
 extern const tw_nccl_collnet_v8_t ncclCollNetPlugin_v8;
 extern const tw_nccl_collnet_v9_t ncclCollNetPlugin_v9;

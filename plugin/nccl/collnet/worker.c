@@ -1,5 +1,6 @@
-/* The thread of a communicator. NCCL has one thread for everything that moves, so nothing of this may be done there: this one meets the other
- * ranks, has the transport for itself, encodes and adds up, and sleeps when there is nothing to do. */
+/* The thread of a communicator. NCCL has one thread for everything that moves, so nothing of this may be done
+ * there: this one meets the other ranks, has the transport for itself, encodes and adds up, and sleeps when
+ * there is nothing to do. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 
 #define SLEEP_SEC 1.0 /* at most, without a look */
 
-/* ---- what is asked ------------------------------------------------------------------------------------------ */
+/* ---- what is asked ------------------------------------------------------------------------------------- */
 
 /* Elements of the window that belong to a rank. */
 static size_t window_part(const tw_collnet_work_t *work, int rank)
@@ -48,7 +49,7 @@ static tw_status_t post(tw_collnet_comm_t *comm, tw_collnet_request_t *request)
     return tw_coll_post(comm->coll, &args, &request->operation);
 }
 
-/* ---- what has ended ----------------------------------------------------------------------------------------- */
+/* ---- what has ended ------------------------------------------------------------------------------------ */
 
 /* Bytes that were read: of a gather, this rank's part. */
 static size_t source_bytes(const tw_collnet_comm_t *comm, const tw_collnet_work_t *work)
@@ -74,7 +75,7 @@ static void end(tw_collnet_comm_t *comm, tw_collnet_request_t *request, tw_statu
     pthread_mutex_unlock(&comm->lock);
 }
 
-/* ---- moving ------------------------------------------------------------------------------------------------- */
+/* ---- moving -------------------------------------------------------------------------------------------- */
 
 static tw_collnet_request_t *take_posted(tw_collnet_comm_t *comm)
 {
@@ -156,7 +157,7 @@ static tw_status_t move(tw_collnet_comm_t *comm)
     return status;
 }
 
-/* ---- ends --------------------------------------------------------------------------------------------------- */
+/* ---- ends ---------------------------------------------------------------------------------------------- */
 
 /* What becomes of the communicator. */
 static void publish(tw_collnet_comm_t *comm, tw_status_t status)
@@ -215,7 +216,7 @@ static void serve(tw_collnet_comm_t *comm)
     }
 }
 
-/* ---- life --------------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 /* What all ranks must mean alike. */
 typedef struct terms {

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is in NCCL's handle: p2p's, then the number of the dial that this process has begun with it; 0: none. */
+/* What is in NCCL's handle: p2p's, then the number of the dial that this process has begun with it; 0:
+ * none. */
 #define NUMBER_AT TW_P2P_HANDLE_BYTES
 
 _Static_assert(NUMBER_AT + sizeof(uint64_t) <= TW_NCCL_HANDLE_BYTES, "a handle fits into NCCL's");
@@ -39,7 +40,7 @@ static tw_net_comm_t *comm_create(tw_net_domain_t *domain)
     return comm;
 }
 
-/* ---- the receiver's side ------------------------------------------------------------------------------------ */
+/* ---- the receiver's side ------------------------------------------------------------------------------- */
 
 static tw_status_t listen_on(tw_net_domain_t *domain, void *handle, tw_p2p_listener_t **out)
 {
@@ -128,9 +129,10 @@ void tw_net_listener_close(tw_net_listener_t *listener)
     free(listener);
 }
 
-/* ---- the sender's side -------------------------------------------------------------------------------------- */
+/* ---- the sender's side --------------------------------------------------------------------------------- */
 
-/* Take the dial that was begun with this handle out of the list. A number that somebody else has written there means nothing. */
+/* Take the dial that was begun with this handle out of the list. A number that somebody else has written
+ * there means nothing. */
 static tw_net_dial_t *take_dial(tw_net_context_t *context, const uint8_t *handle)
 {
     tw_net_dial_t **at, *dial;
@@ -245,7 +247,7 @@ tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, tw_
     return status;
 }
 
-/* ---- both --------------------------------------------------------------------------------------------------- */
+/* ---- both ---------------------------------------------------------------------------------------------- */
 
 void tw_net_comm_close(tw_net_comm_t *comm)
 {

@@ -1,7 +1,7 @@
 /* Contexts, the devices of this process, and an end of p2p for each device in use.
  *
- * NCCL's functions devices and properties get no context, and before v11 no function does: that alone is why there is state here that
- * belongs to the process. */
+ * NCCL's functions devices and properties get no context, and before v11 no function does: that alone is why
+ * there is state here that belongs to the process. */
 #include "plugin/nccl/net/state.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static pid_t process_id;                  /* who has a context; 0: nobody has */
 static int n_open_ends;                   /* of all contexts; atomic */
 static tw_net_context_t *process_context; /* of versions that have none */
 
-/* ---- devices ------------------------------------------------------------------------------------------------ */
+/* ---- devices ------------------------------------------------------------------------------------------- */
 
 static void log_devices(const tw_net_devices_t *devices)
 {
@@ -69,7 +69,7 @@ float tw_net_latency_us(void)
     return (float)process_latency_us;
 }
 
-/* ---- contexts ----------------------------------------------------------------------------------------------- */
+/* ---- contexts ------------------------------------------------------------------------------------------ */
 
 static void context_init(tw_net_context_t *context)
 {
@@ -94,8 +94,8 @@ static void context_free(tw_net_context_t *context)
     free(context);
 }
 
-/* A forked process has none of its parent's threads, without which what was open then does not work: it has to begin as a program of its own.
- * Where nothing was open, it begins as its parent did. */
+/* A forked process has none of its parent's threads, without which what was open then does not work: it has
+ * to begin as a program of its own. Where nothing was open, it begins as its parent did. */
 static tw_status_t check_process(void)
 {
     if (process_id != 0 && process_id != getpid() && __atomic_load_n(&n_open_ends, __ATOMIC_ACQUIRE) > 0) {
@@ -206,7 +206,7 @@ void tw_net_context_destroy(tw_net_context_t *context)
     }
 }
 
-/* ---- domains ------------------------------------------------------------------------------------------------ */
+/* ---- domains ------------------------------------------------------------------------------------------- */
 
 static tw_status_t open_end(tw_net_domain_t *domain)
 {

@@ -12,7 +12,7 @@
 /* As NCCL's own sockets have it. */
 #define UNKNOWN_SPEED_MBPS 10000
 
-/* ---- what the system knows ---------------------------------------------------------------------------------- */
+/* ---- what the system knows ----------------------------------------------------------------------------- */
 
 /* The first line of /sys/class/net/NAME/WHAT; 0 if there is none. */
 static int read_line(const char *name, const char *what, char *line, int bytes)

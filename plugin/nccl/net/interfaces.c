@@ -10,7 +10,7 @@
 
 #define NAMES_BYTES 512
 
-/* ---- what there is ------------------------------------------------------------------------------------------ */
+/* ---- what there is ------------------------------------------------------------------------------------- */
 
 /* AF_INET, AF_INET6, or AF_UNSPEC; anything else means nothing to NCCL either. */
 static int wanted_family(void)
@@ -100,7 +100,7 @@ void tw_net_interfaces_cleanup(tw_net_interfaces_t *interfaces)
     *interfaces = (tw_net_interfaces_t){0};
 }
 
-/* ---- which of them ------------------------------------------------------------------------------------------ */
+/* ---- which of them ------------------------------------------------------------------------------------- */
 
 /* One name of a list: at `text`, `length` long, a port cut off. */
 static int matches(const char *text, size_t length, const char *name, int is_exact)

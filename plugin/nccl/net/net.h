@@ -10,8 +10,9 @@
  *    request.c    send, receive, test
  *    versions.c   NCCL's interface, v7 to v12
  *
- *  Any thread may call anything; what shares a device in one context waits for the other. Nothing blocks, but that
- *  the end of the last connection on a device lets go out what was sent, for TW_PEER_TIMEOUT at most. All errors are logged. */
+ *  Any thread may call anything; what shares a device in one context waits for the other. Nothing blocks, but
+ *  that the end of the last connection on a device lets go out what was sent, for TW_PEER_TIMEOUT at most.
+ *  All errors are logged. */
 #ifndef TW_PLUGIN_NCCL_NET_NET_H
 #define TW_PLUGIN_NCCL_NET_NET_H
 
@@ -32,7 +33,7 @@ typedef struct tw_net_options {
 /** From the variables; the caller cleans up with tw_net_config_table. TW_ERR_CONFIG, logged. */
 tw_status_t tw_net_options_init(tw_net_options_t *options);
 
-/* ---- devices ------------------------------------------------------------------------------------------------ */
+/* ---- devices ------------------------------------------------------------------------------------------- */
 
 #define TW_NET_DEVICES_MAX 16
 #define TW_NET_NAME_BYTES 288 /**< of all together */
@@ -51,25 +52,28 @@ typedef struct tw_net_devices {
     tw_net_device_t device[TW_NET_DEVICES_MAX];
 } tw_net_devices_t;
 
-/** Those that the options name, or else those that NCCL's own sockets would take: see interfaces.h. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO,
- *  TW_ERR_NO_MEMORY, logged.
+/** Those that the options name, or else those that NCCL's own sockets would take: see interfaces.h.
+ *  TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY, logged.
  *
- *  Merged, one takes the place of all; it is not offered beside them. NCCL's graph search (2.19 to 2.30) takes every device in the list for a
- *  link of its own, unless two have the same guid and port: with both it would plan for twice the bandwidth there is, and lay some rings
- *  over the merged device and some over its parts. That it drops the parts of a merged device holds only for one that it has made itself, by
- *  makeVDevice (v9 on). That stays NULL: where it is there, NCCL merges unasked whatever it takes for ports of one card, and so it takes all
- *  devices without a PCI address, as in many virtual machines (NCCL_NET_MERGE_LEVEL is PORT unless set). */
+ *  Merged, one takes the place of all; it is not offered beside them. NCCL's graph search (2.19 to 2.30)
+ *  takes every device in the list for a link of its own, unless two have the same guid and port: with both it
+ *  would plan for twice the bandwidth there is, and lay some rings over the merged device and some over its
+ *  parts. That it drops the parts of a merged device holds only for one that it has made itself, by
+ *  makeVDevice (v9 on). That stays NULL: where it is there, NCCL merges unasked whatever it takes for ports
+ *  of one card, and so it takes all devices without a PCI address, as in many virtual machines
+ *  (NCCL_NET_MERGE_LEVEL is PORT unless set). */
 tw_status_t tw_net_devices_find(const tw_net_options_t *options, tw_net_devices_t *devices);
-/** "/sys/devices/pci0000:00/0000:00:03.0/virtio0/net" -> "/sys/devices/pci0000:00/0000:00:03.0": cut what comes after the last PCI
- *  address; "" if there is none. */
+/** "/sys/devices/pci0000:00/0000:00:03.0/virtio0/net" -> "/sys/devices/pci0000:00/0000:00:03.0": cut what
+ *  comes after the last PCI address; "" if there is none. */
 void tw_net_pci_path(char *path);
 
-/* ---- contexts ----------------------------------------------------------------------------------------------- */
+/* ---- contexts ------------------------------------------------------------------------------------------ */
 
 /** What belongs to one communicator of NCCL's. */
 typedef struct tw_net_context tw_net_context_t;
 
-/** Looks for devices when it is called first. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY. */
+/** Looks for devices when it is called first. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO,
+ *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_context_create(tw_net_context_t **out);
 /** What is still open in it stays usable, and goes when it is closed. Accepts NULL. */
 void tw_net_context_destroy(tw_net_context_t *context);
@@ -81,17 +85,18 @@ const tw_net_device_t *tw_net_device_get(int dev);
 /** What a message takes, as the user says, for NCCL's search; 0: not said. */
 float tw_net_latency_us(void);
 
-/* ---- connections -------------------------------------------------------------------------------------------- */
+/* ---- connections --------------------------------------------------------------------------------------- */
 
 #define TW_NET_RECVS_MAX 8 /**< in a group */
 
 typedef struct tw_net_listener tw_net_listener_t;
 typedef struct tw_net_comm tw_net_comm_t;
 
-/** Write a handle of TW_NCCL_HANDLE_BYTES. TW_ERR_INVALID (device), TW_ERR_CONFIG, TW_ERR_UCX, TW_ERR_IO, TW_ERR_NO_MEMORY. */
+/** Write a handle of TW_NCCL_HANDLE_BYTES. TW_ERR_INVALID (device), TW_ERR_CONFIG, TW_ERR_UCX, TW_ERR_IO,
+ *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_listen(tw_net_context_t *context, int dev, void *handle, tw_net_listener_t **out);
-/** TW_IN_PROGRESS: not yet, to be called again with the same handle, in which it keeps where it stands. TW_ERR_FORMAT: not a
- *  handle; TW_ERR_AUTH, TW_ERR_PEER, TW_ERR_TIMEOUT and as listen. */
+/** TW_IN_PROGRESS: not yet, to be called again with the same handle, in which it keeps where it stands.
+ *  TW_ERR_FORMAT: not a handle; TW_ERR_AUTH, TW_ERR_PEER, TW_ERR_TIMEOUT and as listen. */
 tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, tw_net_comm_t **out);
 /** TW_IN_PROGRESS: nobody is there yet. Strangers do not matter. */
 tw_status_t tw_net_accept(tw_net_listener_t *listener, tw_net_comm_t **out);
@@ -100,18 +105,19 @@ void tw_net_listener_close(tw_net_listener_t *listener);
 /** Requests that are left are gone. */
 void tw_net_comm_close(tw_net_comm_t *comm);
 
-/* ---- memory ------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 typedef struct tw_net_region tw_net_region_t;
 
-/** Of the host: what goes by TCP is copied by the processor at both ends, also where UCX knows CUDA (transport/p2p.h takes no memory of a
- *  GPU over TCP), so a GPU's is not offered (NCCL_PTR_HOST alone), and NCCL's own kernels stage it, overlapped. TCP needs no registration,
- *  but NCCL, when it is aborted, gives memory back under messages that are still under way. TW_ERR_NO_MEMORY. */
+/** Of the host: what goes by TCP is copied by the processor at both ends, also where UCX knows CUDA
+ *  (transport/p2p.h takes no memory of a GPU over TCP), so a GPU's is not offered (NCCL_PTR_HOST alone), and
+ *  NCCL's own kernels stage it, overlapped. TCP needs no registration, but NCCL, when it is aborted, gives
+ *  memory back under messages that are still under way. TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_register(tw_net_comm_t *comm, void *data, size_t bytes, tw_net_region_t **out);
 /** Afterwards nothing touches that memory: messages from or to it end with TW_ERR_CANCELED. */
 void tw_net_deregister(tw_net_region_t *region);
 
-/* ---- messages ----------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 typedef struct tw_net_request tw_net_request_t;
 
@@ -121,14 +127,15 @@ typedef struct tw_net_part {
     int tag;
 } tw_net_part_t;
 
-/** TW_OK; TW_IN_PROGRESS: too many are under way, later; TW_ERR_INVALID (more than TW_NCCL_MESSAGE_BYTES, or no memory given), TW_ERR_PEER,
- *  TW_ERR_NO_MEMORY. */
+/** TW_OK; TW_IN_PROGRESS: too many are under way, later; TW_ERR_INVALID (more than TW_NCCL_MESSAGE_BYTES, or
+ *  no memory given), TW_ERR_PEER, TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_send(tw_net_comm_t *comm, const tw_net_part_t *part, tw_net_request_t **out);
-/** One request for up to TW_NET_RECVS_MAX messages; those with equal tags come in the order in which they were sent.
- *  Also TW_ERR_INVALID (n). */
+/** One request for up to TW_NET_RECVS_MAX messages; those with equal tags come in the order in which they
+ *  were sent. Also TW_ERR_INVALID (n). */
 tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_part_t *parts, int n, tw_net_request_t **out);
-/** TW_OK: done and gone, sizes[i] (sizes may be NULL) are the bytes that came, or went. TW_IN_PROGRESS. TW_ERR_PEER,
- *  TW_ERR_CANCELED (its memory was deregistered), TW_ERR_TRUNCATED (more came than there was room for): it is gone too. */
+/** TW_OK: done and gone, sizes[i] (sizes may be NULL) are the bytes that came, or went. TW_IN_PROGRESS.
+ *  TW_ERR_PEER, TW_ERR_CANCELED (its memory was deregistered), TW_ERR_TRUNCATED (more came than there was
+ *  room for): it is gone too. */
 tw_status_t tw_net_test(tw_net_request_t *request, int *sizes);
 
 TW_C_END

@@ -1,4 +1,5 @@
-/** What NCCL asks of devices: their number, and what they are like, as each version wants to hear it. The net and the collnet answer alike. */
+/** What NCCL asks of devices: their number, and what they are like, as each version wants to hear it. The net
+ *  and the collnet answer alike. */
 #ifndef TW_PLUGIN_NCCL_NET_PROPERTIES_H
 #define TW_PLUGIN_NCCL_NET_PROPERTIES_H
 

@@ -1,5 +1,5 @@
-/** What context.c, comm.c and request.c share. A domain is one device in one context: an end of p2p (tw_p2p_t) with its lock, there as long as
- *  something uses it. */
+/** What context.c, comm.c and request.c share. A domain is one device in one context: an end of p2p
+ *  (tw_p2p_t) with its lock, there as long as something uses it. */
 #ifndef TW_PLUGIN_NCCL_NET_STATE_H
 #define TW_PLUGIN_NCCL_NET_STATE_H
 
@@ -65,16 +65,18 @@ struct tw_net_context {
     tw_net_domain_t domain[TW_NET_DEVICES_MAX];
 };
 
-/** NCCL calls nobody once its requests are done, but what was sent may still be on its way out, or an answer be due: this
- *  thread moves it on. While NCCL asks for its requests it sleeps; it neither takes the lock from a thread of NCCL's nor
- *  makes it wake anybody, but for the last request's end, where something is left. Domain's lock not held. TW_ERR_INTERNAL, logged. */
+/** NCCL calls nobody once its requests are done, but what was sent may still be on its way out, or an answer
+ *  be due: this thread moves it on. While NCCL asks for its requests it sleeps; it neither takes the lock
+ *  from a thread of NCCL's nor makes it wake anybody, but for the last request's end, where something is
+ *  left. Domain's lock not held. TW_ERR_INTERNAL, logged. */
 tw_status_t tw_net_ticker_start(tw_net_domain_t *domain);
 /** Ends before p2p does. */
 void tw_net_ticker_stop(tw_net_domain_t *domain);
 /** NCCL has no requests any more, though something is left to be sent; under the domain's lock. */
 void tw_net_ticker_wake(tw_net_domain_t *domain);
 
-/** The device's end, made if need be, in use until it is put back. TW_ERR_INVALID (device) and as tw_p2p_create. */
+/** The device's end, made if need be, in use until it is put back. TW_ERR_INVALID (device) and as
+ *  tw_p2p_create. */
 tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain_t **out);
 /** The last user's end of it: whatever uses p2p is gone. The context goes with its last user. */
 void tw_net_domain_put(tw_net_domain_t *domain);

@@ -29,7 +29,8 @@ static int sleep_for(tw_net_domain_t *domain, long sleep_ns)
     return !ends;
 }
 
-/* Whoever has the lock moves things on himself, and so does who asks for his requests. Returns when to look again. */
+/* Whoever has the lock moves things on himself, and so does who asks for his requests. Returns when to look
+ * again. */
 static long look(tw_net_domain_t *domain, long sleep_ns)
 {
     if (pthread_mutex_trylock(&domain->lock) != 0) {

@@ -1,5 +1,5 @@
-/* NCCL's interface to the net, v7 to v12: one core, a thin layer for each. What a version's function lacks is not needed, or taken from the
- * process's own context. */
+/* NCCL's interface to the net, v7 to v12: one core, a thin layer for each. What a version's function lacks is
+ * not needed, or taken from the process's own context. */
 #include "plugin/nccl/interposer.h"
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/net/net.h"
@@ -12,7 +12,7 @@ static tw_nccl_result_t result_or_null(tw_status_t status, void **out, void *mad
     return tw_nccl_result(status);
 }
 
-/* ---- init --------------------------------------------------------------------------------------------------- */
+/* ---- init ---------------------------------------------------------------------------------------------- */
 
 static tw_nccl_result_t init_v7(tw_nccl_logger_t logger)
 {
@@ -51,7 +51,7 @@ static tw_nccl_result_t finalize(void *context)
     return TW_NCCL_SUCCESS;
 }
 
-/* ---- connections -------------------------------------------------------------------------------------------- */
+/* ---- connections --------------------------------------------------------------------------------------- */
 
 static tw_nccl_result_t listen_v11(void *context, int dev, void *handle, void **listen_comm)
 {
@@ -117,7 +117,7 @@ static tw_nccl_result_t close_listen(void *listen_comm)
     return TW_NCCL_SUCCESS;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 static tw_nccl_result_t reg_mr(void *comm, void *data, size_t bytes, int type, void **mhandle)
 {
@@ -153,7 +153,7 @@ static tw_nccl_result_t dereg_mr(void *comm, void *mhandle)
     return TW_NCCL_SUCCESS;
 }
 
-/* ---- messages ----------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 static tw_nccl_result_t isend_v9(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
                                  void **request)
@@ -183,7 +183,8 @@ static tw_nccl_result_t isend_v7(void *send_comm, void *data, int bytes, int tag
     return isend_v9(send_comm, data, (size_t)bytes, tag, mhandle, request);
 }
 
-/* *request may hold a hint at the beginning, that NCCL does not need to know when it is done; it is told anyway. */
+/* *request may hold a hint at the beginning, that NCCL does not need to know when it is done; it is told
+ * anyway. */
 static tw_nccl_result_t irecv_v9(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
                                  void **mhandles, void **request)
 {
@@ -238,7 +239,7 @@ static tw_nccl_result_t test(void *request, int *done, int *sizes)
     return tw_nccl_result(status);
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------- */
+/* ---- tables -------------------------------------------------------------------------------------------- */
 
 extern const tw_nccl_net_v7_t ncclNetPlugin_v7;
 extern const tw_nccl_net_v8_t ncclNetPlugin_v8;

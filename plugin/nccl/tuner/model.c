@@ -1,9 +1,10 @@
 /* What an operation takes: rounds that wait for one another, and bytes through the busiest node's links.
  *
- * NCCL's rings go once through all ranks, so that each node is entered and left once. Its tree is two binary trees over the nodes,
- * each for half the data: a node is inside one and a leaf in the other, so it sends and receives every byte twice; with
- * two nodes, once. Inside a node a tree is a chain. NVLS and both kinds of collnet leave the way between nodes to a
- * collnet plugin, which over Ethernet has to move what a ring over the nodes moves, but for what a codec of ours saves. */
+ * NCCL's rings go once through all ranks, so that each node is entered and left once. Its tree is two binary
+ * trees over the nodes, each for half the data: a node is inside one and a leaf in the other, so it sends and
+ * receives every byte twice; with two nodes, once. Inside a node a tree is a chain. NVLS and both kinds of
+ * collnet leave the way between nodes to a collnet plugin, which over Ethernet has to move what a ring over
+ * the nodes moves, but for what a codec of ours saves. */
 #include "plugin/nccl/tuner/tuner.h"
 
 typedef struct shape {

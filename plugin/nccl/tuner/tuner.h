@@ -6,8 +6,9 @@
  *    choose.c     the table that NCCL gets, and why
  *    versions.c   NCCL's interface, v2 to v7
  *
- *  All ranks decide alike because a decision follows from the constants, the operation and the number of ranks and nodes alone: the
- *  variables and the file have to be the same on all ranks, and the constants are logged so that it can be seen. */
+ *  All ranks decide alike because a decision follows from the constants, the operation and the number of
+ *  ranks and nodes alone: the variables and the file have to be the same on all ranks, and the constants are
+ *  logged so that it can be seen. */
 #ifndef TW_PLUGIN_NCCL_TUNER_TUNER_H
 #define TW_PLUGIN_NCCL_TUNER_TUNER_H
 
@@ -16,7 +17,7 @@
 
 TW_C_BEGIN
 
-/* ---- constants ---------------------------------------------------------------------------------------------- */
+/* ---- constants ----------------------------------------------------------------------------------------- */
 
 /** Links between nodes, or inside a node. */
 typedef struct tw_tuner_tier {
@@ -34,21 +35,23 @@ typedef struct tw_tuner_constants {
     tw_tuner_proto_t proto[TW_NCCL_PROTOS];
     double share
         [TW_NCCL_ALGOS]; /**< of the links' speed that an algorithm reaches with long messages, up to 1 */
-    size_t
-        collnet_min_bytes; /**< shorter all-reduces do not go through collnet: it always sends whole chunks */
-    /** What the collnet sends between nodes for each byte of an all-reduce, beside exact ones of bf16: a tuner is not told the type,
-     *  and fp32 saves more. 1: TW_ALLREDUCE_CODEC is exact. */
+    /** shorter all-reduces do not go through collnet: it always sends whole chunks */
+    size_t collnet_min_bytes;
+    /** What the collnet sends between nodes for each byte of an all-reduce, beside exact ones of bf16: a
+     *  tuner is not told the type, and fp32 saves more. 1: TW_ALLREDUCE_CODEC is exact. */
     double collnet_bytes;
 } tw_tuner_constants_t;
 
-/** 1 Gb/s Ethernet between nodes and PCIe inside. What protocols and algorithms cost is as NCCL 2.28 has it. */
+/** 1 Gb/s Ethernet between nodes and PCIe inside. What protocols and algorithms cost is as NCCL 2.28 has
+ *  it. */
 void tw_tuner_constants_init(tw_tuner_constants_t *constants);
-/** Read a JSON file onto `constants`. TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_FORMAT: logged with the file's name, and the line or the key;
- *  an unknown key with the nearest one. The constants stay as they were then. The keys, none of which has to be there:
+/** Read a JSON file onto `constants`. TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_FORMAT: logged with the file's
+ *  name, and the line or the key; an unknown key with the nearest one. The constants stay as they were then.
+ *  The keys, none of which has to be there:
  *    {"inter": {"alpha_us": 50, "gbps": 1}, "node": {"alpha_us": 5, "gbps": 100},
  *     "protocols": {"ll": {"alpha_us": 0, "bytes": 2}, "ll128": {...}, "simple": {...}},
- *     "shares": {"tree": 0.92, "ring": 1, "collnet_direct": 1, "collnet_chain": 1, "nvls": 1, "nvls_tree": 1, "pat": 0.75},
- *     "collnet_min_bytes": 1048576} */
+ *     "shares": {"tree": 0.92, "ring": 1, "collnet_direct": 1, "collnet_chain": 1, "nvls": 1, "nvls_tree": 1,
+ *     "pat": 0.75}, "collnet_min_bytes": 1048576} */
 tw_status_t tw_tuner_file_read(const char *path, tw_tuner_constants_t *constants);
 
 typedef struct tw_tuner_options {
@@ -57,12 +60,13 @@ typedef struct tw_tuner_options {
     int explain;
 } tw_tuner_options_t;
 
-/** From the variables, TW_NET_ALPHA_US and TW_NET_GBPS before the file. Where neither says the speed between nodes it is 0, whatever is known
- *  of this node's devices: another node's may differ, its ranks would choose otherwise, and both would wait for ever. NCCL's own times follow
- *  the slowest of all nodes. TW_ERR_CONFIG, and as tw_tuner_file_read; logged. */
+/** From the variables, TW_NET_ALPHA_US and TW_NET_GBPS before the file. Where neither says the speed between
+ *  nodes it is 0, whatever is known of this node's devices: another node's may differ, its ranks would choose
+ *  otherwise, and both would wait for ever. NCCL's own times follow the slowest of all nodes. TW_ERR_CONFIG,
+ *  and as tw_tuner_file_read; logged. */
 tw_status_t tw_tuner_configure(tw_tuner_constants_t *constants, int *explain);
 
-/* ---- decisions ---------------------------------------------------------------------------------------------- */
+/* ---- decisions ----------------------------------------------------------------------------------------- */
 
 typedef struct tw_tuner {
     tw_tuner_constants_t constants;
@@ -80,8 +84,9 @@ typedef struct tw_tuner_op {
 /** Microseconds; negative: not known for this algorithm, function or protocol. */
 double tw_tuner_time_us(const tw_tuner_t *tuner, const tw_tuner_op_t *op, int algo, int proto);
 
-/** Fill in [n_algos][n_protos] expected times, if the speed between nodes is said. What is forbidden stays so, and what is not known stays as it is. All-reduces that are
- *  too short for collnet are forbidden there if there is another way. Inside one node NCCL knows better: nothing changes. */
+/** Fill in [n_algos][n_protos] expected times, if the speed between nodes is said. What is forbidden stays
+ *  so, and what is not known stays as it is. All-reduces that are too short for collnet are forbidden there
+ *  if there is another way. Inside one node NCCL knows better: nothing changes. */
 void tw_tuner_fill(tw_tuner_t *tuner, const tw_tuner_op_t *op, float *table, int n_algos, int n_protos);
 
 /** The first of the lowest that are not negative, as NCCL takes it; 0 if there is none. */

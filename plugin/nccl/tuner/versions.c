@@ -1,4 +1,5 @@
-/* NCCL's interface to the tuner, v2 to v7: one core, a thin layer for each. Asking never fails: NCCL would end the operation. */
+/* NCCL's interface to the tuner, v2 to v7: one core, a thin layer for each. Asking never fails: NCCL would
+ * end the operation. */
 #include "plugin/nccl/interposer.h"
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/tuner/tuner.h"

@@ -112,8 +112,8 @@ TEST(QuantBench, CountsTheBytesThatMove)
     EXPECT_EQ(lines[0].numbers.at("moved_bytes"), double(2 * n + tw_quant_encoded_bytes(&codec, n)));
 }
 
-/* Four million normal numbers stay within 6 sigma: no error is larger than half a step of 6 / qmax, but for the 2^-7
- * by which a bf16 scale may be too large. */
+/* Four million normal numbers stay within 6 sigma: no error is larger than half a step of 6 / qmax, but for
+ * the 2^-7 by which a bf16 scale may be too large. */
 TEST(QuantBench, ErrorIsBelowTheBound)
 {
     const std::string json = temporary("error.json");

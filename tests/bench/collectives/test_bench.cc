@@ -1,4 +1,5 @@
-/* The benchmark programs as users run them: in a cluster in a box, in a job of another launcher, and wrongly. */
+/* The benchmark programs as users run them: in a cluster in a box, in a job of another launcher, and
+ * wrongly. */
 #include <dirent.h>
 #include <jansson.h>
 #include <sched.h>
@@ -109,7 +110,7 @@ double wire_bytes(const std::string &mode)
     return mode == "exact" ? 2 : (mode == "int8" ? 1 : 0.5) + 2.0 / 128;
 }
 
-/* ---- in a cluster ------------------------------------------------------------------------------------------- */
+/* ---- in a cluster -------------------------------------------------------------------------------------- */
 
 struct Shape {
     int nodes, ranks;
@@ -391,7 +392,7 @@ TEST_F(BenchClusterOnceTest, AKilledRankEndsTheRunAndIsNamed)
     EXPECT_EQ(0, count_processes(json_path_));
 }
 
-/* ---- without one -------------------------------------------------------------------------------------------- */
+/* ---- without one --------------------------------------------------------------------------------------- */
 
 TEST_F(BenchTest, WithoutPrivilegesItRunsOnLoopbackAndSaysSo)
 {

@@ -151,7 +151,8 @@ TEST_F(CheckTest, QuantizedGather)
             tw_bench_check_params_t p = params(TW_COLL_ALLGATHER, &codec);
             for (size_t tensor : {size_t(0), size_t(2), size_t(9)}) {
                 std::vector<float> x = input(tensor, 0, 1);
-                /* A step of the largest block; rotated, sqrt(32) of them are allowed to meet in one element. */
+                /* A step of the largest block; rotated, sqrt(32) of them are allowed to meet in one
+                 * element. */
                 double step =
                     2 * tw_quant_error_bound(&codec, largest(x) * (hadamard ? 6 : 1)) * (hadamard ? 6 : 1);
                 expect_sharp(p, tensor, 1, round_trip(codec, x), step);

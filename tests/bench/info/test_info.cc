@@ -216,7 +216,8 @@ TEST_F(TwInfo, VariablesWithValueDefaultAndMeaning)
     EXPECT_EQ(level["module"], "log");
     EXPECT_EQ(level["value"], "info");
     EXPECT_EQ(level["default"], "warn");
-    /* Whatever part reads it, the library takes none of them for misspelt. PyTorch's, and the tests' own, have no table here. */
+    /* Whatever part reads it, the library takes none of them for misspelt. PyTorch's, and the tests' own,
+     * have no table here. */
     std::set<std::string> known,
         listed = {"TW_DDP", "TW_FSDP", "TW_LIBRARY", "TW_REPLICA_MEM", "TW_TORCH_PYTHON", "TW_NET_ENCRYPT"};
     for (size_t i = 0; tw_config_name_get(i) != nullptr; i++) {

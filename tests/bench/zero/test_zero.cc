@@ -1,4 +1,5 @@
-/* The benchmark of feature sets as a user runs it: real processes on two nodes, a small model, a few steps. */
+/* The benchmark of feature sets as a user runs it: real processes on two nodes, a small model, a few
+ * steps. */
 #include <gtest/gtest.h>
 #include <jansson.h>
 #include <unistd.h>

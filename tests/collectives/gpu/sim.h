@@ -1,6 +1,6 @@
-/** GPUs and NCCL, simulated on the CPU, as hostile as their rules allow: whatever is enqueued runs only when the test says
- *  so, one step of any stream that may go on after another, in an order drawn from a seed. A missing wait shows as a
- *  wrong result in some order. */
+/** GPUs and NCCL, simulated on the CPU, as hostile as their rules allow: whatever is enqueued runs only when
+ *  the test says so, one step of any stream that may go on after another, in an order drawn from a seed. A
+ *  missing wait shows as a wrong result in some order. */
 #ifndef TW_TESTS_COLLECTIVES_GPU_SIM_H
 #define TW_TESTS_COLLECTIVES_GPU_SIM_H
 
@@ -89,7 +89,8 @@ class SimNet
     SimNet(int world, uint32_t seed);
     /** A wire for one rank; it destroys itself when told to. */
     tw_gpu_wire_t *new_wire(int rank, SimDevice *device);
-    /** Copy one matched message, or run one native collective that all ranks are in; true if there was one. */
+    /** Copy one matched message, or run one native collective that all ranks are in; true if there was
+     *  one. */
     bool step();
     int world() const
     {

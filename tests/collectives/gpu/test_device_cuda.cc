@@ -1,5 +1,6 @@
-/* Collectives on a real GPU: bit for bit those of the CPU. Ranks are threads that share the GPU over the local transport;
- * over NCCL there is one rank here, as NCCL wants a host for each that shares a GPU (more: //tests/gpu, in processes). */
+/* Collectives on a real GPU: bit for bit those of the CPU. Ranks are threads that share the GPU over the
+ * local transport; over NCCL there is one rank here, as NCCL wants a host for each that shares a GPU (more:
+ * //tests/gpu, in processes). */
 #include "tests/collectives/gpu/checks.h"
 #include "tests/collectives/gpu/world.h"
 #include "tests/common/fixture.h"
@@ -33,8 +34,8 @@ bool has_nccl()
 #endif
 }
 
-/** Copies from memory that is not pinned, and memset, may return before they have ended; our streams do not wait for
- *  them. */
+/** Copies from memory that is not pinned, and memset, may return before they have ended; our streams do not
+ *  wait for them. */
 void finish_copies()
 {
     EXPECT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);

@@ -1,4 +1,5 @@
-/* What NCCL answers, and what becomes of it: against functions of the test's own, as NCCL does nothing without a GPU. */
+/* What NCCL answers, and what becomes of it: against functions of the test's own, as NCCL does nothing
+ * without a GPU. */
 #include "tests/common/fixture.h"
 
 #ifdef TW_HAVE_NCCL

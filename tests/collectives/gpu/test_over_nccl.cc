@@ -1,4 +1,5 @@
-/* Collectives on GPU memory over a simulated NCCL: bit for bit those of the CPU, in whatever order streams run. */
+/* Collectives on GPU memory over a simulated NCCL: bit for bit those of the CPU, in whatever order streams
+ * run. */
 #include "tests/collectives/gpu/world.h"
 #include "tests/common/fixture.h"
 
@@ -324,9 +325,10 @@ TEST_F(GpuStream, OneBehindTheOther)
     }
 }
 
-/* FSDP2's order of things. A stream copies weights into place, the next one gathers them, the computation copies them out and
- * makes gradients, a fourth one reduces those: all of it is enqueued before anything runs, for several units, and nobody
- * asks for a request. Without `waits` the events between the streams are left out. */
+/* FSDP2's order of things. A stream copies weights into place, the next one gathers them, the computation
+ * copies them out and makes gradients, a fourth one reduces those: all of it is enqueued before anything
+ * runs, for several units, and nobody asks for a request. Without `waits` the events between the streams are
+ * left out. */
 class Fsdp
 {
   public:
@@ -469,7 +471,8 @@ TEST_F(GpuStream, AsFsdpEnqueues)
     EXPECT_GT(n_wrong_as_fsdp(1, false), 0u); /* the events are what it takes */
 }
 
-/* The plan's promise is what is sent, and hops inside the node spare the link: each shard leaves its node once per node. */
+/* The plan's promise is what is sent, and hops inside the node spare the link: each shard leaves its node
+ * once per node. */
 TEST_F(GpuStream, InterNodeBytes)
 {
     const std::vector<int> grid = {3, 3};

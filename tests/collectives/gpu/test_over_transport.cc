@@ -1,5 +1,5 @@
-/* Collectives on GPU memory over a transport: the host moves the bytes, simulated GPUs run their kernels when they like.
- * Bit for bit those of the CPU. */
+/* Collectives on GPU memory over a transport: the host moves the bytes, simulated GPUs run their kernels when
+ * they like. Bit for bit those of the CPU. */
 #include <atomic>
 
 #include "tests/collectives/bits.h"
@@ -273,7 +273,7 @@ TEST_F(GpuHost, BesideTheCpuInAnyOrder)
     expect_same(c, on_cpu, want);
 }
 
-/* ---- where the workspace is ------------------------------------------------------------------------------ */
+/* ---- where the workspace is ---------------------------------------------------------------------------- */
 
 /** One all-gather between two nodes; everything about rank 0's workspace. */
 void expect_workspace(Reach reach, bool pinned)
@@ -342,7 +342,7 @@ TEST_F(GpuHost, WorkspaceIsExplained)
     }
 }
 
-/* ---- the host's part ------------------------------------------------------------------------------------- */
+/* ---- the host's part ----------------------------------------------------------------------------------- */
 
 /* Several under way: they end in their order, and the workspace of the largest serves all. */
 TEST_F(GpuHost, SeveralUnderWay)
@@ -389,7 +389,7 @@ TEST_F(GpuHost, PlannedBytesAreSent)
     });
 }
 
-/* ---- lossless -------------------------------------------------------------------------------------------- */
+/* ---- lossless ------------------------------------------------------------------------------------------ */
 
 tw::Case lossless_case(tw_coll_op_t op, std::vector<size_t> sizes)
 {
@@ -400,7 +400,8 @@ tw::Case lossless_case(tw_coll_op_t op, std::vector<size_t> sizes)
     return c;
 }
 
-/* In one hop and in two, chunks of many parts and parts of many chunks: the bits of the exact operation, on the GPU and on the CPU. */
+/* In one hop and in two, chunks of many parts and parts of many chunks: the bits of the exact operation, on
+ * the GPU and on the CPU. */
 void has_the_bits_of_exact(Reach reach)
 {
     const std::vector<std::vector<int>> grids = {{1}, {1, 1}, {3}, {2, 2}, {2, 1, 1}, {3, 3}, {1, 2, 4}};
@@ -527,10 +528,10 @@ TEST_F(GpuHost, LosslessMessagesThatAreNone)
     }
 }
 
-/* ---- all-to-all -------------------------------------------------------------------------------------------- */
+/* ---- all-to-all ---------------------------------------------------------------------------------------- */
 
-/* What each rank gets is what it gets on the CPU, which its own tests compare with the codec alone; in place, too, and whatever
- * the others send. What was sent was planned. */
+/* What each rank gets is what it gets on the CPU, which its own tests compare with the codec alone; in place,
+ * too, and whatever the others send. What was sent was planned. */
 void alltoall_as_on_the_cpu(Reach reach)
 {
     using namespace tw::alltoall;
@@ -615,8 +616,8 @@ TEST_F(GpuHost, AlltoallCountsThatDoNotFit)
     });
 }
 
-/* Processes over UCX: what each gets on its GPU is what it gets on the CPU. Straight: as UCX does it in GPU memory, but that
- * the memory of simulated GPUs is the host's. */
+/* Processes over UCX: what each gets on its GPU is what it gets on the CPU. Straight: as UCX does it in GPU
+ * memory, but that the memory of simulated GPUs is the host's. */
 const std::pair<tw_coll_op_t, const char *> asked_over_ucx[] = {{TW_COLL_ALLGATHER, "int4:block=64"},
                                                                 {TW_COLL_REDUCE_SCATTER, "int4:block=64"},
                                                                 {TW_COLL_ALLREDUCE, "int4:block=64"},
@@ -696,7 +697,8 @@ TEST_F(GpuHost, LostPeer)
     });
 }
 
-/** Ranks that do not agree about what one of them posts: all get an error soon, and somebody says what is wrong. */
+/** Ranks that do not agree about what one of them posts: all get an error soon, and somebody says what is
+ *  wrong. */
 void expect_disagreement(tw_status_t own_status, const std::function<void(tw_coll_args_t *)> &change)
 {
     tw::World world(tw::nodes_of({1, 1, 1}));

@@ -153,7 +153,8 @@ void check_messages(const Plans &plans)
     EXPECT_TRUE(sent == received);
 }
 
-/* The host reads a packed chunk's length when it sends it: it has been packed there, or has come, and it is where the data are. */
+/* The host reads a packed chunk's length when it sends it: it has been packed there, or has come, and it is
+ * where the data are. */
 void check_packed(const tw_gpu_plan_t &plan)
 {
     std::map<size_t, size_t> place; /* of a cell */

@@ -1,5 +1,5 @@
-/** A transport that takes the memory of a simulated GPU, on top of one that does not. What it receives there is not to be seen
- *  before the device's next fence. */
+/** A transport that takes the memory of a simulated GPU, on top of one that does not. What it receives there
+ *  is not to be seen before the device's next fence. */
 #ifndef TW_TESTS_COLLECTIVES_GPU_TRANSPORT_H
 #define TW_TESTS_COLLECTIVES_GPU_TRANSPORT_H
 

@@ -76,7 +76,8 @@ class GpuWorld
         return tw_coll_post(coll(rank), &on, request);
     }
 
-    /** On every rank's stream, or its other one: the input comes into being, the operation, the input is destroyed. */
+    /** On every rank's stream, or its other one: the input comes into being, the operation, the input is
+     *  destroyed. */
     std::vector<GpuPosted> post(const Case &c, int force_codec = 1, bool on_other = false)
     {
         std::vector<GpuPosted> all((size_t)size());
@@ -208,8 +209,8 @@ inline void expect_mixed_segments(World &world,
     }
 }
 
-/** Means of numbers whose sums are beyond fp16, as is what a codec makes of them: those of the CPU, and all finite. Exact, of quantized segments and of exact
- *  ones beside them. */
+/** Means of numbers whose sums are beyond fp16, as is what a codec makes of them: those of the CPU, and all
+ *  finite. Exact, of quantized segments and of exact ones beside them. */
 inline void expect_fp16_means(World &world, const std::function<std::vector<RankBuffers>(const Case &)> &run)
 {
     for (tw_coll_op_t op : {TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {

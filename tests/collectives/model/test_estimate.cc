@@ -29,7 +29,8 @@ TEST_F(Estimate, QuartileAndMedianOfEachValue)
     }
 }
 
-/* Up to half of the readings slow: the quartile stays. One of them too quick: it stays, too, from 3 readings on. */
+/* Up to half of the readings slow: the quartile stays. One of them too quick: it stays, too, from 3 readings
+ * on. */
 TEST_F(Estimate, DisturbedReadingsDoNotCount)
 {
     for (int n = 3; n <= 12; n++) {
@@ -140,8 +141,8 @@ TEST_F(Estimate, NoiseIsBounded)
     EXPECT_EQ(model.node.noise, TW_COLL_NOISE_MAX);
 }
 
-/* A trip of 150 us is shorter than two ranks' bytes on the link: one message passed at once. On a link that saves nothing
- * up, the bytes are part of the trip. */
+/* A trip of 150 us is shorter than two ranks' bytes on the link: one message passed at once. On a link that
+ * saves nothing up, the bytes are part of the trip. */
 TEST_F(Estimate, TurnIsWhatATripCostsBeyondItsBytes)
 {
     std::vector<tw_estimate_report_t> reports = tw::quiet_reports(2);

@@ -10,7 +10,8 @@ namespace
 
 using Processor = tw::Fixture;
 
-/* Between a petabyte and a megabyte per second: seconds per byte, neither per element nor for the whole buffer. */
+/* Between a petabyte and a megabyte per second: seconds per byte, neither per element nor for the whole
+ * buffer. */
 TEST_F(Processor, EveryValueIsSecondsPerByte)
 {
     tw_cpu_sample_t sample;

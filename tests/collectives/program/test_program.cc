@@ -1,4 +1,5 @@
-/* The programs of all ranks, run together without any bytes: every contribution is added up once, and everybody gets the result. */
+/* The programs of all ranks, run together without any bytes: every contribution is added up once, and
+ * everybody gets the result. */
 #include <deque>
 #include <map>
 #include <set>
@@ -28,7 +29,8 @@ struct Rank {
     int next = 0;
 };
 
-/** One rank after the other, as far as it gets: sends are buffered. Fails where they wait for each other for ever. */
+/** One rank after the other, as far as it gets: sends are buffered. Fails where they wait for each other for
+ *  ever. */
 class Ranks
 {
   public:

@@ -1,5 +1,5 @@
-/* Quantized all-to-all: every pair's share beside what the codec alone makes of it, and every byte counted; counts that do not
- * fit are an error at once. */
+/* Quantized all-to-all: every pair's share beside what the codec alone makes of it, and every byte counted;
+ * counts that do not fit are an error at once. */
 #include "collectives/communicator.h"
 #include "tests/collectives/quantized/alltoall.h"
 #include "tests/common/fixture.h"
@@ -50,7 +50,8 @@ TEST_F(Alltoall, EveryWorldCodecAndCount)
     }
 }
 
-/* What the codec makes of the shares for other nodes, and what the ranks tell each other about the operation. */
+/* What the codec makes of the shares for other nodes, and what the ranks tell each other about the
+ * operation. */
 TEST_F(Alltoall, FewerBytes)
 {
     const size_t n = 100000, pair_bytes = 16;
@@ -90,8 +91,9 @@ TEST_F(Alltoall, ChosenAlikeWhateverTheSizes)
     }
 }
 
-/* Whatever ranks say of their counts, either they fit or somebody is told: never a hang, never an operation that seems to
- * end well with what was not sent. Shares that are whole chunks are the ones where no message is of a wrong size. */
+/* Whatever ranks say of their counts, either they fit or somebody is told: never a hang, never an operation
+ * that seems to end well with what was not sent. Shares that are whole chunks are the ones where no message
+ * is of a wrong size. */
 TEST_F(Alltoall, CountsThatDoNotFit)
 {
     set_env("TW_COLL_CHUNK", "256");
@@ -129,7 +131,8 @@ TEST_F(Alltoall, CountsThatDoNotFit)
     }
 }
 
-/* Without counts all ranks send as much to each; a size that cannot be split so is refused, on all ranks, and the job goes on. */
+/* Without counts all ranks send as much to each; a size that cannot be split so is refused, on all ranks, and
+ * the job goes on. */
 TEST_F(Alltoall, DefaultsAgree)
 {
     tw::World world(tw::nodes_of({1, 1, 1}));

@@ -1,5 +1,5 @@
-/* Routes: every shard reaches every rank, once, along a tree; and the order of messages between two ranks is the same on
- * both. */
+/* Routes: every shard reaches every rank, once, along a tree; and the order of messages between two ranks is
+ * the same on both. */
 #include <map>
 #include <set>
 

@@ -59,7 +59,8 @@ std::vector<uint16_t> make_matrix(size_t rows, size_t columns, uint32_t seed)
     return values;
 }
 
-/* Every world, also on one node, where nothing is packed in sums; several small tensors, shards that are empty. */
+/* Every world, also on one node, where nothing is packed in sums; several small tensors, shards that are
+ * empty. */
 TEST_F(Lossless, HasTheBitsOfTheExactOperation)
 {
     set_env("TW_COLL_DETERMINISTIC", "y");
@@ -167,8 +168,8 @@ TEST_F(Lossless, BesideOtherSegments)
     }
 }
 
-/* It would be of no use without this: fewer bytes between nodes, at most what was planned, and exact bytes inside them. What
- * must lose nothing is packed, too. */
+/* It would be of no use without this: fewer bytes between nodes, at most what was planned, and exact bytes
+ * inside them. What must lose nothing is packed, too. */
 TEST_F(Lossless, SendsFewerBytes)
 {
     const size_t rows = 900, columns = 400, n = rows * columns;

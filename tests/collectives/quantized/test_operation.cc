@@ -73,7 +73,8 @@ TEST_F(Place, EveryRankFindsItsShard)
     }
 }
 
-/* In a reduction no two contributions round alike; what is gathered is rounded as its owner's tensor would be alone. */
+/* In a reduction no two contributions round alike; what is gathered is rounded as its owner's tensor would be
+ * alone. */
 TEST_F(Qop, SeedsOfContributionsDiffer)
 {
     for (tw_coll_op_t op : {TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {

@@ -170,7 +170,8 @@ TEST_F(QuantReduce, StochasticRepeats)
     EXPECT_FALSE(first[1].dst == other[1].dst);
 }
 
-/* Ranks do not round the same value the same way: the error of a mean of equal contributions shrinks with W. */
+/* Ranks do not round the same value the same way: the error of a mean of equal contributions shrinks with
+ * W. */
 TEST_F(QuantReduce, StochasticErrorsAverageOut)
 {
     const int w = 8;
@@ -204,8 +205,8 @@ TEST_F(QuantReduce, StochasticErrorsAverageOut)
             square += value < 6 ? (value - 0.5) * (value - 0.5) : 0;
         }
     });
-    /* the variance of a mean of w fair coins is 1 / 4w; of one coin for all, 1 / 4. The estimate from n values
-     * is within a few times sqrt(2 / n) of it. */
+    /* the variance of a mean of w fair coins is 1 / 4w; of one coin for all, 1 / 4. The estimate from n
+     * values is within a few times sqrt(2 / n) of it. */
     double variance = square / (double)n, expected = 1.0 / (4 * w);
     EXPECT_NEAR(variance, expected, 6 * expected * std::sqrt(2.0 / (double)n) + expected / 128);
 }

@@ -84,7 +84,8 @@ TEST_F(Segments, EachHasItsOwnCodec)
     }
 }
 
-/* What is exact has no more error than rounding sums to its type, on their way and at the end; gathered, none. */
+/* What is exact has no more error than rounding sums to its type, on their way and at the end; gathered,
+ * none. */
 TEST_F(Segments, ExactOnesAreExact)
 {
     for (const std::vector<int> &grid : grids) {
@@ -128,8 +129,8 @@ TEST_F(Segments, ExactOnesAreExact)
     }
 }
 
-/* A tensor in two segments, cut at a block, rounds as it does in one, and in small chunks as in large ones, of which sums
- * are made 8,192 elements at a time. */
+/* A tensor in two segments, cut at a block, rounds as it does in one, and in small chunks as in large ones,
+ * of which sums are made 8,192 elements at a time. */
 TEST_F(Segments, RoundingGoesOnInTheNextSegment)
 {
     constexpr size_t CUT = 3 << 13, REST = 20000, N = CUT + REST;

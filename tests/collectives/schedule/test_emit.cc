@@ -266,7 +266,8 @@ TEST_F(Sched, AMessageOfAnotherSizeIsAMismatch)
     EXPECT_EQ(status, TW_ERR_MISMATCH);
 }
 
-/* A message whose length is known only once it has been made: it travels as long as it is, and so does what is sent on. */
+/* A message whose length is known only once it has been made: it travels as long as it is, and so does what
+ * is sent on. */
 TEST_F(Sched, AMessageMayBeShorterThanItsBound)
 {
     static const auto fill = [](tw_sched_t *run, const void *arg) {

@@ -148,7 +148,8 @@ static void groups()
     OK(ncclCommDestroy(other));
 }
 
-/** What a group was only asked about is not done; a group that NCCL refuses is not either, with NCCL's own result. */
+/** What a group was only asked about is not done; a group that NCCL refuses is not either, with NCCL's own
+ *  result. */
 static void groups_that_fail()
 {
     ncclComm_t comm = join();
@@ -179,7 +180,8 @@ static tw_ip_config_t new_config()
     return config;
 }
 
-/** The forms with a configuration: an option of ours, one of somebody else's, the event, and a caller of 2.31 that has none. */
+/** The forms with a configuration: an option of ours, one of somebody else's, the event, and a caller of 2.31
+ *  that has none. */
 static void configs()
 {
     ncclComm_t comm = join();

@@ -29,7 +29,8 @@ static void expect_right(ncclComm_t comm, const std::vector<int> &ranks, const c
     expect_gather(all_gather(comm, 4 * COUNT, ncclBfloat16), ranks, 4 * COUNT, ncclBfloat16, codec, true);
 }
 
-/** Inside a node nothing changes, between nodes it does; a parent goes on while it has children, and the other way round. */
+/** Inside a node nothing changes, between nodes it does; a parent goes on while it has children, and the
+ *  other way round. */
 static void split()
 {
     ncclComm_t all = join(), node, rail, none;
@@ -101,7 +102,8 @@ static void wait_for(ncclComm_t comm)
     OK(state);
 }
 
-/** A communicator that does not block is there when it says so, and learned with its first call, in a group or not. */
+/** A communicator that does not block is there when it says so, and learned with its first call, in a group
+ *  or not. */
 static void non_blocking()
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -185,7 +187,8 @@ static ncclComm_t join_in_group()
     return comm;
 }
 
-/** Aborts a communicator from a thread of its own, as a watchdog does, when a call of NCCL's is under way in another. */
+/** Aborts a communicator from a thread of its own, as a watchdog does, when a call of NCCL's is under way in
+ *  another. */
 class Watchdog
 {
   public:
@@ -211,8 +214,9 @@ class Watchdog
     std::thread thread;
 };
 
-/** Another thread aborts between the calls of NCCL's that one of ours is made of: while the ranks meet, between the messages of a
- *  group, between two groups, between two calls of the job's own group. NCCL never hears of the communicator again. */
+/** Another thread aborts between the calls of NCCL's that one of ours is made of: while the ranks meet,
+ *  between the messages of a group, between two groups, between two calls of the job's own group. NCCL never
+ *  hears of the communicator again. */
 static void abort_in_mid_call()
 {
     std::vector<char> own = tensor(self().rank, 4 * COUNT, ncclBfloat16),

@@ -1,4 +1,5 @@
-/** A library that a job opens once it runs, and that calls NCCL itself; each function does what NCCL's of that name does. */
+/** A library that a job opens once it runs, and that calls NCCL itself; each function does what NCCL's of
+ *  that name does. */
 #ifndef TW_TESTS_PLUGIN_INTERPOSE_EXTENSION_H
 #define TW_TESTS_PLUGIN_INTERPOSE_EXTENSION_H
 

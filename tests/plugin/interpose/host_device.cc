@@ -1,4 +1,5 @@
-/* What the interposer and the collectives ask of a GPU, answered by the stand-in: linked in front of what asks CUDA. */
+/* What the interposer and the collectives ask of a GPU, answered by the stand-in: linked in front of what
+ * asks CUDA. */
 #include <cstdlib>
 #include <cstring>
 #include <memory>

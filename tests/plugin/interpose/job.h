@@ -1,4 +1,5 @@
-/** A job that knows nothing of this library: one rank of it, a process, with the scenarios that the test asks for by name. */
+/** A job that knows nothing of this library: one rank of it, a process, with the scenarios that the test asks
+ *  for by name. */
 #ifndef TW_TESTS_PLUGIN_INTERPOSE_JOB_H
 #define TW_TESTS_PLUGIN_INTERPOSE_JOB_H
 
@@ -15,7 +16,7 @@
 namespace job
 {
 
-/* ---- the rank ---------------------------------------------------------------------------------------------- */
+/* ---- the rank ------------------------------------------------------------------------------------------ */
 
 struct Job {
     int rank, world, per_node;
@@ -45,7 +46,7 @@ int reached(const char *name);
 /** What the library in front of NCCL offers itself; NULL: there is none. */
 void *find_in_library(const char *name);
 
-/* ---- values ------------------------------------------------------------------------------------------------ */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 constexpr size_t COUNT =
     96 << 10; /**< of a shard: 192 KiB of bf16, less than the job's TW_MIN_BYTES; all of them are more */
@@ -57,7 +58,7 @@ std::vector<char> gathered(const std::vector<int> &ranks, size_t count, ncclData
                            const char *codec);
 std::vector<int> all_ranks();
 
-/* ---- calls that must be right ------------------------------------------------------------------------------ */
+/* ---- calls that must be right -------------------------------------------------------------------------- */
 
 using Gather = std::function<ncclResult_t(const void *from, void *to, cudaStream_t stream)>;
 
@@ -72,7 +73,7 @@ void expect_scatter(ncclComm_t comm, size_t count, ncclDataType_t type, ncclRedO
 void expect_allreduce(ncclComm_t comm, size_t count, ncclDataType_t type, ncclRedOp_t op, float factor,
                       const char *codec, bool in_place);
 
-/* ---- scenarios --------------------------------------------------------------------------------------------- */
+/* ---- scenarios ----------------------------------------------------------------------------------------- */
 
 using Scenario = void (*)();
 using Scenarios = std::map<std::string, Scenario>;

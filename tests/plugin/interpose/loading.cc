@@ -1,4 +1,5 @@
-/* Libraries that a job opens while it runs, and tables of addresses that the system does not let anybody change. */
+/* Libraries that a job opens while it runs, and tables of addresses that the system does not let anybody
+ * change. */
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -89,7 +90,7 @@ static void joins_later()
     OK(ncclCommDestroy(own));
 }
 
-/* ---- refused ----------------------------------------------------------------------------------------------- */
+/* ---- refused ------------------------------------------------------------------------------------------- */
 
 /** What the linker has made read-only of an object. */
 struct Relro {
@@ -177,7 +178,8 @@ static void refused()
     OK(ncclCommDestroy(comm));
 }
 
-/** Of a library that came later: no further communicator is made, as on other ranks its calls may be redirected. */
+/** Of a library that came later: no further communicator is made, as on other ranks its calls may be
+ *  redirected. */
 static void refused_later()
 {
     CHECK(redirect() > 0);

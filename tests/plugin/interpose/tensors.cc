@@ -32,7 +32,8 @@ static tw_type_t type_of(ncclDataType_t type)
     }
 }
 
-/* A wave, in double, so that it is one to the end of a large tensor, too; its height changes from block to block. */
+/* A wave, in double, so that it is one to the end of a large tensor, too; its height changes from block to
+ * block. */
 float value_of(int rank, size_t i)
 {
     const size_t height = 1 + (i / 512) % (size_t)LARGEST;

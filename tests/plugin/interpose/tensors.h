@@ -1,5 +1,5 @@
-/** Tensors of a job under the interposer: their values, as NCCL has them in memory, and what a codec makes of them. Bad arguments
- *  throw std::runtime_error. */
+/** Tensors of a job under the interposer: their values, as NCCL has them in memory, and what a codec makes of
+ *  them. Bad arguments throw std::runtime_error. */
 #ifndef TW_TESTS_PLUGIN_INTERPOSE_TENSORS_H
 #define TW_TESTS_PLUGIN_INTERPOSE_TENSORS_H
 

@@ -111,7 +111,7 @@ uint64_t sum_of(const std::string &text, const std::string &words)
     return sum;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------- */
+/* ---- calls --------------------------------------------------------------------------------------------- */
 
 TEST_F(Interpose, GathersAndReductions)
 {
@@ -194,7 +194,7 @@ TEST_F(Interpose, Streams)
     run({"streams", 3, 1});
 }
 
-/* ---- the policy -------------------------------------------------------------------------------------------- */
+/* ---- the policy ---------------------------------------------------------------------------------------- */
 
 TEST_F(Interpose, ExactUnlessAsked)
 {
@@ -218,7 +218,7 @@ TEST_F(Interpose, RanksWithDifferentPolicies)
     run({"left_to_nccl", 3, 1, {}, "job", true, {{"TW_MIN_BYTES", "1G"}}});
 }
 
-/* ---- a rank that lacks something --------------------------------------------------------------------------- */
+/* ---- a rank that lacks something ----------------------------------------------------------------------- */
 
 /* NCCL does all of it, and no value is wrong: nobody sends anything that the job does not. */
 TEST_F(Interpose, ARankWithoutTheLibrary)
@@ -261,7 +261,7 @@ TEST_F(Interpose, ReportsAsItGoes)
     EXPECT_GE(count(said, "calls quantized"), 6u) << said;
 }
 
-/* ---- communicators ----------------------------------------------------------------------------------------- */
+/* ---- communicators ------------------------------------------------------------------------------------- */
 
 TEST_F(Interpose, Communicators)
 {
@@ -322,7 +322,7 @@ TEST_F(Interpose, Forks)
     }
 }
 
-/* ---- redirected -------------------------------------------------------------------------------------------- */
+/* ---- redirected ---------------------------------------------------------------------------------------- */
 
 const std::vector<std::string> all_scenarios = {"gathers", "reductions", "left_alone",   "groups",
                                                 "configs", "other_ways", "non_blocking", "rank_leaves"};
@@ -452,7 +452,7 @@ TEST_F(Interpose, RedirectedWithoutALauncher)
     }
 }
 
-/* ---- what is said ------------------------------------------------------------------------------------------ */
+/* ---- what is said -------------------------------------------------------------------------------------- */
 
 /** Lines that do not begin as one of NCCL's on stderr, but for what sanitizers may say. */
 std::vector<std::string> lines_of_another_form(const std::string &said)

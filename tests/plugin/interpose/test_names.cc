@@ -1,4 +1,5 @@
-/* Every name that a libnccl exports is wrapped, or left to it on purpose: one that nobody has decided about is a failure. */
+/* Every name that a libnccl exports is wrapped, or left to it on purpose: one that nobody has decided about
+ * is a failure. */
 #include <algorithm>
 #include <cstring>
 #include <filesystem>

@@ -1,5 +1,5 @@
-/* One call as the interposer sees it: its configuration, results in NCCL's words, and a process whose NCCL lacks it, here for
- * there is no NCCL in it at all. */
+/* One call as the interposer sees it: its configuration, results in NCCL's words, and a process whose NCCL
+ * lacks it, here for there is no NCCL in it at all. */
 #include <map>
 
 #include "plugin/interpose/interpose.h"

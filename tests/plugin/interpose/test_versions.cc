@@ -1,4 +1,5 @@
-/* The product itself in front of NVIDIA's libraries, as far as they go without a GPU: it loads, and answers are NCCL's. */
+/* The product itself in front of NVIDIA's libraries, as far as they go without a GPU: it loads, and answers
+ * are NCCL's. */
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -18,7 +19,8 @@ namespace
 
 std::string program, library;
 
-/** Folders of the one that was found when this was built, and of those that the environment names, separated by colons. */
+/** Folders of the one that was found when this was built, and of those that the environment names, separated
+ *  by colons. */
 std::vector<std::string> folders()
 {
     std::vector<std::string> found;

@@ -93,7 +93,8 @@ static std::vector<float> summed(size_t whole, size_t first, size_t count, ncclD
     return sum;
 }
 
-/** Each input is off by at most so much, and sums are up to LARGEST * world; results are rounded, to 8 bits at worst. */
+/** Each input is off by at most so much, and sums are up to LARGEST * world; results are rounded, to 8 bits
+ *  at worst. */
 static double bound_of(const char *codec, float factor)
 {
     double world = self().world, rounding = interposed::LARGEST * world / 128;

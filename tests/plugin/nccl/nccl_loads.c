@@ -1,6 +1,7 @@
-/* nccl_loads: NCCL itself finds, loads and initializes the plugins that its variables name, as it does when a communicator is made. That would
- * need a GPU; the functions that do this part do not, and are called here with a communicator in which nothing is set. Exit status: 77 if
- * there is no NCCL from 2.28 on, else what NCCL says. In plain C: nothing but the C library is in the process before it. */
+/* nccl_loads: NCCL itself finds, loads and initializes the plugins that its variables name, as it does when a
+ * communicator is made. That would need a GPU; the functions that do this part do not, and are called here
+ * with a communicator in which nothing is set. Exit status: 77 if there is no NCCL from 2.28 on, else what
+ * NCCL says. In plain C: nothing but the C library is in the process before it. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* open_plugin LIBRARY SYMBOL...: open it as NCCL does, but with every reference resolved at once; find the symbols, close it, and see that
- * it is still there. In plain C: nothing but the C library is in the process before it. */
+/* open_plugin LIBRARY SYMBOL...: open it as NCCL does, but with every reference resolved at once; find the
+ * symbols, close it, and see that it is still there. In plain C: nothing but the C library is in the process
+ * before it. */
 #include <dlfcn.h>
 #include <stdio.h>
 

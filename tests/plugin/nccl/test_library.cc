@@ -1,4 +1,5 @@
-/* libnccl-net-thinwire.so as a file: what it exports, that it opens in a plain C program, and that it stays. */
+/* libnccl-net-thinwire.so as a file: what it exports, that it opens in a plain C program, and that it
+ * stays. */
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-/* Two copies of the plugin in one process, as two libraries that both bring their own use of sockets: what the one sends, the other receives. */
+/* Two copies of the plugin in one process, as two libraries that both bring their own use of sockets: what
+ * the one sends, the other receives. */
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,5 +1,5 @@
-/** Prints a line "structure field offset" for each field that Python declares again, "structure - size", and "constant name
- *  value" for its constants. */
+/** Prints a line "structure field offset" for each field that Python declares again, "structure - size", and
+ *  "constant name value" for its constants. */
 #include <stddef.h>
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
-/* AdamW's factors, each the fp32 number nearest to its value, and an element's step, operation by operation as quant.h says. */
+/* AdamW's factors, each the fp32 number nearest to its value, and an element's step, operation by operation
+ * as quant.h says. */
 #include <cmath>
 #include <random>
 
@@ -22,7 +23,8 @@ tw_quant_adamw_t random_parameters(std::mt19937 &random)
     return adamw;
 }
 
-/* fp64 is off by 2^-40 of the value at most, so that both neighbours may be the nearest when it lies that close to the middle. */
+/* fp64 is off by 2^-40 of the value at most, so that both neighbours may be the nearest when it lies that
+ * close to the middle. */
 ::testing::AssertionResult is_nearest(float got, long double exact)
 {
     const long double error = std::fabs(got - exact), slack = std::fabs(exact) * 0x1p-40L;

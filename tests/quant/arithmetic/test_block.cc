@@ -138,7 +138,8 @@ TEST(QuantBlock, HadamardIsTheSylvesterMatrix)
     }
 }
 
-/* Each of the 5 stages and the norm round once: relative to the group's 2-norm, 6 * 2^-24 at most; twice that for two. */
+/* Each of the 5 stages and the norm round once: relative to the group's 2-norm, 6 * 2^-24 at most; twice that
+ * for two. */
 TEST(QuantBlock, HadamardIsSelfInverse)
 {
     std::mt19937 random(3);

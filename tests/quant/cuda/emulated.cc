@@ -1,4 +1,5 @@
-/* A backend of host memory that runs the CUDA kernels on the emulator: test_quant_twins compares it with the reference. */
+/* A backend of host memory that runs the CUDA kernels on the emulator: test_quant_twins compares it with the
+ * reference. */
 #include "tests/quant/cuda/emulator.h"
 
 #include <algorithm>

@@ -19,8 +19,9 @@ struct Launches {
 };
 Launches launches();
 
-/** From now on work on these elements of a launch's only segment alone, [first, end) each, where there is a block for each
- *  tile (many multiprocessors): for segments too long to work on all. Empty: on everything again. */
+/** From now on work on these elements of a launch's only segment alone, [first, end) each, where there is a
+ *  block for each tile (many multiprocessors): for segments too long to work on all. Empty: on everything
+ *  again. */
 struct Range {
     uint64_t first, end;
 };

@@ -1,5 +1,5 @@
-/** Runs CUDA kernels on the CPU, for tests: blocks follow one another, the threads of a block are fibers (fibers.h).
- *  Accesses that are not aligned end the program.
+/** Runs CUDA kernels on the CPU, for tests: blocks follow one another, the threads of a block are fibers
+ *  (fibers.h). Accesses that are not aligned end the program.
  *
  *  Include it before the kernels, in place of device.cuh, in one source file. */
 #ifndef TW_TESTS_QUANT_CUDA_EMULATOR_H
@@ -46,7 +46,7 @@ void check_alignment(const void *at)
 
 } // namespace tw::emulator
 
-/* ---- what kernels use ------------------------------------------------------------------------------------------- */
+/* ---- what kernels use ---------------------------------------------------------------------------------- */
 
 #define TW_DEVICE inline
 #define TW_UNROLL

@@ -1,6 +1,7 @@
-/** A CUDA thread block on the CPU, for tests: every thread is a fiber that runs until it has to wait for others. What it
- *  watches: exchanges that not all lanes of a warp take part in, barriers that not all threads reach. Warps run in random
- *  order and get ahead of one another, so that a missing barrier shows. Private to emulator.h. */
+/** A CUDA thread block on the CPU, for tests: every thread is a fiber that runs until it has to wait for
+ *  others. What it watches: exchanges that not all lanes of a warp take part in, barriers that not all
+ *  threads reach. Warps run in random order and get ahead of one another, so that a missing barrier shows.
+ *  Private to emulator.h. */
 #ifndef TW_TESTS_QUANT_CUDA_FIBERS_H
 #define TW_TESTS_QUANT_CUDA_FIBERS_H
 
@@ -37,8 +38,8 @@ constexpr uint32_t warp_lanes = 32, threads_max = 256;
 
 enum class State { ready, exchange, barrier, done };
 
-/* Where a fiber or the scheduler was left. On x86-64 its stack says all; elsewhere ucontext, whose switch is a call of the
- * kernel: most of what a test would take. */
+/* Where a fiber or the scheduler was left. On x86-64 its stack says all; elsewhere ucontext, whose switch is
+ * a call of the kernel: most of what a test would take. */
 #ifdef __x86_64__
 using Context = void *;
 
@@ -52,7 +53,8 @@ __attribute__((naked, noinline)) static void switch_context(Context * /*from*/, 
 /* The first switch to it calls `enter`, which does not return. */
 inline void prepare_context(Context *context, uint8_t *stack, size_t bytes, void (*enter)())
 {
-    /* Six registers, where `ret` goes to, and an address that nobody returns to: at `enter` the stack is as after a call. */
+    /* Six registers, where `ret` goes to, and an address that nobody returns to: at `enter` the stack is as
+     * after a call. */
     void **top = reinterpret_cast<void **>(stack + bytes) - 8;
     memset(top, 0, 8 * sizeof(*top));
     top[6] = reinterpret_cast<void *>(enter);
@@ -207,7 +209,8 @@ class Block
 #endif
     }
 
-    /* Run one that can, for a while: sometimes one warp is far ahead, sometimes all keep step. False: none can. */
+    /* Run one that can, for a while: sometimes one warp is far ahead, sometimes all keep step. False: none
+     * can. */
     bool run_some_warp(std::vector<uint32_t> &warps)
     {
         std::shuffle(warps.begin(), warps.end(), random_);

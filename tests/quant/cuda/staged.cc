@@ -22,7 +22,7 @@ size_t take_every = 1;
     } while (0)
 #define CUDA_TRY(call) TRY(tw_quant_cuda_status(int(call), #call))
 
-/* ---- buffers of one call ---------------------------------------------------------------------------------------- */
+/* ---- buffers of one call ------------------------------------------------------------------------------- */
 
 /* A host image of device memory: the call's buffers, guards between them. */
 class Stage
@@ -107,7 +107,7 @@ class Stage
     size_t end_ = 0;
 };
 
-/* ---- contexts --------------------------------------------------------------------------------------------------- */
+/* ---- contexts ------------------------------------------------------------------------------------------ */
 
 /* Contexts on the GPU are kept: making one takes longer than most tests. */
 struct Inner {
@@ -148,7 +148,7 @@ int usable()
     return tw::staged::available();
 }
 
-/* ---- operations ------------------------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 using Operation = tw_status_t (*)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *, size_t);
 

@@ -1,5 +1,5 @@
-/** The CUDA backend behind pointers to host memory: every call copies its arguments to the GPU, with the same alignment,
- *  runs there, and copies back; whatever changed besides the results is an error. */
+/** The CUDA backend behind pointers to host memory: every call copies its arguments to the GPU, with the same
+ *  alignment, runs there, and copies back; whatever changed besides the results is an error. */
 #ifndef TW_TESTS_QUANT_CUDA_STAGED_H
 #define TW_TESTS_QUANT_CUDA_STAGED_H
 

@@ -1,4 +1,5 @@
-/** Where the entropy codecs on streams are tried: an emulated device, whose memory is the host's, or a GPU. */
+/** Where the entropy codecs on streams are tried: an emulated device, whose memory is the host's, or a
+ *  GPU. */
 #ifndef TW_TESTS_QUANT_CUDA_STREAM_WORLD_H
 #define TW_TESTS_QUANT_CUDA_STREAM_WORLD_H
 
@@ -24,8 +25,8 @@ struct StreamWorld {
     void (*copy)(void *to, const void *from, size_t bytes); /**< either way, behind all that was enqueued */
     /** Enqueue a copy within the device's memory. */
     void (*copy_on_device)(void *to, const void *from, size_t bytes);
-    /** Seconds that what `work` enqueues takes the device, the median of many in about `seconds`, with `before` before each.
-     *  NULL: the device is emulated and has no time. */
+    /** Seconds that what `work` enqueues takes the device, the median of many in about `seconds`, with
+     *  `before` before each. NULL: the device is emulated and has no time. */
     double (*time)(double seconds, const std::function<void()> &before, const std::function<void()> &work);
 };
 

@@ -1,5 +1,6 @@
-/* What only a GPU can show: streams, graphs, launches with many parameters, more elements than 32 bits count. Linked with
- * test_twins.cc and test_adamw.cc, which then compare every operation with the reference on the GPU. */
+/* What only a GPU can show: streams, graphs, launches with many parameters, more elements than 32 bits count.
+ * Linked with test_twins.cc and test_adamw.cc, which then compare every operation with the reference on the
+ * GPU. */
 #include <cuda_runtime_api.h>
 
 #include <cstring>
@@ -277,8 +278,8 @@ TEST_F(QuantCuda, ManyInputs)
     }
 }
 
-/* Offsets beyond 32 bits, of elements and of bytes. The data repeat with a period that no block divides; frames around
- * 2^31 elements, 2^32 bytes and the end are compared. */
+/* Offsets beyond 32 bits, of elements and of bytes. The data repeat with a period that no block divides;
+ * frames around 2^31 elements, 2^32 bytes and the end are compared. */
 TEST_F(QuantCuda, MoreThan2To31Elements)
 {
     const size_t n = (size_t{1} << 31) + 3 * 16384 + 4801, period = 1000003;

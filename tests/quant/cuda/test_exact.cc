@@ -1,5 +1,5 @@
-/* The exact delta on streams against the host's: messages byte for byte, values and states bit for bit, verdicts. Linked with an
- * emulated device, or with a GPU. */
+/* The exact delta on streams against the host's: messages byte for byte, values and states bit for bit,
+ * verdicts. Linked with an emulated device, or with a GPU. */
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -32,7 +32,8 @@ Bytes bytes_of(const Values &values)
     return bytes;
 }
 
-/* Runs of so many elements in the opposite order: so segments lie in memory, that nobody reads one's elements behind another. */
+/* Runs of so many elements in the opposite order: so segments lie in memory, that nobody reads one's elements
+ * behind another. */
 Bytes turned(const Bytes &bytes, Cuts cuts, size_t elem_bytes, bool back = false)
 {
     Bytes result;
@@ -224,7 +225,8 @@ TEST_F(ExactCuda, Lengths)
     round_trips(Change::random, 1023, false);
 }
 
-/* Blocks that are coded and some that are not, a last one of few elements, segments with edges in blocks and between them. */
+/* Blocks that are coded and some that are not, a last one of few elements, segments with edges in blocks and
+ * between them. */
 TEST_F(ExactCuda, SeveralBlocks)
 {
     const size_t n = 2 * block + 40;
@@ -283,7 +285,7 @@ TEST_F(ExactCuda, ABlockThatWouldGainWithoutItsLanesIsNotCoded)
     EXPECT_TRUE(decoded.values == steps[1]);
 }
 
-/* ---- messages that lie ------------------------------------------------------------------------------------------ */
+/* ---- messages that lie --------------------------------------------------------------------------------- */
 
 class ExactCudaMessage : public ExactCuda
 {
@@ -367,7 +369,8 @@ TEST_F(ExactCudaMessage, OthersElementsAndStatesAreMismatches)
     }
 }
 
-/* Bits that are wrong, and bytes that are anything: in the header, in the tables, in the entries, behind them. */
+/* Bits that are wrong, and bytes that are anything: in the header, in the tables, in the entries, behind
+ * them. */
 TEST_F(ExactCudaMessage, SpoiltOnesAreJudgedAsOnTheHost)
 {
     std::mt19937 random(3);
@@ -390,7 +393,8 @@ TEST_F(ExactCudaMessage, SpoiltOnesAreJudgedAsOnTheHost)
     }
 }
 
-/* A block with as many bytes, but one word less and one escape more, and the other way round; and a word that nobody takes. */
+/* A block with as many bytes, but one word less and one escape more, and the other way round; and a word that
+ * nobody takes. */
 TEST_F(ExactCudaMessage, BlocksWithTooLittleOrTooMuchInThem)
 {
     message(Change::adam);
@@ -437,7 +441,7 @@ TEST_F(ExactCudaMessage, SpoiltValuesAreNotApplied)
     EXPECT_EQ(last.values.back(), steps_[0].back());
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------ */
+/* ---- calls --------------------------------------------------------------------------------------------- */
 
 TEST_F(ExactCuda, CallsAreChecked)
 {

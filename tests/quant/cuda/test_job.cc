@@ -1,4 +1,5 @@
-/* Jobs on the emulated device: vectors of segments, many inputs, big tiles, AdamW. test_quant_twins has the rest. */
+/* Jobs on the emulated device: vectors of segments, many inputs, big tiles, AdamW. test_quant_twins has the
+ * rest. */
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -163,8 +164,8 @@ class Sparse
     uint8_t *data_;
 };
 
-/* More elements than 32 bits count: the frames around 2^31 and 2^32 elements, the first and the last, encoded and
- * decoded where they lie in a long segment, are what they are by themselves. */
+/* More elements than 32 bits count: the frames around 2^31 and 2^32 elements, the first and the last, encoded
+ * and decoded where they lie in a long segment, are what they are by themselves. */
 class QuantCudaLong : public QuantCudaJob
 {
   protected:

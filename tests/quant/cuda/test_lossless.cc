@@ -1,5 +1,5 @@
-/* The lossless codec on streams against the host's: messages byte for byte, values bit for bit, verdicts. Linked with an
- * emulated device, or with a GPU. */
+/* The lossless codec on streams against the host's: messages byte for byte, values bit for bit, verdicts.
+ * Linked with an emulated device, or with a GPU. */
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -293,7 +293,7 @@ TEST_F(LosslessCuda, SumsAreThoseOfTheHost)
     }
 }
 
-/* ---- messages that lie ------------------------------------------------------------------------------------------ */
+/* ---- messages that lie --------------------------------------------------------------------------------- */
 
 class LosslessCudaMessage : public LosslessCuda
 {
@@ -321,7 +321,8 @@ class LosslessCudaMessage : public LosslessCuda
         return tw_lossless_ref.check(words, bytes / 2, 0);
     }
 
-    /* Make the header's checksum right, and those of blocks, as far as the message goes: what is behind them is reached. */
+    /* Make the header's checksum right, and those of blocks, as far as the message goes: what is behind them
+     * is reached. */
     void make_right(Bytes &bytes, tw_type_t type)
     {
         const size_t header = TW_QUANT_LOSSLESS_HEADER_BYTES;
@@ -399,7 +400,8 @@ TEST_F(LosslessCudaMessage, PiecesAreAsOnTheHost)
     }
 }
 
-/* Bits that are wrong, and bytes that are anything, in messages whose checksums are then made right or not. */
+/* Bits that are wrong, and bytes that are anything, in messages whose checksums are then made right or
+ * not. */
 TEST_F(LosslessCudaMessage, SpoiltOnesAreJudgedAsOnTheHost)
 {
     std::mt19937 random(3);
@@ -429,7 +431,7 @@ TEST_F(LosslessCudaMessage, SpoiltOnesAreJudgedAsOnTheHost)
     EXPECT_GT(refused, times);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------ */
+/* ---- calls --------------------------------------------------------------------------------------------- */
 
 TEST_F(LosslessCuda, CallsAreChecked)
 {

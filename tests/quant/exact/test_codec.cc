@@ -95,7 +95,8 @@ class ExactCodec : public tw::Fixture
 {
 };
 
-/* Two messages in a row, so that the second one meets states; every backend against the oracle, byte for byte. */
+/* Two messages in a row, so that the second one meets states; every backend against the oracle, byte for
+ * byte. */
 void round_trips(Change change, size_t n, bool second)
 {
     SCOPED_TRACE(name_of(change) + ", " + std::to_string(n) + " elements" + (second ? ", states" : ""));
@@ -209,8 +210,8 @@ uint8_t *entries_of(Bytes *message)
     return at + tw_exact_stats_read(&stats, 0, at, message->size() - 12);
 }
 
-/* Worst case: plain plus 12 bytes a message (the rest is in End::encode), and a raw block among coded ones costs itself and
- * its entry. */
+/* Worst case: plain plus 12 bytes a message (the rest is in End::encode), and a raw block among coded ones
+ * costs itself and its entry. */
 TEST_F(ExactCodec, NothingCostsMoreThanPlain)
 {
     for (size_t n : lengths) {
@@ -232,7 +233,8 @@ TEST_F(ExactCodec, NothingCostsMoreThanPlain)
     EXPECT_EQ(message.size(), bytes);
 }
 
-/* A raw block leaves less room for the next one than plain values need: one that gains a little must not be put there. */
+/* A raw block leaves less room for the next one than plain values need: one that gains a little must not be
+ * put there. */
 TEST_F(ExactCodec, ABlockThatGainsTooLittleMakesTheMessagePlain)
 {
     const size_t last = 300, n = block + last;
@@ -254,7 +256,8 @@ TEST_F(ExactCodec, ABlockThatGainsTooLittleMakesTheMessagePlain)
     EXPECT_GT(coded, 0U);
 }
 
-/* Within a tenth of the entropy under the exponent, and what a message and a block have besides: the tables, the lanes. */
+/* Within a tenth of the entropy under the exponent, and what a message and a block have besides: the tables,
+ * the lanes. */
 TEST_F(ExactCodec, IsNearTheEntropy)
 {
     const size_t n = 8 * block;
@@ -279,7 +282,7 @@ TEST_F(ExactCodec, NothingChangedCostsNearlyNothing)
               16 + TW_EXACT_STATS_BYTES_MAX + 8 * (TW_ENTROPY_LANES_BYTES + 8) + n / bits_an_element);
 }
 
-/* ---- what is refused -------------------------------------------------------------------------------------------- */
+/* ---- what is refused ----------------------------------------------------------------------------------- */
 
 TEST_F(ExactCodec, UnknownBackendsAreRefused)
 {
@@ -428,7 +431,8 @@ TEST_F(ExactHeader, BytesThatNobodyNeedsAreRefused)
     EXPECT_EQ(decode(bad), TW_ERR_FORMAT);
 }
 
-/* A changed raw bit changes one value and nothing else, which the checksum shows; an escape's raw bits mean nothing. */
+/* A changed raw bit changes one value and nothing else, which the checksum shows; an escape's raw bits mean
+ * nothing. */
 TEST_F(ExactHeader, DamagedBlocksAreNoticed)
 {
     Bytes good = message();

@@ -1,5 +1,5 @@
-/* AdamW fused with delta_encode: against the formula in fp64, against delta_encode on its own, and alike on all backends,
- * in programs of their own the CUDA kernels on their emulator and on a GPU. */
+/* AdamW fused with delta_encode: against the formula in fp64, against delta_encode on its own, and alike on
+ * all backends, in programs of their own the CUDA kernels on their emulator and on a GPU. */
 #include <cmath>
 
 #include "quant/arithmetic/float.h"

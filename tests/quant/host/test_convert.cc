@@ -1,4 +1,5 @@
-/* Plain conversions: the SIMD bulk and the scalar rest give the scalar rule's bits, at any size and alignment. */
+/* Plain conversions: the SIMD bulk and the scalar rest give the scalar rule's bits, at any size and
+ * alignment. */
 #include <cmath>
 #include <cstring>
 

@@ -46,7 +46,7 @@ std::vector<float> ramp(size_t n)
     return x;
 }
 
-/* ---- golden bytes: written out, so that the format can not drift; the ramps by a program of their own ----------- */
+/* ---- golden bytes: written out, so that the format can not drift; the ramps by a program of their own -- */
 
 TEST_P(QuantRef, GoldenInt8WithScaleOne)
 {
@@ -114,7 +114,7 @@ TEST_P(QuantRef, GoldenRamps)
     }
 }
 
-/* ---- special values -------------------------------------------------------------------------------------------- */
+/* ---- special values ------------------------------------------------------------------------------------ */
 
 TEST_P(QuantRef, ZeroBlocksAreZeroBytesAndExactZeros)
 {
@@ -130,7 +130,8 @@ TEST_P(QuantRef, ZeroBlocksAreZeroBytesAndExactZeros)
     }
 }
 
-/* A block with NaN or infinity decodes to the quiet NaN throughout; the blocks beside it are as if it were not there. */
+/* A block with NaN or infinity decodes to the quiet NaN throughout; the blocks beside it are as if it were
+ * not there. */
 TEST_P(QuantRef, NonfiniteBlocksBecomeNanAndAreCounted)
 {
     for (const tw_quant_codec_t &codec : tw::all_codecs({32, 128})) {
@@ -206,7 +207,7 @@ TEST_P(QuantRef, LargestValuesSaturate)
     }
 }
 
-/* ---- symmetry -------------------------------------------------------------------------------------------------- */
+/* ---- symmetry ------------------------------------------------------------------------------------------ */
 
 TEST_P(QuantRef, NegatedDataGivesNegatedValues)
 {
@@ -247,7 +248,7 @@ TEST_P(QuantRef, PlusMaxAndMinusMaxAreRepresentedAlike)
     }
 }
 
-/* ---- chunks ---------------------------------------------------------------------------------------------------- */
+/* ---- chunks -------------------------------------------------------------------------------------------- */
 
 TEST_P(QuantRef, WholeFramesAreSegmentsOfTheirOwn)
 {

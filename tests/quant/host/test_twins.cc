@@ -1,5 +1,5 @@
-/* Every SIMD backend against the reference: equal bytes, equal values, equal counts, for every operation. Other programs
- * do the same with backends of their own: the CUDA kernels on an emulator, and on a GPU. */
+/* Every SIMD backend against the reference: equal bytes, equal values, equal counts, for every operation.
+ * Other programs do the same with backends of their own: the CUDA kernels on an emulator, and on a GPU. */
 #include <cstring>
 
 #include "quant/quant.h"
@@ -317,7 +317,8 @@ TEST_F(QuantTwins, OneElementSaturates)
     }
 }
 
-/* Bytes that no encoder made: any scale, any code. Nothing is read or written outside, and the values agree. */
+/* Bytes that no encoder made: any scale, any code. Nothing is read or written outside, and the values
+ * agree. */
 TEST_F(QuantTwins, ForeignBytes)
 {
     size_t turn = 0;

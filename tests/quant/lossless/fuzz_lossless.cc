@@ -1,5 +1,5 @@
-/* Lossless messages from another rank. The first bytes say how many elements there are, of which type, and whether checksums
- * are made right, so that what is behind them is reached; the rest is the message. */
+/* Lossless messages from another rank. The first bytes say how many elements there are, of which type, and
+ * whether checksums are made right, so that what is behind them is reached; the rest is the message. */
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

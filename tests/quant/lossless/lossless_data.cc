@@ -95,7 +95,8 @@ std::vector<uint8_t> make_values(Values values, tw_type_t type, size_t n, size_t
     return bytes;
 }
 
-/* The head alone, as no element is coded: pieces; of each a bit for each of its rows; lists of scales, bits that are all zero. */
+/* The head alone, as no element is coded: pieces; of each a bit for each of its rows; lists of scales, bits
+ * that are all zero. */
 std::vector<uint8_t> make_zero_message(tw_type_t type, const std::vector<ZeroPiece> &pieces)
 {
     std::vector<uint8_t> bytes, zeros;

@@ -163,8 +163,8 @@ TEST_F(LosslessCodec, EveryTypeAndRow)
     }
 }
 
-/* Rows of 100 of which every other one has magnitudes of many octaves: the elements that are coded together are of several
- * classes. */
+/* Rows of 100 of which every other one has magnitudes of many octaves: the elements that are coded together
+ * are of several classes. */
 TEST_F(LosslessCodec, ClassesChangeAnywhere)
 {
     const size_t rows = 400, columns = 100;
@@ -290,7 +290,7 @@ TEST_F(LosslessCodec, OddAddressesAreAsGood)
     }
 }
 
-/* ---- bits ------------------------------------------------------------------------------------------------------- */
+/* ---- bits ---------------------------------------------------------------------------------------------- */
 
 /* The rest of the bound is in Codec::encode: what is random goes plain. */
 TEST_F(LosslessCodec, NothingCostsMoreThanPlain)
@@ -397,7 +397,7 @@ TEST_F(LosslessCodec, ZerosCostNextToNothing)
     }
 }
 
-/* ---- errors ----------------------------------------------------------------------------------------------------- */
+/* ---- errors -------------------------------------------------------------------------------------------- */
 
 TEST_F(LosslessCodec, CallsAreChecked)
 {
@@ -520,7 +520,7 @@ TEST_F(LosslessMessage, ColumnsOfFewRowsHaveNoScales)
     }
 }
 
-/* ---- arithmetic ------------------------------------------------------------------------------------------------- */
+/* ---- arithmetic ---------------------------------------------------------------------------------------- */
 
 TEST(LosslessModel, LogarithmsOfAnything)
 {

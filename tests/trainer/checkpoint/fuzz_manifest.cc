@@ -1,5 +1,5 @@
-/* manifest.json from outside: any bytes as the file, and any body under a checksum that is right. What is wrong is refused with
- * an error that names the file; what is accepted can be read from. */
+/* manifest.json from outside: any bytes as the file, and any body under a checksum that is right. What is
+ * wrong is refused with an error that names the file; what is accepted can be read from. */
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

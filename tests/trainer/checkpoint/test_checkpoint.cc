@@ -389,7 +389,8 @@ TEST_F(Checkpoint, OneRanksFailureIsEverybodys)
     folder_.resize(folder_.size() - 6);
 }
 
-/* Killed at any moment, a run leaves a checkpoint that loads: the last one that was finished, or the one after it. */
+/* Killed at any moment, a run leaves a checkpoint that loads: the last one that was finished, or the one
+ * after it. */
 TEST_F(Checkpoint, SurvivesKills)
 {
     save(1, 1);

@@ -44,7 +44,8 @@ class Weights : public tw::Fixture
         tw_weights_read(weights_, tensor, 0, values.size(), values.data());
         return values;
     }
-    /* A file with all of the model's tensors in fp32, element i of each being i, but for what `change` does to them. */
+    /* A file with all of the model's tensors in fp32, element i of each being i, but for what `change` does
+     * to them. */
     template <typename F>
     std::string write(F change, const std::string &name = "/model.safetensors")
     {

@@ -21,7 +21,8 @@ class Pretrained : public tw::Fixture
         folder_ = ::testing::TempDir() + "pretrained." + std::to_string(getpid());
         ASSERT_EQ(0, system(("rm -rf " + folder_ + "; mkdir -p " + folder_).c_str()));
         write(
-            R"({"model_type": "gpt2", "n_layer": 3, "n_head": 6, "n_embd": 96, "n_positions": 64, "vocab_size": 301,
+            R"({"model_type": "gpt2", "n_layer": 3, "n_head": 6, "n_embd": 96, "n_positions": 64,
+                  "vocab_size": 301,
                   "layer_norm_epsilon": 1e-06, "activation_function": "gelu_new", "n_inner": null})");
     }
     void TearDown() override

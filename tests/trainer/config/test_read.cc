@@ -13,7 +13,8 @@ TEST_F(TrainConfig, TakesDeepSpeedsKeys)
         "train_batch_size": 32,
         "gradient_clipping": 0.5,
         "bf16": {"enabled": true},
-        "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.8, 0.99], "eps": 1e-6, "weight_decay": 0}},
+        "optimizer": {"type": "AdamW",
+                      "params": {"lr": 3e-4, "betas": [0.8, 0.99], "eps": 1e-6, "weight_decay": 0}},
         "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 7, "total_num_steps": 70}},
         "zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8,
                               "offload_optimizer": {"device": "cpu"}}})");
@@ -86,8 +87,10 @@ TEST_F(TrainConfig, FormsOfValues)
 {
     auto config = config_of("\xef\xbb\xbf{\r\n"
                             R"("bfloat16": {"enabled": true}, "train_batch_size": null,
-                               "zero_optimization": {"stage": 3, "reduce_bucket_size": "5e8", "offload_param": null,
-                                                     "offload_optimizer": {"device": "none", "nvme_path": null},
+                               "zero_optimization": {"stage": 3, "reduce_bucket_size": "5e8",
+                                                     "offload_param": null,
+                                                     "offload_optimizer": {"device": "none",
+                                                                           "nvme_path": null},
                                                      "stage3_max_live_parameters": 1.5E+3}})"
                             "\r\n",
                             {"zero_optimization.stage3_prefetch_bucket_size=5e7"});

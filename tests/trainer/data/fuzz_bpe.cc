@@ -15,7 +15,8 @@ namespace
 const char *const kVocab = "tests/trainer/data/bpe/vocab.json";
 const char *const kMerges = "tests/trainer/data/bpe/merges.txt";
 
-/* What each token stands for: vocab.json writes bytes as characters, those that do not print from U+0100 on. */
+/* What each token stands for: vocab.json writes bytes as characters, those that do not print from U+0100
+ * on. */
 std::vector<std::string> read_tokens()
 {
     std::vector<unsigned> byte_of(512, 0);

@@ -1,5 +1,5 @@
-/* Any bytes as merges.txt ('m' and what follows), vocab.json ('v'), tokenizer.json ('t') or a file of tokens (anything else): what is
- * accepted is used. */
+/* Any bytes as merges.txt ('m' and what follows), vocab.json ('v'), tokenizer.json ('t') or a file of tokens
+ * (anything else): what is accepted is used. */
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

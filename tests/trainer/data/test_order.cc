@@ -38,7 +38,8 @@ TEST(Order, DiffersBySeedAndEpoch)
     EXPECT_NE(order(1, 0, 1000), order(2, 0, 1000));
 }
 
-/* Neighbours, and places and what lies there, have nothing to do with each other: rank correlation within 4 deviations. */
+/* Neighbours, and places and what lies there, have nothing to do with each other: rank correlation within 4
+ * deviations. */
 TEST(Order, LooksShuffled)
 {
     const uint64_t n = 3000;

@@ -28,15 +28,16 @@ struct Outcome {
     }
 };
 
-/** body(rank, world) on a thread per rank, with a deterministic communicator that has a progress thread. node_of: as of
- *  tw_transport_local_create. */
+/** body(rank, world) on a thread per rank, with a deterministic communicator that has a progress thread.
+ *  node_of: as of tw_transport_local_create. */
 void run_ranks(const std::vector<int> &node_of, const std::function<void(int, tw_coll_t *)> &body);
 
 /** 1 + 1 ranks with different sets: their statuses. */
 std::vector<tw_status_t> train_apart(const std::vector<std::string> &one,
                                      const std::vector<std::string> &other);
 
-/** n_nodes x ranks_per_node ranks train a tiny GPT on a made-up text; sets as of --set. All ranks must report the same. */
+/** n_nodes x ranks_per_node ranks train a tiny GPT on a made-up text; sets as of --set. All ranks must report
+ *  the same. */
 Outcome train(int n_nodes, int ranks_per_node, const std::vector<std::string> &sets);
 
 /** The same where they are put: node_of as above. */

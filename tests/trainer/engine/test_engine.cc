@@ -78,8 +78,9 @@ static size_t present_bytes(const tw_engine_map_t &map)
     return page * (size_t)std::count_if(entries.begin(), entries.end(), [](uint64_t e) { return e >> 63; });
 }
 
-/* From the first weights on: masters, moments and shards, or replicas and the previous changes. Where one layer is read the system
- * maps some pages of its neighbours as well: the layers are large enough for that to be little. */
+/* From the first weights on: masters, moments and shards, or replicas and the previous changes. Where one
+ * layer is read the system maps some pages of its neighbours as well: the layers are large enough for that to
+ * be little. */
 TEST_F(TrainEngine, WhatLiesInFilesIsPutAway)
 {
     const std::string files = ::testing::TempDir();
@@ -195,7 +196,8 @@ TEST_F(TrainEngine, ANumberThatIsNoneStopsAllRanksAndNamesATensor)
     EXPECT_EQ(log_count("is not finite"), 3u); /* each time by one rank */
 }
 
-/* A gradient that is not finite makes those that backward comes to afterwards so, on all ranks: the first one is named. */
+/* A gradient that is not finite makes those that backward comes to afterwards so, on all ranks: the first one
+ * is named. */
 TEST_F(TrainEngine, TheGradientWhereItBeganIsNamed)
 {
     expect_log("rank 1: step 2: the gradient of transformer.h.1.attn.c_attn.weight is not finite");
@@ -253,8 +255,8 @@ TEST_F(TrainEngine, MemoryHeldBeforeIsNotTheEngines)
 TEST_F(TrainEngine, AModelWithoutGradientStopsAllRanks)
 {
     expect_log("step 1: the gradient is zero: nothing is learnt");
-    /* no embedding and no position: every logit is 0 whatever the tokens, but then the embedding's own gradient is not; a
-     * final norm that gives zeros takes that away too */
+    /* no embedding and no position: every logit is 0 whatever the tokens, but then the embedding's own
+     * gradient is not; a final norm that gives zeros takes that away too */
     run({0, 1}, {}, [&](int, tw_engine_t *engine, tw_model_t *) {
         size_t n_pieces;
         const tw_engine_piece_t *pieces = tw_engine_pieces(engine, &n_pieces);
@@ -290,7 +292,8 @@ TEST_F(TrainEngine, ABucketBoundsTheChangesUnderWay)
     }
 }
 
-/* Bytes that travel from and to, but for the weights that are in use and next: what of `moving` is no gathered weight. */
+/* Bytes that travel from and to, but for the weights that are in use and next: what of `moving` is no
+ * gathered weight. */
 static size_t travelling_bytes(const tw_engine_t *engine)
 {
     size_t bytes = engine->homes[TW_ENGINE_MOVING].bytes;
@@ -301,8 +304,9 @@ static size_t travelling_bytes(const tw_engine_t *engine)
     return bytes;
 }
 
-/* Layers four times as large, and their embedding, travel from and to buffers of the same size, as long as a bucket is smaller
- * than they are: 32,768 elements of each of two ranks, two slices of gradients, and of changes one. */
+/* Layers four times as large, and their embedding, travel from and to buffers of the same size, as long as a
+ * bucket is smaller than they are: 32,768 elements of each of two ranks, two slices of gradients, and of
+ * changes one. */
 TEST_F(TrainEngine, BuffersDoNotGrowWithALayer)
 {
     const std::vector<std::string> small = {"zero_optimization.reduce_bucket_size=1",
@@ -331,8 +335,8 @@ TEST_F(TrainEngine, BuffersDoNotGrowWithALayer)
     }
 }
 
-/* Gathers and reductions themselves work in scratch memory that does not grow with what they move either: a layer's weights are
- * gathered into the place where they are used. */
+/* Gathers and reductions themselves work in scratch memory that does not grow with what they move either: a
+ * layer's weights are gathered into the place where they are used. */
 TEST_F(TrainEngine, ScratchDoesNotGrowWithALayer)
 {
     const size_t most = 64 << 10;
@@ -381,7 +385,8 @@ TEST_F(TrainEngine, CopiesThatDifferAreNamed)
     }
 }
 
-/* A replica that has gone wrong between two checks: the next exact change does not fit it, and the run ends there. */
+/* A replica that has gone wrong between two checks: the next exact change does not fit it, and the run ends
+ * there. */
 TEST_F(TrainEngine, AChangeThatDoesNotFitItsReplicaStopsTheRun)
 {
     expect_log("the changes of node 0 do not fit the replica");

@@ -60,7 +60,8 @@ INSTANTIATE_TEST_SUITE_P(, TrainExact,
 
 using TrainSame = tw::Fixture;
 
-/* The engine knows a model by its units and tensors: with fewer elements than ranks, and an output layer in the root. */
+/* The engine knows a model by its units and tensors: with fewer elements than ranks, and an output layer in
+ * the root. */
 TEST_F(TrainSame, ALlamaHasTheSameLossesInAllStages)
 {
     const std::vector<std::vector<std::string>> all = {
@@ -144,7 +145,8 @@ TEST_F(TrainSame, OffloadedStateIsCountedAndItsFolderNamed)
     EXPECT_EQ(tw::train(1, 1, {optimizer_nvme}).status, TW_ERR_CONFIG);
 }
 
-/* What goes to files is not on the device: 2 bytes a parameter of a shard, 3 of an exact delta's replica, and layers' inputs. */
+/* What goes to files is not on the device: 2 bytes a parameter of a shard, 3 of an exact delta's replica, and
+ * layers' inputs. */
 TEST_F(TrainSame, OffloadedWeightsAndInputsAreCounted)
 {
     tw::Outcome plain = tw::train(2, 1, {}), away = tw::train(2, 1, {param_nvme, param_folder()});
@@ -165,7 +167,8 @@ TEST_F(TrainSame, OffloadedWeightsAndInputsAreCounted)
               far.result.device_bytes);
 }
 
-/* The device is a count: what needs a byte more does not start, and says what is needed where; offloaded it fits. */
+/* The device is a count: what needs a byte more does not start, and says what is needed where; offloaded it
+ * fits. */
 TEST_F(TrainSame, WhatDoesNotFitOnTheDeviceDoesNotStart)
 {
     tw::Outcome free = tw::train(2, 1, {exact});
@@ -218,7 +221,8 @@ TEST_F(TrainSame, LossesDoNotDependOnOverlapBucketsOrRecomputation)
     }
 }
 
-/* A layer of more than a bucket goes slice by slice: the same losses, and as many bytes as planned, of each slice. */
+/* A layer of more than a bucket goes slice by slice: the same losses, and as many bytes as planned, of each
+ * slice. */
 TEST_F(TrainSame, LossesDoNotDependOnSlices)
 {
     allow_log("allgather_bucket_size means nothing here"); /* in stage 3 */

@@ -29,7 +29,8 @@ class TrainFeatures : public tw::Fixture
 static const char *const qwz = "zero_optimization.zero_quantized_weights=y";
 static const char *const qgz = "zero_optimization.zero_quantized_gradients=y";
 
-/* N - 1 = 1: each node sends to the other. Small tensors and short blocks cost more than the large ones of real models. */
+/* N - 1 = 1: each node sends to the other. Small tensors and short blocks cost more than the large ones of
+ * real models. */
 TEST_F(TrainFeatures, BytesAreThoseOfThePapers)
 {
     EXPECT_NEAR(volume({}), 3, 0.06);
@@ -133,7 +134,8 @@ TEST_F(TrainFeatures, NodesOfUnequalSizeAreRefused)
     }
 }
 
-/* Of the same weights, on the same text: whoever computes which part of it. A rate of 0 keeps the first weights. */
+/* Of the same weights, on the same text: whoever computes which part of it. A rate of 0 keeps the first
+ * weights. */
 TEST_F(TrainFeatures, ValidationDoesNotDependOnTheRanks)
 {
     const std::vector<std::string> sets = {"optimizer.params.lr=0", "thinwire.steps=1",

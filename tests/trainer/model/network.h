@@ -24,7 +24,8 @@ class Network
     void init(uint64_t seed);
     /** The mean loss; nothing is kept. */
     double evaluate(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets);
-    /** The mean loss; gradients of scale times it are added to `grads`. recompute: blocks keep nothing, and run again. */
+    /** The mean loss; gradients of scale times it are added to `grads`. recompute: blocks keep nothing, and
+     *  run again. */
     double train(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets, float scale = 1.0f,
                  bool recompute = false);
     size_t find(const std::string &name) const;

@@ -99,7 +99,8 @@ TEST_F(Gpt2AndPyTorch, GradientsAreEqual)
     }
 }
 
-/* With a length above the tile of attention and several chunks of logits' rows would be too slow here: test_kernels.cc. */
+/* With a length above the tile of attention and several chunks of logits' rows would be too slow here:
+ * test_kernels.cc. */
 TEST_F(Gpt2, GradientsAgreeWithDifferences)
 {
     constexpr tw_model_config_t config = {19, 9, 2, 2, 12, 1e-5, TW_MODEL_GPT2, {}};

@@ -1,4 +1,5 @@
-/* exp, layer norm, RMS norm, GELU, SwiGLU, softmax and attention, each against its definition in fp64, backwards against differences of it. */
+/* exp, layer norm, RMS norm, GELU, SwiGLU, softmax and attention, each against its definition in fp64,
+ * backwards against differences of it. */
 #include <gtest/gtest.h>
 
 #include <cmath>

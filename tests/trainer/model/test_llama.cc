@@ -1,5 +1,6 @@
-/* The Llama family against PyTorch and against differences: llama2 has heads alike, llama3 a head_dim of its own and Llama 3's rope, mistral
- * a window, qwen2 biases, YaRN and a window in its second layer, qwen3 norms of heads. */
+/* The Llama family against PyTorch and against differences: llama2 has heads alike, llama3 a head_dim of its
+ * own and Llama 3's rope, mistral a window, qwen2 biases, YaRN and a window in its second layer, qwen3 norms
+ * of heads. */
 #include <gtest/gtest.h>
 
 #include <algorithm>

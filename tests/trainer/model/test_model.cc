@@ -178,7 +178,8 @@ TEST_F(Model, WhatIsNoLlamaIsRefused)
     EXPECT_EQ(nullptr, tw_model_family_name(TW_MODEL_FAMILY_COUNT));
 }
 
-/* 6 operations for each weight of a product and token, and of attention 12 for each channel and token that is seen. */
+/* 6 operations for each weight of a product and token, and of attention 12 for each channel and token that is
+ * seen. */
 TEST_F(Model, OperationsAreCounted)
 {
     tw_model_config_t config;

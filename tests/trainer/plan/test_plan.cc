@@ -207,8 +207,8 @@ TEST_F(Plan, BytesAreThoseThatTheEngineCounts)
     }
 }
 
-/* Lossless messages are as long as they come: what the planner says is what those of a model of some size take, and of one this
- * small a few per cent more. */
+/* Lossless messages are as long as they come: what the planner says is what those of a model of some size
+ * take, and of one this small a few per cent more. */
 TEST_F(Plan, BytesOfLosslessSetsAreEstimated)
 {
     for (const char *set : {"zero3-lossless", "lossless"}) {
@@ -288,7 +288,8 @@ TEST_F(Plan, MemoryOfLayersWiderThanABucket)
     }
 }
 
-/* What lies in files is not in the process but for what is in use; what lies in host memory is, but not on the device. */
+/* What lies in files is not in the process but for what is in use; what lies in host memory is, but not on
+ * the device. */
 TEST_F(Plan, MemoryThatIsOffloaded)
 {
     tw_plan_cluster_t cluster = cluster_of(2, 2);
@@ -365,7 +366,8 @@ TEST_F(Plan, OverlapIsPartial)
     EXPECT_NEAR(planned.step_sec, moving + planned.wait_sec, 1e-9);
 }
 
-/* The root's gradients leave last: the norm of the blocks' is taken while they travel, and costs a step nothing. */
+/* The root's gradients leave last: the norm of the blocks' is taken while they travel, and costs a step
+ * nothing. */
 TEST_F(Plan, TheBlocksNormIsHiddenBehindTheRootsGradients)
 {
     tw_plan_cluster_t cluster = cluster_of(2, 2, 1e7);
@@ -517,7 +519,8 @@ TEST_F(Plan, CodecsTakeTime)
     EXPECT_NEAR(0.01, time("zero3", cluster, 0.01).step_sec, 1e-9);
 }
 
-/* A node's ranks share its cores: where those are what is short, a step takes what both threads of each do, one after the other. */
+/* A node's ranks share its cores: where those are what is short, a step takes what both threads of each do,
+ * one after the other. */
 /* Where changes go one after the other before the first layer, there is nothing to hide it behind. */
 TEST_F(Plan, OperationsAreDelayed)
 {

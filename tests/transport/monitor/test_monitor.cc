@@ -272,7 +272,8 @@ TEST_F(Monitor, SignsOfLifeGoFirst)
     EXPECT_EQ(priority, 6);
 }
 
-/* Signs of life may wait behind data for longer than the timeout: the data are signs of life, too, to whomever they come. */
+/* Signs of life may wait behind data for longer than the timeout: the data are signs of life, too, to
+ * whomever they come. */
 TEST_F(Monitor, WhoseDataComeIsAlive)
 {
     const int mute = 9; /* a bit of the second byte */
@@ -303,7 +304,8 @@ TEST_F(Monitor, Rank0WhoseDataComeIsAlive)
     expect_verdict({1}, 0);
 }
 
-/* What a silent rank has sent may wait behind the data of another, but not for ever, and not inside a node. */
+/* What a silent rank has sent may wait behind the data of another, but not for ever, and not inside a
+ * node. */
 TEST_F(Monitor, BehindOthersDataARankMayBeSilentForLonger)
 {
     const double queue_sec = 5;
@@ -345,8 +347,8 @@ TEST_F(Monitor, Rank0ThatHearsNobodyNamesItself)
     EXPECT_EQ(notice.number, 0);
 }
 
-/* Rank 3 is stopped. The others are silent with it, but for the last beats before the verdict: it was rank 0's link, unless they
- * say that they did not run. */
+/* Rank 3 is stopped. The others are silent with it, but for the last beats before the verdict: it was rank
+ * 0's link, unless they say that they did not run. */
 TEST_F(Monitor, WhoDidNotRunIsNoWitnessOfAnOutage)
 {
     for (bool late : {false, true}) {
@@ -418,7 +420,7 @@ TEST_F(Monitor, TimeInWhichThisProcessWasStoppedIsNobodysSilence)
     EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-/* ---- the exchange ------------------------------------------------------------------------------------------ */
+/* ---- the exchange -------------------------------------------------------------------------------------- */
 
 TEST_F(Monitor, WhoDoesNotSayWhereItIsIsNamed)
 {
@@ -449,7 +451,7 @@ TEST_F(Monitor, WhoStopsDuringTheExchangeIsNamed)
     expect_verdict({0}, 1);
 }
 
-/* ---- rank 0 ------------------------------------------------------------------------------------------------ */
+/* ---- rank 0 -------------------------------------------------------------------------------------------- */
 
 TEST_F(Monitor, Rank0IsLost)
 {

@@ -129,8 +129,8 @@ TEST(Outage, AMomentWithoutAnySignIsNoOutage)
     EXPECT_EQ(job.silent(4), 4);
 }
 
-/* The same for longer, and whoever is heard first says that it did not run for so long; if that does not explain the silence it
- * was an outage. */
+/* The same for longer, and whoever is heard first says that it did not run for so long; if that does not
+ * explain the silence it was an outage. */
 TEST(Outage, WhoRanLateProvesNothing)
 {
     for (double late : {0.0, 0.5, 1.5, 3.0}) {
@@ -322,7 +322,8 @@ TEST(Outage, AWorldOfOne)
     tw_outages_cleanup(&outages);
 }
 
-/* Of two that ran late, or said so twice, the longer time is excused: nobody's silence of that length is an outage. */
+/* Of two that ran late, or said so twice, the longer time is excused: nobody's silence of that length is an
+ * outage. */
 TEST(Outage, TheLongerDelayIsExcused)
 {
     for (const bool longer_first : {true, false}) {

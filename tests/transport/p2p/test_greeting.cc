@@ -86,7 +86,8 @@ TEST(Greeting, NoBitOfItMayBeAnother)
         ends.proof[bit / 8] ^= (uint8_t)(1u << bit % 8);
         EXPECT_EQ(ends.check(), TW_ERR_AUTH) << bit;
     }
-    /* What HELLO says is changed on the way: who, which stream, how it is sealed, the nonce, the public key. */
+    /* What HELLO says is changed on the way: who, which stream, how it is sealed, the nonce, the public
+     * key. */
     for (size_t at = 8; at < TW_GREETING_HELLO_BYTES; at++) {
         Ends ends;
         Bytes changed = ends.hello;
@@ -104,7 +105,8 @@ TEST(Greeting, AnotherKeyIsNone)
     EXPECT_EQ(ends.prove(), TW_ERR_AUTH);
 }
 
-/* What one said once is worth nothing when the other begins anew; nor is the listener's own hash as a proof. */
+/* What one said once is worth nothing when the other begins anew; nor is the listener's own hash as a
+ * proof. */
 TEST(Greeting, NothingCanBeSaidAgain)
 {
     Ends ends;
@@ -139,7 +141,7 @@ TEST(Greeting, WhatIsNoHelloIsRefused)
     }
 }
 
-/* ---- sealing ----------------------------------------------------------------------------------------------- */
+/* ---- sealing ------------------------------------------------------------------------------------------- */
 
 using Seal = std::unique_ptr<tw_seal_t, decltype(&tw_seal_destroy)>;
 

@@ -235,7 +235,7 @@ class P2p : public tw::Fixture
     Handle handle;
 };
 
-/* ---- messages ---------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 TEST_F(P2p, AllSizesBothWays)
 {
@@ -459,7 +459,8 @@ TEST_F(P2p, ProgressForOne)
     }
 }
 
-/* The other end does not read, and short messages have filled the sockets: what has not gone is taken back, and so is its credit. */
+/* The other end does not read, and short messages have filled the sockets: what has not gone is taken back,
+ * and so is its credit. */
 TEST_F(P2p, CreditOfWhatIsCanceledComesBack)
 {
     connect_on_credit();
@@ -481,7 +482,8 @@ TEST_F(P2p, CreditOfWhatIsCanceledComesBack)
     EXPECT_EQ(last, out) << "nothing of what was canceled has come";
 }
 
-/* What it sent is done, so it closes: at once, though the other end has read nothing yet, and gives back credit later. */
+/* What it sent is done, so it closes: at once, though the other end has read nothing yet, and gives back
+ * credit later. */
 TEST_F(P2p, WhatWasSentOnCreditArrivesAfterClosing)
 {
     connect_on_credit();
@@ -662,7 +664,7 @@ TEST_F(P2p, ACardThatMakesNoSenseIsRefused)
     free(card);
 }
 
-/* ---- sleeping ---------------------------------------------------------------------------------------------- */
+/* ---- sleeping ------------------------------------------------------------------------------------------ */
 
 TEST_F(P2p, SleepEndsWithAMessageADescriptorOrAWake)
 {
@@ -709,7 +711,7 @@ TEST_F(P2p, SleepEndsWithAMessageADescriptorOrAWake)
     close(fds[1]);
 }
 
-/* ---- meeting ----------------------------------------------------------------------------------------------- */
+/* ---- meeting ------------------------------------------------------------------------------------------- */
 
 TEST_F(P2p, NothingBlocksBeforeAnyoneHasCome)
 {
@@ -735,7 +737,8 @@ TEST_F(P2p, OnlyWhoHoldsTheTokenComesIn)
     EXPECT_EQ(meet(&peer_a, &peer_b, "secret"), TW_OK);
 }
 
-/* Another listener's handle at this one's port: as if that one had ended, and this one had been given its port. */
+/* Another listener's handle at this one's port: as if that one had ended, and this one had been given its
+ * port. */
 TEST_F(P2p, AnOldHandleDoesNotOpenANewDoor)
 {
     begin();
@@ -833,7 +836,7 @@ TEST_F(P2p, StrangersAtTheDoor)
     }
 }
 
-/* ---- failing ----------------------------------------------------------------------------------------------- */
+/* ---- failing ------------------------------------------------------------------------------------------- */
 
 TEST_F(P2p, WhatWasSentBeforeClosingArrives)
 {
@@ -886,7 +889,8 @@ TEST_F(P2p, WhoIsKilledIsNamed)
     EXPECT_EQ(wait(received), TW_ERR_PEER);
 }
 
-/* The peer breaks the rules while a long message is on its way to it: the rest is not sent, though it takes more. */
+/* The peer breaks the rules while a long message is on its way to it: the rest is not sent, though it takes
+ * more. */
 TEST_F(P2p, WhatIsGivenUpIsSentNoFurther)
 {
     connect(1);

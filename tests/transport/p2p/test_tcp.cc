@@ -83,8 +83,8 @@ int dial(int port)
     return fd;
 }
 
-/* Passes on, in both directions, what goes over connections; `forward` sees what who connects sends on the control stream's, `from` bytes
- * after its start. */
+/* Passes on, in both directions, what goes over connections; `forward` sees what who connects sends on the
+ * control stream's, `from` bytes after its start. */
 class Middle
 {
   public:
@@ -321,7 +321,7 @@ class Tcp : public tw::Fixture
     tw_p2p_peer_t *peer_a = nullptr, *peer_b = nullptr; /* peer_a is b as a sees it */
 };
 
-/* ---- at work ----------------------------------------------------------------------------------------------- */
+/* ---- at work ------------------------------------------------------------------------------------------- */
 
 const size_t sizes[] = {0,
                         1,
@@ -411,7 +411,7 @@ TEST_F(Tcp, ChunksMayDiffer)
     }
 }
 
-/* ---- canceling --------------------------------------------------------------------------------------------- */
+/* ---- canceling ----------------------------------------------------------------------------------------- */
 
 /* Half of it is in the socket: the rest goes out from a copy, as the buffer is the caller's again. */
 TEST_F(Tcp, WhatIsCanceledHalfwayGoesOnWithoutItsBuffer)
@@ -485,10 +485,10 @@ TEST_F(Tcp, AReceiveMayTakeWhatIsHalfHere)
     }
 }
 
-/* ---- what nobody waits for --------------------------------------------------------------------------------- */
+/* ---- what nobody waits for ----------------------------------------------------------------------------- */
 
-/* It is long: only its header is read, and the end sleeps, until a receive is posted. For it, so that it goes straight there; or for something
- * that may be behind it, so that it has to be kept. */
+/* It is long: only its header is read, and the end sleeps, until a receive is posted. For it, so that it goes
+ * straight there; or for something that may be behind it, so that it has to be kept. */
 TEST_F(Tcp, ALongMessageThatNobodyWaitsForIsLeft)
 {
     for (int encrypt : {0, 1}) {
@@ -537,7 +537,7 @@ TEST_F(Tcp, BehindWhatIsLeftTheEndIsHeard)
     EXPECT_EQ(in, out);
 }
 
-/* ---- who does not belong ----------------------------------------------------------------------------------- */
+/* ---- who does not belong ------------------------------------------------------------------------------- */
 
 TEST_F(Tcp, WhoHasAnotherTokenIsNamed)
 {
@@ -590,7 +590,8 @@ std::vector<uint8_t> hello_of(uint32_t stream)
     return hello;
 }
 
-/* Silent, noisy, half polite, and those who know the form but not the secret. More of them than there is room for. */
+/* Silent, noisy, half polite, and those who know the form but not the secret. More of them than there is room
+ * for. */
 TEST_F(Tcp, StrangersChangeNothing)
 {
     begin();
@@ -666,12 +667,13 @@ TEST_F(Tcp, ARecordedConnectionCannotBePlayedAgain)
     allow_log("failed: connection lost");
 }
 
-/* ---- a man in the middle ----------------------------------------------------------------------------------- */
+/* ---- a man in the middle ------------------------------------------------------------------------------- */
 
 constexpr size_t greeting_bytes = TW_GREETING_HELLO_BYTES + TW_GREETING_PROOF_BYTES;
 constexpr size_t sealed_header = sizeof(tw_p2p_header_t) + TW_SEAL_TAG_BYTES;
 
-/* At byte `at` after the greeting, something happens to what b sends; a must say so, and take nothing of it. */
+/* At byte `at` after the greeting, something happens to what b sends; a must say so, and take nothing of
+ * it. */
 TEST_F(Tcp, WhatIsChangedOnTheWayIsNamed)
 {
     const size_t bytes = 70000;
@@ -738,7 +740,7 @@ TEST_F(Tcp, AConnectionThatIsCutIsNamed)
     }
 }
 
-/* ---- a peer that holds the secret, and breaks the rules ---------------------------------------------------- */
+/* ---- a peer that holds the secret, and breaks the rules ------------------------------------------------ */
 
 TEST_F(Tcp, LengthsBeyondReasonAreRefused)
 {
@@ -785,10 +787,10 @@ TEST_F(Tcp, MoreThanItHasCreditForIsRefused)
     EXPECT_TRUE(until([&] { return tw_p2p_peer_has_failed(peer_a) != 0; }));
 }
 
-/* ---- closing ----------------------------------------------------------------------------------------------- */
+/* ---- closing ------------------------------------------------------------------------------------------- */
 
-/* It does not read, and what it should read does not fit into the sockets. To close is not to wait; the end of all waits, for all of
- * them together, and not at all where something was given up. */
+/* It does not read, and what it should read does not fit into the sockets. To close is not to wait; the end
+ * of all waits, for all of them together, and not at all where something was given up. */
 TEST_F(Tcp, ClosingDoesNotWaitForWhoDoesNotRead)
 {
     for (bool gives_up : {false, true}) {
@@ -814,7 +816,7 @@ TEST_F(Tcp, ClosingDoesNotWaitForWhoDoesNotRead)
     }
 }
 
-/* ---- without descriptors ----------------------------------------------------------------------------------- */
+/* ---- without descriptors ------------------------------------------------------------------------------- */
 
 /* In a process of its own: a connection comes, and there is no descriptor for it. */
 int accept_without_descriptors()

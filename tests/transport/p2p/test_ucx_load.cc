@@ -109,7 +109,7 @@ TEST_F(WithoutUcx, OneRankWithTransportsOfUcx)
     EXPECT_EQ(ranks[1].code, 2);
 }
 
-/* ---- what it says ------------------------------------------------------------------------------------------ */
+/* ---- what it says -------------------------------------------------------------------------------------- */
 
 std::vector<process::Result> run_with_nonsense(const Env &env)
 {

@@ -16,7 +16,8 @@ std::string tls_with_cuda(const char *tls, bool has_gpu)
     return text;
 }
 
-/* Where UCX knows no GPU, and where the value is about CUDA already, nothing is added: UCX would warn, or do otherwise. */
+/* Where UCX knows no GPU, and where the value is about CUDA already, nothing is added: UCX would warn, or do
+ * otherwise. */
 TEST(P2pMemory, CudaWhereItIsOfUse)
 {
     for (const std::string plain :

@@ -26,8 +26,8 @@ struct Writer {
 
 using Parse = std::function<tw_status_t(const uint8_t *, size_t)>;
 
-/* The parser takes the payload, and nothing that is shorter or longer. Each length in a block of its own, so that
- * AddressSanitizer sees a read past the end. */
+/* The parser takes the payload, and nothing that is shorter or longer. Each length in a block of its own, so
+ * that AddressSanitizer sees a read past the end. */
 void expect_exact(const std::vector<uint8_t> &payload, const Parse &parse)
 {
     for (size_t bytes = 0; bytes <= payload.size() + 3; bytes++) {

@@ -1,4 +1,5 @@
-/* A rendezvous and its monitors with TW_NET_ENCRYPT=y, over a wire on which somebody listens, and may change what goes over it. */
+/* A rendezvous and its monitors with TW_NET_ENCRYPT=y, over a wire on which somebody listens, and may change
+ * what goes over it. */
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -220,7 +221,8 @@ class Sealed : public tw::Fixture
     std::unique_ptr<Wire> wire;
 };
 
-/* Nothing that is said can be read on the wire, but for the first two messages; without sealing all of it can. */
+/* Nothing that is said can be read on the wire, but for the first two messages; without sealing all of it
+ * can. */
 TEST_F(Sealed, NothingCanBeRead)
 {
     for (bool sealed : {false, true}) {

@@ -1,4 +1,5 @@
-/* Nodes that have IPv6 addresses alone, also on their loopback device. Skips where no cluster in a box can be made. */
+/* Nodes that have IPv6 addresses alone, also on their loopback device. Skips where no cluster in a box can be
+ * made. */
 #include <string>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-/* The ucx backend between network namespaces: each rank has its own, with one or two links to a bridge. As root, or in a
- * user namespace; skips where neither works. */
+/* The ucx backend between network namespaces: each rank has its own, with one or two links to a bridge. As
+ * root, or in a user namespace; skips where neither works. */
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -272,8 +272,8 @@ TEST_F(UcxLinks, TwoDevicesShareTheChunks)
     EXPECT_NE(ending.out.find("tcp on eth0,eth1"), std::string::npos) << ending.out;
 }
 
-/* The way to each node becomes slow, with a queue that takes longer to empty than a rank may be silent. All go on; a node that is
- * cut off then has failed soon. */
+/* The way to each node becomes slow, with a queue that takes longer to empty than a rank may be silent. All
+ * go on; a node that is cut off then has failed soon. */
 TEST_F(UcxLinks, DeepQueues)
 {
     const int victim = 2;

@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Ucx, UcxContract,
                              return std::string(std::get<0>(each.param).name) + "_" + std::get<1>(each.param);
                          });
 
-/* ---- memory of GPUs ---------------------------------------------------------------------------------------- */
+/* ---- memory of GPUs ------------------------------------------------------------------------------------ */
 
 /* Long messages in many chunks, each on its own terms: eager to UCX, and through its rendezvous. */
 const Way gpu_ways[] = {
@@ -139,12 +139,12 @@ TEST_P(UcxMemory, AsIfOnGpu)
 INSTANTIATE_TEST_SUITE_P(Ucx, UcxMemory, ::testing::ValuesIn(gpu_ways),
                          [](const auto &each) { return std::string(each.param.name); });
 
-/* ---- failures ---------------------------------------------------------------------------------------------- */
+/* ---- failures ------------------------------------------------------------------------------------------ */
 
 constexpr double peer_timeout_sec = 2;
 
-/* The verdict is due within TW_PEER_TIMEOUT of the failure, and the end of the process a farewell later; this much more
- * for busy cores and sanitizers. */
+/* The verdict is due within TW_PEER_TIMEOUT of the failure, and the end of the process a farewell later; this
+ * much more for busy cores and sanitizers. */
 constexpr double slack_sec = 20;
 
 struct Failure {
@@ -286,7 +286,7 @@ TEST_P(UcxSurvivors, NameTheRankThoughOthersEndUponIt)
 INSTANTIATE_TEST_SUITE_P(Ucx, UcxSurvivors, ::testing::Values(ways[0], ways[1]),
                          [](const auto &each) { return std::string(each.param.name); });
 
-/* ---- the job ----------------------------------------------------------------------------------------------- */
+/* ---- the job ------------------------------------------------------------------------------------------- */
 
 class UcxJob : public tw::Fixture
 {
@@ -387,7 +387,8 @@ TEST_F(UcxJob, ADeviceThatIsNotThere)
     EXPECT_EQ(endings[1].code, 2);
 }
 
-/* Beginning beyond the end, ending beyond it, and more in all than there is room for: memory stays as it is. */
+/* Beginning beyond the end, ending beyond it, and more in all than there is room for: memory stays as it
+ * is. */
 TEST_F(UcxJob, DataThatDoesNotFitIsRefused)
 {
     for (const char *data : {"310000+1000", "290000+20000", "0+200000 0+200000"}) {
@@ -415,7 +416,8 @@ TEST_F(UcxJob, MessagesOfWhoHasLeftThatDoNotCome)
     expect_verdict(ranks.wait_one(0, patience_sec), 0, 1);
 }
 
-/* To close its connections UCX would have to say so to a rank that may not read; so they stay as they are. In order, none stays. */
+/* To close its connections UCX would have to say so to a rank that may not read; so they stay as they are. In
+ * order, none stays. */
 TEST_F(UcxJob, ConnectionsToWhoHasFailedAreClosedWithoutWaiting)
 {
     Ranks::Options options = on(ways[1], 2, "wait_for_ever");

@@ -1,5 +1,5 @@
-/** A GPU of host memory: streams are threads, kernels are functions. For tests of what stands between a job and NCCL; a cudaStream_t is
- *  a Stream, a cudaEvent_t an Event. */
+/** A GPU of host memory: streams are threads, kernels are functions. For tests of what stands between a job
+ *  and NCCL; a cudaStream_t is a Stream, a cudaEvent_t an Event. */
 #ifndef TW_TESTS_PLUGIN_INTERPOSE_STANDIN_GPU_H
 #define TW_TESTS_PLUGIN_INTERPOSE_STANDIN_GPU_H
 
@@ -53,8 +53,8 @@ class Stream
     std::thread thread;
 };
 
-/** Waiting refers to the last time that it was recorded; nothing is waited for if it never was. What was launched with it may be under
- *  way when it goes. */
+/** Waiting refers to the last time that it was recorded; nothing is waited for if it never was. What was
+ *  launched with it may be under way when it goes. */
 class Event
 {
   public:

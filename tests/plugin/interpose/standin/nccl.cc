@@ -1,5 +1,5 @@
-/* An NCCL of host memory: messages over Unix sockets, a group's messages together, on the stream's thread. Collectives are made of
- * messages, exact, in rank order. */
+/* An NCCL of host memory: messages over Unix sockets, a group's messages together, on the stream's thread.
+ * Collectives are made of messages, exact, in rank order. */
 #include "tests/plugin/interpose/standin/nccl.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ constexpr size_t PATH_AT = 24, PATH_BYTES = 48; /* in an id */
     abort();
 }
 
-/* ---- what was called --------------------------------------------------------------------------------------- */
+/* ---- what was called ----------------------------------------------------------------------------------- */
 
 std::mutex calls_lock;
 std::map<std::string, int> calls;
@@ -81,7 +81,7 @@ ncclResult_t note(const char *name)
     return ncclSuccess;
 }
 
-/* ---- communicators that there are --------------------------------------------------------------------------- */
+/* ---- communicators that there are ---------------------------------------------------------------------- */
 
 std::mutex alive_lock;
 std::set<const void *> alive;
@@ -108,7 +108,7 @@ void expect_alive(const char *name, const void *comm)
     }
 }
 
-/* ---- messages ---------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 /** One direction of one message; a header says how long it is. */
 struct Transfer {
@@ -266,7 +266,7 @@ ncclResult_t ncclComm::exchange(std::vector<Transfer> &sends, std::vector<Transf
 namespace
 {
 
-/* ---- meeting ----------------------------------------------------------------------------------------------- */
+/* ---- meeting ------------------------------------------------------------------------------------------- */
 
 int new_socket(const std::string &path, sockaddr_un *address)
 {
@@ -380,7 +380,7 @@ ncclResult_t create(ncclComm_t *out, int world, const std::string &dir, int rank
     return ncclInProgress;
 }
 
-/* ---- operations -------------------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 size_t size_of(ncclDataType_t type)
 {
@@ -663,7 +663,7 @@ void record_launch(ncclResult_t result, const ncclCollConfig_t *config, cudaStre
 
 } // namespace
 
-/* ---- what is exported -------------------------------------------------------------------------------------- */
+/* ---- what is exported ---------------------------------------------------------------------------------- */
 
 extern "C" {
 

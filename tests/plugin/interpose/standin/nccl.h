@@ -1,5 +1,5 @@
-/** What the stand-in tells of itself, besides NCCL's own calls: a libnccl.so.2 of host memory and threads. Ranks are processes that
- *  find each other in the folder STANDIN_DIR. */
+/** What the stand-in tells of itself, besides NCCL's own calls: a libnccl.so.2 of host memory and threads.
+ *  Ranks are processes that find each other in the folder STANDIN_DIR. */
 #ifndef TW_TESTS_PLUGIN_INTERPOSE_STANDIN_NCCL_H
 #define TW_TESTS_PLUGIN_INTERPOSE_STANDIN_NCCL_H
 

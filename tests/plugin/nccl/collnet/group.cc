@@ -23,7 +23,7 @@ void succeed(tw_nccl_result_t result, const char *what)
 
 } // namespace
 
-/* ---- the others --------------------------------------------------------------------------------------------- */
+/* ---- the others ---------------------------------------------------------------------------------------- */
 
 void Place::meet(int n_here) const
 {
@@ -53,7 +53,7 @@ std::vector<std::vector<uint8_t>> Place::swap(const void *word, size_t bytes) co
     return words;
 }
 
-/* ---- communicators ------------------------------------------------------------------------------------------ */
+/* ---- communicators ------------------------------------------------------------------------------------- */
 
 tw_nccl_result_t try_join(CollNet &net, const Place &place, void **comm)
 {
@@ -81,7 +81,7 @@ void *join(CollNet &net, const Place &place)
     return comm;
 }
 
-/* ---- operations --------------------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 void *taken(const std::function<tw_nccl_result_t(void **request)> &post)
 {
@@ -124,7 +124,7 @@ tw_nccl_result_t failure(CollNet &net, void *request)
     return result;
 }
 
-/* ---- processes ---------------------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------------------- */
 
 namespace
 {

@@ -1,6 +1,7 @@
-/** What NCCL's proxy does with a collnet plugin, for tests: every version's table behind one face, and processes that exchange handles. It keeps
- *  NCCL's rules: one connect, of all ranks; a failed one takes the listener with it; a NULL request means "again"; send and receive buffers
- *  are slots that are used again and again, registered once. */
+/** What NCCL's proxy does with a collnet plugin, for tests: every version's table behind one face, and
+ *  processes that exchange handles. It keeps NCCL's rules: one connect, of all ranks; a failed one takes the
+ *  listener with it; a NULL request means "again"; send and receive buffers are slots that are used again and
+ *  again, registered once. */
 #ifndef TW_TESTS_PLUGIN_NCCL_COLLNET_GROUP_H
 #define TW_TESTS_PLUGIN_NCCL_COLLNET_GROUP_H
 

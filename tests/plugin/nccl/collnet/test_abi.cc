@@ -57,7 +57,8 @@ TEST_F(Abi, NoTableLacksAnything)
     EXPECT_NE(ncclCollNetPlugin_v12.finalize, nullptr);
 }
 
-/* Also when NCCL asks the collnet before the net: nothing yet, an init that fails and is ended, then one that works. */
+/* Also when NCCL asks the collnet before the net: nothing yet, an init that fails and is ended, then one that
+ * works. */
 TEST_F(Abi, InitDevicesAndProperties)
 {
     void *context = &context;

@@ -1,4 +1,5 @@
-/* Three nodes: the bench's ranks drive the plugin's table as NCCL does, in windows that do not divide the tensor. */
+/* Three nodes: the bench's ranks drive the plugin's table as NCCL does, in windows that do not divide the
+ * tensor. */
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -51,7 +51,8 @@ tw_nccl_result_t how_it_fails(CollNet &net, const std::function<tw_nccl_result_t
 class Killed : public testing::TestWithParam<int>
 {
   protected:
-    /* What the others do, when the one is dead or will be: `before` on all of them, `after` on those who are left. */
+    /* What the others do, when the one is dead or will be: `before` on all of them, `after` on those who are
+     * left. */
     void run_and_kill(const std::function<void(CollNet &, void *, const Place &)> &before,
                       const std::function<void(CollNet &, void *)> &after)
     {
@@ -135,7 +136,7 @@ TEST_P(Killed, WhileTheOthersClose)
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Killed, testing::Values(0, 2));
 
-/* ---- connect: all or none ----------------------------------------------------------------------------------- */
+/* ---- connect: all or none ------------------------------------------------------------------------------ */
 
 /* No rank gets a communicator; `spoil` is called in each before. */
 std::string nobody_connects(const std::function<void(const Place &)> &spoil,
@@ -275,7 +276,7 @@ TEST(Connect, StrangersAtTheDoor)
               "");
 }
 
-/* ---- memory and ends ---------------------------------------------------------------------------------------- */
+/* ---- memory and ends ----------------------------------------------------------------------------------- */
 
 /* NCCL, when it is aborted, gives memory back under operations that will never be done. */
 TEST(Memory, IsNotTouchedAfterItIsDeregistered)

@@ -1,4 +1,5 @@
-/* Operations of a collnet through every version's table, between processes. A warning in any of them is a failure. */
+/* Operations of a collnet through every version's table, between processes. A warning in any of them is a
+ * failure. */
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -129,7 +130,7 @@ class Versions : public testing::TestWithParam<int>
 {
 };
 
-/* ---- all-reduce --------------------------------------------------------------------------------------------- */
+/* ---- all-reduce ---------------------------------------------------------------------------------------- */
 
 TEST_P(Versions, AllReducesAreExact)
 {
@@ -214,7 +215,7 @@ TEST_P(Versions, EightStepsUnderWay)
         "");
 }
 
-/* ---- windows ------------------------------------------------------------------------------------------------ */
+/* ---- windows ------------------------------------------------------------------------------------------- */
 
 /* NCCL goes through the whole in windows of a few chunks, whose bounds are not those of ranks. */
 struct Sweep {
@@ -308,13 +309,14 @@ TEST_P(Versions, ScattersInWindows)
 
 INSTANTIATE_TEST_SUITE_P(All, Versions, testing::Range(first_version, last_version + 1));
 
-/* ---- codecs ------------------------------------------------------------------------------------------------- */
+/* ---- codecs -------------------------------------------------------------------------------------------- */
 
 class Codecs : public testing::TestWithParam<const char *>
 {
 };
 
-/* Each element is off by what the codec may do to each rank's value and to the sum; all ranks have the same bits; slots are empty. */
+/* Each element is off by what the codec may do to each rank's value and to the sum; all ranks have the same
+ * bits; slots are empty. */
 TEST_P(Codecs, AllReduces)
 {
     for (int n : {2, 3}) {
@@ -364,7 +366,7 @@ TEST_P(Codecs, AllReduces)
 INSTANTIATE_TEST_SUITE_P(Some, Codecs,
                          testing::Values("int8", "int4", "int8:block=128,scale=fp32", "int4:stochastic"));
 
-/* ---- lossless ----------------------------------------------------------------------------------------------- */
+/* ---- lossless ------------------------------------------------------------------------------------------ */
 
 /* What gradients never are, but may be: everything that a type has. */
 Bytes any_bits(tw_type_t type, size_t count, int rank, size_t number)
@@ -378,7 +380,8 @@ Bytes any_bits(tw_type_t type, size_t count, int rank, size_t number)
     return encoded(out, type);
 }
 
-/* A communicator each, made by what the variable said then; both in turn on the same slots, as a job would have them. */
+/* A communicator each, made by what the variable said then; both in turn on the same slots, as a job would
+ * have them. */
 TEST(Lossless, HasTheBitsOfExact)
 {
     for (int n : {1, 2, 3}) {
@@ -443,7 +446,8 @@ double sent_bytes(const std::string &codec, size_t count, size_t n_operations)
     return at != std::string::npos ? atof(text.c_str() + at + before.size()) : 0;
 }
 
-/* Two ranks: each sends as many bytes as the tensor has, exact, or as its blocks take; a little more to meet and to compare arguments. */
+/* Two ranks: each sends as many bytes as the tensor has, exact, or as its blocks take; a little more to meet
+ * and to compare arguments. */
 TEST(Codec, SendsWhatItsBlocksTake)
 {
     const size_t count = 300000, n = 10;
@@ -461,8 +465,8 @@ TEST(Codec, SendsWhatItsBlocksTake)
     EXPECT_LE(sent_bytes("lossless", count, n), 0.85 * exact);
 }
 
-/* An operation of four bytes comes as a whole chunk, behind which lies what the one before has left. With that in its blocks a codec would
- * make nothing of the four bytes, or NaN. */
+/* An operation of four bytes comes as a whole chunk, behind which lies what the one before has left. With
+ * that in its blocks a codec would make nothing of the four bytes, or NaN. */
 TEST(Stale, TailsDoNotCount)
 {
     EXPECT_EQ(run_with(12, 2,

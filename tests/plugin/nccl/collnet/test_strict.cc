@@ -17,7 +17,8 @@ class Strict : public testing::TestWithParam<const char *>
 {
 };
 
-/* An all-reduce of 64 MB: encoding, sums and sending take far longer than a copy; no call does, and none sleeps. */
+/* An all-reduce of 64 MB: encoding, sums and sending take far longer than a copy; no call does, and none
+ * sleeps. */
 TEST_P(Strict, NoCallSleepsOrWorksForLong)
 {
     EXPECT_EQ(

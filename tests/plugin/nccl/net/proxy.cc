@@ -31,7 +31,7 @@ void expect(bool holds, const std::string &what)
     }
 }
 
-/* ---- the other process -------------------------------------------------------------------------------------- */
+/* ---- the other process --------------------------------------------------------------------------------- */
 
 void Channel::tell(const Handle &bytes) const
 {
@@ -52,7 +52,7 @@ void Channel::meet() const
     (void)hear(1);
 }
 
-/* ---- connections -------------------------------------------------------------------------------------------- */
+/* ---- connections --------------------------------------------------------------------------------------- */
 
 void *until_connected(const std::function<tw_nccl_result_t(void **comm)> &call)
 {
@@ -82,7 +82,7 @@ void *make_sender(Net &net, const Channel &channel)
     return until_connected([&](void **out) { return net.connect(handle.data(), out); });
 }
 
-/* ---- messages ----------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 std::vector<uint8_t> pattern(size_t bytes, size_t seed)
 {
@@ -172,7 +172,7 @@ void finish(Net &net, Message &message)
     }
 }
 
-/* ---- processes ---------------------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------------------- */
 
 namespace
 {

@@ -1,6 +1,6 @@
-/** What NCCL's proxy does with a net plugin, for tests: every version's table behind one face, and two processes that exchange handles and
- *  words. It keeps NCCL's rules: NULL connections and requests mean "again", no request is tested after it is done, memory is registered
- *  before use. */
+/** What NCCL's proxy does with a net plugin, for tests: every version's table behind one face, and two
+ *  processes that exchange handles and words. It keeps NCCL's rules: NULL connections and requests mean
+ *  "again", no request is tested after it is done, memory is registered before use. */
 #ifndef TW_TESTS_PLUGIN_NCCL_NET_PROXY_H
 #define TW_TESTS_PLUGIN_NCCL_NET_PROXY_H
 

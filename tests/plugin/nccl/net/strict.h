@@ -1,4 +1,5 @@
-/** What NCCL's thread may expect of a call that must not wait: it makes no system call that sleeps, and does not work for long. */
+/** What NCCL's thread may expect of a call that must not wait: it makes no system call that sleeps, and does
+ *  not work for long. */
 #ifndef TW_TESTS_PLUGIN_NCCL_NET_STRICT_H
 #define TW_TESTS_PLUGIN_NCCL_NET_STRICT_H
 
@@ -8,14 +9,15 @@
 namespace strict
 {
 
-/** Run it on a thread of its own in which sleeping system calls (poll, select, epoll_wait and the like with a timeout, nanosleep, connect,
- *  accept) end the process with SIGSYS. What it throws, this throws. */
+/** Run it on a thread of its own in which sleeping system calls (poll, select, epoll_wait and the like with a
+ *  timeout, nanosleep, connect, accept) end the process with SIGSYS. What it throws, this throws. */
 void without_sleep(const std::function<void()> &body);
 
 /** Rounds of a test that measures: what the machine does beside it spoils one, not all. */
 constexpr int rounds = 3;
 
-/** Processor time of this thread that the longest of several calls took: of a round, and of the best round. */
+/** Processor time of this thread that the longest of several calls took: of a round, and of the best
+ *  round. */
 class Longest
 {
   public:

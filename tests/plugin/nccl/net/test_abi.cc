@@ -112,7 +112,8 @@ TEST_F(Abi, NoTableLacksAnything)
     EXPECT_NE(ncclNetPlugin_v12.finalize, nullptr);
 }
 
-/* In this order in one process: nothing yet; an init that fails, and is ended as 2.28 does; then one that works. */
+/* In this order in one process: nothing yet; an init that fails, and is ended as 2.28 does; then one that
+ * works. */
 TEST_F(Abi, InitDevicesAndProperties)
 {
     int n = -1;

@@ -1,4 +1,5 @@
-/* Two nodes with two network devices each: the bench's ends, as the only program here that uses the plugin's table on a real cluster. */
+/* Two nodes with two network devices each: the bench's ends, as the only program here that uses the plugin's
+ * table on a real cluster. */
 #include <gtest/gtest.h>
 
 #include <sstream>

@@ -41,7 +41,8 @@ class Failures : public testing::TestWithParam<int>
     {
         return text.find(part) != std::string::npos;
     }
-    /* `what` happened to one side only: the text of run_pair when the one was killed and the other said so, and nothing else. */
+    /* `what` happened to one side only: the text of run_pair when the one was killed and the other said so,
+     * and nothing else. */
     static void only_said(const std::string &text, const std::string &said)
     {
         EXPECT_TRUE(contains(text, "one ended with 137")) << text;
@@ -143,12 +144,13 @@ TEST_P(Failures, TheReceiverIsKilledBeforeItTakesAnything)
 }
 
 /* Its other connections go on, and new ones can be made. */
-/* ---- closing ----------------------------------------------------------------------------------------------- */
+/* ---- closing ------------------------------------------------------------------------------------------- */
 
 constexpr int channels = 8;
 constexpr double timeout_sec = 2;
 
-/* Closes all connections and the context, as an abort does; fails if that takes more than one timeout, and some for a busy machine. */
+/* Closes all connections and the context, as an abort does; fails if that takes more than one timeout, and
+ * some for a busy machine. */
 void close_in_time(Net &net, const std::vector<void *> &senders, const std::vector<void *> &receivers)
 {
     const double begun = tw_time_sec();
@@ -164,7 +166,8 @@ void close_in_time(Net &net, const std::vector<void *> &senders, const std::vect
     expect(sec < timeout_sec + 5, "closing took " + std::to_string(sec) + " s");
 }
 
-/* Eight channels each way; then `vanish` happens to the one, and the other closes, with messages under way or without. */
+/* Eight channels each way; then `vanish` happens to the one, and the other closes, with messages under way or
+ * without. */
 std::string close_towards(bool under_way, const std::function<void(const Channel &)> &vanish)
 {
     return run_pair(
@@ -224,7 +227,8 @@ TEST_P(Closing, TowardsAProcessThatIsStopped)
     EXPECT_NE(text.find("the other ended with 0"), std::string::npos) << text;
 }
 
-/* Both are in a network of their own, whose only device goes down: nobody answers, nor says that he does not. */
+/* Both are in a network of their own, whose only device goes down: nobody answers, nor says that he does
+ * not. */
 TEST_P(Closing, TowardsAMachineThatIsGone)
 {
     const pid_t child = fork();
@@ -377,7 +381,8 @@ TEST_P(Failures, ArgumentsThatMakeNoSense)
     EXPECT_TRUE(contains(text, "without memory for them")) << text;
 }
 
-/* NCCL, when it is aborted, gives memory back under messages that will never be done: the other end's come to nothing, too. */
+/* NCCL, when it is aborted, gives memory back under messages that will never be done: the other end's come to
+ * nothing, too. */
 TEST_P(Failures, MemoryIsNotTouchedAfterItIsDeregistered)
 {
     EXPECT_EQ(run_pair(
@@ -418,7 +423,7 @@ TEST_P(Failures, MemoryIsNotTouchedAfterItIsDeregistered)
               "");
 }
 
-/* ---- other processes ---------------------------------------------------------------------------------------- */
+/* ---- other processes ----------------------------------------------------------------------------------- */
 
 int status_of_child(const std::function<int()> &body)
 {
@@ -440,7 +445,8 @@ bool begins_and_listens(int number)
            own->close_listen(listener) == TW_NCCL_SUCCESS && own->finalize() == TW_NCCL_SUCCESS;
 }
 
-/* A child that has nothing to do with NCCL changes nothing; one that wants to use it is told that it cannot, unless its parent has closed all. */
+/* A child that has nothing to do with NCCL changes nothing; one that wants to use it is told that it cannot,
+ * unless its parent has closed all. */
 TEST_P(Failures, Fork)
 {
     const std::string text = run_pair(
@@ -477,7 +483,7 @@ TEST_P(Failures, Fork)
     EXPECT_FALSE(contains(text, "the other ended")) << text;
 }
 
-/* ---- strangers ---------------------------------------------------------------------------------------------- */
+/* ---- strangers ----------------------------------------------------------------------------------------- */
 
 /* A TCP connection to where a handle leads, with some bytes. */
 int knock(const Handle &handle, const std::string &bytes)
@@ -494,7 +500,8 @@ int knock(const Handle &handle, const std::string &bytes)
     return fd;
 }
 
-/* Silent ones, garbage, and somebody who has the address but not the secret: none gets in, and none stops the real one. */
+/* Silent ones, garbage, and somebody who has the address but not the secret: none gets in, and none stops the
+ * real one. */
 TEST_P(Failures, StrangersAtTheDoor)
 {
     const std::string text = run_pair(
@@ -568,7 +575,8 @@ TEST_P(Failures, AnotherJobsToken)
     EXPECT_FALSE(contains(text, "the other ended")) << text;
 }
 
-/* A handle that is none, one that leads nowhere, and one with a number of a connection that this process makes with another. */
+/* A handle that is none, one that leads nowhere, and one with a number of a connection that this process
+ * makes with another. */
 TEST_P(Failures, HandlesOfStrangers)
 {
     const std::string text = run_pair(

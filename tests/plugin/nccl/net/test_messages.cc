@@ -84,7 +84,8 @@ TEST_P(Messages, ThirtyTwoUnderWayLookedAtInAnyOrder)
               "");
 }
 
-/* Eight messages to one request, sent in another order than their tags; two groups with the same tags keep theirs. */
+/* Eight messages to one request, sent in another order than their tags; two groups with the same tags keep
+ * theirs. */
 TEST_P(Messages, Groups)
 {
     const std::vector<size_t> sizes = {0, 1, 20000, 5, 300000, 16384, 7, 90000};
@@ -173,7 +174,8 @@ TEST_P(Latest, MoreThanCanBeUnderWay)
               "");
 }
 
-/* Whoever closes first, the other one is not bothered while it goes on with other connections; what was sent before arrives. */
+/* Whoever closes first, the other one is not bothered while it goes on with other connections; what was sent
+ * before arrives. */
 TEST_P(Latest, OneEndClosesFirst)
 {
     for (bool sender_first : {true, false}) {
@@ -268,7 +270,8 @@ TEST_P(Latest, LongOverSeveralStreams)
               "");
 }
 
-/* A proxy thread for each communicator: four connections in each direction, all at once, and once more after all have ended. */
+/* A proxy thread for each communicator: four connections in each direction, all at once, and once more after
+ * all have ended. */
 TEST_P(Latest, SeveralThreadsBothWaysAndAgain)
 {
     const int number = GetParam();
@@ -318,7 +321,8 @@ TEST_P(Latest, SeveralThreadsBothWaysAndAgain)
               "");
 }
 
-/* Two GPUs of one process reach each other this way too. Afterwards the process has the descriptors that it had. */
+/* Two GPUs of one process reach each other this way too. Afterwards the process has the descriptors that it
+ * had. */
 TEST_P(Latest, AProcessAndItself)
 {
     EXPECT_EQ(run_pair(

@@ -1,4 +1,5 @@
-/* What NCCL's thread must not be made to do: sleep, or work for long; and what must not happen behind its back. */
+/* What NCCL's thread must not be made to do: sleep, or work for long; and what must not happen behind its
+ * back. */
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -40,8 +41,8 @@ TEST(Filter, EndsAProcessThatSleeps)
     EXPECT_NE(text.find("one ended with 159"), std::string::npos) << text;
 }
 
-/* A message of 64 MB and many short ones, to a receiver that takes its time: no call sleeps, and none takes as long as a copy of the message
- * would. */
+/* A message of 64 MB and many short ones, to a receiver that takes its time: no call sleeps, and none takes
+ * as long as a copy of the message would. */
 TEST_P(Strict, NoCallSleepsOrWorksForLong)
 {
     EXPECT_EQ(
@@ -120,8 +121,8 @@ TEST_P(Strict, NoCallSleepsOrWorksForLong)
         "");
 }
 
-/* A send that is done may be overwritten at once, and a receive that is done stays as it is: also while more messages go from and to the same
- * places. */
+/* A send that is done may be overwritten at once, and a receive that is done stays as it is: also while more
+ * messages go from and to the same places. */
 TEST_P(Strict, BuffersAreNcclsAgainOnceDone)
 {
     EXPECT_EQ(run_pair(
@@ -175,8 +176,9 @@ long ticker_sleeps()
     throw std::runtime_error("the plugin has no thread");
 }
 
-/* Back and forth, each message awaited: what the plugin's thread does in that time depends on the time alone, not on the messages, and is
- * next to nothing. Were it awake, it would take the processor and the lock from NCCL's. */
+/* Back and forth, each message awaited: what the plugin's thread does in that time depends on the time alone,
+ * not on the messages, and is next to nothing. Were it awake, it would take the processor and the lock from
+ * NCCL's. */
 TEST_P(Strict, ItsThreadStaysOutOfTheWay)
 {
     constexpr int n_trips = 5000;

@@ -144,7 +144,8 @@ TEST_F(Choose, SmallerAndEmptyTables)
     EXPECT_EQ(algo, 9);
 }
 
-/* Whatever is allowed at the start: forbidden stays forbidden, something stays allowed, and every rank decides alike. */
+/* Whatever is allowed at the start: forbidden stays forbidden, something stays allowed, and every rank
+ * decides alike. */
 TEST_F(Choose, AnyTable)
 {
     std::mt19937 random(1);

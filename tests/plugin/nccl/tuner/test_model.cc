@@ -9,7 +9,8 @@ namespace
 class Model : public tw::Fixture
 {
   protected:
-    /* 10 us and 8 Gb/s (0.001 us a byte) between nodes, 1 us and 80 Gb/s inside; protocols cost nothing but LL's bytes. */
+    /* 10 us and 8 Gb/s (0.001 us a byte) between nodes, 1 us and 80 Gb/s inside; protocols cost nothing but
+     * LL's bytes. */
     static tw_tuner_t tuner(size_t ranks, size_t nodes)
     {
         tw_tuner_t it = {};
