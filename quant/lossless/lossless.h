@@ -92,8 +92,8 @@ TW_C_BEGIN
 #define TW_LOSSLESS_FIRST_ELEMS ((size_t)96)
 #define TW_LOSSLESS_FIRST_BYTES (TW_LOSSLESS_FIRST_ELEMS / 32 * TW_LOSSLESS_RAW_BYTES)
 
-/* A row as the coder wants it: its scale, biased so that it is never negative with a column's added, and its class. An
- * element's expectation looks the same. */
+/* A row as the coder wants it: its scale, biased so that it is never negative with a column's added, and its
+ * class. An element's expectation looks the same. */
 #define TW_LOSSLESS_BIAS 4096
 #define TW_LOSSLESS_SCALE_MASK 0x1fff
 #define TW_LOSSLESS_CLASS_SHIFT 13
@@ -133,7 +133,8 @@ typedef struct tw_lossless_table {
     uint8_t density[TW_LOSSLESS_BINS], zeros, escapes;
 } tw_lossless_table_t;
 
-/** Which tables something was made from: the classes that most messages have in common need not be made again. */
+/** Which tables something was made from: the classes that most messages have in common need not be made
+ *  again. */
 typedef struct tw_lossless_made {
     uint8_t classes; /**< mask of those that were made at all */
     tw_lossless_table_t of[TW_LOSSLESS_CLASSES];
@@ -146,7 +147,8 @@ typedef struct tw_lossless_model {
     uint32_t decode[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_FREQ_SUM];
 } tw_lossless_model_t;
 
-/** What a message is about: pieces, and their rows and columns one after the other. Memory that grows with what is needed. */
+/** What a message is about: pieces, and their rows and columns one after the other. Memory that grows with
+ *  what is needed. */
 typedef struct tw_lossless_shape {
     tw_lossless_piece_t *pieces; /**< [n_pieces] */
     uint16_t *rows;              /**< [n_rows] scale + BIAS | class << CLASS_SHIFT, or DEAD */
@@ -165,7 +167,8 @@ typedef struct tw_lossless_run {
     const int16_t *columns; /**< of these elements; NULL: 0 */
 } tw_lossless_run_t;
 
-/** A walk over all elements: over a shape, and the segments where they lie. Make it with tw_lossless_walk_begin. */
+/** A walk over all elements: over a shape, and the segments where they lie. Make it with
+ *  tw_lossless_walk_begin. */
 typedef struct tw_lossless_walk {
     const tw_lossless_shape_t *shape;
     const tw_quant_lossless_segment_t *segment; /**< NULL: there are none */
@@ -181,26 +184,31 @@ typedef struct tw_lossless_backend {
     int (*usable)(void);
     /** Add the magnitudes of n <= 65536 heads to *sum and count those that are not 0 in *live. */
     void (*sum)(const uint16_t *heads, size_t n, uint64_t *sum, uint64_t *live);
-    /** The same for each column: what is above `scale`, and 1 in `live`; magnitudes of 0 count for neither. */
+    /** The same for each column: what is above `scale`, and 1 in `live`; magnitudes of 0 count for
+     *  neither. */
     void (*sum_columns)(const uint16_t *heads, size_t n, int32_t scale, int32_t *sums, uint32_t *live);
-    /** Add |magnitude - scale - columns[i]| of n <= 65536 heads to *sum and count in *live, where magnitudes are not 0;
-     *  columns may be NULL. */
+    /** Add |magnitude - scale - columns[i]| of n <= 65536 heads to *sum and count in *live, where magnitudes
+     *  are not 0; columns may be NULL. */
     void (*deviation)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint64_t *sum,
                       uint64_t *live);
-    /** bins[i] = magnitude - scale - columns[i] + 128, clamped to 0 to 255; ZEROS_BIN for what is coded as 0. */
+    /** bins[i] = magnitude - scale - columns[i] + 128, clamped to 0 to 255; ZEROS_BIN for what is coded as
+     *  0. */
     void (*bins)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint16_t *bins);
-    /** A list's values as they are sent (tw_lossless_folded), which may lie where they do; returns their sum. */
+    /** A list's values as they are sent (tw_lossless_folded), which may lie where they do; returns their
+     *  sum. */
     uint64_t (*fold)(const int16_t *values, size_t n, int32_t centre, uint32_t shift, uint16_t *folded);
     /** Bits that they take with k low bits each. */
     uint64_t (*folded_bits)(const uint16_t *folded, size_t n, uint32_t k);
     /** expected[i] = value with columns[i], if not NULL, added to its scale. */
     void (*expect)(uint16_t value, const int16_t *columns, size_t n, uint16_t *expected);
-    /** A block's symbols: its n elements forward, or backward (0 when words or escapes run out; heads then hold 9 bits). */
+    /** A block's symbols: its n elements forward, or backward (0 when words or escapes run out; heads then
+     *  hold 9 bits). */
     void (*encode)(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
                    size_t n, tw_entropy_writer_t *writer);
     int (*decode)(const tw_lossless_model_t *model, const uint16_t *expected, size_t n,
                   tw_entropy_reader_t *reader, uint16_t *heads);
-    /** The 7 bits of n heads; writes up to 4 bytes too many. And into heads that hold 9 bits; reads up to 4 too many. */
+    /** The 7 bits of n heads; writes up to 4 bytes too many. And into heads that hold 9 bits; reads up to 4
+     *  too many. */
     void (*pack)(const uint16_t *heads, size_t n, uint8_t *raw);
     void (*unpack)(const uint8_t *raw, size_t n, uint16_t *heads);
     /** Heads and tails of n elements of a type that has tails. Tails are u16, for fp16 three bits each. */
@@ -230,11 +238,11 @@ struct tw_quant_lossless {
     int32_t *column_sums; /**< [column_room] scratch of scales.c */
     uint32_t *column_live;
     size_t column_room;
-    int16_t
-        *list; /**< [list_room] scratch of head.c and scales.c: of the rows of a piece, or of its columns */
+    /** [list_room] scratch of head.c and scales.c: of the rows of a piece, or of its columns */
+    int16_t *list;
     size_t list_room;
-    /** Scratch of scales.c: what was counted of the sample, of each class every fourth element in an array of its own, so that
-     *  no count has to wait for the one before. */
+    /** Scratch of scales.c: what was counted of the sample, of each class every fourth element in an array of
+     *  its own, so that no count has to wait for the one before. */
     uint32_t sample[TW_LOSSLESS_CLASSES][4][TW_LOSSLESS_SAMPLE_BINS];
     /* A block. Vectors write up to 32 elements too many. */
     uint16_t expected[TW_LOSSLESS_BLOCK_ELEMS + 32], heads[TW_LOSSLESS_BLOCK_ELEMS + 32];
@@ -243,7 +251,7 @@ struct tw_quant_lossless {
     uint8_t body[TW_LOSSLESS_BLOCK_ELEMS * 4 + 128];
 };
 
-/* ---- walk.c ----------------------------------------------------------------------------------------------------- */
+/* ---- walk.c -------------------------------------------------------------------------------------------- */
 
 /** Make room in a shape, keeping what is there. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_lossless_reserve(tw_lossless_shape_t *shape, size_t n_pieces, size_t n_rows, size_t n_columns);
@@ -261,13 +269,14 @@ tw_lossless_walk_t tw_lossless_walk_begin(const tw_lossless_shape_t *shape,
                                           size_t elem_bytes);
 /** The next elements, at most `most` (> 0); 0 at the end. */
 int tw_lossless_walk_next(tw_lossless_walk_t *walk, size_t most, tw_lossless_run_t *run);
-/** Past at most `most` elements of the walk's piece and segment, of any rows; returns their number, 0 at the end. */
+/** Past at most `most` elements of the walk's piece and segment, of any rows; returns their number, 0 at the
+ *  end. */
 size_t tw_lossless_walk_skip(tw_lossless_walk_t *walk, size_t most);
 
-/* ---- scales.c --------------------------------------------------------------------------------------------------- */
+/* ---- scales.c ------------------------------------------------------------------------------------------ */
 
-/** Segments as pieces, into a shape that had others; those without rows that follow each other are one. TW_ERR_NO_MEMORY
- *  (logged). */
+/** Segments as pieces, into a shape that had others; those without rows that follow each other are one.
+ *  TW_ERR_NO_MEMORY (logged). */
 #define TW_LOSSLESS_PIECE_UNKNOWN 0x80 /**< a flag of pieces without rows; not sent */
 tw_status_t tw_lossless_make_pieces(tw_lossless_shape_t *shape, const tw_quant_lossless_segment_t *segments,
                                     size_t n_segments);
@@ -277,30 +286,31 @@ tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
 /** The heads of a run of an analysed type, in scratch if they do not lie in memory; n <= BLOCK_ELEMS. */
 const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, const uint8_t *data, size_t n);
 
-/* ---- model.c ---------------------------------------------------------------------------------------------------- */
+/* ---- model.c ------------------------------------------------------------------------------------------- */
 
 /** What the codec's classes look up, from their tables. */
 void tw_lossless_model_encoder(tw_quant_lossless_t *codec);
 void tw_lossless_model_decoder(tw_quant_lossless_t *codec);
 
-/* ---- codec.c ---------------------------------------------------------------------------------------------------- */
+/* ---- codec.c ------------------------------------------------------------------------------------------- */
 
 /** Check the type and segments of a call, which hold n_elems together. TW_ERR_INVALID (logged). */
 tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
                                    const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                    int encoding, size_t *n_elems);
 
-/* ---- head.c ----------------------------------------------------------------------------------------------------- */
+/* ---- head.c -------------------------------------------------------------------------------------------- */
 
 /** Bits that a list of scales, or classes, takes. Its values may be the codec's list, which is lost. */
 size_t tw_lossless_list_bits(const tw_quant_lossless_t *codec, const int16_t *values, size_t n,
                              int32_t centre, uint32_t shift);
-/** Scales, or classes, of those of n rows that are not all zeros, in the codec's list; returns their number. */
+/** Scales, or classes, of those of n rows that are not all zeros, in the codec's list; returns their
+ *  number. */
 size_t tw_lossless_list_rows(const tw_quant_lossless_t *codec, const uint16_t *rows, size_t n, int classes);
 /** Write what stands before the entries, head.bytes not yet filled in; NULL when it does not fit. */
 uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, const uint8_t *end);
-/** Read it from `bytes` untrusted bytes, for n_elems elements: shape, tables, classes. TW_ERR_FORMAT (logged) or
- *  TW_ERR_NO_MEMORY; *taken: its bytes. */
+/** Read it from `bytes` untrusted bytes, for n_elems elements: shape, tables, classes. TW_ERR_FORMAT (logged)
+ *  or TW_ERR_NO_MEMORY; *taken: its bytes. */
 tw_status_t tw_lossless_head_read(tw_quant_lossless_t *codec, const uint8_t *src, size_t bytes,
                                   size_t n_elems, size_t *taken);
 
