@@ -34,9 +34,8 @@ typedef struct tw_cluster_params {
     int ipv6;        /**< 1: nodes have IPv6 addresses alone */
     int n_nics;      /**< interfaces of each node, each with a link of its own; 0: one */
     double link_bps; /**< each link, each way, bits per second; 0: not shaped */
-    double
-        /** from the first failure to the others' end; 0: TW_PEER_TIMEOUT + TW_CLUSTER_GRACE_SEC */
-        grace_sec;
+    /** from the first failure to the others' end; 0: TW_PEER_TIMEOUT + TW_CLUSTER_GRACE_SEC */
+    double grace_sec;
     const char *path;        /**< program; NULL: argv[0], looked up in PATH */
     const char *const *argv; /**< NULL-terminated: what every rank runs */
     int no_loopback;         /**< 1: where no cluster can be made, fail; 0: run on loopback, unshaped */

@@ -20,9 +20,8 @@ tw_room_t tw_room_of_group(const char *proc, const char *cgroups);
 
 /** What a rank will hold, by the planner. */
 typedef struct tw_need {
-    double
-        /** weights, optimizer, gradients, activations: all of it is written to; without what lies in files */
-        sure;
+    /** weights, optimizer, gradients, activations: all of it is written to; without what lies in files */
+    double sure;
     double all; /**< and what moves, and what the process takes besides */
 } tw_need_t;
 

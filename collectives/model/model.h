@@ -29,13 +29,11 @@ typedef struct tw_coll_tier {
     double alpha_sec;   /**< one small message, from its post to its arrival */
     double beta_sec;    /**< one byte through a node's link, which all ranks of the node share; full duplex */
     double message_sec; /**< one more message in a stream, beyond its bytes */
-    double
-        /** what a message of TW_COLL_TURN_BYTES costs beyond that when none is under way before it */
-        turn_sec;
+    /** what a message of TW_COLL_TURN_BYTES costs beyond that when none is under way before it */
+    double turn_sec;
     double busy; /**< share of the stream's time that a rank's processor spends on it, 0 to 1 */
-    double
-        /** how much slower typical readings of the speed were, as a share of beta_sec: 0 is certain */
-        noise;
+    /** how much slower typical readings of the speed were, as a share of beta_sec: 0 is certain */
+    double noise;
 } tw_coll_tier_t;
 
 /** bits == 4, + 2 hadamard, + 4 stochastic; then the lossless one. */
