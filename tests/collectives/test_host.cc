@@ -147,7 +147,7 @@ TEST_F(Plan, LosslessGoesPlainWhereThatIsAsFast)
             set_env("TW_COLL_MODEL", std::string("inter:beta=") + link + codec);
             tw::World world(tw::nodes_of(grid));
             for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
-                for (size_t n : {(size_t)2000, (size_t)1000000}) {
+                for (size_t n : {(size_t)2000, (size_t)90000, (size_t)1000000}) {
                     const bool is_packed = n == 1000000 && std::string(link) == "1gbit";
                     std::vector<tw::RankBuffers> results[2];
                     for (int packs = 0; packs < 2; packs++) {
