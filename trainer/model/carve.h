@@ -24,4 +24,16 @@ static inline float *tw_carve(tw_carver_t *carver, size_t n_floats)
     return (float *)tw_carve_bytes(carver, tw_size_mul(n_floats, sizeof(float)));
 }
 
+/** The buffer of a model's scratch, of so many counted bytes; tw_buffer_free frees it. NULL: out of memory
+ *  (logged). */
+static inline char *tw_carve_alloc(size_t bytes, size_t batch, size_t seq_len)
+{
+    char *memory = bytes <= TW_MEMORY_BYTES_MAX ? tw_buffer_alloc(bytes) : NULL;
+    if (!memory) {
+        tw_error("model: out of memory for %zu bytes of scratch (%zu sequences of %zu tokens)", bytes, batch,
+                 seq_len);
+    }
+    return memory;
+}
+
 #endif

@@ -65,10 +65,8 @@ tw_status_t tw_gpt2_scratch_init(tw_gpt2_scratch_t *scratch, const tw_model_conf
                                  size_t seq_len)
 {
     size_t bytes = tw_gpt2_scratch_bytes(config, batch, seq_len);
-    tw_carver_t carver = {.base = tw_buffer_alloc(bytes)};
+    tw_carver_t carver = {.base = tw_carve_alloc(bytes, batch, seq_len)};
     if (!carver.base) {
-        tw_error("model: out of memory for %zu bytes of scratch (%zu sequences of %zu tokens)", bytes, batch,
-                 seq_len);
         return TW_ERR_NO_MEMORY;
     }
     carve_scratch(&carver, config, batch, seq_len, scratch);

@@ -71,10 +71,8 @@ tw_status_t tw_llama_scratch_init(tw_llama_scratch_t *scratch, const tw_model_co
                                   size_t seq_len)
 {
     size_t bytes = tw_llama_scratch_bytes(config, batch, seq_len);
-    tw_carver_t carver = {.base = bytes <= TW_MEMORY_BYTES_MAX ? tw_buffer_alloc(bytes) : NULL};
+    tw_carver_t carver = {.base = tw_carve_alloc(bytes, batch, seq_len)};
     if (!carver.base) {
-        tw_error("model: out of memory for %zu bytes of scratch (%zu sequences of %zu tokens)", bytes, batch,
-                 seq_len);
         return TW_ERR_NO_MEMORY;
     }
     carve_scratch(&carver, config, batch, seq_len, scratch);
