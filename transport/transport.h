@@ -5,9 +5,10 @@
  *  every call returns TW_ERR_PEER, and tw_transport_failed_rank names it.
  *
  *  The rooms, in the order in which to read them: backend.h, transport.c and local.c, what a backend is, and
- *  the one for threads; rendezvous/, how ranks find and prove themselves (rendezvous.h, then messages.h);
- *  monitor/, who is alive (monitor.h); p2p.h and p2p/, messages over UCX between processes that know nothing
- *  of ranks (p2p/state.h); ucx/, a job's ranks on top of all that. */
+ *  the one for threads; control/, sockets and proven connections (messages.h, then token.h); rendezvous/, how
+ *  ranks find and prove themselves (rendezvous.h); monitor/, who is alive (monitor.h); p2p.h and p2p/,
+ *  messages over UCX or TCP between processes that know nothing of ranks (p2p/state.h); ucx/, a job's ranks
+ *  on top of all that. */
 #ifndef TW_TRANSPORT_TRANSPORT_H
 #define TW_TRANSPORT_TRANSPORT_H
 

@@ -32,7 +32,7 @@
 #ifndef TW_TRANSPORT_MONITOR_MONITOR_H
 #define TW_TRANSPORT_MONITOR_MONITOR_H
 
-#include "transport/rendezvous/connection.h"
+#include "transport/control/connection.h"
 
 TW_C_BEGIN
 

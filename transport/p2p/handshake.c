@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/rendezvous/socket.h"
+#include "transport/control/socket.h"
 
 /** What an end tells of itself. */
 enum { TOLD_ID, TOLD_CARD, TOLD_COUNT };

@@ -14,8 +14,8 @@
 #ifndef TW_TRANSPORT_P2P_HANDSHAKE_H
 #define TW_TRANSPORT_P2P_HANDSHAKE_H
 
+#include "transport/control/connection.h"
 #include "transport/p2p/state.h"
-#include "transport/rendezvous/connection.h"
 
 TW_C_BEGIN
 

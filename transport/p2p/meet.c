@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "transport/control/socket.h"
 #include "transport/p2p/handshake.h"
-#include "transport/rendezvous/socket.h"
 
 /** Handshakes at one time; of more, the oldest are sent away. */
 #define DOOR_MAX 64

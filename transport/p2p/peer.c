@@ -4,8 +4,8 @@
 
 #include <sodium.h>
 
+#include "transport/control/messages.h"
 #include "transport/p2p/state.h"
-#include "transport/rendezvous/messages.h"
 
 /** Shared memory needs no streams; long messages are still cut, so that several move together. */
 #define SHM_CHUNK_BYTES ((size_t)4 << 20)

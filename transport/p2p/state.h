@@ -18,9 +18,9 @@
 
 #include <ucp/api/ucp.h>
 
+#include "transport/control/token.h"
 #include "transport/p2p.h"
 #include "transport/p2p/protocol.h"
-#include "transport/rendezvous/token.h"
 #include "transport/seal.h"
 
 TW_C_BEGIN

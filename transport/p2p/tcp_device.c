@@ -6,8 +6,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "transport/control/socket.h"
 #include "transport/p2p/tcp.h"
-#include "transport/rendezvous/socket.h"
 
 #define EVENTS_AT_ONCE 64
 

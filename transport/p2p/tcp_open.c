@@ -5,8 +5,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "transport/control/socket.h"
 #include "transport/p2p/tcp.h"
-#include "transport/rendezvous/socket.h"
 
 /** Between two tries to connect. */
 #define RETRY_NS 50000000u

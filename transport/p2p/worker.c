@@ -1,8 +1,8 @@
 /** What carries messages: one worker for shared memory, one for each network device. */
 #include <string.h>
 
+#include "transport/control/socket.h"
 #include "transport/p2p/state.h"
-#include "transport/rendezvous/socket.h"
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
 

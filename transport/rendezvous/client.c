@@ -4,8 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "transport/control/socket.h"
 #include "transport/rendezvous/rendezvous.h"
-#include "transport/rendezvous/socket.h"
 
 #define RETRY_FIRST_NS 20000000u
 #define RETRY_MAX_NS 500000000u

@@ -7,8 +7,8 @@
 #ifndef TW_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H
 #define TW_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H
 
+#include "transport/control/connection.h"
 #include "transport/options.h"
-#include "transport/rendezvous/connection.h"
 #include "transport/transport.h"
 
 TW_C_BEGIN

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "transport/control/socket.h"
 #include "transport/rendezvous/rendezvous.h"
-#include "transport/rendezvous/socket.h"
 
 /** Connections that have proven nothing yet; one more pushes the oldest out. */
 #define STRANGERS_MAX 128

@@ -5,7 +5,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "transport/rendezvous/socket.h"
+#include "transport/control/socket.h"
 #include "transport/ucx/state.h"
 
 /** Descriptors that the process needs besides. */

@@ -4,9 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "transport/control/socket.h"
 #include "transport/rendezvous/job.h"
 #include "transport/rendezvous/node_id.h"
-#include "transport/rendezvous/socket.h"
 #include "transport/ucx/state.h"
 
 /** Between looks at whether all have said goodbye. */

@@ -17,9 +17,9 @@
 
 #include "tests/common/fixture.h"
 #include "tests/common/process.h"
+#include "transport/control/messages.h"
+#include "transport/control/socket.h"
 #include "transport/p2p/tcp.h"
-#include "transport/rendezvous/messages.h"
-#include "transport/rendezvous/socket.h"
 
 namespace
 {

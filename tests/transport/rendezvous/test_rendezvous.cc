@@ -16,9 +16,9 @@
 
 #include "tests/common/fixture.h"
 #include "tests/transport/ranks.h"
+#include "transport/control/socket.h"
 #include "transport/monitor/monitor.h"
 #include "transport/rendezvous/rendezvous.h"
-#include "transport/rendezvous/socket.h"
 
 namespace
 {

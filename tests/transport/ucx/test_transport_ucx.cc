@@ -12,7 +12,7 @@
 #include "tests/common/fixture.h"
 #include "tests/transport/contract.h"
 #include "tests/transport/ranks.h"
-#include "transport/rendezvous/socket.h"
+#include "transport/control/socket.h"
 
 namespace
 {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/rendezvous/token.h"
+#include "transport/control/token.h"
 
 namespace
 {

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "tests/common/fixture.h"
-#include "transport/rendezvous/socket.h"
+#include "transport/control/socket.h"
 
 namespace
 {

@@ -19,8 +19,8 @@
  *
  *  From then on the same connections carry HEARTBEAT, GOODBYE, GONE, REPORT, LOST, ABORT and FAILED
  *  (monitor.h). */
-#ifndef TW_TRANSPORT_RENDEZVOUS_MESSAGES_H
-#define TW_TRANSPORT_RENDEZVOUS_MESSAGES_H
+#ifndef TW_TRANSPORT_CONTROL_MESSAGES_H
+#define TW_TRANSPORT_CONTROL_MESSAGES_H
 
 #include "core/core.h"
 

@@ -1,6 +1,6 @@
 /** Writing and parsing of the rendezvous messages. Nothing read here is trusted: every length is checked
  *  before use. */
-#include "transport/rendezvous/messages.h"
+#include "transport/control/messages.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,10 +2,10 @@
  *  to the folder.
  *
  *  Nothing here logs or blocks; a connection belongs to one thread at a time. */
-#ifndef TW_TRANSPORT_RENDEZVOUS_CONNECTION_H
-#define TW_TRANSPORT_RENDEZVOUS_CONNECTION_H
+#ifndef TW_TRANSPORT_CONTROL_CONNECTION_H
+#define TW_TRANSPORT_CONTROL_CONNECTION_H
 
-#include "transport/rendezvous/token.h"
+#include "transport/control/token.h"
 
 TW_C_BEGIN
 

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/rendezvous/connection.h"
+#include "transport/control/connection.h"
 
 namespace
 {

@@ -1,6 +1,6 @@
 /** TCP sockets and network devices: thin, non-blocking. Private to the folder. */
-#ifndef TW_TRANSPORT_RENDEZVOUS_SOCKET_H
-#define TW_TRANSPORT_RENDEZVOUS_SOCKET_H
+#ifndef TW_TRANSPORT_CONTROL_SOCKET_H
+#define TW_TRANSPORT_CONTROL_SOCKET_H
 
 #include "core/core.h"
 

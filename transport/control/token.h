@@ -8,10 +8,10 @@
  *  With TW_NET_ENCRYPT=y both sides also exchange public keys of X25519, made for this connection alone.
  *  Messages from JOIN on are then sealed (seal.h), under keys that follow from those of the session and from
  *  what the two agree on: whoever learns the token later cannot open what was recorded. */
-#ifndef TW_TRANSPORT_RENDEZVOUS_TOKEN_H
-#define TW_TRANSPORT_RENDEZVOUS_TOKEN_H
+#ifndef TW_TRANSPORT_CONTROL_TOKEN_H
+#define TW_TRANSPORT_CONTROL_TOKEN_H
 
-#include "transport/rendezvous/messages.h"
+#include "transport/control/messages.h"
 #include "transport/seal.h"
 
 TW_C_BEGIN

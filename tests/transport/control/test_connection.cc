@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "tests/common/fixture.h"
-#include "transport/rendezvous/connection.h"
+#include "transport/control/connection.h"
 
 namespace
 {

@@ -1,4 +1,4 @@
-#include "transport/rendezvous/connection.h"
+#include "transport/control/connection.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/rendezvous/socket.h"
+#include "transport/control/socket.h"
 
 #define IN_START_BYTES 256
 /** A buffer that one large message has blown up beyond this is given back. */

@@ -1,4 +1,4 @@
-#include "transport/rendezvous/token.h"
+#include "transport/control/token.h"
 
 #include <sodium.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "transport/rendezvous/socket.h"
+#include "transport/control/socket.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/rendezvous/messages.h"
+#include "transport/control/messages.h"
 
 namespace
 {
