@@ -4,31 +4,9 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "cluster/cluster.h"
 #include "flags/flags.h"
-#include "trainer/data/data.h"
-#include "trainer/plan/layout.h"
-#include "trainer/plan/plan.h"
-#include "trainer/plan/report.h"
-#include "trainer/shape.h"
-#include "trainer/trainer.h"
-
-enum { MAX_SETS = 256, MAX_ROWS = 32, BYTE_WORDS = 256 };
-
-typedef struct plan {
-    const char *config, *calibrate, *json;
-    const char *sets[MAX_SETS + 8];
-    size_t n_sets;
-    char *params_key;
-    size_t device_bytes;
-    double n_params;
-    tw_plan_cluster_t cluster;
-    double compute_sec; /* of a step; 0: from device_flops */
-    tw_plan_row_t rows[MAX_ROWS];
-    size_t n_rows;
-} plan_t;
+#include "trainer/plan/program.h"
 
 /* ---- flags --------------------------------------------------------------------------------------------- */
 
@@ -43,8 +21,8 @@ static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx
 static void take_set(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *set)
 {
     plan_t *plan = ctx;
-    if (plan->n_sets == MAX_SETS) {
-        argp_error(state, "--%s: more than %d", flag->field.name, MAX_SETS);
+    if (plan->n_sets == PLAN_MAX_SETS) {
+        argp_error(state, "--%s: more than %d", flag->field.name, PLAN_MAX_SETS);
         return;
     }
     plan->sets[plan->n_sets++] = set;
@@ -62,6 +40,18 @@ static const tw_flag_t flag_list[] = {
      .letter = 's',
      .group = 1,
      .take = take_set},
+    {.field =
+         {"cluster", NULL, "FILE",
+          "Jobs of any framework on any cluster (JSON, docs/planning.md): predict their steps, beside what "
+          "was measured, and what they would be here",
+          TW_CONFIG_STRING, AT(cluster_file), 0, 0, NULL},
+     .group = 1},
+    {.field = {"case", NULL, "NAME", "Of that file; without one it is all of them, in short",
+               TW_CONFIG_STRING, AT(case_name), 0, 0, NULL},
+     .group = 1},
+    {.field = {"model", NULL, "DIR|config.json", "The model of --cluster, as transformers writes it",
+               TW_CONFIG_STRING, AT(model), 0, 0, NULL},
+     .group = 1},
     {.field = {"params", NULL, "N", "A model of about so many parameters: 124M, 7.5e9", TW_CONFIG_COUNT,
                AT(n_params), 1, 1e15, NULL},
      .group = 1},
@@ -112,6 +102,9 @@ static void check(struct argp_state *state, void *ctx)
 {
     plan_t *plan = ctx;
     plan->cluster.device_bytes = (double)plan->device_bytes;
+    if (!plan->cluster_file && (plan->model || plan->case_name)) {
+        argp_error(state, "--%s needs --cluster", plan->model ? "model" : "case");
+    }
     if (plan->n_params == 0.0) {
         return;
     }
@@ -120,180 +113,6 @@ static void check(struct argp_state *state, void *ctx)
         argp_failure(state, 1, ENOMEM, "--params");
     }
     plan->sets[plan->n_sets++] = plan->params_key;
-}
-
-/* ---- planning ------------------------------------------------------------------------------------------ */
-
-/* The configuration with a set's keys on top. */
-static tw_status_t configure(const plan_t *plan, const tw_trainer_set_t *set, tw_train_config_t **config)
-{
-    const char *sets[MAX_SETS + 16];
-    size_t n = plan->n_sets;
-    memcpy(sets, plan->sets, n * sizeof(*sets));
-    for (size_t i = 0; set->keys[i]; i++) {
-        sets[n++] = set->keys[i];
-    }
-    TW_TRY(tw_train_config_create(plan->config, sets, n, config));
-    int n_ranks = plan->cluster.n_nodes * plan->cluster.ranks_per_node;
-    tw_status_t status = tw_train_config_resolve(*config, n_ranks, plan->cluster.n_nodes);
-    if (status != TW_OK) {
-        tw_train_config_destroy(*config);
-    }
-    return status;
-}
-
-/* Of the data that the configuration names; without any it is text in bytes. */
-static tw_status_t find_vocab_size(const tw_train_options_t *o, size_t *vocab_size)
-{
-    const tw_data_config_t config = {.path = o->data,
-                                     .vocab = o->vocab,
-                                     .merges = o->merges,
-                                     .tokenizer = o->tokenizer,
-                                     .token_bytes = (size_t)o->token_bytes,
-                                     .cache_dir = o->cache};
-    tw_data_t *data;
-    *vocab_size = BYTE_WORDS;
-    if (!*o->data || o->vocab_size > 0) {
-        return TW_OK;
-    }
-    tw_status_t status = tw_data_open(&config, &data);
-    if (status == TW_OK) {
-        *vocab_size = tw_data_vocab_size(data);
-        tw_data_close(data);
-    }
-    return status;
-}
-
-static tw_status_t make_model(const tw_train_options_t *o, tw_model_t **model)
-{
-    tw_model_config_t shape;
-    size_t vocab_size;
-    tw_status_t status = find_vocab_size(o, &vocab_size);
-    if (status == TW_OK) {
-        status = tw_trainer_shape(o, vocab_size, &shape);
-    }
-    if (status == TW_OK) {
-        status = tw_model_create(&shape, model);
-    }
-    return status == TW_OK ? tw_trainer_check_sizes(o, *model) : status;
-}
-
-static tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t *model)
-{
-    tw_train_config_t *config;
-    tw_plan_traffic_t traffic;
-    tw_plan_row_t *row = &plan->rows[plan->n_rows];
-    TW_TRY(configure(plan, set, &config));
-    const tw_train_options_t *o = tw_train_config_options(config);
-    *row = (tw_plan_row_t){.name = set->name, .stage = (int)o->stage};
-    tw_status_t status = tw_plan_memory_of(o, model, &plan->cluster, &row->memory);
-    if (status == TW_OK) {
-        status = tw_plan_traffic_of(o, model, &plan->cluster, &traffic);
-    }
-    if (status == TW_OK) {
-        row->inter_node_bytes = traffic.step.inter_node;
-        row->in_node_bytes = traffic.step.in_node;
-        tw_plan_traffic_cleanup(&traffic);
-        status = tw_plan_time_of(o, model, &plan->cluster, plan->compute_sec, &row->time);
-    }
-    plan->n_rows += status == TW_OK;
-    tw_train_config_destroy(config);
-    return status;
-}
-
-/* Codecs, and copies, of what a rank sends of a layer. */
-static tw_status_t find_speeds(plan_t *plan, const tw_model_t *model)
-{
-    tw_plan_cluster_t *cluster = &plan->cluster;
-    tw_hpz_layout_t *layout;
-    TW_TRY(tw_plan_layout(model, cluster, &layout));
-    size_t first, n_tensors = tw_hpz_layout_tensors(layout, 1, &first), part = 0;
-    size_t *pieces = calloc(n_tensors, sizeof(*pieces));
-    tw_status_t status = pieces ? TW_OK : TW_ERR_NO_MEMORY;
-    for (size_t t = 0; t < n_tensors && pieces; t++) {
-        pieces[t] = tw_hpz_primary_piece(layout, first + t, 0, 0).n_elems;
-        part += pieces[t];
-    }
-    if (status == TW_OK) {
-        status = tw_plan_measure_codecs(pieces, n_tensors, cluster->codecs);
-    }
-    if (status == TW_OK && plan->calibrate) {
-        status = tw_plan_measure_copies(part, &cluster->in_byte_sec);
-    }
-    free(pieces);
-    tw_hpz_layout_destroy(layout);
-    return status;
-}
-
-/* As measured, of several hundred steps on two cores with eight threads. */
-#define BOX_DELAY_SEC 0.6e-3
-
-/* The nodes of a cluster in a box share this machine's cores, and their idle links let bursts pass. */
-static void assume_box(tw_plan_cluster_t *cluster)
-{
-    cluster->cores = (double)sysconf(_SC_NPROCESSORS_ONLN) / cluster->n_nodes;
-    cluster->delay_sec = BOX_DELAY_SEC;
-    cluster->link_burst_bytes =
-        isinf(cluster->link_bps) ? 0.0 : (double)tw_cluster_burst_bytes(cluster->link_bps);
-}
-
-/* How long a rank computes, from a measured run or from what the device does. */
-static tw_status_t find_compute(plan_t *plan, const tw_train_options_t *o, const tw_model_t *model)
-{
-    if (plan->calibrate && plan->cluster.cores == 0.0) {
-        assume_box(&plan->cluster);
-    }
-    if (plan->calibrate) {
-        return tw_plan_calibrate(plan->calibrate, o, model, &plan->cluster, &plan->compute_sec);
-    }
-    double flops = tw_model_step_flops(model, (size_t)o->micro_batch, (size_t)o->sequence);
-    plan->compute_sec = (double)o->accumulation * flops / plan->cluster.device_flops;
-    return TW_OK;
-}
-
-static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw_model_t *model)
-{
-    const tw_model_config_t *c = tw_model_config_get(model);
-    const tw_plan_cluster_t *cluster = &plan->cluster;
-    printf("# %zu parameters: %zu layers of width %zu, %zu words; %lld tokens a step\n",
-           tw_model_n_params(model), c->n_layer, c->n_embd, c->vocab_size,
-           (long long)(o->batch * o->sequence));
-    printf("# %d nodes of %d ranks; link %.4g Mb/s%s, %.4g ms of computing a step\n", cluster->n_nodes,
-           cluster->ranks_per_node, cluster->link_bps * 1e-6, plan->calibrate ? " without headers" : "",
-           plan->compute_sec * 1e3);
-    printf("# of a core: %.3g us a message, %.3g ns a byte between nodes, %.3g ns inside one\n",
-           cluster->message_sec * 1e6, cluster->inter_byte_sec * 1e9, cluster->in_byte_sec * 1e9);
-    if (cluster->cores > 0.0) {
-        printf("# %.3g cores a node for its %d ranks\n", cluster->cores, cluster->ranks_per_node);
-    }
-    printf("# the exact delta at %.3g bits a parameter\n", cluster->delta_bits);
-    double n_params = plan->n_params > 0.0 ? plan->n_params : (double)tw_model_n_params(model);
-    tw_plan_print_states(n_params, cluster->n_nodes * cluster->ranks_per_node, stdout);
-}
-
-static tw_status_t plan_all(plan_t *plan)
-{
-    tw_train_config_t *config;
-    tw_model_t *model = NULL;
-    TW_TRY(configure(plan, tw_trainer_set_find("zero3"), &config));
-    const tw_train_options_t *o = tw_train_config_options(config);
-    tw_status_t status = make_model(o, &model);
-    if (status == TW_OK) {
-        status = find_speeds(plan, model);
-    }
-    if (status == TW_OK) {
-        status = find_compute(plan, o, model);
-    }
-    if (status == TW_OK) {
-        print_head(plan, o, model);
-    }
-    const tw_trainer_set_t *set;
-    for (size_t i = 0; status == TW_OK && (set = tw_trainer_set_get(i)); i++) {
-        status = plan_row(plan, set, model);
-    }
-    tw_model_destroy(model);
-    tw_train_config_destroy(config);
-    return status;
 }
 
 static tw_status_t write_json(const plan_t *plan)
@@ -325,8 +144,8 @@ int main(int argc, char **argv)
     static char name[] = "plan"; /* the file is called main, in a folder of that name */
     argv[0] = name;
     tw_flags_read(&flags, argc, argv, &plan);
-    tw_status_t status = plan_all(&plan);
-    if (status == TW_OK) {
+    tw_status_t status = plan.cluster_file ? plan_jobs(&plan) : plan_all(&plan);
+    if (status == TW_OK && !plan.cluster_file) {
         tw_plan_print_memory(plan.rows, plan.n_rows, &plan.cluster, stdout);
         tw_plan_print_steps(plan.rows, plan.n_rows, stdout);
         tw_plan_print_advice(plan.rows, plan.n_rows, &plan.cluster, stdout);

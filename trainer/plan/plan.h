@@ -128,6 +128,7 @@ tw_status_t tw_plan_measure_copies(size_t message_elems, double *byte_sec);
 
 typedef struct tw_plan_time {
     double step_sec, wait_sec; /**< wait: the compute thread, for operations */
+    double codec_sec;          /**< of a core, that a rank encodes and decodes in a step */
 } tw_plan_time_t;
 
 /** compute_sec: of a core, for a step. TW_ERR_NO_MEMORY. */

@@ -262,6 +262,20 @@ static void one_step(timeline_t *tl)
     update(tl);
 }
 
+/* Gathers of a step: two for each micro-batch, of which replicas serve all but the first. */
+static double codec_sec(const timeline_t *tl)
+{
+    const codecs_work_t *work = &tl->codecs;
+    double n_gathers =
+        tl->has_replicas || tl->options->stage < 3 ? 1.0 : 2.0 * (double)tl->options->accumulation;
+    double n_elems = 0.0;
+    for (size_t unit = 0; unit < tl->n_units; unit++) {
+        n_elems += tl->n_elems[unit];
+    }
+    return n_elems * (n_gathers * (work->gather_encode + work->gather_decode) + work->reduce_encode +
+                      work->reduce_decode + work->sync_encode + work->sync_decode);
+}
+
 static void run(timeline_t *tl, tw_plan_time_t *out)
 {
     double begin = 0.0;
@@ -277,7 +291,8 @@ static void run(timeline_t *tl, tw_plan_time_t *out)
         one_step(tl);
     }
     *out = (tw_plan_time_t){.step_sec = (tl->machine.now - begin) / STEPS,
-                            .wait_sec = tl->machine.waited / STEPS};
+                            .wait_sec = tl->machine.waited / STEPS,
+                            .codec_sec = codec_sec(tl)};
 }
 
 /* ---- setting up ---------------------------------------------------------------------------------------- */

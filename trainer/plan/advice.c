@@ -1,0 +1,116 @@
+/* Honest advice: from which link on ours is of use, and what is where it is not. */
+#include "trainer/plan/advice.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Gains below this are lost in the noise. */
+#define LEAST_GAIN 1.03
+/* A GPU that computes less than this share of a step is not worth its price. */
+#define LEAST_BUSY 0.5
+
+/* What others do where links are slower still. Bits: a parameter and optimizer step, where plain ZeRO-3 has 48.
+ * Sources: arXiv 2501.18512 (its losses at 35 M to 1 G parameters), 2603.08163, 2102.02888. */
+typedef struct method {
+    const char *name;
+    double bits;
+    const char *costs;
+} method_t;
+
+static const method_t methods[] = {
+    {"1-bit Adam", 2.0, "after a warm-up; another training; the model and its masters whole on every GPU"},
+    {"Streaming DiLoCo, H = 30", 0.27,
+     "another algorithm: the same loss at 1 G parameters, 1 to 4 % worse below;\n#     a node holds the model and "
+     "two copies more; an outer rate to tune"},
+    {"Streaming DiLoCo, H = 100", 0.08, "likewise, and each node goes 100 steps on its own"},
+    {"SparseLoCo", 0.1, "another algorithm, with error feedback; 72 G parameters were trained at 110 Mb/s"},
+};
+
+static const tw_plan_row_t *fastest(const plan_t *plan)
+{
+    const tw_plan_row_t *best = &plan->rows[0];
+    for (size_t i = 1; i < plan->n_rows; i++) {
+        best = plan->rows[i].time.step_sec < best->time.step_sec ? &plan->rows[i] : best;
+    }
+    return best;
+}
+
+/* The least that a set's bytes take on the links, or its computing. */
+static double least_sec(const plan_t *plan, const tw_plan_row_t *row, double link_Bps)
+{
+    double link = row->inter_node_bytes / plan->cluster.n_nodes / link_Bps;
+    return fmax(link, plan->compute_sec);
+}
+
+static tw_status_t today_at(const tw_plan_job_t *job, const tw_plan_point_t *point, double token_sec,
+                            double link_Bps, double *sec)
+{
+    tw_plan_point_t other = *point;
+    tw_plan_job_time_t time;
+    other.link_Bps = link_Bps;
+    TW_TRY(tw_plan_job_predict(job, &other, token_sec, &time));
+    *sec = time.step_sec;
+    return TW_OK;
+}
+
+/* The slowest link at which today's is as fast as the best of ours could be. */
+static tw_status_t plain_enough(const plan_t *plan, const tw_plan_job_t *job, const tw_plan_point_t *point,
+                                double token_sec, double *link_Bps)
+{
+    double low = log(1e5), high = log(1e14);
+    for (int i = 0; i < 50; i++) {
+        double at = (low + high) / 2.0, sec;
+        *link_Bps = exp(at);
+        TW_TRY(today_at(job, point, token_sec, *link_Bps, &sec));
+        *(sec > LEAST_GAIN * least_sec(plan, fastest(plan), *link_Bps) ? &low : &high) = at;
+    }
+    return TW_OK;
+}
+
+static void print_methods(const plan_t *plan)
+{
+    double zero3 = 0.0;
+    for (size_t i = 0; i < plan->n_rows; i++) {
+        zero3 = strcmp(plan->rows[i].name, "zero3") == 0 ? plan->rows[i].inter_node_bytes : zero3;
+    }
+    double sec = zero3 / plan->cluster.n_nodes / (plan->cluster.link_bps / 8.0);
+    printf("# where that is not enough, others move less (bits a parameter and step; what links take of a step):\n");
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        printf("#   %s: %.2g bits, %.2g s; %s\n", methods[i].name, methods[i].bits,
+               sec * methods[i].bits / 48.0, methods[i].costs);
+    }
+}
+
+/* Micro-batches a step, so that computing takes half of it: what ours moves between nodes is then once a
+ * step. */
+static void print_accumulation(const plan_t *plan, const tw_plan_row_t *best, const tw_plan_point_t *point)
+{
+    double link = best->inter_node_bytes / plan->cluster.n_nodes / (plan->cluster.link_bps / 8.0);
+    double micro = plan->compute_sec / point->accumulation;
+    printf("# accumulation: %.0f micro-batches a step instead of %.0f would keep the GPUs busy half of the time\n"
+           "#   with %s, for a batch that much larger\n",
+           ceil(LEAST_BUSY / (1.0 - LEAST_BUSY) * link / micro), point->accumulation, best->name);
+}
+
+tw_status_t plan_print_advice(const plan_t *plan, const tw_plan_job_t *job, const tw_plan_point_t *point,
+                              const tw_plan_job_time_t *today)
+{
+    const tw_plan_row_t *best = fastest(plan);
+    double tokens = point->micro_batch * point->accumulation * job->sequence, enough;
+    if (point->n_nodes == 1) {
+        printf("\n# one node: no byte crosses a network, and this will not help you\n");
+        return TW_OK;
+    }
+    TW_TRY(plain_enough(plan, job, point, today->compute_sec / tokens, &enough));
+    double busy_link = best->inter_node_bytes / plan->cluster.n_nodes / plan->compute_sec * LEAST_BUSY;
+    printf("\n# a step costs %.3g s beside its computing today, %.3g s with %s\n",
+           today->step_sec - today->compute_sec, fmax(best->time.step_sec - plan->compute_sec, 0.0), best->name);
+    printf("# from %.3g Gb/s a node on plain is as fast as anything of ours\n", enough * 8e-9);
+    printf("# below %.3g Gb/s a node nothing of ours keeps the GPUs busy for half of the time\n",
+           busy_link * 8e-9);
+    if (plan->cluster.link_bps / 8.0 < busy_link) {
+        print_accumulation(plan, best, point);
+        print_methods(plan);
+    }
+    return TW_OK;
+}

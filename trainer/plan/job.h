@@ -1,0 +1,103 @@
+/** Private to trainer/plan: jobs of any framework on any cluster, as a file describes them, and what a step
+ *  takes there today.
+ *
+ *  The model has equal layers that are gathered two ahead, computed, and reduced as frameworks of sharded data
+ *  parallelism do it; operations follow each other on the network. All that is fitted is how long a GPU
+ *  computes for a token: from one measured figure, or from what is said of its FLOP/s. */
+#ifndef TW_TRAINER_PLAN_JOB_H
+#define TW_TRAINER_PLAN_JOB_H
+
+#include <stdio.h>
+
+#include "trainer/plan/plan.h"
+
+TW_C_BEGIN
+
+/** How the framework's library moves data between nodes. S: bytes of the whole tensor, n: all GPUs, N: nodes,
+ *  B: a node's link, each way. */
+typedef enum tw_plan_algorithm {
+    TW_PLAN_RING, /**< one ring of all GPUs: gather, reduce-scatter S (n-1)/n / B, all-reduce twice that */
+    TW_PLAN_TREE, /**< all-reduce 2 S / B; the others as the ring */
+    TW_PLAN_HIERARCHICAL, /**< each node once: S (N-1)/N / B, all-reduce twice that */
+    TW_PLAN_ALGORITHM_COUNT
+} tw_plan_algorithm_t;
+
+typedef enum tw_plan_sharding {
+    TW_PLAN_SHARD_FULL, /**< over all GPUs: FSDP's FULL_SHARD, ZeRO-3 */
+    TW_PLAN_SHARD_NODE, /**< inside each node, replicas across: HYBRID_SHARD */
+    TW_PLAN_SHARD_NONE, /**< weights everywhere, gradients all-reduced: DDP */
+    TW_PLAN_SHARDING_COUNT
+} tw_plan_sharding_t;
+
+/** A figure: measured, or to be predicted. */
+typedef struct tw_plan_point {
+    int n_nodes;
+    double micro_batch, accumulation; /**< sequences a GPU; micro-batches a step */
+    double tokens_per_sec;            /**< of the whole job; 0: not measured */
+    double link_Bps;                  /**< of a node, each way */
+    const char *why;                  /**< why it cannot be predicted; NULL: it can */
+} tw_plan_point_t;
+
+typedef struct tw_plan_job {
+    const char *name, *source; /**< borrowed from the file; source may be NULL */
+    const char *note;          /**< NULL: none */
+    double n_params, n_active; /**< n_active: that a token meets; n_params where all are */
+    int n_layers;
+    int n_nodes, gpus_per_node; /**< n_nodes 0: not said, where points say it */
+    double link_Bps, in_node_Bps;           /**< bytes a second, each way: of a node, of a GPU inside one */
+    double link_latency_sec, in_latency_sec; /**< of one hop of a ring or tree */
+    int algorithm, sharding;                /**< tw_plan_algorithm_t, tw_plan_sharding_t */
+    int recompute;                          /**< 1: activations are computed again in the backward pass */
+    int reshard;                            /**< 1: weights are gathered again in the backward pass */
+    /** that are gathered a third time: units smaller than what is computed again */
+    double regathered_params;
+    double gradient_bytes; /**< of one that is reduced */
+    double micro_batch, accumulation, sequence;
+    double flops, peak_flops, mfu; /**< of a GPU, where no figure is fitted */
+    double codec_memory_Bps;       /**< of a GPU's memory: its codecs' floor; 0: codecs run on processors */
+    /** of a processor's core, plain bytes encoded or decoded a second, by tw_plan_codec_t; 0: measured here */
+    double codec_Bps[TW_PLAN_CODEC_COUNT];
+    double gpu_memory_bytes;       /**< 0: not said */
+    tw_plan_point_t fitted;        /**< n_nodes 0: none */
+    tw_plan_point_t *points;       /**< [n_points] measured ones */
+    size_t n_points;
+} tw_plan_job_t;
+
+typedef struct tw_plan_jobs tw_plan_jobs_t;
+
+/** From a file: {"cases": [...]}, or one case (docs/planning.md lists the keys). n_params, n_layers: of
+ *  --model, for cases that do not say theirs; 0: none. TW_ERR_FORMAT (of a file that cannot be read, too), TW_ERR_NO_MEMORY
+ *  (logged with file and key). */
+tw_status_t tw_plan_jobs_read(const char *path, double n_params, int n_layers, tw_plan_jobs_t **out);
+/** Accepts NULL. */
+void tw_plan_jobs_destroy(tw_plan_jobs_t *jobs);
+size_t tw_plan_jobs_count(const tw_plan_jobs_t *jobs);
+const tw_plan_job_t *tw_plan_jobs_get(const tw_plan_jobs_t *jobs, size_t i);
+
+/** Tokens that all GPUs take in a step. */
+double tw_plan_point_tokens(const tw_plan_job_t *job, const tw_plan_point_t *point);
+
+typedef struct tw_plan_job_time {
+    double step_sec;
+    double compute_sec;   /**< of it, a GPU computes */
+    double network_sec;   /**< operations would take on their own */
+    double link_bytes;    /**< through a node's link, each way */
+} tw_plan_job_time_t;
+
+/** Seconds that a GPU computes for a token. TW_ERR_CONFIG (logged): the fitted figure is faster than its
+ *  links allow; TW_ERR_NO_MEMORY. */
+tw_status_t tw_plan_job_fit(const tw_plan_job_t *job, double *token_sec);
+/** TW_ERR_NO_MEMORY. */
+tw_status_t tw_plan_job_predict(const tw_plan_job_t *job, const tw_plan_point_t *point, double token_sec,
+                             tw_plan_job_time_t *out);
+
+/** Codecs' seconds a parameter that the job says: GPUs' floors, or its codec_Bps; others stay. */
+void tw_plan_job_codecs(const tw_plan_job_t *job, double delta_bits,
+                        tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]);
+
+/** Predicted beside measured, as a table of Markdown. Errors of tw_plan_job_fit. */
+tw_status_t tw_plan_print_points(const tw_plan_jobs_t *jobs, FILE *out);
+
+TW_C_END
+
+#endif

@@ -1,0 +1,363 @@
+/* Jobs from a file of JSON. */
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "trainer/plan/job.h"
+
+struct tw_plan_jobs {
+    json_t *root; /* owns the texts */
+    tw_plan_job_t *jobs;
+    size_t n;
+};
+
+/* A whole number is stored as an int (INT) or as a double (WHOLE). */
+typedef enum kind { KIND_NUMBER, KIND_INT, KIND_WHOLE, KIND_TEXT, KIND_BOOL, KIND_CHOICE, KIND_OBJECT, KIND_LIST } kind_t;
+
+typedef struct job_key {
+    const char *name;
+    kind_t kind;
+    size_t offset;
+    double min, max;
+    const char *const *choices; /* NULL-terminated */
+    int is_needed;
+} job_key_t;
+
+/* Where a value stands, for errors. */
+typedef struct place {
+    const char *path;
+    char where[128]; /* "cases[3]." */
+} place_t;
+
+/* A figure in the unit that it was published in. */
+typedef struct raw_point {
+    tw_plan_point_t point;
+    double gpu_tokens_per_sec, samples_per_sec;
+} raw_point_t;
+
+static const char *const algorithms[] = {"ring", "tree", "hierarchical", NULL};
+static const char *const shardings[] = {"full", "node", "none", NULL};
+
+#define JOB(member) offsetof(tw_plan_job_t, member)
+#define POINT(member) offsetof(raw_point_t, member)
+#define MOST 1e18
+
+static const job_key_t job_keys[] = {
+    {"name", KIND_TEXT, JOB(name), 0, 0, NULL, 1},
+    {"source", KIND_TEXT, JOB(source), 0, 0, NULL, 0},
+    {"note", KIND_TEXT, JOB(note), 0, 0, NULL, 0},
+    {"params", KIND_NUMBER, JOB(n_params), 1, 1e15, NULL, 0},
+    {"active_params", KIND_NUMBER, JOB(n_active), 1, 1e15, NULL, 0},
+    {"layers", KIND_INT, JOB(n_layers), 1, 10000, NULL, 0},
+    {"nodes", KIND_INT, JOB(n_nodes), 1, 10000, NULL, 0},
+    {"gpus_per_node", KIND_INT, JOB(gpus_per_node), 1, 1000, NULL, 1},
+    {"link_bytes_per_sec", KIND_NUMBER, JOB(link_Bps), 1, MOST, NULL, 1},
+    {"in_node_bytes_per_sec", KIND_NUMBER, JOB(in_node_Bps), 1, MOST, NULL, 1},
+    {"link_latency_sec", KIND_NUMBER, JOB(link_latency_sec), 0, 1, NULL, 0},
+    {"in_node_latency_sec", KIND_NUMBER, JOB(in_latency_sec), 0, 1, NULL, 0},
+    {"algorithm", KIND_CHOICE, JOB(algorithm), 0, 0, algorithms, 0},
+    {"sharding", KIND_CHOICE, JOB(sharding), 0, 0, shardings, 0},
+    {"recompute", KIND_BOOL, JOB(recompute), 0, 0, NULL, 0},
+    {"reshard_after_forward", KIND_BOOL, JOB(reshard), 0, 0, NULL, 0},
+    {"regathered_params", KIND_NUMBER, JOB(regathered_params), 0, 1e15, NULL, 0},
+    {"gradient_bytes", KIND_NUMBER, JOB(gradient_bytes), 0.01, 8, NULL, 0},
+    {"micro_batch", KIND_NUMBER, JOB(micro_batch), 1, 1e6, NULL, 1},
+    {"accumulation", KIND_WHOLE, JOB(accumulation), 1, 1e4, NULL, 0},
+    {"sequence", KIND_NUMBER, JOB(sequence), 1, 1e8, NULL, 1},
+    {"flops", KIND_NUMBER, JOB(flops), 1, 1e18, NULL, 0},
+    {"peak_flops", KIND_NUMBER, JOB(peak_flops), 1, 1e18, NULL, 0},
+    {"mfu", KIND_NUMBER, JOB(mfu), 1e-6, 1, NULL, 0},
+    {"gpu_memory_bytes_per_sec", KIND_NUMBER, JOB(codec_memory_Bps), 1, MOST, NULL, 0},
+    {"gpu_memory_bytes", KIND_NUMBER, JOB(gpu_memory_bytes), 1, MOST, NULL, 0},
+    {"codec_bytes_per_sec", KIND_OBJECT, 0, 0, 0, NULL, 0},
+    {"fitted", KIND_OBJECT, 0, 0, 0, NULL, 0}, /* objects and the list: read_job */
+    {"measured", KIND_LIST, 0, 0, 0, NULL, 0},
+};
+
+static const job_key_t point_keys[] = {
+    {"nodes", KIND_INT, POINT(point.n_nodes), 1, 10000, NULL, 1},
+    {"micro_batch", KIND_NUMBER, POINT(point.micro_batch), 1, 1e6, NULL, 0},
+    {"accumulation", KIND_WHOLE, POINT(point.accumulation), 1, 1e4, NULL, 0},
+    {"tokens_per_sec", KIND_NUMBER, POINT(point.tokens_per_sec), 1e-9, MOST, NULL, 0},
+    {"tokens_per_sec_per_gpu", KIND_NUMBER, POINT(gpu_tokens_per_sec), 1e-9, MOST, NULL, 0},
+    {"samples_per_sec", KIND_NUMBER, POINT(samples_per_sec), 1e-9, MOST, NULL, 0},
+    {"link_bytes_per_sec", KIND_NUMBER, POINT(point.link_Bps), 1, MOST, NULL, 0},
+    {"why", KIND_TEXT, POINT(point.why), 0, 0, NULL, 0},
+};
+
+/* Of plain bytes, encoded and decoded alike. */
+static const job_key_t codec_keys[] = {
+    {"int8", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_INT8]), 1, MOST, NULL, 0},
+    {"int4", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_INT4]), 1, MOST, NULL, 0},
+    {"int2", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_INT2]), 1, MOST, NULL, 0},
+    {"delta", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_EXACT]), 1, MOST, NULL, 0},
+    {"lossless", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_LOSSLESS]), 1, MOST, NULL, 0},
+};
+
+#define N_CODEC_KEYS (sizeof(codec_keys) / sizeof(codec_keys[0]))
+#define N_JOB_KEYS (sizeof(job_keys) / sizeof(job_keys[0]))
+#define N_POINT_KEYS (sizeof(point_keys) / sizeof(point_keys[0]))
+
+/* ---- values -------------------------------------------------------------------------------------------- */
+
+static tw_status_t unlike(const place_t *place, const char *key, const char *what)
+{
+    tw_error("%s: %s%s: must be %s", place->path, place->where, key, what);
+    return TW_ERR_FORMAT;
+}
+
+static tw_status_t take_number(const place_t *place, const job_key_t *key, const json_t *value, void *out)
+{
+    char what[96];
+    double number = json_number_value(value);
+    int is_whole = key->kind != KIND_NUMBER;
+    if (!json_is_number(value) || (is_whole && number != floor(number)) ||
+        !(number >= key->min && number <= key->max)) {
+        snprintf(what, sizeof(what), "a %snumber from %g to %g", is_whole ? "whole " : "", key->min, key->max);
+        return unlike(place, key->name, what);
+    }
+    if (key->kind == KIND_INT) {
+        *(int *)((char *)out + key->offset) = (int)number;
+    } else {
+        *(double *)((char *)out + key->offset) = number;
+    }
+    return TW_OK;
+}
+
+static tw_status_t take_choice(const place_t *place, const job_key_t *key, const json_t *value, void *out)
+{
+    const char *text = json_string_value(value);
+    char what[96] = "one of";
+    for (int i = 0; key->choices[i]; i++) {
+        if (text && strcmp(text, key->choices[i]) == 0) {
+            *(int *)((char *)out + key->offset) = i;
+            return TW_OK;
+        }
+        size_t length = strlen(what);
+        snprintf(what + length, sizeof(what) - length, "%s %s", i ? "," : "", key->choices[i]);
+    }
+    return unlike(place, key->name, what);
+}
+
+static tw_status_t take_value(const place_t *place, const job_key_t *key, const json_t *value, void *out)
+{
+    char *at = (char *)out + key->offset;
+    switch (key->kind) {
+    case KIND_NUMBER:
+    case KIND_INT:
+    case KIND_WHOLE: return take_number(place, key, value, out);
+    case KIND_CHOICE: return take_choice(place, key, value, out);
+    case KIND_TEXT:
+        *(const char **)at = json_string_value(value);
+        return json_is_string(value) ? TW_OK : unlike(place, key->name, "a text");
+    case KIND_BOOL:
+        *(int *)at = json_is_true(value);
+        return json_is_boolean(value) ? TW_OK : unlike(place, key->name, "true or false");
+    case KIND_OBJECT: return json_is_object(value) ? TW_OK : unlike(place, key->name, "an object");
+    default: return json_is_array(value) ? TW_OK : unlike(place, key->name, "a list");
+    }
+}
+
+static const job_key_t *find_key(const job_key_t *keys, size_t n_keys, const char *name)
+{
+    for (size_t i = 0; i < n_keys; i++) {
+        if (strcmp(keys[i].name, name) == 0) {
+            return &keys[i];
+        }
+    }
+    return NULL;
+}
+
+static tw_status_t unknown(const place_t *place, const job_key_t *keys, size_t n_keys, const char *name)
+{
+    const char *names[N_JOB_KEYS + N_POINT_KEYS];
+    for (size_t i = 0; i < n_keys; i++) {
+        names[i] = keys[i].name;
+    }
+    const char *near = tw_nearest_name(name, names, n_keys);
+    tw_error("%s: %s%s: unknown key%s%s", place->path, place->where, name, near ? "; did you mean " : "",
+             near ? near : "");
+    return TW_ERR_FORMAT;
+}
+
+static tw_status_t take_object(const place_t *place, const job_key_t *keys, size_t n_keys, json_t *json, void *out)
+{
+    const char *name;
+    json_t *value;
+    if (!json_is_object(json)) {
+        return unlike(place, "", "an object");
+    }
+    json_object_foreach(json, name, value)
+    {
+        const job_key_t *key = find_key(keys, n_keys, name);
+        TW_TRY(key ? take_value(place, key, value, out) : unknown(place, keys, n_keys, name));
+    }
+    for (size_t i = 0; i < n_keys; i++) {
+        if (keys[i].is_needed && !json_object_get(json, keys[i].name)) {
+            return unlike(place, keys[i].name, "there");
+        }
+    }
+    return TW_OK;
+}
+
+/* ---- points -------------------------------------------------------------------------------------------- */
+
+/* In tokens of the whole job, whatever unit it was published in. */
+static tw_status_t take_rate(const place_t *place, const tw_plan_job_t *job, const raw_point_t *raw,
+                             tw_plan_point_t *point)
+{
+    int n_rates = (point->tokens_per_sec > 0.0) + (raw->gpu_tokens_per_sec > 0.0) +
+                  (raw->samples_per_sec > 0.0);
+    if (n_rates != 1) {
+        return unlike(place, "tokens_per_sec", "there, or tokens_per_sec_per_gpu or samples_per_sec instead");
+    }
+    point->tokens_per_sec += raw->gpu_tokens_per_sec * point->n_nodes * job->gpus_per_node;
+    point->tokens_per_sec += raw->samples_per_sec * job->sequence;
+    return TW_OK;
+}
+
+/* What it does not say is the job's. */
+static tw_status_t read_point(const place_t *place, const tw_plan_job_t *job, json_t *json,
+                              tw_plan_point_t *point)
+{
+    raw_point_t raw = {.point = {.micro_batch = job->micro_batch,
+                                 .accumulation = job->accumulation,
+                                 .link_Bps = job->link_Bps}};
+    TW_TRY(take_object(place, point_keys, N_POINT_KEYS, json, &raw));
+    *point = raw.point;
+    return take_rate(place, job, &raw, point);
+}
+
+static tw_status_t read_points(const place_t *place, const json_t *list, tw_plan_job_t *job)
+{
+    job->n_points = json_array_size(list);
+    job->points = calloc(job->n_points + 1, sizeof(*job->points));
+    if (!job->points) {
+        tw_error("plan: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < job->n_points; i++) {
+        place_t inner = {.path = place->path};
+        snprintf(inner.where, sizeof(inner.where), "%.40smeasured[%zu].", place->where, i);
+        TW_TRY(read_point(&inner, job, json_array_get(list, i), &job->points[i]));
+    }
+    return TW_OK;
+}
+
+/* ---- jobs ---------------------------------------------------------------------------------------------- */
+
+static tw_status_t check_job(const place_t *place, tw_plan_job_t *job)
+{
+    if (job->n_params <= 0.0 || job->n_layers <= 0) {
+        return unlike(place, job->n_params <= 0.0 ? "params" : "layers", "there, or --model given");
+    }
+    if (job->fitted.n_nodes == 0 && job->flops <= 0.0 && (job->mfu <= 0.0 || job->peak_flops <= 0.0)) {
+        return unlike(place, "fitted", "there, or flops, or mfu and peak_flops");
+    }
+    if (job->n_nodes == 0 && job->n_points == 0) {
+        return unlike(place, "nodes", "there, or measured");
+    }
+    job->n_active = job->n_active > 0.0 ? job->n_active : job->n_params;
+    return TW_OK;
+}
+
+/* An object in a job. */
+static place_t inside(const place_t *place, const char *name)
+{
+    place_t inner = {.path = place->path};
+    snprintf(inner.where, sizeof(inner.where), "%.40s%s.", place->where, name);
+    return inner;
+}
+
+static tw_status_t read_job(const place_t *place, json_t *json, double n_params, int n_layers,
+                            tw_plan_job_t *job)
+{
+    *job = (tw_plan_job_t){.n_params = n_params,
+                           .n_layers = n_layers,
+                           .accumulation = 1.0,
+                           .gradient_bytes = 2.0,
+                           .reshard = 1};
+    TW_TRY(take_object(place, job_keys, N_JOB_KEYS, json, job));
+    json_t *fitted = json_object_get(json, "fitted");
+    json_t *codecs = json_object_get(json, "codec_bytes_per_sec");
+    if (codecs) {
+        place_t inner = inside(place, "codec_bytes_per_sec");
+        TW_TRY(take_object(&inner, codec_keys, N_CODEC_KEYS, codecs, job));
+    }
+    if (fitted) {
+        place_t inner = inside(place, "fitted");
+        TW_TRY(read_point(&inner, job, fitted, &job->fitted));
+    }
+    TW_TRY(read_points(place, json_object_get(json, "measured"), job));
+    return check_job(place, job);
+}
+
+static tw_status_t read_jobs(const char *path, double n_params, int n_layers, tw_plan_jobs_t *jobs)
+{
+    json_t *cases = json_object_get(jobs->root, "cases");
+    place_t place = {.path = path};
+    if (cases && !json_is_array(cases)) {
+        return unlike(&place, "cases", "a list");
+    }
+    size_t n = cases ? json_array_size(cases) : 1;
+    jobs->jobs = calloc(n + 1, sizeof(*jobs->jobs));
+    if (!jobs->jobs) {
+        tw_error("plan: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (cases) {
+            snprintf(place.where, sizeof(place.where), "cases[%zu].", i);
+        }
+        jobs->n = i + 1; /* what is begun is freed */
+        TW_TRY(read_job(&place, cases ? json_array_get(cases, i) : jobs->root, n_params, n_layers,
+                        &jobs->jobs[i]));
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_plan_jobs_read(const char *path, double n_params, int n_layers, tw_plan_jobs_t **out)
+{
+    json_error_t error;
+    tw_plan_jobs_t *jobs = calloc(1, sizeof(*jobs));
+    if (!jobs) {
+        tw_error("plan: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    jobs->root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!jobs->root) {
+        tw_error("%s:%d:%d: %s", path, error.line, error.column, error.text);
+    }
+    tw_status_t status = jobs->root ? read_jobs(path, n_params, n_layers, jobs) : TW_ERR_FORMAT;
+    if (status != TW_OK) {
+        tw_plan_jobs_destroy(jobs);
+        jobs = NULL;
+    }
+    *out = jobs;
+    return status;
+}
+
+void tw_plan_jobs_destroy(tw_plan_jobs_t *jobs)
+{
+    for (size_t i = 0; jobs && i < jobs->n; i++) {
+        free(jobs->jobs[i].points);
+    }
+    if (jobs) {
+        json_decref(jobs->root);
+        free(jobs->jobs);
+    }
+    free(jobs);
+}
+
+size_t tw_plan_jobs_count(const tw_plan_jobs_t *jobs)
+{
+    return jobs->n;
+}
+
+const tw_plan_job_t *tw_plan_jobs_get(const tw_plan_jobs_t *jobs, size_t i)
+{
+    return &jobs->jobs[i];
+}

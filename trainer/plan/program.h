@@ -1,0 +1,39 @@
+/** Private to the planner's program. */
+#ifndef TW_TRAINER_PLAN_PROGRAM_H
+#define TW_TRAINER_PLAN_PROGRAM_H
+
+#include "trainer/plan/job.h"
+#include "trainer/plan/plan.h"
+#include "trainer/plan/report.h"
+#include "trainer/trainer.h"
+
+enum { PLAN_MAX_SETS = 256, PLAN_MAX_ROWS = 32 };
+
+typedef struct plan {
+    const char *config, *calibrate, *json;
+    const char *cluster_file, *case_name, *model;
+    const char *sets[PLAN_MAX_SETS + 8];
+    size_t n_sets;
+    char *params_key;
+    size_t device_bytes;
+    double n_params;
+    tw_plan_cluster_t cluster;
+    double compute_sec; /* of a step; 0: from device_flops */
+    tw_plan_row_t rows[PLAN_MAX_ROWS];
+    size_t n_rows;
+} plan_t;
+
+/** The configuration with a set's keys on top. TW_ERR_CONFIG and the like (logged). */
+tw_status_t plan_configure(const plan_t *plan, const tw_trainer_set_t *set, tw_train_config_t **config);
+/** The model that a configuration names. */
+tw_status_t plan_model(const tw_train_options_t *options, tw_model_t **model);
+/** Codecs, and copies, of what a rank sends of a layer, measured: into plan->cluster. */
+tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model);
+/** Append what a set needs and takes to plan->rows. */
+tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t *model);
+/** All sets; prints what they are planned for. */
+tw_status_t plan_all(plan_t *plan);
+/** --cluster. */
+tw_status_t plan_jobs(plan_t *plan);
+
+#endif

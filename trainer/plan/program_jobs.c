@@ -1,0 +1,257 @@
+/* --cluster: jobs of any framework, predicted beside what was measured, and what they would be here. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/plan/advice.h"
+#include "trainer/plan/program.h"
+
+/* What the short table shows. */
+static const char *const short_sets[] = {"zero3", "zero3-lossless", "zeropp", "lossless", "delta-exact-g4", "delta4"};
+enum { N_SHORT = sizeof(short_sets) / sizeof(short_sets[0]) };
+
+/* ---- --model ------------------------------------------------------------------------------------------- */
+
+typedef struct shape {
+    char key[4160]; /* model.init_from=... */
+    double n_params;
+    int n_layers;
+} shape_t;
+
+static tw_status_t find_file(const char *model)
+{
+    char path[4160];
+    int is_file = access(model, R_OK) == 0 && strlen(model) > 5 && !strcmp(model + strlen(model) - 5, ".json");
+    snprintf(path, sizeof(path), is_file ? "%s" : "%s/config.json", model);
+    if (access(path, R_OK) != 0) {
+        tw_error("--model: cannot read %s", path);
+        return TW_ERR_IO;
+    }
+    return TW_OK;
+}
+
+/* The model's parameters and layers. */
+static tw_status_t read_shape(const char *model, shape_t *shape)
+{
+    TW_TRY(find_file(model));
+    snprintf(shape->key, sizeof(shape->key), "model.init_from=%s", model);
+    plan_t plan = {.sets = {shape->key}, .n_sets = 1, .cluster = {.n_nodes = 1, .ranks_per_node = 1}};
+    tw_train_config_t *config;
+    tw_model_t *made = NULL;
+    TW_TRY(plan_configure(&plan, tw_trainer_set_find("zero3"), &config));
+    tw_status_t status = plan_model(tw_train_config_options(config), &made);
+    if (status == TW_OK) {
+        shape->n_params = (double)tw_model_n_params(made);
+        shape->n_layers = (int)tw_model_n_units(made) - 1;
+    }
+    tw_model_destroy(made);
+    tw_train_config_destroy(config);
+    return status;
+}
+
+/* ---- here ---------------------------------------------------------------------------------------------- */
+
+/* A job as a run of this trainer's; the texts are its keys. */
+typedef struct here {
+    plan_t plan;
+    char keys[6][96];
+} here_t;
+
+static void add_key(here_t *here, int i, const char *name, double value)
+{
+    snprintf(here->keys[i], sizeof(here->keys[i]), "%s=%.0f", name, value);
+    here->plan.sets[here->plan.n_sets++] = here->keys[i];
+}
+
+/* GPUs compute and a core of each rank's moves. Gathers go two layers ahead, as frameworks do it. */
+static void begin_here(here_t *here, const plan_t *plan, const tw_plan_job_t *job, const tw_plan_point_t *point,
+                       double token_sec, const char *model_key)
+{
+    double layer = job->n_params / job->n_layers;
+    *here = (here_t){.plan = {.compute_sec = token_sec * point->micro_batch * point->accumulation * job->sequence,
+                              .cluster = plan->cluster}};
+    tw_plan_cluster_t *cluster = &here->plan.cluster;
+    cluster->n_nodes = point->n_nodes;
+    cluster->ranks_per_node = job->gpus_per_node;
+    cluster->link_bps = 8.0 * point->link_Bps;
+    cluster->in_node_bps = 8.0 * job->in_node_Bps;
+    cluster->cores = 2.0 * job->gpus_per_node;
+    cluster->device_bytes = job->gpu_memory_bytes;
+    tw_plan_job_codecs(job, cluster->delta_bits, cluster->codecs);
+    add_key(here, 0, "train_micro_batch_size_per_gpu", point->micro_batch);
+    add_key(here, 1, "gradient_accumulation_steps", point->accumulation);
+    add_key(here, 2, "thinwire.sequence_length", job->sequence);
+    add_key(here, 3, "zero_optimization.stage3_prefetch_bucket_size", 2.0 * layer);
+    add_key(here, 4, "zero_optimization.stage3_max_live_parameters", 8.0 * layer);
+    if (model_key) {
+        here->plan.sets[here->plan.n_sets++] = model_key;
+    } else {
+        add_key(here, 5, "model.n_params", job->n_params);
+    }
+}
+
+static tw_status_t make_model(const here_t *here, tw_model_t **model)
+{
+    tw_train_config_t *config;
+    TW_TRY(plan_configure(&here->plan, tw_trainer_set_find("zero3"), &config));
+    tw_status_t status = plan_model(tw_train_config_options(config), model);
+    tw_train_config_destroy(config);
+    return status;
+}
+
+/* Rows of all sets; codecs that nobody gave are measured, once. */
+static tw_status_t plan_here(plan_t *plan, const tw_plan_job_t *job, here_t *here)
+{
+    tw_model_t *model;
+    TW_TRY(make_model(here, &model));
+    tw_status_t status = TW_OK;
+    if (job->codec_memory_Bps <= 0.0 && here->plan.cluster.codecs[TW_PLAN_INT8].encode_sec == 0.0) {
+        status = plan_speeds(&here->plan, model);
+        memcpy(plan->cluster.codecs, here->plan.cluster.codecs, sizeof(plan->cluster.codecs));
+        tw_plan_job_codecs(job, plan->cluster.delta_bits, here->plan.cluster.codecs);
+    }
+    const tw_trainer_set_t *set;
+    for (size_t i = 0; status == TW_OK && (set = tw_trainer_set_get(i)); i++) {
+        status = plan_row(&here->plan, set, model);
+    }
+    tw_model_destroy(model);
+    return status;
+}
+
+static const tw_plan_row_t *find_row(const plan_t *plan, const char *name)
+{
+    for (size_t i = 0; i < plan->n_rows; i++) {
+        if (strcmp(plan->rows[i].name, name) == 0) {
+            return &plan->rows[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- tables -------------------------------------------------------------------------------------------- */
+
+static void print_case_head(const tw_plan_job_t *job, const tw_plan_point_t *point,
+                            const tw_plan_job_time_t *today)
+{
+    printf("\n# %s: %d nodes of %d GPUs, %.4g GB/s a node, %.4g G parameters\n", job->name, point->n_nodes,
+           job->gpus_per_node, point->link_Bps * 1e-9, job->n_params * 1e-9);
+    printf("# today: %.3g s a step, of which a GPU computes %.3g s; the network alone takes %.3g s\n",
+           today->step_sec, today->compute_sec, today->network_sec);
+    printf("# here, all of it predicted; %s\n", job->codec_memory_Bps > 0.0
+                                                    ? "codecs at the floors of a GPU's memory, which nobody has "
+                                                      "measured"
+                                                    : "codecs on a processor's core for each rank");
+    printf("%-15s %9s %9s %12s %12s %10s\n", "# set", "step, s", "of today", "GB a node", "more memory",
+           "codecs, s");
+}
+
+/* GB a node: through its link, each way. More memory: GB of a rank, than zero3. */
+static void print_rows(const plan_t *plan, const tw_plan_job_time_t *today)
+{
+    double zero3 = tw_plan_memory_sum(&find_row(plan, "zero3")->memory);
+    for (size_t i = 0; i < plan->n_rows; i++) {
+        const tw_plan_row_t *row = &plan->rows[i];
+        printf("%-15s %9.3g %9.2f %12.3f %12.2f %10.3f\n", row->name, row->time.step_sec,
+               today->step_sec / row->time.step_sec,
+               row->inter_node_bytes * 1e-9 / plan->cluster.n_nodes,
+               (tw_plan_memory_sum(&row->memory) - zero3) * 1e-9, row->time.codec_sec);
+    }
+}
+
+/* The largest point that was measured, or what is asked for. */
+static tw_plan_point_t largest_point(const tw_plan_job_t *job)
+{
+    tw_plan_point_t point = {.n_nodes = job->n_nodes,
+                             .micro_batch = job->micro_batch,
+                             .accumulation = job->accumulation,
+                             .link_Bps = job->link_Bps};
+    for (size_t i = 0; i < job->n_points && job->n_nodes == 0; i++) {
+        point = job->points[i].n_nodes >= point.n_nodes ? job->points[i] : point;
+    }
+    return point;
+}
+
+static tw_status_t print_case(plan_t *plan, const tw_plan_job_t *job, const char *model_key)
+{
+    tw_plan_point_t point = largest_point(job);
+    double token_sec;
+    tw_plan_job_time_t today;
+    here_t here;
+    TW_TRY(tw_plan_job_fit(job, &token_sec));
+    TW_TRY(tw_plan_job_predict(job, &point, token_sec, &today));
+    begin_here(&here, plan, job, &point, token_sec, model_key);
+    TW_TRY(plan_here(plan, job, &here));
+    print_case_head(job, &point, &today);
+    print_rows(&here.plan, &today);
+    return plan_print_advice(&here.plan, job, &point, &today);
+}
+
+/* One line for each. */
+static tw_status_t print_short(plan_t *plan, const tw_plan_jobs_t *jobs)
+{
+    printf("\n# steps in seconds at the largest size of each: today, and predicted here\n%-30s %8s", "# job", "today");
+    for (int i = 0; i < N_SHORT; i++) {
+        printf(" %14s", short_sets[i]);
+    }
+    printf("\n");
+    for (size_t j = 0; j < tw_plan_jobs_count(jobs); j++) {
+        const tw_plan_job_t *job = tw_plan_jobs_get(jobs, j);
+        tw_plan_point_t point = largest_point(job);
+        double token_sec;
+        tw_plan_job_time_t today;
+        here_t here;
+        TW_TRY(tw_plan_job_fit(job, &token_sec));
+        TW_TRY(tw_plan_job_predict(job, &point, token_sec, &today));
+        begin_here(&here, plan, job, &point, token_sec, NULL);
+        TW_TRY(plan_here(plan, job, &here));
+        printf("%-30s %8.3g", job->name, today.step_sec);
+        for (int i = 0; i < N_SHORT; i++) {
+            printf(" %14.3g", find_row(&here.plan, short_sets[i])->time.step_sec);
+        }
+        printf("\n");
+    }
+    return TW_OK;
+}
+
+static const tw_plan_job_t *find_job(const tw_plan_jobs_t *jobs, const char *name)
+{
+    for (size_t i = 0; i < tw_plan_jobs_count(jobs); i++) {
+        if (!name || strcmp(tw_plan_jobs_get(jobs, i)->name, name) == 0) {
+            return tw_plan_jobs_get(jobs, i);
+        }
+    }
+    tw_error("--case: no job is called %s", name);
+    return NULL;
+}
+
+static tw_status_t print_jobs(plan_t *plan, const tw_plan_jobs_t *jobs, const char *model_key)
+{
+    int is_one = plan->case_name || tw_plan_jobs_count(jobs) == 1;
+    if (is_one) {
+        const tw_plan_job_t *job = find_job(jobs, plan->case_name);
+        return job ? print_case(plan, job, model_key) : TW_ERR_NOT_FOUND;
+    }
+    TW_TRY(tw_plan_print_points(jobs, stdout));
+    return print_short(plan, jobs);
+}
+
+tw_status_t plan_jobs(plan_t *plan)
+{
+    static shape_t shape;
+    tw_plan_jobs_t *jobs;
+    if (plan->model) {
+        TW_TRY(read_shape(plan->model, &shape));
+    }
+    TW_TRY(tw_plan_jobs_read(plan->cluster_file, shape.n_params, shape.n_layers, &jobs));
+    tw_status_t status = TW_OK;
+    if (tw_plan_jobs_count(jobs) == 0) {
+        tw_error("%s: cases: there are none", plan->cluster_file);
+        status = TW_ERR_FORMAT;
+    }
+    if (status == TW_OK) {
+        status = print_jobs(plan, jobs, plan->model ? shape.key : NULL);
+    }
+    tw_plan_jobs_destroy(jobs);
+    return status;
+}
