@@ -150,7 +150,8 @@ struct tw_coll {
     tw_coll_params_t params;   /**< that it was made with, but for the ranks */
     tw_transport_t *transport; /**< NULL: NCCL alone */
     int owns_transport;        /**< 1: destroyed with the communicator */
-    tw_transport_mover_t mover;
+    tw_shared_t *shared;       /**< with the other communicators of the transport; NULL without one */
+    tw_shared_mover_t mover;
     int id; /**< 0: none, without a transport or before it is agreed */
     int deterministic;
     tw_coll_options_t options;

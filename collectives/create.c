@@ -8,7 +8,6 @@
 #include <xxhash.h>
 
 #include "collectives/gpu/gpu.h"
-#include "collectives/identity.h"
 #include "collectives/model/measure.h"
 #include "collectives/model/text.h"
 
@@ -133,7 +132,7 @@ static tw_status_t agree(tw_coll_t *coll, const tw_coll_params_t *params)
         .timeout_sec = coll->options.timeout_sec,
     };
 
-    return tw_identity_agree(&boot, hash_terms(coll, params), params->id, &coll->id);
+    return tw_identity_agree(&boot, &coll->shared->ids, hash_terms(coll, params), params->id, &coll->id);
 }
 
 /** The last tags of operation 0. */
@@ -170,14 +169,14 @@ static tw_status_t create_model(tw_coll_t *coll)
 
 static void free_parts(tw_coll_t *coll)
 {
-    if (coll->transport) {
-        tw_transport_mover_remove(coll->transport, &coll->mover);
+    if (coll->shared) {
+        tw_shared_mover_remove(coll->shared, &coll->mover);
     }
     if (coll->progress) {
         tw_progress_leave(coll->progress, &coll->member);
     }
     if (coll->id > 0) {
-        tw_identity_free(coll->transport, coll->id);
+        tw_identity_free(&coll->shared->ids, coll->id);
     }
     tw_coll_drop_requests(coll);
     if (coll->detach) {
@@ -193,6 +192,7 @@ static void free_parts(tw_coll_t *coll)
     free(coll->sent);
     tw_topo_cleanup(&coll->topo);
     tw_config_cleanup(&tw_coll_config_table, &coll->options);
+    tw_shared_put(coll->shared);
     free(coll);
 }
 
@@ -220,8 +220,12 @@ static tw_status_t create_common(tw_coll_t *coll, const tw_coll_setup_t *setup)
     if (!coll->sent) {
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = tw_scratch_create(coll->options.scratch_bytes, &coll->scratch);
-    return status == TW_OK && coll->transport ? agree(coll, setup->params) : status;
+    TW_TRY(tw_scratch_create(coll->options.scratch_bytes, &coll->scratch));
+    if (!coll->transport) {
+        return TW_OK;
+    }
+    TW_TRY(tw_shared_get(coll->transport, &coll->shared));
+    return agree(coll, setup->params);
 }
 
 tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
@@ -254,10 +258,10 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
         return status;
     }
     tw_coll_timeout_set(coll, setup->params->patient ? 0 : coll->options.timeout_sec);
-    coll->mover = (tw_transport_mover_t){.move = tw_coll_move, .arg = coll};
+    coll->mover = (tw_shared_mover_t){.move = tw_coll_move, .arg = coll};
     coll->member = (tw_progress_member_t){.failed = tw_coll_failed, .arg = coll};
-    if (coll->transport) {
-        tw_transport_mover_add(coll->transport, &coll->mover);
+    if (coll->shared) {
+        tw_shared_mover_add(coll->shared, &coll->mover);
     }
     if (coll->progress) {
         tw_progress_join(coll->progress, &coll->member);
@@ -275,12 +279,13 @@ static tw_status_t refuse(const char *what)
 /* Two threads that move one transport would destroy each other's work. */
 static tw_status_t check_owner(const tw_coll_params_t *params)
 {
-    int has_thread = tw_transport_owner(params->transport) != NULL;
+    const tw_shared_t *shared = tw_shared_find(params->transport);
+    const int has_thread = shared && shared->progress;
 
     if (has_thread && !params->progress_thread) {
         return refuse("its transport has a progress thread, so it needs one, too");
     }
-    if (!has_thread && params->progress_thread && tw_identity_any(params->transport)) {
+    if (!has_thread && params->progress_thread && shared && tw_identity_any(&shared->ids)) {
         return refuse(
             "its transport has communicators without a progress thread, so it can have none either");
     }
@@ -302,19 +307,7 @@ static tw_status_t check_params(const tw_coll_params_t *params)
     if (params->wire == TW_COLL_WIRE_NCCL && params->mem == TW_MEM_HOST) {
         return refuse("NCCL carries nothing from host memory");
     }
-    if (params->nccl_comm && (params->wire != TW_COLL_WIRE_NCCL || params->transport)) {
-        return refuse("nccl_comm is for the NCCL wire, and takes the place of a transport");
-    }
-    if (!params->nccl_comm && !params->transport) {
-        return refuse("it needs a transport or an NCCL communicator");
-    }
-    if (!params->nccl_comm && params->nccl_shared) {
-        return refuse("nccl_shared is of nccl_comm");
-    }
-    if (params->nccl_comm && params->progress_thread) {
-        return refuse("a progress thread needs a transport");
-    }
-    return params->transport ? check_owner(params) : TW_OK;
+    return params->transport ? check_owner(params) : refuse("it needs a transport");
 }
 
 /* On the progress thread, if there is one. */
@@ -322,6 +315,19 @@ typedef struct creation {
     tw_coll_setup_t setup;
     tw_coll_t **out;
 } creation_t;
+
+/** Meet the other ranks in NCCL. */
+static tw_status_t join_nccl(tw_coll_setup_t *setup)
+{
+    tw_nccl_joined_t joined = {0};
+    const tw_status_t status = setup->comm ? tw_nccl_join_comm(setup->comm, setup->device, &joined)
+                                           : tw_nccl_join_over(setup->params, &joined);
+    setup->nccl = joined.wire;
+    setup->rank = joined.rank;
+    setup->world = joined.world;
+    setup->node_ids = joined.node_ids;
+    return status;
+}
 
 static tw_status_t create_here(void *arg)
 {
@@ -333,12 +339,7 @@ static tw_status_t create_here(void *arg)
         status = setup->device->use(setup->device, setup->device_index);
     }
     if (status == TW_OK && setup->params->wire == TW_COLL_WIRE_NCCL) {
-        tw_nccl_joined_t joined = {0};
-        status = tw_nccl_join(setup->params, setup->device, &joined);
-        setup->nccl = joined.wire;
-        setup->rank = joined.rank;
-        setup->world = joined.world;
-        setup->node_ids = joined.node_ids;
+        status = join_nccl(setup);
     }
     if (status == TW_OK) {
         status = tw_coll_create_with(setup, creation->out);
@@ -347,15 +348,13 @@ static tw_status_t create_here(void *arg)
     return status;
 }
 
-tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out)
+/** comm: as in tw_coll_setup_t. */
+static tw_status_t create(const tw_coll_params_t *params, const tw_coll_nccl_params_t *comm, tw_coll_t **out)
 {
-    creation_t creation = {.setup = {.params = params}, .out = out};
+    creation_t creation = {.setup = {.params = params, .comm = comm}, .out = out};
     tw_coll_setup_t *setup = &creation.setup;
-    tw_status_t status = check_params(params);
+    tw_status_t status = TW_OK;
 
-    if (status != TW_OK) {
-        return status;
-    }
     tw_config_check_names();
     if (params->mem == TW_MEM_CUDA) {
         setup->device = tw_gpu_device_cuda();
@@ -372,6 +371,26 @@ tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out)
         tw_progress_put(setup->progress);
     }
     return status;
+}
+
+tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out)
+{
+    TW_TRY(check_params(params));
+    return create(params, NULL, out);
+}
+
+tw_status_t tw_coll_nccl_create(const tw_coll_nccl_params_t *params, tw_coll_t **out)
+{
+    const tw_coll_params_t common = {
+        .mem = TW_MEM_CUDA,
+        .wire = TW_COLL_WIRE_NCCL,
+        .deterministic = params->deterministic,
+        .timeout_sec = params->timeout_sec,
+    };
+    if (!params->comm) {
+        return refuse("it needs a communicator of NCCL");
+    }
+    return create(&common, params, out);
 }
 
 static tw_status_t destroy_here(void *arg)

@@ -9,7 +9,7 @@ typedef struct proposal {
     uint64_t group; /**< hash of the list of ranks */
     uint64_t terms;
     uint64_t asked; /**< id, or 0 */
-    tw_transport_ids_t in_use;
+    tw_identity_ids_t in_use;
 } proposal_t;
 
 typedef struct meeting {
@@ -94,7 +94,7 @@ static tw_status_t exchange(meeting_t *m)
     return status;
 }
 
-static int is_in_use(const tw_transport_ids_t *ids, int id)
+static int is_in_use(const tw_identity_ids_t *ids, int id)
 {
     return ids->bits[id / 64] >> (id % 64) & 1;
 }
@@ -144,7 +144,8 @@ static tw_status_t choose(const meeting_t *m, int *id)
     return TW_OK;
 }
 
-tw_status_t tw_identity_agree(tw_bootstrap_t *boot, uint64_t terms, int asked, int *id)
+tw_status_t tw_identity_agree(tw_bootstrap_t *boot, tw_identity_ids_t *ids, uint64_t terms, int asked,
+                              int *id)
 {
     const tw_topo_t *topo = boot->topo;
     size_t world = (size_t)topo->world;
@@ -162,7 +163,7 @@ tw_status_t tw_identity_agree(tw_bootstrap_t *boot, uint64_t terms, int asked, i
             .group = XXH3_64bits(topo->peer, world * sizeof(*topo->peer)),
             .terms = terms,
             .asked = (uint64_t)asked,
-            .in_use = *tw_transport_ids_get(boot->transport),
+            .in_use = *ids,
         };
         status = exchange(&m);
     }
@@ -170,7 +171,7 @@ tw_status_t tw_identity_agree(tw_bootstrap_t *boot, uint64_t terms, int asked, i
         status = choose(&m, &chosen);
     }
     if (status == TW_OK) {
-        tw_transport_ids_get(boot->transport)->bits[chosen / 64] |= (uint64_t)1 << (chosen % 64);
+        ids->bits[chosen / 64] |= (uint64_t)1 << (chosen % 64);
         *id = chosen;
     }
     free(m.got);
@@ -179,14 +180,12 @@ tw_status_t tw_identity_agree(tw_bootstrap_t *boot, uint64_t terms, int asked, i
     return status;
 }
 
-int tw_identity_any(tw_transport_t *transport)
+int tw_identity_any(const tw_identity_ids_t *ids)
 {
-    const tw_transport_ids_t *ids = tw_transport_ids_get(transport);
-
     return (ids->bits[0] | ids->bits[1] | ids->bits[2] | ids->bits[3]) != 0;
 }
 
-void tw_identity_free(tw_transport_t *transport, int id)
+void tw_identity_free(tw_identity_ids_t *ids, int id)
 {
-    tw_transport_ids_get(transport)->bits[id / 64] &= ~((uint64_t)1 << (id % 64));
+    ids->bits[id / 64] &= ~((uint64_t)1 << (id % 64));
 }

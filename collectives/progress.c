@@ -18,7 +18,8 @@ typedef struct command {
 
 struct tw_progress {
     tw_transport_t *transport;
-    tw_transport_mover_t mover;
+    tw_shared_t *shared;
+    tw_shared_mover_t mover;
     pthread_t thread;
     tw_progress_member_t *members;
     pthread_mutex_t lock; /**< of what follows */
@@ -112,11 +113,11 @@ static tw_status_t start(tw_progress_t *progress)
     int error = pthread_cond_init(&progress->changed, &attr);
     pthread_condattr_destroy(&attr);
     if (error == 0) {
-        tw_transport_mover_add(progress->transport, &progress->mover);
+        tw_shared_mover_add(progress->shared, &progress->mover);
         error = pthread_create(&progress->thread, NULL, run, progress);
     }
     if (error != 0) {
-        tw_transport_mover_remove(progress->transport, &progress->mover);
+        tw_shared_mover_remove(progress->shared, &progress->mover);
         tw_error("rank %d: no progress thread: error %d", tw_transport_rank(progress->transport), error);
         return TW_ERR_NO_MEMORY;
     }
@@ -125,7 +126,8 @@ static tw_status_t start(tw_progress_t *progress)
 
 tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out)
 {
-    tw_progress_t *progress = tw_transport_owner(transport);
+    tw_shared_t *shared = tw_shared_find(transport);
+    tw_progress_t *progress = shared ? shared->progress : NULL;
 
     if (progress) {
         tw_progress_lock(progress);
@@ -134,20 +136,24 @@ tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out)
         *out = progress;
         return TW_OK;
     }
+    TW_TRY(tw_shared_get(transport, &shared));
     progress = calloc(1, sizeof(*progress));
     if (!progress) {
+        tw_shared_put(shared);
         return TW_ERR_NO_MEMORY;
     }
     progress->transport = transport;
-    progress->mover = (tw_transport_mover_t){.move = run_commands, .arg = progress};
+    progress->shared = shared;
+    progress->mover = (tw_shared_mover_t){.move = run_commands, .arg = progress};
     progress->refs = 1;
     STAILQ_INIT(&progress->commands);
     tw_status_t status = start(progress);
     if (status != TW_OK) {
         free(progress);
+        tw_shared_put(shared);
         return status;
     }
-    tw_transport_owner_set(transport, progress);
+    shared->progress = progress;
     *out = progress;
     return TW_OK;
 }
@@ -167,8 +173,9 @@ void tw_progress_put(tw_progress_t *progress)
     }
     tw_transport_wake(progress->transport);
     pthread_join(progress->thread, NULL);
-    tw_transport_mover_remove(progress->transport, &progress->mover);
-    tw_transport_owner_set(progress->transport, NULL);
+    tw_shared_mover_remove(progress->shared, &progress->mover);
+    progress->shared->progress = NULL;
+    tw_shared_put(progress->shared);
     pthread_cond_destroy(&progress->changed);
     pthread_mutex_destroy(&progress->lock);
     free(progress);

@@ -4,7 +4,7 @@
 #ifndef TW_COLLECTIVES_PROGRESS_H
 #define TW_COLLECTIVES_PROGRESS_H
 
-#include "transport/transport.h"
+#include "collectives/shared.h"
 
 TW_C_BEGIN
 

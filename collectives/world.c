@@ -9,7 +9,7 @@ tw_status_t tw_coll_world_create(const tw_coll_params_t *params, tw_coll_t **out
     tw_coll_params_t own = params ? *params : (tw_coll_params_t){0};
     tw_job_t job;
 
-    if (own.transport || own.nccl_comm || own.ranks) {
+    if (own.transport || own.ranks) {
         tw_error("a communicator of the whole job finds its ranks and its transport by itself");
         return TW_ERR_INVALID;
     }

@@ -37,9 +37,7 @@ struct tw_transport {
     int *node_of;                  /**< [world] */
     tw_transport_counters_t *sent; /**< [world] */
     int takes[TW_TRANSPORT_MEMS];
-    tw_transport_mover_t *movers; /**< the first of a list */
-    void *owner;                  /**< see tw_transport_owner */
-    tw_transport_ids_t ids;
+    tw_transport_hook_t *hook; /**< NULL: none */
     char describe[TW_TRANSPORT_DESCRIBE_BYTES];
 };
 

@@ -168,20 +168,17 @@ tw_status_t tw_transport_progress(tw_transport_t *transport)
     if (status < 0) {
         return status;
     }
-    for (tw_transport_mover_t *mover = transport->movers; mover; mover = mover->next) {
-        mover->move(mover->arg, &moved);
+    if (transport->hook) {
+        transport->hook->move(transport->hook->arg, &moved);
     }
     return moved ? TW_OK : TW_IN_PROGRESS;
 }
 
 tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec)
 {
-    for (const tw_transport_mover_t *mover = transport->movers; mover; mover = mover->next) {
-        if (mover->polls && timeout_sec > POLL_SEC) {
-            timeout_sec = POLL_SEC;
-        }
-    }
-    return transport->ops->sleep(transport, timeout_sec);
+    const tw_transport_hook_t *hook = transport->hook;
+    const int polls = hook && hook->polls(hook->arg);
+    return transport->ops->sleep(transport, polls && timeout_sec > POLL_SEC ? POLL_SEC : timeout_sec);
 }
 
 void tw_transport_wake(tw_transport_t *transport)
@@ -189,36 +186,14 @@ void tw_transport_wake(tw_transport_t *transport)
     transport->ops->wake(transport);
 }
 
-void tw_transport_mover_add(tw_transport_t *transport, tw_transport_mover_t *mover)
+void tw_transport_hook_set(tw_transport_t *transport, tw_transport_hook_t *hook)
 {
-    mover->next = transport->movers;
-    transport->movers = mover;
+    transport->hook = hook;
 }
 
-void tw_transport_mover_remove(tw_transport_t *transport, tw_transport_mover_t *mover)
+tw_transport_hook_t *tw_transport_hook_get(const tw_transport_t *transport)
 {
-    tw_transport_mover_t **link = &transport->movers;
-    while (*link && *link != mover) {
-        link = &(*link)->next;
-    }
-    if (*link) {
-        *link = mover->next;
-    }
-}
-
-void *tw_transport_owner(const tw_transport_t *transport)
-{
-    return transport->owner;
-}
-
-void tw_transport_owner_set(tw_transport_t *transport, void *owner)
-{
-    transport->owner = owner;
-}
-
-tw_transport_ids_t *tw_transport_ids_get(tw_transport_t *transport)
-{
-    return &transport->ids;
+    return transport->hook;
 }
 
 void tw_transport_abort(tw_transport_t *transport, const char *reason)

@@ -4,8 +4,8 @@
  *  different transports are independent. Nothing here blocks except where it says so. Once a peer has failed,
  *  every call returns TW_ERR_PEER, and tw_transport_failed_rank names it.
  *
- *  The rooms, in the order in which to read them: backend.h, transport.c and local.c, what a backend is, and
- *  the one for threads; control/, sockets and proven connections (messages.h, then token.h); rendezvous/, how
+ *  The rooms, in the order in which to read them: backend.h and transport.c, what a backend is;
+ *  control/, sockets and proven connections (messages.h, then token.h); rendezvous/, how
  *  ranks find and prove themselves (rendezvous.h); monitor/, who is alive (monitor.h); p2p.h and p2p/,
  *  messages over UCX or TCP between processes that know nothing of ranks (p2p/state.h); ucx/, a job's ranks
  *  on top of all that. */
@@ -65,10 +65,6 @@ tw_status_t tw_transport_ucx_create_with(const tw_transport_ucx_params_t *params
  *  says why. */
 int tw_transport_listen(const char *host, int *port);
 
-/** Transports of all ranks of an in-process world, for threads: rank r uses out[r] alone. node_of: [world]
- *  node of each rank, or NULL for one rank per node. Each is destroyed by itself. */
-tw_status_t tw_transport_local_create(int world, const int *node_of, tw_transport_t **out);
-
 /** Posted requests are canceled. Bounded in time, also after a failure; but rank 0, which watches over the
  *  others, stays until they have destroyed theirs or one of them has failed. Accepts NULL. */
 void tw_transport_destroy(tw_transport_t *transport);
@@ -78,7 +74,7 @@ int tw_transport_world(const tw_transport_t *transport);
 /** Nodes are numbered from 0 in the order of their lowest rank. */
 int tw_transport_node_of(const tw_transport_t *transport, int rank);
 int tw_transport_n_nodes(const tw_transport_t *transport);
-/** "ucx" or "local", and a line about the devices and protocols in use. */
+/** "ucx", and a line about the devices and protocols in use. */
 const char *tw_transport_name(const tw_transport_t *transport);
 const char *tw_transport_describe(const tw_transport_t *transport);
 
@@ -126,41 +122,31 @@ tw_status_t tw_transport_test_bytes(tw_transport_t *transport, tw_transport_requ
                                     size_t *bytes);
 /** Cancel if not done, and free; afterwards the buffer is no longer touched. */
 void tw_transport_cancel(tw_transport_t *transport, tw_transport_request_t *request);
-/** Move everything forward, messages and then movers; never sleeps. TW_OK if something happened,
+/** Move everything forward, messages and then the hook; never sleeps. TW_OK if something happened,
  *  TW_IN_PROGRESS if nothing did, or an error. */
 tw_status_t tw_transport_progress(tw_transport_t *transport);
-/** Sleep until something may have happened (TW_OK), or until the timeout or the time when a mover polls
+/** Sleep until something may have happened (TW_OK), or until the timeout or the time when the hook polls
  *  (TW_IN_PROGRESS), or an error. */
 tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec);
 /** Make the running tw_transport_sleep, or else the next one, return at once with TW_OK. Several calls before
  *  that count as one. Any thread, at any time between creation and destruction. */
 void tw_transport_wake(tw_transport_t *transport);
 
-/** Somebody who has work to do when messages have come or gone: whoever progresses a transport moves all of
- *  its users, or a rank that waits for one thing would keep another rank waiting for another. In its owner's
+/** Work to be done when messages have come or gone: whoever progresses a transport does it for all of its
+ *  users, or a rank that waits for one thing would keep another rank waiting for another. In its owner's
  *  memory. */
-typedef struct tw_transport_mover {
+typedef struct tw_transport_hook {
     /** Do what can be done now, without progressing the transport and without waiting; *moved = 1 if there
      *  was anything. */
     void (*move)(void *arg, int *moved);
+    /** 1: it also waits for what no message announces, so sleeps are short. */
+    int (*polls)(void *arg);
     void *arg;
-    int polls;                       /**< 1: it also awaits what no message announces: sleeps are short */
-    struct tw_transport_mover *next; /**< the transport's */
-} tw_transport_mover_t;
-/** Not from within `move`. A mover is removed before the transport is destroyed. */
-void tw_transport_mover_add(tw_transport_t *transport, tw_transport_mover_t *mover);
-void tw_transport_mover_remove(tw_transport_t *transport, tw_transport_mover_t *mover);
-
-/** A thread that has the transport for itself, if its users have agreed on one; kept for them, not looked at
- *  here. NULL: none. */
-void *tw_transport_owner(const tw_transport_t *transport);
-void tw_transport_owner_set(tw_transport_t *transport, void *owner);
-/** Numbers that the users of a transport take so that their tags differ, a bit each: kept here because all of
- *  them see the transport. Read and written by whoever may call the transport. */
-typedef struct tw_transport_ids {
-    uint64_t bits[4];
-} tw_transport_ids_t;
-tw_transport_ids_t *tw_transport_ids_get(tw_transport_t *transport);
+} tw_transport_hook_t;
+/** A transport has one hook, or none (NULL), as long as it has no other: whoever sets it also takes it away,
+ *  before the transport is destroyed and not from within the hook. */
+void tw_transport_hook_set(tw_transport_t *transport, tw_transport_hook_t *hook);
+tw_transport_hook_t *tw_transport_hook_get(const tw_transport_t *transport);
 
 /** Give the job up: every rank's calls return TW_ERR_PEER naming this rank, or the one that failed just
  *  before. Returns once that is so here, within TW_PEER_TIMEOUT. */

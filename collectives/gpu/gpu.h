@@ -134,16 +134,17 @@ tw_status_t tw_gpu_compute_tick(const tw_gpu_call_t *call, size_t tick, tw_strea
 extern const tw_coll_engine_t tw_gpu_nccl_engine;
 extern const tw_coll_engine_t tw_gpu_transport_engine;
 
-/** What tw_nccl_join finds. */
+/** What the two below find. */
 typedef struct tw_nccl_joined {
     tw_gpu_wire_t *wire;
     int rank, world;
     uint64_t *node_ids; /**< [world], the caller frees it; NULL where there is a transport */
 } tw_nccl_joined_t;
 
-/** nccl_create.c: meet the other ranks in NCCL. */
-tw_status_t tw_nccl_join(const tw_coll_params_t *params, const tw_gpu_device_t *device,
-                         tw_nccl_joined_t *joined);
+/** nccl_create.c: meet the other ranks in NCCL, from a communicator of its own, and over a transport. */
+tw_status_t tw_nccl_join_comm(const tw_coll_nccl_params_t *params, const tw_gpu_device_t *device,
+                              tw_nccl_joined_t *joined);
+tw_status_t tw_nccl_join_over(const tw_coll_params_t *over, tw_nccl_joined_t *joined);
 
 TW_C_END
 

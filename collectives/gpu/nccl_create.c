@@ -246,7 +246,7 @@ static tw_status_t judge(const introduction_t *all, int rank, int world, int is_
     return TW_OK;
 }
 
-static tw_status_t exchange(meeting_t *m, const tw_coll_params_t *params, uint64_t *node_ids)
+static tw_status_t exchange(meeting_t *m, const tw_coll_nccl_params_t *params, uint64_t *node_ids)
 {
     introduction_t *all = calloc((size_t)m->world, sizeof(*all));
     introduction_t own;
@@ -256,7 +256,7 @@ static tw_status_t exchange(meeting_t *m, const tw_coll_params_t *params, uint64
         status = meet(m, &own, all);
     }
     if (status == TW_OK) {
-        status = judge(all, m->rank, m->world, params->nccl_shared);
+        status = judge(all, m->rank, m->world, params->shared);
     }
     for (int r = 0; r < m->world && status == TW_OK; r++) {
         node_ids[r] = all[r].node;
@@ -281,12 +281,12 @@ static tw_status_t split_off(const tw_nccl_api_t *api, ncclComm_t parent, int ra
     return status == TW_OK ? tw_nccl_check(api, rank, *own, ncclInProgress, "ncclCommSplit") : status;
 }
 
-static tw_status_t create_wire(const tw_nccl_api_t *api, const tw_coll_params_t *params,
+static tw_status_t create_wire(const tw_nccl_api_t *api, const tw_coll_nccl_params_t *params,
                                tw_nccl_joined_t *joined)
 {
-    ncclComm_t comm = params->nccl_comm;
-    TW_TRY(params->nccl_shared ? TW_OK : split_off(api, params->nccl_comm, joined->rank, &comm));
-    joined->wire = tw_nccl_wire_create(api, comm, joined->rank, params->nccl_shared, params->nccl_gate);
+    ncclComm_t comm = params->comm;
+    TW_TRY(params->shared ? TW_OK : split_off(api, params->comm, joined->rank, &comm));
+    joined->wire = tw_nccl_wire_create(api, comm, joined->rank, params->shared, params->gate);
     return joined->wire ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
@@ -296,15 +296,17 @@ static tw_status_t ask_ranks(const tw_nccl_api_t *api, ncclComm_t comm, tw_nccl_
     return tw_nccl_check(api, joined->rank, comm, api->ncclCommCount(comm, &joined->world), "ncclCommCount");
 }
 
-static tw_status_t join_comm(const tw_nccl_api_t *api, const tw_coll_params_t *params,
-                             const tw_gpu_device_t *device, tw_nccl_joined_t *joined)
+tw_status_t tw_nccl_join_comm(const tw_coll_nccl_params_t *params, const tw_gpu_device_t *device,
+                              tw_nccl_joined_t *joined)
 {
-    TW_TRY(tw_coll_gate_enter(params->nccl_gate));
-    tw_status_t status = ask_ranks(api, params->nccl_comm, joined);
-    tw_coll_gate_leave(params->nccl_gate);
+    tw_nccl_api_t api;
+    TW_TRY(tw_nccl_load(&api));
+    TW_TRY(tw_coll_gate_enter(params->gate));
+    tw_status_t status = ask_ranks(&api, params->comm, joined);
+    tw_coll_gate_leave(params->gate);
     TW_TRY(status);
     joined->node_ids = calloc((size_t)joined->world, sizeof(*joined->node_ids));
-    TW_TRY(joined->node_ids ? create_wire(api, params, joined) : TW_ERR_NO_MEMORY);
+    TW_TRY(joined->node_ids ? create_wire(&api, params, joined) : TW_ERR_NO_MEMORY);
     meeting_t meeting = {
         .device = device, .wire = joined->wire, .rank = joined->rank, .world = joined->world};
     status = exchange(&meeting, params, joined->node_ids);
@@ -362,41 +364,44 @@ static tw_status_t join(const tw_nccl_api_t *api, const tw_coll_params_t *over, 
     return tw_nccl_check(api, topo->rank, *comm, result, "ncclCommInitRankConfig");
 }
 
-static tw_status_t join_over(const tw_nccl_api_t *api, const tw_coll_params_t *over, tw_gpu_wire_t **wire)
+tw_status_t tw_nccl_join_over(const tw_coll_params_t *over, tw_nccl_joined_t *joined)
 {
+    tw_nccl_api_t api;
     tw_topo_t topo;
     ncclComm_t comm;
+    TW_TRY(tw_nccl_load(&api));
     TW_TRY(tw_topo_init(&topo, over->transport, over->ranks, over->n_ranks));
-    tw_status_t status = join(api, over, &topo, &comm);
+    tw_status_t status = join(&api, over, &topo, &comm);
     if (status == TW_OK) {
-        *wire = tw_nccl_wire_create(api, comm, topo.rank, 0, NULL);
-        status = *wire ? TW_OK : TW_ERR_NO_MEMORY;
+        joined->wire = tw_nccl_wire_create(&api, comm, topo.rank, 0, NULL);
+        status = joined->wire ? TW_OK : TW_ERR_NO_MEMORY;
     }
     tw_topo_cleanup(&topo);
     return status;
 }
 
-tw_status_t tw_nccl_join(const tw_coll_params_t *params, const tw_gpu_device_t *device,
-                         tw_nccl_joined_t *joined)
-{
-    tw_nccl_api_t api;
-    TW_TRY(tw_nccl_load(&api));
-    if (params->nccl_comm) {
-        return join_comm(&api, params, device, joined);
-    }
-    return join_over(&api, params, &joined->wire);
-}
-
 #else
 
-tw_status_t tw_nccl_join(const tw_coll_params_t *params, const tw_gpu_device_t *device,
-                         tw_nccl_joined_t *joined)
+static tw_status_t refuse(void)
+{
+    tw_error("collectives over NCCL are not there: no CUDA and NCCL were found when this was built");
+    return TW_ERR_UNSUPPORTED;
+}
+
+tw_status_t tw_nccl_join_comm(const tw_coll_nccl_params_t *params, const tw_gpu_device_t *device,
+                              tw_nccl_joined_t *joined)
 {
     (void)params;
     (void)device;
     (void)joined;
-    tw_error("collectives over NCCL are not there: no CUDA and NCCL were found when this was built");
-    return TW_ERR_UNSUPPORTED;
+    return refuse();
+}
+
+tw_status_t tw_nccl_join_over(const tw_coll_params_t *over, tw_nccl_joined_t *joined)
+{
+    (void)over;
+    (void)joined;
+    return refuse();
 }
 
 #endif

@@ -153,17 +153,15 @@ static ncclResult_t settle_without(tw_ip_comm_t *comm, tw_status_t status)
 /** Over the communicator itself: all ranks have the interposer. */
 static ncclResult_t meet(tw_ip_comm_t *comm)
 {
-    tw_coll_params_t params = {
-        .mem = TW_MEM_CUDA,
-        .wire = TW_COLL_WIRE_NCCL,
-        .nccl_comm = comm->nccl,
-        .nccl_shared = 1,
+    const tw_coll_nccl_params_t params = {
+        .comm = comm->nccl,
+        .shared = 1,
+        .gate = &comm->gate,
         .terms = tw_ip_policy_hash(),
-        .nccl_gate = &comm->gate,
     };
     tw_coll_t *coll = NULL;
 
-    tw_status_t status = tw_coll_create(&params, &coll);
+    tw_status_t status = tw_coll_nccl_create(&params, &coll);
     return status == TW_OK ? settle_on(comm, coll) : settle_without(comm, status);
 }
 

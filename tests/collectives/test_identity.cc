@@ -107,7 +107,7 @@ TEST_F(Identity, AnIdInUseIsRefusedOnAllMembers)
         EXPECT_EQ(create(rank, {}, 5, &second), TW_ERR_INVALID);
         ASSERT_EQ(create(rank, {2, 1, 0}, 0, &third), TW_OK); /* nothing is left behind, and 5 stays in use */
         EXPECT_EQ(third->id, 1);
-        EXPECT_EQ(tw_transport_ids_get(transports[(size_t)rank])->bits[0], rank < 2 ? 0x22u : 0x02u);
+        EXPECT_EQ(third->shared->ids.bits[0], rank < 2 ? 0x22u : 0x02u);
         expect_gather(third, 1);
         tw_coll_destroy(first);
         tw_coll_destroy(third);
@@ -117,15 +117,19 @@ TEST_F(Identity, AnIdInUseIsRefusedOnAllMembers)
 TEST_F(Identity, NoIdIsLeft)
 {
     start(1);
-    memset(tw_transport_ids_get(transports[0]), 0xff, sizeof(tw_transport_ids_t));
+    tw_shared_t *shared;
+    ASSERT_EQ(tw_shared_get(transports[0], &shared), TW_OK);
+    memset(&shared->ids, 0xff, sizeof(shared->ids));
     expect_log("all 255 ids are in use");
     tw_coll_t *coll;
     EXPECT_EQ(create(0, {}, 0, &coll), TW_ERR_INVALID);
-    tw_transport_ids_get(transports[0])->bits[3] &= ~(1ull << 63); /* the last one */
+    shared->ids.bits[3] &= ~(1ull << 63); /* the last one */
     ASSERT_EQ(create(0, {}, 0, &coll), TW_OK);
     EXPECT_EQ(coll->id, 255);
     tw_coll_destroy(coll);
-    EXPECT_EQ(tw_transport_ids_get(transports[0])->bits[3] >> 63, 0u);
+    EXPECT_EQ(shared->ids.bits[3] >> 63, 0u);
+    tw_shared_put(shared);
+    EXPECT_EQ(tw_transport_hook_get(transports[0]), nullptr);
 }
 
 TEST_F(Identity, DifferentIdsAreAMismatchOnAllMembers)
@@ -196,6 +200,7 @@ TEST_F(Identity, DifferentKindsAreAMismatch)
     expect_log("rank 1: making a communicator: rank 0 asks for another kind");
     run([&](int rank) {
         tw_bootstrap_t boot = {};
+        tw_identity_ids_t ids = {};
         tw_topo_t topo;
         const int ranks[] = {0, 1};
         ASSERT_EQ(tw_topo_init(&topo, transports[(size_t)rank], ranks, 2), TW_OK);
@@ -203,10 +208,10 @@ TEST_F(Identity, DifferentKindsAreAMismatch)
         boot.topo = &topo;
         boot.tag = TW_COLL_MEETING_TAG;
         int id;
-        EXPECT_EQ(tw_identity_agree(&boot, (uint64_t)rank, 0, &id), TW_ERR_MISMATCH);
-        EXPECT_EQ(tw_identity_agree(&boot, 9, 0, &id), TW_OK);
+        EXPECT_EQ(tw_identity_agree(&boot, &ids, (uint64_t)rank, 0, &id), TW_ERR_MISMATCH);
+        EXPECT_EQ(tw_identity_agree(&boot, &ids, 9, 0, &id), TW_OK);
         EXPECT_EQ(id, 1);
-        tw_identity_free(boot.transport, id);
+        tw_identity_free(&ids, id);
         tw_topo_cleanup(&topo);
     });
 }

@@ -31,7 +31,7 @@ class Progress : public tw::Fixture
             for (tw_coll_t *coll : colls[(size_t)r]) {
                 tw_coll_destroy(coll);
             }
-            EXPECT_EQ(tw_transport_owner(transports[r]), nullptr);
+            EXPECT_EQ(tw_transport_hook_get(transports[r]), nullptr) << "nothing is left behind";
             tw_transport_destroy(transports[r]);
         }
         tw::Fixture::TearDown();
@@ -199,7 +199,7 @@ TEST_F(Progress, ATransportHasAThreadForAllOrNone)
         EXPECT_EQ(tw_coll_create(&params, &colls[(size_t)rank][0]), TW_OK);
     });
     create_refused(1, "its transport has communicators without a progress thread");
-    EXPECT_EQ(tw_transport_owner(transports[0]), nullptr);
+    EXPECT_EQ(tw_shared_find(transports[0])->progress, nullptr);
     for (auto &of_rank : colls) {
         tw_coll_destroy(of_rank[0]);
         of_rank[0] = nullptr;
@@ -217,7 +217,7 @@ TEST_F(Progress, DestroyWhileInFlight)
     EXPECT_EQ(tw_coll_post(colls[0][0], detached.args(), nullptr), TW_OK);
     tw_coll_destroy(colls[0][0]);
     colls[0][0] = nullptr;
-    EXPECT_NE(tw_transport_owner(transports[0]), nullptr) << "the other one has it";
+    EXPECT_NE(tw_shared_find(transports[0])->progress, nullptr) << "the other one has it";
 }
 
 } // namespace

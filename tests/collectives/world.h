@@ -12,7 +12,7 @@
 
 #include "collectives/collectives.h"
 #include "tests/common/fixture.h"
-#include "transport/transport.h"
+#include "tests/transport/local.h"
 
 namespace tw
 {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/transport/contract.h"
+#include "tests/transport/local.h"
 
 namespace
 {
@@ -103,62 +104,44 @@ TEST(TransportLocal, CountsAtTheSenderByNode)
     }
 }
 
-TEST(TransportLocal, ProgressMovesEveryMoverOnce)
+TEST(TransportLocal, ProgressMovesTheHookOnce)
 {
-    struct Mover {
-        tw_transport_mover_t mover = {};
+    struct Hook {
+        tw_transport_hook_t hook = {};
         int calls = 0, moves = 0;
-        Mover()
-        {
-            mover.arg = this;
-            mover.move = [](void *arg, int *moved) {
-                auto *self = static_cast<Mover *>(arg);
-                self->calls++;
-                *moved = *moved || self->moves;
-            };
-        }
-    } first, second;
+    } mine;
+    mine.hook.arg = &mine;
+    mine.hook.move = [](void *arg, int *moved) {
+        auto *self = static_cast<Hook *>(arg);
+        self->calls++;
+        *moved = *moved || self->moves;
+    };
     World w(1);
     tw_transport_t *t = w.ranks[0];
-    tw_transport_mover_add(t, &first.mover);
-    tw_transport_mover_add(t, &second.mover);
+    EXPECT_EQ(tw_transport_hook_get(t), nullptr);
+    tw_transport_hook_set(t, &mine.hook);
+    EXPECT_EQ(tw_transport_hook_get(t), &mine.hook);
     EXPECT_EQ(tw_transport_progress(t), TW_IN_PROGRESS);
-    second.moves = 1;
+    mine.moves = 1;
     EXPECT_EQ(tw_transport_progress(t), TW_OK);
-    EXPECT_EQ(first.calls, 2);
-    EXPECT_EQ(second.calls, 2);
+    EXPECT_EQ(mine.calls, 2);
 
     /* Also when a message has moved. */
-    second.moves = 0;
+    mine.moves = 0;
     uint8_t out = 7, in = 0;
     tw_transport_request_t *received = contract::recv(t, 0, 0, &in, 1);
     tw_transport_request_t *sent = contract::send(t, 0, 0, &out, 1);
-    int calls = first.calls;
+    int calls = mine.calls;
     for (tw_status_t status = TW_OK; status == TW_OK; calls++) {
         status = tw_transport_progress(t);
     }
-    EXPECT_EQ(first.calls, calls);
+    EXPECT_EQ(mine.calls, calls);
     tw_transport_cancel(t, sent);
     tw_transport_cancel(t, received);
 
-    tw_transport_mover_remove(t, &first.mover);
+    tw_transport_hook_set(t, nullptr);
     tw_transport_progress(t);
-    EXPECT_EQ(first.calls, calls);
-    EXPECT_EQ(second.calls, calls + 1);
-    tw_transport_mover_remove(t, &second.mover);
-}
-
-TEST(TransportLocal, AnOwnerIsKept)
-{
-    tw_transport_t *transport = nullptr;
-    int owner = 0;
-    ASSERT_EQ(tw_transport_local_create(1, nullptr, &transport), TW_OK);
-    EXPECT_EQ(tw_transport_owner(transport), nullptr);
-    tw_transport_owner_set(transport, &owner);
-    EXPECT_EQ(tw_transport_owner(transport), &owner);
-    tw_transport_owner_set(transport, nullptr);
-    EXPECT_EQ(tw_transport_owner(transport), nullptr);
-    tw_transport_destroy(transport);
+    EXPECT_EQ(mine.calls, calls);
 }
 
 TEST(TransportLocal, SleepTimesOutAndWakes)

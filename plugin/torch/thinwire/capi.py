@@ -80,12 +80,21 @@ class Params(C.Structure):
         ("mem", C.c_int),
         ("wire", C.c_int),
         ("deterministic", C.c_int),
-        ("nccl_comm", C.c_void_p),
         ("progress_thread", C.c_int),
-        ("nccl_shared", C.c_int),
-        ("terms", C.c_uint64),
         ("patient", C.c_int),
-        ("nccl_gate", C.c_void_p),
+        ("timeout_sec", C.c_double),
+    ]
+
+
+class NcclParams(C.Structure):
+    """tw_coll_nccl_params_t"""
+
+    _fields_ = [
+        ("comm", C.c_void_p),
+        ("shared", C.c_int),
+        ("gate", C.c_void_p),
+        ("terms", C.c_uint64),
+        ("deterministic", C.c_int),
         ("timeout_sec", C.c_double),
     ]
 
@@ -219,6 +228,7 @@ STRUCTURES = {
     "tw_job_t": Job,
     "tw_transport_ucx_params_t": UcxParams,
     "tw_coll_params_t": Params,
+    "tw_coll_nccl_params_t": NcclParams,
     "tw_coll_segment_t": Segment,
     "tw_coll_args_t": Args,
     "tw_coll_counters_t": Counters,
@@ -260,6 +270,7 @@ _FUNCTIONS = {
     "tw_transport_failed_rank": (C.c_int, _P),
     "tw_transport_ucx_knows": (C.c_int, C.c_int),
     "tw_coll_create": (C.c_int, _P, _P),
+    "tw_coll_nccl_create": (C.c_int, _P, _P),
     "tw_coll_destroy": (None, _P),
     "tw_coll_abort": (None, _P),
     "tw_coll_timeout_set": (None, _P, C.c_double),

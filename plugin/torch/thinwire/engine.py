@@ -206,11 +206,12 @@ class Engine:
 
     def _create(self, ranks: list[int], timeout_sec: float, nccl_group: dist.ProcessGroup | None) -> Communicator:
         pointer, library = C.c_void_p(), capi.lib()
-        params = self._params(ranks, timeout_sec)
         if nccl_group is not None:
-            params = capi.Params(mem=capi.CUDA, wire=capi.WIRE_NCCL, deterministic=1, nccl_comm=nccl_comm(nccl_group),
-                                 timeout_sec=own_timeout(timeout_sec))
-        status = library.tw_coll_create(C.byref(params), C.byref(pointer))
+            over = capi.NcclParams(comm=nccl_comm(nccl_group), deterministic=1, timeout_sec=own_timeout(timeout_sec))
+            status = library.tw_coll_nccl_create(C.byref(over), C.byref(pointer))
+        else:
+            params = self._params(ranks, timeout_sec)
+            status = library.tw_coll_create(C.byref(params), C.byref(pointer))
         self.check(status, "communicator of ranks %s" % ranks)
         return Communicator(self, pointer, ranks.index(self.rank), len(ranks), timeout_sec, nccl_group is not None)
 

@@ -822,8 +822,11 @@ TEST_F(GpuHost, CreateRefuses)
     tw_coll_t *coll = nullptr;
     tw_coll_params_t params = {};
     params.mem = TW_MEM_CUDA;
-    expect_log("a communicator: it needs a transport or an NCCL communicator");
+    expect_log("a communicator: it needs a transport");
     EXPECT_EQ(tw_coll_create(&params, &coll), TW_ERR_INVALID);
+    const tw_coll_nccl_params_t none = {};
+    expect_log("a communicator: it needs a communicator of NCCL");
+    EXPECT_EQ(tw_coll_nccl_create(&none, &coll), TW_ERR_INVALID);
     params.transport = world.transport(0);
     params.id = 256;
     expect_log("communicator id 256 is not in 0 to 255");

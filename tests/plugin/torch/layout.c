@@ -35,13 +35,16 @@ static void print_jobs(void)
     FIELD(tw_coll_params_t, mem);
     FIELD(tw_coll_params_t, wire);
     FIELD(tw_coll_params_t, deterministic);
-    FIELD(tw_coll_params_t, nccl_comm);
     FIELD(tw_coll_params_t, progress_thread);
-    FIELD(tw_coll_params_t, nccl_shared);
-    FIELD(tw_coll_params_t, terms);
     FIELD(tw_coll_params_t, patient);
-    FIELD(tw_coll_params_t, nccl_gate);
     FIELD(tw_coll_params_t, timeout_sec);
+    SIZE(tw_coll_nccl_params_t);
+    FIELD(tw_coll_nccl_params_t, comm);
+    FIELD(tw_coll_nccl_params_t, shared);
+    FIELD(tw_coll_nccl_params_t, gate);
+    FIELD(tw_coll_nccl_params_t, terms);
+    FIELD(tw_coll_nccl_params_t, deterministic);
+    FIELD(tw_coll_nccl_params_t, timeout_sec);
 }
 
 static void print_operations(void)

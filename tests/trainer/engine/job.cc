@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-#include "transport/transport.h"
+#include "tests/transport/local.h"
 
 namespace tw
 {

@@ -10,6 +10,7 @@
 #include <sys/queue.h>
 #include <time.h>
 
+#include "tests/transport/local.h"
 #include "transport/backend.h"
 
 typedef TAILQ_HEAD(local_queue, local_request) local_queue_t;

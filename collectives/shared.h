@@ -1,0 +1,42 @@
+/** What the communicators of one transport share: their ids, so that their tags differ; the thread that moves
+ *  them, if they have one; and who is moved when messages have come. It is made with the first of them, and
+ *  ends with the last. Private to collectives. */
+#ifndef TW_COLLECTIVES_SHARED_H
+#define TW_COLLECTIVES_SHARED_H
+
+#include "collectives/identity.h"
+#include "transport/transport.h"
+
+TW_C_BEGIN
+
+/** Somebody with work to do when messages have come or gone. In its owner's memory. */
+typedef struct tw_shared_mover {
+    void (*move)(void *arg, int *moved); /**< as in tw_transport_hook_t */
+    void *arg;
+    int polls; /**< 1: it also waits for what no message announces */
+    struct tw_shared_mover *next;
+} tw_shared_mover_t;
+
+typedef struct tw_shared {
+    tw_transport_t *transport;
+    tw_transport_hook_t hook;
+    tw_shared_mover_t *movers;    /**< the first of a list */
+    tw_identity_ids_t ids;        /**< in use */
+    struct tw_progress *progress; /**< the thread that has the transport for itself; NULL: none */
+    int n_users;
+} tw_shared_t;
+
+/** One more user. TW_ERR_NO_MEMORY. */
+tw_status_t tw_shared_get(tw_transport_t *transport, tw_shared_t **out);
+/** One user less. Accepts NULL. */
+void tw_shared_put(tw_shared_t *shared);
+/** NULL: nobody uses it. */
+tw_shared_t *tw_shared_find(const tw_transport_t *transport);
+
+/** Not from within `move`, but that of the progress thread, which runs what other threads ask for. */
+void tw_shared_mover_add(tw_shared_t *shared, tw_shared_mover_t *mover);
+void tw_shared_mover_remove(tw_shared_t *shared, tw_shared_mover_t *mover);
+
+TW_C_END
+
+#endif
