@@ -25,8 +25,10 @@ MODES = {
 }
 # What a mode may send, as a part of gloo's bytes.
 BYTES_LIMITS = {"int8-int4": 0.22, "int8-int4-hadamard": 0.22, "delta-int4": 0.17, "delta-lossless": 0.40}
-# Modes that lose nothing: their losses are exact's.
+# Modes that lose nothing: their losses are exact's, and on two nodes gloo's.
 LOSSLESS = ("delta-lossless",)
+# What they may send, as a part of exact's bytes, where gradients are reduced in bf16.
+LOSSLESS_LIMIT, SHORT_REDUCTION = 0.27, "--reduce bfloat16"
 # gloo's ring adds in another order from three ranks on.
 LOSS_LIMIT = 1e-4
 WARM_STEPS = 1
@@ -98,11 +100,10 @@ class Bench:
         self.runs = {mode: [] for mode in args.modes.split(",")}
 
     def command(self, result, seed):
-        nic = ["--nic", "eth0"] if self.args.link != NONE else []
         job = self.args.job or runfile("bench/fsdp_job.py")
         validate = ["--validate", self.args.validate, "--seed", seed] if self.args.validate else []
         return ([runfile("bench/cluster"), "--nodes", self.args.nodes, "--link", self.args.link, "--", self.python, job,
-                 "--params", self.args.params, "--steps", self.args.steps, "--json", result] + nic + validate + self.args.job_args.split())
+                 "--params", self.args.params, "--steps", self.args.steps, "--json", result, "--nic", "eth0"] + validate + self.args.job_args.split())
 
     def run(self, mode, seed):
         result = pathlib.Path(self.folder, "result.json")
@@ -147,10 +148,21 @@ def compare_validation(found, bench):
                 row["ok"], row["why"] = False, "validation is %.2f %% worse than exact's" % (100 * row["validation_off_mean"])
 
 
-def check(row, first, baseline, exact):
+def check_lossless(row, first, baseline, exact, is_short):
+    """Why a row that loses nothing is not ok, or ""."""
+    others = [("exact's", exact)] + ([("gloo's", baseline)] if row["nodes"] == 2 else [])
+    for whose, other in others:
+        if other is not None and first["losses"] != other["losses"]:
+            return "losses are off from %s by %.1e" % (whose, relative(first["losses"], other["losses"]))
+    ratio = row["bytes_ratio_exact"]
+    return "sends %.3f of exact's bytes" % ratio if is_short and ratio is not None and ratio > LOSSLESS_LIMIT else ""
+
+
+def check(row, first, baseline, exact, is_short):
     """Why a row is not ok, or ""."""
-    if row["mode"] in LOSSLESS and exact is not None and first["losses"] != exact["losses"]:
-        return "losses are off from exact's by %.1e" % relative(first["losses"], exact["losses"])
+    why = check_lossless(row, first, baseline, exact, is_short) if row["mode"] in LOSSLESS else ""
+    if why:
+        return why
     if baseline is None or row["mode"] == "gloo":
         return ""
     off = relative(first["losses"], baseline["losses"])
@@ -177,7 +189,13 @@ def make_row(mode, runs, args):
     last = [loss for run in runs for loss in run["losses"][-10:]]
     return {"mode": mode, "nodes": args.nodes, "link_bps": parse_rate(args.link), "params": runs[0]["params"],
             "step_sec_median": statistics.median(seconds), "step_sec_min": min(seconds),
-            "bytes_per_node_step": statistics.median(sent), "hidden": hidden(runs), "loss_last10": statistics.mean(last)}
+            "bytes_per_node_step": statistics.median(sent), "steps": len(runs[0]["losses"]),
+            "bytes_per_node": statistics.median(sum(run["sent_bytes"]) for run in runs), "hidden": hidden(runs), "loss_last10": statistics.mean(last)}
+
+
+def part_of(row, other, what):
+    """A row's bytes as a part of another's; None if there is no other."""
+    return row[what] / other[what] if other and other[what] else None
 
 
 def rows(bench):
@@ -187,8 +205,10 @@ def rows(bench):
     exact = bench.runs["exact"][0] if "exact" in bench.runs else None
     for mode, row in made.items():
         row["speedup"] = plain["step_sec_median"] / row["step_sec_median"] if plain else None
-        row["bytes_ratio"] = row["bytes_per_node_step"] / plain["bytes_per_node_step"] if plain and plain["bytes_per_node_step"] else None
-        row["why"] = check(row, bench.runs[mode][0], baseline, exact)
+        row["bytes_ratio"] = part_of(row, plain, "bytes_per_node_step")
+        row["bytes_ratio_all"] = part_of(row, plain, "bytes_per_node")
+        row["bytes_ratio_exact"] = part_of(row, made.get("exact"), "bytes_per_node")
+        row["why"] = check(row, bench.runs[mode][0], baseline, exact, SHORT_REDUCTION in bench.args.job_args)
         row["ok"] = not row["why"]
     if bench.args.validate:
         compare_validation(list(made.values()), bench)
@@ -217,6 +237,13 @@ def line(row):
         ("yes" if row["ok"] else "NO: " + row["why"]) + note)
 
 
+def whole_line(row):
+    """All steps of a run, the first one, too."""
+    parts = [(row["bytes_ratio_all"], "gloo's"), (row["bytes_ratio_exact"], "exact's")]
+    texts = ["%.4f of %s" % part for part in parts if part[0] is not None and row["mode"] != part[1].removesuffix("'s")]
+    return "%-20s %d steps, %.1f MB a node%s" % (row["mode"], row["steps"], row["bytes_per_node"] / 1e6, "".join(", " + one for one in texts))
+
+
 def main():
     args = parse_args()
     python = find_python(args)
@@ -231,6 +258,9 @@ def main():
     print("# " + HEADER)
     for row in found:
         print("  " + line(row))
+    print("# bytes of all steps, the first one, too")
+    for row in found:
+        print("  " + whole_line(row))
     if args.json:
         target = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), args.json)
         target.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
