@@ -1,8 +1,8 @@
 """FSDP2: its all-gather of weights, its reduce-scatter of gradients and its all-reduce between replicas, over Thinwire.
 
 FSDP2 has a place for the first two on every group of parameters; its all-reduce is taken from where it calls it. The boundaries
-of parameters in its flat buffers are read from the group. Private names of torch are used in this file and in prefetch.py
-alone; inside.py lists them."""
+of parameters in its flat buffers are read from the group. Private names of torch are used in this file, in prefetch.py and in
+backward.py alone; inside.py lists them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 import torch.distributed as dist
 
-from . import capi, inside, operations, policy, prefetch, replicas, segments, staging, tally, unused
+from . import backward, capi, inside, operations, policy, prefetch, replicas, segments, staging, tally, unused
 from .engine import TYPES, Communicator, Use
 
 log = logging.getLogger("thinwire")
@@ -43,7 +43,7 @@ class _Comm:
 
     def __init__(self, group: object, rules: policy.Policy, use: Use):
         super().__init__()
-        self._group, self._rules, self._use = group, rules, use
+        self.group, self._rules, self._use = group, rules, use
         self._shapes: dict[object, list[tuple[torch.dtype, operations.Shape]]] = {}
         self._units: dict[object, tuple[replicas.Unit | None, str]] = {}
         self._cuda = False
@@ -87,7 +87,7 @@ class _Comm:
     def _post(self, kind: str, op: int, parts: list[tuple[torch.dtype, operations.Shape]],
               place: Callable[[segments.Table], None], codec: capi.Codec | None, keep: tuple[torch.Tensor, ...],
               communicator: Communicator, reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.AnyRequest:
-        step, of = next(self._steps), "%s of %s" % (kind, self._group._module_fqn)
+        step, of = next(self._steps), "%s of %s" % (kind, self.group._module_fqn)
         return operations.post([operations.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of)
                                 for dtype, shape in parts], communicator)
 
@@ -160,7 +160,7 @@ def _classes() -> tuple[type, type]:
             """Of a run of bytes."""
             offsets = [0, *itertools.accumulate(n * dtype.itemsize for n, dtype in gathered)]
             places = []
-            for param, (n, dtype), offset in zip(self._group.fsdp_params, gathered, offsets):
+            for param, (n, dtype), offset in zip(self.group.fsdp_params, gathered, offsets):
                 reason = self._why_exact(param, dtype.itemsize)
                 if not dtype.is_floating_point or dtype not in TYPES:
                     reason = str(dtype)
@@ -181,7 +181,7 @@ def _classes() -> tuple[type, type]:
             return self._shapes[key]
 
         def _parts(self, dtype: torch.dtype, run: int, ranks: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
-            params = self._group.fsdp_params
+            params = self.group.fsdp_params
             gathered = [_gathered(one) for one in params]
             own = all(one is not None and one[1] == dtype for one in gathered)
             if dtype == torch.uint8 and not own and None not in gathered and sum(n * one.itemsize for n, one in gathered) == run:
@@ -199,11 +199,11 @@ def _classes() -> tuple[type, type]:
             whole, rounds, run = dtype != torch.uint8, self._rules.rounds is not None, run * dtype.itemsize
             if whole and not rounds:
                 return [replicas.Part(0, run // dtype.itemsize, dtype)]
-            gathered = [_gathered(one) for one in self._group.fsdp_params]
+            gathered = [_gathered(one) for one in self.group.fsdp_params]
             if None in gathered or sum(n * one.itemsize for n, one in gathered) != run:
                 return [replicas.Part(0, run // dtype.itemsize, dtype, UNKNOWN)] if whole else []
             return [replicas.Part(one.offset, one.piece.n_elems, one.dtype, self._why_not_rounded(param, one) if rounds else "")
-                    for param, one in zip(self._group.fsdp_params, self._places(gathered, run)) if one.dtype in TYPES]
+                    for param, one in zip(self.group.fsdp_params, self._places(gathered, run)) if one.dtype in TYPES]
 
         def _why_not_rounded(self, param: object, place: _Place) -> str:
             size = param._orig_size
@@ -225,7 +225,7 @@ def _classes() -> tuple[type, type]:
             keeper = replicas.keeper_of(ranks)
             if keeper is None:
                 return None, replicas.UNEVEN
-            return keeper.unit(self._group._module_fqn or "the root", run_bytes, parts, self._rules.replica_bytes, self._rules.rounds)
+            return keeper.unit(self.group._module_fqn or "the root", run_bytes, parts, self._rules.replica_bytes, self._rules.rounds)
 
         def __call__(self, output_tensor, input_tensor, group, async_op=False):
             staged = self._rules.keeps and staging.holds(output_tensor)
@@ -237,7 +237,7 @@ def _classes() -> tuple[type, type]:
                 if unit is not None and staged:
                     return operations.Work(staging.gather(unit, output_tensor, input_tensor), "all-gather")
                 if unit is not None:
-                    return prefetch.Gathering(unit.post(output_tensor, policy.is_exact()), self._group)
+                    return prefetch.Gathering(unit.post(output_tensor, policy.is_exact()), self.group)
             if staged:  # there is no replica
                 ranks = self._carrier("all-gather", group, output_tensor)
                 if ranks is None:
@@ -248,10 +248,15 @@ def _classes() -> tuple[type, type]:
             if ranks.cuda:
                 return operations.StreamWork() if async_op else None
             # FSDP2 waits where it copies out, so that a prefetched gather runs beside the computation.
-            return prefetch.Gathering(request, self._group)
+            return prefetch.Gathering(request, self.group)
 
     class ReduceScatter(_Comm, collectives.DefaultReduceScatter):
-        params: Sequence[object] = ()  # of the reduction under way
+        params: Sequence[object] = ()  # of the reduction that is posted
+        call: backward.Call | None = None  # it need not be waited for
+
+        def allocate(self, size, *, dtype, device):
+            made = super().allocate(size, dtype=dtype, device=device)
+            return self.call.allocated(made) if self.call is not None and self.allocator is None else made
 
         def _codec(self, cuda: bool) -> capi.Codec | None:
             return self._rules.grads
@@ -260,35 +265,44 @@ def _classes() -> tuple[type, type]:
             return [one.padded_sharded_param_size.numel() for one in self.params]
 
         def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
-            ranks = self._carrier("reduce-scatter", group, input_tensor, op)
+            ranks, output = self._carrier("reduce-scatter", group, input_tensor, op), backward.value_of(output_tensor)
             if ranks is None:
-                return super().__call__(output_tensor, input_tensor, group, op, async_op)
-            dtype = output_tensor.dtype
-            pieces = self._pieces(self.params, self._sizes(), output_tensor.numel(), dtype.itemsize)
+                return super().__call__(output, input_tensor, group, op, async_op)
+            dtype = output.dtype
+            pieces = self._pieces(self.params, self._sizes(), output.numel(), dtype.itemsize)
             parts = self._shape(dtype, pieces, (ranks.world, ranks.rank),
                                 lambda: segments.RankMajor(ranks.world, ranks.rank, pieces, dtype.itemsize))
             request = self._post(
                 "reduce-scatter", capi.REDUCE_SCATTER, parts,
-                lambda table: table.scatter(input_tensor.data_ptr(), output_tensor.data_ptr()), self._rules.grads,
-                (output_tensor, input_tensor), ranks, operations.reduction(op))
+                lambda table: table.scatter(input_tensor.data_ptr(), output.data_ptr()), self._rules.grads,
+                (output, input_tensor), ranks, operations.reduction(op))
             if ranks.cuda:
                 return operations.StreamWork() if async_op else None
-            # FSDP2 reads the result at once and drops what is returned here.
-            operations.wait(request, "reduce-scatter")
+            self._wait(request, "reduce-scatter", output_tensor)
             return None
+
+        def _wait(self, request: operations.AnyRequest, kind: str, result: torch.Tensor) -> None:
+            """Now, or when the result is read: FSDP2 drops what is returned to it."""
+            if isinstance(result, backward.Pending):
+                result.result.comes_of(request, kind)
+            else:
+                operations.wait(request, kind)
 
         def all_reduce(self, tensor: torch.Tensor, op: dist.ReduceOp, group: dist.ProcessGroup) -> bool:
             """Between replicas: of this rank's shards of gradients, or of whole ones. False: torch's own way."""
-            ranks = self._carrier("all-reduce", group, tensor, op)
+            if isinstance(tensor, backward.Pending):
+                tensor.result.wait()  # for the reduce-scatter
+            value = backward.value_of(tensor)
+            ranks = self._carrier("all-reduce", group, value, op)
             if ranks is None:
                 return False
-            pieces = self._pieces(self.params, self._sizes(), tensor.numel(), tensor.itemsize)
-            parts = self._shape(tensor.dtype, pieces, "replicas", lambda: segments.Plain(pieces, tensor.itemsize))
+            pieces = self._pieces(self.params, self._sizes(), value.numel(), value.itemsize)
+            parts = self._shape(value.dtype, pieces, "replicas", lambda: segments.Plain(pieces, value.itemsize))
             request = self._post(
-                "all-reduce", capi.ALLREDUCE, parts, lambda table: table.reduce(tensor.data_ptr()), self._rules.grads,
-                (tensor,), ranks, operations.reduction(op))
+                "all-reduce", capi.ALLREDUCE, parts, lambda table: table.reduce(value.data_ptr()), self._rules.grads,
+                (value,), ranks, operations.reduction(op))
             if not ranks.cuda:
-                operations.wait(request, "all-reduce")
+                self._wait(request, "all-reduce", tensor)
             return True
 
     return AllGather, ReduceScatter
@@ -305,7 +319,7 @@ class _Distributed(types.ModuleType):
     def all_reduce(self, tensor, op=dist.ReduceOp.SUM, group=None, async_op=False):
         comm = getattr(self.reducing, "comm", None)
         if comm is None or async_op or not comm.all_reduce(tensor, op, group or dist.group.WORLD):
-            return dist.all_reduce(tensor, op, group, async_op)
+            return dist.all_reduce(backward.value_of(tensor), op, group, async_op)
         return None
 
 
@@ -345,9 +359,10 @@ def _watch_collectives() -> None:
             return reduce(fsdp_params, unsharded_grads, group, *args, **kwargs)
         comm.params, distributed.reducing.comm = list(fsdp_params), comm
         try:
-            return reduce(fsdp_params, unsharded_grads, group, *args, **kwargs)
+            with backward.reduction(comm.group, comm.params, unsharded_grads) as comm.call:
+                return reduce(fsdp_params, unsharded_grads, group, *args, **kwargs)
         finally:
-            distributed.reducing.comm = None
+            distributed.reducing.comm = comm.call = None
 
     @functools.wraps(gather)
     def foreach_all_gather(fsdp_params, group, *args, **kwargs):

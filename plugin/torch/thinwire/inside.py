@@ -1,8 +1,8 @@
 """What is used of FSDP2's inside, and whether this torch has it.
 
-FSDP2 has no public way to say where parameters lie in its buffers, nor which of them are reduced. What fsdp.py and prefetch.py use of
-it is listed here, as it was read in torch 2.9 to 2.15, and looked for once before anything is changed: in a torch that differs nothing
-is, and its own collectives stay."""
+FSDP2 has no public way to say where parameters lie in its buffers, nor which of them are reduced. What fsdp.py, prefetch.py and
+backward.py use of it is listed here, as it was read in torch 2.9 to 2.15, and looked for once before anything is changed: in a torch that
+differs nothing is, and its own collectives stay."""
 
 from __future__ import annotations
 
@@ -40,6 +40,11 @@ _CLASSES = {
         "AllGatherResult": ("all_gather_output", "all_gather_work"),
     },
 }
+# What backward.py uses: where it is not there, backward waits for each reduction.
+_LATER = {
+    "_fsdp_param_group": {"FSDPParamGroup": ("comm_ctx", "_all_reduce_hook")},
+    "_fsdp_param": {"FSDPParam": ("sharded_param", "offload_to_cpu")},
+}
 # {(module, function): its first parameters}; they are called by the module's own global names.
 _FUNCTIONS = {
     ("_fsdp_param_group", "foreach_all_gather"): ("fsdp_params", "group"),
@@ -71,12 +76,16 @@ def _names(owner: type) -> set[str]:
     return found
 
 
-def _missing() -> Iterator[str]:
-    for name, classes in _CLASSES.items():
+def _missing_of(table: dict[str, dict[str, tuple[str, ...]]]) -> Iterator[str]:
+    for name, classes in table.items():
         for owner, attributes in classes.items():
             found = getattr(module(name), owner, None)
             known = _names(found) if found is not None else set()
             yield from ("%s.%s" % (owner, one) for one in attributes if one not in known)
+
+
+def _missing() -> Iterator[str]:
+    yield from _missing_of(_CLASSES)
     for (name, path), parameters in _FUNCTIONS.items():
         function: object = module(name)
         for part in path.split("."):
@@ -99,6 +108,14 @@ def difference() -> str:
     except Exception as error:  # whatever has been moved or renamed
         missing = [str(error)]
     return "it has no %s" % ", ".join(missing) if missing else ""
+
+
+@functools.cache
+def reduces_later() -> bool:
+    """Whether backward can go on while gradients are reduced."""
+    from torch.distributed.tensor import DTensor
+
+    return "_local_tensor" in _names(DTensor) and not any(_missing_of(_LATER))
 
 
 def check() -> None:

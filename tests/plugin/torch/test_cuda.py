@@ -190,7 +190,7 @@ def test_a_gather_of_mixed_types_is_two_operations_and_one_work(log):
     gather, _ = comms()
     norm = parameter()
     norm._orig_size, norm._sharded_param_data = torch.Size([128]), torch.zeros(64, dtype=torch.bfloat16)
-    gather._group.fsdp_params.append(norm)
+    gather.group.fsdp_params.append(norm)
     run = 64 * 64 * 4 + 64 * 2
     whole = torch.zeros(2 * run, dtype=torch.uint8)
     work = gather(output_tensor=whole, input_tensor=whole[:run], group=GROUP, async_op=True)

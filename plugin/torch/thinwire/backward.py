@@ -1,0 +1,218 @@
+"""FSDP2 on CPUs: while the gradients of one group of parameters are reduced, backward goes on.
+
+What FSDP2 does after a reduction is to make views of its result and to hand them out as gradients; it reads nothing. So the result is a
+tensor that need not be there yet: whoever reads it waits for it, whatever FSDP2, a hook or the job does. Two things that FSDP2 may
+do are put off, too: a cast, and adding to the gradients of an earlier batch. All is done before the next reduction but one is posted, and at
+the end of backward; from then on gradients are tensors like others. inside.py lists the private names of torch that are used."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch.utils import _pytree
+
+from . import inside, operations
+
+# Reductions of a tree of FSDP2 modules that may be under way when the next one is posted. Each holds the whole gradients of a group.
+UNDER_WAY = 1
+# They read nothing.
+_VIEWS = frozenset("aten::" + name for name in ("as_strided", "view", "slice", "alias", "detach"))
+_CAST = "aten::_to_copy"
+
+
+class Pending(torch.Tensor):
+    """A tensor on the host that a reduction is still to fill. Whatever reads it finishes the reduction first."""
+
+    @staticmethod
+    def __new__(cls, value: torch.Tensor, result: Result) -> Pending:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, value.size(), value.stride(), value.storage_offset(), dtype=value.dtype, device=value.device)
+        made.value, made.result = value, result
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def ready(self) -> torch.Tensor:
+        self.result.finish()
+        return self.value
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        kwargs, name = kwargs or {}, function._schema.name
+        first = args[0] if args else None
+        if isinstance(first, cls) and not first.result.is_done:
+            if name in _VIEWS:
+                return cls(function(first.value, *args[1:], **kwargs), first.result)
+            if name == _CAST and set(kwargs) == {"dtype"}:
+                made = torch.empty_like(first.value, dtype=kwargs["dtype"])
+                first.result.then(lambda: made.copy_(first.value))
+                return cls(made, first.result)
+        args, kwargs = _pytree.tree_map_only(cls, cls.ready, (args, kwargs))
+        return function(*args, **kwargs)
+
+    # These look at memory past the dispatcher.
+    def numpy(self, **kwargs):
+        return self.ready().numpy(**kwargs)
+
+    def tolist(self):
+        return self.ready().tolist()
+
+    def data_ptr(self):
+        return self.ready().data_ptr()
+
+    def __repr__(self, **_kwargs):
+        return repr(self.ready())
+
+
+class Result:
+    """Of the reduction of a group's gradients, and what is to be done when it is there."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self._request: operations.AnyRequest | None = None
+        self._kind = ""
+        self._rest: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+
+    def comes_of(self, request: operations.AnyRequest, kind: str) -> None:
+        """When this operation has ended it is there."""
+        self._request, self._kind, self.is_done = request, kind, False
+
+    def wait(self) -> None:
+        """For the operation alone. ThinwireError, each time, if it has failed."""
+        if self._request is not None:
+            operations.wait(self._request, self._kind)
+
+    def then(self, action: Callable[[], object]) -> None:
+        """Afterwards, in the order of the calls."""
+        with self._lock:
+            if not self.is_done:
+                self._rest.append(action)
+                return
+        action()
+
+    def finish(self) -> None:
+        """Wait, and do the rest."""
+        with self._lock, torch.no_grad():
+            if not self.is_done:
+                self.wait()
+                while self._rest:
+                    self._rest.pop(0)()
+                self.is_done = True
+
+
+def value_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a tensor, whether or not it has been filled."""
+    return tensor.value if isinstance(tensor, Pending) else tensor
+
+
+class _Flight:
+    """The results of a tree of FSDP2 modules that are under way, oldest first."""
+
+    def __init__(self) -> None:
+        self._under_way: list[Result] = []
+        self._task = -1  # of autograd's: a backward pass that ends with finish()
+
+    def add(self, result: Result) -> None:
+        if self._task != torch._C._current_graph_task_id():
+            torch.autograd.Variable._execution_engine.queue_callback(self.finish)
+            self._task = torch._C._current_graph_task_id()
+        self._under_way.append(result)
+
+    def finish(self, rest: int = 0) -> None:
+        """All but the newest."""
+        while len(self._under_way) > rest:
+            self._under_way.pop(0).finish()
+
+
+def _flight(context: object) -> _Flight:
+    """That of the tree to which this context of FSDP2's belongs."""
+    if not hasattr(context, "_thinwire_flight"):
+        context._thinwire_flight = _Flight()
+    return context._thinwire_flight
+
+
+def _local(grad: torch.Tensor | None) -> torch.Tensor | None:
+    return getattr(grad, "_local_tensor", None)
+
+
+class Call:
+    """A call of FSDP2's foreach_reduce that may return before its reduction has ended."""
+
+    def __init__(self, params: Sequence[object]):
+        self._params, self._result, self._n_allocated = params, Result(), 0
+        self._before = [one.sharded_param.grad for one in params]
+        for one in params:  # FSDP2 would read the result to add it
+            one.sharded_param.grad = None
+
+    def allocated(self, buffer: torch.Tensor) -> torch.Tensor:
+        """In place of a buffer that FSDP2 has asked for: the second is the result's."""
+        self._n_allocated += 1
+        return Pending(buffer, self._result) if self._n_allocated == 2 else buffer
+
+    def _put_back(self) -> list[torch.Tensor | None]:
+        """The gradients from before; what FSDP2 has made since."""
+        made = [one.sharded_param.grad for one in self._params]
+        for param, grad in zip(self._params, self._before):
+            if grad is not None:
+                param.sharded_param.grad = grad
+        return made
+
+    def fail(self) -> None:
+        self._put_back()
+
+    def _settle(self, grad: torch.Tensor, value: torch.Tensor) -> None:
+        """A gradient's part on this rank is that memory, when the result is there."""
+        grad._local_tensor = Pending(value, self._result)
+        self._result.then(lambda: setattr(grad, "_local_tensor", value))
+
+    def _take(self, before: torch.Tensor | None, new: torch.Tensor) -> None:
+        part = _local(new)
+        if before is None:
+            if isinstance(part, Pending):
+                self._settle(new, part.value)
+        elif isinstance(part, Pending):
+            total = _local(before)
+            self._result.then(lambda: total.add_(part.value))
+            self._settle(before, total)
+        else:
+            before._local_tensor += part
+
+    def end(self, context: object) -> None:
+        """foreach_reduce has returned."""
+        with torch.no_grad():
+            for before, new in zip(self._before, self._put_back()):
+                if new is not None:  # otherwise FSDP2 has put it aside until replicas are reduced
+                    self._take(before, new)
+        _flight(context).add(self._result)
+
+
+def _is_watched(param: object) -> bool:
+    """Whether somebody is to get its gradient at once: an optimizer in backward, or a copy in another place."""
+    return bool(getattr(param.sharded_param, "_post_accumulate_grad_hooks", None)) or param.offload_to_cpu
+
+
+def _may_go_on(group: object, params: Sequence[object], grads: Sequence[torch.Tensor]) -> bool:
+    return (UNDER_WAY > 0 and inside.reduces_later() and torch._C._current_graph_task_id() != -1
+            and group._all_reduce_hook is None and all(one.device.type == "cpu" for one in grads)
+            and not any(map(_is_watched, params)))
+
+
+@contextlib.contextmanager
+def reduction(group: object, params: Sequence[object], grads: Sequence[torch.Tensor]) -> Iterator[Call | None]:
+    """Around a call of foreach_reduce for these parameters of a group; None: it has to wait."""
+    if not _may_go_on(group, params, grads):
+        yield None
+        return
+    again = any(isinstance(_local(one.sharded_param.grad), Pending) for one in params)  # the same parameters' second reduction
+    _flight(group.comm_ctx).finish(0 if again else UNDER_WAY)
+    call = Call(params)
+    try:
+        yield call
+    except BaseException:
+        call.fail()
+        raise
+    call.end(group.comm_ctx)
