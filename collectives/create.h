@@ -8,7 +8,7 @@
 TW_C_BEGIN
 
 typedef struct tw_coll_setup {
-    const tw_coll_params_t *params;    /**< mem and wire are not looked at */
+    const tw_coll_params_t *params;    /**< mem, wire: only whether all ask alike */
     const tw_coll_nccl_params_t *comm; /**< NULL: the ranks meet over the transport */
     const tw_gpu_device_t *device;     /**< NULL: host memory */
     tw_gpu_wire_t *nccl;               /**< NULL: the transport. Taken, also when creation fails */

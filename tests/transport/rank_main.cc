@@ -282,6 +282,8 @@ int run(tw_transport_t *&t, const std::string &what, const char *argument)
         cancel_what_ucx_has(t);
     } else if (what == "leave_with_messages_lost") {
         status = leave_with_messages_lost(t);
+    } else if (what == "peer_timeout") {
+        printf("peer timeout %g s\n", tw_ucx_of(t)->peer_timeout_sec);
     } else if (what == "flood") {
         status = flood(t);
     } else if (what == "compute") {

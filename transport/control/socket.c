@@ -334,10 +334,11 @@ int tw_net_device_usable(const char *device)
     return usable;
 }
 
-/** IPv4 first, then IPv6, then what means something on one link alone. */
-static int kind_of(const uint8_t *data, size_t bytes)
+int tw_net_address_kind(const uint8_t address[16])
 {
-    return bytes == 4 ? 0 : data[0] == 0xfe && (data[1] & 0xc0) == 0x80 ? 2 : 1;
+    struct in6_addr ip;
+    memcpy(&ip, address, sizeof(ip));
+    return IN6_IS_ADDR_V4MAPPED(&ip) ? 0 : IN6_IS_ADDR_LINKLOCAL(&ip) ? 2 : 1;
 }
 
 int tw_net_device_addresses(const char *device, uint8_t *out, int max)
@@ -352,11 +353,12 @@ int tw_net_device_addresses(const char *device, uint8_t *out, int max)
             const uint8_t *data;
             const size_t bytes =
                 i->ifa_addr && !strcmp(i->ifa_name, device) ? address_bytes(i->ifa_addr, &data) : 0;
-            if (bytes && kind_of(data, bytes) == kind) {
-                uint8_t *address = out + 16 * n++;
-                memset(address, 0, 10);
-                memset(address + 10, 0xff, 2);
+            uint8_t address[16] = {[10] = 0xff, [11] = 0xff};
+            if (bytes) {
                 memcpy(address + 16 - bytes, data, bytes);
+            }
+            if (bytes && tw_net_address_kind(address) == kind) {
+                memcpy(out + 16 * n++, address, sizeof(address));
             }
         }
     }

@@ -31,8 +31,11 @@ tw_status_t tw_socket_begun(int fd, int *error);
 void tw_socket_peer_name(int fd, char *name, size_t name_bytes);
 /** The device that carries this end's address; "" if none does. */
 void tw_socket_device(int fd, char *device, size_t device_bytes);
-/** The IP addresses of a device, 16 bytes each (IPv4 mapped into IPv6, and first). out: [max]. Returns how
- *  many; none after an error. */
+/** Of an IP address of 16 bytes: 0: IPv4, mapped into IPv6; 1: IPv6; 2: IPv6 that means something on one link
+ *  alone. Addresses of different kinds do not reach each other. */
+int tw_net_address_kind(const uint8_t address[16]);
+/** The IP addresses of a device, 16 bytes each, in the order of their kinds. out: [max]. Returns how many;
+ *  none after an error. */
 int tw_net_device_addresses(const char *device, uint8_t *out, int max);
 /** Whether `device` exists, is up, has a carrier and an address. */
 int tw_net_device_usable(const char *device);

@@ -33,20 +33,11 @@ int tw_tcp_address_is_sound(const void *address, size_t bytes)
            bytes == sizeof(head) + 16 * (size_t)head.n;
 }
 
-static int family_of(const uint8_t address[16])
-{
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    if (!memcmp(address, mapped, sizeof(mapped))) {
-        return 0;
-    }
-    return address[0] == 0xfe && (address[1] & 0xc0) == 0x80 ? 2 : 1; /* of one link alone, or IPv6 */
-}
-
 /** This end's address to reach that one from; NULL: none. */
 static const uint8_t *own_address_for(const tw_tcp_device_t *device, const uint8_t *theirs)
 {
     for (int i = 0; i < device->n_addresses; i++) {
-        if (family_of(device->addresses[i]) == family_of(theirs)) {
+        if (tw_net_address_kind(device->addresses[i]) == tw_net_address_kind(theirs)) {
             return device->addresses[i];
         }
     }

@@ -649,4 +649,28 @@ TEST_F(GpuStream, ErrorOnTheDevice)
     EXPECT_EQ(tw_coll_progress(gpu.coll(0)), TW_ERR_PEER);
 }
 
+/* Of a call that NCCL does by itself the plan says what NCCL's ring sends between nodes: from each of them all
+ * but a shard, and twice that to reduce and gather. */
+TEST_F(GpuStream, InterNodeBytesOfNative)
+{
+    tw::GpuWorld gpu(tw::nodes_of({2, 2, 1}));
+    for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+        tw::Case c;
+        c.op = op;
+        c.codec = "";
+        c.sizes = {5000};
+        std::vector<tw::GpuPosted> posted = gpu.post(c);
+        EXPECT_TRUE(gpu.finish());
+        EXPECT_STREQ(gpu.plan(0).algo, "native");
+        const uint64_t shard = 1000 * tw_type_bytes(c.type);
+        for (int r = 0; r < 5; r++) {
+            uint64_t planned = 0;
+            EXPECT_EQ(tw_coll_planned_inter_node_bytes(gpu.coll(r), &posted[(size_t)r].asked->args, &planned),
+                      TW_OK);
+            const bool is_first = r == 0 || r == 2 || r == 4;
+            EXPECT_EQ(planned, is_first ? (op == TW_COLL_ALLREDUCE ? 2 : 1) * 4 * shard : 0) << r;
+        }
+    }
+}
+
 } // namespace

@@ -839,4 +839,34 @@ TEST_F(GpuHost, CreateRefuses)
     tw_coll_destroy(nullptr);
 }
 
+/* Ranks of one communicator that ask for different memory, or different wires, would wait for each other. */
+TEST_F(GpuHost, KindsThatDifferAreAMismatch)
+{
+    tw::World world(tw::nodes_of({1, 1}));
+    tw::SimDevice devices[] = {tw::SimDevice(1), tw::SimDevice(2)};
+    struct Kind {
+        tw_mem_t mem;
+        tw_coll_wire_t wire;
+    };
+    const Kind host = {TW_MEM_HOST, TW_COLL_WIRE_TRANSPORT}, gpu = {TW_MEM_CUDA, TW_COLL_WIRE_TRANSPORT},
+               nccl = {TW_MEM_CUDA, TW_COLL_WIRE_NCCL};
+    const Kind pairs[][2] = {{host, gpu}, {gpu, nccl}};
+    for (const auto &pair : pairs) {
+        expect_log("rank 0: making a communicator: rank 1 asks for another kind");
+        expect_log("rank 1: making a communicator: rank 0 asks for another kind");
+        world.run([&](int rank) {
+            tw_coll_params_t params = {};
+            params.transport = world.transport(rank);
+            params.mem = pair[rank].mem;
+            params.wire = pair[rank].wire;
+            tw_coll_setup_t setup = {};
+            setup.params = &params;
+            setup.device = params.mem == TW_MEM_CUDA ? devices[rank].table() : nullptr;
+            tw_coll_t *coll = nullptr;
+            EXPECT_EQ(tw_coll_create_with(&setup, &coll), TW_ERR_MISMATCH);
+            EXPECT_EQ(coll, nullptr);
+        });
+    }
+}
+
 } // namespace

@@ -1,3 +1,4 @@
+#include <arpa/inet.h>
 #include <cstring>
 
 #include <sys/socket.h>
@@ -97,6 +98,26 @@ TEST_F(NetSocket, Devices)
     EXPECT_TRUE(tw_net_device_usable("lo"));
     EXPECT_FALSE(tw_net_device_usable("no-such-device"));
     EXPECT_FALSE(tw_net_device_usable(""));
+}
+
+TEST_F(NetSocket, KindsOfAddresses)
+{
+    const std::pair<const char *, int> kinds[] = {{"::ffff:10.0.0.1", 0},
+                                                  {"::ffff:254.128.0.1", 0},
+                                                  {"::ffff:169.254.1.1", 0},
+                                                  {"::1", 1},
+                                                  {"fd00::1", 1},
+                                                  {"fec0::1", 1},
+                                                  {"2001:db8::1", 1},
+                                                  {"a0bf::1", 1},
+                                                  {"80::1", 1},
+                                                  {"fe80::1", 2},
+                                                  {"febf:ffff::1", 2}};
+    for (auto [text, kind] : kinds) {
+        uint8_t address[16];
+        ASSERT_EQ(inet_pton(AF_INET6, text, address), 1) << text;
+        EXPECT_EQ(tw_net_address_kind(address), kind) << text;
+    }
 }
 
 } // namespace

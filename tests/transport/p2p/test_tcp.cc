@@ -816,6 +816,29 @@ TEST_F(Tcp, ClosingDoesNotWaitForWhoDoesNotRead)
     }
 }
 
+/* Behind a message of which half has gone waits what takes another one back: all of it still comes, in order. */
+TEST_F(Tcp, WhatWaitsBehindHalfAMessageComesInOrder)
+{
+    for (int encrypt : {0, 1}) {
+        Options options;
+        options.encrypt = encrypt;
+        connect(options);
+        shrink_sockets();
+        const auto out = pattern(chunk, 1), announced = pattern(TW_P2P_EAGER_MAX + 1, 2);
+        std::vector<uint8_t> in(out.size());
+        tw_p2p_request_t *half = send(peer_b, 1, out), *other = send(peer_b, 2, announced);
+        ASSERT_FALSE(tw_p2p_request_is_done(half));
+        tw_p2p_cancel(b, half);
+        tw_p2p_cancel(b, other);
+        tw_p2p_peer_close(peer_b);
+        EXPECT_EQ(wait(recv(peer_a, 1, in)), TW_OK);
+        EXPECT_EQ(in, out);
+        EXPECT_TRUE(until([&] { return tw_p2p_peer_has_closed(peer_a) != 0; }));
+        EXPECT_FALSE(tw_p2p_peer_has_failed(peer_a));
+        end();
+    }
+}
+
 /* ---- without descriptors ------------------------------------------------------------------------------- */
 
 /* In a process of its own: a connection comes, and there is no descriptor for it. */

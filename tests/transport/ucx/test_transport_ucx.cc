@@ -329,6 +329,19 @@ TEST_F(UcxJob, WithoutSharedMemory)
     EXPECT_EQ(endings[0].out.find("inside a node"), std::string::npos) << endings[0].out;
 }
 
+/* Ranks that were told otherwise would take each other for dead, or wait for the dead. */
+TEST_F(UcxJob, ThePeerTimeoutIsRank0s)
+{
+    Ranks::Options options = on(ways[0], 2, "peer_timeout");
+    options.rank_env = [](int rank) { return Env{{"TW_PEER_TIMEOUT", rank == 0 ? "7.5" : "3"}}; };
+    Ranks ranks(options);
+    const std::vector<process::Result> endings = ranks.wait_all(patience_sec);
+    expect_all_ok(endings);
+    for (const process::Result &ending : endings) {
+        EXPECT_NE(ending.out.find("peer timeout 7.5 s"), std::string::npos) << ending.out;
+    }
+}
+
 TEST_F(UcxJob, AWrongTokenStaysOut)
 {
     const auto says = [](const process::Result &ending, const std::string &text) {
