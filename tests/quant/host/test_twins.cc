@@ -343,4 +343,20 @@ TEST_F(QuantTwins, ForeignBytes)
     }
 }
 
+/* Of the longest blocks each is a batch of its own: their values and random words fill what there is. */
+TEST_F(QuantTwins, TheLongestBlocks)
+{
+    for (int bits : {8, 4}) {
+        for (tw_quant_round_t round : {TW_QUANT_ROUND_NEAREST, TW_QUANT_ROUND_STOCHASTIC}) {
+            for (int hadamard : {0, 1}) {
+                const tw_quant_codec_t codec = {bits,  TW_QUANT_BLOCK_MAX, TW_QUANT_SCALE_BF16,
+                                                round, hadamard,           0};
+                const Case c = {codec, TW_TYPE_BF16, Data::gauss, 3 * TW_QUANT_BLOCK_MAX + 17, 0};
+                compare_encode(c);
+                compare_delta_encode(c);
+            }
+        }
+    }
+}
+
 } // namespace

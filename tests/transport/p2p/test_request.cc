@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "transport/control/messages.h"
 #include "transport/p2p/state.h"
 
 namespace
@@ -31,6 +32,33 @@ TEST(P2pRequest, WhoHasEndedIsNotFoundByItsNumber)
     EXPECT_EQ(request.status, TW_ERR_CANCELED);
     EXPECT_EQ(peer.n_pending, 0);
     free(p2p.numbers.entries);
+}
+
+/* A card has room for as many workers as there may be. */
+TEST(P2pCard, NamesEveryWorker)
+{
+    for (int n : {0, 1, TW_P2P_WORKERS_MAX}) {
+        tw_p2p_t p2p = {};
+        uint8_t addresses[TW_P2P_WORKERS_MAX];
+        p2p.n_workers = n;
+        for (int i = 0; i < n; i++) {
+            addresses[i] = (uint8_t)(100 + i);
+            p2p.workers[i].address = &addresses[i];
+            p2p.workers[i].address_bytes = 1;
+        }
+        void *card = nullptr;
+        size_t bytes = 0;
+        ASSERT_EQ(tw_p2p_card(&p2p, &card, &bytes), TW_OK);
+        tw_msg_blob_t parts[1 + TW_P2P_WORKERS_MAX];
+        uint32_t n_parts = 0;
+        EXPECT_EQ(tw_msg_blobs_parse((uint8_t *)card, bytes, 1 + TW_P2P_WORKERS_MAX, parts, &n_parts), TW_OK);
+        ASSERT_EQ(n_parts, 1 + (uint32_t)n);
+        for (int i = 0; i < n; i++) {
+            ASSERT_EQ(parts[1 + i].bytes, 1u);
+            EXPECT_EQ(*parts[1 + i].data, addresses[i]);
+        }
+        free(card);
+    }
 }
 
 } // namespace

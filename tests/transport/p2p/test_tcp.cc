@@ -816,7 +816,8 @@ TEST_F(Tcp, ClosingDoesNotWaitForWhoDoesNotRead)
     }
 }
 
-/* Behind a message of which half has gone waits what takes another one back: all of it still comes, in order. */
+/* Behind a message of which half has gone waits what takes another one back: all of it still comes, in
+ * order. */
 TEST_F(Tcp, WhatWaitsBehindHalfAMessageComesInOrder)
 {
     for (int encrypt : {0, 1}) {
