@@ -649,8 +649,8 @@ TEST_F(GpuStream, ErrorOnTheDevice)
     EXPECT_EQ(tw_coll_progress(gpu.coll(0)), TW_ERR_PEER);
 }
 
-/* Of a call that NCCL does by itself the plan says what NCCL's ring sends between nodes: each of them all but a
- * shard, and twice that to reduce and gather. */
+/* Of a call that NCCL does by itself the plan says what NCCL's ring sends between nodes: each of them all but
+ * a shard, and twice that to reduce and gather. */
 TEST_F(GpuStream, InterNodeBytesOfNative)
 {
     tw::GpuWorld gpu(tw::nodes_of({2, 2, 1}));
