@@ -250,39 +250,73 @@ static void append_plain(tw_type_t type, const tw_quant_lossless_segment_t *segm
     }
 }
 
+/* The message's last step: what of it is checked is in place. */
+static size_t put_header(const tw_quant_lossless_t *codec, tw_type_t type, int form, size_t n_elems,
+                         size_t checked_bytes, size_t bytes, uint8_t *dst)
+{
+    const tw_lossless_header_t header = {
+        .magic = TW_LOSSLESS_MAGIC,
+        .version = TW_LOSSLESS_VERSION,
+        .type = (uint8_t)type,
+        .form = (uint8_t)form,
+        .bytes = (uint32_t)bytes,
+        .n_elems = (uint32_t)n_elems,
+        .check = codec->backend->check(dst + sizeof(header), checked_bytes / 2, 0),
+    };
+    memcpy(dst, &header, sizeof(header));
+    return bytes;
+}
+
+static size_t write_plain(const tw_quant_lossless_t *codec, tw_type_t type,
+                          const tw_quant_lossless_segment_t *segments, size_t n_segments, size_t n_elems,
+                          uint8_t *dst)
+{
+    size_t bytes = tw_quant_lossless_bound_bytes(type, n_elems);
+    target_t target = {dst + sizeof(tw_lossless_header_t), dst + bytes};
+
+    append_plain(type, segments, n_segments, &target);
+    return put_header(codec, type, TW_LOSSLESS_PLAIN, n_elems, bytes - sizeof(tw_lossless_header_t), bytes,
+                      dst);
+}
+
+static tw_status_t check_encode(const char *operation, tw_type_t type,
+                                const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                                const void *dst, size_t dst_bytes, size_t *n_elems)
+{
+    TW_TRY(tw_lossless_check_call(operation, type, segments, n_segments, 1, n_elems));
+    size_t bound = tw_quant_lossless_bound_bytes(type, *n_elems);
+    if (!dst || dst_bytes < bound) {
+        tw_error("quant: %s: room for %zu bytes, must be for %zu", operation, dst ? dst_bytes : 0, bound);
+        return TW_ERR_INVALID;
+    }
+    return TW_OK;
+}
+
 tw_status_t tw_quant_lossless_encode(tw_quant_lossless_t *codec, tw_type_t type,
                                      const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                      void *dst, size_t dst_bytes, size_t *bytes)
 {
     size_t n_elems;
-    TW_TRY(tw_lossless_check_call("lossless_encode", type, segments, n_segments, 1, &n_elems));
-    size_t bound = tw_quant_lossless_bound_bytes(type, n_elems);
-    if (!dst || dst_bytes < bound) {
-        tw_error("quant: lossless_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0, bound);
-        return TW_ERR_INVALID;
-    }
-    uint8_t *body = (uint8_t *)dst + sizeof(tw_lossless_header_t);
-    target_t target = {body, (uint8_t *)dst + bound};
-    uint32_t checked_bytes = 0;
+    TW_TRY(check_encode("lossless_encode", type, segments, n_segments, dst, dst_bytes, &n_elems));
+    target_t target = {(uint8_t *)dst + sizeof(tw_lossless_header_t),
+                       (uint8_t *)dst + tw_quant_lossless_bound_bytes(type, n_elems)};
+    uint32_t head_bytes = 0;
     int coded = 0;
     if (n_elems >= TW_LOSSLESS_CODED_MIN) {
-        TW_TRY(append_coded(codec, type, segments, n_segments, &target, &checked_bytes, &coded));
+        TW_TRY(append_coded(codec, type, segments, n_segments, &target, &head_bytes, &coded));
     }
-    if (!coded) {
-        target.at = body;
-        append_plain(type, segments, n_segments, &target);
-        checked_bytes = (uint32_t)(target.at - body);
-    }
-    tw_lossless_header_t header = {
-        .magic = TW_LOSSLESS_MAGIC,
-        .version = TW_LOSSLESS_VERSION,
-        .type = (uint8_t)type,
-        .form = (uint8_t)(coded ? TW_LOSSLESS_CODED : TW_LOSSLESS_PLAIN),
-        .bytes = (uint32_t)(target.at - (uint8_t *)dst),
-        .n_elems = (uint32_t)n_elems,
-        .check = codec->backend->check(body, checked_bytes / 2, 0),
-    };
-    memcpy(dst, &header, sizeof(header));
-    *bytes = header.bytes;
+    *bytes = coded ? put_header(codec, type, TW_LOSSLESS_CODED, n_elems, head_bytes,
+                                (size_t)(target.at - (uint8_t *)dst), dst)
+                   : write_plain(codec, type, segments, n_segments, n_elems, dst);
+    return TW_OK;
+}
+
+tw_status_t tw_quant_lossless_encode_plain(tw_quant_lossless_t *codec, tw_type_t type,
+                                           const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                                           void *dst, size_t dst_bytes, size_t *bytes)
+{
+    size_t n_elems;
+    TW_TRY(check_encode("lossless_encode_plain", type, segments, n_segments, dst, dst_bytes, &n_elems));
+    *bytes = write_plain(codec, type, segments, n_segments, n_elems, dst);
     return TW_OK;
 }
