@@ -28,17 +28,15 @@
 /** A lossless message carries scales and tables of its own: shorter ones cost bits, and in sums of 64 MB on 4
  *  nodes with 1 Gb/s those of 256 KB were 4 % slower. */
 #define LOSSLESS_CHUNK_BYTES ((size_t)512 << 10)
-/** What a rank has to have of a shard, so that going lossless is worth it: tables and lists cost a short
- *  message more than the codec's speed says. Measured on 4 nodes with 1 Gb/s: shards of 16 and 32 KB are
- *  slower than plain ones, those of 64 KB faster. */
-#define LOSSLESS_LEAST_BYTES (48 << 10)
+/** The shortest messages of an all-to-all about which it is asked whether packing is worth it. */
+#define PACKED_LEAST_BYTES ((size_t)1 << 10)
 /** Quantizing costs precision, so it has to be worth it: it saves more than the model may be wrong. That is a
  *  share of the time, and what a few more wake-ups on busy processors cost, of which the turn of a message is
  *  the measure. */
 #define WORTH_SHARE 0.05
 #define WORTH_TURNS 4
 /** What loses nothing only has to be worth the processor's time. */
-#define PACKING_TURNS 2
+#define PACKING_TURNS 1
 /** Of two algorithms, the one that sends more than so many times the other's inter-node bytes needs
  *  evidence. */
 #define LEANER 1.25
@@ -439,18 +437,12 @@ static int is_worth_quantizing(const plan_t *plan)
                        exact->quiet_sec - quantized->quiet_sec > least_sec(plan, exact->quiet_sec));
 }
 
-static int is_short(const plan_t *plan)
-{
-    return plan->c.bytes < (double)LOSSLESS_LEAST_BYTES * plan->c.topo->world;
-}
-
 /** The bits are the same: in doubt, the plain ones. */
 static int is_worth_packing(const plan_t *plan)
 {
     const candidate_t *exact = plan->exact, *packed = plan->quantized;
 
-    return !is_short(plan) && plan->c.encoded_bytes < plan->c.bytes &&
-           exact->sec - packed->sec > least_sec(plan, exact->sec) &&
+    return plan->c.encoded_bytes < plan->c.bytes && exact->sec - packed->sec > least_sec(plan, exact->sec) &&
            exact->quiet_sec - packed->quiet_sec > least_sec(plan, exact->quiet_sec) &&
            exact->typical_sec - packed->typical_sec > least_sec(plan, exact->typical_sec);
 }
@@ -459,10 +451,6 @@ static const candidate_t *decline(const plan_t *plan, char *reason, size_t reaso
 {
     char exact[128], quantized[128];
 
-    if (tw_args_lose_nothing(plan->c.args) && is_short(plan)) {
-        snprintf(reason, reason_bytes, "lossless: a shard has less than %d KB", LOSSLESS_LEAST_BYTES >> 10);
-        return plan->exact;
-    }
     snprintf(reason, reason_bytes, "%s would save less than %.0f us of %s",
              describe_candidate(plan, plan->quantized, quantized, sizeof(quantized)),
              least_sec(plan, plan->exact->sec) * 1e6,
@@ -493,25 +481,6 @@ static int is_free_to_go_plain(const plan_t *plan, const candidate_t *chosen, co
            tw_args_lose_nothing(args);
 }
 
-/** The algorithms were found for a tensor of another size, and have the same bits; now for the operation's
- *  own. */
-static const candidate_t *choose_packed(const plan_t *plan, const tw_case_t *own, char *reason,
-                                        size_t reason_bytes)
-{
-    plan_t sized = *plan;
-
-    sized.c = *own;
-    candidate_t exact = make_candidate(&sized, plan->exact->algo, plan->exact->traffic);
-    candidate_t packed = make_candidate(&sized, plan->quantized->algo, plan->quantized->traffic);
-    sized.exact = &exact;
-    sized.quantized = &packed;
-    if (is_worth_packing(&sized)) {
-        return plan->quantized;
-    }
-    decline(&sized, reason, reason_bytes);
-    return plan->exact;
-}
-
 static tw_case_t make_case(const tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems)
 {
     tw_case_t c = {
@@ -524,6 +493,55 @@ static tw_case_t make_case(const tw_coll_t *coll, const tw_coll_args_t *args, si
     c.encoded_bytes = tw_cost_encoded_bytes(&c, args->codec);
     c.inner_bytes = tw_cost_encoded_bytes(&c, args->inner_codec);
     return c;
+}
+
+/** The same two algorithms for another size. */
+static void size_plan(plan_t *sized, const tw_case_t *own, candidate_t *exact, candidate_t *packed)
+{
+    sized->c = *own;
+    *exact = make_candidate(sized, sized->exact->algo, sized->exact->traffic);
+    *packed = make_candidate(sized, sized->quantized->algo, sized->quantized->traffic);
+    sized->exact = exact;
+    sized->quantized = packed;
+}
+
+/** The algorithms were found for a tensor of another size, and have the same bits; now for the operation's
+ *  own. */
+static const candidate_t *choose_packed(const plan_t *plan, const tw_case_t *own, char *reason,
+                                        size_t reason_bytes)
+{
+    plan_t sized = *plan;
+    candidate_t exact, packed;
+
+    size_plan(&sized, own, &exact, &packed);
+    if (is_worth_packing(&sized)) {
+        return plan->quantized;
+    }
+    decline(&sized, reason, reason_bytes);
+    return plan->exact;
+}
+
+/** From which length on the messages of an all-to-all are worth packing: the operation's own lengths are not
+ *  the same on all ranks, so it is chosen without them, and whoever sends looks at them then. */
+static size_t find_least_packed(const plan_t *plan)
+{
+    const size_t world = (size_t)plan->c.topo->world, elem_bytes = tw_type_bytes(plan->c.args->type);
+    size_t bytes = PACKED_LEAST_BYTES;
+
+    for (; (double)(bytes * world) < plan->c.bytes; bytes *= 2) {
+        const tw_coll_segment_t segment = {.n_elems = bytes / elem_bytes * world};
+        tw_coll_args_t args = *plan->c.args;
+        plan_t sized = *plan;
+        candidate_t exact, packed;
+        args.segments = &segment;
+        args.n_segments = 1;
+        const tw_case_t own = make_case(plan->coll, &args, segment.n_elems);
+        size_plan(&sized, &own, &exact, &packed);
+        if (is_worth_packing(&sized)) {
+            break;
+        }
+    }
+    return bytes;
 }
 
 tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems,
@@ -552,6 +570,9 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
             chosen = choose_packed(&plan, &own, choice->reason, sizeof(choice->reason));
         }
         explain(coll, &plan, chosen, choice->reason[0] != '\0');
+        int sizes_differ = args->op == TW_COLL_ALLTOALL && tw_args_lose_nothing(args) && !args->force_codec;
+        choice->least_packed_bytes =
+            sizes_differ && plan.exact && chosen == plan.quantized ? find_least_packed(&plan) : 0;
         plan.c = own;
         candidate_t made = make_candidate(&plan, chosen->algo, chosen->traffic);
         choice->algo = made.algo;

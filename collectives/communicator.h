@@ -70,6 +70,9 @@ typedef struct tw_coll_choice {
     size_t algo; /**< row of the engine's table */
     size_t chunk_bytes;
     double model_sec;
+    /** lossless messages shorter than so many plain bytes go in the codec's plain form: a matter of the
+     *  sender alone, as a message says itself how it is */
+    size_t least_packed_bytes;
     char reason[TW_COLL_REASON_BYTES]; /**< as in tw_coll_plan_t */
 } tw_coll_choice_t;
 

@@ -73,6 +73,7 @@ static tw_status_t build(tw_coll_request_t *request)
         .aliased = request->aliased,
         .codecs = &request->coll->codecs,
         .rounds_sums = tw_coll_rounds_sums(coll, &request->args),
+        .least_packed_bytes = request->choice.least_packed_bytes,
     };
     TW_TRY(emit(coll, request->choice.algo, &build));
     return tw_sched_seal(request->sched);

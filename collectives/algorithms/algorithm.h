@@ -45,12 +45,13 @@ typedef struct tw_build {
     /** of what a rank contributes to a sum that travels: 1 / W for a mean whose sums might overflow, else
      *  1 */
     float scale;
-    float factor;        /**< of the last step of a reduction, besides scale */
-    float limit;         /**< of finite results: see tw_coll_limit */
-    int in_place;        /**< every segment lies where it belongs: nothing to copy */
-    int aliased;         /**< some segment does: what is written may still have to be read */
-    int rounds_sums;     /**< quantized all-reduce: a sum is rounded to the type before it is encoded again */
-    tw_codecs_t *codecs; /**< the communicator's */
+    float factor;    /**< of the last step of a reduction, besides scale */
+    float limit;     /**< of finite results: see tw_coll_limit */
+    int in_place;    /**< every segment lies where it belongs: nothing to copy */
+    int aliased;     /**< some segment does: what is written may still have to be read */
+    int rounds_sums; /**< quantized all-reduce: a sum is rounded to the type before it is encoded again */
+    size_t least_packed_bytes; /**< as in tw_coll_choice_t */
+    tw_codecs_t *codecs;       /**< the communicator's */
 } tw_build_t;
 
 typedef struct tw_algo {

@@ -113,6 +113,12 @@ static void fill_tier(const tw_tier_sample_t *value, const tw_tier_sample_t *typ
     };
 }
 
+/** What the short lossless message took beyond what its bytes take in a long one. */
+static double message_sec(double short_sec, double long_sec)
+{
+    return max2(0, short_sec - long_sec) * (double)TW_SAMPLE_SHORT_BYTES;
+}
+
 static void fill_processor(const tw_cpu_sample_t *value, const tw_cpu_sample_t *typical, double contention,
                            tw_coll_model_t *model)
 {
@@ -130,6 +136,10 @@ static void fill_processor(const tw_cpu_sample_t *value, const tw_cpu_sample_t *
         sum += value->decode_sec[i];
         typical_sum += typical->decode_sec[i];
     }
+    model->encode_message_sec =
+        contention * message_sec(value->encode_short_sec, value->encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER]);
+    model->decode_message_sec =
+        contention * message_sec(value->decode_short_sec, value->decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER]);
     model->cpu_noise = noise_of(typical_sum, sum);
 }
 

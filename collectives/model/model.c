@@ -12,14 +12,20 @@ static int decoder_index(const tw_quant_codec_t *codec)
     return codec->lossless ? TW_COLL_MODEL_LOSSLESS_DECODER : (codec->bits == 4) + 2 * !!codec->hadamard;
 }
 
-double tw_coll_model_encode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec)
+double tw_coll_model_encode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec, double messages,
+                                double bytes)
 {
-    return model->encode_sec[encoder_index(codec)];
+    double fixed_sec = codec->lossless ? messages * model->encode_message_sec : 0;
+
+    return fixed_sec + bytes * model->encode_sec[encoder_index(codec)];
 }
 
-double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec)
+double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec, double messages,
+                                double bytes)
 {
-    return model->decode_sec[decoder_index(codec)];
+    double fixed_sec = codec->lossless ? messages * model->decode_message_sec : 0;
+
+    return fixed_sec + bytes * model->decode_sec[decoder_index(codec)];
 }
 
 static double max2(double a, double b)
@@ -77,6 +83,8 @@ void tw_coll_model_typical(const tw_coll_model_t *model, tw_coll_model_t *typica
     for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++) {
         typical->decode_sec[i] *= factor;
     }
+    typical->encode_message_sec *= factor;
+    typical->decode_message_sec *= factor;
 }
 
 void tw_coll_model_quiet(const tw_coll_model_t *model, tw_coll_model_t *quiet)

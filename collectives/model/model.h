@@ -51,12 +51,16 @@ typedef struct tw_coll_model {
     double reduce_sec;    /**< exact sum of two */
     double encode_sec[TW_COLL_MODEL_ENCODERS];
     double decode_sec[TW_COLL_MODEL_DECODERS];
+    /** what a lossless message costs beyond its bytes, whatever its length: tables, scales, lists */
+    double encode_message_sec, decode_message_sec;
     double cpu_noise; /**< of the processor's times, as in tw_coll_tier_t */
 } tw_coll_model_t;
 
-/** Seconds per plain byte of a codec. */
-double tw_coll_model_encode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec);
-double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec);
+/** Seconds that a codec takes for so many messages with so many plain bytes together. */
+double tw_coll_model_encode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec, double messages,
+                                double bytes);
+double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec, double messages,
+                                double bytes);
 
 /** What streams that meet at a link lose against a single one: 3 to 6 % were measured with four nodes on 1
  *  Gb/s Ethernet. */

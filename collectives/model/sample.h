@@ -16,10 +16,14 @@ typedef struct tw_tier_sample {
     double cpu_sec;     /**< processor time of this rank per byte of the node's link; spinning counts */
 } tw_tier_sample_t;
 
+/** Plain bytes of the short lossless message that is measured. */
+#define TW_SAMPLE_SHORT_BYTES ((size_t)16 << 10)
+
 /** One reading of the processor, per byte of the plain tensor. Only doubles. */
 typedef struct tw_cpu_sample {
     double copy_sec, reduce_sec;
     double encode_sec[TW_COLL_MODEL_ENCODERS], decode_sec[TW_COLL_MODEL_DECODERS];
+    double encode_short_sec, decode_short_sec; /**< of the short message, which has tables of its own */
 } tw_cpu_sample_t;
 
 /** Only doubles. */

@@ -23,7 +23,8 @@ typedef struct model_text {
     tier_text_t inter, node;
     size_t copy, reduce; /**< bytes per second */
     double cpu_noise;
-    codec_text_t codec, int8, int4, lossless; /**< all but the first: 0 is as codec */
+    codec_text_t codec, int8, int4, lossless;      /**< all but the first: 0 is as codec */
+    double encode_message_sec, decode_message_sec; /**< of lossless ones */
 } model_text_t;
 
 #define FIELD(name_, dflt_, doc_, type_, member_, min_, max_)                   \
@@ -58,8 +59,10 @@ static const tw_config_field_t fields[] = {
     SPEED("int8:decode", "0", int8.decode, 0, "Decoding int8; 0: as codec."),
     SPEED("int4:encode", "0", int4.encode, 0, "Encoding int4; 0: as codec."),
     SPEED("int4:decode", "0", int4.decode, 0, "Decoding int4; 0: as codec."),
-    SPEED("lossless:encode", "0", lossless.encode, 0, "Encoding without loss; 0: as codec."),
-    SPEED("lossless:decode", "0", lossless.decode, 0, "Decoding without loss; 0: as codec."),
+    SPEED("lossless:encode", "1500M", lossless.encode, 0, "Encoding without loss; 0: as codec."),
+    SPEED("lossless:decode", "1500M", lossless.decode, 0, "Decoding without loss; 0: as codec."),
+    TIME("lossless:encode_message", "30us", encode_message_sec, "A message, beyond its bytes."),
+    TIME("lossless:decode_message", "15us", decode_message_sec, "A message, beyond its bytes."),
 };
 
 static const tw_config_table_t table = {
@@ -95,6 +98,8 @@ static void read_model(const model_text_t *text, tw_coll_model_t *model)
         .node = read_tier(&text->node),
         .copy_sec = 1 / (double)text->copy,
         .reduce_sec = 1 / (double)text->reduce,
+        .encode_message_sec = text->encode_message_sec,
+        .decode_message_sec = text->decode_message_sec,
         .cpu_noise = text->cpu_noise,
     };
     for (int i = 0; i < TW_COLL_MODEL_LOSSLESS_ENCODER; i++) {
@@ -155,6 +160,8 @@ static void write_model(const tw_coll_model_t *model, model_text_t *text)
         .int4 = {.encode = speed(model->encode_sec[1]), .decode = speed(model->decode_sec[1])},
         .lossless = {.encode = speed(model->encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER]),
                      .decode = speed(model->decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER])},
+        .encode_message_sec = model->encode_message_sec,
+        .decode_message_sec = model->decode_message_sec,
     };
     write_tier(&model->inter, &text->inter);
     write_tier(&model->node, &text->node);

@@ -212,6 +212,7 @@ tw_qop_t *tw_qop_create(const tw_build_t *build)
     op->factor = build->scale * build->factor;
     op->limit = build->limit;
     op->rounds_sums = build->rounds_sums;
+    op->least_packed_bytes = build->least_packed_bytes;
     op->own_seed = tw_qop_rank_seed(args->op, args->seed, op->topo->rank);
     op->node_seed = tw_qop_node_seed(args->seed, op->topo->node[op->topo->rank]);
     for (size_t s = 0; s < args->n_segments; s++) {
@@ -500,13 +501,16 @@ static tw_status_t run_pack(tw_sched_t *sched, const void *arg)
     const pack_task_t *task = arg;
     const tw_qop_t *op = task->op;
     char *message = buffer_at(sched, task->message);
-    size_t bytes, n = find_pieces(sched, task);
+    size_t bytes, n = find_pieces(sched, task), room = message_bytes(op, task->chunk);
+    int is_short = op->grid.chunks[task->chunk].n_elems * op->elem_bytes < op->least_packed_bytes;
 
     if (!message) {
         return TW_ERR_NO_MEMORY;
     }
-    TW_TRY(tw_quant_lossless_encode(op->lossless, op->args.type, task->pieces, n, message,
-                                    message_bytes(op, task->chunk), &bytes));
+    TW_TRY(is_short ? tw_quant_lossless_encode_plain(op->lossless, op->args.type, task->pieces, n, message,
+                                                     room, &bytes)
+                    : tw_quant_lossless_encode(op->lossless, op->args.type, task->pieces, n, message, room,
+                                               &bytes));
     tw_sched_fill(sched, task->message, bytes);
     return TW_OK;
 }

@@ -68,6 +68,7 @@ typedef struct tw_qop {
     uint64_t own_seed;             /**< of what this rank encodes */
     uint64_t node_seed;            /**< of its node's sums */
     int rounds_sums;               /**< as in tw_build_t */
+    size_t least_packed_bytes;     /**< likewise */
     float scale;                   /**< tw_build_t's: of contributions to sums that travel exact, */
     float rest;                    /**< and of the last step after that */
     float factor;                  /**< of the last step of the reduction, where nothing was scaled before */

@@ -147,7 +147,7 @@ TEST_F(Plan, LosslessGoesPlainWhereThatIsAsFast)
             set_env("TW_COLL_MODEL", std::string("inter:beta=") + link + codec);
             tw::World world(tw::nodes_of(grid));
             for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
-                for (size_t n : {(size_t)2000, (size_t)90000, (size_t)1000000}) {
+                for (size_t n : {(size_t)2000, (size_t)1000000}) {
                     const bool is_packed = n == 1000000 && std::string(link) == "1gbit";
                     std::vector<tw::RankBuffers> results[2];
                     for (int packs = 0; packs < 2; packs++) {
@@ -166,6 +166,37 @@ TEST_F(Plan, LosslessGoesPlainWhereThatIsAsFast)
                     c.op = op;
                     run_case(world, c, 1);
                     EXPECT_EQ(plan_of(world).quantized, 1) << "told to";
+                }
+            }
+        }
+    }
+}
+
+/* Where the tables of short messages cost more than bytes save depends on the link. Measured on 4 nodes with
+ * 1 Gb/s: shards of 32 KB are slower packed, those of 64 KB faster. */
+TEST_F(Plan, ShortLosslessMessagesArePackedOnSlowLinks)
+{
+    const struct {
+        const char *link;
+        size_t shard_bytes;
+        int is_packed;
+    } cases[] = {
+        {"1gbit", 16 << 10, 0}, {"1gbit", 32 << 10, 0}, {"1gbit", 64 << 10, 1}, {"1mbit", 1 << 10, 1}};
+    for (const char *deterministic : {"n", "y"}) {
+        for (const auto &[link, shard_bytes, is_packed] : cases) {
+            if (deterministic[0] == 'y' && !is_packed) {
+                continue; /* its plain gather is a ring, whatever the size: slower there */
+            }
+            set_env("TW_COLL_DETERMINISTIC", deterministic);
+            set_env("TW_COLL_MODEL", std::string("inter:beta=") + link);
+            tw::World world(tw::nodes_of({1, 1, 1, 1}));
+            for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+                tw::Case c = gather(4 * shard_bytes / 2, "lossless");
+                c.op = op;
+                run_case(world, c, 0);
+                for (int r = 0; r < world.size(); r++) {
+                    EXPECT_EQ(plan_of(world, r).quantized, is_packed)
+                        << tw_coll_op_name(op) << " " << link << " " << shard_bytes;
                 }
             }
         }

@@ -63,12 +63,21 @@ TEST_F(Estimate, QuietMachineIsWhatWasRead)
     /* four members on one machine of two cores */
     EXPECT_DOUBLE_EQ(model.copy_sec, 2 * quiet.cpu.copy_sec);
     EXPECT_DOUBLE_EQ(model.encode_sec[1], 2 * quiet.cpu.encode_sec[1]);
+    /* what the short lossless message took longer than its bytes in a long one */
+    const double short_bytes = (double)TW_SAMPLE_SHORT_BYTES;
+    EXPECT_NEAR(model.encode_message_sec, 2 * short_bytes * (1 / 0.5e9 - 1 / 16e9), 1e-12);
+    EXPECT_NEAR(model.decode_message_sec, 2 * short_bytes * (1 / 0.8e9 - 1 / 25e9), 1e-12);
     /* on a machine each: no contention */
     std::vector<tw_estimate_report_t> apart = tw::quiet_reports(4);
     for (size_t r = 0; r < apart.size(); r++) {
         apart[r].host.boot = r;
     }
     EXPECT_DOUBLE_EQ(tw::model_of(apart).copy_sec, quiet.cpu.copy_sec);
+    /* and never less than nothing */
+    for (tw_estimate_report_t &report : apart) {
+        report.best.cpu.encode_short_sec = report.typical.cpu.encode_short_sec = 1 / 20e9;
+    }
+    EXPECT_EQ(tw::model_of(apart).encode_message_sec, 0);
 }
 
 /* Whichever it is, and all of its readings slow: they contradict one another. */

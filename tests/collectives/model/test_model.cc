@@ -67,6 +67,8 @@ TEST_F(Model, TypicalIsTheModelWithItsNoise)
     for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++) {
         EXPECT_DOUBLE_EQ(typical.decode_sec[i], 4 * model.decode_sec[i]);
     }
+    EXPECT_DOUBLE_EQ(typical.encode_message_sec, 4 * model.encode_message_sec);
+    EXPECT_DOUBLE_EQ(typical.decode_message_sec, 4 * model.decode_message_sec);
 }
 
 /* Nothing but a link inside a node that seems slower than copying allows. */
@@ -99,11 +101,26 @@ TEST_F(Model, CodecsHaveTheirOwnSpeeds)
                              "int4:stochastic", "int8:hadamard,stochastic", "int4:hadamard,stochastic"}) {
         tw_quant_codec_t codec;
         ASSERT_EQ(tw_quant_codec_parse(text, &codec), TW_OK);
-        encode.push_back(tw_coll_model_encode_sec(&model, &codec));
-        decode.push_back(tw_coll_model_decode_sec(&model, &codec));
+        encode.push_back(tw_coll_model_encode_sec(&model, &codec, 5, 10));
+        decode.push_back(tw_coll_model_decode_sec(&model, &codec, 5, 10));
     }
-    EXPECT_EQ(encode, (std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8}));
-    EXPECT_EQ(decode, (std::vector<double>{1, 2, 3, 4, 1, 2, 3, 4}));
+    EXPECT_EQ(encode, (std::vector<double>{10, 20, 30, 40, 50, 60, 70, 80}));
+    EXPECT_EQ(decode, (std::vector<double>{10, 20, 30, 40, 10, 20, 30, 40}));
+}
+
+/* Tables and lists are made for each message, whatever its length. */
+TEST_F(Model, LosslessMessagesCostTimeOfTheirOwn)
+{
+    tw_coll_model_t model;
+    tw_coll_model_default(&model);
+    model.encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER] = 2;
+    model.decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER] = 3;
+    model.encode_message_sec = 100;
+    model.decode_message_sec = 1000;
+    tw_quant_codec_t codec;
+    ASSERT_EQ(tw_quant_codec_parse("lossless", &codec), TW_OK);
+    EXPECT_EQ(tw_coll_model_encode_sec(&model, &codec, 5, 10), 520);
+    EXPECT_EQ(tw_coll_model_decode_sec(&model, &codec, 5, 10), 5030);
 }
 
 } // namespace

@@ -1,5 +1,6 @@
 /* The lossless codec in collectives: the bits of the exact operation, in fewer bytes. */
 #include <cstring>
+#include <numeric>
 #include <random>
 
 #include "tests/collectives/sweep.h"
@@ -210,6 +211,66 @@ TEST_F(Lossless, SendsFewerBytes)
                     EXPECT_LT(packed, 0.72 * exact) << tw_coll_op_name(op);
                     EXPECT_GT(packed, 0.5 * exact) << tw_coll_op_name(op);
                 }
+            });
+        }
+    }
+}
+
+/* What each rank sends of an all-to-all is its own matter, and so is whether that is worth packing: counts
+ * are elements for each rank, [from][to]. Returns what this rank spared. */
+uint64_t run_alltoall(tw::World &world, int rank, const tw_quant_codec_t &lossless,
+                      const std::vector<std::vector<size_t>> &counts, bool force)
+{
+    std::vector<size_t> out(counts.size());
+    for (size_t from = 0; from < out.size(); from++) {
+        out[from] = counts[from][(size_t)rank];
+    }
+    const std::vector<size_t> &in = counts[(size_t)rank];
+    const size_t n_in = std::accumulate(in.begin(), in.end(), (size_t)0),
+                 n_out = std::accumulate(out.begin(), out.end(), (size_t)0);
+    std::vector<uint16_t> src = make_matrix((n_in + 127) / 128, 128, (uint32_t)rank), dst[2];
+    tw_coll_counters_t before, after;
+    tw_coll_counters_get(world.coll(rank), &before);
+    for (int packs = 0; packs < 2; packs++) {
+        dst[packs].resize(n_out);
+        tw_coll_segment_t segment = {};
+        segment.src = src.data();
+        segment.dst = dst[packs].data();
+        segment.n_elems = n_in;
+        segment.counts = in.data();
+        segment.recv_counts = out.data();
+        segment.row_elems = 128;
+        tw_coll_args_t args = {};
+        args.op = TW_COLL_ALLTOALL;
+        args.type = TW_TYPE_BF16;
+        args.segments = &segment;
+        args.n_segments = 1;
+        args.codec = packs ? &lossless : nullptr;
+        args.force_codec = force;
+        EXPECT_EQ(world.run(rank, &args), TW_OK);
+        EXPECT_EQ(world.plan(rank).quantized, packs);
+    }
+    EXPECT_EQ(dst[0], dst[1]) << "rank " << rank;
+    tw_coll_counters_get(world.coll(rank), &after);
+    return after.inter_node_spared_bytes - before.inter_node_spared_bytes;
+}
+
+TEST_F(Lossless, ShortMessagesOfAnAllToAllGoPlain)
+{
+    const size_t little = 8192, much = 1 << 16;
+    for (const std::string link : {"1gbit", "1mbit"}) {
+        for (const char *deterministic : {"n", "y"}) {
+            set_env("TW_COLL_MODEL", "inter:beta=" + link);
+            set_env("TW_COLL_DETERMINISTIC", deterministic);
+            tw::World world(tw::nodes_of({1, 1, 1}));
+            world.run([&](int rank) {
+                std::vector<std::vector<size_t>> counts(3, std::vector<size_t>(3, little));
+                const uint64_t of_little = run_alltoall(world, rank, lossless, counts, false);
+                EXPECT_EQ(of_little > 0, link == "1mbit") << link;
+                EXPECT_GT(run_alltoall(world, rank, lossless, counts, true), 0u) << "told to";
+                counts[1] = {much, 1, 0};
+                const uint64_t ragged = run_alltoall(world, rank, lossless, counts, false);
+                EXPECT_EQ(ragged, rank == 1 ? std::max(ragged, (uint64_t)much / 2) : of_little) << link;
             });
         }
     }
