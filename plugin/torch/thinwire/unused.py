@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from . import functional
 from .tally import Elsewhere, announce, book
 
 _DDP, _FSDP1 = "DistributedDataParallel", "FullyShardedDataParallel, FSDP1"
@@ -77,6 +79,8 @@ def watch() -> None:
 
     if hasattr(DistributedDataParallel.__init__, "_thinwire"):
         return
+    if not _is_interposed():
+        functional.watch()
     made, hooked, made1 = DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook, FullyShardedDataParallel.__init__
     built_in = DistributedDataParallel._register_builtin_comm_hook
 
@@ -114,8 +118,6 @@ def watch() -> None:
     FullyShardedDataParallel.__init__ = init1
 
 
-# What helps where the collectives are not FSDP2's nor DDP's: NCCL's calls themselves are taken.
-INTERPOSER = "under NCCL: LD_PRELOAD=libthinwire-nccl.so"
 # (what, module that is loaded with it, whether it is used)
 _OTHERS: list[tuple[str, str, Callable[[object], bool]]] = [
     ("DeepSpeed", "deepspeed.comm.comm", lambda module: getattr(module, "cdb", None) is not None),
@@ -123,6 +125,11 @@ _OTHERS: list[tuple[str, str, Callable[[object], bool]]] = [
     ("SimpleFSDP", "torchtitan.experiments.graph_trainer.simple_fsdp", lambda _module: True),
     ("SimpleFSDP", "torchtitan.experiments.simple_fsdp.simple_fsdp", lambda _module: True),
 ]
+
+
+def _is_interposed() -> bool:
+    """Whether NCCL's calls are taken, whoever makes them."""
+    return "libthinwire-nccl" in os.environ.get("LD_PRELOAD", "")
 
 
 def _others() -> Iterator[str]:
@@ -142,6 +149,6 @@ def found() -> dict[tuple[str, str], Elsewhere]:
             other.sent_bytes += one.steps * one.step_bytes
     if _fsdp1:
         result[_FSDP1, FSDP1_WHY] = Elsewhere()
-    for what in _others():
-        result[what, "it calls collectives of its own; " + INTERPOSER] = Elsewhere()
+    for what in [] if _is_interposed() else _others():
+        result[what, "it calls collectives of its own; " + functional.INTERPOSER] = Elsewhere()
     return result

@@ -14,7 +14,10 @@ import torch
 import torch.distributed as dist
 from thinwire import capi, engine, fsdp, operations, segments, tally
 from torch import nn
+from torch.distributed import _functional_collectives as funcol
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 WIDTH = 48
@@ -106,6 +109,48 @@ def test_libraries_with_collectives_of_their_own():
     first, *lines = said_in(2, use)
     assert first.startswith("nothing went over thinwire to other nodes, because of DeepSpeed, Megatron: it calls collectives of its own")
     assert len(lines) == 2 and all("LD_PRELOAD=libthinwire-nccl.so" in line for line in lines)
+
+
+def gathered_in_a_graph(shard, group):
+    """As SimpleFSDP has it: the whole is made in the graph."""
+    whole = funcol.all_gather_tensor(shard, 0, group)
+    return funcol.reduce_scatter_tensor(whole * 2, "sum", 0, group)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_collectives_of_a_graph(backend):
+    """A graph's are counted when it runs, not when it is made; small ones are not."""
+
+    def use(rank):
+        compiled = torch.compile(gathered_in_a_graph, backend=backend, fullgraph=True)
+        for n in (32 << 10, 32 << 10, 32):
+            out = compiled(torch.full((n,), 1.0 + rank), dist.group.WORLD)
+            assert out.shape == (n,) and out[0].item() == (4.0 if rank == 0 else 8.0)
+        assert {kind: one.calls for (kind, _), one in thinwire.report().elsewhere.items()} == {
+            "functional all-gather": 2, "functional reduce-scatter": 2}
+
+    first, *lines = said_in(2, use)
+    assert first.startswith("nothing went over thinwire to other nodes, because of functional all-gather, functional reduce-scatter: a graph's")
+    assert len(lines) == 2 and all(line.endswith("LD_PRELOAD=libthinwire-nccl.so), 2 calls, about 0.3 MB") for line in lines)
+
+
+def test_where_the_interposer_takes_them_nothing_is_said():
+    def use(rank):
+        gathered_in_a_graph(torch.ones(32 << 10), dist.group.WORLD)
+        sys.modules["deepspeed.comm.comm"] = types.SimpleNamespace(cdb=object())
+
+    lines = said_in(2, use, LD_PRELOAD="/none/libthinwire-nccl.so")
+    assert len(lines) == 1 and "because of no use" in lines[0]
+
+
+def test_a_dtensor_that_is_redistributed():
+    def use(rank):
+        mesh = init_device_mesh("cpu", (2,))
+        whole = distribute_tensor(torch.ones(64 << 10), mesh, [Shard(0)]).full_tensor()
+        assert whole.sum().item() == 64 << 10
+        assert [kind for kind, _ in thinwire.report().elsewhere] == ["functional all-gather"]
+
+    assert "a DTensor's own" in said_in(2, use)[0]
 
 
 def test_a_type_that_is_not_carried():
