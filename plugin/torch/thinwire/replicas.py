@@ -22,6 +22,7 @@ KIND = "all-gather"
 STATE_BYTES = 1  # that the codec keeps of each number
 UNEVEN = "nodes have unequal numbers of ranks"
 NO_ROOM = "beyond TW_REPLICA_MEM"
+HALVES = "lower halves of fp32, which are noise"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,10 @@ class Part:
     n_elems: int
     dtype: torch.dtype
     exact: str = ""  # why its changes are not rounded, where others are
+
+    def why_plain(self, rounds: bool) -> str:
+        """Why all of it or a part of it is not coded as others are; rounds: their changes are rounded."""
+        return self.exact or ("" if rounds or self.dtype != torch.float32 else HALVES)
 
 
 class Gather:
@@ -180,7 +185,7 @@ class Keeper:
         if refusing.value >= 0:
             return None, NO_ROOM
         memory.add(n_bytes)
-        reasons = collections.Counter(one.exact for one in parts if one.exact)
+        reasons = collections.Counter(filter(None, (one.why_plain(rounds is not None) for one in parts)))
         return Unit(self, pointer, name, run_bytes, n_bytes, str(rounds or ""), reasons), ""
 
     def sent_bytes(self) -> int:

@@ -338,6 +338,16 @@ def test_the_report_says_what_lossless_messages_took():
     assert all(ranks.run(2, check, TW_COLL_MODEL="inter:beta=1mbit"))  # or what is so small goes as it is
 
 
+def test_the_report_says_what_of_fp32_is_not_coded():
+    def check(rank):
+        train(enable(make()), rank, 2)
+        before = thinwire.report()["all-gather"].exact.total()
+        train(enable(make(MixedPrecisionPolicy())), rank, 2)
+        return before, replicas.HALVES + " " in str(thinwire.report())
+
+    assert ranks.run(2, check) == [(0, True)] * 2
+
+
 def test_memory_is_freed_with_the_model():
     def check(rank):
         model, another = enable(make()), enable(make(seed=1))
