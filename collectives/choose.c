@@ -63,29 +63,6 @@ typedef struct plan {
     const candidate_t *exact, *quantized; /**< the best of their kind; NULL: there is none */
 } plan_t;
 
-/* ---- the table ----------------------------------------------------------------------------------------- */
-
-static const tw_algo_rows_t *const all_rows[] = {
-    &tw_shard_rows,
-    &tw_doubling_rows,
-    &tw_alltoall_rows,
-    &tw_barrier_rows,
-    &tw_quantized_gather_rows,
-    &tw_quantized_reduce_rows,
-    &tw_quantized_alltoall_rows,
-};
-
-const tw_algo_t *tw_algo_get(size_t index)
-{
-    for (size_t i = 0; i < sizeof(all_rows) / sizeof(all_rows[0]); i++) {
-        if (index < all_rows[i]->n) {
-            return &all_rows[i]->algos[index];
-        }
-        index -= all_rows[i]->n;
-    }
-    return NULL;
-}
-
 /* ---- candidates ---------------------------------------------------------------------------------------- */
 
 static int is_named(const tw_coll_args_t *args)

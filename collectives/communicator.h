@@ -3,13 +3,13 @@
  *  What lives here, in the order in which an operation meets it (a quantized all-gather, for one):
  *  request.c      post, test, wait; moves what is in flight
  *  host.c         the engine for host memory; gpu/ has those for GPU memory
- *  choose.c       its table of algorithms, which one (model/), with what chunks
+ *  choose.c       which algorithm (model/), with what chunks
  *  arguments.c    checks and copies the caller's arguments
  *  agreement.c    do the ranks agree?
+ *  algorithms/    the table; those that are no programs have build functions
  *  program/       flow.c says an algorithm; its cost (cost.c) and each rank's program (program.c) are read
- *                 off that
- *  algorithms/    shards.c emits a plain program; the others have build functions
- *  quantized/     gather.c emits what is sent, operation.c what is computed, of chunks (chunks.c)
+ *                 off that; host.c emits a program
+ *  quantized/     operation.c says what is encoded, in chunks (chunks.c); compute.c emits that
  *  schedule/      emit.c takes the tasks, run.c runs them over the transport
  *  create.c makes communicators, world.c for those who have no transport; topology.h says which rank is
  *  where. */
@@ -20,6 +20,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/model/bootstrap.h"
+#include "collectives/program/cost.h"
 #include "collectives/progress.h"
 #include "collectives/quantized/chunks.h"
 #include "transport/transport.h"
@@ -178,7 +179,7 @@ struct tw_coll {
     tw_coll_model_t model;
     tw_traffic_t *traffic[TW_COLL_ALGOS]
                          [2]; /**< by row of the table, with an inner codec or without; NULL: not read yet */
-    tw_program_t *programs[TW_COLL_ALGOS]; /**< by row of the table; NULL: not made yet, or it has none */
+    tw_kept_program_t programs[TW_COLL_ALGOS]; /**< by row of the engine's table */
     tw_coll_known_t known[TW_COLL_KNOWN];  /**< the last ones */
     size_t n_known;                        /**< so many there were */
     char explained[TW_COLL_EXPLAINED]
@@ -237,8 +238,6 @@ int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args);
 
 /* ---- choose.c ------------------------------------------------------------------------------------------ */
 
-/** Row `index` of the table of algorithms for host memory, exact ones first; NULL past its end. */
-const tw_algo_t *tw_algo_get(size_t index);
 /** Choose algorithm and chunk. TW_ERR_UNSUPPORTED or TW_ERR_INVALID, logged. */
 tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems,
                            tw_coll_choice_t *choice);

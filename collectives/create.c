@@ -187,7 +187,7 @@ static void free_parts(tw_coll_t *coll)
     for (size_t i = 0; i < TW_COLL_ALGOS; i++) {
         free(coll->traffic[i][0]);
         free(coll->traffic[i][1]);
-        tw_program_destroy(coll->programs[i]);
+        tw_ops_cleanup(&coll->programs[i]);
     }
     free(coll->sent);
     tw_topo_cleanup(&coll->topo);

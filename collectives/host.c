@@ -33,22 +33,6 @@ static tw_status_t choose_again(tw_coll_request_t *request)
     return TW_OK;
 }
 
-/** Emit the algorithm's tasks; a program is made once. */
-static tw_status_t emit(tw_coll_t *coll, size_t index, const tw_build_t *build)
-{
-    const tw_algo_t *algo = tw_algo_get(index);
-
-    if (algo->build) {
-        algo->build(build);
-        return TW_OK;
-    }
-    if (!coll->programs[index]) {
-        TW_TRY(tw_program_create(&coll->topo, &algo->flows, &coll->programs[index]));
-    }
-    tw_build_program(build, &algo->flows, coll->programs[index]);
-    return TW_OK;
-}
-
 static tw_status_t build(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;
@@ -57,10 +41,14 @@ static tw_status_t build(tw_coll_request_t *request)
     size_t elem_bytes = tw_type_bytes(request->args.type);
     float scale = tw_coll_scale(&request->args, coll->topo.world);
     size_t chunk_elems = request->choice.chunk_bytes / elem_bytes;
+    tw_coll_args_t args = request->args;
+    if (!tw_algo_get(request->choice.algo)->info.quantized) { /* asked for, perhaps, but declined */
+        args.codec = args.inner_codec = NULL;
+    }
     tw_build_t build = {
         .sched = request->sched,
         .topo = &coll->topo,
-        .args = &request->args,
+        .args = &args,
         .in = &request->in,
         .out = &request->out,
         .in_first = request->in_first,
@@ -75,7 +63,12 @@ static tw_status_t build(tw_coll_request_t *request)
         .rounds_sums = tw_coll_rounds_sums(coll, &request->args),
         .least_packed_bytes = request->choice.least_packed_bytes,
     };
-    TW_TRY(emit(coll, request->choice.algo, &build));
+    const tw_algo_t *algo = tw_algo_get(request->choice.algo);
+    if (algo->build) {
+        algo->build(&build);
+    } else {
+        tw_build_program(&build, &algo->flows, &coll->programs[request->choice.algo]);
+    }
     return tw_sched_seal(request->sched);
 }
 

@@ -1,16 +1,13 @@
 /** What an algorithm is and what it gets.
  *
  *  To add one, say its flows (flow.h), what the shard of an owner goes through, and give it a row in
- *  shards.c: its cost and each rank's program are read off them. One that is not chunk by chunk of shards
- *  also has a file with
- *  - a build function: it emits this rank's tasks into build->sched (schedule.h: sends, receives,
- *    computations; sums.h: copies and exact sums), reading build->in and writing build->out. It has no
- *    result: errors stick to the schedule. It runs on every rank with the same arguments (but for pointers),
- *    so both ends of a message derive its size, its chunks and its place in the order from the same numbers;
- *  - its rows of the table, listed below and in choose.c.
- *  The engine does the rest: arguments are checked and copied, tasks are run, memory is found, failures are
- *  cleaned up, the world may be 1 and any shard may be empty (spans of 0 elements emit nothing, on either
- *  side).
+ *  table.c: its cost and each rank's program are read off them. One that is not chunk by chunk of shards
+ *  also has a build function: it emits this rank's tasks into build->sched (schedule.h: sends, receives,
+ *  computations; sums.h: copies and plain sums), reading build->in and writing build->out. It has no result:
+ *  errors stick to the schedule. It runs on every rank with the same arguments (but for pointers), so both
+ *  ends of a message derive its size, its chunks and its place in the order from the same numbers. The engine
+ *  does the rest: arguments are checked and copied, tasks are run, memory is found, failures are cleaned up,
+ *  the world may be 1 and any shard may be empty (spans of 0 elements emit nothing, on either side).
  *
  *  in and out, as streams of elements (W = topo->world; segments in order within each shard):
  *    all-gather      in: own shard                         out: shard 0, shard 1, ... (out_first)
@@ -25,7 +22,7 @@
 #define TW_COLLECTIVES_ALGORITHMS_ALGORITHM_H
 
 #include "collectives/collectives.h"
-#include "collectives/program/program.h"
+#include "collectives/program/ops.h"
 #include "collectives/schedule/schedule.h"
 #include "collectives/schedule/sums.h"
 #include "collectives/topology.h"
@@ -37,7 +34,8 @@ typedef struct tw_codecs tw_codecs_t; /* quantized/chunks.h */
 typedef struct tw_build {
     tw_sched_t *sched;
     const tw_topo_t *topo;
-    const tw_coll_args_t *args; /**< checked copy; counts (and recv_counts of an all-to-all) are never NULL */
+    /** Checked copy; counts (and recv_counts of an all-to-all) are never NULL. No codec: all is plain. */
+    const tw_coll_args_t *args;
     const tw_view_t *in, *out;
     const size_t *in_first;  /**< [W + 1] where each shard begins in `in`; NULL where `in` is one shard */
     const size_t *out_first; /**< [W + 1] likewise */
@@ -63,19 +61,8 @@ typedef struct tw_algo {
     int owner_matters;
 } tw_algo_t;
 
-/** What a file of algorithms exports, for the table (choose.c). */
-typedef struct tw_algo_rows {
-    const tw_algo_t *algos; /**< [n] */
-    size_t n;
-} tw_algo_rows_t;
-
-extern const tw_algo_rows_t tw_shard_rows;
-extern const tw_algo_rows_t tw_doubling_rows;
-extern const tw_algo_rows_t tw_alltoall_rows;
-extern const tw_algo_rows_t tw_barrier_rows;
-extern const tw_algo_rows_t tw_quantized_gather_rows;
-extern const tw_algo_rows_t tw_quantized_reduce_rows;
-extern const tw_algo_rows_t tw_quantized_alltoall_rows;
+/** Row `index` of the table of algorithms for host memory, exact ones first; NULL past its end. */
+const tw_algo_t *tw_algo_get(size_t index);
 
 /** The chunks of n elements: how many, where one begins, and its length. */
 static inline size_t tw_chunk_count(const tw_build_t *build, size_t n_elems)
@@ -103,12 +90,16 @@ static inline int tw_hop_chunk(size_t round, int hop, size_t n_chunks, size_t *c
     return round >= delay && *chunk < n_chunks;
 }
 
-/** shards.c: emit a program for every chunk. */
-void tw_build_program(const tw_build_t *build, const tw_flows_t *flows, const tw_program_t *program);
+/** program/host.c: emit a program for every chunk. */
+void tw_build_program(const tw_build_t *build, const tw_flows_t *flows, tw_kept_program_t *kept);
 
-/** Copy a range of build->in to a range of build->out in chunks; emits nothing when in_place and they are the
- *  same. Returns a task that ends when all is there, or TW_TASK_NONE when nothing had to be done. */
-tw_task_t tw_build_copy(const tw_build_t *build, size_t in_first, size_t out_first, size_t n);
+/* Those that are not chunk by chunk of shards: doubling.c (an all-gather, a reduce-scatter, an all-reduce),
+ * alltoall.c (plain or encoded), barrier.c. */
+void tw_build_doubling(const tw_build_t *build);
+void tw_build_halving(const tw_build_t *build);
+void tw_build_halving_doubling(const tw_build_t *build);
+void tw_build_alltoall(const tw_build_t *build);
+void tw_build_barrier(const tw_build_t *build);
 
 TW_C_END
 

@@ -1,111 +1,150 @@
 /** All-to-all: on step s every rank sends to the one s further on and receives from the one s before; steps
- *  overlap. In place, all that is sent is put aside first: this takes as much scratch memory as the tensors
- *  do. */
-#include "collectives/algorithms/algorithm.h"
+ *  overlap. With a codec, what goes to a rank of another node is encoded for it, and decoded there; what stays
+ *  on a node goes as it is: bytes are cheap there, and rounding is not. In place, all that is sent is put aside
+ *  first, which takes as much scratch memory as the tensors do. */
+#include "collectives/quantized/operation.h"
 
-/* Put a chunk of `in` aside, after `*copied`, which becomes this copy: the last one has everything behind
- * it. */
-static tw_span_t set_aside(const tw_build_t *build, tw_span_t chunk, tw_task_t *copied)
+/** What is emitted, chunk by chunk. */
+typedef struct exchange {
+    const tw_build_t *build;
+    tw_qop_t *out;  /**< what is sent: the shard of each rank in src */
+    tw_qop_t *in;   /**< what comes: the shard of each rank in dst */
+    tw_task_t read; /**< in place: after all that has read src so far */
+} exchange_t;
+
+/** The operation as its receiver sees it: the shards are what each rank sends here, and all of them lie in
+ *  dst. */
+static tw_qop_t *create_in(const tw_build_t *build)
 {
-    size_t bytes = chunk.n * build->in->elem_bytes;
-    tw_span_t copy = tw_span_buffer(tw_sched_buffer(build->sched, bytes), 0, bytes);
-    tw_task_t task = tw_work_copy(build->sched, chunk, copy);
+    size_t n = build->args->n_segments;
+    tw_coll_segment_t *segments = tw_sched_alloc(build->sched, (n + 1) * sizeof(*segments));
+    tw_coll_args_t args = *build->args;
+    tw_build_t receiver = *build;
 
-    tw_sched_after(build->sched, task, *copied);
-    *copied = task;
-    return copy;
+    for (size_t s = 0; s < n && segments; s++) {
+        segments[s] = args.segments[s];
+        segments[s].counts = segments[s].recv_counts;
+    }
+    args.segments = segments;
+    receiver.args = &args;
+    return segments ? tw_qop_create(&receiver) : NULL;
 }
 
-/* Chunk c of what is between first[peer] and the next one; 0 elements: there is none. */
-static tw_span_t chunk_of(const tw_build_t *build, const tw_view_t *view, const size_t *first, int peer,
-                          size_t c)
+/** Chunk c of a rank's shard; 0: it has fewer. */
+static int shard_chunk(const tw_qop_t *op, int rank, size_t c, size_t *chunk)
 {
-    size_t n = first[peer + 1] - first[peer], at = c * build->chunk_elems;
-
-    return tw_span_view(view, first[peer] + at, at < n ? tw_chunk_elems(build, n, c) : 0);
+    *chunk = op->grid.shards[rank].first_chunk + c;
+    return c < op->grid.shards[rank].n_chunks;
 }
 
-static void send_chunks(const tw_build_t *build, size_t c, tw_task_t *copied)
+/** How a chunk travels between this rank and a peer. */
+static tw_form_t form_between(const tw_qop_t *op, int peer, size_t chunk)
 {
-    int world = build->topo->world;
+    const tw_flows_t flows = {.by_pair = 1};
+    const tw_move_t move = {.coding = tw_qop_coding(op, chunk),
+                            .is_spread = 1,
+                            .crosses = op->topo->node[peer] != op->topo->node[op->topo->rank]};
 
-    for (int step = 1; step < world; step++) {
-        int to = (build->topo->rank + step) % world;
-        tw_span_t chunk = chunk_of(build, build->in, build->in_first, to, c);
-        if (build->aliased && chunk.n > 0) {
-            chunk = set_aside(build, chunk, copied);
-        }
-        tw_sched_after(build->sched, tw_sched_send(build->sched, to, chunk), *copied);
+    return tw_form_of_move(&flows, &move);
+}
+
+/** A chunk of src in a buffer. */
+static tw_span_t fill_buffer(exchange_t *x, size_t chunk, tw_form_t form, tw_task_t *filled)
+{
+    tw_span_t buffer = tw_qop_buffer(x->out, chunk, form);
+
+    *filled = form == TW_FORM_PLAIN
+                  ? tw_work_copy(x->build->sched, tw_qop_in(x->out, chunk), buffer)
+                  : tw_qop_encode(x->out, chunk, form, x->out->own_seed, TW_QOP_SRC, buffer.buffer);
+    if (x->build->aliased) {
+        tw_sched_after(x->build->sched, *filled, x->read);
+        x->read = *filled;
+    }
+    return buffer;
+}
+
+static void send_chunk(exchange_t *x, int to, size_t c)
+{
+    tw_task_t filled = TW_TASK_NONE;
+    size_t chunk;
+
+    if (!shard_chunk(x->out, to, c, &chunk)) {
+        return;
+    }
+    tw_form_t form = form_between(x->out, to, chunk);
+    int is_straight = form == TW_FORM_PLAIN && !x->build->aliased;
+    tw_span_t message = is_straight ? tw_qop_in(x->out, chunk) : fill_buffer(x, chunk, form, &filled);
+    tw_sched_after(x->build->sched, tw_sched_send(x->build->sched, to, message), filled);
+}
+
+static void receive_chunk(const exchange_t *x, int from, size_t c)
+{
+    tw_sched_t *sched = x->build->sched;
+    size_t chunk;
+
+    if (!shard_chunk(x->in, from, c, &chunk)) {
+        return;
+    }
+    tw_form_t form = form_between(x->in, from, chunk);
+    tw_span_t message =
+        form == TW_FORM_PLAIN ? tw_qop_out(x->in, chunk) : tw_qop_buffer(x->in, chunk, form);
+    tw_task_t last = tw_sched_recv(sched, from, message);
+    if (form != TW_FORM_PLAIN) {
+        tw_task_t decoded = tw_qop_decode(x->in, chunk, form, message.buffer, TW_QOP_DST);
+        tw_sched_after(sched, decoded, last);
+        last = decoded;
+    }
+    tw_sched_after(sched, last, x->read);
+}
+
+/** The own shard: from src to dst, or from where it was put aside. */
+static void keep_chunk(const exchange_t *x, size_t c, const tw_span_t *aside)
+{
+    int rank = x->out->topo->rank;
+    size_t from, to;
+
+    if (shard_chunk(x->out, rank, c, &from) && shard_chunk(x->in, rank, c, &to)) {
+        tw_span_t own = aside ? aside[c] : tw_qop_in(x->out, from);
+        tw_task_t copied = tw_work_copy(x->build->sched, own, tw_qop_out(x->in, to));
+        tw_sched_after(x->build->sched, copied, x->read);
     }
 }
 
-static void receive_chunks(const tw_build_t *build, size_t c, tw_task_t copied)
+/** In place, everything is read before anything is written. */
+void tw_build_alltoall(const tw_build_t *build)
 {
-    int world = build->topo->world;
+    exchange_t x = {.build = build, .out = tw_qop_create(build), .read = TW_TASK_NONE};
+    int rank = build->topo->rank, world = build->topo->world;
 
-    for (int step = 1; step < world; step++) {
-        int from = (build->topo->rank - step + world) % world;
-        tw_span_t chunk = chunk_of(build, build->out, build->out_first, from, c);
-        tw_sched_after(build->sched, tw_sched_recv(build->sched, from, chunk), copied);
+    x.in = x.out ? create_in(build) : NULL;
+    if (!x.in) {
+        return;
     }
-}
+    size_t out = x.out->grid.shard_chunks, in = x.in->grid.shard_chunks, n_chunks = out > in ? out : in, own;
+    tw_span_t *aside = build->aliased ? tw_sched_alloc(build->sched, (n_chunks + 1) * sizeof(*aside)) : NULL;
+    tw_task_t filled;
 
-/* Most chunks of what goes to one rank or comes from one. */
-static size_t most_chunks(const tw_build_t *build)
-{
-    size_t most = 0;
-
-    for (int r = 0; r < build->topo->world; r++) {
-        size_t in = build->in_first[r + 1] - build->in_first[r];
-        size_t out = build->out_first[r + 1] - build->out_first[r];
-        most = in > most ? in : most;
-        most = out > most ? out : most;
-    }
-    return tw_chunk_count(build, most);
-}
-
-/* The own shard: from `in`, or from where it was put aside, in one piece. */
-static void keep_own(const tw_build_t *build, tw_span_t own, tw_task_t copied)
-{
-    int rank = build->topo->rank;
-    tw_span_t to =
-        tw_span_view(build->out, build->out_first[rank], build->out_first[rank + 1] - build->out_first[rank]);
-
-    tw_sched_after(build->sched, tw_work_copy(build->sched, own, to), copied);
-}
-
-static void build_pairwise_alltoall(const tw_build_t *build)
-{
-    int rank = build->topo->rank;
-    size_t n_chunks = most_chunks(build);
-    tw_task_t copied = TW_TASK_NONE;
-    tw_span_t own =
-        tw_span_view(build->in, build->in_first[rank], build->in_first[rank + 1] - build->in_first[rank]);
-
-    if (build->aliased && own.n > 0) {
-        own = set_aside(build, own, &copied);
-    }
     for (size_t c = 0; c < n_chunks; c++) {
         if (!build->aliased) {
             tw_sched_next_round(build->sched);
         }
-        send_chunks(build, c, &copied);
+        if (aside && shard_chunk(x.out, rank, c, &own)) {
+            aside[c] = fill_buffer(&x, own, TW_FORM_PLAIN, &filled);
+        }
+        for (int step = 1; step < world; step++) {
+            send_chunk(&x, (rank + step) % world, c);
+            if (!build->aliased) {
+                receive_chunk(&x, (rank - step + world) % world, c);
+            }
+        }
         if (!build->aliased) {
-            receive_chunks(build, c, copied);
+            keep_chunk(&x, c, NULL);
         }
     }
-    for (size_t c = 0; c < n_chunks && build->aliased; c++) {
-        receive_chunks(build, c, copied);
+    for (size_t c = 0; c < n_chunks && aside; c++) {
+        for (int step = 1; step < world; step++) {
+            receive_chunk(&x, (rank - step + world) % world, c);
+        }
+        keep_chunk(&x, c, aside);
     }
-    keep_own(build, own, copied);
 }
-
-static const tw_algo_t algos[] = {
-    {
-        .info = {TW_COLL_ALLTOALL, "pairwise", "each shard goes straight to its rank; one hop", 0},
-        .build = build_pairwise_alltoall,
-        .flows = {.spread = tw_flow_spread_direct, .by_pair = 1},
-    },
-};
-
-const tw_algo_rows_t tw_alltoall_rows = {algos, sizeof(algos) / sizeof(algos[0])};

@@ -2,7 +2,7 @@
  *  before. */
 #include "collectives/algorithms/algorithm.h"
 
-static void build_dissemination_barrier(const tw_build_t *build)
+void tw_build_barrier(const tw_build_t *build)
 {
     int world = build->topo->world, rank = build->topo->rank;
     tw_task_t heard[32];
@@ -16,13 +16,3 @@ static void build_dissemination_barrier(const tw_build_t *build)
         heard[hop] = tw_sched_recv(build->sched, (rank - distance + world) % world, tw_span_signal());
     }
 }
-
-static const tw_algo_t algos[] = {
-    {
-        .info = {TW_COLL_BARRIER, "dissemination", "log2(W) hops of empty messages", 0},
-        .build = build_dissemination_barrier,
-        .flows = {.spread = tw_flow_spread_doubling, .merges = 1},
-    },
-};
-
-const tw_algo_rows_t tw_barrier_rows = {algos, sizeof(algos) / sizeof(algos[0])};

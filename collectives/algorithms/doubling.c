@@ -262,6 +262,28 @@ static void redouble(doubling_t *d)
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
+/* The own shard, from in to out; returns a task that ends when it is there, or TW_TASK_NONE. */
+static tw_task_t copy_own(const tw_build_t *build)
+{
+    size_t n = build->in->n_elems, first = build->out_first[build->topo->rank];
+    size_t n_chunks = build->in_place ? 0 : tw_chunk_count(build, n);
+    tw_task_t *copies = tw_sched_alloc(build->sched, (n_chunks + 1) * sizeof(*copies));
+
+    for (size_t c = 0; copies && c < n_chunks; c++) {
+        size_t at = c * build->chunk_elems, run = tw_chunk_elems(build, n, c);
+        copies[c] = tw_work_copy(build->sched, tw_span_view(build->in, at, run),
+                                 tw_span_view(build->out, first + at, run));
+    }
+    if (!copies || n_chunks < 2) {
+        return copies && n_chunks > 0 ? copies[0] : TW_TASK_NONE;
+    }
+    tw_task_t all = tw_sched_join(build->sched);
+    for (size_t c = 0; c < n_chunks; c++) {
+        tw_sched_after(build->sched, all, copies[c]);
+    }
+    return all;
+}
+
 static size_t count_slices(const tw_build_t *build, const size_t *first)
 {
     size_t most = 0;
@@ -290,9 +312,9 @@ static int begin_slice(doubling_t *d, const tw_build_t *build, const size_t *fir
     return 1;
 }
 
-static void build_allgather(const tw_build_t *build)
+void tw_build_doubling(const tw_build_t *build)
 {
-    tw_task_t copied = tw_build_copy(build, 0, build->out_first[build->topo->rank], build->in->n_elems);
+    tw_task_t copied = copy_own(build);
     doubling_t d;
 
     for (size_t slice = 0; begin_slice(&d, build, build->out_first, slice, copied); slice++) {
@@ -300,7 +322,7 @@ static void build_allgather(const tw_build_t *build)
     }
 }
 
-static void build_halving_reduce_scatter(const tw_build_t *build)
+void tw_build_halving(const tw_build_t *build)
 {
     doubling_t d;
 
@@ -309,7 +331,7 @@ static void build_halving_reduce_scatter(const tw_build_t *build)
     }
 }
 
-static void build_halving_doubling_allreduce(const tw_build_t *build)
+void tw_build_halving_doubling(const tw_build_t *build)
 {
     doubling_t d;
 
@@ -318,29 +340,3 @@ static void build_halving_doubling_allreduce(const tw_build_t *build)
         redouble(&d);
     }
 }
-
-static const tw_algo_t algos[] = {
-    {
-        .info = {TW_COLL_ALLGATHER, "doubling", "recursive doubling for any W; log2(W) hops", 0},
-        .build = build_allgather,
-        .flows = {.spread = tw_flow_spread_doubling, .merges = 1},
-    },
-    {
-        .info = {TW_COLL_REDUCE_SCATTER, "halving",
-                 "recursive halving for any W, partial sums rounded to the tensor's type on each hop; "
-                 "log2(W) hops",
-                 0},
-        .build = build_halving_reduce_scatter,
-        .flows = {.reduce = tw_flow_reduce_halving, .merges = 1},
-        .owner_matters = 1,
-    },
-    {
-        .info = {TW_COLL_ALLREDUCE, "halving_doubling",
-                 "recursive halving, then doubling, for any W; 2 log2(W) hops", 0},
-        .build = build_halving_doubling_allreduce,
-        .flows = {.reduce = tw_flow_reduce_halving, .spread = tw_flow_spread_doubling, .merges = 1},
-        .owner_matters = 1,
-    },
-};
-
-const tw_algo_rows_t tw_doubling_rows = {algos, sizeof(algos) / sizeof(algos[0])};

@@ -22,24 +22,24 @@ static const tw_gpu_device_t *device_of(const batch_t *batch)
 }
 
 /** Made with the shape: found. */
-static tw_quant_t *codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute, tw_gpu_form_t form)
+static tw_quant_t *codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute, tw_form_t form)
 {
     const tw_gpu_shape_t *shape = call->shape;
     tw_quant_t *codec = NULL;
 
-    if (form == TW_GPU_CODEC) {
+    if (form == TW_FORM_CODEC) {
         (void)tw_codecs_get(&call->coll->codecs, tw_grid_codec(&shape->plan.grid, compute->chunk), &codec);
     }
-    return form == TW_GPU_INNER ? shape->inner : codec;
+    return form == TW_FORM_INNER ? shape->inner : codec;
 }
 
 static const tw_quant_codec_t *description_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
-                                              tw_gpu_form_t form)
+                                              tw_form_t form)
 {
-    if (form == TW_GPU_CODEC) {
+    if (form == TW_FORM_CODEC) {
         return tw_grid_codec(&call->shape->plan.grid, compute->chunk);
     }
-    return form == TW_GPU_INNER ? call->shape->request->args.inner_codec : NULL;
+    return form == TW_FORM_INNER ? call->shape->request->args.inner_codec : NULL;
 }
 
 static float factor_of(const tw_gpu_call_t *call, tw_gpu_factor_t factor)
@@ -60,15 +60,15 @@ static float factor_of(const tw_gpu_call_t *call, tw_gpu_factor_t factor)
     }
 }
 
-static uint64_t seed_of(const tw_gpu_call_t *call, tw_gpu_seed_t seed)
+static uint64_t seed_of(const tw_gpu_call_t *call, tw_seed_t seed)
 {
     const tw_topo_t *topo = &call->coll->topo;
     tw_coll_op_t op = call->shape->request->args.op;
 
-    if (seed == TW_GPU_SEED_RANK) {
+    if (seed == TW_SEED_RANK) {
         return tw_qop_rank_seed(op, call->seed, topo->rank);
     }
-    return seed == TW_GPU_SEED_NODE ? tw_qop_node_seed(call->seed, topo->node[topo->rank]) : call->seed;
+    return seed == TW_SEED_NODE ? tw_qop_node_seed(call->seed, topo->node[topo->rank]) : call->seed;
 }
 
 static tw_quant_args_t quant_args(const batch_t *batch)
@@ -102,7 +102,7 @@ static tw_status_t launch_codec(const batch_t *batch, tw_type_t type)
                                            .tensor = item->tensor,
                                            .first_elem = item->first_elem};
     }
-    if (batch->like->out != TW_GPU_PLAIN) {
+    if (batch->like->out != TW_FORM_PLAIN) {
         return tw_quant_encode(codec_of(batch->call, batch->like, batch->like->out), &args, segments,
                                batch->n);
     }
@@ -129,7 +129,7 @@ static tw_status_t launch_reduce(const batch_t *batch)
                                                   .tensor = item->tensor,
                                                   .first_elem = item->first_elem};
     }
-    if (batch->like->out == TW_GPU_PLAIN) {
+    if (batch->like->out == TW_FORM_PLAIN) {
         return tw_quant_reduce_decode(in, &args, segments, batch->n);
     }
     return tw_quant_reduce_encode(in, codec_of(batch->call, batch->like, batch->like->out), &args, segments,
@@ -161,7 +161,7 @@ static tw_status_t launch_sum(const batch_t *batch)
 
 static int is_plain_encode(const tw_gpu_compute_t *compute)
 {
-    return compute->in == TW_GPU_PLAIN && compute->out != TW_GPU_PLAIN && compute->n_inputs > 0;
+    return compute->in == TW_FORM_PLAIN && compute->out != TW_FORM_PLAIN && compute->n_inputs > 0;
 }
 
 static tw_status_t flush(batch_t *batch)
@@ -174,7 +174,7 @@ static tw_status_t flush(batch_t *batch)
     }
     if (is_plain_encode(like)) {
         status = launch_codec(batch, TW_TYPE_FP32);
-    } else if (like->in == TW_GPU_PLAIN && like->out == TW_GPU_PLAIN) {
+    } else if (like->in == TW_FORM_PLAIN && like->out == TW_FORM_PLAIN) {
         status = launch_sum(batch);
     } else if (like->n_inputs > 0) {
         status = launch_reduce(batch);
@@ -192,7 +192,7 @@ static size_t find_pieces(const tw_gpu_call_t *call, const tw_gpu_compute_t *com
                           tw_quant_lossless_segment_t *pieces)
 {
     tw_type_t type = call->shape->request->args.type;
-    int packs = compute->out == TW_GPU_PACKED;
+    int packs = compute->out == TW_FORM_PACKED;
     size_t plain = packs ? compute->from : compute->to, n = 0;
     tw_qop_walk_t walk = {.grid = &call->shape->plan.grid,
                           .chunk = compute->chunk,
@@ -223,7 +223,7 @@ static tw_status_t launch_lossless(const batch_t *batch, const tw_gpu_compute_t 
     const tw_gpu_plan_t *plan = &call->shape->plan;
     const tw_grid_chunk_t *chunk = &plan->grid.chunks[compute->chunk];
     tw_quant_lossless_stream_t *packer = call->coll->gpu->packer;
-    int packs = compute->out == TW_GPU_PACKED;
+    int packs = compute->out == TW_FORM_PACKED;
     const tw_quant_lossless_args_t args = {
         .type = call->shape->request->args.type,
         .stream = batch->stream,
@@ -340,7 +340,7 @@ static tw_status_t add_compute(batch_t *batch, const tw_gpu_compute_t *compute)
 {
     tw_status_t status = TW_OK;
 
-    if (compute->in == TW_GPU_PACKED || compute->out == TW_GPU_PACKED) {
+    if (compute->in == TW_FORM_PACKED || compute->out == TW_FORM_PACKED) {
         TW_TRY(flush(batch));
         return launch_lossless(batch, compute);
     }

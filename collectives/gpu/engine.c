@@ -5,22 +5,6 @@
 
 #define N_SOURCES ((size_t)1024)
 
-static tw_status_t create_flat_topo(tw_coll_t *coll)
-{
-    size_t world = (size_t)coll->topo.world;
-    uint64_t *ids = malloc(world * sizeof(*ids));
-
-    if (!ids) {
-        return TW_ERR_NO_MEMORY;
-    }
-    for (size_t r = 0; r < world; r++) {
-        ids[r] = r;
-    }
-    tw_status_t status = tw_topo_init_nodes(&coll->gpu->flat, coll->topo.rank, coll->topo.world, ids);
-    free(ids);
-    return status;
-}
-
 /** NCCL works in GPU memory. A transport does if it takes such memory; else the host's is between it and the
  *  kernels. */
 static tw_status_t choose_workspace(tw_coll_t *coll)
@@ -80,7 +64,6 @@ static void detach(tw_coll_t *coll)
     free(gpu->outcomes.blocks);
     destroy_queues(gpu);
     free(gpu->sources);
-    tw_topo_cleanup(&gpu->flat);
     if (gpu->wire) {
         gpu->wire->destroy(gpu->wire);
     }
@@ -109,7 +92,7 @@ tw_status_t tw_gpu_attach(tw_coll_t *coll, const tw_gpu_device_t *device, tw_gpu
     coll->options.check &= !wire; /* signatures go over a transport */
     gpu->n_sources = world > N_SOURCES ? world : N_SOURCES;
     gpu->sources = malloc(gpu->n_sources * sizeof(*gpu->sources));
-    tw_status_t status = gpu->sources ? create_flat_topo(coll) : TW_ERR_NO_MEMORY;
+    tw_status_t status = gpu->sources ? TW_OK : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
         status = choose_workspace(coll);
     }

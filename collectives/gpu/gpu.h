@@ -1,7 +1,7 @@
 /** Inside of a communicator on GPU memory. Private to collectives.
  *
  *  What lives here, in the order to read it:
- *  plan.h              what an operation does, as data; plan_alltoall.c has one that is unlike the others
+ *  plan.h              a program in ticks, as data; plan_alltoall.c has one that is unlike the others
  *  shape.c             arguments of one shape, planned once
  *  run.c               an operation of a shape, with pointers
  *  over_transport.c    the engine that moves it with the host's help
@@ -63,7 +63,6 @@ typedef struct tw_gpu_memory {
 typedef struct tw_gpu {
     const tw_gpu_device_t *device;
     tw_gpu_wire_t *wire; /**< NCCL; NULL: the transport */
-    tw_topo_t flat;      /**< every rank a node */
     tw_gpu_shapes_t shapes;
     size_t n_shapes;
     tw_gpu_memory_t memory;

@@ -121,9 +121,9 @@ static tw_status_t read_outcomes(tw_gpu_run_t *run, size_t tick)
 
     for (size_t i = 0; i < at->n_computes; i++) {
         const tw_gpu_compute_t *compute = &plan->computes[at->first_compute + i];
-        if (compute->out == TW_GPU_PACKED) {
+        if (compute->out == TW_FORM_PACKED) {
             run->call.lengths[compute->packed] = run->call.outcomes[compute->packed].bytes;
-        } else if (compute->in == TW_GPU_PACKED) {
+        } else if (compute->in == TW_FORM_PACKED) {
             const tw_quant_outcome_t *outcome = &run->call.outcomes[plan->n_cells + compute->packed];
             if (outcome->status != TW_OK) {
                 tw_error("rank %d: %s: a lossless message of %zu bytes is not one of %zu elements: %s",

@@ -1,3 +1,5 @@
+/** From a program's ops (ops.h) to a plan: every op has its tick, every cell its place in the workspace, and a
+ *  round of chunks goes through all of them. */
 #include "collectives/gpu/plan.h"
 
 #include <stdlib.h>
@@ -5,99 +7,49 @@
 
 #define ALIGN_BYTES ((size_t)256) /**< of every place in the workspace */
 
-typedef struct planner planner_t;
-typedef void (*stage_fn_t)(planner_t *planner, size_t round);
-
-typedef struct stage {
-    stage_fn_t fn;
-    int is_wire;
-} stage_t;
-
-#define MAX_STAGES 8
-
-/** Cells of equal size, one after another, at the same place of every slot. */
+/** The cells of an owner's chunk, in every slot at the same place. Of its codings, one is there at a time. */
 typedef struct area {
-    size_t at, cell_bytes;
-    size_t first_cell; /**< of a slot's */
+    size_t at, number; /**< bytes, and cells, before it */
+    size_t *cell_at[TW_N_CODINGS]; /**< [cells] bytes from `at` */
 } area_t;
 
-struct planner {
+typedef struct planner {
     tw_gpu_plan_t *plan;
-    const tw_topo_t *topo, *hops;
-    const tw_coll_args_t *args;
-    int rank, node, node_size; /**< own; in `hops` */
-    int rounds_sums;
-    int *owners; /**< [n_owners] whose node sums are made here */
-    int n_owners;
-    area_t out;    /**< [world] own pieces for other ranks of the node */
-    area_t gather; /**< [n_owners][node_size] the node's pieces */
-    area_t sums;   /**< [n_owners] the node's sums */
-    area_t finish; /**< [n_nodes] all nodes' sums of the own chunk */
-    area_t shard;  /**< [world] encoded shards */
-    area_t packs;  /**< [n_owners] the node's sums, packed, for owners on other nodes */
-    area_t comes;  /**< [n_nodes] packed sums for the own chunk */
-    size_t slot_cells;
-    stage_t stages[MAX_STAGES];
-    size_t n_stages;
+    const tw_gpu_plan_params_t *params;
+    const tw_topo_t *topo;
+    const tw_ops_t *ops[TW_N_CODINGS];             /**< NULL: no chunk is coded so */
+    size_t most_bytes[TW_N_CODINGS][TW_FORM_COUNT]; /**< of a chunk that is coded so, in a form */
+    area_t *areas;                                 /**< [world] */
+    size_t *memory;                                /**< of their cells */
+    size_t slot_cells, n_ticks; /**< of a round */
     tw_status_t status;
-};
+} planner_t;
 
-/* ---- places -------------------------------------------------------------------------------------------- */
+/* ---- chunks -------------------------------------------------------------------------------------------- */
 
-static int gateway(const planner_t *p, int owner, int node)
-{
-    return tw_topo_gateway(p->hops, owner, node);
-}
-
-/** How a chunk goes from node to node, and inside. */
-static tw_gpu_form_t form_of(const planner_t *p, size_t chunk)
-{
-    return tw_grid_codec(&p->plan->grid, chunk) ? TW_GPU_CODEC : TW_GPU_PLAIN;
-}
-
-static int is_lossless(const planner_t *p, size_t chunk)
+static tw_coding_t coding_of(const planner_t *p, size_t chunk)
 {
     const tw_quant_codec_t *codec = tw_grid_chunk_codec(&p->plan->grid, chunk);
 
-    return codec && codec->lossless;
+    return !codec ? TW_CODING_NONE : codec->lossless ? TW_CODING_LOSSLESS : TW_CODING_BLOCKS;
 }
 
-/** How a chunk is spread. */
-static tw_gpu_form_t spread_of(const planner_t *p, size_t chunk)
+static size_t chunk_bytes(const planner_t *p, size_t chunk, tw_form_t form)
 {
-    return is_lossless(p, chunk) ? TW_GPU_PACKED : form_of(p, chunk);
+    const tw_quant_codec_t *codec = form == TW_FORM_PLAIN   ? NULL
+                                    : form == TW_FORM_INNER ? p->params->args->inner_codec
+                                                            : tw_grid_chunk_codec(&p->plan->grid, chunk);
+
+    return tw_grid_chunk_bytes(&p->plan->grid, chunk, codec, p->params->args->type);
 }
 
-/** How a node's sum travels between this rank and a peer: packed, if it is lossless and leaves a node. */
-static tw_gpu_form_t rail_of(const planner_t *p, size_t chunk, int peer)
-{
-    int leaves = p->topo->node[peer] != p->topo->node[p->rank];
-
-    return is_lossless(p, chunk) && leaves ? TW_GPU_PACKED : form_of(p, chunk);
-}
-
-static tw_gpu_form_t inner_of(const planner_t *p, size_t chunk)
-{
-    return form_of(p, chunk) != TW_GPU_PLAIN && p->args->inner_codec ? TW_GPU_INNER : TW_GPU_PLAIN;
-}
-
-static size_t chunk_bytes(const planner_t *p, size_t chunk, tw_gpu_form_t form)
-{
-    int is_chunks = form == TW_GPU_CODEC || form == TW_GPU_PACKED;
-    const tw_quant_codec_t *codec = is_chunks              ? tw_grid_chunk_codec(&p->plan->grid, chunk)
-                                    : form == TW_GPU_INNER ? p->args->inner_codec
-                                                           : NULL;
-
-    return tw_grid_chunk_bytes(&p->plan->grid, chunk, codec, p->args->type);
-}
-
-/** The rank's chunk of this round; 0: it has none. */
-static int find_chunk(const planner_t *p, int owner, size_t round, size_t *chunk)
+/** The rank's chunk of this round, if it is coded so; 0: it has none. */
+static int find_chunk(const planner_t *p, int owner, size_t round, int coding, size_t *chunk)
 {
     const tw_grid_shard_t *shard = &p->plan->grid.shards[owner];
 
     *chunk = shard->first_chunk + round;
-    return round < shard->n_chunks;
+    return round < shard->n_chunks && (int)coding_of(p, *chunk) == coding;
 }
 
 static size_t align(size_t bytes)
@@ -105,50 +57,130 @@ static size_t align(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/** Room for any chunk in one of its forms. */
-static size_t cell_bytes(const planner_t *p, tw_gpu_form_t (*form)(const planner_t *p, size_t chunk))
+static void measure_chunks(planner_t *p)
 {
-    size_t most = 0;
+    static const tw_form_t forms[TW_N_CODINGS] = {TW_FORM_PLAIN, TW_FORM_CODEC, TW_FORM_PACKED};
 
     for (size_t c = 0; c < p->plan->grid.n_chunks; c++) {
-        size_t bytes = chunk_bytes(p, c, form(p, c));
-        most = bytes > most ? bytes : most;
+        tw_coding_t coding = coding_of(p, c);
+        int has_inner = coding == TW_CODING_BLOCKS && p->params->args->inner_codec;
+        const tw_form_t has[] = {TW_FORM_PLAIN, forms[coding], has_inner ? TW_FORM_INNER : TW_FORM_PLAIN};
+        for (size_t i = 0; i < sizeof(has) / sizeof(has[0]); i++) {
+            size_t *most = &p->most_bytes[coding][has[i]], bytes = align(chunk_bytes(p, c, has[i]));
+            *most = bytes > *most ? bytes : *most;
+        }
     }
-    return align(most);
 }
 
-static area_t add_area(planner_t *p, size_t n_cells, size_t bytes)
+static tw_status_t get_ops(planner_t *p)
 {
-    area_t area = {p->plan->slot_bytes, bytes, p->slot_cells};
-
-    p->plan->slot_bytes += n_cells * bytes;
-    p->slot_cells += n_cells;
-    return area;
-}
-
-static size_t cell(const planner_t *p, const area_t *area, size_t index, size_t round)
-{
-    return round % p->plan->n_slots * p->plan->slot_bytes + area->at + index * area->cell_bytes;
-}
-
-/** Its number among all cells. */
-static size_t cell_number(const planner_t *p, const area_t *area, size_t index, size_t round)
-{
-    return round % p->plan->n_slots * p->slot_cells + area->first_cell + index;
-}
-
-static size_t gather_cell(const planner_t *p, int owner_index, int local, size_t round)
-{
-    return cell(p, &p->gather, (size_t)owner_index * (size_t)p->node_size + (size_t)local, round);
-}
-
-/** Where the node's sum for an owner is made: the own one is where it will be added up. */
-static size_t sum_cell(const planner_t *p, int owner_index, size_t round)
-{
-    if (p->owners[owner_index] == p->rank) {
-        return cell(p, &p->finish, (size_t)p->node, round);
+    for (int k = 0; k < TW_N_CODINGS; k++) {
+        const tw_ops_params_t params = {.topo = p->topo,
+                                        .flows = p->params->flows,
+                                        .coding = (tw_coding_t)k,
+                                        .has_inner = p->params->args->inner_codec != NULL,
+                                        .rounds_sums = p->params->rounds_sums,
+                                        .is_staged = 1};
+        if (p->most_bytes[k][TW_FORM_PLAIN] > 0) {
+            TW_TRY(tw_ops_get(p->params->kept, &params, &p->ops[k]));
+            p->n_ticks = (size_t)p->ops[k]->n_ticks;
+        }
     }
-    return cell(p, &p->sums, (size_t)owner_index, round);
+    return TW_OK;
+}
+
+/* ---- places -------------------------------------------------------------------------------------------- */
+
+static tw_status_t create_areas(planner_t *p)
+{
+    size_t n_cells = 0, used = 0;
+
+    for (int r = 0; r < p->topo->world; r++) {
+        for (int k = 0; k < TW_N_CODINGS; k++) {
+            n_cells += p->ops[k] ? (size_t)p->ops[k]->n_cells[r] : 0;
+        }
+    }
+    p->areas = calloc((size_t)p->topo->world, sizeof(*p->areas));
+    p->memory = malloc((n_cells + 1) * sizeof(*p->memory));
+    if (!p->areas || !p->memory) {
+        tw_error("out of memory planning an operation");
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < n_cells; i++) {
+        p->memory[i] = SIZE_MAX;
+    }
+    for (int r = 0; r < p->topo->world; r++) {
+        for (int k = 0; k < TW_N_CODINGS; k++) {
+            p->areas[r].cell_at[k] = p->memory + used;
+            used += p->ops[k] ? (size_t)p->ops[k]->n_cells[r] : 0;
+        }
+    }
+    return TW_OK;
+}
+
+static void place(const planner_t *p, int owner, int coding, int cell, tw_form_t form, size_t *bytes)
+{
+    size_t *at = cell >= 0 ? &p->areas[owner].cell_at[coding][cell] : NULL;
+
+    if (at && *at == SIZE_MAX) {
+        *at = *bytes;
+        *bytes += p->most_bytes[coding][form];
+    }
+}
+
+/** Inputs of a sum follow each other. Returns the bytes of all cells. */
+static size_t place_cells(const planner_t *p, int owner, int coding)
+{
+    const tw_ops_t *ops = p->ops[coding];
+    size_t bytes = 0;
+
+    for (int sums = 1; sums >= 0; sums--) {
+        for (int i = 0; i < ops->n_ops; i++) {
+            const tw_op_t *op = &ops->ops[i];
+            if (op->owner != owner) {
+                continue;
+            }
+            for (int k = 0; sums && op->kind == TW_OP_SUM && k < op->n_inputs; k++) {
+                place(p, owner, coding, ops->inputs[op->first_input + k], op->in, &bytes);
+            }
+            if (!sums && op->kind != TW_OP_SEND) {
+                place(p, owner, coding, op->to, op->out, &bytes);
+            }
+        }
+    }
+    return bytes;
+}
+
+static void lay_out(planner_t *p)
+{
+    tw_gpu_plan_t *plan = p->plan;
+    size_t temp_elems = 0;
+
+    for (int r = 0; r < p->topo->world; r++) {
+        size_t most_bytes = 0, most_cells = 0;
+        for (int k = 0; k < TW_N_CODINGS; k++) {
+            size_t bytes = p->ops[k] ? place_cells(p, r, k) : 0;
+            size_t cells = p->ops[k] ? (size_t)p->ops[k]->n_cells[r] : 0;
+            most_bytes = bytes > most_bytes ? bytes : most_bytes;
+            most_cells = cells > most_cells ? cells : most_cells;
+        }
+        p->areas[r].at = plan->slot_bytes;
+        p->areas[r].number = p->slot_cells;
+        plan->slot_bytes += most_bytes;
+        p->slot_cells += most_cells;
+    }
+    /* A round's first computation comes after the last one of the round whose slot it takes: see
+     * emit_ticks. */
+    plan->n_slots = p->n_ticks > 1 ? p->n_ticks - 1 : 1;
+    plan->n_slots = plan->n_slots < plan->n_rounds ? plan->n_slots : plan->n_rounds;
+    plan->n_cells = plan->n_slots * p->slot_cells;
+    plan->temp_at = plan->n_slots * plan->slot_bytes;
+    int needs_temp = p->params->flows->nodes_first && p->params->args->codec && !p->params->args->inner_codec;
+    for (size_t c = 0; c < plan->grid.n_chunks && needs_temp; c++) {
+        size_t n = plan->grid.chunks[c].n_elems;
+        temp_elems = n > temp_elems ? n : temp_elems;
+    }
+    plan->workspace_bytes = plan->temp_at + align(temp_elems * sizeof(float));
 }
 
 /* ---- emitting ------------------------------------------------------------------------------------------ */
@@ -156,8 +188,8 @@ static size_t sum_cell(const planner_t *p, int owner_index, size_t round)
 /** Room for one more; NULL: out of memory. */
 static void *grow(planner_t *p, void *items, size_t n, size_t *max, size_t item_bytes)
 {
-    if (n < *max) {
-        return items;
+    if (p->status != TW_OK || n < *max) {
+        return p->status == TW_OK ? items : NULL;
     }
     size_t wanted = *max > 0 ? 2 * *max : 64;
     void *larger = realloc(items, wanted * item_bytes);
@@ -170,452 +202,120 @@ static void *grow(planner_t *p, void *items, size_t n, size_t *max, size_t item_
     return larger;
 }
 
-static void emit_compute(planner_t *p, tw_gpu_compute_t compute)
+/** An op of a chunk. */
+typedef struct task {
+    const tw_op_t *op;
+    int coding;
+    size_t chunk, round;
+} task_t;
+
+static size_t at(const planner_t *p, const task_t *task, int cell)
 {
-    tw_gpu_plan_t *plan = p->plan;
-    void *items = p->status == TW_OK ? grow(p, plan->computes, plan->n_computes, &plan->max_computes,
-                                            sizeof(*plan->computes))
-                                     : NULL;
-    if (items) {
-        plan->computes = items;
-        plan->computes[plan->n_computes++] = compute;
-    }
+    const area_t *area = &p->areas[task->op->owner];
+    size_t slot = task->round % p->plan->n_slots;
+
+    return slot * p->plan->slot_bytes + area->at + area->cell_at[task->coding][cell];
 }
 
-static void emit_message(planner_t *p, tw_gpu_message_t message)
+/** Its number among all cells. */
+static size_t number(const planner_t *p, const task_t *task, int cell)
 {
+    return task->round % p->plan->n_slots * p->slot_cells + p->areas[task->op->owner].number + (size_t)cell;
+}
+
+static tw_gpu_factor_t factor_of(const task_t *task)
+{
+    const tw_op_t *op = task->op;
+
+    if (op->kind != TW_OP_SUM) {
+        return TW_GPU_FACTOR_NONE;
+    }
+    if (task->coding == TW_CODING_BLOCKS) {
+        return op->is_last ? TW_GPU_FACTOR_ALL : TW_GPU_FACTOR_NONE;
+    }
+    return !op->is_last ? TW_GPU_FACTOR_SCALE : op->n_partial > 0 ? TW_GPU_FACTOR_REST : TW_GPU_FACTOR_ALL;
+}
+
+/** What is added up alone where it is, is multiplied there. */
+static void emit_compute(planner_t *p, const task_t *task)
+{
+    const tw_op_t *op = task->op;
     tw_gpu_plan_t *plan = p->plan;
-    void *items = p->status == TW_OK ? grow(p, plan->messages, plan->n_messages, &plan->max_messages,
-                                            sizeof(*plan->messages))
-                                     : NULL;
+    void *items = grow(p, plan->computes, plan->n_computes, &plan->max_computes, sizeof(*plan->computes));
+    int is_sum = op->kind == TW_OP_SUM;
+    int from = is_sum ? p->ops[task->coding]->inputs[op->first_input] : op->from;
+
+    if (!items) {
+        return;
+    }
+    plan->computes = items;
+    plan->computes[plan->n_computes++] = (tw_gpu_compute_t){
+        .chunk = task->chunk,
+        .in = op->in,
+        .out = op->out,
+        .n_inputs = is_sum && from >= 0 ? op->n_inputs : 0,
+        .factor = factor_of(task),
+        .seed = op->seed,
+        .from = from == TW_CELL_SRC   ? TW_GPU_USER
+                : from == TW_CELL_DST ? TW_GPU_RESULT
+                                      : at(p, task, from),
+        .stride = is_sum ? p->most_bytes[task->coding][op->in] : 0,
+        .to = op->to < 0 ? TW_GPU_USER : at(p, task, op->to),
+        .packed = op->out == TW_FORM_PACKED  ? number(p, task, op->to)
+                  : op->in == TW_FORM_PACKED ? number(p, task, from)
+                                             : 0,
+    };
+}
+
+static void emit_message(planner_t *p, const task_t *task)
+{
+    const tw_op_t *op = task->op;
+    tw_gpu_plan_t *plan = p->plan;
+    void *items = grow(p, plan->messages, plan->n_messages, &plan->max_messages, sizeof(*plan->messages));
+    int is_send = op->kind == TW_OP_SEND, cell = is_send ? op->from : op->to;
+    const tw_gpu_message_t message = {
+        .peer = op->peer,
+        .is_send = is_send,
+        .at = at(p, task, cell),
+        .bytes = chunk_bytes(p, task->chunk, op->out),
+        .packed = op->out == TW_FORM_PACKED ? number(p, task, cell) : TW_GPU_NOT_PACKED,
+    };
+
     if (!items) {
         return;
     }
     plan->messages = items;
     plan->messages[plan->n_messages++] = message;
-    if (message.is_send && p->topo->node[message.peer] != p->topo->node[p->rank]) {
+    if (is_send && p->topo->node[message.peer] != p->topo->node[p->topo->rank]) {
         plan->inter_node_bytes += message.bytes;
     }
 }
 
-static void emit_send(planner_t *p, int peer, size_t chunk, tw_gpu_form_t form, size_t at)
+/** What a round has to do in one of its ticks. */
+static void emit_round(planner_t *p, size_t tick, size_t round)
 {
-    emit_message(p, (tw_gpu_message_t){peer, 1, at, chunk_bytes(p, chunk, form), TW_GPU_NOT_PACKED});
-}
-
-static void emit_recv(planner_t *p, int peer, size_t chunk, tw_gpu_form_t form, size_t at)
-{
-    emit_message(p, (tw_gpu_message_t){peer, 0, at, chunk_bytes(p, chunk, form), TW_GPU_NOT_PACKED});
-}
-
-/** A cell of an area to a peer, or from it; packed if the form says so. */
-static void emit_cell(planner_t *p, int peer, int is_send, size_t chunk, tw_gpu_form_t form,
-                      const area_t *area, size_t index, size_t round)
-{
-    size_t packed = form == TW_GPU_PACKED ? cell_number(p, area, index, round) : TW_GPU_NOT_PACKED;
-    size_t at = cell(p, area, index, round);
-
-    emit_message(p, (tw_gpu_message_t){peer, is_send, at, chunk_bytes(p, chunk, form), packed});
-}
-
-static void emit_pack(planner_t *p, size_t chunk, size_t from, const area_t *area, size_t index, size_t round)
-{
-    emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
-                                       .in = TW_GPU_PLAIN,
-                                       .out = TW_GPU_PACKED,
-                                       .from = from,
-                                       .to = cell(p, area, index, round),
-                                       .packed = cell_number(p, area, index, round)});
-}
-
-static void emit_unpack(planner_t *p, size_t chunk, const area_t *area, size_t index, size_t to, size_t round)
-{
-    emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
-                                       .in = TW_GPU_PACKED,
-                                       .out = TW_GPU_PLAIN,
-                                       .from = cell(p, area, index, round),
-                                       .to = to,
-                                       .packed = cell_number(p, area, index, round)});
-}
-
-/** What a node's sum is multiplied with. That of an exact chunk travels on as it is, and on one node it is
- *  the result. */
-static tw_gpu_factor_t inside_factor(const planner_t *p, size_t chunk)
-{
-    if (form_of(p, chunk) != TW_GPU_PLAIN || p->hops->max_local == 1) {
-        return TW_GPU_FACTOR_NONE;
-    }
-    return p->hops->n_nodes == 1 ? TW_GPU_FACTOR_ALL : TW_GPU_FACTOR_SCALE;
-}
-
-/** What the sum over the nodes is multiplied with. */
-static tw_gpu_factor_t outside_factor(const planner_t *p, size_t chunk)
-{
-    if (form_of(p, chunk) != TW_GPU_PLAIN || p->hops->max_local == 1) {
-        return TW_GPU_FACTOR_ALL;
-    }
-    return p->hops->n_nodes == 1 ? TW_GPU_FACTOR_NONE : TW_GPU_FACTOR_REST;
-}
-
-/** What this rank puts in: src, encoded or packed. */
-static void emit_own(planner_t *p, size_t chunk, tw_gpu_form_t form, tw_gpu_factor_t factor, size_t to)
-{
-    emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
-                                       .in = TW_GPU_PLAIN,
-                                       .out = form,
-                                       .factor = factor,
-                                       .seed = TW_GPU_SEED_RANK,
-                                       .from = TW_GPU_USER,
-                                       .to = to});
-}
-
-/* ---- stages -------------------------------------------------------------------------------------------- */
-
-static void prepare_spread(planner_t *p, size_t round)
-{
-    size_t chunk;
-
-    if (!find_chunk(p, p->rank, round, &chunk)) {
-        return;
-    }
-    if (is_lossless(p, chunk)) {
-        emit_pack(p, chunk, TW_GPU_USER, &p->shard, (size_t)p->rank, round);
-    } else {
-        emit_own(p, chunk, form_of(p, chunk), TW_GPU_FACTOR_NONE, cell(p, &p->shard, (size_t)p->rank, round));
-    }
-}
-
-static int owner_index(const planner_t *p, int owner)
-{
-    for (int i = 0; i < p->n_owners; i++) {
-        if (p->owners[i] == owner) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-static void prepare_sums(planner_t *p, size_t round)
-{
-    for (int owner = 0; owner < p->hops->world && p->node_size > 1; owner++) {
-        size_t chunk;
-        if (!find_chunk(p, owner, round, &chunk)) {
-            continue;
-        }
-        int index = owner_index(p, owner);
-        emit_own(p, chunk, inner_of(p, chunk), TW_GPU_FACTOR_NONE,
-                 index >= 0 ? gather_cell(p, index, p->hops->local[p->rank], round)
-                            : cell(p, &p->out, (size_t)owner, round));
-    }
-}
-
-static void node_hop(planner_t *p, size_t round)
-{
-    for (int owner = 0; owner < p->hops->world; owner++) {
-        int index = owner_index(p, owner);
-        size_t chunk;
-        if (!find_chunk(p, owner, round, &chunk)) {
-            continue;
-        }
-        if (index < 0) {
-            emit_send(p, gateway(p, owner, p->node), chunk, inner_of(p, chunk),
-                      cell(p, &p->out, (size_t)owner, round));
-            continue;
-        }
-        for (int l = 0; l < p->node_size; l++) {
-            int mate = tw_topo_rank_at(p->hops, p->node, l);
-            if (mate != p->rank) {
-                emit_recv(p, mate, chunk, inner_of(p, chunk), gather_cell(p, index, l, round));
+    for (int k = 0; k < TW_N_CODINGS; k++) {
+        const tw_ops_t *ops = p->ops[k];
+        for (int i = 0; ops && i < ops->n_ops; i++) {
+            task_t task = {.op = &ops->ops[i], .coding = k, .round = round};
+            if ((size_t)task.op->tick != tick || !find_chunk(p, task.op->owner, round, k, &task.chunk)) {
+                continue;
+            }
+            if (task.op->kind == TW_OP_SEND || task.op->kind == TW_OP_RECV) {
+                emit_message(p, &task);
+            } else {
+                emit_compute(p, &task);
             }
         }
     }
 }
 
-static void node_sum(planner_t *p, size_t round)
-{
-    for (int i = 0; i < p->n_owners; i++) {
-        size_t chunk;
-        if (!find_chunk(p, p->owners[i], round, &chunk)) {
-            continue;
-        }
-        tw_gpu_factor_t factor = inside_factor(p, chunk);
-        if (p->node_size == 1) { /* nothing to sum up */
-            emit_own(p, chunk, form_of(p, chunk), factor, sum_cell(p, i, round));
-        } else {
-            emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
-                                               .in = inner_of(p, chunk),
-                                               .out = form_of(p, chunk),
-                                               .n_inputs = p->node_size,
-                                               .factor = factor,
-                                               .seed = TW_GPU_SEED_NODE,
-                                               .from = gather_cell(p, i, 0, round),
-                                               .stride = p->gather.cell_bytes,
-                                               .to = sum_cell(p, i, round)});
-        }
-        if (rail_of(p, chunk, p->owners[i]) == TW_GPU_PACKED) {
-            emit_pack(p, chunk, sum_cell(p, i, round), &p->packs, (size_t)i, round);
-        }
-    }
-}
-
-static void rail_hop(planner_t *p, size_t round)
-{
-    size_t chunk;
-
-    for (int i = 0; i < p->n_owners; i++) {
-        int owner = p->owners[i];
-        if (owner != p->rank && find_chunk(p, owner, round, &chunk)) {
-            tw_gpu_form_t form = rail_of(p, chunk, owner);
-            emit_cell(p, owner, 1, chunk, form, form == TW_GPU_PACKED ? &p->packs : &p->sums, (size_t)i,
-                      round);
-        }
-    }
-    for (int n = 0; n < p->hops->n_nodes; n++) {
-        if (n != p->node && find_chunk(p, p->rank, round, &chunk)) {
-            int peer = gateway(p, p->rank, n);
-            tw_gpu_form_t form = rail_of(p, chunk, peer);
-            emit_cell(p, peer, 0, chunk, form, form == TW_GPU_PACKED ? &p->comes : &p->finish, (size_t)n,
-                      round);
-        }
-    }
-}
-
-/** What has come packed, to where it is added up. */
-static void unpack_sums(planner_t *p, size_t chunk, size_t round)
-{
-    for (int n = 0; n < p->hops->n_nodes; n++) {
-        if (n != p->node && rail_of(p, chunk, gateway(p, p->rank, n)) == TW_GPU_PACKED) {
-            emit_unpack(p, chunk, &p->comes, (size_t)n, cell(p, &p->finish, (size_t)n, round), round);
-        }
-    }
-}
-
-static void finish_sum(planner_t *p, size_t round)
-{
-    int spreads = p->args->op == TW_COLL_ALLREDUCE;
-    size_t chunk;
-
-    if (!find_chunk(p, p->rank, round, &chunk)) {
-        return;
-    }
-    int packs = is_lossless(p, chunk);
-    int twice = spreads && (packs || (p->rounds_sums && form_of(p, chunk) != TW_GPU_PLAIN));
-    size_t shard = spreads ? cell(p, &p->shard, (size_t)p->rank, round) : TW_GPU_USER;
-    unpack_sums(p, chunk, round);
-    emit_compute(p, (tw_gpu_compute_t){
-                        .chunk = chunk,
-                        .in = form_of(p, chunk),
-                        .out = spreads && !twice ? form_of(p, chunk) : TW_GPU_PLAIN,
-                        .n_inputs = p->hops->n_nodes,
-                        .factor = outside_factor(p, chunk),
-                        .seed = TW_GPU_SEED_OP,
-                        .from = cell(p, &p->finish, 0, round),
-                        .stride = p->finish.cell_bytes,
-                        .to = twice ? TW_GPU_USER : shard,
-                    });
-    if (twice && packs) {
-        emit_pack(p, chunk, TW_GPU_RESULT, &p->shard, (size_t)p->rank, round);
-    } else if (twice) { /* what the others of a reduce-scatter would encode */
-        emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
-                                           .in = TW_GPU_PLAIN,
-                                           .out = form_of(p, chunk),
-                                           .seed = TW_GPU_SEED_OP,
-                                           .from = TW_GPU_RESULT,
-                                           .to = shard});
-    }
-}
-
-static void spread_cell(planner_t *p, int peer, int is_send, size_t chunk, int owner, size_t round)
-{
-    emit_cell(p, peer, is_send, chunk, spread_of(p, chunk), &p->shard, (size_t)owner, round);
-}
-
-static void spread_rail(planner_t *p, size_t round)
-{
-    for (int owner = 0; owner < p->hops->world; owner++) {
-        size_t chunk;
-        if (!find_chunk(p, owner, round, &chunk)) {
-            continue;
-        }
-        for (int n = 0; n < p->hops->n_nodes && owner == p->rank; n++) {
-            if (n != p->node) {
-                spread_cell(p, gateway(p, owner, n), 1, chunk, owner, round);
-            }
-        }
-        if (p->hops->node[owner] != p->node && gateway(p, owner, p->node) == p->rank) {
-            spread_cell(p, owner, 0, chunk, owner, round);
-        }
-    }
-}
-
-static void spread_node(planner_t *p, size_t round)
-{
-    for (int owner = 0; owner < p->hops->world; owner++) {
-        int holder = p->hops->node[owner] == p->node ? owner : gateway(p, owner, p->node);
-        size_t chunk;
-        if (!find_chunk(p, owner, round, &chunk)) {
-            continue;
-        }
-        if (holder != p->rank) {
-            spread_cell(p, holder, 0, chunk, owner, round);
-            continue;
-        }
-        for (int l = 1; l < p->node_size; l++) {
-            int local = (p->hops->local[p->rank] + l) % p->node_size;
-            spread_cell(p, tw_topo_rank_at(p->hops, p->node, local), 1, chunk, owner, round);
-        }
-    }
-}
-
-/** The own shard of what loses nothing: its sum is in dst already, or it is copied there. */
-static void deliver_own(planner_t *p, size_t chunk)
-{
-    if (p->args->op == TW_COLL_ALLGATHER) {
-        emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
-                                           .in = TW_GPU_PLAIN,
-                                           .out = TW_GPU_PLAIN,
-                                           .from = TW_GPU_USER,
-                                           .to = TW_GPU_USER});
-    }
-}
-
-/** What was encoded with loss is decoded by its owner, too: everybody has the same bits. */
-static void deliver(planner_t *p, size_t round)
-{
-    for (int owner = 0; owner < p->hops->world; owner++) {
-        size_t chunk;
-        if (!find_chunk(p, owner, round, &chunk)) {
-            continue;
-        }
-        if (is_lossless(p, chunk) && owner == p->rank) {
-            deliver_own(p, chunk);
-        } else if (is_lossless(p, chunk)) {
-            emit_unpack(p, chunk, &p->shard, (size_t)owner, TW_GPU_USER, round);
-        } else {
-            emit_compute(p, (tw_gpu_compute_t){.chunk = chunk,
-                                               .in = form_of(p, chunk),
-                                               .out = TW_GPU_PLAIN,
-                                               .from = cell(p, &p->shard, (size_t)owner, round),
-                                               .to = TW_GPU_USER});
-        }
-    }
-}
-
-static void add_stage(planner_t *p, stage_fn_t fn, int is_wire)
-{
-    p->stages[p->n_stages++] = (stage_t){fn, is_wire};
-}
-
-/** Stages that do nothing on any rank are left out. */
-static void choose_stages(planner_t *p)
-{
-    int has_rails = p->hops->n_nodes > 1, has_mates = p->hops->max_local > 1;
-
-    if (p->args->op == TW_COLL_ALLGATHER) {
-        add_stage(p, prepare_spread, 0);
-    } else {
-        if (has_mates) {
-            add_stage(p, prepare_sums, 0);
-            add_stage(p, node_hop, 1);
-        }
-        add_stage(p, node_sum, 0);
-        if (has_rails) {
-            add_stage(p, rail_hop, 1);
-        }
-        add_stage(p, finish_sum, 0);
-    }
-    if (p->args->op == TW_COLL_REDUCE_SCATTER) {
-        return;
-    }
-    if (has_rails) {
-        add_stage(p, spread_rail, 1);
-    }
-    if (has_mates) {
-        add_stage(p, spread_node, 1);
-    }
-    add_stage(p, deliver, 0);
-}
-
-/* ---- the plan ------------------------------------------------------------------------------------------ */
-
-static tw_status_t find_owners(planner_t *p)
-{
-    p->owners = calloc((size_t)p->hops->world, sizeof(*p->owners));
-    if (!p->owners) {
-        tw_error("out of memory planning an operation");
-        return TW_ERR_NO_MEMORY;
-    }
-    for (int owner = 0; owner < p->hops->world; owner++) {
-        if (gateway(p, owner, p->node) == p->rank) {
-            p->owners[p->n_owners++] = owner;
-        }
-    }
-    return TW_OK;
-}
-
-static int has_lossless(const planner_t *p)
-{
-    int has = 0;
-
-    for (size_t c = 0; c < p->plan->grid.n_chunks && !has; c++) {
-        has = is_lossless(p, c);
-    }
-    return has;
-}
-
-static void lay_out(planner_t *p)
-{
-    size_t form_bytes = cell_bytes(p, form_of), inner_bytes = cell_bytes(p, inner_of), temp_elems = 0;
-    size_t spread_bytes = cell_bytes(p, spread_of);
-    size_t world = (size_t)p->hops->world, n_owners = (size_t)p->n_owners;
-    int reduces = p->args->op != TW_COLL_ALLGATHER;
-
-    if (reduces && p->node_size > 1) {
-        p->out = add_area(p, world, inner_bytes);
-        p->gather = add_area(p, n_owners * (size_t)p->node_size, inner_bytes);
-    }
-    if (reduces) {
-        p->sums = add_area(p, n_owners, form_bytes);
-        p->finish = add_area(p, (size_t)p->hops->n_nodes, form_bytes);
-    }
-    if (reduces && has_lossless(p)) {
-        p->packs = add_area(p, n_owners, spread_bytes);
-        p->comes = add_area(p, (size_t)p->hops->n_nodes, spread_bytes);
-    }
-    if (p->args->op != TW_COLL_REDUCE_SCATTER) {
-        p->shard = add_area(p, world, spread_bytes);
-    }
-    /* A round's first computation comes after the last one of the round whose slot it takes: see
-     * emit_ticks. */
-    p->plan->n_slots = p->n_stages - 1;
-    if (p->plan->n_slots > p->plan->n_rounds) {
-        p->plan->n_slots = p->plan->n_rounds;
-    }
-    p->plan->n_cells = p->plan->n_slots * p->slot_cells;
-    p->plan->temp_at = p->plan->n_slots * p->plan->slot_bytes;
-    int needs_temp = reduces && p->node_size > 1 && p->args->codec && !p->args->inner_codec;
-    for (size_t c = 0; c < p->plan->grid.n_chunks && needs_temp; c++) {
-        size_t n = p->plan->grid.chunks[c].n_elems;
-        temp_elems = n > temp_elems ? n : temp_elems;
-    }
-    p->plan->workspace_bytes = p->plan->temp_at + align(temp_elems * sizeof(float));
-}
-
-/** Later stages first: a round gives its slot away only after its last computation. */
-static void emit_stages(planner_t *p, size_t tick, int is_wire)
-{
-    for (size_t s = p->n_stages; s-- > 0;) {
-        if (p->stages[s].is_wire == is_wire && tick >= s && tick - s < p->plan->n_rounds) {
-            p->stages[s].fn(p, tick - s);
-        }
-    }
-}
-
+/** Later ticks of a round first: it gives its slot away only after its last computation. */
 static void emit_ticks(planner_t *p)
 {
     tw_gpu_plan_t *plan = p->plan;
 
-    plan->n_ticks = plan->n_rounds > 0 ? plan->n_rounds + p->n_stages - 1 : 0;
+    plan->n_ticks = plan->n_rounds > 0 ? plan->n_rounds + p->n_ticks - 1 : 0;
     plan->ticks = calloc(plan->n_ticks + 1, sizeof(*plan->ticks));
     if (!plan->ticks) {
         tw_error("out of memory planning an operation");
@@ -626,40 +326,38 @@ static void emit_ticks(planner_t *p)
         tw_gpu_tick_t *tick = &plan->ticks[t];
         tick->first_compute = plan->n_computes;
         tick->first_message = plan->n_messages;
-        emit_stages(p, t, 0);
-        emit_stages(p, t, 1);
+        for (size_t s = p->n_ticks; s-- > 0;) {
+            if (t >= s && t - s < plan->n_rounds) {
+                emit_round(p, s, t - s);
+            }
+        }
         tick->n_computes = plan->n_computes - tick->first_compute;
         tick->n_messages = plan->n_messages - tick->first_message;
     }
 }
 
+/* ---- the plan ------------------------------------------------------------------------------------------ */
+
 tw_status_t tw_gpu_plan_init(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t *params)
 {
-    const tw_topo_t *hops = params->hops;
-    int rank = params->topo->rank;
-    planner_t p = {
-        .plan = plan,
-        .topo = params->topo,
-        .hops = hops,
-        .args = params->args,
-        .rank = rank,
-        .rounds_sums = params->rounds_sums,
-        .node = hops->node[rank],
-        .node_size = tw_topo_node_size(hops, hops->node[rank]),
-    };
+    planner_t p = {.plan = plan, .params = params, .topo = params->topo};
 
     memset(plan, 0, sizeof(*plan));
     p.status = tw_grid_init(&plan->grid, params->args, params->topo->world, params->chunk_bytes);
     if (p.status == TW_OK) {
-        p.status = find_owners(&p);
+        plan->n_rounds = plan->grid.shard_chunks;
+        measure_chunks(&p);
+        p.status = get_ops(&p);
     }
     if (p.status == TW_OK) {
-        plan->n_rounds = plan->grid.shard_chunks;
-        choose_stages(&p);
+        p.status = create_areas(&p);
+    }
+    if (p.status == TW_OK) {
         lay_out(&p);
         emit_ticks(&p);
     }
-    free(p.owners);
+    free(p.areas);
+    free(p.memory);
     if (p.status != TW_OK) {
         tw_gpu_plan_cleanup(plan);
     }

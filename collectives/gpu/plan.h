@@ -5,40 +5,24 @@
  *  - computations and messages run at the same time: they touch different memory;
  *  - computations start when the messages of the tick before have arrived, messages when its computations
  *    have ended.
- *  A chunk of every shard makes a round; a round's stages follow each other tick by tick, and while one round
+ *  A chunk of every shard makes a round; what it goes through follows tick by tick, and while one round
  *  is on the wire, another one is encoded and a third decoded. Rounds in flight have different slots of the
  *  workspace.
  *
- *  The stages: PREPARE encodes (or packs) what other ranks of the node shall add up; NODE_HOP sends it;
- *  NODE_SUM adds up what the node has for an owner and encodes it; RAIL_HOP sends that to the owner; FINISH
- *  adds up the nodes' sums; SPREAD_RAIL and SPREAD_NODE send encoded shards to one rank of every other node
- *  and on to its node; DELIVER decodes them. On a flat topology, where every rank is a node, this is one hop.
+ *  What a round does, in which of its ticks, is the program's (program/ops.h): the algorithms, the sums and
+ *  the bits are those of the host.
  *
  *  Lossless chunks are summed up as they are. What leaves a node is packed, and unpacked by who gets it, by a
  *  computation of its own in the tick of the sum; in a spread they stay packed until they are delivered. How
- *  long a packed chunk is, the host learns when the tick's kernels have ended, or when it has come.
- *
- *  Sums, seeds and block boundaries are those of the collectives on the CPU (operation.h, collect.h): the
- *  same bits. */
+ *  long a packed chunk is, the host learns when the tick's kernels have ended, or when it has come. */
 #ifndef TW_COLLECTIVES_GPU_PLAN_H
 #define TW_COLLECTIVES_GPU_PLAN_H
 
 #include "collectives/collectives.h"
+#include "collectives/program/ops.h"
 #include "collectives/quantized/chunks.h"
-#include "collectives/topology.h"
 
 TW_C_BEGIN
-
-/** How a chunk is represented. */
-typedef enum tw_gpu_form {
-    TW_GPU_PLAIN,  /**< its parts one after another, as they are */
-    TW_GPU_CODEC,  /**< encoded with the chunk's codec */
-    TW_GPU_INNER,  /**< encoded with the codec of the hop inside the node */
-    TW_GPU_PACKED, /**< a lossless message, which is as long as it comes */
-} tw_gpu_form_t;
-
-/** Which numbers stochastic rounding takes. */
-typedef enum tw_gpu_seed { TW_GPU_SEED_OP, TW_GPU_SEED_RANK, TW_GPU_SEED_NODE } tw_gpu_seed_t;
 
 /** What a sum is multiplied with. */
 typedef enum tw_gpu_factor {
@@ -59,11 +43,11 @@ typedef enum tw_gpu_factor {
 /** A computation on one chunk. */
 typedef struct tw_gpu_compute {
     size_t chunk; /**< of the grid */
-    tw_gpu_form_t in,
-        out;      /**< PLAIN to PLAIN: a copy, or a sum; PACKED only from and to PLAIN, and of one input */
+    /** PLAIN to PLAIN: a copy, or a sum; PACKED only from and to PLAIN, and of one input. */
+    tw_form_t in, out;
     int n_inputs; /**< 0: no sum, one input; else so many, summed up in fp32 in order */
     tw_gpu_factor_t factor;
-    tw_gpu_seed_t seed;
+    tw_seed_t seed;
     size_t from;   /**< of the first input */
     size_t stride; /**< bytes from an input to the next */
     size_t to;
@@ -100,8 +84,9 @@ typedef struct tw_gpu_plan {
 } tw_gpu_plan_t;
 
 typedef struct tw_gpu_plan_params {
-    const tw_topo_t *topo;      /**< where the ranks are */
-    const tw_topo_t *hops;      /**< how they are grouped into nodes here: topo, or a flat one */
+    const tw_topo_t *topo;
+    const tw_flows_t *flows;    /**< of the algorithm; not of an all-to-all: this and what follows */
+    tw_kept_program_t *kept;    /**< what is made of them */
     const tw_coll_args_t *args; /**< pointers of segments are not read */
     size_t chunk_bytes;         /**< messages aimed at */
     int rounds_sums;            /**< as in tw_build_t */
@@ -110,7 +95,7 @@ typedef struct tw_gpu_plan_params {
 
 /** Of an all-gather, reduce-scatter or all-reduce. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_gpu_plan_init(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t *params);
-/** Of an all-to-all (plan_alltoall.c), where every rank is a node of its own to `hops`. */
+/** Of an all-to-all (plan_alltoall.c). */
 tw_status_t tw_gpu_plan_alltoall(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t *params);
 void tw_gpu_plan_cleanup(tw_gpu_plan_t *plan);
 

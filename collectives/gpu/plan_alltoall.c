@@ -30,21 +30,21 @@ static size_t cell_number(const exchange_t *x, int rank, int comes, size_t round
     return slot * 2 * world + (comes ? world : 0) + (size_t)rank;
 }
 
-static tw_gpu_form_t form_of(const exchange_t *x, int peer, size_t chunk)
+static tw_form_t form_of(const exchange_t *x, int peer, size_t chunk)
 {
     const tw_quant_codec_t *codec = tw_grid_chunk_codec(&x->plan->grid, chunk);
 
     if (!codec || x->topo->node[peer] == x->topo->node[x->topo->rank]) {
-        return TW_GPU_PLAIN;
+        return TW_FORM_PLAIN;
     }
-    return codec->lossless ? TW_GPU_PACKED : TW_GPU_CODEC;
+    return codec->lossless ? TW_FORM_PACKED : TW_FORM_CODEC;
 }
 
-static size_t bytes_of(const exchange_t *x, size_t chunk, tw_gpu_form_t form)
+static size_t bytes_of(const exchange_t *x, size_t chunk, tw_form_t form)
 {
     const tw_grid_t *grid = &x->plan->grid;
 
-    return tw_grid_chunk_bytes(grid, chunk, form != TW_GPU_PLAIN ? tw_grid_chunk_codec(grid, chunk) : NULL,
+    return tw_grid_chunk_bytes(grid, chunk, form != TW_FORM_PLAIN ? tw_grid_chunk_codec(grid, chunk) : NULL,
                                x->args->type);
 }
 
@@ -70,9 +70,9 @@ static void prepare(const exchange_t *x, size_t round)
         if (find_chunk(x->sent, peer, round, &chunk)) {
             size_t cell = cell_number(x, peer, 0, round);
             *next_compute(x) = (tw_gpu_compute_t){.chunk = chunk,
-                                                  .in = TW_GPU_PLAIN,
+                                                  .in = TW_FORM_PLAIN,
                                                   .out = form_of(x, peer, chunk),
-                                                  .seed = TW_GPU_SEED_RANK,
+                                                  .seed = TW_SEED_RANK,
                                                   .from = TW_GPU_USER,
                                                   .to = cell * x->cell_bytes,
                                                   .packed = cell};
@@ -89,7 +89,7 @@ static void deliver(const exchange_t *x, size_t round)
             size_t cell = cell_number(x, peer, peer != x->topo->rank, round);
             *next_compute(x) = (tw_gpu_compute_t){.chunk = chunk,
                                                   .in = form_of(x, peer, chunk),
-                                                  .out = TW_GPU_PLAIN,
+                                                  .out = TW_FORM_PLAIN,
                                                   .from = cell * x->cell_bytes,
                                                   .to = TW_GPU_USER,
                                                   .packed = cell};
@@ -101,13 +101,13 @@ static void add_message(const exchange_t *x, int peer, int is_send, size_t chunk
 {
     tw_gpu_plan_t *plan = x->plan;
     size_t cell = cell_number(x, peer, !is_send, round);
-    tw_gpu_form_t form = form_of(x, peer, chunk);
+    tw_form_t form = form_of(x, peer, chunk);
     const tw_gpu_message_t message = {
         .peer = peer,
         .is_send = is_send,
         .at = cell * x->cell_bytes,
         .bytes = bytes_of(x, chunk, form),
-        .packed = form == TW_GPU_PACKED ? cell : TW_GPU_NOT_PACKED,
+        .packed = form == TW_FORM_PACKED ? cell : TW_GPU_NOT_PACKED,
     };
 
     plan->messages[plan->n_messages++] = message;
@@ -211,7 +211,7 @@ static void lay_out(exchange_t *x)
     size_t most = 0;
 
     for (size_t c = 0; c < plan->grid.n_chunks; c++) {
-        size_t plain = bytes_of(x, c, TW_GPU_PLAIN), encoded = bytes_of(x, c, TW_GPU_CODEC);
+        size_t plain = bytes_of(x, c, TW_FORM_PLAIN), encoded = bytes_of(x, c, TW_FORM_CODEC);
         size_t bytes = plain > encoded ? plain : encoded;
         most = bytes > most ? bytes : most;
     }

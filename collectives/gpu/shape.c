@@ -111,7 +111,7 @@ static const char *decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
 typedef struct gpu_algo {
     tw_coll_algo_info_t info;
     int native; /**< NCCL's own */
-    int flat;   /**< no hops inside nodes */
+    tw_flows_t flows;
 } gpu_algo_t;
 
 static const char native_doc[] = "NCCL's own collective; where all shards of a tensor are of one size";
@@ -128,25 +128,37 @@ static const char alltoall_doc[] =
     "each shard goes straight to its rank, encoded if that is on another node; one hop";
 static const char one_hop_doc[] = "every rank encodes its piece for every owner, who sums them up";
 
-/** For each operation, best first. */
+/** For each operation, best first. All-gathers by nodes go to all of them at once: a hop is a tick. */
 static const gpu_algo_t algos[] = {
-    {{TW_COLL_ALLGATHER, "native", native_doc, 0}, 1, 0},
-    {{TW_COLL_ALLGATHER, "hierarchical", gather_doc, 0}, 0, 0},
-    {{TW_COLL_ALLGATHER, "direct", gather_direct_doc, 0}, 0, 1},
-    {{TW_COLL_ALLGATHER, "hierarchical", gather_doc, 1}, 0, 0},
-    {{TW_COLL_ALLGATHER, "direct", gather_direct_doc, 1}, 0, 1},
-    {{TW_COLL_REDUCE_SCATTER, "native", native_doc, 0}, 1, 0},
-    {{TW_COLL_REDUCE_SCATTER, "two_hop", two_sums_doc, 0}, 0, 0},
-    {{TW_COLL_REDUCE_SCATTER, "direct", reduce_direct_doc, 0}, 0, 1},
-    {{TW_COLL_REDUCE_SCATTER, "two_hop", two_hop_doc, 1}, 0, 0},
-    {{TW_COLL_REDUCE_SCATTER, "one_hop", one_hop_doc, 1}, 0, 1},
-    {{TW_COLL_ALLREDUCE, "native", native_doc, 0}, 1, 0},
-    {{TW_COLL_ALLREDUCE, "two_hop", two_sums_doc, 0}, 0, 0},
-    {{TW_COLL_ALLREDUCE, "direct", reduce_direct_doc, 0}, 0, 1},
-    {{TW_COLL_ALLREDUCE, "two_hop", two_hop_doc, 1}, 0, 0},
-    {{TW_COLL_ALLREDUCE, "one_hop", one_hop_doc, 1}, 0, 1},
-    {{TW_COLL_ALLTOALL, "pairwise", alltoall_doc, 0}, 0, 1},
-    {{TW_COLL_ALLTOALL, "pairwise", alltoall_doc, 1}, 0, 1},
+    {{TW_COLL_ALLGATHER, "native", native_doc, 0}, 1, {0}},
+    {{TW_COLL_ALLGATHER, "hierarchical", gather_doc, 0}, 0, {.spread = tw_flow_spread_rails}},
+    {{TW_COLL_ALLGATHER, "direct", gather_direct_doc, 0}, 0, {.spread = tw_flow_spread_direct}},
+    {{TW_COLL_ALLGATHER, "hierarchical", gather_doc, 1}, 0, {.spread = tw_flow_spread_rails}},
+    {{TW_COLL_ALLGATHER, "direct", gather_direct_doc, 1}, 0, {.spread = tw_flow_spread_direct}},
+    {{TW_COLL_REDUCE_SCATTER, "native", native_doc, 0}, 1, {0}},
+    {{TW_COLL_REDUCE_SCATTER, "two_hop", two_sums_doc, 0},
+     0,
+     {.reduce = tw_flow_reduce_two_hop, .nodes_first = 1}},
+    {{TW_COLL_REDUCE_SCATTER, "direct", reduce_direct_doc, 0}, 0, {.reduce = tw_flow_reduce_direct}},
+    {{TW_COLL_REDUCE_SCATTER, "two_hop", two_hop_doc, 1},
+     0,
+     {.reduce = tw_flow_reduce_two_hop, .nodes_first = 1}},
+    {{TW_COLL_REDUCE_SCATTER, "one_hop", one_hop_doc, 1}, 0, {.reduce = tw_flow_reduce_direct}},
+    {{TW_COLL_ALLREDUCE, "native", native_doc, 0}, 1, {0}},
+    {{TW_COLL_ALLREDUCE, "two_hop", two_sums_doc, 0},
+     0,
+     {.reduce = tw_flow_reduce_two_hop, .spread = tw_flow_spread_rails, .nodes_first = 1}},
+    {{TW_COLL_ALLREDUCE, "direct", reduce_direct_doc, 0},
+     0,
+     {.reduce = tw_flow_reduce_direct, .spread = tw_flow_spread_direct}},
+    {{TW_COLL_ALLREDUCE, "two_hop", two_hop_doc, 1},
+     0,
+     {.reduce = tw_flow_reduce_two_hop, .spread = tw_flow_spread_rails, .nodes_first = 1}},
+    {{TW_COLL_ALLREDUCE, "one_hop", one_hop_doc, 1},
+     0,
+     {.reduce = tw_flow_reduce_direct, .spread = tw_flow_spread_direct}},
+    {{TW_COLL_ALLTOALL, "pairwise", alltoall_doc, 0}, 0, {.by_pair = 1}},
+    {{TW_COLL_ALLTOALL, "pairwise", alltoall_doc, 1}, 0, {.by_pair = 1}},
 };
 
 #define N_ALGOS (sizeof(algos) / sizeof(algos[0]))
@@ -159,7 +171,7 @@ const tw_coll_algo_info_t *tw_gpu_algo_get(size_t index)
 /** Hops inside nodes are of no use to reductions where there are no two tiers. */
 static int is_sensible(const tw_coll_t *coll, const gpu_algo_t *algo)
 {
-    return algo->native || algo->flat || algo->info.op == TW_COLL_ALLGATHER || tw_topo_has_tiers(&coll->topo);
+    return !algo->flows.nodes_first || tw_topo_has_tiers(&coll->topo);
 }
 
 /** NCCL chooses by size and adds up in an order of its own: not for a deterministic communicator, unless
@@ -288,7 +300,8 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const gpu_a
     tw_coll_args_t args = request->args;
     tw_gpu_plan_params_t params = {
         .topo = &coll->topo,
-        .hops = algo->flat ? &coll->gpu->flat : &coll->topo,
+        .flows = &algo->flows,
+        .kept = &coll->programs[algo - algos],
         .args = &args,
         .chunk_bytes = request->choice.chunk_bytes,
         .rounds_sums = tw_coll_rounds_sums(coll, &args),

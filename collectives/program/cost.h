@@ -7,32 +7,9 @@
 
 #include "collectives/collectives.h"
 #include "collectives/model/model.h"
-#include "collectives/program/flow.h"
+#include "collectives/program/form.h"
 
 TW_C_BEGIN
-
-/** How a value travels. */
-typedef enum tw_form {
-    TW_FORM_PLAIN, /**< as it is */
-    TW_FORM_CODEC, /**< encoded with the operation's codec */
-    TW_FORM_INNER, /**< encoded with the codec of the hop inside the node */
-    TW_FORM_COUNT
-} tw_form_t;
-
-/** An algorithm: what the shard of every owner goes through. */
-typedef struct tw_flows {
-    tw_flow_reduce_t reduce; /**< NULL: nothing is added up */
-    tw_flow_spread_t spread; /**< NULL: the owner alone has the result */
-    enum {
-        TW_FLOWS_SHARDS, /**< every rank owns a shard */
-        TW_FLOWS_WHOLES, /**< every rank owns the whole tensor */
-        TW_FLOWS_ROOT,   /**< one rank owns the whole tensor */
-    } of;
-    int merges; /**< 1: what a rank sends in a hop is one row, of several owners' shards */
-    /** 1: contributions are added up inside nodes first; with a codec, encoded there with the inner one */
-    int nodes_first;
-    int by_pair; /**< 1: what each rank gets is its own, and is encoded only for ranks of other nodes */
-} tw_flows_t;
 
 /** Computations, in shards (or chunks). */
 typedef struct tw_work_count {

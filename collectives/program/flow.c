@@ -210,6 +210,23 @@ void tw_flow_spread_hierarchical(tw_flow_t *flow, int owner, tw_value_t from)
     }
 }
 
+void tw_flow_spread_rails(tw_flow_t *flow, int owner, tw_value_t from)
+{
+    const tw_topo_t *topo = flow->topo;
+    tw_value_t there[topo->n_nodes];
+
+    for (int i = 0; i < topo->n_nodes; i++) {
+        int node = (topo->node[owner] + i) % topo->n_nodes;
+        there[node] = tw_flow_move(flow, from, tw_topo_gateway(topo, owner, node));
+    }
+    flow->hop = 1;
+    for (int node = 0; node < topo->n_nodes; node++) {
+        for (int l = 0; l < tw_topo_node_size(topo, node); l++) {
+            (void)tw_flow_move(flow, there[node], tw_topo_rank_at(topo, node, l));
+        }
+    }
+}
+
 void tw_flow_spread_doubling(tw_flow_t *flow, int owner, tw_value_t from)
 {
     int world = flow->topo->world;

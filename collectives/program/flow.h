@@ -79,6 +79,8 @@ void tw_flow_spread_ring(tw_flow_t *flow, int owner, tw_value_t from);
 void tw_flow_spread_direct(tw_flow_t *flow, int owner, tw_value_t from);
 /** From node to node by way of one rank each, who gives it to the others of its node. */
 void tw_flow_spread_hierarchical(tw_flow_t *flow, int owner, tw_value_t from);
+/** To one rank of every node at once, who gives it to the others of its node. */
+void tw_flow_spread_rails(tw_flow_t *flow, int owner, tw_value_t from);
 /** Recursive doubling. */
 void tw_flow_spread_doubling(tw_flow_t *flow, int owner, tw_value_t from);
 /** A binomial tree along the ring. */

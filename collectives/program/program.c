@@ -15,7 +15,8 @@ typedef struct maker {
     tw_phase_t *phase;
     tw_flow_t flow; /**< of one owner after the other */
     made_t *made;   /**< [max_made] by the flow's values; only of those that are made here */
-    int max_made;
+    int *ticks;     /**< [max_ticks] of the flow's operations */
+    int max_made, max_ticks;
 } maker_t;
 
 /** Room for `more`; 0: out of memory, logged. */
@@ -64,6 +65,22 @@ static int is_early(const maker_t *m, const tw_flow_op_t *op)
     return early;
 }
 
+/** A move is in the tick after its input was made, or has come; a sum in the first one that has all of its
+ *  inputs. */
+static int find_tick(const maker_t *m, const tw_flow_op_t *op)
+{
+    const tw_value_t *inputs = &m->flow.inputs[op->first_input];
+    int tick = !op->is_sum;
+
+    for (int i = 0; i < op->n_inputs; i++) {
+        int is_sum = inputs[i] >= 0 && m->flow.ops[inputs[i]].is_sum;
+        int ready = inputs[i] < 0 ? 0 : m->ticks[inputs[i]] + !is_sum;
+        ready += !op->is_sum && (inputs[i] < 0 || is_sum);
+        tick = ready > tick ? ready : tick;
+    }
+    return tick;
+}
+
 /** Is it a sum, moved or not? */
 static int is_partial(const tw_flow_t *flow, tw_value_t value)
 {
@@ -82,7 +99,8 @@ static tw_status_t add_sum(maker_t *m, int owner, tw_value_t sum, tw_value_t res
                       .owner = owner,
                       .n_inputs = op->n_inputs,
                       .is_last = sum == result,
-                      .is_early = is_early(m, op)};
+                      .is_early = is_early(m, op),
+                      .tick = m->ticks[sum]};
 
     while (step.n_partial < op->n_inputs && is_partial(&m->flow, inputs[step.n_partial])) {
         step.n_partial++;
@@ -98,13 +116,17 @@ static tw_status_t add_owner(maker_t *m, int owner, tw_value_t result)
     int rank = m->topo->rank;
 
     if (m->flow.status != TW_OK ||
-        !grow((void **)&m->made, 0, m->flow.n_ops, &m->max_made, sizeof(*m->made))) {
+        !grow((void **)&m->made, 0, m->flow.n_ops, &m->max_made, sizeof(*m->made)) ||
+        !grow((void **)&m->ticks, 0, m->flow.n_ops, &m->max_ticks, sizeof(*m->ticks))) {
         return TW_ERR_NO_MEMORY;
     }
     for (int i = 0; i < m->flow.n_ops; i++) {
         const tw_flow_op_t *op = &m->flow.ops[i];
         const tw_value_t *inputs = &m->flow.inputs[op->first_input];
-        tw_step_t step = {.hop = op->hop, .owner = owner};
+        m->ticks[i] = find_tick(m, op);
+        tw_step_t step = {.hop = op->hop, .owner = owner, .tick = m->ticks[i]};
+        step.is_sum = !op->is_sum && is_partial(&m->flow, inputs[0]);
+        m->phase->n_ticks = step.tick >= m->phase->n_ticks ? step.tick + 1 : m->phase->n_ticks;
         m->phase->n_hops = op->hop >= m->phase->n_hops ? op->hop + 1 : m->phase->n_hops;
         if (op->is_sum) {
             TW_TRY(op->at == rank ? add_sum(m, owner, i, result) : TW_OK);
@@ -156,6 +178,7 @@ static tw_status_t make_phase(const tw_topo_t *topo, tw_flow_reduce_t reduce, tw
     int next = topo->node_first[topo->node[topo->rank] + 1];
     tw_status_t status;
 
+    phase->n_ticks = 1;
     phase->n_values = calloc((size_t)topo->world, sizeof(*phase->n_values));
     status = phase->n_values ? TW_OK : TW_ERR_NO_MEMORY;
     for (int i = 0; i < topo->world && status == TW_OK && (reduce || spread); i++) {
@@ -171,6 +194,7 @@ static tw_status_t make_phase(const tw_topo_t *topo, tw_flow_reduce_t reduce, tw
     }
     tw_flow_cleanup(&m.flow);
     free(m.made);
+    free(m.ticks);
     return status == TW_OK ? sort_steps(phase) : status;
 }
 

@@ -5,7 +5,7 @@
 #ifndef TW_COLLECTIVES_PROGRAM_PROGRAM_H
 #define TW_COLLECTIVES_PROGRAM_PROGRAM_H
 
-#include "collectives/program/cost.h"
+#include "collectives/program/form.h"
 
 TW_C_BEGIN
 
@@ -22,11 +22,15 @@ typedef struct tw_step {
     tw_step_kind_t kind;
     int hop, owner;
     int peer;                  /**< SEND, RECV */
+    int is_sum;                /**< SEND, RECV: of what is a sum; else of one rank's contribution */
     int value;                 /**< that it makes, of the owner's */
     int first_input, n_inputs; /**< in the phase's inputs */
     int n_partial;             /**< SUM: the first so many inputs are sums that have travelled */
     int is_last;               /**< SUM: its value is the result */
     int is_early;              /**< what it needs is there before its hop begins */
+    /** If each move takes one, and what is computed between two of them: when it is. What is sent of the own
+     *  contributions is ready in tick 0. The same on all ranks. */
+    int tick;
 } tw_step_t;
 
 typedef struct tw_phase {
@@ -36,6 +40,7 @@ typedef struct tw_phase {
     int *first_step; /**< [n_hops + 1] */
     int *n_values;   /**< [world] of each owner */
     int n_steps, max_steps, n_inputs, max_inputs, n_hops;
+    int n_ticks; /**< of all ranks */
 } tw_phase_t;
 
 typedef struct tw_program {

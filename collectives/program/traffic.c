@@ -72,18 +72,6 @@ static void encode(reader_t *r, tw_value_t value, tw_form_t form)
     }
 }
 
-/** How a value that is plain here is moved. */
-static tw_form_t form_of(const reader_t *r, tw_value_t value, int crosses)
-{
-    if (!r->codec || (r->flows->by_pair && !crosses)) {
-        return TW_FORM_PLAIN;
-    }
-    if (r->flows->nodes_first && !r->is_spread && value < 0 && !crosses) {
-        return r->inner ? TW_FORM_INNER : TW_FORM_PLAIN;
-    }
-    return TW_FORM_CODEC;
-}
-
 static void count_move(reader_t *r, const tw_flow_op_t *op, int from, tw_form_t form)
 {
     int a = r->topo->node[from], b = r->topo->node[op->at], hop = op->hop % TW_TRAFFIC_HOPS;
@@ -107,7 +95,12 @@ static void read_move(reader_t *r, const tw_flow_op_t *op, point_t *to)
 {
     tw_value_t value = r->flow.inputs[op->first_input];
     int from = tw_flow_rank(&r->flow, value), crosses = r->topo->node[from] != r->topo->node[op->at];
-    tw_form_t form = form_of(r, value, crosses);
+    const tw_move_t move = {.coding = r->codec ? TW_CODING_BLOCKS : TW_CODING_NONE,
+                            .has_inner = r->inner,
+                            .is_spread = r->is_spread,
+                            .is_sum = value >= 0,
+                            .crosses = crosses};
+    tw_form_t form = tw_form_of_move(r->flows, &move);
 
     if (r->flows->by_pair) { /* not what another rank gets */
         point_of(r, value)->form = TW_FORM_PLAIN;

@@ -55,6 +55,12 @@ int tw_qop_walk_next(tw_qop_walk_t *walk, tw_qop_part_t *part);
 uint64_t tw_qop_rank_seed(tw_coll_op_t op, uint64_t seed, int rank);
 uint64_t tw_qop_node_seed(uint64_t seed, int node);
 
+/** All chunks that exist here, as one run of elements. */
+typedef struct tw_qop_view {
+    tw_view_t view;
+    size_t *first; /**< [n_chunks] where a chunk begins in it */
+} tw_qop_view_t;
+
 /** Lives as long as the schedule. */
 typedef struct tw_qop {
     tw_sched_t *sched;
@@ -63,72 +69,57 @@ typedef struct tw_qop {
     tw_qop_tensor_t *tensors;      /**< [n_segments] */
     tw_quant_t **codecs;           /**< [n_codecs of the grid] NULL for the lossless one */
     tw_quant_lossless_t *lossless; /**< NULL: no chunk is */
-    tw_quant_t *inner;             /**< of the hop inside the node; NULL: exact there */
+    tw_quant_t *inner;             /**< of the hop inside the node; NULL: plain there */
     tw_quant_args_t args;          /**< factor: 1 */
     uint64_t own_seed;             /**< of what this rank encodes */
     uint64_t node_seed;            /**< of its node's sums */
-    int rounds_sums;               /**< as in tw_build_t */
-    size_t least_packed_bytes;     /**< likewise */
-    float scale;                   /**< tw_build_t's: of contributions to sums that travel exact, */
-    float rest;                    /**< and of the last step after that */
-    float factor;                  /**< of the last step of the reduction, where nothing was scaled before */
     float limit;                   /**< tw_build_t's */
+    size_t least_packed_bytes;     /**< likewise */
     tw_sbuf_t work;                /**< fp32 sums that are being made: of one computation at a time */
     size_t elem_bytes;
-    tw_view_t plain;     /**< all of src that exists here, in the order of the grid */
-    size_t *plain_first; /**< [n_chunks] where a chunk begins in it */
+    tw_qop_view_t in, out; /**< src and dst */
 } tw_qop_t;
 
 /** NULL: the error sticks to the schedule. */
 tw_qop_t *tw_qop_create(const tw_build_t *build);
 
-/** What a chunk is quantized with, and in the hop inside the node; NULL: exact. */
-tw_quant_t *tw_qop_codec(const tw_qop_t *op, size_t chunk);
-tw_quant_t *tw_qop_inner(const tw_qop_t *op, size_t chunk);
-/** 1: the chunk's messages are lossless ones. Sums see it as it is: it is packed when it leaves a node, or is
- *  spread. */
-int tw_qop_is_lossless(const tw_qop_t *op, size_t chunk);
-/** 1: the chunk travels between this rank and a peer as a lossless message: it crosses the network. */
-int tw_qop_is_packed(const tw_qop_t *op, size_t chunk, int peer);
+/** Elements that a plain sum of what is then encoded makes at a time: whole frames of the codec. */
+size_t tw_qop_sum_elems(const tw_quant_codec_t *codec);
 
-/** A scratch buffer for a chunk encoded with `codec`, or as it is for NULL; and its bytes as a message. */
-tw_sbuf_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec);
-tw_span_t tw_qop_span(const tw_qop_t *op, size_t chunk, const tw_quant_t *codec, tw_sbuf_t buffer);
-/** A buffer for the chunk as it is spread: quantized, packed, or as it is; and its bytes as a message. */
-tw_sbuf_t tw_qop_message_buffer(const tw_qop_t *op, size_t chunk);
-tw_span_t tw_qop_message_span(const tw_qop_t *op, size_t chunk, tw_sbuf_t buffer);
-/** A chunk of src as it is. */
-tw_span_t tw_qop_plain_span(const tw_qop_t *op, size_t chunk);
+tw_coding_t tw_qop_coding(const tw_qop_t *op, size_t chunk);
+/** What a chunk is quantized with in a form; NULL: it is not. */
+tw_quant_t *tw_qop_codec(const tw_qop_t *op, size_t chunk, tw_form_t form);
 
-/** src -> buffer, rounded with own_seed; packed for a NULL codec. */
-tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_quant_t *codec, tw_sbuf_t to);
-/** src -> message buffer. */
-tw_task_t tw_qop_encode_message(const tw_qop_t *op, size_t chunk, tw_sbuf_t to);
-/** dst -> message buffer, rounded with the operation's seed: of an all-reduce, its sum in the tensor's type.
- *  Not of an exact chunk that travels as it is. */
-tw_task_t tw_qop_encode_result(const tw_qop_t *op, size_t chunk, tw_sbuf_t to);
-/** message buffer -> dst. */
-tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_sbuf_t from);
-/** src -> dst, of a chunk that loses nothing: what is sent of it needs no decoding here. */
-tw_task_t tw_qop_keep(const tw_qop_t *op, size_t chunk);
-/** Of a lossless chunk: a buffer with it as it is -> message buffer, and back. TW_SBUF_NONE: src, or dst. */
-tw_task_t tw_qop_pack(const tw_qop_t *op, size_t chunk, tw_sbuf_t from, tw_sbuf_t to);
-tw_task_t tw_qop_unpack(const tw_qop_t *op, size_t chunk, tw_sbuf_t from, tw_sbuf_t to);
+/** A scratch buffer for a chunk in a form, as the message that it holds. */
+tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form);
+/** A chunk of src, and of dst. */
+tw_span_t tw_qop_in(const tw_qop_t *op, size_t chunk);
+tw_span_t tw_qop_out(const tw_qop_t *op, size_t chunk);
+
+/* ---- compute.c ----------------------------------------------------------------------------------------- */
+
+/** Instead of a buffer: the chunk where it is in the tensors. */
+#define TW_QOP_SRC TW_SBUF_NONE
+#define TW_QOP_DST (-2)
+
+/** A plain chunk -> buffer, in a form that is not plain. from: src or dst; a buffer, too, if it is packed. */
+tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_form_t form, uint64_t seed, tw_sbuf_t from,
+                        tw_sbuf_t to);
+/** And back. to: dst; a buffer, too, if it is packed. */
+tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_form_t form, tw_sbuf_t from, tw_sbuf_t to);
 
 /** A sum of the same chunk from several ranks, in fp32 in the order of `from`. */
 typedef struct tw_qop_sum {
-    size_t chunk;
-    tw_quant_t *codec;     /**< of the inputs; NULL: as they are */
-    const tw_sbuf_t *from; /**< [n_from] copied; TW_SBUF_NONE: src, only without a codec */
+    size_t chunk;          /**< quantized */
+    tw_form_t form;        /**< of the inputs; not PACKED */
+    const tw_sbuf_t *from; /**< [n_from] copied; TW_QOP_SRC only if they are plain */
     int n_from;
     float factor;  /**< of the sum */
     uint64_t seed; /**< of its encoding */
 } tw_qop_sum_t;
 
-/** The sum, quantized with the chunk's codec or as it is -> buffer. */
-tw_task_t tw_qop_sum_encode(const tw_qop_t *op, const tw_qop_sum_t *sum, tw_sbuf_t to);
-/** The sum of what was encoded with the chunk's codec -> dst. */
-tw_task_t tw_qop_sum_decode(const tw_qop_t *op, const tw_qop_sum_t *sum);
+/** The sum -> buffer, quantized with the chunk's codec; or -> TW_QOP_DST, of inputs that are not plain. */
+tw_task_t tw_qop_add(const tw_qop_t *op, const tw_qop_sum_t *sum, tw_sbuf_t to);
 
 TW_C_END
 

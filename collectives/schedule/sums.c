@@ -75,7 +75,8 @@ tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to)
 
 /* ---- sum ----------------------------------------------------------------------------------------------- */
 
-void tw_sum_round(tw_type_t type, float *acc, size_t n, float factor, float limit, void *dst)
+/** dst = round(factor * acc), what is finite held to `limit`. acc [n] is lost. */
+static void sum_round(tw_type_t type, float *acc, size_t n, float factor, float limit, void *dst)
 {
     int is_limited = isfinite(limit);
 
@@ -136,7 +137,7 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
         if (!dst) {
             return TW_ERR_NO_MEMORY;
         }
-        tw_sum_round(args->type, acc, run, args->factor, args->limit, dst);
+        sum_round(args->type, acc, run, args->factor, args->limit, dst);
         acc += run;
         elem += run;
         n -= run;

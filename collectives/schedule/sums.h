@@ -10,9 +10,6 @@ TW_C_BEGIN
 /** to = from. Same memory: nothing to do; a partial overlap is not allowed. TW_TASK_NONE for nothing. */
 tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to);
 
-/** dst = round(factor * acc), what is finite held to `limit`. acc [n] is lost. */
-void tw_sum_round(tw_type_t type, float *acc, size_t n, float factor, float limit, void *dst);
-
 /** One reduction of n elements. */
 typedef struct tw_work_sum {
     tw_type_t type;

@@ -19,6 +19,20 @@ bool overlap(const Range &a, const Range &b)
     return a.first < b.first + b.bytes && b.first < a.first + a.bytes;
 }
 
+/** flat: no hops inside nodes. */
+tw_flows_t flows_of(tw_coll_op_t op, bool flat)
+{
+    tw_flows_t flows = {};
+    if (op != TW_COLL_ALLGATHER) {
+        flows.reduce = flat ? tw_flow_reduce_direct : tw_flow_reduce_two_hop;
+        flows.nodes_first = !flat;
+    }
+    if (op != TW_COLL_REDUCE_SCATTER) {
+        flows.spread = flat ? tw_flow_spread_direct : tw_flow_spread_rails;
+    }
+    return flows;
+}
+
 /** The plans of all ranks of a world. */
 class Plans
 {
@@ -29,18 +43,16 @@ class Plans
           asked(c, &buffers, 1)
     {
         int world = (int)nodes.size();
-        std::vector<uint64_t> ids(nodes.begin(), nodes.end()), own(nodes.size());
-        for (size_t r = 0; r < own.size(); r++) {
-            own[r] = r;
-        }
+        std::vector<uint64_t> ids(nodes.begin(), nodes.end());
+        const tw_flows_t flows = flows_of(c.op, flat);
         for (int r = 0; r < world; r++) {
-            tw_topo_t topo, hops;
+            tw_topo_t topo;
+            tw_kept_program_t kept = {};
             EXPECT_EQ(tw_topo_init_nodes(&topo, r, world, ids.data()), TW_OK);
-            EXPECT_EQ(tw_topo_init_nodes(&hops, r, world, flat ? own.data() : ids.data()), TW_OK);
-            tw_gpu_plan_params_t params = {&topo, &hops, &asked.args, chunk_bytes, 0, 0};
+            tw_gpu_plan_params_t params = {&topo, &flows, &kept, &asked.args, chunk_bytes, 0, 0};
             EXPECT_EQ(tw_gpu_plan_init(&all[(size_t)r], &params), TW_OK);
             tw_topo_cleanup(&topo);
-            tw_topo_cleanup(&hops);
+            tw_ops_cleanup(&kept);
         }
     }
     Plans(const Plans &) = delete;
@@ -51,11 +63,11 @@ class Plans
             tw_gpu_plan_cleanup(&plan);
         }
     }
-    size_t bytes(const tw_gpu_plan_t &plan, const tw_gpu_compute_t &compute, tw_gpu_form_t form) const
+    size_t bytes(const tw_gpu_plan_t &plan, const tw_gpu_compute_t &compute, tw_form_t form) const
     {
-        bool is_own = form == TW_GPU_CODEC || form == TW_GPU_PACKED;
+        bool is_own = form == TW_FORM_CODEC || form == TW_FORM_PACKED;
         const tw_quant_codec_t *codec = is_own                 ? asked.args.codec
-                                        : form == TW_GPU_INNER ? asked.args.inner_codec
+                                        : form == TW_FORM_INNER ? asked.args.inner_codec
                                                                : nullptr;
         return tw_grid_chunk_bytes(&plan.grid, compute.chunk, codec, asked.args.type);
     }
@@ -168,10 +180,10 @@ void check_packed(const tw_gpu_plan_t &plan)
         std::set<size_t> now; /* to be seen from the next tick on */
         for (size_t i = 0; i < tick.n_computes; i++) {
             const tw_gpu_compute_t &compute = plan.computes[tick.first_compute + i];
-            if (compute.out == TW_GPU_PACKED) {
+            if (compute.out == TW_FORM_PACKED) {
                 is_at(compute.packed, compute.to);
                 now.insert(compute.packed);
-            } else if (compute.in == TW_GPU_PACKED) {
+            } else if (compute.in == TW_FORM_PACKED) {
                 is_at(compute.packed, compute.from);
                 EXPECT_EQ(filled.count(compute.packed), 1u);
             }
@@ -240,7 +252,7 @@ TEST_F(GpuPlan, FewTicksForSmallTensors)
     EXPECT_EQ(ticks(TW_COLL_REDUCE_SCATTER, {1, 1}), 3u);  /* encode, rail, sum */
     EXPECT_EQ(ticks(TW_COLL_REDUCE_SCATTER, {2, 2}), 5u);  /* pack, inside, sum, rail, sum */
     EXPECT_EQ(ticks(TW_COLL_ALLREDUCE, {2, 2}), 8u);       /* and rail, inside, decode */
-    EXPECT_EQ(ticks(TW_COLL_ALLREDUCE, {4}), 6u);          /* no rails */
+    EXPECT_EQ(ticks(TW_COLL_ALLREDUCE, {4}), 5u);          /* no rails */
     EXPECT_EQ(ticks(TW_COLL_ALLREDUCE, {1, 1, 1, 1}), 5u); /* no mates */
 }
 

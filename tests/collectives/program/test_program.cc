@@ -171,4 +171,31 @@ TEST_F(Program, EveryContributionIsAddedOnceAndTheResultGetsEverywhere)
     }
 }
 
+/* The ring and the way over nodes enter a node once with each shard; by the ring, the owner's own node may be
+ * entered again at its other ranks. */
+TEST_F(Program, AShardEntersANodeOnce)
+{
+    for (const std::vector<int> &node_of : tw::all_worlds()) {
+        std::vector<uint64_t> ids(node_of.begin(), node_of.end());
+        tw_topo_t topo;
+        ASSERT_EQ(tw_topo_init_nodes(&topo, 0, (int)ids.size(), ids.data()), TW_OK);
+        for (tw_flow_spread_t spread : {tw_flow_spread_ring, tw_flow_spread_hierarchical}) {
+            for (int owner = 0; owner < topo.world; owner++) {
+                tw_flow_t flow = {};
+                flow.topo = &topo;
+                spread(&flow, owner, tw_flow_own(owner));
+                int entries = 0;
+                for (int i = 0; i < flow.n_ops; i++) {
+                    int from = tw_flow_rank(&flow, flow.inputs[flow.ops[i].first_input]);
+                    entries += topo.node[from] != topo.node[flow.ops[i].at];
+                }
+                EXPECT_GE(entries, topo.n_nodes - 1);
+                EXPECT_LE(entries, topo.n_nodes - 1 + (spread == tw_flow_spread_ring));
+                tw_flow_cleanup(&flow);
+            }
+        }
+        tw_topo_cleanup(&topo);
+    }
+}
+
 } // namespace

@@ -1,0 +1,64 @@
+/** Forms: how a value is represented while it travels. */
+#ifndef TW_COLLECTIVES_PROGRAM_FORM_H
+#define TW_COLLECTIVES_PROGRAM_FORM_H
+
+#include "collectives/program/flow.h"
+
+TW_C_BEGIN
+
+typedef enum tw_form {
+    TW_FORM_PLAIN,  /**< as it is */
+    TW_FORM_CODEC,  /**< encoded with its codec */
+    TW_FORM_INNER,  /**< encoded with the codec of the hop inside the node */
+    TW_FORM_PACKED, /**< a lossless message, which is as long as it comes */
+    TW_FORM_COUNT
+} tw_form_t;
+
+/** How a chunk is encoded. */
+typedef enum tw_coding {
+    TW_CODING_NONE,
+    TW_CODING_BLOCKS,   /**< quantized: sums are encoded again */
+    TW_CODING_LOSSLESS, /**< sums see it as it is */
+} tw_coding_t;
+
+#define TW_N_CODINGS 3
+
+/** An algorithm: what the shard of every owner goes through. */
+typedef struct tw_flows {
+    tw_flow_reduce_t reduce; /**< NULL: nothing is added up */
+    tw_flow_spread_t spread; /**< NULL: the owner alone has the result */
+    enum {
+        TW_FLOWS_SHARDS, /**< every rank owns a shard */
+        TW_FLOWS_WHOLES, /**< every rank owns the whole tensor */
+        TW_FLOWS_ROOT,   /**< one rank owns the whole tensor */
+    } of;
+    int merges; /**< 1: what a rank sends in a hop is one row, of several owners' shards */
+    /** 1: contributions are added up inside nodes first; with a codec, encoded there with the inner one */
+    int nodes_first;
+    int by_pair; /**< 1: what each rank gets is its own, and is encoded only for ranks of other nodes */
+} tw_flows_t;
+
+/** A value that is plain at its rank. */
+typedef struct tw_move {
+    tw_coding_t coding;
+    int has_inner; /**< there is a codec for the hop inside the node */
+    int is_spread;
+    int is_sum;  /**< of several ranks' contributions; 0: one rank's own */
+    int crosses; /**< to another node */
+} tw_move_t;
+
+/** The form in which it is moved. */
+tw_form_t tw_form_of_move(const tw_flows_t *flows, const tw_move_t *move);
+
+/** 1: a sum of quantized values that is made in one step is encoded all the same, as a node's sum, before it
+ *  is the result: all of it is made inside one node. */
+int tw_form_encodes_twice(const tw_flows_t *flows, const tw_topo_t *topo, tw_coding_t coding);
+
+/** The form in which a rank adds up what others give it and its own. is_last: the sum is the result; of
+ *  others, contributions of a node. */
+tw_form_t tw_form_of_inputs(const tw_flows_t *flows, const tw_topo_t *topo, tw_coding_t coding, int has_inner,
+                            int is_last);
+
+TW_C_END
+
+#endif

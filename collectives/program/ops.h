@@ -1,0 +1,73 @@
+/** Ops: a rank's program for chunks that are encoded alike: what is converted, added up, sent and received, and
+ *  from where to where. They are the same for every such chunk, so they are made once and kept. The host makes
+ *  tasks of them (host.c), the GPU's planner ticks (gpu/plan.c).
+ *
+ *  A cell holds a chunk in one form; cells are counted for each owner. */
+#ifndef TW_COLLECTIVES_PROGRAM_OPS_H
+#define TW_COLLECTIVES_PROGRAM_OPS_H
+
+#include "collectives/program/program.h"
+
+TW_C_BEGIN
+
+/** Instead of a cell: the chunk in the tensors that are read, or written (also to read what is there then). */
+#define TW_CELL_SRC (-1)
+#define TW_CELL_DST (-2)
+
+typedef enum tw_op_kind {
+    TW_OP_CONVERT, /**< from one form to another; from plain to plain: a copy */
+    TW_OP_SUM,
+    TW_OP_SEND,
+    TW_OP_RECV,
+} tw_op_kind_t;
+
+/** Which numbers stochastic rounding takes. */
+typedef enum tw_seed { TW_SEED_OP, TW_SEED_RANK, TW_SEED_NODE } tw_seed_t;
+
+typedef struct tw_op {
+    tw_op_kind_t kind;
+    int tick; /**< as in tw_step_t; of all rounds of shards, the results are there at n_ticks - 1 */
+    int owner, peer;
+    tw_form_t in, out; /**< of what is read, and made; of a message */
+    int from, to;      /**< cells; SUM: see inputs */
+    int first_input, n_inputs;
+    int n_partial; /**< SUM: the first so many inputs are sums that have travelled */
+    int is_last;   /**< SUM: of all contributions */
+    int for_send;  /**< CONVERT: of an own contribution, to send it */
+    tw_seed_t seed; /**< of what is encoded */
+} tw_op_t;
+
+typedef struct tw_ops {
+    tw_op_t *ops;  /**< by hop, those that reduce before those that spread */
+    int *inputs;   /**< cells */
+    int *first_op; /**< [n_hops + 1] */
+    int *n_cells;  /**< [world] of each owner */
+    int n_ops, max_ops, n_inputs, max_inputs;
+    int n_hops, n_reduce_hops; /**< the first so many reduce */
+    int n_ticks;
+} tw_ops_t;
+
+typedef struct tw_ops_params {
+    const tw_topo_t *topo;
+    const tw_flows_t *flows; /**< of the program */
+    tw_coding_t coding;
+    int has_inner;   /**< there is a codec for the hop inside the node */
+    int rounds_sums; /**< as in tw_build_t */
+    int is_staged;   /**< messages, and what is added up, are in cells, never in the tensors */
+} tw_ops_params_t;
+
+/** A program and its ops, as far as they have been asked for; zeroed: nothing yet. */
+#define TW_OPS_KINDS 24
+typedef struct tw_kept_program {
+    tw_program_t *program;
+    tw_ops_t *ops[TW_OPS_KINDS];
+} tw_kept_program_t;
+
+/** Ops, made if nobody has asked for them yet. Params of one `kept` have the same topology and flows.
+ *  TW_ERR_NO_MEMORY (logged). */
+tw_status_t tw_ops_get(tw_kept_program_t *kept, const tw_ops_params_t *params, const tw_ops_t **out);
+void tw_ops_cleanup(tw_kept_program_t *kept);
+
+TW_C_END
+
+#endif

@@ -1,0 +1,312 @@
+/** The computations of a quantized operation. */
+#include <math.h>
+#include <string.h>
+
+#include "collectives/quantized/operation.h"
+#include "collectives/schedule/run.h"
+
+#define BATCH 16 /**< parts handed to the codec at once */
+
+typedef struct work {
+    const tw_qop_t *op;
+    size_t chunk;
+    tw_form_t form; /**< of what is read, or of what encoding writes */
+    float factor;
+    uint64_t seed;
+    tw_quant_lossless_segment_t *pieces; /**< PACKED: [parts of the chunk] */
+    tw_sbuf_t to;
+    int n_from;
+    tw_sbuf_t from[];
+} work_t;
+
+static work_t *new_work(const tw_qop_t *op, size_t chunk, tw_form_t form, int n_from)
+{
+    work_t *work = tw_sched_alloc(op->sched, sizeof(*work) + (size_t)n_from * sizeof(work->from[0]));
+
+    if (!work) {
+        return NULL;
+    }
+    work->op = op;
+    work->chunk = chunk;
+    work->form = form;
+    work->n_from = n_from;
+    if (form == TW_FORM_PACKED) {
+        size_t n_parts = op->grid.chunks[chunk].n_parts;
+        work->pieces = tw_sched_alloc(op->sched, n_parts * sizeof(*work->pieces));
+    }
+    return form != TW_FORM_PACKED || work->pieces ? work : NULL;
+}
+
+static void use(const tw_qop_t *op, tw_task_t task, tw_sbuf_t place)
+{
+    tw_sched_use(op->sched, task, place >= 0 ? place : TW_SBUF_NONE);
+}
+
+static tw_task_t emit(tw_compute_fn_t fn, const work_t *work)
+{
+    tw_task_t task = tw_sched_compute(work->op->sched, fn, work);
+
+    for (int i = 0; i < work->n_from; i++) {
+        use(work->op, task, work->from[i]);
+    }
+    use(work->op, task, work->to);
+    return task;
+}
+
+static char *buffer_at(tw_sched_t *sched, tw_sbuf_t buffer)
+{
+    return tw_sched_at(sched, tw_span_buffer(buffer, 0, 0), NULL);
+}
+
+static const tw_quant_codec_t *description_of(const work_t *work, tw_form_t form)
+{
+    tw_quant_t *codec = tw_qop_codec(work->op, work->chunk, form);
+
+    return codec ? tw_quant_codec_get(codec) : NULL;
+}
+
+/** in, out: how the chunk is in the messages that are read and written. */
+static tw_qop_walk_t start_walk(const work_t *work, tw_form_t in, tw_form_t out)
+{
+    const tw_qop_t *op = work->op;
+
+    return (tw_qop_walk_t){
+        .grid = &op->grid,
+        .chunk = work->chunk,
+        .tensors = op->tensors,
+        .type = op->args.type,
+        .in_type = op->args.type,
+        .in = description_of(work, in),
+        .out = description_of(work, out),
+    };
+}
+
+/* ---- quantized messages -------------------------------------------------------------------------------- */
+
+/** A batch of parts at a time. */
+static tw_status_t run_codec(tw_sched_t *sched, const work_t *work, int decode)
+{
+    tw_quant_t *codec = tw_qop_codec(work->op, work->chunk, work->form);
+    tw_qop_walk_t walk = start_walk(work, work->form, work->form);
+    char *message = buffer_at(sched, decode ? work->from[0] : work->to);
+    tw_status_t status = message ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_quant_args_t args = work->op->args;
+    tw_quant_segment_t batch[BATCH];
+    tw_qop_part_t part;
+    size_t n = BATCH;
+
+    args.seed = work->seed;
+    while (status == TW_OK && n == BATCH) {
+        for (n = 0; n < BATCH && tw_qop_walk_next(&walk, &part); n++) {
+            const char *src = work->from[0] == TW_QOP_DST ? part.dst : part.src;
+            batch[n] = (tw_quant_segment_t){
+                .src = decode ? message + part.in_at : src,
+                .dst = decode ? part.dst : message + part.out_at,
+                .n_elems = part.n_elems,
+                .tensor = part.tensor,
+                .first_elem = part.first_elem,
+            };
+        }
+        status = decode ? tw_quant_decode(codec, &args, batch, n) : tw_quant_encode(codec, &args, batch, n);
+    }
+    return status;
+}
+
+static tw_status_t run_encode(tw_sched_t *sched, const void *arg)
+{
+    return run_codec(sched, arg, 0);
+}
+
+static tw_status_t run_decode(tw_sched_t *sched, const void *arg)
+{
+    return run_codec(sched, arg, 1);
+}
+
+/* ---- lossless messages --------------------------------------------------------------------------------- */
+
+/** The parts of a chunk where it is plain; in a buffer they follow each other. */
+static size_t find_pieces(tw_sched_t *sched, const work_t *work, tw_sbuf_t plain)
+{
+    char *buffer = plain >= 0 ? buffer_at(sched, plain) : NULL;
+    tw_qop_walk_t walk = start_walk(work, TW_FORM_PLAIN, TW_FORM_PLAIN);
+    tw_qop_part_t part;
+    size_t n = 0;
+
+    while (tw_qop_walk_next(&walk, &part)) {
+        char *at = buffer ? buffer + part.in_at : part.dst;
+        work->pieces[n++] = (tw_quant_lossless_segment_t){
+            .src = plain == TW_QOP_SRC ? part.src : at,
+            .dst = at,
+            .n_elems = part.n_elems,
+            .row_elems = part.row_elems,
+            .first_elem = part.first_elem,
+        };
+    }
+    return n;
+}
+
+static tw_status_t run_pack(tw_sched_t *sched, const void *arg)
+{
+    const work_t *work = arg;
+    const tw_qop_t *op = work->op;
+    char *message = buffer_at(sched, work->to);
+    size_t bytes, n = find_pieces(sched, work, work->from[0]);
+    size_t n_elems = op->grid.chunks[work->chunk].n_elems;
+    size_t most = tw_quant_lossless_bound_bytes(op->args.type, n_elems);
+    int is_short = n_elems * op->elem_bytes < op->least_packed_bytes;
+
+    if (!message) {
+        return TW_ERR_NO_MEMORY;
+    }
+    TW_TRY(is_short ? tw_quant_lossless_encode_plain(op->lossless, op->args.type, work->pieces, n, message,
+                                                     most, &bytes)
+                    : tw_quant_lossless_encode(op->lossless, op->args.type, work->pieces, n, message, most,
+                                               &bytes));
+    tw_sched_fill(sched, work->to, bytes);
+    return TW_OK;
+}
+
+static tw_status_t run_unpack(tw_sched_t *sched, const void *arg)
+{
+    const work_t *work = arg;
+    const tw_qop_t *op = work->op;
+    char *message = buffer_at(sched, work->from[0]);
+    size_t n = find_pieces(sched, work, work->to);
+
+    return !message ? TW_ERR_NO_MEMORY
+                    : tw_quant_lossless_decode(op->lossless, op->args.type, work->pieces, n, message,
+                                               tw_sched_filled(sched, work->from[0]));
+}
+
+/* ---- either -------------------------------------------------------------------------------------------- */
+
+tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_form_t form, uint64_t seed, tw_sbuf_t from,
+                        tw_sbuf_t to)
+{
+    work_t *work = new_work(op, chunk, form, 1);
+
+    if (!work) {
+        return TW_TASK_NONE;
+    }
+    work->seed = seed;
+    work->from[0] = from;
+    work->to = to;
+    return emit(form == TW_FORM_PACKED ? run_pack : run_encode, work);
+}
+
+tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_form_t form, tw_sbuf_t from, tw_sbuf_t to)
+{
+    work_t *work = new_work(op, chunk, form, 1);
+
+    if (!work) {
+        return TW_TASK_NONE;
+    }
+    work->from[0] = from;
+    work->to = to;
+    return emit(form == TW_FORM_PACKED ? run_unpack : run_decode, work);
+}
+
+/* ---- sums ---------------------------------------------------------------------------------------------- */
+
+/** Encoded inputs -> to. */
+static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
+{
+    const work_t *work = arg;
+    tw_quant_t *in = tw_qop_codec(work->op, work->chunk, work->form);
+    tw_quant_t *out = tw_qop_codec(work->op, work->chunk, TW_FORM_CODEC);
+    tw_qop_walk_t walk = start_walk(work, work->form, TW_FORM_CODEC);
+    const void *srcs[work->n_from];
+    const char *inputs[work->n_from];
+    tw_quant_args_t args = work->op->args;
+    char *to = work->to >= 0 ? buffer_at(sched, work->to) : NULL;
+    tw_status_t status = work->to >= 0 && !to ? TW_ERR_NO_MEMORY : TW_OK;
+    tw_qop_part_t part;
+
+    args.factor = work->factor;
+    args.seed = work->seed;
+    args.saturate = isfinite(work->op->limit);
+    for (int i = 0; i < work->n_from; i++) {
+        inputs[i] = buffer_at(sched, work->from[i]);
+        status = inputs[i] ? status : TW_ERR_NO_MEMORY;
+    }
+    while (status == TW_OK && tw_qop_walk_next(&walk, &part)) {
+        tw_quant_reduce_segment_t segment = {
+            .srcs = srcs,
+            .n_srcs = (size_t)work->n_from,
+            .dst = to ? to + part.out_at : part.dst,
+            .n_elems = part.n_elems,
+            .tensor = part.tensor,
+            .first_elem = part.first_elem,
+        };
+        for (int i = 0; i < work->n_from; i++) {
+            srcs[i] = inputs[i] + part.in_at;
+        }
+        status = to ? tw_quant_reduce_encode(in, out, &args, &segment, 1)
+                    : tw_quant_reduce_decode(in, &args, &segment, 1);
+    }
+    return status;
+}
+
+/** acc = factor * the sum of n elements: of src, and of the inputs' messages from byte `at` on. */
+static void sum_plain(tw_sched_t *sched, const work_t *work, const char *src, size_t at, size_t n, float *acc)
+{
+    for (int i = 0; i < work->n_from; i++) {
+        const char *input = work->from[i] == TW_QOP_SRC ? src : buffer_at(sched, work->from[i]) + at;
+        if (i == 0) {
+            tw_convert_to_fp32(work->op->args.type, input, acc, n);
+        } else {
+            tw_convert_add_fp32(work->op->args.type, input, acc, n);
+        }
+    }
+    for (size_t i = 0; work->factor != 1 && i < n; i++) {
+        acc[i] *= work->factor;
+    }
+}
+
+/** Inputs as they are -> to, encoded; a long part in pieces of whole frames. */
+static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
+{
+    const work_t *work = arg;
+    tw_quant_t *codec = tw_qop_codec(work->op, work->chunk, TW_FORM_CODEC);
+    tw_qop_walk_t walk = start_walk(work, TW_FORM_PLAIN, TW_FORM_CODEC);
+    tw_quant_args_t args = work->op->args;
+    char *to = buffer_at(sched, work->to);
+    float *acc = (float *)(void *)buffer_at(sched, work->op->work);
+    size_t step = tw_qop_sum_elems(walk.out), elem_bytes = work->op->elem_bytes;
+    tw_status_t status = to && acc ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_qop_part_t part;
+
+    args.type = TW_TYPE_FP32;
+    args.seed = work->seed;
+    while (status == TW_OK && tw_qop_walk_next(&walk, &part)) {
+        for (size_t at = 0; at < part.n_elems && status == TW_OK; at += step) {
+            size_t n = part.n_elems - at < step ? part.n_elems - at : step;
+            tw_quant_segment_t segment = {
+                .src = acc,
+                .dst = to + part.out_at + tw_message_bytes(walk.out, walk.type, at),
+                .n_elems = n,
+                .tensor = part.tensor,
+                .first_elem = part.first_elem + at,
+            };
+            sum_plain(sched, work, part.src + at * elem_bytes, part.in_at + at * elem_bytes, n, acc);
+            status = tw_quant_encode(codec, &args, &segment, 1);
+        }
+    }
+    return status;
+}
+
+tw_task_t tw_qop_add(const tw_qop_t *op, const tw_qop_sum_t *sum, tw_sbuf_t to)
+{
+    work_t *work = new_work(op, sum->chunk, sum->form, sum->n_from);
+
+    if (!work) {
+        return TW_TASK_NONE;
+    }
+    memcpy(work->from, sum->from, (size_t)sum->n_from * sizeof(*sum->from));
+    work->factor = sum->factor;
+    work->seed = sum->seed;
+    work->to = to;
+    tw_task_t task = emit(sum->form == TW_FORM_PLAIN ? run_sum_plain : run_sum_encoded, work);
+    use(op, task, sum->form == TW_FORM_PLAIN ? op->work : TW_SBUF_NONE);
+    return task;
+}
