@@ -180,8 +180,8 @@ struct tw_coll {
     tw_traffic_t *traffic[TW_COLL_ALGOS]
                          [2]; /**< by row of the table, with an inner codec or without; NULL: not read yet */
     tw_kept_program_t programs[TW_COLL_ALGOS]; /**< by row of the engine's table */
-    tw_coll_known_t known[TW_COLL_KNOWN];  /**< the last ones */
-    size_t n_known;                        /**< so many there were */
+    tw_coll_known_t known[TW_COLL_KNOWN];      /**< the last ones */
+    size_t n_known;                            /**< so many there were */
     char explained[TW_COLL_EXPLAINED]
                   [TW_COLL_EXPLAINED_BYTES]; /**< operations that TW_COLL_EXPLAIN has printed */
     size_t n_explained;

@@ -86,8 +86,7 @@ static void receive_chunk(const exchange_t *x, int from, size_t c)
         return;
     }
     tw_form_t form = form_between(x->in, from, chunk);
-    tw_span_t message =
-        form == TW_FORM_PLAIN ? tw_qop_out(x->in, chunk) : tw_qop_buffer(x->in, chunk, form);
+    tw_span_t message = form == TW_FORM_PLAIN ? tw_qop_out(x->in, chunk) : tw_qop_buffer(x->in, chunk, form);
     tw_task_t last = tw_sched_recv(sched, from, message);
     if (form != TW_FORM_PLAIN) {
         tw_task_t decoded = tw_qop_decode(x->in, chunk, form, message.buffer, TW_QOP_DST);

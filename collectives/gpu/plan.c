@@ -9,7 +9,7 @@
 
 /** The cells of an owner's chunk, in every slot at the same place. Of its codings, one is there at a time. */
 typedef struct area {
-    size_t at, number; /**< bytes, and cells, before it */
+    size_t at, number;             /**< bytes, and cells, before it */
     size_t *cell_at[TW_N_CODINGS]; /**< [cells] bytes from `at` */
 } area_t;
 
@@ -17,11 +17,11 @@ typedef struct planner {
     tw_gpu_plan_t *plan;
     const tw_gpu_plan_params_t *params;
     const tw_topo_t *topo;
-    const tw_ops_t *ops[TW_N_CODINGS];             /**< NULL: no chunk is coded so */
+    const tw_ops_t *ops[TW_N_CODINGS];              /**< NULL: no chunk is coded so */
     size_t most_bytes[TW_N_CODINGS][TW_FORM_COUNT]; /**< of a chunk that is coded so, in a form */
-    area_t *areas;                                 /**< [world] */
-    size_t *memory;                                /**< of their cells */
-    size_t slot_cells, n_ticks; /**< of a round */
+    area_t *areas;                                  /**< [world] */
+    size_t *memory;                                 /**< of their cells */
+    size_t slot_cells, n_ticks;                     /**< of a round */
     tw_status_t status;
 } planner_t;
 

@@ -63,7 +63,8 @@ static tw_span_t in_of(const run_t *run, int owner, size_t c)
 
 static tw_span_t out_of(const run_t *run, int owner, size_t c)
 {
-    return run->op ? tw_qop_out(run->op, index_of(run, owner, c)) : cut(run, owner, run->shards[owner].out, c);
+    return run->op ? tw_qop_out(run->op, index_of(run, owner, c))
+                   : cut(run, owner, run->shards[owner].out, c);
 }
 
 static tw_span_t make_buffer(const run_t *run, int owner, size_t c, tw_form_t form)

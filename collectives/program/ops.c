@@ -336,7 +336,8 @@ static tw_status_t make(const tw_program_t *program, const tw_ops_params_t *para
 
     if (status == TW_OK) {
         m.result_tick = params->flows->reduce ? program->reduce.n_ticks - 1 : 0;
-        m.ops->n_ticks = params->flows->spread ? m.result_tick + program->spread.n_ticks + 1 : m.result_tick + 1;
+        m.ops->n_ticks =
+            params->flows->spread ? m.result_tick + program->spread.n_ticks + 1 : m.result_tick + 1;
         status = make_phase(&m, &program->reduce, 0);
         m.ops->n_reduce_hops = m.ops->n_hops;
     }
@@ -355,7 +356,8 @@ static tw_status_t make(const tw_program_t *program, const tw_ops_params_t *para
 
 tw_status_t tw_ops_get(tw_kept_program_t *kept, const tw_ops_params_t *params, const tw_ops_t **out)
 {
-    int index = (int)params->coding * 8 + !!params->has_inner * 4 + !!params->rounds_sums * 2 + !!params->is_staged;
+    int index =
+        (int)params->coding * 8 + !!params->has_inner * 4 + !!params->rounds_sums * 2 + !!params->is_staged;
     tw_status_t status = TW_OK;
 
     if (!kept->program) {

@@ -31,9 +31,9 @@ typedef struct tw_op {
     tw_form_t in, out; /**< of what is read, and made; of a message */
     int from, to;      /**< cells; SUM: see inputs */
     int first_input, n_inputs;
-    int n_partial; /**< SUM: the first so many inputs are sums that have travelled */
-    int is_last;   /**< SUM: of all contributions */
-    int for_send;  /**< CONVERT: of an own contribution, to send it */
+    int n_partial;  /**< SUM: the first so many inputs are sums that have travelled */
+    int is_last;    /**< SUM: of all contributions */
+    int for_send;   /**< CONVERT: of an own contribution, to send it */
     tw_seed_t seed; /**< of what is encoded */
 } tw_op_t;
 

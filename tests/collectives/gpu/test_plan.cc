@@ -66,9 +66,9 @@ class Plans
     size_t bytes(const tw_gpu_plan_t &plan, const tw_gpu_compute_t &compute, tw_form_t form) const
     {
         bool is_own = form == TW_FORM_CODEC || form == TW_FORM_PACKED;
-        const tw_quant_codec_t *codec = is_own                 ? asked.args.codec
+        const tw_quant_codec_t *codec = is_own                  ? asked.args.codec
                                         : form == TW_FORM_INNER ? asked.args.inner_codec
-                                                               : nullptr;
+                                                                : nullptr;
         return tw_grid_chunk_bytes(&plan.grid, compute.chunk, codec, asked.args.type);
     }
     std::vector<Range> reads(const tw_gpu_plan_t &plan, const tw_gpu_compute_t &compute) const
