@@ -1,7 +1,7 @@
 /** All-to-all: on step s every rank sends to the one s further on and receives from the one s before; steps
- *  overlap. With a codec, what goes to a rank of another node is encoded for it, and decoded there; what stays
- *  on a node goes as it is: bytes are cheap there, and rounding is not. In place, all that is sent is put aside
- *  first, which takes as much scratch memory as the tensors do. */
+ *  overlap. With a codec, what goes to a rank of another node is encoded for it, and decoded there; what
+ *  stays on a node goes as it is: bytes are cheap there, and rounding is not. In place, all that is sent is
+ *  put aside first, which takes as much scratch memory as the tensors do. */
 #include "collectives/quantized/operation.h"
 
 /** What is emitted, chunk by chunk. */

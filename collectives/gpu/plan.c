@@ -1,5 +1,5 @@
-/** From a program's ops (ops.h) to a plan: every op has its tick, every cell its place in the workspace, and a
- *  round of chunks goes through all of them. */
+/** From a program's ops (ops.h) to a plan: every op has its tick, every cell its place in the workspace, and
+ *  a round of chunks goes through all of them. */
 #include "collectives/gpu/plan.h"
 
 #include <stdlib.h>

@@ -364,8 +364,8 @@ static void emit_hop(const run_t *run, int hop, size_t c)
 
 /* ---- phases -------------------------------------------------------------------------------------------- */
 
-/** Chunk after chunk, each a few rounds behind the one before: what a hop sends on came in rounds ago. A result
- *  is spread in the round that makes it. */
+/** Chunk after chunk, each a few rounds behind the one before: what a hop sends on came in rounds ago. A
+ *  result is spread in the round that makes it. */
 static void pipeline(const run_t *run, int n_hops)
 {
     int n_reduce = run->first->n_reduce_hops;

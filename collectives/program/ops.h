@@ -1,6 +1,6 @@
-/** Ops: a rank's program for chunks that are encoded alike: what is converted, added up, sent and received, and
- *  from where to where. They are the same for every such chunk, so they are made once and kept. The host makes
- *  tasks of them (host.c), the GPU's planner ticks (gpu/plan.c).
+/** Ops: a rank's program for chunks that are encoded alike: what is converted, added up, sent and received,
+ *  and from where to where. They are the same for every such chunk, so they are made once and kept. The host
+ *  makes tasks of them (host.c), the GPU's planner ticks (gpu/plan.c).
  *
  *  A cell holds a chunk in one form; cells are counted for each owner. */
 #ifndef TW_COLLECTIVES_PROGRAM_OPS_H
@@ -10,7 +10,7 @@
 
 TW_C_BEGIN
 
-/** Instead of a cell: the chunk in the tensors that are read, or written (also to read what is there then). */
+/** Instead of a cell: the chunk in the tensors that are read, or written (then also to be read there). */
 #define TW_CELL_SRC (-1)
 #define TW_CELL_DST (-2)
 

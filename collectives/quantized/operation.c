@@ -107,8 +107,8 @@ static tw_status_t make_grid(tw_qop_t *op, const tw_build_t *build)
     return status;
 }
 
-/** The other shards of an all-gather are not in src, nor those of a reduce-scatter in dst: their chunks get no
- *  place in the view. */
+/** The other shards of an all-gather are not in src, nor those of a reduce-scatter in dst: their chunks get
+ *  no place in the view. */
 static tw_status_t make_view(tw_qop_t *op, const tw_coll_args_t *args, int is_out)
 {
     const tw_grid_t *grid = &op->grid;
