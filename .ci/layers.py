@@ -30,6 +30,10 @@ ALSO_PUBLIC = [
     "transport/p2p.h",
     "plugin/nccl/abi/collnet.h",
     "plugin/nccl/abi/net.h",
+    # For the simulator, which runs the library's own algorithms.
+    "collectives/algorithms/algorithm.h",
+    "collectives/model/model.h",
+    "collectives/model/text.h",
     # For the benchmark that trains to have gradients.
     "trainer/data/data.h",
     "trainer/model/model.h",

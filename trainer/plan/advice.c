@@ -20,7 +20,8 @@ typedef struct method {
 static const method_t methods[] = {
     {"1-bit Adam", 2.0, "after a warm-up; another training; the model and its masters whole on every GPU"},
     {"Streaming DiLoCo, H = 30", 0.27,
-     "another algorithm: the same loss at 1 G parameters, 1 to 4 % worse below;\n#     a node holds the model and "
+     "another algorithm: the same loss at 1 G parameters, 1 to 4 % worse below;\n#     a node holds the "
+     "model and "
      "two copies more; an outer rate to tune"},
     {"Streaming DiLoCo, H = 100", 0.08, "likewise, and each node goes 100 steps on its own"},
     {"SparseLoCo", 0.1, "another algorithm, with error feedback; 72 G parameters were trained at 110 Mb/s"},
@@ -74,7 +75,8 @@ static void print_methods(const plan_t *plan)
         zero3 = strcmp(plan->rows[i].name, "zero3") == 0 ? plan->rows[i].inter_node_bytes : zero3;
     }
     double sec = zero3 / plan->cluster.n_nodes / (plan->cluster.link_bps / 8.0);
-    printf("# where that is not enough, others move less (bits a parameter and step; what links take of a step):\n");
+    printf("# where that is not enough, others move less (bits a parameter and step; what links take of a "
+           "step):\n");
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         printf("#   %s: %.2g bits, %.2g s; %s\n", methods[i].name, methods[i].bits,
                sec * methods[i].bits / 48.0, methods[i].costs);
@@ -87,7 +89,8 @@ static void print_accumulation(const plan_t *plan, const tw_plan_row_t *best, co
 {
     double link = best->inter_node_bytes / plan->cluster.n_nodes / (plan->cluster.link_bps / 8.0);
     double micro = plan->compute_sec / point->accumulation;
-    printf("# accumulation: %.0f micro-batches a step instead of %.0f would keep the GPUs busy half of the time\n"
+    printf("# accumulation: %.0f micro-batches a step instead of %.0f would keep the GPUs busy half of the "
+           "time\n"
            "#   with %s, for a batch that much larger\n",
            ceil(LEAST_BUSY / (1.0 - LEAST_BUSY) * link / micro), point->accumulation, best->name);
 }
@@ -104,7 +107,8 @@ tw_status_t plan_print_advice(const plan_t *plan, const tw_plan_job_t *job, cons
     TW_TRY(plain_enough(plan, job, point, today->compute_sec / tokens, &enough));
     double busy_link = best->inter_node_bytes / plan->cluster.n_nodes / plan->compute_sec * LEAST_BUSY;
     printf("\n# a step costs %.3g s beside its computing today, %.3g s with %s\n",
-           today->step_sec - today->compute_sec, fmax(best->time.step_sec - plan->compute_sec, 0.0), best->name);
+           today->step_sec - today->compute_sec, fmax(best->time.step_sec - plan->compute_sec, 0.0),
+           best->name);
     printf("# from %.3g Gb/s a node on plain is as fast as anything of ours\n", enough * 8e-9);
     printf("# below %.3g Gb/s a node nothing of ours keeps the GPUs busy for half of the time\n",
            busy_link * 8e-9);

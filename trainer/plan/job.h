@@ -43,12 +43,12 @@ typedef struct tw_plan_job {
     const char *note;          /**< NULL: none */
     double n_params, n_active; /**< n_active: that a token meets; n_params where all are */
     int n_layers;
-    int n_nodes, gpus_per_node; /**< n_nodes 0: not said, where points say it */
-    double link_Bps, in_node_Bps;           /**< bytes a second, each way: of a node, of a GPU inside one */
+    int n_nodes, gpus_per_node;              /**< n_nodes 0: not said, where points say it */
+    double link_Bps, in_node_Bps;            /**< bytes a second, each way: of a node, of a GPU inside one */
     double link_latency_sec, in_latency_sec; /**< of one hop of a ring or tree */
-    int algorithm, sharding;                /**< tw_plan_algorithm_t, tw_plan_sharding_t */
-    int recompute;                          /**< 1: activations are computed again in the backward pass */
-    int reshard;                            /**< 1: weights are gathered again in the backward pass */
+    int algorithm, sharding;                 /**< tw_plan_algorithm_t, tw_plan_sharding_t */
+    int recompute;                           /**< 1: activations are computed again in the backward pass */
+    int reshard;                             /**< 1: weights are gathered again in the backward pass */
     /** that are gathered a third time: units smaller than what is computed again */
     double regathered_params;
     double gradient_bytes; /**< of one that is reduced */
@@ -57,9 +57,9 @@ typedef struct tw_plan_job {
     double codec_memory_Bps;       /**< of a GPU's memory: its codecs' floor; 0: codecs run on processors */
     /** of a processor's core, plain bytes encoded or decoded a second, by tw_plan_codec_t; 0: measured here */
     double codec_Bps[TW_PLAN_CODEC_COUNT];
-    double gpu_memory_bytes;       /**< 0: not said */
-    tw_plan_point_t fitted;        /**< n_nodes 0: none */
-    tw_plan_point_t *points;       /**< [n_points] measured ones */
+    double gpu_memory_bytes; /**< 0: not said */
+    tw_plan_point_t fitted;  /**< n_nodes 0: none */
+    tw_plan_point_t *points; /**< [n_points] measured ones */
     size_t n_points;
 } tw_plan_job_t;
 
@@ -79,9 +79,9 @@ double tw_plan_point_tokens(const tw_plan_job_t *job, const tw_plan_point_t *poi
 
 typedef struct tw_plan_job_time {
     double step_sec;
-    double compute_sec;   /**< of it, a GPU computes */
-    double network_sec;   /**< operations would take on their own */
-    double link_bytes;    /**< through a node's link, each way */
+    double compute_sec; /**< of it, a GPU computes */
+    double network_sec; /**< operations would take on their own */
+    double link_bytes;  /**< through a node's link, each way */
 } tw_plan_job_time_t;
 
 /** Seconds that a GPU computes for a token. TW_ERR_CONFIG (logged): the fitted figure is faster than its
@@ -89,7 +89,7 @@ typedef struct tw_plan_job_time {
 tw_status_t tw_plan_job_fit(const tw_plan_job_t *job, double *token_sec);
 /** TW_ERR_NO_MEMORY. */
 tw_status_t tw_plan_job_predict(const tw_plan_job_t *job, const tw_plan_point_t *point, double token_sec,
-                             tw_plan_job_time_t *out);
+                                tw_plan_job_time_t *out);
 
 /** Codecs' seconds a parameter that the job says: GPUs' floors, or its codec_Bps; others stay. */
 void tw_plan_job_codecs(const tw_plan_job_t *job, double delta_bits,

@@ -15,7 +15,16 @@ struct tw_plan_jobs {
 };
 
 /* A whole number is stored as an int (INT) or as a double (WHOLE). */
-typedef enum kind { KIND_NUMBER, KIND_INT, KIND_WHOLE, KIND_TEXT, KIND_BOOL, KIND_CHOICE, KIND_OBJECT, KIND_LIST } kind_t;
+typedef enum kind {
+    KIND_NUMBER,
+    KIND_INT,
+    KIND_WHOLE,
+    KIND_TEXT,
+    KIND_BOOL,
+    KIND_CHOICE,
+    KIND_OBJECT,
+    KIND_LIST
+} kind_t;
 
 typedef struct job_key {
     const char *name;
@@ -116,7 +125,8 @@ static tw_status_t take_number(const place_t *place, const job_key_t *key, const
     int is_whole = key->kind != KIND_NUMBER;
     if (!json_is_number(value) || (is_whole && number != floor(number)) ||
         !(number >= key->min && number <= key->max)) {
-        snprintf(what, sizeof(what), "a %snumber from %g to %g", is_whole ? "whole " : "", key->min, key->max);
+        snprintf(what, sizeof(what), "a %snumber from %g to %g", is_whole ? "whole " : "", key->min,
+                 key->max);
         return unlike(place, key->name, what);
     }
     if (key->kind == KIND_INT) {
@@ -148,16 +158,20 @@ static tw_status_t take_value(const place_t *place, const job_key_t *key, const 
     switch (key->kind) {
     case KIND_NUMBER:
     case KIND_INT:
-    case KIND_WHOLE: return take_number(place, key, value, out);
-    case KIND_CHOICE: return take_choice(place, key, value, out);
+    case KIND_WHOLE:
+        return take_number(place, key, value, out);
+    case KIND_CHOICE:
+        return take_choice(place, key, value, out);
     case KIND_TEXT:
         *(const char **)at = json_string_value(value);
         return json_is_string(value) ? TW_OK : unlike(place, key->name, "a text");
     case KIND_BOOL:
         *(int *)at = json_is_true(value);
         return json_is_boolean(value) ? TW_OK : unlike(place, key->name, "true or false");
-    case KIND_OBJECT: return json_is_object(value) ? TW_OK : unlike(place, key->name, "an object");
-    default: return json_is_array(value) ? TW_OK : unlike(place, key->name, "a list");
+    case KIND_OBJECT:
+        return json_is_object(value) ? TW_OK : unlike(place, key->name, "an object");
+    default:
+        return json_is_array(value) ? TW_OK : unlike(place, key->name, "a list");
     }
 }
 
@@ -183,7 +197,8 @@ static tw_status_t unknown(const place_t *place, const job_key_t *keys, size_t n
     return TW_ERR_FORMAT;
 }
 
-static tw_status_t take_object(const place_t *place, const job_key_t *keys, size_t n_keys, json_t *json, void *out)
+static tw_status_t take_object(const place_t *place, const job_key_t *keys, size_t n_keys, json_t *json,
+                               void *out)
 {
     const char *name;
     json_t *value;
@@ -209,8 +224,8 @@ static tw_status_t take_object(const place_t *place, const job_key_t *keys, size
 static tw_status_t take_rate(const place_t *place, const tw_plan_job_t *job, const raw_point_t *raw,
                              tw_plan_point_t *point)
 {
-    int n_rates = (point->tokens_per_sec > 0.0) + (raw->gpu_tokens_per_sec > 0.0) +
-                  (raw->samples_per_sec > 0.0);
+    int n_rates =
+        (point->tokens_per_sec > 0.0) + (raw->gpu_tokens_per_sec > 0.0) + (raw->samples_per_sec > 0.0);
     if (n_rates != 1) {
         return unlike(place, "tokens_per_sec", "there, or tokens_per_sec_per_gpu or samples_per_sec instead");
     }
@@ -275,11 +290,8 @@ static place_t inside(const place_t *place, const char *name)
 static tw_status_t read_job(const place_t *place, json_t *json, double n_params, int n_layers,
                             tw_plan_job_t *job)
 {
-    *job = (tw_plan_job_t){.n_params = n_params,
-                           .n_layers = n_layers,
-                           .accumulation = 1.0,
-                           .gradient_bytes = 2.0,
-                           .reshard = 1};
+    *job = (tw_plan_job_t){
+        .n_params = n_params, .n_layers = n_layers, .accumulation = 1.0, .gradient_bytes = 2.0, .reshard = 1};
     TW_TRY(take_object(place, job_keys, N_JOB_KEYS, json, job));
     json_t *fitted = json_object_get(json, "fitted");
     json_t *codecs = json_object_get(json, "codec_bytes_per_sec");

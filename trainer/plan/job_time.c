@@ -38,8 +38,8 @@ static cost_t world_cost(const walk_t *w, double bytes)
     double nodes = w->point->n_nodes, local = job->gpus_per_node, all = nodes * local;
     cost_t cost = {.link_bytes = bytes * (all - 1.0) / all,
                    .in_node_bytes = bytes * (all - 1.0) / all,
-                   .latency_sec = (nodes - 1.0) * job->link_latency_sec +
-                                  (all - nodes) * job->in_latency_sec};
+                   .latency_sec =
+                       (nodes - 1.0) * job->link_latency_sec + (all - nodes) * job->in_latency_sec};
     if (job->algorithm == TW_PLAN_HIERARCHICAL) {
         cost.link_bytes = bytes * (nodes - 1.0) / nodes;
         cost.latency_sec = (nodes - 1.0) * job->link_latency_sec + (local - 1.0) * job->in_latency_sec;
@@ -59,8 +59,8 @@ static cost_t all_reduce_cost(const walk_t *w, double bytes)
     cost_t cost = twice(world_cost(w, bytes));
     if (w->job->algorithm == TW_PLAN_TREE) {
         cost.link_bytes = nodes > 1.0 ? 2.0 * bytes : 0.0;
-        cost.latency_sec = 2.0 * (ceil(log2(nodes)) * w->job->link_latency_sec +
-                                  (local - 1.0) * w->job->in_latency_sec);
+        cost.latency_sec =
+            2.0 * (ceil(log2(nodes)) * w->job->link_latency_sec + (local - 1.0) * w->job->in_latency_sec);
     }
     return cost;
 }
@@ -86,18 +86,24 @@ static cost_t replicas_cost(const walk_t *w, double bytes)
 static cost_t gather_cost(const walk_t *w, double bytes)
 {
     switch ((tw_plan_sharding_t)w->job->sharding) {
-    case TW_PLAN_SHARD_FULL: return world_cost(w, bytes);
-    case TW_PLAN_SHARD_NODE: return node_cost(w, bytes);
-    default: return (cost_t){0};
+    case TW_PLAN_SHARD_FULL:
+        return world_cost(w, bytes);
+    case TW_PLAN_SHARD_NODE:
+        return node_cost(w, bytes);
+    default:
+        return (cost_t){0};
     }
 }
 
 static cost_t reduce_cost(const walk_t *w, double bytes)
 {
     switch ((tw_plan_sharding_t)w->job->sharding) {
-    case TW_PLAN_SHARD_FULL: return world_cost(w, bytes);
-    case TW_PLAN_SHARD_NODE: return replicas_cost(w, bytes);
-    default: return all_reduce_cost(w, bytes);
+    case TW_PLAN_SHARD_FULL:
+        return world_cost(w, bytes);
+    case TW_PLAN_SHARD_NODE:
+        return replicas_cost(w, bytes);
+    default:
+        return all_reduce_cost(w, bytes);
     }
 }
 
@@ -146,7 +152,7 @@ static void micro_batch(walk_t *w, double compute_sec)
 }
 
 tw_status_t tw_plan_job_predict(const tw_plan_job_t *job, const tw_plan_point_t *point, double token_sec,
-                             tw_plan_job_time_t *out)
+                                tw_plan_job_time_t *out)
 {
     size_t n = (size_t)job->n_layers;
     walk_t w = {.job = job, .point = point, .machine.cores = 2.0};

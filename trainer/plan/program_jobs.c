@@ -8,7 +8,8 @@
 #include "trainer/plan/program.h"
 
 /* What the short table shows. */
-static const char *const short_sets[] = {"zero3", "zero3-lossless", "zeropp", "lossless", "delta-exact-g4", "delta4"};
+static const char *const short_sets[] = {"zero3",    "zero3-lossless", "zeropp",
+                                         "lossless", "delta-exact-g4", "delta4"};
 enum { N_SHORT = sizeof(short_sets) / sizeof(short_sets[0]) };
 
 /* ---- --model ------------------------------------------------------------------------------------------- */
@@ -22,7 +23,8 @@ typedef struct shape {
 static tw_status_t find_file(const char *model)
 {
     char path[4160];
-    int is_file = access(model, R_OK) == 0 && strlen(model) > 5 && !strcmp(model + strlen(model) - 5, ".json");
+    int is_file =
+        access(model, R_OK) == 0 && strlen(model) > 5 && !strcmp(model + strlen(model) - 5, ".json");
     snprintf(path, sizeof(path), is_file ? "%s" : "%s/config.json", model);
     if (access(path, R_OK) != 0) {
         tw_error("--model: cannot read %s", path);
@@ -65,12 +67,13 @@ static void add_key(here_t *here, int i, const char *name, double value)
 }
 
 /* GPUs compute and a core of each rank's moves. Gathers go two layers ahead, as frameworks do it. */
-static void begin_here(here_t *here, const plan_t *plan, const tw_plan_job_t *job, const tw_plan_point_t *point,
-                       double token_sec, const char *model_key)
+static void begin_here(here_t *here, const plan_t *plan, const tw_plan_job_t *job,
+                       const tw_plan_point_t *point, double token_sec, const char *model_key)
 {
     double layer = job->n_params / job->n_layers;
-    *here = (here_t){.plan = {.compute_sec = token_sec * point->micro_batch * point->accumulation * job->sequence,
-                              .cluster = plan->cluster}};
+    *here =
+        (here_t){.plan = {.compute_sec = token_sec * point->micro_batch * point->accumulation * job->sequence,
+                          .cluster = plan->cluster}};
     tw_plan_cluster_t *cluster = &here->plan.cluster;
     cluster->n_nodes = point->n_nodes;
     cluster->ranks_per_node = job->gpus_per_node;
@@ -138,10 +141,10 @@ static void print_case_head(const tw_plan_job_t *job, const tw_plan_point_t *poi
            job->gpus_per_node, point->link_Bps * 1e-9, job->n_params * 1e-9);
     printf("# today: %.3g s a step, of which a GPU computes %.3g s; the network alone takes %.3g s\n",
            today->step_sec, today->compute_sec, today->network_sec);
-    printf("# here, all of it predicted; %s\n", job->codec_memory_Bps > 0.0
-                                                    ? "codecs at the floors of a GPU's memory, which nobody has "
-                                                      "measured"
-                                                    : "codecs on a processor's core for each rank");
+    printf("# here, all of it predicted; %s\n",
+           job->codec_memory_Bps > 0.0 ? "codecs at the floors of a GPU's memory, which nobody has "
+                                         "measured"
+                                       : "codecs on a processor's core for each rank");
     printf("%-15s %9s %9s %12s %12s %10s\n", "# set", "step, s", "of today", "GB a node", "more memory",
            "codecs, s");
 }
@@ -153,8 +156,7 @@ static void print_rows(const plan_t *plan, const tw_plan_job_time_t *today)
     for (size_t i = 0; i < plan->n_rows; i++) {
         const tw_plan_row_t *row = &plan->rows[i];
         printf("%-15s %9.3g %9.2f %12.3f %12.2f %10.3f\n", row->name, row->time.step_sec,
-               today->step_sec / row->time.step_sec,
-               row->inter_node_bytes * 1e-9 / plan->cluster.n_nodes,
+               today->step_sec / row->time.step_sec, row->inter_node_bytes * 1e-9 / plan->cluster.n_nodes,
                (tw_plan_memory_sum(&row->memory) - zero3) * 1e-9, row->time.codec_sec);
     }
 }
@@ -190,7 +192,8 @@ static tw_status_t print_case(plan_t *plan, const tw_plan_job_t *job, const char
 /* One line for each. */
 static tw_status_t print_short(plan_t *plan, const tw_plan_jobs_t *jobs)
 {
-    printf("\n# steps in seconds at the largest size of each: today, and predicted here\n%-30s %8s", "# job", "today");
+    printf("\n# steps in seconds at the largest size of each: today, and predicted here\n%-30s %8s", "# job",
+           "today");
     for (int i = 0; i < N_SHORT; i++) {
         printf(" %14s", short_sets[i]);
     }

@@ -1,0 +1,329 @@
+/* From flows to operations that wait for one another. */
+#include "bench/simulate/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+
+typedef struct maker {
+    sim_graph_t *graph;
+    const tw_algo_t *algo;
+    tw_flow_t flow;
+    tw_topo_t topo;
+    size_t max_ops, max_pairs;
+    uint32_t *pairs; /* [2 * n_pairs] before, after */
+    size_t n_pairs;
+    /* of one owner's flow */
+    uint32_t *made;    /* [max_made] operation + 1 that makes a value, own ones first; 0: it is there */
+    uint32_t *encoded; /* likewise, its code; 0: not encoded yet */
+    uint8_t *form;     /* [max_made] how a value is where it is */
+    size_t max_made;
+    uint32_t *rows; /* [hops][world] with merges: operation + 1 of the row that a rank sends */
+    int owner, is_spread;
+} maker_t;
+
+enum { MAX_HOPS = 32 };
+
+static size_t at_of(const maker_t *m, tw_value_t value)
+{
+    return value < 0 ? (size_t)(-1 - value) : (size_t)m->topo.world + (size_t)value;
+}
+
+static tw_status_t grow(void **items, size_t n, size_t *max, size_t item_bytes)
+{
+    if (n < *max) {
+        return TW_OK;
+    }
+    size_t wanted = 2 * n + 1024;
+    void *larger = realloc(*items, wanted * item_bytes);
+    if (!larger) {
+        tw_error("simulate: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    *items = larger;
+    *max = wanted;
+    return TW_OK;
+}
+
+static tw_status_t add_op(maker_t *m, sim_op_t op, uint32_t *index)
+{
+    sim_graph_t *g = m->graph;
+    TW_TRY(grow((void **)&g->ops, g->n_ops, &m->max_ops, sizeof(*g->ops)));
+    g->ops[g->n_ops] = op;
+    *index = (uint32_t)g->n_ops++;
+    return TW_OK;
+}
+
+/* `after` waits for what makes a value; what is there needs no waiting. */
+static tw_status_t add_pair(maker_t *m, uint32_t before_plus_1, uint32_t after)
+{
+    if (before_plus_1 == 0) {
+        return TW_OK;
+    }
+    size_t n = 2 * m->n_pairs, max = m->max_pairs;
+    TW_TRY(grow((void **)&m->pairs, n + 1, &max, sizeof(*m->pairs)));
+    m->max_pairs = max;
+    m->pairs[n] = before_plus_1 - 1;
+    m->pairs[n + 1] = after;
+    m->n_pairs++;
+    m->graph->ops[after].n_inputs++;
+    return TW_OK;
+}
+
+static sim_op_t work_op(const maker_t *m, int rank, int hop, sim_work_t work, tw_form_t form, int times)
+{
+    return (sim_op_t){.from = rank, .at = rank, .hop = hop, .owner = m->owner, .work = work, .form = form,
+                      .times = times};
+}
+
+/* As traffic.c: how a value that is plain here is moved. */
+static tw_form_t form_of(const maker_t *m, tw_value_t value, int crosses)
+{
+    const tw_flows_t *flows = &m->algo->flows;
+    if (!m->algo->info.quantized || (flows->by_pair && !crosses)) {
+        return TW_FORM_PLAIN;
+    }
+    return flows->nodes_first && !m->is_spread && value < 0 && !crosses ? TW_FORM_PLAIN : TW_FORM_CODEC;
+}
+
+/* What makes the value in the form that it leaves in. */
+static tw_status_t encode(maker_t *m, tw_value_t value, tw_form_t form, int hop, uint32_t *made)
+{
+    size_t at = at_of(m, value);
+    *made = m->made[at];
+    if (form == TW_FORM_PLAIN || m->form[at] != TW_FORM_PLAIN) {
+        return TW_OK;
+    }
+    if (m->encoded[at] == 0) {
+        uint32_t op;
+        TW_TRY(add_op(m, work_op(m, tw_flow_rank(&m->flow, value), hop, SIM_ENCODE, form, 1), &op));
+        TW_TRY(add_pair(m, m->made[at], op));
+        m->encoded[at] = op + 1;
+    }
+    *made = m->encoded[at];
+    return TW_OK;
+}
+
+/* A message, or its part of a row. */
+static tw_status_t message_op(maker_t *m, const tw_flow_op_t *op, int from, tw_form_t form, uint32_t *index)
+{
+    uint32_t *row = m->algo->flows.merges ? &m->rows[(op->hop + (m->is_spread ? MAX_HOPS / 2 : 0)) % MAX_HOPS *
+                                                         m->topo.world + from]
+                                          : NULL;
+    if (row && *row && m->graph->ops[*row - 1].at == op->at) {
+        *index = *row - 1;
+        m->graph->ops[*index].times++;
+        return TW_OK;
+    }
+    TW_TRY(add_op(m,
+                  (sim_op_t){.from = from, .at = op->at, .hop = op->hop, .owner = m->owner, .work = SIM_MOVE,
+                             .form = form, .times = 1},
+                  index));
+    if (row) {
+        *row = *index + 1;
+    }
+    return TW_OK;
+}
+
+static tw_status_t add_move(maker_t *m, const tw_flow_op_t *op, int i)
+{
+    tw_value_t value = m->flow.inputs[op->first_input];
+    int from = tw_flow_rank(&m->flow, value), crosses = m->topo.node[from] != m->topo.node[op->at];
+    tw_form_t form = m->form[at_of(m, value)];
+    uint32_t before, index, decoded;
+    form = form == TW_FORM_PLAIN ? form_of(m, value, crosses) : form;
+    TW_TRY(encode(m, value, form, op->hop, &before));
+    TW_TRY(message_op(m, op, from, form, &index));
+    TW_TRY(add_pair(m, before, index));
+    m->made[at_of(m, i)] = index + 1;
+    m->form[at_of(m, i)] = form;
+    if (m->is_spread && form != TW_FORM_PLAIN) { /* it stays here, too */
+        TW_TRY(add_op(m, work_op(m, op->at, op->hop, SIM_DECODE, form, 1), &decoded));
+        TW_TRY(add_pair(m, index + 1, decoded));
+    }
+    return TW_OK;
+}
+
+static tw_status_t add_sum(maker_t *m, const tw_flow_op_t *op, int i)
+{
+    const tw_value_t *inputs = &m->flow.inputs[op->first_input];
+    tw_form_t form = TW_FORM_PLAIN;
+    uint32_t index, before;
+    for (int k = 0; k < op->n_inputs; k++) {
+        tw_form_t other = m->form[at_of(m, inputs[k])];
+        form = other != TW_FORM_PLAIN ? other : form;
+    }
+    int in_one_pass = op->n_inputs == 1 || (op->n_inputs == 2 && !m->algo->info.quantized);
+    int adds = in_one_pass ? op->n_inputs - 1 : op->n_inputs;
+    sim_op_t sum = form == TW_FORM_PLAIN ? work_op(m, op->at, op->hop, SIM_ADD, form, adds)
+                                         : work_op(m, op->at, op->hop, SIM_DECODE, form, op->n_inputs);
+    TW_TRY(add_op(m, sum, &index));
+    for (int k = 0; k < op->n_inputs; k++) {
+        TW_TRY(encode(m, inputs[k], form, op->hop, &before));
+        TW_TRY(add_pair(m, before, index));
+    }
+    m->made[at_of(m, i)] = index + 1;
+    m->form[at_of(m, i)] = TW_FORM_PLAIN;
+    return TW_OK;
+}
+
+/* Arrays for an owner's flow, zeroed. */
+static tw_status_t make_room(maker_t *m)
+{
+    size_t n = (size_t)m->topo.world + (size_t)m->flow.n_ops;
+    if (n > m->max_made) {
+        free(m->made);
+        free(m->encoded);
+        free(m->form);
+        m->max_made = n;
+        m->made = malloc(n * sizeof(*m->made));
+        m->encoded = malloc(n * sizeof(*m->encoded));
+        m->form = malloc(n);
+    }
+    if (m->flow.status != TW_OK || !m->made || !m->encoded || !m->form) {
+        tw_error("simulate: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    memset(m->made, 0, n * sizeof(*m->made));
+    memset(m->encoded, 0, n * sizeof(*m->encoded));
+    memset(m->form, TW_FORM_PLAIN, n);
+    return TW_OK;
+}
+
+static tw_status_t add_owner(maker_t *m, int owner)
+{
+    tw_value_t result = tw_flow_own(owner);
+    m->owner = owner;
+    tw_flow_clear(&m->flow);
+    if (m->algo->flows.reduce) {
+        result = m->algo->flows.reduce(&m->flow, owner);
+    }
+    int n_reduce = m->flow.n_ops;
+    m->flow.hop = 0;
+    if (m->algo->flows.spread) {
+        m->algo->flows.spread(&m->flow, owner, result);
+    }
+    TW_TRY(make_room(m));
+    for (int i = 0; i < m->flow.n_ops; i++) {
+        const tw_flow_op_t *op = &m->flow.ops[i];
+        m->is_spread = i >= n_reduce;
+        TW_TRY(op->is_sum ? add_sum(m, op, i) : add_move(m, op, i));
+    }
+    return TW_OK;
+}
+
+/* Who comes after each, from the pairs. */
+static tw_status_t index_pairs(maker_t *m)
+{
+    sim_graph_t *g = m->graph;
+    g->first_after = calloc(g->n_ops + 2, sizeof(*g->first_after));
+    g->after = malloc((m->n_pairs + 1) * sizeof(*g->after));
+    if (!g->first_after || !g->after) {
+        tw_error("simulate: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t p = 0; p < m->n_pairs; p++) {
+        g->first_after[m->pairs[2 * p] + 2]++;
+    }
+    for (size_t i = 2; i < g->n_ops + 2; i++) {
+        g->first_after[i] += g->first_after[i - 1];
+    }
+    for (size_t p = 0; p < m->n_pairs; p++) {
+        g->after[g->first_after[m->pairs[2 * p] + 1]++] = m->pairs[2 * p + 1];
+    }
+    return TW_OK;
+}
+
+static tw_status_t make_topology(const sim_cluster_t *c, tw_topo_t *topo)
+{
+    int world = c->n_nodes * c->ranks_per_node;
+    uint64_t *nodes = calloc((size_t)world, sizeof(*nodes));
+    if (!nodes) {
+        tw_error("simulate: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int r = 0; r < world; r++) {
+        nodes[r] = (uint64_t)(r / c->ranks_per_node);
+    }
+    tw_status_t status = tw_topo_init_nodes(topo, 0, world, nodes);
+    free(nodes);
+    return status;
+}
+
+static tw_status_t make_graph(maker_t *m)
+{
+    int n_owners = m->algo->flows.of == TW_FLOWS_ROOT ? 1 : m->topo.world;
+    m->rows = calloc((size_t)MAX_HOPS * (size_t)m->topo.world, sizeof(*m->rows));
+    if (!m->rows) {
+        tw_error("simulate: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int owner = 0; owner < n_owners; owner++) {
+        TW_TRY(add_owner(m, owner));
+    }
+    return index_pairs(m);
+}
+
+tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo, sim_graph_t **out)
+{
+    maker_t m = {.graph = calloc(1, sizeof(sim_graph_t)), .algo = algo};
+    *out = NULL;
+    if (!m.graph) {
+        tw_error("simulate: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_status_t status = make_topology(cluster, &m.topo);
+    if (status == TW_OK) {
+        m.flow.topo = &m.topo;
+        m.graph->world = m.topo.world;
+        m.graph->flows = &algo->flows;
+        status = make_graph(&m);
+        tw_topo_cleanup(&m.topo);
+    }
+    tw_flow_cleanup(&m.flow);
+    free(m.pairs);
+    free(m.made);
+    free(m.encoded);
+    free(m.form);
+    free(m.rows);
+    if (status != TW_OK) {
+        sim_graph_destroy(m.graph);
+        return status;
+    }
+    *out = m.graph;
+    return TW_OK;
+}
+
+void sim_graph_destroy(sim_graph_t *graph)
+{
+    if (graph) {
+        free(graph->ops);
+        free(graph->first_after);
+        free(graph->after);
+    }
+    free(graph);
+}
+
+static const tw_algo_rows_t *const all_rows[] = {&tw_shard_rows, &tw_doubling_rows, &tw_quantized_gather_rows,
+                                                 &tw_quantized_reduce_rows};
+
+const tw_algo_t *sim_algo(tw_coll_op_t op, int quantized, size_t index)
+{
+    for (size_t r = 0; r < sizeof(all_rows) / sizeof(all_rows[0]); r++) {
+        for (size_t i = 0; i < all_rows[r]->n; i++) {
+            const tw_algo_t *algo = &all_rows[r]->algos[i];
+            if (algo->info.op == op && !algo->info.quantized == !quantized && index-- == 0) {
+                return algo;
+            }
+        }
+    }
+    return NULL;
+}
+
+const tw_algo_t *sim_algo_find(tw_coll_op_t op, int quantized, const char *name)
+{
+    const tw_algo_t *algo;
+    for (size_t i = 0; (algo = sim_algo(op, quantized, i)) && strcmp(algo->info.name, name) != 0; i++) {
+    }
+    return algo;
+}

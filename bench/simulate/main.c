@@ -1,0 +1,346 @@
+/* The simulator's program. */
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench/columns.h"
+#include "bench/simulate/simulate.h"
+#include "bench/timing.h"
+#include "collectives/model/text.h"
+#include "flags/flags.h"
+
+#define MOST_RANKS 1024
+/* Where everybody sends the whole tensor to everybody, which is for tiny ones. */
+#define MOST_WHOLES ((size_t)1 << 20)
+
+enum { OP_STEP = 3, N_CODECS = 4 };
+
+static const char *const op_names[] = {"allgather", "reduce_scatter", "allreduce", "step"};
+static const tw_coll_op_t ops[] = {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE};
+static const char *const codec_names[N_CODECS] = {"plain", "lossless", "int8", "int4"};
+
+typedef struct options {
+    sim_cluster_t cluster;
+    size_t op, codec, bytes, chunk;
+    const char *algo, *model, *json;
+    int64_t seed;
+    int scale;
+    double n_params, compute_sec;
+    int n_layers, no_overlap;
+    FILE *out;
+} options_t;
+
+typedef struct row {
+    const char *op, *algo, *codec;
+    int nodes, ranks;
+    double bytes, chunk_bytes, sec, efficiency, bus_Bps, node_bytes, messages;
+    int peers, remote_peers;
+} row_t;
+
+#define COLUMN(key, header, format, kind, member, scale) \
+    {key, header, format, kind, offsetof(row_t, member), scale, 0}
+
+static const bench_column_t columns[] = {
+    COLUMN("op", "op", "%14s", BENCH_STRING, op, 0),
+    COLUMN("algorithm", "algorithm", "%16s", BENCH_STRING, algo, 0),
+    COLUMN("codec", "codec", "%8s", BENCH_STRING, codec, 0),
+    COLUMN("nodes", "nodes", "%5lld", BENCH_INT, nodes, 0),
+    COLUMN("ranks", "ranks", "%5lld", BENCH_INT, ranks, 0),
+    COLUMN("bytes", NULL, NULL, BENCH_DOUBLE, bytes, 0),
+    COLUMN("chunk_bytes", "chunk, KB", "%9.0f", BENCH_DOUBLE, chunk_bytes, 1.0 / 1024),
+    COLUMN("sec", "ms", "%10.3f", BENCH_DOUBLE, sec, 1e3),
+    COLUMN("efficiency", "of links", "%8.2f", BENCH_DOUBLE, efficiency, 0),
+    COLUMN("bus_bytes_per_sec", "bus GB/s", "%8.3f", BENCH_DOUBLE, bus_Bps, 1e-9),
+    COLUMN("node_bytes", "MB a node", "%10.2f", BENCH_DOUBLE, node_bytes, 1e-6),
+    COLUMN("messages", "messages", "%8.0f", BENCH_DOUBLE, messages, 0),
+    COLUMN("peers", "peers", "%5lld", BENCH_INT, peers, 0),
+    COLUMN("remote_peers", "elsewhere", "%9lld", BENCH_INT, remote_peers, 0),
+};
+
+static const bench_table_t table = {columns, sizeof(columns) / sizeof(columns[0]), 1};
+
+/* ---- flags --------------------------------------------------------------------------------------------- */
+
+static void take_op(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    ((options_t *)ctx)->op = tw_flag_choice(state, flag, text, op_names, 4);
+}
+
+static void take_codec(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    ((options_t *)ctx)->codec = tw_flag_choice(state, flag, text, codec_names, N_CODECS);
+}
+
+/* In bytes a second; none: no bottleneck. */
+static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    double *Bps = (double *)((char *)ctx + flag->field.offset);
+    tw_flag_take_link(state, flag, ctx, text);
+    *Bps = *Bps > 0.0 ? *Bps / 8.0 : INFINITY;
+}
+
+#define AT(member) offsetof(options_t, member)
+
+static const tw_flag_t flag_list[] = {
+    {.field = {"op", "allgather", "OP", "allgather, reduce_scatter, allreduce, or a training step: step",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .letter = 'o',
+     .group = 1,
+     .take = take_op},
+    {.field = {"algo", NULL, "NAME", "One algorithm (default: all of the operation's)", TW_CONFIG_STRING, AT(algo),
+               0, 0, NULL},
+     .letter = 'a',
+     .group = 1},
+    {.field = {"bytes", "64M", "SIZE", "Of the whole tensor, bf16", TW_CONFIG_BYTES, AT(bytes), 1, 1e15, NULL},
+     .letter = 'b',
+     .group = 1},
+    {.field = {"chunk", "512K", "SIZE", "A message carries at most so much", TW_CONFIG_BYTES, AT(chunk), 1, 1e12,
+               NULL},
+     .group = 1},
+    {.field = {"codec", "plain", "CODEC", "plain, lossless, int8, int4; of a step: int8 means ZeRO++",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .group = 1,
+     .take = take_codec},
+    {.field = {"scale", NULL, NULL, "All sizes from 1 node up to --nodes, and where each algorithm stops scaling",
+               TW_CONFIG_BOOL, AT(scale), 0, 0, NULL},
+     .group = 1},
+    {.field = {"nodes", "8", "N", "Nodes", TW_CONFIG_INT32, AT(cluster.n_nodes), 1, MOST_RANKS, NULL},
+     .letter = 'n',
+     .group = 2},
+    {.field = {"ranks-per-node", "8", "L", "Ranks on each", TW_CONFIG_INT32, AT(cluster.ranks_per_node), 1,
+               MOST_RANKS, NULL},
+     .letter = 'r',
+     .group = 2},
+    {.field = {"link", "100gbit", "RATE", "Of each node, each way; none: no bottleneck", TW_CONFIG_RATE,
+               AT(cluster.link_Bps), 0, 0, NULL},
+     .letter = 'l',
+     .group = 2,
+     .take = take_rate},
+    {.field = {"in-node", "2400gbit", "RATE", "Of each rank inside its node, each way", TW_CONFIG_RATE,
+               AT(cluster.in_node_Bps), 0, 0, NULL},
+     .group = 2,
+     .take = take_rate},
+    {.field = {"latency", "20us", "TIME", "Of a message between nodes", TW_CONFIG_TIME, AT(cluster.latency_sec), 0,
+               10, NULL},
+     .group = 2},
+    {.field = {"in-node-latency", "5us", "TIME", "Of a message inside a node", TW_CONFIG_TIME,
+               AT(cluster.in_node_latency_sec), 0, 10, NULL},
+     .group = 2},
+    {.field = {"model", NULL, "TEXT", "As TW_COLL_MODEL: latencies, rates, processors, in the place of the above",
+               TW_CONFIG_STRING, AT(model), 0, 0, NULL},
+     .group = 2},
+    {.field = {"nodes-per-switch", "0", "N", "Nodes that share a switch (0: all of them)", TW_CONFIG_INT32,
+               AT(cluster.nodes_per_switch), 0, MOST_RANKS, NULL},
+     .group = 3},
+    {.field = {"oversubscription", "1", "N", "A switch's links over its uplink", TW_CONFIG_DOUBLE,
+               AT(cluster.oversubscription), 1, 1000, NULL},
+     .group = 3},
+    {.field = {"slow-node", "-1", "N", "Node whose link is slowed (-1: none)", TW_CONFIG_INT32,
+               AT(cluster.slow_node), -1, MOST_RANKS, NULL},
+     .group = 3},
+    {.field = {"slow-factor", "10", "N", "How many times", TW_CONFIG_DOUBLE, AT(cluster.slow_factor), 1, 1e6,
+               NULL},
+     .group = 3},
+    {.field = {"straggler", "-1", "RANK", "Rank whose processor is slowed (-1: none)", TW_CONFIG_INT32,
+               AT(cluster.straggler), -1, MOST_RANKS, NULL},
+     .group = 3},
+    {.field = {"straggler-factor", "2", "N", "How many times", TW_CONFIG_DOUBLE, AT(cluster.straggler_factor), 1,
+               1e6, NULL},
+     .group = 3},
+    {.field = {"jitter", "0", "TIME", "Mean of what messages take longer, each at random", TW_CONFIG_TIME,
+               AT(cluster.jitter_sec), 0, 10, NULL},
+     .group = 3},
+    {.field = {"seed", "1", "N", "Of that", TW_CONFIG_COUNT, AT(seed), 0, 1e15, NULL}, .group = 3},
+    {.field = {"params", "7e9", "N", "Of a step's model", TW_CONFIG_COUNT, AT(n_params), 1, 1e15, NULL},
+     .group = 4},
+    {.field = {"layers", "32", "N", "It has", TW_CONFIG_INT32, AT(n_layers), 1, 1000, NULL}, .group = 4},
+    {.field = {"compute", "1s", "TIME", "A rank computes for a step", TW_CONFIG_TIME, AT(compute_sec), 0, 1e6,
+               NULL},
+     .group = 4},
+    {.field = {"no-overlap", NULL, NULL, "Computing and network wait for each other", TW_CONFIG_BOOL,
+               AT(no_overlap), 0, 0, NULL},
+     .group = 4},
+    {.field = {"json", NULL, "FILE", "Append a JSON line for each row", TW_CONFIG_STRING, AT(json), 0, 0, NULL},
+     .group = 5},
+};
+
+static void check(struct argp_state *state, void *ctx)
+{
+    const options_t *o = ctx;
+    const sim_cluster_t *c = &o->cluster;
+    int world = c->n_nodes * c->ranks_per_node;
+    if (world > MOST_RANKS) {
+        argp_error(state, "--nodes x --ranks-per-node: %d ranks, but there can be %d at most", world, MOST_RANKS);
+    } else if (c->slow_node >= c->n_nodes || c->straggler >= world) {
+        argp_error(state, "--%s: there is none of that number",
+                   c->straggler >= world ? "straggler" : "slow-node");
+    }
+}
+
+/* ---- what is simulated --------------------------------------------------------------------------------- */
+
+static const tw_quant_codec_t *codec_of(const options_t *o)
+{
+    static const tw_quant_codec_t codecs[N_CODECS] = {
+        {.bits = 0}, {.lossless = 1}, {.bits = 8, .block = 128}, {.bits = 4, .block = 128}};
+    return o->codec ? &codecs[o->codec] : NULL;
+}
+
+/* Of bf16; the lossless one's are a GPT's weights'. */
+static double ratio_of(const tw_quant_codec_t *codec)
+{
+    const size_t n = 1 << 20;
+    return !codec            ? 1.0
+           : codec->lossless ? 0.65
+                             : (double)tw_quant_encoded_bytes(codec, n) / (2.0 * (double)n);
+}
+
+static tw_status_t configure(options_t *o)
+{
+    sim_cluster_t *c = &o->cluster;
+    const tw_quant_codec_t *codec = codec_of(o);
+    tw_coll_model_t model;
+    c->seed = (uint64_t)o->seed;
+    for (int f = 0; f < TW_FORM_COUNT; f++) {
+        c->ratio[f] = f == TW_FORM_PLAIN ? 1.0 : ratio_of(codec);
+    }
+    if (!o->model) {
+        return TW_OK;
+    }
+    TW_TRY(tw_coll_model_parse(o->model, &model));
+    c->link_Bps = 1.0 / model.inter.beta_sec;
+    c->in_node_Bps = 1.0 / model.node.beta_sec;
+    c->latency_sec = model.inter.alpha_sec;
+    c->in_node_latency_sec = model.node.alpha_sec;
+    c->message_sec = model.inter.message_sec;
+    c->add_sec = model.reduce_sec;
+    if (codec) {
+        c->encode_sec[TW_FORM_CODEC] = tw_coll_model_encode_sec(&model, codec);
+        c->decode_sec[TW_FORM_CODEC] = tw_coll_model_decode_sec(&model, codec);
+    }
+    return TW_OK;
+}
+
+/* The least that the links allow: every other node's share comes in once, and once more for an all-reduce. */
+static double least_sec(const options_t *o, const sim_cluster_t *c)
+{
+    double nodes = c->n_nodes, local = c->ranks_per_node, passes = ops[o->op] == TW_COLL_ALLREDUCE ? 2.0 : 1.0;
+    double ratio = c->ratio[TW_FORM_CODEC], bytes = (double)o->bytes;
+    return nodes > 1.0 ? passes * bytes * ratio * (nodes - 1.0) / nodes / c->link_Bps
+                       : passes * bytes * (local - 1.0) / local / c->in_node_Bps;
+}
+
+static tw_status_t simulate(const options_t *o, const sim_cluster_t *c, const tw_algo_t *algo, row_t *row)
+{
+    int world = c->n_nodes * c->ranks_per_node;
+    double bus = ops[o->op] == TW_COLL_ALLREDUCE ? 2.0 : 1.0;
+    sim_result_t result = {.done = calloc((size_t)world, sizeof(double))};
+    sim_graph_t *graph = NULL;
+    sim_net_t *net = NULL;
+    tw_status_t status = result.done ? sim_graph_create(c, algo, &graph) : TW_ERR_NO_MEMORY;
+    if (status == TW_OK) {
+        status = sim_net_create(c, &net);
+    }
+    if (status == TW_OK) {
+        status = sim_run(net, graph, (double)o->bytes, (double)o->chunk, NULL, &result);
+    }
+    *row = (row_t){op_names[o->op], algo->info.name, codec_names[o->codec], c->n_nodes, world, (double)o->bytes,
+                   result.chunk_bytes, result.sec, least_sec(o, c) / result.sec,
+                   bus * (double)o->bytes * (world - 1.0) / world / result.sec, result.node_bytes,
+                   result.messages, result.peers, result.remote_peers};
+    sim_net_destroy(net);
+    sim_graph_destroy(graph);
+    free(result.done);
+    return status;
+}
+
+/* ---- the program --------------------------------------------------------------------------------------- */
+
+/* One algorithm at all sizes asked for. Half of what the links allow is where it stops scaling. */
+static tw_status_t run_algo(const options_t *o, const tw_algo_t *algo, char *note, size_t note_bytes)
+{
+    int stops = 0, last = o->cluster.n_nodes;
+    for (int nodes = o->scale ? 1 : last; nodes <= last; nodes = nodes < last && 2 * nodes > last ? last : 2 * nodes) {
+        sim_cluster_t cluster = o->cluster;
+        row_t row;
+        cluster.n_nodes = nodes;
+        TW_TRY(simulate(o, &cluster, algo, &row));
+        TW_TRY(bench_table_report(&table, &row, NULL, o->out));
+        stops = stops == 0 && nodes > 1 && row.efficiency < 0.5 ? nodes : stops;
+        if (nodes == last) {
+            break;
+        }
+    }
+    if (stops) {
+        snprintf(note, note_bytes, "# %s: below half of what the links allow from %d nodes on", algo->info.name, stops);
+    } else {
+        snprintf(note, note_bytes, "# %s: scales to %d nodes", algo->info.name, last);
+    }
+    return TW_OK;
+}
+
+static tw_status_t run_ops(const options_t *o)
+{
+    char notes[16][128];
+    size_t n_notes = 0;
+    const tw_algo_t *algo;
+    bench_table_head(&table);
+    for (size_t i = 0; (algo = sim_algo(ops[o->op], o->codec > 0, i)) && n_notes < 16; i++) {
+        int is_asked = o->algo && strcmp(o->algo, algo->info.name) == 0;
+        if (is_asked || (!o->algo && (algo->flows.of != TW_FLOWS_WHOLES || o->bytes <= MOST_WHOLES))) {
+            TW_TRY(run_algo(o, algo, notes[n_notes], sizeof(notes[n_notes])));
+            n_notes++;
+        }
+    }
+    if (n_notes == 0) {
+        tw_error("--algo %s: no %s algorithm of %s is called so", o->algo, codec_names[o->codec], op_names[o->op]);
+        return TW_ERR_NOT_FOUND;
+    }
+    for (size_t i = 0; i < n_notes; i++) {
+        printf("%s\n", notes[i]);
+    }
+    return TW_OK;
+}
+
+static tw_status_t run_step(const options_t *o)
+{
+    sim_step_t step = {.n_params = o->n_params,
+                       .n_layers = o->n_layers,
+                       .compute_sec = o->compute_sec,
+                       .quantized = o->codec > 0,
+                       .overlap = !o->no_overlap,
+                       .chunk_bytes = (double)o->chunk};
+    double sec, node_bytes;
+    TW_TRY(sim_step_run(&o->cluster, &step, &sec, &node_bytes));
+    printf("# a step of %.4g G parameters on %d x %d ranks, %s: %.4g s, of which %.4g s computing; %.4g GB out of a "
+           "node\n",
+           o->n_params * 1e-9, o->cluster.n_nodes, o->cluster.ranks_per_node,
+           step.quantized ? "ZeRO++" : "ZeRO-3", sec, o->compute_sec, node_bytes * 1e-9);
+    return TW_OK;
+}
+
+int main(int argc, char **argv)
+{
+    static const tw_flags_t flags = {
+        .flags = flag_list,
+        .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
+        .doc = "Runs the library's algorithms on up to 1,024 ranks on a virtual clock, over links that may be "
+               "oversubscribed, slow or unsteady.\v"
+               "The same seed gives the same figures. \"of links\": of what the nodes' links allow.",
+        .check = check};
+    options_t options = {.op = 0};
+    static char name[] = "simulate";
+    argv[0] = name;
+    tw_flags_read(&flags, argc, argv, &options);
+    tw_status_t status = configure(&options);
+    if (status == TW_OK) {
+        status = bench_json_open(options.json, &options.out);
+    }
+    if (status == TW_OK) {
+        status = options.op == OP_STEP ? run_step(&options) : run_ops(&options);
+        status = bench_json_close(options.json, options.out, status);
+    }
+    return status == TW_OK ? 0 : 1;
+}

@@ -1,0 +1,237 @@
+/* The simulated network against formulas, and its traffic against what costs are read from. */
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/simulate/simulate.h"
+#include "collectives/program/cost.h"
+#include "tests/common/fixture.h"
+
+namespace
+{
+
+constexpr double kBytes = 1 << 24, kRate = 1e9, kAlpha = 1e-4;
+
+sim_cluster_t cluster_of(int n_nodes, int ranks_per_node)
+{
+    sim_cluster_t c = {};
+    c.n_nodes = n_nodes;
+    c.ranks_per_node = ranks_per_node;
+    c.link_Bps = kRate;
+    c.in_node_Bps = INFINITY;
+    c.latency_sec = kAlpha;
+    c.ratio[TW_FORM_PLAIN] = c.ratio[TW_FORM_CODEC] = c.ratio[TW_FORM_INNER] = 1;
+    c.oversubscription = 1;
+    c.slow_node = c.straggler = -1;
+    c.seed = 1;
+    return c;
+}
+
+class Simulate : public tw::Fixture
+{
+  protected:
+    sim_result_t run(const sim_cluster_t &c, const tw_algo_t *algo, double chunk = INFINITY)
+    {
+        sim_graph_t *graph = nullptr;
+        sim_net_t *net = nullptr;
+        sim_result_t result = {};
+        done_.assign((size_t)(c.n_nodes * c.ranks_per_node), 0);
+        result.done = done_.data();
+        EXPECT_NE(nullptr, algo);
+        EXPECT_EQ(TW_OK, sim_graph_create(&c, algo, &graph));
+        EXPECT_EQ(TW_OK, sim_net_create(&c, &net));
+        EXPECT_EQ(TW_OK, sim_run(net, graph, kBytes, chunk, start_.empty() ? nullptr : start_.data(), &result));
+        sim_net_destroy(net);
+        sim_graph_destroy(graph);
+        return result;
+    }
+    double sec(const sim_cluster_t &c, tw_coll_op_t op, const char *name, double chunk = INFINITY)
+    {
+        return run(c, sim_algo_find(op, 0, name), chunk).sec;
+    }
+    std::vector<double> done_, start_;
+};
+
+/* Alpha and beta where the formulas are exact: a rank a node, one chunk a shard. */
+TEST_F(Simulate, FollowsFormulas)
+{
+    const double all = kBytes / kRate;
+    for (int w : {2, 4, 8, 16}) {
+        sim_cluster_t c = cluster_of(w, 1);
+        double hops = w - 1, part = all / w, rounds = std::log2(w);
+        EXPECT_NEAR(hops * (kAlpha + part), sec(c, TW_COLL_ALLGATHER, "ring"), 1e-9) << w;
+        EXPECT_NEAR(hops * (kAlpha + part), sec(c, TW_COLL_REDUCE_SCATTER, "ring"), 1e-9) << w;
+        EXPECT_NEAR(2 * hops * (kAlpha + part), sec(c, TW_COLL_ALLREDUCE, "ring"), 1e-9) << w;
+        EXPECT_NEAR(hops * part + kAlpha, sec(c, TW_COLL_ALLGATHER, "direct"), 1e-9) << w;
+        EXPECT_NEAR(hops * part + kAlpha, sec(c, TW_COLL_REDUCE_SCATTER, "direct"), 1e-9) << w;
+        EXPECT_NEAR(rounds * kAlpha + hops * part, sec(c, TW_COLL_ALLGATHER, "doubling"), 1e-9) << w;
+        EXPECT_NEAR(2 * (rounds * kAlpha + hops * part), sec(c, TW_COLL_ALLREDUCE, "halving_doubling"), 1e-9) << w;
+        EXPECT_NEAR(hops * all + kAlpha, sec(c, TW_COLL_ALLREDUCE, "exchange"), 1e-9) << w;
+    }
+}
+
+/* With chunks, a ring's link never rests. */
+TEST_F(Simulate, ChunksKeepLinksBusy)
+{
+    sim_cluster_t c = cluster_of(8, 1);
+    double part = kBytes / kRate / 8;
+    EXPECT_NEAR(7 * part + 7 * kAlpha, sec(c, TW_COLL_ALLGATHER, "ring"), 1e-9);
+    EXPECT_NEAR(7 * part + kAlpha, sec(c, TW_COLL_ALLGATHER, "ring", 16384), kAlpha);
+}
+
+TEST_F(Simulate, NodesShareTheirLink)
+{
+    sim_cluster_t c = cluster_of(4, 4);
+    c.latency_sec = 0;
+    EXPECT_NEAR(kBytes / kRate * 3 / 4, sec(c, TW_COLL_ALLGATHER, "hierarchical"), 1e-9);
+    /* every rank gets every shard of another node for itself */
+    EXPECT_NEAR(1, sec(c, TW_COLL_ALLGATHER, "direct") / (kBytes / kRate * 3 / 4 * 4), 0.05);
+    c.in_node_Bps = kRate / 10;
+    EXPECT_GT(sec(c, TW_COLL_ALLGATHER, "hierarchical"), kBytes / c.in_node_Bps * 0.7);
+}
+
+/* Bytes and messages are those that costs are read from, of all algorithms. */
+TEST_F(Simulate, TrafficIsTheLibrarys)
+{
+    for (auto [n, l] : {std::pair(1, 4), {4, 1}, {3, 3}, {4, 2}}) {
+        sim_cluster_t c = cluster_of(n, l);
+        c.ratio[TW_FORM_CODEC] = 0.25;
+        std::vector<uint64_t> nodes;
+        for (int r = 0; r < n * l; r++) {
+            nodes.push_back((uint64_t)(r / l));
+        }
+        tw_topo_t topo;
+        ASSERT_EQ(TW_OK, tw_topo_init_nodes(&topo, 0, n * l, nodes.data()));
+        for (int quantized : {0, 1}) {
+            for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+                const tw_algo_t *algo;
+                for (size_t i = 0; (algo = sim_algo(op, quantized, i)); i++) {
+                    tw_traffic_t traffic;
+                    ASSERT_EQ(TW_OK, tw_traffic_read(&topo, &algo->flows, quantized, 0, &traffic));
+                    double shard = algo->flows.of == tw_flows_t::TW_FLOWS_SHARDS ? kBytes / (n * l) : kBytes;
+                    double bytes = shard * (traffic.inter_shards[TW_FORM_PLAIN] +
+                                            0.25 * traffic.inter_shards[TW_FORM_CODEC]);
+                    sim_result_t result = run(c, algo);
+                    EXPECT_NEAR(bytes, result.node_bytes, 1e-3)
+                        << algo->info.name << " " << op << " " << quantized << " " << n << " x " << l;
+                    EXPECT_LE(result.remote_peers, result.peers);
+                    EXPECT_LE(result.peers, n * l - 1);
+                }
+            }
+        }
+        tw_topo_cleanup(&topo);
+    }
+}
+
+TEST_F(Simulate, ASwitchsUplinkIsShared)
+{
+    sim_cluster_t c = cluster_of(4, 1);
+    double part = kBytes / kRate / 4;
+    c.nodes_per_switch = 2;
+    EXPECT_GE(sec(c, TW_COLL_ALLGATHER, "direct"), 3 * part + kAlpha - 1e-9);
+    EXPECT_LE(sec(c, TW_COLL_ALLGATHER, "direct"), 4 * part + kAlpha) << "the uplink holds both links";
+    c.oversubscription = 4; /* four shards leave a switch at half of a link's rate */
+    EXPECT_GE(sec(c, TW_COLL_ALLGATHER, "direct"), 8 * part + kAlpha - 1e-9);
+    EXPECT_LE(sec(c, TW_COLL_ALLGATHER, "direct"), 10 * part + kAlpha);
+}
+
+TEST_F(Simulate, ASlowLinkAndAStragglerHoldAllUp)
+{
+    sim_cluster_t c = cluster_of(4, 1);
+    double usual = sec(c, TW_COLL_ALLREDUCE, "ring");
+    c.slow_node = 2;
+    c.slow_factor = 5;
+    EXPECT_GT(sec(c, TW_COLL_ALLREDUCE, "ring"), 4 * usual);
+    c.slow_node = -1;
+    c.add_sec = 1e-9;
+    double adding = sec(c, TW_COLL_ALLREDUCE, "ring");
+    EXPECT_GT(adding, usual);
+    c.straggler = 3;
+    c.straggler_factor = 10;
+    EXPECT_GT(sec(c, TW_COLL_ALLREDUCE, "ring"), adding);
+}
+
+TEST_F(Simulate, TheSeedIsTheRun)
+{
+    sim_cluster_t c = cluster_of(4, 2);
+    c.jitter_sec = 1e-3;
+    double first = sec(c, TW_COLL_ALLREDUCE, "ring"), again = sec(c, TW_COLL_ALLREDUCE, "ring");
+    EXPECT_EQ(first, again);
+    c.seed = 2;
+    EXPECT_NE(first, sec(c, TW_COLL_ALLREDUCE, "ring"));
+    c.jitter_sec = 0;
+    EXPECT_LT(sec(c, TW_COLL_ALLREDUCE, "ring"), first);
+}
+
+/* A rank that posts late is waited for. */
+TEST_F(Simulate, RanksBeginWhenTheyPost)
+{
+    sim_cluster_t c = cluster_of(4, 1);
+    double usual = sec(c, TW_COLL_ALLGATHER, "ring");
+    start_ = {0, 0, 1, 0};
+    EXPECT_GE(sec(c, TW_COLL_ALLGATHER, "ring"), 1 + kAlpha);
+    EXPECT_LE(sec(c, TW_COLL_ALLGATHER, "ring"), 1 + usual + 1e-9);
+}
+
+TEST_F(Simulate, CodecsTakeTheirTime)
+{
+    sim_cluster_t c = cluster_of(4, 1);
+    c.latency_sec = 0;
+    c.ratio[TW_FORM_CODEC] = 0.5;
+    double part = kBytes / kRate / 4;
+    const tw_algo_t *direct = sim_algo_find(TW_COLL_ALLGATHER, 1, "direct");
+    EXPECT_NEAR(3 * part / 2, run(c, direct).sec, 1e-9);
+    c.encode_sec[TW_FORM_CODEC] = 1 / kRate;
+    EXPECT_NEAR(part + 3 * part / 2, run(c, direct).sec, 1e-9) << "its shard first, then all of it leaves";
+    c.decode_sec[TW_FORM_CODEC] = 10 / kRate;
+    EXPECT_NEAR(part + part / 2 + 30 * part, run(c, direct).sec, 1e-9) << "from the first arrival on";
+}
+
+/* 2 M (N-1)/N of gathers and M (N-1)/N of reductions; a fast network hides behind the computing. */
+TEST_F(Simulate, AStepGathersTwiceAndReduces)
+{
+    sim_cluster_t c = cluster_of(4, 2);
+    double took = 0, bytes = 0, whole = 2 * 1e6;
+    sim_step_t step = {1e6, 4, 0, 0, 1, 65536};
+    ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &took, &bytes));
+    EXPECT_NEAR(3 * whole * 3 / 4, bytes, 1);
+    EXPECT_GT(took, bytes / kRate);
+    step.compute_sec = 10;
+    ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &took, &bytes));
+    EXPECT_LT(took, 10.01);
+    double overlapped = took;
+    step.overlap = 0;
+    ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &took, &bytes));
+    EXPECT_GT(took, overlapped);
+    step.quantized = 1;
+    ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &took, &bytes));
+    EXPECT_NEAR((0.508 + 0.258) * whole * 3 / 4, bytes, 1);
+}
+
+/* ZeRO++ (arXiv 2306.10209) on 384 V100, 16 a node: TFLOP/s of ZeRO-3 and of ZeRO++. What a GPU reaches without
+ * a network is one figure, 58, for all; computing and network wait for each other there. */
+TEST_F(Simulate, ZeroPlusPlusGainsWhatWasPublished)
+{
+    struct {
+        double n_params, tokens, gbps, zero3, zeropp;
+    } const rows[] = {{18e9, 1024, 100, 14, 31}, {18e9, 1024, 400, 25, 35}, {138e9, 1024, 100, 11, 22},
+                      {138e9, 1024, 400, 23, 36}, {18e9, 2048, 200, 37, 50}, {18e9, 2048, 800, 47, 54}};
+    for (const auto &row : rows) {
+        sim_cluster_t c = cluster_of(24, 16);
+        c.link_Bps = row.gbps / 8 * 1e9;
+        c.in_node_Bps = 150e9;
+        c.latency_sec = 20e-6;
+        sim_step_t step = {row.n_params, 1, 8 * row.n_params * row.tokens / 58e12, 0, 0, 1e9};
+        double zero3 = 0, zeropp = 0, bytes;
+        ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &zero3, &bytes));
+        step.quantized = 1;
+        ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &zeropp, &bytes));
+        EXPECT_NEAR(1, zero3 / zeropp * row.zero3 / row.zeropp, 0.13)
+            << row.n_params << " at " << row.gbps << " Gb/s, " << row.tokens << " tokens: " << zero3 / zeropp;
+    }
+}
+
+} // namespace
