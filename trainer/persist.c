@@ -1,16 +1,16 @@
-/* Between the engine's pieces and the files of checkpoint/. */
+/* Between the engine's pieces and the files of checkpoint/: what is left there. See resume.c for what is
+ * found. */
 #include "trainer/persist.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "trainer/agreement.h"
-#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/facts.h"
 
 void tw_persist_cleanup(tw_persist_t *persist)
 {
+    tw_checkpoint_save_drop(persist->saving);
+    persist->saving = NULL;
     tw_coll_destroy(persist->own);
     persist->own = NULL;
     tw_lines_cleanup(&persist->facts);
@@ -40,6 +40,7 @@ static tw_status_t prepare_folders(const tw_train_options_t *o)
 tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *world)
 {
     const tw_train_options_t *o = persist->options;
+    persist->saved_sec = tw_time_sec();
     if (!*o->resume && !*o->init_from && !*o->checkpoint) {
         return TW_OK;
     }
@@ -51,8 +52,7 @@ tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *world)
     return tw_agree_status(persist->own, status);
 }
 
-/* The engine's pieces as a checkpoint wants them; the caller's to free. */
-static tw_checkpoint_piece_t *pieces_of(const tw_persist_t *persist, size_t *n_pieces)
+tw_checkpoint_piece_t *tw_persist_pieces(const tw_persist_t *persist, size_t *n_pieces)
 {
     const tw_engine_piece_t *own = tw_engine_pieces(persist->engine, n_pieces);
     tw_checkpoint_piece_t *pieces = calloc(*n_pieces + 1, sizeof(*pieces));
@@ -71,162 +71,32 @@ static tw_checkpoint_piece_t *pieces_of(const tw_persist_t *persist, size_t *n_p
     return pieces;
 }
 
-/* ---- starting ------------------------------------------------------------------------------------------ */
+/* ---- during a step ------------------------------------------------------------------------------------- */
 
-static void compare_run(const tw_persist_t *persist, const tw_checkpoint_run_t *run)
+static uint32_t notices(void *ctx)
 {
+    const tw_persist_t *persist = ctx;
     const tw_train_options_t *o = persist->options;
-    if (run->seed != (uint64_t)o->seed || run->batch != (uint64_t)o->batch ||
-        run->seq_len != (uint64_t)o->sequence) {
-        tw_warn("%s: saved with seed %" PRIu64 ", a batch of %" PRIu64 " and sequences of %" PRIu64
-                " tokens; with others now, this run sees the data in another order",
-                o->resume, run->seed, run->batch, run->seq_len);
-    }
-    if (run->step > (uint64_t)o->steps) {
-        tw_warn("%s: it is of step %" PRIu64 ", beyond thinwire.steps %" PRId64, o->resume, run->step,
-                o->steps);
-    }
-    if (!run->facts) {
-        tw_warn("%s: saved by an older program: whether it had the same model.n_head, "
-                "model.layer_norm_epsilon, data and schedule cannot be checked",
-                o->resume);
-    } else {
-        tw_facts_say_differences(o->resume, run->facts, persist->facts.text);
+    double minutes = (tw_time_sec() - persist->saved_sec) / 60;
+    uint32_t stop = persist->stop && *persist->stop ? TW_PERSIST_STOP : 0;
+    uint32_t written =
+        persist->saving && tw_checkpoint_save_is_written(persist->saving) ? TW_PERSIST_WRITTEN : 0;
+    uint32_t due = o->checkpoint_minutes > 0 && minutes >= o->checkpoint_minutes ? TW_PERSIST_DUE : 0;
+    return stop | written | due;
+}
+
+/* The file is written from the masters and moments themselves. */
+static void before_update(void *ctx)
+{
+    const tw_persist_t *persist = ctx;
+    if (persist->saving) {
+        tw_checkpoint_save_release(persist->saving);
     }
 }
 
-/* Copies in folders of their own may be of different ages. */
-static tw_status_t agree_checkpoint(const tw_persist_t *persist, const tw_checkpoint_run_t *run)
+tw_engine_hooks_t tw_persist_hooks(tw_persist_t *persist)
 {
-    tw_lines_t lines = {0};
-    tw_lines_add(&lines, "thinwire.resume, the newest step there,", "%" PRIu64, run->step);
-    tw_lines_add(&lines, "thinwire.resume, the manifest's checksum,", "%016" PRIx64, run->checksum);
-    tw_status_t status = tw_agree_on(persist->own, &lines);
-    tw_lines_cleanup(&lines);
-    return status;
-}
-
-/* A run keeps its id, unless it goes on from where it has been further before: its later steps would be taken
- * for the newer ones. */
-static tw_status_t keep_id(tw_persist_t *persist, const tw_checkpoint_run_t *run)
-{
-    const char *folder = persist->options->checkpoint;
-    uint64_t id = run->id;
-    if (id == 0 || (*folder && tw_checkpoint_has_later(folder, id, run->step))) {
-        id = persist->id;
-    }
-    uint64_t *all = calloc((size_t)tw_coll_size(persist->own), sizeof(*all));
-    tw_status_t status = all ? tw_agree_gather(persist->own, &id, sizeof(id), all) : TW_ERR_NO_MEMORY;
-    if (status == TW_OK) {
-        persist->is_new = persist->id == all[0] && run->id != 0;
-        persist->id = all[0]; /* rank 0 writes there, and knows */
-    }
-    free(all);
-    return status;
-}
-
-static tw_status_t read_pieces(const tw_persist_t *persist, tw_checkpoint_t *checkpoint)
-{
-    size_t n_pieces;
-    tw_checkpoint_piece_t *pieces = pieces_of(persist, &n_pieces);
-    tw_status_t status = pieces ? tw_checkpoint_read(checkpoint, pieces, n_pieces) : TW_ERR_NO_MEMORY;
-    free(pieces);
-    return status;
-}
-
-static tw_status_t take_checkpoint(tw_persist_t *persist, tw_checkpoint_t *checkpoint)
-{
-    const tw_checkpoint_run_t *run = tw_checkpoint_run_get(checkpoint);
-    tw_attempt_t attempt;
-    TW_TRY(agree_checkpoint(persist, run));
-    if (tw_coll_rank(persist->own) == 0) {
-        compare_run(persist, run);
-    }
-    tw_attempt_begin(&attempt, persist->own, "resume");
-    TW_TRY(tw_attempt_end(&attempt, read_pieces(persist, checkpoint)));
-    TW_TRY(keep_id(persist, run));
-    persist->resumed_step = run->step;
-    return tw_engine_loaded(persist->engine, run->step, run->recent_loss);
-}
-
-static tw_status_t resume(tw_persist_t *persist)
-{
-    tw_checkpoint_t *checkpoint = NULL;
-    tw_attempt_t attempt;
-    tw_attempt_begin(&attempt, persist->own, "resume");
-    tw_status_t status =
-        tw_attempt_end(&attempt, tw_checkpoint_open(persist->options->resume, persist->model, &checkpoint));
-    if (status == TW_OK) {
-        status = take_checkpoint(persist, checkpoint);
-    }
-    tw_checkpoint_close(checkpoint);
-    return status;
-}
-
-static void read_weights(const tw_persist_t *persist, const tw_weights_t *weights)
-{
-    size_t n_pieces;
-    const tw_engine_piece_t *pieces = tw_engine_pieces(persist->engine, &n_pieces);
-    for (size_t p = 0; p < n_pieces; p++) {
-        tw_weights_read(weights, pieces[p].tensor, pieces[p].first, pieces[p].n_elems, pieces[p].master);
-    }
-}
-
-/* Each rank reads its own part: of the same model, wherever it lies. */
-static tw_status_t agree_weights(const tw_persist_t *persist, const tw_weights_t *weights)
-{
-    tw_lines_t lines = {0};
-    tw_lines_add(&lines, "model.init_from, a checksum of the weights there,", "%016" PRIx64,
-                 tw_weights_checksum(weights));
-    tw_status_t status = tw_agree_on(persist->own, &lines);
-    tw_lines_cleanup(&lines);
-    return status;
-}
-
-static tw_status_t begin_with_weights(const tw_persist_t *persist)
-{
-    tw_weights_t *weights = NULL;
-    tw_attempt_t attempt;
-    tw_attempt_begin(&attempt, persist->own, "begin with model.init_from");
-    tw_status_t status = tw_weights_open(persist->options->init_from, persist->model, &weights);
-    status = tw_attempt_end(&attempt, status);
-    if (status == TW_OK) {
-        status = agree_weights(persist, weights);
-    }
-    if (status == TW_OK) {
-        read_weights(persist, weights);
-    }
-    tw_weights_close(weights);
-    return status == TW_OK ? tw_engine_loaded(persist->engine, 0, 0) : status;
-}
-
-/* By rank 0: from here on the folder's steps are this run's. */
-static tw_status_t claim_folder(const tw_persist_t *persist)
-{
-    const tw_train_options_t *o = persist->options;
-    tw_checkpoint_others_t others;
-    TW_TRY(tw_checkpoint_claim(o->checkpoint, persist->id, &others));
-    if (others.n_steps > 0 && persist->is_new) { /* else it has been said */
-        tw_warn("%s: there are steps of another run, up to step %" PRIu64
-                ": this one will not go on from them, and replaces those of the same number%s",
-                o->checkpoint, others.last_step, *o->resume ? "" : "; to go on is thinwire.resume");
-    }
-    return TW_OK;
-}
-
-tw_status_t tw_persist_restore(tw_persist_t *persist)
-{
-    const tw_train_options_t *o = persist->options;
-    tw_status_t status = TW_OK;
-    if (*o->resume) {
-        status = resume(persist);
-    } else if (*o->init_from) {
-        status = begin_with_weights(persist);
-    }
-    if (status != TW_OK || !*o->checkpoint) {
-        return status;
-    }
-    return tw_agree_status(persist->own, tw_coll_rank(persist->own) == 0 ? claim_folder(persist) : TW_OK);
+    return (tw_engine_hooks_t){.notices = notices, .before_update = before_update, .ctx = persist};
 }
 
 /* ---- leaving ------------------------------------------------------------------------------------------- */
@@ -237,12 +107,13 @@ static int writes_pieces(const tw_persist_t *persist)
     return persist->options->stage > 0 || tw_coll_rank(persist->own) == 0;
 }
 
-static tw_status_t save(const tw_persist_t *persist)
+/* All that comes before the ranks' files. */
+static tw_status_t begin_save(tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
     size_t n_pieces;
     tw_status_t status = tw_engine_sync(persist->engine);
-    tw_checkpoint_piece_t *pieces = pieces_of(persist, &n_pieces);
+    tw_checkpoint_piece_t *pieces = tw_persist_pieces(persist, &n_pieces);
     status = tw_agree_status(persist->own, status == TW_OK && !pieces ? TW_ERR_NO_MEMORY : status);
     if (status == TW_OK) {
         tw_checkpoint_state_t state = {.folder = o->checkpoint,
@@ -257,28 +128,52 @@ static tw_status_t save(const tw_persist_t *persist)
                                                .facts = persist->facts.text},
                                        .pieces = pieces,
                                        .n_pieces = writes_pieces(persist) ? n_pieces : 0};
-        status = tw_checkpoint_save(persist->own, &state);
+        persist->saved_sec = tw_time_sec();
+        status = tw_checkpoint_save_begin(persist->own, &state, &persist->saving);
     }
     free(pieces);
     return status;
 }
 
+tw_status_t tw_persist_finish(tw_persist_t *persist)
+{
+    tw_checkpoint_saving_t *saving = persist->saving;
+    persist->saving = NULL;
+    return saving ? tw_checkpoint_save_end(saving) : TW_OK;
+}
+
+static tw_status_t save_now(tw_persist_t *persist)
+{
+    TW_TRY(begin_save(persist));
+    return tw_persist_finish(persist);
+}
+
+const char *tw_persist_source(const tw_persist_t *persist)
+{
+    const tw_train_options_t *o = persist->options;
+    return tw_train_resumes_by_itself(o) ? o->checkpoint : o->resume;
+}
+
+static tw_status_t open_saved(const tw_persist_t *persist, int is_saved, tw_checkpoint_t **checkpoint)
+{
+    const char *source = is_saved ? persist->options->checkpoint : tw_persist_source(persist);
+    return !is_saved && tw_checkpoint_is_step(source)
+               ? tw_checkpoint_open(source, persist->model, checkpoint)
+               : tw_checkpoint_open_step(source, tw_engine_steps_done(persist->engine), persist->model,
+                                         checkpoint);
+}
+
 /* By rank 0, from the checkpoint that was just written, or gone on from. */
 static tw_status_t export_weights(const tw_persist_t *persist, int is_saved)
 {
-    const tw_train_options_t *o = persist->options;
     tw_checkpoint_t *checkpoint;
     if (tw_coll_rank(persist->own) != 0) {
         return TW_OK;
     }
-    tw_status_t status = is_saved
-                             ? tw_checkpoint_open_step(o->checkpoint, tw_engine_steps_done(persist->engine),
-                                                       persist->model, &checkpoint)
-                             : tw_checkpoint_open(o->resume, persist->model, &checkpoint);
-    if (status == TW_OK) {
-        status = tw_weights_export(checkpoint, persist->model, TW_TYPE_BF16, o->save_model);
-        tw_checkpoint_close(checkpoint);
-    }
+    TW_TRY(open_saved(persist, is_saved, &checkpoint));
+    tw_status_t status =
+        tw_weights_export(checkpoint, persist->model, TW_TYPE_BF16, persist->options->save_model);
+    tw_checkpoint_close(checkpoint);
     return status;
 }
 
@@ -287,33 +182,56 @@ static int is_last(const tw_persist_t *persist)
     return tw_engine_steps_done(persist->engine) == (uint64_t)persist->options->steps;
 }
 
-int tw_persist_is_due(const tw_persist_t *persist)
+int tw_persist_is_stopped(const tw_persist_t *persist)
+{
+    return (tw_engine_heard(persist->engine).any & TW_PERSIST_STOP) != 0;
+}
+
+/* A checkpoint is to begin. */
+static int begins(const tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
     uint64_t step = tw_engine_steps_done(persist->engine);
-    return *o->checkpoint &&
-           (is_last(persist) || (o->checkpoint_every > 0 && step % (uint64_t)o->checkpoint_every == 0));
+    int is_step = o->checkpoint_every > 0 && step % (uint64_t)o->checkpoint_every == 0;
+    int is_time = (tw_engine_heard(persist->engine).first & TW_PERSIST_DUE) != 0;
+    return *o->checkpoint && (is_last(persist) || is_step || is_time || tw_persist_is_stopped(persist));
 }
 
-tw_status_t tw_persist_step_done(const tw_persist_t *persist)
+static int can_finish(const tw_persist_t *persist)
 {
-    const tw_train_options_t *o = persist->options;
-    if (!tw_persist_is_due(persist)) {
+    return persist->saving && (tw_engine_heard(persist->engine).all & TW_PERSIST_WRITTEN);
+}
+
+int tw_persist_is_due(const tw_persist_t *persist)
+{
+    return begins(persist) || can_finish(persist);
+}
+
+tw_status_t tw_persist_step_done(tw_persist_t *persist)
+{
+    int is_begun = begins(persist);
+    if (is_begun || can_finish(persist)) {
+        TW_TRY(tw_persist_finish(persist)); /* the one before */
+    }
+    if (!is_begun) {
         return TW_OK;
     }
-    tw_status_t status = save(persist);
-    if (status == TW_OK && is_last(persist) && *o->save_model) {
+    if (!is_last(persist) && !tw_persist_is_stopped(persist)) {
+        return begin_save(persist);
+    }
+    tw_status_t status = save_now(persist);
+    if (status == TW_OK && is_last(persist) && *persist->options->save_model) {
         status = tw_agree_status(persist->own, export_weights(persist, 1));
     }
     return status;
 }
 
-tw_status_t tw_persist_nothing_done(const tw_persist_t *persist)
+tw_status_t tw_persist_nothing_done(tw_persist_t *persist)
 {
-    const tw_train_options_t *o = persist->options;
-    if (!*o->save_model) {
+    if (!*persist->options->save_model) {
         return TW_OK;
     }
-    tw_status_t status = *o->resume ? TW_OK : save(persist);
-    return status == TW_OK ? tw_agree_status(persist->own, export_weights(persist, !*o->resume)) : status;
+    int is_saved = persist->resumed_step == 0;
+    tw_status_t status = is_saved ? save_now(persist) : TW_OK;
+    return status == TW_OK ? tw_agree_status(persist->own, export_weights(persist, is_saved)) : status;
 }

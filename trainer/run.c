@@ -144,8 +144,18 @@ static tw_status_t create_model(run_t *run)
 
 static tw_status_t create_engine(run_t *run)
 {
-    const tw_engine_params_t params = {
-        .options = run->options, .model = run->model, .data = run->data, .world = run->world};
+    run->persist = (tw_persist_t){.config = run->config,
+                                  .options = run->options,
+                                  .model = run->model,
+                                  .data = run->data,
+                                  .stop = run->params->stop,
+                                  .id = run->persist.id,
+                                  .is_new = 1};
+    const tw_engine_params_t params = {.options = run->options,
+                                       .model = run->model,
+                                       .data = run->data,
+                                       .world = run->world,
+                                       .hooks = tw_persist_hooks(&run->persist)};
     run->is_started = 1;
     tw_status_t status = tw_engine_create(&params, &run->engine);
     run->step_secs = calloc((size_t)run->options->steps + 1, sizeof(*run->step_secs));
@@ -185,13 +195,7 @@ static tw_status_t draw_id(run_t *run)
 
 static tw_status_t restore(run_t *run)
 {
-    run->persist = (tw_persist_t){.config = run->config,
-                                  .options = run->options,
-                                  .model = run->model,
-                                  .data = run->data,
-                                  .engine = run->engine,
-                                  .id = run->persist.id,
-                                  .is_new = 1};
+    run->persist.engine = run->engine;
     tw_status_t status = tw_persist_init(&run->persist, run->world);
     status = status == TW_OK ? tw_persist_restore(&run->persist) : status;
     run->is_agreed = status != TW_ERR_PEER;
@@ -323,7 +327,9 @@ static tw_status_t one_step(run_t *run)
     run->is_agreed = 0;
     TW_TRY(tw_engine_step(run->engine, &step));
     int is_last = step.step == (uint64_t)o->steps;
-    int is_checked = is_last || is_due(o->check_every, step.step) || tw_engine_check_due(run->engine);
+    int is_stopped = !is_last && tw_persist_is_stopped(&run->persist);
+    int is_checked =
+        is_last || is_stopped || is_due(o->check_every, step.step) || tw_engine_check_due(run->engine);
     int is_validated = is_last || is_due(o->val_every, step.step);
     tw_status_t status = TW_OK;
     if (is_validated || is_checked || tw_persist_is_due(&run->persist)) {
@@ -342,6 +348,7 @@ static tw_status_t one_step(run_t *run)
         run->is_agreed = status != TW_ERR_PEER;
     }
     note_step(run, &step);
+    run->result->is_stopped = is_stopped;
     if (status == TW_OK && run->params->on_step) {
         run->params->on_step(run->params->ctx, &step);
     }
@@ -475,8 +482,12 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
         status = tw_persist_nothing_done(&run.persist);
         run.is_agreed = status != TW_ERR_PEER;
     }
-    while (status == TW_OK && tw_engine_steps_done(run.engine) < (uint64_t)run.options->steps) {
+    while (status == TW_OK && !result->is_stopped &&
+           tw_engine_steps_done(run.engine) < (uint64_t)run.options->steps) {
         status = one_step(&run);
+    }
+    if (status == TW_ERR_MISMATCH) { /* an alarm, of all ranks: what was whole before it stays */
+        (void)tw_persist_finish(&run.persist);
     }
     if (status == TW_OK) {
         run.is_agreed = 0;

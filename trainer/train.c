@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,6 +196,24 @@ static tw_status_t try_metrics(const char *path)
     return !file || fclose(file) == 0 ? TW_OK : cannot_write(path);
 }
 
+/* A process that was killed may have left half a line. */
+static void end_line(FILE *file)
+{
+    if (fseek(file, -1, SEEK_END) == 0 && fgetc(file) != '\n') {
+        (void)fseek(file, 0, SEEK_END);
+        (void)fputc('\n', file);
+    }
+}
+
+static FILE *open_metrics(const char *path, int goes_on)
+{
+    FILE *file = fopen(path, goes_on ? "a+e" : "we");
+    if (file && goes_on) {
+        end_line(file);
+    }
+    return file;
+}
+
 static tw_status_t write_metrics(FILE *file, const tw_trainer_output_t *wanted, const tw_trainer_step_t *step)
 {
     tw_json_t *json = tw_json_create();
@@ -244,7 +263,7 @@ static void on_step(void *ctx, const tw_trainer_step_t *step)
         }
     }
     if (output->path && !output->metrics && output->status == TW_OK) {
-        output->metrics = fopen(output->path, output->wanted.resumed_step > 0 ? "ae" : "we");
+        output->metrics = open_metrics(output->path, output->wanted.resumed_step > 0);
         output->status = output->metrics ? TW_OK : cannot_write(output->path);
     }
     if (output->metrics && output->status == TW_OK) {
@@ -260,6 +279,9 @@ static void print_summary(const tw_trainer_result_t *r)
     printf("# %d ranks on %d nodes, stage %d, %" PRIu64 " parameters, %" PRIu64 " steps, %" PRIu64
            " tokens in %.1f s\n",
            r->n_ranks, r->n_nodes, r->stage, r->n_params, r->steps, r->tokens, r->total_sec);
+    if (r->is_stopped) {
+        printf("# asked to end: stopped before thinwire.steps\n");
+    }
     if (r->steps == 0) {
         printf("# nothing to do: all of thinwire.steps are done\n");
         return;
@@ -295,6 +317,33 @@ static void print_summary(const tw_trainer_result_t *r)
 
 /* ---- the program --------------------------------------------------------------------------------------- */
 
+/* Where it is asked to end, as EX_TEMPFAIL of sysexits.h says: it can be started again. */
+#define EXIT_STOPPED 75
+
+static volatile sig_atomic_t is_asked_to_end;
+
+static void ask_to_end(int number)
+{
+    (void)number;
+    is_asked_to_end = 1;
+}
+
+/* The second one ends it at once. */
+static void catch_sigterm(void)
+{
+    struct sigaction action = {.sa_handler = ask_to_end, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+    (void)sigaction(SIGTERM, &action, NULL);
+}
+
+static int exit_code_of(tw_status_t status, const tw_trainer_result_t *result)
+{
+    int is_good = result->steps == 0 || (result->bytes_as_planned && result->replicas_equal);
+    if (status != TW_OK || !is_good) {
+        return 1;
+    }
+    return result->is_stopped ? EXIT_STOPPED : 0;
+}
+
 static int run_rank(const options_t *options)
 {
     output_t output = {0};
@@ -305,12 +354,14 @@ static int run_rank(const options_t *options)
                                   .prepare = prepare_output,
                                   .on_step = on_step,
                                   .ctx = &output,
-                                  .output = &output.wanted};
+                                  .output = &output.wanted,
+                                  .stop = &is_asked_to_end};
     tw_trainer_result_t result = {0};
     tw_status_t status = tw_coll_world_create(&coll_params, &params.world);
     if (status != TW_OK) {
         return 1;
     }
+    catch_sigterm();
     output.is_first = tw_coll_rank(params.world) == 0;
     /* Open MPI's ranks always have one, whatever becomes of their output */
     output.is_terminal = output.is_first && isatty(STDOUT_FILENO) && !getenv("OMPI_COMM_WORLD_RANK");
@@ -326,8 +377,7 @@ static int run_rank(const options_t *options)
         output.status = cannot_write(output.path);
     }
     tw_coll_destroy(params.world);
-    int is_good = result.steps == 0 || (result.bytes_as_planned && result.replicas_equal);
-    return status == TW_OK && output.status == TW_OK && is_good ? 0 : 1;
+    return exit_code_of(status == TW_OK ? output.status : status, &result);
 }
 
 /* One error rather than one of each rank. */

@@ -9,6 +9,8 @@
 #ifndef TW_TRAINER_TRAINER_H
 #define TW_TRAINER_TRAINER_H
 
+#include <signal.h>
+
 #include "collectives/collectives.h"
 #include "core/core.h"
 
@@ -68,6 +70,7 @@ typedef struct tw_trainer_result {
      *  ranks, and the largest lag of the last deltas. */
     uint64_t lag_blocks;
     double lag_max;
+    int is_stopped; /**< it was asked to end before its last step */
 } tw_trainer_result_t;
 
 /** What a configuration asks of a program's output. */
@@ -92,6 +95,9 @@ typedef struct tw_trainer_params {
     void (*on_step)(void *ctx, const tw_trainer_step_t *step); /**< or NULL; on every rank, after each step */
     void *ctx;
     tw_trainer_output_t *output; /**< or NULL; filled in before the first step */
+    /** Or NULL. Once it is not 0 on any rank, as a handler of SIGTERM makes it, all ranks end after the step
+     *  they are in, with a checkpoint if thinwire.checkpoint is given. */
+    const volatile sig_atomic_t *stop;
 } tw_trainer_params_t;
 
 /** What the trainer has, in the combinations that are worth a name. */

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -67,14 +69,15 @@ class Persist : public tw::Fixture
         std::vector<int> nodes = tw::nodes_of(ranks_per_node);
         std::vector<tw_transport_t *> transports(nodes.size());
         EXPECT_EQ(TW_OK, tw_transport_local_create((int)nodes.size(), nodes.data(), transports.data()));
-        std::vector<std::vector<double>> losses(nodes.size());
+        std::vector<Rank> ranks(nodes.size());
         std::vector<tw_status_t> statuses(nodes.size());
         std::vector<std::thread> threads;
         for (size_t rank = 0; rank < nodes.size(); rank++) {
             threads.emplace_back([&, rank] {
                 bool is_last = rank + 1 == nodes.size();
-                statuses[rank] =
-                    run_rank(transports[rank], is_last ? last_pointers : pointers, &losses[rank]);
+                ranks[rank].stop_step = (int)rank == stop_rank_ ? stop_step_ : 0;
+                ranks[rank].on_first = rank == 0 ? on_first_ : nullptr;
+                statuses[rank] = run_rank(transports[rank], is_last ? last_pointers : pointers, &ranks[rank]);
             });
         }
         for (std::thread &thread : threads) {
@@ -82,11 +85,20 @@ class Persist : public tw::Fixture
         }
         for (size_t rank = 0; rank < nodes.size(); rank++) {
             tw_transport_destroy(transports[rank]);
-            EXPECT_EQ(losses[0], losses[rank]);
+            EXPECT_EQ(ranks[0].losses, ranks[rank].losses);
+            EXPECT_EQ(ranks[0].is_stopped, ranks[rank].is_stopped);
         }
         expect_statuses(want, statuses);
-        return losses[0];
+        is_stopped_ = ranks[0].is_stopped;
+        return ranks[0].losses;
     }
+    struct Rank {
+        std::vector<double> losses;
+        volatile sig_atomic_t stop = 0;
+        uint64_t stop_step = 0;
+        int is_stopped = 0;
+        std::function<void(uint64_t)> on_first;
+    };
     /* Who fails gives the job up, of which others may hear before they see what is wrong. */
     void expect_statuses(tw_status_t want, const std::vector<tw_status_t> &statuses)
     {
@@ -102,8 +114,7 @@ class Persist : public tw::Fixture
             allow_log("gave the job up");
         }
     }
-    static tw_status_t run_rank(tw_transport_t *transport, const std::vector<const char *> &sets,
-                                std::vector<double> *losses)
+    static tw_status_t run_rank(tw_transport_t *transport, const std::vector<const char *> &sets, Rank *rank)
     {
         tw_coll_params_t of_world = {};
         of_world.transport = transport;
@@ -112,9 +123,15 @@ class Persist : public tw::Fixture
         tw_trainer_params_t params = {};
         params.sets = sets.data();
         params.n_sets = sets.size();
-        params.ctx = losses;
+        params.ctx = rank;
+        params.stop = &rank->stop;
         params.on_step = [](void *ctx, const tw_trainer_step_t *step) {
-            static_cast<std::vector<double> *>(ctx)->push_back(step->loss);
+            Rank *of = static_cast<Rank *>(ctx);
+            of->losses.push_back(step->loss);
+            of->stop = step->step == of->stop_step ? 1 : of->stop;
+            if (of->on_first) {
+                of->on_first(step->step);
+            }
         };
         EXPECT_EQ(TW_OK, tw_coll_create(&of_world, &params.world));
         tw_trainer_result_t result;
@@ -123,8 +140,27 @@ class Persist : public tw::Fixture
             EXPECT_EQ(1, result.bytes_as_planned);
             EXPECT_EQ(1, result.replicas_equal);
         }
+        rank->is_stopped = result.is_stopped;
         tw_coll_destroy(params.world);
         return status;
+    }
+    bool has_step(int step) const
+    {
+        char name[32];
+        snprintf(name, sizeof(name), "/step-%08d", step);
+        return access((folder_ + "/checkpoints" + name + "/manifest.json").c_str(), F_OK) == 0;
+    }
+    /* Change a byte in the middle of a file. */
+    void damage(const std::string &path) const
+    {
+        std::fstream file(folder_ + "/checkpoints/" + path, std::ios::in | std::ios::out | std::ios::binary);
+        ASSERT_TRUE(file.good()) << path;
+        file.seekg(0, std::ios::end);
+        std::streamoff middle = file.tellg() / 2;
+        file.seekg(middle);
+        int byte = file.get();
+        file.seekp(middle);
+        file.put((char)(byte ^ 1));
     }
     std::string resume() const
     {
@@ -145,6 +181,10 @@ class Persist : public tw::Fixture
     }
 
     std::string folder_;
+    int stop_rank_ = -1; /* asked to end after stop_step_ */
+    uint64_t stop_step_ = 0;
+    int is_stopped_ = 0;
+    std::function<void(uint64_t)> on_first_; /* after each step, on rank 0 */
 };
 
 TEST_F(Persist, ResumingIsNotHavingStopped)
@@ -382,6 +422,143 @@ TEST_F(Persist, AnOlderProgramsCheckpointIsGoneOnFrom)
     EXPECT_EQ(2u, run({1, 1}, {"thinwire.steps=4", total, resume()}).size());
     EXPECT_EQ(2u, run({1, 1}, {"thinwire.steps=6", total, resume()}).size());
     EXPECT_EQ(1u, log_count("saved by an older program"));
+}
+
+/* ---- a run that is left alone -------------------------------------------------------------------------- */
+
+const char *const kAuto = "thinwire.resume=auto";
+const Sets kSix = {"thinwire.steps=6", "thinwire.checkpoint_every=2", "thinwire.checkpoint_keep=9", kAuto};
+
+/* The same command, again and again: anew, on from the newest, and then nothing. */
+TEST_F(Persist, GoesOnByItself)
+{
+    std::vector<double> whole = run({2, 2}, kSix);
+    ASSERT_EQ(6u, whole.size());
+    EXPECT_TRUE(has_step(2) && has_step(4) && has_step(6));
+    ASSERT_EQ(0, system(("rm -rf " + folder_ + "/checkpoints/step-00000006").c_str()));
+    EXPECT_EQ(std::vector<double>(whole.begin() + 4, whole.end()), run({2, 2}, kSix));
+    EXPECT_TRUE(run({2, 2}, kSix).empty());
+    expect_log("thinwire.resume is auto: that is from thinwire.checkpoint, which names no folder");
+    run({1, 1}, {kAuto, "thinwire.checkpoint="}, TW_ERR_CONFIG);
+}
+
+/* A start from given weights is one only where there is nothing newer. */
+TEST_F(Persist, GoesOnRatherThanBeginWithAModel)
+{
+    std::string saved = folder_ + "/saved";
+    run({1, 1},
+        {"thinwire.steps=2", "thinwire.save_model=" + saved, "thinwire.checkpoint=" + folder_ + "/others"});
+    Sets sets = kSix;
+    sets.push_back("model.init_from=" + saved);
+    std::vector<double> whole = run({1, 1}, sets);
+    ASSERT_EQ(0, system(("rm -rf " + folder_ + "/checkpoints/step-00000006").c_str()));
+    EXPECT_EQ(std::vector<double>(whole.begin() + 4, whole.end()), run({1, 1}, sets));
+}
+
+/* Whatever is wrong with the newest, and whichever rank sees it: all go on from the one before. */
+TEST_F(Persist, WhatIsDamagedIsPassedOver)
+{
+    std::vector<double> whole = run({1, 1, 1}, kSix), two(whole.begin() + 2, whole.end()),
+                        four(whole.begin() + 4, whole.end());
+    std::string folder = folder_ + "/checkpoints/", newest = folder + "step-00000006/";
+    auto again = [&](const char *what, const std::vector<double> &want, const std::string &named) {
+        SCOPED_TRACE(what);
+        expect_log(named);
+        expect_log("step 6 is damaged: going back to the one before it");
+        allow_log("rank 0: rank 1 cannot resume, and says why itself");
+        allow_log("rank 0: rank 2 cannot resume, and says why itself");
+        EXPECT_EQ(want, run({1, 1, 1}, kSix));
+        EXPECT_EQ(0, access((folder + "step-00000006.damaged").c_str(), F_OK));
+        EXPECT_TRUE(has_step(6)); /* it was done again */
+    };
+    damage("step-00000006/shard-00001.safetensors"); /* rank 1's: no other reads it */
+    again("a shard", four, "step-00000006/shard-00001.safetensors: this shard is damaged");
+    damage("step-00000006/manifest.json");
+    again("the manifest", four, "step-00000006/manifest.json: damaged");
+    ASSERT_EQ(0, truncate((newest + "manifest.json").c_str(), 10));
+    again("a short manifest", four, "step-00000006/manifest.json: damaged");
+    ASSERT_EQ(0, unlink((newest + "manifest.json").c_str()));
+    again("no manifest", four, "step-00000006: no checkpoint there");
+    ASSERT_EQ(0, unlink((newest + "shard-00002.safetensors").c_str()));
+    again("no shard", four, "shard-00002.safetensors: this shard is missing");
+    ASSERT_EQ(0, truncate((newest + "shard-00000.safetensors").c_str(), 100));
+    damage("step-00000004/shard-00002.safetensors");
+    expect_log("step 4 is damaged: going back to the one before it");
+    expect_log("step-00000004/shard-00002.safetensors: this shard is damaged");
+    again("two of them", two, "shard-00000.safetensors: this shard has 100 bytes");
+}
+
+TEST_F(Persist, WhereNothingIsWholeNothingBegins)
+{
+    run({1, 1}, {"thinwire.steps=2", kAuto});
+    damage("step-00000002/shard-00001.safetensors");
+    expect_log("step-00000002/shard-00001.safetensors: this shard is damaged");
+    expect_log("step 2 is damaged: there is none before it");
+    expect_log("rank 0: rank 1 cannot resume, and says why itself");
+    run({1, 1}, {"thinwire.steps=4", kAuto}, TW_ERR_FORMAT);
+    EXPECT_TRUE(has_step(2)); /* for somebody to look at */
+}
+
+/* Another model is no damage. */
+TEST_F(Persist, AnotherModelIsNotPassedOver)
+{
+    run({1, 1}, kSix);
+    expect_log("of another model: model.n_layer was 2 when it was saved, and is 1 now");
+    Sets sets = kSix;
+    sets.push_back("model.n_layer=1");
+    run({1, 1}, sets, TW_ERR_MISMATCH);
+    EXPECT_TRUE(has_step(6));
+}
+
+/* Any rank may be the one: all end after the same step, with a checkpoint of it. */
+TEST_F(Persist, AskedToEndAllEndWithACheckpoint)
+{
+    Sets sets = {"thinwire.steps=6", kAuto};
+    std::vector<double> whole = run({2, 2}, {"thinwire.steps=6", "thinwire.checkpoint="});
+    for (int rank = 0; rank < 4; rank += 3) {
+        ASSERT_EQ(0, system(("rm -rf " + folder_ + "/checkpoints").c_str()));
+        stop_rank_ = rank;
+        stop_step_ = 2; /* after it: heard of in the next */
+        EXPECT_EQ(std::vector<double>(whole.begin(), whole.begin() + 3), run({2, 2}, sets));
+        EXPECT_TRUE(is_stopped_);
+        EXPECT_TRUE(has_step(3));
+        stop_rank_ = -1;
+        EXPECT_EQ(std::vector<double>(whole.begin() + 3, whole.end()), run({2, 2}, sets));
+        EXPECT_FALSE(is_stopped_);
+    }
+    stop_rank_ = 1; /* without checkpoints, too */
+    EXPECT_EQ(3u, run({2, 2}, {"thinwire.steps=6", "thinwire.checkpoint="}).size());
+    EXPECT_TRUE(is_stopped_);
+}
+
+/* By the clock of rank 0, so that all ranks take the same step. */
+TEST_F(Persist, ACheckpointComesByTheClock)
+{
+    run({1, 1}, {"thinwire.steps=4", "thinwire.checkpoint_minutes=1e-9", "thinwire.checkpoint_keep=9"});
+    EXPECT_TRUE(has_step(1) && has_step(2) && has_step(3) && has_step(4));
+    ASSERT_EQ(0, system(("rm -rf " + folder_ + "/checkpoints").c_str()));
+    run({1, 1}, {"thinwire.steps=4", "thinwire.checkpoint_minutes=1e6", "thinwire.checkpoint_keep=9"});
+    EXPECT_TRUE(!has_step(1) && !has_step(2) && !has_step(3) && has_step(4));
+}
+
+/* A step does not wait for its checkpoint, which is there a step later at the earliest; the last one's is. */
+TEST_F(Persist, ACheckpointIsWrittenBesideTraining)
+{
+    std::vector<std::pair<uint64_t, bool>> seen;
+    on_first_ = [&](uint64_t step) { seen.emplace_back(step, has_step((int)step)); };
+    std::vector<double> beside = run({1, 1}, {"thinwire.steps=4", "thinwire.checkpoint_every=1"});
+    on_first_ = nullptr;
+    EXPECT_EQ((std::vector<std::pair<uint64_t, bool>>{{1, false}, {2, false}, {3, false}, {4, true}}), seen);
+    EXPECT_EQ(run({1, 1}, {"thinwire.steps=4", "thinwire.checkpoint="}), beside);
+}
+
+/* An alarm ends the run; what was being written before it is a checkpoint all the same. */
+TEST_F(Persist, AnAlarmLeavesTheCheckpointBeforeIt)
+{
+    expect_log("the loss jumped from about ");
+    run({1, 1}, {"thinwire.steps=4", "thinwire.checkpoint_every=1", "thinwire.loss_jump=0.5"},
+        TW_ERR_MISMATCH);
+    EXPECT_TRUE(has_step(1));
 }
 
 TEST_F(Persist, AFinishedRunIsSavedAsAModelToo)

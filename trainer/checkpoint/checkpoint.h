@@ -65,6 +65,22 @@ tw_status_t tw_checkpoint_prepare(const char *path);
  *  met them. After an error the checkpoints that were there are still there. */
 tw_status_t tw_checkpoint_save(tw_coll_t *world, const tw_checkpoint_state_t *save);
 
+/** The same in two parts, between which a thread of its own writes this rank's file. */
+typedef struct tw_checkpoint_saving tw_checkpoint_saving_t;
+/** Collective. What `save` points to stays until tw_checkpoint_save_end, but for the array of pieces; the
+ *  pieces' values must not change before tw_checkpoint_save_release. Errors as of tw_checkpoint_save. */
+tw_status_t tw_checkpoint_save_begin(tw_coll_t *world, const tw_checkpoint_state_t *save,
+                                     tw_checkpoint_saving_t **out);
+/** Wait until the values have been taken. */
+void tw_checkpoint_save_release(tw_checkpoint_saving_t *saving);
+/** Is this rank's file on the disk, or has it failed? Does not wait. */
+int tw_checkpoint_save_is_written(tw_checkpoint_saving_t *saving);
+/** Collective: wait for the files of all ranks, and make a checkpoint of them. Frees `saving`. Errors as of
+ *  tw_checkpoint_save. */
+tw_status_t tw_checkpoint_save_end(tw_checkpoint_saving_t *saving);
+/** In place of that, by a rank alone that gives up: nothing comes of it. NULL is accepted. */
+void tw_checkpoint_save_drop(tw_checkpoint_saving_t *saving);
+
 /** Steps in a folder that are not a run's. */
 typedef struct tw_checkpoint_others {
     size_t n_steps;
@@ -77,6 +93,15 @@ typedef struct tw_checkpoint_others {
 tw_status_t tw_checkpoint_claim(const char *folder, uint64_t id, tw_checkpoint_others_t *others);
 /** Does the folder hold later steps of this run? */
 int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step);
+/** The steps that may be gone on from in a folder of checkpoints, the newest first: those of the run whose id
+ *  was last left there, or of any run if none was; and those whose manifest cannot be read, which may be
+ *  anybody's. *steps is the caller's to free. 0 steps if there is no such folder. TW_ERR_NO_MEMORY. */
+tw_status_t tw_checkpoint_candidates(const char *folder, uint64_t **steps, size_t *n_steps);
+/** Is it a step's folder, rather than one of several? */
+int tw_checkpoint_is_step(const char *path);
+/** A damaged step gets another name, "step-00000600.damaged", so that it is not tried again; what had that
+ *  name is removed. One process. TW_ERR_IO and the like; logged. */
+tw_status_t tw_checkpoint_set_aside(const char *folder, uint64_t step);
 
 /* ---- loading ------------------------------------------------------------------------------------------- */
 

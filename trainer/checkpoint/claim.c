@@ -87,3 +87,50 @@ int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step)
     free(steps);
     return found;
 }
+
+/* A manifest that cannot be read may be anybody's: who opens it says what is wrong. */
+static int may_be_of(const char *folder, uint64_t id, uint64_t step)
+{
+    char path[TW_CHECKPOINT_PATH_BYTES], name[32];
+    tw_checkpoint_step_name(step, name);
+    return id == 0 || tw_checkpoint_step_run(folder, step) == id ||
+           (tw_checkpoint_path(path, "%s/%s/%s", folder, name, TW_CHECKPOINT_MANIFEST) == TW_OK &&
+            !tw_manifest_can_be_read(path));
+}
+
+tw_status_t tw_checkpoint_candidates(const char *folder, uint64_t **steps, size_t *n_steps)
+{
+    uint64_t id = tw_checkpoint_claimed(folder), *all;
+    size_t n_all, n = 0;
+    tw_status_t status = tw_checkpoint_steps(folder, 0, &all, &n_all);
+    *steps = NULL;
+    *n_steps = 0;
+    if (status == TW_ERR_NO_MEMORY) {
+        return status;
+    }
+    uint64_t *found = calloc(n_all + 1, sizeof(*found));
+    for (size_t i = n_all; found && i-- > 0;) {
+        if (may_be_of(folder, id, all[i])) {
+            found[n++] = all[i];
+        }
+    }
+    free(all);
+    *steps = found;
+    *n_steps = n;
+    return found ? TW_OK : TW_ERR_NO_MEMORY;
+}
+
+tw_status_t tw_checkpoint_set_aside(const char *folder, uint64_t step)
+{
+    char path[TW_CHECKPOINT_PATH_BYTES], aside[TW_CHECKPOINT_PATH_BYTES], name[32];
+    tw_checkpoint_step_name(step, name);
+    TW_TRY(tw_checkpoint_path(path, "%s/%s", folder, name));
+    TW_TRY(tw_checkpoint_path(aside, "%s/%s.damaged", folder, name));
+    TW_TRY(tw_checkpoint_remove_folder(aside));
+    if (rename(path, aside) != 0) {
+        int error = errno;
+        tw_error("%s: cannot give it another name: %s", path, strerror(error));
+        return tw_status_from_errno(error);
+    }
+    return TW_OK;
+}

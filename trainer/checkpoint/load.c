@@ -43,6 +43,11 @@ static int has_manifest(const char *folder)
            stat(path, &info) == 0;
 }
 
+int tw_checkpoint_is_step(const char *path)
+{
+    return has_manifest(path);
+}
+
 /* The newest of a run's steps, or with id 0 of all. 0: there is none. */
 static int newest_step(const char *folder, uint64_t id, const uint64_t *steps, size_t n_steps, uint64_t *step)
 {

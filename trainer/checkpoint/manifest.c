@@ -368,6 +368,14 @@ uint64_t tw_manifest_run_id(const char *path)
     return id;
 }
 
+int tw_manifest_can_be_read(const char *path)
+{
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    int can_be_read = json != NULL;
+    json_decref(json);
+    return can_be_read;
+}
+
 void tw_manifest_cleanup(tw_manifest_t *manifest)
 {
     free(manifest->shards);

@@ -34,6 +34,8 @@ tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, c
 tw_status_t tw_manifest_read(const char *path, const tw_model_t *model, tw_manifest_t *manifest);
 /** The run's id alone, whatever the model: 0 if there is none, or no manifest. Silent. */
 uint64_t tw_manifest_run_id(const char *path);
+/** Is it JSON? Silent. */
+int tw_manifest_can_be_read(const char *path);
 void tw_manifest_cleanup(tw_manifest_t *manifest);
 
 TW_C_END

@@ -2,6 +2,7 @@
  * its name. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,13 +20,24 @@ typedef struct report {
     uint64_t bytes, checksum; /* of the rank's file */
 } report_t;
 
-typedef struct saving {
+typedef enum stage { WRITING, TAKEN, WRITTEN } stage_t;
+
+struct tw_checkpoint_saving {
     tw_coll_t *world;
-    const tw_checkpoint_state_t *save;
+    tw_checkpoint_state_t save;
     report_t own, *all;                       /* [size of world] */
     char folder[TW_CHECKPOINT_PATH_BYTES];    /* of the step, finished */
     char temporary[TW_CHECKPOINT_PATH_BYTES]; /* unfinished */
-} saving_t;
+    tw_checkpoint_piece_t *pieces;            /* [save.n_pieces], a copy */
+    pthread_t thread;                         /* writes the file */
+    int has_thread;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    stage_t stage;
+    tw_status_t status; /* of the writing, once it is WRITTEN */
+};
+
+typedef tw_checkpoint_saving_t saving_t;
 
 /* Everyone hears how everyone fared; returns the first failure. */
 static tw_status_t agree(saving_t *saving, tw_status_t status)
@@ -68,7 +80,7 @@ static tw_status_t remove_unfinished(const char *folder)
 
 static tw_status_t make_folders(const saving_t *saving)
 {
-    const char *folder = saving->save->folder;
+    const char *folder = saving->save.folder;
     tw_status_t status = tw_checkpoint_make_folder(folder);
     if (status == TW_OK) {
         status = remove_unfinished(folder);
@@ -76,23 +88,70 @@ static tw_status_t make_folders(const saving_t *saving)
     return status == TW_OK ? tw_checkpoint_make_folder(saving->temporary) : status;
 }
 
+/* ---- a rank's file ------------------------------------------------------------------------------------- */
+
+static void enter(saving_t *saving, stage_t stage, tw_status_t status)
+{
+    pthread_mutex_lock(&saving->lock);
+    saving->stage = stage;
+    saving->status = status;
+    pthread_cond_broadcast(&saving->changed);
+    pthread_mutex_unlock(&saving->lock);
+}
+
+static void wait_for(saving_t *saving, stage_t stage)
+{
+    pthread_mutex_lock(&saving->lock);
+    while (saving->stage < stage) {
+        pthread_cond_wait(&saving->changed, &saving->lock);
+    }
+    pthread_mutex_unlock(&saving->lock);
+}
+
 static tw_status_t write_shard(saving_t *saving)
 {
-    const tw_checkpoint_state_t *save = saving->save;
+    const tw_checkpoint_state_t *save = &saving->save;
+    tw_safetensors_writer_t *writer;
     char path[TW_CHECKPOINT_PATH_BYTES], name[32];
     tw_checkpoint_shard_name(tw_coll_rank(saving->world), name);
-    tw_status_t status = tw_checkpoint_path(path, "%s/%s", saving->temporary, name);
-    if (status == TW_OK) {
-        status = tw_shard_write(path, save->model, save->pieces, save->n_pieces);
-    }
-    return status == TW_OK ? tw_checkpoint_checksum(path, &saving->own.checksum, &saving->own.bytes) : status;
+    TW_TRY(tw_checkpoint_path(path, "%s/%s", saving->temporary, name));
+    TW_TRY(tw_shard_write(path, save->model, saving->pieces, save->n_pieces, &writer));
+    enter(saving, TAKEN, TW_OK);
+    TW_TRY(tw_safetensors_writer_finish(writer));
+    return tw_checkpoint_checksum(path, &saving->own.checksum, &saving->own.bytes);
 }
+
+static void *write_beside(void *ctx)
+{
+    saving_t *saving = ctx;
+    enter(saving, WRITTEN, write_shard(saving));
+    return NULL;
+}
+
+/* Where there can be no thread it is written at once. */
+static void start_writing(saving_t *saving)
+{
+    saving->has_thread = pthread_create(&saving->thread, NULL, write_beside, saving) == 0;
+    if (!saving->has_thread) {
+        (void)write_beside(saving);
+    }
+}
+
+static void stop_writing(saving_t *saving)
+{
+    if (saving->has_thread) {
+        pthread_join(saving->thread, NULL);
+        saving->has_thread = 0;
+    }
+}
+
+/* ---- the folder ---------------------------------------------------------------------------------------- */
 
 static tw_status_t write_manifest(const saving_t *saving)
 {
     int n_ranks = tw_coll_size(saving->world);
     char path[TW_CHECKPOINT_PATH_BYTES];
-    tw_manifest_t manifest = {.run = saving->save->run,
+    tw_manifest_t manifest = {.run = saving->save.run,
                               .shards = calloc((size_t)n_ranks, sizeof(*manifest.shards))};
     if (!manifest.shards) {
         tw_error("%s: out of memory for the manifest", saving->folder);
@@ -104,7 +163,7 @@ static tw_status_t write_manifest(const saving_t *saving)
     }
     tw_status_t status = tw_checkpoint_path(path, "%s/%s", saving->temporary, TW_CHECKPOINT_MANIFEST);
     if (status == TW_OK) {
-        status = tw_manifest_write(path, &manifest, saving->save->model);
+        status = tw_manifest_write(path, &manifest, saving->save.model);
     }
     tw_manifest_cleanup(&manifest);
     return status == TW_OK ? tw_checkpoint_sync_folder(saving->temporary) : status;
@@ -168,25 +227,12 @@ static tw_status_t publish(const saving_t *saving)
         status = give_name(saving);
     }
     if (status == TW_OK) {
-        status = tw_checkpoint_sync_folder(saving->save->folder);
+        status = tw_checkpoint_sync_folder(saving->save.folder);
     }
     if (status == TW_OK) {
-        status = remove_unfinished(saving->save->folder);
+        status = remove_unfinished(saving->save.folder);
     }
-    return status == TW_OK ? remove_old(saving->save) : status;
-}
-
-static tw_status_t run_stages(saving_t *saving)
-{
-    TW_TRY(agree(saving, is_first(saving) ? make_folders(saving) : TW_OK));
-    tw_status_t status = agree(saving, write_shard(saving));
-    if (status == TW_OK) {
-        status = agree(saving, is_first(saving) ? publish(saving) : TW_OK);
-    }
-    if (status != TW_OK && status != TW_ERR_PEER && is_first(saving)) {
-        (void)tw_checkpoint_remove_folder(saving->temporary); /* a full disk is not to stay so */
-    }
-    return status;
+    return status == TW_OK ? remove_old(&saving->save) : status;
 }
 
 tw_status_t tw_checkpoint_prepare(const char *path)
@@ -202,26 +248,112 @@ tw_status_t tw_checkpoint_prepare(const char *path)
     return TW_OK;
 }
 
-tw_status_t tw_checkpoint_save(tw_coll_t *world, const tw_checkpoint_state_t *save)
+/* ---- from first to last -------------------------------------------------------------------------------- */
+
+static void destroy(saving_t *saving)
+{
+    if (saving) {
+        stop_writing(saving);
+        pthread_cond_destroy(&saving->changed);
+        pthread_mutex_destroy(&saving->lock);
+        free(saving->pieces);
+        free(saving->all);
+        free(saving);
+    }
+}
+
+static saving_t *create(tw_coll_t *world, const tw_checkpoint_state_t *save)
+{
+    saving_t *saving = calloc(1, sizeof(*saving));
+    if (!saving) {
+        return NULL;
+    }
+    pthread_mutex_init(&saving->lock, NULL);
+    pthread_cond_init(&saving->changed, NULL);
+    saving->world = world;
+    saving->save = *save;
+    saving->all = calloc((size_t)tw_coll_size(world), sizeof(*saving->all));
+    saving->pieces = calloc(save->n_pieces + 1, sizeof(*saving->pieces));
+    if (!saving->all || !saving->pieces) {
+        destroy(saving);
+        return NULL;
+    }
+    if (save->n_pieces > 0) {
+        memcpy(saving->pieces, save->pieces, save->n_pieces * sizeof(*saving->pieces));
+    }
+    return saving;
+}
+
+static tw_status_t set_paths(saving_t *saving)
 {
     char name[32];
-    saving_t *saving = calloc(1, sizeof(*saving));
-    report_t *all = calloc((size_t)tw_coll_size(world), sizeof(*all));
-    tw_status_t status = TW_ERR_NO_MEMORY;
-    if (saving && all) {
-        *saving = (saving_t){.world = world, .save = save, .all = all};
-        tw_checkpoint_step_name(save->run.step, name);
-        status = tw_checkpoint_path(saving->folder, "%s/%s", save->folder, name);
-        if (status == TW_OK) {
-            status = tw_checkpoint_path(saving->temporary, "%s/%s.tmp", save->folder, name);
-        }
-        if (status == TW_OK) {
-            status = run_stages(saving);
-        }
-    } else {
-        tw_error("checkpoint: out of memory");
+    tw_checkpoint_step_name(saving->save.run.step, name);
+    TW_TRY(tw_checkpoint_path(saving->folder, "%s/%s", saving->save.folder, name));
+    return tw_checkpoint_path(saving->temporary, "%s/%s.tmp", saving->save.folder, name);
+}
+
+/* A full disk is not to stay so. */
+static tw_status_t clear_away(const saving_t *saving, tw_status_t status)
+{
+    if (status != TW_OK && status != TW_ERR_PEER && is_first(saving)) {
+        (void)tw_checkpoint_remove_folder(saving->temporary);
     }
-    free(all);
-    free(saving);
     return status;
+}
+
+tw_status_t tw_checkpoint_save_begin(tw_coll_t *world, const tw_checkpoint_state_t *save, saving_t **out)
+{
+    saving_t *saving = create(world, save);
+    if (!saving) {
+        tw_error("checkpoint: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_status_t status = set_paths(saving);
+    if (status == TW_OK) {
+        status = agree(saving, is_first(saving) ? make_folders(saving) : TW_OK);
+    }
+    if (status != TW_OK) {
+        destroy(saving);
+        return status;
+    }
+    start_writing(saving);
+    *out = saving;
+    return TW_OK;
+}
+
+void tw_checkpoint_save_release(saving_t *saving)
+{
+    wait_for(saving, TAKEN);
+}
+
+int tw_checkpoint_save_is_written(saving_t *saving)
+{
+    pthread_mutex_lock(&saving->lock);
+    int is_written = saving->stage == WRITTEN;
+    pthread_mutex_unlock(&saving->lock);
+    return is_written;
+}
+
+tw_status_t tw_checkpoint_save_end(saving_t *saving)
+{
+    stop_writing(saving);
+    tw_status_t status = agree(saving, saving->status);
+    if (status == TW_OK) {
+        status = agree(saving, is_first(saving) ? publish(saving) : TW_OK);
+    }
+    status = clear_away(saving, status);
+    destroy(saving);
+    return status;
+}
+
+void tw_checkpoint_save_drop(saving_t *saving)
+{
+    destroy(saving);
+}
+
+tw_status_t tw_checkpoint_save(tw_coll_t *world, const tw_checkpoint_state_t *save)
+{
+    saving_t *saving;
+    TW_TRY(tw_checkpoint_save_begin(world, save, &saving));
+    return tw_checkpoint_save_end(saving);
 }

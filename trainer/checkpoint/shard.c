@@ -53,15 +53,12 @@ static tw_status_t write_pieces(tw_safetensors_writer_t *writer, const tw_checkp
                                                  pieces[p].n_elems * sizeof(float));
         }
     }
-    if (status != TW_OK) {
-        tw_safetensors_writer_destroy(writer);
-        return status;
-    }
-    return tw_safetensors_writer_finish(writer);
+    return status;
 }
 
 static tw_status_t write_listed(const char *path, const tw_model_t *model, listing_t *listing,
-                                const tw_checkpoint_piece_t *pieces, size_t n_pieces)
+                                const tw_checkpoint_piece_t *pieces, size_t n_pieces,
+                                tw_safetensors_writer_t **out)
 {
     for (size_t p = 0; p < n_pieces; p++) {
         TW_TRY(check_piece(path, model, &pieces[p]));
@@ -70,19 +67,25 @@ static tw_status_t write_listed(const char *path, const tw_model_t *model, listi
         }
     }
     tw_safetensors_writer_t *writer;
-    tw_status_t status = tw_safetensors_writer_create(path, listing->specs, listing->n, NULL, &writer);
-    return status == TW_OK ? write_pieces(writer, pieces, n_pieces) : status;
+    TW_TRY(tw_safetensors_writer_create(path, listing->specs, listing->n, NULL, &writer));
+    tw_status_t status = write_pieces(writer, pieces, n_pieces);
+    if (status != TW_OK) {
+        tw_safetensors_writer_destroy(writer);
+        return status;
+    }
+    *out = writer;
+    return TW_OK;
 }
 
 tw_status_t tw_shard_write(const char *path, const tw_model_t *model, const tw_checkpoint_piece_t *pieces,
-                           size_t n_pieces)
+                           size_t n_pieces, tw_safetensors_writer_t **out)
 {
     size_t most = n_pieces * TW_CHECKPOINT_KIND_COUNT + 1;
     listing_t listing = {.specs = calloc(most, sizeof(*listing.specs)),
                          .names = calloc(most, sizeof(*listing.names))};
     tw_status_t status = TW_ERR_NO_MEMORY;
     if (listing.specs && listing.names) {
-        status = write_listed(path, model, &listing, pieces, n_pieces);
+        status = write_listed(path, model, &listing, pieces, n_pieces, out);
     } else {
         tw_error("%s: out of memory for its header", path);
     }

@@ -16,10 +16,11 @@ typedef struct tw_shard_part {
     int rank;         /**< whose file */
 } tw_shard_part_t;
 
-/** Write a rank's pieces to `path`. Errors of the safetensors writer; TW_ERR_INVALID (logged): a piece
- *  outside its tensor. */
+/** Write a rank's pieces to `path`. On return the values have been taken; tw_safetensors_writer_finish brings
+ *  them to the disk and gives the file its name. Errors of the safetensors writer; TW_ERR_INVALID (logged): a
+ *  piece outside its tensor. */
 tw_status_t tw_shard_write(const char *path, const tw_model_t *model, const tw_checkpoint_piece_t *pieces,
-                           size_t n_pieces);
+                           size_t n_pieces, tw_safetensors_writer_t **out);
 /** What a tensor of rank's file is. TW_ERR_FORMAT, logged with `path`: nothing that save has written. */
 tw_status_t tw_shard_part_of(const char *path, const tw_model_t *model, const tw_safetensors_tensor_t *tensor,
                              int rank, tw_shard_part_t *part);

@@ -85,3 +85,8 @@ void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines)
         }
     }
 }
+
+int tw_train_resumes_by_itself(const tw_train_options_t *o)
+{
+    return strcmp(o->resume, "auto") == 0;
+}

@@ -69,6 +69,7 @@ typedef struct tw_train_options {
     double loss_jump;
     char *checkpoint, *resume, *save_model;
     int64_t checkpoint_every, checkpoint_keep;
+    double checkpoint_minutes;
     /* the model's */
     char *preset;
     int64_t n_params, n_layer, n_head, n_embd, n_positions, vocab_size;
@@ -116,6 +117,9 @@ void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines);
  *  that a checkpoint is compared by otherwise (the model's, seed, batch), nor those that change nothing but
  *  where and how fast it is learned. */
 int tw_train_key_teaches(const char *key);
+
+/** Is thinwire.resume "auto": what is in thinwire.checkpoint is gone on from, if anything is there? */
+int tw_train_resumes_by_itself(const tw_train_options_t *options);
 
 /** The learning rate of a step, 1 for the first. */
 double tw_train_lr(const tw_train_options_t *options, uint64_t step);

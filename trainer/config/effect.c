@@ -125,7 +125,7 @@ static int inputs_are_in_memory(const tw_train_options_t *o)
 
 static int begins_anew(const tw_train_options_t *o)
 {
-    return *o->resume == '\0';
+    return *o->resume == '\0' || tw_train_resumes_by_itself(o);
 }
 
 /* ---- the rules ----------------------------------------------------------------------------------------- */
@@ -159,7 +159,7 @@ static const struct {
      "it is for zero_optimization.stage 3"},
     {{"zero_optimization.allgather_bucket_size"}, fills_buckets, "it is for stages 1 and 2, and for delta"},
     {{"thinwire.check_every"}, has_copies, "no two ranks hold the same weights"},
-    {{"thinwire.checkpoint_every", "thinwire.checkpoint_keep"},
+    {{"thinwire.checkpoint_every", "thinwire.checkpoint_minutes", "thinwire.checkpoint_keep"},
      has_checkpoints,
      "no thinwire.checkpoint is given"},
     {{"thinwire.val_share"}, shares_text, "thinwire.val_data is given"},

@@ -165,8 +165,13 @@ static const tw_config_field_t fields[] = {
          "Stop when the loss is so many times the mean of the last 20; 0: never."),
     TEXT("thinwire.checkpoint", checkpoint, "Folder of checkpoints; nothing: none are written."),
     COUNT("thinwire.checkpoint_every", "0", checkpoint_every, 0, MANY, "steps", "0: at the end only."),
+    REAL("thinwire.checkpoint_minutes", "0", checkpoint_minutes, 0, 1e9,
+         "And one so often, by the clock of rank 0; 0: not by the clock."),
     COUNT("thinwire.checkpoint_keep", "2", checkpoint_keep, 1, 1000, "", "Of the last ones."),
-    TEXT("thinwire.resume", resume, "Folder of checkpoints to go on from; nothing: start anew."),
+    TEXT(
+        "thinwire.resume", resume,
+        "Folder of checkpoints to go on from, or a step's; auto: thinwire.checkpoint's newest that is whole, "
+        "or anew where there is none; nothing: start anew."),
     TEXT("thinwire.save_model", save_model,
          "Folder for the trained weights as transformers reads them; needs thinwire.checkpoint; nothing: "
          "none."),

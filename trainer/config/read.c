@@ -46,6 +46,12 @@ static const char *source_of(const tw_train_config_t *config, int is_file)
     return is_file ? config->name : "--set";
 }
 
+/* Is "auto" a value of its own here, and not DeepSpeed's word for the default? */
+static int has_auto(const tw_config_field_t *field)
+{
+    return strcmp(field->dflt, "auto") == 0 || strcmp(field->name, "thinwire.resume") == 0;
+}
+
 /* A key with its value as text. */
 static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *key, const char *text)
 {
@@ -59,7 +65,7 @@ static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *k
         return unknown_key(source_of(config, is_file), key);
     }
     const tw_config_field_t *of = &tw_train_options_table.fields[field];
-    if (strcmp(text, "auto") == 0 && strcmp(of->dflt, "auto") != 0) {
+    if (strcmp(text, "auto") == 0 && !has_auto(of)) {
         tw_train_note(config, is_file, key, NULL);
         config->origins[field] = TW_TRAIN_FROM_AUTO;
         return tw_config_set(&tw_train_options_table, &config->options, key, of->dflt);

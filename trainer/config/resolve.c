@@ -223,6 +223,9 @@ static tw_status_t check_places(const tw_train_options_t *o)
     if (*o->save_model && !*o->checkpoint) {
         return refuse("thinwire.save_model needs thinwire.checkpoint: the model is made of the last one");
     }
+    if (tw_train_resumes_by_itself(o) && !*o->checkpoint) {
+        return refuse("thinwire.resume is auto: that is from thinwire.checkpoint, which names no folder");
+    }
     return TW_OK;
 }
 

@@ -279,6 +279,7 @@ tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out
     engine->model = params->model;
     engine->data = params->data;
     engine->world = params->world;
+    engine->hooks = params->hooks;
     engine->rank = tw_coll_rank(params->world);
     engine->n_ranks = tw_coll_size(params->world);
     engine->stage = (int)params->options->stage;
@@ -344,4 +345,9 @@ double tw_engine_recent_loss(const tw_engine_t *engine)
 uint64_t tw_engine_steps_done(const tw_engine_t *engine)
 {
     return engine->steps_done;
+}
+
+tw_engine_notices_t tw_engine_heard(const tw_engine_t *engine)
+{
+    return engine->notices;
 }

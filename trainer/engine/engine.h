@@ -22,12 +22,27 @@ TW_C_BEGIN
 
 typedef struct tw_engine tw_engine_t;
 
+/** What a step calls in its course; NULL: nothing. */
+typedef struct tw_engine_hooks {
+    /** This rank's notices, bits that all ranks hear of: asked for once a step, when the gradients are
+     *  there. */
+    uint32_t (*notices)(void *ctx);
+    void (*before_update)(void *ctx); /**< masters and moments are about to change */
+    void *ctx;
+} tw_engine_hooks_t;
+
+/** What the ranks' notices of the last step were: the same on all ranks. */
+typedef struct tw_engine_notices {
+    uint32_t any, all, first; /**< bits of at least one rank, of every rank, of rank 0 */
+} tw_engine_notices_t;
+
 /** All of it borrowed for the engine's life. */
 typedef struct tw_engine_params {
     const tw_train_options_t *options; /**< resolved */
     tw_model_t *model;                 /**< reserved for its micro-batches by the engine */
     const tw_data_t *data;
     tw_coll_t *world; /**< deterministic, with a progress thread */
+    tw_engine_hooks_t hooks;
 } tw_engine_params_t;
 
 /** Takes the memory; initial weights by the seed. Collective. TW_ERR_NO_MEMORY, TW_ERR_CONFIG (logged; also
@@ -51,6 +66,7 @@ tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step, double recent_l
 /** The moving mean of the losses that thinwire.loss_jump compares with; 0: none yet. */
 double tw_engine_recent_loss(const tw_engine_t *engine);
 uint64_t tw_engine_steps_done(const tw_engine_t *engine);
+tw_engine_notices_t tw_engine_heard(const tw_engine_t *engine);
 
 /** Train on the next batch. Collective. TW_ERR_MISMATCH: an alarm (logged with rank and tensor): zero or
  *  non-finite gradient norm, loss jump, replicas that differ. */

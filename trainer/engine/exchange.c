@@ -5,6 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void add_notices(tw_engine_notices_t *sum, const tw_engine_notices_t *of, size_t rank)
+{
+    sum->any |= of->any;
+    sum->all = rank > 0 ? sum->all & of->any : of->any;
+    sum->first = rank > 0 ? sum->first : of->any;
+}
+
 tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report)
 {
     size_t n_ranks = (size_t)engine->n_ranks;
@@ -27,6 +34,7 @@ tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report)
             tw_norm_merge(&report->norm, &all[r].norm);
             loss += all[r].loss;
             tw_engine_totals_add(&report->totals, &all[r].totals);
+            add_notices(&report->notices, &all[r].notices, r);
             report->resident_bytes = all[r].resident_bytes > report->resident_bytes ? all[r].resident_bytes
                                                                                     : report->resident_bytes;
         }

@@ -100,6 +100,7 @@ struct tw_engine {
     tw_model_t *model;
     const tw_data_t *data;
     tw_coll_t *world;
+    tw_engine_hooks_t hooks;
     tw_hpz_t *hpz; /* layout and operations of the units; replicas where hpZ is on */
     int rank, n_ranks, stage, has_replicas, has_delta;
     size_t n_units, n_layer, n_tensors;
@@ -141,11 +142,12 @@ struct tw_engine {
     double exchange_progress_sec; /* of this step: processor time of the progress thread in the exchange */
     double
         reduced_compute_sec; /* processor time of the compute thread when this step's gradients were there */
-    uint64_t lag_blocks;     /* so far */
-    double recent_loss;      /* moving mean, for the jump alarm; 0: none yet */
-    double wait_sec;         /* since the engine was made */
-    uint64_t planned_bytes;  /* over the world */
-    tw_coll_counters_t base; /* of the world, before the engine and beside it */
+    tw_engine_notices_t notices; /* of the last step */
+    uint64_t lag_blocks;         /* so far */
+    double recent_loss;          /* moving mean, for the jump alarm; 0: none yet */
+    double wait_sec;             /* since the engine was made */
+    uint64_t planned_bytes;      /* over the world */
+    tw_coll_counters_t base;     /* of the world, before the engine and beside it */
     tw_engine_totals_t aside[TW_ENGINE_ASIDE_COUNT];
     tw_engine_totals_t reported; /* sums over the ranks at the last step's exchange */
 };
@@ -243,6 +245,7 @@ typedef struct tw_engine_report {
     double loss;
     tw_engine_totals_t totals;
     uint64_t resident_bytes; /* found by the exchange: the most of any rank */
+    tw_engine_notices_t notices;
 } tw_engine_report_t;
 tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report);
 

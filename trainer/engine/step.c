@@ -122,7 +122,9 @@ static tw_status_t gradients(tw_engine_t *engine, tw_engine_report_t *report)
     }
     if (status == TW_OK) {
         report->totals = tw_engine_training_totals(engine);
+        report->notices.any = engine->hooks.notices ? engine->hooks.notices(engine->hooks.ctx) : 0;
         status = tw_engine_exchange(engine, report);
+        engine->notices = report->notices;
     }
     return status;
 }
@@ -155,6 +157,9 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
     if (status == TW_OK) {
         norm = tw_norm_value(&report.norm);
         status = tw_engine_alarm(engine, &report, norm);
+    }
+    if (status == TW_OK && engine->hooks.before_update) {
+        engine->hooks.before_update(engine->hooks.ctx);
     }
     if (status == TW_OK) {
         status = tw_engine_update(engine, lr, clip_scale(engine, norm));

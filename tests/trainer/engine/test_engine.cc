@@ -53,7 +53,7 @@ class TrainEngine : public tw::Fixture
                 shape.llama.has_head = 1;
             }
             ASSERT_EQ(tw_model_create(&shape, &model), TW_OK);
-            tw_engine_params_t params = {o, model, data, world};
+            tw_engine_params_t params = {o, model, data, world, {}};
             ASSERT_EQ(tw_engine_create(&params, &engine), TW_OK);
             body(rank, engine, model);
             tw_engine_destroy(engine);

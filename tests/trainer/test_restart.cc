@@ -1,0 +1,260 @@
+/* A run that is left alone: a rank of it is killed, or asked to end, and the same command goes on from the last
+ * checkpoint, with the losses of a run that nothing happened to. */
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <dirent.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <map>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/common/process.h"
+
+namespace
+{
+
+using Words = std::vector<std::string>;
+
+constexpr int kPipeBytes = 4096; /* the metrics of a few steps */
+constexpr int kSteps = 60;       /* of metrics more than the pipe holds: no run gets to its end unread */
+constexpr int kStrikeStep = 15;  /* with a checkpoint before it */
+
+/* The process on this machine that has both in its environment; 0: none. */
+pid_t find_rank(const std::string &mark, int rank)
+{
+    pid_t found = 0;
+    DIR *folder = opendir("/proc");
+    std::string one = std::string(1, '\0') + mark + '\0';
+    std::string other = std::string(1, '\0') + "RANK=" + std::to_string(rank) + '\0';
+    for (dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+        std::string process = std::string("/proc/") + entry->d_name;
+        std::string environment = std::string(1, '\0') + process::slurp(process + "/environ");
+        if (environment.find(one) != std::string::npos && environment.find(other) != std::string::npos &&
+            process::slurp(process + "/comm") == "train\n") {
+            found = (pid_t)atoi(entry->d_name);
+        }
+    }
+    closedir(folder);
+    return found;
+}
+
+/** The metrics that a run writes, read from a pipe: rank 0 gets no further than what is read. */
+class Metrics
+{
+  public:
+    explicit Metrics(std::string path) : path_(std::move(path))
+    {
+        EXPECT_EQ(0, mkfifo(path_.c_str(), 0600));
+        fd_ = open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+        EXPECT_EQ(kPipeBytes, fcntl(fd_, F_SETPIPE_SZ, kPipeBytes));
+    }
+    Metrics(const Metrics &) = delete;
+    Metrics &operator=(const Metrics &) = delete;
+    ~Metrics()
+    {
+        close(fd_);
+    }
+    const std::string &path() const
+    {
+        return path_;
+    }
+    /** The losses so far, as they are written, by step; of a step that was done twice the later one. */
+    const std::map<int, std::string> &losses()
+    {
+        char buffer[512];
+        for (ssize_t n; (n = read(fd_, buffer, sizeof(buffer))) > 0;) {
+            text_.append(buffer, (size_t)n);
+            for (size_t end; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1)) {
+                take(text_.substr(0, end));
+            }
+            if (!losses_.empty() && losses_.rbegin()->first < most_) {
+                break; /* no more than a little at a time */
+            }
+        }
+        return losses_;
+    }
+    size_t n_lines() const
+    {
+        return n_lines_;
+    }
+
+  private:
+    static std::string value(const std::string &line, const std::string &key)
+    {
+        size_t at = line.find("\"" + key + "\":");
+        return at == std::string::npos ? "" : line.substr(at + key.size() + 3, line.find(',', at) - at - key.size() - 3);
+    }
+    void take(const std::string &line)
+    {
+        int step = atoi(value(line, "step").c_str());
+        losses_[step] = value(line, "loss");
+        n_lines_++;
+    }
+
+    std::string path_, text_;
+    int fd_ = -1, most_ = kStrikeStep;
+    size_t n_lines_ = 0;
+    std::map<int, std::string> losses_;
+};
+
+class Restart : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        folder_ = ::testing::TempDir() + "restart." + std::to_string(getpid());
+        ASSERT_EQ(0, system(("rm -rf " + folder_ + "; mkdir -p " + folder_).c_str()));
+    }
+    void TearDown() override
+    {
+        EXPECT_EQ(0, system(("rm -rf " + folder_).c_str()));
+    }
+    /* By name: its checkpoints lie there. */
+    process::Spec job(const Words &launcher, const std::string &name, const Metrics &metrics) const
+    {
+        process::Spec spec;
+        spec.argv = launcher;
+        spec.env = {{"TW_CLUSTER_TEST_MARK", name + std::to_string(getpid())}, {"TW_PEER_TIMEOUT", "10s"}};
+        for (const std::string &word :
+             {std::string("--metrics"), metrics.path(), std::string("--link"), std::string("none")}) {
+            spec.argv.push_back(word);
+        }
+        for (const std::string &set :
+             {std::string("model.n_embd=32"), std::string("model.n_layer=2"),
+              std::string("thinwire.sequence_length=16"), std::string("train_batch_size=4"),
+              "thinwire.steps=" + std::to_string(kSteps), std::string("thinwire.data=trainer/train"),
+              std::string("thinwire.checkpoint_every=10"), std::string("thinwire.resume=auto"),
+              "thinwire.checkpoint=" + folder_ + "/" + name}) {
+            spec.argv.emplace_back("--set");
+            spec.argv.push_back(set);
+        }
+        return spec;
+    }
+    /* Until a step's metrics are there; then nothing more is read. */
+    static void run_to(process::Child *child, Metrics *metrics, int step)
+    {
+        for (int i = 0; i < 6000 && !metrics->losses().count(step); i++) {
+            process::listen({child}, 10);
+        }
+        ASSERT_TRUE(metrics->losses().count(step)) << child->err();
+    }
+    static process::Result run_to_end(process::Child *child, Metrics *metrics)
+    {
+        for (int i = 0; i < 12000 && child->pid() > 0; i++) {
+            (void)metrics->losses();
+            process::listen({child}, 5);
+        }
+        (void)metrics->losses();
+        return child->wait(1);
+    }
+    static void strike(const std::string &name, int rank, int signal)
+    {
+        pid_t victim = find_rank("TW_CLUSTER_TEST_MARK=" + name + std::to_string(getpid()), rank);
+        ASSERT_GT(victim, 0);
+        ASSERT_EQ(0, kill(victim, signal));
+    }
+    std::map<int, std::string> undisturbed(const Words &launcher)
+    {
+        Metrics metrics(folder_ + "/whole.metrics");
+        process::Child child(job(launcher, "whole", metrics));
+        process::Result result = run_to_end(&child, &metrics);
+        EXPECT_EQ(0, result.code) << result.err;
+        std::map<int, std::string> losses = metrics.losses();
+        EXPECT_EQ((size_t)kSteps, losses.size());
+        return losses;
+    }
+    /* The same command twice: what happened between the two is not to be seen in the losses. */
+    void expect_goes_on(int rank, int signal, int want_code)
+    {
+        const Words box = {"trainer/train", "--nodes", "2", "--ranks-per-node", "1"};
+        Metrics metrics(folder_ + "/metrics");
+        {
+            process::Child child(job(box, "run", metrics));
+            ASSERT_NO_FATAL_FAILURE(run_to(&child, &metrics, kStrikeStep));
+            ASSERT_NO_FATAL_FAILURE(strike("run", rank, signal));
+            process::Result result = run_to_end(&child, &metrics);
+            EXPECT_EQ(want_code, result.code) << result.err;
+        }
+        EXPECT_LT(metrics.losses().size(), (size_t)kSteps);
+        process::Child again(job(box, "run", metrics));
+        process::Result result = run_to_end(&again, &metrics);
+        EXPECT_EQ(0, result.code) << result.err;
+        EXPECT_NE(std::string::npos, result.out.find("# goes on from step ")) << result.out;
+        EXPECT_EQ(undisturbed(box), metrics.losses());
+    }
+
+    std::string folder_;
+};
+
+TEST_F(Restart, AfterARankIsKilled)
+{
+    expect_goes_on(1, SIGKILL, 128 + SIGKILL);
+}
+
+/* With a checkpoint of the very step: none is done twice. */
+TEST_F(Restart, AfterARankIsAskedToEnd)
+{
+    expect_goes_on(1, SIGTERM, 75);
+}
+
+/* A line that a killed process has left half of stays one of its own. */
+TEST_F(Restart, HalfALineOfMetricsIsEnded)
+{
+    std::string path = folder_ + "/lines";
+    auto train = [&](const std::string &steps) {
+        process::Result result = process::run(
+            {"trainer/train", "--nodes", "1", "--ranks-per-node", "1", "--link", "none", "--metrics", path,
+             "--set", "model.n_embd=32", "--set", "thinwire.sequence_length=16", "--set",
+             "thinwire.data=trainer/train", "--set", "thinwire.checkpoint=" + folder_ + "/half", "--set",
+             "thinwire.resume=auto", "--set", "thinwire.steps=" + steps});
+        EXPECT_EQ(0, result.code) << result.err;
+    };
+    train("1");
+    ASSERT_EQ(0, system(("printf '{\"step\": 2, \"lo' >> " + path).c_str()));
+    train("2");
+    std::string text = process::slurp(path);
+    EXPECT_NE(std::string::npos, text.find("{\"step\": 2, \"lo\n{")) << text;
+}
+
+/* In PATH, or in the interpreter's folder that the PyTorch tests use. */
+std::string find_torchrun()
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    std::string folder = cache ? cache : std::string(home ? home : "/root") + "/.cache", found;
+    glob_t paths;
+    if (process::run({"sh", "-c", "command -v torchrun"}).code == 0) {
+        return "torchrun";
+    }
+    if (glob((folder + "/thinwire/torch-*/venv/bin/torchrun").c_str(), 0, nullptr, &paths) == 0) {
+        found = paths.gl_pathv[0];
+        globfree(&paths);
+    }
+    return found;
+}
+
+/* It ends all ranks and starts them again, by itself. */
+TEST_F(Restart, TorchrunStartsItAgain)
+{
+    std::string torchrun = find_torchrun();
+    if (torchrun.empty()) {
+        GTEST_SKIP() << "no torchrun here";
+    }
+    const Words launcher = {torchrun, "--nproc-per-node", "2", "--max-restarts", "1", "--master-port",
+                            std::to_string(process::free_port()), "--no-python", "trainer/train"};
+    Metrics metrics(folder_ + "/metrics");
+    process::Child child(job(launcher, "run", metrics));
+    ASSERT_NO_FATAL_FAILURE(run_to(&child, &metrics, kStrikeStep));
+    ASSERT_NO_FATAL_FAILURE(strike("run", 1, SIGKILL));
+    process::Result result = run_to_end(&child, &metrics);
+    EXPECT_EQ(0, result.code) << result.err;
+    EXPECT_NE(std::string::npos, result.out.find("# goes on from step ")) << result.out;
+    EXPECT_EQ(undisturbed({"trainer/train", "--nodes", "1", "--ranks-per-node", "2"}), metrics.losses());
+}
+
+} // namespace
