@@ -2,6 +2,7 @@
  * found. */
 #include "trainer/persist.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "trainer/agreement.h"
@@ -34,6 +35,7 @@ static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *world)
 static tw_status_t prepare_folders(const tw_train_options_t *o)
 {
     tw_status_t status = *o->checkpoint ? tw_checkpoint_prepare(o->checkpoint) : TW_OK;
+    status = status == TW_OK && *o->save_best ? tw_checkpoint_prepare(o->save_best) : status;
     return status == TW_OK && *o->save_model ? tw_checkpoint_prepare(o->save_model) : status;
 }
 
@@ -112,6 +114,7 @@ static tw_status_t begin_save(tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
     size_t n_pieces;
+    tw_engine_past_t past = tw_engine_past_get(persist->engine);
     tw_status_t status = tw_engine_sync(persist->engine);
     tw_checkpoint_piece_t *pieces = tw_persist_pieces(persist, &n_pieces);
     status = tw_agree_status(persist->own, status == TW_OK && !pieces ? TW_ERR_NO_MEMORY : status);
@@ -125,6 +128,10 @@ static tw_status_t begin_save(tw_persist_t *persist)
                                                .seq_len = (uint64_t)o->sequence,
                                                .id = persist->id,
                                                .recent_loss = tw_engine_recent_loss(persist->engine),
+                                               .best_val = persist->best_val,
+                                               .passed_over = past.passed_over,
+                                               .history = past.history,
+                                               .n_history = past.n_history,
                                                .facts = persist->facts.text},
                                        .pieces = pieces,
                                        .n_pieces = writes_pieces(persist) ? n_pieces : 0};
@@ -142,39 +149,20 @@ tw_status_t tw_persist_finish(tw_persist_t *persist)
     return saving ? tw_checkpoint_save_end(saving) : TW_OK;
 }
 
-static tw_status_t save_now(tw_persist_t *persist)
-{
-    TW_TRY(begin_save(persist));
-    return tw_persist_finish(persist);
-}
-
 const char *tw_persist_source(const tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
     return tw_train_resumes_by_itself(o) ? o->checkpoint : o->resume;
 }
 
-static tw_status_t open_saved(const tw_persist_t *persist, int is_saved, tw_checkpoint_t **checkpoint)
-{
-    const char *source = is_saved ? persist->options->checkpoint : tw_persist_source(persist);
-    return !is_saved && tw_checkpoint_is_step(source)
-               ? tw_checkpoint_open(source, persist->model, checkpoint)
-               : tw_checkpoint_open_step(source, tw_engine_steps_done(persist->engine), persist->model,
-                                         checkpoint);
-}
-
 /* By rank 0, from the checkpoint that was just written, or gone on from. */
-static tw_status_t export_weights(const tw_persist_t *persist, int is_saved)
+static tw_status_t export_to(const tw_persist_t *persist, const char *checkpoints, const char *folder)
 {
-    tw_checkpoint_t *checkpoint;
-    if (tw_coll_rank(persist->own) != 0) {
-        return TW_OK;
+    tw_status_t status = TW_OK;
+    if (tw_coll_rank(persist->own) == 0) {
+        status = tw_persist_export(persist, checkpoints, folder);
     }
-    TW_TRY(open_saved(persist, is_saved, &checkpoint));
-    tw_status_t status =
-        tw_weights_export(checkpoint, persist->model, TW_TYPE_BF16, persist->options->save_model);
-    tw_checkpoint_close(checkpoint);
-    return status;
+    return tw_agree_status(persist->own, status);
 }
 
 static int is_last(const tw_persist_t *persist)
@@ -194,7 +182,8 @@ static int begins(const tw_persist_t *persist)
     uint64_t step = tw_engine_steps_done(persist->engine);
     int is_step = o->checkpoint_every > 0 && step % (uint64_t)o->checkpoint_every == 0;
     int is_time = (tw_engine_heard(persist->engine).first & TW_PERSIST_DUE) != 0;
-    return *o->checkpoint && (is_last(persist) || is_step || is_time || tw_persist_is_stopped(persist));
+    return *o->checkpoint &&
+           (is_last(persist) || is_step || is_time || persist->is_best || tw_persist_is_stopped(persist));
 }
 
 static int can_finish(const tw_persist_t *persist)
@@ -207,31 +196,49 @@ int tw_persist_is_due(const tw_persist_t *persist)
     return begins(persist) || can_finish(persist);
 }
 
+void tw_persist_validated(tw_persist_t *persist, double loss)
+{
+    if (*persist->options->save_best && isfinite(loss) &&
+        (persist->best_val == 0 || loss < persist->best_val)) {
+        persist->best_val = loss;
+        persist->is_best = 1;
+    }
+}
+
+/* A checkpoint that is not waited for, unless it is the last one or a model is to be made of it. */
+static tw_status_t save_step(tw_persist_t *persist)
+{
+    const tw_train_options_t *o = persist->options;
+    int is_best = persist->is_best, is_end = is_last(persist) || tw_persist_is_stopped(persist);
+    persist->is_best = 0;
+    TW_TRY(begin_save(persist));
+    if (!is_best && !is_end) {
+        return TW_OK;
+    }
+    TW_TRY(tw_persist_finish(persist));
+    TW_TRY(is_best ? export_to(persist, o->checkpoint, o->save_best) : TW_OK);
+    return is_last(persist) && *o->save_model ? export_to(persist, o->checkpoint, o->save_model) : TW_OK;
+}
+
 tw_status_t tw_persist_step_done(tw_persist_t *persist)
 {
     int is_begun = begins(persist);
     if (is_begun || can_finish(persist)) {
         TW_TRY(tw_persist_finish(persist)); /* the one before */
     }
-    if (!is_begun) {
-        return TW_OK;
-    }
-    if (!is_last(persist) && !tw_persist_is_stopped(persist)) {
-        return begin_save(persist);
-    }
-    tw_status_t status = save_now(persist);
-    if (status == TW_OK && is_last(persist) && *persist->options->save_model) {
-        status = tw_agree_status(persist->own, export_weights(persist, 1));
-    }
-    return status;
+    return is_begun ? save_step(persist) : TW_OK;
 }
 
 tw_status_t tw_persist_nothing_done(tw_persist_t *persist)
 {
-    if (!*persist->options->save_model) {
+    const tw_train_options_t *o = persist->options;
+    if (!*o->save_model) {
         return TW_OK;
     }
-    int is_saved = persist->resumed_step == 0;
-    tw_status_t status = is_saved ? save_now(persist) : TW_OK;
-    return status == TW_OK ? tw_agree_status(persist->own, export_weights(persist, is_saved)) : status;
+    if (persist->resumed_step > 0) {
+        return export_to(persist, tw_persist_source(persist), o->save_model);
+    }
+    TW_TRY(begin_save(persist));
+    TW_TRY(tw_persist_finish(persist));
+    return export_to(persist, o->checkpoint, o->save_model);
 }

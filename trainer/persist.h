@@ -32,6 +32,8 @@ typedef struct tw_persist {
     int is_new;  /* the id is */
     uint64_t resumed_step;          /* 0: it is a new run */
     tw_lines_t facts;               /* for its checkpoints */
+    double best_val;                /* the lowest validation loss so far; 0: none */
+    int is_best;                    /* the last step's is, and is to be saved */
     double saved_sec;               /* when the last checkpoint began, or the run; tw_time_sec */
     tw_checkpoint_saving_t *saving; /* under way, on all ranks; NULL: none */
     /** the world's ranks again: what they say here does not count as training; NULL: nothing is asked for */
@@ -53,6 +55,11 @@ tw_engine_hooks_t tw_persist_hooks(tw_persist_t *persist);
  *  tw_weights_open and tw_checkpoint_claim, on all ranks; TW_ERR_MISMATCH (logged): the ranks see different
  *  checkpoints. */
 tw_status_t tw_persist_restore(tw_persist_t *persist);
+/** A bad step: back to the last checkpoint of this run, and past the data that came since. Collective. Errors
+ *  as of tw_persist_restore; TW_ERR_NOT_FOUND (logged): there is none. */
+tw_status_t tw_persist_rollback(tw_persist_t *persist);
+/** The last step's validation: the same on all ranks. */
+void tw_persist_validated(tw_persist_t *persist, double loss);
 /** Something is to be written after this step. */
 int tw_persist_is_due(const tw_persist_t *persist);
 /** A rank was asked to end, before the last step's update. */
@@ -67,6 +74,9 @@ tw_status_t tw_persist_finish(tw_persist_t *persist);
  *  Collective. The same errors. */
 tw_status_t tw_persist_nothing_done(tw_persist_t *persist);
 
+/** By one process: the last checkpoint's weights as a model, and what transformers wants beside them. Errors
+ *  of tw_checkpoint_open and tw_weights_export; TW_ERR_IO, logged. Private to persist. */
+tw_status_t tw_persist_export(const tw_persist_t *persist, const char *checkpoints, const char *folder);
 /** The engine's pieces as a checkpoint wants them; the caller's to free. NULL: memory is short, logged.
  *  Private to persist. */
 tw_checkpoint_piece_t *tw_persist_pieces(const tw_persist_t *persist, size_t *n_pieces);

@@ -20,8 +20,7 @@ static void compare_run(const tw_persist_t *persist, const tw_checkpoint_run_t *
                 source, run->seed, run->batch, run->seq_len);
     }
     if (run->step > (uint64_t)o->steps) {
-        tw_warn("%s: it is of step %" PRIu64 ", beyond thinwire.steps %" PRId64, source, run->step,
-                o->steps);
+        tw_warn("%s: it is of step %" PRIu64 ", beyond thinwire.steps %" PRId64, source, run->step, o->steps);
     }
     if (!run->facts) {
         tw_warn("%s: saved by an older program: whether it had the same model.n_head, "
@@ -77,9 +76,8 @@ static tw_status_t read_checkpoint(const tw_persist_t *persist, const char *path
 {
     tw_attempt_t attempt;
     tw_attempt_begin(&attempt, persist->own, "resume");
-    tw_status_t status = step == NO_STEP
-                             ? tw_checkpoint_open(path, persist->model, checkpoint)
-                             : tw_checkpoint_open_step(path, step, persist->model, checkpoint);
+    tw_status_t status = step == NO_STEP ? tw_checkpoint_open(path, persist->model, checkpoint)
+                                         : tw_checkpoint_open_step(path, step, persist->model, checkpoint);
     TW_TRY(tw_attempt_end(&attempt, status));
     TW_TRY(agree_checkpoint(persist, tw_checkpoint_run_get(*checkpoint)));
     tw_attempt_begin(&attempt, persist->own, "resume");
@@ -89,11 +87,15 @@ static tw_status_t read_checkpoint(const tw_persist_t *persist, const char *path
 static tw_status_t take_checkpoint(tw_persist_t *persist, const tw_checkpoint_t *checkpoint)
 {
     const tw_checkpoint_run_t *run = tw_checkpoint_run_get(checkpoint);
-    if (tw_coll_rank(persist->own) == 0) {
+    if (tw_coll_rank(persist->own) == 0 && persist->options->steps > 0) {
         compare_run(persist, run);
     }
     TW_TRY(keep_id(persist, run));
     persist->resumed_step = run->step;
+    persist->best_val = run->best_val;
+    const tw_engine_past_t past = {
+        .passed_over = run->passed_over, .history = run->history, .n_history = run->n_history};
+    tw_engine_past_set(persist->engine, &past);
     return tw_engine_loaded(persist->engine, run->step, run->recent_loss);
 }
 
@@ -110,7 +112,7 @@ static tw_status_t try_step(tw_persist_t *persist, const char *path, uint64_t st
     return status;
 }
 
-/* ---- given weights -------------------------------------------------------------------------------------- */
+/* ---- given weights ------------------------------------------------------------------------------------- */
 
 static void read_weights(const tw_persist_t *persist, const tw_weights_t *weights)
 {
@@ -279,9 +281,30 @@ tw_status_t tw_persist_restore(tw_persist_t *persist)
     } else if (*o->init_from) {
         status = begin_with_weights(persist);
     }
-    if (status != TW_OK || !*o->checkpoint) {
+    if (status != TW_OK || !*o->checkpoint || o->steps == 0) { /* who only looks leaves it as it is */
         return status;
     }
     return tw_agree_status(persist->own, tw_coll_rank(persist->own) == 0 ? claim_folder(persist) : TW_OK);
 }
 
+/* ---- back ---------------------------------------------------------------------------------------------- */
+
+tw_status_t tw_persist_rollback(tw_persist_t *persist)
+{
+    const char *folder = persist->options->checkpoint;
+    uint64_t bad_step = tw_engine_steps_done(persist->engine);
+    uint64_t passed_over = tw_engine_past_get(persist->engine).passed_over;
+    listing_t listing;
+    TW_TRY(tw_engine_drain(persist->engine));
+    TW_TRY(tw_persist_finish(persist));
+    TW_TRY(agree_listing(persist, folder, &listing));
+    if (listing.n == 0) {
+        if (tw_coll_rank(persist->own) == 0) {
+            tw_error("%s: there is no checkpoint yet to go back to from step %" PRIu64, folder, bad_step);
+        }
+        return TW_ERR_NOT_FOUND;
+    }
+    TW_TRY(resume_newest(persist, folder, &listing));
+    tw_engine_pass_over(persist->engine, passed_over + bad_step - tw_engine_steps_done(persist->engine));
+    return TW_OK;
+}

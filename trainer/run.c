@@ -29,7 +29,8 @@ typedef struct run {
     tw_persist_t persist;
     int is_started;    /* ranks may wait for each other */
     int is_agreed;     /* a failure is all ranks' */
-    double *step_secs; /* [steps] */
+    double *step_secs; /* [most_steps] */
+    size_t most_steps; /* the run's; what a rollback does again may be more, and is not timed */
     tw_trainer_result_t *result;
 } run_t;
 
@@ -158,7 +159,8 @@ static tw_status_t create_engine(run_t *run)
                                        .hooks = tw_persist_hooks(&run->persist)};
     run->is_started = 1;
     tw_status_t status = tw_engine_create(&params, &run->engine);
-    run->step_secs = calloc((size_t)run->options->steps + 1, sizeof(*run->step_secs));
+    run->most_steps = (size_t)run->options->steps + 1;
+    run->step_secs = calloc(run->most_steps, sizeof(*run->step_secs));
     if (status == TW_OK && !run->step_secs) {
         tw_error("out of memory for the times of thinwire.steps %lld", (long long)run->options->steps);
         status = TW_ERR_NO_MEMORY;
@@ -290,7 +292,10 @@ static void note_step(run_t *run, const tw_trainer_step_t *step)
         result->first_loss = step->loss;
         result->losses_finite = 1;
     }
-    run->step_secs[result->steps++] = step->step_sec;
+    if (result->steps < run->most_steps) {
+        run->step_secs[result->steps] = step->step_sec;
+    }
+    result->steps++;
     result->last_loss = step->loss;
     result->losses_finite &= isfinite(step->loss) != 0;
     result->tokens += step->tokens;
@@ -338,13 +343,15 @@ static tw_status_t one_step(run_t *run)
     if (status == TW_OK && is_validated) {
         status = tw_engine_validate(run->engine, &step.val_loss);
         run->result->val_loss = step.val_loss;
+        tw_persist_validated(&run->persist, step.val_loss);
         step.memory_bytes = tw_engine_resident_most(run->engine);
     }
     if (status == TW_OK && is_checked) {
         status = check(run);
     }
     if (status == TW_OK) {
-        status = tw_persist_step_done(&run->persist);
+        int goes_back = step.is_bad && o->bad_step == TW_TRAIN_BAD_ROLLBACK;
+        status = goes_back ? tw_persist_rollback(&run->persist) : tw_persist_step_done(&run->persist);
         run->is_agreed = status != TW_ERR_PEER;
     }
     note_step(run, &step);
@@ -380,13 +387,14 @@ static uint64_t planned_bytes(const run_t *run, const tw_engine_totals_t *traini
 
 static account_t own_account(run_t *run)
 {
+    size_t n_timed = run->result->steps < run->most_steps ? run->result->steps : run->most_steps;
     account_t account = {.training = tw_engine_training_totals(run->engine),
                          .resident_bytes = tw_engine_resident_bytes(run->engine),
                          .before_bytes = tw_engine_resident_before(run->engine),
                          .file_bytes = tw_engine_file_bytes(run->engine),
                          .device_bytes = tw_engine_device_bytes(run->engine),
                          .total_sec = run->result->total_sec,
-                         .step_sec = tw_median(run->step_secs, run->result->steps)};
+                         .step_sec = tw_median(run->step_secs, n_timed)};
     for (int what = 0; what < TW_ENGINE_ASIDE_COUNT; what++) {
         account.aside[what] = tw_engine_aside_totals(run->engine, (tw_engine_aside_t)what);
     }
@@ -478,6 +486,10 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
     run_t run = {.params = params, .result = result};
     *result = (tw_trainer_result_t){.val_loss = NAN};
     tw_status_t status = set_up(&run);
+    if (status == TW_OK && run.options->steps == 0) {
+        run.is_agreed = 0;
+        status = tw_engine_validate(run.engine, &result->val_loss);
+    }
     if (status == TW_OK && tw_engine_steps_done(run.engine) >= (uint64_t)run.options->steps) {
         status = tw_persist_nothing_done(&run.persist);
         run.is_agreed = status != TW_ERR_PEER;

@@ -240,6 +240,9 @@ static tw_status_t write_metrics(FILE *file, const tw_trainer_output_t *wanted, 
     if (!isnan(step->val_loss)) {
         tw_json_add_double(json, "val_loss", step->val_loss);
     }
+    if (step->is_bad) {
+        tw_json_add_int(json, "bad", 1);
+    }
     tw_status_t status = tw_json_write_line(json, file);
     tw_json_destroy(json);
     return status;
@@ -281,6 +284,10 @@ static void print_summary(const tw_trainer_result_t *r)
            r->n_ranks, r->n_nodes, r->stage, r->n_params, r->steps, r->tokens, r->total_sec);
     if (r->is_stopped) {
         printf("# asked to end: stopped before thinwire.steps\n");
+    }
+    if (r->steps == 0 && !isnan(r->val_loss)) {
+        printf("# validation %.6f\n", r->val_loss);
+        return;
     }
     if (r->steps == 0) {
         printf("# nothing to do: all of thinwire.steps are done\n");

@@ -43,6 +43,7 @@ typedef struct tw_trainer_step {
     /** Most that a rank's process has held so far, beyond what it held before the engine was made: of the
      *  rank with the most. */
     uint64_t memory_bytes;
+    int is_bad; /**< loss or gradient out of bounds: skipped, or rolled back (thinwire.bad_step) */
 } tw_trainer_step_t;
 
 /** What a run came to. The same on all ranks. */

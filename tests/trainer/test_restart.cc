@@ -1,5 +1,5 @@
-/* A run that is left alone: a rank of it is killed, or asked to end, and the same command goes on from the last
- * checkpoint, with the losses of a run that nothing happened to. */
+/* A run that is left alone: a rank of it is killed, or asked to end, and the same command goes on from the
+ * last checkpoint, with the losses of a run that nothing happened to. */
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -88,7 +88,9 @@ class Metrics
     static std::string value(const std::string &line, const std::string &key)
     {
         size_t at = line.find("\"" + key + "\":");
-        return at == std::string::npos ? "" : line.substr(at + key.size() + 3, line.find(',', at) - at - key.size() - 3);
+        return at == std::string::npos
+                   ? ""
+                   : line.substr(at + key.size() + 3, line.find(',', at) - at - key.size() - 3);
     }
     void take(const std::string &line)
     {
@@ -208,11 +210,27 @@ TEST_F(Restart, HalfALineOfMetricsIsEnded)
 {
     std::string path = folder_ + "/lines";
     auto train = [&](const std::string &steps) {
-        process::Result result = process::run(
-            {"trainer/train", "--nodes", "1", "--ranks-per-node", "1", "--link", "none", "--metrics", path,
-             "--set", "model.n_embd=32", "--set", "thinwire.sequence_length=16", "--set",
-             "thinwire.data=trainer/train", "--set", "thinwire.checkpoint=" + folder_ + "/half", "--set",
-             "thinwire.resume=auto", "--set", "thinwire.steps=" + steps});
+        process::Result result = process::run({"trainer/train",
+                                               "--nodes",
+                                               "1",
+                                               "--ranks-per-node",
+                                               "1",
+                                               "--link",
+                                               "none",
+                                               "--metrics",
+                                               path,
+                                               "--set",
+                                               "model.n_embd=32",
+                                               "--set",
+                                               "thinwire.sequence_length=16",
+                                               "--set",
+                                               "thinwire.data=trainer/train",
+                                               "--set",
+                                               "thinwire.checkpoint=" + folder_ + "/half",
+                                               "--set",
+                                               "thinwire.resume=auto",
+                                               "--set",
+                                               "thinwire.steps=" + steps});
         EXPECT_EQ(0, result.code) << result.err;
     };
     train("1");
@@ -245,8 +263,15 @@ TEST_F(Restart, TorchrunStartsItAgain)
     if (torchrun.empty()) {
         GTEST_SKIP() << "no torchrun here";
     }
-    const Words launcher = {torchrun, "--nproc-per-node", "2", "--max-restarts", "1", "--master-port",
-                            std::to_string(process::free_port()), "--no-python", "trainer/train"};
+    const Words launcher = {torchrun,
+                            "--nproc-per-node",
+                            "2",
+                            "--max-restarts",
+                            "1",
+                            "--master-port",
+                            std::to_string(process::free_port()),
+                            "--no-python",
+                            "trainer/train"};
     Metrics metrics(folder_ + "/metrics");
     process::Child child(job(launcher, "run", metrics));
     ASSERT_NO_FATAL_FAILURE(run_to(&child, &metrics, kStrikeStep));

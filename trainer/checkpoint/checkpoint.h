@@ -38,8 +38,13 @@ typedef struct tw_checkpoint_run {
     uint64_t step; /**< done */
     uint64_t seed, batch, seq_len;
     int n_ranks;
-    uint64_t id;        /**< of the run, which keeps it when it goes on; 0: not said, by an older program */
-    double recent_loss; /**< what tw_engine_loaded wants; 0: not said */
+    uint64_t id;          /**< of the run, which keeps it when it goes on; 0: not said, by an older program */
+    double recent_loss;   /**< what tw_engine_loaded wants; 0: not said */
+    double best_val;      /**< the lowest validation loss so far; 0: none, or not said */
+    uint64_t passed_over; /**< batches of data that rollbacks have passed over */
+    /** [n_history] of losses and norms, as tw_engine_history says. Borrowed. */
+    const double *history;
+    size_t n_history;
     /** lines (trainer/lines.h) of what else it was trained with; NULL: not said. Borrowed. */
     const char *facts;
     uint64_t checksum; /**< of the manifest; only read */

@@ -131,17 +131,27 @@ static json_t *facts_json(const char *facts)
     return json;
 }
 
+static json_t *history_json(const tw_checkpoint_run_t *run)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < run->n_history; i++) {
+        json_array_append_new(list, json_real(run->history[i]));
+    }
+    return list;
+}
+
 static json_t *manifest_json(const tw_manifest_t *manifest, const tw_model_t *model)
 {
     const tw_checkpoint_run_t *run = &manifest->run;
     char text[17];
     format_checksum(run->id, text);
     json_t *body =
-        json_pack("{s:i, s:I, s:I, s:I, s:I, s:i, s:s, s:f, s:o, s:o, s:o, s:o}", "format", FORMAT, "step",
-                  (json_int_t)run->step, "seed", (json_int_t)run->seed, "batch", (json_int_t)run->batch,
-                  "seq_len", (json_int_t)run->seq_len, "n_ranks", run->n_ranks, "run", text, "recent_loss",
-                  run->recent_loss, "facts", facts_json(run->facts), "model", model_json(model), "tensors",
-                  tensor_list(model), "shards", shard_list(manifest));
+        json_pack("{s:i, s:I, s:I, s:I, s:I, s:i, s:s, s:f, s:f, s:I, s:o, s:o, s:o, s:o, s:o}", "format",
+                  FORMAT, "step", (json_int_t)run->step, "seed", (json_int_t)run->seed, "batch",
+                  (json_int_t)run->batch, "seq_len", (json_int_t)run->seq_len, "n_ranks", run->n_ranks, "run",
+                  text, "recent_loss", run->recent_loss, "best_val", run->best_val, "passed_over",
+                  (json_int_t)run->passed_over, "history", history_json(run), "facts", facts_json(run->facts),
+                  "model", model_json(model), "tensors", tensor_list(model), "shards", shard_list(manifest));
     if (!body) {
         return NULL;
     }
@@ -247,6 +257,25 @@ static int read_hex(const json_t *json, uint64_t *value)
     return 0;
 }
 
+static tw_status_t read_history(const char *path, const json_t *list, tw_manifest_t *manifest)
+{
+    size_t n = json_array_size(list);
+    manifest->history = calloc(n + 1, sizeof(*manifest->history));
+    if (!manifest->history) {
+        tw_error("%s: out of memory", path);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!json_is_real(json_array_get(list, i))) {
+            return damaged(path, "the losses and norms before it");
+        }
+        manifest->history[i] = json_real_value(json_array_get(list, i));
+    }
+    manifest->run.history = manifest->history;
+    manifest->run.n_history = n;
+    return TW_OK;
+}
+
 /* What a run that goes on needs besides; older programs did not write it. */
 static tw_status_t read_run(const char *path, json_t *body, tw_manifest_t *manifest)
 {
@@ -256,6 +285,13 @@ static tw_status_t read_run(const char *path, json_t *body, tw_manifest_t *manif
         return damaged(path, "the run's id");
     }
     manifest->run.recent_loss = json_number_value(json_object_get(body, "recent_loss"));
+    manifest->run.best_val = json_number_value(json_object_get(body, "best_val"));
+    json_int_t passed_over = json_integer_value(json_object_get(body, "passed_over"));
+    if (passed_over < 0) {
+        return damaged(path, "a number out of its range");
+    }
+    manifest->run.passed_over = (uint64_t)passed_over;
+    TW_TRY(read_history(path, json_object_get(body, "history"), manifest));
     json_object_foreach(facts, name, value)
     {
         if (!json_is_string(value) || strpbrk(name, "=\n")) {
@@ -379,6 +415,7 @@ int tw_manifest_can_be_read(const char *path)
 void tw_manifest_cleanup(tw_manifest_t *manifest)
 {
     free(manifest->shards);
+    free(manifest->history);
     tw_lines_cleanup(&manifest->facts);
     *manifest = (tw_manifest_t){0};
 }

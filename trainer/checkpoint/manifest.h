@@ -1,14 +1,15 @@
 /** Private to trainer/checkpoint: manifest.json, which makes a folder a checkpoint.
  *
  *      {"body": {"format": 1, "step": 600, "seed": 1, "batch": 8, "seq_len": 128, "n_ranks": 4,
- *                "run": "0123456789abcdef", "recent_loss": 2.5, "facts": {"optimizer.params.lr": "0.0006",
- *                ...}, "model": {"family": "gpt2", "n_layer": 4, "n_head": 4, ..., "layer_norm_epsilon":
- *                1e-05}, "tensors": [{"name": "transformer.wte.weight", "n_elems": 32768}, ...],
+ *                "run": "0123456789abcdef", "recent_loss": 2.5, "best_val": 2.4,
+ *                "passed_over": 0, "history": [2.5, 2.6, 0.7, 0.8],
+ *                "facts": {"optimizer.params.lr": "0.0006", ...}, "model": {"family": "gpt2", "n_layer": 4,
+ *                ..., "layer_norm_epsilon": 1e-05}, "tensors": [{"name": "transformer.wte.weight", "n_elems": 32768}, ...],
  *                "shards": [{"bytes": 1234, "xxh3": "0123456789abcdef"}, ...]},
  *       "xxh3": "..."}
  *
- *  The last checksum is of the body, written compactly with sorted keys. "run", "recent_loss", "facts" and
- *  "model" may be missing: older programs did not write them. */
+ *  The last checksum is of the body, written compactly with sorted keys. "run", "recent_loss", "best_val",
+ *  "passed_over", "history", "facts" and "model" may be missing: older programs did not write them. */
 #ifndef TW_TRAINER_CHECKPOINT_MANIFEST_H
 #define TW_TRAINER_CHECKPOINT_MANIFEST_H
 
@@ -25,6 +26,7 @@ typedef struct tw_manifest {
     tw_checkpoint_run_t run;
     tw_manifest_shard_t *shards; /**< [run.n_ranks], allocated */
     tw_lines_t facts;            /**< where run.facts points, once read */
+    double *history;             /**< and run.history */
 } tw_manifest_t;
 
 /** Write it and bring it to the disk. TW_ERR_IO, TW_ERR_NO_MEMORY; logged. */

@@ -47,11 +47,17 @@ static const char *const teaches_nothing[] = {"train_micro_batch_size_per_gpu",
                                               "thinwire.activation_path",
                                               "thinwire.device_mem",
                                               "thinwire.loss_jump",
+                                              "thinwire.loss_z",
+                                              "thinwire.norm_z",
+                                              "thinwire.z_window",
+                                              "thinwire.bad_step",
+                                              "thinwire.bad_steps_most",
                                               "thinwire.lag_bound",
                                               "thinwire.checkpoint",
                                               "thinwire.checkpoint_",
                                               "thinwire.resume",
                                               "thinwire.save_model",
+                                              "thinwire.save_best",
                                               NULL};
 
 /* Is a key one of these? A name that ends with a dot or an underscore stands for all that begin with it. */

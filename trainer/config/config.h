@@ -24,6 +24,9 @@ typedef enum tw_train_schedule {
     TW_TRAIN_WARMUP_COSINE
 } tw_train_schedule_t;
 
+/** What becomes of a step whose loss or gradient is out of bounds. */
+typedef enum tw_train_bad { TW_TRAIN_BAD_STOP, TW_TRAIN_BAD_SKIP, TW_TRAIN_BAD_ROLLBACK } tw_train_bad_t;
+
 typedef enum tw_train_place { TW_TRAIN_NONE, TW_TRAIN_CPU, TW_TRAIN_NVME } tw_train_place_t;
 typedef enum tw_train_hpz { TW_TRAIN_HPZ_AUTO, TW_TRAIN_HPZ_OFF, TW_TRAIN_HPZ_ON } tw_train_hpz_t;
 
@@ -66,8 +69,10 @@ typedef struct tw_train_options {
     int recompute, check_memory;
     char *activation_path;
     size_t device_bytes;
-    double loss_jump;
-    char *checkpoint, *resume, *save_model;
+    double loss_jump, loss_z, norm_z;
+    int64_t z_window, bad_steps_most;
+    int bad_step; /* tw_train_bad_t */
+    char *checkpoint, *resume, *save_model, *save_best;
     int64_t checkpoint_every, checkpoint_keep;
     double checkpoint_minutes;
     /* the model's */

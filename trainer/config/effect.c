@@ -123,6 +123,16 @@ static int inputs_are_in_memory(const tw_train_options_t *o)
     return *o->activation_path == '\0';
 }
 
+static int has_z(const tw_train_options_t *o)
+{
+    return o->loss_z > 0 || o->norm_z > 0;
+}
+
+static int outlives_bad_steps(const tw_train_options_t *o)
+{
+    return o->bad_step != TW_TRAIN_BAD_STOP;
+}
+
 static int begins_anew(const tw_train_options_t *o)
 {
     return *o->resume == '\0' || tw_train_resumes_by_itself(o);
@@ -162,6 +172,9 @@ static const struct {
     {{"thinwire.checkpoint_every", "thinwire.checkpoint_minutes", "thinwire.checkpoint_keep"},
      has_checkpoints,
      "no thinwire.checkpoint is given"},
+    {{"thinwire.z_window"}, has_z, "thinwire.loss_z and norm_z are 0"},
+    {{"thinwire.bad_steps_most"}, outlives_bad_steps, "thinwire.bad_step is stop"},
+    {{"thinwire.save_best"}, validates, "thinwire.val_sequences is 0"},
     {{"thinwire.val_share"}, shares_text, "thinwire.val_data is given"},
     {{"thinwire.val_every"}, validates, "thinwire.val_sequences is 0"},
     {{"model.n_params", "model.n_layer", "model.n_head", "model.n_embd", "model.n_positions",

@@ -45,6 +45,7 @@ static const char *const switches[] = {"auto", "off", "on", NULL};
 /* in the order of tw_model_family_t and tw_model_rope_type_t */
 static const char *const families[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", NULL};
 static const char *const ropes[] = {"default", "linear", "llama3", "yarn", NULL};
+static const char *const bads[] = {"stop", "skip", "rollback", NULL}; /* of tw_train_bad_t */
 static const char *const inners[] = {"exact", "int8", NULL};
 
 static const tw_config_field_t fields[] = {
@@ -110,7 +111,8 @@ static const tw_config_field_t fields[] = {
     FLAG("activation_checkpointing.cpu_checkpointing", "n", cpu_checkpointing,
          "Layers' inputs go to host memory until backward needs them; switches thinwire.recompute on."),
     /* ---- ours ---- */
-    COUNT("thinwire.steps", "300", steps, 0, MANY, "steps", "Length of the run."),
+    COUNT("thinwire.steps", "300", steps, 0, MANY, "steps",
+          "Length of the run; 0: only a validation of what resume or model.init_from gives."),
     COUNT("thinwire.seed", "1", seed, 0, MANY, "", "Of initial weights, order of data and rounding."),
     COUNT("thinwire.sequence_length", "128", sequence, 1, 1e6, "tokens", "Of each sequence."),
     TEXT("thinwire.data", data, "UTF-8 text, or .bin of tokens; nothing: the King James text."),
@@ -163,6 +165,18 @@ static const tw_config_field_t fields[] = {
          "Refuse a run whose ranks need more memory than their machine or control group has."),
     REAL("thinwire.loss_jump", "0", loss_jump, 0, 1e30,
          "Stop when the loss is so many times the mean of the last 20; 0: never."),
+    REAL("thinwire.loss_z", "0", loss_z, 0, 1e30,
+         "A loss is bad if it is so many standard deviations above the mean of the last z_window; 0: never."),
+    REAL("thinwire.norm_z", "0", norm_z, 0, 1e30, "The same of the gradient's norm."),
+    COUNT("thinwire.z_window", "128", z_window, 2, 1024, "steps",
+          "What loss_z and norm_z compare with; before there are so many, nothing is bad."),
+    CHOICE(
+        "thinwire.bad_step", "stop", bad_step, bads,
+        "Where loss or gradient is not finite or out of bounds (loss_jump, loss_z, norm_z): stop; skip: "
+        "leave "
+        "the weights as they are; rollback: go back to the last checkpoint, and pass over the data since."),
+    COUNT("thinwire.bad_steps_most", "20", bad_steps_most, 1, MANY, "",
+          "Stop after so many bad steps in a row, or so many rollbacks."),
     TEXT("thinwire.checkpoint", checkpoint, "Folder of checkpoints; nothing: none are written."),
     COUNT("thinwire.checkpoint_every", "0", checkpoint_every, 0, MANY, "steps", "0: at the end only."),
     REAL("thinwire.checkpoint_minutes", "0", checkpoint_minutes, 0, 1e9,
@@ -175,6 +189,9 @@ static const tw_config_field_t fields[] = {
     TEXT("thinwire.save_model", save_model,
          "Folder for the trained weights as transformers reads them; needs thinwire.checkpoint; nothing: "
          "none."),
+    TEXT("thinwire.save_best", save_best,
+         "Folder for the weights with the lowest validation loss so far, likewise; needs "
+         "thinwire.checkpoint."),
     /* ---- the model ---- */
     TEXT("model.preset", preset,
          "gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama2-7b, llama3.1-8b, llama3.2-1b, mistral-7b, "

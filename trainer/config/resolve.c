@@ -223,6 +223,12 @@ static tw_status_t check_places(const tw_train_options_t *o)
     if (*o->save_model && !*o->checkpoint) {
         return refuse("thinwire.save_model needs thinwire.checkpoint: the model is made of the last one");
     }
+    if (*o->save_best && !*o->checkpoint) {
+        return refuse("thinwire.save_best needs thinwire.checkpoint: the model is made of one");
+    }
+    if (o->bad_step == TW_TRAIN_BAD_ROLLBACK && !*o->checkpoint) {
+        return refuse("thinwire.bad_step is rollback: it needs thinwire.checkpoint to go back to");
+    }
     if (tw_train_resumes_by_itself(o) && !*o->checkpoint) {
         return refuse("thinwire.resume is auto: that is from thinwire.checkpoint, which names no folder");
     }

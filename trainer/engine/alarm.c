@@ -96,8 +96,24 @@ static size_t first_of(const uint64_t *all, int n_ranks)
     return first;
 }
 
-/* Collective: all ranks know that a gradient is not finite. One of them says where that began. */
-static void name_nonfinite(const tw_engine_t *engine)
+/* A weight is what cannot be passed over. */
+static void say_nonfinite(const tw_engine_t *engine, uint64_t own, const size_t *order)
+{
+    int is_weight = own < engine->n_tensors, stops = engine->options->bad_step == TW_TRAIN_BAD_STOP;
+    size_t tensor = is_weight ? (size_t)own : own < UINT64_MAX ? order[own - engine->n_tensors] : 0;
+    unsigned long long step = engine->steps_done + 1;
+    const char *name = engine->tensors[tensor].name;
+    if (is_weight || stops) {
+        tw_error("rank %d: step %llu: the %s of %s is not finite", engine->rank, step,
+                 is_weight ? "weight" : "gradient", name);
+    } else {
+        tw_warn("rank %d: step %llu: the gradient of %s is not finite", engine->rank, step, name);
+    }
+}
+
+/* Collective: all ranks know that a gradient is not finite. One of them says where that began. Is it in the
+ * weights? */
+static tw_status_t name_nonfinite(const tw_engine_t *engine, int *is_weight)
 {
     size_t *order = calloc(engine->n_tensors, sizeof(*order));
     uint64_t own = UINT64_MAX, *all = calloc((size_t)engine->n_ranks, sizeof(*all));
@@ -109,53 +125,87 @@ static void name_nonfinite(const tw_engine_t *engine)
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
     tw_status_t status = all ? tw_coll_run(engine->world, &args) : TW_ERR_NO_MEMORY;
-    if (status == TW_OK && order && first_of(all, engine->n_ranks) == (size_t)engine->rank) {
-        int is_weight = own < engine->n_tensors;
-        size_t tensor = is_weight ? (size_t)own : own < UINT64_MAX ? order[own - engine->n_tensors] : 0;
-        tw_error("rank %d: step %llu: the %s of %s is not finite", engine->rank,
-                 (unsigned long long)engine->steps_done + 1, is_weight ? "weight" : "gradient",
-                 engine->tensors[tensor].name);
+    if (status == TW_OK) {
+        size_t first = first_of(all, engine->n_ranks);
+        *is_weight = all[first] < engine->n_tensors;
+        if (order && first == (size_t)engine->rank) {
+            say_nonfinite(engine, own, order);
+        }
     }
     free(order);
     free(all);
+    return status;
 }
 
-/* ---- alarms -------------------------------------------------------------------------------------------- */
+/* ---- what is wrong ------------------------------------------------------------------------------------- */
+
+#define WHY_BYTES 160
+
+/* Why a step is bad, into why [WHY_BYTES]; all ranks find the same. 0: it is not. */
+static int is_bad_step(const tw_engine_t *engine, const tw_engine_report_t *report, double norm, char *why)
+{
+    const tw_train_options_t *o = engine->options;
+    double loss = report->loss, recent = engine->recent_loss;
+    double loss_z = tw_outliers_loss_z(engine, loss), norm_z = tw_outliers_norm_z(engine, norm);
+    if (report->norm.n_nonfinite > 0) {
+        snprintf(why, WHY_BYTES, "the gradient is not finite");
+    } else if (!isfinite(loss)) {
+        snprintf(why, WHY_BYTES, "the loss is not finite");
+    } else if (o->loss_jump > 0 && recent > 0 && loss > o->loss_jump * recent) {
+        snprintf(why, WHY_BYTES,
+                 "the loss jumped from about %.4g to %.4g: more than thinwire.loss_jump %g times", recent,
+                 loss, o->loss_jump);
+    } else if (o->loss_z > 0 && loss_z > o->loss_z) {
+        snprintf(why, WHY_BYTES,
+                 "the loss %.4g is %.3g deviations above the last ones: more than "
+                 "thinwire.loss_z %g",
+                 loss, loss_z, o->loss_z);
+    } else if (o->norm_z > 0 && norm_z > o->norm_z) {
+        snprintf(why, WHY_BYTES,
+                 "the gradient's norm %.4g is %.3g deviations above the last ones: more than "
+                 "thinwire.norm_z %g",
+                 norm, norm_z, o->norm_z);
+    } else {
+        return 0;
+    }
+    return 1;
+}
 
 /* What all ranks see is said by the first. */
-static tw_status_t alarm_norm(const tw_engine_t *engine, const tw_engine_report_t *report, double norm)
+static tw_status_t stop(const tw_engine_t *engine, const char *why)
 {
-    if (report->norm.n_nonfinite > 0) {
-        name_nonfinite(engine);
-        return TW_ERR_MISMATCH;
+    if (engine->rank == 0) {
+        tw_error("rank 0: step %llu: %s", (unsigned long long)engine->steps_done + 1, why);
     }
-    if (norm == 0) {
-        if (engine->rank == 0) {
-            tw_error("rank 0: step %llu: the gradient is zero: nothing is learnt",
-                     (unsigned long long)engine->steps_done + 1);
-        }
-        return TW_ERR_MISMATCH;
+    return TW_ERR_MISMATCH;
+}
+
+/* Of weights that are not finite nothing comes any more, whatever is skipped. */
+static tw_status_t pass_over(tw_engine_t *engine, const char *why)
+{
+    const tw_train_options_t *o = engine->options;
+    engine->outliers.n_bad++;
+    if (engine->outliers.n_bad > (uint64_t)o->bad_steps_most) {
+        char more[WHY_BYTES + 64];
+        snprintf(more, sizeof(more), "%s; there were %lld bad steps before it (thinwire.bad_steps_most)", why,
+                 (long long)o->bad_steps_most);
+        return stop(engine, more);
+    }
+    if (engine->rank == 0) {
+        tw_warn("rank 0: step %llu: %s: %s", (unsigned long long)engine->steps_done + 1, why,
+                o->bad_step == TW_TRAIN_BAD_SKIP ? "skipped" : "back to the last checkpoint");
     }
     return TW_OK;
 }
 
-static tw_status_t alarm_loss(const tw_engine_t *engine, double loss)
+static tw_status_t judge(tw_engine_t *engine, const tw_engine_report_t *report, const char *why)
 {
-    double jump = engine->options->loss_jump, recent = engine->recent_loss;
-    unsigned long long step = engine->steps_done + 1;
-    int jumps = jump > 0 && recent > 0 && loss > jump * recent;
-    if (isfinite(loss) && !jumps) {
-        return TW_OK;
+    int is_weight = 0, is_nonfinite = report->norm.n_nonfinite > 0;
+    TW_TRY(is_nonfinite ? name_nonfinite(engine, &is_weight) : TW_OK);
+    if (engine->options->bad_step != TW_TRAIN_BAD_STOP && !is_weight) {
+        return pass_over(engine, why);
     }
-    if (engine->rank == 0 && !isfinite(loss)) {
-        tw_error("rank 0: step %llu: the loss is not finite", step);
-    } else if (engine->rank == 0) {
-        tw_error(
-            "rank 0: step %llu: the loss jumped from about %.4g to %.4g: more than thinwire.loss_jump %g "
-            "times",
-            step, recent, loss, jump);
-    }
-    return TW_ERR_MISMATCH;
+    return is_nonfinite ? TW_ERR_MISMATCH : stop(engine, why);
 }
 
 /* Blocks of this rank that the last deltas have left behind: said when it begins, and then as often as steps
@@ -177,17 +227,22 @@ static void report_lag(tw_engine_t *engine)
     engine->lag_blocks = counters.lag_blocks;
 }
 
-tw_status_t tw_engine_alarm(tw_engine_t *engine, const tw_engine_report_t *report, double norm)
+tw_status_t tw_engine_alarm(tw_engine_t *engine, const tw_engine_report_t *report, double norm, int *is_bad)
 {
-    tw_status_t status = alarm_norm(engine, report, norm);
+    char why[WHY_BYTES];
+    double loss = report->loss;
+    *is_bad = is_bad_step(engine, report, norm, why);
     report_lag(engine);
-    if (status == TW_OK) {
-        status = alarm_loss(engine, report->loss);
+    TW_TRY(*is_bad ? judge(engine, report, why) : TW_OK);
+    if (norm == 0 && !*is_bad) {
+        return stop(engine, "the gradient is zero: nothing is learnt");
     }
-    if (status == TW_OK) {
+    tw_outliers_add(engine, loss, norm);
+    if (!*is_bad) {
+        engine->outliers.n_bad = engine->options->bad_step == TW_TRAIN_BAD_SKIP ? 0 : engine->outliers.n_bad;
         engine->recent_loss = engine->recent_loss > 0
-                                  ? engine->recent_loss + RECENT_SHARE * (report->loss - engine->recent_loss)
-                                  : report->loss;
+                                  ? engine->recent_loss + RECENT_SHARE * (loss - engine->recent_loss)
+                                  : loss;
     }
-    return status;
+    return TW_OK;
 }

@@ -258,6 +258,9 @@ static tw_status_t engine_init(tw_engine_t *engine)
         status = tw_update_init(engine);
     }
     if (status == TW_OK) {
+        status = tw_outliers_init(engine);
+    }
+    if (status == TW_OK) {
         status = tw_engine_check_device(engine);
     }
     if (status == TW_OK) {

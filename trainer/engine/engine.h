@@ -63,13 +63,27 @@ const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_p
  *  step (the number of steps done). recent_loss: as tw_engine_recent_loss said then; 0: not known.
  *  Collective. */
 tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step, double recent_loss);
+/** What bad steps are told by, and which data come next; a checkpoint keeps it. */
+typedef struct tw_engine_past {
+    uint64_t passed_over;  /**< batches that rollbacks have passed over: the next step's is so much later */
+    const double *history; /**< [n_history]: losses of the last steps, the oldest first; then their norms */
+    size_t n_history;      /**< an even number */
+} tw_engine_past_t;
+/** Borrowed, until the next step. */
+tw_engine_past_t tw_engine_past_get(tw_engine_t *engine);
+/** Beside tw_engine_loaded. What is more than thinwire.z_window of each is left out. */
+void tw_engine_past_set(tw_engine_t *engine, const tw_engine_past_t *past);
+/** So many batches in all are passed over. */
+void tw_engine_pass_over(tw_engine_t *engine, uint64_t batches);
 /** The moving mean of the losses that thinwire.loss_jump compares with; 0: none yet. */
 double tw_engine_recent_loss(const tw_engine_t *engine);
 uint64_t tw_engine_steps_done(const tw_engine_t *engine);
 tw_engine_notices_t tw_engine_heard(const tw_engine_t *engine);
 
 /** Train on the next batch. Collective. TW_ERR_MISMATCH: an alarm (logged with rank and tensor): zero or
- *  non-finite gradient norm, loss jump, replicas that differ. */
+ *  non-finite gradient norm, loss jump, replicas that differ. A bad step that thinwire.bad_step does not stop
+ *  at is said by rank 0 and by out->is_bad: nothing has been updated. It counts as a step; with "rollback" the
+ *  caller then loads a checkpoint. */
 tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out);
 /** Mean loss over the validation split's first thinwire.val_sequences sequences, the same ones on any number
  *  of ranks, or over all it has; NaN if there is none. Of the same weights it is the same but for fp32's last

@@ -8,7 +8,7 @@
  *  step.c       a training step                            validate.c  a validation; are replicas equal?
  *  totals.c     what has been sent, planned, waited for    alarm.c     when to stop
  *  device.c     where memory lies, and what fits           inputs.c    layers' inputs, kept until backward
- *  processor.c  processor time */
+ *  processor.c  processor time                         outliers.c  losses and norms out of the common */
 #ifndef TW_TRAINER_ENGINE_STATE_H
 #define TW_TRAINER_ENGINE_STATE_H
 
@@ -95,6 +95,14 @@ typedef struct tw_engine_map {
     size_t n_bytes;
 } tw_engine_map_t;
 
+/** Losses and norms of the last steps, in rings; past: both in order. */
+typedef struct tw_engine_outliers {
+    double *losses, *norms, *past; /* [window], [window], [2 * window] */
+    size_t window, n, at;          /* how many there are, and the oldest once there are `window` */
+    uint64_t n_bad;                /* bad steps in a row; with rollback, of all */
+    uint64_t passed_over;
+} tw_engine_outliers_t;
+
 struct tw_engine {
     const tw_train_options_t *options;
     tw_model_t *model;
@@ -144,10 +152,11 @@ struct tw_engine {
         reduced_compute_sec; /* processor time of the compute thread when this step's gradients were there */
     tw_engine_notices_t notices; /* of the last step */
     uint64_t lag_blocks;         /* so far */
-    double recent_loss;          /* moving mean, for the jump alarm; 0: none yet */
-    double wait_sec;             /* since the engine was made */
-    uint64_t planned_bytes;      /* over the world */
-    tw_coll_counters_t base;     /* of the world, before the engine and beside it */
+    tw_engine_outliers_t outliers;
+    double recent_loss;      /* moving mean, for the jump alarm; 0: none yet */
+    double wait_sec;         /* since the engine was made */
+    uint64_t planned_bytes;  /* over the world */
+    tw_coll_counters_t base; /* of the world, before the engine and beside it */
     tw_engine_totals_t aside[TW_ENGINE_ASIDE_COUNT];
     tw_engine_totals_t reported; /* sums over the ranks at the last step's exchange */
 };
@@ -273,7 +282,15 @@ tw_engine_totals_t tw_engine_aside_begin(const tw_engine_t *engine);
 void tw_engine_aside_end(tw_engine_t *engine, tw_engine_aside_t what, const tw_engine_totals_t *begin);
 
 /* ---- alarm.c */
-tw_status_t tw_engine_alarm(tw_engine_t *engine, const tw_engine_report_t *report, double norm);
+/** is_bad: the step is, and thinwire.bad_step does not stop there. */
+tw_status_t tw_engine_alarm(tw_engine_t *engine, const tw_engine_report_t *report, double norm, int *is_bad);
+
+/* ---- outliers.c */
+tw_status_t tw_outliers_init(tw_engine_t *engine);
+/** By how many standard deviations a loss or a norm is above those before it; 0: too few of them. */
+double tw_outliers_loss_z(const tw_engine_t *engine, double loss);
+double tw_outliers_norm_z(const tw_engine_t *engine, double norm);
+void tw_outliers_add(tw_engine_t *engine, double loss, double norm);
 
 TW_C_END
 

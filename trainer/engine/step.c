@@ -9,7 +9,7 @@ static tw_data_place_t place_of(const tw_engine_t *engine, size_t micro)
 {
     const tw_train_options_t *o = engine->options;
     return (tw_data_place_t){.seed = (uint64_t)o->seed,
-                             .step = engine->steps_done,
+                             .step = engine->steps_done + engine->outliers.passed_over,
                              .n_micros = (size_t)o->accumulation,
                              .micro = micro,
                              .n_ranks = (size_t)engine->n_ranks,
@@ -150,18 +150,19 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
     const tw_train_options_t *o = engine->options;
     tw_engine_processor_t processor = tw_engine_processor_get();
     double begin = tw_time_sec(), lr = tw_train_lr(o, engine->steps_done + 1), norm = 0;
+    int is_bad = 0;
     tw_engine_report_t report;
     engine->forward_sec = engine->backward_sec = 0;
     tw_status_t status = gradients(engine, &report);
     double update_begin = tw_time_sec();
     if (status == TW_OK) {
         norm = tw_norm_value(&report.norm);
-        status = tw_engine_alarm(engine, &report, norm);
+        status = tw_engine_alarm(engine, &report, norm, &is_bad);
     }
-    if (status == TW_OK && engine->hooks.before_update) {
+    if (status == TW_OK && !is_bad && engine->hooks.before_update) {
         engine->hooks.before_update(engine->hooks.ctx);
     }
-    if (status == TW_OK) {
+    if (status == TW_OK && !is_bad) {
         status = tw_engine_update(engine, lr, clip_scale(engine, norm));
     }
     if (status != TW_OK) {
@@ -185,7 +186,8 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
                                .progress_processor_sec = processor.progress_sec,
                                .update_processor_sec = update_compute_sec,
                                .exchange_processor_sec = engine->exchange_progress_sec,
-                               .memory_bytes = engine->resident_most};
+                               .memory_bytes = engine->resident_most,
+                               .is_bad = is_bad};
     tw_engine_totals_t spent = tw_engine_totals_since(&report.totals, &engine->reported);
     engine->reported = report.totals;
     note_totals(&spent, out);
