@@ -1,11 +1,13 @@
 /* A trained model as transformers opens it: weights, shape, and the files of its tokenizer. */
+#include "trainer/export.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "trainer/persist.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 #define PATH_BYTES 4096
 
@@ -93,14 +95,14 @@ static tw_status_t copy_tokenizer(const tw_train_options_t *o, const char *folde
     return copy_file(o->merges, folder, "merges.txt");
 }
 
-tw_status_t tw_persist_export(const tw_persist_t *persist, const char *checkpoints, const char *folder)
+tw_status_t tw_export_model(const tw_train_options_t *options, const tw_model_t *model,
+                            const char *checkpoints, uint64_t step, const char *folder)
 {
     tw_checkpoint_t *checkpoint;
-    uint64_t step = tw_engine_steps_done(persist->engine);
     TW_TRY(tw_checkpoint_is_step(checkpoints)
-               ? tw_checkpoint_open(checkpoints, persist->model, &checkpoint)
-               : tw_checkpoint_open_step(checkpoints, step, persist->model, &checkpoint));
-    tw_status_t status = tw_weights_export(checkpoint, persist->model, TW_TYPE_BF16, folder);
+               ? tw_checkpoint_open(checkpoints, model, &checkpoint)
+               : tw_checkpoint_open_step(checkpoints, step, model, &checkpoint));
+    tw_status_t status = tw_weights_export(checkpoint, model, TW_TYPE_BF16, folder);
     tw_checkpoint_close(checkpoint);
-    return status == TW_OK ? copy_tokenizer(persist->options, folder) : status;
+    return status == TW_OK ? copy_tokenizer(options, folder) : status;
 }

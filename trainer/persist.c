@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "trainer/agreement.h"
+#include "trainer/export.h"
 #include "trainer/facts.h"
 
 void tw_persist_cleanup(tw_persist_t *persist)
@@ -160,7 +161,8 @@ static tw_status_t export_to(const tw_persist_t *persist, const char *checkpoint
 {
     tw_status_t status = TW_OK;
     if (tw_coll_rank(persist->own) == 0) {
-        status = tw_persist_export(persist, checkpoints, folder);
+        status = tw_export_model(persist->options, persist->model, checkpoints,
+                                 tw_engine_steps_done(persist->engine), folder);
     }
     return tw_agree_status(persist->own, status);
 }

@@ -74,9 +74,6 @@ tw_status_t tw_persist_finish(tw_persist_t *persist);
  *  Collective. The same errors. */
 tw_status_t tw_persist_nothing_done(tw_persist_t *persist);
 
-/** By one process: the last checkpoint's weights as a model, and what transformers wants beside them. Errors
- *  of tw_checkpoint_open and tw_weights_export; TW_ERR_IO, logged. Private to persist. */
-tw_status_t tw_persist_export(const tw_persist_t *persist, const char *checkpoints, const char *folder);
 /** The engine's pieces as a checkpoint wants them; the caller's to free. NULL: memory is short, logged.
  *  Private to persist. */
 tw_checkpoint_piece_t *tw_persist_pieces(const tw_persist_t *persist, size_t *n_pieces);

@@ -100,7 +100,9 @@ static tw_status_t open_data(run_t *run)
                                      .tokenizer = o->tokenizer,
                                      .token_bytes = (size_t)o->token_bytes,
                                      .cache_dir = o->cache,
-                                     .val_share = o->val_share};
+                                     .val_share = o->val_share,
+                                     .is_aligned = o->document_token >= 0,
+                                     .document_token = o->document_token};
     TW_TRY(tw_data_open(&config, &run->data));
     if (tw_data_n_sequences(run->data, TW_DATA_TRAIN, (size_t)o->sequence) == 0) {
         tw_error("%s: %llu tokens for training are too few for a sequence of %lld (thinwire.sequence_length)",
@@ -108,7 +110,8 @@ static tw_status_t open_data(run_t *run)
                  (long long)o->sequence);
         return TW_ERR_CONFIG;
     }
-    return TW_OK;
+    return tw_train_config_epochs(run->config,
+                                  tw_data_n_sequences(run->data, TW_DATA_TRAIN, (size_t)o->sequence));
 }
 
 /* Text is kept for a validation that it is too short for. */

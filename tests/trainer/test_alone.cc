@@ -163,16 +163,15 @@ TEST_F(Persist, WithoutStepsOnlyAValidation)
 TEST_F(Persist, TheBestIsKept)
 {
     std::string best = folder_ + "/best";
-    Sets sets = {"thinwire.steps=8",          "thinwire.val_every=1",
-                 "thinwire.save_best=" + best, "optimizer.params.lr=0.5",
-                 "thinwire.checkpoint_keep=99", kAuto};
+    Sets sets = {"thinwire.steps=8",        "thinwire.val_every=1",        "thinwire.save_best=" + best,
+                 "optimizer.params.lr=0.5", "thinwire.checkpoint_keep=99", kAuto};
     run({1, 1}, sets);
     ASSERT_EQ(8u, val_losses_.size());
     size_t at = (size_t)(std::min_element(val_losses_.begin(), val_losses_.end()) - val_losses_.begin());
     ASSERT_LT(at, 7u) << "at this learning rate it gets worse again";
     for (size_t i = 0; i < 8; i++) { /* a checkpoint wherever it got better, and at the end */
-        bool is_better = i == 0 || val_losses_[i] < *std::min_element(val_losses_.begin(),
-                                                                      val_losses_.begin() + (long)i);
+        bool is_better =
+            i == 0 || val_losses_[i] < *std::min_element(val_losses_.begin(), val_losses_.begin() + (long)i);
         EXPECT_EQ(is_better || i == 7, has_step((int)i + 1)) << i + 1;
     }
     double lowest = val_losses_[at];
@@ -208,8 +207,9 @@ TEST_F(Persist, TokenizersLieBesideTheModel)
 
 /* ---- bad steps ----------------------------------------------------------------------------------------- */
 
-const Sets kSkip = {"thinwire.steps=16", "scheduler.params.total_num_steps=16", "thinwire.bad_step=skip",
-                    "thinwire.loss_z=1", "thinwire.norm_z=1.5",                  "thinwire.z_window=4",
+const Sets kSkip = {"thinwire.steps=16",         "scheduler.params.total_num_steps=16",
+                    "thinwire.bad_step=skip",    "thinwire.loss_z=1",
+                    "thinwire.norm_z=1.5",       "thinwire.z_window=4",
                     "thinwire.bad_steps_most=16"};
 
 Sets with(Sets sets, const Sets &more)
@@ -218,22 +218,23 @@ Sets with(Sets sets, const Sets &more)
     return sets;
 }
 
-/* Common noise is out of these bounds now and then. The same steps are bad on all ranks and in all exact sets. */
+/* Common noise is out of these bounds now and then: in the same steps on all ranks and in all exact sets. */
 TEST_F(Persist, BadStepsAreSkipped)
 {
     allow_log("deviations above the last ones");
-    std::vector<double> want = run({2, 2}, with(kSkip, {"zero_optimization.stage=3", "thinwire.checkpoint="}));
+    std::vector<double> want =
+        run({2, 2}, with(kSkip, {"zero_optimization.stage=3", "thinwire.checkpoint="}));
     std::vector<int> bad = bad_;
     ASSERT_EQ(16u, want.size());
     EXPECT_GT(std::count(bad.begin(), bad.end(), 1), 0);
     EXPECT_LT(std::count(bad.begin(), bad.end(), 1), 12);
     EXPECT_EQ(0, std::count(bad.begin(), bad.begin() + 4, 1)); /* too few to compare with */
-    for (const Sets &more : std::vector<Sets>{{"zero_optimization.stage=0"},
-                                              {"zero_optimization.stage=1"},
-                                              {"zero_optimization.stage=2"},
-                                              {"zero_optimization.stage=3", "thinwire.hpz=on"},
-                                              {"zero_optimization.stage=3", "thinwire.delta_exact=y",
-                                               "thinwire.lossless_gradients=y"}}) {
+    for (const Sets &more : std::vector<Sets>{
+             {"zero_optimization.stage=0"},
+             {"zero_optimization.stage=1"},
+             {"zero_optimization.stage=2"},
+             {"zero_optimization.stage=3", "thinwire.hpz=on"},
+             {"zero_optimization.stage=3", "thinwire.delta_exact=y", "thinwire.lossless_gradients=y"}}) {
         SCOPED_TRACE(more.back());
         EXPECT_EQ(want, run({2, 2}, with(with(kSkip, more), {"thinwire.checkpoint="})));
         EXPECT_EQ(bad, bad_);
@@ -310,8 +311,8 @@ void enlarge(const std::string &path, const char *name)
 TEST_F(Persist, WhatIsNotFiniteIsSkippedToo)
 {
     std::string saved = folder_ + "/saved";
-    Sets sets = {"thinwire.steps=9",         "thinwire.checkpoint=",       "model.init_from=" + saved,
-                 "thinwire.bad_step=skip",   "thinwire.bad_steps_most=2",  "thinwire.val_sequences=0"};
+    Sets sets = {"thinwire.steps=9",       "thinwire.checkpoint=",      "model.init_from=" + saved,
+                 "thinwire.bad_step=skip", "thinwire.bad_steps_most=2", "thinwire.val_sequences=0"};
     run({1, 1}, {"thinwire.steps=1", "thinwire.save_model=" + saved});
     enlarge(saved + "/model.safetensors", "transformer.wte.weight");
     expect_log("is not finite");
@@ -319,6 +320,38 @@ TEST_F(Persist, WhatIsNotFiniteIsSkippedToo)
     expect_log("step 2: the gradient is not finite: skipped");
     expect_log("step 3: the gradient is not finite; there were 2 bad steps before it");
     EXPECT_EQ(2u, run({1, 1}, sets, TW_ERR_MISMATCH).size());
+}
+
+/* ---- data ---------------------------------------------------------------------------------------------- */
+
+/* Patterns, weights, documents, epochs: what comes next is a matter of the step alone. */
+TEST_F(Persist, ManyFilesAreGoneOnWith)
+{
+    std::string parts = "cd " + folder_ + "; split -n 5 text part_; head -c 3000 text > few";
+    ASSERT_EQ(0, system(parts.c_str()));
+    allow_log("there are steps of another run");
+    for (const Sets &data : std::vector<Sets>{{"thinwire.data=" + folder_ + "/part_*"},
+                                              {"thinwire.data=" + folder_ + "/part_*:2," + folder_ + "/few:1",
+                                               "thinwire.document_token=10"}}) {
+        SCOPED_TRACE(data[0]);
+        expect_same_losses({1, 1}, data);
+        std::vector<double> losses = run({1, 1}, with(data, {"thinwire.steps=3"}));
+        EXPECT_EQ(losses, run({1, 1}, with(data, {"thinwire.steps=3"})));
+        EXPECT_NE(losses, run({1, 1}, {"thinwire.steps=3"}));
+    }
+    expect_log("rank 1: data.checksum is '");
+    run({1, 1}, {"thinwire.steps=1", "thinwire.data=" + folder_ + "/part_*:2," + folder_ + "/few:1"},
+        TW_ERR_MISMATCH, {"thinwire.data=" + folder_ + "/part_*:3," + folder_ + "/few:1"});
+}
+
+/* The length in passes through the data: 2 of 11 sequences, 4 a step. */
+TEST_F(Persist, EpochsAreALength)
+{
+    std::ofstream(folder_ + "/text") << std::string(16 * 11 + 1, 'x');
+    Sets sets = {"thinwire.epochs=2", "thinwire.val_share=0", "train_batch_size=4", "thinwire.checkpoint="};
+    EXPECT_EQ(6u, run({1, 1}, sets).size());
+    expect_log("thinwire.epochs is given");
+    EXPECT_EQ(6u, run({1, 1}, with(sets, {"thinwire.steps=100"})).size());
 }
 
 } // namespace

@@ -1,10 +1,10 @@
 /** Private to trainer/checkpoint: manifest.json, which makes a folder a checkpoint.
  *
  *      {"body": {"format": 1, "step": 600, "seed": 1, "batch": 8, "seq_len": 128, "n_ranks": 4,
- *                "run": "0123456789abcdef", "recent_loss": 2.5, "best_val": 2.4,
- *                "passed_over": 0, "history": [2.5, 2.6, 0.7, 0.8],
- *                "facts": {"optimizer.params.lr": "0.0006", ...}, "model": {"family": "gpt2", "n_layer": 4,
- *                ..., "layer_norm_epsilon": 1e-05}, "tensors": [{"name": "transformer.wte.weight", "n_elems": 32768}, ...],
+ *                "run": "0123456789abcdef", "recent_loss": 2.5, "best_val": 2.4, "passed_over": 0,
+ *                "history": [2.5, 2.6, 0.7, 0.8], "facts": {"optimizer.params.lr": "0.0006", ...},
+ *                "model": {"family": "gpt2", "n_layer": 4, ..., "layer_norm_epsilon": 1e-05},
+ *                "tensors": [{"name": "transformer.wte.weight", "n_elems": 32768}, ...],
  *                "shards": [{"bytes": 1234, "xxh3": "0123456789abcdef"}, ...]},
  *       "xxh3": "..."}
  *

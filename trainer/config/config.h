@@ -58,6 +58,8 @@ typedef struct tw_train_options {
     int64_t token_bytes;
     double val_share;
     int64_t val_every, val_sequences;
+    int64_t document_token;
+    double epochs;
     int hpz; /* tw_train_hpz_t */
     int64_t delta_bits, delta_block;
     int delta_exact, delta_hadamard;
@@ -111,6 +113,10 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int 
 
 /** Every key in force, its value, where it comes from and its meaning. */
 void tw_train_config_print(const tw_train_config_t *config, FILE *out);
+
+/** thinwire.steps follows from thinwire.epochs, once it is known how many sequences an epoch has; nothing to
+ *  do without epochs. TW_ERR_CONFIG (logged): too many. */
+tw_status_t tw_train_config_epochs(tw_train_config_t *config, uint64_t n_sequences);
 
 /** Of all values but texts. */
 uint64_t tw_train_config_hash(const tw_train_config_t *config);

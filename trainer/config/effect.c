@@ -123,6 +123,11 @@ static int inputs_are_in_memory(const tw_train_options_t *o)
     return *o->activation_path == '\0';
 }
 
+static int has_no_epochs(const tw_train_options_t *o)
+{
+    return o->epochs == 0;
+}
+
 static int has_z(const tw_train_options_t *o)
 {
     return o->loss_z > 0 || o->norm_z > 0;
@@ -172,6 +177,7 @@ static const struct {
     {{"thinwire.checkpoint_every", "thinwire.checkpoint_minutes", "thinwire.checkpoint_keep"},
      has_checkpoints,
      "no thinwire.checkpoint is given"},
+    {{"thinwire.steps"}, has_no_epochs, "thinwire.epochs is given"},
     {{"thinwire.z_window"}, has_z, "thinwire.loss_z and norm_z are 0"},
     {{"thinwire.bad_steps_most"}, outlives_bad_steps, "thinwire.bad_step is stop"},
     {{"thinwire.save_best"}, validates, "thinwire.val_sequences is 0"},

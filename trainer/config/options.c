@@ -115,7 +115,17 @@ static const tw_config_field_t fields[] = {
           "Length of the run; 0: only a validation of what resume or model.init_from gives."),
     COUNT("thinwire.seed", "1", seed, 0, MANY, "", "Of initial weights, order of data and rounding."),
     COUNT("thinwire.sequence_length", "128", sequence, 1, 1e6, "tokens", "Of each sequence."),
-    TEXT("thinwire.data", data, "UTF-8 text, or .bin of tokens; nothing: the King James text."),
+    REAL("thinwire.epochs", "0", epochs, 0, 1e6,
+         "Length of the run in passes through the training data, in place of thinwire.steps; 0: as that "
+         "says."),
+    TEXT("thinwire.data", data,
+         "UTF-8 text, or .bin of tokens; patterns and several with commas; PATTERN:WEIGHT,PATTERN:WEIGHT "
+         "takes so "
+         "much of each; nothing: the King James text."),
+    COUNT(
+        "thinwire.document_token", "-1", document_token, -1, 1048575, "",
+        "Token that documents begin with, such as 50256: sequences begin at one where one comes within their "
+        "length; -1: anywhere."),
     COUNT("thinwire.token_bytes", "0", token_bytes, 0, 4, "bytes",
           "Of a token in .bin files: 2 or 4; 0: as their header says, or 2."),
     TEXT("thinwire.val_data", val_data, "For validation; nothing: the end of thinwire.data."),

@@ -1,4 +1,5 @@
 /* What depends on several keys and on the job. */
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -261,6 +262,23 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int 
     if (status == TW_OK) {
         tw_train_note_without_effect(config);
     }
-    follow(config, &o->total_steps, o->total_steps > 0 ? o->total_steps : o->steps);
+    if (o->epochs == 0) {
+        follow(config, &o->total_steps, o->total_steps > 0 ? o->total_steps : o->steps);
+    }
     return status;
+}
+
+tw_status_t tw_train_config_epochs(tw_train_config_t *config, uint64_t n_sequences)
+{
+    tw_train_options_t *o = &config->options;
+    double steps = ceil(o->epochs * (double)n_sequences / (double)o->batch);
+    if (o->epochs == 0) {
+        return TW_OK;
+    }
+    if (steps > 1e15) {
+        return refuse("thinwire.epochs: more steps than thinwire.steps may be");
+    }
+    follow(config, &o->steps, (int64_t)steps);
+    follow(config, &o->total_steps, o->total_steps > 0 ? o->total_steps : o->steps);
+    return TW_OK;
 }

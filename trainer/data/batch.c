@@ -2,10 +2,32 @@
 #include "trainer/data/order.h"
 #include "trainer/data/state.h"
 
+uint64_t tw_data_n_tokens(const tw_data_t *data, tw_data_split_t split)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < data->n_ranges[split]; i++) {
+        n += data->ranges[split][i].n;
+    }
+    return n;
+}
+
+static uint64_t sequences_of(const tw_data_range_t *range, size_t seq_len)
+{
+    return range->n > 0 && seq_len > 0 ? (range->n - 1) / seq_len : 0;
+}
+
+static uint64_t sum_sequences(const tw_data_range_t *ranges, size_t n, size_t seq_len)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += sequences_of(&ranges[i], seq_len);
+    }
+    return sum;
+}
+
 uint64_t tw_data_n_sequences(const tw_data_t *data, tw_data_split_t split, size_t seq_len)
 {
-    uint64_t n = data->splits[split].n;
-    return n > 0 && seq_len > 0 ? (n - 1) / seq_len : 0;
+    return sum_sequences(data->ranges[split], data->n_ranges[split], seq_len);
 }
 
 static tw_status_t check_place(const tw_data_place_t *place)
@@ -26,13 +48,69 @@ static uint64_t first_sequence(const tw_data_place_t *place)
     return (micros * place->n_ranks + place->rank) * place->batch;
 }
 
-static void copy_sequence(const tw_data_range_t *range, uint64_t first, size_t seq_len, int32_t *tokens,
-                          int32_t *targets)
+/* A sequence of a file. */
+typedef struct spot {
+    const tw_data_range_t *range;
+    uint64_t first; /* token */
+} spot_t;
+
+/* Number `sequence` of those of some files, one after the other: none reaches from one file into the next. */
+static spot_t find_spot(const tw_data_range_t *ranges, uint64_t sequence, size_t seq_len)
+{
+    for (;; ranges++) {
+        uint64_t n = sequences_of(ranges, seq_len);
+        if (sequence < n) {
+            return (spot_t){ranges, sequence * seq_len};
+        }
+        sequence -= n;
+    }
+}
+
+/* Where the next document begins, if that is before the next sequence and leaves room for all of it. */
+static uint64_t align(const tw_data_t *data, const spot_t *spot, size_t seq_len)
+{
+    for (uint64_t at = spot->first; data->document >= 0 && at < spot->first + seq_len; at++) {
+        if (tw_data_token(spot->range, at) == data->document && at + seq_len < spot->range->n) {
+            return at;
+        }
+    }
+    return spot->first;
+}
+
+/* The k-th sequence of training since the beginning of time. TW_ERR_INVALID, logged: its group has none. */
+static tw_status_t training_spot(const tw_data_t *data, const tw_data_place_t *place, uint64_t k,
+                                 spot_t *spot)
+{
+    tw_data_turn_t turn = data->turns ? data->turns[k % TW_DATA_TURNS] : (tw_data_turn_t){0, 0};
+    const tw_data_group_t *group = &data->groups[turn.group];
+    const tw_data_range_t *ranges = data->ranges[TW_DATA_TRAIN] + group->first;
+    uint64_t n = sum_sequences(ranges, group->n, place->seq_len);
+    uint64_t own = data->turns ? k / TW_DATA_TURNS * group->n_turns + turn.before : k;
+    if (n == 0) {
+        tw_error("data: %s: too short for a sequence of %zu tokens", ranges->tokens->map.path,
+                 place->seq_len);
+        return TW_ERR_INVALID;
+    }
+    uint64_t seed = place->seed ^ (uint64_t)turn.group << 32;
+    *spot = find_spot(ranges, tw_data_order(seed, own / n, n, own % n), place->seq_len);
+    spot->first = align(data, spot, place->seq_len);
+    return TW_OK;
+}
+
+static void copy_sequence(const spot_t *spot, size_t seq_len, int32_t *tokens, int32_t *targets)
 {
     for (size_t t = 0; t < seq_len; t++) {
-        tokens[t] = tw_data_token(range, first + t);
-        targets[t] = tw_data_token(range, first + t + 1);
+        tokens[t] = tw_data_token(spot->range, spot->first + t);
+        targets[t] = tw_data_token(spot->range, spot->first + t + 1);
     }
+}
+
+static tw_status_t too_short(const tw_data_t *data, tw_data_split_t split, size_t seq_len)
+{
+    tw_error("data: %llu tokens for %s are too few for a sequence of %zu",
+             (unsigned long long)tw_data_n_tokens(data, split),
+             split == TW_DATA_TRAIN ? "training" : "validation", seq_len);
+    return TW_ERR_INVALID;
 }
 
 tw_status_t tw_data_batch(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *place,
@@ -42,18 +120,18 @@ tw_status_t tw_data_batch(const tw_data_t *data, tw_data_split_t split, const tw
     size_t seq_len = place->seq_len;
     uint64_t n_sequences = tw_data_n_sequences(data, split, seq_len), first = first_sequence(place);
     if (n_sequences == 0) {
-        tw_error("data: %llu tokens for %s are too few for a sequence of %zu",
-                 (unsigned long long)data->splits[split].n,
-                 split == TW_DATA_TRAIN ? "training" : "validation", seq_len);
-        return TW_ERR_INVALID;
+        return too_short(data, split, seq_len);
     }
-    TW_TRY(tw_data_map_check(&data->splits[split].tokens->map));
     for (size_t b = 0; b < place->batch; b++) {
-        uint64_t epoch = (first + b) / n_sequences, at = (first + b) % n_sequences;
-        uint64_t sequence = split == TW_DATA_TRAIN ? tw_data_order(place->seed, epoch, n_sequences, at) : at;
-        copy_sequence(&data->splits[split], sequence * seq_len, seq_len, tokens + b * seq_len,
-                      targets + b * seq_len);
+        spot_t spot;
+        if (split == TW_DATA_TRAIN) {
+            TW_TRY(training_spot(data, place, first + b, &spot));
+        } else {
+            spot = find_spot(data->ranges[split], (first + b) % n_sequences, seq_len);
+        }
+        TW_TRY(tw_data_map_check(&spot.range->tokens->map));
+        copy_sequence(&spot, seq_len, tokens + b * seq_len, targets + b * seq_len);
+        tw_data_rest(&spot.range->tokens->map);
     }
-    tw_data_rest(&data->splits[split].tokens->map);
     return TW_OK;
 }

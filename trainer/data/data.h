@@ -5,10 +5,10 @@
  *  vocabulary is encoded once and kept beside others in a folder of caches. An open source is only read: any
  *  threads may use it at once.
  *
- *  Order: the training part is cut into sequences of T tokens; an epoch goes through all of them once in an
- *  order drawn from (seed, epoch). What a rank gets is a function of (seed, step, place in the step) alone:
- *  nothing needs to be saved to resume in mid-epoch, and with the same global batch another number of ranks
- *  trains on the same sequences in the same steps. */
+ *  Order: each file's training part is cut into sequences of T tokens; an epoch goes through all of them once
+ *  in an order drawn from (seed, epoch). What a rank gets is a function of (seed, step, place in the step)
+ *  alone: nothing needs to be saved to resume in mid-epoch, and with the same global batch another number of
+ *  ranks trains on the same sequences in the same steps. */
 #ifndef TW_TRAINER_DATA_DATA_H
 #define TW_TRAINER_DATA_DATA_H
 
@@ -19,7 +19,9 @@ TW_C_BEGIN
 typedef enum tw_data_split { TW_DATA_TRAIN = 0, TW_DATA_VAL = 1 } tw_data_split_t;
 
 typedef struct tw_data_config {
-    /** "NAME.bin": tokens; else text. NULL or "": the King James text (Debian's bible-kjv) */
+    /** "NAME.bin": tokens; else text. Several, with commas between them, and patterns ("train_*.bin") are one
+     *  text; "web_*.bin:0.7,books.bin:0.3": so much of each in every 1,024 sequences. NULL or "": the King
+     *  James text (Debian's bible-kjv) */
     const char *path;
     const char *val_path; /**< of the same kind; NULL or "": the end of `path` */
     const char *vocab;    /**< GPT-2's vocab.json, with merges.txt; both NULL or "": a token per byte */
@@ -28,7 +30,10 @@ typedef struct tw_data_config {
     size_t token_bytes;    /**< of a token in a bare token file: 2 or 4; 0: 2 */
     /** NULL or "": $XDG_CACHE_HOME/thinwire, ~/.cache/thinwire or the system's temporary folder */
     const char *cache_dir;
-    double val_share; /**< without val_path: this share of the tokens, from 0 up to 0.5, is for validation */
+    double val_share; /**< without val_path: this share of each file, from 0 up to 0.5, is for validation */
+    /** Sequences of training begin where a document does: at this token, if one comes within their length. */
+    int is_aligned;
+    int64_t document_token;
 } tw_data_config_t;
 
 typedef struct tw_data tw_data_t;

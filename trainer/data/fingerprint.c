@@ -34,9 +34,16 @@ static tw_status_t add_file(const tw_data_tokens_t *tokens, uint64_t *checksum)
 
 tw_status_t tw_data_fingerprint_get(const tw_data_t *data, tw_data_fingerprint_t *out)
 {
-    *out = (tw_data_fingerprint_t){.n_train = data->splits[TW_DATA_TRAIN].n,
-                                   .n_val = data->splits[TW_DATA_VAL].n,
+    *out = (tw_data_fingerprint_t){.n_train = tw_data_n_tokens(data, TW_DATA_TRAIN),
+                                   .n_val = tw_data_n_tokens(data, TW_DATA_VAL),
                                    .vocab_size = data->vocab_size};
-    tw_status_t status = add_file(&data->files[0], &out->checksum);
-    return status == TW_OK ? add_file(&data->files[1], &out->checksum) : status;
+    const tw_data_tokens_t none = {0}; /* in the place of validation's own */
+    for (size_t i = 0; i < data->n_files; i++) {
+        TW_TRY(add_file(&data->files[i], &out->checksum));
+    }
+    TW_TRY(data->n_files == data->n_train_files ? add_file(&none, &out->checksum) : TW_OK);
+    for (size_t g = 0; g < data->n_groups && data->n_groups > 1; g++) {
+        out->checksum = XXH3_64bits_withSeed(&data->groups[g].weight, sizeof(double), out->checksum);
+    }
+    return TW_OK;
 }

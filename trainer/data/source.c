@@ -3,10 +3,17 @@
 #include <string.h>
 
 #include "trainer/data/encode.h"
+#include "trainer/data/files.h"
 #include "trainer/data/kjv.h"
 #include "trainer/data/state.h"
 
 #define BYTE_WORDS 256
+
+static tw_status_t no_memory(void)
+{
+    tw_error("data: out of memory");
+    return TW_ERR_NO_MEMORY;
+}
 
 static int given(const char *text)
 {
@@ -67,24 +74,101 @@ static size_t vocab_size_of(const tw_data_tokens_t *tokens)
     return tokens->bytes ? BYTE_WORDS : tw_data_tokens_vocab_size(tokens);
 }
 
-static tw_status_t find_splits(const tw_data_config_t *config, tw_data_t *data)
+static tw_status_t open_range(tw_data_t *data, size_t file, uint64_t n_val)
 {
-    tw_data_tokens_t *file = &data->files[0], *other = &data->files[1];
-    uint64_t n_val = given(config->val_path) ? 0 : (uint64_t)((double)file->n * config->val_share);
-    data->splits[TW_DATA_TRAIN] = (tw_data_range_t){file, 0, file->n - n_val};
-    data->splits[TW_DATA_VAL] = given(config->val_path) ? (tw_data_range_t){other, 0, other->n}
-                                                        : (tw_data_range_t){file, file->n - n_val, n_val};
-    size_t sizes[] = {vocab_size_of(file), given(config->val_path) ? vocab_size_of(other) : 0};
-    for (int i = 0; i < 2; i++) { /* a vocabulary that is given may be larger */
-        if (sizes[i] == SIZE_MAX) {
-            tw_error("%s: numbers that are no tokens: from 2147483647 on",
-                     i == 0 ? config->path : config->val_path);
-            return TW_ERR_FORMAT;
-        }
-        data->vocab_size = sizes[i] > data->vocab_size ? sizes[i] : data->vocab_size;
+    const tw_data_tokens_t *tokens = &data->files[file];
+    int is_train = file < data->n_train_files;
+    size_t size = vocab_size_of(tokens);
+    if (size == SIZE_MAX) {
+        tw_error("%s: numbers that are no tokens: from 2147483647 on", tokens->map.path);
+        return TW_ERR_FORMAT;
+    }
+    data->vocab_size = size > data->vocab_size ? size : data->vocab_size; /* a given one may be larger */
+    if (is_train) {
+        data->ranges[TW_DATA_TRAIN][data->n_ranges[TW_DATA_TRAIN]++] =
+            (tw_data_range_t){tokens, 0, tokens->n - n_val};
+    }
+    if (!is_train || n_val > 0) {
+        data->ranges[TW_DATA_VAL][data->n_ranges[TW_DATA_VAL]++] =
+            (tw_data_range_t){tokens, tokens->n - n_val, n_val};
     }
     return TW_OK;
 }
+
+/* Without text of its own, validation has the end of each file. */
+static tw_status_t find_splits(const tw_data_config_t *config, tw_data_t *data)
+{
+    for (int split = 0; split < 2; split++) {
+        data->ranges[split] = calloc(data->n_files + 1, sizeof(*data->ranges[split]));
+        if (!data->ranges[split]) {
+            return no_memory();
+        }
+    }
+    for (size_t i = 0; i < data->n_files; i++) {
+        uint64_t n = data->files[i].n;
+        int is_train = i < data->n_train_files;
+        double share = given(config->val_path) ? 0 : config->val_share;
+        TW_TRY(open_range(data, i, is_train ? (uint64_t)((double)n * share) : n));
+    }
+    return TW_OK;
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------- */
+
+/* Each turn is the group's that is furthest behind its share. */
+static void deal_turns(tw_data_t *data, double sum)
+{
+    for (uint32_t turn = 0; turn < TW_DATA_TURNS; turn++) {
+        size_t next = 0;
+        double most = -1;
+        for (size_t g = 0; g < data->n_groups; g++) {
+            const tw_data_group_t *group = &data->groups[g];
+            double behind = (turn + 1) * group->weight / sum - group->n_turns;
+            next = behind > most ? g : next;
+            most = behind > most ? behind : most;
+        }
+        data->turns[turn] = (tw_data_turn_t){.group = (uint32_t)next, .before = data->groups[next].n_turns++};
+    }
+}
+
+static tw_status_t make_turns(tw_data_t *data)
+{
+    double sum = 0;
+    data->turns = calloc(TW_DATA_TURNS, sizeof(*data->turns));
+    if (!data->turns) {
+        return no_memory();
+    }
+    for (size_t g = 0; g < data->n_groups; g++) {
+        sum += data->groups[g].weight;
+    }
+    deal_turns(data, sum);
+    for (size_t g = 0; g < data->n_groups; g++) {
+        if (data->groups[g].n_turns == 0) {
+            tw_error("data: %s: a weight of %g is less than 1/%d of all",
+                     data->files[data->groups[g].first].map.path, data->groups[g].weight, TW_DATA_TURNS);
+            return TW_ERR_INVALID;
+        }
+    }
+    return TW_OK;
+}
+
+static tw_status_t find_groups(const tw_data_names_t *names, tw_data_t *data)
+{
+    data->groups = calloc(names->n_groups + 1, sizeof(*data->groups));
+    if (!data->groups) {
+        return no_memory();
+    }
+    data->n_groups = names->n_groups;
+    for (size_t i = 0; i < names->n; i++) {
+        tw_data_group_t *group = &data->groups[names->at[i].group];
+        group->first = group->n == 0 ? i : group->first;
+        group->weight = names->at[i].weight;
+        group->n++;
+    }
+    return data->n_groups > 1 ? make_turns(data) : TW_OK;
+}
+
+/* ---- from first to last -------------------------------------------------------------------------------- */
 
 static tw_status_t check_config(const tw_data_config_t *config)
 {
@@ -113,24 +197,61 @@ static int needs_folder(const tw_data_config_t *config)
     return !given(config->path) || given(config->vocab) || given(config->tokenizer);
 }
 
-static tw_status_t open_files(opening_t *opening, tw_data_t *data)
+static tw_status_t open_vocabulary(opening_t *opening, tw_data_t *data)
 {
     const tw_data_config_t *config = opening->config;
-    tw_status_t status =
-        needs_folder(config) ? tw_data_cache_folder(config->cache_dir, opening->folder) : TW_OK;
-    if (status == TW_OK && (given(config->vocab) || given(config->tokenizer))) {
-        status = given(config->tokenizer) ? tw_bpe_create_json(config->tokenizer, &opening->bpe)
-                                          : tw_bpe_create(config->vocab, config->merges, &opening->bpe);
-        data->vocab_size = status == TW_OK ? tw_bpe_vocab_size(opening->bpe) : 0;
+    TW_TRY(needs_folder(config) ? tw_data_cache_folder(config->cache_dir, opening->folder) : TW_OK);
+    if (given(config->vocab) || given(config->tokenizer)) {
+        TW_TRY(given(config->tokenizer) ? tw_bpe_create_json(config->tokenizer, &opening->bpe)
+                                        : tw_bpe_create(config->vocab, config->merges, &opening->bpe));
+        data->vocab_size = tw_bpe_vocab_size(opening->bpe);
     }
-    if (status == TW_OK) {
-        status = open_file(opening, config->path, &data->files[0]);
+    return TW_OK;
+}
+
+static tw_status_t open_named(const opening_t *opening, const tw_data_names_t *names, tw_data_t *data)
+{
+    size_t n = data->n_files + names->n;
+    tw_data_tokens_t *longer = realloc(data->files, (n + 1) * sizeof(*longer));
+    if (!longer) {
+        return no_memory();
     }
+    data->files = longer;
+    for (size_t i = 0; i < names->n; i++) {
+        longer[data->n_files] = (tw_data_tokens_t){0};
+        TW_TRY(open_file(opening, names->at[i].path, &longer[data->n_files++]));
+    }
+    return TW_OK;
+}
+
+/* Files of a text of names, after those that are open already. */
+static tw_status_t open_text_of_names(const opening_t *opening, const char *text, int is_train,
+                                      tw_data_t *data)
+{
+    tw_data_names_t names;
+    TW_TRY(tw_data_names(given(text) ? text : "", &names));
+    tw_status_t status = open_named(opening, &names, data);
+    if (status == TW_OK && is_train) {
+        data->n_train_files = data->n_files;
+        status = find_groups(&names, data);
+    } else if (status == TW_OK && names.n_groups > 1) {
+        tw_error("data: %s: a validation goes through its files in order, without weights", text);
+        status = TW_ERR_INVALID;
+    }
+    tw_data_names_cleanup(&names);
+    return status;
+}
+
+static tw_status_t open_all(opening_t *opening, tw_data_t *data)
+{
+    const tw_data_config_t *config = opening->config;
+    tw_status_t status = open_vocabulary(opening, data);
+    status = status == TW_OK ? open_text_of_names(opening, config->path, 1, data) : status;
     if (status == TW_OK && given(config->val_path)) {
-        status = open_file(opening, config->val_path, &data->files[1]);
+        status = open_text_of_names(opening, config->val_path, 0, data);
     }
     tw_bpe_destroy(opening->bpe);
-    return status;
+    return status == TW_OK ? find_splits(config, data) : status;
 }
 
 tw_status_t tw_data_open(const tw_data_config_t *config, tw_data_t **out)
@@ -142,10 +263,8 @@ tw_status_t tw_data_open(const tw_data_config_t *config, tw_data_t **out)
         return TW_ERR_NO_MEMORY;
     }
     opening_t opening = {.config = config};
-    tw_status_t status = open_files(&opening, data);
-    if (status == TW_OK) {
-        status = find_splits(config, data);
-    }
+    data->document = config->is_aligned ? config->document_token : -1;
+    tw_status_t status = open_all(&opening, data);
     if (status != TW_OK) {
         tw_data_close(data);
         return status;
@@ -157,8 +276,14 @@ tw_status_t tw_data_open(const tw_data_config_t *config, tw_data_t **out)
 void tw_data_close(tw_data_t *data)
 {
     if (data) {
-        tw_data_tokens_cleanup(&data->files[0]);
-        tw_data_tokens_cleanup(&data->files[1]);
+        for (size_t i = 0; i < data->n_files; i++) {
+            tw_data_tokens_cleanup(&data->files[i]);
+        }
+        free(data->files);
+        free(data->ranges[0]);
+        free(data->ranges[1]);
+        free(data->groups);
+        free(data->turns);
         free(data);
     }
 }
@@ -166,9 +291,4 @@ void tw_data_close(tw_data_t *data)
 size_t tw_data_vocab_size(const tw_data_t *data)
 {
     return data->vocab_size;
-}
-
-uint64_t tw_data_n_tokens(const tw_data_t *data, tw_data_split_t split)
-{
-    return data->splits[split].n;
 }

@@ -7,10 +7,31 @@
 
 TW_C_BEGIN
 
+/** Sequences that come one after the other before the turns of groups repeat. */
+#define TW_DATA_TURNS 1024
+
+/** Files that are shuffled together: range first .. first + n - 1 of the training split. */
+typedef struct tw_data_group {
+    size_t first, n;
+    double weight;
+    uint32_t n_turns; /* of TW_DATA_TURNS */
+} tw_data_group_t;
+
+/** Whose turn a sequence is, and how many of that group's have been before it since the turns began. */
+typedef struct tw_data_turn {
+    uint32_t group, before;
+} tw_data_turn_t;
+
 struct tw_data {
-    tw_data_tokens_t files[2]; /* the second one only if validation has a file of its own */
-    tw_data_range_t splits[2]; /* by tw_data_split_t */
+    tw_data_tokens_t *files; /* [n_files]: of training, then those that are for validation alone */
+    size_t n_files, n_train_files;
+    tw_data_range_t *ranges[2]; /* by tw_data_split_t, [n_ranges] each: one of a file */
+    size_t n_ranges[2];
+    tw_data_group_t *groups; /* [n_groups] */
+    size_t n_groups;
+    tw_data_turn_t *turns; /* [TW_DATA_TURNS]; NULL: there is one group */
     size_t vocab_size;
+    int64_t document; /* token that begins or ends a document; -1: sequences begin anywhere */
 };
 
 TW_C_END

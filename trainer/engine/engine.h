@@ -82,8 +82,8 @@ tw_engine_notices_t tw_engine_heard(const tw_engine_t *engine);
 
 /** Train on the next batch. Collective. TW_ERR_MISMATCH: an alarm (logged with rank and tensor): zero or
  *  non-finite gradient norm, loss jump, replicas that differ. A bad step that thinwire.bad_step does not stop
- *  at is said by rank 0 and by out->is_bad: nothing has been updated. It counts as a step; with "rollback" the
- *  caller then loads a checkpoint. */
+ *  at is said by rank 0 and by out->is_bad: nothing has been updated. It counts as a step; with "rollback"
+ *  the caller then loads a checkpoint. */
 tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out);
 /** Mean loss over the validation split's first thinwire.val_sequences sequences, the same ones on any number
  *  of ranks, or over all it has; NaN if there is none. Of the same weights it is the same but for fp32's last

@@ -1,5 +1,5 @@
-/* Losses and norms of the last steps, and how far a new one is from them. A window of the last values, as llm.c
- * has it; here the new one is compared with those before it. */
+/* Losses and norms of the last steps, and how far a new one is from them. A window of the last values, as
+ * llm.c has it; here the new one is compared with those before it. */
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ tw_status_t tw_outliers_init(tw_engine_t *engine)
     return TW_OK;
 }
 
-/* In the order in which they lie there: the same on all ranks, and after a resume as if there had been none. */
+/* Added up the oldest first: the same on all ranks, and after a resume as if there had been none. */
 static double z_of(const double *values, size_t n, double value)
 {
     double sum = 0, squares = 0;
