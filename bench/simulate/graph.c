@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 typedef struct maker {
     sim_graph_t *graph;
     const tw_algo_t *algo;
@@ -72,8 +71,8 @@ static tw_status_t add_pair(maker_t *m, uint32_t before_plus_1, uint32_t after)
 
 static sim_op_t work_op(const maker_t *m, int rank, int hop, sim_work_t work, tw_form_t form, int times)
 {
-    return (sim_op_t){.from = rank, .at = rank, .hop = hop, .owner = m->owner, .work = work, .form = form,
-                      .times = times};
+    return (sim_op_t){
+        .from = rank, .at = rank, .hop = hop, .owner = m->owner, .work = work, .form = form, .times = times};
 }
 
 /* As traffic.c: how a value that is plain here is moved. */
@@ -107,17 +106,23 @@ static tw_status_t encode(maker_t *m, tw_value_t value, tw_form_t form, int hop,
 /* A message, or its part of a row. */
 static tw_status_t message_op(maker_t *m, const tw_flow_op_t *op, int from, tw_form_t form, uint32_t *index)
 {
-    uint32_t *row = m->algo->flows.merges ? &m->rows[(op->hop + (m->is_spread ? MAX_HOPS / 2 : 0)) % MAX_HOPS *
-                                                         m->topo.world + from]
-                                          : NULL;
+    uint32_t *row =
+        m->algo->flows.merges
+            ? &m->rows[(op->hop + (m->is_spread ? MAX_HOPS / 2 : 0)) % MAX_HOPS * m->topo.world + from]
+            : NULL;
     if (row && *row && m->graph->ops[*row - 1].at == op->at) {
         *index = *row - 1;
         m->graph->ops[*index].times++;
         return TW_OK;
     }
     TW_TRY(add_op(m,
-                  (sim_op_t){.from = from, .at = op->at, .hop = op->hop, .owner = m->owner, .work = SIM_MOVE,
-                             .form = form, .times = 1},
+                  (sim_op_t){.from = from,
+                             .at = op->at,
+                             .hop = op->hop,
+                             .owner = m->owner,
+                             .work = SIM_MOVE,
+                             .form = form,
+                             .times = 1},
                   index));
     if (row) {
         *row = *index + 1;

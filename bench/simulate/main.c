@@ -39,8 +39,10 @@ typedef struct row {
     int peers, remote_peers;
 } row_t;
 
-#define COLUMN(key, header, format, kind, member, scale) \
-    {key, header, format, kind, offsetof(row_t, member), scale, 0}
+#define COLUMN(key, header, format, kind, member, scale)             \
+    {                                                                \
+        key, header, format, kind, offsetof(row_t, member), scale, 0 \
+    }
 
 static const bench_column_t columns[] = {
     COLUMN("op", "op", "%14s", BENCH_STRING, op, 0),
@@ -89,22 +91,24 @@ static const tw_flag_t flag_list[] = {
      .letter = 'o',
      .group = 1,
      .take = take_op},
-    {.field = {"algo", NULL, "NAME", "One algorithm (default: all of the operation's)", TW_CONFIG_STRING, AT(algo),
-               0, 0, NULL},
+    {.field = {"algo", NULL, "NAME", "One algorithm (default: all of the operation's)", TW_CONFIG_STRING,
+               AT(algo), 0, 0, NULL},
      .letter = 'a',
      .group = 1},
-    {.field = {"bytes", "64M", "SIZE", "Of the whole tensor, bf16", TW_CONFIG_BYTES, AT(bytes), 1, 1e15, NULL},
+    {.field = {"bytes", "64M", "SIZE", "Of the whole tensor, bf16", TW_CONFIG_BYTES, AT(bytes), 1, 1e15,
+               NULL},
      .letter = 'b',
      .group = 1},
-    {.field = {"chunk", "512K", "SIZE", "A message carries at most so much", TW_CONFIG_BYTES, AT(chunk), 1, 1e12,
-               NULL},
+    {.field = {"chunk", "512K", "SIZE", "A message carries at most so much", TW_CONFIG_BYTES, AT(chunk), 1,
+               1e12, NULL},
      .group = 1},
     {.field = {"codec", "plain", "CODEC", "plain, lossless, int8, int4; of a step: int8 means ZeRO++",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .group = 1,
      .take = take_codec},
-    {.field = {"scale", NULL, NULL, "All sizes from 1 node up to --nodes, and where each algorithm stops scaling",
-               TW_CONFIG_BOOL, AT(scale), 0, 0, NULL},
+    {.field = {"scale", NULL, NULL,
+               "All sizes from 1 node up to --nodes, and where each algorithm stops scaling", TW_CONFIG_BOOL,
+               AT(scale), 0, 0, NULL},
      .group = 1},
     {.field = {"nodes", "8", "N", "Nodes", TW_CONFIG_INT32, AT(cluster.n_nodes), 1, MOST_RANKS, NULL},
      .letter = 'n',
@@ -122,14 +126,15 @@ static const tw_flag_t flag_list[] = {
                AT(cluster.in_node_Bps), 0, 0, NULL},
      .group = 2,
      .take = take_rate},
-    {.field = {"latency", "20us", "TIME", "Of a message between nodes", TW_CONFIG_TIME, AT(cluster.latency_sec), 0,
-               10, NULL},
+    {.field = {"latency", "20us", "TIME", "Of a message between nodes", TW_CONFIG_TIME,
+               AT(cluster.latency_sec), 0, 10, NULL},
      .group = 2},
     {.field = {"in-node-latency", "5us", "TIME", "Of a message inside a node", TW_CONFIG_TIME,
                AT(cluster.in_node_latency_sec), 0, 10, NULL},
      .group = 2},
-    {.field = {"model", NULL, "TEXT", "As TW_COLL_MODEL: latencies, rates, processors, in the place of the above",
-               TW_CONFIG_STRING, AT(model), 0, 0, NULL},
+    {.field = {"model", NULL, "TEXT",
+               "As TW_COLL_MODEL: latencies, rates, processors, in the place of the above", TW_CONFIG_STRING,
+               AT(model), 0, 0, NULL},
      .group = 2},
     {.field = {"nodes-per-switch", "0", "N", "Nodes that share a switch (0: all of them)", TW_CONFIG_INT32,
                AT(cluster.nodes_per_switch), 0, MOST_RANKS, NULL},
@@ -146,8 +151,8 @@ static const tw_flag_t flag_list[] = {
     {.field = {"straggler", "-1", "RANK", "Rank whose processor is slowed (-1: none)", TW_CONFIG_INT32,
                AT(cluster.straggler), -1, MOST_RANKS, NULL},
      .group = 3},
-    {.field = {"straggler-factor", "2", "N", "How many times", TW_CONFIG_DOUBLE, AT(cluster.straggler_factor), 1,
-               1e6, NULL},
+    {.field = {"straggler-factor", "2", "N", "How many times", TW_CONFIG_DOUBLE, AT(cluster.straggler_factor),
+               1, 1e6, NULL},
      .group = 3},
     {.field = {"jitter", "0", "TIME", "Mean of what messages take longer, each at random", TW_CONFIG_TIME,
                AT(cluster.jitter_sec), 0, 10, NULL},
@@ -162,7 +167,8 @@ static const tw_flag_t flag_list[] = {
     {.field = {"no-overlap", NULL, NULL, "Computing and network wait for each other", TW_CONFIG_BOOL,
                AT(no_overlap), 0, 0, NULL},
      .group = 4},
-    {.field = {"json", NULL, "FILE", "Append a JSON line for each row", TW_CONFIG_STRING, AT(json), 0, 0, NULL},
+    {.field = {"json", NULL, "FILE", "Append a JSON line for each row", TW_CONFIG_STRING, AT(json), 0, 0,
+               NULL},
      .group = 5},
 };
 
@@ -172,7 +178,8 @@ static void check(struct argp_state *state, void *ctx)
     const sim_cluster_t *c = &o->cluster;
     int world = c->n_nodes * c->ranks_per_node;
     if (world > MOST_RANKS) {
-        argp_error(state, "--nodes x --ranks-per-node: %d ranks, but there can be %d at most", world, MOST_RANKS);
+        argp_error(state, "--nodes x --ranks-per-node: %d ranks, but there can be %d at most", world,
+                   MOST_RANKS);
     } else if (c->slow_node >= c->n_nodes || c->straggler >= world) {
         argp_error(state, "--%s: there is none of that number",
                    c->straggler >= world ? "straggler" : "slow-node");
@@ -226,7 +233,8 @@ static tw_status_t configure(options_t *o)
 /* The least that the links allow: every other node's share comes in once, and once more for an all-reduce. */
 static double least_sec(const options_t *o, const sim_cluster_t *c)
 {
-    double nodes = c->n_nodes, local = c->ranks_per_node, passes = ops[o->op] == TW_COLL_ALLREDUCE ? 2.0 : 1.0;
+    double nodes = c->n_nodes, local = c->ranks_per_node,
+           passes = ops[o->op] == TW_COLL_ALLREDUCE ? 2.0 : 1.0;
     double ratio = c->ratio[TW_FORM_CODEC], bytes = (double)o->bytes;
     return nodes > 1.0 ? passes * bytes * ratio * (nodes - 1.0) / nodes / c->link_Bps
                        : passes * bytes * (local - 1.0) / local / c->in_node_Bps;
@@ -246,10 +254,20 @@ static tw_status_t simulate(const options_t *o, const sim_cluster_t *c, const tw
     if (status == TW_OK) {
         status = sim_run(net, graph, (double)o->bytes, (double)o->chunk, NULL, &result);
     }
-    *row = (row_t){op_names[o->op], algo->info.name, codec_names[o->codec], c->n_nodes, world, (double)o->bytes,
-                   result.chunk_bytes, result.sec, least_sec(o, c) / result.sec,
-                   bus * (double)o->bytes * (world - 1.0) / world / result.sec, result.node_bytes,
-                   result.messages, result.peers, result.remote_peers};
+    *row = (row_t){op_names[o->op],
+                   algo->info.name,
+                   codec_names[o->codec],
+                   c->n_nodes,
+                   world,
+                   (double)o->bytes,
+                   result.chunk_bytes,
+                   result.sec,
+                   least_sec(o, c) / result.sec,
+                   bus * (double)o->bytes * (world - 1.0) / world / result.sec,
+                   result.node_bytes,
+                   result.messages,
+                   result.peers,
+                   result.remote_peers};
     sim_net_destroy(net);
     sim_graph_destroy(graph);
     free(result.done);
@@ -262,7 +280,8 @@ static tw_status_t simulate(const options_t *o, const sim_cluster_t *c, const tw
 static tw_status_t run_algo(const options_t *o, const tw_algo_t *algo, char *note, size_t note_bytes)
 {
     int stops = 0, last = o->cluster.n_nodes;
-    for (int nodes = o->scale ? 1 : last; nodes <= last; nodes = nodes < last && 2 * nodes > last ? last : 2 * nodes) {
+    for (int nodes = o->scale ? 1 : last; nodes <= last;
+         nodes = nodes < last && 2 * nodes > last ? last : 2 * nodes) {
         sim_cluster_t cluster = o->cluster;
         row_t row;
         cluster.n_nodes = nodes;
@@ -274,7 +293,8 @@ static tw_status_t run_algo(const options_t *o, const tw_algo_t *algo, char *not
         }
     }
     if (stops) {
-        snprintf(note, note_bytes, "# %s: below half of what the links allow from %d nodes on", algo->info.name, stops);
+        snprintf(note, note_bytes, "# %s: below half of what the links allow from %d nodes on",
+                 algo->info.name, stops);
     } else {
         snprintf(note, note_bytes, "# %s: scales to %d nodes", algo->info.name, last);
     }
@@ -295,7 +315,8 @@ static tw_status_t run_ops(const options_t *o)
         }
     }
     if (n_notes == 0) {
-        tw_error("--algo %s: no %s algorithm of %s is called so", o->algo, codec_names[o->codec], op_names[o->op]);
+        tw_error("--algo %s: no %s algorithm of %s is called so", o->algo, codec_names[o->codec],
+                 op_names[o->op]);
         return TW_ERR_NOT_FOUND;
     }
     for (size_t i = 0; i < n_notes; i++) {
@@ -314,7 +335,8 @@ static tw_status_t run_step(const options_t *o)
                        .chunk_bytes = (double)o->chunk};
     double sec, node_bytes;
     TW_TRY(sim_step_run(&o->cluster, &step, &sec, &node_bytes));
-    printf("# a step of %.4g G parameters on %d x %d ranks, %s: %.4g s, of which %.4g s computing; %.4g GB out of a "
+    printf("# a step of %.4g G parameters on %d x %d ranks, %s: %.4g s, of which %.4g s computing; %.4g GB "
+           "out of a "
            "node\n",
            o->n_params * 1e-9, o->cluster.n_nodes, o->cluster.ranks_per_node,
            step.quantized ? "ZeRO++" : "ZeRO-3", sec, o->compute_sec, node_bytes * 1e-9);
@@ -326,9 +348,10 @@ int main(int argc, char **argv)
     static const tw_flags_t flags = {
         .flags = flag_list,
         .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
-        .doc = "Runs the library's algorithms on up to 1,024 ranks on a virtual clock, over links that may be "
-               "oversubscribed, slow or unsteady.\v"
-               "The same seed gives the same figures. \"of links\": of what the nodes' links allow.",
+        .doc =
+            "Runs the library's algorithms on up to 1,024 ranks on a virtual clock, over links that may be "
+            "oversubscribed, slow or unsteady.\v"
+            "The same seed gives the same figures. \"of links\": of what the nodes' links allow.",
         .check = check};
     options_t options = {.op = 0};
     static char name[] = "simulate";

@@ -89,8 +89,8 @@ static event_t pop(sim_net_t *net)
     return first;
 }
 
-/* Chunk c of a hop is in round c + TW_HOP_ROUNDS * hop, as in a program; in a round, a rank sends what belongs to
- * those after it first, and its own last. */
+/* Chunk c of a hop is in round c + TW_HOP_ROUNDS * hop, as in a program; in a round, a rank sends what
+ * belongs to those after it first, and its own last. */
 static uint64_t order_of(const run_t *run, uint32_t op, size_t chunk)
 {
     const sim_op_t *o = &run->graph->ops[op];
@@ -102,7 +102,8 @@ static uint64_t order_of(const run_t *run, uint32_t op, size_t chunk)
 
 static void push_ready(run_t *run, uint32_t op, size_t chunk, double at)
 {
-    push(run->net, (event_t){.at = at, .order = order_of(run, op, chunk), .op = op, .chunk = (uint32_t)chunk});
+    push(run->net,
+         (event_t){.at = at, .order = order_of(run, op, chunk), .op = op, .chunk = (uint32_t)chunk});
 }
 
 /* ---- ports and processors ------------------------------------------------------------------------------ */

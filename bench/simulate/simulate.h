@@ -1,10 +1,11 @@
 /** bench/simulate: the library's own algorithms on hundreds of ranks, on a virtual clock.
  *
- *  What runs are the flows that the library's programs are made of (collectives/program/flow.h), of all owners
- *  and all ranks at once, chunk by chunk. A message waits for its sender, for the ports of sender and receiver
- *  (a node's link, or a rank's inside its node), and for the switches' uplinks between them; it passes through
- *  all of them at once, each at its own rate, in the order in which messages ask. Then it takes a latency. Sums
- *  and codecs take a rank's processor, one after the other. The same seed gives the same run.
+ *  What runs are the flows that the library's programs are made of (collectives/program/flow.h), of all
+ *  owners and all ranks at once, chunk by chunk. A message waits for its sender, for the ports of sender
+ *  and receiver (a node's link, or a rank's inside its node), and for the switches' uplinks between them;
+ *  it passes through all of them at once, each at its own rate, in the order in which messages ask. Then it
+ *  takes a latency. Sums and codecs take a rank's processor, one after the other. The same seed gives the
+ *  same run.
  *
  *  Files: net.c ports, clock, events; graph.c from flows to what depends on what; step.c a training step;
  *  options.c, report.c, main.c the program. */
@@ -24,10 +25,10 @@ typedef struct sim_cluster {
     double message_sec;                      /**< of a processor, for a message, at either end */
     double add_sec;                          /**< of a processor, for a plain byte that is added */
     double encode_sec[TW_FORM_COUNT], decode_sec[TW_FORM_COUNT]; /**< likewise, for a plain byte */
-    double ratio[TW_FORM_COUNT];             /**< bytes on the wire, of plain ones */
-    int nodes_per_switch;                    /**< 0: one switch that holds all rates */
-    double oversubscription;                 /**< the nodes' links of a switch over its uplink: 1 and more */
-    int slow_node;                           /**< whose link is slowed; below 0: none */
+    double ratio[TW_FORM_COUNT];                                 /**< bytes on the wire, of plain ones */
+    int nodes_per_switch;                                        /**< 0: one switch that holds all rates */
+    double oversubscription; /**< the nodes' links of a switch over its uplink: 1 and more */
+    int slow_node;           /**< whose link is slowed; below 0: none */
     double slow_factor;
     int straggler; /**< the rank whose processor is slowed; below 0: none */
     double straggler_factor;
@@ -36,13 +37,13 @@ typedef struct sim_cluster {
 } sim_cluster_t;
 
 typedef struct sim_result {
-    double sec;                    /**< when the last rank is done */
-    double *done;                  /**< [world] when each is */
-    double node_bytes;             /**< out of the busiest node */
-    double messages;               /**< of the busiest rank, sent */
-    int peers;                     /**< ranks that the rank with most of them sends to or receives from */
-    int remote_peers;              /**< of other nodes */
-    double chunk_bytes;            /**< as asked, or larger where memory would not hold so many */
+    double sec;         /**< when the last rank is done */
+    double *done;       /**< [world] when each is */
+    double node_bytes;  /**< out of the busiest node */
+    double messages;    /**< of the busiest rank, sent */
+    int peers;          /**< ranks that the rank with most of them sends to or receives from */
+    int remote_peers;   /**< of other nodes */
+    double chunk_bytes; /**< as asked, or larger where memory would not hold so many */
     size_t n_events;
 } sim_result_t;
 
@@ -61,8 +62,8 @@ tw_status_t sim_net_create(const sim_cluster_t *cluster, sim_net_t **out);
 /** Accepts NULL. */
 void sim_net_destroy(sim_net_t *net);
 
-/** Run an operation of `bytes` of the whole tensor in chunks. start: [world] when each rank posts it; NULL: at
- *  once. result->done is the caller's memory, [world]. TW_ERR_NO_MEMORY (logged). */
+/** Run an operation of `bytes` of the whole tensor in chunks. start: [world] when each rank posts it; NULL:
+ *  at once. result->done is the caller's memory, [world]. TW_ERR_NO_MEMORY (logged). */
 tw_status_t sim_run(sim_net_t *net, const sim_graph_t *graph, double bytes, double chunk_bytes,
                     const double *start, sim_result_t *result);
 
@@ -82,7 +83,8 @@ typedef struct sim_step {
 } sim_step_t;
 
 /** sec of a step, and bytes out of the busiest node. TW_ERR_NO_MEMORY (logged). */
-tw_status_t sim_step_run(const sim_cluster_t *cluster, const sim_step_t *step, double *sec, double *node_bytes);
+tw_status_t sim_step_run(const sim_cluster_t *cluster, const sim_step_t *step, double *sec,
+                         double *node_bytes);
 
 TW_C_END
 

@@ -42,7 +42,8 @@ static void gather_in_node(walk_t *w, const double *from)
 {
     double local = w->cluster.ranks_per_node, bytes = WEIGHT_BYTES * w->step->n_params / w->step->n_layers;
     for (int r = 0; r < w->world; r++) {
-        w->net_done[r] = fmax(w->net_done[r], from[r]) + bytes * (local - 1.0) / local / w->cluster.in_node_Bps;
+        w->net_done[r] =
+            fmax(w->net_done[r], from[r]) + bytes * (local - 1.0) / local / w->cluster.in_node_Bps;
     }
 }
 
@@ -107,7 +108,8 @@ static tw_status_t make(walk_t *w)
     return sim_net_create(&w->cluster, &w->net);
 }
 
-tw_status_t sim_step_run(const sim_cluster_t *cluster, const sim_step_t *step, double *sec, double *node_bytes)
+tw_status_t sim_step_run(const sim_cluster_t *cluster, const sim_step_t *step, double *sec,
+                         double *node_bytes)
 {
     walk_t w = {.cluster = *cluster, .step = step, .world = cluster->n_nodes * cluster->ranks_per_node};
     tw_status_t status = make(&w);

@@ -9,8 +9,8 @@
 /* A GPU that computes less than this share of a step is not worth its price. */
 #define LEAST_BUSY 0.5
 
-/* What others do where links are slower still. Bits: a parameter and optimizer step, where plain ZeRO-3 has 48.
- * Sources: arXiv 2501.18512 (its losses at 35 M to 1 G parameters), 2603.08163, 2102.02888. */
+/* What others do where links are slower still. Bits: a parameter and optimizer step, where plain ZeRO-3 has
+ * 48. Sources: arXiv 2501.18512 (its losses at 35 M to 1 G parameters), 2603.08163, 2102.02888. */
 typedef struct method {
     const char *name;
     double bits;

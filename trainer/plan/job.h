@@ -1,8 +1,8 @@
 /** Private to trainer/plan: jobs of any framework on any cluster, as a file describes them, and what a step
  *  takes there today.
  *
- *  The model has equal layers that are gathered two ahead, computed, and reduced as frameworks of sharded data
- *  parallelism do it; operations follow each other on the network. All that is fitted is how long a GPU
+ *  The model has equal layers that are gathered two ahead, computed, and reduced as frameworks of sharded
+ *  data parallelism do it; operations follow each other on the network. All that is fitted is how long a GPU
  *  computes for a token: from one measured figure, or from what is said of its FLOP/s. */
 #ifndef TW_TRAINER_PLAN_JOB_H
 #define TW_TRAINER_PLAN_JOB_H
@@ -55,7 +55,7 @@ typedef struct tw_plan_job {
     double micro_batch, accumulation, sequence;
     double flops, peak_flops, mfu; /**< of a GPU, where no figure is fitted */
     double codec_memory_Bps;       /**< of a GPU's memory: its codecs' floor; 0: codecs run on processors */
-    /** of a processor's core, plain bytes encoded or decoded a second, by tw_plan_codec_t; 0: measured here */
+    /** of a core, plain bytes encoded or decoded a second, by tw_plan_codec_t; 0: measured here */
     double codec_Bps[TW_PLAN_CODEC_COUNT];
     double gpu_memory_bytes; /**< 0: not said */
     tw_plan_point_t fitted;  /**< n_nodes 0: none */
@@ -66,8 +66,8 @@ typedef struct tw_plan_job {
 typedef struct tw_plan_jobs tw_plan_jobs_t;
 
 /** From a file: {"cases": [...]}, or one case (docs/planning.md lists the keys). n_params, n_layers: of
- *  --model, for cases that do not say theirs; 0: none. TW_ERR_FORMAT (of a file that cannot be read, too), TW_ERR_NO_MEMORY
- *  (logged with file and key). */
+ *  --model, for cases that do not say theirs; 0: none. TW_ERR_FORMAT (of a file that cannot be read, too),
+ *  TW_ERR_NO_MEMORY (logged with file and key). */
 tw_status_t tw_plan_jobs_read(const char *path, double n_params, int n_layers, tw_plan_jobs_t **out);
 /** Accepts NULL. */
 void tw_plan_jobs_destroy(tw_plan_jobs_t *jobs);

@@ -43,7 +43,8 @@ class Simulate : public tw::Fixture
         EXPECT_NE(nullptr, algo);
         EXPECT_EQ(TW_OK, sim_graph_create(&c, algo, &graph));
         EXPECT_EQ(TW_OK, sim_net_create(&c, &net));
-        EXPECT_EQ(TW_OK, sim_run(net, graph, kBytes, chunk, start_.empty() ? nullptr : start_.data(), &result));
+        EXPECT_EQ(TW_OK,
+                  sim_run(net, graph, kBytes, chunk, start_.empty() ? nullptr : start_.data(), &result));
         sim_net_destroy(net);
         sim_graph_destroy(graph);
         return result;
@@ -68,7 +69,8 @@ TEST_F(Simulate, FollowsFormulas)
         EXPECT_NEAR(hops * part + kAlpha, sec(c, TW_COLL_ALLGATHER, "direct"), 1e-9) << w;
         EXPECT_NEAR(hops * part + kAlpha, sec(c, TW_COLL_REDUCE_SCATTER, "direct"), 1e-9) << w;
         EXPECT_NEAR(rounds * kAlpha + hops * part, sec(c, TW_COLL_ALLGATHER, "doubling"), 1e-9) << w;
-        EXPECT_NEAR(2 * (rounds * kAlpha + hops * part), sec(c, TW_COLL_ALLREDUCE, "halving_doubling"), 1e-9) << w;
+        EXPECT_NEAR(2 * (rounds * kAlpha + hops * part), sec(c, TW_COLL_ALLREDUCE, "halving_doubling"), 1e-9)
+            << w;
         EXPECT_NEAR(hops * all + kAlpha, sec(c, TW_COLL_ALLREDUCE, "exchange"), 1e-9) << w;
     }
 }
@@ -211,13 +213,13 @@ TEST_F(Simulate, AStepGathersTwiceAndReduces)
     EXPECT_NEAR((0.508 + 0.258) * whole * 3 / 4, bytes, 1);
 }
 
-/* ZeRO++ (arXiv 2306.10209) on 384 V100, 16 a node: TFLOP/s of ZeRO-3 and of ZeRO++. What a GPU reaches without
- * a network is one figure, 58, for all; computing and network wait for each other there. */
+/* ZeRO++ (arXiv 2306.10209) on 384 V100, 16 a node: TFLOP/s of ZeRO-3 and of ZeRO++. What a GPU reaches
+ * without a network is one figure, 58, for all; computing and network wait for each other there. */
 TEST_F(Simulate, ZeroPlusPlusGainsWhatWasPublished)
 {
     struct {
         double n_params, tokens, gbps, zero3, zeropp;
-    } const rows[] = {{18e9, 1024, 100, 14, 31}, {18e9, 1024, 400, 25, 35}, {138e9, 1024, 100, 11, 22},
+    } const rows[] = {{18e9, 1024, 100, 14, 31},  {18e9, 1024, 400, 25, 35}, {138e9, 1024, 100, 11, 22},
                       {138e9, 1024, 400, 23, 36}, {18e9, 2048, 200, 37, 50}, {18e9, 2048, 800, 47, 54}};
     for (const auto &row : rows) {
         sim_cluster_t c = cluster_of(24, 16);

@@ -20,7 +20,8 @@ constexpr const char *kPublished = "trainer/plan/published.json";
 
 /* A ring over 2 nodes of 4, 1e9 parameters in 10 layers; the link moves 1e9 bytes a second. */
 const std::string kJob = R"("name": "a", "params": 1e9, "layers": 10, "nodes": 2, "gpus_per_node": 4,
-    "link_bytes_per_sec": 1e9, "in_node_bytes_per_sec": 1e15, "micro_batch": 1, "sequence": 1000, "flops": 1e15)";
+    "link_bytes_per_sec": 1e9, "in_node_bytes_per_sec": 1e15,
+    "micro_batch": 1, "sequence": 1000, "flops": 1e15)";
 
 class Published : public tw::Fixture
 {
